@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -10,47 +12,45 @@ import (
 const (
 	ackDelay = 10 * time.Millisecond
 	ackBytes = 64 << 10
-	// subflowAckDelay is within what time an ACK goes on the subflow itself that it is
-	// about, if others travelled elsewhere: they may have been lost with a
-	// subflow whose silence has not been noticed, or cannot be. If the TCP of a
-	// direct subflow, with its queue, needs longer to tell that one arrived, it is
-	// waited for up to maxSubflowAckDelay: then the far end does not take its bytes for
-	// stuck yet, see silenceDetector.
+	// If other ACKs travelled elsewhere, each subflow must carry an ACK itself within
+	// subflowAckDelay: the others may be lost with a subflow whose silence is not detected yet, or
+	// cannot be. The TCP of a direct subflow, with its queue, may need longer to confirm that one
+	// arrived. The clock waits for that up to maxSubflowAckDelay, before the far end takes the
+	// bytes of the subflow for stalled; see silenceDetector.
 	subflowAckDelay    = 200 * time.Millisecond
 	maxSubflowAckDelay = 300 * time.Millisecond
 )
 
-// ackClock says when ACKs are due and by which subflow. An ACK is about all subflows: it is
-// due ackDelay after the first byte that asks for one, or at ackBytes, and goes by the fastest
-// subflow. Each subflow on which frames came must besides carry one itself within subflowAckDelay,
-// unless the TCP of a direct subflow reports that a later ACK arrived. The clock sends
-// nothing; its owner asks what is due, fills in the frame and reports that it was sent. Not
-// safe for concurrent use.
+// ackClock decides when ACKs are due and on which subflow. One ACK covers all subflows. It is due
+// ackDelay after the first byte that needs one, or at ackBytes, on the fastest subflow. Besides,
+// each subflow that received frames must carry an ACK within subflowAckDelay, unless the TCP of a
+// direct subflow confirms that a later ACK arrived. The clock sends nothing: its owner asks what is
+// due, builds the frame and records that it was sent. Not safe for concurrent use.
 type ackClock struct {
 	subflows *subflowTable
 	timer    *wakeTimer
 
 	pending      bool
-	pendingBytes unit.Bytes // that the next ACK is the first to cover
+	pendingBytes unit.Bytes // bytes that no ACK covers yet
 	dueAt        time.Time  // valid while pending
-	newestByte   time.Time  // arrival of the newest byte that asks for an ACK
+	newestByte   time.Time  // arrival of the newest byte that needs an ACK
 	ackBuffer    []wire.SubflowAck
 }
 
-// ackDebt is a subflow's part of the ackClock.
+// ackDebt is the state of one subflow in the ackClock.
 type ackDebt struct {
-	// owed tells that frames came on the subflow that no ACK sent on it, or known to have
-	// arrived, covers; one is due at dueAt.
+	// owed reports that frames arrived on the subflow that are not covered by an ACK sent on it or
+	// known to have arrived. That ACK is due at dueAt.
 	owed  bool
 	dueAt time.Time
-	// confirmAt is what the hop's own TCP will have had acknowledged when the ACK sent at
-	// sentAt on this direct subflow has arrived; 0: none is awaited.
+	// The ACK sent at sentAt on this direct subflow has arrived once the hop's own TCP has had
+	// confirmAt bytes acknowledged; 0: none is awaited.
 	confirmAt uint64
 	sentAt    time.Time
-	inSegment bool // the segment that is being filled has that ACK
+	inSegment bool // the segment being filled holds that ACK
 }
 
-// requestAck asks for an ACK soon, of n bytes more.
+// requestAck asks for an ACK of n more bytes within ackDelay.
 func (c *ackClock) requestAck(now time.Time, n unit.Bytes) {
 	c.newestByte = now
 	c.pendingBytes += n
@@ -60,7 +60,7 @@ func (c *ackClock) requestAck(now time.Time, n unit.Bytes) {
 	}
 }
 
-// recordFrame notes a frame of n bytes on p that asks for an ACK.
+// recordFrame records the arrival of a frame of n bytes on p that needs an ACK.
 func (c *ackClock) recordFrame(p *subflow, n unit.Bytes, now time.Time) {
 	c.requestAck(now, n)
 	if !p.ack.owed {
@@ -69,7 +69,7 @@ func (c *ackClock) recordFrame(p *subflow, n unit.Bytes, now time.Time) {
 	}
 }
 
-// reacknowledge asks for ACKs again, on all subflows too: the last ones may have been lost.
+// reacknowledge asks for new ACKs, also on each subflow: the last ones may have been lost.
 func (c *ackClock) reacknowledge(now time.Time) {
 	c.requestAck(now, 0)
 	for _, p := range c.subflows.list {
@@ -80,19 +80,19 @@ func (c *ackClock) reacknowledge(now time.Time) {
 	c.timer.wakeAt(now.Add(subflowAckDelay))
 }
 
-// markOwed lets the next ACKs not do unless one travels on the subflow itself.
+// markOwed demands that the subflow itself carry an ACK.
 func (d *ackDebt) markOwed(now time.Time) {
 	if !d.owed {
 		d.owed, d.dueAt = true, now.Add(subflowAckDelay)
 	}
 }
 
-// isAckDue reports whether an ACK must leave now, by any subflow.
+// isAckDue reports whether an ACK must leave now, on any subflow.
 func (c *ackClock) isAckDue(now time.Time) bool {
 	return c.pending && (c.pendingBytes >= ackBytes || !now.Before(c.dueAt))
 }
 
-// subflowOwingAck returns an idle subflow that must carry an ACK itself now, or nil.
+// subflowOwingAck returns an idle subflow that must carry an ACK now, or nil.
 func (c *ackClock) subflowOwingAck(now time.Time) *subflow {
 	for _, p := range c.subflows.list {
 		if p.idle && p.ack.owed && !now.Before(p.ack.dueAt) && !c.awaitsConfirmation(now) {
@@ -102,18 +102,19 @@ func (c *ackClock) subflowOwingAck(now time.Time) *subflow {
 	return nil
 }
 
-// awaitsConfirmation reports whether an ACK is under way on a direct subflow whose TCP has not yet
-// had the time that it needs to confirm it.
+// awaitsConfirmation reports whether an ACK is in flight on a direct subflow whose TCP may still
+// confirm it in time.
 func (c *ackClock) awaitsConfirmation(now time.Time) bool {
 	for _, p := range c.subflows.list {
-		if p.ack.confirmAt > 0 && !p.isSilent() && now.Sub(p.ack.sentAt) < min(hopSilenceLimit(p.est.LastHop()), maxSubflowAckDelay) {
+		if p.ack.confirmAt > 0 && !p.isSilent() && now.Sub(p.ack.sentAt) < min(hopSilenceLimit(p.est.LastHop()),
+			maxSubflowAckDelay) {
 			return true
 		}
 	}
 	return false
 }
 
-// buildAck returns the ACK of all that came, for a segment of p that is sent for sure. It is
+// buildAck returns the ACK of everything received, for a segment of p that will be sent. It is
 // valid until the next call.
 func (c *ackClock) buildAck(p *subflow, now time.Time) wire.Ack {
 	c.pending, c.pendingBytes, p.ack.owed = false, 0, false
@@ -125,7 +126,7 @@ func (c *ackClock) buildAck(p *subflow, now time.Time) wire.Ack {
 	return wire.Ack{Delay: now.Sub(c.newestByte), Subflows: c.ackBuffer}
 }
 
-// recordSegment notes that a segment of n bytes was given to p, which may have an ACK.
+// recordSegment records that p was given a segment of n bytes, which may hold an ACK.
 func (c *ackClock) recordSegment(p *subflow, n int, now time.Time) {
 	if p.ack.inSegment {
 		h := p.est.LastHop()
@@ -133,9 +134,9 @@ func (c *ackClock) recordSegment(p *subflow, n int, now time.Time) {
 	}
 }
 
-// confirmByHop takes note, after a sample of p's own hop, that an ACK sent on it has arrived: then
-// no other subflow has to carry one itself for what came before. So the radio of a helper
-// that only drains its buffer to us is not woken. What came since has time for the next one.
+// confirmByHop checks, after a sample of p's local hop, whether an ACK sent on it has arrived. If
+// so, no other subflow needs to carry an ACK for earlier frames, and the radio of a helper that
+// only drains its buffer to us sleeps on. The deadline for later frames moves to the next ACK.
 func (c *ackClock) confirmByHop(p *subflow, now time.Time) {
 	if p.ack.confirmAt == 0 || p.est.LastHop().Acked < p.ack.confirmAt {
 		return
@@ -154,14 +155,14 @@ func (c *ackClock) confirmByHop(p *subflow, now time.Time) {
 	}
 }
 
-// shiftDeadlines notes that this process itself did not run for a time.
+// shiftDeadlines moves all deadlines by a time in which this process did not run.
 func (c *ackClock) shiftDeadlines(late time.Duration) {
 	for _, p := range c.subflows.list {
 		p.ack.dueAt = p.ack.dueAt.Add(late)
 	}
 }
 
-// scheduleWake sets the timer to what is due next. What is overdue waits for an idle subflow.
+// scheduleWake sets the timer to the next deadline. An overdue ACK waits for an idle subflow.
 func (c *ackClock) scheduleWake(now time.Time) {
 	for _, p := range c.subflows.list {
 		if p.ack.owed && p.ack.dueAt.After(now) {

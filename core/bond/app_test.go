@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -248,7 +250,8 @@ func (a *simApp) checkBytes(b []byte) {
 		return
 	}
 	a.n.checkPattern(a.tr.id, 1-a.d, a.got, b)
-	a.n.addEntry(entry{end: a.d, stream: a.tr.id, dir: 1 - a.d, from: wire.DataSeq(a.got), to: wire.DataSeq(a.got + len(b)), text: "app reads"})
+	a.n.addEntry(entry{end: a.d, stream: a.tr.id, dir: 1 - a.d, from: wire.DataSeq(a.got),
+		to: wire.DataSeq(a.got + len(b)), text: "app reads"})
 	a.got += len(b)
 	if a.isRequester() {
 		a.tr.read = a.got
@@ -265,7 +268,8 @@ func (a *simApp) readEnd() {
 			a.tr.id, endNames[1-a.d], a.got, a.tr.talk[1-a.d].Bytes)
 	}
 	a.eof = true
-	a.n.addEntry(entry{end: a.d, stream: a.tr.id, dir: 1 - a.d, from: wire.DataSeq(a.got), to: wire.DataSeq(a.got), text: "app reads the end"})
+	a.n.addEntry(entry{end: a.d, stream: a.tr.id, dir: 1 - a.d, from: wire.DataSeq(a.got), to: wire.DataSeq(a.got),
+		text: "app reads the end"})
 	if a.isRequester() {
 		a.tr.done = a.n.now
 	}
@@ -354,7 +358,8 @@ func (n *simNet) unfinished() (text string) {
 	for _, p := range n.paths {
 		for d, b := range n.ends {
 			if q := b.subflows.find(p.id); q != nil {
-				text += fmt.Sprintf("\n  path %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id, endNames[d], q.idle, q.isSilent(), q.inFlight.len(), q.est.EstimateAt(n.now))
+				text += fmt.Sprintf("\n  path %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id,
+					endNames[d], q.idle, q.isSilent(), q.inFlight.len(), q.est.EstimateAt(n.now))
 				for _, h := range p.hops[d] {
 					text += fmt.Sprintf(" %d", h.written-h.acked)
 				}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -10,20 +12,20 @@ import (
 // pageBitmap has a bit for each byte of a page.
 type pageBitmap [pageSize / 64]uint64
 
-// bitmapCost is the memory of marks.
+// bitmapCost is the memory of a pageBitmap.
 const bitmapCost unit.Bytes = pageSize / 8
 
-// arrivedSet is which bytes of a stream have arrived beyond a gap. What it costs depends on
-// the pages that have such bytes, and not on how many gaps there are.
+// arrivedSet holds which bytes of a stream have arrived beyond a gap. Its memory depends on the
+// number of pages with such bytes, not on the number of gaps.
 type arrivedSet struct {
 	base    wire.DataSeq  // position of the first bit of list: a multiple of pageSize
-	list    []*pageBitmap // by page; nil: nothing has arrived there
-	bitmaps int           // marks in list
-	count   uint64        // bytes that have arrived
-	end     wire.DataSeq  // follows the last of them
+	list    []*pageBitmap // by page; nil: no byte of it has arrived
+	bitmaps int           // bitmaps in list
+	count   uint64        // bytes in the set
+	end     wire.DataSeq  // after the last byte in the set
 }
 
-// markArrived marks [from, to), which is not before what was released.
+// markArrived adds [from, to), which must not precede released bytes.
 func (a *arrivedSet) markArrived(from, to wire.DataSeq) {
 	if from >= to {
 		return
@@ -48,8 +50,8 @@ func (a *arrivedSet) markArrived(from, to wire.DataSeq) {
 	}
 }
 
-// findPosition returns the first position of [from, to) that is marked, or that is not, and to if
-// there is none.
+// findPosition returns the first position of [from, to) that is in the set or, if marked is false,
+// is not in it; to if there is none.
 func (a *arrivedSet) findPosition(marked bool, from, to wire.DataSeq) wire.DataSeq {
 	for from < to {
 		i := int((from - a.base) / pageSize)
@@ -76,7 +78,7 @@ func (a *arrivedSet) findPosition(marked bool, from, to wire.DataSeq) wire.DataS
 	return to
 }
 
-// eachMissing calls f for each part of [from, to) that is not marked.
+// eachMissing calls f for each part of [from, to) that is not in the set.
 func (a *arrivedSet) eachMissing(from, to wire.DataSeq, f func(from, to wire.DataSeq)) {
 	for from < to {
 		gap := a.findPosition(false, from, to)
@@ -86,8 +88,8 @@ func (a *arrivedSet) eachMissing(from, to wire.DataSeq, f func(from, to wire.Dat
 	}
 }
 
-// releaseBefore forgets all before a position: the marks of [from, before), but for so many bytes
-// there that had none.
+// releaseBefore removes [from, before), of which unmarked bytes were not in the set, and frees the
+// pages before it.
 func (a *arrivedSet) releaseBefore(from, before wire.DataSeq, unmarked uint64) {
 	if a.count -= uint64(before-from) - unmarked; a.count == 0 {
 		*a = arrivedSet{base: before - before%pageSize}
@@ -103,7 +105,7 @@ func (a *arrivedSet) releaseBefore(from, before wire.DataSeq, unmarked uint64) {
 		}
 	}
 	left := copy(a.list, a.list[n:])
-	clear(a.list[left:]) // or they would stay in memory
+	clear(a.list[left:]) // so that their memory can be freed
 	a.list = a.list[:left]
 	a.base += wire.DataSeq(n * pageSize)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -53,7 +55,8 @@ func TestArrivedAgainstSpans(t *testing.T) {
 				}
 			}
 			if a.count != uint64(model.Size()) || a.end != end || a.bitmaps < len(pages) || a.bitmaps > len(pages)+1 {
-				t.Fatalf("%d bytes up to %d on %d pages, want %d up to %d on %d", a.count, a.end, a.bitmaps, model.Size(), end, len(pages))
+				t.Fatalf("%d bytes up to %d on %d pages, want %d up to %d on %d", a.count, a.end, a.bitmaps, model.Size(), end,
+					len(pages))
 			}
 		}
 	}

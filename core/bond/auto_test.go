@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -51,7 +53,8 @@ func cutDirect(t *testing.T, scheduler string) (gap time.Duration, before, doubt
 		}
 		return done()
 	})
-	t.Logf("%-5s longest gap %v; at the helper %v, and %v before the direct subflow counts as silent", scheduler, gap.Round(time.Millisecond), before, doubting)
+	t.Logf("%-5s longest gap %v; at the helper %v, and %v before the direct subflow counts as silent", scheduler,
+		gap.Round(time.Millisecond), before, doubting)
 	return gap, before, doubting
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -7,39 +9,38 @@ import (
 	"mpbond/link/wire"
 )
 
-// backlog is the streams with bytes that may be sent now, in the order of their turns, and
-// how many bytes of all streams wait to be given to a subflow. Streams of mode Latency have a
-// list and a count of their own: they go before the others. A stream's part is in its
-// backlogEntry; whoever changes what a stream has to send calls update. Not safe for
-// concurrent use.
+// backlog holds the streams with sendable bytes in the order of their turns, and the number of
+// bytes not yet given to a subflow. Streams of mode Latency have their own list and count: they
+// precede all others. A stream's state is in its backlogEntry. Callers that change the sendable
+// bytes of a stream must call updateStream. Not safe for concurrent use.
 type backlog struct {
 	classes *classTable
 
-	ready             []*Stream // but of mode Latency
+	ready             []*Stream // without streams of mode Latency
 	pending           unit.Bytes
-	pendingByPriority [wire.PriorityCount]unit.Bytes // pending by class
+	pendingByPriority [wire.PriorityCount]unit.Bytes // pending, by priority
 	lowLatency        []*Stream
-	lowLatencyPending unit.Bytes // as pending, of mode Latency
+	lowLatencyPending unit.Bytes // as pending, for mode Latency
 
-	windowBlocked uint64 // how often a segment had room that a stream's window did not let it use
+	windowBlocked uint64 // how often a window kept a stream from filling a segment
 	// avoided is the subflow that all pending bytes were recalled from at the end of a transfer, or
-	// 0: they must not go there again, and the last go first.
+	// 0. They must not go there again, and the last bytes go first.
 	avoided wire.SubflowID
 }
 
-// backlogEntry is a stream's part of the backlog.
+// backlogEntry is the state of one stream in the backlog.
 type backlogEntry struct {
-	queued          bool          // it is in ready or turnLowLatency
-	countedBytes    unit.Bytes    // its part of pending or urgent
-	countedPriority wire.Priority // and which of pendingByPriority that is
-	sentCounter     uint64        // its counter of bytes sent, see classTable
+	queued          bool          // it is in ready or lowLatency
+	countedBytes    unit.Bytes    // its part of pending or lowLatencyPending
+	countedPriority wire.Priority // its index in pendingByPriority
+	sentCounter     uint64        // bytes sent, weighted; see classTable
 }
 
 func (l *backlog) rankStream(s *Stream) rank {
 	return l.classes.rankGroup(s.route.group, &s.backlog.sentCounter)
 }
 
-// updateStream brings the counts and lists up to date after a change to the stream.
+// updateStream updates counts and lists after a change to the stream.
 func (l *backlog) updateStream(s *Stream) {
 	e := &s.backlog
 	n := unit.Bytes(s.send.unsent.Size())
@@ -58,7 +59,7 @@ func (l *backlog) updateStream(s *Stream) {
 	}
 }
 
-// enqueueStream puts a stream where its next turn is.
+// enqueueStream queues a stream for its next turn.
 func (l *backlog) enqueueStream(s *Stream) {
 	if s.route.mode == wire.Latency {
 		l.lowLatency = append(l.lowLatency, s)
@@ -67,7 +68,7 @@ func (l *backlog) enqueueStream(s *Stream) {
 	}
 }
 
-// dequeueStream takes a stream out of the turns. It stays counted.
+// dequeueStream removes a stream from the turns. Its bytes stay counted.
 func (l *backlog) dequeueStream(s *Stream) {
 	if s.backlog.queued {
 		s.backlog.queued = false
@@ -75,7 +76,7 @@ func (l *backlog) dequeueStream(s *Stream) {
 	}
 }
 
-// requeueStream puts a stream of the turns where its turn is by its group now.
+// requeueStream moves a queued stream to its turn by its present group.
 func (l *backlog) requeueStream(s *Stream) {
 	if i := slices.Index(l.ready, s); i >= 0 {
 		l.ready = slices.Delete(l.ready, i, i+1)
@@ -88,12 +89,12 @@ func (l *backlog) setStreamMode(s *Stream, m wire.Mode) {
 	l.dequeueStream(s)
 	all := s.send.unsent
 	s.send.unsent = nil
-	l.updateStream(s) // takes its bytes out of the count of the old mode
+	l.updateStream(s) // removes its bytes from the count of the old mode
 	s.send.unsent, s.route.mode = all, m
 	l.updateStream(s)
 }
 
-// reorderStreams brings all turns into order after the classes have changed.
+// reorderStreams sorts all turns after the classes have changed.
 func (l *backlog) reorderStreams(streams map[wire.StreamID]*Stream) {
 	ready := l.ready
 	l.ready = nil
@@ -101,12 +102,11 @@ func (l *backlog) reorderStreams(streams map[wire.StreamID]*Stream) {
 		l.enqueueStream(s)
 	}
 	for _, s := range streams {
-		l.updateStream(s) // which counts by class
+		l.updateStream(s) // counts by priority
 	}
 }
 
-// dropUnsendable takes streams of mode Latency that have nothing to send any more out of the
-// turns, up to the first that has.
+// dropUnsendable removes streams without sendable bytes from the front of lowLatency.
 func (l *backlog) dropUnsendable() {
 	for len(l.lowLatency) > 0 && !l.lowLatency[0].send.isSendable() { // reset, or acknowledged meanwhile
 		l.lowLatency[0].backlog.queued = false
@@ -114,7 +114,7 @@ func (l *backlog) dropUnsendable() {
 	}
 }
 
-// moveToFront makes it the turn of a ready stream.
+// moveToFront gives a ready stream the next turn.
 func (l *backlog) moveToFront(s *Stream) {
 	if i := slices.Index(l.ready, s); i > 0 {
 		copy(l.ready[1:i+1], l.ready[:i])
@@ -122,8 +122,7 @@ func (l *backlog) moveToFront(s *Stream) {
 	}
 }
 
-// contendingBytes returns what there is to send that goes before bytes of stream s, or takes turns
-// with them.
+// contendingBytes returns how many pending bytes precede bytes of stream s or take turns with them.
 func (l *backlog) contendingBytes(s *Stream) unit.Bytes {
 	if !l.classes.ranked {
 		return l.pending
@@ -137,7 +136,7 @@ func (l *backlog) contendingBytes(s *Stream) unit.Bytes {
 	return n
 }
 
-// streamShare returns the part of n bytes that s would send, if those that are ready take turns.
+// streamShare returns the part of n bytes that s would send if the ready streams take turns.
 func (l *backlog) streamShare(n unit.Bytes, s *Stream) unit.Bytes {
 	if !l.classes.ranked {
 		return n / unit.Bytes(max(len(l.ready), 1))
@@ -151,18 +150,19 @@ func (l *backlog) streamShare(n unit.Bytes, s *Stream) unit.Bytes {
 	return n * unit.Bytes(r.weight) / max(all, unit.Bytes(r.weight))
 }
 
-// allScheduled reports whether all bytes that the far ends wait for, and that windows have room
-// for, have been given to subflows; streams whose subflows are all gone or silent apart.
+// allScheduled reports whether all bytes that far ends wait for and windows permit have been given
+// to subflows. Streams without a live subflow do not count.
 func (l *backlog) allScheduled(subflows []*subflow) bool {
 	for _, s := range l.ready {
-		if s.send.isSendable() && l.classes.findClass(s.route.group).permitsLiveSubflow(subflows) && s.send.unsent[0].From < s.awaitedEnd() {
+		if s.send.isSendable() && l.classes.findClass(s.route.group).permitsLiveSubflow(subflows) &&
+			s.send.unsent[0].From < s.awaitedEnd() {
 			return false
 		}
 	}
 	return true
 }
 
-// removeStream takes a stream out of a list.
+// removeStream removes a stream from a list.
 func removeStream(list []*Stream, s *Stream) []*Stream {
 	return slices.DeleteFunc(list, func(x *Stream) bool { return x == s })
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -38,7 +40,8 @@ func TestBacklog(t *testing.T) {
 				s.route.group = wire.GroupID(r.IntN(3))
 				l.requeueStream(s)
 			case 6:
-				table.replaceGroups(table.serial+1, []wire.Group{{ID: 1, Weight: uint8(1 + r.IntN(4)), Priority: wire.Priority(r.IntN(3))}, {ID: 2, Weight: 1}})
+				table.replaceGroups(table.serial+1,
+					[]wire.Group{{ID: 1, Weight: uint8(1 + r.IntN(4)), Priority: wire.Priority(r.IntN(3))}, {ID: 2, Weight: 1}})
 				l.reorderStreams(all)
 			case 7:
 				if l.dequeueStream(s); slices.Contains(l.ready, s) || slices.Contains(l.lowLatency, s) {
@@ -62,7 +65,8 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 				turns++
 			}
 		}
-		if s.backlog.queued != (turns == 1) || s.send.isSendable() && turns == 0 || slices.Contains(l.ready, s) && s.route.mode == wire.Latency {
+		if s.backlog.queued != (turns == 1) || s.send.isSendable() && turns == 0 || slices.Contains(l.ready, s) &&
+			s.route.mode == wire.Latency {
 			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.route.mode, turns)
 		}
 		if s.route.mode == wire.Latency {
@@ -73,12 +77,15 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 		byClass[l.classes.rankGroup(s.route.group, nil).priority] += n
 	}
 	if pending != l.pending || urgent != l.lowLatencyPending || byClass != l.pendingByPriority {
-		t.Fatalf("counts %v pending %v, %v urgent; want %v %v, %v", l.pending, l.pendingByPriority, l.lowLatencyPending, pending, byClass, urgent)
+		t.Fatalf("counts %v pending %v, %v urgent; want %v %v, %v", l.pending, l.pendingByPriority, l.lowLatencyPending,
+			pending, byClass, urgent)
 	}
 	if !l.classes.ranked {
 		return
 	}
-	if i := slices.IndexFunc(l.ready[min(1, len(l.ready)):], func(s *Stream) bool { return l.rankStream(s).priority.Above(l.rankStream(l.ready[0]).priority) }); i >= 0 {
-		t.Fatalf("the turn is of class %v, before one of %v", l.rankStream(l.ready[0]).priority, l.rankStream(l.ready[i+1]).priority)
+	if i := slices.IndexFunc(l.ready[min(1, len(l.ready)):],
+		func(s *Stream) bool { return l.rankStream(s).priority.Above(l.rankStream(l.ready[0]).priority) }); i >= 0 {
+		t.Fatalf("the turn is of class %v, before one of %v", l.rankStream(l.ready[0]).priority,
+			l.rankStream(l.ready[i+1]).priority)
 	}
 }

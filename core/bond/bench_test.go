@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -34,7 +36,8 @@ func BenchmarkSegment(b *testing.B) {
 			for i, e := range ends {
 				e.Tick(now)
 				for id := range wire.SubflowID(2) {
-					e.ObserveLocalHop(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Rate: 100 * unit.Mbps, Cwnd: 1 << 20, MSS: 1448})
+					e.ObserveLocalHop(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond,
+						Rate: 100 * unit.Mbps, Cwnd: 1 << 20, MSS: 1448})
 					e.MarkIdle(id + 1)
 				}
 				for {
@@ -44,7 +47,10 @@ func BenchmarkSegment(b *testing.B) {
 					}
 					segments++
 					e.BeginSegment(id)
-					if err := eachFrame(seg, func(t wire.Type, payload []byte) error { return ends[1-i].ReceiveFrame(id, t, payload, now) }); err != nil {
+					if err := eachFrame(seg, func(t wire.Type, payload []byte) error {
+						return ends[1-i].ReceiveFrame(id, t, payload,
+							now)
+					}); err != nil {
 						b.Fatal(err)
 					}
 				}

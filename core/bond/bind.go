@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -6,10 +8,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// BindToSubflow lets a subflow carry all bytes that this end sends of the stream from now
-// on, and no other one carry any: what is measured is that subflow. When it ends,
-// so does the stream. It reports whether there is such a subflow; the stream must
-// be of mode wire.Bond. Control frames go as always.
+// BindToSubflow makes one subflow carry all bytes that this end sends of the stream from now on.
+// Measurements use it. When the subflow ends, the stream is reset. It reports whether the subflow
+// exists; the stream must be of mode wire.Bond. Control frames may use any subflow.
 func (s *Stream) BindToSubflow(id wire.SubflowID) bool {
 	b := s.bond
 	if b.subflows.find(id) == nil || s.Done() || s.route.mode != wire.Bond {
@@ -19,7 +20,7 @@ func (s *Stream) BindToSubflow(id wire.SubflowID) bool {
 	return true
 }
 
-// resetBoundStreams ends the streams that are bound to a subflow which is gone.
+// resetBoundStreams resets the streams that are bound to a removed subflow.
 func (b *Bond) resetBoundStreams(p *subflow) {
 	if b.filter.boundRoutes == 0 {
 		return

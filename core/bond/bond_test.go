@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -15,7 +17,8 @@ func TestDownloadAgainstBound(t *testing.T) {
 		up        bool
 		worst     float64 // of the bound
 	}{
-		{"auto", false, 1.04}, {"auto", true, 1.04}, {"pams", false, 1.04}, {"pams", true, 1.04}, {"minpad", false, 1.6}, {"minrtt", false, 2.5}, {"roundrobin", false, 2.5},
+		{"auto", false, 1.04}, {"auto", true, 1.04}, {"pams", false, 1.04}, {"pams", true, 1.04}, {"minpad", false, 1.6},
+		{"minrtt", false, 2.5}, {"roundrobin", false, 2.5},
 	} {
 		n := newSim(t, c.scheduler, -1)
 		n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
@@ -47,7 +50,8 @@ func TestRateDrops(t *testing.T) {
 		start := n.now
 		tr := &transfer{size: int(4 * unit.MB)}
 		n.run(n.carry([]*transfer{tr}))
-		t.Logf("%s: %.3f s, bound about %.1f s; %+v", c.name, tr.done.Sub(start).Seconds(), c.bound.Seconds(), n.ends[1].Stats())
+		t.Logf("%s: %.3f s, bound about %.1f s; %+v", c.name, tr.done.Sub(start).Seconds(), c.bound.Seconds(),
+			n.ends[1].Stats())
 		if took := tr.done.Sub(start); took > c.bound*5/4 {
 			t.Errorf("%s: %v, want at most %v", c.name, took, c.bound*5/4)
 		}

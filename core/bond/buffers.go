@@ -1,23 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import "mpbond/base/unit"
 
-// bufferLimits shares the memory for bytes to send, and that for bytes received, among the
-// streams of a bond. It counts what all streams hold; a stream asks how much it may accept
-// from its app and how large a window it may grant. Not safe for concurrent use.
+// bufferLimits divides the memory for bytes to send, and that for bytes received, among the streams
+// of a bond. It counts the bytes of all streams. A stream asks it how much to accept from its app
+// and how large a window to grant. Not safe for concurrent use.
 type bufferLimits struct {
 	memory      *memoryBudget
-	metaBuffer  unit.Bytes // of a stream, for unsent bytes: Config.MetaBuffer
+	metaBuffer  unit.Bytes // bound on a stream's unsent bytes: Config.MetaBuffer
 	maxBuffered unit.Bytes // Config.MaxBuffered
-	firstWindow unit.Bytes // the window of every stream at its beginning
+	firstWindow unit.Bytes // first window of every stream
 
-	heldBytes    unit.Bytes // bytes in send buffers, acknowledged ones excluded
+	heldBytes    unit.Bytes // bytes in send buffers that are not acknowledged
 	grownWindows unit.Bytes // receive windows beyond the first ones
 }
 
-// sendRoom returns how many bytes a send buffer may take now. The meta buffer bounds what is to be
-// sent; what is in flight counts too when it is more than any window that we
-// would grant, or when all streams together hold too much.
+// sendRoom returns how many bytes a send buffer may take now. The meta buffer bounds unsent bytes.
+// Bytes in flight count too if they exceed any window that we would grant, or if all streams
+// together hold too much.
 func (l *bufferLimits) sendRoom(s *sendBuffer) unit.Bytes {
 	unacked := s.unackedBytes()
 	room := min(l.metaBuffer-unit.Bytes(s.unsent.Size()), maxWindow+l.metaBuffer-unacked)
@@ -28,24 +30,23 @@ func (l *bufferLimits) sendRoom(s *sendBuffer) unit.Bytes {
 		room = min(room, pageSize-unacked)
 	}
 	if l.heldBytes >= l.maxBuffered/4 {
-		// What the receiver does not take yet is better left where it comes from,
-		// so that streams whose readers are slow leave the memory to others.
+		// Bytes that the receiver does not accept yet should stay at their source, so that streams
+		// with slow readers leave memory to others.
 		room = min(room, unit.Bytes(s.limit)+blockedAllowance-unit.Bytes(s.end))
 	}
 	return max(0, room)
 }
 
-// isNotableRoom reports whether a writer that waits is told of that much room: not of a few bytes at
-// a time, unless there is nothing else that could tell it.
+// isNotableRoom reports whether to notify a waiting writer of that much room. A few bytes do not
+// count, unless no later event would notify it.
 func (l *bufferLimits) isNotableRoom(room unit.Bytes, s *sendBuffer) bool {
 	return room >= min(minMetaBuffer, l.metaBuffer)/2 || room > 0 && s.isEmpty()
 }
 
-// maxWindowOf returns the most that a window may be now: beyond the first window, a third of the
-// memory for grown windows that others leave. So n streams that all want more get 1/(n+2) of
-// it each, a new one finds some left, and whatever those hold that do not read, each one goes
-// on with its first window at least (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN
-// 1998).
+// maxWindowOf returns the upper bound of a window: the first window, and a third of the memory for
+// grown windows that others leave. So each of n streams that need more gets 1/(n+2) of that memory,
+// a new one finds some left, and each keeps its first window whatever slow readers hold (dynamic
+// thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
 func (l *bufferLimits) maxWindowOf(window unit.Bytes) unit.Bytes {
 	if l.memory.isShort() {
 		return l.firstWindow
@@ -54,8 +55,8 @@ func (l *bufferLimits) maxWindowOf(window unit.Bytes) unit.Bytes {
 	return l.firstWindow + (l.maxBuffered-others)/3
 }
 
-// maxOpeningWindow returns the window of a stream that this end opens, which may be more than the
-// first one. Half of the memory is left to streams that were seen to use it. It reports false
+// openingWindow returns the window of a stream that this end opens, which may exceed the first
+// window. It leaves half of the memory to streams that have proved to use it. It returns false
 // while memory is short.
 func (l *bufferLimits) openingWindow() (window unit.Bytes, ok bool) {
 	if l.memory.isShort() {
@@ -65,5 +66,5 @@ func (l *bufferLimits) openingWindow() (window unit.Bytes, ok bool) {
 	return l.firstWindow + max(0, more), true
 }
 
-// countWindowChange counts a window that changes.
+// countWindowChange counts the change of a window.
 func (l *bufferLimits) countWindowChange(from, to unit.Bytes) { l.grownWindows += to - from }

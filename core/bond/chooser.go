@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -8,10 +10,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// turnChooser decides what the next segment is filled with and which subflow gets it:
-// datagrams, streams that must not wait, copies, or what the scheduler says of the other
-// streams, the most urgent first. It asks the parts of the bond that know what waits, and
-// sends nothing itself. Not safe for concurrent use.
+// turnChooser decides what the next segment carries and on which subflow: datagrams, low-latency
+// streams, copies, or other streams as the scheduler decides, in this order. It asks the parts that
+// hold the waiting data, and sends nothing itself. Not safe for concurrent use.
 type turnChooser struct {
 	subflows  *subflowTable
 	filter    *subflowFilter
@@ -22,34 +23,34 @@ type turnChooser struct {
 	timer     *wakeTimer
 	scheduler sched.Scheduler
 
-	view      []sched.Subflow // of the last survey
-	permitted []sched.Subflow // of it, what one stream may use
-	others    []sched.Subflow // of that, what does not carry all of it yet
+	view      []sched.Subflow // from the last survey
+	permitted []sched.Subflow // part of view that one stream may use
+	others    []sched.Subflow // part of permitted that does not carry all of the stream yet
 }
 
-// turn is what the next segment is filled with, and for which subflow; nil is none.
+// turn says what the next segment carries, and on which subflow; nil: none.
 type turn struct {
 	subflow  *subflow
 	kind     turnKind
-	stream   *Stream        // turnLowLatency, bulk
-	decision sched.Decision // bulk
+	stream   *Stream        // for turnLowLatency and turnBulk
+	decision sched.Decision // for turnBulk
 }
 
 type turnKind uint8
 
 const (
 	turnDatagrams  turnKind = iota
-	turnLowLatency          // of a stream that must not wait
-	turnCopies              // of what other subflows carry
-	turnBulk                // as the scheduler says
+	turnLowLatency          // bytes of a low-latency stream
+	turnCopies              // copies of bytes that other subflows carry
+	turnBulk                // bytes of other streams, by the scheduler
 )
 
-// surveySubflows looks at all subflows for the next decision. It returns the idle one that control
-// frames and ACKs go by: the fastest, or one that is nearly as fast; if it is nil they wait a
-// moment. It reports false if no subflow is idle.
+// surveySubflows collects the state of all subflows for the next decision. It returns the idle
+// subflow for control frames and ACKs: the fastest one or one nearly as fast. If that is nil they
+// wait a moment. idle reports whether any subflow is idle.
 func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool) {
 	c.filter.refreshSmallAnswer(now)
-	var onTime, any fastestSubflows // a late helper carries them only where all are late
+	var onTime, any fastestSubflows // a late helper carries them only if all are late
 	view := c.view[:0]
 	live, timely := 0, 0
 	for _, p := range c.subflows.list {
@@ -88,8 +89,8 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 	return any.idleCarrier(), idle
 }
 
-// chooseTurn returns whose turn is next, after a survey, the most urgent first. Datagrams that came
-// faster than a network would take them take turns with streams.
+// chooseTurn returns the next turn, after a survey, by descending urgency. A flow whose datagrams
+// come faster than a network would carry them takes turns with streams.
 func (c *turnChooser) chooseTurn(now time.Time) turn {
 	var flow *subflow
 	if l := c.flows.nextLeg(now); l != nil {
@@ -111,8 +112,8 @@ func (c *turnChooser) chooseTurn(now time.Time) turn {
 	return t.limitUnacked()
 }
 
-// limitUnacked returns no turn for a subflow whose other end acknowledges nothing: what is
-// noted of each frame would take ever more memory.
+// limitUnacked returns no turn if the other end acknowledges nothing on the subflow. Otherwise the
+// record of frames in flight would grow without bound.
 func (t turn) limitUnacked() turn {
 	if t.subflow != nil && t.subflow.inFlight.len() > maxUnackedFrames {
 		return turn{}
@@ -120,8 +121,8 @@ func (t turn) limitUnacked() turn {
 	return t
 }
 
-// nextLowLatency returns a stream of mode Latency and the idle subflow that it is pinned
-// to, if there is one with bytes to send.
+// nextLowLatency returns a stream of mode Latency with sendable bytes and the idle subflow that it
+// is pinned to, or nil.
 func (c *turnChooser) nextLowLatency(now time.Time) (*subflow, *Stream) {
 	c.backlog.dropUnsendable()
 	if len(c.backlog.lowLatency) == 0 {
@@ -152,7 +153,7 @@ func (c *turnChooser) nextLowLatency(now time.Time) (*subflow, *Stream) {
 	return nil, nil
 }
 
-// copyTarget returns an idle subflow that has copies to send, or nil.
+// copyTarget returns an idle subflow with copies to send, or nil.
 func (c *turnChooser) copyTarget(now time.Time) *subflow {
 	for _, p := range c.subflows.list {
 		if !p.idle || p.isSilent() || len(p.copies) == 0 || len(p.neededCopies()) == 0 {
@@ -165,7 +166,7 @@ func (c *turnChooser) copyTarget(now time.Time) *subflow {
 	return nil
 }
 
-// permittedView is the part of view that stream s may use.
+// permittedView returns the part of view that stream s may use.
 func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Time) []sched.Subflow {
 	if !c.filter.isLimited(&s.route) {
 		return view
@@ -190,20 +191,21 @@ func (c *turnChooser) exceptCarriers(view []sched.Subflow, s *Stream) []sched.Su
 	return c.others
 }
 
-// bulkTurn asks the scheduler about the stream that is next; and, if that one
-// has to wait for a subflow that it may use, about others that may use others.
+// bulkTurn asks the scheduler about the next stream. If that stream has to wait for one of its
+// subflows, it asks about streams that may use others.
 func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 	t.kind = turnBulk
 	differ := c.filter.routesDiffer()
 	var asked *Stream
 	for i, s := range c.backlog.ready {
-		if i > 0 && (!differ || !s.send.isSendable() || c.filter.sameRoute(&s.route, &c.backlog.ready[0].route) || asked != nil && c.filter.sameRoute(&s.route, &asked.route)) {
+		if i > 0 && (!differ || !s.send.isSendable() || c.filter.sameRoute(&s.route, &c.backlog.ready[0].route) ||
+			asked != nil && c.filter.sameRoute(&s.route, &asked.route)) {
 			continue
 		}
 		asked = s
 		seen := c.exceptCarriers(c.permittedView(c.view, s, now), s)
 		if len(seen) == 0 && len(c.view) > 0 {
-			continue // all that it may use is gone or silent
+			continue // all subflows that it may use are removed or silent
 		}
 		t.decision = c.pickSubflow(s, now, seen)
 		c.trace.traceDecision(now, t.decision, c.backlog.pending, seen)
@@ -219,18 +221,19 @@ func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 	return t
 }
 
-// pickSubflow asks the scheduler about stream s, which is ready.
+// pickSubflow asks the scheduler about the ready stream s.
 func (c *turnChooser) pickSubflow(s *Stream, now time.Time, view []sched.Subflow) sched.Decision {
 	if s.route.mode == wire.Redundant {
 		return sched.Redundant.Pick(view, c.backlog.pending)
 	}
 	if w, ok := c.scheduler.(sched.WindowAware); ok {
-		w.ObserveWindow(sched.Window{Size: unit.Bytes(s.send.limit - s.send.firstUnacked), Blocked: c.backlog.windowBlocked, NoMoreData: s.noMoreData() && !c.subflows.hasLowLatency(now)}, now)
+		w.ObserveWindow(sched.Window{Size: unit.Bytes(s.send.limit - s.send.firstUnacked), Blocked: c.backlog.windowBlocked,
+			NoMoreData: s.noMoreData() && !c.subflows.hasLowLatency(now)}, now)
 	}
 	return c.scheduler.Pick(view, c.backlog.contendingBytes(s))
 }
 
-// fastestSubflows is the fastest of some subflows, and the fastest of those that are idle.
+// fastestSubflows finds the fastest subflow, and the fastest idle one.
 type fastestSubflows struct {
 	found        bool
 	leastPAD     time.Duration // PAD of the fastest
@@ -247,8 +250,7 @@ func (q *fastestSubflows) offerSubflow(p *subflow, pad time.Duration) {
 	}
 }
 
-// idleCarrier returns the idle subflow, or nil if there is none that is nearly as fast as the
-// fastest.
+// idleCarrier returns the fastest idle subflow, or nil if it is much slower than the fastest one.
 func (q *fastestSubflows) idleCarrier() *subflow {
 	if q.leastIdlePAD > q.leastPAD*5/4+5*time.Millisecond {
 		return nil

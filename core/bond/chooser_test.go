@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -13,8 +15,9 @@ import (
 // newChooser returns a chooser over parts of its own, with three idle subflows.
 func newChooser() *turnChooser {
 	f := newFlowTable(false)
-	c := &turnChooser{subflows: f.filter.subflows, filter: f.filter, classes: f.classes, backlog: &backlog{classes: f.classes},
-		flows: f, trace: f.trace, timer: f.timer, scheduler: sched.Redundant}
+	c := &turnChooser{subflows: f.filter.subflows, filter: f.filter, classes: f.classes,
+		backlog: &backlog{classes: f.classes},
+		flows:   f, trace: f.trace, timer: f.timer, scheduler: sched.Redundant}
 	c.trace.decisions = trace.NewRing[Decision](4)
 	for i, p := range c.subflows.list {
 		p.lastProgress = start
@@ -26,7 +29,8 @@ func newChooser() *turnChooser {
 
 // waitingStream returns a stream of a mode with bytes to send.
 func waitingStream(c *turnChooser, id wire.StreamID, m wire.Mode) *Stream {
-	s := &Stream{id: id, route: route{mode: m}, send: sendBuffer{end: 1000, limit: 1000, unsent: span.Set[wire.DataSeq]{{From: 0, To: 1000}}}}
+	s := &Stream{id: id, route: route{mode: m}, send: sendBuffer{end: 1000, limit: 1000,
+		unsent: span.Set[wire.DataSeq]{{From: 0, To: 1000}}}}
 	s.bond = &Bond{streams: streamTable{all: map[wire.StreamID]*Stream{id: s}}}
 	c.backlog.updateStream(s)
 	return s

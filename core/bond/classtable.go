@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -8,19 +10,20 @@ import (
 	"mpbond/link/wire"
 )
 
-// trafficClass is how streams and flows of one group are sent: before or behind others, and
-// by which subflows. A nil *trafficClass is that of group 0, which has no limits.
+// trafficClass says how the streams and flows of one group are sent: their priority, weight and
+// subflows. A nil *trafficClass is that of group 0, which has no limits.
 type trafficClass struct {
 	priority wire.Priority
 	weight   uint8
 	limited  bool
-	allowed  []wire.SubflowID // if limited
+	allowed  []wire.SubflowID // valid if limited
 }
 
-// unknownGroup is the class of a group that no CLASS_TABLE has named yet: what belongs to it waits.
+// unknownGroup is the class of a group that no CLASS_TABLE has named yet: its streams and flows
+// wait.
 var unknownGroup = &trafficClass{weight: 1, limited: true}
 
-// defaultClass is that of group 0.
+// defaultClass is the class of group 0.
 var defaultClass = &trafficClass{weight: 1}
 
 // permitsSubflow reports whether the group may use a subflow.
@@ -30,10 +33,11 @@ func (c *trafficClass) permitsSubflow(id wire.SubflowID) bool {
 
 // permitsLiveSubflow reports whether the group may use a subflow of the list that is not silent.
 func (c *trafficClass) permitsLiveSubflow(list []*subflow) bool {
-	return c == nil || !c.limited || slices.ContainsFunc(list, func(p *subflow) bool { return !p.isSilent() && c.permitsSubflow(p.id) })
+	return c == nil || !c.limited || slices.ContainsFunc(list,
+		func(p *subflow) bool { return !p.isSilent() && c.permitsSubflow(p.id) })
 }
 
-// equivalentTo reports whether both are of one class and may use the same subflows.
+// equivalentTo reports whether both have the same priority and subflows.
 func (c *trafficClass) equivalentTo(o *trafficClass) bool {
 	if c == nil {
 		c = defaultClass
@@ -44,27 +48,27 @@ func (c *trafficClass) equivalentTo(o *trafficClass) bool {
 	return c.priority == o.priority && c.limited == o.limited && slices.Equal(c.allowed, o.allowed)
 }
 
-// classTable maps each group of streams and flows to its traffic class, as the last CLASS_TABLE
-// said, and orders those that wait for their turn. The primary replaces the table, the server
-// takes its copy from CLASS_TABLE frames; the serial number grows with each change. In a class the
-// one that has sent least, over its weight, is next; one that has waited for nothing gets no
-// more for that (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996). The table knows
-// no stream or flow: each keeps a counter of its own, in bytes × rankScale / weight. Not safe
-// for concurrent use.
+// classTable maps each group of streams and flows to its traffic class, by the last CLASS_TABLE,
+// and orders those that wait for a turn. The primary replaces the table; the server copies it from
+// CLASS_TABLE frames. The serial number grows with each change. Within a priority the one that has
+// sent least, divided by its weight, is next; waiting without data earns nothing (start-time fair
+// queueing: Goyal, Vin, Cheng, SIGCOMM 1996). The table holds no streams or flows. Each of them
+// keeps its own counter, in bytes × rankScale / weight. Not safe for concurrent use.
 type classTable struct {
 	groups     map[wire.GroupID]*trafficClass
 	serial     uint64       // of the last CLASS_TABLE sent or received
-	maxGroupID wire.GroupID // the highest ID used
+	maxGroupID wire.GroupID // highest ID used
 	limited    bool         // a group was limited to some subflows
-	ranked     bool         // groups have differed in class or weight
-	// virtualTime is, by class, the counter at which the last turn began.
+	ranked     bool         // groups have differed in priority or weight
+	// virtualTime is the counter at which the last turn of each priority began.
 	virtualTime [wire.PriorityCount]uint64
 }
 
-// rankScale is what bytes are multiplied with, so that weights divide them well.
+// rankScale scales bytes, so that the division by a weight loses little.
 const rankScale = 256
 
-// findClass returns the class of a group: nil for group 0, unknownGroup for one not in the table.
+// findClass returns the class of a group: nil for group 0, unknownGroup for one that is not in the
+// table.
 func (t *classTable) findClass(id wire.GroupID) *trafficClass {
 	if id == 0 {
 		return nil
@@ -75,12 +79,12 @@ func (t *classTable) findClass(id wire.GroupID) *trafficClass {
 	return unknownGroup
 }
 
-// isRetired reports that the end that opens has nothing of a group any more.
+// isRetired reports whether the opening end has no stream or flow of a group left.
 func (t *classTable) isRetired(id wire.GroupID) bool {
 	return id > 0 && id <= t.maxGroupID && t.groups[id] == nil
 }
 
-// replaceGroups makes the table consist of these groups. It keeps no reference to them.
+// replaceGroups replaces the table by these groups. It keeps no reference to them.
 func (t *classTable) replaceGroups(serial uint64, groups []wire.Group) {
 	t.serial = serial
 	t.groups = make(map[wire.GroupID]*trafficClass, len(groups))
@@ -97,19 +101,20 @@ func (t *classTable) buildFrame() wire.ClassTable {
 	f := wire.ClassTable{Serial: t.serial}
 	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
 		c := t.groups[id]
-		f.Groups = append(f.Groups, wire.Group{ID: id, Priority: c.priority, Weight: c.weight, Limited: c.limited, Subflows: c.allowed})
+		f.Groups = append(f.Groups, wire.Group{ID: id, Priority: c.priority, Weight: c.weight, Limited: c.limited,
+			Subflows: c.allowed})
 	}
 	return f
 }
 
-// rank is where one stream or flow has its turn among others.
+// rank orders the turn of a stream or flow among others.
 type rank struct {
 	priority wire.Priority
 	weight   uint8
 	sent     *uint64 // its counter
 }
 
-// rankGroup returns the rank of one of a group with that counter.
+// rankGroup returns the rank of a stream or flow of the group with that counter.
 func (t *classTable) rankGroup(id wire.GroupID, sent *uint64) rank {
 	if c := t.findClass(id); c != nil {
 		return rank{c.priority, c.weight, sent}
@@ -117,10 +122,10 @@ func (t *classTable) rankGroup(id wire.GroupID, sent *uint64) rank {
 	return rank{wire.Normal, 1, sent}
 }
 
-// joinQueue brings the counter of one that begins to wait up to date.
+// joinQueue updates the counter of a stream or flow that starts to wait.
 func (t *classTable) joinQueue(r rank) { *r.sent = max(*r.sent, t.virtualTime[r.priority]) }
 
-// beginTurn begins the turn of r, in which it then sends bytes.
+// beginTurn starts the turn of r, in which it then sends bytes.
 func (t *classTable) beginTurn(r rank) {
 	t.virtualTime[r.priority] = max(t.virtualTime[r.priority], *r.sent)
 }
@@ -128,13 +133,13 @@ func (t *classTable) beginTurn(r rank) {
 // countSent counts n bytes sent.
 func (r rank) countSent(n unit.Bytes) { *r.sent += uint64(n) * rankScale / uint64(r.weight) }
 
-// staysBefore reports whether r, which waits, stays before one that joins with rank n.
+// staysBefore reports whether r, which waits, stays ahead of n, which joins.
 func (r rank) staysBefore(n rank) bool {
 	return r.priority.Above(n.priority) || r.priority == n.priority && *r.sent <= *n.sent
 }
 
-// insertByRank puts x where its next turn is in a list of those that wait: without classes
-// and weights behind all others.
+// insertByRank inserts x at its next turn in a list of waiting elements: at the end if all have the
+// same priority and weight.
 func insertByRank[T any](t *classTable, list []T, x T, rankOf func(T) rank) []T {
 	at := len(list)
 	if t.ranked {
@@ -147,15 +152,15 @@ func insertByRank[T any](t *classTable, list []T, x T, rankOf func(T) rank) []T 
 	return slices.Insert(list, at, x)
 }
 
-// groupHistory is the changes of a stream's mode and group since it was opened. The end that
-// opens keeps each group that the stream has left until the other end confirms that change,
-// since bytes of it may still be sent by that group's class. The zero value has no change.
+// groupHistory records the changes of a stream's mode and group. The opening end keeps each group
+// that the stream has left until the other end confirms the change: until then bytes may still be
+// sent by that group's class. The zero value has no change.
 type groupHistory struct {
 	serial     uint64 // of the last change, from 1
 	leftGroups map[wire.GroupID]uint64
 }
 
-// leaveGroup notes that the change of that serial number took the stream out of a group.
+// leaveGroup records that the change of that serial number removed the stream from a group.
 func (h *groupHistory) leaveGroup(g wire.GroupID, serial uint64) {
 	if h.leftGroups == nil {
 		h.leftGroups = map[wire.GroupID]uint64{}
@@ -163,7 +168,8 @@ func (h *groupHistory) leaveGroup(g wire.GroupID, serial uint64) {
 	h.leftGroups[g] = serial
 }
 
-// confirmChange notes that the other end knows the change of that number, and so those before it.
+// confirmChange records that the other end has received the change of that serial number, and so
+// all before it.
 func (h *groupHistory) confirmChange(serial uint64) {
 	maps.DeleteFunc(h.leftGroups, func(_ wire.GroupID, left uint64) bool { return left <= serial })
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -11,7 +13,8 @@ import (
 
 func TestClassTable(t *testing.T) {
 	var primary, server classTable
-	primary.replaceGroups(1, []wire.Group{{ID: 3, Weight: 2, Priority: wire.Low}, {ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{2, 4}}})
+	primary.replaceGroups(1, []wire.Group{{ID: 3, Weight: 2, Priority: wire.Low},
+		{ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{2, 4}}})
 	f := primary.buildFrame()
 	if f.Serial != 1 || len(f.Groups) != 2 || f.Groups[0].ID != 1 || f.Groups[1].ID != 3 {
 		t.Fatalf("frame %+v, want groups 1 and 3 of serial 1", f)
@@ -30,7 +33,8 @@ func TestClassTable(t *testing.T) {
 		}
 	}
 	live := []*subflow{{id: 1}, {id: 4}}
-	if c := server.findClass(1); !c.permitsLiveSubflow(live) || c.permitsLiveSubflow(live[:1]) || server.findClass(9).permitsLiveSubflow(live) {
+	if c := server.findClass(1); !c.permitsLiveSubflow(live) || c.permitsLiveSubflow(live[:1]) ||
+		server.findClass(9).permitsLiveSubflow(live) {
 		t.Error("permitsLive is wrong")
 	}
 	live[1].silentSince = start
@@ -38,7 +42,8 @@ func TestClassTable(t *testing.T) {
 		t.Error("a silent subflow counts as live")
 	}
 	server.replaceGroups(2, []wire.Group{{ID: 1, Weight: 1}})
-	if !server.isRetired(3) || server.findClass(3) != unknownGroup || !server.limited || !server.findClass(1).equivalentTo(nil) || server.findClass(1).equivalentTo(server.findClass(3)) {
+	if !server.isRetired(3) || server.findClass(3) != unknownGroup || !server.limited ||
+		!server.findClass(1).equivalentTo(nil) || server.findClass(1).equivalentTo(server.findClass(3)) {
 		t.Errorf("after group 3 was left out: %+v", server)
 	}
 }
@@ -55,7 +60,8 @@ func TestClassTableTurns(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var table classTable
 		weight := []uint8{1, uint8(1 + r.IntN(8)), uint8(1 + r.IntN(8)), 1}
-		table.replaceGroups(1, []wire.Group{{ID: 1, Weight: weight[1]}, {ID: 2, Weight: weight[2]}, {ID: 3, Weight: 1, Priority: wire.Low}})
+		table.replaceGroups(1, []wire.Group{{ID: 1, Weight: weight[1]}, {ID: 2, Weight: weight[2]},
+			{ID: 3, Weight: 1, Priority: wire.Low}})
 		rankOf := func(w *waiting) rank { return table.rankGroup(w.group, &w.sent) }
 		var list []*waiting
 		all := []*waiting{{group: 1}, {group: 3}, {group: 1}, {group: 2}}

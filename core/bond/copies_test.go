@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -10,7 +12,8 @@ import (
 
 // measureOutage runs a download at 5/10/5 Mbit/s during which one hop is dead for a
 // second, if one is named, and returns the longest gap in delivery.
-func measureOutage(t *testing.T, scheduler string, redundant bool, hop func(n *simNet, dir int) *simHop) (gap time.Duration, st Stats) {
+func measureOutage(t *testing.T, scheduler string, redundant bool,
+	hop func(n *simNet, dir int) *simHop) (gap time.Duration, st Stats) {
 	t.Helper()
 	n := newSim(t, scheduler, 0.2)
 	n.addTriangle(5*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
@@ -53,7 +56,8 @@ func TestRedundant(t *testing.T) {
 		once, _ := measureOutage(t, "pams", false, c.hop)
 		for _, how := range []string{"redundant", "pams"} {
 			gap, st := measureOutage(t, how, how == "pams", c.hop)
-			t.Logf("%s cut: longest gap %v by %s, %v with each byte once; %+v", c.name, gap.Round(time.Millisecond), how, once.Round(time.Millisecond), st)
+			t.Logf("%s cut: longest gap %v by %s, %v with each byte once; %+v", c.name, gap.Round(time.Millisecond), how,
+				once.Round(time.Millisecond), st)
 			if gap > 50*time.Millisecond {
 				t.Errorf("%s cut: %v without delivery by %s", c.name, gap, how)
 			}

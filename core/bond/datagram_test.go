@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -110,13 +112,15 @@ func (g *simFlow) recordSent(d int, path wire.SubflowID, number uint64) {
 	}
 	before := by.paths[number]
 	if len(before) > 1 || len(before) > 0 && !g.plan.redundant {
-		g.n.fatal("flow %d: datagram %d from %s is given to path %d, after %v", g.f[d].ID(), number, endNames[d], path, before)
+		g.n.fatal("flow %d: datagram %d from %s is given to path %d, after %v", g.f[d].ID(), number, endNames[d], path,
+			before)
 	}
 	if slices.Contains(before, path) {
 		g.n.fatal("flow %d: both copies of datagram %d from %s are given to path %d", g.f[d].ID(), number, endNames[d], path)
 	}
 	by.paths[number] = append(before, path)
-	if late := g.n.now.Sub(by.at[number]); late > maxQueueTime+checkInterval+g.n.lag[d] && g.n.frozen[d].Before(by.at[number]) {
+	if late := g.n.now.Sub(by.at[number]); late > maxQueueTime+checkInterval+g.n.lag[d] &&
+		g.n.frozen[d].Before(by.at[number]) {
 		g.n.fatal("flow %d: datagram %d from %s leaves after %v", g.f[d].ID(), number, endNames[d], late)
 	}
 }
@@ -146,7 +150,8 @@ func (g *simFlow) receive(to int) {
 		}
 		path := by.paths[number][0]
 		if last, ok := by.last[path]; ok && last > number {
-			n.fatal("flow %d: datagram %d comes to %s after %d, both over path %d", g.f[to].ID(), number, endNames[to], last, path)
+			n.fatal("flow %d: datagram %d comes to %s after %d, both over path %d", g.f[to].ID(), number, endNames[to], last,
+				path)
 		}
 		by.last[path] = number
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -11,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestDataPath: each function that docs/explanation/datapath.md names in its walk of one segment is here.
+// TestDataPath: each function that docs/explanation/datapath.md names in its walk of one segment is
+// here.
 func TestDataPath(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/datapath.md")
 	if err != nil {

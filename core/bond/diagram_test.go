@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -33,7 +35,8 @@ type focus struct {
 }
 
 func (f focus) has(e *entry) bool {
-	return f.stream != 0 && e.stream == f.stream && e.dir == f.dir && e.from <= f.to && f.from <= e.to && (e.from < f.to || e.from == e.to)
+	return f.stream != 0 && e.stream == f.stream && e.dir == f.dir && e.from <= f.to && f.from <= e.to &&
+		(e.from < f.to || e.from == e.to)
 }
 
 // diagram keeps what happens.
@@ -118,7 +121,8 @@ func (d *diagram) draw(about focus) string {
 				list = append(list, &d.entries[i])
 			}
 		}
-		fmt.Fprintf(&w, "%d events about bytes %d to %d of stream %d from the %s:\n", len(list), about.from, about.to, about.stream, endNames[about.dir])
+		fmt.Fprintf(&w, "%d events about bytes %d to %d of stream %d from the %s:\n", len(list), about.from, about.to,
+			about.stream, endNames[about.dir])
 		drawHead(&w)
 		for i, e := range list {
 			if len(list) > mostAbout && i >= mostAbout/2 && i < len(list)-mostAbout/2 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -17,7 +19,8 @@ import (
 	"mpbond/core/trace"
 )
 
-var digestsFlag = flag.String("digests", "", "a file of event digests: TestDigests writes it if it is missing, and compares with it otherwise")
+var digestsFlag = flag.String("digests", "",
+	"a file of event digests: TestDigests writes it if it is missing, and compares with it otherwise")
 
 // fewDigests is how many transfers TestDigests runs without -digests.
 const fewDigests = 100

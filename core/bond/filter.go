@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -10,75 +12,76 @@ import (
 )
 
 const (
-	// maxAnswerAge is how old the answer of a guide may be.
+	// maxAnswerAge bounds the age of a guide's answer.
 	maxAnswerAge = 10 * time.Millisecond
-	// choiceInterval is how often the primary is sent the choice for a stream, at most.
+	// choiceInterval is the least time between two reports of a stream's choice to the primary.
 	choiceInterval = 100 * time.Millisecond
 )
 
-// subflowFilter says by which subflows something may be sent now: what its traffic class
-// permits, of that what the Guide allows, or the one subflow that a stream is bound to. It
-// keeps an answer of the guide for maxAnswerAge, in the route of a stream or, for small things
-// that must not wait, in itself. It never chooses among what is allowed but for small things;
-// that is the scheduler's part. Not safe for concurrent use.
+// subflowFilter decides which subflows something may use now: those that its traffic class permits
+// and the Guide allows, or the one that a stream is bound to. It keeps an answer of the guide for
+// maxAnswerAge: in the route of a stream, or in itself for small data that must not wait. The
+// scheduler chooses among the permitted subflows; the filter chooses only for small data. Not safe
+// for concurrent use.
 type subflowFilter struct {
 	subflows *subflowTable
 	classes  *classTable
-	reports  *controlQueue // where changed answers are sent to the other end; nil: they are not
+	reports  *controlQueue // for changed answers to report to the other end; nil: none
 
-	guide       Guide       // nil: all are allowed
+	guide       Guide       // nil: allows all
 	smallAnswer guideAnswer // for control frames, datagrams and streams of mode Latency
 	generation  uint64      // of answers; older ones are expired
-	boundRoutes int         // routes that are bound
+	boundRoutes int         // number of bound routes
 	view        []GuideSubflow
 }
 
 // guideAnswer is an answer of the guide. The zero value is expired.
 type guideAnswer struct {
-	subflows    []wire.SubflowID // by rising number
-	at          time.Time        // when the guide was asked
-	generation  uint64           // of the filter then
-	streamEnded bool             // its stream has ended: age alone expires it
+	subflows    []wire.SubflowID // by rising ID
+	at          time.Time        // time of the answer
+	generation  uint64           // of the filter at that time
+	streamEnded bool             // the stream has ended, so only age expires the answer
 	demand      Demand
 	reason      string
 }
 
-// expire makes the next question go to the guide.
+// expire makes the next use ask the guide.
 func (a *guideAnswer) expire() { a.at = time.Time{} }
 
-// route is by what a stream may be sent. The zero value is that of a stream of mode Bond, of
-// group 0, which has sent nothing.
+// route holds how a stream may be sent. The zero value is that of a new stream of mode Bond and
+// group 0.
 type route struct {
 	mode    wire.Mode
 	group   wire.GroupID
-	boundTo wire.SubflowID // the one subflow that it is bound to; 0: any
+	boundTo wire.SubflowID // the only permitted subflow; 0: any
 
 	answer guideAnswer
-	// released tells that none of the allowed ones can be used at present, being gone, silent
-	// or avoided: then all may, lest the stream waits for one that never works again.
+	// released reports that no allowed subflow is usable now: each is removed, silent or avoided.
+	// Then all are permitted, so that the stream does not wait for one that never works again.
 	released bool
-	burst    unit.Bytes // given to subflows since there was last nothing to send
-	// backloggedSince is when a subflow was first asked for, for bytes that could be sent since
-	// without a pause.
+	burst    unit.Bytes // bytes given to subflows since none were left to send
+	// backloggedSince is when the stream first asked for a subflow, for bytes that have been
+	// sendable without a pause since.
 	backloggedSince time.Time
 
-	choice   wire.Choice // the server's: the last one sent, or at the primary received
+	choice   wire.Choice // of the server: the last one sent, or at the primary received
 	choiceAt time.Time   // when it was sent
 }
 
-// setGuide has g asked from now on.
+// setGuide sets the guide.
 func (f *subflowFilter) setGuide(g Guide) {
 	f.guide = g
 	f.expireAnswers()
 }
 
-// expireAnswers makes all answers of the guide too old.
+// expireAnswers makes all answers of the guide expire.
 func (f *subflowFilter) expireAnswers() { f.generation++ }
 
-// refreshAnswer brings an answer about the subflows of a class up to date: it is old, or what is to be
-// sent has grown by a quarter.
+// refreshAnswer asks the guide about the subflows of a class if the answer is old or the bytes to
+// send have grown by a quarter.
 func (f *subflowFilter) refreshAnswer(a *guideAnswer, c *trafficClass, d Demand, now time.Time) {
-	if !a.at.IsZero() && (a.streamEnded || a.generation == f.generation) && now.Sub(a.at) < maxAnswerAge && d.Pending+d.Burst <= (a.demand.Pending+a.demand.Burst)*5/4 {
+	if !a.at.IsZero() && (a.streamEnded || a.generation == f.generation) && now.Sub(a.at) < maxAnswerAge &&
+		d.Pending+d.Burst <= (a.demand.Pending+a.demand.Burst)*5/4 {
 		return
 	}
 	list := f.view[:0]
@@ -87,7 +90,8 @@ func (f *subflowFilter) refreshAnswer(a *guideAnswer, c *trafficClass, d Demand,
 			continue
 		}
 		n := p.est.EstimateAt(now)
-		list = append(list, GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, RTT: n.SRTT, Delay: n.PAD, Idle: now.Sub(p.lastActive), InUse: slices.Contains(a.subflows, p.id)})
+		list = append(list, GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, RTT: n.SRTT, Delay: n.PAD,
+			Idle: now.Sub(p.lastActive), InUse: slices.Contains(a.subflows, p.id)})
 	}
 	f.view = list
 	a.reason, a.at, a.generation, a.demand = f.guide.AllowSubflows(list, d), now, f.generation, d
@@ -99,26 +103,27 @@ func (f *subflowFilter) refreshAnswer(a *guideAnswer, c *trafficClass, d Demand,
 	}
 }
 
-// refreshSmallAnswer brings the answer for small things up to date.
+// refreshSmallAnswer refreshes the answer for small data.
 func (f *subflowFilter) refreshSmallAnswer(now time.Time) {
 	if f.guide != nil {
 		f.refreshAnswer(&f.smallAnswer, nil, Demand{}, now)
 	}
 }
 
-// permitsSmall reports whether something small may use p, as of the last refreshSmallAnswer.
+// permitsSmall reports whether small data may use p, by the last refreshSmallAnswer.
 func (f *subflowFilter) permitsSmall(p *subflow) bool {
 	return f.guide == nil || len(f.smallAnswer.subflows) == 0 || slices.Contains(f.smallAnswer.subflows, p.id)
 }
 
-// isGuided reports whether the guide is asked about a route.
+// isGuided reports whether the guide decides about a route.
 func (f *subflowFilter) isGuided(r *route) bool {
 	return f.guide != nil && r.mode == wire.Bond && r.boundTo == 0
 }
 
-// refreshRoute brings the answer for the route of stream id up to date, before each segment. Pending
-// is what there is to send, avoid a subflow that is not to be used, or 0.
-func (f *subflowFilter) refreshRoute(id wire.StreamID, r *route, pending unit.Bytes, avoid wire.SubflowID, now time.Time) {
+// refreshRoute refreshes the answer for the route of stream id. It is called before each segment.
+// pending is the number of bytes to send, avoid a subflow that must not be used, or 0.
+func (f *subflowFilter) refreshRoute(id wire.StreamID, r *route, pending unit.Bytes, avoid wire.SubflowID,
+	now time.Time) {
 	if !f.isGuided(r) {
 		return
 	}
@@ -139,10 +144,11 @@ func (f *subflowFilter) refreshRoute(id wire.StreamID, r *route, pending unit.By
 	}
 }
 
-// changedChoice returns the answer for stream id, for the primary's status, if it differs
-// from the one that was returned last and that was not a moment ago.
+// changedChoice returns the answer for stream id, for the primary's status, if it differs from the
+// last one returned and that one is older than choiceInterval.
 func (r *route) changedChoice(id wire.StreamID, now time.Time) (wire.Choice, bool) {
-	if now.Sub(r.choiceAt) < choiceInterval || r.choice.Reason == r.answer.reason && slices.Equal(r.choice.Subflows, r.answer.subflows) {
+	if now.Sub(r.choiceAt) < choiceInterval || r.choice.Reason == r.answer.reason &&
+		slices.Equal(r.choice.Subflows, r.answer.subflows) {
 		return wire.Choice{}, false
 	}
 	r.choiceAt = now
@@ -150,7 +156,7 @@ func (r *route) changedChoice(id wire.StreamID, now time.Time) (wire.Choice, boo
 	return r.choice, true
 }
 
-// permitsSubflow reports whether a route may use a subflow, as of its last refresh.
+// permitsSubflow reports whether a route may use a subflow, by its last refresh.
 func (f *subflowFilter) permitsSubflow(r *route, id wire.SubflowID) bool {
 	if r.boundTo != 0 {
 		return id == r.boundTo
@@ -161,13 +167,13 @@ func (f *subflowFilter) permitsSubflow(r *route, id wire.SubflowID) bool {
 	return f.guide == nil || r.mode != wire.Bond || r.released || slices.Contains(r.answer.subflows, id)
 }
 
-// isLimited reports whether a route may not use every subflow.
+// isLimited reports whether a route may exclude some subflows.
 func (f *subflowFilter) isLimited(r *route) bool {
 	c := f.classes.findClass(r.group)
 	return r.boundTo != 0 || f.guide != nil && r.mode == wire.Bond || c != nil && c.limited
 }
 
-// appendPermitted appends to list what a route may use of view.
+// appendPermitted appends the subflows of view that a route may use to list.
 func (f *subflowFilter) appendPermitted(list, view []sched.Subflow, r *route) []sched.Subflow {
 	for i := range view {
 		if f.permitsSubflow(r, view[i].ID) {
@@ -177,19 +183,21 @@ func (f *subflowFilter) appendPermitted(list, view []sched.Subflow, r *route) []
 	return list
 }
 
-// routesDiffer reports whether streams may differ in what they may use, or in their turns.
+// routesDiffer reports whether streams may differ in their permitted subflows or in the order of
+// turns.
 func (f *subflowFilter) routesDiffer() bool {
 	return f.guide != nil || f.classes.limited || f.boundRoutes > 0 || f.classes.ranked
 }
 
-// sameRoute reports whether two routes are of one class and may use the same subflows.
+// sameRoute reports whether two routes have the same class and the same permitted subflows.
 func (f *subflowFilter) sameRoute(r, o *route) bool {
-	return (r.group == o.group || f.classes.findClass(r.group).equivalentTo(f.classes.findClass(o.group))) && r.boundTo == o.boundTo && slices.Equal(r.answer.subflows, o.answer.subflows)
+	return (r.group == o.group || f.classes.findClass(r.group).equivalentTo(f.classes.findClass(o.group))) &&
+		r.boundTo == o.boundTo && slices.Equal(r.answer.subflows, o.answer.subflows)
 }
 
-// permitsOtherSubflow reports whether n bytes in flight on p may go over another subflow that could
-// take them now; pending is what else there is to send. The last answer of the guide was about
-// the stream's last segment, and p may have become slow since: then the guide is asked again.
+// permitsOtherSubflow reports whether n bytes in flight on p may move to another subflow that can
+// take them now. pending is the number of other bytes to send. The guide's last answer concerned
+// the stream's last segment, and p may have become slow since, so it asks the guide again.
 func (f *subflowFilter) permitsOtherSubflow(r *route, p *subflow, n, pending unit.Bytes, now time.Time) bool {
 	if f.guide == nil && !f.classes.limited || f.hasOtherIdle(r, p) {
 		return true
@@ -205,7 +213,7 @@ func (f *subflowFilter) permitsOtherSubflow(r *route, p *subflow, n, pending uni
 	return f.hasOtherIdle(r, p)
 }
 
-// hasOtherIdle reports whether a route may use a subflow besides p that is idle.
+// hasOtherIdle reports whether a route may use an idle subflow other than p.
 func (f *subflowFilter) hasOtherIdle(r *route, p *subflow) bool {
 	for _, q := range f.subflows.list {
 		if q != p && q.idle && !q.isSilent() && f.permitsSubflow(r, q.id) {
@@ -215,7 +223,7 @@ func (f *subflowFilter) hasOtherIdle(r *route, p *subflow) bool {
 	return false
 }
 
-// bindRoute lets a route use that subflow only.
+// bindRoute restricts a route to one subflow.
 func (f *subflowFilter) bindRoute(r *route, id wire.SubflowID) {
 	if r.boundTo == 0 {
 		f.boundRoutes++
@@ -223,8 +231,8 @@ func (f *subflowFilter) bindRoute(r *route, id wire.SubflowID) {
 	r.boundTo = id
 }
 
-// endRoute notes that the stream of a route has ended, though frames of it may be in flight: it is
-// not bound any more.
+// endRoute records that the stream of a route has ended. Frames of it may still be in flight. The
+// route is no longer bound.
 func (f *subflowFilter) endRoute(r *route) {
 	if r.answer.generation != f.generation {
 		r.answer.expire()
@@ -236,8 +244,9 @@ func (f *subflowFilter) endRoute(r *route) {
 	}
 }
 
-// fastestPermitted returns the subflow of least PAD that a class may use, besides one: one that is not
-// possibly silent if there is any, and of these one that the guide lets carry small things.
+// fastestPermitted returns the subflow of least PAD, other than besides, that a class may use. It
+// prefers subflows that are not possibly silent, and of these the ones that the guide allows for
+// small data.
 func (f *subflowFilter) fastestPermitted(besides *subflow, c *trafficClass, now time.Time) (best *subflow) {
 	var least time.Duration
 	worst := 0

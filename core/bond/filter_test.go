@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -52,7 +54,8 @@ func TestSubflowFilterPermits(t *testing.T) {
 		{name: "guide", guide: []wire.SubflowID{2}, want: []wire.SubflowID{2}},
 		{name: "the guide allows none", guide: []wire.SubflowID{}, want: []wire.SubflowID{1, 2, 3}},
 		{name: "guide and class", guide: []wire.SubflowID{1, 2}, route: route{group: 1}, want: []wire.SubflowID{2}},
-		{name: "not of mode Bond", guide: []wire.SubflowID{2}, route: route{mode: wire.Latency}, want: []wire.SubflowID{1, 2, 3}},
+		{name: "not of mode Bond", guide: []wire.SubflowID{2}, route: route{mode: wire.Latency},
+			want: []wire.SubflowID{1, 2, 3}},
 		{name: "silent", guide: []wire.SubflowID{2}, silent: 2, want: []wire.SubflowID{1, 2, 3}},
 		{name: "avoided", guide: []wire.SubflowID{2}, avoid: 2, want: []wire.SubflowID{1, 2, 3}},
 	} {
@@ -154,9 +157,11 @@ func TestChangedChoice(t *testing.T) {
 		after  time.Duration
 		reason string
 		want   bool
-	}{{0, "a", true}, {time.Second, "a", false}, {time.Second, "b", true}, {time.Second + choiceInterval - 1, "c", false}, {time.Second + choiceInterval, "c", true}} {
+	}{{0, "a", true}, {time.Second, "a", false}, {time.Second, "b", true},
+		{time.Second + choiceInterval - 1, "c", false}, {time.Second + choiceInterval, "c", true}} {
 		r.answer.reason = c.reason
-		if choice, ok := r.changedChoice(7, start.Add(c.after)); ok != c.want || ok && (choice.Stream != 7 || choice.Reason != c.reason) {
+		if choice, ok := r.changedChoice(7, start.Add(c.after)); ok != c.want || ok &&
+			(choice.Stream != 7 || choice.Reason != c.reason) {
 			t.Errorf("after %v: %+v, %v", c.after, choice, ok)
 		}
 	}

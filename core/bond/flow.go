@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -8,49 +10,47 @@ import (
 	"mpbond/link/wire"
 )
 
-// Datagram flows. A flow is pinned to the subflow of least delay, so that this end
-// never re-orders it; it moves
+// Datagram flows. A flow is pinned to the subflow of least delay, so that this end does not reorder
+// it. It moves
 //
-//   - when its subflow is gone or silent: at once, with what waits;
-//   - when another one has been clearly faster for a while (patience).
+//   - at once, with its queue, when its subflow is removed or silent;
+//   - when another subflow has been clearly faster for moveDelay.
 //
-// Only around a move may datagrams overtake each other. Those that cannot leave
-// within a moment are dropped, oldest first, as a router with a short queue
-// would; nothing is sent twice, except by a redundant flow, which has two legs
-// on different paths and whose later copies the receiver drops. Where only one
-// subflow is left, one leg has none; none carries both copies of a datagram,
-// also when legs move while some wait.
+// Datagrams can overtake each other only around a move. Those that cannot leave soon are dropped,
+// oldest first, as by a router with a short queue. Nothing is retransmitted. A redundant flow has
+// two legs on different subflows; the receiver drops the later copy. If only one subflow is left,
+// one leg has none. No subflow carries both copies of a datagram, even if legs move while datagrams
+// wait.
 const (
 	defaultMaxFlows = 1024
-	// flowIdleTimeout ends unused flows, at the accepting end a little later so that
-	// both agree (RFC 4787 section 4.3: at least two minutes, five recommended;
-	// well-known ports may have less).
+	// flowIdleTimeout ends unused flows, idleGrace later at the accepting end so that both ends
+	// agree (RFC 4787 section 4.3: at least two minutes, five recommended; well-known ports may
+	// have less).
 	flowIdleTimeout = 5 * time.Minute
 	dnsIdleTimeout  = 30 * time.Second
 	idleGrace       = 20 * time.Second
 
-	maxQueueTime = 200 * time.Millisecond // a datagram leaves within this time or not at all
+	maxQueueTime = 200 * time.Millisecond // a datagram leaves within this time or is dropped
 	maxLegQueue  = 512 * unit.KB
 	maxFlowBytes = 16 * unit.MB // of all flows, in each direction
-	datagramCost = 128          // what a queued datagram takes besides its bytes
+	datagramCost = 128          // overhead of a queued datagram
 
-	// Another subflow is clearly faster if a datagram saves a quarter of its
-	// delay and clearlyFaster on it, for as long as patience.
+	// Another subflow is clearly faster if it saves a datagram a quarter of its delay, at least
+	// clearlyFaster, for moveDelay.
 	clearlyFaster = 10 * time.Millisecond
 	moveDelay     = time.Second
 )
 
-// Flow is one datagram flow inside a bond, seen from one end. Like its bond it
-// is not safe for concurrent use.
+// Flow is one datagram flow inside a bond, seen from one end. Not safe for concurrent use.
 type Flow struct {
-	// User is for the owner of the bond.
+	// User is free for use by the owner of the bond.
 	User any
 
 	id         wire.FlowID
 	table      *flowTable
 	redundant  bool
 	group      wire.GroupID
-	legs       [2]leg // the second one is of redundant flows
+	legs       [2]leg // redundant flows use the second one
 	nextNumber uint64 // number of the next datagram
 	err        error
 	lastUsed   time.Time // of the last datagram
@@ -65,19 +65,19 @@ type Flow struct {
 
 // FlowStats counts the datagrams of a flow at one end.
 type FlowStats struct {
-	Sent, Received int // given to a subflow; handed over to be received
-	// SentBytes and ReceivedBytes are what was in these, a copy not counted.
+	Sent, Received int // given to a subflow; queued to be received
+	// SentBytes and ReceivedBytes count their payloads, without copies.
 	SentBytes, ReceivedBytes unit.Bytes
 	// Dropped waited too long or found no room, at this end.
 	Dropped int
-	// Duplicate came a second time, as those of redundant flows do.
+	// Duplicate arrived a second time, as copies of redundant flows do.
 	Duplicate int
 	Moves     int
 }
 
-// ReceivedDatagram is a datagram that arrived, or the news that some were refused.
+// ReceivedDatagram is a received datagram, or a report that datagrams were refused.
 type ReceivedDatagram struct {
-	Addr    wire.Addr // where it came from, or is refused to be sent to
+	Addr    wire.Addr // source, or the destination of refused datagrams
 	Bytes   []byte
 	Refused bool
 	Code    wire.Code // valid, with MTU and Text, if Refused: see wire.FlowRefused
@@ -85,31 +85,31 @@ type ReceivedDatagram struct {
 	Text    string
 }
 
-// memoryCost is what it takes while it waits.
+// memoryCost returns the memory that it uses while it waits.
 func (r *ReceivedDatagram) memoryCost() unit.Bytes {
 	return unit.Bytes(len(r.Bytes)+len(r.Text)+len(r.Addr.Name)) + datagramCost
 }
 
-// ID is the flow's number.
+// ID returns the flow's ID.
 func (f *Flow) ID() wire.FlowID { return f.id }
 
-// Err is why the flow has ended, a wire.Reset, or nil.
+// Err returns why the flow has ended, a wire.Reset, or nil.
 func (f *Flow) Err() error { return f.err }
 
-// Redundant reports whether each datagram is sent on two paths.
+// Redundant reports whether each datagram is sent over two subflows.
 func (f *Flow) Redundant() bool { return f.redundant }
 
-// SetRedundant lets each datagram be sent on two paths, in both directions, or
-// on one. It takes effect before the first datagram is sent.
+// SetRedundant sets whether each datagram is sent over two subflows, in both directions. It takes
+// effect only before the first datagram.
 func (f *Flow) SetRedundant(on bool) {
 	if f.nextNumber == 0 {
 		f.redundant = on
 	}
 }
 
-// Send queues a datagram to, or from, an address. It copies p. One that finds
-// no room, or cannot leave soon, is dropped without a word. After the end of
-// the flow it returns why it ended.
+// Send queues a datagram to or, from the server, from an address. It copies p. A datagram without
+// room, or one that cannot leave soon, is dropped silently. After the end of the flow Send returns
+// the reason of the end.
 func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 	if f.err != nil {
 		return f.err
@@ -117,7 +117,8 @@ func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 	if len(p) > wire.MaxDatagram {
 		return wire.ErrTooLarge
 	}
-	frame := wire.Append(nil, wire.Datagram{Flow: f.id, Number: f.nextNumber, Redundant: f.redundant, Group: f.group, Addr: addr, Bytes: p})
+	frame := wire.Append(nil, wire.Datagram{Flow: f.id, Number: f.nextNumber, Redundant: f.redundant, Group: f.group,
+		Addr: addr, Bytes: p})
 	if len(frame) > wire.HeaderLen+wire.MaxPayload {
 		return wire.ErrTooLarge
 	}
@@ -127,8 +128,8 @@ func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 	return nil
 }
 
-// SetGroup puts the flow into a group of the plan, in both directions. It takes
-// effect before the first datagram is sent.
+// SetGroup sets the flow's group, for both directions. It takes effect only before the first
+// datagram.
 func (f *Flow) SetGroup(g wire.GroupID) {
 	if f.nextNumber == 0 {
 		f.group = g
@@ -140,7 +141,7 @@ func (f *Flow) markUsed(addr wire.Addr, now time.Time) {
 	f.onlyDNS = f.onlyDNS && addr.Port == 53
 }
 
-// enqueueFrame gives each leg that shall have it a frame.
+// enqueueFrame queues a frame on each leg that must carry it.
 func (f *Flow) enqueueFrame(q datagram) {
 	t, now := f.table, q.queuedAt
 	q.sentOn = new(wire.SubflowID)
@@ -151,7 +152,7 @@ func (f *Flow) enqueueFrame(q datagram) {
 		}
 		t.pinLeg(l, now)
 		if l.subflow == nil && (i > 0 || l.otherLegSubflow() != nil) {
-			continue // no second subflow
+			continue // there is no second subflow
 		}
 		cost := unit.Bytes(len(q.frame)) + datagramCost
 		for l.bytes+cost > maxLegQueue {
@@ -175,8 +176,8 @@ func (f *Flow) enqueueFrame(q datagram) {
 	}
 }
 
-// Receive returns the next datagram or refusal. Without one it returns false,
-// and the reason if the flow has ended.
+// Receive returns the next datagram or refusal. If there is none, ok is false, and err is the
+// reason if the flow has ended.
 func (f *Flow) Receive() (r ReceivedDatagram, ok bool, err error) {
 	if len(f.in) == 0 {
 		return r, false, f.err
@@ -190,21 +191,20 @@ func (f *Flow) Receive() (r ReceivedDatagram, ok bool, err error) {
 	return r, true, nil
 }
 
-// Discard drops what was received and will not be read.
+// Discard drops received datagrams.
 func (f *Flow) Discard() {
 	f.releaseReceived(f.inBytes)
 	f.in = nil
 }
 
-// releaseReceived counts n bytes as received no longer.
+// releaseReceived releases the memory of n received bytes.
 func (f *Flow) releaseReceived(n unit.Bytes) {
 	f.inBytes -= n
 	f.table.inBytes -= n
 	f.table.memory.release(n)
 }
 
-// Refuse tells the other end that datagrams to an address do not get there. It
-// sets the flow's number.
+// Refuse reports to the other end that datagrams do not reach an address. It sets the flow's ID.
 func (f *Flow) Refuse(r wire.FlowRefused) {
 	if f.err == nil {
 		r.Flow = f.id
@@ -212,12 +212,12 @@ func (f *Flow) Refuse(r wire.FlowRefused) {
 	}
 }
 
-// End ends the flow at both ends. What was sent before still leaves.
+// End ends the flow at both ends. Queued datagrams still leave.
 func (f *Flow) End(code wire.Code, text string, now time.Time) {
 	if f.err != nil {
 		return
 	}
-	// On the leg, so that it does not overtake datagrams.
+	// Queue it on the leg, so that it does not overtake datagrams.
 	f.enqueueFrame(datagram{frame: wire.Append(nil, wire.FlowEnd{Flow: f.id, Code: code, Text: text}), queuedAt: now})
 	f.failFlow(wire.Reset{Code: code, Text: text}, now)
 }
@@ -229,11 +229,12 @@ func (f *Flow) failFlow(why wire.Reset, now time.Time) {
 	}
 	f.err = why
 	delete(f.table.all, f.id)
-	f.table.trace.emitAt(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id), Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
+	f.table.trace.emitAt(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id),
+		Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
 	f.table.notifyChange(f)
 }
 
-// hand lets r be received, if there is room.
+// deliverDatagram queues r to be received, or drops it if there is no room.
 func (f *Flow) deliverDatagram(r ReceivedDatagram) {
 	cost := r.memoryCost()
 	if f.inBytes+cost > maxLegQueue || f.table.inBytes+cost > maxFlowBytes || !f.table.memory.take(cost) {

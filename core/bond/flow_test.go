@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -148,7 +150,8 @@ func TestDatagramsBesideBulk(t *testing.T) {
 		beside, g := run(true)
 		p95 := g.quantile(.95)
 		t.Logf("%s: delay p50 %v p95 %v, on an unused bond %v; %d of %d came; download %.3f s, alone %.3f s", c.name,
-			g.quantile(.5).Round(time.Millisecond/10), p95.Round(time.Millisecond/10), c.idle, len(g.got), g.sent, beside.Seconds(), alone.Seconds())
+			g.quantile(.5).Round(time.Millisecond/10), p95.Round(time.Millisecond/10), c.idle, len(g.got), g.sent,
+			beside.Seconds(), alone.Seconds())
 		// Two packets at 1 Mbit/s take 23 ms.
 		if most := c.idle + maxStandingQueue + 25*time.Millisecond; p95 > most {
 			t.Errorf("%s: p95 of the delay is %v, want at most %v", c.name, p95, most)
@@ -196,13 +199,15 @@ func TestFlowSurvivesItsPath(t *testing.T) {
 			})
 			end := n.now.Add(5 * time.Second)
 			n.run(func() bool { return n.now.After(end) })
-			t.Logf("%s, redundant %v: %d of %d came, longest gap %v, %+v", how, redundant, len(g.got), g.sent, g.gap, g.f[1].stats)
+			t.Logf("%s, redundant %v: %d of %d came, longest gap %v, %+v", how, redundant, len(g.got), g.sent, g.gap,
+				g.f[1].stats)
 			most := 500 * time.Millisecond
 			if redundant {
 				most = 60 * time.Millisecond
 			}
 			if g.gap > most || g.twice > 0 || len(g.got) < 440 || redundant && g.f[0].stats.Duplicate < 150 {
-				t.Errorf("%s, redundant %v: longest gap %v, %d of %d came, %d twice, copies %d", how, redundant, g.gap, len(g.got), g.sent, g.twice, g.f[0].stats.Duplicate)
+				t.Errorf("%s, redundant %v: longest gap %v, %d of %d came, %d twice, copies %d", how, redundant, g.gap,
+					len(g.got), g.sent, g.twice, g.f[0].stats.Duplicate)
 			}
 			if g.reordered() > 0 && !redundant && how != "silent pipe" {
 				t.Errorf("%s: %d overtook others", how, g.reordered())
@@ -230,7 +235,8 @@ func TestFlowMovesToAQuickerPath(t *testing.T) {
 			return n.now.After(start.Add(5 * time.Second))
 		})
 		if g.f[1].stats.Moves != c.moves || g.twice > 0 || int(g.sent)-len(g.got) > 10 {
-			t.Errorf("beside %v: %d moves, want %d; %d of %d came, %d twice", c.delay, g.f[1].stats.Moves, c.moves, len(g.got), g.sent, g.twice)
+			t.Errorf("beside %v: %d moves, want %d; %d of %d came, %d twice", c.delay, g.f[1].stats.Moves, c.moves, len(g.got),
+				g.sent, g.twice)
 		}
 	}
 }
@@ -248,7 +254,8 @@ func TestFloodAndStreamShare(t *testing.T) {
 	n.run(done)
 	took := tr.done.Sub(start)
 	carried := unit.RateOf(unit.Bytes(len(flood.got)*1250), took)
-	t.Logf("stream %v, flood carried %v, dropped %d; small one %v", took, carried, flood.f[1].stats.Dropped, small.quantile(.95))
+	t.Logf("stream %v, flood carried %v, dropped %d; small one %v", took, carried, flood.f[1].stats.Dropped,
+		small.quantile(.95))
 	if fair := (5 * unit.Mbps).Time(2 * unit.MB); took > fair*5/4 || carried < 3500*unit.Kbps {
 		t.Errorf("the stream took %v, the flood was carried at %v", took, carried)
 	}
@@ -420,7 +427,8 @@ func TestRedundantFlowAndOnePath(t *testing.T) {
 		for d, by := range g.by {
 			copies := [3]int{}
 			for number, paths := range by.paths {
-				if at := by.at[number].Sub(simStart).Milliseconds(); at%1000 > 150 && at%1000 < 850 { // not around a change
+				// not around a change
+				if at := by.at[number].Sub(simStart).Milliseconds(); at%1000 > 150 && at%1000 < 850 {
 					copies[at/1000] += len(paths)
 					if want := [3]int{2, 1, 2}[at/1000]; len(paths) != want {
 						t.Fatalf("path %d ends: datagram %d from %s, after %d ms, is given to %v", dead+1, number, endNames[d], at, paths)
@@ -428,10 +436,12 @@ func TestRedundantFlowAndOnePath(t *testing.T) {
 				}
 			}
 			if lost := int(by.sent) - len(by.got); lost > 0 || copies[1] == 0 {
-				t.Errorf("path %d ends: %d of %d from %s are lost, %v were given to paths", dead+1, lost, by.sent, endNames[d], copies)
+				t.Errorf("path %d ends: %d of %d from %s are lost, %v were given to paths", dead+1, lost, by.sent, endNames[d],
+					copies)
 			}
 			if want := unit.Bytes(300 * 208); g.f[d].stats.SentBytes != want || g.f[d].stats.ReceivedBytes != want {
-				t.Errorf("path %d ends: %+v at %s, want %d bytes each way, no copy counted", dead+1, g.f[d].stats, endNames[d], want)
+				t.Errorf("path %d ends: %+v at %s, want %d bytes each way, no copy counted", dead+1, g.f[d].stats, endNames[d],
+					want)
 			}
 		}
 		if dropped := g.f[0].stats.Dropped + g.f[1].stats.Dropped; dropped > 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -9,7 +11,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// leg is a flow's queue to the subflow that it is pinned to.
+// leg is a flow's queue for the subflow that it is pinned to.
 type leg struct {
 	flow *Flow
 	pinnedSubflow
@@ -17,16 +19,16 @@ type leg struct {
 	bytes       unit.Bytes
 	queued      bool
 	wasPinned   bool   // it has had a subflow
-	sentCounter uint64 // its counter, see classTable
-	isBulk      bool   // more waits than what a network would keep: it takes turns with streams
+	sentCounter uint64 // bytes sent, weighted; see classTable
+	isBulk      bool   // the queue exceeds that of a network: it takes turns with streams
 }
 
-// datagram is a frame that waits, encoded.
+// datagram is an encoded frame that waits.
 type datagram struct {
 	frame       []byte
-	payloadSize unit.Bytes // of it, those of an app
+	payloadSize unit.Bytes // bytes of the app in it
 	queuedAt    time.Time
-	sentOn      *wire.SubflowID // the subflow that carries a copy of it, or 0; all copies share it
+	sentOn      *wire.SubflowID // the subflow that carries a copy of it, or 0; shared by all copies
 }
 
 // takeOldest removes the oldest frame.
@@ -40,7 +42,7 @@ func (l *leg) takeOldest() datagram {
 	return q
 }
 
-// releaseFrame tells that a frame waits no longer.
+// releaseFrame releases the memory of a frame that no longer waits.
 func (l *leg) releaseFrame(q datagram) {
 	cost := unit.Bytes(len(q.frame)) + datagramCost
 	l.bytes -= cost
@@ -48,7 +50,7 @@ func (l *leg) releaseFrame(q datagram) {
 	l.flow.table.memory.release(cost)
 }
 
-// dropOldest drops the oldest frame, which counts if no copy of it was sent.
+// dropOldest drops the oldest frame. It counts as dropped if no copy of it was sent.
 func (l *leg) dropOldest() {
 	if *l.takeOldest().sentOn == 0 {
 		l.flow.stats.Dropped++
@@ -56,11 +58,11 @@ func (l *leg) dropOldest() {
 	}
 }
 
-// pinnedSubflow ties something that must not wait to one subflow, so that it is not re-ordered.
-// It moves when that subflow is gone or may be silent, at once, and when another one has been
-// clearly faster for as long as patience.
+// pinnedSubflow ties urgent data to one subflow, so that it is not reordered. The pin moves at once
+// when that subflow is removed or may be silent, and when another one has been clearly faster for
+// moveDelay.
 type pinnedSubflow struct {
-	subflow          *subflow  // nil: none yet, or gone
+	subflow          *subflow  // nil: none yet, or removed
 	otherFasterSince time.Time // since when another one has been clearly faster
 }
 
@@ -87,7 +89,7 @@ func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why
 	return false, ""
 }
 
-// pinLeg lets a leg have the subflow that it should have now.
+// pinLeg moves a leg to another subflow if it should.
 func (t *flowTable) pinLeg(l *leg, now time.Time) {
 	g := t.classes.findClass(l.flow.group)
 	if l.subflow != nil && !g.permitsSubflow(l.subflow.id) {
@@ -99,7 +101,7 @@ func (t *flowTable) pinLeg(l *leg, now time.Time) {
 	}
 }
 
-// otherLegSubflow returns the subflow of a redundant flow's other leg, which this one may not use.
+// otherLegSubflow returns the subflow of a redundant flow's other leg, which this leg must not use.
 func (l *leg) otherLegSubflow() *subflow {
 	switch {
 	case !l.flow.redundant:
@@ -116,7 +118,7 @@ func (t *flowTable) moveLeg(l *leg, to *subflow, now time.Time, why string) {
 		l.flow.stats.Moves++
 	}
 	l.wasPinned = true
-	// What the other leg gave to this subflow before it moved away has been there.
+	// The other leg may have sent copies over this subflow before it moved away: drop those.
 	kept := l.waiting
 	l.waiting, l.isBulk = nil, l.isBulk && len(kept) > 0
 	for _, q := range kept {
@@ -130,7 +132,7 @@ func (t *flowTable) moveLeg(l *leg, to *subflow, now time.Time, why string) {
 	t.trace.emitAt(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.flow.id), Subflow: uint32(to.id), Reason: why})
 }
 
-// unpinSubflow notes that a subflow is gone.
+// unpinSubflow removes a subflow from all legs.
 func (t *flowTable) unpinSubflow(p *subflow) {
 	for _, f := range t.all {
 		for i := range f.legs {
@@ -139,15 +141,15 @@ func (t *flowTable) unpinSubflow(p *subflow) {
 			}
 		}
 	}
-	for _, l := range t.ready { // of ended flows too
+	for _, l := range t.ready { // including those of ended flows
 		if l.subflow == p {
 			l.subflow = nil
 		}
 	}
 }
 
-// nextLeg returns the first leg whose datagrams can leave by an idle subflow now, or nil. It
-// drops those that have waited too long.
+// nextLeg returns the first leg with datagrams that can leave over an idle subflow now, or nil. It
+// drops expired datagrams.
 func (t *flowTable) nextLeg(now time.Time) *leg {
 	t.dropExpired(now)
 	for _, l := range t.ready {
@@ -160,7 +162,7 @@ func (t *flowTable) nextLeg(now time.Time) *leg {
 	return nil
 }
 
-// dropExpired drops what has waited too long, and ends the turn of empty legs.
+// dropExpired drops datagrams that waited too long, and removes empty legs from the turns.
 func (t *flowTable) dropExpired(now time.Time) {
 	t.ready = slices.DeleteFunc(t.ready, func(l *leg) bool {
 		for len(l.waiting) > 0 && now.Sub(l.waiting[0].queuedAt) > maxQueueTime {
@@ -171,8 +173,8 @@ func (t *flowTable) dropExpired(now time.Time) {
 	})
 }
 
-// fillDatagrams appends a segment of datagrams for subflow p: one of each leg in turn, and at least
-// one. Streams are what else waits to be sent.
+// fillDatagrams appends a segment of datagrams for subflow p: one of each leg in turn, at least
+// one. streams holds the other data that waits.
 func (t *flowTable) fillDatagrams(p *subflow, streams *backlog, now time.Time, buf []byte) []byte {
 	first, room := true, p.segmentSize(now)
 	backlog := max(p.est.EstimateAt(now).Th.Bytes(maxStandingQueue), 4*minSegment)
@@ -190,7 +192,7 @@ func (t *flowTable) fillDatagrams(p *subflow, streams *backlog, now time.Time, b
 		buf = append(buf, q.frame...)
 		n := len(q.frame)
 		r := t.rankLeg(l)
-		if first { // what goes along has no turn of its own, or others would lose theirs
+		if first { // others in the segment have no turn of their own, or legs would lose theirs
 			t.classes.beginTurn(r)
 		}
 		r.countSent(unit.Bytes(n))
@@ -213,13 +215,12 @@ func (t *flowTable) fillDatagrams(p *subflow, streams *backlog, now time.Time, b
 
 func (t *flowTable) rankLeg(l *leg) rank { return t.classes.rankGroup(l.flow.group, &l.sentCounter) }
 
-// enqueueLeg puts a leg where its next turn is.
+// enqueueLeg queues a leg for its next turn.
 func (t *flowTable) enqueueLeg(l *leg) { t.ready = insertByRank(t.classes, t.ready, l, t.rankLeg) }
 
-// streamsGoFirst reports whether streams have the turn before datagrams of a leg that could go
-// over its subflow. Those that a network would keep no longer wait for
-// nobody; more of them yield to a higher class, and take turns with their own, as
-// weights say if there are any.
+// streamsGoFirst reports whether streams precede the datagrams of a leg that could leave over its
+// subflow. A short queue waits for no stream. A bulk leg yields to a higher priority, and takes
+// turns by weight with its own.
 func (t *flowTable) streamsGoFirst(l *leg, streams *backlog) bool {
 	if !t.classes.ranked || !l.isBulk {
 		return l.subflow.streamsFirst
@@ -237,12 +238,13 @@ func (t *flowTable) streamsGoFirst(l *leg, streams *backlog) bool {
 	return false
 }
 
-// isOutranked reports that a leg with much to send is not to go along with others,
-// since there is something of a higher class.
+// isOutranked reports whether a bulk leg must not fill a segment of others because data of a higher
+// priority waits.
 func (t *flowTable) isOutranked(l *leg, streams *backlog) bool {
 	if !t.classes.ranked || !l.isBulk {
 		return false
 	}
 	own := t.rankLeg(l).priority
-	return t.ready[0] != l && t.rankLeg(t.ready[0]).priority.Above(own) || len(streams.ready) > 0 && streams.rankStream(streams.ready[0]).priority.Above(own)
+	return t.ready[0] != l && t.rankLeg(t.ready[0]).priority.Above(own) || len(streams.ready) > 0 &&
+		streams.rankStream(streams.ready[0]).priority.Above(own)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -12,11 +14,10 @@ import (
 	"mpbond/link/wire"
 )
 
-// flowTable is the datagram flows of a bond and what they queue. It pins each flow to a
-// subflow, keeps the turns of those with something to send, gives out segments of datagrams,
-// takes those that arrive, and ends flows that nobody uses. It bounds the bytes that wait in
-// each direction and takes them from the budget; datagrams that do not fit are dropped. Not
-// safe for concurrent use.
+// flowTable holds the datagram flows of a bond and their queues. It pins each flow to a subflow,
+// orders the turns of queued flows, fills segments with datagrams, delivers received ones, and ends
+// unused flows. It bounds the bytes that wait in each direction and takes their memory from the
+// budget. Datagrams that do not fit are dropped. Not safe for concurrent use.
 type flowTable struct {
 	filter   *subflowFilter
 	classes  *classTable
@@ -29,21 +30,21 @@ type flowTable struct {
 	maxFlows int
 
 	all       map[wire.FlowID]*Flow
-	lastID    wire.FlowID  // the opening end's newest
-	seen      replayWindow // the accepting end's: a number is used once
+	lastID    wire.FlowID  // highest ID, at the opening end
+	seen      replayWindow // IDs at the accepting end; each is used once
 	accepted  []*Flow
 	changed   []*Flow
-	ready     []*leg // with something queued, in turn; of ended flows too
+	ready     []*leg // legs with queued frames, in turn; including those of ended flows
 	outBytes  unit.Bytes
 	inBytes   unit.Bytes
-	nextCheck time.Time // when unused ones are looked for
+	nextCheck time.Time // when to look for unused flows
 }
 
-// openFlow makes a flow. Only the end that opens may call it. A redundant flow
-// sends everything on two paths, in both directions.
+// openFlow opens a flow; see Bond.OpenFlow.
 func (t *flowTable) openFlow(redundant bool, now time.Time) (*Flow, error) {
 	if !t.permitsNewFlow(now) {
-		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))}
+		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit",
+			len(t.all))}
 	}
 	t.lastID++
 	return t.newFlow(t.lastID, redundant, now), nil
@@ -74,8 +75,8 @@ func (t *flowTable) nextAccepted() *Flow {
 	return f
 }
 
-// nextChanged returns a flow that has something to be received, or has ended,
-// since it was last returned, or nil.
+// nextChanged returns a flow that has a datagram to receive or has ended since it was last
+// returned, or nil.
 func (t *flowTable) nextChanged() *Flow {
 	if len(t.changed) == 0 {
 		return nil
@@ -93,7 +94,7 @@ func (t *flowTable) notifyChange(f *Flow) {
 	}
 }
 
-// permitsNewFlow reports whether one more flow may exist, and ends an unused one for it if needed.
+// permitsNewFlow reports whether one more flow may exist. It may end an unused flow for that.
 func (t *flowTable) permitsNewFlow(now time.Time) bool {
 	return len(t.all) < t.maxFlows || t.evictUnused(now)
 }
@@ -105,7 +106,7 @@ func (t *flowTable) failAll(why wire.Reset, now time.Time) {
 	}
 }
 
-// collectGroups puts the groups of flows, and of what is left to be sent of ended ones, into a set.
+// collectGroups adds the groups of flows, and of queued legs of ended flows, to a set.
 func (t *flowTable) collectGroups(used map[wire.GroupID]bool) {
 	for _, f := range t.all {
 		used[f.group] = true
@@ -115,8 +116,8 @@ func (t *flowTable) collectGroups(used map[wire.GroupID]bool) {
 	}
 }
 
-// applyClasses gives up subflows that legs may not use any more, and brings their turns into
-// order. Legs with nothing queued are looked at when something is to be sent.
+// applyClasses unpins legs from subflows that are no longer permitted, and sorts their turns. Legs
+// with an empty queue are checked when they send.
 func (t *flowTable) applyClasses() {
 	for _, l := range t.ready {
 		if l.subflow != nil && !t.classes.findClass(l.flow.group).permitsSubflow(l.subflow.id) {
@@ -132,7 +133,7 @@ func (t *flowTable) applyClasses() {
 	}
 }
 
-// endRetiredFlows ends the flows of groups that the other end has ended already.
+// endRetiredFlows ends the flows of groups that the other end has retired.
 func (t *flowTable) endRetiredFlows(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(t.all)) {
 		if f := t.all[id]; t.classes.isRetired(f.group) {
@@ -141,8 +142,7 @@ func (t *flowTable) endRetiredFlows(now time.Time) {
 	}
 }
 
-// evictUnused makes room by ending the flow that was unused for longest, if that is
-// long enough.
+// evictUnused makes room by ending the flow unused for longest, if that is long enough.
 func (t *flowTable) evictUnused(now time.Time) bool {
 	var oldest *Flow
 	for _, f := range t.all {
@@ -157,7 +157,7 @@ func (t *flowTable) evictUnused(now time.Time) bool {
 	return true
 }
 
-// expireFlows drops datagrams that have waited too long and ends flows that nobody has used for long.
+// expireFlows drops expired datagrams and ends unused flows.
 func (t *flowTable) expireFlows(now time.Time) {
 	t.dropExpired(now)
 	if now.Before(t.nextCheck) {
@@ -178,7 +178,7 @@ func (t *flowTable) expireFlows(now time.Time) {
 	t.nextCheck = now.Add(dnsIdleTimeout / 2)
 }
 
-// scheduleWake asks for the next look at unused flows and old datagrams.
+// scheduleWake sets the timer for the next expiry.
 func (t *flowTable) scheduleWake(now time.Time) {
 	if len(t.ready) > 0 {
 		t.timer.wakeAt(now.Add(maxQueueTime))
@@ -200,12 +200,12 @@ func (t *flowTable) receiveFlowEnd(payload []byte, now time.Time) error {
 	if f := t.all[e.Flow]; f != nil {
 		f.failFlow(wire.Reset{Code: e.Code, Text: e.Text}, now)
 	} else if t.accepts {
-		t.seen.add(uint64(e.Flow)) // it overtook what would open it
+		t.seen.add(uint64(e.Flow)) // it overtook the frame that would open the flow
 	}
 	return nil
 }
 
-// receiveFlowRefused hands a refusal to its flow.
+// receiveFlowRefused passes a refusal to its flow.
 func (t *flowTable) receiveFlowRefused(payload []byte, _ time.Time) error {
 	r, err := wire.ParseFlowRefused(payload)
 	if f := t.all[r.Flow]; err == nil && f != nil {
@@ -214,8 +214,8 @@ func (t *flowTable) receiveFlowRefused(payload []byte, _ time.Time) error {
 	return err
 }
 
-// receiveDatagram hands a datagram to its flow, which it opens at the accepting end. It
-// reports whether the datagram is new.
+// receiveDatagram passes a datagram to its flow. At the accepting end it opens the flow if needed.
+// It reports whether the datagram is new.
 func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool, err error) {
 	f := t.all[d.Flow]
 	if f == nil {
@@ -227,10 +227,11 @@ func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool,
 			return false, nil
 		}
 		if t.classes.isRetired(d.Group) {
-			return false, nil // it comes late
+			return false, nil // a late frame of a retired group
 		}
 		if !t.permitsNewFlow(now) {
-			t.control.queueNotice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))})
+			t.control.queueNotice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeLimit,
+				Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))})
 			return false, nil
 		}
 		f = t.newFlow(d.Flow, d.Redundant, now)
@@ -247,7 +248,7 @@ func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool,
 	return true, nil
 }
 
-// FlowInfo describes a flow for status output.
+// FlowInfo describes a flow, for status output.
 type FlowInfo struct {
 	ID        wire.FlowID
 	Subflow   wire.SubflowID // 0: none yet
@@ -258,7 +259,7 @@ type FlowInfo struct {
 	FlowStats
 }
 
-// describeFlows describes the flows, the one used last first, at most limit of them.
+// describeFlows describes at most limit flows, the most recently used first.
 func (t *flowTable) describeFlows(limit int) []FlowInfo {
 	list := make([]FlowInfo, 0, len(t.all))
 	for _, f := range t.all {
@@ -273,6 +274,9 @@ func (t *flowTable) describeFlows(limit int) []FlowInfo {
 		}
 		list = append(list, i)
 	}
-	slices.SortFunc(list, func(x, y FlowInfo) int { return cmp.Or(y.LastUsed.Compare(x.LastUsed), cmp.Compare(x.ID, y.ID)) })
+	slices.SortFunc(list, func(x, y FlowInfo) int {
+		return cmp.Or(y.LastUsed.Compare(x.LastUsed),
+			cmp.Compare(x.ID, y.ID))
+	})
 	return list[:min(len(list), limit)]
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -12,7 +14,8 @@ import (
 // newFlowTable returns a table of its own, without a bond, over subflows 1 to 3.
 func newFlowTable(accepts bool) *flowTable {
 	f := newFilter()
-	return &flowTable{filter: f, classes: f.classes, control: &controlQueue{}, memory: &memoryBudget{}, timer: &wakeTimer{},
+	return &flowTable{filter: f, classes: f.classes, control: &controlQueue{}, memory: &memoryBudget{},
+		timer: &wakeTimer{},
 		trace: &tracer{}, stats: &Stats{}, accepts: accepts, maxFlows: 4}
 }
 
@@ -124,7 +127,8 @@ func TestFlowTableEvicts(t *testing.T) {
 	if _, err := e.openFlow(false, start.Add(dnsIdleTimeout-1)); err == nil {
 		t.Error("a flow too many")
 	}
-	if _, err := e.openFlow(false, start.Add(dnsIdleTimeout)); err != nil || flows[0].Err() == nil || flows[1].Err() != nil {
+	if _, err := e.openFlow(false, start.Add(dnsIdleTimeout)); err != nil || flows[0].Err() == nil ||
+		flows[1].Err() != nil {
 		t.Errorf("%v; the first %v, the second %v", err, flows[0].Err(), flows[1].Err())
 	}
 }
@@ -145,7 +149,8 @@ func TestPinnedSubflowMoves(t *testing.T) {
 		best *subflow
 		at   time.Duration
 		want bool
-	}{{fast, 0, false}, {fast, moveDelay - 1, false}, {slow, moveDelay - 1, false}, {fast, moveDelay, false}, {fast, 2*moveDelay - 1, false}, {fast, 2 * moveDelay, true}} {
+	}{{fast, 0, false}, {fast, moveDelay - 1, false}, {slow, moveDelay - 1, false}, {fast, moveDelay, false},
+		{fast, 2*moveDelay - 1, false}, {fast, 2 * moveDelay, true}} {
 		if move, _ := n.shouldMove(c.best, start.Add(c.at)); move != c.want {
 			t.Errorf("at %v to subflow %d: %v", c.at, c.best.id, move)
 		}

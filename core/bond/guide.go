@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -10,62 +12,63 @@ import (
 	"mpbond/link/wire"
 )
 
-// Guide says which paths a stream may use now. It weighs what the bond knows
-// nothing of, such as energy and money. The scheduler then chooses among those.
-// It is asked often, and answers at once.
+// Guide decides which subflows a stream may use now. It weighs costs that the bond does not know,
+// such as energy and money. The scheduler chooses among the allowed subflows. The bond calls it
+// often; it must not block.
 type Guide interface {
-	// AllowSubflows marks paths as Allowed and says why. Paths are those that are alive,
-	// by rising number; it keeps no reference to them. To mark none allows all.
+	// AllowSubflows sets Allowed in the subflows that may be used and returns the reason. They are
+	// the live ones, by rising ID. It must not keep a reference to them. If it allows none, all are
+	// allowed.
 	AllowSubflows(paths []GuideSubflow, d Demand) string
 }
 
-// GuideSubflow is a path as a Guide sees it.
+// GuideSubflow is a subflow as a Guide sees it.
 type GuideSubflow struct {
 	ID    wire.SubflowID
-	Rate  unit.Rate // that it carries
-	Known bool      // Rate was measured while it was the limit, else it is a guess
+	Rate  unit.Rate // its throughput
+	Known bool      // Rate was measured while it was the limit; else it is a guess
 	RTT   time.Duration
 	Delay time.Duration // PAD
-	Idle  time.Duration // since it last carried anything, either way
-	InUse bool          // it is allowed by the last answer
-	// Allowed is the answer.
+	Idle  time.Duration // time since it last carried anything in either direction
+	InUse bool          // the last answer allowed it
+	// Allowed is the result.
 	Allowed bool
 }
 
-// Demand is what a Guide is told of a stream. The zero Demand is something small
-// that is to arrive soon: a message, a control frame, a datagram.
+// Demand describes a stream for a Guide. The zero Demand is small urgent data: a message, a control
+// frame, a datagram.
 type Demand struct {
 	Pending unit.Bytes // of all streams
-	Burst   unit.Bytes // what it was given to carry since it last had nothing to send
-	// BackloggedFor is for how long it has had bytes that could be sent, without a pause.
+	Burst   unit.Bytes // bytes given to subflows since the stream had none left to send
+	// BackloggedFor is how long the stream has had sendable bytes without a pause.
 	BackloggedFor time.Duration
 }
 
-// SetGuide has g asked from now on; nil allows every path to every stream.
+// SetGuide sets the guide; nil allows every subflow to every stream.
 func (b *Bond) SetGuide(g Guide) { b.filter.setGuide(g) }
 
-// StreamInfo describes a stream for status output.
+// StreamInfo describes a stream, for status output.
 type StreamInfo struct {
 	ID       wire.StreamID
 	Dest     string
 	Mode     wire.Mode
 	Priority wire.Priority
 	Weight   uint8
-	Sent     unit.Bytes // that the far end has
-	Received unit.Bytes // that the app has read
-	// Out are the paths that this end may send it by, none if all, and why. In is
-	// what the server says of the other direction, at the primary.
+	Sent     unit.Bytes // bytes acknowledged by the far end
+	Received unit.Bytes // bytes read by the app
+	// Out holds the subflows that this end may use for it, none for all, and the reason. In is the
+	// server's report on the other direction, at the primary.
 	Out, In wire.Choice
 	User    any
 }
 
-// ListStreams describes the streams that were opened last, newest first, at most
-// limit.
+// ListStreams describes at most limit streams, the most recently opened first.
 func (b *Bond) ListStreams(limit int) (list []StreamInfo) {
 	ids := slices.SortedFunc(maps.Keys(b.streams.all), func(x, y wire.StreamID) int { return cmp.Compare(y, x) })
 	for _, id := range ids[:min(limit, len(ids))] {
 		s := b.streams.all[id]
-		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.route.mode, Sent: unit.Bytes(s.send.firstUnacked), Received: unit.Bytes(s.reassembly.readOffset), User: s.User}
+		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.route.mode, Sent: unit.Bytes(s.send.firstUnacked),
+			Received: unit.Bytes(s.reassembly.readOffset), User: s.User}
 		r := b.backlog.rankStream(s)
 		i.Priority, i.Weight = r.priority, r.weight
 		if b.cfg.OpensStreams {

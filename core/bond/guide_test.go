@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -28,15 +30,20 @@ func (g *simGuide) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 	b := n.ends[d]
 	s := b.streams.all[f.Stream]
-	if s != nil && s.route.mode != wire.Redundant && b.Scheduler() != "redundant" && !b.classes.findClass(s.route.group).permitsSubflow(on.id) {
-		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
+	if s != nil && s.route.mode != wire.Redundant && b.Scheduler() != "redundant" &&
+		!b.classes.findClass(s.route.group).permitsSubflow(on.id) {
+		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
+			"%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
 	}
-	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.Bond || slices.Contains(s.route.answer.subflows, on.id) {
+	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.Bond ||
+		slices.Contains(s.route.answer.subflows, on.id) {
 		return
 	}
 	for _, p := range b.subflows.list {
-		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findClass(s.route.group).permitsSubflow(p.id) && slices.Contains(s.route.answer.subflows, p.id) {
-			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.answer.subflows)
+		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findClass(s.route.group).permitsSubflow(p.id) &&
+			slices.Contains(s.route.answer.subflows, p.id) {
+			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
+				"%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.answer.subflows)
 		}
 	}
 }
@@ -84,7 +91,8 @@ func TestGuidedIsReleased(t *testing.T) {
 	n.ends[1].SetGuide(byNumber{unit.GB})
 	for d := range 2 {
 		h := n.paths[0].hops[d][0]
-		h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), 0}, simStep{n.now.Add(3 * time.Second), 8 * unit.Mbps})
+		h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), 0},
+			simStep{n.now.Add(3 * time.Second), 8 * unit.Mbps})
 	}
 	tr := &transfer{size: int(6 * unit.MB)}
 	done := n.carry([]*transfer{tr})
@@ -108,10 +116,12 @@ func TestStreamList(t *testing.T) {
 	var list, other []StreamInfo
 	n.after(500*time.Millisecond, func() { list, other = n.ends[1].ListStreams(5), n.ends[0].ListStreams(5) })
 	n.run(done)
-	if len(list) != 1 || list[0].ID != 2 || !slices.Equal(list[0].Out.Subflows, []wire.SubflowID{1}) || list[0].Out.Reason != "by size" || list[0].Sent == 0 {
+	if len(list) != 1 || list[0].ID != 2 || !slices.Equal(list[0].Out.Subflows, []wire.SubflowID{1}) ||
+		list[0].Out.Reason != "by size" || list[0].Sent == 0 {
 		t.Errorf("%+v", list)
 	}
-	if len(other) != 1 || !slices.Equal(other[0].In.Subflows, []wire.SubflowID{1}) || other[0].In.Reason != "by size" || other[0].Received == 0 {
+	if len(other) != 1 || !slices.Equal(other[0].In.Subflows, []wire.SubflowID{1}) || other[0].In.Reason != "by size" ||
+		other[0].Received == 0 {
 		t.Errorf("the opener was told %+v", other)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -264,7 +266,8 @@ func (n *simNet) report(p *simPath, d int) {
 		return
 	}
 	far := p.hops[d][1]
-	s := wire.HopState{Received: far.written, Forwarded: far.acked, Rate: far.rate(n.now), RTT: far.roundTrip(n.now), AppLimited: far.written == far.acked}
+	s := wire.HopState{Received: far.written, Forwarded: far.acked, Rate: far.rate(n.now), RTT: far.roundTrip(n.now),
+		AppLimited: far.written == far.acked}
 	heard := true
 	if p.lies != nil {
 		s, heard = p.lies[d].distortReport(s, n.now.Sub(simStart))

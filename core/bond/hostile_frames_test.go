@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -75,20 +77,25 @@ func (h *hostilePeer) anyFrame(on wire.SubflowID) wire.Frame {
 	case 5:
 		return wire.Chunk{Stream: id, End: wire.DataSeq(h.valueNear(next))}
 	case 6:
-		return wire.ClassUpdate{Stream: id, Serial: 1 + uint64(h.numberBelow(20)), Mode: wire.Mode(h.numberBelow(3)), Group: wire.GroupID(h.numberBelow(6))}
+		return wire.ClassUpdate{Stream: id, Serial: 1 + uint64(h.numberBelow(20)), Mode: wire.Mode(h.numberBelow(3)),
+			Group: wire.GroupID(h.numberBelow(6))}
 	case 7:
-		g := wire.Group{ID: wire.GroupID(1 + h.numberBelow(4)), Priority: wire.Priority(h.numberBelow(int(wire.PriorityCount))), Weight: byte(1 + h.numberBelow(255)), Limited: h.numberBelow(2) == 0}
+		g := wire.Group{ID: wire.GroupID(1 + h.numberBelow(4)),
+			Priority: wire.Priority(h.numberBelow(int(wire.PriorityCount))), Weight: byte(1 + h.numberBelow(255)),
+			Limited: h.numberBelow(2) == 0}
 		if g.Limited {
 			g.Subflows = []wire.SubflowID{on}
 		}
 		return wire.ClassTable{Serial: uint64(h.numberBelow(30)), Groups: []wire.Group{g}}
 	case 8, 9:
-		return wire.Datagram{Flow: wire.FlowID(1 + h.numberBelow(12)), Number: h.valueNear(uint64(h.sent)), Redundant: h.numberBelow(2) == 0, Group: wire.GroupID(h.numberBelow(4)),
+		return wire.Datagram{Flow: wire.FlowID(1 + h.numberBelow(12)), Number: h.valueNear(uint64(h.sent)),
+			Redundant: h.numberBelow(2) == 0, Group: wire.GroupID(h.numberBelow(4)),
 			Addr: wire.Addr{Name: "far", Port: 53}, Bytes: make([]byte, h.numberBelow(1500))}
 	case 10:
 		return wire.FlowEnd{Flow: wire.FlowID(1 + h.numberBelow(12)), Code: wire.CodeClosed, Text: "so"}
 	case 11:
-		return wire.FlowRefused{Flow: wire.FlowID(1 + h.numberBelow(12)), Addr: wire.Addr{Name: "far", Port: 53}, Code: wire.CodeForbidden}
+		return wire.FlowRefused{Flow: wire.FlowID(1 + h.numberBelow(12)), Addr: wire.Addr{Name: "far", Port: 53},
+			Code: wire.CodeForbidden}
 	case 12, 13, 14:
 		var a wire.Ack
 		a.Delay = time.Duration(h.numberBelow(1<<10)) * time.Millisecond

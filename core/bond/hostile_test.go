@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -149,8 +151,10 @@ type hostileStream struct {
 
 func newHostilePeer(c *choices) *hostilePeer {
 	m := &budget{limit: unit.Bytes(1+c.numberBelow(64)) * 64 * unit.KB}
-	h := &hostilePeer{choices: c, m: m, now: start, streams: map[wire.StreamID]*hostileStream{}, fed: map[wire.SubflowID]uint64{}, acked: map[wire.SubflowID]uint64{}}
-	h.b = New(Config{OpensStreams: c.numberBelow(2) == 0, MaxStreams: 48, MaxFlows: 8, MaxBuffered: 2 * unit.MB, MetaBuffer: 256 * unit.KB, Memory: m})
+	h := &hostilePeer{choices: c, m: m, now: start, streams: map[wire.StreamID]*hostileStream{},
+		fed: map[wire.SubflowID]uint64{}, acked: map[wire.SubflowID]uint64{}}
+	h.b = New(Config{OpensStreams: c.numberBelow(2) == 0, MaxStreams: 48, MaxFlows: 8, MaxBuffered: 2 * unit.MB,
+		MetaBuffer: 256 * unit.KB, Memory: m})
 	return h
 }
 
@@ -195,8 +199,10 @@ func (h *hostilePeer) run() (err error) {
 	for _, p := range append([]*subflow{}, h.b.subflows.list...) {
 		h.b.RemoveSubflow(p.id, h.now)
 	}
-	if n := h.b.pool.inUse; n != 0 || h.b.StreamCount() != 0 || h.b.buffers.heldBytes != 0 || h.b.backlog.pending != 0 || h.b.backlog.lowLatencyPending != 0 || h.b.buffers.grownWindows != 0 {
-		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.StreamCount(), h.b.buffers.heldBytes, h.b.backlog.pending, h.b.backlog.lowLatencyPending, h.b.buffers.grownWindows)
+	if n := h.b.pool.inUse; n != 0 || h.b.StreamCount() != 0 || h.b.buffers.heldBytes != 0 || h.b.backlog.pending != 0 ||
+		h.b.backlog.lowLatencyPending != 0 || h.b.buffers.grownWindows != 0 {
+		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.StreamCount(),
+			h.b.buffers.heldBytes, h.b.backlog.pending, h.b.backlog.lowLatencyPending, h.b.buffers.grownWindows)
 	}
 	if h.b.ReleaseMemory(); h.m.used != 0 {
 		h.fail("at the end %v are held", h.m.used)
@@ -220,8 +226,10 @@ func (h *hostilePeer) step() {
 			h.b.RemoveSubflow(id, h.now)
 		}
 	case 2:
-		h.b.ObserveLocalHop(id, h.now, estimate.Hop{SRTT: time.Duration(1+h.numberBelow(500)) * time.Millisecond, MinRTT: time.Millisecond, MSS: 1448,
-			Cwnd: unit.Bytes(h.numberBelow(1 << 20)), Rate: unit.Rate(h.numberBelow(1<<24)) * 8, Queue: unit.Bytes(h.numberBelow(1 << 16)), Acked: uint64(h.numberBelow(1 << 20))})
+		h.b.ObserveLocalHop(id, h.now, estimate.Hop{SRTT: time.Duration(1+h.numberBelow(500)) * time.Millisecond,
+			MinRTT: time.Millisecond, MSS: 1448,
+			Cwnd: unit.Bytes(h.numberBelow(1 << 20)), Rate: unit.Rate(h.numberBelow(1<<24)) * 8,
+			Queue: unit.Bytes(h.numberBelow(1 << 16)), Acked: uint64(h.numberBelow(1 << 20))})
 	case 3:
 		h.b.ObserveUnknownHop(id, h.now)
 	case 4:
@@ -238,7 +246,8 @@ func (h *hostilePeer) step() {
 		case 1:
 			h.b.SetGuide(nil)
 		case 2:
-			h.b.ResetGroup(wire.GroupID(h.numberBelow(4)), wire.Reset{Code: wire.CodeClosed}, func(*Stream) bool { return h.numberBelow(2) == 0 })
+			h.b.ResetGroup(wire.GroupID(h.numberBelow(4)), wire.Reset{Code: wire.CodeClosed},
+				func(*Stream) bool { return h.numberBelow(2) == 0 })
 		case 3: // as status asks
 			h.b.ListSubflows(nil, h.now)
 			h.b.ListStreams(10)
@@ -270,15 +279,17 @@ func (g fickle) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 
 func (h *hostilePeer) hopState() wire.HopState {
 	received := h.valueNear(1000)
-	return wire.HopState{Received: received, Forwarded: received - min(received, uint64(h.numberBelow(1<<17))), Rate: unit.Rate(h.numberBelow(1<<24)) * 100,
-		RTT: time.Duration(h.numberBelow(1<<12)) * time.Millisecond, AppLimited: h.numberBelow(2) == 0}
+	return wire.HopState{Received: received, Forwarded: received - min(received, uint64(h.numberBelow(1<<17))),
+		Rate: unit.Rate(h.numberBelow(1<<24)) * 100,
+		RTT:  time.Duration(h.numberBelow(1<<12)) * time.Millisecond, AppLimited: h.numberBelow(2) == 0}
 }
 
 // stream returns what is known of a stream.
 func (h *hostilePeer) stream(id wire.StreamID) *hostileStream {
 	s := h.streams[id]
 	if s == nil {
-		s = &hostileStream{there: map[uint64]uint64{}, limit: uint64(initialWindow(h.b.cfg.OpensStreams)), window: uint64(h.b.buffers.firstWindow)}
+		s = &hostileStream{there: map[uint64]uint64{}, limit: uint64(initialWindow(h.b.cfg.OpensStreams)),
+			window: uint64(h.b.buffers.firstWindow)}
 		h.streams[id] = s
 	}
 	return s
@@ -328,7 +339,8 @@ func (h *hostilePeer) app() {
 		if h.b.cfg.OpensStreams {
 			var plan []wire.Group
 			for g := range wire.GroupID(4) {
-				plan = append(plan, wire.Group{ID: g + 1, Priority: wire.Priority(h.numberBelow(int(wire.PriorityCount))), Weight: 1, Limited: h.numberBelow(2) == 0, Subflows: []wire.SubflowID{1}})
+				plan = append(plan, wire.Group{ID: g + 1, Priority: wire.Priority(h.numberBelow(int(wire.PriorityCount))),
+					Weight: 1, Limited: h.numberBelow(2) == 0, Subflows: []wire.SubflowID{1}})
 			}
 			h.b.SetClassTable(plan)
 			h.b.SetClass(id, wire.Mode(h.numberBelow(3)), wire.GroupID(h.numberBelow(4)))
@@ -435,7 +447,8 @@ func (h *hostilePeer) checkFrame(t wire.Type, payload []byte) {
 		k := h.stream(f.Stream)
 		end := uint64(f.Seq) + uint64(len(f.Bytes))
 		if err != nil || end > k.written || end > k.limit {
-			h.fail("DATA of stream %d up to %d, of which %d were written, %d may be sent: %v", f.Stream, end, k.written, k.limit, err)
+			h.fail("DATA of stream %d up to %d, of which %d were written, %d may be sent: %v", f.Stream, end, k.written,
+				k.limit, err)
 		}
 		for i, c := range f.Bytes {
 			if c != content(f.Stream, uint64(f.Seq)+uint64(i), 1) {
@@ -446,7 +459,8 @@ func (h *hostilePeer) checkFrame(t wire.Type, payload []byte) {
 	case wire.TypeWindow:
 		f, err := wire.ParseWindow(payload)
 		k := h.stream(f.Stream)
-		if err != nil || uint64(f.Limit) < k.window || uint64(f.Limit) > k.read+uint64(maxWindow)+uint64(h.b.buffers.firstWindow) {
+		if err != nil || uint64(f.Limit) < k.window ||
+			uint64(f.Limit) > k.read+uint64(maxWindow)+uint64(h.b.buffers.firstWindow) {
 			h.fail("WINDOW of stream %d to %d, after %d, with %d read: %v", f.Stream, f.Limit, k.window, k.read, err)
 		}
 		k.window = uint64(f.Limit)
@@ -457,7 +471,8 @@ func (h *hostilePeer) checkFrame(t wire.Type, payload []byte) {
 		}
 		for _, a := range f.Subflows {
 			if a.Received < h.acked[a.Subflow] || a.Received > h.fed[a.Subflow] {
-				h.fail("ACK of %d bytes of path %d, after %d, of %d sent", a.Received, a.Subflow, h.acked[a.Subflow], h.fed[a.Subflow])
+				h.fail("ACK of %d bytes of path %d, after %d, of %d sent", a.Received, a.Subflow, h.acked[a.Subflow],
+					h.fed[a.Subflow])
 			}
 			h.acked[a.Subflow] = a.Received
 		}
@@ -504,7 +519,8 @@ func (h *hostilePeer) check() {
 			h.fail("stream %d has taken %v for marks of %v", s.id, s.reassembly.bitmapBytes, made)
 		}
 		marked += s.reassembly.bitmapBytes
-		now := [5]wire.DataSeq{s.reassembly.readOffset, s.reassembly.nextExpected, s.reassembly.limit, s.send.end, s.send.limit}
+		now := [5]wire.DataSeq{s.reassembly.readOffset, s.reassembly.nextExpected, s.reassembly.limit, s.send.end,
+			s.send.limit}
 		k := h.stream(s.id)
 		for i := range now {
 			if now[i] < k.seen[i] && s.err == nil {
@@ -514,8 +530,10 @@ func (h *hostilePeer) check() {
 		if s.err == nil { // after that what was not read is gone
 			k.seen = now
 		}
-		if s.reassembly.readOffset > s.reassembly.nextExpected || s.send.firstUnacked > s.send.end || s.reassembly.nextExpected > s.reassembly.limit {
-			h.fail("stream %d: %d %d %d, %d %d", s.id, s.reassembly.readOffset, s.reassembly.nextExpected, s.reassembly.limit, s.send.firstUnacked, s.send.end)
+		if s.reassembly.readOffset > s.reassembly.nextExpected || s.send.firstUnacked > s.send.end ||
+			s.reassembly.nextExpected > s.reassembly.limit {
+			h.fail("stream %d: %d %d %d, %d %d", s.id, s.reassembly.readOffset, s.reassembly.nextExpected, s.reassembly.limit,
+				s.send.firstUnacked, s.send.end)
 		}
 		if b.streams.all[s.id] != s {
 			continue
@@ -528,11 +546,14 @@ func (h *hostilePeer) check() {
 			pending += n
 		}
 	}
-	if pages != b.pool.inUse || pending != b.backlog.pending || urgent != b.backlog.lowLatencyPending || held != b.buffers.heldBytes || grown != b.buffers.grownWindows {
+	if pages != b.pool.inUse || pending != b.backlog.pending || urgent != b.backlog.lowLatencyPending ||
+		held != b.buffers.heldBytes || grown != b.buffers.grownWindows {
 		h.fail("counted %d pages, %v pending, %v urgent, %v held, %v grown; there are %d, %v, %v, %v and %v",
-			b.pool.inUse, b.backlog.pending, b.backlog.lowLatencyPending, b.buffers.heldBytes, b.buffers.grownWindows, pages, pending, urgent, held, grown)
+			b.pool.inUse, b.backlog.pending, b.backlog.lowLatencyPending, b.buffers.heldBytes, b.buffers.grownWindows, pages,
+			pending, urgent, held, grown)
 	}
-	if want := unit.Bytes(pages)*pageSize + marked + b.flows.inBytes + b.flows.outBytes; b.memory.taken != want || h.m.used != want || want > h.m.limit {
+	if want := unit.Bytes(pages)*pageSize + marked + b.flows.inBytes + b.flows.outBytes; b.memory.taken != want ||
+		h.m.used != want || want > h.m.limit {
 		h.fail("%v are taken, %v of the budget of %v; there are %v", b.memory.taken, h.m.used, h.m.limit, want)
 	}
 	if n := len(b.streams.all); n > b.cfg.MaxStreams {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -75,7 +77,8 @@ type lyingHelperCase struct {
 
 func newLiarCase(seed uint64) *lyingHelperCase {
 	r := dice{rand.New(rand.NewPCG(seed, 18))}
-	c := &lyingHelperCase{seed: seed, up: r.chance(0.4), streams: 1, direct: evenHop(r.rate(unit.Mbps, 50*unit.Mbps), r.duration(2*ms, 60*ms))}
+	c := &lyingHelperCase{seed: seed, up: r.chance(0.4), streams: 1,
+		direct: evenHop(r.rate(unit.Mbps, 50*unit.Mbps), r.duration(2*ms, 60*ms))}
 	if r.chance(0.2) {
 		c.streams = 2 + r.IntN(4)
 	}
@@ -100,12 +103,14 @@ func newLiarCase(seed uint64) *lyingHelperCase {
 				at += beyond[d].faults[len(beyond[d].faults)-1].lasts + r.duration(20*ms, 2*time.Second)
 			}
 		case 1: // nothing for a time
-			beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + r.durationUpTo(3*time.Second), lasts: r.duration(50*ms, 10*time.Second),
-				dirs: [2]bool{d == 0, d == 1}, forever: r.chance(0.3)})
+			beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + r.durationUpTo(3*time.Second),
+				lasts: r.duration(50*ms, 10*time.Second),
+				dirs:  [2]bool{d == 0, d == 1}, forever: r.chance(0.3)})
 		case 2: // it delays
 			beyond[d].delay[d] = r.duration(50*ms, 3*time.Second)
 		case 3: // it delays from a time on
-			beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + r.durationUpTo(2*time.Second), dirs: [2]bool{d == 0, d == 1},
+			beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + r.durationUpTo(2*time.Second),
+				dirs: [2]bool{d == 0, d == 1},
 				rate: slow, after: slow, delay: r.duration(50*ms, 3*time.Second)})
 		}
 	}
@@ -185,7 +190,8 @@ func (c *lyingHelperCase) run(helper bool) (took time.Duration, err error) {
 
 func (c *lyingHelperCase) String() string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "size %d, %d streams, up %v, after %v, helper's buffer %v\n", c.size, c.streams, c.up, c.late, c.buffer)
+	fmt.Fprintf(&w, "size %d, %d streams, up %v, after %v, helper's buffer %v\n", c.size, c.streams, c.up, c.late,
+		c.buffer)
 	for i, h := range []hopPlan{c.direct, c.pipe, c.hs} {
 		fmt.Fprintf(&w, "  %-6s %v, delay %v, window %v\n", []string{"direct", "pipe", "HS"}[i], h.rate, h.delay, h.window)
 		for _, f := range h.faults {
@@ -261,13 +267,15 @@ func TestHostileHelper(t *testing.T) {
 	}
 	for _, r := range all {
 		if r.with > r.without*11/10+time.Second {
-			t.Errorf("seed %d: %v with the hostile helper, %v without it: over 1.1 times that and 1 s", r.seed, r.with, r.without)
+			t.Errorf("seed %d: %v with the hostile helper, %v without it: over 1.1 times that and 1 s", r.seed, r.with,
+				r.without)
 		}
 	}
 	slices.SortFunc(all, func(a, b result) int { return int(a.with - a.without*11/10 - b.with + b.without*11/10) })
 	for i := k - 1; i >= max(0, k-*showFlag); i-- {
 		if ratio(i) > 1.1 {
-			t.Logf("seed %d: %.3f s instead of %.3f s, %.2f times\n%v", all[i].seed, all[i].with.Seconds(), all[i].without.Seconds(), ratio(i), all[i].lyingHelperCase)
+			t.Logf("seed %d: %.3f s instead of %.3f s, %.2f times\n%v", all[i].seed, all[i].with.Seconds(),
+				all[i].without.Seconds(), ratio(i), all[i].lyingHelperCase)
 		}
 	}
 }

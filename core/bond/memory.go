@@ -1,31 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import "mpbond/base/unit"
 
-// Memory is a budget that a bond takes memory from, and shares with others. Its methods
-// may be called with the bond's owner's lock held and must not block.
+// Memory is a budget of memory that several bonds share. Bonds call its methods with the lock of
+// their owner held; they must not block.
 type Memory interface {
-	// Take counts n bytes as taken, unless that is too much.
+	// Take takes n bytes and reports whether that was within the budget. If not, it takes none.
 	Take(n unit.Bytes) bool
-	// Release gives bytes back.
+	// Release returns n bytes.
 	Release(n unit.Bytes)
-	// IsShort reports whether the holder should take less from now on, before Take refuses.
+	// IsShort reports whether the holder should take less from now on, before Take fails.
 	IsShort() bool
 }
 
-// memoryExhausted is why a stream is reset.
+// memoryExhausted is the reason of a reset for lack of memory.
 const memoryExhausted = "the memory for the device's streams is used up"
 
-// memoryBudget counts the memory that a bond holds: pages in use, marks of what has arrived
-// in them, and datagrams that wait. It is bounded by maxMemory and by what is shared with
-// other bonds. Who takes bytes from it gives back as many. Not safe for concurrent use; the
-// shared Memory may be.
+// memoryBudget counts the memory that a bond holds: pages in use, bitmaps of arrived bytes, and
+// waiting datagrams. It is bounded by maxMemory and by the budget shared with other bonds. Callers
+// release what they take. Not safe for concurrent use; the shared Memory may be.
 type memoryBudget struct {
 	taken  unit.Bytes
 	shared Memory // nil: none
 }
 
-// take counts n bytes as held and reports whether they may be held.
+// take takes n bytes and reports whether the budget permits it.
 func (m *memoryBudget) take(n unit.Bytes) bool {
 	if m.taken+n > maxMemory || m.shared != nil && !m.shared.Take(n) {
 		return false
@@ -34,7 +35,7 @@ func (m *memoryBudget) take(n unit.Bytes) bool {
 	return true
 }
 
-// release counts n bytes as no longer held.
+// release returns n bytes.
 func (m *memoryBudget) release(n unit.Bytes) {
 	m.taken -= n
 	if m.shared != nil {
@@ -42,10 +43,10 @@ func (m *memoryBudget) release(n unit.Bytes) {
 	}
 }
 
-// isShort reports whether the bond must hold less: then streams are pushed back.
+// isShort reports whether the bond must hold less: then it slows streams down.
 func (m *memoryBudget) isShort() bool { return m.shared != nil && m.shared.IsShort() }
 
-// detachShared gives all that is held back to the shared Memory and takes nothing more from it.
+// detachShared returns all memory to the shared Memory and takes no more from it.
 func (m *memoryBudget) detachShared() {
 	if m.shared != nil {
 		m.shared.Release(m.taken)
@@ -53,10 +54,10 @@ func (m *memoryBudget) detachShared() {
 	}
 }
 
-// ReleaseMemory gives back what the bond still has of Config.Memory, and takes nothing more
-// from there: it is at its end.
+// ReleaseMemory returns the bond's memory to Config.Memory and takes no more from it. Call it when
+// the bond has ended.
 func (b *Bond) ReleaseMemory() { b.memory.detachShared() }
 
-// MemoryTaken returns the memory that the bond has taken: pages in use, marks of what
-// has arrived in them, and datagrams that wait.
+// MemoryTaken returns the memory that the bond holds: pages in use, bitmaps of arrived bytes, and
+// waiting datagrams.
 func (b *Bond) MemoryTaken() unit.Bytes { return b.memory.taken }

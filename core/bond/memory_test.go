@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -49,7 +51,8 @@ func TestGapsAreBounded(t *testing.T) {
 		receiveByte(t, b, 1, at)
 	}
 	s := b.streams.all[1]
-	if bound := unit.Bytes(b.pool.inUse) * (pageSize + bitmapCost); s.err != nil || m.used != bound || m.used != b.MemoryTaken() || m.used > unit.Bytes(size)*9/8 {
+	if bound := unit.Bytes(b.pool.inUse) * (pageSize + bitmapCost); s.err != nil || m.used != bound ||
+		m.used != b.MemoryTaken() || m.used > unit.Bytes(size)*9/8 {
 		t.Errorf("%v are held, want %v; %v", m.used, bound, s.err)
 	}
 	if n := s.reassembly.arrived.count; n != uint64(size)/2 {

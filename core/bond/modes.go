@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -5,9 +7,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// SetMode tells how to treat the bytes of the stream that this end sends from
-// now on. At the end that opened it the other end is told too, if that is done
-// before Next is called.
+// SetMode sets the mode of the bytes that this end sends from now on. At the end that opened the
+// stream it also sets the mode of the other end if it is called before NextSegment.
 func (s *Stream) SetMode(m wire.Mode) {
 	if s.err != nil || s.route.mode == m {
 		return
@@ -15,23 +16,23 @@ func (s *Stream) SetMode(m wire.Mode) {
 	s.bond.backlog.setStreamMode(s, m)
 }
 
-// Mode is how the stream's bytes are treated.
+// Mode returns the stream's mode.
 func (s *Stream) Mode() wire.Mode { return s.route.mode }
 
-// MarkChunkEnd tells that the bytes written so far, and n more, end a chunk, which the
-// far end waits for: until its end is delivered, bytes are scheduled such that
-// it is complete early, and not those that may be written after it.
+// MarkChunkEnd marks the end of a chunk that the far end waits for, n bytes after the bytes written
+// so far. Until the chunk is delivered, bytes are scheduled so that it is complete early; later
+// bytes do not count.
 func (s *Stream) MarkChunkEnd(n unit.Bytes) {
 	s.SetChunkEnd(min(s.send.end, wire.MaxSeq) + wire.DataSeq(min(max(n, 0), wire.MaxSeq)))
 }
 
-// SetChunkEnd is Mark for a position.
+// SetChunkEnd is MarkChunkEnd with a position.
 func (s *Stream) SetChunkEnd(end wire.DataSeq) {
 	s.peerChunkEnd = max(s.peerChunkEnd, min(end, wire.MaxSeq))
 }
 
-// RequestChunk tells the other end that this one waits for n more bytes than have been
-// read from the stream: see Mark.
+// RequestChunk tells the other end that this end waits for n bytes beyond those read from the
+// stream: see MarkChunkEnd.
 func (s *Stream) RequestChunk(n unit.Bytes) {
 	end := min(s.reassembly.readOffset+wire.DataSeq(max(n, 0)), wire.MaxSeq)
 	if s.err == nil && end > s.localChunkEnd {
@@ -40,7 +41,7 @@ func (s *Stream) RequestChunk(n unit.Bytes) {
 	}
 }
 
-// awaitedEnd is the end of what the far end waits for, or of all.
+// awaitedEnd returns the end of the bytes that the far end waits for; MaxSeq if it waits for all.
 func (s *Stream) awaitedEnd() wire.DataSeq {
 	if s.peerChunkEnd > s.send.firstUnacked {
 		return s.peerChunkEnd

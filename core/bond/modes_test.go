@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -100,7 +102,8 @@ func TestLatencyMode(t *testing.T) {
 		waits, alone := run(wire.Bond)
 		quick, beside := run(wire.Latency)
 		t.Logf("%s: p95 %v in mode latency, %v in mode bond; the download takes %v and %v", c.name,
-			quick.Round(time.Millisecond), waits.Round(time.Millisecond), beside.Round(time.Millisecond), alone.Round(time.Millisecond))
+			quick.Round(time.Millisecond), waits.Round(time.Millisecond), beside.Round(time.Millisecond),
+			alone.Round(time.Millisecond))
 		if quick > c.most || quick > waits*2/3 {
 			t.Errorf("%s: 95 %% of the messages take up to %v, want %v; %v in mode bond", c.name, quick, c.most, waits)
 		}
@@ -139,10 +142,13 @@ func TestModeChanges(t *testing.T) {
 		mode            wire.Mode
 		pending, urgent unit.Bytes
 		ready, express  int
-	}{{wire.Latency, 0, 1000, 0, 1}, {wire.Latency, 0, 1000, 0, 1}, {wire.Redundant, 1000, 0, 1, 0}, {wire.Bond, 1000, 0, 1, 0}} {
+	}{{wire.Latency, 0, 1000, 0, 1}, {wire.Latency, 0, 1000, 0, 1}, {wire.Redundant, 1000, 0, 1, 0},
+		{wire.Bond, 1000, 0, 1, 0}} {
 		s.SetMode(c.mode)
-		if b.backlog.pending != c.pending || b.backlog.lowLatencyPending != c.urgent || len(b.backlog.ready) != c.ready || len(b.backlog.lowLatency) != c.express {
-			t.Errorf("%v: %v pending, %v urgent, %d ready, %d express", c.mode, b.backlog.pending, b.backlog.lowLatencyPending, len(b.backlog.ready), len(b.backlog.lowLatency))
+		if b.backlog.pending != c.pending || b.backlog.lowLatencyPending != c.urgent || len(b.backlog.ready) != c.ready ||
+			len(b.backlog.lowLatency) != c.express {
+			t.Errorf("%v: %v pending, %v urgent, %d ready, %d express", c.mode, b.backlog.pending, b.backlog.lowLatencyPending,
+				len(b.backlog.ready), len(b.backlog.lowLatency))
 		}
 	}
 	s.SetMode(wire.Latency)
@@ -178,7 +184,8 @@ func runChunked(t *testing.T, mark bool) time.Duration {
 // TestChunk: what the reader waits for comes first, though more can be sent.
 func TestChunk(t *testing.T) {
 	plain, marked := runChunked(t, false), runChunked(t, true)
-	t.Logf("1 MB of 3 MB, the pipe slow from 0.5 s on: complete after %v, with a mark after %v", plain.Round(time.Millisecond), marked.Round(time.Millisecond))
+	t.Logf("1 MB of 3 MB, the pipe slow from 0.5 s on: complete after %v, with a mark after %v",
+		plain.Round(time.Millisecond), marked.Round(time.Millisecond))
 	if marked > plain*85/100 {
 		t.Errorf("the chunk is complete after %v, without the mark after %v", marked, plain)
 	}

@@ -1,17 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
-// replayWindow remembers which of the newest numbers have been seen: a window of
-// them, as IPsec has against replay (RFC 4303 section 3.4.3). The zero value has
-// seen none.
+// replayWindow remembers which of the highest numbers were seen, as IPsec does against replay (RFC
+// 4303 section 3.4.3). The zero value has seen none.
 type replayWindow struct {
-	next uint64 // the highest one seen, plus 1
+	next uint64 // the highest number seen, plus 1
 	seen [replayWindowSize / 64]uint64
 }
 
 const replayWindowSize = 1024
 
-// add notes n and reports whether it was not seen before. One that has left
-// the window counts as seen.
+// add records n and reports whether it is new. A number below the window counts as seen.
 func (w *replayWindow) add(n uint64) bool {
 	if n < w.next {
 		if w.next-n > replayWindowSize || *w.wordOf(n)&(1<<(n%64)) != 0 {

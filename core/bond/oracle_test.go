@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -23,7 +25,8 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 			}
 			end := f.Seq + wire.DataSeq(len(f.Bytes))
 			if limit := n.limitOf(d, f.Stream); *limit < end {
-				n.fail(focus{f.Stream, d, *limit, end}, "%s sends stream %d up to %d, beyond the window of %d", endNames[d], f.Stream, end, *limit)
+				n.fail(focus{f.Stream, d, *limit, end}, "%s sends stream %d up to %d, beyond the window of %d", endNames[d],
+					f.Stream, end, *limit)
 			}
 			n.checkPattern(f.Stream, d, int(f.Seq), f.Bytes)
 			n.checkGuided(p, d, f)
@@ -52,7 +55,8 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 			}
 			for _, a := range f.Subflows {
 				if q := n.findPath(a.Subflow); q == nil || a.Received > q.got[d] {
-					n.fatal("%s acknowledges %d bytes of path %d, of which it has got %d", endNames[d], a.Received, a.Subflow, q.got[d])
+					n.fatal("%s acknowledges %d bytes of path %d, of which it has got %d", endNames[d], a.Received, a.Subflow,
+						q.got[d])
 				}
 			}
 		}
@@ -124,9 +128,11 @@ func (n *simNet) checkStreams(d int) {
 			n.fatal("stream %d holds %v to send at %s, bound %v", s.id, out, endNames[d], limit)
 		}
 		if s.reassembly.window > maxWindow || in > s.reassembly.window {
-			n.fatal("stream %d grants %v beyond what was read at %s, of a window of %v", s.id, in, endNames[d], s.reassembly.window)
+			n.fatal("stream %d grants %v beyond what was read at %s, of a window of %v", s.id, in, endNames[d],
+				s.reassembly.window)
 		}
-		if have := unit.Bytes(s.reassembly.nextExpected-s.reassembly.readOffset) + unit.Bytes(s.reassembly.arrived.count); have > in {
+		if have := unit.Bytes(s.reassembly.nextExpected-s.reassembly.readOffset) +
+			unit.Bytes(s.reassembly.arrived.count); have > in {
 			n.fatal("stream %d keeps %v received bytes at %s, more than the %v granted", s.id, have, endNames[d], in)
 		}
 		here := 0
@@ -146,10 +152,13 @@ func (n *simNet) checkStreams(d int) {
 	if n.foreign != 0 {
 		return // there is one more
 	}
-	if pending != b.backlog.pending+b.backlog.lowLatencyPending || held != b.buffers.heldBytes || grown != b.buffers.grownWindows {
-		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.backlog.pending, b.buffers.heldBytes, b.buffers.grownWindows, pending, held, grown)
+	if pending != b.backlog.pending+b.backlog.lowLatencyPending || held != b.buffers.heldBytes ||
+		grown != b.buffers.grownWindows {
+		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.backlog.pending,
+			b.buffers.heldBytes, b.buffers.grownWindows, pending, held, grown)
 	}
-	if ranks := b.backlog.pendingByPriority[0] + b.backlog.pendingByPriority[1] + b.backlog.pendingByPriority[2]; ranks != b.backlog.pending {
+	if ranks := b.backlog.pendingByPriority[0] + b.backlog.pendingByPriority[1] +
+		b.backlog.pendingByPriority[2]; ranks != b.backlog.pending {
 		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.backlog.pending, b.backlog.pendingByPriority)
 	}
 	// Streams that have ended may have bytes that the app has not read.
@@ -166,26 +175,31 @@ func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
 		return
 	}
 	if s.send.firstUnacked > peer.reassembly.nextExpected {
-		n.fail(focus{tr.id, d, peer.reassembly.nextExpected, s.send.firstUnacked}, "%s has let go of stream %d up to %d; %s has it up to %d",
+		n.fail(focus{tr.id, d, peer.reassembly.nextExpected, s.send.firstUnacked},
+			"%s has let go of stream %d up to %d; %s has it up to %d",
 			endNames[d], tr.id, s.send.firstUnacked, endNames[1-d], peer.reassembly.nextExpected)
 	}
 	for _, a := range s.send.acked {
-		peer.reassembly.arrived.eachMissing(max(a.From, peer.reassembly.nextExpected), max(a.To, peer.reassembly.nextExpected), func(from, to wire.DataSeq) {
-			n.fail(focus{tr.id, d, from, to}, "%s counts bytes %d to %d of stream %d as acknowledged, which %s does not have",
-				endNames[d], from, to, tr.id, endNames[1-d])
-		})
+		peer.reassembly.arrived.eachMissing(max(a.From, peer.reassembly.nextExpected),
+			max(a.To, peer.reassembly.nextExpected), func(from, to wire.DataSeq) {
+				n.fail(focus{tr.id, d, from, to}, "%s counts bytes %d to %d of stream %d as acknowledged, which %s does not have",
+					endNames[d], from, to, tr.id, endNames[1-d])
+			})
 	}
 }
 
 // checkEmpty fails if anything is left behind after all streams have ended.
 func (n *simNet) checkEmpty() {
 	for d, b := range n.ends {
-		if b.StreamCount() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.buffers.heldBytes != 0 || b.buffers.grownWindows != 0 || len(b.control.frames) > 0 || len(b.backlog.ready) > 0 {
+		if b.StreamCount() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.buffers.heldBytes != 0 ||
+			b.buffers.grownWindows != 0 || len(b.control.frames) > 0 || len(b.backlog.ready) > 0 {
 			n.fatal("%s leaves %d streams, %d pages, %v pending, %v held, %v grown, %d control frames, %d ready%s", endNames[d],
-				b.StreamCount(), b.pool.inUse, b.backlog.pending, b.buffers.heldBytes, b.buffers.grownWindows, len(b.control.frames), len(b.backlog.ready), n.unfinished())
+				b.StreamCount(), b.pool.inUse, b.backlog.pending, b.buffers.heldBytes, b.buffers.grownWindows,
+				len(b.control.frames), len(b.backlog.ready), n.unfinished())
 		}
 		if b.FlowCount() > 0 || b.flows.outBytes != 0 || b.flows.inBytes != 0 {
-			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.outBytes, b.flows.inBytes)
+			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.outBytes,
+				b.flows.inBytes)
 		}
 	}
 }

@@ -1,27 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import "mpbond/link/wire"
 
-// pageSize is the unit of buffer memory: small enough for a stream of a few
-// bytes, large enough that a write of several is one good system call.
+// pageSize is the unit of buffer memory: small enough for a stream of a few bytes, large enough for
+// efficient system calls on several pages.
 const pageSize = 16 << 10
 
 type page [pageSize]byte
 
-// pagePool keeps pages for the next use, up to a bound.
+// pagePool keeps free pages for reuse, up to a bound.
 type pagePool struct {
 	free   []*page
 	inUse  int
-	memory *memoryBudget // of pages in use; nil: nobody counts it
+	memory *memoryBudget // for pages in use; nil: not counted
 }
 
-// Free pages are at most maxFreePages, and spareFreePages more than those in use.
+// The pool keeps at most maxFreePages free pages, and at most spareFreePages more than are in use.
 const (
 	maxFreePages   = 256 // 4 MB
 	spareFreePages = 16
 )
 
-// get returns a page, nil if there is no memory for one.
+// get returns a page, or nil if there is no memory.
 func (p *pagePool) get() *page {
 	if p.memory != nil && !p.memory.take(pageSize) {
 		return nil
@@ -47,7 +49,7 @@ func (p *pagePool) put(pg *page) {
 	}
 }
 
-// uncountPage counts a page in use less.
+// uncountPage counts one page less in use.
 func (p *pagePool) uncountPage() {
 	p.inUse--
 	if p.memory != nil {
@@ -55,16 +57,15 @@ func (p *pagePool) uncountPage() {
 	}
 }
 
-// pages is a window of a byte stream, held in pages that are there only where
-// something was written.
+// pages holds a window of a byte stream. Only written parts have pages.
 type pages struct {
 	pool *pagePool
 	base wire.DataSeq // position of the first page's first byte
 	list []*page
 }
 
-// reserve makes sure that there is a page for each byte of [from, to), which begins at or
-// after the first page. It reports false if there is no memory for one.
+// reserve allocates the missing pages of [from, to), which must not start before the first page. It
+// returns false if there is no memory.
 func (p *pages) reserve(from, to wire.DataSeq) bool {
 	for at := from - from%pageSize; from < to && at < to; at += pageSize {
 		i := int((at - p.base) / pageSize)
@@ -80,8 +81,7 @@ func (p *pages) reserve(from, to wire.DataSeq) bool {
 	return true
 }
 
-// write stores b at a position that is not below what was released. Its pages must be
-// reserved.
+// write stores b at a position that was not released. Its pages must be reserved.
 func (p *pages) write(at wire.DataSeq, b []byte) {
 	for len(b) > 0 {
 		i := int((at - p.base) / pageSize)
@@ -97,7 +97,7 @@ func (p *pages) appendTo(b []byte, from, to wire.DataSeq) []byte {
 	return b
 }
 
-// eachSlice calls f for the stored bytes [from, to), piece by piece.
+// eachSlice calls f for each stored piece of [from, to).
 func (p *pages) eachSlice(from, to wire.DataSeq, f func([]byte)) {
 	for from < to {
 		off := (from - p.base) % pageSize
@@ -107,7 +107,7 @@ func (p *pages) eachSlice(from, to wire.DataSeq, f func([]byte)) {
 	}
 }
 
-// releaseBefore gives up everything before a position.
+// releaseBefore frees the pages before a position.
 func (p *pages) releaseBefore(before wire.DataSeq) {
 	n := min(int((before-p.base)/pageSize), len(p.list))
 	if before < p.base || n == 0 {
@@ -117,19 +117,19 @@ func (p *pages) releaseBefore(before wire.DataSeq) {
 		p.pool.put(pg)
 	}
 	left := copy(p.list, p.list[n:])
-	clear(p.list[left:]) // or they would stay in memory
+	clear(p.list[left:]) // so that their memory can be freed
 	p.list = p.list[:left]
 	p.base += wire.DataSeq(n * pageSize)
 }
 
-// clear gives up everything, so that a stream that rests holds no page. The next
-// write is at a position or beyond.
+// clear frees all pages, so that an idle stream holds none. The next write must be at next or
+// beyond.
 func (p *pages) clear(next wire.DataSeq) {
 	p.dropAll()
 	p.base = next - next%pageSize
 }
 
-// dropAll gives up everything.
+// dropAll frees all pages.
 func (p *pages) dropAll() {
 	for _, pg := range p.list {
 		p.pool.put(pg)
@@ -137,8 +137,7 @@ func (p *pages) dropAll() {
 	p.list = nil
 }
 
-// abandon gives up everything without reuse, for pages that somebody may still
-// read.
+// abandon gives up all pages without reuse, since a reader may still use them.
 func (p *pages) abandon() {
 	for _, pg := range p.list {
 		if pg != nil {

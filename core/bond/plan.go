@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -9,15 +11,16 @@ import (
 	"mpbond/link/wire"
 )
 
-// SetClassTable has groups treated so from now on, at both ends. Only the end that
-// opens may call it. Groups that are left out must be none of Groups, and are gone:
-// their numbers must not be used again, nor lower ones that never were.
+// SetClassTable sets the traffic classes of groups at both ends. Only the end that opens streams
+// may call it. Omitted groups must not be in UsedGroups. They are retired: their IDs, and lower
+// ones that were never used, must not be used again.
 func (b *Bond) SetClassTable(groups []wire.Group) {
 	b.applyClasses(b.classes.serial+1, groups)
 	b.control.queueOnce(wire.TypeClassTable)
 }
 
-// UsedGroups are those that streams and flows are of, or what is left of them to be sent.
+// UsedGroups returns the groups of streams and flows, including groups that they have left with
+// bytes still to send.
 func (b *Bond) UsedGroups() map[wire.GroupID]bool {
 	used := map[wire.GroupID]bool{}
 	for _, s := range b.streams.all {
@@ -30,9 +33,8 @@ func (b *Bond) UsedGroups() map[wire.GroupID]bool {
 	return used
 }
 
-// endRetiredStreams ends at this end what the other one has ended already. Of a stream
-// whose app has not ended it here, a RESET is on its way; of the others all
-// has arrived.
+// endRetiredStreams acknowledges everything sent on streams that the other end has ended. If the
+// app has not closed such a stream, a RESET is on its way; otherwise everything has arrived.
 func (b *Bond) endRetiredStreams(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(b.streams.all)) {
 		if s := b.streams.all[id]; b.classes.isRetired(s.route.group) && s.finSet {
@@ -43,8 +45,8 @@ func (b *Bond) endRetiredStreams(now time.Time) {
 	b.flows.endRetiredFlows(now)
 }
 
-// applyClasses replaces the class table, and lets all that waits have its turn and its
-// subflows by the new one.
+// applyClasses replaces the class table. Everything that waits gets its turn and subflows by the
+// new one.
 func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
 	b.classes.replaceGroups(serial, groups)
 	b.filter.expireAnswers()
@@ -54,8 +56,8 @@ func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
 	b.flows.applyClasses()
 }
 
-// SetGroup puts the stream into a group of the plan. At the end that opened it
-// the other end is told too, if that is done before Next is called.
+// SetGroup puts the stream into a group. At the end that opened the stream it also sets the group
+// of the other end if it is called before NextSegment.
 func (s *Stream) SetGroup(g wire.GroupID) {
 	if s.err != nil || s.route.group == g {
 		return
@@ -66,8 +68,8 @@ func (s *Stream) SetGroup(g wire.GroupID) {
 	s.bond.backlog.updateStream(s)
 }
 
-// SetClass changes mode and group of a stream, for the bytes that both ends send from now
-// on. Only the end that opens may call it. It reports whether there is such a stream.
+// SetClass changes the mode and group of a stream, for the bytes that both ends send from now on.
+// Only the end that opens streams may call it. It reports whether the stream exists.
 func (b *Bond) SetClass(id wire.StreamID, mode wire.Mode, group wire.GroupID) bool {
 	s := b.streams.all[id]
 	if s == nil || s.err != nil {
@@ -78,7 +80,7 @@ func (b *Bond) SetClass(id wire.StreamID, mode wire.Mode, group wire.GroupID) bo
 	return true
 }
 
-// ClassOf is how the bytes of a stream are treated; ok is false if there is none.
+// ClassOf returns the mode and group of a stream; ok is false if it does not exist.
 func (b *Bond) ClassOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
 	s := b.streams.all[id]
 	if s == nil || s.err != nil {
@@ -87,7 +89,7 @@ func (b *Bond) ClassOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok
 	return s.route.mode, s.route.group, true
 }
 
-// changeClass is the change of that number.
+// changeClass applies the change of that serial number.
 func (s *Stream) changeClass(serial uint64, mode wire.Mode, group wire.GroupID) {
 	if s.bond.cfg.OpensStreams && group != s.route.group {
 		s.groups.leaveGroup(s.route.group, serial)
@@ -102,8 +104,7 @@ func (s *Stream) changeClass(serial uint64, mode wire.Mode, group wire.GroupID) 
 	s.bond.trace.emit(trace.Event{Kind: trace.StreamClassChanged, Stream: uint64(s.id), Text: mode.String()})
 }
 
-// ResetGroup resets those streams of a group of which old reports that they have
-// waited long enough.
+// ResetGroup resets the streams of a group for which isOld returns true.
 func (b *Bond) ResetGroup(id wire.GroupID, why wire.Reset, old func(*Stream) bool) {
 	for _, s := range b.streams.all {
 		if s.route.group == id && old(s) {

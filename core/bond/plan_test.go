@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -150,7 +152,8 @@ func TestPlanLeavesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	receive(wire.ClassTable{Serial: 2, Groups: []wire.Group{group(2), group(3)}})
-	if b.streams.all[1] != nil || b.streams.all[2] == nil || b.streams.all[3] == nil || b.streams.all[4] == nil || b.flows.all[1] != nil || b.flows.all[2] == nil {
+	if b.streams.all[1] != nil || b.streams.all[2] == nil || b.streams.all[3] == nil || b.streams.all[4] == nil ||
+		b.flows.all[1] != nil || b.flows.all[2] == nil {
 		t.Errorf("%d streams and %d flows are left", len(b.streams.all), len(b.flows.all))
 	}
 	if len(list[1].send.unsent) > 0 || len(list[2].send.unsent) == 0 || list[1].err != nil {
@@ -174,7 +177,8 @@ func TestPlanLeavesOut(t *testing.T) {
 
 // runWithClasses runs downloads of that size at once, the i-th in group i+1 of a plan,
 // and tells when each was done and what went over each path.
-func runWithClasses(t *testing.T, size unit.Bytes, build func(*simNet), plan ...wire.Group) (took []time.Duration, over []uint64) {
+func runWithClasses(t *testing.T, size unit.Bytes, build func(*simNet), plan ...wire.Group) (took []time.Duration,
+	over []uint64) {
 	n := newSim(t, "auto", 0.2)
 	build(n)
 	var trs []*transfer
@@ -256,7 +260,8 @@ func TestPlanPathSilent(t *testing.T) {
 	buildTriangle(n)
 	for d := range 2 {
 		h := n.paths[0].hops[d][0]
-		h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), 0}, simStep{n.now.Add(3 * time.Second), 8 * unit.Mbps})
+		h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), 0},
+			simStep{n.now.Add(3 * time.Second), 8 * unit.Mbps})
 	}
 	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{1}}})
 	tr := &transfer{size: int(2 * unit.MB), group: 1}
@@ -275,7 +280,8 @@ func TestPlanPathSilent(t *testing.T) {
 func TestClasses(t *testing.T) {
 	const size = 2 * unit.MB
 	alone, _ := runWithClasses(t, size, buildTriangle, wire.Group{Weight: 1})
-	took, _ := runWithClasses(t, size, buildTriangle, wire.Group{Weight: 1, Priority: wire.Low}, wire.Group{Weight: 1}, wire.Group{Weight: 1, Priority: wire.High})
+	took, _ := runWithClasses(t, size, buildTriangle, wire.Group{Weight: 1, Priority: wire.Low}, wire.Group{Weight: 1},
+		wire.Group{Weight: 1, Priority: wire.High})
 	if took[2] > alone[0]*140/100 || took[1] < took[2]*3/2 || took[0] < took[1] {
 		t.Errorf("low, normal and high take %v, alone it takes %v", took, alone)
 	}
@@ -385,7 +391,8 @@ func TestDatagramsAndClasses(t *testing.T) {
 	high, little := beside(wire.High, wire.Normal)
 	same, half := beside(wire.Normal, wire.Normal)
 	low, much := beside(wire.Low, wire.Normal)
-	t.Logf("above datagrams %v (%.2f of its bytes beside), in turn %v (%.2f), below %v (%.2f); alone %v", high, little, same, half, low, much, alone)
+	t.Logf("above datagrams %v (%.2f of its bytes beside), in turn %v (%.2f), below %v (%.2f); alone %v", high, little,
+		same, half, low, much, alone)
 	if high > alone*125/100 || little > 0.2 {
 		t.Errorf("above datagrams it took %v, and %.2f of its bytes went beside it", high, little)
 	}
@@ -403,7 +410,8 @@ func TestDatagramsAndClasses(t *testing.T) {
 		if g == 0 {
 			every = 2500 * time.Microsecond
 		}
-		n.openFlow(flowPlan{every: every, count: [2]int{1, int(4 * time.Second / every)}, size: 1250, group: wire.GroupID(g + 1)})
+		n.openFlow(flowPlan{every: every, count: [2]int{1, int(4 * time.Second / every)}, size: 1250,
+			group: wire.GroupID(g + 1)})
 	}
 	n.run(func() bool { return n.now.Sub(simStart) > 5*time.Second && n.flowsDone() })
 	got := func(i int) float64 { return float64(len(n.flows[i].by[1].got)) }
@@ -419,12 +427,14 @@ func TestWeightsOfDatagrams(t *testing.T) {
 	for _, w := range [][2]uint8{{1, 3}, {3, 1}, {1, 1}, {9, 1}} {
 		n := newSim(t, "auto", 0.2)
 		n.addTriangle(10 * unit.Mbps)
-		n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1], Priority: wire.Low}, {ID: 3, Weight: w[1]}})
+		n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1], Priority: wire.Low},
+			{ID: 3, Weight: w[1]}})
 		n.openFlow(flowPlan{every: 500 * time.Microsecond, count: [2]int{1, 16000}, size: 1250, group: 3})
 		tr := &transfer{size: int(20 * unit.MB), group: 1}
 		n.carry([]*transfer{tr})
 		var read, got int
-		n.after(2*time.Second, func() { read, got = tr.read, len(n.flows[1].by[1].got) }) // by when both know what the link carries
+		// by when both know what the link carries
+		n.after(2*time.Second, func() { read, got = tr.read, len(n.flows[1].by[1].got) })
 		n.run(func() bool { return n.now.Sub(simStart) > 8*time.Second })
 		stream, flow := float64(tr.read-read), float64(len(n.flows[1].by[1].got)-got)*1250
 		want := float64(w[0]) / float64(w[1])

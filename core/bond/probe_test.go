@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -17,7 +19,8 @@ func newReceiver(t *testing.T) *Bond {
 	b := New(Config{OpensStreams: true})
 	for id := wire.SubflowID(1); id <= 2; id++ {
 		b.AddSubflow(id, id == 2, start)
-		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000,
+			MSS: 1448})
 	}
 	if _, err := b.OpenStream("a:1"); err != nil {
 		t.Fatal(err)
@@ -51,7 +54,8 @@ func takeProbes(b *Bond, now time.Time) (pings []wire.SubflowID) {
 // acknowledge has everything arrive.
 func acknowledge(t *testing.T, b *Bond, now time.Time) {
 	t.Helper()
-	a := wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesSent}, {Subflow: 2, Received: b.subflows.find(2).bytesSent}}}
+	a := wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesSent},
+		{Subflow: 2, Received: b.subflows.find(2).bytesSent}}}
 	if err := b.ReceiveFrame(2, a.Type(), a.AppendPayload(nil), now); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +94,8 @@ func TestQuietPathIsAskedOnce(t *testing.T) {
 func receiveBytes(t *testing.T, b *Bond, id wire.SubflowID, s float64) {
 	t.Helper()
 	f := wire.Data{Stream: 1, Seq: b.streams.all[1].reassembly.nextExpected, Bytes: make([]byte, 1000)}
-	if err := b.ReceiveFrame(id, f.Type(), f.AppendPayload(nil), start.Add(time.Duration(s*float64(time.Second)))); err != nil {
+	if err := b.ReceiveFrame(id, f.Type(), f.AppendPayload(nil),
+		start.Add(time.Duration(s*float64(time.Second)))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -181,7 +186,8 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 		var last, unanswered, asked time.Duration
 		for at := 20 * ms; at < 15*time.Second && asked == 0; at += 20 * ms {
 			now := start.Add(at)
-			b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: c.queue, Acked: uint64(at / ms)})
+			b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: c.queue,
+				Acked: uint64(at / ms)})
 			if unanswered > 0 && at >= unanswered+c.answer {
 				acknowledge(t, b, now)
 				unanswered = 0

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -147,7 +149,8 @@ func TestOwnPauseBlamesNobody(t *testing.T) {
 // data on a slow subflow only because that one is idle.
 func TestControlPrefersTheQuickest(t *testing.T) {
 	b := newFilledBond(t, 2)
-	b.ObserveLocalHop(2, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 10_000, MSS: 1448, Queue: 2_000_000})
+	b.ObserveLocalHop(2, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 10_000,
+		MSS: 1448, Queue: 2_000_000})
 	s := b.streams.all[1]
 	s.send.unsent = nil
 	b.backlog.updateStream(s)
@@ -255,7 +258,8 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 func TestReportsAreNoQueue(t *testing.T) {
 	b := New(Config{OpensStreams: true})
 	b.AddSubflow(1, true, start)
-	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000,
+		MSS: 1448})
 	b.ObserveFarHop(1, start, wire.HopState{Rate: 200 * unit.Kbps, RTT: 10 * time.Millisecond})
 	now := start
 	for range 2000 {
@@ -269,7 +273,8 @@ func TestReportsAreNoQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		id, seg := b.NextSegment(now.Add(ackDelay), nil)
-		if ack := len(wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
+		if ack := len(wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1,
+			Received: b.subflows.find(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
 			t.Fatalf("%d bytes leave by path %d, an ACK has %d", len(seg), id, ack)
 		}
 	}
@@ -290,7 +295,8 @@ func TestReportsAreNoQueue(t *testing.T) {
 func TestLateReport(t *testing.T) {
 	b := New(Config{OpensStreams: true})
 	b.AddSubflow(1, true, start)
-	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000,
+		MSS: 1448})
 	now := start
 	for _, c := range []struct {
 		late time.Duration
@@ -302,7 +308,8 @@ func TestLateReport(t *testing.T) {
 		if err := b.ReceiveFrame(1, wire.TypePing, nil, now.Add(c.late-ackDelay)); err != nil {
 			t.Fatal(err)
 		}
-		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay, Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesReceived}}}))
+		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay,
+			Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesReceived}}}))
 		if id, seg := b.NextSegment(now.Add(c.late), nil); id != 1 || len(seg) < ack || len(seg) > ack != c.want {
 			t.Errorf("%v late: %d bytes leave by path %d, an ACK has %d", c.late, len(seg), id, ack)
 		}
@@ -361,12 +368,14 @@ func TestUnknownHopFallsSilent(t *testing.T) {
 	b := New(Config{OpensStreams: true})
 	for id := wire.SubflowID(1); id <= 2; id++ {
 		b.AddSubflow(id, id == 2, start)
-		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000,
+			MSS: 1448})
 	}
 	now := start
 	for now.Sub(start) < 2*minSilence {
 		now = now.Add(20 * time.Millisecond)
-		b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+		b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000,
+			MSS: 1448})
 		b.ObserveUnknownHop(2, now)
 		b.Tick(now)
 		if b.subflows.find(2).isSilent() && now.Sub(start) < minSilence {
@@ -382,7 +391,8 @@ func TestUnknownHopFallsSilent(t *testing.T) {
 func TestUnacknowledgedFramesAreBounded(t *testing.T) {
 	b := New(Config{})
 	b.AddSubflow(1, false, start)
-	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000,
+		MSS: 1448})
 	p := wire.Datagram{Flow: 1, Number: 1, Addr: wire.Addr{Name: "far", Port: 7}, Bytes: []byte("x")}.AppendPayload(nil)
 	if err := b.ReceiveFrame(1, wire.TypeDatagram, p, start); err != nil {
 		t.Fatal(err)
@@ -405,7 +415,8 @@ func TestDiscardedDatagramsAreNotCounted(t *testing.T) {
 	b := New(Config{})
 	b.AddSubflow(1, false, start)
 	for i := range uint64(20) {
-		p := wire.Datagram{Flow: 1, Number: i + 1, Addr: wire.Addr{Name: "far", Port: 7}, Bytes: make([]byte, 1000)}.AppendPayload(nil)
+		p := wire.Datagram{Flow: 1, Number: i + 1, Addr: wire.Addr{Name: "far", Port: 7},
+			Bytes: make([]byte, 1000)}.AppendPayload(nil)
 		if err := b.ReceiveFrame(1, wire.TypeDatagram, p, start); err != nil {
 			t.Fatal(err)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -145,7 +147,8 @@ func TestTransfers(t *testing.T) {
 	}
 	wg.Wait()
 	took := time.Since(begin)
-	text := fmt.Sprintf("%d transfers, %d failed, %d events in %.1f s", done.Load(), failures.Load(), events.Load(), took.Seconds())
+	text := fmt.Sprintf("%d transfers, %d failed, %d events in %.1f s", done.Load(), failures.Load(), events.Load(),
+		took.Seconds())
 	if took > wanted {
 		text += fmt.Sprintf(": LONGER THAN THE %v that 10,000 transfers are to take", wanted)
 	}
@@ -199,7 +202,8 @@ func (c *tally) checkTally(t *testing.T) {
 			sum += v
 		}
 		mean := sum / float64(len(list))
-		t.Logf("%s on %d stable networks: mean %.3f of what they can carry, 5 %% under %.3f", name, len(list), mean, list[len(list)/20])
+		t.Logf("%s on %d stable networks: mean %.3f of what they can carry, 5 %% under %.3f", name, len(list), mean,
+			list[len(list)/20])
 		if len(list) >= 20 && mean < leastUse {
 			t.Errorf("%s uses %.3f of stable networks, want %.2f", name, mean, leastUse)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -7,22 +9,21 @@ import (
 	"mpbond/link/wire"
 )
 
-// reassembly puts the bytes that a stream receives in order, from the frames that bring them
-// until the app has consumed them. Bytes before readOffset are consumed, those before
-// nextExpected can be read, and arrived knows which ones came beyond that. It grants the far
-// end a window: no byte may come beyond limit, nor beyond finalSize once a FIN has told that.
-// Memory for pages and marks is taken as bytes come. Slices that were handed out stay as they
-// are until consumed. Not safe for concurrent use.
+// reassembly orders the received bytes of a stream, from their frames until the app has consumed
+// them. Bytes before readOffset are consumed, bytes before nextExpected are readable, and arrived
+// holds those beyond a gap. It grants the far end a window: no byte may lie beyond limit, nor
+// beyond finalSize once a FIN has arrived. It takes memory for pages and bitmaps as bytes arrive.
+// Returned slices stay valid until they are consumed. Not safe for concurrent use.
 type reassembly struct {
 	pages        pages
 	memory       *memoryBudget
 	readOffset   wire.DataSeq
 	nextExpected wire.DataSeq
 	arrived      arrivedSet
-	bitmapBytes  unit.Bytes // the memory of arrived
+	bitmapBytes  unit.Bytes // memory taken for arrived
 
-	limit          wire.DataSeq // granted to the far end
-	window         unit.Bytes   // how much is granted beyond what was consumed
+	limit          wire.DataSeq // window granted to the far end
+	window         unit.Bytes   // size of the window beyond readOffset
 	finalSize      wire.DataSeq // valid if finalSizeKnown
 	finalSizeKnown bool         // a FIN has arrived
 }
@@ -30,18 +31,18 @@ type reassembly struct {
 // readableBytes returns how many bytes can be read now.
 func (r *reassembly) readableBytes() int { return int(r.nextExpected - r.readOffset) }
 
-// isComplete reports whether all that the far end sent has been consumed.
+// isComplete reports whether all bytes that the far end sent have been consumed.
 func (r *reassembly) isComplete() bool { return r.finalSizeKnown && r.readOffset == r.finalSize }
 
-// expectsMore reports whether the other end may have bytes that it may not send yet.
+// expectsMore reports whether the far end may have bytes beyond its window.
 func (r *reassembly) expectsMore() bool { return !r.finalSizeKnown || r.limit < r.finalSize }
 
-// eachReadable calls f with readable bytes in order, at most n of them.
+// eachReadable calls f with at most n readable bytes, in order.
 func (r *reassembly) eachReadable(n int, f func([]byte)) {
 	r.pages.eachSlice(r.readOffset, r.readOffset+wire.DataSeq(min(n, r.readableBytes())), f)
 }
 
-// checkLimit returns an error if the far end must not send bytes from a position to end.
+// checkLimit returns an error if the far end must not send bytes up to end.
 func (r *reassembly) checkLimit(end wire.DataSeq) error {
 	if end > r.limit || r.finalSizeKnown && end > r.finalSize {
 		return fmt.Errorf("bytes up to %d of a stream which may send %d: %w", end, r.limit, wire.ErrMalformed)
@@ -49,16 +50,16 @@ func (r *reassembly) checkLimit(end wire.DataSeq) error {
 	return nil
 }
 
-// insertBytes takes bytes from a position on, which check has allowed. It returns how many were
-// new, and which bytes became readable. Ok is false if there is no memory: then nothing was
-// taken, and the stream must end.
+// insertBytes takes bytes at a position that checkLimit has permitted. It returns how many were
+// new, and which bytes became readable. If ok is false there was no memory: it took nothing, and
+// the stream must be reset.
 func (r *reassembly) insertBytes(at wire.DataSeq, b []byte) (added int, delivered seqSpan, ok bool) {
 	end := at + wire.DataSeq(len(b))
 	from, to := max(at, r.nextExpected), max(end, r.nextExpected)
 	if !r.pages.reserve(from, to) {
 		return 0, seqSpan{}, false
 	}
-	// Only what is missing is written: what is readable may be being read.
+	// Write only missing bytes: readable ones may be in use by a reader.
 	r.arrived.eachMissing(from, to, func(from, to wire.DataSeq) {
 		r.pages.write(from, b[from-at:to-at])
 		added += int(to - from)
@@ -74,8 +75,8 @@ func (r *reassembly) insertBytes(at wire.DataSeq, b []byte) (added int, delivere
 	return added, delivered, true
 }
 
-// chargeBitmaps takes the memory for the marks of what has arrived, or gives it back. It reports
-// false if there is none: then the stream must end.
+// chargeBitmaps takes or releases memory for the bitmaps of arrived. If it returns false there was
+// no memory, and the stream must be reset.
 func (r *reassembly) chargeBitmaps() bool {
 	cost := unit.Bytes(r.arrived.bitmaps) * bitmapCost
 	switch held := r.bitmapBytes; {
@@ -88,8 +89,7 @@ func (r *reassembly) chargeBitmaps() bool {
 	return true
 }
 
-// receiveFin takes the news that the far end sends no bytes from a position on. What a second
-// FIN says is ignored.
+// receiveFin takes the final size of the stream. A second FIN is ignored.
 func (r *reassembly) receiveFin(size wire.DataSeq) error {
 	if r.finalSizeKnown {
 		return nil
@@ -101,7 +101,7 @@ func (r *reassembly) receiveFin(size wire.DataSeq) error {
 	return nil
 }
 
-// consume gives up n readable bytes.
+// consume releases n readable bytes.
 func (r *reassembly) consume(n int) {
 	r.readOffset += wire.DataSeq(n)
 	if r.readableBytes() == 0 && r.arrived.count == 0 {
@@ -111,13 +111,13 @@ func (r *reassembly) consume(n int) {
 	}
 }
 
-// isWindowDue reports whether a quarter of the window was consumed, and the far end may use more.
+// isWindowDue reports whether a quarter of the window was consumed and the far end may need more.
 func (r *reassembly) isWindowDue() bool {
 	return r.expectsMore() && unit.Bytes(r.limit-r.readOffset) <= r.window*3/4
 }
 
-// nextWindow returns what the window should be once it is due. It doubles, up to a share, or
-// shrinks towards that as it is consumed: what is granted cannot be taken back.
+// nextWindow returns the next size of the window. It doubles up to share, or shrinks towards share
+// as bytes are consumed, since a granted window cannot be revoked.
 func (r *reassembly) nextWindow(share unit.Bytes) unit.Bytes {
 	share = min(maxWindow, share)
 	if r.window > share {
@@ -126,7 +126,7 @@ func (r *reassembly) nextWindow(share unit.Bytes) unit.Bytes {
 	return min(2*r.window, share)
 }
 
-// setWindow changes the window and reports whether that raised the limit.
+// setWindow sets the size of the window and reports whether that raised the limit.
 func (r *reassembly) setWindow(window unit.Bytes) bool {
 	r.window = window
 	limit := r.readOffset + wire.DataSeq(window)
@@ -137,20 +137,19 @@ func (r *reassembly) setWindow(window unit.Bytes) bool {
 	return true
 }
 
-// dropArrived forgets which bytes have arrived beyond a gap.
+// dropArrived clears arrived.
 func (r *reassembly) dropArrived() {
 	r.arrived = arrivedSet{}
 	r.chargeBitmaps()
 }
 
-// dropAll gives up all pages and marks.
+// dropAll frees all pages and bitmaps.
 func (r *reassembly) dropAll() {
 	r.pages.dropAll()
 	r.dropArrived()
 }
 
-// abandon is drop for when a reader may still be copying out of the pages. Nothing is readable
-// any more.
+// abandon is dropAll for a stream whose pages a reader may still use. No byte is readable any more.
 func (r *reassembly) abandon() {
 	r.dropArrived()
 	r.pages.abandon()

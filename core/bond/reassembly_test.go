@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -72,7 +74,8 @@ func TestReassembly(t *testing.T) {
 				if !ok || added != want || !a.chargeBitmaps() {
 					t.Fatalf("seed %d: %d bytes were new, want %d; %v", seed, added, want, ok)
 				}
-				if delivered != (seqSpan{}) && (delivered.From != before || delivered.To != a.nextExpected) || delivered == (seqSpan{}) && before != a.nextExpected {
+				if delivered != (seqSpan{}) && (delivered.From != before || delivered.To != a.nextExpected) ||
+					delivered == (seqSpan{}) && before != a.nextExpected {
 					t.Fatalf("seed %d: from %d, %v became readable up to %d", seed, before, delivered, a.nextExpected)
 				}
 			}
@@ -111,7 +114,8 @@ func TestReassemblyRefuses(t *testing.T) {
 // TestBufferLimits: what streams may take shrinks as all together hold more.
 func TestBufferLimits(t *testing.T) {
 	newLimits := func() *bufferLimits {
-		return &bufferLimits{memory: &memoryBudget{}, metaBuffer: 4 * unit.MB, maxBuffered: 64 * unit.MB, firstWindow: wire.InitialDownWindow}
+		return &bufferLimits{memory: &memoryBudget{}, metaBuffer: 4 * unit.MB, maxBuffered: 64 * unit.MB,
+			firstWindow: wire.InitialDownWindow}
 	}
 	for _, c := range []struct {
 		name     string

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -9,43 +11,55 @@ import (
 	"mpbond/link/wire"
 )
 
-// frameHandler is what the bond does with a frame of one type. Take gets the subflow on which
-// the frame came; an error means that the other end broke the protocol.
+// frameHandler handles frames of one type. handle gets the subflow that the frame arrived on. An
+// error means that the other end broke the protocol.
 type frameHandler struct {
-	handle func(b *Bond, p *subflow, payload []byte, now time.Time) error
-	// needsNoAck tells that the frame asks for no acknowledgement, or ACKs would go on for ever.
+	handle handlerFunc
+	// needsNoAck reports that the frame asks for no acknowledgement, so that ACKs do not cause
+	// ACKs.
 	needsNoAck bool
 }
 
-// frameHandlers is by type; a type without take does not belong on a subflow.
+// handlerFunc handles a frame that arrived on subflow p.
+type handlerFunc func(b *Bond, p *subflow, payload []byte, now time.Time) error
+
+// frameHandlers holds the handlers by type. A type without one is not allowed on a subflow.
 var frameHandlers = [256]frameHandler{
 	wire.TypeAck:       {handle: (*Bond).receiveAck, needsNoAck: true},
 	wire.TypePipeState: {handle: (*Bond).receivePipeState, needsNoAck: true},
 	wire.TypeChoice:    {handle: (*Bond).receiveChoice, needsNoAck: true},
 
-	wire.TypeData:        {handle: streamHandler(wire.ParseData, func(f wire.Data) wire.StreamID { return f.Stream }, (*Stream).receiveData)},
-	wire.TypeOpen:        {handle: streamHandler(wire.ParseOpen, func(f wire.Open) wire.StreamID { return f.Stream }, (*Stream).receiveOpen)},
-	wire.TypeOpened:      {handle: streamHandler(wire.ParseOpened, func(f wire.Opened) wire.StreamID { return f.Stream }, (*Stream).receiveOpened)},
-	wire.TypeWindow:      {handle: streamHandler(wire.ParseWindow, func(f wire.Window) wire.StreamID { return f.Stream }, (*Stream).receiveWindow)},
-	wire.TypeChunk:       {handle: streamHandler(wire.ParseChunk, func(f wire.Chunk) wire.StreamID { return f.Stream }, (*Stream).receiveChunk)},
-	wire.TypeFin:         {handle: streamHandler(wire.ParseFin, func(f wire.Fin) wire.StreamID { return f.Stream }, (*Stream).receiveFin)},
-	wire.TypeReset:       {handle: streamHandler(wire.ParseReset, func(f wire.Reset) wire.StreamID { return f.Stream }, (*Stream).receiveReset)},
-	wire.TypeClassUpdate: {handle: openerOnly(wire.TypeClassUpdate, streamHandler(wire.ParseClassUpdate, func(f wire.ClassUpdate) wire.StreamID { return f.Stream }, (*Stream).receiveClassUpdate))},
+	wire.TypeData: {handle: streamHandler(wire.ParseData, func(f wire.Data) wire.StreamID { return f.Stream },
+		(*Stream).receiveData)},
+	wire.TypeOpen: {handle: streamHandler(wire.ParseOpen, func(f wire.Open) wire.StreamID { return f.Stream },
+		(*Stream).receiveOpen)},
+	wire.TypeOpened: {handle: streamHandler(wire.ParseOpened, func(f wire.Opened) wire.StreamID { return f.Stream },
+		(*Stream).receiveOpened)},
+	wire.TypeWindow: {handle: streamHandler(wire.ParseWindow, func(f wire.Window) wire.StreamID { return f.Stream },
+		(*Stream).receiveWindow)},
+	wire.TypeChunk: {handle: streamHandler(wire.ParseChunk, func(f wire.Chunk) wire.StreamID { return f.Stream },
+		(*Stream).receiveChunk)},
+	wire.TypeFin: {handle: streamHandler(wire.ParseFin, func(f wire.Fin) wire.StreamID { return f.Stream },
+		(*Stream).receiveFin)},
+	wire.TypeReset: {handle: streamHandler(wire.ParseReset, func(f wire.Reset) wire.StreamID { return f.Stream },
+		(*Stream).receiveReset)},
+	wire.TypeClassUpdate: {handle: openerOnly(wire.TypeClassUpdate,
+		streamHandler(wire.ParseClassUpdate, func(f wire.ClassUpdate) wire.StreamID { return f.Stream },
+			(*Stream).receiveClassUpdate))},
 
 	wire.TypeClassTable:  {handle: openerOnly(wire.TypeClassTable, (*Bond).receiveClassTable)},
 	wire.TypeDatagram:    {handle: (*Bond).receiveDatagram},
 	wire.TypeFlowEnd:     {handle: flowHandler((*flowTable).receiveFlowEnd)},
 	wire.TypeFlowRefused: {handle: flowHandler((*flowTable).receiveFlowRefused)},
-	wire.TypeBye:         {handle: func(b *Bond, _ *subflow, _ []byte, _ time.Time) error { b.byeReceived = true; return nil }},
+	wire.TypeBye:         {handle: (*Bond).receiveBye},
 }
 
-// ReceiveFrame takes one frame that arrived on a subflow. The payload is not kept.
-// An error means that the other end broke the protocol: the subflow must be
-// closed.
+// ReceiveFrame takes a frame that arrived on a subflow. It does not keep the payload. An error
+// means that the other end broke the protocol: close the subflow.
 func (b *Bond) ReceiveFrame(id wire.SubflowID, t wire.Type, payload []byte, now time.Time) error {
 	p := b.subflows.find(id)
 	if p == nil {
-		return nil // removed a moment ago: its bytes come again on another one
+		return nil // just removed: its bytes arrive again on another one
 	}
 	p.bytesReceived += uint64(wire.HeaderLen + len(payload))
 	p.lastActive = now
@@ -65,9 +79,10 @@ func (b *Bond) ReceiveFrame(id wire.SubflowID, t wire.Type, payload []byte, now 
 	return fmt.Errorf("%v does not belong on a subflow: %w", t, wire.ErrMalformed)
 }
 
-// streamHandler makes what takes a frame about one stream. Frames about a stream that has ended
-// are ignored.
-func streamHandler[F any](parse func([]byte) (F, error), id func(F) wire.StreamID, take func(s *Stream, p *subflow, f F, now time.Time) error) func(*Bond, *subflow, []byte, time.Time) error {
+// streamHandler returns the handler of a frame about one stream. It ignores frames about ended
+// streams.
+func streamHandler[F any](parse func([]byte) (F, error), id func(F) wire.StreamID,
+	take func(s *Stream, p *subflow, f F, now time.Time) error) handlerFunc {
 	return func(b *Bond, p *subflow, payload []byte, now time.Time) error {
 		f, err := parse(payload)
 		if err != nil {
@@ -81,13 +96,13 @@ func streamHandler[F any](parse func([]byte) (F, error), id func(F) wire.StreamI
 	}
 }
 
-// flowHandler makes what takes a frame about one datagram flow.
-func flowHandler(take func(t *flowTable, payload []byte, now time.Time) error) func(*Bond, *subflow, []byte, time.Time) error {
+// flowHandler returns the handler of a frame about one datagram flow.
+func flowHandler(take func(t *flowTable, payload []byte, now time.Time) error) handlerFunc {
 	return func(b *Bond, _ *subflow, payload []byte, now time.Time) error { return take(&b.flows, payload, now) }
 }
 
-// openerOnly makes an error of a frame that only the end that opens may send.
-func openerOnly(t wire.Type, take func(*Bond, *subflow, []byte, time.Time) error) func(*Bond, *subflow, []byte, time.Time) error {
+// openerOnly returns a handler that accepts the frame only from the end that opens streams.
+func openerOnly(t wire.Type, take handlerFunc) handlerFunc {
 	return func(b *Bond, p *subflow, payload []byte, now time.Time) error {
 		if b.cfg.OpensStreams {
 			return fmt.Errorf("%v of the server: %w", t, wire.ErrMalformed)
@@ -96,9 +111,9 @@ func openerOnly(t wire.Type, take func(*Bond, *subflow, []byte, time.Time) error
 	}
 }
 
-// findOrOpenStream returns the stream that a frame is about. It is nil for one that has
-// ended. Frames overtake each other on different subflows, so at the accepting
-// end a number not seen before opens its stream and all lower ones.
+// findOrOpenStream returns the stream of a frame, or nil if it has ended. Frames on different
+// subflows overtake each other. So at the accepting end a new ID opens its stream and all lower
+// ones.
 func (b *Bond) findOrOpenStream(id wire.StreamID) (*Stream, error) {
 	if id <= b.streams.lastID {
 		return b.streams.all[id], nil
@@ -116,7 +131,7 @@ func (b *Bond) findOrOpenStream(id wire.StreamID) (*Stream, error) {
 	return b.streams.all[id], nil
 }
 
-// receiveAck ends the flight of what has arrived.
+// receiveAck removes acknowledged frames from flight.
 func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseAck(payload, b.acks.ackBuffer)
 	if err != nil {
@@ -124,7 +139,7 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 	}
 	b.acks.ackBuffer = f.Subflows
 	b.silence.lastAck = now
-	// What it tells was true before it travelled.
+	// The ACK describes a time before its own transmission.
 	travelled := on.est.EstimateAt(now).OWD
 	at := now.Add(-f.Delay - travelled)
 	for _, a := range f.Subflows {
@@ -133,7 +148,8 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 			continue
 		}
 		if a.Received > p.bytesSent {
-			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Subflow, p.bytesSent, wire.ErrMalformed)
+			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Subflow, p.bytesSent,
+				wire.ErrMalformed)
 		}
 		if b.trace.wantsSegments() && p.inFlight.len() > 0 {
 			b.trace.emitAt(now, trace.Event{Kind: trace.Ack, Subflow: uint32(p.id), Offset: a.Received})
@@ -152,7 +168,7 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 	return nil
 }
 
-// frameAcknowledged ends the flight of a frame that has arrived.
+// frameAcknowledged handles the acknowledgement of a frame.
 func (b *Bond) frameAcknowledged(f sentFrame) {
 	s := f.stream
 	if s == nil || s.err != nil {
@@ -176,7 +192,7 @@ func (b *Bond) frameAcknowledged(f sentFrame) {
 	b.finishStream(s)
 }
 
-// receivePipeState takes a helper's report that the other end has passed on.
+// receivePipeState takes a helper's report that the other end passed on.
 func (b *Bond) receivePipeState(_ *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParsePipeState(payload)
 	if err == nil {
@@ -185,7 +201,7 @@ func (b *Bond) receivePipeState(_ *subflow, payload []byte, now time.Time) error
 	return err
 }
 
-// receiveChoice takes the server's word about a stream.
+// receiveChoice stores the server's choice for a stream.
 func (b *Bond) receiveChoice(_ *subflow, payload []byte, _ time.Time) error {
 	f, err := wire.ParseChoice(payload)
 	if s := b.streams.all[f.Stream]; err == nil && s != nil && b.cfg.OpensStreams {
@@ -194,7 +210,7 @@ func (b *Bond) receiveChoice(_ *subflow, payload []byte, _ time.Time) error {
 	return err
 }
 
-// receiveClassTable takes the primary's class table.
+// receiveClassTable applies the primary's class table.
 func (b *Bond) receiveClassTable(_ *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseClassTable(payload)
 	if err == nil && f.Serial > b.classes.serial {
@@ -204,7 +220,13 @@ func (b *Bond) receiveClassTable(_ *subflow, payload []byte, now time.Time) erro
 	return err
 }
 
-// receiveDatagram hands a datagram to its flow.
+// receiveBye records that the other end has ended the bond.
+func (b *Bond) receiveBye(*subflow, []byte, time.Time) error {
+	b.byeReceived = true
+	return nil
+}
+
+// receiveDatagram passes a datagram to its flow.
 func (b *Bond) receiveDatagram(p *subflow, payload []byte, now time.Time) error {
 	d, err := wire.ParseDatagram(payload)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -10,11 +12,11 @@ import (
 	"mpbond/link/wire"
 )
 
-// reinjector gives what a subflow has in flight back to be sent by others: all of it when the
-// subflow is lost or silent, control frames that a helper is late with, and the newest bytes
-// of the slowest subflow at the end of a transfer. Each byte returns at most once from a
-// subflow that is alive. A segment that its writer has not begun is withdrawn instead, if all
-// of it is given back. Not safe for concurrent use.
+// reinjector makes other subflows carry what a subflow has in flight: everything when the subflow
+// is lost or silent, control frames that a helper is late with, and the newest bytes of the slowest
+// subflow at the end of a transfer. Each byte is recalled at most once from a live subflow. If the
+// segment that its writer has not begun is recalled as a whole, it is withdrawn. Not safe for
+// concurrent use.
 type reinjector struct {
 	subflows  *subflowTable
 	filter    *subflowFilter
@@ -25,7 +27,7 @@ type reinjector struct {
 	scheduler sched.Scheduler
 	eta       float64 // Config.Eta
 
-	ledger sched.Ledger // bytes given to subflows, and of these again
+	ledger sched.Ledger // bytes given to subflows, and recalled ones
 	view   []sched.Subflow
 }
 
@@ -40,8 +42,8 @@ func (r *reinjector) hasTimelyOther(not *subflow, now time.Time) bool {
 	return false
 }
 
-// recallInFlight gives what subflow p has in flight beyond a position of its own back to
-// the meta buffers, once, and returns how many stream bytes were sent in vain.
+// recallInFlight returns what subflow p has in flight beyond a byte count to the meta buffers,
+// once. It returns how many stream bytes were sent in vain.
 func (r *reinjector) recallInFlight(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
 	all := p.inFlight.all()
 	for i := range all {
@@ -55,14 +57,15 @@ func (r *reinjector) recallInFlight(p *subflow, beyond uint64, now time.Time, wh
 	return n - min(n, r.withdrawSegment(p))
 }
 
-// repeatControlFrames lets the control frames that subflow p has in flight be sent again: a helper is
-// late with them, and they are small. What was repeated is not for that reason again, or
-// two subflows whose acknowledgements are always late would pass it to and fro.
+// repeatControlFrames queues copies of the control frames that subflow p has in flight, because its
+// helper is late and they are small. A repeated frame is not repeated again, or two subflows with
+// late acknowledgements would pass it back and forth.
 func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
 	all := p.inFlight.all()
 	for i := range all {
 		f := &all[i]
-		if f.recalled || f.repeated || f.frameType == wire.TypeData || f.frameType == wire.TypeDatagram || f.frameType == wire.TypePing {
+		if f.recalled || f.repeated || f.frameType == wire.TypeData || f.frameType == wire.TypeDatagram ||
+			f.frameType == wire.TypePing {
 			continue
 		}
 		p.inFlight.markRecalled(f)
@@ -74,12 +77,12 @@ func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
 	}
 }
 
-// requeueFrame lets a frame in flight be sent again. While its own subflow is alive
-// and carries it too, what comes of it is not recalled once more, or two subflows
-// could pass the same bytes to and fro.
+// requeueFrame queues a frame in flight to be sent again. While its subflow is alive, the requeued
+// bytes are not recalled once more, or two subflows could pass the same bytes back and forth.
 func (r *reinjector) requeueFrame(f *sentFrame, p *subflow, now time.Time, alive bool, why string) (n unit.Bytes) {
 	s := f.stream
-	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypeClassTable || s != nil && s.err != nil && f.frameType != wire.TypeReset {
+	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypeClassTable || s != nil && s.err != nil &&
+		f.frameType != wire.TypeReset {
 		return 0
 	}
 	if f.frameType == wire.TypeClassTable {
@@ -97,10 +100,10 @@ func (r *reinjector) requeueFrame(f *sentFrame, p *subflow, now time.Time, alive
 	return n
 }
 
-// reinjectTail is reinjection at the end of a transfer: when nothing is left to
-// schedule and another subflow is idle, the newest bytes in flight on the
-// slowest one return to the meta buffers, as many as the scheduler's rule says
-// (sched.PaperRecall). Each byte returns at most once from a subflow.
+// reinjectTail reinjects at the end of a transfer. When nothing is left to schedule and another
+// subflow is idle, the newest bytes in flight on the slowest subflow return to the meta buffers, as
+// many as the scheduler's rule says (sched.PaperRecall). Each byte is recalled at most once from a
+// subflow.
 func (r *reinjector) reinjectTail(now time.Time) {
 	if r.eta < 0 || len(r.subflows.list) < 2 || !r.subflows.hasIdleExcept(0) {
 		return
@@ -108,7 +111,7 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	r.view = r.view[:0]
 	for _, p := range r.subflows.list {
 		v := p.tailView(now)
-		if p.isSilent() { // what it has still arrives, perhaps, but is not to wait for
+		if p.isSilent() { // its bytes may still arrive, but do not wait for them
 			v.PAD = math.MaxInt64
 		}
 		if !p.isSilent() || v.InFlight > 0 {
@@ -132,7 +135,8 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	all := slow.inFlight.all()
 	for i := len(all) - 1; i >= 0 && what.Bytes > 0; i-- {
 		f := &all[i]
-		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.route, slow, what.Bytes, r.backlog.contendingBytes(f.stream), now)) {
+		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.route, slow, what.Bytes,
+			r.backlog.contendingBytes(f.stream), now)) {
 			slow.inFlight.markRecalled(f)
 			f.tooLate = true
 			slow.inFlight.tooLate++
@@ -154,10 +158,9 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	}
 }
 
-// tailView is the subflow as the rules of reinjection see it: who waits for what was
-// recalled from it waits for another subflow. So its tail is when the newest of
-// the others arrives, which what lies behind that does not delay; what lies before
-// it does, recalled or not.
+// tailView returns the subflow as the rules of reinjection see it. The far end gets recalled bytes
+// from another subflow. So the tail of this one ends with its newest byte that was not recalled:
+// bytes before it delay that one, recalled or not, and bytes after it do not.
 func (p *subflow) tailView(now time.Time) sched.Subflow {
 	n := p.est.EstimateAt(now)
 	v := p.schedulerView(n, now)
@@ -169,9 +172,9 @@ func (p *subflow) tailView(now time.Time) sched.Subflow {
 	return v
 }
 
-// deliversSoon reports whether what a subflow holds is waited for while windows are full: it is
-// not late, and is expected soon. Before arrivals by a helper were measured, its rate counts as
-// that of a TCP which starts, often too little, and it has twice the time.
+// deliversSoon reports whether to wait for a subflow's bytes while windows are full: it is not late
+// and is expected to deliver soon. Before deliveries by a helper were measured, its rate is that of
+// a starting TCP, often too low, so it gets twice the time.
 func (p *subflow) deliversSoon(now time.Time) bool {
 	gap := maxDeliveryGap
 	if p.est.Helped && !p.est.EstimateAt(now).ArrivalsMeasured {
@@ -181,9 +184,8 @@ func (p *subflow) deliversSoon(now time.Time) bool {
 	return !v.Late && v.Tail < gap
 }
 
-// withdrawSegment takes the segment of subflow p that its writer has not begun back, if
-// all of it is stream bytes that have been recalled, and returns how many of
-// them were still wanted.
+// withdrawSegment withdraws the segment of subflow p that its writer has not begun, if it consists
+// of recalled stream bytes only. It returns how many of them were not acknowledged.
 func (r *reinjector) withdrawSegment(p *subflow) (n unit.Bytes) {
 	all := p.inFlight.all()
 	first := len(all)
@@ -199,7 +201,8 @@ func (r *reinjector) withdrawSegment(p *subflow) (n unit.Bytes) {
 	for _, f := range all[first:] {
 		size += unit.Bytes(f.to - f.from)
 		if f.stream.err == nil {
-			f.stream.send.eachUnacked(seqSpan{From: f.from, To: f.to}, func(part seqSpan) { n += unit.Bytes(part.To - part.From) })
+			f.stream.send.eachUnacked(seqSpan{From: f.from, To: f.to},
+				func(part seqSpan) { n += unit.Bytes(part.To - part.From) })
 		}
 	}
 	p.inFlight.dropNewest(len(all) - first)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -25,7 +27,8 @@ func TestBytesAreNotPassedToAndFro(t *testing.T) {
 		for i, rtt := range []time.Duration{60, 50, 1} {
 			id := wire.SubflowID(i + 1)
 			b.AddSubflow(id, false, start)
-			b.ObserveLocalHop(id, start, estimate.Hop{SRTT: rtt * time.Millisecond, MinRTT: rtt * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+			b.ObserveLocalHop(id, start, estimate.Hop{SRTT: rtt * time.Millisecond, MinRTT: rtt * time.Millisecond,
+				Cwnd: 100_000, MSS: 1448})
 		}
 		st, err := b.OpenStream("a:1")
 		if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -99,7 +101,8 @@ var sabotages = []sabotage{
 	}},
 	{"an end comes early", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if s.reassembly.readOffset > 0 && s.reassembly.readOffset == s.reassembly.nextExpected && !s.reassembly.finalSizeKnown {
+			if s.reassembly.readOffset > 0 && s.reassembly.readOffset == s.reassembly.nextExpected &&
+				!s.reassembly.finalSizeKnown {
 				s.reassembly.finalSizeKnown, s.reassembly.finalSize = true, s.reassembly.nextExpected
 				b.streams.notifyChange(s)
 			}
@@ -142,10 +145,12 @@ var sabotages = []sabotage{
 		b.stats.LostSubflow, b.stats.Silent, b.stats.Eta, b.stats.Redundant = 0, 0, 0, 0
 	}},
 	{"writers are not told of room", func(_ *simNet, _ int, b *Bond) {
-		b.streams.changed = slices.DeleteFunc(b.streams.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.reassembly.finalSizeKnown })
+		b.streams.changed = slices.DeleteFunc(b.streams.changed,
+			func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.reassembly.finalSizeKnown })
 	}},
 	{"readers are not told of bytes", func(_ *simNet, _ int, b *Bond) {
-		b.streams.changed = slices.DeleteFunc(b.streams.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
+		b.streams.changed = slices.DeleteFunc(b.streams.changed,
+			func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
 	}},
 	{"the timer is never set", func(n *simNet, _ int, b *Bond) { b.timer.next = n.now.Add(never) }},
 	{"a datagram is handed over twice", func(n *simNet, _ int, b *Bond) {

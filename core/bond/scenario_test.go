@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -156,7 +158,8 @@ func newScenario(seed uint64) *scenario {
 	names := sched.Names()
 	sc.scheduler = names[r.IntN(len(names))]
 	for r.chance(0.3) {
-		f := flowPlan{at: r.durationUpTo(2 * time.Second), every: r.duration(ms, 100*ms), size: r.IntN(1400), redundant: r.chance(0.3)}
+		f := flowPlan{at: r.durationUpTo(2 * time.Second), every: r.duration(ms, 100*ms), size: r.IntN(1400),
+			redundant: r.chance(0.3)}
 		for d := range 2 {
 			f.count[d] = int(r.duration(10*ms, 4*time.Second)/f.every) + 1
 		}
@@ -176,7 +179,8 @@ func newScenario(seed uint64) *scenario {
 		sc.addPlans(r)
 	}
 	for sc.lag == [2]time.Duration{} && r.chance(0.4) {
-		t := treatPlan{at: r.durationUpTo(horizon), stream: wire.StreamID(1 + r.IntN(len(sc.streams))), mode: wire.Mode(r.IntN(3))}
+		t := treatPlan{at: r.durationUpTo(horizon), stream: wire.StreamID(1 + r.IntN(len(sc.streams))),
+			mode: wire.Mode(r.IntN(3))}
 		if len(sc.plans) > 0 {
 			t.group = wire.GroupID(r.IntN(3))
 		}
@@ -186,7 +190,8 @@ func newScenario(seed uint64) *scenario {
 }
 
 func stableScenario(seed uint64, r dice) *scenario {
-	sc := &scenario{seed: seed, stable: true, eta: []float64{-1, 0.2}[r.IntN(2)], scheduler: []string{"auto", "pams"}[r.IntN(2)]}
+	sc := &scenario{seed: seed, stable: true, eta: []float64{-1, 0.2}[r.IntN(2)],
+		scheduler: []string{"auto", "pams"}[r.IntN(2)]}
 	var all unit.Rate
 	for range 1 + r.IntN(3) {
 		p := newPathPlan(r, unit.Mbps, 100*unit.Mbps)
@@ -222,7 +227,8 @@ func newHopPlan(r dice, lo, hi unit.Rate, delay time.Duration) (h hopPlan) {
 		}
 	}
 	for d := range 2 {
-		h.window[d] = max(32*unit.KB, min(6*unit.MB, unit.Bytes(r.logUniform(1, 6)*float64(h.rate[d].Bytes(h.delay[0]+h.delay[1])))))
+		h.window[d] = max(32*unit.KB, min(6*unit.MB,
+			unit.Bytes(r.logUniform(1, 6)*float64(h.rate[d].Bytes(h.delay[0]+h.delay[1])))))
 	}
 	if r.chance(0.3) {
 		h.loss, h.wait = r.logUniform(0.001, 0.1), r.durationUpTo(200*ms)
@@ -270,7 +276,8 @@ func (h *hopPlan) addFaults(r dice, horizon time.Duration, mayEnd bool) {
 		}
 	case 3: // migrations
 		for range 1 + r.IntN(3) {
-			f := faultPlan{at: at, lasts: r.durationUpTo(2 * time.Second), dirs: both, after: r.rate(100*unit.Kbps, 200*unit.Mbps), delay: r.duration(200*time.Microsecond, 100*ms)}
+			f := faultPlan{at: at, lasts: r.durationUpTo(2 * time.Second), dirs: both,
+				after: r.rate(100*unit.Kbps, 200*unit.Mbps), delay: r.duration(200*time.Microsecond, 100*ms)}
 			h.faults = append(h.faults, f)
 			at += f.lasts + r.duration(100*ms, 4*time.Second)
 		}
@@ -561,10 +568,12 @@ func (sc *scenario) fluid() time.Duration {
 // String describes a scenario to people.
 func (sc *scenario) String() string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "scheduler %s, η %.2g, meta buffer %v, buffers %v, guide %v\n", sc.scheduler, sc.eta, sc.meta, sc.buffered, sc.guide)
+	fmt.Fprintf(&w, "scheduler %s, η %.2g, meta buffer %v, buffers %v, guide %v\n", sc.scheduler, sc.eta, sc.meta,
+		sc.buffered, sc.guide)
 	for i := range sc.paths {
 		p := &sc.paths[i]
-		fmt.Fprintf(&w, "path %d: joins at %v, leaves at %v, drain %v, helper's buffer %v, relay %v\n", i+1, p.join, p.leave, p.drain, p.buffer, p.relay)
+		fmt.Fprintf(&w, "path %d: joins at %v, leaves at %v, drain %v, helper's buffer %v, relay %v\n", i+1, p.join,
+			p.leave, p.drain, p.buffer, p.relay)
 		for _, h := range p.hops {
 			fmt.Fprintf(&w, "  hop: %v, delay %v, window %v", h.rate, h.delay, h.window)
 			if h.loss > 0 {
@@ -572,12 +581,14 @@ func (sc *scenario) String() string {
 			}
 			fmt.Fprintln(&w)
 			for _, f := range h.faults {
-				fmt.Fprintf(&w, "    at %v: %v for %v, directions %v, then %v, delay %v (0: as before); forever %v\n", f.at, f.rate, f.lasts, f.dirs, f.after, f.delay, f.forever)
+				fmt.Fprintf(&w, "    at %v: %v for %v, directions %v, then %v, delay %v (0: as before); forever %v\n", f.at,
+					f.rate, f.lasts, f.dirs, f.after, f.delay, f.forever)
 			}
 		}
 	}
 	for i, st := range sc.streams {
-		fmt.Fprintf(&w, "stream %d: at %v, mode %v, group %d, awaits %d, opener %+v, acceptor %+v\n", i+1, st.at, st.mode, st.group, st.await, st.talk[0], st.talk[1])
+		fmt.Fprintf(&w, "stream %d: at %v, mode %v, group %d, awaits %d, opener %+v, acceptor %+v\n", i+1, st.at, st.mode,
+			st.group, st.await, st.talk[0], st.talk[1])
 	}
 	for _, p := range sc.plans {
 		fmt.Fprintf(&w, "plan: %+v\n", p)

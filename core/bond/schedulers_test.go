@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -52,7 +54,8 @@ func TestEffects(t *testing.T) {
 	m := unit.Mbps
 	naive := measure(t, "minrtt", 10*unit.MB, 8*m, 10*m, 5*m)
 	if naive.apart() < 3*time.Second || naive.atMost < unit.MB {
-		t.Errorf("minrtt: subflows end %v apart with %v at the helper; the published gap is 4.5 s", naive.apart(), naive.atMost)
+		t.Errorf("minrtt: subflows end %v apart with %v at the helper; the published gap is 4.5 s", naive.apart(),
+			naive.atMost)
 	}
 	pams := measure(t, "pams", 10*unit.MB, 8*m, 10*m, 5*m)
 	if pams.apart() > 200*time.Millisecond {
@@ -116,7 +119,8 @@ func TestHelperBufferHidesAFade(t *testing.T) {
 		n := newSim(t, scheduler, -1)
 		n.addTriangle(5*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 		h := n.paths[1].hops[1][0]
-		h.steps = append(h.steps, simStep{n.now.Add(time.Second), unit.Mbps}, simStep{n.now.Add(2 * time.Second), 10 * unit.Mbps})
+		h.steps = append(h.steps, simStep{n.now.Add(time.Second), unit.Mbps},
+			simStep{n.now.Add(2 * time.Second), 10 * unit.Mbps})
 		begin := n.now
 		tr := &transfer{size: int(4 * unit.MB)}
 		n.run(n.carry([]*transfer{tr}))
@@ -175,7 +179,8 @@ func TestRoundRobinTakesTurns(t *testing.T) {
 			t.Errorf("%s: %.3f of the bytes by the quicker subflow: this test shows nothing", name, s)
 		}
 	}
-	if e := measure(t, "roundrobin", 10*unit.MB, 8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps); e.apart() < 3*time.Second || e.atMost < unit.MB {
+	if e := measure(t, "roundrobin", 10*unit.MB, 8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps); e.apart() < 3*time.Second ||
+		e.atMost < unit.MB {
 		t.Errorf("roundrobin: subflows end %v apart with %v at the helper", e.apart(), e.atMost)
 	}
 }
@@ -195,7 +200,8 @@ func TestBlind(t *testing.T) {
 			n.addPath(1, n.newHopPair(8*m, 25*time.Millisecond), nil)
 			n.addPath(2, n.newHopPair(4*m, 60*time.Millisecond), nil)
 		}, 12 * m, []time.Duration{50 * time.Millisecond, 120 * time.Millisecond}},
-		{"helped", func(n *simNet) { n.addTriangle(8*m, 10*m, 5*m) }, 13 * m, []time.Duration{50 * time.Millisecond, 75 * time.Millisecond}},
+		{"helped", func(n *simNet) { n.addTriangle(8*m, 10*m, 5*m) }, 13 * m,
+			[]time.Duration{50 * time.Millisecond, 75 * time.Millisecond}},
 	} {
 		for _, scheduler := range []string{"auto", "pams"} {
 			n := newSim(t, scheduler, .2)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -10,9 +12,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// segmentWriter fills segments: it takes bytes out of the send buffers and frames out of the
-// control queue, encodes them, and notes each reliable one as in flight on its subflow. What
-// it appends is sent for sure, or withdrawn as a whole. Not safe for concurrent use.
+// segmentWriter fills segments. It takes bytes from the send buffers and frames from the control
+// queue, encodes them, and records each reliable one as in flight on its subflow. A segment is sent
+// or withdrawn as a whole. Not safe for concurrent use.
 type segmentWriter struct {
 	subflows *subflowTable
 	filter   *subflowFilter
@@ -27,7 +29,7 @@ type segmentWriter struct {
 	ledger   *sched.Ledger
 }
 
-// fillTurn appends what a turn is for.
+// fillTurn appends the data of a turn.
 func (w *segmentWriter) fillTurn(t turn, now time.Time, buf []byte) []byte {
 	switch t.kind {
 	case turnDatagrams:
@@ -40,8 +42,7 @@ func (w *segmentWriter) fillTurn(t turn, now time.Time, buf []byte) []byte {
 	return w.fillBulk(t.subflow, t, now, buf)
 }
 
-// fillControl appends what must be told: control frames, acknowledgements and
-// relayed reports.
+// fillControl appends control frames, acknowledgements and relayed reports.
 func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 	if len(buf) <= maxSegment {
 		w.control.takeFrames(func(c controlFrame, again bool) bool {
@@ -51,7 +52,8 @@ func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byt
 			}
 			at := len(buf)
 			buf = wire.Append(buf, f)
-			note := sentFrame{frameType: c.frameType, stream: c.stream, repeated: again, copied: c.frameType == wire.TypeFin && c.stream.finRecalled}
+			note := sentFrame{frameType: c.frameType, stream: c.stream, repeated: again, copied: c.frameType == wire.TypeFin &&
+				c.stream.finRecalled}
 			if t, ok := f.(wire.ClassUpdate); ok {
 				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 			}
@@ -77,7 +79,7 @@ func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byt
 	return buf
 }
 
-// buildControlFrame makes the frame, or nil if it has become pointless.
+// buildControlFrame builds the frame, or nil if it is no longer needed.
 func (w *segmentWriter) buildControlFrame(c controlFrame) wire.Frame {
 	s := c.stream
 	switch c.frameType {
@@ -110,8 +112,8 @@ func (w *segmentWriter) buildControlFrame(c controlFrame) wire.Frame {
 	return nil
 }
 
-// fillLowLatency appends a segment of the stream's next bytes for the subflow p that
-// it is pinned to.
+// fillLowLatency appends a segment of the stream's next bytes, for the subflow p that it is pinned
+// to.
 func (w *segmentWriter) fillLowLatency(p *subflow, s *Stream, now time.Time, buf []byte) []byte {
 	p.streamsFirst = false
 	w.backlog.lowLatency = removeStream(w.backlog.lowLatency, s)
@@ -121,15 +123,14 @@ func (w *segmentWriter) fillLowLatency(p *subflow, s *Stream, now time.Time, buf
 
 // fillBulk appends a segment of stream bytes for subflow p.
 //
-// The decision's Diff is what quicker subflows will take before p delivers (PAMS). So p is
-// given bytes from that far ahead in the meta buffer, not the next ones:
-// then they arrive about when they are needed, little waits for reassembly, and
-// what a slow subflow loses is not what the app waits for.
+// The decision's Diff is how many bytes faster subflows will take before p delivers (PAMS). So p
+// gets bytes from that far ahead in the meta buffer. They arrive about when they are needed, few
+// bytes wait for reassembly, and the app does not wait for what a slow subflow loses.
 func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) []byte {
 	l := w.backlog
 	l.moveToFront(t.stream)
 	f := fillSpec{room: p.segmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoided != 0,
-		ahead: l.streamShare(t.decision.Diff, t.stream)} // streams share the quicker subflows
+		ahead: l.streamShare(t.decision.Diff, t.stream)} // streams share the faster subflows
 	p.streamsFirst = false
 	redundant := len(l.ready) > 0 && l.ready[0].route.mode == wire.Redundant
 	for i, n := 0, len(l.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
@@ -145,7 +146,7 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 			continue
 		}
 		l.ready = append(l.ready[:i], l.ready[i+1:]...)
-		// It goes to the end of the turn while it has more.
+		// The stream goes to the end of the turns while it has more bytes.
 		buf, f.room = w.fillStream(p, s, f, now, buf)
 		if f.room > wire.MaxDataHeader && len(s.send.unsent) > 0 {
 			w.backlog.windowBlocked++
@@ -154,16 +155,16 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 	return buf
 }
 
-// fillSpec is how a segment is filled from a stream.
+// fillSpec says how to fill a segment from a stream.
 type fillSpec struct {
-	room    int        // bytes of frames
-	ahead   unit.Bytes // this far into the meta buffer
-	fromEnd bool       // from the end of the meta buffer
-	copies  bool       // for every other subflow too
+	room    int        // bytes of frames left
+	ahead   unit.Bytes // start this far into the meta buffer
+	fromEnd bool       // take bytes from the end of the meta buffer
+	copies  bool       // also copy to every other subflow
 }
 
-// fillStream appends bytes of a stream that has been taken from its turn, and
-// lets it have another one while it has more. It returns the room left.
+// fillStream appends bytes of a stream that was removed from the turns, and queues it again if it
+// has more. It returns the room left.
 func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.Time, buf []byte) ([]byte, int) {
 	r := w.backlog.rankStream(s)
 	w.classes.beginTurn(r)
@@ -178,7 +179,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 		buf = s.send.appendSpan(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}
-		sent.copied = s.send.markSent(part) || s.route.boundTo != 0 // it is of no use elsewhere
+		sent.copied = s.send.markSent(part) || s.route.boundTo != 0 // a bound stream may use no other subflow
 		if f.copies {
 			sent.copied = w.copyToOthers(p, copiedSpan{s, part.From, part.To}) || sent.copied
 		}
@@ -203,20 +204,19 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 	return buf, f.room
 }
 
-// Copies: the bytes of a stream of mode Redundant, or all bytes with a scheduler that
-// says so (sched.Decision.Copy), go over every subflow. A segment of new bytes
-// that one subflow takes is noted for each other one; each sends what is noted
-// for it, at its own pace and before new bytes, and leaves out what has been
-// acknowledged by then. The receiver drops what comes second.
+// Copies: bytes of a stream of mode Redundant go over every subflow, and so do all bytes with a
+// scheduler that sets sched.Decision.Copy. When a subflow takes a segment of new bytes, they are
+// listed for each other subflow. Each subflow sends its list at its own pace, before new bytes, and
+// skips bytes acknowledged by then. The receiver drops duplicates.
 
-// copiedSpan is a part of a stream that another subflow carries already.
+// copiedSpan is a part of a stream that another subflow already carries.
 type copiedSpan struct {
 	stream   *Stream
 	from, to wire.DataSeq
 }
 
-// copyToOthers notes bytes that p carries for each other subflow that is
-// alive. What is noted is at most what streams have in flight.
+// copyToOthers lists bytes that p carries for each other live subflow. A list holds at most what
+// streams have in flight.
 func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (any bool) {
 	for _, q := range w.subflows.list {
 		if q == p || q.isSilent() || !w.filter.permitsSubflow(&c.stream.route, q.id) {
@@ -228,7 +228,7 @@ func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (any bool) {
 	return any
 }
 
-// neededCopies drops the oldest copies that are not needed any more.
+// neededCopies drops the oldest copies that are no longer needed and returns the rest.
 func (p *subflow) neededCopies() []copiedSpan {
 	n := 0
 	for n < len(p.copies) && !p.copies[n].isNeeded() {
@@ -238,7 +238,7 @@ func (p *subflow) neededCopies() []copiedSpan {
 	return p.copies
 }
 
-// isNeeded reports whether a byte of it is not acknowledged.
+// isNeeded reports whether a byte of the span is not acknowledged.
 func (c copiedSpan) isNeeded() bool {
 	if c.stream.Done() {
 		return false
@@ -246,8 +246,8 @@ func (c copiedSpan) isNeeded() bool {
 	return c.stream.send.hasUnacked(seqSpan{From: c.from, To: c.to})
 }
 
-// dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
-// its bytes is enough from now on, and if that is lost they go over another one.
+// dropCopies drops unsent copies of a stream. The subflow that carries the bytes suffices from now
+// on; if it is lost, others carry them again.
 func (t *subflowTable) dropCopies(s *Stream) {
 	for _, p := range t.list {
 		p.copies = slices.DeleteFunc(p.copies, func(c copiedSpan) bool { return c.stream == s })
@@ -274,7 +274,7 @@ func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte
 				w.stats.Redundant += unit.Bytes(part.To - part.From)
 				w.trace.traceBytes(now, trace.Segment, p, f, "copy")
 			})
-			s.send.markSent(part) // what was taken back from a lost subflow is on its way again
+			s.send.markSent(part) // bytes recalled from a lost subflow are in flight again
 			w.backlog.updateStream(s)
 			room -= len(buf) - at
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -7,11 +9,10 @@ import (
 	"mpbond/link/wire"
 )
 
-// NextSegment takes the next decision: it appends to buf a segment, which is to be
-// written whole to the subflow it names, and marks that subflow busy. Without
-// a segment to send now it returns 0: after the next event (a frame received,
-// a subflow idle, bytes written, a tick) it is worth asking again. Who writes the
-// segment asks Begun first.
+// NextSegment appends the next segment to buf, returns the subflow that must carry it as a whole,
+// and marks that subflow busy. If there is no segment to send now it returns 0: ask again after the
+// next event (a frame received, a subflow idle, bytes written, a tick). Call BeginSegment before
+// writing the segment.
 func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	start := len(buf)
 	if p := b.acks.subflowOwingAck(now); p != nil {
@@ -58,7 +59,7 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	return p.id, buf
 }
 
-// recordSegment notes that a segment of n bytes was given to subflow p.
+// recordSegment records that a segment of n bytes was given to subflow p.
 func (b *Bond) recordSegment(p *subflow, n int, now time.Time) {
 	p.est.OnSent(now, unit.Bytes(n))
 	b.acks.recordSegment(p, n, now)
@@ -67,10 +68,10 @@ func (b *Bond) recordSegment(p *subflow, n int, now time.Time) {
 	b.timer.wakeAt(now.Add(checkInterval))
 }
 
-// SendBye tells the other end that this one gives up the bond.
+// SendBye tells the other end that this end ends the bond.
 func (b *Bond) SendBye() { b.control.queueFrame(nil, wire.TypeBye) }
 
-// ControlAcknowledged reports that the other end has acknowledged every control frame.
+// ControlAcknowledged reports whether the other end has acknowledged every control frame.
 func (b *Bond) ControlAcknowledged() bool {
 	for _, p := range b.subflows.list {
 		for _, f := range p.inFlight.all() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -5,32 +7,31 @@ import (
 	"mpbond/link/wire"
 )
 
-// sendBuffer holds the bytes that a stream sends, from Write until the far end has them. A
-// byte is unsent (the meta buffer), in flight on at least one subflow, or acknowledged; those
-// before firstUnacked are acknowledged and their pages given up. Bytes in flight that are
-// given back are unsent again, and shared while the subflow that carried them may still
-// deliver them. Positions count from the start of the stream. It says nothing of the FIN. Not
-// safe for concurrent use.
+// sendBuffer holds the bytes of a stream from Write until they are acknowledged. A byte is unsent
+// (in the meta buffer), in flight on at least one subflow, or acknowledged. The pages of bytes
+// before firstUnacked are freed. Requeued bytes are unsent again; they are shared while the subflow
+// that carried them may still deliver them. Positions count from the start of the stream. The FIN
+// is not included. Not safe for concurrent use.
 type sendBuffer struct {
 	pages        pages
-	firstUnacked wire.DataSeq // all before it is acknowledged
-	end          wire.DataSeq // follows the last byte written
-	limit        wire.DataSeq // the far end's window ends there
+	firstUnacked wire.DataSeq // all bytes before it are acknowledged
+	end          wire.DataSeq // after the last byte written
+	limit        wire.DataSeq // end of the far end's window
 	unsent       seqSet
 	acked        seqSet // beyond firstUnacked
-	shared       seqSet // of unsent, what a live subflow carries already
+	shared       seqSet // unsent bytes that a live subflow already carries
 }
 
-// unackedBytes returns how many bytes lie between the first that is not acknowledged and the end.
+// unackedBytes returns how many bytes lie from the first unacknowledged byte to the end.
 func (s *sendBuffer) unackedBytes() unit.Bytes { return unit.Bytes(s.end - s.firstUnacked) }
 
 // heldBytes returns how many bytes are not acknowledged.
 func (s *sendBuffer) heldBytes() unit.Bytes { return s.unackedBytes() - unit.Bytes(s.acked.Size()) }
 
-// isEmpty reports whether every byte that was written is acknowledged.
+// isEmpty reports whether every byte written is acknowledged.
 func (s *sendBuffer) isEmpty() bool { return s.firstUnacked == s.end }
 
-// isSendable reports whether a byte is unsent that the window has room for.
+// isSendable reports whether an unsent byte lies within the window.
 func (s *sendBuffer) isSendable() bool { return len(s.unsent) > 0 && s.unsent[0].From < s.limit }
 
 // sharesNext reports whether a live subflow may still deliver the next unsent byte.
@@ -38,7 +39,8 @@ func (s *sendBuffer) sharesNext() bool {
 	return len(s.unsent) > 0 && s.shared.Contains(s.unsent[0].From, s.unsent[0].From+1)
 }
 
-// write copies p to the end, unsent. It reports false, and does nothing, if there is no memory.
+// write appends a copy of p as unsent bytes. It returns false and does nothing if there is no
+// memory.
 func (s *sendBuffer) write(p []byte) bool {
 	end := s.end + wire.DataSeq(len(p))
 	if !s.pages.reserve(s.end, end) {
@@ -50,7 +52,7 @@ func (s *sendBuffer) write(p []byte) bool {
 	return true
 }
 
-// raiseLimit lets the window end at limit and reports whether that is further on.
+// raiseLimit sets the end of the window and reports whether that raised it.
 func (s *sendBuffer) raiseLimit(limit wire.DataSeq) bool {
 	if limit <= s.limit {
 		return false
@@ -59,8 +61,8 @@ func (s *sendBuffer) raiseLimit(limit wire.DataSeq) bool {
 	return true
 }
 
-// nextSpan returns what to send now of a sendable buffer, at most n bytes: from ahead unsent bytes
-// on, or as far on as the window reaches, or from the end.
+// nextSpan returns at most n bytes of a sendable buffer to send next: after ahead unsent bytes, or
+// as far as the window permits; with fromEnd the last ones.
 func (s *sendBuffer) nextSpan(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) seqSpan {
 	last := len(s.unsent) - 1
 	for s.unsent[last].From >= s.limit {
@@ -79,21 +81,21 @@ func (s *sendBuffer) nextSpan(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) se
 		}
 		ahead -= size
 	}
-	return seqSpan{} // not reached: the last part always returns
+	return seqSpan{} // unreachable: the last part always returns
 }
 
-// appendSpan appends the bytes of a span, which are not acknowledged, to buf.
+// appendSpan appends the bytes of a span, which must not be acknowledged, to buf.
 func (s *sendBuffer) appendSpan(buf []byte, part seqSpan) []byte {
 	return s.pages.appendTo(buf, part.From, part.To)
 }
 
-// markSent notes that a span is in flight. It reports whether a byte of it was shared.
+// markSent records that a span is in flight. It reports whether any byte of it was shared.
 func (s *sendBuffer) markSent(part seqSpan) (wasShared bool) {
 	s.unsent.Remove(part.From, part.To)
 	return s.shared.Remove(part.From, part.To) > 0
 }
 
-// eachUnacked calls f for each part of a span that is not acknowledged.
+// eachUnacked calls f for each unacknowledged part of a span.
 func (s *sendBuffer) eachUnacked(part seqSpan, f func(seqSpan)) {
 	for from, to := range s.acked.Missing(max(part.From, s.firstUnacked), max(part.To, s.firstUnacked)) {
 		f(seqSpan{From: from, To: to})
@@ -105,9 +107,9 @@ func (s *sendBuffer) hasUnacked(part seqSpan) bool {
 	return !s.acked.Contains(max(part.From, s.firstUnacked), max(part.To, s.firstUnacked))
 }
 
-// requeueSpan makes the parts of a span that are not acknowledged unsent again and calls f for
-// each. Alive tells that the subflow that carried them may still deliver them. It returns how
-// many bytes were not unsent.
+// requeueSpan makes the unacknowledged parts of a span unsent again and calls f for each. alive
+// reports that the subflow that carried them may still deliver them. It returns how many bytes were
+// not unsent before.
 func (s *sendBuffer) requeueSpan(part seqSpan, alive bool, f func(seqSpan)) (n unit.Bytes) {
 	s.eachUnacked(part, func(part seqSpan) {
 		n += unit.Bytes(s.unsent.Add(part.From, part.To))
@@ -121,8 +123,8 @@ func (s *sendBuffer) requeueSpan(part seqSpan, alive bool, f func(seqSpan)) (n u
 	return n
 }
 
-// acknowledge notes that the far end has a span, and returns how many bytes of it were not
-// acknowledged yet.
+// acknowledge records that the far end has received a span. It returns how many bytes of it are
+// newly acknowledged.
 func (s *sendBuffer) acknowledge(part seqSpan) unit.Bytes {
 	n := s.acked.Add(max(part.From, s.firstUnacked), max(part.To, s.firstUnacked))
 	s.unsent.Remove(part.From, part.To)
@@ -139,7 +141,7 @@ func (s *sendBuffer) acknowledge(part seqSpan) unit.Bytes {
 	return unit.Bytes(n)
 }
 
-// dropAll gives up all bytes, as if they were acknowledged, and returns how many were not.
+// dropAll drops all bytes as if they were acknowledged. It returns how many were not.
 func (s *sendBuffer) dropAll() unit.Bytes {
 	n := s.heldBytes()
 	s.firstUnacked = s.end

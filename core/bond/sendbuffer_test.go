@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -24,7 +26,8 @@ func TestSendBufferNext(t *testing.T) {
 		{"further ahead than there is", seqSet{{From: 0, To: 1000}}, 1e6, 5000, false, seqSpan{From: 900, To: 1000}},
 		{"further ahead than the window", seqSet{{From: 0, To: 1000}}, 400, 5000, false, seqSpan{From: 300, To: 400}},
 		{"little left", seqSet{{From: 40, To: 60}}, 1e6, 5000, false, seqSpan{From: 40, To: 60}},
-		{"last span beyond the window", seqSet{{From: 0, To: 50}, {From: 500, To: 900}}, 400, 10, false, seqSpan{From: 0, To: 50}},
+		{"last span beyond the window", seqSet{{From: 0, To: 50}, {From: 500, To: 900}}, 400, 10, false,
+			seqSpan{From: 0, To: 50}},
 		{"from the end", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 0, true, seqSpan{From: 900, To: 1000}},
 	} {
 		s := &sendBuffer{unsent: c.todo, limit: c.limit, end: 1000}
@@ -133,8 +136,10 @@ func checkSendBuffer(t *testing.T, s *sendBuffer, model []byte) {
 			unsent++
 		}
 	}
-	if int(s.end) != len(model) || int(s.firstUnacked) != first || unit.Bytes(s.unsent.Size()) != unsent || s.heldBytes() != held {
-		t.Fatalf("end %d, first unacknowledged %d, %d unsent, %v held; want %d, %d, %v, %v", s.end, s.firstUnacked, s.unsent.Size(), s.heldBytes(), len(model), first, unsent, held)
+	if int(s.end) != len(model) || int(s.firstUnacked) != first || unit.Bytes(s.unsent.Size()) != unsent ||
+		s.heldBytes() != held {
+		t.Fatalf("end %d, first unacknowledged %d, %d unsent, %v held; want %d, %d, %v, %v", s.end, s.firstUnacked,
+			s.unsent.Size(), s.heldBytes(), len(model), first, unsent, held)
 	}
 	for _, part := range s.shared {
 		s.eachUnacked(part, func(p seqSpan) {

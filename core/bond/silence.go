@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -8,54 +10,52 @@ import (
 )
 
 const (
-	checkInterval = 20 * time.Millisecond  // how often subflows with bytes in flight are looked at
-	minSilence    = 200 * time.Millisecond // as TCP's least retransmission time-out in Linux
-	maxSilence    = time.Second            // however long the queues
+	checkInterval = 20 * time.Millisecond  // how often subflows with bytes in flight are checked
+	minSilence    = 200 * time.Millisecond // as TCP's least retransmission timeout in Linux
+	maxSilence    = time.Second            // however long the queues are
 
-	// A receiver has nothing in flight on subflows that are dead: in a download it is the sender
-	// who sees that nothing arrives, and only the receiver, the primary, can make a new subflow.
-	//
-	// minQuietTime is how long nothing must have come on any subflow before it asks, at least. The
-	// pauses of what a stream brings are no reason to ask: maxQuietTime bounds how long is waited
-	// for their sake.
+	// A receiver has nothing in flight on dead subflows. In a download the sender sees that nothing
+	// arrives, but only the receiver, the primary, can open a new subflow. So the primary probes:
+	// with a PING once nothing has arrived on any subflow for at least minQuietTime. Regular pauses
+	// of a stream need no probe and may extend the time to maxQuietTime.
 	minQuietTime, maxQuietTime = time.Second, 4 * time.Second
-	// recentActivity is how long after its last byte a subflow may be asked: so long its radio is awake
+	// A subflow may be probed for recentActivity after its last byte. Its radio is awake that long
 	// anyway (LTE's tail is about 10 s).
 	recentActivity = 5 * time.Second
 )
 
-// silenceDetector finds subflows that make no progress with what they have in flight, and, at
-// the end that opens, says which ones to ask for a sign of life though nothing is in flight.
-// It keeps its times in the subflows; what a silent subflow had in flight is for its owner to
-// send again. Not safe for concurrent use.
+// silenceDetector finds subflows that make no progress with bytes in flight. At the opening end it
+// also chooses subflows to probe although nothing is in flight. It stores its times in the
+// subflows. Its owner reinjects the bytes of silent subflows. Not safe for concurrent use.
 type silenceDetector struct {
 	subflows     *subflowTable
 	timer        *wakeTimer
-	opensStreams bool // this end opens streams, and can make new subflows
+	opensStreams bool // this end opens streams, and can open subflows
 
-	lastAck     time.Time     // arrival of the newest ACK
-	lastData    time.Time     // arrival of the newest new stream byte or datagram
-	lastPause   time.Duration // newest one over minSilence between new bytes, stalls apart; 0 after one of recently
-	lastStalled time.Time     // when a subflow was last found stalled
+	lastAck  time.Time // arrival of the newest ACK
+	lastData time.Time // arrival of the newest new stream byte or datagram
+	// last pause over minSilence between new bytes, without stalls; 0 after one over recentActivity
+	lastPause   time.Duration
+	lastStalled time.Time // when a subflow was last found stalled
 }
 
-// stall is what of a subflow makes no progress.
+// stall says which bytes of a subflow make no progress.
 type stall uint8
 
 const (
 	notStalled stall = iota
-	hopStalled       // what has not left the sending hop
-	allStalled       // all that is in flight
+	hopStalled       // bytes that have not left the sending hop
+	allStalled       // all bytes in flight
 )
 
-// findStall returns what of p makes no progress. There are two signs. The sending hop's own TCP
-// gets no acknowledgement: then what never left the hop is stuck. Or no data acknowledgement
-// comes for the subflow although acknowledgements as such do come (or have failed to come for
-// twice as long): then all it has in flight is stuck.
+// findStall returns which bytes of p make no progress. There are two signs. If the sending hop's
+// TCP gets no acknowledgement, the bytes that never left the hop are stalled. If ACKs arrive but
+// none acknowledges more of the subflow (or none have arrived for twice as long), all bytes in
+// flight are stalled.
 func (d *silenceDetector) findStall(p *subflow, now time.Time) stall {
 	h, est := p.est.LastHop(), p.est.EstimateAt(now)
-	// Where packets are far apart, because the pace of a hop is limited, two of them (what TCP
-	// sends at once) are no silence.
+	// If packets are far apart because a hop's rate is limited, a gap of two of them (TCP sends two
+	// at once) is no silence.
 	apart, hopApart := time.Duration(0), time.Duration(0)
 	two := 2 * max(h.MSS, minSegment)
 	if slowest := min(cmp.Or(h.PacingLimit, est.Th), cmp.Or(est.Th2, est.Th)); h.PacingLimit > 0 || est.Th2 > 0 {
@@ -74,17 +74,17 @@ func (d *silenceDetector) findStall(p *subflow, now time.Time) stall {
 	return notStalled
 }
 
-// silenceChange is what update has found about a subflow.
+// silenceChange is the result of updateSubflow.
 type silenceChange struct {
-	began, ended bool // it became silent, or is no longer
-	// recall tells that what it has in flight beyond a position of its own is to be sent by
-	// others; beyond is 0 for all.
+	began, ended bool // it became silent, or is no longer silent
+	// recall demands that other subflows carry its bytes in flight beyond the byte count beyond; 0
+	// means all.
 	recall bool
 	beyond uint64
 }
 
-// updateSubflow looks for stalls of p. A subflow that is stalled is silent, and must not be used
-// until it makes progress again, as long as another one is alive to take over.
+// updateSubflow checks p for a stall. A stalled subflow is silent, and must not be used until it
+// makes progress, while another subflow is alive.
 func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceChange) {
 	s := d.findStall(p, now)
 	if s == notStalled {
@@ -104,20 +104,20 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 		c.began = true
 	}
 	c.recall = true
-	if s == hopStalled { // the far hop still delivers what the helper has
+	if s == hopStalled { // the far hop still delivers the helper's bytes
 		c.beyond = p.bytesSent - min(p.bytesSent, uint64(p.est.LastHop().Queue))
 	}
 	return c
 }
 
-// silenceLimit is how long a hop or subflow of that round trip may make no progress.
+// silenceLimit returns how long a hop or subflow of that round trip may make no progress.
 func silenceLimit(srtt time.Duration) time.Duration {
 	return min(max(minSilence, 2*srtt), maxSilence)
 }
 
-// hopSilenceLimit is how long a hop's TCP may get no acknowledgement while bytes are
-// queued: its retransmission time-out (RFC 6298 section 2), which is less than
-// two round trips where a long queue makes those long and steady.
+// hopSilenceLimit returns how long a hop's TCP may get no acknowledgement while bytes are queued.
+// It is TCP's retransmission timeout (RFC 6298 section 2), which is less than two round trips if a
+// long queue makes these long and steady.
 func hopSilenceLimit(h estimate.Hop) time.Duration {
 	if h.RTTVar == 0 {
 		return silenceLimit(h.SRTT)
@@ -125,7 +125,8 @@ func hopSilenceLimit(h estimate.Hop) time.Duration {
 	return min(max(minSilence, h.SRTT+4*h.RTTVar), maxSilence)
 }
 
-// shiftDeadlines notes that this process itself did not run for a time: no subflow is to blame.
+// shiftDeadlines moves all times by a time in which this process did not run. Subflows are not to
+// blame for it.
 func (d *silenceDetector) shiftDeadlines(late time.Duration) {
 	for _, p := range d.subflows.list {
 		p.lastProgress = p.lastProgress.Add(late)
@@ -134,7 +135,7 @@ func (d *silenceDetector) shiftDeadlines(late time.Duration) {
 	}
 }
 
-// scheduleWake sets the timer for the next look at subflows with bytes in flight.
+// scheduleWake sets the timer for the next check of subflows with bytes in flight.
 func (d *silenceDetector) scheduleWake(now time.Time) {
 	for _, p := range d.subflows.list {
 		if p.inFlight.len() > 0 || p.est.LastHop().Queue > 0 {
@@ -143,12 +144,12 @@ func (d *silenceDetector) scheduleWake(now time.Time) {
 	}
 }
 
-// recordNewBytes notes that p has brought new bytes.
+// recordNewBytes records that p delivered new bytes.
 func (d *silenceDetector) recordNewBytes(p *subflow, now time.Time) {
 	if pause := now.Sub(d.lastData); pause >= recentActivity {
-		d.lastPause = 0 // a new beginning
+		d.lastPause = 0 // activity starts anew
 	} else if pause > minSilence && !d.lastStalled.After(d.lastData) {
-		d.lastPause = pause // else it was a stall, of which nothing is to be expected
+		d.lastPause = pause // otherwise it was a stall, which predicts nothing
 	}
 	p.lastData, d.lastData = now, now
 	if d.opensStreams {
@@ -156,17 +157,16 @@ func (d *silenceDetector) recordNewBytes(p *subflow, now time.Time) {
 	}
 }
 
-// markQuietProbes marks subflows that are to be asked for a sign of life: when all have been quiet,
-// those that carried bytes a moment ago, once; when one is stalled, all others that bring no
-// bytes, once, to know which way is left. It is called while streams are open.
+// markQuietProbes marks subflows to probe. When all are quiet it marks recently active ones, once.
+// When one is stalled it marks all others without recent bytes, once, to find one that works. It is
+// called while streams are open.
 //
-// Each question wakes the radios of its subflow. So of subflows that brought bytes to
-// the end one is asked: if another died with bytes in flight, the far end sends
-// them again by this one, within two seconds or so, and then the other is asked
-// too, since it brought none of those. If copies of all of them had come before,
-// nothing is sent again, and it is asked after the next bytes only, if those come
-// soon. And one that was well after its last byte is not asked in a pause up to a
-// quarter longer than the newest one, as between the segments of a video.
+// Each probe wakes the radios of its subflow. So of the subflows that delivered bytes until the end
+// only one is probed. If another one died with bytes in flight, the far end sends them again over
+// the probed one within about two seconds. Then the other one is probed too, since it delivered
+// none of them. If copies of all these bytes had arrived before, nothing is sent again; then it is
+// probed after the next bytes, if they come soon. A subflow that was alive after its last byte is
+// not probed in a pause up to a quarter longer than the last one, as between segments of a video.
 func (d *silenceDetector) markQuietProbes(now time.Time) {
 	if !d.opensStreams {
 		return
@@ -180,12 +180,12 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 	one := d.probeCandidate()
 	for _, p := range d.subflows.list {
 		if p.inFlight.len() > 0 {
-			continue // what is in flight asks as well
+			continue // bytes in flight serve as a probe
 		}
 		var at time.Time
 		switch {
 		case trouble.After(p.lastProbeTime) && !p.lastData.After(trouble):
-			at = p.lastData.Add(minSilence) // until then it may be bringing bytes
+			at = p.lastData.Add(minSilence) // until then it may be delivering bytes
 		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity && (p == one || !d.broughtNewest(p)):
 			at = d.lastData.Add(d.quietTime(p))
 		default:
@@ -199,7 +199,7 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 	}
 }
 
-// quietTime is how long nothing must have come before p is asked.
+// quietTime returns how long nothing must have arrived before p is probed.
 func (d *silenceDetector) quietTime(p *subflow) time.Duration {
 	if d.broughtNewest(p) && p.isConfirmedAlive() {
 		return max(minQuietTime, min(d.lastPause*5/4, maxQuietTime))
@@ -207,15 +207,14 @@ func (d *silenceDetector) quietTime(p *subflow) time.Duration {
 	return minQuietTime
 }
 
-// broughtNewest reports whether p brought bytes to the end, as far as can be told:
-// since then the far end has not had the time to find it silent.
+// broughtNewest reports whether p delivered bytes until the end: since then the far end has not had
+// the time to find it silent.
 func (d *silenceDetector) broughtNewest(p *subflow) bool {
 	return d.lastData.Sub(p.lastData) < minSilence
 }
 
-// probeCandidate returns the subflow that is asked for all that brought bytes to the end: a direct
-// one if there is one, since no helper is woken then, and of those the one that brought the
-// newest bytes; nil if there is none.
+// probeCandidate returns the subflow to probe among those that delivered bytes until the end, or
+// nil. It prefers direct ones, which wake no helper, and then the one with the newest bytes.
 func (d *silenceDetector) probeCandidate() (one *subflow) {
 	for _, p := range d.subflows.list {
 		if d.broughtNewest(p) && (one == nil || one.est.Helped && !p.est.Helped ||
@@ -226,15 +225,14 @@ func (d *silenceDetector) probeCandidate() (one *subflow) {
 	return one
 }
 
-// isConfirmedAlive reports whether all that was sent on a direct subflow, the last thing not
-// before its last bytes came, is known to have arrived: both its directions worked then.
+// isConfirmedAlive reports whether everything sent on a direct subflow has arrived, including data
+// sent after its last received bytes. Both its directions worked then.
 func (p *subflow) isConfirmedAlive() bool {
 	return !p.est.Helped && !p.lastSent.Before(p.lastData) && p.est.LastHop().Queue == 0
 }
 
-// possiblySilent reports that p is silent or may be: nothing was acknowledged for as
-// long as silence takes. Whether that is for want of acknowledgements does not
-// matter to a flow, which moves at no cost.
+// possiblySilent reports whether p is silent or may be: nothing was acknowledged for the time of a
+// silence. Missing ACKs on other subflows may be the cause, but a flow can move at no cost.
 func (p *subflow) possiblySilent(now time.Time) bool {
 	return p.isSilent() || p.inFlight.len() > 0 && now.Sub(p.lastProgress) > silenceLimit(p.est.EstimateAt(now).SRTT)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -45,7 +47,8 @@ func TestStalls(t *testing.T) {
 		if c.flight {
 			p.recordFrame(1000, sentFrame{frameType: wire.TypePing})
 		}
-		p.est.AddLocalSample(start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Rate: 10 * unit.Mbps, Queue: c.queue, PacingLimit: c.limit})
+		p.est.AddLocalSample(start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond,
+			Rate: 10 * unit.Mbps, Queue: c.queue, PacingLimit: c.limit})
 		d.lastAck = start.Add(c.lastAck)
 		if got := d.findStall(p, start.Add(c.at)); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

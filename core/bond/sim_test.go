@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -150,7 +152,8 @@ func (n *simNet) run(done func() bool) {
 	n.dispatch()
 	for !done() {
 		if !n.step() {
-			n.fatal("at %v nothing is left to happen before %v, and not done%s", n.now.Sub(simStart), n.limit.Sub(simStart), n.unfinished())
+			n.fatal("at %v nothing is left to happen before %v, and not done%s", n.now.Sub(simStart), n.limit.Sub(simStart),
+				n.unfinished())
 		}
 	}
 }
@@ -333,8 +336,10 @@ func (n *simNet) sampleHop(p *simPath, d int) {
 	if r := h.rate(n.now); h.lent && h.nowStep > 0 {
 		limit = r
 	}
-	n.ends[d].ObserveLocalHop(p.id, n.now, estimate.Hop{SRTT: h.srtt(n.now, q), MinRTT: h.roundTrip(n.now), Rate: h.rate(n.now),
-		PacingLimit: limit, AppLimited: q == 0, Cwnd: h.window, MSS: 1448, Queue: q, Unsent: max(0, q-h.window), Acked: h.acked})
+	n.ends[d].ObserveLocalHop(p.id, n.now, estimate.Hop{SRTT: h.srtt(n.now, q), MinRTT: h.roundTrip(n.now),
+		Rate:        h.rate(n.now),
+		PacingLimit: limit, AppLimited: q == 0, Cwnd: h.window, MSS: 1448, Queue: q, Unsent: max(0, q-h.window),
+		Acked: h.acked})
 }
 
 func (n *simNet) findPath(id wire.SubflowID) *simPath {
@@ -403,7 +408,8 @@ var patternTable = func() []byte {
 func eachPatternPart(s wire.StreamID, d, at, size int, f func(part []byte)) {
 	for size > 0 {
 		block, off := at/patternBlock, at%patternBlock
-		begin := (uint64(s)*0x9e3779b97f4a7c15 + uint64(block)*0xbf58476d1ce4e5b9 + uint64(d)*0x94d049bb133111eb) >> 20 % patternBlock
+		begin := (uint64(s)*0x9e3779b97f4a7c15 + uint64(block)*0xbf58476d1ce4e5b9 +
+			uint64(d)*0x94d049bb133111eb) >> 20 % patternBlock
 		k := min(size, patternBlock-off)
 		part := patternTable[begin:][off:]
 		if len(part) < k {
@@ -429,7 +435,8 @@ func (n *simNet) checkPattern(s wire.StreamID, d, at int, got []byte) {
 			for part[i] == got[i] {
 				i++
 			}
-			n.fail(focus{s, d, wire.DataSeq(at + i), wire.DataSeq(at + i + 1)}, "stream %d from %s: the byte at %d is wrong", s, endNames[d], at+i)
+			n.fail(focus{s, d, wire.DataSeq(at + i), wire.DataSeq(at + i + 1)}, "stream %d from %s: the byte at %d is wrong",
+				s, endNames[d], at+i)
 		}
 		at, got = at+len(part), got[len(part):]
 	})

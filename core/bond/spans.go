@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -5,7 +7,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// Ranges of a stream's bytes, by their positions in it.
+// Ranges of positions in a stream.
 type (
 	seqSpan = span.Span[wire.DataSeq]
 	seqSet  = span.Set[wire.DataSeq]

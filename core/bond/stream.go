@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -8,48 +10,46 @@ import (
 	"mpbond/link/wire"
 )
 
-// Stream is one user connection inside a bond, seen from one end. Like its
-// bond it is not safe for concurrent use.
+// Stream is one user connection inside a bond, seen from one end. Not safe for concurrent use.
 type Stream struct {
-	// User is for the owner of the bond.
+	// User is free for use by the owner of the bond.
 	User any
 
 	id           wire.StreamID
 	bond         *Bond
 	dest         string
-	err          error // set once the stream was reset
+	err          error // set when the stream is reset
 	opened       bool  // the destination is connected
-	openReceived bool  // OPEN has arrived (accepting end)
+	openReceived bool  // OPEN has arrived, at the accepting end
 	inChanged    bool
 
 	send             sendBuffer
 	finSet, finAcked bool
-	finRecalled      bool    // a second FIN was sent, its subflow being slow
-	queued           typeSet // a bit for each type of control frame that is queued
-	repeated         typeSet // likewise, of which the next one sent is a repetition
+	finRecalled      bool    // a second FIN was sent because the first one's subflow is slow
+	queued           typeSet // types of queued control frames
+	repeated         typeSet // types whose next frame is a repetition
 	backlog          backlogEntry
 
 	route         route
 	groups        groupHistory
-	pin           pinnedSubflow // of mode Latency
-	peerChunkEnd  wire.DataSeq  // the far end waits for the bytes before it; 0: for all
-	localChunkEnd wire.DataSeq  // what this end waits for, as it is told in CHUNK
+	pin           pinnedSubflow // for mode Latency
+	peerChunkEnd  wire.DataSeq  // end of the bytes that the far end waits for; 0: all
+	localChunkEnd wire.DataSeq  // end of the bytes that this end waits for, as sent in CHUNK
 
 	reassembly  reassembly
-	eofConsumed bool // the app has consumed everything
+	eofConsumed bool // the app has consumed all bytes
 }
 
-// ID is the stream's number.
+// ID returns the stream's ID.
 func (s *Stream) ID() wire.StreamID { return s.id }
 
-// Dest is the destination it was opened for.
+// Dest returns the destination that the stream was opened for.
 func (s *Stream) Dest() string { return s.dest }
 
-// Err is why the stream was reset, a wire.Reset, or nil.
+// Err returns why the stream was reset, a wire.Reset, or nil.
 func (s *Stream) Err() error { return s.err }
 
-// Opened reports whether the destination is known to be connected. Bytes from
-// it prove that too.
+// Opened reports whether the destination is known to be connected. Bytes from it prove that too.
 func (s *Stream) Opened() bool { return s.opened }
 
 // SetOpened tells the other end that the destination is connected.
@@ -60,7 +60,7 @@ func (s *Stream) SetOpened() {
 	}
 }
 
-// Room is how many bytes Write takes now, see bufferLimits.
+// Room returns how many bytes Write takes now; see bufferLimits.
 func (s *Stream) Room() int {
 	if s.err != nil || s.finSet {
 		return 0
@@ -68,13 +68,13 @@ func (s *Stream) Room() int {
 	return int(s.bond.buffers.sendRoom(&s.send))
 }
 
-// hasNotableRoom reports whether a writer that waits for room is to be told.
+// hasNotableRoom reports whether to notify a writer that waits for room.
 func (s *Stream) hasNotableRoom() bool {
 	return s.bond.buffers.isNotableRoom(unit.Bytes(s.Room()), &s.send)
 }
 
-// noMoreData reports whether the source is not ahead of the subflows: it has ended,
-// or leaves more of the meta buffer empty than one write would fill.
+// noMoreData reports whether the source is not ahead of the subflows: it has ended, or leaves more
+// of the meta buffer empty than one write would fill.
 func (s *Stream) noMoreData() bool {
 	return s.finSet || s.Room() >= int(s.bond.cfg.MetaBuffer/4)
 }
@@ -82,7 +82,7 @@ func (s *Stream) noMoreData() bool {
 // WriteClosed reports whether CloseWrite was called.
 func (s *Stream) WriteClosed() bool { return s.finSet }
 
-// Write copies as much of p as there is room for into the meta buffer. Without memory it
+// Write copies as much of p as there is room for and returns how much. If there is no memory it
 // resets the stream.
 func (s *Stream) Write(p []byte) int {
 	p = p[:min(len(p), s.Room())]
@@ -96,7 +96,7 @@ func (s *Stream) Write(p []byte) int {
 	return len(p)
 }
 
-// CloseWrite ends the sending direction after what was written.
+// CloseWrite ends the sending direction after the bytes written so far.
 func (s *Stream) CloseWrite() {
 	if s.err == nil && !s.finSet {
 		s.finSet = true
@@ -104,21 +104,20 @@ func (s *Stream) CloseWrite() {
 	}
 }
 
-// Readable is how many bytes can be read now.
+// Readable returns how many bytes can be read now.
 func (s *Stream) Readable() int { return s.reassembly.readableBytes() }
 
-// EOF reports that everything the other end sent has been consumed.
+// EOF reports whether all bytes that the other end sent have been consumed.
 func (s *Stream) EOF() bool { return s.reassembly.isComplete() }
 
-// ReadableSlices calls f with readable bytes in order, at most limit of them. They
-// stay valid, also while Receive is called, until Consume.
+// ReadableSlices calls f with at most limit readable bytes, in order. They stay valid until
+// Consume, also during ReceiveFrame.
 func (s *Stream) ReadableSlices(limit int, f func([]byte)) {
 	s.reassembly.eachReadable(limit, f)
 }
 
-// Read copies and consumes readable bytes. It returns io.EOF at the end of the
-// stream and the stream's error after a reset; 0, nil means that nothing is
-// readable yet.
+// Read copies and consumes readable bytes. It returns io.EOF at the end of the stream and the
+// stream's error after a reset. It returns 0, nil if nothing is readable yet.
 func (s *Stream) Read(p []byte) (int, error) {
 	n := 0
 	s.ReadableSlices(len(p), func(b []byte) { n += copy(p[n:], b) })
@@ -136,7 +135,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return 0, nil
 }
 
-// Consume frees n readable bytes and lets the other end send more.
+// Consume releases n readable bytes and lets the other end send more.
 func (s *Stream) Consume(n int) {
 	r := &s.reassembly
 	r.consume(n)
@@ -149,7 +148,7 @@ func (s *Stream) Consume(n int) {
 	}
 }
 
-// setWindow changes the window and grants what it allows now.
+// setWindow sets the size of the window and sends it if it permits more.
 func (s *Stream) setWindow(window unit.Bytes) {
 	s.bond.buffers.countWindowChange(s.reassembly.window, window)
 	if s.reassembly.setWindow(window) {
@@ -166,8 +165,7 @@ func (s *Stream) Reset(code wire.Code, text string) {
 	s.bond.control.queueFrame(s, wire.TypeReset)
 }
 
-// ResetStream is Reset of the stream of that number. It reports whether there is
-// one.
+// ResetStream resets the stream of that ID. It reports whether the stream exists.
 func (b *Bond) ResetStream(id wire.StreamID, code wire.Code, text string) bool {
 	s := b.streams.all[id]
 	if s == nil {
@@ -190,7 +188,7 @@ func (s *Stream) failStream(r wire.Reset) {
 	b.forgetStream(s)
 }
 
-// finishStream forgets a stream whose two directions have ended in order.
+// finishStream forgets a stream if both its directions have ended.
 func (b *Bond) finishStream(s *Stream) {
 	if s.eofConsumed && s.finAcked && s.send.isEmpty() {
 		b.forgetStream(s)
@@ -198,14 +196,14 @@ func (b *Bond) finishStream(s *Stream) {
 	}
 }
 
-// forgetStream takes the stream out of the bond. Its readable bytes stay readable.
+// forgetStream removes the stream from the bond. Its readable bytes stay readable.
 func (b *Bond) forgetStream(s *Stream) {
 	if b.streams.all[s.id] != s {
 		return
 	}
 	delete(b.streams.all, s.id)
-	b.backlog.dequeueStream(s)  // its turn may never come: of a group whose subflows are all silent, say
-	b.filter.endRoute(&s.route) // in its turn, which it may still have, it stands in nobody's way
+	b.backlog.dequeueStream(s)  // its turn may never come, for example if all subflows of its group are silent
+	b.filter.endRoute(&s.route) // it may still have a turn, in which it blocks no other stream
 	e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.reassembly.readOffset)}
 	if s.err != nil {
 		e.Reason = s.err.Error()
@@ -216,9 +214,9 @@ func (b *Bond) forgetStream(s *Stream) {
 	if s.eofConsumed {
 		s.reassembly.dropAll()
 	} else if s.err != nil {
-		s.reassembly.abandon() // a reader may still be copying out of its pages
+		s.reassembly.abandon() // a reader may still use its pages
 	}
 }
 
-// Done reports that the bond has forgotten the stream.
+// Done reports whether the bond has forgotten the stream.
 func (s *Stream) Done() bool { return s.bond.streams.all[s.id] != s }

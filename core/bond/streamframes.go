@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -9,10 +11,10 @@ import (
 	"mpbond/link/wire"
 )
 
-// What a stream does with each frame about it. An error means that the other end broke the
-// protocol. Frames overtake each other on different subflows, and come again.
+// Handlers of frames about a stream. An error means that the other end broke the protocol. Frames
+// on different subflows overtake each other and may arrive repeatedly.
 
-// receiveData takes bytes that p has brought.
+// receiveData takes bytes that arrived on p.
 func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 	if s.err != nil {
 		return nil
@@ -22,7 +24,7 @@ func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 		return fmt.Errorf("stream %d: %w", s.id, err)
 	}
 	if b.cfg.OpensStreams {
-		s.opened = true // what comes from the destination proves it
+		s.opened = true // bytes from the destination prove it
 	}
 	added, delivered, ok := s.reassembly.insertBytes(f.Seq, f.Bytes)
 	if !ok {
@@ -46,15 +48,15 @@ func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 	return nil
 }
 
-// receiveOpen makes the stream one that can be accepted, unless it was reset already.
+// receiveOpen makes the stream available to AcceptStream, unless it was reset before.
 func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
 	b := s.bond
 	if s.openReceived || b.cfg.OpensStreams {
 		return nil
 	}
 	s.openReceived, s.dest = true, f.Dest
-	if s.groups.serial == 0 { // else CLASS_UPDATE came first, and is newer
-		if b.classes.isRetired(f.Group) { // it was reset before this came
+	if s.groups.serial == 0 { // else a CLASS_UPDATE overtook it, and is newer
+		if b.classes.isRetired(f.Group) { // the stream was reset before OPEN arrived
 			s.Reset(wire.CodeClosed, "the other end has ended it")
 			return nil
 		}
@@ -66,14 +68,14 @@ func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
 	return nil
 }
 
-// receiveOpened takes the news that the destination is connected.
+// receiveOpened records that the destination is connected.
 func (s *Stream) receiveOpened(*subflow, wire.Opened, time.Time) error {
 	s.opened = true
 	s.bond.streams.notifyChange(s)
 	return nil
 }
 
-// receiveWindow lets more be sent.
+// receiveWindow raises the send window.
 func (s *Stream) receiveWindow(_ *subflow, f wire.Window, _ time.Time) error {
 	if s.send.raiseLimit(f.Limit) {
 		s.bond.backlog.updateStream(s)
@@ -84,7 +86,7 @@ func (s *Stream) receiveWindow(_ *subflow, f wire.Window, _ time.Time) error {
 	return nil
 }
 
-// receiveChunk takes how far the far end waits for bytes.
+// receiveChunk records the end of the bytes that the far end waits for.
 func (s *Stream) receiveChunk(_ *subflow, f wire.Chunk, _ time.Time) error {
 	if s.err == nil {
 		s.SetChunkEnd(f.End)
@@ -92,7 +94,7 @@ func (s *Stream) receiveChunk(_ *subflow, f wire.Chunk, _ time.Time) error {
 	return nil
 }
 
-// receiveFin takes where the stream ends.
+// receiveFin records the end of the stream.
 func (s *Stream) receiveFin(_ *subflow, f wire.Fin, _ time.Time) error {
 	if s.err != nil || s.reassembly.finalSizeKnown {
 		return nil
@@ -110,7 +112,7 @@ func (s *Stream) receiveReset(_ *subflow, f wire.Reset, _ time.Time) error {
 	return nil
 }
 
-// receiveClassUpdate takes the primary's change of mode and group, unless it comes late.
+// receiveClassUpdate applies the primary's change of mode and group unless it is out of date.
 func (s *Stream) receiveClassUpdate(_ *subflow, f wire.ClassUpdate, _ time.Time) error {
 	if f.Serial > s.groups.serial && !s.bond.classes.isRetired(f.Group) {
 		s.changeClass(f.Serial, f.Mode, f.Group)

@@ -1,13 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import "mpbond/link/wire"
 
-// streamTable is the streams of a bond, and which of them its owner has yet to look at. A
-// stream leaves the table when it has ended in both directions or was reset; what of it can
-// be read stays readable. Not safe for concurrent use.
+// streamTable holds the streams of a bond, and which of them its owner has not seen since they
+// changed. A stream leaves the table when it has ended in both directions or was reset; its
+// readable bytes stay readable. Not safe for concurrent use.
 type streamTable struct {
 	all      map[wire.StreamID]*Stream
-	lastID   wire.StreamID // at the end that opens: the newest number; else: the highest seen
+	lastID   wire.StreamID // at the opening end the highest ID used, at the other end the highest seen
 	accepted []*Stream     // opened by the other end
 	changed  []*Stream
 }
@@ -22,7 +24,7 @@ func (t *streamTable) nextAccepted() *Stream {
 	return s
 }
 
-// notifyChange lets nextChanged return a stream.
+// notifyChange makes nextChanged return a stream.
 func (t *streamTable) notifyChange(s *Stream) {
 	if !s.inChanged {
 		s.inChanged = true

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -9,8 +11,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// subflow is what the bond knows of one subflow: the bytes and frames in flight on it, its
-// estimates and the times by which silence is found. It is owned by its Bond.
+// subflow is the bond's state of one subflow: the bytes and frames in flight on it, its estimates
+// and the times that silence is detected by. Its Bond owns it.
 type subflow struct {
 	id   wire.SubflowID
 	est  estimate.Subflow
@@ -20,20 +22,20 @@ type subflow struct {
 	bytesReceived   uint64     // bytes of whole frames received on it
 	streamBytesSent unit.Bytes // stream bytes given to it
 	inFlight        sentFrames
-	// unwritten is the size of the segment that its writer has not begun, if that
-	// holds stream bytes only, else 0; withdrawn tells that it was taken back.
+	// unwritten is the size of the segment that its writer has not begun, if it holds only stream
+	// bytes, else 0. withdrawn reports that it was withdrawn.
 	unwritten unit.Bytes
 	withdrawn bool
 
-	lastProgress    time.Time // of data acknowledgements, or when something was first in flight
+	lastProgress    time.Time // of acknowledgements, or when something was first in flight
 	lastHopProgress time.Time // of the sending hop's own acknowledgements
-	silentSince     time.Time // since when it is silent; zero if it is not
-	stalledSince    time.Time // the same, also while no other one is alive to take over
-	lastProbeTime   time.Time // when a sign of life was last asked for
+	silentSince     time.Time // zero if it is not silent
+	stalledSince    time.Time // as silentSince, also while no other subflow is alive
+	lastProbeTime   time.Time // when it was last probed
 	probeDue        bool
 
-	lowLatencyUntil time.Time // until then bulk keeps the queue short
-	streamsFirst    bool      // the next segment is the streams' turn
+	lowLatencyUntil time.Time // until then bulk data keeps the queue short
+	streamsFirst    bool      // streams have the next segment
 
 	ack ackDebt
 
@@ -42,14 +44,14 @@ type subflow struct {
 	lastActive time.Time // when anything was last sent or received
 	lastSent   time.Time // when anything was last sent
 	relay      wire.PipeState
-	relayAt    time.Time // when relay came; zero if there is none to be passed on
+	relayAt    time.Time // arrival of relay; zero if there is none to pass on
 
-	copies []copiedSpan // what other subflows carry and this one has yet to
+	copies []copiedSpan // bytes that other subflows carry and this one must send too
 }
 
-// settleWhenIdle takes what was sent for received while nothing in flight asks for an
-// acknowledgement: else ACKs and reports, which nobody acknowledges, would in
-// time look like a queue that never drains.
+// settleWhenIdle counts everything sent as received if nothing in flight needs an acknowledgement.
+// Otherwise ACKs and reports, which are not acknowledged, would look like a queue that never
+// drains.
 func (p *subflow) settleWhenIdle(at time.Time) {
 	if p.inFlight.len() == 0 {
 		p.est.AssumeAllReceived(at)
@@ -62,8 +64,10 @@ func (p *subflow) isSilent() bool { return !p.silentSince.IsZero() }
 func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflow {
 	h := p.est.LastHop()
 	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilenceLimit(h)/2
-	return sched.Subflow{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD, FarWait: n.FarQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
-		Helped: p.est.Helped, Confirm: n.TimeToAck, Late: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.BytesInFlight(),
+	return sched.Subflow{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD,
+		FarWait: n.FarQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
+		Helped: p.est.Helped, Confirm: n.TimeToAck, Late: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar,
+		MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.BytesInFlight(),
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
 
@@ -71,24 +75,24 @@ func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflo
 type sentFrame struct {
 	end       uint64 // the subflow's byte count after it
 	frameType wire.Type
-	recalled  bool // was given back to be sent on another subflow
-	tooLate   bool // because it would come too late by its own
-	copied    bool // other subflows carry the same bytes, or are to
-	repeated  bool // a control frame that is there because another subflow was late with it
+	recalled  bool // it was requeued for another subflow
+	tooLate   bool // it was recalled because it would arrive too late
+	copied    bool // other subflows carry the same bytes, or will
+	repeated  bool // a control frame that repeats one on a late subflow
 	stream    *Stream
-	from, to  wire.DataSeq // TypeData; of TypeTreat both are the serial
+	from, to  wire.DataSeq // span of TypeData; for TypeClassUpdate both are the serial
 }
 
-// sentFrames is a first-in-first-out queue of the reliable frames in flight on a subflow.
+// sentFrames is a FIFO queue of the reliable frames in flight on a subflow.
 type sentFrames struct {
 	frames     []sentFrame
 	head       int
-	recallable int // frames that could be recalled
-	tooLate    int // frames that others were given besides, since these would come too late
+	recallable int // number of recallable frames
+	tooLate    int // number of frames recalled because they would arrive too late
 }
 
-// isRecallable reports whether the frame may be given to another subflow though
-// its own is alive: bytes, and the end of a stream, once.
+// isRecallable reports whether the frame may be given to another subflow although its own is alive.
+// Stream bytes and the end of a stream may, once.
 func (s *sentFrame) isRecallable() bool {
 	return !s.recalled && !s.copied && (s.frameType == wire.TypeData || s.frameType == wire.TypeFin)
 }
@@ -98,9 +102,9 @@ func (s *sentFrame) isWanted() bool {
 	return s.isRecallable() && (s.stream == nil || s.from < s.stream.awaitedEnd())
 }
 
-// firstUncarried returns how many unsent bytes of a stream lie before the first that is not in
-// flight by the same subflow, and reports whether the window has room for that one. Bytes that
-// were recalled from a live subflow are of no use behind themselves.
+// firstUncarried returns the number of unsent bytes of a stream before the first one that is not in
+// flight on the same subflow, and whether the window has room for that one. Bytes recalled from a
+// live subflow must not be sent on it again.
 func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
 	if f.tooLate == 0 || !s.send.sharesNext() {
 		return 0, s.send.isSendable()
@@ -119,8 +123,8 @@ func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
 	return 0, false
 }
 
-// carriedUntil returns the end of the frame that a byte of a stream is in flight in and was
-// recalled from, or 0 if there is none.
+// carriedUntil returns the end of the recalled frame that carries the byte of a stream at that
+// position, or 0 if there is none.
 func (f *sentFrames) carriedUntil(s *Stream, at wire.DataSeq) wire.DataSeq {
 	all := f.all()
 	for i := range all {
@@ -131,8 +135,7 @@ func (f *sentFrames) carriedUntil(s *Stream, at wire.DataSeq) wire.DataSeq {
 	return 0
 }
 
-// newestWanted is the subflow's byte count after the newest frame that is wanted, if
-// there is any.
+// newestWanted returns the subflow's byte count after the newest wanted frame, if there is one.
 func (f *sentFrames) newestWanted() (end uint64, some bool) {
 	if f.recallable == 0 {
 		return 0, false
@@ -152,7 +155,7 @@ func (f *sentFrames) push(s sentFrame) {
 	f.frames = append(f.frames, s)
 }
 
-// markRecalled marks a frame of the queue as given back.
+// markRecalled marks a frame of the queue as recalled.
 func (f *sentFrames) markRecalled(s *sentFrame) {
 	if s.isRecallable() {
 		f.recallable--
@@ -180,18 +183,18 @@ func (f *sentFrames) pop() (s sentFrame) {
 	return s
 }
 
-// SubflowInfo describes a path for status output.
+// SubflowInfo describes a subflow, for status output.
 type SubflowInfo struct {
 	ID             wire.SubflowID
 	Helped, Silent bool
-	StalledFor     time.Duration // silent, or the last path and without progress
+	StalledFor     time.Duration // time without progress, also if it is the only subflow
 	LastData       time.Time     // arrival of the last new stream byte or datagram; zero: none yet
 	Sent, Received uint64        // bytes of frames
 	InFlight       unit.Bytes    // sent and not acknowledged
 	estimate.Estimate
 }
 
-// ListSubflows appends a description of every path to list.
+// ListSubflows appends a description of every subflow to list.
 func (b *Bond) ListSubflows(list []SubflowInfo, now time.Time) []SubflowInfo {
 	for _, p := range b.subflows.list {
 		i := SubflowInfo{ID: p.id, Helped: p.est.Helped, Silent: p.isSilent(), Sent: p.bytesSent, Received: p.bytesReceived,
@@ -207,7 +210,7 @@ func (b *Bond) ListSubflows(list []SubflowInfo, now time.Time) []SubflowInfo {
 	return list
 }
 
-// CarriedBytes counts the bytes of frames that a path has received and sent.
+// CarriedBytes returns the bytes of frames that a subflow has received and sent.
 func (b *Bond) CarriedBytes(id wire.SubflowID) (received, sent uint64) {
 	if p := b.subflows.find(id); p != nil {
 		return p.bytesReceived, p.bytesSent
@@ -215,8 +218,7 @@ func (b *Bond) CarriedBytes(id wire.SubflowID) (received, sent uint64) {
 	return 0, 0
 }
 
-// segmentSize returns how many bytes of frames fill whole packets for about
-// segmentTime.
+// segmentSize returns the number of frame bytes that fill whole packets for about segmentTime.
 func (p *subflow) segmentSize(now time.Time) int {
 	mss := int(p.est.LastHop().MSS)
 	if mss < minSegment/2 {
@@ -227,27 +229,27 @@ func (p *subflow) segmentSize(now time.Time) int {
 	return min(n-tlsOverhead, maxSegment)
 }
 
-// A subflow that carries what must not wait is of low latency for a while: bulk keeps its
-// queue short there. A queue that bulk has built, in the network or at a
-// helper, cannot be overtaken, so being first in Next is not enough.
+// A subflow that carries urgent data counts as low-latency for a while. Bulk data then keeps its
+// queue short: urgent data cannot overtake a queue in the network or at a helper, so it does not
+// suffice to be first in NextSegment.
 const (
-	// lowLatencyPeriod is how long a subflow stays so after the last such byte.
+	// lowLatencyPeriod is how long that lasts after the last urgent byte.
 	lowLatencyPeriod = time.Second
-	// maxStandingQueue is how long the bytes that wait on such a subflow may last
-	// before bulk gets a turn. Enough to keep a link busy between two looks at
-	// its queue and while its rate varies (docs/explanation/datapath.md has the cost).
+	// maxStandingQueue bounds the delay of the bytes that wait on such a subflow before bulk data
+	// gets a turn. It keeps a link busy between two checks of its queue and while its rate varies
+	// (docs/explanation/datapath.md shows the cost).
 	maxStandingQueue = 25 * time.Millisecond
 )
 
-// extendLowLatency marks p as the subflow of something that must not wait.
+// extendLowLatency marks p as carrying urgent data until t.
 func (p *subflow) extendLowLatency(t time.Time) {
 	if t.After(p.lowLatencyUntil) {
 		p.lowLatencyUntil = t
 	}
 }
 
-// mustHoldBulk reports that bulk must not be given to p now. Then it sets the timer to when the
-// queue has become short.
+// mustHoldBulk reports whether p must not get bulk data now. If so, it sets the timer to when the
+// queue will be short.
 func (p *subflow) mustHoldBulk(n estimate.Estimate, now time.Time, timer *wakeTimer) bool {
 	over := n.QueueTime - maxStandingQueue
 	if over <= 0 || !now.Before(p.lowLatencyUntil) {
@@ -257,7 +259,7 @@ func (p *subflow) mustHoldBulk(n estimate.Estimate, now time.Time, timer *wakeTi
 	return true
 }
 
-// appendProbe appends a PING if the subflow is to be asked for a sign of life.
+// appendProbe appends a PING if the subflow must be probed.
 func (p *subflow) appendProbe(buf []byte) []byte {
 	if p.probeDue {
 		p.probeDue = false
@@ -268,7 +270,7 @@ func (p *subflow) appendProbe(buf []byte) []byte {
 	return buf
 }
 
-// appendUnreliable appends a frame that is not sent again when it is lost.
+// appendUnreliable appends a frame that is not sent again if it is lost.
 func (p *subflow) appendUnreliable(buf []byte, f wire.Frame) []byte {
 	at := len(buf)
 	buf = wire.Append(buf, f)
@@ -276,8 +278,8 @@ func (p *subflow) appendUnreliable(buf []byte, f wire.Frame) []byte {
 	return buf
 }
 
-// recordFrame remembers a reliable frame of n bytes as in flight. It returns the
-// subflow's byte count after it.
+// recordFrame records a reliable frame of n bytes as in flight. It returns the subflow's byte count
+// after it.
 func (p *subflow) recordFrame(n int, f sentFrame) uint64 {
 	p.bytesSent += uint64(n)
 	f.end = p.bytesSent
@@ -286,7 +288,7 @@ func (p *subflow) recordFrame(n int, f sentFrame) uint64 {
 	return f.end
 }
 
-// startSilenceWatch starts the watch for silence of a subflow that had nothing in flight.
+// startSilenceWatch resets the times of silence detection of a subflow with nothing in flight.
 func (p *subflow) startSilenceWatch(now time.Time) {
 	if p.inFlight.len() == 0 {
 		p.lastProgress = now

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -6,12 +8,11 @@ import (
 	"mpbond/link/wire"
 )
 
-// subflowTable is the subflows of a bond, by rising id. Parts of the bond that choose among
-// them share one table and keep a *subflow only as long as it is in there. Not safe for
-// concurrent use.
+// subflowTable holds the subflows of a bond, by rising ID. The parts of the bond share one table,
+// and keep a *subflow only while it is in the table. Not safe for concurrent use.
 type subflowTable struct{ list []*subflow }
 
-// find returns the subflow of that id, or nil.
+// find returns the subflow of that ID, or nil.
 func (t *subflowTable) find(id wire.SubflowID) *subflow {
 	for _, p := range t.list {
 		if p.id == id {
@@ -21,7 +22,7 @@ func (t *subflowTable) find(id wire.SubflowID) *subflow {
 	return nil
 }
 
-// insert puts in a subflow whose id is not there yet.
+// insert adds a subflow of a new ID.
 func (t *subflowTable) insert(p *subflow) {
 	at := len(t.list)
 	for at > 0 && t.list[at-1].id > p.id {
@@ -32,7 +33,7 @@ func (t *subflowTable) insert(p *subflow) {
 	t.list[at] = p
 }
 
-// remove takes the subflow of that id out and returns it, or nil if there is none.
+// remove removes the subflow of that ID and returns it, or nil if there is none.
 func (t *subflowTable) remove(id wire.SubflowID) *subflow {
 	for i, p := range t.list {
 		if p.id == id {
@@ -53,7 +54,7 @@ func (t *subflowTable) hasOtherLive(p *subflow) bool {
 	return false
 }
 
-// hasIdleExcept reports whether a subflow other than the one named could take a segment now.
+// hasIdleExcept reports whether a subflow other than the one of that ID could take a segment now.
 func (t *subflowTable) hasIdleExcept(id wire.SubflowID) bool {
 	for _, p := range t.list {
 		if p.id != id && p.idle && !p.isSilent() {
@@ -71,8 +72,8 @@ func (t *subflowTable) framesInFlight() (n int) {
 	return n
 }
 
-// hasLowLatency reports whether a subflow carries what must not wait. That moves to another
-// subflow when its own fails, and shall find no long queue there.
+// hasLowLatency reports whether a subflow carries urgent data. If that subflow fails the data moves
+// to another one, which must have no long queue.
 func (t *subflowTable) hasLowLatency(now time.Time) bool {
 	for _, p := range t.list {
 		if now.Before(p.lowLatencyUntil) {
@@ -82,7 +83,7 @@ func (t *subflowTable) hasLowLatency(now time.Time) bool {
 	return false
 }
 
-// probeTarget returns an idle subflow that is to be asked for a sign of life, or nil.
+// probeTarget returns an idle subflow that must be probed, or nil.
 func (t *subflowTable) probeTarget() *subflow {
 	for _, p := range t.list {
 		if p.probeDue && p.idle {
@@ -92,9 +93,8 @@ func (t *subflowTable) probeTarget() *subflow {
 	return nil
 }
 
-// hasOverdue reports whether a helped subflow holds bytes that another one could carry
-// for longer than any that it was meant to hold: it is slower than was believed,
-// or its pace has been limited since.
+// hasOverdue reports whether a helped subflow has held bytes that another one could carry for
+// longer than schedulers intend: it is slower than estimated, or its rate was limited since.
 func (t *subflowTable) hasOverdue(now time.Time) bool {
 	for _, p := range t.list {
 		if !p.est.Helped || p.inFlight.recallable == 0 {

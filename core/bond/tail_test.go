@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -12,7 +14,8 @@ import (
 
 // runWithChange runs a download during which something happens to a hop, and returns
 // how long it took and the longest gap in delivery.
-func runWithChange(t *testing.T, scheduler string, size unit.Bytes, rates []unit.Rate, change func(*simNet)) (took, gap time.Duration) {
+func runWithChange(t *testing.T, scheduler string, size unit.Bytes, rates []unit.Rate, change func(*simNet)) (took,
+	gap time.Duration) {
 	t.Helper()
 	n := newSim(t, scheduler, 0.2)
 	n.addTriangle(rates[0], rates[1:]...)
@@ -116,8 +119,10 @@ func TestWithdrawn(t *testing.T) {
 		if begun {
 			want = wire.DataSeq(p.streamBytesSent)
 		}
-		if b.BeginSegment(1) != begun || p.bytesSent == sent != begun || b.stats.Silent != unit.Bytes(want) || p.streamBytesSent != unit.Bytes(want) {
-			t.Errorf("begun %v: may be written %v, %d of %d bytes count as sent, %v as sent again, %v as given", begun, b.BeginSegment(1), p.bytesSent, sent, b.stats.Silent, p.streamBytesSent)
+		if b.BeginSegment(1) != begun || p.bytesSent == sent != begun || b.stats.Silent != unit.Bytes(want) ||
+			p.streamBytesSent != unit.Bytes(want) {
+			t.Errorf("begun %v: may be written %v, %d of %d bytes count as sent, %v as sent again, %v as given", begun,
+				b.BeginSegment(1), p.bytesSent, sent, b.stats.Silent, p.streamBytesSent)
 		}
 		if p.est.BytesInFlight() != unit.Bytes(p.bytesSent) {
 			t.Errorf("begun %v: %v outstanding, %d sent", begun, p.est.BytesInFlight(), p.bytesSent)
@@ -151,7 +156,8 @@ func TestWithdrawn(t *testing.T) {
 		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.BeginSegment(1))
 	}
 	if b.stats.Eta != 0 || b.reinject.ledger.Copied != 0 || len(s.send.shared) != 0 {
-		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.reinject.ledger.Copied, s.send.shared)
+		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.reinject.ledger.Copied,
+			s.send.shared)
 	}
 }
 
@@ -223,14 +229,16 @@ func TestRecalledBefore(t *testing.T) {
 		}
 	}
 	for _, scheduler := range []string{"auto", "pams"} {
-		took, _ := runWithChange(t, scheduler, unit.MB, []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 4 * unit.Mbps}, func(n *simNet) {
-			at(n, 0, 0)
-			at(n, 500*time.Millisecond, 4*unit.Mbps)
-			at(n, 600*time.Millisecond, unit.Mbps)
-		})
+		took, _ := runWithChange(t, scheduler, unit.MB, []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 4 * unit.Mbps},
+			func(n *simNet) {
+				at(n, 0, 0)
+				at(n, 500*time.Millisecond, 4*unit.Mbps)
+				at(n, 600*time.Millisecond, unit.Mbps)
+			})
 		t.Logf("%s: %.3f s", scheduler, took.Seconds())
 		if most := 1500 * time.Millisecond; took > most {
-			t.Errorf("%s: 1 MB takes %v over 8 Mbit/s and a pipe that comes back and falls, want %v at most", scheduler, took, most)
+			t.Errorf("%s: 1 MB takes %v over 8 Mbit/s and a pipe that comes back and falls, want %v at most", scheduler, took,
+				most)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -7,8 +9,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// Tick does what is due by time: acknowledgements and the watch for subflows
-// that fell silent. The caller takes Local samples of all paths first.
+// Tick does what is due: acknowledgements, silence detection and expiry. Call ObserveLocalHop for
+// all subflows first.
 func (b *Bond) Tick(now time.Time) {
 	if late := b.timer.overdueBy(now); late > checkInterval {
 		b.silence.shiftDeadlines(late)
@@ -26,11 +28,11 @@ func (b *Bond) Tick(now time.Time) {
 	b.acks.scheduleWake(now)
 }
 
-// NextTick is when Tick is to be called; zero means that nothing is due.
+// NextTick returns when to call Tick; zero means that nothing is due.
 func (b *Bond) NextTick() time.Time { return b.timer.next }
 
-// checkSilence lets what silent subflows have in flight be sent by others, and control frames
-// that a helper is late with.
+// checkSilence reinjects what silent subflows have in flight, and repeats control frames that a
+// helper is late with.
 func (b *Bond) checkSilence(now time.Time) {
 	for _, p := range b.subflows.list {
 		if p.est.EstimateAt(now).AckLate > 0 && b.reinject.hasTimelyOther(p, now) {
@@ -49,14 +51,13 @@ func (b *Bond) checkSilence(now time.Time) {
 	}
 }
 
-// A segment that Next has given for a subflow lies in this process until that
-// subflow's writer begins to write it (Begun). What is recalled meanwhile is
-// taken back: it was never sent, and need not be. From then on it cannot be,
-// since TLS has numbered its records and the kernel may have a part of them.
+// A segment that NextSegment has returned stays in this process until the subflow's writer calls
+// BeginSegment. Bytes recalled before that are withdrawn: they were never sent. Afterwards they
+// cannot be withdrawn, since TLS has numbered its records and the kernel may hold a part of them.
 
-// BeginSegment tells that the segment which Next gave last for a subflow is about to
-// be written. It reports false if the segment has been withdrawn: then it must
-// not be written, and the subflow is idle as if there had been none.
+// BeginSegment reports whether the last segment that NextSegment returned for a subflow must be
+// written. If it returns false, the segment was withdrawn: do not write it, and treat the subflow
+// as idle.
 func (b *Bond) BeginSegment(id wire.SubflowID) bool {
 	p := b.subflows.find(id)
 	if p == nil || p.withdrawn {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -8,42 +10,43 @@ import (
 	"mpbond/core/trace"
 )
 
-// maxViewed bounds the paths that a kept decision shows.
+// maxViewed bounds the subflows that a kept decision shows.
 const maxViewed = 8
 
-// Decision is a scheduling decision as kept for people: what was chosen, why,
-// and what the scheduler saw.
+// Decision is a scheduling decision kept for display: the choice, its reason, and the scheduler's
+// input.
 type Decision struct {
 	At time.Time
 	sched.Decision
 	Remaining unit.Bytes
-	Seen      [maxViewed]sched.Subflow // the first paths; those with ID 0 are none
+	Seen      [maxViewed]sched.Subflow // the first subflows; unused elements have ID 0
 }
 
-// traceEvery is how often a trace shows the estimates of a subflow.
+// traceEvery is the least time between two traced estimates of a subflow.
 const traceEvery = 10 * time.Millisecond
 
-// tracer passes events to the function that the owner of the bond has set, and keeps the
-// newest decisions for people. It is called with the lock of the bond's owner held; it keeps
-// nothing of an event. The zero value passes nothing on.
+// tracer passes events to the function set by the owner of the bond, and keeps the newest decisions
+// for display. It is called with the lock of the bond's owner held, and keeps no event. The zero
+// value discards events.
 type tracer struct {
-	sink        func(trace.Event) // nil: nobody wants events
-	changesOnly bool              // events of each segment are not wanted
+	sink        func(trace.Event) // nil: discard events
+	changesOnly bool              // omit events of each segment
 	last        sched.Decision
 	decisions   *trace.Ring[Decision]
 }
 
-// wantsSegments reports whether events of each segment are wanted.
+// wantsSegments reports whether events of each segment are traced.
 func (t *tracer) wantsSegments() bool { return t.sink != nil && !t.changesOnly }
 
-// emit passes an event on as it is.
+// emit passes an event on unchanged.
 func (t *tracer) emit(e trace.Event) {
 	if t.sink != nil {
 		t.sink(e)
 	}
 }
 
-// emitAt passes on an event of now. Who makes one for each segment asks segments first.
+// emitAt passes on an event with the time now. Before building an event for each segment, check
+// wantsSegments.
 func (t *tracer) emitAt(now time.Time, e trace.Event) {
 	if t.sink != nil {
 		e.T = now.UnixNano()
@@ -51,7 +54,7 @@ func (t *tracer) emitAt(now time.Time, e trace.Event) {
 	}
 }
 
-// traceBytes passes on what happens to the bytes of a DATA frame.
+// traceBytes traces an event about the bytes of a DATA frame.
 func (t *tracer) traceBytes(now time.Time, k trace.Kind, p *subflow, f sentFrame, reason string) {
 	if t.wantsSegments() {
 		t.emitAt(now, trace.Event{Kind: k, Subflow: uint32(p.id), Stream: uint64(f.stream.id), Offset: uint64(f.from),
@@ -59,7 +62,7 @@ func (t *tracer) traceBytes(now time.Time, k trace.Kind, p *subflow, f sentFrame
 	}
 }
 
-// traceEstimates passes on the estimates of each subflow, if it is time.
+// traceEstimates traces the estimates of each subflow that is due.
 func (t *tracer) traceEstimates(now time.Time, list []*subflow) {
 	if !t.wantsSegments() {
 		return
@@ -75,9 +78,8 @@ func (t *tracer) traceEstimates(now time.Time, list []*subflow) {
 	}
 }
 
-// traceDecision keeps a decision about the remaining bytes and what the scheduler saw. Runs of the
-// same choice for the same reason count as one, so that the list shows more than the last
-// moment.
+// traceDecision traces and keeps a decision about the remaining bytes. It keeps only the first of
+// consecutive decisions with the same choice and reason, so that the list covers more time.
 func (t *tracer) traceDecision(now time.Time, d sched.Decision, remaining unit.Bytes, seen []sched.Subflow) {
 	if t.wantsSegments() {
 		e := trace.Event{Kind: trace.Decision, Length: remaining, Diff: d.Diff, Reason: d.Reason.String()}

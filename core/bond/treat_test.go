@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -17,7 +19,8 @@ import (
 func TestTreat(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	buildTriangle(n)
-	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Priority: wire.High, Weight: 3, Limited: true, Subflows: []wire.SubflowID{1}}})
+	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Priority: wire.High, Weight: 3, Limited: true,
+		Subflows: []wire.SubflowID{1}}})
 	tr := &transfer{size: int(12 * unit.MB)}
 	done := n.carry([]*transfer{tr})
 	var sent [][2]uint64 // over each path, at each change
@@ -101,11 +104,13 @@ func TestTreatOutOfOrder(t *testing.T) {
 	if _, err := primary.OpenStream("a:1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := receive(primary, wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.Latency}); !errors.Is(err, wire.ErrMalformed) {
+	if err := receive(primary, wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.Latency}); !errors.Is(err,
+		wire.ErrMalformed) {
 		t.Errorf("the server changes a stream: %v", err)
 	}
 	server.ResetStream(1, wire.CodeClosed, "")
-	if _, _, ok := server.ClassOf(1); ok || receive(server, wire.ClassUpdate{Stream: 1, Serial: 9, Mode: wire.Latency}) != nil {
+	if _, _, ok := server.ClassOf(1); ok || receive(server,
+		wire.ClassUpdate{Stream: 1, Serial: 9, Mode: wire.Latency}) != nil {
 		t.Error("one that has ended")
 	}
 }

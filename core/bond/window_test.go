@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bond
 
 import (
@@ -79,7 +81,8 @@ func TestWindowsShare(t *testing.T) {
 			if s.reassembly.window < want*9/10 || s.reassembly.window > want*11/10 {
 				t.Errorf("of %d streams, %d has a window of %v, want about %v", len(list), s.id, s.reassembly.window, want)
 			}
-			if granted := unit.Bytes(s.reassembly.limit - s.reassembly.readOffset); granted > s.reassembly.window || granted < s.reassembly.window*3/4 {
+			if granted := unit.Bytes(s.reassembly.limit - s.reassembly.readOffset); granted > s.reassembly.window ||
+				granted < s.reassembly.window*3/4 {
 				t.Errorf("stream %d may send %v, of a window of %v", s.id, granted, s.reassembly.window)
 			}
 		}
