@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package core is the layer that decides which byte goes where. It holds no sockets,
 // clocks or goroutines: callers pass in the time and the frames that arrived, and take the
 // frames to send. So a thousand transfers run in virtual time within seconds.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import (
@@ -6,28 +8,27 @@ import (
 	"mpbond/base/unit"
 )
 
-// auto is PAMS with an out-of-order budget. PAMS fills a helper's buffer as far
-// as its link to the server allows, seconds ahead of the pipe; when another
-// subflow then dies, what the app waits for queues behind all that. auto gives
-// a subflow nothing more while the bytes at its far hop last longer than the
-// budget: they keep that hop busy as well as more would.
+// auto is PAMS with a bound on out-of-order bytes. PAMS fills a helper's buffer as far as the link
+// between helper and server allows, seconds ahead of the pipe. When another subflow then dies, the
+// bytes that the app waits for queue behind all of these. auto gives a subflow no more bytes while
+// those at its far hop last longer than farQueueBudget. That much keeps the hop as busy as more
+// would.
 //
-// A helper that has not yet delivered as much as it is to hold is not relied on at the end of a
-// transfer, nor for a short one: see trusted.
+// At the end of a transfer, and for a short one, auto does not rely on a helper that has delivered
+// less than it would hold: see isTrusted.
 type auto struct {
 	view       []Subflow
 	noMoreData bool
 }
 
-// farQueueBudget is how long bytes may wait before the far hop. That hop never runs
-// dry with it (reports are a tenth as old), a helper's link that breaks is
-// hidden for as long, and a subflow's death costs no more than that and its
-// detection.
+// farQueueBudget is how long bytes may wait before the far hop. It is ten times the age of a
+// helper's reports, so the hop never runs dry. It hides a break of the helper's link for as long.
+// The death of a subflow costs no more than the budget and the time to detect it.
 const farQueueBudget = 250 * time.Millisecond
 
-// finalQueueBudget takes its place once all that remains is at hand: then the app
-// waits for the end rather than for the next byte, and what lies at a helper
-// arrives whatever becomes of the helper's link.
+// finalQueueBudget replaces farQueueBudget once the source has no more data. The app then waits for
+// the end rather than for the next byte, and bytes at a helper arrive even if its link to the
+// server breaks.
 const finalQueueBudget = 2 * farQueueBudget
 
 func (*auto) Name() string { return "auto" }
@@ -48,8 +49,8 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	}
 	for i := range subflows {
 		if subflows[i].Doubtful {
-			// What the app waits for may soon have to queue behind those bytes. Half
-			// of them keep the far hop busy until it is known.
+			// Bytes that the app waits for may soon queue behind these. Half of the budget keeps
+			// the far hop busy until the doubt is resolved.
 			most /= 2
 			break
 		}
@@ -67,10 +68,10 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	return d
 }
 
-// isTrusted reports whether a subflow may be given bytes of a transfer, of which remaining
-// are left. A helper proves itself by acknowledgements. It may hold more than has ever
-// arrived by it only while the others would not carry all of that before its failure
-// showed: until then they have enough to do, so that its failure costs little time.
+// isTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes left.
+// A helper proves itself by acknowledgements. It may hold more than it has ever delivered only
+// while the direct subflows have enough other bytes to carry until its failure would show. Its
+// failure then costs little time.
 func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	if !p.Helped || p.Acked >= p.InFlight+p.MSS {
 		return true

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import (
@@ -6,20 +8,19 @@ import (
 	"mpbond/base/unit"
 )
 
-// blest is the blocking estimation scheduler (Ferlin, Alay, Mehani, Boreli:
-// "BLEST: Blocking Estimation-based MPTCP Scheduler for Heterogeneous
-// Networks", IFIP Networking 2016, section III): a slower subflow is not used
-// if, while its segment is on the way, the fastest one would fill the rest of
-// the send window |M| and then stand still. With rtts = RTT_S/RTT_F it waits if
+// blest is the blocking estimation scheduler (Ferlin, Alay, Mehani, Boreli: "BLEST: Blocking
+// Estimation-based MPTCP Scheduler for Heterogeneous Networks", IFIP Networking 2016, section III).
+// It skips a slower subflow if the fastest one would fill the rest of the send window |M| and then
+// stall while the slow segment is on its way. With rtts = RTT_S/RTT_F it waits if
 //
 //	X·λ > |M| − (inflight_S + 1 segment)
 //	X   = MSS_F · (CWND_F + (rtts − 1)/2) · rtts
 //
-// λ corrects the estimate: after each round trip of the slow subflow it rises
-// by 4 % if the window did block and falls by 1 % if not, between 1 and 1.3,
-// beginning at 1.2 (the authors' implementation for Linux).
+// λ corrects the estimate. After each round trip of the slow subflow it rises by 4 % if the window
+// blocked, and falls by 1 % if not. It starts at 1.2 and stays between 1 and 1.3 (the authors'
+// implementation for Linux).
 //
-// It is fed with pipe-aware numbers: PAD is the RTT and Th·PAD the window.
+// The inputs are pipe-aware: PAD serves as the RTT and Th·PAD as the window.
 type blest struct {
 	window  Window
 	now     time.Time
@@ -56,7 +57,7 @@ func (b *blest) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
 }
 
-// adaptLambda corrects λ once in a round trip of the slow subflow.
+// adaptLambda corrects λ once per round trip of the slow subflow.
 func (b *blest) adaptLambda(rtt time.Duration) {
 	if b.lambda == 0 {
 		b.lambda, b.updated, b.blocked = blestLambda, b.now, b.window.Blocked

@@ -1,16 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import "mpbond/base/unit"
 
-// ecf is Earliest Completion First (Lim, Nahum, Towsley, Gibbens: "ECF: An
-// MPTCP Path Scheduler to Manage Heterogeneous Paths", CoNEXT 2017, section 4,
-// algorithm 1): a slower subflow is used only if the fastest one, busy now,
-// would not complete all that remains before it.
+// ecf is Earliest Completion First (Lim, Nahum, Towsley, Gibbens: "ECF: An MPTCP Path Scheduler to
+// Manage Heterogeneous Paths", CoNEXT 2017, section 4, algorithm 1). It uses a slower subflow only
+// if the fastest one, which is busy, would not complete all remaining bytes first.
 //
-// It is fed with pipe-aware numbers: PAD is its RTT, and Th·PAD its window
-// (CWND), so that k/CWND round trips of RTT take k/Th. The sender's own RTT and
-// window, which the original has, would not know of the pipe. δ is the larger
-// RTT deviation of the sending hops, as in the original.
+// The inputs are pipe-aware: PAD serves as the RTT and Th·PAD as the window (CWND), so that k/CWND
+// round trips take k/Th. The original uses the sender's RTT and window, which do not include the
+// pipe. δ is the larger RTT deviation of the sending hops, as in the original.
 type ecf struct{ waiting bool }
 
 // ecfBeta is the hysteresis β of section 4.
@@ -36,7 +36,7 @@ func (e *ecf) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 		e.waiting = false
 		return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
 	}
-	// The slow one takes k/CWND_s round trips, and at least one.
+	// The slow subflow needs k/CWND_s round trips, at least one.
 	if max(s.PAD, s.Th.Time(remaining)) >= 2*f.PAD+delta {
 		e.waiting = true
 		return Decision{Wait: true, Reason: FasterIsSoon}
@@ -44,7 +44,7 @@ func (e *ecf) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
 }
 
-// fastestOf returns the path of least PAD, idle or not, or nil.
+// fastestOf returns the subflow of least PAD, idle or not; nil if there is none.
 func fastestOf(subflows []Subflow) *Subflow {
 	var best *Subflow
 	for i := range subflows {

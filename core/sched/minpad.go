@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import "mpbond/base/unit"
 
-// minPAD uses the idle subflow of least PAD and never waits: PAMS without its
-// Diff (MPBond, MobiSys 2020, section 4.3).
+// minPAD uses the idle subflow of least PAD and never waits. It is PAMS without Diff (MPBond,
+// MobiSys 2020, section 4.3).
 type minPAD struct{}
 
 func (minPAD) Name() string { return "minpad" }

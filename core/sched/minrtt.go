@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import "mpbond/base/unit"
 
-// minRTT uses the idle subflow whose sending hop has the least smoothed round
-// trip, as kernel MPTCP's default does (the multipath-tcp.org kernel, MPTCP v0; MPBond
-// calls it "naive"). It cannot see a pipe.
+// minRTT uses the idle subflow whose sending hop has the least smoothed round trip. This is the
+// default of kernel MPTCP (the multipath-tcp.org kernel, MPTCP v0), which MPBond calls "naive". It
+// ignores the delay of a pipe.
 type minRTT struct{}
 
 func (minRTT) Name() string { return "minrtt" }

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import "mpbond/base/unit"
 
-// pams is the pipe-aware multipath scheduler (MPBond, MobiSys 2020, section
-// 4.3): use the idle subflow of least PAD, unless the quicker busy ones
-// together deliver all that remains before it would.
+// pams is the pipe-aware multipath scheduler (MPBond, MobiSys 2020, section 4.3). It uses the idle
+// subflow of least PAD, unless the faster busy subflows together deliver all remaining bytes before
+// it would.
 type pams struct{}
 
 func (pams) Name() string { return "pams" }

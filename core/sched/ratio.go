@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import (
@@ -8,13 +10,13 @@ import (
 	"mpbond/link/wire"
 )
 
-// ratio gives the direct subflows a fixed share p of the bytes and the helped
-// ones the rest, each kind shared equally: the oracle that the best constant
-// split is searched with (MPBond, MobiSys 2020, section 6, "fixed ratio").
-// The subflow that is furthest behind its share is next, and is waited for.
+// ratio gives the direct subflows a fixed share p of the bytes and the helped ones the rest.
+// Subflows of one kind share equally. It serves to search for the best constant split (MPBond,
+// MobiSys 2020, section 6, "fixed ratio"). It always picks the subflow that is furthest behind its
+// share, and waits for it.
 //
-// Bytes count since the set of usable subflows last changed: a subflow that
-// joins late does not have to catch up with history.
+// Bytes count since the set of usable subflows last changed, so a subflow that joins late does not
+// have to catch up.
 type ratio struct {
 	name string
 	p    float64
@@ -69,7 +71,8 @@ func (r *ratio) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	return Decision{Subflow: next.ID, Reason: BehindShare}
 }
 
-// shareOf is one subflow's part. Where one kind is missing, the other has all.
+// shareOf returns the share of one subflow. If all subflows are of one kind, that kind has all
+// bytes.
 func (r *ratio) shareOf(helped bool, direct, others int) float64 {
 	switch {
 	case direct == 0 || others == 0:

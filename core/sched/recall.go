@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import (
@@ -7,31 +9,30 @@ import (
 	"mpbond/link/wire"
 )
 
-// Recall is bytes in flight that shall be given to other subflows as well.
+// Recall names bytes in flight to be sent over other subflows too.
 type Recall struct {
 	From  wire.SubflowID // 0: none
-	Bytes unit.Bytes     // the newest ones in flight on it
-	// Budgeted ones count in the ledger.
+	Bytes unit.Bytes     // the newest ones in flight on From
+	// Budgeted reports whether the bytes count as Ledger.Copied.
 	Budgeted bool
 }
 
-// Recaller is a scheduler with a rule of its own for reinjection at the end of
-// a transfer. The others have PaperRecall.
+// Recaller is a scheduler with its own rule for reinjection at the end of a transfer. Other
+// schedulers use PaperRecall.
 type Recaller interface {
 	Recall(paths []Subflow, eta float64, so Ledger) Recall
 }
 
-// Ledger is what a bond has sent so far.
+// Ledger counts the stream bytes that a bond has sent so far.
 type Ledger struct {
-	Given  unit.Bytes // stream bytes, by all subflows
-	Copied unit.Bytes // by recalls that were Budgeted
+	Given  unit.Bytes // over all subflows
+	Copied unit.Bytes // recalled with Budgeted set
 }
 
-// PaperRecall is the reinjection of the MPBond paper (MobiSys 2020, section
-// 4.4). It is asked when nothing is left to schedule. When the greatest PAD, of
-// bytes in flight, exceeds the least one by more than the share eta of it, the
-// newest r = (maxPAD − minPAD)·Th bytes in flight on the slowest subflow, Th
-// being its throughput, are recalled.
+// PaperRecall is the reinjection rule of the MPBond paper (MobiSys 2020, section 4.4). The caller
+// asks it when no bytes are left to schedule. If the greatest PAD of bytes in flight exceeds the
+// least PAD by more than the share eta of the latter, it recalls the newest r = (maxPAD −
+// minPAD)·Th bytes in flight on the slowest subflow, where Th is the throughput of that subflow.
 func PaperRecall(subflows []Subflow, eta float64, _ Ledger) Recall {
 	fast, slow := fastestAndSlowest(subflows)
 	if slow == nil || fast == slow {
@@ -44,8 +45,8 @@ func PaperRecall(subflows []Subflow, eta float64, _ Ledger) Recall {
 	return Recall{From: slow.ID, Bytes: slow.Th.Bytes(gap)}
 }
 
-// fastestAndSlowest are the subflow of least PAD and that of greatest Tail among those
-// with bytes in flight.
+// fastestAndSlowest returns the subflow of least PAD and, among those with bytes in flight, the one
+// of greatest Tail.
 func fastestAndSlowest(subflows []Subflow) (fast, slow *Subflow) {
 	for i := range subflows {
 		p := &subflows[i]
@@ -59,15 +60,15 @@ func fastestAndSlowest(subflows []Subflow) (fast, slow *Subflow) {
 	return fast, slow
 }
 
-// Recall is auto's rule: the paper's, but what is recalled for a small gap, as
-// stable links have at the end of each transfer, stays within an allowance: it
-// saves a little time each time and costs bytes each time. Small is what does
-// not last a round trip of the quickest subflow over empty queues: with those that
-// a download builds it would be a tenth of a short one's time. What a helper has not
-// delivered in time is no small gap: the estimates were wrong.
+// Recall is auto's rule. It is the paper's rule with a limit: bytes recalled for a small gap stay
+// within copyAllowance. Stable links have such a gap at the end of each transfer, where a recall
+// saves little time and costs bytes each time. A gap is small if it is at most one round trip of
+// the fastest subflow over empty queues. With the queues that a download builds, it would be a
+// tenth of the duration of a short download. A helper that is late is no small gap: the estimates
+// were wrong.
 //
-// Of r bytes the quickest subflow carries its share by throughput: it sends the newest
-// ones while the slow one delivers the others, and both end together.
+// Of r bytes the fastest subflow gets its share by throughput. It sends the newest bytes while the
+// slow one delivers the others, and both finish together.
 func (*auto) Recall(subflows []Subflow, eta float64, so Ledger) Recall {
 	r := PaperRecall(subflows, eta, so)
 	if r.From == 0 {
@@ -89,7 +90,8 @@ func (*auto) Recall(subflows []Subflow, eta float64, so Ledger) Recall {
 	return r
 }
 
-// throughputShare returns a subflow's part of n bytes that it carries together with another one.
+// throughputShare returns the part of n bytes for a subflow of throughput own that shares them with
+// one of throughput other.
 func throughputShare(n unit.Bytes, own, other unit.Rate) unit.Bytes {
 	if other <= 0 {
 		return n
@@ -97,7 +99,7 @@ func throughputShare(n unit.Bytes, own, other unit.Rate) unit.Bytes {
 	return unit.Bytes(float64(n) * float64(own) / (float64(own) + float64(other)))
 }
 
-// copyAllowance is how much may be copied for small gaps.
+// copyAllowance returns how many bytes may be copied for small gaps.
 func (l Ledger) copyAllowance() unit.Bytes {
 	if l.Given < shortTransfer {
 		return 0
@@ -107,11 +109,11 @@ func (l Ledger) copyAllowance() unit.Bytes {
 
 // Tuning of auto's end of a transfer.
 const (
-	// One byte in copyDivisor, or minCopyAllowance, may be copied. Of what is shorter
-	// than tiny nothing: there a packet is more than that share.
+	// One byte in copyDivisor may be copied, and at least minCopyAllowance. Nothing is copied of a
+	// transfer shorter than shortTransfer, where one packet exceeds that share.
 	copyDivisor      = 100
 	minCopyAllowance = 16 * unit.KB
 	shortTransfer    = 128 * unit.KB
-	// Estimates are this far off while that little was sent.
+	// earlyEstimateError is the error of estimates until shortTransfer bytes were sent.
 	earlyEstimateError = 200 * time.Millisecond
 )

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import (
@@ -9,7 +11,8 @@ import (
 
 func TestRecall(t *testing.T) {
 	two := func(fast, slow time.Duration, inFlight unit.Bytes) []Subflow {
-		return []Subflow{{ID: 1, PAD: fast, Tail: fast, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight}}
+		return []Subflow{{ID: 1, PAD: fast, Tail: fast, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
+			{ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight}}
 	}
 	for _, c := range []struct {
 		name        string
@@ -25,7 +28,8 @@ func TestRecall(t *testing.T) {
 		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250, false}, Recall{2, 16_384, true}},
 		// The helped one's tail is carried by the direct one already: copies the
 		// other way would wait behind it.
-		{"its tail was recalled", []Subflow{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB}, {ID: 2, PAD: 500 * ms, Tail: 50 * ms, Th: unit.Mbps, InFlight: unit.MB}}, 0.2, Recall{}, Recall{}},
+		{"its tail was recalled", []Subflow{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB},
+			{ID: 2, PAD: 500 * ms, Tail: 50 * ms, Th: unit.Mbps, InFlight: unit.MB}}, 0.2, Recall{}, Recall{}},
 		{"another eta", two(100*ms, 500*ms, unit.MB), 4, Recall{}, Recall{}},
 		{"nothing in flight on the slow one", two(100*ms, 500*ms, 0), 0.2, Recall{}, Recall{}},
 		{"alone", two(100*ms, 500*ms, unit.MB)[1:], 0.2, Recall{}, Recall{}},
@@ -106,7 +110,8 @@ func TestTrusted(t *testing.T) {
 		{"proved", 30_000, 20_000, 10_000, true},
 		{"proved too little", 20_000, 20_000, 10_000, false},
 	} {
-		helper := Subflow{ID: 2, Idle: true, PAD: 20 * ms, Confirm: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true, Acked: c.acked, InFlight: c.inFlight}
+		helper := Subflow{ID: 2, Idle: true, PAD: 20 * ms, Confirm: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true,
+			Acked: c.acked, InFlight: c.inFlight}
 		if got := isTrusted([]Subflow{direct, helper}, &helper, c.remaining); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}

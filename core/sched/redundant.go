@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import (
@@ -6,19 +8,18 @@ import (
 	"mpbond/base/unit"
 )
 
-// redundant sends every byte over every subflow (Frömmgen, Erbshäußer,
-// Buchmann, Zimmermann, Wehrle: "ReMP TCP: Low Latency Multipath TCP", IEEE ICC
-// 2016): each carries what the others have and the far end does not yet, at
-// its own pace; the first copy counts. It costs as many times the bytes as
-// there are subflows, and hides the loss of all but one.
+// redundant sends every byte over every subflow (Frömmgen, Erbshäußer, Buchmann, Zimmermann,
+// Wehrle: "ReMP TCP: Low Latency Multipath TCP", IEEE ICC 2016). Each subflow carries, at its own
+// pace, the bytes that others have sent and the far end lacks. The first copy counts. The cost in
+// bytes grows with the number of subflows; the loss of all but one goes unnoticed.
 type redundant struct{}
 
-// StaleAfter bounds how long bytes may wait before a far hop that are to
-// arrive twice: behind a longer queue a copy comes too late to be of use.
+// StaleAfter bounds the wait before a far hop of bytes that are sent twice. Behind a longer queue a
+// copy arrives too late to help.
 const StaleAfter = 50 * time.Millisecond
 
-// Redundant is that scheduler, for streams that want it under another one. It
-// has no state.
+// Redundant is the redundant scheduler, for streams that need it while the bond uses another one.
+// It has no state.
 var Redundant Scheduler = redundant{}
 
 func (redundant) Name() string { return "redundant" }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import (
@@ -5,7 +7,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// roundRobin uses the idle subflows in turn, by path number.
+// roundRobin uses the idle subflows in turn, by ID.
 type roundRobin struct{ last wire.SubflowID }
 
 func (*roundRobin) Name() string { return "roundrobin" }

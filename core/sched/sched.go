@@ -1,7 +1,8 @@
-// Package sched decides which subflow carries the next bytes. It stands
-// between the numbers of package estimate and the segments of package bond,
-// sees plain values and keeps no time: the same scheduler runs live, in
-// virtual time, and offline on a recorded trace.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sched decides which subflow carries the next bytes. Its inputs come from package
+// estimate; package bond turns its decisions into segments. It uses plain values and holds no
+// clock, so the same scheduler runs live, in virtual time, and offline on a recorded trace.
 package sched
 
 import (
@@ -17,30 +18,28 @@ import (
 // Subflow is a subflow as a scheduler sees it.
 type Subflow struct {
 	ID wire.SubflowID
-	// Idle tells that the subflow can take a segment now: its socket is
-	// writable and nothing is being written to it.
+	// Idle reports whether the subflow can take a segment now: its socket is writable and no
+	// segment is being written.
 	Idle bool
-	// Doubtful tells that its TCP has had no acknowledgement for half as long as
-	// makes it silent.
+	// Doubtful reports that its TCP has had no acknowledgement for half of the time after which the
+	// subflow counts as silent.
 	Doubtful bool
 	PAD      time.Duration // predicted delivery time of a byte given to it now
-	// PastPAD is PAD with what was last measured of the helper's buffer instead of
-	// what is predicted; of a direct subflow it is PAD.
+	// PastPAD is PAD with the last measured delay of the helper's buffer instead of the predicted
+	// one. For a direct subflow it equals PAD.
 	PastPAD time.Duration
-	// Tail is that of the newest of its bytes in flight that no other subflow
-	// carries as well; set for Recall only.
+	// Tail is the predicted delivery time of its newest byte in flight that no other subflow
+	// carries. It is set for Recall only.
 	Tail    time.Duration
-	FarWait time.Duration // the part of PAD that is spent in the far hop's queue
+	FarWait time.Duration // part of PAD spent in the far hop's queue
 	SRTT    time.Duration // of the sender's own hop
-	// MinRTT is the round trip end to end without what waits in queues, as far as
-	// it is known.
+	// MinRTT is the end-to-end round trip without queueing, as far as known.
 	MinRTT time.Duration
 	Th     unit.Rate // end to end
 
 	Helped bool
-	// Confirm is how long it takes until it is known whether a byte given to a helped
-	// subflow now arrives in time. Late reports that bytes on it have not. Acked is what
-	// has ever arrived by it.
+	// Confirm is the time until we know whether a byte given to a helped subflow now arrived in
+	// time. Late reports that bytes on it did not. Acked counts the bytes ever acknowledged on it.
 	Confirm time.Duration
 	Late    bool
 	Acked   unit.Bytes
@@ -48,49 +47,48 @@ type Subflow struct {
 	RTTVar   time.Duration // mean deviation of SRTT
 	MSS      unit.Bytes    // of the sender's own hop
 	Given    unit.Bytes    // stream bytes given to it so far
-	InFlight unit.Bytes    // sent and not known to be at the far end, all hops
-	// Cwnd is the congestion window of the sender's own hop, Flight what is in
-	// use of it; FarCwnd and FarFlight are those of a helped subflow's far hop,
-	// reckoned. A window that is not known is 0.
+	InFlight unit.Bytes    // sent and not known to have arrived, over all hops
+	// Cwnd is the congestion window of the sender's own hop and Flight its bytes in flight. FarCwnd
+	// and FarFlight are estimates of the same for the far hop of a helped subflow. An unknown
+	// window is 0.
 	Cwnd, Flight       unit.Bytes
 	FarCwnd, FarFlight unit.Bytes
 }
 
-// Window is what the stream that is served next may send, and has.
+// Window describes the send window of the stream that is scheduled next.
 type Window struct {
-	Size    unit.Bytes // what may be in flight by all subflows together
-	Blocked uint64     // how often the windows of this bond's streams kept it from sending
-	// NoMoreData tells that the stream's source is not ahead of it, so that nothing
-	// follows what remains as far as can be seen, and that nothing urgent is
-	// under way beside it.
+	Size    unit.Bytes // bound on bytes in flight over all subflows
+	Blocked uint64     // how often windows of this bond's streams blocked sending
+	// NoMoreData reports that the stream's source is not ahead of the subflows, so that no bytes
+	// are known to follow the remaining ones, and that no subflow carries low-latency data.
 	NoMoreData bool
 }
 
-// WindowAware schedulers are told about the stream that is served next before
-// each Pick.
+// WindowAware is a scheduler that uses the send window of the stream that is scheduled next. The
+// bond passes it before each Pick.
 type WindowAware interface {
 	ObserveWindow(w Window, now time.Time)
 }
 
-// Reason says why a decision was taken. String explains it to people.
+// Reason says why a decision was taken. String explains it in words.
 type Reason uint8
 
 // Reasons.
 const (
-	NoIdleSubflow  Reason = iota // every subflow is busy: nothing to decide
+	NoIdleSubflow  Reason = iota // every subflow is busy
 	OnlySubflow                  // there is one subflow
 	LeastPAD                     // the target has the least PAD of all
-	LeastIdlePAD                 // a busy subflow is quicker, but cannot take all the rest meanwhile
-	FasterIsSoon                 // wait: quicker busy subflows deliver the rest before the target would
+	LeastIdlePAD                 // a busy subflow is faster, but cannot take all remaining bytes
+	FasterIsSoon                 // wait: faster busy subflows deliver the rest before the target would
 	LeastRTT                     // least round-trip time of the idle ones
 	NextInTurn                   // round robin
-	BudgetSpent                  // wait: the idle subflows have enough waiting
+	BudgetSpent                  // wait: the idle subflows have enough queued
 	WindowFull                   // wait: no idle subflow has room in all its windows
 	BehindShare                  // furthest behind its share of the bytes
-	NotItsTurn                   // wait: the one furthest behind its share is busy
+	NotItsTurn                   // wait: the subflow furthest behind its share is busy
 	WouldBlock                   // wait: a slower subflow's bytes would fill the send window
 	OnEverySubflow               // each subflow carries every byte; this one is first
-	reasonCount                  // not a reason: keeps the texts complete
+	reasonCount                  // number of reasons
 )
 
 var reasonTexts = [reasonCount]string{
@@ -116,26 +114,24 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// Decision is a choice and why it was taken. Path is meaningful unless Wait.
+// Decision is a choice and its reason. Subflow is valid unless Wait is set.
 type Decision struct {
 	Wait    bool
 	Subflow wire.SubflowID
 	Reason  Reason
-	// Diff is what quicker busy subflows can take before the target would
-	// deliver, for PAMS.
+	// Diff is how many bytes faster busy subflows can take before the target would deliver (PAMS).
 	Diff unit.Bytes
-	// Copy asks for a copy of the segment on each other subflow.
+	// Copy asks to send a copy of the segment over each other subflow.
 	Copy bool
 }
 
-// Scheduler picks a subflow for the next segment. Implementations may keep
-// state between calls but no reference to paths; they are used by one
-// goroutine at a time.
+// Scheduler picks a subflow for the next segment. Implementations may keep state between calls, but
+// no reference to subflows. They need not be safe for concurrent use.
 type Scheduler interface {
-	// Name is what users choose it by.
+	// Name returns the name that New knows the scheduler by.
 	Name() string
-	// Pick decides for a bond that has remaining bytes in its meta buffers.
-	// paths holds every usable subflow in a stable order.
+	// Pick decides for a bond with remaining bytes in its meta buffers. subflows holds every usable
+	// subflow in a stable order.
 	Pick(paths []Subflow, remaining unit.Bytes) Decision
 }
 
@@ -156,8 +152,7 @@ var constructors = map[string]func() Scheduler{
 // Default is the scheduler used when none is named.
 const Default = "auto"
 
-// Names lists the schedulers that New knows, sorted. ratio may be followed by
-// a share, as in ratio:0.6.
+// Names returns the names that New knows, sorted. A share may follow "ratio", as in "ratio:0.6".
 func Names() []string {
 	names := make([]string, 0, len(constructors))
 	for n := range constructors {
@@ -167,7 +162,7 @@ func Names() []string {
 	return names
 }
 
-// New makes a scheduler by name; an empty name means Default.
+// New returns the scheduler of that name. An empty name means Default.
 func New(name string) (Scheduler, error) {
 	if name == "" {
 		name = Default
@@ -183,7 +178,7 @@ func New(name string) (Scheduler, error) {
 	return mk(), nil
 }
 
-// leastIdle returns the idle path for which key is least, or nil.
+// leastIdle returns the idle subflow of least key, or nil.
 func leastIdle(subflows []Subflow, key func(*Subflow) time.Duration) *Subflow {
 	var best *Subflow
 	for i := range subflows {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import (
@@ -43,29 +45,46 @@ func TestDecisions(t *testing.T) {
 		remaining       unit.Bytes
 		want            Decision
 	}{
-		{"nothing idle", "pams", twoSubflows(false, false, 25*ms, 40*ms), unit.MB, Decision{Wait: true, Reason: NoIdleSubflow}},
+		{"nothing idle", "pams", twoSubflows(false, false, 25*ms, 40*ms), unit.MB,
+			Decision{Wait: true, Reason: NoIdleSubflow}},
 		{"both idle", "pams", twoSubflows(true, true, 25*ms, 40*ms), unit.MB, Decision{Subflow: 1, Reason: LeastPAD}},
 		{"helped is quicker", "pams", twoSubflows(true, true, 90*ms, 40*ms), unit.MB, Decision{Subflow: 2, Reason: LeastPAD}},
 		// Until the helped subflow delivers, 1 s from now, the direct one takes
 		// 8 Mbit/s * 0.5 s = 500,000 bytes.
-		{"direct busy, much left", "pams", twoSubflows(false, true, 500*ms, time.Second), 500_001, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
-		{"direct busy, exactly that left", "pams", twoSubflows(false, true, 500*ms, time.Second), 500_000, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
-		{"direct busy, little left", "pams", twoSubflows(false, true, 500*ms, time.Second), 499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
-		{"direct busy but slower", "pams", twoSubflows(false, true, 500*ms, 100*ms), 1, Decision{Subflow: 2, Reason: LeastPAD}},
+		{"direct busy, much left", "pams", twoSubflows(false, true, 500*ms, time.Second), 500_001,
+			Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+		{"direct busy, exactly that left", "pams", twoSubflows(false, true, 500*ms, time.Second), 500_000,
+			Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+		{"direct busy, little left", "pams", twoSubflows(false, true, 500*ms, time.Second), 499_999,
+			Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
+		{"direct busy but slower", "pams", twoSubflows(false, true, 500*ms, 100*ms), 1,
+			Decision{Subflow: 2, Reason: LeastPAD}},
 		{"alone", "pams", twoSubflows(true, false, 25*ms, 0)[:1], 1, Decision{Subflow: 1, Reason: OnlySubflow}},
 
-		{"helped has enough queued", "auto", withQueues(twoSubflows(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
-		{"queued, though the quickest", "auto", withQueues(twoSubflows(false, true, 2*time.Second, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
-		{"little queued", "auto", twoSubflows(false, true, 500*ms, time.Second), unit.MB, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+		{"helped has enough queued", "auto", withQueues(twoSubflows(false, true, 25*ms, time.Second)), unit.MB,
+			Decision{Wait: true, Reason: BudgetSpent}},
+		{"queued, though the quickest", "auto", withQueues(twoSubflows(false, true, 2*time.Second, time.Second)), unit.MB,
+			Decision{Wait: true, Reason: BudgetSpent}},
+		{"little queued", "auto", twoSubflows(false, true, 500*ms, time.Second), unit.MB,
+			Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
-		{"enough queued while the other is doubtful", "auto", withDoubt(farQueueBudget*3/4, twoSubflows(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
-		{"little queued while the other is doubtful", "auto", withDoubt(farQueueBudget/3, twoSubflows(false, true, 500*ms, time.Second)), unit.MB, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+		{"enough queued while the other is doubtful", "auto",
+			withDoubt(farQueueBudget*3/4, twoSubflows(false, true, 25*ms, time.Second)), unit.MB,
+			Decision{Wait: true, Reason: BudgetSpent}},
+		{"little queued while the other is doubtful", "auto",
+			withDoubt(farQueueBudget/3, twoSubflows(false, true, 500*ms, time.Second)), unit.MB,
+			Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
-		{"what was measured counts", "pams-measured", withPastPAD(twoSubflows(true, true, 90*ms, 40*ms), 90*ms, 91*ms), unit.MB, Decision{Subflow: 1, Reason: LeastPAD}},
-		{"measured, and little left", "pams-measured", withPastPAD(twoSubflows(false, true, 0, 0), 500*ms, time.Second), 499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
-		{"a full buffer that nothing has left", "pams-measured", withPastPAD(twoSubflows(false, true, 500*ms, time.Second), 500*ms, 40*ms), 1, Decision{Subflow: 2, Reason: LeastPAD}},
+		{"what was measured counts", "pams-measured", withPastPAD(twoSubflows(true, true, 90*ms, 40*ms), 90*ms, 91*ms),
+			unit.MB, Decision{Subflow: 1, Reason: LeastPAD}},
+		{"measured, and little left", "pams-measured", withPastPAD(twoSubflows(false, true, 0, 0), 500*ms, time.Second),
+			499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
+		{"a full buffer that nothing has left", "pams-measured",
+			withPastPAD(twoSubflows(false, true, 500*ms, time.Second), 500*ms, 40*ms), 1,
+			Decision{Subflow: 2, Reason: LeastPAD}},
 
-		{"never waits", "minpad", twoSubflows(false, true, 25*ms, time.Second), 1, Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"never waits", "minpad", twoSubflows(false, true, 25*ms, time.Second), 1,
+			Decision{Subflow: 2, Reason: LeastIdlePAD}},
 		{"least", "minpad", twoSubflows(true, true, 25*ms, time.Second), 1, Decision{Subflow: 1, Reason: LeastPAD}},
 		{"blind to the pipe", "minrtt", twoSubflows(true, true, time.Hour, 0), 1, Decision{Subflow: 1, Reason: LeastRTT}},
 		{"takes what is idle", "minrtt", twoSubflows(false, true, 0, time.Hour), 1, Decision{Subflow: 2, Reason: LeastRTT}},
@@ -104,43 +123,68 @@ func TestDecisionsFromWindows(t *testing.T) {
 		want            Decision
 	}{
 		{"room in all windows", "minrtt-windows", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Reason: LeastRTT}},
-		{"own window full", "minrtt-windows", pair(true, true, func(d, _ *Subflow) { d.Flight = d.Cwnd }), 1, Window{}, Decision{Subflow: 2, Reason: LeastRTT}},
-		{"pipe's window full", "minrtt-windows", pair(false, true, func(_, h *Subflow) { h.FarFlight = h.FarCwnd }), 1, Window{}, Decision{Wait: true, Reason: WindowFull}},
-		{"pipe's window nearly full", "minrtt-windows", pair(false, true, func(_, h *Subflow) { h.FarFlight = h.FarCwnd - 1 }), 1, Window{}, Decision{Subflow: 2, Reason: LeastRTT}},
-		{"a direct subflow has no far window", "minrtt-windows", pair(true, false, func(d, _ *Subflow) { d.FarFlight = 1 << 30 }), 1, Window{}, Decision{Subflow: 1, Reason: LeastRTT}},
+		{"own window full", "minrtt-windows", pair(true, true, func(d, _ *Subflow) { d.Flight = d.Cwnd }), 1, Window{},
+			Decision{Subflow: 2, Reason: LeastRTT}},
+		{"pipe's window full", "minrtt-windows", pair(false, true, func(_, h *Subflow) { h.FarFlight = h.FarCwnd }), 1,
+			Window{}, Decision{Wait: true, Reason: WindowFull}},
+		{"pipe's window nearly full", "minrtt-windows",
+			pair(false, true, func(_, h *Subflow) { h.FarFlight = h.FarCwnd - 1 }), 1, Window{},
+			Decision{Subflow: 2, Reason: LeastRTT}},
+		{"a direct subflow has no far window", "minrtt-windows",
+			pair(true, false, func(d, _ *Subflow) { d.FarFlight = 1 << 30 }), 1, Window{},
+			Decision{Subflow: 1, Reason: LeastRTT}},
 		{"nothing idle", "minrtt-windows", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
 		// The direct one takes the rest in 25 + 15 ms, the helped one delivers
 		// in 40 ms: 15 ms at 8 Mbit/s are 15,000 bytes.
 		{"fastest is idle", "ecf", pair(true, true, nil), unit.MB, Window{}, Decision{Subflow: 1, Reason: LeastPAD}},
-		{"fastest completes too late", "ecf", pair(false, true, nil), 15_000, Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
-		{"fastest completes first, but the slow one is soon done", "ecf", pair(false, true, nil), 14_999, Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
-		{"fastest completes first", "ecf", pair(false, true, func(_, h *Subflow) { h.PAD = 50 * ms }), 24_999, Window{}, Decision{Wait: true, Reason: FasterIsSoon}},
-		{"not if both deviate", "ecf", pair(false, true, func(_, h *Subflow) { h.PAD, h.RTTVar = 50*ms, ms }), 24_999, Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"fastest completes too late", "ecf", pair(false, true, nil), 15_000, Window{},
+			Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"fastest completes first, but the slow one is soon done", "ecf", pair(false, true, nil), 14_999, Window{},
+			Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"fastest completes first", "ecf", pair(false, true, func(_, h *Subflow) { h.PAD = 50 * ms }), 24_999, Window{},
+			Decision{Wait: true, Reason: FasterIsSoon}},
+		{"not if both deviate", "ecf", pair(false, true, func(_, h *Subflow) { h.PAD, h.RTTVar = 50*ms, ms }), 24_999,
+			Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
 		{"nothing idle", "ecf", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
 		// rtts = 1.6: X = (25,000 + 1448*0.3) * 1.6 = 40,695; with λ 1.2 48,834.
 		{"fastest is idle", "blest", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Reason: LeastPAD}},
-		{"the window has room for both", "blest", pair(false, true, nil), 1, Window{Size: 48_835 + 1448}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
-		{"the window is too small", "blest", pair(false, true, nil), 1, Window{Size: 48_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
-		{"what is in flight counts", "blest", pair(false, true, func(_, h *Subflow) { h.InFlight = 100_000 }), 1, Window{Size: 148_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
+		{"the window has room for both", "blest", pair(false, true, nil), 1, Window{Size: 48_835 + 1448},
+			Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"the window is too small", "blest", pair(false, true, nil), 1, Window{Size: 48_833 + 1448},
+			Decision{Wait: true, Reason: WouldBlock}},
+		{"what is in flight counts", "blest", pair(false, true, func(_, h *Subflow) { h.InFlight = 100_000 }), 1,
+			Window{Size: 148_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
 		{"nothing idle", "blest", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
-		{"quickest first", "redundant", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Copy: true, Reason: OnEverySubflow}},
-		{"no copy into a queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarWait = StaleAfter + 1 }), 1, Window{}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"a short queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarWait = StaleAfter }), 1, Window{}, Decision{Subflow: 2, Copy: true, Reason: OnEverySubflow}},
+		{"quickest first", "redundant", pair(true, true, nil), 1, Window{},
+			Decision{Subflow: 1, Copy: true, Reason: OnEverySubflow}},
+		{"no copy into a queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarWait = StaleAfter + 1 }), 1,
+			Window{}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"a short queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarWait = StaleAfter }), 1, Window{},
+			Decision{Subflow: 2, Copy: true, Reason: OnEverySubflow}},
 		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
-		{"within the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = farQueueBudget }), unit.MB, Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
-		{"beyond the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = farQueueBudget + 1 }), unit.MB, Window{}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"all is at hand", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = finalQueueBudget }), unit.MB, Window{NoMoreData: true}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
-		{"all is at hand, and enough at the helper", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = finalQueueBudget + 1 }), unit.MB, Window{NoMoreData: true}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"another one in doubt", "auto", pair(false, true, func(d, h *Subflow) { d.Doubtful, h.FarWait = true, finalQueueBudget/2+1 }), unit.MB, Window{NoMoreData: true}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"within the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = farQueueBudget }), unit.MB,
+			Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"beyond the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = farQueueBudget + 1 }), unit.MB,
+			Window{}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"all is at hand", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = finalQueueBudget }), unit.MB,
+			Window{NoMoreData: true}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"all is at hand, and enough at the helper", "auto",
+			pair(false, true, func(_, h *Subflow) { h.FarWait = finalQueueBudget + 1 }), unit.MB, Window{NoMoreData: true},
+			Decision{Wait: true, Reason: BudgetSpent}},
+		{"another one in doubt", "auto", pair(false, true,
+			func(d, h *Subflow) { d.Doubtful, h.FarWait = true, finalQueueBudget/2+1 }), unit.MB, Window{NoMoreData: true},
+			Decision{Wait: true, Reason: BudgetSpent}},
 
 		{"first", "ratio:0.6", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Reason: BehindShare}},
 		{"its turn, but busy", "ratio:0.6", pair(false, true, nil), 1, Window{}, Decision{Wait: true, Reason: NotItsTurn}},
-		{"no share for the direct one", "ratio:0", pair(true, true, nil), 1, Window{}, Decision{Subflow: 2, Reason: BehindShare}},
-		{"alone, though without a share", "ratio:0", pair(true, true, nil)[:1], 1, Window{}, Decision{Subflow: 1, Reason: BehindShare}},
+		{"no share for the direct one", "ratio:0", pair(true, true, nil), 1, Window{},
+			Decision{Subflow: 2, Reason: BehindShare}},
+		{"alone, though without a share", "ratio:0", pair(true, true, nil)[:1], 1, Window{},
+			Decision{Subflow: 1, Reason: BehindShare}},
 		{"no subflow", "ratio:0.5", nil, 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 	} {
 		s, err := New(c.scheduler)
@@ -186,7 +230,8 @@ func TestBLESTAdapts(t *testing.T) {
 		blocked uint64
 		later   time.Duration
 		want    float64
-	}{{7, 0, 1.2}, {7, 99 * ms, 1.2}, {7, ms, 1.19}, {8, 50 * ms, 1.19}, {8, 50 * ms, 1.23}, {9, 100 * ms, 1.27}, {10, 100 * ms, 1.3}, {10, 100 * ms, 1.29}} {
+	}{{7, 0, 1.2}, {7, 99 * ms, 1.2}, {7, ms, 1.19}, {8, 50 * ms, 1.19}, {8, 50 * ms, 1.23}, {9, 100 * ms, 1.27},
+		{10, 100 * ms, 1.3}, {10, 100 * ms, 1.29}} {
 		if got := pick(c.blocked, c.later); got != c.want {
 			t.Errorf("%d: λ = %v, want %v", i, got, c.want)
 		}

@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sched
 
 import "mpbond/base/unit"
 
-// minRTTWindows is minRTT that takes a helped subflow only while both of its
-// windows have room, the sending hop's and the pipe's: the strawman of MPBond
-// (MobiSys 2020, section 4). No more waits at the helper than the pipe's window
-// holds, so the pipe runs dry whenever the HS-path falters, and what the HS-path
-// could have brought ahead is lost. It is here to be measured against.
+// minRTTWindows is minRTT that uses a helped subflow only while both of its windows have room, that
+// of the sending hop and that of the pipe. It is a strawman of MPBond (MobiSys 2020, section 4).
+// The helper never holds more than the pipe's window, so the pipe runs dry whenever the HS-path
+// falters. It exists for comparison.
 type minRTTWindows struct{ view []Subflow }
 
 func (*minRTTWindows) Name() string { return "minrtt-windows" }
@@ -30,5 +31,5 @@ func (m *minRTTWindows) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	return Decision{Wait: true, Reason: NoIdleSubflow}
 }
 
-// isWindowFull reports whether a window, if it is known, has no room.
+// isWindowFull reports whether a known window has no room.
 func isWindowFull(flight, window unit.Bytes) bool { return window > 0 && flight >= window }

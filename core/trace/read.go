@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package trace
 
 import (
@@ -10,12 +12,12 @@ import (
 	"iter"
 )
 
-// maxLine bounds a line of a trace.
+// maxLine bounds the length of a line of a trace.
 const maxLine = 1 << 20
 
-// Read yields the events of a trace. A last line that is cut short, as by a
-// killed process, is left out; any other that is no event yields an error, and
-// reading ends. Fields and kinds of later versions are no errors.
+// Read yields the events of a trace. It omits an unfinished last line, which a killed process
+// leaves. Any other malformed line yields an error and ends the sequence. Unknown fields and kinds
+// are allowed.
 func Read(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		in := newLineReader(r)
@@ -35,9 +37,9 @@ func Read(r io.Reader) iter.Seq2[Event, error] {
 	}
 }
 
-// Merge writes the lines of several traces to w in the order of their times.
-// The order within one file is kept, even where goroutines that wrote it
-// overtook each other by some microseconds. Memory is a line per file.
+// Merge writes the lines of several traces to w in the order of their times. It keeps the order
+// within each file, even where concurrent writers were out of order by some microseconds. It holds
+// one line per file in memory.
 func Merge(w io.Writer, files ...io.Reader) error {
 	var h byTime
 	for i, f := range files {
@@ -67,24 +69,24 @@ func Merge(w io.Writer, files ...io.Reader) error {
 	return out.Flush()
 }
 
-// lineReader walks over the lines of one trace.
+// lineReader reads the lines of one trace.
 type lineReader struct {
 	r      *bufio.Reader
-	index  int    // which file, to order equal times
-	number int    // of the line
-	line   []byte // without its end; never reused
-	t      int64  // its time
+	index  int    // index of the file, orders lines of equal time
+	number int    // of the current line, from 1
+	line   []byte // without its line end; never reused
+	t      int64  // time of the current line
 	err    error
 }
 
 func newLineReader(r io.Reader) *lineReader { return &lineReader{r: bufio.NewReader(r)} }
 
-// nextLine goes to the next line. It returns false at the end and on an error.
+// nextLine reads the next line. It returns false at the end and on an error.
 func (in *lineReader) nextLine() bool {
 	for {
 		line, err := in.readLine()
 		if err == io.EOF {
-			return false // what follows the last line end is an unfinished line
+			return false // text behind the last line end is an unfinished line
 		}
 		in.number++
 		if err != nil {
@@ -109,7 +111,7 @@ func (in *lineReader) nextLine() bool {
 	}
 }
 
-// readLine takes one line of at most maxLine bytes.
+// readLine reads one line of at most maxLine bytes.
 func (in *lineReader) readLine() ([]byte, error) {
 	var line []byte
 	for {
@@ -124,7 +126,7 @@ func (in *lineReader) readLine() ([]byte, error) {
 	}
 }
 
-// byTime is a heap of files by the time of their current lines.
+// byTime is a heap of files, ordered by the time of their current lines.
 type byTime []*lineReader
 
 func (h byTime) Len() int { return len(h) }

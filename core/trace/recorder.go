@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package trace
 
 import (
@@ -16,26 +18,24 @@ import (
 
 // Tuning.
 const (
-	// queueLen events of some 250 bytes wait for the writer: 2 MB, which is a
-	// second at 2.5 Gbit/s in segments of 64 KB with two events each.
+	// queueLen is the number of events of about 250 bytes that may wait for the writer. They fill 2
+	// MB, which is one second at 2.5 Gbit/s in segments of 64 KB with two events each.
 	queueLen = 8192
-	// flushEvery bounds what is missing from the file of a killed process.
+	// flushEvery bounds the time that a killed process's file lacks.
 	flushEvery = 200 * time.Millisecond
 	bufferLen  = 64 << 10
 )
 
-// Recorder writes events to a file, from a goroutine of its own, and tells
-// changes to one listener. The methods of a nil Recorder do nothing, so that
-// nobody has to ask whether a trace is wanted. All methods are safe for
+// Recorder writes events to a file from its own goroutine, and passes changes to one listener. The
+// methods of a nil Recorder do nothing, so callers need no check. All methods are safe for
 // concurrent use.
 //
-// When the disk is slower than the data path, events are dropped and counted
-// in an event of kind Dropped. When writing fails, recording ends with one log
-// entry. Neither is felt by who calls Add.
+// If the disk is slower than the data path, events are dropped and counted in an event of kind
+// Dropped. If writing fails, recording ends with one log entry. Add is not affected by either.
 type Recorder struct {
 	who      string
 	log      *slog.Logger
-	onChange func(Event)   // nil, or told of changes
+	onChange func(Event)   // listener for changes; nil: none
 	queue    chan Event    // nil without a file
 	quit     chan struct{} // closed by Close
 	done     chan struct{} // closed when the writer goroutine has ended
@@ -44,8 +44,8 @@ type Recorder struct {
 	once     sync.Once
 }
 
-// Open is New for a new file at path, which only its owner can read. A file
-// that is there is replaced. An empty path gives a nil Recorder.
+// Open creates the file at path, readable by its owner only, and returns a Recorder that writes to
+// it. It replaces an existing file. For an empty path it returns a nil Recorder.
 func Open(path, who string, log *slog.Logger) (*Recorder, error) {
 	if path == "" {
 		return nil, nil
@@ -57,18 +57,18 @@ func Open(path, who string, log *slog.Logger) (*Recorder, error) {
 	return New(f, who, log), nil
 }
 
-// New starts a Recorder that writes to w and, in the end, closes it. Who is
-// set in events that do not say it themselves. Call Close in the end, or the
-// last events and a goroutine are lost.
+// New starts a Recorder that writes to w, and closes w in the end. It sets who in events without
+// one. Call Close, or the last events and a goroutine are lost.
 func New(w io.WriteCloser, who string, log *slog.Logger) *Recorder {
-	r := &Recorder{who: who, log: log, queue: make(chan Event, queueLen), quit: make(chan struct{}), done: make(chan struct{})}
+	r := &Recorder{who: who, log: log, queue: make(chan Event, queueLen), quit: make(chan struct{}),
+		done: make(chan struct{})}
 	go r.runWriter(w)
 	return r
 }
 
-// NotifyChanges has f told of each event whose kind is a Change, by who adds it; f must
-// not block. It is called before the first Add. The result is r or, if that is
-// nil, a Recorder of that name without a file.
+// NotifyChanges registers f as the listener for events whose kind is a change. Add calls f
+// directly; f must not block. Call it before the first Add. It returns r or, if r is nil, a
+// Recorder of that name without a file.
 func (r *Recorder) NotifyChanges(who string, f func(Event)) *Recorder {
 	if r == nil {
 		return &Recorder{who: who, onChange: f}
@@ -77,11 +77,11 @@ func (r *Recorder) NotifyChanges(who string, f func(Event)) *Recorder {
 	return r
 }
 
-// Enabled tells whether all events are wanted. Ask before costly preparations of
-// those that are no Change.
+// Enabled reports whether all events are recorded. Check it before costly work for events that are
+// no changes.
 func (r *Recorder) Enabled() bool { return r != nil && r.queue != nil && !r.off.Load() }
 
-// Add records e, as of now unless e.T is set. It never blocks.
+// Add records e. It sets e.T to the current time unless it is set. It never blocks.
 func (r *Recorder) Add(e Event) {
 	tell := r != nil && r.onChange != nil && e.Kind.IsChange()
 	if !tell && !r.Enabled() {
@@ -106,8 +106,7 @@ func (r *Recorder) Add(e Event) {
 	}
 }
 
-// AddFunc is Add for the events of one bond, or nil if nothing is recorded, for
-// users that know of no Recorder.
+// AddFunc returns a function that adds events of one bond, or nil if r is nil.
 func (r *Recorder) AddFunc(bond string) func(Event) {
 	if r == nil {
 		return nil
@@ -118,8 +117,8 @@ func (r *Recorder) AddFunc(bond string) func(Event) {
 	}
 }
 
-// Close writes what was added before and ends recording; what is added later
-// is ignored. It waits for the disk.
+// Close writes the events added so far and ends recording. Later events are ignored. It waits for
+// the disk.
 func (r *Recorder) Close() {
 	if r == nil || r.queue == nil {
 		return
@@ -131,7 +130,7 @@ func (r *Recorder) Close() {
 	<-r.done
 }
 
-// runWriter is the writer goroutine.
+// runWriter writes events to w until Close or a failure, then closes w.
 func (r *Recorder) runWriter(w io.WriteCloser) {
 	defer close(r.done)
 	buf := bufio.NewWriterSize(w, bufferLen)
@@ -146,8 +145,8 @@ func (r *Recorder) runWriter(w io.WriteCloser) {
 	}
 }
 
-// writeEvents writes events until Close or a failure. A flush is due some time after
-// the first event that follows a flush.
+// writeEvents writes events until Close or a failure. It flushes flushEvery after the first event
+// that follows a flush.
 func (r *Recorder) writeEvents(buf *bufio.Writer) error {
 	enc := json.NewEncoder(buf)
 	flush := time.NewTimer(0)
@@ -171,7 +170,7 @@ func (r *Recorder) writeEvents(buf *bufio.Writer) error {
 	}
 }
 
-// drainQueue writes what is left in the queue. An error stays in buf for Flush.
+// drainQueue writes the remaining events of the queue. An error stays in buf for Flush.
 func (r *Recorder) drainQueue(buf *bufio.Writer) {
 	enc := json.NewEncoder(buf)
 	for {
@@ -187,7 +186,7 @@ func (r *Recorder) drainQueue(buf *bufio.Writer) {
 	}
 }
 
-// writeEvent writes e and, before it, how many events were dropped.
+// writeEvent writes e, preceded by the number of dropped events if there are any.
 func (r *Recorder) writeEvent(enc *json.Encoder, e Event) error {
 	if n := r.dropped.Swap(0); n > 0 {
 		if err := enc.Encode(Event{T: e.T, Who: r.who, Kind: Dropped, Count: n}); err != nil {

@@ -1,16 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package trace
 
-// Ring keeps the last values added to it, for `status --why`. The zero Ring
-// keeps none. It is not safe for concurrent use: its owner locks.
+// Ring keeps the last values added to it, for `status --why`. The zero Ring keeps none. Not safe
+// for concurrent use; its owner locks.
 type Ring[T any] struct {
 	values []T
-	next   int // where the next value goes, once values is full
+	next   int // position of the next value once values is full
 }
 
-// NewRing makes a Ring that keeps n values. Memory is taken at once.
+// NewRing returns a Ring that keeps n values. It allocates the memory at once.
 func NewRing[T any](n int) *Ring[T] { return &Ring[T]{values: make([]T, 0, n)} }
 
-// Add adds v, in place of the oldest value if there are n.
+// Add adds v. It replaces the oldest value if the Ring is full.
 func (r *Ring[T]) Add(v T) {
 	switch {
 	case len(r.values) < cap(r.values):

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package trace
 
 import (
@@ -246,7 +248,8 @@ func TestMerge(t *testing.T) {
 func TestBadTraces(t *testing.T) {
 	for _, in := range []string{"x\n", "{}\n", "[]\n", "{\"t\":\"1\"}\n", strings.Repeat("x", 2*maxLine) + "\n"} {
 		good := "{\"t\":1,\"who\":\"a\"}\n"
-		if err := Merge(io.Discard, strings.NewReader(good), strings.NewReader(good+in)); err == nil || !strings.Contains(err.Error(), "file 2: trace, line 2") {
+		if err := Merge(io.Discard, strings.NewReader(good), strings.NewReader(good+in)); err == nil ||
+			!strings.Contains(err.Error(), "file 2: trace, line 2") {
 			t.Errorf("Merge of %.20q: %v", in, err)
 		}
 		var last error
