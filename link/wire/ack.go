@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -5,23 +7,21 @@ import (
 	"time"
 )
 
-// SubflowAck says how far one subflow has been received.
+// SubflowAck acknowledges the bytes received on one subflow.
 type SubflowAck struct {
 	Subflow SubflowID
-	// Received counts the bytes of all whole frames received on this subflow
-	// after its MP_JOIN or MP_OK, headers included. A subflow is ordered and
-	// reliable, so this one number acknowledges every frame before it.
+	// Received counts the bytes of all whole frames received on this subflow after its MP_JOIN or
+	// MP_OK, headers included. A subflow is ordered and reliable, so this number acknowledges every
+	// frame before it.
 	Received uint64
 }
 
-// Ack acknowledges data, for all subflows at once, so that it may travel on
-// any of them and one that is lost is made good by the next. Acks of frames
-// that are nothing but ACK or PIPE_STATE are not sent on their own.
+// Ack acknowledges data on all subflows at once. So it may travel on any of them, and the next one
+// makes up for a lost one. An end sends no ACK for frames that are only ACK or PIPE_STATE.
 //
-//	delay, µs | then for each subflow: path | received
+//	delay, µs | then for each subflow: subflow | received
 //
-// Delay is the time from the arrival of the newest byte acknowledged to the
-// sending of this frame.
+// Delay is the time from the arrival of the newest acknowledged byte to the sending of this frame.
 type Ack struct {
 	Delay    time.Duration
 	Subflows []SubflowAck
@@ -40,7 +40,7 @@ func (f Ack) AppendPayload(b []byte) []byte {
 	return b
 }
 
-// ParseAck parses the payload of an ACK into paths[:0].
+// ParseAck parses the payload of an ACK into subflows[:0].
 func ParseAck(b []byte, subflows []SubflowAck) (f Ack, err error) {
 	p := parser{b: b}
 	us := p.readUvarint()

@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import "encoding/binary"
 
-// Choice tells the primary over which paths the server now sends a stream, and
-// why: for people, nothing depends on it. It may get lost.
+// Choice, CHOICE, reports to the primary which subflows the server now uses for a stream, and why.
+// It is for display only and may get lost.
 //
-//	stream | number of paths | paths | reason for people, to the end
+//	stream | number of subflows | subflows | reason for people, to the end
 type Choice struct {
 	Stream   StreamID
 	Subflows []SubflowID // at most MaxAcks
@@ -15,7 +17,7 @@ type Choice struct {
 // Type implements Frame.
 func (Choice) Type() Type { return TypeChoice }
 
-// AppendPayload implements Frame. A reason over MaxText is cut.
+// AppendPayload implements Frame. It cuts a reason longer than MaxText.
 func (f Choice) AppendPayload(b []byte) []byte {
 	paths := f.Subflows[:min(len(f.Subflows), MaxAcks)]
 	b = binary.AppendUvarint(b, uint64(f.Stream))

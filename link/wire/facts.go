@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -7,45 +9,46 @@ import (
 	"mpbond/base/unit"
 )
 
-// Facts are what a device knows of itself and of the link by which it reaches
-// the server, as far as policy asks for it. What is zero is not known.
+// Facts, FACTS, describe a device and its link to the server, as far as policy needs it. A zero
+// field is unknown.
 //
-// A helper tells its primary, on a pipe that waits and on one that carries a
-// subflow: when the pipe is there, and when something has changed. It is a hint
-// and may be skipped; nothing is ever answered. On any other hop it is skipped.
+// A helper sends them to its primary on a pipe that waits and on one that carries a subflow: when
+// the pipe is up, and when a fact changes. The primary may skip them and never answers. On any
+// other hop they are skipped.
 //
 //	battery (1 byte) | power (1 byte) | temperature, 0.1 K | radio (1 byte) | metered (1 byte) | signal (1 byte)
-//	| link, length first | refuses, to the end
+//	| link, length first | refusal reason, to the end
 //
-// Battery and signal are 1 + percent, 0 where they are not known.
+// Battery and signal are 1 + percent, 0 if unknown.
 type Facts struct {
-	Battery     unit.Level // how full it is
+	Battery     unit.Level // charge level
 	Power       Power
-	Temperature unit.Temperature // of the battery or, where that tells none, of the hottest part
-	Link        string           // the interface, for display
-	Radio       Radio            // RadioNone where it is not known, too
+	Temperature unit.Temperature // of the battery or, if unknown, of the hottest part
+	Link        string           // network interface, for display
+	Radio       Radio            // RadioNone also if unknown
 	Metered     Metered
 	Signal      unit.Level
-	// RefusalReason says, to people, why the device carries nothing at present by its
-	// own owner's word; "" while it does.
+	// RefusalReason says, for people, why the device's own settings let it carry nothing now; "" if
+	// they allow it.
 	RefusalReason string
 }
 
-// Power is where a device's energy comes from.
+// Power is a device's source of energy.
 type Power uint8
 
-// Powers.
+// Powers. PowerExternal also means that the device charges, is full and plugged in, or has no
+// battery.
 const (
 	PowerUnknown Power = iota
 	PowerBattery
-	PowerExternal // it charges, or is full and plugged in, or has no battery
+	PowerExternal
 	powerCount
 )
 
-// Metered tells whether a link's data costs money.
+// Metered says whether a link's data costs money.
 type Metered uint8
 
-// Answers.
+// Values of Metered.
 const (
 	MeteredUnknown Metered = iota
 	MeteredNo
@@ -56,8 +59,8 @@ const (
 // Type implements Frame.
 func (Facts) Type() Type { return TypeFacts }
 
-// AppendPayload implements Frame. A link over MaxName and a text over MaxText
-// are cut.
+// AppendPayload implements Frame. It cuts a link longer than MaxName and a reason longer than
+// MaxText.
 func (f Facts) AppendPayload(b []byte) []byte {
 	b = append(b, byte(f.Battery), byte(f.Power))
 	b = binary.AppendUvarint(b, uint64(f.Temperature))
@@ -71,7 +74,8 @@ func ParseFacts(b []byte) (f Facts, err error) {
 	p := parser{b: b}
 	f.Battery, f.Power = p.readLevel(), Power(p.readByte())
 	tenths := p.readUvarint()
-	f.Temperature, f.Radio, f.Metered, f.Signal = unit.Temperature(tenths), p.readRadio(), Metered(p.readByte()), p.readLevel()
+	f.Temperature, f.Radio, f.Metered, f.Signal = unit.Temperature(tenths), p.readRadio(), Metered(p.readByte()),
+		p.readLevel()
 	f.Link = string(p.readBytes(MaxName))
 	p.bad = p.bad || f.Power >= powerCount || f.Metered >= meteredCount || tenths > uint64(unit.Celsius(200))
 	if len(p.b) > MaxText {
@@ -83,7 +87,7 @@ func ParseFacts(b []byte) (f Facts, err error) {
 	return f, p.checkEnd(TypeFacts)
 }
 
-// readLevel takes a share off a payload.
+// readLevel reads a unit.Level of at most 100 %.
 func (p *parser) readLevel() unit.Level {
 	l := unit.Level(p.readByte())
 	p.bad = p.bad || l > unit.Percent(100)

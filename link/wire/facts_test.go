@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -13,7 +15,8 @@ func TestFactsBounds(t *testing.T) {
 		v    byte
 		fine bool
 	}{
-		{0, 101, true}, {0, 102, false}, {1, 2, true}, {1, 3, false}, {3, 3, true}, {3, 4, false}, {4, 2, true}, {4, 3, false}, {5, 101, true}, {5, 102, false}, {6, 9, false},
+		{0, 101, true}, {0, 102, false}, {1, 2, true}, {1, 3, false}, {3, 3, true}, {3, 4, false}, {4, 2, true},
+		{4, 3, false}, {5, 101, true}, {5, 102, false}, {6, 9, false},
 	} {
 		b := append([]byte(nil), good...)
 		b[c.at] = c.v

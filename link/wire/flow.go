@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -8,8 +10,8 @@ import (
 	"strings"
 )
 
-// FlowID names a datagram flow within its bond: one UDP socket of an app, and
-// one of the server. The primary counts from 1 and uses a number once.
+// FlowID names a datagram flow within its bond: one UDP socket of an app, and one of the server.
+// The primary counts from 1 and uses each number once.
 type FlowID uint64
 
 // MaxDatagram is the largest payload that UDP carries (RFC 768, over IPv6).
@@ -18,33 +20,31 @@ const MaxDatagram = 65535 - 8
 // MaxHost is the longest name in an Addr (RFC 1928 section 5).
 const MaxHost = 255
 
-// Kinds of Addr, those of SOCKS5 (RFC 1928 section 5).
+// Address types of Addr, as in SOCKS5 (RFC 1928 section 5).
 const (
 	addrIPv4 = 1
 	addrName = 3
 	addrIPv6 = 4
 )
 
-// Addr is where a datagram goes to or comes from: an address, or a name that
-// the server resolves.
+// Addr is the destination or source of a datagram: an address, or a name that the server resolves.
 //
 //	1 | 4 bytes | port    3 | length | name | port    4 | 16 bytes | port
 //
-// Kind and the length of the name are one byte, the port is two, big endian:
-// the address of SOCKS5. An IPv4-mapped address is written as IPv4, and no zone
-// is written.
+// The address type and the length of the name are one byte, the port is two bytes, big endian, as
+// in SOCKS5. An IPv4-mapped address is encoded as IPv4. Zones are not encoded.
 type Addr struct {
 	IP   netip.Addr // invalid if there is a name
 	Name string
 	Port uint16
 }
 
-// AddrFrom makes an Addr of an address. A zone is left out.
+// AddrFrom returns the Addr of a, without a zone.
 func AddrFrom(a netip.AddrPort) Addr {
 	return Addr{IP: a.Addr().Unmap().WithZone(""), Port: a.Port()}
 }
 
-// AddrOf makes an Addr of "host:port".
+// AddrOf parses "host:port".
 func AddrOf(dest string) (Addr, error) {
 	if a, err := netip.ParseAddrPort(dest); err == nil {
 		if a.Addr().Zone() != "" {
@@ -70,10 +70,10 @@ func cutAtLast(s string, sep byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// AddrPort is the address; it is not valid for a name.
+// AddrPort returns the address; it is invalid for a name.
 func (a Addr) AddrPort() netip.AddrPort { return netip.AddrPortFrom(a.IP, a.Port) }
 
-// String writes "host:port".
+// String returns "host:port".
 func (a Addr) String() string {
 	if a.IP.IsValid() {
 		return a.AddrPort().String()
@@ -96,7 +96,7 @@ func (a Addr) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(b, a.Port)
 }
 
-// CutAddr takes an address off the front of b.
+// CutAddr parses the address at the front of b and returns the bytes after it.
 func CutAddr(b []byte) (a Addr, rest []byte, err error) {
 	p := parser{b: b}
 	a = p.readAddr()
@@ -132,15 +132,14 @@ func (p *parser) readAddr() (a Addr) {
 	return a
 }
 
-// Datagram carries one datagram of a flow: to Addr, or, from the server, from
-// it. The first one of a flow opens it. It is acknowledged with its subflow
-// like every frame, but never sent again.
+// Datagram, DATAGRAM, carries one datagram of a flow to Addr or, from the server, from Addr. The
+// first one of a flow opens the flow. It is acknowledged with its subflow like every frame, but
+// never sent again.
 //
 //	flow | 2·number + redundant | group | address | bytes, to the end
 //
-// The datagrams of one direction of a flow are numbered from 0. Where each is
-// sent on two subflows (redundant), the number tells which came already, and
-// the other end does the same in its direction.
+// The datagrams of one direction of a flow are numbered from 0. A redundant flow sends each on two
+// subflows; the number identifies duplicates. The other end then sends redundantly too.
 type Datagram struct {
 	Flow      FlowID
 	Number    uint64
@@ -180,9 +179,8 @@ func ParseDatagram(b []byte) (f Datagram, err error) {
 	return f, p.checkEnd(TypeDatagram)
 }
 
-// FlowEnd ends a flow, or tells that it has ended: later datagrams of it are
-// dropped. It may get lost with its subflow; an end that still gets datagrams
-// of an ended flow tells so again.
+// FlowEnd, FLOW_END, ends a flow or reports that it has ended: later datagrams of it are dropped.
+// It may get lost with its subflow. An end that receives datagrams of an ended flow sends it again.
 //
 //	flow | code (1 byte) | text for people, to the end
 type FlowEnd struct {
@@ -194,7 +192,7 @@ type FlowEnd struct {
 // Type implements Frame.
 func (FlowEnd) Type() Type { return TypeFlowEnd }
 
-// AppendPayload implements Frame. A text over MaxText is cut.
+// AppendPayload implements Frame. It cuts a text longer than MaxText.
 func (f FlowEnd) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Flow))
 	return append(append(b, byte(f.Code)), truncateText(f.Text)...)
@@ -208,13 +206,13 @@ func ParseFlowEnd(b []byte) (f FlowEnd, err error) {
 	return f, p.checkEnd(TypeFlowEnd)
 }
 
-// FlowRefused tells that datagrams of a flow to one destination were not sent
-// on, or that the network answered them with an error (ICMP). The flow goes on.
-// It may get lost.
+// FlowRefused, FLOW_REFUSED, reports that datagrams of a flow to one destination were not
+// forwarded, or that the network answered them with an error (ICMP). The flow continues. The frame
+// may get lost.
 //
 //	flow | code (1 byte) | MTU | address | text for people, to the end
 //
-// MTU is the longest IP packet that gets there, of CodeTooBig; of other codes 0.
+// MTU is the longest IP packet that reaches the destination for CodeTooBig, else 0.
 type FlowRefused struct {
 	Flow FlowID
 	Code Code
@@ -226,7 +224,7 @@ type FlowRefused struct {
 // Type implements Frame.
 func (FlowRefused) Type() Type { return TypeFlowRefused }
 
-// AppendPayload implements Frame. A text over MaxText is cut.
+// AppendPayload implements Frame. It cuts a text longer than MaxText.
 func (f FlowRefused) AppendPayload(b []byte) []byte {
 	b = append(binary.AppendUvarint(b, uint64(f.Flow)), byte(f.Code))
 	return append(f.Addr.Append(binary.AppendUvarint(b, uint64(f.MTU))), truncateText(f.Text)...)
@@ -249,7 +247,7 @@ func (p *parser) readFlowID() FlowID {
 	return FlowID(v)
 }
 
-// readText takes a text for people, to the end.
+// readText reads a text of at most MaxText bytes, to the end.
 func (p *parser) readText() string {
 	p.bad = p.bad || len(p.b) > MaxText
 	if p.bad {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -8,9 +10,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// Hello opens a hop. A helper sends it first on a pipe, where TLS tells who it
-// is, and first on an HS-path, where its type byte tells the server that a
-// helper calls and not a primary (whose TLS record begins with 0x16).
+// Hello, HELLO, opens a hop. A helper sends it first on a pipe, where TLS identifies the helper,
+// and first on an HS-path. There its type byte shows the server that the caller is a helper: the
+// TLS record of a primary begins with 0x16.
 //
 //	"mpbond" (6 bytes) | version (1 byte) | name, to the end
 type Hello struct {
@@ -29,8 +31,7 @@ func (f Hello) AppendPayload(b []byte) []byte {
 	return append(b, f.Name[:min(len(f.Name), MaxName)]...)
 }
 
-// ParseHello parses the payload of a HELLO. As with MP_JOIN another version is
-// no error here.
+// ParseHello parses the payload of a HELLO. As with MP_JOIN, another version is no error.
 func ParseHello(b []byte) (f Hello, err error) {
 	p := parser{b: b}
 	var m [len(magic)]byte
@@ -49,15 +50,13 @@ func ParseHello(b []byte) (f Hello, err error) {
 	return f, p.checkEnd(TypeHello)
 }
 
-// Token names the session of one helped subflow on its pipes. The primary
-// draws it at random.
+// Token identifies one helped subflow on its pipes. The primary draws it at random.
 type Token [16]byte
 
-// InitJoin, INIT_MP_JOIN, asks a helper to connect the pipe to a server. The
-// helper answers with INIT_MP_OK or REFUSE; after INIT_MP_OK both ends of the
-// pipe send HOP_DATA. Token is how RESUME names this subflow later, and Window
-// how long both ends wait for that when the pipe breaks. Key is the subflow's, for
-// HOP_AUTH.
+// InitJoin, INIT_MP_JOIN, asks a helper to connect the pipe to a server. The helper answers with
+// INIT_MP_OK or REFUSE. After INIT_MP_OK both ends of the pipe send HOP_DATA. RESUME later names
+// the subflow by Token. When the pipe breaks, both ends wait for a RESUME for the time Window. Key
+// is the subflow's key for HOP_AUTH.
 //
 //	token (16 bytes) | key (32 bytes) | window, ms | server "host:port", to the end
 type InitJoin struct {
@@ -92,8 +91,8 @@ func ParseInitJoin(b []byte) (f InitJoin, err error) {
 	return f, p.checkEnd(TypeInitJoin)
 }
 
-// InitOK, INIT_MP_OK, tells the primary that the HS-path is connected, and what
-// radio its link has at the helper.
+// InitOK, INIT_MP_OK, reports to the primary that the HS-path is connected, and the radio of the
+// helper's link.
 //
 //	radio (1 byte)
 type InitOK struct {
@@ -113,26 +112,24 @@ func ParseInitOK(b []byte) (f InitOK, err error) {
 	return f, p.checkEnd(TypeInitOK)
 }
 
-// HopState is a helper's report about the hop beyond it, as seen by the sender
-// that the report goes to: about the pipe when it goes to the server, about
-// the HS-path when it goes to the primary. On an HS-path it travels in a HOP_AUTH only.
+// HopState, HOP_STATE, is a helper's report about the hop beyond it, as seen by the receiver of the
+// report. It describes the pipe if it goes to the server and the HS-path if it goes to the primary.
+// On an HS-path it travels in a HOP_AUTH only.
 //
-//	received | forwarded | rate, bit/s | rtt, µs | flags (1 byte: 1 app-limited, 2 of the pipe, 4 it stays)
+//	received | forwarded | rate, bit/s | rtt, µs | flags (1 byte: 1 app-limited, 2 about the pipe, 4 for the primary)
 type HopState struct {
-	// Received and Forwarded count bytes of subflow ciphertext: those that the
-	// helper has read from the sender, and those of them that the far TCP has
-	// acknowledged. Their difference is the backlog at the helper, its kernel's
-	// queue included.
+	// Received counts the bytes of subflow ciphertext that the helper has read from the sender,
+	// Forwarded those of them that the far TCP has acknowledged. Their difference is the backlog at
+	// the helper, including its kernel's queue.
 	Received, Forwarded uint64
-	// Rate is the throughput of the far hop, and AppLimited tells that it is
-	// only a lower bound, because the helper had too little to send.
+	// Rate is the throughput of the far hop. AppLimited reports that it is only a lower bound,
+	// because the helper had too little to send.
 	Rate       unit.Rate
 	RTT        time.Duration
 	AppLimited bool
-	// AboutPipe tells, on its way to the primary, that the report is about the
-	// pipe all the same: it is meant for the server and travels on as a
-	// PIPE_STATE, unless it Stays: then it is for the primary itself, which
-	// chooses between the pipes to this helper.
+	// AboutPipe marks a report to the primary that describes the pipe. The primary passes it on to
+	// the server in a PIPE_STATE. With ForPrimary it keeps the report and uses it to choose between
+	// the pipes to this helper.
 	AboutPipe, ForPrimary bool
 }
 
@@ -160,16 +157,16 @@ func (p *parser) readHopState() (f HopState) {
 	rate, us := p.readUvarint(), p.readUvarint()
 	flags := p.readByte()
 	f.AppLimited, f.AboutPipe, f.ForPrimary = flags&1 != 0, flags&2 != 0, flags&4 != 0
-	p.bad = p.bad || flags > 7 || f.ForPrimary && !f.AboutPipe || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond) || f.Forwarded > f.Received
+	p.bad = p.bad || flags > 7 || f.ForPrimary && !f.AboutPipe || rate > uint64(1000*unit.Gbps) ||
+		us > uint64(time.Hour/time.Microsecond) || f.Forwarded > f.Received
 	f.Rate, f.RTT = unit.Rate(rate), time.Duration(us)*time.Microsecond
 	return f
 }
 
-// PipeState is a HopState that reached the primary over the pipe and travels
-// on to the server over a subflow, when the HS-path is idle and shall not be
-// woken.
+// PipeState, PIPE_STATE, carries a HopState that reached the primary over the pipe on to the server
+// over a subflow. It is used when the HS-path is idle and must not be woken.
 //
-//	path | HopState
+//	subflow | HopState
 type PipeState struct {
 	Subflow SubflowID
 	HopState

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -13,19 +15,18 @@ type BondID [16]byte
 
 func (id BondID) String() string { return fmt.Sprintf("%x", id[:4]) }
 
-// SubflowID names a subflow within its bond. The primary gives a new number to
-// each subflow it opens; numbers are never used again.
+// SubflowID names a subflow within its bond. The primary gives a new number to each subflow it
+// opens and never reuses one.
 type SubflowID uint32
 
-// Join, MP_JOIN, is the primary's first frame on a subflow. Who sends it is
-// known from TLS.
+// Join, MP_JOIN, is the primary's first frame on a subflow. TLS identifies the sender.
 //
-//	version (1 byte) | bond (16 bytes) | path | instance | helped (1 byte) | key (32 bytes, if helped)
+//	version (1 byte) | bond (16 bytes) | subflow | instance | helped (1 byte) | key (32 bytes, if helped)
 //	| terms | device, length first
 //
-// Instance is the server's bond instance that the primary believes in, or 0
-// when it has none. Device is the name of the device that carries the subflow,
-// for display. Key is the subflow's, for HOP_AUTH.
+// Instance is the instance of the server's bond that the primary knows, or 0 if it knows none.
+// Device is the name of the device that carries the subflow, for display. Key is the subflow's key
+// for HOP_AUTH.
 type Join struct {
 	Version  uint8
 	Bond     BondID
@@ -37,16 +38,15 @@ type Join struct {
 	Device   string
 }
 
-// Terms are what it costs to use a subflow, and what it has been seen to do
-// where the primary is now. Both ends weigh them when they choose a stream's
-// subflows.
+// Terms are the costs of a subflow and its performance seen at the primary's present location. Both
+// ends weigh them when they choose subflows for a stream.
 //
 //	radio (1 byte) | metered (1 byte) | tier (1 byte) | rate, bit/s | rtt, µs
 type Terms struct {
-	Radio   Radio // of the HS-path's or PS-path's link at the device
-	Metered bool  // its data costs money; for display
+	Radio   Radio // of the device's link for the HS-path or PS-path
+	Metered bool  // the link's data costs money; for display
 	Tier    Tier
-	// Rate towards the primary and RTT were seen here before; 0: not known.
+	// Rate (towards the primary) and RTT were seen here before; 0: unknown.
 	Rate unit.Rate
 	RTT  time.Duration
 }
@@ -81,8 +81,8 @@ func (f Join) AppendPayload(b []byte) []byte {
 	return appendBytes(f.Terms.appendTerms(b), f.Device)
 }
 
-// ParseJoin parses the payload of an MP_JOIN. A version other than ours is no
-// error here: the rest is then not looked at, since it may differ.
+// ParseJoin parses the payload of an MP_JOIN. Another version is no error: the remaining fields are
+// then not parsed, since they may differ.
 func ParseJoin(b []byte) (f Join, err error) {
 	p := parser{b: b}
 	if f.Version = p.readByte(); f.Version != Version && !p.bad {
@@ -99,14 +99,12 @@ func ParseJoin(b []byte) (f Join, err error) {
 	return f, p.checkEnd(TypeJoin)
 }
 
-// OK, MP_OK, is the server's answer to MP_JOIN: the subflow is part of the
-// bond.
+// OK, MP_OK, is the server's answer to MP_JOIN: the subflow has joined the bond.
 //
 //	instance
 //
-// Instance is a random number that the server draws with the bond's state. If
-// the primary knew another one, the server has lost that state and all streams
-// of it are gone.
+// Instance is a random number that the server draws with the bond's state. If the primary knew
+// another one, the server has lost that state and all its streams.
 type OK struct {
 	Instance uint64
 }
@@ -124,29 +122,29 @@ func ParseOK(b []byte) (f OK, err error) {
 	return f, p.checkEnd(TypeOK)
 }
 
-// Code says why something was refused or reset. Codes cross the network: the
-// list is append-only.
+// Code is the reason of a refusal or reset. Codes cross the network: the list is append-only.
 type Code uint8
 
 // Codes.
 const (
-	CodeInternal     Code = 0  // a fault of the sender
-	CodeVersion      Code = 1  // protocol version not spoken
+	CodeInternal     Code = 0  // failure of the sender
+	CodeVersion      Code = 1  // unsupported protocol version
 	CodeUnknown      Code = 2  // device or server not enrolled
-	CodeUnreachable  Code = 3  // destination or server cannot be reached
-	CodeForbidden    Code = 4  // destination not allowed
+	CodeUnreachable  Code = 3  // unreachable destination or server
+	CodeForbidden    Code = 4  // forbidden destination
 	CodeTimeout      Code = 5  // no answer in time
 	CodeLimit        Code = 6  // too many streams, subflows or bytes
 	CodeMalformed    Code = 7  // the peer broke the protocol
-	CodeClosed       Code = 8  // going away in order
+	CodeClosed       Code = 8  // orderly shutdown
 	CodeConnRefused  Code = 9  // the destination refused the connection
-	CodeConnReset    Code = 10 // the destination, or the app, reset the connection
+	CodeConnReset    Code = 10 // the destination or the app reset the connection
 	CodeNameNotFound Code = 11 // the destination's name does not resolve
-	CodeTooBig       Code = 12 // longer than what the way to the destination carries
+	CodeTooBig       Code = 12 // longer than the path to the destination carries
 )
 
 var codeNames = []string{"internal error", "unsupported version", "unknown device", "unreachable", "forbidden",
-	"timed out", "limit reached", "protocol error", "closed", "connection refused", "connection reset", "name not found", "too big"}
+	"timed out", "limit reached", "protocol error", "closed", "connection refused", "connection reset", "name not found",
+	"too big"}
 
 func (c Code) String() string {
 	if int(c) < len(codeNames) {
@@ -155,11 +153,11 @@ func (c Code) String() string {
 	return fmt.Sprintf("code %d", uint8(c))
 }
 
-// Refuse ends a handshake: of a subflow, a pipe, or an HS-path.
+// Refuse, REFUSE, ends the handshake of a subflow, a pipe, or an HS-path.
 //
 //	code (1 byte) | version (1 byte) | text, to the end
 //
-// Version is the sender's, for CodeVersion; text is for people.
+// Version is the sender's, for CodeVersion. Text is for people.
 type Refuse struct {
 	Code    Code
 	Version uint8
@@ -169,12 +167,12 @@ type Refuse struct {
 // Type implements Frame.
 func (Refuse) Type() Type { return TypeRefuse }
 
-// AppendPayload implements Frame. A text over MaxText is cut.
+// AppendPayload implements Frame. It cuts a text longer than MaxText.
 func (f Refuse) AppendPayload(b []byte) []byte {
 	return append(append(b, byte(f.Code), f.Version), truncateText(f.Text)...)
 }
 
-// Error makes a refusal usable as an error.
+// Error implements error.
 func (f Refuse) Error() string {
 	if f.Text == "" {
 		return "refused: " + f.Code.String()
@@ -182,10 +180,9 @@ func (f Refuse) Error() string {
 	return "refused: " + f.Text
 }
 
-// VersionMismatch is the error that the two ends of a connection speak different versions of
-// the protocol.
+// VersionMismatch is the error that both ends of a connection speak different protocol versions.
 type VersionMismatch struct {
-	Peer        string // what the other end is, like "helper"
+	Peer        string // the other end, such as "helper"
 	Here, There uint8
 }
 
@@ -205,7 +202,7 @@ func ParseRefuse(b []byte) (f Refuse, err error) {
 	return f, p.checkEnd(TypeRefuse)
 }
 
-// Bye tells that the sender gives up the whole bond. It has no payload.
+// Bye, BYE, ends the whole bond. It has no payload.
 type Bye struct{}
 
 // Type implements Frame.
@@ -240,8 +237,7 @@ func truncateText(s string) string {
 	return s
 }
 
-// Ping asks for an acknowledgement, as every reliable frame does, and is
-// nothing else. The payload is empty.
+// Ping, PING, only asks for an acknowledgement, as every reliable frame does. The payload is empty.
 type Ping struct{}
 
 // Type implements Frame.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -6,18 +8,18 @@ import (
 	"mpbond/base/unit"
 )
 
-// HopLimit asks the server to send no faster than Rate on the HS-path that it
-// came on: the helper's owner needs the rest of that link. It travels in a HOP_AUTH only, and
-// holds until the next one. A helper that lies harms nobody but the subflow that it carries,
-// which it could as well not carry; MinHopLimit keeps that subflow alive.
+// HopLimit, HOP_LIMIT, asks the server to send at most Rate on the HS-path that it arrived on: the
+// link owner needs the rest of that link. It travels in a HOP_AUTH only and holds until the next
+// one. A false limit harms only the helper's own subflow, which the helper could drop anyway.
+// MinHopLimit keeps that subflow alive.
 //
-//	rate, bit/s; 0: no limit any more
+//	rate, bit/s; 0: no limit
 type HopLimit struct {
 	Rate unit.Rate
 }
 
-// MinHopLimit is the lowest limit there is: two packets each 1.5 s, so that what
-// was under way when it came ends before TCP or a user gives up.
+// MinHopLimit is the lowest limit: two packets each 1.5 s. Bytes already under way then arrive
+// before TCP or a user gives up.
 const MinHopLimit = 16 * unit.Kbps
 
 // Type implements Frame.

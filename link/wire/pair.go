@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -8,12 +10,12 @@ import (
 
 // Limits of pairing frames.
 const (
-	MaxPairStep    = 1024 // a message of the key exchange
+	MaxPairStep    = 1024 // one message of the key exchange
 	MaxPairServers = 64   // addresses of a primary's servers
 )
 
-// Pair opens a connection for pairing, before TLS: its type byte tells the
-// device that is called that neither a subflow nor a helper comes.
+// Pair, PAIR, opens a connection for pairing, before TLS. Its type byte tells it apart from a
+// subflow and from a helper's call.
 //
 //	"mpbond" (6 bytes) | version (1 byte)
 type Pair struct {
@@ -26,8 +28,7 @@ func (Pair) Type() Type { return TypePair }
 // AppendPayload implements Frame.
 func (f Pair) AppendPayload(b []byte) []byte { return append(append(b, magic...), f.Version) }
 
-// ParsePair parses the payload of a PAIR. Another version is no error here, and
-// may have more behind it.
+// ParsePair parses the payload of a PAIR. Another version is no error, and may add bytes.
 func ParsePair(b []byte) (f Pair, err error) {
 	p := parser{b: b}
 	var m [len(magic)]byte
@@ -42,9 +43,9 @@ func ParsePair(b []byte) (f Pair, err error) {
 	return f, p.checkEnd(TypePair)
 }
 
-// PairStep is one message of the password-authenticated key exchange (OPAQUE,
-// RFC 9807 section 6): KE1 from the device that was told the code, KE2 back,
-// KE3. Package pairing knows what is in it.
+// PairStep, PAIR_STEP, is one message of the password-authenticated key exchange (OPAQUE, RFC 9807
+// section 6): KE1 from the device where the code was entered, KE2 back, KE3. Package pairing
+// defines its contents.
 //
 //	number (1 byte: 1, 2 or 3) | message, to the end
 type PairStep struct {
@@ -70,7 +71,7 @@ func ParsePairStep(b []byte) (f PairStep, err error) {
 	return f, p.checkEnd(TypePairStep)
 }
 
-// PairRoles is what a device may be to the other one: a set of bits.
+// PairRoles is a set of roles that a device may have for the other one.
 type PairRoles uint8
 
 // Bits of PairRoles.
@@ -81,18 +82,18 @@ const (
 	pairRolesEnd
 )
 
-// PairIdentity tells who a device is. Both send one, once each knows that the
-// other has the code.
+// PairIdentity, PAIR_IDENTITY, describes a device. Each end sends one when it knows that the other
+// end has the code.
 //
 //	roles (1 byte) | port of pipes | length of name, name | number of servers,
 //	that many: length, "host:port"
 type PairIdentity struct {
 	Roles PairRoles
-	// Port is where a primary takes the calls of helpers over TCP; 0: nowhere.
+	// Port is the TCP port where a primary accepts helpers; 0: none.
 	Port uint16
 	Name string
-	// Servers are the addresses of a primary's servers, to which its helpers shall
-	// carry its subflows. Whose keys they have is between those and the primary.
+	// Servers are the addresses of a primary's servers. Its helpers connect its subflows to them.
+	// The helpers do not check the servers' keys; the primary does.
 	Servers []string
 }
 
@@ -118,7 +119,7 @@ func ParsePairIdentity(b []byte) (f PairIdentity, err error) {
 	return f, p.checkEnd(TypePairIdentity)
 }
 
-// readCount takes a number of things, at most limit.
+// readCount reads a number of at most limit.
 func (p *parser) readCount(limit uint64) uint64 {
 	n := p.readUvarint()
 	if n > limit {
@@ -128,8 +129,8 @@ func (p *parser) readCount(limit uint64) uint64 {
 	return n
 }
 
-// PairDone tells the device that called that the other one has written down
-// whom it met.
+// PairDone, PAIR_DONE, reports to the caller that the other device has stored the caller's
+// identity.
 type PairDone struct{}
 
 // Type implements Frame.

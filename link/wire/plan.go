@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -5,63 +7,60 @@ import (
 	"math"
 )
 
-// GroupID names a kind of streams and flows that policy treats alike, within a
-// bond, for its life: one that is gone is never used again, so that what is late
-// is not taken for something else. Group 0 is for all that policy says nothing
-// special of, and has no entry in a plan.
+// GroupID names a group of streams and flows of one bond that policy treats alike. The ID of a
+// retired group is never reused, so that late frames are not taken for another group. Group 0 is
+// for default traffic and has no entry in a class table.
 type GroupID uint32
 
-// Priority is how urgent what a group sends is: while a stream of a higher class
-// has something that can be sent, lower ones wait.
+// Priority orders groups: while a stream of a higher priority has bytes to send, lower ones wait.
 type Priority uint8
 
-// Classes. The zero Class is the usual one.
+// Priorities. The zero Priority is the default.
 const (
 	Normal Priority = iota
 	High
 	Low
-	PriorityCount // how many there are
+	PriorityCount // number of priorities
 )
 
 var priorityNames = [PriorityCount]string{Normal: "normal", High: "high", Low: "low"}
 
 func (c Priority) String() string { return priorityNames[min(c, PriorityCount-1)] }
 
-// Above reports whether c goes before d.
+// Above reports whether c precedes d.
 func (c Priority) Above(d Priority) bool {
 	rank := [PriorityCount]int{Normal: 1, High: 2, Low: 0}
 	return rank[c] > rank[d]
 }
 
-// Group is how both ends treat the streams and flows of a group.
+// Group is the traffic class that both ends apply to the streams and flows of a group.
 type Group struct {
-	ID       GroupID // over 0
+	ID       GroupID // not 0
 	Priority Priority
-	// Weight is how many bytes a stream may send where one of weight 1 in the same
-	// class sends one; 1 to 255.
+	// Weight is the number of bytes that a stream may send for each byte of a stream of weight 1
+	// and the same priority; 1 to 255.
 	Weight uint8
-	// Limited tells that they may use Paths only, and wait while there is none of
-	// these; else all.
+	// Limited reports that they may use only Subflows, and wait while none of these exists.
+	// Otherwise they may use all.
 	Limited  bool
 	Subflows []SubflowID
 }
 
-// ClassTable tells the server how to treat groups. It holds them all, and replaces the
-// plan of the next lower serial number; one with a lower serial is out of date.
-// What belongs to a group that no plan has told of yet waits. Of a group that was
-// left out although it is lower than one that was told, the primary has no stream
-// or flow any more.
+// ClassTable, CLASS_TABLE, gives the server the traffic class of every group. It replaces the last
+// table; a table with a lower serial is out of date. Streams and flows of a group that no table has
+// named yet wait. If a table omits a group with a lower ID than the highest one named so far, that
+// group is retired: the primary has no stream or flow of it left.
 //
 //	serial | then to the end, by rising group:
-//	group | class (1 byte) | weight (1 byte) | 0: not limited, or 1 + number of paths | paths
+//	group | priority (1 byte) | weight (1 byte) | 0: not limited, or 1 + number of subflows | subflows
 type ClassTable struct {
 	Serial uint64
 	Groups []Group
 }
 
-// ClassUpdate has both ends treat the bytes of a stream in another way than OPEN has said.
-// One with a lower serial number than the last one of that stream is out of date; the
-// first has 1.
+// ClassUpdate, CLASS_UPDATE, changes the mode and group of a stream, which OPEN has set, for the
+// bytes that both ends send from now on. An update with a lower serial than the stream's last one
+// is out of date. The first serial is 1.
 //
 //	stream | serial | mode (1 byte) | group
 type ClassUpdate struct {
@@ -88,7 +87,7 @@ func ParseClassUpdate(b []byte) (f ClassUpdate, err error) {
 	return f, p.checkEnd(TypeClassUpdate)
 }
 
-// Bounds of a plan, which is one frame.
+// Bounds of a class table, which is one frame.
 const (
 	MaxGroups        = 128
 	MaxGroupSubflows = 64
@@ -122,7 +121,8 @@ func ParseClassTable(b []byte) (f ClassTable, err error) {
 	for len(p.b) > 0 && !p.bad {
 		g := Group{ID: p.readGroupID(), Priority: Priority(p.readByte()), Weight: p.readByte()}
 		n := p.readUvarint()
-		if len(f.Groups) >= MaxGroups || g.ID <= last || g.Priority >= PriorityCount || g.Weight == 0 || n > 1+MaxGroupSubflows {
+		if len(f.Groups) >= MaxGroups || g.ID <= last || g.Priority >= PriorityCount || g.Weight == 0 ||
+			n > 1+MaxGroupSubflows {
 			p.bad = true
 			break
 		}

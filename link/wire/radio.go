@@ -1,21 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import "fmt"
 
-// Radio is what kind of radio carries a link, for what it costs to use it. It
-// crosses the network as one byte: the list is append-only.
+// Radio is the kind of radio of a link; the cost of its use depends on it. It crosses the network
+// as one byte: the list is append-only.
 type Radio uint8
 
 // Radios.
 const (
-	RadioNone Radio = iota // a cable, or not known
+	RadioNone Radio = iota // a cable, or unknown
 	RadioWiFi
 	RadioCellular
 	RadioBluetooth
 	radioCount
 )
 
-var radioNames = [radioCount]string{RadioNone: "none", RadioWiFi: "WiFi", RadioCellular: "cellular", RadioBluetooth: "Bluetooth"}
+var radioNames = [radioCount]string{RadioNone: "none", RadioWiFi: "WiFi", RadioCellular: "cellular",
+	RadioBluetooth: "Bluetooth"}
 
 func (r Radio) String() string {
 	if r < radioCount {
@@ -24,7 +27,7 @@ func (r Radio) String() string {
 	return fmt.Sprintf("radio %d", uint8(r))
 }
 
-// readRadio takes a Radio off a payload.
+// readRadio reads a Radio.
 func (p *parser) readRadio() Radio {
 	r := Radio(p.readByte())
 	p.bad = p.bad || r >= radioCount

@@ -1,17 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import "encoding/binary"
 
-// Resume, RESUME, is sent by a primary on a pipe that waits, in the place of
-// INIT_MP_JOIN: the subflow of that token goes on over this pipe, because the
-// one that carried it broke, or because this one is better. The helper answers
+// Resume, RESUME, moves the subflow of that token to this pipe, because its pipe broke or this one
+// is better. A primary sends it on a pipe that waits, instead of INIT_MP_JOIN. The helper answers
 // with RESUMED, after which both ends send HOP_DATA, or with REFUSE.
 //
 //	token (16 bytes) | attempt | received
 //
-// Attempt counts from 1 and grows with each RESUME of a subflow; a helper
-// refuses one that is not higher than all before. Received is how many bytes of
-// ciphertext the primary has: the helper sends on from there.
+// Attempt counts from 1 and grows with each RESUME of a subflow. A helper refuses one that is not
+// higher than all before. Received is how many bytes of ciphertext the primary has; the helper
+// continues from there.
 type Resume struct {
 	Token    Token
 	Attempt  uint64
@@ -35,9 +36,9 @@ func ParseResume(b []byte) (f Resume, err error) {
 	return f, p.checkEnd(TypeResume)
 }
 
-// Resumed, RESUMED, accepts a RESUME. Received is how many bytes of ciphertext
-// the helper has: the primary sends on from there. From is where the helper
-// sends on: what the primary got over the old pipe meanwhile comes once more.
+// Resumed, RESUMED, accepts a RESUME. Received is how many bytes of ciphertext the helper has; the
+// primary continues from there. From is where the helper continues. Bytes that the primary got over
+// the old pipe meanwhile arrive again.
 //
 //	received | from
 type Resumed struct {
@@ -59,9 +60,9 @@ func ParseResumed(b []byte) (f Resumed, err error) {
 	return f, p.checkEnd(TypeResumed)
 }
 
-// Received, RECEIVED, confirms ciphertext on a pipe: its sender has that many
-// bytes of the subflow, counted over all its pipes, and the receiver need not
-// keep them for a RESUME any longer. The count never falls.
+// Received, RECEIVED, acknowledges ciphertext on a pipe. Its sender has received that many bytes of
+// the subflow over all its pipes. The other end no longer needs to keep them for a RESUME. The
+// count never falls.
 //
 //	count
 type Received struct {
@@ -81,9 +82,9 @@ func ParseReceived(b []byte) (f Received, err error) {
 	return f, p.checkEnd(TypeReceived)
 }
 
-// Stalled, STALLED, is sent by a helper on a pipe that waits: the pipe of that
-// subflow broke or carries nothing, and this one does. The primary may answer
-// with RESUME, at any time or never.
+// Stalled, STALLED, reports that the pipe of that subflow broke or carries nothing, while this pipe
+// works. A helper sends it on a pipe that waits. The primary may answer with RESUME, at any time or
+// never.
 //
 //	token (16 bytes)
 type Stalled struct {
@@ -103,8 +104,8 @@ func ParseStalled(b []byte) (f Stalled, err error) {
 	return f, p.checkEnd(TypeStalled)
 }
 
-// HopEnd, HOP_END, ends one direction of a subflow on its pipe, in order: a
-// connection that ends without it broke. It has no payload.
+// HopEnd, HOP_END, ends one direction of a subflow on its pipe, in order. A connection that ends
+// without it broke. It has no payload.
 type HopEnd struct{}
 
 // Type implements Frame.

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import "encoding/binary"
 
-// Servers, SERVERS, is sent by a primary on a pipe that waits, before
-// INIT_MP_JOIN or RESUME: these are its servers now, all of them, and it takes
-// the place of what the helper was told when the two were paired. It is sent
-// when a pipe begins to wait, and again when it has changed. There is no answer.
+// Servers, SERVERS, lists all current servers of a primary. It replaces the list that the helper
+// got at pairing. The primary sends it on a pipe that waits, before INIT_MP_JOIN or RESUME: when
+// the pipe starts to wait, and again when the list changes. There is no answer.
 //
 //	number of servers, that many: length, "host:port"
 type Servers struct {
@@ -33,7 +34,7 @@ func appendServers(b []byte, list []string) []byte {
 	return b
 }
 
-// readServers takes a list of addresses.
+// readServers reads a list of addresses.
 func (p *parser) readServers() (list []string) {
 	for range p.readCount(MaxPairServers) {
 		list = append(list, string(p.readBytes(MaxDest)))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -7,35 +9,33 @@ import (
 	"mpbond/base/unit"
 )
 
-// StreamID names a stream within its bond. The primary counts from 1; an
-// identifier opens all lower ones too, so that frames may arrive in any order
-// over several subflows.
+// StreamID names a stream within its bond. The primary counts from 1. An ID opens all lower ones
+// too, so that frames may arrive in any order over several subflows.
 type StreamID uint64
 
-// DataSeq is a position in one direction of a stream: the stream's first byte
-// has DataSeq 0.
+// DataSeq is a position in one direction of a stream. The first byte has DataSeq 0.
 type DataSeq uint64
 
-// MaxSeq is the largest position, so that positions plus lengths never wrap.
+// MaxSeq is the largest position. It keeps position plus length from wrapping.
 const MaxSeq = 1<<62 - 1
 
-// InitialWindow and InitialDownWindow are how far a stream may be sent before the
-// first WINDOW for it arrives: by the end that opens it, and by the other one. It
-// is the least that a stream is granted, however short memory is. The opening end
-// sends a WINDOW together with OPEN where it grants more, which costs no time; the
-// other one could do so only a round trip later, and so begins with more.
+// InitialWindow and InitialDownWindow bound the bytes of a stream that the opening end and the
+// accepting end may send before the first WINDOW arrives. They are the least that a stream gets,
+// however short memory is. The opening end can grant more by a WINDOW beside OPEN, at no cost in
+// time. The accepting end could grant more only a round trip later, so it starts with a larger
+// window.
 const (
 	InitialWindow     = 512 * unit.KB
 	InitialDownWindow = 64 * unit.KB
 )
 
-// Mode is how both ends treat the bytes of a stream.
+// Mode says how both ends send the bytes of a stream.
 type Mode uint8
 
 // Modes.
 const (
-	Bond      Mode = iota // over all subflows, as the scheduler says
-	Latency               // over the one of least delay, before all that is not urgent
+	Bond      Mode = iota // over all subflows, as the scheduler decides
+	Latency               // over the subflow of least delay, before bulk data
 	Redundant             // every byte over every subflow; the first copy counts
 	modeCount
 )
@@ -49,8 +49,7 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode %d", uint8(m))
 }
 
-// Open asks the server to connect a new stream to a destination. Data may
-// follow at once.
+// Open, OPEN, asks the server to connect a new stream to a destination. Data may follow at once.
 //
 //	stream | mode (1 byte) | group | destination "host:port", to the end
 type Open struct {
@@ -81,7 +80,7 @@ func ParseOpen(b []byte) (f Open, err error) {
 	return f, p.checkEnd(TypeOpen)
 }
 
-// Opened tells that the destination of a stream is connected.
+// Opened, OPENED, reports that the destination of a stream is connected.
 //
 //	stream
 type Opened struct {
@@ -101,7 +100,7 @@ func ParseOpened(b []byte) (f Opened, err error) {
 	return f, p.checkEnd(TypeOpened)
 }
 
-// Data carries bytes of a stream.
+// Data, DATA, carries bytes of a stream.
 //
 //	stream | position | bytes, to the end
 type Data struct {
@@ -120,7 +119,7 @@ func (f Data) AppendPayload(b []byte) []byte {
 	return append(b, f.Bytes...)
 }
 
-// AppendData appends a DATA frame up to its bytes, of which n must follow.
+// AppendData appends a DATA frame without its bytes. The caller must append n bytes.
 func AppendData(b []byte, s StreamID, at DataSeq, n int) []byte {
 	h := len(b)
 	b = AppendHeader(b, TypeData, 0)
@@ -130,7 +129,7 @@ func AppendData(b []byte, s StreamID, at DataSeq, n int) []byte {
 	return b
 }
 
-// MaxDataHeader bounds what AppendData appends.
+// MaxDataHeader bounds the bytes that AppendData appends.
 const MaxDataHeader = HeaderLen + 2*binary.MaxVarintLen64
 
 // ParseData parses the payload of a DATA. Bytes aliases b and is never empty.
@@ -142,7 +141,7 @@ func ParseData(b []byte) (f Data, err error) {
 	return f, p.checkEnd(TypeData)
 }
 
-// Fin tells where a direction of a stream ends.
+// Fin, FIN, gives the end of one direction of a stream.
 //
 //	stream | position after the last byte
 type Fin struct {
@@ -163,7 +162,7 @@ func ParseFin(b []byte) (f Fin, err error) {
 	return f, p.checkEnd(TypeFin)
 }
 
-// Reset ends a stream at once, both directions.
+// Reset, RESET, ends both directions of a stream at once.
 //
 //	stream | code (1 byte) | text for people, to the end
 type Reset struct {
@@ -175,13 +174,13 @@ type Reset struct {
 // Type implements Frame.
 func (Reset) Type() Type { return TypeReset }
 
-// AppendPayload implements Frame. A text over MaxText is cut.
+// AppendPayload implements Frame. It cuts a text longer than MaxText.
 func (f Reset) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Stream))
 	return append(append(b, byte(f.Code)), truncateText(f.Text)...)
 }
 
-// Error makes a reset usable as an error.
+// Error implements error. It returns the text, or the code if there is none.
 func (f Reset) Error() string {
 	if f.Text == "" {
 		return f.Code.String()
@@ -200,8 +199,8 @@ func ParseReset(b []byte) (f Reset, err error) {
 	return f, p.checkEnd(TypeReset)
 }
 
-// Window lets the peer send a stream up to a position. A lower value than one
-// sent before is ignored.
+// Window, WINDOW, lets the peer send a stream up to a position. A value lower than an earlier one
+// is ignored.
 //
 //	stream | position
 type Window struct {
@@ -238,10 +237,9 @@ func (p *parser) readSeq() DataSeq {
 	return DataSeq(v)
 }
 
-// Chunk tells the end of what the receiver of a stream waits for at present:
-// its sender shall schedule so that the bytes up to there are complete as early
-// as possible (MPBond, MobiSys 2020, section 4.3). It takes effect while those
-// bytes are not all delivered.
+// Chunk, CHUNK, gives the end of the bytes that the receiver of a stream waits for now. The sender
+// schedules the bytes up to there so that they are complete as early as possible (MPBond, MobiSys
+// 2020, section 4.3). It applies until all of them are delivered.
 //
 //	stream | position
 type Chunk struct {

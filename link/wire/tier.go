@@ -1,16 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import "fmt"
 
-// Tier is how willingly a path is used. It crosses the network as one byte: the
-// list is append-only.
+// Tier is the rank in which a subflow's link is used. It crosses the network as one byte: the list
+// is append-only.
 type Tier uint8
 
 // Tiers.
 const (
-	TierPrimary   Tier = iota // whenever it helps
-	TierSecondary             // while the primary ones are full, or none of them works
-	TierBackup                // while no other works
+	TierPrimary   Tier = iota // used whenever it helps
+	TierSecondary             // used while the primary links are full or none works
+	TierBackup                // used while no other link works
 	tierCount
 )
 
@@ -34,7 +36,7 @@ func (t *Tier) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no tier: there are primary, secondary and backup", text)
 }
 
-// readTier takes a Tier off a payload.
+// readTier reads a Tier.
 func (p *parser) readTier() Tier {
 	t := Tier(p.readByte())
 	p.bad = p.bad || t >= tierCount

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -5,22 +7,21 @@ import (
 	"fmt"
 )
 
-// Trouble, TROUBLE, reports what keeps the sender from using the device at the other
-// end. A primary sends it on a pipe that waits: why it has no server. The newest one
-// counts; one without a text ends it. It is a hint for people: there is no answer, and
-// it may be skipped.
+// Trouble, TROUBLE, reports why the sender cannot use the device at the other end. A primary sends
+// it on a pipe that waits, to say why it has no server. Each one replaces the last; one without
+// text clears it. It is for people: there is no answer, and it may be skipped.
 //
 //	code (1 byte) | address that was tried, length first | text, to the end
 type Trouble struct {
 	Code    Code
-	Address string // "host:port", "" if it is about none
+	Address string // "host:port", or "" if no address was involved
 	Text    string
 }
 
 // Type implements Frame.
 func (Trouble) Type() Type { return TypeTrouble }
 
-// AppendPayload implements Frame. It cuts an address over MaxDest and a text over
+// AppendPayload implements Frame. It cuts an address longer than MaxDest and a text longer than
 // MaxText.
 func (f Trouble) AppendPayload(b []byte) []byte {
 	b = appendBytes(append(b, byte(f.Code)), f.Address[:min(len(f.Address), MaxDest)])
@@ -40,31 +41,31 @@ func ParseTrouble(b []byte) (f Trouble, err error) {
 	return f, p.checkEnd(TypeTrouble)
 }
 
-// Report, REPORT, is what a helper leaves at a server for a primary that it cannot reach:
-// that its calls to an address of that primary fail. It comes behind HELLO on a connection
-// of its own, which ends with it. The server proves nothing by it: it checks the signature
-// against From alone, keeps the newest few for a device that is enrolled, and hands them
-// to that device, which knows whether From is a helper of its own.
+// Report, REPORT, is a helper's report that its calls to an address of a primary fail. The helper
+// leaves it at a server for that primary. It follows HELLO on its own connection and ends it. The
+// server checks the signature against From, keeps the newest few reports for an enrolled device,
+// and passes them on to that device. A report proves nothing to the server: only the primary knows
+// whether From is one of its helpers.
 //
 //	to (32 bytes) | from (32 bytes) | seconds since 1970 | code (1 byte) | address, length first | signature (64 bytes)
 type Report struct {
 	To, From [32]byte // device keys
-	Unix     int64    // when it was signed, by the helper's clock
+	Unix     int64    // time of the signature, by the helper's clock
 	Code     Code
-	Address  string // "host:port" of the primary that was called
+	Address  string // "host:port" of the primary that the helper called
 	Sig      [64]byte
 }
 
 // MaxReport bounds the payload of a REPORT.
 const MaxReport = 2*32 + binary.MaxVarintLen64 + 1 + 2 + MaxDest + 64
 
-// reportContext begins what is signed, so that it is of no use elsewhere.
+// reportContext is the prefix of the signed bytes. It makes the signature useless elsewhere.
 const reportContext = "mpbond report\x00"
 
 // Type implements Frame.
 func (Report) Type() Type { return TypeReport }
 
-// Signed returns the bytes that the signature is over.
+// Signed returns the bytes that the signature covers.
 func (f Report) Signed() []byte { return f.appendSignedFields([]byte(reportContext)) }
 
 func (f Report) appendSignedFields(b []byte) []byte {

@@ -1,17 +1,19 @@
-// Package wire is every byte that mpbond puts on a network: the specification
-// in code. docs/reference/wire.md tells the same for people. One file holds one group of
-// frames with its layout; nothing here opens a socket or keeps state.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire defines every byte that mpbond sends over a network. docs/wire.md describes the same
+// for people. Each file holds one group of frames with its layout. The package opens no socket and
+// keeps no state.
 //
 // Three protocols share one frame format:
 //
-//   - subflow frames (types 0x01–0x3f) travel inside the TLS 1.3 connection
-//     that runs end to end between primary and server;
-//   - hop frames (types 0x40–0x5f) travel on a pipe (inside the TLS connection
-//     primary–helper) and on an HS-path (plain TCP helper–server), and carry
-//     subflow ciphertext that the helper cannot read; on an HS-path what the
-//     helper itself says has a tag (HOP_AUTH);
-//   - pairing frames (types 0x60–0x7f) travel inside a TLS connection of their
-//     own between two devices that are being paired; only PAIR goes before it.
+//   - Subflow frames (types 0x01–0x3f) travel inside the TLS 1.3 connection
+//     that runs end to end between primary and server.
+//   - Hop frames (types 0x40–0x5f) travel on a pipe (inside the TLS connection
+//     between primary and helper) and on an HS-path (plain TCP between helper
+//     and server). They carry subflow ciphertext, which the helper cannot read.
+//     On an HS-path the helper's own frames have a tag (HOP_AUTH).
+//   - Pairing frames (types 0x60–0x7f) travel inside a separate TLS connection
+//     between two devices that pair. Only PAIR precedes that connection.
 //
 // Every frame is
 //
@@ -20,13 +22,11 @@
 //	|  type  |      length, big endian  |  payload …
 //	+--------+--------+--------+--------+----------------
 //
-// where length counts the payload only and is at most MaxPayload. Integers in
-// payloads are unsigned LEB128 varints of at most 64 bits (encoding/binary's
-// Uvarint) unless a layout says otherwise; a string or byte field that is not
-// the last is preceded by its length. A payload must be consumed whole: bytes
-// left over are an error, so that the two ends never read one frame in two
-// ways. A type from 0x80 up that is not known is skipped, any other unknown
-// type ends the connection: that is how later versions may add hints.
+// The length counts the payload only and is at most MaxPayload. Integers in payloads are unsigned
+// LEB128 varints of at most 64 bits (encoding/binary's Uvarint) unless a layout says otherwise. The
+// length of a string or byte field precedes it unless the field is the last one. Leftover bytes in
+// a payload are an error, so that both ends read a frame alike. An unknown type from 0x80 up is
+// skipped; any other unknown type ends the connection. So later versions may add optional frames.
 package wire
 
 import (
@@ -36,35 +36,33 @@ import (
 	"io"
 )
 
-// Version is the protocol version this code speaks. MP_JOIN, HELLO and PAIR carry
-// it; ends of different versions refuse each other by Refuse with CodeVersion. It
-// is raised with each change of a layout, and with each new frame that an end which
-// does not know it would not skip. Version 1 had no groups in OPEN and DATAGRAM, no
-// tier in MP_JOIN, and neither CLASS_TABLE nor SERVERS; version 2 had group numbers of one
-// byte; version 3 had no CLASS_UPDATE; version 4 had no HOP_AUTH, nor its key in INIT_MP_JOIN and
+// Version is the protocol version of this code. MP_JOIN, HELLO and PAIR carry it. Ends of different
+// versions refuse each other by REFUSE with CodeVersion. Each change of a layout raises it, and
+// each new frame that an older end would not skip. Version 1 had no groups in OPEN and DATAGRAM, no
+// tier in MP_JOIN, and neither CLASS_TABLE nor SERVERS; version 2 had group numbers of one byte;
+// version 3 had no CLASS_UPDATE; version 4 had no HOP_AUTH, nor its key in INIT_MP_JOIN and
 // MP_JOIN.
 const Version = 5
 
-// ALPN is the TLS application protocol (RFC 7301) of an end-to-end subflow,
-// PipeALPN that of a pipe and PairALPN that of pairing, so that none can be
-// taken for another.
+// ALPN is the TLS application protocol (RFC 7301) of an end-to-end subflow, PipeALPN of a pipe, and
+// PairALPN of pairing. They keep one kind of connection from being taken for another.
 const (
 	ALPN     = "mpbond"
 	PipeALPN = "mpbond-pipe"
 	PairALPN = "mpbond-pair"
 )
 
-// Limits. A frame that breaks one is refused before memory is taken for it.
+// Limits. A frame that breaks one is refused before memory is allocated for it.
 const (
 	HeaderLen  = 4
 	MaxPayload = 64<<10 + 64 // a segment of 64 KiB and its own header
 	MaxDest    = 300         // "host:port" with a name of at most 253 bytes (RFC 1035 2.3.4)
 	MaxText    = 1000        // an error text for people
-	MaxName    = 64          // a device name or id
-	MaxAcks    = 64          // paths in one ACK
+	MaxName    = 64          // a device name or ID
+	MaxAcks    = 64          // subflows in one ACK
 )
 
-// Type tells frames apart.
+// Type identifies the kind of a frame.
 type Type uint8
 
 // Subflow frames.
@@ -87,11 +85,11 @@ const (
 	TypeAck         Type = 0x20
 	TypePipeState   Type = 0x21
 	TypeBye         Type = 0x22
-	TypePing        Type = 0x80 // skipped where it is not known
-	TypeChoice      Type = 0x81 // the same
+	TypePing        Type = 0x80 // skipped if unknown
+	TypeChoice      Type = 0x81 // skipped if unknown
 )
 
-// Hop frames. TypeRefuse is used on hops too.
+// Hop frames. TypeRefuse appears on hops too.
 const (
 	TypeHello    Type = 0x40
 	TypeInitJoin Type = 0x41 // INIT_MP_JOIN
@@ -106,12 +104,12 @@ const (
 	TypeHopLimit Type = 0x4a
 	TypeServers  Type = 0x4b
 	TypeHopAuth  Type = 0x4c
-	TypeFacts    Type = 0x82 // skipped where it is not known
-	TypeTrouble  Type = 0x83 // the same
-	TypeReport   Type = 0x84 // the same
+	TypeFacts    Type = 0x82 // skipped if unknown
+	TypeTrouble  Type = 0x83 // skipped if unknown
+	TypeReport   Type = 0x84 // skipped if unknown
 )
 
-// Pairing frames. TypeRefuse is used here too.
+// Pairing frames. TypeRefuse appears here too.
 const (
 	TypePair         Type = 0x60
 	TypePairStep     Type = 0x61
@@ -121,12 +119,15 @@ const (
 
 var typeNames = map[Type]string{
 	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
-	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypeClassTable: "CLASS_TABLE", TypeClassUpdate: "CLASS_UPDATE", TypeAck: "ACK",
+	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK",
+	TypeClassTable: "CLASS_TABLE", TypeClassUpdate: "CLASS_UPDATE", TypeAck: "ACK",
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
-	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
-	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
+	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO",
+	TypeInitJoin: "INIT_MP_JOIN",
+	TypeInitOK:   "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
-	TypeHopLimit: "HOP_LIMIT", TypeHopAuth: "HOP_AUTH", TypeServers: "SERVERS", TypeFacts: "FACTS", TypeTrouble: "TROUBLE", TypeReport: "REPORT",
+	TypeHopLimit: "HOP_LIMIT", TypeHopAuth: "HOP_AUTH", TypeServers: "SERVERS", TypeFacts: "FACTS",
+	TypeTrouble: "TROUBLE", TypeReport: "REPORT",
 	TypePair: "PAIR", TypePairStep: "PAIR_STEP", TypePairIdentity: "PAIR_IDENTITY", TypePairDone: "PAIR_DONE",
 }
 
@@ -146,16 +147,16 @@ var (
 	ErrTooLarge  = fmt.Errorf("%w: longer than the protocol allows", ErrMalformed)
 )
 
-// Frame is a frame that can be written. Payloads are parsed by the Parse
-// function of their type, whose results may alias the input.
+// Frame is a frame that can be encoded. The Parse function of each type decodes its payload; the
+// result may alias the input.
 type Frame interface {
-	// Type is the frame's type.
+	// Type returns the frame's type.
 	Type() Type
 	// AppendPayload appends the payload, without the header, to b.
 	AppendPayload(b []byte) []byte
 }
 
-// Append appends header and payload of f to b.
+// Append appends the header and payload of f to b.
 func Append(b []byte, f Frame) []byte {
 	at := len(b)
 	b = append(b, byte(f.Type()), 0, 0, 0)
@@ -164,15 +165,15 @@ func Append(b []byte, f Frame) []byte {
 	return b
 }
 
-// AppendHeader appends the header of a frame whose payload of n bytes follows.
+// AppendHeader appends the header of a frame. Its payload of n bytes must follow.
 func AppendHeader(b []byte, t Type, n int) []byte {
 	return append(b, byte(t), byte(n>>16), byte(n>>8), byte(n))
 }
 
 func putLength(h []byte, n int) { h[1], h[2], h[3] = byte(n>>16), byte(n>>8), byte(n) }
 
-// Reader splits a byte stream into frames, many per read of the stream.
-// It is not safe for concurrent use.
+// Reader splits a byte stream into frames. It reads many frames at once. Not safe for concurrent
+// use.
 type Reader struct {
 	r        io.Reader
 	buf      []byte
@@ -180,16 +181,15 @@ type Reader struct {
 	read     uint64
 }
 
-// A Reader's buffer grows from the first size to the second as it is filled, so
-// that an idle connection costs little.
+// A Reader's buffer starts at minBuffer and grows to maxBuffer as needed, so that an idle
+// connection uses little memory.
 const minBuffer, maxBuffer = 4 << 10, 2 * MaxPayload
 
-// NewReader reads frames from r.
+// NewReader returns a Reader of frames from r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, minBuffer)} }
 
-// Next returns the next frame. The payload is valid until the following call.
-// An error is io.EOF at a frame boundary, io.ErrUnexpectedEOF within a frame,
-// ErrTooLarge, or the stream's own.
+// Next returns the next frame. The payload is valid until the following call. The error is io.EOF
+// at a frame boundary, io.ErrUnexpectedEOF within a frame, ErrTooLarge, or the error of the stream.
 func (r *Reader) Next() (Type, []byte, error) {
 	if err := r.fillBuffer(HeaderLen); err != nil {
 		return 0, nil, err
@@ -208,17 +208,17 @@ func (r *Reader) Next() (Type, []byte, error) {
 	return Type(f[0]), f[HeaderLen:], nil
 }
 
-// BytesRead counts the bytes of all frames returned so far, headers included.
+// BytesRead returns the number of bytes of all frames returned so far, headers included.
 func (r *Reader) BytesRead() uint64 { return r.read }
 
-// Buffered reports whether a further frame can be had without reading the
-// stream, so that work can be batched.
+// Buffered reports whether Next can return a frame without reading the stream. Callers use it to
+// batch work.
 func (r *Reader) Buffered() bool {
 	h := r.buf[r.from:r.to]
 	return len(h) >= HeaderLen && len(h) >= HeaderLen+int(h[1])<<16+int(h[2])<<8+int(h[3])
 }
 
-// fillBuffer makes n bytes available at r.from.
+// fillBuffer reads until n bytes are available at r.from.
 func (r *Reader) fillBuffer(n int) error {
 	for r.to-r.from < n {
 		if r.from == r.to {
@@ -243,7 +243,7 @@ func (r *Reader) fillBuffer(n int) error {
 	return nil
 }
 
-// parser takes fields off a payload; the first failure sticks.
+// parser reads fields from a payload. After the first failure, bad is set and all fields are zero.
 type parser struct {
 	b   []byte
 	bad bool
@@ -269,7 +269,7 @@ func (p *parser) readByte() uint8 {
 	return v
 }
 
-// readBytes takes a length and that many bytes, at most limit.
+// readBytes reads a length, at most limit, and that many bytes.
 func (p *parser) readBytes(limit int) []byte {
 	n := p.readUvarint()
 	if n > uint64(limit) || n > uint64(len(p.b)) {
@@ -289,7 +289,7 @@ func (p *parser) readFixed(dst []byte) {
 	p.b = p.b[len(dst):]
 }
 
-// checkEnd reports the outcome for a frame of type t.
+// checkEnd returns an error if parsing a frame of type t failed or bytes are left over.
 func (p *parser) checkEnd(t Type) error {
 	if p.bad {
 		return fmt.Errorf("%v: %w: truncated or out of range", t, ErrMalformed)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -19,14 +21,16 @@ var frames = []struct {
 	f     Frame
 	parse func([]byte) (any, error)
 }{
-	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Subflow: 1 << 31, Instance: 1 << 63, Helped: true, Key: key, Terms: Terms{RadioCellular, true, TierBackup, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
+	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Subflow: 1 << 31, Instance: 1 << 63, Helped: true, Key: key,
+		Terms: Terms{RadioCellular, true, TierBackup, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
 	{Join{Version: Version, Subflow: 1, Device: "laptop"}, wrap(ParseJoin)},
 	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
 	{Choice{Stream: 300, Subflows: []SubflowID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{OK{Instance: 77}, wrap(ParseOK)},
 	{Refuse{Code: CodeUnknown, Version: 1, Text: "who?"}, wrap(ParseRefuse)},
 	{Open{Stream: 300, Mode: Redundant, Group: 900, Dest: "example.org:443"}, wrap(ParseOpen)},
-	{ClassTable{Serial: 300, Groups: []Group{{ID: 1, Weight: 1}, {ID: 3, Priority: Low, Weight: 255, Limited: true}, {ID: 70000, Priority: High, Weight: 2, Limited: true, Subflows: []SubflowID{1, 300}}}}, wrap(ParseClassTable)},
+	{ClassTable{Serial: 300, Groups: []Group{{ID: 1, Weight: 1}, {ID: 3, Priority: Low, Weight: 255, Limited: true},
+		{ID: 70000, Priority: High, Weight: 2, Limited: true, Subflows: []SubflowID{1, 300}}}}, wrap(ParseClassTable)},
 	{ClassUpdate{Stream: 300, Serial: 1 << 40, Mode: Latency, Group: 1 << 31}, wrap(ParseClassUpdate)},
 	{Chunk{Stream: 300, End: 1 << 40}, wrap(ParseChunk)},
 	{Opened{Stream: 300}, wrap(ParseOpened)},
@@ -34,13 +38,16 @@ var frames = []struct {
 	{Fin{Stream: 1, Seq: 1 << 40}, wrap(ParseFin)},
 	{Reset{Stream: 1, Code: CodeConnRefused, Text: "no"}, wrap(ParseReset)},
 	{Window{Stream: 9, Limit: 1 << 20}, wrap(ParseWindow)},
-	{Datagram{Flow: 7, Number: 1 << 40, Redundant: true, Group: 200, Addr: Addr{IP: netip.MustParseAddr("192.0.2.1"), Port: 53}, Bytes: []byte("?")}, wrap(ParseDatagram)},
-	{Datagram{Flow: 7, Addr: Addr{IP: netip.MustParseAddr("2001:db8::1"), Port: 443}, Bytes: []byte{}}, wrap(ParseDatagram)},
+	{Datagram{Flow: 7, Number: 1 << 40, Redundant: true, Group: 200,
+		Addr: Addr{IP: netip.MustParseAddr("192.0.2.1"), Port: 53}, Bytes: []byte("?")}, wrap(ParseDatagram)},
+	{Datagram{Flow: 7, Addr: Addr{IP: netip.MustParseAddr("2001:db8::1"), Port: 443}, Bytes: []byte{}},
+		wrap(ParseDatagram)},
 	{Datagram{Flow: 1, Addr: Addr{Name: "example.org", Port: 65535}, Bytes: []byte("hello")}, wrap(ParseDatagram)},
 	{FlowEnd{Flow: 3, Code: CodeClosed, Text: "unused"}, wrap(ParseFlowEnd)},
 	{FlowRefused{Flow: 3, Code: CodeForbidden, Addr: Addr{Name: "x", Port: 1}, Text: "no"}, wrap(ParseFlowRefused)},
 	{FlowRefused{Flow: 3, Code: CodeTooBig, MTU: 1400, Addr: Addr{Name: "x", Port: 1}}, wrap(ParseFlowRefused)},
-	{Ack{Delay: 1500 * time.Microsecond, Subflows: []SubflowAck{{1, 100}, {2, 1 << 40}}}, wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
+	{Ack{Delay: 1500 * time.Microsecond, Subflows: []SubflowAck{{1, 100}, {2, 1 << 40}}},
+		wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
 	{PipeState{Subflow: 3, HopState: state}, wrap(ParsePipeState)},
 	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
 	{InitJoin{Token: token, Key: key, Window: 10 * time.Second, Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
@@ -53,18 +60,22 @@ var frames = []struct {
 	{HopState{Received: 9, Forwarded: 8, AboutPipe: true, ForPrimary: true}, wrap(ParseHopState)},
 	{HopLimit{Rate: MinHopLimit}, wrap(ParseHopLimit)},
 	{HopLimit{}, wrap(ParseHopLimit)},
-	{HopAuth{Counter: 1 << 63, Of: TypeHopState, Payload: longState.AppendPayload(nil), Tag: [HopTagLen]byte{1, 15: 2}}, wrap(ParseHopAuth)},
+	{HopAuth{Counter: 1 << 63, Of: TypeHopState, Payload: longState.AppendPayload(nil), Tag: [HopTagLen]byte{1, 15: 2}},
+		wrap(ParseHopAuth)},
 	{HopAuth{Counter: 1, Of: TypeHopLimit, Payload: HopLimit{}.AppendPayload(nil)}, wrap(ParseHopAuth)},
-	{Facts{Battery: unit.Percent(80), Power: PowerBattery, Temperature: unit.Celsius(31.5), Link: "wwan0", Radio: RadioCellular, Metered: MeteredYes,
+	{Facts{Battery: unit.Percent(80), Power: PowerBattery, Temperature: unit.Celsius(31.5), Link: "wwan0",
+		Radio: RadioCellular, Metered: MeteredYes,
 		Signal: unit.Percent(0), RefusalReason: "its battery is low"}, wrap(ParseFacts)},
 	{Facts{}, wrap(ParseFacts)},
 	{Trouble{Code: CodeConnRefused, Address: "vps.example.org:7600", Text: "connection refused"}, wrap(ParseTrouble)},
 	{Trouble{}, wrap(ParseTrouble)},
-	{Report{To: [32]byte{1, 31: 2}, From: [32]byte{3}, Unix: 1 << 31, Code: CodeTimeout, Address: "192.168.1.5:7602", Sig: [64]byte{9, 63: 8}}, wrap(ParseReport)},
+	{Report{To: [32]byte{1, 31: 2}, From: [32]byte{3}, Unix: 1 << 31, Code: CodeTimeout, Address: "192.168.1.5:7602",
+		Sig: [64]byte{9, 63: 8}}, wrap(ParseReport)},
 	{Pair{Version: Version}, wrap(ParsePair)},
 	{PairStep{Number: 3, Bytes: []byte("mac")}, wrap(ParsePairStep)},
 	{PairIdentity{Roles: PairHelper, Name: "phone"}, wrap(ParsePairIdentity)},
-	{PairIdentity{Roles: PairPrimary | PairHelper, Port: 7602, Name: "laptop", Servers: []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, wrap(ParsePairIdentity)},
+	{PairIdentity{Roles: PairPrimary | PairHelper, Port: 7602, Name: "laptop",
+		Servers: []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, wrap(ParsePairIdentity)},
 	{PairDone{}, wrap(ParsePairDone)},
 	{Servers{}, wrap(ParseServers)},
 	{Servers{Addresses: []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, wrap(ParseServers)},
@@ -102,8 +113,10 @@ func TestRoundTrip(t *testing.T) {
 
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
-var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 4, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 50,
-	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypeClassTable: 2, TypePairStep: 1, TypeFacts: 13, TypeTrouble: 22, TypeHopAuth: 18}
+var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 4, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7,
+	TypeInitJoin: 50,
+	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypeClassTable: 2, TypePairStep: 1,
+	TypeFacts: 13, TypeTrouble: 22, TypeHopAuth: 18}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {
