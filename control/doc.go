@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package control is the layer that says what may be used: which devices, which
 // interfaces, and which subflows for which app. It opens and closes subflows, and knows
 // nothing of the bytes in them.

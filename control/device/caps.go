@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -13,34 +15,32 @@ import (
 	"mpbond/control/policy"
 )
 
-// CapTarget is what a cap is of: a link, all links of this device together, which is
-// the zero Bounded, or another device.
+// CapTarget is the link or device that a cap applies to. The zero CapTarget is all links of this
+// device together.
 type CapTarget struct {
-	Link string // its name
-	Peer string // the other device's ID, whatever it is called
-	// Purpose is what counts. Of Peer: policy.ForPath, what this device carries for it by
-	// the Internet, or policy.ForPipe, what comes and goes by its pipes, which is all
-	// that a primary sees of what a helper carries for it. Without Peer: what is for that
-	// alone; "" is all that goes by the Internet.
+	Link string // name of the link
+	Peer string // ID of the other device
+	// Purpose selects the traffic that counts. With Peer: policy.ForPath for traffic that this
+	// device carries for it over the Internet, or policy.ForPipe for traffic over its pipes, which
+	// is all that a primary sees of a helper. Without Peer: that purpose only, or all Internet
+	// traffic if "".
 	Purpose policy.Purpose
 }
 
-// covers reports whether it is of what a link carries to and from a device.
+// covers reports whether traffic of a link and peer belongs to the target.
 func (b CapTarget) covers(link, peer string) bool {
 	return (b.Link == "" || b.Link == link) && (b.Peer == "" || b.Peer == peer)
 }
 
-// CountsTraffic reports whether what a link carries for a purpose, to and from a device,
-// counts.
+// CountsTraffic reports whether traffic of a purpose, link and peer counts for the target.
 func (b CapTarget) CountsTraffic(p policy.Purpose, link, peer string) bool {
 	return b.covers(link, peer) && (p.CountsAs(b.Purpose) || b.Purpose == "" && p.UsesInternet())
 }
 
-// Caps keeps links and other devices to their caps: it looks at what they have
-// carried, when a connection opens and the more often the less is left, lets less be
-// on its way then, and ends the connections of one whose cap is used up, but for
-// pipes, by which the two still talk. That the roles make no new ones is up to them:
-// see Of. Safe for concurrent use.
+// Caps enforces the caps of links and other devices. It checks their usage when a connection opens,
+// and more often the less is left. Near the cap it limits receive windows. At the cap it ends the
+// connections, except pipes, which the devices need to communicate. The roles must not open new
+// ones: see AllowanceOf. Safe for concurrent use.
 type Caps struct {
 	usage        *Usage
 	resolveName  func(name string) CapTarget
@@ -48,29 +48,30 @@ type Caps struct {
 	levelChanged func(name string, of CapTarget, before, now policy.Allowance)
 
 	mu     sync.Mutex
-	states map[string]*capState // by the name in caps
+	states map[string]*capState // by name of the cap
 }
 
-// capState is what was last seen of a name with caps.
+// capState is the last state of one cap.
 type capState struct {
 	target    CapTarget
 	allowance policy.Allowance
 	at        time.Time
-	used      unit.Bytes // of the month
-	limited   bool       // windows are
+	used      unit.Bytes // in this month
+	limited   bool       // receive windows are limited
 }
 
-// NewCaps makes one. Caps tells those that hold now, by name. Means tells what a name
-// is of: of this device, of another one, or else the name of a link; a link that is
-// there goes before another device, and a name of nothing does no harm: see Kept. Tell
-// is called, by one goroutine at a time, when the level of one has changed, before
-// connections are ended for it; it must not wait for long.
-func NewCaps(u *Usage, means func(name string) CapTarget, caps func() map[string]policy.Caps, tell func(name string, of CapTarget, before, now policy.Allowance)) *Caps {
+// NewCaps returns a Caps that counts with u. caps returns the current caps, by name. means returns
+// the target of a name: this device, another device, or else the link of that name. A link that
+// exists takes precedence over another device; an unknown name does no harm, see CheckEnforced.
+// tell is called when the level of a cap changes, by one goroutine at a time and before connections
+// end for it. It must not block for long.
+func NewCaps(u *Usage, means func(name string) CapTarget, caps func() map[string]policy.Caps,
+	tell func(name string, of CapTarget, before, now policy.Allowance)) *Caps {
 	return &Caps{usage: u, resolveName: means, currentCaps: caps, levelChanged: tell, states: map[string]*capState{}}
 }
 
-// AllowanceOf is what a link, by its own caps and those of all, or another device may still
-// carry.
+// AllowanceOf returns the allowance of a link, by its own caps and those of all links, or of
+// another device.
 func (c *Caps) AllowanceOf(b CapTarget) policy.Allowance {
 	if c == nil {
 		return policy.Allowance{}
@@ -85,13 +86,13 @@ func (c *Caps) AllowanceOf(b CapTarget) policy.Allowance {
 	return a
 }
 
-// ErrNoLink tells that nothing here has the name that a cap is for.
+// ErrNoLink reports that the name of a cap is unknown here.
 var ErrNoLink = errors.New("no link that is here now, or has carried something, is called so, nor is this device, one that it helps, or one that helps it")
 
-// errNotCounted tells that caps are beyond this system.
+// errNotCounted reports that the system does not support caps.
 var errNotCounted = errors.New("this system does not tell what links carry")
 
-// CheckEnforced is why the caps of a name are not kept now, nil if they are.
+// CheckEnforced returns why the caps of a name are not enforced now, nil if they are.
 func (c *Caps) CheckEnforced(name string) error {
 	of := c.targetOf(name)
 	here, err := c.usage.hasLink(of.Link)
@@ -99,13 +100,13 @@ func (c *Caps) CheckEnforced(name string) error {
 	switch {
 	case err == nil && !used && !here && of.Link != "":
 		return ErrNoLink
-	case !c.usage.countsBytes, err != nil && !used: // which link a connection uses is not known either
+	case !c.usage.countsBytes, err != nil && !used: // the link of a connection is unknown too
 		return errNotCounted
 	}
 	return nil
 }
 
-// ListAllowances is what each name with caps may still carry.
+// ListAllowances returns the allowance of each name with caps.
 func (c *Caps) ListAllowances() map[string]policy.Allowance {
 	list := map[string]policy.Allowance{}
 	for name, caps := range c.currentCaps() {
@@ -114,7 +115,7 @@ func (c *Caps) ListAllowances() map[string]policy.Allowance {
 	return list
 }
 
-// targetOf is what a name is of.
+// targetOf returns the target of a name.
 func (c *Caps) targetOf(name string) CapTarget {
 	b, link := c.resolveName(name), CapTarget{Link: name}
 	if b.Peer == "" {
@@ -126,9 +127,8 @@ func (c *Caps) targetOf(name string) CapTarget {
 	return b
 }
 
-// AccountingPeriod is the period of accounting of a link that a time is in: by its own
-// monthly cap, or else by that of all links; without these the month. A nil Caps
-// has none.
+// AccountingPeriod returns the accounting period of a link that contains at: that of its own
+// monthly cap, else that of all links, else the calendar month. A nil Caps has no caps.
 func (c *Caps) AccountingPeriod(link string, at time.Time) (from, until time.Time) {
 	var caps policy.Caps
 	if c != nil {
@@ -152,7 +152,7 @@ func (c *Caps) evaluateCap(of CapTarget, caps policy.Caps) (policy.Allowance, me
 	return caps.Evaluate(now, m.today, m.month), m
 }
 
-// Run keeps to the caps until ctx ends.
+// Run enforces the caps until ctx ends.
 func (c *Caps) Run(ctx context.Context) {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -167,7 +167,7 @@ func (c *Caps) Run(ctx context.Context) {
 	}
 }
 
-// enforceAll looks at all once, and returns when to do so again.
+// enforceAll enforces all caps once and returns when to do so again.
 func (c *Caps) enforceAll() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,12 +176,12 @@ func (c *Caps) enforceAll() time.Duration {
 	again, _ = policy.Allowance{}.Enforcement(0)
 	for name := range c.states {
 		if _, ok := all[name]; !ok {
-			all[name] = policy.Caps{} // no more
+			all[name] = policy.Caps{} // the cap was removed
 		}
 	}
 	for name, caps := range all {
 		of, k := c.targetOf(name), c.states[name]
-		if k != nil && k.target != of { // a device has been called so, or is no more
+		if k != nil && k.target != of { // the name now means another target
 			c.enforceCap(name, policy.Caps{}, k)
 			k = nil
 		}
@@ -197,9 +197,9 @@ func (c *Caps) enforceAll() time.Duration {
 	return again
 }
 
-// enforceCap keeps one to its caps.
+// enforceCap enforces one cap and returns when to do so again.
 func (c *Caps) enforceCap(name string, caps policy.Caps, k *capState) time.Duration {
-	now := time.Now() // of this process: the other clock may be set
+	now := time.Now() // of this process: the clock of evaluateCap may be set
 	a, m := c.evaluateCap(k.target, caps)
 	open := m.open
 	var rate unit.Rate
@@ -213,7 +213,7 @@ func (c *Caps) enforceCap(name string, caps policy.Caps, k *capState) time.Durat
 	}
 	again, window := a.Enforcement(rate)
 	if reached := a.Level == policy.CapReached; reached && k.target.Purpose == policy.ForPipe {
-		window = 1 // the role ends what goes by them
+		window = 1 // the role ends the traffic over pipes
 	} else if reached {
 		for _, o := range open {
 			_ = o.Abort()
@@ -232,28 +232,27 @@ func (c *Caps) enforceCap(name string, caps policy.Caps, k *capState) time.Durat
 			each = max(window/unit.Bytes(len(open)), 1)
 		}
 		for _, o := range open {
-			_ = o.LimitWindow(each) // one that fails is about to end
+			_ = o.LimitWindow(each) // a connection that fails is about to end
 		}
 	}
 	return again
 }
 
-// capTime is the time to judge caps at.
+// capTime returns the time for which caps are evaluated.
 func (u *Usage) capTime() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return policy.CapTime(u.now(), u.lastDay)
 }
 
-// measuredUse is what counts against a cap.
+// measuredUse is the usage that counts against a cap.
 type measuredUse struct {
 	today, month unit.Bytes
-	open         []CountedConn // connections that do
-	unknown      bool          // one may: whose it is has not been told yet
+	open         []CountedConn // open connections that count
+	unknown      bool          // an open connection may count: its peer is still unknown
 }
 
-// measureTarget asks the connections that count what they have carried, and sums up what
-// was carried since each of two days.
+// measureTarget updates the connections of a target and sums up its usage since each of two days.
 func (u *Usage) measureTarget(of CapTarget, day, month string) (m measuredUse) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -276,7 +275,7 @@ func (u *Usage) measureTarget(of CapTarget, day, month string) (m measuredUse) {
 	return m
 }
 
-// hasRecords reports whether something was carried of what a cap is of.
+// hasRecords reports whether traffic of a target was recorded.
 func (u *Usage) hasRecords(of CapTarget) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -288,7 +287,7 @@ func (u *Usage) hasRecords(of CapTarget) bool {
 	return false
 }
 
-// hasLink reports whether a link is there now.
+// hasLink reports whether a link exists now.
 func (u *Usage) hasLink(name string) (bool, error) {
 	links, err := u.interfaces()
 	return slices.ContainsFunc(links, func(i net.Interface) bool { return i.Name == name }), err

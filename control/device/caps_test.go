@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -46,7 +48,8 @@ func TestCaps(t *testing.T) {
 	u, clock, _ := newUsage(t)
 	limits := map[string]policy.Caps{"wwan0": {Daily: 10e6}, "phone": {Monthly: 1e9}, "somebody": {Daily: 1e6}}
 	c, told := capsOf(u, "phone", limits)
-	lte, other, pipe, wifi := &fakeConn{local: "10.0.0.1:1"}, &fakeConn{local: "10.0.0.1:2"}, &fakeConn{local: "10.0.0.1:3"}, &fakeConn{local: "10.0.0.2:1"}
+	lte, other, pipe, wifi := &fakeConn{local: "10.0.0.1:1"}, &fakeConn{local: "10.0.0.1:2"},
+		&fakeConn{local: "10.0.0.1:3"}, &fakeConn{local: "10.0.0.2:1"}
 	lte.open(u, policy.ForPath)
 	other.open(u, policy.ForDirect)
 	pipe.open(u, policy.ForPipe)
@@ -85,7 +88,8 @@ func TestCaps(t *testing.T) {
 	if !lte.aborted || !other.aborted {
 		t.Error("connections go on though the cap is used up")
 	}
-	if a, b, none := c.AllowanceOf(link("wwan0")), c.AllowanceOf(link("wlan0")), c.AllowanceOf(CapTarget{}); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
+	if a, b, none := c.AllowanceOf(link("wwan0")), c.AllowanceOf(link("wlan0")),
+		c.AllowanceOf(CapTarget{}); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
 		t.Errorf("%v, %v, %v", a, b, none)
 	}
 	u.removeConn(lte)
@@ -115,7 +119,8 @@ func TestCaps(t *testing.T) {
 	if told.String() != " fine-reached; " || !wifi.aborted || !again.aborted || pipe.aborted {
 		t.Errorf("all links: told %q, %+v, %+v, %+v", told, wifi, again, pipe)
 	}
-	if list := c.ListAllowances(); len(list) != 2 || list["phone"].Level != policy.CapReached || list["somebody"].Level != policy.CapFine {
+	if list := c.ListAllowances(); len(list) != 2 || list["phone"].Level != policy.CapReached ||
+		list["somebody"].Level != policy.CapFine {
 		t.Errorf("%v", list)
 	}
 	if a := (*Caps)(nil).AllowanceOf(link("wwan0")); a.Level != policy.CapFree {
@@ -132,8 +137,10 @@ func TestKept(t *testing.T) {
 		want           map[string]error
 	}{
 		{"Linux", true, true, map[string]error{"laptop": nil, "wlan0": nil, "usb0": nil, "wwna0": ErrNoLink}},
-		{"another system", false, true, map[string]error{"laptop": errNotCounted, "wlan0": errNotCounted, "usb0": errNotCounted, "wwna0": ErrNoLink}},
-		{"interfaces are kept from it", true, false, map[string]error{"laptop": nil, "wlan0": errNotCounted, "usb0": nil, "wwna0": errNotCounted}},
+		{"another system", false, true, map[string]error{"laptop": errNotCounted, "wlan0": errNotCounted,
+			"usb0": errNotCounted, "wwna0": ErrNoLink}},
+		{"interfaces are kept from it", true, false, map[string]error{"laptop": nil, "wlan0": errNotCounted, "usb0": nil,
+			"wwna0": errNotCounted}},
 	} {
 		u, _, _ := newUsage(t)
 		u.countsBytes = c.counts
@@ -166,7 +173,8 @@ func TestKept(t *testing.T) {
 func TestCapsOfAllNames(t *testing.T) {
 	u, _, _ := newUsage(t)
 	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "desk": {Daily: 5e6}, "wlan0": {Daily: 7e6}}
-	c := NewCaps(u, meaning(map[string]CapTarget{"laptop": {}, "desk": {}}), func() map[string]policy.Caps { return limits }, nil)
+	c := NewCaps(u, meaning(map[string]CapTarget{"laptop": {}, "desk": {}}),
+		func() map[string]policy.Caps { return limits }, nil)
 	for link, want := range map[string]policy.Volume{"": 5e6, "wlan0": 5e6, "wwan0": 5e6} {
 		if a := c.AllowanceOf(CapTarget{Link: link}); a.Cap != want {
 			t.Errorf("%q: %v, want a cap of %v", link, a, want)
@@ -255,12 +263,14 @@ func TestCapsOfDevices(t *testing.T) {
 	names := map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Peer: "X", Purpose: policy.ForPath}}
 	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "phone": {Monthly: 20e6}}
 	var told strings.Builder
-	c := NewCaps(u, meaning(names), func() map[string]policy.Caps { return maps.Clone(limits) }, func(name string, of CapTarget, before, now policy.Allowance) {
-		if now.Level == policy.CapReached || before.Level == policy.CapReached {
-			fmt.Fprintf(&told, "%s %s %v-%v; ", name, of.Peer, before.Level, now.Level)
-		}
-	})
-	for name, want := range map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Link: "wwan0"}, "usb0": {Link: "usb0"}} {
+	c := NewCaps(u, meaning(names), func() map[string]policy.Caps { return maps.Clone(limits) },
+		func(name string, of CapTarget, before, now policy.Allowance) {
+			if now.Level == policy.CapReached || before.Level == policy.CapReached {
+				fmt.Fprintf(&told, "%s %s %v-%v; ", name, of.Peer, before.Level, now.Level)
+			}
+		})
+	for name, want := range map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Link: "wwan0"},
+		"usb0": {Link: "usb0"}} {
 		if got := c.targetOf(name); got != want {
 			t.Errorf("%s is %+v, want %+v", name, got, want)
 		}
@@ -282,10 +292,13 @@ func TestCapsOfDevices(t *testing.T) {
 	pipe := open(policy.ForPipe, "10.0.0.2:3", "P")
 	other.in, ownPipe.in, lte.in, wifi.out, pipe.in = 1e9, 1e9, 4e6, 1e6, 10e6
 	step("")
-	if w := unit.Bytes(9_950_000-5_000_000) / 4 / 2; lte.window != w || wifi.window != w || pipe.window != (19_900_000-10_000_000)/4 || other.window+ownPipe.window > 0 {
-		t.Errorf("windows of %d and %d, by the pipe %d; of others %d and %d", lte.window, wifi.window, pipe.window, other.window, ownPipe.window)
+	if w := unit.Bytes(9_950_000-5_000_000) / 4 / 2; lte.window != w || wifi.window != w ||
+		pipe.window != (19_900_000-10_000_000)/4 || other.window+ownPipe.window > 0 {
+		t.Errorf("windows of %d and %d, by the pipe %d; of others %d and %d", lte.window, wifi.window, pipe.window,
+			other.window, ownPipe.window)
 	}
-	for b, want := range map[CapTarget]string{laptop: "fine", phone: "fine", {Peer: "M", Purpose: policy.ForPath}: "none", link("wlan0"): "none", {}: "none"} {
+	for b, want := range map[CapTarget]string{laptop: "fine", phone: "fine",
+		{Peer: "M", Purpose: policy.ForPath}: "none", link("wlan0"): "none", {}: "none"} {
 		if a := c.AllowanceOf(b); a.Level.String() != want {
 			t.Errorf("%+v: %v", b, a)
 		}
@@ -304,7 +317,8 @@ func TestCapsOfDevices(t *testing.T) {
 		}
 	}
 	if !lte.aborted || !wifi.aborted || other.aborted || ownPipe.aborted || pipe.aborted {
-		t.Errorf("ended: %v and %v, others %v, %v and %v", lte.aborted, wifi.aborted, other.aborted, ownPipe.aborted, pipe.aborted)
+		t.Errorf("ended: %v and %v, others %v, %v and %v", lte.aborted, wifi.aborted, other.aborted, ownPipe.aborted,
+			pipe.aborted)
 	}
 	if pipe.window != 1 {
 		t.Errorf("the pipe has a window of %d", pipe.window)
@@ -335,7 +349,8 @@ func TestCapsOfDevices(t *testing.T) {
 func TestCapsOfUnknown(t *testing.T) {
 	u, _, _ := newUsage(t)
 	c := NewCaps(u, meaning(map[string]CapTarget{"laptop": {Peer: "L", Purpose: policy.ForPath}}),
-		func() map[string]policy.Caps { return map[string]policy.Caps{"laptop": {Daily: 1e6}} }, func(string, CapTarget, policy.Allowance, policy.Allowance) {})
+		func() map[string]policy.Caps { return map[string]policy.Caps{"laptop": {Daily: 1e6}} },
+		func(string, CapTarget, policy.Allowance, policy.Allowance) {})
 	f := &fakeConn{local: "10.0.0.1:1"}
 	for peer, soon := range map[string]bool{"": true, "M": false, "L": true} {
 		for _, p := range []policy.Purpose{policy.ForPath, policy.ForPipe} {
@@ -383,12 +398,14 @@ func TestCapsWithoutClock(t *testing.T) {
 // TestCapsMonth: a link without a monthly cap has the months of all links.
 func TestCapsMonth(t *testing.T) {
 	u, clock, _ := newUsage(t)
-	c, _ := capsOf(u, "phone", map[string]policy.Caps{"phone": {Monthly: 1e9, ResetDay: 15}, "wwan0": {Monthly: 1e9, ResetDay: 21}, "eth0": {Monthly: 1e9}, "wlan0": {Daily: 1e9}})
+	c, _ := capsOf(u, "phone", map[string]policy.Caps{"phone": {Monthly: 1e9, ResetDay: 15},
+		"wwan0": {Monthly: 1e9, ResetDay: 21}, "eth0": {Monthly: 1e9}, "wlan0": {Daily: 1e9}})
 	other, _ := capsOf(u, "laptop", map[string]policy.Caps{"wlan0": {Daily: 1e9}})
 	for _, k := range []struct {
 		caps       *Caps
 		link, want string
-	}{{c, "wwan0", "2026-11-21"}, {c, "eth0", "2026-11-01"}, {c, "wlan0", "2026-11-15"}, {c, "usb0", "2026-11-15"}, {other, "wlan0", "2026-11-01"}, {nil, "wlan0", "2026-11-01"}} {
+	}{{c, "wwan0", "2026-11-21"}, {c, "eth0", "2026-11-01"}, {c, "wlan0", "2026-11-15"}, {c, "usb0", "2026-11-15"},
+		{other, "wlan0", "2026-11-01"}, {nil, "wlan0", "2026-11-01"}} {
 		if from, _ := k.caps.AccountingPeriod(k.link, *clock); from.Format(time.DateOnly) != k.want {
 			t.Errorf("%s: from %v, want %s", k.link, from, k.want)
 		}

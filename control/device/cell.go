@@ -1,15 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
-// Cell is where the control messages of the mobile cells of an interface are heard,
-// so that senders to this device are told how much it can have now (PBE-CC,
-// docs/explanation/pbe.md).
+// Cell configures the source of control messages of the mobile cells of an interface. Senders to
+// this device then learn its share of capacity (PBE-CC, docs/pbe.md).
 type Cell struct {
-	// Messages is where they come from: "unix:PATH", "tcp:HOST:PORT", or the path of a FIFO
-	// or a recording, which is played once. Whoever is there is believed.
+	// Messages is their source: "unix:PATH", "tcp:HOST:PORT", or the path of a FIFO or of a
+	// recording, which is played once. The source is trusted.
 	Messages string `toml:"messages"`
-	// RNTI is what the cells call this device, 11 to 65523; 0: as Messages say, which know it if a modem told them.
+	// RNTI is this device's RNTI, 11 to 65523; 0: as the source says, which knows it from a modem.
 	RNTI uint16 `toml:"rnti"`
-	// Cells are the numbers of those that may be given to this device, the primary
-	// one first; empty: all that Messages are of, by number.
+	// Cells are the numbers of the cells that may serve this device, the primary cell first. Empty:
+	// all cells of the source, by number.
 	Cells []uint8 `toml:"cells"`
 }

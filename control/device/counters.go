@@ -1,6 +1,7 @@
-// Package device tells what this device has and how it is used: its network
-// interfaces and what they carry. It stands beside the data path; roles ask it,
-// and package policy decides on its answers.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package device reports which network interfaces this device has, what they carry, and which
+// programs use them. It stands beside the data path. Package policy decides by its data.
 package device
 
 import (
@@ -14,16 +15,15 @@ import (
 	"strings"
 )
 
-// Counters are what an interface has carried, all headers of IP included.
+// Counters count the bytes that an interface has carried, IP headers included.
 type Counters struct {
 	Rx, Tx uint64
 }
 
-// ReadCounters tells what each interface has carried since it exists, by name.
-// It is an error where the system does not tell (other systems than Linux,
-// Android from version 10 on).
+// ReadCounters returns the counters of each interface since it exists, by name. It fails on systems
+// without them (other systems than Linux, Android from version 10 on).
 func ReadCounters() (map[string]Counters, error) {
-	// Not /sys/class/net, which may show another network namespace's.
+	// /sys/class/net may show another network namespace.
 	data, err := os.ReadFile("/proc/self/net/dev")
 	if err != nil {
 		return nil, err
@@ -31,8 +31,8 @@ func ReadCounters() (map[string]Counters, error) {
 	return parseCounters(data)
 }
 
-// parseCounters reads two lines of headings, then lines of "name: rx bytes,
-// seven more, tx bytes, seven more" (proc_pid_net(5)).
+// parseCounters skips two lines of headings, then parses lines of "name: rx bytes, seven more, tx
+// bytes, seven more" (proc_pid_net(5)).
 func parseCounters(data []byte) (map[string]Counters, error) {
 	list := map[string]Counters{}
 	s := bufio.NewScanner(bytes.NewReader(data))
@@ -40,7 +40,7 @@ func parseCounters(data []byte) (map[string]Counters, error) {
 		if n < 2 {
 			continue
 		}
-		at := strings.LastIndexByte(s.Text(), ':') // an alias has one in its name
+		at := strings.LastIndexByte(s.Text(), ':') // the name of an alias contains a colon
 		if at < 0 {
 			return nil, fmt.Errorf("counters of interfaces: %q", s.Text())
 		}
@@ -61,8 +61,8 @@ func parseCounters(data []byte) (map[string]Counters, error) {
 	return list, s.Err()
 }
 
-// InterfaceOf is the name of the interface that has a connection's local
-// address, "" if none has.
+// InterfaceOf returns the name of the interface with a connection's local address, "" if there is
+// none.
 func InterfaceOf(local net.Addr) string {
 	ap, err := netip.ParseAddrPort(local.String())
 	if err != nil {
@@ -87,7 +87,7 @@ func InterfaceOf(local net.Addr) string {
 	return ""
 }
 
-// LocalAddresses are those that this device's interfaces have now, without zones.
+// LocalAddresses returns the current addresses of this device's interfaces, without zones.
 func LocalAddresses() (map[netip.Addr]bool, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -102,8 +102,8 @@ func LocalAddresses() (map[netip.Addr]bool, error) {
 	return present, nil
 }
 
-// ConnBytes is a connection of mpbond's own, with what it has moved so far: bytes
-// that TCP has received in order, and that it has sent at least once.
+// ConnBytes counts the bytes of one of our connections: received in order by TCP, and sent at least
+// once.
 type ConnBytes struct {
 	Local  net.Addr
 	Rx, Tx uint64

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -10,48 +12,46 @@ import (
 	"mpbond/link/wire"
 )
 
-// energy is what the radios of a device's links take for what Usage counts. The
-// zero energy reckons nothing. Guarded by Usage.mu.
+// energy estimates the energy of radios for the bytes that Usage counts. The zero energy estimates
+// none. Usage.mu guards it.
 type energy struct {
 	radioOf func(link string, internet bool) wire.Radio
 	links   map[string]*linkEnergy
 }
 
-// linkEnergy is that of one link.
+// linkEnergy is the energy of one link's radio.
 type linkEnergy struct {
 	meter     policy.EnergyMeter
 	joules    unit.Joules  // since this process began
-	internet  bool         // it has carried something that goes by the Internet
-	sinceLook carriedBytes // since the last look
-	last      carriedBytes // as of the last look at which there was anything: the tail is theirs
-	unsaved   bool         // rows have joules that the file does not
+	internet  bool         // it has carried Internet traffic
+	sinceLook carriedBytes // since the last call of shareEnergy
+	last      carriedBytes // at the last call with bytes; the radio's tail belongs to them
+	unsaved   bool         // records have energy that the file lacks
 }
 
-// carriedBytes is what a link had to carry at a time, by whose it is: rows without
-// bytes.
+// carriedBytes counts the bytes of one time, by record key.
 type carriedBytes struct {
 	down, up unit.Bytes
 	byRecord map[policy.UsageRecord]unit.Bytes
 }
 
-// RadioUse is what the radio of a link took.
+// RadioUse is the energy that the radio of a link has used.
 type RadioUse struct {
 	Link   string
 	Radio  wire.Radio
 	Joules unit.Joules
 }
 
-// MeterRadios has it reckon from now on what the radios of links take, by their kind,
-// which radioOf tells of a link and whether that has carried something that goes
-// by the Internet; wire.RadioNone is reckoned nothing. RadioOf is called with locks
-// held, so that it must not call back.
+// MeterRadios starts to estimate the energy of the radios of links. radioOf returns the kind of
+// radio of a link, given whether that has carried Internet traffic; wire.RadioNone uses no energy.
+// radioOf is called with locks held and must not call back.
 func (u *Usage) MeterRadios(radioOf func(link string, internet bool) wire.Radio) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.energy = energy{radioOf: radioOf, links: map[string]*linkEnergy{}}
 }
 
-// linkFor is that of a link, from now on; nil if nothing is reckoned.
+// linkFor returns the state of a link, nil if no energy is estimated.
 func (e *energy) linkFor(name string) *linkEnergy {
 	l := e.links[name]
 	if l == nil && e.radioOf != nil {
@@ -61,7 +61,7 @@ func (e *energy) linkFor(name string) *linkEnergy {
 	return l
 }
 
-// countBytes takes bytes that belong to a row.
+// countBytes adds bytes that belong to a record.
 func (e *energy) countBytes(of policy.UsageRecord, down, up unit.Bytes) {
 	l := e.linkFor(of.Link)
 	if l == nil {
@@ -76,10 +76,9 @@ func (e *energy) countBytes(of policy.UsageRecord, down, up unit.Bytes) {
 	l.sinceLook.byRecord[of] += down + up
 }
 
-// shareEnergy shares what radios took since the last look among the rows that had them
-// carry something, by their bytes; what a radio takes afterwards, among those who
-// were last. The file is told with the next bytes, or when the radio sleeps, and not
-// each second until then. Mu is held.
+// shareEnergy divides the energy since the last call among the records with bytes since then, by
+// their bytes. The energy of a radio's tail goes to the records that used it last. The file is
+// updated with the next bytes, or when the radio sleeps, not every second. mu must be held.
 func (u *Usage) shareEnergy(now time.Time) {
 	for link, l := range u.energy.links {
 		n := l.sinceLook.down + l.sinceLook.up
@@ -88,7 +87,7 @@ func (u *Usage) shareEnergy(now time.Time) {
 		}
 		took := l.meter.AddCarried(now, l.sinceLook.down, l.sinceLook.up)
 		if n > 0 {
-			if l.unsaved { // of those who were last: others are from now on
+			if l.unsaved { // they belong to the records that used the radio last
 				u.markUnsaved(l)
 			}
 			l.last, l.sinceLook = l.sinceLook, carriedBytes{}
@@ -98,7 +97,7 @@ func (u *Usage) shareEnergy(now time.Time) {
 			for of, b := range l.last.byRecord {
 				u.record(of).Joules += took * unit.Joules(float64(b)/float64(l.last.down+l.last.up))
 			}
-			l.unsaved = n == 0 // else Count tells the rows that have bytes
+			l.unsaved = n == 0 // else CountNow saves the records with bytes
 		}
 		if l.unsaved && !l.meter.IsAwake() {
 			u.markUnsaved(l)
@@ -106,7 +105,7 @@ func (u *Usage) shareEnergy(now time.Time) {
 	}
 }
 
-// markUnsaved has the file told what the last rows took; mu is held.
+// markUnsaved marks the last records of the link for saving. mu must be held.
 func (u *Usage) markUnsaved(l *linkEnergy) {
 	for of := range l.last.byRecord {
 		u.changed[u.record(of)] = true
@@ -114,7 +113,7 @@ func (u *Usage) markUnsaved(l *linkEnergy) {
 	l.unsaved = false
 }
 
-// markAllUnsaved has the file told all; mu is held.
+// markAllUnsaved marks the last records of all links for saving. mu must be held.
 func (u *Usage) markAllUnsaved() {
 	for _, l := range u.energy.links {
 		if l.unsaved {
@@ -123,8 +122,7 @@ func (u *Usage) markAllUnsaved() {
 	}
 }
 
-// RadioUsage are what the radios of this device's links took since this process began,
-// by link; of those whose kind is known.
+// RadioUsage returns the energy of each known radio since this process began, by link.
 func (u *Usage) RadioUsage() (list []RadioUse) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -20,32 +22,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is the program that has a socket.
+// Process is the program that owns a socket.
 type Process struct {
 	UID uint32
-	// Exe is the path of its executable and PID its number, "" and 0 where this
-	// process may not see that: other users' programs, without root.
+	// Exe is the path of its executable and PID its number. They are "" and 0 if this process may
+	// not see them, as for other users' programs without root.
 	Exe string
 	PID int
-	// Cgroup is the path of its control group (version 2) from the root of the
-	// hierarchy, "" where the system does not tell.
+	// Cgroup is the path of its control group (version 2) from the root of the hierarchy, "" if
+	// unknown.
 	Cgroup string
 }
 
-// ProcessFinder finds the programs that sockets of this machine belong to. The zero
-// value is ready. Safe for concurrent use.
+// ProcessFinder finds the programs that own sockets of this machine. The zero value is ready to
+// use. Safe for concurrent use.
 type ProcessFinder struct {
 	mu      sync.Mutex
-	recent  []int             // processes that were found lately, the last one first
-	cgroups map[uint64]string // control groups by number
+	recent  []int             // PIDs of recently found processes, the newest first
+	cgroups map[uint64]string // paths of control groups, by number
 }
 
-// maxRecent processes are looked at before all others.
+// maxRecent bounds the processes that are tried before all others.
 const maxRecent = 16
 
-// FindBySocket is who has the socket of that local and remote address; network is "tcp"
-// or "udp". It costs microseconds for a program that was found lately, and
-// milliseconds for others.
+// FindBySocket returns the process that owns the socket of that local and remote address. network
+// is "tcp" or "udp". It takes microseconds for a recently found program and milliseconds for
+// others.
 func (o *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPort) (Process, error) {
 	s, err := querySocket(network, local, remote)
 	if err != nil {
@@ -57,7 +59,7 @@ func (o *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPor
 	if owner.PID > 0 {
 		proc := filepath.Join("/proc", strconv.Itoa(owner.PID))
 		exe, _ := os.Readlink(filepath.Join(proc, "exe"))
-		owner.Exe = strings.TrimSuffix(exe, " (deleted)") // replaced while it runs, by an update say
+		owner.Exe = strings.TrimSuffix(exe, " (deleted)") // replaced while it runs, for example by an update
 		owner.Cgroup = readCgroup(filepath.Join(proc, "cgroup"))
 	}
 	if owner.Cgroup == "" && s.cgroup != 0 {
@@ -66,8 +68,7 @@ func (o *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPor
 	return owner, nil
 }
 
-// FindChild is the process that one has started, the oldest that still runs: what
-// `mpbond run` runs.
+// FindChild returns the oldest running child of a process, the command of `mpbond run`.
 func (o *ProcessFinder) FindChild(of Process) (Process, error) {
 	if of.PID == 0 {
 		return Process{}, errors.New("the process cannot be seen")
@@ -77,7 +78,7 @@ func (o *ProcessFinder) FindChild(of Process) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	for _, t := range tasks { // whichever thread has started it
+	for _, t := range tasks { // any thread may have started it
 		list, _ := os.ReadFile(proc(of.PID, "task/"+t+"/children"))
 		for _, f := range strings.Fields(string(list)) {
 			pid, _ := strconv.Atoi(f)
@@ -86,27 +87,28 @@ func (o *ProcessFinder) FindChild(of Process) (Process, error) {
 				continue
 			}
 			exe, _ := os.Readlink(proc(pid, "exe"))
-			return Process{UID: st.Uid, Exe: strings.TrimSuffix(exe, " (deleted)"), PID: pid, Cgroup: readCgroup(proc(pid, "cgroup"))}, nil
+			return Process{UID: st.Uid, Exe: strings.TrimSuffix(exe, " (deleted)"), PID: pid,
+				Cgroup: readCgroup(proc(pid, "cgroup"))}, nil
 		}
 	}
 	return Process{}, fmt.Errorf("process %d has started none", of.PID)
 }
 
-// socket is what the kernel tells of one.
+// socket is the kernel's information about a socket.
 type socket struct {
 	uid, inode uint32
-	cgroup     uint64 // number of its control group, 0 where it is not told
+	cgroup     uint64 // number of its control group, 0 if unknown
 }
 
-// Of linux/inet_diag.h, which x/sys/unix lacks.
+// Constants of linux/inet_diag.h that x/sys/unix lacks.
 const (
 	sockDiagByFamily = 20
-	inetDiagCgroupID = 21 // Linux 5.9
+	inetDiagCgroupID = 21 // since Linux 5.9
 	diagRequestLen   = 56
 	diagMessageLen   = 72
 )
 
-// querySocket asks the kernel (sock_diag(7)).
+// querySocket asks the kernel about a socket (sock_diag(7)).
 func querySocket(network string, local, remote netip.AddrPort) (s socket, err error) {
 	protocol := byte(unix.IPPROTO_TCP)
 	if network == "udp" {
@@ -120,7 +122,7 @@ func querySocket(network string, local, remote netip.AddrPort) (s socket, err er
 	if !from.IsValid() || !to.IsValid() || from.Is6() != to.Is6() {
 		return s, fmt.Errorf("%v and %v are no ends of a connection", local, remote)
 	}
-	// struct inet_diag_req_v2: family, protocol, extensions, pad, states, and
+	// Fill in struct inet_diag_req_v2: family, protocol, extensions, pad, states, and
 	// inet_diag_sockid: ports and addresses in network order, interface, cookie.
 	b := make([]byte, diagRequestLen)
 	b[0], b[1] = family, protocol
@@ -137,7 +139,8 @@ func querySocket(network string, local, remote netip.AddrPort) (s socket, err er
 		return s, err
 	}
 	defer c.Close()
-	list, err := c.Execute(netlink.Message{Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request}, Data: b})
+	list, err := c.Execute(netlink.Message{Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request},
+		Data: b})
 	if err != nil {
 		return s, err
 	}
@@ -158,10 +161,10 @@ func querySocket(network string, local, remote netip.AddrPort) (s socket, err er
 	return s, attrs.Err()
 }
 
-// findProcess is a process that has the socket open, 0 if none can be seen.
+// findProcess returns the PID of a process that has the socket open, 0 if none is visible.
 func (o *ProcessFinder) findProcess(s socket) int {
 	if s.inode == 0 {
-		return 0 // closed already
+		return 0 // already closed
 	}
 	want := "socket:[" + strconv.FormatUint(uint64(s.inode), 10) + "]"
 	found := 0
@@ -173,7 +176,7 @@ func (o *ProcessFinder) findProcess(s socket) int {
 	}
 	if found == 0 {
 		all, _ := os.ReadDir("/proc")
-		for _, e := range slices.Backward(all) { // young ones first
+		for _, e := range slices.Backward(all) { // the newest first
 			if pid, err := strconv.Atoi(e.Name()); err == nil && !slices.Contains(o.recent, pid) && hasOpenFile(pid, want) {
 				found = pid
 				break
@@ -212,8 +215,7 @@ func readNames(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// readCgroup is the path in a file such as /proc/PID/cgroup, from its line
-// "0::/path".
+// readCgroup returns the path in a file such as /proc/PID/cgroup, from its line "0::/path".
 func readCgroup(file string) string {
 	b, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(b)) {
@@ -224,8 +226,8 @@ func readCgroup(file string) string {
 	return ""
 }
 
-// cgroupPath is the path of a control group, by its number: that of its directory's
-// inode.
+// cgroupPath returns the path of the control group of that number, which is the inode of its
+// directory.
 func (o *ProcessFinder) cgroupPath(id uint64) string {
 	if p, ok := o.cgroups[id]; ok {
 		return p
@@ -249,8 +251,8 @@ func (o *ProcessFinder) cgroupPath(id uint64) string {
 	return o.cgroups[id]
 }
 
-// cgroupRoot is where the whole hierarchy of version 2 is mounted, "" for
-// nowhere. A line of mountinfo (proc(5)) is
+// cgroupRoot returns the mount point of the version 2 hierarchy, "" if there is none. A line of
+// mountinfo (proc(5)) is
 //
 //	36 35 98:0 /root /mount options … - type source options
 func cgroupRoot() string {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -39,13 +41,15 @@ func TestOwners(t *testing.T) {
 		defer v.Close()
 		for _, conn := range []net.Conn{c, v} {
 			network := conn.LocalAddr().Network()
-			local, remote := netip.MustParseAddrPort(conn.LocalAddr().String()), netip.MustParseAddrPort(conn.RemoteAddr().String())
+			local, remote := netip.MustParseAddrPort(conn.LocalAddr().String()),
+				netip.MustParseAddrPort(conn.RemoteAddr().String())
 			got, err := o.FindBySocket(network, local, remote)
 			if err != nil {
 				t.Errorf("%s %v: %v", network, local, err)
 				continue
 			}
-			if got.PID != os.Getpid() || got.Exe != exe || got.UID != uint32(os.Geteuid()) || got.Cgroup != readCgroup("/proc/self/cgroup") {
+			if got.PID != os.Getpid() || got.Exe != exe || got.UID != uint32(os.Geteuid()) ||
+				got.Cgroup != readCgroup("/proc/self/cgroup") {
 				t.Errorf("%s %v: %+v, want process %d, %s", network, local, got, os.Getpid(), exe)
 			}
 			if s, err := querySocket(network, local, remote); err != nil {
@@ -54,7 +58,8 @@ func TestOwners(t *testing.T) {
 				t.Errorf("control group %d is %q, and that of the process is %q", s.cgroup, o.cgroupPath(s.cgroup), got.Cgroup)
 			}
 		}
-		if got, err := o.FindBySocket("tcp", netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")); err == nil {
+		if got, err := o.FindBySocket("tcp", netip.MustParseAddrPort("127.0.0.1:1"),
+			netip.MustParseAddrPort("127.0.0.1:2")); err == nil {
 			t.Errorf("a connection that does not exist belongs to %+v", got)
 		}
 	}

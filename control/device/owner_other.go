@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !linux
 
 package device
 
 import "net/netip"
 
-// Process is the program that has a socket.
+// Process is the program that owns a socket.
 type Process struct {
 	UID    uint32
 	Exe    string
@@ -12,13 +14,13 @@ type Process struct {
 	Cgroup string
 }
 
-// ProcessFinder finds nobody outside Linux.
+// ProcessFinder finds processes on Linux only.
 type ProcessFinder struct{}
 
-// FindChild finds nobody outside Linux.
+// FindChild always fails.
 func (*ProcessFinder) FindChild(Process) (Process, error) { return Process{}, errNoUplinks }
 
-// FindBySocket finds nobody outside Linux.
+// FindBySocket always fails.
 func (*ProcessFinder) FindBySocket(string, netip.AddrPort, netip.AddrPort) (Process, error) {
 	return Process{}, errNoUplinks
 }

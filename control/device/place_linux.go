@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -11,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultRoute is a default route, as far as it tells where a device is.
+// defaultRoute describes a default route, to identify a location.
 type defaultRoute struct {
 	link    string
 	isIPv6  bool
-	gateway string // its hardware address, "" without a gateway or a word from it
+	gateway string // hardware address, "" if there is no gateway or it is unknown
 	subnets []netip.Prefix
 }
 
-// Location names where this device is, as far as its networks tell: by its default
-// routes, with the hardware address of each gateway, or, where there is no
-// gateway to ask, by the interface's subnets. Of an interface that has IPv4
-// routes only these count, since the others may come later. It is a hash, which
-// names nobody's network, and "" without a default route.
+// Location identifies where this device is by its default routes: by the hardware address of each
+// gateway or, without a gateway, by the subnets of the interface. If an interface has IPv4 routes,
+// only these count, since IPv6 routes may appear later. The result is a hash that reveals no
+// network, "" without a default route.
 func Location() (string, error) {
 	routes, err := mainRoutes()
 	if err != nil {
@@ -41,11 +42,11 @@ func Location() (string, error) {
 		for _, h := range hops {
 			i, err := net.InterfaceByIndex(h.LinkIndex)
 			if err != nil {
-				continue // gone meanwhile
+				continue // the interface has just disappeared
 			}
 			w := defaultRoute{link: i.Name, isIPv6: r.Family == unix.AF_INET6, subnets: interfaceSubnets(i)}
 			gw := h.Gw
-			if via, ok := h.Via.(*netlink.Via); ok { // an IPv4 route by an IPv6 gateway (RFC 8950)
+			if via, ok := h.Via.(*netlink.Via); ok { // an IPv4 route with an IPv6 gateway (RFC 8950)
 				gw = via.Addr
 			}
 			if w.gateway, err = hardwareAddress(h.LinkIndex, gw); err != nil {
@@ -57,7 +58,7 @@ func Location() (string, error) {
 	return hashLocation(ways), nil
 }
 
-// hashLocation is the name of the place with such ways out.
+// hashLocation returns the location with these default routes.
 func hashLocation(ways []defaultRoute) string {
 	four := map[string]bool{}
 	for _, w := range ways {
@@ -75,8 +76,8 @@ func hashLocation(ways []defaultRoute) string {
 				if n.Addr().Is6() != w.isIPv6 {
 					continue
 				}
-				// A cellular network gives out another /64 each time, from the /32
-				// or more that a provider has of its registry (RIPE-738 section 5.1).
+				// A cellular network assigns another /64 each time, from the /32 or larger block
+				// that a registry gives to a provider (RIPE-738 section 5.1).
 				short, _ := n.Addr().Prefix(min(n.Bits(), 32))
 				mark += " " + short.String()
 			}
@@ -90,7 +91,7 @@ func hashLocation(ways []defaultRoute) string {
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Append([]byte("mpbond place"), slices.Compact(marks))))[:32]
 }
 
-// interfaceSubnets are those of an interface that are not link-local, in order.
+// interfaceSubnets returns the sorted subnets of an interface, without link-local ones.
 func interfaceSubnets(i *net.Interface) (list []netip.Prefix) {
 	addrs, _ := i.Addrs()
 	for _, a := range addrs {
@@ -103,7 +104,7 @@ func interfaceSubnets(i *net.Interface) (list []netip.Prefix) {
 	return slices.Compact(list)
 }
 
-// hardwareAddress is what the kernel knows of a neighbour, "" if nothing.
+// hardwareAddress returns a neighbour's hardware address, "" if the kernel does not know it.
 func hardwareAddress(link int, ip net.IP) (string, error) {
 	if ip == nil {
 		return "", nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -31,16 +33,23 @@ func TestPlaceOf(t *testing.T) {
 	}{
 		{"in another order", []defaultRoute{wifi, lte}, []defaultRoute{lte, wifi}, true},
 		{"twice", []defaultRoute{wifi, wifi}, []defaultRoute{wifi}, true},
-		{"another gateway", []defaultRoute{wifi}, []defaultRoute{other(wifi, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:02" })}, false},
-		{"another interface to the same gateway", []defaultRoute{wifi}, []defaultRoute{other(wifi, func(w *defaultRoute) { w.link = "wlan1" })}, true},
+		{"another gateway", []defaultRoute{wifi},
+			[]defaultRoute{other(wifi, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:02" })}, false},
+		{"another interface to the same gateway", []defaultRoute{wifi},
+			[]defaultRoute{other(wifi, func(w *defaultRoute) { w.link = "wlan1" })}, true},
 		{"one way more", []defaultRoute{wifi}, []defaultRoute{wifi, lte}, false},
-		{"IPv6 comes later", []defaultRoute{wifi}, []defaultRoute{wifi, other(wifi6, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:09" })}, true},
+		{"IPv6 comes later", []defaultRoute{wifi}, []defaultRoute{wifi,
+			other(wifi6, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:09" })}, true},
 		{"IPv6 is gone, the router is the same", []defaultRoute{wifi}, []defaultRoute{wifi6}, true},
-		{"IPv6 only, another gateway", []defaultRoute{wifi6}, []defaultRoute{other(wifi6, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:02" })}, false},
-		{"cellular, IPv6 only, another /64 of the provider", []defaultRoute{lte6}, []defaultRoute{other(lte6, func(w *defaultRoute) { w.subnets = nets("2001:db8:7:7::/64") })}, true},
-		{"cellular, IPv6 only, another provider", []defaultRoute{lte6}, []defaultRoute{other(lte6, func(w *defaultRoute) { w.subnets = nets("2001:db9:1:1::/64") })}, false},
+		{"IPv6 only, another gateway", []defaultRoute{wifi6},
+			[]defaultRoute{other(wifi6, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:02" })}, false},
+		{"cellular, IPv6 only, another /64 of the provider", []defaultRoute{lte6},
+			[]defaultRoute{other(lte6, func(w *defaultRoute) { w.subnets = nets("2001:db8:7:7::/64") })}, true},
+		{"cellular, IPv6 only, another provider", []defaultRoute{lte6},
+			[]defaultRoute{other(lte6, func(w *defaultRoute) { w.subnets = nets("2001:db9:1:1::/64") })}, false},
 		{"cellular, both: IPv4 counts", []defaultRoute{lte}, []defaultRoute{lte, lte6}, true},
-		{"another IPv4 subnet", []defaultRoute{lte}, []defaultRoute{other(lte, func(w *defaultRoute) { w.subnets = nets("10.8.0.0/16") })}, false},
+		{"another IPv4 subnet", []defaultRoute{lte},
+			[]defaultRoute{other(lte, func(w *defaultRoute) { w.subnets = nets("10.8.0.0/16") })}, false},
 	} {
 		a, b := hashLocation(c.a), hashLocation(c.b)
 		if len(a) != 32 || len(b) != 32 || (a == b) != c.same {
@@ -95,7 +104,8 @@ func TestPlace(t *testing.T) {
 		t.Helper()
 		hw, err := net.ParseMAC(mac)
 		must(err)
-		must(netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(ip), HardwareAddr: hw}))
+		must(netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(ip),
+			HardwareAddr: hw}))
 	}
 	address("2001:db8:1:1::2/64")
 	if p := place(); p != "" {

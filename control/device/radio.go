@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -9,16 +11,17 @@ import (
 	"mpbond/link/wire"
 )
 
-// RadioOf is the kind of radio behind a network interface, by its name as Linux
-// and Android give it, else by what the driver says (DEVTYPE in sysfs). What
-// neither tells is RadioNone: a cable, or a phone behind a cable.
+// RadioOf returns the kind of radio of a network interface, by its name on Linux and Android, else
+// by the driver's DEVTYPE in sysfs. It returns RadioNone if neither tells: for a cable, or a phone
+// behind a cable.
 func RadioOf(name string) wire.Radio {
 	for _, n := range []struct {
 		prefix string
 		radio  wire.Radio
 	}{
-		{"wl", wire.RadioWiFi}, {"ww", wire.RadioCellular}, // systemd.net-naming-scheme(7); wlan0 and wwan0 too
-		{"rmnet", wire.RadioCellular}, {"ccmni", wire.RadioCellular}, {"ppp", wire.RadioCellular}, // modems of phones and sticks
+		{"wl", wire.RadioWiFi}, {"ww", wire.RadioCellular}, // systemd.net-naming-scheme(7), and wlan0 and wwan0
+		// modems of phones and sticks
+		{"rmnet", wire.RadioCellular}, {"ccmni", wire.RadioCellular}, {"ppp", wire.RadioCellular},
 		{"bnep", wire.RadioBluetooth}, {"bt-pan", wire.RadioBluetooth},
 	} {
 		if strings.HasPrefix(name, n.prefix) {
@@ -46,9 +49,9 @@ func RadioOf(name string) wire.Radio {
 	return wire.RadioNone
 }
 
-// IsTunnel reports whether a network interface is a tunnel, such as a VPN's: TUN, TAP,
-// WireGuard, or one of the kernel's (ARPHRD_TUNNEL and so on in if_arp.h). Where sysfs
-// does not say it, it is none.
+// IsTunnel reports whether a network interface is a tunnel, such as that of a VPN: TUN, TAP,
+// WireGuard, or a kernel tunnel (ARPHRD_TUNNEL and others in if_arp.h). It returns false if sysfs
+// does not tell.
 func IsTunnel(name string) bool {
 	if name == "" || strings.ContainsAny(name, "/.") {
 		return false
@@ -57,7 +60,8 @@ func IsTunnel(name string) bool {
 	if _, err := os.Stat(filepath.Join(dir, "tun_flags")); err == nil {
 		return true
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "uevent")); err == nil && strings.Contains(string(b), "DEVTYPE=wireguard\n") {
+	if b, err := os.ReadFile(filepath.Join(dir, "uevent")); err == nil &&
+		strings.Contains(string(b), "DEVTYPE=wireguard\n") {
 		return true
 	}
 	b, _ := os.ReadFile(filepath.Join(dir, "type"))

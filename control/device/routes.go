@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -10,12 +12,12 @@ import (
 	"mpbond/link/tcp"
 )
 
-// resolvedTTL is how long Routes believes what a name meant.
+// resolvedTTL is how long Routes keeps a resolved name.
 const resolvedTTL = time.Hour
 
-// Routes tells by which own link an address is reached. It remembers what names
-// mean, so that who asks each few seconds whether a link may be used sends nothing
-// over it meanwhile. The zero value is ready. Safe for concurrent use.
+// Routes finds the link over which an address is reached. It caches resolved names, so that
+// frequent checks of a link send nothing over it. The zero value is ready to use. Safe for
+// concurrent use.
 type Routes struct {
 	mu    sync.Mutex
 	cache map[string]resolved // by address with a name
@@ -26,16 +28,16 @@ type resolved struct {
 	until time.Time
 }
 
-// LinkTo is the interface by which the routes lead to an address, "host:port", with a
-// firewall mark, 0 for none; "" if that cannot be known, or is this device
-// itself. Nothing is sent, but to resolve a name.
+// LinkTo returns the interface of the route to an address, "host:port", with a firewall mark, 0 for
+// none. It returns "" if that is unknown or this device itself. It sends nothing except to resolve
+// a name.
 func (r *Routes) LinkTo(ctx context.Context, addr string, mark int) string {
 	link, _ := r.LinkVia(ctx, addr, mark)
 	return link
 }
 
-// LinkVia is To, and reports whether there is a way at all: then an empty link is this
-// device itself, or an interface that is not known.
+// LinkVia is LinkTo, and reports whether a route exists. An empty link then means this device
+// itself or an unknown interface.
 func (r *Routes) LinkVia(ctx context.Context, addr string, mark int) (link string, ok bool) {
 	d := net.Dialer{}
 	if mark != 0 {
@@ -53,7 +55,7 @@ func (r *Routes) LinkVia(ctx context.Context, addr string, mark int) (link strin
 	return NetworkOf(c.LocalAddr()), true
 }
 
-// resolvedAddr is what an address meant lately, else itself.
+// resolvedAddr returns the cached meaning of an address, else the address.
 func (r *Routes) resolvedAddr(addr string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,5 +74,5 @@ func (r *Routes) rememberAddr(addr string, to resolved) {
 	r.cache[addr] = to
 }
 
-// maxResolved bounds what is remembered: more servers than anybody has.
+// maxResolved bounds the cache.
 const maxResolved = 256

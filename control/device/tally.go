@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -14,21 +16,21 @@ import (
 	"mpbond/control/policy"
 )
 
-// saveInterval is how often a Tally tells its file: what a killed process loses.
+// saveInterval is how often a Tally saves, and so what a killed process loses.
 const saveInterval = 10 * time.Second
 
-// Tally counts as Usage does, for a short-lived process, and adds that to a file to which
-// others of its kind add at the same time: each has it for the moment of adding alone.
+// Tally counts as Usage does, for a short-lived process. It adds its counts to a file that several
+// such processes share. Each of them locks the file only while it adds.
 type Tally struct {
 	*Usage
 	path    string
-	saved   map[policy.UsageRecord]policy.UsageRecord // by what it is of
+	saved   map[policy.UsageRecord]policy.UsageRecord // by record key
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// OpenTally makes one that adds to the file at path until Close. It makes no file before
-// something was counted.
+// OpenTally returns a Tally that adds to the file at path until Close. It creates the file with the
+// first count.
 func OpenTally(path string, log *slog.Logger) *Tally {
 	ctx, stop := context.WithCancel(context.Background())
 	t := &Tally{Usage: NewUsage(log), path: path, saved: map[policy.UsageRecord]policy.UsageRecord{}, stop: stop}
@@ -45,12 +47,12 @@ func (t *Tally) runSaveLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = t.saveNew() // Close tells it, if it stays so
+			_ = t.saveNew() // Close returns an error that persists
 		}
 	}
 }
 
-// saveNew adds what was counted since it last did. After an error the next one does.
+// saveNew adds the counts since its last success to the file.
 func (t *Tally) saveNew() error {
 	list, _ := t.List()
 	var news []policy.UsageRecord
@@ -73,7 +75,7 @@ func (t *Tally) saveNew() error {
 	return nil
 }
 
-// Close counts once more and adds that. Connections are to be closed before.
+// Close counts once more and saves. Close all connections before.
 func (t *Tally) Close() error {
 	t.stop()
 	t.running.Wait()
@@ -81,7 +83,7 @@ func (t *Tally) Close() error {
 	return t.saveNew()
 }
 
-// ReadRecords lists what a file has, oldest first: nothing if there is none.
+// ReadRecords returns the records of a file, oldest first, none if there is no file.
 func ReadRecords(path string) (list []policy.UsageRecord, err error) {
 	if _, err := userfile.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return nil, nil

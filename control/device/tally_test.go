@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -65,7 +67,8 @@ func TestTally(t *testing.T) {
 	if err := tally.Close(); err != nil {
 		t.Error(err)
 	}
-	if list, err := ReadRecords(path); lines(list) != "11-21 wlan0 pipe p 12000/400; 11-21 wwan0 direct p 3/0" || err != nil {
+	if list, err := ReadRecords(path); lines(list) != "11-21 wlan0 pipe p 12000/400; 11-21 wwan0 direct p 3/0" ||
+		err != nil {
 		t.Error(lines(list), err)
 	}
 }
@@ -73,7 +76,8 @@ func TestTally(t *testing.T) {
 // TestTallyLong: the file does not grow for ever.
 func TestTallyLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
-	row := policy.UsageRecord{Day: "2026-11-21", Link: "wlan0", Purpose: policy.ForPipe, Peer: strings.Repeat("p", 100), Down: 1}
+	row := policy.UsageRecord{Day: "2026-11-21", Link: "wlan0", Purpose: policy.ForPipe, Peer: strings.Repeat("p", 100),
+		Down: 1}
 	text, err := json.Marshal(row)
 	if err != nil {
 		t.Fatal(err)

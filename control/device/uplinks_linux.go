@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -11,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uplinks lists the interfaces by which the Internet can be reached: those that
-// are up and have a default route, IPv4 or IPv6, in the main table. The ones
-// that the system prefers (least metric) come first.
+// Uplinks returns the interfaces that reach the Internet: those that are up and have a default
+// route, IPv4 or IPv6, in the main table. They are sorted by the system's preference (route
+// metric).
 func Uplinks() ([]string, error) {
 	routes, err := mainRoutes()
 	if err != nil {
@@ -31,7 +33,8 @@ func Uplinks() ([]string, error) {
 		}
 		for _, i := range hops {
 			l, err := net.InterfaceByIndex(i)
-			if err == nil && l.Flags&(net.FlagUp|net.FlagRunning) == net.FlagUp|net.FlagRunning && !slices.Contains(names, l.Name) {
+			if err == nil && l.Flags&(net.FlagUp|net.FlagRunning) == net.FlagUp|net.FlagRunning &&
+				!slices.Contains(names, l.Name) {
 				names = append(names, l.Name)
 			}
 		}
@@ -39,11 +42,12 @@ func Uplinks() ([]string, error) {
 	return names, nil
 }
 
-// mainRoutes are the routes of the main table, IPv4 and IPv6.
+// mainRoutes returns the IPv4 and IPv6 routes of the main table.
 func mainRoutes() (routes []netlink.Route, err error) {
 	err = netlink.ErrDumpInterrupted
-	for i := 0; i < 5 && errors.Is(err, netlink.ErrDumpInterrupted); i++ { // routes have changed meanwhile
-		routes, err = netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	for i := 0; i < 5 && errors.Is(err, netlink.ErrDumpInterrupted); i++ { // routes changed while they were read
+		routes, err = netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+			netlink.RT_FILTER_TABLE)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
@@ -56,8 +60,8 @@ func isDefault(n *net.IPNet) bool {
 	return ones == 0 && n.IP.IsUnspecified()
 }
 
-// WatchUplinks tells by the channel, until ctx ends, that what Uplinks returns
-// may have changed. Several changes at once may be told once.
+// WatchUplinks returns a channel that gets a value when the result of Uplinks may have changed,
+// until ctx ends. Several changes may yield one value.
 func WatchUplinks(ctx context.Context) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	routes, links := make(chan netlink.RouteUpdate, 64), make(chan netlink.LinkUpdate, 64)
@@ -73,7 +77,7 @@ func WatchUplinks(ctx context.Context) (<-chan struct{}, error) {
 		<-ctx.Done()
 		close(done)
 	}()
-	go func() { // the subscriptions end by closing their channels
+	go func() { // closed channels end the subscriptions
 		for routes != nil || links != nil {
 			select {
 			case _, ok := <-routes:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !linux
 
 package device
@@ -9,11 +11,11 @@ import (
 
 var errNoUplinks = errors.New("interfaces are found on Linux only: name them")
 
-// Uplinks finds none outside Linux.
+// Uplinks always fails.
 func Uplinks() ([]string, error) { return nil, errNoUplinks }
 
-// Location knows none outside Linux.
+// Location always fails.
 func Location() (string, error) { return "", errNoUplinks }
 
-// WatchUplinks does not watch outside Linux.
+// WatchUplinks always fails.
 func WatchUplinks(context.Context) (<-chan struct{}, error) { return nil, errNoUplinks }

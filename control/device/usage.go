@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -21,52 +23,52 @@ import (
 	"mpbond/link/tcp"
 )
 
-// Tuning of the counting.
+// Tuning.
 const (
-	// countInterval is how often connections are asked what they have carried, and
-	// the file told, while they carry something; idleCountInterval while they do not. What
-	// a killed process loses is what was carried since: a second's bytes at most.
+	// countInterval is how often connections are counted and the file is written while they carry
+	// bytes, idleCountInterval while they do not. A killed process loses at most one second of
+	// counts.
 	countInterval     = 250 * time.Millisecond
 	idleCountInterval = time.Second
-	// keepDays is how many days are kept: the newest that there are.
+	// keepDays is the number of newest days to keep.
 	keepDays = 400
-	// lockTimeout is how long another process that has the file is waited for.
+	// lockTimeout bounds the wait for another process that has locked the file.
 	lockTimeout = time.Second
-	// nameCacheTTL is how long an address is known to be of an interface.
+	// nameCacheTTL is how long the interface of an address is cached.
 	nameCacheTTL = 10 * time.Second
 )
 
-// Usage counts what this process's connections have the device's links carry,
-// by day, link, purpose and peer, and what their radios take for it, and keeps it
-// in a file. Safe for concurrent use; a nil one counts nothing.
+// Usage counts the bytes that this process's connections carry over the device's links, by day,
+// link, purpose and peer, and the energy of their radios. It saves the counts in a file. Safe for
+// concurrent use; a nil Usage counts nothing.
 //
-// It asks the kernel about each connection now and then, and when that closes,
-// never for each segment.
+// It asks the kernel about each connection at intervals and when the connection closes, never for
+// each segment.
 type Usage struct {
 	log         *slog.Logger
-	now         func() time.Time // a fake in tests
+	now         func() time.Time // replaced in tests
 	interfaceOf func(net.Addr) string
 	interfaces  func() ([]net.Interface, error)
-	countsBytes bool          // this system tells what connections carry
-	connOpened  chan struct{} // has one when a connection has opened; for Caps
+	countsBytes bool          // this system counts bytes of connections
+	connOpened  chan struct{} // gets a value when a connection opens; for Caps
 
-	mu      sync.Mutex // guards below
+	mu      sync.Mutex // guards the fields below
 	open    map[CountedConn]*connState
 	names   map[netip.Addr]string
-	named   time.Time                                  // when names was begun
-	used    map[policy.UsageRecord]*policy.UsageRecord // by what it is of, without bytes
+	named   time.Time                                  // when names was last cleared
+	used    map[policy.UsageRecord]*policy.UsageRecord // by record key
 	changed map[*policy.UsageRecord]bool
-	lastDay string // the latest day there was anything
+	lastDay string // the latest day with records
 	energy  energy
 
-	file    sync.Mutex // guards below; taken before mu
-	path    string     // of the file, "" for none
-	journal journal    // nil: nothing is kept, or not yet
+	file    sync.Mutex // guards the fields below; lock it before mu
+	path    string     // path of the file, "" for none
+	journal journal    // nil: counts are not saved, or not yet
 
-	problem atomic.Pointer[error] // why it is not kept now; changed while file is held
+	problem atomic.Pointer[error] // why counts are not saved; file guards changes
 }
 
-// journal is a store.Journal; a fake in tests.
+// journal is a store.Journal, replaced in tests.
 type journal interface {
 	Append(lines ...any) error
 	Rewrite(lines ...any) error
@@ -74,33 +76,35 @@ type journal interface {
 	Close() error
 }
 
-// CountedConn is a connection whose bytes are counted: a *tcp.Conn, or what Watch is told.
+// CountedConn is a connection whose bytes are counted: a *tcp.Conn, or a connection passed to
+// CountConn.
 type CountedConn interface {
-	// Carried tells what it had the network carry since it was made, and what
-	// it still will of what it was given.
+	// Carried returns the bytes that the connection has received and sent, and the bytes accepted
+	// but not yet sent.
 	Carried() (in, out, pending unit.Bytes, err error)
-	// Peer is the ID of the device at the other end, "" if that is not known.
+	// Peer returns the ID of the device at the other end, "" if unknown.
 	Peer() string
-	// LimitWindow bounds what is on its way to here, and Abort ends it at once.
+	// LimitWindow bounds the bytes in flight to this device. Abort ends the connection at once.
 	LimitWindow(n unit.Bytes) error
 	Abort() error
 }
 
-// connState is what is known of a connection.
+// connState is the counted state of a connection.
 type connState struct {
 	purpose policy.Purpose
 	link    string
 	in, out unit.Bytes
 }
 
-// NewUsage makes one that keeps nothing.
+// NewUsage returns a Usage that saves nothing.
 func NewUsage(log *slog.Logger) *Usage {
-	return &Usage{log: log, now: time.Now, interfaceOf: NetworkOf, interfaces: net.Interfaces, countsBytes: tcp.CarriedSupported, open: map[CountedConn]*connState{}, names: map[netip.Addr]string{},
-		used: map[policy.UsageRecord]*policy.UsageRecord{}, changed: map[*policy.UsageRecord]bool{}, connOpened: make(chan struct{}, 1)}
+	return &Usage{log: log, now: time.Now, interfaceOf: NetworkOf, interfaces: net.Interfaces,
+		countsBytes: tcp.CarriedSupported, open: map[CountedConn]*connState{}, names: map[netip.Addr]string{},
+		used: map[policy.UsageRecord]*policy.UsageRecord{}, changed: map[*policy.UsageRecord]bool{},
+		connOpened: make(chan struct{}, 1)}
 }
 
-// NetworkOf is the interface that has a local address, but for loopback, which
-// is no network.
+// NetworkOf returns the interface with a local address, "" for loopback, which is no network.
 func NetworkOf(local net.Addr) string {
 	if a, err := netip.ParseAddrPort(local.String()); err != nil || a.Addr().IsLoopback() {
 		return ""
@@ -108,10 +112,9 @@ func NetworkOf(local net.Addr) string {
 	return InterfaceOf(local)
 }
 
-// OpenFile has it begin with what a file has, and keep what is counted there, from
-// now until Close. What is damaged in the file is logged and kept aside. After
-// an error, a fault, what is counted stays in memory, and each Count tries again:
-// another process may have had the file for longer than is waited for here.
+// OpenFile loads the counts of a file and saves all counts there until Close. It logs damaged parts
+// and keeps them aside. After an error, a fault, counts stay in memory and each CountNow tries
+// again: another process may have locked the file for longer than lockTimeout.
 func (u *Usage) OpenFile(path string) error {
 	u.file.Lock()
 	defer u.file.Unlock()
@@ -123,8 +126,7 @@ func (u *Usage) OpenFile(path string) error {
 	return err
 }
 
-// loadJournal opens the file, and adds what it has to what was counted so far; file is
-// held.
+// loadJournal opens the file and adds its records to the counts. file must be held.
 func (u *Usage) loadJournal(wait time.Duration) error {
 	j, rows, damage, err := openRecords(u.path, wait)
 	if err != nil {
@@ -146,9 +148,9 @@ func (u *Usage) loadJournal(wait time.Duration) error {
 	return nil
 }
 
-// openRecords opens the file at path, and reads what it has, by what that is of. The
-// damage is store.Open's.
-func openRecords(path string, wait time.Duration) (j *store.Journal, rows map[policy.UsageRecord]policy.UsageRecord, damage, err error) {
+// openRecords opens the file at path and returns its records, by key. damage is that of store.Open.
+func openRecords(path string, wait time.Duration) (j *store.Journal, rows map[policy.UsageRecord]policy.UsageRecord,
+	damage, err error) {
 	rows = map[policy.UsageRecord]policy.UsageRecord{}
 	j, damage, err = store.Open(path, wait, func(line []byte) error {
 		var row policy.UsageRecord
@@ -164,13 +166,12 @@ func openRecords(path string, wait time.Duration) (j *store.Journal, rows map[po
 	return j, rows, damage, err
 }
 
-// AddRecords adds what this process has counted, a list as List tells, to what the
-// file at path has, which another process keeps at other times. That one is in
-// nobody's way if it begins meanwhile: the file is read and appended to, without
-// waiting for the disk. While it runs that is an error, fault.AlreadyRunning. A file that
-// nobody keeps, and has become long, is written anew.
+// AddRecords adds the counts of this process, as List returns them, to the file at path. Another
+// process may save to that file at other times. While it runs, AddRecords fails with
+// fault.AlreadyRunning. It reads and appends without waiting for the disk, so it does not delay a
+// process that starts meanwhile. It rewrites a file that has grown long.
 func AddRecords(path string, list []policy.UsageRecord) error {
-	j, rows, _, err := openRecords(path, lockTimeout) // damage is told by whose the file is
+	j, rows, _, err := openRecords(path, lockTimeout) // the file's main process reports damage
 	if err != nil {
 		return err
 	}
@@ -189,13 +190,13 @@ func AddRecords(path string, list []policy.UsageRecord) error {
 	return errors.Join(err, j.Close())
 }
 
-// recordKey is a row of the same as row without anything used.
+// recordKey returns row without its counts.
 func recordKey(row policy.UsageRecord) policy.UsageRecord {
 	row.Down, row.Up, row.Joules = 0, 0, 0
 	return row
 }
 
-// sumRecords is row with what more has, which is of the same.
+// sumRecords returns row plus the counts of more, which has the same key.
 func sumRecords(row, more policy.UsageRecord) policy.UsageRecord {
 	row.Down += more.Down
 	row.Up += more.Up
@@ -203,7 +204,7 @@ func sumRecords(row, more policy.UsageRecord) policy.UsageRecord {
 	return row
 }
 
-// record is the row of what row is of; mu is held.
+// record returns the record with the key of of; it creates one if needed. mu must be held.
 func (u *Usage) record(of policy.UsageRecord) *policy.UsageRecord {
 	of = recordKey(of)
 	r := u.used[of]
@@ -215,8 +216,8 @@ func (u *Usage) record(of policy.UsageRecord) *policy.UsageRecord {
 	return r
 }
 
-// dropOldDays drops all but the newest days, by their order and not by the clock,
-// which may be wrong for a while; mu is held.
+// dropOldDays keeps the newest keepDays days. It goes by their order, since the clock may be wrong.
+// mu must be held.
 func (u *Usage) dropOldDays() {
 	seen := map[string]bool{}
 	for of := range u.used {
@@ -227,13 +228,13 @@ func (u *Usage) dropOldDays() {
 	}
 	oldest := slices.Sorted(maps.Keys(seen))[len(seen)-keepDays]
 	for of, r := range u.used {
-		if of.Day < oldest && !u.changed[r] { // that is written first
+		if of.Day < oldest && !u.changed[r] { // keep records that are not saved yet
 			delete(u.used, of)
 		}
 	}
 }
 
-// journalLines are all rows, as the journal has them; mu is held.
+// journalLines returns all records as lines of the journal. mu must be held.
 func (u *Usage) journalLines() []any {
 	var list []any
 	for _, r := range u.sortedRecords() {
@@ -251,12 +252,13 @@ func (u *Usage) sortedRecords() []policy.UsageRecord {
 	return list
 }
 
-// compareRecords is the order of lists: by day, and then by what it is of.
+// compareRecords orders records by day, then by key.
 func compareRecords(a, b policy.UsageRecord) int {
-	return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Purpose, b.Purpose), cmp.Compare(a.Peer, b.Peer))
+	return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Purpose, b.Purpose),
+		cmp.Compare(a.Peer, b.Peer))
 }
 
-// LedgerFor is for connections of a purpose: it goes into tcp.Options.
+// LedgerFor returns the ledger for tcp.Options of connections of a purpose.
 func (u *Usage) LedgerFor(p policy.Purpose) tcp.Ledger {
 	if u == nil {
 		return nil
@@ -275,8 +277,8 @@ func (l ledger) Opened(c *tcp.Conn) { l.u.addConn(c, l.p, c.Interface(), c.Local
 // Closing implements tcp.Ledger.
 func (l ledger) Closing(c *tcp.Conn) { l.u.removeConn(c) }
 
-// CountConn counts a connection that has no tcp.Ledger, over a link or, if that is "",
-// the one that has its local address, until end is called. Nil counts nothing.
+// CountConn counts a connection without a tcp.Ledger until the returned function is called. An
+// empty link means the one with its local address. A nil Usage counts nothing.
 func (u *Usage) CountConn(c CountedConn, p policy.Purpose, link string, local net.Addr) (end func()) {
 	if u == nil {
 		return func() {}
@@ -285,8 +287,8 @@ func (u *Usage) CountConn(c CountedConn, p policy.Purpose, link string, local ne
 	return sync.OnceFunc(func() { u.removeConn(c) })
 }
 
-// addConn counts a connection from now on, over the link that it is bound to, or
-// else that has its local address.
+// addConn starts to count a connection over link or, if that is empty, over the link with its local
+// address.
 func (u *Usage) addConn(c CountedConn, p policy.Purpose, link string, local net.Addr) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -295,15 +297,15 @@ func (u *Usage) addConn(c CountedConn, p policy.Purpose, link string, local net.
 	}
 	if link != "" {
 		u.open[c] = &connState{purpose: p, link: link}
-		u.energy.linkFor(link) // it may be asleep until its first byte
+		u.energy.linkFor(link) // the radio may sleep until the first byte
 		select {
 		case u.connOpened <- struct{}{}:
-		default: // there is one already
+		default: // a value is already waiting
 		}
 	}
 }
 
-// linkName is interfaceOf, remembered for a while; mu is held.
+// linkName returns interfaceOf, cached. mu must be held.
 func (u *Usage) linkName(local net.Addr) string {
 	a, err := netip.ParseAddrPort(local.String())
 	if err != nil {
@@ -330,12 +332,12 @@ func (u *Usage) removeConn(c CountedConn) {
 	}
 }
 
-// countConn adds what a connection has carried since it was last asked; with last,
-// also what it will; mu is held.
+// countConn adds the bytes since the last call; with last, also those not yet sent. mu must be
+// held.
 func (u *Usage) countConn(c CountedConn, n *connState, last bool) {
 	in, out, pending, err := c.Carried()
 	if err != nil {
-		return // it is asked again, or has nothing to tell
+		return // the next call tries again
 	}
 	if last {
 		out += pending
@@ -353,8 +355,7 @@ func (u *Usage) countConn(c CountedConn, n *connState, last bool) {
 	u.energy.countBytes(of, down, up)
 }
 
-// CountNow asks all connections now, and tells the file. It reports whether there
-// was anything to tell.
+// CountNow counts all connections and saves. It reports whether any count was new.
 func (u *Usage) CountNow() bool {
 	u.file.Lock()
 	defer u.file.Unlock()
@@ -381,7 +382,7 @@ func (u *Usage) CountNow() bool {
 		u.mu.Lock()
 		for _, r := range rows {
 			row := r.(policy.UsageRecord)
-			if now := u.record(row); *now == row { // else it has changed meanwhile
+			if now := u.record(row); *now == row { // else it has changed again
 				delete(u.changed, now)
 			}
 		}
@@ -398,7 +399,7 @@ func (u *Usage) CountNow() bool {
 	return true
 }
 
-// reportProblem logs a change of why nothing is kept; file is held.
+// reportProblem logs when saving starts to fail or works again. file must be held.
 func (u *Usage) reportProblem(err error) {
 	switch was := u.Problem(); {
 	case err != nil && (was == nil || was.Error() != err.Error()):
@@ -409,8 +410,8 @@ func (u *Usage) reportProblem(err error) {
 	u.problem.Store(&err)
 }
 
-// Problem is why what is counted is not kept, so that a restart would forget it;
-// nil if it is.
+// Problem returns why counts are not saved, and so would be lost with this process; nil if they
+// are.
 func (u *Usage) Problem() error {
 	if p := u.problem.Load(); p != nil {
 		return *p
@@ -418,7 +419,7 @@ func (u *Usage) Problem() error {
 	return nil
 }
 
-// Run counts until ctx ends.
+// Run counts at intervals until ctx ends.
 func (u *Usage) Run(ctx context.Context) {
 	t := time.NewTimer(idleCountInterval)
 	defer t.Stop()
@@ -455,7 +456,7 @@ func (u *Usage) Close() {
 	u.journal = nil
 }
 
-// List is what was used, oldest first, and why it is not kept, nil if it is.
+// List returns usage records, oldest first, and the error that keeps them from being saved, if any.
 func (u *Usage) List() ([]policy.UsageRecord, error) {
 	u.CountNow()
 	u.file.Lock()

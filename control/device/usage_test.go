@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package device
 
 import (
@@ -256,7 +258,8 @@ func TestUsageKept(t *testing.T) {
 
 	u = again(append([]byte("garbage\n"), killed...))
 	wants(t, u, "11-21 wwan0 hs-path p 300/10")
-	if bad, err := os.ReadFile(path + ".bad"); err != nil || !bytes.HasPrefix(bad, []byte("garbage\n{")) || !strings.Contains(log.String(), path+".bad") {
+	if bad, err := os.ReadFile(path + ".bad"); err != nil || !bytes.HasPrefix(bad, []byte("garbage\n{")) ||
+		!strings.Contains(log.String(), path+".bad") {
 		t.Errorf("kept aside %q, %v; said %s", bad, err, log)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package facts
 
 import (
@@ -11,7 +13,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// Names on the bus.
+// D-Bus names.
 const (
 	upower   = "org.freedesktop.UPower"
 	nm       = "org.freedesktop.NetworkManager"
@@ -20,15 +22,14 @@ const (
 	propsGet = "org.freedesktop.DBus.Properties.GetAll"
 )
 
-// askTimeout bounds all that one Read asks.
+// askTimeout bounds one Read.
 const askTimeout = time.Second
 
-// Bus asks UPower about the battery, and NetworkManager and ModemManager about
-// links, on the system's D-Bus, as far as they run: nothing is started for it.
-// It hears when one of them says that something has changed, at most once in
-// settleTime. While NetworkManager, having answered, does not, as when it is
-// updated, its links hold on for Lasts: paid ones are not free meanwhile. Read is for
-// one goroutine.
+// Bus reads the battery from UPower and the links from NetworkManager and ModemManager over the
+// system's D-Bus. It starts none of them. It receives their change signals and reports at most one
+// change per settleTime. If NetworkManager has answered before and does not now, as during an
+// update, its links stay valid for ReportLifetime: a metered link must not look free meanwhile.
+// Read is not safe for concurrent use.
 //
 // See https://upower.freedesktop.org/docs/, https://networkmanager.dev/docs/api/latest/spec.html
 // and https://www.freedesktop.org/software/ModemManager/api/latest/.
@@ -38,15 +39,14 @@ type Bus struct {
 	changed chan struct{}
 	done    chan struct{}
 
-	links       map[string]Link // as NetworkManager told them last, and when; of Read
+	links       map[string]Link // NetworkManager's last answer and its time; used by Read
 	linksReadAt time.Time
 }
 
-// settleTime is how long news are gathered: a signal's strength sways all the
-// time.
+// settleTime is how long changes are gathered. The signal strength changes all the time.
 const settleTime = 5 * time.Second
 
-// OpenBus connects to the system bus; nil where there is none.
+// OpenBus connects to the system bus. It returns nil if there is none.
 func OpenBus() *Bus {
 	conn, err := dbus.ConnectSystemBus()
 	if err != nil {
@@ -57,17 +57,17 @@ func OpenBus() *Bus {
 
 func newBus(conn *dbus.Conn, settle time.Duration) *Bus {
 	b := &Bus{conn: conn, settle: settle, changed: make(chan struct{}, 1), done: make(chan struct{})}
-	news := make(chan *dbus.Signal, 64) // godbus drops what does not fit: one is enough
+	news := make(chan *dbus.Signal, 64) // godbus drops signals that do not fit; one suffices
 	conn.Signal(news)
 	for _, name := range []string{upower, nm, mm} {
-		// Who refuses this is asked each Every all the same.
+		// If this fails, the service is still read every ReadInterval.
 		_ = conn.AddMatchSignal(dbus.WithMatchSender(name), dbus.WithMatchMember("PropertiesChanged"))
 	}
 	go b.forwardSignals(news)
 	return b
 }
 
-// forwardSignals tells of signals until the connection ends.
+// forwardSignals forwards change signals until the connection ends.
 func (b *Bus) forwardSignals(news <-chan *dbus.Signal) {
 	defer close(b.done)
 	var settled <-chan time.Time
@@ -97,10 +97,10 @@ func (b *Bus) Close() {
 	<-b.done
 }
 
-// properties are those of an object, by name.
+// properties are the properties of a D-Bus object, by name.
 type properties map[string]dbus.Variant
 
-// property is one of them, the zero T where it is not there or something else.
+// property returns a property, or zero if it is missing or of another type.
 func property[T any](p properties, name string) T {
 	v, _ := p[name].Value().(T)
 	return v
@@ -110,7 +110,7 @@ func (b *Bus) getProperties(ctx context.Context, dest string, path dbus.ObjectPa
 	var p properties
 	call := b.conn.Object(dest, path).CallWithContext(ctx, propsGet, dbus.FlagNoAutoStart, iface)
 	if call.Store(&p) != nil {
-		return nil // that one does not run, or has no such object
+		return nil // the service does not run or has no such object
 	}
 	return p
 }
@@ -132,31 +132,33 @@ func (b *Bus) Read() (f Facts) {
 	return f
 }
 
-// States of UPower's batteries: org.freedesktop.UPower.Device, State.
-var upowerStates = map[uint32]wire.Power{1: wire.PowerExternal, 2: wire.PowerBattery, 3: wire.PowerBattery, 4: wire.PowerExternal, 5: wire.PowerExternal, 6: wire.PowerBattery}
+// States of UPower's batteries (org.freedesktop.UPower.Device, State).
+var upowerStates = map[uint32]wire.Power{1: wire.PowerExternal, 2: wire.PowerBattery, 3: wire.PowerBattery,
+	4: wire.PowerExternal, 5: wire.PowerExternal, 6: wire.PowerBattery}
 
-// readPower asks UPower. Its DisplayDevice stands for all batteries.
+// readPower reads the battery from UPower. Its DisplayDevice stands for all batteries.
 func (b *Bus) readPower(ctx context.Context, f *Facts) {
 	p := b.getProperties(ctx, upower, display, upower+".Device")
-	const battery, ups = 2, 3 // Type
+	const battery, ups = 2, 3 // values of Type
 	if kind := property[uint32](p, "Type"); !property[bool](p, "IsPresent") || kind != battery && kind != ups {
 		return
 	}
 	f.Battery = unit.Percent(property[float64](p, "Percentage"))
 	f.Power = upowerStates[property[uint32](p, "State")]
-	if t := property[float64](p, "Temperature"); t != 0 { // 0: it cannot tell
+	if t := property[float64](p, "Temperature"); t != 0 { // 0: unknown
 		f.Temperature = unit.Celsius(t)
 	}
 }
 
-// Values of NetworkManager: NMMetered, and NMDeviceType.
+// Values of NetworkManager's NMMetered and NMDeviceType.
 var (
-	nmMetered = map[uint32]wire.Metered{1: wire.MeteredYes, 2: wire.MeteredNo, 3: wire.MeteredYes, 4: wire.MeteredNo} // 3 and 4 are its guesses
+	// 3 and 4 are guesses
+	nmMetered = map[uint32]wire.Metered{1: wire.MeteredYes, 2: wire.MeteredNo, 3: wire.MeteredYes, 4: wire.MeteredNo}
 	nmTypes   = map[uint32]wire.Radio{2: wire.RadioWiFi, 5: wire.RadioBluetooth, 8: wire.RadioCellular}
 )
 
-// readNetworks asks NetworkManager about each of its devices that is activated. It
-// reports whether it answers.
+// readNetworks reads the activated devices of NetworkManager. It reports whether NetworkManager
+// answers.
 func (b *Bus) readNetworks(ctx context.Context, links map[string]Link) bool {
 	manager := b.getProperties(ctx, nm, "/org/freedesktop/NetworkManager", nm)
 	if manager == nil {
@@ -167,7 +169,7 @@ func (b *Bus) readNetworks(ctx context.Context, links map[string]Link) bool {
 	}
 	for _, path := range property[[]dbus.ObjectPath](manager, "Devices") {
 		d := b.getProperties(ctx, nm, path, nm+".Device")
-		const activated = 100 // NMDeviceState
+		const activated = 100 // value of NMDeviceState
 		if property[uint32](d, "State") != activated {
 			continue
 		}
@@ -194,16 +196,17 @@ func (b *Bus) readNetworks(ctx context.Context, links map[string]Link) bool {
 	return true
 }
 
-// quality is ModemManager's SignalQuality: percent, and whether it is recent.
+// quality is ModemManager's SignalQuality.
 type quality struct {
 	Percent uint32
 	Recent  bool
 }
 
-// readModems asks ModemManager for the signal of each modem that carries data.
+// readModems reads the signal of each connected modem from ModemManager.
 func (b *Bus) readModems(ctx context.Context, links map[string]Link) {
 	var objects map[dbus.ObjectPath]map[string]map[string]dbus.Variant
-	call := b.conn.Object(mm, "/org/freedesktop/ModemManager1").CallWithContext(ctx, "org.freedesktop.DBus.ObjectManager.GetManagedObjects", dbus.FlagNoAutoStart)
+	call := b.conn.Object(mm, "/org/freedesktop/ModemManager1").CallWithContext(ctx,
+		"org.freedesktop.DBus.ObjectManager.GetManagedObjects", dbus.FlagNoAutoStart)
 	if call.Store(&objects) != nil {
 		return
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package facts
 
 import (
@@ -87,7 +89,8 @@ func TestBus(t *testing.T) {
 	}
 
 	s := connect(t, addr)
-	battery := export(t, s, display, upower+".Device", map[string]any{"Type": uint32(2), "IsPresent": true, "Percentage": 42.4, "State": uint32(2), "Temperature": 0.0})
+	battery := export(t, s, display, upower+".Device",
+		map[string]any{"Type": uint32(2), "IsPresent": true, "Percentage": 42.4, "State": uint32(2), "Temperature": 0.0})
 	own(t, s, upower)
 	if f := b.Read(); !f.equal(Facts{Battery: unit.Percent(42), Power: wire.PowerBattery}) {
 		t.Errorf("of UPower alone: %+v", f)
@@ -99,17 +102,21 @@ func TestBus(t *testing.T) {
 		export(t, s, path, nm+".Device", values)
 	}
 	m := prop.Map{nm + ".Device": {}, nm + ".Device.Wireless": {"ActiveAccessPoint": {Value: dbus.ObjectPath("/ap/7")}}}
-	for name, v := range map[string]any{"State": uint32(100), "Interface": "wlan0", "IpInterface": "wlan0", "DeviceType": uint32(2), "Metered": uint32(3)} {
+	for name, v := range map[string]any{"State": uint32(100), "Interface": "wlan0", "IpInterface": "wlan0",
+		"DeviceType": uint32(2), "Metered": uint32(3)} {
 		m[nm+".Device"][name] = &prop.Prop{Value: v}
 	}
 	if _, err := prop.Export(s, "/device/wifi", m); err != nil {
 		t.Fatal(err)
 	}
 	export(t, s, "/ap/7", nm+".AccessPoint", map[string]any{"Strength": byte(77)})
-	device("/device/lte", map[string]any{"State": uint32(100), "Interface": "cdc-wdm0", "IpInterface": "wwan0", "DeviceType": uint32(8), "Metered": uint32(1)})
-	device("/device/down", map[string]any{"State": uint32(30), "Interface": "eth0", "IpInterface": "", "DeviceType": uint32(1), "Metered": uint32(0)})
+	device("/device/lte", map[string]any{"State": uint32(100), "Interface": "cdc-wdm0", "IpInterface": "wwan0",
+		"DeviceType": uint32(8), "Metered": uint32(1)})
+	device("/device/down", map[string]any{"State": uint32(30), "Interface": "eth0", "IpInterface": "",
+		"DeviceType": uint32(1), "Metered": uint32(0)})
 	own(t, s, nm)
-	if err := s.Export(modemObjects{}, "/org/freedesktop/ModemManager1", "org.freedesktop.DBus.ObjectManager"); err != nil {
+	if err := s.Export(modemObjects{}, "/org/freedesktop/ModemManager1",
+		"org.freedesktop.DBus.ObjectManager"); err != nil {
 		t.Fatal(err)
 	}
 	export(t, s, "/bearer/1", mm+".Bearer", map[string]any{"Interface": "", "Connected": false})

@@ -1,13 +1,14 @@
-// Package facts is what a device knows of its own battery, heat and links. It
-// stands beside the data path: the roles are told when something has changed,
-// and nothing that carries bytes ever asks.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package facts knows a device's battery, temperature and links. It stands beside the data path: it
+// notifies the roles of changes, and no code that carries bytes asks it.
 //
-//	facts.go  what is known, from several sources, and when it is looked at
+//	facts.go  merges several sources
 //	sysfs.go  Linux: power_supply and thermal
-//	dbus.go   UPower, NetworkManager and ModemManager, where they run
-//	file.go   a file that somebody else writes
+//	dbus.go   UPower, NetworkManager and ModemManager
+//	file.go   a file that another program writes
 //
-// What the API is told (Keeper.Report) is a source too: a phone's app, a script.
+// Facts that the API receives, from a phone's app or a script, are a source too (Keeper.Report).
 package facts
 
 import (
@@ -20,24 +21,24 @@ import (
 	"mpbond/link/wire"
 )
 
-// Facts are what is known of a device. What is zero is not known.
+// Facts are the known facts of a device. A zero field is unknown.
 type Facts struct {
 	Battery     unit.Level
 	Power       wire.Power
 	Temperature unit.Temperature
-	// Links are by the name of their interface; "" is the one by which the device
-	// reaches the Internet, whatever its name.
+	// Links holds links by the name of their interface; "" is the one that reaches the Internet,
+	// whatever its name.
 	Links map[string]Link
 }
 
-// Link is what is known of a network link.
+// Link holds the known facts of a network link.
 type Link struct {
 	Radio   wire.Radio
 	Metered wire.Metered
 	Signal  unit.Level
 }
 
-// fillFrom is a, and what b knows where a does not.
+// fillFrom returns a, with unknown fields taken from b.
 func (a Link) fillFrom(b Link) Link {
 	if a.Radio == wire.RadioNone {
 		a.Radio = b.Radio
@@ -51,7 +52,7 @@ func (a Link) fillFrom(b Link) Link {
 	return a
 }
 
-// fillFrom is a, and what b knows where a does not. Neither is changed.
+// fillFrom returns a, with unknown fields taken from b. It changes neither.
 func (a Facts) fillFrom(b Facts) Facts {
 	if !a.Battery.Known() {
 		a.Battery = b.Battery
@@ -73,68 +74,67 @@ func (a Facts) fillFrom(b Facts) Facts {
 	return a
 }
 
-// equal reports whether a and b tell the same.
+// equal reports whether a and b are equal.
 func (a Facts) equal(b Facts) bool {
 	return a.Battery == b.Battery && a.Power == b.Power && a.Temperature == b.Temperature && maps.Equal(a.Links, b.Links)
 }
 
-// ForLink is what is told of the device and its link over an interface, "" where that
-// is not known.
+// ForLink returns the facts to send about the device and the link over an interface, "" if the
+// interface is unknown.
 func (a Facts) ForLink(link string) wire.Facts {
 	l := a.Links[""]
 	if link != "" {
 		l = a.Links[link].fillFrom(l)
 	}
-	return wire.Facts{Battery: a.Battery, Power: a.Power, Temperature: a.Temperature, Link: link, Radio: l.Radio, Metered: l.Metered, Signal: l.Signal}
+	return wire.Facts{Battery: a.Battery, Power: a.Power, Temperature: a.Temperature, Link: link, Radio: l.Radio,
+		Metered: l.Metered, Signal: l.Signal}
 }
 
-// Source is something that knows facts. Read is called by one goroutine at a
-// time; it takes a second at most, and returns what it can find out: a source
-// that is not there knows nothing. Changed gets a value when there may be
-// something new; nil if the source never knows.
+// Source is a source of facts. Read is called by one goroutine at a time, takes a second at most,
+// and returns the facts that it can find; a missing source returns none. Changed returns a channel
+// that gets a value when facts may have changed; nil if the source cannot tell.
 type Source interface {
 	Read() Facts
 	Changed() <-chan struct{}
 	Close()
 }
 
-// ReadInterval is how often sources are read, besides when one says that something has
-// changed. A battery that is used hard loses 1 % in about a minute, and a phone
-// heats up by a degree in about as long.
+// ReadInterval is how often sources are read without a reported change. In heavy use a battery
+// loses 1 % in about a minute, and a phone heats by a degree in about as long.
 const ReadInterval = 30 * time.Second
 
-// ReportLifetime is how long facts hold that were told to a Keeper: who tells them and
-// dies shall not keep a battery full for ever.
+// ReportLifetime is how long reported facts hold. A reporter that died must not keep a battery full
+// for ever.
 const ReportLifetime = 10 * time.Minute
 
-// Keeper knows the newest facts. Safe for concurrent use.
+// Keeper holds the newest facts. Safe for concurrent use.
 type Keeper struct {
-	sources []Source // the first that knows a fact counts
+	sources []Source // for each fact the first source that knows it counts
 	rereads chan struct{}
 
 	mu       sync.Mutex
-	reported Facts // by Tell
+	reported Facts // from Report
 	until    time.Time
-	found    Facts // by sources
+	found    Facts // from sources
 	now      Facts
 	onChange []func(Facts)
 }
 
-// New makes a keeper of sources; of two that know the same fact the first
-// counts. They are the keeper's from now on.
+// New returns a Keeper of sources. For each fact the first source that knows it counts. The Keeper
+// owns the sources.
 func New(sources ...Source) *Keeper {
 	return &Keeper{sources: sources, rereads: make(chan struct{}, 1)}
 }
 
-// Facts are the newest.
+// Facts returns the newest facts.
 func (k *Keeper) Facts() Facts {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.now
 }
 
-// OnChange has f called with the facts of now, and each time they change, by one
-// goroutine at a time, which f must not hold up for long.
+// OnChange calls f with the current facts, and again each time they change, by one goroutine at a
+// time. f must not block for long.
 func (k *Keeper) OnChange(f func(Facts)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,17 +142,17 @@ func (k *Keeper) OnChange(f func(Facts)) {
 	f(k.now)
 }
 
-// Report takes facts from outside, which go before all sources for Lasts, or
-// until others are told.
+// Report sets facts from outside. They take precedence over all sources for ReportLifetime or until
+// the next Report.
 func (k *Keeper) Report(f Facts) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.reported, k.until = f, time.Now().Add(ReportLifetime)
 	k.mergeFacts()
-	signal(k.rereads) // so that Run knows when they end
+	signal(k.rereads) // so that Run notices when they expire
 }
 
-// mergeFacts makes now of all that is known. Mu is held.
+// mergeFacts updates the current facts and notifies listeners of a change. mu must be held.
 func (k *Keeper) mergeFacts() {
 	f := k.found
 	if time.Now().Before(k.until) {
@@ -167,7 +167,7 @@ func (k *Keeper) mergeFacts() {
 	}
 }
 
-// Run reads the sources until ctx ends, and closes them.
+// Run reads the sources until ctx ends, then closes them.
 func (k *Keeper) Run(ctx context.Context) {
 	var ends sync.WaitGroup
 	changed := make(chan struct{}, 1)
@@ -199,7 +199,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// readSources reads all sources.
+// readSources reads all sources once.
 func (k *Keeper) readSources() {
 	var f Facts
 	for _, s := range k.sources {
@@ -211,7 +211,7 @@ func (k *Keeper) readSources() {
 	k.mergeFacts()
 }
 
-// signal says that something is new, unless that is said and not heard yet.
+// signal sends a value unless one is already waiting.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

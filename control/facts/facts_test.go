@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package facts
 
 import (
@@ -169,15 +171,18 @@ func TestKeeper(t *testing.T) {
 		}
 		want(Facts{})
 		a.facts <- Facts{Battery: unit.Percent(50), Links: map[string]Link{"wlan0": {Signal: unit.Percent(70)}}}
-		b.facts <- Facts{Battery: unit.Percent(40), Power: wire.PowerBattery, Links: map[string]Link{"wlan0": {Metered: wire.MeteredYes}, "eth0": {}}}
+		b.facts <- Facts{Battery: unit.Percent(40), Power: wire.PowerBattery,
+			Links: map[string]Link{"wlan0": {Metered: wire.MeteredYes}, "eth0": {}}}
 		want(Facts{})
-		found := Facts{Battery: unit.Percent(50), Power: wire.PowerBattery, Links: map[string]Link{"wlan0": {Signal: unit.Percent(70), Metered: wire.MeteredYes}, "eth0": {}}}
+		found := Facts{Battery: unit.Percent(50), Power: wire.PowerBattery,
+			Links: map[string]Link{"wlan0": {Signal: unit.Percent(70), Metered: wire.MeteredYes}, "eth0": {}}}
 		a.changed <- struct{}{}
 		want(found)
 
 		k.Report(Facts{Battery: unit.Percent(10), Links: map[string]Link{"": {Metered: wire.MeteredNo}}})
 		told := found
-		told.Battery, told.Links = unit.Percent(10), map[string]Link{"": {Metered: wire.MeteredNo}, "wlan0": found.Links["wlan0"], "eth0": {}}
+		told.Battery, told.Links = unit.Percent(10), map[string]Link{"": {Metered: wire.MeteredNo},
+			"wlan0": found.Links["wlan0"], "eth0": {}}
 		want(told)
 		if f := told.ForLink("wlan0"); f.Metered != wire.MeteredYes || f.Battery.Percent() != 10 || f.Signal.Percent() != 70 {
 			t.Errorf("of wlan0: %+v", f)
@@ -232,7 +237,8 @@ func TestFile(t *testing.T) {
 		if got := f.Read(); !got.equal(c.want) {
 			t.Errorf("%q: %+v", c.text, got)
 		}
-		if f.Read(); strings.Count(log.String(), "\n") > 1 || (log.Len() > 0) != (c.warned != "") || !strings.Contains(log.String(), c.warned) {
+		if f.Read(); strings.Count(log.String(), "\n") > 1 || (log.Len() > 0) != (c.warned != "") ||
+			!strings.Contains(log.String(), c.warned) {
 			t.Errorf("%q: logged %q", c.text, &log)
 		}
 	}

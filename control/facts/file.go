@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package facts
 
 import (
@@ -11,10 +13,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// File is a TOML file that somebody else writes, such as a script on a device
-// that tells its battery in no other way: the fields of api.Facts by the names
-// that they have in JSON. A file that is not there says nothing; one that cannot
-// be read leaves what the last one said.
+// File is a TOML file that another program writes, such as a script on a device with no other
+// source. Its keys are the JSON names of api.Facts. A missing file has no facts. If the file cannot
+// be read, the last facts stay.
 type File struct {
 	Path    string
 	Changes <-chan struct{} // gets a value when the file may have changed
@@ -51,15 +52,17 @@ func (f *File) Read() Facts {
 		f.last, f.lastError = now, ""
 	} else if err.Error() != f.lastError {
 		f.lastError = err.Error()
-		f.Log.Warn("facts of this device stay as they were read before", "file", f.Path, "err", err, "hint", fault.HintOf(err))
+		f.Log.Warn("facts of this device stay as they were read before", "file", f.Path, "err", err, "hint",
+			fault.HintOf(err))
 	}
 	return f.last
 }
 
-// radioByName are the kinds of link by the names that they have in the API.
-var radioByName = map[string]wire.Radio{"wired": wire.RadioNone, "wifi": wire.RadioWiFi, "cellular": wire.RadioCellular, "bluetooth": wire.RadioBluetooth}
+// radioByName maps the API's names of link kinds.
+var radioByName = map[string]wire.Radio{"wired": wire.RadioNone, "wifi": wire.RadioWiFi,
+	"cellular": wire.RadioCellular, "bluetooth": wire.RadioBluetooth}
 
-// FromAPI is what was told to the API, or by a file. Errors are faults.
+// FromAPI converts facts from the API or a file. Errors are faults.
 func FromAPI(a api.Facts) (f Facts, err error) {
 	bad := func(err error, hint string) (Facts, error) { return Facts{}, fault.New(fault.Usage, err, hint) }
 	percent := func(name string, v *float64, to *unit.Level) error {
@@ -107,7 +110,7 @@ func FromAPI(a api.Facts) (f Facts, err error) {
 	return f, nil
 }
 
-// ToAPI is what a device tells, for the API; nil if that is nothing.
+// ToAPI converts facts for the API; nil if none is known.
 func ToAPI(f wire.Facts) *api.KnownFacts {
 	a := api.KnownFacts{Interface: f.Link, Refuses: f.RefusalReason}
 	if f.Battery.Known() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package facts
 
 import (
@@ -10,23 +12,19 @@ import (
 	"mpbond/link/wire"
 )
 
-// Sysfs reads batteries and temperatures where Linux shows them, below Root,
-// "/sys" if that is empty.
+// Sysfs reads batteries and temperatures from Linux's sysfs below Root, "/sys" if empty.
 //
-// Of several batteries the fullest counts, as the device works as long as one
-// does, and it is on battery while one of them discharges; of their temperatures
-// the highest. One that is full, or held below full, says that the device is
-// plugged in only where no supply says that it is not. Batteries of mice and the like (scope
-// Device) do not count. Where no battery tells its temperature, that of the
-// hottest thermal zone counts which the kernel's drivers name after a battery or
-// the device's skin: those of processor cores leap by 20 degrees and say nothing
-// of what a hand feels.
+// Of several batteries the fullest counts, since the device works as long as one of them does. The
+// power source is a battery while any of them discharges. The highest battery temperature counts. A
+// battery that is full, or held below full, means "plugged in" only if no supply says otherwise.
+// Batteries of peripherals (scope Device) do not count. If no battery has a temperature, the
+// hottest thermal zone counts that drivers name after a battery or the device's skin. Zones of
+// processor cores jump by 20 degrees and do not show how hot the device feels.
 //
-// See Documentation/ABI/testing/sysfs-class-power and sysfs-class-thermal in the
-// kernel's source.
+// See Documentation/ABI/testing/sysfs-class-power and sysfs-class-thermal in the kernel's source.
 type Sysfs struct{ Root string }
 
-// Changed implements Source: sysfs does not tell.
+// Changed implements Source. Sysfs reports no changes.
 func (Sysfs) Changed() <-chan struct{} { return nil }
 
 // Close implements Source.
@@ -40,7 +38,7 @@ func (s Sysfs) Read() (f Facts) {
 	}
 	supplies, _ := filepath.Glob(filepath.Join(root, "class/power_supply/*"))
 	online, offline, batteries := false, false, 0
-	on := map[wire.Power]bool{} // what batteries say
+	on := map[wire.Power]bool{} // states of all batteries
 	charging := false
 	for _, dir := range supplies {
 		if readWord(dir, "scope") == "Device" {
@@ -55,7 +53,7 @@ func (s Sysfs) Read() (f Facts) {
 			if n, ok := readNumber(dir, "capacity"); ok {
 				f.Battery = max(f.Battery, unit.Percent(n))
 			}
-			if n, ok := readNumber(dir, "temp"); ok { // tenths of a degree
+			if n, ok := readNumber(dir, "temp"); ok { // in tenths of a degree
 				f.Temperature = max(f.Temperature, unit.Celsius(n/10))
 			}
 			status := readWord(dir, "status")
@@ -79,8 +77,8 @@ func (s Sysfs) Read() (f Facts) {
 	return f
 }
 
-// powerFromStatus is what a battery's status tells. One that is full or held below full
-// is plugged in.
+// powerFromStatus returns the power source that a battery's status implies. One that is full or
+// held below full is plugged in.
 func powerFromStatus(status string) wire.Power {
 	switch status {
 	case "Discharging":
@@ -91,7 +89,7 @@ func powerFromStatus(status string) wire.Power {
 	return wire.PowerUnknown
 }
 
-// maxZoneTemperature is the highest temperature of thermal zones that matter.
+// maxZoneTemperature returns the highest temperature of battery and skin zones.
 func maxZoneTemperature(root string) (t unit.Temperature) {
 	dirs, _ := filepath.Glob(filepath.Join(root, "class/thermal/thermal_zone*"))
 	for _, dir := range dirs {
@@ -99,14 +97,14 @@ func maxZoneTemperature(root string) (t unit.Temperature) {
 		if !strings.Contains(kind, "batt") && !strings.Contains(kind, "skin") {
 			continue
 		}
-		if n, ok := readNumber(dir, "temp"); ok { // thousandths of a degree
+		if n, ok := readNumber(dir, "temp"); ok { // in thousandths of a degree
 			t = max(t, unit.Celsius(n/1000))
 		}
 	}
 	return t
 }
 
-// readWord is what a file in dir says, "" if it cannot be read.
+// readWord returns the contents of a file in dir, "" if it cannot be read.
 func readWord(dir, name string) string {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -11,24 +13,24 @@ import (
 	"mpbond/base/unit"
 )
 
-// Caps bound what a link may carry by the Internet, or one device for another, both
-// directions together. 0 is no cap.
+// Caps bound the bytes, in both directions together, that a link may carry over the Internet, or
+// that one device may carry for another. 0 means no cap.
 type Caps struct {
-	// Daily and Monthly are what it may carry in a day and in a month, like "2GB".
+	// Daily and Monthly are the most bytes of a day and of a month, like "2GB".
 	Daily   Volume `toml:"daily_cap"`
 	Monthly Volume `toml:"monthly_cap"`
-	// ResetDay is when a month begins, 1 to 31; 0 is 1.
+	// ResetDay is the day on which a month begins, 1 to 31; 0 means 1.
 	ResetDay int `toml:"reset_day"`
-	// WarnAt is the share of a cap at which it is warned of; 0 is 80 %.
+	// WarnAt is the share of a cap that causes a warning; 0 means 80 %.
 	WarnAt Share `toml:"warn_at"`
-	// StopAt is the share at which the link is stopped, above WarnAt; 0 is 99.5 %.
+	// StopAt is the share of a cap that stops the link, above WarnAt; 0 means 99.5 %.
 	StopAt Share `toml:"stop_at"`
 }
 
-// HasCap reports whether there is a cap.
+// HasCap reports whether a cap is set.
 func (c Caps) HasCap() bool { return c.Daily > 0 || c.Monthly > 0 }
 
-// checkValues reports what cannot be, and under which key.
+// checkValues returns the first invalid key and what is wrong with it.
 func (c Caps) checkValues() (key string, err error) {
 	switch {
 	case c.ResetDay < 0 || c.ResetDay > 31:
@@ -45,12 +47,13 @@ func (c Caps) checkValues() (key string, err error) {
 		if c.StopAt == 0 {
 			key = "warn_at"
 		}
-		return key, fmt.Errorf("it would be warned of at %v of a cap, and is stopped at %v: set warn_at below stop_at", warn, stop)
+		return key, fmt.Errorf("it would be warned of at %v of a cap, and is stopped at %v: set warn_at below stop_at",
+			warn, stop)
 	}
 	return "", nil
 }
 
-// Thresholds are WarnAt and StopAt, or what holds where they are left out.
+// Thresholds returns WarnAt and StopAt, or their defaults.
 func (c Caps) Thresholds() (warn, stop Share) {
 	warn, stop = defaultWarnAt, defaultStopAt
 	if c.WarnAt != 0 {
@@ -62,17 +65,18 @@ func (c Caps) Thresholds() (warn, stop Share) {
 	return warn, stop
 }
 
-// Period is the period of accounting that a time is in.
+// Period returns the accounting period that contains now.
 func (c Caps) Period(now time.Time) (from, until time.Time) { return Month(now, max(c.ResetDay, 1)) }
 
-// Volume is a size as providers write it: MB and GB are 10^6 and 10^9 bytes.
+// Volume is a number of bytes in units as providers use them: MB and GB are 10^6 and 10^9 bytes.
 type Volume unit.Bytes
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (v *Volume) UnmarshalText(t []byte) error {
 	text := strings.TrimSpace(string(t))
 	digits := strings.TrimRight(text, "kKMGTBi ")
-	scale := map[string]float64{"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}[strings.TrimSpace(text[len(digits):])]
+	scale := map[string]float64{"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 1 << 20, "GiB": 1 << 30,
+		"TiB": 1 << 40}[strings.TrimSpace(text[len(digits):])]
 	n, err := strconv.ParseFloat(digits, 64)
 	if bytes := n * scale; err != nil || scale == 0 || !(bytes >= minCap && bytes <= math.MaxInt64/4) {
 		return fmt.Errorf("%q is no size such as \"500MB\" or \"10GB\" (10^9 bytes), of at least 1 MB", t)
@@ -81,7 +85,7 @@ func (v *Volume) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// minCap is the least that can be kept to within 1 %.
+// minCap is the smallest cap that can be enforced to within 1 %.
 const minCap = 1e6
 
 func (v Volume) String() string { return unit.Bytes(v).Decimal() }
@@ -99,19 +103,19 @@ func (s *Share) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// Percent is a share of 100.
+// Percent returns the share in percent.
 func (s Share) Percent() float64 { return math.Round(float64(s)*1e6) / 1e4 }
 
 func (s Share) String() string { return strconv.FormatFloat(s.Percent(), 'f', -1, 64) + " %" }
 
-// CapLevel is how far a link is from its caps.
+// CapLevel says how close a link is to its caps.
 type CapLevel uint8
 
 // Levels.
 const (
-	CapFree    CapLevel = iota // there is none
+	CapFree    CapLevel = iota // no cap
 	CapFine                    // less than WarnAt is used
-	CapWarned                  // more is
+	CapWarned                  // WarnAt or more is used
 	CapReached                 // it may carry nothing more
 )
 
@@ -119,35 +123,34 @@ func (l CapLevel) String() string {
 	return [...]string{"none", "fine", "warned", "reached"}[min(l, CapReached)]
 }
 
-// Tuning.
+// Default thresholds.
 const (
-	// defaultWarnAt is WarnAt where nothing is said.
+	// defaultWarnAt replaces a missing WarnAt.
 	defaultWarnAt = 0.8
-	// defaultStopAt is StopAt where nothing is said: what is on its way then still
-	// comes.
+	// defaultStopAt replaces a missing StopAt. It leaves room for bytes in flight.
 	defaultStopAt = 0.995
 )
 
-// Allowance is what a link may still carry, by the cap that is nearest or, of
-// those that are reached, lasts longest.
+// Allowance is how much a link may still carry under its nearest cap. Of several reached caps the
+// one that lasts longest counts.
 type Allowance struct {
 	Level     CapLevel
-	Period    string     // "daily" or "monthly": which cap
-	Cap       Volume     // that
-	Used      unit.Bytes // of it
-	Room      unit.Bytes // until the link is stopped, by whichever cap comes first; 0 once it is
-	Until     time.Time  // the period ends
-	StopBytes unit.Bytes // the link is stopped when so much of Cap is used
+	Period    string     // "daily" or "monthly"
+	Cap       Volume     // the cap of that period
+	Used      unit.Bytes // bytes used of it
+	Room      unit.Bytes // bytes left until any cap stops the link; 0 once it is stopped
+	Until     time.Time  // end of the period
+	StopBytes unit.Bytes // use of Cap at which the link is stopped
 }
 
-// Evaluate says what a link may still carry that has carried so much today and in
-// this month.
+// Evaluate returns the allowance of a link that has carried the given bytes today and this month.
 func (c Caps) Evaluate(now time.Time, today, month unit.Bytes) Allowance {
 	_, endOfDay := Today(now)
 	_, endOfMonth := c.Period(now)
 	warn, stop := c.Thresholds()
 	a := Allowance{}
-	for _, k := range []Allowance{{Period: "daily", Cap: c.Daily, Used: today, Until: endOfDay}, {Period: "monthly", Cap: c.Monthly, Used: month, Until: endOfMonth}} {
+	for _, k := range []Allowance{{Period: "daily", Cap: c.Daily, Used: today, Until: endOfDay},
+		{Period: "monthly", Cap: c.Monthly, Used: month, Until: endOfMonth}} {
 		if k.Cap <= 0 {
 			continue
 		}
@@ -165,7 +168,8 @@ func (c Caps) Evaluate(now time.Time, today, month unit.Bytes) Allowance {
 		if a.Level != CapFree {
 			room = min(room, a.Room)
 		}
-		if k.Level > a.Level || k.Level == a.Level && (k.Level == CapReached && k.Until.After(a.Until) || k.Level < CapReached && k.Room < a.Room) {
+		if k.Level > a.Level || k.Level == a.Level && (k.Level == CapReached && k.Until.After(a.Until) ||
+			k.Level < CapReached && k.Room < a.Room) {
 			a = k
 		}
 		a.Room = room
@@ -173,7 +177,7 @@ func (c Caps) Evaluate(now time.Time, today, month unit.Bytes) Allowance {
 	return a
 }
 
-// Stricter is the one of two that says less.
+// Stricter returns the allowance that permits less.
 func Stricter(a, b Allowance) Allowance {
 	if b.Level > a.Level || b.Level == a.Level && b.Level != CapFree && b.Room < a.Room {
 		return b
@@ -190,32 +194,32 @@ func (a Allowance) String() string {
 	case a.Level != CapReached:
 		return fmt.Sprintf("%v of the %s cap of %v are used, until %s", Volume(a.Used), a.Period, a.Cap, until)
 	case float64(a.StopBytes) < defaultStopAt*float64(a.Cap)-1:
-		return fmt.Sprintf("%v of the %s cap of %v are used, and it stops at %v, until %s", Volume(a.Used), a.Period, a.Cap, Volume(a.StopBytes), until)
+		return fmt.Sprintf("%v of the %s cap of %v are used, and it stops at %v, until %s", Volume(a.Used), a.Period, a.Cap,
+			Volume(a.StopBytes), until)
 	}
 	return fmt.Sprintf("the %s cap of %v is used up, until %s", a.Period, a.Cap, until)
 }
 
-// How a cap is kept to. A link is looked at so often that little of what is left
-// is carried between two looks, whatever begins meanwhile; and so much at most is
-// let be on its way as is a part of what is left.
+// Enforcement of caps. A link is checked often enough that between two checks it carries little of
+// its room, even if a transfer starts meanwhile. Bytes in flight to this device are bounded to a
+// part of the room.
 const (
-	maxCheckInterval  = time.Second           // where nothing is carried, or much is left
-	minCheckInterval  = 5 * time.Millisecond  // while something is carried
-	idleCheckInterval = 20 * time.Millisecond // the least while nothing is
-	// checkDivisor of what is left is carried at most between two looks.
+	maxCheckInterval  = time.Second           // idle, or much room
+	minCheckInterval  = 5 * time.Millisecond  // while the link carries bytes
+	idleCheckInterval = 20 * time.Millisecond // minimum while the link is idle
+	// At most room/checkDivisor is carried between two checks.
 	checkDivisor = 8
-	// suddenRate is how quickly a link may begin to carry something: 200 Mbit/s.
+	// suddenRate is the rate at which an idle link may start to carry bytes.
 	suddenRate = 200 * unit.Mbps
-	// windowThreshold is what is left when less is let be on its way; before it TCP's
-	// own windows are smaller than that.
+	// Receive windows are limited when less room than windowThreshold is left. Above it TCP's own
+	// windows are smaller than the limit.
 	windowThreshold = 64 * unit.MB
 	windowDivisor   = 4
 	minWindow       = 4 * unit.KB
 )
 
-// Enforcement says how to keep to the cap of a link that carries so much now: how soon
-// to look again, and how much its connections may have on its way to here, all
-// together; 0 is as much as they like.
+// Enforcement returns how to enforce the cap of a link that now carries rate: when to check again,
+// and a bound on the bytes in flight to this device over all its connections; 0 means no bound.
 func (a Allowance) Enforcement(rate unit.Rate) (again time.Duration, window unit.Bytes) {
 	if a.Level == CapFree || a.Level == CapReached {
 		return maxCheckInterval, 0

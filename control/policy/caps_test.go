@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -11,7 +13,8 @@ import (
 )
 
 func TestVolume(t *testing.T) {
-	for text, want := range map[string]Volume{"500MB": 500e6, "10GB": 10e9, "1.5 GB": 15e8, "1TB": 1e12, "2000kB": 2e6, "1GiB": 1 << 30} {
+	for text, want := range map[string]Volume{"500MB": 500e6, "10GB": 10e9, "1.5 GB": 15e8, "1TB": 1e12, "2000kB": 2e6,
+		"1GiB": 1 << 30} {
 		var v Volume
 		if err := v.UnmarshalText([]byte(text)); err != nil || v != want {
 			t.Errorf("%q: %d, %v", text, v, err)
@@ -22,7 +25,8 @@ func TestVolume(t *testing.T) {
 			t.Errorf("%q is taken", bad)
 		}
 	}
-	for v, want := range map[Volume]string{0: "0 B", 999: "999 B", 999_499: "999 kB", 999_500: "1 MB", 20e6: "20 MB", 15_340_000: "15.3 MB", 100e6: "100 MB", 2_140_000_000: "2.14 GB", 123e12: "123 TB"} {
+	for v, want := range map[Volume]string{0: "0 B", 999: "999 B", 999_499: "999 kB", 999_500: "1 MB", 20e6: "20 MB",
+		15_340_000: "15.3 MB", 100e6: "100 MB", 2_140_000_000: "2.14 GB", 123e12: "123 TB"} {
 		if v.String() != want {
 			t.Errorf("%d: %v, want %s", int64(v), v, want)
 		}
@@ -46,9 +50,12 @@ func TestCapsOfFile(t *testing.T) {
 		good bool
 	}{
 		{Caps{}, true}, {Caps{Daily: 1e9}, true}, {Caps{Monthly: 1e9, ResetDay: 31, WarnAt: 0.99}, true},
-		{Caps{ResetDay: 5}, false}, {Caps{WarnAt: 0.5}, false}, {Caps{Monthly: 1e9, ResetDay: 32}, false}, {Caps{Monthly: 1e9, ResetDay: -1}, false},
-		{Caps{Daily: 1e9, StopAt: 1}, true}, {Caps{Daily: 1e9, WarnAt: 0.3, StopAt: 0.5}, true}, {Caps{Daily: 1e9, StopAt: 0.81}, true},
-		{Caps{StopAt: 0.9}, false}, {Caps{Daily: 1e9, WarnAt: 0.9, StopAt: 0.9}, false}, {Caps{Daily: 1e9, StopAt: 0.8}, false}, {Caps{Daily: 1e9, WarnAt: 1}, false},
+		{Caps{ResetDay: 5}, false}, {Caps{WarnAt: 0.5}, false}, {Caps{Monthly: 1e9, ResetDay: 32}, false},
+		{Caps{Monthly: 1e9, ResetDay: -1}, false},
+		{Caps{Daily: 1e9, StopAt: 1}, true}, {Caps{Daily: 1e9, WarnAt: 0.3, StopAt: 0.5}, true},
+		{Caps{Daily: 1e9, StopAt: 0.81}, true},
+		{Caps{StopAt: 0.9}, false}, {Caps{Daily: 1e9, WarnAt: 0.9, StopAt: 0.9}, false},
+		{Caps{Daily: 1e9, StopAt: 0.8}, false}, {Caps{Daily: 1e9, WarnAt: 1}, false},
 	} {
 		r, err := File{Devices: map[string]DeviceSpec{"wwan0": {Caps: c.spec}}}.Compile()
 		if (err == nil) != c.good {
@@ -73,20 +80,27 @@ func TestJudge(t *testing.T) {
 		{Caps{Daily: 100e6}, 79_999_999, 0, "80 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 19_500_001},
 		{Caps{Daily: 100e6}, 99_499_999, 0, "99.5 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 1},
 		{Caps{Daily: 100e6}, 99_500_000, 0, "the daily cap of 100 MB is used up, until 2026-11-22 00:00", 0},
-		{Caps{Monthly: 1e9, ResetDay: 15}, 0, 5e8, "500 MB of the monthly cap of 1 GB are used, until 2026-12-15 00:00", 495e6},
+		{Caps{Monthly: 1e9, ResetDay: 15}, 0, 5e8, "500 MB of the monthly cap of 1 GB are used, until 2026-12-15 00:00",
+			495e6},
 		{Caps{Monthly: 1e9}, 0, 2e9, "the monthly cap of 1 GB is used up, until 2026-12-01 00:00", 0},
-		{Caps{Daily: 100e6, StopAt: 1}, 99_999_999, 0, "100 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 1},
+		{Caps{Daily: 100e6, StopAt: 1}, 99_999_999, 0, "100 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00",
+			1},
 		{Caps{Daily: 100e6, StopAt: 1}, 100e6, 0, "the daily cap of 100 MB is used up, until 2026-11-22 00:00", 0},
-		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 56_999_999, 0, "57 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 1},
-		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 57e6, 0, "57 MB of the daily cap of 100 MB are used, and it stops at 57 MB, until 2026-11-22 00:00", 0},
+		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 56_999_999, 0,
+			"57 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 1},
+		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 57e6, 0,
+			"57 MB of the daily cap of 100 MB are used, and it stops at 57 MB, until 2026-11-22 00:00", 0},
 		// The nearer one is told of, and of those that are used up the longer one.
-		{Caps{Daily: 100e6, Monthly: 1e9}, 10e6, 970e6, "970 MB of the monthly cap of 1 GB are used, until 2026-12-01 00:00", 25e6},
-		{Caps{Daily: 100e6, Monthly: 1e9}, 90e6, 500e6, "90 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 9_500_000},
+		{Caps{Daily: 100e6, Monthly: 1e9}, 10e6, 970e6,
+			"970 MB of the monthly cap of 1 GB are used, until 2026-12-01 00:00", 25e6},
+		{Caps{Daily: 100e6, Monthly: 1e9}, 90e6, 500e6, "90 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00",
+			9_500_000},
 		{Caps{Daily: 100e6, Monthly: 1e9}, 100e6, 1e9, "the monthly cap of 1 GB is used up, until 2026-12-01 00:00", 0},
 		{Caps{Daily: 100e6, Monthly: 1e9}, 100e6, 5e8, "the daily cap of 100 MB is used up, until 2026-11-22 00:00", 0},
 		{Caps{Daily: 100e6, Monthly: 1e9}, 5e6, 1e9, "the monthly cap of 1 GB is used up, until 2026-12-01 00:00", 0},
 		// A warning counts more than less room.
-		{Caps{Daily: 100e6, Monthly: 10e9}, 10e6, 9.5e9, "9.5 GB of the monthly cap of 10 GB are used, until 2026-12-01 00:00", 89_500_000},
+		{Caps{Daily: 100e6, Monthly: 10e9}, 10e6, 9.5e9,
+			"9.5 GB of the monthly cap of 10 GB are used, until 2026-12-01 00:00", 89_500_000},
 	} {
 		a := c.caps.Evaluate(now, c.today, c.month)
 		if a.String() != c.want || a.Room != c.room {
@@ -98,14 +112,16 @@ func TestJudge(t *testing.T) {
 		warn Share
 		stop Share
 		want CapLevel
-	}{{79e6, 0, 0, CapFine}, {80e6, 0, 0, CapWarned}, {49e6, 0.5, 0, CapFine}, {50e6, 0.5, 0, CapWarned}, {98e6, 0.99, 0, CapFine}, {100e6, 0.99, 0, CapReached}, {1e12, 0, 0, CapReached},
+	}{{79e6, 0, 0, CapFine}, {80e6, 0, 0, CapWarned}, {49e6, 0.5, 0, CapFine}, {50e6, 0.5, 0, CapWarned},
+		{98e6, 0.99, 0, CapFine}, {100e6, 0.99, 0, CapReached}, {1e12, 0, 0, CapReached},
 		{89e6, 0, 0.9, CapWarned}, {90e6, 0, 0.9, CapReached}, {99.6e6, 0, 1, CapWarned}} {
 		if a := (Caps{Daily: 100e6, WarnAt: c.warn, StopAt: c.stop}).Evaluate(now, c.used, 0); a.Level != c.want {
 			t.Errorf("%d, warning at %v, stopping at %v: %v", c.used, c.warn, c.stop, a.Level)
 		}
 	}
 	fine, warned := Caps{Daily: 100e6}.Evaluate(now, 1e6, 0), Caps{Daily: 100e6}.Evaluate(now, 90e6, 0)
-	if Stricter(fine, warned) != warned || Stricter(warned, fine) != warned || Stricter(Allowance{}, fine) != fine || Stricter(fine, Allowance{}) != fine {
+	if Stricter(fine, warned) != warned || Stricter(warned, fine) != warned || Stricter(Allowance{}, fine) != fine ||
+		Stricter(fine, Allowance{}) != fine {
 		t.Error("the worse one is not told of")
 	}
 }

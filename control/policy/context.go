@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -8,73 +10,67 @@ import (
 	"mpbond/link/wire"
 )
 
-// Subflow is a subflow as far as the choice for a stream depends on it. Lanes that
-// are silent or gone are left out.
+// Subflow is a subflow as ChooseSubflows sees it. Silent and ended subflows are left out.
 type Subflow struct {
-	Local bool      // by an interface of the primary's own; else by a helper
-	Rate  unit.Rate // what it carries, or is expected to
-	// Window, if not 0, tells that nobody knows what it carries: TCP may have that
-	// much in flight, and twice as much after each Round.
+	Local bool      // over an interface of the primary; else by a helper
+	Rate  unit.Rate // measured or expected rate
+	// Window, if not 0, means that the rate is unknown: TCP may have that many bytes in flight, and
+	// twice as many after each RoundTrip.
 	Window    unit.Bytes
 	RoundTrip time.Duration
-	// Delay is that of a byte given to it now, queues included (PAD), but for what a
-	// radio takes to wake.
+	// Delay is the predicted delay of a byte given to it now, queues included (PAD), without the
+	// time to wake its radio.
 	Delay time.Duration
 	Radio wire.Radio
-	// Idle is how long ago it last carried anything: within its tail the radio is
-	// awake.
+	// Idle is the time since it last carried bytes. Within its tail the radio is awake.
 	Idle time.Duration
 	Tier wire.Tier
-	// InUse tells that the stream was allowed to use it by the last choice.
+	// InUse reports whether the last choice allowed it for the stream.
 	InUse bool
-	// Allowed is the answer.
+	// Allowed is the result.
 	Allowed bool
 }
 
-// Demand is what is known of a stream, at its sending end.
+// Demand describes a stream at its sending end.
 type Demand struct {
-	// Pending bytes wait to be sent, of all streams.
+	// Pending is the number of bytes waiting to be sent, of all streams.
 	Pending unit.Bytes
-	// Burst is what the stream has been given to carry since it last had nothing
-	// left to send.
+	// Burst is the number of bytes given to subflows since the stream last had none left to send.
 	Burst unit.Bytes
-	// BackloggedFor is for how long the stream has had something that could be sent, without
-	// a pause: its paths take no more.
+	// BackloggedFor is how long the stream has had sendable bytes without a pause: its subflows
+	// take no more.
 	BackloggedFor time.Duration
-	// Upload tells that the primary sends.
+	// Upload reports that the primary sends.
 	Upload bool
 }
 
-// expectedBytes is how much a stream is reckoned to send from now on: what waits, and
-// as much again as it has sent without a pause. How large a download is nobody
-// tells, but sizes are such that one which has lasted long goes on for long
-// (Crovella, Bestavros: "Self-Similarity in World Wide Web Traffic", 1997). A
-// flow that one path carries easily pauses all the time and stays small.
+// expectedBytes estimates how much the stream will send: the pending bytes, and as many again as it
+// sent without a pause. The size of a download is unknown, but sizes are such that a long one tends
+// to last (Crovella, Bestavros: "Self-Similarity in World Wide Web Traffic", 1997). A stream that
+// one subflow carries easily pauses often, and so stays small.
 func (d Demand) expectedBytes() unit.Bytes { return d.Pending + d.Burst }
 
-// Tuning of Choose, ours.
+// Tuning of ChooseSubflows, ours.
 const (
-	// waitPerJoule is how much longer a user waits rather than spend a joule. With it
-	// waking a cellular radio, 12.6 J with its tail, must save 126 ms, which is
-	// about what people notice (Miller 1968: 0.1 s), and a whole battery of
-	// 50 kJ is worth 8 minutes of waiting.
+	// waitPerJoule is how much longer a user would wait to save one joule. Waking a cellular radio
+	// takes 12.6 J with its tail, and so must save 126 ms, about the least that people notice
+	// (Miller 1968: 0.1 s). A whole battery of 50 kJ is worth 8 minutes of waiting.
 	waitPerJoule = 10 * time.Millisecond
-	// stayFactor is what the price of a lane counts that the stream uses already, so
-	// that a choice near the edge does not go back and forth.
+	// stayFactor reduces the price of a subflow already in use, so that a close choice does not
+	// oscillate.
 	stayFactor = 0.5
-	// fullTime is how long a stream must have had bytes for paths of tier primary
-	// without a pause until these count as full: what they carry within a second
-	// keeps nobody waiting (Miller 1968), and spends nothing of a link that the
-	// owner wants to spare. While one of tier secondary was in use a moment ago,
-	// fullAgain is enough: bulk that two tiers together carry easily has pauses.
+	// fullTime is how long a stream must have had bytes without a pause until its subflows of tier
+	// primary count as full. Users do not wait for what these carry within a second (Miller 1968),
+	// and links that should be spared stay unused. If a subflow of tier secondary was in use within
+	// fullTime, fullAgain suffices: a transfer that two tiers carry easily has pauses.
 	fullTime  = time.Second
 	fullAgain = fullTime / 4
-	// maxSlowdown is how much later than by the best lane alone a stream may be done,
-	// for the sake of energy.
+	// maxSlowdown bounds how much later than over the best single subflow a stream may complete to
+	// save energy.
 	maxSlowdown = 1.03
 )
 
-// Reasons of Choose.
+// Reasons of ChooseSubflows.
 const (
 	ReasonOnly    = "the only path there is"
 	ReasonFree    = "no path costs energy or money"
@@ -85,26 +81,24 @@ const (
 	ReasonTier    = "paths of tier primary carry it"
 )
 
-// ChooseSubflows marks the lanes that a stream may use now, at least one if there is
-// any, and says why.
+// ChooseSubflows marks the subflows that a stream may use now, at least one if there is any, and
+// returns the reason.
 //
-//  1. Lanes of tier backup are left out while one of another tier works, and those
-//     of tier secondary while one of tier primary works that is not full: the
-//     stream has pauses, in which it could take more.
-//  2. Of the others, those without a radio are all allowed.
-//  3. If these would complete what the stream is expected to send over 3 % later
-//     than the best lane alone (whose radio may have to wake first), one more is
-//     allowed: of those with which they would not, the one with which time and
-//     energy together are least.
-//  4. Further ones are allowed, the primary's own before helpers, as long as each
-//     makes it complete sooner by more than its energy is worth.
+//  1. Subflows of tier backup are excluded while one of another tier works. Those of tier secondary
+//     are excluded while one of tier primary works that is not full: the stream has pauses in which
+//     it could take more.
+//  2. All remaining subflows without a radio are allowed.
+//  3. If these would complete the expected bytes over 3 % later than the best single subflow (whose
+//     radio may have to wake first), one more is allowed: the one that keeps within that bound at
+//     the least sum of time and energy price.
+//  4. More are allowed, local ones before helped ones, as long as each makes the stream complete
+//     earlier by more than the price of its energy.
 //
-// So energy decides only between sets of lanes that are within 3 % of the best
-// lane alone, or quicker than it, as far as the lanes tell what they carry. Of a
-// lane that nobody knows (Window) what a quick link would do is believed, until
-// it is known; see docs/adr/0008.
+// So energy decides only between sets of subflows that take at most 3 % longer than the best single
+// one, as far as their rates are known. A subflow of unknown rate (Window) is assumed to be fast
+// until it was measured; see docs/adr/0008.
 //
-// It is pure and quick, and may be asked for each segment.
+// It is a pure function and fast enough to be called for each segment.
 func ChooseSubflows(lanes []Subflow, d Demand) string {
 	if len(lanes) <= 1 {
 		for i := range lanes {
@@ -143,15 +137,15 @@ func ChooseSubflows(lanes []Subflow, d Demand) string {
 	}
 	for _, own := range [...]bool{true, false} {
 		may := func(l *Subflow) bool { return l.Local == own && usable(l) }
-		for l := addSubflow(lanes, d, may, bound, scoreAllowed(lanes, d)); l != nil; l = addSubflow(lanes, d, may, bound, scoreAllowed(lanes, d)) {
+		for l := addSubflow(lanes, d, may, bound, scoreAllowed(lanes, d)); l != nil; l = addSubflow(lanes, d, may, bound,
+			scoreAllowed(lanes, d)) {
 			reason = additionReason(l)
 		}
 	}
 	return reason
 }
 
-// usableTiers is the last tier of which lanes may be used, and whether the one before
-// is full.
+// usableTiers returns the last tier that may be used, and whether the tier before it is full.
 func usableTiers(lanes []Subflow, d Demand) (most wire.Tier, full bool) {
 	most = wire.TierBackup
 	wait := time.Duration(math.MaxInt64)
@@ -179,9 +173,8 @@ func additionReason(l *Subflow) string {
 	return ReasonHelpers
 }
 
-// addSubflow allows the one lane more, of those that may be, with which the stream is
-// complete by the bound and the score is least, and less than that one. It
-// returns that lane, or nil if there is none.
+// addSubflow allows one more of the eligible subflows: the one of least score below least with
+// which the stream completes by bound. It returns that subflow, or nil if there is none.
 func addSubflow(lanes []Subflow, d Demand, may func(*Subflow) bool, bound, least time.Duration) (best *Subflow) {
 	for i := range lanes {
 		l := &lanes[i]
@@ -202,14 +195,14 @@ func addSubflow(lanes []Subflow, d Demand, may func(*Subflow) bool, bound, least
 	return best
 }
 
-// scoreAllowed is when the allowed lanes have delivered what is expected, with the time
-// that their energy is worth.
+// scoreAllowed returns when the allowed subflows complete the expected bytes, plus the price of
+// their energy.
 func scoreAllowed(lanes []Subflow, d Demand) time.Duration {
 	end := finishTime(lanes, d.expectedBytes())
 	return end + energyPrice(lanes, d.Upload, end)
 }
 
-// energyPrice is what the energy of the allowed lanes is worth, used until end.
+// energyPrice returns the time that the energy of the allowed subflows until end is worth.
 func energyPrice(lanes []Subflow, up bool, end time.Duration) (total time.Duration) {
 	for i := range lanes {
 		l := &lanes[i]
@@ -226,24 +219,24 @@ func energyPrice(lanes []Subflow, up bool, end time.Duration) (total time.Durati
 	return total
 }
 
-// finishAlone is when the lane has delivered n bytes by itself.
+// finishAlone returns when the subflow alone would deliver n bytes.
 func (l Subflow) finishAlone(n unit.Bytes) time.Duration {
 	l.Allowed = true
 	return finishTime([]Subflow{l}, n)
 }
 
-// totalDelay is that of a byte given to the lane now.
+// totalDelay returns the delay of a byte given to the subflow now, with the time to wake its radio.
 func (l *Subflow) totalDelay() time.Duration {
 	return l.Delay + radioEnergies[l.Radio].wakeDelay(l.Idle)
 }
 
-// finishTime is when the allowed lanes, all used from now on, have delivered n
-// bytes: what each delivers after its delay adds up to n.
+// finishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
+// after its delay.
 func finishTime(lanes []Subflow, n unit.Bytes) time.Duration {
-	// A lane whose delay is over the end that follows takes no part. Leaving it
-	// out makes the end earlier, so that others may drop out in turn.
+	// A subflow whose delay exceeds the resulting end takes no part. Leaving it out makes the end
+	// earlier, so that more of them may drop out.
 	for limit := maxFinish; ; {
-		var rate, head float64 // bytes a second, and what delays cost
+		var rate, head float64 // in bytes per second, and the bytes lost to delays
 		first := maxFinish
 		for i := range lanes {
 			if l := &lanes[i]; l.Allowed {
@@ -270,20 +263,18 @@ func finishTime(lanes []Subflow, n unit.Bytes) time.Duration {
 	}
 }
 
-// expectedRate is at how many bytes a second the lane would carry n bytes.
+// expectedRate returns the rate, in bytes per second, at which the subflow would carry n bytes.
 func (l *Subflow) expectedRate(n unit.Bytes) float64 {
 	if l.Window <= 0 || l.RoundTrip <= 0 {
 		return float64(l.Rate) / 8
 	}
-	// Slow start (RFC 5681): what fits the window arrives at once, twice as much
-	// after a round trip more.
+	// Slow start (RFC 5681): one window arrives at once, twice as much each round trip later.
 	rounds := max(math.Log2(float64(n)/float64(l.Window)), minRounds)
 	return float64(n) / (rounds * l.RoundTrip.Seconds())
 }
 
-// minRounds is what a window takes to arrive after its first byte: packets of a
-// burst are not all there at once.
+// minRounds is the time, in round trips, from the first to the last byte of one window.
 const minRounds = 0.25
 
-// maxFinish bounds what finish returns: some time beyond all patience.
+// maxFinish bounds the result of finishTime.
 const maxFinish = 1000 * time.Hour

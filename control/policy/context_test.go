@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -48,10 +50,13 @@ func TestChoose(t *testing.T) {
 		{"a message", 200, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
 		{"20 KB, helper asleep", 20e3, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
 		{"20 KB, helper just used", 20e3, []Subflow{w8, idle(phone, 0)}, []bool{true, true}, ReasonHelpers},
-		{"20 KB, helper used two seconds ago", 20e3, []Subflow{w8, idle(phone, 2*time.Second)}, []bool{true, false}, ReasonOne},
+		{"20 KB, helper used two seconds ago", 20e3, []Subflow{w8, idle(phone, 2*time.Second)}, []bool{true, false},
+			ReasonOne},
 		{"20 KB on a poor link: LTE takes longer to wake", 20e3, []Subflow{w1, phone}, []bool{true, false}, ReasonOne},
-		{"20 KB on a poor link, helper used two seconds ago", 20e3, []Subflow{w1, idle(phone, 2*time.Second)}, []bool{true, true}, ReasonLocal},
-		{"50 KB on a poor link: LTE is quicker alone, by less than its energy is worth", 50e3, []Subflow{w1, phone}, []bool{true, true}, ReasonLocal},
+		{"20 KB on a poor link, helper used two seconds ago", 20e3, []Subflow{w1, idle(phone, 2*time.Second)},
+			[]bool{true, true}, ReasonLocal},
+		{"50 KB on a poor link: LTE is quicker alone, by less than its energy is worth", 50e3, []Subflow{w1, phone},
+			[]bool{true, true}, ReasonLocal},
 		{"40 KB on a poor link: LTE would be slower", 40e3, []Subflow{w1, phone}, []bool{true, false}, ReasonOne},
 		{"64 KB on a poor link", 64 * unit.KB, []Subflow{w1, phone}, []bool{true, true}, ReasonLocal},
 		{"50 KB on a poor cable", 50e3, []Subflow{own(unit.Mbps, none), phone}, []bool{true, true}, ReasonHelpers},
@@ -60,19 +65,28 @@ func TestChoose(t *testing.T) {
 		{"10 MB", 10 * unit.MB, []Subflow{w8, phone}, []bool{true, true}, ReasonHelpers},
 		{"a helper that adds 1 %", 2 * unit.MB, []Subflow{w8, helper(80*unit.Kbps, lte)}, []bool{true, false}, ReasonOne},
 		{"own LTE asleep, a message", 200, []Subflow{w8, own(10*unit.Mbps, lte)}, []bool{true, false}, ReasonOne},
-		{"own LTE takes too long to wake for 300 KB", 300e3, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, false}, ReasonOne},
-		{"own LTE first, and it is enough", 1e6, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, true}, ReasonLocal},
+		{"own LTE takes too long to wake for 300 KB", 300e3, []Subflow{w8, phone, own(20*unit.Mbps, lte)},
+			[]bool{true, false, false}, ReasonOne},
+		{"own LTE first, and it is enough", 1e6, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, true},
+			ReasonLocal},
 		{"all for much", 20 * unit.MB, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, true, true}, ReasonHelpers},
-		{"it was used when the free one came", 20 * unit.MB, []Subflow{w8, used(metered(phone))}, []bool{true, false}, ReasonTier},
-		{"nothing is free", 20 * unit.MB, []Subflow{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{true, true}, ReasonHelpers},
-		{"nothing is free, a message", 100, []Subflow{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{false, true}, ReasonPaid},
-		{"own LTE costs money", 20 * unit.MB, []Subflow{w8, metered(own(20*unit.Mbps, lte))}, []bool{true, false}, ReasonTier},
+		{"it was used when the free one came", 20 * unit.MB, []Subflow{w8, used(metered(phone))}, []bool{true, false},
+			ReasonTier},
+		{"nothing is free", 20 * unit.MB, []Subflow{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{true, true},
+			ReasonHelpers},
+		{"nothing is free, a message", 100, []Subflow{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{false, true},
+			ReasonPaid},
+		{"own LTE costs money", 20 * unit.MB, []Subflow{w8, metered(own(20*unit.Mbps, lte))}, []bool{true, false},
+			ReasonTier},
 		{"nothing is known of rates", 20 * unit.MB, []Subflow{own(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
-		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Subflow{w8, helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonLocal},
+		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Subflow{w8, helper(5*unit.Mbps, none)},
+			[]bool{true, true}, ReasonLocal},
 		{"64 KB, nothing is known of rates", 64 * unit.KB, []Subflow{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
-		{"10 MB, nothing is known of rates: what is awake shows soon", 10 * unit.MB, []Subflow{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
+		{"10 MB, nothing is known of rates: what is awake shows soon", 10 * unit.MB, []Subflow{cold(w1), cold(phone)},
+			[]bool{true, false}, ReasonOne},
 		{"10 MB, nothing is known of the phone", 10 * unit.MB, []Subflow{w1, cold(phone)}, []bool{true, true}, ReasonLocal},
-		{"20 KB, nothing is known, helper used two seconds ago", 20e3, []Subflow{cold(w1), idle(cold(phone), 2*time.Second)}, []bool{true, false}, ReasonOne},
+		{"20 KB, nothing is known, helper used two seconds ago", 20e3,
+			[]Subflow{cold(w1), idle(cold(phone), 2*time.Second)}, []bool{true, false}, ReasonOne},
 		{"no path", 200, nil, nil, ReasonOnly},
 	} {
 		lanes := slices.Clone(c.lanes)
@@ -92,7 +106,8 @@ func TestChoose(t *testing.T) {
 // have had no pause for a second, or none works; one of tier backup when no other
 // works.
 func TestTiers(t *testing.T) {
-	cable, spare, last := own(10*unit.Mbps, wire.RadioNone), second(helper(10*unit.Mbps, wire.RadioNone)), metered(helper(10*unit.Mbps, wire.RadioNone))
+	cable, spare, last := own(10*unit.Mbps, wire.RadioNone), second(helper(10*unit.Mbps, wire.RadioNone)),
+		metered(helper(10*unit.Mbps, wire.RadioNone))
 	for _, c := range []struct {
 		name  string
 		lanes []Subflow
@@ -101,10 +116,13 @@ func TestTiers(t *testing.T) {
 		why   string
 	}{
 		{"at first", []Subflow{cable, spare, last}, 0, []bool{true, false, false}, ReasonTier},
-		{"for less than a second", []Subflow{cable, spare, last}, 999 * time.Millisecond, []bool{true, false, false}, ReasonTier},
+		{"for less than a second", []Subflow{cable, spare, last}, 999 * time.Millisecond, []bool{true, false, false},
+			ReasonTier},
 		{"for a second", []Subflow{cable, spare, last}, time.Second, []bool{true, true, false}, ReasonFree},
-		{"when it has just been in use", []Subflow{cable, used(spare), last}, 250 * time.Millisecond, []bool{true, true, false}, ReasonFree},
-		{"and there was a pause", []Subflow{cable, used(spare), last}, 100 * time.Millisecond, []bool{true, false, false}, ReasonTier},
+		{"when it has just been in use", []Subflow{cable, used(spare), last}, 250 * time.Millisecond,
+			[]bool{true, true, false}, ReasonFree},
+		{"and there was a pause", []Subflow{cable, used(spare), last}, 100 * time.Millisecond, []bool{true, false, false},
+			ReasonTier},
 		{"a backup is not for that", []Subflow{cable, last}, time.Hour, []bool{true, false}, ReasonTier},
 		{"no first", []Subflow{spare, last}, 0, []bool{true, false}, ReasonFree},
 		{"no first, and the second is full", []Subflow{spare, last}, time.Hour, []bool{true, false}, ReasonFree},
@@ -132,7 +150,8 @@ func TestChooseGrowsWithTheBurst(t *testing.T) {
 		return lanes[1].Allowed
 	}
 	if may(64*unit.KB, 0) || !may(64*unit.KB, 2*unit.MB) {
-		t.Error("64 KB that wait at the start, or after 2 MB without a pause: the helper is", may(64*unit.KB, 0), may(64*unit.KB, 2*unit.MB))
+		t.Error("64 KB that wait at the start, or after 2 MB without a pause: the helper is", may(64*unit.KB, 0),
+			may(64*unit.KB, 2*unit.MB))
 	}
 }
 
@@ -165,8 +184,10 @@ func TestChooseStays(t *testing.T) {
 func randomLanes(r *rand.Rand) []Subflow {
 	lanes := make([]Subflow, 1+r.IntN(6))
 	for i := range lanes {
-		lanes[i] = Subflow{Local: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20), Delay: time.Duration(r.IntN(1e9)) >> r.IntN(10),
-			Radio: wire.Radio(r.IntN(len(radioEnergies))), Idle: time.Duration(r.Int64N(20e9)), Tier: wire.Tier(max(r.IntN(6)-3, 0)), InUse: r.IntN(3) == 0}
+		lanes[i] = Subflow{Local: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20),
+			Delay: time.Duration(r.IntN(1e9)) >> r.IntN(10),
+			Radio: wire.Radio(r.IntN(len(radioEnergies))), Idle: time.Duration(r.Int64N(20e9)),
+			Tier: wire.Tier(max(r.IntN(6)-3, 0)), InUse: r.IntN(3) == 0}
 		if r.IntN(3) == 0 {
 			lanes[i] = cold(lanes[i])
 		}
@@ -182,7 +203,8 @@ func TestChooseProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for range 50_000 {
 		lanes := randomLanes(r)
-		d := Demand{Pending: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Burst: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), BackloggedFor: time.Duration(r.IntN(2)) * fullTime, Upload: r.IntN(2) == 0}
+		d := Demand{Pending: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Burst: unit.Bytes(r.IntN(1e8)) >> r.IntN(27),
+			BackloggedFor: time.Duration(r.IntN(2)) * fullTime, Upload: r.IntN(2) == 0}
 		before := slices.Clone(lanes)
 		ChooseSubflows(lanes, d)
 		some, most := false, wire.TierBackup
@@ -236,7 +258,8 @@ func TestEnergies(t *testing.T) {
 }
 
 func BenchmarkChoose(b *testing.B) {
-	lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), own(20*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular)}
+	lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), own(20*unit.Mbps, wire.RadioCellular),
+		helper(5*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular)}
 	for b.Loop() {
 		ChooseSubflows(lanes, Demand{Pending: unit.MB})
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -16,7 +18,7 @@ func (p Pattern) String() string { return p.text }
 
 func (d Domain) String() string { return d.name }
 
-// String is an address for a prefix of one.
+// String returns the prefix, or the address if it holds one address only.
 func (n Network) String() string {
 	if n.IsSingleIP() {
 		return n.Addr().String()
@@ -31,11 +33,10 @@ func (r Ports) String() string {
 	return fmt.Sprintf("%d-%d", r.from, r.to)
 }
 
-// TrafficClass is what the rule says of how the bond carries what it matches, nil for
-// nothing special. It is of a rule that was compiled.
+// TrafficClass returns the traffic class of a compiled rule, or nil for the default.
 func (s *RuleSpec) TrafficClass() *TrafficClass { return s.class }
 
-// Conditions is what the rule asks for, by key.
+// Conditions returns the conditions of the rule, by key.
 func (s *RuleSpec) Conditions() map[string][]string {
 	m := map[string][]string{}
 	addTexts(m, "app", s.App, Pattern.String)

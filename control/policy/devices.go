@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -11,23 +13,22 @@ import (
 	"mpbond/link/wire"
 )
 
-// Limits are what the file says of a helper or an own interface, whatever is
-// carried.
+// Limits are the settings of a helper or local interface, which apply to all traffic.
 type Limits struct {
-	// Tier is when it is used, "primary", "secondary" or "backup"; left out, it follows from whether its data costs
-	// money.
+	// Tier is when it is used: "primary", "secondary" or "backup". By default it follows from
+	// whether its data costs money.
 	Tier *wire.Tier `toml:"tier"`
-	// Metered tells whether its data costs money; left out, what is known of it does
-	// (docs/reference/facts.md).
+	// Metered says whether its data costs money. By default the device's facts say it
+	// (docs/facts.md).
 	Metered *bool `toml:"metered"`
-	// BatteryFloor is the battery, in percent, below which it rests unless it is
-	// plugged in; 0 is none.
+	// BatteryFloor is the battery level, in percent, below which it is suspended unless plugged in;
+	// 0 is none.
 	BatteryFloor int `toml:"battery_floor"`
-	// MaxTemperature is the temperature, in °C, from which on it rests; 0 is none.
+	// MaxTemperature is the temperature, in °C, from which it is suspended; 0 is none.
 	MaxTemperature float64 `toml:"max_temperature"`
 }
 
-// Check reports what no device can keep to, and under which key.
+// Check returns the first invalid key and what is wrong with it.
 func (s Limits) Check() (key string, err error) {
 	switch {
 	case s.BatteryFloor < 0 || s.BatteryFloor > 100:
@@ -38,8 +39,8 @@ func (s Limits) Check() (key string, err error) {
 	return "", nil
 }
 
-// IgnoredByHelper is what a helper that is called self does not keep to, in words
-// that follow "does not keep to", in the order of the file's parts and of names.
+// IgnoredByHelper lists the parts of the file that a helper named self ignores, in the order of the
+// file's parts and by name. Each text completes "does not keep to".
 func (r *Rules) IgnoredByHelper(self string) (list []string) {
 	if n := len(r.rules); n > 0 {
 		list = append(list, fmt.Sprintf("the rules (%d): they are for a primary", n))
@@ -72,27 +73,26 @@ func (r *Rules) IgnoredByHelper(self string) (list []string) {
 	return list
 }
 
-// Tuning of Resting.
+// Tuning of Suspension.
 const (
-	// A battery must be so much above the floor again, in percent, and a device so
-	// much cooler, in °C: both are coarse and sway.
+	// To end a suspension the battery must rise that far above the floor, in percent, or the device
+	// cool by that much, in °C. Both readings are coarse and fluctuate.
 	floorMargin = 5
 	heatMargin  = 3
-	// minSuspension is how long a device rests at least: a bad charger is plugged in and
-	// out by itself.
+	// minSuspension is the shortest suspension. A bad contact plugs a charger in and out.
 	minSuspension = 30 * time.Second
 )
 
-// Suspension says whether a device may carry anything now, by its battery and heat. The
-// zero value lets it. What is not known forbids nothing.
+// Suspension says whether a device may carry traffic now, by its battery and temperature. The zero
+// value permits it. Unknown facts forbid nothing.
 type Suspension struct {
-	// Reason is why it rests, in words; "" while it may carry.
+	// Reason says why it is suspended; "" if it is not.
 	Reason  string
 	since   time.Time
-	refused bool // it said so itself, and minds by itself for how long
+	refused bool // the device itself refuses, and applies its own minimum time
 }
 
-// Update is what follows from r when these facts are known at that time.
+// Update returns the suspension that follows from r, given the facts at that time.
 func (r Suspension) Update(now time.Time, s Limits, f wire.Facts) Suspension {
 	why := r.reasonFor(s, f)
 	switch {
@@ -116,7 +116,8 @@ func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
 		case n < floor:
 			return fmt.Sprintf("its battery is at %d %%, and below %d %% it shall rest", n, floor)
 		case rests && n < min(floor+floorMargin, 100):
-			return fmt.Sprintf("its battery is at %d %%, and was below %d %%: it rests up to %d %%", n, floor, min(floor+floorMargin, 100))
+			return fmt.Sprintf("its battery is at %d %%, and was below %d %%: it rests up to %d %%", n, floor,
+				min(floor+floorMargin, 100))
 		}
 	}
 	if most := unit.Celsius(s.MaxTemperature); s.MaxTemperature != 0 && f.Temperature != 0 {
@@ -130,8 +131,8 @@ func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
 	return ""
 }
 
-// TierOf is when a device is used, whether its data costs money, and why. Last
-// tells that it is named as one to use only while no other works.
+// TierOf returns the tier of a device, whether its data costs money, and why. last reports that a
+// setting names it as one to use only while no other works.
 func TierOf(s Limits, f wire.Facts, last bool) (t wire.Tier, metered bool, reason string) {
 	switch {
 	case s.Metered != nil:

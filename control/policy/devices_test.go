@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -22,7 +24,8 @@ func TestUnkeptByHelper(t *testing.T) {
 		"tab":   {Limits: Limits{BatteryFloor: 20, MaxTemperature: 45, Metered: &metered, Tier: &backup}},
 	}}
 	want := []string{"the rules (2): they are for a primary", `default = "deny": it is for a primary`, "metered of phone: the policy of the primary says that",
-		"tier and metered of tab: the policy of the primary says that", "battery_floor and max_temperature of tab: here they count for phone alone"}
+		"tier and metered of tab: the policy of the primary says that",
+		"battery_floor and max_temperature of tab: here they count for phone alone"}
 	r, err := f.Compile()
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +104,8 @@ func TestRestingDoesNotFlap(t *testing.T) {
 		} else {
 			battery, heat = battery+0.002, heat-0.005
 		}
-		f := wire.Facts{Battery: unit.Percent(battery + r.Float64()*3 - 1.5), Temperature: unit.Celsius(heat + r.Float64()*2 - 1), Power: wire.PowerBattery}
+		f := wire.Facts{Battery: unit.Percent(battery + r.Float64()*3 - 1.5),
+			Temperature: unit.Celsius(heat + r.Float64()*2 - 1), Power: wire.PowerBattery}
 		next := s.Update(now, spec, f)
 		bad := f.Battery.Percent() < 30 || f.Temperature >= unit.Celsius(40)
 		if bad && next.Reason == "" {

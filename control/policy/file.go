@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -15,66 +17,63 @@ import (
 	"mpbond/link/wire"
 )
 
-// File is a policy file as it is written. Package config fills it; Compile
-// makes rules of it.
+// File is a policy file as written. Package config fills it; Compile turns it into Rules.
 type File struct {
-	// Default is for connections that no rule matches, "allow" or "deny"; left out it
-	// is "allow".
+	// Default applies to connections that no rule matches, "allow" or "deny"; "allow" if left out.
 	Default DefaultAction `toml:"default"`
-	// Rules are asked in their order; the first that matches decides.
+	// Rules are evaluated in order; the first that matches decides.
 	Rules []RuleSpec `toml:"rule"`
-	// Devices are [device.NAME] tables, by the name of another device, of an interface
-	// of this device, or of this device itself.
+	// Devices are the [device.NAME] tables. A name is that of another device, of an interface of
+	// this device, or of this device itself.
 	Devices map[string]DeviceSpec `toml:"device"`
 }
 
-// DeviceSpec is what the file says of one device, whatever is carried.
+// DeviceSpec holds the settings of one device, which apply to all traffic.
 type DeviceSpec struct {
-	// Caps are of an interface of this device, of all of them together if the table has
-	// the name of this device, or of what one carries for the other if it has that of a
-	// helper or primary.
+	// Caps apply to an interface of this device. In the table of this device they apply to all its
+	// interfaces together. In the table of a helper or primary they apply to what one device
+	// carries for the other.
 	Caps
-	// Limits are of a helper, an interface of this device, or, by its own name, all
-	// of them that have no table of their own.
+	// Limits apply to a helper or an interface of this device. In the table of this device they
+	// apply to all its interfaces without their own table.
 	Limits
 }
 
-// RuleSpec is one rule: what it matches, and what follows. Of each list one
-// entry must match, and of all lists that are given. A rule without any matches
-// everything.
+// RuleSpec is one rule: its conditions and their effect. Each list that is given must match, by at
+// least one entry. A rule without conditions matches everything.
 type RuleSpec struct {
-	// Name is for log and status; empty is "rule" with its number.
+	// Name appears in log and status; empty means "rule" and its number.
 	Name string `toml:"name"`
 
-	App     []Pattern `toml:"app"`     // executables: paths, or their last parts
-	Cgroup  []Pattern `toml:"cgroup"`  // control groups (version 2), with what is below them
-	Label   []string  `toml:"label"`   // of `mpbond run --label`
+	App     []Pattern `toml:"app"`     // executables: paths, or last elements of paths
+	Cgroup  []Pattern `toml:"cgroup"`  // control groups (version 2), including groups below them
+	Label   []string  `toml:"label"`   // labels of `mpbond run --label`
 	UID     []uint32  `toml:"uid"`     // users
-	Domain  []Domain  `toml:"domain"`  // names, with all below them
+	Domain  []Domain  `toml:"domain"`  // names, including names below them
 	Address []Network `toml:"address"` // addresses and prefixes
-	Port    []Ports   `toml:"port"`    // of the destination
+	Port    []Ports   `toml:"port"`    // ports of the destination
 
-	// Mode is "bond", "single", "latency", "redundant", "direct" or "block"; empty
-	// is as primary.toml says, else "bond".
+	// Mode is "bond", "single", "latency", "redundant", "direct" or "block"; empty means as set in
+	// primary.toml, else "bond".
 	Mode Mode `toml:"mode"`
-	// Device and Pipe limit what carries it: own interfaces and helpers, and local
-	// links of helpers; see docs/reference/policy.md.
+	// Device and Pipe limit the devices (local interfaces and helpers) and the pipes of helpers
+	// that carry it; see docs/policy.md.
 	Device []string `toml:"device"`
 	Pipe   []string `toml:"pipe"`
-	// Priority is "high", "normal" or "low", Weight 1 to 100, against other
-	// streams; left out they are "normal" and 1.
+	// Priority is "high", "normal" or "low", Weight is 1 to 100, relative to other streams; the
+	// defaults are "normal" and 1.
 	Priority Priority `toml:"priority"`
 	Weight   int      `toml:"weight"`
 
-	// Settings of the primary alone ask for these: marks of packets (RFC 2474), and the
-	// host as the app named it, by a shell pattern in lower case.
+	// Conditions that only a primary's settings have: DSCP marks (RFC 2474), and the host as the
+	// app named it, as a shell pattern in lower case.
 	dscp []uint8
 	host string
 
-	class *TrafficClass // nil: nothing special
+	class *TrafficClass // nil: default
 }
 
-// Priority is the class of a stream.
+// Priority is the priority of a stream, as a rule writes it.
 type Priority wire.Priority
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -88,10 +87,10 @@ func (p *Priority) UnmarshalText(t []byte) error {
 	return fmt.Errorf("%q is no priority; there are: high, normal, low", t)
 }
 
-// DefaultAction is what happens to what no rule matches.
+// DefaultAction applies to connections that no rule matches.
 type DefaultAction uint8
 
-// Answers.
+// Default actions.
 const (
 	Allow DefaultAction = iota
 	Deny
@@ -110,19 +109,18 @@ func (a *DefaultAction) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// Mode is how a connection is carried.
+// Mode says how a connection is carried.
 type Mode uint8
 
-// Modes. Usual is as the primary's own settings say, ModeBond unless they name
-// the connection.
+// Modes. ModeUnset means ModeBond unless the primary's settings name the connection.
 const (
 	ModeUnset     Mode = iota
-	ModeBond           // over all subflows that it may use
-	ModeSingle         // over one subflow that it may use, and another when that fails
-	ModeLatency        // over the one of least delay, before all others
-	ModeRedundant      // every byte over all subflows that it may use
-	ModeDirect         // around the bond, as if mpbond were not there
-	ModeBlock          // not at all
+	ModeBond           // over all permitted subflows
+	ModeSingle         // over one permitted subflow, and another when that fails
+	ModeLatency        // over the subflow of least delay, before all others
+	ModeRedundant      // every byte over all permitted subflows
+	ModeDirect         // outside the bond, as without mpbond
+	ModeBlock          // refused
 	modeCount
 )
 
@@ -141,13 +139,13 @@ func (m *Mode) UnmarshalText(t []byte) error {
 	return fmt.Errorf("%q is no mode; there are: %s", t, strings.Join(modeNames[1:], ", "))
 }
 
-// Pattern matches a path, or its last part if it has no slash: one that is
-// equal, or as a shell does with *, ? and [ ], none of which stands for a slash.
+// Pattern matches a path, or its last element if the pattern has no slash. It is the exact text or
+// a shell pattern with *, ? and [ ], none of which matches a slash.
 type Pattern struct {
 	text       string
 	meta, base bool
-	// head and tail are what is in front of the first and behind the last special
-	// character: most paths differ there, which is seen at once.
+	// head and tail are the texts before the first and behind the last special character. Most
+	// paths differ there, which is quick to check.
 	head, tail string
 }
 
@@ -159,7 +157,7 @@ func (p *Pattern) UnmarshalText(t []byte) error {
 	if i := strings.IndexAny(p.text, patternMeta); i >= 0 {
 		p.meta, p.head = true, p.text[:i]
 		p.tail = p.text[strings.LastIndexAny(p.text, patternMeta)+1:]
-		if strings.ContainsRune(p.text, '\\') { // it takes the next character's meaning, also of what follows
+		if strings.ContainsRune(p.text, '\\') { // a backslash escapes the next character, also in the tail
 			p.tail = ""
 		}
 	}
@@ -183,7 +181,7 @@ func (p *Pattern) matchesPath(full, last string) bool {
 	return ok
 }
 
-// matchesAncestor reports whether a group, or one that it is in, matches.
+// matchesAncestor reports whether a control group or one of its ancestors matches.
 func (p *Pattern) matchesAncestor(group string) bool {
 	for {
 		if p.matchesPath(group, group[strings.LastIndexByte(group, '/')+1:]) {
@@ -197,13 +195,14 @@ func (p *Pattern) matchesAncestor(group string) bool {
 	}
 }
 
-// Domain is a name that matches itself and all names below it.
+// Domain matches a name and all names below it.
 type Domain struct{ name string }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Domain) UnmarshalText(t []byte) error {
 	name := normalizeName(strings.TrimPrefix(string(t), "*."))
-	if name == "" || len(name) > maxDomain || strings.ContainsAny(name, "*/:@ \t") || strings.Contains("."+name+".", "..") || !isASCII(name) {
+	if name == "" || len(name) > maxDomain || strings.ContainsAny(name, "*/:@ \t") ||
+		strings.Contains("."+name+".", "..") || !isASCII(name) {
 		return fmt.Errorf("%q is no domain such as \"example.org\", which stands for all names below it too", t)
 	}
 	d.name = name
@@ -213,8 +212,8 @@ func (d *Domain) UnmarshalText(t []byte) error {
 // maxDomain is the longest domain name (RFC 1035 section 2.3.4).
 const maxDomain = 255
 
-// normalizeName is a name as names are compared: as DNS has it (RFC 5891), if it can be
-// written so.
+// normalizeName returns a name in the form in which names are compared: that of DNS (RFC 5891), if
+// possible.
 func normalizeName(s string) string {
 	s = strings.ToLower(strings.TrimSuffix(s, "."))
 	if !isASCII(s) {
@@ -279,12 +278,14 @@ func (r *Ports) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// compileClass reports what is wrong with what follows from a rule, and completes it.
+// compileClass checks the effect of a rule and sets its traffic class.
 func (s *RuleSpec) compileClass() *FileError {
-	t := TrafficClass{Devices: s.Device, Pipes: s.Pipe, Single: s.Mode == ModeSingle, Priority: wire.Priority(s.Priority), Weight: uint8(max(s.Weight, 1))}
+	t := TrafficClass{Devices: s.Device, Pipes: s.Pipe, Single: s.Mode == ModeSingle,
+		Priority: wire.Priority(s.Priority), Weight: uint8(max(s.Weight, 1))}
 	switch special := t.IsSpecial(); {
 	case s.Weight < 0 || s.Weight > maxWeight:
-		return &FileError{Key: "weight", Err: fmt.Errorf("%s: its weight is %d; weights are 1 to %d", s.Name, s.Weight, maxWeight)}
+		return &FileError{Key: "weight", Err: fmt.Errorf("%s: its weight is %d; weights are 1 to %d", s.Name, s.Weight,
+			maxWeight)}
 	case slices.Contains(s.Device, ""):
 		return &FileError{Key: "device", Err: fmt.Errorf("%s: a device has no name", s.Name)}
 	case slices.Contains(s.Pipe, ""):
@@ -297,38 +298,40 @@ func (s *RuleSpec) compileClass() *FileError {
 	return nil
 }
 
-// maxWeight bounds how unequal streams of a class are.
+// maxWeight bounds the inequality of streams of one priority.
 const maxWeight = 100
 
-// TableRule is the name of the rules' tables.
+// TableRule is the name of the tables of rules.
 const TableRule = "rule"
 
-// TableDevice begins the names of devices' tables.
+// TableDevice is the prefix of the names of device tables.
 const TableDevice = "device."
 
-// maxRules bounds what a connection may cost.
+// maxRules bounds the cost per connection.
 const maxRules = 10000
 
-// FileError is what is wrong with a file whose values are right each for itself.
+// FileError is an error in a file whose values are each well-formed.
 type FileError struct {
-	Table string // that it is about, "" for none
-	Index int    // which of these tables, from 0
-	Key   string // of the table, or ""
+	Table string // name of the table, "" for none
+	Index int    // index among the tables of that name, from 0
+	Key   string // key in the table, or ""
 	Err   error
 }
 
 // Error implements error.
 func (m *FileError) Error() string { return m.Err.Error() }
 
-// Unwrap is what is wrong.
+// Unwrap returns the underlying error.
 func (m *FileError) Unwrap() error { return m.Err }
 
-// Compile makes rules of a file. An error is a *Misfit.
+// Compile returns the rules of a file. An error is a *FileError.
 func (f File) Compile() (*Rules, error) {
 	if len(f.Rules) > maxRules {
-		return nil, &FileError{Table: TableRule, Index: maxRules, Err: fmt.Errorf("there are %d rules; %d are the most", len(f.Rules), maxRules)}
+		return nil, &FileError{Table: TableRule, Index: maxRules,
+			Err: fmt.Errorf("there are %d rules; %d are the most", len(f.Rules), maxRules)}
 	}
-	r := &Rules{rules: make([]RuleSpec, len(f.Rules)), devices: f.Devices, defaultVerdict: Verdict{Index: -1, Reason: "no rule matches, and the default is to allow"}}
+	r := &Rules{rules: make([]RuleSpec, len(f.Rules)), devices: f.Devices,
+		defaultVerdict: Verdict{Index: -1, Reason: "no rule matches, and the default is to allow"}}
 	if f.Default == Deny {
 		r.defaultVerdict = Verdict{Index: -1, Mode: ModeBlock, Reason: "no rule matches, and the default is to deny"}
 	}
@@ -358,7 +361,8 @@ func (f File) Compile() (*Rules, error) {
 			kinds[s.class.Key()] = true
 		}
 		if len(kinds) > wire.MaxGroups {
-			return nil, &FileError{TableRule, i, "", fmt.Errorf("%s: rules may treat connections in %d different ways; this is one more: give some the same device, pipe, priority and weight, and single or not", s.Name, wire.MaxGroups)}
+			return nil, &FileError{TableRule, i, "",
+				fmt.Errorf("%s: rules may treat connections in %d different ways; this is one more: give some the same device, pipe, priority and weight, and single or not", s.Name, wire.MaxGroups)}
 		}
 		r.rules[i] = s
 		r.filters = append(r.filters, newMatchFilter(&s))

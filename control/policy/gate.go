@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -6,15 +8,15 @@ import (
 	"strings"
 )
 
-// matchFilter is what a flow must have at least to match a rule: most rules are told apart
-// from most flows by that, in some 50 bytes that lie one behind the other.
+// matchFilter is a necessary condition of a rule. It rejects most rules for most flows, and takes
+// about 50 contiguous bytes.
 type matchFilter struct {
-	app, domain        string    // how the executable's path, and the name, must end
-	address            [2]uint32 // from and to, of IPv4
+	app, domain        string    // suffixes that the executable's path and the name must have
+	address            [2]uint32 // least and greatest IPv4 address
 	port               [2]uint16
 	asksName, asksAddr bool
 	asksProcess        bool
-	v6                 bool // asksAddr, and IPv6 ones may do
+	v6                 bool // the rule has IPv6 addresses
 }
 
 func newMatchFilter(s *RuleSpec) matchFilter {
@@ -48,7 +50,7 @@ func newMatchFilter(s *RuleSpec) matchFilter {
 	return g
 }
 
-// commonSuffix is how both a and b end; of the first one it is b.
+// commonSuffix returns the common suffix of a and b, or b if first is set.
 func commonSuffix(first bool, a, b string) string {
 	if first {
 		return b
@@ -59,13 +61,13 @@ func commonSuffix(first bool, a, b string) string {
 	return a
 }
 
-// ipv4Number is an IPv4 address.
+// ipv4Number returns an IPv4 address as a number.
 func ipv4Number(a netip.Addr) uint32 {
 	b := a.As4()
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// mayMatch reports whether the rule may match; if not, it does not.
+// mayMatch reports whether the rule may match. If not, it certainly does not.
 func (g *matchFilter) mayMatch(q *query) bool {
 	if q.port < g.port[0] || q.port > g.port[1] || g.asksProcess && q.process == nil {
 		return false

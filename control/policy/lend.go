@@ -1,16 +1,19 @@
-// Package policy decides, from what was measured, what a device may use its
-// links for: pure functions from a snapshot to a choice and a reason. It stands
-// beside the data path, between the counters of package device and the roles,
-// which carry its decisions out.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy decides, from measurements, how a device may use its links. Its pure functions
+// turn a snapshot into a choice and a reason. It stands beside the data path: package device and
+// others measure, the roles carry the decisions out.
 //
-//	lend.go     how much of a link its owner leaves to those who borrow it
-//	context.go  which subflows a stream may use
-//	energy.go   what radios take
-//	meter.go    what a radio has taken for what it carried
-//	modes.go    settings as rules: which connections must not wait, or go twice
-//	pipes.go    which of the pipes to a helper carry subflows
-//	rest.go     what moves over a link besides what is known
-//	uplinks.go  which of its own interfaces a primary uses
+//	choose.go        which subflows a stream may use
+//	energy.go        energy that radios use
+//	linkshare.go     how much of a link its owner's traffic leaves to others
+//	locations.go     performance of subflows at known locations
+//	meter.go         energy that a radio has used
+//	modes.go         mode settings compiled to rules
+//	othertraffic.go  traffic on a link that is not ours
+//	pipes.go         which pipes to a helper carry subflows
+//	trafficclass.go  traffic classes that rules give to connections
+//	uplinks.go       which of its interfaces a primary uses
 package policy
 
 import (
@@ -19,72 +22,71 @@ import (
 	"mpbond/base/unit"
 )
 
-// Tuning of Lender; ours, chosen in the lab on links of 3 to 10 Mbit/s.
+// Tuning of LinkShare; ours, chosen in the lab on links of 3 to 10 Mbit/s.
 const (
 	// Rates are means over shareWindow.
 	shareWindow = 200 * time.Millisecond
-	// The owner is busy while its rate is over busyShare of what the link
-	// carries, and at work in earnest after bulkBytes or bulkTime of that:
-	// smaller things end before a limit could help them.
+	// The owner is busy while its rate exceeds busyShare of the link's capacity. It has a bulk
+	// transfer after bulkBytes or bulkTime of that. Smaller transfers end before a limit could
+	// help.
 	busyShare = 0.15
 	bulkBytes = 24 * unit.KB
 	bulkTime  = 400 * time.Millisecond
-	// It is idle once its rate has been under idleShare for idleTime.
+	// The owner is idle once its rate was below idleShare for idleTime.
 	idleShare = 0.05
 	idleTime  = 200 * time.Millisecond
-	// An idle owner that sends a request will soon receive: for expectTime no
-	// more than expectShare is lent, lest what comes meets a full queue.
+	// An idle owner that sends a request will soon receive. For expectTime at most expectShare is
+	// shared, so that the response finds no full queue.
 	expectTime  = 300 * time.Millisecond
 	expectShare = 0.1
-	// settleTime is how long the owner has the link to itself before what it
-	// leaves is lent again: TCP must have had time to take what it can.
+	// settleTime is how long the owner has the link alone before its leftover is shared again. TCP
+	// needs that time to reach its rate.
 	settleTime = 400 * time.Millisecond
-	// What the owner uses counts this much, so that it can grow.
+	// The owner's rate counts with this factor, so that it can grow.
 	ownHeadroom = 1.3
-	// A lent rate grows by these factors in each growStep: while the owner is
-	// at work, and once it is idle.
+	// The shared rate grows by these factors in each growStep: while the owner is busy, and once it
+	// is idle.
 	growStep           = 50 * time.Millisecond
 	growBusy, growIdle = 1.25, 2.0
-	// The floor keeps borrowed subflows alive: one that is silent would be
-	// given up, and joining again costs more. It is the same for each link, so
-	// that of two who lend to each other none loses by it.
+	// minSharedRate keeps shared subflows alive. A silent one would be given up, and to join again
+	// costs more. It is the same for each link, so that of two devices that share with each other
+	// neither loses.
 	minSharedRate = 64 * unit.Kbps
-	// What the link can carry is the most that it did in the last one to two
-	// of these.
+	// The capacity of a link is its highest rate in the last one to two periods of capacityTime.
 	capacityTime = 30 * time.Second
 )
 
-// ShareDecision is a decision of a Lender.
+// ShareDecision is a decision of LinkShare.
 type ShareDecision struct {
 	Limited bool
-	Limit   unit.Rate // for all who borrow together, while Limited
+	Limit   unit.Rate // for all others together, while Limited
 	Reason  string
-	// What the decision was taken from.
+	// The rates that the decision is based on.
 	Owner, Shared, Capacity unit.Rate
 }
 
-// LinkShare decides, for one direction of one link, how much of it may be lent:
-// what the owner leaves. It yields at once when the owner is busy, and lends
-// again what the owner, left alone, turns out not to use.
+// LinkShare decides, for one direction of one link, how much of it other devices may use: the
+// leftover of its owner. It yields at once when the owner is busy. Then it shares again what the
+// owner, left alone, does not use.
 //
-//	free ── owner busy ──> yielding ── it leaves some ──> sharing      (free ── request ──> expecting,
+//	free ── owner busy ──> yielding ── leftover found ──> sharing      (free ── request ──> expecting,
 //	  ^                       ^ └── owner idle ──┐           │ │        then yielding or growing)
-//	  └──── all is lent ── growing <─────────────┴───────────┘ │
-//	                          └── the owner wants more ────────┘ (to yielding)
+//	  └── all is shared ── growing <─────────────┴───────────┘ │
+//	                          └── owner's rate rises ──────────┘ (to yielding)
 //
-// The zero Lender is ready. Not safe for concurrent use.
+// The zero LinkShare is ready to use. Not safe for concurrent use.
 type LinkShare struct {
 	state  shareState
-	since  time.Time // of the state
+	since  time.Time // time of the last state change
 	limit  unit.Rate
 	points []sharePoint
 
-	bulk      uint64    // what the owner had moved when it became busy
-	bulkSince time.Time // zero: it is not
-	idleSince time.Time // zero: it is not
-	settled   unit.Rate // the owner's rate when sharing began
+	bulk      uint64    // bytes of the owner when it became busy
+	bulkSince time.Time // zero: not busy
+	idleSince time.Time // zero: not idle
+	settled   unit.Rate // owner's rate when sharing began
 
-	peak, peakBefore unit.Rate // capacity, of this period and the one before
+	peak, peakBefore unit.Rate // highest rate of this period and the one before
 	peakSince        time.Time
 }
 
@@ -98,7 +100,7 @@ const (
 	shareExpecting
 )
 
-// Reasons of a Grant.
+// Reasons of a ShareDecision.
 const (
 	reasonFree     = "the owner is idle"
 	reasonYielding = "the owner is busy"
@@ -107,13 +109,13 @@ const (
 	reasonExpects  = "the owner has asked for something"
 )
 
-// LinkBytes is what a direction of a link has moved in all since the start, in
-// bytes: for its owner, for those who borrow it, and as its own counter says, if
-// it has one. That one is the best for what the link can carry: the others tell
-// what TCP has in order, which comes in leaps when a lost packet is made good.
+// LinkBytes counts the bytes that one direction of a link has carried since the start: for its
+// owner, for other devices, and in total by the link's own counter, or 0 without one. The counter
+// shows the link's capacity best. The others count bytes that TCP has in order, which jump when a
+// lost packet is repaired.
 //
-// Asked counts what the owner sent the other way, which in one who receives
-// nothing is a request. It may stay 0.
+// Requested counts the bytes that the owner sent in the other direction. From an owner that
+// receives nothing they are a request. It may stay 0.
 type LinkBytes struct {
 	Owner, Shared, Total, Requested uint64
 }
@@ -123,8 +125,8 @@ type sharePoint struct {
 	LinkBytes
 }
 
-// Observe takes what was moved and decides. It is to be called each 50 ms or so
-// while the link is in use.
+// Observe takes the bytes carried so far and decides. Call it about every 50 ms while the link is
+// in use.
 func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
 	before, had := l.lastPoint()
 	ownRate, lentRate, total, ok := l.meanRates(now, m)
@@ -134,8 +136,8 @@ func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
 	if m.Total == 0 {
 		total = ownRate + lentRate
 	}
-	// What the owner takes of the link, its bytes in order or not: after a lost
-	// packet the former stand still for a round trip or more, and the link does not.
+	// The rate of the owner's packets, in order or not. After a lost packet the bytes in order
+	// stall for a round trip or more, but the link does not.
 	taken := max(ownRate, total-lentRate)
 	l.updatePeak(now, total)
 	l.updateActivity(now, m.Owner, ownRate, taken)
@@ -175,14 +177,14 @@ func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
 	return l.buildDecision(ownRate, lentRate)
 }
 
-// shareLeftover lends what the owner leaves, until it wants more.
+// shareLeftover shares the owner's leftover until the owner needs more.
 func (l *LinkShare) shareLeftover(now time.Time, own, lent unit.Rate, step time.Duration) {
 	fell := l.settled - own
 	switch {
 	case own > l.settled*13/10+minSharedRate:
 		l.enterState(shareYielding, now)
 	case fell > l.settled/5 && lent > fell/2 && own+lent < l.linkCapacity()*9/10:
-		// The owner lost what was lent: the link carries less than it did once.
+		// The owner lost what others gained: the capacity has fallen.
 		l.peak, l.peakBefore = own+lent, 0
 		l.enterState(shareYielding, now)
 	default:
@@ -206,7 +208,7 @@ func (l *LinkShare) buildDecision(own, lent unit.Rate) ShareDecision {
 	return g
 }
 
-// spareRate is what an owner of that rate leaves.
+// spareRate returns what an owner of that rate leaves.
 func (l *LinkShare) spareRate(own unit.Rate) unit.Rate {
 	return l.linkCapacity() - unit.Rate(ownHeadroom*float64(own))
 }
@@ -215,7 +217,7 @@ func grownRate(r unit.Rate, factor float64, step time.Duration) unit.Rate {
 	return r + unit.Rate(float64(r)*(factor-1)*float64(step)/float64(growStep))
 }
 
-// linkCapacity is the most that the link was seen to carry lately.
+// linkCapacity returns the highest recent rate of the link.
 func (l *LinkShare) linkCapacity() unit.Rate { return max(l.peak, l.peakBefore) }
 
 func (l *LinkShare) updatePeak(now time.Time, total unit.Rate) {
@@ -225,8 +227,7 @@ func (l *LinkShare) updatePeak(now time.Time, total unit.Rate) {
 	l.peak = max(l.peak, total)
 }
 
-// updateActivity follows since when the owner is busy, or idle: it takes nothing of the
-// link.
+// updateActivity updates since when the owner is busy or idle.
 func (l *LinkShare) updateActivity(now time.Time, moved uint64, own, taken unit.Rate) {
 	if float64(taken) <= idleShare*float64(l.linkCapacity()) {
 		if l.idleSince.IsZero() {
@@ -249,8 +250,8 @@ func (l *LinkShare) lastPoint() (p sharePoint, ok bool) {
 	return p, false
 }
 
-// meanRates are the means over about shareWindow; not ok while less than half of it
-// was seen.
+// meanRates returns the mean rates over about shareWindow; ok is false until half of it was
+// observed.
 func (l *LinkShare) meanRates(now time.Time, m LinkBytes) (own, lent, total unit.Rate, ok bool) {
 	l.points = append(l.points, sharePoint{now, m})
 	old := 0

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -7,42 +9,38 @@ import (
 	"mpbond/link/wire"
 )
 
-// EnergyMeter reckons what one radio has taken, beside what it takes asleep, for the
-// bytes that it had to carry: to wake, to carry them and to stay awake for a while
-// after them, by the constants of Choose. The zero Meter is of a cable, or of a
-// radio that is not known, and reckons nothing.
+// EnergyMeter estimates the energy that one radio uses for the bytes it carries, beyond its sleep
+// power: to wake, to carry them, and to stay awake for its tail. It uses the constants of
+// ChooseSubflows. The zero EnergyMeter is that of a cable or unknown radio, and measures 0.
 //
-// It is an estimate. Between two looks nobody knows when bytes came; signal, and
-// what others have the radio carry, are not known either: it may be awake for their
-// sake. The rest of the device, screen and processor, is not in it.
+// The times of bytes between two calls are unknown. So are the signal and the traffic of others,
+// which may keep the radio awake. Screen and processor are not included.
 type EnergyMeter struct {
 	radio wire.Radio
-	at    time.Time     // of the last look
-	awake bool          // at that time,
-	idle  time.Duration // and for so long without a byte
+	at    time.Time     // time of the last call
+	awake bool          // the radio was awake at that time
+	idle  time.Duration // and idle for so long
 }
 
-// Radio is the radio's kind, as Become was last told.
+// Radio returns the kind of radio that SetRadio has set.
 func (m *EnergyMeter) Radio() wire.Radio { return m.radio }
 
-// SetRadio tells of what kind the radio is. Another one than before is asleep.
+// SetRadio sets the kind of radio. A new kind starts asleep.
 func (m *EnergyMeter) SetRadio(kind wire.Radio) {
 	if kind != m.radio {
 		m.radio, m.awake = kind, false
 	}
 }
 
-// Of bytes of which nobody knows when they came, what the radio can have been busy
-// for: in the model a burst has no gap over 100 ms (Huang, T_i), and packets are of
-// 1500 bytes at most.
+// Bounds on how long bytes of unknown times keep a radio busy: in the model a burst has no gap over
+// 100 ms (Huang, T_i), and packets have at most 1500 bytes.
 const (
 	burstGap   = 100 * time.Millisecond
 	packetSize = 1500
 )
 
-// AddCarried is what the radio has taken since the last look, until now, by bytes that
-// it has carried since then. The first look tells from when on. A clock that goes
-// back stands still.
+// AddCarried takes the bytes carried since the last call and returns the energy used since then.
+// The first call sets the start time. A clock that steps back counts as stopped.
 func (m *EnergyMeter) AddCarried(now time.Time, down, up unit.Bytes) unit.Joules {
 	var passed time.Duration
 	if !m.at.IsZero() {
@@ -54,7 +52,7 @@ func (m *EnergyMeter) AddCarried(now time.Time, down, up unit.Bytes) unit.Joules
 	if n == 0 {
 		return m.passIdle(e, passed)
 	}
-	// They count as having come last, at most as far apart as a burst can be.
+	// The bytes count as the latest ones, spaced as widely as a burst allows.
 	busy := passed
 	if packets := (n + packetSize - 1) / packetSize; packets < unit.Bytes(passed/burstGap)+1 {
 		busy = min(passed, time.Duration(packets)*burstGap)
@@ -62,13 +60,13 @@ func (m *EnergyMeter) AddCarried(now time.Time, down, up unit.Bytes) unit.Joules
 	took := m.passIdle(e, passed-busy)
 	if !m.awake {
 		took += e.promotion
-		busy /= 2 // it woke at some time of it, in the middle on average
+		busy /= 2 // it woke within this time, in the middle on average
 	}
 	m.awake, m.idle = true, 0
 	return took + e.base.energyOver(busy) + e.dataEnergy(max(down, 0), max(up, 0))
 }
 
-// passIdle lets so much time pass without a byte.
+// passIdle returns the energy of a time without bytes, and advances the tail.
 func (m *EnergyMeter) passIdle(e energy, passed time.Duration) unit.Joules {
 	if !m.awake || passed <= 0 {
 		return 0
@@ -79,6 +77,6 @@ func (m *EnergyMeter) passIdle(e energy, passed time.Duration) unit.Joules {
 	return e.tail.energyOver(tail)
 }
 
-// IsAwake reports whether the radio was awake at the last look, so that it takes
-// something while it carries nothing.
+// IsAwake reports whether the radio was awake at the last call, so that it uses energy without
+// bytes.
 func (m *EnergyMeter) IsAwake() bool { return m.awake && UsesEnergy(m.radio) }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -49,19 +51,30 @@ func TestMeter(t *testing.T) {
 	}{
 		{"never used", wire.RadioCellular, every(time.Second, 100, 0, 0), 0, false},
 		{"a cable", wire.RadioNone, every(time.Second, 100, mega, mega), 0, false},
-		{"one packet", wire.RadioCellular, join(every(time.Second, 1, 0, 52), every(time.Second, 20, 0, 0)), 0.31491 + 0.06440 + 0.00018 + 12.27056, false},
-		{"one packet, in its tail", wire.RadioCellular, join(every(time.Second, 1, 0, 52), every(time.Second, 5, 0, 0)), 0.31491 + 0.06440 + 0.00018 + 5.3, true},
-		{"a burst that cuts a tail off", wire.RadioCellular, []look{{time.Second, mega, 0}, {10 * time.Second, 0, 0}, {time.Second, mega, 0}, {time.Minute, 0, 0}},
+		{"one packet", wire.RadioCellular, join(every(time.Second, 1, 0, 52), every(time.Second, 20, 0, 0)),
+			0.31491 + 0.06440 + 0.00018 + 12.27056, false},
+		{"one packet, in its tail", wire.RadioCellular, join(every(time.Second, 1, 0, 52), every(time.Second, 5, 0, 0)),
+			0.31491 + 0.06440 + 0.00018 + 5.3, true},
+		{"a burst that cuts a tail off", wire.RadioCellular,
+			[]look{{time.Second, mega, 0}, {10 * time.Second, 0, 0}, {time.Second, mega, 0}, {time.Minute, 0, 0}},
 			0.31491 + 1.5*1.28804 + 2*0.41576 + 10.6 + 12.27056, false},
-		{"a burst after a tail", wire.RadioCellular, []look{{time.Second, mega, 0}, {12 * time.Second, 0, 0}, {time.Second, mega, 0}, {time.Minute, 0, 0}},
+		{"a burst after a tail", wire.RadioCellular, []look{{time.Second, mega, 0}, {12 * time.Second, 0, 0},
+			{time.Second, mega, 0}, {time.Minute, 0, 0}},
 			2 * (0.31491 + 0.64402 + 0.41576 + 12.27056), false},
-		{"10 s at 8 Mbit/s down", wire.RadioCellular, join(every(time.Second/4, 40, mega/4, 0), every(time.Second, 20, 0, 0)), 0.31491 + 9.875*1.28804 + 80*0.05197 + 12.27056, false},
-		{"10 s at 8 Mbit/s up", wire.RadioCellular, join(every(time.Second/4, 40, 0, mega/4), every(time.Second, 20, 0, 0)), 0.31491 + 9.875*1.28804 + 80*0.43839 + 12.27056, false},
-		{"one packet by WiFi", wire.RadioWiFi, join(every(time.Second, 1, 0, 52), every(time.Second, 2, 0, 0)), 0.00984 + 0.00664 + 0.00012 + 0.02839, false},
-		{"10 s at 8 Mbit/s by WiFi", wire.RadioWiFi, join(every(time.Second/4, 40, mega/4, 0), every(time.Second, 2, 0, 0)), 0.00984 + 9.875*0.13286 + 80*0.13701 + 0.02839, false},
-		{"10 s by Bluetooth", wire.RadioBluetooth, join(every(time.Second, 10, 100_000, 0), every(time.Second, 2, 0, 0)), 9.5 * 0.173, false},
-		{"a clock that goes back", wire.RadioCellular, []look{{time.Second, mega, 0}, {-time.Hour, 0, 0}, {time.Second, 0, 0}}, 0.31491 + 0.64402 + 0.41576 + 1.06, true},
-		{"more than there is", wire.RadioCellular, []look{{time.Second, math.MaxInt64 / 2, 0}}, 0.31491 + 0.64402 + 0.05197*math.MaxInt64/2*8e-6, true},
+		{"10 s at 8 Mbit/s down", wire.RadioCellular, join(every(time.Second/4, 40, mega/4, 0),
+			every(time.Second, 20, 0, 0)), 0.31491 + 9.875*1.28804 + 80*0.05197 + 12.27056, false},
+		{"10 s at 8 Mbit/s up", wire.RadioCellular, join(every(time.Second/4, 40, 0, mega/4), every(time.Second, 20, 0, 0)),
+			0.31491 + 9.875*1.28804 + 80*0.43839 + 12.27056, false},
+		{"one packet by WiFi", wire.RadioWiFi, join(every(time.Second, 1, 0, 52), every(time.Second, 2, 0, 0)),
+			0.00984 + 0.00664 + 0.00012 + 0.02839, false},
+		{"10 s at 8 Mbit/s by WiFi", wire.RadioWiFi, join(every(time.Second/4, 40, mega/4, 0), every(time.Second, 2, 0, 0)),
+			0.00984 + 9.875*0.13286 + 80*0.13701 + 0.02839, false},
+		{"10 s by Bluetooth", wire.RadioBluetooth, join(every(time.Second, 10, 100_000, 0), every(time.Second, 2, 0, 0)),
+			9.5 * 0.173, false},
+		{"a clock that goes back", wire.RadioCellular,
+			[]look{{time.Second, mega, 0}, {-time.Hour, 0, 0}, {time.Second, 0, 0}}, 0.31491 + 0.64402 + 0.41576 + 1.06, true},
+		{"more than there is", wire.RadioCellular, []look{{time.Second, math.MaxInt64 / 2, 0}},
+			0.31491 + 0.64402 + 0.05197*math.MaxInt64/2*8e-6, true},
 		{"what cannot be", wire.RadioCellular, []look{{time.Second, -5, -5}}, 0, false},
 	} {
 		m := meterOf(c.radio)
@@ -174,8 +187,10 @@ func TestMeterLab(t *testing.T) {
 		}
 		e := radioEnergies[c.radio] // the same constants
 		for _, same := range [][2]float64{
-			{float64(e.promotion), float64(m.Promotion.Power) / 1e3 * m.Promotion.Time.Seconds()}, {float64(e.tail), float64(m.Tail[0].Power) / 1e3},
-			{float64(e.base), float64(m.Base) / 1e3}, {float64(e.down), m.Down / 1e3}, {float64(e.up), m.Up / 1e3}, {burstGap.Seconds(), m.Inactivity.Seconds()},
+			{float64(e.promotion), float64(m.Promotion.Power) / 1e3 * m.Promotion.Time.Seconds()},
+			{float64(e.tail), float64(m.Tail[0].Power) / 1e3},
+			{float64(e.base), float64(m.Base) / 1e3}, {float64(e.down), m.Down / 1e3}, {float64(e.up), m.Up / 1e3},
+			{burstGap.Seconds(), m.Inactivity.Seconds()},
 		} {
 			if math.Abs(same[0]-same[1]) > 1e-4*same[1] {
 				t.Errorf("%v: the lab has other constants: %+v, %+v", c.radio, e, m)

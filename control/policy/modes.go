@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -10,19 +12,19 @@ import (
 	"mpbond/link/wire"
 )
 
-// Flow is what is known of a connection when an app asks for it.
+// Flow describes a connection that an app opens.
 type Flow struct {
 	Dest string // "host:port", the host as the app named it
-	DSCP uint8  // of the app's packets (RFC 2474), 0 where it is not known
-	Name string // that the address in Dest was looked up for, "" where it is not known
-	// Process is the program that asks, nil where it is not known.
+	DSCP uint8  // of the app's packets (RFC 2474), 0 if unknown
+	Name string // name that the app resolved to the address in Dest, "" if unknown
+	// Process is the program that opens it, nil if unknown.
 	Process *Process
 }
 
-// CompileSettings compiles the rules of a primary's own settings, which decide what a
-// policy file leaves open (Usual): those of redundant first, then those of latency. Each
-// is "port:22", "port:5000-5100", "dscp:46", "host:example.org" or "host:*.example.org",
-// and is its own name. What none of them matches stays Usual.
+// CompileSettings compiles the mode settings of a primary. They decide for connections that the
+// policy file leaves at ModeUnset: first the settings of redundant, then those of latency. Each is
+// "port:22", "port:5000-5100", "dscp:46", "host:example.org" or "host:*.example.org", which is also
+// its name. A connection that none of them matches stays at ModeUnset.
 func CompileSettings(latency, redundant []string) (*Rules, error) {
 	r := &Rules{defaultVerdict: Verdict{Index: -1, Reason: "no setting matches"}}
 	for _, l := range []struct {
@@ -67,7 +69,7 @@ func parseSetting(text string) (RuleSpec, error) {
 	return s, nil
 }
 
-// matchesSetting reports whether what settings alone ask for matches.
+// matchesSetting reports whether the conditions that only settings have match.
 func (s *RuleSpec) matchesSetting(q *query) bool {
 	if len(s.dscp) > 0 && !slices.Contains(s.dscp, q.dscp) {
 		return false
@@ -79,7 +81,7 @@ func (s *RuleSpec) matchesSetting(q *query) bool {
 	return ok
 }
 
-// StreamMode returns the mode of a bond's stream that is carried so.
+// StreamMode returns the mode of the bond's stream.
 func (m Mode) StreamMode() wire.Mode {
 	switch m {
 	case ModeLatency:

@@ -1,10 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import "testing"
 
 // TestSettings: settings are rules like those of a file, redundant ones first.
 func TestSettings(t *testing.T) {
-	m, err := CompileSettings([]string{"dscp:46", "port:22", "port:5000-5100", "host:*.Example.org"}, []string{"port:5060", "host:call.example.org"})
+	m, err := CompileSettings([]string{"dscp:46", "port:22", "port:5000-5100", "host:*.Example.org"},
+		[]string{"port:5060", "host:call.example.org"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +33,8 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%+v: %v by %q, want %v by %q", c.flow, v.Mode, v.Rule, c.mode, c.rule)
 		}
 	}
-	for _, bad := range []string{"", "22", "port:", "port:0", "port:70000", "port:9-8", "dscp:64", "dscp:ef", "host:", "host:[", "app:ssh"} {
+	for _, bad := range []string{"", "22", "port:", "port:0", "port:70000", "port:9-8", "dscp:64", "dscp:ef", "host:",
+		"host:[", "app:ssh"} {
 		if _, err := CompileSettings([]string{bad}, nil); err == nil {
 			t.Errorf("rule %q is accepted", bad)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -11,73 +13,73 @@ import (
 
 // Tuning of Pipes; ours, chosen in the lab on pipes of 0.3 to 8 Mbit/s.
 const (
-	// Pipes are compared by their rates over rateWindow, which is also the least
-	// time between two moves: longer than TCP takes to fill a local link.
+	// Pipes are compared by their rates over rateWindow. It is also the least time between two
+	// moves, and longer than TCP needs to fill a local link.
 	rateWindow = time.Second
-	// A pipe is full while more waits for it than it carries in a round trip and
-	// a quarter and fullSlack, which covers late acknowledgements; and it counts
-	// as full for some time when it was in half of the samples.
+	// A pipe is full in a sample if more bytes wait for it than it carries in 1.25 round trips and
+	// fullSlack, which covers late acknowledgements. It was full for a time if it was in half of
+	// the samples.
 	fullSlack = 50 * time.Millisecond
 	leastFull = 8 * unit.KB
-	// Another pipe is tried beside those in use once they have been full for
-	// backlogTime. Of a trial trialSettle does not count, while TCP starts, and
-	// trialTime does. It is kept if the sum is pipeGain of what it was.
+	// Another pipe is tried beside those in use once they were full for backlogTime. The first
+	// trialSettle of a trial, in which TCP starts, does not count; trialTime does. The pipe is kept
+	// if the sum of rates is pipeGain times the former one.
 	backlogTime = 2 * time.Second
 	trialSettle = time.Second
 	trialTime   = 3 * time.Second
 	pipeGain    = 1.1
-	// The subflow moves to a pipe that lately carried betterPipe times as much,
-	// or to one of which nothing is known once its own has for backlogTime carried
-	// less than fallenPipe of what it had; and, while nothing waits, to one that is nearer
-	// by a half and at least minNearer.
+	// The subflow moves to a pipe that recently carried betterPipe times as much. It moves to a
+	// pipe of unknown rate once its own carried, for backlogTime, less than fallenPipe of its best.
+	// If nothing waits, it moves to a pipe whose round trip is shorter by a half and at least
+	// minNearer.
 	betterPipe = 1.25
 	fallenPipe = 0.5
 	minNearer  = 10 * time.Millisecond
-	// What a pipe carried is believed for rateMaxAge.
+	// The rate of a pipe is known for rateMaxAge.
 	rateMaxAge = time.Minute
-	// A pipe that was no good is left alone for minBackoff, twice as long each
-	// time that it is no good again, until it has been for provenAfter.
+	// A pipe that failed or did not help is not used for minBackoff, doubled each further time,
+	// until it has been in use for provenAfter.
 	minBackoff  = 10 * time.Second
 	maxBackoff  = 10 * time.Minute
 	provenAfter = time.Minute
-	// Several pipes become one when nothing was carried for idlePipes, or when
-	// none was full for sparePipes and one could carry it all.
+	// Several pipes become one when nothing was carried for idlePipes, or when none was full for
+	// sparePipes and one could carry everything.
 	idlePipes  = time.Minute
 	sparePipes = 10 * time.Second
 )
 
-// PipeUse is what a pipe is there for.
+// PipeUse says what a pipe is used for.
 type PipeUse uint8
 
 // Uses of a pipe.
 const (
 	PipeReserve PipeUse = iota // in reserve
-	PipeJoining                // a second subflow over it is being made
+	PipeJoining                // a second subflow joins over it
 	PipeSecond                 // it carries a second subflow
-	PipeMain                   // it carries the subflow that always is
+	PipeMain                   // it carries the main subflow
 )
 
-// Pipe is a pipe to one helper. Link names the local link that it goes over.
+// Pipe is a pipe to one helper. Link is the name of its local link.
 type Pipe struct {
 	Link string
 	Use  PipeUse
-	// Of a pipe that carries a subflow: how many bytes have moved over that, both
-	// ways, and how many were last seen to wait for the pipe or on its air, in
-	// the direction where that is more.
+	// For a pipe that carries a subflow: Moved counts its bytes in both directions; Waiting is how
+	// many were last seen waiting for the pipe or in flight on it, in the direction with more of
+	// them.
 	Moved   uint64
 	Waiting unit.Bytes
-	RTT     time.Duration // the least that was measured, 0 if none was
+	RTT     time.Duration // the least measured, 0 if none
 }
 
-// PipeStep is what to do about pipes.
+// PipeStep is an action on pipes.
 type PipeStep uint8
 
 // Steps.
 const (
 	PipesStay PipeStep = iota
-	PipesMove          // the main subflow to Link; a second one on that ends
-	PipesTry           // a second subflow over Link
-	PipesEnd           // the second subflow over Link
+	PipesMove          // move the main subflow to Link; a second one there ends
+	PipesTry           // open a second subflow over Link
+	PipesEnd           // end the second subflow over Link
 )
 
 // PipeDecision is a decision of Pipes.
@@ -87,31 +89,30 @@ type PipeDecision struct {
 	Reason string
 }
 
-// Pipes decides which of the pipes to one helper are used. The rates of those in
-// use are known; what another one would carry is found out by using it, beside
-// the others while they are full, or instead of one that has become bad. The zero
-// Pipes is ready. Not safe for concurrent use.
+// Pipes decides which of the pipes to one helper are used. It knows the rates of the pipes in use.
+// To find the rate of another pipe it uses that pipe: beside the others while they are full, or
+// instead of one that became slow. The zero Pipes is ready to use. Not safe for concurrent use.
 type Pipes struct {
 	links       map[string]*pipeLink
 	used        []string // links in use, the main subflow's first
 	since       time.Time
 	points      []pipePoint
-	best        unit.Rate // the most that the main subflow's link has carried
-	nearerSince time.Time // since when another one is nearer
-	lastMoved   time.Time // when something was last carried
+	best        unit.Rate // highest rate of the main subflow's link
+	nearerSince time.Time // since when another pipe has been nearer
+	lastMoved   time.Time // when bytes were last carried
 
 	lastStep   PipeDecision // the last step
-	movedFrom  string       // where the main subflow came from by the last move, until that has proved good
-	trial      string       // the link that is on trial
-	pausedOnce bool         // once in it hardly anything was carried for a while
+	movedFrom  string       // the link before the last move, until the new one has proved good
+	trial      string       // the link on trial
+	pausedOnce bool         // the trial has been restarted after a pause
 	rateBefore unit.Rate
 }
 
-// pipeLink is what is remembered of a link.
+// pipeLink is the state of a link.
 type pipeLink struct {
-	rate         unit.Rate // when it was last full
+	rate         unit.Rate // when it was last full, at that time
 	at           time.Time
-	backoffUntil time.Time // not to be used before
+	backoffUntil time.Time // not used before
 	backoff      time.Duration
 }
 
@@ -122,11 +123,11 @@ type pipePoint struct {
 	full  []bool
 }
 
-// maxLinks bounds what is remembered.
+// maxLinks bounds the links that are remembered.
 const maxLinks = 32
 
-// Decide takes a snapshot of all pipes, of which one is the main subflow's. It
-// is to be called about each 100 ms.
+// Decide takes a snapshot of all pipes, one of them PipeMain, and returns the next step. Call it
+// about every 100 ms.
 func (p *Pipes) Decide(now time.Time, list []Pipe) PipeDecision {
 	inUse := func(x Pipe) bool { return x.Use == PipeMain || x.Use == PipeSecond }
 	main := slices.IndexFunc(list, func(x Pipe) bool { return x.Use == PipeMain })
@@ -152,7 +153,7 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipeDecision {
 			others = append(others, x)
 		}
 	}
-	// In the order in which they came to be used, the main subflow's first.
+	// In the order of their first use, the main subflow's first.
 	slices.SortStableFunc(used[1:], func(x, y Pipe) int { return cmp.Compare(p.useOrder(x.Link), p.useOrder(y.Link)) })
 	p.updateUsed(now, list, used)
 	p.addSample(now, used)
@@ -176,7 +177,7 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipeDecision {
 	return plan
 }
 
-// useOrder is where a link is among those in use, which a new one comes after.
+// useOrder returns the position of a link among those in use; a new one comes last.
 func (p *Pipes) useOrder(link string) uint {
 	return uint(slices.Index(p.used, link)) // -1 is the largest
 }
@@ -198,14 +199,14 @@ func (p *Pipes) linkRecord(name string) *pipeLink {
 	return l
 }
 
-// backOff leaves a link alone for a while.
+// backOff excludes a link for a while.
 func (p *Pipes) backOff(now time.Time, name string) {
 	l := p.linkRecord(name)
 	l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff)
 	l.backoffUntil = now.Add(l.backoff)
 }
 
-// knownRate is what a link carried lately, 0 if that is not known.
+// knownRate returns the recent rate of a link, 0 if unknown.
 func (p *Pipes) knownRate(now time.Time, name string) unit.Rate {
 	if l := p.linkRecord(name); now.Sub(l.at) <= rateMaxAge {
 		return l.rate
@@ -213,8 +214,8 @@ func (p *Pipes) knownRate(now time.Time, name string) unit.Rate {
 	return 0
 }
 
-// updateUsed sees what came of the last step, and whether the pipes in use have
-// changed: then all measurement begins anew.
+// updateUsed evaluates the result of the last step. If the set of used pipes has changed, it
+// restarts all measurements.
 func (p *Pipes) updateUsed(now time.Time, list, used []Pipe) {
 	if p.lastStep.Do == PipesMove && used[0].Link != p.lastStep.Link {
 		p.backOff(now, p.lastStep.Link)
@@ -246,7 +247,7 @@ func (p *Pipes) updateUsed(now time.Time, list, used []Pipe) {
 	p.used, p.points, p.since, p.nearerSince = names, nil, now, time.Time{}
 }
 
-// addSample takes a sample.
+// addSample adds a sample.
 func (p *Pipes) addSample(now time.Time, used []Pipe) {
 	x := pipePoint{at: now, moved: make([]uint64, len(used)), full: make([]bool, len(used))}
 	for i, u := range used {
@@ -278,8 +279,8 @@ func (p *Pipes) addSample(now time.Time, used []Pipe) {
 	}
 }
 
-// meanRate is that of the pipe in place i, or of all if i < 0, over the last d. It is
-// not known before they have been in use for that long.
+// meanRate returns the rate of pipe i, or of all if i < 0, over the last d. It is unknown until
+// they have been in use for d.
 func (p *Pipes) meanRate(now time.Time, d time.Duration, i int) (unit.Rate, bool) {
 	n := len(p.points)
 	if n == 0 || now.Sub(p.since) < d {
@@ -287,7 +288,7 @@ func (p *Pipes) meanRate(now time.Time, d time.Duration, i int) (unit.Rate, bool
 	}
 	last := p.points[n-1]
 	at := slices.IndexFunc(p.points, func(x pipePoint) bool { return now.Sub(x.at) <= d })
-	if at < 0 || last.at.Sub(p.points[at].at) < d/2 { // nobody looked
+	if at < 0 || last.at.Sub(p.points[at].at) < d/2 { // samples are missing
 		return 0, false
 	}
 	first := p.points[at]
@@ -300,8 +301,7 @@ func (p *Pipes) meanRate(now time.Time, d time.Duration, i int) (unit.Rate, bool
 	return unit.RateOf(unit.Bytes(sum), last.at.Sub(first.at)), true
 }
 
-// wasFull reports whether the pipe in place i, or any if i < 0, was full in half of
-// the samples of the last d.
+// wasFull reports whether pipe i, or any if i < 0, was full in half of the samples of the last d.
 func (p *Pipes) wasFull(now time.Time, d time.Duration, i int) bool {
 	n, full := 0, 0
 	for _, x := range p.points {
@@ -323,7 +323,7 @@ func (p *Pipes) evaluateTrial(now time.Time) PipeDecision {
 		return PipeDecision{}
 	}
 	if r, ok := p.meanRate(now, rateWindow, -1); ok && r < p.rateBefore/10 {
-		if !p.pausedOnce { // a transfer may go on after a second: then the trial does, anew
+		if !p.pausedOnce { // the transfer may only pause: restart the trial
 			p.pausedOnce, p.since, p.points = true, now, nil
 			return PipeDecision{}
 		}
@@ -336,13 +336,13 @@ func (p *Pipes) evaluateTrial(now time.Time) PipeDecision {
 	p.trial = ""
 	sum, _ := p.meanRate(now, trialTime, -1)
 	if float64(sum) >= pipeGain*float64(p.rateBefore) {
-		return PipeDecision{} // kept
+		return PipeDecision{} // keep it
 	}
 	p.backOff(now, link)
 	return PipeDecision{PipesEnd, link, fmt.Sprintf("with it %v are carried, %v without", sum, p.rateBefore)}
 }
 
-// reviewSeveral looks whether several pipes are still of use.
+// reviewSeveral checks whether several pipes are still useful.
 func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 	last := p.used[len(p.used)-1]
 	if now.Sub(p.lastMoved) >= idlePipes {
@@ -367,15 +367,16 @@ func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 			return PipeDecision{PipesEnd, p.used[i], fmt.Sprintf("it carries %v of %v", r, sum)}
 		}
 	}
-	if sum, ok := p.meanRate(now, sparePipes, -1); ok && sum > 0 && !slices.ContainsFunc(p.points, func(x pipePoint) bool { return slices.Contains(x.full, true) }) &&
+	if sum, ok := p.meanRate(now, sparePipes, -1); ok && sum > 0 &&
+		!slices.ContainsFunc(p.points, func(x pipePoint) bool { return slices.Contains(x.full, true) }) &&
 		float64(p.linkRecord(p.used[0]).rate) > pipeGain*float64(sum) {
 		return PipeDecision{PipesEnd, last, "one could carry it all"}
 	}
 	return PipeDecision{}
 }
 
-// reviewSingle looks whether another pipe is better than the only one in use, or may
-// turn out to be in a moment.
+// reviewSingle checks whether another pipe is better than the only one in use, or may soon prove
+// so.
 func (p *Pipes) reviewSingle(now time.Time, main Pipe, others []Pipe) (plan PipeDecision, wait bool) {
 	r, ok := p.meanRate(now, rateWindow, 0)
 	if !ok {
@@ -385,7 +386,7 @@ func (p *Pipes) reviewSingle(now time.Time, main Pipe, others []Pipe) (plan Pipe
 		if to == p.movedFrom {
 			p.backOff(now, main.Link)
 		}
-		if p.knownRate(now, main.Link) < r { // at least so much
+		if p.knownRate(now, main.Link) < r { // at least that much
 			l := p.linkRecord(main.Link)
 			l.rate, l.at = r, now
 		}
@@ -409,7 +410,7 @@ func (p *Pipes) reviewSingle(now time.Time, main Pipe, others []Pipe) (plan Pipe
 		return plan, wait
 	}
 	nearer := slices.IndexFunc(others, func(x Pipe) bool {
-		known := p.linkRecord(x.Link).rate // however old: it is not all about delay
+		known := p.linkRecord(x.Link).rate // of any age: delay is not all that counts
 		return x.RTT > 0 && main.RTT >= 2*x.RTT && main.RTT-x.RTT >= minNearer && (known == 0 || known >= max(r, p.best))
 	})
 	if nearer < 0 || r == 0 {
@@ -426,7 +427,7 @@ func (p *Pipes) reviewSingle(now time.Time, main Pipe, others []Pipe) (plan Pipe
 	return move(x.Link, "its round trip takes %v, that of the link in use %v", x.RTT, main.RTT)
 }
 
-// beginTrial begins a trial.
+// beginTrial starts a trial if the pipes in use are full.
 func (p *Pipes) beginTrial(now time.Time, others []Pipe) PipeDecision {
 	r, ok := p.meanRate(now, backlogTime, -1)
 	if !ok || r == 0 || !p.wasFull(now, backlogTime, -1) {

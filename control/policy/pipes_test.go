@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -84,14 +86,19 @@ func TestPipes(t *testing.T) {
 		want   string // steps in order
 		reason string // of the last one
 	}{
-		{name: "two are more than one", hs: 10 * unit.Mbps, links: rates(5, 3), want: "2:try b", reason: "more waits than the 5 Mbit/s"},
+		{name: "two are more than one", hs: 10 * unit.Mbps, links: rates(5, 3), want: "2:try b",
+			reason: "more waits than the 5 Mbit/s"},
 		{name: "the HS-path is the limit", hs: 4 * unit.Mbps, links: rates(5, 3), want: ""},
-		{name: "it is, together", hs: 5.2 * 1_000_000, links: rates(5, 3), want: "2:try b 6:end b 16:try b 20:end b 40:try b 44:end b 84:try b 88:end b", reason: "with it 5.2 Mbit/s are carried, 5 Mbit/s without"},
+		{name: "it is, together", hs: 5.2 * 1_000_000, links: rates(5, 3),
+			want:   "2:try b 6:end b 16:try b 20:end b 40:try b 44:end b 84:try b 88:end b",
+			reason: "with it 5.2 Mbit/s are carried, 5 Mbit/s without"},
 		{name: "an app that wants less", hs: 10 * unit.Mbps, links: rates(5, 3), demand: 3 * unit.Mbps, want: ""},
 		{name: "idle", hs: 10 * unit.Mbps, links: rates(5, 3), demand: 1, want: ""},
 		{name: "one link", hs: 10 * unit.Mbps, links: rates(5, 0), want: ""},
-		{name: "the other is much better", hs: 20 * unit.Mbps, links: rates(0.3, 10), want: "2:try b 6:move b 66:try a 70:end a", reason: "with it 10.3 Mbit/s"},
-		{name: "the other is bad", hs: 20 * unit.Mbps, links: rates(5, 0.1), want: "2:try b 6:end b 66:try b 70:end b", reason: "with it 5.1 Mbit/s"},
+		{name: "the other is much better", hs: 20 * unit.Mbps, links: rates(0.3, 10),
+			want: "2:try b 6:move b 66:try a 70:end a", reason: "with it 10.3 Mbit/s"},
+		{name: "the other is bad", hs: 20 * unit.Mbps, links: rates(5, 0.1), want: "2:try b 6:end b 66:try b 70:end b",
+			reason: "with it 5.1 Mbit/s"},
 		{name: "the link falls, of two", hs: 10 * unit.Mbps, links: rates(5, 3),
 			event: at(20*time.Second, func(w *pipeWorld) { w.links["a"] = 200 * unit.Kbps }),
 			want:  "2:try b 23:move b 83:try a 87:end a", reason: "with it 3.2 Mbit/s"},
@@ -126,12 +133,16 @@ func TestPipes(t *testing.T) {
 				}
 			}, want: "2:try b"},
 		{name: "both rest after a transfer", hs: 10 * unit.Mbps, links: rates(5, 3),
-			event: at(10*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 70:end b", reason: "nothing is carried"},
+			event: at(10*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 70:end b",
+			reason: "nothing is carried"},
 		{name: "one is enough later", hs: 10 * unit.Mbps, links: rates(5, 3),
-			event: at(20*time.Second, func(w *pipeWorld) { w.demand = 2 * unit.Mbps }), want: "2:try b 30:end b", reason: "one could"},
-		{name: "the other one is nearer", hs: 10 * unit.Mbps, links: rates(5, 5), rtt: far, demand: unit.Mbps, want: "2:move b", reason: "its round trip takes 4ms"},
+			event: at(20*time.Second, func(w *pipeWorld) { w.demand = 2 * unit.Mbps }), want: "2:try b 30:end b",
+			reason: "one could"},
+		{name: "the other one is nearer", hs: 10 * unit.Mbps, links: rates(5, 5), rtt: far, demand: unit.Mbps,
+			want: "2:move b", reason: "its round trip takes 4ms"},
 		{name: "nearer, while nothing is carried", hs: 10 * unit.Mbps, links: rates(5, 5), rtt: far, demand: 1, want: ""},
-		{name: "nearer and worse", hs: 4 * unit.Mbps, links: rates(5, 0.5), rtt: far, want: "2:move b 3:move a", reason: "it carried 4 Mbit/s, the link in use carries 500 kbit/s"},
+		{name: "nearer and worse", hs: 4 * unit.Mbps, links: rates(5, 0.5), rtt: far, want: "2:move b 3:move a",
+			reason: "it carried 4 Mbit/s, the link in use carries 500 kbit/s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &pipeWorld{hs: c.hs, demand: c.demand, links: c.links, rtt: c.rtt, main: "a", moved: map[string]uint64{}}
@@ -151,7 +162,8 @@ func TestPipes(t *testing.T) {
 					continue
 				}
 				last = plan
-				got = append(got, fmt.Sprintf("%d:%s %s", int(now.Seconds()), []string{"", "move", "try", "end"}[plan.Do], plan.Link))
+				got = append(got, fmt.Sprintf("%d:%s %s", int(now.Seconds()), []string{"", "move", "try", "end"}[plan.Do],
+					plan.Link))
 				switch plan.Do {
 				case PipesMove:
 					if w.second == plan.Link {

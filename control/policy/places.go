@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -6,29 +8,28 @@ import (
 	"mpbond/base/unit"
 )
 
-// Bounds of Places.
+// Bounds of Locations.
 const (
 	maxLocations = 64
-	maxDevices   = 16 // of a place
+	maxDevices   = 16 // per location
 	maxName      = 200
 )
 
-// Locations remembers what the subflows of each device carried at places where the
-// primary has been, so that the first stream there needs no guess. A place is an
-// opaque name; see device.Location. The JSON is what the primary's file holds. The
-// zero Places is empty.
+// Locations stores the performance of each device's subflows at the locations where the primary has
+// been, so that the first stream there needs no guess. A location is an opaque name, see
+// device.Location. The JSON is the format of the primary's file. The zero Locations is empty.
 type Locations struct {
 	List map[string]*Location `json:"places,omitempty"`
 }
 
-// Location is what was seen at one place, by device.
+// Location holds the records of one location, by device.
 type Location struct {
 	Last    time.Time                `json:"last"`
 	Devices map[string]SubflowRecord `json:"devices"`
 }
 
-// SubflowRecord is what a subflow was seen to do: Down is towards the primary, RTT end to
-// end. 0 is not known.
+// SubflowRecord is the measured performance of a device's subflows. Down is the rate towards the
+// primary, RTT is end to end. 0 means unknown.
 type SubflowRecord struct {
 	Down  unit.Rate `json:"down_bps,omitempty"`
 	Up    unit.Rate `json:"up_bps,omitempty"`
@@ -36,7 +37,7 @@ type SubflowRecord struct {
 	Last  time.Time `json:"last"`
 }
 
-// Lookup is what was seen of a device's subflows at a place.
+// Lookup returns the record of a device's subflows at a location.
 func (p *Locations) Lookup(place, device string) SubflowRecord {
 	if at := p.List[place]; at != nil {
 		return at.Devices[device]
@@ -44,9 +45,8 @@ func (p *Locations) Lookup(place, device string) SubflowRecord {
 	return SubflowRecord{}
 }
 
-// Record takes a measurement, in which a rate of 0 is none. A rate that was reached
-// is believed half at once; a lower one may be what the app wanted no more than,
-// and counts an eighth.
+// Record adds a measurement; a rate of 0 is none. Half of a rise counts at once. Of a fall an
+// eighth counts, since the app may not have needed more.
 func (p *Locations) Record(now time.Time, place, device string, s SubflowRecord) {
 	if len(place) > maxName || len(device) > maxName {
 		return
@@ -61,7 +61,8 @@ func (p *Locations) Record(now time.Time, place, device string, s SubflowRecord)
 	}
 	at.Last = now
 	old := at.Devices[device]
-	at.Devices[device] = SubflowRecord{Down: learnRate(old.Down, s.Down), Up: learnRate(old.Up, s.Up), RTTms: learnRTT(old.RTTms, s.RTTms), Last: now}
+	at.Devices[device] = SubflowRecord{Down: learnRate(old.Down, s.Down), Up: learnRate(old.Up, s.Up),
+		RTTms: learnRTT(old.RTTms, s.RTTms), Last: now}
 	p.Trim()
 }
 
@@ -77,7 +78,7 @@ func learnRate(old, now unit.Rate) unit.Rate {
 	return old - (old-now)/8
 }
 
-// learnRTT is a round trip without queues: the least, which may grow slowly.
+// learnRTT returns a round trip without queues: the least, which grows slowly.
 func learnRTT(old, now float64) float64 {
 	switch {
 	case now <= 0:
@@ -88,8 +89,7 @@ func learnRTT(old, now float64) float64 {
 	return old + (now-old)/64
 }
 
-// Trim lets go of what is beyond the bounds, longest unseen first, and of what no
-// Note has made.
+// Trim drops entries beyond the bounds, those unseen for longest first, and malformed ones.
 func (p *Locations) Trim() {
 	for name, at := range p.List {
 		if at == nil || at.Devices == nil || len(name) > maxName {
@@ -97,7 +97,8 @@ func (p *Locations) Trim() {
 			continue
 		}
 		for d, s := range at.Devices {
-			if len(d) > maxName || s.Down < 0 || s.Up < 0 || s.Down > 1000*unit.Gbps || s.Up > 1000*unit.Gbps || !(s.RTTms >= 0 && s.RTTms < 1e5) {
+			if len(d) > maxName || s.Down < 0 || s.Up < 0 || s.Down > 1000*unit.Gbps || s.Up > 1000*unit.Gbps ||
+				!(s.RTTms >= 0 && s.RTTms < 1e5) {
 				delete(at.Devices, d)
 			}
 		}
@@ -106,7 +107,7 @@ func (p *Locations) Trim() {
 	keepLatest(p.List, maxLocations, func(at *Location) time.Time { return at.Last })
 }
 
-// keepLatest lets go of the longest unseen entries beyond most.
+// keepLatest drops the entries unseen for longest until at most most are left.
 func keepLatest[V any](m map[string]V, most int, last func(V) time.Time) {
 	for len(m) > most {
 		drop, found := "", false

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -43,7 +45,9 @@ func TestPlaces(t *testing.T) {
 		note(fmt.Sprint("hotel ", i), "wlan0", unit.Mbps, 1)
 		note("home", fmt.Sprint("device ", i), unit.Mbps, 1)
 	}
-	if len(p.List) != maxLocations || len(p.List["home"].Devices) != maxDevices || p.Lookup("hotel 199", "wlan0").Down == 0 || p.Lookup("home", "device 199").Down == 0 || p.Lookup("hotel 3", "wlan0").Down != 0 {
+	if len(p.List) != maxLocations || len(p.List["home"].Devices) != maxDevices ||
+		p.Lookup("hotel 199", "wlan0").Down == 0 || p.Lookup("home", "device 199").Down == 0 ||
+		p.Lookup("hotel 3", "wlan0").Down != 0 {
 		t.Errorf("%d places, %d devices at home", len(p.List), len(p.List["home"].Devices))
 	}
 	for _, bad := range []string{`{"places":{"a":null}}`, `{"places":{"a":{"devices":null}}}`, `{"places":{"a":{"devices":{"b":{"down_bps":-1}}}}}`,

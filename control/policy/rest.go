@@ -1,20 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import "time"
 
-// otherTrafficWindow is how long what is not accounted for must last to be believed:
-// longer than TCP waits for a packet that was lost, while those after it have
-// come but are not counted as received yet.
+// otherTrafficWindow is how long unaccounted bytes must persist before they count. TCP counts bytes
+// after a lost packet only when the packet was sent again; the window is longer than that takes.
 const otherTrafficWindow = 400 * time.Millisecond
 
-// OtherTraffic finds what others move over a link: what its counter says, less what is
-// known. Both are taken at slightly different places, so that the difference
-// sways; it counts by how far its least of the last otherTrafficWindow has risen. The
-// zero Rest is ready.
+// OtherTraffic measures the traffic of others on a link: its counter minus the known bytes. The two
+// are sampled at slightly different points, so the difference fluctuates. It counts by the rise of
+// its minimum over otherTrafficWindow. The zero OtherTraffic is ready to use.
 type OtherTraffic struct {
 	points []otherTrafficPoint
 	lowest int64
-	known  bool // low is
+	known  bool // lowest is valid
 	moved  uint64
 }
 
@@ -23,8 +23,8 @@ type otherTrafficPoint struct {
 	x  int64
 }
 
-// Observe takes how many bytes the link has carried in all and how many of them
-// are known. It returns how many others have moved since the first call.
+// Observe takes the total bytes that the link has carried and the known part of them. It returns
+// how many bytes of others have moved since the first call.
 func (r *OtherTraffic) Observe(now time.Time, total, known uint64) uint64 {
 	r.points = append(r.points, otherTrafficPoint{now, int64(total) - int64(known)})
 	old := 0

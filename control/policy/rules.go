@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -9,44 +11,44 @@ import (
 	"strings"
 )
 
-// Process is what is known of the program that asks for a connection.
+// Process describes the program that opens a connection.
 type Process struct {
-	Exe    string // path of the executable, "" where it is not known
-	Cgroup string // path of its control group, from the hierarchy's root, "" where it is not known
-	Label  string // of `mpbond run --label`
-	UID    uint32 // NoUID where it is not known
+	Exe    string // path of the executable, "" if unknown
+	Cgroup string // path of its control group from the hierarchy's root, "" if unknown
+	Label  string // from `mpbond run --label`
+	UID    uint32 // NoUID if unknown
 }
 
-// NoUID is no user (POSIX chown: (uid_t)-1).
+// NoUID stands for an unknown user (POSIX chown: (uid_t)-1).
 const NoUID = ^uint32(0)
 
-// Rules is a policy file, ready to be asked. The zero Rules allows everything.
-// It does not change, and may be asked by many at once.
+// Rules is a compiled policy file. The zero Rules allows everything. It is immutable and safe for
+// concurrent use.
 type Rules struct {
 	rules          []RuleSpec
-	filters        []matchFilter // of each
+	filters        []matchFilter // one for each rule
 	devices        map[string]DeviceSpec
 	defaultVerdict Verdict
 	needsProcess   bool
 	needsNames     bool
 }
 
-// Verdict is what happens to a connection, and why.
+// Verdict says how a connection is carried, and why.
 type Verdict struct {
 	Mode   Mode
-	Class  *TrafficClass // nil: nothing special
-	Rule   string        // the rule that matched, "" for none
-	Index  int           // its place in the file, from 0; -1 for none
+	Class  *TrafficClass // nil: default
+	Rule   string        // name of the rule that matched, "" for none
+	Index  int           // index of the rule in the file, from 0; -1 for none
 	Reason string
 }
 
-// Len is how many rules there are.
+// Len returns the number of rules.
 func (r *Rules) Len() int { return len(r.rules) }
 
-// List is the rules in their order, each with a name.
+// List returns the rules in their order. Each has a name.
 func (r *Rules) List() []RuleSpec { return slices.Clone(r.rules) }
 
-// Default is what happens to what no rule matches.
+// Default returns the action for connections that no rule matches.
 func (r *Rules) Default() DefaultAction {
 	if r.defaultVerdict.Mode == ModeBlock {
 		return Deny
@@ -54,13 +56,13 @@ func (r *Rules) Default() DefaultAction {
 	return Allow
 }
 
-// Devices are the tables of devices, by name.
+// Devices returns the device tables, by name.
 func (r *Rules) Devices() map[string]DeviceSpec { return maps.Clone(r.devices) }
 
-// Device is what the file says of a device, the zero DeviceSpec for nothing.
+// Device returns the table of a device, or the zero DeviceSpec.
 func (r *Rules) Device(name string) DeviceSpec { return r.devices[name] }
 
-// Caps are those of devices that have any, by name.
+// Caps returns the caps of devices that have any, by name.
 func (r *Rules) Caps() map[string]Caps {
 	list := map[string]Caps{}
 	for name, d := range r.devices {
@@ -71,20 +73,21 @@ func (r *Rules) Caps() map[string]Caps {
 	return list
 }
 
-// NeedsProcess reports whether a rule asks for the program: to find it costs more
-// than the rules do.
+// NeedsProcess reports whether a rule has a condition on the program. To find the program costs
+// more than to evaluate the rules.
 func (r *Rules) NeedsProcess() bool { return r.needsProcess }
 
-// NeedsNames reports whether a rule asks for the names of destinations.
+// NeedsNames reports whether a rule has a condition on destination names.
 func (r *Rules) NeedsNames() bool { return r.needsNames }
 
-// Decide is what happens to a flow: what the first rule that matches says. What is
-// not known of a flow matches no rule that asks for it.
+// Decide returns the verdict of the first rule that matches a flow. An unknown property of a flow
+// matches no condition on it.
 func (r *Rules) Decide(f Flow) Verdict {
 	q := f.toQuery()
 	for i := range r.rules {
 		if s := &r.rules[i]; r.filters[i].mayMatch(&q) && s.matchesQuery(&q) {
-			return Verdict{Mode: s.Mode, Class: s.class, Rule: s.Name, Index: i, Reason: fmt.Sprintf("%s says %v", s.Name, s.Mode)}
+			return Verdict{Mode: s.Mode, Class: s.class, Rule: s.Name, Index: i,
+				Reason: fmt.Sprintf("%s says %v", s.Name, s.Mode)}
 		}
 	}
 	if len(r.rules) == 0 && r.defaultVerdict.Mode == ModeUnset {
@@ -93,16 +96,16 @@ func (r *Rules) Decide(f Flow) Verdict {
 	return r.defaultVerdict
 }
 
-// query is a flow, prepared to be compared with many rules.
+// query is a flow prepared for comparison with many rules.
 type query struct {
 	process *Process
-	exe     string // last part of the executable's path
+	exe     string // last element of the executable's path
 	name    string
 	addr    netip.Addr
-	v4      uint32 // addr, if is4
+	v4      uint32 // addr as a number, if is4
 	is4     bool
 	port    uint16
-	host    string // as the app named it
+	host    string // host as the app named it
 	dscp    uint8
 }
 
@@ -167,8 +170,10 @@ func (s *RuleSpec) matchesProcess(q *query) bool {
 	if p == nil {
 		return false
 	}
-	return (len(s.App) == 0 || p.Exe != "" && anyOf(s.App, func(a *Pattern) bool { return a.matchesPath(p.Exe, q.exe) })) &&
-		(len(s.Cgroup) == 0 || p.Cgroup != "" && anyOf(s.Cgroup, func(c *Pattern) bool { return c.matchesAncestor(p.Cgroup) })) &&
+	return (len(s.App) == 0 || p.Exe != "" && anyOf(s.App,
+		func(a *Pattern) bool { return a.matchesPath(p.Exe, q.exe) })) &&
+		(len(s.Cgroup) == 0 || p.Cgroup != "" && anyOf(s.Cgroup,
+			func(c *Pattern) bool { return c.matchesAncestor(p.Cgroup) })) &&
 		(len(s.Label) == 0 || p.Label != "" && anyOf(s.Label, func(l *string) bool { return *l == p.Label })) &&
 		(len(s.UID) == 0 || p.UID != NoUID && anyOf(s.UID, func(u *uint32) bool { return *u == p.UID }))
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -242,15 +244,19 @@ func TestFirstRuleDecides(t *testing.T) {
 		text := ""
 		for range 1 + r.IntN(6) {
 			text += "[[rule]]\n" + some("app", "curl", "/usr/bin/curl", "cur*", "/usr/*/wget", "wg?t", "[w]get", "*") +
-				some("domain", "example.org", "www.example.org", "org", "example.com") + some("port", "80", "443", "1-100", "400-65535") +
-				some("address", "192.0.2.0/24", "192.0.2.7", "0.0.0.0/0", "2001:db8::/32", "::/0", "10.0.0.0/8") + some("label", "a", "b") + some("cgroup", "/a", "/a/*")
+				some("domain", "example.org", "www.example.org", "org", "example.com") +
+				some("port", "80", "443", "1-100", "400-65535") +
+				some("address", "192.0.2.0/24", "192.0.2.7", "0.0.0.0/0", "2001:db8::/32", "::/0", "10.0.0.0/8") +
+				some("label", "a", "b") + some("cgroup", "/a", "/a/*")
 		}
 		rules := compile(t, text)
 		for range 50 {
-			f := Flow{Dest: pick("192.0.2.7", "192.0.3.1", "[2001:db8::1]", "[::1]", "www.example.org", "org", "x.example.com", "[::ffff:10.1.2.3]") + ":" + pick("80", "443", "22"),
+			f := Flow{Dest: pick("192.0.2.7", "192.0.3.1", "[2001:db8::1]", "[::1]", "www.example.org", "org", "x.example.com",
+				"[::ffff:10.1.2.3]") + ":" + pick("80", "443", "22"),
 				Name: pick("", "www.example.org", "Example.com.")}
 			if r.IntN(4) > 0 {
-				f.Process = &Process{Exe: pick("", "/usr/bin/curl", "/usr/bin/wget", "/opt/curl"), Cgroup: pick("", "/a", "/a/b/c"), Label: pick("", "a"), UID: NoUID}
+				f.Process = &Process{Exe: pick("", "/usr/bin/curl", "/usr/bin/wget", "/opt/curl"),
+					Cgroup: pick("", "/a", "/a/b/c"), Label: pick("", "a"), UID: NoUID}
 			}
 			if agrees(t, rules, f); rules.Decide(f).Index >= 0 {
 				matched++
@@ -308,7 +314,8 @@ func BenchmarkRules(b *testing.B) {
 			fmt.Fprintf(&text, "[[rule]]\n%s\nmode = 'block'\n", line)
 		}
 		r := compile(b, text.String()+"[[rule]]\nname = 'last'\nmode = 'direct'")
-		f := Flow{Dest: "203.0.113.9:443", Name: "www.example.net", Process: &Process{Exe: "/opt/suite/bin/program", UID: 1000}}
+		f := Flow{Dest: "203.0.113.9:443", Name: "www.example.net",
+			Process: &Process{Exe: "/opt/suite/bin/program", UID: 1000}}
 		b.Run(kind, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

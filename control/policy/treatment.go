@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -8,47 +10,46 @@ import (
 	"mpbond/link/wire"
 )
 
-// TrafficClass is what a rule says of how the bond carries a connection, besides
-// its mode.
+// TrafficClass says how the bond carries a connection, apart from its mode.
 type TrafficClass struct {
-	// Devices, if there are any, are those that may carry it: names of own
-	// interfaces, of helpers, or of this device, for all its interfaces.
+	// Devices, if not empty, are the devices that may carry it: names of local interfaces, of
+	// helpers, or of this device for all its interfaces.
 	Devices []string
-	// Pipes, if there are any, are those over which helpers may carry it: names of
-	// own interfaces that they come in by, or "bluetooth".
+	// Pipes, if not empty, are the pipes over which helpers may carry it: names of the local
+	// interfaces of the pipes, or "bluetooth".
 	Pipes    []string
-	Single   bool // over one subflow at a time
+	Single   bool // use one subflow at a time
 	Priority wire.Priority
 	Weight   uint8
 }
 
-// isLimited reports whether not all subflows may be used.
+// isLimited reports whether some subflows may be excluded.
 func (t *TrafficClass) isLimited() bool { return t.Single || len(t.Devices)+len(t.Pipes) > 0 }
 
-// IsSpecial reports whether it is another one than that of what no rule is about.
+// IsSpecial reports whether the class differs from the default.
 func (t *TrafficClass) IsSpecial() bool {
 	return t.isLimited() || t.Priority != wire.Normal || t.Weight != 1
 }
 
-// Key tells treatments apart.
+// Key returns a text that is equal for equal classes.
 func (t *TrafficClass) Key() string {
 	return fmt.Sprintf("%q %q %v %v %d", t.Devices, t.Pipes, t.Single, t.Priority, t.Weight)
 }
 
-// ClassSubflow is a subflow as far as a Treatment asks for it.
+// ClassSubflow is a subflow as TrafficClass sees it.
 type ClassSubflow struct {
 	ID     wire.SubflowID
 	Local  bool
-	Names  []string // of the device that carries it, and of its interface
-	Pipe   string   // of a helped one: by which interface it comes, "" while its pipe is broken
+	Names  []string // names of the device that carries it and of its interface
+	Pipe   string   // interface of a helped subflow's pipe, "" while the pipe is broken
 	Tier   wire.Tier
 	Silent bool
 	Delay  time.Duration
 }
 
-// isBetter reports whether a single one is to use r rather than o: one that works,
-// of those one of the first tier, of those was, which it uses, and else the
-// quickest. While none works it stays.
+// isBetter reports whether a single-subflow class prefers r to o. A working subflow comes first,
+// then the lower tier, then the current subflow, then the least delay. While none works, the
+// current one stays.
 func (r *ClassSubflow) isBetter(o *ClassSubflow, was wire.SubflowID) bool {
 	stay := r.ID == was || o.ID == was
 	switch {
@@ -62,9 +63,9 @@ func (r *ClassSubflow) isBetter(o *ClassSubflow, was wire.SubflowID) bool {
 	return r.Delay < o.Delay
 }
 
-// BuildGroup is the treatment in terms of the subflows that there are. Was is what a
-// single one uses, or 0: it stays with that while that works and none of an
-// earlier tier does.
+// BuildGroup returns the class as a group of the subflows that it permits. current is the subflow
+// that a single-subflow class uses, or 0. It keeps that one while it works and no subflow of a
+// better tier does.
 func (t *TrafficClass) BuildGroup(id wire.GroupID, routes []ClassSubflow, was wire.SubflowID) wire.Group {
 	g := wire.Group{ID: id, Priority: t.Priority, Weight: t.Weight, Limited: t.isLimited()}
 	if !g.Limited {

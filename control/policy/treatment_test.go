@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -109,7 +111,8 @@ mode = "bond"
 	if v := r.Decide(Flow{Dest: "a:1"}); v.Mode != ModeSingle || !reflect.DeepEqual(v.Class, want) {
 		t.Errorf("%+v", v.Class)
 	}
-	if v := r.Decide(Flow{Dest: "a:2"}); v.Mode != ModeUnset || !reflect.DeepEqual(v.Class, &TrafficClass{Priority: wire.High, Weight: 5}) {
+	if v := r.Decide(Flow{Dest: "a:2"}); v.Mode != ModeUnset ||
+		!reflect.DeepEqual(v.Class, &TrafficClass{Priority: wire.High, Weight: 5}) {
 		t.Errorf("%+v", v.Class)
 	}
 	if v := r.Decide(Flow{Dest: "a:3"}); v.Class != nil {
@@ -122,7 +125,8 @@ mode = "bond"
 func TestKindsAreBounded(t *testing.T) {
 	var f File
 	for i := range wire.MaxGroups {
-		f.Rules = append(f.Rules, RuleSpec{Device: []string{fmt.Sprint("phone", i)}}, RuleSpec{Mode: ModeBlock}, RuleSpec{Device: []string{"phone0"}})
+		f.Rules = append(f.Rules, RuleSpec{Device: []string{fmt.Sprint("phone", i)}}, RuleSpec{Mode: ModeBlock},
+			RuleSpec{Device: []string{"phone0"}})
 	}
 	if _, err := f.Compile(); err != nil {
 		t.Error(err)
@@ -130,7 +134,8 @@ func TestKindsAreBounded(t *testing.T) {
 	f.Rules = append(f.Rules, RuleSpec{Name: "last", Mode: ModeSingle})
 	_, err := f.Compile()
 	var m *FileError
-	if !errors.As(err, &m) || m.Index != len(f.Rules)-1 || !strings.Contains(err.Error(), "128") || !strings.Contains(err.Error(), "last") {
+	if !errors.As(err, &m) || m.Index != len(f.Rules)-1 || !strings.Contains(err.Error(), "128") ||
+		!strings.Contains(err.Error(), "last") {
 		t.Error(err)
 	}
 }

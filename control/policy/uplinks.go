@@ -1,23 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import "time"
 
 // Tuning of Uplinks.
 const (
-	// downTime is how long no free uplink may work before one that costs money
-	// is used: longer than a handover between access points, shorter than what
-	// people wait for.
+	// A metered uplink is used after no free one has worked for downTime: longer than a handover
+	// between access points, shorter than users wait.
 	downTime = 3 * time.Second
-	// backTime is how long a free one must have worked before that ends again.
+	// A free uplink must have worked for backTime before metered ones are no longer used.
 	backTime = 10 * time.Second
 )
 
-// Uplink is an interface by which the Internet can be reached.
+// Uplink is an interface with a route to the Internet.
 type Uplink struct {
 	Name    string
 	Metered bool // its data costs money
-	Open    bool // there is, or shall be, a subflow over it
-	Up      bool // there is one
+	Open    bool // a subflow over it exists or is wanted
+	Up      bool // a subflow over it exists
 	Since   time.Time
 }
 
@@ -27,10 +28,9 @@ type UplinkChoice struct {
 	Reason string
 }
 
-// Uplinks decides, for each uplink, whether it shall carry a direct subflow.
-// Free ones always do: the scheduler gives each what it carries best. Metered
-// ones do while no free one works. Since is when Up last changed, or when the
-// uplink was first seen.
+// Uplinks decides for each uplink whether it carries a direct subflow. Free ones always do; the
+// scheduler chooses among them. Metered ones do while no free one works. Since is the time of the
+// last change of Up, or when the uplink was first seen.
 func Uplinks(now time.Time, list []Uplink) []UplinkChoice {
 	works, steady, lately := false, false, false
 	for _, u := range list {

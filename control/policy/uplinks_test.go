@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -19,12 +21,15 @@ func TestUplinks(t *testing.T) {
 	}{
 		{"only what costs", []Uplink{lte(false)}, true, "no other one works"},
 		{"WiFi works", []Uplink{wifi(true, time.Minute), lte(false)}, false, "its data costs money, and another one works"},
-		{"WiFi has just been found", []Uplink{wifi(false, time.Second), lte(false)}, false, "another one may work in a moment"},
+		{"WiFi has just been found", []Uplink{wifi(false, time.Second), lte(false)}, false,
+			"another one may work in a moment"},
 		{"WiFi does not work", []Uplink{wifi(false, 3*time.Second), lte(false)}, true, "no other one works"},
 		{"and has just failed again", []Uplink{wifi(false, time.Second), lte(true)}, true, "no other one works"},
-		{"WiFi is back", []Uplink{wifi(true, 9*time.Second), lte(true)}, true, "another one works again, but not for long yet"},
+		{"WiFi is back", []Uplink{wifi(true, 9*time.Second), lte(true)}, true,
+			"another one works again, but not for long yet"},
 		{"and stays", []Uplink{wifi(true, 10*time.Second), lte(true)}, false, "its data costs money, and another one works"},
-		{"one of two free ones", []Uplink{wifi(false, time.Hour), usb, lte(false)}, false, "its data costs money, and another one works"},
+		{"one of two free ones", []Uplink{wifi(false, time.Hour), usb, lte(false)}, false,
+			"its data costs money, and another one works"},
 	} {
 		got := Uplinks(now, c.list)
 		for i, u := range c.list {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policy
 
 import (
@@ -62,7 +64,8 @@ func TestMonthsFollow(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	zones := []string{"UTC", "Europe/Berlin", "America/Santiago", "Asia/Kathmandu", "Pacific/Apia"}
 	for range 20_000 {
-		now := at(t, "2026-01-01 00:00:00", zones[r.IntN(len(zones))]).Add(time.Duration(r.Int64N(int64(5 * 366 * 24 * time.Hour))))
+		now := at(t, "2026-01-01 00:00:00",
+			zones[r.IntN(len(zones))]).Add(time.Duration(r.Int64N(int64(5 * 366 * 24 * time.Hour))))
 		day := 1 + r.IntN(31)
 		from, until := Month(now, day)
 		if now.Before(from) || !now.Before(until) {
@@ -118,7 +121,9 @@ func TestSince(t *testing.T) {
 	if sum != 2330 {
 		t.Errorf("since %v: %d", from, sum)
 	}
-	for _, bad := range []UsageRecord{{"21.11.2026", "a", ForPath, "", 1, 1, 0}, {"2026-11-21", "", ForPath, "", 1, 1, 0}, {"2026-11-21", "a", "x", "", 1, 1, 0}, {"2026-11-21", "a", ForPath, "", -1, 1, 0}} {
+	for _, bad := range []UsageRecord{{"21.11.2026", "a", ForPath, "", 1, 1, 0},
+		{"2026-11-21", "", ForPath, "", 1, 1, 0}, {"2026-11-21", "a", "x", "", 1, 1, 0},
+		{"2026-11-21", "a", ForPath, "", -1, 1, 0}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is taken", bad)
 		}
