@@ -66,7 +66,7 @@ func TestFacts(t *testing.T) {
 		}
 		return nil
 	})
-	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "phone: suspended: its battery is at 55 %, and below 60 % it shall rest") {
+	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "phone: suspended: its battery is at 55 %, suspended below 60 %") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 

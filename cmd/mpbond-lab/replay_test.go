@@ -69,7 +69,7 @@ func TestReplay(t *testing.T) {
 	for _, c := range []struct{ says, scheduler, file string }{
 		{"no such file", "pams", text + "y"},
 		{"line 1", "pams", text},
-		{"no scheduler is called", "fastest", file},
+		{"unknown scheduler", "fastest", file},
 	} {
 		if code, _, errs := runProgram(t, "replay", c.file, "--scheduler", c.scheduler); code == 0 || !strings.Contains(errs, c.says) {
 			t.Errorf("%s: %d, %s", c.says, code, errs)

@@ -153,7 +153,7 @@ func TestMissingOrBrokenFiles(t *testing.T) {
 	write("bad.toml", "max_streams = 'many'\n", 0o600)
 	expectFailure(t, cli.ExitUsage, "bad.toml:1: max_streams", "quotes around text", "server", "--config", filepath.Join(dir, "bad.toml"))
 	expectFailure(t, cli.ExitUsage, "everything", "192.168.7.0/24", "server", "--allow", "everything")
-	expectFailure(t, cli.ExitUsage, "no scheduler", "scheduler", "server", "--scheduler", "best")
+	expectFailure(t, cli.ExitUsage, "unknown scheduler", "scheduler", "server", "--scheduler", "best")
 
 	trust := filepath.Join(dir, "trust.toml")
 	good, err := os.ReadFile(trust)

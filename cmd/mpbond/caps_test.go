@@ -57,9 +57,9 @@ func TestCapsNotKept(t *testing.T) {
 			return ""
 		}
 		for name, want := range map[string]string{
-			"lo": "fine: 0 B of the monthly cap of 1 GB are used", "laptop": "fine: 0 B",
+			"lo": "fine: 0 B of the monthly cap of 1 GB used", "laptop": "fine: 0 B",
 			"nolink0":   "not_counted: the monthly cap of 1 GB is not kept: no link",
-			"my-helper": "fine: 0 B of the monthly cap of 1 GB are used",
+			"my-helper": "fine: 0 B of the monthly cap of 1 GB used",
 			"my-server": "not_counted: the monthly cap of 1 GB is not kept: no link",
 		} {
 			if got := says(name); !strings.HasPrefix(got, want) || strings.Contains(got, "restart") {

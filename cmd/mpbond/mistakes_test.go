@@ -47,7 +47,7 @@ func TestMistakes(t *testing.T) {
 		{"trust add home --role server --key abc --addr h:1", "", cli.ExitUsage, `keys begin with "mpb1"`, "copy the whole key"},
 		{"trust add home", "", cli.ExitUsage, "--key and --role are needed", "mpbond trust add --help"},
 		{"primary", "", cli.ExitUsage, "no server is trusted", "mpbond pair CODE"},
-		{"primary --scheduler fast", "", cli.ExitUsage, `no scheduler is called "fast"`, "set `scheduler`"},
+		{"primary --scheduler fast", "", cli.ExitUsage, `unknown scheduler "fast"`, "set `scheduler`"},
 		{"primary --reinject 0", "", cli.ExitUsage, "the reinjection threshold is 0", "like 0.2"},
 		{"primary --config /nonexistent.toml", "", cli.ExitFailure, "/nonexistent.toml: no such file", "check the path"},
 		{"primary", "proxi = \"127.0.0.1:1\"", cli.ExitUsage, `primary.toml:1: unknown setting "proxi"`, `did you mean "proxy"?`},

@@ -87,10 +87,10 @@ func (c *Caps) AllowanceOf(b CapTarget) policy.Allowance {
 }
 
 // ErrNoLink reports that the name of a cap is unknown here.
-var ErrNoLink = errors.New("no link that is here now, or has carried something, is called so, nor is this device, one that it helps, or one that helps it")
+var ErrNoLink = errors.New("no link, helper or primary has this name, nor this device")
 
 // errNotCounted reports that the system does not support caps.
-var errNotCounted = errors.New("this system does not tell what links carry")
+var errNotCounted = errors.New("this system does not count the bytes of links")
 
 // CheckEnforced returns why the caps of a name are not enforced now, nil if they are.
 func (c *Caps) CheckEnforced(name string) error {

@@ -383,14 +383,14 @@ func TestCapsWithoutClock(t *testing.T) {
 		}
 	}
 	f.in = 1e6
-	is("1970-01-01", "1 MB of the daily cap of 10 MB are used, until 1970-01-02 00:00")
-	is("1970-01-02", "1 MB of the daily cap of 10 MB are used, until 1970-01-02 00:00")
+	is("1970-01-01", "1 MB of the daily cap of 10 MB used, until 1970-01-02 00:00")
+	is("1970-01-02", "1 MB of the daily cap of 10 MB used, until 1970-01-02 00:00")
 	f.in += 990e6
 	is("2026-11-20", "the daily cap of 10 MB is used up, until 2026-11-21 00:00")
 	f.in += 3e6
-	is("2026-11-21", "3 MB of the daily cap of 10 MB are used, until 2026-11-22 00:00")
+	is("2026-11-21", "3 MB of the daily cap of 10 MB used, until 2026-11-22 00:00")
 	f.in += 4e6
-	is("1970-01-01", "7 MB of the daily cap of 10 MB are used, until 2026-11-22 00:00")
+	is("1970-01-01", "7 MB of the daily cap of 10 MB used, until 2026-11-22 00:00")
 	f.in += 5e6
 	is("1970-01-03", "the daily cap of 10 MB is used up, until 2026-11-22 00:00")
 }

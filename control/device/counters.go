@@ -42,11 +42,11 @@ func parseCounters(data []byte) (map[string]Counters, error) {
 		}
 		at := strings.LastIndexByte(s.Text(), ':') // the name of an alias contains a colon
 		if at < 0 {
-			return nil, fmt.Errorf("counters of interfaces: %q", s.Text())
+			return nil, fmt.Errorf("parse interface counters: malformed line %q", s.Text())
 		}
 		f := strings.Fields(s.Text()[at+1:])
 		if len(f) < 9 {
-			return nil, fmt.Errorf("counters of interfaces: %q", s.Text())
+			return nil, fmt.Errorf("parse interface counters: malformed line %q", s.Text())
 		}
 		rx, err := strconv.ParseUint(f[0], 10, 64)
 		if err != nil {

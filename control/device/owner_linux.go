@@ -51,7 +51,7 @@ const maxRecent = 16
 func (o *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPort) (Process, error) {
 	s, err := querySocket(network, local, remote)
 	if err != nil {
-		return Process{}, fmt.Errorf("whose connection %v is: %w", local, err)
+		return Process{}, fmt.Errorf("find the process of connection %v: %w", local, err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,7 +71,7 @@ func (o *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPor
 // FindChild returns the oldest running child of a process, the command of `mpbond run`.
 func (o *ProcessFinder) FindChild(of Process) (Process, error) {
 	if of.PID == 0 {
-		return Process{}, errors.New("the process cannot be seen")
+		return Process{}, errors.New("the process is not visible")
 	}
 	proc := func(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 	tasks, err := readNames(proc(of.PID, "task"))
@@ -91,7 +91,7 @@ func (o *ProcessFinder) FindChild(of Process) (Process, error) {
 				Cgroup: readCgroup(proc(pid, "cgroup"))}, nil
 		}
 	}
-	return Process{}, fmt.Errorf("process %d has started none", of.PID)
+	return Process{}, fmt.Errorf("process %d has no child", of.PID)
 }
 
 // socket is the kernel's information about a socket.
@@ -120,7 +120,7 @@ func querySocket(network string, local, remote netip.AddrPort) (s socket, err er
 		family = unix.AF_INET6
 	}
 	if !from.IsValid() || !to.IsValid() || from.Is6() != to.Is6() {
-		return s, fmt.Errorf("%v and %v are no ends of a connection", local, remote)
+		return s, fmt.Errorf("%v and %v are not the ends of a connection", local, remote)
 	}
 	// Fill in struct inet_diag_req_v2: family, protocol, extensions, pad, states, and
 	// inet_diag_sockid: ports and addresses in network order, interface, cookie.
@@ -145,7 +145,7 @@ func querySocket(network string, local, remote netip.AddrPort) (s socket, err er
 		return s, err
 	}
 	if len(list) != 1 || len(list[0].Data) < diagMessageLen {
-		return s, errors.New("the system does not know it")
+		return s, errors.New("the system does not know the socket")
 	}
 	d := list[0].Data
 	s.uid, s.inode = binary.NativeEndian.Uint32(d[64:]), binary.NativeEndian.Uint32(d[68:])

@@ -115,7 +115,7 @@ func hardwareAddress(link int, ip net.IP) (string, error) {
 	}
 	list, err := netlink.NeighList(link, family)
 	if err != nil {
-		return "", fmt.Errorf("neighbours: %w", err)
+		return "", fmt.Errorf("list neighbours: %w", err)
 	}
 	for _, n := range list {
 		if n.IP.Equal(ip) && len(n.HardwareAddr) > 0 {

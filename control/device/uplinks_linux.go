@@ -50,7 +50,7 @@ func mainRoutes() (routes []netlink.Route, err error) {
 			netlink.RT_FILTER_TABLE)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("routes: %w", err)
+		return nil, fmt.Errorf("list routes: %w", err)
 	}
 	return routes, nil
 }
@@ -66,11 +66,11 @@ func WatchUplinks(ctx context.Context) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	routes, links := make(chan netlink.RouteUpdate, 64), make(chan netlink.LinkUpdate, 64)
 	if err := netlink.RouteSubscribe(routes, done); err != nil {
-		return nil, fmt.Errorf("following routes: %w", err)
+		return nil, fmt.Errorf("watch routes: %w", err)
 	}
 	if err := netlink.LinkSubscribe(links, done); err != nil {
 		close(done)
-		return nil, fmt.Errorf("following interfaces: %w", err)
+		return nil, fmt.Errorf("watch interfaces: %w", err)
 	}
 	changed := make(chan struct{}, 1)
 	go func() {

@@ -9,7 +9,7 @@ import (
 	"errors"
 )
 
-var errNoUplinks = errors.New("interfaces are found on Linux only: name them")
+var errNoUplinks = errors.New("interfaces can be found on Linux only: name them")
 
 // Uplinks always fails.
 func Uplinks() ([]string, error) { return nil, errNoUplinks }

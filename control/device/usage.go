@@ -133,7 +133,7 @@ func (u *Usage) loadJournal(wait time.Duration) error {
 		return err
 	}
 	if damage != nil {
-		u.log.Error("what was used may be more than is known", "err", damage, "hint", "`mpbond usage` shows what could be read")
+		u.log.Error("usage records are damaged", "err", damage, "hint", "`mpbond usage` shows the readable ones")
 	}
 	u.mu.Lock()
 	for _, row := range rows {
@@ -403,9 +403,9 @@ func (u *Usage) CountNow() bool {
 func (u *Usage) reportProblem(err error) {
 	switch was := u.Problem(); {
 	case err != nil && (was == nil || was.Error() != err.Error()):
-		u.log.Error("what is used is not kept", "err", err, "hint", fault.HintOf(err))
+		u.log.Error("cannot save usage", "err", err, "hint", fault.HintOf(err))
 	case err == nil && was != nil:
-		u.log.Info("what is used is kept again")
+		u.log.Info("saving usage works again")
 	}
 	u.problem.Store(&err)
 }

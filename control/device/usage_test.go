@@ -148,7 +148,7 @@ func TestUsageKeptLater(t *testing.T) {
 	}
 	const want = "11-20 wwan0 hs-path p 1000/2000; 11-21 wwan0 hs-path p 1100/2010"
 	wants(t, u, want)
-	if !strings.Contains(log.String(), "kept again") {
+	if !strings.Contains(log.String(), "saving usage works again") {
 		t.Errorf("said %s", log)
 	}
 	c.in++

@@ -52,7 +52,7 @@ func (f *File) Read() Facts {
 		f.last, f.lastError = now, ""
 	} else if err.Error() != f.lastError {
 		f.lastError = err.Error()
-		f.Log.Warn("facts of this device stay as they were read before", "file", f.Path, "err", err, "hint",
+		f.Log.Warn("cannot read facts, keeping the last ones", "file", f.Path, "err", err, "hint",
 			fault.HintOf(err))
 	}
 	return f.last
@@ -77,14 +77,14 @@ func FromAPI(a api.Facts) (f Facts, err error) {
 	}
 	var l Link
 	if err := percent("battery_percent", a.BatteryPercent, &f.Battery); err != nil {
-		return bad(err, "it is from 0 to 100")
+		return bad(err, "give a number from 0 to 100")
 	}
 	if err := percent("signal_percent", a.SignalPercent, &l.Signal); err != nil {
-		return bad(err, "it is from 0 to 100")
+		return bad(err, "give a number from 0 to 100")
 	}
 	if a.TemperatureC != nil {
 		if f.Temperature = unit.Celsius(*a.TemperatureC); f.Temperature == 0 {
-			return bad(fmt.Errorf("temperature_c is %v", *a.TemperatureC), "it is in °C, from -100 to 200")
+			return bad(fmt.Errorf("temperature_c is %v", *a.TemperatureC), "give °C from -100 to 200")
 		}
 	}
 	if a.Charging != nil {
@@ -100,7 +100,7 @@ func FromAPI(a api.Facts) (f Facts, err error) {
 	if a.Link != "" {
 		radio, ok := radioByName[a.Link]
 		if !ok {
-			return bad(fmt.Errorf("link is %.40q", a.Link), "there are: wired, wifi, cellular, bluetooth")
+			return bad(fmt.Errorf("link is %.40q", a.Link), "use wired, wifi, cellular or bluetooth")
 		}
 		l.Radio = radio
 	}

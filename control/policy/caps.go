@@ -34,20 +34,20 @@ func (c Caps) HasCap() bool { return c.Daily > 0 || c.Monthly > 0 }
 func (c Caps) checkValues() (key string, err error) {
 	switch {
 	case c.ResetDay < 0 || c.ResetDay > 31:
-		return "reset_day", fmt.Errorf("its reset_day is %d; days are 1 to 31", c.ResetDay)
+		return "reset_day", fmt.Errorf("reset_day is %d: use 1 to 31", c.ResetDay)
 	case c.ResetDay != 0 && c.Monthly == 0:
-		return "reset_day", errors.New("its reset_day is of a monthly cap, and there is none: set monthly_cap")
+		return "reset_day", errors.New("reset_day needs a monthly cap: set monthly_cap")
 	case c.WarnAt != 0 && !c.HasCap():
-		return "warn_at", errors.New("its warn_at is of a cap, and there is none: set daily_cap or monthly_cap")
+		return "warn_at", errors.New("warn_at needs a cap: set daily_cap or monthly_cap")
 	case c.StopAt != 0 && !c.HasCap():
-		return "stop_at", errors.New("its stop_at is of a cap, and there is none: set daily_cap or monthly_cap")
+		return "stop_at", errors.New("stop_at needs a cap: set daily_cap or monthly_cap")
 	}
 	if warn, stop := c.Thresholds(); warn >= stop {
 		key = "stop_at"
 		if c.StopAt == 0 {
 			key = "warn_at"
 		}
-		return key, fmt.Errorf("it would be warned of at %v of a cap, and is stopped at %v: set warn_at below stop_at",
+		return key, fmt.Errorf("warn_at is %v and stop_at is %v: set warn_at below stop_at",
 			warn, stop)
 	}
 	return "", nil
@@ -79,7 +79,7 @@ func (v *Volume) UnmarshalText(t []byte) error {
 		"TiB": 1 << 40}[strings.TrimSpace(text[len(digits):])]
 	n, err := strconv.ParseFloat(digits, 64)
 	if bytes := n * scale; err != nil || scale == 0 || !(bytes >= minCap && bytes <= math.MaxInt64/4) {
-		return fmt.Errorf("%q is no size such as \"500MB\" or \"10GB\" (10^9 bytes), of at least 1 MB", t)
+		return fmt.Errorf("%q is not a size: use at least 1 MB, like \"500MB\" or \"10GB\" (10^9 bytes)", t)
 	}
 	*v = Volume(n * scale)
 	return nil
@@ -97,7 +97,7 @@ type Share float64
 func (s *Share) UnmarshalText(t []byte) error {
 	n, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(string(t), "%")), 64)
 	if err != nil || !strings.HasSuffix(string(t), "%") || !(n >= 1 && n <= 100) {
-		return fmt.Errorf("%q is no share from \"1%%\" to \"100%%\"", t)
+		return fmt.Errorf("%q is not a share: use \"1%%\" to \"100%%\"", t)
 	}
 	*s = Share(n / 100)
 	return nil
@@ -187,14 +187,14 @@ func Stricter(a, b Allowance) Allowance {
 
 func (a Allowance) String() string {
 	if a.Level == CapFree {
-		return "it has no cap"
+		return "no cap"
 	}
 	until := a.Until.Format("2006-01-02 15:04")
 	switch {
 	case a.Level != CapReached:
-		return fmt.Sprintf("%v of the %s cap of %v are used, until %s", Volume(a.Used), a.Period, a.Cap, until)
+		return fmt.Sprintf("%v of the %s cap of %v used, until %s", Volume(a.Used), a.Period, a.Cap, until)
 	case float64(a.StopBytes) < defaultStopAt*float64(a.Cap)-1:
-		return fmt.Sprintf("%v of the %s cap of %v are used, and it stops at %v, until %s", Volume(a.Used), a.Period, a.Cap,
+		return fmt.Sprintf("%v of the %s cap of %v used, stops at %v, until %s", Volume(a.Used), a.Period, a.Cap,
 			Volume(a.StopBytes), until)
 	}
 	return fmt.Sprintf("the %s cap of %v is used up, until %s", a.Period, a.Cap, until)

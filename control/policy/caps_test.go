@@ -75,32 +75,32 @@ func TestJudge(t *testing.T) {
 		want         string
 		room         unit.Bytes
 	}{
-		{Caps{}, 1e12, 1e12, "it has no cap", 0},
-		{Caps{Daily: 100e6}, 0, 1e12, "0 B of the daily cap of 100 MB are used, until 2026-11-22 00:00", 99_500_000},
-		{Caps{Daily: 100e6}, 79_999_999, 0, "80 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 19_500_001},
-		{Caps{Daily: 100e6}, 99_499_999, 0, "99.5 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 1},
+		{Caps{}, 1e12, 1e12, "no cap", 0},
+		{Caps{Daily: 100e6}, 0, 1e12, "0 B of the daily cap of 100 MB used, until 2026-11-22 00:00", 99_500_000},
+		{Caps{Daily: 100e6}, 79_999_999, 0, "80 MB of the daily cap of 100 MB used, until 2026-11-22 00:00", 19_500_001},
+		{Caps{Daily: 100e6}, 99_499_999, 0, "99.5 MB of the daily cap of 100 MB used, until 2026-11-22 00:00", 1},
 		{Caps{Daily: 100e6}, 99_500_000, 0, "the daily cap of 100 MB is used up, until 2026-11-22 00:00", 0},
-		{Caps{Monthly: 1e9, ResetDay: 15}, 0, 5e8, "500 MB of the monthly cap of 1 GB are used, until 2026-12-15 00:00",
+		{Caps{Monthly: 1e9, ResetDay: 15}, 0, 5e8, "500 MB of the monthly cap of 1 GB used, until 2026-12-15 00:00",
 			495e6},
 		{Caps{Monthly: 1e9}, 0, 2e9, "the monthly cap of 1 GB is used up, until 2026-12-01 00:00", 0},
-		{Caps{Daily: 100e6, StopAt: 1}, 99_999_999, 0, "100 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00",
+		{Caps{Daily: 100e6, StopAt: 1}, 99_999_999, 0, "100 MB of the daily cap of 100 MB used, until 2026-11-22 00:00",
 			1},
 		{Caps{Daily: 100e6, StopAt: 1}, 100e6, 0, "the daily cap of 100 MB is used up, until 2026-11-22 00:00", 0},
 		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 56_999_999, 0,
-			"57 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 1},
+			"57 MB of the daily cap of 100 MB used, until 2026-11-22 00:00", 1},
 		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 57e6, 0,
-			"57 MB of the daily cap of 100 MB are used, and it stops at 57 MB, until 2026-11-22 00:00", 0},
+			"57 MB of the daily cap of 100 MB used, stops at 57 MB, until 2026-11-22 00:00", 0},
 		// The nearer one is told of, and of those that are used up the longer one.
 		{Caps{Daily: 100e6, Monthly: 1e9}, 10e6, 970e6,
-			"970 MB of the monthly cap of 1 GB are used, until 2026-12-01 00:00", 25e6},
-		{Caps{Daily: 100e6, Monthly: 1e9}, 90e6, 500e6, "90 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00",
+			"970 MB of the monthly cap of 1 GB used, until 2026-12-01 00:00", 25e6},
+		{Caps{Daily: 100e6, Monthly: 1e9}, 90e6, 500e6, "90 MB of the daily cap of 100 MB used, until 2026-11-22 00:00",
 			9_500_000},
 		{Caps{Daily: 100e6, Monthly: 1e9}, 100e6, 1e9, "the monthly cap of 1 GB is used up, until 2026-12-01 00:00", 0},
 		{Caps{Daily: 100e6, Monthly: 1e9}, 100e6, 5e8, "the daily cap of 100 MB is used up, until 2026-11-22 00:00", 0},
 		{Caps{Daily: 100e6, Monthly: 1e9}, 5e6, 1e9, "the monthly cap of 1 GB is used up, until 2026-12-01 00:00", 0},
 		// A warning counts more than less room.
 		{Caps{Daily: 100e6, Monthly: 10e9}, 10e6, 9.5e9,
-			"9.5 GB of the monthly cap of 10 GB are used, until 2026-12-01 00:00", 89_500_000},
+			"9.5 GB of the monthly cap of 10 GB used, until 2026-12-01 00:00", 89_500_000},
 	} {
 		a := c.caps.Evaluate(now, c.today, c.month)
 		if a.String() != c.want || a.Room != c.room {

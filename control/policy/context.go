@@ -72,13 +72,13 @@ const (
 
 // Reasons of ChooseSubflows.
 const (
-	ReasonOnly    = "the only path there is"
-	ReasonFree    = "no path costs energy or money"
-	ReasonOne     = "one path carries it in time: another would cost more energy than it saves time"
-	ReasonLocal   = "together its own interfaces save more time than their energy is worth"
+	ReasonOnly    = "the only subflow"
+	ReasonFree    = "no subflow costs energy or money"
+	ReasonOne     = "one subflow suffices: another costs more energy than its time is worth"
+	ReasonLocal   = "several interfaces save more time than their energy is worth"
 	ReasonHelpers = "helpers save more time than their energy is worth"
-	ReasonPaid    = "only paths of tier backup work"
-	ReasonTier    = "paths of tier primary carry it"
+	ReasonPaid    = "only subflows of tier backup work"
+	ReasonTier    = "subflows of tier primary suffice"
 )
 
 // ChooseSubflows marks the subflows that a stream may use now, at least one if there is any, and

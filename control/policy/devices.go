@@ -32,9 +32,9 @@ type Limits struct {
 func (s Limits) Check() (key string, err error) {
 	switch {
 	case s.BatteryFloor < 0 || s.BatteryFloor > 100:
-		return "battery_floor", fmt.Errorf("battery_floor is %d: it is in percent, from 0 to 100", s.BatteryFloor)
+		return "battery_floor", fmt.Errorf("battery_floor is %d: use a percentage from 0 to 100", s.BatteryFloor)
 	case s.MaxTemperature != 0 && !(s.MaxTemperature >= 20 && s.MaxTemperature <= 120):
-		return "max_temperature", fmt.Errorf("max_temperature is %v: it is in °C, from 20 to 120", s.MaxTemperature)
+		return "max_temperature", fmt.Errorf("max_temperature is %v: use °C from 20 to 120", s.MaxTemperature)
 	}
 	return "", nil
 }
@@ -114,18 +114,19 @@ func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
 	if floor := s.BatteryFloor; floor > 0 && f.Battery.Known() && f.Power != wire.PowerExternal {
 		switch n := f.Battery.Percent(); {
 		case n < floor:
-			return fmt.Sprintf("its battery is at %d %%, and below %d %% it shall rest", n, floor)
+			return fmt.Sprintf("its battery is at %d %%, suspended below %d %%", n, floor)
 		case rests && n < min(floor+floorMargin, 100):
-			return fmt.Sprintf("its battery is at %d %%, and was below %d %%: it rests up to %d %%", n, floor,
+			return fmt.Sprintf("its battery is at %d %%, was below %d %%, suspended until %d %%", n, floor,
 				min(floor+floorMargin, 100))
 		}
 	}
 	if most := unit.Celsius(s.MaxTemperature); s.MaxTemperature != 0 && f.Temperature != 0 {
 		switch {
 		case f.Temperature >= most:
-			return fmt.Sprintf("it has %v, and from %v on it shall rest", f.Temperature, most)
+			return fmt.Sprintf("its temperature is %v, suspended from %v", f.Temperature, most)
 		case rests && f.Temperature > most-10*heatMargin:
-			return fmt.Sprintf("it has %v, and had %v or more: it rests down to %v", f.Temperature, most, most-10*heatMargin)
+			return fmt.Sprintf("its temperature is %v, was %v or more, suspended above %v", f.Temperature, most,
+				most-10*heatMargin)
 		}
 	}
 	return ""
@@ -142,9 +143,9 @@ func TierOf(s Limits, f wire.Facts, last bool) (t wire.Tier, metered bool, reaso
 	}
 	switch {
 	case s.Tier != nil:
-		return *s.Tier, metered, "policy says so"
+		return *s.Tier, metered, "set by policy"
 	case last:
-		return wire.TierBackup, metered, "it is named as metered"
+		return wire.TierBackup, metered, "configured as metered"
 	case metered:
 		return wire.TierSecondary, metered, "its data costs money"
 	}

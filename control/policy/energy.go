@@ -37,12 +37,14 @@ var radioEnergies = [...]energy{
 	wire.RadioNone: {},
 	wire.RadioWiFi: {promotion: 0.1244 * 0.0791, tail: 0.1193, tailTime: 238 * time.Millisecond, base: 0.13286,
 		down: 0.13701, up: 0.28317,
-		source: "Huang, Qian, Gerber, Mao, Sen, Spatscheck: A Close Examination of Performance and Power Characteristics of 4G LTE Networks, MobiSys 2012, tables 3 and 4, WiFi"},
+		source: "Huang, Qian, Gerber, Mao, Sen, Spatscheck: " +
+			"A Close Examination of Performance and Power Characteristics of 4G LTE Networks, MobiSys 2012, tables 3 and 4, WiFi"},
 	wire.RadioCellular: {promotion: 1.2107 * 0.2601, delay: 260 * time.Millisecond, tail: 1.060,
 		tailTime: 11576 * time.Millisecond, base: 1.28804, down: 0.05197, up: 0.43839,
 		source: "the same, LTE"},
 	wire.RadioBluetooth: {base: 0.173,
-		source: "power_profile.xml of LineageOS for msm8998 phones: bluetooth.active 45 mA at 3.85 V; it has no tail to speak of"},
+		source: "power_profile.xml of LineageOS for msm8998 phones: bluetooth.active 45 mA at 3.85 V; " +
+			"hardly any tail"},
 }
 
 // wakeEnergy returns the energy to use a radio that was idle for that time: to wake it and let it

@@ -84,7 +84,7 @@ func (p *Priority) UnmarshalText(t []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no priority; there are: high, normal, low", t)
+	return fmt.Errorf("%q is not a priority: use high, normal or low", t)
 }
 
 // DefaultAction applies to connections that no rule matches.
@@ -136,7 +136,7 @@ func (m *Mode) UnmarshalText(t []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no mode; there are: %s", t, strings.Join(modeNames[1:], ", "))
+	return fmt.Errorf("%q is not a mode: use one of %s", t, strings.Join(modeNames[1:], ", "))
 }
 
 // Pattern matches a path, or its last element if the pattern has no slash. It is the exact text or
@@ -162,7 +162,7 @@ func (p *Pattern) UnmarshalText(t []byte) error {
 		}
 	}
 	if _, err := path.Match(p.text, ""); err != nil || p.text == "" {
-		return fmt.Errorf("%q is no path or pattern such as \"/usr/bin/curl\", \"curl\" or \"/opt/*/bin/app\"", t)
+		return fmt.Errorf("%q is not a path or pattern like \"/usr/bin/curl\", \"curl\" or \"/opt/*/bin/app\"", t)
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (d *Domain) UnmarshalText(t []byte) error {
 	name := normalizeName(strings.TrimPrefix(string(t), "*."))
 	if name == "" || len(name) > maxDomain || strings.ContainsAny(name, "*/:@ \t") ||
 		strings.Contains("."+name+".", "..") || !isASCII(name) {
-		return fmt.Errorf("%q is no domain such as \"example.org\", which stands for all names below it too", t)
+		return fmt.Errorf("%q is not a domain like \"example.org\", which includes all names below it", t)
 	}
 	d.name = name
 	return nil
@@ -249,7 +249,7 @@ func (n *Network) UnmarshalText(t []byte) error {
 	if err != nil {
 		a, aerr := netip.ParseAddr(string(t))
 		if aerr != nil || a.Zone() != "" {
-			return fmt.Errorf("%q is no address or prefix such as \"192.0.2.7\" or \"2001:db8::/32\"", t)
+			return fmt.Errorf("%q is not an address or prefix like \"192.0.2.7\" or \"2001:db8::/32\"", t)
 		}
 		p = netip.PrefixFrom(a, a.BitLen())
 	}
@@ -272,7 +272,7 @@ func (r *Ports) UnmarshalText(t []byte) error {
 	from, err1 := strconv.ParseUint(low, 10, 16)
 	to, err2 := strconv.ParseUint(high, 10, 16)
 	if err1 != nil || err2 != nil || from == 0 || from > to {
-		return fmt.Errorf("%q is no port from 1 to 65535 or range such as \"5000-5100\"", t)
+		return fmt.Errorf("%q is not a port from 1 to 65535 or a range like \"5000-5100\"", t)
 	}
 	*r = Ports{uint16(from), uint16(to)}
 	return nil
@@ -284,14 +284,15 @@ func (s *RuleSpec) compileClass() *FileError {
 		Priority: wire.Priority(s.Priority), Weight: uint8(max(s.Weight, 1))}
 	switch special := t.IsSpecial(); {
 	case s.Weight < 0 || s.Weight > maxWeight:
-		return &FileError{Key: "weight", Err: fmt.Errorf("%s: its weight is %d; weights are 1 to %d", s.Name, s.Weight,
+		return &FileError{Key: "weight", Err: fmt.Errorf("%s: weight is %d: use 1 to %d", s.Name, s.Weight,
 			maxWeight)}
 	case slices.Contains(s.Device, ""):
-		return &FileError{Key: "device", Err: fmt.Errorf("%s: a device has no name", s.Name)}
+		return &FileError{Key: "device", Err: fmt.Errorf("%s: empty device name", s.Name)}
 	case slices.Contains(s.Pipe, ""):
-		return &FileError{Key: "pipe", Err: fmt.Errorf("%s: a pipe has no name", s.Name)}
+		return &FileError{Key: "pipe", Err: fmt.Errorf("%s: empty pipe name", s.Name)}
 	case special && (s.Mode == ModeDirect || s.Mode == ModeBlock):
-		return &FileError{Key: "mode", Err: fmt.Errorf("%s: device, pipe, priority and weight are of the bond, which mode %v does without", s.Name, s.Mode)}
+		return &FileError{Key: "mode", Err: fmt.Errorf(
+			"%s: mode %v does not use the bond: remove device, pipe, priority and weight", s.Name, s.Mode)}
 	case special:
 		s.class = &t
 	}
@@ -328,7 +329,7 @@ func (m *FileError) Unwrap() error { return m.Err }
 func (f File) Compile() (*Rules, error) {
 	if len(f.Rules) > maxRules {
 		return nil, &FileError{Table: TableRule, Index: maxRules,
-			Err: fmt.Errorf("there are %d rules; %d are the most", len(f.Rules), maxRules)}
+			Err: fmt.Errorf("%d rules exceed the limit of %d", len(f.Rules), maxRules)}
 	}
 	r := &Rules{rules: make([]RuleSpec, len(f.Rules)), devices: f.Devices,
 		defaultVerdict: Verdict{Index: -1, Reason: "no rule matches, and the default is to allow"}}
@@ -350,7 +351,7 @@ func (f File) Compile() (*Rules, error) {
 			s.Name = "rule " + strconv.Itoa(i+1)
 		}
 		if at, twice := names[s.Name]; twice {
-			return nil, &FileError{TableRule, i, "name", fmt.Errorf("rules %d and %d are both called %q", at, i+1, s.Name)}
+			return nil, &FileError{TableRule, i, "name", fmt.Errorf("rules %d and %d have the same name %q", at, i+1, s.Name)}
 		}
 		names[s.Name] = i + 1
 		if m := s.compileClass(); m != nil {
@@ -362,7 +363,9 @@ func (f File) Compile() (*Rules, error) {
 		}
 		if len(kinds) > wire.MaxGroups {
 			return nil, &FileError{TableRule, i, "",
-				fmt.Errorf("%s: rules may treat connections in %d different ways; this is one more: give some the same device, pipe, priority and weight, and single or not", s.Name, wire.MaxGroups)}
+				fmt.Errorf(
+					"%s: more than %d combinations of device, pipe, priority, weight and single mode: make some rules equal",
+					s.Name, wire.MaxGroups)}
 		}
 		r.rules[i] = s
 		r.filters = append(r.filters, newMatchFilter(&s))

@@ -104,9 +104,9 @@ const (
 const (
 	reasonFree     = "the owner is idle"
 	reasonYielding = "the owner is busy"
-	reasonSharing  = "the owner leaves this"
-	reasonGrowing  = "the owner has become idle"
-	reasonExpects  = "the owner has asked for something"
+	reasonSharing  = "the owner leaves this rate"
+	reasonGrowing  = "the owner became idle"
+	reasonExpects  = "the owner sent a request"
 )
 
 // LinkBytes counts the bytes that one direction of a link has carried since the start: for its

@@ -64,7 +64,7 @@ func parseSetting(text string) (RuleSpec, error) {
 			return s, fmt.Errorf("rule %q: a host is a name or a pattern such as host:*.example.org", text)
 		}
 	default:
-		return s, fmt.Errorf("rule %q begins with none of port:, dscp: and host: as rules do", text)
+		return s, fmt.Errorf("rule %q must begin with port:, dscp: or host:", text)
 	}
 	return s, nil
 }

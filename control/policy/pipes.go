@@ -140,7 +140,7 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipeDecision {
 	for _, x := range list {
 		switch {
 		case x.Use == PipeSecond && x.Link == used[0].Link:
-			return p.planStep(PipesEnd, x.Link, "the other subflow has come to its link")
+			return p.planStep(PipesEnd, x.Link, "the main subflow moved to its link")
 		case x.Use == PipeSecond:
 			used = append(used, x)
 		case x.Use == PipeJoining:
@@ -328,7 +328,7 @@ func (p *Pipes) evaluateTrial(now time.Time) PipeDecision {
 			return PipeDecision{}
 		}
 		p.trial = ""
-		return PipeDecision{PipesEnd, link, "there is no more to carry"}
+		return PipeDecision{PipesEnd, link, "no more data to carry"}
 	}
 	if now.Sub(p.since) < trialSettle+trialTime {
 		return PipeDecision{}
@@ -339,14 +339,14 @@ func (p *Pipes) evaluateTrial(now time.Time) PipeDecision {
 		return PipeDecision{} // keep it
 	}
 	p.backOff(now, link)
-	return PipeDecision{PipesEnd, link, fmt.Sprintf("with it %v are carried, %v without", sum, p.rateBefore)}
+	return PipeDecision{PipesEnd, link, fmt.Sprintf("it raises the rate to %v only, from %v", sum, p.rateBefore)}
 }
 
 // reviewSeveral checks whether several pipes are still useful.
 func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 	last := p.used[len(p.used)-1]
 	if now.Sub(p.lastMoved) >= idlePipes {
-		return PipeDecision{PipesEnd, last, "nothing is carried"}
+		return PipeDecision{PipesEnd, last, "no data to carry"}
 	}
 	sum, ok := p.meanRate(now, trialTime, -1)
 	if ok && p.wasFull(now, trialTime, -1) {
@@ -370,7 +370,7 @@ func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 	if sum, ok := p.meanRate(now, sparePipes, -1); ok && sum > 0 &&
 		!slices.ContainsFunc(p.points, func(x pipePoint) bool { return slices.Contains(x.full, true) }) &&
 		float64(p.linkRecord(p.used[0]).rate) > pipeGain*float64(sum) {
-		return PipeDecision{PipesEnd, last, "one could carry it all"}
+		return PipeDecision{PipesEnd, last, "one link could carry everything"}
 	}
 	return PipeDecision{}
 }
@@ -402,7 +402,7 @@ func (p *Pipes) reviewSingle(now time.Time, main Pipe, others []Pipe) (plan Pipe
 			case float64(known) > betterPipe*float64(r):
 				return move(x.Link, "it carried %v, the link in use carries %v", known, r)
 			case known == 0 && lasts && fallen(long):
-				return move(x.Link, "the link in use has fallen from %v to %v", p.best, r)
+				return move(x.Link, "the link in use slowed down from %v to %v", p.best, r)
 			case known == 0 && fallen(r):
 				wait = true
 			}
@@ -438,7 +438,7 @@ func (p *Pipes) beginTrial(now time.Time, others []Pipe) PipeDecision {
 			continue
 		}
 		p.trial, p.rateBefore, p.pausedOnce = x.Link, r, false
-		return PipeDecision{PipesTry, x.Link, fmt.Sprintf("more waits than the %v that are carried", r)}
+		return PipeDecision{PipesTry, x.Link, fmt.Sprintf("more data waits than the %v carried", r)}
 	}
 	return PipeDecision{}
 }

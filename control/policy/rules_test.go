@@ -178,11 +178,11 @@ func TestRulesRefused(t *testing.T) {
 		{"[[rule]]\napp = ['[']", "policy.toml:2", ""},
 		{"[[rule]]\nuid = [-1]", "policy.toml", ""},
 		{"[[rule]]\npriority = 'urgent'", "policy.toml:2", ""},
-		{"[[rule]]\nweight = 101", "rule 1: its weight is 101", ""},
-		{"[[rule]]\nname='w'\nweight = -1", "w: its weight is -1", ""},
-		{"[[rule]]\ndevice = ['']", "no name", ""},
-		{"[[rule]]\ndevice = ['phone']\nmode = 'direct'", "does without", ""},
-		{"[[rule]]\nname='x'\n[[rule]]\nname='x'", "both called", ""},
+		{"[[rule]]\nweight = 101", "rule 1: weight is 101", ""},
+		{"[[rule]]\nname='w'\nweight = -1", "w: weight is -1", ""},
+		{"[[rule]]\ndevice = ['']", "empty device name", ""},
+		{"[[rule]]\ndevice = ['phone']\nmode = 'direct'", "does not use the bond", ""},
+		{"[[rule]]\nname='x'\n[[rule]]\nname='x'", "the same name", ""},
 	} {
 		var f File
 		err := config.Parse("policy.toml", []byte(c.text), &f)

@@ -46,13 +46,13 @@ func Uplinks(now time.Time, list []Uplink) []UplinkChoice {
 	for i, u := range list {
 		switch {
 		case !u.Metered:
-			choices[i] = UplinkChoice{true, "its data costs nothing"}
+			choices[i] = UplinkChoice{true, "its data is free"}
 		case works && (steady || !u.Open):
 			choices[i] = UplinkChoice{false, "its data costs money, and another one works"}
 		case works:
-			choices[i] = UplinkChoice{true, "another one works again, but not for long yet"}
+			choices[i] = UplinkChoice{true, "another one works again since a moment ago"}
 		case lately && !u.Open:
-			choices[i] = UplinkChoice{false, "another one may work in a moment"}
+			choices[i] = UplinkChoice{false, "another one may work soon"}
 		default:
 			choices[i] = UplinkChoice{true, "no other one works"}
 		}

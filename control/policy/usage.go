@@ -58,10 +58,10 @@ func (u UsageRecord) Validate() error {
 	switch u.Purpose {
 	case ForDirect, ForPath, ForOnload, ForSubflow, ForPipe:
 	default:
-		return fmt.Errorf("no purpose %q is known", u.Purpose)
+		return fmt.Errorf("unknown purpose %q", u.Purpose)
 	}
 	if u.Down < 0 || u.Up < 0 || !(u.Joules >= 0) || u.Link == "" {
-		return errors.New("it says what cannot be")
+		return errors.New("impossible values")
 	}
 	return nil
 }

@@ -288,7 +288,7 @@ func (b *Bond) OpenStream(dest string) (*Stream, error) {
 		return nil, fmt.Errorf("destination of %d bytes is too long", len(dest))
 	}
 	if len(b.streams.all) >= b.cfg.MaxStreams {
-		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d streams are open, which is the limit",
+		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("the limit of %d open streams is reached",
 			len(b.streams.all))}
 	}
 	b.streams.lastID++

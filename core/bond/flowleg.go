@@ -74,7 +74,7 @@ func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why
 	case n.subflow == nil:
 		return true, ""
 	case n.subflow.possiblySilent(now) && !best.possiblySilent(now):
-		return true, "its path is silent"
+		return true, "its subflow is silent"
 	default:
 		was, is := n.subflow.est.EstimateAt(now).PAD, best.est.EstimateAt(now).PAD
 		switch {
@@ -83,7 +83,7 @@ func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why
 		case n.otherFasterSince.IsZero():
 			n.otherFasterSince = now
 		case now.Sub(n.otherFasterSince) >= moveDelay:
-			return true, "another path is quicker"
+			return true, "another subflow is faster"
 		}
 	}
 	return false, ""

@@ -43,7 +43,7 @@ type flowTable struct {
 // openFlow opens a flow; see Bond.OpenFlow.
 func (t *flowTable) openFlow(redundant bool, now time.Time) (*Flow, error) {
 	if !t.permitsNewFlow(now) {
-		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit",
+		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("the limit of %d datagram flows is reached",
 			len(t.all))}
 	}
 	t.lastID++
@@ -153,7 +153,7 @@ func (t *flowTable) evictUnused(now time.Time) bool {
 	if oldest == nil || now.Sub(oldest.lastUsed) < dnsIdleTimeout {
 		return false
 	}
-	oldest.End(wire.CodeClosed, "it was unused, and others needed its place", now)
+	oldest.End(wire.CodeClosed, "it was unused, and another flow needed room", now)
 	return true
 }
 
@@ -172,7 +172,7 @@ func (t *flowTable) expireFlows(now time.Time) {
 			limit += idleGrace
 		}
 		if now.Sub(f.lastUsed) > limit {
-			f.End(wire.CodeClosed, "it was unused for long", now)
+			f.End(wire.CodeClosed, "it was unused for too long", now)
 		}
 	}
 	t.nextCheck = now.Add(dnsIdleTimeout / 2)
@@ -231,7 +231,7 @@ func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool,
 		}
 		if !t.permitsNewFlow(now) {
 			t.control.queueNotice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeLimit,
-				Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))})
+				Text: fmt.Sprintf("the limit of %d datagram flows is reached", len(t.all))})
 			return false, nil
 		}
 		f = t.newFlow(d.Flow, d.Redundant, now)

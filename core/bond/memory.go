@@ -16,7 +16,7 @@ type Memory interface {
 }
 
 // memoryExhausted is the reason of a reset for lack of memory.
-const memoryExhausted = "the memory for the device's streams is used up"
+const memoryExhausted = "out of memory for the device's streams"
 
 // memoryBudget counts the memory that a bond holds: pages in use, bitmaps of arrived bytes, and
 // waiting datagrams. It is bounded by maxMemory and by the budget shared with other bonds. Callers

@@ -45,7 +45,7 @@ func (r *reassembly) eachReadable(n int, f func([]byte)) {
 // checkLimit returns an error if the far end must not send bytes up to end.
 func (r *reassembly) checkLimit(end wire.DataSeq) error {
 	if end > r.limit || r.finalSizeKnown && end > r.finalSize {
-		return fmt.Errorf("bytes up to %d of a stream which may send %d: %w", end, r.limit, wire.ErrMalformed)
+		return fmt.Errorf("bytes up to %d exceed the window, which ends at %d: %w", end, r.limit, wire.ErrMalformed)
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (r *reassembly) receiveFin(size wire.DataSeq) error {
 		return nil
 	}
 	if size < r.nextExpected || size < r.arrived.end {
-		return fmt.Errorf("its end at %d comes before bytes received: %w", size, wire.ErrMalformed)
+		return fmt.Errorf("its end at %d precedes received bytes: %w", size, wire.ErrMalformed)
 	}
 	r.finalSizeKnown, r.finalSize = true, size
 	return nil

@@ -76,7 +76,7 @@ func (b *Bond) ReceiveFrame(id wire.SubflowID, t wire.Type, payload []byte, now 
 	if t.Skippable() {
 		return nil
 	}
-	return fmt.Errorf("%v does not belong on a subflow: %w", t, wire.ErrMalformed)
+	return fmt.Errorf("%v is not allowed on a subflow: %w", t, wire.ErrMalformed)
 }
 
 // streamHandler returns the handler of a frame about one stream. It ignores frames about ended
@@ -105,7 +105,7 @@ func flowHandler(take func(t *flowTable, payload []byte, now time.Time) error) h
 func openerOnly(t wire.Type, take handlerFunc) handlerFunc {
 	return func(b *Bond, p *subflow, payload []byte, now time.Time) error {
 		if b.cfg.OpensStreams {
-			return fmt.Errorf("%v of the server: %w", t, wire.ErrMalformed)
+			return fmt.Errorf("%v from the server: %w", t, wire.ErrMalformed)
 		}
 		return take(b, p, payload, now)
 	}
@@ -148,7 +148,7 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 			continue
 		}
 		if a.Received > p.bytesSent {
-			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Subflow, p.bytesSent,
+			return fmt.Errorf("ACK of %d bytes on subflow %d, which has sent %d: %w", a.Received, a.Subflow, p.bytesSent,
 				wire.ErrMalformed)
 		}
 		if b.trace.wantsSegments() && p.inFlight.len() > 0 {

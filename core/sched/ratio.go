@@ -31,7 +31,7 @@ type givenBytes struct {
 func newRatio(name, share string) (Scheduler, error) {
 	p, err := strconv.ParseFloat(share, 64)
 	if err != nil || !(p >= 0 && p <= 1) {
-		return nil, fmt.Errorf("scheduler %q: %q is no share of the direct subflow between 0 and 1 (write it like ratio:0.6)", name, share)
+		return nil, fmt.Errorf("scheduler %q: %q is not a share from 0 to 1: write it like ratio:0.6", name, share)
 	}
 	return &ratio{name: name, p: p}, nil
 }

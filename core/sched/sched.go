@@ -95,9 +95,9 @@ var reasonTexts = [reasonCount]string{
 	NoIdleSubflow:  "every subflow is busy",
 	OnlySubflow:    "the only subflow",
 	LeastPAD:       "least PAD",
-	LeastIdlePAD:   "least PAD of the idle; the quicker ones cannot take all the rest",
-	FasterIsSoon:   "waits: quicker subflows deliver the rest sooner",
-	LeastRTT:       "least RTT of the idle",
+	LeastIdlePAD:   "least PAD of the idle ones; faster busy ones cannot take all the rest",
+	FasterIsSoon:   "waits: faster subflows deliver the rest sooner",
+	LeastRTT:       "least RTT of the idle ones",
 	NextInTurn:     "next in turn",
 	BudgetSpent:    "waits: the idle subflows have enough queued",
 	WindowFull:     "waits: no idle subflow has room in all its windows",
@@ -173,7 +173,7 @@ func New(name string) (Scheduler, error) {
 	}
 	mk, ok := constructors[name]
 	if !ok {
-		return nil, fmt.Errorf("no scheduler is called %q (there are: %s)", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("unknown scheduler %q: use one of %s", name, strings.Join(Names(), ", "))
 	}
 	return mk(), nil
 }

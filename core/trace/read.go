@@ -100,7 +100,7 @@ func (in *lineReader) nextLine() bool {
 			T *int64 `json:"t"`
 		}
 		if err = json.Unmarshal(line, &head); err == nil && head.T == nil {
-			err = fmt.Errorf("an event without time")
+			err = fmt.Errorf("event without time")
 		}
 		if err != nil {
 			in.err = fmt.Errorf("trace, line %d: %w", in.number, err)

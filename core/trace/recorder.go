@@ -141,7 +141,7 @@ func (r *Recorder) runWriter(w io.WriteCloser) {
 	}
 	r.off.Store(true)
 	if err = errors.Join(err, w.Close()); err != nil {
-		r.log.Error("the event trace is incomplete: writing it failed", "error", err, "who", r.who)
+		r.log.Error("cannot write event trace, recording ends", "error", err, "who", r.who)
 	}
 }
 

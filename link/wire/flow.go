@@ -48,17 +48,17 @@ func AddrFrom(a netip.AddrPort) Addr {
 func AddrOf(dest string) (Addr, error) {
 	if a, err := netip.ParseAddrPort(dest); err == nil {
 		if a.Addr().Zone() != "" {
-			return Addr{}, fmt.Errorf("%q: addresses with a zone are of one link only", dest)
+			return Addr{}, fmt.Errorf("%q: an address with a zone is valid on one link only", dest)
 		}
 		return AddrFrom(a), nil
 	}
 	host, p, ok := cutAtLast(dest, ':')
 	port, err := strconv.ParseUint(p, 10, 16)
 	if !ok || err != nil {
-		return Addr{}, fmt.Errorf("%q is no host:port with a number of 16 bits for the port", dest)
+		return Addr{}, fmt.Errorf("%q is not host:port with a port from 0 to 65535", dest)
 	}
 	if host == "" || len(host) > MaxHost || strings.ContainsAny(host, ":[]") {
-		return Addr{}, fmt.Errorf("%q is no host name of 1 to %d bytes", host, MaxHost)
+		return Addr{}, fmt.Errorf("%q is not a host name of 1 to %d bytes", host, MaxHost)
 	}
 	return Addr{Name: host, Port: uint16(port)}, nil
 }
@@ -101,7 +101,7 @@ func CutAddr(b []byte) (a Addr, rest []byte, err error) {
 	p := parser{b: b}
 	a = p.readAddr()
 	if p.bad {
-		return Addr{}, nil, fmt.Errorf("address: %w: truncated or of no known kind", ErrMalformed)
+		return Addr{}, nil, fmt.Errorf("address: %w: truncated or of unknown type", ErrMalformed)
 	}
 	return a, p.b, nil
 }

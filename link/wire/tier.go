@@ -33,7 +33,7 @@ func (t *Tier) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no tier: there are primary, secondary and backup", text)
+	return fmt.Errorf("%q is not a tier: use primary, secondary or backup", text)
 }
 
 // readTier reads a Tier.

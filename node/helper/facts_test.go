@@ -119,7 +119,7 @@ func TestRests(t *testing.T) {
 			t.Errorf("the subflow ended with %v", err)
 		}
 	}
-	const why = "its battery is at 19 %, and below 20 % it shall rest"
+	const why = "its battery is at 19 %, suspended below 20 %"
 	if got := w.h.Facts().RefusalReason; got != why {
 		t.Errorf("it refuses: %q", got)
 	}
@@ -159,7 +159,7 @@ func TestLimitsOfPolicy(t *testing.T) {
 		rests  string
 	}{
 		{policy.Limits{}, ""},
-		{policy.Limits{BatteryFloor: 40}, "below 40 % it shall rest"},
+		{policy.Limits{BatteryFloor: 40}, "suspended below 40 %"},
 		{policy.Limits{BatteryFloor: 20, MaxTemperature: 44}, ""}, // the configuration says 50
 	} {
 		says.Store(&c.limits)
