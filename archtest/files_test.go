@@ -34,7 +34,7 @@ var exemptFiles = map[string]string{
 	"onload/dataplan/plan.go":       "/proc",
 	"control/device/counters.go":    "/proc",
 	"control/facts/sysfs.go":        "/sys",
-	"control/device/owner_linux.go": "/proc",
+	"control/device/process_linux.go": "/proc",
 	"control/device/radio.go":       "/sys",
 	"api/serve/process.go":          "/proc",
 	"node/probe/":                   "/proc and /etc/resolv.conf",
