@@ -99,19 +99,19 @@ const (
 // until it was measured; see docs/adr/0008.
 //
 // It is a pure function and fast enough to be called for each segment.
-func ChooseSubflows(lanes []Subflow, d Demand) string {
-	if len(lanes) <= 1 {
-		for i := range lanes {
-			lanes[i].Allowed = true
+func ChooseSubflows(subflows []Subflow, d Demand) string {
+	if len(subflows) <= 1 {
+		for i := range subflows {
+			subflows[i].Allowed = true
 		}
 		return ReasonOnly
 	}
-	most, full := usableTiers(lanes, d)
+	most, full := usableTiers(subflows, d)
 	usable := func(l *Subflow) bool { return l.Tier <= most }
 	n := d.expectedBytes()
 	some, costs, left, best := false, false, false, maxFinish
-	for i := range lanes {
-		l := &lanes[i]
+	for i := range subflows {
+		l := &subflows[i]
 		l.Allowed = usable(l) && !UsesEnergy(l.Radio)
 		left = left || !usable(l)
 		if usable(l) {
@@ -130,15 +130,18 @@ func ChooseSubflows(lanes []Subflow, d Demand) string {
 		reason = ReasonFree
 	}
 	bound := time.Duration(maxSlowdown * float64(best))
-	if !some || finishTime(lanes, n) > bound {
-		if l := addSubflow(lanes, d, usable, bound, math.MaxInt64); l != nil && some {
+	if !some || finishTime(subflows, n) > bound {
+		if l := addSubflow(subflows, d, usable, bound, math.MaxInt64); l != nil && some {
 			reason = additionReason(l)
 		}
 	}
-	for _, own := range [...]bool{true, false} {
-		may := func(l *Subflow) bool { return l.Local == own && usable(l) }
-		for l := addSubflow(lanes, d, may, bound, scoreAllowed(lanes, d)); l != nil; l = addSubflow(lanes, d, may, bound,
-			scoreAllowed(lanes, d)) {
+	for _, local := range [...]bool{true, false} {
+		eligible := func(l *Subflow) bool { return l.Local == local && usable(l) }
+		for {
+			l := addSubflow(subflows, d, eligible, bound, scoreAllowed(subflows, d))
+			if l == nil {
+				break
+			}
 			reason = additionReason(l)
 		}
 	}
@@ -146,11 +149,11 @@ func ChooseSubflows(lanes []Subflow, d Demand) string {
 }
 
 // usableTiers returns the last tier that may be used, and whether the tier before it is full.
-func usableTiers(lanes []Subflow, d Demand) (most wire.Tier, full bool) {
+func usableTiers(subflows []Subflow, d Demand) (most wire.Tier, full bool) {
 	most = wire.TierBackup
 	wait := time.Duration(math.MaxInt64)
-	for i := range lanes {
-		l := &lanes[i]
+	for i := range subflows {
+		l := &subflows[i]
 		most = min(most, l.Tier)
 		switch {
 		case l.Tier != wire.TierSecondary:
@@ -175,15 +178,16 @@ func additionReason(l *Subflow) string {
 
 // addSubflow allows one more of the eligible subflows: the one of least score below least with
 // which the stream completes by bound. It returns that subflow, or nil if there is none.
-func addSubflow(lanes []Subflow, d Demand, may func(*Subflow) bool, bound, least time.Duration) (best *Subflow) {
-	for i := range lanes {
-		l := &lanes[i]
-		if l.Allowed || !may(l) {
+func addSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool, bound,
+	least time.Duration) (best *Subflow) {
+	for i := range subflows {
+		l := &subflows[i]
+		if l.Allowed || !eligible(l) {
 			continue
 		}
 		l.Allowed = true
-		if end := finishTime(lanes, d.expectedBytes()); end <= bound {
-			if s := end + energyPrice(lanes, d.Upload, end); s < least {
+		if end := finishTime(subflows, d.expectedBytes()); end <= bound {
+			if s := end + energyPrice(subflows, d.Upload, end); s < least {
 				best, least = l, s
 			}
 		}
@@ -197,15 +201,15 @@ func addSubflow(lanes []Subflow, d Demand, may func(*Subflow) bool, bound, least
 
 // scoreAllowed returns when the allowed subflows complete the expected bytes, plus the price of
 // their energy.
-func scoreAllowed(lanes []Subflow, d Demand) time.Duration {
-	end := finishTime(lanes, d.expectedBytes())
-	return end + energyPrice(lanes, d.Upload, end)
+func scoreAllowed(subflows []Subflow, d Demand) time.Duration {
+	end := finishTime(subflows, d.expectedBytes())
+	return end + energyPrice(subflows, d.Upload, end)
 }
 
 // energyPrice returns the time that the energy of the allowed subflows until end is worth.
-func energyPrice(lanes []Subflow, up bool, end time.Duration) (total time.Duration) {
-	for i := range lanes {
-		l := &lanes[i]
+func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Duration) {
+	for i := range subflows {
+		l := &subflows[i]
 		if !l.Allowed {
 			continue
 		}
@@ -232,14 +236,14 @@ func (l *Subflow) totalDelay() time.Duration {
 
 // finishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
 // after its delay.
-func finishTime(lanes []Subflow, n unit.Bytes) time.Duration {
+func finishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 	// A subflow whose delay exceeds the resulting end takes no part. Leaving it out makes the end
 	// earlier, so that more of them may drop out.
 	for limit := maxFinish; ; {
 		var rate, head float64 // in bytes per second, and the bytes lost to delays
 		first := maxFinish
-		for i := range lanes {
-			if l := &lanes[i]; l.Allowed {
+		for i := range subflows {
+			if l := &subflows[i]; l.Allowed {
 				delay := l.totalDelay()
 				first = min(first, delay)
 				if delay < limit {

@@ -43,7 +43,7 @@ const (
 	// needs that time to reach its rate.
 	settleTime = 400 * time.Millisecond
 	// The owner's rate counts with this factor, so that it can grow.
-	ownHeadroom = 1.3
+	ownerHeadroom = 1.3
 	// The shared rate grows by these factors in each growStep: while the owner is busy, and once it
 	// is idle.
 	growStep           = 50 * time.Millisecond
@@ -129,18 +129,18 @@ type sharePoint struct {
 // in use.
 func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
 	before, had := l.lastPoint()
-	ownRate, lentRate, total, ok := l.meanRates(now, m)
+	ownerRate, sharedRate, total, ok := l.meanRates(now, m)
 	if !ok {
 		return l.buildDecision(0, 0)
 	}
 	if m.Total == 0 {
-		total = ownRate + lentRate
+		total = ownerRate + sharedRate
 	}
 	// The rate of the owner's packets, in order or not. After a lost packet the bytes in order
 	// stall for a round trip or more, but the link does not.
-	taken := max(ownRate, total-lentRate)
+	taken := max(ownerRate, total-sharedRate)
 	l.updatePeak(now, total)
-	l.updateActivity(now, m.Owner, ownRate, taken)
+	l.updateActivity(now, m.Owner, ownerRate, taken)
 	idle := !l.idleSince.IsZero() && now.Sub(l.idleSince) >= idleTime
 	bulk := !l.bulkSince.IsZero() && (m.Owner-l.bulk >= uint64(bulkBytes) || now.Sub(l.bulkSince) >= bulkTime)
 	step := time.Duration(0)
@@ -165,7 +165,7 @@ func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
 			l.settled = taken
 		}
 	case shareSharing:
-		l.shareLeftover(now, taken, lentRate, step)
+		l.shareLeftover(now, taken, sharedRate, step)
 	case shareExpecting:
 		l.limit = max(minSharedRate, unit.Rate(expectShare*float64(l.linkCapacity())))
 	case shareGrowing:
@@ -174,21 +174,21 @@ func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
 			l.enterState(shareFree, now)
 		}
 	}
-	return l.buildDecision(ownRate, lentRate)
+	return l.buildDecision(ownerRate, sharedRate)
 }
 
 // shareLeftover shares the owner's leftover until the owner needs more.
-func (l *LinkShare) shareLeftover(now time.Time, own, lent unit.Rate, step time.Duration) {
-	fell := l.settled - own
+func (l *LinkShare) shareLeftover(now time.Time, owner, shared unit.Rate, step time.Duration) {
+	fell := l.settled - owner
 	switch {
-	case own > l.settled*13/10+minSharedRate:
+	case owner > l.settled*13/10+minSharedRate:
 		l.enterState(shareYielding, now)
-	case fell > l.settled/5 && lent > fell/2 && own+lent < l.linkCapacity()*9/10:
+	case fell > l.settled/5 && shared > fell/2 && owner+shared < l.linkCapacity()*9/10:
 		// The owner lost what others gained: the capacity has fallen.
-		l.peak, l.peakBefore = own+lent, 0
+		l.peak, l.peakBefore = owner+shared, 0
 		l.enterState(shareYielding, now)
 	default:
-		l.limit = max(minSharedRate, min(l.spareRate(own), grownRate(max(l.limit, l.linkCapacity()/16), growBusy, step)))
+		l.limit = max(minSharedRate, min(l.spareRate(owner), grownRate(max(l.limit, l.linkCapacity()/16), growBusy, step)))
 		return
 	}
 	l.limit = minSharedRate
@@ -199,8 +199,8 @@ func (l *LinkShare) enterState(s shareState, now time.Time) {
 	l.bulkSince = time.Time{}
 }
 
-func (l *LinkShare) buildDecision(own, lent unit.Rate) ShareDecision {
-	g := ShareDecision{Limited: l.state != shareFree, Owner: own, Shared: lent, Capacity: l.linkCapacity()}
+func (l *LinkShare) buildDecision(owner, shared unit.Rate) ShareDecision {
+	g := ShareDecision{Limited: l.state != shareFree, Owner: owner, Shared: shared, Capacity: l.linkCapacity()}
 	g.Reason = [...]string{reasonFree, reasonYielding, reasonSharing, reasonGrowing, reasonExpects}[l.state]
 	if g.Limited {
 		g.Limit = l.limit
@@ -209,8 +209,8 @@ func (l *LinkShare) buildDecision(own, lent unit.Rate) ShareDecision {
 }
 
 // spareRate returns what an owner of that rate leaves.
-func (l *LinkShare) spareRate(own unit.Rate) unit.Rate {
-	return l.linkCapacity() - unit.Rate(ownHeadroom*float64(own))
+func (l *LinkShare) spareRate(owner unit.Rate) unit.Rate {
+	return l.linkCapacity() - unit.Rate(ownerHeadroom*float64(owner))
 }
 
 func grownRate(r unit.Rate, factor float64, step time.Duration) unit.Rate {
@@ -228,7 +228,7 @@ func (l *LinkShare) updatePeak(now time.Time, total unit.Rate) {
 }
 
 // updateActivity updates since when the owner is busy or idle.
-func (l *LinkShare) updateActivity(now time.Time, moved uint64, own, taken unit.Rate) {
+func (l *LinkShare) updateActivity(now time.Time, moved uint64, owner, taken unit.Rate) {
 	if float64(taken) <= idleShare*float64(l.linkCapacity()) {
 		if l.idleSince.IsZero() {
 			l.idleSince = now
@@ -236,7 +236,7 @@ func (l *LinkShare) updateActivity(now time.Time, moved uint64, own, taken unit.
 	} else {
 		l.idleSince = time.Time{}
 	}
-	if own == 0 || float64(own) < busyShare*float64(l.linkCapacity()) {
+	if owner == 0 || float64(owner) < busyShare*float64(l.linkCapacity()) {
 		l.bulkSince = time.Time{}
 	} else if l.bulkSince.IsZero() {
 		l.bulkSince, l.bulk = now, l.points[0].Owner
@@ -252,7 +252,7 @@ func (l *LinkShare) lastPoint() (p sharePoint, ok bool) {
 
 // meanRates returns the mean rates over about shareWindow; ok is false until half of it was
 // observed.
-func (l *LinkShare) meanRates(now time.Time, m LinkBytes) (own, lent, total unit.Rate, ok bool) {
+func (l *LinkShare) meanRates(now time.Time, m LinkBytes) (owner, shared, total unit.Rate, ok bool) {
 	l.points = append(l.points, sharePoint{now, m})
 	old := 0
 	for old+1 < len(l.points) && now.Sub(l.points[old+1].at) >= shareWindow {

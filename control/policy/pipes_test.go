@@ -122,9 +122,11 @@ func TestPipes(t *testing.T) {
 			},
 			want: "2:try b 30:try b 60:try b"},
 		{name: "a transfer ends during the trial", hs: 10 * unit.Mbps, links: rates(5, 3),
-			event: at(4*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 6:end b", reason: "no more data to carry"},
+			event: at(4*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 6:end b",
+			reason: "no more data to carry"},
 		{name: "one ends late in it", hs: 10 * unit.Mbps, links: rates(5, 3),
-			event: at(5*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 7:end b", reason: "no more data to carry"},
+			event: at(5*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 7:end b",
+			reason: "no more data to carry"},
 		{name: "one pauses during the trial", hs: 10 * unit.Mbps, links: rates(5, 3),
 			event: func(w *pipeWorld, now time.Duration) {
 				w.demand = 1000 * unit.Mbps

@@ -50,13 +50,13 @@ type ClassSubflow struct {
 // isBetter reports whether a single-subflow class prefers r to o. A working subflow comes first,
 // then the lower tier, then the current subflow, then the least delay. While none works, the
 // current one stays.
-func (r *ClassSubflow) isBetter(o *ClassSubflow, was wire.SubflowID) bool {
-	stay := r.ID == was || o.ID == was
+func (r *ClassSubflow) isBetter(o *ClassSubflow, current wire.SubflowID) bool {
+	stay := r.ID == current || o.ID == current
 	switch {
 	case r.Silent != o.Silent:
 		return o.Silent
 	case stay && (r.Silent || r.Tier == o.Tier):
-		return r.ID == was
+		return r.ID == current
 	case r.Tier != o.Tier:
 		return r.Tier < o.Tier
 	}
@@ -66,19 +66,19 @@ func (r *ClassSubflow) isBetter(o *ClassSubflow, was wire.SubflowID) bool {
 // BuildGroup returns the class as a group of the subflows that it permits. current is the subflow
 // that a single-subflow class uses, or 0. It keeps that one while it works and no subflow of a
 // better tier does.
-func (t *TrafficClass) BuildGroup(id wire.GroupID, routes []ClassSubflow, was wire.SubflowID) wire.Group {
+func (t *TrafficClass) BuildGroup(id wire.GroupID, subflows []ClassSubflow, current wire.SubflowID) wire.Group {
 	g := wire.Group{ID: id, Priority: t.Priority, Weight: t.Weight, Limited: t.isLimited()}
 	if !g.Limited {
 		return g
 	}
 	var best *ClassSubflow
-	for i := range routes {
-		r := &routes[i]
+	for i := range subflows {
+		r := &subflows[i]
 		if !t.permitsSubflow(r) || len(g.Subflows) == wire.MaxGroupSubflows {
 			continue
 		}
 		g.Subflows = append(g.Subflows, r.ID)
-		if best == nil || r.isBetter(best, was) {
+		if best == nil || r.isBetter(best, current) {
 			best = r
 		}
 	}

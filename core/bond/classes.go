@@ -105,9 +105,9 @@ func (s *Stream) changeClass(serial uint64, mode wire.Mode, group wire.GroupID) 
 }
 
 // ResetGroup resets the streams of a group for which isOld returns true.
-func (b *Bond) ResetGroup(id wire.GroupID, why wire.Reset, old func(*Stream) bool) {
+func (b *Bond) ResetGroup(id wire.GroupID, why wire.Reset, isOld func(*Stream) bool) {
 	for _, s := range b.streams.all {
-		if s.route.group == id && old(s) {
+		if s.route.group == id && isOld(s) {
 			s.Reset(why.Code, why.Text)
 		}
 	}

@@ -81,7 +81,7 @@ func (q *controlQueue) repeatedTypes(s *Stream) *typeSet {
 
 // takeFrames removes frames and calls f for each of them until f returns false. again reports that
 // the frame is a repetition.
-func (q *controlQueue) takeFrames(f func(c controlFrame, again bool) (more bool)) {
+func (q *controlQueue) takeFrames(f func(c controlFrame, repeated bool) (more bool)) {
 	n := 0
 	for more := true; more && n < len(q.frames); n++ {
 		c := q.frames[n]

@@ -19,7 +19,7 @@ type Guide interface {
 	// AllowSubflows sets Allowed in the subflows that may be used and returns the reason. They are
 	// the live ones, by rising ID. It must not keep a reference to them. If it allows none, all are
 	// allowed.
-	AllowSubflows(paths []GuideSubflow, d Demand) string
+	AllowSubflows(subflows []GuideSubflow, d Demand) string
 }
 
 // GuideSubflow is a subflow as a Guide sees it.

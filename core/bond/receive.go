@@ -82,7 +82,7 @@ func (b *Bond) ReceiveFrame(id wire.SubflowID, t wire.Type, payload []byte, now 
 // streamHandler returns the handler of a frame about one stream. It ignores frames about ended
 // streams.
 func streamHandler[F any](parse func([]byte) (F, error), id func(F) wire.StreamID,
-	take func(s *Stream, p *subflow, f F, now time.Time) error) handlerFunc {
+	handle func(s *Stream, p *subflow, f F, now time.Time) error) handlerFunc {
 	return func(b *Bond, p *subflow, payload []byte, now time.Time) error {
 		f, err := parse(payload)
 		if err != nil {
@@ -92,22 +92,22 @@ func streamHandler[F any](parse func([]byte) (F, error), id func(F) wire.StreamI
 		if s == nil {
 			return err
 		}
-		return take(s, p, f, now)
+		return handle(s, p, f, now)
 	}
 }
 
 // flowHandler returns the handler of a frame about one datagram flow.
-func flowHandler(take func(t *flowTable, payload []byte, now time.Time) error) handlerFunc {
-	return func(b *Bond, _ *subflow, payload []byte, now time.Time) error { return take(&b.flows, payload, now) }
+func flowHandler(handle func(t *flowTable, payload []byte, now time.Time) error) handlerFunc {
+	return func(b *Bond, _ *subflow, payload []byte, now time.Time) error { return handle(&b.flows, payload, now) }
 }
 
 // openerOnly returns a handler that accepts the frame only from the end that opens streams.
-func openerOnly(t wire.Type, take handlerFunc) handlerFunc {
+func openerOnly(t wire.Type, handle handlerFunc) handlerFunc {
 	return func(b *Bond, p *subflow, payload []byte, now time.Time) error {
 		if b.cfg.OpensStreams {
 			return fmt.Errorf("%v from the server: %w", t, wire.ErrMalformed)
 		}
-		return take(b, p, payload, now)
+		return handle(b, p, payload, now)
 	}
 }
 

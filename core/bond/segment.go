@@ -45,15 +45,16 @@ func (w *segmentWriter) fillTurn(t turn, now time.Time, buf []byte) []byte {
 // fillControl appends control frames, acknowledgements and relayed reports.
 func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 	if len(buf) <= maxSegment {
-		w.control.takeFrames(func(c controlFrame, again bool) bool {
+		w.control.takeFrames(func(c controlFrame, repeated bool) bool {
 			f := w.buildControlFrame(c)
 			if f == nil {
 				return true
 			}
 			at := len(buf)
 			buf = wire.Append(buf, f)
-			note := sentFrame{frameType: c.frameType, stream: c.stream, repeated: again, copied: c.frameType == wire.TypeFin &&
-				c.stream.finRecalled}
+			note := sentFrame{frameType: c.frameType, stream: c.stream, repeated: repeated,
+				copied: c.frameType == wire.TypeFin &&
+					c.stream.finRecalled}
 			if t, ok := f.(wire.ClassUpdate); ok {
 				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 			}

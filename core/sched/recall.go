@@ -20,7 +20,7 @@ type Recall struct {
 // Recaller is a scheduler with its own rule for reinjection at the end of a transfer. Other
 // schedulers use PaperRecall.
 type Recaller interface {
-	Recall(paths []Subflow, eta float64, so Ledger) Recall
+	Recall(subflows []Subflow, eta float64, so Ledger) Recall
 }
 
 // Ledger counts the stream bytes that a bond has sent so far.

@@ -132,7 +132,7 @@ type Scheduler interface {
 	Name() string
 	// Pick decides for a bond with remaining bytes in its meta buffers. subflows holds every usable
 	// subflow in a stable order.
-	Pick(paths []Subflow, remaining unit.Bytes) Decision
+	Pick(subflows []Subflow, remaining unit.Bytes) Decision
 }
 
 var constructors = map[string]func() Scheduler{

@@ -83,8 +83,8 @@ func (r *Recorder) Enabled() bool { return r != nil && r.queue != nil && !r.off.
 
 // Add records e. It sets e.T to the current time unless it is set. It never blocks.
 func (r *Recorder) Add(e Event) {
-	tell := r != nil && r.onChange != nil && e.Kind.IsChange()
-	if !tell && !r.Enabled() {
+	notify := r != nil && r.onChange != nil && e.Kind.IsChange()
+	if !notify && !r.Enabled() {
 		return
 	}
 	if e.T == 0 {
@@ -93,7 +93,7 @@ func (r *Recorder) Add(e Event) {
 	if e.Who == "" {
 		e.Who = r.who
 	}
-	if tell {
+	if notify {
 		r.onChange(e)
 	}
 	if !r.Enabled() {
