@@ -96,7 +96,7 @@ func TestCellStatsErrors(t *testing.T) {
 	data := writeRecording(t, 500, 0)
 	files := recordings(t, data[:len(data)-1], []byte("GIF89a, certainly"))
 	code, out, errs := runCellwatch(t, "stats", files[0], files[1], filepath.Join(filepath.Dir(files[0]), "none"))
-	if code == cli.ExitOK || !strings.Contains(out, "499ms heard") || !strings.Contains(errs, "a.cells: the recording is cut off") || !strings.Contains(errs, "b.cells: this is no recording") || !strings.Contains(errs, "no such file") {
+	if code == cli.ExitOK || !strings.Contains(out, "499ms heard") || !strings.Contains(errs, "a.cells: the recording is truncated") || !strings.Contains(errs, "b.cells: this is not a recording") || !strings.Contains(errs, "no such file") {
 		t.Errorf("code %d\n%s\n%s", code, out, errs)
 	}
 	for _, args := range [][]string{{"--start", "noon", files[0]}, {}} {

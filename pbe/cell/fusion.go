@@ -1,53 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
-// MaxLate is for how many subframes after the newest one that any cell has told
-// a Fusion waits for the others.
+// MaxLate is how many subframes after the newest one of any cell a Fusion waits for the others.
 const MaxLate = 20
 
-// maxDisorder is by how many subframes a cell's own come out of turn, at most: a
-// decoder takes up to 3 ms for one, and runs beside others of its kind. What is
-// further behind the cell's newest was missed.
+// maxDisorder bounds how far the subframes of one cell arrive out of order: a decoder takes up to 3
+// ms for one and runs beside others. A subframe further behind the cell's newest was missed.
 const maxDisorder = 4
 
-// maxJump is the step ahead from which on a Fusion starts afresh: a decoder
-// found its cell again, or the device has other cells.
+// maxJump is the step ahead from which on a Fusion restarts: the decoder has found its cell again,
+// or the device has other cells.
 const maxJump = 1000
 
-// Row is one subframe of all cells. What a cell has not told in time is absent.
+// Row is one subframe of all cells. Cells that did not arrive in time are missing.
 type Row struct {
 	Number int64
-	// Received[c] says that cell c is in Cells[c].
+	// Received[c] reports whether Cells[c] is valid.
 	Received [MaxCells]bool
 	Cells    [MaxCells]Subframe
 }
 
-// FusionCounts tell what became of messages.
+// FusionCounts counts what happened to the messages.
 type FusionCounts struct {
-	Rows      int // handed on
-	Missing   int // cells of those rows that were not told in time
-	Late      int // subframes told after their row was handed on
-	Duplicate int // told before
-	Invalid   int // with values that no cell sends, or of a cell that is not listened to
+	Rows      int // emitted
+	Missing   int // cells of those rows that did not arrive in time
+	Late      int // subframes that arrived after their row was emitted
+	Duplicate int // subframes that arrived before
+	Invalid   int // with values that no cell sends, or of an unexpected cell
 	Jumps     int // steps ahead of more than a second, or behind
 }
 
-// Fusion lines up the subframes of several cells by their numbers: they come
-// late, twice or not at all. It holds at most MaxLate+1 rows.
+// Fusion aligns the subframes of several cells by their numbers: they arrive late, twice or not at
+// all. It holds at most MaxLate+1 rows.
 type Fusion struct {
 	expected      [MaxCells]bool
 	cells         int
 	rows          [MaxLate + 1]Row // by Number % len; those from next to newest are open
 	receivedCount [MaxLate + 1]int
-	newestByCell  [MaxCells]int64 // the newest of each cell
-	next          int64           // the next row to hand on
+	newestByCell  [MaxCells]int64 // the newest subframe of each cell
+	next          int64           // the next row to emit
 	newest        int64
 	started       bool
-	farBehind     int // messages in turn that are far behind: the count has begun again
+	farBehind     int // consecutive subframes that are far behind: the count has restarted
 	counts        FusionCounts
 }
 
-// NewFusion waits for the cells given. More than MaxCells, and one twice, are
-// left out.
+// NewFusion returns a Fusion that waits for the given cells. It ignores duplicates and IDs from
+// MaxCells on.
 func NewFusion(cells ...ID) *Fusion {
 	f := &Fusion{}
 	for _, c := range cells {
@@ -59,12 +59,11 @@ func NewFusion(cells ...ID) *Fusion {
 	return f
 }
 
-// Counts are those since the beginning.
+// Counts returns the counts since the beginning.
 func (f *Fusion) Counts() FusionCounts { return f.counts }
 
-// Add takes one subframe of one cell and hands the rows that are whole now, or
-// waited for in vain, to each in the order of their numbers. Grants are copied;
-// the row that each is given holds until it returns.
+// Add adds one subframe of one cell. It calls each, in ascending order, for every row that is now
+// complete or has waited too long. Grants are copied; a row is valid until each returns.
 func (f *Fusion) Add(s Subframe, each func(*Row)) {
 	if !s.isValid() || !f.expected[s.Cell] {
 		f.counts.Invalid++
@@ -78,8 +77,7 @@ func (f *Fusion) Add(s Subframe, each func(*Row)) {
 		f.Flush(each)
 		f.startAt(s.Number)
 	case s.Number < f.next:
-		// One that is late by more than a second is of a count that has begun
-		// again, if more such follow.
+		// If several subframes in a row are late by more than a second, the count has restarted.
 		if s.Number < f.next-maxJump {
 			if f.farBehind++; f.farBehind > MaxLate {
 				f.counts.Jumps++
@@ -116,7 +114,7 @@ func (f *Fusion) Add(s Subframe, each func(*Row)) {
 	}
 }
 
-// isComplete tells whether nothing more is to be expected of row n.
+// isComplete reports whether no more subframes of row n are expected.
 func (f *Fusion) isComplete(n int64) bool {
 	i := n % int64(len(f.rows))
 	if f.receivedCount[i] == f.cells {
@@ -130,7 +128,7 @@ func (f *Fusion) isComplete(n int64) bool {
 	return true
 }
 
-// Flush hands on all that is held, as at the end of a recording.
+// Flush emits all rows that are held, as at the end of a recording.
 func (f *Fusion) Flush(each func(*Row)) {
 	for f.started && f.next <= f.newest {
 		f.emitRow(each)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
 import (
@@ -39,7 +41,8 @@ func TestFusionOrder(t *testing.T) {
 					continue
 				}
 				want[n][c] = true
-				s := Subframe{Cell: ID(c), Number: int64(n), PRB: 50, Grants: []Grant{{RNTI: RNTI(1000 + n), PRB: uint8(c), Format: Format1}}}
+				s := Subframe{Cell: ID(c), Number: int64(n), PRB: 50,
+					Grants: []Grant{{RNTI: RNTI(1000 + n), PRB: uint8(c), Format: Format1}}}
 				list = append(list, told{s, n + r.IntN(maxDisorder)})
 				if r.IntN(20) == 0 {
 					list = append(list, told{s, n + r.IntN(maxDisorder)})
@@ -59,11 +62,13 @@ func TestFusionOrder(t *testing.T) {
 			next++
 			for c := range 3 {
 				if row.Received[c] != want[row.Number][c] {
-					t.Fatalf("seed %d: row %d: cell %d told %v, want %v", seed, row.Number, c, row.Received[c], want[row.Number][c])
+					t.Fatalf("seed %d: row %d: cell %d told %v, want %v", seed, row.Number, c, row.Received[c],
+						want[row.Number][c])
 				}
 				if !row.Received[c] {
 					missing++
-				} else if s := row.Cells[c]; s.Number != row.Number || len(s.Grants) != 1 || s.Grants[0].RNTI != RNTI(1000+row.Number) || s.Grants[0].PRB != uint8(c) {
+				} else if s := row.Cells[c]; s.Number != row.Number || len(s.Grants) != 1 ||
+					s.Grants[0].RNTI != RNTI(1000+row.Number) || s.Grants[0].PRB != uint8(c) {
 					t.Fatalf("seed %d: row %d has %+v of cell %d", seed, row.Number, s, c)
 				}
 			}

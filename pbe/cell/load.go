@@ -1,17 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
-// loadWindow is how many subframes a Load averages over: ten seconds.
+// loadWindow is the number of subframes that a Load averages: ten seconds.
 const loadWindow = 10_000
 
-// Load is what part of one cell's resource blocks is given to anybody, downlink, on
-// average over the last ten seconds, the newest counting most. Subframes that were not
-// heard count for nothing. The zero Load has seen none.
+// Load is the average part of a cell's downlink resource blocks that was granted to anybody, over
+// the last ten seconds, with the newest weighing most. Subframes that were not received do not
+// count. The zero Load has seen none.
 type Load struct {
 	share float64
 	seen  int
 }
 
-// Add takes the next subframe of the cell.
+// Add adds the next subframe of the cell.
 func (l *Load) Add(s Subframe) {
 	used := 0
 	for _, g := range s.Grants {
@@ -26,5 +28,5 @@ func (l *Load) Add(s Subframe) {
 	l.share += (min(float64(used)/float64(s.PRB), 1) - l.share) / float64(l.seen)
 }
 
-// Share is the load, 0 to 1, and whether a second or more of it was seen.
+// Share returns the load, 0 to 1, and whether it is based on at least a second.
 func (l *Load) Share() (share float64, known bool) { return l.share, l.seen >= 1000 }

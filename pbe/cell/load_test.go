@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
 import (
@@ -16,7 +18,8 @@ func TestLoad(t *testing.T) {
 		share, _ := l.Share()
 		return share
 	}
-	busy := []Grant{{RNTI: 0x100, PRB: 30, Format: Format1}, {RNTI: 0xFFFF, PRB: 10, Format: Format1A}, {RNTI: 0x101, PRB: 50, Format: Format0}}
+	busy := []Grant{{RNTI: 0x100, PRB: 30, Format: Format1}, {RNTI: 0xFFFF, PRB: 10, Format: Format1A},
+		{RNTI: 0x101, PRB: 50, Format: Format0}}
 	l.Add(Subframe{}) // of no cell
 	if _, known := l.Share(); known {
 		t.Error("it is known before anything was seen")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
 import (
@@ -7,86 +9,83 @@ import (
 	"mpbond/base/unit"
 )
 
-// ActiveFor is how many subframes a secondary cell counts as activated after the
-// last grant there: networks deactivate one after about a second without
-// (section 3 of the paper).
+// ActiveFor is how many subframes after its last grant a secondary cell counts as activated:
+// networks deactivate one after about a second without grants (section 3 of the paper).
 const ActiveFor = 1000
 
-// SilentAfter is after how many subframes at least a cell that nothing was heard of counts
-// for nothing: what it gave then says little about now.
+// SilentAfter is the least number of subframes without reception after which a cell no longer
+// counts: its last grants say little about now.
 const SilentAfter = 100
 
-// minFitBlocks is the number of own blocks from which on p is fitted to what was
-// retransmitted, minFitChange how much p must differ for a new table.
+// minFitBlocks is the number of own blocks from which on p is fitted to the observed
+// retransmissions. minFitChange is the relative change of p that requires a new table.
 const (
 	minFitBlocks = 200
 	minFitChange = 0.2
 )
 
-// ownRateMemory is for how many subframes R_w of the device's own blocks is taken for what
-// it would be given now, rather than what others are. Fading is over within tens of
-// milliseconds; what stays is the mean, which others say nothing of. It changes with
-// the shadows of buildings, every 50 m (36.814, annex A): 36 s on foot, 3.6 s in a car at
-// 50 km/h.
+// ownRateMemory is how many subframes R_w of the device's own blocks is preferred to that of
+// others. Fading is over within tens of milliseconds. The mean remains, of which others say
+// nothing: it changes with the shadows of buildings, every 50 m (36.814, annex A), so every 36 s on
+// foot and every 3.6 s in a car at 50 km/h.
 const ownRateMemory = 4000
 
-// fullThreshold is the part of what a device could have from which on it has all. Blocks
-// that come again leave some of their subframe idle, a few percent of all.
+// fullThreshold is the part of the possible capacity from which on a device has all of it.
+// Retransmitted blocks leave some of their subframe idle, a few percent of all.
 const fullThreshold = 0.9
 
 // Estimate is the capacity that one device has now.
 type Estimate struct {
-	// Number is the subframe it is of.
+	// Number is the subframe of the estimate.
 	Number int64
-	// Fair is C_f, the fair share of the device, Physical is C_p, what it could
-	// have with all that is idle now. Transport is C_t, Physical without
-	// retransmissions and overhead, and FairTransport the same of Fair. All in
-	// bits per second, over all cells that are active.
+	// Fair is C_f, the fair share of the device. Physical is C_p, its capacity if it also got all
+	// idle resource blocks. Transport is C_t: Physical without retransmissions and overhead.
+	// FairTransport is the same of Fair. All are in bits per second, summed over the active cells.
 	Fair, Physical, Transport, FairTransport unit.Rate
-	// Full says that the device was given nearly all that it could have: what waits
-	// does so in the cell.
+	// Full reports that the device got nearly all that it could have, so that the queue is in the
+	// cell.
 	Full bool
-	// Cells counts the active cells, Activated how often one was added.
+	// Cells counts the active cells. Activated counts activations.
 	Cells, Activated int
-	// Usage are those of each active cell, Active says which are: of those only
-	// that were heard in the last max(Silent, window) subframes.
+	// Usage has the inputs of each active cell. Active reports which cells are active: only those
+	// received in the last max(SilentAfter, window) subframes.
 	Usage  [MaxCells]Usage
 	Active [MaxCells]bool
-	// Age counts the subframes since the last that was heard of each cell, MaxAge if none
-	// was, 0 if it is not listened to. While no cell is heard none pass: whoever adds rows
-	// must know how long ago the last one was.
+	// Age counts the subframes since the last one received of each cell: MaxAge if there was none,
+	// 0 if the cell is not listened to. It stands still while no cell is received: whoever adds
+	// rows must know the time of the last row.
 	Age [MaxCells]int64
 }
 
-// MaxAge is the Age of a cell that was never heard.
+// MaxAge is the Age of a cell that was never received.
 const MaxAge = math.MaxInt64
 
-// cellState is one cell as one device sees it.
+// cellState is one cell as seen by one device.
 type cellState struct {
 	window        *Window
 	primary       bool
 	active        bool
 	received      bool
-	lastReceived  int64 // the last subframe heard
+	lastReceived  int64 // number of the last subframe received
 	lastGrant     int64 // number of the last subframe with a grant
 	hasGrant      bool
-	ownRate       float64 // R_w of own blocks, the last that was known
-	ownRateNumber int64   // the subframe that it is of
+	ownRate       float64 // last known R_w of own blocks
+	ownRateNumber int64   // subframe of ownRate
 	table         *CapacityTable
-	// Decaying counts for the fit of p: own blocks, those that came again,
-	// subframes whose blocks all told their size, and the bits of those.
+	// Decaying counts for the fit of p: own blocks, retransmitted ones, subframes in which all
+	// blocks had sizes, and the bits of those.
 	blocks, retransmitted, sized, bits float64
 }
 
-// Monitor estimates the capacity of one device from the rows of a Fusion. The
-// first cell that is added is the primary one, which is always active.
+// Monitor estimates the capacity of one device from the rows of a Fusion. The first cell that is
+// added is the primary one, which is always active.
 type Monitor struct {
-	// FitErrorRate lets p follow the retransmissions seen; else it is what was given.
+	// FitErrorRate makes p follow the observed retransmissions; otherwise it stays as given.
 	FitErrorRate bool
-	// Strict has estimates as the paper has them: C_p from what the device has now
-	// and its part of what is idle, and no Full. Ours lets who has less than an even
-	// part count on that: who asks for a little too little would else lose his part
-	// to who asks for more (docs/explanation/pbe.md).
+	// Strict computes estimates as the paper does: C_p from what the device has now and its part of
+	// the idle resource blocks, and no Full. Otherwise a device with less than an even part may
+	// count on that part: one that asks for a little too little would lose it to one that asks for
+	// more (docs/pbe.md).
 	Strict bool
 
 	cells     [MaxCells]*cellState
@@ -95,11 +94,11 @@ type Monitor struct {
 	last      int64
 }
 
-// NewMonitor has no cells yet, and fits p.
+// NewMonitor returns a Monitor without cells that fits p.
 func NewMonitor() *Monitor { return &Monitor{FitErrorRate: true, window: 40} }
 
-// AddCell adds a cell where the device is self, with p to begin with. It is false
-// if there is no such cell or it is there already.
+// AddCell adds a cell in which the device is called self, with the initial error rate p. It returns
+// false if the ID is out of range or was added before.
 func (m *Monitor) AddCell(c ID, self RNTI, p float64) bool {
 	if c >= MaxCells || m.cells[c] != nil {
 		return false
@@ -112,9 +111,8 @@ func (m *Monitor) AddCell(c ID, self RNTI, p float64) bool {
 	return true
 }
 
-// SetSelf says what the device is called in all cells from now on, as it is told
-// with each connection (one name for all cells of a device, 36.300 section 8.1). What
-// was heard of others stays.
+// SetSelf sets the device's RNTI in all cells, as each connection to the network gives a new one
+// (one RNTI for all cells of a device, 36.300 section 8.1). The state of other users stays.
 func (m *Monitor) SetSelf(self RNTI) {
 	for _, o := range m.cells {
 		if o != nil {
@@ -123,7 +121,7 @@ func (m *Monitor) SetSelf(self RNTI) {
 	}
 }
 
-// SetErrorRate sets p of all cells, as when it is known from the signal.
+// SetErrorRate sets p of all cells, for instance when it is known from the signal.
 func (m *Monitor) SetErrorRate(p float64) {
 	for _, o := range m.cells {
 		if o != nil {
@@ -132,7 +130,7 @@ func (m *Monitor) SetErrorRate(p float64) {
 	}
 }
 
-// DisableUserFilter switches the user filter of all cells off (an ablation).
+// DisableUserFilter switches off the user filter of all cells (an ablation).
 func (m *Monitor) DisableUserFilter() {
 	for _, o := range m.cells {
 		if o != nil {
@@ -141,15 +139,13 @@ func (m *Monitor) DisableUserFilter() {
 	}
 }
 
-// SetWindow says over how many subframes is averaged from now on: RTprop
-// (section 4.2.1).
+// SetWindow sets the averaging window from the round trip RTprop (section 4.2.1).
 func (m *Monitor) SetWindow(rtprop time.Duration) {
 	m.window = min(max(int(rtprop.Round(time.Millisecond)/time.Millisecond), 1), MaxWindow)
 }
 
-// Add takes one row. With one that is not after the last the count has begun
-// again (see Fusion): windows are empty then, and secondary cells inactive until
-// a grant is heard there.
+// Add adds one row. A row that is not after the last one restarts the count (see Fusion): windows
+// are empty then, and secondary cells are inactive until their next grant.
 func (m *Monitor) Add(r *Row) {
 	again := r.Number <= m.last
 	m.last = r.Number
@@ -159,7 +155,7 @@ func (m *Monitor) Add(r *Row) {
 		}
 		if again {
 			o.hasGrant, o.received = false, false
-			o.ownRateNumber = r.Number - ownRateMemory - 1 // how long ago nobody knows
+			o.ownRateNumber = r.Number - ownRateMemory - 1 // its age is unknown
 		}
 		if r.Received[c] {
 			s := r.Cells[c]
@@ -175,7 +171,7 @@ func (m *Monitor) Add(r *Row) {
 	}
 }
 
-// noteOwnBlocks notes what the subframe says about the device itself.
+// noteOwnBlocks updates the state from the device's own grants in the subframe.
 func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 	t := o.window.newestShares()
 	for _, h := range t {
@@ -183,7 +179,7 @@ func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 			continue
 		}
 		o.lastGrant, o.hasGrant = s.Number, true
-		// Halved every 2·minFitBlocks blocks, so that p follows the signal.
+		// Counts halve every 2·minFitBlocks blocks, so that p follows the signal.
 		decay := 1 - float64(h.blocks)/(2.885*minFitBlocks)
 		o.blocks = o.blocks*decay + float64(h.blocks)
 		o.retransmitted = o.retransmitted*decay + float64(h.retransmitted)
@@ -194,8 +190,8 @@ func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 		}
 	}
 	if fit && o.blocks >= minFitBlocks && o.sized > 0 {
-		// Of blocks sent, new and again, a part was wrong: those that came again.
-		// The table takes the bits of a subframe for one block; so does the fit.
+		// The retransmitted part of all blocks had errors. The table treats the bits of a subframe
+		// as one block; so does the fit.
 		p := bitErrorRate(o.retransmitted/o.blocks, o.bits/o.sized)
 		if math.Abs(p-o.table.p) > minFitChange*max(o.table.p, 1e-8) {
 			o.table = NewCapacityTable(p)
@@ -203,8 +199,8 @@ func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 	}
 }
 
-// bitsPerPRB is R_w: of own blocks, in the window or not long before; else of others who
-// share the cell; else the last of own blocks; 0 if nothing is known.
+// bitsPerPRB returns R_w: of own blocks, in the window or shortly before; else of other users who
+// share the cell; else the last one of own blocks; 0 if nothing is known.
 func (o *cellState) bitsPerPRB(f Usage, now int64) float64 {
 	if f.Rate > 0 {
 		return f.Rate
@@ -215,7 +211,7 @@ func (o *cellState) bitsPerPRB(f Usage, now int64) float64 {
 	return f.OthersRate
 }
 
-// Estimate is the capacity as of the last row.
+// Estimate returns the capacity as of the last row.
 func (m *Monitor) Estimate() Estimate {
 	e := Estimate{Number: m.last, Activated: m.activated}
 	var fair, physical, transport, fairTransport, had, could float64
@@ -249,9 +245,10 @@ func (m *Monitor) Estimate() Estimate {
 		fairTransport += o.table.Transport(cf)
 	}
 	e.Full = had > fullThreshold*could && !m.Strict
-	e.Fair, e.Physical, e.Transport, e.FairTransport = perSecond(fair), perSecond(physical), perSecond(transport), perSecond(fairTransport)
+	e.Fair, e.Physical, e.Transport, e.FairTransport = perSecond(fair), perSecond(physical), perSecond(transport),
+		perSecond(fairTransport)
 	return e
 }
 
-// perSecond turns bits per subframe into bits per second.
+// perSecond converts bits per subframe into bits per second.
 func perSecond(bits float64) unit.Rate { return unit.Rate(math.Round(bits * 1000)) }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
 import (
@@ -48,8 +50,14 @@ func TestCapacity(t *testing.T) {
 	}{
 		"alone, all of it": {func(int64) []Grant { return []Grant{newTestGrant(self, 50, 600)} }, 30, 30, 1},
 		"alone, a fifth":   {func(int64) []Grant { return []Grant{newTestGrant(self, 10, 600)} }, 30, 30, 1},
-		"two, full":        {func(int64) []Grant { return []Grant{newTestGrant(self, 25, 600), newTestGrant(700, 25, 300)} }, 15, 15, 2},
-		"two, half idle":   {func(int64) []Grant { return []Grant{newTestGrant(self, 10, 600), newTestGrant(700, 15, 300)} }, 15, 600 * (12.5 + 12.5) / 1000, 2},
+		"two, full": {func(int64) []Grant {
+			return []Grant{newTestGrant(self, 25, 600),
+				newTestGrant(700, 25, 300)}
+		}, 15, 15, 2},
+		"two, half idle": {func(int64) []Grant {
+			return []Grant{newTestGrant(self, 10, 600),
+				newTestGrant(700, 15, 300)}
+		}, 15, 600 * (12.5 + 12.5) / 1000, 2},
 		"two by turns": {func(i int64) []Grant {
 			if i%2 == 0 {
 				return []Grant{newTestGrant(self, 50, 600)}
@@ -59,10 +67,20 @@ func TestCapacity(t *testing.T) {
 		"control users": {func(i int64) []Grant {
 			return []Grant{newTestGrant(self, 30, 600), newTestGrant(RNTI(1000+i), 20, 100)}
 		}, 30, 18, 1},
-		"four PRB at most is control": {func(int64) []Grant { return []Grant{newTestGrant(self, 30, 600), newTestGrant(900, 4, 100)} }, 30, 600 * 46 / 1000.0, 1},
-		"five PRB is data":            {func(int64) []Grant { return []Grant{newTestGrant(self, 30, 600), newTestGrant(900, 5, 100)} }, 15, 600 * 37.5 / 1000, 2},
-		"paging is nobody":            {func(int64) []Grant { return []Grant{newTestGrant(self, 30, 600), newTestGrant(0xFFFE, 10, 100)} }, 30, 600 * 40 / 1000.0, 1},
-		"never scheduled: the cell's": {func(int64) []Grant { return []Grant{newTestGrant(700, 25, 400)} }, 10, 400 * (12.5 + 12.5) / 1000, 2},
+		"four PRB at most is control": {func(int64) []Grant {
+			return []Grant{newTestGrant(self, 30, 600),
+				newTestGrant(900, 4, 100)}
+		}, 30, 600 * 46 / 1000.0, 1},
+		"five PRB is data": {func(int64) []Grant {
+			return []Grant{newTestGrant(self, 30, 600),
+				newTestGrant(900, 5, 100)}
+		}, 15, 600 * 37.5 / 1000, 2},
+		"paging is nobody": {func(int64) []Grant {
+			return []Grant{newTestGrant(self, 30, 600),
+				newTestGrant(0xFFFE, 10, 100)}
+		}, 30, 600 * 40 / 1000.0, 1},
+		"never scheduled: the cell's": {func(int64) []Grant { return []Grant{newTestGrant(700, 25, 400)} }, 10,
+			400 * (12.5 + 12.5) / 1000, 2},
 		"uplink takes nothing of it": {func(int64) []Grant {
 			g := newTestGrant(700, 50, 1)
 			g.Format = Format0
@@ -135,7 +153,8 @@ func TestEvenPart(t *testing.T) {
 			if strict {
 				want = x.strict
 			}
-			checkNear(t, fmt.Sprint(x.own, " beside ", x.others, ", strict ", strict), float64(e.Physical)/1e6, want, 1e-6)
+			checkNear(t, fmt.Sprint(x.own, " beside ", x.others, ", strict ", strict), float64(e.Physical)/1e6, want,
+				1e-6)
 			if full := !strict && float64(x.own) > 0.9*x.even; e.Full != full {
 				t.Errorf("%d beside %d, strict %v: full %v", x.own, x.others, strict, e.Full)
 			}
@@ -150,11 +169,20 @@ func TestWindowSlides(t *testing.T) {
 	m.AddCell(0, self, 0)
 	m.SetWindow(50 * time.Millisecond)
 	runRows(m, 0, 300, func(int64) []Grant { return []Grant{newTestGrant(self, 50, 600)} })
-	e := runRows(m, 300, 25, func(int64) []Grant { return []Grant{newTestGrant(self, 25, 600), newTestGrant(700, 25, 600)} })
+	e := runRows(m, 300, 25, func(int64) []Grant {
+		return []Grant{newTestGrant(self, 25, 600),
+			newTestGrant(700, 25, 600)}
+	})
 	checkNear(t, "half changed: P_a", e.Usage[0].OwnPRB, 37.5, 1e-9)
-	e = runRows(m, 325, 25, func(int64) []Grant { return []Grant{newTestGrant(self, 25, 600), newTestGrant(700, 25, 600)} })
+	e = runRows(m, 325, 25, func(int64) []Grant {
+		return []Grant{newTestGrant(self, 25, 600),
+			newTestGrant(700, 25, 600)}
+	})
 	checkNear(t, "changed: C_p", float64(e.Physical), 15e6, 1e-9)
-	e = runRows(m, 380, 20, func(int64) []Grant { return []Grant{newTestGrant(self, 25, 600), newTestGrant(700, 25, 600)} })
+	e = runRows(m, 380, 20, func(int64) []Grant {
+		return []Grant{newTestGrant(self, 25, 600),
+			newTestGrant(700, 25, 600)}
+	})
 	checkNear(t, "30 subframes not heard: C_p", float64(e.Physical), 15e6, 1e-9)
 	if e.Usage[0].Received != 20 {
 		t.Errorf("%d heard, want 20", e.Usage[0].Received)
@@ -187,7 +215,8 @@ func TestIdleDevice(t *testing.T) {
 	if e := runRows(m, 0, 100, control); e.Physical != 0 || e.Fair != 0 {
 		t.Errorf("of control users alone: %+v", e)
 	}
-	checkNear(t, "never given anything: others' R_w", runRows(m, 100, 40, beside).Usage[0].Rate, (300*10*40+40*15*2)/(10*40+15*2.0), 1e-9)
+	checkNear(t, "never given anything: others' R_w", runRows(m, 100, 40, beside).Usage[0].Rate,
+		(300*10*40+40*15*2)/(10*40+15*2.0), 1e-9)
 	r := runRows(m, 200, 80, own).Usage[0].Rate
 	checkNear(t, "own", r, 600, 0.02)
 	e := runRows(m, 280, 100, control)
@@ -296,7 +325,8 @@ func TestErrorRateIsFitted(t *testing.T) {
 						again[h][b] = 0
 					}
 				}
-				m.Add(&Row{Number: n, Received: [MaxCells]bool{c.misses == 0 || n%c.misses > 0}, Cells: [MaxCells]Subframe{{Number: n, PRB: 50, Grants: []Grant{g}}}})
+				m.Add(&Row{Number: n, Received: [MaxCells]bool{c.misses == 0 || n%c.misses > 0},
+					Cells: [MaxCells]Subframe{{Number: n, PRB: 50, Grants: []Grant{g}}}})
 			}
 			checkNear(t, "fitted p", m.cells[0].table.p, bitErrorRate(wrong, bits), 0.5)
 			e := m.Estimate()
@@ -444,7 +474,8 @@ func TestSilentCell(t *testing.T) {
 			number++
 			r := &Row{Number: number}
 			for _, c := range told {
-				r.Received[c], r.Cells[c] = true, Subframe{Cell: ID(c), Number: number, PRB: 50, Grants: []Grant{newTestGrant(self, 50, 600)}}
+				r.Received[c], r.Cells[c] = true, Subframe{Cell: ID(c), Number: number, PRB: 50,
+					Grants: []Grant{newTestGrant(self, 50, 600)}}
 			}
 			m.Add(r)
 		}
@@ -464,7 +495,8 @@ func TestSilentCell(t *testing.T) {
 		{1, 1, 1, 30 * unit.Mbps, 101}, // the primary too
 		{1, 0, 2, 60 * unit.Mbps, 0},
 	} {
-		if e := hear(c.n, c.told); e.Cells != c.cells || e.Physical != c.physical || e.Age[0] != c.age || e.Active[0] != (c.cells == 2) {
+		if e := hear(c.n, c.told); e.Cells != c.cells || e.Physical != c.physical || e.Age[0] != c.age ||
+			e.Active[0] != (c.cells == 2) {
 			t.Errorf("%d subframes later: %+v, want %+v", c.n, e, c)
 		}
 	}

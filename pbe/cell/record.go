@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
 import (
@@ -10,9 +12,9 @@ import (
 	"mpbond/base/fault"
 )
 
-// A recording holds the subframes of one or more cells in the order in which
-// they were decoded. Numbers are unsigned varints (LEB128) where no size is
-// given; bit fields are written most significant first.
+// A recording holds the subframes of one or more cells in the order in which they were decoded.
+// Numbers are unsigned varints (LEB128) where no size is given; bit fields are written most
+// significant first.
 //
 //	recording:  "mpbcell" version(1 byte, 2) count(1 byte) cell… (subframe or self)…
 //	cell:       id(1) prb(1)
@@ -22,18 +24,18 @@ import (
 //	            prb(7 bits) N=2(1) block… (N of them)
 //	block:      mcs(5 bits) ndi(1) rv(2) size
 //
-// step is the zig-zag difference between this number and the last one of the same
-// cell (the first: from 0). A subframe without grants is 2 bytes, one of a busy
-// cell with 4 users about 30: 30 KB a second, and half of that compressed.
+// step is the zig-zag difference between this number and the last one of the same cell (the first:
+// from 0). A subframe without grants is 2 bytes. One of a busy cell with 4 users is about 30: 30 KB
+// a second, and half of that compressed.
 //
-// self says what the device that listens is called in all cells from the next
-// subframe on, as its modem tells with each connection to the network; rnti 0: it is
-// not connected. Version 1 is the same without.
+// self is the RNTI of the listening device in all cells from the next subframe on, as its modem
+// reports it with each connection to the network; rnti 0 means not connected. Version 1 has no
+// self.
 
 // recordMagic begins every recording; the last byte is the version.
 const recordMagic = "mpbcell\x02"
 
-// recordSelf begins what is no subframe: no cell has the number 15.
+// recordSelf begins a self entry: no cell has the number 15.
 const recordSelf = 0xF0
 
 // Writer writes a recording. It is not safe for concurrent use.
@@ -44,15 +46,15 @@ type Writer struct {
 	buf  []byte
 }
 
-// NewWriter writes the head: prb[c] is the width of cell c, 0 if there is none.
-// The caller calls Flush at the end and closes what is under w.
+// NewWriter writes the head: prb[c] is the width of cell c, 0 if there is none. The caller calls
+// Flush at the end and closes w.
 func NewWriter(w io.Writer, prb [MaxCells]uint8) (*Writer, error) {
 	o := &Writer{w: bufio.NewWriter(w), prb: prb}
 	b := []byte(recordMagic)
 	count := 0
 	for c, n := range prb {
 		if n > MaxPRB {
-			return nil, fmt.Errorf("cell %d is %d resource blocks wide; LTE has %d at most", c, n, MaxPRB)
+			return nil, fmt.Errorf("cell %d is %d resource blocks wide; LTE cells have at most %d", c, n, MaxPRB)
 		}
 		if n > 0 {
 			count++
@@ -68,7 +70,7 @@ func NewWriter(w io.Writer, prb [MaxCells]uint8) (*Writer, error) {
 	return o, err
 }
 
-// Write adds one subframe, of a cell that the head names.
+// Write adds one subframe of a cell that the head names.
 func (o *Writer) Write(s Subframe) error {
 	if !s.isValid() || o.prb[s.Cell] != s.PRB {
 		return fmt.Errorf("subframe %d of cell %d cannot be recorded: a value is out of range, or the cell is not in the head", s.Number, s.Cell)
@@ -93,14 +95,13 @@ func (o *Writer) Write(s Subframe) error {
 	return err
 }
 
-// WriteSelf says what the device that listens is called from the next subframe on, 0 for
-// not connected.
+// WriteSelf records the listening device's RNTI from the next subframe on, 0 for not connected.
 func (o *Writer) WriteSelf(r RNTI) error {
 	_, err := o.w.Write([]byte{recordSelf, byte(r >> 8), byte(r)})
 	return err
 }
 
-// Flush writes what is held.
+// Flush writes buffered data.
 func (o *Writer) Flush() error { return o.w.Flush() }
 
 func boolBit(v bool) byte {
@@ -110,12 +111,12 @@ func boolBit(v bool) byte {
 	return 0
 }
 
-// Reader reads a recording. It holds one subframe, whatever the input says.
+// Reader reads a recording. It holds one subframe, however large the input.
 type Reader struct {
 	// PRB is the width of each cell, 0 where there is none.
 	PRB [MaxCells]uint8
-	// Self is what the device that listens was called when the subframe that was
-	// read last was heard. Told says that the recording has told it so far; else it is 0.
+	// Self is the listening device's RNTI at the last subframe read. SelfKnown reports whether the
+	// recording has named it so far; until then Self is 0.
 	Self      RNTI
 	SelfKnown bool
 
@@ -128,14 +129,18 @@ type Reader struct {
 func NewReader(r io.Reader) (*Reader, error) {
 	i := &Reader{r: bufio.NewReader(r)}
 	head := make([]byte, len(recordMagic)+1)
-	if _, err := io.ReadFull(i.r, head); err != nil || string(head[:len(recordMagic)-1]) != recordMagic[:len(recordMagic)-1] {
+	if _, err := io.ReadFull(i.r, head); err != nil ||
+		string(head[:len(recordMagic)-1]) != recordMagic[:len(recordMagic)-1] {
 		if err != nil && !isTruncated(err) {
 			return nil, err
 		}
-		return nil, fault.New(fault.Integrity, errors.New("this is no recording of control messages"), "is it the right file? of samples cellwatch watch makes one; docs/explanation/pbe.md has the format")
+		return nil, fault.New(fault.Integrity, errors.New("this is not a recording of control messages"),
+			"check the path; `cellwatch watch --record` makes a recording from samples")
 	}
 	if v, most := head[len(recordMagic)-1], recordMagic[len(recordMagic)-1]; v == 0 || v > most {
-		return nil, fault.New(fault.Unsupported, fmt.Errorf("the recording has version %d, this mpbond reads 1 to %d", v, most), "use a newer mpbond")
+		return nil, fault.New(fault.Unsupported,
+			fmt.Errorf("the recording has version %d; this program reads 1 to %d", v, most),
+			"use a newer version of this program")
 	}
 	count := head[len(recordMagic)]
 	if count > MaxCells {
@@ -154,8 +159,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return i, nil
 }
 
-// Read returns the next subframe, io.EOF at the end, io.ErrUnexpectedEOF wrapped
-// in a fault where the file was cut off. Grants hold until the next Read.
+// Read returns the next subframe. At the end it returns io.EOF; if the input is truncated, a fault
+// that wraps io.ErrUnexpectedEOF. Grants are valid until the next Read.
 func (i *Reader) Read() (Subframe, error) {
 	first, err := i.r.ReadByte()
 	for err == nil && first == recordSelf {
@@ -171,7 +176,7 @@ func (i *Reader) Read() (Subframe, error) {
 	}
 	s := Subframe{Cell: ID(first >> 4)}
 	if s.Cell >= MaxCells || i.PRB[s.Cell] == 0 {
-		return Subframe{}, damagedError("a cell %d that the head does not name", s.Cell)
+		return Subframe{}, damagedError("cell %d, which its head does not name", s.Cell)
 	}
 	s.PRB = i.PRB[s.Cell]
 	n := uint64(first & 15)
@@ -191,7 +196,7 @@ func (i *Reader) Read() (Subframe, error) {
 	}
 	s.Number = i.last[s.Cell] + step
 	if s.Number < 0 || s.Number > maxNumber {
-		return Subframe{}, damagedError("the number %d of a subframe", s.Number)
+		return Subframe{}, damagedError("subframe number %d", s.Number)
 	}
 	i.last[s.Cell] = s.Number
 	i.grants = i.grants[:0]
@@ -204,7 +209,7 @@ func (i *Reader) Read() (Subframe, error) {
 	}
 	s.Grants = i.grants
 	if !s.isValid() {
-		return Subframe{}, damagedError("a grant that no cell of %d resource blocks gives", s.PRB)
+		return Subframe{}, damagedError("a grant that is invalid in a cell of %d resource blocks", s.PRB)
 	}
 	return s, nil
 }
@@ -214,8 +219,9 @@ func (i *Reader) readGrant() (Grant, error) {
 	if _, err := io.ReadFull(i.r, h[:]); err != nil {
 		return Grant{}, truncatedError(err)
 	}
-	g := Grant{RNTI: RNTI(binary.BigEndian.Uint16(h[:])), Format: Format(h[2] >> 5), HARQ: h[2] >> 1 & 15, PRB: h[3] >> 1,
-		N: h[2]&1 + h[2]&1*(h[3]&1)}
+	g := Grant{RNTI: RNTI(binary.BigEndian.Uint16(h[:])), Format: Format(h[2] >> 5), HARQ: h[2] >> 1 & 15,
+		PRB: h[3] >> 1,
+		N:   h[2]&1 + h[2]&1*(h[3]&1)}
 	if h[2]&1 == 0 && h[3]&1 == 1 {
 		return Grant{}, damagedError("a second block without a first")
 	}
@@ -240,14 +246,16 @@ func isTruncated(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// truncatedError is the error of a recording that ends within something.
+// truncatedError returns the error for a recording that ends within an entry.
 func truncatedError(err error) error {
 	if !isTruncated(err) {
-		return fmt.Errorf("the recording cannot be read on: %w", err)
+		return fmt.Errorf("read the recording: %w", err)
 	}
-	return fault.New(fault.Integrity, fmt.Errorf("the recording is cut off: %w", io.ErrUnexpectedEOF), "what came before the end is whole")
+	return fault.New(fault.Integrity, fmt.Errorf("the recording is truncated: %w", io.ErrUnexpectedEOF),
+		"everything before the end is valid")
 }
 
 func damagedError(format string, args ...any) error {
-	return fault.New(fault.Integrity, fmt.Errorf("the recording says "+format, args...), "it is damaged; what came before is whole")
+	return fault.New(fault.Integrity, fmt.Errorf("the recording is damaged: it has "+format, args...),
+		"everything before this point is valid")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
 import (
@@ -31,9 +33,11 @@ func record(t testing.TB, n int) ([]byte, []Subframe) {
 			grants = 20
 		}
 		for range grants {
-			g := Grant{RNTI: RNTI(r.IntN(1 << 16)), Format: Format(r.IntN(int(formatCount))), PRB: uint8(r.IntN(51)), HARQ: uint8(r.IntN(8)), N: uint8(r.IntN(3))}
+			g := Grant{RNTI: RNTI(r.IntN(1 << 16)), Format: Format(r.IntN(int(formatCount))), PRB: uint8(r.IntN(51)),
+				HARQ: uint8(r.IntN(8)), N: uint8(r.IntN(3))}
 			for b := range g.N {
-				g.Blocks[b] = Block{MCS: uint8(r.IntN(32)), NDI: r.IntN(2) == 0, RV: uint8(r.IntN(4)), Size: Bits(r.IntN(150000))}
+				g.Blocks[b] = Block{MCS: uint8(r.IntN(32)), NDI: r.IntN(2) == 0, RV: uint8(r.IntN(4)),
+					Size: Bits(r.IntN(150000))}
 			}
 			s.Grants = append(s.Grants, g)
 		}
@@ -110,7 +114,8 @@ func TestBadRecordings(t *testing.T) {
 		"a cell twice":    {change(len(recordMagic)+3, 0), fault.Integrity},
 		"an unnamed cell": {change(head, 0x50), fault.Integrity},
 		"many grants":     {append(bytes.Clone(data[:head]), 0x0F, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 0), fault.Integrity},
-		"an endless number": {append(bytes.Clone(data[:head]), 0x00, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF),
+		"an endless number": {append(bytes.Clone(data[:head]), 0x00, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+			0xFF, 0xFF, 0xFF),
 			fault.Other},
 		"a number below 0": {append(bytes.Clone(data[:head]), 0x00, 0x03), fault.Integrity},
 		"second block":     {append(bytes.Clone(data[:head]), 0x01, 0x02, 0, 1, 0, 1), fault.Integrity},
@@ -218,7 +223,8 @@ func TestRecordingOfSelf(t *testing.T) {
 		}
 	}
 	list, told, err := names(data)
-	if err != nil || !reflect.DeepEqual(list, []RNTI{0, 700, 700, 0}) || !reflect.DeepEqual(told, []bool{false, true, true, true}) {
+	if err != nil || !reflect.DeepEqual(list, []RNTI{0, 700, 700, 0}) ||
+		!reflect.DeepEqual(told, []bool{false, true, true, true}) {
 		t.Errorf("%v, told: %v, %v", list, told, err)
 	}
 	if _, _, err := names(data[:len(data)-3]); fault.KindOf(err) != fault.Integrity {

@@ -1,39 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
 import "math"
 
 // Specification.
 const (
-	// Overhead is γ of section 4.2.2: headers of PDCP, RLC and MAC, and control
-	// channels, as a part of the physical rate.
+	// Overhead is γ of section 4.2.2: headers of PDCP, RLC and MAC, and control channels, as a part
+	// of the physical rate.
 	Overhead = 0.068
-	// DefaultErrorRate is p where no retransmission has been seen yet: the
-	// probability that one bit is wrong after decoding; the paper has 1e-6 to
-	// 5e-6, by signal.
+	// DefaultErrorRate is p until retransmissions are seen: the probability that one bit is wrong
+	// after decoding. The paper has 1e-6 to 5e-6, depending on the signal.
 	DefaultErrorRate = 2e-6
 )
 
-// tableStep and tableMax bound the table: 1 kbit per subframe is 1 Mbit/s; one
-// cell of 20 MHz with four layers carries less than 400 kbit per subframe.
+// tableStep and tableMax bound the table: 1 kbit per subframe is 1 Mbit/s; one cell of 20 MHz with
+// four layers carries less than 400 kbit per subframe.
 const (
 	tableStep = 1000.0
 	tableMax  = 400
 )
 
-// CapacityTable turns physical capacity into the rate that a transport can have, both
-// in bits per subframe of one cell:
+// CapacityTable converts physical capacity into the rate that a transport can have, both in bits
+// per subframe of one cell:
 //
 //	C_p = C_t + C_t·(1 − (1−p)^C_t) + γ·C_p
 //
-// (section 4.2.2; a transport block of a subframe holds C_t bits, so L = C_t.)
-// It has no solution in closed form, hence a table with linear interpolation.
+// (section 4.2.2; a transport block of a subframe holds C_t bits, so L = C_t.) There is no
+// closed-form solution, so the table interpolates linearly.
 type CapacityTable struct {
 	p         float64
 	transport [tableMax + 1]float64
 }
 
-// NewCapacityTable is for bit error rate p. Beyond 1e-4, where hardly any block is right,
-// it is as for 1e-4.
+// NewCapacityTable returns the table for bit error rate p. Above 1e-4, where hardly any block is
+// right, it uses 1e-4.
 func NewCapacityTable(p float64) *CapacityTable {
 	t := &CapacityTable{p: min(max(p, 0), 1e-4)}
 	for i := range t.transport {
@@ -42,10 +43,10 @@ func NewCapacityTable(p float64) *CapacityTable {
 	return t
 }
 
-// ErrorRate is the p that the table is for.
+// ErrorRate returns the p of the table.
 func (t *CapacityTable) ErrorRate() float64 { return t.p }
 
-// Transport is C_t for C_p.
+// Transport returns C_t for a given C_p.
 func (t *CapacityTable) Transport(physical float64) float64 {
 	if !(physical > 0) {
 		return 0
@@ -58,8 +59,8 @@ func (t *CapacityTable) Transport(physical float64) float64 {
 	return t.transport[i] + (t.transport[i+1]-t.transport[i])*(x-float64(i))
 }
 
-// solveTransport finds C_t as the fixed point of x = C_p·(1−γ) / (2 − (1−p)^x): a step
-// leaves less than a quarter of the error, for every p, so sixteen leave none.
+// solveTransport finds C_t as the fixed point of x = C_p·(1−γ) / (2 − (1−p)^x). Each step leaves
+// less than a quarter of the error for every p, so sixteen suffice.
 func solveTransport(p, physical float64) float64 {
 	have := physical * (1 - Overhead)
 	x := have
@@ -69,11 +70,12 @@ func solveTransport(p, physical float64) float64 {
 	return x
 }
 
-// successProbability is (1−p)^bits, the probability that a block of so many bits is right.
+// successProbability returns (1−p)^bits, the probability that a block of that many bits has no
+// error.
 func successProbability(p, bits float64) float64 { return math.Exp(bits * math.Log1p(-p)) }
 
-// bitErrorRate is the p at which a part wrong of blocks of the given bits has to
-// be sent again.
+// bitErrorRate returns the p at which the part wrong of all blocks with the given bits must be
+// retransmitted.
 func bitErrorRate(wrong, bits float64) float64 {
 	if bits <= 0 || wrong <= 0 {
 		return 0

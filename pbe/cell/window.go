@@ -1,33 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cell
 
 import "slices"
 
-// Specification: thresholds of section 4.2.1 of the paper, below which a user
-// only exchanges control traffic: it is heard in one subframe, or is given four
-// resource blocks at most.
+// Thresholds of section 4.2.1 of the paper. A user below them only exchanges control traffic: it
+// appears in one subframe, or gets at most four resource blocks.
 const (
 	controlSubframes = 1
 	controlPRB       = 4
 )
 
-// minSharedPart is the part of the cell that data users must have for their R_w to tell
-// what it gives to data. Control traffic passes the filter now and then, and is less.
+// minSharedPart is the part of the cell that data users must have before their R_w represents data
+// traffic. Control traffic passes the filter now and then, and is less.
 const minSharedPart = 0.1
 
 // MaxWindow is the longest window in subframes: a round trip of a second.
 const MaxWindow = 1000
 
-// share is what one user was given in one subframe, downlink.
+// share is what one user was granted in one subframe, downlink.
 type share struct {
 	user          RNTI
 	prb           uint16
-	sizedPRB      uint16 // PRBs whose blocks name their sizes
-	sizedBits     uint32 // of those
+	sizedPRB      uint16 // PRBs whose blocks have sizes
+	sizedBits     uint32 // in sizedPRB
 	blocks        uint8
-	retransmitted uint8 // blocks of them that are retransmissions, of this device
+	retransmitted uint8 // how many of blocks are retransmissions; only for this device
 }
 
-// usageSum is what one user, or several, were given within the window.
+// usageSum is what one or several users were granted within the window.
 type usageSum struct {
 	subframes int
 	prb       int
@@ -42,7 +43,7 @@ func (s *usageSum) addShare(h share, sign int) {
 	s.sizedBits += int64(sign) * int64(h.sizedBits)
 }
 
-// bitsPerPRB is R_w: bits of one resource block, 0 where no block named its size.
+// bitsPerPRB returns R_w: bits per resource block, 0 if no block had a size.
 func (s usageSum) bitsPerPRB() float64 {
 	if s.sizedPRB == 0 {
 		return 0
@@ -50,11 +51,11 @@ func (s usageSum) bitsPerPRB() float64 {
 	return float64(s.sizedBits) / float64(s.sizedPRB)
 }
 
-// isDataUser tells whether a user counts among those who share the cell.
+// isDataUser reports whether the user counts as sharing the cell.
 func (s usageSum) isDataUser() bool { return IsDataUser(s.subframes, s.prb) }
 
-// IsDataUser is the user filter: whether who was given so many resource blocks, in so many
-// subframes of a window, shares the cell, and does not only exchange control traffic.
+// IsDataUser is the user filter. It reports whether a user who got prb resource blocks in a number
+// of subframes of a window shares the cell, and does not only exchange control traffic.
 func IsDataUser(subframes, prb int) bool {
 	return subframes > controlSubframes && prb > controlPRB*subframes
 }
@@ -66,54 +67,51 @@ type slot struct {
 	idle   uint16
 }
 
-// Window is what is known of one cell: its last subframes and who used them.
-// Subframes that were not heard count for nothing.
+// Window keeps the last subframes of one cell and who used them. Subframes that were not received
+// do not count.
 type Window struct {
-	// Unfiltered counts every user who is heard, as the ablation "no user
-	// filter" does.
+	// Unfiltered counts every user, as the ablation "no user filter" does.
 	Unfiltered bool
 
 	self  RNTI
 	prb   uint8
 	last  int64
-	slots []slot // ring: head is the oldest of n
+	slots []slot // ring buffer: head is the oldest of n
 	head  int
 	n     int
 	users map[RNTI]*usageSum
 	idle  int
-	// others is for Facts.
+	// others is scratch space of Usage.
 	others []int
-	// lastNDI has the NDI of this device's blocks, by HARQ process and block: an
-	// equal one is a retransmission.
+	// lastNDI has the NDI of this device's blocks, by HARQ process and block: an equal NDI is a
+	// retransmission.
 	lastNDI [maxHARQ][2]ndiRecord
 }
 
-// ndiRecord is an NDI and the subframe of it.
+// ndiRecord is an NDI and the subframe in which it was received.
 type ndiRecord struct {
 	ndi, known bool
 	number     int64
 }
 
-// NDIMemory is how many subframes an NDI is remembered: a block comes again 8
-// subframes later, or a little after. An equal one that is older may be of the
-// next block but one, if one was missed.
+// NDIMemory is how many subframes an NDI is remembered: a retransmission follows 8 subframes later,
+// or shortly after. An older equal NDI may belong to the block after next, if one was missed.
 const NDIMemory = 12
 
-// NewWindow is for the cell where this device is self.
+// NewWindow returns an empty window of the cell in which this device is called self.
 func NewWindow(self RNTI) *Window {
 	return &Window{self: self, slots: make([]slot, MaxWindow), users: map[RNTI]*usageSum{}}
 }
 
-// changeSelf changes who this device is.
+// changeSelf sets the RNTI of this device.
 func (w *Window) changeSelf(self RNTI) {
 	if self != w.self {
 		w.self, w.lastNDI = self, [maxHARQ][2]ndiRecord{}
 	}
 }
 
-// Add takes the next subframe and lets the window be the last length of them,
-// 1 to MaxWindow. With one that is not after the last the count has begun again,
-// and so does the window.
+// Add adds the next subframe and limits the window to the last length subframes, 1 to MaxWindow. A
+// subframe that is not after the last one restarts the count and the window.
 func (w *Window) Add(s Subframe, length int) {
 	if s.Number <= w.last {
 		for w.n > 0 {
@@ -151,7 +149,7 @@ func (w *Window) Add(s Subframe, length int) {
 	}
 }
 
-// newShare is what grant g gives to its user, and, of this device, whether again.
+// newShare converts a grant into a share, and detects retransmissions to this device.
 func (w *Window) newShare(now int64, g Grant) share {
 	h := share{user: g.RNTI, prb: uint16(g.PRB)}
 	sized := g.N > 0
@@ -180,7 +178,7 @@ func (w *Window) newShare(now int64, g Grant) share {
 	return h
 }
 
-// mergeShare joins grants of one user in one subframe.
+// mergeShare adds a grant to the share of the same user in one subframe.
 func mergeShare(list []share, h share) []share {
 	for i := range list {
 		if list[i].user == h.user {
@@ -193,7 +191,7 @@ func mergeShare(list []share, h share) []share {
 	return append(list, h)
 }
 
-// evictUntil drops what is not after number.
+// evictUntil drops all subframes up to number.
 func (w *Window) evictUntil(number int64) {
 	for w.n > 0 && w.slots[w.head].number <= number {
 		w.dropOldest()
@@ -214,30 +212,30 @@ func (w *Window) dropOldest() {
 	w.n--
 }
 
-// Usage are the inputs of the capacity of one cell, each a mean over the
-// subframes of the window that were heard.
+// Usage has the inputs for the capacity of one cell, each a mean over the received subframes of the
+// window.
 type Usage struct {
 	// Received counts those subframes.
 	Received int
-	// PRB is the width of the cell, Own what this device was given (P_a), Idle
-	// what nobody was given (P_idle).
+	// PRB is the width of the cell, OwnPRB what this device got (P_a), IdlePRB what nobody got
+	// (P_idle).
 	PRB, OwnPRB, IdlePRB float64
-	// EvenPRB is what the device would have of what those who share the cell have, if
-	// it were shared alike (max-min: who has less than that keeps what he has).
+	// EvenPRB is what the device would have if all users who share the cell shared alike (max-min:
+	// users with less than an even part keep what they have).
 	EvenPRB float64
-	// Users counts those who share the cell, this device among them (N, at least 1).
+	// Users counts those who share the cell, including this device (N, at least 1).
 	Users int
-	// AllUsers counts everybody who was given anything downlink.
+	// AllUsers counts everybody with a downlink grant.
 	AllUsers int
-	// Rate is R_w in bits per PRB, of own grants: 0 if there were none. In an Estimate
-	// it is the one that counted.
+	// Rate is R_w in bits per PRB, of own grants, 0 if there were none. In an Estimate it is the
+	// R_w that was used.
 	Rate float64
-	// OthersRate is the same of the others who share the cell, 0 while they have less than
-	// a tenth of it: control users, who send few bits a block, say nothing of data.
+	// OthersRate is the R_w of the other users who share the cell, 0 while they have less than a
+	// tenth of it: control users, who send few bits a block, do not represent data.
 	OthersRate float64
 }
 
-// Usage looks at the window as it is now.
+// Usage returns the means over the current window.
 func (w *Window) Usage() Usage {
 	f := Usage{Received: w.n, PRB: float64(w.prb), Users: 1}
 	if w.n == 0 {
@@ -273,7 +271,7 @@ func (w *Window) Usage() Usage {
 	return f
 }
 
-// evenShare is the level to which own rises if all is shared alike. It sorts others.
+// evenShare returns the level to which own rises if all is shared alike. It sorts others.
 func evenShare(own int, others []int) float64 {
 	slices.Sort(others)
 	all := own
@@ -289,7 +287,7 @@ func evenShare(own int, others []int) float64 {
 	return float64(all)
 }
 
-// newestShares is what was given in the last subframe.
+// newestShares returns the shares of the last subframe.
 func (w *Window) newestShares() []share {
 	if w.n == 0 {
 		return nil
@@ -297,8 +295,7 @@ func (w *Window) newestShares() []share {
 	return w.slots[(w.head+w.n-1)%len(w.slots)].shares
 }
 
-// ownRate is R_w of the device's own blocks within the window, 0 if none told its
-// size.
+// ownRate returns R_w of the device's own blocks within the window, 0 if none had a size.
 func (w *Window) ownRate() float64 {
 	if own := w.users[w.self]; own != nil {
 		return own.bitsPerPRB()
