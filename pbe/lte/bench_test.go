@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -83,7 +85,8 @@ func BenchmarkSubframe(b *testing.B) {
 			for i := range 20 {
 				tx.subframe(i/10, i%10, 3)
 			}
-			benchmarkSteps(b, tx.transmitOver(air{gain: [2]complex128{1, complex(0.3, 0.9)}, echo: 0.2, delay: c.size / 250, snr: 20}), c.size)
+			benchmarkSteps(b, tx.transmitOver(air{gain: [2]complex128{1, complex(0.3, 0.9)}, echo: 0.2,
+				delay: c.size / 250, snr: 20}), c.size)
 		})
 	}
 }

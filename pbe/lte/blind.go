@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -7,22 +9,22 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// minOccupiedWeight is how strong a CCE must be, of what the channel makes of a full one;
-// less is an empty one (from srsRAN 4G's recordings, where it costs no message). One of
-// surelyOccupiedWeight is looked at whatever the noise may be.
+// minOccupiedWeight is the least mean weight of an occupied CCE, relative to a clean one; weaker
+// CCEs are empty (from srsRAN 4G's recordings, where this costs no message). A CCE of
+// surelyOccupiedWeight is decoded whatever the noise.
 const (
 	minOccupiedWeight    = 0.3
 	surelyOccupiedWeight = 0.7
 )
 
-// candidateSize is one size that a candidate may have.
+// candidateSize is a message size that a candidate may have.
 type candidateSize struct {
 	size                       int
-	userFormats, commonFormats []cell.Format // formats of that size in both search spaces
-	rateMatching               []int         // of the rate matching
+	userFormats, commonFormats []cell.Format // formats of that size in the user and common search space
+	rateMatching               []int
 }
 
-// newCandidateSizes are all sizes in a cell.
+// newCandidateSizes returns all message sizes in a cell.
 func newCandidateSizes(c Cell) (all []candidateSize) {
 	addFormat := func(f cell.Format, size int, commonSizes bool) {
 		i := slices.IndexFunc(all, func(a candidateSize) bool { return a.size == size })
@@ -44,7 +46,7 @@ func newCandidateSizes(c Cell) (all []candidateSize) {
 	}
 	for _, twoBits := range []bool{false, true} {
 		if twoBits && c.PRB == 15 {
-			continue // the same two sizes the other way round: it is taken that nobody has it
+			continue // the same two sizes swapped: we assume that no user has this variant
 		}
 		userSizes := c.dciSizes(twoBits)
 		for _, f := range []cell.Format{cell.Format0, cell.Format1A, cell.Format1} {
@@ -58,8 +60,7 @@ func newCandidateSizes(c Cell) (all []candidateSize) {
 	return all
 }
 
-// blindDecoder finds what can be DCIs in a subframe of one cell without knowing its
-// users.
+// blindDecoder finds possible DCIs in a subframe of one cell without knowing the users.
 type blindDecoder struct {
 	cell           Cell
 	candidateSizes []candidateSize
@@ -68,19 +69,20 @@ type blindDecoder struct {
 	quantised      [maxCodedBits]int32
 	word           [maxWordBits]byte
 	coded          []byte
-	freeCCEs       []bool // CCEs that can hold a word and hold no other
-	// findings are the words that can be messages, in the order of places.
+	freeCCEs       []bool // CCEs that may hold a word and are not part of a certain one
+	// findings are the words that may be messages, in the order of locations.
 	findings []finding
-	// decodedWords counts those that were decoded.
+	// decodedWords counts the decoded candidates.
 	decodedWords int
 }
 
-// finding is a word that was found.
+// finding is a decoded word that may be a message.
 type finding struct {
 	dci  DCI // without Payload
 	word [maxWordBits]byte
 	size int
-	// logOdds are those of a message to somebody unknown; sure, that they are enough.
+	// logOdds is the log odds that it is a message to an unknown user. isCertain reports that they
+	// suffice.
 	logOdds   float64
 	isCertain bool
 }
@@ -89,9 +91,8 @@ func newBlindDecoder(c Cell, attempts []candidateSize) *blindDecoder {
 	return &blindDecoder{cell: c, candidateSizes: attempts}
 }
 
-// searchSubframe looks through a subframe: soft has the descrambled bits of all CCEs,
-// elements what is known of each. Larger places go first: what a word took that is
-// believed in any case is not looked at again.
+// searchSubframe searches a subframe. soft has the descrambled bits of all CCEs, elements their
+// statistics. Larger locations are tried first; the CCEs of certain words are not tried again.
 func (b *blindDecoder) searchSubframe(soft []float32, elements []cceStats, subframe int) {
 	b.findings, b.freeCCEs, b.decodedWords = b.findings[:0], b.freeCCEs[:0], 0
 	for i := range elements {
@@ -103,22 +104,23 @@ func (b *blindDecoder) searchSubframe(soft []float32, elements []cceStats, subfr
 			if slices.Contains(b.freeCCEs[first:first+level], false) {
 				continue
 			}
-			if b.tryLocation(soft[first*bitsPerCCE:(first+level)*bitsPerCCE], elements[first:first+level], cceLocation{first, level, cces, subframe}) {
+			if b.tryLocation(soft[first*bitsPerCCE:(first+level)*bitsPerCCE], elements[first:first+level],
+				cceLocation{first, level, cces, subframe}) {
 				clear(b.freeCCEs[first : first+level])
 			}
 		}
 	}
 }
 
-// cceLocation is a place in a subframe.
+// cceLocation is a candidate location in a subframe.
 type cceLocation struct{ first, level, cces, subframe int }
 
-// tryLocation adds the words of each size that can be at a place and may be believed. It
-// tells whether one of them is sure.
+// tryLocation adds the acceptable words of each size at a location. It reports whether one is
+// certain.
 func (b *blindDecoder) tryLocation(soft []float32, elements []cceStats, at cceLocation) bool {
 	stats := measureLocation(elements)
 	all, expected := float32(2*stats.weight), stats.expectedFit(elements)
-	bestAgreement := 0.0 // agreement of a sure one
+	bestAgreement := 0.0 // of a certain word
 	for i := range b.candidateSizes {
 		a := &b.candidateSizes[i]
 		common := len(a.commonFormats) > 0 && inCommonSpace(at.level, at.first, at.cces)
@@ -128,7 +130,7 @@ func (b *blindDecoder) tryLocation(soft []float32, elements []cceStats, at cceLo
 		chanceOdds := b.logAlternatives(a.size+crcBits, at)
 		minAgreement := max(expected, stats.requiredFit(chanceOdds+minCandidateOdds))
 		agreement := b.decodeWord(soft, all, a, max(minAgreement, bestAgreement))
-		if !(agreement >= minAgreement && agreement > bestAgreement) { // so that what is no number is refused
+		if !(agreement >= minAgreement && agreement > bestAgreement) { // this form rejects NaN
 			continue
 		}
 		c := finding{size: a.size}
@@ -153,9 +155,9 @@ func (b *blindDecoder) tryLocation(soft []float32, elements []cceStats, at cceLo
 	return bestAgreement > 0
 }
 
-// decodeWord decodes soft, whose weight is all, as a word of the attempt's size into
-// b.word. It returns what part of the weight the word explains; 0 if it is seen
-// early that it would be less than least.
+// decodeWord decodes soft, whose total weight is all, as a word of size a into b.word. It returns
+// the part of the weight that the word explains, or 0 if it stopped early because that is below
+// least.
 func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize, least float64) float64 {
 	b.decodedWords++
 	n := a.size + crcBits
@@ -170,8 +172,7 @@ func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize,
 	}
 	whole := b.quantised[:len(sum)]
 	scale, lost := quantiseSoftBits(sum, whole)
-	// Quantised, a word may explain more than it does by what was lost, and by what
-	// sums of float32 are wrong.
+	// Account for quantisation loss and float32 rounding.
 	if !b.viterbi.decodeBits(whole, b.word[:n], int32(least*float64(all*scale)-float64(lost)-8)) {
 		return 0
 	}
@@ -186,7 +187,7 @@ func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize,
 	return min(float64(fit/all), 1)
 }
 
-// interpretWord tells whether b.word can have been sent there, and as what.
+// interpretWord returns the message that b.word can be at that location, if any.
 func (b *blindDecoder) interpretWord(a *candidateSize, at cceLocation, common bool) (DCI, bool) {
 	r := recoverCRCMask(b.word[:a.size+crcBits])
 	switch {
@@ -205,14 +206,15 @@ func (b *blindDecoder) interpretWord(a *candidateSize, at cceLocation, common bo
 	return b.parseWordAs(r, a.commonFormats, a.size, at)
 }
 
-// parseWordAs reads b.word, of so many bits, as the first of the formats that it can be.
+// parseWordAs parses b.word, of size bits, as the first matching one of the formats.
 func (b *blindDecoder) parseWordAs(r cell.RNTI, formats []cell.Format, size int, at cceLocation) (DCI, bool) {
 	flag := cell.Format0
 	if b.word[0] == 1 {
 		flag = cell.Format1A
 	}
 	for _, f := range formats {
-		if (f == cell.Format0 || f == cell.Format1A) && f != flag || f == cell.Format1C && r.IsUser() || f == cell.Format0 && !r.IsUser() {
+		if (f == cell.Format0 || f == cell.Format1A) && f != flag || f == cell.Format1C && r.IsUser() ||
+			f == cell.Format0 && !r.IsUser() {
 			continue
 		}
 		d := DCI{RNTI: r, Format: f, CCE: at.first, Level: at.level, Payload: b.word[:size]}

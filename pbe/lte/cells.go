@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "slices"
 
-// maxPSSPeaks is how many places and sequences of PSS are looked at for more than one cell.
+// maxPSSPeaks is how many positions and sequences of PSS are tried to find more than one cell.
 const maxPSSPeaks = 8
 
-// FindCells finds the cells in some frames of samples, rate in a second, the strongest
-// first, whose MIB can be read twice. Of cells besides the strongest it finds such as
-// begin their slots when that does, as those of one site do, and that are a few dB
-// weaker at most.
+// FindCells finds the cells in some frames of samples, with rate samples per second, the strongest
+// first. It reports cells whose MIB decodes twice. Besides the strongest cell it finds those with
+// the same slot timing, such as those of one site, that are at most a few dB weaker.
 func FindCells(rate int, samples []complex64) ([]Cell, error) {
 	r, err := NewReceiver(rate)
 	if err != nil {
@@ -25,7 +26,7 @@ func FindCells(rate int, samples []complex64) ([]Cell, error) {
 	for i := range y {
 		y[i] -= mean
 	}
-	for _, offset := range [...]float64{0, subcarrierSpacing, -2 * subcarrierSpacing} { // as beyond does
+	for _, offset := range [...]float64{0, subcarrierSpacing, -2 * subcarrierSpacing} { // as in searchFarOffsets
 		rotateCarrier(y, offset)
 		if all := r.findCellsIn(y); len(all) > 0 {
 			return all, nil
@@ -34,8 +35,7 @@ func FindCells(rate int, samples []complex64) ([]Cell, error) {
 	return nil, nil
 }
 
-// findCellsIn are those in y, at searchSize, whose carrier is off by less than half of a
-// subcarrier.
+// findCellsIn returns the cells in y, at searchSize, with carrier offsets below half a subcarrier.
 func (r *Receiver) findCellsIn(y []complex128) (all []Cell) {
 	_, slot := removeCarrierOffset(y)
 	tried := map[int]bool{}
@@ -47,7 +47,8 @@ func (r *Receiver) findCellsIn(y []complex128) (all []Cell) {
 		for d := -2; d <= 2; d++ {
 			tried[(at+d)*3+id2] = true
 		}
-		id, second, _ := r.searcher.findSSS(y, at, id2, anyCell, symbolStart(searchSize, pssSymbol)-symbolStart(searchSize, sssSymbol))
+		id, second, _ := r.searcher.findSSS(y, at, id2, anyCell,
+			symbolStart(searchSize, pssSymbol)-symbolStart(searchSize, sssSymbol))
 		start := at - symbolStart(searchSize, pssSymbol)
 		if second {
 			start -= halfFrame
@@ -56,7 +57,7 @@ func (r *Receiver) findCellsIn(y []complex128) (all []Cell) {
 		if !ok || !m.cell.isValid() || slices.Contains(all, m.cell) {
 			continue
 		}
-		// Twice, as the CRC of one is right by chance now and then.
+		// Twice, because the CRC of one is sometimes right by chance.
 		again, more, ok := readFirstMIB(y, start+(frames+1)*2*halfFrame, id, 1, 2)
 		if ok && again.cell == m.cell && again.sfn == (m.sfn+more+1)%1024 {
 			all = append(all, m.cell)

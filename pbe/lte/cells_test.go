@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -16,7 +18,8 @@ func TestCells(t *testing.T) {
 	for name, c := range map[string]struct {
 		samples []complex64
 		want    []int
-	}{"two": {mixed, []int{9, 301}}, "one": {shortSignalOf(9, n, 20), []int{9}}, "noise": {gaussianNoise(n*subframeLen(128), 1), nil}, "nothing": {nil, nil}} {
+	}{"two": {mixed, []int{9, 301}}, "one": {shortSignalOf(9, n, 20), []int{9}},
+		"noise": {gaussianNoise(n*subframeLen(128), 1), nil}, "nothing": {nil, nil}} {
 		all, err := FindCells(1_920_000, c.samples)
 		var got []int
 		for _, x := range all {

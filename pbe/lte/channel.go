@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -7,12 +9,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// referenceSignals are the reference signals of one cell (36.211 section 6.10.1): the
-// values at symbols 0 and 4 of each slot, the same for all ports.
+// referenceSignals are the reference signals of one cell (36.211 section 6.10.1): the values in
+// symbols 0 and 4 of each slot, the same for all ports.
 type referenceSignals [20][2][]complex128
 
-// maxReferencePRB is the widest cell of the standard, in whose middle narrower ones
-// lie.
+// maxReferencePRB is the widest cell of the standard; narrower ones use the middle of its sequence.
 const maxReferencePRB = 110
 
 func newReferenceSignals(c Cell) *referenceSignals {
@@ -32,13 +33,13 @@ func newReferenceSignals(c Cell) *referenceSignals {
 	return r
 }
 
-// qpskSymbol is the symbol of two bits (36.211 section 7.1.2).
+// qpskSymbol maps two bits to a symbol (36.211 section 7.1.2).
 func qpskSymbol(a, b byte) complex128 {
 	return complex((1-2*float64(a))*math.Sqrt2/2, (1-2*float64(b))*math.Sqrt2/2)
 }
 
-// firstCRS is the first subcarrier with a reference signal of port in symbol 0 or 4
-// of a slot; each sixth after it has one too.
+// firstCRS returns the first subcarrier with a reference signal of port in symbol 0 or 4 of a slot;
+// every sixth one after it has one too.
 func (c Cell) firstCRS(port, l int) int {
 	if (port == 1) != (l > 0) {
 		return (3 + c.crsShift()) % 6
@@ -46,11 +47,10 @@ func (c Cell) firstCRS(port, l int) int {
 	return c.crsShift()
 }
 
-// The channel between reference signals is what fits best to the nearest of them,
-// if its echoes come within delaySpread seconds, all delays alike, and the noise
-// is as assumed (Wiener filter). The echoes of the 3GPP's channels NewEPAChannel and EVA do
-// (36.101 annex B.2); of an 18 dB better or worse signal the filter is still
-// nearly the best.
+// Channel estimates between reference signals are a Wiener filter of the nearest ones. It assumes
+// uniformly distributed echoes within delaySpread seconds and the given noise. The echoes of the
+// 3GPP channels EPA and EVA fit (36.101 annex B.2). The filter stays near the optimum for signals
+// 18 dB better or worse.
 const (
 	filterTaps   = 12
 	delaySpread  = 3e-6
@@ -61,11 +61,11 @@ const (
 type channelEstimator struct {
 	cell      Cell
 	reference *referenceSignals
-	// weights are of the taps, by the distance from the first of them, plus two.
+	// weights are those of the filter taps, by the distance from the first tap, plus two.
 	weights      [3*filterTaps + 2][filterTaps]float64
 	pilots       []complex128
-	rawEstimates [2][]complex128 // estimates at symbols 0 and 7 of port 0, for noise and tracking
-	isMulticast  bool            // of the subframe that was tracked only symbol 0 has reference signals
+	rawEstimates [2][]complex128 // at symbols 0 and 7 of port 0, for noise and tracking
+	isMulticast  bool            // of the tracked subframe only symbol 0 has reference signals
 }
 
 func newChannelEstimator(c Cell) *channelEstimator {
@@ -103,7 +103,7 @@ func newChannelEstimator(c Cell) *channelEstimator {
 	return e
 }
 
-// clone is e for use at the same time as e.
+// clone returns a copy of e for concurrent use.
 func (e *channelEstimator) clone() *channelEstimator {
 	c := *e
 	c.pilots = make([]complex128, len(e.pilots))
@@ -113,13 +113,13 @@ func (e *channelEstimator) clone() *channelEstimator {
 	return &c
 }
 
-// laterWeight is the weight of the reference signals half a millisecond later in the
-// estimate for the control symbols.
+// laterWeight is the weight of the reference signals half a millisecond later in the estimate for
+// the control symbols.
 const laterWeight = 0.3
 
-// estimateChannel fills out with the channel from port to each subcarrier in the first
-// symbols of a slot of g, from the reference signals in symbols base and base+4,
-// and base+7 if g has it; of a short subframe from those of base alone.
+// estimateChannel fills out with the channel from port to each subcarrier in the first symbols of a
+// slot of g. It uses the reference signals in symbols base and base+4, and base+7 if g has it; in a
+// multicast subframe those of base alone.
 func (e *channelEstimator) estimateChannel(g *grid, port, base, slot int, out []complex128) {
 	c := e.cell
 	first := c.crsShift() % 3
@@ -153,8 +153,8 @@ func (e *channelEstimator) estimateChannel(g *grid, port, base, slot int, out []
 	}
 }
 
-// interpolatePilots sets each second one of the pilots by its neighbours, of which the first is
-// at from, 0 or 1: by a curve of third degree through four, at the ends by two or one.
+// interpolatePilots sets every second pilot from its neighbours, the first of which is at from, 0
+// or 1: by a cubic curve through four pilots, at the ends by two or one.
 func (e *channelEstimator) interpolatePilots(from int) {
 	p := e.pilots
 	for j := 1 - from; j < len(p); j += 2 {
@@ -171,26 +171,26 @@ func (e *channelEstimator) interpolatePilots(from int) {
 	}
 }
 
-// A subframe for multicast (MBSFN) has reference signals in its control symbols only
-// (36.211 section 6.10.1.2); subframes 0, 4, 5 and 9 never are such ones (36.331 section
-// 6.3.7). What symbol 7 has instead agrees with symbol 0 by chance: mostly by less than
-// .6 of what it would.
+// A multicast subframe (MBSFN) has reference signals in its control symbols only (36.211 section
+// 6.10.1.2); subframes 0, 4, 5 and 9 are never multicast (36.331 section 6.3.7). In a multicast
+// subframe symbol 7 agrees with symbol 0 only by chance: mostly by less than 0.6 of the normal
+// agreement.
 const (
 	multicastAgreement = 0.6
-	minMulticastSNR    = 3 // least power over that of the noise
+	minMulticastSNR    = 3 // least signal power over noise power
 )
 
-// trackingResult is what the reference signals say besides the channel.
+// trackingResult is what the reference signals show besides the channel.
 type trackingResult struct {
 	// signal and noise are the power of one element.
 	signal, noise float64
-	// delay is how much later the subframe begins than was thought, in seconds.
+	// delay is how much later than expected the subframe begins, in seconds.
 	delay float64
-	// offset is how much the carrier is off, in Hz.
+	// offset is the carrier frequency offset in Hz.
 	offset float64
 }
 
-// trackReference looks at port 0 in symbols 0 and 7 of a subframe.
+// trackReference evaluates port 0 in symbols 0 and 7 of a subframe.
 func (e *channelEstimator) trackReference(g *grid, subframe int) (t trackingResult) {
 	at := e.cell.firstCRS(0, 0)
 	for s := range e.rawEstimates {
@@ -214,7 +214,8 @@ func (e *channelEstimator) trackReference(g *grid, subframe int) (t trackingResu
 	if subframe%5 != 0 && subframe%5 != 4 {
 		signal := max(first.signal/(n/2)-first.noise, 0)
 		wanted := signal / (signal + first.noise + 1e-30)
-		if e.isMulticast = signal > minMulticastSNR*first.noise && cmplx.Abs(turn) < multicastAgreement*wanted*math.Sqrt(power[0]*power[1]); e.isMulticast {
+		if e.isMulticast = signal > minMulticastSNR*first.noise &&
+			cmplx.Abs(turn) < multicastAgreement*wanted*math.Sqrt(power[0]*power[1]); e.isMulticast {
 			t.noise, t.signal, slope, turn = first.noise, signal, first.slope, 0
 		}
 	}
@@ -223,8 +224,8 @@ func (e *channelEstimator) trackReference(g *grid, subframe int) (t trackingResu
 	return t
 }
 
-// symbolStats is what the reference signals of one symbol say: the power of all but the
-// first, the noise's of one, and how they turn from one to the next.
+// symbolStats has the power of all reference signals of one symbol but the first, the noise power
+// of one, and the phase change from one to the next.
 type symbolStats struct {
 	signal, noise float64
 	slope         complex128
@@ -233,7 +234,7 @@ type symbolStats struct {
 func (e *channelEstimator) measureSymbol(symbol int) (l symbolStats) {
 	h := e.rawEstimates[symbol]
 	for m := 1; m < len(h); m++ {
-		// Across 0 Hz the distance is seven subcarriers.
+		// The distance across 0 Hz is seven subcarriers.
 		if m != e.cell.PRB {
 			l.slope += h[m] * cmplx.Conj(h[m-1])
 		}

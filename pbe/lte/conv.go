@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -5,20 +7,20 @@ import (
 	"slices"
 )
 
-// The tail-biting convolutional code of 36.212 section 5.1.3.1: rate 1/3, 64
-// states. A state holds the last six bits, the newest in front.
+// The tail-biting convolutional code of 36.212 section 5.1.3.1: rate 1/3, 64 states. A state has
+// the last six bits, the newest as its most significant one.
 const (
 	codeStreams   = 3
 	codeMemory    = 6
 	trellisStates = 1 << codeMemory
-	maxWordBits   = 70 // bits with CRC that are decoded: format 2 of 20 MHz has 67
+	maxWordBits   = 70 // longest word with CRC; format 2 at 20 MHz has 67 bits
 	polynomA      = 0o133
 	polynomB      = 0o171
 	polynomC      = 0o165
 	maxCodedBits  = codeStreams * maxWordBits
 )
 
-// encoderOutputs[u<<6|s] are the three bits that bit u gives in state s, A in front.
+// encoderOutputs[u<<6|s] are the three output bits for bit u in state s, polynomial A first.
 var encoderOutputs = func() (o [2 * trellisStates]byte) {
 	for r := range o {
 		parity := func(g int) byte { return byte(bits.OnesCount(uint(r&g)) & 1) }
@@ -44,31 +46,31 @@ func encodeTailBiting(bits, out []byte) []byte {
 	return out
 }
 
-// viterbiRounds bounds how often the decoder goes round the code word. More do not
-// bring what three did not: such words are mostly noise.
+// viterbiRounds bounds how often the decoder goes round the code word. More rounds do not help
+// where three did not: such words are mostly noise.
 const viterbiRounds = 3
 
-// viterbiDecoder decodes the tail-biting code: it goes round the code word, each time
-// starting with the metrics that the last round ended with, until the best path
-// of a round ends in the state where it began. If none does, the middle round is
-// taken of the path that is best in the end: there both its ends are known.
+// viterbiDecoder decodes the tail-biting code. It goes round the code word, each time starting with
+// the metrics of the end of the last round, until the best path of a round ends in the state where
+// it began. If none does, it takes the middle round of the finally best path: both its ends are
+// known.
 type viterbiDecoder struct {
-	// metrics[i] are the best paths to each state before step i: twice their metric, and
-	// one more if the state before was the even one.
+	// metrics[i] has the best metric of each state before step i: twice its value, plus one if the
+	// previous state was the even one.
 	metrics   [viterbiRounds*maxWordBits + 1][trellisStates]int32
 	decisions [viterbiRounds * maxWordBits]byte
 }
 
-// fitCheckInterval is how many steps there are between looks whether the word can still fit.
+// fitCheckInterval is the number of steps between checks whether the word can still fit.
 const fitCheckInterval = 6
 
-// decodeBits fills out with the bits whose code word is most like soft: the streams
-// one after the other, each as long as out. It is false if it sees in the first
-// round, which may begin in any state, that no word fits by least.
+// decodeBits fills out with the bits whose code word is most like soft: the streams one after the
+// other, each as long as out. It returns false if it finds in the first round, which may begin in
+// any state, that no word reaches the fit least.
 func (v *viterbiDecoder) decodeBits(soft []int32, out []byte, least int32) bool {
 	d := len(out)
 	x, y, z := soft[:d], soft[d:][:d], soft[2*d:][:d]
-	var rest int32 // that the steps to come can bring at most
+	var rest int32 // upper bound of what the remaining steps add
 	for _, s := range soft {
 		rest += max(s, -s)
 	}
@@ -96,7 +98,7 @@ func (v *viterbiDecoder) decodeBits(soft []int32, out []byte, least int32) bool 
 	return true
 }
 
-// bestState is the state with the highest metric.
+// bestState returns the state with the highest metric.
 func bestState(m *[trellisStates]int32) int {
 	s := 0
 	for i := 1; i < trellisStates; i++ {
@@ -107,8 +109,8 @@ func bestState(m *[trellisStates]int32) int {
 	return s
 }
 
-// traceBack follows the path that ends before step end in state s back to step
-// begin, and tells whether it began in the same state.
+// traceBack follows the path that ends before step end in state s back to step begin. It reports
+// whether the path began in the same state.
 func (v *viterbiDecoder) traceBack(s, end, begin int) bool {
 	last := s
 	for i := end - 1; i >= begin; i-- {
@@ -118,9 +120,9 @@ func (v *viterbiDecoder) traceBack(s, end, begin int) bool {
 	return s == last
 }
 
-// viterbiStep goes on by one bit with the soft bits x, y, z. States 2j and 2j+1 lead to
-// j with 0 and to j+32 with 1; as all polynomials have their first and last bit,
-// the outputs of 2j+1 are those of 2j turned round.
+// viterbiStep advances by one bit with the soft bits x, y, z. States 2j and 2j+1 lead to j with bit
+// 0 and to j+32 with bit 1. All polynomials have their first and last bit, so the outputs of 2j+1
+// are the inverse of those of 2j.
 func viterbiStep(now, next *[trellisStates]int32, x, y, z int32) {
 	x, y, z = 2*x, 2*y, 2*z
 	a, b, c, d := x+y+z, x+y-z, x-y+z, x-y-z

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "mpbond/pbe/cell"
 
 const crcBits = 16
 
-// crc16 is the CRC of 36.212 section 5.1.1, gCRC16.
+// crc16 computes the CRC of 36.212 section 5.1.1, gCRC16.
 func crc16(bits []byte) uint16 {
 	var r uint16
 	for _, b := range bits {
@@ -17,7 +19,7 @@ func crc16(bits []byte) uint16 {
 	return r
 }
 
-// appendCRC appends the CRC of bits, masked (36.212 sections 5.3.1.1 and 5.3.3.2).
+// appendCRC appends the masked CRC of bits (36.212 sections 5.3.1.1 and 5.3.3.2).
 func appendCRC(bits []byte, mask uint16) []byte {
 	r := crc16(bits) ^ mask
 	for i := crcBits - 1; i >= 0; i-- {
@@ -26,8 +28,8 @@ func appendCRC(bits []byte, mask uint16) []byte {
 	return bits
 }
 
-// recoverCRCMask is the mask with which the CRC at the end of bits was made: of a DCI
-// the RNTI that it is for.
+// recoverCRCMask returns the mask of the CRC at the end of bits: for a DCI, the RNTI that it
+// addresses.
 func recoverCRCMask(bits []byte) cell.RNTI {
 	n := len(bits) - crcBits
 	r := crc16(bits[:n])

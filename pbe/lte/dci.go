@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -13,31 +15,30 @@ type DCI struct {
 	Format cell.Format
 	// CCE is the first of Level control channel elements that carry it.
 	CCE, Level int
-	// Payload are its bits without CRC.
+	// Payload has its bits without CRC.
 	Payload []byte
-	// PRBs are the resource blocks of the first slot.
+	// PRBs are the resource blocks in the first slot.
 	PRBs PRBSet
 	// PRB counts them.
 	PRB int
-	// Distributed says that the second slot has others.
+	// Distributed reports that the second slot has other blocks.
 	Distributed bool
-	// HARQ is the process of a grant for receiving.
+	// HARQ is the process of a downlink grant.
 	HARQ uint8
-	// Blocks[:N] are the transport blocks. Format 2 and 2A say of each of two whether
-	// there is one; if only the second is, it is the first here, and Second is set.
+	// Blocks[:N] are the transport blocks. Formats 2 and 2A may enable either of two blocks. If
+	// only the second one is enabled, it comes first here and Second is set.
 	Blocks [2]cell.Block
 	N      int
 	Second bool
-	// Agreement is the part of the soft bits' weight that the message explains: 1 if
-	// nothing was wrong.
+	// Agreement is the part of the soft bits' weight that the message explains: 1 without errors.
 	Agreement float64
 }
 
-// disabledBlock is a block of formats 2 and 2A that is not there (36.213 section 7.1.7.2).
+// disabledBlock marks an absent block of formats 2 and 2A (36.213 section 7.1.7.2).
 var disabledBlock = cell.Block{MCS: 0, RV: 1}
 
-// Grant is what pbe/cell wants to know of d. There each block has its place, as
-// one that comes again is known by it.
+// Grant converts d for pbe/cell. There each block keeps its position, which identifies
+// retransmissions.
 func (d *DCI) Grant() cell.Grant {
 	g := cell.Grant{RNTI: d.RNTI, Format: d.Format, PRB: uint8(d.PRB), HARQ: d.HARQ, Blocks: d.Blocks, N: uint8(d.N)}
 	if d.Second {
@@ -51,7 +52,7 @@ type PRBSet [2]uint64
 
 func (m *PRBSet) addPRB(prb int) { m[prb>>6] |= 1 << (prb & 63) }
 
-// Has tells whether prb, 0 to 109, is in m.
+// Has reports whether prb, 0 to 109, is in m.
 func (m PRBSet) Has(prb int) bool { return m[prb>>6]>>(prb&63)&1 != 0 }
 
 func (m *PRBSet) addRange(from, to int) {
@@ -62,7 +63,7 @@ func (m *PRBSet) addRange(from, to int) {
 
 func (m PRBSet) count() int { return bits.OnesCount64(m[0]) + bits.OnesCount64(m[1]) }
 
-// bitReader reads one after the other.
+// bitReader reads consecutive fields.
 type bitReader []byte
 
 func (f *bitReader) readBits(n int) int {
@@ -74,7 +75,7 @@ func (f *bitReader) readBits(n int) int {
 	return v
 }
 
-// isPadding tells whether what is left is padding.
+// isPadding reports whether all remaining bits are zero.
 func (f bitReader) isPadding() bool {
 	for _, b := range f {
 		if b != 0 {
@@ -84,8 +85,8 @@ func (f bitReader) isPadding() bool {
 	return true
 }
 
-// parseDCI reads the fields of d.Payload, which has a size that d.Format has. It is
-// false if no such DCI is ever sent: then it was none.
+// parseDCI parses d.Payload, whose size must fit d.Format. It returns false if no such DCI is ever
+// sent.
 func (c Cell) parseDCI(d *DCI) bool {
 	f := bitReader(d.Payload)
 	switch d.Format {
@@ -113,7 +114,7 @@ func (c Cell) parseDCI(d *DCI) bool {
 	}
 	f.readBits(2) // TPC
 	d.HARQ = uint8(f.readBits(3))
-	f.readBits(1) // swap: to which code word each block goes, which on two ports changes nothing here
+	f.readBits(1) // swap of blocks and code words: irrelevant here with two ports
 	for k := range 2 {
 		mcs, ndi, rv := f.readBits(5), f.readBits(1), f.readBits(2)
 		if uint8(mcs) == disabledBlock.MCS && uint8(rv) == disabledBlock.RV {
@@ -135,9 +136,10 @@ func (c Cell) parseDCI(d *DCI) bool {
 	return f.isPadding()
 }
 
-// newDownlinkBlock is a transport block of a grant for receiving.
+// newDownlinkBlock returns a transport block of a downlink grant.
 func newDownlinkBlock(mcs, ndi, rv, prb int) cell.Block {
-	return cell.Block{MCS: uint8(mcs), NDI: ndi == 1, RV: uint8(rv), Size: cell.Bits(tbs.Size(tbs.Downlink(mcs).Index, prb))}
+	return cell.Block{MCS: uint8(mcs), NDI: ndi == 1, RV: uint8(rv),
+		Size: cell.Bits(tbs.Size(tbs.Downlink(mcs).Index, prb))}
 }
 
 func (c Cell) parseFormat0(d *DCI, f bitReader) bool {
@@ -148,7 +150,7 @@ func (c Cell) parseFormat0(d *DCI, f bitReader) bool {
 	if f[len(f)-1] == 1 {
 		return c.parseClusters(d, f.readBits(1+riv), f)
 	}
-	if f.readBits(1) == 1 { // hopping: where to (36.213 table 8.4-1)
+	if f.readBits(1) == 1 { // hopping target (36.213 table 8.4-1)
 		hop := 1
 		if c.PRB >= 50 {
 			hop = 2
@@ -165,7 +167,7 @@ func (c Cell) parseFormat0(d *DCI, f bitReader) bool {
 	return true
 }
 
-// parseUplinkBlock reads what follows the blocks in format 0.
+// parseUplinkBlock parses the fields after the resource allocation of format 0.
 func (d *DCI) parseUplinkBlock(f bitReader) {
 	mcs, ndi := f.readBits(5), f.readBits(1)
 	d.Blocks[0] = cell.Block{MCS: uint8(mcs), NDI: ndi == 1, Size: cell.Bits(tbs.Size(tbs.Uplink(mcs).Index, d.PRB))}
@@ -175,8 +177,8 @@ func (d *DCI) parseUplinkBlock(f bitReader) {
 	d.N = 1
 }
 
-// parseClusters reads format 0 with two stretches of groups, which its last bit tells (type
-// 1 of 36.213 section 8.1.2): r is the index of their ends among all choices of four.
+// parseClusters parses format 0 with two clusters of groups, which its last bit selects (type 1 of
+// 36.213 section 8.1.2). r is the index of the cluster ends among all choices of four.
 func (c Cell) parseClusters(d *DCI, r int, rest bitReader) bool {
 	choose := func(n, k int) int {
 		v := 1
@@ -205,8 +207,8 @@ func (c Cell) parseClusters(d *DCI, r int, rest bitReader) bool {
 	return isUplinkSize(d.PRB)
 }
 
-// isUplinkSize tells whether an uplink can have n blocks: the factors 2, 3 and 5 alone,
-// as its transform takes them (36.211 section 5.3.3).
+// isUplinkSize reports whether an uplink grant can have n blocks: only the factors 2, 3 and 5,
+// because of its transform (36.211 section 5.3.3).
 func isUplinkSize(n int) bool {
 	for _, f := range [...]int{2, 3, 5} {
 		for n > 0 && n%f == 0 {
@@ -216,8 +218,8 @@ func isUplinkSize(n int) bool {
 	return n == 1
 }
 
-// maxDistributedPRB is how many distributed blocks one user of a cell from 50 PRB on is given
-// by format 1A (36.213 section 7.1.6.3).
+// maxDistributedPRB is the largest number of distributed blocks that format 1A grants one user in
+// cells from 50 PRB on (36.213 section 7.1.6.3).
 const maxDistributedPRB = 16
 
 func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
@@ -229,13 +231,13 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 	riv, second := rivBits(c.PRB), false
 	order := !d.Distributed
 	if d.Distributed && c.PRB >= 50 && own {
-		// The gap is the first bit; of others than users it stands in the NDI.
+		// The first bit selects the gap; for RNTIs of no single user the NDI does.
 		second = f.readBits(1) == 1
 		riv--
 	}
 	v := f.readBits(riv)
 	if order && own && v == 1<<riv-1 {
-		// An order to begin random access (36.212 section 5.3.3.1.3) grants nothing.
+		// An order to start random access (36.212 section 5.3.3.1.3) grants nothing.
 		f.readBits(6 + 4)
 		return f.isPadding()
 	}
@@ -250,8 +252,8 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 	if own {
 		d.Blocks[0] = newDownlinkBlock(mcs, ndi, rv, n)
 	} else {
-		// MCS is I_TBS, the last bit of TPC says two or three columns (36.213 section
-		// 7.1.7, 36.212 section 5.3.3.1.3).
+		// MCS is I_TBS; the last bit of TPC selects two or three columns (36.213 section 7.1.7,
+		// 36.212 section 5.3.3.1.3).
 		if mcs > 26 {
 			return false
 		}
@@ -285,8 +287,8 @@ func (c Cell) parseFormat1C(d *DCI, f bitReader) bool {
 	return true
 }
 
-// decodeRIV are the first block and the number that a resource indication value
-// stands for, of all (36.213 section 7.1.6.3).
+// decodeRIV returns the first block and the number of blocks of a resource indication value, with
+// all blocks in total (36.213 section 7.1.6.3).
 func decodeRIV(riv, all int) (first, n int, ok bool) {
 	n, first = riv/all+1, riv%all
 	if first+n > all {
@@ -300,8 +302,8 @@ func (d *DCI) setLocalized(first, n int) {
 	d.PRB = n
 }
 
-// setDistributed sets the blocks of n distributed virtual ones from first on (36.211
-// section 6.2.3.2).
+// setDistributed sets the blocks of n distributed virtual blocks from first on (36.211 section
+// 6.2.3.2).
 func (c Cell) setDistributed(d *DCI, first, n int, second bool) {
 	gap, p := c.virtualBlockGap(second), c.rbgSize()
 	unit := c.virtualBlockCount(false)
@@ -331,8 +333,8 @@ func (c Cell) setDistributed(d *DCI, first, n int, second bool) {
 	d.PRB = n
 }
 
-// setAllocation sets the blocks of a map of groups (type 0) or of single blocks of a
-// subset of groups (type 1; 36.213 sections 7.1.6.1 and 7.1.6.2).
+// setAllocation sets the blocks of a map of groups (type 0) or of single blocks of a subset of
+// groups (type 1; 36.213 sections 7.1.6.1 and 7.1.6.2).
 func (c Cell) setAllocation(d *DCI, typeOne bool, bits int) bool {
 	p, n := c.rbgSize(), c.rbgCount()
 	if !typeOne {
@@ -367,8 +369,8 @@ func (c Cell) setAllocation(d *DCI, typeOne bool, bits int) bool {
 	return d.PRB > 0
 }
 
-// subsetBlock is block i of those of a subset that a map of type 1 tells, the first of
-// them or the last (36.213 section 7.1.6.2).
+// subsetBlock returns block i of a subset in a type 1 map; late selects the shifted map, which ends
+// with the last block of the subset (36.213 section 7.1.6.2).
 func (c Cell) subsetBlock(subset int, late bool, i int) int {
 	p := c.rbgSize()
 	if late {

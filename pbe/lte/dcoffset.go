@@ -1,24 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
-// The mean of the samples is taken out of them, as radios that convert straight to the
-// middle add one: it looks like a carrier that is off by nothing, and after tuning it is
-// in all subcarriers. No cell sends anything there.
+// The receiver removes the mean of the samples (DC offset), which direct-conversion radios add. It
+// looks like a carrier without offset, and after frequency correction it leaks into all
+// subcarriers. Cells send nothing there.
 const (
-	dcInitialSubframes  = 10 // subframes whose mean is waited for; a search needs more
+	dcInitialSubframes  = 10 // subframes before the first mean; a search needs more
 	dcAveragedSubframes = 50 // subframes that are averaged after that
 )
 
-// dcOffset is what all samples have in common, by means of stretches as long as a
-// subframe, counted from the first sample on.
+// dcOffset is the mean of all samples, measured in blocks as long as a subframe, counted from the
+// first sample.
 type dcOffset struct {
 	mean      complex128
-	sum       complex128 // of the stretch, without mean
-	n         int        // of its samples
-	stretches int        // stretches that mean is of
+	sum       complex128 // of the current block, without mean
+	n         int        // samples in the current block
+	stretches int        // blocks in the mean
 }
 
-// removeFrom takes the mean out of the samples from the given one on; of the first
-// stretches when they are whole. Those that are no numbers become silence.
+// removeFrom removes the mean from samples[from:]. The first blocks are corrected when they are
+// complete. NaN and infinite samples become 0.
 func (c *dcOffset) removeFrom(samples []complex64, from, stretch int) {
 	for from < len(samples) {
 		part := samples[from:min(from+stretch-c.n, len(samples))]
@@ -29,7 +31,7 @@ func (c *dcOffset) removeFrom(samples []complex64, from, stretch int) {
 		}
 		var re, im float64
 		for i, s := range part {
-			if s -= mean; real(s)*0 != 0 || imag(s)*0 != 0 { // of what is infinite too
+			if s -= mean; real(s)*0 != 0 || imag(s)*0 != 0 { // also true for infinities
 				s = 0
 			}
 			part[i] = s
@@ -43,12 +45,12 @@ func (c *dcOffset) removeFrom(samples []complex64, from, stretch int) {
 	}
 }
 
-// updateMean ends a stretch, with which samples end.
+// updateMean completes a block that ends with samples.
 func (c *dcOffset) updateMean(samples []complex64) {
 	mean := complex(real(c.sum)/float64(c.n), imag(c.sum)/float64(c.n))
 	c.sum, c.n = 0, 0
 	if c.stretches < dcInitialSubframes {
-		mean -= c.mean // nothing was taken out
+		mean -= c.mean // nothing was removed yet
 	}
 	if c.stretches < dcAveragedSubframes {
 		c.stretches++

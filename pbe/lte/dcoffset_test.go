@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -33,7 +35,8 @@ func TestConstant(t *testing.T) {
 			direct[i] += add
 		}
 		a := receiveStream(t, 256, 10_000, truth, direct)
-		t.Logf("%v dB: %d of %d missing, %d without it, %d wrong", db, len(a.missing), len(truth), len(without.missing), len(a.wrong))
+		t.Logf("%v dB: %d of %d missing, %d without it, %d wrong", db, len(a.missing), len(truth),
+			len(without.missing), len(a.wrong))
 		if len(a.missing) > len(without.missing) || len(a.wrong) > len(without.wrong) || a.subframes != 60 {
 			t.Errorf("%v dB: %d subframes, missing %v, wrong %v", db, a.subframes, a.missing, a.wrong)
 		}
@@ -92,7 +95,8 @@ func TestMean(t *testing.T) {
 // again where samples are missing.
 func TestBeyond(t *testing.T) {
 	for _, offset := range []float64{8000, -20_000} {
-		all, truth := transmitStream(Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}, 128, 60, air{gain: [2]complex128{1}, offset: offset, snr: 20})
+		all, truth := transmitStream(Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}, 128, 60,
+			air{gain: [2]complex128{1}, offset: offset, snr: 20})
 		sub := subframeLen(128)
 		cut := slices.Concat(all[:37*sub+500], all[40*sub+100:])
 		a := receiveStream(t, 128, 5000, truth, cut)
@@ -103,7 +107,8 @@ func TestBeyond(t *testing.T) {
 				t.Log("not heard:", k)
 			}
 		}
-		if counts := a.r.Counts(); late > 0 || counts.Found != 1 || counts.Reacquired != 1 || math.Abs(a.r.Offset()-offset) > 30 {
+		if counts := a.r.Counts(); late > 0 || counts.Found != 1 || counts.Reacquired != 1 ||
+			math.Abs(a.r.Offset()-offset) > 30 {
 			t.Errorf("%v Hz: %d not heard, %+v at %.0f Hz", offset, late, counts, a.r.Offset())
 		}
 		if found, err := FindCells(128*subcarrierSpacing, all); err != nil || len(found) != 1 {

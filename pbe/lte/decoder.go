@@ -1,31 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
-// Subframe is what was heard in one subframe of a cell.
+// Subframe is the result of decoding one subframe of a cell.
 type Subframe struct {
-	// Cell is which was heard.
+	// Cell is the cell of the subframe.
 	Cell Cell
-	// SFN and Index number it: 0 to 1023, 0 to 9.
+	// SFN (0 to 1023) and Index (0 to 9) number the subframe.
 	SFN, Index int
-	// AfterGap says that its number need not follow that of the last one by the time between
-	// them: a cell was found, or samples are missing.
+	// AfterGap reports that the number need not follow the last one by the time between the two: a
+	// cell was found, or samples are missing.
 	AfterGap bool
-	// Start is the sample where it begins.
+	// Start is the number of its first sample.
 	Start int64
-	// CFI is how many symbols the control channels took; in cells of up to 10 PRB one
-	// less.
+	// CFI is the number of symbols of the control channels; one less in cells of up to 10 PRB.
 	CFI int
-	// CCEs is how many control channel elements there were.
+	// CCEs is the number of control channel elements.
 	CCEs int
 	// DCIs are the messages, in no order.
 	DCIs []DCI
-	// Offset is how much the carrier was off, in Hz.
+	// Offset is the carrier frequency offset in Hz.
 	Offset float64
-	// SNR is the signal's power per element over the noise's, in dB.
+	// SNR is the signal power per element over the noise power, in dB.
 	SNR float64
 }
 
-// cellDecoder is what is known of one cell: how it is laid out, which does not change
-// and so is shared by all works, and what was heard of it so far.
+// cellDecoder has the layout of one cell, which never changes and is shared by all tasks, and the
+// state that is tracked from subframe to subframe.
 type cellDecoder struct {
 	cell           Cell
 	fftSize        int
@@ -37,16 +38,17 @@ type cellDecoder struct {
 	scramblePCFICH [10][]byte
 	scramblePDCCH  [10][]byte
 
-	noise        float64 // of an element, smoothed; 0 before the first subframe
+	noise        float64 // smoothed power per element; 0 before the first subframe
 	history      *userHistory
-	decodedWords int           // that were decoded
-	spareTasks   []*DecodeTask // that are on no way
+	decodedWords int           // candidates that were decoded
+	spareTasks   []*DecodeTask // not in use
 	mibReader    *mibReader
-	symbolRow    []complex128 // of a symbol
+	symbolRow    []complex128 // scratch: one symbol
 }
 
 func newCellDecoder(c Cell, size int) *cellDecoder {
-	d := &cellDecoder{cell: c, fftSize: size, estimator: newChannelEstimator(c), candidateSizes: newCandidateSizes(c), pcfich: c.pcfichREGs(), history: newUserHistory()}
+	d := &cellDecoder{cell: c, fftSize: size, estimator: newChannelEstimator(c), candidateSizes: newCandidateSizes(c),
+		pcfich: c.pcfichREGs(), history: newUserHistory()}
 	for cfi := 1; cfi <= 3; cfi++ {
 		d.pdcch[cfi] = c.pdcchREGs(cfi)
 	}
@@ -59,7 +61,7 @@ func newCellDecoder(c Cell, size int) *cellDecoder {
 	return d
 }
 
-// takeTask is a spare one.
+// takeTask returns an unused task.
 func (d *cellDecoder) takeTask() *DecodeTask {
 	n := len(d.spareTasks)
 	if n == 0 {
@@ -70,12 +72,12 @@ func (d *cellDecoder) takeTask() *DecodeTask {
 	return w
 }
 
-// noiseSmoothing is how much of what a subframe says about the noise is believed:
-// narrow cells have few reference signals.
+// noiseSmoothing is the weight of the noise estimate of one subframe: narrow cells have few
+// reference signals.
 const noiseSmoothing = 0.1
 
-// smoothNoise is told what a subframe says about time and carrier, and tells its work of
-// the noise. It must be called in order.
+// smoothNoise updates the noise estimate from a subframe's reference signals and sets it in w. Call
+// it in the order of subframes.
 func (d *cellDecoder) smoothNoise(w *DecodeTask, t trackingResult) {
 	switch {
 	case d.noise == 0:
@@ -86,9 +88,8 @@ func (d *cellDecoder) smoothNoise(w *DecodeTask, t trackingResult) {
 	w.noise = d.noise
 }
 
-// acceptMessages ends what Work.Decode began: of the words that were found in a subframe
-// those are its messages that are believed after what was heard before. It must be
-// called in order.
+// acceptMessages completes a decoded subframe: it keeps the findings that are likely given the
+// users of earlier subframes. Call it in the order of subframes.
 func (d *cellDecoder) acceptMessages(w *DecodeTask) {
 	d.decodedWords += w.blindDecoder.decodedWords
 	w.subframe.DCIs = d.history.acceptFindings(w.blindDecoder.findings)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -49,9 +51,12 @@ func TestDrift(t *testing.T) {
 			heard += n
 		}
 		counts := a.r.Counts()
-		t.Logf("%v ppm: %d of %d heard, %d wrong, %+v, %.0f Hz", ppm, heard, len(truth), len(a.wrong), counts, a.r.Offset())
-		if heard < len(truth)*97/100 || len(a.wrong) > len(truth)/500 || counts.Found != 1 || counts.Reacquired+counts.SFNJumps+counts.Lost > 0 || a.subframes < subframes-2 {
-			t.Errorf("%v ppm: %d of %d heard, %d subframes, %v wrong, %+v", ppm, heard, len(truth), a.subframes, a.wrong, counts)
+		t.Logf("%v ppm: %d of %d heard, %d wrong, %+v, %.0f Hz", ppm, heard, len(truth), len(a.wrong), counts,
+			a.r.Offset())
+		if heard < len(truth)*97/100 || len(a.wrong) > len(truth)/500 || counts.Found != 1 ||
+			counts.Reacquired+counts.SFNJumps+counts.Lost > 0 || a.subframes < subframes-2 {
+			t.Errorf("%v ppm: %d of %d heard, %d subframes, %v wrong, %+v", ppm, heard, len(truth), a.subframes,
+				a.wrong, counts)
 		}
 	}
 }
@@ -138,7 +143,8 @@ func TestTruncated(t *testing.T) {
 // TestClipped: what a radio that is far too loud leaves of a cell still has its
 // messages: samples cut at .3 of their mean weight.
 func TestClipped(t *testing.T) {
-	samples, truth := transmitStream(Cell{ID: 77, PRB: 25, Ports: 2, PHICHSixths: 6}, 512, 40, air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 25})
+	samples, truth := transmitStream(Cell{ID: 77, PRB: 25, Ports: 2, PHICHSixths: 6}, 512, 40,
+		air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 25})
 	var power float64
 	for _, s := range samples {
 		power += squaredNorm(complex128(s))

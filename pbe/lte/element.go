@@ -1,22 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "math"
 
-// cceStats is what is known of a CCE's soft bits before they are decoded. They are
-// log likelihood ratios if the reference signals say all: if the channel makes a bit
-// of power γ times the noise's, its soft bit is 2γ in the mean, with a variance of 4γ.
+// cceStats describes a CCE's soft bits before decoding. They are log-likelihood ratios as far as
+// the reference signals are right: if the channel gives a bit γ times the noise power, its soft bit
+// has mean 2γ and variance 4γ.
 type cceStats struct {
-	// meanWeight is the mean of the soft bits' weight, clean that of a full element without
-	// noise, and noise that of an empty one.
+	// meanWeight is the mean absolute soft bit, cleanWeight that of an occupied element without
+	// noise, and noiseWeight that of an empty one.
 	meanWeight, cleanWeight, noiseWeight float64
-	// gammas are those of the groups of eight bits, of which n are known.
+	// gammas[:groups] are the γ of the groups of eight bits.
 	gammas [regsPerCCE]float64
 	groups int
-	// What a sight is the sum of.
+	// power, energy and weight are the terms of locationStats.
 	power, energy, weight float64
 }
 
-// addGroup counts one group of eight bits whose γ is known.
+// addGroup adds a group of eight bits with known γ.
 func (e *cceStats) addGroup(gamma float64, soft []float32) {
 	var weight, square float64
 	for _, s := range soft {
@@ -35,10 +37,10 @@ func (e *cceStats) addGroup(gamma float64, soft []float32) {
 	e.weight += weight / 2
 }
 
-// flippedBitWeight are the mean and the variance of the weight of a bit of γ that noise turned
-// round: of zero, if it did not.
+// flippedBitWeight returns the mean and variance of the absolute value of a soft bit of γ whose
+// sign noise has flipped; bits that kept their sign count as 0.
 func flippedBitWeight(gamma float64) (mean, variance float64) {
-	// Of a straight line between two of the table it differs by less than .0002.
+	// Linear interpolation is wrong by less than 0.0002.
 	at := math.Sqrt(gamma) * flippedBitSteps
 	if i := int(at); at < float64(len(flippedBitTable)-1) {
 		a, b, f := &flippedBitTable[i], &flippedBitTable[i+1], at-float64(i)
@@ -47,8 +49,8 @@ func flippedBitWeight(gamma float64) (mean, variance float64) {
 	return 0, 0
 }
 
-// flippedBitTable is turned by the square root of γ, flippedBitSteps to 1. After it noise turns
-// one bit in two millions round.
+// flippedBitTable has flippedBitWeight by the square root of γ, in steps of 1/flippedBitSteps.
+// Beyond its end noise flips one bit in two million.
 var flippedBitTable = func() (all [5*flippedBitSteps + 1][2]float64) {
 	for i := range all {
 		t := float64(i) / flippedBitSteps
@@ -62,9 +64,10 @@ var flippedBitTable = func() (all [5*flippedBitSteps + 1][2]float64) {
 
 const flippedBitSteps = 64
 
-// isOccupied tells whether the element can have been sent: whether it is stronger than noise
+// isOccupied reports whether the element may have been sent: whether it is stronger than noise
 // alone by two deviations.
 func (e *cceStats) isOccupied() bool {
-	const noise = 1.2 // its weight varies by three quarters, that of a CCE's bits by .09
-	return e.meanWeight >= max(minOccupiedWeight*e.cleanWeight, min(noise*e.noiseWeight, surelyOccupiedWeight*e.cleanWeight))
+	const noise = 1.2 // a weight varies by three quarters, the mean of a CCE's bits by 0.09
+	return e.meanWeight >= max(minOccupiedWeight*e.cleanWeight,
+		min(noise*e.noiseWeight, surelyOccupiedWeight*e.cleanWeight))
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -6,30 +8,30 @@ import (
 	"math/rand/v2"
 )
 
-// Channel is what stands between a Transmitter and who hears it: the ways of each
-// port, a carrier that is off, and noise.
+// Channel is a radio channel between a Transmitter and a receiver: the multipath taps of each port,
+// a carrier frequency offset, and noise.
 type Channel struct {
-	// Taps are those of each port; none stands for one of gain 1.
+	// Taps are those of each port; none means one tap of gain 1.
 	Taps [2][]Tap
-	// Offset is by how much the carrier is off, in Hz.
+	// Offset is the carrier frequency offset in Hz.
 	Offset float64
 	// SNR is the power of a full element over that of the noise, in dB.
 	SNR float64
 }
 
-// Tap is one of the ways that a signal comes.
+// Tap is one propagation path.
 type Tap struct {
 	Delay   float64 // seconds, at most the prefix (4.7 µs)
 	Gain    complex128
 	Doppler float64 // Hz
 }
 
-// epaProfile is the 3GPP's Extended Pedestrian A model (36.101 table B.2.1-2).
-var epaProfile = [...]struct{ ns, dB float64 }{{0, 0}, {30, -1}, {70, -2}, {90, -3}, {110, -8}, {190, -17.2}, {410, -20.8}}
+// epaProfile is 3GPP's Extended Pedestrian A model (36.101 table B.2.1-2).
+var epaProfile = [...]struct{ ns, dB float64 }{{0, 0}, {30, -1}, {70, -2}, {90, -3}, {110, -8}, {190, -17.2},
+	{410, -20.8}}
 
-// NewEPAChannel is a channel with the 3GPP's model for pedestrians: each way turns at a
-// frequency of its own, of at most doppler Hz, which is not the model's spectrum.
-// Its mean power is 1.
+// NewEPAChannel returns a channel with 3GPP's pedestrian profile. Each tap has a random Doppler
+// shift of at most doppler Hz, which is not the model's spectrum. The mean power is 1.
 func NewEPAChannel(doppler, offset, snr float64, seed uint64) Channel {
 	rnd := rand.New(rand.NewPCG(seed, 8))
 	c := Channel{Offset: offset, SNR: snr}
@@ -39,29 +41,30 @@ func NewEPAChannel(doppler, offset, snr float64, seed uint64) Channel {
 	}
 	for p := range c.Taps {
 		for _, w := range epaProfile {
-			c.Taps[p] = append(c.Taps[p], Tap{Delay: w.ns * 1e-9, Gain: cmplx.Rect(math.Sqrt(math.Pow(10, w.dB/10)/sum), 2*math.Pi*rnd.Float64()),
+			c.Taps[p] = append(c.Taps[p], Tap{Delay: w.ns * 1e-9,
+				Gain:    cmplx.Rect(math.Sqrt(math.Pow(10, w.dB/10)/sum), 2*math.Pi*rnd.Float64()),
 				Doppler: doppler * math.Cos(2*math.Pi*rnd.Float64())})
 		}
 	}
 	return c
 }
 
-// noiseTableLen is how many values of noise there are, of which a part that is drawn
-// anew is added to each subframe: drawing all of them would take longer than all else.
+// noiseTableLen is the number of precomputed noise values. Each subframe adds a random section of
+// them: drawing all values would take longer than everything else.
 const noiseTableLen = 1 << 17
 
-// channelEmulator is a Channel at work. Its response is that of the beginning and the end of
-// each slot, with straight lines between them.
+// channelEmulator applies a Channel to a signal. It computes the response at the ends of each slot
+// and interpolates linearly between them.
 type channelEmulator struct {
 	Channel
 	cell          Cell
 	fftSize       int
 	rnd           *rand.Rand
 	noise         []complex64
-	carrierPhases []complex64 // of the carrier, by sample of a subframe
-	// slotStart and to are the responses of the ports at the slot's ends.
+	carrierPhases []complex64 // rotation by the carrier offset, by sample of a subframe
+	// slotStart and slotEnd are the responses of the ports at both ends of the slot.
 	slotStart, slotEnd [2][]complex128
-	slot               int64 // that to is the beginning of
+	slot               int64 // number of the slot that begins at slotEnd
 }
 
 func newChannelEmulator(ch Channel, c Cell, size int, rnd *rand.Rand) *channelEmulator {
@@ -76,7 +79,8 @@ func newChannelEmulator(ch Channel, c Cell, size int, rnd *rand.Rand) *channelEm
 	if ch.Offset != 0 {
 		x.carrierPhases = make([]complex64, subframeLen(size))
 		for i := range x.carrierPhases {
-			x.carrierPhases[i] = complex64(cmplx.Rect(1, 2*math.Pi*ch.Offset*float64(i)/float64(size*subcarrierSpacing)))
+			x.carrierPhases[i] = complex64(cmplx.Rect(1,
+				2*math.Pi*ch.Offset*float64(i)/float64(size*subcarrierSpacing)))
 		}
 	}
 	if level := math.Pow(10, -ch.SNR/20) * math.Sqrt2 / 2; level > 0 {
@@ -88,7 +92,7 @@ func newChannelEmulator(ch Channel, c Cell, size int, rnd *rand.Rand) *channelEm
 	return x
 }
 
-// updateResponse sets to[p] to what it is at the beginning of slot.
+// updateResponse computes slotEnd[p] for the beginning of slot.
 func (x *channelEmulator) updateResponse(p int) {
 	now, n := float64(x.slot)*0.5e-3, x.cell.subcarrierCount()
 	clear(x.slotEnd[p])
@@ -105,7 +109,7 @@ func (x *channelEmulator) updateResponse(p int) {
 	}
 }
 
-// applyResponse fills row with what is heard of symbol l, of all ports.
+// applyResponse fills row with symbol l as received, summed over all ports.
 func (x *channelEmulator) applyResponse(l int, ports *[2][symbolsPerSubframe][]complex128, row []complex128) {
 	if l%symbolsPerSlot == 0 {
 		x.slot++
@@ -126,10 +130,10 @@ func (x *channelEmulator) applyResponse(l int, ports *[2][symbolsPerSubframe][]c
 	}
 }
 
-// addImpairments turns the samples of a subframe, and adds noise.
+// addImpairments rotates the samples of a subframe by the carrier offset and adds noise.
 func (x *channelEmulator) addImpairments(samples []complex64) {
 	if x.Offset != 0 {
-		// The same turns in each subframe, from another angle.
+		// The same phases in each subframe, from another initial angle.
 		first := complex64(cmplx.Rect(1, 2*math.Pi*math.Mod(x.Offset*1e-3*float64(x.slot/2-1), 1)))
 		for i, s := range samples {
 			samples[i] = s * x.carrierPhases[i] * first

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -19,7 +21,8 @@ func (v vector) truth(t testing.TB) map[string][]string {
 }
 
 func (d *DCI) key(s *Subframe) string {
-	return fmt.Sprint(s.SFN*10+s.Index, " rnti ", d.RNTI, " format ", d.Format, " level ", d.Level, " at ", d.CCE, " ", fromBits(d.Payload))
+	return fmt.Sprint(s.SFN*10+s.Index, " rnti ", d.RNTI, " format ", d.Format, " level ", d.Level, " at ", d.CCE,
+		" ", fromBits(d.Payload))
 }
 
 // compare holds what was read of the payload against a row of the truth.
@@ -36,7 +39,8 @@ func (d *DCI) compare(t *testing.T, row []string) {
 		}
 		ranges = append(ranges, fmt.Sprint(first, "-", prb))
 	}
-	if got := strings.Join(ranges, ";"); got != row[17] || fmt.Sprint(d.PRB) != row[16] || d.Distributed != (row[15] == "2D") {
+	if got := strings.Join(ranges, ";"); got != row[17] || fmt.Sprint(d.PRB) != row[16] ||
+		d.Distributed != (row[15] == "2D") {
 		t.Errorf("%v: blocks %s", row, got)
 	}
 	if harq := fmt.Sprint(d.HARQ); row[18] != "-1" && harq != row[18] {
@@ -50,7 +54,8 @@ func (d *DCI) compare(t *testing.T, row []string) {
 		}
 		b := d.Blocks[n]
 		n++
-		if fmt.Sprint(b.MCS) != mcs || b.Size > 0 && fmt.Sprint(b.Size) != size || d.RNTI.IsUser() && b.NDI != (ndi == "1") || d.Format != cell.Format1C && fmt.Sprint(b.RV) != rv {
+		if fmt.Sprint(b.MCS) != mcs || b.Size > 0 && fmt.Sprint(b.Size) != size || d.RNTI.IsUser() &&
+			b.NDI != (ndi == "1") || d.Format != cell.Format1C && fmt.Sprint(b.RV) != rv {
 			t.Errorf("%v: block %+v", row, b)
 		}
 	}
@@ -152,7 +157,8 @@ func TestEnd(t *testing.T) {
 				}
 				tx.subframe(tti/10, tti%10, cfi)
 			}
-			a := air{gain: [2]complex128{complex(0.8, 0.3), complex(-0.1, 0.7)}, echo: 0.3, delay: c.size / 200, offset: 4500 - 1000*float64(i), snr: 20}
+			a := air{gain: [2]complex128{complex(0.8, 0.3), complex(-0.1, 0.7)}, echo: 0.3, delay: c.size / 200,
+				offset: 4500 - 1000*float64(i), snr: 20}
 			samples := tx.transmitOver(a)
 			cut := 1000 * i * c.size / 2048
 			r, err := NewReceiver(c.size * subcarrierSpacing)

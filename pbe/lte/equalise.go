@@ -1,15 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "math"
 
-// softener turns elements of control channels into soft bits.
+// softener converts elements of control channels into soft bits.
 type softener struct {
 	cell      Cell
 	channel   [2][]complex128 // by port
-	meanPower float64         // of the channels' power
+	meanPower float64         // mean power of the channels
 }
 
-// measurePower sets the mean of the channels' power.
+// measurePower computes meanPower.
 func (s *softener) measurePower() {
 	s.meanPower = 1e-30
 	for _, h := range s.channel[:s.cell.Ports] {
@@ -21,8 +23,8 @@ func (s *softener) measurePower() {
 	}
 }
 
-// appendPairBits appends the four soft bits of the elements a and b of a symbol. Those of a
-// clean symbol are as large as the channel's power there, 1 in the mean.
+// appendPairBits appends the four soft bits of elements a and b of a symbol. Without noise they are
+// as large as the channel's power there, 1 in the mean.
 func (s *softener) appendPairBits(row []complex128, a, b int, out []float32) []float32 {
 	h := s.channel[0]
 	x, y := conj(h[a])*row[a], conj(h[b])*row[b]
@@ -45,7 +47,7 @@ func (s *softener) appendGroupBits(g *grid, r reg, out []float32) []float32 {
 	return s.appendPairBits(g[r.l], e[2], e[3], out)
 }
 
-// relativePower is that of the channel at r, 1 in the mean.
+// relativePower returns the power of the channel at r, 1 in the mean.
 func (s *softener) relativePower(r reg) float64 {
 	var sum float64
 	for _, h := range s.channel[:s.cell.Ports] {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -5,17 +7,17 @@ import (
 	"math/cmplx"
 )
 
-// fft transforms symbols of one size, a multiple of 4, by 4, 2 and 3: at four times the
-// speed of gonum's, which took up to a third of a subframe's time.
+// fft transforms symbols of one size, a multiple of 4, with radices 4, 2 and 3. It is four times as
+// fast as gonum's, which took up to a third of a subframe's time.
 type fft struct {
-	order []int32 // where each sample goes before the first step
+	order []int32 // position of each sample before the first step
 	steps []fftStep
 }
 
-// fftStep makes one transform of radix neighbouring ones.
+// fftStep combines radix neighbouring transforms into one.
 type fftStep struct {
 	radix    int
-	twiddles [3][]complex128 // of all but the first of them
+	twiddles [3][]complex128 // of all inputs but the first
 }
 
 func newFFT(size int) *fft {
@@ -35,7 +37,7 @@ func newFFT(size int) *fft {
 		n *= r
 	}
 	for i := range f.order {
-		// The last step takes every radix-th sample to each of what it puts together, and
+		// The last step combines every radix-th sample, the one before every radix-th of those, and
 		// so on.
 		rest, block := i, size
 		for s := len(f.steps) - 1; s >= 0; s-- {
@@ -48,9 +50,9 @@ func newFFT(size int) *fft {
 	return f
 }
 
-// transform transforms x, whose samples lie as order says.
+// transform computes the FFT of x in place; its samples must be in the given order.
 func (f *fft) transform(x []complex128) {
-	// The first step is by 4, as is each but the last ones, and turns nothing.
+	// The first step has radix 4, as all but the last ones do, and no twiddle factors.
 	for y := x; len(y) >= 4; y = y[4:] {
 		e, f, g, h := y[0]+y[2], y[0]-y[2], y[1]+y[3], y[1]-y[3]
 		h = complex(imag(h), -real(h))

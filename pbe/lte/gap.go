@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
-// Skip says that n samples are missing before the next that is fed, as where a radio
-// was faster than its reader. The cell is followed over up to a second; after more it
-// is searched for again.
+// Skip reports that n samples are missing before the next ones, as when a radio outruns its reader.
+// The cell is kept across a gap of up to a second; after a longer one it is searched for again.
 func (r *Receiver) Skip(n int64) {
 	if n <= 0 {
 		return

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -42,8 +44,12 @@ func TestExtendedPHICH(t *testing.T) {
 		cell Cell
 		want []reg
 	}{
-		{Cell{ID: 301, PRB: 25, PHICHSixths: 6, ExtendedPHICH: true}, []reg{{168, 0}, {260, 1}, {60, 2}, {174, 0}, {264, 1}, {64, 2}, {180, 0}, {268, 1}, {68, 2}, {186, 0}, {272, 1}, {72, 2}}},
-		{Cell{ID: 18, PRB: 50, PHICHSixths: 3, ExtendedPHICH: true}, []reg{{114, 0}, {312, 1}, {512, 2}, {120, 0}, {316, 1}, {516, 2}, {126, 0}, {320, 1}, {520, 2}, {132, 0}, {324, 1}, {524, 2}}},
+		{Cell{ID: 301, PRB: 25, PHICHSixths: 6, ExtendedPHICH: true},
+			[]reg{{168, 0}, {260, 1}, {60, 2}, {174, 0}, {264, 1}, {64, 2}, {180, 0}, {268, 1}, {68, 2}, {186, 0},
+				{272, 1}, {72, 2}}},
+		{Cell{ID: 18, PRB: 50, PHICHSixths: 3, ExtendedPHICH: true},
+			[]reg{{114, 0}, {312, 1}, {512, 2}, {120, 0}, {316, 1}, {516, 2}, {126, 0}, {320, 1}, {520, 2}, {132, 0},
+				{324, 1}, {524, 2}}},
 		{Cell{ID: 503, PRB: 6, PHICHSixths: 1, ExtendedPHICH: true}, []reg{{60, 0}, {12, 1}, {36, 2}}},
 	} {
 		if got := r.cell.phichREGs(); !slices.Equal(got, r.want) {
@@ -77,9 +83,11 @@ func TestFields(t *testing.T) {
 		{"news", 25, news, "1 0 000000000 11010 000 0 00 01 0", "[0] 2216"},
 		{"no news", 25, news, "1 0 000000000 11011 000 0 00 00 0", ""},
 		// A user's distributed blocks are 16 at most from 50 PRB on: RIV 750 and 800.
-		{"distributed", 50, user, "1 1 0 1011101110 00000 000 0 00 00 0", "[0 1 2 3 12 13 14 15 27 28 29 30 39 40 41 42]"},
+		{"distributed", 50, user, "1 1 0 1011101110 00000 000 0 00 00 0",
+			"[0 1 2 3 12 13 14 15 27 28 29 30 39 40 41 42]"},
 		{"too many", 50, user, "1 1 0 1100100000 00000 000 0 00 00 0", ""},
-		{"distributed", 50, news, "1 1 01100100000 00000 000 0 00 00 0", "[0 1 2 3 4 12 13 14 15 27 28 29 30 39 40 41 42]"},
+		{"distributed", 50, news, "1 1 01100100000 00000 000 0 00 00 0",
+			"[0 1 2 3 4 12 13 14 15 27 28 29 30 39 40 41 42]"},
 	} {
 		var payload []byte
 		for _, b := range r.bits {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -6,23 +8,22 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// How long users are remembered, in subframes: those that were believed, and those
-// that were heard but not believed.
+// How long users are remembered, in subframes: with accepted messages, and with rejected ones.
 const (
 	userMemory  = 200
 	guessMemory = 20
 )
 
-// userHistory remembers the users of a cell: a word by chance has the RNTI of somebody
-// known, or of an earlier guess, as seldom as there are few of them.
+// userHistory remembers the users of a cell. A chance word rarely has the RNTI of a known user or
+// of an earlier guess, since these are few.
 type userHistory struct {
 	now        int
-	acceptedAt map[cell.RNTI]int   // when believed
-	guesses    map[cell.RNTI]guess // that were not
-	accepted   []*finding          // of a subframe
+	acceptedAt map[cell.RNTI]int   // when a message was last accepted
+	guesses    map[cell.RNTI]guess // the best rejected findings
+	accepted   []*finding          // scratch: findings of one subframe
 }
 
-// guess is when a word was heard that was not believed, and its odds.
+// guess is the subframe and the log odds of a rejected finding.
 type guess struct {
 	at      int
 	logOdds float64
@@ -32,7 +33,7 @@ func newUserHistory() *userHistory {
 	return &userHistory{acceptedAt: map[cell.RNTI]int{}, guesses: map[cell.RNTI]guess{}}
 }
 
-// advanceSubframe goes on to the next subframe.
+// advanceSubframe moves on to the next subframe and forgets old users.
 func (h *userHistory) advanceSubframe() {
 	if h.now++; h.now%userMemory == 0 {
 		for r, at := range h.acceptedAt {
@@ -48,7 +49,7 @@ func (h *userHistory) advanceSubframe() {
 	}
 }
 
-// acceptFinding tells whether a word is believed, and remembers it if not.
+// acceptFinding reports whether a finding is accepted, and remembers it otherwise.
 func (h *userHistory) acceptFinding(c *finding) bool {
 	r := c.dci.RNTI
 	if c.isCertain {
@@ -73,14 +74,14 @@ func (h *userHistory) acceptFinding(c *finding) bool {
 	return false
 }
 
-// acceptFindings makes messages of those of a subframe's words that are believed: of each
-// place the likeliest one, if no larger one holds another.
+// acceptFindings converts the accepted findings of a subframe into messages: the likeliest one of
+// each location, unless it lies within an accepted larger one.
 func (h *userHistory) acceptFindings(found []finding) []DCI {
 	h.advanceSubframe()
 	h.accepted = h.accepted[:0]
 	size := 0
 	for len(found) > 0 {
-		// The words of one place.
+		// Findings of one location.
 		first, n := &found[0].dci, 1
 		for n < len(found) && found[n].dci.CCE == first.CCE && found[n].dci.Level == first.Level {
 			n++
@@ -107,10 +108,10 @@ func (h *userHistory) acceptFindings(found []finding) []DCI {
 	return out
 }
 
-// bestFinding is the word that is believed of those of one place: the one with the best odds.
+// bestFinding returns the accepted finding with the best odds at one location.
 func (h *userHistory) bestFinding(found []finding) (best *finding) {
 	for _, c := range h.accepted {
-		// Places of one size do not overlap, and smaller ones lie in larger ones.
+		// Locations of one size do not overlap, and smaller ones lie within larger ones.
 		if at := found[0].dci.CCE; at >= c.dci.CCE && at < c.dci.CCE+c.dci.Level {
 			return nil
 		}

@@ -1,38 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "math"
 
-// Every word has an RNTI, as that is what its CRC does not explain. So the best word
-// for anything looks like a message to somebody, if its place is in his search space
-// and its fields can be. It is believed by its odds alone: how much likelier the soft
-// bits are if it was sent than if it was not, as a natural logarithm, less that of how
-// many words there were to choose from. Neither the noise nor the power of the channel
-// is taken to be what the reference signals say: they say only how much one soft bit
-// is worth against another of the same place. What was not sent, be it noise or a word
-// of somebody else, has odds below 0, whatever the level, size and power.
+// Every word has an RNTI, since the RNTI is the part of its CRC that the content does not explain.
+// So the best word for any soft bits looks like a message, if its location is in the search space
+// of that RNTI and its fields are valid. A likelihood-ratio test decides: the log-likelihood gain
+// of the soft bits if the word was sent, less the logarithm of the number of words to choose from.
+// The test does not trust the noise and channel power of the reference signals: these only weight
+// the soft bits of one location against each other. Whatever was not sent, be it noise or a word of
+// another cell, has log odds below 0, at any level, size and power.
 
-// acceptOdds is what odds must be: of words for which they are no better one in ten at
-// most is by chance.
+// acceptOdds is the least log odds of an accepted word: at most one in ten of the words that just
+// reach it is a chance word.
 var acceptOdds = math.Log(10)
 
-// Among all RNTIs those that need no user are few, as are the users who are known. A
-// word by chance has one of them as much less often.
+// Few of all RNTIs address no single user, and few belong to known users. A chance word has one of
+// them correspondingly rarely.
 const (
 	rntiLogOdds   = 16 * math.Ln2
 	reservedRNTIs = float64(maxRARNTI + 2)
 )
 
-// minCandidateOdds is what the odds of a word are at least that can be believed of anybody.
+// minCandidateOdds is the least log odds of a word that any user may send.
 var minCandidateOdds = acceptOdds - rntiLogOdds
 
-// burstAllowance is how much of the weight of a word's soft bits may be against it although
-// they look all alike: what another cell sends is not spread evenly, as noise is. It
-// only saves time.
+// burstAllowance is the part of a word's weight that may be against it although all soft bits look
+// alike: interference of another cell is not spread evenly, as noise is. It only saves time.
 const burstAllowance = 0.03
 
-// locationStats is what the soft bits of a place say, whatever word is there. A soft bit is
-// 2αγ in the mean with a variance of 4γν: γ is known from the reference signals, but
-// not α and ν, which were 1 if these said all.
+// locationStats summarises the soft bits of a location, whatever word they hold. A soft bit has
+// mean 2αγ and variance 4γν. γ is known from the reference signals; α and ν would be 1 if these
+// were exact.
 type locationStats struct {
 	bits   float64
 	power  float64 // sum of γ
@@ -51,9 +51,9 @@ func measureLocation(elements []cceStats) (s locationStats) {
 	return s
 }
 
-// expectedFit is what part of the weight a word that was sent explains at least. How much
-// alike the soft bits are tells how many of them noise turned round: if it can be none,
-// a word that many are against was not sent.
+// expectedFit returns the least part of the weight that a sent word explains. The uniformity of the
+// soft bits shows how many of them noise flipped: if it can be none, a word that contradicts many
+// was not sent.
 func (s *locationStats) expectedFit(elements []cceStats) float64 {
 	uniformity := s.weight / math.Sqrt(s.power*s.energy)
 	uniformity = 1 - (1-uniformity)*(1+2*math.Sqrt(2/s.bits)) // by two deviations
@@ -67,29 +67,29 @@ func (s *locationStats) expectedFit(elements []cceStats) float64 {
 			all += gamma*scale + l
 		}
 	}
-	// Four deviations, and as the weight of few bits is not normal, one bit more that is
-	// wrong by as much as one in fifty is.
+	// Four deviations. The weight of few bits is not normally distributed, so allow one more wrong
+	// bit, as large as one in fifty is.
 	return 1 - (8*lost+4*math.Sqrt(8*spread)+8)/(8*all) - 2*burstAllowance
 }
 
-// noiseForUniformity is the noise of bits of power 1 that are so much alike: the mean of their
-// weight is that part of the root of the mean of their squares.
+// noiseForUniformity returns the noise of bits of power 1 whose mean absolute value is this part of
+// their root mean square.
 func noiseForUniformity(uniformity float64) float64 {
 	at := (1 - uniformity) * float64(len(uniformityTable)-1) / (1 - noiseUniformity)
 	if i := int(at); at >= 0 && i < len(uniformityTable)-1 {
 		return uniformityTable[i] + (at-float64(i))*(uniformityTable[i+1]-uniformityTable[i])
 	}
-	return maxBitNoise // or no number
+	return maxBitNoise // also for NaN
 }
 
-// noiseUniformity is how much alike the weights of noise are. Bits under maxBitNoise cannot be
-// told from it.
+// noiseUniformity is the uniformity of pure noise. Bits in more noise than maxBitNoise are
+// indistinguishable from it.
 const (
 	noiseUniformity = 0.79788456 // the root of 2/π
 	maxBitNoise     = 100.0
 )
 
-// uniformityTable is unlike from 1 down to noiseUniformity.
+// uniformityTable has noiseForUniformity from 1 down to noiseUniformity.
 var uniformityTable = func() (all [257]float64) {
 	for i := range all {
 		alike := 1 - (1-noiseUniformity)*float64(i)/float64(len(all)-1)
@@ -107,19 +107,18 @@ var uniformityTable = func() (all [257]float64) {
 	return
 }()
 
-// requiredFit is what part of the weight a word must explain at least if there is to be so
-// much evidence: all else would be noise.
+// requiredFit returns the least part of the weight that a word must explain for that much evidence,
+// if all the rest is noise.
 func (s *locationStats) requiredFit(evidence float64) float64 {
 	return math.Sqrt((1-math.Exp(-2*max(evidence, 0)/s.bits))*s.power*s.energy) / s.weight
 }
 
-// likelihoodGain is by how much the soft bits are likelier if a word was sent than if each
-// bit is by chance, both of the power and with the noise that make the word likeliest:
-// ln 2 for each bit at most. coded are the word's bits in some order, agreement is what
-// part of the weight they explain.
+// likelihoodGain returns the log-likelihood ratio of the soft bits between the word being sent and
+// each bit being random, at the power and noise that make the word likeliest: at most ln 2 per bit.
+// coded are the word's bits in some order; agreement is the part of the weight that they explain.
 //
-// There is none if not both halves speak for the word: then half the place has one,
-// and the other something else.
+// It returns 0 unless both halves support the word: otherwise half the location holds the word, and
+// the rest something else.
 func (s *locationStats) likelihoodGain(soft []float32, coded []byte, order []int, agreement float64) (sum float64) {
 	fit := agreement * s.weight
 	alpha := fit / s.power
@@ -146,7 +145,8 @@ func (s *locationStats) likelihoodGain(soft []float32, coded []byte, order []int
 	return sum
 }
 
-// bitLikelihoodGain is how much likelier a bit is than by chance, whose log likelihood ratio is x.
+// bitLikelihoodGain returns the log-likelihood gain over a random bit of a bit with log-likelihood
+// ratio x.
 func bitLikelihoodGain(x float64) float64 {
 	at := (x + maxBitLLR) * bitGainSteps
 	if !(at >= 0) {
@@ -159,8 +159,8 @@ func bitLikelihoodGain(x float64) float64 {
 }
 
 const (
-	maxBitLLR    = 16 // beyond it a straight line does
-	bitGainSteps = 32 // to 1, so that hundreds of bits are wrong by a hundredth
+	maxBitLLR    = 16 // linear beyond it
+	bitGainSteps = 32 // per 1: the error of hundreds of bits is a hundredth
 )
 
 var bitGainTable = func() (all [2*maxBitLLR*bitGainSteps + 1]float64) {
@@ -170,10 +170,11 @@ var bitGainTable = func() (all [2*maxBitLLR*bitGainSteps + 1]float64) {
 	return
 }()
 
-// logAlternatives is the logarithm of how many words of so many bits can be at a place, over how
-// likely it is that one was sent: a place that is full holds something, as likely of
-// one level and size as of another.
+// logAlternatives returns the logarithm of the number of words of that many bits at a location,
+// divided by the probability that one was sent: an occupied location holds something, equally
+// likely of any level and size.
 func (b *blindDecoder) logAlternatives(bits int, at cceLocation) float64 {
-	users := min(1, float64(candidateCount(at.level))/float64(at.cces/at.level)) // who can be sent something there
+	// probability that the location is in a user's search space
+	users := min(1, float64(candidateCount(at.level))/float64(at.cces/at.level))
 	return float64(bits)*math.Ln2 + math.Log(users*float64(len(aggregationLevels)*len(b.candidateSizes)))
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -67,7 +69,8 @@ func TestNeighbour(t *testing.T) {
 		for _, db := range dbs {
 			other, _ := randomStream(Cell{ID: id, PRB: 50, Ports: 2, PHICHSixths: 6}, 1024, n, 77, 4)
 			tx, truth := randomStream(beliefCell, 1024, n, seed, 4)
-			x, y := tx.transmitThrough(t, NewEPAChannel(5, 500, 25, 3)), other.transmitThrough(t, NewEPAChannel(5, 500, 40, 9))
+			x, y := tx.transmitThrough(t, NewEPAChannel(5, 500, 25, 3)),
+				other.transmitThrough(t, NewEPAChannel(5, 500, 40, 9))
 			g := complex64(complex(math.Pow(10, db/20), 0))
 			for i := range x {
 				x[i] += g * y[i]
@@ -127,11 +130,13 @@ func TestEvidence(t *testing.T) {
 					}
 					see := measureLocation(elements)
 					agreement := b.decodeWord(soft, float32(2*see.weight), &a, 0)
-					odds := see.likelihoodGain(soft, b.coded, a.rateMatching, agreement) - float64(a.size+crcBits)*math.Ln2
+					odds := see.likelihoodGain(soft, b.coded, a.rateMatching,
+						agreement) - float64(a.size+crcBits)*math.Ln2
 					sum, squares, most = sum+odds, squares+odds*odds, max(most, odds)
 				}
 				mean := sum / float64(n)
-				t.Logf("%s, %d bits at level %d: %.1f, deviation %.1f, at most %.1f", kind, a.size+crcBits, level, mean, math.Sqrt(squares/float64(n)-mean*mean), most)
+				t.Logf("%s, %d bits at level %d: %.1f, deviation %.1f, at most %.1f", kind, a.size+crcBits, level,
+					mean, math.Sqrt(squares/float64(n)-mean*mean), most)
 				if mean > -2 || most > 12 {
 					t.Error("too much")
 				}
@@ -211,7 +216,8 @@ func TestHistory(t *testing.T) {
 	h := newUserHistory()
 	h.advanceSubframe()
 	h.acceptedAt[100] = h.now
-	if !h.acceptFinding(word(100, -5)) || h.acceptFinding(word(200, -1)) || h.acceptFinding(word(200, -1)) || !h.acceptFinding(word(300, 3)) {
+	if !h.acceptFinding(word(100, -5)) || h.acceptFinding(word(200, -1)) || h.acceptFinding(word(200, -1)) ||
+		!h.acceptFinding(word(300, 3)) {
 		t.Error("at once")
 	}
 	h.advanceSubframe()

@@ -1,37 +1,37 @@
-// Package lte listens to the control channels of LTE cells (FDD, normal cyclic
-// prefix, 1.4 to 20 MHz, one or two antenna ports): from samples of the air to
-// what every user of the cell is given in each subframe.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lte decodes the control channels of LTE cells (FDD, normal cyclic prefix, 1.4 to 20 MHz,
+// one or two antenna ports): from IQ samples to the grants of every user in each subframe.
 //
 //	samples ─ sync: PSS, SSS, carrier offset, MIB ─ symbols ─ channel estimate ─ CFI ─ PDCCH as soft bits
 //	        ─ blind search: rate matching, Viterbi, RNTI from the CRC, search space ─ DCI ─ cell.Grant
 //
-// Before it stands whoever has samples (a file, a pipe, a radio), behind it
-// pbe/cell. One file per step; constants name their section of 36.211 (physical
-// channels), 36.212 (coding) and 36.213 (procedures), release 10 unless it says
-// otherwise. Transmitter is the other way round, for the lab and for tests.
+// Samples come from a file, a pipe or a radio; grants go to pbe/cell. There is one file per step.
+// Constants name their section of 36.211 (physical channels), 36.212 (coding) and 36.213
+// (procedures), release 10 unless stated otherwise. Transmitter is the reverse, for the lab and for
+// tests.
 //
-// Bits are bytes of 0 and 1, the most significant first. A soft bit is positive
-// for 0. Nothing is safe for concurrent use but Work.Decode; Receiver.Spread tells who
-// calls what.
+// Bits are bytes of 0 and 1, the most significant first. A soft bit is positive for 0. Only
+// DecodeTask.Decode is safe for concurrent use; Receiver.Dispatch documents the calls.
 package lte
 
 import "mpbond/pbe/cell"
 
-// Cell is what the layout of a cell's control channels depends on.
+// Cell has the parameters that determine the layout of a cell's control channels.
 type Cell struct {
 	// ID is the physical cell identity, 0 to 503.
 	ID int
-	// PRB is the width: 6, 15, 25, 50, 75 or 100.
+	// PRB is the width in resource blocks: 6, 15, 25, 50, 75 or 100.
 	PRB int
 	// Ports is the number of antenna ports with reference signals, 1 or 2.
 	Ports int
 	// PHICHSixths is N_g of the PHICH times six: 1, 3, 6 or 12.
 	PHICHSixths int
-	// ExtendedPHICH says that the PHICH takes three symbols instead of one.
+	// ExtendedPHICH reports that the PHICH takes three symbols instead of one.
 	ExtendedPHICH bool
 }
 
-// Specification.
+// Constants of the specification.
 const (
 	subcarriersPerPRB  = 12 // subcarriers of a resource block (36.211 section 6.2.3)
 	symbolsPerSlot     = 7  // symbols
@@ -41,7 +41,7 @@ const (
 	maxCellID          = 503
 )
 
-// isValid tells whether c is a cell that can be listened to.
+// isValid reports whether the Receiver supports c.
 func (c Cell) isValid() bool {
 	switch c.PRB {
 	case 6, 15, 25, 50, 75, 100:
@@ -56,17 +56,17 @@ func (c Cell) isValid() bool {
 	return c.ID >= 0 && c.ID <= maxCellID && (c.Ports == 1 || c.Ports == 2)
 }
 
-// subcarrierCount is the width of the cell.
+// subcarrierCount returns the width of the cell in subcarriers.
 func (c Cell) subcarrierCount() int { return c.PRB * subcarriersPerPRB }
 
-// crsShift is the place of the reference signals (36.211 section 6.10.1.2).
+// crsShift returns the frequency shift of the reference signals (36.211 section 6.10.1.2).
 func (c Cell) crsShift() int { return c.ID % 6 }
 
-// RNTIs of no single user (36.321 table 7.1-1).
+// RNTIs that address no single user (36.321 table 7.1-1).
 const (
 	rntiSI = cell.RNTI(0xFFFF)
 	rntiP  = cell.RNTI(0xFFFE)
-	// maxRARNTI is the highest that FDD uses for answers to random access (36.321
-	// section 5.1.4: 1 + t_id, and f_id is 0).
+	// maxRARNTI is the highest RNTI of random access responses with FDD (36.321 section 5.1.4: 1 +
+	// t_id, and f_id is 0).
 	maxRARNTI = cell.RNTI(10)
 )

@@ -1,14 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
-// interleaverColumns is the order of the columns in the sub-block interleaver of
-// convolutional codes (36.212 table 5.1.4-2).
+// interleaverColumns is the column order of the sub-block interleaver of convolutional codes
+// (36.212 table 5.1.4-2).
 var interleaverColumns = [32]int{
 	1, 17, 9, 25, 5, 21, 13, 29, 3, 19, 11, 27, 7, 23, 15, 31,
 	0, 16, 8, 24, 4, 20, 12, 28, 2, 18, 10, 26, 6, 22, 14, 30,
 }
 
-// interleaveOrder is the sub-block interleaver (36.212 section 5.1.4.2.1) of n
-// elements: the element at each place of its output.
+// interleaveOrder returns the sub-block interleaver (36.212 section 5.1.4.2.1) for n elements: the
+// index of the input element at each output position.
 func interleaveOrder(n int) []int {
 	rows := (n + len(interleaverColumns) - 1) / len(interleaverColumns)
 	empty := rows*len(interleaverColumns) - n
@@ -23,9 +25,8 @@ func interleaveOrder(n int) []int {
 	return order
 }
 
-// rateMatchingOrder is the rate matching of a code word of d bits (36.212 section
-// 5.1.4.2.2): the element of the streams, one after the other, that is sent at
-// each place of the circular buffer.
+// rateMatchingOrder returns the rate matching of a code word of d bits (36.212 section 5.1.4.2.2):
+// the index into the concatenated streams at each position of the circular buffer.
 func rateMatchingOrder(d int) []int {
 	one := interleaveOrder(d)
 	order := make([]int, 0, codeStreams*d)

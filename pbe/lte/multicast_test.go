@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -51,8 +53,10 @@ func TestMulticast(t *testing.T) {
 			}
 			r.Feed(tx.transmitThrough(t, NewEPAChannel(5, 500, c.snr, 3)))
 			r.Close()
-			t.Logf("%d PRB, %v dB, %v: %d of %d heard, %d wrong, %d short, mean %.1f dB, %.0f Hz", c.prb, c.snr, which, heard, len(truth), wrong, short, snr, r.Offset())
-			if heard < len(truth)*98/100 || wrong > 1 || short < len(which)*subframes/10*98/100 || len(which) == 0 && short > 0 || math.Abs(r.Offset()-500) > 20 {
+			t.Logf("%d PRB, %v dB, %v: %d of %d heard, %d wrong, %d short, mean %.1f dB, %.0f Hz", c.prb, c.snr,
+				which, heard, len(truth), wrong, short, snr, r.Offset())
+			if heard < len(truth)*98/100 || wrong > 1 || short < len(which)*subframes/10*98/100 || len(which) == 0 &&
+				short > 0 || math.Abs(r.Offset()-500) > 20 {
 				t.Errorf("%d PRB, %v: too little", c.prb, which)
 			}
 		}

@@ -1,64 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "fmt"
 
-// Reason is why no cell is heard.
+// Reason is why no cell is decoded.
 type Reason uint8
 
 // Reasons.
 const (
-	NotSearched    Reason = iota // not enough was heard yet
-	NoSignal                     // there is no PSS
-	UnreadableMIB                // a cell's broadcast channel cannot be read
+	NotSearched    Reason = iota // not enough samples yet
+	NoSignal                     // no PSS was found
+	UnreadableMIB                // a cell's broadcast channel cannot be decoded
 	TooWide                      // the cell is wider than the samples
 	FourPorts                    // the cell has four antenna ports
 	ExtendedPrefix               // its cyclic prefix is the extended one
-	TDD                          // it takes turns with its users
+	TDD                          // the cell uses time division duplex
 )
 
-// Obstacle is a reason, and what is known of the cell that it is of.
+// Obstacle is the reason why no cell is decoded, and what is known about the cell in question.
 type Obstacle struct {
 	Reason Reason
-	// Cell has an ID, of TooWide and FourPorts all else too; no meaning with Unsearched
-	// and NoSignal.
+	// Cell has the ID; with TooWide and FourPorts all other fields too. It has no meaning with
+	// NotSearched and NoSignal.
 	Cell Cell
 }
 
-// String says it for people.
+// String returns a text for people.
 func (o Obstacle) String() string {
 	switch o.Reason {
 	case NotSearched:
-		return "not enough was heard to look for a cell"
+		return "too few samples to search for a cell"
 	case NoSignal:
-		return "no cell's synchronisation signal is heard"
+		return "no synchronisation signal of a cell was found"
 	case UnreadableMIB:
-		return fmt.Sprintf("cell %d is heard, but not well enough to read its broadcast channel", o.Cell.ID)
+		return fmt.Sprintf("the signal of cell %d is too weak to decode its broadcast channel", o.Cell.ID)
 	case TooWide:
-		return fmt.Sprintf("cell %d has %d resource blocks, too many for this rate of samples", o.Cell.ID, o.Cell.PRB)
+		return fmt.Sprintf("cell %d has %d resource blocks, too many for this sample rate", o.Cell.ID, o.Cell.PRB)
 	case FourPorts:
-		return fmt.Sprintf("cell %d has four antenna ports; one or two are understood", o.Cell.ID)
+		return fmt.Sprintf("cell %d has four antenna ports; only one or two are supported", o.Cell.ID)
 	case ExtendedPrefix:
-		return fmt.Sprintf("cell %d has the extended cyclic prefix; the normal one is understood", o.Cell.ID)
+		return fmt.Sprintf("cell %d uses the extended cyclic prefix; only the normal one is supported", o.Cell.ID)
 	case TDD:
-		return fmt.Sprintf("cell %d is TDD; FDD is understood", o.Cell.ID)
+		return fmt.Sprintf("cell %d uses TDD; only FDD is supported", o.Cell.ID)
 	}
 	return fmt.Sprint("reason ", o.Reason)
 }
 
-// Obstacle tells why no cell is heard, by the last searches.
+// Obstacle returns why no cell is decoded, according to the last searches.
 func (r *Receiver) Obstacle() Obstacle { return r.obstacle }
 
-// minPSSFit is the fit from which on there is a PSS, minSSSFit that of an SSS. The best
-// of all places of noise have .05 and .3; a cell as strong as the noise has .25 and .5. A
-// tone has one of 62 subcarriers of PSS, and a MIB of zeros now and then.
+// minPSSFit is the least fit of a PSS, minSSSFit that of an SSS. The best fit in noise is 0.05 and
+// 0.3; a cell as strong as the noise has 0.25 and 0.5. A tone matches one of the 62 subcarriers of
+// the PSS, and now and then decodes to a MIB of zeros.
 const (
 	minPSSFit  = 0.12
 	minSSSFit  = 0.42
 	tonePSSFit = 0.03
 )
 
-// syncLayouts are where SSS stands before PSS (36.211 sections 6.11.1.2 and 6.11.2.2), in
-// samples at searchSize; an extended prefix is a quarter of a symbol.
+// syncLayouts are the distances from SSS to PSS (36.211 sections 6.11.1.2 and 6.11.2.2), in samples
+// at searchSize; an extended prefix is a quarter of a symbol.
 var syncLayouts = []struct {
 	back   int
 	reason Reason
@@ -69,7 +71,7 @@ var syncLayouts = []struct {
 	{3 * (searchSize + searchSize/4), TDD},
 }
 
-// diagnose looks for what is no cell that can be heard, in samples that were searched.
+// diagnose looks for unsupported cells in samples in which the search found nothing.
 func (s *searcher) diagnose(y []complex128) Obstacle {
 	at, id2 := s.findPSSAnywhere(y)
 	if id2 < 0 {
@@ -94,7 +96,7 @@ func (s *searcher) diagnose(y []complex128) Obstacle {
 	return o
 }
 
-// findPSSAnywhere finds PSS wherever symbols may begin; −1 if there is none.
+// findPSSAnywhere finds a PSS at any sample. It returns id2 −1 if there is none.
 func (s *searcher) findPSSAnywhere(y []complex128) (at, id2 int) {
 	best := minPSSFit
 	id2 = -1
@@ -117,8 +119,8 @@ func (s *searcher) findPSSAnywhere(y []complex128) (at, id2 int) {
 	return at, id2
 }
 
-// readFourPorts reads the MIB of a cell of four ports: the pairs of elements are sent by
-// ports 0 and 2 and by ports 1 and 3 in turn (36.211 section 6.3.4.3).
+// readFourPorts reads the MIB of a cell with four ports: ports 0 and 2, and ports 1 and 3, send the
+// pairs of elements in turn (36.211 section 6.3.4.3).
 func (r *mibReader) readFourPorts() (mib, bool) {
 	c := r.softener.cell
 	c.Ports, r.softener.cell.Ports = 2, 2
@@ -130,7 +132,7 @@ func (r *mibReader) readFourPorts() (mib, bool) {
 			continue
 		}
 		// Ports 2 and 3 have reference signals in the second symbol of a slot only (section
-		// 6.10.1.2); the nearest of them is taken.
+		// 6.10.1.2); the nearest one is used.
 		for k := range h[port] {
 			m := min(max((k-c.firstLateCRS(port)+3)/6, 0), pbchWidth/6-1)
 			h[port][k] = r.grid[8][c.firstLateCRS(port)+6*m] * conj(r.lateSignal(m))
@@ -147,7 +149,7 @@ func (r *mibReader) readFourPorts() (mib, bool) {
 	return r.pbch.decodeMIB(r.bits, c.ID, 4, 0)
 }
 
-// firstLateCRS is the first subcarrier with a reference signal of port 2 or 3 in the second
+// firstLateCRS returns the first subcarrier with a reference signal of port 2 or 3 in the second
 // slot of a subframe.
 func (c Cell) firstLateCRS(port int) int {
 	if port == 2 {
@@ -156,8 +158,8 @@ func (c Cell) firstLateCRS(port int) int {
 	return c.crsShift()
 }
 
-// lateSignal is reference signal m of ports 2 and 3 in the first slot of subframe 0 but one,
-// in the middle of the cell.
+// lateSignal returns reference signal m of ports 2 and 3 in the second slot of subframe 0, counted
+// from the first one in the middle of the cell.
 func (r *mibReader) lateSignal(m int) complex128 {
 	if r.lateSignals == nil {
 		bits := make([]byte, 4*maxReferencePRB)

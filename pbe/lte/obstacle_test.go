@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -62,7 +64,8 @@ func foreignSignal(of Reason, snr float64) (out []complex64) {
 			}
 			for i := -guard; i < searchSize; i++ {
 				level := math.Pow(10, -snr/20) * math.Sqrt2 / 2
-				out = append(out, complex64(conj(time[(i+searchSize)%searchSize])/complex(math.Sqrt(searchSize), 0)+complex(rnd.NormFloat64()*level, rnd.NormFloat64()*level)))
+				out = append(out, complex64(conj(time[(i+searchSize)%searchSize])/complex(math.Sqrt(searchSize),
+					0)+complex(rnd.NormFloat64()*level, rnd.NormFloat64()*level)))
 			}
 		}
 	}
@@ -114,7 +117,8 @@ func TestWhy(t *testing.T) {
 	}
 	mute := shortSignalOf(205, 24, 20) // no broadcast, but all else
 	for i := range mute {
-		if at := i % (10 * subframeLen(searchSize)); at > symbolStart(searchSize, 7)-prefixLen && at < symbolStart(searchSize, 11)-prefixLen {
+		if at := i % (10 * subframeLen(searchSize)); at > symbolStart(searchSize, 7)-prefixLen &&
+			at < symbolStart(searchSize, 11)-prefixLen {
 			mute[i] = 0
 		}
 	}
@@ -123,14 +127,15 @@ func TestWhy(t *testing.T) {
 		want    Obstacle
 		text    string
 	}{
-		{foreignSignal(FourPorts, 5), Obstacle{FourPorts, Cell{ID: 205, PRB: 50, PHICHSixths: 6, Ports: 4}}, "four antenna ports"},
+		{foreignSignal(FourPorts, 5), Obstacle{FourPorts, Cell{ID: 205, PRB: 50, PHICHSixths: 6, Ports: 4}},
+			"four antenna ports"},
 		{foreignSignal(ExtendedPrefix, 3), Obstacle{ExtendedPrefix, Cell{ID: 205}}, "extended cyclic prefix"},
 		{foreignSignal(TDD, 3), Obstacle{TDD, Cell{ID: 205}}, "TDD"},
 		{narrow, Obstacle{TooWide, Cell{ID: 8, PRB: 25, Ports: 1, PHICHSixths: 6}}, "25 resource blocks"},
 		{mute, Obstacle{UnreadableMIB, Cell{ID: 205}}, "broadcast"},
-		{gaussianNoise(42_000, 1), Obstacle{Reason: NoSignal}, "no cell"},
-		{make([]complex64, 42_000), Obstacle{Reason: NoSignal}, "no cell"},
-		{nil, Obstacle{}, "not enough"},
+		{gaussianNoise(42_000, 1), Obstacle{Reason: NoSignal}, "no synchronisation"},
+		{make([]complex64, 42_000), Obstacle{Reason: NoSignal}, "no synchronisation"},
+		{nil, Obstacle{}, "too few samples"},
 	} {
 		r, err := NewReceiver(searchSize * subcarrierSpacing)
 		if err != nil {

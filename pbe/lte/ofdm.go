@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -5,44 +7,44 @@ import (
 	"math/cmplx"
 )
 
-// subcarrierSpacing of the subcarriers in Hz (36.211 section 6.12).
+// subcarrierSpacing is in Hz (36.211 section 6.12).
 const subcarrierSpacing = 15_000
 
-// cyclic prefixes, in 128ths of the useful part of a symbol: of the first of a
-// slot, and of the others (36.211 table 6.12-1: 160 and 144 of 2048).
+// Cyclic prefixes in 128ths of the useful part of a symbol: of the first symbol of a slot, and of
+// the others (36.211 table 6.12-1: 160 and 144 of 2048).
 const (
 	firstPrefixLen = 10
 	prefixLen      = 9
 )
 
-// windowAdvance is how much of the prefix, in 128ths of a symbol, is left between the
-// window that is looked at and the symbol after it, so that a clock that is a
-// little late does no harm.
+// windowAdvance is how much earlier than the useful part the FFT window begins, in 128ths of a
+// symbol, so that a slightly late clock does no harm.
 const windowAdvance = 1
 
-// subframeLen is the number of samples of a subframe, of size samples in the
-// useful part of a symbol.
+// subframeLen returns the number of samples of a subframe, with size samples in the useful part of
+// a symbol.
 func subframeLen(size int) int { return 15 * size }
 
-// symbolStart is where the useful part of symbol l of a subframe begins.
+// symbolStart returns the first sample of the useful part of symbol l of a subframe.
 func symbolStart(size, l int) int {
 	slot, l := l/symbolsPerSlot, l%symbolsPerSlot
 	return slot*15*size/2 + l*size + (firstPrefixLen+l*prefixLen)*size/128
 }
 
-// demodulator makes subcarriers of samples.
+// demodulator converts samples into subcarriers.
 type demodulator struct {
-	fftSize       int // of the transform
+	fftSize       int // FFT length
 	subcarriers   int // subcarriers
 	fft           *fft
 	samples       []complex128
-	windowPhases  []complex128 // by subcarrier: puts right that the window is early
-	carrierOffset float64      // of the carrier, in cycles per sample
-	carrierPhases []complex128 // by sample of a symbol: turns it back by offset
+	windowPhases  []complex128 // by subcarrier: compensates windowAdvance
+	carrierOffset float64      // in cycles per sample
+	carrierPhases []complex128 // by sample of a symbol: compensates the carrier offset
 }
 
 func newDemodulator(size, width int) *demodulator {
-	d := &demodulator{fftSize: size, subcarriers: width, fft: newFFT(size), samples: make([]complex128, size), windowPhases: make([]complex128, width), carrierPhases: make([]complex128, size)}
+	d := &demodulator{fftSize: size, subcarriers: width, fft: newFFT(size), samples: make([]complex128, size),
+		windowPhases: make([]complex128, width), carrierPhases: make([]complex128, size)}
 	for k := range d.windowPhases {
 		d.windowPhases[k] = cmplx.Rect(1/math.Sqrt(float64(size)), 2*math.Pi*float64(d.fftBin(k))*windowAdvance/128)
 	}
@@ -50,7 +52,7 @@ func newDemodulator(size, width int) *demodulator {
 	return d
 }
 
-// setCarrierOffset sets the carrier's offset, in cycles per sample.
+// setCarrierOffset sets the carrier offset to compensate, in cycles per sample.
 func (d *demodulator) setCarrierOffset(offset float64) {
 	d.carrierOffset = offset
 	turn, now := cmplx.Rect(1, -2*math.Pi*offset), complex(1, 0)
@@ -60,7 +62,7 @@ func (d *demodulator) setCarrierOffset(offset float64) {
 	}
 }
 
-// fftBin is the place of subcarrier k in the transform. There is none at 0 Hz.
+// fftBin returns the FFT bin of subcarrier k. There is no subcarrier at 0 Hz.
 func (d *demodulator) fftBin(k int) int {
 	if k < d.subcarriers/2 {
 		return d.fftSize - d.subcarriers/2 + k
@@ -68,8 +70,7 @@ func (d *demodulator) fftBin(k int) int {
 	return k - d.subcarriers/2 + 1
 }
 
-// demodulateSymbol fills out with the subcarriers of symbol l of the subframe whose samples
-// these are.
+// demodulateSymbol fills out with the subcarriers of symbol l. samples begin with the subframe.
 func (d *demodulator) demodulateSymbol(samples []complex64, l int, out []complex128) {
 	at := symbolStart(d.fftSize, l) - windowAdvance*d.fftSize/128
 	order, carrier := d.fft.order[:d.fftSize], d.carrierPhases[:d.fftSize]
@@ -85,7 +86,7 @@ func (d *demodulator) demodulateSymbol(samples []complex64, l int, out []complex
 	}
 }
 
-// grid are the symbols of one subframe, those that were asked for.
+// grid has the symbols of one subframe that newGrid was asked for.
 type grid [symbolsPerSubframe][]complex128
 
 func newGrid(width int, symbols ...int) *grid {

@@ -1,33 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "math"
 
-// The broadcast channel (36.211 section 6.6): the middle 72 subcarriers in the
-// first four symbols of slot 1, without the elements of reference signals of four
-// ports, of which each may be there or not.
+// The broadcast channel (36.211 section 6.6): the middle 72 subcarriers in the first four symbols
+// of slot 1, without the elements of the reference signals of four ports, whether these are sent or
+// not.
 const (
 	mibBits     = 24
-	pbchBits    = 480 // of each of four frames
+	pbchBits    = 480 // in each of four frames
 	pbchSymbols = 4
 	pbchWidth   = 72
 )
 
-// minMIBAgreement is what part of the soft bits' weight a MIB must explain, so that
-// silence, which decodes to zeros, is none.
+// minMIBAgreement is the part of the soft bits' weight that a MIB must explain. It rejects silence,
+// which decodes to zeros.
 const minMIBAgreement = 0.6
 
-// mibCRCMasks are what the CRC of the MIB is turned by, for each number of ports
-// (36.212 table 5.3.1.1-1).
+// mibCRCMasks are the CRC masks of the MIB, by number of ports (36.212 table 5.3.1.1-1).
 var mibCRCMasks = map[int]uint16{1: 0x0000, 2: 0xFFFF, 4: 0x5555}
 
-// mib is what the broadcast channel says (36.331 section 6.2.2).
+// mib is the content of the broadcast channel (36.331 section 6.2.2).
 type mib struct {
 	cell Cell
 	sfn  int
 }
 
-// pbchElements are the elements of the broadcast channel in the order of its
-// symbols, from the cell's middle on, as if it were 6 PRB wide.
+// pbchElements returns the elements of the broadcast channel in the order of its symbols, as if the
+// cell were 6 PRB wide.
 func (c Cell) pbchElements() []reg {
 	var out []reg
 	for l := range pbchSymbols {
@@ -40,7 +41,7 @@ func (c Cell) pbchElements() []reg {
 	return out
 }
 
-// pbchDecoder decodes the MIB.
+// pbchDecoder decodes the MIB from soft bits.
 type pbchDecoder struct {
 	viterbi  viterbiDecoder
 	scramble []byte
@@ -54,14 +55,14 @@ func newPBCHDecoder(id int) *pbchDecoder {
 	return b
 }
 
-// decodeMIB reads the MIB from the soft bits of one frame, made for ports. It tries
-// each of the four frames that it could be (36.211 section 6.6.1), one of them first.
+// decodeMIB decodes the MIB from the soft bits of one frame, with the given number of ports. It
+// tries each of the four frames that it could be (36.211 section 6.6.1), beginning with first.
 func (b *pbchDecoder) decodeMIB(soft []float32, id, ports, first int) (mib, bool) {
 	for i := range 4 {
 		part := (first + i) % 4
 		var sum [codeStreams * (mibBits + crcBits)]float32
 		for i, s := range soft {
-			// 480 bits are four times round the circular buffer of 120.
+			// 480 bits fill the circular buffer of 120 four times.
 			at := b.order[i%len(b.order)]
 			if b.scramble[part*pbchBits+i] == 1 {
 				s = -s
@@ -71,7 +72,8 @@ func (b *pbchDecoder) decodeMIB(soft []float32, id, ports, first int) (mib, bool
 		var whole [len(sum)]int32
 		quantiseSoftBits(sum[:], whole[:])
 		b.viterbi.decodeBits(whole[:], b.word[:], math.MinInt32)
-		if uint16(recoverCRCMask(b.word[:])) != mibCRCMasks[ports] || explainedWeight(sum[:], encodeTailBiting(b.word[:], nil)) < minMIBAgreement {
+		if uint16(recoverCRCMask(b.word[:])) != mibCRCMasks[ports] ||
+			explainedWeight(sum[:], encodeTailBiting(b.word[:], nil)) < minMIBAgreement {
 			continue
 		}
 		f := bitReader(b.word[:mibBits])
@@ -89,8 +91,8 @@ func (b *pbchDecoder) decodeMIB(soft []float32, id, ports, first int) (mib, bool
 	return mib{}, false
 }
 
-// quantiseSoftBits scales soft bits to whole numbers. It returns the scale, and how much
-// of what was scaled was lost.
+// quantiseSoftBits scales soft bits to integers. It returns the scale, and the rounding loss in
+// scaled units.
 func quantiseSoftBits(soft []float32, out []int32) (scale, lost float32) {
 	var sum float32
 	for _, s := range soft {
@@ -109,7 +111,7 @@ func quantiseSoftBits(soft []float32, out []int32) (scale, lost float32) {
 	return scale, lost
 }
 
-// explainedWeight is the part of the weight of soft that coded explains.
+// explainedWeight returns the part of the weight of soft that coded explains.
 func explainedWeight(soft []float32, coded []byte) float32 {
 	var fit, all float32
 	for i, s := range soft {
@@ -124,7 +126,7 @@ func explainedWeight(soft []float32, coded []byte) float32 {
 
 // mibReader reads the MIBs of one cell.
 type mibReader struct {
-	// grid are the middle subcarriers of symbols 7 to 11 of subframe 0.
+	// grid has the middle subcarriers of symbols 7 to 11 of subframe 0.
 	grid        *grid
 	estimator   *channelEstimator
 	softener    softener
@@ -136,12 +138,14 @@ type mibReader struct {
 
 func newMIBReader(id int) *mibReader {
 	view := Cell{ID: id, PRB: 6, Ports: 2, PHICHSixths: 1}
-	return &mibReader{grid: newGrid(pbchWidth, 7, 8, 9, 10, 11), estimator: newChannelEstimator(view), pbch: newPBCHDecoder(id), elements: view.pbchElements(),
-		softener: softener{cell: view, channel: [2][]complex128{make([]complex128, pbchWidth), make([]complex128, pbchWidth)}}}
+	return &mibReader{grid: newGrid(pbchWidth, 7, 8, 9, 10, 11), estimator: newChannelEstimator(view),
+		pbch: newPBCHDecoder(id), elements: view.pbchElements(),
+		softener: softener{cell: view, channel: [2][]complex128{make([]complex128, pbchWidth),
+			make([]complex128, pbchWidth)}}}
 }
 
-// readMIB reads the MIB in the grid, of a cell with one of these numbers of ports. It
-// tries one of the four frames that it could be first.
+// readMIB reads the MIB in the grid, for each of the given numbers of ports. It tries one of the
+// four possible frames first.
 func (r *mibReader) readMIB(first int, ports ...int) (mib, bool) {
 	for port := range r.softener.channel {
 		r.estimator.estimateChannel(r.grid, port, 7, 1, r.softener.channel[port])

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
-// cfiCodeBit is the code word of a CFI (36.212 table 5.3.4-1): 011, 101 or 110
-// again and again.
+// cfiCodeBit returns bit i of the code word of a CFI (36.212 table 5.3.4-1): 011, 101 or 110,
+// repeated.
 func cfiCodeBit(cfi, i int) byte {
 	if i%3 == cfi-1 {
 		return 0
@@ -12,8 +14,8 @@ func cfiCodeBit(cfi, i int) byte {
 // pcfichBits is the number of bits of the PCFICH.
 const pcfichBits = 32
 
-// decodeCFI is the likeliest CFI by the soft bits of the PCFICH. If it is wrong all words of
-// the subframe are by chance, and so are their odds.
+// decodeCFI returns the likeliest CFI. A wrong one turns all words of the subframe into chance
+// words, with low odds.
 func decodeCFI(soft []float32, scramble []byte) int {
 	var fit [4]float64
 	for i, s := range soft {

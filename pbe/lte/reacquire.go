@@ -1,47 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
-// Samples may be missing from a stream, as many as may be. What tells it:
+// A stream may lack any number of samples without notice. The signs are:
 //
-//	reference signals that are not there, a delay   the next subframe does not begin where it
-//	out of the blue, a MIB that cannot be read      should
-//	an SFN that is another                          whole frames are missing
+//	missing reference signals, a sudden delay,      the next subframe is not where it should be
+//	an unreadable MIB
+//	another SFN                                     whole frames are missing
 //
-// In the first case the same cell is looked for anew, and only if it is not heard for
-// long another one.
+// In the first case the receiver looks for the same cell nearby, and only if it stays away for
+// another one.
 const (
-	minFadeMisses      = 4    // subframes in turn without reference signals are no fade yet
-	maxTrackedDelay    = 2e-6 // seconds; a delay of 11 µs looks like none
-	maxUnreadMIBs      = 2    // MIBs in turn
-	unreadPause        = 50   // after which it is looked for again because of them
-	recheckInterval    = 20   // subframes until it is looked for again
-	reacquireSubframes = 12   // subframes that are searched: one has the MIB
-	cellChangeMIBs     = 2    // MIBs in turn that tell of another cell
+	minFadeMisses      = 4    // consecutive subframes without reference signals; fewer are a fade
+	maxTrackedDelay    = 2e-6 // seconds; a delay of 11 µs aliases to none
+	maxUnreadMIBs      = 2    // consecutive unreadable MIBs
+	unreadPause        = 50   // MIBs after which they trigger a search again
+	recheckInterval    = 20   // subframes between searches
+	reacquireSubframes = 12   // subframes searched; one of them has the MIB
+	cellChangeMIBs     = 2    // consecutive MIBs of another cell
 )
 
-// Counts tell what became of cells since the beginning.
+// Counts counts events since the start.
 type Counts struct {
-	Found      int // cells, also the same one after it was lost
-	Lost       int // cells that were given up
-	Reacquired int // times that the cell was somewhere else: samples are missing
-	SFNJumps   int // times that only its SFN was another: whole frames of samples are missing
-	MIBs       int // that were read while a cell was followed
-	UnreadMIBs int // that could not be read
+	Found      int // cells found, including the same one after a loss
+	Lost       int // cells given up
+	Reacquired int // times the cell had another timing: samples are missing
+	SFNJumps   int // times only the SFN jumped: whole frames are missing
+	MIBs       int // MIBs decoded while following a cell
+	UnreadMIBs int // MIBs that could not be decoded
 }
 
-// Counts are those since the beginning.
+// Counts returns the counts since the start.
 func (r *Receiver) Counts() Counts { return r.counts }
 
-// recheckResult is what is done about a subframe without reference signals.
+// recheckResult is how to proceed with a subframe.
 type recheckResult int
 
 const (
-	keepTracking recheckResult = iota // as if it had them
-	needSamples                       // for more samples
-	reacquired                        // there is another next one
+	keepTracking recheckResult = iota // decode it
+	needSamples                       // wait for more samples
+	reacquired                        // the next subframe is elsewhere
 )
 
-// recheckCell asks whether the next subframe is where it should be, by its reference
-// signals, if they were heard, and its delay.
+// recheckCell checks whether the next subframe is where it should be: by its reference signals, if
+// heard, and its delay.
 func (r *Receiver) recheckCell(heard bool, delay float64, end bool) recheckResult {
 	if r.recheckIn > 0 {
 		r.recheckIn--
@@ -83,7 +85,7 @@ func (r *Receiver) recheckCell(heard bool, delay float64, end bool) recheckResul
 	if !ok || !f.mib.cell.isValid() || f.mib.cell.subcarrierCount() >= r.fftSize {
 		return keepTracking
 	}
-	// Subframes from the next one to that of the MIB, as it is thought.
+	// Expected number of subframes from the next one to that of the MIB.
 	until := (f.mib.sfn*10-r.nextNumber+3*frameCycle/2)%frameCycle - frameCycle/2
 	if off := f.start*factor - until*sub; f.mib.cell == d.cell && max(off, -off) < r.fftSize/8 {
 		return keepTracking
@@ -94,11 +96,11 @@ func (r *Receiver) recheckCell(heard bool, delay float64, end bool) recheckResul
 	return reacquired
 }
 
-// frameCycle is the number of subframes after which SFN and index come again.
+// frameCycle is the number of subframes after which SFN and index repeat.
 const frameCycle = 10240
 
-// checkMIB reads the MIB in the subframe that w is of. It is false if the cell is
-// another now, which is given up.
+// checkMIB reads the MIB in the subframe of w. It returns false if another cell has taken over; it
+// then gives up the cell.
 func (r *Receiver) checkMIB(w *DecodeTask, samples []complex64) bool {
 	d := r.decoder
 	m, ok := d.readMIB(w, samples)
@@ -126,7 +128,7 @@ func (r *Receiver) checkMIB(w *DecodeTask, samples []complex64) bool {
 	return true
 }
 
-// readFirstMIB reads the MIB in the subframe that w is of.
+// readMIB reads the MIB in the subframe of w.
 func (d *cellDecoder) readMIB(w *DecodeTask, samples []complex64) (mib, bool) {
 	if d.mibReader == nil {
 		d.mibReader = newMIBReader(d.cell.ID)

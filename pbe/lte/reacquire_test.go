@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -94,8 +96,10 @@ func TestGap(t *testing.T) {
 				}
 			}
 			counts, far := a.r.Counts(), max(missing, -missing) > c.size/16
-			if lost > 0 || counts.Found != 1 || counts.Lost > 0 || far != (counts.Reacquired+counts.SFNJumps == 1) || far != (a.gaps == 2) {
-				t.Errorf("%d samples missing of %d a subframe: %d gaps, %d lost, %+v", missing, sub, a.gaps, lost, counts)
+			if lost > 0 || counts.Found != 1 || counts.Lost > 0 || far != (counts.Reacquired+counts.SFNJumps == 1) ||
+				far != (a.gaps == 2) {
+				t.Errorf("%d samples missing of %d a subframe: %d gaps, %d lost, %+v", missing, sub, a.gaps, lost,
+					counts)
 			}
 			// What the subframe with the gap held may have become something else.
 			for _, k := range a.wrong {
@@ -130,7 +134,8 @@ func TestFade(t *testing.T) {
 				}
 			}
 			if now, _ := a.r.Cell(); got != want || now != c || a.gaps != 1 || a.subframes != 120 {
-				t.Errorf("%s for %d subframes: %d of %d heard, %d gaps, %d subframes, %v, %+v", name, silent, got, want, a.gaps, a.subframes, now, a.r.Counts())
+				t.Errorf("%s for %d subframes: %d of %d heard, %d gaps, %d subframes, %v, %+v", name, silent, got,
+					want, a.gaps, a.subframes, now, a.r.Counts())
 			}
 		}
 	}

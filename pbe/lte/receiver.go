@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -7,60 +9,60 @@ import (
 	"mpbond/base/fault"
 )
 
-// Bounds of the search for a cell, in subframes: how much is heard before each
-// attempt, how much of that is kept for the next one, so that a frame's beginning is
-// whole in one of them, and how much is kept at most.
+// Bounds of the search for a cell, in subframes: how many samples arrive before each attempt, how
+// many of them are kept for the next one, so that one of the two has the beginning of a frame, and
+// how many are kept at most.
 const (
 	searchInterval  = 21
 	searchOverlap   = 11
 	maxSearchBuffer = 63
 )
 
-// Tracking: how much of what a subframe says about time and carrier is believed,
-// and after how many subframes without reference signals the cell is lost.
+// Tracking: the weight of one subframe's time and carrier estimates, and the number of subframes
+// without reference signals after which the cell is lost.
 const (
 	trackingGain    = 0.1
 	lostAfterMisses = 50
 	lostSNR         = -3 // dB
 )
 
-// Receiver finds a cell in a stream of samples and decodes its subframes, from
-// the first whole one on, also of the time before the cell was found.
+// Receiver finds a cell in a stream of samples and decodes its subframes, beginning with the first
+// whole one, including those before the cell was found.
 type Receiver struct {
-	// OnSubframe is called with each subframe, which is the Receiver's again when it
-	// returns; its DCIs may be kept.
+	// OnSubframe is called with each subframe. The Receiver reuses it after the call; its DCIs may
+	// be kept.
 	OnSubframe func(*Subframe)
-	// Dispatch, if set, is handed the work of each subframe, in order, instead of its
-	// being done at once. Whoever takes it calls Work.Decode, on any goroutine, and then
-	// Done, with one work after the other in the order in which they were handed out, on
-	// the goroutine that feeds: in Spread, or between Feeds, or after Close. What is heard
-	// is the same, but Cell and Offset of the Receiver are ahead of the Subframe's.
+	// Dispatch, if set, receives the task of each subframe, in order, instead of it being decoded
+	// at once. The recipient calls DecodeTask.Decode on any goroutine, and then Finish for one task
+	// after the other in the order of dispatch. Finish must run on the goroutine that feeds: within
+	// Dispatch, between calls of Feed, or after Close. The subframes are the same, but Cell and
+	// Offset of the Receiver are ahead of those of the Subframe.
 	Dispatch func(*DecodeTask)
 
 	fftSize         int
-	samples         []complex64 // not yet used
-	firstSample     int64       // number of the first of them
+	samples         []complex64 // not yet processed
+	firstSample     int64       // number of samples[0]
 	dcOffset        dcOffset
-	searchedSamples int // samples at the last search
+	searchedSamples int // number of samples at the last search
 	searcher        *searcher
-	failedSearches  int // searches in turn
+	failedSearches  int // consecutive ones
 	obstacle        Obstacle
 
-	decoder       *cellDecoder // nil while there is no cell
-	nextStart     int64        // sample where the next subframe begins
-	nextNumber    int          // of the next subframe, SFN·10 + index
-	carrierOffset float64      // of the carrier, in Hz
-	missScore     int          // subframes without reference signals, less two for each with
-	missesInRow   int          // of them, the last in turn
-	recheckIn     int          // subframes until the cell may be looked for where it is thought to be
-	unreadMIBs    int          // MIBs in turn
-	gapBefore     bool         // before the next subframe
-	otherCellMIBs int          // MIBs in turn that tell of another cell
+	decoder       *cellDecoder // nil without a cell
+	nextStart     int64        // first sample of the next subframe
+	nextNumber    int          // SFN·10 + index of the next subframe
+	carrierOffset float64      // in Hz
+	missScore     int          // +1 for each subframe without reference signals, −2 for each with them
+	missesInRow   int          // consecutive subframes without reference signals
+	recheckIn     int          // subframes until recheckCell may act again
+	unreadMIBs    int          // consecutive ones
+	gapBefore     bool         // samples are missing before the next subframe
+	otherCellMIBs int          // consecutive MIBs of another cell
 	counts        Counts
 }
 
-// NewReceiver takes rate samples per second: 1.92, 3.84, 7.68, 15.36, 23.04 or
-// 30.72 million, as many as the cell's width needs or more.
+// NewReceiver returns a receiver for rate samples per second: 1.92, 3.84, 7.68, 15.36, 23.04 or
+// 30.72 million. The rate must be at least that of the cell's width.
 func NewReceiver(rate int) (*Receiver, error) {
 	switch rate / subcarrierSpacing {
 	case 128, 256, 512, 1024, 1536, 2048:
@@ -68,10 +70,11 @@ func NewReceiver(rate int) (*Receiver, error) {
 			return &Receiver{fftSize: rate / subcarrierSpacing, searcher: newSearcher()}, nil
 		}
 	}
-	return nil, fault.New(fault.Usage, fmt.Errorf("%d samples per second", rate), "LTE is heard at 1.92, 3.84, 7.68, 15.36, 23.04 or 30.72 million samples per second")
+	return nil, fault.New(fault.Usage, fmt.Errorf("unsupported rate of %d samples per second", rate),
+		"use 1.92, 3.84, 7.68, 15.36, 23.04 or 30.72 million samples per second")
 }
 
-// Cell is the cell that is heard, if there is one.
+// Cell returns the cell that is being decoded, if any.
 func (r *Receiver) Cell() (Cell, bool) {
 	if r.decoder == nil {
 		return Cell{}, false
@@ -79,11 +82,11 @@ func (r *Receiver) Cell() (Cell, bool) {
 	return r.decoder.cell, true
 }
 
-// Offset is how much the carrier is off, in Hz.
+// Offset returns the carrier frequency offset in Hz.
 func (r *Receiver) Offset() float64 { return r.carrierOffset }
 
-// Feed takes the next samples, which it copies, without their mean. One that is no
-// number is taken for silence.
+// Feed copies and processes the next samples. It removes their mean and replaces NaN and infinite
+// samples by 0.
 func (r *Receiver) Feed(samples []complex64) {
 	for len(samples) > 0 {
 		n := min(len(samples), maxSearchBuffer*subframeLen(r.fftSize)-len(r.samples))
@@ -94,9 +97,8 @@ func (r *Receiver) Feed(samples []complex64) {
 	}
 }
 
-// Close says that there are no more samples. It does not wait for works that were handed
-// to Spread: what is not Done is not heard. Of the last subframe the end may be
-// missing, which is not looked at.
+// Close processes the remaining samples. It does not wait for dispatched tasks: subframes without
+// Finish are lost. The unused end of the last subframe may be missing.
 func (r *Receiver) Close() {
 	r.processSamples(true)
 	sub := subframeLen(r.fftSize)
@@ -106,13 +108,16 @@ func (r *Receiver) Close() {
 	}
 }
 
+// processSamples searches for a cell or decodes subframes, as far as the samples reach. end means
+// that there are no more samples.
 func (r *Receiver) processSamples(end bool) {
 	sub := subframeLen(r.fftSize)
 	for {
 		if r.decoder == nil && !r.searchForCell(end) {
 			return
 		}
-		for r.decoder != nil && r.nextStart-r.firstSample+int64(sub) <= int64(len(r.samples)) && r.startNextSubframe(end) {
+		for r.decoder != nil && r.nextStart-r.firstSample+int64(sub) <= int64(len(r.samples)) &&
+			r.startNextSubframe(end) {
 		}
 		if r.decoder != nil {
 			r.dropSamples(int(r.nextStart - r.firstSample))
@@ -121,7 +126,7 @@ func (r *Receiver) processSamples(end bool) {
 	}
 }
 
-// dropSamples forgets the first n samples.
+// dropSamples removes the first n samples.
 func (r *Receiver) dropSamples(n int) {
 	n = min(max(n, 0), len(r.samples))
 	r.samples = r.samples[:copy(r.samples, r.samples[n:])]
@@ -129,7 +134,7 @@ func (r *Receiver) dropSamples(n int) {
 	r.searchedSamples = max(r.searchedSamples-n, 0)
 }
 
-// searchForCell looks for a cell if there is enough that was not yet searched.
+// searchForCell searches for a cell if there are enough new samples.
 func (r *Receiver) searchForCell(end bool) bool {
 	sub := subframeLen(r.fftSize)
 	if len(r.samples) == r.searchedSamples || !end && len(r.samples) < r.searchedSamples+searchInterval*sub {
@@ -138,7 +143,7 @@ func (r *Receiver) searchForCell(end bool) bool {
 	r.searchedSamples = len(r.samples)
 	factor := r.fftSize / searchSize
 	y := decimate(r.samples, factor)
-	seldom := r.failedSearches&(r.failedSearches-1) == 0 // for what takes as long as the search, or twice
+	seldom := r.failedSearches&(r.failedSearches-1) == 0 // limits steps that cost as much as the search, or twice
 	f, ok := r.searcher.searchCell(y, anyCell)
 	if !ok && seldom {
 		f, ok = r.searcher.searchFarOffsets(y, f.offset)
@@ -155,12 +160,12 @@ func (r *Receiver) searchForCell(end bool) bool {
 		r.obstacle = r.searcher.diagnose(y)
 	}
 	r.failedSearches++
-	// What is left goes together with what comes.
+	// The rest is searched together with the next samples.
 	r.dropSamples(len(r.samples) - searchOverlap*sub)
 	return false
 }
 
-// lockToCell begins to follow the cell that was found, at the first whole subframe.
+// lockToCell starts to follow the found cell at the first whole subframe.
 func (r *Receiver) lockToCell(f foundCell, factor int) {
 	sub := subframeLen(r.fftSize)
 	if r.decoder == nil || r.decoder.cell != f.mib.cell {
@@ -170,7 +175,7 @@ func (r *Receiver) lockToCell(f foundCell, factor int) {
 	start := f.start * factor
 	number := f.mib.sfn * 10
 	w := r.decoder.takeTask()
-	// Time to a sample, and the carrier to some Hz, from all subframes there are.
+	// Refine time to one sample, and the carrier to some Hz, with all subframes at hand.
 	for range 2 {
 		var delay, offset, noise float64
 		n, carriers := 0, 0
@@ -195,8 +200,7 @@ func (r *Receiver) lockToCell(f foundCell, factor int) {
 		}
 	}
 	r.decoder.spareTasks = append(r.decoder.spareTasks, w)
-	// What is missing of the first subframe may be its first prefix, which is not
-	// looked at.
+	// Only the unused first prefix of the first subframe may be missing.
 	if spare := firstPrefixLen * r.fftSize / 256; start < 0 && start >= -spare {
 		r.samples = append(make([]complex64, -start, len(r.samples)-start), r.samples...)
 		r.firstSample += int64(start)
@@ -211,18 +215,19 @@ func (r *Receiver) lockToCell(f foundCell, factor int) {
 	r.missScore, r.missesInRow, r.unreadMIBs, r.otherCellMIBs = 0, 0, 0, 0
 }
 
-// cyclesPerSample is the carrier's offset in cycles per sample.
+// cyclesPerSample returns the carrier offset in cycles per sample.
 func (r *Receiver) cyclesPerSample() float64 {
 	return r.carrierOffset / float64(r.fftSize*subcarrierSpacing)
 }
 
-// startNextSubframe begins the work of the next one. It is false if more must be heard first.
+// startNextSubframe starts to decode the next subframe. It returns false if it needs more samples.
 func (r *Receiver) startNextSubframe(end bool) bool {
 	d, samples := r.decoder, r.samples[r.nextStart-r.firstSample:][:subframeLen(r.fftSize)]
 	w := d.takeTask()
-	w.subframe = Subframe{Cell: d.cell, SFN: r.nextNumber / 10, Index: r.nextNumber % 10, Start: r.nextStart, Offset: r.carrierOffset}
+	w.subframe = Subframe{Cell: d.cell, SFN: r.nextNumber / 10, Index: r.nextNumber % 10, Start: r.nextStart,
+		Offset: r.carrierOffset}
 	t := w.trackSubframe(samples, r.cyclesPerSample())
-	// Of noise alone one in ten looks like a weak signal.
+	// One in ten subframes of pure noise looks like a weak signal.
 	heard := w.subframe.SNR > lostSNR
 	if v := r.recheckCell(heard, t.delay, end); v != keepTracking {
 		d.spareTasks = append(d.spareTasks, w)
@@ -259,8 +264,8 @@ func (r *Receiver) startNextSubframe(end bool) bool {
 	return true
 }
 
-// timingCorrection is by how many samples the next subframe begins later if this one did so by
-// delay: none while the clock is less than half of one off, all but half of many.
+// timingCorrection returns by how many samples to delay the next subframe if this one was late by
+// delay: none up to 1.5 samples, else half of the delay.
 func (r *Receiver) timingCorrection(delay float64) int64 {
 	shift := delay * float64(r.fftSize*subcarrierSpacing)
 	if !(math.Abs(shift) > 1.5) {
@@ -269,7 +274,7 @@ func (r *Receiver) timingCorrection(delay float64) int64 {
 	return int64(math.Copysign(max(1, math.Abs(shift)/2), shift))
 }
 
-// giveUpCell gives the cell up.
+// giveUpCell stops following the cell and searches again.
 func (r *Receiver) giveUpCell() {
 	r.counts.Lost++
 	r.decoder = nil
@@ -277,7 +282,7 @@ func (r *Receiver) giveUpCell() {
 	r.searchedSamples = 0
 }
 
-// Finish ends the work of a subframe that was handed to Spread and decoded.
+// Finish completes the task of a subframe that was dispatched and decoded.
 func (r *Receiver) Finish(w *DecodeTask) {
 	w.decoder.acceptMessages(w)
 	if r.OnSubframe != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -70,7 +72,8 @@ func TestNoCell(t *testing.T) {
 		}
 	}
 	for name, samples := range map[string][]complex64{
-		"silence": make([]complex64, n), "noise": gaussianNoise(n, 1), "loud": gaussianNoise(n, 1e30), "tone": tone, "no numbers": broken, "short": gaussianNoise(100, 1), "nothing": nil,
+		"silence": make([]complex64, n), "noise": gaussianNoise(n, 1), "loud": gaussianNoise(n, 1e30), "tone": tone,
+		"no numbers": broken, "short": gaussianNoise(100, 1), "nothing": nil,
 	} {
 		r, err := NewReceiver(1_920_000)
 		if err != nil {
@@ -164,7 +167,8 @@ func TestChance(t *testing.T) {
 				}
 			}
 		}
-		if t.Logf("γ %v: %d words by chance are believed in %d full subframes", want.gamma, chance, subframes); chance > want.most {
+		if t.Logf("γ %v: %d words by chance are believed in %d full subframes", want.gamma, chance,
+			subframes); chance > want.most {
 			t.Errorf("more than %d", want.most)
 		}
 	}

@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
-// reg is a resource element group (36.211 section 6.2.4): four elements of
-// control channels, in symbol l from subcarrier k on. Where the symbol has
-// reference signals the group has six subcarriers, two of them for these.
+// reg is a resource element group (36.211 section 6.2.4): four elements of control channels, in
+// symbol l from subcarrier k on. Where the symbol has reference signals, the group has six
+// subcarriers, two of them for these.
 type reg struct{ k, l int }
 
-// dataSubcarriers are the subcarriers of r that carry data. Those of the second port
-// are left out even if there is one port only.
+// dataSubcarriers returns the subcarriers of r that carry data. Those of the second port are left
+// out even if there is only one port.
 func (c Cell) dataSubcarriers(r reg) [4]int {
 	if r.l > 0 {
 		return [4]int{r.k, r.k + 1, r.k + 2, r.k + 3}
@@ -22,8 +24,7 @@ func (c Cell) dataSubcarriers(r reg) [4]int {
 	return e
 }
 
-// regWidth is the number of subcarriers of a group in symbol l, of cells with up to
-// two ports.
+// regWidth returns the number of subcarriers of a group in symbol l, in cells with up to two ports.
 func regWidth(l int) int {
 	if l == 0 {
 		return 6
@@ -31,8 +32,8 @@ func regWidth(l int) int {
 	return 4
 }
 
-// controlSymbols is how many symbols the control channels take. Narrow cells have one
-// more (36.211 table 6.7-1).
+// controlSymbols returns the number of symbols of the control channels. Narrow cells have one more
+// (36.211 table 6.7-1).
 func (c Cell) controlSymbols(cfi int) int {
 	if c.PRB <= 10 {
 		return cfi + 1
@@ -40,7 +41,7 @@ func (c Cell) controlSymbols(cfi int) int {
 	return cfi
 }
 
-// pcfichREGs are the groups of the PCFICH (36.211 section 6.7.4).
+// pcfichREGs returns the groups of the PCFICH (36.211 section 6.7.4).
 func (c Cell) pcfichREGs() (r [4]reg) {
 	start := subcarriersPerPRB / 2 * (c.ID % (2 * c.PRB))
 	for i := range r {
@@ -49,11 +50,10 @@ func (c Cell) pcfichREGs() (r [4]reg) {
 	return r
 }
 
-// phichGroupCount is how many groups of PHICHs there are (section 6.9).
+// phichGroupCount returns the number of PHICH groups (section 6.9).
 func (c Cell) phichGroupCount() int { return (c.PHICHSixths*c.PRB + 47) / 48 }
 
-// phichREGs are the groups of elements that the PHICHs take (section 6.9.3), three
-// for each of theirs.
+// phichREGs returns the element groups of the PHICHs (section 6.9.3), three for each PHICH group.
 func (c Cell) phichREGs() []reg {
 	taken := c.pcfichREGs()
 	var free [3][]reg
@@ -78,8 +78,8 @@ func (c Cell) phichREGs() []reg {
 	return out
 }
 
-// pdcchREGs are the groups of the PDCCH in the order of the CCE's quadruplets, nine
-// each (section 6.8.5). What is left over at the end belongs to no CCE.
+// pdcchREGs returns the groups of the PDCCH in the order of the CCEs' quadruplets, nine each
+// (section 6.8.5). The remainder at the end belongs to no CCE.
 func (c Cell) pdcchREGs(cfi int) []reg {
 	used := map[reg]bool{}
 	for _, r := range c.pcfichREGs() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -42,11 +44,13 @@ var shipped = []struct {
 }
 
 // head of the truth. Blocks of format 1C, and those that come again, may have no size.
-var head = []string{"sfn", "subframe", "cfi", "rnti", "format", "level", "cce", "payload", "prb", "harq", "blocks", "mcs0", "ndi0", "rv0", "bits0", "mcs1", "ndi1", "rv1", "bits1"}
+var head = []string{"sfn", "subframe", "cfi", "rnti", "format", "level", "cce", "payload", "prb", "harq", "blocks",
+	"mcs0", "ndi0", "rv0", "bits0", "mcs1", "ndi1", "rv1", "bits1"}
 
 // csvRow is d as a row of the truth.
 func (d *DCI) csvRow(number int64, cfi int) []string {
-	r := []string{fmt.Sprint(number / 10 % 1024), fmt.Sprint(number % 10), fmt.Sprint(cfi), fmt.Sprint(d.RNTI), fmt.Sprint(d.Format), fmt.Sprint(d.Level), fmt.Sprint(d.CCE),
+	r := []string{fmt.Sprint(number / 10 % 1024), fmt.Sprint(number % 10), fmt.Sprint(cfi), fmt.Sprint(d.RNTI),
+		fmt.Sprint(d.Format), fmt.Sprint(d.Level), fmt.Sprint(d.CCE),
 		fromBits(d.Payload), fmt.Sprint(d.PRB), fmt.Sprint(d.HARQ), fmt.Sprint(d.N)}
 	for _, b := range d.Blocks {
 		ndi := "0"
@@ -112,7 +116,8 @@ func writeShipped(t *testing.T) {
 		for n := v.first; n < v.first+int64(v.subframes); n++ {
 			all, _ := v.cell.EncodeGrants(randomGrants(v.cell, n, rnd), nil) // what there is room for
 			cfi := 2 + rnd.IntN(2)
-			placed := v.cell.placeMessages(all, int(n%10), len(v.cell.pdcchREGs(cfi))/regsPerCCE, []float64{0.75, 0.4, 0.2}[n%3])
+			placed := v.cell.placeMessages(all, int(n%10), len(v.cell.pdcchREGs(cfi))/regsPerCCE,
+				[]float64{0.75, 0.4, 0.2}[n%3])
 			samples = append(samples, tx.SendMessages(n, cfi, placed)...)
 			for j := range placed {
 				if n > v.first || v.cut == 0 {
@@ -124,7 +129,8 @@ func writeShipped(t *testing.T) {
 		var out []byte
 		for _, s := range samples[v.cut:] {
 			for _, x := range []float32{real(s), imag(s)} {
-				out = binary.LittleEndian.AppendUint16(out, uint16(int16(max(min(math.Round(float64(x)*4096), math.MaxInt16), -math.MaxInt16))))
+				out = binary.LittleEndian.AppendUint16(out,
+					uint16(int16(max(min(math.Round(float64(x)*4096), math.MaxInt16), -math.MaxInt16))))
 			}
 		}
 		for name, data := range map[string][]byte{v.name + ".sc16": out, v.name + ".csv": truth.Bytes()} {
@@ -149,7 +155,8 @@ func TestShipped(t *testing.T) {
 		samples := make([]complex64, len(data)/4)
 		for i := range samples {
 			at := data[4*i:]
-			samples[i] = complex(float32(int16(binary.LittleEndian.Uint16(at))), float32(int16(binary.LittleEndian.Uint16(at[2:]))))
+			samples[i] = complex(float32(int16(binary.LittleEndian.Uint16(at))),
+				float32(int16(binary.LittleEndian.Uint16(at[2:]))))
 		}
 		truth, err := os.ReadFile("testdata/" + v.name + ".csv")
 		if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -7,7 +9,7 @@ import (
 	"mpbond/pbe/lte/tbs"
 )
 
-// isAmbiguousSize are the sizes that no DCI has (36.212 table 5.3.3.1.2-1).
+// isAmbiguousSize reports whether no DCI has this size (36.212 table 5.3.3.1.2-1).
 func isAmbiguousSize(n int) bool {
 	switch n {
 	case 12, 14, 16, 20, 24, 26, 32, 40, 44, 56:
@@ -16,19 +18,20 @@ func isAmbiguousSize(n int) bool {
 	return false
 }
 
-// bitsFor is how many bits tell n values apart.
+// bitsFor returns the number of bits that distinguish n values.
 func bitsFor(n int) int { return bits.Len(uint(n - 1)) }
 
-// rivBits is the size of a resource indication value for n blocks.
+// rivBits returns the size of a resource indication value for n blocks.
 func rivBits(n int) int { return bitsFor(n * (n + 1) / 2) }
 
-// rbgSize is P, the resource blocks of a group.
+// rbgSize returns P, the resource blocks of a group.
 func (c Cell) rbgSize() int { return tbs.RBGSize(c.PRB) }
 
-// rbgCount is the number of groups, and of bits of a map of them.
+// rbgCount returns the number of groups, which is the number of bits of a group map.
 func (c Cell) rbgCount() int { p := c.rbgSize(); return (c.PRB + p - 1) / p }
 
-// headerBits is the bit that tells type 0 from type 1, which narrow cells have not.
+// headerBits returns the size of the resource allocation header, which distinguishes types 0 and 1
+// and is absent in narrow cells.
 func (c Cell) headerBits() int {
 	if c.PRB > 10 {
 		return 1
@@ -36,12 +39,12 @@ func (c Cell) headerBits() int {
 	return 0
 }
 
-// formatSizes are those of all formats in one search space.
+// formatSizes are the message sizes of all formats in one search space.
 type formatSizes [6]int
 
-// dciSizes are the sizes of DCIs without CRC (36.212 section 5.3.3.1), where the
-// uplink is as wide as the downlink. twoBits says that format 0 asks for channel
-// state with two bits, as in the user's space of those with several cells.
+// dciSizes returns the DCI sizes without CRC (36.212 section 5.3.3.1), with an uplink as wide as
+// the downlink. twoBits means that format 0 has a CSI request of two bits, as in the user search
+// space of users with several carriers.
 func (c Cell) dciSizes(twoBits bool) formatSizes {
 	riv := rivBits(c.PRB)
 	csi := 1
@@ -81,7 +84,7 @@ func (c Cell) dciSizes(twoBits bool) formatSizes {
 	return s
 }
 
-// format1CStep is N_RB^step of format 1C (36.213 table 7.1.6.3-1).
+// format1CStep returns N_RB^step of format 1C (36.213 table 7.1.6.3-1).
 func (c Cell) format1CStep() int {
 	if c.PRB < 50 {
 		return 2
@@ -89,7 +92,7 @@ func (c Cell) format1CStep() int {
 	return 4
 }
 
-// virtualBlockGap is N_gap of distributed blocks, the first or the second, which only wide
+// virtualBlockGap returns N_gap of distributed blocks, the first or the second, which only wide
 // cells have (36.211 table 6.2.3.2-1).
 func (c Cell) virtualBlockGap(second bool) int {
 	switch n := c.PRB; {
@@ -117,7 +120,7 @@ func (c Cell) virtualBlockGap(second bool) int {
 	return 48
 }
 
-// virtualBlockCount is N_VRB, the number of distributed blocks (36.211 section 6.2.3.2).
+// virtualBlockCount returns N_VRB, the number of distributed blocks (36.211 section 6.2.3.2).
 func (c Cell) virtualBlockCount(second bool) int {
 	g := c.virtualBlockGap(second)
 	if second {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -36,10 +38,13 @@ func TestSweep(t *testing.T) {
 			wrong += len(a.wrong)
 			gone += subframes - a.subframes
 		}
-		t.Logf("| %v dB | %.1f | %.1f | %.1f | %.1f | %d of %d | (%d subframes not heard)", snr, 100*float64(heard[1])/float64(sent[1]), 100*float64(heard[2])/float64(sent[2]),
-			100*float64(heard[4])/float64(sent[4]), 100*float64(heard[8])/float64(sent[8]), wrong, sent[1]+sent[2]+sent[4]+sent[8], gone)
+		t.Logf("| %v dB | %.1f | %.1f | %.1f | %.1f | %d of %d | (%d subframes not heard)", snr,
+			100*float64(heard[1])/float64(sent[1]), 100*float64(heard[2])/float64(sent[2]),
+			100*float64(heard[4])/float64(sent[4]), 100*float64(heard[8])/float64(sent[8]), wrong,
+			sent[1]+sent[2]+sent[4]+sent[8], gone)
 		all := sent[1] + sent[2] + sent[4] + sent[8]
-		if snr >= 15 && heard[1]+heard[2]+heard[4]+heard[8] < all*97/100 || heard[8] < sent[8]*9/10 && snr >= 2 || snr >= 10 && wrong > all/100 {
+		if snr >= 15 && heard[1]+heard[2]+heard[4]+heard[8] < all*97/100 || heard[8] < sent[8]*9/10 && snr >= 2 ||
+			snr >= 10 && wrong > all/100 {
 			t.Errorf("at %v dB: heard %v of %v, %d wrong", snr, heard, sent, wrong)
 		}
 	}
@@ -64,14 +69,16 @@ func TestFifteen(t *testing.T) {
 	other := 0
 	for _, s := range tx.sent {
 		k := s.d.key(&Subframe{SFN: 500 + s.subframe/10, Index: s.subframe % 10})
-		if s.d.Format == cell.Format2 || s.d.Format == cell.Format2A || !s.d.RNTI.IsUser() || len(s.d.Payload) == one[cell.Format1A] && s.d.Format != cell.Format1 {
+		if s.d.Format == cell.Format2 || s.d.Format == cell.Format2A || !s.d.RNTI.IsUser() ||
+			len(s.d.Payload) == one[cell.Format1A] && s.d.Format != cell.Format1 {
 			truth[k] = s.subframe
 		} else {
 			other++
 		}
 	}
 	a := receiveStream(t, 256, 100_000, truth, tx.transmitThrough(t, Channel{SNR: 25}))
-	t.Logf("%d of %d others heard; %d of two bits, of which %d were read as something else", len(truth)-len(a.missing), len(truth), other, len(a.wrong))
+	t.Logf("%d of %d others heard; %d of two bits, of which %d were read as something else",
+		len(truth)-len(a.missing), len(truth), other, len(a.wrong))
 	if len(a.missing) > len(truth)/50 || len(a.wrong) > other {
 		t.Errorf("not heard: %v; wrong: %v", a.missing, a.wrong)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -5,20 +7,20 @@ import (
 	"math/cmplx"
 )
 
-// Cells are searched for in their middle 1.92 MHz, where everything that is
-// needed for it is, whatever their width.
+// The search uses the middle 1.92 MHz, which has all synchronisation signals of a cell of any
+// width.
 const (
-	searchSize        = 128 // samples of a symbol there
+	searchSize        = 128 // samples per symbol
 	searchSlot        = 15 * searchSize / 2
 	halfFrame         = 10 * searchSlot
 	syncLen           = 62 // subcarriers of PSS and SSS
-	pssSymbol         = 6  // in slots 0 and 10 (36.211 section 6.11.1.2)
+	pssSymbol         = 6  // of slots 0 and 10 (36.211 section 6.11.1.2)
 	sssSymbol         = 5
-	pssSearchRadius   = 8 // samples around the slot's boundary where PSS is looked for
-	maxSyncCandidates = 3 // candidates of PSS and SSS that are tried
+	pssSearchRadius   = 8 // samples around the slot boundary in which to search for PSS
+	maxSyncCandidates = 3 // candidates of PSS and SSS to try
 )
 
-// pssSequence is the primary synchronisation signal (36.211 section 6.11.1).
+// pssSequence returns the primary synchronisation signal (36.211 section 6.11.1).
 func pssSequence(id2 int) (d [syncLen]complex128) {
 	u := float64([]int{25, 29, 34}[id2])
 	for n := range d {
@@ -31,7 +33,7 @@ func pssSequence(id2 int) (d [syncLen]complex128) {
 	return d
 }
 
-// sssSequence is the secondary synchronisation signal of subframe 0 or 5 (36.211 section
+// sssSequence returns the secondary synchronisation signal of subframe 0 or 5 (36.211 section
 // 6.11.2).
 func sssSequence(id int, second bool) (d [syncLen]float64) {
 	sequence := func(taps ...int) (x [31]int) {
@@ -61,13 +63,12 @@ func sssSequence(id int, second bool) (d [syncLen]float64) {
 	return d
 }
 
-// syncBin is the place of element n of a synchronisation signal in a transform of
-// searchSize.
+// syncBin returns the bin of element n of a synchronisation signal in an FFT of searchSize.
 func syncBin(n int) int { return (n - 31 + n/31 + searchSize) % searchSize }
 
-// decimate brings samples to searchSize, by a windowed sinc over factor. PSS, SSS and
-// the broadcast channel take .57 of the band, so that what folds back to them is from
-// 1.43 times the band on only; by then the filter has fallen off.
+// decimate resamples to searchSize with a windowed sinc of length factor. PSS, SSS and the
+// broadcast channel take 0.57 of the band, so only frequencies above 1.43 times the band alias into
+// them; there the filter has already fallen off.
 func decimate(in []complex64, factor int) []complex128 {
 	out := make([]complex128, len(in)/factor)
 	if factor == 1 {
@@ -100,10 +101,9 @@ func decimate(in []complex64, factor int) []complex128 {
 	return out
 }
 
-// locatePrefixes finds the carrier's offset in Hz and where slots begin, by the cyclic
-// prefixes: each is what the symbol ends with (36.211 section 6.12). As the first
-// is hardly longer than the others, it may be that a later symbol of the slot
-// begins there.
+// locatePrefixes finds the carrier offset in Hz and the slot boundary by the cyclic prefixes: each
+// one repeats the end of its symbol (36.211 section 6.12). The first prefix is hardly longer than
+// the others, so the boundary may be that of a later symbol of the slot.
 func locatePrefixes(y []complex128) (offset float64, slot int) {
 	var fold [searchSlot]complex128
 	for n := 0; n+searchSize < len(y); n++ {
@@ -125,18 +125,18 @@ func locatePrefixes(y []complex128) (offset float64, slot int) {
 	return -cmplx.Phase(best) / (2 * math.Pi) * subcarrierSpacing, slot
 }
 
-// foundCell is a cell whose MIB was read.
+// foundCell is a cell whose MIB was decoded.
 type foundCell struct {
 	mib        mib
-	start      int     // sample at searchSize where the frame of the MIB begins
-	offset     float64 // of the carrier, in Hz
-	isReliable bool    // PSS and SSS are such as no noise or tone has
+	start      int     // first sample, at searchSize, of the frame of the MIB
+	offset     float64 // carrier offset in Hz
+	isReliable bool    // noise or tones do not produce this PSS and SSS
 }
 
-// searcher looks for a cell in a stretch of samples.
+// searcher searches for a cell in a block of samples.
 type searcher struct {
 	fft        *fft
-	pssSignals [3][]complex128 // PSS, conjugated
+	pssSignals [3][]complex128 // time-domain PSS, conjugated
 }
 
 func newSearcher() *searcher {
@@ -151,17 +151,18 @@ func newSearcher() *searcher {
 	return s
 }
 
-// anyCell is the identity of the strongest one.
+// anyCell selects the strongest cell of any identity.
 const anyCell = -1
 
-// removeCarrierOffset takes the carrier's offset out of y, and tells it and where slots begin.
+// removeCarrierOffset removes the carrier offset from y. It returns the offset and the slot
+// boundary.
 func removeCarrierOffset(y []complex128) (offset float64, slot int) {
 	offset, slot = locatePrefixes(y)
 	rotateCarrier(y, offset)
 	return offset, slot
 }
 
-// rotateCarrier takes an offset of the carrier out of y.
+// rotateCarrier removes a given carrier offset from y.
 func rotateCarrier(y []complex128, offset float64) {
 	turn, now := cmplx.Rect(1, -2*math.Pi*offset/(searchSize*subcarrierSpacing)), complex(1, 0)
 	for i := range y {
@@ -170,14 +171,14 @@ func rotateCarrier(y []complex128, offset float64) {
 	}
 }
 
-// searchFarOffsets searches y, in which nothing was found and out of which offset was taken, for
-// carriers that are off by more than half of a subcarrier, which prefixes does not see.
+// searchFarOffsets searches y, from which offset was removed without success, for carriers that are
+// off by more than half a subcarrier, which locatePrefixes cannot see.
 func (s *searcher) searchFarOffsets(y []complex128, offset float64) (foundCell, bool) {
 	for _, more := range [...]float64{subcarrierSpacing, -2 * subcarrierSpacing} {
 		rotateCarrier(y, more)
 		f, ok := s.searchCell(y, anyCell)
 		offset += more + f.offset
-		if f.offset = offset; ok && f.isReliable { // a tone may have a MIB
+		if f.offset = offset; ok && f.isReliable { // a tone may decode to a MIB
 			return f, true
 		}
 	}
@@ -185,8 +186,8 @@ func (s *searcher) searchFarOffsets(y []complex128, offset float64) (foundCell, 
 	return foundCell{}, false
 }
 
-// searchCell finds the cell of an identity in y, which is at searchSize and longer than a
-// frame. It takes the carrier's offset out of y, and tells it also if there is no cell.
+// searchCell finds the cell with an identity in y, which is at searchSize and longer than a frame.
+// It removes the carrier offset from y, and returns the offset even without a cell.
 func (s *searcher) searchCell(y []complex128, only int) (foundCell, bool) {
 	offset, slot := removeCarrierOffset(y)
 	tried := map[int]bool{}
@@ -198,20 +199,22 @@ func (s *searcher) searchCell(y []complex128, only int) (foundCell, bool) {
 		for d := -1; d <= 1; d++ {
 			tried[(at+d)*3+id2] = true
 		}
-		id, second, fit := s.findSSS(y, at, id2, only, symbolStart(searchSize, pssSymbol)-symbolStart(searchSize, sssSymbol))
+		id, second, fit := s.findSSS(y, at, id2, only,
+			symbolStart(searchSize, pssSymbol)-symbolStart(searchSize, sssSymbol))
 		start := at - symbolStart(searchSize, pssSymbol)
 		if second {
 			start -= halfFrame
 		}
 		if m, frames, ok := readFirstMIB(y, start, id, 1, 2); ok {
-			return foundCell{mib: m, start: start + frames*2*halfFrame, offset: offset, isReliable: peak >= minPSSFit && fit >= minSSSFit}, true
+			return foundCell{mib: m, start: start + frames*2*halfFrame, offset: offset,
+				isReliable: peak >= minPSSFit && fit >= minSSSFit}, true
 		}
 	}
 	return foundCell{offset: offset}, false
 }
 
-// findPSS finds where the useful part of a symbol with PSS begins, within the first
-// half frame, which it is, −1 if none, and how well it fits, up to 1.
+// findPSS returns the first sample of the useful part of a PSS symbol within the first half frame,
+// its sequence (−1 if there is none) and its fit, up to 1.
 func (s *searcher) findPSS(y []complex128, slot, only int, tried map[int]bool) (at, id2 int, peak float64) {
 	best := 0.0
 	id2 = -1
@@ -240,8 +243,8 @@ func (s *searcher) findPSS(y []complex128, slot, only int, tried map[int]bool) (
 	return at, id2, best / (searchSize * syncLen)
 }
 
-// findSSS finds the cell identity by SSS, which is so many samples before PSS,
-// whether the first half frame is a frame's second, and how well it fits, up to 1.
+// findSSS returns the cell identity by the SSS, which is back samples before the PSS; whether the
+// first half frame is the second of a frame; and the fit, up to 1.
 func (s *searcher) findSSS(y []complex128, at, id2, only, back int) (id int, second bool, fit float64) {
 	one, two := make([]complex128, searchSize), make([]complex128, searchSize)
 	primary := pssSequence(id2)
@@ -261,7 +264,7 @@ func (s *searcher) findSSS(y []complex128, at, id2, only, back int) (id int, sec
 		}
 		for i := range syncLen {
 			b := syncBin(i)
-			// The channel as PSS has it, to which SSS is laid.
+			// Equalise SSS with the channel of PSS.
 			sum[i] += real(two[b] * conj(one[b]) * primary[i])
 		}
 	}
@@ -290,8 +293,8 @@ func (s *searcher) findSSS(y []complex128, at, id2, only, back int) (id int, sec
 	return id, second, best / all
 }
 
-// readFirstMIB reads the MIB of the first frame in y that has one, of a cell with one of
-// these numbers of ports, when frames begin at start and each frame after it.
+// readFirstMIB reads the MIB of the first frame in y that has one, for the given numbers of ports.
+// Frames begin at start and repeat.
 func readFirstMIB(y []complex128, start, id int, ports ...int) (m mib, frames int, ok bool) {
 	d, r := newDemodulator(searchSize, pbchWidth), newMIBReader(id)
 	samples := make([]complex64, subframeLen(searchSize))

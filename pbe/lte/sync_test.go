@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -18,7 +20,8 @@ func TestGivenSync(t *testing.T) {
 		case r[0] == "PSS":
 			p := pssSequence(id)
 			for i, s := range values {
-				if v, err := strconv.ParseComplex(strings.Replace(s, "j", "i", 1), 128); err != nil || cmplx.Abs(v-p[i]) > 1e-3 {
+				if v, err := strconv.ParseComplex(strings.Replace(s, "j", "i", 1), 128); err != nil ||
+					cmplx.Abs(v-p[i]) > 1e-3 {
 					t.Errorf("PSS %d: element %d: %v, want %s", id, i, p[i], s)
 				}
 			}
@@ -67,7 +70,8 @@ type vector struct {
 func readVectors(t testing.TB) (all []vector) {
 	for _, r := range readRows(t, "index.csv") {
 		v := vector{name: r[0], size: parseNumber(t, r[5]), tti: parseNumber(t, r[7]),
-			cell: Cell{PRB: parseNumber(t, r[2]), Ports: parseNumber(t, r[3]), ID: parseNumber(t, r[4]), PHICHSixths: parseSixths(r[8])}}
+			cell: Cell{PRB: parseNumber(t, r[2]), Ports: parseNumber(t, r[3]), ID: parseNumber(t, r[4]),
+				PHICHSixths: parseSixths(r[8])}}
 		v.snr, _ = strconv.ParseFloat(r[12], 64)
 		v.offset, _ = strconv.ParseFloat(r[13], 64)
 		data, err := os.ReadFile(shared + v.name + ".cf32")
@@ -76,7 +80,8 @@ func readVectors(t testing.TB) (all []vector) {
 		}
 		v.samples = make([]complex64, len(data)/8)
 		for i := range v.samples {
-			v.samples[i] = complex(math.Float32frombits(binary.LittleEndian.Uint32(data[8*i:])), math.Float32frombits(binary.LittleEndian.Uint32(data[8*i+4:])))
+			v.samples[i] = complex(math.Float32frombits(binary.LittleEndian.Uint32(data[8*i:])),
+				math.Float32frombits(binary.LittleEndian.Uint32(data[8*i+4:])))
 		}
 		all = append(all, v)
 	}
@@ -86,7 +91,8 @@ func readVectors(t testing.TB) (all []vector) {
 func TestGivenSearch(t *testing.T) {
 	for _, v := range readVectors(t) {
 		factor := v.size / searchSize
-		f, ok := newSearcher().searchCell(decimate(v.samples[:min(len(v.samples), 20*subframeLen(v.size))], factor), anyCell)
+		f, ok := newSearcher().searchCell(decimate(v.samples[:min(len(v.samples), 20*subframeLen(v.size))], factor),
+			anyCell)
 		if !ok || f.mib.cell != v.cell || math.Abs(f.offset-v.offset) > 100 {
 			t.Errorf("%s: %v %+v, want %+v", v.name, ok, f, v.cell)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -12,7 +14,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-var formatOf = map[string]cell.Format{"0": cell.Format0, "1A": cell.Format1A, "1": cell.Format1, "1C": cell.Format1C, "2": cell.Format2, "2A": cell.Format2A}
+var formatOf = map[string]cell.Format{"0": cell.Format0, "1A": cell.Format1A, "1": cell.Format1, "1C": cell.Format1C,
+	"2": cell.Format2, "2A": cell.Format2A}
 
 func TestGivenSizes(t *testing.T) {
 	for _, r := range readRows(t, "tables/dci_sizes.csv") {
@@ -119,7 +122,8 @@ func TestGivenScrambling(t *testing.T) {
 
 func TestGivenSearchSpace(t *testing.T) {
 	for _, r := range readRows(t, "tables/search_space.csv") {
-		cces, sf, rnti, level := parseNumber(t, r[0]), parseNumber(t, r[1]), cell.RNTI(parseNumber(t, r[2])), parseNumber(t, r[3])
+		cces, sf, rnti, level := parseNumber(t, r[0]), parseNumber(t, r[1]), cell.RNTI(parseNumber(t, r[2])),
+			parseNumber(t, r[3])
 		want := map[int]bool{}
 		for _, s := range strings.Split(r[4], ";") {
 			if s != "" {
@@ -141,7 +145,8 @@ func TestGivenElements(t *testing.T) {
 			continue
 		}
 		cfi := parseNumber(t, r[3])
-		if got := len(c.pdcchREGs(cfi)) / regsPerCCE; c.controlSymbols(cfi) != parseNumber(t, r[4]) || got != parseNumber(t, r[6]) {
+		if got := len(c.pdcchREGs(cfi)) / regsPerCCE; c.controlSymbols(cfi) != parseNumber(t, r[4]) ||
+			got != parseNumber(t, r[6]) {
 			t.Errorf("%v: %d CCE", r, got)
 		}
 	}
@@ -150,7 +155,8 @@ func TestGivenElements(t *testing.T) {
 func TestGivenGroups(t *testing.T) {
 	phich := map[Cell]int{}
 	for _, r := range readRows(t, "tables/pcfich_phich_regs.csv") {
-		c := Cell{PRB: parseNumber(t, r[0]), Ports: parseNumber(t, r[1]), ID: parseNumber(t, r[2]), PHICHSixths: parseSixths(r[3])}
+		c := Cell{PRB: parseNumber(t, r[0]), Ports: parseNumber(t, r[1]), ID: parseNumber(t, r[2]),
+			PHICHSixths: parseSixths(r[3])}
 		i, want := parseNumber(t, r[6]), reg{parseNumber(t, r[7]), parseNumber(t, r[8])}
 		if r[4] == "PHICH" {
 			i += 3 * parseNumber(t, r[5])
@@ -169,13 +175,15 @@ func TestGivenGroups(t *testing.T) {
 	}
 	orders := map[Cell][4][]reg{}
 	for _, r := range readRows(t, "tables/pdcch_reg_order.csv") {
-		c := Cell{PRB: parseNumber(t, r[0]), Ports: parseNumber(t, r[1]), ID: parseNumber(t, r[2]), PHICHSixths: parseSixths(r[3])}
+		c := Cell{PRB: parseNumber(t, r[0]), Ports: parseNumber(t, r[1]), ID: parseNumber(t, r[2]),
+			PHICHSixths: parseSixths(r[3])}
 		o, ok := orders[c]
 		if !ok {
 			o = [4][]reg{nil, c.pdcchREGs(1), c.pdcchREGs(2), c.pdcchREGs(3)}
 			orders[c] = o
 		}
-		if got, want := o[parseNumber(t, r[4])][parseNumber(t, r[5])], (reg{parseNumber(t, r[7]), parseNumber(t, r[8])}); got != want {
+		if got, want := o[parseNumber(t, r[4])][parseNumber(t, r[5])],
+			(reg{parseNumber(t, r[7]), parseNumber(t, r[8])}); got != want {
 			t.Errorf("%v: %v", r, got)
 		}
 	}

@@ -1,15 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "math"
 
-// DecodeTask is one subframe on its way through a Receiver. It is cut out, and time and
-// carrier are followed by it, in order; decoded, which needs no other one and is
-// most of the work; and its words are believed or not, in order again.
+// DecodeTask is one subframe on its way through a Receiver. The receiver cuts it out and tracks
+// time and carrier, in order. Decode, which is most of the work, depends on no other subframe.
+// Receiver.Finish accepts the messages, in order again.
 type DecodeTask struct {
-	decoder  *cellDecoder // of which Decode uses what does not change
+	decoder  *cellDecoder // Decode only reads its constant parts
 	subframe Subframe
-	samples  []complex64 // with all control symbols
-	noise    float64     // of an element
+	samples  []complex64 // all control symbols
+	noise    float64     // power per element
 
 	demodulator  *demodulator
 	estimator    *channelEstimator
@@ -22,15 +24,16 @@ type DecodeTask struct {
 
 func newDecodeTask(d *cellDecoder) *DecodeTask {
 	n := d.cell.subcarrierCount()
-	return &DecodeTask{decoder: d, demodulator: newDemodulator(d.fftSize, n), estimator: d.estimator.clone(), blindDecoder: newBlindDecoder(d.cell, d.candidateSizes), grid: newGrid(n, 0, 1, 2, 3, 4, 7),
+	return &DecodeTask{decoder: d, demodulator: newDemodulator(d.fftSize, n), estimator: d.estimator.clone(),
+		blindDecoder: newBlindDecoder(d.cell, d.candidateSizes), grid: newGrid(n, 0, 1, 2, 3, 4, 7),
 		softener: softener{cell: d.cell, channel: [2][]complex128{make([]complex128, n), make([]complex128, n)}}}
 }
 
-// Subframe is what was heard, all of it when the Receiver hands it to Heard.
+// Subframe returns the subframe. It is complete when the Receiver passes it to OnSubframe.
 func (w *DecodeTask) Subframe() *Subframe { return &w.subframe }
 
-// trackSubframe takes the samples of a subframe whose Index is set, and looks at them for
-// their time and carrier. offset is the carrier's, in cycles per sample.
+// trackSubframe copies the samples of a subframe whose Index is set and measures its time and
+// carrier. offset is the carrier offset in cycles per sample.
 func (w *DecodeTask) trackSubframe(samples []complex64, offset float64) trackingResult {
 	w.samples = append(w.samples[:0], samples[:symbolStart(w.demodulator.fftSize, 5)]...)
 	w.demodulator.setCarrierOffset(offset)
@@ -42,8 +45,8 @@ func (w *DecodeTask) trackSubframe(samples []complex64, offset float64) tracking
 	return t
 }
 
-// Decode finds the words of the subframe's control channels. It may be called on
-// any goroutine, at the same time as that of other works.
+// Decode finds the candidate messages of the subframe. It may run on any goroutine, concurrently
+// with other tasks.
 func (w *DecodeTask) Decode() {
 	w.demodulateSymbols(4, 5)
 	w.estimateChannels()
@@ -53,14 +56,14 @@ func (w *DecodeTask) Decode() {
 	w.blindDecoder.searchSubframe(w.bits, w.cces, w.subframe.Index)
 }
 
-// demodulateSymbols makes subcarriers of the symbols from first to before end.
+// demodulateSymbols computes the subcarriers of the symbols from first to before end.
 func (w *DecodeTask) demodulateSymbols(first, end int) {
 	for l := first; l < end; l++ {
 		w.demodulator.demodulateSymbol(w.samples, l, w.grid[l])
 	}
 }
 
-// estimateChannels estimates those from all ports.
+// estimateChannels estimates the channels of all ports.
 func (w *DecodeTask) estimateChannels() {
 	for port := range w.decoder.cell.Ports {
 		w.estimator.estimateChannel(w.grid, port, 0, 2*w.subframe.Index, w.softener.channel[port])
@@ -68,7 +71,7 @@ func (w *DecodeTask) estimateChannels() {
 	w.softener.measurePower()
 }
 
-// readCFI reads the CFI.
+// readCFI decodes the CFI.
 func (w *DecodeTask) readCFI() {
 	w.bits = w.bits[:0]
 	for _, r := range w.decoder.pcfich {
@@ -77,14 +80,14 @@ func (w *DecodeTask) readCFI() {
 	w.subframe.CFI = decodeCFI(w.bits, w.decoder.scramblePCFICH[w.subframe.Index])
 }
 
-// computeSoftBits makes soft bits of all elements.
+// computeSoftBits computes the soft bits of all CCEs.
 func (w *DecodeTask) computeSoftBits() {
 	d := w.decoder
 	groups := d.pdcch[w.subframe.CFI]
 	w.subframe.CCEs = len(groups) / regsPerCCE
 	w.bits, w.cces = w.bits[:0], w.cces[:0]
 	scramble := d.scramblePDCCH[w.subframe.Index]
-	// Noise over the power of a bit; what the estimates lack counts as noise.
+	// Noise relative to the power of a bit; estimation errors count as noise.
 	noise := float64(d.cell.Ports)*w.noise/w.softener.meanPower*1.2 + 0.005
 	for cce := range w.subframe.CCEs {
 		var e cceStats

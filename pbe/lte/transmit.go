@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -11,24 +13,23 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Transmitter is a base station with one cell, and the air before who hears it:
-// it makes samples of grants. It sends synchronisation, reference and broadcast
-// signals, PCFICH and PDCCH; where PHICH and PDSCH are it sends noise of full
-// power, as if all were given to somebody. The tables of positions and sequences
-// it has in common with the Receiver; all else goes the other way round. The same
-// seed and the same grants give the same samples.
+// Transmitter is a base station with one cell and a channel: it converts grants into samples. It
+// sends synchronisation, reference and broadcast signals, PCFICH and PDCCH. In place of PHICH and
+// PDSCH it sends noise of full power, as if everything were granted. It shares the tables of
+// positions and sequences with the Receiver; all other code is separate. The same seed and grants
+// produce the same samples.
 type Transmitter struct {
-	// Sent counts grants that were told, Unsaid those for which there is no message, and
-	// Unplaced those for which there was no room, as a real cell would not have given them.
+	// Sent counts grants that were sent, Unencodable those that no message can express, and
+	// Unplaced those without room, which a real cell would not have granted.
 	Sent, Unencodable, Unplaced int
 
 	cell      Cell
-	fftSize   int // samples of a symbol
+	fftSize   int // samples per symbol
 	rnd       *rand.Rand
 	fft       *fft
 	emulator  *channelEmulator
-	codeRate  float64 // of codes, at most
-	pdcchGain float64 // of the PDCCH over the reference signals
+	codeRate  float64 // upper bound
+	pdcchGain float64 // relative to the reference signals
 
 	ports     [2][symbolsPerSubframe][]complex128
 	row       []complex128
@@ -38,22 +39,24 @@ type Transmitter struct {
 	pdcch     [4][]reg // single elements, by CFI
 	pcfich    []reg
 	pbch      []reg
-	scramble  [10][]byte // of the PDCCH
+	scramble  [10][]byte // scrambling of the PDCCH
 	cfiBits   [10][4][]byte
-	orders    map[int][]int // of the rate matching, by bits of a stream
+	orders    map[int][]int // rate matching, by bits of a stream
 	messages  []DCI
-	multicast [10]bool // subframes that have reference signals in symbol 0 only
+	multicast [10]bool // subframes with reference signals in symbol 0 only
 }
 
-// NewTransmitter sends rate samples a second, as a Receiver takes them, through a
-// channel.
+// NewTransmitter returns a transmitter that sends rate samples a second, with the rates of a
+// Receiver, through a channel.
 func NewTransmitter(c Cell, rate int, ch Channel, seed uint64) (*Transmitter, error) {
 	size := rate / subcarrierSpacing
 	if _, err := NewReceiver(rate); err != nil || !c.isValid() || c.subcarrierCount() >= size {
-		return nil, fault.New(fault.Usage, fmt.Errorf("%+v at %d samples per second: there is no such cell", c, rate), "")
+		return nil, fault.New(fault.Usage, fmt.Errorf("unsupported cell %+v at %d samples per second", c, rate), "")
 	}
-	t := &Transmitter{pdcchGain: 1, cell: c, fftSize: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: newFFT(size), reference: newReferenceSignals(c), orders: map[int][]int{},
-		row: make([]complex128, c.subcarrierCount()), time: make([]complex128, size), samples: make([]complex64, subframeLen(size))}
+	t := &Transmitter{pdcchGain: 1, cell: c, fftSize: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: newFFT(size),
+		reference: newReferenceSignals(c), orders: map[int][]int{},
+		row: make([]complex128, c.subcarrierCount()), time: make([]complex128, size),
+		samples: make([]complex64, subframeLen(size))}
 	t.emulator = newChannelEmulator(ch, c, size, t.rnd)
 	t.codeRate = codeRateForSNR(ch.SNR)
 	for p := range c.Ports {
@@ -83,10 +86,10 @@ func NewTransmitter(c Cell, rate int, ch Channel, seed uint64) (*Transmitter, er
 	return t, nil
 }
 
-// Cell is what it sends.
+// Cell returns the cell that it sends.
 func (t *Transmitter) Cell() Cell { return t.cell }
 
-// singleElements are the elements of groups, one by one.
+// singleElements returns the data elements of groups, one by one.
 func (c Cell) singleElements(groups []reg) (out []reg) {
 	for _, r := range groups {
 		for _, k := range c.dataSubcarriers(r) {
@@ -96,9 +99,8 @@ func (c Cell) singleElements(groups []reg) (out []reg) {
 	return out
 }
 
-// SendGrants makes the samples of the subframe of a number, SFN·10 and its index, or
-// one that goes on without wrapping. Its grants are told in as few symbols as there
-// is room in. The samples are the Transmitter's again with the next call.
+// SendGrants returns the samples of subframe number, SFN·10 + index, which need not wrap. It uses
+// as few control symbols as the grants need. The samples are valid until the next call.
 func (t *Transmitter) SendGrants(number int64, grants []cell.Grant) []complex64 {
 	index := int(number % 10)
 	all, unsaid := t.cell.EncodeGrants(grants, t.messages[:0])
@@ -119,8 +121,8 @@ func (t *Transmitter) SendGrants(number int64, grants []cell.Grant) []complex64 
 	}
 }
 
-// SendMessages makes the samples of a subframe whose messages have their places: CCE and
-// Level, of which none may overlap, RNTI and Payload are what is sent of each.
+// SendMessages returns the samples of a subframe with placed messages: it sends RNTI and Payload at
+// CCE and Level. Messages must not overlap.
 func (t *Transmitter) SendMessages(number int64, cfi int, messages []DCI) []complex64 {
 	index := int(number % 10)
 	t.fillWithNoise()
@@ -164,7 +166,7 @@ func (t *Transmitter) rateMatching(bits int) []int {
 	return t.orders[bits]
 }
 
-// fillWithNoise sends something everywhere.
+// fillWithNoise fills all elements with random symbols.
 func (t *Transmitter) fillWithNoise() {
 	f := math.Sqrt(0.5 / float64(t.cell.Ports))
 	points := [4]complex128{complex(f, f), complex(f, -f), complex(-f, f), complex(-f, -f)}
@@ -182,8 +184,7 @@ func (t *Transmitter) fillWithNoise() {
 	}
 }
 
-// mapBits sends bits over pairs of elements, with transmit diversity if there are two
-// ports.
+// mapBits maps bits to pairs of elements, with transmit diversity if there are two ports.
 func (t *Transmitter) mapBits(at []reg, bits []byte) {
 	g := &t.ports
 	for i := 0; i < len(at); i += 2 {
@@ -199,7 +200,7 @@ func (t *Transmitter) mapBits(at []reg, bits []byte) {
 	}
 }
 
-// sendMIB sends a part of the MIB.
+// sendMIB sends one of the four parts of the MIB.
 func (t *Transmitter) sendMIB(sfn int) {
 	c := t.cell
 	var w bitWriter
@@ -219,7 +220,7 @@ func (t *Transmitter) sendMIB(sfn int) {
 	t.mapBits(t.pbch, part)
 }
 
-// sendSyncSignals sends PSS and SSS, of the first port only.
+// sendSyncSignals sends PSS and SSS from the first port.
 func (t *Transmitter) sendSyncSignals(second bool) {
 	primary, secondary := pssSequence(t.cell.ID%3), sssSequence(t.cell.ID, second)
 	for i := range syncLen {
@@ -231,7 +232,7 @@ func (t *Transmitter) sendSyncSignals(second bool) {
 	}
 }
 
-// sendReferenceSignals sends the reference signals: where one port does the other is silent.
+// sendReferenceSignals sends the reference signals; the other port is silent there.
 func (t *Transmitter) sendReferenceSignals(index int) {
 	for _, l := range []int{0, 4, 7, 11} {
 		if l > 0 && t.multicast[index] {
@@ -249,7 +250,7 @@ func (t *Transmitter) sendReferenceSignals(index int) {
 	}
 }
 
-// modulateSubframe makes samples of all subcarriers, as they are heard.
+// modulateSubframe computes the samples of all subcarriers after the channel.
 func (t *Transmitter) modulateSubframe() {
 	n := len(t.row)
 	scale := complex(1/math.Sqrt(float64(t.fftSize)), 0)
@@ -262,7 +263,7 @@ func (t *Transmitter) modulateSubframe() {
 		for k, v := range t.row[n/2:] {
 			t.time[t.fft.order[k+1]] = v * scale
 		}
-		t.fft.transform(t.time) // the other way round is the same backwards
+		t.fft.transform(t.time) // an inverse FFT is a forward one in reverse order
 		at := symbolStart(t.fftSize, l)
 		guard := prefixLen
 		if l%symbolsPerSlot == 0 {

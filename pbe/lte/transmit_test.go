@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -120,7 +122,8 @@ type air struct {
 func (t *transmitter) transmitOver(a air) (out []complex64) {
 	ch := Channel{Offset: a.offset, SNR: a.snr}
 	for p, g := range a.gain {
-		ch.Taps[p] = []Tap{{Gain: g}, {Gain: g * complex(0, a.echo), Delay: float64(a.delay) / float64(t.size*subcarrierSpacing)}}
+		ch.Taps[p] = []Tap{{Gain: g}, {Gain: g * complex(0, a.echo),
+			Delay: float64(a.delay) / float64(t.size*subcarrierSpacing)}}
 	}
 	tx, err := NewTransmitter(t.cell, t.size*subcarrierSpacing, ch, t.seed)
 	if err != nil {
@@ -180,7 +183,8 @@ func TestWrite(t *testing.T) {
 				read, same := 0, 0
 				for range 800 {
 					rnti := []cell.RNTI{0x4601, 0x1234, rntiSI, 5}[rnd.IntN(4)]
-					if f == cell.Format1C == rnti.IsUser() || f != cell.Format1A && f != cell.Format1C && !rnti.IsUser() {
+					if f == cell.Format1C == rnti.IsUser() || f != cell.Format1A && f != cell.Format1C &&
+						!rnti.IsUser() {
 						continue
 					}
 					d := DCI{RNTI: rnti, Format: f, Payload: make([]byte, c.dciSizes(false)[f])}
@@ -282,12 +286,15 @@ func TestTransmitter(t *testing.T) {
 		wide.Format, wide.PRB = cell.Format1A, 110
 		many := []cell.Grant{odd, wide}
 		for i := range cell.MaxGrants {
-			many = append(many, cell.Grant{RNTI: cell.RNTI(0x4000 + i), Format: cell.Format0, PRB: 1, N: 1, Blocks: [2]cell.Block{{MCS: 29, RV: 1}}})
+			many = append(many, cell.Grant{RNTI: cell.RNTI(0x4000 + i), Format: cell.Format0, PRB: 1, N: 1,
+				Blocks: [2]cell.Block{{MCS: 29, RV: 1}}})
 		}
 		before := tx.Sent
 		tx.SendGrants(40, many)
-		if tx.Unencodable < 2 || tx.Sent == before || tx.Unplaced == 0 && c.cell.PRB > 6 || tx.Sent-before+tx.Unencodable+tx.Unplaced != len(many) {
-			t.Errorf("%+v: %d said of %d, %d not, %d without a place", c, tx.Sent-before, len(many), tx.Unencodable, tx.Unplaced)
+		if tx.Unencodable < 2 || tx.Sent == before || tx.Unplaced == 0 && c.cell.PRB > 6 ||
+			tx.Sent-before+tx.Unencodable+tx.Unplaced != len(many) {
+			t.Errorf("%+v: %d said of %d, %d not, %d without a place", c, tx.Sent-before, len(many), tx.Unencodable,
+				tx.Unplaced)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -8,7 +10,7 @@ import (
 	"mpbond/pbe/lte/tbs"
 )
 
-// bitWriter is the other way round of fields.
+// bitWriter is the reverse of bitReader.
 type bitWriter []byte
 
 func (w *bitWriter) writeBits(v, n int) {
@@ -25,9 +27,9 @@ func (w *bitWriter) writeFlag(v bool) {
 	}
 }
 
-// encodeDCI sets d.Payload, of size bits, to what parse reads as the rest of d. Fields that
-// a DCI does not keep, as those of power, are zero. It is false if there is no such
-// message: the blocks cannot be said, or a size is not that of the MCS.
+// encodeDCI sets d.Payload, of size bits, so that parseDCI returns the rest of d. Fields that a DCI
+// does not keep, such as power control, are zero. It returns false if there is no such message: no
+// format can express the blocks, or a size does not fit the MCS.
 func (c Cell) encodeDCI(d *DCI, size int) bool {
 	var w bitWriter
 	ok := false
@@ -45,7 +47,7 @@ func (c Cell) encodeDCI(d *DCI, size int) bool {
 		return false
 	}
 	w.writeBits(0, size-len(w))
-	// Whatever it was asked for, what was written says the same.
+	// Verify that the encoded message parses to the same content.
 	back := DCI{RNTI: d.RNTI, Format: d.Format, CCE: d.CCE, Level: d.Level, Payload: w, Agreement: d.Agreement}
 	d.Payload = w
 	if !c.parseDCI(&back) {
@@ -57,13 +59,14 @@ func (c Cell) encodeDCI(d *DCI, size int) bool {
 	return equalContent(&back, &same)
 }
 
-// equalContent tells whether a and b say the same, but for their payloads.
+// equalContent reports whether a and b are equal but for their payloads.
 func equalContent(a, b *DCI) bool {
-	return a.RNTI == b.RNTI && a.Format == b.Format && a.PRBs == b.PRBs && a.PRB == b.PRB && a.Distributed == b.Distributed && a.HARQ == b.HARQ &&
+	return a.RNTI == b.RNTI && a.Format == b.Format && a.PRBs == b.PRBs && a.PRB == b.PRB &&
+		a.Distributed == b.Distributed && a.HARQ == b.HARQ &&
 		a.N == b.N && a.Blocks == b.Blocks && a.Second == b.Second
 }
 
-// encodeRIV is the resource indication value of n contiguous blocks of all (36.213 section
+// encodeRIV returns the resource indication value of n contiguous blocks of all (36.213 section
 // 7.1.6.3).
 func encodeRIV(first, n, all int) int {
 	if n-1 <= all/2 {
@@ -72,7 +75,7 @@ func encodeRIV(first, n, all int) int {
 	return all*(all-n+1) + all - 1 - first
 }
 
-// contiguousStart is the first of the blocks of d, if they are contiguous.
+// contiguousStart returns the first block of d, if its blocks are contiguous.
 func (d *DCI) contiguousStart() (first int, ok bool) {
 	for first < cell.MaxPRB && !d.PRBs.Has(first) {
 		first++
@@ -85,7 +88,7 @@ func (d *DCI) contiguousStart() (first int, ok bool) {
 	return first, d.PRB > 0
 }
 
-// ndiBit is a block's NDI as a field.
+// ndiBit returns an NDI as a bit.
 func ndiBit(ndi bool) int {
 	if ndi {
 		return 1
@@ -110,7 +113,7 @@ func (c Cell) encodeFormat1A(d *DCI, w *bitWriter) bool {
 	bits := rivBits(c.PRB)
 	w.writeBits(1, 1)
 	w.writeFlag(d.Distributed)
-	if d.N == 0 { // an order to begin random access
+	if d.N == 0 { // an order to start random access
 		w.writeBits(1<<bits-1, bits)
 		return own && !d.Distributed && d.PRB == 0
 	}
@@ -152,13 +155,14 @@ func (c Cell) encodeFormat1C(d *DCI, w *bitWriter) bool {
 		w.writeFlag(second)
 	}
 	step := c.format1CStep()
-	w.writeBits(encodeRIV(first/step, d.PRB/step, c.virtualBlockCount(second)/step), rivBits(c.virtualBlockCount(false)/step))
+	w.writeBits(encodeRIV(first/step, d.PRB/step, c.virtualBlockCount(second)/step),
+		rivBits(c.virtualBlockCount(false)/step))
 	w.writeBits(int(d.Blocks[0].MCS), 5)
 	return true
 }
 
-// findVirtualBlocks finds the distributed virtual blocks, from a multiple of step on, that
-// spread to those of d.
+// findVirtualBlocks finds the distributed virtual blocks, starting at a multiple of step, that map
+// to the blocks of d.
 func (c Cell) findVirtualBlocks(d *DCI, step int) (first int, second, ok bool) {
 	for _, second := range []bool{false, true} {
 		if second && c.PRB < 50 {
@@ -174,7 +178,7 @@ func (c Cell) findVirtualBlocks(d *DCI, step int) (first int, second, ok bool) {
 	return 0, false, false
 }
 
-// encodeGroupFormat writes formats 1, 2 and 2A.
+// encodeGroupFormat encodes formats 1, 2 and 2A.
 func (c Cell) encodeGroupFormat(d *DCI, w *bitWriter) bool {
 	bits, typeOne, ok := c.allocationBits(d.PRBs)
 	if !ok {
@@ -211,7 +215,7 @@ func (c Cell) encodeGroupFormat(d *DCI, w *bitWriter) bool {
 	return d.N > 0
 }
 
-// allocationBits are the bits that tell blocks, in whole groups if that is possible.
+// allocationBits returns the bits of an allocation, in whole groups if possible.
 func (c Cell) allocationBits(m PRBSet) (bits int, typeOne, ok bool) {
 	p, n := c.rbgSize(), c.rbgCount()
 	for g := range n {
@@ -245,14 +249,14 @@ func (c Cell) allocationBits(m PRBSet) (bits int, typeOne, ok bool) {
 	return 0, false, false
 }
 
-// EncodeGrants appends to out what tells grants, which are given blocks here: those of
-// format 1A from the first block on, others whole groups from the last one on. Those
-// for which there is no message are counted: their number of blocks is not one of
-// whole groups, or a size is not that of the MCS.
+// EncodeGrants appends the messages of grants to out and chooses their resource blocks: format 1A
+// from the first block up, other formats whole groups from the last one down. unsaid counts the
+// grants that no message can express: they have a partial group, or a size that does not fit the
+// MCS.
 func (c Cell) EncodeGrants(grants []cell.Grant, out []DCI) (messages []DCI, unsaid int) {
 	p := c.rbgSize()
 	rest, low, uplink := c.PRB%p, 0, 0
-	whole := c.PRB / p // whole groups that are free begin below this one
+	whole := c.PRB / p // groups from this one on are taken
 	out = slices.Grow(out, len(grants))[:len(grants)]
 	for i, g := range grants {
 		d := &out[i]
@@ -290,7 +294,7 @@ func (c Cell) EncodeGrants(grants []cell.Grant, out []DCI) (messages []DCI, unsa
 	return keep, unsaid
 }
 
-// compactBlocks puts the one block that is not disabled to the front, as parse does.
+// compactBlocks moves a single enabled block to the front, as parseDCI does.
 func (d *DCI) compactBlocks() {
 	if d.N == 2 && d.Blocks[1] == disabledBlock {
 		d.N, d.Blocks[1] = 1, cell.Block{}
@@ -299,19 +303,18 @@ func (d *DCI) compactBlocks() {
 	}
 }
 
-// maxCodeRate is how many bits of a message there are at most for each that is sent.
+// maxCodeRate is the highest ratio of message bits to sent bits.
 const maxCodeRate = 0.75
 
-// codeRateForSNR is the highest rate of a code that is sent over a channel of some SNR:
-// what the PDCCH's two bits an element could carry there at the best, with 9 dB to
-// spare, of which a decoder needs some three and fading the others.
+// codeRateForSNR returns the highest code rate for an SNR: the capacity of the PDCCH's two bits per
+// element with a margin of 9 dB, of which a decoder needs some three and fading the others.
 func codeRateForSNR(snr float64) float64 {
 	return min(maxCodeRate, math.Log2(1+math.Pow(10, (snr-9)/10))/2)
 }
 
-// placeMessages gives messages places, each in the search space of its RNTI, at the lowest
-// level with that rate, or a lower one if there is no room, the largest first. It
-// returns those that have found one.
+// placeMessages chooses CCEs for the messages, each in the search space of its RNTI, at the lowest
+// level with that code rate, or a lower one if there is no room, the largest first. It returns the
+// messages that fit.
 func (c Cell) placeMessages(messages []DCI, subframe, cces int, rate float64) []DCI {
 	used := make([]bool, cces)
 	out := make([]DCI, 0, len(messages))
@@ -334,7 +337,7 @@ func (c Cell) placeMessages(messages []DCI, subframe, cces int, rate float64) []
 	return out
 }
 
-// reserveCCEs takes a place of r's search space that is not used.
+// reserveCCEs takes unused CCEs in r's search space.
 func reserveCCEs(r cell.RNTI, subframe, level int, used []bool) (first int, ok bool) {
 	taken := func(first int) bool {
 		for _, u := range used[first : first+level] {
@@ -345,7 +348,8 @@ func reserveCCEs(r cell.RNTI, subframe, level int, used []bool) (first int, ok b
 		return false
 	}
 	for first = 0; first+level <= len(used); first += level {
-		if (r.IsUser() && inUserSpace(r, subframe, level, first, len(used)) || !r.IsUser() && inCommonSpace(level, first, len(used))) && !taken(first) {
+		if (r.IsUser() && inUserSpace(r, subframe, level, first, len(used)) || !r.IsUser() &&
+			inCommonSpace(level, first, len(used))) && !taken(first) {
 			for i := range level {
 				used[first+i] = true
 			}

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tbs
 
-// sizes is 36.213 table 7.1.7.2.1-1, by I_TBS and N_PRB − 1: five lines of 22
-// values for each I_TBS. The figures were taken over from srsRAN 4G 23.04
-// (facts of the standard, not its code); rows 27 to 33 are those of release 12.
+// sizes is 36.213 table 7.1.7.2.1-1, by I_TBS and N_PRB − 1: five lines of 22 values for each
+// I_TBS. The values come from srsRAN 4G 23.04 (facts of the standard, not its code); rows 27 to 33
+// are those of release 12.
 var sizes = [Indices][MaxPRB]uint32{
 	{ // 0
 		16, 32, 56, 88, 120, 152, 176, 208, 224, 256, 288, 328, 344, 376, 392, 424, 456, 488, 504, 536, 568, 600,

@@ -1,27 +1,27 @@
-// Package tbs has the sizes of LTE's transport blocks (36.213 section 7.1.7):
-// how many bits a grant carries, from its MCS and its resource blocks; and in which
-// groups these come. The
-// decoder of control channels makes sizes of what it read with it, the model of
-// cells in the lab chooses them.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tbs has the transport block sizes of LTE (36.213 section 7.1.7): how many bits a grant
+// carries, from its MCS and resource blocks, and the sizes of resource block groups. The decoder of
+// control channels computes sizes with it; the cell model of the lab chooses them.
 //
-// One transport block on one layer: with two antenna ports each of the two
-// blocks of a grant has a layer of its own. A block on several layers (section
-// 7.1.7.2.2 on), which needs four ports, is not here.
+// It covers one transport block per layer: with two antenna ports each of the two blocks of a grant
+// has its own layer. Blocks on several layers (section 7.1.7.2.2 on) need four ports and are not
+// covered.
 package tbs
 
-// Specification.
+// Constants of the specification.
 const (
-	// Indices is how many values I_TBS has.
+	// Indices is the number of values of I_TBS.
 	Indices = 34
-	// MaxPRB is the most resource blocks of a grant.
+	// MaxPRB is the largest number of resource blocks of a grant.
 	MaxPRB = 110
-	// SizedMCS is the number of I_MCS that name a size without 256QAM; those above
-	// say that it is that of the first transmission of the same block.
+	// SizedMCS is the number of I_MCS values that name a size without 256QAM; higher ones refer to
+	// the size of the first transmission of the same block.
 	SizedMCS = 29
 )
 
-// Size is the size in bits of a block with index on prb resource blocks; 0 if
-// there is no such index or number.
+// Size returns the size in bits of a block with the given index on prb resource blocks, 0 if either
+// is out of range.
 func Size(index, prb int) int {
 	if index < 0 || index >= Indices || prb < 1 || prb > MaxPRB {
 		return 0
@@ -29,16 +29,16 @@ func Size(index, prb int) int {
 	return int(sizes[index][prb-1])
 }
 
-// Coding is what an I_MCS stands for.
+// Coding is the meaning of an I_MCS.
 type Coding struct {
-	// Order is Q_m: the bits of one modulation symbol.
+	// Order is Q_m: the bits per modulation symbol.
 	Order int
 	// Index is I_TBS, or −1 if the size is that of an earlier grant.
 	Index int
 }
 
-// Downlink is table 7.1.7.1-1, of grants for receiving. mcs is 0 to 31; of
-// others the size is unknown and the order 0.
+// Downlink returns the coding of downlink grants by table 7.1.7.1-1. Outside 0 to 31 the size is
+// unknown and the order 0.
 func Downlink(mcs int) Coding {
 	switch {
 	case mcs < 0 || mcs > 31:
@@ -53,7 +53,7 @@ func Downlink(mcs int) Coding {
 	return Coding{2 * (mcs - SizedMCS + 1), -1}
 }
 
-// Downlink256 is table 7.1.7.1-1A, for devices that are told to use 256QAM.
+// Downlink256 returns the coding by table 7.1.7.1-1A, for devices that are configured for 256QAM.
 func Downlink256(mcs int) Coding {
 	switch {
 	case mcs < 0 || mcs > 31:
@@ -72,8 +72,8 @@ func Downlink256(mcs int) Coding {
 	return Coding{2 * (mcs - 27), -1}
 }
 
-// Uplink is table 8.6.1-1, of grants for sending, by a device that can 64QAM.
-// 29 to 31 say a redundancy version only; their order is 0.
+// Uplink returns the coding of uplink grants by table 8.6.1-1, for devices with 64QAM. 29 to 31
+// only select a redundancy version; their order is 0.
 func Uplink(mcs int) Coding {
 	switch {
 	case mcs < 0 || mcs >= SizedMCS:
@@ -92,8 +92,8 @@ var compactSizes = [32]uint16{
 	552, 600, 632, 696, 776, 840, 904, 1000, 1064, 1128, 1224, 1288, 1384, 1480, 1608, 1736,
 }
 
-// Compact is the size in bits of a block that format 1C grants, by its five bits
-// (section 7.1.7.2.3); 0 if index is none.
+// Compact returns the size in bits of a block that format 1C grants, by its five bits (section
+// 7.1.7.2.3); 0 if index is out of range.
 func Compact(index int) int {
 	if index < 0 || index >= len(compactSizes) {
 		return 0
@@ -101,8 +101,8 @@ func Compact(index int) int {
 	return int(compactSizes[index])
 }
 
-// RBGSize is P, the resource blocks of a group in a cell of prb, in which formats 1, 2
-// and 2A grant them (36.213 table 7.1.6.1-1).
+// RBGSize returns P, the number of resource blocks of a group in a cell of prb blocks, in which
+// formats 1, 2 and 2A grant them (36.213 table 7.1.6.1-1).
 func RBGSize(prb int) int {
 	switch {
 	case prb <= 10:
