@@ -1,12 +1,13 @@
-// Package air listens to carriers of mobile cells in samples of the air, as a front
-// end writes them or a file has them, and tells the subframes that it decodes, of
-// several carriers in one count. Before it stands whoever has samples (a radio's
-// program, a file, the lab's emulated cell), behind it whoever wants messages: a
-// recording, a live source for pbe/listen, a view.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package air receives carriers of mobile cells from IQ samples, live from a radio front end or
+// from a file. It decodes their subframes and numbers those of several carriers alike. Samples come
+// from a radio's program, a file or the lab's emulated cell. The messages go to a recording, a live
+// source for pbe/listen, or a view.
 //
 //	file, FIFO, socket ─ Format ─ lte.Receiver of each carrier ─ numbers ─ Subframe ─ cell.Subframe
 //
-// Only control channels are read; nobody's content is.
+// It reads control channels only, never the content of a user.
 package air
 
 import (
@@ -14,21 +15,20 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// Subframe is what was heard in one subframe of one carrier.
+// Subframe is one decoded subframe of one carrier.
 type Subframe struct {
-	// Cell is the place of the carrier among the inputs.
+	// Cell is the position of the carrier among the inputs.
 	Cell cell.ID
-	// Number counts subframes without wrapping, as cell.Clock does; carriers of one site
-	// have the same numbers.
+	// Number counts subframes without wrapping, as cell.Clock does; the carriers of one site have
+	// the same numbers.
 	Number int64
 	// PRB is the width of the carrier.
 	PRB uint8
-	// Of Subframe its own Cell is who is heard.
+	// The Cell of the embedded Subframe identifies the decoded cell.
 	*lte.Subframe
 }
 
-// Message is what pbe/cell wants to know of s. Its grants are put into grants, from the
-// beginning.
+// Message converts s for pbe/cell. It overwrites grants with its grants.
 func (s *Subframe) Message(grants []cell.Grant) cell.Subframe {
 	grants = grants[:0]
 	for i := range s.DCIs[:min(len(s.DCIs), cell.MaxGrants)] {

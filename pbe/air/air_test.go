@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -100,8 +102,10 @@ func TestTogether(t *testing.T) {
 		t.Error(err, rows)
 	}
 	for i, s := range l.State() {
-		if s.Rate != []int{15_360_000, 7_680_000}[i] || !s.RateDetected || s.Format != CF32 || s.IsLive || !s.HasCell || s.Cell.ID != []int{150, 301}[i] || s.Subframes != subframes ||
-			s.Messages == 0 || s.Samples != int64(s.Rate/1000*subframes) || s.Lost+s.Gaps != 0 || s.Resyncs != 0 || s.SNR < 20 || s.Clipped > clippingWarning || s.ExtraBytes != 0 {
+		if s.Rate != []int{15_360_000, 7_680_000}[i] || !s.RateDetected || s.Format != CF32 || s.IsLive ||
+			!s.HasCell || s.Cell.ID != []int{150, 301}[i] || s.Subframes != subframes ||
+			s.Messages == 0 || s.Samples != int64(s.Rate/1000*subframes) || s.Lost+s.Gaps != 0 || s.Resyncs != 0 ||
+			s.SNR < 20 || s.Clipped > clippingWarning || s.ExtraBytes != 0 {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -110,14 +114,16 @@ func TestTogether(t *testing.T) {
 // testSignal is n subframes of a cell of 1.4 MHz, with two messages in each.
 func testSignal(t *testing.T, n int) (out []complex64) {
 	t.Helper()
-	tx, err := lte.NewTransmitter(lte.Cell{ID: 77, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000, lte.Channel{SNR: 25, Offset: 700}, 1)
+	tx, err := lte.NewTransmitter(lte.Cell{ID: 77, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000,
+		lte.Channel{SNR: 25, Offset: 700}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range int64(n) {
 		var grants []cell.Grant
 		for who := range 2 {
-			grants = append(grants, cell.Grant{RNTI: cell.RNTI(500 + 1000*who), Format: cell.Format1, PRB: 2, HARQ: uint8(i % 8), N: 1, Blocks: [2]cell.Block{{MCS: 15, NDI: i/8%2 == 0, Size: 552}}})
+			grants = append(grants, cell.Grant{RNTI: cell.RNTI(500 + 1000*who), Format: cell.Format1, PRB: 2,
+				HARQ: uint8(i % 8), N: 1, Blocks: [2]cell.Block{{MCS: 15, NDI: i/8%2 == 0, Size: 552}}})
 		}
 		out = append(out, tx.SendGrants(10230+i, grants)...)
 	}
@@ -218,13 +224,16 @@ func TestNumbers(t *testing.T) {
 		want  int64
 	}
 	for _, all := range [][]told{
-		{{c: 0, tti: 10239, want: 20479}, {c: 1, tti: 0, want: 20480}, {c: 0, tti: 0, start: 1, want: 20480}, {c: 1, tti: 1, start: 1, want: 20481}},
+		{{c: 0, tti: 10239, want: 20479}, {c: 1, tti: 0, want: 20480}, {c: 0, tti: 0, start: 1, want: 20480},
+			{c: 1, tti: 1, start: 1, want: 20481}},
 		{{c: 0, tti: 0, want: 10240}, {c: 1, tti: 10239, want: 10239}, {c: 1, tti: 0, start: 1, want: 10240}},
-		{{c: 0, tti: 5, want: 10245}, {c: 0, tti: 6, start: 10241, want: 20486}, {c: 1, tti: 7, start: 3, want: 20487}, {c: 0, tti: 10, start: 41205, want: 20490 + 3*10240}},
+		{{c: 0, tti: 5, want: 10245}, {c: 0, tti: 6, start: 10241, want: 20486},
+			{c: 1, tti: 7, start: 3, want: 20487}, {c: 0, tti: 10, start: 41205, want: 20490 + 3*10240}},
 	} {
 		l := &Listener{carriers: []*carrier{{State: State{Rate: 1_920_000}}, {State: State{Rate: 1_920_000}}}}
 		for _, x := range all {
-			h := &receivedSubframe{Subframe: Subframe{Subframe: &lte.Subframe{SFN: int(x.tti / 10), Index: int(x.tti % 10), Start: x.start * 1920}}}
+			h := &receivedSubframe{Subframe: Subframe{Subframe: &lte.Subframe{SFN: int(x.tti / 10),
+				Index: int(x.tti % 10), Start: x.start * 1920}}}
 			if l.assignNumber(l.carriers[x.c], h); h.Number != x.want {
 				t.Errorf("%+v: %d", x, h.Number)
 			}
@@ -253,7 +262,8 @@ func TestDue(t *testing.T) {
 	b.HasCell = true
 	add(b, 50)
 	out := l.takeDue()
-	if len(out) != 51 || !slices.IsSortedFunc(out, func(x, y *receivedSubframe) int { return int(x.Number - y.Number) }) {
+	if len(out) != 51 || !slices.IsSortedFunc(out,
+		func(x, y *receivedSubframe) int { return int(x.Number - y.Number) }) {
 		t.Errorf("%d", len(out))
 	}
 	b.ended = true
@@ -269,8 +279,10 @@ func TestDrop(t *testing.T) {
 	for name, late := range map[string]time.Duration{"radio": time.Hour, "no radio": 0} {
 		raw := make([]byte, pieces*rate/500*2)
 		end := atEnd{make(chan struct{})}
-		c := &carrier{State: State{Format: CU8, Rate: rate}, input: io.NopCloser(io.MultiReader(bytes.NewReader(raw), end))}
-		in := &liveReader{carrier: c, out: make(chan chunk, maxQueuedChunks), free: make(chan []byte, maxQueuedChunks+2)}
+		c := &carrier{State: State{Format: CU8, Rate: rate},
+			input: io.NopCloser(io.MultiReader(bytes.NewReader(raw), end))}
+		in := &liveReader{carrier: c, out: make(chan chunk, maxQueuedChunks),
+			free: make(chan []byte, maxQueuedChunks+2)}
 		if late > 0 {
 			in.startTime = time.Now().Add(-late)
 		}

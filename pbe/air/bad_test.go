@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -46,27 +48,38 @@ func TestBad(t *testing.T) {
 		says   string
 		hint   string
 	}{
-		{"wrong rate.cf32", encodeSamples(CF32, good), AnyFormat, 3_840_000, fault.Usage, "but one at 1.92M", "--rate 1.92M"},
-		{"no rate of LTE's.cf32", encodeSamples(CF32, good), AnyFormat, 2_000_000, fault.Usage, "no cell is heard at 2M samples a second, but one at 1.92M", "1.92"},
-		{"wrong format.sc16", encodeSamples(CF32, good), AnyFormat, rate, fault.Usage, "as cf32 there is a cell, at 1.92M", "--format cf32 --rate 1.92M"},
-		{"wrong format.cf32", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 there is a cell, at 1.92M", "--format sc16"},
-		{"wrong format.cu8", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 there is a cell", "--format sc16"},
-		{"bytes.sc16", encodeSamples(CU8, good), AnyFormat, 0, fault.Usage, "as cu8 there is a cell", "--format cu8"},
-		{"no format.bin", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage, "does not say how", "--format"},
-		{"empty.cf32", nil, AnyFormat, 0, fault.Integrity, "empty", "write anything"},
-		{"short.cf32", encodeSamples(CF32, good[:1500]), AnyFormat, 0, fault.NotFound, "1500 samples are too few", "0.1 s"},
-		{"silence.cf32", make([]byte, 400_000), AnyFormat, rate, fault.NotFound, "silence", "gain"},
-		{"silence.cu8", bytes.Repeat([]byte{128}, 200_000), AnyFormat, 0, fault.NotFound, "alike", "gain"},
-		{"square.sc16", bytes.Repeat([]byte{0xff, 0x7f, 0xff, 0x7f, 0x01, 0x80, 0x01, 0x80}, 3000), AnyFormat, rate, fault.NotFound, "all samples are cut off", "gain"},
-		{"noise.cf32", encodeSamples(CF32, noise), AnyFormat, 0, fault.NotFound, "no LTE cell is heard; the level is 3 dB", "FDD"},
-		{"noise.sc16", encodeSamples(SC16, noise), AnyFormat, rate, fault.NotFound, "no LTE cell is heard at 1.92M", "FDD"},
+		{"wrong rate.cf32", encodeSamples(CF32, good), AnyFormat, 3_840_000, fault.Usage, "but one at 1.92M",
+			"--rate 1.92M"},
+		{"no rate of LTE's.cf32", encodeSamples(CF32, good), AnyFormat, 2_000_000, fault.Usage,
+			"no cell at 2M samples per second, but one at 1.92M", "1.92"},
+		{"wrong format.sc16", encodeSamples(CF32, good), AnyFormat, rate, fault.Usage,
+			"as cf32 they have a cell, at 1.92M", "--format cf32 --rate 1.92M"},
+		{"wrong format.cf32", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage,
+			"as sc16 they have a cell, at 1.92M", "--format sc16"},
+		{"wrong format.cu8", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 they have a cell",
+			"--format sc16"},
+		{"bytes.sc16", encodeSamples(CU8, good), AnyFormat, 0, fault.Usage, "as cu8 they have a cell", "--format cu8"},
+		{"no format.bin", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage, "not that of a sample format",
+			"--format"},
+		{"empty.cf32", nil, AnyFormat, 0, fault.Integrity, "empty", "front end writes"},
+		{"short.cf32", encodeSamples(CF32, good[:1500]), AnyFormat, 0, fault.NotFound, "1500 samples are too few",
+			"0.1 s"},
+		{"silence.cf32", make([]byte, 400_000), AnyFormat, rate, fault.NotFound, "all samples are 0", "gain"},
+		{"silence.cu8", bytes.Repeat([]byte{128}, 200_000), AnyFormat, 0, fault.NotFound, "same value", "gain"},
+		{"square.sc16", bytes.Repeat([]byte{0xff, 0x7f, 0xff, 0x7f, 0x01, 0x80, 0x01, 0x80}, 3000), AnyFormat, rate,
+			fault.NotFound, "all samples are clipped", "gain"},
+		{"noise.cf32", encodeSamples(CF32, noise), AnyFormat, 0, fault.NotFound,
+			"no LTE cell found; the level is 3 dB", "FDD"},
+		{"noise.sc16", encodeSamples(SC16, noise), AnyFormat, rate, fault.NotFound, "no LTE cell found at 1.92M",
+			"FDD"},
 		{"tone.cf32", encodeSamples(CF32, tone), AnyFormat, 0, fault.NotFound, "no LTE cell", "FDD"},
-		{"saturated.cf32", encodeSamples(CF32, loud), AnyFormat, 0, fault.NotFound, "are cut off", "gain"},
-		{"random.sc16", random, AnyFormat, 0, fault.Integrity, "do not look like samples as sc16", "which format"},
-		{"random.cf32", random, AnyFormat, 0, fault.Integrity, "do not look like samples as cf32", "which format"},
-		{"text.cf32", []byte(strings.Repeat("Zu Köln, a walk\n", 10_000)), AnyFormat, 0, fault.Integrity, "this is text", "file of samples"},
+		{"saturated.cf32", encodeSamples(CF32, loud), AnyFormat, 0, fault.NotFound, "are clipped", "gain"},
+		{"random.sc16", random, AnyFormat, 0, fault.Integrity, "do not look like sc16 samples", "--format"},
+		{"random.cf32", random, AnyFormat, 0, fault.Integrity, "do not look like cf32 samples", "--format"},
+		{"text.cf32", []byte(strings.Repeat("Zu Köln, a walk\n", 10_000)), AnyFormat, 0, fault.Integrity,
+			"this is text", "cu8 samples"},
 		{"messages.cf32", rec.Bytes(), AnyFormat, 0, fault.Integrity, "control messages", "cellwatch capacity"},
-		{"sound.cf32", []byte("RIFF....WAVEfmt "), AnyFormat, 0, fault.Integrity, "WAV", "head"},
+		{"sound.cf32", []byte("RIFF....WAVEfmt "), AnyFormat, 0, fault.Integrity, "WAV", "header"},
 		{"", nil, CF32, rate, fault.Config, "directory", "FIFO"},
 		{"none/there.cf32", nil, AnyFormat, 0, fault.NotFound, "no such file", "FIFO"},
 	} {
@@ -74,15 +87,19 @@ func TestBad(t *testing.T) {
 		if c.raw != nil || c.name == "empty.cf32" {
 			path = writeSamples(t, c.name, c.raw)
 		}
-		err := Listen(t.Context(), []Input{{Source: path, Format: c.format, Rate: c.rate}}, func(*Subframe) { t.Errorf("%s: something was heard", c.name) })
-		if fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) || !strings.Contains(fault.HintOf(err), c.hint) {
+		err := Listen(t.Context(), []Input{{Source: path, Format: c.format, Rate: c.rate}},
+			func(*Subframe) { t.Errorf("%s: something was heard", c.name) })
+		if fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) ||
+			!strings.Contains(fault.HintOf(err), c.hint) {
 			t.Errorf("%s: %v: %v (%s)", c.name, fault.KindOf(err), err, fault.HintOf(err))
 		}
 	}
 	for reason, hint := range obstacleHints {
 		raw := encodeSamples(CF32, noise)
-		err := explainFailure(t.Context(), io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))), CF32, rate, lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
-		if fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "cell 77") || fault.HintOf(err) != hint {
+		err := explainFailure(t.Context(), io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))), CF32, rate,
+			lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
+		if fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "cell 77") ||
+			fault.HintOf(err) != hint {
 			t.Errorf("%v: %v", reason, err)
 		}
 	}
@@ -92,12 +109,12 @@ func TestBad(t *testing.T) {
 		raw  []byte
 		says string
 	}{
-		{Input{Source: "-", Rate: rate}, nil, "how samples are written"},
-		{Input{Source: "-", Format: CF32}, nil, "how many samples"},
+		{Input{Source: "-", Rate: rate}, nil, "format of the samples"},
+		{Input{Source: "-", Format: CF32}, nil, "sample rate"},
 		{Input{Source: "tcp:nowhere"}, nil, "missing port"},
 		{Input{Source: "unix:" + dir + "/none"}, nil, "no such file"},
 		{Input{Source: "-", Format: CF32, Rate: 3_840_000}, encodeSamples(CF32, good), "but one at 1.92M"},
-		{Input{Source: "-", Format: CF32, Rate: rate}, encodeSamples(SC16, good), "as sc16 there is a cell"},
+		{Input{Source: "-", Format: CF32, Rate: rate}, encodeSamples(SC16, good), "as sc16 they have a cell"},
 		{Input{Source: "-", Format: SC16, Rate: rate}, nil, "empty"},
 	} {
 		l, err := Open(t.Context(), Config{Inputs: []Input{c.in}, Stdin: bytes.NewReader(c.raw)})
@@ -128,7 +145,7 @@ func TestDoubts(t *testing.T) {
 	s := l.State()[0]
 	s.Lost, s.Gaps = 1_920_000, 3
 	words := strings.Join(s.Warnings(), "; ")
-	for _, want := range []string{"are cut off", "5 bytes", "1.000 s of samples were dropped in 3 pieces"} {
+	for _, want := range []string{"are clipped", "5 extra bytes", "1.000 s of samples were dropped in 3 pieces"} {
 		if !strings.Contains(words, want) {
 			t.Errorf("%q lacks %q", words, want)
 		}

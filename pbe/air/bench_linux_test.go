@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -24,7 +26,8 @@ func processor(b *testing.B) time.Duration {
 // Both are less than 1 where they are decoded as they are sent. GOMAXPROCS says on how
 // many processors; -cpu does not, as the first run is before it.
 func BenchmarkListen(b *testing.B) {
-	for _, c := range []struct{ prb, rate, carriers int }{{50, 15_360_000, 1}, {100, 30_720_000, 1}, {50, 15_360_000, 6}, {100, 30_720_000, 6}} {
+	for _, c := range []struct{ prb, rate, carriers int }{{50, 15_360_000, 1}, {100, 30_720_000, 1},
+		{50, 15_360_000, 6}, {100, 30_720_000, 6}} {
 		b.Run(fmt.Sprintf("%dPRB/%d", c.prb, c.carriers), func(b *testing.B) {
 			const subframes, before = 200, 80
 			name := filepath.Join(b.TempDir(), "cell.sc16")

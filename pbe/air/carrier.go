@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -14,64 +16,64 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// State is what is known of one carrier.
+// State is the state of one carrier.
 type State struct {
-	// Source, Format and Rate are those of its input, or what was found out.
+	// Source, Format and Rate are those of the input, or detected.
 	Source string
 	Format Format
 	Rate   int
-	// RateDetected says that the rate was found out.
+	// RateDetected reports that Rate was detected.
 	RateDetected bool
-	// IsLive says that samples are not waited with: what is too late is dropped.
+	// IsLive reports that samples arrive in real time: late ones are dropped.
 	IsLive bool
-	// HasCell says that a cell is followed now; Cell, Offset (in Hz) and SNR (in dB,
-	// smoothed) are of that or the last one.
+	// HasCell reports that a cell is being decoded. Cell, Offset (in Hz) and SNR (in dB, smoothed)
+	// are those of this or the last one.
 	HasCell bool
 	Cell    lte.Cell
 	Offset  float64
 	SNR     float64
-	// AllCells are all cells that were found in a file, if Config.All asks for them, the
-	// strongest first, which is the one that is followed.
+	// AllCells are all cells found in a file, if Config.AllCells is set, the strongest first. That
+	// one is decoded.
 	AllCells []lte.Cell
-	// Subframes and Messages count what was decoded.
+	// Subframes and Messages count decoded ones.
 	Subframes, Messages int64
-	// Samples were read, Lost dropped besides, in Gaps pieces.
+	// Samples counts samples read, and Lost those dropped, in Gaps pieces.
 	Samples, Lost, Gaps int64
-	// Resyncs counts how often the cell was found again, or another one.
+	// Resyncs counts how often the cell was found again, or another one was.
 	Resyncs int
-	// Level is the power in dB of the largest value that the format has (of 1, in cf32),
-	// Clipped the part of samples that are cut off there.
+	// Level is the mean power in dB relative to the largest value of the format (1 in cf32).
+	// Clipped is the part of samples at the largest value seen.
 	Level, Clipped float64
-	// ExtraBytes is how many bytes were left at the end that are no whole sample.
+	// ExtraBytes is the number of bytes after the last whole sample.
 	ExtraBytes int
 }
 
-// receivedSubframe is a subframe on its way.
+// receivedSubframe is a subframe before delivery.
 type receivedSubframe struct {
 	Subframe
 	afterLoss bool // samples were dropped before it
-	resynced  bool // the cell was lost, or another one, before it
+	resynced  bool // the cell was lost or changed before it
 }
 
-// maxEarlyBytes bounds what is kept of a live source until a cell is heard: by that it
-// is found out why none is.
+// maxEarlyBytes bounds the samples of a live source that are kept until a cell is found, to
+// diagnose why none is.
 const maxEarlyBytes = 16 << 20
 
-// requiredMIBs is how many MIBs a cell of what is live must have told in step.
+// requiredMIBs is the number of consistent MIBs that confirm a cell in a live source.
 const requiredMIBs = 2
 
-// snrSmoothing is how much of what a subframe says of the signal is believed.
+// snrSmoothing is the weight of one subframe in the SNR.
 const snrSmoothing = 0.05
 
-// carrier is one input at work. What State holds is guarded by the Listener's mu; the
-// rest belongs to the goroutine that decodes.
+// carrier is an open input. The Listener's mu guards State; the rest belongs to the decoding
+// goroutine.
 type carrier struct {
 	State
 	id       cell.ID
 	input    io.ReadCloser
 	isFile   bool
-	isPipe   bool        // who writes is kept waiting when it is full
-	file     io.ReaderAt // of a file, to look again
+	isPipe   bool        // a full pipe blocks its writer
+	file     io.ReaderAt // a file, to read it again
 	fileSize int64
 
 	receiver    *lte.Receiver
@@ -79,30 +81,30 @@ type carrier struct {
 	buf         []byte
 	samples     []complex64
 	meter       levelMeter
-	samplesRead int64 // samples
+	samplesRead int64
 	early       []byte
 	ended       bool
-	readErr     error // of reading
+	readErr     error
 	extraBytes  int
 
-	// Of the receiver's subframes.
+	// Subframes of the receiver.
 	pending   []*receivedSubframe
-	afterLoss bool // since the last
+	afterLoss bool // since the last subframe subframe
 
-	// Of what is live a cell is believed when its MIB was read in two frames.
-	onTrial       bool     // one is not yet believed: fresh is kept
-	neededMIBs    int      // MIBs in step by which it is
-	confirmed     bool     // one was
-	confirmedCell lte.Cell // the last one
+	// A cell in a live source is confirmed by its MIBs in two frames.
+	onTrial       bool     // not yet confirmed: pending is held back
+	neededMIBs    int      // consistent MIBs that confirm it
+	confirmed     bool     // a cell was confirmed
+	confirmedCell lte.Cell // the last confirmed one
 
-	// Of numbers: by the Listener, under mu.
+	// State of the numbering, guarded by the Listener's mu.
 	held       []*receivedSubframe
 	clock      cell.Clock
 	lastNumber int64
 	lastStart  int64
 }
 
-// startReceiver makes the receiver; its subframes go into fresh.
+// startReceiver creates the receiver, which appends its subframes to pending.
 func (c *carrier) startReceiver() error {
 	r, err := lte.NewReceiver(c.Rate)
 	if err != nil {
@@ -113,11 +115,12 @@ func (c *carrier) startReceiver() error {
 	return nil
 }
 
-// copySubframe makes what goes on of a subframe, which is a copy.
+// copySubframe copies a subframe of the receiver.
 func (c *carrier) copySubframe(s *lte.Subframe) *receivedSubframe {
 	own := *s
 	own.DCIs = slices.Clone(s.DCIs)
-	h := &receivedSubframe{Subframe: Subframe{Cell: c.id, PRB: uint8(own.Cell.PRB), Subframe: &own}, afterLoss: c.afterLoss}
+	h := &receivedSubframe{Subframe: Subframe{Cell: c.id, PRB: uint8(own.Cell.PRB), Subframe: &own},
+		afterLoss: c.afterLoss}
 	c.afterLoss = false
 	return h
 }
@@ -134,7 +137,7 @@ func (c *carrier) decodeSubframes(n int) {
 	}
 }
 
-// feedSamples decodes whole samples, and what is over; lost samples are missing before.
+// feedSamples decodes all whole samples in raw; lost samples are missing before them.
 func (c *carrier) feedSamples(raw []byte, lost int64) {
 	if lost > 0 {
 		c.decoder.finishAll()
@@ -153,15 +156,15 @@ func (c *carrier) feedSamples(raw []byte, lost int64) {
 	c.receiver.Feed(c.samples)
 }
 
-// checkTrial asks, after samples, whether the cell that is followed is one: before them the
-// receiver had counted so much. The CRC of a MIB, of 16 bits, is right by chance now and
-// then, and always in what decodes to zeros, as floats of nonsense do.
+// checkTrial checks, after feeding samples, whether the found cell is real; before has the
+// receiver's earlier counts. The 16-bit CRC of a MIB is right by chance now and then, and always in
+// data that decodes to zeros, such as arbitrary floats.
 func (c *carrier) checkTrial(before lte.Counts) {
 	now := c.receiver.Counts()
 	who, follows := c.receiver.Cell()
 	if now.Found != before.Found || c.onTrial && !follows {
 		c.decoder.finishAll()
-		c.pending = slices.DeleteFunc(c.pending, func(h *receivedSubframe) bool { // of what was none
+		c.pending = slices.DeleteFunc(c.pending, func(h *receivedSubframe) bool { // of a false cell
 			of := h.Subframe.Subframe.Cell
 			return of != who && (!c.confirmed || of != c.confirmedCell)
 		})
@@ -171,12 +174,12 @@ func (c *carrier) checkTrial(before lte.Counts) {
 	if over := len(c.pending) - maxHeld; c.onTrial && over > 0 {
 		c.pending = slices.Delete(c.pending, 0, over)
 	}
-	if c.onTrial && now.MIBs-now.SFNJumps >= c.neededMIBs && (c.confirmed || c.Format != CF32 || looksLike(c.early, CF32)) {
+	if c.onTrial && now.MIBs-now.SFNJumps >= c.neededMIBs &&
+		(c.confirmed || c.Format != CF32 || looksLike(c.early, CF32)) {
 		c.onTrial, c.confirmed, c.confirmedCell = false, true, who
 	}
 }
 
-// closeReceiver closes the receiver.
 func (c *carrier) closeReceiver(err error) {
 	c.ended = true
 	if err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -186,7 +189,7 @@ func (c *carrier) closeReceiver(err error) {
 	c.decoder.finishAll()
 }
 
-// countSubframe takes a subframe into the state.
+// countSubframe adds a subframe to the state.
 func (c *carrier) countSubframe(h *receivedSubframe) {
 	c.Subframes++
 	c.Messages += int64(len(h.DCIs))
@@ -199,7 +202,7 @@ func (c *carrier) countSubframe(h *receivedSubframe) {
 	c.SNR += snrSmoothing * (h.SNR - c.SNR)
 }
 
-// updateState takes into the state what the receiver knows now.
+// updateState copies the receiver's state.
 func (c *carrier) updateState() {
 	_, c.HasCell = c.receiver.Cell()
 	c.HasCell = c.HasCell && !c.onTrial
@@ -207,7 +210,7 @@ func (c *carrier) updateState() {
 	c.Level, c.Clipped = c.meter.levelDB(), c.meter.clippedPart()
 }
 
-// finalError is what was wrong with a carrier that has ended.
+// finalError returns what was wrong with a carrier that has ended.
 func (c *carrier) finalError(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
@@ -221,37 +224,45 @@ func (c *carrier) finalError(ctx context.Context) error {
 	return c.explainNoCell(ctx)
 }
 
-// explainNoCell is why no cell was heard.
+// explainNoCell returns why no cell was decoded.
 func (c *carrier) explainNoCell(ctx context.Context) error {
 	if c.file != nil {
 		return explainFailure(ctx, io.NewSectionReader(c.file, 0, c.fileSize), c.Format, c.Rate, c.receiver.Obstacle())
 	}
-	err := explainFailure(ctx, io.NewSectionReader(bytes.NewReader(c.early), 0, int64(len(c.early))), c.Format, c.Rate, c.receiver.Obstacle())
+	err := explainFailure(ctx, io.NewSectionReader(bytes.NewReader(c.early), 0, int64(len(c.early))), c.Format,
+		c.Rate, c.receiver.Obstacle())
 	if n := c.receiver.Counts().Found; n > 0 && fault.Is(err, fault.NotFound) {
-		return fault.New(fault.NotFound, errors.New("what looked like a cell told its broadcast once only, and is not believed"), "listen for longer; is it strong enough, and are format and rate right?")
+		return fault.New(fault.NotFound,
+			errors.New("a possible cell was not confirmed: its broadcast was decoded only once"),
+			"record for longer, and check signal strength, format and rate")
 	}
 	return err
 }
 
-// lossError is what is told of samples that were dropped.
+// lossError returns the report of dropped samples.
 func lossError(lost int64, rate int) error {
-	return fault.New(fault.Limit, fmt.Errorf("%d ms of samples were dropped, as they come faster than they are decoded", lost*1000/int64(rate)),
-		"narrower cells take less; does something else keep this machine busy?")
+	return fault.New(fault.Limit, fmt.Errorf("%d ms of samples were dropped: decoding is too slow",
+		lost*1000/int64(rate)),
+		"use a narrower cell, or reduce other load on this machine")
 }
 
-// errNoSamples is told of a live source that has nothing to say.
-var errNoSamples = fault.New(fault.Timeout, errors.New("no samples come"), "does whoever writes them run?")
+// errNoSamples is the report of a silent live source.
+var errNoSamples = fault.New(fault.Timeout, errors.New("no samples arrive"),
+	"check that the program that writes them is running")
 
-// Warnings are what somebody should know of a carrier at its end, in words.
+// Warnings returns what users should know of a carrier at its end.
 func (s State) Warnings() (all []string) {
 	if s.Clipped > clippingWarning {
-		all = append(all, fmt.Sprintf("%.0f %% of the samples are cut off: the front end's gain is too high", 100*s.Clipped))
+		all = append(all, fmt.Sprintf("%.0f %% of the samples are clipped: reduce the front end's gain", 100*s.Clipped))
 	}
 	if s.ExtraBytes > 0 {
-		all = append(all, fmt.Sprintf("%d bytes at the end are no whole sample: it was cut off, or is not %s", s.ExtraBytes, s.Format))
+		all = append(all,
+			fmt.Sprintf("%d extra bytes after the last whole sample: the input is truncated, or is not %s",
+				s.ExtraBytes, s.Format))
 	}
 	if s.Lost > 0 {
-		all = append(all, fmt.Sprintf("%.3f s of samples were dropped in %d pieces: they came faster than they were decoded", float64(s.Lost)/float64(s.Rate), s.Gaps))
+		all = append(all, fmt.Sprintf("%.3f s of samples were dropped in %d pieces: decoding was too slow",
+			float64(s.Lost)/float64(s.Rate), s.Gaps))
 	}
 	return all
 }

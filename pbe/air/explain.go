@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -13,22 +15,23 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// lteRates are those that LTE is sampled at, the most usual of cells first.
+// lteRates are the sample rates of LTE, the most common cell widths first.
 var lteRates = []int{15_360_000, 30_720_000, 7_680_000, 23_040_000, 3_840_000, 1_920_000}
 
 const rateNames = "1.92, 3.84, 7.68, 15.36, 23.04 or 30.72 million (1.92M)"
 
-// searchSeconds is how much is searched at once, in seconds: as much as a receiver looks
-// through before it forgets.
+// searchSeconds is the length of one search in seconds: as much as a receiver searches before it
+// forgets.
 const searchSeconds = 0.063
 
-// goodSNR is that of a cell (dB) from which on no other rate is tried.
+// goodSNR is the SNR of a cell (dB) from which on no other rate is tried.
 const goodSNR = 5
 
-// hintNoCell is what may be wrong where no cell is found.
-const hintNoCell = "does the front end hear an FDD cell with normal prefix in the middle of its band, at one of LTE's rates, neither too faint nor too loud?"
+// hintNoCell is the hint where no cell is found.
+const hintNoCell = "tune the front end to the centre of an FDD cell with normal prefix, " +
+	"use an LTE sample rate, and check the gain"
 
-// searchOffsets are where samples are looked at in a file: it may begin with silence.
+// searchOffsets returns the offsets to search in a file, which may begin with silence.
 func searchOffsets(size int64) []int64 {
 	if size < 64<<20 {
 		return []int64{0}
@@ -36,7 +39,7 @@ func searchOffsets(size int64) []int64 {
 	return []int64{0, size / 4, size / 2, size / 4 * 3}
 }
 
-// readStretch reads what is searched at any rate, from a whole sample on, before end.
+// readStretch reads the samples of one search at any rate, aligned to a whole sample, before end.
 func readStretch(r io.ReaderAt, at, end int64, f Format) ([]byte, error) {
 	size := f.Size()
 	at -= at % int64(size)
@@ -48,8 +51,8 @@ func readStretch(r io.ReaderAt, at, end int64, f Format) ([]byte, error) {
 	return raw[:n], err
 }
 
-// searchRates finds the rate at which there is a cell in raw, 0 if there is none; then why
-// tells what is there instead, if anything. It ends early when ctx does.
+// searchRates returns the rate at which raw has a cell. If there is none it returns 0, and in why
+// what was found instead, if anything. It stops when ctx ends.
 func searchRates(ctx context.Context, f Format, raw []byte, rates []int) (rate int, why lte.Obstacle) {
 	samples := f.Decode(nil, raw)
 	best := 0.0
@@ -58,8 +61,8 @@ func searchRates(ctx context.Context, f Format, raw []byte, rates []int) (rate i
 		if err != nil || ctx.Err() != nil {
 			continue
 		}
-		// Many with a good signal, rather than few: a frame's CRC of 16 bits is right by
-		// chance now and then.
+		// Prefer many subframes with a good signal: the 16-bit CRC of a frame is sometimes right by
+		// chance.
 		n, power, messages := 0, 0.0, 0
 		r.OnSubframe = func(s *lte.Subframe) {
 			n++
@@ -82,23 +85,24 @@ func searchRates(ctx context.Context, f Format, raw []byte, rates []int) (rate i
 	return rate, why
 }
 
-// otherFormats are what files begin with that are something else.
+// otherFormats are the beginnings of files with other content.
 var otherFormats = []struct{ magic, what, hint string }{
 	{"mpbcell", "a recording of control messages", "cellwatch capacity reads it"},
-	{"RIFF", "a WAV file", "write its samples without head, as sc16"},
+	{"RIFF", "a WAV file", "convert it to raw sc16 samples without a header"},
 	{"\x1f\x8b", "a compressed file", "gunzip it"},
 	{"\x28\xb5\x2f\xfd", "a compressed file", "zstd -d it"},
 	{"BZh", "a compressed file", "bunzip2 it"},
 	{"\xfd7zXZ", "a compressed file", "unxz it"},
 	{"PK\x03\x04", "an archive", "unzip it"},
-	{"\x7fELF", "a program", "name a file of samples"},
-	{"\x89PNG", "an image", "name a file of samples"},
+	{"\x7fELF", "a program", "pass a file of samples"},
+	{"\x89PNG", "an image", "pass a file of samples"},
 }
 
-// checkNotSamples is why what begins so is something else than samples.
+// checkNotSamples returns an error if the beginning shows that r has no samples.
 func checkNotSamples(r io.ReaderAt, size int64) error {
 	if size == 0 {
-		return fault.New(fault.Integrity, errors.New("there are no samples: it is empty"), "did the front end write anything?")
+		return fault.New(fault.Integrity, errors.New("there are no samples: the input is empty"),
+			"check that the front end writes samples")
 	}
 	head := make([]byte, 4096)
 	n, err := r.ReadAt(head, 0)
@@ -112,17 +116,18 @@ func checkNotSamples(r io.ReaderAt, size int64) error {
 		}
 	}
 	if isText(head) {
-		return fault.New(fault.Integrity, errors.New("this is text, not samples"), "name a file of samples as cf32, sc16 or cu8")
+		return fault.New(fault.Integrity, errors.New("this is text, not samples"),
+			"pass a file of cf32, sc16 or cu8 samples")
 	}
 	return nil
 }
 
-// isText tells whether b is for people: samples have all values.
+// isText reports whether b is text: samples have all byte values.
 func isText(b []byte) bool {
 	if len(b) == 0 {
 		return false
 	}
-	for cut := 0; cut < utf8.UTFMax && cut < len(b); cut++ { // may end within a character
+	for cut := 0; cut < utf8.UTFMax && cut < len(b); cut++ { // b may end within a character
 		if !utf8.Valid(b[:len(b)-cut]) {
 			continue
 		}
@@ -136,9 +141,9 @@ func isText(b []byte) bool {
 	return false
 }
 
-// explainFailure says why no cell is heard in samples of a format, at a rate, or at any if it
-// is 0; there is what was heard instead. It looks at what else they may be; that takes
-// seconds, unless ctx ends.
+// explainFailure returns why no cell is found in samples of a format, at a rate, or at any rate if
+// it is 0. obstacle is what was found instead. It also tries other formats and rates, which takes
+// seconds unless ctx ends.
 func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int, obstacle lte.Obstacle) error {
 	if err := checkNotSamples(r, r.Size()); err != nil {
 		return err
@@ -150,19 +155,21 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 	var m levelMeter
 	m.addSamples(f.Decode(nil, raw))
 	if len(raw) < f.Size() {
-		return fault.New(fault.Integrity, fmt.Errorf("%d bytes are no sample as %s", len(raw), f), "did the front end write anything?")
+		return fault.New(fault.Integrity, fmt.Errorf("%d bytes are less than one sample of %s", len(raw), f),
+			"check that the front end writes samples")
 	}
 	if m.peak == 0 {
-		return fault.New(fault.NotFound, errors.New("there is silence: all samples are 0"), "does the front end hear anything? its gain, its antenna")
+		return fault.New(fault.NotFound, errors.New("all samples are 0"), "check gain and antenna of the front end")
 	}
 	if m.clippedPart() > 0.99 && m.peak > 0.9 {
-		return fault.New(fault.NotFound, errors.New("all samples are cut off"), "is the front end's gain too high?")
+		return fault.New(fault.NotFound, errors.New("all samples are clipped"), "reduce the front end's gain")
 	}
 	if m.clippedPart() > 0.99 {
-		return fault.New(fault.NotFound, errors.New("all samples are alike"), "does the front end hear anything? its gain, its antenna")
+		return fault.New(fault.NotFound, errors.New("all samples have the same value"),
+			"check gain and antenna of the front end")
 	}
 	if n := len(raw) / f.Size(); n < lteRates[len(lteRates)-1]/1000*3 {
-		return fault.New(fault.NotFound, fmt.Errorf("%d samples are too few", n), "record for 0.1 s at least")
+		return fault.New(fault.NotFound, fmt.Errorf("%d samples are too few", n), "record at least 0.1 s")
 	}
 	if rate != 0 && (f != CF32 || looksLike(raw, f)) {
 		var others []int
@@ -172,53 +179,60 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 			}
 		}
 		if fits, _ := searchRates(ctx, f, raw, others); fits != 0 {
-			return fault.New(fault.Usage, fmt.Errorf("no cell is heard at %s samples a second, but one at %s", formatRate(rate), formatRate(fits)), "say --rate "+formatRate(fits))
+			return fault.New(fault.Usage, fmt.Errorf("no cell at %s samples per second, but one at %s",
+				formatRate(rate), formatRate(fits)), "use --rate "+formatRate(fits))
 		}
 	}
 	if other := guessFormat(raw, f); other != AnyFormat {
-		hint := "say --format " + other.String()
+		hint := "use --format " + other.String()
 		if rate, _ := searchRates(ctx, other, raw, lteRates); rate != 0 {
-			return fault.New(fault.Usage, fmt.Errorf("these are no samples as %s; as %s there is a cell, at %s a second", f, other, formatRate(rate)), hint+" --rate "+formatRate(rate))
+			return fault.New(fault.Usage,
+				fmt.Errorf("the samples are not %s: read as %s they have a cell, at %s samples per second", f, other,
+					formatRate(rate)), hint+" --rate "+formatRate(rate))
 		}
 		if !looksLike(raw, f) {
-			return fault.New(fault.Integrity, fmt.Errorf("these do not look like samples as %s, rather as %s", f, other), hint+", if they are samples")
+			return fault.New(fault.Integrity, fmt.Errorf("these do not look like %s samples, but like %s", f, other),
+				hint+", if they are samples")
 		}
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if !looksLike(raw, f) {
-		return fault.New(fault.Integrity, fmt.Errorf("these do not look like samples as %s", f), "are they samples, and of which format?")
+		return fault.New(fault.Integrity, fmt.Errorf("these do not look like %s samples", f),
+			"check the file, and set --format")
 	}
 	if hint, ok := obstacleHints[obstacle.Reason]; ok {
 		return fault.New(fault.Unsupported, errors.New(obstacle.String()), hint)
 	}
 	at := ""
 	if rate != 0 {
-		at = " at " + formatRate(rate) + " samples a second"
+		at = " at " + formatRate(rate) + " samples per second"
 	}
 	if clip := m.clippedPart(); clip > clippingWarning {
-		return fault.New(fault.NotFound, fmt.Errorf("no LTE cell is heard%s; %.0f %% of the samples are cut off", at, 100*clip), "is the front end's gain too high?")
+		return fault.New(fault.NotFound, fmt.Errorf("no LTE cell found%s; %.0f %% of the samples are clipped", at,
+			100*clip), "reduce the front end's gain")
 	}
-	return fault.New(fault.NotFound, fmt.Errorf("no LTE cell is heard%s; the level is %.0f dB", at, m.levelDB()), hintNoCell)
+	return fault.New(fault.NotFound, fmt.Errorf("no LTE cell found%s; the level is %.0f dB", at, m.levelDB()),
+		hintNoCell)
 }
 
-// obstacleHints are cells that cannot be listened to, with what can be done.
+// obstacleHints are hints for unsupported cells.
 var obstacleHints = map[lte.Reason]string{
-	lte.UnreadableMIB:  "is it strong enough, and alone at its frequency?",
-	lte.TooWide:        "record more samples a second",
-	lte.FourPorts:      "listen to another cell",
-	lte.ExtendedPrefix: "listen to another cell",
-	lte.TDD:            "listen to another cell",
+	lte.UnreadableMIB:  "improve the signal; another cell at the same frequency may interfere",
+	lte.TooWide:        "record with a higher sample rate",
+	lte.FourPorts:      "tune to another cell",
+	lte.ExtendedPrefix: "tune to another cell",
+	lte.TDD:            "tune to another cell",
 }
 
-// clippingWarning is the part of samples that are cut off from which on that is told.
+// clippingWarning is the part of clipped samples from which on users are warned.
 const clippingWarning = 0.01
 
-// formatRate is a rate as people write it.
+// formatRate returns a rate as people write it.
 func formatRate(rate int) string { return fmt.Sprintf("%gM", float64(rate)/1e6) }
 
-// guessFormat is as what else raw could be samples.
+// guessFormat returns another format that fits raw, or AnyFormat.
 func guessFormat(raw []byte, f Format) Format {
 	for other := CF32; int(other) < len(formatTable); other++ {
 		if other != f && looksLike(raw, other) {
@@ -228,10 +242,10 @@ func guessFormat(raw []byte, f Format) Format {
 	return AnyFormat
 }
 
-// looksLike tells whether raw looks like samples of a format rather than of another.
+// looksLike reports whether raw looks like samples of format f rather than of another one.
 func looksLike(raw []byte, f Format) bool {
 	raw = raw[:min(len(raw), 1<<20)]
-	// Of numbers that are others' bits half have exponents beyond all measure.
+	// Half of the floats made of other bits have absurd exponents.
 	good, n := 0, 0
 	for _, s := range CF32.Decode(nil, raw) {
 		for _, v := range []float32{abs(real(s)), abs(imag(s))} {
@@ -244,8 +258,8 @@ func looksLike(raw []byte, f Format) bool {
 	if float := n > 0 && good > n*99/100; float || f == CF32 {
 		return float && f == CF32
 	}
-	// Bytes around the middle: those of cu8 are; the upper ones of sc16 are not, unless
-	// it is far too loud.
+	// Bytes near the middle: in cu8 all are; in sc16 the upper bytes are not, unless the signal is
+	// far too strong.
 	var middle [2]int
 	for i, b := range raw {
 		if b >= 64 && b < 192 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -11,12 +13,12 @@ import (
 	"mpbond/base/fault"
 )
 
-// Format is how samples are written, I before Q.
+// Format is the encoding of samples, I before Q.
 type Format uint8
 
 // Formats.
 const (
-	AnyFormat Format = iota // by the ending of the name
+	AnyFormat Format = iota // chosen by the name's ending
 	CF32                    // float32, little-endian
 	SC16                    // int16, little-endian
 	CU8                     // bytes, 127.5 for zero
@@ -24,7 +26,7 @@ const (
 
 var formatTable = [...]struct {
 	name    string
-	size    int // of a sample, in bytes
+	size    int // bytes per sample
 	endings []string
 }{
 	CF32: {"cf32", 8, []string{".cf32", ".fc32", ".cfile", ".iq32"}},
@@ -32,10 +34,10 @@ var formatTable = [...]struct {
 	CU8:  {"cu8", 2, []string{".cu8", ".cu08"}},
 }
 
-// FormatNames are what ParseFormat reads.
+// FormatNames are the names that ParseFormat accepts.
 var FormatNames = []string{"cf32", "sc16", "cu8"}
 
-// ParseFormat reads "cf32", "sc16", "cu8", or "" for AnyFormat.
+// ParseFormat parses "cf32", "sc16", "cu8", or "" for AnyFormat.
 func ParseFormat(text string) (Format, error) {
 	if text == "" {
 		return AnyFormat, nil
@@ -45,10 +47,11 @@ func ParseFormat(text string) (Format, error) {
 			return f, nil
 		}
 	}
-	return AnyFormat, fault.New(fault.Usage, fmt.Errorf("format %q", text), "samples are "+strings.Join(FormatNames, ", "))
+	return AnyFormat, fault.New(fault.Usage, fmt.Errorf("unknown sample format %q", text),
+		"use one of "+strings.Join(FormatNames, ", "))
 }
 
-// FormatOf is the format that the ending of a name says, AnyFormat if it says none.
+// FormatOf returns the format for the ending of a name, or AnyFormat.
 func FormatOf(name string) Format {
 	ending := strings.ToLower(filepath.Ext(name))
 	for f := CF32; int(f) < len(formatTable); f++ {
@@ -61,13 +64,13 @@ func FormatOf(name string) Format {
 	return AnyFormat
 }
 
-// String is what ParseFormat reads.
+// String returns the name for ParseFormat.
 func (f Format) String() string { return formatTable[f].name }
 
-// Size is how many bytes a sample has.
+// Size returns the number of bytes per sample.
 func (f Format) Size() int { return formatTable[f].size }
 
-// Decode adds the samples of whole b, of which it takes as many as are there, to out.
+// Decode appends the whole samples in b to out.
 func (f Format) Decode(out []complex64, b []byte) []complex64 {
 	n := len(b) / f.Size()
 	out = slices.Grow(out, n)[:len(out)+n]

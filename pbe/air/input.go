@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -17,16 +19,16 @@ import (
 type Input struct {
 	// Source is the path of a file or FIFO, unix:PATH, tcp:HOST:PORT, or "-".
 	Source string
-	// Format is AnyFormat for what the ending of Source says.
+	// Format is AnyFormat to use the one of the Source's ending.
 	Format Format
-	// Rate is in samples per second; 0 is found out of a file.
+	// Rate is in samples per second; 0 detects it, in files only.
 	Rate int
 }
 
-// sampleKind have samples.
+// sampleKind describes sources of samples.
 var sampleKind = source.Kind{Content: "samples", FileNoun: "a file"}
 
-// openCarrier makes a carrier of an input.
+// openCarrier opens an input.
 func (l *Listener) openCarrier(ctx context.Context, number cell.ID, in Input) (*carrier, error) {
 	c := &carrier{State: State{Source: in.Source, Format: in.Format, Rate: in.Rate}, id: number}
 	if c.Format == AnyFormat {
@@ -47,7 +49,6 @@ func (l *Listener) openCarrier(ctx context.Context, number cell.ID, in Input) (*
 	return c, nil
 }
 
-// openSource opens the source.
 func (c *carrier) openSource(ctx context.Context, stdin io.Reader) error {
 	if c.Source != "-" {
 		src, err := sampleKind.Parse(c.Source)
@@ -66,7 +67,7 @@ func (c *carrier) openSource(ctx context.Context, stdin io.Reader) error {
 		return c.noteRegularFile(f)
 	}
 	if stdin == nil {
-		return fault.New(fault.Usage, errors.New("there is no standard input"), "name a file")
+		return fault.New(fault.Usage, errors.New("there is no standard input"), "pass a file instead of \"-\"")
 	}
 	c.input, c.isPipe = io.NopCloser(stdin), true
 	if f, ok := stdin.(*os.File); ok {
@@ -75,7 +76,7 @@ func (c *carrier) openSource(ctx context.Context, stdin io.Reader) error {
 	return nil
 }
 
-// fileAndReader reads a file, and closes another one with it.
+// fileAndReader closes a second handle of a file together with the first.
 type fileAndReader struct {
 	io.ReadCloser
 	other io.Closer
@@ -83,7 +84,7 @@ type fileAndReader struct {
 
 func (b fileAndReader) Close() error { return errors.Join(b.ReadCloser.Close(), b.other.Close()) }
 
-// noteRegularFile notes that f, if it is a file, has all from the beginning.
+// noteRegularFile records f if it is a regular file, which has all samples at once.
 func (c *carrier) noteRegularFile(f *os.File) error {
 	st, err := f.Stat()
 	if err == nil && st.Mode().IsRegular() {
@@ -92,15 +93,17 @@ func (c *carrier) noteRegularFile(f *os.File) error {
 	return err
 }
 
-// detectInput finds out what is not said, of a file, and who else is there if that is asked
-// for; of what is live it must be said.
+// detectInput detects missing parameters and, if allCells is set, all cells in a file. Live sources
+// need explicit parameters.
 func (c *carrier) detectInput(ctx context.Context, others bool) error {
 	if !c.isFile {
 		switch {
 		case c.Format == AnyFormat:
-			return fault.New(fault.Usage, errors.New("it is not said how samples are written"), "tell it with --format: cf32, sc16 or cu8")
+			return fault.New(fault.Usage, errors.New("the format of the samples is unknown"),
+				"set --format: cf32, sc16 or cu8")
 		case c.Rate == 0:
-			return fault.New(fault.Usage, errors.New("it is not said how many samples there are in a second"), fmt.Sprintf("tell it with --rate: %s; it is found out of files only", rateNames))
+			return fault.New(fault.Usage, errors.New("the sample rate is unknown"),
+				fmt.Sprintf("set --rate: %s; it is detected in files only", rateNames))
 		}
 		return nil
 	}
@@ -108,7 +111,8 @@ func (c *carrier) detectInput(ctx context.Context, others bool) error {
 		return err
 	}
 	if c.Format == AnyFormat {
-		return fault.New(fault.Usage, errors.New("the name does not say how samples are written"), "tell it with --format: cf32, sc16 or cu8")
+		return fault.New(fault.Usage, errors.New("the name's ending is not that of a sample format"),
+			"set --format: cf32, sc16 or cu8")
 	}
 	tries, there := lteRates, lte.Obstacle{}
 	if c.Rate != 0 {
@@ -130,7 +134,9 @@ func (c *carrier) detectInput(ctx context.Context, others bool) error {
 		}
 	}
 	err := explainFailure(ctx, io.NewSectionReader(c.file, 0, c.fileSize), c.Format, c.Rate, there)
-	if c.Rate != 0 && (fault.Is(err, fault.NotFound) || there.Reason == lte.UnreadableMIB && fault.Is(err, fault.Unsupported)) { // somewhere else in it, perhaps
+	// perhaps elsewhere in the file
+	if c.Rate != 0 && (fault.Is(err, fault.NotFound) || there.Reason == lte.UnreadableMIB &&
+		fault.Is(err, fault.Unsupported)) {
 		return nil
 	}
 	return err

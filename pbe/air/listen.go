@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -15,29 +17,28 @@ import (
 
 // Tuning.
 const (
-	// decodeRound is what each carrier of files decodes before the others go on: several are
-	// lined up so, and no one is far ahead.
+	// decodeRound is how much each carrier of files decodes in a round. It keeps several carriers
+	// aligned.
 	decodeRound = 20 * time.Millisecond
-	// maxHeld is for how many subframes that one carrier has told another is waited for
-	// that may still tell earlier ones: what a receiver looks through for a cell.
+	// maxHeld is how many subframes of one carrier wait for earlier ones of another: as many as a
+	// receiver searches for a cell.
 	maxHeld = 100
 )
 
-// Config is what a Listener listens to.
+// Config configures a Listener.
 type Config struct {
 	// Inputs are the carriers of one site, the primary one first.
 	Inputs []Input
-	// Paced reads files at the rate of their samples, as from a radio.
+	// Paced reads files at their sample rate, as from a radio.
 	Paced bool
-	// AllCells asks for all cells of files, not only the strongest: State has them.
+	// AllCells finds all cells in files, not only the strongest, for State.
 	AllCells bool
-	// DropLate drops what comes faster than it is decoded of pipes, too: for who wants to
-	// know of now.
+	// DropLate also drops samples from pipes that arrive faster than they are decoded, for
+	// up-to-date results.
 	DropLate bool
-	// Stdin is what "-" reads.
+	// Stdin is the input for "-".
 	Stdin io.Reader
-	// OnWarning, if not nil, is told what somebody should know meanwhile: samples that were
-	// lost, silence, doubts. It is called by any goroutine.
+	// OnWarning, if not nil, receives lost samples, silence and doubts. Any goroutine may call it.
 	OnWarning func(error)
 }
 
@@ -45,21 +46,22 @@ type Config struct {
 type Listener struct {
 	cfg      Config
 	carriers []*carrier
-	isLive   bool // samples come as they come
+	isLive   bool // samples arrive in real time
 
-	eachMu     sync.Mutex // of who calls each
+	eachMu     sync.Mutex // serialises onSubframe
 	onSubframe func(*Subframe)
 
 	mu           sync.Mutex
-	newestNumber int64 // of all carriers
+	newestNumber int64 // newest number of all carriers
 	hasNumber    bool
 }
 
-// Open opens the inputs, and finds out what is not said of files. Whoever opens a
-// Listener runs it, which closes them, or closes it.
+// Open opens the inputs and detects missing parameters of files. The caller must call Run, which
+// closes the Listener, or Close.
 func Open(ctx context.Context, cfg Config) (*Listener, error) {
 	if len(cfg.Inputs) == 0 || len(cfg.Inputs) > cell.MaxCells {
-		return nil, fault.New(fault.Usage, fmt.Errorf("%d inputs", len(cfg.Inputs)), fmt.Sprintf("1 to %d carriers are listened to", cell.MaxCells))
+		return nil, fault.New(fault.Usage, fmt.Errorf("%d inputs", len(cfg.Inputs)),
+			fmt.Sprintf("pass 1 to %d carriers", cell.MaxCells))
 	}
 	l := &Listener{cfg: cfg, isLive: cfg.Paced}
 	for i, in := range cfg.Inputs {
@@ -74,14 +76,14 @@ func Open(ctx context.Context, cfg Config) (*Listener, error) {
 	return l, nil
 }
 
-// Close closes the inputs of a Listener that is not run.
+// Close closes the inputs of a Listener without Run.
 func (l *Listener) Close() {
 	for _, c := range l.carriers {
 		c.input.Close()
 	}
 }
 
-// Listen opens inputs and runs.
+// Listen opens inputs and calls Run.
 func Listen(ctx context.Context, inputs []Input, each func(*Subframe)) error {
 	l, err := Open(ctx, Config{Inputs: inputs})
 	if err != nil {
@@ -90,12 +92,11 @@ func Listen(ctx context.Context, inputs []Input, each func(*Subframe)) error {
 	return l.Run(ctx, each)
 }
 
-// Run decodes until the inputs end or ctx does, which is no error. It calls each for
-// one subframe at a time, which is its own again when each returns; the messages in
-// it may be kept. Subframes of files come in the order of their numbers; of what is
-// live each carrier's do. Where each and the decoder are slower than what comes over a
-// socket, samples are dropped and counted; files and pipes are kept waiting. It is an error if a carrier ends, and nothing was
-// heard of it.
+// Run decodes until the inputs end or ctx does, which is no error. It calls each for one subframe
+// at a time; the subframe is valid until each returns, and its messages may be kept. Subframes of
+// files are in the order of their numbers; with live inputs this holds for each carrier. If each
+// and the decoder are slower than a socket, samples are dropped and counted; files and pipes block.
+// It returns an error if a carrier ends without any subframe.
 func (l *Listener) Run(ctx context.Context, each func(*Subframe)) error {
 	l.onSubframe = each
 	defer l.Close()
@@ -116,7 +117,7 @@ func (l *Listener) Run(ctx context.Context, each func(*Subframe)) error {
 	return errors.Join(all...)
 }
 
-// State tells of each carrier what is known now. It is for any goroutine.
+// State returns the state of each carrier. It is safe for concurrent use.
 func (l *Listener) State() []State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +134,7 @@ func (l *Listener) warn(c *carrier, err error) {
 	}
 }
 
-// decodeFiles decodes files, each a round at a time.
+// decodeFiles decodes files in rounds.
 func (l *Listener) decodeFiles(ctx context.Context) {
 	for ctx.Err() == nil {
 		var running sync.WaitGroup
@@ -166,7 +167,7 @@ func (l *Listener) decodeFiles(ctx context.Context) {
 	}
 }
 
-// takeDue takes those of the held subframes that no earlier one can come before.
+// takeDue removes and returns the held subframes that no earlier one can precede. mu must be held.
 func (l *Listener) takeDue() (out []*receivedSubframe) {
 	for {
 		var first *carrier
@@ -190,8 +191,8 @@ func (l *Listener) takeDue() (out []*receivedSubframe) {
 	}
 }
 
-// assignNumber makes the number of a subframe that was heard: nearest to what the samples
-// since the last one say, at first to what the other carriers are at.
+// assignNumber numbers a subframe: nearest to the number expected from the samples since the last
+// one, or at first to that of the other carriers. mu must be held.
 func (l *Listener) assignNumber(c *carrier, h *receivedSubframe) {
 	sub := int64(c.Rate / 1000)
 	switch {
@@ -205,7 +206,7 @@ func (l *Listener) assignNumber(c *carrier, h *receivedSubframe) {
 		h.resynced = true
 	}
 	if c.Subframes > 0 && h.Number != c.lastNumber+(h.Start-c.lastStart+sub/2)/sub {
-		h.resynced = true // samples were missing that nobody has told of
+		h.resynced = true // samples were missing without notice
 	}
 	c.lastNumber, c.lastStart = h.Number, h.Start
 	l.hasNumber, l.newestNumber = true, max(l.newestNumber, h.Number)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -11,59 +13,58 @@ import (
 
 // Tuning of live sources.
 const (
-	// chunkDuration is what is read at once.
+	// chunkDuration is the amount of samples per read.
 	chunkDuration = 2 * time.Millisecond
-	// maxQueuedChunks is how many pieces are held at most: what is later by more is of no use
-	// to whoever paces by it.
+	// maxQueuedChunks bounds the queue: older samples are useless for congestion control.
 	maxQueuedChunks = 100
-	// quietTimeout is for how long nothing may come before that is told.
+	// quietTimeout is how long a source may be silent before a warning.
 	quietTimeout = 5 * time.Second
-	// lossReportInterval is how often losses are told.
+	// lossReportInterval is the least time between reports of lost samples.
 	lossReportInterval = time.Second
-	// burstBytes are what pipes and sockets hold: so much may come faster than a radio
-	// writes it.
+	// burstBytes is the capacity of pipes and sockets: that much may arrive faster than a radio
+	// sends it.
 	burstBytes = 16 << 20
 )
 
-// chunk is a piece of samples, lost of which are missing before it.
+// chunk is a piece of samples.
 type chunk struct {
 	raw  []byte
-	lost int64
+	lost int64 // samples missing before raw
 	err  error // after raw
 }
 
-// liveReader brings samples from a live source to who decodes them.
+// liveReader reads samples from a live source for the decoder.
 type liveReader struct {
 	carrier *carrier
 	out     chan chunk
 	free    chan []byte
-	// paced: a file, as if it were live.
+	// paced reads a file as if it were live.
 	paced bool
-	// lossless: nothing is dropped. A file can wait, and who writes into a pipe is told
-	// that it is full: a radio's program drops what it must by itself.
+	// lossless means that nothing is dropped. Files block. Pipes get back-pressure; the radio's
+	// program drops samples itself.
 	lossless bool
 
 	startTime   time.Time
 	samplesRead int64 // samples
-	sourceWaits bool  // the source is no radio: it can wait
+	sourceWaits bool  // the source is not a radio and can wait
 }
 
-// decodeLive decodes each carrier as its samples come.
+// decodeLive decodes each carrier as its samples arrive.
 func (l *Listener) decodeLive(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
 	for _, c := range l.carriers {
 		in := l.newLiveReader(c)
-		go in.readLoop(ctx) // ends with its source, which may be a pipe that says nothing
+		go in.readLoop(ctx) // ends with its source, which may be a silent pipe
 		all.Go(func() { l.decodeLoop(ctx, c, in) })
 	}
 	all.Wait()
 }
 
-// newLiveReader is that of a carrier.
 func (l *Listener) newLiveReader(c *carrier) *liveReader {
-	return &liveReader{carrier: c, out: make(chan chunk, maxQueuedChunks), free: make(chan []byte, maxQueuedChunks+2), paced: c.isFile, lossless: c.isFile || c.isPipe && !l.cfg.DropLate}
+	return &liveReader{carrier: c, out: make(chan chunk, maxQueuedChunks), free: make(chan []byte, maxQueuedChunks+2),
+		paced: c.isFile, lossless: c.isFile || c.isPipe && !l.cfg.DropLate}
 }
 
 // readLoop reads the source until it or ctx ends.
@@ -113,7 +114,8 @@ func (in *liveReader) readLoop(ctx context.Context) {
 	}
 }
 
-// waitForRealTime waits until the samples that were read would have come from a radio.
+// waitForRealTime waits until a radio would have sent the samples that were read. It returns false
+// if ctx ends.
 func (in *liveReader) waitForRealTime(ctx context.Context) bool {
 	t := time.NewTimer(time.Until(in.startTime.Add(in.sampleDuration(in.samplesRead))))
 	defer t.Stop()
@@ -125,14 +127,13 @@ func (in *liveReader) waitForRealTime(ctx context.Context) bool {
 	}
 }
 
-// sampleDuration is how long so many samples take.
+// sampleDuration returns the duration of that many samples.
 func (in *liveReader) sampleDuration(samples int64) time.Duration {
 	return time.Duration(float64(samples) / float64(in.carrier.Rate) * float64(time.Second))
 }
 
-// canWait tells whether the source is ahead of its own time: then it is no radio, or
-// one that is not late, and is read when there is room. One that was far ahead once
-// can wait for ever.
+// canWait reports whether the source is ahead of real time. It is then not a radio, or not late,
+// and may block. A source that was once far ahead may always block.
 func (in *liveReader) canWait() bool {
 	since := time.Since(in.startTime)
 	has := in.sampleDuration(in.samplesRead)
@@ -142,7 +143,7 @@ func (in *liveReader) canWait() bool {
 	return in.sourceWaits || has > since
 }
 
-// dropQueued throws all away that waits, and tells how many samples.
+// dropQueued discards the queue and returns the number of lost samples.
 func (in *liveReader) dropQueued() (lost int64) {
 	for {
 		select {
@@ -155,7 +156,6 @@ func (in *liveReader) dropQueued() (lost int64) {
 	}
 }
 
-// recycleBuffer takes memory back.
 func (in *liveReader) recycleBuffer(raw []byte) {
 	select {
 	case in.free <- raw[:cap(raw)]:
@@ -163,12 +163,12 @@ func (in *liveReader) recycleBuffer(raw []byte) {
 	}
 }
 
-// decodeLoop decodes what comes until it or ctx ends.
+// decodeLoop decodes queued samples until the source or ctx ends.
 func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 	quiet := time.NewTimer(quietTimeout)
 	defer quiet.Stop()
 	defer c.decoder.finishAll()
-	var lost int64 // not yet told
+	var lost int64 // not yet reported
 	var told time.Time
 	doubted := false
 	for {
@@ -208,13 +208,13 @@ func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 			if ctx.Err() != nil {
 				return
 			}
-			quiet.Reset(quietTimeout) // that took seconds
-			l.warn(c, fault.New(fault.KindOf(why), why, "it is searched for further; "+fault.HintOf(why)))
+			quiet.Reset(quietTimeout) // the explanation took seconds
+			l.warn(c, fault.New(fault.KindOf(why), why, "the search continues; "+fault.HintOf(why)))
 		}
 	}
 }
 
-// deliverPending hands on what a carrier has heard.
+// deliverPending delivers the pending subframes of a carrier.
 func (l *Listener) deliverPending(c *carrier, lost int64) {
 	l.eachMu.Lock()
 	defer l.eachMu.Unlock()

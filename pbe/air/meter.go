@@ -1,14 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import "math"
 
-// levelMeter measures samples as they come: one in eight, as all of them would take as long
-// as to transform those that are looked at.
+// levelMeter measures the level of one in eight samples: all of them would take as long as
+// demodulation.
 type levelMeter struct {
 	n      int64
 	power  float64
-	peak   float32 // the largest part of a sample
-	atPeak int64   // samples with a part as large
+	peak   float32 // largest absolute I or Q
+	atPeak int64   // samples that reach it
 }
 
 func (m *levelMeter) addSamples(samples []complex64) {
@@ -18,7 +20,7 @@ func (m *levelMeter) addSamples(samples []complex64) {
 		m.n++
 		re, im := abs(real(s)), abs(imag(s))
 		v := max(re, im)
-		if !(v <= math.MaxFloat32) { // no number
+		if !(v <= math.MaxFloat32) { // NaN or infinite
 			continue
 		}
 		power += float64(re)*float64(re) + float64(im)*float64(im)
@@ -34,13 +36,13 @@ func (m *levelMeter) addSamples(samples []complex64) {
 
 func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
 
-// levelDB is the power in dB of 1.
+// levelDB returns the mean power in dB relative to 1.
 func (m *levelMeter) levelDB() float64 {
 	return 10 * math.Log10(max(m.power/float64(max(m.n, 1)), 1e-30))
 }
 
-// clippedPart is the part of samples that are as large as any is. Of noise one in many
-// thousands is; where more are, a converter had no larger values.
+// clippedPart returns the part of samples that reach the peak. In noise one in many thousands does;
+// more mean that a converter has no larger values.
 func (m *levelMeter) clippedPart() float64 {
 	if m.peak == 0 || m.n == 0 {
 		return 0

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -8,18 +10,18 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// maxHeadWait is for how many subframes of the others a recording waits with its head for
-// a carrier of which nothing was heard yet.
+// maxHeadWait is how many subframes of a carrier a recording holds back while it waits for the
+// first subframe of another.
 const maxHeadWait = 1000
 
-// Recorder writes what is heard as a recording of control messages (package cell). Its
-// head says how wide each cell is, so that it waits with it until all were heard, or
-// one has told maxHeadWait subframes. It is not safe for concurrent use.
+// Recorder writes subframes as a recording of control messages (package cell). Its head has the
+// width of each cell, so it waits until all cells were received, or one has maxHeadWait subframes.
+// It is not safe for concurrent use.
 type Recorder struct {
-	// Self is what the device that listens is called in its cells, 0 if that is not known.
+	// Self is the RNTI of the listening device, 0 if unknown.
 	Self cell.RNTI
-	// Omitted counts subframes that are not in the recording: of cells that were heard too
-	// late, or are of another width than before.
+	// Omitted counts subframes that are not in the recording: their cell was received too late, or
+	// changed its width.
 	Omitted int
 
 	openWriter func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordWriter, error)
@@ -31,13 +33,13 @@ type Recorder struct {
 	grants     []cell.Grant
 }
 
-// recordWriter is where whole recordings go: a file, or all who call.
+// recordWriter is the destination of recordings: a file, or all clients.
 type recordWriter interface {
 	Write(cell.Subframe) error
 	Flush() error
 }
 
-// NewRecorder records so many carriers into w.
+// NewRecorder returns a Recorder of that many carriers into w.
 func NewRecorder(w io.Writer, carriers int) *Recorder {
 	return &Recorder{cells: carriers, openWriter: func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordWriter, error) {
 		o, err := cell.NewWriter(w, prb)
@@ -48,7 +50,7 @@ func NewRecorder(w io.Writer, carriers int) *Recorder {
 	}}
 }
 
-// Add takes a subframe.
+// Add records a subframe.
 func (r *Recorder) Add(s *Subframe) error {
 	m := s.Message(r.grants)
 	r.grants = m.Grants
@@ -73,7 +75,7 @@ func (r *Recorder) Add(s *Subframe) error {
 	return r.writeHead()
 }
 
-// writeHead writes the head and what was held.
+// writeHead writes the head and all held subframes.
 func (r *Recorder) writeHead() (err error) {
 	if r.writer, err = r.openWriter(r.prb, r.Self); err != nil {
 		return err
@@ -96,7 +98,7 @@ func (r *Recorder) writeSubframe(m cell.Subframe) error {
 	return r.writer.Write(m)
 }
 
-// Close writes what is held. A recording of nothing has a head without cells.
+// Close writes held subframes. A recording without subframes has a head without cells.
 func (r *Recorder) Close() error {
 	if r.writer == nil {
 		if err := r.writeHead(); err != nil {
@@ -107,7 +109,9 @@ func (r *Recorder) Close() error {
 		return err
 	}
 	if r.Omitted > 0 {
-		return fault.New(fault.Integrity, fmt.Errorf("%d subframes are not in the recording: their cell was heard too late, or became another one", r.Omitted), "record carriers that are heard from the beginning")
+		return fault.New(fault.Integrity,
+			fmt.Errorf("%d subframes are not in the recording: their cell was found too late, or changed", r.Omitted),
+			"record carriers that are received from the beginning")
 	}
 	return nil
 }

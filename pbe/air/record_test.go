@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -17,7 +19,8 @@ import (
 
 // testSubframe is a subframe of a carrier, where somebody has two blocks.
 func testSubframe(c cell.ID, number int64, prb uint8) *Subframe {
-	return &Subframe{Cell: c, Number: number, PRB: prb, Subframe: &lte.Subframe{DCIs: []lte.DCI{{RNTI: 500, Format: cell.Format1, PRB: 2}}}}
+	return &Subframe{Cell: c, Number: number, PRB: prb,
+		Subframe: &lte.Subframe{DCIs: []lte.DCI{{RNTI: 500, Format: cell.Format1, PRB: 2}}}}
 }
 
 // readRecording reads a recording to its end.
@@ -177,7 +180,8 @@ func TestServer(t *testing.T) {
 	if len(a.numbers) < len(b.numbers) {
 		a, b = b, a
 	}
-	if a.prb[0] != 50 || b.prb[0] != 50 || int64(len(a.numbers)) != number || a.numbers[0] != 0 || len(b.numbers) != 100 || b.numbers[0] != number-100 {
+	if a.prb[0] != 50 || b.prb[0] != 50 || int64(len(a.numbers)) != number || a.numbers[0] != 0 ||
+		len(b.numbers) != 100 || b.numbers[0] != number-100 {
 		t.Errorf("%d and %d subframes of %d", len(a.numbers), len(b.numbers), number)
 	}
 	if s.Dropped() != 1 {
@@ -226,7 +230,8 @@ func TestServer(t *testing.T) {
 // TestAll: both cells at one frequency are named, and the stronger one is decoded.
 func TestAll(t *testing.T) {
 	samples := testSignal(t, 20)
-	tx, err := lte.NewTransmitter(lte.Cell{ID: 300, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000, lte.Channel{SNR: 30, Offset: 700}, 1)
+	tx, err := lte.NewTransmitter(lte.Cell{ID: 300, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000,
+		lte.Channel{SNR: 30, Offset: 700}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,14 +240,16 @@ func TestAll(t *testing.T) {
 			samples[i*1920+int64(k)] += 0.7 * s
 		}
 	}
-	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: writeSamples(t, "x.cf32", encodeSamples(CF32, samples)), Rate: 1_920_000}}, AllCells: true})
+	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: writeSamples(t, "x.cf32",
+		encodeSamples(CF32, samples)), Rate: 1_920_000}}, AllCells: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Run(t.Context(), func(s *Subframe) {}); err != nil {
 		t.Error(err)
 	}
-	if s := l.State()[0]; len(s.AllCells) != 2 || s.AllCells[0].ID != 77 || s.AllCells[1].ID != 300 || s.Cell.ID != 77 || s.RateDetected {
+	if s := l.State()[0]; len(s.AllCells) != 2 || s.AllCells[0].ID != 77 || s.AllCells[1].ID != 300 ||
+		s.Cell.ID != 77 || s.RateDetected {
 		t.Errorf("%+v", s)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -17,19 +19,19 @@ import (
 
 // Tuning of serving.
 const (
-	// clientQueueLen is how many subframes wait for a caller at most: who is later is
-	// dropped, and calls again.
+	// clientQueueLen is how many subframes wait for a client. A slower client is disconnected, and
+	// may call again.
 	clientQueueLen = 1024
-	// maxClients bounds who is served at a time.
+	// maxClients bounds the number of concurrent clients.
 	maxClients = 64
-	// maxSocketPath is how long the path of a socket may be, on the strictest system.
+	// maxSocketPath is the longest path of a socket on the strictest system.
 	maxSocketPath = 103
-	// clientWriteTimeout is how long a caller may take to read something.
+	// clientWriteTimeout is how long a write to a client may take.
 	clientWriteTimeout = 2 * time.Second
 )
 
-// Server serves what is heard as live recordings: each caller gets the head, and what
-// is heard from then on. Callers who do not keep up are dropped, not waited for.
+// Server serves subframes as live recordings: each client gets the head and all later subframes.
+// Slow clients are disconnected.
 type Server struct {
 	ln      net.Listener
 	dropped atomic.Int64
@@ -43,22 +45,23 @@ type Server struct {
 	all     sync.WaitGroup
 }
 
-// client is one who listens.
+// client is one connection.
 type client struct {
 	conn net.Conn
-	out  chan cell.Subframe // nobody changes their grants
+	out  chan cell.Subframe // their grants are immutable
 }
 
-// Serve opens unix:PATH or tcp:HOST:PORT. A socket file that nobody answers at is
-// replaced.
+// Serve listens at unix:PATH or tcp:HOST:PORT. It replaces a stale socket file.
 func Serve(address string) (*Server, error) {
 	network, at, _ := strings.Cut(address, ":")
 	if network != "unix" && network != "tcp" || at == "" {
-		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no place to serve at", address), "write unix:PATH or tcp:HOST:PORT")
+		return nil, fault.New(fault.Usage, fmt.Errorf("invalid address to serve at: %q", address),
+			"write unix:PATH or tcp:HOST:PORT")
 	}
 	if network == "unix" {
 		if len(at) > maxSocketPath {
-			return nil, fault.New(fault.Usage, fmt.Errorf("the path of a socket has %d bytes at most, this one %d", maxSocketPath, len(at)), "serve at a shorter one")
+			return nil, fault.New(fault.Usage, fmt.Errorf("the path of the socket has %d bytes, more than %d",
+				len(at), maxSocketPath), "use a shorter path")
 		}
 		if err := removeStaleSocket(at); err != nil {
 			return nil, err
@@ -70,36 +73,39 @@ func Serve(address string) (*Server, error) {
 		if errors.Is(err, os.ErrPermission) {
 			kind = fault.Permission
 		}
-		return nil, fault.New(kind, fmt.Errorf("serve messages: %w", err), "is the place free, and may this user serve there?")
+		return nil, fault.New(kind, fmt.Errorf("serve messages: %w", err),
+			"check that the address is free and that this user may listen there")
 	}
 	s := &Server{ln: ln, clients: map[*client]bool{}}
 	s.all.Go(s.acceptLoop)
 	return s, nil
 }
 
-// removeStaleSocket removes what a server before has left at path.
+// removeStaleSocket removes the socket that an earlier server left at path.
 func removeStaleSocket(path string) error {
 	st, err := os.Lstat(path)
 	if err != nil {
-		return nil // Listen says what is wrong, if anything
+		return nil // Listen reports errors
 	}
 	if st.Mode()&os.ModeSocket == 0 {
-		return fault.New(fault.Exists, fmt.Errorf("%s is there and is no socket", path), "serve elsewhere, or move it away")
+		return fault.New(fault.Exists, fmt.Errorf("%s exists and is not a socket", path),
+			"serve elsewhere, or move it away")
 	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
-		return fault.New(fault.AlreadyRunning, fmt.Errorf("somebody serves at %s", path), "serve elsewhere, or stop that one")
+		return fault.New(fault.AlreadyRunning, fmt.Errorf("another process already serves at %s", path),
+			"serve elsewhere, or stop that process")
 	}
 	return os.Remove(path)
 }
 
-// Addr is where it serves.
+// Addr returns the address of the server.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
-// Dropped counts callers who did not keep up.
+// Dropped returns the number of disconnected slow clients.
 func (s *Server) Dropped() int64 { return s.dropped.Load() }
 
-// Recorder records so many carriers for all who call.
+// Recorder returns a Recorder of that many carriers for all clients.
 func (s *Server) Recorder(carriers int) *Recorder {
 	return &Recorder{cells: carriers, openWriter: func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordWriter, error) {
 		s.mu.Lock()
@@ -118,7 +124,7 @@ func (s *Server) acceptLoop() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors, perhaps
+		if err != nil { // perhaps out of file descriptors
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
@@ -133,7 +139,7 @@ func (s *Server) acceptLoop() {
 	}
 }
 
-// serveClient writes a recording to a caller until he is gone or out is closed.
+// serveClient writes a recording to a client until it disconnects or its queue is closed.
 func (s *Server) serveClient(c *client) {
 	defer s.removeClient(c)
 	s.mu.Lock()
@@ -151,7 +157,7 @@ func (s *Server) serveClient(c *client) {
 		}
 		m, more := <-c.out
 		if !more {
-			_ = w.Flush() // he may be gone
+			_ = w.Flush() // the client may be gone
 			return
 		}
 		err = w.Write(m)
@@ -165,7 +171,7 @@ func (s *Server) removeClient(c *client) {
 	c.conn.Close()
 }
 
-// deadlineConn is a connection whose other end must read.
+// deadlineConn is a connection with a timeout for each write.
 type deadlineConn struct{ net.Conn }
 
 func (t deadlineConn) Write(b []byte) (int, error) {
@@ -175,7 +181,7 @@ func (t deadlineConn) Write(b []byte) (int, error) {
 	return t.Conn.Write(b)
 }
 
-// Write gives a subframe to all callers.
+// Write queues a subframe for all clients.
 func (s *Server) Write(m cell.Subframe) error {
 	m.Grants = slices.Clone(m.Grants)
 	s.mu.Lock()
@@ -193,10 +199,10 @@ func (s *Server) Write(m cell.Subframe) error {
 	return nil
 }
 
-// Flush does nothing: what is written goes at once.
+// Flush does nothing: subframes are sent at once.
 func (s *Server) Flush() error { return nil }
 
-// Close ends when all callers have what was written, or are late.
+// Close waits until all clients have received the queued subframes, or timed out.
 func (s *Server) Close() error {
 	err := s.ln.Close()
 	s.mu.Lock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -51,11 +53,12 @@ func TestLiveNonsense(t *testing.T) {
 func TestLiveTrial(t *testing.T) {
 	const rate = 1_920_000
 	samples := testSignal(t, 45)
-	if heard, err := listenLive(t, Input{Format: SC16, Rate: rate}, encodeSamples(SC16, samples[:45*1920])); heard != 45 || err != nil {
+	if heard, err := listenLive(t, Input{Format: SC16, Rate: rate},
+		encodeSamples(SC16, samples[:45*1920])); heard != 45 || err != nil {
 		t.Errorf("%d subframes, %v", heard, err)
 	}
 	heard, err := listenLive(t, Input{Format: SC16, Rate: rate}, encodeSamples(SC16, samples[2*1920:][:17*1920]))
-	if heard != 0 || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "once only") {
+	if heard != 0 || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "only once") {
 		t.Errorf("a frame: %d subframes, %v", heard, err)
 	}
 }
@@ -87,7 +90,8 @@ func TestPipeWaits(t *testing.T) {
 		const pieces, rate = 3 * maxQueuedChunks, 1_920_000
 		end := atEnd{make(chan struct{})}
 		raw := make([]byte, pieces*rate/500*2)
-		l, err := Open(t.Context(), Config{Inputs: []Input{{Source: "-", Format: CU8, Rate: rate}}, DropLate: fresh, Stdin: io.MultiReader(bytes.NewReader(raw), end)})
+		l, err := Open(t.Context(), Config{Inputs: []Input{{Source: "-", Format: CU8, Rate: rate}}, DropLate: fresh,
+			Stdin: io.MultiReader(bytes.NewReader(raw), end)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +114,8 @@ func TestPipeWaits(t *testing.T) {
 
 // TestPacedKeepsAll: a file at the rate of its samples is late rather than cut.
 func TestPacedKeepsAll(t *testing.T) {
-	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: writeSamples(t, "x.sc16", encodeSamples(SC16, testSignal(t, 30)))}}, Paced: true})
+	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: writeSamples(t, "x.sc16",
+		encodeSamples(SC16, testSignal(t, 30)))}}, Paced: true})
 	if err != nil {
 		t.Fatal(err)
 	}

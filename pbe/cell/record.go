@@ -73,7 +73,8 @@ func NewWriter(w io.Writer, prb [MaxCells]uint8) (*Writer, error) {
 // Write adds one subframe of a cell that the head names.
 func (o *Writer) Write(s Subframe) error {
 	if !s.isValid() || o.prb[s.Cell] != s.PRB {
-		return fmt.Errorf("subframe %d of cell %d cannot be recorded: a value is out of range, or the cell is not in the head", s.Number, s.Cell)
+		return fmt.Errorf("subframe %d of cell %d cannot be recorded: "+
+			"a value is out of range, or the cell is not in the head", s.Number, s.Cell)
 	}
 	n := len(s.Grants)
 	b := append(o.buf[:0], byte(s.Cell)<<4|byte(min(n, 15)))

@@ -1,12 +1,13 @@
-// Package listen keeps what the cells of one link of this device say now. It reads
-// the control messages of a source, as they come or as a recording tells, and says to
-// each connection over that link what goes back with its acknowledgements. It stands
-// between whoever decodes messages and the connections of pbe/transport, which tell the
-// senders, whose controller is PBE-CC's:
+// SPDX-License-Identifier: Apache-2.0
+
+// Package listen keeps the current state of the cells of one link of this device. It reads the
+// control messages of a source, live or from a recording, and computes the feedback that each
+// connection over that link returns with its acknowledgements. It stands between the decoder of
+// messages and the connections of pbe/transport, which report to the senders with PBE-CC:
 //
 //	source ─ cell.Reader ─ Fusion ─ Monitor ─ Listener ─ Flow of each connection (cc.Receiver) ─ RADIO ─ cc.PBE
 //
-// A source is believed: see docs/explanation/security.md for what a false one can do.
+// Sources are trusted: see docs/security.md for what a false one can do.
 package listen
 
 import (
@@ -25,80 +26,81 @@ import (
 
 // Tuning.
 const (
-	// What a decoder says of a moment is too old when the moment is longer ago than
-	// maxEstimateAge, or than what is averaged over.
+	// An estimate is stale when its subframe is older than maxEstimateAge, or than the averaging
+	// window.
 	maxEstimateAge = cell.SilentAfter * time.Millisecond
-	// flowIdleTimeout is how long a flow has a say in what is averaged over.
+	// flowIdleTimeout is how long after its last packet a flow affects the averaging window.
 	flowIdleTimeout = 500 * time.Millisecond
-	// maxClockDrift is by how much the clocks of cell and device may differ: 100 ppm. By more
-	// they do while a clock is set, see steady.
+	// Clocks of cell and device may differ by 1/maxClockDrift: 100 ppm. They differ by more while a
+	// clock is being set, see steadyDelay.
 	maxClockDrift = 10_000
-	// Silence is told of after silenceTimeout, and looked for each silenceCheckInterval.
+	// Silence is reported after silenceTimeout and checked every silenceCheckInterval.
 	silenceTimeout       = time.Second
 	silenceCheckInterval = 250 * time.Millisecond
-	// Between attempts to open the source.
+	// Wait between attempts to open the source.
 	backoffMin = 250 * time.Millisecond
 	backoffMax = 5 * time.Second
-	// maxSubframesPerSecond bounds the subframes taken in a second, and maxRowsPerSecond the rows that they
-	// make, as one subframe ends all rows before it: four times what cells say, which
-	// is enough to catch up.
+	// maxSubframesPerSecond bounds the subframes read in a second, and maxRowsPerSecond the rows
+	// that they make, since one subframe completes all rows before it. Four times the rate of a
+	// cell is enough to catch up.
 	maxSubframesPerSecond = maxRowsPerSecond * cell.MaxCells
 	maxRowsPerSecond      = 4 * 1000
-	// initialWindow is averaged over until a flow says what its round trip is.
-	initialWindow = 40 * time.Millisecond
-	// subframeDuration is what a cell's numbers count.
+	// initialWindow is the averaging window until a flow reports its round trip.
+	initialWindow    = 40 * time.Millisecond
 	subframeDuration = time.Millisecond
 )
 
-// Config is what a Listener listens to.
+// Config configures a Listener.
 type Config struct {
 	Source Source
-	// RNTI is what the device is called in its cells; 0: as the source says.
+	// RNTI is the device's name in its cells; 0 takes it from the source.
 	RNTI cell.RNTI
-	// Cells are those of the source that may be given to this device, the primary one
-	// first; empty: all, by number.
+	// Cells are the cells of the source that may serve this device, the primary one first. Empty
+	// means all, by number.
 	Cells []cell.ID
-	// OnSilence, if not nil, is told why nothing is heard of the cells any more, or nil: that
-	// something is again, or for the first time. It is called by the goroutine of Run.
+	// OnSilence, if not nil, receives the reason when the cells fall silent, and nil when messages
+	// arrive again or for the first time. The goroutine of Run calls it.
 	OnSilence func(why error)
 }
 
-// Listener listens to the cells of one link. Make one with New; its methods are for
-// any goroutine.
+// Listener listens to the cells of one link. Make one with New; its methods are safe for concurrent
+// use.
 type Listener struct {
 	cfg   Config
-	open  func(context.Context) (r io.ReadCloser, kept bool, err error) // the source; a fake in tests
+	open  func(context.Context) (r io.ReadCloser, kept bool, err error) // opens the source; replaced in tests
 	epoch time.Time
 
 	mu           sync.Mutex
 	device       cc.Device
 	flows        map[*Flow]bool
 	prb          [cell.MaxCells]uint8
-	fusion       *cell.Fusion // nil before the first head was read
+	fusion       *cell.Fusion // nil before the first head is read
 	monitor      *cell.Monitor
 	self         cell.RNTI
 	window       time.Duration
-	estimate     cell.Estimate // as of row
-	newestRow    int64         // the newest; valid if rows > 0
+	estimate     cell.Estimate // as of newestRow
+	newestRow    int64         // number of the newest row; valid if rows > 0
 	rows         int
-	estimateRows int           // rows that estimate knows
-	baseDelay    time.Duration // the least of (arrival of a row − its number), a little rising
-	baseUpdated  time.Duration // when base was looked at
+	estimateRows int           // rows in estimate
+	baseDelay    time.Duration // minimum of (arrival of a row − its number), slowly rising
+	baseUpdated  time.Duration // when baseDelay was updated
 	steadyDelay  steadyDelay
 	primary      cell.ID
-	sourceErr    error // sourceErr the source is not read, or nil
+	sourceErr    error // why the source cannot be read, or nil
 }
 
-// New makes a Listener, which hears nothing until it runs.
+// New returns a Listener that is idle until Run.
 func New(cfg Config) *Listener {
-	return &Listener{cfg: cfg, open: cfg.Source.Open, epoch: time.Now(), flows: map[*Flow]bool{}, self: cfg.RNTI, window: initialWindow}
+	return &Listener{cfg: cfg, open: cfg.Source.Open, epoch: time.Now(), flows: map[*Flow]bool{}, self: cfg.RNTI,
+		window: initialWindow}
 }
 
-// errRecordingEnded is why nothing is heard after a recording.
-var errRecordingEnded = fault.New(fault.NotFound, errors.New("the recording is over"), "a file is played once; live messages come from a socket or FIFO")
+// errRecordingEnded is the reason for silence after a recording.
+var errRecordingEnded = fault.New(fault.NotFound, errors.New("the recording has ended"),
+	"a file is played once; use a socket or FIFO for live messages")
 
-// Run reads the source until ctx ends, again whenever it ends; a recording that is a
-// file is played once, in the time that it took.
+// Run reads the source until ctx ends and reopens it whenever it ends. It plays a recording in a
+// file once, at its original speed.
 func (l *Listener) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -122,7 +124,7 @@ func (l *Listener) Run(ctx context.Context) {
 	}
 }
 
-// readSource reads the source until it ends, and tells whether anything came.
+// readSource reads the source until it ends. It reports whether any message arrived.
 func (l *Listener) readSource(ctx context.Context) (heard bool, err error) {
 	in, kept, err := l.open(ctx)
 	if err != nil {
@@ -143,8 +145,9 @@ func (l *Listener) readSource(ctx context.Context) (heard bool, err error) {
 		case err == io.EOF && kept:
 			return heard, errRecordingEnded
 		case err == io.EOF:
-			return heard, fault.New(fault.Unreachable, errors.New("the source has ended"), "does whoever decodes messages still run?")
-		case err != nil && kept && ctx.Err() == nil: // what it said is of the past: never again
+			return heard, fault.New(fault.Unreachable, errors.New("the source of control messages has ended"),
+				"check that the decoder is still running")
+		case err != nil && kept && ctx.Err() == nil: // a recording is not played again
 			return heard, fmt.Errorf("%w, early: %w", errRecordingEnded, err)
 		case err != nil:
 			return heard, err
@@ -157,15 +160,15 @@ func (l *Listener) readSource(ctx context.Context) (heard bool, err error) {
 	}
 }
 
-// pacer holds back what comes too fast.
+// pacer limits the rate of subframes.
 type pacer struct {
-	isFile  bool // a recording: each subframe at its time
+	isFile  bool // a recording: each subframe at its original time
 	started bool
-	start   time.Time // of number from
+	start   time.Time // when number from was read
 	from    int64
 	last    int64
-	taken   int // subframes since start, of a source that is live
-	rows    int // that they made
+	taken   int // subframes since start, for a live source
+	rows    int // rows since start
 }
 
 func (p *pacer) waitForSubframe(ctx context.Context, number int64) error {
@@ -173,7 +176,7 @@ func (p *pacer) waitForSubframe(ctx context.Context, number int64) error {
 	const second = int64(time.Second / subframeDuration)
 	var hold time.Duration
 	if p.isFile {
-		if !p.started || number < p.last-second || number > p.last+second { // the decoder's count began again
+		if !p.started || number < p.last-second || number > p.last+second { // the decoder's count restarted
 			p.start, p.from = now, number
 		}
 		p.last = number
@@ -200,7 +203,7 @@ func (p *pacer) waitForSubframe(ctx context.Context, number int64) error {
 	}
 }
 
-// startRecording is told of a recording that begins.
+// startRecording resets the state for a new recording or a reopened source.
 func (l *Listener) startRecording(r *cell.Reader) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,18 +218,21 @@ func (l *Listener) startRecording(r *cell.Reader) error {
 	m := cell.NewMonitor()
 	for _, c := range cells {
 		if int(c) >= len(r.PRB) || r.PRB[c] == 0 || !m.AddCell(c, l.self, cell.DefaultErrorRate) {
-			return fault.New(fault.Config, fmt.Errorf("the source of control messages has no cell %d, or it is named twice", c), "name the cells that it has, the primary one first")
+			return fault.New(fault.Config,
+				fmt.Errorf("cell %d is missing in the source of control messages, or configured twice", c),
+				"list the cells of the source, the primary one first")
 		}
 	}
 	if len(cells) == 0 {
-		return fault.New(fault.Config, errors.New("the source of control messages has no cells"), "does whoever decodes them hear any?")
+		return fault.New(fault.Config, errors.New("the source of control messages has no cells"),
+			"check that the decoder receives a cell")
 	}
 	l.prb, l.fusion, l.monitor, l.rows, l.estimateRows, l.sourceErr = r.PRB, cell.NewFusion(cells...), m, 0, 0, nil
 	l.estimate, l.primary = cell.Estimate{}, cells[0]
 	return nil
 }
 
-// addSubframe takes a subframe, and counts the rows that it makes.
+// addSubframe adds a subframe and returns the number of rows that it completes.
 func (l *Listener) addSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,8 +245,9 @@ func (l *Listener) addSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 	l.fusion.Add(s, func(row *cell.Row) {
 		l.monitor.Add(row)
 		at := now - time.Duration(row.Number)*subframeDuration
-		if again := row.Number <= l.newestRow || row.Number > l.newestRow+int64(time.Second/subframeDuration); l.rows == 0 || again {
-			l.baseDelay, l.steadyDelay = at, steadyDelay{} // the decoder found its cells anew
+		if again := row.Number <= l.newestRow ||
+			row.Number > l.newestRow+int64(time.Second/subframeDuration); l.rows == 0 || again {
+			l.baseDelay, l.steadyDelay = at, steadyDelay{} // the decoder has reacquired its cells
 		} else {
 			l.baseDelay = min(l.baseDelay+(now-l.baseUpdated)/maxClockDrift, at)
 		}
@@ -256,7 +263,7 @@ func (l *Listener) addSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 	return rows
 }
 
-// averagingWindow is over what is averaged: the least round trip of the flows in use.
+// averagingWindow returns the least round trip of the active flows. mu must be held.
 func (l *Listener) averagingWindow(now time.Duration) time.Duration {
 	least := time.Duration(0)
 	for f := range l.flows {
@@ -270,33 +277,37 @@ func (l *Listener) averagingWindow(now time.Duration) time.Duration {
 	return l.window
 }
 
-// estimateAge is how long ago the newest moment was that all cells were heard of, beyond the
-// time that it always takes to tell.
+// estimateAge returns how long ago all cells were last received, less the usual delay of messages.
+// mu must be held.
 func (l *Listener) estimateAge(now time.Duration) time.Duration {
 	return now - l.baseDelay - time.Duration(l.newestRow)*subframeDuration
 }
 
-// checkFreshness tells whether what is known is of now; else why not.
+// checkFreshness returns nil if the estimate is current, else the reason. mu must be held.
 func (l *Listener) checkFreshness(now time.Duration) error {
 	switch age := l.estimateAge(now); {
 	case l.rows == 0 && l.sourceErr != nil:
 		return l.sourceErr
 	case l.rows == 0:
-		return fault.New(fault.Timeout, errors.New("nothing was heard yet"), "does whoever decodes messages hear the cells?")
+		return fault.New(fault.Timeout, errors.New("no control messages yet"),
+			"check that the decoder receives the cells")
 	case !l.self.IsUser():
-		return fault.New(fault.Config, errors.New("it is not known what this device is called in its cells (RNTI)"), "set rnti, or have the source say it")
+		return fault.New(fault.Config, errors.New("the RNTI of this device is unknown"),
+			"set rnti, or use a source that reports it")
 	case age > max(maxEstimateAge, l.window) && l.sourceErr != nil:
 		return l.sourceErr
 	case age > max(maxEstimateAge, l.window):
-		return fault.New(fault.Timeout, fmt.Errorf("what is heard is %v old", age.Round(10*time.Millisecond)), "is whoever decodes messages late, or silent?")
+		return fault.New(fault.Timeout, fmt.Errorf("the newest control messages are %v old",
+			age.Round(10*time.Millisecond)), "check that the decoder runs and keeps up")
 	case l.newestEstimate().Cells == 0:
-		return fault.New(fault.Timeout, fmt.Errorf("cell %d, the primary one, is not heard", l.primary), "does whoever decodes messages hear it, and is the primary cell named first?")
+		return fault.New(fault.Timeout, fmt.Errorf("no messages of the primary cell %d", l.primary),
+			"check that the decoder receives it, and that the primary cell is listed first")
 	default:
 		return nil
 	}
 }
 
-// newestEstimate is what is known as of the last row.
+// newestEstimate returns the estimate as of the last row. mu must be held.
 func (l *Listener) newestEstimate() cell.Estimate {
 	if l.estimateRows != l.rows {
 		l.estimate, l.estimateRows = l.monitor.Estimate(), l.rows
@@ -304,12 +315,12 @@ func (l *Listener) newestEstimate() cell.Estimate {
 	return l.estimate
 }
 
-// watchSilence tells of silence and of its end.
+// watchSilence reports when messages stop and when they arrive again.
 func (l *Listener) watchSilence(ctx context.Context) {
 	t := time.NewTicker(silenceCheckInterval)
 	defer t.Stop()
 	const unknown, heard, silent = 0, 1, 2
-	told, last := unknown, time.Now() // what was told last, and when something was heard
+	told, last := unknown, time.Now() // the last report, and when messages were last fresh
 	for {
 		select {
 		case <-ctx.Done():
@@ -338,22 +349,22 @@ func (l *Listener) reportSilence(why error) {
 	}
 }
 
-// State is what a Listener knows now.
+// State is the current state of a Listener.
 type State struct {
 	Source Source
-	// Silent is why nothing that is known is of now; nil: it is.
+	// Silent is why the estimate is not current, or nil.
 	Silent error
-	// Self is what the device is called, 0 if that is not known.
+	// Self is the device's RNTI, 0 if unknown.
 	Self cell.RNTI
 	// PRB is the width of each cell of the source.
 	PRB [cell.MaxCells]uint8
-	// Estimate is the newest, however old.
+	// Estimate is the newest one, however old.
 	Estimate cell.Estimate
-	// Flows counts those that had a packet of late: they share the capacity.
+	// Flows counts the flows with recent packets: they share the capacity.
 	Flows int
 }
 
-// State tells what is known now.
+// State returns the current state.
 func (l *Listener) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -370,12 +381,12 @@ func (l *Listener) State() State {
 	return s
 }
 
-// Flow is one connection over the link, as one to which the capacity is told.
+// Flow is one connection over the link, to which the capacity is reported.
 type Flow struct {
 	listener   *Listener
 	receiver   *cc.Receiver
 	rtprop     time.Duration
-	lastPacket time.Duration // its last packet; 0: none yet
+	lastPacket time.Duration // time of the last packet; 0 if none
 }
 
 // Flow adds a connection. The flows of a device split its capacity (cc.Device).
@@ -387,11 +398,11 @@ func (l *Listener) Flow() *Flow {
 	return f
 }
 
-// OnPacket says what goes back for a packet with a one-way delay, by clocks that need
-// not agree; rtprop is the least round trip that the sender knows, 0 for none; of more
-// than is averaged over at most (cell.MaxWindow) it counts as that. Its
-// first argument is of the connection's clock, which the flows of a device do not
-// share. While nothing is heard of the cells it says a Capacity of 0.
+// OnPacket returns the feedback for a packet with the one-way delay oneWay, by clocks that need not
+// agree. rtprop is the least round trip that the sender knows, 0 for none; it is limited to
+// cell.MaxWindow. The first argument is the time of the connection's clock and is ignored, since
+// the flows of a device do not share it. Without current estimates the feedback has a Capacity of
+// 0.
 func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.Radio {
 	l := f.listener
 	l.mu.Lock()
@@ -406,7 +417,7 @@ func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.Radio {
 	return f.receiver.OnPacket(now, oneWay, c)
 }
 
-// Close takes the connection out.
+// Close removes the connection.
 func (f *Flow) Close() {
 	f.listener.mu.Lock()
 	defer f.listener.mu.Unlock()

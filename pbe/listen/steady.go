@@ -1,30 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package listen
 
 import "time"
 
-// Where messages have taken longer than at the best, but as long all the time and
-// with none missing, for steadyDuration, no queue grows or is caught up with: a clock was
-// set, the decoder lost samples, or the way from it became longer. Then this is what
-// they take. A second's least counts, as a busy device makes others late; it may
-// differ by steadyTolerance, as it does between clocks 1000 ppm apart.
+// Messages that arrive later than at best, but with constant delay and none missing for
+// steadyDuration, do not wait in a growing or shrinking queue. The cause is a clock that was set,
+// samples that the decoder lost, or a longer way from it, so their delay becomes the new base. Only
+// the minimum of each second counts, because a busy device delays the others. The minima may differ
+// by steadyTolerance, as with clocks 1000 ppm apart.
 const (
 	steadyDuration  = 10 * time.Second
 	steadyTolerance = 10 * time.Millisecond
-	// minSteadyRows, of 1000, must come in each second: a decoder misses some.
+	// minSteadyRows is how many of 1000 rows must arrive in each second: a decoder misses some.
 	minSteadyRows = 900
 )
 
-// steadyDelay looks for that. Its zero value is ready.
+// steadyDelay detects a constant delay. The zero value is ready.
 type steadyDelay struct {
-	seconds            int           // so far
-	minDelay, maxDelay time.Duration // of the seconds' leasts; valid if seconds > 0
-	secondStart        time.Duration // of this second
-	secondMin          time.Duration // the least of this second; valid if rows > 0
+	seconds            int           // consecutive steady seconds
+	minDelay, maxDelay time.Duration // over the minima of these seconds; valid if seconds > 0
+	secondStart        time.Duration // start of the current second
+	secondMin          time.Duration // minimum of the current second; valid if rows > 0
 	rows               int
 }
 
-// addRow takes a row that arrived at a time, and by how much that differs from its
-// number. It returns the least of the last steadyDuration if they were steady.
+// addRow adds a row with its arrival time and its delay at, which is the arrival less the row's
+// number. If the last steadyDuration was steady, it returns its minimum.
 func (s *steadyDelay) addRow(arrived, at time.Duration) (least time.Duration, ok bool) {
 	if s.rows > 0 && arrived-s.secondStart >= time.Second {
 		full := s.rows >= minSteadyRows && arrived-s.secondStart < 1100*time.Millisecond

@@ -1,6 +1,8 @@
-// Package source opens what somebody else writes all the time or has written: files,
-// FIFOs and sockets. Before it stands who decodes control messages, or a front end
-// with samples of the air, behind it pbe/listen and pbe/air, which read them.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package source opens data that another program writes continuously or has written: files, FIFOs
+// and sockets. The data are control messages from a decoder, or IQ samples from a radio front end;
+// pbe/listen and pbe/air read them.
 package source
 
 import (
@@ -22,31 +24,31 @@ import (
 // Tuning.
 const (
 	dialTimeout = 3 * time.Second
-	// fifoPollInterval is how often a FIFO that nobody writes to is looked at.
+	// fifoPollInterval is how often a FIFO without a writer is polled.
 	fifoPollInterval = 50 * time.Millisecond
 )
 
-// Kind is what sources of one kind have in common.
+// Kind describes sources with one kind of content.
 type Kind struct {
-	// Content they have, as "control messages", and Files are called, as "a recording".
+	// Content names the data, such as "control messages". FileNoun names a file of it, such as "a
+	// recording".
 	Content, FileNoun string
-	// IdleTimeout, if not 0, is how long nothing may come over a connection: who tells
-	// something all the time is gone then.
+	// IdleTimeout, if not 0, is how long a connection may be silent before it counts as dead.
 	IdleTimeout time.Duration
 }
 
-// syntaxHint says how sources are written.
+// syntaxHint returns a hint on how to write sources.
 func (k *Kind) syntaxHint() string {
 	return "write unix:PATH, tcp:HOST:PORT, or the path of " + k.FileNoun + " or FIFO"
 }
 
-// Source is where something comes from.
+// Source is a parsed source.
 type Source struct {
 	kind             *Kind
 	network, address string
 }
 
-// Parse reads "unix:PATH", "tcp:HOST:PORT", or the path of a file or FIFO.
+// Parse parses "unix:PATH", "tcp:HOST:PORT", or the path of a file or FIFO.
 func (k *Kind) Parse(text string) (Source, error) {
 	s := Source{k, "file", text}
 	for _, network := range []string{"unix", "tcp"} {
@@ -55,7 +57,7 @@ func (k *Kind) Parse(text string) (Source, error) {
 		}
 	}
 	if s.address == "" {
-		return s, fault.New(fault.Config, fmt.Errorf("%q names no source of %s", text, k.Content), k.syntaxHint())
+		return s, fault.New(fault.Config, fmt.Errorf("invalid source of %s: %q", k.Content, text), k.syntaxHint())
 	}
 	if s.network == "tcp" {
 		if _, _, err := net.SplitHostPort(s.address); err != nil {
@@ -65,7 +67,7 @@ func (k *Kind) Parse(text string) (Source, error) {
 	return s, nil
 }
 
-// String is what ParseSource reads.
+// String returns the text for Parse.
 func (s Source) String() string {
 	if s.network == "file" {
 		return s.address
@@ -73,12 +75,11 @@ func (s Source) String() string {
 	return s.network + ":" + s.address
 }
 
-// IsPath tells whether the source is a path.
+// IsPath reports whether the source is a path.
 func (s Source) IsPath() bool { return s.network == "file" }
 
-// Open connects to the source once, and waits for who writes to a FIFO until ctx
-// ends, which also ends reading. Kept says that it is a file that has all from the
-// beginning, and does not say when something was heard.
+// Open opens the source once. For a FIFO, reading waits for a writer. When ctx ends, so does
+// reading. isFile reports a regular file, which has its whole content at once and no arrival times.
 func (s Source) Open(ctx context.Context) (r io.ReadCloser, isFile bool, err error) {
 	if s.network == "file" {
 		return s.openFile(ctx)
@@ -86,7 +87,8 @@ func (s Source) Open(ctx context.Context) (r io.ReadCloser, isFile bool, err err
 	d := net.Dialer{Timeout: dialTimeout}
 	c, err := d.DialContext(ctx, s.network, s.address)
 	if err != nil {
-		return nil, false, fault.New(fault.Unreachable, fmt.Errorf("source of %s: %w", s.kind.Content, err), "does whoever has them run, and serve them there?")
+		return nil, false, fault.New(fault.Unreachable, fmt.Errorf("source of %s: %w", s.kind.Content, err),
+			"check that the program that serves them runs, and the address")
 	}
 	return closeWithContext(ctx, &idleConn{c, s.kind}), false, nil
 }
@@ -99,11 +101,13 @@ func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
 	flags := os.O_RDONLY
 	switch mode := st.Mode(); {
 	case mode.IsDir():
-		return nil, false, fault.New(fault.Config, fmt.Errorf("source of %s: %s is a directory", s.kind.Content, s.address), s.kind.syntaxHint())
+		return nil, false, fault.New(fault.Config,
+			fmt.Errorf("source of %s: %s is a directory", s.kind.Content, s.address), s.kind.syntaxHint())
 	case mode&fs.ModeSocket != 0:
-		return nil, false, fault.New(fault.Config, fmt.Errorf("source of %s: %s is a socket", s.kind.Content, s.address), "write unix:"+s.address)
+		return nil, false, fault.New(fault.Config,
+			fmt.Errorf("source of %s: %s is a socket", s.kind.Content, s.address), "write unix:"+s.address)
 	case mode&fs.ModeNamedPipe != 0:
-		flags |= syscall.O_NONBLOCK // else opening it waits for a writer, whatever becomes of ctx
+		flags |= syscall.O_NONBLOCK // otherwise opening waits for a writer, even after ctx ends
 	}
 	f, err := userfile.OpenSpecial(s.address, flags)
 	if err != nil {
@@ -115,19 +119,19 @@ func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
 	return closeWithContext(ctx, &fifoReader{File: f, ctx: ctx}), false, nil
 }
 
-// openError is the error of a file that cannot be opened.
+// openError returns the error for a file that cannot be opened.
 func (k *Kind) openError(err error) error {
 	kind, hint := fault.Other, k.syntaxHint()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		kind, hint = fault.NotFound, "is it the right path? Else "+hint
+		kind, hint = fault.NotFound, "check the path, or "+hint
 	case errors.Is(err, fs.ErrPermission):
-		kind, hint = fault.Permission, "may this user read it?"
+		kind, hint = fault.Permission, "make it readable for this user"
 	}
 	return fault.New(kind, fmt.Errorf("source of %s: %w", k.Content, err), hint)
 }
 
-// idleConn reads a connection until nothing comes over it any more.
+// idleConn is a connection with an idle timeout.
 type idleConn struct {
 	net.Conn
 	kind *Kind
@@ -141,13 +145,14 @@ func (l *idleConn) Read(b []byte) (int, error) {
 	}
 	n, err := l.Conn.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fault.New(fault.Timeout, fmt.Errorf("nothing came for %v", l.kind.IdleTimeout), "does whoever has "+l.kind.Content+" still hear something?")
+		err = fault.New(fault.Timeout, fmt.Errorf("no data for %v", l.kind.IdleTimeout),
+			"check that the source of "+l.kind.Content+" still receives something")
 	}
 	return n, err
 }
 
-// fifoReader reads what is written to a FIFO from when somebody does until he ends, however
-// long he says nothing: to open it again in the middle would miss the head.
+// fifoReader reads a FIFO from its first writer until that one closes it, however long it is
+// silent: after reopening it in the middle the head would be missing.
 type fifoReader struct {
 	*os.File
 	ctx     context.Context
@@ -168,7 +173,7 @@ func (f *fifoReader) Read(b []byte) (int, error) {
 	}
 }
 
-// ctxReader closes what it reads when a context ends.
+// ctxReader is closed when a context ends.
 type ctxReader struct {
 	io.ReadCloser
 	stop func() bool

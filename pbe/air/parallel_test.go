@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import (
@@ -13,7 +15,8 @@ import (
 // onAir are subframes of a cell with some users.
 func onAir(tb testing.TB, prb, rate, subframes int, snr float64) []complex64 {
 	tb.Helper()
-	t, err := lte.NewTransmitter(lte.Cell{ID: 44, PRB: prb, Ports: 2, PHICHSixths: 6}, rate, lte.NewEPAChannel(5, 400, snr, 1), 1)
+	t, err := lte.NewTransmitter(lte.Cell{ID: 44, PRB: prb, Ports: 2, PHICHSixths: 6}, rate,
+		lte.NewEPAChannel(5, 400, snr, 1), 1)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -59,7 +62,8 @@ func TestSpread(t *testing.T) {
 			want = got
 		}
 		if messages < 200 || len(got) < 100 || !reflect.DeepEqual(got, want) {
-			t.Errorf("%d at a time: %d subframes, %d messages, not the same as one at a time: %d", most, len(got), messages, len(want))
+			t.Errorf("%d at a time: %d subframes, %d messages, not the same as one at a time: %d", most, len(got),
+				messages, len(want))
 		}
 	}
 }

@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package air
 
 import "mpbond/pbe/lte"
 
-// parallelDecoder decodes subframes of one receiver at the same time, on goroutines of their
-// own, and hands them on in order. It belongs to the goroutine that feeds the receiver.
+// parallelDecoder decodes subframes of one receiver concurrently and finishes them in order. It
+// belongs to the goroutine that feeds the receiver.
 type parallelDecoder struct {
 	receiver *lte.Receiver
-	maxJobs  int // subframes at a time
+	maxJobs  int // concurrent jobs
 	jobs     []decodeJob
 }
 
@@ -16,7 +18,7 @@ type decodeJob struct {
 	done chan struct{}
 }
 
-// newParallelDecoder makes r decode so many subframes at a time, if that is more than one.
+// newParallelDecoder makes r decode up to most subframes concurrently, if most is over one.
 func newParallelDecoder(r *lte.Receiver, most int) *parallelDecoder {
 	s := &parallelDecoder{receiver: r, maxJobs: most}
 	if most > 1 {
@@ -37,7 +39,7 @@ func (s *parallelDecoder) startJob(w *lte.DecodeTask) {
 	}()
 }
 
-// finishOldest waits for the first one.
+// finishOldest waits for the oldest job and finishes it.
 func (s *parallelDecoder) finishOldest() {
 	g := s.jobs[0]
 	<-g.done
@@ -45,7 +47,7 @@ func (s *parallelDecoder) finishOldest() {
 	s.receiver.Finish(g.task)
 }
 
-// finishAll waits for all.
+// finishAll waits for all jobs.
 func (s *parallelDecoder) finishAll() {
 	for len(s.jobs) > 0 {
 		s.finishOldest()
