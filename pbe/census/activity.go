@@ -1,41 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import "mpbond/pbe/cell"
 
-// activityTimeout is how many subframes end an activity: a user who was given nothing for so long
-// and is heard again is another one, or begins another one. Networks turn further
-// cells off after as long (section 3 of the paper).
+// activityTimeout is how many subframes without a grant end an activity: the same RNTI after that
+// is another user, or another activity. Networks deactivate additional cells after the same time
+// (section 3 of the paper).
 const activityTimeout = 1000
 
-// activity is what one user was given between two silences.
+// activity is what one user was granted between two silences.
 type activity struct {
-	first, last int64 // by the tally's time
+	first, last int64 // in the tally's time
 	subframes   int
 	prb         int
 	sized       int
 	bits        int64
-	isDataUser  bool // it passed the user filter
+	isDataUser  bool // passed the user filter
 }
 
-// activityTracker are those of one cell.
+// activityTracker tracks the activities of one cell.
 type activityTracker struct {
 	open      map[cell.RNTI]*activity
 	spare     []*activity
 	lastSweep int64
 
-	oneSubframe, fourPRB, both int64 // heard in one subframe only; with four PRBs a subframe; both
+	oneSubframe, fourPRB, both int64 // in one subframe only; with four PRBs a subframe; both
 	subframes                  histogram
 	span                       histogram // ms
 	prb                        histogram // a subframe
-	// Of those who passed the filter.
+	// Of users who passed the filter.
 	perPRB, rate histogram // Mbit/s
 }
 
 func newActivityTracker() activityTracker {
-	return activityTracker{open: map[cell.RNTI]*activity{}, subframes: newLogIntegerHistogram(5), span: newLogIntegerHistogram(8), prb: newIntegerHistogram(cell.MaxPRB), perPRB: newLinearHistogram(0.02, 150), rate: newLogHistogram(0.01, 5)}
+	return activityTracker{open: map[cell.RNTI]*activity{}, subframes: newLogIntegerHistogram(5),
+		span: newLogIntegerHistogram(8), prb: newIntegerHistogram(cell.MaxPRB), perPRB: newLinearHistogram(0.02, 150),
+		rate: newLogHistogram(0.01, 5)}
 }
 
-// addShare takes what a user was given at a time.
+// addShare adds what a user was granted at time now.
 func (a *activityTracker) addShare(now int64, h share) {
 	x := a.open[h.user]
 	if x != nil && now-x.last > activityTimeout {
@@ -58,14 +62,14 @@ func (a *activityTracker) addShare(now int64, h share) {
 	x.bits += h.sizedBits
 }
 
-// markDataUser says that a user shares the cell.
+// markDataUser marks a user as passing the user filter.
 func (a *activityTracker) markDataUser(user cell.RNTI) {
 	if x := a.open[user]; x != nil {
 		x.isDataUser = true
 	}
 }
 
-// endExpired ends what has ended, now and then.
+// endExpired ends expired activities, once per activityTimeout.
 func (a *activityTracker) endExpired(now int64) {
 	if now-a.lastSweep < activityTimeout {
 		return
@@ -78,7 +82,6 @@ func (a *activityTracker) endExpired(now int64) {
 	}
 }
 
-// endAll ends all.
 func (a *activityTracker) endAll() {
 	for user, x := range a.open {
 		a.endActivity(user, x)

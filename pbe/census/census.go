@@ -1,15 +1,16 @@
-// Package census counts who is heard in mobile cells and what he is given there.
-// Before it stands who decodes control messages (pbe/lte) or reads a recording
-// of them (pbe/cell), behind it what people see of a cell: the live view, the
-// figures and the picture of package main.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package census counts the users of mobile cells and their grants. Its input are control messages,
+// from a decoder (pbe/lte) or a recording (pbe/cell). Its output are the live view, the statistics
+// and the picture of cmd/cellwatch.
 //
-//	Subframe ─┬ Census: figures for each hour, distributions (the paper's "cell status")
-//	          ├ Users:  who was given what in the last second
-//	          └ Grid:   who had which resource block in the last subframes
+//	Subframe ─┬ Census: summary per hour, distributions (the paper's "cell status")
+//	          ├ Users:  grants of each user in the last second
+//	          └ Grid:   user of each resource block in the last subframes
 //
-// The paper is Xie, Yi, Jamieson: PBE-CC, SIGCOMM 2020. Users are counted by
-// downlink messages. The package is pure, and all its tables are bounded: a day
-// of a cell takes no more memory than a minute. Nothing is safe for concurrent use.
+// The paper is Xie, Yi, Jamieson: PBE-CC, SIGCOMM 2020. Users are counted by downlink messages. The
+// package is pure, and all its tables are bounded: a day of a cell takes no more memory than a
+// minute. Nothing is safe for concurrent use.
 package census
 
 import (
@@ -19,28 +20,29 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// Subframe is what was heard in one subframe of one cell.
+// Subframe has the messages of one subframe of one cell.
 type Subframe struct {
 	Cell cell.ID
-	// Number counts subframes of the cell, as cell.Clock makes it.
+	// Number counts subframes of the cell, as cell.Clock does.
 	Number int64
 	// PRB is the width of the cell.
 	PRB uint8
-	// DCIs are the messages. One of Level 0 comes from a recording, which does not say
-	// where it stood, nor which resource blocks it names.
+	// DCIs are the messages. A Level of 0 marks a message of a recording, which has neither its
+	// location nor its resource blocks.
 	DCIs []lte.DCI
 }
 
-// FromRecording is a subframe of a recording. Its DCIs are appended to list, and hold as
-// long as that.
+// FromRecording converts a subframe of a recording. Its DCIs are appended to list and share its
+// memory.
 func FromRecording(s cell.Subframe, list []lte.DCI) Subframe {
 	for _, g := range s.Grants {
-		list = append(list, lte.DCI{RNTI: g.RNTI, Format: g.Format, PRB: int(g.PRB), HARQ: g.HARQ, Blocks: g.Blocks, N: int(g.N)})
+		list = append(list, lte.DCI{RNTI: g.RNTI, Format: g.Format, PRB: int(g.PRB), HARQ: g.HARQ, Blocks: g.Blocks,
+			N: int(g.N)})
 	}
 	return Subframe{Cell: s.Cell, Number: s.Number, PRB: s.PRB, DCIs: list}
 }
 
-// isValid tells whether values are in the ranges that tables are made for.
+// isValid reports whether all values are in the ranges of the tables.
 func (s Subframe) isValid() bool {
 	if s.Cell >= cell.MaxCells || s.PRB == 0 || s.PRB > cell.MaxPRB || s.Number < 0 {
 		return false
@@ -53,20 +55,20 @@ func (s Subframe) isValid() bool {
 	return true
 }
 
-// isDownlink tells whether d grants something for receiving.
+// isDownlink reports whether d is a downlink grant.
 func isDownlink(d *lte.DCI) bool { return d.Format != cell.Format0 }
 
-// share is what one user was given in one subframe.
+// share is what one user was granted in one subframe.
 type share struct {
 	user          cell.RNTI
 	format        cell.Format
-	mcs           uint8 // of its first block
+	mcs           uint8 // of the first block
 	prb           int   // downlink
-	sizedPRB      int   // PRBs of those whose blocks name their sizes
-	sizedBits     int64 // of these
+	sizedPRB      int   // PRBs of grants whose blocks have sizes
+	sizedBits     int64 // in sizedPRB
 	blocks        int   // transport blocks, downlink
-	retransmitted int   // of them that came again
-	uplinkPRB     int   // PRBs to send on
+	retransmitted int   // retransmitted ones among blocks
+	uplinkPRB     int   // granted for sending
 }
 
 func (s *share) addSigned(o share, sign int) {
@@ -78,7 +80,7 @@ func (s *share) addSigned(o share, sign int) {
 	s.uplinkPRB += sign * o.uplinkPRB
 }
 
-// newShare is d as a share; what came again is left to others.
+// newShare converts d into a share; the caller sets retransmitted.
 func newShare(d *lte.DCI) share {
 	h := share{user: d.RNTI, format: d.Format, mcs: noMCS}
 	if !isDownlink(d) {
@@ -106,10 +108,10 @@ func newShare(d *lte.DCI) share {
 	return h
 }
 
-// noMCS is of who was given nothing to receive.
+// noMCS marks users without a downlink grant.
 const noMCS = 255
 
-// mergeShare joins what one user was given in one subframe.
+// mergeShare adds a grant to the share of the same user in one subframe.
 func mergeShare(list []share, h share) []share {
 	for i := range list {
 		if l := &list[i]; l.user == h.user {
@@ -123,13 +125,13 @@ func mergeShare(list []share, h share) []share {
 	return append(list, h)
 }
 
-// UserColour is the colour of a user, the same wherever it is drawn: red, green and blue.
-// What is for all is grey.
+// UserColour returns the colour of a user, the same wherever it is drawn, as red, green and blue.
+// RNTIs of no single user are grey.
 func UserColour(r cell.RNTI) (red, green, blue uint8) {
 	if !r.IsUser() {
 		return 150, 150, 150
 	}
-	// Steps of the golden ratio keep names that follow each other apart.
+	// Steps of the golden ratio keep the colours of consecutive RNTIs apart.
 	x := float64(r) * 0.6180339887498949
 	hue := (x - math.Floor(x)) * 6
 	class := r ^ r>>4 ^ r>>8 ^ r>>12

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import (
@@ -14,7 +16,8 @@ import (
 
 // grant is one block for a user.
 func grant(who cell.RNTI, prb int, harq uint8, ndi bool) lte.DCI {
-	return lte.DCI{RNTI: who, Format: cell.Format1, Level: 1, PRB: prb, HARQ: harq, N: 1, Blocks: [2]cell.Block{{MCS: 10, NDI: ndi, Size: cell.Bits(prb) * 600}}}
+	return lte.DCI{RNTI: who, Format: cell.Format1, Level: 1, PRB: prb, HARQ: harq, N: 1,
+		Blocks: [2]cell.Block{{MCS: 10, NDI: ndi, Size: cell.Bits(prb) * 600}}}
 }
 
 func sub(number int64, dcis ...lte.DCI) Subframe {
@@ -25,7 +28,8 @@ func sub(number int64, dcis ...lte.DCI) Subframe {
 // and control users.
 func modelled(subframes int, hear func(cell.Subframe)) {
 	n := lab.New(lab.Config{Cells: []lab.CellConfig{{PRB: 100, Layers: 2, Control: 0.4}}, Seed: 4,
-		Users: []lab.UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: func(int64) float64 { return 18 }, ErrorRate: 2e-6}}})
+		Users: []lab.UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: func(int64) float64 { return 18 },
+			ErrorRate: 2e-6}}})
 	source := lab.Source{Rate: 40 * unit.Mbps}
 	var out []lab.Delivery
 	for i := range subframes {
@@ -55,12 +59,16 @@ func TestModelledCell(t *testing.T) {
 		}
 	})
 	f := c.Close()[0]
-	if math.Abs(f.Users.Mean-all/count) > 1e-9 || math.Abs(f.DataUsers.Mean-filtered/count) > 1e-9 || float64(f.Users.Count) != count {
-		t.Errorf("%.3f and %.3f users in %d windows; the estimate has %.3f and %.3f in %.0f", f.Users.Mean, f.DataUsers.Mean, f.Users.Count, all/count, filtered/count, count)
+	if math.Abs(f.Users.Mean-all/count) > 1e-9 || math.Abs(f.DataUsers.Mean-filtered/count) > 1e-9 ||
+		float64(f.Users.Count) != count {
+		t.Errorf("%.3f and %.3f users in %d windows; the estimate has %.3f and %.3f in %.0f", f.Users.Mean,
+			f.DataUsers.Mean, f.Users.Count, all/count, filtered/count, count)
 	}
 	t.Logf("%.1f users in 40 ms, %v at most; after the filter %.2f, %v at most; one subframe %.2f, four PRB %.2f, both %.2f; %.2f came again, %.2f Mbit/s per PRB", f.Users.Mean, f.Users.Max,
-		f.DataUsers.Mean, f.DataUsers.Max, f.Activity.OneSubframe, f.Activity.FourPRB, f.Activity.Both, f.Retransmitted, f.PerPRB)
-	if f.Users.Mean < 13.4 || f.Users.Mean > 18.2 || f.Users.Max < 24 || f.Users.Max > 36 || math.Abs(f.DataUsers.Mean-1.3) > 0.3 || f.DataUsers.Max > 8 {
+		f.DataUsers.Mean, f.DataUsers.Max, f.Activity.OneSubframe, f.Activity.FourPRB, f.Activity.Both,
+		f.Retransmitted, f.PerPRB)
+	if f.Users.Mean < 13.4 || f.Users.Mean > 18.2 || f.Users.Max < 24 || f.Users.Max > 36 ||
+		math.Abs(f.DataUsers.Mean-1.3) > 0.3 || f.DataUsers.Max > 8 {
 		t.Errorf("%+v and %+v", f.Users, f.DataUsers)
 	}
 	if a := f.Activity; math.Abs(a.OneSubframe-0.9) > 0.02 || math.Abs(a.FourPRB-0.72) > 0.03 || a.Both > a.FourPRB {
@@ -75,7 +83,8 @@ func TestModelledCell(t *testing.T) {
 func BenchmarkSubframe(b *testing.B) {
 	var list []Subframe
 	modelled(10000, func(s cell.Subframe) { list = append(list, FromRecording(s, nil)) })
-	for name, add := range map[string]func(Subframe){"census": New(0).Add, "users": NewUsers().Add, "grid": NewGrid(4000).Add} {
+	for name, add := range map[string]func(Subframe){"census": New(0).Add, "users": NewUsers().Add,
+		"grid": NewGrid(4000).Add} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			n := int64(0)
@@ -109,29 +118,36 @@ func TestFigures(t *testing.T) {
 		if i%1000 == 500 {
 			d = append(d, grant(cell.RNTI(1000+i/1000), 4, 0, false))
 		}
-		d = append(d, lte.DCI{RNTI: 500, Format: cell.Format0, Level: 2, PRB: 5, N: 1}, lte.DCI{RNTI: 0xFFFF, Format: cell.Format1A, Level: 4, PRB: 6, N: 1})
+		d = append(d, lte.DCI{RNTI: 500, Format: cell.Format0, Level: 2, PRB: 5, N: 1},
+			lte.DCI{RNTI: 0xFFFF, Format: cell.Format1A, Level: 4, PRB: 6, N: 1})
 		c.Add(sub(1000+i, d...))
 	}
 	c.Add(Subframe{PRB: 25})
 	c.Add(Subframe{PRB: 200})
 	f := c.Close()[0]
 	if c.Invalid != 2 || f.Subframes != all*99/100 || f.Missed != all/100-1 || f.Late != 1 || f.Restarts != 0 {
-		t.Errorf("invalid %d; %d heard, %d missed, %d late, %d restarts", c.Invalid, f.Subframes, f.Missed, f.Late, f.Restarts)
+		t.Errorf("invalid %d; %d heard, %d missed, %d late, %d restarts", c.Invalid, f.Subframes, f.Missed, f.Late,
+			f.Restarts)
 	}
 	for _, x := range []struct {
 		what            string
 		got, want, part float64
 	}{
 		{"used", f.Used, 26.0 / 50, 0.001}, {"idle", f.Idle, 24.0 / 50, 0.001}, {"uplink", f.Uplink, 0.1, 0},
-		{"rate of a block", f.PerPRB, 0.6, 0}, {"again", f.Retransmitted, 1.0 / 4, 0.02}, {"in 40 ms", f.Users.Mean, 1.04, 0.005}, {"data in 40 ms", f.DataUsers.Mean, 1, 1e-9},
+		{"rate of a block", f.PerPRB, 0.6, 0}, {"again", f.Retransmitted, 1.0 / 4, 0.02},
+		{"in 40 ms", f.Users.Mean, 1.04, 0.005}, {"data in 40 ms", f.DataUsers.Mean, 1, 1e-9},
 		{"one subframe", f.Activity.OneSubframe, 40.0 / 41, 1e-9}, {"both", f.Activity.Both, 40.0 / 41, 1e-9},
-		{"activity", f.Activity.Subframes.Max, all * 99 / 100, 0}, {"span", f.Activity.Span.Max, all - 1, 0}, {"rate of data users", f.Activity.Rate.Mean, 12 * 0.99, 0.001}, {"per PRB", f.Activity.PerPRB.P50, 0.6, 0.001},
+		{"activity", f.Activity.Subframes.Max, all * 99 / 100, 0}, {"span", f.Activity.Span.Max, all - 1, 0},
+		{"rate of data users", f.Activity.Rate.Mean, 12 * 0.99, 0.001},
+		{"per PRB", f.Activity.PerPRB.P50, 0.6, 0.001},
 	} {
 		if math.Abs(x.got-x.want) > x.part*x.want+1e-12 {
 			t.Errorf("%s: %v, want %v", x.what, x.got, x.want)
 		}
 	}
-	if len(f.Hours) != 2 || f.Hours[0].Number != 0 || f.Hours[1].Number != 1 || f.Hours[0].Users != 11 || f.Hours[1].Users != 31 || f.Hours[0].DataUsers != 1 || f.Hours[1].DataUsers != 1 || f.Hours[0].Subframes != 9900 {
+	if len(f.Hours) != 2 || f.Hours[0].Number != 0 || f.Hours[1].Number != 1 || f.Hours[0].Users != 11 ||
+		f.Hours[1].Users != 31 || f.Hours[0].DataUsers != 1 || f.Hours[1].DataUsers != 1 ||
+		f.Hours[0].Subframes != 9900 {
 		t.Errorf("%+v", f.Hours)
 	}
 	want := []Count{{"1A for all", f.Subframes}, {"0", f.Subframes}, {"1", f.Subframes + 40}}
@@ -161,7 +177,8 @@ func TestMemory(t *testing.T) {
 		u.Add(s)
 	}
 	w := c.cells[0]
-	if len(w.window.users) > 2*Window || len(w.activities.open) > 4*activityTimeout || len(u.window.users) > 2*(userTableMemory+userTableWindow) {
+	if len(w.window.users) > 2*Window || len(w.activities.open) > 4*activityTimeout ||
+		len(u.window.users) > 2*(userTableMemory+userTableWindow) {
 		t.Errorf("%d, %d and %d users are kept", len(w.window.users), len(w.activities.open), len(u.window.users))
 	}
 	for i := range int64(maxHours + 5) {
@@ -182,7 +199,8 @@ func TestCountBeginsAgain(t *testing.T) {
 		}
 	}
 	f := c.Close()[0]
-	if f.Restarts != 2 || f.Subframes != 300 || f.Missed != 0 || f.Retransmitted != 0 || f.Users.Count != 3*(100-Window+1) || f.Activity.Span.Max != 300 {
+	if f.Restarts != 2 || f.Subframes != 300 || f.Missed != 0 || f.Retransmitted != 0 ||
+		f.Users.Count != 3*(100-Window+1) || f.Activity.Span.Max != 300 {
 		t.Errorf("%+v", f)
 	}
 }

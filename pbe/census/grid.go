@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import "mpbond/pbe/cell"
@@ -5,17 +7,16 @@ import "mpbond/pbe/cell"
 // Column is one subframe of a Grid.
 type Column struct {
 	Number int64
-	// Received is false of a subframe that was missed.
+	// Received is false if the subframe was missed.
 	Received bool
-	// HasPositions says that the messages named their resource blocks. Else blocks are stacked
-	// from the first on, in the order of messages: how many they are is right.
+	// HasPositions reports that the messages name their resource blocks. Otherwise blocks are
+	// stacked from the first one up, in the order of messages: only their number is right.
 	HasPositions bool
-	// Users has who was given each resource block for receiving, 0 for nobody; in the
-	// first slot, of those who have others in the second.
+	// Users has the downlink user of each resource block in the first slot, 0 for nobody.
 	Users [cell.MaxPRB]cell.RNTI
 }
 
-// Grid has who was given which resource blocks in the last subframes of one cell.
+// Grid has the users of the resource blocks in the last subframes of one cell.
 type Grid struct {
 	// PRB is the width of the cell, 0 before the first subframe.
 	PRB  int
@@ -24,17 +25,17 @@ type Grid struct {
 	n    int
 }
 
-// NewGrid keeps so many subframes.
+// NewGrid returns a grid of that many subframes.
 func NewGrid(subframes int) *Grid { return &Grid{ring: make([]Column, subframes)} }
 
-// Len is how many subframes there are, with those that were missed.
+// Len returns the number of subframes, including missed ones.
 func (g *Grid) Len() int { return g.n }
 
-// At is the i-th of them, from the oldest on. It holds until the next Add.
+// At returns subframe i, from the oldest on. It is valid until the next Add.
 func (g *Grid) At(i int) *Column { return &g.ring[(g.head+i)%len(g.ring)] }
 
-// Add takes the next subframe. With one that is not after the last, or further ahead
-// than the grid is long, or of another width, it begins anew.
+// Add adds the next subframe. A subframe that is not after the last one, leaves a gap longer than
+// the grid, or has another width, restarts the grid.
 func (g *Grid) Add(s Subframe) {
 	if !s.isValid() {
 		return

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import (
@@ -61,7 +63,8 @@ func TestGrid(t *testing.T) {
 	if n, _, _ := at(0); n != 11 || g.Len() != 10 {
 		t.Errorf("%d columns from %d on", g.Len(), n)
 	}
-	for name, s := range map[string]Subframe{"again": sub(20), "far ahead": sub(1000), "another width": {Number: 1001, PRB: 25}} {
+	for name, s := range map[string]Subframe{"again": sub(20), "far ahead": sub(1000),
+		"another width": {Number: 1001, PRB: 25}} {
 		if g.Add(s); g.Len() != 1 || g.PRB != int(s.PRB) {
 			t.Errorf("%s: %d columns of %d", name, g.Len(), g.PRB)
 		}
@@ -71,7 +74,9 @@ func TestGrid(t *testing.T) {
 		t.Error("no cell is as wide")
 	}
 	// Of a recording only how many is known.
-	g.Add(FromRecording(cell.Subframe{Number: 2000, PRB: 25, Grants: []cell.Grant{{RNTI: 600, Format: cell.Format1, PRB: 4}, {RNTI: 601, Format: cell.Format2, PRB: 30}, {RNTI: 602, Format: cell.Format0, PRB: 9}}}, nil))
+	g.Add(FromRecording(cell.Subframe{Number: 2000, PRB: 25,
+		Grants: []cell.Grant{{RNTI: 600, Format: cell.Format1, PRB: 4}, {RNTI: 601, Format: cell.Format2, PRB: 30},
+			{RNTI: 602, Format: cell.Format0, PRB: 9}}}, nil))
 	c := g.At(g.Len() - 1)
 	if c.HasPositions || c.Users[3] != 600 || c.Users[4] != 601 || c.Users[24] != 601 || c.Users[25] != 0 {
 		t.Errorf("%+v", c)
@@ -83,7 +88,9 @@ func TestUsers(t *testing.T) {
 	for i := range int64(3000) {
 		d := []lte.DCI{grant(500, 20, uint8(i%8), i/8%2 == 0)}
 		if i < 2500 && i%2 == 0 {
-			d = append(d, lte.DCI{RNTI: 600, Format: cell.Format2A, Level: 2, PRB: 10, N: 2, HARQ: 3, Blocks: [2]cell.Block{{MCS: 20, Size: 10_000, NDI: i/2%2 == 0}, {MCS: 21, Size: 11_000, NDI: i/2%2 == 0}}})
+			d = append(d, lte.DCI{RNTI: 600, Format: cell.Format2A, Level: 2, PRB: 10, N: 2, HARQ: 3,
+				Blocks: [2]cell.Block{{MCS: 20, Size: 10_000, NDI: i/2%2 == 0},
+					{MCS: 21, Size: 11_000, NDI: i/2%2 == 0}}})
 		}
 		if i == 2999 {
 			d = append(d, lte.DCI{RNTI: 700, Format: cell.Format0, Level: 2, PRB: 50, N: 1}, grant(0xFFFE, 9, 0, true))
@@ -93,7 +100,8 @@ func TestUsers(t *testing.T) {
 	got := u.List(nil)
 	want := []User{
 		{RNTI: 500, PRBPart: 0.4, Rate: 12 * unit.Mbps, MCS: 10, Format: cell.Format1, IsDataUser: true},
-		{RNTI: 600, PRBPart: 0.05, Rate: 250 * 21_000, MCS: 20, Format: cell.Format2A, IsDataUser: true, SinceHeard: 501},
+		{RNTI: 600, PRBPart: 0.05, Rate: 250 * 21_000, MCS: 20, Format: cell.Format2A, IsDataUser: true,
+			SinceHeard: 501},
 		{RNTI: 700, UplinkPart: 0.001, MCS: -1},
 	}
 	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
@@ -197,7 +205,8 @@ func TestSpread(t *testing.T) {
 			c.s.addValue(v)
 		}
 		d := c.s.distribution()
-		if d.P50 != c.p50 || d.P95 != c.p95 || d.Max != c.most || d.Count != int64(len(c.values)) || d.Count > 0 && d.CDF[len(d.CDF)-1] != (Point{c.most, 1}) {
+		if d.P50 != c.p50 || d.P95 != c.p95 || d.Max != c.most || d.Count != int64(len(c.values)) || d.Count > 0 &&
+			d.CDF[len(d.CDF)-1] != (Point{c.most, 1}) {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import (
@@ -5,15 +7,15 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// sentGrant is what one grant named, for one user and process.
+// sentGrant is a past grant of one user and process.
 type sentGrant struct {
 	user   cell.RNTI
 	harq   uint8
 	n      int
-	blocks [2]cell.Block // MCS is that of the first time, or 29 to 31 if that was missed
+	blocks [2]cell.Block // MCS is that of the first transmission, or 29 to 31 if that was missed
 }
 
-// harqTracker tells blocks that come again from new ones: the NDI is as it was in the last
+// harqTracker distinguishes retransmissions from new blocks: their NDI equals that of the last
 // grant of the same user and process.
 type harqTracker struct {
 	ring    [cell.NDIMemory + 1][]sentGrant
@@ -26,8 +28,8 @@ func (h *harqTracker) startSubframe(number int64) {
 	h.ring[i], h.numbers[i] = h.ring[i][:0], number
 }
 
-// addGrant takes a downlink grant of subframe number, and tells of each block whether it
-// came again and the MCS with which it came first, 29 to 31 if that is not known.
+// addGrant adds a downlink grant of subframe number and returns the number of retransmissions. It
+// calls each for every block with the MCS of its first transmission, 29 to 31 if unknown.
 func (h *harqTracker) addGrant(number int64, d *lte.DCI, each func(mcs uint8, again bool)) (again int) {
 	was := h.lastGrant(number, d)
 	now := sentGrant{user: d.RNTI, harq: d.HARQ, n: d.N, blocks: d.Blocks}
@@ -35,7 +37,7 @@ func (h *harqTracker) addGrant(number int64, d *lte.DCI, each func(mcs uint8, ag
 		b := &now.blocks[k]
 		if b.IsDisabled() {
 			if was != nil && was.n == d.N {
-				*b = was.blocks[k] // it may come again later
+				*b = was.blocks[k] // it may be retransmitted later
 			}
 			continue
 		}
@@ -56,7 +58,7 @@ func (h *harqTracker) addGrant(number int64, d *lte.DCI, each func(mcs uint8, ag
 	return again
 }
 
-// lastGrant is the last grant of the same user and process, if it is not too old.
+// lastGrant returns the last grant of the same user and process, if it is recent.
 func (h *harqTracker) lastGrant(number int64, d *lte.DCI) *sentGrant {
 	for back := int64(1); back <= cell.NDIMemory && back <= number; back++ {
 		i := (number - back) % int64(len(h.ring))
@@ -72,8 +74,8 @@ func (h *harqTracker) lastGrant(number int64, d *lte.DCI) *sentGrant {
 	return nil
 }
 
-// matchBlock is the block of s that block b, the k-th of n, may be again. A grant for one
-// of two blocks does not always say which.
+// matchBlock returns the block of s that block b, the k-th of n, may retransmit. A grant for one of
+// two blocks does not always say for which.
 func (s *sentGrant) matchBlock(k, n int, b cell.Block) *cell.Block {
 	if s == nil {
 		return nil

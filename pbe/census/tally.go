@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import (
@@ -7,15 +9,15 @@ import (
 )
 
 const (
-	// Window is over how many subframes the users at a time are counted, as in the
-	// paper: its round trips are of 40 ms.
+	// Window is the number of subframes over which concurrent users are counted, as in the paper:
+	// its round trips take 40 ms.
 	Window = 40
-	// maxHours are kept; of a longer stream the oldest are dropped.
+	// maxHours bounds the hours kept; the oldest are dropped.
 	maxHours = 10_000
-	// maxGap is how many subframes may be missing before the numbers count as begun
-	// again, which takes no time: what a number far ahead means nobody knows.
+	// maxGap is how many subframes may be missing before the numbers count as restarted. A restart
+	// takes no time, since the meaning of a number far ahead is unknown.
 	maxGap = hour
-	// hour in subframes.
+	// hour is in subframes.
 	hour = 3_600_000
 )
 
@@ -31,12 +33,12 @@ func (n *rntiSet) count() (c int) {
 	return c
 }
 
-// loadSums is what counts of an hour, or of all.
+// loadSums are sums over an hour, or over everything.
 type loadSums struct {
 	heard, missed         int64 // subframes
-	prb, down, up         int64 // resource blocks: that there were, that were given
+	prb, down, up         int64 // resource blocks: all, and the granted ones
 	blocks, retransmitted int64
-	windows               int64 // with all that follows
+	windows               int64 // complete windows
 	users, dataUsers      int64 // summed over windows
 }
 
@@ -47,28 +49,28 @@ func (l *loadSums) partOfPRB(v int64) float64 {
 	return float64(v) / float64(l.prb)
 }
 
-// hourTally is one hour.
+// hourTally counts one hour.
 type hourTally struct {
 	number int64
 	loadSums
 	userCount, dataUserCount int
 }
 
-// cellTally is what is counted of one cell.
+// cellTally counts one cell.
 type cellTally struct {
 	prb         uint8
 	started     bool
-	now         int64 // of the last subframe, counted from the begin of the first hour
-	startOffset int64 // where the first was
-	last        int64 // number of the last
-	late        int64 // subframes that came behind later ones, or twice
-	restarts    int64 // times that the count began again
+	now         int64 // of the last subframe, counted from the start of the first hour
+	startOffset int64 // time of the first subframe
+	last        int64 // number of the last subframe
+	late        int64 // subframes behind later ones, or twice
+	restarts    int64 // times that the count restarted
 
 	all              loadSums
 	hour             hourTally
 	hours            []hourTally
 	dropped          int64   // hours
-	users, dataUsers rntiSet // of this hour
+	users, dataUsers rntiSet // of the current hour
 
 	window            *userWindow
 	userHistogram     histogram
@@ -76,8 +78,8 @@ type cellTally struct {
 	harq              harqTracker
 	activities        activityTracker
 
-	formats [2][8]int64 // by what they are for: all, one user
-	levels  [9]int64    // by level, 0: not known
+	formats [2][8]int64 // for all, for one user
+	levels  [9]int64    // by level, 0: unknown
 	mcs     [32]struct{ sent, again int64 }
 	bits    int64
 	sized   int64
@@ -85,7 +87,9 @@ type cellTally struct {
 }
 
 func newCellTally(prb uint8, begin int64) *cellTally {
-	t := &cellTally{prb: prb, now: begin, startOffset: begin, window: newUserWindow(Window, 0), userHistogram: newIntegerHistogram(cell.MaxGrants * Window), dataUserHistogram: newIntegerHistogram(cell.MaxGrants * Window), activities: newActivityTracker()}
+	t := &cellTally{prb: prb, now: begin, startOffset: begin, window: newUserWindow(Window, 0),
+		userHistogram:     newIntegerHistogram(cell.MaxGrants * Window),
+		dataUserHistogram: newIntegerHistogram(cell.MaxGrants * Window), activities: newActivityTracker()}
 	t.hour.number = begin / hour
 	t.window.onDataUser = func(r cell.RNTI) {
 		t.dataUsers.add(r)
@@ -94,7 +98,7 @@ func newCellTally(prb uint8, begin int64) *cellTally {
 	return t
 }
 
-// advanceTo moves the time to subframe number, and is false if that is behind.
+// advanceTo moves the time to subframe number. It returns false if that is late.
 func (t *cellTally) advanceTo(number int64) bool {
 	step := number - t.last
 	switch {
@@ -160,7 +164,7 @@ func (t *cellTally) addSubframe(s Subframe) {
 		t.bits, t.sized = t.bits+one.sizedBits, t.sized+int64(one.sizedPRB)
 		t.shares = mergeShare(t.shares, one)
 	}
-	// What a decoder took for messages may be more than there is.
+	// False messages may exceed the width of the cell.
 	h.down += int64(min(given, int(s.PRB)))
 	h.up += int64(min(up, int(s.PRB)))
 	for _, x := range t.shares {
@@ -168,7 +172,7 @@ func (t *cellTally) addSubframe(s Subframe) {
 		t.activities.addShare(t.now, x)
 	}
 	t.window.addShares(s.Number, t.shares)
-	for _, x := range t.shares { // who passes still does, in a new hour or activity too
+	for _, x := range t.shares { // data users stay so in a new hour or activity
 		if t.window.users[x.user].isDataUser {
 			t.dataUsers.add(x.user)
 			t.activities.markDataUser(x.user)
@@ -194,20 +198,19 @@ func (t *cellTally) countBlock(mcs uint8, again bool) {
 	m.sent++
 }
 
-// Census counts what was heard of up to cell.MaxCells cells.
+// Census counts the users of up to cell.MaxCells cells.
 type Census struct {
 	startOffset int64
 	cells       [cell.MaxCells]*cellTally
-	// Invalid counts subframes that no cell sends, or with another width than before.
+	// Invalid counts subframes that no cell sends, or whose cell changed its width.
 	Invalid int64
 }
 
-// New counts hours from the first subframe on, which was so many milliseconds after a
-// full hour.
+// New returns a Census that counts hours from the first subframe on. after is how many milliseconds
+// after a full hour that was.
 func New(after int64) *Census { return &Census{startOffset: after % hour} }
 
-// Add takes the next subframe of a cell. Its DCIs are the caller's again when it
-// returns.
+// Add adds the next subframe of a cell. Its DCIs are the caller's again when it returns.
 func (c *Census) Add(s Subframe) {
 	if !s.isValid() {
 		c.Invalid++

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import (
@@ -9,32 +11,32 @@ import (
 )
 
 const (
-	// userTableWindow is over how many subframes the figures of a table go.
+	// userTableWindow is the number of subframes over which the table averages.
 	userTableWindow = 1000
-	// userTableMemory is for how many subframes who is heard no more stays in it.
+	// userTableMemory is how many subframes a silent user stays in the table.
 	userTableMemory = 10_000
 )
 
-// User is what one was given in the last second.
+// User is what one user was granted in the last second.
 type User struct {
 	RNTI cell.RNTI
-	// PRBPart is what it had of the resource blocks of all subframes that were heard, and
-	// Uplink the same for sending.
+	// PRBPart is the user's part of the resource blocks of all received subframes. UplinkPart is
+	// the same for sending.
 	PRBPart, UplinkPart float64
-	// Rate is what the blocks carried that named their size, again and anew.
+	// Rate is what blocks with known sizes carried, including retransmissions.
 	Rate unit.Rate
-	// MCS and Format are the last for receiving; without any MCS is −1.
+	// MCS and Format are those of the last downlink grant; MCS is −1 without one.
 	MCS    int
 	Format cell.Format
-	// Retransmitted is the part of its blocks that came again.
+	// Retransmitted is the part of the user's blocks that were retransmissions.
 	Retransmitted float64
-	// IsDataUser says that it passes the user filter, over this second.
+	// IsDataUser reports whether the user passes the user filter over this second.
 	IsDataUser bool
-	// SinceHeard counts the subframes since it was heard.
+	// SinceHeard is the number of subframes since the last message.
 	SinceHeard int64
 }
 
-// Users is a table of who is given what in one cell.
+// Users is a table of the users of one cell.
 type Users struct {
 	window *userWindow
 	harq   harqTracker
@@ -42,11 +44,11 @@ type Users struct {
 	shares []share
 }
 
-// NewUsers is empty.
+// NewUsers returns an empty table.
 func NewUsers() *Users { return &Users{window: newUserWindow(userTableWindow, userTableMemory)} }
 
-// Add takes the next subframe. With one that is not after the last, or of another
-// width, the table begins anew.
+// Add adds the next subframe. A subframe that is not after the last one, or has another width,
+// restarts the table.
 func (u *Users) Add(s Subframe) {
 	if !s.isValid() {
 		return
@@ -71,14 +73,16 @@ func (u *Users) Add(s Subframe) {
 	u.window.addShares(s.Number, u.shares)
 }
 
-// List are all who were heard in the last ten seconds, those with the most resource
-// blocks first. It is appended to list.
+// List appends all users of the last ten seconds to list, those with the most resource blocks
+// first.
 func (u *Users) List(list []User) []User {
 	w := u.window
 	begin := len(list)
 	all := float64(max(w.receivedCount, 1)) * float64(max(u.prb, 1))
 	for _, m := range w.users {
-		x := User{RNTI: m.user, PRBPart: float64(m.prb) / all, UplinkPart: float64(m.uplinkPRB) / all, MCS: int(m.mcs), Format: m.format, Retransmitted: ratio(int64(m.retransmitted), int64(m.blocks)), IsDataUser: m.isDataUser, SinceHeard: w.last - m.lastHeard}
+		x := User{RNTI: m.user, PRBPart: float64(m.prb) / all, UplinkPart: float64(m.uplinkPRB) / all,
+			MCS: int(m.mcs), Format: m.format, Retransmitted: ratio(int64(m.retransmitted), int64(m.blocks)),
+			IsDataUser: m.isDataUser, SinceHeard: w.last - m.lastHeard}
 		x.Rate = unit.Rate(float64(m.sizedBits) / float64(max(w.receivedCount, 1)) * 1000)
 		if m.mcs == noMCS {
 			x.MCS = -1
@@ -86,7 +90,8 @@ func (u *Users) List(list []User) []User {
 		list = append(list, x)
 	}
 	slices.SortFunc(list[begin:], func(a, b User) int {
-		return cmp.Or(cmp.Compare(b.PRBPart, a.PRBPart), cmp.Compare(b.UplinkPart, a.UplinkPart), cmp.Compare(a.SinceHeard, b.SinceHeard), cmp.Compare(a.RNTI, b.RNTI))
+		return cmp.Or(cmp.Compare(b.PRBPart, a.PRBPart), cmp.Compare(b.UplinkPart, a.UplinkPart),
+			cmp.Compare(a.SinceHeard, b.SinceHeard), cmp.Compare(a.RNTI, b.RNTI))
 	})
 	return list
 }

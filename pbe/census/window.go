@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import "mpbond/pbe/cell"
@@ -5,41 +7,42 @@ import "mpbond/pbe/cell"
 // windowUser is one user of a window.
 type windowUser struct {
 	share            // sums within the window
-	subframes  int   // with something downlink
+	subframes  int   // with a downlink grant
 	lastHeard  int64 // last
-	isDataUser bool  // it passed the user filter when that was last asked
+	isDataUser bool  // passed the user filter at the last check
 }
 
-// userWindow is what users were given in the last subframes of one cell.
+// userWindow has what users were granted in the last subframes of one cell.
 type userWindow struct {
 	length        int64 // in subframes
-	retention     int64 // for how many subframes who is heard no more stays, with nothing
+	retention     int64 // how many subframes a silent user stays
 	ring          [][]share
 	users         map[cell.RNTI]*windowUser
-	dataUsers     int   // members that pass the user filter
-	first         int64 // since the count began or began again
+	dataUsers     int   // users that pass the user filter
+	first         int64 // first number since the count started
 	last          int64
-	receivedCount int // subframes within the window, heard
+	receivedCount int // received subframes within the window
 	received      []bool
 	started       bool
 	lastSweep     int64
 
-	// onDataUser is told who begins to pass the filter, if it is set.
+	// onDataUser, if set, is called when a user starts to pass the filter.
 	onDataUser func(cell.RNTI)
 }
 
 func newUserWindow(length, keep int64) *userWindow {
-	return &userWindow{length: length, retention: keep, ring: make([][]share, length), received: make([]bool, length), users: map[cell.RNTI]*windowUser{}}
+	return &userWindow{length: length, retention: keep, ring: make([][]share, length), received: make([]bool, length),
+		users: map[cell.RNTI]*windowUser{}}
 }
 
-// resetWindow forgets all.
+// resetWindow forgets everything.
 func (w *userWindow) resetWindow() {
 	w.clearShares()
 	clear(w.users)
 	w.started = false
 }
 
-// clearShares takes everything out of the window; who is kept stays.
+// clearShares empties the window; retained users stay.
 func (w *userWindow) clearShares() {
 	for i := range w.ring {
 		w.ring[i], w.received[i] = w.ring[i][:0], false
@@ -53,8 +56,8 @@ func (w *userWindow) clearShares() {
 	w.dataUsers, w.receivedCount = 0, 0
 }
 
-// addShares takes what users were given in the next subframe, a share for each. With a
-// number that is not after the last the count has begun again, and so does the window.
+// addShares adds the shares of the next subframe, one per user. A number that is not after the last
+// one restarts the window.
 func (w *userWindow) addShares(number int64, shares []share) {
 	if w.started && number <= w.last {
 		w.resetWindow()
@@ -90,7 +93,7 @@ func (w *userWindow) addShares(number int64, shares []share) {
 	}
 }
 
-// dropSlot empties the slot that subframe number takes.
+// dropSlot empties the slot of subframe number.
 func (w *userWindow) dropSlot(number int64) {
 	i := number % w.length
 	if !w.received[i] {
@@ -127,7 +130,7 @@ func (w *userWindow) applyShare(m *windowUser, h share, sign int) {
 	}
 }
 
-// forgetSilent forgets who was not heard for long.
+// forgetSilent removes users that have been silent for too long.
 func (w *userWindow) forgetSilent(now int64) {
 	w.lastSweep = now
 	for r, m := range w.users {
@@ -137,8 +140,8 @@ func (w *userWindow) forgetSilent(now int64) {
 	}
 }
 
-// isComplete tells whether the window says how many were there: it lies after its
-// beginning, and nine tenths of it were heard.
+// isComplete reports whether the window can count users: it is full since the start, and nine
+// tenths of it were received.
 func (w *userWindow) isComplete() bool {
 	return w.started && w.last-w.first >= w.length-1 && int64(w.receivedCount) >= w.length*9/10
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import (
@@ -6,23 +8,22 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Summary are what was counted of one cell. Users are counted by downlink messages.
+// Summary has the statistics of one cell. Users are counted by downlink messages.
 type Summary struct {
 	Cell cell.ID `json:"cell"`
 	PRB  uint8   `json:"prb"`
-	// Subframes were heard, Missed were not, as the numbers of those tell; Late came
-	// behind later ones, or twice, and do not count; Restarts is how often the numbers
-	// began again.
+	// Subframes were received; Missed are missing in their numbers. Late ones arrived behind later
+	// ones, or twice, and do not count. Restarts counts how often the numbers restarted.
 	Subframes int64 `json:"subframes"`
 	Missed    int64 `json:"missed"`
 	Late      int64 `json:"late"`
 	Restarts  int64 `json:"restarts"`
 	Load
-	// PerPRB is what blocks of users carried that named their sizes.
+	// PerPRB is the rate per resource block of users' blocks with known sizes.
 	PerPRB float64 `json:"mbps_per_prb"`
 
-	// Users were heard in each window of 40 subframes, DataUsers are those of them who
-	// pass the user filter.
+	// Users are those in each window of 40 subframes, DataUsers those of them who pass the user
+	// filter.
 	Users     Distribution `json:"users_40ms"`
 	DataUsers Distribution `json:"data_users_40ms"`
 
@@ -32,27 +33,27 @@ type Summary struct {
 	MCS      []MCS    `json:"mcs"`
 
 	Hours []Hour `json:"hours"`
-	// DroppedHours are the oldest, which were too many.
+	// DroppedHours counts the oldest hours, which were dropped.
 	DroppedHours int64 `json:"dropped_hours,omitempty"`
 }
 
 // Load is how much of a cell was used.
 type Load struct {
-	// Used is the part of the resource blocks that was given for receiving, to anybody,
-	// Idle the rest, Uplink the part that was given for sending.
+	// Used is the part of the resource blocks with a downlink grant to anybody, Idle the rest, and
+	// Uplink the part with an uplink grant.
 	Used   float64 `json:"used"`
 	Idle   float64 `json:"idle"`
 	Uplink float64 `json:"uplink"`
-	// Blocks are transport blocks that were sent to users; Again is the part of them
-	// that came again.
+	// Blocks are transport blocks to users; Retransmitted is the part of them that were
+	// retransmissions.
 	Blocks        int64   `json:"blocks"`
 	Retransmitted float64 `json:"retransmitted"`
-	// MeanUsers and MeanDataUsers were there in 40 ms; nil where none were whole.
+	// MeanUsers and MeanDataUsers are the users per 40 ms; nil without a complete window.
 	MeanUsers     *float64 `json:"mean_users_40ms"`
 	MeanDataUsers *float64 `json:"mean_data_users_40ms"`
 }
 
-// Hour is what is told of an hour.
+// Hour has the statistics of one hour.
 type Hour struct {
 	// Number counts from the hour of the first subframe.
 	Number    int64 `json:"hour"`
@@ -63,40 +64,41 @@ type Hour struct {
 	Load
 }
 
-// Activity is what users were given between two silences of a second.
+// Activity has the statistics of activities, which are separated by silences of a second.
 type Activity struct {
-	// OneSubframe, FourPRB and Both are the parts of all that were heard in one
-	// subframe, were given four resource blocks a subframe, and both.
+	// OneSubframe, FourPRB and Both are the parts of all activities in one subframe only, with four
+	// resource blocks a subframe, and both.
 	OneSubframe float64 `json:"one_subframe"`
 	FourPRB     float64 `json:"four_prb"`
 	Both        float64 `json:"one_subframe_four_prb"`
 
 	Subframes Distribution `json:"subframes"`
 	Span      Distribution `json:"span_ms"`
-	PRB       Distribution `json:"prb"` // in a subframe
-	// PerPRB and Rate are of those who passed the user filter: physical rates, the
-	// latter over all of the activity.
+	PRB       Distribution `json:"prb"` // per subframe
+	// PerPRB and Rate are of users who passed the user filter: physical rates. Rate is over the
+	// whole activity.
 	PerPRB Distribution `json:"mbps_per_prb"`
 	Rate   Distribution `json:"mbps"`
 }
 
-// Count is how often something was told.
+// Count is the number of occurrences of something.
 type Count struct {
 	Name  string `json:"name"`
 	Count int64  `json:"count"`
 }
 
-// MCS is what became of blocks with one MCS.
+// MCS has the transmissions of blocks with one MCS.
 type MCS struct {
-	// MCS is that of the first time. 29 to 31: that was missed.
+	// MCS is that of the first transmission; 29 to 31 if that was missed.
 	MCS             int     `json:"mcs"`
-	Sent            int64   `json:"sent"` // for the first time
+	Sent            int64   `json:"sent"` // first transmissions
 	Retransmissions int64   `json:"again"`
-	Retransmitted   float64 `json:"retransmitted"` // Again of both
+	Retransmitted   float64 `json:"retransmitted"` // part of all transmissions
 }
 
 func (l loadSums) averages() Load {
-	o := Load{Used: l.partOfPRB(l.down), Uplink: l.partOfPRB(l.up), Blocks: l.blocks, Retransmitted: ratio(l.retransmitted, l.blocks)}
+	o := Load{Used: l.partOfPRB(l.down), Uplink: l.partOfPRB(l.up), Blocks: l.blocks,
+		Retransmitted: ratio(l.retransmitted, l.blocks)}
 	if l.prb > 0 {
 		o.Idle = 1 - o.Used
 	}
@@ -121,7 +123,7 @@ func ratio(a, of int64) float64 {
 	return float64(a) / float64(of)
 }
 
-// Close ends the count and tells its figures, those of each cell by number.
+// Close ends the count and returns the summaries of the cells by number.
 func (c *Census) Close() (all []Summary) {
 	for id, t := range c.cells {
 		if t != nil {
@@ -135,14 +137,17 @@ func (c *Census) Close() (all []Summary) {
 }
 
 func (t *cellTally) summarize(id cell.ID) Summary {
-	f := Summary{Cell: id, PRB: t.prb, Subframes: t.all.heard, Missed: t.all.missed, Late: t.late, Restarts: t.restarts, Load: t.all.averages(), PerPRB: ratio(t.bits, t.sized) / 1000,
+	f := Summary{Cell: id, PRB: t.prb, Subframes: t.all.heard, Missed: t.all.missed, Late: t.late,
+		Restarts: t.restarts, Load: t.all.averages(), PerPRB: ratio(t.bits, t.sized) / 1000,
 		Users: t.userHistogram.distribution(), DataUsers: t.dataUserHistogram.distribution(), DroppedHours: t.dropped}
 	for _, h := range t.hours {
-		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.heard, Users: h.userCount, DataUsers: h.dataUserCount, Load: h.loadSums.averages()})
+		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.heard, Users: h.userCount,
+			DataUsers: h.dataUserCount, Load: h.loadSums.averages()})
 	}
 	a := &t.activities
 	n := a.subframes.count
-	f.Activity = Activity{OneSubframe: ratio(a.oneSubframe, n), FourPRB: ratio(a.fourPRB, n), Both: ratio(a.both, n), Subframes: a.subframes.distribution(), Span: a.span.distribution(),
+	f.Activity = Activity{OneSubframe: ratio(a.oneSubframe, n), FourPRB: ratio(a.fourPRB, n), Both: ratio(a.both, n),
+		Subframes: a.subframes.distribution(), Span: a.span.distribution(),
 		PRB: a.prb.distribution(), PerPRB: a.perPRB.distribution(), Rate: a.rate.distribution()}
 	for who, what := range []string{" for all", ""} {
 		for i, n := range t.formats[who] {

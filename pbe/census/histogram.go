@@ -1,21 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package census
 
 import "math"
 
-// histogram counts values in bins, of equal steps, or of equal ratios from low on. What
-// is over the last bin counts there.
+// histogram counts values in bins of equal width, or of equal ratios from low on. The last bin has
+// all higher values too.
 type histogram struct {
 	low           float64 // lower end of the first bin
-	step          float64 // width, or of ratios the logarithm of one
+	step          float64 // bin width, or the logarithm of the ratio
 	isLogarithmic bool
-	isInteger     bool // values are whole numbers
+	isInteger     bool // values are integers
 	bins          []int64
 	count         int64
 	sum           float64
 	max           float64
 }
 
-// binsPerDecade is how many bins of ratios there are for each power of ten.
+// binsPerDecade is the number of logarithmic bins for each power of ten.
 const binsPerDecade = 20
 
 func newIntegerHistogram(most int) histogram {
@@ -27,10 +29,11 @@ func newLinearHistogram(step float64, bins int) histogram {
 }
 
 func newLogHistogram(low float64, decades int) histogram {
-	return histogram{low: low, step: math.Ln10 / binsPerDecade, isLogarithmic: true, bins: make([]int64, binsPerDecade*decades)}
+	return histogram{low: low, step: math.Ln10 / binsPerDecade, isLogarithmic: true,
+		bins: make([]int64, binsPerDecade*decades)}
 }
 
-// newLogIntegerHistogram is for whole numbers from 1 on.
+// newLogIntegerHistogram returns a histogram of integers from 1 on.
 func newLogIntegerHistogram(decades int) histogram {
 	s := newLogHistogram(0.95, decades)
 	s.isInteger = true
@@ -51,7 +54,7 @@ func (s *histogram) addValue(v float64) {
 	s.max = max(s.max, v)
 }
 
-// binValue stands for bin i: its upper end, or the greatest whole number under it.
+// binValue returns the representative of bin i: its upper end, or the greatest integer below it.
 func (s *histogram) binValue(i int) float64 {
 	v := float64(i+1) * s.step
 	if s.isLogarithmic {
@@ -63,18 +66,18 @@ func (s *histogram) binValue(i int) float64 {
 	return min(v, s.max)
 }
 
-// Distribution is how values are spread.
+// Distribution is the distribution of values.
 type Distribution struct {
 	Count int64   `json:"count"`
 	Mean  float64 `json:"mean"`
 	P50   float64 `json:"p50"`
 	P95   float64 `json:"p95"`
 	Max   float64 `json:"max"`
-	// CDF are values with the part of all that is not over them.
+	// CDF has values with the part of all that do not exceed them.
 	CDF []Point `json:"cdf,omitempty"`
 }
 
-// Point is one of a CDF.
+// Point is one point of a CDF.
 type Point struct {
 	Value float64 `json:"value"`
 	Part  float64 `json:"part"`
