@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,22 +17,26 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// airOptions say how samples are read.
+// airOptions are the flags for reading samples.
 type airOptions struct {
 	formats, rates  []string
 	paced, dropLate bool
-	allCells        bool        // name all cells of files
-	onWarning       func(error) // nil: into the log
+	allCells        bool        // find all cells of files
+	onWarning       func(error) // nil: write to the log
 }
 
 func (o *airOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&o.formats, "format", nil, "how samples are written, `cf32`, sc16 or cu8, if the name's ending does not say it; once for all, or for each in turn")
-	cmd.Flags().StringArrayVar(&o.rates, "rate", nil, "samples per second, like `15.36M`; once for all, or for each in turn; found out of files")
+	cmd.Flags().StringArrayVar(&o.formats, "format", nil,
+		"set the sample format to `FORMAT`: cf32, sc16 or cu8; default: by the name's ending; "+
+			"once for all sources, or once for each")
+	cmd.Flags().StringArrayVar(&o.rates, "rate", nil,
+		"set the sample rate to `RATE`, like 15.36M samples per second; default: detected, in files only; "+
+			"once for all sources, or once for each")
 	cli.CompleteWith(cmd, "format", air.FormatNames...)
 	cli.CompleteWith(cmd, "rate", "1.92M", "3.84M", "7.68M", "15.36M", "23.04M", "30.72M")
 }
 
-// parseRate reads 15.36M, 15360k or 15360000.
+// parseRate parses 15.36M, 15360k or 15360000.
 func parseRate(text string) (int, error) {
 	number, unit := text, 1.0
 	for suffix, u := range map[string]float64{"M": 1e6, "m": 1e6, "k": 1e3, "K": 1e3} {
@@ -42,17 +48,18 @@ func parseRate(text string) (int, error) {
 	if rate := math.Round(v * unit); err == nil && rate > 0 && rate < 1e9 {
 		return int(rate), nil
 	}
-	return 0, fault.New(fault.Usage, fmt.Errorf("--rate %q is no rate", text), "write samples per second, like 15.36M")
+	return 0, fault.New(fault.Usage, fmt.Errorf("invalid --rate %q", text), "write samples per second, like 15.36M")
 }
 
-// parseInputs are the carriers that args name.
+// parseInputs returns the carriers that args name.
 func (o *airOptions) parseInputs(args []string) ([]air.Input, error) {
 	for _, f := range []struct {
 		flag string
 		n    int
 	}{{"format", len(o.formats)}, {"rate", len(o.rates)}} {
 		if f.n > 1 && f.n != len(args) {
-			return nil, fault.New(fault.Usage, fmt.Errorf("--%s is given %d times for %d sources", f.flag, f.n, len(args)), "give it once for all, or once for each")
+			return nil, fault.New(fault.Usage, fmt.Errorf("--%s is given %d times for %d sources", f.flag, f.n,
+				len(args)), "use it once for all sources, or once for each")
 		}
 	}
 	var all []air.Input
@@ -84,13 +91,14 @@ func (o *airOptions) openListener(cmd *cobra.Command, args []string) (*air.Liste
 	if onWarning == nil {
 		onWarning = logWarning
 	}
-	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, DropLate: o.dropLate, AllCells: o.allCells, Stdin: cmd.InOrStdin(), OnWarning: onWarning})
+	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, DropLate: o.dropLate, AllCells: o.allCells,
+		Stdin: cmd.InOrStdin(), OnWarning: onWarning})
 }
 
-// logWarning tells the log what somebody should know meanwhile.
+// logWarning logs a warning of a listener.
 func logWarning(err error) { slog.Warn(err.Error(), "hint", fault.HintOf(err)) }
 
-// warningLines are lines of what was odd about carriers.
+// warningLines returns the warnings of all carriers as lines of text.
 func warningLines(all []air.State) (lines string) {
 	for _, s := range all {
 		for _, d := range s.Warnings() {
@@ -100,7 +108,7 @@ func warningLines(all []air.State) (lines string) {
 	return lines
 }
 
-// rntiType is the sort of an RNTI, as 36.321 calls it.
+// rntiType returns the type of an RNTI, as 36.321 calls it.
 func rntiType(r cell.RNTI) string {
 	switch {
 	case r == 0xFFFF:
@@ -114,14 +122,15 @@ func rntiType(r cell.RNTI) string {
 	}
 }
 
-// parseRNTI reads what a device is called, 0 of an empty text.
+// parseRNTI parses the RNTI of a device; an empty text is 0.
 func parseRNTI(text string) (cell.RNTI, error) {
 	if text == "" {
 		return 0, nil
 	}
 	v, err := strconv.ParseUint(text, 0, 16)
 	if err != nil || !cell.RNTI(v).IsUser() {
-		return 0, fault.New(fault.Usage, fmt.Errorf("--rnti %s is no device's", text), "devices have 11 to 65523 (0x000B to 0xFFF3)")
+		return 0, fault.New(fault.Usage, fmt.Errorf("invalid --rnti %s", text),
+			"use the RNTI of a device: 11 to 65523 (0x000B to 0xFFF3)")
 	}
 	return cell.RNTI(v), nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,20 +25,21 @@ type capacityOptions struct {
 	asJSON bool
 }
 
-// capacityEvery is how many subframes a line of `capacity` stands for.
+// capacityEvery is the number of subframes per line of `capacity`.
 const capacityEvery = 100
 
 func capacityCommand() *cobra.Command {
 	var o capacityOptions
 	cmd := &cobra.Command{
-		Use: "capacity SOURCE", Short: "print what a device can have in its cells, each 100 ms", Args: cobra.ExactArgs(1),
-		Long: `Print what a device can have in its mobile cells, each 100 ms, from control messages
-as a recording has them: of a file, at once; of a FIFO, unix:PATH or tcp:HOST:PORT, as
-they come, until interrupted; of standard input, "-".
+		Use: "capacity SOURCE", Short: "print the capacity of a device in its cells, every 100 ms",
+		Args: cobra.ExactArgs(1),
+		Long: `Print the capacity of a device in its mobile cells, every 100 ms, from a recording of
+control messages: a file; or a FIFO, unix:PATH, tcp:HOST:PORT or standard input ("-"),
+until it ends or Ctrl-C.
 
-C_p is the physical capacity with all that is idle, C_f the fair share, C_t what is left
-of C_p for the transport, N who share each cell, the device among them. The last line counts
-what was missed.`,
+C_p is the physical capacity with all idle resource blocks, C_f the fair share, C_t the
+part of C_p that remains for the transport, and N the number of users who share the cell,
+including the device. The last line counts missed subframes.`,
 		Example: `  cellwatch capacity walk.cells --rnti 0x4601
   cellwatch capacity unix:/run/cells.sock --json | jq .transport_bps`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,9 +51,10 @@ what was missed.`,
 			return printCapacities(cmd.Context(), cmd.OutOrStdout(), in, o)
 		},
 	}
-	cmd.Flags().StringVar(&o.rnti, "rnti", "", "what the cells call the device, like 17921 or 0x4601; empty: as the recording says")
-	cmd.Flags().DurationVar(&o.window, "window", 40*time.Millisecond, "what averages go over: the least round trip")
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one object on one line for each 100 ms")
+	cmd.Flags().StringVar(&o.rnti, "rnti", "",
+		"set the `RNTI` of the device in its cells, like 17921 or 0x4601; default: from the recording")
+	cmd.Flags().DurationVar(&o.window, "window", 40*time.Millisecond, "average over `DURATION`, the least round trip")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one object per line for each 100 ms")
 	return cmd
 }
 
@@ -67,7 +71,7 @@ func openMessages(ctx context.Context, text string, stdin io.Reader) (io.ReadClo
 	return in, err
 }
 
-// capacityLine is one of `capacity --json`.
+// capacityLine is a line of `capacity --json`.
 type capacityLine struct {
 	Seconds   float64        `json:"seconds"` // since the first subframe
 	Subframe  int64          `json:"subframe"`
@@ -88,7 +92,7 @@ type capacityCell struct {
 	Rate   float64 `json:"bits_per_prb"`
 }
 
-// printCapacities reads a recording to its end, and prints a line for each 100 subframes.
+// printCapacities reads a recording to its end and prints a line for every 100 subframes.
 func printCapacities(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions) error {
 	self, err := parseRNTI(o.rnti)
 	if err != nil {
@@ -110,10 +114,10 @@ func printCapacities(ctx context.Context, w io.Writer, in io.Reader, o capacityO
 	f := cell.NewFusion(ids...)
 	first, next := int64(-1), int64(0)
 	var failed error
-	unnamed := fault.New(fault.Usage, errors.New("the recording does not say what the device is called in its cells"), "tell it with --rnti")
+	unnamed := fault.New(fault.Usage, errors.New("the recording has no RNTI of the device"), "set --rnti")
 	each := func(row *cell.Row) {
 		m.Add(row)
-		if first < 0 || row.Number < next-2*capacityEvery { // the count began, or began again
+		if first < 0 || row.Number < next-2*capacityEvery { // the count started or restarted
 			first, next = row.Number, row.Number+capacityEvery-1
 		}
 		if row.Number >= next && failed == nil {
@@ -144,13 +148,15 @@ func printCapacities(ctx context.Context, w io.Writer, in io.Reader, o capacityO
 	}
 	if failed == nil && !o.asJSON {
 		n := f.Counts()
-		_, failed = fmt.Fprintf(w, "%d subframes; missed: %d of a cell, late: %d, told twice: %d, damaged: %d\n", n.Rows, n.Missing, n.Late, n.Duplicate, n.Invalid)
+		_, failed = fmt.Fprintf(w, "%d subframes; missed: %d of a cell, late: %d, duplicate: %d, invalid: %d\n",
+			n.Rows, n.Missing, n.Late, n.Duplicate, n.Invalid)
 	}
 	return failed
 }
 
 func newCapacityLine(e cell.Estimate, self cell.RNTI, subframes int64) capacityLine {
-	l := capacityLine{Seconds: float64(subframes) / 1000, Subframe: e.Number, RNTI: uint16(self), Physical: e.Physical, Fair: e.Fair, Transport: e.Transport, FairShare: e.FairTransport,
+	l := capacityLine{Seconds: float64(subframes) / 1000, Subframe: e.Number, RNTI: uint16(self),
+		Physical: e.Physical, Fair: e.Fair, Transport: e.Transport, FairShare: e.FairTransport,
 		Cells: []capacityCell{}}
 	for c, active := range e.Active {
 		if f := e.Usage[c]; active {
@@ -164,18 +170,20 @@ func printCapacity(w io.Writer, l capacityLine, asJSON bool) error {
 	if asJSON {
 		return cli.PrintJSON(w, l)
 	}
-	_, err := fmt.Fprintf(w, "%7.1f s  C_p %-12v C_f %-12v C_t %-12v %s\n", l.Seconds, l.Physical, l.Fair, l.Transport, l.describeCells())
+	_, err := fmt.Fprintf(w, "%7.1f s  C_p %-12v C_f %-12v C_t %-12v %s\n", l.Seconds, l.Physical, l.Fair,
+		l.Transport, l.describeCells())
 	return err
 }
 
-// describeCells are words of the active ones.
+// describeCells describes the active cells.
 func (l capacityLine) describeCells() string {
 	var users []string
 	for _, c := range l.Cells {
-		users = append(users, fmt.Sprintf("cell %d: N %d, own %.1f, idle %.1f of %.0f PRB", c.Number, c.Users, c.Own, c.Idle, c.PRB))
+		users = append(users, fmt.Sprintf("cell %d: N %d, own %.1f, idle %.1f of %.0f PRB", c.Number, c.Users, c.Own,
+			c.Idle, c.PRB))
 	}
 	if len(users) == 0 {
-		return "no cell is heard"
+		return "no active cell"
 	}
 	return strings.Join(users, "; ")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -32,7 +34,8 @@ func writeRecording(t *testing.T, n int, self cell.RNTI) []byte {
 			who cell.RNTI
 			prb uint8
 		}{{500, 10}, {700, 15}} {
-			s.Grants = append(s.Grants, cell.Grant{RNTI: g.who, Format: cell.Format1, PRB: g.prb, HARQ: uint8(i % 8), N: 1,
+			s.Grants = append(s.Grants, cell.Grant{RNTI: g.who, Format: cell.Format1, PRB: g.prb, HARQ: uint8(i % 8),
+				N:      1,
 				Blocks: [2]cell.Block{{MCS: 10, NDI: i/8%2 == 0, Size: cell.Bits(g.prb) * 600}}})
 		}
 		if err := w.Write(s); err != nil {
@@ -53,7 +56,8 @@ func TestCellCapacity(t *testing.T) {
 		own  float64
 	}{"named": {0, "500", 10}, "the other, by flag": {500, "0x2bc", 15}, "as the recording says": {700, "", 15}} {
 		var out bytes.Buffer
-		if err := printCapacities(t.Context(), &out, bytes.NewReader(writeRecording(t, 1000, c.self)), capacityOptions{rnti: c.rnti, window: 40 * time.Millisecond, asJSON: true}); err != nil {
+		if err := printCapacities(t.Context(), &out, bytes.NewReader(writeRecording(t, 1000, c.self)),
+			capacityOptions{rnti: c.rnti, window: 40 * time.Millisecond, asJSON: true}); err != nil {
 			t.Fatal(name, err)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -61,14 +65,18 @@ func TestCellCapacity(t *testing.T) {
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
 			t.Fatal(name, err)
 		}
-		if len(lines) != 10 || last.Seconds != 1 || last.Fair != 15*unit.Mbps || last.Transport >= last.Physical || last.Transport == 0 || len(last.Cells) != 1 ||
+		if len(lines) != 10 || last.Seconds != 1 || last.Fair != 15*unit.Mbps || last.Transport >= last.Physical ||
+			last.Transport == 0 || len(last.Cells) != 1 ||
 			last.Cells[0].Users != 2 || last.Cells[0].Own != c.own || last.Cells[0].Idle != 25 {
 			t.Errorf("%s: %d lines, the last %+v", name, len(lines), last)
 		}
 	}
 	var out bytes.Buffer
-	if err := printCapacities(t.Context(), &out, bytes.NewReader(writeRecording(t, 250, 500)), capacityOptions{window: 40 * time.Millisecond}); err != nil || strings.Count(out.String(), "\n") != 3 ||
-		!strings.Contains(out.String(), "0.2 s  C_p ") || !strings.Contains(out.String(), "N 2, own 10.0, idle 25.0 of 50 PRB") || !strings.Contains(out.String(), "250 subframes; missed: 0") {
+	if err := printCapacities(t.Context(), &out, bytes.NewReader(writeRecording(t, 250, 500)),
+		capacityOptions{window: 40 * time.Millisecond}); err != nil || strings.Count(out.String(), "\n") != 3 ||
+		!strings.Contains(out.String(), "0.2 s  C_p ") ||
+		!strings.Contains(out.String(), "N 2, own 10.0, idle 25.0 of 50 PRB") ||
+		!strings.Contains(out.String(), "250 subframes; missed: 0") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }

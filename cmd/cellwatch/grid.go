@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -20,7 +22,7 @@ import (
 	"mpbond/pbe/census"
 )
 
-// maxGridColumns is how many subframes a picture has at most: a column is a pixel wide then.
+// maxGridColumns is the largest number of subframes of a picture: a column is then one pixel wide.
 const maxGridColumns = 1600
 
 type gridOptions struct {
@@ -32,19 +34,20 @@ type gridOptions struct {
 func gridCommand() *cobra.Command {
 	var o gridOptions
 	cmd := &cobra.Command{
-		Use: "grid SOURCE…", Short: "draw who has which resource blocks, as PNG", Args: cobra.MinimumNArgs(1),
-		Long: fmt.Sprintf(`Draw who is given which resource blocks in each subframe, downlink: time goes to the
-right, the lowest block is the first, each user has a colour, and what is for all is
-grey. Cells stand one above the other. White is nobody's, dark what was not heard.
+		Use: "grid SOURCE…", Short: "draw the users of the resource blocks, as PNG", Args: cobra.MinimumNArgs(1),
+		Long: fmt.Sprintf(`Draw the user of each resource block in each subframe, downlink. Time goes to the right,
+and the lowest block is the first. Each user has a colour; blocks for all users are grey,
+free blocks are white, and missed subframes are dark. Cells are stacked vertically.
 
-Sources are as for cellwatch stats: samples, and recordings of messages. These say how
-many blocks somebody has, and not which: there they are stacked. A picture has %d ms at
-most; take several, with --from, for more.`, maxGridColumns),
+Sources are those of cellwatch stats: samples and recordings of messages. A recording
+has the number of a user's blocks but not their positions, so these are stacked. A
+picture has at most %d ms; draw several with --from for more.`, maxGridColumns),
 		Example: `  cellwatch grid walk.cf32 --out walk.png
   cellwatch grid walk.cells --from 2.5s --for 100ms --out later.png`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.span < time.Millisecond || o.span > maxGridColumns*time.Millisecond || o.from < 0 {
-				return fault.New(fault.Usage, fmt.Errorf("--from %v --for %v: a picture has 1 to %d ms, from the beginning on", o.from, o.span, maxGridColumns), "draw several pictures, each with its --from")
+				return fault.New(fault.Usage, fmt.Errorf("invalid --from %v or --for %v: a picture has 1 to %d ms",
+					o.from, o.span, maxGridColumns), "draw several pictures, each with its own --from")
 			}
 			if err := cli.RefuseSameFile("--out", o.out, args, cmd.InOrStdin()); err != nil {
 				return err
@@ -73,22 +76,22 @@ most; take several, with --from, for more.`, maxGridColumns),
 		},
 	}
 	o.air.addFlags(cmd)
-	cmd.Flags().StringVar(&o.out, "out", "", "write the picture to `FILE`, \"-\" for standard output")
-	cmd.Flags().DurationVar(&o.from, "from", 0, "begin so long after the first subframe")
-	cmd.Flags().DurationVar(&o.span, "for", 250*time.Millisecond, "draw so much")
-	_ = cmd.MarkFlagRequired("out") // it is there
+	cmd.Flags().StringVar(&o.out, "out", "", "write the picture to `FILE`; \"-\" is standard output")
+	cmd.Flags().DurationVar(&o.from, "from", 0, "start the picture `DURATION` after the first subframe")
+	cmd.Flags().DurationVar(&o.span, "for", 250*time.Millisecond, "draw `DURATION` of the signal")
+	_ = cmd.MarkFlagRequired("out") // the flag exists
 	return cmd
 }
 
-// gridCells are the grids of the cells of one source.
+// gridCells has the grids of the cells of one source.
 type gridCells struct {
 	started bool
-	first   int64 // number of the first subframe of all, and of the last to be drawn
+	first   int64 // numbers of the first subframe of all and of the last one drawn
 	last    int64
 	grids   [cell.MaxCells]*census.Grid
 }
 
-// drawGrid reads so much of the sources as o wants, and lays it out.
+// drawGrid reads the requested part of the sources and lays out the picture.
 func drawGrid(ctx context.Context, sources []air.Input, stdin io.Reader, o gridOptions) (chart.Raster, error) {
 	var r chart.Raster
 	from, n := o.from.Milliseconds(), o.span.Milliseconds()
@@ -118,17 +121,19 @@ func drawGrid(ctx context.Context, sources []air.Input, stdin io.Reader, o gridO
 		n := min(n, g.last-from+1)
 		for id, grid := range g.grids {
 			if grid != nil {
-				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source.Source, id, formatWidth(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
+				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source.Source, id,
+					formatWidth(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
 			}
 		}
 	}
 	if len(r.Panels) == 0 {
-		return r, fault.New(fault.NotFound, errors.New("nothing was heard there: there is nothing to draw"), "is --from after the end?")
+		return r, fault.New(fault.NotFound, errors.New("nothing to draw: there are no subframes in that range"),
+			"check that --from is before the end")
 	}
 	return r, nil
 }
 
-// Colours of what is no user's.
+// Colours of positions without a user.
 var (
 	gridIdle   = color.RGBA{255, 255, 255, 255}
 	gridMissed = color.RGBA{60, 60, 60, 255}
@@ -139,8 +144,8 @@ func userColor(r cell.RNTI) color.Color {
 	return color.RGBA{red, green, blue, 255}
 }
 
-// gridPanel lays a grid out: of a stream that begins at number span[0] the subframes
-// from span[1] on, span[2] of them.
+// gridPanel lays out a grid. The stream begins at number span[0]; it draws span[2] subframes from
+// span[1] on.
 func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 	first, n := span[0]+span[1], int(span[2])
 	columns := make([]*census.Column, n)
@@ -177,14 +182,15 @@ func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 	step := gridStep(n)
 	for i := range n {
 		if number := first + int64(i); number%int64(step) == 0 {
-			p.X = append(p.X, chart.Mark{Position: i, Label: fmt.Sprintf("SFN %d", number/10%1024), Below: fmt.Sprintf("%.2f s", float64(number-span[0])/1000)})
+			p.X = append(p.X, chart.Mark{Position: i, Label: fmt.Sprintf("SFN %d", number/10%1024),
+				Below: fmt.Sprintf("%.2f s", float64(number-span[0])/1000)})
 		}
 	}
 	p.Keys = gridKeys(given, heard*g.PRB, cli.IfElse(g.PRB > 50, 8, 4))
 	return p
 }
 
-// gridStep is how many subframes are between two marks: whole frames, five to twelve marks.
+// gridStep returns the number of subframes between two marks: whole frames, five to twelve marks.
 func gridStep(n int) int {
 	for _, step := range []int{10, 20, 50, 100, 200} {
 		if n/step <= 12 {
@@ -194,8 +200,8 @@ func gridStep(n int) int {
 	return 200
 }
 
-// gridKeys name the users with the most blocks first, so many of them one by one, and
-// sum up what is for all.
+// gridKeys returns the legend: the users with the most blocks, up to named of them one by one, and
+// the sum of blocks for all users.
 func gridKeys(given map[cell.RNTI]int, all, named int) (keys []chart.Key) {
 	var users []cell.RNTI
 	everybody := 0
@@ -217,7 +223,8 @@ func gridKeys(given map[cell.RNTI]int, all, named int) (keys []chart.Key) {
 			for _, r := range users[i:] {
 				rest += given[r]
 			}
-			return append(keys, chart.Key{Color: color.Transparent, Name: fmt.Sprintf("%d more  %s", len(users)-i, part(rest))})
+			return append(keys, chart.Key{Color: color.Transparent,
+				Name: fmt.Sprintf("%d more  %s", len(users)-i, part(rest))})
 		}
 		keys = append(keys, chart.Key{Color: userColor(r), Name: fmt.Sprintf("0x%04x  %s", uint16(r), part(given[r]))})
 	}

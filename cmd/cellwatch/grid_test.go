@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -19,7 +21,8 @@ import (
 func TestCellGrid(t *testing.T) {
 	files := recordings(t, writeRecording(t, 400, 500))
 	out := filepath.Join(t.TempDir(), "grid.png")
-	if code, _, errs := runCellwatch(t, "grid", files[0], files[0], "--from", "100ms", "--for", "200ms", "--out", out); code != cli.ExitOK {
+	if code, _, errs := runCellwatch(t, "grid", files[0], files[0], "--from", "100ms", "--for", "200ms", "--out",
+		out); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	data, err := os.ReadFile(out)
@@ -49,7 +52,8 @@ func TestCellGrid(t *testing.T) {
 			}
 		}
 	}
-	if code, o, _ := runCellwatch(t, "grid", files[0], "--out", "-"); code != cli.ExitOK || !strings.HasPrefix(o, "\x89PNG") {
+	if code, o, _ := runCellwatch(t, "grid", files[0], "--out", "-"); code != cli.ExitOK ||
+		!strings.HasPrefix(o, "\x89PNG") {
 		t.Errorf("code %d, %.20q", code, o)
 	}
 }
@@ -62,9 +66,11 @@ func TestGridPanel(t *testing.T) {
 		if i == 30 {
 			continue
 		}
-		d := []lte.DCI{{RNTI: 500, Format: cell.Format1, Level: 1, PRB: 3, PRBs: lte.PRBSet{7 << 40}}, {RNTI: 0xFFFF, Format: cell.Format1A, Level: 4, PRB: 1, PRBs: lte.PRBSet{1}}}
+		d := []lte.DCI{{RNTI: 500, Format: cell.Format1, Level: 1, PRB: 3, PRBs: lte.PRBSet{7 << 40}},
+			{RNTI: 0xFFFF, Format: cell.Format1A, Level: 4, PRB: 1, PRBs: lte.PRBSet{1}}}
 		for who := range cell.RNTI(10) {
-			d = append(d, lte.DCI{RNTI: 600 + who, Format: cell.Format1, Level: 1, PRB: 1, PRBs: lte.PRBSet{1 << (10 + who)}})
+			d = append(d, lte.DCI{RNTI: 600 + who, Format: cell.Format1, Level: 1, PRB: 1,
+				PRBs: lte.PRBSet{1 << (10 + who)}})
 		}
 		g.Add(census.Subframe{Number: 10_240 + i, PRB: 50, DCIs: append(d, wide)})
 	}
@@ -73,7 +79,8 @@ func TestGridPanel(t *testing.T) {
 	for _, c := range []struct {
 		column, row int
 		want        color.Color
-	}{{0, 40, userColor(500)}, {0, 42, userColor(500)}, {59, 43, gridIdle}, {0, 0, userColor(0xFFFE)}, {29, 15, userColor(605)}, {30, 40, gridMissed}, {60, 0, gridMissed}, {69, 0, gridMissed}} {
+	}{{0, 40, userColor(500)}, {0, 42, userColor(500)}, {59, 43, gridIdle}, {0, 0, userColor(0xFFFE)},
+		{29, 15, userColor(605)}, {30, 40, gridMissed}, {60, 0, gridMissed}, {69, 0, gridMissed}} {
 		if got := at(c.column, c.row); got != c.want {
 			t.Errorf("column %d, PRB %d: %v, want %v", c.column, c.row, got, c.want)
 		}
@@ -84,7 +91,8 @@ func TestGridPanel(t *testing.T) {
 	if len(p.X) != 7 || p.X[1].Label != "SFN 1" || p.X[1].Below != "0.02 s" || len(p.Y) != 5 {
 		t.Errorf("%+v %+v", p.X, p.Y)
 	}
-	if len(p.Keys) != 6 || p.Keys[0].Name != "for all  2.0 %" || p.Keys[1].Name != "0x01f4  6.0 %" || p.Keys[5].Name != "7 more  14.0 %" {
+	if len(p.Keys) != 6 || p.Keys[0].Name != "for all  2.0 %" || p.Keys[1].Name != "0x01f4  6.0 %" ||
+		p.Keys[5].Name != "7 more  14.0 %" {
 		t.Errorf("%+v", p.Keys)
 	}
 }
@@ -101,7 +109,7 @@ func TestGridErrors(t *testing.T) {
 		{[]string{"--for", "1601ms"}, cli.ExitUsage, "draw several pictures"},
 		{[]string{"--for", "0s"}, cli.ExitUsage, "1 to 1600 ms"},
 		{[]string{"--from", "-1s"}, cli.ExitUsage, "--from"},
-		{[]string{"--from", "1s"}, cli.ExitFailure, "after the end"},
+		{[]string{"--from", "1s"}, cli.ExitFailure, "before the end"},
 	} {
 		code, _, errs := runCellwatch(t, append([]string{"grid", files[0], "--out", out}, c.args...)...)
 		if code != c.code || !strings.Contains(errs, c.text) {

@@ -1,6 +1,8 @@
-// Command cellwatch reads the control messages of mobile cells: it decodes them from
-// samples of the air, shows them, and computes what a device can have there. This package
-// has flags, texts and wiring; package pbe has the rest.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command cellwatch decodes the control messages of mobile cells from IQ samples, shows them, and
+// computes the capacity of a device. This package has flags, texts and wiring; package pbe does the
+// work.
 package main
 
 import (
@@ -22,18 +24,19 @@ func commands() []*cobra.Command {
 	}
 }
 
-const rootHelp = `cellwatch reads the control messages of mobile cells: decode them from samples of
-the air, record them, and show who uses the cell and what a device can have there.
-mpbond primary --cell paces downloads by the same messages; cellwatch needs no bond.`
+const rootHelp = `Monitor mobile cells: decode their control messages from IQ samples, record them, and
+show the users of a cell and the capacity of a device.
+mpbond primary --cell paces downloads with the same messages; cellwatch works without a bond.`
 
 const rootExample = `  cellwatch scan walk.cf32
   cellwatch watch walk.cf32 --record walk.cells
   cellwatch stats walk.cells
   cellwatch capacity unix:/run/cells.sock --rnti 0x4601`
 
-// thisProgram returns this program.
+// thisProgram describes this program.
 func thisProgram() cli.Program {
-	return cli.Program{Name: "cellwatch", Short: "read the control messages of mobile cells", Long: rootHelp, Example: rootExample, Commands: commands}
+	return cli.Program{Name: "cellwatch", Short: "monitor the control messages of mobile cells", Long: rootHelp,
+		Example: rootExample, Commands: commands}
 }
 
 func main() { thisProgram().Main() }

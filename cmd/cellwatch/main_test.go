@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -32,7 +34,8 @@ func TestCommandsAreComplete(t *testing.T) {
 func TestMan(t *testing.T) { clitest.CheckMan(t, thisProgram()) }
 
 func TestExitCodes(t *testing.T) {
-	for args, want := range map[string]int{"version": cli.ExitOK, "frobnicate": cli.ExitUsage, "stats": cli.ExitUsage, "grid": cli.ExitUsage} {
+	for args, want := range map[string]int{"version": cli.ExitOK, "frobnicate": cli.ExitUsage, "stats": cli.ExitUsage,
+		"grid": cli.ExitUsage} {
 		if code, out, errs := runCellwatch(t, args); code != want {
 			t.Errorf("%s: code %d, want %d: %s%s", args, code, want, out, errs)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -34,7 +36,8 @@ func TestCellKeepsInputs(t *testing.T) {
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range [][]string{{"watch", file, "--record", link}, {"grid", file, "--out", link}, {"watch", file, "--json", "--record", "-"}, {"watch", file, "--for", "-1s"}, {"scan", file, "--for", "-1s"}} {
+	for _, bad := range [][]string{{"watch", file, "--record", link}, {"grid", file, "--out", link},
+		{"watch", file, "--json", "--record", "-"}, {"watch", file, "--for", "-1s"}, {"scan", file, "--for", "-1s"}} {
 		if code, _, errs := runCellwatch(t, bad...); code != cli.ExitUsage || !strings.Contains(errs, "hint") {
 			t.Errorf("%v: %d: %s", bad, code, errs)
 		}
@@ -48,10 +51,12 @@ func TestCellKeepsInputs(t *testing.T) {
 func TestCellOutputsAreWhole(t *testing.T) {
 	file, _ := narrowCopy(t)
 	silence, old := filepath.Join(t.TempDir(), "silence.sc16"), filepath.Join(t.TempDir(), "old")
-	if err := errors.Join(os.WriteFile(silence, make([]byte, 400_000), 0o600), os.WriteFile(old, []byte("old"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(silence, make([]byte, 400_000), 0o600),
+		os.WriteFile(old, []byte("old"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range [][]string{{"watch", silence, "--rate", "1.92M", "--record", old}, {"grid", silence, "--rate", "1.92M", "--out", old}} {
+	for _, c := range [][]string{{"watch", silence, "--rate", "1.92M", "--record", old},
+		{"grid", silence, "--rate", "1.92M", "--out", old}} {
 		if code, _, _ := runCellwatch(t, c...); code == cli.ExitOK {
 			t.Errorf("%v: a cell in silence", c)
 		}
@@ -85,9 +90,11 @@ func TestCellFullDisk(t *testing.T) {
 		t.Skip("no /dev/full:", err)
 	}
 	defer full.Close()
-	for _, c := range [][]string{{"scan"}, {"scan", "--json"}, {"watch"}, {"watch", "--json"}, {"stats"}, {"grid", "--out", "-"}} {
+	for _, c := range [][]string{{"scan"}, {"scan", "--json"}, {"watch"}, {"watch", "--json"}, {"stats"},
+		{"grid", "--out", "-"}} {
 		var errs bytes.Buffer
-		if code := thisProgram().Run(t.Context(), append([]string{c[0], narrowSamples + ".sc16"}, c[1:]...), full, &errs); code == cli.ExitOK || errs.Len() == 0 {
+		if code := thisProgram().Run(t.Context(), append([]string{c[0], narrowSamples + ".sc16"}, c[1:]...), full,
+			&errs); code == cli.ExitOK || errs.Len() == 0 {
 			t.Errorf("%v: %d %s", c, code, &errs)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -77,7 +79,8 @@ func TestStatsOfSamples(t *testing.T) {
 	}
 	_, out, _ = runCellwatch(t, "stats", recorded, "--json")
 	var again cellStats
-	if err := json.Unmarshal([]byte(out), &again); err != nil || !reflect.DeepEqual(again.Load, s.Load) || len(again.Formats) != len(s.Formats) || again.Subframes != s.Subframes || len(again.Levels) != 0 {
+	if err := json.Unmarshal([]byte(out), &again); err != nil || !reflect.DeepEqual(again.Load, s.Load) ||
+		len(again.Formats) != len(s.Formats) || again.Subframes != s.Subframes || len(again.Levels) != 0 {
 		t.Errorf("%v: %+v, want %+v", err, again.Summary, s.Summary)
 	}
 }
@@ -142,7 +145,8 @@ func TestWatchOnTerminal(t *testing.T) {
 		clitest.AwaitText(t, first, "cell 9, 1.4 MHz", "0x1234 4660", "0x4601: C_p", "the input has ended")
 	}()
 	o := watchOptions{rnti: "0x4601", screen: func() (tcell.Screen, error) { return screen, nil }}
-	if err := watchCells(cmd, []string{narrowSamples + ".sc16"}, o); err != nil || !strings.Contains(out.String(), "narrow.sc16): ") {
+	if err := watchCells(cmd, []string{narrowSamples + ".sc16"}, o); err != nil ||
+		!strings.Contains(out.String(), "narrow.sc16): ") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	name := t.TempDir() + "/silence.sc16"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -26,30 +28,30 @@ type scanOptions struct {
 func scanCommand() *cobra.Command {
 	var o scanOptions
 	cmd := &cobra.Command{
-		Use: "scan SOURCE", Short: "say which cell is heard in samples of the air", Args: cobra.ExactArgs(1),
-		Long: `Say which LTE cell (FDD) is heard in samples of the air: its identity, width, antenna
-ports and frames, how much the carrier is off, how strong it is, and how many users were
-heard in the first seconds. Of several cells at one frequency the strongest is decoded;
-of a file those are named besides that are of the same site and hardly weaker.
+		Use: "scan SOURCE", Short: "identify the cell in samples", Args: cobra.ExactArgs(1),
+		Long: `Identify the LTE cell (FDD) in IQ samples. Print its identity, width, antenna ports and
+frame numbers, the carrier offset, the signal strength, and the number of users in the
+first seconds. If there are several cells at one frequency, the strongest is decoded. In
+a file, cells of the same site that are hardly weaker are listed too.
 
-The format (cf32, sc16, cu8) follows from the name's ending, else say --format; the rate
-of a file is found out.`,
+The format (cf32, sc16, cu8) follows from the name's ending, or from --format. The sample
+rate of a file is detected.`,
 		Example: `  cellwatch scan walk.cf32
   cellwatch scan tcp:192.0.2.7:7001 --format sc16 --rate 15.36M --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return scanCell(cmd, args, o) },
 	}
 	o.air.addFlags(cmd)
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON")
-	cmd.Flags().DurationVar(&o.length, "for", 2*time.Second, "how long to listen, by the samples; 0: to their end")
+	cmd.Flags().DurationVar(&o.length, "for", 2*time.Second, "decode `DURATION` of samples; 0: until they end")
 	return cmd
 }
 
-// scanReport is what `scan --json` prints.
+// scanReport is the output of `scan --json`.
 type scanReport struct {
 	Source       string         `json:"source"`
 	Format       string         `json:"format"`
 	Rate         int            `json:"rate"`
-	RateDetected bool           `json:"rate_found_out"`
+	RateDetected bool           `json:"rate_detected"`
 	Identity     int            `json:"identity"`
 	PRB          int            `json:"prb"`
 	MHz          float64        `json:"mhz"`
@@ -72,19 +74,19 @@ type scanReport struct {
 	Others       []otherCell    `json:"others"`
 }
 
-// otherCell is another one at the same frequency.
+// otherCell is another cell at the same frequency.
 type otherCell struct {
 	Identity int `json:"identity"`
 	PRB      int `json:"prb"`
 	Ports    int `json:"ports"`
 }
 
-// scanCollector collects what is heard.
+// scanCollector collects the subframes of a scan.
 type scanCollector struct {
 	first, last string
 	users       map[cell.RNTI]bool
 	formats     map[string]int
-	others      []lte.Cell // that were decoded before or after
+	others      []lte.Cell // cells decoded before or after
 }
 
 func (s *scanCollector) Add(sub *air.Subframe) error {
@@ -122,7 +124,8 @@ func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
 	}
 	st := l.State()[0]
 	if st.Subframes, st.Messages = counts[0].subframes, counts[0].messages; st.Subframes == 0 {
-		return fault.New(fault.Timeout, fmt.Errorf("%s: no cell was heard in %d samples", st.Source, st.Samples), "does whoever writes samples run, and hear a cell? --for waits longer")
+		return fault.New(fault.Timeout, fmt.Errorf("%s: no cell found in %d samples", st.Source, st.Samples),
+			"check that the source receives a cell; --for waits longer")
 	}
 	r := newScanReport(st, s)
 	if o.asJSON {
@@ -131,14 +134,17 @@ func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
 	return printScan(cmd.OutOrStdout(), r, st)
 }
 
-// cellMHz are those of 36.101 table 5.6-1.
+// cellMHz are the widths of cells by resource blocks (36.101 table 5.6-1).
 var cellMHz = map[int]float64{6: 1.4, 15: 3, 25: 5, 50: 10, 75: 15, 100: 20}
 
 func newScanReport(st air.State, s *scanCollector) scanReport {
 	c := st.Cell
-	r := scanReport{Source: st.Source, Format: st.Format.String(), Rate: st.Rate, RateDetected: st.RateDetected, Identity: c.ID, PRB: c.PRB, MHz: cellMHz[c.PRB], Ports: c.Ports, PHICH: "normal",
-		Groups: map[int]string{1: "1/6", 3: "1/2", 6: "1", 12: "2"}[c.PHICHSixths], Offset: roundTenths(st.Offset), SNR: roundTenths(st.SNR), Level: roundTenths(st.Level), Clipped: st.Clipped,
-		First: s.first, Last: s.last, Count: st.Subframes, Messages: st.Messages, Formats: s.formats, Users: len(s.users),
+	r := scanReport{Source: st.Source, Format: st.Format.String(), Rate: st.Rate, RateDetected: st.RateDetected,
+		Identity: c.ID, PRB: c.PRB, MHz: cellMHz[c.PRB], Ports: c.Ports, PHICH: "normal",
+		Groups: map[int]string{1: "1/6", 3: "1/2", 6: "1", 12: "2"}[c.PHICHSixths], Offset: roundTenths(st.Offset),
+		SNR: roundTenths(st.SNR), Level: roundTenths(st.Level), Clipped: st.Clipped,
+		First: s.first, Last: s.last, Count: st.Subframes, Messages: st.Messages, Formats: s.formats,
+		Users:   len(s.users),
 		Samples: st.Samples, Lost: st.Lost, Resyncs: st.Resyncs, Others: []otherCell{}}
 	if c.ExtendedPHICH {
 		r.PHICH = "extended"
@@ -159,19 +165,21 @@ func printScan(w io.Writer, r scanReport, st air.State) error {
 	}
 	found := ""
 	if r.RateDetected {
-		found = " (found out)"
+		found = " (detected)"
 	}
 	var formats []string
 	for _, f := range slices.Sorted(maps.Keys(r.Formats)) {
 		formats = append(formats, fmt.Sprintf("%s: %d", f, r.Formats[f]))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "cell %d, %g MHz (%d PRB), %s, PHICH %s, N_g %s\n", r.Identity, r.MHz, r.PRB, ports, r.PHICH, r.Groups)
-	fmt.Fprintf(&b, "signal: SNR %.1f dB, carrier off by %.0f Hz, level %.1f dB\n", r.SNR, r.Offset, r.Level)
-	fmt.Fprintf(&b, "heard: frames %s to %s, %d subframes, %d messages (%s), %d users\n", r.First, r.Last, r.Count, r.Messages, strings.Join(formats, ", "), r.Users)
-	fmt.Fprintf(&b, "samples: %s, %gM a second%s, %d\n", r.Format, float64(r.Rate)/1e6, found, r.Samples)
+	fmt.Fprintf(&b, "cell %d, %g MHz (%d PRB), %s, PHICH %s, N_g %s\n", r.Identity, r.MHz, r.PRB, ports, r.PHICH,
+		r.Groups)
+	fmt.Fprintf(&b, "signal: SNR %.1f dB, carrier offset %.0f Hz, level %.1f dB\n", r.SNR, r.Offset, r.Level)
+	fmt.Fprintf(&b, "received: frames %s to %s, %d subframes, %d messages (%s), %d users\n", r.First, r.Last, r.Count,
+		r.Messages, strings.Join(formats, ", "), r.Users)
+	fmt.Fprintf(&b, "samples: %s, %gM per second%s, %d\n", r.Format, float64(r.Rate)/1e6, found, r.Samples)
 	for _, o := range r.Others {
-		fmt.Fprintf(&b, "also there: cell %d, %g MHz; the strongest is decoded\n", o.Identity, cellMHz[o.PRB])
+		fmt.Fprintf(&b, "also found: cell %d, %g MHz; the strongest one is decoded\n", o.Identity, cellMHz[o.PRB])
 	}
 	b.WriteString(warningLines([]air.State{st}))
 	_, err := io.WriteString(w, b.String())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -29,16 +31,16 @@ type statsOptions struct {
 func statsCommand() *cobra.Command {
 	var o statsOptions
 	cmd := &cobra.Command{
-		Use: "stats SOURCE…", Short: "count the users of cells, and what they are given", Args: cobra.MinimumNArgs(1),
-		Long: `Count who is heard in mobile cells and what he is given there, from control messages
-as a recording has them: of a file, at once; of a FIFO, unix:PATH or tcp:HOST:PORT, as
-they come, until interrupted; of standard input, "-"; or from samples of the air, told by
-the ending of a name (.cf32, .sc16, .cu8) or --format. Each source counts by itself.
+		Use: "stats SOURCE…", Short: "count the users of cells and their grants", Args: cobra.MinimumNArgs(1),
+		Long: `Count the users of mobile cells and their grants. A source is a recording of control
+messages: a file; or a FIFO, unix:PATH, tcp:HOST:PORT or standard input ("-"), until it
+ends or Ctrl-C. It can also be IQ samples, recognised by the ending of the name (.cf32,
+.sc16, .cu8) or by --format. Each source is counted separately.
 
-It tells users by the hour; users in each 40 ms, all and those who pass the user filter
-(docs/explanation/pbe.md); rates, activities, what comes again, formats and levels. Users are told
-apart by RNTI, which a network gives anew with each connection. A recording does not
-say what time it was: hours count from its beginning, or from --start.`,
+Print users by hour; users in 40 ms, all and those who pass the user filter
+(docs/pbe.md); rates, activities, retransmissions, formats and levels. Users are
+identified by RNTI, which changes with each connection to the network. A recording has
+no time of day: hours count from its beginning, or from --start.`,
 		Example: `  cellwatch stats walk.cells
   cellwatch stats walk.cells --start "2026-11-22 07:40" --plots figures
   cellwatch stats walk.cells --json | jq '.users_40ms.mean'
@@ -60,15 +62,18 @@ say what time it was: hours count from its beginning, or from --start.`,
 		},
 	}
 	o.air.addFlags(cmd)
-	cmd.Flags().StringVar(&o.start, "start", "", "when the first subframe was, like \"2026-11-22 07:40\" here or 2026-11-22T07:40:00Z; empty: not known")
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, an object on one line for each cell, with whole distributions")
-	cmd.Flags().BoolVar(&o.asCSV, "csv", false, "print a table of all hours, for a spreadsheet")
-	cmd.Flags().StringVar(&o.plots, "plots", "", "draw the figures, as SVG and PNG, into the directory `DIR`, which is made")
+	cmd.Flags().StringVar(&o.start, "start", "",
+		"set the `TIME` of the first subframe, like \"2026-11-22 07:40\" (local) or 2026-11-22T07:40:00Z")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false,
+		"print JSON, one object per line for each cell, with complete distributions")
+	cmd.Flags().BoolVar(&o.asCSV, "csv", false, "print a CSV table of all hours")
+	cmd.Flags().StringVar(&o.plots, "plots", "",
+		"draw the statistics as SVG and PNG in the directory `DIR`, which is created")
 	cmd.MarkFlagsMutuallyExclusive("json", "csv")
 	return cmd
 }
 
-// parseStart reads a time, the zero one of an empty text.
+// parseStart parses a time; an empty text is the zero time.
 func parseStart(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -80,20 +85,20 @@ func parseStart(text string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, fault.New(fault.Usage, fmt.Errorf("--start %q is no time", text), `write it like "2026-11-22 07:40"`)
+		return t, fault.New(fault.Usage, fmt.Errorf("invalid --start %q", text), `write it like "2026-11-22 07:40"`)
 	}
 	return t, nil
 }
 
-// cellStats are the figures of one cell of a source.
+// cellStats is the summary of one cell of a source.
 type cellStats struct {
 	Source string `json:"source"`
-	// Start is when the hour of the first subframe began, if that is known.
+	// Start is the beginning of the hour of the first subframe, if known.
 	Start *time.Time `json:"start,omitempty"`
 	census.Summary
 }
 
-// hourLabel is what hour h is called.
+// hourLabel returns the label of hour h.
 func (s *cellStats) hourLabel(h census.Hour) string {
 	if s.Start == nil {
 		return fmt.Sprintf("%d h", h.Number)
@@ -101,9 +106,10 @@ func (s *cellStats) hourLabel(h census.Hour) string {
 	return s.Start.Add(time.Duration(h.Number) * time.Hour).Format("2006-01-02 15:04")
 }
 
-// countCells counts what sources tell until they end or ctx does, all at a time. With
-// an error come the figures up to it.
-func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start time.Time) (all []cellStats, failed error) {
+// countCells counts all sources concurrently until they end or ctx does. Together with an error it
+// returns the statistics so far.
+func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start time.Time) (all []cellStats,
+	failed error) {
 	type counted struct {
 		figures []census.Summary
 		err     error
@@ -111,7 +117,8 @@ func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start
 	var begin *time.Time
 	after := time.Duration(0)
 	if !start.IsZero() {
-		hour := start.Add(-time.Duration(start.Minute())*time.Minute - time.Duration(start.Second())*time.Second - time.Duration(start.Nanosecond()))
+		hour := start.Add(-time.Duration(start.Minute())*time.Minute - time.Duration(start.Second())*time.Second -
+			time.Duration(start.Nanosecond()))
 		begin, after = &hour, start.Sub(hour)
 	}
 	results := make([]chan counted, len(sources))
@@ -135,7 +142,7 @@ func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start
 	return all, failed
 }
 
-// prefixSource begins an error with the source that it is of, unless it does so.
+// prefixSource prefixes an error with its source, unless it already has that prefix.
 func prefixSource(source string, err error) error {
 	if strings.HasPrefix(err.Error(), source+": ") {
 		return err
@@ -143,8 +150,8 @@ func prefixSource(source string, err error) error {
 	return fmt.Errorf("%s: %w", source, err)
 }
 
-// readCells reads a source of control messages, or of samples, until it ends or ctx
-// does, and tells each the subframes of all its cells, those of each in their order.
+// readCells reads a source of control messages or of samples until it ends or ctx does. It calls
+// each for the subframes of all cells, those of one cell in order.
 func readCells(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
 	if source.Format != air.AnyFormat || air.FormatOf(source.Source) != air.AnyFormat {
 		l, err := air.Open(ctx, air.Config{Inputs: []air.Input{source}, Stdin: stdin, OnWarning: logWarning})
@@ -161,7 +168,7 @@ func readCells(ctx context.Context, source air.Input, stdin io.Reader, each func
 	}
 	defer in.Close()
 	err = readMessages(bufio.NewReaderSize(in, 1<<16), each)
-	if ctx.Err() != nil || errors.Is(err, os.ErrClosed) { // Ctrl-C is how one ends a source
+	if ctx.Err() != nil || errors.Is(err, os.ErrClosed) { // Ctrl-C is the normal end of a source
 		return nil
 	}
 	return err

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,20 +15,20 @@ import (
 
 const (
 	plotWidth = 720
-	// maxPlottedHours are drawn at most, the last ones.
+	// maxPlottedHours bounds the hours drawn; these are the last ones.
 	maxPlottedHours = 48
 )
 
-// picture is what is drawn as both.
+// picture can be drawn in both formats.
 type picture interface {
 	SVG() ([]byte, error)
 	PNG() ([]byte, error)
 }
 
-// drawStats writes the figures into a directory, which it makes.
+// drawStats draws the statistics into a directory, which it creates.
 func drawStats(dir string, all []cellStats) error {
 	if len(all) == 0 {
-		return errors.New("no cell was heard: there is nothing to draw")
+		return errors.New("nothing to draw: no cell was found")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -45,7 +47,7 @@ func drawStats(dir string, all []cellStats) error {
 	return nil
 }
 
-// statsPictures are the figures by the names of their files.
+// statsPictures returns the pictures by file name.
 func statsPictures(all []cellStats) map[string]picture {
 	names := cellNames(all)
 	curves := func(title, unit string, ratios bool, of ...func(*cellStats) (string, census.Distribution)) chart.Curves {
@@ -68,14 +70,19 @@ func statsPictures(all []cellStats) map[string]picture {
 		return func(s *cellStats) (string, census.Distribution) { return "", f(s) }
 	}
 	p := map[string]picture{
-		"users-40ms": curves("Part of all 40 ms with at most so many users", "users", false,
+		"users-40ms": curves("CDF of users in 40 ms", "users", false,
 			func(s *cellStats) (string, census.Distribution) { return ", all", s.Users },
 			func(s *cellStats) (string, census.Distribution) { return ", filtered", s.DataUsers }),
-		"rate-prb":           curves("Part of all data users with at most such a physical rate", "Mbit/s per PRB", false, single(func(s *cellStats) census.Distribution { return s.Activity.PerPRB })),
-		"rate":               curves("Part of all data users with at most such a physical rate", "Mbit/s", true, single(func(s *cellStats) census.Distribution { return s.Activity.Rate })),
-		"activity-subframes": curves("Part of all activities in at most so many subframes", "subframes", true, single(func(s *cellStats) census.Distribution { return s.Activity.Subframes })),
-		"activity-prb":       curves("Part of all activities with at most so many PRB", "PRB a subframe", false, single(func(s *cellStats) census.Distribution { return s.Activity.PRB })),
-		"activity-durations": curves("Part of all activities that are at most so long", "ms", true, single(func(s *cellStats) census.Distribution { return s.Activity.Span })),
+		"rate-prb": curves("CDF of the physical rate of data users", "Mbit/s per PRB", false,
+			single(func(s *cellStats) census.Distribution { return s.Activity.PerPRB })),
+		"rate": curves("CDF of the physical rate of data users", "Mbit/s", true,
+			single(func(s *cellStats) census.Distribution { return s.Activity.Rate })),
+		"activity-subframes": curves("CDF of the subframes of an activity", "subframes", true,
+			single(func(s *cellStats) census.Distribution { return s.Activity.Subframes })),
+		"activity-prb": curves("CDF of the PRB of an activity", "PRB a subframe", false,
+			single(func(s *cellStats) census.Distribution { return s.Activity.PRB })),
+		"activity-durations": curves("CDF of the duration of an activity", "ms", true,
+			single(func(s *cellStats) census.Distribution { return s.Activity.Span })),
 	}
 	for i := range all {
 		s := &all[i]
@@ -86,21 +93,23 @@ func statsPictures(all []cellStats) map[string]picture {
 			return '-'
 		}, names[i])
 		hours := s.Hours[max(0, len(s.Hours)-maxPlottedHours):]
-		users, data := chart.Bars{Title: names[i] + ": users by hour", Unit: "RNTIs", Width: plotWidth}, chart.Bars{Title: names[i] + ": users by hour that passed the filter", Unit: "RNTIs", Width: plotWidth}
+		users, data := chart.Bars{Title: names[i] + ": users by hour", Unit: "RNTIs", Width: plotWidth},
+			chart.Bars{Title: names[i] + ": data users by hour", Unit: "RNTIs", Width: plotWidth}
 		for _, h := range hours {
 			users.Names, users.Values = append(users.Names, s.hourLabel(h)), append(users.Values, float64(h.Users))
 			data.Names, data.Values = append(data.Names, s.hourLabel(h)), append(data.Values, float64(h.DataUsers))
 		}
-		again := chart.Bars{Title: names[i] + ": blocks that came again by MCS", Unit: "%", Width: plotWidth}
+		again := chart.Bars{Title: names[i] + ": retransmitted blocks by MCS", Unit: "%", Width: plotWidth}
 		for _, m := range s.MCS {
-			again.Names, again.Values = append(again.Names, fmt.Sprint(m.MCS)), append(again.Values, 100*m.Retransmitted)
+			again.Names, again.Values = append(again.Names, fmt.Sprint(m.MCS)),
+				append(again.Values, 100*m.Retransmitted)
 		}
 		p["users-by-hour-"+file], p["data-users-by-hour-"+file], p["retransmissions-"+file] = users, data, again
 	}
 	return p
 }
 
-// cellNames tell cells apart, of which several sources may have the same numbers.
+// cellNames returns distinct names of cells; several sources may use the same numbers.
 func cellNames(all []cellStats) []string {
 	var names []string
 	several := false

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -36,9 +38,13 @@ func TestCellStats(t *testing.T) {
 	}
 	out = strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{
-		"a.cells, cell 0 (10 MHz, 50 PRB): 4s heard, 0 subframes missed", "resource blocks used 50.0 %, idle 50.0 %; uplink 0.0 %", "8000, 0.0 % of them again; 0.60 Mbit/s per PRB",
-		"users in 40 ms mean 2, half of all up to 2, 95 % up to 2, at most 2 who pass the filter mean 2,", "2, until a second of silence: 0.0 % in one subframe",
-		"duration mean 4000, half of all up to 4000, 95 % up to 4000, at most 4000 ms", "mean 7.5, half of all up to 6.31, 95 % up to 9, at most 9 Mbit/s", "formats 1: 100.0 %",
+		"a.cells, cell 0 (10 MHz, 50 PRB): 4s received, 0 subframes missed",
+		"resource blocks used 50.0 %, idle 50.0 %; uplink 0.0 %",
+		"8000, 0.0 % of them retransmissions; 0.60 Mbit/s per PRB",
+		"users in 40 ms mean 2, median 2, 95th percentile 2, maximum 2 data users only mean 2,",
+		"activities 2: 0.0 % in one subframe",
+		"duration mean 4000, median 4000, 95th percentile 4000, maximum 4000 ms",
+		"mean 7.5, median 6.31, 95th percentile 9, maximum 9 Mbit/s", "formats 1: 100.0 %",
 		"10 8000 0 0.0 %", "0 h 2 2 2.0 2.0 50.0 % 0.0 % 0.0 % 4s", "b.cells, cell 0",
 	} {
 		if !strings.Contains(out, want) {
@@ -51,7 +57,8 @@ func TestCellStats(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[0]), &s); err != nil || len(lines) != 2 {
 		t.Fatal(err, out)
 	}
-	if s.Users.Mean != 2 || s.Start.Format("2006-01-02 15:04") != "2026-11-22 07:00" || len(s.Hours) != 2 || s.Hours[0].Subframes != 2000 || s.hourLabel(s.Hours[1]) != "2026-11-22 08:00" {
+	if s.Users.Mean != 2 || s.Start.Format("2006-01-02 15:04") != "2026-11-22 07:00" || len(s.Hours) != 2 ||
+		s.Hours[0].Subframes != 2000 || s.hourLabel(s.Hours[1]) != "2026-11-22 08:00" {
 		t.Errorf("%+v", s)
 	}
 	_, out, _ = runCellwatch(t, "stats", files[0], files[1], "--csv")
@@ -86,7 +93,8 @@ func TestCellStatsPlots(t *testing.T) {
 		}
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "users-40ms.svg"))
-	if err != nil || !bytes.Contains(data, []byte("b.cells 0, filtered")) && !bytes.Contains(data, []byte("b.cells 0, filter…")) {
+	if err != nil || !bytes.Contains(data, []byte("b.cells 0, filtered")) &&
+		!bytes.Contains(data, []byte("b.cells 0, filter…")) {
 		t.Errorf("%v\n%s", err, data)
 	}
 }
@@ -96,7 +104,9 @@ func TestCellStatsErrors(t *testing.T) {
 	data := writeRecording(t, 500, 0)
 	files := recordings(t, data[:len(data)-1], []byte("GIF89a, certainly"))
 	code, out, errs := runCellwatch(t, "stats", files[0], files[1], filepath.Join(filepath.Dir(files[0]), "none"))
-	if code == cli.ExitOK || !strings.Contains(out, "499ms heard") || !strings.Contains(errs, "a.cells: the recording is truncated") || !strings.Contains(errs, "b.cells: this is not a recording") || !strings.Contains(errs, "no such file") {
+	if code == cli.ExitOK || !strings.Contains(out, "499ms received") ||
+		!strings.Contains(errs, "a.cells: the recording is truncated") ||
+		!strings.Contains(errs, "b.cells: this is not a recording") || !strings.Contains(errs, "no such file") {
 		t.Errorf("code %d\n%s\n%s", code, out, errs)
 	}
 	for _, args := range [][]string{{"--start", "noon", files[0]}, {}} {
@@ -104,7 +114,8 @@ func TestCellStatsErrors(t *testing.T) {
 			t.Errorf("%v: code %d", args, code)
 		}
 	}
-	if code, _, errs := runCellwatch(t, "stats", files[1], "--plots", t.TempDir()); code == cli.ExitOK || !strings.Contains(errs, "nothing to draw") {
+	if code, _, errs := runCellwatch(t, "stats", files[1], "--plots", t.TempDir()); code == cli.ExitOK ||
+		!strings.Contains(errs, "nothing to draw") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }

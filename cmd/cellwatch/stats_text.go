@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,7 +16,7 @@ import (
 	"mpbond/pbe/census"
 )
 
-// printStats prints figures as o says.
+// printStats prints the statistics in the requested format.
 func printStats(w io.Writer, all []cellStats, o statsOptions) error {
 	if o.asCSV {
 		return printHours(w, all)
@@ -36,10 +38,11 @@ func printStats(w io.Writer, all []cellStats, o statsOptions) error {
 	return nil
 }
 
-// printHours prints a line for each hour of each cell.
+// printHours prints a CSV line for each hour of each cell.
 func printHours(w io.Writer, all []cellStats) error {
 	t := csv.NewWriter(w)
-	_ = t.Write([]string{"source", "cell", "hour", "subframes", "users", "data_users", "mean_users_40ms", "mean_data_users_40ms", "used", "idle", "uplink", "blocks", "retransmitted"})
+	_ = t.Write([]string{"source", "cell", "hour", "subframes", "users", "data_users", "mean_users_40ms",
+		"mean_data_users_40ms", "used", "idle", "uplink", "blocks", "retransmitted"})
 	number := func(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
 	for i := range all {
 		s := &all[i]
@@ -48,8 +51,10 @@ func printHours(w io.Writer, all []cellStats) error {
 			if s.Start != nil {
 				hour = s.hourLabel(h)
 			}
-			_ = t.Write([]string{s.Source, strconv.Itoa(int(s.Cell)), hour, strconv.FormatInt(h.Subframes, 10), strconv.Itoa(h.Users), strconv.Itoa(h.DataUsers),
-				formatOptional(h.MeanUsers, "%.4f", ""), formatOptional(h.MeanDataUsers, "%.4f", ""), number(h.Used), number(h.Idle), number(h.Uplink), strconv.FormatInt(h.Blocks, 10), number(h.Retransmitted)})
+			_ = t.Write([]string{s.Source, strconv.Itoa(int(s.Cell)), hour, strconv.FormatInt(h.Subframes, 10),
+				strconv.Itoa(h.Users), strconv.Itoa(h.DataUsers),
+				formatOptional(h.MeanUsers, "%.4f", ""), formatOptional(h.MeanDataUsers, "%.4f", ""), number(h.Used),
+				number(h.Idle), number(h.Uplink), strconv.FormatInt(h.Blocks, 10), number(h.Retransmitted)})
 		}
 	}
 	t.Flush()
@@ -58,12 +63,13 @@ func printHours(w io.Writer, all []cellStats) error {
 
 func formatPercent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
-// formatDistribution are of a distribution.
+// formatDistribution describes a distribution in words.
 func formatDistribution(d census.Distribution, format, unit string) string {
 	if d.Count == 0 {
-		return "not known"
+		return "unknown"
 	}
-	return fmt.Sprintf(strings.ReplaceAll("mean %F, half of all up to %F, 95 %% up to %F, at most %F", "%F", format)+unit, d.Mean, d.P50, d.P95, d.Max)
+	return fmt.Sprintf(strings.ReplaceAll("mean %F, median %F, 95th percentile %F, maximum %F", "%F", format)+unit,
+		d.Mean, d.P50, d.P95, d.Max)
 }
 
 func formatWidth(prb int) string {
@@ -73,7 +79,7 @@ func formatWidth(prb int) string {
 	return fmt.Sprintf("%d PRB", prb)
 }
 
-// printCell prints the figures of a cell for people.
+// printCell prints the statistics of a cell for people.
 func printCell(out io.Writer, s *cellStats) error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -81,16 +87,20 @@ func printCell(out io.Writer, s *cellStats) error {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{what}, args...)...)
 	}
 	heard := time.Duration(s.Subframes) * time.Millisecond
-	fmt.Fprintf(&b, "%s, cell %d (%s): %v heard, %d subframes missed%s\n", text.Printable(s.Source), s.Cell, formatWidth(int(s.PRB)), heard, s.Missed, strings.Join(irregularities(s), ""))
-	say("resource blocks", "used %s, idle %s; uplink %s", formatPercent(s.Used), formatPercent(s.Idle), formatPercent(s.Uplink))
-	say("transport blocks", "%d, %s of them again; %.2f Mbit/s per PRB", s.Blocks, formatPercent(s.Retransmitted), s.PerPRB)
+	fmt.Fprintf(&b, "%s, cell %d (%s): %v received, %d subframes missed%s\n", text.Printable(s.Source), s.Cell,
+		formatWidth(int(s.PRB)), heard, s.Missed, strings.Join(irregularities(s), ""))
+	say("resource blocks", "used %s, idle %s; uplink %s", formatPercent(s.Used), formatPercent(s.Idle),
+		formatPercent(s.Uplink))
+	say("transport blocks", "%d, %s of them retransmissions; %.2f Mbit/s per PRB", s.Blocks,
+		formatPercent(s.Retransmitted), s.PerPRB)
 	say("users in 40 ms", "%s", formatDistribution(s.Users, "%.4g", ""))
-	say("  who pass the filter", "%s", formatDistribution(s.DataUsers, "%.4g", ""))
+	say("  data users only", "%s", formatDistribution(s.DataUsers, "%.4g", ""))
 	a := s.Activity
-	say("activities", "%d, until a second of silence: %s in one subframe, %s with 4 PRB, %s both", a.Subframes.Count, formatPercent(a.OneSubframe), formatPercent(a.FourPRB), formatPercent(a.Both))
+	say("activities", "%d: %s in one subframe, %s with 4 PRB, %s both", a.Subframes.Count,
+		formatPercent(a.OneSubframe), formatPercent(a.FourPRB), formatPercent(a.Both))
 	say("  subframes", "%s", formatDistribution(a.Subframes, "%.5g", ""))
 	say("  duration", "%s", formatDistribution(a.Span, "%.6g", " ms"))
-	say("  PRB a subframe", "%s", formatDistribution(a.PRB, "%.4g", ""))
+	say("  PRB per subframe", "%s", formatDistribution(a.PRB, "%.4g", ""))
 	say("rate, data users", "%s", formatDistribution(a.PerPRB, "%.2f", " Mbit/s per PRB"))
 	say("", "%s", formatDistribution(a.Rate, "%.3g", " Mbit/s"))
 	say("messages", "%s", formatCounts(s.Formats, "formats "))
@@ -99,20 +109,22 @@ func printCell(out io.Writer, s *cellStats) error {
 	}
 	_ = w.Flush() // to a builder
 	printMCSTable(w, s.MCS)
-	fmt.Fprintln(w, "  HOUR\tUSERS\tDATA USERS\tIN 40 MS\tDATA\tUSED\tUPLINK\tAGAIN\tHEARD")
+	fmt.Fprintln(w, "  HOUR\tUSERS\tDATA USERS\tIN 40 MS\tDATA\tUSED\tUPLINK\tRETX\tRECEIVED")
 	for _, h := range s.Hours {
-		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%v\n", s.hourLabel(h), h.Users, h.DataUsers, formatOptional(h.MeanUsers, "%.1f", "-"), formatOptional(h.MeanDataUsers, "%.1f", "-"), formatPercent(h.Used), formatPercent(h.Uplink), formatPercent(h.Retransmitted),
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%v\n", s.hourLabel(h), h.Users, h.DataUsers,
+			formatOptional(h.MeanUsers, "%.1f", "-"), formatOptional(h.MeanDataUsers, "%.1f", "-"),
+			formatPercent(h.Used), formatPercent(h.Uplink), formatPercent(h.Retransmitted),
 			roundDuration(time.Duration(h.Subframes)*time.Millisecond))
 	}
 	_ = w.Flush()
 	if s.DroppedHours > 0 {
-		fmt.Fprintf(&b, "  %d older hours are not kept\n", s.DroppedHours)
+		fmt.Fprintf(&b, "  %d older hours were dropped\n", s.DroppedHours)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// formatOptional is a figure, or what stands where it is not known.
+// formatOptional formats a value, or returns none if it is unknown.
 func formatOptional(v *float64, format, none string) string {
 	if v == nil {
 		return none
@@ -120,7 +132,7 @@ func formatOptional(v *float64, format, none string) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// roundDuration is a time to a tenth of a second, if it is longer.
+// roundDuration rounds times above a second to a tenth of a second.
 func roundDuration(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d
@@ -128,18 +140,18 @@ func roundDuration(d time.Duration) time.Duration {
 	return d.Round(time.Second / 10)
 }
 
-// irregularities are what else became of subframes.
+// irregularities describes late subframes and restarts.
 func irregularities(s *cellStats) (list []string) {
 	if s.Late > 0 {
-		list = append(list, fmt.Sprintf(", %d came late or twice", s.Late))
+		list = append(list, fmt.Sprintf(", %d late or duplicate", s.Late))
 	}
 	if s.Restarts > 0 {
-		list = append(list, fmt.Sprintf(", their count began again %d times", s.Restarts))
+		list = append(list, fmt.Sprintf(", %d restarts of the count", s.Restarts))
 	}
 	return list
 }
 
-// formatCounts are words of how often things were told.
+// formatCounts describes the frequencies of things.
 func formatCounts(list []census.Count, what string) string {
 	all, words := int64(0), []string{}
 	for _, c := range list {
@@ -154,16 +166,16 @@ func formatCounts(list []census.Count, what string) string {
 	return what + strings.Join(words, ", ")
 }
 
-// printMCSTable tells of each MCS how much came again, where anything did.
+// printMCSTable prints the retransmissions of each MCS.
 func printMCSTable(w *tabwriter.Writer, list []census.MCS) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "  MCS\tBLOCKS\tAGAIN\t")
+	fmt.Fprintln(w, "  MCS\tBLOCKS\tRETX\t")
 	for _, m := range list {
 		name := strconv.Itoa(m.MCS)
 		if m.MCS > 28 {
-			name += " (not known)"
+			name += " (unknown)"
 		}
 		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\n", name, m.Sent, m.Retransmissions, formatPercent(m.Retransmitted))
 	}

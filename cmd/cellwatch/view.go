@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -18,79 +20,80 @@ import (
 )
 
 const (
-	// gridSubframes are kept of each cell.
+	// gridSubframes is the number of subframes kept of each cell.
 	gridSubframes = 4000
-	// minUserLines is how many lines the table of users has at least, with its head.
+	// minUserLines is the least height of the table of users, with its head.
 	minUserLines = 4
 	gridLabel    = 4 // columns before the grid
 )
 
-// viewScales are how many subframes a column may stand for.
+// viewScales are the possible numbers of subframes per column.
 var viewScales = [...]int{1, 2, 5, 10, 20}
 
-// Marks of a grid that are no user's letter.
+// Marks of the grid that are not a user's letter.
 const (
 	markIdle    = '·'
 	markAll     = '#'
 	markControl = '-'
 	markMissed  = ' '
-	markUnnamed = '+' // of a data user, when letters have run out
+	markUnnamed = '+' // a data user, when letters have run out
 )
 
-// letters are given to data users in turn.
+// letters are assigned to data users in turn.
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// tile is one place of the grid: who has most of it.
+// tile is one position of the grid with its dominant user.
 type tile struct {
 	mark rune
 	rnti cell.RNTI // 0: nobody
 }
 
-// viewRow is a line of the screen: text, and over it from column at on tiles.
+// viewRow is a line of the screen: text, with tiles drawn over it from column at on.
 type viewRow struct {
 	cli.Row
 	at    int
 	tiles []tile
 }
 
-// viewedCell is what is kept of one cell.
+// viewedCell is the state of one cell in the view.
 type viewedCell struct {
 	grid    *census.Grid
 	users   *census.Users
-	window  *cell.Window // for its facts
+	window  *cell.Window // for its usage
 	letters map[cell.RNTI]byte
 	list    []census.User // scratch
-	// Of the last subframe:
+	// Of the last subframe.
 	sfn, index int
 	cfi        int
 	received   bool
 }
 
-// cellView is what the live view of cells knows. hear is for the goroutine that
-// listens, all else for the one of the screen.
+// cellView is the model of the live view. addSubframe runs on the goroutine that decodes, all else
+// on that of the screen.
 type cellView struct {
 	mu      sync.Mutex
 	cells   []*viewedCell
 	states  []air.State
-	rnti    cell.RNTI // 0: not told
+	rnti    cell.RNTI // 0: unknown
 	fusion  *cell.Fusion
 	monitor *cell.Monitor
 	grants  []cell.Grant
 	shown   int
-	scale   int // of viewScales
+	scale   int // index into viewScales
 	paused  bool
 	help    bool
-	skipped int64 // subframes while it was paused
+	skipped int64 // subframes during the pause
 	ended   bool
-	warning error // the last
+	warning error // the last one
 }
 
-// newCellView is for so many cells, and for the device that is called rnti there.
+// newCellView returns a view of that many cells, and of the device with this RNTI.
 func newCellView(cells int, rnti cell.RNTI) *cellView {
 	v := &cellView{rnti: rnti, monitor: cell.NewMonitor(), scale: 3}
 	var ids []cell.ID
 	for i := range cells {
-		v.cells = append(v.cells, &viewedCell{grid: census.NewGrid(gridSubframes), users: census.NewUsers(), window: cell.NewWindow(0), letters: map[cell.RNTI]byte{}})
+		v.cells = append(v.cells, &viewedCell{grid: census.NewGrid(gridSubframes), users: census.NewUsers(),
+			window: cell.NewWindow(0), letters: map[cell.RNTI]byte{}})
 		ids = append(ids, cell.ID(i))
 		v.monitor.AddCell(cell.ID(i), rnti, cell.DefaultErrorRate)
 	}
@@ -98,7 +101,7 @@ func newCellView(cells int, rnti cell.RNTI) *cellView {
 	return v
 }
 
-// addSubframe takes the next subframe.
+// addSubframe adds the next subframe.
 func (v *cellView) addSubframe(s *air.Subframe) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -117,7 +120,7 @@ func (v *cellView) addSubframe(s *air.Subframe) {
 	c.sfn, c.index, c.cfi, c.received = s.SFN, s.Index, s.CFI, true
 }
 
-// setEnded says that nothing more comes; false: nothing ever came.
+// setEnded marks the end of the input. It returns false if no subframe ever arrived.
 func (v *cellView) setEnded() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -125,17 +128,17 @@ func (v *cellView) setEnded() bool {
 	return slices.ContainsFunc(v.cells, func(c *viewedCell) bool { return c.received })
 }
 
-// setWarning takes what somebody should know.
+// setWarning shows a warning.
 func (v *cellView) setWarning(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.warning = err
 }
 
-// setStates takes what is known of the carriers.
+// setStates sets the states of the carriers.
 func (v *cellView) setStates(states []air.State) { v.states = states }
 
-// handleKey does what a key says; true ends the view.
+// handleKey executes a key. It returns true if the key ends the view.
 func (v *cellView) handleKey(e *tcell.EventKey) (quit bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -163,12 +166,13 @@ func (v *cellView) handleKey(e *tcell.EventKey) (quit bool) {
 	return false
 }
 
-// drawRows lays everything out for a screen of that size.
+// drawRows lays out the view for a screen of that size.
 func (v *cellView) drawRows(width, height int) (rows []viewRow) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
+		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)),
+			width), Style: style}})
 	}
 	c := v.cells[v.shown]
 	v.drawHead(c, add)
@@ -196,32 +200,32 @@ func (v *cellView) drawRows(width, height int) (rows []viewRow) {
 
 var viewHelp = []string{
 	"",
-	"  Tab, 1 to 8  another cell          Space  stop and go on",
-	"  + and -      less and more time    ?      this help, and back          q, Esc  end",
+	"  Tab, 1 to 8  next cell, cell N     Space  pause and resume",
+	"  + and -      less and more time    ?      toggle this help        q, Esc  quit",
 	"",
-	"The grid has resource blocks upwards and time to the right, downlink. Of each place it",
-	"shows who has most of it: A to z a user of the table below, - one who exchanges control",
-	"traffic only, + one more user, # what is for all, · nobody. Blank was not heard. Colours",
-	"are those of users, the same in pictures of cellwatch grid.",
+	"The grid has downlink resource blocks upwards and time to the right. Each position shows",
+	"its main user: A to z are users of the table below, - a user with control traffic only,",
+	"+ another user, # blocks for all users, · nobody. Blank was not received. Each user has a",
+	"colour, the same as in pictures of cellwatch grid.",
 	"",
-	"The table is of the last second: the part of all blocks that a user was given, what they",
-	"carried, his last MCS and format, the part of his transport blocks that came again.",
+	"The table is of the last second: a user's part of all blocks, the rate of these, the last",
+	"MCS and format, and the part of the transport blocks that were retransmissions (RETX).",
 }
 
 func (v *cellView) drawFoot(add func(style int, format string, args ...any)) {
 	switch {
 	case v.ended:
-		add(cli.StyleHead, "the input has ended; q ends this")
+		add(cli.StyleHead, "the input has ended; q quits")
 	case v.paused:
-		add(cli.StyleHead, "stopped; %d subframes have passed; Space goes on", v.skipped)
+		add(cli.StyleHead, "paused; %d subframes skipped; Space resumes", v.skipped)
 	case v.warning != nil:
 		add(cli.StyleBad, "%v", v.warning)
 	default:
-		add(cli.StyleDim, "q ends this; Space stops it; Tab: another cell; + and -: time; ?: help")
+		add(cli.StyleDim, "q quits; Space pauses; Tab: next cell; + and -: time scale; ?: help")
 	}
 }
 
-// drawHead tells which cell is shown, and what there is to have.
+// drawHead draws the cells, the state of the shown one, and the capacity.
 func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, args ...any)) {
 	var names []string
 	for i := range v.cells {
@@ -245,9 +249,10 @@ func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, ar
 		what := "searching for a cell"
 		switch {
 		case c.received && s.HasCell:
-			what = fmt.Sprintf("%d PRB, ports: %d, SFN %d.%d, SNR %.1f dB, CFI %d, carrier %+.0f Hz", s.Cell.PRB, s.Cell.Ports, c.sfn, c.index, s.SNR, c.cfi, s.Offset)
+			what = fmt.Sprintf("%d PRB, ports: %d, SFN %d.%d, SNR %.1f dB, CFI %d, carrier %+.0f Hz", s.Cell.PRB,
+				s.Cell.Ports, c.sfn, c.index, s.SNR, c.cfi, s.Offset)
 		case c.received:
-			what = "the cell is heard no more"
+			what = "the cell is lost"
 		}
 		add(cli.IfElse(s.HasCell, cli.StylePlain, cli.StyleBad), "%s; lost %v; %s", what, lostTime(s), s.Source)
 	}
@@ -255,14 +260,16 @@ func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, ar
 		return
 	}
 	f := c.window.Usage()
-	add(cli.StylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them with data", formatPercent(1-f.IdlePRB/f.PRB), f.IdlePRB, f.PRB, f.AllUsers, f.Users-1)
+	add(cli.StylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them data users",
+		formatPercent(1-f.IdlePRB/f.PRB), f.IdlePRB, f.PRB, f.AllUsers, f.Users-1)
 	if v.rnti != 0 {
 		l := newCapacityLine(v.monitor.Estimate(), v.rnti, 0)
-		add(cli.StylePlain, "0x%04x: C_p %v, C_f %v, C_t %v; %s", uint16(v.rnti), l.Physical, l.Fair, l.Transport, l.describeCells())
+		add(cli.StylePlain, "0x%04x: C_p %v, C_f %v, C_t %v; %s", uint16(v.rnti), l.Physical, l.Fair, l.Transport,
+			l.describeCells())
 	}
 }
 
-// lostTime is how long the samples would be that were dropped.
+// lostTime returns the duration of the dropped samples.
 func lostTime(s air.State) time.Duration {
 	if s.Rate == 0 {
 		return 0
@@ -270,7 +277,7 @@ func lostTime(s air.State) time.Duration {
 	return (time.Duration(s.Lost) * time.Second / time.Duration(s.Rate)).Round(time.Millisecond)
 }
 
-// assignLetters gives letters to data users who have none, and takes those of who is gone.
+// assignLetters gives letters to data users without one and frees those of users who are gone.
 func (c *viewedCell) assignLetters() {
 	there, used := map[cell.RNTI]bool{}, map[byte]bool{}
 	for _, u := range c.list {
@@ -296,7 +303,7 @@ func (c *viewedCell) assignLetters() {
 	}
 }
 
-// userMark is how a user is shown.
+// userMark returns the mark of a user.
 func (c *viewedCell) userMark(r cell.RNTI, data bool) rune {
 	l, has := c.letters[r]
 	switch {
@@ -310,8 +317,7 @@ func (c *viewedCell) userMark(r cell.RNTI, data bool) rune {
 	return markControl
 }
 
-// drawGrid draws so many lines at most: the grid, the last block at the top, and a line
-// of times.
+// drawGrid draws at most room lines: the grid, with the highest block at the top, and a time axis.
 func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
 	columns, prb := width-gridLabel, c.grid.PRB
 	if columns < 1 || room < 2 || c.grid.Len() == 0 {
@@ -321,10 +327,11 @@ func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
 	for _, u := range c.list {
 		data[u.RNTI] = u.IsDataUser
 	}
-	each := (prb + room - 2) / (room - 1) // PRBs of a line
+	each := (prb + room - 2) / (room - 1) // PRBs per line
 	newest := c.grid.At(c.grid.Len()-1).Number / int64(scale)
 	for low := (prb - 1) / each * each; low >= 0; low -= each {
-		r := viewRow{Row: cli.Row{Text: fmt.Sprintf("%3d ", low), Style: cli.StyleDim}, at: gridLabel, tiles: make([]tile, columns)}
+		r := viewRow{Row: cli.Row{Text: fmt.Sprintf("%3d ", low), Style: cli.StyleDim}, at: gridLabel,
+			tiles: make([]tile, columns)}
 		for x := range r.tiles {
 			r.tiles[x] = c.dominantTile(newest-int64(columns-1-x), scale, low, min(low+each, prb))
 			if t := &r.tiles[x]; t.mark == 0 {
@@ -333,10 +340,11 @@ func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
 		}
 		rows = append(rows, r)
 	}
-	return append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(c.timeLine(columns, scale), width), Style: cli.StyleDim}})
+	return append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(c.timeLine(columns, scale), width),
+		Style: cli.StyleDim}})
 }
 
-// timeLine is the line below the grid.
+// timeLine returns the time axis below the grid.
 func (c *viewedCell) timeLine(columns, scale int) string {
 	back := time.Duration(columns*scale) * time.Millisecond
 	left, right := fmt.Sprintf("%4s−%v", "", back), fmt.Sprintf("SFN %d", c.sfn)
@@ -347,8 +355,8 @@ func (c *viewedCell) timeLine(columns, scale int) string {
 	return left + strings.Repeat(" ", max(space, 1)) + right
 }
 
-// dominantTile is who has most of the blocks from low to high, in the subframes of one column.
-// A mark of 0 stands for the user's.
+// dominantTile returns the user with most of the blocks from low to high in the subframes of one
+// column. A mark of 0 stands for the user's.
 func (c *viewedCell) dominantTile(column int64, scale, low, high int) tile {
 	type has struct {
 		who cell.RNTI
@@ -392,16 +400,17 @@ func (c *viewedCell) dominantTile(column int64, scale, low, high int) tile {
 	return tile{rnti: best.who}
 }
 
-// drawUsers draws the table of users, of so many lines at most; self stands out.
+// drawUsers draws the table of users in at most room lines; self is highlighted.
 func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow) {
 	if room < 2 {
 		return nil
 	}
 	const columns = "  %-12s %7s %12s %3s %-3s %7s %7s %s"
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
+		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)),
+			width), Style: style}})
 	}
-	add(cli.StyleHead, columns, "USER", "PRB", "RATE", "MCS", "DCI", "AGAIN", "UPLINK", "HEARD")
+	add(cli.StyleHead, columns, "USER", "PRB", "RATE", "MCS", "DCI", "RETX", "UPLINK", "HEARD")
 	shown := c.list[:min(len(c.list), room-1)]
 	if len(shown) < len(c.list) {
 		shown = shown[:len(shown)-1]
@@ -419,18 +428,19 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 		if u.RNTI == self {
 			style = cli.StyleHead
 		}
-		add(style, columns, fmt.Sprintf("0x%04x %d", uint16(u.RNTI), u.RNTI), formatPercent(u.PRBPart), formatRate(u.Rate), mcs, format, formatPercent(u.Retransmitted), formatPercent(u.UplinkPart), ago)
+		add(style, columns, fmt.Sprintf("0x%04x %d", uint16(u.RNTI), u.RNTI), formatPercent(u.PRBPart),
+			formatRate(u.Rate), mcs, format, formatPercent(u.Retransmitted), formatPercent(u.UplinkPart), ago)
 		if width > 0 {
 			rows[len(rows)-1].tiles = []tile{{c.userMark(u.RNTI, u.IsDataUser), u.RNTI}}
 		}
 	}
 	if more := len(c.list) - len(shown); more > 0 {
-		add(cli.StyleDim, "  and %d more with less", more)
+		add(cli.StyleDim, "  and %d more users with less", more)
 	}
 	return rows
 }
 
-// formatRate are steady enough to be read while they change.
+// formatRate formats a rate with constant precision, so that it is readable while it changes.
 func formatRate(r unit.Rate) string {
 	if r >= unit.Mbps {
 		return fmt.Sprintf("%.1f Mbit/s", float64(r)/1e6)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -12,22 +14,23 @@ import (
 	"mpbond/pbe/census"
 )
 
-// viewEvery is how often the view of cells is drawn.
+// viewEvery is the redraw interval of the view.
 const viewEvery = 100 * time.Millisecond
 
-// cellScreen shows a cellView until its context ends or a key says so.
+// cellScreen shows a cellView until its context ends or a key quits.
 type cellScreen struct {
 	view   *cellView
 	screen tcell.Screen
 	state  func() []air.State
 	cancel func()
 	ended  chan struct{}
-	err    error // once it has ended
+	err    error // valid once ended is closed
 }
 
-// showCells shows v on a screen, which it gives back in any case; state tells of the
-// carriers, and stop is called when a key ends it.
-func showCells(ctx context.Context, screen tcell.Screen, v *cellView, state func() []air.State, stop func()) *cellScreen {
+// showCells shows v on a screen, which it always releases. state returns the states of the
+// carriers; stop is called when the view ends.
+func showCells(ctx context.Context, screen tcell.Screen, v *cellView, state func() []air.State,
+	stop func()) *cellScreen {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &cellScreen{view: v, screen: screen, state: state, cancel: cancel, ended: make(chan struct{})}
 	go func() {
@@ -44,8 +47,7 @@ func (s *cellScreen) Add(sub *air.Subframe) error {
 	return nil
 }
 
-// Close says that nothing more comes, and waits until who looks at it has seen enough,
-// if there is anything to be seen.
+// Close marks the end of the input and waits until the user quits, if there is anything to see.
 func (s *cellScreen) Close() error {
 	if !s.view.setEnded() {
 		s.cancel()
@@ -72,13 +74,13 @@ func (s *cellScreen) runScreen(ctx context.Context) error {
 		paintTiles(s.screen, s.view.drawRows(s.screen.Size()))
 		select {
 		case <-ctx.Done():
-			return nil // Ctrl-C is one way to end it
+			return nil // Ctrl-C is a normal end
 		case <-tick.C:
 		case e := <-keys:
 			switch e := e.(type) {
-			case nil: // there are no more
+			case nil: // no more events
 				if ctx.Err() == nil {
-					return io.ErrUnexpectedEOF // the terminal has gone
+					return io.ErrUnexpectedEOF // the terminal is gone
 				}
 				return nil
 			case *tcell.EventResize:
@@ -92,7 +94,7 @@ func (s *cellScreen) runScreen(ctx context.Context) error {
 	}
 }
 
-// paintTiles puts rows with tiles on the screen.
+// paintTiles draws rows with tiles on the screen.
 func paintTiles(screen tcell.Screen, rows []viewRow) {
 	plain := make([]cli.Row, len(rows))
 	for y, r := range rows {
@@ -104,7 +106,8 @@ func paintTiles(screen tcell.Screen, rows []viewRow) {
 			style := tcell.StyleDefault
 			if t.rnti != 0 {
 				red, green, blue := census.UserColour(t.rnti)
-				style = style.Background(tcell.NewRGBColor(int32(red), int32(green), int32(blue))).Foreground(tcell.ColorBlack)
+				style = style.Background(tcell.NewRGBColor(int32(red), int32(green),
+					int32(blue))).Foreground(tcell.ColorBlack)
 			} else {
 				style = style.Dim(true)
 			}

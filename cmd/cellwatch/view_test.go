@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -18,9 +20,11 @@ import (
 // seenAir is subframe n of a cell: 500 has blocks 10 to 29 and moves up, 700 has the last ten
 // in each second frame, 900 sends; control users and paging come now and then.
 func seenAir(id cell.ID, n int64, prb uint8) *air.Subframe {
-	s := &air.Subframe{Cell: id, Number: n, PRB: prb, Subframe: &lte.Subframe{SFN: int(n / 10 % 1024), Index: int(n % 10), CFI: 2, SNR: 20}}
+	s := &air.Subframe{Cell: id, Number: n, PRB: prb,
+		Subframe: &lte.Subframe{SFN: int(n / 10 % 1024), Index: int(n % 10), CFI: 2, SNR: 20}}
 	give := func(who cell.RNTI, format cell.Format, first, blocks int) {
-		d := lte.DCI{RNTI: who, Format: format, Level: 2, PRB: blocks, HARQ: uint8(n % 8), N: 1, Blocks: [2]cell.Block{{MCS: 12, NDI: n/8%2 == 0, Size: cell.Bits(blocks) * 500}}}
+		d := lte.DCI{RNTI: who, Format: format, Level: 2, PRB: blocks, HARQ: uint8(n % 8), N: 1,
+			Blocks: [2]cell.Block{{MCS: 12, NDI: n/8%2 == 0, Size: cell.Bits(blocks) * 500}}}
 		for i := first; i < first+blocks; i++ {
 			d.PRBs[i>>6] |= 1 << (i & 63)
 		}
@@ -43,7 +47,8 @@ func seenAir(id cell.ID, n int64, prb uint8) *air.Subframe {
 
 func viewState() []air.State {
 	return []air.State{
-		{Source: "walk.cf32", Rate: 7_680_000, HasCell: true, Cell: lte.Cell{ID: 301, PRB: 25, Ports: 2}, Offset: 312.4, SNR: 19.96, Lost: 76_800},
+		{Source: "walk.cf32", Rate: 7_680_000, HasCell: true, Cell: lte.Cell{ID: 301, PRB: 25, Ports: 2},
+			Offset: 312.4, SNR: 19.96, Lost: 76_800},
 		{Source: "iq.sc16", Rate: 1_920_000},
 	}
 }
@@ -68,7 +73,7 @@ func renderRows(rows []viewRow) string {
 const goldenView = `
 [1: cell 301, 5 MHz]  2: no cell yet
 25 PRB, ports: 2, SFN 89.9, SNR 20.0 dB, CFI 2, carrier +312 Hz; lost 10ms; wal…
-load 55.8 %, idle 11.1 of 25 PRB; in 40 ms 4 users, 2 of them with data
+load 55.8 %, idle 11.1 of 25 PRB; in 40 ms 4 users, 2 of them data users
 0x01f4: C_p 7.76 Mbit/s, C_f 6.25 Mbit/s, C_t 7.23 Mbit/s; cell 0: N 2, own 10.…
  24 B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·    B·B·B·
  21 B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·B·    B·B·B·
@@ -80,7 +85,7 @@ load 55.8 %, idle 11.1 of 25 PRB; in 40 ms 4 users, 2 of them with data
   3 ··#·········#·········#·········#·········#·········#·········#···    ··#···
   0 ··#·········#·········#·········#·········#·········#·········#···    ··#···
     −760ms                                                10 ms a column, SFN 89
-  USER             PRB         RATE MCS DCI   AGAIN  UPLINK HEARD
+  USER             PRB         RATE MCS DCI    RETX  UPLINK HEARD
 A 0x01f4 500    40.0 %   5.0 Mbit/s  12 2     0.0 %   0.0 % now
 B 0x02bc 700    10.0 %   1.2 Mbit/s  12 1     0.0 %   0.0 % now
 - 0x3b81 15233   0.0 %     2 kbit/s  12 1A    0.0 %   0.0 % now
@@ -88,8 +93,8 @@ B 0x02bc 700    10.0 %   1.2 Mbit/s  12 1     0.0 %   0.0 % now
 - 0x3b12 15122   0.0 %     2 kbit/s  12 1A    0.0 %   0.0 % 0.1 s ago
 - 0x3aed 15085   0.0 %     2 kbit/s  12 1A    0.0 %   0.0 % 0.1 s ago
 - 0x3ac8 15048   0.0 %     2 kbit/s  12 1A    0.0 %   0.0 % 0.2 s ago
-  and 20 more with less
-q ends this; Space stops it; Tab: another cell; + and -: time; ?: help
+  and 20 more users with less
+q quits; Space pauses; Tab: next cell; + and -: time scale; ?: help
 `
 
 // TestCellView: a frame of a known stream, of which some was missed.
@@ -126,7 +131,8 @@ func TestCellViewColours(t *testing.T) {
 		t.Fatalf("%d lines", len(grid))
 	}
 	for n := range 50 {
-		for line, want := range map[string]tile{"5": {'A', 500}, "14": {'A', 500}, "15": {mark: markIdle}, "24": {'B', 700}, "4": {markAll, 0xFFFE}} {
+		for line, want := range map[string]tile{"5": {'A', 500}, "14": {'A', 500}, "15": {mark: markIdle},
+			"24": {'B', 700}, "4": {markAll, 0xFFFE}} {
 			switch {
 			case line == "24" && n/10%2 == 1:
 				want = tile{mark: markIdle}
@@ -134,7 +140,8 @@ func TestCellViewColours(t *testing.T) {
 				want = tile{mark: markIdle}
 			}
 			if got := grid[line][n]; got != want {
-				t.Fatalf("PRB %s of subframe %d: %c of %d, want %c of %d", line, n, got.mark, got.rnti, want.mark, want.rnti)
+				t.Fatalf("PRB %s of subframe %d: %c of %d, want %c of %d", line, n, got.mark, got.rnti, want.mark,
+					want.rnti)
 			}
 		}
 	}
@@ -198,11 +205,11 @@ func TestCellViewKeys(t *testing.T) {
 	says("searching for a cell; lost 0s; iq.sc16")
 	press("1 ")
 	v.addSubframe(seenAir(0, 5, 25))
-	says("stopped; 1 subframes have passed")
+	says("paused; 1 subframes skipped")
 	press(" ")
 	v.addSubframe(seenAir(0, 6, 25))
-	says("load 80.0 %, idle 5.0 of 25 PRB; in 40 ms 2 users, 0 of them with data")
-	says("q ends this")
+	says("load 80.0 %, idle 5.0 of 25 PRB; in 40 ms 2 users, 0 of them data users")
+	says("q quits")
 	v.setWarning(errors.New("samples were lost"))
 	says("samples were lost")
 	press("?")
@@ -241,7 +248,7 @@ func TestCellScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		clitest.AwaitText(t, screen, "[1: cell 301, 5 MHz]", "SFN 49.9", "0x01f4 500", "AAAA", "q ends this")
+		clitest.AwaitText(t, screen, "[1: cell 301, 5 MHz]", "SFN 49.9", "0x01f4 500", "AAAA", "q quits")
 		screen.SetSize(50, 12)
 		clitest.AwaitText(t, screen, "10 ms a column, SFN 49")
 		go func() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -26,29 +28,29 @@ type watchOptions struct {
 	rnti          string
 	length        time.Duration
 
-	screen func() (tcell.Screen, error) // the terminal's, if it shows what is heard
-	view   *cellView                    // on it
+	screen func() (tcell.Screen, error) // opens the terminal, if the live view is used
+	view   *cellView                    // the live view
 }
 
 func watchCommand() *cobra.Command {
 	var o watchOptions
 	cmd := &cobra.Command{
-		Use: "watch SOURCE…", Short: "decode the control channels of cells, and show, record or serve what they say", Args: cobra.RangeArgs(1, cell.MaxCells),
-		Long: `Decode the control channels of LTE cells (FDD) from samples of the air: of files, as fast
-as that goes; of a FIFO, unix:PATH, tcp:HOST:PORT or standard input ("-"), as they come.
-What comes over a socket, and with --serve over a pipe, faster than it is decoded is
-dropped and counted; files and pipes are kept waiting. Several sources are carriers
-of one site, recorded at the same time, the primary one first: their subframes have the
-same numbers.
+		Use: "watch SOURCE…", Short: "decode the control channels of cells: show, record or serve them",
+		Args: cobra.RangeArgs(1, cell.MaxCells),
+		Long: `Decode the control channels of LTE cells (FDD) from IQ samples. Files are decoded at full
+speed; a FIFO, unix:PATH, tcp:HOST:PORT and standard input ("-") in real time. Samples
+from a socket (with --serve also from a pipe) that arrive faster than they are decoded
+are dropped and counted; files and pipes block. Several sources must be carriers of one
+site, recorded at the same time, the primary one first: they share subframe numbers.
 
-A terminal shows, live, who has which resource blocks, a table of users, and what there
-is to have, for the device that --rnti names too; ? tells its keys. Files go at the rate
-of their samples there. What is no terminal gets a line for each message.
+On a terminal, show a live view of the resource blocks, a table of users, and the capacity
+of the device --rnti; press ? for the keys. Files play at their sample rate there.
+Otherwise print a line for each message.
 
---json prints each subframe with its messages; --record writes a recording that
-cellwatch capacity and stats read; --serve lets whoever calls hear the same live, such as
-mpbond primary --cell wwan0=unix:PATH (files are then read at the rate of their samples).
-Only who is given what is heard, and nobody's content.`,
+--json prints each subframe with its messages. --record writes a recording for cellwatch
+capacity and stats. --serve sends the messages live to clients such as
+mpbond primary --cell wwan0=unix:PATH (files play at their sample rate then).
+Only resource grants are decoded, never the content of a user.`,
 		Example: `  cellwatch watch walk.cf32
   cellwatch watch primary.sc16 secondary.sc16 --record walk.cells
   cellwatch watch unix:/run/iq.sock --format sc16 --rate 15.36M --serve unix:/run/cells.sock --rnti 0x4601`,
@@ -62,16 +64,16 @@ Only who is given what is heard, and nobody's content.`,
 		},
 	}
 	o.air.addFlags(cmd)
-	cmd.Flags().BoolVar(&o.air.paced, "paced", false, "read files at the rate of their samples, as from a radio")
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one object on one line for each subframe of each cell")
-	cmd.Flags().StringVar(&o.record, "record", "", "write a recording of the messages into `FILE`")
-	cmd.Flags().StringVar(&o.serve, "serve", "", "serve the messages, live, at `ADDRESS`: unix:PATH or tcp:HOST:PORT")
-	cmd.Flags().StringVar(&o.rnti, "rnti", "", "what the cells call the device, like 17921 or 0x4601")
-	cmd.Flags().DurationVar(&o.length, "for", 0, "how long, by the samples; 0: to their end, or until interrupted")
+	cmd.Flags().BoolVar(&o.air.paced, "paced", false, "read files at their sample rate, as from a radio")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one object per line for each subframe of each cell")
+	cmd.Flags().StringVar(&o.record, "record", "", "write a recording of the messages to `FILE`")
+	cmd.Flags().StringVar(&o.serve, "serve", "", "serve the live messages at `ADDRESS`: unix:PATH or tcp:HOST:PORT")
+	cmd.Flags().StringVar(&o.rnti, "rnti", "", "set the `RNTI` of the device in its cells, like 17921 or 0x4601")
+	cmd.Flags().DurationVar(&o.length, "for", 0, "decode `DURATION` of samples; 0: until they end or Ctrl-C")
 	return cmd
 }
 
-// watcher is told of subframes.
+// watcher receives subframes.
 type watcher interface {
 	Add(*air.Subframe) error
 	Close() error
@@ -124,26 +126,28 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	return errors.Join(err, printWatched(words, states, served))
 }
 
-// checkOutputs refuses outputs that would spoil an input or each other.
+// checkOutputs rejects outputs that would overwrite an input or each other.
 func (o *watchOptions) checkOutputs(cmd *cobra.Command, args []string) error {
 	if o.length < 0 {
 		return negativeError(o.length)
 	}
 	if o.asJSON && o.record == "-" {
-		return fault.New(fault.Usage, errors.New("--json and --record - both write to standard output"), "record into a file, or leave one of them out")
+		return fault.New(fault.Usage, errors.New("--json and --record - both write to standard output"),
+			"record to a file, or omit one of them")
 	}
 	return cli.RefuseSameFile("--record", o.record, args, cmd.InOrStdin(), cmd.OutOrStdout())
 }
 
 func negativeError(length time.Duration) error {
-	return fault.New(fault.Usage, fmt.Errorf("--for %v is negative", length), "0 is to the end")
+	return fault.New(fault.Usage, fmt.Errorf("--for %v is negative", length), "use 0 for no limit")
 }
 
-// watchCounts is what was handed on of a carrier: less than was decoded, with --for.
+// watchCounts counts what was passed on of a carrier: less than was decoded, with --for.
 type watchCounts struct{ subframes, messages int64 }
 
-// watchUntil hands all that is heard to watchers, until one of them fails.
-func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time.Duration) (counts [cell.MaxCells]watchCounts, err error) {
+// watchUntil passes all subframes to the watchers until one of them fails or length is over.
+func watchUntil(ctx context.Context, l *air.Listener, all []watcher,
+	length time.Duration) (counts [cell.MaxCells]watchCounts, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if length > 0 && l.State()[0].IsLive {
@@ -171,8 +175,8 @@ func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time
 	return counts, errors.Join(failed, err)
 }
 
-// stopWhenLate ends listening to what is live when so much has come though it was no cell's,
-// or nothing comes. What can wait may take longer than a radio.
+// stopWhenLate stops live sources when enough samples arrived without a cell, or none arrive. A
+// source that can wait may take longer than a radio.
 func stopWhenLate(ctx context.Context, l *air.Listener, length time.Duration, stop func()) {
 	tick := time.NewTimer(length)
 	defer tick.Stop()
@@ -193,8 +197,9 @@ func stopWhenLate(ctx context.Context, l *air.Listener, length time.Duration, st
 	}
 }
 
-// openWatchers are those that o asks for.
-func (o *watchOptions) openWatchers(l *air.Listener, out io.Writer, self cell.RNTI) (all []watcher, served *air.Server, err error) {
+// openWatchers opens the requested outputs.
+func (o *watchOptions) openWatchers(l *air.Listener, out io.Writer, self cell.RNTI) (all []watcher,
+	served *air.Server, err error) {
 	n := len(l.State())
 	if o.serve != "" {
 		if served, err = air.Serve(o.serve); err != nil {
@@ -219,16 +224,18 @@ func (o *watchOptions) openWatchers(l *air.Listener, out io.Writer, self cell.RN
 	switch {
 	case o.asJSON:
 		b := bufio.NewWriter(out)
-		all = append(all, &linePrinter{b: b, live: l.State()[0].IsLive, print: func(s *air.Subframe) error { return cli.PrintJSON(b, newWatchLine(s)) }})
+		all = append(all, &linePrinter{b: b, live: l.State()[0].IsLive,
+			print: func(s *air.Subframe) error { return cli.PrintJSON(b, newWatchLine(s)) }})
 	case len(all) > 0, o.view != nil:
 	default:
 		b := bufio.NewWriter(out)
-		all = append(all, &linePrinter{b: b, live: l.State()[0].IsLive, print: func(s *air.Subframe) error { return printMessages(b, s) }})
+		all = append(all, &linePrinter{b: b, live: l.State()[0].IsLive,
+			print: func(s *air.Subframe) error { return printMessages(b, s) }})
 	}
 	return all, served, nil
 }
 
-// servedRecording is served.
+// servedRecording is a recording for clients.
 type servedRecording struct {
 	*air.Recorder
 	server io.Closer
@@ -236,7 +243,7 @@ type servedRecording struct {
 
 func (e *servedRecording) Close() error { return errors.Join(e.Recorder.Close(), e.server.Close()) }
 
-// recordingFile is one that becomes a file when it is whole.
+// recordingFile is a recording that becomes a file when it is complete.
 type recordingFile struct {
 	*air.Recorder
 	to      *cli.Target
@@ -250,9 +257,8 @@ func (r *recordingFile) Add(s *air.Subframe) error {
 	return err
 }
 
-// Close gives the file its name, if there is something in it: what is there with this
-// name is better than nothing. Of what cannot be written, as the disk is full, the
-// beginning is kept aside.
+// Close gives the file its name if it has content; otherwise an existing file of that name stays.
+// If writing failed, as on a full disk, the beginning is kept under a temporary name.
 func (r *recordingFile) Close() error {
 	err := r.Recorder.Close()
 	if err != nil && !fault.Is(err, fault.Integrity) {
@@ -261,15 +267,16 @@ func (r *recordingFile) Close() error {
 	switch {
 	case r.to.File == nil:
 	case r.failed && r.started:
-		return errors.Join(err, r.to.Close(), fmt.Errorf("what was recorded until then is in %s", r.to.File.Name()))
+		return errors.Join(err, r.to.Close(), fmt.Errorf("the recording so far is in %s", r.to.File.Name()))
 	case !r.started:
 		r.to.Abandon()
-		return errors.Join(err, fault.New(fault.NotFound, fmt.Errorf("no subframe was heard: %s is not written", r.to.Name), ""))
+		return errors.Join(err, fault.New(fault.NotFound,
+			fmt.Errorf("no subframe was received: %s is not written", r.to.Name), ""))
 	}
 	return errors.Join(err, r.to.Finish())
 }
 
-// linePrinter prints subframes: at once what is live.
+// linePrinter prints subframes; live ones without delay.
 type linePrinter struct {
 	b     *bufio.Writer
 	live  bool
@@ -286,7 +293,7 @@ func (l *linePrinter) Add(s *air.Subframe) error {
 
 func (l *linePrinter) Close() error { return l.b.Flush() }
 
-// watchLine is one of `watch --json`. Names and meanings are stable: docs/explanation/pbe.md.
+// watchLine is a line of `watch --json`. Names and meanings are stable: docs/pbe.md.
 type watchLine struct {
 	Subframe int64          `json:"subframe"`
 	Cell     int            `json:"cell"`
@@ -319,17 +326,19 @@ type watchMessage struct {
 
 type watchBlock struct {
 	MCS int  `json:"mcs"`
-	TBS *int `json:"tbs"` // bits; null: not said
+	TBS *int `json:"tbs"` // bits; null: unknown
 	NDI bool `json:"ndi"`
 	RV  int  `json:"rv"`
 }
 
 func newWatchLine(s *air.Subframe) watchLine {
-	l := watchLine{Subframe: s.Number, Cell: int(s.Cell), Identity: s.Subframe.Cell.ID, SFN: s.SFN, Index: s.Index, PRB: int(s.PRB), CFI: s.CFI, CCEs: s.CCEs,
+	l := watchLine{Subframe: s.Number, Cell: int(s.Cell), Identity: s.Subframe.Cell.ID, SFN: s.SFN, Index: s.Index,
+		PRB: int(s.PRB), CFI: s.CFI, CCEs: s.CCEs,
 		SNR: roundTenths(s.SNR), Offset: roundTenths(s.Offset), Sample: s.Start, Messages: []watchMessage{}}
 	for i := range s.DCIs {
 		d := &s.DCIs[i]
-		m := watchMessage{RNTI: uint16(d.RNTI), Type: rntiType(d.RNTI), Format: d.Format.String(), Direction: "down", PRB: d.PRB, PRBs: prbRanges(d.PRBs), Distributed: d.Distributed,
+		m := watchMessage{RNTI: uint16(d.RNTI), Type: rntiType(d.RNTI), Format: d.Format.String(), Direction: "down",
+			PRB: d.PRB, PRBs: prbRanges(d.PRBs), Distributed: d.Distributed,
 			Blocks: []watchBlock{}, CCE: d.CCE, Level: d.Level, Agreement: float64(int(1000*d.Agreement+0.5)) / 1000}
 		if d.Format == cell.Format0 {
 			m.Direction = "up"
@@ -349,10 +358,10 @@ func newWatchLine(s *air.Subframe) watchLine {
 	return l
 }
 
-// roundTenths is v with one digit after the point.
+// roundTenths rounds v to one decimal.
 func roundTenths(v float64) float64 { return float64(int(10*v+100000.5)-100000) / 10 }
 
-// prbRanges are the first and last of neighbouring resource blocks.
+// prbRanges returns the first and last block of each contiguous range.
 func prbRanges(m lte.PRBSet) [][2]int {
 	all := [][2]int{}
 	for prb := 0; prb < cell.MaxPRB; prb++ {
@@ -390,22 +399,24 @@ func printMessages(w io.Writer, s *air.Subframe) error {
 			}
 			text += fmt.Sprintf(" NDI %d RV %d", ndi, b.RV)
 		}
-		if _, err := fmt.Fprintf(w, "%d  cell %d  %-2s 0x%04x  %-2s %-4s  %d CCE at %-2d  %s\n", s.Number, s.Cell, m.Type, m.RNTI, m.Format, m.Direction, m.Level, m.CCE, text); err != nil {
+		if _, err := fmt.Fprintf(w, "%d  cell %d  %-2s 0x%04x  %-2s %-4s  %d CCE at %-2d  %s\n", s.Number, s.Cell,
+			m.Type, m.RNTI, m.Format, m.Direction, m.Level, m.CCE, text); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// printWatched sums up.
+// printWatched prints a summary of each carrier.
 func printWatched(w io.Writer, all []air.State, served *air.Server) error {
 	var b strings.Builder
 	for i, s := range all {
-		fmt.Fprintf(&b, "cell %d (%s): %d subframes, %d messages; %d samples, %d lost; found again %d times\n", i, s.Source, s.Subframes, s.Messages, s.Samples, s.Lost, s.Resyncs)
+		fmt.Fprintf(&b, "cell %d (%s): %d subframes, %d messages; %d samples, %d lost; reacquired %d times\n", i,
+			s.Source, s.Subframes, s.Messages, s.Samples, s.Lost, s.Resyncs)
 	}
 	b.WriteString(warningLines(all))
 	if served != nil && served.Dropped() > 0 {
-		fmt.Fprintf(&b, "%d callers did not keep up, and were dropped\n", served.Dropped())
+		fmt.Fprintf(&b, "%d slow clients were disconnected\n", served.Dropped())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

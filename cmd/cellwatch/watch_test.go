@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,7 +25,8 @@ import (
 // each and user 1500 two more.
 func onAir(t *testing.T, n int) []byte {
 	t.Helper()
-	tx, err := lte.NewTransmitter(lte.Cell{ID: 77, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000, lte.Channel{SNR: 25, Offset: 700}, 1)
+	tx, err := lte.NewTransmitter(lte.Cell{ID: 77, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000,
+		lte.Channel{SNR: 25, Offset: 700}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +34,8 @@ func onAir(t *testing.T, n int) []byte {
 	for i := range int64(n) {
 		var grants []cell.Grant
 		for who := range 2 {
-			grants = append(grants, cell.Grant{RNTI: cell.RNTI(500 + 1000*who), Format: cell.Format1, PRB: 2, HARQ: uint8(i % 8), N: 1,
+			grants = append(grants, cell.Grant{RNTI: cell.RNTI(500 + 1000*who), Format: cell.Format1, PRB: 2,
+				HARQ: uint8(i % 8), N: 1,
 				Blocks: [2]cell.Block{{MCS: 15, NDI: i/8%2 == 0, Size: 552}}})
 		}
 		for _, s := range tx.SendGrants(i, grants) {
@@ -53,35 +57,46 @@ func TestCellScanAndWatch(t *testing.T) {
 	}
 	code, out, errs := runCellwatch(t, "scan", file, "--json")
 	var r scanReport
-	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || r.Identity != 77 || r.PRB != 6 || r.MHz != 1.4 || r.Ports != 1 || r.PHICH != "normal" || r.Groups != "1" ||
-		r.Rate != 1_920_000 || !r.RateDetected || r.Format != "cf32" || math.Abs(r.Offset-700) > 50 || r.SNR < 20 || r.First != "0.0" || r.Users != 2 || r.Messages < 15 || len(r.Others) != 0 {
+	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || r.Identity != 77 || r.PRB != 6 ||
+		r.MHz != 1.4 || r.Ports != 1 || r.PHICH != "normal" || r.Groups != "1" ||
+		r.Rate != 1_920_000 || !r.RateDetected || r.Format != "cf32" || math.Abs(r.Offset-700) > 50 || r.SNR < 20 ||
+		r.First != "0.0" || r.Users != 2 || r.Messages < 15 || len(r.Others) != 0 {
 		t.Errorf("%d, %v: %s%s", code, err, out, errs)
 	}
-	if code, out, _ := runCellwatch(t, "scan", file, "--rate", "1.92M"); code != 0 || !strings.HasPrefix(out, "cell 77, 1.4 MHz (6 PRB), 1 antenna port, PHICH normal, N_g 1\n") {
+	if code, out, _ := runCellwatch(t, "scan", file, "--rate", "1.92M"); code != 0 ||
+		!strings.HasPrefix(out, "cell 77, 1.4 MHz (6 PRB), 1 antenna port, PHICH normal, N_g 1\n") {
 		t.Errorf("%d: %s", code, out)
 	}
 	code, out, errs = runCellwatch(t, "watch", long, "--rate", "1.92M", "--json", "--record", rec, "--rnti", "500")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var l watchLine
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &l); code != 0 || err != nil || len(lines) != 105 || l.Subframe != 10240+104 || l.Cell != 0 || l.Identity != 77 || l.SFN != 10 || l.Index != 4 ||
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &l); code != 0 || err != nil || len(lines) != 105 ||
+		l.Subframe != 10240+104 || l.Cell != 0 || l.Identity != 77 || l.SFN != 10 || l.Index != 4 ||
 		!strings.Contains(errs, "105 subframes") {
 		t.Errorf("%d, %v: %d lines, %s\n%s", code, err, len(lines), lines[len(lines)-1], errs)
 	}
-	for _, want := range []string{`"rnti":500,"type":"C","format":"1","direction":"down","prb":2,"prbs":[[`, `"harq":1,"blocks":[{"mcs":15,"tbs":552,"ndi":true,"rv":0}],"cce":`} {
+	for _, want := range []string{`"rnti":500,"type":"C","format":"1","direction":"down","prb":2,"prbs":[[`,
+		`"harq":1,"blocks":[{"mcs":15,"tbs":552,"ndi":true,"rv":0}],"cce":`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %s in %s", want, lines[0])
 		}
 	}
-	if code, out, errs := runCellwatch(t, "capacity", rec); code != 0 || !strings.Contains(out, "N 1, own 2.0") || !strings.Contains(out, "105 subframes; missed: 0") {
+	if code, out, errs := runCellwatch(t, "capacity", rec); code != 0 || !strings.Contains(out, "N 1, own 2.0") ||
+		!strings.Contains(out, "105 subframes; missed: 0") {
 		t.Errorf("%d: %s%s", code, out, errs)
 	}
-	if code, out, _ := runCellwatch(t, "watch", file, "--rate", "1920k", "--for", "10ms"); code != 0 || !strings.Contains(out, "0x01f4  1  down") || !strings.Contains(out, "cell 0 (") {
+	if code, out, _ := runCellwatch(t, "watch", file, "--rate", "1920k", "--for", "10ms"); code != 0 ||
+		!strings.Contains(out, "0x01f4  1  down") || !strings.Contains(out, "cell 0 (") {
 		t.Errorf("%d: %s", code, out)
 	}
-	if code, _, errs := runCellwatch(t, "capacity", file, "--rnti", "500"); code != cli.ExitIntegrity || !strings.Contains(errs, "cellwatch watch") {
+	if code, _, errs := runCellwatch(t, "capacity", file, "--rnti", "500"); code != cli.ExitIntegrity ||
+		!strings.Contains(errs, "cellwatch watch") {
 		t.Errorf("samples as messages: %d: %s", code, errs)
 	}
-	for _, bad := range [][]string{{"scan", rec}, {"watch", file, "--rate", "fast"}, {"watch", file, "--rate", "1M", "--rate", "2M"}, {"watch", file, "--rnti", "65535"}, {"watch", file, "--rate", "1.92M", "--serve", "nowhere"}, {"watch", file, "--rate", "1.92M", "--serve", "unix:/" + strings.Repeat("x", 200)},
+	for _, bad := range [][]string{{"scan", rec}, {"watch", file, "--rate", "fast"},
+		{"watch", file, "--rate", "1M", "--rate", "2M"}, {"watch", file, "--rnti", "65535"},
+		{"watch", file, "--rate", "1.92M", "--serve", "nowhere"},
+		{"watch", file, "--rate", "1.92M", "--serve", "unix:/" + strings.Repeat("x", 200)},
 		{"watch", file, "--format", "wav"}, {"watch", file, "--rate", "1.92M", "--serve", "unix:" + file}} {
 		if code, _, errs := runCellwatch(t, bad...); code == 0 || !strings.Contains(errs, "hint: ") {
 			t.Errorf("%v: %d: %s", bad, code, errs)
@@ -121,7 +136,8 @@ func TestCellServe(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "s")
 	watched := make(chan string, 1)
 	go func() {
-		code, out, errs := runCellwatch(t, "watch", "tcp:"+ln.Addr().String(), "--format", "cf32", "--rate", "1.92M", "--serve", "unix:"+sock, "--rnti", "0x1f4")
+		code, out, errs := runCellwatch(t, "watch", "tcp:"+ln.Addr().String(), "--format", "cf32", "--rate", "1.92M",
+			"--serve", "unix:"+sock, "--rnti", "0x1f4")
 		if code != 0 {
 			out += errs
 		}
@@ -151,11 +167,14 @@ func TestCellServe(t *testing.T) {
 		t.Error(err)
 	}
 	var out bytes.Buffer
-	if err := printCapacities(t.Context(), &out, &copied, capacityOptions{window: 40 * time.Millisecond}); err != nil || !strings.Contains(out.String(), "N 1, own 2.0, idle 2.0 of 6 PRB") {
+	if err := printCapacities(t.Context(), &out, &copied,
+		capacityOptions{window: 40 * time.Millisecond}); err != nil ||
+		!strings.Contains(out.String(), "N 1, own 2.0, idle 2.0 of 6 PRB") {
 		t.Errorf("%v: %s", err, &out)
 	}
 	// A busy machine drops samples of a socket, and says so.
-	if out := <-watched; !strings.Contains(out, "were dropped") && (!strings.Contains(out, "400 subframes") || !strings.Contains(out, "found again 0 times")) {
+	if out := <-watched; !strings.Contains(out, "were dropped") &&
+		(!strings.Contains(out, "400 subframes") || !strings.Contains(out, "reacquired 0 times")) {
 		t.Error(out)
 	}
 	if _, err := os.Stat(sock); err == nil {

@@ -92,7 +92,7 @@ type MCS struct {
 	// MCS is that of the first transmission; 29 to 31 if that was missed.
 	MCS             int     `json:"mcs"`
 	Sent            int64   `json:"sent"` // first transmissions
-	Retransmissions int64   `json:"again"`
+	Retransmissions int64   `json:"retransmissions"`
 	Retransmitted   float64 `json:"retransmitted"` // part of all transmissions
 }
 
