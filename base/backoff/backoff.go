@@ -1,5 +1,4 @@
-// Package backoff bounds how often something that failed is tried again. It stands beside
-// the data path: whoever calls, dials or opens anew waits by it.
+// Package backoff computes the wait between attempts of something that failed.
 package backoff
 
 import (
@@ -7,19 +6,17 @@ import (
 	"time"
 )
 
-// Backoff is the wait between failed attempts in a row. The zero value has seen none. A
-// Backoff is used by one goroutine at a time; the bounds may differ from call to call.
+// Backoff is the wait between consecutive failed attempts. The zero value has seen none. A Backoff
+// is not safe for concurrent use; the bounds may differ from call to call.
 type Backoff struct{ wait time.Duration }
 
-// Double returns the wait before the next attempt: twice the last one, at least least
-// and at most most.
+// Double returns the wait before the next attempt: twice the last one, within [least, most].
 func (b *Backoff) Double(least, most time.Duration) time.Duration {
 	b.wait = min(max(2*b.wait, least), most)
 	return b.wait
 }
 
-// Next returns Double less up to a quarter at random, so that devices do not call in
-// step.
+// Next returns Double less up to a quarter at random, so that devices do not retry in step.
 func (b *Backoff) Next(least, most time.Duration) time.Duration {
 	wait := b.Double(least, most)
 	if wait < 4 {
@@ -28,8 +25,8 @@ func (b *Backoff) Next(least, most time.Duration) time.Duration {
 	return wait - rand.N(wait/4)
 }
 
-// After returns the wait that Double returns for the last of so many failures in a row, for
-// those who count them anyway; least for none.
+// After returns what Double returns for the last of a number of consecutive failures, for callers
+// who count them; least for none.
 func After(failures int, least, most time.Duration) time.Duration {
 	wait := min(least, most)
 	for ; failures > 1 && wait > 0 && wait < most; failures-- {

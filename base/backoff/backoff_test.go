@@ -36,8 +36,10 @@ func TestBackoff(t *testing.T) {
 func TestBounds(t *testing.T) {
 	var b Backoff
 	for i, c := range []struct{ least, most, want time.Duration }{
-		{time.Second, time.Minute, time.Second}, {10 * time.Second, time.Minute, 10 * time.Second}, {time.Second, time.Minute, 20 * time.Second},
-		{time.Second, 5 * time.Second, 5 * time.Second}, {time.Second, time.Minute, 10 * time.Second}, {2 * time.Second, time.Second, time.Second}, {0, 0, 0},
+		{time.Second, time.Minute, time.Second}, {10 * time.Second, time.Minute, 10 * time.Second},
+		{time.Second, time.Minute, 20 * time.Second},
+		{time.Second, 5 * time.Second, 5 * time.Second}, {time.Second, time.Minute, 10 * time.Second},
+		{2 * time.Second, time.Second, time.Second}, {0, 0, 0},
 	} {
 		if d := b.Double(c.least, c.most); d != c.want {
 			t.Errorf("%d: %v, want %v", i, d, c.want)

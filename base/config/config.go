@@ -1,6 +1,5 @@
-// Package config reads TOML files strictly, so that a misspelt setting is an
-// error and not a silent default. It stands before every role and tool: they
-// hand it the struct to fill and know nothing of TOML.
+// Package config reads TOML files strictly, so that a misspelt setting is an error and not a silent
+// default. Roles and tools pass it the struct to fill and know nothing of TOML.
 package config
 
 import (
@@ -19,14 +18,13 @@ import (
 	"mpbond/base/userfile"
 )
 
-// maxFile bounds what Load takes into memory.
+// maxFile bounds the size of a file.
 const maxFile = 4 << 20
 
 const tomlHint = `a setting is written like listen = ":7600" or max_streams = 100, with quotes around text`
 
-// Load reads the TOML file at path into the struct that into points to.
-// Settings that the file does not name keep the value they have, so that
-// defaults are set before. A key that the struct lacks is an error which names
+// Load reads the TOML file at path into the struct that into points to. Settings that are not in
+// the file keep their value, so set defaults before. A key without a field is an error that names
 // the file, the line, the key and the nearest valid name. Errors are faults.
 func Load(path string, into any) error {
 	data, err := ReadFile(path)
@@ -36,7 +34,7 @@ func Load(path string, into any) error {
 	return Parse(path, data, into)
 }
 
-// ReadFile is the text of a configuration file, of bounded size. Errors are faults.
+// ReadFile returns the content of a configuration file, of bounded size. Errors are faults.
 func ReadFile(path string) ([]byte, error) {
 	f, err := userfile.Open(path)
 	switch {
@@ -48,12 +46,13 @@ func ReadFile(path string) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if len(data) > maxFile {
-		return nil, fault.New(fault.Limit, fmt.Errorf("%s: over %d bytes are too many for a configuration file", path, maxFile), "")
+		return nil, fault.New(fault.Limit, fmt.Errorf("%s: the configuration file has more than %d bytes", path,
+			maxFile), "")
 	}
 	return data, fault.New(fault.Config, err, "")
 }
 
-// Parse is Load for data at hand; name stands for the file in errors.
+// Parse is Load for data in memory; name stands for the file in errors.
 func Parse(name string, data []byte, into any) error {
 	if err := checkNumbers(name, data, into); err != nil {
 		return err
@@ -78,22 +77,24 @@ func Parse(name string, data []byte, into any) error {
 	return fault.New(fault.Config, fmt.Errorf("%s: %w", name, err), "")
 }
 
-// typeMismatch is how the decoder says that a value is of another type than its setting.
+// typeMismatch matches the decoder's error for a value of the wrong type.
 var typeMismatch = regexp.MustCompile(`^cannot decode TOML (\w+) into .* of type (\S+)$`)
 
-// invalidPrefix is how package netip says that a text is no prefix.
+// invalidPrefix matches the error of package netip for an invalid prefix.
 var invalidPrefix = regexp.MustCompile(`^netip\.ParsePrefix\((".*?")\): `)
 
-// explainTypeError names types as people do.
+// explainTypeError rewrites type errors in plain words.
 func explainTypeError(text string) string {
 	if m := invalidPrefix.FindStringSubmatch(text); m != nil {
-		return m[1] + ` is no prefix of addresses such as "192.168.7.0/24" or "fd00::/8"`
+		return m[1] + ` is not an address prefix such as "192.168.7.0/24" or "fd00::/8"`
 	}
 	m := typeMismatch.FindStringSubmatch(text)
 	if m == nil {
 		return text
 	}
-	words := map[string]string{"string": "a text", "bool": "true or false", "[]string": "a list of texts, like [\"a\", \"b\"]", "array": "a list", "integer": "a number", "boolean": "true or false"}
+	words := map[string]string{"string": "a text", "bool": "true or false",
+		"[]string": "a list of texts, like [\"a\", \"b\"]", "array": "a list", "integer": "a number",
+		"boolean": "true or false"}
 	want := words[m[2]]
 	switch {
 	case want != "":
@@ -102,14 +103,14 @@ func explainTypeError(text string) string {
 	default:
 		want = "something else"
 	}
-	return fmt.Sprintf("it is %s, and should be %s", cmp.Or(words[m[1]], "a "+m[1]), want)
+	return fmt.Sprintf("the value is %s but must be %s", cmp.Or(words[m[1]], "a "+m[1]), want)
 }
 
-// Error tells where a file is wrong.
+// Error is an error at a position in a file.
 type Error struct {
 	File         string
-	Line, Column int    // from 1, the column in bytes; 0: not of one line
-	Near         string // the name that was probably meant, or ""
+	Line, Column int    // from 1, the column in bytes; 0 if not at one line
+	Near         string // the probably intended name, or ""
 	Err          error
 }
 
@@ -121,10 +122,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
 }
 
-// Unwrap is what is wrong.
+// Unwrap returns the error without its position.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Place is where, and what was probably meant.
+// Place returns the position and the probably intended name.
 func (e *Error) Place() (line, column int, near string) { return e.Line, e.Column, e.Near }
 
 func unknownKeyError(name string, e *toml.DecodeError, into any) error {
@@ -140,13 +141,13 @@ func unknownKeyError(name string, e *toml.DecodeError, into any) error {
 	}
 	hint := ""
 	if len(names) > 0 {
-		hint = "there are: " + strings.Join(names, ", ")
+		hint = "valid settings: " + strings.Join(names, ", ")
 	}
 	return fault.New(fault.Config, err, hint)
 }
 
-// validNames walks t along key and returns the names valid at the first part of
-// key that t does not know, and the index of that part.
+// validNames walks t along key. It returns the names that are valid at the first unknown part of
+// key, and the index of that part.
 func validNames(t reflect.Type, key []string) (names []string, at int) {
 	for at = 0; at < len(key); at++ {
 		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
@@ -170,9 +171,8 @@ func validNames(t reflect.Type, key []string) (names []string, at int) {
 	return nil, at
 }
 
-// fieldNames lists the TOML names of the fields of struct t, those of embedded
-// structs included, and enters their types into types, keyed in lower case as
-// the decoder compares them.
+// fieldNames returns the TOML names of the fields of struct t, including those of embedded structs.
+// It adds their types to types, keyed in lower case as the decoder compares them.
 func fieldNames(t reflect.Type, types map[string]reflect.Type) (names []string) {
 	for f := range t.Fields() {
 		tag, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
@@ -192,8 +192,7 @@ func fieldNames(t reflect.Type, types map[string]reflect.Type) (names []string) 
 	return names
 }
 
-// Nearest is the name that word was probably meant to be, or "" if none is
-// like it. Upper and lower case count as the same.
+// Nearest returns the name that word probably means, or "" if none is similar. It ignores case.
 func Nearest(word string, names []string) string {
 	best, least := "", 1+max(2, len(word)/3)
 	for _, n := range names {
@@ -204,8 +203,8 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
-// editDistance is the number of insertions, deletions and replacements of bytes
-// that turn a into b (Levenshtein).
+// editDistance returns the number of insertions, deletions and replacements of bytes that turn a
+// into b (Levenshtein).
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

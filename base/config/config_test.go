@@ -34,11 +34,13 @@ type sample struct {
 
 func TestParse(t *testing.T) {
 	s := sample{Name: "kept"}
-	err := Parse("a.toml", []byte("[limits]\nmemory='4MB'\nmax_rate='9600bit/s'\n[[peer]]\naddress='x'\n[per.z]\nmemory=5\n"), &s)
+	err := Parse("a.toml",
+		[]byte("[limits]\nmemory='4MB'\nmax_rate='9600bit/s'\n[[peer]]\naddress='x'\n[per.z]\nmemory=5\n"), &s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Name != "kept" || s.Limits != (limits{4 * unit.MB, 9600}) || s.Peer[0].Address != "x" || s.Per["z"].Memory != 5 {
+	if s.Name != "kept" || s.Limits != (limits{4 * unit.MB, 9600}) || s.Peer[0].Address != "x" ||
+		s.Per["z"].Memory != 5 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -50,7 +52,7 @@ func TestErrorsNameLineKeyAndNearest(t *testing.T) {
 		{"[[peer]]\naddres='x'", `a.toml:2: unknown setting "peer.addres"`, `did you mean "address"?`},
 		{"[per.home]\nmax-rate=1", `a.toml:2: unknown setting "per.home.max-rate"`, `did you mean "max_rate"?`},
 		{"[limit]\nmemory=1", `unknown setting "limit`, `did you mean "limits"?`},
-		{"zzzzzzzzz=1", `a.toml:1: unknown setting "zzzzzzzzz"`, "there are: name, limits, peer, per"},
+		{"zzzzzzzzz=1", `a.toml:1: unknown setting "zzzzzzzzz"`, "valid settings: name, limits, peer, per"},
 		{"name=1", "a.toml:1: name", tomlHint},
 		{"\nname=", "a.toml:2", tomlHint},
 		{"\n[limits]\nmax_rate='fast'", "a.toml:3: limits.max_rate", tomlHint},
@@ -60,7 +62,8 @@ func TestErrorsNameLineKeyAndNearest(t *testing.T) {
 		if !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%q: error %v, want %q in it", c.in, err, c.text)
 		}
-		if h := fault.HintOf(err); h != c.hint && !(strings.HasPrefix(c.hint, "there are") && strings.HasPrefix(h, "there are")) {
+		if h := fault.HintOf(err); h != c.hint &&
+			!(strings.HasPrefix(c.hint, "valid settings") && strings.HasPrefix(h, "valid settings")) {
 			t.Errorf("%q: hint %q, want %q", c.in, h, c.hint)
 		}
 	}
@@ -70,23 +73,26 @@ func TestErrorsNameLineKeyAndNearest(t *testing.T) {
 // stands, and taken where it is one of bytes or no unit is needed.
 func TestNumbers(t *testing.T) {
 	for _, c := range []struct{ in, text string }{
-		{"\n[limits]\nmax_rate=9600", "a.toml:3: limits.max_rate: rate \"9600\": it has no unit (write it like 8Mbit/s)"},
+		{"\n[limits]\nmax_rate=9600",
+			"a.toml:3: limits.max_rate: rate \"9600\": it has no unit (write it like 8Mbit/s)"},
 		{"limits.max_rate = 8", "a.toml:1: limits.max_rate: "},
 		{"name='x'\nlimits = {memory=1, max_rate = 8}", "a.toml:2: limits.max_rate: "},
 		{"[per.home]\nmax_rate=-1", "a.toml:2: per.home.max_rate: "},
 		{"[per]\nhome.max_rate=1", "a.toml:2: per.home.max_rate: "},
 		{"rates=['8Mbit/s',\n8]", "a.toml:2: rates: "},
 		{"[[peer]]\naddress='x'\n[[peer]]\nspeed=5", "a.toml:4: peer.speed: "},
-		{"\nallow=[60]", `a.toml:2: allow: "60" is no prefix of addresses such as`},
-		{"\nallow=['10.0.0.1']", `a.toml:2: allow: "10.0.0.1" is no prefix of addresses such as`},
+		{"\nallow=[60]", `a.toml:2: allow: "60" is not an address prefix such as`},
+		{"\nallow=['10.0.0.1']", `a.toml:2: allow: "10.0.0.1" is not an address prefix such as`},
 	} {
 		var s sample
-		if err := Parse("a.toml", []byte(c.in), &s); !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), c.text) || fault.HintOf(err) == "" {
+		if err := Parse("a.toml", []byte(c.in), &s); !fault.Is(err, fault.Config) ||
+			!strings.Contains(err.Error(), c.text) || fault.HintOf(err) == "" {
 			t.Errorf("%q: error %v, want %q in it", c.in, err, c.text)
 		}
 	}
 	var s sample
-	if err := Parse("a.toml", []byte("count=7\n[limits]\nmemory=512\nmax_rate=0"), &s); err != nil || s.Limits.Memory != 512 || s.Count != 7 {
+	if err := Parse("a.toml", []byte("count=7\n[limits]\nmemory=512\nmax_rate=0"), &s); err != nil ||
+		s.Limits.Memory != 512 || s.Count != 7 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

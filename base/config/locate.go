@@ -6,21 +6,21 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Locator finds tables and keys in a TOML document that Parse has taken.
+// Locator finds tables and keys in a TOML document that Parse has accepted.
 type Locator struct{ tables []keyPosition }
 
 type keyPosition struct {
-	name         string // its keys, with dots
+	name         string // dotted key
 	line, column int
 	keys         []keyPosition
 }
 
-// NewLocator looks through a document.
+// NewLocator scans a document.
 func NewLocator(data []byte) *Locator {
 	l := &Locator{tables: []keyPosition{{}}}
 	var p unstable.Parser
 	p.Reset(data)
-	line, begin := 1, 0 // of the last key
+	line, begin := 1, 0 // line number and start of the last key's line
 	for p.NextExpression() {
 		e := p.Expression()
 		at := keyPosition{}
@@ -48,8 +48,8 @@ func NewLocator(data []byte) *Locator {
 	return l
 }
 
-// FindTable is where the n-th table of that name begins, from 0, and if it has the
-// key, where that is; 0 if there is none.
+// FindTable returns the position of key in the n-th table of that name, counted from 0, or of the
+// table itself if it lacks the key; 0 if there is no such table.
 func (l *Locator) FindTable(name string, n int, key string) (line, column int) {
 	for _, t := range l.tables[1:] {
 		if t.name != name {

@@ -12,10 +12,9 @@ import (
 	"mpbond/base/fault"
 )
 
-// checkNumbers refuses a bare number where a setting is a text with a unit or a word: the
-// decoder would take 60 for 60 ns. A number that the setting takes as a text too, as 0 for
-// no limit, is let through. Into points to the struct that data are for; what else is wrong
-// with them is left to the decoder.
+// checkNumbers rejects a bare number where a setting needs a unit or a word: the decoder would read
+// 60 as 60 ns. It accepts numbers that the setting accepts as text, such as 0 for no limit. into
+// points to the struct for data. The decoder reports all other errors.
 func checkNumbers(name string, data []byte, into any) error {
 	var p unstable.Parser
 	p.Reset(data)
@@ -27,7 +26,8 @@ func checkNumbers(name string, data []byte, into any) error {
 		case unstable.Table, unstable.ArrayTable:
 			table = keyParts(e)
 		case unstable.KeyValue:
-			if err := c.checkValue(reflect.TypeOf(into), append(table[:len(table):len(table)], keyParts(e)...), e.Value()); err != nil {
+			if err := c.checkValue(reflect.TypeOf(into), append(table[:len(table):len(table)], keyParts(e)...),
+				e.Value()); err != nil {
 				return err
 			}
 		}
@@ -41,12 +41,13 @@ type numberChecker struct {
 	p    *unstable.Parser
 }
 
-// checkValue checks the value of key, which into has.
+// checkValue checks the value of key in into.
 func (c numberChecker) checkValue(into reflect.Type, key []string, v *unstable.Node) error {
 	switch v.Kind {
 	case unstable.InlineTable:
 		for it := v.Children(); it.Next(); {
-			if err := c.checkValue(into, append(key[:len(key):len(key)], keyParts(it.Node())...), it.Node().Value()); err != nil {
+			if err := c.checkValue(into, append(key[:len(key):len(key)], keyParts(it.Node())...),
+				it.Node().Value()); err != nil {
 				return err
 			}
 		}
@@ -66,12 +67,14 @@ func (c numberChecker) checkValue(into reflect.Type, key []string, v *unstable.N
 			return nil
 		}
 		data := v.Data
-		if n, err := strconv.ParseInt(strings.ReplaceAll(string(data), "_", ""), 0, 64); v.Kind == unstable.Integer && err == nil {
-			data = strconv.AppendInt(nil, n, 10) // 4_194_304 and 0x400000 too
+		if n, err := strconv.ParseInt(strings.ReplaceAll(string(data), "_", ""), 0, 64); v.Kind == unstable.Integer &&
+			err == nil {
+			data = strconv.AppendInt(nil, n, 10) // also 4_194_304 and 0x400000
 		}
 		if err := text.UnmarshalText(data); err != nil {
 			at := c.p.Shape(v.Raw).Start
-			return fault.New(fault.Config, &Error{File: c.name, Line: at.Line, Column: at.Column, Err: fmt.Errorf("%s: %s", strings.Join(key, "."), explainTypeError(err.Error()))}, tomlHint)
+			return fault.New(fault.Config, &Error{File: c.name, Line: at.Line, Column: at.Column,
+				Err: fmt.Errorf("%s: %s", strings.Join(key, "."), explainTypeError(err.Error()))}, tomlHint)
 		}
 	}
 	return nil
@@ -85,8 +88,8 @@ func keyParts(n *unstable.Node) (key []string) {
 	return key
 }
 
-// valueType is the type of the value that key has in t, without what collects several of it;
-// nil if there is none.
+// valueType returns the type of key's value in t, without pointers, slices and arrays; nil if there
+// is none.
 func valueType(t reflect.Type, key []string) reflect.Type {
 	t = elementType(t)
 	for _, part := range key {
@@ -108,7 +111,7 @@ func valueType(t reflect.Type, key []string) reflect.Type {
 	return t
 }
 
-// elementType is what t points to, or is a list of.
+// elementType returns the type behind pointers, slices and arrays.
 func elementType(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
 		t = t.Elem()

@@ -4,5 +4,5 @@ package config
 
 import "os"
 
-// keepOwner does nothing where files have no owner of that kind.
+// keepOwner does nothing where files have no Unix owner.
 func keepOwner(*os.File, os.FileInfo) error { return nil }

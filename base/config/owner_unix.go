@@ -9,7 +9,7 @@ import (
 	"mpbond/base/userfile"
 )
 
-// keepOwner makes the owner of f that of a file that it shall replace.
+// keepOwner sets the owner of f to that of the file that it will replace.
 func keepOwner(f *os.File, old os.FileInfo) error {
 	st, ok := old.Sys().(*syscall.Stat_t)
 	now, err := f.Stat()

@@ -11,23 +11,22 @@ import (
 	"mpbond/base/userfile"
 )
 
-// Write replaces the file at path, or where it links to, by one with that text:
-// whatever happens meanwhile, there is either the old one or the new one, whole.
-// Its rights and its owner stay; a new file is its owner's alone. Errors are
-// faults.
+// Write replaces the file at path, or its link target, atomically by one with this content. Mode
+// and owner stay; a new file is private to its owner. Errors are faults.
 func Write(path string, data []byte) error {
 	err := replaceFile(path, data)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS):
-		return fault.New(fault.Permission, fmt.Errorf("%s cannot be written: %w", path, err), "change the file by hand: a running mpbond notices")
+		return fault.New(fault.Permission, fmt.Errorf("%s cannot be written: %w", path, err),
+			"edit the file by hand; a running mpbond notices the change")
 	}
 	return fault.New(fault.Config, fmt.Errorf("%s cannot be written: %w", path, err), "")
 }
 
-// Writable tells whether Write could replace the file at path, or make it, as far as
-// the rights of its directory tell. Nothing is tried.
+// Writable reports whether Write could replace or create the file at path, according to the
+// permissions of its directory. It does not try.
 func Writable(path string) bool { return userfile.Writable(filepath.Dir(userfile.Resolve(path))) }
 
 func replaceFile(path string, data []byte) error {

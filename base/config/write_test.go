@@ -78,8 +78,10 @@ func TestLocate(t *testing.T) {
 		key          string
 		line, column int
 	}{
-		{"rule", 0, "", 3, 3}, {"rule", 0, "name", 4, 1}, {"rule", 0, "mode", 3, 3}, {"rule", 1, "", 8, 6}, {"rule", 1, "mode", 9, 1},
-		{"rule", 1, "port", 10, 2}, {"device.phone", 0, "x", 13, 1}, {"device.a b", 0, "", 14, 2}, {"rule", 2, "", 15, 3}, {"rule", 3, "", 0, 0},
+		{"rule", 0, "", 3, 3}, {"rule", 0, "name", 4, 1}, {"rule", 0, "mode", 3, 3}, {"rule", 1, "", 8, 6},
+		{"rule", 1, "mode", 9, 1},
+		{"rule", 1, "port", 10, 2}, {"device.phone", 0, "x", 13, 1}, {"device.a b", 0, "", 14, 2},
+		{"rule", 2, "", 15, 3}, {"rule", 3, "", 0, 0},
 		{"device.phone", 1, "x", 0, 0}, {"", 0, "default", 0, 0},
 	} {
 		if line, column := l.FindTable(c.table, c.n, c.key); line != c.line || column != c.column {
@@ -135,7 +137,8 @@ func TestWritable(t *testing.T) {
 	if err := os.Symlink(there, link); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]bool{there: true, link: true, filepath.Join(dir, "new.toml"): true, filepath.Join(dir, "none", "p.toml"): false} {
+	for path, want := range map[string]bool{there: true, link: true, filepath.Join(dir, "new.toml"): true,
+		filepath.Join(dir, "none", "p.toml"): false} {
 		if Writable(path) != want {
 			t.Errorf("%s: %v", path, !want)
 		}

@@ -1,21 +1,21 @@
-// Package event keeps what will happen in a simulation in the order of virtual time. It
-// stands below every simulator: of links, of subflows, of whole replays.
+// Package event has a queue of future events in virtual time. All simulators use it: of links,
+// subflows and whole replays.
 package event
 
 import "time"
 
-// Queue holds events of type E until they are due. Of events at the same time the one
-// that was pushed first comes first, so that a simulation repeats itself. Times count
-// from wherever its user likes. The zero value is empty. It takes memory only to hold
-// more events than ever before. A Queue is used by one goroutine at a time.
+// Queue holds events of type E until they are due. Events at the same time keep the order in which
+// they were pushed, so that a simulation is reproducible. The origin of times is up to the user.
+// The zero value is empty. It allocates only to hold more events than ever before. A Queue is not
+// safe for concurrent use.
 type Queue[E any] struct {
-	heap   []entry[E] // a binary heap, the next one first
+	heap   []entry[E] // binary heap, the next event first
 	pushed uint64
 }
 
 type entry[E any] struct {
 	at    time.Duration
-	order uint64 // of equal times
+	order uint64 // among equal times
 	event E
 }
 
@@ -23,13 +23,13 @@ func (e *entry[E]) isBefore(o *entry[E]) bool {
 	return e.at < o.at || e.at == o.at && e.order < o.order
 }
 
-// Len returns how many events are to come.
+// Len returns the number of events.
 func (q *Queue[E]) Len() int { return len(q.heap) }
 
-// Next returns when the next event is due. The queue must not be empty.
+// Next returns the time of the next event. The queue must not be empty.
 func (q *Queue[E]) Next() time.Duration { return q.heap[0].at }
 
-// Push adds an event that is due at a time.
+// Push adds an event due at time at.
 func (q *Queue[E]) Push(at time.Duration, e E) {
 	q.pushed++
 	q.heap = append(q.heap, entry[E]{})
@@ -45,12 +45,11 @@ func (q *Queue[E]) Push(at time.Duration, e E) {
 	h[i] = n
 }
 
-// Pop removes the next event and returns it, with the time at which it is due. The queue
-// must not be empty.
+// Pop removes and returns the next event and its time. The queue must not be empty.
 func (q *Queue[E]) Pop() (at time.Duration, e E) {
 	h := q.heap
 	first, last := h[0], h[len(h)-1]
-	h[len(h)-1] = entry[E]{} // it keeps nothing alive
+	h[len(h)-1] = entry[E]{} // releases its memory
 	h = h[:len(h)-1]
 	q.heap = h
 	if len(h) == 0 {

@@ -1,47 +1,46 @@
-// Package fault gives errors a stable kind, for programs, and a hint, for
-// people. It stands beside the data path: every package may use it and it knows
-// none of them.
+// Package fault gives errors a stable kind, for programs, and a hint, for people. Every package may
+// use it; it imports none of them.
 //
-// Most errors stay plain. One becomes a fault where somebody outside can act on
-// it: a user by its hint, a script by the exit code that follows from its kind.
+// Most errors stay plain. An error becomes a fault where somebody outside can act on it: a user by
+// its hint, a script by the exit code of its kind.
 package fault
 
 import "errors"
 
-// Kind says what sort of thing went wrong. Kinds appear in JSON and decide
-// exit codes: the list is append-only and a name never changes its meaning.
+// Kind is the sort of an error. Kinds appear in JSON and determine exit codes: the list is
+// append-only and a name never changes its meaning.
 type Kind string
 
 // Kinds.
 const (
-	Other          Kind = "other"           // none of the others; also what a plain error has
+	Other          Kind = "other"           // none of the others; also for plain errors
 	Usage          Kind = "usage"           // the command line is wrong
-	Config         Kind = "config"          // a file we read says something that cannot be
+	Config         Kind = "config"          // a configuration file is invalid
 	NotRunning     Kind = "not_running"     // the mpbond process asked for does not answer
-	AlreadyRunning Kind = "already_running" // another mpbond process holds the place
+	AlreadyRunning Kind = "already_running" // another mpbond process is active
 	Unreachable    Kind = "unreachable"     // a network address does not answer or refuses
 	Timeout        Kind = "timeout"         // no answer in time
 	UnknownDevice  Kind = "unknown_device"  // a device is not in the trust file of the other
 	WrongKey       Kind = "wrong_key"       // the far end is not the device it should be
-	Permission     Kind = "permission"      // rights are missing, or too wide to be safe
-	Protocol       Kind = "protocol"        // the far end does not speak as it should
-	Integrity      Kind = "integrity"       // data is not what it was meant to be
+	Permission     Kind = "permission"      // permissions are missing, or too wide to be safe
+	Protocol       Kind = "protocol"        // the far end violates the protocol
+	Integrity      Kind = "integrity"       // data is damaged or not as expected
 	Limit          Kind = "limit"           // too many, too long, or no room left
-	Exists         Kind = "exists"          // already there, and not to be overwritten
+	Exists         Kind = "exists"          // already exists and is not overwritten
 	NotFound       Kind = "not_found"       // no such thing
-	Unsupported    Kind = "unsupported"     // this system cannot do that
-	NotSaved       Kind = "not_saved"       // it holds in the process that runs, but could not be written to the disk
+	Unsupported    Kind = "unsupported"     // not supported on this system
+	NotSaved       Kind = "not_saved"       // applied in the running process but not saved to disk
 )
 
-// Error is an error with a kind and, where somebody can do something about it,
-// a hint: a whole sentence without full stop, in the imperative if possible.
+// Error is an error with a kind and, if somebody can act on it, a hint: a whole sentence without
+// full stop, in the imperative if possible.
 type Error struct {
 	Kind Kind
 	Err  error
 	Hint string
 }
 
-// New wraps err. The result is nil if err is nil.
+// New wraps err. It returns nil if err is nil.
 func New(kind Kind, err error, hint string) error {
 	if err == nil {
 		return nil
@@ -49,15 +48,14 @@ func New(kind Kind, err error, hint string) error {
 	return &Error{Kind: kind, Err: err, Hint: hint}
 }
 
-// Error is the text of the wrapped error, without the hint: who shows it to a
-// person adds HintOf.
+// Error returns the text of the wrapped error, without the hint. To show it to people, add HintOf.
 func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf is the kind of the outermost fault in err's chain, Other if there is
-// none, and "" for nil.
+// KindOf returns the kind of the outermost fault in err's chain, Other if there is none, and "" for
+// nil.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -72,7 +70,7 @@ func KindOf(err error) Kind {
 // Is reports whether the outermost fault in err's chain is of that kind.
 func Is(err error, kind Kind) bool { return err != nil && KindOf(err) == kind }
 
-// HintOf is the hint of the outermost fault in err's chain that has one.
+// HintOf returns the hint of the outermost fault in err's chain that has one.
 func HintOf(err error) string {
 	var e *Error
 	for errors.As(err, &e) {

@@ -182,7 +182,8 @@ func TestBadKeyFiles(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadKey(path); !fault.Is(err, fault.Permission) || !strings.Contains(fault.HintOf(err), "chmod 600") {
+		if _, err := LoadKey(path); !fault.Is(err, fault.Permission) ||
+			!strings.Contains(fault.HintOf(err), "chmod 600") {
 			t.Errorf("mode %o: %v, hint %q", mode, err, fault.HintOf(err))
 		}
 	}
@@ -200,7 +201,8 @@ func TestKeyIsNeverPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var none *Key
-	out := fmt.Sprintf("%v %+v %#v %s %x %d %v %v", k, k, k, k, k, k, struct{ K *Key }{k}, none) + log.String() + string(js)
+	out := fmt.Sprintf("%v %+v %#v %s %x %d %v %v", k, k, k, k, k, k, struct{ K *Key }{k},
+		none) + log.String() + string(js)
 	for _, secret := range []string{fmt.Sprintf("%x", []byte(k.private[:8])), fmt.Sprint([]byte(k.private[:8]))[1:20]} {
 		if strings.Contains(out, secret) {
 			t.Errorf("secret in %s", out)

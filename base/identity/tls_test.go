@@ -68,7 +68,8 @@ func handshake(t *testing.T, client, server *tls.Config) (c, s outcome) {
 
 func TestHandshake(t *testing.T) {
 	a, b := mustKey(t), mustKey(t)
-	c, s := handshake(t, a.ClientConfig(b.Public(), "x"), b.ServerConfig("x", func(k PublicKey) bool { return k == a.Public() }))
+	c, s := handshake(t, a.ClientConfig(b.Public(), "x"),
+		b.ServerConfig("x", func(k PublicKey) bool { return k == a.Public() }))
 	if err := errors.Join(c.handshake, c.read, s.handshake, s.read); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +199,8 @@ func TestNoResumption(t *testing.T) {
 }
 
 func TestExplainLeavesOtherErrors(t *testing.T) {
-	for _, err := range []error{nil, io.EOF, net.ErrClosed, &net.OpError{Op: "read", Err: io.EOF}, &net.OpError{Op: "remote error"}} {
+	for _, err := range []error{nil, io.EOF, net.ErrClosed, &net.OpError{Op: "read", Err: io.EOF},
+		&net.OpError{Op: "remote error"}} {
 		if got := ExplainTLS(err); got != err {
 			t.Errorf("%v became %v", err, got)
 		}

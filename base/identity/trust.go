@@ -23,7 +23,7 @@ import (
 	"mpbond/base/userfile"
 )
 
-// Role is what a device may be to us. The names are part of the file format.
+// Role is a role of a device towards us. The names are part of the file format.
 type Role string
 
 // Roles.
@@ -33,7 +33,7 @@ const (
 	RolePrimary Role = "primary"
 )
 
-// Roles lists all roles.
+// Roles returns all roles.
 func Roles() []Role { return []Role{RoleServer, RoleHelper, RolePrimary} }
 
 // Limits of the trust file.
@@ -44,26 +44,25 @@ const (
 	maxServers   = 64 // as in package wire
 )
 
-// Peer is a device that we trust. Its slices are shared: look, do not change.
+// Peer is a trusted device. Its slices are shared and must not be changed.
 type Peer struct {
-	// Name is ours for the device: unique, 1 to 64 letters, digits and "._-".
+	// Name is our name of the device: unique, 1 to 64 letters, digits and "._-".
 	Name string `toml:"name" json:"name"`
-	// Roles it may have towards us, at least one.
+	// Roles are its roles towards us, at least one.
 	Roles []Role `toml:"roles" json:"roles"`
-	// Key is unique as well.
+	// Key is unique too.
 	Key PublicKey `toml:"key" json:"key"`
-	// Addresses where it listens, as "host:port", best first. May be empty for
-	// devices that are found or that connect to us.
+	// Addresses are those where it listens, as "host:port", best first. It may be empty for devices
+	// that are discovered or that connect to us.
 	Addresses []string `toml:"addresses,omitempty" json:"addresses,omitempty"`
-	// Servers are those of a primary, as it told them last: where a helper carries
-	// its subflows to, and no others'. They make nobody trusted.
+	// Servers are the servers that a primary last reported. A helper carries its subflows to these
+	// only. They are not trusted themselves.
 	Servers []string `toml:"servers,omitempty" json:"servers,omitempty"`
-	// Paused tells that a helper or primary is trusted, but not used until it is
-	// resumed.
+	// Paused marks a helper or primary that is trusted but not used until it is resumed.
 	Paused bool `toml:"paused,omitempty" json:"paused,omitempty"` // see Trust.SetPaused
 }
 
-// HasRole reports whether the peer may have that role.
+// HasRole reports whether the peer has role r.
 func (p Peer) HasRole(r Role) bool { return slices.Contains(p.Roles, r) }
 
 func (p Peer) validate() error {
@@ -75,7 +74,7 @@ func (p Peer) validate() error {
 	}
 	for i, r := range p.Roles {
 		if !slices.Contains(Roles(), r) {
-			return fmt.Errorf("device %q: no role is called %q (there are: server, helper, primary)", p.Name, r)
+			return fmt.Errorf("device %q: unknown role %q (the roles are server, helper, primary)", p.Name, r)
 		}
 		if slices.Contains(p.Roles[:i], r) {
 			return fmt.Errorf("device %q has the role %q twice", p.Name, r)
@@ -112,9 +111,9 @@ func checkName(s string) error {
 
 func checkAddress(a string) error {
 	if strings.ContainsFunc(a, func(r rune) bool { return !text.IsPrintable(r) || unicode.IsSpace(r) }) {
-		return fmt.Errorf("address %q: there are characters in it that no address has", a)
+		return fmt.Errorf("address %q: invalid characters", a)
 	}
-	if rest, ok := strings.CutPrefix(a, "rfcomm://"); ok { // package pipe knows more
+	if rest, ok := strings.CutPrefix(a, "rfcomm://"); ok { // package pipe checks the rest
 		if len(rest) > 20 || strings.Count(rest, ":") != 5 || strings.Count(rest, "/") != 1 {
 			return fmt.Errorf("address %q: write Bluetooth as rfcomm://AA:BB:CC:DD:EE:FF/CHANNEL", a)
 		}
@@ -128,12 +127,12 @@ func checkAddress(a string) error {
 		return fmt.Errorf("address %q: the port must be a number from 1 to 65535", a)
 	}
 	if host == "" || len(host) > 253 {
-		return fmt.Errorf("address %q: no host in it, or too long", a)
+		return fmt.Errorf("address %q: the host is missing or too long", a)
 	}
 	return nil
 }
 
-// trustState is one state of the file, never changed once made.
+// trustState is one state of the file. It is immutable.
 type trustState struct {
 	list   []Peer // in the order of the file
 	byKey  map[PublicKey]int
@@ -165,14 +164,14 @@ func newTrustState(list []Peer) (*trustState, error) {
 //	key = 'mpb1…'
 //	addresses = ['vps.example.org:7600']
 //
-// All methods are safe for concurrent use, and lookups take no lock. Changes
-// by other processes are seen after Reload.
+// All methods are safe for concurrent use, and lookups take no lock. Reload reads changes by other
+// processes.
 type Trust struct {
 	path  string
 	state atomic.Pointer[trustState]
 
-	mu      sync.Mutex         // of who changes now; guards below
-	unsaved map[PublicKey]Peer // removed, but not yet in the file
+	mu      sync.Mutex         // serialises changes; guards the fields below
+	unsaved map[PublicKey]Peer // removed here but still in the file
 }
 
 // trustFile is the layout of the file.
@@ -180,17 +179,16 @@ type trustFile struct {
 	Peer []Peer `toml:"peer"`
 }
 
-// OpenTrust reads the trust file at path. A missing file means that nobody is
-// trusted yet. Errors are faults: Permission if others may change the file,
-// else Config.
+// OpenTrust reads the trust file at path. A missing file means that no device is trusted yet.
+// Errors are faults of kind Permission, if others may change the file, or Config.
 func OpenTrust(path string) (*Trust, error) {
 	t := &Trust{path: path}
 	return t, t.Reload()
 }
 
-// Reload reads the file again. On an error the devices known before stay.
+// Reload reads the file again. After an error the previous devices stay trusted.
 func (t *Trust) Reload() error {
-	t.mu.Lock() // what is read must not be older than a change of ours
+	t.mu.Lock() // so that the file read is not older than our last change
 	defer t.mu.Unlock()
 	p, err := t.readSaved()
 	if err != nil {
@@ -198,7 +196,7 @@ func (t *Trust) Reload() error {
 	}
 	for key := range t.unsaved {
 		if _, ok := p.byKey[key]; !ok {
-			delete(t.unsaved, key) // somebody else has written it
+			delete(t.unsaved, key) // another process has removed it
 		}
 	}
 	if p, err = t.withoutUnsaved(p); err != nil {
@@ -208,16 +206,17 @@ func (t *Trust) Reload() error {
 	return nil
 }
 
-// withoutUnsaved returns p without the devices that were removed and are still in the
-// file. Mu must be held.
+// withoutUnsaved returns p without the devices that were removed but are still in the file. mu must
+// be held.
 func (t *Trust) withoutUnsaved(p *trustState) (*trustState, error) {
 	if len(t.unsaved) == 0 {
 		return p, nil
 	}
-	return newTrustState(slices.DeleteFunc(slices.Clone(p.list), func(p Peer) bool { _, ok := t.unsaved[p.Key]; return ok }))
+	return newTrustState(slices.DeleteFunc(slices.Clone(p.list),
+		func(p Peer) bool { _, ok := t.unsaved[p.Key]; return ok }))
 }
 
-// readSaved returns what the file has.
+// readSaved returns the content of the file.
 func (t *Trust) readSaved() (*trustState, error) {
 	f, err := userfile.Open(t.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -227,7 +226,7 @@ func (t *Trust) readSaved() (*trustState, error) {
 		return nil, fault.New(fault.Permission, fmt.Errorf("trust file: %w", err), "run mpbond as the user who made it")
 	}
 	defer f.Close()
-	if err := checkPrivate(f, 0o022); err != nil { // it holds no secrets, but who writes it decides whom we trust
+	if err := checkPrivate(f, 0o022); err != nil { // it has no secrets, but its writer decides whom we trust
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxTrustFile+1))
@@ -247,18 +246,18 @@ func parseTrust(name string, data []byte) (*trustState, error) {
 	}
 	p, err := newTrustState(file.Peer)
 	return p, fault.New(fault.Config, wrapError(err, "trust file %s", name),
-		"mend the file, or move it away and pair the devices again")
+		"correct the file, or move it away and pair the devices again")
 }
 
-// Peers lists all devices in the order of the file. The caller owns the list.
+// Peers returns all devices in the order of the file. The caller owns the slice.
 func (t *Trust) Peers() []Peer { return slices.Clone(t.currentState().list) }
 
-// ByRole lists the devices that may have that role.
+// ByRole returns the devices with role r.
 func (t *Trust) ByRole(r Role) []Peer {
 	return slices.DeleteFunc(t.Peers(), func(p Peer) bool { return !p.HasRole(r) })
 }
 
-// Lookup finds a device by its key.
+// Lookup returns the device with a key.
 func (t *Trust) Lookup(key PublicKey) (Peer, bool) {
 	p := t.currentState()
 	i, ok := p.byKey[key]
@@ -268,7 +267,7 @@ func (t *Trust) Lookup(key PublicKey) (Peer, bool) {
 	return p.list[i], true
 }
 
-// LookupName finds a device by its name.
+// LookupName returns the device with a name.
 func (t *Trust) LookupName(name string) (Peer, bool) {
 	p := t.currentState()
 	i, ok := p.byName[name]
@@ -278,8 +277,8 @@ func (t *Trust) LookupName(name string) (Peer, bool) {
 	return p.list[i], true
 }
 
-// Allowed tells, for Key.ServerConfig, whether a key is that of a device that may
-// have role r, by the state of the file at the time of each call.
+// Allowed returns a function for Key.ServerConfig that reports whether a key is that of a device
+// with role r, according to the file at the time of the call.
 func (t *Trust) Allowed(r Role) func(PublicKey) bool {
 	return func(key PublicKey) bool {
 		p, ok := t.Lookup(key)
@@ -287,8 +286,8 @@ func (t *Trust) Allowed(r Role) func(PublicKey) bool {
 	}
 }
 
-// Add adds a device to the file. A name or key that is there already is a
-// fault of kind Exists, a peer that breaks the rules one of kind Usage.
+// Add adds a device to the file. A duplicate name or key is a fault of kind Exists, an invalid peer
+// one of kind Usage.
 func (t *Trust) Add(peer Peer) error {
 	if err := peer.validate(); err != nil {
 		return fault.New(fault.Usage, err, "")
@@ -299,19 +298,20 @@ func (t *Trust) Add(peer Peer) error {
 				"choose another name, or run `mpbond trust remove` for it first")
 		}
 		if i, ok := p.byKey[peer.Key]; ok {
-			return nil, fault.New(fault.Exists, fmt.Errorf("this key is already trusted, under the name %q", p.list[i].Name),
+			return nil, fault.New(fault.Exists, fmt.Errorf("this key is already trusted, under the name %q",
+				p.list[i].Name),
 				"to change its roles or addresses, run `mpbond trust remove` for it first")
 		}
 		return append(slices.Clone(p.list), peer), nil
 	})
 }
 
-// Remove removes the device called name. Without one it is a fault of kind
-// NotFound. Connections that are open are for the roles to end.
+// Remove removes the device called name. An unknown name is a fault of kind NotFound. The roles
+// must end open connections.
 //
-// If the file cannot be read or written, since the disk is full or broken, say, this
-// Trust trusts the device no longer all the same; the fault is then of kind NotSaved,
-// Unsaved names the device, and Save tries again. Other processes still trust it.
+// If the file cannot be read or written, for instance on a full disk, this Trust still stops
+// trusting the device. The fault is then of kind NotSaved, Unsaved lists the device, and Save tries
+// again. Other processes still trust it.
 func (t *Trust) Remove(name string) error {
 	var removed Peer
 	isRead := false
@@ -329,7 +329,7 @@ func (t *Trust) Remove(name string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !isRead { // what was read before still says who is trusted
+	if !isRead { // use the state read before
 		p := t.currentState()
 		i, ok := p.byName[name]
 		if !ok {
@@ -346,11 +346,14 @@ func (t *Trust) Remove(name string) error {
 		return e
 	}
 	t.state.Store(now)
-	return fault.New(fault.NotSaved, fmt.Errorf("%s is cut off, but that is not yet written: %w", name, err),
-		cmp.Or(fault.HintOf(err), "make room on the disk, or mend its rights")+": it is written then; a restart before that trusts the device again")
+	return fault.New(fault.NotSaved,
+		fmt.Errorf("%s is no longer trusted by this process, but the trust file is not yet written: %w", name, err),
+		cmp.Or(fault.HintOf(err),
+			"free disk space, or correct the permissions")+
+			": the file is written then; after a restart before that the device is trusted again")
 }
 
-// Unsaved lists the names of devices that were removed, but are still in the file.
+// Unsaved returns the names of devices that were removed but are still in the file.
 func (t *Trust) Unsaved() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -362,18 +365,18 @@ func (t *Trust) Unsaved() []string {
 	return names
 }
 
-// Save writes what Unsaved lists.
+// Save writes the removals of Unsaved to the file.
 func (t *Trust) Save() error {
 	return t.updateFile(func(p *trustState) ([]Peer, error) { return p.list, nil })
 }
 
-// updateFile applies edit to the newest state of the file and writes the result,
-// all or nothing, one process at a time.
+// updateFile applies edit to the newest state of the file and writes the result atomically, one
+// process at a time.
 func (t *Trust) updateFile(edit func(*trustState) ([]Peer, error)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	dir := filepath.Dir(t.path)
-	unlock, err := userfile.LockDir(dir) // each change replaces the file, which so cannot carry it
+	unlock, err := userfile.LockDir(dir) // the file itself is replaced, so it cannot carry the lock
 	if err != nil {
 		return err
 	}
@@ -405,7 +408,7 @@ func (t *Trust) updateFile(edit func(*trustState) ([]Peer, error)) error {
 	return nil
 }
 
-// currentState is the current state; a Trust whose first Reload failed trusts nobody.
+// currentState returns the current state. A Trust whose first Reload failed trusts nobody.
 func (t *Trust) currentState() *trustState {
 	if p := t.state.Load(); p != nil {
 		return p

@@ -25,7 +25,8 @@ func openTrust(t *testing.T, path string) *Trust {
 func TestTrust(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "trust.toml")
 	a, other := openTrust(t, path), openTrust(t, path)
-	home := Peer{"home", []Role{RoleServer}, mustKey(t).Public(), []string{"vps.example.org:7600", "[2001:db8::1]:7600"}, nil, false}
+	home := Peer{"home", []Role{RoleServer}, mustKey(t).Public(),
+		[]string{"vps.example.org:7600", "[2001:db8::1]:7600"}, nil, false}
 	phone := Peer{"phone", []Role{RoleHelper, RolePrimary}, mustKey(t).Public(), nil, nil, false}
 	for _, p := range []Peer{home, phone} {
 		if err := a.Add(p); err != nil {
@@ -45,7 +46,8 @@ func TestTrust(t *testing.T) {
 		if p, ok := tr.Lookup(home.Key); !ok || fmt.Sprint(p) != fmt.Sprint(home) {
 			t.Errorf("Lookup: %v, %v", p, ok)
 		}
-		if p, ok := tr.LookupName("phone"); !ok || p.Key != phone.Key || !p.HasRole(RolePrimary) || p.HasRole(RoleServer) {
+		if p, ok := tr.LookupName("phone"); !ok || p.Key != phone.Key || !p.HasRole(RolePrimary) ||
+			p.HasRole(RoleServer) {
 			t.Errorf("LookupName: %v, %v", p, ok)
 		}
 		if got := tr.ByRole(RoleHelper); len(got) != 1 || got[0].Name != "phone" {
@@ -277,7 +279,8 @@ func TestRemoveUnread(t *testing.T) {
 				t.Errorf("nobody: %v", err)
 			}
 			err = tr.Remove("lost")
-			if !fault.Is(err, fault.NotSaved) || !strings.Contains(err.Error(), "not yet written") || !strings.Contains(fault.HintOf(err), "restart") {
+			if !fault.Is(err, fault.NotSaved) || !strings.Contains(err.Error(), "not yet written") ||
+				!strings.Contains(fault.HintOf(err), "restart") {
 				t.Errorf("%v (%s)", err, fault.HintOf(err))
 			}
 			expect(1)
@@ -285,7 +288,8 @@ func TestRemoveUnread(t *testing.T) {
 				t.Error("it can be read")
 			}
 			expect(1)
-			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(path, data, 0o600), tr.Reload()); err != nil {
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(path, data, 0o600),
+				tr.Reload()); err != nil {
 				t.Fatal(err)
 			}
 			expect(1)

@@ -82,7 +82,8 @@ func TestRemoveOnAFullDisk(t *testing.T) {
 		t.Error("it was not written")
 	}
 	// Paired again it is trusted again.
-	if err := tr.Add(Peer{Name: "lost", Roles: []Role{RoleHelper}, Key: lost}); err != nil || !tr.Allowed(RoleHelper)(lost) {
+	if err := tr.Add(Peer{Name: "lost", Roles: []Role{RoleHelper}, Key: lost}); err != nil ||
+		!tr.Allowed(RoleHelper)(lost) {
 		t.Error(err)
 	}
 	// Any other change writes it too, and so may another process.

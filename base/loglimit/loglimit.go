@@ -1,6 +1,5 @@
-// Package loglimit keeps strangers from filling a log. It stands between the ports that
-// anybody can call and the log of a role: one line for each kind of event and minute,
-// with the number of those that it stands for.
+// Package loglimit keeps strangers from filling a log. Ports that anybody can reach log through it:
+// one line per kind of event and minute, with a count.
 package loglimit
 
 import (
@@ -12,10 +11,10 @@ import (
 
 const (
 	lineInterval = time.Minute
-	maxKinds     = 64 // more share one
+	maxKinds     = 64 // further kinds share one
 )
 
-// Limiter writes events to a log. Safe for concurrent use.
+// Limiter writes events to a log. It is safe for concurrent use.
 type Limiter struct {
 	log *slog.Logger
 
@@ -23,20 +22,19 @@ type Limiter struct {
 	kinds map[string]*eventKind
 }
 
-// eventKind is what happened of one kind.
+// eventKind is the state of one kind of event.
 type eventKind struct {
-	last  time.Time // when a line was written
-	count int       // of events since
-	line  func()    // writes the last of them
+	last  time.Time // when the last line was written
+	count int       // events since then
+	line  func()    // writes the last one of these
 }
 
 // New returns a Limiter that writes to log.
 func New(log *slog.Logger) *Limiter { return &Limiter{log: log, kinds: map[string]*eventKind{}} }
 
-// Log writes an event at once, if it is the first of its kind within a minute. Of those
-// that follow the last one is written when the minute has passed, with their number as
-// "count"; at the level of debugging each is. What kinds there are must not be for others
-// to choose.
+// Log logs an event at once if it is the first of its kind within a minute. After the minute it
+// logs the last one of the others, with their number as "count"; at debug level each is logged at
+// once. Strangers must not choose the kinds.
 func (l *Limiter) Log(level slog.Level, kind, msg string, args ...any) {
 	now := time.Now()
 	l.mu.Lock()
@@ -63,7 +61,7 @@ func (l *Limiter) Log(level slog.Level, kind, msg string, args ...any) {
 	}
 }
 
-// writeSummary writes the line that stands for the events of a minute.
+// writeSummary logs the line for the events of a minute.
 func (l *Limiter) writeSummary(k *eventKind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,8 @@ func TestLimiter(t *testing.T) {
 		}
 		l.Log(slog.LevelInfo, "a", "refused", "from", 0)
 		l.Log(slog.LevelWarn, "b", "dropped")
-		if got := lines(); len(got) != 2 || got[0] != "level=INFO msg=refused from=0" || got[1] != "level=WARN msg=dropped" {
+		if got := lines(); len(got) != 2 || got[0] != "level=INFO msg=refused from=0" ||
+			got[1] != "level=WARN msg=dropped" {
 			t.Errorf("the first ones: %q", got)
 		}
 		for i := range 300 { // five minutes

@@ -1,34 +1,33 @@
-// Package span keeps sets of integers as ranges: which bytes of a stream or of a file
-// are there, which packets have arrived. It stands below every part of the data path that
-// receives out of order, and knows none of them.
+// Package span keeps sets of integers as ranges, such as the bytes of a stream or file that are
+// present, or the packets that have arrived. Everything that receives out of order uses it.
 package span
 
 import "iter"
 
-// Integer is what a set may hold: positions in a file, sequence numbers.
+// Integer is the type of a set's members: positions in a file, sequence numbers.
 type Integer interface{ ~int64 | ~uint64 }
 
-// Span is a half-open range: From is in it, To is not.
+// Span is a half-open range: it contains From but not To.
 type Span[T Integer] struct {
 	From T `json:"from"`
 	To   T `json:"to"`
 }
 
-// Set is a set of integers: spans in ascending order, none empty, with a gap between each
-// two. The zero value is empty. Its users may read the spans, but change them through its
-// methods alone. These work in place, and allocate only to hold more spans than ever
-// before. A Set has no bound of its own: who adds what a peer chooses checks len, or calls
-// KeepLast. An empty range (from >= to) adds and removes nothing. The largest integer of T
-// can not be a member. A Set is used by one goroutine at a time.
+// Set is a set of integers: spans in ascending order, none empty, with gaps between them. The zero
+// value is empty. Users may read the spans, but change them only with the methods. These work in
+// place, and allocate only to hold more spans than ever before. A Set has no size limit: callers
+// who add ranges chosen by a peer check len, or call KeepLast. An empty range (from >= to) adds and
+// removes nothing. The largest integer of T cannot be a member. A Set is not safe for concurrent
+// use.
 type Set[T Integer] []Span[T]
 
-// Add puts [from, to) into the set and returns how much of it was new.
+// Add adds [from, to) and returns how many integers were new.
 func (s *Set[T]) Add(from, to T) (added T) {
 	if from >= to {
 		return 0
 	}
 	v := *s
-	if n := len(v); n == 0 || from > v[n-1].To { // as it mostly is, or the next
+	if n := len(v); n == 0 || from > v[n-1].To { // the common cases: a new last span, or an extended one
 		*s = append(v, Span[T]{from, to})
 		return to - from
 	} else if last := &v[n-1]; from >= last.From {
@@ -40,7 +39,7 @@ func (s *Set[T]) Add(from, to T) (added T) {
 	if i > 0 && v[i-1].To == from {
 		i--
 	}
-	// Spans from i up to and without j overlap or touch the new one.
+	// Spans from i to before j overlap or touch the new one.
 	added = to - from
 	lo, hi := from, to
 	j := i
@@ -63,7 +62,7 @@ func (s *Set[T]) Add(from, to T) (added T) {
 	return added
 }
 
-// Remove takes [from, to) out of the set and returns how much of it was there.
+// Remove removes [from, to) and returns how many integers it removed.
 func (s *Set[T]) Remove(from, to T) (removed T) {
 	v := *s
 	i := v.Find(from)
@@ -96,8 +95,7 @@ func (s *Set[T]) Remove(from, to T) (removed T) {
 	return removed
 }
 
-// TakeFirst removes up to n integers of the lowest span, and returns them. The set must
-// not be empty.
+// TakeFirst removes and returns up to n integers of the lowest span. The set must not be empty.
 func (s *Set[T]) TakeFirst(n T) Span[T] {
 	first := (*s)[0]
 	if first.To-first.From > n {
@@ -116,8 +114,8 @@ func (s *Set[T]) KeepLast(n int) {
 	}
 }
 
-// Find returns the index of the first span that ends after at: the one that has at, else
-// the next. It is len(s) if there is none.
+// Find returns the index of the first span that ends after at: the one that contains at, or the
+// next one. It returns len(s) if there is none.
 func (s Set[T]) Find(at T) int {
 	i, j := 0, len(s)
 	for i < j {

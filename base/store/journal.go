@@ -1,11 +1,9 @@
-// Package store keeps what must survive a restart. It stands beside the data
-// path, below the packages that know what they keep, of which it knows nothing.
+// Package store keeps state across restarts. It knows nothing of the content.
 //
-// A Journal is a file of lines of JSON, of which a later one replaces an earlier
-// one about the same thing. So a line is written in one call each time that
-// something changes, and is there even if the process is killed at that moment;
-// nothing waits for the disk. Now and then the file is replaced by the lines
-// that still hold, whole or not at all.
+// A Journal is a file of JSON lines; a later line replaces an earlier one about the same thing.
+// Each change appends a line with one write, which survives if the process is killed right after
+// it, without waiting for the disk. Occasionally the file is atomically replaced by the lines that
+// are still valid.
 package store
 
 import (
@@ -30,42 +28,39 @@ import (
 
 // Tuning.
 const (
-	// maxFile bounds what is read: many times what is ever written.
+	// maxFile bounds the size that is read: many times the size that is ever written.
 	maxFile = 64 * unit.MB
-	// minRewriteSize is the size from which on the file is replaced by the lines that
-	// hold, when it is twice as long as these were: so each byte that is appended
-	// costs two that are rewritten at most.
+	// minRewriteSize is the size from which on the file is rewritten when it has doubled: so each
+	// appended byte costs at most two rewritten ones.
 	minRewriteSize = unit.MB
-	// syncInterval bounds what a power cut can take: the disk is asked to keep what
-	// was written.
+	// syncInterval bounds the data that a power cut can destroy: the interval between syncs.
 	syncInterval = 30 * time.Second
-	// lockRetryInterval is how often one that waits for another process to end looks.
+	// lockRetryInterval is the polling interval while another process holds the file.
 	lockRetryInterval = 20 * time.Millisecond
 )
 
-// Journal is such a file. Its methods are called by one goroutine at a time.
+// Journal is such a file. Its methods are not safe for concurrent use.
 type Journal struct {
 	path          string
 	file          *os.File
 	size          int64
 	rewrittenSize int64 // size after the last Rewrite
-	hasTornLine   bool  // the last line has no end
+	hasTornLine   bool  // the last line is incomplete
 
 	synced  time.Time
 	syncing atomic.Bool
 	syncs   sync.WaitGroup
 }
 
-// Open opens the journal at path, or makes one, which no other process may have
-// open for longer than wait. Each line that it has is given to take, oldest first; a line that is no
-// JSON, or that take refuses, is damage: the file is copied to path + ".bad", and
-// what take took is what is left of it. The damage is told, and is no error.
-// Errors are faults; after one nothing was taken.
+// Open opens or creates the journal at path. It waits up to wait for another process to release it.
+// It passes each line to take, oldest first. A line that is not JSON, or that take rejects, is
+// damage: the file is then copied to path + ".bad", and the lines that take accepted remain. damage
+// reports this and is not an error. Errors are faults; after one no line was taken.
 //
-// No link in its place is followed.
+// Open does not follow a link at path.
 func Open(path string, wait time.Duration, take func(line []byte) error) (j *Journal, damage error, err error) {
 	if err := userfile.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, nil, fault.New(fault.Permission, err, "is this a directory that mpbond may write to?")
+		return nil, nil, fault.New(fault.Permission, err, "make this a directory that mpbond may write to")
 	}
 	f, err := openLocked(path, wait)
 	if err != nil {
@@ -92,7 +87,7 @@ func Open(path string, wait time.Duration, take func(line []byte) error) (j *Jou
 		switch err := take(text); {
 		case err != nil && whole:
 			bad++
-		case err != nil: // it was being written
+		case err != nil: // an interrupted write
 			j.truncateTo(j.size - int64(len(line)))
 		default:
 			j.hasTornLine = !whole
@@ -100,19 +95,19 @@ func Open(path string, wait time.Duration, take func(line []byte) error) (j *Jou
 	}
 	if bad > 0 {
 		aside := path + ".bad"
-		damage = fmt.Errorf("%s: %d lines are damaged; the file is kept as %s", path, bad, aside)
+		damage = fmt.Errorf("%s: %d lines are damaged; a copy of the file is %s", path, bad, aside)
 		if err := copyFile(f, aside); err != nil {
-			damage = fmt.Errorf("%s: %d lines are damaged, and the file cannot be kept aside: %w", path, bad, err)
+			damage = fmt.Errorf("%s: %d lines are damaged, and the file cannot be copied: %w", path, bad, err)
 		}
 	}
 	return j, damage, nil
 }
 
-// openLocked opens the file at path when no other process has it.
+// openLocked opens the file at path once no other process holds it.
 func openLocked(path string, wait time.Duration) (*os.File, error) {
 	for begin := time.Now(); ; time.Sleep(lockRetryInterval) {
 		f, err := openOrCreate(path)
-		if err != nil && !errors.Is(err, fs.ErrExist) { // else it was made just now
+		if err != nil && !errors.Is(err, fs.ErrExist) { // otherwise it was created just now
 			return nil, err
 		}
 		if err == nil {
@@ -123,16 +118,17 @@ func openLocked(path string, wait time.Duration) (*os.File, error) {
 			if there, e := userfile.Lstat(path); e == nil && os.SameFile(own, there) {
 				return f, nil
 			}
-			err = errors.New("it was replaced") // before it was locked
+			err = errors.New("the file was replaced") // before it was locked
 		}
 		f.Close()
 		if time.Since(begin) >= wait {
-			return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("%s: %w", path, err), "another mpbond keeps this file: give this one another MPBOND_HOME")
+			return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("%s: %w", path, err),
+				"another mpbond uses this file: set another MPBOND_HOME for this one")
 		}
 	}
 }
 
-// openOrCreate opens the file at path, a plain one.
+// openOrCreate opens or creates the regular file at path.
 func openOrCreate(path string) (*os.File, error) {
 	const flags = os.O_RDWR | os.O_APPEND | userfile.NoFollow | userfile.NoWait
 	f, err := userfile.OpenFile(path, flags, 0)
@@ -143,21 +139,21 @@ func openOrCreate(path string) (*os.File, error) {
 		}
 	}
 	if err != nil {
-		return nil, fault.New(fault.Permission, err, "is this a plain file, in a directory that mpbond may write to?")
+		return nil, fault.New(fault.Permission, err, "make this a regular file in a directory that mpbond may write to")
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no plain file", path)
+		err = fmt.Errorf("%s is not a regular file", path)
 	}
 	if err != nil {
 		f.Close()
-		return nil, fault.New(fault.Permission, err, "move it away: else nothing is kept")
+		return nil, fault.New(fault.Permission, err, "move it away; otherwise nothing is saved")
 	}
 	return f, nil
 }
 
-// Append writes lines at the end. After an error what was told may not be in
-// the file: tell it again.
+// Append writes lines at the end. After an error they may be missing in the file: append them
+// again.
 func (j *Journal) Append(lines ...any) error {
 	var b bytes.Buffer
 	if j.hasTornLine {
@@ -177,15 +173,15 @@ func (j *Journal) Append(lines ...any) error {
 	if now := time.Now(); now.Sub(j.synced) >= syncInterval && j.syncing.CompareAndSwap(false, true) {
 		j.synced = now
 		f := j.file
-		j.syncs.Go(func() { // a slow disk must not hold up the next line
-			_ = f.Sync() // it is asked again
+		j.syncs.Go(func() { // a slow disk must not delay the next line
+			_ = f.Sync() // retried later
 			j.syncing.Store(false)
 		})
 	}
 	return nil
 }
 
-// truncateTo takes a line in part off the end.
+// truncateTo removes a partial line from the end.
 func (j *Journal) truncateTo(size int64) {
 	if j.file.Truncate(size) == nil {
 		j.size = size
@@ -194,14 +190,13 @@ func (j *Journal) truncateTo(size int64) {
 	}
 }
 
-// NeedsRewrite reports whether the file should be replaced, with Rewrite.
+// NeedsRewrite reports whether to call Rewrite.
 func (j *Journal) NeedsRewrite() bool {
 	limit := max(int64(minRewriteSize), 2*j.rewrittenSize)
-	return j.size > min(limit, int64(maxFile-minRewriteSize)) // it must be read again
+	return j.size > min(limit, int64(maxFile-minRewriteSize)) // Open must be able to read it
 }
 
-// Rewrite makes lines all that the file has. Whenever the process ends, or the
-// power, the file is the old one or the new one.
+// Rewrite atomically replaces the content of the file by lines.
 func (j *Journal) Rewrite(lines ...any) error {
 	var b bytes.Buffer
 	if err := encodeLines(&b, lines); err != nil {
@@ -226,7 +221,7 @@ func (j *Journal) Rewrite(lines ...any) error {
 		_ = userfile.Remove(f.Name())
 		return explainWriteError(err)
 	}
-	if dir, err := userfile.Open(filepath.Dir(j.path)); err == nil { // so that the new name survives too
+	if dir, err := userfile.Open(filepath.Dir(j.path)); err == nil { // so that the new name survives a power cut
 		_ = dir.Sync()
 		dir.Close()
 	}
@@ -236,8 +231,7 @@ func (j *Journal) Rewrite(lines ...any) error {
 	return nil
 }
 
-// Close ends it; what was appended is in the file. Another process can have that
-// before the disk has all.
+// Close syncs and closes the file. Another process may open it before the sync ends.
 func (j *Journal) Close() error {
 	releaseLock(j.file)
 	j.syncs.Wait()
@@ -261,14 +255,14 @@ func copyFile(f *os.File, path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, io.NewSectionReader(f, 0, math.MaxInt64)) // not by name: it may be another's by now
+	_, err = io.Copy(out, io.NewSectionReader(f, 0, math.MaxInt64)) // not by name, which may be another file's by now
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
-// explainWriteError says what can be done about a disk that takes nothing.
+// explainWriteError adds a hint to the errors of a full disk.
 func explainWriteError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fault.New(fault.Limit, err, "the disk is full: make room; what was counted is kept in memory until then")
+		return fault.New(fault.Limit, err, "the disk is full: free space; until then changes are kept in memory")
 	}
 	return err
 }

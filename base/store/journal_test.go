@@ -202,7 +202,8 @@ func TestLong(t *testing.T) {
 	step("as much again", j.Append(some(200*unit.KB)...), true)
 	step("rewritten to little", j.Rewrite(some(unit.KB)...), false)
 	step("more than that", j.Append(some(10*unit.KB)...), false)
-	j.rewrittenSize, j.size = int64(maxFile)/2+1, int64(maxFile-minRewriteSize)+1 // else it would grow to what is not read
+	// else it would grow to what is not read
+	j.rewrittenSize, j.size = int64(maxFile)/2+1, int64(maxFile-minRewriteSize)+1
 	step("more than can be read soon", nil, true)
 }
 
@@ -241,7 +242,8 @@ func TestFullDisk(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	for _, seed := range []string{"", "\n", `{"key":"a","n":1}` + "\n", `{"key":"a`, "\x00\x00\n{}\n", "null\n[]\n", "\v"} {
+	for _, seed := range []string{"", "\n", `{"key":"a","n":1}` + "\n", `{"key":"a`, "\x00\x00\n{}\n", "null\n[]\n",
+		"\v"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

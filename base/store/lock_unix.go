@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the file for this process, until it is closed.
+// tryLock locks the file for this process until it is closed.
 func tryLock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return errors.New("it is in use")
+		return errors.New("the file is in use")
 	}
-	return nil // where locks do not work, there are none
+	return nil // on systems without locks, ignore them
 }
 
-// releaseLock lets other processes have the file, which is still open.
+// releaseLock unlocks the file, which stays open.
 func releaseLock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }

@@ -90,7 +90,8 @@ func TestNothingPlanted(t *testing.T) {
 		{"another name of root's file", "", hardlink, true},
 		{"root's file", "", of(0, nil), true},
 		{"another user's file", "", of(service+1, nil), true},
-		{"a file with another name", "", of(service, func(path string) error { return os.Link(path, path+".too") }), true},
+		{"a file with another name", "", of(service, func(path string) error { return os.Link(path, path+".too") }),
+			true},
 		{"a named pipe", "", func(path string) error { return syscall.Mkfifo(path, 0o600) }, true},
 		{"a directory", "", func(path string) error { return os.Mkdir(path, 0o700) }, true},
 		{"its own file", "", of(service, nil), false},
@@ -134,7 +135,8 @@ func TestNothingPlanted(t *testing.T) {
 				t.Fatalf("opened: %v", err)
 			case c.refused:
 				checkState(t, s, state{})
-				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) || owner(after) != owner(before) {
+				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) ||
+					owner(after) != owner(before) {
 					t.Errorf("what was there is %v now, %v", after, err)
 				}
 			default:

@@ -1,6 +1,6 @@
-// Package text makes text of other devices, of web servers and of strangers fit to be
-// shown. It stands before every terminal, page and metric, and imports nothing of ours:
-// there is one rule for all of them.
+// Package text makes text from other devices, web servers and strangers safe to show. Every
+// terminal, page and metric uses it, so that there is one rule for all. It imports no package of
+// this module.
 package text
 
 import (
@@ -12,24 +12,23 @@ import (
 	"unicode/utf8"
 )
 
-// IsPrintable reports whether r can be shown as it is: a letter, mark, number,
-// punctuation, symbol or space that shows. Others could move a terminal's cursor, begin
-// an escape sequence, end the line, hide, or change the order or the look of what follows
-// (Unicode's Cc, Cf, Zl, Zp, Co, Cs and Cn), or stand for bytes that are no UTF-8.
+// IsPrintable reports whether r can be shown as it is: a visible letter, mark, number, punctuation,
+// symbol or space. Other characters could move a terminal's cursor, begin an escape sequence, end
+// the line, hide, or change the order or look of what follows (Unicode's Cc, Cf, Zl, Zp, Co, Cs and
+// Cn), or stand for invalid UTF-8.
 func IsPrintable(r rune) bool {
 	return unicode.IsGraphic(r) && r != utf8.RuneError && !isInvisible(r)
 }
 
-// isInvisible reports letters and marks that show nothing (Default_Ignorable_Code_Point
-// of the Unicode standard, and the blank Braille pattern), but for variation selectors,
-// which choose how the character before them looks.
+// isInvisible reports whether r is a letter or mark that shows nothing
+// (Default_Ignorable_Code_Point of the Unicode standard, and the blank Braille pattern). Variation
+// selectors, which choose the look of the character before them, do not count.
 func isInvisible(r rune) bool {
 	return r == 0x2800 || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
-// Printable returns s on one line, with a question mark for each character that is not
-// printable and each byte that is no UTF-8. The question mark leaves the places of other
-// characters as they were.
+// Printable returns s on one line, with a question mark for each unprintable character and each
+// invalid UTF-8 byte. Other characters keep their positions.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !IsPrintable(r) {
@@ -39,8 +38,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Lines returns s as Printable does, but keeps the ends of its lines, and two spaces for
-// each tab.
+// Lines returns s as Printable does, but keeps line ends, and replaces each tab by two spaces.
 func Lines(s string) string {
 	lines := strings.Split(strings.ReplaceAll(s, "\t", "  "), "\n")
 	for i, l := range lines {
@@ -49,8 +47,8 @@ func Lines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Short returns s as Printable does, without spaces around it, and with an ellipsis for
-// what is beyond most bytes.
+// Short returns s as Printable does, without surrounding spaces, truncated to most bytes with an
+// ellipsis.
 func Short(s string, most int) string {
 	s = Printable(s)
 	if len(s) > most {
@@ -59,15 +57,15 @@ func Short(s string, most int) string {
 	return strings.TrimSpace(s)
 }
 
-// EscapeJSON returns a JSON text in which all characters that are not printable are
-// escapes; the values are the same. It may return b itself.
+// EscapeJSON returns a JSON text with all unprintable characters escaped; the values are the same.
+// It may return b itself.
 func EscapeJSON(b []byte) []byte {
 	plain := func(r rune) bool { return r < 0x7f || IsPrintable(r) }
 	if bytes.IndexFunc(b, func(r rune) bool { return !plain(r) }) < 0 {
 		return b
 	}
 	var out []byte
-	for _, r := range string(b) { // beyond ASCII there are only strings
+	for _, r := range string(b) { // JSON has non-ASCII only in strings
 		if plain(r) {
 			out = utf8.AppendRune(out, r)
 			continue

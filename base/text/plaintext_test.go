@@ -37,7 +37,8 @@ func TestLines(t *testing.T) {
 
 func TestShort(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
-		{"", ""}, {" \tno\u200b ", "?no?"}, {"  ab ", "ab"}, {"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefgh…"}, {"abcdefgü", "abcdefg…"},
+		{"", ""}, {" \tno\u200b ", "?no?"}, {"  ab ", "ab"}, {"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefgh…"},
+		{"abcdefgü", "abcdefg…"},
 	} {
 		if got := Short(c.in, 8); got != c.want {
 			t.Errorf("%q: %q, want %q", c.in, got, c.want)
@@ -48,7 +49,8 @@ func TestShort(t *testing.T) {
 // TestHidden: of each kind of character that orders, hides or controls others none is shown.
 func TestHidden(t *testing.T) {
 	for _, c := range []struct{ from, to rune }{
-		{0, 0x1f}, {0x7f, 0x9f}, {0x00ad, 0x00ad}, {0x061c, 0x061c}, {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xfffd, 0xfffd}, {0xe0001, 0xe007f},
+		{0, 0x1f}, {0x7f, 0x9f}, {0x00ad, 0x00ad}, {0x061c, 0x061c}, {0x200b, 0x200f}, {0x2028, 0x202e},
+		{0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xfffd, 0xfffd}, {0xe0001, 0xe007f},
 	} {
 		for r := c.from; r <= c.to; r++ {
 			if IsPrintable(r) {

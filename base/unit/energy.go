@@ -11,10 +11,10 @@ type Joules float64
 // Milliwatts is a power, in the unit in which those of radios are published.
 type Milliwatts float64
 
-// EnergyOver is what the power comes to in so many seconds.
+// EnergyOver returns the energy of that power over a number of seconds.
 func (p Milliwatts) EnergyOver(seconds float64) Joules { return Joules(float64(p) * seconds / 1e3) }
 
-// String writes an energy as people read it: "1.9 J", "12.3 mJ", "5.4 kJ".
+// String returns an energy as people read it: "1.9 J", "12.3 mJ", "5.4 kJ".
 func (j Joules) String() string {
 	switch a := math.Abs(float64(j)); {
 	case a < 1 && j != 0:
@@ -25,5 +25,5 @@ func (j Joules) String() string {
 	return formatShort(float64(j)) + " J"
 }
 
-// String writes a power: "1060 mW".
+// String returns a power: "1060 mW".
 func (p Milliwatts) String() string { return fmt.Sprintf("%s mW", formatShort(float64(p))) }

@@ -5,14 +5,13 @@ import (
 	"math"
 )
 
-// Temperature is in tenths of a kelvin, so that its zero can stand for "not
-// known": nothing that we measure is that cold.
+// Temperature is in tenths of a kelvin. Its zero means unknown: no measured device is that cold.
 type Temperature uint16
 
-const zeroCelsius = 2732 // 273.15 K, rounded up once for both directions
+const zeroCelsius = 2732 // 273.15 K, rounded up, for both directions
 
-// Celsius makes a Temperature of °C, to a tenth of a degree. What nothing that
-// works can have, below -100 °C or above 200 °C, is not known.
+// Celsius converts °C to a Temperature, to a tenth of a degree. Values below -100 °C or above 200
+// °C are implausible and count as unknown.
 func Celsius(c float64) Temperature {
 	if !(c >= -100 && c <= 200) {
 		return 0
@@ -20,10 +19,10 @@ func Celsius(c float64) Temperature {
 	return Temperature(math.Round(c*10)) + zeroCelsius
 }
 
-// Celsius is the temperature in °C, to a tenth of a degree.
+// Celsius returns the temperature in °C, to a tenth of a degree.
 func (t Temperature) Celsius() float64 { return (float64(t) - zeroCelsius) / 10 }
 
-// String is like "31.5 °C".
+// String returns a text such as "31.5 °C".
 func (t Temperature) String() string {
 	if t == 0 {
 		return "not known"
@@ -31,12 +30,10 @@ func (t Temperature) String() string {
 	return fmt.Sprintf("%.3g °C", t.Celsius())
 }
 
-// Level is a share in percent, 0 to 100, and more: its zero stands for "not
-// known", so that it counts from 1.
+// Level is a percentage plus one, so that its zero means unknown.
 type Level uint8
 
-// Percent makes a Level of a share of 100. What is less than 0 or more than 100
-// is taken as the nearer of these, and what is no number as not known.
+// Percent converts a percentage, which it limits to 0 to 100, to a Level. NaN is unknown.
 func Percent(v float64) Level {
 	if math.IsNaN(v) {
 		return 0
@@ -44,13 +41,13 @@ func Percent(v float64) Level {
 	return Level(math.Round(min(max(v, 0), 100))) + 1
 }
 
-// Known reports whether there is a share.
+// Known reports whether the level is known.
 func (l Level) Known() bool { return l > 0 }
 
-// Percent is the share, 0 to 100; 0 where it is not known.
+// Percent returns the percentage, 0 to 100; 0 if unknown.
 func (l Level) Percent() int { return max(int(l)-1, 0) }
 
-// String is like "80 %".
+// String returns a text such as "80 %".
 func (l Level) String() string {
 	if !l.Known() {
 		return "not known"

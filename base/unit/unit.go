@@ -1,10 +1,8 @@
-// Package unit names the quantities of mpbond, so that no bare int means
-// Mbit/s. It stands beside the data path: every package may use it and it knows
-// none of them.
+// Package unit names the quantities of mpbond, so that no bare int means Mbit/s. Every package may
+// use it; it imports none of them.
 //
-// Sizes follow the usage of the field: KB and MB are 2^10 and 2^20 bytes, rates are
-// decimal bits per second. What is compared with a provider's bill, or a web site's word,
-// is told by Decimal.
+// KB and MB are 2^10 and 2^20 bytes; rates are decimal bits per second, as is common in the field.
+// Decimal formats sizes for comparison with a provider's bill or a web site.
 package unit
 
 import (
@@ -26,8 +24,8 @@ const (
 	GB Bytes = 1 << 30
 )
 
-// Rate is a throughput in bits per second. Zero means unknown (estimates) or
-// unlimited (configuration); the user of a Rate says which.
+// Rate is a throughput in bits per second. Zero means unknown (estimates) or unlimited
+// (configuration); the user of a Rate defines which.
 type Rate int64
 
 // Rates.
@@ -37,7 +35,7 @@ const (
 	Gbps Rate = 1e9
 )
 
-// RateOf is the rate that carries n bytes in d, and 0 if d is not positive.
+// RateOf returns the rate that carries n bytes in d, and 0 if d is not positive.
 func RateOf(n Bytes, d time.Duration) Rate {
 	if d <= 0 {
 		return 0
@@ -45,8 +43,8 @@ func RateOf(n Bytes, d time.Duration) Rate {
 	return Rate(float64(n) * 8 * float64(time.Second) / float64(d))
 }
 
-// Time is how long n bytes take at rate r. At a rate of zero it is the
-// longest duration, and never negative.
+// Time returns how long n bytes take at rate r: the longest duration at a rate of zero, and never a
+// negative one.
 func (r Rate) Time(n Bytes) time.Duration {
 	if n <= 0 {
 		return 0
@@ -61,7 +59,7 @@ func (r Rate) Time(n Bytes) time.Duration {
 	return time.Duration(s)
 }
 
-// Bytes is how much rate r carries in d, and 0 if d is not positive.
+// Bytes returns how much rate r carries in d, and 0 if d is not positive.
 func (r Rate) Bytes(d time.Duration) Bytes {
 	if d <= 0 || r <= 0 {
 		return 0
@@ -69,7 +67,7 @@ func (r Rate) Bytes(d time.Duration) Bytes {
 	return Bytes(float64(r) / 8 * d.Seconds())
 }
 
-// String writes a rate as people read it: "8 Mbit/s", "12.5 kbit/s".
+// String returns a rate as people read it: "8 Mbit/s", "12.5 kbit/s".
 func (r Rate) String() string {
 	switch a := max(r, -r); {
 	case a >= Gbps:
@@ -82,7 +80,7 @@ func (r Rate) String() string {
 	return strconv.FormatInt(int64(r), 10) + " bit/s"
 }
 
-// String writes a size as people read it: "512 KB", "1.5 MB".
+// String returns a size as people read it: "512 KB", "1.5 MB".
 func (b Bytes) String() string {
 	switch a := max(b, -b); {
 	case a >= GB:
@@ -95,13 +93,14 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + " B"
 }
 
-// Decimal writes a size as providers count it, in powers of 1000 and with three digits: "512 kB", "1.5 MB".
+// Decimal returns a size as providers count it, in powers of 1000 and with three digits: "512 kB",
+// "1.5 MB".
 func (b Bytes) Decimal() string {
 	for _, u := range []struct {
 		size float64
 		name string
 	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
-		if f := float64(b); f >= 0.9995*u.size { // what would be written as 1000 of the next one
+		if f := float64(b); f >= 0.9995*u.size { // also values that round up to 1000 of the next unit
 			digits := math.Pow(10, 2-math.Floor(math.Log10(f/u.size)))
 			return strconv.FormatFloat(math.Round(f/u.size*digits)/digits, 'f', -1, 64) + " " + u.name
 		}
@@ -109,7 +108,7 @@ func (b Bytes) Decimal() string {
 	return fmt.Sprintf("%d B", int64(b))
 }
 
-// formatShort keeps three significant digits and no trailing zeros.
+// formatShort formats v with three significant digits and no trailing zeros.
 func formatShort(v float64) string {
 	prec := 2
 	if a := math.Abs(v); a >= 100 {
@@ -124,8 +123,8 @@ func formatShort(v float64) string {
 	return s
 }
 
-// ParseRate reads "8Mbit/s", "8 mbit", "500 kbit/s", "1.5Gbps" or "9600"
-// (bits per second). It refuses negative and non-finite values.
+// ParseRate parses "8Mbit/s", "8 mbit", "500 kbit/s", "1.5Gbps" or "9600" (bits per second). It
+// rejects negative and non-finite values.
 func ParseRate(s string) (Rate, error) {
 	v, suffix, err := splitUnit(s)
 	if err != nil {
@@ -151,8 +150,8 @@ func ParseRate(s string) (Rate, error) {
 	return Rate(math.Round(v * scale)), nil
 }
 
-// ParseBytes reads "512KB", "10 MB", "1GiB" or "1500". KB, MB and GB are
-// powers of 1024 with or without the "i".
+// ParseBytes parses "512KB", "10 MB", "1GiB" or "1500". KB, MB and GB are powers of 1024 with or
+// without the "i".
 func ParseBytes(s string) (Bytes, error) {
 	v, suffix, err := splitUnit(s)
 	if err != nil {
@@ -190,8 +189,8 @@ func splitUnit(s string) (v float64, suffix string, err error) {
 	return v, strings.TrimSpace(s[i:]), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler by ParseRate. People write a unit: a
-// number without one is refused, unless it is 0.
+// UnmarshalText implements encoding.TextUnmarshaler with ParseRate. It rejects a number without a
+// unit, except 0.
 func (r *Rate) UnmarshalText(t []byte) (err error) {
 	*r, err = ParseRate(string(t))
 	if _, unit, e := splitUnit(string(t)); err == nil && e == nil && unit == "" && *r != 0 {
@@ -200,11 +199,11 @@ func (r *Rate) UnmarshalText(t []byte) (err error) {
 	return err
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler by ParseBytes.
+// UnmarshalText implements encoding.TextUnmarshaler with ParseBytes.
 func (b *Bytes) UnmarshalText(t []byte) (err error) { *b, err = ParseBytes(string(t)); return err }
 
-// UnmarshalJSON takes a number of bits per second, as rates are written in
-// JSON, or a text for ParseRate.
+// UnmarshalJSON accepts a number of bits per second, as rates are written in JSON, or a text for
+// ParseRate.
 func (r *Rate) UnmarshalJSON(j []byte) error {
 	if text, ok := jsonText(j); ok {
 		return r.UnmarshalText([]byte(text))
@@ -212,8 +211,7 @@ func (r *Rate) UnmarshalJSON(j []byte) error {
 	return json.Unmarshal(j, (*int64)(r))
 }
 
-// UnmarshalJSON takes a number of bytes, as sizes are written in JSON, or a
-// text for ParseBytes.
+// UnmarshalJSON accepts a number of bytes, as sizes are written in JSON, or a text for ParseBytes.
 func (b *Bytes) UnmarshalJSON(j []byte) error {
 	if text, ok := jsonText(j); ok {
 		return b.UnmarshalText([]byte(text))

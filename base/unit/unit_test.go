@@ -25,7 +25,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("ParseBytes(%q) = %v, %v; want %v", c.in, got, err, c.want)
 		}
 	}
-	for _, bad := range []string{"", "fast", "-1Mbit/s", "8 furlongs", "1e99Mbit/s", "..", "99999999999999Gbit/s", "NaN"} {
+	for _, bad := range []string{"", "fast", "-1Mbit/s", "8 furlongs", "1e99Mbit/s", "..", "99999999999999Gbit/s",
+		"NaN"} {
 		if v, err := ParseRate(bad); err == nil {
 			t.Errorf("ParseRate(%q) = %v, want an error", bad, v)
 		}
@@ -67,8 +68,10 @@ func TestRateArithmetic(t *testing.T) {
 func TestString(t *testing.T) {
 	for got, want := range map[string]string{
 		(8 * Mbps).String(): "8 Mbit/s", Rate(12500).String(): "12.5 kbit/s", Rate(2500 * 1e6).String(): "2.5 Gbit/s",
-		Bytes(0).String(): "0 B", (512 * KB).String(): "512 KB", (3 * MB / 2).String(): "1.5 MB", Bytes(700).String(): "700 B",
-		Joules(0.0123).String(): "12.3 mJ", Joules(1.9).String(): "1.9 J", Joules(5400).String(): "5.4 kJ", Joules(0).String(): "0 J",
+		Bytes(0).String(): "0 B", (512 * KB).String(): "512 KB", (3 * MB / 2).String(): "1.5 MB",
+		Bytes(700).String():     "700 B",
+		Joules(0.0123).String(): "12.3 mJ", Joules(1.9).String(): "1.9 J", Joules(5400).String(): "5.4 kJ",
+		Joules(0).String(): "0 J",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

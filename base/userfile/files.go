@@ -13,30 +13,29 @@ import (
 	"syscall"
 )
 
-// fileAccess is the user whose rights are used for the files at a path.
+// fileAccess says how to access the files at a path: with whose rights, and from where.
 //
-// Root's process may be asked to work in a user's directory, with sudo and
-// MPBOND_HOME, say, or for a service. That user can put a link, a FIFO or another
-// name of a file there at any time. So root's process gives up its rights for
-// everything there: what the user may not do, it cannot be made to do. The first
-// directory on the way that is not root's decides, since nobody but root can change
-// what is above it. See docs/adr/0012-files-with-the-rights-of-their-user.md.
+// A process of root may have to work in a user's directory, for instance with sudo and MPBOND_HOME,
+// or for a service. That user can put a link, a FIFO or a hard link there at any time. So root's
+// process drops its rights for everything there: it cannot be made to do what the user may not do.
+// The first directory on the way that is not root's determines the user, since only root can change
+// the ones above it. See docs/adr/0012-files-with-the-rights-of-their-user.md.
 type fileAccess struct {
-	ownRights bool   // the process's own rights
-	openDir   string // a directory on the way that others than root may change; "": none
-	shared    bool   // others may make files in the directory: root follows no link there
-	uid       int    // unless own
-	pin       string // the directory that decided, as a path; "": none
-	path      string // with pin: from there
+	ownRights bool   // use the process's own rights
+	openDir   string // a directory on the way that users other than root may change, or ""
+	shared    bool   // others may create files in the directory: root follows no link there
+	uid       int    // unless ownRightsRights
+	pin       string // path of the user's directory, or ""
+	path      string // with pin: relative to it
 }
 
-// The functions of this file do what those of package os do, with the rights of the
-// user to whom the files belong: see owner.
+// The functions of this file correspond to those of package os, but use the rights of the files'
+// owner: see fileAccess.
 
-// WithOwnerRights calls f with a path that leads to where path does. For root's process in a
-// user's directory f runs with that user's rights, on a thread of its own, and must
-// start no goroutine that uses the path. Use it for what no other function here does:
-// to listen or to dial at a Unix socket, or to watch a directory.
+// WithOwnerRights calls f with a path that leads to the same file as path. In root's process, f
+// runs with the rights of the user who owns the directory, on its own thread, and must not start
+// goroutines that use the path. Use it only where no other function here fits: to listen or dial at
+// a Unix socket, or to watch a directory.
 func WithOwnerRights(path string, f func(path string) error) error {
 	o, err := findAccess(path)
 	if err != nil {
@@ -45,8 +44,8 @@ func WithOwnerRights(path string, f func(path string) error) error {
 	return o.withRights(f)
 }
 
-// withDirRights is Do for what changes the entry of a directory and never follows a link
-// in its place: there the directory alone decides on the rights.
+// withDirRights is WithOwnerRights for operations on a directory entry that never follow a link in
+// its place: there the directory alone determines the rights.
 func withDirRights(path string, f func(path string) error) error {
 	dir, base := filepath.Split(path)
 	if dir == "" {
@@ -55,16 +54,16 @@ func withDirRights(path string, f func(path string) error) error {
 	return WithOwnerRights(dir, func(dir string) error { return f(filepath.Join(dir, base)) })
 }
 
-// Open opens a file or a directory for reading.
+// Open opens a file or directory for reading.
 func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0) }
 
-// OpenFile opens a file. For root's process in a user's directory it must be a plain
-// one, or a directory, and one to be written has no other name.
+// OpenFile opens a file. In a user's directory, root's process opens only regular files and
+// directories, and for writing only files without further hard links.
 func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	return openChecked(path, flag, mode, true)
 }
 
-// OpenSpecial is OpenFile of what may be a FIFO or a device too.
+// OpenSpecial is OpenFile but also opens FIFOs and devices.
 func OpenSpecial(path string, flag int) (*os.File, error) { return openChecked(path, flag, 0, false) }
 
 func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.File, err error) {
@@ -73,7 +72,7 @@ func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.Fil
 		return nil, err
 	}
 	if o.ownRights && flag&NoFollow != 0 {
-		o.path = filepath.Clean(path) // not where it leads
+		o.path = filepath.Clean(path) // not its target
 	}
 	if o.ownRights && !o.shared {
 		return os.OpenFile(o.path, flag, mode)
@@ -84,7 +83,7 @@ func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.Fil
 		flag |= NoFollow
 	}
 	if plain {
-		flag |= NoWait // a FIFO in the file's place
+		flag |= NoWait // there may be a FIFO
 	}
 	err = o.withRights(func(actual string) (err error) {
 		f, err = openNamed(actual, path, flag, mode)
@@ -106,17 +105,18 @@ func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.Fil
 	return f, nil
 }
 
-// checkPlain returns an error unless f is a plain file, with one name if it is to be
-// written, or a directory.
+// checkPlain returns an error unless f is a directory or a regular file, with one name if it is to
+// be written.
 func checkPlain(f *os.File, write bool) error {
 	st, err := f.Stat()
 	switch {
 	case err != nil:
 		return err
 	case !st.Mode().IsRegular() && !st.IsDir():
-		return &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf("it is no plain file: %w", fs.ErrPermission)}
+		return &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf("not a regular file: %w", fs.ErrPermission)}
 	case write && st.Mode().IsRegular() && linkCount(st) > 1:
-		return &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf("it has another name too (a hard link): %w", fs.ErrPermission)}
+		return &fs.PathError{Op: "open", Path: f.Name(),
+			Err: fmt.Errorf("the file has several names (hard links): %w", fs.ErrPermission)}
 	}
 	return nil
 }
@@ -131,8 +131,8 @@ func ReadFile(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// CreateTemp makes a new file in dir, mode 0600; the last * of pattern, or its end,
-// stands for something random.
+// CreateTemp creates a new file in dir, mode 0600. The last * of pattern, or its end, becomes a
+// random string.
 func CreateTemp(dir, pattern string) (f *os.File, err error) {
 	before, after := pattern, ""
 	if i := strings.LastIndexByte(pattern, '*'); i >= 0 {
@@ -140,17 +140,17 @@ func CreateTemp(dir, pattern string) (f *os.File, err error) {
 	}
 	for range 100 {
 		name := before + strconv.FormatUint(uint64(rand.Uint32()), 10) + after
-		if f, err = OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); !errors.Is(err, fs.ErrExist) {
+		if f, err = OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); !errors.Is(err,
+			fs.ErrExist) {
 			break
 		}
 	}
 	return f, err
 }
 
-// Replace gives f, a new file with that text beside the file at path, its name:
-// whenever the process is killed, that is the old one or the new one, whole, and on
-// the disk once this returns. F is closed, and after an error removed. What is in its
-// place, a link too, is replaced, not followed.
+// Replace writes data to f, a new file next to path, and renames it to path. If the process is
+// killed, path is the old or the new file, complete. On return it is on the disk. f is always
+// closed, and removed after an error. A link at path is replaced, not followed.
 func Replace(f *os.File, path string, data []byte) error {
 	_, err := f.Write(data)
 	if err == nil {
@@ -166,8 +166,7 @@ func Replace(f *os.File, path string, data []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// CreateNew makes a new file, mode 0600, in the place of what is there. What is
-// written goes to its end.
+// CreateNew replaces path by a new, empty file, mode 0600. Writes append to it.
 func CreateNew(path string) (*os.File, error) {
 	if err := Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -175,13 +174,13 @@ func CreateNew(path string) (*os.File, error) {
 	return OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 }
 
-// Stat describes the file at path, or where it links to.
+// Stat describes the file at path and follows links.
 func Stat(path string) (st fs.FileInfo, err error) {
 	err = WithOwnerRights(path, func(path string) (err error) { st, err = os.Stat(path); return err })
 	return st, err
 }
 
-// Lstat describes the file at path, which may be a link.
+// Lstat describes the file at path and does not follow a link.
 func Lstat(path string) (st fs.FileInfo, err error) {
 	err = withDirRights(path, func(path string) (err error) { st, err = os.Lstat(path); return err })
 	return st, err
@@ -193,7 +192,7 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// ReadDir lists a directory, by name.
+// ReadDir returns the entries of a directory, by name.
 func ReadDir(path string) (list []fs.DirEntry, err error) {
 	err = WithOwnerRights(path, func(path string) (err error) { list, err = os.ReadDir(path); return err })
 	return list, err
@@ -202,21 +201,24 @@ func ReadDir(path string) (list []fs.DirEntry, err error) {
 // Remove removes a file or an empty directory.
 func Remove(path string) error { return withDirRights(path, os.Remove) }
 
-// Rename gives a file another name in the same directory.
+// Rename changes the name of a file within a directory.
 func Rename(from, to string) error { return withinDir(from, to, os.Rename) }
 
-// Link gives a file a second name in the same directory.
+// Link gives a file a second name within a directory.
 func Link(from, to string) error { return withinDir(from, to, os.Link) }
 
 func withinDir(from, to string, f func(from, to string) error) error {
 	if a, b := absoluteDir(from), absoluteDir(to); a != b {
 		return &os.LinkError{Op: "move", Old: from, New: to, Err: errors.New("they are in different directories")}
 	}
-	return withDirRights(to, func(to string) error { return f(filepath.Join(filepath.Dir(to), filepath.Base(from)), to) })
+	return withDirRights(to, func(to string) error {
+		return f(filepath.Join(filepath.Dir(to), filepath.Base(from)),
+			to)
+	})
 }
 
-// absoluteDir returns the directory that a path is in: an open file has an absolute name,
-// also if it was opened by another one.
+// absoluteDir returns the absolute directory of a path: open files have absolute names even if
+// opened by a relative one.
 func absoluteDir(path string) string {
 	dir, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
@@ -225,13 +227,13 @@ func absoluteDir(path string) string {
 	return dir
 }
 
-// Chmod changes the rights of the file at path.
+// Chmod changes the mode of the file at path.
 func Chmod(path string, mode fs.FileMode) error {
 	return WithOwnerRights(path, func(path string) error { return os.Chmod(path, mode) })
 }
 
-// Resolve returns where path leads through links, as far as the rights of the user of
-// the files at path go there too, or path.
+// Resolve returns the target of path after following links, or path if the owner of the files at
+// path has no rights there.
 func Resolve(path string) string {
 	o, err := findAccess(path)
 	if err != nil {
@@ -248,7 +250,7 @@ func Resolve(path string) string {
 	return to
 }
 
-// MkdirAll makes a directory, and those that it is in.
+// MkdirAll creates a directory and its parents.
 func MkdirAll(path string, mode fs.FileMode) error {
 	if st, err := Stat(path); err == nil {
 		if !st.IsDir() {
@@ -262,7 +264,7 @@ func MkdirAll(path string, mode fs.FileMode) error {
 		}
 	}
 	err := withDirRights(path, func(path string) error { return os.Mkdir(path, mode) })
-	if errors.Is(err, fs.ErrExist) { // made meanwhile
+	if errors.Is(err, fs.ErrExist) { // created meanwhile
 		if st, e := Stat(path); e == nil && st.IsDir() {
 			return nil
 		}

@@ -26,7 +26,8 @@ func newUserDir(t *testing.T) (dir, secret string) {
 	}
 	top := t.TempDir()
 	dir, secret = filepath.Join(top, "user"), filepath.Join(top, "secret")
-	err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o640), os.Mkdir(dir, 0o700), os.Chown(dir, someUser, someUser))
+	err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o640), os.Mkdir(dir, 0o700),
+		os.Chown(dir, someUser, someUser))
 	if err != nil {
 		t.Skipf("needs rights that root has not got here: %v", err)
 	}
@@ -48,15 +49,19 @@ func belongsTo(t *testing.T, path string, uid uint32) {
 func TestNothingOfRootsThroughAUsersDirectory(t *testing.T) {
 	dir, secret := newUserDir(t)
 	closed := filepath.Join(filepath.Dir(secret), "closed") // root's
-	if err := errors.Join(os.Mkdir(closed, 0o700), os.WriteFile(filepath.Join(closed, "file"), []byte("secret"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(closed, 0o700),
+		os.WriteFile(filepath.Join(closed, "file"), []byte("secret"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	plants := map[string]func(path string) error{
-		"link":           func(path string) error { return os.Symlink(secret, path) },
-		"dangling":       func(path string) error { return os.Symlink(filepath.Join(closed, "new"), path) },
-		"hard link":      func(path string) error { return os.Link(secret, path) },
-		"FIFO":           func(path string) error { return syscall.Mkfifo(path, 0o666) },
-		"device":         func(path string) error { return errors.Join(syscall.Mknod(path, syscall.S_IFCHR|0o666, 1<<8|5)) },
+		"link":      func(path string) error { return os.Symlink(secret, path) },
+		"dangling":  func(path string) error { return os.Symlink(filepath.Join(closed, "new"), path) },
+		"hard link": func(path string) error { return os.Link(secret, path) },
+		"FIFO":      func(path string) error { return syscall.Mkfifo(path, 0o666) },
+		"device": func(path string) error {
+			return errors.Join(syscall.Mknod(path, syscall.S_IFCHR|0o666,
+				1<<8|5))
+		},
 		"directory link": func(path string) error { return os.Symlink(closed, path) },
 		"other's file": func(path string) error {
 			return errors.Join(os.WriteFile(path, []byte("secret"), 0o600), os.Chown(path, someUser+1, someUser+1))
@@ -180,7 +185,8 @@ func TestUsersFilesStayTheUsers(t *testing.T) {
 	if _, err := Open(path); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a missing file: %v", err)
 	}
-	if err := Rename(path, path+".to"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path+".to") || strings.Contains(err.Error(), "/proc") {
+	if err := Rename(path, path+".to"); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), path+".to") || strings.Contains(err.Error(), "/proc") {
 		t.Errorf("a missing file: %v", err)
 	}
 	if err := replaceBy(path, "text"); err != nil {
@@ -228,7 +234,8 @@ func TestSwappedWhileUsed(t *testing.T) {
 	sub, aside := filepath.Join(dir, "sub"), filepath.Join(dir, "aside")
 	target := filepath.Join(filepath.Dir(secret), "closed")
 	err := errors.Join(os.Mkdir(sub, 0o700), os.Chown(sub, someUser, someUser), os.Mkdir(target, 0o700),
-		os.WriteFile(filepath.Join(sub, "x"), []byte("user"), 0o644), os.WriteFile(filepath.Join(target, "x"), []byte("secret"), 0o600))
+		os.WriteFile(filepath.Join(sub, "x"), []byte("user"), 0o644),
+		os.WriteFile(filepath.Join(target, "x"), []byte("secret"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,9 +280,11 @@ func TestWhoseDirectory(t *testing.T) {
 	dir, secret := newUserDir(t)
 	top := filepath.Dir(dir)
 	shared, open := filepath.Join(top, "shared"), filepath.Join(top, "open")
-	err := errors.Join(os.Mkdir(shared, 0o777), os.Chmod(shared, 0o777|fs.ModeSticky), os.Mkdir(open, 0o777), os.Chmod(open, 0o777),
+	err := errors.Join(os.Mkdir(shared, 0o777), os.Chmod(shared, 0o777|fs.ModeSticky), os.Mkdir(open, 0o777),
+		os.Chmod(open, 0o777),
 		os.Symlink("user/run", filepath.Join(top, "to")), os.Symlink(secret, filepath.Join(shared, "theirs")),
-		os.Lchown(filepath.Join(shared, "theirs"), someUser, someUser), os.WriteFile(filepath.Join(shared, "roots"), nil, 0o600))
+		os.Lchown(filepath.Join(shared, "theirs"), someUser, someUser),
+		os.WriteFile(filepath.Join(shared, "roots"), nil, 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +355,8 @@ func TestActFor(t *testing.T) {
 		t.Error(err)
 	}
 	other := filepath.Join(filepath.Dir(dir), "other")
-	if err := errors.Join(os.Mkdir(other, 0o755), os.Chown(other, someUser+1, 0), os.WriteFile(other+"/x", nil, 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(other, 0o755), os.Chown(other, someUser+1, 0),
+		os.WriteFile(other+"/x", nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadFile(other + "/x"); !errors.Is(err, fs.ErrPermission) {
@@ -364,9 +374,11 @@ func TestSharedWithAGroup(t *testing.T) {
 	dir, secret := newUserDir(t)
 	group := filepath.Join(filepath.Dir(dir), "group")
 	home := filepath.Join(group, "home")
-	err := errors.Join(os.Mkdir(group, 0o770), os.Chown(group, 0, someUser), os.Chmod(group, 0o770|fs.ModeSetgid), os.Mkdir(home, 0o700),
+	err := errors.Join(os.Mkdir(group, 0o770), os.Chown(group, 0, someUser), os.Chmod(group, 0o770|fs.ModeSetgid),
+		os.Mkdir(home, 0o700),
 		os.Symlink(secret, group+"/theirs"), os.Lchown(group+"/theirs", someUser, someUser),
-		os.Symlink(secret, group+"/link"), os.Link(secret, group+"/linked"), os.WriteFile(group+"/roots", []byte("old"), 0o600))
+		os.Symlink(secret, group+"/link"), os.Link(secret, group+"/linked"),
+		os.WriteFile(group+"/roots", []byte("old"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +408,8 @@ func TestSharedWithAGroup(t *testing.T) {
 
 	// A member swaps a file for a link while root uses it.
 	file, aside := filepath.Join(group, "file"), filepath.Join(group, "aside")
-	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o644), os.Symlink(secret, aside), os.Lchown(aside, someUser, someUser)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o644), os.Symlink(secret, aside),
+		os.Lchown(aside, someUser, someUser)); err != nil {
 		t.Fatal(err)
 	}
 	done, swapped := make(chan struct{}), make(chan int)

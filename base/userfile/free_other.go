@@ -4,8 +4,8 @@ package userfile
 
 import "os"
 
-// FreeSpace is not told here.
+// FreeSpace is not supported on this system.
 func FreeSpace(*os.File) (n int64, ok bool) { return 0, false }
 
-// DiskUsage is not told here.
+// DiskUsage is not supported on this system.
 func DiskUsage(*os.File) int64 { return 0 }

@@ -18,12 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// actsFor is the user with whose rights this process uses all files, 0 for none.
+// actsFor is the user whose rights this process uses for all files, 0 for none.
 var actsFor atomic.Int64
 
-// ActAsOwnerOf has root's process use all files with the rights of the user to whom path
-// belongs, if that is not root: what is written there, a configuration, names other
-// files.
+// ActAsOwnerOf makes root's process use all files with the rights of the user who owns path, if
+// that is not root: the content of path, a configuration, names other files.
 func ActAsOwnerOf(path string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -32,25 +31,26 @@ func ActAsOwnerOf(path string) error {
 	if err == nil && o.openDir != "" {
 		return &fs.PathError{Op: "use", Path: o.openDir, Err: errWritableByOthers}
 	}
-	if err == nil && o.ownRights { // in a directory of root's
+	if err == nil && o.ownRights { // in root's directory
 		var st fs.FileInfo
 		if st, err = os.Stat(o.path); err == nil {
 			o.uid = ownerUID(st)
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) { // and only root could make it
+	if errors.Is(err, fs.ErrNotExist) { // only root could create it
 		return nil
 	}
 	if err != nil || o.uid == 0 {
 		return err
 	}
 	if !actsFor.CompareAndSwap(0, int64(o.uid)) && actsFor.Load() != int64(o.uid) {
-		return fmt.Errorf("%s belongs to the user %d, and other files of this process to the user %d", path, o.uid, actsFor.Load())
+		return fmt.Errorf("%s belongs to user %d, but this process already acts for user %d", path, o.uid,
+			actsFor.Load())
 	}
 	return nil
 }
 
-// findAccess returns with whose rights path is used, and where it is.
+// findAccess returns how to access path.
 func findAccess(path string) (fileAccess, error) {
 	if os.Geteuid() != 0 {
 		return fileAccess{ownRights: true, path: path}, nil
@@ -63,10 +63,10 @@ func findAccess(path string) (fileAccess, error) {
 	case err == nil && !o.ownRights && o.uid == uid:
 		return o, nil
 	}
-	return fileAccess{uid: uid, path: path}, nil // what is wrong there the kernel says
+	return fileAccess{uid: uid, path: path}, nil // the kernel reports errors
 }
 
-// withRights calls f, with those rights, with a path that leads to o's.
+// withRights calls f with these rights and a path that leads to o's.
 func (o fileAccess) withRights(f func(path string) error) error {
 	if o.ownRights {
 		return f(o.path)
@@ -90,8 +90,8 @@ func (o fileAccess) withRights(f func(path string) error) error {
 	return restoreNames(<-result, pinned, o.pin)
 }
 
-// openPinned opens the directory that decided. Root's process gets there even if the user
-// cannot: systemd keeps its services' directories in one that is closed to them.
+// openPinned opens the user's directory. Root's process gets there even if the user cannot: systemd
+// keeps its services' directories in one that is closed to them.
 func (o fileAccess) openPinned() (fd int, err error) {
 	fd, err = unix.Open(o.pin, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -100,7 +100,7 @@ func (o fileAccess) openPinned() (fd int, err error) {
 	return fd, nil
 }
 
-// restoreNames has errors show the name that the caller knows.
+// restoreNames replaces pinned paths in errors by the caller's names.
 func restoreNames(err error, pinned, dir string) error {
 	if err == nil || pinned == "" {
 		return err
@@ -120,7 +120,7 @@ func restoreNames(err error, pinned, dir string) error {
 	return err
 }
 
-// userRights are those of a user.
+// userRights are the rights of a user.
 type userRights struct {
 	uid, gid int
 	groups   []int
@@ -134,8 +134,8 @@ var rightsCache struct {
 // nobodyID is the group of users without one.
 const nobodyID = 65534
 
-// rightsOf returns what the system's list of users says. Of one who is not in it
-// nothing is known: the group of that number is theirs by custom, and no other.
+// rightsOf returns the user's groups from the system's user database. For an unknown user it
+// assumes only the group of the same number, by custom.
 func rightsOf(uid int) (userRights, error) {
 	rightsCache.Lock()
 	defer rightsCache.Unlock()
@@ -151,7 +151,7 @@ func rightsOf(uid int) (userRights, error) {
 		if r.gid, err = strconv.Atoi(u.Gid); err != nil {
 			return r, err
 		}
-		list, _ := u.GroupIds() // without these less is allowed
+		list, _ := u.GroupIds() // without them fewer accesses succeed
 		for _, g := range list {
 			if n, err := strconv.Atoi(g); err == nil {
 				r.groups = append(r.groups, n)
@@ -165,8 +165,8 @@ func rightsOf(uid int) (userRights, error) {
 	return r, nil
 }
 
-// runWith calls f with these rights, on a thread that has them while f runs. A thread that
-// cannot be given its own back ends with the goroutine, which is this call's alone.
+// runWith calls f with these rights on a locked thread. A thread whose own rights cannot be
+// restored ends with the goroutine, which belongs to this call.
 func (r userRights) runWith(f func() error) error {
 	runtime.LockOSThread()
 	groups, err := unix.Getgroups()
@@ -176,7 +176,8 @@ func (r userRights) runWith(f func() error) error {
 	root := userRights{os.Geteuid(), os.Getegid(), groups}
 	if err := r.applyToThread(); err != nil {
 		_ = root.applyToThread()
-		return fmt.Errorf("root's process cannot take the rights of the user %d, to whom the directory belongs: %w: run mpbond as that user, or with the capabilities SETUID and SETGID", r.uid, err)
+		return fmt.Errorf("cannot switch to the rights of user %d, who owns the directory: %w: "+
+			"run mpbond as that user, or with the capabilities SETUID and SETGID", r.uid, err)
 	}
 	err = f()
 	if root.applyToThread() == nil {
@@ -185,13 +186,13 @@ func (r userRights) runWith(f func() error) error {
 	return err
 }
 
-// applyToThread gives this thread the rights for files: the kernel takes root's capabilities for
-// files from it with the number of the user, and gives them back with root's.
+// applyToThread sets the file system rights of this thread. The kernel drops root's file
+// capabilities together with the user ID, and restores them with root's.
 func (r userRights) applyToThread() error {
-	if err := unix.Setgroups(r.groups); err != nil { // of this thread: package syscall's is of all
+	if err := unix.Setgroups(r.groups); err != nil { // for this thread; package syscall's changes all
 		return err
 	}
-	_ = unix.Setfsgid(r.gid) // these calls have no errors: see what has become of it
+	_ = unix.Setfsgid(r.gid) // these calls return no errors; the result is checked below
 	_ = unix.Setfsuid(r.uid)
 	gid, _ := unix.SetfsgidRetGid(-1)
 	uid, _ := unix.SetfsuidRetUid(-1)
@@ -201,7 +202,7 @@ func (r userRights) applyToThread() error {
 	return nil
 }
 
-// openNamed opens the file at path; name is what it is called.
+// openNamed opens the file at path; name appears in errors.
 func openNamed(path, name string, flag int, mode fs.FileMode) (*os.File, error) {
 	for {
 		fd, err := unix.Open(path, flag|unix.O_CLOEXEC|unix.O_LARGEFILE, uint32(mode.Perm()))
@@ -214,8 +215,8 @@ func openNamed(path, name string, flag int, mode fs.FileMode) (*os.File, error) 
 	}
 }
 
-// nobodyIsUnmapped reports whether a user is none of this process's user namespace: root of a
-// namespace cannot act for them, nor they in it. The kernel shows them as nobody.
+// nobodyIsUnmapped reports whether nobodyID stands for users outside this process's user namespace:
+// root of a namespace cannot act for them, nor they in it. The kernel shows them as nobody.
 var nobodyIsUnmapped = sync.OnceValue(func() bool {
 	f, err := os.Open("/proc/self/uid_map")
 	if err != nil {

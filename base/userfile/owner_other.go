@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// ActAsOwnerOf refuses to have root's process work for the user to whom path belongs:
-// only Linux lets one thread give up its rights.
+// ActAsOwnerOf returns an error if root's process would have to act for the owner of path: only
+// Linux lets a single thread drop its rights.
 func ActAsOwnerOf(path string) error {
 	_, err := findAccess(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -24,7 +24,8 @@ func findAccess(path string) (fileAccess, error) {
 	}
 	o, err := walkPath(path)
 	if err == nil && !o.ownRights {
-		err = &fs.PathError{Op: "use", Path: path, Err: errors.New("root's mpbond does not work in another user's directory on this system: run it as that user")}
+		err = &fs.PathError{Op: "use", Path: path,
+			Err: errors.New("root cannot use another user's directory on this system: run mpbond as that user")}
 	}
 	return o, err
 }

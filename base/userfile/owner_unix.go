@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// errTooManyLinks is the error of links that lead to links, as the kernel's ELOOP.
+// errTooManyLinks is the error of a cycle of links, as the kernel's ELOOP.
 var errTooManyLinks = errors.New("too many symbolic links")
 
-const maxLinks = 40 // as Linux
+const maxLinks = 40 // as on Linux
 
-// walkPath finds whose directory decides on path, as a path without links as far as it is
-// root's. Each step looks only into directories that nobody but root can change, or
-// where everybody may add files but change only their own.
+// walkPath determines the user who controls path, and resolves links as long as they are root's.
+// Each step looks only into directories that only root can change, or where users may add files but
+// change only their own.
 func walkPath(path string) (o fileAccess, err error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -28,7 +28,7 @@ func walkPath(path string) (o fileAccess, err error) {
 	at, todo := "/", splitPath(full)
 	for follow := 0; len(todo) > 0; {
 		if at == "/proc" {
-			return o, nil // its links have no text; only root's way leads here
+			return o, nil // its links have no target path; only root's path leads here
 		}
 		if todo[0] == ".." {
 			at, todo = filepath.Dir(at), todo[1:]
@@ -63,7 +63,7 @@ func walkPath(path string) (o fileAccess, err error) {
 				o.openDir = next
 			}
 			at, todo = next, todo[1:]
-		case uid != 0 && (shared || st.Mode()&fs.ModeSymlink != 0): // a link belongs to the user who made it
+		case uid != 0 && (shared || st.Mode()&fs.ModeSymlink != 0): // a link belongs to the user who created it
 			return fileAccess{uid: uid, pin: at, path: filepath.Join(todo...), openDir: o.openDir}, nil
 		case st.Mode()&fs.ModeSymlink != 0:
 			if follow++; follow > maxLinks {
@@ -85,22 +85,23 @@ func walkPath(path string) (o fileAccess, err error) {
 	return o, nil
 }
 
-// isShared reports whether others than root may make files in a directory of root's: its
-// group, be it root's own, may also be the mask of an access control list.
+// isShared reports whether users other than root may create files in a directory of root's. Even
+// root's own group counts: its bits may be the mask of an access control list.
 func isShared(dir fs.FileInfo) bool { return GrantsOthers(dir, 0o022) }
 
-// stopAt ends a walk at a file of root's. Where others may put a link in its place none
-// is followed: then at, which root's links led to, is used.
+// stopAt ends a walk at a file of root's. If others may put a link in its place, links are not
+// followed and at, the result of root's links, is used.
 func (o *fileAccess) stopAt(at string, shared bool) {
 	if o.shared = shared; shared {
 		o.path = at
 	}
 }
 
-// errWritableByOthers is why a directory is no home for root's files: others can replace them.
-var errWritableByOthers = errors.New("others than root can change what is in this directory: run `chmod go-w` on it, or use another one")
+// errWritableByOthers rejects a directory for root's files: others can replace them.
+var errWritableByOthers = errors.New("users other than root can write to this directory: " +
+	"run `chmod go-w` on it, or use another one")
 
-// splitPath lists the names of a path, without those that stay where they are.
+// splitPath returns the names in a path, without "." and empty ones.
 func splitPath(path string) (names []string) {
 	for name := range strings.SplitSeq(path, "/") {
 		if name != "" && name != "." {
@@ -110,8 +111,7 @@ func splitPath(path string) (names []string) {
 	return names
 }
 
-// ownerUID returns the user to whom a file belongs; who is over this process's root, in
-// a user namespace, counts as root.
+// ownerUID returns the user ID of a file's owner. Users outside a user namespace count as its root.
 func ownerUID(st fs.FileInfo) int {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !ok || sys.Uid == 65534 && nobodyIsUnmapped() {
@@ -120,7 +120,7 @@ func ownerUID(st fs.FileInfo) int {
 	return int(sys.Uid)
 }
 
-// linkCount returns how many names a file has.
+// linkCount returns the number of names of a file.
 func linkCount(st fs.FileInfo) int {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		return int(sys.Nlink)

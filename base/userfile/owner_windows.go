@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// ActAsOwnerOf does nothing: an administrator's process is not asked to work for another user.
+// ActAsOwnerOf does nothing: an administrator's process does not act for another user.
 func ActAsOwnerOf(string) error { return nil }
 
 func findAccess(path string) (fileAccess, error) { return fileAccess{ownRights: true, path: path}, nil }

@@ -19,7 +19,8 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !IsOwn(st) || !GrantsOthers(st, 0o040) || !GrantsOthers(st, 0o077) || GrantsOthers(st, 0o037) {
-		t.Errorf("a file of ours of mode %v: %v, %v, %v, %v", st.Mode(), IsOwn(st), GrantsOthers(st, 0o040), GrantsOthers(st, 0o077), GrantsOthers(st, 0o037))
+		t.Errorf("a file of ours of mode %v: %v, %v, %v, %v", st.Mode(), IsOwn(st), GrantsOthers(st, 0o040),
+			GrantsOthers(st, 0o077), GrantsOthers(st, 0o037))
 	}
 	if os.Geteuid() != 0 {
 		if st, err = os.Stat("/"); err != nil || IsOwn(st) {

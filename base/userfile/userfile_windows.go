@@ -16,26 +16,24 @@ const (
 	NoWait   = 0
 )
 
-// IsOwn takes every file for this user's: what is in a user's own directories
-// nobody else may reach, but administrators.
+// IsOwn returns true: only administrators can access another user's directories.
 func IsOwn(fs.FileInfo) bool { return true }
 
-// IsOwnIn is Mine.
+// IsOwnIn returns true, as IsOwn does.
 func IsOwnIn(fs.FileInfo, string) bool { return true }
 
-// GrantsOthers is false: on Windows a file's mode does not tell who may use it, and what is
-// in a user's own directories is closed to others.
+// GrantsOthers returns false: on Windows a file's mode does not show who may use it, and a user's
+// own directories are closed to others.
 func GrantsOthers(fs.FileInfo, fs.FileMode) bool { return false }
 
-// Writable takes each directory for one where this user may make files: who may is not
-// in its mode.
+// Writable reports whether dir is a directory: its mode does not show who may write.
 func Writable(dir string) bool {
 	st, err := os.Stat(dir)
 	return err == nil && st.IsDir()
 }
 
-// LockDir locks a directory, which is made if need be, by a file in it; while
-// another process has it, it waits.
+// LockDir locks a directory, which it creates if needed, by a file in it. It waits while another
+// process holds the lock.
 func LockDir(dir string) (unlock func(), err error) {
 	if err := MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -51,8 +49,8 @@ func LockDir(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// TryLock locks an open file until it is closed. If another process has it, that
-// is ErrLocked.
+// TryLock locks an open file until it is closed. If another process holds the lock it returns
+// ErrLocked.
 func TryLock(f *os.File) error {
 	err := lockFile(f, windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
@@ -66,7 +64,7 @@ func lockFile(f *os.File, flags uint32) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|flags, 0, 1, 0, &at)
 }
 
-// CloseToOthers does nothing: see Has.
+// CloseToOthers does nothing: see GrantsOthers.
 func CloseToOthers(uintptr) error { return nil }
 
-func syncDir(*os.File) error { return nil } // directories cannot be
+func syncDir(*os.File) error { return nil } // directories cannot be synced synced

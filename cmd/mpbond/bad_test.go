@@ -163,7 +163,7 @@ func TestMissingOrBrokenFiles(t *testing.T) {
 	write("trust.toml", string(good), 0o666)
 	expectFailure(t, cli.ExitRefused, "open to other users", "chmod 600", "server")
 	write("trust.toml", "[[peer]]\nname = 'x'\n", 0o600)
-	expectFailure(t, cli.ExitUsage, "has no role", "mend the file", "server")
+	expectFailure(t, cli.ExitUsage, "has no role", "correct the file", "server")
 	write("trust.toml", "", 0o600)
 	expectFailure(t, cli.ExitUsage, "no server is trusted", "mpbond trust add", portlessPrimary...)
 	write("device.key", "nonsense", 0o600)

@@ -112,7 +112,8 @@ func TestNear(t *testing.T) {
 // FuzzAllowed: whatever an address is embedded in, none of the own
 // network is reached, nor one that only looks like another.
 func FuzzAllowed(f *testing.F) {
-	for _, s := range []string{"8.8.8.8", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:a00:1::", "2001:db8::1", "fe80::1", "64:ff9b::2002:1", "2002:2002::"} {
+	for _, s := range []string{"8.8.8.8", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:a00:1::", "2001:db8::1",
+		"fe80::1", "64:ff9b::2002:1", "2002:2002::"} {
 		f.Add(netip.MustParseAddr(s).AsSlice())
 	}
 	allow := parsePrefixes("10.77.0.0/16")
@@ -122,10 +123,12 @@ func FuzzAllowed(f *testing.F) {
 			return
 		}
 		in, u := Allowed(a, allow), a.Unmap()
-		if in && (u.IsLoopback() || u.IsUnspecified() || u.IsMulticast() || u.IsLinkLocalUnicast() || u.IsPrivate() && !allow[0].Contains(u)) {
+		if in && (u.IsLoopback() || u.IsUnspecified() || u.IsMulticast() || u.IsLinkLocalUnicast() || u.IsPrivate() &&
+			!allow[0].Contains(u)) {
 			t.Errorf("%v is allowed", a)
 		}
-		if mapped := netip.AddrFrom16(a.As16()); Allowed(mapped, allow) != in || Allowed(mapped.WithZone("x"), allow) != in {
+		if mapped := netip.AddrFrom16(a.As16()); Allowed(mapped, allow) != in ||
+			Allowed(mapped.WithZone("x"), allow) != in {
 			t.Errorf("%v is not judged as %v is", a, mapped)
 		}
 	})

@@ -11,11 +11,9 @@ import (
 	"mpbond/base/fault"
 )
 
-// AddPaired writes down a device that was paired, and returns how it is listed. A
-// key that is there already keeps its name and gets the roles and addresses in
-// addition, the new addresses first; servers replace those that it told before. Of a new one the name is the device's own
-// wish: what a name cannot have is replaced, and one that is taken gets a
-// number.
+// AddPaired saves a paired device and returns its entry. A known key keeps its name; it gains the
+// roles and addresses, the new addresses first, and its servers are replaced. The name of a new
+// device is p.Name, with invalid characters replaced, and a number appended if it is taken.
 func (t *Trust) AddPaired(p Peer) (Peer, error) {
 	err := t.updateFile(func(now *trustState) ([]Peer, error) {
 		list := slices.Clone(now.list)
@@ -30,8 +28,8 @@ func (t *Trust) AddPaired(p Peer) (Peer, error) {
 	return p, err
 }
 
-// ServerAddresses are those of the servers that are trusted, as a primary tells
-// its helpers.
+// ServerAddresses returns the addresses of the trusted servers, which a primary sends to its
+// helpers.
 func (t *Trust) ServerAddresses() []string {
 	var list []string
 	for _, p := range t.ByRole(RoleServer) {
@@ -40,9 +38,8 @@ func (t *Trust) ServerAddresses() []string {
 	return list[:min(len(list), maxServers)]
 }
 
-// SetServers writes down which servers a primary says are its own, in the place of
-// those before. A device that is no primary is a fault of kind UnknownDevice;
-// addresses that break the rules are one of kind Protocol.
+// SetServers saves the servers of a primary, in place of earlier ones. A device that is not a
+// primary is a fault of kind UnknownDevice; invalid addresses are one of kind Protocol.
 func (t *Trust) SetServers(primary PublicKey, servers []string) error {
 	for _, a := range servers {
 		if err := checkAddress(a); err != nil {
@@ -60,9 +57,9 @@ func (t *Trust) SetServers(primary PublicKey, servers []string) error {
 	})
 }
 
-// CarriableServers are those of a primary's servers to which its subflows may be carried:
-// not this device itself, nor what its link alone can reach, in as far as the
-// address shows it. Between two on one machine loopback is a network like any.
+// CarriableServers returns those of a primary's servers to which a helper may carry its subflows:
+// not this device itself, nor link-local addresses, as far as the address shows it. Loopback is
+// allowed if both devices are one machine.
 func CarriableServers(servers []string, oneMachine bool) []string {
 	return slices.DeleteFunc(slices.Clone(servers), func(server string) bool {
 		host, _, err := net.SplitHostPort(server)
@@ -75,7 +72,7 @@ func CarriableServers(servers []string, oneMachine bool) []string {
 	})
 }
 
-// mergePeer is known with what is new in p. It shares no slice with known.
+// mergePeer returns known with the new parts of p. It shares no slice with known.
 func mergePeer(known, p Peer) Peer {
 	appendNew := func(list, more []string) []string {
 		for _, m := range more {
@@ -98,7 +95,7 @@ func mergePeer(known, p Peer) Peer {
 	return known
 }
 
-// freeName makes a name of a wish that no device has.
+// freeName derives an unused name from wish.
 func freeName(wish string, now *trustState) string {
 	const room = 8 // for the number
 	name := strings.Map(func(r rune) rune {
@@ -120,8 +117,7 @@ func freeName(wish string, now *trustState) string {
 	}
 }
 
-// Rename gives a device another name. Kinds of its faults: NotFound, Exists,
-// Usage.
+// Rename changes the name of a device. Faults are of kind NotFound, Exists or Usage.
 func (t *Trust) Rename(from, to string) error {
 	if err := checkName(to); err != nil {
 		return fault.New(fault.Usage, err, "")
@@ -132,7 +128,8 @@ func (t *Trust) Rename(from, to string) error {
 			return nil, unknownNameError(from)
 		}
 		if j, taken := p.byName[to]; taken && j != i {
-			return nil, fault.New(fault.Exists, fmt.Errorf("a device called %q is already trusted", to), "choose another name")
+			return nil, fault.New(fault.Exists, fmt.Errorf("a device called %q is already trusted", to),
+				"choose another name")
 		}
 		list := slices.Clone(p.list)
 		list[i].Name = to
@@ -140,9 +137,8 @@ func (t *Trust) Rename(from, to string) error {
 	})
 }
 
-// SetPaused has a device not used, as helper or as primary, until it is resumed; it
-// stays trusted, also across restarts. Kinds of its faults: NotFound; Usage for one
-// that is a server only.
+// SetPaused pauses or resumes a helper or primary. A paused device is not used but stays trusted,
+// also after restarts. Faults are of kind NotFound, or Usage for a server.
 func (t *Trust) SetPaused(name string, paused bool) error {
 	return t.updateFile(func(p *trustState) ([]Peer, error) {
 		i, ok := p.byName[name]
@@ -151,14 +147,15 @@ func (t *Trust) SetPaused(name string, paused bool) error {
 		}
 		list := slices.Clone(p.list)
 		if !list[i].HasRole(RoleHelper) && !list[i].HasRole(RolePrimary) {
-			return nil, fault.New(fault.Usage, fmt.Errorf("%s is a server: helpers and primaries can be paused", name), "`mpbond primary --server NAME` uses another server")
+			return nil, fault.New(fault.Usage, fmt.Errorf("%s is a server: only helpers and primaries can be paused",
+				name), "use another server with `mpbond primary --server NAME`")
 		}
 		list[i].Paused = paused
 		return list, nil
 	})
 }
 
-// Paused reports whether a device is trusted, but paused.
+// Paused reports whether a device is trusted but paused.
 func (t *Trust) Paused(key PublicKey) bool {
 	p, ok := t.Lookup(key)
 	return ok && p.Paused

@@ -24,18 +24,22 @@ func TestMeet(t *testing.T) {
 	}
 	// The same device once more: its name stays, what is new is added.
 	both, err := tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}, []string{"a:1"}, false})
-	if err != nil || fmt.Sprintf("%s %v %v", both.Name, both.Roles, both.Addresses) != "Anna-s-phone [helper primary] [10.0.0.1:1]" {
+	if err != nil || fmt.Sprintf("%s %v %v", both.Name, both.Roles,
+		both.Addresses) != "Anna-s-phone [helper primary] [10.0.0.1:1]" {
 		t.Fatalf("%+v, %v", both, err)
 	}
-	both, err = tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.2:1", "10.0.0.1:1"}, []string{"b:1", "c:1"}, false})
+	both, err = tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.2:1", "10.0.0.1:1"},
+		[]string{"b:1", "c:1"}, false})
 	if err != nil || fmt.Sprintf("%v %v", both.Roles, both.Addresses) != "[helper primary] [10.0.0.2:1 10.0.0.1:1]" {
 		t.Fatalf("%+v, %v", both, err)
 	}
-	if p, err := tr.AddPaired(Peer{"other", []Role{RoleHelper}, k1, nil, nil, false}); err != nil || fmt.Sprint(p.Servers) != "[b:1 c:1]" {
+	if p, err := tr.AddPaired(Peer{"other", []Role{RoleHelper}, k1, nil, nil, false}); err != nil ||
+		fmt.Sprint(p.Servers) != "[b:1 c:1]" {
 		t.Fatalf("those it told last: %+v, %v", p, err)
 	}
 	// Another one of that name.
-	if p, err := tr.AddPaired(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil, false}); err != nil || p.Name != "Anna-s-phone-2" {
+	if p, err := tr.AddPaired(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil, false}); err != nil ||
+		p.Name != "Anna-s-phone-2" {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	for i, wish := range []string{"", "...", "--", strings.Repeat("x", 64), "日本", "a b"} {
@@ -83,11 +87,13 @@ func FuzzMeet(f *testing.F) {
 	f.Add("-.", "rfcomm://AA:BB:CC:DD:EE:FF/3", "[2001:db8::1%25]:1")
 	f.Add("home\x00'''\n[[peer]]", "a'b\":1", "\xff:2")
 	f.Fuzz(func(t *testing.T, wish, address, server string) {
-		known, err := newTrustState([]Peer{{Name: "home", Roles: []Role{RoleServer}, Key: PublicKey{1}, Addresses: []string{"h:1"}}})
+		known, err := newTrustState([]Peer{{Name: "home", Roles: []Role{RoleServer}, Key: PublicKey{1},
+			Addresses: []string{"h:1"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := Peer{Name: freeName(wish, known), Roles: []Role{RolePrimary}, Key: PublicKey{2}, Addresses: []string{address}, Servers: []string{server}}
+		p := Peer{Name: freeName(wish, known), Roles: []Role{RolePrimary}, Key: PublicKey{2},
+			Addresses: []string{address}, Servers: []string{server}}
 		if err := checkName(p.Name); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +118,8 @@ func TestTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr := openTrust(t, path)
 	laptop, phone := mustKey(t).Public(), mustKey(t).Public()
-	for _, p := range []Peer{{"laptop", []Role{RolePrimary}, laptop, nil, []string{"a:1"}, false}, {"phone", []Role{RoleHelper}, phone, nil, nil, false},
+	for _, p := range []Peer{{"laptop", []Role{RolePrimary}, laptop, nil, []string{"a:1"}, false},
+		{"phone", []Role{RoleHelper}, phone, nil, nil, false},
 		{"home", []Role{RoleServer}, mustKey(t).Public(), []string{"h:1", "i:1"}, nil, false}} {
 		if err := tr.Add(p); err != nil {
 			t.Fatal(err)
@@ -149,7 +156,8 @@ func TestPause(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr := openTrust(t, path)
 	k := mustKey(t).Public()
-	for _, p := range []Peer{{Name: "phone", Roles: []Role{RoleHelper}, Key: k}, {Name: "home", Roles: []Role{RoleServer}, Key: mustKey(t).Public()}} {
+	for _, p := range []Peer{{Name: "phone", Roles: []Role{RoleHelper}, Key: k},
+		{Name: "home", Roles: []Role{RoleServer}, Key: mustKey(t).Public()}} {
 		if err := tr.Add(p); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +171,8 @@ func TestPause(t *testing.T) {
 	if err := tr.Rename("phone", "tablet"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr.AddPaired(Peer{Name: "x", Roles: []Role{RoleHelper}, Key: k, Addresses: []string{"10.0.0.1:1"}}); err != nil {
+	if _, err := tr.AddPaired(Peer{Name: "x", Roles: []Role{RoleHelper}, Key: k,
+		Addresses: []string{"10.0.0.1:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	again := openTrust(t, path)
@@ -173,7 +182,8 @@ func TestPause(t *testing.T) {
 	if err := again.SetPaused("tablet", false); err != nil || again.Paused(k) {
 		t.Errorf("resumed: %v, %+v", err, again.Peers())
 	}
-	if data, err := os.ReadFile(path); err != nil || strings.Contains(string(data), "paused") { // an older mpbond reads it again
+	// an older mpbond reads it again
+	if data, err := os.ReadFile(path); err != nil || strings.Contains(string(data), "paused") {
 		t.Errorf("%s, %v", data, err)
 	}
 	if err := again.SetPaused("nobody", true); !fault.Is(err, fault.NotFound) {
