@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -7,9 +9,9 @@ import (
 	"strings"
 )
 
-// linkAddresses returns the addresses of both ends of a link. Automatic ones are
-// 10.77.N.1 and .2 and fd77:N::1 and ::2, N counting links from 1 in order of
-// name; the first end has the 1.
+// linkAddresses returns the addresses of both ends of a link. Automatic addresses are 10.77.N.1 and
+// 10.77.N.2, and fd77:N::1 and fd77:N::2. N counts links from 1 in order of name; the first end has
+// the 1.
 func (t *Topology) linkAddresses(link string) (ends [2][]netip.Prefix, err error) {
 	l := t.Link[link]
 	n := slices.Index(t.Links(), link) + 1
@@ -29,7 +31,7 @@ func (t *Topology) linkAddresses(link string) (ends [2][]netip.Prefix, err error
 	return ends, nil
 }
 
-// endIndex returns which end of the link the node is, or an error.
+// endIndex returns which end of the link the node is: 0 or 1.
 func (t *Topology) endIndex(node, link string) (int, error) {
 	l := t.Link[link]
 	if l == nil {
@@ -50,8 +52,8 @@ func (t *Topology) peerNode(node, link string) (string, error) {
 	return t.Link[link].Ends[1-i], nil
 }
 
-// Addr returns the node's IPv4 address on a link. On the empty link it is the
-// address on the node's first link.
+// Addr returns the node's IPv4 address on a link. An empty link name stands for the node's first
+// link.
 func (t *Topology) Addr(node, link string) (netip.Addr, error) {
 	for _, name := range t.Links() {
 		if i, err := t.endIndex(node, name); err == nil && (link == "" || link == name) {
@@ -76,7 +78,7 @@ type route struct {
 	via  netip.Addr
 }
 
-// parseRoute reads "default via LINK" or "PREFIX via LINK" of a node.
+// parseRoute parses "default via LINK" or "PREFIX via LINK" of a node.
 func (t *Topology) parseRoute(node, s string) ([]route, error) {
 	f := strings.Fields(s)
 	if len(f) != 3 || f[1] != "via" {
@@ -94,7 +96,7 @@ func (t *Topology) parseRoute(node, s string) ([]route, error) {
 	if f[0] != "default" {
 		p, err := netip.ParsePrefix(f[0])
 		if err != nil {
-			return nil, fmt.Errorf("route %q: %q is no prefix", s, f[0])
+			return nil, fmt.Errorf("route %q: %q is not a prefix", s, f[0])
 		}
 		dsts = []netip.Prefix{p.Masked()}
 	}
@@ -113,10 +115,10 @@ func (t *Topology) parseRoute(node, s string) ([]route, error) {
 	return out, nil
 }
 
-// nodeRoutes returns all routes of a node: a host route for every address it can
-// reach by a shortest way through nodes that forward, then its own Routes.
+// nodeRoutes returns all routes of a node: first a host route for every address it can reach, by
+// the shortest way through nodes that forward, then the node's own Routes.
 func (t *Topology) nodeRoutes(node string) (out []route, err error) {
-	firstLink := map[string]string{node: ""} // node -> link by which to leave for it
+	firstLink := map[string]string{node: ""} // first link on the way from the node, by destination
 	for queue := []string{node}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
 		if at != node && !t.Node[at].Forward {
@@ -164,8 +166,8 @@ func (t *Topology) nodeRoutes(node string) (out []route, err error) {
 	return out, nil
 }
 
-// hostsFile is the lab's /etc/hosts. NODE is an address on the node's first link
-// (in order of names), NODE.LINK the one on that link.
+// hostsFile returns the text of the lab's /etc/hosts. NODE is the node's address on its first link
+// in order of name; NODE.LINK is its address on that link.
 func (t *Topology) hostsFile() string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1 localhost\n::1 localhost\n")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -26,25 +28,26 @@ import (
 // Ports of the web node.
 const (
 	webPort  = 80   // nginx: downloads
-	sinkPort = 8081 // Sink: uploads
+	sinkPort = 8081 // RunSink: uploads
 )
 
-// Bench is a lab in which transfers are measured: the lab, a scratch directory
-// that goes with it, the programs that run at present.
+// Bench is a lab in which transfers are measured. It has the lab, a scratch directory that is
+// removed with it, and the programs that run now.
 type Bench struct {
 	Lab  *Lab
 	Dir  string
 	Seed uint64
-	// LogDir keeps what programs print, a file for each; events of mpbond
-	// processes go there too. Empty: nothing is kept.
+	// LogDir keeps the output of programs, one file for each, and the events of mpbond processes.
+	// Empty: nothing is kept.
 	LogDir string
 
 	running     []*program
-	hashes      map[string][32]byte // of files, by their paths
-	hasItems    bool                // transfers are of several items
-	onloadHomes *deviceHomes        // nil: not made yet
+	hashes      map[string][32]byte // SHA-256 by path
+	hasItems    bool                // a transfer moves several items
+	onloadHomes *deviceHomes        // nil until setupOnloadTrust makes them
 }
 
+// program is a process that the bench started in a node.
 type program struct {
 	node string
 	name string
@@ -53,8 +56,8 @@ type program struct {
 	out  *outputTail
 }
 
-// withBench brings a lab of its own up for f, and takes it down again with all that f has
-// started.
+// withBench brings up a lab for f. It stops every program that f started and takes the lab down
+// afterwards.
 func withBench(t *Topology, o Options, seed uint64, f func(*Bench) error) (err error) {
 	o.Name, o.EndWithProcess = uniqueName(o.Name), true
 	l, err := Up(t, o)
@@ -69,11 +72,13 @@ func withBench(t *Topology, o Options, seed uint64, f func(*Bench) error) (err e
 	return f(b)
 }
 
+// newBench returns a bench in a lab that is up.
 func newBench(l *Lab, seed uint64) *Bench {
 	return &Bench{Lab: l, Dir: filepath.Join(l.dir, "bench"), Seed: seed, hashes: map[string][32]byte{}}
 }
 
-// prepareDir makes the bench's directory, and checks that transfers have all nodes they need.
+// prepareDir makes the bench's directory and checks that the topology has all nodes that transfers
+// need.
 func (b *Bench) prepareDir() error {
 	for _, n := range []string{"primary", "server", "web"} {
 		if b.Lab.Topology.Node[n] == nil {
@@ -83,7 +88,7 @@ func (b *Bench) prepareDir() error {
 	return os.MkdirAll(filepath.Join(b.Dir, itemsDir), 0o755)
 }
 
-// Run runs a program in a node to its end and returns what it printed.
+// Run runs a program in a node until it exits and returns its standard output.
 func (b *Bench) Run(ctx context.Context, node string, argv ...string) (string, error) {
 	cmd, err := b.Lab.Command(ctx, node, argv...)
 	if err != nil {
@@ -98,14 +103,15 @@ func (b *Bench) Run(ctx context.Context, node string, argv ...string) (string, e
 	return string(out), nil
 }
 
-// Spawn starts a program in a node and waits until it listens on the TCP port,
-// if that is not 0. StopAll ends it. env adds to this process's environment.
+// Spawn starts a program in a node. If port is not 0, it waits until the program listens on that
+// TCP port. env is added to this process's environment. StopAll ends the program.
 func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, argv ...string) error {
 	cmd, err := b.Lab.Command(context.Background(), node, argv...)
 	if err != nil {
 		return err
 	}
-	p := &program{node: node, name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}), out: &outputTail{}}
+	p := &program{node: node, name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}),
+		out: &outputTail{}}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, stopTimeout
@@ -123,7 +129,7 @@ func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, 
 	}
 	go func() {
 		_ = cmd.Wait()
-		_ = file.Close() // nil is fine
+		_ = file.Close() // a nil file is allowed
 		close(p.done)
 	}()
 	b.running = append(b.running, p)
@@ -133,19 +139,19 @@ func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, 
 	return p.waitForListen(ctx, port)
 }
 
-// SpawnSelf is Spawn of a part of this program, a command of its hidden group "lab".
+// SpawnSelf is like Spawn for a command of this program's hidden group "lab".
 func (b *Bench) SpawnSelf(ctx context.Context, node string, port int, args ...string) error {
 	return b.Spawn(ctx, node, port, nil, labCommand(args...)...)
 }
 
-// labCommand is a command of this program's hidden group "lab".
+// labCommand returns the arguments of a command of this program's hidden group "lab".
 func labCommand(args ...string) []string {
-	self, _ := os.Executable() // without it the command fails
+	self, _ := os.Executable() // if this fails, so does the command
 	return append([]string{self, "lab"}, args...)
 }
 
-// pollUntil calls f each interval until it reports true or fails, or ctx ends, whose error it
-// then returns.
+// pollUntil calls f at each interval until f returns true or an error, or ctx ends. It returns the
+// error of f or of ctx.
 func pollUntil(ctx context.Context, every time.Duration, f func() (bool, error)) error {
 	for {
 		if done, err := f(); done || err != nil {
@@ -159,14 +165,14 @@ func pollUntil(ctx context.Context, every time.Duration, f func() (bool, error))
 	}
 }
 
-// waitForListen waits until something in the program's network namespace listens.
+// waitForListen waits until something in the program's network namespace listens on the port.
 func (p *program) waitForListen(ctx context.Context, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	err := pollUntil(ctx, 5*time.Millisecond, func() (bool, error) {
 		select {
 		case <-p.done:
-			return false, errors.New("it ended at once")
+			return false, errors.New("it exited at once")
 		default:
 			return isListening(p.cmd.Process.Pid, port), nil
 		}
@@ -177,7 +183,8 @@ func (p *program) waitForListen(ctx context.Context, port int) error {
 	return nil
 }
 
-// isListening tells whether something in a process's network namespace listens on a TCP port.
+// isListening reports whether something in the network namespace of a process listens on a TCP
+// port.
 func isListening(pid, port int) bool {
 	want := fmt.Sprintf(":%04X", port)
 	for _, f := range []string{"tcp", "tcp6"} {
@@ -191,7 +198,7 @@ func isListening(pid, port int) bool {
 	return false
 }
 
-// recentOutput is the end of what the running programs printed, for error texts.
+// recentOutput returns the end of the output of all running programs, for error texts.
 func (b *Bench) recentOutput() (text string) {
 	for _, p := range b.running {
 		if s := p.out.String(); s != "" {
@@ -201,8 +208,7 @@ func (b *Bench) recentOutput() (text string) {
 	return text
 }
 
-// peakRSS is the most memory that programs have held so far, by node, but for
-// the web node.
+// peakRSS returns the peak resident memory of running programs by node, without the web node.
 func (b *Bench) peakRSS() map[string]unit.Bytes {
 	peak := map[string]unit.Bytes{}
 	for _, p := range b.running {
@@ -220,8 +226,8 @@ func (b *Bench) peakRSS() map[string]unit.Bytes {
 	return peak
 }
 
-// cpuTimes are the processor times that running programs have used so far, by
-// node, but for the web node.
+// cpuTimes returns the processor time that running programs have used so far by node, without the
+// web node.
 func (b *Bench) cpuTimes() map[string]time.Duration {
 	used := map[string]time.Duration{}
 	for _, p := range b.running {
@@ -232,10 +238,10 @@ func (b *Bench) cpuTimes() map[string]time.Duration {
 	return used
 }
 
-// stopTimeout is how long a program may take to end by itself.
+// stopTimeout is how long a program may take to exit after SIGTERM.
 const stopTimeout = 3 * time.Second
 
-// StopAll ends all programs that were spawned, the last one first.
+// StopAll stops all spawned programs, the last one first.
 func (b *Bench) StopAll() {
 	for i := len(b.running) - 1; i >= 0; i-- {
 		p := b.running[i]
@@ -250,8 +256,8 @@ func (b *Bench) StopAll() {
 	b.running = nil
 }
 
-// mergeTraces puts the event traces that processes left in LogDir (*-trace.jsonl)
-// into one, events.jsonl, in order of time.
+// mergeTraces merges the event traces that processes left in LogDir (*-trace.jsonl) into
+// events.jsonl, in order of time.
 func (b *Bench) mergeTraces() error {
 	if b.LogDir == "" {
 		return nil
@@ -276,8 +282,8 @@ func (b *Bench) mergeTraces() error {
 	return errors.Join(trace.Merge(out, in...), out.Close())
 }
 
-// nginxConf is a plain server of static files. It runs as the root of its
-// namespace, so that an ordinary user's lab can use it as well.
+// nginxConf is the configuration of a plain server of static files. nginx runs as root of its
+// namespace, so that the lab of an ordinary user can run it too.
 const nginxConf = `user root;
 worker_processes 1;
 daemon off;
@@ -292,8 +298,8 @@ http {
 }
 `
 
-// StartWeb starts nginx and the sink for uploads on the web node, each behind
-// a wrapper command if one is given.
+// StartWeb starts nginx and the sink for uploads on the web node. If a wrapper is given, nginx runs
+// behind that command.
 func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 	conf := filepath.Join(b.Dir, "nginx.conf")
 	how := "  access_log off;\n"
@@ -313,27 +319,30 @@ func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 	return b.SpawnSelf(ctx, "web", sinkPort, "sink", ":"+strconv.Itoa(sinkPort))
 }
 
-// MakeFile makes the file of a size, random by the bench's seed, and returns its
-// path, below the web server's root. The same size gives the same file.
+// MakeFile makes the file of a size below the web server's root, unless it exists. Its content is
+// random by the bench's seed: the same size gives the same file. MakeFile returns the path and
+// SHA-256.
 func (b *Bench) MakeFile(size unit.Bytes) (string, [32]byte, error) {
 	return b.makeContent(b.filePath(size), 0, size)
 }
 
-// filePath is where the file of a size is, and fileURL its URL.
+// filePath returns the path of the file of a size.
 func (b *Bench) filePath(size unit.Bytes) string { return filepath.Join(b.Dir, "www", fileName(size)) }
 
+// fileURL returns the URL of the file of a size.
 func (b *Bench) fileURL(size unit.Bytes) string { return b.webURL() + "/" + fileName(size) }
 
-// webURL is the web node's, by its address.
+// webURL returns the web node's URL, with its IP address.
 func (b *Bench) webURL() string {
 	addr, _ := b.Lab.Topology.Addr("web", "")
 	return fmt.Sprintf("http://%s:%d", addr, webPort)
 }
 
+// fileName returns the name of the file of a size.
 func fileName(size unit.Bytes) string { return strconv.FormatInt(int64(size), 10) }
 
-// makeContent makes a file that is random by the bench's seed and which one of several it is,
-// unless it is there.
+// makeContent makes a file with random content, unless it exists. The content depends on the
+// bench's seed and on which, the number of the file.
 func (b *Bench) makeContent(path string, which uint64, size unit.Bytes) (string, [32]byte, error) {
 	if h, ok := b.hashes[path]; ok {
 		return path, h, nil
@@ -354,14 +363,13 @@ func (b *Bench) makeContent(path string, which uint64, size unit.Bytes) (string,
 	return path, b.hashes[path], nil
 }
 
-// curlFormat is what the client reports on standard error, as parseCurlReport reads
-// it.
+// curlFormat makes curl write its timing to standard error, for parseCurlReport.
 const curlFormat = "curl-report %{time_total} %{time_starttransfer} %{http_code} %{size_download}"
 
-// FetchCommand is the plain command that makes a transfer and writes what it gets to
-// standard output: curl, or for several streams at once the lab's own client,
-// which knows those of curl's options that schemes add, as the player does. The web node is named
-// by its address, so that schemes do not differ in how they look up names.
+// FetchCommand returns the plain command that makes a transfer and writes the received bytes to
+// standard output. It is curl; the lab's own client for several streams; or the lab's player. Both
+// accept the curl options that schemes add. The command names the web node by IP address, so that
+// schemes do not differ in name lookup.
 func (b *Bench) FetchCommand(t Transfer) []string {
 	if t.Video != nil {
 		return b.playerCommand(t)
@@ -370,7 +378,8 @@ func (b *Bench) FetchCommand(t Transfer) []string {
 	if t.Streams > 1 {
 		return labCommand("streams", "--streams", strconv.Itoa(t.Streams), url)
 	}
-	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", t.curlMaxTime(), "-w", "%{stderr}" + curlFormat + `\n`}
+	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", t.curlMaxTime(), "-w", "%{stderr}" + curlFormat +
+		`\n`}
 	switch {
 	case len(t.Items) > 0:
 		return b.curlItemArgs(args, t)
@@ -387,24 +396,25 @@ func (b *Bench) FetchCommand(t Transfer) []string {
 	return append(args, url)
 }
 
-// curlTimedOut is curl's exit code when --max-time has passed.
+// curlTimedOut is the exit code of curl after --max-time.
 const curlTimedOut = 28
 
-// curlMaxTime is curl's --max-time. Uploads of a certain length go on for longer
-// than the sink counts.
+// curlMaxTime returns the value of --max-time. An upload of fixed length runs longer than the sink
+// counts.
 func (t Transfer) curlMaxTime() string {
 	switch {
 	case t.Length == 0:
-		return "3600" // its context ends it before
+		return "3600" // the context ends it earlier
 	case t.Upload:
 		return fmt.Sprintf("%.3f", (t.Length + uploadExtra).Seconds())
 	}
 	return fmt.Sprintf("%.3f", t.Length.Seconds())
 }
 
+// uploadExtra is how much longer than Length curl sends an upload.
 const uploadExtra = 2 * time.Second
 
-// hashPrefix is the SHA-256 of the first n bytes of the file of a size.
+// hashPrefix returns the SHA-256 of the first n bytes of the file of a size.
 func (b *Bench) hashPrefix(size unit.Bytes, n int64) ([]byte, error) {
 	hash := sha256.New()
 	path, _, err := b.MakeFile(size)
@@ -414,14 +424,14 @@ func (b *Bench) hashPrefix(size unit.Bytes, n int64) ([]byte, error) {
 	return hash.Sum(nil), err
 }
 
-// clientReport is what the client says, in seconds.
+// clientReport is the timing that a client reports, in seconds.
 type clientReport struct {
 	total, first float64
 	code         int
 	bytes        unit.Bytes
 }
 
-// parseCurlReport reads curlFormat.
+// parseCurlReport parses a line of curlFormat.
 func parseCurlReport(stderr string) (r clientReport, err error) {
 	i := strings.LastIndex(stderr, "curl-report ")
 	if i < 0 {
@@ -433,13 +443,13 @@ func parseCurlReport(stderr string) (r clientReport, err error) {
 	return r, nil
 }
 
-// lastLine is the last line that is not empty.
+// lastLine returns the last line that is not empty.
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// outputTail keeps the end of what a program prints.
+// outputTail keeps the end of a program's output.
 type outputTail struct {
 	mu  sync.Mutex
 	buf bytes.Buffer // guarded by mu

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -10,37 +12,35 @@ import (
 	"mpbond/lab/shaper"
 )
 
-// A packet of 1500 IP bytes carries 1448 of payload: 20 of IPv4, 20 of TCP
-// and 12 of its timestamp option are headers.
+// A packet of 1500 IP bytes carries 1448 bytes of payload. IPv4 and TCP headers take 20 bytes each,
+// the TCP timestamp option 12.
 const (
 	packetIP      = 1500
 	packetPayload = 1448
 )
 
-// PayloadShare is the part of IP bytes that is an app's, where packets are full.
+// PayloadShare is the payload's share of IP bytes where packets are full.
 const PayloadShare = float64(packetPayload) / packetIP
 
-// boundStep is the grid on which the fluid flows; crossings are interpolated.
+// boundStep is the time step of the fluid model. Crossings are interpolated.
 const boundStep = time.Millisecond
 
-// maxBound ends the search of a transfer that the links cannot carry.
+// maxBound ends the search for the bound of a transfer that the links cannot carry.
 const maxBound = 4 * time.Hour
 
-// Bound is the fluid bound of a transfer of n payload bytes between primary
-// and server: the earliest time by which the links, used perfectly from the
-// start, can have delivered its IP bytes, plus two round trips of the direct
-// path (connect, request). A helper passes on what it has got as fast as its
-// second link allows, and may buffer without limit. Schedules, outages and
-// traces start with the transfer; random loss counts as lost capacity; delays
-// of helped paths, and anything between server and web, count nothing. Links of
-// a cell get what they would get of it alone, and all of them together what so
-// many users get.
+// Bound returns the fluid bound of a transfer of n payload bytes between primary and server. It is
+// the earliest time by which perfectly used links can have delivered its IP bytes, plus two round
+// trips of the direct path (connect, request).
+//
+// A helper forwards data as fast as its second link allows and may buffer without limit. Schedules,
+// outages and traces start with the transfer. Random loss counts as lost capacity. Delays of helped
+// paths, and anything between server and web, count as zero. A link of a cell gets what it would
+// get alone; all links of the cell together get what that many users get.
 func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
 	return boundAt(t, n, upload, 0)
 }
 
-// boundAt is that of a transfer that begins so far into schedules, outages and
-// traces.
+// boundAt is like Bound for a transfer that begins that far into schedules, outages and traces.
 func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.Duration, error) {
 	groups, err := t.fluidGroups(upload)
 	if err != nil {
@@ -72,8 +72,8 @@ func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.D
 	return 0, fmt.Errorf("the links cannot carry %v within %v", n, maxBound)
 }
 
-// CarriedPayload is the most payload that the links can carry in a time, from the start
-// of schedules, outages and traces, as in Bound.
+// CarriedPayload returns the most payload that the links can carry in a time, from the start of
+// schedules, outages and traces. The model is that of Bound.
 func CarriedPayload(t *Topology, upload bool, length time.Duration) (unit.Bytes, error) {
 	groups, err := t.fluidGroups(upload)
 	if err != nil {
@@ -89,14 +89,14 @@ func CarriedPayload(t *Topology, upload bool, length time.Duration) (unit.Bytes,
 	return unit.Bytes(sum * PayloadShare), nil
 }
 
-// fluidGroup is the paths by one direction of a cell, or those by none.
+// fluidGroup is the paths that share one direction of a cell, or the paths outside any cell.
 type fluidGroup struct {
 	paths         []*fluidPath
-	cellShare     *shaper.Capacity // of all of them together, or nil
-	carriedBefore float64          // of which so much passed before the transfer
+	cellShare     *shaper.Capacity // for all paths together; nil outside a cell
+	carriedBefore float64          // by cellShare before the transfer
 }
 
-// skipTo lets a time pass in which nothing is sent.
+// skipTo advances to a time without sending.
 func (g *fluidGroup) skipTo(until time.Duration) {
 	for _, p := range g.paths {
 		p.skipTo(until)
@@ -106,6 +106,7 @@ func (g *fluidGroup) skipTo(until time.Duration) {
 	}
 }
 
+// carriedUntil returns the bytes that the group can have carried by a time.
 func (g *fluidGroup) carriedUntil(at time.Duration) (sum float64) {
 	for _, p := range g.paths {
 		sum += p.carriedUntil(at)
@@ -116,7 +117,7 @@ func (g *fluidGroup) carriedUntil(at time.Duration) (sum float64) {
 	return sum
 }
 
-// fluidGroups are all paths in the direction in which the data flow, by cell.
+// fluidGroups returns all paths in the direction of the data, grouped by cell.
 func (t *Topology) fluidGroups(upload bool) (groups []*fluidGroup, err error) {
 	paths, err := t.fluidPaths(upload)
 	if err != nil {
@@ -144,22 +145,22 @@ func (t *Topology) fluidGroups(upload bool) (groups []*fluidGroup, err error) {
 	return groups, nil
 }
 
-// cellDirection is one direction of a cell; the zero value is none.
+// cellDirection is one direction of a cell. The zero value stands for no cell.
 type cellDirection struct {
 	name string
 	dir  Direction
 }
 
-// fluidPath is one or two hops in a row, each of all lines between two nodes.
+// fluidPath is one or two hops in a row. A hop is all lines between two nodes.
 type fluidPath struct {
 	hops        [][]*fluidLine
-	cell        cellDirection // the one that all lines of a hop are in, and how many
-	cellLines   int           // these are
-	hopCapacity []float64     // what each hop may have sent so far, in all
-	passedOn    []float64     // what each hop has passed on
+	cell        cellDirection // common to all lines of a hop
+	cellLines   int           // number of lines in cell
+	hopCapacity []float64     // bytes that each hop could send so far
+	passedOn    []float64     // bytes that each hop has forwarded so far
 }
 
-// skipTo lets a time pass in which nothing is sent.
+// skipTo advances to a time without sending.
 func (p *fluidPath) skipTo(until time.Duration) {
 	for i, h := range p.hops {
 		for _, line := range h {
@@ -168,6 +169,7 @@ func (p *fluidPath) skipTo(until time.Duration) {
 	}
 }
 
+// carriedUntil returns the bytes that can have arrived at the end of the path by a time.
 func (p *fluidPath) carriedUntil(at time.Duration) float64 {
 	arrived := 0.0
 	for i, h := range p.hops {
@@ -185,7 +187,7 @@ func (p *fluidPath) carriedUntil(at time.Duration) float64 {
 	return arrived
 }
 
-// appendHop puts a hop after those before it.
+// appendHop appends a hop behind those of the path.
 func (p *fluidPath) appendHop(hop []*fluidLine) {
 	p.hops, p.hopCapacity, p.passedOn = append(p.hops, hop), append(p.hopCapacity, 0), append(p.passedOn, 0)
 	other := func(l *fluidLine) bool { return l.cell != hop[0].cell }
@@ -194,14 +196,16 @@ func (p *fluidPath) appendHop(hop []*fluidLine) {
 	}
 }
 
-// newFluidLine is a line, and what it would get of its cell if no other one took of it.
+// fluidLine is one direction of a link, with its share of a cell if no other line used the cell.
 type fluidLine struct {
-	linkCapacity, cellAlone *shaper.Capacity // alone: nil outside a cell
+	// cellAlone is nil outside a cell.
+	linkCapacity, cellAlone *shaper.Capacity
 	cell                    cellDirection
-	last                    [2]float64 // own and alone so far
+	last                    [2]float64 // linkCapacity and cellAlone at the last call
 	total                   float64
 }
 
+// carriedUntil returns the bytes that the line can have carried by a time.
 func (l *fluidLine) carriedUntil(at time.Duration) float64 {
 	if l.cellAlone == nil {
 		return l.linkCapacity.BytesUntil(at)
@@ -212,7 +216,7 @@ func (l *fluidLine) carriedUntil(at time.Duration) float64 {
 	return l.total
 }
 
-// newFluidLine makes the line of a link that begins at a node.
+// newFluidLine returns the line of a link that begins at a node.
 func (t *Topology) newFluidLine(from, link string) (*fluidLine, error) {
 	prog, err := t.lineProgram(from, link)
 	if err != nil {
@@ -234,8 +238,8 @@ func (t *Topology) newFluidLine(from, link string) (*fluidLine, error) {
 	return l, nil
 }
 
-// fluidPaths lists a direct path for each link, and one path by each helper, in
-// the direction in which the data flow.
+// fluidPaths returns a direct path for each direct link and one path for each helper, in the
+// direction of the data.
 func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 	hop := func(from, to string, links []string) (lines []*fluidLine, err error) {
 		if upload {
@@ -276,12 +280,12 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 		add(hs, pipe)
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("no way between a node \"primary\" and a node \"server\": the bound is not known")
+		return nil, fmt.Errorf("no path between the nodes \"primary\" and \"server\": the bound is unknown")
 	}
 	return paths, nil
 }
 
-// lineProgram is what the line of a link will do that begins at a node.
+// lineProgram returns the program of the line of a link that begins at a node.
 func (t *Topology) lineProgram(from, link string) (p shaper.Program, err error) {
 	end, err := t.endIndex(from, link)
 	if err != nil {
@@ -296,6 +300,7 @@ func (t *Topology) lineProgram(from, link string) (p shaper.Program, err error) 
 	return p, err
 }
 
+// directRTT returns the round-trip time of the first direct link, 0 without one.
 func (t *Topology) directRTT() (rtt time.Duration, err error) {
 	link := t.linkBetween("primary", "server")
 	if link == "" {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -47,7 +49,8 @@ func TestBound(t *testing.T) {
 		}
 		got, err := Bound(top, c.size, c.up)
 		if err != nil || math.Abs(got.Seconds()-c.want) > .0011 {
-			t.Errorf("bound of %v over %s %v (upload %v) is %v, %v; want %.3f s", c.size, c.house, c.changes, c.up, got, err, c.want)
+			t.Errorf("bound of %v over %s %v (upload %v) is %v, %v; want %.3f s", c.size, c.house, c.changes, c.up, got,
+				err, c.want)
 		}
 	}
 	// So far into it, less is left of the 2 s at 13 Mbit/s.
@@ -58,15 +61,18 @@ func TestBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for into, want := range map[time.Duration]float64{0: 2 + (34.7598-26)/9 + .1, time.Second: 1 + (34.7598-13)/9 + .1, 2 * time.Second: 34.7598/9 + .1} {
+	for into, want := range map[time.Duration]float64{0: 2 + (34.7598-26)/9 + .1, time.Second: 1 + (34.7598-13)/9 + .1,
+		2 * time.Second: 34.7598/9 + .1} {
 		if got, err := boundAt(top, 4*unit.MB, false, into); err != nil || math.Abs(got.Seconds()-want) > .0011 {
 			t.Errorf("%v into it: %v, %v; want %.3f s", into, got, err, want)
 		}
 	}
-	if n, err := CarriedPayload(top, false, 3*time.Second); err != nil || math.Abs(float64(n)-(26e6+9e6)/8*1448/1500) > 5000 {
+	if n, err := CarriedPayload(top, false, 3*time.Second); err != nil ||
+		math.Abs(float64(n)-(26e6+9e6)/8*1448/1500) > 5000 {
 		t.Errorf("in 3 s: %v, %v", n, err)
 	}
-	dead, _ := ParseTopology([]byte("[node.primary]\n[node.server]\n[link.ps]\nends=[\"primary\",\"server\"]\nrate=\"0\""), ".")
+	dead, _ := ParseTopology(
+		[]byte("[node.primary]\n[node.server]\n[link.ps]\nends=[\"primary\",\"server\"]\nrate=\"0\""), ".")
 	if _, err := Bound(dead, 1, false); err == nil {
 		t.Error("a dead link has a bound")
 	}
@@ -90,9 +96,11 @@ func TestBoundOfCell(t *testing.T) {
 		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "5", 10 * unit.MB, false, 86.8994/15 + .1},
 		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "2", 10 * unit.MB, false, 86.8994/12 + .1},
 		// 30 Mbit in 2 s, then two of four shares of 16.
-		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2, Schedule: []string{"at 2s: rate 16Mbit/s"}}}, "-", 10 * unit.MB, false, 2 + 56.8994/8 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2, Schedule: []string{"at 2s: rate 16Mbit/s"}}},
+			"-", 10 * unit.MB, false, 2 + 56.8994/8 + .1},
 		// The other direction counts nothing.
-		{RadioCell{CellSettings: CellSettings{Rate: "1Mbit/s"}, Down: &CellSettings{Rate: "12Mbit/s"}}, "-", 10 * unit.MB, false, 86.8994/12 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "1Mbit/s"}, Down: &CellSettings{Rate: "12Mbit/s"}}, "-",
+			10 * unit.MB, false, 86.8994/12 + .1},
 	} {
 		top, err := Triangle("8/10/" + c.pipe)
 		if err != nil {
@@ -108,7 +116,8 @@ func TestBoundOfCell(t *testing.T) {
 		}
 		got, err := Bound(top, c.size, c.up)
 		if err != nil || math.Abs(got.Seconds()-c.want) > .0011 {
-			t.Errorf("bound in cell %+v, pipe %s (upload %v) is %v, %v; want %.3f s", c.cell, c.pipe, c.up, got, err, c.want)
+			t.Errorf("bound in cell %+v, pipe %s (upload %v) is %v, %v; want %.3f s", c.cell, c.pipe, c.up, got, err,
+				c.want)
 		}
 	}
 }

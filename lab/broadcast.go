@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -13,17 +15,17 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Tuning. The emulator's thread puts what a network tells into slots, and waits for
-// nobody: when none is free, the subframe is missed. A machine that is busy holds
-// other threads up for tens of milliseconds, sometimes for a second.
+// The emulator's thread puts what a network sends into slots and never blocks. If no slot is free,
+// listeners miss the subframe. A busy machine can hold up other threads for tens of milliseconds,
+// sometimes for a second.
 const (
 	ringSlots = 2048
-	// maxListenerBacklog is what may wait for one hearer: half a minute of a busy carrier's
-	// messages, some seconds of truth.
+	// maxListenerBacklog is the most data that may wait for one listener. It is half a minute of a
+	// busy carrier's control messages, or some seconds of ground truth.
 	maxListenerBacklog = 1 << 20
 )
 
-// slot is what a network tells of one subframe.
+// slot is what a network sends in one subframe.
 type slot struct {
 	number int64
 	cells  []cell.Subframe
@@ -31,52 +33,57 @@ type slot struct {
 	truth  []lte.Truth // by user
 }
 
-// addSubframe copies a cell's messages, which hold until the network's next step.
+// addSubframe copies the messages of a cell. The originals are valid only until the network's next
+// step.
 func (s *slot) addSubframe(f cell.Subframe) {
 	s.grants[f.Cell] = append(s.grants[f.Cell][:0], f.Grants...)
 	f.Grants = s.grants[f.Cell]
 	s.cells = append(s.cells, f)
 }
 
-// broadcast brings what a network tells from the emulator's thread to whoever
-// connects: control messages as a recording (cell.Writer), or the truth as JSON
-// lines (TruthLine), from the subframe at which each came. One who does not read is
-// dropped.
+// broadcast passes what a network sends from the emulator's thread to all connected listeners. They
+// get control messages as a recording (cell.Writer) or ground truth as JSON lines (TruthLine), from
+// the subframe at which they connected. A listener that does not read is dropped.
 type broadcast struct {
-	prb     [cell.MaxCells]uint8
-	users   []airUser
-	ownRNTI cell.RNTI // of the only link, 0 if there are others: who hears for it is told what its modem would tell
+	prb   [cell.MaxCells]uint8
+	users []airUser
+	// ownRNTI is the RNTI of the network's only link, 0 if there are several. Listeners for that
+	// link receive it, as a modem would report it.
+	ownRNTI cell.RNTI
 
 	ring           []slot
-	written, taken atomic.Uint64 // slots, since the beginning
+	written, taken atomic.Uint64 // slots since the beginning
 	wake           chan struct{}
 
-	listenerCount    atomic.Int32 // connected
-	droppedListeners atomic.Int64 // hearers, because they did not read
-	missedSubframes  atomic.Int64 // subframes, because run was late
+	listenerCount    atomic.Int32 // connected now
+	droppedListeners atomic.Int64 // because they did not read
+	missedSubframes  atomic.Int64 // because deliverLoop was late
 
-	listeners    listenerSet    // of messages and truth
+	listeners    listenerSet    // to messages and ground truth
 	transmitters []*transmitter // by carrier; none without samples
 }
 
-// listenerSet are those who are connected.
+// listenerSet is the set of connected listeners.
 type listenerSet struct {
 	mu        sync.Mutex
-	listeners []*listener // guarded by mu; never changed, but replaced
+	listeners []*listener // guarded by mu; replaced, never changed
 }
 
+// snapshot returns the listeners of this moment. The slice must not be changed.
 func (a *listenerSet) snapshot() []*listener {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.listeners
 }
 
+// addListener adds a listener.
 func (a *listenerSet) addListener(h *listener) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.listeners = append(a.listeners[:len(a.listeners):len(a.listeners)], h)
 }
 
+// removeListener removes a listener.
 func (a *listenerSet) removeListener(h *listener) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,6 +96,7 @@ func (a *listenerSet) removeListener(h *listener) {
 	a.listeners = rest
 }
 
+// newBroadcast returns a broadcast for a network without listeners.
 func newBroadcast(cfg lte.Config, users []airUser) *broadcast {
 	b := &broadcast{users: users, ring: make([]slot, ringSlots), wake: make(chan struct{}, 1)}
 	for i, c := range cfg.Cells {
@@ -97,8 +105,8 @@ func newBroadcast(cfg lte.Config, users []airUser) *broadcast {
 	return b
 }
 
-// beginSlot returns the slot for a subframe, nil if nobody hears or none is free. It is
-// for the emulator's thread, as commit is.
+// beginSlot returns the slot for a subframe, nil if there are no listeners or no slot is free. Only
+// the emulator's thread may call beginSlot and commitSlot.
 func (b *broadcast) beginSlot(number int64) *slot {
 	if b.listenerCount.Load() == 0 {
 		return nil
@@ -113,7 +121,7 @@ func (b *broadcast) beginSlot(number int64) *slot {
 	return s
 }
 
-// commitSlot hands the slot of begin on.
+// commitSlot publishes the slot that beginSlot returned.
 func (b *broadcast) commitSlot() {
 	b.written.Add(1)
 	select {
@@ -122,7 +130,7 @@ func (b *broadcast) commitSlot() {
 	}
 }
 
-// deliverLoop gives hearers what comes, until done.
+// deliverLoop delivers published slots until done is closed.
 func (b *broadcast) deliverLoop(done <-chan struct{}) {
 	for {
 		select {
@@ -134,7 +142,7 @@ func (b *broadcast) deliverLoop(done <-chan struct{}) {
 	}
 }
 
-// deliverSlots gives hearers, and masts, what there is.
+// deliverSlots delivers all published slots to listeners and transmitters.
 func (b *broadcast) deliverSlots() {
 	for ; b.taken.Load() < b.written.Load(); b.taken.Add(1) {
 		s := &b.ring[b.taken.Load()%ringSlots]
@@ -149,19 +157,19 @@ func (b *broadcast) deliverSlots() {
 	}
 }
 
-// acceptListeners takes callers, who join the audience when they are ready.
+// acceptListeners accepts connections on l. After setup succeeds, the listener joins the set.
 func (b *broadcast) acceptListeners(l net.Listener, to *listenerSet, ready func(*listener) error) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				slog.Error("lab: nobody can hear any more", "network", l.Addr(), "err", err)
+				slog.Error("lab: accepting listeners failed", "socket", l.Addr(), "err", err)
 			}
 			return
 		}
 		h := &listener{conn: conn, wake: make(chan struct{}, 1), dropped: &b.droppedListeners}
 		if err := ready(h); err != nil {
-			slog.Error("lab: control messages", "err", err)
+			slog.Error("lab: setting up a listener failed", "err", err)
 			conn.Close()
 			continue
 		}
@@ -176,19 +184,19 @@ func (b *broadcast) acceptListeners(l net.Listener, to *listenerSet, ready func(
 	}
 }
 
-// setupMessages readies a hearer for control messages.
+// setupMessages makes the listener receive control messages.
 func (b *broadcast) setupMessages(h *listener) (err error) {
 	h.encode, err = h.recordingEncoder(b.prb, b.ownRNTI)
 	return err
 }
 
-// setupTruth readies one for the truth.
+// setupTruth makes the listener receive ground truth.
 func (b *broadcast) setupTruth(h *listener) error {
 	h.encode = h.truthEncoder(b.users)
 	return nil
 }
 
-// listener is who has connected.
+// listener is one connection to a network's socket.
 type listener struct {
 	conn    net.Conn
 	encode  func(*slot) error // appends to buf
@@ -197,11 +205,11 @@ type listener struct {
 
 	mu      sync.Mutex
 	buf     bytes.Buffer // guarded by mu, as encode is
-	overrun bool         // it was told more than it reads: it is dropped
+	overrun bool         // its backlog was too large: it is dropped
 }
 
-// recordingEncoder encodes control messages; the head is written at once, and who it is that
-// hears, unless that is 0.
+// recordingEncoder returns an encoder of control messages. It writes the head of the recording at
+// once, and self unless that is 0.
 func (h *listener) recordingEncoder(prb [cell.MaxCells]uint8, self cell.RNTI) (func(*slot) error, error) {
 	w, err := cell.NewWriter(&h.buf, prb)
 	if err == nil && self != 0 {
@@ -224,7 +232,7 @@ func (h *listener) recordingEncoder(prb [cell.MaxCells]uint8, self cell.RNTI) (f
 	}, nil
 }
 
-// truthEncoder encodes the truth.
+// truthEncoder returns an encoder of ground truth.
 func (h *listener) truthEncoder(users []airUser) func(*slot) error {
 	var line []byte
 	return func(s *slot) error {
@@ -252,7 +260,8 @@ func (h *listener) truthEncoder(users []airUser) func(*slot) error {
 	}
 }
 
-// appendData adds to what waits for the hearer. Who lets more than most wait is dropped.
+// appendData lets add append to the listener's backlog. It drops a listener whose backlog exceeds
+// most bytes.
 func (h *listener) appendData(most int, add func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -260,7 +269,7 @@ func (h *listener) appendData(most int, add func() error) {
 		return
 	}
 	if err := add(); err != nil {
-		slog.Error("lab: a subframe cannot be told", "err", err)
+		slog.Error("lab: encoding a subframe failed", "err", err)
 	}
 	if h.buf.Len() > most {
 		h.overrun = true
@@ -274,18 +283,18 @@ func (h *listener) appendData(most int, add func() error) {
 	}
 }
 
-// writeLoop sends what there is until the hearer goes or is dropped.
+// writeLoop sends the backlog until the connection ends or the listener is dropped.
 func (h *listener) writeLoop() {
 	var chunk []byte
-	gone := make(chan struct{})
-	go func() { // a hearer says nothing: what ends this is its end
+	closed := make(chan struct{})
+	go func() { // a listener sends nothing: Read returns at its end
 		var one [1]byte
 		_, _ = h.conn.Read(one[:])
-		close(gone)
+		close(closed)
 	}()
 	for {
 		select {
-		case <-gone:
+		case <-closed:
 			return
 		case <-h.wake:
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -14,38 +16,37 @@ import (
 	"mpbond/base/unit"
 )
 
-// The links of a calibration: this many loaded ones at once, and one more
-// without load, on which delay is probed.
+// A calibration loads this many links at once and probes the delay of one more, without load.
 const (
 	calibrateLinks = 6
 	calibrateDelay = 10 * time.Millisecond
 )
 
-// What a row must reach to be called fit.
+// Limits for a row that counts as fit.
 const (
-	maxRateError     = 0.005 // up to calibrateFull for each link,
-	maxRateErrorFull = 0.01  // at calibrateFull,
+	maxRateError     = 0.005 // up to calibrateFull on each link
+	maxRateErrorFull = 0.01  // at calibrateFull
 	maxAddedDelay    = 500 * time.Microsecond
 	calibrateFull    = 100 * unit.Mbps
 )
 
-// Calibration is one row: how true the emulator was at a rate.
+// Calibration is the accuracy of the emulator at one rate.
 type Calibration struct {
-	Rate      unit.Rate     `json:"rate_bps"`   // of each of the loaded links
-	RateError float64       `json:"rate_error"` // of the link that was most off
+	Rate      unit.Rate     `json:"rate_bps"`   // of each loaded link
+	RateError float64       `json:"rate_error"` // of the worst link
 	AddedP50  time.Duration `json:"added_delay_p50_ns"`
 	AddedP99  time.Duration `json:"added_delay_p99_ns"`
 	Probes    int           `json:"probes"`
 	Lost      int           `json:"probes_lost"`
 	CPU       float64       `json:"emulator_cores"` // processor time of the daemon
 	Lateness  Lateness      `json:"lateness"`
-	Discarded int           `json:"discarded"` // disturbed tries before
+	Discarded int           `json:"discarded"` // disturbed tries before this one
 	Fit       bool          `json:"fit"`
 }
 
-// Calibrate loads six links at once with TCP at a rate each and measures, from
-// the ends of the links, the rate and the added one-way delay of probes on a
-// seventh. A disturbed measurement is repeated, a few times.
+// Calibrate loads six links at once with TCP at the same rate. It measures the rates at the ends of
+// the links, and the one-way delay that the emulator adds to probes on a seventh. A disturbed
+// measurement is repeated a few times.
 func Calibrate(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
 	for discarded := range 4 {
 		if c, err = calibrateOnce(ctx, rate, length); err != nil {
@@ -64,7 +65,7 @@ func Calibrate(ctx context.Context, rate unit.Rate, length time.Duration) (c Cal
 	return c, nil
 }
 
-// calibrateOnce makes one measurement, in a lab of its own.
+// calibrateOnce makes one measurement in a new lab.
 func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
 	t := &Topology{Node: map[string]*Node{"a": {}, "b": {}}, Link: map[string]*Link{}}
 	for i := range calibrateLinks + 1 {
@@ -79,7 +80,11 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 }
 
 // measureCalibration measures between the nodes a and b.
-func (b *Bench) measureCalibration(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
+func (b *Bench) measureCalibration(
+	ctx context.Context,
+	rate unit.Rate,
+	length time.Duration,
+) (c Calibration, err error) {
 	if err := b.SpawnSelf(ctx, "b", probeReport, "probe", "source"); err != nil {
 		return c, err
 	}
@@ -108,10 +113,11 @@ func (b *Bench) measureCalibration(ctx context.Context, rate unit.Rate, length t
 	return c, err
 }
 
-// newCalibrationJob tells the program at the other ends what to measure.
+// newCalibrationJob returns the job for RunProbe at the other end, as JSON.
 func newCalibrationJob(t *Topology, rate unit.Rate, length time.Duration) (string, error) {
 	perByte := 8e9 / float64(rate)
-	job := probeJob{Length: length, PerByte: perByte, Delay: calibrateDelay, Gap: max(5*time.Millisecond, time.Duration(2*packetIP*perByte))}
+	job := probeJob{Length: length, PerByte: perByte, Delay: calibrateDelay, Gap: max(5*time.Millisecond,
+		time.Duration(2*packetIP*perByte))}
 	for i := range calibrateLinks + 1 {
 		addr, err := t.Addr("b", fmt.Sprintf("l%d", i))
 		if err != nil {
@@ -125,7 +131,7 @@ func newCalibrationJob(t *Topology, rate unit.Rate, length time.Duration) (strin
 	return string(text), err
 }
 
-// newCalibration sums up what was measured.
+// newCalibration summarises the measurement.
 func (res probeResult) newCalibration(rate unit.Rate) Calibration {
 	c := Calibration{Rate: rate, Lost: res.Lost, Probes: len(res.Added)}
 	for _, r := range res.Rates {
@@ -140,9 +146,9 @@ func (res probeResult) newCalibration(rate unit.Rate) Calibration {
 	return c
 }
 
-// cpuTime is the processor time that a process has used; 0 when it has ended.
+// cpuTime returns the processor time that a process has used, 0 if it has ended.
 func cpuTime(pid int) time.Duration {
-	const sched = 2 // of clock_getcpuclockid(3): the exact time, not that of ticks
+	const sched = 2 // see clock_getcpuclockid(3): exact time, not ticks
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {
 		return 0

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -9,25 +11,24 @@ import (
 	"mpbond/lab/shaper"
 )
 
-// RadioCell is capacity that links of a topology share, each direction by itself:
-// shaper.Cell tells how. What is said of one direction, Up or Down, stands instead of
-// what is said of both.
+// RadioCell is capacity that links of a topology share, separately for each direction (see
+// shaper.Cell). Up and Down replace the settings for both directions.
 type RadioCell struct {
 	CellSettings
 	Up   *CellSettings `toml:"up" json:"up,omitempty"`
 	Down *CellSettings `toml:"down" json:"down,omitempty"`
 }
 
-// CellSettings is what may be said of one direction of a cell, or of both.
+// CellSettings are the settings of one direction of a cell, or of both.
 type CellSettings struct {
 	Rate string `toml:"rate" json:"rate,omitempty"` // of IP bytes, for all users
-	// Others are users besides the links, who always have something to send.
+	// Others is the number of users besides the links that always have data to send.
 	Others   int      `toml:"others" json:"others,omitempty"`
 	Schedule []string `toml:"schedule" json:"schedule,omitempty"` // "at 2s: rate 1Mbit/s, others 3"
-	Loop     string   `toml:"loop" json:"loop,omitempty"`         // the schedule repeats every …
+	Loop     string   `toml:"loop" json:"loop,omitempty"`         // the schedule repeats at this interval
 }
 
-// Program is what one direction of the cell will do.
+// Program returns the program of one direction of the cell.
 func (c *RadioCell) Program(dir Direction) (shaper.Program, error) {
 	d := c.CellSettings
 	if over := [...]*CellSettings{c.Up, c.Down}[dir]; over != nil {
@@ -50,6 +51,7 @@ func (c *RadioCell) Program(dir Direction) (shaper.Program, error) {
 	return p, p.CheckCell()
 }
 
+// checkCells returns the first error in the programs of all cells.
 func (t *Topology) checkCells() error {
 	for _, name := range slices.Sorted(maps.Keys(t.Cell)) {
 		for _, d := range []Direction{Uplink, Downlink} {
@@ -61,15 +63,15 @@ func (t *Topology) checkCells() error {
 	return nil
 }
 
-// checkCellMember says what is wrong with the cell of a link, which has that program.
+// checkCellMember returns what is wrong with the cell of a link that has the program p.
 func (t *Topology) checkCellMember(l *Link, p shaper.Program) error {
 	switch {
 	case t.Cell[l.Cell] == nil:
 		return fmt.Errorf("no cell %q (write [cell.%s])", l.Cell, l.Cell)
 	case len(p.Grants) > 0:
-		return fmt.Errorf("a trace of packets cannot share a cell: write one of rates")
+		return fmt.Errorf("a trace of packets cannot share a cell: use a trace of rates")
 	case p.Base.Queue == DefaultQueue(shaper.Unlimited):
-		return fmt.Errorf("without a rate of its own it needs a queue, like queue = \"200KB\"")
+		return fmt.Errorf("a link of a cell without a rate needs a queue, like queue = \"200KB\"")
 	}
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -40,17 +42,17 @@ type daemon struct {
 	playing  bool // guarded by the emulator's thread
 
 	warnings  []string
-	guardPipe *os.File // open as long as this process lives: the guard waits for its end
+	guardPipe *os.File // open while this process lives: the guard waits for its end
 }
 
-// daemonProcs is more than the daemon has goroutines to run: when the emulator
-// thread comes back from a system call, the Go scheduler must have a place for
-// it at once. Else it would wait for threads without real-time priority.
+// daemonProcs is more than the number of goroutines that the daemon runs. When the emulator thread
+// returns from a system call, the Go scheduler must have a processor for it at once. Otherwise it
+// would wait for threads without real-time priority.
 const daemonProcs = 16
 
-// RunDaemon is the main function of the background process. It reads what to
-// emulate from in, answers with one line on out when the network stands (or
-// why it does not), and returns when the lab is taken down.
+// RunDaemon is the main function of the background process. It reads a daemonSpec from in and
+// builds the network. It then writes one line to out, with the error if there was one. It returns
+// when the lab is taken down.
 func RunDaemon(in io.Reader, out io.WriteCloser) error {
 	runtime.GOMAXPROCS(daemonProcs)
 	stdin := bufio.NewReader(in)
@@ -98,9 +100,10 @@ func RunDaemon(in io.Reader, out io.WriteCloser) error {
 	if d.pcap != nil {
 		return d.pcap.closeFiles()
 	}
-	return nil // the guard does the rest
+	return nil // the guard cleans up
 }
 
+// requestStop makes RunDaemon return.
 func (d *daemon) requestStop() {
 	select {
 	case d.stopped <- struct{}{}:
@@ -108,6 +111,7 @@ func (d *daemon) requestStop() {
 	}
 }
 
+// readSpec reads the spec and checks its topology.
 func (d *daemon) readSpec(in *bufio.Reader) error {
 	line, err := in.ReadBytes('\n')
 	if err != nil {
@@ -119,7 +123,7 @@ func (d *daemon) readSpec(in *bufio.Reader) error {
 	return d.spec.Topology.Check()
 }
 
-// buildNetwork makes the whole network; the emulator does not run yet.
+// buildNetwork builds the whole network. The emulator does not run yet.
 func (d *daemon) buildNetwork() error {
 	t := d.spec.Topology
 	if err := d.mountFiles(); err != nil {
@@ -176,6 +180,7 @@ func (d *daemon) buildNetwork() error {
 	return err
 }
 
+// buildNodes makes a namespace for each node.
 func (d *daemon) buildNodes() error {
 	t := d.spec.Topology
 	for _, name := range t.Nodes() {
@@ -189,12 +194,13 @@ func (d *daemon) buildNodes() error {
 			return err
 		}
 		if warning != "" {
-			d.warnings = []string{warning} // the same for every node
+			d.warnings = []string{warning} // it is the same for every node
 		}
 	}
 	return nil
 }
 
+// buildLink makes one link and sets up both ends.
 func (d *daemon) buildLink(name string, index uint64) error {
 	t := d.spec.Topology
 	l := t.Link[name]
@@ -234,14 +240,15 @@ func (d *daemon) buildLink(name string, index uint64) error {
 	return nil
 }
 
-// mountFiles gives the nodes a view of their own of /etc/hosts (the names of the
-// lab) and /etc/resolv.conf (no servers). The process was started in a new
-// mount namespace; what the host mounts later still appears in it.
+// mountFiles gives the nodes their own /etc/hosts, with the names of the lab, and /etc/resolv.conf,
+// without servers. The process was started in a new mount namespace. Later mounts of the host still
+// appear in it.
 func (d *daemon) mountFiles() error {
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
-	for file, text := range map[string]string{"hosts": d.spec.Topology.hostsFile(), "resolv.conf": "# the lab has no name servers\n"} {
+	for file, text := range map[string]string{"hosts": d.spec.Topology.hostsFile(),
+		"resolv.conf": "# the lab has no name servers\n"} {
 		src := filepath.Join(d.spec.Dir, file)
 		if err := os.WriteFile(src, []byte(text), 0o644); err != nil {
 			return err
@@ -253,12 +260,13 @@ func (d *daemon) mountFiles() error {
 	return nil
 }
 
-// masquerade masquerades what the node forwards out of the given links.
+// masquerade masquerades packets that the node forwards out of the given links.
 func (d *daemon) masquerade(node string, links []string) error {
 	if len(links) == 0 {
 		return nil
 	}
-	rules := fmt.Sprintf("table inet lab { chain out { type nat hook postrouting priority srcnat;\n oifname { %s } masquerade\n }\n}\n", strings.Join(links, ", "))
+	rules := fmt.Sprintf("table inet lab { chain out { type nat hook postrouting priority srcnat;\n oifname { %s "+
+		"} masquerade\n }\n}\n", strings.Join(links, ", "))
 	return d.nodes[node].runInside(func() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)
@@ -293,10 +301,9 @@ func (d *daemon) startGuard() error {
 	return nil
 }
 
-// RunGuard is the main function of the guard. It waits until in ends, that is,
-// until the daemon has died, however it did; then it ends every process in
-// the namespaces it has inherited as open files and removes the lab's runtime
-// directory, which tells that all is gone.
+// RunGuard is the main function of the guard. It waits until in ends, that is until the daemon has
+// died for whatever reason. Then it kills every process in the namespaces that it inherited as open
+// files. Last, it removes the lab's runtime directory, which signals that cleanup is complete.
 func RunGuard(in io.Reader, dir string) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	_, _ = io.Copy(io.Discard, in)
@@ -311,7 +318,7 @@ func RunGuard(in io.Reader, dir string) error {
 			inodes[st.Ino] = true
 		}
 	}
-	// A process may be forking while we look: look until nothing is found.
+	// A process may fork meanwhile: repeat until none is found.
 	for range 100 {
 		if killInside(inodes) == 0 {
 			break
@@ -323,6 +330,7 @@ func RunGuard(in io.Reader, dir string) error {
 	return err
 }
 
+// acceptLoop serves connections until accepting fails.
 func (d *daemon) acceptLoop(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -335,6 +343,7 @@ func (d *daemon) acceptLoop(l net.Listener) {
 	}
 }
 
+// serveConn serves one connection.
 func (d *daemon) serveConn(conn net.Conn) {
 	defer conn.Close()
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
@@ -356,10 +365,12 @@ func (d *daemon) serveConn(conn net.Conn) {
 	}
 }
 
+// handleRequest executes one request.
 func (d *daemon) handleRequest(r request) (a response, err error) {
 	switch r.Op {
 	case "hello":
-		h := &daemonInfo{PID: os.Getpid(), NS: map[string]int{}, Topology: d.spec.Topology, User: inUserNamespace(), Warnings: d.warnings}
+		h := &daemonInfo{PID: os.Getpid(), NS: map[string]int{}, Topology: d.spec.Topology, User: inUserNamespace(),
+			Warnings: d.warnings}
 		for name, ns := range d.nodes {
 			h.NS[name] = int(ns.file.Fd())
 		}
@@ -389,13 +400,13 @@ func (d *daemon) handleRequest(r request) (a response, err error) {
 	return a, err
 }
 
-// scheduled is what has schedules: a line, a cell, a station.
+// scheduled is a part of the network that has schedules: a line, a cell or a base station.
 type scheduled interface {
 	StartAt(now, into time.Duration)
 	Rewind(now time.Duration)
 }
 
-// scheduledParts are all of them, cells before the lines in them.
+// scheduledParts returns all parts with schedules, cells before their lines.
 func (d *daemon) scheduledParts() (all []scheduled) {
 	for _, c := range d.cells {
 		all = append(all, c[0], c[1])
@@ -409,6 +420,7 @@ func (d *daemon) scheduledParts() (all []scheduled) {
 	return all
 }
 
+// setLink changes the settings of a link.
 func (d *daemon) setLink(r request) error {
 	dirs, err := ParseDirection(r.Dir)
 	if err != nil {
@@ -430,12 +442,12 @@ func (d *daemon) setLink(r request) error {
 		return nil
 	}
 	if d.spec.Topology.Link[r.Link] != nil {
-		return fmt.Errorf("link %s is unshaped: it has nothing to set (give it a rate or delay in the topology)", r.Link)
+		return fmt.Errorf("link %s is unshaped and cannot change (give it a rate or delay in the topology)", r.Link)
 	}
 	return fmt.Errorf("no link %q (there are %s)", r.Link, strings.Join(d.spec.Topology.Links(), ", "))
 }
 
-// parseProperties reads PROPERTY=VALUE texts.
+// parseProperties parses PROPERTY=VALUE texts.
 func parseProperties(props []string) (c shaper.Change, err error) {
 	if len(props) == 0 {
 		return c, fmt.Errorf("nothing to set")
@@ -450,11 +462,12 @@ func parseProperties(props []string) (c shaper.Change, err error) {
 		}
 	}
 	if c.Others != nil {
-		return c, fmt.Errorf("others are of a cell, which only the topology sets")
+		return c, fmt.Errorf("only the topology can set others, which belongs to a cell")
 	}
 	return c, nil
 }
 
+// collectStats returns the counters of all links and networks.
 func (d *daemon) collectStats(reset bool) (*Stats, error) {
 	s := &Stats{}
 	shaped := map[string][2]LineStats{}
@@ -506,6 +519,7 @@ func (d *daemon) collectStats(reset bool) (*Stats, error) {
 	return s, nil
 }
 
+// addVethStats adds the counters of a link that is a veth pair.
 func (d *daemon) addVethStats(ls *LinkStats) error {
 	for end, node := range ls.Ends {
 		err := d.nodes[node].runInside(func() error {
@@ -528,8 +542,7 @@ func (d *daemon) addVethStats(ls *LinkStats) error {
 	return nil
 }
 
-// inUserNamespace reports whether this process is root only in a user
-// namespace of its own.
+// inUserNamespace reports whether this process is root only in its own user namespace.
 func inUserNamespace() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && !strings.Contains(string(b), "4294967295")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -5,8 +7,8 @@ import (
 	"time"
 )
 
-// Delays are those of packets from where they entered a link to where they left
-// it, over a period: queue, serialisation, delay, and how late the emulator was.
+// Delays summarises the one-way delays of packets over a period, from entering a link to leaving
+// it. They include queueing, serialisation, propagation and the emulator's lateness.
 type Delays struct {
 	Packets int64         `json:"packets"`
 	P50     time.Duration `json:"p50_ns"`
@@ -15,9 +17,9 @@ type Delays struct {
 	Max     time.Duration `json:"max_ns"`
 }
 
-// A delayHist counts in buckets of 1/64 of the delay, from delayStep on: up to
-// delaySteps of these each has one of its own, then each power of two has half as
-// many. The last one has all above, 68 s.
+// A delayHist counts in buckets. The first delaySteps buckets are delayStep wide. Each following
+// power of two has half as many buckets, so that a bucket is at most 1/64 of its delay wide. The
+// last bucket counts everything above 68 s.
 const (
 	delayStep    = time.Microsecond
 	delaySteps   = 128
@@ -25,13 +27,14 @@ const (
 	delayBuckets = delaySteps + (delayOctaves-1)*delaySteps/2
 )
 
-// delayHist is a histogram of delays, which takes no memory besides itself.
+// delayHist is a histogram of delays of fixed size.
 type delayHist struct {
 	count [delayBuckets]int64
 	n     int64
 	max   time.Duration
 }
 
+// addDelay counts a delay.
 func (h *delayHist) addDelay(d time.Duration) {
 	d = max(d, 0)
 	h.count[delayBucket(d)]++
@@ -39,16 +42,17 @@ func (h *delayHist) addDelay(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
+// delayBucket returns the bucket of a delay.
 func delayBucket(d time.Duration) int {
 	v := uint64(d / delayStep)
 	if v < delaySteps {
 		return int(v)
 	}
-	octave := bits.Len64(v) - bits.Len64(delaySteps-1) // from 1 on
+	octave := bits.Len64(v) - bits.Len64(delaySteps-1) // counted from 1
 	return min(delaySteps+(octave-1)*delaySteps/2+int(v>>octave)-delaySteps/2, delayBuckets-1)
 }
 
-// delayEdge is the upper edge of a bucket.
+// delayEdge returns the upper edge of a bucket.
 func delayEdge(i int) time.Duration {
 	if i < delaySteps {
 		return time.Duration(i+1) * delayStep
@@ -57,12 +61,12 @@ func delayEdge(i int) time.Duration {
 	return time.Duration((i-delaySteps)%(delaySteps/2)+delaySteps/2+1) << octave * delayStep
 }
 
-// quantileEdge returns the upper edge of the bucket in which q of all lie.
+// quantileEdge returns the upper edge of the bucket of quantile q, at most the largest delay.
 func (h *delayHist) quantileEdge(q float64) time.Duration {
 	return min(delayEdge(quantileBucket(h.count[:], h.n, q)), h.max)
 }
 
-// quantileBucket is the bucket in which q of all n lie.
+// quantileBucket returns the bucket in which the quantile q of n values lies.
 func quantileBucket(count []int64, n int64, q float64) int {
 	need := int64(q*float64(n) + 0.999999)
 	for i, c := range count {
@@ -73,6 +77,7 @@ func quantileBucket(count []int64, n int64, q float64) int {
 	return len(count) - 1
 }
 
+// summarize returns the quantiles of the histogram.
 func (h *delayHist) summarize() Delays {
 	return Delays{h.n, h.quantileEdge(.5), h.quantileEdge(.95), h.quantileEdge(.99), h.max}
 }

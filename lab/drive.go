@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -15,36 +17,36 @@ import (
 	"mpbond/base/unit"
 )
 
-// drives are recordings that come with the program, see drives/README.md.
+// drives are the recordings that come with the program, see drives/README.md.
 //
 //go:embed drives/*.csv
 var drives embed.FS
 
-// Rates of a drive above maxDriveRate are taken as maxDriveRate, for what the
-// emulator can do; the pipe is meant not to matter.
+// Rates above maxDriveRate are clipped to what the emulator can do. The pipe is so fast that it
+// does not matter.
 const (
 	maxDriveRate = 40 * unit.Mbps
 	drivePipe    = "100Mbit/s"
 	driveQueue   = 200 * time.Millisecond // at the mean rate
-	maxDriveRows = 10_000                 // bounds the memory a file can take
+	maxDriveRows = 10_000                 // bounds the memory for one file
 )
 
-// Drive is a recording of two carriers at the same moment.
+// Drive is a recording of two carriers at the same time.
 type Drive struct {
 	Name   string
 	Upload bool
 	rows   []driveRow
 }
 
-// driveRow is what both carriers had from a time on.
+// driveRow is the rates of both carriers from a time on.
 type driveRow struct {
 	at   time.Duration
 	rate [2]unit.Rate // clipped
 }
 
-// LoadDrives reads all recordings below dir, or those that come with the program:
-// CSV files with a header, of which the first columns are the time in seconds
-// and both carriers' rates in Mbit/s. Names that begin with UL are uploads.
+// LoadDrives reads all recordings in dir, or those that come with the program if dir is empty. They
+// are CSV files with a header. Their first columns are the time in seconds and both carriers' rates
+// in Mbit/s. Files whose names begin with UL are uploads.
 func LoadDrives(dir string) (all []Drive, err error) {
 	var files fs.FS = drives
 	at := "drives"
@@ -75,6 +77,7 @@ func LoadDrives(dir string) (all []Drive, err error) {
 	return all, nil
 }
 
+// readDrive parses one recording.
 func readDrive(r io.Reader) (rows []driveRow, err error) {
 	in := csv.NewReader(r)
 	if _, err := in.Read(); err != nil {
@@ -94,7 +97,7 @@ func readDrive(r io.Reader) (rows []driveRow, err error) {
 				return nil, fmt.Errorf("%q: want time and two rates", strings.Join(f, ","))
 			}
 			if v[i], err = strconv.ParseFloat(f[i], 64); err != nil || !(v[i] >= 0 && v[i] < 1e6) {
-				return nil, fmt.Errorf("%q: %q is no time or rate", strings.Join(f, ","), f[i])
+				return nil, fmt.Errorf("%q: %q is not a time or rate", strings.Join(f, ","), f[i])
 			}
 		}
 		row := driveRow{at: time.Duration(v[0] * 1e9)}
@@ -102,17 +105,17 @@ func readDrive(r io.Reader) (rows []driveRow, err error) {
 			row.rate[i] = min(unit.Rate(v[1+i]*1e6), maxDriveRate)
 		}
 		if n := len(rows); n > 0 && rows[n-1].at >= row.at || n >= maxDriveRows {
-			return nil, fmt.Errorf("row %d: times must ascend, up to %d rows", n+1, maxDriveRows)
+			return nil, fmt.Errorf("row %d: times must ascend, in at most %d rows", n+1, maxDriveRows)
 		}
 		rows = append(rows, row)
 	}
 	if len(rows) < 2 {
-		return nil, fmt.Errorf("needs two rows")
+		return nil, fmt.Errorf("a drive needs at least two rows")
 	}
 	return rows, nil
 }
 
-// MeanRate is a carrier's mean rate over the first length of the drive.
+// MeanRate returns a carrier's mean rate over the first length of the drive.
 func (d Drive) MeanRate(carrier int, length time.Duration) unit.Rate {
 	sum := 0.0
 	for i, r := range d.rows {
@@ -127,8 +130,8 @@ func (d Drive) MeanRate(carrier int, length time.Duration) unit.Rate {
 	return unit.Rate(sum / length.Seconds())
 }
 
-// RunSpec is the drive's house: the direct path is carrier a, the helper's Internet
-// carrier b; each transfer takes the first length of the drive. Before it, links
+// RunSpec returns the spec of transfers over the first length of the drive, in a triangle: the
+// direct path is carrier a, the helper's Internet link carrier b. Before the drive begins, links
 // have their mean rates.
 func (d Drive) RunSpec(length time.Duration) (p RunSpec, err error) {
 	t, err := Triangle("1/1/1")
@@ -155,7 +158,7 @@ func (d Drive) RunSpec(length time.Duration) (p RunSpec, err error) {
 // DriveLength is how long a transfer over a drive takes.
 const DriveLength = 30 * time.Second
 
-// DriveSpec is the plan of the bench for a drive that comes with the program.
+// DriveSpec returns the bench's spec for a drive that comes with the program.
 func DriveSpec(name string) (RunSpec, error) {
 	all, err := LoadDrives("")
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -18,26 +20,26 @@ import (
 	"mpbond/base/unit"
 )
 
-// DualSpec is a measurement of two users who lend each other their links: two
-// devices, each primary and helper at once, the two of a house with one helper.
+// DualSpec describes a measurement of two users who share their links: two devices, each primary
+// and helper at once, in a triangle.
 type DualSpec struct {
-	Links string     // rates of their links in Mbit/s, "5/5"; the pipe between them is free
+	Links string     // rates of their links in Mbit/s, "5/5"; the pipe is unlimited
 	Size  unit.Bytes // of each download
 	Reps  int
-	// Chunks, if not 0, is how many downloads each user makes, with pauses of 1 to
-	// 5 s between them (MPBond, MobiSys 2020, its dual-mode experiment: links of
-	// 5 Mbit/s, chunks of 1 MB). Each user's time is then the mean of a chunk.
+	// Chunks is how many downloads each user makes, with pauses of 1 to 5 s between them, as in the
+	// dual-mode experiment of MPBond (MobiSys 2020: links of 5 Mbit/s, chunks of 1 MB). A user's
+	// time is then the mean of a chunk. 0: one download.
 	Chunks int
 	Seed   uint64
-	// Cases are those to measure; none: all.
+	// Cases are the cases to measure. Empty: all.
 	Cases []string
-	Trace string // keep what programs say here
-	// Traffic has each result tell all packets of both devices, as in coarse. The pipe
-	// is then dualPipe, since of a link that is not emulated nothing is seen.
+	Trace string // directory for the output of programs, or none
+	// Traffic records all packets of both devices in each result, in coarse steps. The pipe then
+	// has the rate dualPipe, since packets of an unshaped link are not recorded.
 	Traffic bool
 }
 
-// dualPipe, in Mbit/s, is more than both users' links ever need.
+// dualPipe is more than both users' links ever need, in Mbit/s.
 const dualPipe = "100"
 
 // DualUsers are the nodes of the two users.
@@ -45,8 +47,8 @@ var DualUsers = [2]string{"primary", "helper1"}
 
 // Cases of a DualSpec.
 const (
-	DualAlone = "alone" // over their own links, without mpbond, one after the other
-	DualIdle  = "idle"  // with mpbond, while the other user does nothing
+	DualAlone = "alone" // over their own links, without mpbond, at the same time
+	DualIdle  = "idle"  // with mpbond, while the other user is idle
 	DualBoth  = "both"  // with mpbond, both at once
 )
 
@@ -57,18 +59,18 @@ type DualResult struct {
 	Seconds   [2]float64 `json:"seconds"` // of each user
 	Disturbed bool       `json:"disturbed"`
 	Lateness  Lateness   `json:"lateness"`
-	// Chunks are those of each user, if there are several downloads.
+	// Chunks are the downloads of each user, if there are several.
 	Chunks [2][]DualChunk `json:"chunks,omitzero"`
-	// OwnShare is, of what a user's own link carried until the user's download ended,
-	// the part that was the user's. Only in DualBoth.
+	// OwnShare is the user's share of the bytes that the user's own link carried until the end of
+	// the user's download. Set in DualBoth only.
 	OwnShare [2]float64 `json:"own_share"`
-	// Traffic is that of both devices, whoever caused it, from the beginning of the
-	// case to the end of the later user, if the plan asks for it.
+	// Traffic is the traffic of both devices from the beginning of the case to the end of the later
+	// user, if the spec asks for it.
 	Traffic []Traffic `json:"traffic,omitempty"`
 	Error   string    `json:"error,omitempty"`
 }
 
-// DualChunk is one of a user's downloads, in seconds since the case began.
+// DualChunk is one download of a user, in seconds. At counts from the beginning of the case.
 type DualChunk struct {
 	At   float64 `json:"at"`
 	Took float64 `json:"took"`
@@ -76,10 +78,10 @@ type DualChunk struct {
 
 var allDualCases = []string{DualAlone, DualIdle, DualBoth}
 
-// DualSchemeName names one user's part of a case, where cases stand beside transfers.
+// DualSchemeName names one user's part of a case where a scheme name is needed.
 func DualSchemeName(name, user string) string { return name + ":" + user }
 
-// selectedCases are those to measure.
+// selectedCases returns the cases to measure.
 func (p DualSpec) selectedCases() []string {
 	if len(p.Cases) == 0 {
 		return allDualCases
@@ -87,6 +89,7 @@ func (p DualSpec) selectedCases() []string {
 	return p.Cases
 }
 
+// caseSchemes returns the scheme names of all cases and users.
 func (p DualSpec) caseSchemes() (all []string) {
 	for _, c := range p.selectedCases() {
 		for _, user := range DualUsers {
@@ -96,7 +99,7 @@ func (p DualSpec) caseSchemes() (all []string) {
 	return all
 }
 
-// buildTopology is the house of both users.
+// buildTopology returns the network of both users.
 func (p DualSpec) buildTopology() (*Topology, error) {
 	pipe := "-"
 	if p.Traffic {
@@ -109,8 +112,8 @@ func (p DualSpec) buildTopology() (*Topology, error) {
 	return t, nil
 }
 
-// expectedTime is half of the time that a case takes, which two users share; a guess
-// where the rates are not known.
+// expectedTime returns half the expected time of a case, since both users of a case are counted. It
+// guesses where the rates are unknown.
 func (p DualSpec) expectedTime(scheme string) time.Duration {
 	var a, b float64
 	if _, err := fmt.Sscanf(p.Links, "%g/%g", &a, &b); err != nil || a <= 0 || b <= 0 {
@@ -125,35 +128,36 @@ func (p DualSpec) expectedTime(scheme string) time.Duration {
 		return each
 	}
 	pauses := dualPause + dualPauseSpan/2
-	if name != DualIdle { // both users' at once
+	if name != DualIdle { // both users pause at once
 		pauses /= 2
 	}
 	return time.Duration(p.Chunks) * (each + pauses)
 }
 
-// Pauses between chunks are dualPause to dualPause+dualPauseSpan.
+// Pauses between chunks last from dualPause to dualPause+dualPauseSpan.
 const (
 	dualPause     = time.Second
 	dualPauseSpan = 4 * time.Second
 )
 
-// RunDual measures all cases, interleaved, and gives each result to emit.
+// RunDual measures all cases, interleaved, and passes each result to emit.
 func RunDual(ctx context.Context, p DualSpec, emit func(DualResult)) error {
 	return p.runCases(ctx, runHooks{}, emit)
 }
 
-// runTransfers is RunDual with a result for each user.
+// runTransfers is like RunDual with one Result for each user.
 func (p DualSpec) runTransfers(ctx context.Context, w runHooks, emit func(Result)) error {
 	return p.runCases(ctx, w, func(d DualResult) {
 		for i, user := range DualUsers {
-			emit(Result{Scheme: DualSchemeName(d.Case, user), Rep: d.Rep, Direction: "get", Bytes: p.Size, Streams: 1, Seconds: d.Seconds[i],
-				SHA: d.Error == "", Disturbed: d.Disturbed, Lateness: d.Lateness, Error: d.Error,
+			emit(Result{Scheme: DualSchemeName(d.Case, user), Rep: d.Rep, Direction: "get", Bytes: p.Size, Streams: 1,
+				Seconds: d.Seconds[i],
+				SHA:     d.Error == "", Disturbed: d.Disturbed, Lateness: d.Lateness, Error: d.Error,
 				Traffic: slices.DeleteFunc(slices.Clone(d.Traffic), func(t Traffic) bool { return t.Node != user })})
 		}
 	})
 }
 
-// Check returns why the plan cannot be run, a fault of kind Usage, or nil.
+// Check returns why the spec cannot run, as a fault of kind Usage, or nil.
 func (p DualSpec) Check() error {
 	if p.Size <= 0 || p.Reps < 1 || p.Chunks < 0 {
 		return fault.New(fault.Usage, errors.New("the size and the repetitions must be over 0"), "")
@@ -162,6 +166,7 @@ func (p DualSpec) Check() error {
 	return err
 }
 
+// runCases implements RunDual with hooks.
 func (p DualSpec) runCases(ctx context.Context, w runHooks, emit func(DualResult)) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -182,7 +187,8 @@ func (p DualSpec) runCases(ctx context.Context, w runHooks, emit func(DualResult
 		}
 		for rep := range p.Reps {
 			for _, c := range p.selectedCases() {
-				if w.skip != nil && w.skip(DualSchemeName(c, DualUsers[0]), rep) && w.skip(DualSchemeName(c, DualUsers[1]), rep) {
+				if w.skip != nil && w.skip(DualSchemeName(c, DualUsers[0]), rep) &&
+					w.skip(DualSchemeName(c, DualUsers[1]), rep) {
 					continue
 				}
 				r, err := d.runCase(ctx, w, c, rep)
@@ -196,13 +202,14 @@ func (p DualSpec) runCases(ctx context.Context, w runHooks, emit func(DualResult
 	})
 }
 
+// dualRun is a DualSpec that runs in a bench.
 type dualRun struct {
 	DualSpec
 	*Bench
 }
 
-// startPrograms starts the web server and mpbond, and waits until each user has a
-// subflow of its own and one by the other.
+// startPrograms starts the web server and mpbond. It waits until each user has a direct subflow and
+// one through the other device.
 func (d *dualRun) startPrograms(ctx context.Context) error {
 	if err := d.prepareDir(); err != nil {
 		return err
@@ -220,7 +227,8 @@ func (d *dualRun) startPrograms(ctx context.Context) error {
 	if err := d.setupDualTrust(ctx, mpbond); err != nil {
 		return err
 	}
-	if err := d.Spawn(ctx, "server", bondPort, mpbondEnv(d.Bench, "server"), mpbond, "server", "--allow", "10.0.0.0/8"); err != nil {
+	if err := d.Spawn(ctx, "server", bondPort, mpbondEnv(d.Bench, "server"), mpbond, "server", "--allow",
+		"10.0.0.0/8"); err != nil {
 		return err
 	}
 	for _, node := range DualUsers {
@@ -236,14 +244,15 @@ func (d *dualRun) startPrograms(ctx context.Context) error {
 	return nil
 }
 
-// setupDualTrust makes keys; the server trusts both users, and they each other.
+// setupDualTrust makes keys. The server trusts both users, and they trust each other.
 func (d *dualRun) setupDualTrust(ctx context.Context, mpbond string) error {
 	h, err := d.makeHomes(ctx, mpbond, mpbondHome(d.Bench, ""), append([]string{"server"}, DualUsers[:]...))
 	if err != nil {
 		return err
 	}
 	for _, node := range DualUsers {
-		if err := os.WriteFile(filepath.Join(h.homeDir(node), "dual.toml"), []byte("[primary]\ntransparent = 0\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(h.homeDir(node), "dual.toml"), []byte("[primary]\ntransparent = 0\n"),
+			0o600); err != nil {
 			return err
 		}
 	}
@@ -269,7 +278,7 @@ func (d *dualRun) setupDualTrust(ctx context.Context, mpbond string) error {
 	return nil
 }
 
-// runCase measures a case when it may be measured.
+// runCase measures a case when it is its turn.
 func (d *dualRun) runCase(ctx context.Context, w runHooks, c string, rep int) (DualResult, error) {
 	if w.waitTurn != nil {
 		done, err := w.waitTurn(ctx, DualSchemeName(c, DualUsers[0]))
@@ -281,8 +290,7 @@ func (d *dualRun) runCase(ctx context.Context, w runHooks, c string, rep int) (D
 	return d.measureCase(ctx, c, rep)
 }
 
-// measureCase measures one case. Users over their own links, without mpbond, do not
-// meet, and so go at once.
+// measureCase measures one case. Users without mpbond use separate links, so they run at once.
 func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResult, error) {
 	r := DualResult{Case: c, Rep: rep}
 	if err := d.Lab.Start(); err != nil {
@@ -307,7 +315,8 @@ func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResul
 				errs[i] = d.runUser(within, i, &r, begin)
 				after, e2 := d.linkBytes(within, i)
 				if c == DualBoth {
-					r.OwnShare[i] = float64(after.own-before.own) * packetIP / packetPayload / float64(max(1, after.all-before.all))
+					r.OwnShare[i] = float64(after.own-before.own) * packetIP / packetPayload / float64(max(1,
+						after.all-before.all))
 					errs[i] = errors.Join(errs[i], e1, e2)
 				}
 			})
@@ -329,8 +338,7 @@ func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResul
 	return r, errors.Join(ctx.Err(), err, err1, d.Lab.Rewind(), d.Lab.WaitDrained(ctx))
 }
 
-// takeTraffic takes out what both devices sent and received since the last call, if
-// the plan asks for it.
+// takeTraffic returns the traffic of both devices since the last call, if the spec asks for it.
 func (d *dualRun) takeTraffic() (some []Traffic, err error) {
 	if !d.DualSpec.Traffic {
 		return nil, nil
@@ -344,10 +352,11 @@ func (d *dualRun) takeTraffic() (some []Traffic, err error) {
 	return some, err
 }
 
-// carriedBytes is what a user's link has carried towards the user: payload of
-// the own direct subflows, and IP bytes in all.
+// carriedBytes is what a user's link has carried towards the user: payload of the user's own direct
+// subflows, and all IP bytes.
 type carriedBytes struct{ own, all unit.Bytes }
 
+// linkBytes returns what the link of user i has carried.
 func (d *dualRun) linkBytes(ctx context.Context, i int) (b carriedBytes, err error) {
 	node, t := DualUsers[i], d.Lab.Topology
 	s, err := mpbondStatus(ctx, d.Bench, node, "primary")
@@ -374,7 +383,7 @@ func (d *dualRun) linkBytes(ctx context.Context, i int) (b carriedBytes, err err
 	return b, nil
 }
 
-// runUser is one user's part of a case that began then: the time of a download, or
+// runUser runs one user's part of a case that began at begin. Its time is that of one download, or
 // the mean of its chunks.
 func (d *dualRun) runUser(ctx context.Context, i int, r *DualResult, begin time.Time) (err error) {
 	argv := d.FetchCommand(Transfer{Size: d.Size, Streams: 1})
@@ -403,7 +412,7 @@ func (d *dualRun) runUser(ctx context.Context, i int, r *DualResult, begin time.
 	return nil
 }
 
-// fetchOnce makes one download and checks what came.
+// fetchOnce makes one download and checks its content.
 func (d *dualRun) fetchOnce(ctx context.Context, node string, argv []string) (seconds float64, err error) {
 	c, err := newClientRun(d.Lab.Command(ctx, node, argv...))
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -14,41 +16,41 @@ import (
 	"mpbond/lab/shaper"
 )
 
-// Tuning of the emulator thread. Measured on a two-core machine: with a
-// goroutine per link and Go's timers packets were 0.5 ms late at 10 Mbit/s
-// already; so one thread does it all and asks the kernel for exact wake-ups.
+// Tuning of the emulator thread. With a goroutine per link and Go's timers, packets were 0.5 ms
+// late at 10 Mbit/s on a machine of two cores. So one thread does everything and asks the kernel
+// for exact wake-ups.
 const (
 	bufferSize    = 2048    // a packet of the links' MTU (1500) fits
 	bufferChunk   = 1024    // buffers allocated at once
 	memoryLimit   = 1 << 30 // the collector is off below this
-	fifoPriority  = 10      // SCHED_FIFO, any value above zero beats all ordinary threads
-	readsPerWake  = 64      // packets read from one TUN before deliveries are looked at again
+	fifoPriority  = 10      // SCHED_FIFO: any value above 0 precedes all ordinary threads
+	readsPerWake  = 64      // packets read from one TUN before deliveries are checked again
 	eventsPerWake = 64
 )
 
-// emulatedLink is one emulated link: a TUN device at each end, a line each way.
+// emulatedLink is one emulated link: a TUN device at each end and a line for each direction.
 // lines[Uplink] carries from end 0 to end 1.
 type emulatedLink struct {
 	name    string
-	tunFDs  [2]int // TUN of each end
+	tunFDs  [2]int // by end
 	lines   [2]*shaper.Line
-	refused [2]int64 // packets that the kernel of that end did not take
+	refused [2]int64 // packets that the kernel of that end did not accept
 	traffic [2]trafficLog
 	delays  [2]delayHist // by line
-	// station is the network through which Downlink goes on after its line, where
-	// the link is this user; or nil.
+	// station is the mobile network behind the Downlink line, where the link is the given user; or
+	// nil.
 	station *baseStation
 	user    int
 }
 
-// packetTap sees packets as a capture at one end of a link would. It must not keep
-// data and must return at once: it runs in the emulator's thread.
+// packetTap sees packets as a capture at one end of a link would. Implementations must not keep
+// data and must not block: they run in the emulator's thread.
 type packetTap interface {
 	observePacket(link string, end int, data []byte)
 }
 
-// emulator moves packets between TUN devices as the lines tell. Everything in
-// it belongs to the one thread that runs loop; others reach it by do.
+// emulator moves packets between TUN devices as the lines decide. All its fields belong to the
+// thread that runs runLoop; other threads use runInLoop.
 type emulator struct {
 	links       []*emulatedLink
 	stations    []*baseStation
@@ -56,19 +58,19 @@ type emulator struct {
 	base        time.Time
 	lateness    latenessHist
 	hasRealtime bool
-	// recording adds to what links have seen, without end.
+	// recording appends to the traffic logs of links, without limit.
 	recording   bool
 	freeBuffers [][]byte
 	epollFD     int
-	wakeFD      int // eventfd: something is in calls
+	wakeFD      int // eventfd: calls is not empty
 	calls       chan func(now time.Duration)
 	stopped     bool
 }
 
-// newEmulator readies the emulator; run starts it. The descriptors of links
-// stay the caller's.
+// newEmulator prepares the emulator; runLoop starts it. The caller keeps the descriptors of links.
 func newEmulator(links []*emulatedLink, stations []*baseStation, t packetTap) (*emulator, error) {
-	e := &emulator{links: links, stations: stations, tap: t, base: time.Now(), calls: make(chan func(time.Duration), 16)}
+	e := &emulator{links: links, stations: stations, tap: t, base: time.Now(), calls: make(chan func(time.Duration),
+		16)}
 	var err error
 	if e.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -93,7 +95,7 @@ func newEmulator(links []*emulatedLink, stations []*baseStation, t packetTap) (*
 	return e, nil
 }
 
-// runInLoop runs f in the emulator's thread and returns when it has run.
+// runInLoop runs f in the emulator's thread and returns when f has returned.
 func (e *emulator) runInLoop(f func(now time.Duration)) {
 	done := make(chan struct{})
 	e.calls <- func(now time.Duration) { f(now); close(done) }
@@ -102,18 +104,20 @@ func (e *emulator) runInLoop(f func(now time.Duration)) {
 	<-done
 }
 
+// elapsed returns the time since newEmulator.
 func (e *emulator) elapsed() time.Duration { return time.Since(e.base) }
 
-// runLoop takes over the calling goroutine's thread until stop is called.
+// runLoop takes over the calling goroutine's thread until stopLoop is called.
 func (e *emulator) runLoop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with its priority
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: fifoPriority, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: fifoPriority,
+		Flags: unix.SCHED_FLAG_RESET_ON_FORK}
 	e.hasRealtime = unix.SchedSetAttr(0, &attr, 0) == nil
 	if !e.hasRealtime {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20) // better than nothing, where allowed
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20) // second best, where allowed
 	}
 	events := make([]unix.EpollEvent, eventsPerWake)
 	for !e.stopped {
@@ -128,10 +132,10 @@ func (e *emulator) runLoop() {
 	}
 }
 
-// stopLoop ends run; later calls of do would hang.
+// stopLoop ends runLoop. Later calls of runInLoop block for ever.
 func (e *emulator) stopLoop() { e.runInLoop(func(time.Duration) { e.stopped = true }) }
 
-// waitEvents waits for packets until the time next, or for ever if !wait.
+// waitEvents waits for packets until the time next, or without limit if wait is false.
 func (e *emulator) waitEvents(events []unix.EpollEvent, next time.Duration, wait bool) int {
 	var ts *unix.Timespec
 	if wait {
@@ -141,11 +145,12 @@ func (e *emulator) waitEvents(events []unix.EpollEvent, next time.Duration, wait
 	n, _, errno := syscall.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.epollFD), uintptr(unsafe.Pointer(&events[0])),
 		uintptr(len(events)), uintptr(unsafe.Pointer(ts)), 0, 0)
 	if errno != 0 {
-		return 0 // EINTR: look again
+		return 0 // EINTR: the caller retries
 	}
 	return int(n)
 }
 
+// serveCalls runs the functions of runInLoop.
 func (e *emulator) serveCalls() {
 	var buf [8]byte
 	_, _ = unix.Read(e.wakeFD, buf[:])
@@ -159,11 +164,12 @@ func (e *emulator) serveCalls() {
 	}
 }
 
-// readPackets takes packets from one end of a link into its line.
+// readPackets moves packets from one end of a link into its line.
 func (e *emulator) readPackets(l *emulatedLink, end int) {
 	for range readsPerWake {
 		buf := e.takeBuffer()
-		n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(l.tunFDs[end]), uintptr(unsafe.Pointer(&buf[0])), bufferSize)
+		n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(l.tunFDs[end]), uintptr(unsafe.Pointer(&buf[0])),
+			bufferSize)
 		if errno != 0 || n == 0 {
 			e.releaseBuffer(buf)
 			return
@@ -181,8 +187,8 @@ func (e *emulator) readPackets(l *emulatedLink, end int) {
 	}
 }
 
-// deliverDue hands over everything that has arrived and returns when the next
-// thing will, if anything is under way.
+// deliverDue delivers all packets that are due. It returns when the next packet is due, if any is
+// on its way.
 func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 	for _, s := range e.stations {
 		s.runSubframes(e, e.elapsed())
@@ -193,7 +199,7 @@ func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 	for _, l := range e.links {
 		for end, line := range l.lines {
 			if l.station != nil && Direction(end) == Downlink {
-				continue // its station asks for what it brings
+				continue // its station takes its packets
 			}
 			for {
 				now := e.elapsed()
@@ -209,7 +215,7 @@ func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 				}
 				p, due, ok := line.Deliver(now)
 				if !ok {
-					continue // the line looked again; its Due has moved
+					continue // the line changed, and so did its Due
 				}
 				e.handOver(l, Direction(end), p, due)
 			}
@@ -218,8 +224,7 @@ func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 	return next, wait
 }
 
-// handOver gives a packet to the end to which it was sent, where it should have
-// come at due.
+// handOver delivers a packet to its receiver. due is its ideal time of arrival.
 func (e *emulator) handOver(l *emulatedLink, dir Direction, p shaper.Packet, due time.Duration) {
 	now := e.elapsed()
 	e.writePacket(l, 1-int(dir), p.Data)
@@ -235,10 +240,12 @@ func (e *emulator) resetPeriod() {
 	}
 }
 
+// writePacket gives a packet to the kernel of one end and releases its buffer.
 func (e *emulator) writePacket(l *emulatedLink, end int, data []byte) {
-	_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(l.tunFDs[end]), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
+	_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(l.tunFDs[end]), uintptr(unsafe.Pointer(&data[0])),
+		uintptr(len(data)))
 	if errno != 0 {
-		l.refused[end]++ // the device is down, or the kernel has no memory
+		l.refused[end]++ // the device is down, or the kernel is out of memory
 		e.releaseBuffer(data)
 		return
 	}
@@ -251,6 +258,7 @@ func (e *emulator) writePacket(l *emulatedLink, end int, data []byte) {
 	e.releaseBuffer(data)
 }
 
+// takeBuffer returns a free buffer.
 func (e *emulator) takeBuffer() []byte {
 	if len(e.freeBuffers) == 0 {
 		chunk := make([]byte, bufferChunk*bufferSize)
@@ -263,4 +271,5 @@ func (e *emulator) takeBuffer() []byte {
 	return b
 }
 
+// releaseBuffer takes a buffer back.
 func (e *emulator) releaseBuffer(b []byte) { e.freeBuffers = append(e.freeBuffers, b[:bufferSize]) }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -9,22 +11,22 @@ import (
 	"mpbond/base/unit"
 )
 
-// What a transfer takes besides the time of its data.
+// Time of a transfer besides that of its data.
 const (
-	transferExtra   = 600 * time.Millisecond // starting and stopping programs
-	experimentExtra = 2 * time.Second        // making the lab, its keys and files
-	unshapedRate    = 4000 * unit.Mbps       // about, for guesses
-	unknownDuration = 2 * time.Minute        // what no bound is known of
+	transferExtra   = 600 * time.Millisecond // to start and stop programs
+	experimentExtra = 2 * time.Second        // to make the lab, its keys and files
+	unshapedRate    = 4000 * unit.Mbps       // for rough estimates
+	unknownDuration = 2 * time.Minute        // where the bound is unknown
 )
 
-// A scheme whose transfer takes longer than slowTransfer makes slowReps: one
-// link alone, of which every transfer is like the other.
+// Single-link schemes whose transfers take longer than slowTransfer make slowReps transfers, since
+// their runs hardly vary.
 const (
 	slowTransfer = 30 * time.Second
 	slowReps     = 3
 )
 
-// estimateTimes fills in what is known of the time that the experiment takes.
+// estimateTimes fills in the expected times of the experiment.
 func (e *Experiment) estimateTimes() error {
 	fewer := map[string]int{}
 	maps.Copy(fewer, e.Spec.RepsByScheme)
@@ -43,7 +45,7 @@ func (e *Experiment) estimateTimes() error {
 	return nil
 }
 
-// addScheme takes in that each transfer of a scheme takes so long, and so many processors.
+// addScheme adds a scheme whose transfers take that time and keep that many processors busy.
 func (e *Experiment) addScheme(scheme string, took time.Duration, cores float64) {
 	if e.schemeTimes == nil {
 		e.schemeTimes, e.schemeCores = map[string]time.Duration{}, map[string]float64{}
@@ -54,8 +56,8 @@ func (e *Experiment) addScheme(scheme string, took time.Duration, cores float64)
 	e.cpuSeconds += cores * all.Seconds()
 }
 
-// expectedTime is how long a transfer of a scheme takes, about, once its programs
-// run; of two users' the time of the case it belongs to is shared by both.
+// expectedTime estimates the time of a transfer of a scheme once its programs run. Both users of a
+// DualSpec share the time of a case.
 func (e *Experiment) expectedTime(scheme string) (time.Duration, error) {
 	if e.Dual != nil {
 		return e.Dual.expectedTime(scheme), nil
@@ -63,7 +65,7 @@ func (e *Experiment) expectedTime(scheme string) (time.Duration, error) {
 	return e.Spec.expectedTime(scheme)
 }
 
-// expectedTime is the one of a plan.
+// expectedTime estimates the time of a transfer of a scheme.
 func (p RunSpec) expectedTime(scheme string) (time.Duration, error) {
 	n := p.totalBytes()
 	switch {
@@ -84,7 +86,7 @@ func (p RunSpec) expectedTime(scheme string) (time.Duration, error) {
 	}
 	d, err := p.fluidBound(t, kills)
 	if err != nil {
-		return unknownDuration, nil // no way is left: it will fail, or wait for it to come back
+		return unknownDuration, nil // no path is left: it fails, or waits for a link
 	}
 	if strings.Contains(scheme, "noreinject") {
 		return d * 13 / 10, nil
@@ -92,7 +94,8 @@ func (p RunSpec) expectedTime(scheme string) (time.Duration, error) {
 	return d * 104 / 100, nil
 }
 
-// reducedTo is the topology with some of the helpers, and with the direct links or without.
+// reducedTo returns a copy of the topology with some of the helpers, and with or without the direct
+// links.
 func (t *Topology) reducedTo(helpers []string, direct bool) (*Topology, error) {
 	c, err := t.clone()
 	if err != nil {
@@ -104,17 +107,17 @@ func (t *Topology) reducedTo(helpers []string, direct bool) (*Topology, error) {
 		}
 	}
 	for name, l := range t.Link {
-		gone := slices.ContainsFunc(l.Ends[:], func(n string) bool { return c.Node[n] == nil })
-		if gone || !direct && slices.Contains(t.linksBetween("primary", "server"), name) {
+		missing := slices.ContainsFunc(l.Ends[:], func(n string) bool { return c.Node[n] == nil })
+		if missing || !direct && slices.Contains(t.linksBetween("primary", "server"), name) {
 			delete(c.Link, name)
 		}
 	}
 	return c, nil
 }
 
-// Processor time that a transfer takes: to start and stop its programs, in
-// seconds; in each second; and for each bit. Measured on a two-core machine
-// (series of 34 to 378 transfers; 40/50/100: mpbond 0.75 processors).
+// Processor time of a transfer: seconds to start and stop its programs, processors while it runs,
+// and seconds for each bit. Measured on a machine of two cores, in series of 34 to 378 transfers
+// (40/50/100: mpbond 0.75 processors).
 const (
 	mpbondStartCPU = 0.2
 	otherStartCPU  = 0.1
@@ -123,11 +126,11 @@ const (
 	coresPerBit    = 0.007 / 1e6
 )
 
-// busyCores is how many processors a transfer of a scheme keeps busy, about, if it
-// takes so long.
+// busyCores estimates how many processors a transfer of a scheme keeps busy if it takes that long.
 func (p RunSpec) busyCores(scheme string, took time.Duration) float64 {
 	start, base := otherStartCPU, otherCores
-	if strings.HasPrefix(scheme, "mpbond") || isOnloadScheme(scheme) || strings.HasPrefix(scheme, DualBoth) || strings.HasPrefix(scheme, DualIdle) {
+	if strings.HasPrefix(scheme, "mpbond") || isOnloadScheme(scheme) || strings.HasPrefix(scheme, DualBoth) ||
+		strings.HasPrefix(scheme, DualIdle) {
 		start, base = mpbondStartCPU, mpbondCores
 	}
 	base += start / (took + transferExtra).Seconds()
@@ -136,12 +139,12 @@ func (p RunSpec) busyCores(scheme string, took time.Duration) float64 {
 	case p.Video != nil:
 		n = p.playbackBytes(took)
 	case p.Length > 0 && strings.HasPrefix(scheme, "single"):
-		n /= 2 // of both carriers
+		n /= 2 // the size is that of both carriers
 	}
 	return base + coresPerBit*float64(8*n)/max(took.Seconds(), .1)
 }
 
-// hasShapedLink tells whether any link is emulated.
+// hasShapedLink reports whether any link is emulated.
 func (t *Topology) hasShapedLink() bool {
 	for _, l := range t.Link {
 		if l.Shaped() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -8,39 +10,40 @@ import (
 	"mpbond/base/unit"
 )
 
-// Experiment is one network in which schemes take turns: what RunAll runs. Its fields
-// are not changed once it is made.
+// Experiment is one network in which schemes take turns, for RunAll. Its fields do not change once
+// it is made.
 type Experiment struct {
 	Name string // for people
 	Spec RunSpec
-	// Dual, if set, is what is measured instead. Plan's schemes are then cases of it,
-	// with a user each (DualSchemeName).
+	// Dual is measured instead of transfers, if set. The schemes of Spec are then its cases, with a
+	// user each (DualSchemeName).
 	Dual *DualSpec
-	// Expected is how long it takes if nothing is disturbed, by itself.
+	// Expected is the expected time if it runs alone and nothing is disturbed.
 	Expected time.Duration
-	// StartFirst has it begin before others of its kind, however long these take: for a run
-	// that may be ended before all have begun.
+	// StartFirst starts it before others of its kind, however long these take. It is for runs that
+	// may end before all experiments have begun.
 	StartFirst bool
-	RunAlone   bool // nothing may run beside it
+	RunAlone   bool // nothing else may run at the same time
 
 	computeTransfer func(scheme string, rep int) Result // in virtual time
 	flowSpec        func(rep int) (FlowSpec, error)     // of bulk flows over one link
 
-	cpuSeconds float64 // seconds of a processor that it takes
-	// What a transfer of a scheme takes: processors, and time with all around it.
+	cpuSeconds float64 // processor time that it takes
+	// By scheme: the processors that a transfer needs, and its time with everything around it.
 	schemeCores map[string]float64
 	schemeTimes map[string]time.Duration
 }
 
-// NewExperiment returns the experiment whose transfers are those of a plan.
+// NewExperiment returns the experiment of a spec's transfers.
 func NewExperiment(name string, p RunSpec) (Experiment, error) {
 	e := Experiment{Name: name, Spec: p}
 	return e, e.estimateTimes()
 }
 
-// NewDualExperiment is likewise one of two users.
+// NewDualExperiment returns the experiment of a DualSpec.
 func NewDualExperiment(name string, d DualSpec) (Experiment, error) {
-	e := Experiment{Name: name, Dual: &d, Spec: RunSpec{Schemes: d.caseSchemes(), Size: d.Size, Reps: d.Reps, Seed: d.Seed}}
+	e := Experiment{Name: name, Dual: &d, Spec: RunSpec{Schemes: d.caseSchemes(), Size: d.Size, Reps: d.Reps,
+		Seed: d.Seed}}
 	var err error
 	if e.Spec.Topology, err = d.buildTopology(); err != nil {
 		return e, err
@@ -48,10 +51,15 @@ func NewDualExperiment(name string, d DualSpec) (Experiment, error) {
 	return e, e.estimateTimes()
 }
 
-// NewVirtualExperiment is likewise one whose transfers are computed in virtual time, by
-// schemes, repetitions and seed of the plan. compute keeps one processor busy, for
-// about took, and depends on nothing but what it is told; several run at once.
-func NewVirtualExperiment(name string, p RunSpec, took time.Duration, compute func(scheme string, rep int) Result) Experiment {
+// NewVirtualExperiment returns an experiment whose transfers are computed in virtual time, for the
+// schemes, repetitions and seed of the spec. compute keeps one processor busy for about took. Its
+// result depends on its arguments alone; several calls run at once.
+func NewVirtualExperiment(
+	name string,
+	p RunSpec,
+	took time.Duration,
+	compute func(scheme string, rep int) Result,
+) Experiment {
 	e := Experiment{Name: name, Spec: p, computeTransfer: compute}
 	for _, s := range p.Schemes {
 		e.addScheme(s, took, 1)
@@ -59,7 +67,7 @@ func NewVirtualExperiment(name string, p RunSpec, took time.Duration, compute fu
 	return e
 }
 
-// runComputed makes what is asked for of an experiment in virtual time.
+// runComputed computes the pending transfers of an experiment in virtual time.
 func (e Experiment) runComputed(ctx context.Context, w runHooks, emit func(Result)) error {
 	for t := range e.Spec.pendingTransfers(w.skip) {
 		if ctx.Err() != nil {
@@ -72,9 +80,8 @@ func (e Experiment) runComputed(ctx context.Context, w runHooks, emit func(Resul
 	return nil
 }
 
-// NewFlowExperiment is likewise one of bulk flows over one link, of which each set of
-// controllers is a scheme; of makes the measurement of a repetition, but for its
-// sets.
+// NewFlowExperiment returns an experiment of bulk flows over one link. Each set of controllers is a
+// scheme. of returns the spec of a repetition, without its sets.
 func NewFlowExperiment(name string, p RunSpec, of func(rep int) (FlowSpec, error)) Experiment {
 	e := Experiment{Name: name, Spec: p, flowSpec: of}
 	for _, s := range p.Schemes {
@@ -83,15 +90,14 @@ func NewFlowExperiment(name string, p RunSpec, of func(rep int) (FlowSpec, error
 	return e
 }
 
-// What a measurement of flows takes besides their time, and of processors while they
-// send some 40 Mbit/s over a mobile network.
+// Time of a flow measurement besides its length, and its processors while flows send some 40 Mbit/s
+// over a mobile network.
 const (
 	flowExtra = 3 * time.Second
 	flowCores = 0.6
 )
 
-// runFlowSets makes what is asked for of an experiment of flows, each in a lab of its
-// own.
+// runFlowSets runs the pending transfers of a flow experiment, each in its own lab.
 func (e Experiment) runFlowSets(ctx context.Context, w runHooks, emit func(Result)) error {
 	for t := range e.Spec.pendingTransfers(w.skip) {
 		leave, err := w.waitTurn(ctx, t.scheme)
@@ -111,9 +117,10 @@ func (e Experiment) runFlowSets(ctx context.Context, w runHooks, emit func(Resul
 	return nil
 }
 
-// asResult is the last phase of a measurement as that of one flow.
+// asResult returns the last phase of a measurement as the result of one flow.
 func (f FlowResult) asResult(scheme string, rep int) Result {
-	r := Result{Scheme: scheme, Rep: rep, Streams: 1, Direction: "get", Disturbed: f.Disturbed, Discarded: f.Discarded, Lateness: f.Lateness, Error: f.Error}
+	r := Result{Scheme: scheme, Rep: rep, Streams: 1, Direction: "get", Disturbed: f.Disturbed, Discarded: f.Discarded,
+		Lateness: f.Lateness, Error: f.Error}
 	if len(f.Phases) == 0 {
 		return r
 	}
@@ -121,12 +128,13 @@ func (f FlowResult) asResult(scheme string, rep int) Result {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	r.Seconds = p.To - p.From
 	r.Bytes = p.Rate.Bytes(time.Duration(r.Seconds * float64(time.Second)))
-	r.Virtual = &VirtualResult{Flows: []Flow{{Controller: scheme, Rate: float64(p.Rate) / 1e6, Bytes: r.Bytes, P50: ms(p.Delay.P50), P95: ms(p.Delay.P95)}}}
+	r.Virtual = &VirtualResult{Flows: []Flow{{Controller: scheme, Rate: float64(p.Rate) / 1e6, Bytes: r.Bytes,
+		P50: ms(p.Delay.P50), P95: ms(p.Delay.P95)}}}
 	return r
 }
 
-// pendingTransfers yields those of the plan in their order: schemes take turns. Those that are
-// skipped when it is their turn are left out.
+// pendingTransfers yields the transfers of the spec in order; schemes take turns. It omits those
+// that skip reports at their turn.
 func (p RunSpec) pendingTransfers(skip func(scheme string, rep int) bool) iter.Seq[transferID] {
 	return func(yield func(transferID) bool) {
 		for rep := range p.Reps {
@@ -139,7 +147,7 @@ func (p RunSpec) pendingTransfers(skip func(scheme string, rep int) bool) iter.S
 	}
 }
 
-// Check says why the experiment cannot be made, on this machine or at all.
+// Check returns why the experiment cannot run, on this machine or at all.
 func (e Experiment) Check() error {
 	switch {
 	case e.computeTransfer != nil:
@@ -150,18 +158,19 @@ func (e Experiment) Check() error {
 	return e.Spec.Check()
 }
 
-// TransferTime is how long a transfer of a scheme takes, about.
+// TransferTime returns the estimated time of a transfer of a scheme.
 func (e Experiment) TransferTime(scheme string) time.Duration { return e.schemeTimes[scheme] }
 
-// phaseKind is which experiments may run beside one another.
+// phaseKind decides which experiments may run at the same time.
 type phaseKind int
 
 const (
-	phaseAlone   phaseKind = iota // nothing
-	phaseVirtual                  // as many as there are processors, of the same phase
-	phaseShared                   // as many as the processors can bear
+	phaseAlone   phaseKind = iota // one at a time
+	phaseVirtual                  // one for each processor, of the same phase
+	phaseShared                   // as many as the processors allow
 )
 
+// phaseOf returns the phase of the experiment.
 func (e Experiment) phaseOf() phaseKind {
 	switch {
 	case e.RunAlone:
@@ -172,7 +181,7 @@ func (e Experiment) phaseOf() phaseKind {
 	return phaseShared
 }
 
-// TransferCount is how many transfers it makes.
+// TransferCount returns how many transfers the experiment makes.
 func (e Experiment) TransferCount() (n int) {
 	for _, s := range e.Spec.Schemes {
 		n += e.Spec.RepsOf(s)
@@ -180,18 +189,18 @@ func (e Experiment) TransferCount() (n int) {
 	return n
 }
 
-// IsVirtual reports whether its transfers are computed, in virtual time: they run beside
-// each other only, one for each processor.
+// IsVirtual reports whether its transfers are computed in virtual time. Such experiments run only
+// beside each other, one for each processor.
 func (e Experiment) IsVirtual() bool { return e.computeTransfer != nil }
 
-// VirtualResult is what a transfer in virtual time tells, or one of flows over one link.
+// VirtualResult is the result of a transfer in virtual time, or of flows over one link.
 type VirtualResult struct {
-	Flows []Flow `json:"flows"` // those that are judged, the one of the scheme first
-	// Figures are others, by what they are called in the cell's row.
+	Flows []Flow `json:"flows"` // the scheme's own flow first
+	// Figures are further values by the name of their metric.
 	Figures map[string]float64 `json:"figures,omitempty"`
 }
 
-// Flow is one flow of such a transfer, by IP bytes. Delays are one way, in ms.
+// Flow is one flow of a VirtualResult. Rates are of IP bytes. Delays are one way, in ms.
 type Flow struct {
 	Controller  string     `json:"controller"`
 	Rate        float64    `json:"mbit_s"`
@@ -199,14 +208,14 @@ type Flow struct {
 	Mean        float64    `json:"mean_ms"`
 	P50         float64    `json:"p50_ms"`
 	P95         float64    `json:"p95_ms"`
-	Propagation float64    `json:"propagation_ms"` // what it is without a queue or a cell
+	Propagation float64    `json:"propagation_ms"` // delay without a queue or a cell
 	Lost        float64    `json:"lost_percent"`
-	// Carriers is how many were active at once, at most.
+	// Carriers is the largest number of carriers that were active at once.
 	Carriers int `json:"carriers,omitempty"`
-	// States are seconds in each state of its controller.
+	// States is the time in seconds in each state of the flow's controller.
 	States map[string]float64 `json:"states,omitempty"`
-	// Where asked for: delays at 0 to 100 % of the packets, in steps of 1 %; and
-	// the rate and the mean delay in each slot of Step seconds.
+	// If recorded: Quantiles are the delays at 0 to 100 % of the packets, in steps of 1 %. Rates
+	// and Delays are the rate and mean delay in each slot of Step seconds.
 	Quantiles []float64 `json:"quantiles_ms,omitempty"`
 	Step      float64   `json:"step_seconds,omitempty"`
 	Rates     []float64 `json:"rates_mbit_s,omitempty"`

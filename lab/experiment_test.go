@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -18,7 +20,9 @@ func TestComputed(t *testing.T) {
 	}
 	var made [2][]transferID
 	ended := 0
-	RunAll(t.Context(), []Experiment{e, e}, NewJobs(0), func(i int, s string, rep int) bool { return i == 1 && s == "a" && rep < 6 }, Events{
+	RunAll(t.Context(), []Experiment{e, e}, NewJobs(0), func(i int, s string, rep int) bool {
+		return i == 1 && s == "a" && rep < 6
+	}, Events{
 		RoundBegan: func(int) {},
 		Result: func(i int, r Result) {
 			if r.Seconds != float64(r.Rep) || r.Disturbed || r.Error != "" {
@@ -36,7 +40,8 @@ func TestComputed(t *testing.T) {
 		},
 	})
 	want := []transferID{{"a", 0}, {"b", 0}, {"a", 1}, {"b", 1}, {"a", 2}, {"a", 3}, {"a", 4}, {"a", 5}, {"a", 6}}
-	if !slices.Equal(made[0], want) || !slices.Equal(made[1], []transferID{{"b", 0}, {"b", 1}, {"a", 6}}) || ended != 2 {
+	if !slices.Equal(made[0], want) || !slices.Equal(made[1], []transferID{{"b", 0}, {"b", 1}, {"a", 6}}) ||
+		ended != 2 {
 		t.Errorf("%v, %d ended", made, ended)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -19,61 +21,59 @@ import (
 	"mpbond/base/unit"
 )
 
-// FlowSpec is a measurement of bulk flows over one link, from its second end to its
-// first: congestion controllers alone there, or several at once.
+// FlowSpec describes a measurement of bulk flows over one link, from its second end to its first.
+// Congestion controllers run alone there, or several at once.
 type FlowSpec struct {
 	Topology *Topology
 	Link     string
-	// Sets are controllers by name as package pbe/flow has them, joined with + where
-	// they meet on the link: "bbr", "kernel:bbr", "cubic+kernel:cubic". With SamplesPrefix
-	// before it, a set's receivers hear the mobile network by its samples.
+	// Sets are names of controllers as in package pbe/flow, joined with + if they share the link:
+	// "bbr", "kernel:bbr", "cubic+kernel:cubic". With SamplesPrefix in front, the set's receivers
+	// decode the samples of the mobile network.
 	Sets   []string
 	Length time.Duration
-	// Marks divide Length into phases, each with figures of its own, as while a
-	// controller finds its rate, and afterwards.
+	// Marks divide Length into phases with figures of their own, such as start-up and steady state.
 	Marks []time.Duration
 	Reps  int
 	Seed  uint64
-	At    []string // as in Plan, changes of links only
-	// Together runs all sets at once, each over a link of its own that is like Link.
+	At    []string // as in RunSpec, changes of links only
+	// Together runs all sets at once, each over its own copy of Link.
 	Together bool
-	// Tries is how often a repetition is made that is disturbed; 0: as often as a
-	// transfer.
+	// Tries is how often a disturbed repetition is made; 0: as often as a transfer.
 	Tries int
 }
 
-// FlowResult is what came of one set in one repetition. It counts if it is neither
-// Disturbed nor has an Error.
+// FlowResult is the result of one set in one repetition. It counts unless it is Disturbed or has an
+// Error.
 type FlowResult struct {
 	Set       string       `json:"controllers"`
 	Rep       int          `json:"rep"`
 	Phases    []FlowPhase  `json:"phases"`
 	Seconds   []FlowSecond `json:"seconds"`
-	Resent    []int64      `json:"resent"` // packets, of each flow
+	Resent    []int64      `json:"resent"` // packets, by flow
 	Disturbed bool         `json:"disturbed"`
 	Discarded int          `json:"discarded"` // disturbed tries before this one
 	Lateness  Lateness     `json:"lateness"`  // of the worst phase
-	// Starved is the longest time for which an ordinary program was kept waiting that
-	// wanted to run: sender and receiver may have been as well.
+	// Starved is the longest time that an ordinary program waited for a processor. Sender and
+	// receiver may have waited as long.
 	Starved time.Duration `json:"starved_ns"`
 	Error   string        `json:"error,omitempty"`
 }
 
-// FlowPhase is what the link did in a part of the time. Where Rate and Capacity are
-// of IP bytes, Flows are of payload.
+// FlowPhase is what the link did in a part of the time. Rate and Capacity are of IP bytes, Flows of
+// payload.
 type FlowPhase struct {
 	From     float64     `json:"from"` // seconds since the flows began
 	To       float64     `json:"to"`
 	Rate     unit.Rate   `json:"rate_bps"`     // delivered
-	Capacity unit.Rate   `json:"capacity_bps"` // mean; of a mobile network what one device gets at most
-	Used     float64     `json:"used"`         // Rate by Capacity
+	Capacity unit.Rate   `json:"capacity_bps"` // mean; of a mobile network the most for one device
+	Used     float64     `json:"used"`         // Rate / Capacity
 	Delay    Delays      `json:"delay"`        // one way, of each packet
 	Drops    int64       `json:"queue_drops"`  // packets
 	Losses   int64       `json:"loss_drops"`
 	Flows    []unit.Rate `json:"flows_bps"`
 }
 
-// FlowSecond is a look at the link, about one each second.
+// FlowSecond is a snapshot of the link, about one each second.
 type FlowSecond struct {
 	At     float64     `json:"at"`       // its end
 	Rate   unit.Rate   `json:"rate_bps"` // since the last one
@@ -81,24 +81,24 @@ type FlowSecond struct {
 	Flows  []unit.Rate `json:"flows_bps"`
 }
 
-// SamplesPrefix, before a set, has cellwatch watch decode the network's samples for it,
-// in the receivers' node; else they are told its messages.
+// SamplesPrefix before a set makes cellwatch decode the network's samples for it, in the receivers'
+// node. Otherwise receivers get the network's control messages.
 const SamplesPrefix = "samples:"
 
-// flowReportPort is pbe/flow's ReportPort; at flowDecoderPort cellwatch watch serves.
+// flowReportPort is ReportPort of pbe/flow. cellwatch serves at flowDecoderPort.
 const (
 	flowReportPort  = 93
 	flowDecoderPort = 96
 )
 
-// flowStartLead is how long before the beginning the source is told of it.
+// flowStartLead is how long before the start the source learns the time of the start.
 const flowStartLead = 50 * time.Millisecond
 
-// flowSlot is pbe/flow's Slot.
+// flowSlot is Slot of pbe/flow.
 const flowSlot = 100 * time.Millisecond
 
-// RunFlows brings the plan's lab up, runs all sets in turn, or together, in each
-// repetition, gives the results to emit, and takes everything down again.
+// RunFlows brings up the spec's lab and runs all sets, in turn or together, in each repetition. It
+// passes the results to emit and takes everything down again.
 func RunFlows(ctx context.Context, p FlowSpec, emit func(FlowResult)) error {
 	w, err := p.newFlowRun()
 	if err != nil {
@@ -125,15 +125,16 @@ func RunFlows(ctx context.Context, p FlowSpec, emit func(FlowResult)) error {
 	})
 }
 
-// flowRun is a plan that runs.
+// flowRun is a FlowSpec that runs.
 type flowRun struct {
 	FlowSpec
 	*Bench
-	topology         *Topology // with the plan's changes, and copies of the link
-	links            []string  // of each set
+	topology         *Topology // with the spec's changes, and copies of the link
+	links            []string  // by set
 	receiver, sender string    // nodes
 }
 
+// newFlowRun checks the spec and prepares its topology.
 func (p FlowSpec) newFlowRun() (*flowRun, error) {
 	t, _, err := RunSpec{Topology: p.Topology, At: p.At}.applyChanges()
 	if err != nil {
@@ -142,19 +143,21 @@ func (p FlowSpec) newFlowRun() (*flowRun, error) {
 	link := t.Link[p.Link]
 	switch {
 	case link == nil || !link.Shaped():
-		return nil, fmt.Errorf("link %q: name one that is emulated", p.Link)
+		return nil, fmt.Errorf("link %q: name an emulated link", p.Link)
 	case len(p.Sets) == 0 || p.Reps < 1 || p.Length < time.Second:
-		return nil, fmt.Errorf("at least one controller, one repetition and one second")
+		return nil, fmt.Errorf("a measurement needs at least one controller, one repetition and one second")
 	case !slices.IsSorted(p.Marks) || len(p.Marks) > 0 && (p.Marks[0] <= 0 || p.Marks[len(p.Marks)-1] >= p.Length):
-		return nil, fmt.Errorf("phases end one after the other, between the beginning and the end")
+		return nil, fmt.Errorf("phases must end in ascending order, before the end of the measurement")
 	}
 	for _, set := range p.Sets {
-		if strings.HasPrefix(set, SamplesPrefix) && (link.LTE == nil || t.LTE[link.LTE.Network] == nil || t.LTE[link.LTE.Network].Samples == nil) {
-			return nil, fmt.Errorf("%s: link %q is no device of a network with samples (write samples = {} in its [lte.NAME])", set, p.Link)
+		if strings.HasPrefix(set, SamplesPrefix) && (link.LTE == nil || t.LTE[link.LTE.Network] == nil ||
+			t.LTE[link.LTE.Network].Samples == nil) {
+			return nil, fmt.Errorf("%s: link %q is not a device of a network with samples (write samples = {} in "+
+				"its [lte.NAME])", set, p.Link)
 		}
 	}
 	if p.Together && link.LTE != nil {
-		return nil, fmt.Errorf("link %q is a device of its network: another one like it would share the cells", p.Link)
+		return nil, fmt.Errorf("link %q is a device of a mobile network: a copy of it would share the cells", p.Link)
 	}
 	w := &flowRun{FlowSpec: p, topology: t, receiver: link.Ends[0], sender: link.Ends[1]}
 	w.Marks = append(slices.Clone(p.Marks), p.Length)
@@ -170,7 +173,7 @@ func (p FlowSpec) newFlowRun() (*flowRun, error) {
 	return w, t.Check()
 }
 
-// runUndisturbed runs sets until they were not disturbed.
+// runUndisturbed runs sets until they are not disturbed, or tries are used up.
 func (w *flowRun) runUndisturbed(ctx context.Context, rep int, sets []int, emit func(FlowResult)) error {
 	for discarded := range cmp.Or(w.Tries, 1+maxDiscarded) {
 		results, err := w.runSets(ctx, rep, sets)
@@ -224,7 +227,8 @@ func (w *flowRun) runSets(ctx context.Context, rep int, sets []int) (results []F
 	if err := w.SpawnSelf(ctx, w.receiver, flowReportPort, append([]string{"flow-sink"}, hear...)...); err != nil {
 		return results, err
 	}
-	argv := labCommand("flow-source", "--length", w.Length.String(), "--seed", strconv.FormatUint(w.FlowSpec.Seed+uint64(rep)<<16, 10))
+	argv := labCommand("flow-source", "--length", w.Length.String(), "--seed",
+		strconv.FormatUint(w.FlowSpec.Seed+uint64(rep)<<16, 10))
 	cmd, err := w.Lab.Command(ctx, w.sender, append(argv, flows...)...)
 	if err != nil {
 		return results, err
@@ -258,8 +262,8 @@ func (w *flowRun) runSets(ctx context.Context, rep int, sets []int) (results []F
 	return results, nil
 }
 
-// sinkOptions are the options by which the sink hears the cells, if the set's link is a device
-// of some. It starts what decodes their samples.
+// sinkOptions returns the options by which the sink gets feedback of the cells, if the set's link
+// is a device of a network. It starts the decoder of samples where one is needed.
 func (w *flowRun) sinkOptions(ctx context.Context, set int) ([]string, error) {
 	lte := w.topology.Link[w.links[set]].LTE
 	if lte == nil {
@@ -291,12 +295,12 @@ func (w *flowRun) sinkOptions(ctx context.Context, set int) ([]string, error) {
 	return []string{"--cells", source, "--rnti", strconv.Itoa(int(lte.RNTI))}, nil
 }
 
-// maxStarved is how long senders and receivers may have to wait for a processor: the
-// queues of these links are some 50 ms long.
+// maxStarved is how long senders and receivers may wait for a processor. The queues of these links
+// hold some 50 ms.
 const maxStarved = 50 * time.Millisecond
 
-// watchStarvation watches how late an ordinary thread wakes, until the function that it
-// returns is called, which says how late it was at most.
+// watchStarvation measures how late an ordinary thread wakes. The returned function stops it and
+// returns the largest delay.
 func watchStarvation() (stop func() time.Duration) {
 	const tick = 5 * time.Millisecond
 	end, most := make(chan struct{}), make(chan time.Duration)
@@ -325,13 +329,13 @@ type flowSource struct {
 	stderr bytes.Buffer
 }
 
-// flowOutcome is pbe/flow's Outcome.
+// flowOutcome is Outcome of pbe/flow.
 type flowOutcome struct {
 	Each   []unit.Bytes
 	Resent int64
 }
 
-// startSource returns when all flows are connected.
+// startSource starts the program and returns when all flows are connected.
 func (s *flowSource) startSource() (err error) {
 	s.cmd.Stderr, s.cmd.WaitDelay = &s.stderr, stopTimeout
 	out, err := s.cmd.StdoutPipe()
@@ -346,12 +350,12 @@ func (s *flowSource) startSource() (err error) {
 	}
 	s.out = bufio.NewReader(out)
 	if line, err := s.out.ReadString('\n'); line != "ready\n" {
-		return fmt.Errorf("the source: %w: %s", errors.Join(err, s.cmd.Wait()), strings.TrimSpace(s.stderr.String()))
+		return fmt.Errorf("flow source: %w: %s", errors.Join(err, s.cmd.Wait()), strings.TrimSpace(s.stderr.String()))
 	}
 	return nil
 }
 
-// beginFlows has schedules and flows begin at one moment.
+// beginFlows starts schedules and flows at one moment and returns it.
 func (s *flowSource) beginFlows(l *Lab) (time.Time, error) {
 	at := time.Now().Add(flowStartLead)
 	if _, err := fmt.Fprintln(s.in, at.UnixNano()); err != nil {
@@ -361,16 +365,16 @@ func (s *flowSource) beginFlows(l *Lab) (time.Time, error) {
 	return at, l.Start()
 }
 
-// waitOutcomes waits for it, and says what it says.
+// waitOutcomes waits for the program's end and returns its outcomes.
 func (s *flowSource) waitOutcomes() (outcomes []flowOutcome, err error) {
 	err = json.NewDecoder(s.out).Decode(&outcomes)
 	if e := s.cmd.Wait(); e != nil {
-		err = fmt.Errorf("the source: %w: %s", e, strings.TrimSpace(s.stderr.String()))
+		err = fmt.Errorf("flow source: %w: %s", e, strings.TrimSpace(s.stderr.String()))
 	}
 	return outcomes, err
 }
 
-// sampleLinks looks at the links each second and at the end of each phase.
+// sampleLinks samples the links each second and at the end of each phase.
 func (w *flowRun) sampleLinks(ctx context.Context, begin time.Time, sets []int, results []FlowResult) error {
 	last, err := w.Lab.Stats(false)
 	if err != nil {
@@ -425,7 +429,7 @@ func (w *flowRun) sampleLinks(ctx context.Context, begin time.Time, sets []int, 
 	return nil
 }
 
-// meanCapacity is the mean of a link's between two times.
+// meanCapacity returns the mean capacity of a link between two times.
 func (w *flowRun) meanCapacity(link string, from, to time.Duration) (unit.Rate, error) {
 	line, err := w.topology.newFluidLine(w.sender, link)
 	if err != nil {
@@ -441,7 +445,7 @@ func (w *flowRun) meanCapacity(link string, from, to time.Duration) (unit.Rate, 
 	return unit.RateOf(unit.Bytes(now-before), to-from), nil
 }
 
-// addOutcomes puts what the sink counted into phases and seconds.
+// addOutcomes adds the sink's counts to phases and seconds.
 func (r *FlowResult) addOutcomes(outcomes []flowOutcome) {
 	for _, o := range outcomes {
 		r.Resent = append(r.Resent, o.Resent)
@@ -467,7 +471,7 @@ func (r *FlowResult) addOutcomes(outcomes []flowOutcome) {
 	}
 }
 
-// Jain is the fairness of what flows got (1: equal; 1/n: one has all).
+// Jain returns Jain's fairness index of rates: 1 if equal, 1/n if one flow has everything.
 func Jain(flows []unit.Rate) float64 {
 	sum, squares := 0.0, 0.0
 	for _, f := range flows {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -30,8 +32,9 @@ func TestFlows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := FlowSpec{Topology: top, Link: "ps", Sets: []string{"bbr", "kernel:cubic", "cubic+kernel:cubic"}, Length: 2 * time.Second,
-		Marks: []time.Duration{time.Second}, Reps: 1, At: []string{"1s:ps.rate=5Mbit/s"}, Together: true, Tries: 1}
+	p := FlowSpec{Topology: top, Link: "ps", Sets: []string{"bbr", "kernel:cubic", "cubic+kernel:cubic"},
+		Length: 2 * time.Second,
+		Marks:  []time.Duration{time.Second}, Reps: 1, At: []string{"1s:ps.rate=5Mbit/s"}, Together: true, Tries: 1}
 	got := map[string]FlowResult{}
 	if err := RunFlows(context.Background(), p, func(r FlowResult) { got[r.Set] = r }); err != nil {
 		t.Fatal(err)
@@ -44,7 +47,8 @@ func TestFlows(t *testing.T) {
 		}
 		for j, ph := range r.Phases {
 			// What looks late at the clock sees a little more or less than a second.
-			if ph.Capacity < []unit.Rate{9, 4}[j]*unit.Mbps || ph.Capacity > 10*unit.Mbps || ph.Rate <= 0 || ph.Delay.P50 < 25*time.Millisecond || ph.Delay.P95 < ph.Delay.P50 {
+			if ph.Capacity < []unit.Rate{9, 4}[j]*unit.Mbps || ph.Capacity > 10*unit.Mbps || ph.Rate <= 0 ||
+				ph.Delay.P50 < 25*time.Millisecond || ph.Delay.P95 < ph.Delay.P50 {
 				t.Errorf("%s, phase %d: %+v", set, j, ph)
 			}
 			if len(ph.Flows) != flows {
@@ -68,7 +72,8 @@ func TestFlows(t *testing.T) {
 	for _, bad := range []FlowSpec{
 		{Topology: top, Link: "nolink", Sets: []string{"bbr"}, Length: time.Second, Reps: 1},
 		{Topology: top, Link: "ps", Length: time.Second, Reps: 1},
-		{Topology: top, Link: "ps", Sets: []string{"bbr"}, Length: time.Second, Marks: []time.Duration{time.Second}, Reps: 1},
+		{Topology: top, Link: "ps", Sets: []string{"bbr"}, Length: time.Second, Marks: []time.Duration{time.Second},
+			Reps: 1},
 	} {
 		if err := RunFlows(context.Background(), bad, nil); err == nil {
 			t.Errorf("accepted: %+v", bad)
@@ -76,7 +81,9 @@ func TestFlows(t *testing.T) {
 	}
 	// A controller that is not there is told, with what the program says.
 	p.Sets, p.Together, p.At = []string{"kernel:nothing"}, false, nil
-	if err := RunFlows(context.Background(), p, func(r FlowResult) { got[r.Set] = r }); err != nil || got["kernel:nothing"].Error == "" {
+	if err := RunFlows(context.Background(), p, func(r FlowResult) {
+		got[r.Set] = r
+	}); err != nil || got["kernel:nothing"].Error == "" {
 		t.Errorf("%v, %+v", err, got["kernel:nothing"])
 	}
 }
@@ -85,10 +92,11 @@ func TestFlows(t *testing.T) {
 // transfer of its scheme and repetition, with the link's figures.
 func TestFlowed(t *testing.T) {
 	needLab(t)
-	e := NewFlowExperiment("x", RunSpec{Schemes: []string{"bbr", "cubic"}, Reps: 2, Length: time.Second}, func(rep int) (FlowSpec, error) {
-		top, err := Triangle("10")
-		return FlowSpec{Topology: top, Link: "ps", Length: time.Second}, err
-	})
+	e := NewFlowExperiment("x", RunSpec{Schemes: []string{"bbr", "cubic"}, Reps: 2, Length: time.Second},
+		func(rep int) (FlowSpec, error) {
+			top, err := Triangle("10")
+			return FlowSpec{Topology: top, Link: "ps", Length: time.Second}, err
+		})
 	if e.Check() != nil || e.Expected != 4*e.TransferTime("bbr") || e.phaseOf() != phaseShared {
 		t.Errorf("%v, %v, %v", e.Expected, e.phaseOf(), e.Check())
 	}
@@ -106,7 +114,8 @@ func TestFlowed(t *testing.T) {
 		if turns != 1 || f.Controller != "cubic" || f.Bytes != r.Bytes || r.Seconds < 1 || f.P50 < 25 || f.P95 < f.P50 {
 			t.Errorf("%d turns, %+v, %+v", turns, r, f)
 		}
-		if rate := float64(8*r.Bytes) / 1e6 / r.Seconds; rate > 11 || rate < 1 || f.Rate > 1.001*rate || f.Rate < 0.999*rate {
+		if rate := float64(8*r.Bytes) / 1e6 / r.Seconds; rate > 11 || rate < 1 || f.Rate > 1.001*rate ||
+			f.Rate < 0.999*rate {
 			t.Errorf("%.2f Mbit/s, %+v", rate, f)
 		}
 	}); err != nil || turns != 0 {

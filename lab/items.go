@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -14,23 +16,22 @@ import (
 	"mpbond/base/unit"
 )
 
-// Places of transfers of several items, below the bench's directory.
+// Directories and files of transfers of several items, below the bench's directory.
 const (
-	itemsDir    = "www/items" // what is fetched, and sent
-	sentDir     = "www/up"    // what the web node got
-	receivedDir = "got"       // what a client wrote that writes files
+	itemsDir    = "www/items" // files to fetch or send
+	sentDir     = "www/up"    // files that the web node received
+	receivedDir = "got"       // files that a client wrote
 	accessLog   = "access.log"
 )
 
-// itemsNginxConf is what the web server does besides where there are items: it tells its
-// requests, and takes files by PUT.
+// itemsNginxConf makes the web server log requests and accept files by PUT.
 const itemsNginxConf = `  log_format item '$remote_addr $request_method $status';
   access_log %[1]s/` + accessLog + ` item;
   client_max_body_size 0;
   dav_methods PUT DELETE MKCOL;
 `
 
-// totalBytes are those of a transfer, of all streams or items.
+// totalBytes returns the bytes of a transfer, of all its streams or items.
 func (p RunSpec) totalBytes() (n unit.Bytes) {
 	for _, size := range p.Items {
 		n += size
@@ -41,17 +42,17 @@ func (p RunSpec) totalBytes() (n unit.Bytes) {
 	return p.Size * unit.Bytes(max(1, p.Streams))
 }
 
-// checkItems says what is wrong with them, if anything.
+// checkItems returns what is wrong with the items, if anything.
 func (p RunSpec) checkItems() error {
 	if len(p.Items) == 0 {
 		return nil
 	}
 	if p.Size != 0 || p.Streams > 1 || p.Length != 0 || p.Video != nil || p.Unchecked {
-		return fmt.Errorf("several items are one transfer, to its end and checked")
+		return fmt.Errorf("several items exclude a size, streams, a length, a video and unchecked transfers")
 	}
 	for i, size := range p.Items {
 		if size <= 0 {
-			return fmt.Errorf("item %d has %d bytes", i, size)
+			return fmt.Errorf("item %d: %d bytes is not a valid size", i, size)
 		}
 	}
 	return nil
@@ -59,13 +60,13 @@ func (p RunSpec) checkItems() error {
 
 func itemName(i int) string { return fmt.Sprintf("item%03d", i) }
 
-// makeItem makes the i-th item, of which no other one has the content.
+// makeItem makes the i-th item. Each item has different content.
 func (b *Bench) makeItem(i int, size unit.Bytes) (path string, sum [32]byte, err error) {
 	return b.makeContent(filepath.Join(b.Dir, itemsDir, itemName(i)), uint64(i)+1, size)
 }
 
-// curlItemArgs are curl's arguments for items: URLs are fetched, or files sent, in their order over one
-// connection, as a browser of HTTP/1.1 or a player would, who goes on when one is complete.
+// curlItemArgs appends curl's arguments for items. curl fetches or sends them in order over one
+// connection, as a browser with HTTP/1.1 or a player would.
 func (b *Bench) curlItemArgs(args []string, t Transfer) []string {
 	for i := range t.Items {
 		if t.Upload {
@@ -80,7 +81,7 @@ func (b *Bench) curlItemArgs(args []string, t Transfer) []string {
 	return args
 }
 
-// itemURL is where an item is, or goes to; with i < 0 the place for all of them.
+// itemURL returns the URL of an item, for i < 0 that of its directory.
 func (b *Bench) itemURL(t Transfer, i int) string {
 	dir, name := filepath.Base(itemsDir), ""
 	if t.Upload {
@@ -92,7 +93,7 @@ func (b *Bench) itemURL(t Transfer, i int) string {
 	return b.webURL() + "/" + dir + "/" + name
 }
 
-// clearItemDirs removes what transfers before have left where files are written.
+// clearItemDirs removes the files that earlier transfers wrote.
 func (b *Bench) clearItemDirs() error {
 	for _, dir := range []string{sentDir, receivedDir} {
 		dir = filepath.Join(b.Dir, dir)
@@ -110,7 +111,7 @@ func (b *Bench) clearItemDirs() error {
 	return err
 }
 
-// evaluateItems takes in what curl says of several items, and decides whether all are
+// evaluateItems takes curl's report of several items into the result and checks that all items are
 // right.
 func (r *Result) evaluateItems(b *Bench, t Transfer, got Received, report string) error {
 	lines := strings.SplitAfter(report, "\n")
@@ -132,7 +133,7 @@ func (r *Result) evaluateItems(b *Bench, t Transfer, got Received, report string
 		r.Items = append(r.Items, r.Seconds)
 	}
 	if len(r.Items) != len(t.Items) {
-		return fmt.Errorf("curl tells of %d items of %d: %s", len(r.Items), len(t.Items), strings.TrimSpace(report))
+		return fmt.Errorf("curl reported %d of %d items: %s", len(r.Items), len(t.Items), strings.TrimSpace(report))
 	}
 	if t.Upload {
 		_, err := b.checkItemFiles(t, sentDir)
@@ -151,13 +152,13 @@ func (r *Result) evaluateItems(b *Bench, t Transfer, got Received, report string
 		}
 	}
 	if r.SHA = got.SHA == hex.EncodeToString(all.Sum(nil)); !r.SHA {
-		return fmt.Errorf("the items arrived with %d bytes and the wrong SHA-256", got.Bytes)
+		return fmt.Errorf("the items arrived with the wrong SHA-256 (%d bytes)", got.Bytes)
 	}
 	return nil
 }
 
-// checkItemFiles compares the items in a directory with what they should be, and tells
-// when each got its name there.
+// checkItemFiles compares the items in a directory with their expected content. It returns when
+// each file got its name.
 func (b *Bench) checkItemFiles(t Transfer, dir string) (named []time.Time, err error) {
 	for i, size := range t.Items {
 		_, want, err := b.makeItem(i, size)
@@ -180,7 +181,7 @@ func (b *Bench) checkItemFiles(t Transfer, dir string) (named []time.Time, err e
 	return named, nil
 }
 
-// copyFile adds the first n bytes of a file, or all if n is negative.
+// copyFile copies the first n bytes of a file to a writer, or all if n is negative.
 func copyFile(to io.Writer, path string, n int64) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -195,8 +196,8 @@ func copyFile(to io.Writer, path string, n int64) error {
 	return err
 }
 
-// countRequests fills in the requests that the web server has answered, by the device
-// whose line they came by.
+// countRequests counts the requests that the web server answered, by the device whose link they
+// came from.
 func (r *Result) countRequests(b *Bench) error {
 	log, err := os.ReadFile(filepath.Join(b.Dir, accessLog))
 	if err != nil {
@@ -218,9 +219,9 @@ func (r *Result) countRequests(b *Bench) error {
 	return nil
 }
 
-// ItemsDone is when the first n items of a transfer were complete, in seconds from its
-// start; false if the client did not tell.
-func (r Result) ItemsDone(n int) (seconds float64, told bool) {
+// ItemsDone returns when the first n items were complete, in seconds from the start. ok is false if
+// the client did not report it.
+func (r Result) ItemsDone(n int) (seconds float64, ok bool) {
 	for i, at := range r.Items {
 		if i < n {
 			seconds = max(seconds, at)
@@ -229,19 +230,19 @@ func (r Result) ItemsDone(n int) (seconds float64, told bool) {
 	return seconds, n > 0 && n <= len(r.Items)
 }
 
-// parseHelpersOption reads "helpers=N".
+// parseHelpersOption parses "helpers=N".
 func parseHelpersOption(text string) (n int, is bool, err error) {
 	number, is := strings.CutPrefix(text, "helpers=")
 	if !is {
 		return 0, false, nil
 	}
 	if n, err = strconv.Atoi(number); err != nil || n < 1 {
-		return 0, true, fmt.Errorf("%q: write helpers=N, of which N is at least 1", text)
+		return 0, true, fmt.Errorf("%q: write helpers=N with N of at least 1", text)
 	}
 	return n, true, nil
 }
 
-// firstHelpers are the first n of the helpers, or all if n is 0.
+// firstHelpers returns the first n helpers, or all if n is 0.
 func (t *Topology) firstHelpers(n int) []string {
 	all := t.Helpers()
 	if n > 0 && n < len(all) {
@@ -250,7 +251,7 @@ func (t *Topology) firstHelpers(n int) []string {
 	return all
 }
 
-// schemeParticipants are the helpers that take part in a scheme, and whether the direct path
+// schemeParticipants returns the helpers that take part in a scheme, and whether the direct path
 // does.
 func schemeParticipants(t *Topology, scheme string) (helpers []string, direct bool) {
 	base, variant, _ := strings.Cut(scheme, ":")

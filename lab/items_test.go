@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -21,7 +23,8 @@ func TestRunItems(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, upload := range []bool{false, true} {
-		p := RunSpec{Topology: top, Schemes: []string{"single"}, Items: []unit.Bytes{64 * unit.KB, 200 * unit.KB, 64 * unit.KB}, Upload: upload, Reps: 1, KeepDisturbed: true}
+		p := RunSpec{Topology: top, Schemes: []string{"single"}, Items: []unit.Bytes{64 * unit.KB, 200 * unit.KB,
+			64 * unit.KB}, Upload: upload, Reps: 1, KeepDisturbed: true}
 		var r Result
 		if err := Run(context.Background(), p, func(got Result) { r = got }); err != nil {
 			t.Fatal(err)
@@ -30,7 +33,8 @@ func TestRunItems(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		half, ok := r.ItemsDone(2)
-		if all, _ := r.ItemsDone(3); !ok || half >= all || all != r.Seconds || r.Items[0] >= half || !slices.IsSorted(r.Items) {
+		if all, _ := r.ItemsDone(3); !ok || half >= all || all != r.Seconds || r.Items[0] >= half ||
+			!slices.IsSorted(r.Items) {
 			t.Errorf("%v of %v", r.Items, r.Seconds)
 		}
 		if _, ok := r.ItemsDone(4); ok {
@@ -68,7 +72,8 @@ func TestCheckFiles(t *testing.T) {
 		t.Errorf("one is missing: %v", err)
 	}
 	put(1, 1, 0)
-	if named, err := b.checkItemFiles(tr, receivedDir); err != nil || len(named) != 2 || time.Since(named[1]) > time.Minute || named[1].Before(named[0]) {
+	if named, err := b.checkItemFiles(tr, receivedDir); err != nil || len(named) != 2 ||
+		time.Since(named[1]) > time.Minute || named[1].Before(named[0]) {
 		t.Errorf("%v, %v", named, err)
 	}
 	for _, wrong := range [][2]int{{0, 0}, {1, 1}} {
@@ -107,7 +112,8 @@ func TestItemPlans(t *testing.T) {
 		}
 	}
 	p := RunSpec{Topology: top, Items: two}
-	for scheme, rate := range map[string]unit.Rate{"single": 8, "single:helper2": 2, "mptcp:helpers=1": 12, "onload:grd:helpers=1": 12, "mpbond:direct": 8, "onload": 14} {
+	for scheme, rate := range map[string]unit.Rate{"single": 8, "single:helper2": 2, "mptcp:helpers=1": 12,
+		"onload:grd:helpers=1": 12, "mpbond:direct": 8, "onload": 14} {
 		took, err := p.expectedTime(scheme)
 		if want := (rate * unit.Mbps).Time(2 * unit.MB); err != nil || took < want || took > want*13/10 {
 			t.Errorf("%s: %v, about %v: %v", scheme, took, want, err)
@@ -116,12 +122,15 @@ func TestItemPlans(t *testing.T) {
 }
 
 func TestParseOnloaded(t *testing.T) {
-	for text, want := range map[string]onloadScheme{"onload": {}, "onload:grd": {scheduler: "grd", maxHelpers: 0}, "onload:helpers=2": {scheduler: "", maxHelpers: 2}, "onload:auto:helpers=1": {scheduler: "auto", maxHelpers: 1}} {
+	for text, want := range map[string]onloadScheme{"onload": {}, "onload:grd": {scheduler: "grd", maxHelpers: 0},
+		"onload:helpers=2": {scheduler: "", maxHelpers: 2}, "onload:auto:helpers=1": {scheduler: "auto",
+			maxHelpers: 1}} {
 		if s, err := newScheme(text); err != nil || *s.(*onloadScheme) != want {
 			t.Errorf("%s: %+v, %v", text, s, err)
 		}
 	}
-	for _, bad := range []string{"onload:grd:rr", "onload:helpers=0", "onload:helpers=all", "mptcp:helpers=x", "onload:grd:"} {
+	for _, bad := range []string{"onload:grd:rr", "onload:helpers=0", "onload:helpers=all", "mptcp:helpers=x",
+		"onload:grd:"} {
 		if _, err := newScheme(bad); err == nil {
 			t.Errorf("%s was taken", bad)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -11,20 +13,17 @@ import (
 	"time"
 )
 
-// Experiments that run at once each have a lab of their own: namespaces, an
-// emulator and programs that know nothing of the others. What they share is the
-// processors; so each transfer waits for its turn until the sum of what the
-// running ones need, by what was measured (Plan.busyCores), is below a budget. The
-// emulator's threads have real-time priority, and come first in any case.
-// Experiments that are alone show what it does to results.
+// Experiments that run at once have separate labs: namespaces, emulators and programs. They share
+// only the processors. Each transfer therefore waits until the running ones and itself need less
+// than a budget, by measured values (RunSpec.busyCores). The emulators' threads have real-time
+// priority and always come first. Experiments that run alone show the effect on results.
 //
-// The more run at once, the more are disturbed: what is wanted is transfers that
-// count. Measured on two processors with nothing else at work: three at once keep
-// 0.16 of the processors busy, 100 % of their time counts, 2.9 s of it in each
-// second; eight 0.70, 84 %, 6.2 s; ten 0.83, 85 %, 8.2 s, but small transfers then
-// take a little longer. So the budget begins at budgetStart of the processors and
-// follows the share that is disturbed: above mostDisturbed it shrinks, below
-// fewDisturbed it grows.
+// The more transfers run at once, the more are disturbed; the goal is many transfers that count.
+// Measured on two processors without other load: three at once keep 0.16 of the processors busy and
+// 100 % of their time counts, 2.9 s in each second. Eight take 0.70, 84 % and 6.2 s; ten take 0.83,
+// 85 % and 8.2 s, but small transfers then take slightly longer. So the budget starts at
+// budgetStart of the processors and follows the share that is disturbed: it shrinks above
+// mostDisturbed and grows below fewDisturbed.
 const (
 	budgetStart   = 0.70
 	budgetLeast   = 0.20
@@ -33,17 +32,17 @@ const (
 	mostDisturbed = 0.25
 	fewDisturbed  = 0.10
 	budgetWindow  = 30 // transfers between two changes
-	labsPerCPU    = 6  // more labs than can have their turn: no one waits for a lab to come up
+	labsPerCPU    = 6  // more labs than can have their turn, so that no turn waits for a lab
 	maxLabTries   = 2  // of an experiment whose lab dies
 )
 
-// Jobs is how experiments share the machine.
+// Jobs limits how many experiments share the machine.
 type Jobs struct {
-	Max  int // experiments at once, at most
-	cpus int // whose time the transfers share; 0: no limit but N
+	Max  int // experiments at once
+	cpus int // whose time transfers share; 0: no limit but Max
 }
 
-// NewJobs runs n experiments at once, or as many as this machine can.
+// NewJobs returns the limit of n experiments at once; with n = 0, as many as this machine can run.
 func NewJobs(n int) Jobs {
 	if n > 0 {
 		return Jobs{Max: n}
@@ -51,20 +50,20 @@ func NewJobs(n int) Jobs {
 	return Jobs{Max: labsPerCPU * runtime.NumCPU(), cpus: runtime.NumCPU()}
 }
 
-// budget is what transfers may take of the processors, as it develops.
+// budget is the share of the processors that transfers may use, adapted to disturbances.
 type budget struct {
 	cpus             int
 	share            float64 // of the processors
-	disturbed, total float64 // seconds of transfers in this window that were disturbed, and of all
-	transfers        int     // transfers in this window
+	disturbed, total float64 // seconds of disturbed and of all transfers in this window
+	transfers        int     // in this window
 }
 
 func newBudget(cpus int) *budget { return &budget{cpus: cpus, share: budgetStart} }
 
-// currentCores is the budget now, in processors; 0 is no limit.
+// currentCores returns the budget in processors; 0 is no limit.
 func (b *budget) currentCores() float64 { return b.share * float64(b.cpus) }
 
-// addTransfer takes in a transfer.
+// addTransfer counts a transfer and adapts the budget at the end of a window.
 func (b *budget) addTransfer(r Result) {
 	took := r.Seconds + transferExtra.Seconds()
 	b.total += took
@@ -83,8 +82,8 @@ func (b *budget) addTransfer(r Result) {
 	b.disturbed, b.total, b.transfers = 0, 0, 0
 }
 
-// Estimate is how long the experiments take, with what is not yet done of each
-// (1: all of it).
+// Estimate estimates the time of the experiments. left returns the part of experiment i that is
+// still to do, 1 for all of it.
 func (j Jobs) Estimate(all []Experiment, left func(i int) float64) time.Duration {
 	var alone, longest, work float64 // seconds; work in seconds of one job, or of one processor
 	for i, e := range all {
@@ -111,7 +110,7 @@ func (j Jobs) Estimate(all []Experiment, left func(i int) float64) time.Duration
 	return time.Duration((alone + max(longest, work/at)) * float64(time.Second))
 }
 
-// parallelism is how many experiments of a phase run at once.
+// parallelism returns how many experiments of a phase run at once.
 func (j Jobs) parallelism(p phaseKind) int {
 	switch p {
 	case phaseAlone:
@@ -122,45 +121,44 @@ func (j Jobs) parallelism(p phaseKind) int {
 	return j.Max
 }
 
-// Events are what RunAll tells, one at a time.
+// Events are the callbacks of RunAll, called one at a time.
 type Events struct {
-	RoundBegan func(i int) // a round of an experiment
+	RoundBegan func(i int) // of experiment i
 	Result     func(i int, r Result)
-	// RoundEnded tells that a round has ended, and whether it was the last one. err:
-	// the round could not be completed.
+	// RoundEnded reports the end of a round, and whether it was the last one of the experiment. err
+	// says why the round is incomplete.
 	RoundEnded func(i int, err error, last bool)
 }
 
-// Experiments are made in rounds: each comes to so many repetitions before any
-// goes on to more. So a run that is ended early has something of everything. What
-// was discarded, or failed, is tried again in the rounds that follow; the last
-// ones are for that alone.
+// Experiments run in rounds: all reach the repetitions of a round before any continues with the
+// next one. So a run that ends early has some results of everything. Disturbed or failed transfers
+// are repeated in later rounds; the last rounds are for those alone.
 var roundReps = []int{3, 6, math.MaxInt, math.MaxInt, math.MaxInt}
 
 const (
-	roundTries = 2 // of a transfer, in one round
-	maxFailed  = 4 // transfers of a scheme in an experiment: then it is given up
+	roundTries = 2 // of a transfer in one round
+	maxFailed  = 4 // transfers of a scheme in an experiment before RunAll gives it up
 )
 
-// experimentRound is a round of an experiment.
+// experimentRound is one round of one experiment.
 type experimentRound struct{ experiment, index int }
 
-// progress is what has become of an experiment so far. Only one of its parts runs
-// at a time.
+// progress is the state of an experiment. Only one of its rounds runs at a time.
 type progress struct {
 	completed  map[transferID]bool
 	failed     map[string]int // by scheme
 	roundsLeft int            // parts
 }
 
+// transferID identifies a transfer of an experiment.
 type transferID struct {
 	scheme string
 	rep    int
 }
 
-// orderRounds are all rounds of all experiments, in the order in which to start them:
-// by round, then those that are to be first, then the longest, so that the last ones
-// end at about the same time.
+// orderRounds returns all rounds of the experiments of a phase, in the order in which to start
+// them: by round, then experiments with StartFirst, then the longest, so that the last ones end at
+// about the same time.
 func orderRounds(all []Experiment, of phaseKind) (order []experimentRound) {
 	for round := range roundReps {
 		for i, e := range all {
@@ -179,8 +177,7 @@ func orderRounds(all []Experiment, of phaseKind) (order []experimentRound) {
 	return order
 }
 
-// roundQueue hands out parts, to whoever is free. A part waits while another one of
-// its experiment runs.
+// roundQueue hands out rounds to workers. A round waits while another one of its experiment runs.
 type roundQueue struct {
 	mu      sync.Mutex
 	freed   sync.Cond
@@ -194,6 +191,7 @@ func newRoundQueue(parts []experimentRound) *roundQueue {
 	return t
 }
 
+// nextRound waits for a round that may run. ok is false if none is left.
 func (t *roundQueue) nextRound() (p experimentRound, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,6 +207,7 @@ func (t *roundQueue) nextRound() (p experimentRound, ok bool) {
 	return p, false
 }
 
+// finishRound lets the next round of the experiment run.
 func (t *roundQueue) finishRound(p experimentRound) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,18 +215,16 @@ func (t *roundQueue) finishRound(p experimentRound) {
 	t.freed.Broadcast()
 }
 
-// RunAll runs experiments, several at once, and returns when all have ended, or
-// ctx has. Those beside which nothing may run come first,
-// then those in virtual time. An experiment whose lab
-// fails is tried again, for what is missing of it. done tells which transfers are
-// not to be made.
+// RunAll runs experiments, several at once, and returns when all have ended or ctx has. Experiments
+// that run alone come first, then those in virtual time. An experiment whose lab fails is tried
+// again for its missing transfers. done reports whether a transfer is not to be made.
 func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, scheme string, rep int) bool, ev Events) {
-	var mu sync.Mutex // guards ev, b and the courses' left
+	var mu sync.Mutex // guards ev, b and roundsLeft of states
 	b := newBudget(j.cpus)
 	admission := newAdmission(b.currentCores())
-	courses := make([]progress, len(all))
-	for i := range courses {
-		courses[i] = progress{map[transferID]bool{}, map[string]int{}, len(roundReps)}
+	states := make([]progress, len(all))
+	for i := range states {
+		states[i] = progress{map[transferID]bool{}, map[string]int{}, len(roundReps)}
 	}
 	for _, phase := range []phaseKind{phaseAlone, phaseVirtual, phaseShared} {
 		t := newRoundQueue(orderRounds(all, phase))
@@ -235,7 +232,7 @@ func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, sche
 		for range j.parallelism(phase) {
 			wg.Go(func() {
 				for p, ok := t.nextRound(); ok; p, ok = t.nextRound() {
-					c := &courses[p.experiment]
+					c := &states[p.experiment]
 					withLock(&mu, func() { ev.RoundBegan(p.experiment) })
 					w := runHooks{
 						skip: func(s string, rep int) bool {
@@ -262,18 +259,19 @@ func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, sche
 	}
 }
 
+// withLock calls f with mu held.
 func withLock(mu *sync.Mutex, f func()) {
 	mu.Lock()
 	defer mu.Unlock()
 	f()
 }
 
-// shouldSkip tells which transfers have been made, or given up.
+// shouldSkip reports whether a transfer has been made or given up.
 func (c *progress) shouldSkip(scheme string, rep int) bool {
 	return c.completed[transferID{scheme, rep}] || c.failed[scheme] >= maxFailed
 }
 
-// runRound runs a round of an experiment, again if its lab failed.
+// runRound runs a round of an experiment, and again if its lab failed.
 func runRound(ctx context.Context, e Experiment, c *progress, w runHooks, emit func(Result)) (err error) {
 	for range maxLabTries {
 		if ctx.Err() != nil || e.Spec.isComplete(w.skip) {
@@ -295,13 +293,13 @@ func runRound(ctx context.Context, e Experiment, c *progress, w runHooks, emit f
 	return fmt.Errorf("its lab failed %d times: %w", maxLabTries, err)
 }
 
-// runHooks are what RunAll has to say about the transfers of an experiment.
+// runHooks are RunAll's decisions about the transfers of an experiment.
 type runHooks struct {
 	skip     func(scheme string, rep int) bool
 	waitTurn func(ctx context.Context, scheme string) (done func(), err error)
 }
 
-// runTransfers makes the transfers of an experiment in a lab of their own.
+// runTransfers makes the transfers of an experiment in a new lab.
 func (e Experiment) runTransfers(ctx context.Context, w runHooks, emit func(Result)) error {
 	switch {
 	case e.computeTransfer != nil:
@@ -316,7 +314,7 @@ func (e Experiment) runTransfers(ctx context.Context, w runHooks, emit func(Resu
 	return Run(ctx, p, emit)
 }
 
-// isComplete tells whether nothing is left of the plan.
+// isComplete reports whether no transfer of the spec is pending.
 func (p RunSpec) isComplete(skip func(scheme string, rep int) bool) bool {
 	for range p.pendingTransfers(skip) {
 		return false
@@ -324,8 +322,7 @@ func (p RunSpec) isComplete(skip func(scheme string, rep int) bool) bool {
 	return true
 }
 
-// admission lets transfers in while they need no more than it has, in the order in
-// which they came.
+// admission admits transfers in order of arrival while they need no more than its capacity.
 type admission struct {
 	mu       sync.Mutex
 	capacity float64   // 0: no limit; guarded by mu
@@ -333,14 +330,17 @@ type admission struct {
 	queue    []*waiter // guarded by mu
 }
 
+// waiter is a transfer that waits for admission.
 type waiter struct {
 	need     float64
-	admitted chan struct{} // closed when it is let in
+	admitted chan struct{} // closed on admission
 }
 
+// newAdmission returns an admission limit of a capacity in processors, without limit if it is 0.
 func newAdmission(total float64) *admission { return &admission{capacity: total} }
 
-// acquire waits for a turn. One that needs more than there is has it alone.
+// acquire waits for admission. A transfer that needs more than the capacity runs alone. The caller
+// must call leave at the end.
 func (g *admission) acquire(ctx context.Context, need float64) (leave func(), err error) {
 	t := &waiter{need: need, admitted: make(chan struct{})}
 	g.update(func() { g.queue = append(g.queue, t) })
@@ -355,7 +355,7 @@ func (g *admission) acquire(ctx context.Context, need float64) (leave func(), er
 		for i, o := range g.queue {
 			if o == t {
 				g.queue = append(g.queue[:i:i], g.queue[i+1:]...)
-				t.need = 0 // it was never let in
+				t.need = 0 // it was never admitted
 				break
 			}
 		}
@@ -364,9 +364,9 @@ func (g *admission) acquire(ctx context.Context, need float64) (leave func(), er
 	return nil, context.Cause(ctx)
 }
 
-// update makes a change and lets in who can be.
+// update calls f with mu held, then admits waiters as far as possible.
 func (g *admission) update(f func()) {
-	const slack = 1e-9 // sums of fractions
+	const slack = 1e-9 // rounding of sums
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -199,7 +201,8 @@ func TestDrives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, b := all[0].MeanRate(0, 4*time.Second), all[0].MeanRate(1, 4*time.Second); a != 2*unit.Mbps || b != 22*unit.Mbps {
+		if a, b := all[0].MeanRate(0, 4*time.Second), all[0].MeanRate(1, 4*time.Second); a != 2*unit.Mbps ||
+			b != 22*unit.Mbps {
 			t.Errorf("means %v, %v", a, b)
 		}
 	}
@@ -218,7 +221,8 @@ func TestRunAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, Experiment{Spec: RunSpec{Topology: top, Schemes: []string{"single", "single:helper1"}, Size: 64 * unit.KB, Reps: 2, KeepDisturbed: true}})
+		all = append(all, Experiment{Spec: RunSpec{Topology: top, Schemes: []string{"single", "single:helper1"},
+			Size: 64 * unit.KB, Reps: 2, KeepDisturbed: true}})
 	}
 	bad := all[0]
 	bad.Spec.Schemes = []string{"pigeon"}
@@ -226,7 +230,9 @@ func TestRunAll(t *testing.T) {
 	got := map[int]int{}
 	running, most, ended := 0, 0, 0
 	errs := make([]error, len(all))
-	RunAll(t.Context(), all, NewJobs(2), func(i int, scheme string, rep int) bool { return i == 1 && scheme == "single" && rep == 0 }, Events{
+	RunAll(t.Context(), all, NewJobs(2), func(i int, scheme string, rep int) bool {
+		return i == 1 && scheme == "single" && rep == 0
+	}, Events{
 		RoundBegan: func(i int) {
 			if running++; i == 3 && running > 1 {
 				t.Error("it is not alone")
@@ -251,7 +257,8 @@ func TestRunAll(t *testing.T) {
 			}
 		},
 	})
-	if ended != len(all) || got[0] != 4 || got[1] != 3 || got[3] != 4 || most != 2 || running != 0 || errs[0] != nil || errs[1] != nil || errs[2] == nil {
+	if ended != len(all) || got[0] != 4 || got[1] != 3 || got[3] != 4 || most != 2 || running != 0 || errs[0] != nil ||
+		errs[1] != nil || errs[2] == nil {
 		t.Errorf("%v results, %d at once, %v", got, most, errs)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -275,7 +282,8 @@ func TestRunLength(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, upload := range []bool{false, true} {
-		p := RunSpec{Topology: top, Schemes: []string{"single"}, Size: 4 * unit.MB, Reps: 1, Upload: upload, Length: time.Second, KeepDisturbed: true}
+		p := RunSpec{Topology: top, Schemes: []string{"single"}, Size: 4 * unit.MB, Reps: 1, Upload: upload,
+			Length: time.Second, KeepDisturbed: true}
 		var r Result
 		if err := Run(t.Context(), p, func(got Result) { r = got }); err != nil {
 			t.Fatal(err)
@@ -298,7 +306,8 @@ func TestKibbutzDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]int64{"mptcp:direct": 0, "mptcp:direct:subflows=2": 1}
-	p := RunSpec{Topology: top, Schemes: []string{"mptcp:direct", "mptcp:direct:subflows=2"}, Size: 1500 * unit.KB, Reps: 1, KeepDisturbed: true}
+	p := RunSpec{Topology: top, Schemes: []string{"mptcp:direct", "mptcp:direct:subflows=2"}, Size: 1500 * unit.KB,
+		Reps: 1, KeepDisturbed: true}
 	if err := Run(t.Context(), p, func(r Result) {
 		if r.Error != "" || r.Notes["mptcp_joined"] != want[r.Scheme] {
 			t.Errorf("%+v", r)
@@ -317,7 +326,8 @@ func TestRunGivesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := RunSpec{Topology: top, Schemes: []string{"single", "single:none"}, Size: 64 * unit.KB, Reps: 4, KeepDisturbed: true}
+	p := RunSpec{Topology: top, Schemes: []string{"single", "single:none"}, Size: 64 * unit.KB, Reps: 4,
+		KeepDisturbed: true}
 	s, err := p.newSession()
 	if err != nil {
 		t.Fatal(err)

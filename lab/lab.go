@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -19,39 +21,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultName names a lab that was given none.
+// DefaultName is the name of a lab without a name.
 const DefaultName = "lab"
 
 const socketName = "control"
 
-// Lab is a network that is up. Its methods may be called from several
-// goroutines.
+// Lab is a network that is up. Its methods are safe for concurrent use.
 type Lab struct {
 	Name     string
 	Topology *Topology
-	// Warnings say what this machine or user would not let the lab do.
+	// Warnings say what this machine or user does not allow.
 	Warnings []string
 
 	dir         string
 	info        daemonInfo
-	daemonStdin io.Closer // the daemon ends when this is closed, or nil
+	daemonStdin io.Closer // the daemon ends when it is closed; or nil
 
 	mu     sync.Mutex
 	client *daemonClient // guarded by mu
 }
 
-// Options of Up.
+// Options are the options of Up.
 type Options struct {
 	Name string // DefaultName if empty
 	Pcap string // directory for packet captures, or none
-	// EndWithProcess labs go down when this process ends, however it ends. Others stay
-	// until Down.
+	// EndWithProcess takes the lab down when this process ends, for whatever reason. Other labs
+	// stay until Down.
 	EndWithProcess bool
 }
 
-// Up emulates a topology in a background process and returns when every node
-// can be used. The process is this program's own binary, called with the
-// arguments "lab daemon", which must lead to Daemon ("lab guard" to Guard).
+// Up emulates a topology in a background process and returns when every node is ready. The process
+// runs this program's binary with the arguments "lab daemon", which must call RunDaemon ("lab
+// guard" must call RunGuard).
 func Up(t *Topology, o Options) (*Lab, error) {
 	if o.Name == "" {
 		o.Name = DefaultName
@@ -96,13 +97,13 @@ const upTimeout = time.Minute
 
 var labCounter atomic.Int32
 
-// uniqueName makes a name for a lab of this process alone.
+// uniqueName returns a lab name that only this process uses.
 func uniqueName(kind string) string {
 	return fmt.Sprintf("%s-%d-%d", kind, os.Getpid(), labCounter.Add(1)%100)
 }
 
-// startDaemon starts the background process and waits until it is ready. An
-// ordinary user's one is put in a user namespace, where it is root.
+// startDaemon starts the background process and waits until it is ready. For an ordinary user it
+// runs in a user namespace, where it is root.
 func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -130,7 +131,8 @@ func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the lab's daemon: %w (it needs root, or user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)", err)
+		return nil, fmt.Errorf("start the lab's daemon: %w (it needs root, or user namespaces: sysctl "+
+			"user.max_user_namespaces, kernel.unprivileged_userns_clone)", err)
 	}
 	timer := time.AfterFunc(upTimeout, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
@@ -138,7 +140,7 @@ func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
 	err = json.NewEncoder(in).Encode(spec)
 	if e := json.NewDecoder(out).Decode(&a); e != nil && err == nil {
 		text, _ := os.ReadFile(log.Name())
-		err = fmt.Errorf("the lab's daemon died: %s", text)
+		err = fmt.Errorf("the lab's daemon exited: %s", text)
 	}
 	if a.Error != "" {
 		err = errors.New(a.Error)
@@ -148,14 +150,14 @@ func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
 		_ = cmd.Wait()
 		return nil, err
 	}
-	go func() { _ = cmd.Wait() }() // no zombie, if we live longer
+	go func() { _ = cmd.Wait() }() // reap the daemon if we live longer
 	if spec.EndWithInput {
 		return in, nil
 	}
 	return nil, in.Close()
 }
 
-// Open finds a lab that is up.
+// Open returns a lab that is up.
 func Open(name string) (*Lab, error) {
 	if name == "" {
 		name = DefaultName
@@ -176,17 +178,17 @@ func Open(name string) (*Lab, error) {
 	return l, nil
 }
 
+// sendRequest sends a request to the daemon and returns its response.
 func (l *Lab) sendRequest(r request) (response, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.client.sendRequest(r)
 }
 
-// Command prepares a program to run in a node. The program sees the network
-// and the names of the lab and, apart from that, this machine: its files, its
-// processes, its /sys. It starts in the present working directory (Cmd.Dir is
-// not looked at). The started process is the program itself, so signals and
-// exit codes are its own.
+// Command prepares a program to run in a node. The program sees the network and the names of the
+// lab; its files, processes and /sys are those of this machine. It starts in the current working
+// directory; Cmd.Dir is ignored. The started process is the program itself, so signals and exit
+// codes are its own.
 func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.Cmd, error) {
 	fd, ok := l.info.NS[node]
 	if !ok {
@@ -209,28 +211,28 @@ func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.C
 	return exec.CommandContext(ctx, "nsenter", append(args, argv...)...), nil
 }
 
-// Set changes a link now: both directions if dir is empty. Properties are
-// written as in "mpbond-lab set": rate=1Mbit/s, delay=40ms, outage=on.
+// Set changes a link at once, in both directions if dir is empty. Properties are written as for
+// "mpbond-lab set": rate=1Mbit/s, delay=40ms, outage=on.
 func (l *Lab) Set(link, dir string, props ...string) error {
 	_, err := l.sendRequest(request{Op: "set", Link: link, Dir: dir, Props: props})
 	return err
 }
 
-// Start makes now the time zero of all schedules, outages and traces, and
-// begins a new period of lateness.
+// Start makes the current time the time zero of all schedules, outages and traces. It begins a new
+// period of lateness.
 func (l *Lab) Start() error { return l.StartAt(0) }
 
-// StartAt is Start so far into all schedules, outages and traces: links are as
-// they would be by then.
+// StartAt is like Start, but that far into all schedules, outages and traces: links are as they
+// would be by then.
 func (l *Lab) StartAt(into time.Duration) error {
 	_, err := l.sendRequest(request{Op: "start", Into: into})
 	return err
 }
 
-// Rewind takes every link back to its beginning and stops the schedules.
+// Rewind resets every link and stops the schedules.
 func (l *Lab) Rewind() error { _, err := l.sendRequest(request{Op: "rewind"}); return err }
 
-// Stats returns all counters; reset begins a new period of lateness.
+// Stats returns all counters. With reset it begins a new period of lateness and delays.
 func (l *Lab) Stats(reset bool) (Stats, error) {
 	a, err := l.sendRequest(request{Op: "stats", Reset: reset})
 	if err != nil {
@@ -244,11 +246,12 @@ func (l *Lab) WaitDrained(ctx context.Context) error {
 	err := pollUntil(ctx, 20*time.Millisecond, func() (bool, error) {
 		s, err := l.Stats(false)
 		return err == nil && !slices.ContainsFunc(s.Links, func(ls LinkStats) bool {
-			return ls.Lines[Uplink].Queued+ls.Lines[Downlink].Queued > 0 || ls.Lines[Uplink].InFlight+ls.Lines[Downlink].InFlight > 0
+			return ls.Lines[Uplink].Queued+ls.Lines[Downlink].Queued > 0 ||
+				ls.Lines[Uplink].InFlight+ls.Lines[Downlink].InFlight > 0
 		}), err
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("links do not drain: %w", err)
+		return fmt.Errorf("packets stay on the links: %w", err)
 	}
 	return err
 }
@@ -256,8 +259,7 @@ func (l *Lab) WaitDrained(ctx context.Context) error {
 // downTimeout is how long the guard may take to clean up.
 const downTimeout = 10 * time.Second
 
-// Down ends every process in the lab and takes the network away. It returns
-// when nothing is left.
+// Down ends every process in the lab and removes the network. It returns when nothing is left.
 func (l *Lab) Down() error {
 	if _, err := l.sendRequest(request{Op: "down"}); err != nil {
 		return err
@@ -268,6 +270,7 @@ func (l *Lab) Down() error {
 	return waitRemoved(l.dir)
 }
 
+// waitRemoved waits until the guard has removed dir.
 func waitRemoved(dir string) error {
 	for end := time.Now().Add(downTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
@@ -277,7 +280,7 @@ func waitRemoved(dir string) error {
 	return fmt.Errorf("the lab's guard did not clean up: %s is still there", dir)
 }
 
-// List lists the labs of this user that are up.
+// List returns the names of this user's labs that are up.
 func List() ([]string, error) {
 	root, err := runtimeRoot()
 	if err != nil {
@@ -297,8 +300,8 @@ func List() ([]string, error) {
 	return names, nil
 }
 
-// runtimeRoot is where labs keep their sockets: under XDG_RUNTIME_DIR, else
-// /run for root, else a directory of the user's own in the temporary one.
+// runtimeRoot returns the directory of the labs' sockets: below XDG_RUNTIME_DIR; /run for root;
+// else a directory of the user below the temporary one.
 func runtimeRoot() (string, error) {
 	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" {
 		return filepath.Join(d, "mpbond-lab"), nil
@@ -321,8 +324,8 @@ func runtimeRoot() (string, error) {
 	return d, nil
 }
 
-// lockRoot waits until no other lab is being brought up here, or the directory
-// being removed.
+// lockRoot locks the runtime directory, which it makes if necessary. It waits until no other lab is
+// brought up and the directory is not being removed.
 func lockRoot() (unlock func(), err error) {
 	root, err := runtimeRoot()
 	if err != nil {
@@ -351,8 +354,8 @@ func lockRoot() (unlock func(), err error) {
 	}
 }
 
-// removeEmptyRoot removes the runtime directory after the last lab, unless another
-// one is being brought up.
+// removeEmptyRoot removes the runtime directory after the last lab, unless another lab is brought
+// up.
 func removeEmptyRoot(root string) {
 	f, err := os.Open(root)
 	if err != nil {
@@ -364,8 +367,8 @@ func removeEmptyRoot(root string) {
 	}
 }
 
-// claimDir makes the runtime directory of a new lab. One that a dead lab left
-// behind is removed first.
+// claimDir makes the runtime directory of a new lab. It first removes one that a dead lab left
+// behind.
 func claimDir(name string) (string, error) {
 	root, err := runtimeRoot()
 	if err != nil {

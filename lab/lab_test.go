@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -343,7 +345,8 @@ func TestDelay(t *testing.T) {
 			t.Errorf("round trip %v with %v, want %v", time.Duration(least), c.set, c.want)
 		}
 	}
-	for _, bad := range []error{l.Set("m", "", "rate=1"), l.Set("l", "left", "rate=1"), l.Set("l", "", "rate=x"), l.Set("l", "")} {
+	for _, bad := range []error{l.Set("m", "", "rate=1"), l.Set("l", "left", "rate=1"), l.Set("l", "", "rate=x"),
+		l.Set("l", "")} {
 		if bad == nil {
 			t.Error("a bad Set was taken")
 		}
@@ -407,7 +410,9 @@ func TestExec(t *testing.T) {
 			t.Errorf("%q exits with %d, want %d", script, got, want)
 		}
 	}
-	cmd, _ := l.Command(context.Background(), "b", "sh", "-c", `pwd; grep -c ' a$' /etc/hosts; ls /sys/fs/cgroup | head -1; cat /proc/sys/net/ipv4/tcp_congestion_control; echo "$@"`, "sh", "x y", "")
+	cmd, _ := l.Command(context.Background(), "b", "sh", "-c",
+		`pwd; grep -c ' a$' /etc/hosts; ls /sys/fs/cgroup | head -1; cat /proc/sys/net/ipv4/tcp_congestion_control; echo "$@"`,
+		"sh", "x y", "")
 	out, err := cmd.CombinedOutput()
 	wd, _ := os.Getwd()
 	lines := strings.Split(string(out), "\n")
@@ -459,10 +464,12 @@ func TestNothingLeaks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Up(l.Topology, Options{Name: name}); err == nil || !strings.Contains(err.Error(), "up already") {
+			if _, err := Up(l.Topology, Options{Name: name}); err == nil || !strings.Contains(err.Error(),
+				"up already") {
 				t.Fatalf("a second lab of the same name: %v", err)
 			}
-			inside, err := l.Command(context.Background(), "web", "sh", "-c", "trap '' TERM INT HUP; echo in; sleep 1000; true")
+			inside, err := l.Command(context.Background(), "web", "sh", "-c", "trap '' TERM INT HUP; echo in; "+
+				"sleep 1000; true")
 			if err != nil {
 				t.Fatal(err)
 			}

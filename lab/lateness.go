@@ -1,29 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
 	"time"
 )
 
-// A period is disturbed, and what was measured in it worthless, when the
-// emulator was late by more than this. The emulated one-way delays are 2.5 ms
-// and more; the machine itself stops for ~100 ms now and then.
+// A period is disturbed, and its measurements do not count, if the emulator was later than this.
+// Emulated one-way delays are 2.5 ms and more. The machine itself stops for about 100 ms now and
+// then.
 const (
 	maxLateP999 = 2 * time.Millisecond
 	maxLate     = 20 * time.Millisecond
 )
 
-// Departures follow ideal times, whenever the thread woke, so that a stop of the
-// emulator moves the end of a transfer by its own length at most: that may be
-// allowedLateShare of the transfer's time, or minAllowedLate. Few packets may be late at all:
-// delays are what schedulers go by. Where gaps are measured, or something happens
-// at a certain time, a long transfer allows no more than maxLate.
+// Departures follow ideal times, whenever the thread woke. A pause of the emulator therefore moves
+// the end of a transfer by its own length at most. That may be allowedLateShare of the transfer's
+// time, or minAllowedLate. Few packets may be late at all, since schedulers rely on delays. Where
+// gaps are measured, or something happens at a fixed time, the limit is maxLate even for long
+// transfers.
 const (
 	allowedLateShare = 0.005
 	minAllowedLate   = 2 * time.Millisecond
 	allowedLateP99   = 2 * time.Millisecond
 )
 
-// isDisturbed decides on a transfer that took so long.
+// isDisturbed reports whether a transfer of that duration is disturbed. timed is true if something
+// happens at a fixed time.
 func (l Lateness) isDisturbed(took time.Duration, timed bool) bool {
 	most := max(minAllowedLate, time.Duration(allowedLateShare*float64(took)))
 	if timed {
@@ -32,14 +35,13 @@ func (l Lateness) isDisturbed(took time.Duration, timed bool) bool {
 	return l.P99 > allowedLateP99 || l.Max > most
 }
 
-// lateBuckets counts lateness in steps of lateStep, the last one all above.
+// A lateness histogram has steps of lateStep. Its last bucket counts everything above.
 const (
 	lateStep    = 10 * time.Microsecond
 	lateBuckets = 5001
 )
 
-// Lateness is how long after their ideal time packets were delivered, over a
-// period.
+// Lateness summarises how long after their ideal time packets were delivered in a period.
 type Lateness struct {
 	Packets   int64         `json:"packets"`
 	P50       time.Duration `json:"p50_ns"`
@@ -56,12 +58,14 @@ type latenessHist struct {
 	max   time.Duration
 }
 
+// addLateness counts a packet.
 func (h *latenessHist) addLateness(d time.Duration) {
 	h.count[min(max(d, 0)/lateStep, lateBuckets-1)]++
 	h.n++
 	h.max = max(h.max, d)
 }
 
+// summarize returns the quantiles of the histogram.
 func (h *latenessHist) summarize() Lateness {
 	at := func(q float64) time.Duration {
 		i := quantileBucket(h.count[:], h.n, q)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -13,8 +15,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// LTE is a mobile network, package lte: links of a topology are devices in it, and
-// it has users besides, of whom only the traffic is modelled.
+// LTE is a mobile network (package lte). Links of a topology are devices in it. It may have further
+// users, of which only the traffic is modelled.
 type LTE struct {
 	Carriers []Carrier `toml:"carriers" json:"carriers"`
 	// Scheduler is "equal" (shares; the default) or "proportional" (fair).
@@ -24,60 +26,60 @@ type LTE struct {
 	User      map[string]*User `toml:"user" json:"user,omitempty"`
 }
 
-// Carrier is one of a network; the first has number 0, which is its cell.ID in
-// control messages.
+// Carrier is one carrier of a network. The first has number 0, which is its cell.ID in control
+// messages.
 type Carrier struct {
-	PRB     int     `toml:"prb" json:"prb"`
-	Layers  int     `toml:"layers" json:"layers,omitempty"`   // 1, or 2, the default
-	Control float64 `toml:"control" json:"control,omitempty"` // users of control traffic in each subframe, the mean
+	PRB    int `toml:"prb" json:"prb"`
+	Layers int `toml:"layers" json:"layers,omitempty"` // 1 or 2 (default)
+	// Control is the mean number of users of control traffic in each subframe.
+	Control float64 `toml:"control" json:"control,omitempty"`
 }
 
-// Device is what a link and a User have as members of a network.
+// Device are the properties of links and Users as members of a network.
 type Device struct {
-	// One of these three tells the signal, all in dB over noise and neighbours or
-	// in dBm (lte.Signal): "18dB"; points in time with straight lines between them,
-	// "5s: -105dBm"; or a file of such points, "seconds,level" in each line.
+	// Signal, Walk or Trace gives the signal level, in dB over noise and neighbours or in dBm
+	// (lte.Signal): "18dB"; points in time with straight lines between them, "5s: -105dBm"; or a
+	// file of such points with "seconds,level" in each line.
 	Signal string   `toml:"signal" json:"signal,omitempty"`
 	Walk   []string `toml:"walk" json:"walk,omitempty"`
-	Trace  string   `toml:"trace" json:"trace,omitempty"` // relative to the topology's
-	Loop   string   `toml:"loop" json:"loop,omitempty"`   // walk or trace repeat every …
-	// ErrorRate is p: a block of L bits is wrong with 1−(1−p)^L.
+	Trace  string   `toml:"trace" json:"trace,omitempty"` // relative to the topology's file
+	Loop   string   `toml:"loop" json:"loop,omitempty"`   // walk or trace repeat at this interval
+	// ErrorRate is p: a block of L bits is wrong with probability 1−(1−p)^L.
 	ErrorRate float64 `toml:"error_rate" json:"error_rate,omitempty"`
-	// Carriers are those that it can be given, the first always; absent: all.
+	// Carriers are the carriers that the network may give it, the first one always. Empty: all.
 	Carriers []int `toml:"carriers" json:"carriers,omitempty"`
 }
 
-// LTELink makes a link a device of a network: what it carries to its first end
-// comes through a queue there, after the rest of that direction, which is the wired
-// part. What it carries from there goes as on other links.
+// LTELink makes a link a device of a network. Packets to its first end pass a queue there after the
+// rest of that direction, the wired part. The other direction is as on other links.
 type LTELink struct {
 	Network string    `toml:"network" json:"network"`
 	RNTI    cell.RNTI `toml:"rnti" json:"rnti"`
-	Queue   string    `toml:"queue" json:"queue,omitempty"` // defaultAirQueue
+	Queue   string    `toml:"queue" json:"queue,omitempty"` // default: defaultAirQueue
 	Device
 }
 
-// defaultAirQueue is what a base station keeps for a device: as long as the one of
-// docs/explanation/pbe.md's default cell, 125 ms of it.
+// defaultAirQueue is the base station's default queue for a device. It is as long as that of the
+// default cell in docs/explanation/pbe.md, which holds 125 ms.
 const defaultAirQueue = 750 * unit.KB
 
 // User is a device of which only the traffic is modelled.
 type User struct {
-	Rate string `toml:"rate" json:"rate,omitempty"` // absent: it has always something to send
-	// On and Off take turns from time zero; without them it sends always.
+	Rate string `toml:"rate" json:"rate,omitempty"` // default: it always has data to send
+	// On and Off alternate from time zero. Without them it always sends.
 	On  string `toml:"on" json:"on,omitempty"`
 	Off string `toml:"off" json:"off,omitempty"`
 	Device
 }
 
-// firstUserRNTI is the RNTI of a network's first User by name; the others follow.
+// firstUserRNTI is the RNTI of a network's first User by name. The others follow.
 const firstUserRNTI cell.RNTI = 0xE000
 
-// maxControlUsers bounds the users of control traffic in a subframe: what is left of
-// its messages must do for the others.
+// maxControlUsers bounds the users of control traffic in a subframe, so that enough of its messages
+// are left.
 const maxControlUsers = 8
 
-// maxUsers is lte.Config's.
+// maxUsers is the limit of lte.Config.
 const maxUsers = 40
 
 // airUser is a user of a network, ready to run.
@@ -89,8 +91,8 @@ type airUser struct {
 	lte.UserConfig
 }
 
-// buildConfig makes what package lte takes of it, but for the signals at a subframe,
-// which follow from users[i].signal: first links, then Users, each by name.
+// buildConfig returns the network's configuration and users: first links, then Users, each by name.
+// The signal of each user at a subframe must be set from users[i].signal.
 func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []airUser, err error) {
 	cfg.Seed = t.Seed*1000 + n.Seed
 	switch n.Scheduler {
@@ -101,7 +103,8 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 		return cfg, nil, fmt.Errorf("scheduler %q: write equal or proportional", n.Scheduler)
 	}
 	if len(n.Carriers) == 0 || len(n.Carriers) > cell.MaxCells {
-		return cfg, nil, fmt.Errorf("it has %d carriers: write 1 to %d, like carriers = [{prb = 50}]", len(n.Carriers), cell.MaxCells)
+		return cfg, nil, fmt.Errorf("%d carriers: write 1 to %d, like carriers = [{prb = 50}]", len(n.Carriers),
+			cell.MaxCells)
 	}
 	for i, c := range n.Carriers {
 		if c.Layers == 0 {
@@ -113,9 +116,11 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 		case c.Layers < 1 || c.Layers > 2:
 			return cfg, nil, fmt.Errorf("carrier %d: layers %d: write 1 or 2", i, c.Layers)
 		case !(c.Control >= 0 && c.Control <= maxControlUsers):
-			return cfg, nil, fmt.Errorf("carrier %d: control %v: write a mean from 0 to %d", i, c.Control, maxControlUsers)
+			return cfg, nil, fmt.Errorf("carrier %d: control %v: write a mean from 0 to %d", i, c.Control,
+				maxControlUsers)
 		}
-		cfg.Cells = append(cfg.Cells, lte.CellConfig{PRB: c.PRB, Layers: c.Layers, Control: c.Control, Groups: n.Samples != nil})
+		cfg.Cells = append(cfg.Cells, lte.CellConfig{PRB: c.PRB, Layers: c.Layers, Control: c.Control,
+			Groups: n.Samples != nil})
 	}
 	if n.Samples != nil {
 		if _, err := n.Samples.newChannel(0); err != nil {
@@ -163,13 +168,14 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 	return cfg, users, nil
 }
 
+// newUser returns the user of a link, without its name.
 func (l *LTELink) newUser(carriers int) (u airUser, err error) {
 	if u, err = l.Device.newUser(carriers); err != nil {
 		return u, err
 	}
 	u.isLink, u.RNTI, u.Buffer = true, l.RNTI, defaultAirQueue
 	if !l.RNTI.IsUser() {
-		return u, fmt.Errorf("rnti %#x: write one of a device, like 0x4601", uint16(l.RNTI))
+		return u, fmt.Errorf("rnti %#x: write the RNTI of a device, like 0x4601", uint16(l.RNTI))
 	}
 	if l.Queue != "" {
 		u.Buffer, err = unit.ParseBytes(l.Queue)
@@ -180,6 +186,7 @@ func (l *LTELink) newUser(carriers int) (u airUser, err error) {
 	return u, err
 }
 
+// newUser returns the user, without name and RNTI.
 func (m *User) newUser(carriers int) (u airUser, err error) {
 	if u, err = m.Device.newUser(carriers); err != nil {
 		return u, err
@@ -187,9 +194,10 @@ func (m *User) newUser(carriers int) (u airUser, err error) {
 	u.source = &lte.Source{}
 	if m.Rate != "" {
 		if u.source.Rate, err = unit.ParseRate(m.Rate); err != nil || u.source.Rate <= 0 || u.source.Rate > unit.Gbps {
-			return u, fmt.Errorf("rate %q: write one up to 1Gbit/s, like 60Mbit/s, or nothing for a user who has always something to send", m.Rate)
+			return u, fmt.Errorf("rate %q: write a rate up to 1Gbit/s, like 60Mbit/s, or omit it for a user that "+
+				"always has data to send", m.Rate)
 		}
-		u.Buffer = u.source.Rate.Bytes(time.Second) // else a user who asks for too much would keep ever more
+		u.Buffer = u.source.Rate.Bytes(time.Second) // bounds the queue of a user whose rate is too high
 	}
 	if (m.On == "") != (m.Off == "") {
 		return u, fmt.Errorf("write both on and off, or neither")
@@ -205,7 +213,7 @@ func (m *User) newUser(carriers int) (u airUser, err error) {
 	return u, nil
 }
 
-// newUser checks what devices have in common. It reads trace files.
+// newUser checks what all devices have in common. It reads trace files.
 func (d Device) newUser(carriers int) (u airUser, err error) {
 	if u.signal, err = d.parseSignal(); err != nil {
 		return u, err
@@ -227,6 +235,7 @@ func (d Device) newUser(carriers int) (u airUser, err error) {
 	return u, nil
 }
 
+// parseSignal returns the device's signal.
 func (d Device) parseSignal() (*lte.Signal, error) {
 	given := 0
 	for _, is := range []bool{d.Signal != "", d.Walk != nil, d.Trace != ""} {
@@ -235,7 +244,8 @@ func (d Device) parseSignal() (*lte.Signal, error) {
 		}
 	}
 	if given != 1 {
-		return nil, fmt.Errorf("write one of signal = \"18dB\", walk = [\"0s: -85dBm\", \"5s: -105dBm\"] and trace = \"FILE\"")
+		return nil, fmt.Errorf("write one of signal = \"18dB\", walk = [\"0s: -85dBm\", \"5s: -105dBm\"] and " +
+			"trace = \"FILE\"")
 	}
 	var loop time.Duration
 	if d.Loop != "" {
@@ -263,7 +273,7 @@ func (d Device) parseSignal() (*lte.Signal, error) {
 	return s, nil
 }
 
-// onlyDevice is the link that is a device of a network, "" unless there is just one.
+// onlyDevice returns the link that is a device of a network, "" unless there is exactly one.
 func (t *Topology) onlyDevice(network string) (link string) {
 	for _, name := range t.Links() {
 		if l := t.Link[name].LTE; l != nil && l.Network == network {
@@ -276,7 +286,7 @@ func (t *Topology) onlyDevice(network string) (link string) {
 	return link
 }
 
-// allDevices are all of the topology, links' and Users'.
+// allDevices returns the devices of all links and Users.
 func (t *Topology) allDevices() (all []*Device) {
 	for _, l := range t.Link {
 		if l.LTE != nil {
@@ -291,6 +301,7 @@ func (t *Topology) allDevices() (all []*Device) {
 	return all
 }
 
+// checkLTE returns the first error in the mobile networks and their links.
 func (t *Topology) checkLTE() error {
 	for _, name := range slices.Sorted(maps.Keys(t.LTE)) {
 		if !namePattern.MatchString(name) {
@@ -306,14 +317,14 @@ func (t *Topology) checkLTE() error {
 		case t.LTE[l.LTE.Network] == nil:
 			return fmt.Errorf("link %s: no network %q (write [lte.%s])", name, l.LTE.Network, l.LTE.Network)
 		case l.Cell != "":
-			return fmt.Errorf("link %s: it is a device of lte %s; a cell cannot share it out besides", name, l.LTE.Network)
+			return fmt.Errorf("link %s: a device of lte %s cannot be in a cell", name, l.LTE.Network)
 		}
 	}
 	return nil
 }
 
-// peakRate is what the network would give the link at most, if nobody else were there
-// and its signal always the best.
+// peakRate returns the most that the network would give the link, without other users and always at
+// the best signal.
 func (t *Topology) peakRate(link string) (unit.Rate, error) {
 	l := t.Link[link].LTE
 	n := t.LTE[l.Network]
@@ -329,7 +340,7 @@ func (t *Topology) peakRate(link string) (unit.Rate, error) {
 	return unit.Rate(sum), nil
 }
 
-// makeAbsolute makes the name of a file absolute that is relative to dir.
+// makeAbsolute makes a file name absolute that is relative to dir.
 func makeAbsolute(file *string, dir string) (err error) {
 	if *file != "" && !filepath.IsAbs(*file) {
 		*file, err = filepath.Abs(filepath.Join(dir, *file))

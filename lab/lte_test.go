@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -201,10 +203,18 @@ func TestLTELink(t *testing.T) {
 		users               int
 		is                  func(at func(string) TruthLine) bool
 	}{
-		{"alone", "one", "a", 1, func(at func(string) TruthLine) bool { return at("a").Waiting > full && at("b").Waiting == 0 }},
-		{"two share", "one", "a", 2, func(at func(string) TruthLine) bool { return at("a").Waiting > full && at("b").Waiting > full }},
-		{"the other", "one", "b", 2, func(at func(string) TruthLine) bool { return at("a").Waiting > full && at("b").Waiting > full }},
-		{"two carriers", "two", "c", 1, func(at func(string) TruthLine) bool { return at("c").Waiting > full && at("c").Carriers == 2 }},
+		{"alone", "one", "a", 1, func(at func(string) TruthLine) bool {
+			return at("a").Waiting > full && at("b").Waiting == 0
+		}},
+		{"two share", "one", "a", 2, func(at func(string) TruthLine) bool {
+			return at("a").Waiting > full && at("b").Waiting > full
+		}},
+		{"the other", "one", "b", 2, func(at func(string) TruthLine) bool {
+			return at("a").Waiting > full && at("b").Waiting > full
+		}},
+		{"two carriers", "two", "c", 1, func(at func(string) TruthLine) bool {
+			return at("c").Waiting > full && at("c").Carriers == 2
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := heard[c.network]
@@ -213,7 +223,8 @@ func TestLTELink(t *testing.T) {
 				t.Skipf("the machine was too busy: the queue was never full for more than %d ms", to-from)
 			}
 			lines := h.truth[c.user]
-			got, want := float64(lines[to].Delivered-lines[from].Delivered)/float64(to-from), saturatedRate(t, l.Topology, c.network, c.users)
+			got, want := float64(lines[to].Delivered-lines[from].Delivered)/float64(to-from),
+				saturatedRate(t, l.Topology, c.network, c.users)
 			if math.Abs(got/want-1) > 0.03 {
 				t.Errorf("%.0f bytes a subframe in %d, the model gives %.0f", got, to-from, want)
 			}
@@ -229,7 +240,8 @@ func TestLTELink(t *testing.T) {
 				off = append(off, math.Abs(float64(h.est[n].Physical)/truth-1))
 			}
 			slices.Sort(off)
-			t.Logf("%.0f bytes a subframe in %d, the model gives %.0f; capacity off by %.3f (median), %.3f (p95)", got, to-from, want, off[len(off)/2], off[len(off)*95/100])
+			t.Logf("%.0f bytes a subframe in %d, the model gives %.0f; capacity off by %.3f (median), %.3f (p95)", got,
+				to-from, want, off[len(off)/2], off[len(off)*95/100])
 			if off[len(off)/2] > 0.05 {
 				t.Errorf("the capacity by control messages is %.3f off in the median", off[len(off)/2])
 			}
@@ -237,10 +249,12 @@ func TestLTELink(t *testing.T) {
 	}
 	for _, link := range []string{"a", "b", "c"} {
 		down := s.Link(link).Lines[Downlink]
-		if truth := heard[map[string]string{"a": "one", "b": "one", "c": "two"}[link]].truth[link]; len(truth) == 0 || down.Count.Delivered.Bytes < 1_000_000 || down.Delays.Packets != down.Count.Delivered.Packets {
+		if truth := heard[map[string]string{"a": "one", "b": "one", "c": "two"}[link]].truth[link]; len(truth) == 0 ||
+			down.Count.Delivered.Bytes < 1_000_000 || down.Delays.Packets != down.Count.Delivered.Packets {
 			t.Errorf("%s: %+v of %d subframes", link, down, len(truth))
 		}
-		if d := down.Delays; d.P50 < 10*time.Millisecond+subframeLength/2 || d.P50 > d.P95 || d.P95 > d.P99 || d.P99 > d.Max {
+		if d := down.Delays; d.P50 < 10*time.Millisecond+subframeLength/2 || d.P50 > d.P95 || d.P95 > d.P99 ||
+			d.P99 > d.Max {
 			t.Errorf("%s: delays %+v", link, d)
 		}
 	}

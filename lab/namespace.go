@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -15,20 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// txQueueLen of a TUN device bounds what the kernel holds before the emulator
-// has read it. The emulator's own queue is the one that counts, so this one
-// must not drop even when a sender bursts a full window.
+// txQueueLen bounds what the kernel holds before the emulator reads it. The emulator's own queue
+// decides, so this one must not drop even a burst of a full window.
 const txQueueLen = 10000
 
-// defaultSysctls are set in every node, so that nothing depends on the host's
-// settings. Those of interfaces must be set before the links are made.
+// defaultSysctls are set in every node, so that nothing depends on the host's settings. Those of
+// interfaces must be set before the links are made.
 var defaultSysctls = [][2]string{
-	{"net.ipv4.tcp_no_metrics_save", "1"},       // else a run inherits ssthresh from the one before
-	{"net.ipv4.tcp_slow_start_after_idle", "1"}, // the kernel's default, stated
+	{"net.ipv4.tcp_no_metrics_save", "1"},       // otherwise a run inherits ssthresh from the one before
+	{"net.ipv4.tcp_slow_start_after_idle", "1"}, // the kernel's default
 	{"net.ipv4.tcp_rmem", "4096 131072 16777216"},
 	{"net.ipv4.tcp_wmem", "4096 65536 16777216"},
 	{"net.mptcp.enabled", "1"},
-	{"net.ipv4.conf.all.rp_filter", "0"}, // several ways to the same place are the point
+	{"net.ipv4.conf.all.rp_filter", "0"}, // several paths to one destination are wanted
 	{"net.ipv4.conf.default.rp_filter", "0"},
 	{"net.ipv6.conf.all.disable_ipv6", "0"},
 	{"net.ipv6.conf.default.disable_ipv6", "0"},
@@ -37,8 +38,7 @@ var defaultSysctls = [][2]string{
 	{"net.ipv6.conf.default.router_solicitations", "0"},
 }
 
-// defaultCongestion is every node's default congestion control, whatever the
-// host's is; the topology may say otherwise.
+// defaultCongestion is every node's default congestion control. The topology may override it.
 const defaultCongestion = "cubic"
 
 const (
@@ -46,10 +46,9 @@ const (
 	allowedKey    = "net.ipv4.tcp_allowed_congestion_control"
 )
 
-// allowCongestion lets namespaces choose defaultCongestion as their default
-// while f runs. The kernel refuses it to any but the first namespace unless it
-// is on the host's list of allowed ones; it asks only when the default is set,
-// so the list can be put back afterwards.
+// allowCongestion lets namespaces choose defaultCongestion while f runs. The kernel allows only
+// controls on the host's list of allowed ones in other namespaces. It checks the list only when the
+// default is set, so the list is restored afterwards.
 func allowCongestion(f func() error) error {
 	b, err := os.ReadFile(sysctlFile(allowedKey))
 	list := strings.TrimSpace(string(b))
@@ -61,18 +60,20 @@ func allowCongestion(f func() error) error {
 	return f()
 }
 
-// setCongestion sets the default of the calling thread's namespace. Where this
-// user may not, it says in a warning what holds instead.
+// setCongestion sets the default of the calling thread's namespace. If this user may not, it
+// returns a warning that names the control in use.
 func setCongestion() (warning string) {
 	err := setSysctl(congestionKey, defaultCongestion)
 	if err == nil {
 		return ""
 	}
 	have, _ := os.ReadFile(sysctlFile(congestionKey))
-	return fmt.Sprintf("congestion control is %s, not %s, because this user may not choose it (as root: sysctl %s=\"reno %s\")",
+	return fmt.Sprintf("congestion control is %s, not %s, because this user may not choose it (as root: sysctl "+
+		"%s=\"reno %s\")",
 		strings.TrimSpace(string(have)), defaultCongestion, allowedKey, defaultCongestion)
 }
 
+// sysctlFile returns the file of a sysctl.
 func sysctlFile(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
 
 // namespace is one node's network namespace, held by an open file.
@@ -81,8 +82,8 @@ type namespace struct {
 	file *os.File
 }
 
-// newNamespace makes an empty network namespace. It lives as long as the file
-// is open or a process is inside.
+// newNamespace makes an empty network namespace. It lives while the file is open or a process is
+// inside.
 func newNamespace(name string) (*namespace, error) {
 	var ns *namespace
 	err := runOnThread(func() error {
@@ -109,15 +110,14 @@ func (ns *namespace) runInside(f func() error) error {
 	})
 }
 
-// runOnThread runs f on a thread of its own that ends afterwards, whatever f did
-// to it. It is never the main thread: that one would not end, and is what
-// /proc shows of the whole process.
+// runOnThread runs f on a new thread that ends afterwards, whatever f did to it. That is never the
+// main thread, which would not end and which /proc shows for the whole process.
 func runOnThread(f func() error) error {
 	err := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			err <- runOnThread(f) // elsewhere, as this thread is taken
+			err <- runOnThread(f) // on another thread: this one is the main thread
 			runtime.UnlockOSThread()
 			return
 		}
@@ -134,8 +134,8 @@ func setSysctl(key, value string) error {
 	return nil
 }
 
-// applySysctls sets the sysctls of a node and its loopback up. A default that this
-// kernel does not have is skipped; one that the topology asks for is an error.
+// applySysctls sets the sysctls of a node and brings its loopback up. It skips defaults that this
+// kernel does not have. A missing sysctl of the topology is an error.
 func (ns *namespace) applySysctls(t *Topology) (warning string, err error) {
 	err = ns.runInside(func() error {
 		warning = setCongestion()
@@ -169,13 +169,13 @@ func (ns *namespace) applySysctls(t *Topology) (warning string, err error) {
 	return warning, err
 }
 
-// openTUN makes the TUN device of one end of a link. It lives as long as the
-// descriptor.
+// openTUN makes the TUN device of one end of a link. The device lives as long as the descriptor.
 func (ns *namespace) openTUN(link string) (fd int, err error) {
 	err = ns.runInside(func() error {
 		fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
-			return fmt.Errorf("open /dev/net/tun: %w (the lab needs it; run as root, or let your user read and write it)", err)
+			return fmt.Errorf("open /dev/net/tun: %w (the lab needs it; run as root, or let your user read and "+
+				"write it)", err)
 		}
 		req, err := unix.NewIfreq(link)
 		if err != nil {
@@ -191,7 +191,7 @@ func (ns *namespace) openTUN(link string) (fd int, err error) {
 	return fd, err
 }
 
-// addVeth joins two namespaces by a veth pair, both ends named link.
+// addVeth joins two namespaces by a veth pair, with both ends named link.
 func addVeth(link string, a, b *namespace) error {
 	return a.runInside(func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: link, MTU: 1500}, PeerName: link,
@@ -203,7 +203,7 @@ func addVeth(link string, a, b *namespace) error {
 	})
 }
 
-// addAddresses sets one end of a link up with its addresses.
+// addAddresses brings one end of a link up with its addresses.
 func (ns *namespace) addAddresses(link string, addrs []netip.Prefix) error {
 	return ns.runInside(func() error {
 		dev, err := netlink.LinkByName(link)
@@ -231,6 +231,7 @@ func (ns *namespace) addAddresses(link string, addrs []netip.Prefix) error {
 	})
 }
 
+// addRoutes adds routes.
 func (ns *namespace) addRoutes(routes []route) error {
 	return ns.runInside(func() error {
 		for _, r := range routes {
@@ -247,12 +248,13 @@ func (ns *namespace) addRoutes(routes []route) error {
 	})
 }
 
+// toIPNet converts a prefix.
 func toIPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// killInside ends every process that is in one of the network namespaces,
-// except this one, and reports how many it found.
+// killInside kills every process in the given network namespaces except this one. It returns how
+// many it found.
 func killInside(inodes map[uint64]bool) (n int) {
 	procs, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	for _, file := range procs {

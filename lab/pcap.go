@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -16,14 +18,13 @@ import (
 	"mpbond/base/unit"
 )
 
-// pcapBacklog is how many packets may wait for the capture's writer. The
-// emulator never waits for it: beyond this, packets miss in the capture and
-// are counted.
+// pcapBacklog is how many packets may wait for the capture's writer. The emulator never waits for
+// it: further packets are missing in the capture and counted.
 const pcapBacklog = 4096
 
-// capture writes one file per end of a link, LINK.NODE.pcap, with what a
-// capture on that interface would show: packets as the node sends them, before
-// the queue, and packets as it receives them. Link type: raw IP.
+// capture writes one file for each end of a link, LINK.NODE.pcap. It has what a capture on that
+// interface would show: packets as the node sends them, before the queue, and packets as it
+// receives them. The link type is raw IP.
 type capture struct {
 	files map[captureKey]*captureFile
 	queue chan capturedPacket
@@ -43,12 +44,14 @@ type captureFile struct {
 	pcap *pcapgo.Writer
 }
 
+// capturedPacket is a packet on its way to a file.
 type capturedPacket struct {
 	captureKey
 	at   time.Time
 	data []byte
 }
 
+// newCapture opens the files of all shaped links in dir.
 func newCapture(dir string, t *Topology) (*capture, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("packet capture: %w", err)
@@ -76,7 +79,7 @@ func newCapture(dir string, t *Topology) (*capture, error) {
 	return c, nil
 }
 
-// observePacket implements tap.
+// observePacket implements packetTap.
 func (c *capture) observePacket(link string, end int, data []byte) {
 	var b []byte
 	select {
@@ -91,6 +94,7 @@ func (c *capture) observePacket(link string, end int, data []byte) {
 	}
 }
 
+// writeLoop writes packets until the queue is closed.
 func (c *capture) writeLoop() {
 	var err error
 	for p := range c.queue {
@@ -101,12 +105,13 @@ func (c *capture) writeLoop() {
 		default:
 		}
 		if len(c.queue) == 0 {
-			err = errors.Join(err, c.flushFiles()) // so that a reader sees them
+			err = errors.Join(err, c.flushFiles()) // let readers see them
 		}
 	}
 	c.done <- errors.Join(err, c.flushFiles())
 }
 
+// flushFiles flushes all files.
 func (c *capture) flushFiles() (err error) {
 	for _, f := range c.files {
 		err = errors.Join(err, f.buf.Flush())
@@ -114,7 +119,7 @@ func (c *capture) flushFiles() (err error) {
 	return err
 }
 
-// closeFiles ends the capture; no packet may come any more.
+// closeFiles ends the capture. No packet may follow.
 func (c *capture) closeFiles() error {
 	close(c.queue)
 	err := <-c.done

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -16,9 +18,9 @@ import (
 	"time"
 )
 
-// pingPort is where the server answers pings, pingSize their UDP payload, lastPingTimeout
-// how long the last ones may take, and firstPingTimeout the first answer of each link, whose
-// server may yet have to start.
+// The server answers pings at pingPort. pingSize is their UDP payload. lastPingTimeout bounds the
+// wait for the last answers. firstPingTimeout bounds the wait for the first answer of each link,
+// whose server may still start.
 const (
 	pingPort        = 94
 	pingSize        = 32
@@ -27,17 +29,16 @@ const (
 	firstPingTimeout = 20 * time.Second
 )
 
-// Ping is what small packets, one in each interval, saw of one link beside a
-// transfer.
+// Ping summarises small packets over one link beside a transfer, one in each interval.
 type Ping struct {
 	Sent int `json:"sent"`
 	Lost int `json:"lost"`
-	// Down are the times from the server to the primary, Back the round trips.
+	// Down are the delays from the server to the primary, Back the round trips.
 	Down Delays `json:"down"`
 	Back Delays `json:"back"`
 }
 
-// pingJob says which to send.
+// pingJob describes which pings to send.
 type pingJob struct {
 	Every, First time.Duration
 	To           map[string]string // by link: the server's address there
@@ -62,18 +63,18 @@ func echoPings() error {
 	}
 }
 
-// linkPinger is one link's.
+// linkPinger sends pings over one link.
 type linkPinger struct {
 	conn       net.Conn
 	answered   chan struct{} // closed with the first answer
 	mu         sync.Mutex
 	sent       int
-	ended      bool // no more are sent
+	ended      bool // no more pings follow
 	down, back delayHist
 }
 
-// runPings sends until in ends, and prints a line when all links have answered, at the
-// end Pings by link. It fails if one has not answered after First.
+// runPings sends pings until in ends. It prints a line when all links have answered, and at the end
+// a Ping for each link. It fails if a link does not answer within First.
 func (j pingJob) runPings(in io.Reader, out io.Writer) error {
 	all := map[string]*linkPinger{}
 	var readers, senders sync.WaitGroup
@@ -122,6 +123,7 @@ func (j pingJob) runPings(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(results)
 }
 
+// sendPings sends a ping in each interval until end is closed.
 func (p *linkPinger) sendPings(every time.Duration, end <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -142,7 +144,7 @@ func (p *linkPinger) sendPings(every time.Duration, end <-chan struct{}) {
 	}
 }
 
-// receiveAnswers counts answers until the last one has come, or the deadline.
+// receiveAnswers counts answers until the last one or the deadline.
 func (p *linkPinger) receiveAnswers() {
 	buf := make([]byte, 2048)
 	for {
@@ -150,7 +152,7 @@ func (p *linkPinger) receiveAnswers() {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return
-		case err != nil || n != pingSize: // no port there yet: another ping comes
+		case err != nil || n != pingSize: // nothing listens there yet: another ping follows
 			continue
 		}
 		now := time.Now().UnixNano()
@@ -168,8 +170,8 @@ func (p *linkPinger) receiveAnswers() {
 	}
 }
 
-// startPings sends one each interval over each emulated link between primary and server,
-// until stop is called, which tells what they saw, each time that it is called.
+// startPings sends pings over each shaped link between primary and server until stop is called.
+// stop returns the results, each time that it is called.
 func (b *Bench) startPings(ctx context.Context, every time.Duration) (stop func() (map[string]Ping, error), err error) {
 	t := b.Lab.Topology
 	job := pingJob{every, firstPingTimeout, map[string]string{}}

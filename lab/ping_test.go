@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -47,7 +49,8 @@ ends = ["server", "web"]
 		t.Errorf("ended again: %v, %v", again, err)
 	}
 	p := all["near"]
-	if len(all) != 1 || p.Sent < 10 || int(p.Back.Packets)+p.Lost != p.Sent || p.Back.Packets == 0 || p.Down.Packets != p.Back.Packets {
+	if len(all) != 1 || p.Sent < 10 || int(p.Back.Packets)+p.Lost != p.Sent || p.Back.Packets == 0 ||
+		p.Down.Packets != p.Back.Packets {
 		t.Errorf("%+v", all)
 	}
 	if p.Down.P50 < 5*time.Millisecond || p.Back.P50 < 20*time.Millisecond || p.Back.P50 < p.Down.P50 {

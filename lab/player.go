@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -16,22 +18,21 @@ import (
 	"mpbond/base/unit"
 )
 
-// Player is a client that plays a video: it fetches segment by segment, each with
-// one request over one connection that stays open, and lets time pass as a screen
-// would. Nothing is decoded.
+// Player is a client that plays a video without decoding it. It fetches segment by segment, each
+// with one request over one persistent connection, and lets time pass as a screen would.
 type Player struct {
 	Video  Video         `json:"video"`
-	Length time.Duration `json:"length_ns"` // of media to be played: the playback ends then
-	URL    string        `json:"url"`       // the directory with a file for each level, named by its size
-	SHA    []string      `json:"sha256"`    // of these files
-	// How to get there: at most one of these.
+	Length time.Duration `json:"length_ns"` // of media to play: then the playback ends
+	URL    string        `json:"url"`       // directory with a file for each level, named by its size
+	SHA    []string      `json:"sha256"`    // SHA-256 of these files
+	// At most one of these is set.
 	SOCKS   string   `json:"-"` // address of a proxy
 	MPTCP   bool     `json:"-"` // ask the kernel for MPTCP
-	Chunk   int64    `json:"-"` // in ranges of so many bytes, as Combine has it
-	Proxies []string `json:"-"` // of Combine
+	Chunk   int64    `json:"-"` // bytes of a range, as in CombineClient
+	Proxies []string `json:"-"` // of CombineClient
 }
 
-// Run plays, and prints a Playback to out.
+// Run plays the video and prints a Playback to out.
 func (p *Player) Run(ctx context.Context, out io.Writer) error {
 	if err := p.Video.checkLadder(); err != nil {
 		return err
@@ -45,7 +46,8 @@ func (p *Player) Run(ctx context.Context, out io.Writer) error {
 	}
 	result, err := p.playSegments(ctx, func(ctx context.Context, level int) error {
 		check := &segmentCheck{hash: sha256.New()}
-		if err := fetch(ctx, p.URL+"/"+fileName(p.Video.segmentSize(level)), p.Video.segmentSize(level), check); err != nil {
+		if err := fetch(ctx, p.URL+"/"+fileName(p.Video.segmentSize(level)), p.Video.segmentSize(level),
+			check); err != nil {
 			return err
 		}
 		return check.verifySegment(p.Video.segmentSize(level), p.SHA[level])
@@ -56,14 +58,14 @@ func (p *Player) Run(ctx context.Context, out io.Writer) error {
 	return json.NewEncoder(out).Encode(result)
 }
 
-// playSegments lets fetch get one segment after the other, and time pass.
+// playSegments plays segments that fetch gets one after the other.
 func (p *Player) playSegments(ctx context.Context, fetch func(ctx context.Context, level int) error) (Playback, error) {
 	begin := time.Now()
 	now := func() time.Duration { return time.Since(begin) }
 	core := &playback{video: p.Video, length: p.Length}
 	for {
 		level, wait := core.nextRequest(now())
-		after, sure := core.timeToEnd()
+		after, certain := core.timeToEnd()
 		switch {
 		case core.isOver():
 			return core.summarize(), nil
@@ -75,9 +77,9 @@ func (p *Player) playSegments(ctx context.Context, fetch func(ctx context.Contex
 			}
 			continue
 		}
-		asked := now()
+		requested := now()
 		part, cancel := context.WithCancel(ctx)
-		if sure { // a segment that would come after the end is given up
+		if certain { // a segment that would arrive after the end is given up
 			cancel()
 			part, cancel = context.WithTimeout(ctx, after)
 		}
@@ -85,23 +87,24 @@ func (p *Player) playSegments(ctx context.Context, fetch func(ctx context.Contex
 		cancel()
 		switch {
 		case err == nil:
-			core.addSegment(now(), level, now()-asked)
+			core.addSegment(now(), level, now()-requested)
 		case ctx.Err() != nil:
 			return Playback{}, context.Cause(ctx)
-		case !sure || !errors.Is(err, context.DeadlineExceeded):
+		case !certain || !errors.Is(err, context.DeadlineExceeded):
 			return Playback{}, err
 		}
 	}
 }
 
-// fetcher fetches a URL whose size is known and writes it to a writer.
+// fetcher fetches a URL of known size and writes it to a writer.
 type fetcher func(ctx context.Context, target string, size unit.Bytes, to io.Writer) error
 
-// plainFetcher is getting by one request over one connection.
+// plainFetcher returns a fetcher with one request over one connection.
 func (p *Player) plainFetcher() fetcher {
 	dialer := &net.Dialer{}
 	dialer.SetMultipathTCP(p.MPTCP)
-	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: dialer.DialContext, MaxConnsPerHost: 1, Proxy: proxyFunc("socks5h", p.SOCKS)}}
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: dialer.DialContext,
+		MaxConnsPerHost: 1, Proxy: proxyFunc("socks5h", p.SOCKS)}}
 	return func(ctx context.Context, target string, _ unit.Bytes, to io.Writer) error {
 		res, err := getRange(ctx, client, target, 0, 0)
 		if err != nil {
@@ -113,7 +116,7 @@ func (p *Player) plainFetcher() fetcher {
 	}
 }
 
-// rangeFetcher is getting as COMBINE does. Its connections stay open likewise.
+// rangeFetcher returns a fetcher that works like COMBINE, with persistent connections.
 func (p *Player) rangeFetcher() fetcher {
 	paths := (&CombineClient{Proxies: p.Proxies}).newPathClients()
 	return func(ctx context.Context, target string, size unit.Bytes, to io.Writer) error {
@@ -122,7 +125,7 @@ func (p *Player) rangeFetcher() fetcher {
 	}
 }
 
-// segmentCheck takes a segment, and nothing that is too long.
+// segmentCheck hashes and counts a segment.
 type segmentCheck struct {
 	hash hash.Hash
 	n    unit.Bytes
@@ -133,43 +136,44 @@ func (c *segmentCheck) Write(p []byte) (int, error) {
 	return c.hash.Write(p)
 }
 
+// verifySegment returns an error unless the segment has that size and SHA-256.
 func (c *segmentCheck) verifySegment(size unit.Bytes, sha string) error {
 	if c.n != size || hex.EncodeToString(c.hash.Sum(nil)) != sha {
-		return fmt.Errorf("a segment arrived with %d bytes of %d, or another content", c.n, size)
+		return fmt.Errorf("a segment arrived with %d of %d bytes, or with wrong content", c.n, size)
 	}
 	return nil
 }
 
-// playerCommand is the command that plays, to which schemes add how to get there.
+// playerCommand returns the command that plays. Schemes append options for the path to take.
 func (b *Bench) playerCommand(t Transfer) []string {
 	p := Player{Video: *t.Video, Length: t.Length, URL: b.webURL()}
 	for level := range t.Video.Ladder {
-		_, sha, _ := b.MakeFile(t.Video.segmentSize(level)) // made before
+		_, sha, _ := b.MakeFile(t.Video.segmentSize(level)) // makeFiles made it
 		p.SHA = append(p.SHA, hex.EncodeToString(sha[:]))
 	}
-	spec, _ := json.Marshal(p) // plain values
+	spec, _ := json.Marshal(p) // plain values cannot fail
 	return labCommand("player", string(spec))
 }
 
-// evaluatePlayback takes in what the player says, who has checked each segment.
+// evaluatePlayback takes the player's report into the result. The player has checked each segment.
 func (r *Result) evaluatePlayback(out []byte) error {
 	r.Video = &Playback{}
 	if err := json.Unmarshal(out, r.Video); err != nil {
-		return fmt.Errorf("what the player says: %w", err)
+		return fmt.Errorf("report of the player: %w", err)
 	}
 	r.Seconds, r.FirstByte, r.Bytes, r.SHA = r.Video.Seconds, r.Video.StartUp, r.Video.Bytes, true
 	return nil
 }
 
-// expectedPlaybackTime is how long it takes: at least as long as the links need for
-// the lowest bitrate.
+// expectedPlaybackTime estimates the time of a playback: at least as long as the links need for the
+// lowest bitrate.
 func (p RunSpec) expectedPlaybackTime(t *Topology) (time.Duration, error) {
 	d, err := Bound(t, p.Video.Ladder[0].Bytes(p.Length), false)
 	return max(p.Length, d), err
 }
 
-// playbackBytes are those of a playback that takes so long, about: of the highest
-// bitrate that the links carry.
+// playbackBytes estimates the bytes of a playback of that duration, at the highest bitrate that the
+// links carry.
 func (p RunSpec) playbackBytes(took time.Duration) unit.Bytes {
 	n := p.Video.Ladder[len(p.Video.Ladder)-1].Bytes(p.Length)
 	if d, err := Bound(p.Topology, n, false); err == nil && d > took {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -17,20 +19,19 @@ import (
 
 // Ports of the calibration's programs.
 const (
-	probeTCP    = 97 // sends zeros to whoever connects
-	probeUDP    = 96 // takes datagrams and notes when they came
-	probeReport = 95 // tells what came
+	probeTCP    = 97 // sends zeros to each connection
+	probeUDP    = 96 // records arrivals of datagrams
+	probeReport = 95 // reports arrivals
 )
 
-// probeSize is a datagram's UDP payload: 1500 IP bytes.
+// probeSize is the UDP payload of a datagram of 1500 IP bytes.
 const probeSize = 1472
 
 // probeWarmup lets TCP find the rate and fill the queues.
 const probeWarmup = 2 * time.Second
 
-// RunProbe is the program that calibration runs in its nodes: "source" answers,
-// "measure" loads the links and prints a probeResult; and that transfers have beside
-// them: "echo" answers pings, "ping" sends them.
+// RunProbe is the program that calibration runs in its nodes: "source" answers, "measure" loads the
+// links and prints a probeResult. Transfers use it too: "echo" answers pings, "ping" sends them.
 func RunProbe(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "source":
@@ -57,23 +58,24 @@ func RunProbe(args []string) error {
 	return fmt.Errorf("probe: want source, measure JOB, echo or ping JOB")
 }
 
-// probeJob says what to measure.
+// probeJob describes what to measure.
 type probeJob struct {
-	Loaded  []string      // addresses to take TCP streams from, one for each loaded link
-	Probe   string        // address to send datagrams to, over a link without other load
+	Loaded  []string      // addresses of TCP streams, one for each loaded link
+	Probe   string        // address for datagrams, over a link without other load
 	Gap     time.Duration // between datagrams
-	Length  time.Duration // of the measurement, after the warm-up
-	PerByte float64       // ns a byte takes on the probe link
+	Length  time.Duration // of the measurement after the warm-up
+	PerByte float64       // ns that a byte takes on the probe link
 	Delay   time.Duration // of the probe link
 }
 
-// probeResult is what was seen.
+// probeResult is the result of a probeJob.
 type probeResult struct {
 	Rates []float64       // bit/s of IP bytes that arrived, for each loaded link
 	Added []time.Duration // one-way delay above the ideal, of each datagram
 	Lost  int
 }
 
+// measureLinks loads the links and sends probes meanwhile.
 func (j probeJob) measureLinks() (res probeResult, err error) {
 	res.Rates = make([]float64, len(j.Loaded))
 	errs := make(chan error, len(j.Loaded))
@@ -102,8 +104,8 @@ func (j probeJob) measureLinks() (res probeResult, err error) {
 	return res, j.compareArrivals(sent, &res)
 }
 
-// measureStream measures the rate of data segments that arrive, retransmitted and
-// reordered ones included: it is the link's rate that counts, not TCP's.
+// measureStream measures the rate of arriving data segments, including retransmitted and reordered
+// ones, since the link's rate counts and not TCP's.
 func measureStream(addr string, length time.Duration) (rate float64, err error) {
 	c, err := dialPort("tcp4", addr, probeTCP)
 	if err != nil {
@@ -158,12 +160,12 @@ func (j probeJob) sendProbes() (sent []int64, err error) {
 	return sent, nil
 }
 
-// arrival is one datagram as the source noted it.
+// arrival is one datagram as the source recorded it.
 type arrival struct{ Seq, At int64 }
 
-// compareArrivals fetches the arrivals and sets them against those of an ideal link.
+// compareArrivals fetches the arrivals and compares them with those of an ideal link.
 func (j probeJob) compareArrivals(sent []int64, res *probeResult) error {
-	time.Sleep(j.Delay + 200*time.Millisecond) // the last one's way
+	time.Sleep(j.Delay + 200*time.Millisecond) // let the last one arrive
 	c, err := dialPort("tcp4", j.Probe, probeReport)
 	if err != nil {
 		return err
@@ -177,7 +179,7 @@ func (j probeJob) compareArrivals(sent []int64, res *probeResult) error {
 	for _, a := range came {
 		at[a.Seq] = a.At
 	}
-	free := int64(0) // when the ideal link has sent all before
+	free := int64(0) // when the ideal link has sent all earlier ones
 	for i, t := range sent {
 		free = max(free, t) + int64(j.PerByte*packetIP)
 		if got, ok := at[int64(i)]; ok {
@@ -221,6 +223,7 @@ func serveProbes() error {
 	})
 }
 
+// serveConns calls f for each connection.
 func serveConns(l net.Listener, f func(net.Conn)) {
 	for {
 		c, err := l.Accept()
@@ -234,8 +237,8 @@ func serveConns(l net.Listener, f func(net.Conn)) {
 	}
 }
 
-// recordArrivals takes datagrams with the kernel's time stamps, made when the
-// emulator hands the packet over: how late this program wakes does not count.
+// recordArrivals receives datagrams with the kernel's time stamps, made when the emulator hands the
+// packet over. So a late wake-up of this program does not count.
 func recordArrivals(note func(arrival)) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

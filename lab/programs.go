@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -13,8 +15,8 @@ import (
 	"mpbond/base/fault"
 )
 
-// findProgram returns the path of one of the measured programs, mpbond or cellwatch: beside
-// this program, else in PATH. The lab runs them as processes and never links them.
+// findProgram returns the path of mpbond or cellwatch: beside this program, else in PATH. The lab
+// runs them as processes and never links them.
 func findProgram(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -26,7 +28,8 @@ func findProgram(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return "", fault.New(fault.NotFound, fmt.Errorf("there is no program %s beside %s and none in PATH", name, filepath.Base(self)), "build all three with `make build`")
+		return "", fault.New(fault.NotFound, fmt.Errorf("no program %s beside %s or in PATH", name,
+			filepath.Base(self)), "build all three with `make build`")
 	}
 	return filepath.Abs(path)
 }
@@ -37,8 +40,8 @@ func RunsProduct(scheme string) bool {
 	return name == "mpbond" || name == "onload" || name == "page"
 }
 
-// CheckProduct checks that there is a program mpbond to be measured, and that it is of the
-// build version, which results name.
+// CheckProduct checks that the program mpbond exists and has the given build version, which results
+// name.
 func CheckProduct(ctx context.Context, version string) error {
 	path, err := findProgram("mpbond")
 	if err != nil {
@@ -53,7 +56,8 @@ func CheckProduct(ctx context.Context, version string) error {
 		return fmt.Errorf("%s version: %w", path, err)
 	}
 	if found.Version != version {
-		return fault.New(fault.Usage, fmt.Errorf("%s is version %.64q, and this program %q", path, found.Version, version), "build all three with `make build`, and run them from one directory")
+		return fault.New(fault.Usage, fmt.Errorf("%s is version %.64q, and this program %q", path, found.Version,
+			version), "build all three with `make build`, and run them from one directory")
 	}
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -13,7 +15,8 @@ import (
 func TestCheckProduct(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	for answer, says := range map[string]string{`{"version":"v1"}`: "", `{"version":"v2"}`: `is version "v2", and this program "v1"`, "no json": "invalid character"} {
+	for answer, says := range map[string]string{`{"version":"v1"}`: "",
+		`{"version":"v2"}`: `is version "v2", and this program "v1"`, "no json": "invalid character"} {
 		script := "#!/bin/sh\necho '" + answer + "'\n"
 		if err := os.WriteFile(filepath.Join(dir, "mpbond"), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
@@ -27,7 +30,8 @@ func TestCheckProduct(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := CheckProduct(t.Context(), "v1"); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "make build") {
+	if err := CheckProduct(t.Context(), "v1"); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err),
+		"make build") {
 		t.Errorf("without a program: %v", err)
 	}
 }

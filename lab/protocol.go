@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -11,28 +13,29 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// The daemon listens on a unix socket in the lab's runtime directory. Each
-// connection carries requests and answers in turn, in gob encoding. Both ends
-// are the same binary.
+// The daemon listens on a unix socket in the lab's runtime directory. Each connection carries
+// requests and responses in turn, in gob encoding. Both ends are the same binary.
 
 // daemonSpec is the first line on the daemon's standard input.
 type daemonSpec struct {
 	Name         string    `json:"name"`
 	Dir          string    `json:"dir"` // runtime directory, exists
 	Pcap         string    `json:"pcap,omitempty"`
-	EndWithInput bool      `json:"tied,omitempty"` // end when standard input does
+	EndWithInput bool      `json:"tied,omitempty"` // end at the end of standard input
 	Topology     *Topology `json:"topology"`
 }
 
+// request is a request to the daemon.
 type request struct {
 	Op    string // hello, set, start, rewind, stats, traffic, down
 	Link  string
 	Dir   string
 	Props []string // PROPERTY=VALUE
 	Reset bool
-	Into  time.Duration // of start
+	Into  time.Duration // for start
 }
 
+// response is the daemon's answer to a request.
 type response struct {
 	Error string
 	Info  *daemonInfo
@@ -45,21 +48,21 @@ type response struct {
 type daemonInfo struct {
 	PID      int
 	User     bool           // inside a user namespace
-	NS       map[string]int // node -> the daemon's descriptor of its namespace
+	NS       map[string]int // node → the daemon's descriptor of its namespace
 	Topology *Topology
 	Warnings []string
 }
 
-// Stats is what a lab counts. Link counters begin when the lab comes up, the
-// lateness and delays begin at the last request that asked for a reset.
+// Stats are the counters of a lab. Counters of links begin when the lab comes up. Lateness and
+// delays begin at the last request with a reset.
 type Stats struct {
 	Links    []LinkStats `json:"links"`
 	Lateness Lateness    `json:"lateness"`
-	Realtime bool        `json:"realtime"` // the emulator got real-time priority
+	Realtime bool        `json:"realtime"` // the emulator has real-time priority
 	Playing  bool        `json:"playing"`  // schedules have been started
 	// LTE are the mobile networks, by name.
 	LTE []LTEStats `json:"lte,omitempty"`
-	// PcapLost counts packets that were too many for the capture's writer.
+	// PcapLost counts packets that are missing in the capture.
 	PcapLost int64 `json:"pcap_lost,omitempty"`
 }
 
@@ -73,8 +76,8 @@ func (s Stats) Link(name string) LinkStats {
 	return LinkStats{}
 }
 
-// LinkStats are one link's. For a veth link only Sent and Delivered of its
-// counters are known, as its devices count them (with Ethernet headers).
+// LinkStats are the statistics of one link. Of a veth link only the counters Sent and Delivered are
+// known, as its devices count them, with Ethernet headers.
 type LinkStats struct {
 	Name   string       `json:"link"`
 	Ends   [2]string    `json:"ends"`
@@ -82,7 +85,7 @@ type LinkStats struct {
 	Lines  [2]LineStats `json:"lines"` // up, down
 }
 
-// LineStats are one direction's.
+// LineStats are the statistics of one direction of a link.
 type LineStats struct {
 	Rate     unit.Rate       `json:"rate_bps"` // -1: unlimited
 	Delay    time.Duration   `json:"delay_ns"`
@@ -98,33 +101,33 @@ type LineStats struct {
 	Delays   Delays          `json:"delays"`
 }
 
-// LTEStats are one network's, as of its last subframe.
+// LTEStats are the statistics of one network, as of its last subframe.
 type LTEStats struct {
 	Name string `json:"network"`
-	// Messages and Truth are Unix stream sockets. Who connects to the first is sent
-	// the control messages from then on, as a recording of package cell, to the
-	// second TruthLines, as JSON.
-	Messages  string         `json:"messages"`
-	Truth     string         `json:"truth"`
-	Number    int64          `json:"number"`              // of the next subframe
-	Listeners int            `json:"listeners,omitempty"` // connected to both
-	Dropped   int64          `json:"dropped,omitempty"`   // hearers that did not read
-	Missed    int64          `json:"missed,omitempty"`    // subframes of which hearers were not told, since the machine was too busy
-	Users     []LTEUserStats `json:"users"`
-	// Samples are those of each carrier, if the topology asks for them.
+	// Messages and Truth are Unix stream sockets. A connection to Messages gets control messages
+	// from then on, as a recording of package cell. A connection to Truth gets TruthLines as JSON.
+	Messages  string `json:"messages"`
+	Truth     string `json:"truth"`
+	Number    int64  `json:"number"`              // of the next subframe
+	Listeners int    `json:"listeners,omitempty"` // connected to both
+	Dropped   int64  `json:"dropped,omitempty"`   // listeners that did not read
+	// Missed counts subframes that listeners did not get because the machine was too busy.
+	Missed int64          `json:"missed,omitempty"`
+	Users  []LTEUserStats `json:"users"`
+	// Samples are the samples of each carrier, if the topology asks for them.
 	Samples []SamplesStats `json:"samples,omitempty"`
 }
 
-// SamplesStats are of the samples of one carrier.
+// SamplesStats are the statistics of the samples of one carrier.
 type SamplesStats struct {
-	// Socket is a Unix stream socket at which who connects is sent the carrier's
-	// samples from then on, as pairs of 16-bit numbers.
+	// Socket is a Unix stream socket. A connection gets the carrier's samples from then on, as
+	// pairs of 16-bit numbers.
 	Socket string `json:"socket"`
 	Rate   int    `json:"rate"`             // samples a second
-	Silent int64  `json:"silent,omitempty"` // subframes that were silence, since the machine was too busy
+	Silent int64  `json:"silent,omitempty"` // silent subframes because the machine was too busy
 }
 
-// LTEUserStats are those of a link or User.
+// LTEUserStats are the statistics of a link or User.
 type LTEUserStats struct {
 	Name string    `json:"user"`
 	Link bool      `json:"link"`
@@ -134,13 +137,13 @@ type LTEUserStats struct {
 	Physical unit.Rate  `json:"physical_bps"`
 	Fair     unit.Rate  `json:"fair_bps"`
 	Waiting  unit.Bytes `json:"waiting"`
-	// Delivered is without headers of the network, as the others are not.
+	// Delivered excludes headers of the network, like the other counters.
 	Delivered unit.Bytes `json:"delivered"`
 	Carriers  int        `json:"carriers"`
 }
 
-// TruthLine is what a network knows of one user in one subframe (lte.Truth), to
-// compare estimates with.
+// TruthLine is the ground truth about one user in one subframe (lte.Truth), to compare estimates
+// with.
 type TruthLine struct {
 	Number   int64      `json:"number"`
 	User     string     `json:"user"`
@@ -148,14 +151,16 @@ type TruthLine struct {
 	Physical unit.Rate  `json:"physical_bps"`
 	Fair     unit.Rate  `json:"fair_bps"`
 	Waiting  unit.Bytes `json:"waiting"` // in its queue and on the air
-	// Delivered is what has come over since the lab came up.
+	// Delivered counts bytes since the lab came up.
 	Delivered unit.Bytes `json:"delivered"`
 	Carriers  int        `json:"carriers"`
 }
 
+// newLineStats returns the statistics of a line, without delays.
 func newLineStats(l *shaper.Line) (s LineStats) {
 	set := l.Setting()
-	s = LineStats{Rate: set.Rate, Delay: set.Delay, Jitter: set.Jitter, Loss: set.Loss, Reorder: set.Reorder, Queue: set.Queue, Outage: set.Outage, Count: l.Counters}
+	s = LineStats{Rate: set.Rate, Delay: set.Delay, Jitter: set.Jitter, Loss: set.Loss, Reorder: set.Reorder,
+		Queue: set.Queue, Outage: set.Outage, Count: l.Counters}
 	if set.Rate == shaper.Unlimited {
 		s.Rate = -1
 	}
@@ -163,13 +168,14 @@ func newLineStats(l *shaper.Line) (s LineStats) {
 	return s
 }
 
-// daemonClient speaks to a daemon.
+// daemonClient is a connection to a daemon.
 type daemonClient struct {
 	conn net.Conn
 	enc  *gob.Encoder
 	dec  *gob.Decoder
 }
 
+// dialDaemon connects to the daemon at a socket.
 func dialDaemon(socket string) (*daemonClient, error) {
 	conn, err := net.DialTimeout("unix", socket, time.Second)
 	if err != nil {
@@ -181,8 +187,9 @@ func dialDaemon(socket string) (*daemonClient, error) {
 // requestTimeout is how long a daemon may take to answer.
 const requestTimeout = 30 * time.Second
 
+// sendRequest sends a request and returns the response.
 func (c *daemonClient) sendRequest(r request) (a response, err error) {
-	_ = c.conn.SetDeadline(time.Now().Add(requestTimeout)) // fails for no open socket
+	_ = c.conn.SetDeadline(time.Now().Add(requestTimeout)) // cannot fail for an open socket
 	if err := c.enc.Encode(r); err != nil {
 		return a, fmt.Errorf("the lab's daemon does not answer: %w", err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -10,10 +12,9 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Record copies what a network tells from now on until ctx ends: control messages
-// to messages, as a recording of package cell, and TruthLines to truth. Either may
-// be nil. What it has written ends with a whole subframe or line; one who was too
-// slow to write is an error.
+// Record copies what a network sends from now on until ctx ends: control messages to messages, as a
+// recording of package cell, and TruthLines to truth. Either writer may be nil. The output ends
+// with a whole subframe or line. A writer that is too slow is an error.
 func (l *Lab) Record(ctx context.Context, network string, messages, truth io.Writer) error {
 	s, err := l.Stats(false)
 	if err != nil {
@@ -48,7 +49,7 @@ func (l *Lab) Record(ctx context.Context, network string, messages, truth io.Wri
 	return fmt.Errorf("no network %q (write [lte.%s] in the topology)", network, network)
 }
 
-// copySocket copies what is told at a socket until ctx ends.
+// copySocket copies data from a socket until ctx ends.
 func copySocket(ctx context.Context, path string, to io.Writer, copy func(io.Writer, io.Reader) error) error {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
@@ -59,13 +60,14 @@ func copySocket(ctx context.Context, path string, to io.Writer, copy func(io.Wri
 	err = copy(to, conn)
 	switch {
 	case ctx.Err() != nil:
-		return nil // whatever it was that could not be read any more
+		return nil // reading failed because ctx ended
 	case err == nil:
-		err = fmt.Errorf("the lab tells no more: it is down, or it had to wait for this program")
+		err = fmt.Errorf("the lab ended the connection: it is down, or this program read too slowly")
 	}
 	return err
 }
 
+// copyMessages copies a recording of control messages.
 func copyMessages(to io.Writer, from io.Reader) error {
 	r, err := cell.NewReader(from)
 	if err != nil {
@@ -93,6 +95,7 @@ func copyMessages(to io.Writer, from io.Reader) error {
 	}
 }
 
+// copyLines copies whole lines.
 func copyLines(to io.Writer, from io.Reader) error {
 	w := bufio.NewWriter(to)
 	in := bufio.NewReader(from)

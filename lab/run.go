@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -20,69 +22,71 @@ import (
 	"mpbond/base/unit"
 )
 
-// Result is one transfer. Only those that are neither Disturbed nor have an
-// Error count as a measurement.
+// Result is one transfer. It counts as a measurement unless it is Disturbed or has an Error.
 type Result struct {
 	Scheme    string     `json:"scheme"`
 	Rep       int        `json:"rep"`
 	Direction string     `json:"direction"` // get, put
 	Bytes     unit.Bytes `json:"bytes"`     // of each stream
-	Streams   int        `json:"streams"`   // at once
-	// Items tells when each item was complete, in seconds from the start; Bytes are those
-	// of all. Requests are those of the web server, by whose line they came.
-	Items      []float64             `json:"item_seconds,omitempty"`
-	Requests   map[string]int        `json:"requests,omitempty"`
-	Seconds    float64               `json:"seconds"` // curl's time_total
-	Bound      float64               `json:"bound_seconds"`
-	Efficiency float64               `json:"efficiency"` // bound / seconds
-	FirstByte  float64               `json:"first_byte_seconds"`
-	LongestGap float64               `json:"longest_gap_seconds"` // between two reads of the receiver, after its first
-	SHA        bool                  `json:"sha256_ok"`
-	Unchecked  bool                  `json:"unchecked,omitempty"` // only the size was checked, see Plan
-	Devices    map[string]unit.Bytes `json:"device_bytes"`        // IP bytes that arrived by primary or helper, in the direction of the data
-	Links      map[string]unit.Bytes `json:"link_bytes"`          // likewise over each emulated link
-	// Delays are those of packets over each emulated link, likewise.
+	Streams   int        `json:"streams"`   // concurrent
+	// Items is when each item was complete, in seconds from the start; Bytes is the sum of all.
+	// Requests counts the web server's requests by the device whose link they came from.
+	Items      []float64      `json:"item_seconds,omitempty"`
+	Requests   map[string]int `json:"requests,omitempty"`
+	Seconds    float64        `json:"seconds"` // curl's time_total
+	Bound      float64        `json:"bound_seconds"`
+	Efficiency float64        `json:"efficiency"` // bound / seconds
+	FirstByte  float64        `json:"first_byte_seconds"`
+	LongestGap float64        `json:"longest_gap_seconds"` // between two reads of the receiver, after the first
+	SHA        bool           `json:"sha256_ok"`
+	Unchecked  bool           `json:"unchecked,omitempty"` // only the size was checked, see RunSpec
+	// Devices is the IP bytes that arrived through primary or helper, in the direction of the data.
+	Devices map[string]unit.Bytes `json:"device_bytes"`
+	Links   map[string]unit.Bytes `json:"link_bytes"` // likewise over each shaped link
+	// Delays are the delays of packets over each shaped link, in the direction of the data.
 	Delays    map[string]Delays `json:"link_delays,omitempty"`
-	Pings     map[string]Ping   `json:"pings,omitempty"` // by link, if the plan asks for them
+	Pings     map[string]Ping   `json:"pings,omitempty"` // by link, if the spec asks for them
 	Drops     int64             `json:"queue_drops"`     // packets, all links
 	Disturbed bool              `json:"disturbed"`       // the emulator was late: discarded, repeated
 	Discarded int               `json:"discarded"`       // disturbed tries before this one
 	Lateness  Lateness          `json:"lateness"`
-	// What mpbond's processes tell, see bonded.Verify.
-	EndSpread float64               `json:"subflow_end_spread_seconds,omitempty"` // between the last new bytes of the subflows
-	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`            // arrived more than once; of onloading: were fetched or sent for nothing
-	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`               // by cause, both ends
-	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`             // by node
-	// CPU is the processor time that programs of a node took while the client ran,
-	// in seconds; what a node's kernel does for packets that no program asked for
-	// then is nobody's. The client, in the primary, is ClientCPU.
+	// The following come from mpbond's processes, see mpbondScheme.Verify.
+	//
+	// EndSpread is the time between the last new bytes of the subflows.
+	EndSpread float64 `json:"subflow_end_spread_seconds,omitempty"`
+	// Duplicate counts bytes that arrived more than once; for onload: that were fetched or sent in
+	// vain.
+	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`
+	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`   // by cause, both ends
+	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"` // by node
+	// CPU is the processor time in seconds that the programs of a node took while the client ran.
+	// It omits kernel work for packets that no program asked for. ClientCPU is that of the client,
+	// in the primary.
 	CPU       map[string]float64 `json:"cpu_seconds,omitempty"`
 	ClientCPU float64            `json:"client_cpu_seconds,omitempty"`
 	Notes     map[string]any     `json:"notes,omitempty"`
-	// Video is what a player tells, of whose playback Seconds is the whole time.
+	// Video is the report of a player. Seconds is then the time of the whole playback.
 	Video *Playback `json:"video,omitempty"`
-	// Traffic is that of primary and helpers while the client ran, if the plan
-	// asks for it; see there.
+	// Traffic is the traffic of primary and helpers while the client ran, if the spec asks for it.
 	Traffic []Traffic `json:"traffic,omitempty"`
-	// Virtual is what a transfer in virtual time tells, or one of flows; then all but
-	// scheme, repetition, bytes, seconds and lateness is missing.
+	// Virtual is the result of a transfer in virtual time, or of flows. Then only scheme,
+	// repetition, bytes, seconds and lateness are set besides.
 	Virtual *VirtualResult `json:"virtual,omitempty"`
 	Error   string         `json:"error,omitempty"`
 }
 
-// errTooLong is of transfers that were ended. A scheme of which so many as
-// maxTimeouts were is given up.
+// errTooLong is the error of transfers that exceeded their limit. A scheme with maxTimeouts of them
+// is given up.
 var errTooLong = errors.New("it took too long")
 
 const maxTimeouts = 2
 
-// maxDiscarded is how often a disturbed transfer is repeated before the
-// machine is held to be unfit.
+// maxDiscarded is how often a disturbed transfer is repeated before the machine is considered
+// unfit.
 const maxDiscarded = 5
 
-// Run brings the plan's lab up, makes the transfers, schemes interleaved, and
-// gives each result to emit as it comes. It takes everything down again, also
-// when ctx ends.
+// Run brings up the spec's lab and makes the transfers, schemes interleaved. It passes each result
+// to emit and takes everything down again, also when ctx ends.
 func Run(ctx context.Context, p RunSpec, emit func(Result)) error {
 	s, err := p.newSession()
 	if err != nil {
@@ -91,6 +95,7 @@ func Run(ctx context.Context, p RunSpec, emit func(Result)) error {
 	return s.runBench(ctx, emit)
 }
 
+// runBench runs the session in a new lab.
 func (s *session) runBench(ctx context.Context, emit func(Result)) error {
 	return withBench(s.topology, Options{Name: "run", Pcap: s.spec.Pcap}, s.spec.Seed, func(b *Bench) error {
 		for _, w := range b.Lab.Warnings {
@@ -100,7 +105,7 @@ func (s *session) runBench(ctx context.Context, emit func(Result)) error {
 	})
 }
 
-// runTransfers makes those of the plan.
+// runTransfers makes the transfers of the spec.
 func (s *session) runTransfers(ctx context.Context, b *Bench, emit func(Result)) error {
 	p := s.spec
 	if err := cmp.Or(b.prepareDir(), b.makeFiles(p)); err != nil {
@@ -121,7 +126,7 @@ func (s *session) runTransfers(ctx context.Context, b *Bench, emit func(Result))
 	return nil
 }
 
-// makeFiles makes those that the plan's transfers fetch.
+// makeFiles makes the files that the spec's transfers fetch.
 func (b *Bench) makeFiles(p RunSpec) error {
 	for i, n := range p.Items {
 		if _, _, err := b.makeItem(i, n); err != nil {
@@ -146,7 +151,7 @@ func (b *Bench) makeFiles(p RunSpec) error {
 	return nil
 }
 
-// runInTurn makes one transfer when it may be made.
+// runInTurn makes one transfer when it is its turn.
 func (s *session) runInTurn(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
 	if s.spec.WaitTurn != nil {
 		done, err := s.spec.WaitTurn(ctx, t.Scheme)
@@ -158,8 +163,7 @@ func (s *session) runInTurn(ctx context.Context, b *Bench, t Transfer, emit func
 	return s.runUndisturbed(ctx, b, t, emit)
 }
 
-// runUndisturbed makes one transfer, again if it was disturbed, or as Plan.Tries has
-// it.
+// runUndisturbed makes one transfer, and repeats it if it was disturbed or as RunSpec.Tries says.
 func (s *session) runUndisturbed(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
 	tries := cmp.Or(s.spec.Tries, 1+maxDiscarded)
 	for discarded := range tries {
@@ -198,8 +202,8 @@ func (s *session) runUndisturbed(ctx context.Context, b *Bench, t Transfer, emit
 	return nil
 }
 
-// boundSeconds is the least time, in seconds, in which the links could have carried
-// what was transferred.
+// boundSeconds returns the least time, in seconds, in which the links could have carried the
+// transferred bytes.
 func (s *session) boundSeconds(r Result) float64 {
 	if s.spec.Length == 0 && s.spec.Stride == 0 {
 		return s.bound.Seconds()
@@ -220,11 +224,13 @@ const drainTimeout = 30 * time.Second
 // runTransfer starts the scheme, makes one transfer and stops the scheme.
 func (s *session) runTransfer(ctx context.Context, b *Bench, t Transfer) (r Result, err error) {
 	scheme := s.schemes[t.Scheme]
-	r = Result{Scheme: t.Scheme, Rep: t.Rep, Bytes: t.Size, Streams: t.Streams, Unchecked: t.Unchecked, Direction: "get"}
+	r = Result{Scheme: t.Scheme, Rep: t.Rep, Bytes: t.Size, Streams: t.Streams, Unchecked: t.Unchecked,
+		Direction: "get"}
 	if t.Upload {
 		r.Direction = "put"
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limits[t.Scheme], fmt.Errorf("%w: %v", errTooLong, s.limits[t.Scheme]))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limits[t.Scheme], fmt.Errorf("%w: %v", errTooLong,
+		s.limits[t.Scheme]))
 	defer cancel()
 	defer func() {
 		if ctx.Err() != nil && err != nil {
@@ -239,7 +245,7 @@ func (s *session) runTransfer(ctx context.Context, b *Bench, t Transfer) (r Resu
 	if err := scheme.Start(ctx, b); err != nil {
 		return r, err
 	}
-	if err := b.Lab.WaitDrained(ctx); err != nil { // what kernels send when links come up, too, which wakes radios
+	if err := b.Lab.WaitDrained(ctx); err != nil { // kernels send packets when links come up, and wake radios with them
 		return r, err
 	}
 	if err := s.measureTransfer(ctx, b, t, &r); err != nil {
@@ -253,7 +259,7 @@ func (s *session) runTransfer(ctx context.Context, b *Bench, t Transfer) (r Resu
 	return r, scheme.Verify(ctx, b, &r)
 }
 
-// measureTransfer runs the client and fills in what was seen.
+// measureTransfer runs the client and fills in the result.
 func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *Result) error {
 	c, err := newClientRun(b.Lab.Command(ctx, "primary", s.schemes[t.Scheme].Client(b, t)...))
 	if err != nil {
@@ -264,7 +270,7 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 		if pinged, err = b.startPings(ctx, s.spec.Ping); err != nil {
 			return err
 		}
-		defer pinged() // also of a transfer that fails
+		defer pinged() // also if the transfer fails
 	}
 	before, err := b.Lab.Stats(false)
 	if err != nil {
@@ -277,14 +283,15 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 	if err := b.Lab.StartAt(s.spec.startOffset(t.Rep)); err != nil {
 		return err
 	}
-	failed := s.runClient(b, t, c, before)
+	clientErr := s.runClient(b, t, c, before)
 	if c.cmd.ProcessState == nil {
-		return failed // it did not start
+		return clientErr // it did not start
 	}
 	took := time.Since(begin)
-	r.ClientCPU, r.CPU = (c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()).Seconds(), map[string]float64{}
+	r.ClientCPU, r.CPU = (c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()).Seconds(),
+		map[string]float64{}
 	for node, t := range b.cpuTimes() {
-		r.CPU[node] = max(0, t-used[node]).Seconds() // a program that was killed tells nothing
+		r.CPU[node] = max(0, t-used[node]).Seconds() // a killed program has no times
 	}
 	after, err := b.Lab.Stats(false)
 	if err != nil {
@@ -298,17 +305,18 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 		return err
 	}
 	r.Disturbed = after.Lateness.isDisturbed(took, len(s.spec.At) > 0)
-	if failed == nil {
-		failed = s.evaluateClient(ctx, b, t, c, r)
+	if clientErr == nil {
+		clientErr = s.evaluateClient(ctx, b, t, c, r)
 	}
-	// What happens at a time after the start must not happen before the client.
-	if failed == nil && c.report == nil && t.Length == 0 && len(s.spec.At) > 0 && took.Seconds()-r.Seconds > maxClientStartup.Seconds() {
+	// Changes at a fixed time must not happen before the client has started.
+	if clientErr == nil && c.report == nil && t.Length == 0 && len(s.spec.At) > 0 &&
+		took.Seconds()-r.Seconds > maxClientStartup.Seconds() {
 		r.Disturbed = true
 	}
-	return failed
+	return clientErr
 }
 
-// runClient starts the client, has what is to happen meanwhile happen, and waits for its end.
+// runClient starts the client, kills nodes on time and waits for the client's end.
 func (s *session) runClient(b *Bench, t Transfer, c *clientRun, before Stats) error {
 	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("start the client: %w", err)
@@ -321,13 +329,14 @@ func (s *session) runClient(b *Bench, t Transfer, c *clientRun, before Stats) er
 	stop := s.startWatch(b, t, before, meter)
 	err := c.readOutput(t, s.schemes[t.Scheme].Capabilities().ownReport, meter)
 	stop()
-	if e := c.waitExit(); e != nil && !(t.Video == nil && t.Length > 0 && (t.Upload || c.cmd.ProcessState.ExitCode() == curlTimedOut)) {
+	if e := c.waitExit(); e != nil && !(t.Video == nil && t.Length > 0 &&
+		(t.Upload || c.cmd.ProcessState.ExitCode() == curlTimedOut)) {
 		err = fmt.Errorf("client: %w", e)
 	}
 	return err
 }
 
-// evaluateClient takes in what the client says, and decides whether all is right.
+// evaluateClient takes the client's report into the result and checks that all is right.
 func (s *session) evaluateClient(ctx context.Context, b *Bench, t Transfer, c *clientRun, r *Result) error {
 	switch {
 	case t.Video != nil:
@@ -342,16 +351,16 @@ func (s *session) evaluateClient(ctx context.Context, b *Bench, t Transfer, c *c
 	return r.evaluateDownload(b, c.received, c.stderr.String())
 }
 
-// clientRun is a transfer's client.
+// clientRun is the client of one transfer.
 type clientRun struct {
 	cmd      *exec.Cmd
 	out      io.Reader
 	stderr   bytes.Buffer
-	received Received // what came, by what was read of it
-	report   []byte   // by one that tells, and passes on nothing
+	received Received // what arrived, if its output is the data
+	report   []byte   // output of a client with its own report
 }
 
-// newClientRun readies the client of a command, which Lab.Command has made.
+// newClientRun prepares the client of a command of Lab.Command.
 func newClientRun(cmd *exec.Cmd, err error) (*clientRun, error) {
 	if err != nil {
 		return nil, err
@@ -362,7 +371,7 @@ func newClientRun(cmd *exec.Cmd, err error) (*clientRun, error) {
 	return c, err
 }
 
-// waitExit waits for its end; its error has what it printed.
+// waitExit waits for the client's exit. The error includes what it printed.
 func (c *clientRun) waitExit() error {
 	if err := c.cmd.Wait(); err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(c.stderr.String()))
@@ -370,15 +379,15 @@ func (c *clientRun) waitExit() error {
 	return nil
 }
 
-// readOutput watches a download as curl passes it on, or reads what the sink saw of an upload,
-// or what a client says that tells.
+// readOutput reads the client's output: the bytes of a download, the sink's view of an upload, or
+// the report of a client that writes one.
 func (c *clientRun) readOutput(t Transfer, tells bool, m *byteCounter) (err error) {
 	switch {
 	case t.Video != nil || tells:
 		c.report, err = io.ReadAll(c.out)
 	case !t.Upload && t.Streams == 1:
 		c.received, err = receiveAll(c.out, m, 0)
-	case t.Length > 0 || len(t.Items) > 0: // the sink will tell, or the web server has them, afterwards
+	case t.Length > 0 || len(t.Items) > 0: // the sink reports later, or the web server has the files
 		_, _ = io.Copy(io.Discard, c.out)
 	default:
 		err = json.NewDecoder(c.out).Decode(&c.received)
@@ -387,11 +396,11 @@ func (c *clientRun) readOutput(t Transfer, tells bool, m *byteCounter) (err erro
 	return err
 }
 
-// maxClientStartup is how long a client may take to start and to end, besides its
-// transfer: it is 20 to 50 ms where nothing else runs.
+// maxClientStartup is how long a client may take to start and to end besides its transfer. It takes
+// 20 to 50 ms on an idle machine.
 const maxClientStartup = 150 * time.Millisecond
 
-// evaluateDownload takes in what the client says, and decides whether all is right.
+// evaluateDownload takes curl's report into the result and checks that the content is right.
 func (r *Result) evaluateDownload(b *Bench, got Received, report string) error {
 	_, want, err := b.MakeFile(r.Bytes)
 	if err != nil {
@@ -406,18 +415,17 @@ func (r *Result) evaluateDownload(b *Bench, got Received, report string) error {
 	case said.code != 200:
 		return fmt.Errorf("the web server answered %d", said.code)
 	case r.Unchecked && said.bytes != r.Bytes:
-		return fmt.Errorf("the file arrived with %d bytes", said.bytes)
+		return fmt.Errorf("the file arrived with %d bytes, not %d", said.bytes, r.Bytes)
 	case r.Unchecked:
 		return nil
 	}
 	if r.SHA = got.SHA == hex.EncodeToString(want[:]); !r.SHA {
-		return fmt.Errorf("the file arrived with %d bytes and the wrong SHA-256", got.Bytes)
+		return fmt.Errorf("the file arrived with the wrong SHA-256 (%d bytes)", got.Bytes)
 	}
 	return nil
 }
 
-// evaluatePartial takes in what the receiver of a transfer says that was ended before
-// it was complete.
+// evaluatePartial checks a transfer that was ended before it was complete.
 func (r *Result) evaluatePartial(ctx context.Context, b *Bench, t Transfer, got Received) error {
 	if t.Upload {
 		url := fmt.Sprintf("http://127.0.0.1:%d%s", sinkPort, lastReportPath)
@@ -426,7 +434,7 @@ func (r *Result) evaluatePartial(ctx context.Context, b *Bench, t Transfer, got 
 			return err
 		}
 		if err := json.Unmarshal([]byte(text), &got); err != nil {
-			return fmt.Errorf("what the sink got: %w", err)
+			return fmt.Errorf("report of the sink: %w", err)
 		}
 	}
 	r.Bytes, r.Seconds, r.LongestGap = unit.Bytes(got.Bytes), t.Length.Seconds(), got.Gap
@@ -445,19 +453,18 @@ func (r *Result) evaluatePartial(ctx context.Context, b *Bench, t Transfer, got 
 	return nil
 }
 
-// Sample is a look at a transfer while it runs.
+// Sample is a snapshot of a running transfer.
 type Sample struct {
 	Scheme  string
 	Elapsed time.Duration
-	Bytes   unit.Bytes            // the client has received; 0 if it does not say
+	Bytes   unit.Bytes            // received by the client; 0 if unknown
 	Devices map[string]unit.Bytes // as in Result
 }
 
-// watchEvery is how often a transfer is looked at.
+// watchEvery is the interval of samples.
 const watchEvery = 250 * time.Millisecond
 
-// startWatch gives samples of a transfer to the plan's Watch, if there is one,
-// until stop is called.
+// startWatch passes samples of a transfer to the spec's Watch, if set, until stop is called.
 func (s *session) startWatch(b *Bench, t Transfer, before Stats, m *byteCounter) (stop func()) {
 	if s.spec.Watch == nil {
 		return func() {}
@@ -475,14 +482,15 @@ func (s *session) startWatch(b *Bench, t Transfer, before Stats, m *byteCounter)
 			case <-tick.C:
 			}
 			if now, err := b.Lab.Stats(false); err == nil {
-				s.spec.Watch(Sample{t.Scheme, time.Since(begin), m.total(), deviceBytes(b.Lab.Topology, t.Upload, before, now)})
+				s.spec.Watch(Sample{t.Scheme, time.Since(begin), m.total(), deviceBytes(b.Lab.Topology, t.Upload,
+					before, now)})
 			}
 		}
 	}()
 	return func() { close(end); <-ended }
 }
 
-// countLinks fills in what the links tell.
+// countLinks fills in the counters of the links.
 func (r *Result) countLinks(t *Topology, before, after Stats) {
 	r.Lateness, r.Disturbed = after.Lateness, after.Lateness.Disturbed
 	r.Devices, r.Links = deviceBytes(t, r.Direction == "put", before, after), map[string]unit.Bytes{}
@@ -494,7 +502,8 @@ func (r *Result) countLinks(t *Topology, before, after Stats) {
 	for _, l := range after.Links {
 		if l.Shaped {
 			r.Delays[l.Name] = l.Lines[towards].Delays
-			r.Links[l.Name] = l.Lines[towards].Count.Delivered.Bytes - before.Link(l.Name).Lines[towards].Count.Delivered.Bytes
+			r.Links[l.Name] = l.Lines[towards].Count.Delivered.Bytes -
+				before.Link(l.Name).Lines[towards].Count.Delivered.Bytes
 		}
 		for i, s := range l.Lines {
 			r.Drops += s.Count.QueueDrops.Packets - before.Link(l.Name).Lines[i].Count.QueueDrops.Packets
@@ -502,8 +511,8 @@ func (r *Result) countLinks(t *Topology, before, after Stats) {
 	}
 }
 
-// deviceBytes is what arrived by each device, in the direction of the data. What
-// came by a helper has crossed both its links.
+// deviceBytes returns what arrived through each device in the direction of the data. Bytes through
+// a helper have crossed both its links.
 func deviceBytes(t *Topology, upload bool, before, after Stats) map[string]unit.Bytes {
 	from, to := "server", "primary"
 	if upload {
@@ -512,7 +521,8 @@ func deviceBytes(t *Topology, upload bool, before, after Stats) map[string]unit.
 	carried := func(sender, receiver string) (sum unit.Bytes) {
 		for _, link := range t.linksBetween(sender, receiver) {
 			if end, err := t.endIndex(sender, link); err == nil {
-				sum += after.Link(link).Lines[end].Count.Delivered.Bytes - before.Link(link).Lines[end].Count.Delivered.Bytes
+				sum += after.Link(link).Lines[end].Count.Delivered.Bytes -
+					before.Link(link).Lines[end].Count.Delivered.Bytes
 			}
 		}
 		return sum
@@ -524,7 +534,7 @@ func deviceBytes(t *Topology, upload bool, before, after Stats) map[string]unit.
 	return devices
 }
 
-// killPrograms ends all programs in a node.
+// killPrograms kills all programs in a node.
 func (l *Lab) killPrograms(node string) {
 	var st unix.Stat_t
 	if unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", l.info.PID, l.info.NS[node]), &st) == nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -37,7 +39,8 @@ func TestRun(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, upload := range []bool{false, true} {
-		p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp"}, Size: 512 * unit.KB, Upload: upload, Reps: 1, Seed: 3, Trace: dir}
+		p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp"}, Size: 512 * unit.KB, Upload: upload, Reps: 1,
+			Seed: 3, Trace: dir}
 		var got []Result
 		if err := Run(context.Background(), p, func(r Result) { got = append(got, r) }); err != nil {
 			t.Fatal(err)
@@ -63,7 +66,8 @@ func TestRun(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			sum := r.Devices["primary"] + r.Devices["helper1"]
-			if sum < p.Size*packetIP/packetPayload || s == "single" && r.Devices["helper1"] > 2000 || s == "mptcp" && r.Devices["helper1"] < p.Size/20 {
+			if sum < p.Size*packetIP/packetPayload || s == "single" && r.Devices["helper1"] > 2000 || s == "mptcp" &&
+				r.Devices["helper1"] < p.Size/20 {
 				t.Errorf("%s: bytes per device %v", s, r.Devices)
 			}
 		}
@@ -83,7 +87,8 @@ func TestRunUnshaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []RunSpec{
-		{Topology: top, Schemes: []string{"relay", "relay:copy", "single"}, Size: 4 * unit.MB, Reps: 1, Unchecked: true},
+		{Topology: top, Schemes: []string{"relay", "relay:copy", "single"}, Size: 4 * unit.MB, Reps: 1,
+			Unchecked: true},
 		{Topology: top, Schemes: []string{"relay"}, Size: 512 * unit.KB, Reps: 1, Upload: true},
 		{Topology: top, Schemes: []string{"single"}, Size: 100 * unit.KB, Reps: 1, Streams: 50},
 	} {
@@ -103,13 +108,15 @@ func TestRunUnshaped(t *testing.T) {
 
 func TestParseBonded(t *testing.T) {
 	m, err := parseMPBondScheme("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b:udp:cc=bbr")
-	if err != nil || !reflect.DeepEqual(*m, mpbondScheme{schemeDefaults{}, "minrtt", true, true, 0, 2, []string{"a", "b"}, "fixed-always", true, "bbr"}) {
+	if err != nil || !reflect.DeepEqual(*m, mpbondScheme{schemeDefaults{}, "minrtt", true, true, 0, 2,
+		[]string{"a", "b"}, "fixed-always", true, "bbr"}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parseMPBondScheme("ratio:0.6:noreinject"); err != nil || m.scheduler != "ratio:0.6" || !m.noReinject {
 		t.Errorf("ratio:0.6: %+v, %v", m, err)
 	}
-	for _, bad := range []string{"pams:0.5", "ratio:0.5:0.6", "pams:minrtt", "subflows=0", "subflows=two", ":", "pams:", "udp", "udp:cc=bbr"} {
+	for _, bad := range []string{"pams:0.5", "ratio:0.5:0.6", "pams:minrtt", "subflows=0", "subflows=two", ":", "pams:",
+		"udp", "udp:cc=bbr"} {
 		if _, err := parseMPBondScheme(bad); err == nil || !strings.Contains(err.Error(), "mpbond:"+bad) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -143,7 +150,8 @@ func TestRunFaults(t *testing.T) {
 	if got.Error != "" || got.LongestGap < .18 || !got.SHA {
 		t.Errorf("%+v", got)
 	}
-	for _, bad := range []string{"", "2s", "x:kill=primary", "1s:kill=nobody", "1s:hs9.rate=1", "1s:ps.speed=1", "1s:off=web"} {
+	for _, bad := range []string{"", "2s", "x:kill=primary", "1s:kill=nobody", "1s:hs9.rate=1", "1s:ps.speed=1",
+		"1s:off=web"} {
 		p.At = []string{bad}
 		if err := Run(context.Background(), p, func(Result) {}); err == nil || !strings.Contains(err.Error(), "--at") {
 			t.Errorf("--at %q: %v", bad, err)

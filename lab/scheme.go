@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -13,53 +15,60 @@ import (
 	"mpbond/base/unit"
 )
 
-// Scheme is one way for the primary to reach the web node. A bench starts it
-// afresh for each transfer (so every transfer is a cold one), and stops it
-// afterwards.
+// Scheme is one way for the primary to reach the web node. A bench starts it for each transfer, so
+// that every transfer is a cold one, and stops it afterwards.
 type Scheme interface {
-	// Start brings up what the scheme needs: rules in nodes, programs
-	// (Bench.Spawn). When it returns, a transfer may begin.
+	// Start brings up what the scheme needs: rules in nodes and programs (Bench.Spawn). When it
+	// returns, a transfer may begin.
 	Start(ctx context.Context, b *Bench) error
-	// Client returns the command that makes the transfer, to be run in the
-	// primary: usually b.Fetch with something before or after.
+	// Client returns the command that makes the transfer, to run in the primary. It is usually
+	// b.FetchCommand with additions.
 	Client(b *Bench, t Transfer) []string
-	// Verify, after the transfer and before Stop, fails unless the scheme was
-	// really at work, and adds to the result what else is worth telling.
+	// Verify is called after the transfer and before Stop. It fails unless the scheme was really in
+	// use, and adds further values to the result.
 	Verify(ctx context.Context, b *Bench, r *Result) error
-	// Stop takes back what Start did, except for programs: Bench ends those.
+	// Stop undoes Start except for programs, which the bench stops.
 	Stop(ctx context.Context, b *Bench) error
-	// Capabilities says for which transfers it has a client, besides whole files one by one.
+	// Capabilities returns which transfers the client supports besides single whole files.
 	Capabilities() capabilities
 }
 
-// capabilities of a scheme's client.
+// capabilities are the abilities of a scheme's client.
 type capabilities struct {
-	video     bool // plays
-	items     bool // fetches or sends several
-	ownReport bool // is no curl that reports, but tells as mpbond does
+	video     bool // plays videos
+	items     bool // fetches or sends several items
+	ownReport bool // prints its own report instead of curl's
 }
 
-// schemeDefaults is of a scheme all that it need not have.
+// schemeDefaults implements the optional methods of a Scheme.
 type schemeDefaults struct{}
 
 func (schemeDefaults) Verify(context.Context, *Bench, *Result) error { return nil }
 func (schemeDefaults) Stop(context.Context, *Bench) error            { return nil }
 func (schemeDefaults) Capabilities() capabilities                    { return capabilities{} }
 
-// Transfer is one download (or upload) of a bench.
+// Transfer is one download or upload of a bench.
 type Transfer struct {
 	Scheme    string
 	Rep       int
 	Size      unit.Bytes   // of each stream
 	Streams   int          // at least 1
-	Items     []unit.Bytes // see Plan; then Size is that of all
+	Items     []unit.Bytes // see RunSpec; then Size is their sum
 	Upload    bool
-	Unchecked bool // see Plan
+	Unchecked bool // see RunSpec
 	Length    time.Duration
-	Video     *Video // is played for Length instead
+	Video     *Video // played for Length instead
 }
 
-// newScheme finds a scheme by its name.
+// CanonicalScheme returns the current name of a scheme: mptcp was named kibbutz in earlier versions.
+func CanonicalScheme(name string) string {
+	if base, rest, _ := strings.Cut(name, ":"); base == "kibbutz" {
+		return strings.TrimSuffix("mptcp:"+rest, ":")
+	}
+	return name
+}
+
+// newScheme returns the scheme of a name.
 func newScheme(name string) (Scheme, error) {
 	switch name {
 	case "relay", "relay:copy":
@@ -94,17 +103,19 @@ func newScheme(name string) (Scheme, error) {
 			return &mptcpScheme{maxHelpers: n}, err
 		}
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], mptcp[:own|:direct[:subflows=2]|:helpers=N|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…], onload[:SCHEDULER][:helpers=N], page)", name)
+	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], "+
+		"mptcp[:own|:direct[:subflows=2]|:helpers=N|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…], "+
+		"onload[:SCHEDULER][:helpers=N], page)", name)
 }
 
-// singleScheme is the real curl and the real nginx over one path alone: the direct
-// one, or that by a helper, which is then a NAT router.
+// singleScheme is curl and nginx over one path alone: the direct one, or that through a helper,
+// which is then a NAT router.
 type singleScheme struct {
 	schemeDefaults
 	helper string // "": the direct path
 }
 
-// tetherPriority is that of the rule that sends all to the helper.
+// tetherPriority is the priority of the rule that sends everything to the helper.
 const tetherPriority = "99"
 
 func (s *singleScheme) Start(ctx context.Context, b *Bench) error {
@@ -121,7 +132,8 @@ func (s *singleScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.addTetherRoute(ctx, s.helper, tetherPriority); err != nil {
 		return err
 	}
-	if _, err := b.Run(ctx, "primary", "ip", "rule", "add", "to", web.String(), "lookup", tetherPriority, "priority", tetherPriority); err != nil {
+	if _, err := b.Run(ctx, "primary", "ip", "rule", "add", "to", web.String(), "lookup", tetherPriority, "priority",
+		tetherPriority); err != nil {
 		return err
 	}
 	return b.StartWeb(ctx)
@@ -138,9 +150,8 @@ func (s *singleScheme) Stop(ctx context.Context, b *Bench) error {
 	return b.removeTetherRoute(ctx, s.helper, tetherPriority)
 }
 
-// addTetherRoute makes a helper a NAT router, and a routing table of the primary by
-// it. The helper's link to the primary and the address there are what its
-// scheme's rules choose by.
+// addTetherRoute makes a helper a NAT router and adds a routing table of the primary through it.
+// The scheme's rules decide which packets use the table.
 func (b *Bench) addTetherRoute(ctx context.Context, helper, table string) error {
 	t := b.Lab.Topology
 	hs, pipe := t.linkBetween(helper, "server"), t.linkBetween("primary", helper)
@@ -148,7 +159,8 @@ func (b *Bench) addTetherRoute(ctx context.Context, helper, table string) error 
 	if err != nil {
 		return err
 	}
-	rules := fmt.Sprintf("table ip mptcp { chain out { type nat hook postrouting priority srcnat; oifname %q masquerade; }; }", hs)
+	rules := fmt.Sprintf("table ip tether { chain out { type nat hook postrouting priority srcnat; oifname %q "+
+		"masquerade; }; }", hs)
 	return b.runCommands(ctx, [][]string{
 		{helper, "nft", rules},
 		{helper, "sysctl", "-qw", "net.ipv4.ip_forward=1"},
@@ -156,19 +168,19 @@ func (b *Bench) addTetherRoute(ctx context.Context, helper, table string) error 
 	})
 }
 
-// removeTetherRoute takes back what addTetherRoute did, and the rule for the table, which has
-// the same priority.
+// removeTetherRoute undoes addTetherRoute and removes the rule for the table, which has the same
+// priority.
 func (b *Bench) removeTetherRoute(ctx context.Context, helper, table string) error {
 	return b.runCommands(ctx, [][]string{
-		{helper, "nft", "delete", "table", "ip", "mptcp"},
+		{helper, "nft", "delete", "table", "ip", "tether"},
 		{helper, "sysctl", "-qw", "net.ipv4.ip_forward=0"},
 		{"primary", "ip", "rule", "del", "priority", table},
 		{"primary", "ip", "route", "flush", "table", table},
 	})
 }
 
-// tetherHelpers makes all helpers NAT routers: what the primary sends from its address
-// on the pipe to a helper goes by that one.
+// tetherHelpers makes all helpers NAT routers. Packets from the primary's address on the pipe to a
+// helper go through that helper.
 func (b *Bench) tetherHelpers(ctx context.Context) error {
 	t := b.Lab.Topology
 	for i, h := range t.Helpers() {
@@ -180,14 +192,15 @@ func (b *Bench) tetherHelpers(ctx context.Context) error {
 		if err := b.addTetherRoute(ctx, h, table); err != nil {
 			return err
 		}
-		if _, err := b.Run(ctx, "primary", "ip", "rule", "add", "from", mine.String(), "lookup", table, "priority", table); err != nil {
+		if _, err := b.Run(ctx, "primary", "ip", "rule", "add", "from", mine.String(), "lookup", table, "priority",
+			table); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// untetherHelpers takes back what tetherHelpers did.
+// untetherHelpers undoes tetherHelpers.
 func (b *Bench) untetherHelpers(ctx context.Context) error {
 	var all []error
 	for i, h := range b.Lab.Topology.Helpers() {
@@ -196,10 +209,10 @@ func (b *Bench) untetherHelpers(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// tetherTable is the routing table by a helper, and the priority of its rule.
+// tetherTable returns the routing table through helper i, which is also the priority of its rule.
 func tetherTable(i int) string { return strconv.Itoa(100 + i) }
 
-// runCommands runs commands, each after the name of its node, until one fails.
+// runCommands runs commands, each preceded by its node's name, until one fails.
 func (b *Bench) runCommands(ctx context.Context, commands [][]string) error {
 	for _, c := range commands {
 		if _, err := b.Run(ctx, c[0], c[1:]...); err != nil {
@@ -209,17 +222,17 @@ func (b *Bench) runCommands(ctx context.Context, commands [][]string) error {
 	return nil
 }
 
-// mptcpScheme is tethering: helpers are NAT routers, and the kernel's MPTCP runs
-// end to end between primary and web, with one subflow by each of them.
+// mptcpScheme is tethering with the kernel's MPTCP (Kibbutz in the MPBond paper): helpers are NAT
+// routers, and MPTCP runs end to end between primary and web, with one subflow through each helper.
 type mptcpScheme struct {
 	noHelpers      bool             // no helpers
 	secondSubflow  bool             // a second direct subflow
-	ownLinks       bool             // one by each other direct link of the primary
-	maxHelpers     int              // of the helpers, so many take part; 0: all
-	countersBefore map[string]int64 // the primary's MPTCP counters
+	ownLinks       bool             // one subflow by each further direct link
+	maxHelpers     int              // 0: all helpers take part
+	countersBefore map[string]int64 // the primary's MPTCP counters at the start
 }
 
-// expectedJoins are those that join, besides the first.
+// expectedJoins returns how many subflows join the first one.
 func (k *mptcpScheme) expectedJoins(t *Topology) int64 {
 	switch {
 	case k.ownLinks:
@@ -232,13 +245,14 @@ func (k *mptcpScheme) expectedJoins(t *Topology) int64 {
 	return int64(len(t.firstHelpers(k.maxHelpers)))
 }
 
-// Start sets up the helpers, then the primary's endpoints.
+// Start sets up the helpers and the primary's endpoints.
 func (k *mptcpScheme) Start(ctx context.Context, b *Bench) error {
 	if err := k.addEndpoints(ctx, b); err != nil {
 		return err
 	}
 	for _, n := range []string{"primary", "web"} {
-		if _, err := b.Run(ctx, n, "ip", "mptcp", "limits", "set", "subflow", "8", "add_addr_accepted", "0"); err != nil {
+		if _, err := b.Run(ctx, n, "ip", "mptcp", "limits", "set", "subflow", "8", "add_addr_accepted",
+			"0"); err != nil {
 			return err
 		}
 	}
@@ -250,7 +264,7 @@ func (k *mptcpScheme) Start(ctx context.Context, b *Bench) error {
 	return err
 }
 
-// addEndpoints makes those from which subflows join.
+// addEndpoints adds the endpoints from which subflows join.
 func (k *mptcpScheme) addEndpoints(ctx context.Context, b *Bench) error {
 	t := b.Lab.Topology
 	if k.secondSubflow {
@@ -278,15 +292,15 @@ func (k *mptcpScheme) addEndpoints(ctx context.Context, b *Bench) error {
 		if err != nil {
 			return err
 		}
-		if _, err := b.Run(ctx, "primary", "ip", "mptcp", "endpoint", "add", mine.String(), "dev", pipe, "subflow"); err != nil {
+		if _, err := b.Run(ctx, "primary", "ip", "mptcp", "endpoint", "add", mine.String(), "dev", pipe,
+			"subflow"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// secondAddress is one more address of the primary on its direct link, in the
-// same network as its own one.
+// secondAddress returns a further address for the primary's direct link, in the same network.
 func secondAddress(t *Topology) (addr, link string, err error) {
 	link = t.linkBetween("primary", "server")
 	own, err := t.Addr("primary", link)
@@ -300,17 +314,16 @@ func secondAddress(t *Topology) (addr, link string, err error) {
 
 func (*mptcpScheme) Client(b *Bench, t Transfer) []string {
 	if t.Video != nil {
-		return append(b.FetchCommand(t), "--mptcp") // mptcpize does nothing to a static program
+		return append(b.FetchCommand(t), "--mptcp") // mptcpize has no effect on a static program
 	}
 	return append([]string{"mptcpize", "run"}, b.FetchCommand(t)...)
 }
 
-// maxJoinTime is how long subflows may take to join: shorter transfers may do
-// without.
+// maxJoinTime is how long subflows may take to join. Shorter transfers may end without them.
 const maxJoinTime = time.Second
 
-// Verify asserts that the one connection was MPTCP and that its other subflows
-// joined: a fall-back to TCP would look like a slow mptcp.
+// Verify fails unless the connection was MPTCP and its other subflows joined. A fall-back to TCP
+// would look like slow MPTCP.
 func (k *mptcpScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	after, err := k.readCounters(ctx, b)
 	if err != nil {
@@ -319,7 +332,8 @@ func (k *mptcpScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	diff := func(name string) int64 { return after[name] - k.countersBefore[name] }
 	joined, want := diff("MPJoinSynAckRx"), k.expectedJoins(b.Lab.Topology)
 	r.Notes = map[string]any{"mptcp_joined": joined}
-	for _, name := range []string{"MPCapableFallbackSYNACK", "MPCapableSYNTXDrop", "MPCapableDataFallback", "InfiniteMapRx", "MPFallbackTokenInit"} {
+	for _, name := range []string{"MPCapableFallbackSYNACK", "MPCapableSYNTXDrop", "MPCapableDataFallback",
+		"InfiniteMapRx", "MPFallbackTokenInit"} {
 		if diff(name) > 0 {
 			return fmt.Errorf("mptcp: MPTCP fell back to TCP (%s)", name)
 		}
@@ -367,7 +381,8 @@ func (k *mptcpScheme) Stop(ctx context.Context, b *Bench) error {
 	var all []error
 	if k.secondSubflow {
 		own, link, err := secondAddress(t)
-		all = append(all, err, b.runCommands(ctx, [][]string{{"primary", "ip", "address", "del", own + "/24", "dev", link}}))
+		all = append(all, err, b.runCommands(ctx, [][]string{{"primary", "ip", "address", "del", own + "/24", "dev",
+			link}}))
 	}
 	if k.ownLinks {
 		all = append(all, b.removeExtraRoutes(ctx))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -11,45 +13,45 @@ import (
 	"time"
 
 	"mpbond/api"
-	asker "mpbond/api/client"
+	apiclient "mpbond/api/client"
 	"mpbond/base/unit"
 )
 
-// Ports of mpbond in the lab, its own defaults.
+// Ports of mpbond in the lab; they are its defaults.
 const (
 	bondPort  = 7600 // server: subflows
-	socksPort = 1080 // primary: SOCKS5 proxy, on loopback
-	pipePort  = 7602 // primary: helpers call here
+	socksPort = 1080 // primary: SOCKS5 proxy on loopback
+	pipePort  = 7602 // primary: helpers connect here
 )
 
 // bondTimeout is how long all subflows may take to come up.
 const bondTimeout = 15 * time.Second
 
-// mpbondScheme is mpbond itself: server, primary and helpers as processes in their
-// nodes, and curl through the primary's SOCKS5 proxy. A transfer starts when
-// all subflows are up and none has carried data.
+// mpbondScheme is mpbond itself: server, primary and helpers as processes in their nodes, and curl
+// through the primary's SOCKS5 proxy. A transfer starts when all subflows are up and none has
+// carried data.
 type mpbondScheme struct {
 	schemeDefaults
-	scheduler  string // of server and primary; empty: mpbond's own choice
+	scheduler  string // of server and primary; empty: mpbond's default
 	noReinject bool   // no early reinjection
 	noHelpers  bool   // no helpers
-	maxHelpers int    // of the helpers, so many take part; 0: all
-	subflows   int    // direct ones of each interface; 0: mpbond's own choice
-	// interfaces are those of the primary's links to the server that carry direct
-	// subflows; none: what the system's routes say, which is the first one.
+	maxHelpers int    // 0: all helpers take part
+	subflows   int    // direct ones of each interface; 0: mpbond's default
+	// interfaces are the primary's links to the server that carry direct subflows. Empty: the one
+	// that the system's routes choose, which is the first.
 	interfaces []string
-	feedback   string // of helpers; empty: mpbond's own choice
-	// udp has subflows of these interfaces go over UDP, and helpers go on to the server
-	// by it; congestion is what controls them there, and over TCP. With PBE-CC primary
-	// and helpers hear the cells of links that are devices of mobile networks.
+	feedback   string // of helpers; empty: mpbond's default
+	// udp makes subflows of these interfaces use UDP, and helpers continue to the server by UDP.
+	// congestion is the controller there and over TCP. With PBE-CC, primary and helpers listen to
+	// the cells of links in mobile networks.
 	udp        bool
-	congestion string // empty: mpbond's own choice
+	congestion string // empty: mpbond's default
 }
 
-// pbeName is PBE-CC's name among congestion controls.
+// pbeName is the name of PBE-CC among congestion controllers.
 const pbeName = "pbe"
 
-// parseMPBondScheme reads what follows "mpbond:", options with colons between them.
+// parseMPBondScheme parses the options after "mpbond:", separated by colons.
 func parseMPBondScheme(variant string) (*mpbondScheme, error) {
 	m := &mpbondScheme{}
 	if variant == "" {
@@ -81,26 +83,31 @@ func parseMPBondScheme(variant string) (*mpbondScheme, error) {
 		case strings.HasPrefix(m.scheduler, "ratio") && !strings.Contains(m.scheduler, ":") && isNumber(o):
 			m.scheduler += ":" + o // ratio:0.6
 		case m.scheduler == "" && o != "":
-			m.scheduler = o // mpbond says whether there is such a one
+			m.scheduler = o // mpbond rejects an unknown one
 		default:
-			err = fmt.Errorf("it is no option")
+			err = fmt.Errorf("not an option")
 		}
 		if err != nil || isSubflows && m.subflows < 1 || slices.Contains(m.interfaces, "") {
-			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:helpers=N][:subflows=N][:if=LINK[+LINK…][:udp]][:cc=NAME][:feedback=MODE]", variant, o)
+			return nil, fmt.Errorf("scheme mpbond:%s: %q: write "+
+				"mpbond[:SCHEDULER][:noreinject][:direct][:helpers=N][:subflows=N]"+
+				"[:if=LINK[+LINK…][:udp]][:cc=NAME][:feedback=MODE]",
+				variant, o)
 		}
 	}
 	if m.udp && len(m.interfaces) == 0 {
-		return nil, fmt.Errorf("scheme mpbond:%s: which interfaces have subflows over udp must be said by if=LINK[+LINK…]", variant)
+		return nil, fmt.Errorf("scheme mpbond:%s: udp needs the interfaces of its subflows: add if=LINK[+LINK…]",
+			variant)
 	}
 	return m, nil
 }
 
+// isNumber reports whether text is a number.
 func isNumber(text string) bool {
 	_, err := strconv.ParseFloat(text, 64)
 	return err == nil
 }
 
-// activeHelpers are those that take part.
+// activeHelpers returns the helpers that take part.
 func (m *mpbondScheme) activeHelpers(b *Bench) []string {
 	if m.noHelpers {
 		return nil
@@ -108,7 +115,7 @@ func (m *mpbondScheme) activeHelpers(b *Bench) []string {
 	return b.Lab.Topology.firstHelpers(m.maxHelpers)
 }
 
-// Start makes keys, has the devices trust each other, and starts processes.
+// Start makes keys and trust files and starts the processes.
 func (m *mpbondScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
@@ -135,8 +142,7 @@ func (*mpbondScheme) Client(b *Bench, t Transfer) []string {
 	return append(b.FetchCommand(t), "--socks5-hostname", fmt.Sprintf("127.0.0.1:%d", socksPort))
 }
 
-// Verify tells what both ends say of their subflows, and how much memory the
-// processes took.
+// Verify adds what both ends report of their subflows, and the memory of the processes.
 func (m *mpbondScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	receiver, sender := "primary", "server"
 	if r.Direction == "put" {
@@ -150,7 +156,7 @@ func (m *mpbondScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	if err != nil {
 		return err
 	}
-	atServer := sent // a helped subflow's hop to the primary, at the other end, is its pipe
+	atServer := sent // the server's view; there, a helped subflow's hop to the primary is its pipe
 	if receiver == "server" {
 		atServer = got
 	}
@@ -178,8 +184,8 @@ func (m *mpbondScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	return nil
 }
 
-// endSpread is the time between the last new bytes of the subflow that ended
-// first and of the one that ended last, of those that carried any.
+// endSpread returns the time between the last new bytes of the first and of the last subflow to
+// end, of those that carried data.
 func endSpread(bond api.Bond) time.Duration {
 	var first, last time.Time
 	for _, p := range bond.Subflows {
@@ -198,20 +204,20 @@ func endSpread(bond api.Bond) time.Duration {
 
 func (*mpbondScheme) Capabilities() capabilities { return capabilities{video: true, items: true} }
 
-// mpbondStatus asks the server or primary in a node. Its socket is a file, which is the
-// same for all nodes.
+// mpbondStatus asks the server or primary in a node for its status. The socket is a file, the same
+// in all nodes.
 func mpbondStatus(ctx context.Context, b *Bench, node, role string) (api.Status, error) {
-	c := asker.New(filepath.Join(mpbondHome(b, node), "run", role+".sock"))
+	c := apiclient.New(filepath.Join(mpbondHome(b, node), "run", role+".sock"))
 	defer c.Close()
 	return c.Status(ctx, false)
 }
 
-// waitSubflows waits until the primary in a node has so many subflows up.
+// waitSubflows waits until the primary in a node has that many subflows up.
 func (b *Bench) waitSubflows(ctx context.Context, node string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, bondTimeout)
 	defer cancel()
 	var s api.Status
-	var failed error // of the last look: it may not answer yet
+	var failed error // of the last request: the primary may not answer yet
 	up := 0
 	err := pollUntil(ctx, 20*time.Millisecond, func() (bool, error) {
 		s, failed = mpbondStatus(ctx, b, node, "primary")
@@ -226,7 +232,8 @@ func (b *Bench) waitSubflows(ctx context.Context, node string, want int) error {
 		return failed == nil && up >= want, nil
 	})
 	if err != nil {
-		return fmt.Errorf("mpbond: %s: %d of %d subflows are up after %v: %v %+v%s", node, up, want, bondTimeout, failed, s.Bonds, b.recentOutput())
+		return fmt.Errorf("mpbond: %s: %d of %d subflows are up after %v: %v %+v%s", node, up, want, bondTimeout,
+			failed, s.Bonds, b.recentOutput())
 	}
 	return nil
 }
@@ -234,15 +241,17 @@ func (b *Bench) waitSubflows(ctx context.Context, node string, want int) error {
 // mpbondProcess is one process of a bond in the lab.
 type mpbondProcess struct {
 	node string
-	port int // TCP port on which it listens when ready; 0: do not wait
+	port int // TCP port that it opens when ready; 0: do not wait
 	argv []string
 }
 
+// mpbondHome returns the home directory of the device in a node.
 func mpbondHome(b *Bench, node string) string { return filepath.Join(b.Dir, "mpbond", node) }
 
+// mpbondEnv returns the environment of the device in a node.
 func mpbondEnv(b *Bench, node string) []string { return []string{"MPBOND_HOME=" + mpbondHome(b, node)} }
 
-// processList are the commands, in the order in which to start them.
+// processList returns the commands in the order in which to start them.
 func (m *mpbondScheme) processList(b *Bench, mpbond string) (p []mpbondProcess) {
 	server := []string{mpbond, "server", "--allow", "10.0.0.0/8", "--allow", "fd00::/8"}
 	primary := []string{mpbond, "primary", "--name", "primary", "--transparent", "0"}
@@ -260,7 +269,7 @@ func (m *mpbondScheme) processList(b *Bench, mpbond string) (p []mpbondProcess) 
 	if m.subflows > 0 {
 		primary = append(primary, "--subflows", strconv.Itoa(m.subflows))
 	}
-	if len(m.interfaces) == 0 { // one own link, by the system's routes
+	if len(m.interfaces) == 0 { // one direct link, chosen by the system's routes
 		primary = append(primary, "--interface", "")
 	}
 	for _, i := range m.interfaces {
@@ -288,23 +297,23 @@ func (m *mpbondScheme) processList(b *Bench, mpbond string) (p []mpbondProcess) 
 	return p
 }
 
-// cellArgs has who is called so hear the cells of a link, if that is a device of a mobile
-// network, for PBE-CC.
+// cellArgs returns the options that make a process listen to the cells of a link for PBE-CC, if the
+// link is a device of a mobile network.
 func (m *mpbondScheme) cellArgs(b *Bench, link string) []string {
 	l := b.Lab.Topology.Link[link]
 	if !m.udp || m.congestion != pbeName || l == nil || l.LTE == nil {
 		return nil
 	}
 	source := fmt.Sprintf("%s=unix:%s", link, messagesPath(b.Lab.dir, l.LTE.Network))
-	if b.Lab.Topology.onlyDevice(l.LTE.Network) != link { // else the source tells it
+	if b.Lab.Topology.onlyDevice(l.LTE.Network) != link { // otherwise the source reports it
 		source += fmt.Sprintf(",rnti=%d", l.LTE.RNTI)
 	}
 	return []string{"--cell", source}
 }
 
-// setupTrust makes each device's key and tells the others, once for a bench.
-// All devices name the server by one address, which each reaches by its own
-// path; helpers call the primary over their pipes.
+// setupTrust makes each device's key and trust file, once for a bench. All devices use one address
+// of the server, which each reaches by its own path. Helpers connect to the primary over their
+// pipes.
 func (b *Bench) setupTrust(ctx context.Context, mpbond string) error {
 	if _, err := os.Stat(filepath.Join(b.Dir, "mpbond")); err == nil {
 		return nil

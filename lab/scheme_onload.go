@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -16,19 +18,18 @@ import (
 	"mpbond/base/unit"
 )
 
-// onloadPort is where helpers take connections, mpbond's own default.
+// onloadPort is the port at which helpers accept connections, mpbond's default.
 const onloadPort = 7604
 
-// onloadScheme is mpbond without a server: helpers onload, and the client is
-// `mpbond get --onload` or `mpbond put`. It begins with no connection to anybody, and has
-// found its helpers when its time begins.
+// onloadScheme is mpbond without a server: helpers onload, and the client is `mpbond get --onload`
+// or `mpbond put`. It begins without connections and has found its helpers when its time begins.
 type onloadScheme struct {
 	schemeDefaults
-	scheduler  string // empty: the product's own
-	maxHelpers int    // of the helpers, so many take part; 0: all
+	scheduler  string // empty: the product's default
+	maxHelpers int    // 0: all helpers take part
 }
 
-// parseOnloadScheme reads what follows "onload:", options with colons between them.
+// parseOnloadScheme parses the options after "onload:", separated by colons.
 func parseOnloadScheme(variant string) (*onloadScheme, error) {
 	o := &onloadScheme{}
 	for text := range strings.SplitSeq(variant, ":") {
@@ -39,7 +40,7 @@ func parseOnloadScheme(variant string) (*onloadScheme, error) {
 		case is:
 			return nil, fmt.Errorf("scheme onload:%s: %w", variant, err)
 		case o.scheduler == "" && text != "":
-			o.scheduler = text // mpbond says whether there is such a one
+			o.scheduler = text // mpbond rejects an unknown one
 		case variant != "":
 			return nil, fmt.Errorf("scheme onload:%s: %q: write onload[:SCHEDULER][:helpers=N]", variant, text)
 		}
@@ -47,13 +48,13 @@ func parseOnloadScheme(variant string) (*onloadScheme, error) {
 	return o, nil
 }
 
-// isOnloadScheme tells whether a scheme is of this kind.
+// isOnloadScheme reports whether a scheme is onload.
 func isOnloadScheme(scheme string) bool {
 	base, _, _ := strings.Cut(scheme, ":")
 	return base == "onload"
 }
 
-// Start has the first helpers take connections.
+// Start makes the first helpers accept connections.
 func (o *onloadScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (o *onloadScheme) Client(b *Bench, t Transfer) []string {
 	return argv
 }
 
-// onloadReport is what `mpbond get --onload --json` and `mpbond put --json` print.
+// onloadReport is the output of `mpbond get --onload --json` and `mpbond put --json`.
 type onloadReport struct {
 	Wasted  unit.Bytes `json:"wasted"`
 	Seconds float64    `json:"seconds"`
@@ -110,12 +111,12 @@ type onloadReport struct {
 	} `json:"devices"`
 }
 
-// evaluateOnload takes in what the client says, and decides whether all files are right,
-// which are those that it wrote, or that the web node got.
+// evaluateOnload takes the client's report into the result and checks all files: those that the
+// client wrote, or that the web node received.
 func (r *Result) evaluateOnload(b *Bench, t Transfer, out []byte) error {
 	var said onloadReport
 	if err := json.Unmarshal(out, &said); err != nil {
-		return fmt.Errorf("what the client says: %w: %s", err, bytes.TrimSpace(out))
+		return fmt.Errorf("report of the client: %w: %s", err, bytes.TrimSpace(out))
 	}
 	r.Seconds, r.Duplicate, r.Notes = said.Seconds, said.Wasted, map[string]any{"devices": said.Devices}
 	dir := receivedDir
@@ -127,14 +128,14 @@ func (r *Result) evaluateOnload(b *Bench, t Transfer, out []byte) error {
 		return err
 	}
 	r.SHA = true
-	end := slices.MaxFunc(named, time.Time.Compare) // which is when its time ends
+	end := slices.MaxFunc(named, time.Time.Compare) // its time ends then
 	for _, at := range named {
 		r.Items = append(r.Items, max(0, said.Seconds-end.Sub(at).Seconds()))
 	}
 	return nil
 }
 
-// renameTime is when a file got its name: no byte is written to it after that.
+// renameTime returns when a file got its name. No byte is written to it after that.
 func renameTime(path string) (time.Time, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -143,8 +144,8 @@ func renameTime(path string) (time.Time, error) {
 	return time.Unix(st.Ctim.Unix()), nil
 }
 
-// Verify asserts that the helpers that take part were found, that something came by one
-// of them, and nothing by the others.
+// Verify fails unless the participating helpers were found, data arrived through one of them, and
+// none through the others.
 func (o *onloadScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	all := b.Lab.Topology.Helpers()
 	some := b.Lab.Topology.firstHelpers(o.maxHelpers)
@@ -156,13 +157,13 @@ func (o *onloadScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 		}
 		carried += r.Devices[h]
 	}
-	const greeting = 8 * unit.KB // of one that is found, and carries nothing
+	const greeting = 8 * unit.KB // bytes of a helper that is found and carries nothing
 	if len(some) > 0 && carried < greeting {
-		return fmt.Errorf("onload: only %v came by helpers", carried)
+		return fmt.Errorf("onload: only %v arrived through helpers", carried)
 	}
 	for _, h := range all[len(some):] {
 		if r.Devices[h] > greeting {
-			return fmt.Errorf("onload: %v came by %s, which takes no part", r.Devices[h], h)
+			return fmt.Errorf("onload: %v arrived through %s, which takes no part", r.Devices[h], h)
 		}
 	}
 	r.PeakRSS = b.peakRSS()
@@ -171,8 +172,8 @@ func (o *onloadScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 
 func (*onloadScheme) Capabilities() capabilities { return capabilities{items: true, ownReport: true} }
 
-// setupOnloadTrust makes the devices' keys, once for a bench, and has the primary trust the
-// first n helpers, or all if n is 0, and these it.
+// setupOnloadTrust makes the devices' keys, once for a bench. The primary and the first n helpers,
+// or all if n is 0, trust each other.
 func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) error {
 	t := b.Lab.Topology
 	if b.onloadHomes == nil {
@@ -188,7 +189,7 @@ func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) erro
 			if err := h.addTrust(ctx, name, "primary", "primary"); err != nil {
 				return err
 			}
-			allow := fmt.Sprintf("[onload]\nallow = [\"%s/32\"]\n", web) // it is a private address
+			allow := fmt.Sprintf("[onload]\nallow = [\"%s/32\"]\n", web) // a private address needs this
 			if err := os.WriteFile(filepath.Join(h.homeDir(name), "helper.toml"), []byte(allow), 0o600); err != nil {
 				return err
 			}
@@ -196,7 +197,7 @@ func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) erro
 		b.onloadHomes = h
 	}
 	h := b.onloadHomes
-	// What was kept of an upload that failed would spare the next one a part of it.
+	// The state of a failed upload would spare the next one a part of it.
 	kept, err := filepath.Glob(filepath.Join(h.homeDir("primary"), "put-*.jsonl"))
 	if err != nil {
 		return err
@@ -211,7 +212,8 @@ func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) erro
 		if err != nil {
 			return err
 		}
-		if err := h.addTrust(ctx, "primary", name, "helper", "--addr", fmt.Sprintf("%s:%d", addr, onloadPort)); err != nil {
+		if err := h.addTrust(ctx, "primary", name, "helper", "--addr",
+			fmt.Sprintf("%s:%d", addr, onloadPort)); err != nil {
 			return err
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -12,19 +14,19 @@ import (
 	"mpbond/base/unit"
 )
 
-// pagePort is where helpers have their page, mpbond's own default.
+// pagePort is the port of a helper's page, mpbond's default.
 const pagePort = 7607
 
-// pageScheme is mpbond without a client: the first helper's page takes files of a browser beside
-// it, in whose place curl is, and sends them over its own line and the home line, whose router is
-// the primary: it must forward, and be a NAT router (Node.NAT).
+// pageScheme is mpbond without a client. The first helper's page accepts files from a browser
+// beside it, played by curl. The helper sends them over its own link and the home line, whose
+// router is the primary. The primary must forward and be a NAT router (Node.NAT).
 type pageScheme struct {
 	pageURL, code string
-	savedConfig   []byte // the helper's, without a page
+	savedConfig   []byte // the helper's configuration without a page
 }
 
-// pageClient asks the page as a browser does: it tells the code, sends files one after the
-// other, and looks until all have arrived. Its time is from the first file on.
+// pageClient uses the page as a browser does: it enters the code, sends files one after the other,
+// and polls until all have arrived. Its time begins with the first file.
 const pageClient = `set -e
 at=$1 code=$2; shift 2
 token=$(curl -sSf -H 'Content-Type: application/octet-stream' -d "{\"Code\":\"$code\"}" "$at/enter" | sed 's/.*"token":"\([^"]*\)".*/\1/')
@@ -55,7 +57,7 @@ func (p *pageScheme) Start(ctx context.Context, b *Bench) error {
 	}
 	t := b.Lab.Topology
 	if len(t.Helpers()) == 0 {
-		return fmt.Errorf("page: there is no helper")
+		return fmt.Errorf("page: the topology has no helper")
 	}
 	h := t.Helpers()[0]
 	hs, pipe := t.linkBetween(h, "server"), t.linkBetween("primary", h)
@@ -67,7 +69,8 @@ func (p *pageScheme) Start(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.Run(ctx, h, "ip", "route", "replace", "default", "via", router.String(), "dev", pipe, "metric", "900"); err != nil {
+	if _, err := b.Run(ctx, h, "ip", "route", "replace", "default", "via", router.String(), "dev", pipe, "metric",
+		"900"); err != nil {
 		return err
 	}
 	dir := b.onloadHomes.homeDir(h)
@@ -75,7 +78,7 @@ func (p *pageScheme) Start(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	for _, spool := range spools { // of a transfer that failed
+	for _, spool := range spools { // left by a failed transfer
 		if err := os.RemoveAll(spool); err != nil {
 			return err
 		}
@@ -84,7 +87,8 @@ func (p *pageScheme) Start(ctx context.Context, b *Bench) error {
 	if p.savedConfig, err = os.ReadFile(config); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = %q\n[onload.page]\nhome = %q\nto = %q\n", hs, pipe, b.itemURL(Transfer{Upload: true}, -1))
+	text := fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = %q\n[onload.page]\nhome = %q\nto = %q\n", hs,
+		pipe, b.itemURL(Transfer{Upload: true}, -1))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -102,13 +106,13 @@ func (p *pageScheme) Start(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// findPageCode finds what the page asks for in what a helper says of itself.
+// findPageCode finds the page's code in the status of a helper.
 func findPageCode(status string) (string, error) {
 	d := json.NewDecoder(bytes.NewBufferString(status))
 	for key := false; ; {
 		t, err := d.Token()
 		if err != nil {
-			return "", fmt.Errorf("the helper tells no code: %s", status)
+			return "", fmt.Errorf("no page code in the helper's status: %s", status)
 		}
 		if s, is := t.(string); is && key && s != "" {
 			return s, nil
@@ -127,12 +131,12 @@ func (p *pageScheme) Client(b *Bench, t Transfer) []string {
 
 func (*pageScheme) Capabilities() capabilities { return capabilities{items: true, ownReport: true} }
 
-// Verify asserts that something went by the helper's own line, and by the home line.
+// Verify fails unless data went by the helper's own link and by the home line.
 func (p *pageScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	t := b.Lab.Topology
 	for _, link := range []string{t.linkBetween("primary", "server"), t.linkBetween(t.Helpers()[0], "server")} {
 		if r.Links[link] < 64*unit.KB {
-			return fmt.Errorf("page: only %v went by %s", r.Links[link], link)
+			return fmt.Errorf("page: only %v went over %s", r.Links[link], link)
 		}
 	}
 	return nil

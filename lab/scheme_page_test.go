@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -23,7 +25,9 @@ func TestPageScheme(t *testing.T) {
 	if _, err := p.parseSession(); err != nil {
 		t.Error(err)
 	}
-	if code, err := findPageCode(`[{"role":"helper","onload":{"code":"","page":{"urls":["http://10.0.0.1:7607/"],"code":"7-AB12-CD34"}}}]`); err != nil || code != "7-AB12-CD34" {
+	if code, err := findPageCode(
+		`[{"role":"helper","onload":{"code":"","page":{"urls":["http://10.0.0.1:7607/"],"code":"7-AB12-CD34"}}}]`); err != nil ||
+		code != "7-AB12-CD34" {
 		t.Errorf("%q %v", code, err)
 	}
 	for _, text := range []string{"", "{}", `{"urls":["code"]}`, `{"code":`} {

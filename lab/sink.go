@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -21,13 +23,12 @@ type Received struct {
 	Gap   float64 `json:"gap"` // longest time without a byte, after the first
 }
 
-// byteCounter tells others how far a transfer is.
+// byteCounter counts the bytes of a running transfer. It is safe for concurrent use.
 type byteCounter struct{ n atomic.Int64 }
 
 func (m *byteCounter) total() unit.Bytes { return unit.Bytes(m.n.Load()) }
 
-// receiveAll reads all of r and watches it; with a length, what comes later than
-// that does not count.
+// receiveAll reads r to its end. With a length, later bytes do not count.
 func receiveAll(r io.Reader, m *byteCounter, length time.Duration) (Received, error) {
 	hash, buf := sha256.New(), make([]byte, 1<<16)
 	var got Received
@@ -54,37 +55,37 @@ func receiveAll(r io.Reader, m *byteCounter, length time.Duration) (Received, er
 	}
 }
 
-// lastReportPath is where the sink tells what it received last.
+// lastReportPath is where the sink reports the last upload.
 const lastReportPath = "/last"
 
-// RunSink serves uploads: it takes the body of any request and answers with what
-// it Received, until ctx ends; of a request with "?seconds=S" only what comes
-// within that time. /last tells of an upload that was broken off. Its listener
-// speaks MPTCP to whoever asks for it.
+// RunSink serves uploads until ctx ends. It reads the body of any request and answers with
+// Received. With "?seconds=S" only bytes within that time count. /last reports an upload that was
+// broken off. The listener speaks MPTCP with clients that ask for it.
 func RunSink(ctx context.Context, addr string) error {
 	var mu sync.Mutex
 	var last Received
-	s := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == lastReportPath {
+	s := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == lastReportPath {
+				mu.Lock()
+				defer mu.Unlock()
+				_ = json.NewEncoder(w).Encode(last)
+				return
+			}
+			length, _ := time.ParseDuration(r.URL.Query().Get("seconds") + "s") // 0 if it is missing
+			if length > 0 {
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(length))
+			}
+			got, err := receiveAll(r.Body, &byteCounter{}, length)
 			mu.Lock()
-			defer mu.Unlock()
-			_ = json.NewEncoder(w).Encode(last)
-			return
-		}
-		length, _ := time.ParseDuration(r.URL.Query().Get("seconds") + "s") // 0 if it is not there
-		if length > 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(length))
-		}
-		got, err := receiveAll(r.Body, &byteCounter{}, length)
-		mu.Lock()
-		last = got
-		mu.Unlock()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		_ = json.NewEncoder(w).Encode(got)
-	})}
+			last = got
+			mu.Unlock()
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(got)
+		})}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	return s.ListenAndServe()
 }

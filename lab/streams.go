@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -10,19 +12,18 @@ import (
 	"time"
 )
 
-// Streams is a client that downloads a URL many times at once, each over a
-// connection of its own.
+// Streams is a client that downloads a URL many times at once, each over its own connection.
 type Streams struct {
 	URL   string
 	N     int
 	SOCKS string // address of a proxy, or none
 }
 
-// Run prints one Received for all downloads to out, with the SHA-256 that all
-// had, and a report like curl's to report. Gaps are not told: one stream waits
-// for others.
+// Run prints one Received for all downloads to out, with their common SHA-256, and a report like
+// curl's to report. It reports no gaps, since streams wait for each other.
 func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true, Proxy: proxyFunc("socks5h", s.SOCKS)}, Timeout: 10 * time.Minute}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true,
+		Proxy: proxyFunc("socks5h", s.SOCKS)}, Timeout: 10 * time.Minute}
 	type answer struct {
 		got   Received
 		first time.Duration
@@ -44,7 +45,7 @@ func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
 		case a.err != nil:
 			return fmt.Errorf("one of %d streams: %w", s.N, a.err)
 		case i > 0 && a.got.SHA != all.SHA:
-			return fmt.Errorf("one of %d streams has another content than the others (%d bytes)", s.N, a.got.Bytes)
+			return fmt.Errorf("one of %d streams has different content (%d bytes)", s.N, a.got.Bytes)
 		case i == 0 || a.first < first:
 			first = a.first
 		}
@@ -55,7 +56,7 @@ func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
 	return json.NewEncoder(out).Encode(all)
 }
 
-// proxyFunc is by which proxy an http.Transport goes: none where it has no address.
+// proxyFunc returns the Proxy of an http.Transport, nil without an address.
 func proxyFunc(scheme, addr string) func(*http.Request) (*url.URL, error) {
 	if addr == "" {
 		return nil
@@ -63,8 +64,8 @@ func proxyFunc(scheme, addr string) func(*http.Request) (*url.URL, error) {
 	return http.ProxyURL(&url.URL{Scheme: scheme, Host: addr})
 }
 
-// getRange asks for the bytes of a URL from one offset to another one, or for all of them,
-// with 0 and 0: then anything but all of them is an error.
+// getRange requests the bytes of a URL between two offsets. With 0 and 0 it requests all of them;
+// any answer but 200 is then an error.
 func getRange(ctx context.Context, client *http.Client, target string, from, to int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
@@ -82,7 +83,11 @@ func getRange(ctx context.Context, client *http.Client, target string, from, to 
 }
 
 // downloadURL makes one download.
-func downloadURL(ctx context.Context, client *http.Client, target string) (got Received, first time.Duration, err error) {
+func downloadURL(
+	ctx context.Context,
+	client *http.Client,
+	target string,
+) (got Received, first time.Duration, err error) {
 	begin := time.Now()
 	res, err := getRange(ctx, client, target, 0, 0)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -19,40 +21,38 @@ import (
 	"mpbond/lab/shaper"
 )
 
-// Topology is a network to emulate, as a TOML file describes it. Maps are
-// keyed by name; whatever depends on order uses the order of names.
+// Topology is a network to emulate, as a TOML file describes it. Maps are keyed by name. Whatever
+// depends on order uses the order of names.
 type Topology struct {
 	Node map[string]*Node      `toml:"node" json:"node"`
 	Link map[string]*Link      `toml:"link" json:"link"`
 	Cell map[string]*RadioCell `toml:"cell" json:"cell,omitempty"`
 	LTE  map[string]*LTE       `toml:"lte" json:"lte,omitempty"`
-	// Sysctl holds in every node, on top of the lab's own (defaultSysctls).
+	// Sysctl applies to every node, after the lab's own defaultSysctls.
 	Sysctl map[string]string `toml:"sysctl" json:"sysctl,omitempty"`
-	// Seed decides random losses and jitter.
+	// Seed seeds random losses and jitter.
 	Seed uint64 `toml:"seed" json:"seed,omitempty"`
 }
 
 // Node is one machine: a network namespace.
 type Node struct {
-	Forward bool              `toml:"forward" json:"forward,omitempty"` // routes packets of others
+	Forward bool              `toml:"forward" json:"forward,omitempty"` // forwards packets of others
 	NAT     []string          `toml:"nat" json:"nat,omitempty"`         // masquerades out of these links
 	Routes  []string          `toml:"routes" json:"routes,omitempty"`   // "default via LINK", "PREFIX via LINK"
 	Sysctl  map[string]string `toml:"sysctl" json:"sysctl,omitempty"`
 }
 
-// Link joins two nodes. "up" is from its first end to its second, "down" the
-// other way: the first end is the one nearer to the user. Up and Down override
-// what is said of the link as a whole.
+// Link joins two nodes. "up" is from its first end to its second, "down" the other way; the first
+// end is nearer to the user. Up and Down override the settings of the whole link.
 type Link struct {
 	Ends      [2]string   `toml:"ends" json:"ends"`
 	Addresses [2][]string `toml:"addresses" json:"addresses"` // with prefix length; automatic if absent
-	// Cell names the capacity that the link shares with others, besides what it
-	// may carry itself.
+	// Cell names the capacity that the link shares with others, besides its own limits.
 	Cell string `toml:"cell" json:"cell,omitempty"`
-	// LTE makes it a device of a mobile network.
+	// LTE makes the link a device of a mobile network.
 	LTE *LTELink `toml:"lte" json:"lte,omitempty"`
-	// Promotion is how long the radio of the link needs to wake, which both directions
-	// share, and which sleeps when neither had a packet for longer than Tail.
+	// Promotion is how long the radio of the link takes to wake. Both directions share the radio.
+	// It sleeps after Tail without a packet in either direction.
 	Promotion string `toml:"promotion" json:"promotion,omitempty"`
 	Tail      string `toml:"tail" json:"tail,omitempty"`
 	LinkSettings
@@ -60,8 +60,8 @@ type Link struct {
 	Down *LinkSettings `toml:"down" json:"down,omitempty"`
 }
 
-// LinkSettings is what may be said of one direction of a link, or of both. A link
-// of which nothing is said is a veth pair of the kernel, unshaped.
+// LinkSettings are the settings of one direction of a link, or of both. A link without settings is
+// an unshaped veth pair of the kernel.
 type LinkSettings struct {
 	Rate     string   `toml:"rate" json:"rate,omitempty"` // "8Mbit/s"; absent: unlimited
 	Delay    string   `toml:"delay" json:"delay,omitempty"`
@@ -70,9 +70,9 @@ type LinkSettings struct {
 	Reorder  string   `toml:"reorder" json:"reorder,omitempty"`   // share of packets that overtake three others
 	Queue    string   `toml:"queue" json:"queue,omitempty"`       // "100KB"; absent: DefaultQueue
 	Schedule []string `toml:"schedule" json:"schedule,omitempty"` // "at 2s: rate 1Mbit/s"
-	Loop     string   `toml:"loop" json:"loop,omitempty"`         // the schedule repeats every …
-	Outages  []string `toml:"outages" json:"outages,omitempty"`   // "3s+500ms": from + length
-	Trace    string   `toml:"trace" json:"trace,omitempty"`       // file; relative to the topology's
+	Loop     string   `toml:"loop" json:"loop,omitempty"`         // the schedule repeats at this interval
+	Outages  []string `toml:"outages" json:"outages,omitempty"`   // "3s+500ms": start + length
+	Trace    string   `toml:"trace" json:"trace,omitempty"`       // file, relative to the topology's
 }
 
 // Direction is a direction of a link.
@@ -86,7 +86,7 @@ const (
 
 func (d Direction) String() string { return [...]string{"up", "down"}[d] }
 
-// ParseDirection reads "up", "down" or "" (both).
+// ParseDirection parses "up", "down" or "" (both).
 func ParseDirection(s string) ([]Direction, error) {
 	switch s {
 	case "":
@@ -99,12 +99,10 @@ func ParseDirection(s string) ([]Direction, error) {
 	return nil, fmt.Errorf("direction %q: write up or down", s)
 }
 
-// DefaultQueue is the drop-tail limit of a line of which only the rate is
-// given: what it sends in 100 ms, at least 48 KB. That is one to two
-// bandwidth-delay products of the paths studied here (RTT 50 to 70 ms), and
-// 122 KB at 10 Mbit/s, where a kernel sender under cubic was seen to keep
-// about 110 KB in the network. The floor lets an initial window of ten
-// segments and its successor pass on slow lines.
+// DefaultQueue returns the drop-tail limit of a line without a queue setting: what it sends in 100
+// ms, at least 48 KB. That is one to two bandwidth-delay products of the paths studied here (RTT 50
+// to 70 ms). It is 122 KB at 10 Mbit/s, where a kernel sender with CUBIC kept about 110 KB in the
+// network. The minimum lets an initial window of ten segments and its successor pass on slow lines.
 func DefaultQueue(r unit.Rate) unit.Bytes {
 	if r == shaper.Unlimited {
 		return 16 * unit.MB
@@ -125,7 +123,7 @@ func LoadTopology(file string) (*Topology, error) {
 	return t, nil
 }
 
-// ParseTopology reads and checks a topology. Trace files are found relative to dir.
+// ParseTopology parses and checks a topology. Trace files are relative to dir.
 func ParseTopology(b []byte, dir string) (*Topology, error) {
 	t := &Topology{}
 	err := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(t)
@@ -137,7 +135,8 @@ func ParseTopology(b []byte, dir string) (*Topology, error) {
 		return nil, fmt.Errorf("line %d: unknown key %q", line, strings.Join(strict.Errors[0].Key(), "."))
 	case errors.As(err, &syntax):
 		line, _ := syntax.Position()
-		return nil, fmt.Errorf("line %d: %s: %s", line, strings.Join(syntax.Key(), "."), strings.TrimPrefix(syntax.Error(), "toml: "))
+		return nil, fmt.Errorf("line %d: %s: %s", line, strings.Join(syntax.Key(), "."),
+			strings.TrimPrefix(syntax.Error(), "toml: "))
 	case err != nil:
 		return nil, err
 	}
@@ -158,11 +157,10 @@ func ParseTopology(b []byte, dir string) (*Topology, error) {
 	return t, t.Check()
 }
 
-// A name becomes part of an interface name, of which the kernel allows 15
-// letters.
+// A name becomes an interface name, for which the kernel allows 15 letters.
 var namePattern = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,14}$`)
 
-// Check says what is wrong with the topology, if anything.
+// Check returns what is wrong with the topology, if anything.
 func (t *Topology) Check() error {
 	if len(t.Node) == 0 {
 		return fmt.Errorf("no nodes: write [node.NAME] tables")
@@ -221,13 +219,13 @@ func (t *Topology) Check() error {
 	return t.checkLTE()
 }
 
-// Nodes returns the names of all nodes, in order.
+// Nodes returns the names of all nodes in order.
 func (t *Topology) Nodes() []string { return slices.Sorted(maps.Keys(t.Node)) }
 
-// Links returns the names of all links, in order.
+// Links returns the names of all links in order.
 func (t *Topology) Links() []string { return slices.Sorted(maps.Keys(t.Link)) }
 
-// Shaped reports whether the link is emulated; if not, it is a veth pair.
+// Shaped reports whether the link is emulated. Otherwise it is a veth pair.
 func (l *Link) Shaped() bool {
 	for _, d := range []*LinkSettings{&l.LinkSettings, l.Up, l.Down} {
 		if d != nil && !d.isEmpty() {
@@ -237,7 +235,7 @@ func (l *Link) Shaped() bool {
 	return l.Cell != "" || l.LTE != nil || l.Promotion+l.Tail != ""
 }
 
-// SetRadio gives the link a radio of a model, which sleeps after its tail.
+// SetRadio gives the link the radio of a model, which sleeps after the model's tail.
 func (l *Link) SetRadio(m radio.Model) {
 	tail := time.Duration(0)
 	for _, p := range m.Tail {
@@ -246,7 +244,8 @@ func (l *Link) SetRadio(m radio.Model) {
 	l.Promotion, l.Tail = m.Promotion.Time.String(), tail.String()
 }
 
-// attachRadio puts lines of the link, both if there are any, to its radio, if it has one.
+// attachRadio attaches lines of the link to its radio, if it has one. It returns nil without a
+// radio.
 func (l *Link) attachRadio(lines ...*shaper.Line) (*shaper.Radio, error) {
 	if l.Promotion+l.Tail == "" {
 		return nil, nil
@@ -259,16 +258,17 @@ func (l *Link) attachRadio(lines ...*shaper.Line) (*shaper.Radio, error) {
 		}
 	}
 	if l.Cell != "" || l.LTE != nil {
-		return nil, fmt.Errorf("promotion: not where the link is in a cell or a mobile network")
+		return nil, fmt.Errorf("promotion: a link in a cell or mobile network cannot have one")
 	}
 	return shaper.NewRadio(times[0], times[1], lines...)
 }
 
+// isEmpty reports whether nothing is set.
 func (d LinkSettings) isEmpty() bool {
 	return d.Rate+d.Delay+d.Jitter+d.Loss+d.Reorder+d.Queue+d.Trace+d.Loop == "" && len(d.Schedule)+len(d.Outages) == 0
 }
 
-// Program is what one direction of the link will do. It reads trace files.
+// Program returns the program of one direction of the link. It reads trace files.
 func (l *Link) Program(dir Direction) (shaper.Program, error) {
 	d := l.LinkSettings
 	if over := [...]*LinkSettings{l.Up, l.Down}[dir]; over != nil {
@@ -276,7 +276,8 @@ func (l *Link) Program(dir Direction) (shaper.Program, error) {
 	}
 	p := shaper.Program{Base: shaper.Setting{Rate: shaper.Unlimited}}
 	var base shaper.Change
-	for _, kv := range [][2]string{{"rate", d.Rate}, {"delay", d.Delay}, {"jitter", d.Jitter}, {"loss", d.Loss}, {"reorder", d.Reorder}, {"queue", d.Queue}} {
+	for _, kv := range [][2]string{{"rate", d.Rate}, {"delay", d.Delay}, {"jitter", d.Jitter}, {"loss", d.Loss},
+		{"reorder", d.Reorder}, {"queue", d.Queue}} {
 		if kv[1] != "" {
 			if err := base.Set(kv[0], kv[1]); err != nil {
 				return p, err
@@ -334,11 +335,13 @@ func (d LinkSettings) addTracks(p *shaper.Program) error {
 	return nil
 }
 
+// overriddenBy returns d with the values that o sets.
 func (d LinkSettings) overriddenBy(o LinkSettings) LinkSettings {
 	for _, f := range []struct {
 		dst *string
 		v   string
-	}{{&d.Rate, o.Rate}, {&d.Delay, o.Delay}, {&d.Jitter, o.Jitter}, {&d.Loss, o.Loss}, {&d.Reorder, o.Reorder}, {&d.Queue, o.Queue}, {&d.Loop, o.Loop}, {&d.Trace, o.Trace}} {
+	}{{&d.Rate, o.Rate}, {&d.Delay, o.Delay}, {&d.Jitter, o.Jitter}, {&d.Loss, o.Loss}, {&d.Reorder, o.Reorder},
+		{&d.Queue, o.Queue}, {&d.Loop, o.Loop}, {&d.Trace, o.Trace}} {
 		if f.v != "" {
 			*f.dst = f.v
 		}
@@ -352,8 +355,8 @@ func (d LinkSettings) overriddenBy(o LinkSettings) LinkSettings {
 	return d
 }
 
-// AddChange appends a change of one link to its schedule: "hs1.rate=1Mbit/s",
-// or "hs1.down.rate=…" for one direction, at a time after the start.
+// AddChange appends a change of one link to its schedule, at a time after the start:
+// "hs1.rate=1Mbit/s", or "hs1.down.rate=…" for one direction.
 func (t *Topology) AddChange(at time.Duration, what string) error {
 	path, value, ok := strings.Cut(what, "=")
 	parts := strings.Split(path, ".")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -97,33 +99,45 @@ func TestBadTopologies(t *testing.T) {
 		{two + "schedule=[\"at 2s: others 1\"]\n", "others: only a cell has other users"},
 		{two + "promotion=\"600ms\"\n", "tail \"\": promotion and tail belong together"},
 		{two + "promotion=\"0s\"\ntail=\"9s\"\n", "promotion \"0s\""},
-		{two + "promotion=\"1s\"\ntail=\"9s\"\ncell=\"c\"\nqueue=\"1MB\"\n[cell.c]\nrate=\"1Mbit/s\"\n", "not where the link is in a cell"},
+		{two + "promotion=\"1s\"\ntail=\"9s\"\ncell=\"c\"\nqueue=\"1MB\"\n[cell.c]\nrate=\"1Mbit/s\"\n",
+			"not where the link is in a cell"},
 		{two + "[link.l.up]\npromotion=\"1s\"\n", "unknown key \"link.l.up.promotion\""},
 		{two + "rate=\"1Mbit/s\"\ncell=\"c\"\n", `no cell "c"`},
 		{two + "cell=\"c\"\n[cell.c]\nrate=\"1Mbit/s\"\n", "needs a queue"},
 		{two + "[cell.c]\nothers=2\n", "needs a rate"},
 		{two + "[cell.c]\nrate=\"1Mbit/s\"\nothers=-1\n", "others \"-1\""},
-		{two + "[cell.c]\nrate=\"1Mbit/s\"\n[cell.c.down]\nrate=\"1Mbit/s\"\nschedule=[\"at 2s: delay 1s\"]\n", "cell c, down: a cell has"},
+		{two + "[cell.c]\nrate=\"1Mbit/s\"\n[cell.c.down]\nrate=\"1Mbit/s\"\nschedule=[\"at 2s: delay 1s\"]\n",
+			"cell c, down: a cell has"},
 		{lteTable("", `carriers=[{prb=51}]`), "prb 51"},
 		{lteTable("", `carriers=[{prb=50, layers=3}]`), "layers 3"},
 		{lteTable("", `carriers=[{prb=50, control=-1}]`), "control -1"},
 		{lteTable("", `carriers=[{prb=50, width=1}]`), "unknown key \"lte.t.width\""},
 		{lteTable("", ``), "write 1 to 8"},
 		{lteTable("", "carriers=[{prb=50}]\nscheduler=\"best\""), "scheduler \"best\""},
-		{lteTable("cell=\"c\"\nqueue=\"1MB\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\"}", "carriers=[{prb=50}]\n[cell.c]\nrate=\"1Mbit/s\""), "a cell cannot share it"},
-		{lteTable("[link.l.lte]\nnetwork=\"u\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "no network \"u\""},
+		{lteTable("cell=\"c\"\nqueue=\"1MB\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\"}",
+			"carriers=[{prb=50}]\n[cell.c]\nrate=\"1Mbit/s\""), "a cell cannot share it"},
+		{lteTable("[link.l.lte]\nnetwork=\"u\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]"),
+			"no network \"u\""},
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "rnti 0x0"},
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=70000\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "line 7"},
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601", "carriers=[{prb=50}]"), "write one of signal"},
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18\"", "carriers=[{prb=50}]"), "signal \"18\""},
-		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]\nsamples={snr=\"loud\"}"), "samples: signal \"loud\""},
-		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]\nsamples={offset=9000}"), "offset 9000"},
-		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nwalk=[]", "carriers=[{prb=50}]"), "write one of signal"},
-		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\ntrace=\"nowhere\"", "carriers=[{prb=50}]"), "no such file"},
-		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nerror_rate=0.5", "carriers=[{prb=50}]"), "error_rate 0.5"},
-		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nqueue=\"1KB\"", "carriers=[{prb=50}]"), "a packet must fit"},
-		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\ncarriers=[1]", "carriers=[{prb=50}]"), "carriers [1]"},
-		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0xE000\nsignal=\"18dB\"", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\""), "same rnti 0xe000"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"",
+			"carriers=[{prb=50}]\nsamples={snr=\"loud\"}"), "samples: signal \"loud\""},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"",
+			"carriers=[{prb=50}]\nsamples={offset=9000}"), "offset 9000"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nwalk=[]", "carriers=[{prb=50}]"),
+			"write one of signal"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\ntrace=\"nowhere\"", "carriers=[{prb=50}]"),
+			"no such file"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nerror_rate=0.5", "carriers=[{prb=50}]"),
+			"error_rate 0.5"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nqueue=\"1KB\"", "carriers=[{prb=50}]"),
+			"a packet must fit"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\ncarriers=[1]", "carriers=[{prb=50}]"),
+			"carriers [1]"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0xE000\nsignal=\"18dB\"",
+			"carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\""), "same rnti 0xe000"},
 		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\non=\"1s\""), "both on and off"},
 		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\nrate=\"0\""), "rate \"0\""},
 		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.l]\nsignal=\"1dB\""), "a link has that name"},
@@ -178,7 +192,8 @@ off="2s"`)), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []lte.CellConfig{{PRB: 50, Layers: 2, Control: 0.4}, {PRB: 100, Layers: 1}}; !slices.Equal(cfg.Cells, want) || cfg.Scheduler != lte.ProportionalFair {
+	if want := []lte.CellConfig{{PRB: 50, Layers: 2, Control: 0.4}, {PRB: 100, Layers: 1}}; !slices.Equal(cfg.Cells,
+		want) || cfg.Scheduler != lte.ProportionalFair {
 		t.Errorf("carriers %+v, %v", cfg.Cells, cfg.Scheduler)
 	}
 	for i, want := range []struct {
@@ -198,7 +213,8 @@ off="2s"`)), dir)
 		if u.source != nil {
 			rate = u.source.Rate
 		}
-		if u.name != want.name || u.RNTI != want.rnti || u.signal.At(1500*time.Millisecond) != want.sinr || !slices.Equal(u.Cells, want.cells) || u.Buffer != want.queue || rate != want.rate {
+		if u.name != want.name || u.RNTI != want.rnti || u.signal.At(1500*time.Millisecond) != want.sinr ||
+			!slices.Equal(u.Cells, want.cells) || u.Buffer != want.queue || rate != want.rate {
 			t.Errorf("user %d is %+v, want %+v", i, u, want)
 		}
 	}
@@ -206,7 +222,8 @@ off="2s"`)), dir)
 		t.Error("m is no veth")
 	}
 	// −85 dBm: the greatest rate there is.
-	if p, err := top.peakRate("l"); err != nil || math.Abs(float64(p)/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
+	if p, err := top.peakRate("l"); err != nil ||
+		math.Abs(float64(p)/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
 		t.Errorf("at most %v, %v", p, err)
 	}
 }
@@ -216,7 +233,8 @@ func TestHouse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(top.Nodes(), " ") + ": " + strings.Join(top.Links(), " "); got != "helper1 helper2 primary server web: core hs1 hs2 pipe1 pipe1b pipe2 ps" {
+	if got := strings.Join(top.Nodes(), " ") + ": " + strings.Join(top.Links(),
+		" "); got != "helper1 helper2 primary server web: core hs1 hs2 pipe1 pipe1b pipe2 ps" {
 		t.Error(got)
 	}
 	if got := top.Helpers(); len(got) != 2 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -6,16 +8,15 @@ import (
 	"mpbond/base/unit"
 )
 
-// Traffic is what a node sent and received over one emulated link, packet by
-// packet.
+// Traffic is what a node sent and received over one shaped link, packet by packet.
 type Traffic struct {
 	Node string `json:"node"`
 	Link string `json:"link"`
-	// Gaps are the µs before each packet, of the first since recording began.
+	// Gaps are the µs before each packet; the first gap counts from the start of recording.
 	Gaps []int64 `json:"gaps_us"`
-	// Sizes are IP bytes, negative of packets that were received. Packets sent are
-	// seen as they enter the link's queue, which is in the device: one for which it
-	// has no room is never sent by a radio, and is not among them.
+	// Sizes are IP bytes, negative for received packets. Sent packets are recorded as they enter
+	// the link's queue, which is in the device. Packets that the full queue drops are not included:
+	// a radio would never send them.
 	Sizes []int32 `json:"sizes"`
 }
 
@@ -28,15 +29,14 @@ func (t Traffic) Each(f func(at time.Duration, n unit.Bytes, sent bool)) {
 	}
 }
 
-// coarseStep is how far packets that coarse makes one may be apart: a tenth of the
-// shortest gap that any radio's model sees, and of a sample of rates.
+// coarseStep is how far apart packets may be that coarsened merges. It is a tenth of the shortest
+// gap that any radio model or sample of rates resolves.
 const coarseStep = 10 * time.Millisecond
 
-// coarsened returns the traffic with two packets at most for those within coarseStep
-// of the first of them, at the times of the first and of the last: a minute is then
-// some thousands, at any rate. Bytes of each direction, and every gap of more than
-// coarseStep, are what they were, also beside the packets of other links: so what a
-// radio takes is the same, if its model sees no shorter gaps.
+// coarsened returns the traffic with at most two packets for those within coarseStep of the first
+// of them, at the times of the first and the last. A minute then has some thousand packets at any
+// rate. Bytes of each direction and every gap over coarseStep stay the same, also relative to other
+// links. So the energy of a radio stays the same if its model resolves no shorter gaps.
 func (t Traffic) coarsened() Traffic {
 	var log trafficLog
 	var first, last time.Duration
@@ -45,7 +45,7 @@ func (t Traffic) coarsened() Traffic {
 		switch {
 		case n == 1:
 			log.addPacket(first, sent-received)
-		case sent == 0: // times need a packet each
+		case sent == 0: // each time needs a packet
 			log.addPacket(first, -1)
 			log.addPacket(last, 1-received)
 		case received == 0:
@@ -78,7 +78,7 @@ func (t Traffic) coarsened() Traffic {
 	return Traffic{Node: t.Node, Link: t.Link, Gaps: log.gaps, Sizes: log.sizes}
 }
 
-// trafficLog is one end's, in the emulator's thread.
+// trafficLog records one end's packets in the emulator's thread.
 type trafficLog struct {
 	last  time.Duration
 	gaps  []int64
@@ -87,11 +87,11 @@ type trafficLog struct {
 
 func (l *trafficLog) addPacket(now time.Duration, size int) {
 	gap := (now - l.last) / time.Microsecond
-	l.last += gap * time.Microsecond // what is rounded off here counts next time
+	l.last += gap * time.Microsecond // the rounding error counts next time
 	l.gaps, l.sizes = append(l.gaps, int64(gap)), append(l.sizes, int32(size))
 }
 
-// takeTraffic takes out what was recorded, and goes on recording from now on.
+// takeTraffic returns the recorded packets and continues recording.
 func (d *daemon) takeTraffic() (all []Traffic) {
 	d.emu.runInLoop(func(now time.Duration) {
 		for _, l := range d.links {
@@ -108,15 +108,16 @@ func (d *daemon) takeTraffic() (all []Traffic) {
 	return all
 }
 
-// Traffic returns what both ends of each emulated link sent and received since
-// the last call, and begins anew. The first call begins it.
+// Traffic returns what both ends of each shaped link sent and received since the last call. The
+// first call starts recording.
 func (l *Lab) Traffic() ([]Traffic, error) {
 	a, err := l.sendRequest(request{Op: "traffic"})
 	return a.Traffic, err
 }
 
-// recordTraffic begins to record packets, if the plan asks for it, or puts those of
-// primary and helpers into a result; in coarse steps those of a fixed length, which are many.
+// recordTraffic starts recording packets if r is nil, or puts those of primary and helpers into r.
+// It does nothing unless the spec asks for it. Transfers of fixed length have many packets and are
+// coarsened.
 func (s *session) recordTraffic(b *Bench, r *Result) error {
 	if !s.spec.Traffic {
 		return nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -57,7 +59,8 @@ func TestTraffic(t *testing.T) {
 		out, in := after.Link("l").Lines[end].Count, after.Link("l").Lines[1-end].Count
 		was, wasIn := before.Link("l").Lines[end].Count, before.Link("l").Lines[1-end].Count
 		if sent != out.Sent.Bytes-was.Sent.Bytes || received != in.Delivered.Bytes-wasIn.Delivered.Bytes || big < 40 {
-			t.Errorf("%s: %v sent, %v received, %d large packets; its lines count %v and %v", got.Node, sent, received, big, out.Sent.Bytes-was.Sent.Bytes, in.Delivered.Bytes-wasIn.Delivered.Bytes)
+			t.Errorf("%s: %v sent, %v received, %d large packets; its lines count %v and %v", got.Node, sent, received,
+				big, out.Sent.Bytes-was.Sent.Bytes, in.Delivered.Bytes-wasIn.Delivered.Bytes)
 		}
 	}
 	if again, err := l.Traffic(); err != nil || len(again) != 2 || len(again[0].Sizes) != 0 {
@@ -85,7 +88,8 @@ func TestCoarse(t *testing.T) {
 		Gaps:  []int64{1000, 4000, 1000, 6000, 3999, 0, 100_000},
 		Sizes: []int32{-1500, -1500, 40, -1500, -1000, 60, 40}}
 	// at 1, 5, 6, 12, 15.999, 15.999, 115.999 ms
-	want := Traffic{Node: "n", Link: "l", Gaps: []int64{1000, 5000, 6000, 3999, 100_000}, Sizes: []int32{40, -3000, 60, -2500, 40}}
+	want := Traffic{Node: "n", Link: "l", Gaps: []int64{1000, 5000, 6000, 3999, 100_000}, Sizes: []int32{40, -3000, 60,
+		-2500, 40}}
 	if got := all.coarsened(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -8,65 +10,65 @@ import (
 	"mpbond/base/unit"
 )
 
-// Video is media in segments of the same length, each at the bitrates of a
-// ladder. Segments of one bitrate have the same size. The media goes on behind
-// what is played of it.
+// Video is media in segments of equal length, each at the bitrates of a ladder. Segments of one
+// bitrate have equal size. The media continues after the played part.
 type Video struct {
-	Ladder  []unit.Rate   `json:"ladder_bps"` // ascending; with one only there is nothing to adapt
+	Ladder  []unit.Rate   `json:"ladder_bps"` // ascending; a single rate does not adapt
 	Segment time.Duration `json:"segment_ns"`
 }
 
 func (v Video) segmentSize(level int) unit.Bytes { return v.Ladder[level].Bytes(v.Segment) }
 
 func (v Video) checkLadder() error {
-	if len(v.Ladder) == 0 || v.Segment <= 0 || v.Segment > maxMediaBuffer || !slices.IsSorted(v.Ladder) || v.segmentSize(0) <= 0 {
-		return fmt.Errorf("video: bitrates are ascending, and segments up to %v long", maxMediaBuffer)
+	if len(v.Ladder) == 0 || v.Segment <= 0 || v.Segment > maxMediaBuffer || !slices.IsSorted(v.Ladder) ||
+		v.segmentSize(0) <= 0 {
+		return fmt.Errorf("video: bitrates must ascend, and segments may be up to %v long", maxMediaBuffer)
 	}
 	return nil
 }
 
-// What a player does that its paper does not tell is our choice.
+// Behaviour of the player that its paper does not specify.
 const (
-	// maxMediaBuffer is the most media a player holds: that of common players (dash.js
-	// and hls.js hold 30 s).
+	// maxMediaBuffer is the most media a player holds, as in common players (dash.js and hls.js
+	// hold 30 s).
 	maxMediaBuffer = 30 * time.Second
-	// startBuffer is what it needs to begin, and to go on after a stall.
+	// startBuffer is the media needed to start playing, and to resume after a stall.
 	startBuffer = 2 * time.Second
-	// bitrateShare of the throughput may be a segment's bitrate.
+	// bitrateShare is the largest part of the throughput that a segment's bitrate may take.
 	bitrateShare = 0.75
-	// rateSegments are how many last segments the throughput is the harmonic mean of.
+	// rateSegments is how many last segments the throughput is the harmonic mean of.
 	rateSegments = 3
 )
 
-// Playback is what a player tells.
+// Playback is the report of a player.
 type Playback struct {
-	Bitrate    float64        `json:"bitrate_bps"` // mean of what was played, by time
-	Switches   int            `json:"switches"`    // of bitrate, in what was played
+	Bitrate    float64        `json:"bitrate_bps"` // time-weighted mean of what was played
+	Switches   int            `json:"switches"`    // changes of bitrate in what was played
 	Stalls     int            `json:"stalls"`
 	Stalled    float64        `json:"stalled_seconds"`
 	StallRatio float64        `json:"stall_ratio"` // stalled / played
 	StartUp    float64        `json:"start_up_seconds"`
 	Played     float64        `json:"played_seconds"` // of media
 	Seconds    float64        `json:"seconds"`        // from the first request to the end
-	Bytes      unit.Bytes     `json:"bytes"`          // of whole segments, with those that were not played
+	Bytes      unit.Bytes     `json:"bytes"`          // of whole segments, including those that were not played
 	Segments   []VideoSegment `json:"segments"`
 }
 
-// VideoSegment is one that was fetched whole.
+// VideoSegment is a segment that was fetched completely.
 type VideoSegment struct {
 	Rate    unit.Rate `json:"rate_bps"`
-	At      float64   `json:"at_seconds"` // when it was there
+	At      float64   `json:"at_seconds"` // when it was complete
 	Seconds float64   `json:"seconds"`    // from its request to its last byte
 	Buffer  float64   `json:"buffer_seconds"`
 }
 
-// playback is a player without its network: what it has, and what it wants next.
-// Times count from the first request, and never go back.
+// playback is a player without its network: its buffer and its next request. Times count from the
+// first request and never go back.
 type playback struct {
 	video  Video
-	length time.Duration // of media to be played
+	length time.Duration // of media to play
 
-	accountedUntil time.Duration // up to here all is accounted for
+	accountedUntil time.Duration // time up to which the fields below hold
 	played         time.Duration // of media, like buffered
 	buffered       time.Duration
 	playing        bool
@@ -74,12 +76,12 @@ type playback struct {
 	start          time.Duration // when playing began
 	stalls         int
 	stalled        time.Duration
-	rates          []float64 // bit/s, of the last segments
+	rates          []float64 // bit/s of the last segments
 	bytes          unit.Bytes
 	segments       []VideoSegment
 }
 
-// advanceTo lets time pass.
+// advanceTo lets time pass until now.
 func (p *playback) advanceTo(now time.Duration) {
 	d := now - p.accountedUntil
 	p.accountedUntil = now
@@ -103,19 +105,18 @@ func (p *playback) advanceTo(now time.Duration) {
 
 func (p *playback) isOver() bool { return p.played >= p.length }
 
-// timeToEnd tells in how much time the playback ends, if nothing more is needed for
-// it. advance must have been called.
-func (p *playback) timeToEnd() (after time.Duration, sure bool) {
+// timeToEnd returns when the playback ends if certain: nothing more needs to be fetched. advanceTo
+// must have been called.
+func (p *playback) timeToEnd() (after time.Duration, certain bool) {
 	left := p.length - p.played
 	return left, p.playing && p.buffered >= left
 }
 
-// nextRequest is the level of the segment to ask for now, or how long to wait before
-// asking again.
+// nextRequest returns the level of the segment to request now, or how long to wait.
 func (p *playback) nextRequest(now time.Duration) (level int, wait time.Duration) {
 	p.advanceTo(now)
 	if over := p.buffered + p.video.Segment - maxMediaBuffer; over > 0 {
-		if after, sure := p.timeToEnd(); sure {
+		if after, certain := p.timeToEnd(); certain {
 			over = min(over, after)
 		}
 		return 0, over
@@ -123,8 +124,8 @@ func (p *playback) nextRequest(now time.Duration) (level int, wait time.Duration
 	return p.chooseLevel(), 0
 }
 
-// chooseLevel is the highest level that the throughput allows: the lowest one while
-// nothing is known of it.
+// chooseLevel returns the highest level that the throughput allows, the lowest one while the
+// throughput is unknown.
 func (p *playback) chooseLevel() (level int) {
 	if len(p.rates) == 0 {
 		return 0
@@ -142,13 +143,14 @@ func (p *playback) chooseLevel() (level int) {
 	return level
 }
 
-// addSegment takes in a segment that has taken so long to fetch.
+// addSegment adds a segment that took that long to fetch.
 func (p *playback) addSegment(now time.Duration, level int, took time.Duration) {
 	p.advanceTo(now)
 	p.buffered += p.video.Segment
 	size := p.video.segmentSize(level)
 	p.bytes += size
-	p.segments = append(p.segments, VideoSegment{p.video.Ladder[level], now.Seconds(), took.Seconds(), p.buffered.Seconds()})
+	p.segments = append(p.segments, VideoSegment{p.video.Ladder[level], now.Seconds(), took.Seconds(),
+		p.buffered.Seconds()})
 	p.rates = append(p.rates, float64(8*size)/max(took, time.Microsecond).Seconds())
 	p.rates = p.rates[max(0, len(p.rates)-rateSegments):]
 	if p.playing || p.buffered < min(startBuffer, p.length-p.played) {
@@ -160,9 +162,10 @@ func (p *playback) addSegment(now time.Duration, level int, took time.Duration) 
 	}
 }
 
-// summarize sums up. advance must have been called.
+// summarize returns the report. advanceTo must have been called.
 func (p *playback) summarize() Playback {
-	r := Playback{Stalls: p.stalls, Stalled: p.stalled.Seconds(), StartUp: p.start.Seconds(), Played: p.played.Seconds(), Seconds: p.accountedUntil.Seconds(),
+	r := Playback{Stalls: p.stalls, Stalled: p.stalled.Seconds(), StartUp: p.start.Seconds(),
+		Played: p.played.Seconds(), Seconds: p.accountedUntil.Seconds(),
 		Bytes: p.bytes, Segments: p.segments}
 	if p.played == 0 {
 		return r

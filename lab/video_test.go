@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -18,7 +20,8 @@ import (
 	"mpbond/lab/radio"
 )
 
-var testVideo = Video{Ladder: []unit.Rate{unit.Mbps, 2 * unit.Mbps, 4 * unit.Mbps, 8 * unit.Mbps}, Segment: 2 * time.Second}
+var testVideo = Video{Ladder: []unit.Rate{unit.Mbps, 2 * unit.Mbps, 4 * unit.Mbps, 8 * unit.Mbps},
+	Segment: 2 * time.Second}
 
 // playVideo plays over a made-up link, in virtual time: rate tells what it carries at a
 // time, in Mbit/s, and each request takes rtt more.
@@ -124,7 +127,8 @@ func TestPlaybackShare(t *testing.T) {
 	for _, c := range []struct {
 		mbps  []float64
 		level int
-	}{{nil, 0}, {[]float64{0.5}, 0}, {[]float64{2.66}, 0}, {[]float64{2.67}, 1}, {[]float64{100, 100, 1}, 1}, {[]float64{100, 100, 100}, 3}} {
+	}{{nil, 0}, {[]float64{0.5}, 0}, {[]float64{2.66}, 0}, {[]float64{2.67}, 1}, {[]float64{100, 100, 1}, 1},
+		{[]float64{100, 100, 100}, 3}} {
 		p := &playback{video: testVideo}
 		for _, m := range c.mbps {
 			p.rates = append(p.rates, m*1e6)
@@ -141,21 +145,28 @@ func TestPlayerErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := errors.New("bad")
 		p := &Player{Video: testVideo, Length: time.Minute}
-		if _, err := p.playSegments(t.Context(), func(context.Context, int) error { return bad }); !errors.Is(err, bad) {
+		if _, err := p.playSegments(t.Context(), func(context.Context, int) error {
+			return bad
+		}); !errors.Is(err, bad) {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if _, err := p.playSegments(ctx, func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := p.playSegments(ctx, func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})
-	for _, v := range []Video{{}, {Ladder: testVideo.Ladder}, {Ladder: testVideo.Ladder, Segment: time.Minute}, {Ladder: []unit.Rate{2, 1}, Segment: time.Second}} {
+	for _, v := range []Video{{}, {Ladder: testVideo.Ladder}, {Ladder: testVideo.Ladder, Segment: time.Minute},
+		{Ladder: []unit.Rate{2, 1}, Segment: time.Second}} {
 		if v.checkLadder() == nil {
 			t.Errorf("%+v was taken", v)
 		}
 	}
-	for _, p := range []RunSpec{{Length: time.Second, Size: 1}, {}, {Length: time.Second, Upload: true}, {Length: time.Second, Streams: 2}, {Length: time.Second, Schemes: []string{"relay"}}} {
+	for _, p := range []RunSpec{{Length: time.Second, Size: 1}, {}, {Length: time.Second, Upload: true},
+		{Length: time.Second, Streams: 2}, {Length: time.Second, Schemes: []string{"relay"}}} {
 		p.Video = &testVideo
 		p.Topology, _ = Triangle("8/10/5")
 		if _, err := p.parseSession(); err == nil {
@@ -195,7 +206,8 @@ func TestPlayback(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := Video{Ladder: []unit.Rate{unit.Mbps / 2, unit.Mbps, 2 * unit.Mbps}, Segment: time.Second}
-	p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp", "combine:64KB"}, Reps: 1, Length: 5 * time.Second, Video: &v, Traffic: true, KeepDisturbed: true}
+	p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp", "combine:64KB"}, Reps: 1, Length: 5 * time.Second,
+		Video: &v, Traffic: true, KeepDisturbed: true}
 	n := 0
 	err = Run(t.Context(), p, func(r Result) {
 		n++
@@ -203,7 +215,8 @@ func TestPlayback(t *testing.T) {
 			t.Errorf("%s: %s", r.Scheme, r.Error)
 			return
 		}
-		if r.Video.Played != 5 || r.Video.Bitrate <= 5e5 || r.Video.Stalls > 0 || r.Bytes != r.Video.Bytes || !r.SHA || r.Seconds < 5 || r.Bound < 5 {
+		if r.Video.Played != 5 || r.Video.Bitrate <= 5e5 || r.Video.Stalls > 0 || r.Bytes != r.Video.Bytes || !r.SHA ||
+			r.Seconds < 5 || r.Bound < 5 {
 			t.Errorf("%s: %+v", r.Scheme, r.Video)
 		}
 		packets := 0
@@ -263,7 +276,8 @@ func TestCoarseEnergy(t *testing.T) {
 			for i := range want {
 				w, g := reflect.ValueOf(want[i].Energy), reflect.ValueOf(got[i].Energy)
 				for f := range w.NumField() {
-					expectNear(t, fmt.Sprintf("%s, %s, %s", set.Name, want[i].Radio, w.Type().Field(f).Name), g.Field(f).Float(), w.Field(f).Float(), 1e-9*(1+w.Field(f).Float()))
+					expectNear(t, fmt.Sprintf("%s, %s, %s", set.Name, want[i].Radio, w.Type().Field(f).Name),
+						g.Field(f).Float(), w.Field(f).Float(), 1e-9*(1+w.Field(f).Float()))
 				}
 			}
 			for _, m := range set.Models {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -12,16 +14,16 @@ import (
 	"mpbond/base/unit"
 )
 
-// What people are shown of a lab and of what was measured in it. All write to the end, as
-// to a terminal: an error is the writer's.
+// Text output of a lab and its measurements. Write errors are ignored, as on a terminal.
 
-// newColumns lines up what is written with tabs between.
+// newColumns returns a writer that aligns text with tabs.
 func newColumns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// Print shows what the links carried and dropped, and how late the emulator was.
+// Print prints what the links carried and dropped, and how late the emulator was.
 func (s Stats) Print(out io.Writer) {
 	w := newColumns(out)
-	fmt.Fprintln(w, "LINK\tFROM\tTO\tRATE\tDELAY\tQUEUE\tDELIVERED\tPACKETS\tDROPS queue/loss/outage\tONE WAY p50/p95/p99/max, ms")
+	fmt.Fprintln(w, "LINK\tFROM\tTO\tRATE\tDELAY\tQUEUE\tDELIVERED\tPACKETS\tDROPS queue/loss/outage\tONE WAY "+
+		"p50/p95/p99/max, ms")
 	for _, l := range s.Links {
 		for dir, st := range l.Lines {
 			rate, queue := st.Rate.String(), st.Queue.String()
@@ -31,8 +33,10 @@ func (s Stats) Print(out io.Writer) {
 			if !l.Shaped {
 				rate, queue = "veth", "-"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d/%d/%d\t%s\n", l.Name, l.Ends[dir], l.Ends[1-dir], rate, st.Delay, queue,
-				st.Count.Delivered.Bytes, st.Count.Delivered.Packets, st.Count.QueueDrops.Packets, st.Count.LossDrops.Packets, st.Count.OutageDrops.Packets, st.Delays.String())
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d/%d/%d\t%s\n", l.Name, l.Ends[dir], l.Ends[1-dir], rate,
+				st.Delay, queue,
+				st.Count.Delivered.Bytes, st.Count.Delivered.Packets, st.Count.QueueDrops.Packets,
+				st.Count.LossDrops.Packets, st.Count.OutageDrops.Packets, st.Delays.String())
 		}
 	}
 	w.Flush()
@@ -40,7 +44,8 @@ func (s Stats) Print(out io.Writer) {
 		n.printNetwork(out)
 	}
 	lt := s.Lateness
-	fmt.Fprintf(out, "lateness of %d packets: p50 %v, p99 %v, p99.9 %v, max %v", lt.Packets, lt.P50, lt.P99, lt.P999, lt.Max.Round(time.Microsecond))
+	fmt.Fprintf(out, "lateness of %d packets: p50 %v, p99 %v, p99.9 %v, max %v", lt.Packets, lt.P50, lt.P99, lt.P999,
+		lt.Max.Round(time.Microsecond))
 	if lt.Disturbed {
 		fmt.Fprint(out, ": DISTURBED")
 	}
@@ -50,7 +55,7 @@ func (s Stats) Print(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// String is p50, p95, p99 and the most in ms, or "-" of no packets.
+// String returns p50, p95, p99 and the maximum in ms, or "-" without packets.
 func (d Delays) String() string {
 	if d.Packets == 0 {
 		return "-"
@@ -59,16 +64,17 @@ func (d Delays) String() string {
 	return ms(d.P50) + "/" + ms(d.P95) + "/" + ms(d.P99) + "/" + ms(d.Max)
 }
 
+// printNetwork prints a network and its users.
 func (n LTEStats) printNetwork(out io.Writer) {
 	fmt.Fprintf(out, "lte %s, subframe %d: control messages at %s, truth at %s", n.Name, n.Number, n.Messages, n.Truth)
 	if n.Missed > 0 || n.Dropped > 0 {
-		fmt.Fprintf(out, " (%d subframes missed, %d hearers dropped)", n.Missed, n.Dropped)
+		fmt.Fprintf(out, " (%d subframes missed, %d listeners dropped)", n.Missed, n.Dropped)
 	}
 	fmt.Fprintln(out)
 	for i, c := range n.Samples {
 		fmt.Fprintf(out, "  samples of carrier %d at %s, %d a second", i, c.Socket, c.Rate)
 		if c.Silent > 0 {
-			fmt.Fprintf(out, " (%d subframes were silence)", c.Silent)
+			fmt.Fprintf(out, " (%d silent subframes)", c.Silent)
 		}
 		fmt.Fprintln(out)
 	}
@@ -79,15 +85,17 @@ func (n LTEStats) printNetwork(out io.Writer) {
 		if !u.Link {
 			name += " (model)"
 		}
-		fmt.Fprintf(w, "%s\t%#x\t%.1f dB\t%d\t%s\t%s\t%s\n", name, uint16(u.RNTI), u.SINR, u.Carriers, u.Waiting, u.Physical, u.Fair)
+		fmt.Fprintf(w, "%s\t%#x\t%.1f dB\t%d\t%s\t%s\t%s\n", name, uint16(u.RNTI), u.SINR, u.Carriers, u.Waiting,
+			u.Physical, u.Fair)
 	}
 	w.Flush()
 }
 
-// Print shows a transfer in one line.
+// Print prints a transfer in one line.
 func (r Result) Print(out io.Writer) {
 	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %v  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds,
-		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency, r.Bound, r.LongestGap,
+		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency,
+		r.Bound, r.LongestGap,
 		FormatByDevice(r.Devices, unit.Bytes.String))
 	for _, link := range slices.Sorted(maps.Keys(r.Pings)) {
 		p := r.Pings[link]
@@ -102,7 +110,7 @@ func (r Result) Print(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// FormatByDevice lists what each device has, if anything.
+// FormatByDevice lists the values of all devices, without empty ones.
 func FormatByDevice[T any](m map[string]T, text func(T) string) string {
 	var all []string
 	for _, d := range slices.Sorted(maps.Keys(m)) {
@@ -113,7 +121,7 @@ func FormatByDevice[T any](m map[string]T, text func(T) string) string {
 	return strings.Join(all, ", ")
 }
 
-// Print shows the phases of a run.
+// Print prints the phases of a run.
 func (r FlowResult) Print(out io.Writer) {
 	w := newColumns(out)
 	fmt.Fprintf(w, "%s #%d", r.Set, r.Rep)
@@ -125,7 +133,8 @@ func (r FlowResult) Print(out io.Writer) {
 	}
 	fmt.Fprintln(w)
 	for _, ph := range r.Phases {
-		fmt.Fprintf(w, "  %.0f–%.0f s\t%v\t%.1f %%\tdelay p50 %.1f\tp95 %.1f ms\t%d dropped\t%d lost", ph.From, ph.To, ph.Rate, 100*ph.Used,
+		fmt.Fprintf(w, "  %.0f–%.0f s\t%v\t%.1f %%\tdelay p50 %.1f\tp95 %.1f ms\t%d dropped\t%d lost", ph.From, ph.To,
+			ph.Rate, 100*ph.Used,
 			toMilliseconds(ph.Delay.P50), toMilliseconds(ph.Delay.P95), ph.Drops, ph.Losses)
 		if len(ph.Flows) > 1 {
 			fmt.Fprintf(w, "\tJain %.3f:", Jain(ph.Flows))
@@ -138,13 +147,14 @@ func (r FlowResult) Print(out io.Writer) {
 	_ = w.Flush()
 }
 
-// Print shows medians of undisturbed results by case, and how they compare with alone.
+// Print prints medians of undisturbed results by case, and how they compare with alone.
 func (p DualSpec) Print(out io.Writer, all map[string][]DualResult) {
 	w := newColumns(out)
 	fmt.Fprintf(w, "links %s, %v\tundisturbed\tfirst user\tsecond user\n", p.Links, p.Size)
 	alone := [2]float64{}
 	for _, name := range []string{DualAlone, DualIdle, DualBoth} {
-		fmt.Fprintf(w, "%s\t%d of %d", map[string]string{DualAlone: "alone, without mpbond", DualIdle: "the other is idle", DualBoth: "both at once"}[name],
+		fmt.Fprintf(w, "%s\t%d of %d", map[string]string{DualAlone: "alone, without mpbond",
+			DualIdle: "the other is idle", DualBoth: "both at once"}[name],
 			len(all[name]), p.Reps)
 		for i := range DualUsers {
 			var times []float64
@@ -172,8 +182,8 @@ func (p DualSpec) Print(out io.Writer, all map[string][]DualResult) {
 
 func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// PrintCalibrations shows how true the emulator was at each rate, and up to which it can
-// be trusted; its error says that there is none.
+// PrintCalibrations prints the accuracy of the emulator at each rate and the highest rate at which
+// it is accurate. It returns an error if there is none.
 func PrintCalibrations(out io.Writer, all []Calibration) error {
 	w := newColumns(out)
 	fmt.Fprintln(w, "SIX LINKS OF\tRATE ERROR\tADDED DELAY p50\tp99\tLATENESS p99\tp99.9\tmax\tCORES\tFIT")
@@ -187,15 +197,16 @@ func PrintCalibrations(out io.Writer, all []Calibration) error {
 			verdict, fit = "yes", max(fit, r.Rate)
 		}
 		us := func(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
-		fmt.Fprintf(w, "%v\t%+.3f%%\t%v\t%v\t%v\t%v\t%v\t%.2f\t%s\n", r.Rate, 100*r.RateError, us(r.AddedP50), us(r.AddedP99),
+		fmt.Fprintf(w, "%v\t%+.3f%%\t%v\t%v\t%v\t%v\t%v\t%.2f\t%s\n", r.Rate, 100*r.RateError, us(r.AddedP50),
+			us(r.AddedP99),
 			us(r.Lateness.P99), us(r.Lateness.P999), us(r.Lateness.Max), r.CPU, verdict)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	if fit == 0 {
-		return fmt.Errorf("this machine is not fit for emulation at present (is something else running?)")
+		return fmt.Errorf("this machine is too busy for accurate emulation (is something else running?)")
 	}
-	fmt.Fprintf(out, "Here the emulator is true up to six links of %v at once; beyond that nothing is promised.\n", fit)
+	fmt.Fprintf(out, "The emulator is accurate up to six links of %v at once on this machine.\n", fit)
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -7,26 +9,25 @@ import (
 	"mpbond/base/unit"
 )
 
-// Round-trip times of the house, halved: one-way delays. The published set-up
-// names only the rates; these are our assumption, about what LTE, a helper's
-// LTE and a local WiFi link have.
+// One-way delays, half the round-trip times. The published set-up gives rates only; the delays are
+// our assumption for LTE, a helper's LTE and a local WiFi link.
 const (
 	trianglePSDelay   = "25ms"
 	triangleHSDelay   = "35ms"
 	trianglePipeDelay = "2.5ms"
 )
 
-// Triangle makes the house topology from a short text of rates in Mbit/s:
-// "PS/HS/pipe" for one helper, ",HS/pipe" for each more, "PS" for none. A pipe of
-// "5+3" is two, with these rates.
+// Triangle returns the topology "triangle": a primary, helpers and a server. spec has rates in
+// Mbit/s: "PS/HS/pipe" for one helper, ",HS/pipe" for each further one, "PS" without helpers. A
+// pipe of "5+3" stands for two pipes with these rates.
 //
 //	primary ─────────── ps ────────── server ─ core ─ web
 //	   └─ pipe1 ─ helper1 ─ hs1 ─────────┘
 //
-// A rate is a number of Mbit/s or has its unit; "-" leaves the link unshaped.
+// A rate is a number of Mbit/s or has a unit; "-" leaves the link unshaped.
 func Triangle(spec string) (*Topology, error) {
 	bad := func(err error) error {
-		return fmt.Errorf("house %q: %w (write PS/HS/pipe[+pipe…][,HS/pipe…] in Mbit/s, like 8/10/5,10/5)", spec, err)
+		return fmt.Errorf("links %q: %w (write PS/HS/pipe[+pipe…][,HS/pipe…] in Mbit/s, like 8/10/5,10/5)", spec, err)
 	}
 	t := &Topology{
 		Node: map[string]*Node{
@@ -68,6 +69,7 @@ func Triangle(spec string) (*Topology, error) {
 	return t, t.Check()
 }
 
+// addTriangleLink adds a link with a rate and a delay.
 func (t *Topology) addTriangleLink(name string, ends [2]string, rate, delay string) error {
 	l := &Link{Ends: ends}
 	t.Link[name] = l
@@ -78,14 +80,13 @@ func (t *Topology) addTriangleLink(name string, ends [2]string, rate, delay stri
 		rate += "Mbit/s"
 	}
 	if r, err := unit.ParseRate(rate); err != nil || r == 0 {
-		return fmt.Errorf("rate %q of %s", rate, name)
+		return fmt.Errorf("rate %q of %s is not valid", rate, name)
 	}
 	l.Rate, l.Delay = rate, delay
 	return nil
 }
 
-// Helpers returns the names of the house's helpers: every node that a link
-// joins to both primary and server.
+// Helpers returns the names of all helpers: nodes with links to both primary and server.
 func (t *Topology) Helpers() (names []string) {
 	for _, n := range t.Nodes() {
 		if t.linkBetween("primary", n) != "" && t.linkBetween(n, "server") != "" {
@@ -95,7 +96,7 @@ func (t *Topology) Helpers() (names []string) {
 	return names
 }
 
-// linkBetween returns the first link that joins two nodes, or "".
+// linkBetween returns the first link between two nodes, or "".
 func (t *Topology) linkBetween(a, b string) string {
 	if all := t.linksBetween(a, b); len(all) > 0 {
 		return all[0]
@@ -103,7 +104,7 @@ func (t *Topology) linkBetween(a, b string) string {
 	return ""
 }
 
-// linksBetween returns the links that join two nodes.
+// linksBetween returns all links between two nodes.
 func (t *Topology) linksBetween(a, b string) (names []string) {
 	for _, name := range t.Links() {
 		if p, err := t.peerNode(a, name); err == nil && p == b {

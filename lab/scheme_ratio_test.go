@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -40,8 +42,10 @@ func TestSplit(t *testing.T) {
 		want  []string
 	}{
 		{[]SplitPart{{Bytes: 100_000}}, []string{"127.0.0.1 bytes=0-99999"}},
-		{[]SplitPart{{Bytes: 1}, {here("127.0.0.2"), 99_999}}, []string{"127.0.0.1 bytes=0-0", "127.0.0.2 bytes=1-99999"}},
-		{[]SplitPart{{Bytes: 60_000}, {here("127.0.0.2"), 30_000}, {here("127.0.0.3"), 10_000}}, []string{"127.0.0.1 bytes=0-59999", "127.0.0.2 bytes=60000-89999", "127.0.0.3 bytes=90000-99999"}},
+		{[]SplitPart{{Bytes: 1}, {here("127.0.0.2"), 99_999}}, []string{"127.0.0.1 bytes=0-0",
+			"127.0.0.2 bytes=1-99999"}},
+		{[]SplitPart{{Bytes: 60_000}, {here("127.0.0.2"), 30_000}, {here("127.0.0.3"), 10_000}},
+			[]string{"127.0.0.1 bytes=0-59999", "127.0.0.2 bytes=60000-89999", "127.0.0.3 bytes=90000-99999"}},
 		{[]SplitPart{{Bytes: 100_000}, {here("127.0.0.2"), 0}}, []string{"127.0.0.1 bytes=0-99999"}},
 	} {
 		asked = nil
@@ -52,7 +56,8 @@ func TestSplit(t *testing.T) {
 		if sha256.Sum256(out.Bytes()) != sha256.Sum256(content) {
 			t.Errorf("%v: %d bytes, and not the right ones", c.parts, out.Len())
 		}
-		if said, err := parseCurlReport(report.String()); err != nil || said.code != 200 || int(said.bytes) != len(content) {
+		if said, err := parseCurlReport(report.String()); err != nil || said.code != 200 ||
+			int(said.bytes) != len(content) {
 			t.Errorf("%v: %q: %v", c.parts, report.String(), err)
 		}
 		if first := asked[0]; first != c.want[0] {
@@ -72,14 +77,17 @@ func TestSplitFails(t *testing.T) {
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("0123456789"))
 	}))
 	defer whole.Close()
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "all of it") }))
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "all of it")
+	}))
 	defer plain.Close()
 	missing := httptest.NewServer(http.NotFoundHandler())
 	missing.Close()
 	for _, url := range []string{whole.URL, plain.URL, missing.URL} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var out, report bytes.Buffer
-		if err := (SplitClient{URL: url, Parts: []SplitPart{{Bytes: 4}, {Bytes: 5}}}).Run(ctx, &out, &report); err == nil || ctx.Err() != nil || out.Len() != 0 {
+		if err := (SplitClient{URL: url, Parts: []SplitPart{{Bytes: 4}, {Bytes: 5}}}).Run(ctx, &out,
+			&report); err == nil || ctx.Err() != nil || out.Len() != 0 {
 			t.Errorf("%s: %v, %d bytes", url, err, out.Len())
 		}
 		cancel()
@@ -110,7 +118,8 @@ func TestParseSplit(t *testing.T) {
 			t.Errorf("%s with %d helpers: %v, %v", c.name, c.helpers, got, err)
 		}
 	}
-	for _, bad := range []string{"mptcp:", "mptcp:ratio=", "mptcp:ratio=2", "mptcp:ratio=-0.1", "mptcp:ratio=NaN", "mptcp:ratio=0.6/0.6", "mptcp:ratio=x", "mptcp:0.5"} {
+	for _, bad := range []string{"mptcp:", "mptcp:ratio=", "mptcp:ratio=2", "mptcp:ratio=-0.1", "mptcp:ratio=NaN",
+		"mptcp:ratio=0.6/0.6", "mptcp:ratio=x", "mptcp:0.5"} {
 		if _, err := newScheme(bad); err == nil {
 			t.Errorf("%s is a scheme", bad)
 		}

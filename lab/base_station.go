@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -12,8 +14,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// subframe is the step of a network. While nobody hears it and no link has a packet
-// there, a station makes idleSubframes at once: the thread's wake-ups are what costs.
+// subframeLength is the step of a network. While nobody listens and no link has a packet there, a
+// base station runs idleSubframes at once, since the thread's wake-ups are expensive.
 const (
 	subframeLength = time.Millisecond
 	idleSubframes  = 20
@@ -25,25 +27,25 @@ type airPacket struct {
 	packet shaper.Packet
 }
 
-// baseStation runs a network in the emulator's thread: each subframe at its ideal time,
-// with what its lines have brought by then, however late the thread is. It never
-// rests, since Users go on.
+// baseStation runs a network in the emulator's thread. It runs each subframe at its ideal time with
+// the packets that its lines have delivered by then, however late the thread is. It never pauses,
+// since Users go on.
 type baseStation struct {
 	name         string
 	net          *lte.Network
 	signals      []*lte.Signal // by user
 	members      []member      // by user
-	next         time.Duration // ideal time of the end of the next subframe
-	zeroSubframe int64         // number of the subframe at which time zero was
-	playing      bool          // there was one
+	next         time.Duration // ideal end of the next subframe
+	zeroSubframe int64         // number of the subframe at time zero
+	playing      bool          // time zero is set
 	broadcast    *broadcast
-	// messages and truth are where it is heard, once it is open.
+	// messages and truth are the paths of its sockets once they are open.
 	messages, truth string
 
 	outputs    []lte.Delivery
 	spare      []*airPacket
 	onSubframe func(cell.Subframe)
-	slot       *slot // of the subframe that is made, nil if nobody hears
+	slot       *slot // of the current subframe; nil without listeners
 }
 
 // member is a user: a link, or one with a source.
@@ -52,10 +54,11 @@ type member struct {
 	rnti   cell.RNTI
 	link   *emulatedLink
 	source *lte.Source
-	// What happened to packets of the link in the network.
+	// Counts of the link's packets in the network.
 	delivered, dropped, lost shaper.Count
 }
 
+// newBaseStation returns the base station of a network and connects its links.
 func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*baseStation, error) {
 	cfg, users, err := n.buildConfig(t, name)
 	if err != nil {
@@ -71,7 +74,8 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 			if err != nil {
 				return nil, err
 			}
-			s.broadcast.transmitters = append(s.broadcast.transmitters, newTransmitter(i, c.PRB, ch, cfg.Seed+uint64(i)))
+			s.broadcast.transmitters = append(s.broadcast.transmitters, newTransmitter(i, c.PRB, ch,
+				cfg.Seed+uint64(i)))
 		}
 	}
 	for i, u := range users {
@@ -95,8 +99,8 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 	return s, nil
 }
 
-// timeSinceStart is the time of the beginning of a subframe after time zero, or before it
-// negative.
+// timeSinceStart returns the time from time zero to the beginning of a subframe, negative if there
+// is no time zero.
 func (s *baseStation) timeSinceStart(number int64) time.Duration {
 	if !s.playing {
 		return -1
@@ -104,15 +108,15 @@ func (s *baseStation) timeSinceStart(number int64) time.Duration {
 	return time.Duration(number-s.zeroSubframe) * subframeLength
 }
 
-// StartAt makes now so long after time zero of signals and sources.
+// StartAt makes the current time that far after time zero of signals and sources.
 func (s *baseStation) StartAt(_, into time.Duration) {
 	s.playing, s.zeroSubframe = true, s.net.Number()-int64(into/subframeLength)
 }
 
-// Rewind has no time zero any more.
+// Rewind removes time zero.
 func (s *baseStation) Rewind(time.Duration) { s.playing = false }
 
-// nextDue is when advance is to be called next.
+// nextDue returns when to call runSubframes next.
 func (s *baseStation) nextDue() time.Duration {
 	if s.broadcast.listenerCount.Load() > 0 {
 		return s.next
@@ -129,7 +133,7 @@ func (s *baseStation) nextDue() time.Duration {
 	return s.next + (idleSubframes-1)*subframeLength
 }
 
-// runSubframes makes all subframes that have ended by now.
+// runSubframes runs all subframes that have ended by now.
 func (s *baseStation) runSubframes(e *emulator, now time.Duration) {
 	for ; s.next <= now; s.next += subframeLength {
 		for u := range s.members {
@@ -163,6 +167,7 @@ func (s *baseStation) runSubframes(e *emulator, now time.Duration) {
 	}
 }
 
+// offerPacket queues a packet of user u. It returns false if the queue is full.
 func (s *baseStation) offerPacket(u int, p shaper.Packet) bool {
 	if len(s.spare) == 0 {
 		s.spare = append(s.spare, &airPacket{})
@@ -176,7 +181,7 @@ func (s *baseStation) offerPacket(u int, p shaper.Packet) bool {
 	return true
 }
 
-// deliverPacket hands over what has come over the air.
+// deliverPacket delivers a packet that has left the air interface.
 func (s *baseStation) deliverPacket(e *emulator, o lte.Delivery) {
 	m := &s.members[o.User]
 	if m.source != nil {
@@ -196,7 +201,7 @@ func (s *baseStation) deliverPacket(e *emulator, o lte.Delivery) {
 	e.handOver(m.link, Downlink, p, s.next)
 }
 
-// addNetworkCounts makes the statistics of a link's downlink those of both of its parts.
+// addNetworkCounts makes the statistics of a link's downlink cover both its parts.
 func (m *member) addNetworkCounts(l *LineStats, waiting unit.Bytes) {
 	l.Count.Delivered = m.delivered
 	l.Count.QueueDrops.Packets += m.dropped.Packets
@@ -206,10 +211,10 @@ func (m *member) addNetworkCounts(l *LineStats, waiting unit.Bytes) {
 	l.Queued += waiting
 }
 
-// messagesPath is the socket in a lab's directory at which a network is heard.
+// messagesPath returns the socket of a network's control messages in a lab's directory.
 func messagesPath(dir, network string) string { return filepath.Join(dir, network+".cells") }
 
-// openSockets begins to serve what the network tells, at sockets in dir.
+// openSockets serves the network's output at sockets in dir.
 func (s *baseStation) openSockets(dir string) error {
 	s.messages, s.truth = messagesPath(dir, s.name), filepath.Join(dir, s.name+".truth")
 	messages, err := net.Listen("unix", s.messages)
@@ -235,21 +240,26 @@ func (s *baseStation) openSockets(dir string) error {
 	return nil
 }
 
-// readStats is what the network knows of itself.
+// readStats returns the network's statistics.
 func (s *baseStation) readStats() LTEStats {
-	st := LTEStats{Name: s.name, Messages: s.messages, Truth: s.truth, Number: s.net.Number(), Listeners: int(s.broadcast.listenerCount.Load()), Dropped: s.broadcast.droppedListeners.Load(), Missed: s.broadcast.missedSubframes.Load()}
+	st := LTEStats{Name: s.name, Messages: s.messages, Truth: s.truth, Number: s.net.Number(),
+		Listeners: int(s.broadcast.listenerCount.Load()), Dropped: s.broadcast.droppedListeners.Load(),
+		Missed: s.broadcast.missedSubframes.Load()}
 	for _, m := range s.broadcast.transmitters {
-		st.Samples = append(st.Samples, SamplesStats{Socket: m.socketPath, Rate: m.rate, Silent: m.silentSubframes.Load()})
+		st.Samples = append(st.Samples, SamplesStats{Socket: m.socketPath, Rate: m.rate,
+			Silent: m.silentSubframes.Load()})
 	}
 	for u, m := range s.members {
 		t := s.net.Truth(u)
-		st.Users = append(st.Users, LTEUserStats{Name: m.name, RNTI: m.rnti, Link: m.link != nil, SINR: s.signals[u].At(s.timeSinceStart(s.net.Number())),
-			Carriers: t.Carriers, Waiting: t.Waiting, Delivered: t.Delivered, Physical: ratePerSecond(t.Physical), Fair: ratePerSecond(t.Fair)})
+		st.Users = append(st.Users, LTEUserStats{Name: m.name, RNTI: m.rnti, Link: m.link != nil,
+			SINR:     s.signals[u].At(s.timeSinceStart(s.net.Number())),
+			Carriers: t.Carriers, Waiting: t.Waiting, Delivered: t.Delivered, Physical: ratePerSecond(t.Physical),
+			Fair: ratePerSecond(t.Fair)})
 	}
 	return st
 }
 
-// ratePerSecond is the rate of so many bits in each subframe.
+// ratePerSecond converts bits of a subframe into a rate.
 func ratePerSecond(bits float64) unit.Rate {
 	return unit.Rate(bits * float64(time.Second/subframeLength))
 }

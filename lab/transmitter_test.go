@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -26,7 +28,8 @@ func TestSamples(t *testing.T) {
 	}
 	conn := connectListener(t, b, m.socketPath)
 	const all, gap = 60, 3
-	g := cell.Grant{RNTI: 0x4601, Format: cell.Format1, PRB: 6, N: 1, Blocks: [2]cell.Block{{MCS: 9, Size: cell.Bits(tbs.Size(9, 6))}}}
+	g := cell.Grant{RNTI: 0x4601, Format: cell.Format1, PRB: 6, N: 1,
+		Blocks: [2]cell.Block{{MCS: 9, Size: cell.Bits(tbs.Size(9, 6))}}}
 	for n := range int64(all) {
 		if n >= 40 && n < 40+gap {
 			continue

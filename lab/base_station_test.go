@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -24,8 +26,10 @@ func serveBroadcast(t *testing.T) (b *broadcast, tell func(from, to int64), mess
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	users := []airUser{{name: "l", UserConfig: lte.UserConfig{RNTI: 0x4601}}, {name: "x", UserConfig: lte.UserConfig{RNTI: 0xE000}}}
-	s := &baseStation{name: "t", broadcast: newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}, {PRB: 25}}}, users)}
+	users := []airUser{{name: "l", UserConfig: lte.UserConfig{RNTI: 0x4601}},
+		{name: "x", UserConfig: lte.UserConfig{RNTI: 0xE000}}}
+	s := &baseStation{name: "t", broadcast: newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}, {PRB: 25}}},
+		users)}
 	s.broadcast.ownRNTI = 0x4601
 	if err := s.openSockets(dir); err != nil {
 		t.Fatal(err)
@@ -34,10 +38,12 @@ func serveBroadcast(t *testing.T) (b *broadcast, tell func(from, to int64), mess
 		for n := from; n < to; n++ {
 			if o := s.broadcast.beginSlot(n); o != nil {
 				for c, prb := range []uint8{50, 25} {
-					g := []cell.Grant{{RNTI: 0x4601, Format: cell.Format1, PRB: prb, N: 1, Blocks: [2]cell.Block{{MCS: 9, Size: cell.Bits(n % 1000)}}}}
+					g := []cell.Grant{{RNTI: 0x4601, Format: cell.Format1, PRB: prb, N: 1,
+						Blocks: [2]cell.Block{{MCS: 9, Size: cell.Bits(n % 1000)}}}}
 					o.addSubframe(cell.Subframe{Cell: cell.ID(c), Number: n, PRB: prb, Grants: g})
 				}
-				o.truth = append(o.truth, lte.Truth{Physical: float64(n), Fair: 2, Waiting: 3, Delivered: 4, Carriers: 1}, lte.Truth{})
+				o.truth = append(o.truth, lte.Truth{Physical: float64(n), Fair: 2, Waiting: 3, Delivered: 4,
+					Carriers: 1}, lte.Truth{})
 				s.broadcast.commitSlot()
 			}
 		}
@@ -94,7 +100,8 @@ func TestBroadcast(t *testing.T) {
 		for n := c.from; n < 1100; n++ {
 			for id := range cell.ID(2) {
 				s, err := r.Read()
-				if err != nil || r.Self != 0x4601 || s.Number != n || s.Cell != id || len(s.Grants) != 1 || s.Grants[0].Blocks[0].Size != cell.Bits(n%1000) {
+				if err != nil || r.Self != 0x4601 || s.Number != n || s.Cell != id || len(s.Grants) != 1 ||
+					s.Grants[0].Blocks[0].Size != cell.Bits(n%1000) {
 					t.Fatalf("subframe %d of cell %d: %+v, %v", n, id, s, err)
 				}
 			}
@@ -106,7 +113,8 @@ func TestBroadcast(t *testing.T) {
 		if err := errors.Join(lines.Decode(&l), lines.Decode(&x)); err != nil {
 			t.Fatal(err)
 		}
-		if want := (TruthLine{Number: n, User: "l", RNTI: 0x4601, Physical: unit.Rate(1000 * n), Fair: 2000, Waiting: 3, Delivered: 4, Carriers: 1}); l != want || x.User != "x" {
+		if want := (TruthLine{Number: n, User: "l", RNTI: 0x4601, Physical: unit.Rate(1000 * n), Fair: 2000, Waiting: 3,
+			Delivered: 4, Carriers: 1}); l != want || x.User != "x" {
 			t.Fatalf("%+v, %+v, want %+v", l, x, want)
 		}
 	}
@@ -167,8 +175,10 @@ func TestBroadcastMisses(t *testing.T) {
 // beside, and hands packets to /dev/null; step makes the next subframe.
 func newBusyStation(t testing.TB, hears bool) (s *baseStation, step func()) {
 	t.Helper()
-	top, err := ParseTopology([]byte("[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\ndelay=\"10ms\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\", error_rate=2e-6}\n"+
-		"[lte.t]\ncarriers=[{prb=50, control=0.4}]\n[lte.t.user.x]\nsignal=\"18dB\"\nrate=\"20Mbit/s\"\n"), ".")
+	top, err := ParseTopology(
+		[]byte("[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\ndelay=\"10ms\"\nlte={network=\"t\", "+
+			"rnti=0x4601, signal=\"18dB\", error_rate=2e-6}\n"+
+			"[lte.t]\ncarriers=[{prb=50, control=0.4}]\n[lte.t.user.x]\nsignal=\"18dB\"\nrate=\"20Mbit/s\"\n"), ".")
 	if err != nil {
 		t.Fatal(err)
 	}

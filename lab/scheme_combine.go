@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -14,20 +16,21 @@ import (
 	"mpbond/base/unit"
 )
 
-// proxyPort is where helpers serve as HTTP proxies.
+// proxyPort is the port at which helpers serve as HTTP proxies.
 const proxyPort = 3128
 
-// combineScheme is COMBINE (Ananthanarayanan et al., MobiSys 2007): the client fetches
-// a file in HTTP byte ranges, directly and by helpers that are HTTP proxies; each
-// path takes the next chunk of a common queue when it has finished one.
+// combineScheme is COMBINE (Ananthanarayanan et al., MobiSys 2007). The client fetches a file in
+// HTTP byte ranges, directly and through helpers that are HTTP proxies. Each path takes the next
+// chunk of a common queue when it has finished one.
 type combineScheme struct {
 	schemeDefaults
 	chunk unit.Bytes
 }
 
-// combineChunk is the size without another one: that of the MPBond paper.
+// combineChunk is the default chunk size, that of the MPBond paper.
 const combineChunk = 256 * unit.KB
 
+// parseCombineScheme parses the variant of "combine:VARIANT".
 func parseCombineScheme(variant string) (*combineScheme, error) {
 	if variant == "" {
 		return &combineScheme{chunk: combineChunk}, nil
@@ -39,6 +42,7 @@ func parseCombineScheme(variant string) (*combineScheme, error) {
 	return &combineScheme{chunk: chunk}, nil
 }
 
+// Start starts the web server and a proxy on each helper.
 func (c *combineScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
@@ -51,8 +55,8 @@ func (c *combineScheme) Start(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// Client is the lab's own: curl has no queue. Uploads and several streams are
-// refused by Verify.
+// Client returns the lab's own client, since curl has no queue of chunks. Verify rejects uploads
+// and several streams.
 func (c *combineScheme) Client(b *Bench, t Transfer) []string {
 	top := b.Lab.Topology
 	argv := labCommand("combine", b.fileURL(t.Size))
@@ -70,9 +74,10 @@ func (c *combineScheme) Client(b *Bench, t Transfer) []string {
 	return argv
 }
 
+// Verify fails unless the helpers carried a part of the file.
 func (c *combineScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	if r.Direction != "get" || r.Streams != 1 {
-		return fmt.Errorf("combine: only single downloads")
+		return fmt.Errorf("combine: only single downloads are supported")
 	}
 	var helped unit.Bytes
 	for device, n := range r.Devices {
@@ -81,16 +86,17 @@ func (c *combineScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 		}
 	}
 	if len(b.Lab.Topology.Helpers()) > 0 && r.Bytes > c.chunk && helped < c.chunk/2 {
-		return fmt.Errorf("combine: only %v came by helpers", helped)
+		return fmt.Errorf("combine: only %v arrived through helpers", helped)
 	}
 	return nil
 }
 
+// Capabilities implements Scheme.
 func (*combineScheme) Capabilities() capabilities { return capabilities{video: true} }
 
-// RunProxy is an HTTP proxy for plain requests, until ctx ends.
+// RunProxy serves as an HTTP proxy for plain requests until ctx ends.
 func RunProxy(ctx context.Context, addr string) error {
-	// What is requested of a proxy has its whole URL in it already.
+	// A request to a proxy has its whole URL already.
 	forward := &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, FlushInterval: -1,
 		Transport: &http.Transport{DisableCompression: true}}
 	s := &http.Server{Addr: addr, Handler: forward, ReadHeaderTimeout: stopTimeout}
@@ -101,24 +107,24 @@ func RunProxy(ctx context.Context, addr string) error {
 	return nil
 }
 
-// CombineClient is COMBINE's client.
+// CombineClient is the client of COMBINE.
 type CombineClient struct {
 	URL     string
 	Chunk   int64
-	Proxies []string      // addresses; one more path is the direct one
-	Length  time.Duration // ends it after that time, if it is not 0 and the file not complete
-	Size    int64         // of the file, if it is known
+	Proxies []string      // addresses, one path each besides the direct one
+	Length  time.Duration // ends an incomplete transfer after that time; 0: no limit
+	Size    int64         // of the file, if known
 
-	clients []*http.Client // of connections that are there already; nil: Run makes its own
+	clients []*http.Client // with connections to reuse; nil: Run makes its own
 
 	mu        sync.Mutex
-	nextChunk int64           // guarded by mu: the chunk that the next idle path takes
-	size      int64           // guarded by mu: of the file, -1 until an answer has told it
-	chunks    map[int64]chunk // guarded by mu: chunks to be written
+	nextChunk int64           // guarded by mu: for the next idle path
+	size      int64           // guarded by mu: of the file, -1 before the first answer
+	chunks    map[int64]chunk // guarded by mu: fetched, not yet written
 	wake      chan struct{}
 }
 
-// chunk is a part of the file, or why there is none.
+// chunk is a part of the file, or the error of fetching it.
 type chunk struct {
 	data []byte
 	err  error
@@ -153,7 +159,8 @@ func (c *CombineClient) Run(ctx context.Context, out, report io.Writer) error {
 		c.mu.Unlock()
 		switch {
 		case size >= 0 && written == size:
-			_, err := fmt.Fprintf(report, "curl-report %f %f 200 %d\n", time.Since(begin).Seconds(), first.Seconds(), written)
+			_, err := fmt.Fprintf(report, "curl-report %f %f 200 %d\n", time.Since(begin).Seconds(), first.Seconds(),
+				written)
 			return err
 		case part.err != nil:
 			return part.err
@@ -172,7 +179,7 @@ func (c *CombineClient) Run(ctx context.Context, out, report io.Writer) error {
 		select {
 		case <-c.wake:
 		case <-ended:
-			return nil // whoever set a length counts bytes
+			return nil // a transfer of fixed length is judged by its bytes
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -182,12 +189,13 @@ func (c *CombineClient) Run(ctx context.Context, out, report io.Writer) error {
 // newPathClients returns a client for each path, the direct one first.
 func (c *CombineClient) newPathClients() (paths []*http.Client) {
 	for _, proxy := range append([]string{""}, c.Proxies...) {
-		paths = append(paths, &http.Client{Transport: &http.Transport{DisableCompression: true, Proxy: proxyFunc("http", proxy)}})
+		paths = append(paths, &http.Client{Transport: &http.Transport{DisableCompression: true,
+			Proxy: proxyFunc("http", proxy)}})
 	}
 	return paths
 }
 
-// fetchChunks takes chunks from the queue until there is none left.
+// fetchChunks fetches chunks from the queue until it is empty.
 func (c *CombineClient) fetchChunks(ctx context.Context, client *http.Client) {
 	for {
 		c.mu.Lock()
@@ -207,7 +215,7 @@ func (c *CombineClient) fetchChunks(ctx context.Context, client *http.Client) {
 		c.mu.Unlock()
 		select {
 		case c.wake <- struct{}{}:
-		default: // it will look anyway
+		default: // Run wakes up anyway
 		}
 		if err != nil {
 			return
@@ -215,8 +223,13 @@ func (c *CombineClient) fetchChunks(ctx context.Context, client *http.Client) {
 	}
 }
 
-// fetchChunk gets one chunk, and the size of the file. Behind its end there is none.
-func (c *CombineClient) fetchChunk(ctx context.Context, client *http.Client, i int64) (data []byte, size int64, err error) {
+// fetchChunk fetches one chunk and returns it with the size of the file. A chunk behind the end of
+// the file is empty.
+func (c *CombineClient) fetchChunk(
+	ctx context.Context,
+	client *http.Client,
+	i int64,
+) (data []byte, size int64, err error) {
 	res, err := getRange(ctx, client, c.URL, i*c.Chunk, (i+1)*c.Chunk)
 	if err != nil {
 		return nil, 0, err
@@ -229,7 +242,7 @@ func (c *CombineClient) fetchChunk(ctx context.Context, client *http.Client, i i
 	want := min(c.Chunk, size-i*c.Chunk)
 	switch {
 	case res.StatusCode == http.StatusRequestedRangeNotSatisfiable && want <= 0:
-		_, err = io.Copy(io.Discard, res.Body) // the connection may be used again
+		_, err = io.Copy(io.Discard, res.Body) // keep the connection usable
 		return nil, size, err
 	case res.StatusCode != http.StatusPartialContent:
 		return nil, 0, fmt.Errorf("the web server answered %s to a range", res.Status)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -12,15 +14,14 @@ import (
 	"mpbond/base/unit"
 )
 
-// RunSpec says what to measure.
+// RunSpec describes a series of transfers.
 type RunSpec struct {
 	Topology *Topology
 	Schemes  []string
 	Size     unit.Bytes
-	Streams  int // downloads of that size at once; 0 is 1
-	// Items are the sizes of files that are fetched in one transfer, or sent, instead of
-	// one of Size: segments of a video, or photos. What fetches one after the other does so
-	// in this order.
+	Streams  int // concurrent downloads of that size; 0 is 1
+	// Items are the sizes of files that one transfer fetches or sends instead of one of Size:
+	// segments of a video, or photos. Schemes that move one file at a time keep this order.
 	Items  []unit.Bytes
 	Upload bool
 	Reps   int
@@ -28,40 +29,40 @@ type RunSpec struct {
 	At     []string // "2s:hs1.rate=1Mbit/s", "3s:kill=helper1"
 	Trace  string   // directory for programs' output and events, or none
 	Pcap   string   // directory for packet captures, or none
-	// Unchecked downloads are thrown away by curl, and only their size is
-	// checked: for rates at which reading them would take the processor.
+	// Unchecked makes curl discard downloads and checks only their size. It is for rates at which
+	// reading would take the processor.
 	Unchecked bool
 	// KeepDisturbed counts disturbed transfers instead of repeating them.
 	KeepDisturbed bool
-	// Length ends each transfer after that time, unless it is complete: for mean
-	// rates over links that vary. Size must then be more than the links can carry.
+	// Length ends each transfer after that time, unless it is complete. It is for mean rates over
+	// links that vary. Size must be more than the links can carry.
 	Length time.Duration
-	// Stride makes links that vary differ from one repetition to the next: each
-	// begins so much further into schedules, outages and traces than the one before.
+	// Stride makes links that vary differ between repetitions: each begins that much further into
+	// schedules, outages and traces than the one before.
 	Stride time.Duration
 	// Video is played for Length instead, from its beginning.
 	Video *Video
-	// RepsByScheme says how many transfers slow schemes make, if not Reps.
+	// RepsByScheme limits the transfers of some schemes to fewer than Reps.
 	RepsByScheme map[string]int
-	// Traffic has each result tell all packets of primary and helpers; with a Length
-	// as in coarse.
+	// Traffic records all packets of primary and helpers in each result; with a Length in coarse
+	// steps.
 	Traffic bool
-	// Ping, if not 0, sends a small packet in each such interval over each emulated
-	// link between primary and server, there and back, beside the transfer.
+	// Ping sends a small packet in each such interval over each shaped link between primary and
+	// server, there and back, beside the transfer. 0: none.
 	Ping time.Duration
-	// Watch, if set, is called a few times a second during each transfer.
+	// Watch is called a few times a second during each transfer, if set.
 	Watch func(Sample)
-	// Tries is how often a transfer is made that is disturbed or fails; 0: disturbed
-	// ones maxDiscarded times more, failed ones not again.
+	// Tries is how often a disturbed or failed transfer is made. 0: a disturbed transfer is
+	// repeated up to maxDiscarded times, a failed one not at all.
 	Tries int
-	// Skip, if set, tells which transfers are not to be made, or repeated.
+	// Skip reports whether a transfer is not to be made or repeated, if set.
 	Skip func(scheme string, rep int) bool
-	// WaitTurn, if set, is called before each transfer of a scheme, and what it
-	// returns when the transfer has been made, with all its repetitions.
+	// WaitTurn is called before each transfer of a scheme, if set. Its done is called after the
+	// transfer with all its repetitions.
 	WaitTurn func(ctx context.Context, scheme string) (done func(), err error)
 }
 
-// RepsOf is how many transfers a scheme makes.
+// RepsOf returns how many transfers a scheme makes.
 func (p RunSpec) RepsOf(scheme string) int {
 	if n, ok := p.RepsByScheme[scheme]; ok {
 		return min(n, p.Reps)
@@ -69,29 +70,29 @@ func (p RunSpec) RepsOf(scheme string) int {
 	return p.Reps
 }
 
-// startOffset is how far into schedules a repetition begins.
+// startOffset returns how far into schedules a repetition begins.
 func (p RunSpec) startOffset(rep int) time.Duration { return time.Duration(rep) * p.Stride }
 
-// A transfer that takes transferTimeFactor times as long as it should, and
-// transferGrace besides, is ended: it has failed. The slowest that is known to
-// succeed is a naive scheduler that leaves its rest to the slowest link.
+// A transfer fails if it takes longer than transferTimeFactor times its expected time plus
+// transferGrace. The slowest scheme that is known to succeed is a naive scheduler that leaves its
+// last bytes to the slowest link.
 const (
 	transferGrace      = 30 * time.Second
 	transferTimeFactor = 4
 )
 
-// session is a plan, ready to run.
+// session is a RunSpec, ready to run.
 type session struct {
 	spec     RunSpec
-	topology *Topology // with the plan's changes of links
+	topology *Topology // with the spec's changes of links
 	kills    []nodeKill
 	bound    time.Duration
-	limits   map[string]time.Duration // how long a transfer of a scheme may take
-	timeouts map[string]int           // transfers of a scheme that took longer
-	schemes  map[string]Scheme        // by their names in the plan
+	limits   map[string]time.Duration // longest time of a transfer by scheme
+	timeouts map[string]int           // transfers that exceeded the limit, by scheme
+	schemes  map[string]Scheme        // by name in the spec
 }
 
-// newSession checks a plan, and that this machine can run it.
+// newSession checks a spec, and that this machine can run it.
 func (p RunSpec) newSession() (*session, error) {
 	s, err := p.parseSession()
 	if err != nil {
@@ -100,14 +101,15 @@ func (p RunSpec) newSession() (*session, error) {
 	return s, checkRequirements(p.Schemes)
 }
 
-// parseSession is prepare without a look at this machine.
+// parseSession checks a spec without looking at this machine.
 func (p RunSpec) parseSession() (*session, error) {
 	if err := p.checkItems(); err != nil {
 		return nil, err
 	}
 	if len(p.Items) == 0 && slices.ContainsFunc(p.Schemes, isOnloadScheme) {
 		if p.Streams > 1 || p.Length != 0 || p.Video != nil || p.Unchecked {
-			return nil, fmt.Errorf("what is onloaded is whole files, which are checked")
+			return nil, fmt.Errorf("onload moves whole, checked files: omit streams, a length, a video and " +
+				"unchecked transfers")
 		}
 		p.Items, p.Size = []unit.Bytes{p.Size}, 0
 	}
@@ -124,21 +126,21 @@ func (p RunSpec) parseSession() (*session, error) {
 			return nil, err
 		}
 		if p.Upload || p.Streams > 1 || p.Size != 0 || p.Length <= 0 {
-			return nil, fmt.Errorf("a video is one download, of which some time is played")
+			return nil, fmt.Errorf("a video is one download of a fixed length")
 		}
 	}
 	if p.Streams > 1 && p.Upload {
-		return nil, fmt.Errorf("several streams at once are downloads only")
+		return nil, fmt.Errorf("several streams can only download")
 	}
 	for _, name := range p.Schemes {
 		if s.schemes[name], err = newScheme(name); err != nil {
 			return nil, err
 		}
 		if p.Video != nil && !s.schemes[name].Capabilities().video {
-			return nil, fmt.Errorf("%s plays no video", name)
+			return nil, fmt.Errorf("%s cannot play a video", name)
 		}
 		if len(p.Items) > 0 && !s.schemes[name].Capabilities().items {
-			return nil, fmt.Errorf("%s has no way for several items", name)
+			return nil, fmt.Errorf("%s cannot move several items", name)
 		}
 		expected, err := p.expectedTime(name)
 		if err != nil {
@@ -149,21 +151,20 @@ func (p RunSpec) parseSession() (*session, error) {
 	return s, nil
 }
 
-// Check says why the plan cannot be run, on this machine or at all.
+// Check returns why the spec cannot run, on this machine or at all.
 func (p RunSpec) Check() error {
 	_, err := p.newSession()
 	return err
 }
 
-// HasFailures tells whether something fails in the course of the plan, rather than
-// changing.
+// HasFailures reports whether something fails in the course of the transfer, rather than changing.
 func (p RunSpec) HasFailures() bool {
 	return slices.ContainsFunc(p.At, func(at string) bool {
 		return strings.Contains(at, ":kill=") || strings.Contains(at, ":off=") || strings.HasSuffix(at, "outage=on")
 	})
 }
 
-// Bound is the fluid bound of one transfer of the plan.
+// Bound returns the fluid bound of one transfer of the spec.
 func (p RunSpec) Bound() (time.Duration, error) {
 	t, kills, err := p.applyChanges()
 	if err != nil {
@@ -172,14 +173,14 @@ func (p RunSpec) Bound() (time.Duration, error) {
 	return p.fluidBound(t, kills)
 }
 
-// nodeKill ends the programs in a node, at a time after the start of a transfer.
+// nodeKill kills the programs in a node at a time after the start of a transfer.
 type nodeKill struct {
 	at   time.Duration
 	node string
 }
 
-// applyChanges puts the plan's At texts into a copy of its topology (changes of
-// links, kept exactly by the emulator) and returns the rest.
+// applyChanges returns a copy of the topology with the spec's changes of links, which the emulator
+// applies exactly on time. It returns the other changes separately.
 func (p RunSpec) applyChanges() (*Topology, []nodeKill, error) {
 	t, err := p.Topology.clone()
 	if err != nil {
@@ -190,7 +191,8 @@ func (p RunSpec) applyChanges() (*Topology, []nodeKill, error) {
 		when, what, ok := strings.Cut(s, ":")
 		at, err := time.ParseDuration(when)
 		if !ok || err != nil || at < 0 {
-			return nil, nil, fmt.Errorf("--at %q: write TIME:LINK.PROPERTY=VALUE, TIME:kill=NODE or TIME:off=NODE, like 2s:hs1.rate=1Mbit/s", s)
+			return nil, nil, fmt.Errorf("--at %q: write TIME:LINK.PROPERTY=VALUE, TIME:kill=NODE or "+
+				"TIME:off=NODE, like 2s:hs1.rate=1Mbit/s", s)
 		}
 		verb, node, _ := strings.Cut(what, "=")
 		switch verb {
@@ -215,8 +217,8 @@ func (p RunSpec) applyChanges() (*Topology, []nodeKill, error) {
 	return t, kills, nil
 }
 
-// fluidBound is that of the plan over t. A helper whose programs are killed carries
-// nothing from then on.
+// fluidBound returns the bound over t. A helper whose programs are killed carries nothing from then
+// on.
 func (p RunSpec) fluidBound(t *Topology, kills []nodeKill) (time.Duration, error) {
 	t, err := t.clone()
 	if err != nil {
@@ -232,7 +234,7 @@ func (p RunSpec) fluidBound(t *Topology, kills []nodeKill) (time.Duration, error
 	return Bound(t, p.totalBytes(), p.Upload)
 }
 
-// clone copies a topology, so that it can be changed.
+// clone returns a deep copy.
 func (t *Topology) clone() (*Topology, error) {
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -242,7 +244,7 @@ func (t *Topology) clone() (*Topology, error) {
 	return c, json.Unmarshal(b, c)
 }
 
-// addOutages black-holes all emulated links of a node from a time on.
+// addOutages makes all emulated links of a node drop everything from a time on.
 func (t *Topology) addOutages(at time.Duration, node string) error {
 	found := false
 	for _, link := range t.Links() {

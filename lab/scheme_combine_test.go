@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -42,7 +44,8 @@ func TestCombine(t *testing.T) {
 		if sha256.Sum256(out.Bytes()) != sha256.Sum256(content) {
 			t.Errorf("chunks of %d: %d bytes, and not the right ones", size, out.Len())
 		}
-		if said, err := parseCurlReport(report.String()); err != nil || said.code != 200 || int(said.bytes) != len(content) || said.total < said.first {
+		if said, err := parseCurlReport(report.String()); err != nil || said.code != 200 ||
+			int(said.bytes) != len(content) || said.total < said.first {
 			t.Errorf("chunks of %d: %q: %v", size, report.String(), err)
 		}
 	}
@@ -53,7 +56,9 @@ func TestCombine(t *testing.T) {
 
 // TestCombineFails: a web server without ranges, and a proxy that is not there.
 func TestCombineFails(t *testing.T) {
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "all of it") }))
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "all of it")
+	}))
 	defer plain.Close()
 	missing := httptest.NewServer(http.NotFoundHandler())
 	missing.Close()

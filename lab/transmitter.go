@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -11,18 +13,18 @@ import (
 	phy "mpbond/pbe/lte"
 )
 
-// Samples has a network send what its carriers sound like, each at a socket: phy.Transmitter.
-// Its users are then given whole groups of blocks, as messages tell them.
+// Samples makes a network send the IQ samples of its carriers, each at a socket (phy.Transmitter).
+// Its users then get whole resource block groups, as messages report them.
 type Samples struct {
-	// SNR is that of who listens, "20dB" if absent, over noise. What users hear is
-	// not changed by it.
+	// SNR is the signal-to-noise ratio of listeners; default "20dB". It does not change what users
+	// receive.
 	SNR string `toml:"snr" json:"snr,omitempty"`
-	// Doppler is in Hz, 0 to 300; Offset, also in Hz, by how much the carrier is off.
+	// Doppler is in Hz, 0 to 300. Offset is the carrier frequency offset in Hz.
 	Doppler float64 `toml:"doppler" json:"doppler,omitempty"`
 	Offset  float64 `toml:"offset" json:"offset,omitempty"`
 }
 
-// newChannel is that of a carrier.
+// newChannel returns the channel of a carrier.
 func (s *Samples) newChannel(seed uint64) (phy.Channel, error) {
 	snr := 20.0
 	if s.SNR != "" {
@@ -32,27 +34,27 @@ func (s *Samples) newChannel(seed uint64) (phy.Channel, error) {
 		}
 	}
 	if !(s.Doppler >= 0 && s.Doppler <= 300) || !(s.Offset >= -7000 && s.Offset <= 7000) {
-		return phy.Channel{}, fmt.Errorf("samples: doppler %v, offset %v: write 0 to 300 and -7000 to 7000, in Hz", s.Doppler, s.Offset)
+		return phy.Channel{}, fmt.Errorf("samples: doppler %v, offset %v: write 0 to 300 and -7000 to 7000, in Hz",
+			s.Doppler, s.Offset)
 	}
 	return phy.NewEPAChannel(s.Doppler, s.Offset, snr, seed), nil
 }
 
-// Tuning. A mast may be behind by so many subframes, as it is held up like all on a
-// busy machine; who reads may be behind by so many bytes, half a second of 5 MHz. A gap
-// is filled with silence, as what comes after must come at its time, but not one that is so
-// long that who listens has given the cell up.
+// A transmitter may lag by maxTransmitterBacklog subframes, since a busy machine can hold it up. A
+// listener may lag by maxSampleBacklog bytes, half a second of 5 MHz. A gap is filled with silence,
+// so that later samples come at their time. Gaps over maxSilentGap are not filled: listeners have
+// lost the cell by then.
 const (
 	maxTransmitterBacklog = 500
 	maxSampleBacklog      = 1 << 24
 	maxSilentGap          = 100
 )
 
-// fullScale is what is written as the greatest number: OFDM has peaks of four times its
-// mean, and fading may add 6 dB.
+// fullScale is the amplitude of the largest sample value. OFDM has peaks of four times its mean,
+// and fading may add 6 dB.
 const fullScale = 10
 
-// transmitter makes samples of one carrier's messages for who listens, in a goroutine of its
-// own.
+// transmitter makes samples of one carrier's messages for listeners, in its own goroutine.
 type transmitter struct {
 	socketPath      string
 	cell            phy.Cell
@@ -61,15 +63,16 @@ type transmitter struct {
 	seed            uint64
 	listeners       listenerSet
 	queue           chan queuedSubframe
-	silentSubframes atomic.Int64 // subframes that were silence, because the machine was too busy
+	silentSubframes atomic.Int64 // silent because the machine was too busy
 }
 
-// queuedSubframe is one subframe on its way to the mast.
+// queuedSubframe is one subframe on its way to the transmitter.
 type queuedSubframe struct {
 	number int64
 	grants []cell.Grant
 }
 
+// newTransmitter returns the transmitter of carrier i.
 func newTransmitter(i int, prb int, ch phy.Channel, seed uint64) *transmitter {
 	size := 128
 	for size*15_000*9/10 < prb*180_000 {
@@ -78,22 +81,23 @@ func newTransmitter(i int, prb int, ch phy.Channel, seed uint64) *transmitter {
 	if prb == 75 {
 		size = 1536
 	}
-	return &transmitter{cell: phy.Cell{ID: int((seed*31 + uint64(i)*7) % 504), PRB: prb, Ports: 2, PHICHSixths: 6}, rate: size * 15_000, channel: ch, seed: seed,
+	return &transmitter{cell: phy.Cell{ID: int((seed*31 + uint64(i)*7) % 504), PRB: prb, Ports: 2, PHICHSixths: 6},
+		rate: size * 15_000, channel: ch, seed: seed,
 		queue: make(chan queuedSubframe, maxTransmitterBacklog)}
 }
 
-// queueSubframe hands a subframe on, if somebody listens and there is room.
+// queueSubframe queues a subframe if there are listeners and there is room.
 func (m *transmitter) queueSubframe(s cell.Subframe) {
 	if len(m.listeners.snapshot()) == 0 {
 		return
 	}
 	select {
 	case m.queue <- queuedSubframe{s.Number, append([]cell.Grant(nil), s.Grants...)}:
-	default: // the gap is found by the number
+	default: // transmitLoop finds the gap by the number
 	}
 }
 
-// transmitLoop sends what comes, until done.
+// transmitLoop sends queued subframes until done is closed.
 func (m *transmitter) transmitLoop(done <-chan struct{}) {
 	var tx *phy.Transmitter
 	var bytes []byte
@@ -108,7 +112,7 @@ func (m *transmitter) transmitLoop(done <-chan struct{}) {
 		if tx == nil {
 			var err error
 			if tx, err = phy.NewTransmitter(m.cell, m.rate, m.channel, m.seed); err != nil {
-				slog.Error("lab: samples", "err", err)
+				slog.Error("lab: making samples failed", "err", err)
 				return
 			}
 		}
@@ -131,7 +135,7 @@ func (m *transmitter) transmitLoop(done <-chan struct{}) {
 	}
 }
 
-// appendSamples writes samples as pairs of 16 bits, little-endian.
+// appendSamples appends samples as pairs of 16-bit numbers, little-endian.
 func appendSamples(b []byte, samples []complex64) []byte {
 	const scale = 32767.0 / fullScale
 	clip := func(v float32) uint16 { return uint16(int16(min(max(v*scale, -32768), 32767))) }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -7,15 +9,13 @@ import (
 	"strconv"
 )
 
-// The primary's links to the server besides its first one (in order of names) are
-// own links too. Routes lead by the first one; what is sent from the address of
-// another one goes by that, as on a phone that has WiFi and LTE.
+// A primary may have several links to the server. Routes use the first one (in order of name).
+// Packets from the address of another link go by that link, as on a phone with WiFi and LTE.
 
-// extraLinkTable is the first routing table of other own links, and the priority of its
-// rule.
+// extraLinkTable is the first routing table of further direct links, and the priority of its rule.
 const extraLinkTable = 200
 
-// eachExtraLink calls f for each other own link.
+// eachExtraLink calls f for each direct link but the first.
 func (b *Bench) eachExtraLink(f func(link, table string) error) error {
 	for i, link := range b.Lab.Topology.linksBetween("primary", "server") {
 		if i == 0 {
@@ -28,7 +28,7 @@ func (b *Bench) eachExtraLink(f func(link, table string) error) error {
 	return nil
 }
 
-// addExtraEndpoints makes MPTCP endpoints of all other own links.
+// addExtraEndpoints makes MPTCP endpoints of all further direct links.
 func (b *Bench) addExtraEndpoints(ctx context.Context) error {
 	t := b.Lab.Topology
 	if len(t.linksBetween("primary", "server")) < 2 {
@@ -48,7 +48,7 @@ func (b *Bench) addExtraEndpoints(ctx context.Context) error {
 	})
 }
 
-// removeExtraRoutes takes back the routes of addExtraEndpoints.
+// removeExtraRoutes removes the routes of addExtraEndpoints.
 func (b *Bench) removeExtraRoutes(ctx context.Context) error {
 	return b.eachExtraLink(func(_, table string) error {
 		return b.runCommands(ctx, [][]string{

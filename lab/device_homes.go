@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -8,15 +10,15 @@ import (
 	"path/filepath"
 )
 
-// deviceHomes are directories of mpbond's devices, a node each, with their keys and whom they
-// trust.
+// deviceHomes are the home directories of mpbond devices, one for each node, with keys and trust
+// files.
 type deviceHomes struct {
 	bench        *Bench
 	root, mpbond string
-	publicKeys   map[string]string // public ones, by node
+	publicKeys   map[string]string // by node
 }
 
-// makeHomes makes homes below root, with a key in each; mpbond is the program.
+// makeHomes makes homes below root and a key in each. mpbond is the path of the program.
 func (b *Bench) makeHomes(ctx context.Context, mpbond, root string, nodes []string) (*deviceHomes, error) {
 	h := &deviceHomes{b, root, mpbond, map[string]string{}}
 	for _, node := range nodes {
@@ -42,13 +44,14 @@ func (h *deviceHomes) homeDir(node string) string { return filepath.Join(h.root,
 
 func (h *deviceHomes) homeEnv(node string) string { return "MPBOND_HOME=" + h.homeDir(node) }
 
-// runMPBond runs mpbond in a node.
+// runMPBond runs mpbond in a node with its home directory.
 func (h *deviceHomes) runMPBond(ctx context.Context, node string, args ...string) (string, error) {
 	return h.bench.Run(ctx, node, append([]string{"env", h.homeEnv(node), h.mpbond}, args...)...)
 }
 
-// addTrust has a node trust a peer, in a role, and by further options of `mpbond trust add`.
+// addTrust makes a node trust a peer in a role, with further options of `mpbond trust add`.
 func (h *deviceHomes) addTrust(ctx context.Context, node, peer, role string, options ...string) error {
-	_, err := h.runMPBond(ctx, node, append([]string{"trust", "add", peer, "--role", role, "--key", h.publicKeys[peer]}, options...)...)
+	_, err := h.runMPBond(ctx, node, append([]string{"trust", "add", peer, "--role", role, "--key", h.publicKeys[peer]},
+		options...)...)
 	return err
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -15,23 +17,24 @@ import (
 	"mpbond/base/unit"
 )
 
-// ratioScheme stands for mptcp with a scheduler that divides the bytes in a fixed
-// ratio, which the kernel's MPTCP does not have. Helpers are NAT routers as
-// there; each path has one plain TCP connection, with its own part of the file.
+// ratioScheme stands for mptcp with a scheduler that divides the bytes in a fixed ratio, which the
+// kernel's MPTCP lacks. Helpers are NAT routers as there. Each path has one plain TCP connection
+// with its own part of the file.
 //
-// It is a bound on MPTCP with that ratio rather than MPTCP: paths start when its
-// subflows would, with the same congestion control; but nothing waits for bytes
-// of another path, no window is shared, and packets have no MPTCP options (up to
-// 28 bytes of 1500).
+// It is an upper bound for MPTCP with that ratio rather than MPTCP. Paths start when its subflows
+// would, with the same congestion control. But nothing waits for bytes of another path, no window
+// is shared, and packets have no MPTCP options (up to 28 bytes of 1500).
 type ratioScheme struct {
 	schemeDefaults
-	// shares are those of the direct path, the first helper, …; helpers without one
+	// shares are the shares of the direct path, the first helper, and so on. Helpers without one
 	// have equal parts of the rest.
 	shares []float64
 }
 
+// parseRatioScheme parses "ratio=P[/P…]".
 func parseRatioScheme(variant string) (*ratioScheme, error) {
-	bad := fmt.Errorf("scheme mptcp:%s: write mptcp:ratio=P[/P…], shares between 0 and 1 of the direct path and of helpers, in all at most 1", variant)
+	bad := fmt.Errorf("scheme mptcp:%s: write mptcp:ratio=P[/P…], shares between 0 and 1 of the direct path and "+
+		"of helpers, in all at most 1", variant)
 	list, ok := strings.CutPrefix(variant, "ratio=")
 	if !ok {
 		return nil, bad
@@ -51,8 +54,8 @@ func parseRatioScheme(variant string) (*ratioScheme, error) {
 	return s, nil
 }
 
-// partSizes are how many bytes each path carries, the direct one first. It has one at
-// least: the first connection asks for the file, as it does in MPTCP.
+// partSizes returns how many bytes each path carries, the direct one first. That one has at least
+// one byte: the first connection requests the file, as in MPTCP.
 func (s *ratioScheme) partSizes(size unit.Bytes, helpers int) ([]unit.Bytes, error) {
 	sum := 0.0
 	for _, p := range s.shares {
@@ -90,7 +93,7 @@ func (s *ratioScheme) Start(ctx context.Context, b *Bench) error {
 func (s *ratioScheme) Client(b *Bench, t Transfer) []string {
 	top := b.Lab.Topology
 	argv := labCommand("split")
-	parts, _ := s.partSizes(t.Size, len(top.Helpers())) // Start has looked
+	parts, _ := s.partSizes(t.Size, len(top.Helpers())) // Start has checked it
 	for i, n := range parts {
 		from := ""
 		if i > 0 {
@@ -103,7 +106,7 @@ func (s *ratioScheme) Client(b *Bench, t Transfer) []string {
 	return append(argv, b.fileURL(t.Size))
 }
 
-// Verify asserts that each path carried its part.
+// Verify fails unless each path carried its part.
 func (s *ratioScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	if r.Direction != "get" || r.Streams != 1 {
 		return fmt.Errorf("mptcp:ratio: only single downloads of whole files")
@@ -115,7 +118,7 @@ func (s *ratioScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	}
 	for i, device := range append([]string{"primary"}, helpers...) {
 		if r.Devices[device] < parts[i] {
-			return fmt.Errorf("mptcp:ratio: %v came by %s, not %v", r.Devices[device], device, parts[i])
+			return fmt.Errorf("mptcp:ratio: %v arrived through %s, not %v", r.Devices[device], device, parts[i])
 		}
 	}
 	return nil
@@ -131,15 +134,15 @@ type SplitClient struct {
 
 // SplitPart is what one connection carries.
 type SplitPart struct {
-	From  netip.Addr // own address, by which the path is chosen; invalid: any
+	From  netip.Addr // local address, which selects the path; invalid: any
 	Bytes int64
 }
 
-// ParseSplitPart reads "ADDRESS=BYTES", or "=BYTES".
+// ParseSplitPart parses "ADDRESS=BYTES" or "=BYTES".
 func ParseSplitPart(text string) (p SplitPart, err error) {
 	from, n, _ := strings.Cut(text, "=")
 	if p.Bytes, err = strconv.ParseInt(n, 10, 64); err == nil && p.Bytes < 0 {
-		err = errors.New("it is less than nothing")
+		err = errors.New("it is negative")
 	}
 	if err == nil && from != "" {
 		p.From, err = netip.ParseAddr(from)
@@ -150,9 +153,9 @@ func ParseSplitPart(text string) (p SplitPart, err error) {
 	return p, nil
 }
 
-// Run writes the file to out, and a report like curl's to report. The other
-// connections begin when the first answer does: MPTCP's further subflows begin
-// when the first one's request is acknowledged, which is then.
+// Run writes the file to out, and a report like curl's to report. The other connections begin with
+// the first answer. In MPTCP, further subflows begin when the first one's request is acknowledged,
+// which is then.
 func (s SplitClient) Run(ctx context.Context, out, report io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -203,8 +206,14 @@ func (s SplitClient) Run(ctx context.Context, out, report io.Writer) error {
 	return err
 }
 
-// fetchSpan gets a span of a file of a size by a connection of its own.
-func (p SplitPart) fetchSpan(ctx context.Context, url string, span [2]int64, total int64, answered func()) ([]byte, error) {
+// fetchSpan fetches a span of a file of known size over a new connection.
+func (p SplitPart) fetchSpan(
+	ctx context.Context,
+	url string,
+	span [2]int64,
+	total int64,
+	answered func(),
+) ([]byte, error) {
 	if p.Bytes == 0 {
 		answered()
 		return nil, ctx.Err()

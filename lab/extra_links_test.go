@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -37,7 +39,8 @@ delay = "20ms"
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := RunSpec{Topology: top, Schemes: []string{"mptcp:own", "single"}, Size: 1500 * unit.KB, Reps: 1, KeepDisturbed: true}
+	p := RunSpec{Topology: top, Schemes: []string{"mptcp:own", "single"}, Size: 1500 * unit.KB, Reps: 1,
+		KeepDisturbed: true}
 	carries := map[string][]string{"mptcp:own": {"wlan0", "wwan0"}, "single": {"wlan0"}}
 	made := 0
 	err = Run(t.Context(), p, func(r Result) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -13,12 +15,14 @@ import (
 	"mpbond/base/fault"
 )
 
-// debianPackages of Debian that hold the programs which runs need.
+// debianPackages are Debian's packages of the programs that runs need.
 var debianPackages = map[string]string{
-	"curl": "curl", "nginx": "nginx-light", "nft": "nftables", "ip": "iproute2", "mptcpize": "mptcpize", "sysctl": "procps", "nsenter": "util-linux",
+	"curl": "curl", "nginx": "nginx-light", "nft": "nftables", "ip": "iproute2", "mptcpize": "mptcpize",
+	"sysctl": "procps", "nsenter": "util-linux",
 }
 
-// checkRequirements says all that this machine lacks for runs of the schemes.
+// checkRequirements returns an error that lists all that this machine lacks for runs of the
+// schemes.
 func checkRequirements(schemes []string) error {
 	addSbinToPath()
 	want := []string{"nsenter", "curl", "nginx"}
@@ -30,7 +34,7 @@ func checkRequirements(schemes []string) error {
 		want = append(want, "ip", "mptcpize", "nft", "sysctl")
 		if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 			lacks = append(lacks, "a kernel with MPTCP (CONFIG_MPTCP)")
-			hints = append(hints, "leave the scheme mptcp out, or use a kernel of a common distribution")
+			hints = append(hints, "omit the scheme mptcp, or use the kernel of a common distribution")
 		}
 	}
 	var install []string
@@ -42,24 +46,27 @@ func checkRequirements(schemes []string) error {
 		}
 	}
 	if len(install) > 0 {
-		hints = append(hints, "on Debian or Ubuntu: sudo apt-get install --no-install-recommends "+strings.Join(install, " "))
+		hints = append(hints, "on Debian or Ubuntu: sudo apt-get install --no-install-recommends "+strings.Join(install,
+			" "))
 	}
 	if unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) != nil {
-		lacks = append(lacks, "/dev/net/tun, to be read and written by this user")
-		hints = append(hints, "as root: chmod 666 /dev/net/tun (or modprobe tun, if it is not there)")
+		lacks = append(lacks, "access to /dev/net/tun for this user")
+		hints = append(hints, "as root: chmod 666 /dev/net/tun (or modprobe tun, if it does not exist)")
 	}
 	if os.Geteuid() != 0 && !canMakeUserNamespaces() {
 		lacks = append(lacks, "user namespaces for ordinary users")
-		hints = append(hints, "run this as root, or allow them: sysctl user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 (those which exist)")
+		hints = append(hints, "run this as root, or allow them: sysctl user.max_user_namespaces=10000 "+
+			"kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 (those that exist)")
 	}
 	if len(lacks) == 0 {
 		return nil
 	}
-	return fault.New(fault.Unsupported, fmt.Errorf("this machine lacks what the lab needs: %s", strings.Join(lacks, "; ")), strings.Join(hints, "; "))
+	return fault.New(fault.Unsupported, fmt.Errorf("this machine lacks what the lab needs: %s",
+		strings.Join(lacks, "; ")), strings.Join(hints, "; "))
 }
 
-// addSbinToPath lets an ordinary user find ip, nft and nginx, which Debian keeps out
-// of their PATH.
+// addSbinToPath appends the sbin directories to PATH. Debian keeps ip, nft and nginx there, and an
+// ordinary user's PATH omits them.
 func addSbinToPath() {
 	path := os.Getenv("PATH")
 	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
@@ -67,11 +74,11 @@ func addSbinToPath() {
 			path += ":" + dir
 		}
 	}
-	_ = os.Setenv("PATH", path) // fails for no text of ours
+	_ = os.Setenv("PATH", path) // cannot fail for this text
 }
 
-// canMakeUserNamespaces tells whether this user may make them, and be root inside.
+// canMakeUserNamespaces reports whether this user may make user namespaces and be root inside.
 func canMakeUserNamespaces() bool {
 	err := exec.Command("unshare", "--user", "--map-root-user", "--net", "true").Run()
-	return err == nil || errors.Is(err, exec.ErrNotFound) // then Up will see
+	return err == nil || errors.Is(err, exec.ErrNotFound) // unknown here: Up finds out
 }

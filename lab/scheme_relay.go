@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -9,14 +11,14 @@ import (
 	"sync"
 )
 
-// relayOffset is added to a port of the web node for the relay's own.
+// relayOffset is the distance between a port of the web node and the relay's port.
 const relayOffset = 10000
 
-// relayScheme is a plain TCP relay in Go on the server, over the direct path alone:
-// the measure of what a program between two connections can do on a machine.
+// relayScheme is a plain TCP relay in Go on the server, over the direct path alone. It shows what a
+// program between two connections can reach on a machine.
 type relayScheme struct {
 	schemeDefaults
-	copyBytes bool // reads and writes; else the bytes stay in the kernel
+	copyBytes bool // read and write; otherwise the bytes stay in the kernel
 }
 
 func (r *relayScheme) Start(ctx context.Context, b *Bench) error {
@@ -49,9 +51,9 @@ func (*relayScheme) Client(b *Bench, t Transfer) []string {
 	return append(b.FetchCommand(t), "--connect-to", fmt.Sprintf("::%s:%d", server, port+relayOffset))
 }
 
-// Relay joins every connection that listen gets to one to target, until ctx
-// ends. io.Copy between TCP connections is splice(2): the bytes stay in the
-// kernel, unless copies asks for reading and writing.
+// Relay connects every connection to listen with one to target, until ctx ends. io.Copy between TCP
+// connections is splice(2), so that bytes stay in the kernel, unless copies asks for reading and
+// writing.
 func Relay(ctx context.Context, listen, target string, copies bool) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -70,9 +72,10 @@ func Relay(ctx context.Context, listen, target string, copies bool) error {
 	}
 }
 
-// relayBuffer is what a relay that copies reads at once.
+// relayBuffer is the buffer size of a relay that copies.
 const relayBuffer = 64 << 10
 
+// relayConn relays both directions of c to target.
 func relayConn(c net.Conn, target string, copies bool) {
 	defer c.Close()
 	d, err := net.Dial("tcp", target)
@@ -83,8 +86,9 @@ func relayConn(c net.Conn, target string, copies bool) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{c, d}, {d, c}} {
 		both.Go(func() {
-			if copies { // hide what io.Copy would use
-				_, _ = io.CopyBuffer(struct{ io.Writer }{way[0]}, struct{ io.Reader }{way[1]}, make([]byte, relayBuffer))
+			if copies { // hide the methods that io.Copy would use
+				_, _ = io.CopyBuffer(struct{ io.Writer }{way[0]}, struct{ io.Reader }{way[1]},
+					make([]byte, relayBuffer))
 			} else {
 				_, _ = io.Copy(way[0], way[1])
 			}
