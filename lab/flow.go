@@ -331,8 +331,8 @@ type flowSource struct {
 
 // flowOutcome is Outcome of pbe/flow.
 type flowOutcome struct {
-	Each   []unit.Bytes
-	Resent int64
+	SlotBytes []unit.Bytes
+	Resent    int64
 }
 
 // startSource starts the program and returns when all flows are connected.
@@ -451,9 +451,9 @@ func (r *FlowResult) addOutcomes(outcomes []flowOutcome) {
 		r.Resent = append(r.Resent, o.Resent)
 		rate := func(from, to float64) unit.Rate {
 			a, b := int(from/flowSlot.Seconds()+0.5), int(to/flowSlot.Seconds()+0.5)
-			a, b = min(a, len(o.Each)), min(b, len(o.Each))
+			a, b = min(a, len(o.SlotBytes)), min(b, len(o.SlotBytes))
 			var sum unit.Bytes
-			for _, n := range o.Each[a:b] {
+			for _, n := range o.SlotBytes[a:b] {
 				sum += n
 			}
 			return unit.RateOf(sum, max(time.Duration((to-from)*1e9), time.Millisecond))

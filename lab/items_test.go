@@ -96,11 +96,11 @@ func TestItemPlans(t *testing.T) {
 	}{
 		{RunSpec{Schemes: []string{"single", "mptcp", "mpbond", "onload"}, Items: two}, ""},
 		{RunSpec{Schemes: []string{"single", "onload"}, Size: unit.MB}, ""},
-		{RunSpec{Schemes: []string{"single"}, Items: two, Size: 1}, "one transfer"},
-		{RunSpec{Schemes: []string{"single"}, Items: two, Length: time.Second}, "one transfer"},
+		{RunSpec{Schemes: []string{"single"}, Items: two, Size: 1}, "several items exclude"},
+		{RunSpec{Schemes: []string{"single"}, Items: two, Length: time.Second}, "several items exclude"},
 		{RunSpec{Schemes: []string{"single"}, Items: []unit.Bytes{unit.MB, 0}}, "item 1"},
-		{RunSpec{Schemes: []string{"combine"}, Items: two}, "several items"},
-		{RunSpec{Schemes: []string{"onload"}, Size: unit.MB, Streams: 2}, "whole files"},
+		{RunSpec{Schemes: []string{"combine"}, Items: two}, "cannot move several items"},
+		{RunSpec{Schemes: []string{"onload"}, Size: unit.MB, Streams: 2}, "whole, checked files"},
 	} {
 		c.plan.Topology, c.plan.Reps = top, 1
 		s, err := c.plan.parseSession()

@@ -183,8 +183,8 @@ func TestDrives(t *testing.T) {
 		{"t,a,b\n0,1,60\n2,3,4\n", ""},
 		{"t,a,b\n0,1,1\n", "two rows"},
 		{"t,a,b\n0,1,1\n0,1,1\n", "ascend"},
-		{"t,a,b\n0,1,-1\n1,1,1\n", "no time or rate"},
-		{"t,a,b\n0,1,x\n1,1,1\n", "no time or rate"},
+		{"t,a,b\n0,1,-1\n1,1,1\n", "not a time or rate"},
+		{"t,a,b\n0,1,x\n1,1,1\n", "not a time or rate"},
 		{"t,a\n0,1\n1,1\n", "two rates"},
 		{"", "header"},
 	} {

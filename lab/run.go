@@ -56,9 +56,9 @@ type Result struct {
 	EndSpread float64 `json:"subflow_end_spread_seconds,omitempty"`
 	// Duplicate counts bytes that arrived more than once; for onload: that were fetched or sent in
 	// vain.
-	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`
-	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`   // by cause, both ends
-	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"` // by node
+	Duplicate  unit.Bytes            `json:"duplicate_bytes,omitempty"`
+	Reinjected map[string]unit.Bytes `json:"reinjected_bytes,omitempty"` // by cause, both ends
+	PeakRSS    map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`   // by node
 	// CPU is the processor time in seconds that the programs of a node took while the client ran.
 	// It omits kernel work for packets that no program asked for. ClientCPU is that of the client,
 	// in the primary.

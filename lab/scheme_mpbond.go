@@ -167,11 +167,15 @@ func (m *mpbondScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 			}
 		}
 	}
-	r.Resent = map[string]unit.Bytes{}
+	r.Reinjected = map[string]unit.Bytes{}
 	for _, bond := range slices.Concat(got.Bonds, sent.Bonds) {
 		for cause, n := range bond.WastedBytes {
-			if what, ok := strings.CutPrefix(cause, "resent_"); ok {
-				r.Resent[what] += n
+			what, ok := strings.CutPrefix(cause, "reinjected_")
+			if cause == "sent_redundantly" {
+				what, ok = "redundant", true
+			}
+			if ok {
+				r.Reinjected[what] += n
 			}
 		}
 	}

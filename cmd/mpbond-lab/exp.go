@@ -25,7 +25,7 @@ import (
 
 // expCommand is "mpbond-lab exp": published tables and figures, and what mpbond claims.
 func expCommand() *cobra.Command {
-	f := expFlags{dir: "exp-results"}
+	f := expFlags{dir: exp.DefaultDir}
 	c := &cobra.Command{
 		Use:   "exp",
 		Short: "Reproduce published tables and figures, and measure what mpbond claims",
@@ -81,26 +81,24 @@ func expList(f *expFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			measurable := exp.List
 			if len(ids) > 0 {
-				t, err := exp.CellTable(rows, o)
-				return errors.Join(err, printTable(c, t, t))
+				measurable = exp.ListCells
 			}
-			list, err := exp.List(rows, o)
-			return errors.Join(err, printTable(c, list, exp.ListTable(list)))
+			list, err := measurable(rows, o)
+			if err != nil {
+				return err
+			}
+			if cli.WantsJSON(c) {
+				return cli.PrintJSON(c.OutOrStdout(), list)
+			}
+			return exp.ListTable(list).Print(c.OutOrStdout())
 		},
 	}
 	c.Flags().BoolVar(&o.Quick, "quick", false, "the short form")
 	c.Flags().StringVar(&o.Only, "only", "", "only cells whose names contain `TEXT`")
 	c.Flags().Bool("json", false, "print JSON: a list of objects, or a table")
 	return c
-}
-
-// printTable prints v as JSON if that is asked for, else the table.
-func printTable(c *cobra.Command, v any, t exp.Table) error {
-	if cli.WantsJSON(c) {
-		return cli.PrintJSON(c.OutOrStdout(), v)
-	}
-	return t.Print(c.OutOrStdout())
 }
 
 // quickTime is what the short form of all rows may take.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -8,7 +10,7 @@ import (
 	"mpbond/lab"
 )
 
-// chart is figures in time.
+// chart is a plot of values over time.
 type chart struct {
 	title, unit string
 	names       []string
@@ -16,8 +18,8 @@ type chart struct {
 	values      [][]float64
 }
 
-// makeCharts draw rates and delays in time, of the first repetition: in a cell of one
-// flow a line for each scheme, in others a line for each flow, and a chart for each
+// makeCharts returns plots of rates and delays over time of the first repetition. A cell with one
+// flow has a line for each scheme. Other cells have a line for each flow and a chart for each
 // scheme.
 func (r Row) makeCharts(d Data) (all []chart) {
 	for _, cell := range r.Series {
@@ -34,7 +36,8 @@ func (r Row) makeCharts(d Data) (all []chart) {
 					delays.addSeries(name, f, f.Delays)
 				}
 				if len(flows) > 1 {
-					all = append(all, rates.withTitle(cell+"; "+scheme, "Mbit/s"), delays.withTitle(cell+"; "+scheme, "ms"))
+					all = append(all, rates.withTitle(cell+"; "+scheme, "Mbit/s"), delays.withTitle(cell+"; "+scheme,
+						"ms"))
 					rates, delays = chart{}, chart{}
 				}
 			}
@@ -46,16 +49,18 @@ func (r Row) makeCharts(d Data) (all []chart) {
 	return all
 }
 
+// addSeries adds a line.
 func (c *chart) addSeries(name string, f lab.Flow, values []float64) {
 	c.names, c.values, c.step = append(c.names, name), append(c.values, values), f.Step
 }
 
+// withTitle returns the chart with a title and a unit.
 func (c chart) withTitle(title, unit string) chart {
 	c.title, c.unit = title+": "+map[string]string{"ms": "mean delay", "Mbit/s": "rate"}[unit], unit
 	return c
 }
 
-// drawSVG draws it; lines have the colors of schemes where they are named so.
+// drawSVG draws the chart. Lines named after schemes have the schemes' colors.
 func (c chart) drawSVG(all palette) ([]byte, error) {
 	p := newPlot(c.unit)
 	p.Title.Text, p.X.Label.Text = c.title, "s"
@@ -78,8 +83,8 @@ func (c chart) drawSVG(all palette) ([]byte, error) {
 	return renderSVG(p, plotMargin+400)
 }
 
-// virtualSpreads are the distributions of a row in virtual time: over its places, or
-// within the transfers of the cells that are chosen for it.
+// virtualSpreads returns the distributions of a row in virtual time: over its places, or within the
+// transfers of the cells in CDFs.
 func (r Row) virtualSpreads(d Data) (all []distribution) {
 	if r.Places {
 		for _, m := range r.comparedMetrics() {
@@ -95,7 +100,8 @@ func (r Row) virtualSpreads(d Data) (all []distribution) {
 		}
 	}
 	for _, cell := range r.CDFs {
-		rates, delays := distribution{title: cell + ": rate in each slot", unit: "Mbit/s"}, distribution{title: cell + ": delay of packets, one way", unit: "ms"}
+		rates, delays := distribution{title: cell + ": rate in each slot", unit: "Mbit/s"},
+			distribution{title: cell + ": delay of packets, one way", unit: "ms"}
 		for _, scheme := range r.comparedSchemes([]string{cell}) {
 			var rate, delay []float64
 			for _, x := range d.countedResults(cell, scheme) {
@@ -109,7 +115,7 @@ func (r Row) virtualSpreads(d Data) (all []distribution) {
 	return nonEmptySpreads(all)
 }
 
-// nonEmptySpreads are distributions of something.
+// nonEmptySpreads returns the distributions that have values.
 func nonEmptySpreads(all []distribution) (some []distribution) {
 	for _, s := range all {
 		if len(s.schemes) > 0 {

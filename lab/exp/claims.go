@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -9,12 +11,12 @@ import (
 	"mpbond/lab"
 )
 
-// What is claimed.
+// Limits of the claims.
 const (
 	minShareOfBound    = .95  // at bigSize and more
-	maxTimeRatio       = 1.03 // of the best other's time
-	maxDropRatio       = 1.10 // of publishedDropBound
-	publishedDropBound = 4.26 // s: the published bound, of payload alone and without round trips
+	maxTimeRatio       = 1.03 // to the best other scheme's time
+	maxDropRatio       = 1.10 // to publishedDropBound
+	publishedDropBound = 4.26 // s; payload alone, without round trips
 	maxFallRatio       = 1.08
 	minNoReinjectRatio = 1.05
 	maxDuplicateShare  = .01
@@ -26,42 +28,50 @@ const (
 
 const noReinject = ":noreinject"
 
-// newClaim is a point that holds if each of its cases does: with the aim More their values
-// are at least the limit, with Less at most.
+// newClaim returns a point that holds if each of its cases does. With AimAtLeast their values must
+// be at least the limit, with AimAtMost at most.
 func newClaim(what string, aim Aim, limit float64, cases func(Data) []Case) Point {
 	return Point{What: what, Unit: "%", Low: limit, High: limit, PublishedText: "all (claimed)", Aim: aim, Cases: cases}
 }
 
-// caseValue is what a case comes to; it is missing unless all it needs was measured.
+// caseValue is the value of a case. ok is false unless everything it needs was measured.
 type caseValue struct {
 	ok    bool
 	value float64
 	text  string
 }
 
+// newCaseValue returns a value with a formatted text.
 func newCaseValue(ok bool, value float64, format string, args ...any) caseValue {
 	return caseValue{ok, value, fmt.Sprintf(format, args...)}
 }
 
-// perCell makes a case for each cell.
+// perCell returns a function that makes a case for each cell.
 func perCell(cells []Cell, of func(d Data, c Cell) caseValue) func(Data) []Case {
-	return perScheme(cells, func(Cell) []string { return []string{""} }, func(d Data, c Cell, _ string) caseValue { return of(d, c) })
+	return perScheme(cells, func(Cell) []string {
+		return []string{""}
+	}, func(d Data, c Cell, _ string) caseValue { return of(d, c) })
 }
 
-// perScheme makes a case for each cell and each of its schemes that who names.
-func perScheme(cells []Cell, who func(Cell) []string, of func(d Data, c Cell, scheme string) caseValue) func(Data) []Case {
+// perScheme returns a function that makes a case for each cell and each of the schemes that who
+// returns.
+func perScheme(
+	cells []Cell,
+	who func(Cell) []string,
+	of func(d Data, c Cell, scheme string) caseValue,
+) func(Data) []Case {
 	return func(d Data) (all []Case) {
 		for _, c := range cells {
 			for _, scheme := range who(c) {
 				x := of(d, c, scheme)
-				all = append(all, Case{c.Name, columnTitle(scheme), x.value, x.text, !x.ok})
+				all = append(all, Case{c.Name, scheme, x.value, x.text, !x.ok})
 			}
 		}
 		return all
 	}
 }
 
-// ourSchemes are the product and PAMS, as far as a cell has them: claims tell them apart.
+// ourSchemes returns the product and PAMS if the cell has them. Claims are reported for each.
 func ourSchemes(c Cell) (all []string) {
 	for _, scheme := range []string{Product, pams} {
 		if slices.Contains(c.Schemes, scheme) {
@@ -71,12 +81,12 @@ func ourSchemes(c Cell) (all []string) {
 	return all
 }
 
-// bigCells are the cells of bigSize and more.
+// bigCells returns the cells of bigSize and more.
 func bigCells(cells []Cell) []Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return c.Size < bigSize })
 }
 
-// fastestBaseline is the fastest of the schemes other than the product.
+// fastestBaseline returns the fastest scheme other than the product.
 func (d Data) fastestBaseline(c Cell, among func(scheme string) bool) (best Summary, ok bool) {
 	for _, scheme := range c.Schemes {
 		if scheme == Product || !among(scheme) {
@@ -89,47 +99,51 @@ func (d Data) fastestBaseline(c Cell, among func(scheme string) bool) (best Summ
 	return best, ok
 }
 
+// anyScheme accepts all schemes.
 func anyScheme(string) bool { return true }
 
-// isSingleLink tells whether a scheme is one path alone.
+// isSingleLink reports whether a scheme uses one path alone.
 func isSingleLink(scheme string) bool {
 	base, _, _ := strings.Cut(scheme, ":")
 	return base == singleScheme
 }
 
-// gridClaims compare the product with the bound, and with the best of the others.
+// gridClaims compare the product with the bound and with the best other scheme.
 func gridClaims(grid []Cell) []Point {
 	behind := func(among func(string) bool) func(Data) []Case {
 		return perCell(grid, func(d Data, c Cell) caseValue {
 			s, ok := d.schemeSummary(c.Name, Product)
 			best, there := d.fastestBaseline(c, among)
 			slower := s.Seconds / best.Seconds
-			return newCaseValue(ok && there, slower, "%.1f %% slower than %s", 100*(slower-1), columnTitle(best.Scheme))
+			return newCaseValue(ok && there, slower, "%.1f %% slower than %s", 100*(slower-1), best.Scheme)
 		})
 	}
 	slower := fmt.Sprintf("stable links: never more than %.0f %% slower than the best ", 100*(maxTimeRatio-1))
 	return []Point{
-		newClaim(fmt.Sprintf("stable links, from %v on: at least %.0f %% of the bound", bigSize, 100*minShareOfBound), AimAtLeast, minShareOfBound, perCell(bigCells(grid), func(d Data, c Cell) caseValue {
-			s, ok := d.schemeSummary(c.Name, Product)
-			return newCaseValue(ok, s.Bound/s.Seconds, "%.1f %%", 100*s.Bound/s.Seconds)
-		})),
+		newClaim(fmt.Sprintf("stable links, from %v on: at least %.0f %% of the bound", bigSize, 100*minShareOfBound),
+			AimAtLeast, minShareOfBound, perCell(bigCells(grid), func(d Data, c Cell) caseValue {
+				s, ok := d.schemeSummary(c.Name, Product)
+				return newCaseValue(ok, s.Bound/s.Seconds, "%.1f %%", 100*s.Bound/s.Seconds)
+			})),
 		newClaim(slower+"of the others", AimAtMost, maxTimeRatio, behind(anyScheme)),
 		newClaim(slower+"single path", AimAtMost, maxTimeRatio, behind(isSingleLink)),
 	}
 }
 
 func duplicateClaim(stable []Cell) Point {
-	return newClaim(fmt.Sprintf("stable links, from %v on: at most %.0f %% of the bytes arrive twice", bigSize, 100*maxDuplicateShare), AimAtMost, maxDuplicateShare,
+	return newClaim(fmt.Sprintf("stable links, from %v on: at most %.0f %% of the bytes arrive twice", bigSize,
+		100*maxDuplicateShare), AimAtMost, maxDuplicateShare,
 		perScheme(bigCells(stable), ourSchemes, func(d Data, c Cell, scheme string) caseValue {
 			s, ok := d.schemeSummary(c.Name, scheme)
 			return newCaseValue(ok, s.DuplicateShare, "%.1f %%", 100*s.DuplicateShare)
 		}))
 }
 
-// isolationClaim compares cells with nothing beside them with those of the grid: by how much
-// medians may differ, besides noise, the spread of either tells.
+// isolationClaim compares cells that ran alone with those of the grid. Their medians may differ by
+// medianNoise, or by the spread of either.
 func isolationClaim(alone []Cell) Point {
-	return newClaim(fmt.Sprintf("this bench: what runs beside an experiment moves no median by over %.0f %%, or half its spread", 100*medianNoise), AimAtMost, 1,
+	return newClaim(fmt.Sprintf("this bench: running experiments at once moves no median by over %.0f %%, or half "+
+		"its spread", 100*medianNoise), AimAtMost, 1,
 		perScheme(alone, func(c Cell) []string { return c.Schemes }, func(d Data, c Cell, scheme string) caseValue {
 			s, ok1 := d.schemeSummary(c.Name, scheme)
 			o, ok2 := d.schemeSummary(strings.TrimSuffix(c.Name, aloneSuffix), scheme)
@@ -138,10 +152,11 @@ func isolationClaim(alone []Cell) Point {
 		}))
 }
 
-// dropClaims are of the published drop of a pipe.
+// dropClaims are about the published drop of a pipe.
 func dropClaims(drop ...Cell) []Point {
 	return []Point{
-		newClaim(fmt.Sprintf("the published drop of a pipe: within %.0f %% of %.2f s", 100*(maxDropRatio-1), publishedDropBound), AimAtMost, maxDropRatio*publishedDropBound,
+		newClaim(fmt.Sprintf("the published drop of a pipe: within %.0f %% of %.2f s", 100*(maxDropRatio-1),
+			publishedDropBound), AimAtMost, maxDropRatio*publishedDropBound,
 			perScheme(drop, ourSchemes, func(d Data, c Cell, scheme string) caseValue {
 				s, ok := d.schemeSummary(c.Name, scheme)
 				return newCaseValue(ok, s.Seconds, "%.2f s", s.Seconds)
@@ -150,35 +165,40 @@ func dropClaims(drop ...Cell) []Point {
 			perScheme(drop, ourSchemes, func(d Data, c Cell, scheme string) caseValue {
 				with, ok1 := d.schemeSummary(c.Name, scheme)
 				s, ok2 := d.schemeSummary(c.Name, scheme+noReinject)
-				return newCaseValue(ok1 && ok2, s.Seconds/with.Seconds, "%.2f s with, %.2f s without", with.Seconds, s.Seconds)
+				return newCaseValue(ok1 && ok2, s.Seconds/with.Seconds, "%.2f s with, %.2f s without", with.Seconds,
+					s.Seconds)
 			})),
 	}
 }
 
 func fallClaim(falls []Cell) Point {
-	return newClaim(fmt.Sprintf("a link becomes slower: within %.0f %% of the bound", 100*(maxFallRatio-1)), AimAtMost, maxFallRatio, perCell(falls, func(d Data, c Cell) caseValue {
-		s, ok := d.schemeSummary(c.Name, Product)
-		return newCaseValue(ok, s.Seconds/s.Bound, "%.2f s, %+.1f %%", s.Seconds, 100*(s.Seconds/s.Bound-1))
-	}))
+	return newClaim(fmt.Sprintf("a link becomes slower: within %.0f %% of the bound", 100*(maxFallRatio-1)), AimAtMost,
+		maxFallRatio, perCell(falls, func(d Data, c Cell) caseValue {
+			s, ok := d.schemeSummary(c.Name, Product)
+			return newCaseValue(ok, s.Seconds/s.Bound, "%.2f s, %+.1f %%", s.Seconds, 100*(s.Seconds/s.Bound-1))
+		}))
 }
 
 func silentClaim(silent []Cell) Point {
-	return newClaim(fmt.Sprintf("a link falls silent: the longest gap, median, is at most %.1f s", maxSilentGap), AimAtMost, maxSilentGap, perCell(silent, func(d Data, c Cell) caseValue {
-		s, ok := d.schemeSummary(c.Name, Product)
-		return newCaseValue(ok, s.MedianGap, "%.2f s", s.MedianGap)
-	}))
+	return newClaim(fmt.Sprintf("a link goes silent: the longest gap, median, is at most %.1f s", maxSilentGap),
+		AimAtMost, maxSilentGap, perCell(silent, func(d Data, c Cell) caseValue {
+			s, ok := d.schemeSummary(c.Name, Product)
+			return newCaseValue(ok, s.MedianGap, "%.2f s", s.MedianGap)
+		}))
 }
 
 func betterClaim(drives []Cell) Point {
-	return newClaim("recorded drives: faster than the better carrier alone (R_better > 1)", AimAtLeast, 1, perCell(drives, func(d Data, c Cell) caseValue {
-		x, ok := d.driveRates(c.Name)
-		return newCaseValue(ok, x.better, "%.2f", x.better)
-	}))
+	return newClaim("recorded drives: faster than the better carrier alone (R_better > 1)", AimAtLeast, 1,
+		perCell(drives, func(d Data, c Cell) caseValue {
+			x, ok := d.driveRates(c.Name)
+			return newCaseValue(ok, x.better, "%.2f", x.better)
+		}))
 }
 
-// dualClaim compares each of two users who download at once with itself alone.
+// dualClaim compares each of two users who download at once with the same user alone.
 func dualClaim(cells []Cell) Point {
-	return newClaim(fmt.Sprintf("two users download at once: each ends at most %.0f %% later than alone", 100*(maxDualRatio-1)), AimAtMost, maxDualRatio,
+	return newClaim(fmt.Sprintf("two users download at once: each ends at most %.0f %% later than alone",
+		100*(maxDualRatio-1)), AimAtMost, maxDualRatio,
 		perScheme(cells, func(Cell) []string { return lab.DualUsers[:] }, func(d Data, c Cell, user string) caseValue {
 			pair := dualPair(user)
 			both, ok1 := d.schemeSummary(c.Name, pair[0])

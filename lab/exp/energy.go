@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -11,7 +13,7 @@ import (
 	"mpbond/lab/radio"
 )
 
-// linkRadio is which radio a link stands for, by its name.
+// linkRadio returns the radio that a link stands for, by the link's name.
 func linkRadio(link string) radio.Kind {
 	if strings.HasPrefix(link, "pipe") || strings.HasPrefix(link, "wifi") || strings.HasPrefix(link, "wlan") {
 		return radio.WiFi
@@ -19,7 +21,8 @@ func linkRadio(link string) radio.Kind {
 	return radio.LTE // ps, hs1, lte, wwan0, …
 }
 
-// radioTraces are a transfer's packets by device and radio: a device has one of each.
+// radioTraces returns a transfer's packets by device and radio. A device has one radio of each
+// kind.
 func radioTraces(r lab.Result) (all []radio.Trace) {
 	for _, t := range r.Traffic {
 		x := radio.Trace{Device: t.Node, Radio: linkRadio(t.Link), Packets: make([]radio.Packet, 0, len(t.Sizes))}
@@ -31,9 +34,8 @@ func radioTraces(r lab.Result) (all []radio.Trace) {
 	return all
 }
 
-// Energy is a metric: E_active or E_full of all devices, or of one, by the
-// constants of a set. Radios are idle before the transfer. A row that has it
-// needs the packets of its transfers.
+// Energy returns the metric E_active or E_full, of all devices or of one, by the constants of a
+// set. Radios are idle before the transfer. A row with it needs the packets of its transfers.
 func Energy(set radio.Set, device string, full bool) Metric {
 	name := ""
 	if device != "" {
@@ -48,15 +50,17 @@ type radioID struct {
 	kind   radio.Kind
 }
 
-// radioEnergy is likewise that of one radio, of transfers whose house has it.
+// radioEnergy returns the energy of one radio, for transfers whose network has it.
 func radioEnergy(set radio.Set, id radioID, full bool) Metric {
-	return energyMetric(set, fmt.Sprintf(" of %s, %s", id.device, id.kind), full, func(i radio.Item) bool { return i.Device == id.device && i.Radio == id.kind })
+	return energyMetric(set, fmt.Sprintf(" of %s, %s", id.device, id.kind), full, func(i radio.Item) bool {
+		return i.Device == id.device && i.Radio == id.kind
+	})
 }
 
 // activePrefix begins the names of energies without tails.
 const activePrefix = "E_active"
 
-// energyMetric is the energy of those items that are meant.
+// energyMetric returns the energy of the items that meant accepts.
 func energyMetric(set radio.Set, name string, full bool, meant func(radio.Item) bool) Metric {
 	m := Metric{Name: activePrefix + name, Unit: "J", needsPackets: true, energySet: &set}
 	if full {
@@ -68,22 +72,22 @@ func energyMetric(set radio.Set, name string, full bool, meant func(radio.Item) 
 			return 0, false // every set has LTE and WiFi
 		}
 		var sum radio.Energy
-		told := false
+		ok := false
 		for _, i := range items {
 			if meant(i) {
-				sum, told = sum.Add(i.Energy), true
+				sum, ok = sum.Add(i.Energy), true
 			}
 		}
 		if full {
-			return float64(sum.Full()), told
+			return float64(sum.Full()), ok
 		}
-		return float64(sum.Active()), told
+		return float64(sum.Active()), ok
 	}
 	return m
 }
 
-// cpuSeconds is the processor time, in seconds, of programs of a node while the client
-// ran; of the primary with the client.
+// cpuSeconds returns the processor time in seconds of a node's programs while the client ran, for
+// the primary including the client.
 func cpuSeconds(r lab.Result, node string) float64 {
 	used := r.CPU[node]
 	if node == "primary" {
@@ -92,8 +96,7 @@ func cpuSeconds(r lab.Result, node string) float64 {
 	return used
 }
 
-// listDevices are the primary and its helpers, of which a transfer tells processor
-// time: not the servers.
+// listDevices returns the primary and its helpers that report processor time, without the servers.
 func listDevices(r lab.Result) (all []string) {
 	for node := range r.CPU {
 		if node == "primary" || strings.HasPrefix(node, "helper") {
@@ -107,29 +110,31 @@ func listDevices(r lab.Result) (all []string) {
 	return all
 }
 
-// CPUEnergy is a metric: E_cpu, what the processors of all devices took, or that
-// of one, by a set's core. It is part of neither E_active nor E_full, which are
-// those of radios, as published ones are.
+// CPUEnergy returns the metric E_cpu: the energy of the processors of all devices, or of one, by a
+// set's core. It is in neither E_active nor E_full, which cover radios alone, as published energies
+// do.
 func CPUEnergy(set radio.Set, device string) Metric {
 	m := Metric{Name: "E_cpu", Unit: "J"}
 	if device != "" {
 		m.Name += " of " + device
 	}
 	m.Of = func(r lab.Result) (float64, bool) {
-		seconds, told := 0.0, false
+		seconds, ok := 0.0, false
 		for _, d := range listDevices(r) {
 			if device == "" || d == device {
-				seconds, told = seconds+cpuSeconds(r, d), true
+				seconds, ok = seconds+cpuSeconds(r, d), true
 			}
 		}
-		return float64(set.Core().EnergyOf(seconds)), told
+		return float64(set.Core().EnergyOf(seconds)), ok
 	}
 	return m
 }
 
-// energySetup says what energies are made of.
+// energySetup describes how energies are computed.
 func energySetup(set radio.Set) string {
-	text := fmt.Sprintf("Energy by constants %s, of radios that are idle before; E_active is without tails. Packets count while the client runs, for all schemes: mpbond's subflows are up before, other schemes' handshakes are in it.", set.Name)
+	text := fmt.Sprintf("Energy by constants %s, of radios that are idle before; E_active is without tails. "+
+		"Packets count while the client runs, for all schemes: mpbond's subflows are up before, and the "+
+		"handshakes of other schemes are included.", set.Name)
 	for _, k := range []radio.Kind{radio.LTE, radio.WiFi} {
 		m, err := set.Model(k)
 		if err != nil {
@@ -142,5 +147,6 @@ func energySetup(set radio.Set) string {
 		text += "."
 	}
 	c := set.Core()
-	return text + fmt.Sprintf(" E_cpu, of programs on the devices: %s; %s. What a helper's kernel does as a router is nobody's, so that kernel MPTCP's is too low.", c.Source, c.Lacks)
+	return text + fmt.Sprintf(" E_cpu, of programs on the devices: %s; %s. Work of a helper's kernel as a router "+
+		"is not counted, so the value for mptcp is too low.", c.Source, c.Lacks)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -43,7 +45,8 @@ func energyParts(set radio.Set, r lab.Result) (all []deviceEnergy) {
 // TestParts: energies by device, radio and component come to those of the metrics.
 func TestParts(t *testing.T) {
 
-	r := lab.Result{Seconds: 1, ClientCPU: 0.5, CPU: map[string]float64{"primary": 1, "helper1": 0.25, "server": 8, "web": 8},
+	r := lab.Result{Seconds: 1, ClientCPU: 0.5, CPU: map[string]float64{"primary": 1, "helper1": 0.25, "server": 8,
+		"web": 8},
 		Traffic: []lab.Traffic{
 			{Node: "primary", Link: "ps", Gaps: []int64{0, 50_000}, Sizes: []int32{40, -1500}},
 			{Node: "primary", Link: "pipe1", Gaps: []int64{0, 900_000}, Sizes: []int32{-1500, 40}},
@@ -83,11 +86,13 @@ func TestParts(t *testing.T) {
 				t.Errorf("%s, %s: %v %v, its parts come to %v", set.Name, c.m.Name, v, told, c.want)
 			}
 		}
-		if got, want := by[[3]string{"primary", "LTE", "base"}], mustModel(t, set).Base.EnergyOver(0.05); math.Abs(float64(got-want)) > 1e-9 {
+		if got, want := by[[3]string{"primary", "LTE", "base"}],
+			mustModel(t, set).Base.EnergyOver(0.05); math.Abs(float64(got-want)) > 1e-9 {
 			t.Errorf("%s: 50 ms of LTE take %v, not %v", set.Name, got, want)
 		}
 	}
-	if _, told := CPUEnergy(radio.Sets[0], "").Of(lab.Result{}); told || len(energyParts(radio.Sets[0], lab.Result{})) != 0 {
+	if _, told := CPUEnergy(radio.Sets[0], "").Of(lab.Result{}); told ||
+		len(energyParts(radio.Sets[0], lab.Result{})) != 0 {
 		t.Error("a transfer that tells nothing has energies")
 	}
 	if _, told := CPUEnergy(radio.Sets[0], "helper2").Of(r); told {

@@ -1,12 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// Evaluation is what a record says, for screens, JSON, CSV and HTML alike.
+// Evaluation is the result of a record, for screens, JSON, CSV and HTML alike.
 type Evaluation struct {
 	Row        string `json:"row"`
 	Title      string `json:"title"`
@@ -20,23 +23,23 @@ type Evaluation struct {
 	Errors      []string `json:"errors,omitempty"`
 	Verdict     Verdict  `json:"verdict"`
 	VerdictLine string   `json:"verdict_line"`
-	// Worse is where the product is slower than another scheme, outside the noise.
+	// Worse lists where the product is worse than another scheme, outside the noise.
 	Worse []string `json:"worse"`
-	// NotSurelyFaster is where it is not surely faster than kernel MPTCP, its best fixed ratio or
-	// COMBINE.
+	// NotSurelyFaster lists where the product is not surely faster than kernel MPTCP, its best
+	// fixed ratio or COMBINE.
 	NotSurelyFaster []string    `json:"not_surely_faster"`
 	Points          []PointLine `json:"points"`
 	Lines           []Line      `json:"lines"`
-	// Tables, if there are any, stand for the lines on screens and in documents.
+	// Tables replace the lines on screens and in documents, if there are any.
 	Tables       []Table      `json:"tables,omitempty"`
-	Energies     []EnergyLine `json:"energies,omitempty"` // of the cell that is looked at more closely
-	secondMetric string       // metric that is compared too; "" if there is none
+	Energies     []EnergyLine `json:"energies,omitempty"` // of the cell that is shown in detail
+	secondMetric string       // also compared; "" if there is none
 	overview     Table        // the row's part of WriteOverview
 	figures      reportFigures
 }
 
-// reportFigures is what only the page shows: of the shown cell timelines of transfers, and of
-// the cells that the row names distributions and figures in time.
+// reportFigures is what only the page shows: timelines of the shown cell, and distributions and
+// charts of the cells that the row names.
 type reportFigures struct {
 	shown     string
 	timelines []timeline
@@ -44,9 +47,8 @@ type reportFigures struct {
 	charts    []chart
 }
 
-// Caution is what to write behind a verdict that too few transfers stand behind
-// to be a figure: those of the short form, or one alone, which has no interval.
-// It is empty for others.
+// Caution returns a warning for a verdict that rests on too few transfers: on the short form, or on
+// single transfers without an interval. It is empty otherwise.
 func (e Evaluation) Caution() string {
 	switch {
 	case e.Quick:
@@ -57,15 +59,15 @@ func (e Evaluation) Caution() string {
 	return ""
 }
 
-// PointLine is a published figure beside ours.
+// PointLine is a published value beside the measured one.
 type PointLine struct {
 	What      string `json:"what"`
 	Unit      string `json:"unit"`
 	Published string `json:"published"`
 	Stat
 	Verdict Verdict `json:"verdict"`
-	// Of a claim, of which n is how many cases were measured, and the mean how many
-	// percent of them are as claimed: those that are not, and those not measured.
+	// Of a claim: the cases that do not hold, and those not measured. N is then the number of
+	// measured cases, and Mean the percentage of them that hold.
 	Misses  []string `json:"misses,omitempty"`
 	Missing []string `json:"not_measured,omitempty"`
 	claimed bool
@@ -79,7 +81,7 @@ func (p PointLine) String() string {
 	return text
 }
 
-// measuredText is what was measured.
+// measuredText returns the measured value as text.
 func (p PointLine) measuredText() string {
 	if p.claimed && p.N > 0 {
 		return fmt.Sprintf("%d of %d", p.N-len(p.Misses), p.N)
@@ -94,15 +96,15 @@ type Line struct {
 	Metric string `json:"metric"`
 	Unit   string `json:"unit"`
 	Stat
-	Bound       float64 `json:"bound,omitempty"` // fluid bound, s; of times only
+	Bound       float64 `json:"bound,omitempty"` // fluid bound in s, of times only
 	Discarded   int     `json:"discarded"`       // disturbed transfers
 	Failed      int     `json:"failed"`
 	isBestRatio bool    // its scheme is the best of the cell's fixed ratios
 	isPlace     bool    // its cell is one of many places
 }
 
-// TableLines are the lines for tables and plots: of the fixed ratios, of which each
-// cell has others, the best one alone; of many places the median one alone.
+// TableLines returns the lines for tables and plots. Of fixed ratios, which differ between cells,
+// only the best one is included; of many places only the median one.
 func (e Evaluation) TableLines() (some []Line) {
 	for _, l := range e.Lines {
 		if l.isPlace {
@@ -119,7 +121,7 @@ func (e Evaluation) TableLines() (some []Line) {
 	return some
 }
 
-// EvaluateAll judges what records of rows are in a directory.
+// EvaluateAll evaluates the records of rows in a directory.
 func EvaluateAll(dir string, rows []Row) (all []Evaluation, err error) {
 	for _, row := range rows {
 		rec, err := LoadRecord(dir, row.ID, false)
@@ -133,11 +135,13 @@ func EvaluateAll(dir string, rows []Row) (all []Evaluation, err error) {
 	return all, nil
 }
 
-// Evaluate judges a record.
+// Evaluate evaluates a record.
 func Evaluate(row Row, rec Record) Evaluation {
 	row, d := row.withoutMissingCells(rec), rec.Results
-	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searchText(d), NotCovered: row.NotCovered,
-		Stamp: rec.Stamp, Rerun: rec.rerunCommand(row.ID), VerdictLine: row.VerdictLine(d), Worse: []string{}, NotSurelyFaster: row.NotSurelyFaster(d)}
+	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searchText(d),
+		NotCovered: row.NotCovered,
+		Stamp:      rec.Stamp, Rerun: rec.rerunCommand(), VerdictLine: row.VerdictLine(d), Worse: []string{},
+		NotSurelyFaster: row.NotSurelyFaster(d)}
 	shown := row.shownCell(d)
 	e.figures = reportFigures{shown, row.medianTimelines(d, shown), row.distributions(d), row.makeCharts(d)}
 	e.Energies = row.energyLines(d, shown)
@@ -169,16 +173,23 @@ func Evaluate(row Row, rec Record) Evaluation {
 	return e
 }
 
-// rerunCommand is the command that makes a record like this one.
-func (s Stamp) rerunCommand(row string) string {
-	text := fmt.Sprintf("mpbond-lab exp run %s --seed %d", row, s.Seed)
+// rerunCommand returns the command that makes a record like this one.
+func (rec Record) rerunCommand() string {
+	s, dir := rec.Stamp, rec.dir
+	text := fmt.Sprintf("mpbond-lab exp run %s --seed %d", rec.Row, s.Seed)
 	if s.Quick {
 		text += " --quick"
 	}
 	if s.Reps > 0 {
 		text += fmt.Sprintf(" --reps %d", s.Reps)
 	}
-	for _, option := range [][2]string{{"traces", s.Traces}, {"drives", s.Drives}, {"only", s.Only}} {
+	if s.Quick && dir != "" {
+		dir = filepath.Dir(dir) // see QuickDir
+	}
+	if dir == DefaultDir {
+		dir = ""
+	}
+	for _, option := range [][2]string{{"traces", s.Traces}, {"drives", s.Drives}, {"only", s.Only}, {"dir", dir}} {
 		if option[1] != "" {
 			text += fmt.Sprintf(" --%s %s", option[0], shellQuote(option[1]))
 		}
@@ -186,7 +197,7 @@ func (s Stamp) rerunCommand(row string) string {
 	return text
 }
 
-// shellQuote is a word of a command line.
+// shellQuote quotes a word of a command line if necessary.
 func shellQuote(s string) string {
 	if strings.ContainsAny(s, " ,'") {
 		return fmt.Sprintf("%q", s)
@@ -194,8 +205,8 @@ func shellQuote(s string) string {
 	return s
 }
 
-// cellLines are those of a cell that was measured: of each metric, by scheme, after the
-// published figure where there is one.
+// cellLines returns the lines of a measured cell, by metric and scheme. A published value precedes
+// the scheme's own line.
 func (r Row) cellLines(d Data, c Cell) (all []Line) {
 	if _, measured := d[c.Name]; !measured {
 		return nil
@@ -204,7 +215,8 @@ func (r Row) cellLines(d Data, c Cell) (all []Line) {
 	for _, m := range r.Metrics {
 		for _, scheme := range c.Schemes {
 			if told, is := c.Published[scheme]; is && m.Name == r.Metrics[0].Name {
-				all = append(all, Line{Cell: c.Name, Scheme: scheme + ", published", Metric: m.Name, Unit: m.Unit, Stat: Stat{N: 1, Mean: told}})
+				all = append(all, Line{Cell: c.Name, Scheme: scheme + ", published", Metric: m.Name, Unit: m.Unit,
+					Stat: Stat{N: 1, Mean: told}})
 			}
 			l := newLine(d, c, scheme, m)
 			l.isBestRatio, l.isPlace = scheme == best, r.Places
@@ -216,6 +228,7 @@ func (r Row) cellLines(d Data, c Cell) (all []Line) {
 	return all
 }
 
+// newLine returns the line of a scheme in a cell.
 func newLine(d Data, c Cell, scheme string, m Metric) Line {
 	bounds := 0.0
 	l := Line{Cell: c.Name, Scheme: scheme, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.Values(c.Name, scheme, m))}
@@ -226,7 +239,7 @@ func newLine(d Data, c Cell, scheme string, m Metric) Line {
 			l.Failed++
 		case r.Disturbed:
 			l.Discarded++
-		case m.Name == Time.Name && r.Video == nil: // each repetition may have its own
+		case m.Name == Time.Name && r.Video == nil: // each repetition may have its own bound
 			bounds += r.Bound
 		}
 	}

@@ -1,13 +1,14 @@
-// Package exp reproduces published tables and figures, one file for each, and measures
-// what mpbond claims (bench.go). It stands behind the lab, which makes the transfers, and
-// before the reports that people read.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package exp reproduces published tables and figures, one file for each, and measures what mpbond
+// claims (bench.go). It stands behind the lab, which makes the transfers, and before the reports
+// that people read.
 //
 //	Row ─ Experiments ─▶ Run: lab.RunAll ─▶ Journal, Record ─▶ Evaluate ─▶ screen, HTML, CSV, Markdown
 //
-// A row is one table or figure: cells (networks and sizes, each with the schemes
-// that are compared in it, in turn), metrics, and points: figures that the paper
-// tells, beside which ours stand, or claims of ours. What the package makes of results
-// depends on them alone.
+// A row is one table or figure. It has cells (networks and sizes, each with the schemes that are
+// compared in it, in turn), metrics, and points: published values beside the measured ones, or
+// claims of mpbond. Evaluation depends on results alone.
 package exp
 
 import (
@@ -26,31 +27,29 @@ import (
 type Row struct {
 	ID, Title  string
 	Source     string // paper, section or figure
-	Setup      string // what the paper does not tell and we assume
-	NotCovered string // what the paper shows and this row does not yet
+	Setup      string // assumptions where the paper gives no details
+	NotCovered string // parts of the paper's result that this row lacks
 	Cells      []Cell
-	// Groups are cells of so few repetitions that only all of them show what the
-	// product is behind of. Others stand for themselves.
+	// Groups are groups of cells that have so few repetitions that they are compared only together.
+	// Other cells are compared alone.
 	Groups  [][]string
-	Metrics []Metric // the first is what is compared with the baselines
+	Metrics []Metric // the first one is compared with the baselines
 	Points  []Point
-	// What the report looks at more closely. Shown is the cell of which it draws
-	// timelines, for which packets are kept, and tells energies by radio; none: the
-	// first one that was measured with a helper's packets. Spread are cells whose transfers it draws as one
-	// distribution; none: the shown one. Samples may be nil.
+	// What the report shows in detail. Shown is the cell of its timelines and energies by radio,
+	// for which packets are kept. Empty: the first cell that was measured with packets of a helper.
+	// Transfers of the cells in Spread are drawn as one distribution. Empty: the shown cell.
+	// Samples may be nil.
 	Shown   string
 	Spread  []string
 	Samples *Samples
-	// Of rows in virtual time. Ours is the scheme that is judged (none: the product).
-	// Places says that cells are many places: shown is the median one of each
-	// repetition. Of the cells in CDFs rates and delays are drawn as distributions, of
-	// those in Series in time.
+	// For rows in virtual time. Judged is the scheme that is evaluated (empty: the product). Places
+	// says that cells are many places: the median one of each repetition counts. Rates and delays
+	// are drawn as distributions for the cells in CDFs, and over time for those in Series.
 	Judged       string
 	Places       bool
 	CDFs, Series []string
-	// Of rows of the bench: Claims says that what is judged is claimed by us, and
-	// published by nobody. Tables are those of the row's own; Overview are cells that
-	// WriteOverview has.
+	// For rows of the bench. IsClaim says that points are claims of mpbond and not published.
+	// tables returns the row's own tables. Overview has the cells for WriteOverview.
 	IsClaim  bool
 	tables   func(Record) []Table
 	Overview []string
@@ -59,53 +58,52 @@ type Row struct {
 // Cell is one network and transfer, with the schemes that take turns in it.
 type Cell struct {
 	Name  string
-	Links string // of lab.Triangle
-	// Network makes the network where it is no house of steady links: the same one for
-	// the same seed, as long as the lengths of its changes allow.
+	Links string // spec of lab.Triangle
+	// Network makes the network if it is not a triangle with steady links. The same seed makes the
+	// same network, as far as the lengths of its changes allow.
 	Network func(seed uint64) (*lab.Topology, error)
-	// FromRecordings makes it of recordings below a directory. Such cells are run if the user
-	// names one, instead of the row's other cells.
+	// FromRecordings makes the network from recordings in a directory. Such cells run instead of
+	// the row's other cells if the user names a directory.
 	FromRecordings func(dir string) (*lab.Topology, error)
-	Size           unit.Bytes // 0, with a Length: what the links can carry in it, and more
+	Size           unit.Bytes // 0 with a Length: somewhat more than the links can carry
 	Upload         bool
-	Length         time.Duration // ends each transfer after it, as in lab.RunSpec
-	Video          *lab.Video    // is played for Length instead, in the short form for less
-	Stride         time.Duration // how much further in its network's changes each repetition begins
-	// Items are moved instead of one object of Size: files of these sizes. Virtual says
-	// that they are in virtual time, over what the network's links would carry; real
-	// transfers all have those of the first repetition.
+	Length         time.Duration // ends each transfer, as in lab.RunSpec
+	Video          *lab.Video    // is played for Length instead; shorter in the short form
+	Stride         time.Duration // how much further in the network's changes each repetition begins
+	// Items are moved instead of one object of Size. With VirtualTime they move in virtual time,
+	// over what the network's links would carry. Real transfers all have the items of the first
+	// repetition.
 	Items       func(seed uint64, rep int) []unit.Bytes
 	VirtualTime bool
 	At          []string      // changes, as in lab.RunSpec
 	Ping        time.Duration // as in lab.RunSpec
 	Schemes     []string
-	// Published are published figures of the row's first metric, by the scheme beside which
-	// they stand.
+	// Published is the published values of the row's first metric by scheme.
 	Published map[string]float64
 	Reps      int
-	// RepsByScheme says how many repetitions schemes make that need less than Reps.
+	// RepsByScheme limits the repetitions of some schemes to fewer than Reps.
 	RepsByScheme map[string]int
-	Quick        int  // repetitions in the short form; 0: the cell is not in it
-	Alone        bool // nothing may run beside it, but in the short form: it measures the machine
-	// FillsMachine says that it fills the machine: nothing may ever run beside it.
+	Quick        int  // repetitions in the short form; 0: not in it
+	Alone        bool // runs alone except in the short form: it measures the machine
+	// FillsMachine says that the cell always runs alone.
 	FillsMachine bool
-	Streams      int  // downloads of Size at once; 0 is 1
+	Streams      int  // concurrent downloads of Size; 0 is 1
 	Unchecked    bool // as in lab.RunSpec
-	// Drive is a recorded drive, of which the network, size and direction are; in the
-	// short form of less of it.
+	// Drive is a recorded drive with its network, size and direction. The short form uses less of
+	// it.
 	Drive *lab.Drive
-	// Dual is set where two users lend each other their links instead. Its rates,
-	// size, repetitions and seed are the cell's, and House "PS/HS".
+	// Dual is set if two users share their links instead. Rates, size, repetitions and seed are
+	// those of the cell; Links is "PS/HS".
 	Dual *lab.DualSpec
-	// Flows has bulk flows for Length over one link instead, the only one of its
-	// network; schemes are controllers.
+	// Flows makes a network with one link for bulk flows, which run for Length. Schemes are
+	// controllers.
 	Flows func(seed uint64) *lab.Topology
-	// Model is set where transfers are computed in virtual time instead.
+	// Model is set if transfers are computed in virtual time.
 	Model *model
 }
 
-// limitReps has some schemes make no more than so many repetitions: those of which a
-// few tell as much as the paper's figure asks for.
+// limitReps returns the cell with fewer repetitions of some schemes, where a few suffice for the
+// paper's figure.
 func (c Cell) limitReps(reps int, schemes ...string) Cell {
 	all := maps.Clone(c.RepsByScheme)
 	if all == nil {
@@ -118,17 +116,17 @@ func (c Cell) limitReps(reps int, schemes ...string) Cell {
 	return c
 }
 
-// Metric is a figure of transfers, of those that tell it.
+// Metric is a value of transfers, of those that have it.
 type Metric struct {
 	Name, Unit   string
-	Of           func(lab.Result) (v float64, told bool)
+	Of           func(lab.Result) (v float64, ok bool)
 	More         bool       // more is better
-	needsPackets bool       // it is made of the transfer's packets
+	needsPackets bool       // computed from the transfer's packets
 	energySet    *radio.Set // of an energy
-	alsoCompared bool       // is compared with the baselines too, though it is not the first
+	alsoCompared bool       // compared with the baselines although it is not the first
 }
 
-// isBetter tells whether a value is better than another one.
+// isBetter reports whether a is better than b.
 func (m Metric) isBetter(a, b float64) bool { return a != b && (a > b) == m.More }
 
 // Metrics of any transfer.
@@ -138,30 +136,31 @@ var (
 	Rate = Metric{Name: "rate", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
 		return float64(8*payloadBytes(r)) / 1e6 / r.Seconds, r.Seconds > 0
 	}}
-	// EndSpread is the time between the ends of the first and of the last subflow;
-	// only mpbond tells it.
+	// EndSpread is the time between the ends of the first and the last subflow. Only mpbond reports
+	// it.
 	EndSpread = Metric{Name: "subflows end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
 		return r.EndSpread, strings.HasPrefix(r.Scheme, Product)
 	}}
 )
 
-// payloadBytes is that of all streams.
+// payloadBytes returns the payload of all streams.
 func payloadBytes(r lab.Result) unit.Bytes { return r.Bytes * unit.Bytes(max(1, r.Streams)) }
 
-// Options of a run.
+// Options are the options of a run.
 type Options struct {
 	Quick bool
 	Reps  int // of each cell; 0: the cell's own
 	Seed  uint64
-	Only  string // cells whose names have this text
-	// Traces is where recordings are: a directory for each source, as docs/reference/experiments.md has
-	// them. Empty: all networks are made here.
+	Only  string // cells whose names contain this text
+	// Traces is the directory of recordings, with a subdirectory for each source (docs/reference/experiments.md).
+	// Empty: all networks are generated.
 	Traces string
-	// Drives is where other drives are than those of the program; those of the rows.
+	// Drives is the directory of other drives than those of the program. Rows contain the drives
+	// already; the record keeps the name.
 	Drives string
 }
 
-// rowMakers are all there are, in the order of the papers.
+// rowMakers make all published rows in the order of the papers.
 var rowMakers = []func(radio.Set) Row{
 	rowM0a,
 	rowM0d,
@@ -202,8 +201,8 @@ var rowMakers = []func(radio.Set) Row{
 	rowG5,
 }
 
-// PublishedRows are the published ones. Energies are by the constants of a set: another one
-// judges the same transfers anew.
+// PublishedRows returns the published rows. Energies use the constants of a set. Another set
+// evaluates the same transfers again.
 func PublishedRows(set radio.Set) (all []Row) {
 	for _, r := range rowMakers {
 		all = append(all, r(set))
@@ -211,14 +210,14 @@ func PublishedRows(set radio.Set) (all []Row) {
 	return all
 }
 
-// Names of several rows: those that are published, and those of the bench.
+// Names of groups of rows: the published ones, and those of the bench.
 const (
 	AllRows   = "all"
 	BenchRows = "bench"
 )
 
-// SelectRows returns some of rows, each once, in the order of their RowIDs or of the names of
-// several.
+// SelectRows returns the rows with these IDs or group names, each once, in the order of the
+// arguments.
 func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 	for _, id := range ids {
 		found := false
@@ -238,7 +237,7 @@ func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 	return some, nil
 }
 
-// RowIDs are those of rows, after the names of several.
+// RowIDs returns the group names and the IDs of rows.
 func RowIDs(rows []Row) []string {
 	ids := []string{AllRows, BenchRows}
 	for _, r := range rows {
@@ -247,8 +246,7 @@ func RowIDs(rows []Row) []string {
 	return ids
 }
 
-// Experiments are what the lab is to run for a row: one for each cell, of the
-// cell's name.
+// Experiments returns the experiments of a row, one for each cell, named after the cell.
 func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.FromRecordings != nil })
 	for _, c := range r.Cells {
@@ -269,7 +267,7 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 	return all, nil
 }
 
-// repetitions are the repetitions of a cell.
+// repetitions returns the repetitions of a cell.
 func (c Cell) repetitions(o Options) int {
 	reps := c.Reps
 	if o.Quick {
@@ -281,7 +279,7 @@ func (c Cell) repetitions(o Options) int {
 	return reps
 }
 
-// newExperiment is that of a cell.
+// newExperiment returns the experiment of a cell.
 func (r Row) newExperiment(c Cell, reps int, o Options) (lab.Experiment, error) {
 	switch {
 	case c.Model != nil:
@@ -306,10 +304,12 @@ func (r Row) newExperiment(c Cell, reps int, o Options) (lab.Experiment, error) 
 	return lab.NewExperiment(c.Name, p)
 }
 
-// runSpec is that of a cell's transfers, but for its repetitions.
+// runSpec returns the spec of a cell's transfers, without repetitions.
 func (r Row) runSpec(c Cell, o Options) (p lab.RunSpec, err error) {
-	p = lab.RunSpec{Schemes: c.Schemes, Size: c.Size, Streams: max(1, c.Streams), Seed: o.Seed, At: c.At, Upload: c.Upload, Unchecked: c.Unchecked,
-		Length: c.Length, Stride: c.Stride, RepsByScheme: c.RepsByScheme, Video: c.Video, Ping: c.Ping, Traffic: r.needsPackets() || c.Name == r.Shown}
+	p = lab.RunSpec{Schemes: c.Schemes, Size: c.Size, Streams: max(1, c.Streams), Seed: o.Seed, At: c.At,
+		Upload: c.Upload, Unchecked: c.Unchecked,
+		Length: c.Length, Stride: c.Stride, RepsByScheme: c.RepsByScheme, Video: c.Video, Ping: c.Ping,
+		Traffic: r.needsPackets() || c.Name == r.Shown}
 	if c.Items != nil {
 		p.Streams, p.Items = 0, c.repItems(o, 0)
 	}
@@ -331,8 +331,8 @@ func (r Row) runSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 	return p, err
 }
 
-// startShortestFirst has the cell in real time begin first that takes the least: the short
-// form has something of every row, also if there is no time for all cells.
+// startShortestFirst makes the shortest cell in real time start first. So the short form has
+// something of every row even if time runs out.
 func startShortestFirst(all []lab.Experiment) {
 	var first *lab.Experiment
 	for i := range all {
@@ -345,15 +345,15 @@ func startShortestFirst(all []lab.Experiment) {
 	}
 }
 
-// In the short form quickPlay of a video is played, quickDrive of a drive is made, and
-// two users fetch quickDual each, at most.
+// Limits of the short form: the played part of a video and of a drive, and the download of each of
+// two users.
 const (
 	quickPlay  = 20 * time.Second
 	quickDrive = 10 * time.Second
 	quickDual  = 2 * unit.MB
 )
 
-// repItems are those of a repetition: in the short form few, and small ones.
+// repItems returns the items of a repetition. The short form has few and small ones.
 func (c Cell) repItems(o Options, rep int) []unit.Bytes {
 	all := c.Items(o.Seed, rep)
 	if o.Quick {
@@ -368,15 +368,17 @@ func (c Cell) repItems(o Options, rep int) []unit.Bytes {
 // quickItems is how many items are moved in the short form, and quickItem the most of
 // one.
 const (
+	// quickItems is the number of items in the short form, quickItem the largest size of one.
 	quickItems = 5
 	quickItem  = 200 * unit.KB
 )
 
-// needsPackets tells whether the row needs those of all its transfers.
+// needsPackets reports whether the row needs the packets of all its transfers.
 func (r Row) needsPackets() bool {
 	return r.Samples != nil || slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.needsPackets })
 }
 
+// buildTopology returns the cell's network.
 func (c Cell) buildTopology(o Options) (*lab.Topology, error) {
 	switch {
 	case c.FromRecordings != nil:
@@ -387,10 +389,10 @@ func (c Cell) buildTopology(o Options) (*lab.Topology, error) {
 	return lab.Triangle(c.Links)
 }
 
-// Data is what was measured: by cell, then in the order of its transfers.
+// Data is the transfers by cell, in order.
 type Data map[string][]lab.Result
 
-// countedResults are the transfers of a scheme that count, by repetition.
+// countedResults returns the transfers of a scheme that count, by repetition.
 func (d Data) countedResults(cell, scheme string) (some []lab.Result) {
 	for _, r := range d[cell] {
 		if r.Scheme == scheme && IsCounted(r) {
@@ -401,7 +403,7 @@ func (d Data) countedResults(cell, scheme string) (some []lab.Result) {
 	return some
 }
 
-// countTransfers is how many transfers of a cell count.
+// countTransfers returns how many transfers of a cell count.
 func (d Data) countTransfers(cell string) (n int) {
 	for _, r := range d[cell] {
 		if IsCounted(r) {
@@ -411,7 +413,7 @@ func (d Data) countTransfers(cell string) (n int) {
 	return n
 }
 
-// Values are a metric's, of each transfer that counts.
+// Values returns a metric of each transfer that counts.
 func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
 	for _, r := range d.countedResults(cell, scheme) {
 		if x, ok := m.Of(r); ok {
@@ -421,9 +423,8 @@ func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
 	return v
 }
 
-// Changes are by how many percent a scheme differs from a base, in each
-// repetition in which both count: they took turns, so each pair met about the
-// same machine.
+// Changes returns by how many percent a scheme differs from a base in each repetition in which both
+// count. Schemes take turns, so that each pair met about the same machine.
 func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64) {
 	d.forEachPair(cell, pair, m, func(_ int, ours, base float64) {
 		if base > 0 {
@@ -433,7 +434,7 @@ func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64)
 	return percent
 }
 
-// PooledChanges are Changes of several cells, one cell after the other.
+// PooledChanges returns the changes of several cells, one cell after the other.
 func (d Data) PooledChanges(cells []string, pair [2]string, m Metric) (percent []float64) {
 	for _, c := range cells {
 		percent = append(percent, d.Changes(c, pair, m)...)
@@ -441,13 +442,13 @@ func (d Data) PooledChanges(cells []string, pair [2]string, m Metric) (percent [
 	return percent
 }
 
-// Differences are likewise by how much, in the metric's unit.
+// Differences is like Changes but returns absolute differences in the metric's unit.
 func (d Data) Differences(cell string, pair [2]string, m Metric) (all []float64) {
 	d.forEachPair(cell, pair, m, func(_ int, ours, base float64) { all = append(all, ours-base) })
 	return all
 }
 
-// forEachPair gives f a metric of two schemes, of each repetition in which both count.
+// forEachPair calls f with a metric of two schemes for each repetition in which both count.
 func (d Data) forEachPair(cell string, pair [2]string, m Metric, f func(rep int, ours, base float64)) {
 	d.forEachResultPair(cell, pair, func(r, b lab.Result) {
 		ours, ok1 := m.Of(r)
@@ -458,7 +459,7 @@ func (d Data) forEachPair(cell string, pair [2]string, m Metric, f func(rep int,
 	})
 }
 
-// forEachResultPair gives f the transfers of two schemes, of each repetition in which both
+// forEachResultPair calls f with the transfers of two schemes for each repetition in which both
 // count.
 func (d Data) forEachResultPair(cell string, pair [2]string, f func(ours, base lab.Result)) {
 	bases := d.countedResults(cell, pair[1])
@@ -469,14 +470,14 @@ func (d Data) forEachResultPair(cell string, pair [2]string, f func(ours, base l
 	}
 }
 
-// cellChanges are changes of a scheme likewise, in one cell beside another one. Cells
-// do not take turns: the same repetition is only about as far from the start.
+// cellChanges returns the changes of a scheme in one cell relative to another cell. Cells do not
+// take turns: the same repetition is only about as far from the start.
 func (d Data) cellChanges(cells [2]string, scheme string, m Metric) []float64 {
 	return d.crossChanges(cells, [2]string{scheme, scheme}, m)
 }
 
-// crossChanges are likewise changes of a scheme in one cell beside another scheme in
-// another cell.
+// crossChanges returns the changes of a scheme in one cell relative to another scheme in another
+// cell.
 func (d Data) crossChanges(cells, pair [2]string, m Metric) []float64 {
 	const here, there = "here", "there"
 	both := Data{}
@@ -491,8 +492,7 @@ func (d Data) crossChanges(cells, pair [2]string, m Metric) []float64 {
 	return both.Changes("", [2]string{here, there}, m)
 }
 
-// bestScheme is that one of several schemes whose mean in a metric is the best; "" if
-// none was measured.
+// bestScheme returns the scheme with the best mean of a metric; "" if none was measured.
 func (d Data) bestScheme(cell string, schemes []string, by Metric) (best string) {
 	for _, s := range schemes {
 		v := Summarize(d.Values(cell, s, by))

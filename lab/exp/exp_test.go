@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -30,15 +32,18 @@ func newData(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 			for _, s := range c.Schemes {
 				t := seconds(c.Name, s) * (1 + 0.001*float64(rep))
 				if c.Model != nil || c.Flows != nil {
-					d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Seconds: t, Virtual: newVirtualResult(r, t)})
+					d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Seconds: t,
+						Virtual: newVirtualResult(r, t)})
 					continue
 				}
-				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
+				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t,
+					EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
 					Items:   itemTimes(c, t),
 					Links:   map[string]unit.Bytes{"wwan0": unit.MB},
 					Pings:   map[string]lab.Ping{"cell1": newPing(t), "cell2": newPing(t)},
 					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
-					Traffic: []lab.Traffic{newTraffic(t), {Node: "helper1", Link: "hs1", Gaps: []int64{0}, Sizes: []int32{-1500}}}})
+					Traffic: []lab.Traffic{newTraffic(t), {Node: "helper1", Link: "hs1", Gaps: []int64{0},
+						Sizes: []int32{-1500}}}})
 			}
 		}
 	}
@@ -69,7 +74,8 @@ func newVirtualResult(r Row, t float64) *lab.VirtualResult {
 		v.Figures[m.Name] = t
 	}
 	for range 3 {
-		v.Flows = append(v.Flows, lab.Flow{Controller: "pbe", Rate: 1 / t, Mean: 10 * t, P95: 20 * t, States: map[string]float64{"wireless": 3, "internet": 1},
+		v.Flows = append(v.Flows, lab.Flow{Controller: "pbe", Rate: 1 / t, Mean: 10 * t, P95: 20 * t,
+			States:    map[string]float64{"wireless": 3, "internet": 1},
 			Quantiles: []float64{t, 2 * t, 3 * t}, Step: 1, Rates: []float64{1, 2, 3}, Delays: []float64{3, 2, 1}})
 	}
 	return v
@@ -169,7 +175,8 @@ func TestTime(t *testing.T) {
 			pool = append(pool, experiments...)
 		}
 		took := lab.NewJobs(0).Estimate(pool, func(int) float64 { return 1 })
-		t.Logf("quick %v: %d transfers, about %v on this machine", c.quick, countTransfers(pool), took.Round(time.Second))
+		t.Logf("quick %v: %d transfers, about %v on this machine", c.quick, countTransfers(pool),
+			took.Round(time.Second))
 		if took > c.most {
 			t.Errorf("quick %v: %v", c.quick, took)
 		}
@@ -186,7 +193,8 @@ func countTransfers(experiments []lab.Experiment) (n int) {
 // TestSummarize: t of 4 degrees of freedom is 2.7764 (any table).
 func TestSummarize(t *testing.T) {
 	s := Summarize([]float64{1, 2, 3, 4, 5})
-	if s.N != 5 || s.Mean != 3 || math.Abs(s.Sigma-1.5811) > 1e-4 || math.Abs(s.Half-2.7764*1.5811/math.Sqrt(5)) > 1e-3 {
+	if s.N != 5 || s.Mean != 3 || math.Abs(s.Sigma-1.5811) > 1e-4 ||
+		math.Abs(s.Half-2.7764*1.5811/math.Sqrt(5)) > 1e-3 {
 		t.Errorf("%+v", s)
 	}
 	if s := Summarize([]float64{4}); s != (Stat{N: 1, Mean: 4}) || s.Text("s") != "4.000 s" {
@@ -239,7 +247,8 @@ func TestJudge(t *testing.T) {
 func TestPairs(t *testing.T) {
 	d := Data{"c": {
 		{Scheme: "a", Rep: 0, Seconds: 1}, {Scheme: "b", Rep: 0, Seconds: 2},
-		{Scheme: "b", Rep: 1, Seconds: 4}, {Scheme: "a", Rep: 1, Seconds: 9, Disturbed: true}, {Scheme: "a", Rep: 1, Seconds: 5},
+		{Scheme: "b", Rep: 1, Seconds: 4}, {Scheme: "a", Rep: 1, Seconds: 9, Disturbed: true},
+		{Scheme: "a", Rep: 1, Seconds: 5},
 		{Scheme: "a", Rep: 2, Seconds: 1}, {Scheme: "b", Rep: 2, Seconds: 2, Error: "x"},
 	}}
 	if got := d.Changes("c", [2]string{"a", "b"}, Time); !slices.Equal(got, []float64{-50, 25}) {
@@ -284,14 +293,17 @@ func TestMore(t *testing.T) {
 		t.Error(text)
 	}
 	for _, m := range []Metric{Rate, Time} {
-		if c := d.Changes("c", [2]string{Product, d.bestScheme("c", []string{"single", "a", "b"}, m)}, Rate); len(c) != 4 || math.Abs(c[0]+50) > 0.1 {
+		if c := d.Changes("c", [2]string{Product, d.bestScheme("c", []string{"single", "a", "b"}, m)},
+			Rate); len(c) != 4 || math.Abs(c[0]+50) > 0.1 {
 			t.Errorf("beside the best by %s: %v", m.Name, c)
 		}
 	}
-	if Rate.isBetter(1, 2) || !Rate.isBetter(2, 1) || Time.isBetter(2, 1) || !Time.isBetter(1, 2) || Rate.isBetter(1, 1) || Time.isBetter(1, 1) {
+	if Rate.isBetter(1, 2) || !Rate.isBetter(2, 1) || Time.isBetter(2, 1) || !Time.isBetter(1, 2) ||
+		Rate.isBetter(1, 1) || Time.isBetter(1, 1) {
 		t.Error("better")
 	}
-	if v := d.PooledChanges([]string{"c", "c"}, [2]string{Product, "single"}, Rate); len(v) != 8 || math.Abs(v[7]-50) > 0.1 {
+	if v := d.PooledChanges([]string{"c", "c"}, [2]string{Product, "single"}, Rate); len(v) != 8 ||
+		math.Abs(v[7]-50) > 0.1 {
 		t.Errorf("pooled: %v", v)
 	}
 }
@@ -328,7 +340,7 @@ func TestRecord(t *testing.T) {
 		t.Error("keeping a transfer changed it")
 	}
 	rec, err := LoadRecord(dir, "m4", false)
-	want := Record{"m4", stamp, Data{m4Cell: slices.Clone(noted)}, map[string]string{m4Cell: "its lab died"}}
+	want := Record{"m4", stamp, Data{m4Cell: slices.Clone(noted)}, map[string]string{m4Cell: "its lab died"}, dir}
 	want.Results[m4Cell][0].Notes = nil
 	if err != nil || !reflect.DeepEqual(rec, want) {
 		t.Errorf("%+v %v", rec, err)
@@ -344,14 +356,16 @@ func TestRecord(t *testing.T) {
 	begin(stamp, false, results[2:])
 	for _, light := range []bool{false, true} {
 		rec, err = LoadRecord(dir, "m4", light)
-		if err != nil || len(rec.Results) != 1 || len(rec.Results[m4Cell]) != len(results)-1 || rec.Results[m4Cell][0].Rep != results[0].Rep {
+		if err != nil || len(rec.Results) != 1 || len(rec.Results[m4Cell]) != len(results)-1 ||
+			rec.Results[m4Cell][0].Rep != results[0].Rep {
 			t.Errorf("%+v %v", rec, err)
 		}
 		if x := rec.Results[m4Cell][3]; (x.Traffic == nil) != light {
 			t.Errorf("light %v: %+v", light, x)
 		}
 	}
-	if !rec.CanResume(stamp) || rec.CanResume(Stamp{Version: "v", Seed: 4}) || rec.CanResume(Stamp{Version: "w", Seed: 3}) || rec.CanResume(Stamp{Version: "v", Seed: 3, Quick: true}) {
+	if !rec.CanResume(stamp) || rec.CanResume(Stamp{Version: "v", Seed: 4}) ||
+		rec.CanResume(Stamp{Version: "w", Seed: 3}) || rec.CanResume(Stamp{Version: "v", Seed: 3, Quick: true}) {
 		t.Error("what fits")
 	}
 	begin(stamp, true, nil)
@@ -367,7 +381,8 @@ func TestRecord(t *testing.T) {
 	begin(stamp, true, nil)
 	asides := func(want int) {
 		t.Helper()
-		if again, err := os.ReadFile(recordPath(dir, "m4") + ".old"); err != nil || bytes.Equal(again, kept) != (want == 3) {
+		if again, err := os.ReadFile(recordPath(dir, "m4") + ".old"); err != nil ||
+			bytes.Equal(again, kept) != (want == 3) {
 			t.Errorf("what was put aside first: %v, %d bytes of %d", err, len(again), len(kept))
 		}
 		if all, err := filepath.Glob(recordPath(dir, "m4") + ".old*"); err != nil || len(all) != want {
@@ -394,8 +409,9 @@ func TestReport(t *testing.T) {
 	var evaluations []Evaluation
 	figures := 0
 	for _, r := range publishedRows() {
-		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Kernel: "6.1", Seed: 5, Quick: true, Reps: 3}, Results: newData(r, 3, worse),
-			Errors: map[string]string{r.Cells[0].Name: "the <lab> died"}}
+		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Kernel: "6.1", Seed: 5, Quick: true, Reps: 3},
+			Results: newData(r, 3, worse),
+			Errors:  map[string]string{r.Cells[0].Name: "the <lab> died"}}
 		for _, results := range rec.Results {
 			results[0].Video = nil // of playbacks no bound is told
 		}
@@ -408,7 +424,8 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := page.String()
-	for _, link := range regexp.MustCompile(`(?i)(src|href)\s*=\s*"[^#"][^"]*"|@import|url\(|<script|https?://[^"\s<]+`).FindAllString(text, -1) {
+	for _, link := range regexp.MustCompile(
+		`(?i)(src|href)\s*=\s*"[^#"][^"]*"|@import|url\(|<script|https?://[^"\s<]+`).FindAllString(text, -1) {
 		if link != "http://www.w3.org/2000/svg" && link != "http://www.w3.org/1999/xlink" {
 			t.Errorf("the page asks for %s", link)
 		}
@@ -419,7 +436,8 @@ func TestReport(t *testing.T) {
 			t.Errorf("%s: what is worse does not come first", r.ID)
 		}
 	}
-	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond-lab exp run m4 --seed 5 --quick --reps 3", "slower than mptcp", "fluid bound", "(short form: not for figures)"} {
+	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond-lab exp run m4 --seed 5 " +
+		"--quick --reps 3", "slower than mptcp", "fluid bound", "(short form: not for figures)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -444,7 +462,10 @@ func TestCaution(t *testing.T) {
 		quick  bool
 		marked string
 	}{{0, false, ""}, {1, false, "one transfer"}, {2, false, ""}, {1, true, "short form"}, {3, true, "short form"}} {
-		e := Evaluate(r, Record{Row: r.ID, Stamp: Stamp{Quick: c.quick}, Results: newData(r, c.n, func(string, string) float64 { return 1 })})
+		e := Evaluate(r, Record{Row: r.ID, Stamp: Stamp{Quick: c.quick},
+			Results: newData(r, c.n, func(string, string) float64 {
+				return 1
+			})})
 		if got := e.Caution(); (got == "") != (c.marked == "") || !strings.Contains(got, c.marked) {
 			t.Errorf("%d transfers, short %v: %q", c.n, c.quick, got)
 		}
@@ -473,7 +494,8 @@ func TestEnergy(t *testing.T) {
 	if got, want := value(0, "", false), 2*1.2107*0.2601+0.1244*0.0791+0.1*1.28804+data; math.Abs(got-want) > 1e-6 {
 		t.Errorf("all devices: %f J, not %f", got, want)
 	}
-	if a, b, all := value(0, "primary", true), value(0, "helper1", true), value(0, "", true); math.Abs(a+b-all) > 1e-9 || b < 12 || all < 24 {
+	if a, b, all := value(0, "primary", true), value(0, "helper1", true),
+		value(0, "", true); math.Abs(a+b-all) > 1e-9 || b < 12 || all < 24 {
 		t.Errorf("E_full: primary %f, helper %f, both %f", a, b, all)
 	}
 	if got := value(2, "helper1", true); got <= 0 || got > 0.01 {
@@ -490,14 +512,17 @@ func TestDual(t *testing.T) {
 	seconds := map[string]float64{"both:primary": 1.2, "alone:primary": 2, "both:helper1": 1.9, "alone:helper1": 1.8}
 	d := newData(r, 4, func(_, scheme string) float64 { return seconds[scheme] })
 	outcomes, v := r.EvaluatePoints(d)
-	if len(outcomes) != 2 || outcomes[0].Verdict != Reproduced || outcomes[1].Verdict != Opposite || v != NotReproduced {
+	if len(outcomes) != 2 || outcomes[0].Verdict != Reproduced || outcomes[1].Verdict != Opposite ||
+		v != NotReproduced {
 		t.Errorf("%+v %s", outcomes, v)
 	}
-	if b := r.WorseThan(d); len(b) != 2 || b[1].Metric.energySet == nil || b[0].Ours != "both:helper1" || b[0].Other != "alone:helper1" {
+	if b := r.WorseThan(d); len(b) != 2 || b[1].Metric.energySet == nil || b[0].Ours != "both:helper1" ||
+		b[0].Other != "alone:helper1" {
 		t.Errorf("%v", b)
 	}
 	all, err := r.Experiments(Options{Seed: 9})
-	if err != nil || len(all) != 1 || all[0].Dual == nil || all[0].Dual.Seed != 9 || all[0].Dual.Reps != 10 || len(all[0].Spec.Schemes) != 4 {
+	if err != nil || len(all) != 1 || all[0].Dual == nil || all[0].Dual.Seed != 9 || all[0].Dual.Reps != 10 ||
+		len(all[0].Spec.Schemes) != 4 {
 		t.Fatalf("%+v %v", all, err)
 	}
 	if took := all[0].Expected.Minutes(); took < 5 || took > 15 {
@@ -530,7 +555,8 @@ func TestDevices(t *testing.T) {
 	seconds := map[string]float64{m5eCell(1): 1.6, m5eCell(2): 0.8, m5eCell(3): 1.2} // one burst each
 	d := newData(r, 4, func(cell, _ string) float64 { return seconds[cell] })
 	outcomes, v := r.EvaluatePoints(d)
-	want := []Verdict{Reproduced, Reproduced, Opposite, Opposite, NotReproduced, NotReproduced} // by two sets; a helper of 1.9 J there is not
+	// by two sets; a helper of 1.9 J there is not
+	want := []Verdict{Reproduced, Reproduced, Opposite, Opposite, NotReproduced, NotReproduced}
 	var got []Verdict
 	for _, o := range outcomes {
 		got = append(got, o.Verdict)
@@ -541,7 +567,9 @@ func TestDevices(t *testing.T) {
 	if len(rowM5e(radio.Sets[2]).Points) != 4 {
 		t.Errorf("%s stands beside itself", radio.Sets[2].Name)
 	}
-	if o := (Point{Aim: AimAnyReduction, Of: func(Data) []float64 { return []float64{-9, 6, 2} }}).evaluate(nil); o.Verdict != NotReproduced {
+	if o := (Point{Aim: AimAnyReduction, Of: func(Data) []float64 {
+		return []float64{-9, 6, 2}
+	}}).evaluate(nil); o.Verdict != NotReproduced {
 		t.Errorf("in the noise: %s", o.Verdict)
 	}
 	x := d[m5eCell(2)][0]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -16,24 +18,24 @@ import (
 const (
 	g1Segments   = 20
 	g1Segment    = 10 * time.Second
-	g1SizeSpread = 0.3 // of segments' sizes, which the paper does not tell
+	g1SizeSpread = 0.3 // of segments' sizes, which the paper does not give
 	g1Reps       = 30
-	// g1Stride is how far apart repetitions begin in what happens to the phones.
+	// g1Stride is the distance between the starts of repetitions in the phones' profiles.
 	g1Stride   = 2 * time.Minute
 	g1HomeRate = 2 * unit.Mbps
-	// g1StepsPerRate is of how many steps phones' rates are the mean: half a second.
+	// g1StepsPerRate is how many steps of 100 ms one rate of a phone covers: half a second.
 	g1StepsPerRate = 5
 )
 
 var g1Rates = []int{200, 311, 484, 738} // kbit/s
 
-// g1Phones are phones' downlinks: what these have on average in a repetition, as a
-// share of the home line's rate. Those of 3GOL's phones are not told.
+// g1Phones is the mean rate of phones' downlinks in a repetition, as a share of the home line's
+// rate. The paper does not give those of its phones.
 type g1Phones struct {
 	name         string
 	low, high    float64
 	rates        []int
-	hasPublished bool // the published order is asked of it
+	hasPublished bool // the published order is expected
 }
 
 var g1Kinds = []g1Phones{
@@ -42,17 +44,31 @@ var g1Kinds = []g1Phones{
 	{name: "half the home's rate", low: 0.4, high: 0.6, rates: g1Rates[3:]},
 }
 
-// rowG1: schedulers.
+// rowG1 returns row g1: schedulers of items.
 func rowG1(radio.Set) Row {
 	r := Row{
-		ID: "g1", Title: "Item schedulers: segments of a video over ADSL and phones", Source: golPaper + ", schedulers", Judged: onloadScheme,
-		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of 2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, 100 ms for phones, whose radio takes %v to wake (idle; lab/radio's 3G), or is awake (connected). In virtual time: onload/simulate over what the links of the lab's network would carry, without what TCP takes to begin; the same seed makes the same figures. Some cells are made with real packets too (mpbond get --onload, nginx), with the first repetitions of the same phones, beside kernel MPTCP, mpbond's bond and each line alone; virtual time is to agree with them within 15 %%. Each repetition has another piece of %v of each phone's time: rates that vary as lab/vary makes them, about a mean that is drawn from 1.5 to 2.5 Mbit/s, which is an assumption; with --traces pieces of 3G recordings (UMTS, EVDO, HSDPA), as they are, or, in cells that name a rate, scaled to it. Orders are in the mean of the bitrates, repetition by repetition. How RR and MIN stand to each other is decided by how quick phones are beside the home line: RR gives each device as many segments, MIN all by its first sample of each. Cells in which they are exactly as quick, or half as quick, are there to show it.",
+		ID: "g1", Title: "Item schedulers: segments of a video over ADSL and phones", Source: golPaper + ", schedulers",
+		Judged: onloadScheme,
+		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of "+
+			"2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, "+
+			"100 ms for phones, whose radio takes %v to wake (idle; lab/radio's 3G), or is awake (connected). In "+
+			"virtual time: onload/simulate over what the links of the lab's network would carry, without TCP's "+
+			"start-up; the same seed gives the same values. Some cells also run with real packets (mpbond get "+
+			"--onload, nginx), with the first repetitions of the same phones, beside kernel MPTCP, mpbond's bond "+
+			"and each line alone; virtual time should agree with them within 15 %%. Each repetition has a "+
+			"different profile of %v for each phone: rates that lab/vary generates, about a mean drawn from 1.5 "+
+			"to 2.5 Mbit/s, which is an assumption. With --traces they are parts of 3G recordings (UMTS, EVDO, "+
+			"HSDPA), unscaled, or scaled in cells that name a rate. Orders are those of the mean over bitrates, "+
+			"by repetition. The order of RR and MIN depends on the phones' speed relative to the home line: RR "+
+			"gives each device the same number of segments, MIN decides all by its first sample of each. Further "+
+			"cells have phones exactly as fast, or half as fast, to show that.",
 			g1Segments, g1Segment, 100*g1SizeSpread, phoneRadio().Promotion.Time, g1Stride),
 		Metrics: []Metric{Time, Wasted, EndApart},
 	}
 	order := func(where string, cells []string) {
 		for _, pair := range [][2]string{{onloadGRD, onloadRR}, {onloadRR, onloadMIN}} {
-			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: time of %s beside %s", where, pair[0], pair[1]), Unit: "%", PublishedText: "less", Aim: AimAnyReduction,
+			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: time of %s relative to %s", where, pair[0],
+				pair[1]), Unit: "%", PublishedText: "less", Aim: AimAnyReduction,
 				Of: func(d Data) []float64 { return d.mergeRecorded().orderChanges(cells, pair) }})
 		}
 	}
@@ -66,14 +82,17 @@ func rowG1(radio.Set) Row {
 				where := g1CellSuffix(kind, phones, idle)
 				var cells []string
 				for _, kbps := range kind.rates {
-					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, VirtualTime: true, Reps: g1Reps, Quick: 1,
+					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, VirtualTime: true,
+						Reps: g1Reps, Quick: 1,
 						Schemes: []string{onloadScheme, onloadGRD, onloadRR, onloadMIN, onloadQueue},
 						Items:   func(seed uint64, _ int) []unit.Bytes { return g1Video(seed, kbps) }}
-					r.Cells, cells = append(r.Cells, kind.withRecordings(c, g1ADSLCase(phones, g1Reps, idle))...), append(cells, c.Name)
+					r.Cells, cells = append(r.Cells, kind.withRecordings(c, g1ADSLCase(phones, g1Reps, idle))...),
+						append(cells, c.Name)
 					r.Points = append(r.Points, bestSchedulerPoint(c))
 					if kind.name == "" && idle && (kbps == g1Rates[1] || kbps == g1Rates[3]) {
 						x := g1RealCell(c, phones)
-						r.Cells, real = append(r.Cells, kind.withRecordings(x, g1ADSLCase(phones, g1RealReps, idle))...), append(real, x.Name)
+						r.Cells, real = append(r.Cells,
+							kind.withRecordings(x, g1ADSLCase(phones, g1RealReps, idle))...), append(real, x.Name)
 					}
 				}
 				if kind.hasPublished {
@@ -90,22 +109,25 @@ func rowG1(radio.Set) Row {
 	return r
 }
 
-// g1RealReps is how often real transfers are made, of which some take over a minute.
+// g1RealReps is the number of real transfers. Some take over a minute.
 const g1RealReps = 2
 
-// g1RealSchemes are those that are compared with virtual time.
+// g1RealSchemes are compared with virtual time.
 var g1RealSchemes = []string{onloadScheme, onloadGRD, onloadRR, onloadMIN}
 
-// withRecordings are the cell with phones' rates as lab/vary makes them, and recorded ones.
+// withRecordings returns the cell with generated rates of phones (lab/vary), and with recorded
+// ones.
 func (k g1Phones) withRecordings(c Cell, of g1Case) []Cell {
 	c.Network = func(seed uint64) (*lab.Topology, error) { return k.buildHome(seed, "", of) }
 	traced := c
 	traced.Name += recordedMark
-	traced.Network, traced.FromRecordings = nil, func(dir string) (*lab.Topology, error) { return k.buildHome(0, dir, of) }
+	traced.Network, traced.FromRecordings = nil, func(dir string) (*lab.Topology, error) {
+		return k.buildHome(0, dir, of)
+	}
 	return []Cell{c, traced}
 }
 
-// g1RealCell is the same cell with real packets, beside others than onloading.
+// g1RealCell returns the same cell with real packets and further schemes.
 func g1RealCell(c Cell, phones int) Cell {
 	c.Name += realPackets
 	c.VirtualTime, c.Reps, c.Quick = false, g1RealReps, 0
@@ -119,20 +141,21 @@ func g1RealCell(c Cell, phones int) Cell {
 	return c.limitReps(1, c.Schemes[len(g1RealSchemes)+2:]...)
 }
 
-// g1Case is a home line, how many phones there are, for how many repetitions, and whether
-// their radios sleep at first.
+// g1Case is a home line with a number of phones and repetitions. idle says that the phones' radios
+// sleep at first.
 type g1Case struct {
-	drawName     string // whose draws they are
+	drawName     string // seeds the draws
 	down, up     string // of the home line; down in Mbit/s
 	phones, reps int
 	idle         bool
 }
 
-// g1ADSLCase is a case of g1's own home line.
+// g1ADSLCase returns a case with g1's own home line.
 func g1ADSLCase(phones, reps int, idle bool) g1Case {
 	return g1Case{"g1", "2", "512kbit/s", phones, reps, idle}
 }
 
+// g1CellSuffix returns the part of a cell's name that describes the phones.
 func g1CellSuffix(kind g1Phones, phones int, idle bool) string {
 	text := fmt.Sprintf("%d phone", phones)
 	if phones > 1 {
@@ -149,7 +172,7 @@ func g1CellSuffix(kind g1Phones, phones int, idle bool) string {
 	return text
 }
 
-// g1Video are the segments.
+// g1Video returns the sizes of the segments.
 func g1Video(seed uint64, kbps int) (all []unit.Bytes) {
 	rng := vary.Rand(seed, "g1/video")
 	size := float64((unit.Rate(kbps) * unit.Kbps).Bytes(g1Segment))
@@ -159,8 +182,8 @@ func g1Video(seed uint64, kbps int) (all []unit.Bytes) {
 	return all
 }
 
-// buildHome is the home, for so many repetitions: of each phone's time each piece is drawn
-// for itself.
+// buildHome returns the home's network. Each phone has an independently drawn profile for each
+// repetition.
 func (k g1Phones) buildHome(seed uint64, dir string, c g1Case) (*lab.Topology, error) {
 	v := linkProfiles{}
 	for phone := 1; phone <= c.phones; phone++ {
@@ -186,7 +209,7 @@ func (k g1Phones) buildHome(seed uint64, dir string, c g1Case) (*lab.Topology, e
 	return t, setHomeLinks(t, c.up)
 }
 
-// drawProfile is one of a phone's time, of a name.
+// drawProfile returns one profile of a phone. name seeds the draw.
 func (k g1Phones) drawProfile(seed uint64, dir, name string) (vary.Profile, error) {
 	rng := vary.Rand(seed, name)
 	mean := unit.Rate(float64(g1HomeRate) * (k.low + rng.Float64()*(k.high-k.low)))
@@ -205,9 +228,11 @@ func (k g1Phones) drawProfile(seed uint64, dir, name string) (vary.Profile, erro
 	return p, nil
 }
 
-// g1Recordings are those of 3G, by what it is: UMTS, EVDO and HSDPA.
+// g1Recordings are recordings of 3G by technology: UMTS, EVDO and HSDPA.
 var g1Recordings = [][]string{
 	{"mahimahi/TMobile-UMTS-driving.down"}, {"mahimahi/Verizon-EVDO-driving.down"},
-	{"norway3g/norway_bus_1", "norway3g/norway_car_2", "norway3g/norway_ferry_2", "norway3g/norway_metro_10", "norway3g/norway_metro_2", "norway3g/norway_metro_3",
-		"norway3g/norway_train_1", "norway3g/norway_train_12", "norway3g/norway_train_13", "norway3g/norway_train_14", "norway3g/norway_train_16"},
+	{"norway3g/norway_bus_1", "norway3g/norway_car_2", "norway3g/norway_ferry_2", "norway3g/norway_metro_10",
+		"norway3g/norway_metro_2", "norway3g/norway_metro_3",
+		"norway3g/norway_train_1", "norway3g/norway_train_12", "norway3g/norway_train_13", "norway3g/norway_train_14",
+		"norway3g/norway_train_16"},
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -27,10 +29,12 @@ func TestPrebuffer(t *testing.T) {
 // TestG2Figures: what points make of transfers, of made networks and of recordings.
 func TestG2Figures(t *testing.T) {
 	of := func(scheme string, rep int, seconds float64) lab.Result {
-		return lab.Result{Scheme: scheme, Rep: rep, Seconds: seconds, Bytes: 2 * unit.MB, Items: []float64{seconds / 4, seconds}}
+		return lab.Result{Scheme: scheme, Rep: rep, Seconds: seconds, Bytes: 2 * unit.MB, Items: []float64{seconds / 4,
+			seconds}}
 	}
 	d := Data{
-		"a":           {of(onloadScheme, 0, 5), of("single", 0, 10), of(onloadScheme, 1, 5), of("single", 1, 20), of(phonesAlone[0], 0, 16), of(phonesAlone[1], 0, 8)},
+		"a": {of(onloadScheme, 0, 5), of("single", 0, 10), of(onloadScheme, 1, 5), of("single", 1, 20),
+			of(phonesAlone[0], 0, 16), of(phonesAlone[1], 0, 8)},
 		"b, recorded": {of(onloadScheme, 0, 2), of("single", 0, 10)},
 	}
 	pair, times := [2]string{onloadScheme, "single"}, []Metric{Time}
@@ -40,21 +44,26 @@ func TestG2Figures(t *testing.T) {
 		}
 		return 1
 	}
-	if got := speedups(d.metricChanges([]string{"a", "b"}, pair, times)); slices.CompareFunc(got, []float64{2, 4, 5}, almost) != 0 {
+	if got := speedups(d.metricChanges([]string{"a", "b"}, pair, times)); slices.CompareFunc(got, []float64{2, 4, 5},
+		almost) != 0 {
 		t.Error("pooled:", got)
 	}
-	if got := d.maxSpeedups([]string{"a", "b"}, pair, append(times, prebufferMetric(0.5))); !slices.Equal(got, []float64{5, 4}) {
+	if got := d.maxSpeedups([]string{"a", "b"}, pair, append(times, prebufferMetric(0.5))); !slices.Equal(got,
+		[]float64{5, 4}) {
 		t.Error("at most:", got)
 	}
-	if got := d.sumOfSchemes("a", phonesAlone, Rate); len(got) != 1 || math.Abs(got[0]-2*8*1.024*1.024*(1./16+1./8)) > 0.2 {
+	if got := d.sumOfSchemes("a", phonesAlone, Rate); len(got) != 1 ||
+		math.Abs(got[0]-2*8*1.024*1.024*(1./16+1./8)) > 0.2 {
 		t.Error("both phones:", got)
 	}
-	if got, _ := helperRate.Of(lab.Result{Seconds: 4, Devices: map[string]unit.Bytes{"primary": 9 * unit.MB, "helper1": unit.MB, "helper2": unit.MB}}); math.Abs(got-2*2.05*lab.PayloadShare) > 0.1 {
+	if got, _ := helperRate.Of(lab.Result{Seconds: 4, Devices: map[string]unit.Bytes{"primary": 9 * unit.MB,
+		"helper1": unit.MB, "helper2": unit.MB}}); math.Abs(got-2*2.05*lab.PayloadShare) > 0.1 {
 		t.Error("by phones:", got)
 	}
 }
 
-// TestG2Networks: phones sleep where they are idle, and nowhere else; buffers are small where the cell says so.
+// TestG2Networks: phones sleep where they are idle, and nowhere else; buffers are small where the
+// cell says so.
 func TestG2Networks(t *testing.T) {
 	asleep, small := 0, 0
 	for _, r := range []Row{rowG2(radio.Sets[0]), rowG5(radio.Sets[0])} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -14,44 +16,55 @@ const (
 	g3Photos   = 30
 	g3MeanSize = 2.5e6 // bytes
 	g3Sigma    = 0.74e6
-	g3MinSize  = 0.28e6 // of one photo: three deviations less
+	g3MinSize  = 0.28e6 // of one photo: three deviations below the mean
 	g3Reps     = 30
-	// g3RealPhotos is how many of them are sent with real packets: all would take half an hour.
+	// g3RealPhotos is how many photos are sent with real packets: all would take half an hour.
 	g3RealPhotos = 10
 )
 
-// g3Homes are the paper's five: what is told of their lines, and the seconds by ADSL
+// g3Homes are the paper's five homes: the published rates of their lines, and the seconds over ADSL
 // alone, with one phone and with two.
 var g3Homes = []struct {
 	down, up float64 // Mbit/s
 	took     [3]float64
 }{
-	{6.48, 0.83, [3]float64{664, 336, 256}}, {21.64, 2.77, [3]float64{183, 125, 84}}, {8.67, 0.62, [3]float64{841, 208, 133}},
+	{6.48, 0.83, [3]float64{664, 336, 256}}, {21.64, 2.77, [3]float64{183, 125, 84}},
+	{8.67, 0.62, [3]float64{841, 208, 133}},
 	{6.20, 0.65, [3]float64{848, 236, 186}}, {6.82, 0.58, [3]float64{894, 279, 182}},
 }
 
-// g3Schemes are those with a published figure.
+// g3Schemes are the schemes with published values.
 var g3Schemes = [3]string{"single", onloadScheme + ":helpers=1", onloadScheme}
 
-// rowG3: photos are uploaded.
+// rowG3 returns row g3: uploads of photos.
 func rowG3(radio.Set) Row {
 	r := Row{
 		ID: "g3", Title: "30 photos are uploaded from five homes", Source: golPaper + ", uploads", Judged: onloadScheme,
-		Setup:   "30 photos, sizes normal with 2.5 ± 0.74 MB, to a web server by PUT. Links carry what the published seconds imply for photos of that mean, as payload: ADSL by the seconds of ADSL alone, the first phone by what one phone adds, the second by what the second adds; 40 ms there and back for ADSL, 100 ms for phones that are connected, a WLAN of 20 Mbit/s. So what is compared is how little of these links is lost. " + g3Implied() + " In virtual time, each repetition with other photos. Ten of them are sent with real packets too, once (mpbond put, nginx), beside one phone alone, kernel MPTCP and mpbond's bond; virtual time is to agree with them within 15 %.",
+		Setup: "30 photos, sizes normal with 2.5 ± 0.74 MB, to a web server by PUT. Links carry what the " +
+			"published seconds imply for photos of that mean, as payload: ADSL by the seconds of ADSL alone, the " +
+			"first phone by what one phone adds, the second by what the second adds; 40 ms there and back for " +
+			"ADSL, 100 ms for phones that are connected, a WLAN of 20 Mbit/s. So the row shows how much of these " +
+			"links is used. " + g3Implied() + " In virtual time, each repetition with other photos. Ten of them " +
+			"are also sent once with real packets (mpbond put, nginx), beside one phone alone, kernel MPTCP and " +
+			"mpbond's bond; virtual time should agree with them within 15 %.",
 		Metrics: []Metric{Time, Wasted, EndApart},
 	}
 	var real []string
 	for i := range g3Homes {
 		home := fmt.Sprintf("home %d", i+1)
-		c := Cell{Name: home, Upload: true, Items: g3Sizes, Network: func(uint64) (*lab.Topology, error) { return g3Net(i) },
-			VirtualTime: true, Reps: g3Reps, Schemes: []string{g3Schemes[0], g3Schemes[1], g3Schemes[2], onloadGRD, onloadRR, onloadMIN}, Published: map[string]float64{}}
+		c := Cell{Name: home, Upload: true, Items: g3Sizes, Network: func(uint64) (*lab.Topology, error) {
+			return g3Net(i)
+		},
+			VirtualTime: true, Reps: g3Reps, Schemes: []string{g3Schemes[0], g3Schemes[1], g3Schemes[2], onloadGRD,
+				onloadRR, onloadMIN}, Published: map[string]float64{}}
 		if i == 0 {
 			c.Quick = 1
 		}
 		for n, s := range g3Schemes {
 			published := g3Homes[i].took[n]
 			c.Published[s] = published
-			r.Points = append(r.Points, Point{What: home + ": time, " + g3SchemeNames[n], Unit: "s", Low: published, High: published, Aim: AimNear,
+			r.Points = append(r.Points, Point{What: home + ": time, " + g3SchemeNames[n], Unit: "s", Low: published,
+				High: published, Aim: AimNear,
 				Of: func(d Data) []float64 { return d.Values(home, s, Time) }})
 		}
 		r.Points = append(r.Points, bestSchedulerPoint(c))
@@ -72,7 +85,7 @@ func rowG3(radio.Set) Row {
 
 var g3SchemeNames = [3]string{"ADSL alone", "one phone", "two phones"}
 
-// g3Sizes are photos; each repetition has its own.
+// g3Sizes returns the sizes of photos. Each repetition has its own.
 func g3Sizes(seed uint64, rep int) (all []unit.Bytes) {
 	rng := vary.Rand(seed, fmt.Sprint("g3/photos ", rep))
 	for range g3Photos {
@@ -81,8 +94,8 @@ func g3Sizes(seed uint64, rep int) (all []unit.Bytes) {
 	return all
 }
 
-// g3Rates are what the seconds of a home imply that its lines carried, in Mbit/s: ADSL,
-// one phone, the other one.
+// g3Rates returns the rates in Mbit/s that the seconds of a home imply: ADSL, the first phone, the
+// second one.
 func g3Rates(home int) (rates [3]float64) {
 	before := 0.0
 	for i, seconds := range g3Homes[home].took {
@@ -92,18 +105,20 @@ func g3Rates(home int) (rates [3]float64) {
 	return rates
 }
 
-// g3Implied says what the published figures tell of the homes' lines.
+// g3Implied describes what the published values imply about the homes' lines.
 func g3Implied() string {
 	text := "Published seconds and told rates of ADSL do not fit 75 MB:"
 	for i, h := range g3Homes {
 		r := g3Rates(i)
-		text += fmt.Sprintf(" home %d, told %.2f Mbit/s, would take %.0f s and took %.0f, which is %.2f Mbit/s (or %.1f MB in all), its phones %.2f and %.2f Mbit/s;",
+		text += fmt.Sprintf(" home %d, told %.2f Mbit/s, would take %.0f s and took %.0f, which is %.2f Mbit/s "+
+			"(or %.1f MB in all), its phones %.2f and %.2f Mbit/s;",
 			i+1, h.up, g3Photos*g3MeanSize*8/1e6/h.up, h.took[0], r[0], h.up*h.took[0]/8, r[1], r[2])
 	}
-	return text[:len(text)-1] + ". Told rates are thus not what lines are synchronised to, of which payload would be less; or photos were smaller."
+	return text[:len(text)-1] + ". Told rates are thus not what lines are synchronised to, of which payload would " +
+		"be less; or photos were smaller."
 }
 
-// g3Net is a home.
+// g3Net returns the network of a home.
 func g3Net(home int) (*lab.Topology, error) {
 	r := g3Rates(home)
 	line := func(payload float64) string { return fmt.Sprintf("%.4f", payload/lab.PayloadShare) }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -18,9 +20,9 @@ func TestG5Figures(t *testing.T) {
 			d[c] = append(d[c], lab.Result{Scheme: scheme, Seconds: seconds, Bound: 4})
 		}
 	}
-	told := map[string]float64{}
+	speedups := map[string]float64{}
 	for _, p := range rowG5(radio.Sets[0]).Points {
-		what, ok := strings.CutPrefix(p.What, "phones connected: how many times as quick as ")
+		what, ok := strings.CutPrefix(p.What, "phones connected: speedup of ")
 		if !ok {
 			if len(p.Of(d)) > 0 {
 				t.Errorf("%s: %v, of other cells", p.What, p.Of(d))
@@ -32,14 +34,14 @@ func TestG5Figures(t *testing.T) {
 			t.Errorf("%s: %v of %v to %v", p.What, of, p.Low, p.High)
 			continue
 		}
-		told[what] = math.Round(of[0]*1e6) / 1e6
+		speedups[what] = math.Round(of[0]*1e6) / 1e6
 	}
 	for what, want := range map[string]float64{
-		mptcp + " " + onloadScheme + " is": 2, mptcp + " " + onloadGRD + " is": 1.25, mptcp + " perfect links would be": 2.5,
-		"the home line " + onloadScheme + " is": 8, "the home line " + onloadGRD + " is": 5,
+		onloadScheme + " over " + mptcp: 2, onloadGRD + " over " + mptcp: 1.25, "perfect links over " + mptcp: 2.5,
+		onloadScheme + " over the home line": 8, onloadGRD + " over the home line": 5,
 	} {
-		if told[what] != want {
-			t.Errorf("%s: %v instead of %v; %v", what, told[what], want, told)
+		if speedups[what] != want {
+			t.Errorf("%s: %v instead of %v; %v", what, speedups[what], want, speedups)
 		}
 	}
 }

@@ -1,20 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import "fmt"
 
-// group are cells that are judged as one.
+// group is a group of cells that is evaluated as one.
 type group struct {
 	name  string
 	cells []string
-	// sameNetwork tells that the same repetition of all cells meets the same network, so
-	// that they are one case, of which the mean counts.
+	// sameNetwork says that a repetition meets the same network in all cells. The cells are then
+	// one case, whose mean counts.
 	sameNetwork bool
 }
 
-// singleGroup is a cell as a group.
+// singleGroup returns a cell as a group.
 func singleGroup(c Cell) group { return group{c.Name, []string{c.Name}, false} }
 
-// productChanges are those of the product beside a scheme of each cell.
+// productChanges returns the changes of the product relative to a scheme of each cell.
 func (g group) productChanges(d Data, other func(cell string) string, m Metric) (percent []float64) {
 	var order []int
 	cases := map[int][]float64{}
@@ -38,27 +40,31 @@ func (g group) productChanges(d Data, other func(cell string) string, m Metric) 
 	return percent
 }
 
-// comparePoint is a point: by how many percent the product differs from another scheme in
-// the cells, by repetition.
+// comparePoint returns a point: by how many percent the product differs from another scheme in the
+// cells, by repetition.
 func (g group) comparePoint(other string, m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s", g.name, m.Name, other), Unit: "%", Low: low, High: high, Aim: AimReduction,
-		Of: func(d Data) []float64 { return g.productChanges(d, func(string) string { return other }, m) }}
+	return Point{What: fmt.Sprintf("%s: %s beside %s", g.name, m.Name, other), Unit: "%", Low: low, High: high,
+		Aim: AimReduction,
+		Of:  func(d Data) []float64 { return g.productChanges(d, func(string) string { return other }, m) }}
 }
 
-// compareCombine is likewise beside COMBINE with the chunks that are the quickest in
-// each cell.
+// compareCombine is like comparePoint, relative to COMBINE with the fastest chunk size of each
+// cell.
 func (g group) compareCombine(m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", g.name, m.Name), Unit: "%", Low: low, High: high, Aim: AimReduction,
-		Of: func(d Data) []float64 { return g.bestChanges(d, combineSchemes, m) }}
+	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", g.name, m.Name), Unit: "%", Low: low, High: high,
+		Aim: AimReduction,
+		Of:  func(d Data) []float64 { return g.bestChanges(d, combineSchemes, m) }}
 }
 
-// compareBestRatio is likewise beside the quickest of fixed ratios in each cell. No paper
-// tells a figure of it: shown is surely less, or not.
+// compareBestRatio is like comparePoint, relative to the fastest fixed ratio of each cell. No paper
+// publishes a value of it: the result is surely less, or not.
 func (g group) compareBestRatio(ratios []string, m Metric) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s with the best fixed ratio", g.name, m.Name, mptcp), Unit: "%", PublishedText: noFigureText, Aim: AimAnyReduction,
+	return Point{What: fmt.Sprintf("%s: %s beside %s with the best fixed ratio", g.name, m.Name, mptcp), Unit: "%",
+		PublishedText: noFigureText, Aim: AimAnyReduction,
 		Of: func(d Data) []float64 { return g.bestChanges(d, ratios, m) }}
 }
 
+// bestChanges returns the changes relative to the fastest of some schemes in each cell.
 func (g group) bestChanges(d Data, others []string, m Metric) []float64 {
 	return g.productChanges(d, func(cell string) string { return d.bestScheme(cell, others, Time) }, m)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -9,71 +11,94 @@ import (
 	"mpbond/lab"
 )
 
-// ListEntry is what a row is, or all of several.
+// ListEntry describes a row, or a group of rows.
 type ListEntry struct {
 	Row       string  `json:"row"`
-	Title     string  `json:"what"`
-	Source    string  `json:"from,omitempty"`
+	Title     string  `json:"title"`
+	Source    string  `json:"source,omitempty"`
 	Cells     int     `json:"cells"`
 	Transfers int     `json:"transfers"`
-	Seconds   float64 `json:"seconds"` // that it takes
+	Seconds   float64 `json:"seconds"` // estimated time
+	// CellList is set by ListCells.
+	CellList []ListCell `json:"cell_list,omitempty"`
 }
 
-// List lists rows, then what all of them that have a name together come to.
+// ListCell describes a cell of a row.
+type ListCell struct {
+	Cell      string   `json:"cell"`
+	Schemes   []string `json:"schemes"`
+	Transfers int      `json:"transfers"`
+	Seconds   float64  `json:"seconds"` // estimated time if it runs alone
+}
+
+// List lists rows, then the groups of rows.
 func List(rows []Row, o Options) (list []ListEntry, err error) {
-	add := func(l ListEntry, all []lab.Experiment) {
-		l.Cells = len(all)
-		for _, e := range all {
-			l.Transfers += e.TransferCount()
-		}
-		l.Seconds = lab.NewJobs(0).Estimate(all, allLeft).Seconds()
-		list = append(list, l)
-	}
-	pools := map[bool][]lab.Experiment{} // by whether claims are measured
+	pools := map[bool][]lab.Experiment{} // by whether they are claims
 	for _, r := range rows {
 		all, err := r.Experiments(o)
 		if err != nil {
 			return nil, err
 		}
-		add(ListEntry{Row: r.ID, Title: r.Title, Source: r.Source}, all)
+		list = append(list, newListEntry(r.ID, r.Title, r.Source, all))
 		pools[r.IsClaim] = append(pools[r.IsClaim], all...)
 	}
-	add(ListEntry{Row: AllRows, Title: "all published ones together"}, pools[false])
-	add(ListEntry{Row: BenchRows, Title: "what mpbond claims, beside its baselines"}, pools[true])
+	return append(list, newListEntry(AllRows, "all published rows together", "", pools[false]),
+		newListEntry(BenchRows, "claims of mpbond, beside its baselines", "", pools[true])), nil
+}
+
+// ListCells lists rows with their cells, without rows that have no cell of o.Only.
+func ListCells(rows []Row, o Options) (list []ListEntry, err error) {
+	for _, r := range rows {
+		all, err := r.Experiments(o)
+		if err != nil {
+			return nil, err
+		}
+		if len(all) == 0 {
+			continue
+		}
+		l := newListEntry(r.ID, r.Title, r.Source, all)
+		for _, e := range all {
+			l.CellList = append(l.CellList, ListCell{e.Name, e.Spec.Schemes, e.TransferCount(), e.Expected.Seconds()})
+		}
+		list = append(list, l)
+	}
+	if len(list) == 0 {
+		err := fmt.Errorf("no cell has %q in its name", o.Only)
+		return nil, fault.New(fault.Usage, err, "omit --only to list all cells")
+	}
 	return list, nil
 }
 
-// allLeft says that all of an experiment is to be done.
+// newListEntry returns the entry of a row, or group of rows, with these experiments.
+func newListEntry(id, title, source string, all []lab.Experiment) ListEntry {
+	l := ListEntry{Row: id, Title: title, Source: source, Cells: len(all)}
+	for _, e := range all {
+		l.Transfers += e.TransferCount()
+	}
+	l.Seconds = lab.NewJobs(0).Estimate(all, allLeft).Seconds()
+	return l
+}
+
+// allLeft says that an experiment is still to do as a whole.
 func allLeft(int) float64 { return 1 }
 
-// ListTable is List for people.
+// ListTable returns a list as a table: of the cells where there are any, else of the rows.
 func ListTable(list []ListEntry) Table {
-	t := Table{Head: []string{"row", "what", "from", "cells", "transfers", "time"}}
+	t := Table{Head: []string{"row", "title", "source", "cells", "transfers", "time"}}
+	cells := Table{Head: []string{"row", "cell", "schemes", "transfers", "time alone"}}
 	for _, l := range list {
 		t.Add(l.Row, l.Title, l.Source, fmt.Sprint(l.Cells), fmt.Sprint(l.Transfers), formatWhole(l.Seconds))
+		for _, c := range l.CellList {
+			cells.Add(l.Row, c.Cell, strings.Join(c.Schemes, ", "), fmt.Sprint(c.Transfers), formatWhole(c.Seconds))
+		}
+	}
+	if len(cells.Rows) > 0 {
+		return cells
 	}
 	return t
 }
 
-// formatWhole are seconds as a time, without fractions.
+// formatWhole formats seconds as a duration in whole seconds.
 func formatWhole(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
-}
-
-// CellTable lists the cells of rows.
-func CellTable(rows []Row, o Options) (Table, error) {
-	t := Table{Head: []string{"row", "cell", "schemes", "transfers", "time by itself"}}
-	for _, r := range rows {
-		all, err := r.Experiments(o)
-		if err != nil {
-			return t, err
-		}
-		for _, e := range all {
-			t.Add(r.ID, e.Name, strings.Join(e.Spec.Schemes, ", "), fmt.Sprint(e.TransferCount()), formatWhole(e.Expected.Seconds()))
-		}
-	}
-	if len(t.Rows) == 0 {
-		return t, fault.New(fault.Usage, fmt.Errorf("no cell has %q in its name", o.Only), "without --only all cells are listed")
-	}
-	return t, nil
 }

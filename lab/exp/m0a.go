@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -12,10 +14,9 @@ import (
 	"mpbond/lab/vary"
 )
 
-// Means of carriers at places: LogNormal with this median and sigma, within bounds.
-// Five downlinks that others recorded (those of vary.LTE, and the New York set's
-// walk at Times Square) have a geometric mean of 7.7 Mbit/s, and the logarithms of
-// their means deviate by 0.72.
+// Mean rates of carriers at places: log-normal with this median and sigma, within bounds. Five
+// recorded downlinks of others (those of vary.LTE, and the New York set's walk at Times Square)
+// have a geometric mean of 7.7 Mbit/s; the logarithms of their means deviate by 0.72.
 const (
 	carrierMedian  = 8 * unit.Mbps
 	carrierSigma   = 0.7
@@ -23,40 +24,46 @@ const (
 	maxCarrierRate = 30 * unit.Mbps
 )
 
-// carrierProfile is what a carrier offers at a place for a minute.
+// carrierProfile returns the rate of a carrier at a place for a minute.
 func carrierProfile(seed uint64, place, link string) vary.Profile {
 	rng := vary.Rand(seed, place+"/"+link)
 	mean := unit.Rate(float64(carrierMedian) * math.Exp(carrierSigma*rng.NormFloat64()))
 	return vary.LTE(rng, min(max(mean, minCarrierRate), maxCarrierRate), minute)
 }
 
-// walkProfile is the WLAN between two devices at a place for a minute.
+// walkProfile returns the WLAN between two devices at a place for a minute.
 func walkProfile(seed uint64, place, link string, w vary.Walk) vary.Profile {
 	return vary.WLAN(vary.Rand(seed, place+"/"+link), w, minute)
 }
 
-// oneBody is how devices of one person stand to each other.
+// oneBody is the distance between devices of one person.
 var oneBody = vary.Walk{Near: 1, Far: 3}
 
 // m0aStep is the paper's.
 const m0aStep = 200 * time.Millisecond
 
-// m0aRecorded are recordings for three devices, not of one place: mahimahi's and the
-// New York set's.
+// m0aRecorded are recordings for three devices, from different places: mahimahi's and the New York
+// set's.
 var m0aRecorded = [][]string{
 	{"mahimahi/ATT-LTE-driving-2016.down", "mahimahi/TMobile-LTE-short.down", "mahimahi/Verizon-LTE-short.down"},
 	{"mahimahi/TMobile-LTE-short.down", "mahimahi/Verizon-LTE-short.down", "mahimahi/ATT-LTE-driving-2016.down"},
 	{"mahimahi/Verizon-LTE-short.down", "mahimahi/ATT-LTE-driving-2016.down", "mahimahi/TMobile-LTE-short.down"},
 	{"nyc-cellular/trace-3201711-timessquare", "nyc-cellular/trace-2767958-taxi1", "mahimahi/Verizon-LTE-short.down"},
-	{"nyc-cellular/trace-2767958-taxi1", "nyc-cellular/trace-3201711-timessquare", "mahimahi/ATT-LTE-driving-2016.down"},
+	{"nyc-cellular/trace-2767958-taxi1", "nyc-cellular/trace-3201711-timessquare",
+		"mahimahi/ATT-LTE-driving-2016.down"},
 }
 
-// m0aPlaces are as many as the time of a full run allows.
+// m0aPlaces is as many as the time of a full run allows.
 var m0aPlaces = len(m0aRecorded)
 
-// m0aNet is the network of so many devices at a place: each has a carrier of its
-// own, and they are near each other.
-func m0aNet(seed uint64, place string, devices int, own func(i int, link string) (vary.Profile, error)) (*lab.Topology, error) {
+// m0aNet returns the network of devices at a place. Each device has its own carrier, and all are
+// near each other.
+func m0aNet(
+	seed uint64,
+	place string,
+	devices int,
+	own func(i int, link string) (vary.Profile, error),
+) (*lab.Topology, error) {
 	v := linkProfiles{}
 	for i := range devices {
 		link := "ps"
@@ -74,27 +81,36 @@ func m0aNet(seed uint64, place string, devices int, own func(i int, link string)
 	return v.buildTopology(map[int]string{2: "1/1/1", 3: "1/1/1,1/1"}[devices], 0)
 }
 
-// m0aCell is a place with two or three devices. The primary alone is in the first.
+// m0aCell returns a place with two or three devices. With two, the primary alone is a scheme too.
 func m0aCell(place string, devices int) Cell {
-	c := Cell{Name: fmt.Sprintf("%s, %d devices", place, devices), Schemes: []string{Product, mptcp}, Length: minute, Reps: 1}
+	c := Cell{Name: fmt.Sprintf("%s, %d devices", place, devices), Schemes: []string{Product, mptcp}, Length: minute,
+		Reps: 1}
 	if devices == 2 {
 		c.Schemes = append(c.Schemes, "single")
 	}
 	c.Network = func(seed uint64) (*lab.Topology, error) {
-		return m0aNet(seed, place, devices, func(_ int, link string) (vary.Profile, error) { return carrierProfile(seed, place, link), nil })
+		return m0aNet(seed, place, devices, func(_ int, link string) (vary.Profile, error) {
+			return carrierProfile(seed, place, link), nil
+		})
 	}
 	return c
 }
 
-// rowM0a: what several devices with different carriers get together.
+// rowM0a returns row m0a: several devices with different carriers.
 func rowM0a(radio.Set) Row {
 	r := Row{
-		ID: "m0a", Title: "Carriers that vary, together: one to three devices, 1 min at each place", Source: mpbondPaper + ", motivation",
-		Setup: commonSetup + fmt.Sprintf(" Three carriers vary as lab/vary makes it, in queues of %v at their mean rates; devices are 1 to 3 m from each other. The means at %d places are drawn, so that how much there is to gain is ours: how much of it comes is told by the time in which perfect links would have carried the same. More than twice the rate is published, which cannot be beside the best device: we take the primary's own. It may be of separate downloads in the paper; here it is one. Samples of %v.",
+		ID: "m0a", Title: "Carriers that vary, together: one to three devices, 1 min at each place",
+		Source: mpbondPaper + ", motivation",
+		Setup: commonSetup + fmt.Sprintf(" Three carriers vary as lab/vary makes it, in queues of %v at their "+
+			"mean rates; devices are 1 to 3 m from each other. The means at %d places are drawn, so the possible "+
+			"gain is our choice. The time of perfect links shows how much of it is reached. The published gain of "+
+			"more than twice the rate cannot be relative to the best device: we take the primary's own. The paper "+
+			"may have used separate downloads; here it is one. Samples of %v.",
 			cellularQueue, m0aPlaces, m0aStep),
 		NotCovered: "the paper's places, which are not known to us",
-		Metrics:    []Metric{Rate, BoundShare, percentile{0.5, m0aStep}.newMetric("median of samples"), percentile{0.05, m0aStep}.newMetric("5 % point of samples"), LongestGap},
-		Samples:    payloadSamples(m0aStep),
+		Metrics: []Metric{Rate, BoundShare, percentile{0.5, m0aStep}.newMetric("median of samples"),
+			percentile{0.05, m0aStep}.newMetric("5 % point of samples"), LongestGap},
+		Samples: payloadSamples(m0aStep),
 	}
 	var places []string
 	together := map[int][]string{}
@@ -112,7 +128,9 @@ func rowM0a(radio.Set) Row {
 				}
 				if traced {
 					c.Network, c.FromRecordings = nil, func(dir string) (*lab.Topology, error) {
-						return m0aNet(1, place, devices, func(i int, _ string) (vary.Profile, error) { return loadRecording(dir, m0aRecorded[at][i], minute) })
+						return m0aNet(1, place, devices, func(i int, _ string) (vary.Profile, error) {
+							return loadRecording(dir, m0aRecorded[at][i], minute)
+						})
 					}
 				}
 				r.Cells = append(r.Cells, c)
@@ -123,7 +141,10 @@ func rowM0a(radio.Set) Row {
 	r.Groups, r.Spread = [][]string{together[2], together[3]}, append(slices.Clone(together[2]), together[3]...)
 	for i, published := range [][2]float64{{15.8, 474}, {63, 695}} {
 		devices := 2 + i
-		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices), Unit: "%", Low: published[0], High: published[1], PublishedText: fmt.Sprintf("%g…%g %% (a span of cases)", published[0], published[1]), Aim: AimAtLeast, // places are no samples of one figure
+		// places are not samples of one value
+		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices),
+			Unit: "%", Low: published[0], High: published[1], PublishedText: fmt.Sprintf("%g…%g %% (a span of cases)",
+				published[0], published[1]), Aim: AimAtLeast,
 			Of: func(d Data) (percent []float64) {
 				for _, place := range places {
 					cells := [2]string{m0aCell(place, devices).Name, m0aCell(place, 2).Name}

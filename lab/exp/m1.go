@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -10,26 +12,33 @@ const (
 	m1Varying = "5/10/5, 4 MB, HS-path to 1 Mbit/s at 2 s"
 )
 
-// The fixed shares of the direct path that are searched: with a helper that
-// splits the connection, and with one that is a router, by cell. Where the
-// HS-path falls, the time has two lows with such a helper: most bytes at the
-// helper before the fall, or most on the direct path.
+// m1Shares are the fixed shares of the direct path that are searched, by cell: with a helper that
+// splits the connection, and with a helper that is a router. Where the HS-path drops, the time has
+// two minima with a splitting helper: most bytes at the helper before the drop, or most on the
+// direct path.
 var m1Shares = map[string][2][]float64{
 	m1Stable:  {{0.4, 0.45, 0.5, 0.55, 0.6}, {0.4, 0.45, 0.5, 0.55, 0.6}},
 	m1Varying: {{0.2, 0.3, 0.35, 0.4, 0.5, 0.7, 0.8, 0.85, 0.9}, {0.5, 0.55, 0.6, 0.65, 0.7, 0.75}},
 }
 
-// rowM1: the helper splits the connection and buffers, so that its own link may be
-// quicker than the pipe; against shares of the bytes that are fixed.
+// rowM1 returns row m1: the helper splits the connection and buffers, so that its own link may be
+// faster than the pipe; compared with fixed shares of the bytes.
 func rowM1(set radio.Set) Row {
 	active, full := Energy(set, "", false), Energy(set, "", true)
 	r := Row{
-		ID: "m1", Title: "Connection split and PAMS against a fixed split of the bytes", Source: mpbondPaper + ", connection split",
-		Setup:   commonSetup + " 4 MB at 5/10/5 Mbit/s; the HS-path falls from 10 to 1 Mbit/s 2 s after the client starts, or does not. What is known to us of the paper does not tell whether its fixed split runs over helpers that split the connection (here mpbond:ratio) or that are routers (" + mptcp + ":ratio): it stands beside the best of each. The same time is taken as at most 2 % more. Shares are searched in steps of 5 or 10 %, and the best by time chosen after the fact, which favours them. " + energySetup(set),
+		ID: "m1", Title: "Connection split and PAMS against a fixed split of the bytes", Source: mpbondPaper +
+			", connection split",
+		Setup: commonSetup + " 4 MB at 5/10/5 Mbit/s; the HS-path falls from 10 to 1 Mbit/s 2 s after the " +
+			"client starts, or does not. We do not know whether the paper's fixed split runs over helpers that " +
+			"split the connection (here mpbond:ratio) or that are routers (" + mptcp +
+			":ratio): both are compared at their best. \"The same time\" means at most 2 % more. Shares are " +
+			"searched in steps of 5 or 10 %, and the best by time chosen after the fact, which favours them. " +
+			energySetup(set),
 		Metrics: []Metric{Time, active, full, Energy(set, "helper1", true)},
 	}
 	for _, name := range []string{m1Stable, m1Varying} {
-		c := Cell{Name: name, Links: "5/10/5", Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp}, Reps: 7, RepsByScheme: map[string]int{}, Quick: 1}
+		c := Cell{Name: name, Links: "5/10/5", Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp}, Reps: 7,
+			RepsByScheme: map[string]int{}, Quick: 1}
 		if name == m1Varying {
 			c.At = []string{"2s:hs1.rate=1Mbit/s"}
 		}
@@ -44,7 +53,9 @@ func rowM1(set radio.Set) Row {
 				point := func(m Metric, p Point) {
 					p.What = name + ": " + m.Name + " of " + ours + " beside the best " + prefix + "P"
 					p.Unit = "%"
-					p.Of = func(d Data) []float64 { return d.Changes(name, [2]string{ours, d.bestScheme(name, fixed, Time)}, m) }
+					p.Of = func(d Data) []float64 {
+						return d.Changes(name, [2]string{ours, d.bestScheme(name, fixed, Time)}, m)
+					}
 					r.Points = append(r.Points, p)
 				}
 				if name == m1Stable {

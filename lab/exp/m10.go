@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -9,14 +11,16 @@ import (
 	"mpbond/lab/radio"
 )
 
-// bunnyLadder is that of Big Buck Bunny in the public DASH data set of ITEC,
-// Klagenfurt, which the paper names.
-var bunnyLadder = []unit.Rate{45652, 89283, 131087, 178351, 221600, 262537, 334349, 396126, 522286, 595491, 791182, 1032682, 1244778,
+// bunnyLadder is the ladder of Big Buck Bunny in the public DASH data set of ITEC, Klagenfurt,
+// which the paper names.
+var bunnyLadder = []unit.Rate{45652, 89283, 131087, 178351, 221600, 262537, 334349, 396126, 522286, 595491, 791182,
+	1032682, 1244778,
 	1546902, 2133691, 2484135, 3078587, 3526922, 3840360, 4219897}
 
-// tearsLadder is that of Tears of Steel: its ends are known to us, and levels
-// between them assumed.
-var tearsLadder = []unit.Rate{253e3, 500e3, 800e3, 1500e3, 2400e3, 3 * unit.Mbps, 4 * unit.Mbps, 6 * unit.Mbps, 10 * unit.Mbps}
+// tearsLadder is the ladder of Tears of Steel. Its ends are known to us; the levels between are
+// assumed.
+var tearsLadder = []unit.Rate{253e3, 500e3, 800e3, 1500e3, 2400e3, 3 * unit.Mbps, 4 * unit.Mbps, 6 * unit.Mbps,
+	10 * unit.Mbps}
 
 // videos are the paper's, by its names.
 var videos = []struct {
@@ -31,7 +35,7 @@ var videos = []struct {
 // m10Play is how much of a video is played.
 const m10Play = 90 * time.Second
 
-// Repetitions of m10: of what its figures are of, and of all else.
+// Repetitions of m10: of schemes with published values, and of others.
 const (
 	m10Reps  = 3
 	m10Fewer = 2
@@ -45,7 +49,7 @@ var (
 	Switches = Metric{Name: "switches", Unit: "", Of: func(r lab.Result) (float64, bool) {
 		return playbackValue(r, func(p lab.Playback) float64 { return float64(p.Switches) })
 	}}
-	// StallRatio is the time of stalls by that of the media that was played.
+	// StallRatio is the time of stalls divided by that of the played media.
 	StallRatio = Metric{Name: "stall ratio", Unit: "%", Of: func(r lab.Result) (float64, bool) {
 		return playbackValue(r, func(p lab.Playback) float64 { return 100 * p.StallRatio })
 	}}
@@ -54,6 +58,7 @@ var (
 	}}
 )
 
+// playbackValue returns a value of a playback. ok is false without one.
 func playbackValue(r lab.Result, f func(lab.Playback) float64) (float64, bool) {
 	if r.Video == nil {
 		return 0, false
@@ -61,17 +66,26 @@ func playbackValue(r lab.Result, f func(lab.Playback) float64) (float64, bool) {
 	return f(*r.Video), true
 }
 
-// playerSetup says what the player does.
-const playerSetup = "The player is the lab's own, which decodes nothing: one request after the other over one connection that stays open, segments of one bitrate all of one size; it begins with 2 s in its buffer, which holds 30 s at most; a segment's bitrate is the highest one within 3/4 of the throughput, the harmonic mean of the last three segments from request to last byte."
+// playerSetup describes the player.
+const playerSetup = "The player is the lab's own and decodes nothing. It sends one request after the other over " +
+	"one persistent connection; all segments of a bitrate have one size. It starts with 2 s in its buffer, which " +
+	"holds at most 30 s. A segment's bitrate is the highest one within 3/4 of the throughput: the harmonic mean " +
+	"of the last three segments, from request to last byte."
 
-// rowM10: a video at the bitrate that the links allow.
+// rowM10 returns row m10: a video at the bitrate that the links allow.
 func rowM10(set radio.Set) Row {
 	active, full := Energy(set, "", false), Energy(set, "", true)
 	r := Row{
 		ID: "m10", Title: "Video at a bitrate that adapts, one to three devices", Source: mpbondPaper + ", video",
-		Setup:      fmt.Sprintf("%s 8/10/5 Mbit/s, a third device like the second. B2 is Big Buck Bunny in segments of 2 s, T2 and T6 are Tears of Steel in segments of 2 and 6 s. %s The first %v of each are played, and up to 30 s more fetched. That three devices have a bitrate 118 %% higher we take as beside one device, which plays without mpbond; that bitrates are those of kernel MPTCP, as at most 2 %% less. %s", commonSetup, playerSetup, m10Play, energySetup(set)),
-		NotCovered: "the videos in full (10 and 12 minutes): the beginning, when the buffer fills, has a larger part here; the published bitrates themselves; a browser",
-		Metrics:    []Metric{Bitrate, Switches, StallRatio, StartUp, active, full, Energy(set, "primary", false), Energy(set, "helper1", false)},
+		Setup: fmt.Sprintf("%s 8/10/5 Mbit/s, a third device like the second. B2 is Big Buck Bunny in "+
+			"segments of 2 s, T2 and T6 are Tears of Steel in segments of 2 and 6 s. %s The first %v of each are "+
+			"played, and up to 30 s more fetched. We take the published bitrate of three devices, 118 %% higher, "+
+			"as relative to one device without mpbond, and \"the bitrate of kernel MPTCP\" as at most 2 %% less. %s",
+			commonSetup, playerSetup, m10Play, energySetup(set)),
+		NotCovered: "the videos in full (10 and 12 minutes): the beginning, when the buffer fills, has a larger " +
+			"part here; the published bitrates themselves; a browser",
+		Metrics: []Metric{Bitrate, Switches, StallRatio, StartUp, active, full, Energy(set, "primary", false),
+			Energy(set, "helper1", false)},
 	}
 	for _, v := range videos {
 		for i, links := range m5Links {
@@ -88,7 +102,8 @@ func rowM10(set radio.Set) Row {
 			}
 			if i > 0 {
 				r.Points = append(r.Points,
-					Point{What: c.Name + ": bitrate beside " + mptcp, Unit: "%", Low: -2, High: -2, PublishedText: "the same", Aim: AimIncrease,
+					Point{What: c.Name + ": bitrate beside " + mptcp, Unit: "%", Low: -2, High: -2,
+						PublishedText: "the same", Aim: AimIncrease,
 						Of: func(d Data) []float64 { return d.Changes(c.Name, [2]string{Product, mptcp}, Bitrate) }},
 					singleGroup(c).comparePoint(mptcp, active, -14, -13))
 			}
@@ -97,13 +112,15 @@ func rowM10(set radio.Set) Row {
 		if v.name == "B2" {
 			continue
 		}
-		r.Points = append(r.Points, Point{What: v.name + ": bitrate, 3 devices beside 1 without mpbond", Unit: "%", Low: 118, High: 118, Aim: AimIncrease,
+		r.Points = append(r.Points, Point{What: v.name + ": bitrate, 3 devices beside 1 without mpbond", Unit: "%",
+			Low: 118, High: 118, Aim: AimIncrease,
 			Of: func(d Data) []float64 {
-				return d.crossChanges([2]string{m10Cell(v.name, 3), m10Cell(v.name, 1)}, [2]string{Product, "single"}, Bitrate)
+				return d.crossChanges([2]string{m10Cell(v.name, 3), m10Cell(v.name, 1)}, [2]string{Product, "single"},
+					Bitrate)
 			}})
 	}
 	for i := 2; i <= len(m5Links); i++ {
-		r.Groups = append(r.Groups, []string{m10Cell("B2", i), m10Cell("T6", i)}) // of the same schemes
+		r.Groups = append(r.Groups, []string{m10Cell("B2", i), m10Cell("T6", i)}) // they have the same schemes
 	}
 	return r
 }

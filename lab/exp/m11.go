@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -9,29 +11,34 @@ import (
 	"mpbond/lab/radio"
 )
 
-// m11Video is one bitrate alone. Its segments are our choice.
+// m11Video has a single bitrate. The length of its segments is our choice.
 var m11Video = lab.Video{Ladder: []unit.Rate{64 * unit.Mbps}, Segment: time.Second}
 
-// m11Links are links that carry up to 3 % more than 64 Mbit/s of payload in 2.45,
-// 1.27 and 1.03 times the length of the media, which are the published ratios: a
-// real player does not use links in full.
+// m11Links carry up to 3 % more than 64 Mbit/s of payload in 2.45, 1.27 and 1.03 times the length
+// of the media, which are the published ratios. A real player does not use links fully.
 var m11Links = []string{"28", "28/25/50", "28/25/50,13/50"}
 
-// m11Published are the stall ratios.
+// m11Published are the published stall ratios.
 var m11Published = []float64{145, 27, 3}
 
-// rowM11: more than the links carry.
+// rowM11 returns row m11: a video that needs more than the links carry.
 func rowM11(radio.Set) Row {
 	r := Row{
-		ID: "m11", Title: "360° video at 64 Mbit/s, one to three devices (rates inferred from the published ratios)", Source: mpbondPaper + ", 360° video",
-		Setup:      fmt.Sprintf("%s The rates of the links are not known to us: the published ratios say 26, 50 and 62 Mbit/s of payload, or 27, 52 and 64 of IP bytes; we take 28, 53 and 66 (HS-paths of 25 and 13), and pipes of 50. So what a ratio shows is how much of the links is used, no more. Segments of 1 s, all of 64 Mbit/s; 40 s are played. A stall ratio is the time of stalls by that of the media; the wait before the beginning is in it nowhere. %s", commonSetup, playerSetup),
+		ID: "m11", Title: "360° video at 64 Mbit/s, one to three devices (rates inferred from the published ratios)",
+		Source: mpbondPaper + ", 360° video",
+		Setup: fmt.Sprintf("%s We do not know the rates of the links. The published ratios imply 26, 50 and "+
+			"62 Mbit/s of payload, or 27, 52 and 64 of IP bytes; we take 28, 53 and 66 (HS-paths of 25 and 13), "+
+			"and pipes of 50. So a ratio only shows how much of the links is used. Segments of 1 s, all of 64 "+
+			"Mbit/s; 40 s are played. A stall ratio is the time of stalls divided by that of the media; it "+
+			"excludes the start-up time. %s", commonSetup, playerSetup),
 		NotCovered: "decoding, as in the paper; its networks",
 		Metrics:    []Metric{StallRatio, StartUp, {Name: "rate", Unit: "Mbit/s", More: true, Of: Rate.Of}},
 	}
 	for i, links := range m11Links {
-		c := Cell{Name: "1 device", Links: links, Video: &m11Video, Length: 40 * time.Second, Schemes: []string{Product, mptcp}, Reps: 3, Quick: 1}
+		c := Cell{Name: "1 device", Links: links, Video: &m11Video, Length: 40 * time.Second,
+			Schemes: []string{Product, mptcp}, Reps: 3, Quick: 1}
 		if i == 0 {
-			c.Reps, c.Quick = 2, 0 // of 100 s, alike to 1 %
+			c.Reps, c.Quick = 2, 0 // transfers of 100 s that differ by 1 %
 			c.Schemes = []string{Product, "single"}
 		} else {
 			c.Name = fmt.Sprintf("%d devices", i+1)
@@ -41,7 +48,8 @@ func rowM11(radio.Set) Row {
 			aim = AimNear
 		}
 		r.Cells = append(r.Cells, c)
-		r.Points = append(r.Points, Point{What: "stall ratio, " + c.Name, Unit: "%", Low: m11Published[i], High: m11Published[i], Aim: aim,
+		r.Points = append(r.Points, Point{What: "stall ratio, " + c.Name, Unit: "%", Low: m11Published[i],
+			High: m11Published[i], Aim: aim,
 			Of: func(d Data) []float64 { return d.Values(c.Name, Product, StallRatio) }})
 	}
 	return r

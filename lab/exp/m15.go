@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -11,37 +13,47 @@ import (
 	"mpbond/lab/radio"
 )
 
-// What the paper does not tell of the carrier: ours. Rate and users are such that
-// one device alone gets the published 10.1 Mbit/s, and two of so many users get
-// about the published 15.1.
+// Our assumptions about the carrier. With this rate and these users, one device alone gets the
+// published 10.1 Mbit/s, and two devices get about the published 15.1.
 const (
 	m15Rate     = 37  // Mbit/s of the cell
-	m15Others   = 6   // users besides, each busy half of the time
-	m15Turn     = 4.0 // mean seconds for which they are busy, and idle
+	m15Others   = 6   // other users, each busy half of the time
+	m15Turn     = 4.0 // mean seconds of their busy and idle times
 	m15Queue    = "500KB"
 	m15Cells    = 5 // patterns of the others, as cells of the row
 	m15Length   = time.Minute
 	m15Delay    = "25ms"
 	m15Pipe     = "50/50"       // HS-path, which the carrier's cell limits, and pipe
-	m15Download = 144 * unit.MB // 20 Mbit/s, more than what two devices get
+	m15Download = 144 * unit.MB // 20 Mbit/s, more than two devices get
 )
 
-// rowM15: two devices of one carrier, and so of one cell.
+// rowM15 returns row m15: two devices of one carrier, which share a cell.
 func rowM15(radio.Set) Row {
 	r := Row{
-		ID: "m15", Title: "Two devices at one carrier (its rate inferred from the published ones)", Source: mpbondPaper + ", both devices on one carrier",
-		Setup:   fmt.Sprintf("Mean rate of %v of a download, once with each of %d patterns of other users (the paper 10 times). Both links share a cell of %d Mbit/s, which each moment is divided equally among the users who have something to send: the two devices, and %d others, each busy and idle in turn for %g s on average (exponential, seeded; the same for all schemes in a repetition). Rate and others are chosen so that one device gets about the published 10.1 Mbit/s and two about 15.1: what is shown is how much of two shares a scheme takes, not what a carrier gives. Delays %s each way, queues %s, pipe 50 Mbit/s.", m15Length, m15Cells, m15Rate, m15Others, m15Turn, m15Delay, m15Queue),
+		ID: "m15", Title: "Two devices at one carrier (its rate inferred from the published ones)",
+		Source: mpbondPaper + ", both devices on one carrier",
+		Setup: fmt.Sprintf("Mean rate of %v of a download, once with each of %d patterns of other users (the "+
+			"paper 10 times). Both links share a cell of %d Mbit/s. At each moment it is divided equally among "+
+			"the users with data to send: the two devices and %d others, which are busy and idle in turn for %g s "+
+			"on average (exponential, seeded, the same for all schemes in a repetition). Rate and others are "+
+			"chosen so that one device gets about the published 10.1 Mbit/s and two about 15.1. So the row shows "+
+			"how much of two shares a scheme uses, not what a carrier gives. Delays %s each way, queues %s, pipe "+
+			"50 Mbit/s.", m15Length, m15Cells, m15Rate, m15Others, m15Turn, m15Delay, m15Queue),
 		Metrics: []Metric{Rate, deviceRate("primary"), deviceRate("helper1")},
 	}
 	for i := range m15Cells {
-		c := Cell{Name: fmt.Sprintf("pattern %d of other users", i+1), Network: func(seed uint64) (*lab.Topology, error) { return m15Net(seed, uint64(i)) },
-			Size: m15Download, Length: m15Length, Reps: 1, Schemes: []string{"mpbond", "mptcp", "single", "single:helper1"}}
+		c := Cell{Name: fmt.Sprintf("pattern %d of other users", i+1), Network: func(seed uint64) (*lab.Topology,
+			error) {
+			return m15Net(seed, uint64(i))
+		},
+			Size: m15Download, Length: m15Length, Reps: 1, Schemes: []string{"mpbond", "mptcp", "single",
+				"single:helper1"}}
 		if i == 0 {
 			c.Quick = 1
 		}
 		r.Cells = append(r.Cells, c)
 	}
-	// A pattern is one case, however many repetitions it has: their mean counts.
+	// A pattern is one case with the mean of its repetitions.
 	each := func(of func(d Data, cell string) []float64) func(Data) []float64 {
 		return func(d Data) (v []float64) {
 			for _, c := range r.Cells {
@@ -59,24 +71,27 @@ func rowM15(radio.Set) Row {
 	r.Points = []Point{
 		{What: "one device", Unit: "Mbit/s", Low: 10.1, High: 10.1, Aim: AimNear, Of: all("single", Rate)},
 		{What: "two devices", Unit: "Mbit/s", Low: 15.1, High: 15.1, Aim: AimAtLeast, Of: all(Product, Rate)},
-		{What: "two devices beside one", Unit: "%", Low: 49.5, High: 49.5, PublishedText: "49.5 % (derived)", Aim: AimIncrease, Of: each(func(d Data, cell string) []float64 {
-			return d.Changes(cell, [2]string{Product, "single"}, Rate)
-		})},
-		{What: "of two devices, by the primary", Unit: "Mbit/s", Low: 8.2, High: 8.2, Aim: AimNear, Of: all(Product, deviceRate("primary"))},
-		{What: "of two devices, by the helper", Unit: "Mbit/s", Low: 6.9, High: 6.9, Aim: AimNear, Of: all(Product, deviceRate("helper1"))},
+		{What: "two devices beside one", Unit: "%", Low: 49.5, High: 49.5, PublishedText: "49.5 % (derived)",
+			Aim: AimIncrease, Of: each(func(d Data, cell string) []float64 {
+				return d.Changes(cell, [2]string{Product, "single"}, Rate)
+			})},
+		{What: "of two devices, by the primary", Unit: "Mbit/s", Low: 8.2, High: 8.2, Aim: AimNear,
+			Of: all(Product, deviceRate("primary"))},
+		{What: "of two devices, by the helper", Unit: "Mbit/s", Low: 6.9, High: 6.9, Aim: AimNear,
+			Of: all(Product, deviceRate("helper1"))},
 	}
 	return r
 }
 
-// deviceRate is the mean rate of payload that came by a device.
+// deviceRate returns the metric of the mean payload rate through a device.
 func deviceRate(device string) Metric {
 	return Metric{Name: "rate by " + device, Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
-		n, told := r.Devices[device]
-		return lab.PayloadShare * float64(8*n) / 1e6 / r.Seconds, told && r.Seconds > 0
+		n, ok := r.Devices[device]
+		return lab.PayloadShare * float64(8*n) / 1e6 / r.Seconds, ok && r.Seconds > 0
 	}}
 }
 
-// m15Net is a house of one cell.
+// m15Net returns a network whose links share one cell.
 func m15Net(seed, pattern uint64) (*lab.Topology, error) {
 	t, err := lab.Triangle("50/" + m15Pipe)
 	if err != nil {
@@ -92,7 +107,7 @@ func m15Net(seed, pattern uint64) (*lab.Topology, error) {
 	return t, t.Check()
 }
 
-// m15Users is how many others are busy at first, and how that changes.
+// m15Users returns how many other users are busy at first, and the schedule of changes.
 func m15Users(rng *rand.Rand) (first int, schedule []string) {
 	type step struct {
 		at time.Duration

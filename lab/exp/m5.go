@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -10,22 +12,26 @@ import (
 
 var m5Sizes = []unit.Bytes{512 * unit.KB, unit.MB, 2 * unit.MB}
 
-// m5Links are one to three devices. The third one's links are like the
-// second's: the paper's are not known to us.
+// m5Links are one to three devices. The third one's links equal the second's: the paper's are not
+// known to us.
 var m5Links = []string{"8", "8/10/5", "8/10/5,10/5"}
 
-// Repetitions of m5: of what its figures are changes of, the paper's number.
+// Repetitions of m5: of schemes with published values (the paper's number), and of others.
 const (
 	m5Reps  = 20
 	m5Fewer = 8
 )
 
-// rowM5: small files over links that do not change.
+// rowM5 returns row m5: small files over stable links.
 func rowM5(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
-		ID: "m5", Title: "Small files over stable links, one to three devices", Source: mpbondPaper + ", stable networks",
-		Setup:   commonSetup + " 8/10/5 Mbit/s, a third device like the second. The published ranges are those of all sizes. " + fmt.Sprintf("The paper repeats each transfer 20 times; here %s and %s make %d, others %d (fixed ratios %d). ", Product, mptcp, m5Reps, m5Fewer, ratioReps) + ratioSetup + " " + energySetup(set),
+		ID: "m5", Title: "Small files over stable links, one to three devices", Source: mpbondPaper +
+			", stable networks",
+		Setup: commonSetup + " 8/10/5 Mbit/s, a third device like the second. The published ranges are those of " +
+			"all sizes. " + fmt.Sprintf("The paper repeats each transfer 20 times; here %s and %s make %d, other "+
+			"schemes %d (fixed ratios %d). ", Product, mptcp, m5Reps, m5Fewer, ratioReps) + ratioSetup + " " +
+			energySetup(set),
 		Metrics: []Metric{Time, active, Energy(set, "", true), Energy(set, "primary", true), CPUEnergy(set, "")},
 	}
 	for i, links := range m5Links {
@@ -35,8 +41,10 @@ func rowM5(set radio.Set) Row {
 			if i == 0 {
 				devices, schemes = "1 device", []string{Product, "single"}
 			}
-			c := Cell{Name: fmt.Sprintf("%s, %v", devices, size), Links: links, Size: size, Schemes: schemes, Reps: m5Reps, Quick: 1}
-			c = c.limitReps(m5Fewer, slices.Concat([]string{pams, naive, "single"}, combineSchemes)...).withRatioSearch()
+			c := Cell{Name: fmt.Sprintf("%s, %v", devices, size), Links: links, Size: size, Schemes: schemes,
+				Reps: m5Reps, Quick: 1}
+			c = c.limitReps(m5Fewer, slices.Concat([]string{pams, naive, "single"},
+				combineSchemes)...).withRatioSearch()
 			if i == 0 {
 				c.Reps = m5Fewer
 			}
@@ -44,11 +52,13 @@ func rowM5(set radio.Set) Row {
 			at := singleGroup(c)
 			switch i {
 			case 1:
-				r.Points = append(r.Points, at.comparePoint(mptcp, Time, -11, -5), at.comparePoint(mptcp, active, -14, -10),
+				r.Points = append(r.Points, at.comparePoint(mptcp, Time, -11, -5), at.comparePoint(mptcp, active, -14,
+					-10),
 					at.compareBestRatio(c.ratioSchemes(), Time), at.compareBestRatio(c.ratioSchemes(), active),
 					at.compareCombine(Time, -21, -15), at.compareCombine(active, -38, -28))
 			case 2:
-				r.Points = append(r.Points, at.comparePoint(mptcp, Time, -30, -25), at.compareBestRatio(c.ratioSchemes(), Time), at.compareBestRatio(c.ratioSchemes(), active),
+				r.Points = append(r.Points, at.comparePoint(mptcp, Time, -30, -25),
+					at.compareBestRatio(c.ratioSchemes(), Time), at.compareBestRatio(c.ratioSchemes(), active),
 					at.compareCombine(Time, -26, -12), at.compareCombine(active, -25, -22))
 			}
 		}
@@ -56,5 +66,5 @@ func rowM5(set radio.Set) Row {
 	return r
 }
 
-// combineSchemes are COMBINE with the sizes of chunks of which the paper took the best.
+// combineSchemes are COMBINE with the chunk sizes of which the paper took the best.
 var combineSchemes = []string{"combine:256KB", "combine:128KB", "combine:64KB"}

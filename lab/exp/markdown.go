@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -7,13 +9,13 @@ import (
 	"strings"
 )
 
-// maxWideLines is of how many lines a row's table may be; above it has a line for
-// each cell and a column for each scheme.
+// maxWideLines is the largest number of lines of a row's table with all metrics. Above it, tables
+// have a line for each cell and a column for each scheme.
 const maxWideLines = 16
 
-// WriteMarkdown writes the figures for a document: what is worse than a baseline
-// or than published first, then of each row its verdict, what is assumed, its
-// points and its metrics. The HTML page and the CSV have the rest.
+// WriteMarkdown writes the results for a document. First comes what is worse than a baseline or
+// than published; then for each row its verdict, its assumptions, its points and its metrics. The
+// HTML page and the CSV have the rest.
 func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	writeListMarkdown(&b, worseHead, worseItems(all))
@@ -24,7 +26,8 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	b.WriteString("\n## All rows\n\n")
 	rowTable(all).writeMarkdown(&b)
 	for _, e := range all {
-		fmt.Fprintf(&b, "\n## %s\n\n%s. %s. Verdict: **%s**%s.\n\n%s\n\n", e.Row, escapeMarkdown(e.Title), escapeMarkdown(e.Source), e.Verdict, e.Caution(), escapeMarkdown(e.Setup))
+		fmt.Fprintf(&b, "\n## %s\n\n%s. %s. Verdict: **%s**%s.\n\n%s\n\n", e.Row, escapeMarkdown(e.Title),
+			escapeMarkdown(e.Source), e.Verdict, e.Caution(), escapeMarkdown(e.Setup))
 		e.pointTable().writeMarkdown(&b)
 		if e.Tables == nil {
 			e.writeMetricTables(&b)
@@ -37,7 +40,7 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 			fmt.Fprintf(&b, "\n%s\n", escapeMarkdown(e.Search))
 		}
 		if e.NotCovered != "" {
-			fmt.Fprintf(&b, "\nNot in it: %s.\n", escapeMarkdown(e.NotCovered))
+			fmt.Fprintf(&b, "\nNot covered: %s.\n", escapeMarkdown(e.NotCovered))
 		}
 		fmt.Fprintf(&b, "\n%s. `%s`\n", e.Provenance(), e.Rerun)
 	}
@@ -45,7 +48,7 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	return err
 }
 
-// writeListMarkdown writes what we do worse under a head.
+// writeListMarkdown writes a list of worse results below a head.
 func writeListMarkdown(b *strings.Builder, head string, list []worseItem) {
 	fmt.Fprintf(b, "## %s\n\n", head)
 	for _, x := range list {
@@ -56,17 +59,16 @@ func writeListMarkdown(b *strings.Builder, head string, list []worseItem) {
 	}
 }
 
-// hasTimes tells whether times of transfers were measured.
+// hasTimes reports whether times of transfers were measured.
 func (e Evaluation) hasTimes() bool {
 	return slices.ContainsFunc(e.Lines, func(l Line) bool { return l.Metric == Time.Name })
 }
 
-// countedText is how many transfers count, of those that were planned.
+// countedText returns how many transfers count, of those planned.
 func (e Evaluation) countedText() string { return fmt.Sprintf("%d of %d", e.Counted, e.Planned) }
 
-// writeMetricTables writes the metrics of all cells: all in a table, or, where there are many
-// lines, a table each for the first metric and the one that is compared besides it,
-// or the first energy.
+// writeMetricTables writes the metrics of all cells: in one table; or, with many lines, in one
+// table each for the first metric and the one that is also compared, or the first energy.
 func (e Evaluation) writeMetricTables(b *strings.Builder) {
 	lines := e.TableLines()
 	var metrics []string
@@ -87,15 +89,17 @@ func (e Evaluation) writeMetricTables(b *strings.Builder) {
 		return
 	}
 	writeGridTable(b, lines, metrics[0])
-	if i := slices.IndexFunc(metrics, func(m string) bool { return m == e.secondMetric || strings.HasPrefix(m, activePrefix) }); i > 0 {
+	if i := slices.IndexFunc(metrics, func(m string) bool {
+		return m == e.secondMetric || strings.HasPrefix(m, activePrefix)
+	}); i > 0 {
 		writeGridTable(b, lines, metrics[i])
 	}
 }
 
-// maxWideMetrics is how many stand beside each other.
+// maxWideMetrics is the largest number of metrics beside each other.
 const maxWideMetrics = 6
 
-// writeWideTable has a line for each scheme in each cell, and a column for each metric.
+// writeWideTable writes a line for each scheme in each cell, and a column for each metric.
 func writeWideTable(b *strings.Builder, lines []Line, metrics []string) {
 	t := Table{Head: []string{"cell", "scheme", "n"}}
 	for i, m := range metrics {
@@ -116,10 +120,10 @@ func writeWideTable(b *strings.Builder, lines []Line, metrics []string) {
 	}
 	b.WriteString("\n")
 	t.writeMarkdown(b)
-	b.WriteString("\nMean ± 95 %, part of the fluid bound's rate where there is one, σ.\n")
+	b.WriteString("\nMean ± 95 %, share of the fluid bound's rate where one exists, σ.\n")
 }
 
-// writeGridTable has a line for each cell, and a column for each scheme.
+// writeGridTable writes a line for each cell, and a column for each scheme.
 func writeGridTable(b *strings.Builder, lines []Line, metric string) {
 	var schemes []string
 	unit, most := "", 0
@@ -148,10 +152,10 @@ func writeGridTable(b *strings.Builder, lines []Line, metric string) {
 	}
 	b.WriteString("\n")
 	t.writeMarkdown(b)
-	fmt.Fprintf(b, "\nMean ± 95 %%, part of the fluid bound's rate where there is one, σ; n is %d where nothing is said.\n", most)
+	fmt.Fprintf(b, "\nMean ± 95 %%, share of the fluid bound's rate where one exists, σ; n is %d unless given.\n", most)
 }
 
-// cellText is a line in few letters.
+// cellText returns a line in short form.
 func (l Line) cellText() string {
 	if l.N == 0 {
 		return ""

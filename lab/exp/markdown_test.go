@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -15,7 +17,10 @@ import (
 func TestMarkdown(t *testing.T) {
 	var all []Evaluation
 	for _, r := range PublishedRows(radio.Sets[0]) {
-		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Planned: 1000}, Results: newData(r, 3, func(_, scheme string) float64 { return float64(40 - len(scheme)) })}
+		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Planned: 1000},
+			Results: newData(r, 3, func(_, scheme string) float64 {
+				return float64(40 - len(scheme))
+			})}
 		all = append(all, Evaluate(r, rec))
 	}
 	all[0].Errors = []string{"a cell: the <lab> died | twice"}
@@ -24,7 +29,8 @@ func TestMarkdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkResults(t, text.String())
-	if first, _, _ := strings.Cut(text.String(), "\n## All rows"); !strings.Contains(first, "the &lt;lab> died \\| twice") || !strings.Contains(first, "slower than") {
+	if first, _, _ := strings.Cut(text.String(), "\n## All rows"); !strings.Contains(first,
+		"the &lt;lab> died \\| twice") || !strings.Contains(first, "slower than") {
 		t.Errorf("what is worse: %s", first)
 	}
 	for _, e := range all {
@@ -32,10 +38,12 @@ func TestMarkdown(t *testing.T) {
 		if !ok {
 			t.Errorf("no %s", e.Row)
 		}
-		if part, _, _ = strings.Cut(part, "\n## "); !strings.Contains(part, "abc1234") || !strings.Contains(part, "mpbond-lab exp run "+e.Row) || strings.Count(part, "\n") > 120 {
+		if part, _, _ = strings.Cut(part, "\n## "); !strings.Contains(part, "abc1234") ||
+			!strings.Contains(part, "mpbond-lab exp run "+e.Row) || strings.Count(part, "\n") > 120 {
 			t.Errorf("%s: %s", e.Row, part)
 		}
-		if (e.Row == "p0" || e.Row == "p2" || e.Row == "p10") && (e.secondMetric == "" || !strings.Contains(part, "\n| "+e.secondMetric+", ms |")) {
+		if (e.Row == "p0" || e.Row == "p2" || e.Row == "p10") &&
+			(e.secondMetric == "" || !strings.Contains(part, "\n| "+e.secondMetric+", ms |")) {
 			t.Errorf("%s has no table of %q: %s", e.Row, e.secondMetric, part)
 		}
 	}
@@ -74,7 +82,8 @@ func checkResults(t *testing.T, text string) {
 
 // TestResults: the documents of the latest full run, if they are there.
 func TestResults(t *testing.T) {
-	for _, name := range []string{"../../docs/evidence/bonding.md", "../../docs/evidence/pbe.md", "../../docs/evidence/onload.md"} {
+	for _, name := range []string{"../../docs/evidence/bonding.md", "../../docs/evidence/pbe.md",
+		"../../docs/evidence/onload.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Skip("no results are kept")

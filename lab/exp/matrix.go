@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -12,26 +14,15 @@ import (
 	"mpbond/lab"
 )
 
-// gridColumns are the matrix's columns.
-var gridColumns = []struct{ scheme, title string }{
-	{Product, Product}, {pams, "PAMS"}, {naive, "naive"}, {mptcp, "kernel MPTCP"}, {singleScheme, "one link"}, {helperLinkScheme, "the helper's link"},
-}
+// gridColumns are the schemes of the grid's columns.
+var gridColumns = []string{Product, pams, naive, mptcp, singleScheme, helperLinkScheme}
 
-func columnTitle(scheme string) string {
-	for _, c := range gridColumns {
-		if c.scheme == scheme {
-			return c.title
-		}
-	}
-	return schemeTitle(scheme)
-}
-
-// countedText is how many transfers of a cell count, of those that were planned.
+// countedText returns how many transfers of a cell count, of those planned.
 func (rec Record) countedText(cell string) string {
 	return fmt.Sprintf("%d/%d", min(rec.Results.countTransfers(cell), rec.Cells[cell]), rec.Cells[cell])
 }
 
-// plannedCells are those of the cells that the run had.
+// plannedCells returns the cells that the run had.
 func (rec Record) plannedCells(cells []Cell) (some []Cell) {
 	for _, c := range cells {
 		if rec.Cells[c.Name] > 0 {
@@ -43,17 +34,16 @@ func (rec Record) plannedCells(cells []Cell) (some []Cell) {
 
 // gridTable has a row for each cell of the grid: medians in seconds.
 func gridTable(rec Record, grid []Cell) Table {
-	t := Table{Title: "Stable links: house, size, direction", Head: []string{"cell", "bound"}}
-	for _, c := range gridColumns {
-		t.Head = append(t.Head, c.title)
-	}
-	t.Head = append(t.Head, "mpbond of bound", "× the best other", "which", "sent twice", "counted", "discarded", "failed")
+	t := Table{Title: "Stable links by rates, size and direction", Head: []string{"cell", "bound"}}
+	t.Head = append(t.Head, gridColumns...)
+	t.Head = append(t.Head, "mpbond of bound", "× best other", "best other", "duplicates", "counted", "discarded",
+		"failed")
 	for _, c := range rec.plannedCells(grid) {
 		row := []string{c.Name, ""}
 		discarded, failed := 0, 0
 		for _, column := range gridColumns {
 			cell := ""
-			s, ok := rec.Results.schemeSummary(c.Name, column.scheme)
+			s, ok := rec.Results.schemeSummary(c.Name, column)
 			if ok {
 				cell, row[1] = formatSeconds(s.Seconds), formatSeconds(s.Bound)
 			}
@@ -62,33 +52,37 @@ func gridTable(rec Record, grid []Cell) Table {
 		}
 		more := make([]string, 4)
 		if ours, ok := rec.Results.schemeSummary(c.Name, Product); ok {
-			more[0], more[3] = fmt.Sprintf("%.1f %%", 100*ours.Bound/ours.Seconds), fmt.Sprintf("%.1f %%", 100*ours.DuplicateShare)
+			more[0], more[3] = fmt.Sprintf("%.1f %%", 100*ours.Bound/ours.Seconds),
+				fmt.Sprintf("%.1f %%", 100*ours.DuplicateShare)
 			if best, ok := rec.Results.fastestBaseline(c, anyScheme); ok {
-				more[1], more[2] = fmt.Sprintf("%.3f", best.Seconds/ours.Seconds), columnTitle(best.Scheme)
+				more[1], more[2] = fmt.Sprintf("%.3f", best.Seconds/ours.Seconds), best.Scheme
 			}
 		}
-		t.Add(append(append(row, more...), rec.countedText(c.Name), formatUnlessZero(discarded), formatUnlessZero(failed))...)
+		t.Add(append(append(row, more...), rec.countedText(c.Name), formatUnlessZero(discarded),
+			formatUnlessZero(failed))...)
 	}
 	return t
 }
 
-// schemeTables are one for each cell that was measured.
+// schemeTables returns a table for each measured cell.
 func schemeTables(rec Record, cells []Cell) (all []Table) {
 	for _, c := range cells {
 		if len(rec.Results[c.Name]) > 0 {
-			all = append(all, SchemeTable(c.Name+", "+rec.countedText(c.Name)+" counted", SummarizeSchemes(c.Schemes, rec.Results[c.Name])))
+			all = append(all, SchemeTable(c.Name+", "+rec.countedText(c.Name)+" counted", SummarizeSchemes(c.Schemes,
+				rec.Results[c.Name])))
 		}
 	}
 	return all
 }
 
-// driveRates is what one drive came to.
+// driveRates is the result of one drive.
 type driveRates struct {
 	a, b, ours    unit.Rate // of each carrier alone, and of the product
-	better, total float64   // R_better: to the better carrier alone; R_total: to the sum
-	bound         float64   // part of it
+	better, total float64   // R_better: relative to the better carrier; R_total: to the sum
+	bound         float64   // share of it
 }
 
+// driveRates returns the result of a drive.
 func (d Data) driveRates(cell string) (x driveRates, ok bool) {
 	ours, ok1 := d.schemeSummary(cell, Product)
 	a, ok2 := d.schemeSummary(cell, singleScheme)
@@ -103,10 +97,12 @@ func (d Data) driveRates(cell string) (x driveRates, ok bool) {
 // driveTable has a row for each recorded drive, and their means.
 func driveTable(rec Record, drives []Cell) Table {
 	t := Table{Title: "Recorded drives, two carriers: mean rates",
-		Head: []string{"drive", "carrier a alone", "carrier b alone", "kernel MPTCP", "mpbond", "R_better", "R_total", "of bound", "counted", "failed"}}
+		Head: []string{"drive", "carrier a alone", "carrier b alone", mptcp, Product, "R_better", "R_total", "of bound",
+			"counted", "failed"}}
 	add := func(name string, x driveRates, kernel, counted, failed string) {
 		t.Add(name, x.a.String(), x.b.String(), kernel, x.ours.String(),
-			fmt.Sprintf("%.2f", x.better), fmt.Sprintf("%.2f", x.total), fmt.Sprintf("%.0f %%", 100*x.bound), counted, failed)
+			fmt.Sprintf("%.2f", x.better), fmt.Sprintf("%.2f", x.total), fmt.Sprintf("%.0f %%", 100*x.bound), counted,
+			failed)
 	}
 	var sum driveRates
 	var kernels []float64
@@ -124,7 +120,8 @@ func driveTable(rec Record, drives []Cell) Table {
 		}
 		add(c.Name, x, kernel, rec.countedText(c.Name), rec.failureText(c))
 		n++
-		sum = driveRates{sum.a + x.a, sum.b + x.b, sum.ours + x.ours, sum.better + x.better, sum.total + x.total, sum.bound + x.bound}
+		sum = driveRates{sum.a + x.a, sum.b + x.b, sum.ours + x.ours, sum.better + x.better, sum.total + x.total,
+			sum.bound + x.bound}
 	}
 	if n > 1 {
 		kernel := ""
@@ -132,17 +129,18 @@ func driveTable(rec Record, drives []Cell) Table {
 			kernel = unit.Rate(meanOf(kernels)).String()
 		}
 		m, f := unit.Rate(n), float64(n)
-		add("mean", driveRates{sum.a / m, sum.b / m, sum.ours / m, sum.better / f, sum.total / f, sum.bound / f}, kernel, "", "")
+		add("mean", driveRates{sum.a / m, sum.b / m, sum.ours / m, sum.better / f, sum.total / f, sum.bound / f},
+			kernel, "", "")
 	}
 	return t
 }
 
-// failureText names the schemes of which transfers failed, and how often.
+// failureText names the schemes with failed transfers, and their number.
 func (rec Record) failureText(c Cell) string {
 	var all []string
 	for _, s := range SummarizeSchemes(c.Schemes, rec.Results[c.Name]) {
 		if s.Failed > 0 {
-			all = append(all, fmt.Sprintf("%s %d: %s", schemeTitle(s.Scheme), s.Failed, s.Error))
+			all = append(all, fmt.Sprintf("%s %d: %s", s.Scheme, s.Failed, s.Error))
 		}
 	}
 	return joinTexts(all)
@@ -150,10 +148,9 @@ func (rec Record) failureText(c Cell) string {
 
 func joinTexts(all []string) string { return strings.Join(all, "; ") }
 
-// overviewTable has a row for each of some cells: mpbond as it is, the baselines, and what
-// else is worth a word.
+// overviewTable has a row for each cell in Overview: mpbond's default, the baselines, and notes.
 func (r Row) overviewTable(rec Record) Table {
-	t := Table{Head: []string{"what", "bound", "mpbond", "kernel MPTCP", "one link", "besides", "counted"}}
+	t := Table{Head: []string{"what", "bound", Product, mptcp, singleScheme, "also", "counted"}}
 	for _, c := range r.Cells {
 		if !slices.Contains(r.Overview, c.Name) || rec.Results.countTransfers(c.Name) == 0 {
 			continue
@@ -178,13 +175,14 @@ func (r Row) overviewTable(rec Record) Table {
 		if ours.N > 0 && !c.Unchecked {
 			bound = fmt.Sprintf("%.2f s", ours.Bound)
 		}
-		t.Add(c.Name, bound, value(ours), value(of(mptcp)), value(of(singleScheme)), joinTexts(c.sideNotes(all, value)), rec.countedText(c.Name))
+		t.Add(c.Name, bound, value(ours), value(of(mptcp)), value(of(singleScheme)), joinTexts(c.sideNotes(all, value)),
+			rec.countedText(c.Name))
 	}
 	return t
 }
 
-// sideNotes are variants of mpbond and of baselines, and what the cell is about if that is
-// not time.
+// sideNotes returns the results of variants of mpbond and of baselines, and what the cell is about
+// if that is not time.
 func (c Cell) sideNotes(all []Summary, value func(Summary) string) (texts []string) {
 	var gaps []string
 	for _, s := range all {
@@ -193,9 +191,9 @@ func (c Cell) sideNotes(all []Summary, value func(Summary) string) (texts []stri
 		}
 		base, _, variant := strings.Cut(s.Scheme, ":")
 		if variant && base != singleScheme || base == "relay" {
-			texts = append(texts, schemeTitle(s.Scheme)+" "+value(s))
+			texts = append(texts, s.Scheme+" "+value(s))
 		}
-		gaps = append(gaps, fmt.Sprintf("%s %.2f s", schemeTitle(s.Scheme), s.MedianGap))
+		gaps = append(gaps, fmt.Sprintf("%s %.2f s", s.Scheme, s.MedianGap))
 		if c.Streams > 1 && len(s.PeakRSS) > 0 {
 			texts = append(texts, "peak memory: "+lab.FormatByDevice(s.PeakRSS, unit.Bytes.String))
 		}
@@ -206,11 +204,11 @@ func (c Cell) sideNotes(all []Summary, value func(Summary) string) (texts []stri
 	return texts
 }
 
-// WriteOverview writes one table of the cells that rows name for it, for a document.
+// WriteOverview writes one table of the cells in the rows' Overview, for a document.
 func WriteOverview(w io.Writer, all []Evaluation) error {
 	var t Table
 	var b strings.Builder
-	var sum Evaluation // of all rows that have a part
+	var sum Evaluation // of all rows with a part
 	for _, e := range all {
 		if len(e.overview.Rows) > 0 {
 			t.Head, t.Rows = e.overview.Head, append(t.Rows, e.overview.Rows...)
@@ -219,7 +217,8 @@ func WriteOverview(w io.Writer, all []Evaluation) error {
 		}
 	}
 	if len(t.Rows) == 0 {
-		return fault.New(fault.NotFound, errors.New("nothing was measured yet of what an overview shows"), "`mpbond-lab exp run bench` measures it")
+		return fault.New(fault.NotFound, errors.New("no row of the overview was measured yet"),
+			"`mpbond-lab exp run bench` measures it")
 	}
 	t.writeMarkdown(&b)
 	fmt.Fprintf(&b, "\n%s.\n", sum.Provenance())

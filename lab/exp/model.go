@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -11,39 +13,40 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// model is a cell of a row that is computed: a case of lab/virtual, with a
-// controller for each flow. The same seed makes the same figures.
+// model is a cell that is computed: a case of lab/virtual with a controller for each flow. The same
+// seed gives the same values.
 type model struct {
-	// makeCase makes the case of a repetition, by a seed that no other one has.
+	// makeCase makes the case of a repetition from its own seed.
 	makeCase func(seed uint64) virtual.Case
-	// controllers are the controllers of the flows, if not all have the scheme's.
+	// controllers are the controllers of the flows, if they differ.
 	controllers func(scheme string) []string
-	// Flows are judged from here on; series are of the whole time.
+	// judgeFrom is when the evaluation of flows begins. Series cover the whole time.
 	judgeFrom time.Duration
-	// instrument, if set, prepares a case for figures of its own, and returns who tells
+	// instrument prepares a case for metrics of its own, if set, and returns a function that reads
 	// them.
 	instrument func(c *virtual.Case) func(virtual.Outcome) map[string]float64
-	keepSeries bool // distributions and series
+	keepSeries bool // keep distributions and series
 }
 
-// processorPerSecond is what a second of virtual time takes, about, for each flow
-// and cell.
+// processorPerSecond estimates the processor time for a second of virtual time, for each flow and
+// cell.
 const processorPerSecond = 2 * time.Millisecond
 
-// virtualExperiment is the experiment of a cell that has a model.
+// virtualExperiment returns the experiment of a cell with a model.
 func (c Cell) virtualExperiment(reps int, seed uint64) lab.Experiment {
 	p := lab.RunSpec{Schemes: c.Schemes, Reps: reps, RepsByScheme: c.RepsByScheme, Seed: seed}
 	one := c.Model.makeCase(0)
 	took := one.Length.Seconds() * float64(len(one.Flows)+len(one.Network.Cells))
-	return lab.NewVirtualExperiment(c.Name, p, time.Duration(took*float64(processorPerSecond)), func(scheme string, rep int) lab.Result {
-		return c.Model.runTransfer(1000*seed+uint64(rep), scheme)
-	})
+	return lab.NewVirtualExperiment(c.Name, p, time.Duration(took*float64(processorPerSecond)),
+		func(scheme string, rep int) lab.Result {
+			return c.Model.runTransfer(1000*seed+uint64(rep), scheme)
+		})
 }
 
-// paperSuffix ends the name of PBE-CC whose devices estimate as the paper has it.
+// paperSuffix ends the name of PBE-CC whose devices estimate as the paper describes.
 const paperSuffix = ":paper"
 
-// runTransfer is one transfer of a scheme.
+// runTransfer computes one transfer of a scheme.
 func (m model) runTransfer(seed uint64, scheme string) lab.Result {
 	c := m.makeCase(seed)
 	scheme, c.Strict = strings.CutSuffix(scheme, paperSuffix)
@@ -51,9 +54,9 @@ func (m model) runTransfer(seed uint64, scheme string) lab.Result {
 	if m.controllers != nil {
 		names = m.controllers(scheme)
 	}
-	tell := func(virtual.Outcome) map[string]float64 { return nil }
+	readMetrics := func(virtual.Outcome) map[string]float64 { return nil }
 	if m.instrument != nil {
-		tell = m.instrument(&c)
+		readMetrics = m.instrument(&c)
 	}
 	carriers := make([]int, len(c.Network.Users))
 	if len(c.Network.Cells) > 1 {
@@ -64,7 +67,7 @@ func (m model) runTransfer(seed uint64, scheme string) lab.Result {
 		})
 	}
 	o := c.Run(names...)
-	v := &lab.VirtualResult{Figures: tell(o)}
+	v := &lab.VirtualResult{Figures: readMetrics(o)}
 	for i, f := range c.Flows {
 		if f.Rate != nil {
 			continue
@@ -77,12 +80,14 @@ func (m model) runTransfer(seed uint64, scheme string) lab.Result {
 	return lab.Result{Bytes: v.Flows[0].Bytes, Seconds: (c.Length - m.judgeFrom).Seconds(), SHA: true, Virtual: v}
 }
 
-// flowResult is what became of flow i.
+// flowResult returns the result of flow i.
 func (m model) flowResult(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 	r, of := o.Flows[i], c.Flows[i]
 	rate := r.Rate(m.judgeFrom, c.Length)
-	f := lab.Flow{Controller: o.Names[i], Rate: roundToMilli(float64(rate) / 1e6), Bytes: rate.Bytes(c.Length - m.judgeFrom),
-		Propagation: toMilliseconds(of.DelayToLink + of.DelayFromLink), Lost: roundToMilli(100 * r.Loss(m.judgeFrom, c.Length))}
+	f := lab.Flow{Controller: o.Names[i], Rate: roundToMilli(float64(rate) / 1e6),
+		Bytes:       rate.Bytes(c.Length - m.judgeFrom),
+		Propagation: toMilliseconds(of.DelayToLink + of.DelayFromLink),
+		Lost:        roundToMilli(100 * r.Loss(m.judgeFrom, c.Length))}
 	var delays []float64
 	sum := 0.0
 	step := virtual.SlotLength
@@ -123,14 +128,15 @@ func (m model) flowResult(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 	return f
 }
 
+// toMilliseconds returns a duration in ms.
 func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// roundToMilli has three decimals, so that records are short.
+// roundToMilli rounds to three decimals, so that records are short.
 func roundToMilli(v float64) float64 { return math.Round(1000*v) / 1000 }
 
 // Metrics of transfers in virtual time.
 var (
-	// DelayP95 and DelayMean are delays of the packets of the scheme's flow, one way.
+	// DelayP95 and DelayMean are one-way delays of packets of the scheme's flow.
 	DelayP95  = flowMetric("delay, p95", "ms", 0, false, func(f lab.Flow) float64 { return f.P95 })
 	DelayMean = flowMetric("delay, mean", "ms", 0, false, func(f lab.Flow) float64 { return f.Mean })
 	Lost      = flowMetric("lost", "%", 0, false, func(f lab.Flow) float64 { return f.Lost })
@@ -145,7 +151,7 @@ var (
 		}
 		return 100 * (s[cc.Drain.String()] + s[cc.Internet.String()]) / all, all > 0
 	}}
-	// Carriers is how many were active at once, at most.
+	// Carriers is the largest number of carriers that were active at once.
 	Carriers = Metric{Name: "carriers", Unit: "at most", More: true, Of: func(r lab.Result) (float64, bool) {
 		if r.Virtual == nil {
 			return 0, false
@@ -156,7 +162,7 @@ var (
 
 func init() { DelayP95.alsoCompared = true }
 
-// flowMetric is a figure of one flow.
+// flowMetric returns a metric of one flow.
 func flowMetric(name, unit string, flow int, more bool, of func(lab.Flow) float64) Metric {
 	return Metric{Name: name, Unit: unit, More: more, Of: func(r lab.Result) (float64, bool) {
 		if r.Virtual == nil || len(r.Virtual.Flows) <= flow {
@@ -166,18 +172,18 @@ func flowMetric(name, unit string, flow int, more bool, of func(lab.Flow) float6
 	}}
 }
 
-// modelMetric is one of those that only the cell's model tells.
+// modelMetric returns a metric that only the cell's model has.
 func modelMetric(name, unit string, more bool) Metric {
-	return Metric{Name: name, Unit: unit, More: more, Of: func(r lab.Result) (v float64, told bool) {
+	return Metric{Name: name, Unit: unit, More: more, Of: func(r lab.Result) (v float64, ok bool) {
 		if r.Virtual != nil {
-			v, told = r.Virtual.Figures[name]
+			v, ok = r.Virtual.Figures[name]
 		}
-		return v, told
+		return v, ok
 	}}
 }
 
-// medianLines are lines of the median place, by scheme and metric, and how ours
-// compares in the row's first metric and its delay, place by place.
+// medianLines returns lines of the median place by scheme and metric, and the ratios of the judged
+// scheme in the row's first metric and its delay, place by place.
 func (r Row) medianLines(d Data) (all []Line) {
 	if !r.Places {
 		return nil
@@ -192,7 +198,8 @@ func (r Row) medianLines(d Data) (all []Line) {
 	schemes := r.comparedSchemes(cells)
 	for _, m := range r.Metrics {
 		for _, s := range schemes {
-			if l := (Line{Cell: cell, Scheme: s, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.medianPerRep(cells, s, m))}); l.N > 0 {
+			if l := (Line{Cell: cell, Scheme: s, Metric: m.Name, Unit: m.Unit,
+				Stat: Summarize(d.medianPerRep(cells, s, m))}); l.N > 0 {
 				all = append(all, l)
 			}
 		}
@@ -200,14 +207,14 @@ func (r Row) medianLines(d Data) (all []Line) {
 	for _, m := range r.comparedMetrics() {
 		for _, s := range schemes {
 			ratios := d.medianRatios(cells, [2]string{r.judgedScheme(), s}, m)
-			all = append(all, Line{Cell: cell, Scheme: s, Metric: m.Name + ": " + r.judgedScheme() + " by this scheme's", Unit: "times", Stat: Summarize(ratios)})
+			all = append(all, Line{Cell: cell, Scheme: s, Metric: m.Name + ": " + r.judgedScheme() +
+				" by this scheme's", Unit: "times", Stat: Summarize(ratios)})
 		}
 	}
 	return all
 }
 
-// medianPerRep is a metric of a scheme in the median one of some cells, of each
-// repetition.
+// medianPerRep returns a scheme's metric in the median cell of each repetition.
 func (d Data) medianPerRep(cells []string, scheme string, m Metric) []float64 {
 	var by byRep
 	for _, c := range cells {
@@ -220,7 +227,7 @@ func (d Data) medianPerRep(cells []string, scheme string, m Metric) []float64 {
 	return by.mediansPerRep()
 }
 
-// medianRatios is likewise how many times as much one scheme has as another one.
+// medianRatios returns the median over cells of the ratio of two schemes, for each repetition.
 func (d Data) medianRatios(cells []string, pair [2]string, m Metric) []float64 {
 	var by byRep
 	for _, c := range cells {
@@ -233,7 +240,7 @@ func (d Data) medianRatios(cells []string, pair [2]string, m Metric) []float64 {
 	return by.mediansPerRep()
 }
 
-// byRep are values by repetition.
+// byRep holds values by repetition.
 type byRep [][]float64
 
 func (b *byRep) addValue(rep int, v float64) {
@@ -243,6 +250,7 @@ func (b *byRep) addValue(rep int, v float64) {
 	(*b)[rep] = append((*b)[rep], v)
 }
 
+// mediansPerRep returns the median of each repetition.
 func (b byRep) mediansPerRep() (all []float64) {
 	for _, v := range b {
 		if len(v) > 0 {
@@ -253,7 +261,7 @@ func (b byRep) mediansPerRep() (all []float64) {
 	return all
 }
 
-// ratiosToPercent says ratios as changes.
+// ratiosToPercent converts ratios into changes.
 func ratiosToPercent(ratios []float64) (all []float64) {
 	for _, r := range ratios {
 		all = append(all, 100*(r-1))

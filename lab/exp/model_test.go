@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -34,10 +36,12 @@ func TestModel(t *testing.T) {
 	for _, v := range f.Rates {
 		sum += v * f.Step
 	}
-	if rate := float64(8*a.Bytes) / 1e6 / a.Seconds; math.Abs(sum/a.Seconds/rate-1) > 0.001 || math.Abs(f.Rate/rate-1) > 0.001 {
+	if rate := float64(8*a.Bytes) / 1e6 / a.Seconds; math.Abs(sum/a.Seconds/rate-1) > 0.001 ||
+		math.Abs(f.Rate/rate-1) > 0.001 {
 		t.Errorf("%.2f and %.2f Mbit/s in %d bytes", sum/a.Seconds, f.Rate, a.Bytes)
 	}
-	if len(f.Quantiles) != 101 || f.Quantiles[95] != f.P95 || f.Quantiles[50] != f.P50 || f.P50 > f.P95 || f.Mean < f.Propagation {
+	if len(f.Quantiles) != 101 || f.Quantiles[95] != f.P95 || f.Quantiles[50] != f.P50 || f.P50 > f.P95 ||
+		f.Mean < f.Propagation {
 		t.Errorf("%+v", f)
 	}
 }
@@ -53,13 +57,15 @@ func TestMedianPlace(t *testing.T) {
 				if rep == 1 && i == 2 && scheme == "bbr" {
 					continue
 				}
-				d[cell] = append(d[cell], lab.Result{Scheme: scheme, Rep: rep, Seconds: 8, Bytes: 1, Virtual: &lab.VirtualResult{Flows: []lab.Flow{{Rate: v, P95: v}}}})
+				d[cell] = append(d[cell], lab.Result{Scheme: scheme, Rep: rep, Seconds: 8, Bytes: 1,
+					Virtual: &lab.VirtualResult{Flows: []lab.Flow{{Rate: v, P95: v}}}})
 			}
 		}
 	}
 	m := flowMetric("rate", "Mbit/s", 0, true, func(f lab.Flow) float64 { return f.Rate })
 	r := Row{ID: "x", Judged: pbe, Places: true, Metrics: []Metric{m, DelayP95}, Cells: []Cell{
-		{Name: "a", Schemes: []string{pbe, "bbr"}}, {Name: "b", Schemes: []string{pbe, "bbr"}}, {Name: "c", Schemes: []string{pbe, "bbr"}}, {Name: "d", Schemes: []string{pbe, "bbr"}}}}
+		{Name: "a", Schemes: []string{pbe, "bbr"}}, {Name: "b", Schemes: []string{pbe, "bbr"}},
+		{Name: "c", Schemes: []string{pbe, "bbr"}}, {Name: "d", Schemes: []string{pbe, "bbr"}}}}
 	r.Groups = [][]string{cellNames(r.Cells)}
 	if got := d.medianRatios(cellNames(r.Cells), [2]string{pbe, "bbr"}, m); !reflect.DeepEqual(got, []float64{1, 1.5}) {
 		t.Errorf("ratios %v", got)
@@ -86,7 +92,8 @@ func TestMedianPlace(t *testing.T) {
 	for _, x := range d["a"] {
 		x.Virtual.Flows[0].P95 = map[string]float64{pbe: 3, "bbr": 1}[x.Scheme]
 	}
-	if got := r.WorseThan(d); len(got) != 1 || !strings.HasPrefix(got[0].String(), "a to d: delay, p95 of pbe is worse than that of bbr") {
+	if got := r.WorseThan(d); len(got) != 1 || !strings.HasPrefix(got[0].String(),
+		"a to d: delay, p95 of pbe is worse than that of bbr") {
 		t.Error(got)
 	}
 }
@@ -100,9 +107,12 @@ func TestRatios(t *testing.T) {
 		ours []float64
 		want Verdict
 	}{
-		{AimFactor, 1.06, []float64{1.07, 1.08}, Reproduced}, {AimFactor, 2.3, []float64{1.07, 1.08}, DirectionOnly}, {AimFactor, 1.06, []float64{0.97, 0.971, 0.972}, Opposite},
-		{AimFactor, 1.06, []float64{0.9, 1.2}, NotReproduced}, {AimFactor, 0.92, []float64{0.95, 0.96}, Reproduced}, {AimFraction, 0.5, []float64{0.3, 0.31}, Reproduced},
-		{AimFraction, 0.2, []float64{0.3, 0.31}, DirectionOnly}, {AimFraction, 0.2, []float64{1.3, 1.31}, Opposite}, {AimFraction, 0.2, []float64{1.3}, NotReproduced},
+		{AimFactor, 1.06, []float64{1.07, 1.08}, Reproduced}, {AimFactor, 2.3, []float64{1.07, 1.08}, DirectionOnly},
+		{AimFactor, 1.06, []float64{0.97, 0.971, 0.972}, Opposite},
+		{AimFactor, 1.06, []float64{0.9, 1.2}, NotReproduced}, {AimFactor, 0.92, []float64{0.95, 0.96}, Reproduced},
+		{AimFraction, 0.5, []float64{0.3, 0.31}, Reproduced},
+		{AimFraction, 0.2, []float64{0.3, 0.31}, DirectionOnly}, {AimFraction, 0.2, []float64{1.3, 1.31}, Opposite},
+		{AimFraction, 0.2, []float64{1.3}, NotReproduced},
 	} {
 		if o := (Point{Low: c.told, High: c.told, Aim: c.aim, Of: of(c.ours...)}).evaluate(nil); o.Verdict != c.want {
 			t.Errorf("%v of %g: %s, want %s", c.ours, c.told, o.Verdict, c.want)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -18,12 +20,12 @@ import (
 	"mpbond/onload/simulate"
 )
 
-// What the rows of onloading have in common. Schemes have the lab's names, in
-// virtual time too.
+// Schemes of the rows of onloading. They have the lab's names, in virtual time too.
 const (
-	onloadScheme                                = "onload" // with the scheduler that users get, over all helpers
-	onloadGRD, onloadRR, onloadMIN, onloadQueue = onloadScheme + ":grd", onloadScheme + ":rr", onloadScheme + ":min", onloadScheme + ":queue"
-	golPaper                                    = "3GOL: Rossi et al., CoNEXT 2013"
+	onloadScheme                                = "onload" // the default scheduler over all helpers
+	onloadGRD, onloadRR, onloadMIN, onloadQueue = onloadScheme + ":grd", onloadScheme + ":rr", onloadScheme + ":min",
+		onloadScheme + ":queue"
+	golPaper = "3GOL: Rossi et al., CoNEXT 2013"
 )
 
 // Metrics of onloading.
@@ -31,14 +33,14 @@ var (
 	Wasted = Metric{Name: "wasted", Unit: "MB", Of: func(r lab.Result) (float64, bool) {
 		return float64(r.Duplicate) / float64(unit.MB), strings.HasPrefix(r.Scheme, onloadScheme)
 	}}
-	// EndApart is for how long the last one of the devices was at work alone; only virtual
-	// time tells it.
+	// EndApart is the time between the ends of the first and the last device. Only virtual time has
+	// it.
 	EndApart = Metric{Name: "devices end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
 		return r.EndSpread, strings.HasPrefix(r.Scheme, onloadScheme) && r.Virtual != nil
 	}}
 )
 
-// onloadExperiment is the experiment of a cell whose items move in virtual time, by the same
+// onloadExperiment returns the experiment of a cell whose items move in virtual time, by the same
 // schemes as real ones and over what the same network's links would carry.
 func (c Cell) onloadExperiment(reps int, o Options) lab.Experiment {
 	m := itemMover{items: func(rep int) []unit.Bytes { return c.repItems(o, rep) }, upload: c.Upload, stride: c.Stride}
@@ -62,16 +64,16 @@ func (c Cell) onloadExperiment(reps int, o Options) lab.Experiment {
 	})
 }
 
-// moveCPUTime is what items in virtual time take of a processor, about.
+// moveCPUTime estimates the processor time of a transfer of items in virtual time.
 const moveCPUTime = 5 * time.Millisecond
 
-// Rates are taken of links in steps, for longer than any transfer takes.
+// Link rates are sampled in steps, for longer than any transfer takes.
 const (
 	moveStep  = 100 * time.Millisecond
 	moveAhead = 20 * time.Minute
 )
 
-// devicePath is one device's, as links tell.
+// devicePath is the path of one device.
 type devicePath struct {
 	device string
 	rates  []simulate.Step // of payload, of the slowest link
@@ -79,7 +81,7 @@ type devicePath struct {
 	radio  [2]time.Duration // promotion and tail, if it sleeps
 }
 
-// devicePaths are the direct path and those by helpers, for a time.
+// devicePaths returns the direct path and those through helpers, for a time.
 func devicePaths(t *lab.Topology, upload bool, length time.Duration) (all []devicePath, err error) {
 	dir := lab.Downlink
 	if upload {
@@ -115,7 +117,7 @@ func devicePaths(t *lab.Topology, upload bool, length time.Duration) (all []devi
 	return all, err
 }
 
-// slowestRates are the rates of hops in a row.
+// slowestRates returns the rates of hops in a row.
 func slowestRates(hops []shaper.Program, length time.Duration) (rates []simulate.Step) {
 	carried, last := make([]*shaper.Capacity, len(hops)), make([]float64, len(hops))
 	for i := range hops {
@@ -136,7 +138,7 @@ func slowestRates(hops []shaper.Program, length time.Duration) (rates []simulate
 	return rates
 }
 
-// pathFrom is the way from a time on, as far as it is known.
+// pathFrom returns the path from a time on, as far as it is known.
 func (w devicePath) pathFrom(from time.Duration) simulate.Path {
 	p := simulate.Path{RTT: w.rtt, Promotion: w.radio[0], Tail: w.radio[1]}
 	at := func(t time.Duration) int {
@@ -156,7 +158,7 @@ type itemMover struct {
 	stride time.Duration
 }
 
-// runTransfer is one transfer by a scheme.
+// runTransfer computes one transfer by a scheme.
 func (m itemMover) runTransfer(scheme string, ways []devicePath, rep int) (r lab.Result, err error) {
 	name, used, err := parseMover(scheme, ways)
 	if err != nil {
@@ -171,7 +173,7 @@ func (m itemMover) runTransfer(scheme string, ways []devicePath, rep int) (r lab
 		c.Paths = append(c.Paths, w.pathFrom(time.Duration(rep)*m.stride))
 	}
 	for i, n := range m.items(rep) {
-		// As from a server that has ranges, and to one that keeps what it is sent.
+		// As from a server that supports ranges, and to one that keeps what it receives.
 		c.Items = append(c.Items, board.Item{Object: i, To: n, Splittable: !m.upload, NoCopies: m.upload})
 		r.Bytes += n
 	}
@@ -186,7 +188,7 @@ func (m itemMover) runTransfer(scheme string, ways []devicePath, rep int) (r lab
 	return r, err
 }
 
-// parseMover are what a scheme of the lab has items moved by: a scheduler, and ways.
+// parseMover returns the scheduler and the paths of a scheme of the lab.
 func parseMover(scheme string, ways []devicePath) (scheduler string, used []devicePath, err error) {
 	base, rest, _ := strings.Cut(scheme, ":")
 	switch base {
@@ -210,11 +212,11 @@ func parseMover(scheme string, ways []devicePath) (scheduler string, used []devi
 		}
 		return scheduler, ways[:1+helpers], nil
 	}
-	return "", nil, fmt.Errorf("%s moves no items in virtual time", scheme)
+	return "", nil, fmt.Errorf("%s cannot move items in virtual time", scheme)
 }
 
-// orderChanges is by how much a scheme's times are less than another one's, in the mean of
-// several cells of which the same repetition meets the same network.
+// orderChanges returns by how many percent a scheme's times differ from another one's, as the mean
+// of several cells in which a repetition meets the same network.
 func (d Data) orderChanges(cells []string, pair [2]string) (percent []float64) {
 	var by byRep
 	for _, c := range cells {
@@ -228,10 +230,10 @@ func (d Data) orderChanges(cells []string, pair [2]string) (percent []float64) {
 	return percent
 }
 
-// recordedMark ends the name of a cell that has recordings instead of what is made.
+// recordedMark ends the name of a cell with recordings instead of generated profiles.
 const recordedMark = ", recorded"
 
-// mergeRecorded has cells with recordings stand for those without, where these were not run.
+// mergeRecorded renames cells with recordings to those without where the latter were not run.
 func (d Data) mergeRecorded() Data {
 	all := Data{}
 	for name, results := range d {
@@ -243,33 +245,35 @@ func (d Data) mergeRecorded() Data {
 	return all
 }
 
-// realPackets ends the name of a cell that has them; one without it is the same in virtual
+// realPackets ends the name of a cell with real packets. The cell without it is the same in virtual
 // time.
 const realPackets = ", real packets"
 
-// agreementPoint is a point: how many times as long as in virtual time a scheme takes with real
-// packets, over all cells that have both.
+// agreementPoint returns a point: how many times as long a scheme takes with real packets as in
+// virtual time, over all cells with both.
 func agreementPoint(cells []Cell, scheme, name string) Point {
-	return Point{What: name + ": time, real by virtual", Unit: "times", Low: 1, High: 1, PublishedText: "1 ± 0.15 (asked)", Aim: AimNear, Of: func(d Data) (times []float64) {
-		d = d.mergeRecorded()
-		for _, c := range cells {
-			if same, is := strings.CutSuffix(c.Name, realPackets); is {
-				for _, v := range d.cellChanges([2]string{c.Name, same}, scheme, Time) {
-					times = append(times, 1+v/100)
+	return Point{What: name + ": time, real by virtual", Unit: "times", Low: 1, High: 1,
+		PublishedText: "1 ± 0.15 (required)", Aim: AimNear, Of: func(d Data) (times []float64) {
+			d = d.mergeRecorded()
+			for _, c := range cells {
+				if same, is := strings.CutSuffix(c.Name, realPackets); is {
+					for _, v := range d.cellChanges([2]string{c.Name, same}, scheme, Time) {
+						times = append(times, 1+v/100)
+					}
 				}
 			}
-		}
-		return times
-	}}
+			return times
+		}}
 }
 
-// sameTimeShare is how much more a time may be that is said to be the same.
+// sameTimeShare is by how much a time may be longer that counts as the same.
 const sameTimeShare = 0.005
 
-// bestSchedulerPoint is a point: how many times the time of the best of a cell's other
-// schedulers ours takes. Which is the best is decided by the same transfers.
+// bestSchedulerPoint returns a point: the product's time relative to the best other scheduler of a
+// cell. The same transfers decide which is the best.
 func bestSchedulerPoint(c Cell) Point {
-	return Point{What: c.Name + ": time beside that of the best other scheduler", Unit: "times", Low: 1, High: 1 + sameTimeShare, PublishedText: "1, or 0.5 % more (asked)", Aim: AimAtMost, Of: func(d Data) (times []float64) {
+	return Point{What: c.Name + ": time relative to the best other scheduler", Unit: "times", Low: 1, High: 1 +
+		sameTimeShare, PublishedText: "at most 1.005 (required)", Aim: AimAtMost, Of: func(d Data) (times []float64) {
 		d = d.mergeRecorded()
 		var others []string
 		for _, s := range c.Schemes {
@@ -284,7 +288,7 @@ func bestSchedulerPoint(c Cell) Point {
 	}}
 }
 
-// setHomeLinks gives a house the delays of ADSL and 3G, and its line an uplink.
+// setHomeLinks sets the delays of ADSL and 3G, and the uplink of the home line.
 func setHomeLinks(t *lab.Topology, up string) error {
 	for name, l := range t.Link {
 		switch {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -27,7 +29,9 @@ func computeData(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
 		t.Fatalf("%d cells, %v", len(all), err)
 	}
 	d := Data{}
-	lab.RunAll(context.Background(), all, lab.NewJobs(0), func(int, string, int) bool { return false }, lab.Events{RoundBegan: func(int) {},
+	lab.RunAll(context.Background(), all, lab.NewJobs(0), func(int, string, int) bool {
+		return false
+	}, lab.Events{RoundBegan: func(int) {},
 		Result: func(i int, x lab.Result) {
 			if x.Error != "" {
 				t.Errorf("%s, %s: %s", all[i].Name, x.Scheme, x.Error)
@@ -47,7 +51,9 @@ func computeData(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
 func TestMoved(t *testing.T) {
 	const size = 2 * unit.MB
 	rate := 1e6 * lab.PayloadShare / 8
-	c := Cell{Name: "c", Links: "1/1/20,1/20", Items: func(uint64, int) []unit.Bytes { return []unit.Bytes{size} }, VirtualTime: true, Reps: 2, Upload: true}
+	c := Cell{Name: "c", Links: "1/1/20,1/20", Items: func(uint64, int) []unit.Bytes {
+		return []unit.Bytes{size}
+	}, VirtualTime: true, Reps: 2, Upload: true}
 	c.Network = func(uint64) (*lab.Topology, error) {
 		top, err := lab.Triangle(c.Links)
 		for _, hs := range []string{"hs1", "hs2"} {
@@ -85,11 +91,13 @@ func TestMoved(t *testing.T) {
 		return top, err
 	}
 	x := computeData(t, Row{Cells: []Cell{c}}, Options{Reps: 2}, func(Cell) bool { return true })["c"]
-	if first, then := (alone+10)/2, alone/2; math.Abs(x[0].Seconds-first-0.1) > 0.1 || math.Abs(x[1].Seconds-then-0.1) > 0.05 {
+	if first, then := (alone+10)/2, alone/2; math.Abs(x[0].Seconds-first-0.1) > 0.1 ||
+		math.Abs(x[1].Seconds-then-0.1) > 0.05 {
 		t.Errorf("%.2f s, then %.2f", x[0].Seconds, x[1].Seconds)
 	}
 	for _, scheme := range []string{"mptcp", "onload:x", "onload:helpers=3", "single:helper3", "onload:helpers=x"} {
-		if _, err := (itemMover{}).runTransfer(scheme, []devicePath{{device: "primary"}, {device: "helper1"}, {device: "helper2"}}, 0); err == nil {
+		if _, err := (itemMover{}).runTransfer(scheme, []devicePath{{device: "primary"}, {device: "helper1"},
+			{device: "helper2"}}, 0); err == nil {
 			t.Errorf("%s moved items", scheme)
 		}
 	}
@@ -117,12 +125,16 @@ func TestG1(t *testing.T) {
 			return high < 0
 		}
 		half := strings.Contains(cell, "half")
-		if !less(onloadGRD, onloadRR) || strings.Contains(cell, ", the home's") && !less(onloadRR, onloadMIN) || half && !less(onloadMIN, onloadRR) {
-			t.Errorf("%s: GRD beside RR %v, RR beside MIN %v", cell, Summarize(d.orderChanges([]string{cell}, [2]string{onloadGRD, onloadRR})), Summarize(d.orderChanges([]string{cell}, [2]string{onloadRR, onloadMIN})))
+		if !less(onloadGRD, onloadRR) || strings.Contains(cell, ", the home's") && !less(onloadRR, onloadMIN) || half &&
+			!less(onloadMIN, onloadRR) {
+			t.Errorf("%s: GRD beside RR %v, RR beside MIN %v", cell,
+				Summarize(d.orderChanges([]string{cell}, [2]string{onloadGRD, onloadRR})),
+				Summarize(d.orderChanges([]string{cell}, [2]string{onloadRR, onloadMIN})))
 		}
 	}
 	one := func(c Cell) bool { return c.Name == r.Spread[0] }
-	a, b, other := computeData(t, r, Options{Seed: 1, Reps: 2}, one), computeData(t, r, Options{Seed: 1, Reps: 2}, one), computeData(t, r, Options{Seed: 2, Reps: 2}, one)
+	a, b, other := computeData(t, r, Options{Seed: 1, Reps: 2}, one), computeData(t, r, Options{Seed: 1, Reps: 2}, one),
+		computeData(t, r, Options{Seed: 2, Reps: 2}, one)
 	if !reflect.DeepEqual(a, b) || reflect.DeepEqual(a, other) {
 		t.Error("runs differ with one seed, or are the same with two")
 	}
@@ -142,7 +154,8 @@ func recordings3G(t *testing.T) (dir string) {
 					fmt.Fprintln(&text, 8*i)
 				}
 			}
-			if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text.String()), 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755),
+				os.WriteFile(filepath.Join(dir, name), []byte(text.String()), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -153,8 +166,11 @@ func recordings3G(t *testing.T) (dir string) {
 // TestG1Recorded: with recordings the row has cells of its own.
 func TestG1Recorded(t *testing.T) {
 	dir := recordings3G(t)
-	d := computeData(t, rowG1(radio.Sets[0]), Options{Traces: dir, Reps: 2}, func(c Cell) bool { return strings.HasPrefix(c.Name, "738") })
-	for cell, want := range map[string]float64{"738 kbit/s, 1 phone, idle, recorded": 3.5, "738 kbit/s, 2 phones, idle, the home's rate, recorded": 6} {
+	d := computeData(t, rowG1(radio.Sets[0]), Options{Traces: dir, Reps: 2}, func(c Cell) bool {
+		return strings.HasPrefix(c.Name, "738")
+	})
+	for cell, want := range map[string]float64{"738 kbit/s, 1 phone, idle, recorded": 3.5,
+		"738 kbit/s, 2 phones, idle, the home's rate, recorded": 6} {
 		for _, x := range d[cell] {
 			// All links perfectly used, and what a radio takes to wake.
 			least := float64(8*x.Bytes) / 1e6 / lab.PayloadShare / want
@@ -187,10 +203,12 @@ func TestG3(t *testing.T) {
 	if n != 20 {
 		t.Errorf("%d figures of homes", n)
 	}
-	if got := g3Rates(0); math.Abs(got[0]-0.904) > 0.001 || math.Abs(got[1]-0.882) > 0.001 || math.Abs(got[2]-0.558) > 0.001 {
+	if got := g3Rates(0); math.Abs(got[0]-0.904) > 0.001 || math.Abs(got[1]-0.882) > 0.001 ||
+		math.Abs(got[2]-0.558) > 0.001 {
 		t.Errorf("home 1: %.3f", got)
 	}
-	if !strings.Contains(r.Setup, "home 1, told 0.83 Mbit/s, would take 723 s and took 664, which is 0.90 Mbit/s (or 68.9 MB in all)") {
+	if !strings.Contains(r.Setup, "home 1, told 0.83 Mbit/s, would take 723 s and took 664, which is 0.90 Mbit/s "+
+		"(or 68.9 MB in all)") {
 		t.Error(r.Setup)
 	}
 	a, b := g3Sizes(1, 0), g3Sizes(1, 1)
@@ -198,7 +216,9 @@ func TestG3(t *testing.T) {
 		t.Error("photos")
 	}
 	e := Evaluate(r, Record{Row: "g3", Results: d})
-	if i := slices.IndexFunc(e.Lines, func(l Line) bool { return l.Scheme == "onload, published" && l.Cell == "home 5" }); i < 0 || e.Lines[i].Mean != 182 || e.Lines[i+1].Scheme != onloadScheme {
+	if i := slices.IndexFunc(e.Lines, func(l Line) bool {
+		return l.Scheme == "onload, published" && l.Cell == "home 5"
+	}); i < 0 || e.Lines[i].Mean != 182 || e.Lines[i+1].Scheme != onloadScheme {
 		t.Errorf("no published figure beside ours: %d", i)
 	}
 }
@@ -210,7 +230,8 @@ func TestAgree(t *testing.T) {
 	for i, c := range cells {
 		d[c.Name] = []lab.Result{{Scheme: "s", Seconds: 10 + float64(i)}}
 	}
-	if got := agreementPoint(cells, "s", "").Of(d); len(got) != 2 || math.Abs(got[0]-1.1) > 1e-9 || math.Abs(got[1]-12./13) > 1e-9 {
+	if got := agreementPoint(cells, "s", "").Of(d); len(got) != 2 || math.Abs(got[0]-1.1) > 1e-9 ||
+		math.Abs(got[1]-12./13) > 1e-9 {
 		t.Error(got)
 	}
 }

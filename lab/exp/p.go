@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -12,7 +14,7 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// What the rows of PBE-CC have in common.
+// Common parts of the rows of PBE-CC.
 const (
 	pbe        = "pbe"
 	pbeAsPaper = pbe + paperSuffix
@@ -20,29 +22,35 @@ const (
 	// pbeReps is how often the paper's flows ran.
 	pbeReps   = 5
 	pbeLength = 20 * time.Second
-	pbeSetup  = "In virtual time, over the model cells of lab/lte (docs/explanation/pbe.md says what these leave out): the same seed makes the same figures. Delays are one way and of packets; those of a flow that is judged from later on are too. Absolute figures are the model's; what can be compared are orders and ratios. pbe:paper is PBE-CC whose device estimates its capacity, and where the bottleneck is, as the paper has it; docs/explanation/pbe.md tells what pbe has otherwise."
+	pbeSetup  = "In virtual time, over the model cells of lab/lte (docs/explanation/pbe.md lists their limits): the same seed " +
+		"gives the same values. Delays are one way, of packets, within the evaluated time. Absolute values are " +
+		"those of the model; only orders and ratios can be compared. pbe:paper is PBE-CC whose device estimates " +
+		"its capacity and the place of the bottleneck as the paper describes; docs/explanation/pbe.md lists the differences of pbe."
 )
 
-// pbeRow begins one.
+// pbeRow returns a row with the common parts.
 func pbeRow(id, title, section, setup string) Row {
-	return Row{ID: id, Title: title, Source: pbePaper + ", " + section, Setup: pbeSetup + " " + setup, Judged: pbe, Metrics: []Metric{Rate, DelayP95, DelayMean, Lost}}
+	return Row{ID: id, Title: title, Source: pbePaper + ", " + section, Setup: pbeSetup + " " + setup, Judged: pbe,
+		Metrics: []Metric{Rate, DelayP95, DelayMean, Lost}}
 }
 
-// pbeCell is a cell with all schemes.
+// pbeCell returns a cell with all schemes.
 func pbeCell(name string, m *model) Cell {
 	return Cell{Name: name, Model: m, Schemes: append(slices.Clone(cc.Names), pbeAsPaper), Reps: pbeReps, Quick: 1}
 }
 
-// factorPoint is a point: how many times as much of a metric ours has, at least, and
-// part which part of it, at most. told, if not empty, is what is published.
+// factorPoint returns a point: how many times as much of a metric pbe has, at least. published, if
+// not empty, is the published text.
 func (r Row) factorPoint(cells []string, other string, m Metric, low float64, told string) Point {
 	return r.ratioPoint(cells, other, m, Point{Low: low, High: low, PublishedText: told, Aim: AimFactor})
 }
 
+// fractionPoint returns a point: which fraction of a metric pbe has, at most.
 func (r Row) fractionPoint(cells []string, other string, m Metric, high float64, told string) Point {
 	return r.ratioPoint(cells, other, m, Point{Low: high, High: high, PublishedText: told, Aim: AimFraction})
 }
 
+// ratioPoint returns a point of a ratio of pbe to another scheme.
 func (r Row) ratioPoint(cells []string, other string, m Metric, p Point) Point {
 	where := ""
 	if len(r.Cells) > 1 && !r.Places {
@@ -53,25 +61,33 @@ func (r Row) ratioPoint(cells []string, other string, m Metric, p Point) Point {
 	return p
 }
 
-// pbePoint is a point of a figure of PBE-CC in one cell.
+// pbePoint returns a point of pbe's metric in one cell.
 func pbePoint(cell string, m Metric, p Point) Point {
 	p.What, p.Unit = cell+": "+m.Name, m.Unit
 	p.Of = func(d Data) []float64 { return d.Values(cell, pbe, m) }
 	return p
 }
 
-// rowP0: what is asked of PBE-CC in one cell.
+// rowP0 returns row p0: requirements for PBE-CC in one cell.
 func rowP0(radio.Set) Row {
-	r := pbeRow("p0", "One device alone in a cell", "section 6.1, and what we ask", "The default cell: 10 MHz, two layers, 18 dB, p = 2·10⁻⁶, control traffic, a queue of 750 KB, 50 ms there and back; 10 s. Used: of what the same cell carries for a queue that is never empty, from the first packet on.")
-	used, over := modelMetric("used", "%", true), flowMetric("delay over propagation, p95", "ms", 0, false, func(f lab.Flow) float64 { return f.P95 - f.Propagation })
+	r := pbeRow("p0", "One device alone in a cell", "section 6.1, and our requirements", "The default cell: 10 "+
+		"MHz, two layers, 18 dB, p = 2·10⁻⁶, control traffic, a queue of 750 KB, 50 ms there and back; 10 s. The "+
+		"metric used is relative to what the same cell carries for a queue that is never empty, from the first "+
+		"packet on.")
+	used, over := modelMetric("used", "%", true), flowMetric("delay over propagation, p95", "ms", 0, false,
+		func(f lab.Flow) float64 {
+			return f.P95 - f.Propagation
+		})
 	over.alsoCompared = true
 	r.Metrics = []Metric{used, over, Rate, DelayMean, DrainTime, Lost}
 	for _, v := range virtual.Variants {
-		c := pbeCell(v.Name, &model{makeCase: v.Case, instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
-			return func(o virtual.Outcome) map[string]float64 {
-				return map[string]float64{used.Name: 100 * float64(o.Flows[0].Rate(0, c.Length)) / float64(c.Available(0))}
-			}
-		}})
+		c := pbeCell(v.Name, &model{makeCase: v.Case,
+			instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
+				return func(o virtual.Outcome) map[string]float64 {
+					return map[string]float64{used.Name: 100 * float64(o.Flows[0].Rate(0,
+						c.Length)) / float64(c.Available(0))}
+				}
+			}})
 		if v.Name != virtual.Variants[0].Name {
 			c.Schemes, c.Quick = []string{pbe, pbeAsPaper, "bbr", "cubic"}, 0
 		}
@@ -79,30 +95,35 @@ func rowP0(radio.Set) Row {
 	}
 	first := r.Cells[0].Name
 	r.Points = []Point{
-		pbePoint(first, used, Point{Low: 95, High: 95, PublishedText: "95 % (asked)", Aim: AimAtLeast}),
-		pbePoint(first, over, Point{Low: 30, High: 30, PublishedText: "30 ms (asked)", Aim: AimAtMost}),
+		pbePoint(first, used, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast}),
+		pbePoint(first, over, Point{Low: 30, High: 30, PublishedText: "30 ms (required)", Aim: AimAtMost}),
 	}
 	return r
 }
 
-// places of the paper, and of the short form.
+// Places of the paper, and of the short form.
 const (
 	pbePlaces = 40
 	pbeQuick  = 2
 )
 
-// rowP1: forty places.
+// rowP1 returns row p1: forty places.
 func rowP1(radio.Set) Row {
 	r := pbePlacesRow("p1", "2 MB", 2*unit.MB, 3)
 	r.Setup += " Row p1b has the same with 500 KB."
 	return r
 }
 
-// rowP1b: likewise with a short queue.
+// rowP1b returns row p1b: the same with a short queue.
 func rowP1b(radio.Set) Row { return pbePlacesRow("p1b", "500 KB", 500*unit.KB, 2) }
 
+// pbePlacesRow returns a row of forty places.
 func pbePlacesRow(id, text string, queue unit.Bytes, reps int) Row {
-	r := pbeRow(id, "Forty places, queue of "+text, "section 6.3.1", fmt.Sprintf("%d places of %v: 5 to 20 MHz, one or two layers, a second cell at two of three, signals from 6 to 22 dB that wander, p of 1 to 4·10⁻⁶, up to three other devices that come and go, 20 to 80 ms there and back. The device's queue is %s: it decides the delays of those who fill it (CUBIC, Verus, Allegro, BBR in part). Ratios are of each place, and then of the median one of a repetition.", pbePlaces, pbeLength, text))
+	r := pbeRow(id, "Forty places, queue of "+text, "section 6.3.1", fmt.Sprintf("%d places of %v: 5 to 20 MHz, "+
+		"one or two layers, a second cell at two of three, signals from 6 to 22 dB that wander, p of 1 to 4·10⁻⁶, "+
+		"up to three other devices that come and go, 20 to 80 ms there and back. The device's queue is %s: it "+
+		"decides the delays of controllers that fill it (CUBIC, Verus, Allegro, BBR in part). Ratios are computed "+
+		"for each place; the median place of a repetition counts.", pbePlaces, pbeLength, text))
 	r.Metrics = append(r.Metrics, DrainTime, Carriers)
 	r.Places = true
 	var all, two, busy, idle []string
@@ -135,26 +156,31 @@ func pbePlacesRow(id, text string, queue unit.Bytes, reps int) Row {
 		scheme string
 		least  float64
 		told   string
-	}{{"bbr", 1.06, ""}, {"cubic", 2.3, ""}, {"verus", 1.6, ""}, {"copa", 11, ""}, {"allegro", 1, "more"}, {"vivace", 1, "more"}, {"sprout", 1, "more"}} {
+	}{{"bbr", 1.06, ""}, {"cubic", 2.3, ""}, {"verus", 1.6, ""}, {"copa", 11, ""}, {"allegro", 1, "more"},
+		{"vivace", 1, "more"}, {"sprout", 1, "more"}} {
 		r.Points = append(r.Points, r.factorPoint(all, x.scheme, Rate, x.least, x.told))
 	}
-	r.Points = append(r.Points, r.fractionPoint(all, "bbr", DelayP95, 1/1.8, "1/1.8"), r.fractionPoint(all, "cubic", DelayP95, 1/1.8, "1/1.8"), r.fractionPoint(all, "verus", DelayP95, 1/3.6, "1/3.6"))
+	r.Points = append(r.Points, r.fractionPoint(all, "bbr", DelayP95, 1/1.8, "1/1.8"), r.fractionPoint(all, "cubic",
+		DelayP95, 1/1.8, "1/1.8"), r.fractionPoint(all, "verus", DelayP95, 1/3.6, "1/3.6"))
 	r.Points = append(r.Points,
-		Point{What: "places with two cells where the second was activated", Unit: "%", Low: 100, High: 100, Aim: AimAtLeast, Of: perRepValues(two, func(v []float64) float64 {
-			n := 0
-			for _, x := range v {
-				if x > 1 {
-					n++
+		Point{What: "places with two cells where the second was activated", Unit: "%", Low: 100, High: 100,
+			Aim: AimAtLeast, Of: perRepValues(two, func(v []float64) float64 {
+				n := 0
+				for _, x := range v {
+					if x > 1 {
+						n++
+					}
 				}
-			}
-			return 100 * float64(n) / float64(len(v))
-		}, Carriers)},
-		Point{What: "time in drain and internet, mean of places with other devices", Unit: "%", Low: 18, High: 18, Aim: AimNear, Of: perRepValues(busy, meanOf, DrainTime)},
-		Point{What: "time in drain and internet, mean of places without", Unit: "%", Low: 4, High: 4, Aim: AimNear, Of: perRepValues(idle, meanOf, DrainTime)})
+				return 100 * float64(n) / float64(len(v))
+			}, Carriers)},
+		Point{What: "time in drain and internet, mean of places with other devices", Unit: "%", Low: 18, High: 18,
+			Aim: AimNear, Of: perRepValues(busy, meanOf, DrainTime)},
+		Point{What: "time in drain and internet, mean of places without", Unit: "%", Low: 4, High: 4, Aim: AimNear,
+			Of: perRepValues(idle, meanOf, DrainTime)})
 	return r
 }
 
-// perRepValues makes one figure, of all cells, of each repetition of PBE-CC.
+// perRepValues returns a function that makes one value of all cells for each repetition of PBE-CC.
 func perRepValues(cells []string, of func([]float64) float64, m Metric) func(Data) []float64 {
 	return func(d Data) (all []float64) {
 		var by byRep
@@ -174,23 +200,29 @@ func perRepValues(cells []string, of func([]float64) float64, m Metric) func(Dat
 	}
 }
 
+// meanOf returns the mean of values.
 func meanOf(v []float64) float64 { return Summarize(v).Mean }
 
-// rowP2: distributions at six of the places: with one cell and with two, without other
-// devices, with one and with three.
+// rowP2 returns row p2: distributions at six of the places: with one cell and with two; without
+// other devices, with one and with three.
 func rowP2(radio.Set) Row {
-	r := pbeRow("p2", "Distributions of rate and delay at six places", "figures 13 and 14", fmt.Sprintf("Of the places of p1 the first ones with one cell and with two, without other devices, with one and with three; %v.", pbeLength))
+	r := pbeRow("p2", "Distributions of rate and delay at six places", "figures 13 and 14",
+		fmt.Sprintf("Of the places of p1 the first ones with one cell and with two, without other devices, with "+
+			"one and with three; %v.", pbeLength))
 	for _, cells := range []int{1, 2} {
 		for _, others := range []int{0, 1, 3} {
 			n := uint64(0)
-			for x := virtual.Location(n, 0).Network; len(x.Cells) != cells || len(x.Users) != others+1; x = virtual.Location(n, 0).Network {
+			for x := virtual.Location(n, 0).Network; len(x.Cells) != cells ||
+				len(x.Users) != others+1; x = virtual.Location(n, 0).Network {
 				n++
 			}
-			c := pbeCell(fmt.Sprintf("place %d: %s, %s", n+1, []string{"one cell", "two cells"}[cells-1], map[int]string{0: "alone", 1: "one other device", 3: "three other devices"}[others]), &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
-				c := virtual.Location(n, seed)
-				c.Length = pbeLength
-				return c
-			}})
+			c := pbeCell(fmt.Sprintf("place %d: %s, %s", n+1, []string{"one cell", "two cells"}[cells-1],
+				map[int]string{0: "alone", 1: "one other device", 3: "three other devices"}[others]),
+				&model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
+					c := virtual.Location(n, seed)
+					c.Length = pbeLength
+					return c
+				}})
 			if len(r.Cells) > 0 {
 				c.Quick = 0
 			}
@@ -198,66 +230,83 @@ func rowP2(radio.Set) Row {
 		}
 	}
 	r.CDFs = cellNames(r.Cells)
-	const same, shorter = 0.99, 1 // Mbit/s times, ms
-	r.Points = []Point{{What: "places where no other scheme has as much rate (within 1 %) and a p95 of the delay that is 1 ms shorter", Unit: "%", Low: 100, High: 100, PublishedText: "100 % (asked)", Aim: AimAtLeast, Of: func(d Data) []float64 {
-		var by byRep
-		for _, c := range r.Cells {
-			for _, ours := range d.countedResults(c.Name, pbe) {
-				good := 100.0
-				for _, x := range d[c.Name] {
-					if x.Rep == ours.Rep && x.Virtual.Flows[0].Rate >= same*ours.Virtual.Flows[0].Rate && x.Virtual.Flows[0].P95 < ours.Virtual.Flows[0].P95-shorter {
-						good = 0
+	const same, shorter = 0.99, 1 // factor of the rate, and ms
+	r.Points = []Point{{What: "places where no other scheme has as much rate (within 1 %) and a p95 of the delay " +
+		"that is 1 ms shorter", Unit: "%", Low: 100, High: 100, PublishedText: "100 % (required)", Aim: AimAtLeast,
+		Of: func(d Data) []float64 {
+			var by byRep
+			for _, c := range r.Cells {
+				for _, ours := range d.countedResults(c.Name, pbe) {
+					good := 100.0
+					for _, x := range d[c.Name] {
+						if x.Rep == ours.Rep && x.Virtual.Flows[0].Rate >= same*ours.Virtual.Flows[0].Rate &&
+							x.Virtual.Flows[0].P95 < ours.Virtual.Flows[0].P95-shorter {
+							good = 0
+						}
 					}
+					by.addValue(ours.Rep, good)
 				}
-				by.addValue(ours.Rep, good)
 			}
-		}
-		var all []float64
-		for _, v := range by {
-			if len(v) > 0 {
-				all = append(all, meanOf(v))
+			var all []float64
+			for _, v := range by {
+				if len(v) > 0 {
+					all = append(all, meanOf(v))
+				}
 			}
-		}
-		return all
-	}}}
+			return all
+		}}}
 	return r
 }
 
-// rowP3: a walk.
+// rowP3 returns row p3: a walk.
 func rowP3(radio.Set) Row {
 	const length = 40 * time.Second
-	r := pbeRow("p3", "A walk from −85 to −105 dBm and back", "section 6.3.2", fmt.Sprintf("Alone in the default cell for %v: 7 s at −85 dBm, 21 s out, 4 s back, 8 s at −85 dBm (the times are ours).", length))
-	r.Cells = []Cell{pbeCell("walk", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case { return virtual.Walk(seed, length) }})}
+	r := pbeRow("p3", "A walk from −85 to −105 dBm and back", "section 6.3.2",
+		fmt.Sprintf("Alone in the default cell for %v: 7 s at −85 dBm, 21 s out, 4 s back, 8 s at −85 dBm (the "+
+			"times are ours).", length))
+	r.Cells = []Cell{pbeCell("walk", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
+		return virtual.Walk(seed, length)
+	}})}
 	r.Series, r.CDFs = []string{"walk"}, []string{"walk"}
 	at := cellNames(r.Cells)
 	r.Points = []Point{
-		r.factorPoint(at, "bbr", Rate, 1, "55 and 55 Mbit/s: 1 times"), r.factorPoint(at, "cubic", Rate, 55./38, "55 and 38 Mbit/s: 1.45 times"), r.factorPoint(at, "verus", Rate, 55./41, "55 and 41 Mbit/s: 1.34 times"),
-		r.fractionPoint(at, "bbr", DelayP95, 64./156, "64 and 156 ms: 0.41 times"), r.fractionPoint(at, "cubic", DelayP95, 64./296, "64 and 296 ms: 0.22 times"), r.fractionPoint(at, "verus", DelayP95, 64./467, "64 and 467 ms: 0.14 times"),
+		r.factorPoint(at, "bbr", Rate, 1, "55 and 55 Mbit/s: 1 times"), r.factorPoint(at, "cubic", Rate, 55./38,
+			"55 and 38 Mbit/s: 1.45 times"), r.factorPoint(at, "verus", Rate, 55./41, "55 and 41 Mbit/s: 1.34 times"),
+		r.fractionPoint(at, "bbr", DelayP95, 64./156, "64 and 156 ms: 0.41 times"), r.fractionPoint(at, "cubic",
+			DelayP95, 64./296, "64 and 296 ms: 0.22 times"), r.fractionPoint(at, "verus", DelayP95, 64./467,
+			"64 and 467 ms: 0.14 times"),
 	}
 	return r
 }
 
-// rowP4: a competitor who comes and goes.
+// rowP4 returns row p4: a competitor that comes and goes.
 func rowP4(radio.Set) Row {
 	const length = 40 * time.Second
-	r := pbeRow("p4", "Beside 60 Mbit/s for 4 s of each 8", "section 6.3.3", fmt.Sprintf("Two devices at 22 dB in the default cell, %v.", length))
-	r.Cells = []Cell{pbeCell("competitor", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case { return virtual.Competitor(seed, length, 4*time.Second) }})}
+	r := pbeRow("p4", "Beside 60 Mbit/s for 4 s of each 8", "section 6.3.3", fmt.Sprintf("Two devices at 22 dB in "+
+		"the default cell, %v.", length))
+	r.Cells = []Cell{pbeCell("competitor", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
+		return virtual.Competitor(seed, length, 4*time.Second)
+	}})}
 	r.Series, r.CDFs = []string{"competitor"}, []string{"competitor"}
 	at := cellNames(r.Cells)
 	for _, x := range []struct {
 		scheme          string
 		rate, mean, p95 float64
 	}{{"bbr", 62, 147, 227}, {"cubic", 58, 252, 416}, {"verus", 56, 263, 403}} {
-		r.Points = append(r.Points, r.factorPoint(at, x.scheme, Rate, 57/x.rate, fmt.Sprintf("57 and %g Mbit/s: %.2f times", x.rate, 57/x.rate)),
+		r.Points = append(r.Points, r.factorPoint(at, x.scheme, Rate, 57/x.rate,
+			fmt.Sprintf("57 and %g Mbit/s: %.2f times", x.rate, 57/x.rate)),
 			r.fractionPoint(at, x.scheme, DelayP95, 71/x.p95, fmt.Sprintf("71 and %g ms: %.2f times", x.p95, 71/x.p95)),
-			r.fractionPoint(at, x.scheme, DelayMean, 61/x.mean, fmt.Sprintf("61 and %g ms: %.2f times", x.mean, 61/x.mean)))
+			r.fractionPoint(at, x.scheme, DelayMean, 61/x.mean, fmt.Sprintf("61 and %g ms: %.2f times", x.mean,
+				61/x.mean)))
 	}
 	return r
 }
 
-// rowP5: two flows of one device.
+// rowP5 returns row p5: two flows of one device.
 func rowP5(radio.Set) Row {
-	r := pbeRow("p5", "Two flows of one device", "section 6.3.4", fmt.Sprintf("The default cell, %v; the second begins after 2 s. Judged from 4 s on. The paper's flows are to two servers with round trips that it does not tell; ours have the same.", pbeLength))
+	r := pbeRow("p5", "Two flows of one device", "section 6.3.4", fmt.Sprintf("The default cell, %v; the second "+
+		"begins after 2 s. Evaluated from 4 s on. The paper's flows come from two servers with unknown round "+
+		"trips; ours have equal ones.", pbeLength))
 	smaller := Metric{Name: "smaller flow's part", Unit: "%", More: true, Of: func(x lab.Result) (float64, bool) {
 		if x.Virtual == nil || len(x.Virtual.Flows) < 2 {
 			return 0, false
@@ -265,35 +314,46 @@ func rowP5(radio.Set) Row {
 		a, b := x.Virtual.Flows[0].Rate, x.Virtual.Flows[1].Rate
 		return 100 * min(a, b) / (a + b), true
 	}}
-	r.Metrics = []Metric{smaller, DelayP95, Rate, flowMetric("rate of the second", "Mbit/s", 1, true, func(f lab.Flow) float64 { return f.Rate })}
-	r.Cells = []Cell{pbeCell("two flows", &model{keepSeries: true, judgeFrom: 4 * time.Second, makeCase: func(seed uint64) virtual.Case { return virtual.OneDevice(seed, pbeLength, pbeLength) }})}
+	r.Metrics = []Metric{smaller, DelayP95, Rate, flowMetric("rate of the second", "Mbit/s", 1, true,
+		func(f lab.Flow) float64 {
+			return f.Rate
+		})}
+	r.Cells = []Cell{pbeCell("two flows", &model{keepSeries: true, judgeFrom: 4 * time.Second,
+		makeCase: func(seed uint64) virtual.Case {
+			return virtual.OneDevice(seed, pbeLength, pbeLength)
+		}})}
 	r.Series = []string{"two flows"}
 	r.Points = []Point{
-		pbePoint("two flows", smaller, Point{Low: 100 * 26. / 54, High: 100 * 26. / 54, PublishedText: "26 and 28 Mbit/s: 48 %", Aim: AimAtLeast}),
-		{What: "two flows of BBR: " + smaller.Name, Unit: "%", Low: 100 * 10. / 45, High: 100 * 10. / 45, PublishedText: "10 and 35 Mbit/s: 22 %", Aim: AimNear,
+		pbePoint("two flows", smaller, Point{Low: 100 * 26. / 54, High: 100 * 26. / 54,
+			PublishedText: "26 and 28 Mbit/s: 48 %", Aim: AimAtLeast}),
+		{What: "two flows of BBR: " + smaller.Name, Unit: "%", Low: 100 * 10. / 45, High: 100 * 10. / 45,
+			PublishedText: "10 and 35 Mbit/s: 22 %", Aim: AimNear,
 			Of: func(d Data) []float64 { return d.Values("two flows", "bbr", smaller) }},
 	}
 	return r
 }
 
-// pbeTurn is how long each number of flows lasts in p6 to p8, pbeSettle what of it
-// is not judged.
+// pbeTurn is how long each number of flows lasts in p6 to p8. The first pbeSettle of it is not
+// evaluated.
 const (
 	pbeTurn   = 10 * time.Second
 	pbeSettle = 2 * time.Second
 )
 
-// fairnessCell is a cell in which three devices begin and end in turns, and what their
-// fairness is while there are two of them, and three.
+// fairnessCell returns a cell in which three devices begin and end in turn, with their fairness
+// while there are two of them and three.
 func fairnessCell(name string, with func(string) []string, rtts ...time.Duration) Cell {
-	return pbeCell(name, &model{keepSeries: true, controllers: with, makeCase: func(seed uint64) virtual.Case { return virtual.Staggered(seed, pbeTurn, rtts...) },
+	return pbeCell(name, &model{keepSeries: true, controllers: with, makeCase: func(seed uint64) virtual.Case {
+		return virtual.Staggered(seed, pbeTurn, rtts...)
+	},
 		instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 			return func(o virtual.Outcome) map[string]float64 {
 				jain := func(flows int, at ...time.Duration) float64 {
 					rates := make([]float64, flows)
 					for i := range rates {
 						for j := 0; j < len(at); j += 2 {
-							rates[i] += float64(o.Flows[i].Rate(at[j]+pbeSettle, at[j+1]).Bytes(at[j+1] - at[j] - pbeSettle))
+							rates[i] += float64(o.Flows[i].Rate(at[j]+pbeSettle,
+								at[j+1]).Bytes(at[j+1] - at[j] - pbeSettle))
 						}
 					}
 					return 100 * virtual.Jain(rates...)
@@ -301,10 +361,12 @@ func fairnessCell(name string, with func(string) []string, rtts ...time.Duration
 				late := 0.0
 				for i, x := range o.Flows {
 					if o.PBE[i] != nil {
-						late = max(late, toMilliseconds(x.Delay(0, c.Length, 0.95)-c.Flows[i].DelayToLink-c.Flows[i].DelayFromLink))
+						late = max(late, toMilliseconds(x.Delay(0, c.Length,
+							0.95)-c.Flows[i].DelayToLink-c.Flows[i].DelayFromLink))
 					}
 				}
-				all := map[string]float64{jainTwo.Name: jain(2, pbeTurn, 2*pbeTurn, 4*pbeTurn, 5*pbeTurn), jainThree.Name: jain(3, 2*pbeTurn, 4*pbeTurn)}
+				all := map[string]float64{jainTwo.Name: jain(2, pbeTurn, 2*pbeTurn, 4*pbeTurn, 5*pbeTurn),
+					jainThree.Name: jain(3, 2*pbeTurn, 4*pbeTurn)}
 				if late > 0 {
 					all[queueMost.Name] = late
 				}
@@ -320,8 +382,10 @@ var (
 	queueMost = modelMetric("delay over propagation, p95, the worst flow of PBE-CC", "ms", false)
 )
 
-// fairnessSetup is for p6 to p8.
-var fairnessSetup = fmt.Sprintf("Three devices of the default cell, which begin %v after one another and end in the other order, so that there are one, two, three, three, two, one. Jain's index of what they were sent while there were two (twice), and three, without the first %v of each.", pbeTurn, pbeSettle)
+// fairnessSetup holds for p6 to p8.
+var fairnessSetup = fmt.Sprintf("Three devices of the default cell, which begin %v after one another and end in "+
+	"the other order, so that there are one, two, three, three, two, one. Jain's index of what they were sent "+
+	"while there were two (twice), and three, without the first %v of each.", pbeTurn, pbeSettle)
 
 func fairnessRow(id, title, section, setup string, cells ...Cell) Row {
 	r := pbeRow(id, title, section, fairnessSetup+" "+setup)
@@ -331,12 +395,13 @@ func fairnessRow(id, title, section, setup string, cells ...Cell) Row {
 }
 
 func fairnessPoints(cell string, two, three float64) []Point {
-	return []Point{pbePoint(cell, jainTwo, Point{Low: two, High: two, Aim: AimAtLeast}), pbePoint(cell, jainThree, Point{Low: three, High: three, Aim: AimAtLeast})}
+	return []Point{pbePoint(cell, jainTwo, Point{Low: two, High: two, Aim: AimAtLeast}),
+		pbePoint(cell, jainThree, Point{Low: three, High: three, Aim: AimAtLeast})}
 }
 
 const ms = time.Millisecond
 
-// rowP6: fairness among PBE-CC flows.
+// rowP6 returns row p6: fairness among PBE-CC flows.
 func rowP6(radio.Set) Row {
 	c := fairnessCell("50 ms", nil, 50*ms, 50*ms, 50*ms)
 	c.Schemes = []string{pbe, pbeAsPaper, "bbr", "cubic", "copa"}
@@ -345,33 +410,40 @@ func rowP6(radio.Set) Row {
 	return r
 }
 
-// rowP7: likewise with round trips of their own.
+// rowP7 returns row p7: fairness with different round trips.
 func rowP7(radio.Set) Row {
 	c := fairnessCell("52, 64, 297 ms", nil, 52*ms, 64*ms, 297*ms)
 	c.Schemes = []string{pbe, pbeAsPaper, "bbr", "cubic", "copa"}
-	r := fairnessRow("p7", "Devices with round trips of 52, 64 and 297 ms share a cell", "section 6.4.2", "All have the same scheme.", c)
+	r := fairnessRow("p7", "Devices with round trips of 52, 64 and 297 ms share a cell", "section 6.4.2",
+		"All have the same scheme.", c)
 	r.Points = fairnessPoints(c.Name, 99.74, 99.45)
 	return r
 }
 
-// rowP8: beside others.
+// rowP8 returns row p8: fairness beside other controllers.
 func rowP8(radio.Set) Row {
 	var cells []Cell
 	for _, other := range []string{"bbr", "cubic"} {
-		c := fairnessCell("the second has "+other, func(scheme string) []string { return []string{scheme, other, scheme} }, 50*ms, 50*ms, 50*ms)
+		c := fairnessCell("the second has "+other, func(scheme string) []string {
+			return []string{scheme, other, scheme}
+		}, 50*ms, 50*ms, 50*ms)
 		c.Schemes = []string{pbe, pbeAsPaper, other}
 		cells = append(cells, c)
 	}
-	r := fairnessRow("p8", "Devices with BBR or CUBIC among them share a cell", "section 6.4.3", "The second device has BBR, or CUBIC, the others the scheme.", cells...)
+	r := fairnessRow("p8", "Devices share a cell with one that uses BBR or CUBIC", "section 6.4.3",
+		"The second device has BBR, or CUBIC, the others the scheme.", cells...)
 	r.Points = slices.Concat(fairnessPoints(cells[0].Name, 99.96, 98.52), fairnessPoints(cells[1].Name, 99.95, 98.34))
 	return r
 }
 
-// rowP9: how wrong capacities are.
+// rowP9 returns row p9: errors of capacity estimates.
 func rowP9(radio.Set) Row {
-	r := pbeRow("p9", "Estimates of capacity against the truth", "section 4.2", "A device of the default cell beside another one, 20 s: what its monitor says each 20 ms from 1 s on, against the mean of the last 50 subframes as the model knows it. C_p is the capacity, C_f the fair share.")
+	r := pbeRow("p9", "Estimates of capacity against the truth", "section 4.2", "A device of the default cell "+
+		"beside another one, 20 s: what its monitor reports each 20 ms from 1 s on, against the mean of the last "+
+		"50 subframes as the model knows it. C_p is the capacity, C_f the fair share.")
 	var all [4]Metric
-	for i, name := range []string{"C_p, median error", "C_p, p95 of the error", "C_f, median error", "C_f, p95 of the error"} {
+	for i, name := range []string{"C_p, median error", "C_p, p95 of the error", "C_f, median error",
+		"C_f, p95 of the error"} {
 		all[i] = modelMetric(name, "%", false)
 	}
 	r.Metrics = all[:]
@@ -393,29 +465,36 @@ func rowP9(radio.Set) Row {
 		}})
 		c.Schemes = []string{pbe, pbeAsPaper}
 		r.Cells = append(r.Cells, c)
-		r.Points = append(r.Points, pbePoint(c.Name, all[0], Point{Low: 5, High: 5, PublishedText: "no figure (5 % asked)", Aim: AimAtMost}),
-			pbePoint(c.Name, all[1], Point{Low: 10, High: 10, PublishedText: "no figure (10 % asked)", Aim: AimAtMost}))
+		r.Points = append(r.Points, pbePoint(c.Name, all[0],
+			Point{Low: 5, High: 5, PublishedText: "no value (5 % required)", Aim: AimAtMost}),
+			pbePoint(c.Name, all[1], Point{Low: 10, High: 10, PublishedText: "no value (10 % required)",
+				Aim: AimAtMost}))
 	}
 	return r
 }
 
-// rowP10: what the model gives to PBE-CC is taken away.
+// rowP10 returns row p10: advantages of the model for PBE-CC are removed.
 func rowP10(radio.Set) Row {
-	r := pbeRow("p10", "What the model gives to PBE-CC, taken away one by one", "none: ours", "Beside a device that is always sent 60 Mbit/s, 10 s. A fair share is what the same cell carries for each of two who always have data. The paper has no figures of it: what has to hold is that queues stay shorter than BBR's, and that it has 95 % of its share.")
+	r := pbeRow("p10", "Advantages of the model for PBE-CC, removed one by one", "none: ours",
+		"Beside a device that is always sent 60 Mbit/s, 10 s. A fair share is what the same cell carries for each "+
+			"of two who always have data. The paper has no values of it. We require that queues stay shorter than "+
+			"BBR's, and that pbe gets 95 % of its share.")
 	share := modelMetric("of a fair share", "%", true)
 	r.Metrics = []Metric{share, DelayP95, Rate, DelayMean}
 	for _, a := range virtual.Ablations {
-		c := pbeCell(a.Name, &model{makeCase: a.Case, instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
-			return func(o virtual.Outcome) map[string]float64 {
-				return map[string]float64{share.Name: 100 * float64(o.Flows[0].Rate(0, c.Length)) / float64(c.Share(0))}
-			}
-		}})
+		c := pbeCell(a.Name, &model{makeCase: a.Case,
+			instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
+				return func(o virtual.Outcome) map[string]float64 {
+					return map[string]float64{share.Name: 100 * float64(o.Flows[0].Rate(0,
+						c.Length)) / float64(c.Share(0))}
+				}
+			}})
 		c.Schemes = []string{pbe, pbeAsPaper, "bbr"}
 		r.Cells = append(r.Cells, c)
 	}
 	for _, c := range r.Cells {
-		r.Points = append(r.Points, r.fractionPoint([]string{c.Name}, "bbr", DelayP95, 1, "shorter (asked)"),
-			pbePoint(c.Name, share, Point{Low: 95, High: 95, PublishedText: "95 % (asked)", Aim: AimAtLeast}))
+		r.Points = append(r.Points, r.fractionPoint([]string{c.Name}, "bbr", DelayP95, 1, "shorter (required)"),
+			pbePoint(c.Name, share, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast}))
 	}
 	return r
 }

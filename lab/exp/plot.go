@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -16,36 +18,38 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Sizes of plots, in points.
+// Sizes of plots in points.
 const (
 	plotHeight = 230
 	plotMargin = 240 // axis and legend
 	plotLegend = 175
 	plotPerBar = 20
 	maxWidth   = 1500
-	groupFill  = 0.8 // part of a group's width that bars fill
+	groupFill  = 0.8 // share of a group's width that bars fill
 )
 
-// schemeColors tell schemes apart, also for most who see few colours (Okabe and
+// schemeColors distinguish schemes, also for most people with color vision deficiency (Okabe and
 // Ito).
 var schemeColors = []color.Color{
-	color.RGBA{0, 114, 178, 255}, color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{0, 158, 115, 255},
-	color.RGBA{204, 121, 167, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{240, 228, 66, 255}, color.RGBA{120, 120, 120, 255}, color.RGBA{0, 0, 0, 255},
+	color.RGBA{0, 114, 178, 255}, color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255},
+	color.RGBA{0, 158, 115, 255},
+	color.RGBA{204, 121, 167, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{240, 228, 66, 255},
+	color.RGBA{120, 120, 120, 255}, color.RGBA{0, 0, 0, 255},
 }
 
-// palette are the schemes of a row: each has the same color in all its plots.
+// palette are the schemes of a row. Each has the same color in all its plots.
 type palette []string
 
-// indexOf is the place of a scheme.
+// indexOf returns the index of a scheme, 0 if it is unknown.
 func (p palette) indexOf(scheme string) int { return max(0, slices.Index(p, scheme)) }
 
 func (p palette) schemeColor(scheme string) color.Color { return lineColor(p.indexOf(scheme)) }
 
 func lineColor(i int) color.Color { return schemeColors[i%len(schemeColors)] }
 
-// drawBars draws one metric: a group of bars for each cell, a bar for each scheme,
-// whiskers for the 95 % interval, a line across the group at the fluid bound. It
-// returns an SVG element, or nothing where there is nothing to draw.
+// drawBars draws one metric: a group of bars for each cell, a bar for each scheme, whiskers for the
+// 95 % interval, and a line across the group at the fluid bound. It returns an SVG element, or nil
+// if there is nothing to draw.
 func drawBars(lines []Line, metric string, all palette) ([]byte, error) {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Metric != metric || l.N == 0 })
 	if len(lines) == 0 {
@@ -76,7 +80,8 @@ func drawBars(lines []Line, metric string, all palette) ([]byte, error) {
 		if k < 0 {
 			continue
 		}
-		b, err := plotter.NewLine(plotter.XYs{{X: float64(i) - groupFill/2, Y: lines[k].Bound}, {X: float64(i) + groupFill/2, Y: lines[k].Bound}})
+		b, err := plotter.NewLine(plotter.XYs{{X: float64(i) - groupFill/2, Y: lines[k].Bound},
+			{X: float64(i) + groupFill/2, Y: lines[k].Bound}})
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +94,7 @@ func drawBars(lines []Line, metric string, all palette) ([]byte, error) {
 	return renderSVG(p, min(maxWidth, plotMargin+plotPerBar*len(cells)*(len(schemes)+1)))
 }
 
-// barPosition is where the bars of a scheme stand.
+// barPosition is the position of a scheme's bars.
 type barPosition struct {
 	cells      []string
 	scheme, of int
@@ -104,7 +109,8 @@ func addBars(p *plot.Plot, lines []Line, at barPosition, scheme string) error {
 			continue
 		}
 		x := float64(slices.Index(at.cells, l.Cell)) - groupFill/2 + width*float64(at.scheme)
-		bar, err := plotter.NewPolygon(plotter.XYs{{X: x, Y: 0}, {X: x + 0.9*width, Y: 0}, {X: x + 0.9*width, Y: l.Mean}, {X: x, Y: l.Mean}})
+		bar, err := plotter.NewPolygon(plotter.XYs{{X: x, Y: 0}, {X: x + 0.9*width, Y: 0},
+			{X: x + 0.9*width, Y: l.Mean}, {X: x, Y: l.Mean}})
 		if err != nil {
 			return err
 		}
@@ -119,7 +125,7 @@ func addBars(p *plot.Plot, lines []Line, at barPosition, scheme string) error {
 		}
 		low := l.Half
 		if l.Mean >= 0 {
-			low = min(low, l.Mean) // below 0 there is nothing to see
+			low = min(low, l.Mean) // nothing is drawn below 0
 		}
 		whisker, err := plotter.NewYErrorBars(struct {
 			plotter.XYs
@@ -134,8 +140,7 @@ func addBars(p *plot.Plot, lines []Line, at barPosition, scheme string) error {
 	return nil
 }
 
-// drawDistribution draws for each scheme which share of its values is at most so
-// much.
+// drawDistribution draws the cumulative distribution of each scheme's values.
 func drawDistribution(s distribution, all palette) ([]byte, error) {
 	p := newPlot("share")
 	p.Title.Text = s.title
@@ -145,7 +150,8 @@ func drawDistribution(s distribution, all palette) ([]byte, error) {
 		values := thinValues(s.values[i])
 		steps := plotter.XYs{{X: values[0], Y: 0}}
 		for j, v := range values {
-			steps = append(steps, plotter.XY{X: v, Y: float64(j) / float64(len(values))}, plotter.XY{X: v, Y: float64(j+1) / float64(len(values))})
+			steps = append(steps, plotter.XY{X: v, Y: float64(j) / float64(len(values))},
+				plotter.XY{X: v, Y: float64(j+1) / float64(len(values))})
 		}
 		if err := addLine(p, scheme, steps, all.schemeColor(scheme)); err != nil {
 			return nil, err
@@ -157,7 +163,7 @@ func drawDistribution(s distribution, all palette) ([]byte, error) {
 // maxSteps is how many values of a distribution are drawn.
 const maxSteps = 200
 
-// thinValues are quantiles of sorted values, if these are too many.
+// thinValues returns quantiles of sorted values if there are too many.
 func thinValues(values []float64) []float64 {
 	if len(values) <= maxSteps {
 		return values
@@ -169,8 +175,8 @@ func thinValues(values []float64) []float64 {
 	return some
 }
 
-// drawSVG draws a timeline: bytes that came by each link so far, and dashed what
-// helpers hold. Those of several schemes have the same axes.
+// drawSVG draws a timeline: bytes over each link, and dashed the backlog of helpers. Timelines of
+// several schemes have the same axes.
 func (t timeline) drawSVG(seconds, mb float64) ([]byte, error) {
 	p := newPlot("MB")
 	p.Title.Text = t.scheme
@@ -188,7 +194,7 @@ func (t timeline) drawSVG(seconds, mb float64) ([]byte, error) {
 	return renderSVG(p, plotMargin+190)
 }
 
-// addLine adds a line, dashed if it is of what helpers hold.
+// addLine adds a line, dashed for a helper's backlog.
 func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color) error {
 	l, err := plotter.NewLine(points)
 	if err != nil {
@@ -203,7 +209,7 @@ func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color) error
 	return nil
 }
 
-// newPlot is an empty plot with our fonts; y begins at 0.
+// newPlot returns an empty plot with our fonts; y begins at 0.
 func newPlot(y string) *plot.Plot {
 	p := plot.New()
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
@@ -218,11 +224,11 @@ func newPlot(y string) *plot.Plot {
 	return p
 }
 
-// renderSVG draws a plot as one SVG element, to stand in HTML.
+// renderSVG draws a plot as one SVG element for HTML.
 func renderSVG(p *plot.Plot, width int) ([]byte, error) {
 	c := vgsvg.New(vg.Points(float64(width)), vg.Points(plotHeight))
 	dc := draw.New(c)
-	// The legend stands on the right.
+	// The legend is on the right.
 	legend := p.Legend
 	p.Legend = plot.NewLegend()
 	p.Draw(draw.Crop(dc, 0, -vg.Points(plotLegend), 0, 0))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -11,30 +13,27 @@ import (
 	"mpbond/lab"
 )
 
-// The paths of a fixed ratio are connections that know nothing of each other, so
-// that a transfer tells for each of them how long less than its part would have
-// taken. The two outermost ratios of a search thus tell it of all between them,
-// and of those beyond at least how long: what the search may have missed.
+// The paths of a fixed ratio are independent connections. So a transfer shows for each of them how
+// long less than its part would have taken. The two outermost ratios of a search give that for all
+// ratios between them, and a lower limit for those beyond: what the search may have missed.
 
-// ratioSteps is how finely ratios are reckoned: in steps of 1 %.
+// ratioSteps is the resolution of computed ratios: 1 %.
 const ratioSteps = 100
 
-// tcpHeaders are those of a packet with data: IPv4, TCP, and its timestamps.
+// tcpHeaders are the headers of a packet with data: IPv4, TCP, and its timestamps.
 const tcpHeaders = 20 + 20 + 12
 
-// directShare is the direct path's part in a fixed ratio.
+// directShare returns the direct path's part in a fixed ratio.
 func directShare(scheme string) float64 {
 	text, _, _ := strings.Cut(strings.TrimPrefix(scheme, ratioPrefix), "/")
 	p, _ := strconv.ParseFloat(text, 64)
 	return p
 }
 
-// arrivals are when payload came to the primary by a link: seconds, and bytes so
-// far.
+// arrivals are the arrivals of payload at the primary over a link: seconds, and bytes so far.
 type arrivals struct{ at, sum []float64 }
 
-// timeOf is the time at which so many bytes had come; the last one's, if these were
-// fewer.
+// timeOf returns when that many bytes had arrived, or the last arrival if there were fewer.
 func (a arrivals) timeOf(bytes float64) float64 {
 	if bytes <= 0 || len(a.at) == 0 {
 		return 0
@@ -43,7 +42,7 @@ func (a arrivals) timeOf(bytes float64) float64 {
 	return a.at[min(i, len(a.at)-1)]
 }
 
-// pathArrivals are those of a transfer: by the direct path, and by each helper's.
+// pathArrivals returns the arrivals of a transfer: over the direct path, and over each helper's.
 func pathArrivals(r lab.Result) (direct arrivals, helped []arrivals) {
 	for _, t := range r.Traffic {
 		if t.Node != "primary" {
@@ -65,8 +64,8 @@ func pathArrivals(r lab.Result) (direct arrivals, helped []arrivals) {
 	return direct, helped
 }
 
-// splitTime is how long a fixed ratio takes over paths that carry data so; helpers
-// have equal parts.
+// splitTime returns how long a fixed ratio takes over paths with these arrivals. Helpers have equal
+// parts.
 func splitTime(share float64, size unit.Bytes, direct arrivals, helped []arrivals) float64 {
 	took := direct.timeOf(share * float64(size))
 	for _, h := range helped {
@@ -75,10 +74,9 @@ func splitTime(share float64, size unit.Bytes, direct arrivals, helped []arrival
 	return took
 }
 
-// bestRatioChange is by how many percent the best of all fixed ratios, reckoned, takes
-// another time than the best that was measured, whose search in the cell had
-// several.
-func (d Data) bestRatioChange(c Cell) (percent float64, told bool) {
+// bestRatioChange returns by how many percent the time of the best computed fixed ratio differs
+// from that of the best measured one, in a cell with a search.
+func (d Data) bestRatioChange(c Cell) (percent float64, ok bool) {
 	ratios := c.ratioSchemes()
 	if len(ratios) < 2 {
 		return 0, false
@@ -98,8 +96,9 @@ func (d Data) bestRatioChange(c Cell) (percent float64, told bool) {
 		if len(direct.at) == 0 || len(helped) == 0 {
 			return
 		}
-		// Packets are timed from before the client begins.
-		late := (splitTime(directShare(most), m.Bytes, direct, beside) - m.Seconds + splitTime(directShare(least), l.Bytes, own, helped) - l.Seconds) / 2
+		// Packet times count from before the client begins.
+		late := (splitTime(directShare(most), m.Bytes, direct, beside) - m.Seconds + splitTime(directShare(least),
+			l.Bytes, own, helped) - l.Seconds) / 2
 		for i := range took {
 			took[i] += splitTime(float64(i)/ratioSteps, m.Bytes, direct, helped) - late
 		}
@@ -112,12 +111,12 @@ func (d Data) bestRatioChange(c Cell) (percent float64, told bool) {
 	return 100 * (slices.Min(took[:])/float64(n)/best.Mean - 1), true
 }
 
-// searchText says what the search for fixed ratios may have missed in the row's
-// cells; nothing where there was none.
+// searchText describes what the search for fixed ratios may have missed in the row's cells. It is
+// empty without a search.
 func (r Row) searchText(d Data) string {
 	var all []float64
 	for _, c := range r.Cells {
-		if v, told := d.bestRatioChange(c); told {
+		if v, ok := d.bestRatioChange(c); ok {
 			all = append(all, v)
 		}
 	}
@@ -125,6 +124,7 @@ func (r Row) searchText(d Data) string {
 		return ""
 	}
 	slices.Sort(all)
-	return fmt.Sprintf("Of every fixed ratio in steps of 1 %%, reckoned from packets, the best takes %+.1f %% beside the best that was measured (median of %d cells; in one cell %+.1f %%), not counting what is lost at a part's end.",
+	return fmt.Sprintf("Of all fixed ratios in steps of 1 %%, computed from packets, the best differs by %+.1f %% "+
+		"from the best measured one (median of %d cells; in one cell %+.1f %%), without losses at the end of a part.",
 		all[(len(all)-1)/2], len(all), all[0])
 }

@@ -1,7 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,10 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"mpbond/base/unit"
 	"mpbond/lab"
 )
 
-// Stamp says of which run, or runs, the transfers of a record are.
+// Stamp identifies the run, or runs, of a record's transfers.
 type Stamp struct {
 	Version    string `json:"commit"`
 	Kernel     string `json:"kernel"`
@@ -20,32 +25,33 @@ type Stamp struct {
 	Processors int    `json:"processors"`
 	Seed       uint64 `json:"seed"`
 	Quick      bool   `json:"quick"`
-	Reps       int    `json:"reps,omitempty"`   // asked for, of each cell
-	Traces     string `json:"traces,omitempty"` // where recordings were
-	Drives     string `json:"drives,omitempty"` // where other drives were
-	Only       string `json:"only,omitempty"`   // cells whose names have it
+	Reps       int    `json:"reps,omitempty"`   // requested, of each cell
+	Traces     string `json:"traces,omitempty"` // directory of recordings
+	Drives     string `json:"drives,omitempty"` // directory of other drives
+	Only       string `json:"only,omitempty"`   // cells whose names contain it
 	Planned    int    `json:"planned"`          // transfers of the row
-	// Cells are the planned transfers by cell.
+	// Cells is the planned transfers by cell.
 	Cells map[string]int `json:"cells,omitempty"`
 }
 
-// Provenance says of which run it is, for people.
+// Provenance describes the run for people.
 func (e Evaluation) Provenance() string {
-	return fmt.Sprintf("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.Version, e.Seed, e.Kernel, e.Processors, e.Date, e.countedText())
+	return fmt.Sprintf("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.Version, e.Seed,
+		e.Kernel, e.Processors, e.Date, e.countedText())
 }
 
-// Record is a row's transfers, complete or not: of one run, or of several of
-// which each went on where the one before stopped. Its stamp is the last run's.
+// Record is a row's transfers, complete or not, of one run or of several, each of which resumed the
+// one before. Its stamp is that of the last run.
 type Record struct {
 	Row string
 	Stamp
 	Results Data
 	Errors  map[string]string // of cells that could not be completed
+	dir     string            // that it was loaded from
 }
 
-// A record's file holds a line for each run that begins, each transfer as it
-// ends, and each cell that could not be completed: whatever ends the program,
-// nothing is lost but the transfers that were being made.
+// A record's file has a line for each run that begins, each transfer that ends, and each cell that
+// could not be completed. Whatever ends the program, only transfers in progress are lost.
 type entry struct {
 	Run    *Stamp      `json:"run,omitempty"`
 	Cell   string      `json:"cell,omitempty"`
@@ -53,13 +59,13 @@ type entry struct {
 	Error  string      `json:"error,omitempty"`
 }
 
-// recordPath is where a row's record is kept.
+// recordPath returns the file of a row's record.
 func recordPath(dir, row string) string { return filepath.Join(dir, row+".jsonl") }
 
-// LoadRecord reads a row's record from a directory; there is none, if it has no
-// results. Packets, which may be most of it, are left out if light.
+// LoadRecord reads a row's record from a directory. A missing file gives an empty record. light
+// omits packets, which may be most of the data.
 func LoadRecord(dir, row string, light bool) (r Record, err error) {
-	r = Record{Row: row, Results: Data{}, Errors: map[string]string{}}
+	r = Record{Row: row, Results: Data{}, Errors: map[string]string{}, dir: dir}
 	f, err := os.Open(recordPath(dir, row))
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil
@@ -75,8 +81,12 @@ func LoadRecord(dir, row string, light bool) (r Record, err error) {
 		if json.Unmarshal(in.Bytes(), &e) != nil {
 			continue // empty, or cut off when a run was killed
 		}
-		if light && e.Result != nil {
-			e.Result.Traffic = nil
+		if e.Result != nil {
+			e.Result.Scheme = lab.CanonicalScheme(e.Result.Scheme)
+			readOldFields(in.Bytes(), e.Result)
+			if light {
+				e.Result.Traffic = nil
+			}
 		}
 		r.addEntry(e)
 	}
@@ -86,14 +96,34 @@ func LoadRecord(dir, row string, light bool) (r Record, err error) {
 	return r, nil
 }
 
-// maxLineBytes is of a file: minutes at many Mbit/s, packet by packet.
+// readOldFields reads the fields of a result that earlier versions named differently.
+func readOldFields(line []byte, r *lab.Result) {
+	if !bytes.Contains(line, []byte(`"path_end_spread_seconds"`)) && !bytes.Contains(line, []byte(`"resent_bytes"`)) {
+		return
+	}
+	var old struct {
+		Result struct {
+			EndSpread  float64               `json:"path_end_spread_seconds"`
+			Reinjected map[string]unit.Bytes `json:"resent_bytes"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(line, &old) != nil {
+		return // the line was read before: cannot fail
+	}
+	r.EndSpread = cmp.Or(r.EndSpread, old.Result.EndSpread)
+	if r.Reinjected == nil {
+		r.Reinjected = old.Result.Reinjected
+	}
+}
+
+// maxLineBytes is the longest line of a file: minutes at many Mbit/s, packet by packet.
 const maxLineBytes = 1 << 30
 
-// addEntry puts a line into the record.
+// addEntry adds a line to the record.
 func (r *Record) addEntry(e entry) {
 	switch {
 	case e.Run != nil:
-		// The run made again what had failed.
+		// The run repeats failed transfers.
 		r.Stamp, r.Errors = *e.Run, map[string]string{}
 		for cell, results := range r.Results {
 			r.Results[cell] = slices.DeleteFunc(results, func(x lab.Result) bool { return x.Error != "" })
@@ -105,23 +135,26 @@ func (r *Record) addEntry(e entry) {
 	}
 }
 
-// CanResume tells whether a run that is stamped so can go on with the record: what it
-// would make is the same. In the short form some of it may be shorter.
+// CanResume reports whether a run with that stamp can resume the record: it would make the same
+// transfers. In the short form some may be shorter.
 func (r Record) CanResume(s Stamp) bool {
-	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick && r.Traces == s.Traces && r.Drives == s.Drives && r.Only == s.Only
+	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick && r.Traces == s.Traces &&
+		r.Drives == s.Drives && r.Only == s.Only
 }
 
-// Journal adds to a record's file. Its methods are for one goroutine at a time.
+// Journal appends to a record's file. It is not safe for concurrent use.
 type Journal struct{ file *os.File }
 
-// QuickDir is where records of the short form are below a directory of records: they
-// are no figures, and never in the place of any.
+// DefaultDir is the default directory of records.
+const DefaultDir = "exp-results"
+
+// QuickDir returns the directory of records of the short form below a directory of records. They
+// never replace full results.
 func QuickDir(dir string) string { return filepath.Join(dir, "quick") }
 
-// OpenJournal begins a run of a row in a directory, which is made if need be: it goes
-// on with the record that is there, or begins anew, and then puts that one aside
-// as ROW.jsonl.old, or ROW.jsonl.old2 and so on: what was put aside before stays,
-// but for that of the short form.
+// OpenJournal begins a run of a row in a directory, which it makes if necessary. It resumes the
+// existing record. With anew it renames that to ROW.jsonl.old, or ROW.jsonl.old2 and so on. It
+// never overwrites renamed records, except those of the short form.
 func OpenJournal(dir, row string, s Stamp, anew bool) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -152,13 +185,13 @@ func OpenJournal(dir, row string, s Stamp, anew bool) (*Journal, error) {
 	return j, nil
 }
 
-// Add keeps a transfer of a cell, but not what mpbond's processes said of it.
+// Add appends a transfer of a cell, without the notes of mpbond's processes.
 func (j *Journal) Add(cell string, r lab.Result) error {
 	r.Notes = nil
 	return j.writeEntry(entry{Cell: cell, Result: &r})
 }
 
-// AddIncomplete keeps why a cell could not be completed.
+// AddIncomplete appends why a cell could not be completed.
 func (j *Journal) AddIncomplete(cell, why string) error {
 	return j.writeEntry(entry{Cell: cell, Error: why})
 }
@@ -168,10 +201,10 @@ func (j *Journal) writeEntry(e entry) error {
 	if err != nil {
 		return err
 	}
-	// A line that was cut off before must not take this one with it.
+	// A line that was cut off before must not spoil this one.
 	_, err = fmt.Fprintf(j.file, "\n%s\n", line)
 	return err
 }
 
-// Close ends the journal.
+// Close closes the file.
 func (j *Journal) Close() error { return j.file.Close() }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -13,20 +15,20 @@ import (
 	"mpbond/base/unit"
 )
 
-// pageHead begins the page: its styles. html/template is not used, since it makes
-// the linker keep every method of the program: 8 MB.
+// pageHead is the beginning of the page with its styles. html/template is not used: it makes the
+// linker keep every method of the program, 8 MB.
 //
 //go:embed report_head.html
 var pageHead string
 
-// escapeText is a text for HTML.
+// escapeText formats and escapes text for HTML.
 func escapeText(format string, args ...any) string {
 	return html.EscapeString(fmt.Sprintf(format, args...))
 }
 
-// WriteHTML writes one page that needs nothing else: for each record a plot of
-// each metric, figures beside published ones, and the verdict. What is worse
-// than a paper or a baseline comes before everything else.
+// WriteHTML writes one self-contained page: for each record a plot of each metric, the measured and
+// published values, and the verdict. Results that are worse than published or than a baseline come
+// first.
 func WriteHTML(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
@@ -48,13 +50,13 @@ func rowLink(row string) string {
 	return fmt.Sprintf(`<a href="#%[1]s">%[1]s</a>`, html.EscapeString(row))
 }
 
-// worseItem is one thing that we do worse than others, or than published.
+// worseItem is one result that is worse than another scheme, or than published.
 type worseItem struct {
 	row, what string
 	surely    bool // than a baseline; or it could not be measured
 }
 
-// worseItems is all of that: what users would get a better thing for first.
+// worseItems returns all worse results, those relative to other schemes first.
 func worseItems(all []Evaluation) (list []worseItem) {
 	for _, e := range all {
 		for _, what := range e.Worse {
@@ -82,7 +84,7 @@ func worseItems(all []Evaluation) (list []worseItem) {
 	return list
 }
 
-// writeList writes what we do worse under a head.
+// writeList writes a list of worse results below a head.
 func writeList(b *strings.Builder, head string, list []worseItem) {
 	fmt.Fprintf(b, "<h2>%s</h2>\n<ul>\n", head)
 	for _, w := range list {
@@ -98,7 +100,8 @@ func writeList(b *strings.Builder, head string, list []worseItem) {
 	b.WriteString("</ul>\n")
 }
 
-// unsureItems is where mpbond is not surely faster than kernel MPTCP, its best fixed ratio or COMBINE.
+// unsureItems returns where mpbond is not surely faster than kernel MPTCP, its best fixed ratio or
+// COMBINE.
 func unsureItems(all []Evaluation) (list []worseItem) {
 	for _, e := range all {
 		for _, what := range e.NotSurelyFaster {
@@ -108,21 +111,22 @@ func unsureItems(all []Evaluation) (list []worseItem) {
 	return list
 }
 
-// Heads of both lists, and what stands in an empty one.
+// Heads of both lists, and the text of an empty one.
 const (
-	worseHead    = "Where we are worse"
+	worseHead    = "Where mpbond is worse"
 	unsureHead   = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
 	nothingWorse = "Nowhere in what was measured."
 )
 
-// writeSection writes all that is said of one row.
+// writeSection writes everything about one row.
 func writeSection(b *strings.Builder, e Evaluation) error {
-	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), escapeText("%s: %s", e.Row, e.Title), escapeText("%s%s", e.VerdictLine, e.Caution()), escapeText("%s. %s", e.Source, e.Setup))
+	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), escapeText("%s: %s", e.Row,
+		e.Title), escapeText("%s%s", e.VerdictLine, e.Caution()), escapeText("%s. %s", e.Source, e.Setup))
 	if e.Search != "" {
 		b.WriteString(escapeText(" %s", e.Search))
 	}
 	if e.NotCovered != "" {
-		b.WriteString(escapeText(" Not in it yet: %s.", e.NotCovered))
+		b.WriteString(escapeText(" Not covered: %s.", e.NotCovered))
 	}
 	b.WriteString("</p>\n")
 	e.pointTable().writeHTML(b)
@@ -147,7 +151,7 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(b, "<figure>%s</figure>\n", plot) // names are escaped by the library
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot) // the library escapes names
 	}
 	b.WriteString("</div>\n")
 	if err := writeDetails(b, e, colors); err != nil {
@@ -160,12 +164,13 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 	fmt.Fprintf(b, "<details%s><summary>%d figures</summary>\n", open, len(tabled))
 	e.lineTable().writeHTML(b)
 	b.WriteString("</details>\n")
-	fmt.Fprintf(b, "<p class=\"small\">%s. Again: <code>%s</code></p>\n", escapeText("%s", e.Provenance()), escapeText("%s", e.Rerun))
+	fmt.Fprintf(b, "<p class=\"small\">%s. Rerun: <code>%s</code></p>\n", escapeText("%s", e.Provenance()),
+		escapeText("%s", e.Rerun))
 	return nil
 }
 
-// writeDetails writes what is looked at more closely: distributions, timelines of
-// a cell and its energies by radio.
+// writeDetails writes distributions, charts, and the timelines and energies by radio of the shown
+// cell.
 func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 	for _, s := range e.figures.spreads {
 		plot, err := drawDistribution(s, colors)
@@ -189,7 +194,8 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 		}
 	}
 	if len(e.figures.timelines) > 0 {
-		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", escapeText("%s: what came by each link of the primary so far, and what helpers held, in IP bytes; of each scheme the median transfer.", e.figures.shown))
+		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", escapeText("%s: IP bytes over each link of the primary "+
+			"so far, and the backlog of helpers, of each scheme's median transfer.", e.figures.shown))
 	}
 	for _, t := range e.figures.timelines {
 		plot, err := t.drawSVG(seconds, mb)
@@ -204,8 +210,10 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 	if len(e.Energies) == 0 {
 		return nil
 	}
-	fmt.Fprintf(b, "<p>%s</p>\n", escapeText("%s: energy by radio, J, means. E_active is promotion, base and data; E_full adds the tail and idle times.", e.figures.shown))
-	t := Table{Head: []string{"scheme", "device", "radio", "n", "promotion", "base", "data", "tail", "idle", "E_active", "E_full"}}
+	fmt.Fprintf(b, "<p>%s</p>\n", escapeText("%s: energy by radio, J, means. E_active is promotion, base and "+
+		"data; E_full adds the tail and idle times.", e.figures.shown))
+	t := Table{Head: []string{"scheme", "device", "radio", "n", "promotion", "base", "data", "tail", "idle", "E_active",
+		"E_full"}}
 	for _, l := range e.Energies {
 		r := []string{l.Scheme, l.Device, string(l.Radio), fmt.Sprint(l.N)}
 		for _, v := range []unit.Joules{l.Promotion, l.Base, l.Data, l.Tail, l.Idle, l.Active(), l.Full()} {
@@ -217,12 +225,13 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 	return nil
 }
 
-// csvHead names the columns of WriteCSV. A line is a scheme in a cell, or a point
-// (then what is in "published" and "verdict" is not empty).
-var csvHead = []string{"row", "cell_or_figure", "scheme", "metric", "unit", "n", "mean", "sigma", "half_interval95", "fluid_bound_s",
+// csvHead names the columns of WriteCSV. A line is a scheme in a cell, or a point; then "published"
+// and "verdict" are not empty.
+var csvHead = []string{"row", "cell_or_figure", "scheme", "metric", "unit", "n", "mean", "sigma", "half_interval95",
+	"fluid_bound_s",
 	"published", "verdict", "discarded", "failed", "seed", "commit", "kernel", "quick"}
 
-// WriteCSV writes all figures, one a line.
+// WriteCSV writes all values, one a line.
 func WriteCSV(w io.Writer, all []Evaluation) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(csvHead); err != nil {
@@ -231,11 +240,13 @@ func WriteCSV(w io.Writer, all []Evaluation) error {
 	float := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	write := func(e Evaluation, s Stat, first, rest []string) error {
 		l := append(append([]string{e.Row}, first...), strconv.Itoa(s.N), float(s.Mean), float(s.Sigma), float(s.Half))
-		return out.Write(append(append(l, rest...), strconv.FormatUint(e.Seed, 10), e.Version, e.Kernel, strconv.FormatBool(e.Quick)))
+		return out.Write(append(append(l, rest...), strconv.FormatUint(e.Seed, 10), e.Version, e.Kernel,
+			strconv.FormatBool(e.Quick)))
 	}
 	for _, e := range all {
 		for _, p := range e.Points {
-			if err := write(e, p.Stat, []string{p.What, "", "", p.Unit}, []string{"", p.Published, string(p.Verdict), "", ""}); err != nil {
+			if err := write(e, p.Stat, []string{p.What, "", "", p.Unit}, []string{"", p.Published, string(p.Verdict),
+				"", ""}); err != nil {
 				return err
 			}
 		}
@@ -244,7 +255,8 @@ func WriteCSV(w io.Writer, all []Evaluation) error {
 			if l.Bound > 0 {
 				bound = float(l.Bound)
 			}
-			if err := write(e, l.Stat, []string{l.Cell, l.Scheme, l.Metric, l.Unit}, []string{bound, "", "", strconv.Itoa(l.Discarded), strconv.Itoa(l.Failed)}); err != nil {
+			if err := write(e, l.Stat, []string{l.Cell, l.Scheme, l.Metric, l.Unit},
+				[]string{bound, "", "", strconv.Itoa(l.Discarded), strconv.Itoa(l.Failed)}); err != nil {
 				return err
 			}
 		}

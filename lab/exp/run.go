@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -15,46 +17,46 @@ import (
 	"mpbond/lab"
 )
 
-// Run is a run of rows, the cells of all in one pool: several at once, as many as the
-// machine can bear. Each transfer is kept in its row's record as it ends, and a run makes
-// what the records lack. Its functions are called one at a time.
+// Run is a run of rows. The cells of all rows are in one pool; several run at once, as many as the
+// machine allows. Each transfer is added to its row's record as it ends. A run makes the transfers
+// that the records lack. The functions are called one at a time.
 type Run struct {
 	Rows    []Row
 	Options Options
 	Dir     string        // of records
-	Jobs    int           // cells at once; 0: as many as this machine can
+	Jobs    int           // cells at once; 0: as many as this machine allows
 	Limit   time.Duration // no transfer begins that would end later; 0: no limit
 	Version string        // of the program
-	// PrintLine is told lines for people; Progress is told where the run is, and whether it
-	// matters, or may be left out.
+	// PrintLine gets lines for people. Progress gets the state of the run, and whether it is
+	// important.
 	PrintLine func(text string)
 	Progress  func(text string, matters bool)
 }
 
-// pool is what becomes of a run.
+// pool is the state of a run.
 type pool struct {
 	Run
 	cells           []cellRun
-	experiments     []lab.Experiment // of each cell
-	journals        []*Journal       // of each row
+	experiments     []lab.Experiment // by cell
+	journals        []*Journal       // by row
 	schedule        lab.Jobs
 	begin           time.Time
-	initialEstimate time.Duration // how long all would take, at the beginning
+	initialEstimate time.Duration // time of everything, at the beginning
 	running         int
 }
 
-// cellRun is a cell of a row, with what was measured.
+// cellRun is a cell of a row with its results.
 type cellRun struct {
 	row           int
 	name          string
 	spec          lab.RunSpec
-	kept, results []lab.Result // kept from earlier runs; all, with these
+	kept, results []lab.Result // from earlier runs; all results including these
 	err           string       // why its last round was not completed
 	ended         bool
 }
 
-// Measure makes the transfers that are missing, and evaluates the records. Its error says
-// why not all transfers count; in the short form, which schemes cannot transfer at all.
+// Measure makes the missing transfers and evaluates the records. Its error says why not all
+// transfers count; in the short form, which schemes cannot transfer at all.
 func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 	p, err := r.newPool()
 	if err != nil {
@@ -66,7 +68,7 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 	}
 	if ctx.Err() != nil {
 		if isResumable(r.Version) {
-			r.PrintLine("the same command goes on from here; mpbond-lab exp report shows what there is")
+			r.PrintLine("run the same command to resume; mpbond-lab exp report shows the results so far")
 		}
 		return nil, errors.Join(failed, ctx.Err())
 	}
@@ -88,14 +90,14 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 	return all, errors.Join(failed, p.missingTransfers())
 }
 
-// isResumable tells whether a version is that of one state of the code, so that a later run
-// of it can go on with its records.
+// isResumable reports whether a version identifies one state of the code, so that a later run of it
+// can resume its records.
 func isResumable(version string) bool {
 	return version != "dev" && !strings.HasSuffix(version, "-dirty")
 }
 
-// newPool makes the experiments of all rows, takes over what earlier runs have, and opens
-// the records. When nothing is missing, all is made anew.
+// newPool makes the experiments of all rows, takes over results of earlier runs, and opens the
+// records. If nothing is missing, everything is measured again.
 func (r Run) newPool() (*pool, error) {
 	p := &pool{Run: r, schedule: lab.NewJobs(r.Jobs)}
 	p.Rows = nil
@@ -116,7 +118,9 @@ func (r Run) newPool() (*pool, error) {
 		for _, e := range all {
 			c := cellRun{row: len(p.Rows), name: e.Name, spec: e.Spec}
 			if fits {
-				c.kept = slices.DeleteFunc(slices.Clone(rec.Results[e.Name]), func(r lab.Result) bool { return r.Error != "" })
+				c.kept = slices.DeleteFunc(slices.Clone(rec.Results[e.Name]), func(r lab.Result) bool {
+					return r.Error != ""
+				})
 			}
 			c.results = slices.Clone(c.kept)
 			e.Name = row.ID + ": " + e.Name
@@ -128,12 +132,13 @@ func (r Run) newPool() (*pool, error) {
 		p.Rows, kept = append(p.Rows, row), append(kept, rec)
 	}
 	if len(p.cells) == 0 {
-		return nil, fault.New(fault.Usage, fmt.Errorf("no cell has %q in its name", r.Options.Only), "`mpbond-lab exp list ROW` lists the cells of a row")
+		return nil, fault.New(fault.Usage, fmt.Errorf("no cell has %q in its name", r.Options.Only),
+			"`mpbond-lab exp list ROW` lists the cells of a row")
 	}
 	return p, p.openJournals(kept)
 }
 
-// openJournals opens the records, anew where nothing is taken over.
+// openJournals opens the records, new ones where nothing is taken over.
 func (p *pool) openJournals(kept []Record) error {
 	taken := 0
 	for _, c := range p.cells {
@@ -166,21 +171,24 @@ func (p *pool) openJournals(kept []Record) error {
 	return nil
 }
 
-// newStamp says of what this run is.
+// newStamp returns the stamp of this run.
 func (r Run) newStamp() Stamp {
 	var u unix.Utsname
 	_ = unix.Uname(&u)
 	o := r.Options
-	return Stamp{Version: r.Version, Kernel: unix.ByteSliceToString(u.Release[:]), Date: time.Now().UTC().Format(time.DateOnly),
-		Processors: runtime.NumCPU(), Seed: o.Seed, Quick: o.Quick, Reps: o.Reps, Traces: o.Traces, Drives: o.Drives, Only: o.Only}
+	return Stamp{Version: r.Version, Kernel: unix.ByteSliceToString(u.Release[:]),
+		Date:       time.Now().UTC().Format(time.DateOnly),
+		Processors: runtime.NumCPU(), Seed: o.Seed, Quick: o.Quick, Reps: o.Reps, Traces: o.Traces, Drives: o.Drives,
+		Only: o.Only}
 }
 
-// runMissing makes what earlier runs have not. Its error is of what could not be written.
+// runMissing makes the missing transfers. Its error is that of writing records.
 func (p *pool) runMissing(ctx context.Context) (failed error) {
 	p.begin = time.Now()
 	p.initialEstimate = p.schedule.Estimate(p.experiments, p.shareLeft)
 	_, planned := p.countTransfers()
-	p.PrintLine(fmt.Sprintf("%d experiments, %d transfers, about %v", len(p.cells), planned, p.initialEstimate.Round(time.Second)))
+	p.PrintLine(fmt.Sprintf("%d experiments, %d transfers, about %v", len(p.cells), planned,
+		p.initialEstimate.Round(time.Second)))
 	lab.RunAll(ctx, p.experiments, p.schedule, p.shouldSkip, lab.Events{
 		RoundBegan: func(int) { p.running++ },
 		Result: func(i int, res lab.Result) {
@@ -208,14 +216,15 @@ func (p *pool) runMissing(ctx context.Context) (failed error) {
 	return failed
 }
 
-// shouldSkip tells whether a transfer was made by an earlier run, or is not to be made any
-// more.
+// shouldSkip reports whether an earlier run made a transfer, or whether it would end too late.
 func (p *pool) shouldSkip(i int, scheme string, rep int) bool {
 	return p.Limit > 0 && time.Since(p.begin)+p.experiments[i].TransferTime(scheme) > p.Limit ||
-		slices.ContainsFunc(p.cells[i].kept, func(r lab.Result) bool { return r.Scheme == scheme && r.Rep == rep && IsCounted(r) })
+		slices.ContainsFunc(p.cells[i].kept, func(r lab.Result) bool {
+			return r.Scheme == scheme && r.Rep == rep && IsCounted(r)
+		})
 }
 
-// shareLeft is the part of an experiment that is still to do.
+// shareLeft returns the part of an experiment that is still to do.
 func (p *pool) shareLeft(i int) float64 {
 	if p.cells[i].ended {
 		return 0
@@ -224,7 +233,7 @@ func (p *pool) shareLeft(i int) float64 {
 	return 1 - float64(done)/float64(max(1, total))
 }
 
-// countTransfers is how many transfers count, and how many are planned.
+// countTransfers returns how many transfers count, and how many are planned.
 func (c cellRun) countTransfers() (have, want int) {
 	for _, s := range SummarizeSchemes(c.spec.Schemes, c.results) {
 		have += min(s.N, c.spec.RepsOf(s.Scheme))
@@ -233,7 +242,7 @@ func (c cellRun) countTransfers() (have, want int) {
 	return have, want
 }
 
-// countTransfers is the same of all cells.
+// countTransfers returns the same for all cells.
 func (p *pool) countTransfers() (have, want int) {
 	for _, c := range p.cells {
 		n, all := c.countTransfers()
@@ -242,21 +251,21 @@ func (p *pool) countTransfers() (have, want int) {
 	return have, want
 }
 
-// minPaceTime is how long a run must have gone on for its pace to be known.
+// minPaceTime is how long a run must have lasted for its pace to be known.
 const minPaceTime = 2 * time.Minute
 
-// reportProgress says where the run is and how long the rest will take, judging by how long all
-// before took.
+// reportProgress reports the state of the run and the remaining time, estimated by its pace so far.
 func (p *pool) reportProgress(last string, matters bool) {
 	left := p.schedule.Estimate(p.experiments, p.shareLeft)
 	if took := time.Since(p.begin); took > minPaceTime && p.initialEstimate > left {
 		left = time.Duration(float64(left) * max(1, float64(took)/float64(p.initialEstimate-left)))
 	}
 	have, want := p.countTransfers()
-	p.Progress(fmt.Sprintf("%d/%d, %d running, about %v left: %s", have, want, p.running, left.Round(time.Second), last), matters)
+	p.Progress(fmt.Sprintf("%d/%d, %d running, about %v left: %s", have, want, p.running, left.Round(time.Second),
+		last), matters)
 }
 
-// summaryText counts the transfers of a run.
+// summaryText summarises the transfers of a run.
 func (p *pool) summaryText() string {
 	disturbed, failed := 0, 0
 	for _, c := range p.cells {
@@ -265,10 +274,11 @@ func (p *pool) summaryText() string {
 		}
 	}
 	have, want := p.countTransfers()
-	return fmt.Sprintf("%d of %d planned transfers count; %d tries were disturbed, %d failed; it took %v", have, want, disturbed, failed, time.Since(p.begin).Round(time.Second))
+	return fmt.Sprintf("%d of %d planned transfers count; %d tries were disturbed, %d failed; duration %v", have, want,
+		disturbed, failed, time.Since(p.begin).Round(time.Second))
 }
 
-// missingTransfers is the error that not all transfers count.
+// missingTransfers returns an error if not all transfers count.
 func (p *pool) missingTransfers() error {
 	var all []error
 	for i, c := range p.cells {
@@ -278,20 +288,20 @@ func (p *pool) missingTransfers() error {
 		}
 		for _, s := range SummarizeSchemes(c.spec.Schemes, c.results) {
 			if want := c.spec.RepsOf(s.Scheme); s.N < want {
-				all = append(all, fmt.Errorf("%s: %s: %d of %d transfers count (%s)", name, s.Scheme, s.N, want, s.failureText()))
+				all = append(all, fmt.Errorf("%s: %s: %d of %d transfers count (%s)", name, s.Scheme, s.N, want,
+					s.failureText()))
 			}
 		}
 	}
 	return joinErrors(all)
 }
 
-// minBrokenTries is how many failed tries show that a scheme cannot transfer. One may be an
-// accident, of a machine that does other things as well.
+// minBrokenTries is how many failed tries show that a scheme cannot transfer. A single one may be
+// an accident on a busy machine.
 const minBrokenTries = 2
 
-// brokenSchemes is the error that schemes cannot transfer: all their tries in a cell have failed,
-// though the machine kept up. That some were disturbed, or that there was no time for all,
-// does not matter.
+// brokenSchemes returns an error for schemes that cannot transfer: all tries in a cell failed
+// although the machine kept up. Disturbed or missing transfers do not matter.
 func (p *pool) brokenSchemes() error {
 	var all []error
 	for i, c := range p.cells {
@@ -313,7 +323,7 @@ func (p *pool) brokenSchemes() error {
 	return joinErrors(all)
 }
 
-// failureText says how many transfers failed, and why the last one did.
+// failureText returns how many transfers failed, and the last error.
 func (s Summary) failureText() string {
 	if s.Error == "" {
 		return fmt.Sprintf("%d failed", s.Failed)
@@ -321,10 +331,10 @@ func (s Summary) failureText() string {
 	return fmt.Sprintf("%d failed: %s", s.Failed, s.Error)
 }
 
-// maxNamedErrors is how many errors are named at most.
+// maxNamedErrors is the largest number of listed errors.
 const maxNamedErrors = 10
 
-// joinErrors joins errors, but not too many.
+// joinErrors joins errors, up to maxNamedErrors of them.
 func joinErrors(all []error) error {
 	if n := len(all) - maxNamedErrors; n > 0 {
 		all = append(all[:maxNamedErrors], fmt.Errorf("and %d more", n))
@@ -332,7 +342,7 @@ func joinErrors(all []error) error {
 	return errors.Join(all...)
 }
 
-// RunsProduct reports whether the chosen cells run the program mpbond: others are computed in
+// RunsProduct reports whether the chosen cells run the program mpbond. Others are computed in
 // virtual time, or compare transports alone.
 func (r Run) RunsProduct() bool {
 	for _, row := range r.Rows {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -53,11 +55,12 @@ func TestBroken(t *testing.T) {
 func twoPlaces() Row {
 	r := pbeRow("t1", "Two places", "none", "")
 	for n, name := range []string{"one", "other"} {
-		r.Cells = append(r.Cells, Cell{Name: name, Schemes: []string{pbe, "cubic"}, Reps: 2, Quick: 1, Model: &model{makeCase: func(seed uint64) virtual.Case {
-			c := virtual.Location(uint64(n), seed)
-			c.Length = 200 * ms
-			return c
-		}}})
+		r.Cells = append(r.Cells, Cell{Name: name, Schemes: []string{pbe, "cubic"}, Reps: 2, Quick: 1,
+			Model: &model{makeCase: func(seed uint64) virtual.Case {
+				c := virtual.Location(uint64(n), seed)
+				c.Length = 200 * ms
+				return c
+			}}})
 	}
 	return r
 }
@@ -72,7 +75,8 @@ func TestMeasure(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		left := stop
-		r := Run{Rows: []Row{twoPlaces(), rowB6()}, Options: Options{Seed: 1, Only: only}, Dir: dir, Jobs: 1, Version: version,
+		r := Run{Rows: []Row{twoPlaces(), rowB6()}, Options: Options{Seed: 1, Only: only}, Dir: dir, Jobs: 1,
+			Version:   version,
 			PrintLine: func(text string) { said = append(said, text) },
 			Progress: func(string, bool) {
 				if left--; left == 0 {
@@ -87,7 +91,8 @@ func TestMeasure(t *testing.T) {
 		t.Fatalf("interrupted: %v", err)
 	}
 	all, err := measure("v1", "", 0)
-	if err != nil || !takes("3") || len(all) != 1 || all[0].Counted != 8 || all[0].Planned != 8 || all[0].Stamp.Cells["other"] != 4 {
+	if err != nil || !takes("3") || len(all) != 1 || all[0].Counted != 8 || all[0].Planned != 8 ||
+		all[0].Stamp.Cells["other"] != 4 {
 		t.Fatalf("the rest: %v, %q, %+v", err, said, all)
 	}
 	if all, err := measure("v1", "", 0); err != nil || takes("8") || all[0].Counted != 8 {
@@ -96,7 +101,8 @@ func TestMeasure(t *testing.T) {
 	if _, err := os.Stat(recordPath(dir, "t1") + ".old"); err != nil {
 		t.Error(err)
 	}
-	if all, err := measure("v1", "oth", 0); err != nil || takes("4") || all[0].Counted != 4 || all[0].Planned != 4 || !strings.Contains(all[0].Rerun, "--only oth") {
+	if all, err := measure("v1", "oth", 0); err != nil || takes("4") || all[0].Counted != 4 || all[0].Planned != 4 ||
+		!strings.Contains(all[0].Rerun, "--only oth") {
 		t.Errorf("some cells: %v, %q, %+v", err, said, all)
 	}
 	for _, version := range []string{"v2", "v2-dirty"} {

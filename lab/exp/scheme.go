@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -9,14 +11,14 @@ import (
 	"mpbond/lab"
 )
 
-// Summary is what the transfers of one scheme came to: medians, where nothing else is
-// said. Those that were disturbed or failed do not count in its figures.
+// Summary summarises the transfers of one scheme with medians, unless stated otherwise. Disturbed
+// and failed transfers do not count.
 type Summary struct {
 	Scheme         string
-	N              int // that count
-	Discarded      int // because the emulator was late
+	N              int // transfers that count
+	Discarded      int // the emulator was late
 	Failed         int
-	Error          string  // of the last that failed
+	Error          string  // of the last failed transfer
 	Seconds        float64 // with the least and the most in Min and Max
 	Min, Max       float64
 	Bound          float64 // s
@@ -24,20 +26,20 @@ type Summary struct {
 	Gap            float64               // the longest of all, s
 	MedianGap      float64               // of the longest gaps, s
 	EndSpread      float64               // between the ends of subflows, s
-	DuplicateShare float64               // part of the bytes that arrived twice
+	DuplicateShare float64               // part of the bytes that arrived more than once
 	Shares         map[string]float64    // means
 	PeakRSS        map[string]unit.Bytes // largest
-	Unchecked      bool                  // else all that count were right
+	Unchecked      bool                  // otherwise the content of all that count was right
 }
 
-// schemeSummary is that of one scheme in a cell; ok reports whether any of its transfers
-// counts.
+// schemeSummary returns the summary of one scheme in a cell. ok reports whether any of its
+// transfers counts.
 func (d Data) schemeSummary(cell, scheme string) (s Summary, ok bool) {
 	s = summarizeScheme(scheme, d[cell])
 	return s, s.N > 0
 }
 
-// SummarizeSchemes sums up results by schemes.
+// SummarizeSchemes summarises results by scheme.
 func SummarizeSchemes(schemes []string, results []lab.Result) (all []Summary) {
 	for _, scheme := range schemes {
 		all = append(all, summarizeScheme(scheme, results))
@@ -45,6 +47,7 @@ func SummarizeSchemes(schemes []string, results []lab.Result) (all []Summary) {
 	return all
 }
 
+// summarizeScheme summarises the results of a scheme.
 func summarizeScheme(scheme string, results []lab.Result) Summary {
 	s := Summary{Scheme: scheme, Shares: map[string]float64{}, PeakRSS: map[string]unit.Bytes{}}
 	var seconds, rates, bounds, gaps, spreads, twice []float64
@@ -63,8 +66,10 @@ func summarizeScheme(scheme string, results []lab.Result) Summary {
 		s.N++
 		s.Unchecked = r.Unchecked
 		bytes := payloadBytes(r)
-		rates, bounds, gaps = append(rates, float64(8*bytes)/r.Seconds), append(bounds, r.Bound), append(gaps, r.LongestGap)
-		seconds, spreads, twice = append(seconds, r.Seconds), append(spreads, r.EndSpread), append(twice, float64(r.Duplicate)/float64(max(1, bytes)))
+		rates, bounds, gaps = append(rates, float64(8*bytes)/r.Seconds), append(bounds, r.Bound),
+			append(gaps, r.LongestGap)
+		seconds, spreads, twice = append(seconds, r.Seconds), append(spreads, r.EndSpread),
+			append(twice, float64(r.Duplicate)/float64(max(1, bytes)))
 		s.addDevices(r)
 	}
 	if s.N == 0 {
@@ -79,7 +84,7 @@ func summarizeScheme(scheme string, results []lab.Result) Summary {
 	return s
 }
 
-// addDevices takes in what a result says by device.
+// addDevices adds the values by device of a result.
 func (s *Summary) addDevices(r lab.Result) {
 	var sum unit.Bytes
 	for _, n := range r.Devices {
@@ -95,52 +100,43 @@ func (s *Summary) addDevices(r lab.Result) {
 	}
 }
 
-// medianOf of v, which is not empty.
+// medianOf returns the median of v, which must not be empty.
 func medianOf(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// schemeTitles are what the baselines are called for people, in order.
-var schemeTitles = []struct{ scheme, title string }{
-	{"single", "one link"}, {"single:helper1", "the helper's link"}, {mptcp, "kernel MPTCP"}, {mptcp + ":direct", "kernel MPTCP, direct"},
-	{mptcp + ":direct:subflows=2", "kernel MPTCP, two direct"}, {"relay", "Go relay"}, {"relay:copy", "Go relay, copying"},
+// baselines are the schemes that SchemeTable compares others with, in order.
+var baselines = []string{
+	singleScheme, helperLinkScheme, mptcp, mptcp + ":direct", mptcp + ":direct:subflows=2", "relay", "relay:copy",
 }
 
-func schemeTitle(scheme string) string {
-	for _, t := range schemeTitles {
-		if t.scheme == scheme {
-			return t.title
-		}
-	}
-	return scheme
-}
-
-// SchemeTable has a row for each scheme of a cell, and how many times the rate of each
-// baseline it has.
+// SchemeTable has a row for each scheme of a cell, with its rate relative to each baseline.
 func SchemeTable(title string, all []Summary) Table {
 	t := Table{Title: title, Head: []string{"scheme", "counted", "median", "min–max", "rate", "of bound"}}
-	for _, base := range schemeTitles {
-		t.Head = append(t.Head, "× "+base.title)
+	for _, base := range baselines {
+		t.Head = append(t.Head, "× "+base)
 	}
-	t.Head = append(t.Head, "longest gap", "its median", "ends apart", "sent twice", "shares", "peak memory", "remarks")
+	t.Head = append(t.Head, "longest gap", "median gap", "ends apart", "duplicates", "shares", "peak memory", "remarks")
 	for _, s := range all {
-		row := []string{schemeTitle(s.Scheme), fmt.Sprint(s.N)}
+		row := []string{s.Scheme, fmt.Sprint(s.N)}
 		if s.N == 0 {
 			t.Add(append(append(row, make([]string, len(t.Head)-3)...), s.remarkText())...)
 			continue
 		}
-		row = append(row, formatSeconds(s.Seconds), fmt.Sprintf("%.3f–%.3f s", s.Min, s.Max), s.Rate.String(), s.boundText())
-		for _, base := range schemeTitles {
-			row = append(row, s.ratioText(all, base.scheme))
+		row = append(row, formatSeconds(s.Seconds), fmt.Sprintf("%.3f–%.3f s", s.Min, s.Max), s.Rate.String(),
+			s.boundText())
+		for _, base := range baselines {
+			row = append(row, s.ratioText(all, base))
 		}
-		t.Add(append(row, formatNoticeable(s.Gap), formatNoticeable(s.MedianGap), formatNoticeable(s.EndSpread), formatPercent(s.DuplicateShare), lab.FormatByDevice(s.Shares, formatPercent),
+		t.Add(append(row, formatNoticeable(s.Gap), formatNoticeable(s.MedianGap), formatNoticeable(s.EndSpread),
+			formatPercent(s.DuplicateShare), lab.FormatByDevice(s.Shares, formatPercent),
 			lab.FormatByDevice(s.PeakRSS, unit.Bytes.String), s.remarkText())...)
 	}
 	return t
 }
 
-// boundText is the part of the fluid bound's rate; empty where links have none.
+// boundText returns the share of the fluid bound's rate; empty for unlimited links.
 func (s Summary) boundText() string {
 	if s.Bound <= 0 || s.Unchecked {
 		return ""
@@ -148,7 +144,7 @@ func (s Summary) boundText() string {
 	return fmt.Sprintf("%.0f %% of %.2f s", 100*s.Bound/s.Seconds, s.Bound)
 }
 
-// ratioText is how many times the baseline's rate s has.
+// ratioText returns the rate relative to a baseline.
 func (s Summary) ratioText(all []Summary, baseline string) string {
 	i := slices.IndexFunc(all, func(b Summary) bool { return b.Scheme == baseline && b.N > 0 })
 	if i < 0 || s.Scheme == baseline {
@@ -157,6 +153,7 @@ func (s Summary) ratioText(all []Summary, baseline string) string {
 	return fmt.Sprintf("%.2f", all[i].Seconds/s.Seconds)
 }
 
+// remarkText returns notes on checks, disturbances and failures.
 func (s Summary) remarkText() string {
 	var all []string
 	if s.Unchecked {
@@ -175,7 +172,7 @@ func (s Summary) remarkText() string {
 
 func formatSeconds(v float64) string { return fmt.Sprintf("%.3f s", v) }
 
-// formatNoticeable are seconds, if they are worth a word.
+// formatNoticeable formats seconds if they are not negligible.
 func formatNoticeable(v float64) string {
 	if v < 0.005 {
 		return ""

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -5,7 +7,7 @@ import (
 	"io"
 )
 
-// Print shows what came out of a row on a screen, the worse first.
+// Print prints the result of a row, worse results first.
 func (e Evaluation) Print(w io.Writer) error {
 	fmt.Fprintf(w, "\n%s: %s (%s)\n", e.Row, e.Title, e.Source)
 	for _, list := range []struct {
@@ -30,41 +32,45 @@ func (e Evaluation) Print(w io.Writer) error {
 		fmt.Fprintln(w, "\n"+e.Search)
 	}
 	if e.NotCovered != "" {
-		fmt.Fprintln(w, "\nnot in it yet:", e.NotCovered)
+		fmt.Fprintln(w, "\nnot covered:", e.NotCovered)
 	}
-	_, err := fmt.Fprintf(w, "\n%s; again: %s\n", e.Provenance(), e.Rerun)
+	_, err := fmt.Fprintf(w, "\n%s; rerun: %s\n", e.Provenance(), e.Rerun)
 	return err
 }
 
-// pointTable has published figures beside ours.
+// pointTable has the published values and the measured ones.
 func (e Evaluation) pointTable() Table {
-	t := Table{Head: []string{"figure", "published", "here, mean ± 95 %", "n", "σ", "verdict", "not in", "not measured"}}
+	t := Table{Head: []string{"figure", "published", "measured, mean ± 95 %", "n", "σ", "verdict", "not in",
+		"not measured"}}
 	for _, p := range e.Points {
 		sigma := p.sigmaText(p.Unit)
 		if p.claimed {
 			sigma = ""
 		}
-		t.Add(p.What, p.Published, p.measuredText(), fmt.Sprint(p.N), sigma, string(p.Verdict), joinTexts(p.Misses), joinTexts(p.Missing))
+		t.Add(p.What, p.Published, p.measuredText(), fmt.Sprint(p.N), sigma, string(p.Verdict), joinTexts(p.Misses),
+			joinTexts(p.Missing))
 	}
 	return t
 }
 
 // lineTable has a row for each scheme in each cell and each metric.
 func (e Evaluation) lineTable() Table {
-	t := Table{Head: []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound", "discarded", "failed"}}
+	t := Table{Head: []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound", "discarded",
+		"failed"}}
 	for _, l := range e.TableLines() {
 		bound := ""
 		if l.Bound > 0 && l.N > 0 {
 			bound = fmt.Sprintf("%.3f s (%.1f %%)", l.Bound, 100*l.Bound/l.Mean)
 		}
-		t.Add(l.Cell, l.Scheme, l.Metric, fmt.Sprint(l.N), l.Text(l.Unit), l.sigmaText(l.Unit), bound, formatUnlessZero(l.Discarded), formatUnlessZero(l.Failed))
+		t.Add(l.Cell, l.Scheme, l.Metric, fmt.Sprint(l.N), l.Text(l.Unit), l.sigmaText(l.Unit), bound,
+			formatUnlessZero(l.Discarded), formatUnlessZero(l.Failed))
 	}
 	return t
 }
 
 // rowTable has each row's verdict.
 func rowTable(all []Evaluation) Table {
-	t := Table{Head: []string{"row", "what", "from", "verdict", "transfers that count"}, linked: true}
+	t := Table{Head: []string{"row", "title", "source", "verdict", "counted transfers"}, linked: true}
 	for _, e := range all {
 		t.Add(e.Row, e.Title, e.Source, string(e.Verdict)+e.Caution(), e.countedText())
 	}

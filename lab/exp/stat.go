@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -8,17 +10,17 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Stat sums up one figure.
+// Stat summarises one metric.
 type Stat struct {
 	N     int     `json:"n"`
 	Mean  float64 `json:"mean"`
 	Sigma float64 `json:"sigma"` // of the sample; 0 with less than two values
-	// Half is half the width of the 95 % confidence interval of the mean (Student's
-	// t). With less than two values there is none, and it is 0.
+	// Half is half the width of the 95 % confidence interval of the mean (Student's t), 0 with less
+	// than two values.
 	Half float64 `json:"half_interval95"`
 }
 
-// Summarize sums up values.
+// Summarize summarises values.
 func Summarize(values []float64) (s Stat) {
 	s.N = len(values)
 	switch s.N {
@@ -34,7 +36,7 @@ func Summarize(values []float64) (s Stat) {
 	return s
 }
 
-// confidenceInterval is the confidence interval; without one it is the whole line.
+// confidenceInterval returns the confidence interval; with less than two values it is unbounded.
 func (s Stat) confidenceInterval() (low, high float64) {
 	if s.N < 2 {
 		return math.Inf(-1), math.Inf(1)
@@ -42,7 +44,7 @@ func (s Stat) confidenceInterval() (low, high float64) {
 	return s.Mean - s.Half, s.Mean + s.Half
 }
 
-// Text is the mean and half the interval, in a unit.
+// Text returns the mean and half the interval, in a unit.
 func (s Stat) Text(unit string) string {
 	switch s.N {
 	case 0:
@@ -53,7 +55,7 @@ func (s Stat) Text(unit string) string {
 	return formatNumber(s.Mean, unit) + " ± " + formatNumber(s.Half, unit) + " " + unit
 }
 
-// sigmaText is σ, where there is one.
+// sigmaText returns σ, empty with less than two values.
 func (s Stat) sigmaText(unit string) string {
 	if s.N < 2 {
 		return ""
@@ -61,7 +63,7 @@ func (s Stat) sigmaText(unit string) string {
 	return formatNumber(s.Sigma, unit)
 }
 
-// formatNumber writes a figure with as many decimals as its unit deserves.
+// formatNumber formats a value with the decimals of its unit.
 func formatNumber(v float64, unit string) string {
 	if unit == "%" {
 		return fmt.Sprintf("%.1f", v)

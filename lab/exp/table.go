@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -10,20 +12,20 @@ import (
 	"text/tabwriter"
 )
 
-// Table is a table for people, which is printed and written to documents alike. Each row
-// has as many cells as the head. Columns without any cell are left out.
+// Table is a table for people, on screens and in documents alike. Each row has as many cells as the
+// head. Empty columns are omitted.
 type Table struct {
 	Title string     `json:"title,omitempty"`
 	Head  []string   `json:"head"`
 	Rows  [][]string `json:"rows"`
-	// linked says that cells of the first column are names of parts of the document.
+	// linked says that cells of the first column link to sections of the document.
 	linked bool
 }
 
 // Add adds a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// shownColumns are those that are shown.
+// shownColumns returns the columns that are not empty.
 func (t Table) shownColumns() (keep []int) {
 	for i := range t.Head {
 		if slices.ContainsFunc(t.Rows, func(r []string) bool { return r[i] != "" }) {
@@ -33,7 +35,7 @@ func (t Table) shownColumns() (keep []int) {
 	return keep
 }
 
-// Print writes the table for a screen, after an empty line; nothing if it has no rows.
+// Print prints the table after an empty line; nothing without rows.
 func (t Table) Print(w io.Writer) error {
 	if len(t.Rows) == 0 {
 		return nil
@@ -52,7 +54,7 @@ func (t Table) Print(w io.Writer) error {
 	return tw.Flush()
 }
 
-// writeMarkdown writes it for a document; nothing if it has no rows.
+// writeMarkdown writes the table as Markdown; nothing without rows.
 func (t Table) writeMarkdown(b *strings.Builder) {
 	if len(t.Rows) == 0 {
 		return
@@ -77,12 +79,12 @@ func (t Table) writeMarkdown(b *strings.Builder) {
 	}
 }
 
-// escapeMarkdown is a text that is no table's end, and no tag.
+// escapeMarkdown escapes the ends of table cells and tags.
 func escapeMarkdown(s string) string {
 	return strings.NewReplacer("|", "\\|", "<", "&lt;", "\n", " ").Replace(s)
 }
 
-// writeHTML writes it for a page; nothing if it has no rows.
+// writeHTML writes the table as HTML; nothing without rows.
 func (t Table) writeHTML(b *strings.Builder) {
 	if len(t.Rows) == 0 {
 		return
@@ -110,7 +112,7 @@ func (t Table) writeHTML(b *strings.Builder) {
 	b.WriteString("</table>\n")
 }
 
-// formatUnlessZero is a number, empty where it is 0.
+// formatUnlessZero formats a number; 0 is empty.
 func formatUnlessZero(n int) string {
 	if n == 0 {
 		return ""

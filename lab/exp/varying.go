@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -17,26 +19,27 @@ import (
 	"mpbond/lab/vary"
 )
 
-// minute is how long a transfer takes whose mean rate counts.
+// minute is the length of transfers whose mean rate counts.
 const minute = time.Minute
 
-// maxRecordedRate is what rates of recordings are clipped to: what a machine with two
-// processors can emulate several times at once.
+// maxRecordedRate is the limit of rates of recordings: what a machine with two processors can
+// emulate several times at once.
 const maxRecordedRate = 25 * unit.Mbps
 
 // cellularQueue is a base station's queue for a phone, at the mean rate: deep, as
 // they are. An assumption, that of the lab's recorded drives too.
 const (
+	// cellularQueue is a base station's queue for a phone, at the mean rate. It is deep, which is
+	// an assumption, as for the lab's recorded drives.
 	cellularQueue    = 200 * time.Millisecond
 	minCellularQueue = 96 * unit.KB
 )
 
-// linkProfiles is how links of a house vary, by their names.
+// linkProfiles are the profiles of links by name.
 type linkProfiles map[string]vary.Profile
 
-// buildTopology makes the network: a house of so many devices whose links follow their
-// profiles; what else is said of them in steady (a House) stays. With a loop they
-// begin again after it.
+// buildTopology returns a triangle (spec steady) whose links follow their profiles. Other settings
+// stay. With a loop the profiles repeat.
 func (v linkProfiles) buildTopology(steady string, loop time.Duration) (*lab.Topology, error) {
 	t, err := lab.Triangle(steady)
 	if err != nil {
@@ -45,7 +48,7 @@ func (v linkProfiles) buildTopology(steady string, loop time.Duration) (*lab.Top
 	for name, p := range v {
 		l := t.Link[name]
 		if l == nil {
-			return nil, fmt.Errorf("a house of %s has no link %s", steady, name)
+			return nil, fmt.Errorf("a triangle of %s has no link %s", steady, name)
 		}
 		delay, err := time.ParseDuration(l.Delay)
 		if err != nil {
@@ -64,8 +67,8 @@ func (v linkProfiles) buildTopology(steady string, loop time.Duration) (*lab.Top
 	return t, t.Check()
 }
 
-// readRecording reads one below a directory: CSV is bytes by second, Norway's are
-// rates at times, all else is mahimahi's.
+// readRecording reads a recording below a directory. CSV files have bytes by second, those of
+// norway3g rates at times; all others are in mahimahi's format.
 func readRecording(dir, name string) (p vary.Profile, err error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -85,8 +88,7 @@ func readRecording(dir, name string) (p vary.Profile, err error) {
 	return p, nil
 }
 
-// loadRecording is a recording, of which what is longer than a length is cut; none may be
-// shorter.
+// loadRecording reads the first length of a recording, which must not be shorter.
 func loadRecording(dir, name string, length time.Duration) (vary.Profile, error) {
 	p, err := readRecording(dir, name)
 	if err != nil {
@@ -100,7 +102,7 @@ func loadRecording(dir, name string, length time.Duration) (vary.Profile, error)
 	return p.Clipped(maxRecordedRate), nil
 }
 
-// loadRecordings are the profiles of links by their files' names.
+// loadRecordings returns the profiles of links by their files' names.
 func loadRecordings(dir string, length time.Duration, files map[string]string) (linkProfiles, error) {
 	v := linkProfiles{}
 	for link, name := range files {
@@ -113,8 +115,8 @@ func loadRecordings(dir string, length time.Duration, files map[string]string) (
 	return v, nil
 }
 
-// payloadSamples are RateSamples, scaled so that they add up to the payload: headers,
-// and what came twice, are taken off evenly.
+// payloadSamples returns RateSamples scaled so that they add up to the payload: headers and
+// duplicates are taken off evenly.
 func payloadSamples(step time.Duration) *Samples {
 	s := RateSamples(step)
 	packets := s.Of
@@ -134,12 +136,13 @@ func payloadSamples(step time.Duration) *Samples {
 	return s
 }
 
-// percentile of samples of a step.
+// percentile is a percentile of samples of a step.
 type percentile struct {
 	share float64 // 0.5 is the median
 	step  time.Duration
 }
 
+// quantile returns the percentile of samples.
 func (p percentile) quantile(samples []float64) float64 {
 	if len(samples) == 0 {
 		return 0
@@ -148,7 +151,7 @@ func (p percentile) quantile(samples []float64) float64 {
 	return stat.Quantile(p.share, stat.Empirical, samples, nil)
 }
 
-// newMetric is the percentile of each transfer's samples.
+// newMetric returns the metric of each transfer's samples.
 func (p percentile) newMetric(name string) Metric {
 	return Metric{Name: name, Unit: "Mbit/s", More: true, needsPackets: true, Of: func(r lab.Result) (float64, bool) {
 		s := payloadSamples(p.step).Of(r)
@@ -156,12 +159,12 @@ func (p percentile) newMetric(name string) Metric {
 	}}
 }
 
-// timeParts is into how many parts of the same length changes divides transfers.
+// timeParts is into how many parts of equal length timePartChanges divides transfers.
 const timeParts = 3
 
-// timePartChanges are by how many percent a percentile of all samples of several cells
-// differs between two schemes: one value for each part of the time, so that there
-// is an interval. Only repetitions count in which both schemes do.
+// timePartChanges returns by how many percent a percentile of all samples of several cells differs
+// between two schemes: one value for each part of the time, so that there is an interval. Only
+// repetitions count in which both schemes do.
 func (p percentile) timePartChanges(d Data, cells []string, pair [2]string) (percent []float64) {
 	var ours, base [timeParts][]float64
 	for _, c := range cells {
@@ -181,25 +184,25 @@ func (p percentile) timePartChanges(d Data, cells []string, pair [2]string) (per
 	return percent
 }
 
-// BoundShare is the time in which perfect links would have carried the same bytes,
-// as a share of the transfer's.
+// BoundShare is the time in which perfect links would have carried the same bytes, as a share of
+// the transfer's.
 var BoundShare = Metric{Name: "perfect links' time", Unit: "%", More: true, Of: func(r lab.Result) (float64, bool) {
 	return 100 * r.Efficiency, r.Efficiency > 0
 }}
 
-// perMegabyte is an energy for each MB of payload.
+// perMegabyte returns an energy for each MB of payload.
 func perMegabyte(energy Metric) Metric {
 	of := energy.Of
 	energy.Name, energy.Unit = energy.Name+" per MB", "J/MB"
 	energy.Of = func(r lab.Result) (float64, bool) {
-		v, told := of(r)
-		return v / (float64(r.Bytes) / float64(unit.MB)), told && r.Bytes > 0
+		v, ok := of(r)
+		return v / (float64(r.Bytes) / float64(unit.MB)), ok && r.Bytes > 0
 	}
 	return energy
 }
 
-// LongestGap is the longest time without a byte for the client, from the request on if
-// its answer's first byte is told. Fixed ratios give all bytes at the end.
+// LongestGap is the longest time without a byte for the client, including the time from the request
+// to the first byte if it is known. Fixed ratios deliver all bytes at the end.
 var LongestGap = Metric{Name: "longest gap", Unit: "s", Of: func(r lab.Result) (float64, bool) {
 	return max(r.FirstByte, r.LongestGap), !isRatioScheme(r.Scheme)
 }}

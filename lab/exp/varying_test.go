@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -52,7 +54,8 @@ func TestPercentileChanges(t *testing.T) {
 		"fast": {steady("a", 0, 4000), steady("b", 0, 4000)},
 	}
 	for share, want := range map[float64]float64{0.25: -50, 0.75: 0} {
-		got := percentile{share, 100 * time.Millisecond}.timePartChanges(d, []string{"slow", "fast"}, [2]string{"a", "b"})
+		got := percentile{share, 100 * time.Millisecond}.timePartChanges(d, []string{"slow", "fast"},
+			[2]string{"a", "b"})
 		if len(got) != timeParts {
 			t.Fatalf("%v", got)
 		}
@@ -69,7 +72,8 @@ func TestTogether(t *testing.T) {
 	r := rowM9(radio.Sets[0])
 	d := newData(r, 1, func(_, scheme string) float64 { return map[string]float64{Product: 2.2}[scheme] + 1 })
 	got := r.WorseThan(d)
-	if len(got) != 4 || got[0].Other != mptcp || got[2].Metric.energySet == nil || !strings.Contains(got[0].Cell, " to ") || got[0].N != 2*len(m9Places) {
+	if len(got) != 4 || got[0].Other != mptcp || got[2].Metric.energySet == nil || !strings.Contains(got[0].Cell,
+		" to ") || got[0].N != 2*len(m9Places) {
 		t.Errorf("%v", got)
 	}
 	r.Groups = nil
@@ -90,7 +94,8 @@ func TestVaryingNetworks(t *testing.T) {
 			t.Fatal(r.ID, err, err2, err3)
 		}
 		for i := range a {
-			if !reflect.DeepEqual(a[i].Spec.Topology, b[i].Spec.Topology) || reflect.DeepEqual(a[i].Spec.Topology, c[i].Spec.Topology) {
+			if !reflect.DeepEqual(a[i].Spec.Topology, b[i].Spec.Topology) || reflect.DeepEqual(a[i].Spec.Topology,
+				c[i].Spec.Topology) {
 				t.Errorf("%s, %s: the network does not follow from the seed", r.ID, a[i].Name)
 			}
 			p := a[i].Spec
@@ -161,7 +166,8 @@ func TestRecorded(t *testing.T) {
 			continue
 		}
 		for name, l := range with[0].Spec.Topology.Link {
-			if r, err := unit.ParseRate(cmp.Or(l.Rate, "0")); err != nil || r > maxRecordedRate && !strings.HasPrefix(name, "pipe") {
+			if r, err := unit.ParseRate(cmp.Or(l.Rate, "0")); err != nil || r > maxRecordedRate &&
+				!strings.HasPrefix(name, "pipe") {
 				t.Errorf("%s: %v, %v", name, r, err)
 			}
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -8,27 +10,28 @@ import (
 	"mpbond/lab"
 )
 
-// Point is one figure that a paper tells.
+// Point is one value that a paper publishes, or a claim of mpbond.
 type Point struct {
 	What, Unit    string
-	Low, High     float64 // published; the same, or a range
-	PublishedText string  // what is published, where it is no figure
+	Low, High     float64 // published; equal, or a range
+	PublishedText string  // what is published if it is not a value
 	Aim           Aim
-	Of            func(Data) []float64 // ours, one value for each repetition
-	// Cases, if set, makes it a claim of ours instead: each case must be as good as Low
-	// (with the aim More) or High (Less).
+	Of            func(Data) []float64 // measured, one value for each repetition
+	// Cases makes the point a claim of mpbond instead, if set. Each case must be at least Low (with
+	// AimAtLeast) or at most High (AimAtMost).
 	Cases func(Data) []Case
 }
 
-// Case is one of those of which something is claimed.
+// Case is one case of a claim.
 type Case struct {
 	Cell    string
-	Name    string // in the cell, if it is not the product
+	Name    string // scheme or user in the cell, if it is not the product
 	Value   float64
-	Text    string // what was measured, for people
-	Missing bool   // nothing was
+	Text    string // the measured value for people
+	Missing bool   // nothing was measured
 }
 
+// fullName returns the cell and name of the case.
 func (c Case) fullName() string {
 	if c.Name == "" {
 		return c.Cell
@@ -36,26 +39,28 @@ func (c Case) fullName() string {
 	return c.Cell + ": " + c.Name
 }
 
-// Aim is which measured figures confirm a published one.
+// Aim decides which measured values confirm a published one.
 type Aim int
 
 // Aims.
 const (
-	AimAtMost       Aim = iota // at most the published one, or the range's upper end
-	AimReduction               // a change in percent, likewise; 0 would be no effect
-	AimAnyReduction            // a change in percent, of which the paper tells no figure: surely below 0
+	AimAtMost       Aim = iota // at most the published value, or the range's upper end
+	AimReduction               // a change in percent, at most the published one; 0 is no effect
+	AimAnyReduction            // a change in percent without a published value: surely below 0
 	AimNear                    // within nearTolerance of it: how bad something else is
-	AimAtLeast                 // at least the published one, or the range's lower end
-	AimIncrease                // a change in percent, likewise
-	AimFactor                  // how many times as much, likewise; 1 would be no effect
-	AimFraction                // which part of it, at most the published one; 1 would be no effect
+	AimAtLeast                 // at least the published value, or the range's lower end
+	AimIncrease                // a change in percent, at least the published one; 0 is no effect
+	AimFactor                  // a factor, at least the published one; 1 is no effect
+	AimFraction                // a fraction, at most the published one; 1 is no effect
 )
 
-// isDrop tells whether less than none is the effect, rises whether more is.
+// isDrop reports whether the effect is a value below noEffect.
 func (a Aim) isDrop() bool { return a == AimReduction || a == AimFraction }
+
+// isGain reports whether the effect is a value above noEffect.
 func (a Aim) isGain() bool { return a == AimIncrease || a == AimFactor }
 
-// noEffect is the figure of no effect.
+// noEffect returns the value that stands for no effect.
 func (a Aim) noEffect() float64 {
 	if a == AimFactor || a == AimFraction {
 		return 1
@@ -63,18 +68,18 @@ func (a Aim) noEffect() float64 {
 	return 0
 }
 
-// nearTolerance is ours: papers tell no tolerances.
+// nearTolerance is our choice: papers give no tolerances.
 const nearTolerance = 0.15
 
-// Verdict on a point or row.
+// Verdict is the verdict on a point or row.
 type Verdict string
 
 // Verdicts, the best first.
 const (
-	Reproduced    Verdict = "reproduced"         // as published, or better, and a change surely one
+	Reproduced    Verdict = "reproduced"         // as published or better; a change surely exists
 	DirectionOnly Verdict = "direction only"     // less than published, but surely an effect
-	NotReproduced Verdict = "not reproduced"     // no effect outside the noise, or another figure
-	Opposite      Verdict = "opposite, surely"   // of a change: surely the other way
+	NotReproduced Verdict = "not reproduced"     // no effect outside the noise, or another value
+	Opposite      Verdict = "opposite, surely"   // a change that surely goes the other way
 	NotMeasured   Verdict = "not fully measured" // transfers are missing
 )
 
@@ -83,7 +88,7 @@ const NoClaim Verdict = "nothing is claimed"
 
 var verdicts = []Verdict{Reproduced, DirectionOnly, NotReproduced, Opposite, NotMeasured}
 
-// Outcome is a point with what was measured.
+// Outcome is a point with its measured values.
 type Outcome struct {
 	Point
 	Stat
@@ -95,7 +100,7 @@ func (o Outcome) pointLine() PointLine {
 	return PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict, o.missed, o.missing, o.Cases != nil}
 }
 
-// Published is the paper's figure.
+// Published returns the published value as text.
 func (p Point) Published() string {
 	if p.PublishedText != "" {
 		return p.PublishedText
@@ -106,7 +111,7 @@ func (p Point) Published() string {
 	return fmt.Sprintf("%g…%g %s", p.Low, p.High, p.Unit)
 }
 
-// evaluate a point.
+// evaluate evaluates a point.
 func (p Point) evaluate(d Data) Outcome {
 	if p.Cases != nil {
 		return p.evaluateClaim(d)
@@ -135,7 +140,7 @@ func (p Point) evaluate(d Data) Outcome {
 	return o
 }
 
-// evaluateClaim judges a claim: one case that is not as claimed is enough.
+// evaluateClaim evaluates a claim. One case that does not hold refutes it.
 func (p Point) evaluateClaim(d Data) Outcome {
 	o := Outcome{Point: p, Verdict: Reproduced}
 	for _, c := range p.Cases(d) {
@@ -159,7 +164,8 @@ func (p Point) evaluateClaim(d Data) Outcome {
 	return o
 }
 
-// withoutMissingCells is the row without claims and their cases in cells that a run did not have.
+// withoutMissingCells returns the row without claims, and cases of claims, in cells that a run did
+// not have.
 func (r Row) withoutMissingCells(rec Record) Row {
 	all := r.Points
 	r.Points = nil
@@ -177,7 +183,7 @@ func (r Row) withoutMissingCells(rec Record) Row {
 	return r
 }
 
-// isMet tells whether a mean is as published, or better.
+// isMet reports whether a mean is as published or better.
 func (p Point) isMet(mean float64) bool {
 	switch p.Aim {
 	case AimNear:
@@ -188,8 +194,8 @@ func (p Point) isMet(mean float64) bool {
 	return mean <= p.High
 }
 
-// isSure tells whether a change has its direction outside the noise, if the
-// published one has one.
+// isSure reports whether the interval of a change confirms the published direction, if there is
+// one.
 func (p Point) isSure(low, high float64) bool {
 	switch none := p.Aim.noEffect(); {
 	case p.Aim.isDrop() && p.High < none:
@@ -200,7 +206,7 @@ func (p Point) isSure(low, high float64) bool {
 	return true
 }
 
-// EvaluatePoints all points of a row, and the row: it is as good as its worst point.
+// EvaluatePoints evaluates all points of a row, and the row, which is as good as its worst point.
 func (r Row) EvaluatePoints(d Data) (all []Outcome, row Verdict) {
 	if len(r.Points) == 0 {
 		return nil, NoClaim
@@ -235,12 +241,12 @@ func (b WorseResult) String() string {
 	return fmt.Sprintf("%s: %s of %s is worse than that of %s: %s", b.Cell, b.Metric.Name, b.Ours, b.Other, b.Text("%"))
 }
 
-// Product is the scheme that users get without asking.
+// Product is the scheme that users get by default.
 const Product = "mpbond"
 
-// WorseThan lists, for each cell or group of cells, the schemes that the product is behind of in the
-// row's first metric and its first energy, as far as the 95 % interval of the
-// change tells. Variants of mpbond count; of fixed ratios the best one does.
+// WorseThan lists for each cell or group of cells the schemes that are better than the product, in
+// the row's first metric and its first energy. The 95 % interval of the change decides. Variants of
+// mpbond count; of fixed ratios only the best one.
 func (r Row) WorseThan(d Data) (all []WorseResult) {
 	for _, m := range r.comparedMetrics() {
 		for _, group := range r.cellGroups() {
@@ -263,7 +269,7 @@ func (r Row) WorseThan(d Data) (all []WorseResult) {
 	return all
 }
 
-// judgedScheme is the scheme that is judged.
+// judgedScheme returns the scheme that is evaluated.
 func (r Row) judgedScheme() string {
 	if r.Judged != "" {
 		return r.Judged
@@ -271,7 +277,8 @@ func (r Row) judgedScheme() string {
 	return Product
 }
 
-// comparedMetrics are the row's first metric and its first energy, or another one.
+// comparedMetrics returns the row's first metric and the first that is an energy or has
+// alsoCompared.
 func (r Row) comparedMetrics() []Metric {
 	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.energySet != nil || m.alsoCompared })
 	if i <= 0 {
@@ -280,8 +287,8 @@ func (r Row) comparedMetrics() []Metric {
 	return []Metric{r.Metrics[0], r.Metrics[i]}
 }
 
-// pairedChanges are changes of several cells; of a metric that is a share itself, by how
-// many points.
+// pairedChanges returns the changes of several cells; for a metric in percent, the differences in
+// points.
 func (d Data) pairedChanges(cells []string, pair [2]string, m Metric) (all []float64) {
 	if m.Unit != "%" {
 		return d.PooledChanges(cells, pair, m)
@@ -292,9 +299,9 @@ func (d Data) pairedChanges(cells []string, pair [2]string, m Metric) (all []flo
 	return all
 }
 
-// NotSurelyFaster lists where the product's time is not surely less than that of kernel
-// MPTCP, of its best fixed ratio, or of COMBINE with its best chunks, as far as
-// two transfers of each count. It is empty for rows of something else.
+// NotSurelyFaster lists where the product's time is not surely less than that of kernel MPTCP, its
+// best fixed ratio, or COMBINE with its best chunk size, where at least two transfers of each
+// count. It is empty for rows of other metrics.
 func (r Row) NotSurelyFaster(d Data) []string {
 	list := []string{}
 	if r.Metrics[0].Name != Time.Name {
@@ -304,7 +311,8 @@ func (r Row) NotSurelyFaster(d Data) []string {
 		if !slices.Contains(c.Schemes, Product) {
 			continue
 		}
-		for _, other := range []string{mptcp, d.bestScheme(c.Name, c.ratioSchemes(), Time), d.bestScheme(c.Name, combineSchemes, Time)} {
+		for _, other := range []string{mptcp, d.bestScheme(c.Name, c.ratioSchemes(), Time),
+			d.bestScheme(c.Name, combineSchemes, Time)} {
 			s := Summarize(d.Changes(c.Name, [2]string{Product, other}, Time))
 			if _, high := s.confidenceInterval(); s.N > 1 && high >= 0 {
 				list = append(list, fmt.Sprintf("%s: %s beside %s", c.Name, s.Text("%"), other))
@@ -314,10 +322,10 @@ func (r Row) NotSurelyFaster(d Data) []string {
 	return list
 }
 
-// cellGroups are the row's cells, those of Together as one; all of a group have the
-// schemes of the first.
+// cellGroups returns the row's cells, with those of each group in Groups together. All cells of a
+// group have the schemes of the first.
 func (r Row) cellGroups() (all [][]Cell) {
-	at := map[string]int{} // by cell, where its group is
+	at := map[string]int{} // by cell, the index of its group
 	for _, c := range r.Cells {
 		i, known := at[c.Name]
 		if known {
@@ -350,8 +358,8 @@ func groupName(group []Cell) string {
 	return fmt.Sprintf("%s to %s", group[0].Name, group[len(group)-1].Name)
 }
 
-// schemePairs are ours, mostly the product, and each other scheme of the cell; of two
-// users, each with mpbond and without.
+// schemePairs returns ours, usually the product, with each other scheme of the cell. For two users
+// it returns each one with mpbond and without.
 func (c Cell) schemePairs(ours string) (all [][2]string) {
 	if c.Dual != nil {
 		for _, user := range lab.DualUsers {
@@ -369,7 +377,7 @@ func (c Cell) schemePairs(ours string) (all [][2]string) {
 
 func missingText(n, of int) string { return fmt.Sprintf("%d of %d figures are not measured", n, of) }
 
-// VerdictLine is a row's verdict in words, with what is behind it.
+// VerdictLine returns a row's verdict with its reasons.
 func (r Row) VerdictLine(d Data) string {
 	outcomes, v := r.EvaluatePoints(d)
 	var why []string
@@ -392,5 +400,5 @@ func (r Row) VerdictLine(d Data) string {
 	return string(v) + ": " + strings.Join(why, "; ")
 }
 
-// IsCounted tells whether a transfer is a measurement.
+// IsCounted reports whether a transfer counts as a measurement.
 func IsCounted(r lab.Result) bool { return !r.Disturbed && r.Error == "" }

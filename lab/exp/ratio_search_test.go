@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -21,12 +23,14 @@ func TestOracles(t *testing.T) {
 		size  unit.Bytes
 		best  float64
 	}{
-		{"8/10/5", 512 * unit.KB, .75}, {"8/10/5", 2 * unit.MB, .65}, {"1/18/5", 512 * unit.KB, .2}, {"1/18/5", 2 * unit.MB, .15},
+		{"8/10/5", 512 * unit.KB, .75}, {"8/10/5", 2 * unit.MB, .65}, {"1/18/5", 512 * unit.KB, .2},
+		{"1/18/5", 2 * unit.MB, .15},
 		{"14/2/5", 512 * unit.KB, .95}, {"14/2/5", 2 * unit.MB, .9}, {"1/2/5", unit.MB, .35}, {"14/10/5", unit.MB, .85},
 	} {
 		all := ratioSchemes(c.house, c.size)
 		low, high := all[0], all[len(all)-1]
-		if len(all) < 2*ratioSearchSteps || low >= ratioPrefix+formatRatio(c.best) || high <= ratioPrefix+formatRatio(c.best) {
+		if len(all) < 2*ratioSearchSteps || low >= ratioPrefix+formatRatio(c.best) ||
+			high <= ratioPrefix+formatRatio(c.best) {
 			t.Errorf("%s, %v: %v, but the best is %g", c.house, c.size, all, c.best)
 		}
 	}
@@ -58,9 +62,11 @@ func TestEveryRatio(t *testing.T) {
 	}
 	made := func(p, seconds float64) lab.Result {
 		return lab.Result{Scheme: ratioPrefix + formatRatio(p), Bytes: size, Seconds: seconds,
-			Traffic: []lab.Traffic{each("ps", 10, p*size), each("pipe1", 20, (1-p)*size), {Node: "helper1", Link: "pipe1", Gaps: []int64{0}, Sizes: []int32{-9000}}}}
+			Traffic: []lab.Traffic{each("ps", 10, p*size), each("pipe1", 20, (1-p)*size),
+				{Node: "helper1", Link: "pipe1", Gaps: []int64{0}, Sizes: []int32{-9000}}}}
 	}
-	r := Row{ID: "x", Metrics: []Metric{Time}, Cells: []Cell{{Name: "c", Schemes: []string{Product, "mptcp:ratio=0.8", "mptcp:ratio=0.4", "mptcp:ratio=0.6"}}}}
+	r := Row{ID: "x", Metrics: []Metric{Time},
+		Cells: []Cell{{Name: "c", Schemes: []string{Product, "mptcp:ratio=0.8", "mptcp:ratio=0.4", "mptcp:ratio=0.6"}}}}
 	// 24 packets by the direct path, 18 by the other one: 0.24 and 0.36 s. All are
 	// seen 20 ms late. Best is 0.67, 21 and 10 packets: 0.21 s.
 	d := Data{"c": {made(0.8, 0.22), made(0.4, 0.34), made(0.6, 0.22)}}
@@ -86,7 +92,8 @@ func TestEveryRatio(t *testing.T) {
 	// each helper's are the best, 0.16 s, where 0.4 took 0.18 s.
 	for _, r := range []lab.Result{made(0.8, 0.22), made(0.4, 0.16), made(0.6, 0.16)} {
 		p := directShare(r.Scheme)
-		r.Traffic = []lab.Traffic{each("ps", 10, p*size), each("pipe1", 20, (1-p)*size/2), each("pipe2", 20, (1-p)*size/2)}
+		r.Traffic = []lab.Traffic{each("ps", 10, p*size), each("pipe1", 20, (1-p)*size/2),
+			each("pipe2", 20, (1-p)*size/2)}
 		d["two"] = append(d["two"], r)
 	}
 	two := r.Cells[0]
@@ -126,7 +133,8 @@ func TestEnough(t *testing.T) {
 					}
 				}
 			}
-			if r.ID == "m10" && slices.Contains(e.Spec.Schemes, mptcp) && min(e.Spec.RepsOf(Product), e.Spec.RepsOf(mptcp)) < 3 {
+			if r.ID == "m10" && slices.Contains(e.Spec.Schemes, mptcp) && min(e.Spec.RepsOf(Product),
+				e.Spec.RepsOf(mptcp)) < 3 {
 				t.Errorf("%s, %s: too few", r.ID, e.Name)
 			}
 		}
@@ -145,7 +153,8 @@ func TestBesideOracle(t *testing.T) {
 			}
 		}
 	}
-	if o := singleGroup(c).compareBestRatio(c.ratioSchemes(), Time).evaluate(d); o.N != 2 || o.Mean > -9.99 || o.Mean < -10.01 || o.Verdict != Reproduced || o.Published() != noFigureText {
+	if o := singleGroup(c).compareBestRatio(c.ratioSchemes(), Time).evaluate(d); o.N != 2 || o.Mean > -9.99 ||
+		o.Mean < -10.01 || o.Verdict != Reproduced || o.Published() != noFigureText {
 		t.Errorf("%+v", o)
 	}
 	r, err := rowM5(radio.Sets[0]).Experiments(Options{})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -11,31 +13,28 @@ import (
 	"mpbond/base/unit"
 )
 
-// An oracle is mptcp with a fixed ratio that was the best of all: the search of
-// it is in the row, and the choice is made after the fact, which no scheduler can
-// and which favours it.
+// The search for the best fixed ratio of mptcp. The row contains the search. The choice is made
+// after the fact, which no scheduler can do and which favours the ratio.
 
 // ratioPrefix begins the names of its schemes.
 const ratioPrefix = mptcp + ":ratio="
 
-// Tuning of the search.
+// Parameters of the search.
 const (
-	ratioSearchStep  = 0.03 // of the bytes, and of the time, but where losses at the end of slow start decide
+	ratioSearchStep  = 0.03 // of the bytes, and of the time unless losses at the end of slow start decide
 	ratioSearchSteps = 2    // to each side
-	// helperLag is by how much a helper's path starts later than the direct one: two
-	// round trips of its own, and some of slow start. It fits what was the best in
-	// those cells.
+	// helperLag is how much later a helper's path starts than the direct one: two of its round
+	// trips and some of slow start. It fits the best ratios of measured cells.
 	helperLag = 200 * time.Millisecond
-	// ratioReps: a transfer of plain TCP connections over steady links takes the
-	// same time to a millisecond.
+	// ratioReps is small: transfers of plain TCP connections over steady links differ by a
+	// millisecond at most.
 	ratioReps = 5
 )
 
-// ratioSchemes are the schemes among which the best fixed ratio is searched, in a
-// house of steady links. Over all ratios from 0 to 1 the time falls as far as
-// one point and rises behind it (measured in eight cells of m5's and m6's kind),
-// which is where all paths end together: about that point they stand, and each
-// side has two. Helpers have parts as their rates are.
+// ratioSchemes returns the schemes among which the best fixed ratio is searched, for steady links.
+// Over all ratios from 0 to 1 the time falls to one minimum and then rises (measured in eight cells
+// of the kind of m5 and m6). The minimum is where all paths end together; the schemes are around
+// it, two on each side. Helpers have parts in proportion to their rates.
 func ratioSchemes(links string, size unit.Bytes) []string {
 	direct, helped := pathRates(links)
 	sum := 0.0
@@ -52,7 +51,7 @@ func ratioSchemes(links string, size unit.Bytes) []string {
 		text := ratioPrefix + formatRatio(p)
 		for _, r := range helped[:len(helped)-1] {
 			if len(helped) > 1 && !slices.ContainsFunc(helped, func(x float64) bool { return x != r }) {
-				break // alike: equal parts of the rest
+				break // equal rates: equal parts of the rest
 			}
 			text += "/" + formatRatio((1-p)*r/sum)
 		}
@@ -63,8 +62,8 @@ func ratioSchemes(links string, size unit.Bytes) []string {
 	return all
 }
 
-// wideRatioSchemes are likewise those of one or several alike helpers over links that
-// vary, where nothing tells what is best: up to the direct path alone.
+// wideRatioSchemes returns the schemes for one or several equal helpers over links that vary, where
+// the best ratio is unknown: up to the direct path alone.
 func wideRatioSchemes() (all []string) {
 	for p := 0.2; p < 1.05; p += 0.1 {
 		all = append(all, ratioPrefix+formatRatio(p))
@@ -72,11 +71,11 @@ func wideRatioSchemes() (all []string) {
 	return all
 }
 
-// formatRatio is one with three digits, without idle zeros.
+// formatRatio formats a ratio with at most three decimals.
 func formatRatio(p float64) string { return strconv.FormatFloat(math.Round(p*1000)/1000, 'g', -1, 64) }
 
-// pathRates are what the direct path and each helper's path carry, in Mbit/s, of
-// a house with plain numbers.
+// pathRates returns what the direct path and each helper's path carry, in Mbit/s, of a spec with
+// plain numbers.
 func pathRates(links string) (direct float64, helped []float64) {
 	for i, part := range strings.Split(links, ",") {
 		rates := strings.Split(part, "/")
@@ -93,10 +92,10 @@ func pathRates(links string) (direct float64, helped []float64) {
 	return direct, helped
 }
 
-// bestRatioLabel names the best of a cell's fixed ratios where schemes stand.
+// bestRatioLabel names the best of a cell's fixed ratios where scheme names are shown.
 const bestRatioLabel = mptcp + ", best fixed ratio"
 
-// ratioSchemes are the schemes of the search in a cell.
+// ratioSchemes returns the schemes of the search in a cell.
 func (c Cell) ratioSchemes() (all []string) {
 	for _, s := range c.Schemes {
 		if isRatioScheme(s) {
@@ -106,7 +105,7 @@ func (c Cell) ratioSchemes() (all []string) {
 	return all
 }
 
-// isRatioScheme tells whether a scheme is part of the search.
+// isRatioScheme reports whether a scheme is part of the search.
 func isRatioScheme(scheme string) bool { return strings.HasPrefix(scheme, ratioPrefix) }
 
 // withRatioSearch adds the search to a cell of steady links.
@@ -116,8 +115,11 @@ func (c Cell) withRatioSearch() Cell {
 	return c.limitReps(ratioReps, ratios...)
 }
 
-// noFigureText stands where a paper tells no figure.
-const noFigureText = "no figure; less, we say"
+// noFigureText is the published text where a paper gives no value.
+const noFigureText = "no value; we expect less"
 
-// ratioSetup says what the search is.
-var ratioSetup = fmt.Sprintf("The fixed ratio of %s is searched in steps of %g %% of the bytes about where all paths end together; the best mean of the cell stands, chosen after the fact, which favours it; where losses at the end of slow start decide, a step may be more than its part of the bytes. It is a TCP connection by each path, which no MPTCP with that ratio could beat.", mptcp, 100*ratioSearchStep)
+// ratioSetup describes the search.
+var ratioSetup = fmt.Sprintf("The fixed ratio of %s is searched in steps of %g %% of the bytes around the point "+
+	"where all paths end together. The best mean of the cell is shown, chosen after the fact, which favours it. "+
+	"Where losses at the end of slow start decide, a step may change the time by more. It is one TCP connection "+
+	"for each path, which no MPTCP with that ratio could beat.", mptcp, 100*ratioSearchStep)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -12,15 +14,14 @@ import (
 	"mpbond/lab/radio"
 )
 
-// Samples are many figures of one transfer, in time: the report draws how they
-// are distributed.
+// Samples are many values of one transfer over time. The report draws their distribution.
 type Samples struct {
 	Name, Unit string
 	Of         func(lab.Result) []float64
 }
 
-// RateSamples are the rates at which packets arrived at the primary, or left it
-// with an upload, in steps of time. A row that has them needs packets.
+// RateSamples returns the rates at which packets arrived at the primary, or left it in an upload,
+// in steps of time. A row with these samples needs packets.
 func RateSamples(step time.Duration) *Samples {
 	return &Samples{Name: "rate in each " + step.String(), Unit: "Mbit/s", Of: func(r lab.Result) []float64 {
 		if len(r.Traffic) == 0 {
@@ -44,18 +45,18 @@ func RateSamples(step time.Duration) *Samples {
 	}}
 }
 
-// distribution is the distribution of a figure, by scheme.
+// distribution is the distribution of a value by scheme.
 type distribution struct {
 	title, unit string
 	schemes     []string
-	values      [][]float64 // sorted, of each scheme
+	values      [][]float64 // sorted, by scheme
 }
 
-// A distribution of fewer values shows nothing.
+// minSpreadValues is the fewest values that make a distribution.
 const minSpreadValues = 3
 
-// distributions are a row's distributions: of its first metric over transfers, and of
-// its samples.
+// distributions returns a row's distributions: of its first metric over transfers, and of its
+// samples.
 func (r Row) distributions(d Data) (all []distribution) {
 	if r.Judged != "" && len(r.Spread) == 0 {
 		return r.virtualSpreads(d)
@@ -90,6 +91,7 @@ func (r Row) distributions(d Data) (all []distribution) {
 	return nonEmptySpreads([]distribution{over, in})
 }
 
+// addScheme adds the values of a scheme if there are enough.
 func (s *distribution) addScheme(scheme string, values []float64) {
 	if len(values) >= minSpreadValues {
 		slices.Sort(values)
@@ -97,7 +99,7 @@ func (s *distribution) addScheme(scheme string, values []float64) {
 	}
 }
 
-// comparedSchemes are those of some cells, in their order, without the search for a fixed
+// comparedSchemes returns the schemes of some cells in their order, without the search for a fixed
 // ratio.
 func (r Row) comparedSchemes(cells []string) (all []string) {
 	for _, c := range r.Cells {
@@ -110,16 +112,20 @@ func (r Row) comparedSchemes(cells []string) (all []string) {
 	return all
 }
 
-// shownCell is the cell that the report looks at more closely: the row's choice, or
-// the first one that was measured with packets of a helper, or at all.
+// shownCell returns the cell that the report shows in detail: the row's choice; or the first that
+// was measured with packets of a helper; or the first that was measured.
 func (r Row) shownCell(d Data) string {
 	measured := func(c Cell) bool { return slices.ContainsFunc(d[c.Name], IsCounted) }
 	helped := func(c Cell) bool {
 		return slices.ContainsFunc(d[c.Name], func(x lab.Result) bool {
-			return IsCounted(x) && slices.ContainsFunc(x.Traffic, func(t lab.Traffic) bool { return t.Node != "primary" })
+			return IsCounted(x) && slices.ContainsFunc(x.Traffic, func(t lab.Traffic) bool {
+				return t.Node != "primary"
+			})
 		})
 	}
-	for _, fits := range []func(Cell) bool{func(c Cell) bool { return c.Name == r.Shown && measured(c) }, helped, measured} {
+	for _, fits := range []func(Cell) bool{func(c Cell) bool {
+		return c.Name == r.Shown && measured(c)
+	}, helped, measured} {
 		if i := slices.IndexFunc(r.Cells, fits); i >= 0 {
 			return r.Cells[i].Name
 		}
@@ -127,7 +133,7 @@ func (r Row) shownCell(d Data) string {
 	return ""
 }
 
-// timeline is what happened in one transfer.
+// timeline is the course of one transfer.
 type timeline struct {
 	scheme string
 	took   float64 // seconds
@@ -137,15 +143,17 @@ type timeline struct {
 // curve is a number of bytes over time.
 type curve struct {
 	name    string
-	backlog bool // of a helper; else what has come by a link so far
+	backlog bool // held by a helper; otherwise carried by a link so far
 	at, mb  []float64
 }
 
-// medianTimelines are those of a cell, of the median transfer of each scheme, as far as
-// its packets are known.
+// medianTimelines returns the timeline of the median transfer of each scheme in a cell, as far as
+// packets are known.
 func (r Row) medianTimelines(d Data, cell string) (all []timeline) {
 	for _, scheme := range r.comparedSchemes([]string{cell}) {
-		some := slices.DeleteFunc(d.countedResults(cell, scheme), func(x lab.Result) bool { return len(x.Traffic) == 0 })
+		some := slices.DeleteFunc(d.countedResults(cell, scheme), func(x lab.Result) bool {
+			return len(x.Traffic) == 0
+		})
 		if len(some) == 0 {
 			continue
 		}
@@ -155,26 +163,26 @@ func (r Row) medianTimelines(d Data, cell string) (all []timeline) {
 	return all
 }
 
-// heldByPrefix begins the names of lines of what helpers hold.
+// heldByPrefix begins the names of curves of a helper's backlog.
 const heldByPrefix = "held by "
 
-// pointsPerLine is how finely lines are drawn.
+// pointsPerLine is the resolution of curves.
 const pointsPerLine = 300
 
-// newTimeline draws what came by each link of the primary, or left by it with an
-// upload, in IP bytes; and what each helper held.
+// newTimeline returns the bytes that arrived over each link of the primary, or left it in an
+// upload, as IP bytes, and the backlog of each helper.
 func newTimeline(r lab.Result) timeline {
 	up := r.Direction == "put"
 	t := timeline{scheme: r.Scheme, took: r.Seconds}
 	step := time.Duration(r.Seconds * float64(time.Second) / pointsPerLine)
-	in, out := map[string][]float64{}, map[string][]float64{} // of helpers
+	in, out := map[string][]float64{}, map[string][]float64{} // by helper
 	for _, x := range r.Traffic {
 		pipe := strings.HasPrefix(x.Link, "pipe")
 		if x.Node == "primary" {
 			t.lines = append(t.lines, newCurve(x.Link, cumulativeBytes(x, up, step), step))
 			continue
 		}
-		// Data comes by one link of a helper and leaves by the other one.
+		// Data arrives over one link of a helper and leaves over the other one.
 		if sent := pipe != up; sent {
 			out[x.Node] = sumCurves(out[x.Node], cumulativeBytes(x, true, step))
 		} else {
@@ -186,7 +194,7 @@ func newTimeline(r lab.Result) timeline {
 		if left == nil {
 			continue
 		}
-		// More cannot leave than came: what is more are headers.
+		// No more data can leave than arrived: the surplus is headers.
 		part := 1.0
 		if last := len(came) - 1; left[last] > came[last] {
 			part = came[last] / left[last]
@@ -205,7 +213,7 @@ func newTimeline(r lab.Result) timeline {
 	return t
 }
 
-// drawOrder puts what helpers hold after what links have carried.
+// drawOrder sorts backlogs after carried bytes.
 func drawOrder(c curve) int {
 	if c.backlog {
 		return 1
@@ -213,8 +221,7 @@ func drawOrder(c curve) int {
 	return 0
 }
 
-// cumulativeBytes is how many bytes a node had sent, or received, by the end of each
-// step.
+// cumulativeBytes returns how many bytes a node had sent, or received, by the end of each step.
 func cumulativeBytes(t lab.Traffic, sent bool, step time.Duration) []float64 {
 	sum := make([]float64, pointsPerLine+1)
 	t.Each(func(at time.Duration, n unit.Bytes, s bool) {
@@ -228,6 +235,7 @@ func cumulativeBytes(t lab.Traffic, sent bool, step time.Duration) []float64 {
 	return sum
 }
 
+// sumCurves adds a to b.
 func sumCurves(a, b []float64) []float64 {
 	for i := range a {
 		b[i] += a[i]
@@ -243,8 +251,7 @@ func newCurve(name string, bytes []float64, step time.Duration) curve {
 	return l
 }
 
-// EnergyLine is what one radio of a device took with a scheme: means of its
-// transfers.
+// EnergyLine is the energy of one radio of a device with a scheme: means of its transfers.
 type EnergyLine struct {
 	Cell   string     `json:"cell"`
 	Scheme string     `json:"scheme"`
@@ -254,8 +261,8 @@ type EnergyLine struct {
 	radio.Energy
 }
 
-// energyLines are those of a cell by scheme, device and radio, if any metric of the
-// row is an energy.
+// energyLines returns the energies in a cell by scheme, device and radio, if any metric of the row
+// is an energy.
 func (r Row) energyLines(d Data, cell string) (all []EnergyLine) {
 	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.energySet != nil })
 	if i < 0 {
@@ -269,7 +276,9 @@ func (r Row) energyLines(d Data, cell string) (all []EnergyLine) {
 				continue // every set has LTE and WiFi
 			}
 			for _, item := range items {
-				at := slices.IndexFunc(all[first:], func(l EnergyLine) bool { return l.Device == item.Device && l.Radio == item.Radio })
+				at := slices.IndexFunc(all[first:], func(l EnergyLine) bool {
+					return l.Device == item.Device && l.Radio == item.Radio
+				})
 				if at < 0 {
 					at = len(all) - first
 					all = append(all, EnergyLine{Cell: cell, Scheme: scheme, Device: item.Device, Radio: item.Radio})

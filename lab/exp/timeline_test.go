@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exp
 
 import (
@@ -59,7 +61,8 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%s: rates %v", direction, rates)
 		}
 	}
-	if got := newTimeline(lab.Result{Traffic: []lab.Traffic{{Node: "primary", Link: "ps", Gaps: []int64{1}, Sizes: []int32{-1}}}}); len(got.lines) != 1 {
+	if got := newTimeline(lab.Result{Traffic: []lab.Traffic{{Node: "primary", Link: "ps", Gaps: []int64{1},
+		Sizes: []int32{-1}}}}); len(got.lines) != 1 {
 		t.Errorf("a transfer of no time: %+v", got)
 	}
 }
@@ -67,8 +70,9 @@ func TestTimeline(t *testing.T) {
 // TestCloser: what a row says is to be looked at is, and drawn; a transfer alone
 // has no distribution.
 func TestCloser(t *testing.T) {
-	r := Row{ID: "x", Metrics: []Metric{Time, Energy(radio.Sets[0], "", true)}, Samples: RateSamples(100 * time.Millisecond),
-		Cells: []Cell{{Name: "one", Schemes: []string{Product}}, {Name: "two", Schemes: []string{Product, "single"}}}}
+	r := Row{ID: "x", Metrics: []Metric{Time, Energy(radio.Sets[0], "", true)},
+		Samples: RateSamples(100 * time.Millisecond),
+		Cells:   []Cell{{Name: "one", Schemes: []string{Product}}, {Name: "two", Schemes: []string{Product, "single"}}}}
 	d := Data{}
 	for rep := range 3 {
 		x := newTransfer("get")
@@ -81,7 +85,8 @@ func TestCloser(t *testing.T) {
 		t.Errorf("shown: %q", c)
 	}
 	e := Evaluate(r, Record{Results: d})
-	if len(e.figures.timelines) != 1 || e.figures.timelines[0].took != 1.1 || len(e.figures.spreads) != 2 || len(e.figures.spreads[1].values[0]) != 10+11+12 {
+	if len(e.figures.timelines) != 1 || e.figures.timelines[0].took != 1.1 || len(e.figures.spreads) != 2 ||
+		len(e.figures.spreads[1].values[0]) != 10+11+12 {
 		t.Errorf("%+v %+v", e.figures.timelines, e.figures.spreads)
 	}
 	r.Spread = []string{"one", "two"}
@@ -95,7 +100,8 @@ func TestCloser(t *testing.T) {
 		}
 		sum = sum.Add(l.Energy)
 	}
-	if want := Summarize(d.Values("two", Product, r.Metrics[1])).Mean; len(e.Energies) != 4 || math.Abs(float64(sum.Full())-want) > 1e-9 {
+	if want := Summarize(d.Values("two", Product, r.Metrics[1])).Mean; len(e.Energies) != 4 ||
+		math.Abs(float64(sum.Full())-want) > 1e-9 {
 		t.Errorf("energies %+v: %f J, not %f", e.Energies, sum.Full(), want)
 	}
 	var page bytes.Buffer
