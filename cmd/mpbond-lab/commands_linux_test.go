@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -37,14 +39,15 @@ func TestCommandsAreComplete(t *testing.T) {
 
 // TestRowsAreCompleted: shells complete names of experiments.
 func TestRowsAreCompleted(t *testing.T) {
-	if _, out, _ := runProgram(t, "__complete", "exp", "run", ""); !strings.Contains(out, "\nm3") || !strings.Contains(out, "all\n") {
+	if _, out, _ := runProgram(t, "__complete", "exp", "run", ""); !strings.Contains(out, "\nm3") ||
+		!strings.Contains(out, "all\n") {
 		t.Errorf("rows: %s", out)
 	}
 }
 
 func TestMisusedLab(t *testing.T) {
-	house := []string{"--links", "8/10/5"}
-	size := append(house, "--get", "1MB")
+	links := []string{"--links", "8/10/5"}
+	size := append(links, "--get", "1MB")
 	for _, c := range []struct {
 		command string
 		args    []string
@@ -52,21 +55,23 @@ func TestMisusedLab(t *testing.T) {
 	}{
 		{"up", nil, "--links"},
 		{"up", []string{"--links", "8/10"}, "needs two rates"},
-		{"up", append(house, "example.toml"), "one of them"},
+		{"up", []string{"--house", "8/10"}, "needs two rates"}, // the former name
+		{"up", append(links, "example.toml"), "one of them"},
 		{"up", []string{"/none.toml"}, "no such file"},
-		{"run", house, "--get BYTES or --put BYTES"},
+		{"run", links, "--get BYTES or --put BYTES"},
 		{"run", append(size, "--put", "1MB"), "--get BYTES or --put BYTES"},
-		{"run", append(house, "--get", "much"), `size "much"`},
+		{"run", append(links, "--get", "much"), `size "much"`},
 		{"run", append(size, "--reps", "0"), "over 0"},
 		{"run", append(size, "--scheme", "warp"), `unknown scheme "warp"`},
 		{"run", append(size, "--at", "soon"), `--at "soon"`},
 		{"run", append(size, "--at", "1s:hs9.rate=1Mbit/s"), `no link "hs9"`},
-		{"bound", append(house, "--bytes", "much"), `size "much"`},
+		{"bound", append(links, "--bytes", "much"), `size "much"`},
 		{"calibrate", []string{"--rates", "fast"}, `rate "fast"`},
 		{"demo", []string{"--size", "much"}, `size "much"`},
 		{"dual", []string{"--links", "5"}, "two rates"},
 		{"dual", []string{"--reps", "0"}, "over 0"},
-		{"flow", []string{"--length", "10"}, `invalid argument "10" for "--length" flag: write a time with its unit, like 60s`},
+		{"flow", []string{"--length", "10"},
+			`invalid argument "10" for "--length" flag: write a time with its unit, like 60s`},
 	} {
 		code, out, errs := runProgram(t, append([]string{c.command}, c.args...)...)
 		if code != cli.ExitUsage || !strings.Contains(errs, c.says) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -20,27 +22,24 @@ import (
 	"mpbond/lab"
 )
 
-// What the demo shows.
+// Parameters of the demo.
 const (
 	demoLinks = "8/10/5,10/5"
 	demoSize  = 20 * unit.MB
 )
 
-var demoSchemes = []struct{ name, what string }{
-	{"single", "one link"},
-	{"mptcp", "kernel MPTCP, tethered"},
-	{"mpbond", "mpbond"},
-}
+// demoSchemes are the schemes of the demo.
+var demoSchemes = []string{"single", "mptcp", "mpbond"}
 
 func labDemo() *cobra.Command {
 	links, size := demoLinks, demoSize.String()
 	c := &cobra.Command{
-		Use: "demo", Short: "Show one download over one link, kernel MPTCP and mpbond", Args: cobra.NoArgs,
+		Use: "demo", Short: "compare one download over one link, kernel MPTCP and mpbond", Args: cobra.NoArgs,
 		Example: "  mpbond-lab demo --links 8/10/5 --size 4MB",
 		Long: `Emulate a primary and two helpers, each with a link to the same server, and
-download the same file three times, with real curl from real nginx: over the
-primary's own link, by tethering with the kernel's MPTCP, and with mpbond. Shows
-what each device carries meanwhile, and compares. It takes about a minute and
+download the same file three times with curl from nginx: over the primary's own
+link (single), by tethering with the kernel's MPTCP (mptcp), and with mpbond.
+Show what each device carries, then compare. The demo takes about a minute and
 leaves nothing behind.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			top, err := lab.Triangle(links)
@@ -54,28 +53,28 @@ leaves nothing behind.`,
 			return d.runDemo(c.Context())
 		},
 	}
-	c.Flags().StringVar(&links, "links", links, "rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
-	c.Flags().StringVar(&size, "size", size, "of the file")
+	c.Flags().StringVar(&links, "links", links, "set the rates in Mbit/s, as PS/HS/pipe[+pipe…][,HS/pipe…]")
+	hideFormerLinksFlag(c, &links)
+	c.Flags().StringVar(&size, "size", size, "download a file of this size")
 	return c
 }
 
-// demo is one showing. Its samples and results come one after the other.
+// demo is one run of the demo. Its samples and results come one after the other.
 type demo struct {
 	topology *lab.Topology
 	size     unit.Bytes
-	out      io.Writer    // the table
-	screen   io.Writer    // what happens meanwhile
-	display  *demoDisplay // of the transfer that runs, or nil
+	out      io.Writer    // of the table
+	screen   io.Writer    // of everything else
+	display  *demoDisplay // of the running transfer, or nil
 	results  map[string]lab.Result
 }
 
 // runDemo makes the downloads and prints the table.
 func (d *demo) runDemo(ctx context.Context) error {
 	d.results = map[string]lab.Result{}
-	p := lab.RunSpec{Topology: d.topology, Size: d.size, Reps: 1, Seed: uint64(time.Now().UnixNano()), KeepDisturbed: true, Watch: d.showSample}
-	for _, s := range demoSchemes {
-		p.Schemes = append(p.Schemes, s.name)
-	}
+	p := lab.RunSpec{Topology: d.topology, Size: d.size, Reps: 1, Seed: uint64(time.Now().UnixNano()),
+		KeepDisturbed: true, Watch: d.showSample}
+	p.Schemes = demoSchemes
 	if err := p.Check(); err != nil {
 		return err
 	}
@@ -95,14 +94,14 @@ func (d *demo) runDemo(ctx context.Context) error {
 		return err
 	}
 	for _, s := range demoSchemes {
-		if r := d.results[s.name]; r.Error != "" {
-			return fmt.Errorf("%s: %s", s.what, r.Error)
+		if r := d.results[s]; r.Error != "" {
+			return fmt.Errorf("%s: %s", s, r.Error)
 		}
 	}
 	return nil
 }
 
-// describeNetwork says what is emulated.
+// describeNetwork describes the emulated network.
 func (d *demo) describeNetwork() string {
 	link := func(name string) string {
 		l := d.topology.Link[name]
@@ -111,12 +110,15 @@ func (d *demo) describeNetwork() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "Emulated: primary to server %s;", link("ps"))
 	for i, h := range d.topology.Helpers() {
-		fmt.Fprintf(&s, "\n  %s to server %s, to primary %s;", h, link(fmt.Sprintf("hs%d", i+1)), link(fmt.Sprintf("pipe%d", i+1)))
+		fmt.Fprintf(&s, "\n  %s to server %s, to primary %s;", h, link(fmt.Sprintf("hs%d", i+1)),
+			link(fmt.Sprintf("pipe%d", i+1)))
 	}
-	fmt.Fprintf(&s, "\nEach of %d ways downloads the same %v with curl from nginx behind the server.\n", len(demoSchemes), d.size)
+	fmt.Fprintf(&s, "\nEach of %d schemes downloads the same %v with curl from nginx behind the server.\n",
+		len(demoSchemes), d.size)
 	return s.String()
 }
 
+// showSample shows a sample of the running transfer.
 func (d *demo) showSample(s lab.Sample) {
 	if d.display == nil {
 		d.display = newDemoDisplay(d, s.Scheme)
@@ -132,15 +134,14 @@ func (d *demo) endDisplay(r *lab.Result) {
 	}
 }
 
-// deviceNames lists the primary, then the helpers.
+// deviceNames returns the primary, then the helpers.
 func (d *demo) deviceNames() []string { return append([]string{"primary"}, d.topology.Helpers()...) }
 
-// demoDisplay displays a transfer that runs: bars on a terminal, else a line a
-// second.
+// demoDisplay displays a running transfer: bars on a terminal, else a line a second.
 type demoDisplay struct {
 	demo     *demo
 	name     string
-	screen   *mpb.Progress // nil if this is no terminal
+	screen   *mpb.Progress // nil if this is not a terminal
 	bars     map[string]*demoBar
 	samples  []lab.Sample // of the last second, for rates
 	lastLine time.Duration
@@ -155,11 +156,6 @@ const demoTotal = "all"
 
 func newDemoDisplay(d *demo, scheme string) *demoDisplay {
 	s := &demoDisplay{demo: d, name: scheme, bars: map[string]*demoBar{}, samples: []lab.Sample{{}}}
-	for _, k := range demoSchemes {
-		if k.name == scheme {
-			s.name = k.what
-		}
-	}
 	if !cli.IsTerminal(d.screen) {
 		return s
 	}
@@ -174,7 +170,7 @@ func newDemoDisplay(d *demo, scheme string) *demoDisplay {
 	return s
 }
 
-// addSample takes in a sample.
+// addSample shows a sample.
 func (s *demoDisplay) addSample(now lab.Sample) {
 	for len(s.samples) > 1 && now.Elapsed-s.samples[1].Elapsed >= time.Second {
 		s.samples = s.samples[1:]
@@ -198,14 +194,14 @@ func (s *demoDisplay) addSample(now lab.Sample) {
 		return
 	}
 	s.lastLine = now.Elapsed.Truncate(time.Second)
-	line := fmt.Sprintf("%-22s %4.0f s  %v of %v", s.name, now.Elapsed.Seconds(), now.Bytes, s.demo.size)
+	line := fmt.Sprintf("%-8s %4.0f s  %v of %v", s.name, now.Elapsed.Seconds(), now.Bytes, s.demo.size)
 	for _, name := range s.demo.deviceNames() {
 		line += fmt.Sprintf("  %s %s", name, rate(before.Devices[name], now.Devices[name]))
 	}
 	fmt.Fprintln(s.demo.screen, line)
 }
 
-// finishDisplay leaves the bars on the screen if all went well, with what they came to.
+// finishDisplay leaves the bars on the screen if the transfer succeeded, with its mean rates.
 func (s *demoDisplay) finishDisplay(r *lab.Result) {
 	if s.screen == nil {
 		return
@@ -226,14 +222,14 @@ func (s *demoDisplay) finishDisplay(r *lab.Result) {
 	s.screen.Wait()
 }
 
-// printComparison compares.
+// printComparison prints the table.
 func (d *demo) printComparison() error {
 	w := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\n%v\tTIME\tRATE\t%s\tOF BOUND\tSHA-256\t\n", d.size, strings.Join(d.deviceNames(), "\t"))
 	var bound float64
 	var notes []string
 	for _, s := range demoSchemes {
-		r, ok := d.results[s.name]
+		r, ok := d.results[s]
 		if !ok {
 			continue
 		}
@@ -242,7 +238,7 @@ func (d *demo) printComparison() error {
 		for _, n := range r.Devices {
 			sum += n
 		}
-		fmt.Fprintf(w, "%s\t%.2f s\t%v", s.what, r.Seconds, unit.RateOf(r.Bytes, toDuration(r.Seconds)))
+		fmt.Fprintf(w, "%s\t%.2f s\t%v", s, r.Seconds, unit.RateOf(r.Bytes, toDuration(r.Seconds)))
 		for _, name := range d.deviceNames() {
 			fmt.Fprintf(w, "\t%s", cli.FormatPercent(r.Devices[name], sum))
 		}
@@ -252,7 +248,8 @@ func (d *demo) printComparison() error {
 		}
 		fmt.Fprintf(w, "\t%.0f %%\t%s\t\n", 100*r.Efficiency, verdict)
 		if r.Disturbed {
-			notes = append(notes, fmt.Sprintf("%s: the machine was busy, and links were late by up to %v; the time may be off.", s.what, r.Lateness.Max.Round(time.Millisecond)))
+			notes = append(notes, fmt.Sprintf("%s: the machine was busy and delayed links by up to %v; the time "+
+				"may be wrong.", s, r.Lateness.Max.Round(time.Millisecond)))
 		}
 	}
 	fmt.Fprintf(w, "fluid bound of all links\t%.2f s\t%v\t\n", bound, unit.RateOf(d.size, toDuration(bound)))
@@ -263,10 +260,10 @@ func (d *demo) printComparison() error {
 		fmt.Fprintln(d.out, n)
 	}
 	if one, all := d.results["single"], d.results["mpbond"]; one.Error == "" && all.Error == "" && all.Seconds > 0 {
-		fmt.Fprintf(d.out, "mpbond took %.2f of the time of one link.\n", all.Seconds/one.Seconds)
+		fmt.Fprintf(d.out, "mpbond took %.2f of the time of single.\n", all.Seconds/one.Seconds)
 	}
 	return nil
 }
 
-// toDuration is so long.
+// toDuration converts seconds.
 func toDuration(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }

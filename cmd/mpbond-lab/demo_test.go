@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -26,7 +28,8 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(runtime)
-	for _, after := range []time.Duration{0, 30 * time.Millisecond, 150 * time.Millisecond, 600 * time.Millisecond, 2500 * time.Millisecond} {
+	for _, after := range []time.Duration{0, 30 * time.Millisecond, 150 * time.Millisecond, 600 * time.Millisecond,
+		2500 * time.Millisecond} {
 		cmd := exec.Command(program, "demo", "--size", "512KB", "--links", "8/10/5")
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
 		var stdout, stderr bytes.Buffer
@@ -45,7 +48,8 @@ func TestDemo(t *testing.T) {
 		case after == 0 && code != cli.ExitOK:
 			t.Errorf("%v: %s", err, stderr.String())
 		case after == 0:
-			for _, row := range []string{`one link .* 100 % +0 % .* right`, `kernel MPTCP, tethered .* right`, `mpbond .* \d+ % +\d+ % .* right`, `fluid bound of all links +0.43 s`} {
+			for _, row := range []string{`one link .* 100 % +0 % .* right`, `kernel MPTCP, tethered .* right`,
+				`mpbond .* \d+ % +\d+ % .* right`, `fluid bound of all links +0.43 s`} {
 				if !regexp.MustCompile(row).MatchString(stdout.String()) {
 					t.Errorf("no row like %q in\n%s", row, stdout.String())
 				}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -18,12 +20,13 @@ func labDual() *cobra.Command {
 	size := "8MB"
 	asJSON := false
 	c := &cobra.Command{
-		Use: "dual", Short: "Measure two users who lend each other their links", Args: cobra.NoArgs,
-		Long: `Emulate two devices, each with a link of its own and a free link between them,
-that are primary and helper at once. Each user downloads: alone over the own
-link without mpbond (both at the same time, since they do not meet); with mpbond while the other one is idle; and both at once.
-With --chunks each makes so many downloads with pauses of 1 to 5 s, and its time
-is the mean of one.`,
+		Use: "dual", Short: "measure two users who share their links", Args: cobra.NoArgs,
+		Long: `Emulate two devices that are primary and helper at once, each with a link to the
+server and an unlimited link between them. Measure downloads of each user: alone
+over the own link without mpbond (both at the same time, over separate links);
+with mpbond while the other user is idle; and both at once. With --chunks each
+user makes that many downloads with pauses of 1 to 5 s, and the reported time is
+the mean of one.`,
 		Example: `  mpbond-lab dual --links 10/3 --size 8MB
   mpbond-lab dual --links 5/5 --size 1MB --chunks 20     # the MPBond paper's dual mode`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
@@ -55,12 +58,13 @@ is the mean of one.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&p.Links, "links", p.Links, "rates of the two links in `Mbit/s`")
-	c.Flags().StringVar(&size, "size", size, "of each download")
-	c.Flags().IntVar(&p.Chunks, "chunks", 0, "downloads of each user, with pauses; 0: one without")
-	c.Flags().IntVar(&p.Reps, "reps", p.Reps, "repetitions of each case")
-	c.Flags().Uint64Var(&p.Seed, "seed", p.Seed, "of the file's content and the pauses")
-	c.Flags().StringVar(&p.Trace, "trace", "", "keep programs' output in `DIR`")
+	c.Flags().StringVar(&p.Links, "links", p.Links, "set the rates of the two links in `Mbit/s`")
+	c.Flags().StringVar(&size, "size", size, "set the size of each download")
+	c.Flags().IntVar(&p.Chunks, "chunks", 0, "make that many downloads for each user, with pauses (0: one without "+
+		"a pause)")
+	c.Flags().IntVar(&p.Reps, "reps", p.Reps, "repeat each case that many times")
+	c.Flags().Uint64Var(&p.Seed, "seed", p.Seed, "seed the file's content and the pauses")
+	c.Flags().StringVar(&p.Trace, "trace", "", "keep the output of programs in `DIR`")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per case and repetition")
 	return c
 }

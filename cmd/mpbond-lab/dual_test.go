@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -36,7 +38,8 @@ func TestDual(t *testing.T) {
 			t.Fatal(err)
 		}
 		alone, idle, own := got[lab.DualAlone].Seconds, got[lab.DualIdle].Seconds, got[lab.DualBoth].OwnShare
-		text := fmt.Sprintf("seconds of both users: alone %.2f, the other idle %.2f; owners' parts of their links %.2f", alone, idle, own)
+		text := fmt.Sprintf("seconds of both users: alone %.2f, the other idle %.2f; owners' parts of their links %.2f",
+			alone, idle, own)
 		t.Log(text)
 		switch kept := min(own[0], own[1]) > leastOwn && max(own[0], own[1]) < 1.05; {
 		case kept && idle[0] < alone[0] && idle[1] < alone[1]/2:
@@ -53,7 +56,8 @@ func TestDual(t *testing.T) {
 // measureDual runs the measurement and returns what came of each case. Disturbed
 // tells that the emulator was late.
 func measureDual(t *testing.T, program string) (got map[string]lab.DualResult, disturbed bool, err error) {
-	cmd := exec.CommandContext(t.Context(), program, "dual", "--links", "10/3", "--size", "3MB", "--reps", "1", "--json")
+	cmd := exec.CommandContext(t.Context(), program, "dual", "--links", "10/3", "--size", "3MB", "--reps", "1",
+		"--json")
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
 	var errs strings.Builder
 	cmd.Stderr = &errs

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -23,27 +25,29 @@ import (
 	"mpbond/lab/radio"
 )
 
-// expCommand is "mpbond-lab exp": published tables and figures, and what mpbond claims.
+// expCommand returns "mpbond-lab exp".
 func expCommand() *cobra.Command {
 	f := expFlags{dir: exp.DefaultDir}
 	c := &cobra.Command{
 		Use:   "exp",
-		Short: "Reproduce published tables and figures, and measure what mpbond claims",
+		Short: "reproduce published results and measure what mpbond claims",
 		Long: `Reproduce tables and figures of the papers that mpbond follows, and measure what
-mpbond claims, over emulated networks on this machine, beside real baselines in
-the same run. Each has an ID, a row of "mpbond-lab exp list".`,
+mpbond claims, over emulated networks on this machine. Baselines run in the same
+run. Each result is a row with an ID; "mpbond-lab exp list" lists them.`,
 	}
 	c.PersistentFlags().StringVar(&f.dir, "dir", f.dir, "keep results in `DIR`")
-	c.PersistentFlags().StringVar(&f.set, "set", radio.Sets[0].Name, "constants of radios, for energies: "+strings.Join(radio.SetNames(), ", "))
-	c.PersistentFlags().StringVar(&f.drives, "drives", "", "have row b4 take the recorded drives of `DIR`: CSV files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
+	c.PersistentFlags().StringVar(&f.set, "set", radio.Sets[0].Name,
+		"compute energies with these constants of radios: "+strings.Join(radio.SetNames(), ", "))
+	c.PersistentFlags().StringVar(&f.drives, "drives", "", "use the recorded drives in `DIR` for row b4: CSV "+
+		"files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
 	c.AddCommand(expList(&f), expRun(&f), expReport(&f))
 	return c
 }
 
-// expFlags are those of all its subcommands.
+// expFlags are the flags of all its subcommands.
 type expFlags struct{ dir, set, drives string }
 
-// resultsDir is where results are: those of the short form are apart from others.
+// resultsDir returns the directory of results. Those of the short form are separate.
 func (f *expFlags) resultsDir(quick bool) string {
 	if quick {
 		return exp.QuickDir(f.dir)
@@ -51,8 +55,7 @@ func (f *expFlags) resultsDir(quick bool) string {
 	return f.dir
 }
 
-// selectRows returns those that are named, by the chosen constants and drives; all without
-// names.
+// selectRows returns the named rows with the chosen constants and drives, or all rows.
 func (f *expFlags) selectRows(ids []string) ([]exp.Row, error) {
 	set, err := radio.FindSet(f.set)
 	if err != nil {
@@ -73,8 +76,8 @@ func (f *expFlags) selectRows(ids []string) ([]exp.Row, error) {
 func expList(f *expFlags) *cobra.Command {
 	var o exp.Options
 	c := &cobra.Command{
-		Use: "list [ID…]", Short: "List what can be measured, and how long it takes", ValidArgsFunction: completeRow,
-		Long:    `List all rows and how long they take, or the cells of those that are named.`,
+		Use: "list [ID…]", Short: "list what can be measured and how long it takes", ValidArgsFunction: completeRow,
+		Long:    `List all rows and how long they take, or the cells of the named rows.`,
 		Example: "  mpbond-lab exp list --quick\n  mpbond-lab exp list bench",
 		RunE: func(c *cobra.Command, ids []string) error {
 			rows, err := f.selectRows(ids)
@@ -95,46 +98,46 @@ func expList(f *expFlags) *cobra.Command {
 			return exp.ListTable(list).Print(c.OutOrStdout())
 		},
 	}
-	c.Flags().BoolVar(&o.Quick, "quick", false, "the short form")
-	c.Flags().StringVar(&o.Only, "only", "", "only cells whose names contain `TEXT`")
-	c.Flags().Bool("json", false, "print JSON: a list of objects, or a table")
+	c.Flags().BoolVar(&o.Quick, "quick", false, "list the short form")
+	c.Flags().StringVar(&o.Only, "only", "", "list only cells whose names contain `TEXT`")
+	c.Flags().Bool("json", false, "print a JSON list of rows; named rows have their cells in cell_list")
 	return c
 }
 
-// quickTime is what the short form of all rows may take.
+// quickTime is the time limit of the short form.
 const quickTime = 12 * time.Minute
 
 func expRun(f *expFlags) *cobra.Command {
 	var r exp.Run
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "run ID…", Short: "Run rows", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeRow,
-		Example: "  mpbond-lab exp run m3\n  mpbond-lab exp run all --quick\n  mpbond-lab exp run bench --quick --only '2 MB'",
-		Long: `Run rows of "mpbond-lab exp list": all published ones with "all", and with "bench" what
-mpbond claims. Show each figure beside the published one, or the claim, schemes
-interleaved. Cells of all rows share the machine: several transfers run at once,
-each in namespaces of its own, as many as the processors can bear, judged by how
-many are disturbed, or --jobs. Cells about what the machine can do run first, by
-themselves. Nothing else should run meanwhile.
+		Use: "run ID…", Short: "measure rows", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeRow,
+		Example: "  mpbond-lab exp run m3\n  mpbond-lab exp run all --quick\n  mpbond-lab exp run bench --quick " +
+			"--only '2 MB'",
+		Long: `Measure rows of "mpbond-lab exp list": "all" stands for all published rows, and
+"bench" for what mpbond claims. Print each result beside the published one or
+the claim. Schemes are interleaved. Several transfers run at once, each in its
+own namespaces: as many as the processors allow, judged by how many are
+disturbed, or --jobs. Cells that measure the machine run first and alone. Do not
+run anything else meanwhile.
 
-All cells come to three repetitions, then up to six, then all; what was disturbed
-is made once more. So what is ended early has something of everything.
+All cells reach three repetitions, then up to six, then all; disturbed transfers
+are repeated once per round. So a run that ends early has some results of each row.
 
-Transfers are kept as they end, so that "exp report" can be asked meanwhile, and
-a run that was interrupted goes on where it stopped, if it is of the same version.
-When none is missing, the next run begins anew.
+Each transfer is saved when it ends. "exp report" works meanwhile, and an
+interrupted run resumes where it stopped if the version is the same. When no
+transfer is missing, the next run starts again.
 
---quick makes one transfer of each scheme in some cells, and ends within ` + quickTime.String() + `:
-to see that all works, not for figures. Its results are in DIR/quick, apart from
-others. It fails only where a scheme cannot transfer at all; a run without it,
-where transfers are missing. Figures and claims decide nothing: they are what is
-to be found out.`,
+--quick makes one transfer of each scheme in some cells and ends within ` + quickTime.String() + `.
+It shows that everything works; its values are no results, and are kept in
+DIR/quick. A run fails if transfers are missing; with --quick only if a scheme
+cannot transfer at all. Results and claims do not change the exit code.`,
 		RunE: func(c *cobra.Command, ids []string) (err error) {
 			if r.Rows, err = f.selectRows(ids); err != nil {
 				return err
 			}
 			if r.Options.Reps < 0 || r.Jobs < 0 || r.Limit < 0 {
-				return cli.UsageError("--reps, --jobs and --for are at least 0")
+				return cli.UsageError("--reps, --jobs and --for must be at least 0")
 			}
 			if r.Options.Quick && !c.Flags().Changed("for") {
 				r.Limit = quickTime
@@ -145,7 +148,8 @@ to be found out.`,
 				}
 			}
 			p := &runProgress{out: c.ErrOrStderr(), lastPrint: time.Now()}
-			r.Options.Drives, r.Dir, r.Version, r.PrintLine, r.Progress = f.drives, f.resultsDir(r.Options.Quick), cli.Version, p.printLine, p.showProgress
+			r.Options.Drives, r.Dir, r.Version, r.PrintLine, r.Progress = f.drives, f.resultsDir(r.Options.Quick),
+				cli.Version, p.printLine, p.showProgress
 			all, failed := r.Measure(c.Context())
 			for _, e := range all {
 				if asJSON {
@@ -158,32 +162,36 @@ to be found out.`,
 		},
 	}
 	o := c.Flags()
-	o.BoolVar(&r.Options.Quick, "quick", false, "few repetitions: to see that all works, not for figures")
-	o.StringVar(&r.Options.Only, "only", "", "only cells whose names contain `TEXT`")
-	o.IntVar(&r.Options.Reps, "reps", 0, "repetitions of each cell (0: the row's own)")
-	o.Uint64Var(&r.Options.Seed, "seed", 1, "of the files' content, and of networks that vary")
-	o.StringVar(&r.Options.Traces, "traces", "", "make networks that vary of recordings in `DIR` (docs/reference/experiments.md); none: by --seed")
-	o.IntVar(&r.Jobs, "jobs", 0, "cells at once (0: as many as this machine can)")
-	o.DurationVar(&r.Limit, "for", 0, "begin no transfer that would end later (0: no limit; with --quick "+quickTime.String()+")")
+	o.BoolVar(&r.Options.Quick, "quick", false, "make few repetitions, to see that everything works")
+	o.StringVar(&r.Options.Only, "only", "", "run only cells whose names contain `TEXT`")
+	o.IntVar(&r.Options.Reps, "reps", 0, "repeat each cell that many times (0: the row's own number)")
+	o.Uint64Var(&r.Options.Seed, "seed", 1, "seed the files' content and networks that vary")
+	o.StringVar(&r.Options.Traces, "traces", "", "use recordings in `DIR` for networks that vary (docs/reference/experiments.md; "+
+		"default: generate them from --seed)")
+	o.IntVar(&r.Jobs, "jobs", 0, "run that many cells at once (0: as many as this machine allows)")
+	o.DurationVar(&r.Limit, "for", 0,
+		"start no transfer that would end later (0: no limit; with --quick "+quickTime.String()+")")
 	o.BoolVar(&asJSON, "json", false, "print one JSON object for each row")
 	return c
 }
 
-// runProgress shows where a run is: in one line of a terminal. Off one it prints what
+// runProgress shows the progress of a run: in one line of a terminal; elsewhere it prints what
 // matters, and something now and then.
 type runProgress struct {
 	out       io.Writer
 	lastPrint time.Time
 }
 
-// progressInterval is how often progress is told off a terminal, at least.
+// progressInterval is the longest time without progress output where there is no terminal.
 const progressInterval = time.Minute
 
+// printLine prints a line.
 func (p *runProgress) printLine(text string) {
 	cli.NewSteps(p.out).Clear()
 	fmt.Fprintln(p.out, text)
 }
 
+// showProgress shows the state of the run.
 func (p *runProgress) showProgress(text string, matters bool) {
 	switch {
 	case cli.IsTerminal(p.out):
@@ -197,26 +205,27 @@ func (p *runProgress) showProgress(text string, matters bool) {
 func expReport(f *expFlags) *cobra.Command {
 	asJSON, quick, markdown, overview := false, false, "", ""
 	c := &cobra.Command{
-		Use: "report [ID…]", Short: "Write what was measured as one HTML page, and as CSV", ValidArgsFunction: completeRow,
-		Example: "  mpbond-lab exp report --markdown results.md\n  mpbond-lab exp report bench --markdown performance.md --overview README.md",
-		Long: `Write report.html, a page that needs nothing else, and report.csv into the
-directory of results, of all that was measured so far, or of the rows named. What
-is worse than a baseline, or than published or claimed, comes first.`,
+		Use: "report [ID…]", Short: "write the results as one HTML page and as CSV", ValidArgsFunction: completeRow,
+		Example: "  mpbond-lab exp report --markdown results.md\n  mpbond-lab exp report bench --markdown " +
+			"performance.md --overview README.md",
+		Long: `Write report.html, a self-contained page, and report.csv into the directory of
+results. They cover everything measured so far, or the named rows. Results that
+are worse than a baseline, than published or than claimed come first.`,
 		RunE: func(c *cobra.Command, ids []string) error {
 			rows, err := f.selectRows(ids)
 			if err != nil {
 				return err
 			}
-			dir, again := f.resultsDir(quick), "mpbond-lab exp run "+cmp.Or(strings.Join(ids, " "), "all")
+			dir, rerun := f.resultsDir(quick), "mpbond-lab exp run "+cmp.Or(strings.Join(ids, " "), "all")
 			if quick {
-				again += " --quick"
+				rerun += " --quick"
 			}
 			all, err := exp.EvaluateAll(dir, rows)
 			if err != nil {
 				return err
 			}
 			if len(all) == 0 {
-				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", dir), again+" makes some")
+				return fault.New(fault.NotFound, fmt.Errorf("no results in %s", dir), "run "+rerun+" first")
 			}
 			if asJSON {
 				return cli.PrintJSON(c.OutOrStdout(), all)
@@ -236,16 +245,22 @@ is worse than a baseline, or than published or claimed, comes first.`,
 			return err
 		},
 	}
-	between := "; if it is there, between its lines " + exp.DocumentBegin + " and " + exp.DocumentEnd
+	between := "; in an existing file between its lines " + exp.DocumentBegin + " and " + exp.DocumentEnd
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON instead of writing files")
-	c.Flags().BoolVar(&quick, "quick", false, "of the short form, whose results are apart: to see that all works, not for figures")
-	c.Flags().StringVar(&markdown, "markdown", "", "write tables to `FILE` too"+between)
-	c.Flags().StringVar(&overview, "overview", "", "write one table of the bench's rows to `FILE`, in the same way")
+	c.Flags().BoolVar(&quick, "quick", false, "report the short form, whose results are separate")
+	c.Flags().StringVar(&markdown, "markdown", "", "also write tables to `FILE`"+between)
+	c.Flags().StringVar(&overview, "overview", "",
+		"also write one table of the bench's rows to `FILE`, in the same way")
 	return c
 }
 
-// writeReport writes one form of the report to a file, if that has a name.
-func writeReport(file string, form func(io.Writer, []exp.Evaluation) error, all []exp.Evaluation, write func(string, []byte, os.FileMode) error) error {
+// writeReport writes one form of the report to a file, unless its name is empty.
+func writeReport(
+	file string,
+	form func(io.Writer, []exp.Evaluation) error,
+	all []exp.Evaluation,
+	write func(string, []byte, os.FileMode) error,
+) error {
 	if file == "" {
 		return nil
 	}
@@ -262,5 +277,7 @@ func completeRow(_ *cobra.Command, args []string, _ string) ([]string, cobra.She
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return slices.DeleteFunc(exp.RowIDs(rows), func(id string) bool { return slices.Contains(args, id) }), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(exp.RowIDs(rows), func(id string) bool {
+		return slices.Contains(args, id)
+	}), cobra.ShellCompDirectiveNoFileComp
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -69,11 +71,13 @@ func TestExpGoesOn(t *testing.T) {
 		return cmd.ProcessState.ExitCode(), stderr.String()
 	}
 	run(2, syscall.SIGKILL)
-	if code, out, errs := runProgram(t, "exp", "report", "--quick", "--dir", results); code != cli.ExitOK || !strings.Contains(out, row) {
+	if code, out, errs := runProgram(t, "exp", "report", "--quick", "--dir", results); code != cli.ExitOK ||
+		!strings.Contains(out, row) {
 		t.Errorf("report: %d %s %s", code, out, errs)
 	}
 	code, screen := run(1, syscall.SIGINT)
-	if code != cli.ExitInterrupted || strings.Count(screen, "interrupted") != 1 || !strings.Contains(screen, "transfers are taken from "+dir) {
+	if code != cli.ExitInterrupted || strings.Count(screen, "interrupted") != 1 ||
+		!strings.Contains(screen, "transfers are taken from "+dir) {
 		t.Errorf("interrupted: %d %s", code, screen)
 	}
 	code, screen = run(0, 0)

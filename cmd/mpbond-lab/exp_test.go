@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -30,12 +32,14 @@ func TestExp(t *testing.T) {
 			t.Errorf("list: %d %s", code, text)
 		}
 	}
-	for _, bad := range [][]string{{"run", "m99"}, {"run", "m4", "--reps", "-1"}, {"run", "m4", "--set", "nokia3310"}, {"run"}, {"run", "bench", "--only", "no such cell"}} {
+	for _, bad := range [][]string{{"run", "m99"}, {"run", "m4", "--reps", "-1"}, {"run", "m4", "--set", "nokia3310"},
+		{"run"}, {"run", "bench", "--only", "no such cell"}} {
 		if code, text := run(append(bad, "--dir", dir)...); code != cli.ExitUsage {
 			t.Errorf("%v: %d %s", bad, code, text)
 		}
 	}
-	if code, text := run("list", "bench", "--only", "1/18/5, 10 MB, up"); code != 0 || !strings.Contains(text, "53") || strings.Contains(text, "1/18/5, 2 MB") {
+	if code, text := run("list", "bench", "--only", "1/18/5, 10 MB, up"); code != 0 || !strings.Contains(text, "53") ||
+		strings.Contains(text, "1/18/5, 2 MB") {
 		t.Errorf("cells of rows: %d %s", code, text)
 	}
 	if code, text := run("report", "--dir", dir); code == 0 || !strings.Contains(text, "exp run") {
@@ -47,7 +51,8 @@ func TestExp(t *testing.T) {
 	}
 	row := rows[0]
 	cell := row.Cells[0].Name
-	rec := exp.Record{Row: "m4", Stamp: exp.Stamp{Version: "abc1234"}, Results: exp.Data{cell: []lab.Result{{Scheme: exp.Product, Seconds: 4.7}}}}
+	rec := exp.Record{Row: "m4", Stamp: exp.Stamp{Version: "abc1234"},
+		Results: exp.Data{cell: []lab.Result{{Scheme: exp.Product, Seconds: 4.7}}}}
 	keep := func(in string) (err error) {
 		j, err := exp.OpenJournal(in, "m4", rec.Stamp, true)
 		if err != nil {
@@ -61,7 +66,8 @@ func TestExp(t *testing.T) {
 	if err := keep(dir); err != nil {
 		t.Fatal(err)
 	}
-	if code, text := run("report", "--dir", dir); code != 0 || !strings.Contains(text, "m4") || !strings.Contains(text, string(exp.NotMeasured)) {
+	if code, text := run("report", "--dir", dir); code != 0 || !strings.Contains(text, "m4") ||
+		!strings.Contains(text, string(exp.NotMeasured)) {
 		t.Errorf("%d %s", code, text)
 	}
 	// Of one transfer each, and of the short form, screens say that these are no figures.
@@ -69,7 +75,8 @@ func TestExp(t *testing.T) {
 		rec.Results[cell] = append(rec.Results[cell], lab.Result{Scheme: scheme, Seconds: 5})
 	}
 	rec.Results[cell] = rec.Results[cell][1:]
-	if code, text := run("report", "--quick", "--dir", dir); code == 0 || !strings.Contains(text, "--quick makes some") {
+	if code, text := run("report", "--quick", "--dir", dir); code == 0 ||
+		!strings.Contains(text, "--quick first") {
 		t.Errorf("a report of no short form: %d %s", code, text)
 	}
 	for _, quick := range []bool{false, true} {
@@ -93,7 +100,8 @@ func TestExp(t *testing.T) {
 		t.Errorf("%d %s", code, text)
 	}
 	for _, name := range []string{"report.html", "report.csv", "report.md"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), "abc1234") {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text),
+			"abc1234") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -20,24 +22,24 @@ import (
 func labFlow(f *labFlags) *cobra.Command {
 	p := lab.FlowSpec{Length: 20 * time.Second, Marks: []time.Duration{3 * time.Second}}
 	c := &cobra.Command{
-		Use: "flow [FILE]", Short: "Measure congestion controllers over an emulated link", Args: cobra.MaximumNArgs(1),
+		Use: "flow [FILE]", Short: "measure congestion controllers over an emulated link", Args: cobra.MaximumNArgs(1),
 		Example: `  mpbond-lab flow --links 30 --over bbr,kernel:bbr,cubic,kernel:cubic
   mpbond-lab flow --links 30 --over bbr+bbr,kernel:bbr+kernel:bbr,bbr+kernel:bbr --length 60s
   mpbond-lab flow --links 30 --over bbr --at 10s:ps.rate=15Mbit/s --phases 3s,10s,13s`,
-		Long: `Bring a network up, send bulk flows over one of its links, from its second end to
-its first, and take it down again. Controllers that are joined with + meet on the
-link; the others follow one after the other.
+		Long: `Bring up a network, send bulk flows over one of its links, from its second end to
+its first, and take it down again. Controllers joined with + share the link; the
+others run one after the other.
 
 Controllers: ` + strings.Join(cc.Names, ", ") + ` over UDP (package
-pbe/transport), and kernel:NAME for the kernel's TCP with its controller of that name.
-Where the link is a device of a mobile network flows over UDP have feedback of its
-cells, by what these tell; or, with "samples:" before the controllers, by cellwatch
-watch, of what they sound like. Elsewhere pbe is bbr.
+pbe/transport), and kernel:NAME for the kernel's TCP with its controller NAME. If
+the link is a device of a mobile network, flows over UDP get feedback from its
+cells: their control messages; or, with "samples:" before the controllers, what
+cellwatch watch decodes from their samples. Elsewhere pbe works like bbr.
 
-What is printed is of the link: the rate of IP bytes and its part of what the link
-can carry, the one-way delay of packets, packets dropped by its queue and at
-random. The rate of each flow is of payload. A run in which the emulator was late
-is marked disturbed, discarded and repeated.`,
+Print for the link: the rate of IP bytes and its share of the link's capacity, the
+one-way delay of packets, and packets dropped by its queue and at random. Rates of
+flows are of payload. A run in which the emulator was late is marked disturbed,
+discarded and repeated.`,
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			if p.Topology, err = f.loadTopology(args); err != nil {
 				return err
@@ -56,19 +58,20 @@ is marked disturbed, discarded and repeated.`,
 		},
 	}
 	f.linksFlag(c)
-	c.Flags().StringSliceVar(&p.Sets, "over", []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"}, "controllers to compare, `NAME[+NAME…],…`")
-	c.Flags().StringVar(&p.Link, "link", "", "the link that flows go over (default: ps, or the only one)")
-	c.Flags().DurationVar(&p.Length, "length", p.Length, "how long flows send")
-	c.Flags().DurationSliceVar(&p.Marks, "phases", p.Marks, "ends of phases, each with figures of its own")
-	c.Flags().IntVar(&p.Reps, "reps", 1, "runs of each")
-	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of what our controllers draw")
-	c.Flags().StringArrayVar(&p.At, "at", nil, "change of a link at a `TIME:LINK.PROPERTY=VALUE` (repeatable)")
-	c.Flags().BoolVar(&p.Together, "together", false, "run all at once, each over a link of its own that is like this one")
+	c.Flags().StringSliceVar(&p.Sets, "over", []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"},
+		"compare these controllers, `NAME[+NAME…],…`")
+	c.Flags().StringVar(&p.Link, "link", "", "send flows over this link (default: ps, or the only one)")
+	c.Flags().DurationVar(&p.Length, "length", p.Length, "send for this time")
+	c.Flags().DurationSliceVar(&p.Marks, "phases", p.Marks, "end phases at these times; each is reported separately")
+	c.Flags().IntVar(&p.Reps, "reps", 1, "run each that many times")
+	c.Flags().Uint64Var(&p.Seed, "seed", 1, "seed mpbond's controllers")
+	c.Flags().StringArrayVar(&p.At, "at", nil, "change a link at a time, `TIME:LINK.PROPERTY=VALUE` (repeatable)")
+	c.Flags().BoolVar(&p.Together, "together", false, "run all at once, each over its own copy of the link")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per run")
 	return c
 }
 
-// defaultLink is ps of a house, or the only link that there is.
+// defaultLink returns the only link, or ps.
 func defaultLink(t *lab.Topology) string {
 	if links := t.Links(); len(links) == 1 {
 		return links[0]
@@ -110,8 +113,8 @@ func labFlowSink() *cobra.Command {
 		Use: "flow-sink", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return flow.Sink(c.Context(), hear) },
 	}
-	c.Flags().StringVar(&hear.Source, "cells", "", "where control messages come from")
-	c.Flags().Uint16Var(&hear.RNTI, "rnti", 0, "what the device is called in them")
+	c.Flags().StringVar(&hear.Source, "cells", "", "read control messages from here")
+	c.Flags().Uint16Var(&hear.RNTI, "rnti", 0, "RNTI of the device in them")
 	return c
 }
 
@@ -128,6 +131,6 @@ func labFlowSource() *cobra.Command {
 		},
 	}
 	c.Flags().DurationVar(&job.Length, "length", 0, "how long flows send")
-	c.Flags().Uint64Var(&seed, "seed", 0, "of what controllers draw")
+	c.Flags().Uint64Var(&seed, "seed", 0, "seed the controllers")
 	return c
 }

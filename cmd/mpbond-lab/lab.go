@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -16,38 +18,48 @@ import (
 	"mpbond/lab"
 )
 
-// labFlags are shared by the lab's subcommands.
+// labFlags are the flags of the lab's subcommands.
 type labFlags struct {
 	name, links, pcap string
 	asJSON            bool
 }
 
-// labCommands returns the commands of emulated networks and experiments, in the order of
-// the help text.
+// labCommands returns the commands of emulated networks and experiments in the order of the help
+// text.
 func labCommands() []*cobra.Command {
 	f := &labFlags{}
-	all := []*cobra.Command{labDemo(), labRun(f), expCommand(), labReplay(), labFlow(f), labDual(), labBound(f), labCalibrate(f)}
-	for _, c := range []*cobra.Command{labUp(f), labExec(f), labSet(f), labStart(f), labRewind(f), labLs(f), labStats(f), labRecord(f), labDown(f)} {
-		c.Flags().StringVar(&f.name, "name", lab.DefaultName, "name of the lab")
+	all := []*cobra.Command{labDemo(), labRun(f), expCommand(), labReplay(), labFlow(f), labDual(), labBound(f),
+		labCalibrate(f)}
+	for _, c := range []*cobra.Command{labUp(f), labExec(f), labSet(f), labStart(f), labRewind(f), labLs(f),
+		labStats(f), labRecord(f), labDown(f)} {
+		c.Flags().StringVar(&f.name, "name", lab.DefaultName, "use the lab of this name")
 		all = append(all, c)
 	}
 	return append(all, nodeCommand())
 }
 
-// nodeCommand returns the hidden group of what the lab runs in emulated nodes and behind
-// them. Package lab and tests name it.
+// nodeCommand returns the hidden group of programs that the lab runs in emulated nodes and behind
+// them. Package lab and tests use its name.
 func nodeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "lab", Hidden: true}
 	c.AddCommand(labRelay(), labStreams(), labCombine(), labSplit(), labPlayer(), labFlowSink(), labFlowSource(),
 		plainCommand("daemon", func(context.Context, []string) error { return lab.RunDaemon(os.Stdin, os.Stdout) }),
-		plainCommand("guard", func(_ context.Context, args []string) error { return lab.RunGuard(os.Stdin, args[0]) }, "DIR"),
-		plainCommand("sink", func(ctx context.Context, args []string) error { return lab.RunSink(ctx, args[0]) }, "ADDRESS"),
-		plainCommand("proxy", func(ctx context.Context, args []string) error { return lab.RunProxy(ctx, args[0]) }, "ADDRESS"),
-		plainCommand("probe", func(_ context.Context, args []string) error { return lab.RunProbe(args) }, "WHAT", "[JOB]"))
+		plainCommand("guard", func(_ context.Context, args []string) error {
+			return lab.RunGuard(os.Stdin, args[0])
+		}, "DIR"),
+		plainCommand("sink", func(ctx context.Context, args []string) error {
+			return lab.RunSink(ctx, args[0])
+		}, "ADDRESS"),
+		plainCommand("proxy", func(ctx context.Context, args []string) error {
+			return lab.RunProxy(ctx, args[0])
+		}, "ADDRESS"),
+		plainCommand("probe", func(_ context.Context, args []string) error {
+			return lab.RunProbe(args)
+		}, "WHAT", "[JOB]"))
 	return c
 }
 
-// plainCommand is a hidden command without flags.
+// plainCommand returns a hidden command without flags.
 func plainCommand(name string, run func(ctx context.Context, args []string) error, args ...string) *cobra.Command {
 	least := len(args)
 	if least > 0 && args[least-1][0] == '[' {
@@ -59,7 +71,7 @@ func plainCommand(name string, run func(ctx context.Context, args []string) erro
 	}
 }
 
-// loadTopology reads what the arguments and --links name.
+// loadTopology returns the topology that the arguments or --links describe.
 func (f *labFlags) loadTopology(args []string) (*lab.Topology, error) {
 	switch {
 	case f.links != "" && len(args) == 0:
@@ -69,21 +81,31 @@ func (f *labFlags) loadTopology(args []string) (*lab.Topology, error) {
 		t, err := lab.LoadTopology(args[0])
 		return t, cli.AsUsageError(err)
 	}
-	return nil, cli.UsageError("name a topology file, or --links PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
+	return nil, cli.UsageError("give a topology file, or --links PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
 }
 
+// linksFlag adds --links.
 func (f *labFlags) linksFlag(c *cobra.Command) {
-	c.Flags().StringVar(&f.links, "links", "", "built-in topology: rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
+	c.Flags().StringVar(&f.links, "links", "", "use a triangle with these rates in Mbit/s: "+
+		"PS/HS/pipe[+pipe…][,HS/pipe…]")
+	hideFormerLinksFlag(c, &f.links)
 }
 
+// hideFormerLinksFlag adds --house, the former name of --links, as a hidden flag.
+func hideFormerLinksFlag(c *cobra.Command, links *string) {
+	c.Flags().StringVar(links, "house", *links, "former name of --links")
+	_ = c.Flags().MarkHidden("house") // it exists
+}
+
+// addTopologyFlags adds --links and --pcap.
 func (f *labFlags) addTopologyFlags(c *cobra.Command) {
 	f.linksFlag(c)
-	c.Flags().StringVar(&f.pcap, "pcap", "", "capture the packets at each end of each link into `DIR`")
+	c.Flags().StringVar(&f.pcap, "pcap", "", "capture the packets at each end of each link in `DIR`")
 }
 
 func labUp(f *labFlags) *cobra.Command {
 	c := &cobra.Command{
-		Use: "up [FILE]", Short: "Bring a network up in the background", Args: cobra.MaximumNArgs(1),
+		Use: "up [FILE]", Short: "bring up a network in the background", Args: cobra.MaximumNArgs(1),
 		Example: "  mpbond-lab up --links 8/10/5\n  mpbond-lab up net.toml",
 		RunE: func(_ *cobra.Command, args []string) error {
 			t, err := f.loadTopology(args)
@@ -106,11 +128,11 @@ func labUp(f *labFlags) *cobra.Command {
 
 func labExec(f *labFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "exec NODE -- COMMAND [ARG…]", Short: "Run a program in a node", Args: cobra.MinimumNArgs(2),
+		Use: "exec NODE -- COMMAND [ARG…]", Short: "run a program in a node", Args: cobra.MinimumNArgs(2),
 		Example: "  mpbond-lab exec primary -- ping -c 3 web",
-		Long: `Run any program in a node of the lab. Its exit code is passed on. The program
-sees the network and host names of the lab (NODE, NODE.LINK), everything else
-is this machine's.`,
+		Long: `Run any program in a node of the lab and return its exit code. The program sees
+the network and host names of the lab (NODE, NODE.LINK); everything else is this
+machine's.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			l, err := lab.Open(f.name)
 			if err != nil {
@@ -130,7 +152,7 @@ is this machine's.`,
 
 func labSet(f *labFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "set LINK PROPERTY=VALUE…", Short: "Change a link now", Args: cobra.MinimumNArgs(2),
+		Use: "set LINK PROPERTY=VALUE…", Short: "change a link now", Args: cobra.MinimumNArgs(2),
 		Example: "  mpbond-lab set pipe1 rate=1Mbit/s",
 		Long: `Change a link now. Properties: rate (8Mbit/s, unlimited, 0 holds the queue),
 delay, jitter, loss (0.01 or 1%), reorder (a share of
@@ -155,7 +177,7 @@ black hole), dir (up: from the link's first end, down; absent: both).`,
 	}
 }
 
-// newLabCommand is a command that does one thing to a lab that is up.
+// newLabCommand returns a command that does one thing to a lab that is up.
 func (f *labFlags) newLabCommand(use, short string, do func(*lab.Lab) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs, Example: "  mpbond-lab " + use,
@@ -170,20 +192,20 @@ func (f *labFlags) newLabCommand(use, short string, do func(*lab.Lab) error) *co
 }
 
 func labStart(f *labFlags) *cobra.Command {
-	return f.newLabCommand("start", "Make now the time zero of schedules, outages and traces", (*lab.Lab).Start)
+	return f.newLabCommand("start", "start schedules, outages and traces now", (*lab.Lab).Start)
 }
 
 func labRewind(f *labFlags) *cobra.Command {
-	return f.newLabCommand("rewind", "Return all links to their beginning and stop their schedules", (*lab.Lab).Rewind)
+	return f.newLabCommand("rewind", "reset all links and stop their schedules", (*lab.Lab).Rewind)
 }
 
 func labDown(f *labFlags) *cobra.Command {
-	return f.newLabCommand("down", "End all programs in the lab and take it away", (*lab.Lab).Down)
+	return f.newLabCommand("down", "end all programs in the lab and remove it", (*lab.Lab).Down)
 }
 
 func labLs(f *labFlags) *cobra.Command {
 	c := &cobra.Command{
-		Use: "ls", Short: "List the labs that are up, and this lab's nodes and links", Args: cobra.NoArgs,
+		Use: "ls", Short: "list the labs that are up, and the nodes and links of one", Args: cobra.NoArgs,
 		Example: "  mpbond-lab ls",
 		RunE: func(c *cobra.Command, _ []string) error {
 			names, err := lab.List()
@@ -210,7 +232,8 @@ func labLs(f *labFlags) *cobra.Command {
 					lab.Stats
 				}{l.Name, names, l.Topology, s})
 			}
-			fmt.Fprintf(out, "lab %s (up: %s)\nnodes: %s\n", l.Name, strings.Join(names, " "), strings.Join(l.Topology.Nodes(), " "))
+			fmt.Fprintf(out, "lab %s (up: %s)\nnodes: %s\n", l.Name, strings.Join(names, " "),
+				strings.Join(l.Topology.Nodes(), " "))
 			s.Print(out)
 			return nil
 		},
@@ -222,7 +245,8 @@ func labLs(f *labFlags) *cobra.Command {
 func labStats(f *labFlags) *cobra.Command {
 	reset := false
 	c := &cobra.Command{
-		Use: "stats", Short: "Print what the links carried and dropped, its delay, and how late the emulator was", Args: cobra.NoArgs,
+		Use: "stats", Short: "print what links carried, their delay and drops, and the emulator's lateness",
+		Args:    cobra.NoArgs,
 		Example: "  mpbond-lab stats --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			l, err := lab.Open(f.name)
@@ -241,6 +265,6 @@ func labStats(f *labFlags) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&reset, "reset", false, "begin a new period of lateness and delays")
+	c.Flags().BoolVar(&reset, "reset", false, "start a new period of lateness and delays")
 	return c
 }

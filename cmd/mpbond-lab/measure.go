@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -22,7 +24,7 @@ import (
 	"mpbond/onload/board"
 )
 
-// runOptions are those of "run".
+// runOptions are the options of "run".
 type runOptions struct {
 	*labFlags
 	lab.RunSpec
@@ -33,33 +35,38 @@ type runOptions struct {
 func labRun(f *labFlags) *cobra.Command {
 	o := runOptions{labFlags: f}
 	c := &cobra.Command{
-		Use: "run [FILE]", Short: "Measure transfers between primary and web over an emulated network", Args: cobra.MaximumNArgs(1),
+		Use: "run [FILE]", Short: "measure transfers over an emulated network", Args: cobra.MaximumNArgs(1),
 		Example: "  mpbond-lab run --links 8/10/5 --get 2MB --reps 5",
-		Long: `Bring a network up, measure transfers between the nodes primary and web with
-real curl and nginx, schemes interleaved, and take it down again.
+		Long: `Bring up a network, measure transfers between the nodes primary and web with curl
+and nginx, and take it down again. Schemes are interleaved.
 
-Schemes: single (direct path), mptcp (helpers as NAT routers, kernel MPTCP),
-mptcp:ratio=P[/P…] (likewise, a TCP connection by each path, which carries a
-fixed share of the bytes: of the direct path, of helper1, …),
-combine[:CHUNK] (HTTP byte ranges from a common queue, helpers as HTTP proxies),
-relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
-what relay leaves in the kernel) and
-mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE] (direct:
-without helpers), also [:if=LINK+LINK][:udp][:cc=NAME] (subflows by these own
-links, over UDP; bbr, cubic, pbe for one that hears the cells of links in
-mobile networks), and
-onload[:SCHEDULER] (no server: mpbond get --onload, or put; helpers that onload;
-schedulers ` + strings.Join(board.Names(), ", ") + `), and
-page (uploads by a helper's page, without a client).
-With mptcp, mpbond and onload :helpers=N lets the first N helpers take part.
-Schedulers: ` + strings.Join(sched.Names(), ", ") + ` (ratio:0.6 sets
-the direct subflow's share).
+Schemes:
+  single[:HELPER]     one path: the direct one, or that through HELPER
+  mptcp               kernel MPTCP; helpers are NAT routers
+  mptcp:own           kernel MPTCP over the primary's links to the server
+  mptcp:direct[:subflows=2]   kernel MPTCP over the direct path
+  mptcp:ratio=P[/P…]  one TCP connection for each path with a fixed share of the
+                      bytes: of the direct path, of helper1, …
+  combine[:CHUNK]     HTTP byte ranges from a common queue; helpers are HTTP proxies
+  relay[:copy]        a TCP relay in Go on the server, over the direct path; with
+                      copy it reads and writes instead of splicing
+  mpbond[:OPTION…]    mpbond. Options: a scheduler; noreinject; direct (no helpers);
+                      subflows=N; feedback=MODE; if=LINK[+LINK…] (direct subflows over
+                      these links); udp (subflows over UDP); cc=NAME (cubic, bbr, or
+                      pbe, which listens to the cells of mobile networks)
+  onload[:SCHEDULER]  mpbond get --onload, or put, without a server; schedulers:
+                      ` + strings.Join(board.Names(), ", ") + `
+  page                uploads over a helper's page, without a client
+With mptcp, mpbond and onload, :helpers=N uses the first N helpers only.
+Schedulers of mpbond: ` + strings.Join(sched.Names(), ", ") + `
+(ratio:0.6 sets the direct subflow's share).
+
 A transfer in which the emulator was late is marked disturbed, discarded and
 repeated.
 
-Faults: --at 2s:hs1.rate=1Mbit/s    change a link (LINK[.up|.down].PROPERTY=VALUE)
-        --at 3s:kill=helper1        end the programs in a node
-        --at 3s:off=helper1         all its links fall silent
+Changes: --at 2s:hs1.rate=1Mbit/s   change a link (LINK[.up|.down].PROPERTY=VALUE)
+         --at 3s:kill=helper1       kill the programs in a node
+         --at 3s:off=helper1        drop all packets of its links
 Times count from the start of the client.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := o.runSpec(args)
@@ -70,31 +77,36 @@ Times count from the start of the client.`,
 		},
 	}
 	f.addTopologyFlags(c)
-	c.Flags().StringVar(&o.schemes, "scheme", "single,mptcp,mpbond", "schemes to compare")
-	c.Flags().StringVar(&o.get, "get", "", "download so many `BYTES` (512KB, 10MB)")
-	c.Flags().StringVar(&o.put, "put", "", "upload so many `BYTES`")
-	c.Flags().StringVar(&o.drive, "drive", "", "instead, transfer for 30 s over the recorded drive `NAME`, as the bench does")
-	c.Flags().IntVar(&o.Streams, "streams", 1, "downloads at once, each of that size")
-	c.Flags().IntVar(&o.items, "items", 0, "files in one transfer, each of that size, as the segments of a video or photos")
-	c.Flags().IntVar(&o.Reps, "reps", 1, "transfers of each scheme")
-	c.Flags().Uint64Var(&o.Seed, "seed", 1, "of the file's content")
-	c.Flags().StringArrayVar(&o.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")
-	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet in each such interval over each link between primary and server beside the transfer, and tell its delays")
-	c.Flags().StringVar(&o.Trace, "trace", "", "keep programs' output and events in `DIR`")
+	c.Flags().StringVar(&o.schemes, "scheme", "single,mptcp,mpbond", "compare these schemes")
+	c.Flags().StringVar(&o.get, "get", "", "download that many `BYTES` (512KB, 10MB)")
+	c.Flags().StringVar(&o.put, "put", "", "upload that many `BYTES`")
+	c.Flags().StringVar(&o.drive, "drive", "", "transfer for 30 s over the recorded drive `NAME` instead, as the "+
+		"bench does")
+	c.Flags().IntVar(&o.Streams, "streams", 1, "make that many downloads at once")
+	c.Flags().IntVar(&o.items, "items", 0, "move that many files in one transfer, like segments of a video or photos")
+	c.Flags().IntVar(&o.Reps, "reps", 1, "make that many transfers of each scheme")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed the file's content")
+	c.Flags().StringArrayVar(&o.At, "at", nil, "make a change at a time, `TIME:WHAT` (repeatable)")
+	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet at this interval over each link between "+
+		"primary and server, and report its delays")
+	c.Flags().StringVar(&o.Trace, "trace", "", "keep the output and events of programs in `DIR`")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per transfer")
 	return c
 }
 
-// runSpec is what is to be measured.
+// runSpec returns the spec of the transfers.
 func (o runOptions) runSpec(args []string) (p lab.RunSpec, err error) {
 	p = o.RunSpec
-	p.Schemes, p.Pcap = strings.Split(o.schemes, ","), o.pcap
+	for scheme := range strings.SplitSeq(o.schemes, ",") {
+		p.Schemes = append(p.Schemes, lab.CanonicalScheme(scheme))
+	}
+	p.Pcap = o.pcap
 	if p.Reps <= 0 {
 		return p, cli.UsageError("--reps must be over 0")
 	}
 	if o.drive != "" {
 		if len(args) > 0 || o.get+o.put+o.links != "" {
-			return p, cli.UsageError("--drive goes without FILE, --links, --get and --put")
+			return p, cli.UsageError("--drive excludes FILE, --links, --get and --put")
 		}
 		ride, err := lab.DriveSpec(o.drive)
 		p.Topology, p.Size, p.Upload, p.Length = ride.Topology, ride.Size, ride.Upload, ride.Length
@@ -119,7 +131,7 @@ func labBound(f *labFlags) *cobra.Command {
 	var size string
 	var put bool
 	c := &cobra.Command{
-		Use: "bound [FILE]", Short: "Print the fluid bound of a transfer", Args: cobra.MaximumNArgs(1),
+		Use: "bound [FILE]", Short: "print the fluid bound of a transfer", Args: cobra.MaximumNArgs(1),
 		Example: "  mpbond-lab bound --links 8/10/5 --bytes 2MB",
 		RunE: func(c *cobra.Command, args []string) error {
 			t, err := f.loadTopology(args)
@@ -144,8 +156,8 @@ func labBound(f *labFlags) *cobra.Command {
 		},
 	}
 	f.linksFlag(c)
-	c.Flags().StringVar(&size, "bytes", "10MB", "size of the transfer")
-	c.Flags().BoolVar(&put, "put", false, "an upload")
+	c.Flags().StringVar(&size, "bytes", "10MB", "set the size of the transfer")
+	c.Flags().BoolVar(&put, "put", false, "compute the bound of an upload")
 	c.Flags().Bool("json", false, "print JSON")
 	return c
 }
@@ -154,18 +166,18 @@ func labCalibrate(f *labFlags) *cobra.Command {
 	rates := []string{"1Mbit/s", "10Mbit/s", "50Mbit/s", "100Mbit/s"}
 	length := 5 * time.Second
 	c := &cobra.Command{
-		Use: "calibrate", Short: "Measure how true the emulator is on this machine", Args: cobra.NoArgs,
+		Use: "calibrate", Short: "measure the accuracy of the emulator on this machine", Args: cobra.NoArgs,
 		Example: "  mpbond-lab calibrate --length 5s",
-		Long: `Load six emulated links at once with TCP, at several rates each, and measure
-the rate of the links and the one-way delay that the emulator adds to datagrams
-on a seventh. Fit means: rate within 0.5 % (1 % from 100 Mbit/s on), added delay
-p99 at most 0.5 ms, no disturbance.`,
+		Long: `Load six emulated links at once with TCP, at several rates. Measure the rates of
+the links and the one-way delay that the emulator adds to datagrams on a seventh.
+Fit means: rates within 0.5 % (1 % from 100 Mbit/s on), an added delay of at most
+0.5 ms (p99), and no disturbance.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runCalibration(c, rates, length, f.asJSON)
 		},
 	}
-	c.Flags().StringSliceVar(&rates, "rates", rates, "rates of each link")
-	c.Flags().DurationVar(&length, "length", length, "time to measure at each rate")
+	c.Flags().StringSliceVar(&rates, "rates", rates, "set the rates of each link")
+	c.Flags().DurationVar(&length, "length", length, "measure for this time at each rate")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per rate")
 	return c
 }
@@ -199,7 +211,7 @@ func labRelay() *cobra.Command {
 		Use: "relay LISTEN TARGET", Hidden: true, Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error { return lab.Relay(c.Context(), args[0], args[1], copies) },
 	}
-	c.Flags().BoolVar(&copies, "copy", false, "read and write the bytes")
+	c.Flags().BoolVar(&copies, "copy", false, "read and write instead of splicing")
 	return c
 }
 
@@ -213,7 +225,7 @@ func labCombine() *cobra.Command {
 		},
 	}
 	c.Flags().Int64Var(&l.Chunk, "chunk", 256<<10, "bytes of a range")
-	c.Flags().DurationVar(&l.Length, "length", 0, "end it after that time")
+	c.Flags().DurationVar(&l.Length, "length", 0, "end after that time")
 	c.Flags().StringArrayVar(&l.Proxies, "proxy", nil, "HTTP proxy at `HOST:PORT` (repeatable)")
 	return c
 }
@@ -234,7 +246,8 @@ func labSplit() *cobra.Command {
 			return l.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	c.Flags().StringArrayVar(&parts, "part", nil, "own address and bytes of a connection, as `ADDRESS=BYTES` (repeatable)")
+	c.Flags().StringArrayVar(&parts, "part", nil, "fetch a part over a connection, as local `ADDRESS=BYTES` "+
+		"(repeatable)")
 	return c
 }
 
@@ -249,9 +262,9 @@ func labPlayer() *cobra.Command {
 			return p.Run(c.Context(), c.OutOrStdout())
 		},
 	}
-	c.Flags().StringVar(&p.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as curl has it
+	c.Flags().StringVar(&p.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as in curl
 	c.Flags().BoolVar(&p.MPTCP, "mptcp", false, "ask the kernel for MPTCP")
-	c.Flags().Int64Var(&p.Chunk, "chunk", 0, "fetch in ranges of so many bytes")
+	c.Flags().Int64Var(&p.Chunk, "chunk", 0, "fetch in ranges of that many bytes")
 	c.Flags().StringArrayVar(&p.Proxies, "proxy", nil, "HTTP proxy at `HOST:PORT`, for ranges (repeatable)")
 	return c
 }
@@ -265,7 +278,7 @@ func labStreams() *cobra.Command {
 			return s.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	c.Flags().StringVar(&s.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as curl has it
+	c.Flags().StringVar(&s.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as in curl
 	c.Flags().IntVar(&s.N, "streams", 1, "downloads at once")
 	return c
 }
@@ -278,8 +291,7 @@ func checkProduct(ctx context.Context, schemes ...string) error {
 	return lab.CheckProduct(ctx, cli.Version)
 }
 
-// runTransfers runs a plan and prints each transfer as it ends, then, unless as
-// JSON, a summary.
+// runTransfers runs a spec. It prints each transfer as it ends and, without JSON, a summary.
 func runTransfers(c *cobra.Command, p lab.RunSpec, asJSON bool) error {
 	out := c.OutOrStdout()
 	var results []lab.Result
@@ -311,7 +323,8 @@ func runTransfers(c *cobra.Command, p lab.RunSpec, asJSON bool) error {
 		case s.Failed > 0:
 			return fmt.Errorf("%d transfers of %s failed", s.Failed, s.Scheme)
 		case s.N < p.Reps:
-			return fmt.Errorf("%d transfers of %s stayed disturbed: the machine is too busy to measure", p.Reps-s.N, s.Scheme)
+			return fmt.Errorf("%d transfers of %s stayed disturbed: the machine is too busy to measure", p.Reps-s.N,
+				s.Scheme)
 		}
 	}
 	return nil

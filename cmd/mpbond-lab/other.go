@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !linux
 
 package main
@@ -8,10 +10,10 @@ import (
 	"mpbond/internal/cli"
 )
 
-// labCommands returns commands that refuse what needs Linux.
+// labCommands returns commands that explain that they need Linux.
 func labCommands() []*cobra.Command {
 	return []*cobra.Command{
-		cli.OnlyOnLinux("run", "Measure transfers over an emulated network", "use a Linux machine, or a virtual one"),
-		cli.OnlyOnLinux("exp", "Reproduce published tables and figures", "use a Linux machine, or a virtual one"),
+		cli.OnlyOnLinux("run", "measure transfers over an emulated network", "use a Linux machine, or a virtual one"),
+		cli.OnlyOnLinux("exp", "reproduce published results", "use a Linux machine, or a virtual one"),
 	}
 }

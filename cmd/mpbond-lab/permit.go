@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,15 +25,15 @@ import (
 	"mpbond/onload/allowance"
 	"mpbond/onload/permit"
 	"mpbond/pbe/cell"
-	hearing "mpbond/pbe/listen"
+	celllisten "mpbond/pbe/listen"
 )
 
 func permitCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "permit", Short: "grant permits for onloading, as the operator of cells",
-		Long: `Grant permits for onloading, as the operator of mobile cells: helpers whose owners
-pay for no volume then carry for others only while their cell has room
-(docs/howto/onload.md).`,
+		Use: "permit", Short: "grant permits for onloading, as an operator of cells",
+		Long: `Grant permits for onloading, as an operator of mobile cells. With permits, helpers
+whose owners do not pay for that volume carry data for others only while their
+cell has room (docs/howto/onload.md).`,
 		Example: `  mpbond-lab permit serve --cell north=load:/run/north.load
   mpbond-lab permit status
   mpbond-lab permit ask permits.example.org:7605 --key mpb1…`,
@@ -40,7 +42,7 @@ pay for no volume then carry for others only while their cell has room
 	return cmd
 }
 
-// permitOptions are what `permit serve` is told.
+// permitOptions are the options of `permit serve`.
 type permitOptions struct {
 	listen, threshold string
 	cells             []string
@@ -50,26 +52,27 @@ type permitOptions struct {
 func permitServeCommand() *cobra.Command {
 	o := permitOptions{}
 	cmd := &cobra.Command{
-		Use: "serve", Short: "grant permits while the load of a cell is under a threshold", Args: cobra.NoArgs,
+		Use: "serve", Short: "grant permits while the load of a cell is below a threshold", Args: cobra.NoArgs,
 		Long: `Grant permits to the helpers of the trust file (mpbond trust add NAME --role helper)
-while the load of their cell is under a threshold. A permit holds for a while, and
-is asked for again; which hold is kept over restarts. Helpers are told this
+while the load of their cell is below a threshold. A permit expires after a while
+and must be requested again; valid permits survive restarts. Helpers need this
 service's key, which mpbond keygen prints.
 
-A cell's load comes from SOURCE: load:PATH or load:URL, a file or web page that has
-a number like 0.42 or 42%, looked at each 2 s; or control messages of the cell, as
-for cellwatch capacity: a FIFO, unix:PATH or tcp:HOST:PORT, where the load is what
-part of the resource blocks is given to anybody; a recording is played once, at its
-own pace. A load that is not known, or not newer than 30 s, grants nothing.`,
+A cell's load comes from SOURCE: load:PATH or load:URL, a file or web page with a
+number like 0.42 or 42%, read every 2 s; or control messages of the cell, as for
+cellwatch capacity: a FIFO, unix:PATH or tcp:HOST:PORT. Their load is the share of
+resource blocks that are allocated. A recording is played once, in real time.
+No permit is granted if the load is unknown or older than 30 s.`,
 		Example: `  mpbond-lab permit serve --cell north=load:/run/north.load
   mpbond-lab permit serve --cell north=unix:/run/north.cells --threshold 60% --life 2m`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return servePermits(cmd.Context(), o) },
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", ":"+strconv.Itoa(permit.Port), "answer helpers at this `HOST:PORT`")
-	cmd.Flags().StringSliceVar(&o.cells, "cell", nil, "a cell's name and where its load comes from, `NAME=SOURCE`; may be repeated")
-	cmd.Flags().StringVar(&o.threshold, "threshold", "70%", "the load from which on nothing is granted")
-	cmd.Flags().DurationVar(&o.rules.Life, "life", 5*time.Minute, "how long a permit holds")
-	cmd.Flags().IntVar(&o.rules.MaxPermits, "most", 16, "how many permits of a cell may hold at once")
+	cmd.Flags().StringSliceVar(&o.cells, "cell", nil, "serve a cell with this name and source of its load, "+
+		"`NAME=SOURCE` (repeatable)")
+	cmd.Flags().StringVar(&o.threshold, "threshold", "70%", "grant nothing from this load on")
+	cmd.Flags().DurationVar(&o.rules.Life, "life", 5*time.Minute, "let a permit expire after this time")
+	cmd.Flags().IntVar(&o.rules.MaxPermits, "most", 16, "grant at most that many permits of a cell at once")
 	_ = cmd.MarkFlagRequired("cell")
 	return cmd
 }
@@ -78,17 +81,17 @@ own pace. A load that is not known, or not newer than 30 s, grants nothing.`,
 func servePermits(ctx context.Context, o permitOptions) error {
 	var err error
 	if o.rules.Threshold, err = permit.ParseLoad(o.threshold); err != nil || o.rules.Threshold == 0 {
-		return cli.UsageError("--threshold is a load like 70%%")
+		return cli.UsageError("--threshold must be a load like 70%%")
 	}
 	if o.rules.Life < 10*time.Second || o.rules.Life > allowance.MaxLife || o.rules.MaxPermits < 1 {
-		return cli.UsageError("--life is from 10s to %v, --most at least 1", allowance.MaxLife)
+		return cli.UsageError("--life must be from 10s to %v, and --most at least 1", allowance.MaxLife)
 	}
 	sources := map[string]string{}
 	var names []string
 	for _, c := range o.cells {
 		name, from, ok := strings.Cut(c, "=")
 		if !ok || name == "" || from == "" || len(name) > 64 || sources[name] != "" {
-			return cli.UsageError("--cell %q is no NAME=SOURCE, or there twice", c)
+			return cli.UsageError("--cell %q is not NAME=SOURCE, or is given twice", c)
 		}
 		if err := checkLoadSource(from); err != nil {
 			return err
@@ -103,7 +106,8 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	if err != nil {
 		return err
 	}
-	s, err := permit.NewService(permit.Identity{Key: key, Trust: trust}, allowance.NewIssuer(o.rules, names...), path, slog.Default())
+	s, err := permit.NewService(permit.Identity{Key: key, Trust: trust}, allowance.NewIssuer(o.rules, names...), path,
+		slog.Default())
 	if err != nil {
 		return err
 	}
@@ -118,22 +122,23 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	}
 	g.Go(func() error { return reloadTrust(serving, trust) })
 	g.Go(func() error { return s.Serve(serving, l) })
-	slog.Info("permits are granted", "at", l.Addr(), "key", key.Public(), "cells", slices.Sorted(slices.Values(names)))
+	slog.Info("permit service started", "address", l.Addr(), "key", key.Public(), "cells",
+		slices.Sorted(slices.Values(names)))
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// loadPollInterval is how often a number is looked at, and how soon a source is tried again.
+// loadPollInterval is how often a load is read, and how soon a failed source is tried again.
 const loadPollInterval = 2 * time.Second
 
-// reloadTrust reads the trust file each second: who is revoked is asked for no more.
+// reloadTrust reads the trust file each second, so that revoked devices get no permits.
 func reloadTrust(ctx context.Context, trust *identity.Trust) error {
 	return pollEvery(ctx, time.Second, func() error { return trust.Reload() })
 }
 
-// pollEvery calls f at once and then again and again until ctx ends. A new error is logged.
+// pollEvery calls f at once and then at each interval until ctx ends. It logs each new error once.
 func pollEvery(ctx context.Context, wait time.Duration, f func() error) error {
 	t := time.NewTicker(wait)
 	defer t.Stop()
@@ -143,7 +148,7 @@ func pollEvery(ctx context.Context, wait time.Duration, f func() error) error {
 			lastError = ""
 		} else if err.Error() != lastError && ctx.Err() == nil {
 			lastError = err.Error()
-			slog.Warn("not known now", "err", err, "hint", fault.HintOf(err))
+			slog.Warn("permit service: source failed", "err", err, "hint", fault.HintOf(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -153,25 +158,26 @@ func pollEvery(ctx context.Context, wait time.Duration, f func() error) error {
 	}
 }
 
-// checkLoadSource says why a source of loads can never be one. What only is not there yet, a
-// socket or a file with a number, may come.
+// checkLoadSource returns why a source of loads can never work. A socket, or a file with a number,
+// may appear later.
 func checkLoadSource(from string) error {
 	if strings.HasPrefix(from, "load:") {
 		return nil
 	}
-	if _, err := hearing.ParseSource(from); err != nil {
+	if _, err := celllisten.ParseSource(from); err != nil {
 		return err
 	}
 	if strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "tcp:") {
 		return nil
 	}
 	if _, err := userfile.Stat(from); err != nil {
-		return fault.New(fault.NotFound, err, "a load comes from load:PATH, load:URL, unix:PATH, tcp:HOST:PORT, a FIFO or a recording")
+		return fault.New(fault.NotFound, err, "a load comes from load:PATH, load:URL, unix:PATH, tcp:HOST:PORT, a "+
+			"FIFO or a recording")
 	}
 	return nil
 }
 
-// watchLoad tells a service the load of a cell until ctx ends.
+// watchLoad reports the load of a cell to a service until ctx ends.
 func watchLoad(ctx context.Context, s *permit.Service, name, from string) error {
 	if at, ok := strings.CutPrefix(from, "load:"); ok {
 		return pollEvery(ctx, loadPollInterval, func() error {
@@ -182,13 +188,13 @@ func watchLoad(ctx context.Context, s *permit.Service, name, from string) error 
 			return err
 		})
 	}
-	src, err := hearing.ParseSource(from)
+	src, err := celllisten.ParseSource(from)
 	if err != nil {
 		return err
 	}
 	played := false
 	return pollEvery(ctx, loadPollInterval, func() error {
-		if played { // once: it says nothing of now
+		if played { // once: a recording says nothing about the present
 			return nil
 		}
 		in, kept, err := src.Open(ctx)
@@ -201,8 +207,8 @@ func watchLoad(ctx context.Context, s *permit.Service, name, from string) error 
 	})
 }
 
-// observeLoad tells the load of the cell of control messages, twice a second, until they or
-// ctx end. Those of a recording come at its own pace.
+// observeLoad calls report with the load of the cell of control messages, twice a second, until
+// they or ctx end. A recording is read in real time.
 func observeLoad(ctx context.Context, in io.Reader, recorded bool, report func(float64)) error {
 	r, err := cell.NewReader(in)
 	if err != nil {
@@ -222,7 +228,8 @@ func observeLoad(ctx context.Context, in io.Reader, recorded bool, report func(f
 		if first < 0 {
 			first = sub.Number
 		}
-		if at := begin.Add(time.Duration(sub.Number-first) * time.Millisecond); recorded && time.Until(at) > 20*time.Millisecond {
+		if at := begin.Add(time.Duration(sub.Number-first) * time.Millisecond); recorded &&
+			time.Until(at) > 20*time.Millisecond {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -238,11 +245,11 @@ func observeLoad(ctx context.Context, in io.Reader, recorded bool, report func(f
 	return nil
 }
 
-// formatAnswer is an answer for people. Where the load is not known none is told.
+// formatAnswer formats an answer for people. An unknown load is omitted.
 func formatAnswer(a allowance.Answer) string {
 	line := "cell " + text.Printable(a.Cell)
 	if a.Granted || a.Load > 0 {
-		line += fmt.Sprintf(", loaded by %.0f %%", 100*a.Load)
+		line += fmt.Sprintf(", load %.0f %%", 100*a.Load)
 	}
 	if !a.Granted {
 		return line + ": not permitted: " + text.Printable(a.Reason)
@@ -254,11 +261,11 @@ func permitAskCommand() *cobra.Command {
 	var key, in string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "ask HOST:PORT", Short: "ask a service for a permit, as this helper would", Args: cobra.ExactArgs(1),
+		Use: "ask HOST:PORT", Short: "request a permit from a service, as this helper would", Args: cobra.ExactArgs(1),
 		Example: "  mpbond-lab permit ask permits.example.org:7605 --key mpb1… --cell north",
-		Long: `Ask a service for a permit, once, as this helper would, and print the answer.
-What is granted counts as this device's until it is over. The exit code is 1 where
-it is not permitted.`,
+		Long: `Request a permit from a service once, as this helper would, and print the answer.
+A granted permit belongs to this device until it expires. The exit code is 1 if the
+request is refused.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := identity.ParsePublicKey(key)
 			if err != nil {
@@ -290,8 +297,8 @@ it is not permitted.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&key, "key", "", "the service's `KEY`")
-	cmd.Flags().StringVar(&in, "cell", "", "the cell that this device is in; empty: the only one of the service")
+	cmd.Flags().StringVar(&key, "key", "", "the service's public `KEY`")
+	cmd.Flags().StringVar(&in, "cell", "", "request a permit for this cell (default: the only one of the service)")
 	_ = cmd.MarkFlagRequired("key")
 	return cmd
 }

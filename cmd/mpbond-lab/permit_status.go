@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,11 +16,11 @@ import (
 func permitStatusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status [HOST:PORT]", Short: "show loads, what is granted, and who has permits until when", Args: cobra.MaximumNArgs(1),
-		Long: `Show what the service that runs on this machine, or at HOST:PORT, grants now: the
-load of each cell, whether there are permits for it or why not, and who has one
-until when. It tells that only to who has its own key: run this as the same user
-as mpbond-lab permit serve, with the same $MPBOND_HOME.`,
+		Use: "status [HOST:PORT]", Short: "show loads, permits and their holders", Args: cobra.MaximumNArgs(1),
+		Long: `Show the state of the service on this machine, or at HOST:PORT: the load of each
+cell, whether it grants permits or why not, and the holders of permits with their
+times of expiry. The service answers only clients with its own key: run this as
+the same user as mpbond-lab permit serve, with the same $MPBOND_HOME.`,
 		Example: `  mpbond-lab permit status
   mpbond-lab permit status --json | jq '.cells[] | {name, load, held: (.permits | length)}'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -26,7 +28,7 @@ as mpbond-lab permit serve, with the same $MPBOND_HOME.`,
 			if err != nil {
 				return err
 			}
-			key, err := identity.LoadKey(path) // none is made: it would not be the service's
+			key, err := identity.LoadKey(path) // do not make a key: it would not be the service's
 			if err != nil {
 				return err
 			}

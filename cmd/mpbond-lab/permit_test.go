@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -28,7 +30,8 @@ func TestPermitService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := trust.Add(identity.Peer{Name: "phone", Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}); err != nil {
+	if err := trust.Add(identity.Peer{Name: "phone", Key: key.Public(),
+		Roles: []identity.Role{identity.RoleHelper}}); err != nil {
 		t.Fatal(err)
 	}
 	load, service := filepath.Join(dir, "load"), clitest.FreeAddress(t)
@@ -36,7 +39,8 @@ func TestPermitService(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() {
-		ended <- thisProgram().Run(ctx, []string{"permit", "serve", "--listen", service, "--cell", "north=load:" + load, "--life", "1m"}, io.Discard, io.Discard)
+		ended <- thisProgram().Run(ctx, []string{"permit", "serve", "--listen", service, "--cell", "north=load:" + load,
+			"--life", "1m"}, io.Discard, io.Discard)
 	}()
 	defer func() {
 		stop()
@@ -55,18 +59,20 @@ func TestPermitService(t *testing.T) {
 			}
 		}
 	}
-	ask("cell north, loaded by 91 %: not permitted", cli.ExitFailure)
+	ask("cell north, load 91 %: not permitted", cli.ExitFailure)
 	clitest.ReplaceFile(t, load, "0.3")
 	ask("permitted for 1m0s", cli.ExitOK)
-	if code, out, errs := runProgram(t, "permit", "status", service); code != cli.ExitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
+	if code, out, errs := runProgram(t, "permit", "status", service); code != cli.ExitOK ||
+		!strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
 	var report permit.Report
-	if code, out, errs := runProgram(t, "permit", "status", "--json", service); code != cli.ExitOK || json.Unmarshal([]byte(out), &report) != nil || len(report.Cells) != 1 || len(report.Cells[0].Permits) != 1 {
+	if code, out, errs := runProgram(t, "permit", "status", "--json", service); code != cli.ExitOK ||
+		json.Unmarshal([]byte(out), &report) != nil || len(report.Cells) != 1 || len(report.Cells[0].Permits) != 1 {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
 	clitest.ReplaceFile(t, load, "0.9")
-	ask("loaded by 90 %: not permitted", cli.ExitFailure)
+	ask("load 90 %: not permitted", cli.ExitFailure)
 }
 
 // TestPermitUsage: a service without a load it can read does not begin.
@@ -74,24 +80,32 @@ func TestPermitUsage(t *testing.T) {
 	clitest.Home(t)
 	for _, c := range []struct{ args, text string }{
 		{"serve", "cell"}, {"serve --cell north", "NAME=SOURCE"}, {"serve --cell a=load:x --cell a=load:y", "twice"},
-		{"serve --cell a=load:x --threshold 130%", "70%"}, {"serve --cell a=load:x --life 1s", "10s"}, {"serve --cell a=load:x --most 0", "at least 1"},
-		{"serve --cell a=load:x --listen nowhere", "--listen"}, {"ask 127.0.0.1:1", "key"}, {"ask 127.0.0.1:1 --key mpb1", "characters"},
+		{"serve --cell a=load:x --threshold 130%", "70%"}, {"serve --cell a=load:x --life 1s", "10s"},
+		{"serve --cell a=load:x --most 0", "at least 1"},
+		{"serve --cell a=load:x --listen nowhere", "--listen"}, {"ask 127.0.0.1:1", "key"},
+		{"ask 127.0.0.1:1 --key mpb1", "characters"},
 	} {
-		if code, out, errs := runProgram(t, append([]string{"permit"}, strings.Fields(c.args)...)...); code != cli.ExitUsage || !strings.Contains(errs, c.text) {
+		if code, out, errs := runProgram(t,
+			append([]string{"permit"}, strings.Fields(c.args)...)...); code != cli.ExitUsage ||
+			!strings.Contains(errs, c.text) {
 			t.Errorf("%s: code %d, %s%s", c.args, code, out, errs)
 		}
 	}
-	if code, _, errs := runProgram(t, "permit", "serve", "--cell", "a=lode:x"); code != cli.ExitFailure || !strings.Contains(errs, "load:PATH") {
+	if code, _, errs := runProgram(t, "permit", "serve", "--cell", "a=lode:x"); code != cli.ExitFailure ||
+		!strings.Contains(errs, "load:PATH") {
 		t.Errorf("no such source: code %d, %s", code, errs)
 	}
-	if text := formatAnswer(allowance.Answer{Cell: "south", Reason: "the operator does not know the cell"}); text != "cell south: not permitted: the operator does not know the cell" {
+	if text := formatAnswer(allowance.Answer{Cell: "south",
+		Reason: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no "+
+		"such cell" {
 		t.Error(text)
 	}
 	if code, _, errs := runProgram(t, "permit", "status", "127.0.0.1:1"); code != cli.ExitNoConnection {
 		t.Errorf("code %d, %s", code, errs)
 	}
 	empty := clitest.Home(t)
-	if code, _, errs := runProgram(t, "permit", "status", "127.0.0.1:1"); code == cli.ExitOK || !strings.Contains(errs, filepath.Join(empty, "device.key")) {
+	if code, _, errs := runProgram(t, "permit", "status", "127.0.0.1:1"); code == cli.ExitOK ||
+		!strings.Contains(errs, filepath.Join(empty, "device.key")) {
 		t.Errorf("without a key: code %d, %s", code, errs)
 	}
 	if list, err := os.ReadDir(empty); len(list) != 0 || err != nil {
@@ -101,7 +115,8 @@ func TestPermitUsage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := runProgram(t, "permit", "ask", "127.0.0.1:1", "--key", key.Public().String()); code != cli.ExitNoConnection {
+	if code, _, errs := runProgram(t, "permit", "ask", "127.0.0.1:1", "--key",
+		key.Public().String()); code != cli.ExitNoConnection {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
@@ -115,7 +130,8 @@ func TestHearLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range int64(1200) {
-		if err := w.Write(cell.Subframe{PRB: 50, Number: n, Grants: []cell.Grant{{RNTI: 0x100, Format: cell.Format1, PRB: 20}}}); err != nil {
+		if err := w.Write(cell.Subframe{PRB: 50, Number: n, Grants: []cell.Grant{{RNTI: 0x100, Format: cell.Format1,
+			PRB: 20}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,7 +141,11 @@ func TestHearLoad(t *testing.T) {
 	var mu sync.Mutex
 	var told []float64
 	begin := time.Now()
-	if err := observeLoad(t.Context(), bytes.NewReader(b.Bytes()), true, func(l float64) { mu.Lock(); told = append(told, l); mu.Unlock() }); err != nil {
+	if err := observeLoad(t.Context(), bytes.NewReader(b.Bytes()), true, func(l float64) {
+		mu.Lock()
+		told = append(told, l)
+		mu.Unlock()
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(begin); took < 1100*time.Millisecond || len(told) == 0 || told[0] < .399 || told[0] > .401 {

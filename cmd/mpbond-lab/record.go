@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -15,18 +17,19 @@ import (
 	"mpbond/lab"
 )
 
-// labRecord is "mpbond-lab record".
+// labRecord returns "mpbond-lab record".
 func labRecord(f *labFlags) *cobra.Command {
 	var messages, truth string
 	var length time.Duration
 	c := &cobra.Command{
-		Use: "record NETWORK", Short: "Write down what a mobile network tells, and what it knows", Args: cobra.ExactArgs(1),
+		Use: "record NETWORK", Short: "record the control messages and ground truth of a mobile network",
+		Args:    cobra.ExactArgs(1),
 		Example: "  mpbond-lab record tower --for 10s --messages tower.cells --truth tower.jsonl",
-		Long: `Write down the control messages of a mobile network of the lab, and what it knows
-of its users, from now on until --for has passed or the command is interrupted.`,
+		Long: `Record the control messages of a mobile network of the lab, and the ground truth
+about its users, until --for has passed or the command is interrupted.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if messages == "" && truth == "" {
-				return cli.UsageError("name a file: --messages, --truth or both")
+				return cli.UsageError("give a file: --messages, --truth or both")
 			}
 			if messages == truth {
 				return cli.UsageError("--messages and --truth are the same file")
@@ -56,8 +59,9 @@ of its users, from now on until --for has passed or the command is interrupted.`
 			return l.Record(ctx, args[0], to[0], to[1])
 		},
 	}
-	c.Flags().StringVar(&messages, "messages", "", "write control messages into `FILE`, as a recording")
-	c.Flags().StringVar(&truth, "truth", "", "write what the network knows of each user in each subframe into `FILE`, as JSON lines")
-	c.Flags().DurationVar(&length, "for", 0, "how long; 0: until it is interrupted")
+	c.Flags().StringVar(&messages, "messages", "", "write control messages to `FILE`, as a recording")
+	c.Flags().StringVar(&truth, "truth", "", "write the ground truth about each user in each subframe to `FILE`, "+
+		"as JSON lines")
+	c.Flags().DurationVar(&length, "for", 0, "record for this time (0: until interrupted)")
 	return c
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -22,30 +24,31 @@ import (
 	"mpbond/lab/replay"
 )
 
-// replayReport is what --json prints.
+// replayReport is the output of --json.
 type replayReport struct {
 	*replay.Recording
 	Replayed []replay.Result `json:"replayed"`
 }
 
-// labReplay is "mpbond-lab replay".
+// labReplay returns "mpbond-lab replay".
 func labReplay() *cobra.Command {
 	var schedulers []string
 	var eta float64
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "replay TRACE", Short: "Run a recorded transfer again with other schedulers, offline", Args: cobra.ExactArgs(1),
-		Long: `Run a recorded transfer again with other schedulers, offline, in virtual time.
+		Use: "replay TRACE", Short: "replay a recorded transfer with other schedulers, offline",
+		Args: cobra.ExactArgs(1),
+		Long: `Replay a recorded transfer with other schedulers, offline, in virtual time.
 
 TRACE is a file of events that "mpbond-lab run --trace DIR" left in DIR
-(events.jsonl, or the trace of the end that sent), or that a role wrote with
---trace. From it the rates of all hops over time are rebuilt; over those the real
-core sends the same bytes again. It takes a second.
+(events.jsonl, or the trace of the sending end), or that a role wrote with --trace.
+The rates of all hops over time are rebuilt from it. mpbond's core then sends the
+same bytes over these rates, which takes about a second.
 
-Columns: SECONDS until the sender knew that all had arrived, the SHARE of each
-device and when its last new bytes had arrived, APART the time between these ends,
-AGAIN the bytes sent twice. Where a hop was not at its limit in the recording,
-its rate is a guess, which is said.
+Columns: SECONDS until the sender knew that everything had arrived; the share of
+each device and when its last new bytes arrived; APART, the time between these
+ends; REINJECTED, the bytes sent more than once. The rate of a hop that was never
+at its limit in the recording is an estimate, which is noted.
 
 Schedulers: ` + strings.Join(sched.Names(), ", ") + ` (ratio:0.6
 sets the direct subflow's share).`,
@@ -54,7 +57,7 @@ sets the direct subflow's share).`,
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return fault.New(fault.NotFound, err, "name a file that `mpbond-lab run --trace DIR` left in DIR")
+				return fault.New(fault.NotFound, err, "give a file that `mpbond-lab run --trace DIR` left in DIR")
 			}
 			defer f.Close()
 			rec, err := replay.Read(trace.Read(f))
@@ -65,7 +68,7 @@ sets the direct subflow's share).`,
 			for _, name := range schedulers {
 				s, err := sched.New(name)
 				if err != nil {
-					return fault.New(fault.Usage, err, "take one of them")
+					return fault.New(fault.Usage, err, "give one of these schedulers")
 				}
 				res, err := rec.Run(s, replay.Options{Eta: eta})
 				if err != nil {
@@ -79,13 +82,14 @@ sets the direct subflow's share).`,
 			return report.printReport(c.OutOrStdout())
 		},
 	}
-	c.Flags().StringSliceVar(&schedulers, "scheduler", []string{sched.Default}, "schedulers to replay with (repeatable, or with commas)")
-	c.Flags().Float64Var(&eta, "reinject", 0.2, "reinjection threshold η, not 0; negative: off")
+	c.Flags().StringSliceVar(&schedulers, "scheduler", []string{sched.Default}, "replay with these schedulers "+
+		"(repeatable, or with commas)")
+	c.Flags().Float64Var(&eta, "reinject", 0.2, "set the reinjection threshold η, not 0 (negative: off)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }
 
-// printReport tells the report to people.
+// printReport prints the report for people.
 func (r replayReport) printReport(out io.Writer) error {
 	var size unit.Bytes
 	for _, s := range r.Streams {
@@ -98,7 +102,8 @@ func (r replayReport) printReport(out io.Writer) error {
 			fmt.Fprintf(t, "  %s\tdirect\t%s\n", text.Printable(p.Device), formatHop(p.FirstHop))
 			continue
 		}
-		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", text.Printable(p.Device), formatHop(p.FirstHop), formatHop(p.SecondHop))
+		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", text.Printable(p.Device), formatHop(p.FirstHop),
+			formatHop(p.SecondHop))
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(t, "  note:", text.Printable(n))
@@ -107,7 +112,7 @@ func (r replayReport) printReport(out io.Writer) error {
 	for _, p := range r.Recorded.Subflows {
 		head = append(head, strings.ToUpper(text.Printable(p.Device)))
 	}
-	fmt.Fprintln(t, "\n"+strings.Join(append(head, "APART", "AGAIN"), "\t"))
+	fmt.Fprintln(t, "\n"+strings.Join(append(head, "APART", "REINJECTED"), "\t"))
 	all := append([]replay.Result{r.Recorded}, r.Replayed...)
 	for _, res := range all {
 		fmt.Fprintf(t, "%s\t%.3f", res.Scheduler, res.Seconds)
@@ -125,7 +130,9 @@ func (r replayReport) printReport(out io.Writer) error {
 	}
 	fmt.Fprintln(out, "\nDecisions by reason:")
 	for _, res := range all {
-		reasons := slices.SortedFunc(maps.Keys(res.Decisions), func(a, b string) int { return res.Decisions[b] - res.Decisions[a] })
+		reasons := slices.SortedFunc(maps.Keys(res.Decisions), func(a, b string) int {
+			return res.Decisions[b] - res.Decisions[a]
+		})
 		for i, reason := range reasons {
 			name := ""
 			if i == 0 {
@@ -137,7 +144,7 @@ func (r replayReport) printReport(out io.Writer) error {
 	return nil
 }
 
-// formatWaste tells bytes sent again, by cause.
+// formatWaste lists reinjected bytes by cause.
 func formatWaste(by map[string]unit.Bytes) string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(by)) {
@@ -151,7 +158,7 @@ func formatWaste(by map[string]unit.Bytes) string {
 	return strings.Join(parts, ", ")
 }
 
-// formatHop tells a hop's rate and how well it is known.
+// formatHop describes a hop's rate and how well it is known.
 func formatHop(h replay.Hop) string {
 	rates := make([]unit.Rate, len(h.Rates))
 	for i, s := range h.Rates {
@@ -162,5 +169,6 @@ func formatHop(h replay.Hop) string {
 	if h.Measured == 0 {
 		return fmt.Sprintf("round trip %s, never at its limit: at least %v", trip, rates[len(rates)-1])
 	}
-	return fmt.Sprintf("round trip %s, median %v (%v to %v), known for %.0f %% of the time", trip, rates[len(rates)/2], rates[0], rates[len(rates)-1], 100*h.Measured)
+	return fmt.Sprintf("round trip %s, median %v (%v to %v), known for %.0f %% of the time", trip, rates[len(rates)/2],
+		rates[0], rates[len(rates)-1], 100*h.Measured)
 }

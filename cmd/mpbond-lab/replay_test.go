@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -43,7 +45,8 @@ func TestReplay(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("%d: %s", code, errs)
 	}
-	for _, want := range []string{"server sent 2 MB", "recorded ", "\npams ", "\nminrtt ", "\nratio:0.6 ", "PRIMARY", "HELPER1", "second hop", "least RTT of the idle"} {
+	for _, want := range []string{"server sent 2 MB", "recorded ", "\npams ", "\nminrtt ", "\nratio:0.6 ", "PRIMARY",
+		"HELPER1", "second hop", "least RTT of the idle"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}
@@ -59,7 +62,8 @@ func TestReplay(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil {
 		t.Fatalf("%d, %v: %s", code, err, errs)
 	}
-	if len(report.Replayed) != 1 || report.Replayed[0].Scheduler != "pams" || report.Recorded.Seconds < 1 || len(report.Subflows) != 2 {
+	if len(report.Replayed) != 1 || report.Replayed[0].Scheduler != "pams" || report.Recorded.Seconds < 1 ||
+		len(report.Subflows) != 2 {
 		t.Errorf("%s", out)
 	}
 	text := filepath.Join(t.TempDir(), "x")
@@ -71,7 +75,8 @@ func TestReplay(t *testing.T) {
 		{"line 1", "pams", text},
 		{"unknown scheduler", "fastest", file},
 	} {
-		if code, _, errs := runProgram(t, "replay", c.file, "--scheduler", c.scheduler); code == 0 || !strings.Contains(errs, c.says) {
+		if code, _, errs := runProgram(t, "replay", c.file, "--scheduler", c.scheduler); code == 0 ||
+			!strings.Contains(errs, c.says) {
 			t.Errorf("%s: %d, %s", c.says, code, errs)
 		}
 	}
