@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package onload is the parent of the packages that carry whole items over several devices
-// without a bonding server, as 3GOL and COMBINE do (docs/onload.md).
+// without a bonding server, as 3GOL and COMBINE do (docs/howto/onload.md).
 //
 //	mpbond get, play, put ─▶ fetch, playlist, upload: know how to carry one item
 //	                              │ Task

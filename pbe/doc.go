@@ -1,5 +1,5 @@
 // Package pbe is the layer of PBE-CC: congestion control from measurements of the control channels
-// of mobile cells (docs/pbe.md). The bond does not depend on it and uses its transport like any
+// of mobile cells (docs/explanation/pbe.md). The bond does not depend on it and uses its transport like any
 // other.
 //
 //	antenna or modem ─▶ source, air ─▶ lte ─▶ listen ─▶ cell ─▶ cc ─▶ transport ═ UDP ═▶

@@ -38,7 +38,7 @@ ends or Ctrl-C. It can also be IQ samples, recognised by the ending of the name 
 .sc16, .cu8) or by --format. Each source is counted separately.
 
 Print users by hour; users in 40 ms, all and those who pass the user filter
-(docs/pbe.md); rates, activities, retransmissions, formats and levels. Users are
+(docs/explanation/pbe.md); rates, activities, retransmissions, formats and levels. Users are
 identified by RNTI, which changes with each connection to the network. A recording has
 no time of day: hours count from its beginning, or from --start.`,
 		Example: `  cellwatch stats walk.cells

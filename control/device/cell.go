@@ -3,7 +3,7 @@
 package device
 
 // Cell configures the source of control messages of the mobile cells of an interface. Senders to
-// this device then learn its share of capacity (PBE-CC, docs/pbe.md).
+// this device then learn its share of capacity (PBE-CC, docs/explanation/pbe.md).
 type Cell struct {
 	// Messages is their source: "unix:PATH", "tcp:HOST:PORT", or the path of a FIFO or of a
 	// recording, which is played once. The source is trusted.

@@ -19,7 +19,7 @@ type Limits struct {
 	// whether its data costs money.
 	Tier *wire.Tier `toml:"tier"`
 	// Metered says whether its data costs money. By default the device's facts say it
-	// (docs/facts.md).
+	// (docs/reference/facts.md).
 	Metered *bool `toml:"metered"`
 	// BatteryFloor is the battery level, in percent, below which it is suspended unless plugged in;
 	// 0 is none.

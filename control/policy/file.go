@@ -57,7 +57,7 @@ type RuleSpec struct {
 	// primary.toml, else "bond".
 	Mode Mode `toml:"mode"`
 	// Device and Pipe limit the devices (local interfaces and helpers) and the pipes of helpers
-	// that carry it; see docs/policy.md.
+	// that carry it; see docs/reference/policy.md.
 	Device []string `toml:"device"`
 	Pipe   []string `toml:"pipe"`
 	// Priority is "high", "normal" or "low", Weight is 1 to 100, relative to other streams; the

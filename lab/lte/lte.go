@@ -6,7 +6,7 @@
 //
 // The package is pure: the same seed and offers give the same subframes. It shares assumptions with
 // PBE-CC itself (shares of blocks, a rate per block, that idle blocks are visible); see
-// docs/pbe.md.
+// docs/explanation/pbe.md.
 package lte
 
 import (

@@ -30,7 +30,7 @@ var fortyLocations = map[string]struct{ rate, delay float64 }{
 
 // TestPlaces runs locations with each controller, as often as -seeds says. It compares PBE-CC's
 // rate and p95 of the one-way delay with theirs, location by location. Flows are long enough for
-// the RTT probes of BBR and others every 10 s. All forty locations must match docs/pbe.md within a
+// the RTT probes of BBR and others every 10 s. All forty locations must match docs/explanation/pbe.md within a
 // tenth (minutes; row p1 of mpbond-lab exp has them too):
 //
 //	go test -run TestPlaces -v -timeout 30m ./lab/virtual -places 40 -place 20s -seeds 5

@@ -42,7 +42,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// Limits; docs/wire.md documents them.
+// Limits; docs/reference/wire.md documents them.
 const (
 	// stepTimeout bounds TLS and the key exchange together, and each message after it.
 	stepTimeout = 10 * time.Second

@@ -290,7 +290,7 @@ type SubflowReport struct {
 
 // Verdict names the bottleneck.
 type Verdict struct {
-	// What is a stable name; docs/doctor.md lists them.
+	// What is a stable name; docs/howto/doctor.md lists them.
 	What    string `json:"what"`
 	Subject string `json:"subject,omitempty"`
 	Level   Level  `json:"level"`

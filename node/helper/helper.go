@@ -60,7 +60,7 @@ type Config struct {
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
 	// UDP are the interfaces whose HS-paths use UDP instead of TCP, where it gets through and the
-	// server offers it (docs/pbe.md); "any" is all.
+	// server offers it (docs/explanation/pbe.md); "any" is all.
 	UDP []string `toml:"udp"`
 	// Cell are the sources of control messages of mobile cells, for interfaces of UDP: a table for
 	// each, like [cell.wwan0].
@@ -74,8 +74,8 @@ type Config struct {
 	// Pair is the address where a primary calls while a pairing code is valid, "host:port"; empty
 	// is ":7603".
 	Pair string `toml:"pair"`
-	// API is the loopback address for HTTP requests (docs/api.md) and the web console
-	// (docs/console.md), "host:port"; empty is none.
+	// API is the loopback address for HTTP requests (docs/reference/api.md) and the web console
+	// (docs/howto/console.md), "host:port"; empty is none.
 	API string `toml:"api"`
 	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in the same process
 	// they must bypass it.

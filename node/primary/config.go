@@ -43,7 +43,7 @@ type Config struct {
 	// routes. An empty list always does that.
 	Interfaces []string `toml:"interfaces"`
 	// UDP are the interfaces whose direct subflows use UDP instead of TCP, where it gets through
-	// and the server offers it (docs/pbe.md); "any" is all.
+	// and the server offers it (docs/explanation/pbe.md); "any" is all.
 	UDP []string `toml:"udp"`
 	// Cell are the sources of control messages of mobile cells, for interfaces of UDP: a table for
 	// each, like [cell.wwan0].
@@ -53,14 +53,14 @@ type Config struct {
 	Metered []string `toml:"metered"`
 	// Subflows is the number of direct subflows of each interface, at most 32.
 	Subflows int `toml:"subflows"`
-	// Scheduler is the scheduler for bytes to the server; see docs/schedulers.md.
+	// Scheduler is the scheduler for bytes to the server; see docs/explanation/schedulers.md.
 	Scheduler string `toml:"scheduler"`
 	// Latency and Redundant are rules for connections that need low latency, or that use every
 	// subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the first packet (of datagrams
 	// only with TUN). See docs/explanation/datapath.md.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
-	// Policy is the file with rules for apps and destinations (docs/policy.md); empty is
+	// Policy is the file with rules for apps and destinations (docs/reference/policy.md); empty is
 	// policy.toml beside this file.
 	Policy string `toml:"policy"` // for the caller, which calls PolicyFile.Use
 	// Congestion is the congestion control of direct subflows and pipes; "pbe" applies to those
@@ -73,10 +73,10 @@ type Config struct {
 	Resume Duration `toml:"resume"`
 	// GiveUp is how long streams wait without any subflow. It must be positive.
 	GiveUp Duration `toml:"give_up"`
-	// TUN carries the whole machine, apps of all users. It needs root (docs/install.md).
+	// TUN carries the whole machine, apps of all users. It needs root (docs/howto/install.md).
 	TUN bool `toml:"tun"` // the caller makes the device; our own sockets bypass it with tcp.OwnMark
-	// API is the loopback address for HTTP requests (docs/api.md) and the web console
-	// (docs/console.md), "host:port"; empty is none.
+	// API is the loopback address for HTTP requests (docs/reference/api.md) and the web console
+	// (docs/howto/console.md), "host:port"; empty is none.
 	API string `toml:"api"`
 	// Usage counts the bytes of direct subflows and pipes; nil: no counting.
 	Usage *device.Usage `toml:"-"`

@@ -40,10 +40,10 @@ type Config struct {
 	// Public is the address for devices elsewhere, "host:port" or "host", which pairing codes
 	// contain; empty: the addresses of the interfaces.
 	Public string `toml:"public"`
-	// Scheduler is the scheduler for bytes to the devices; see docs/schedulers.md.
+	// Scheduler is the scheduler for bytes to the devices; see docs/explanation/schedulers.md.
 	Scheduler string `toml:"scheduler"`
 	// Congestion is the congestion control of every subflow; "pbe" applies to those over UDP only
-	// (docs/pbe.md). Empty is the system's default.
+	// (docs/explanation/pbe.md). Empty is the system's default.
 	Congestion string `toml:"congestion"`
 	// Allow are address prefixes that devices may connect to although they are private.
 	Allow []netip.Prefix `toml:"allow"`
@@ -59,10 +59,10 @@ type Config struct {
 	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); a negative value
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
-	// API is the loopback address for HTTP requests (docs/api.md) and the web console
-	// (docs/console.md), "host:port"; empty is none.
+	// API is the loopback address for HTTP requests (docs/reference/api.md) and the web console
+	// (docs/howto/console.md), "host:port"; empty is none.
 	API string `toml:"api"`
-	// UDP offers subflows over UDP too (docs/pbe.md), at the same address.
+	// UDP offers subflows over UDP too (docs/explanation/pbe.md), at the same address.
 	UDP bool `toml:"udp"`
 	// ListenUDP opens the port for UDP; nil: unsupported.
 	ListenUDP func(addr string) (Listener, error) `toml:"-"`

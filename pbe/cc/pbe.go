@@ -21,7 +21,7 @@ const (
 const (
 	// pbeReorderingDelay is added to RTprop for the window (the paper uses RTprop alone). A cell
 	// delivers in order: it holds all packets back while a block is retransmitted, up to three
-	// times and 8 ms each. docs/pbe.md compares other values.
+	// times and 8 ms each. docs/explanation/pbe.md compares other values.
 	pbeReorderingDelay = 3 * 8 * time.Millisecond
 	// pbeFeedbackTimeout is how long the last feedback stays valid. Without newer feedback the
 	// decoder has lost its cells.

@@ -85,7 +85,7 @@ type Monitor struct {
 	// Strict computes estimates as the paper does: C_p from what the device has now and its part of
 	// the idle resource blocks, and no Full. Otherwise a device with less than an even part may
 	// count on that part: one that asks for a little too little would lose it to one that asks for
-	// more (docs/pbe.md).
+	// more (docs/explanation/pbe.md).
 	Strict bool
 
 	cells     [MaxCells]*cellState

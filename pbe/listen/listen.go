@@ -7,7 +7,7 @@
 //
 //	source ─ cell.Reader ─ Fusion ─ Monitor ─ Listener ─ Flow of each connection (cc.Receiver) ─ RADIO ─ cc.PBE
 //
-// Sources are trusted: see docs/security.md for what a false one can do.
+// Sources are trusted: see docs/explanation/security.md for what a false one can do.
 package listen
 
 import (

@@ -52,5 +52,5 @@
 // # Limits
 //
 // A server notices only by silence that a client has vanished. Each WELCOME costs a client an
-// X25519 computation, so an observer of the HELLO can cause work with forged ones. See docs/pbe.md.
+// X25519 computation, so an observer of the HELLO can cause work with forged ones. See docs/explanation/pbe.md.
 package transport
