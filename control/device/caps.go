@@ -144,6 +144,7 @@ func (c *Caps) AccountingPeriod(link string, at time.Time) (from, until time.Tim
 	return caps.Period(at)
 }
 
+// evaluateCap returns the allowance of a target under caps, and its usage.
 func (c *Caps) evaluateCap(of CapTarget, caps policy.Caps) (policy.Allowance, measuredUse) {
 	now := c.usage.capTime()
 	day, _ := policy.Today(now)

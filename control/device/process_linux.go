@@ -206,6 +206,7 @@ func hasOpenFile(pid int, want string) bool {
 	return false
 }
 
+// readNames returns the names of the files in dir, unsorted.
 func readNames(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if err != nil {

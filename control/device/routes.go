@@ -23,6 +23,7 @@ type Routes struct {
 	cache map[string]resolved // by address with a name
 }
 
+// resolved is the cached address of a name.
 type resolved struct {
 	addr  string
 	until time.Time

@@ -39,6 +39,7 @@ func OpenTally(path string, log *slog.Logger) *Tally {
 	return t
 }
 
+// runSaveLoop saves at intervals until ctx ends.
 func (t *Tally) runSaveLoop(ctx context.Context) {
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()

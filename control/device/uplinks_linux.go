@@ -55,6 +55,7 @@ func mainRoutes() (routes []netlink.Route, err error) {
 	return routes, nil
 }
 
+// isDefault reports whether a destination is that of a default route.
 func isDefault(n *net.IPNet) bool {
 	ones, _ := n.Mask.Size()
 	return ones == 0 && n.IP.IsUnspecified()

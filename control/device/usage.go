@@ -243,6 +243,7 @@ func (u *Usage) journalLines() []any {
 	return list
 }
 
+// sortedRecords returns all records, oldest first. mu must be held.
 func (u *Usage) sortedRecords() []policy.UsageRecord {
 	list := make([]policy.UsageRecord, 0, len(u.used))
 	for _, r := range u.used {
@@ -266,6 +267,7 @@ func (u *Usage) LedgerFor(p policy.Purpose) tcp.Ledger {
 	return ledger{u, p}
 }
 
+// ledger is the tcp.Ledger of one purpose.
 type ledger struct {
 	u *Usage
 	p policy.Purpose
@@ -323,6 +325,7 @@ func (u *Usage) linkName(local net.Addr) string {
 	return name
 }
 
+// removeConn counts a connection for the last time.
 func (u *Usage) removeConn(c CountedConn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

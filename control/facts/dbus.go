@@ -106,6 +106,7 @@ func property[T any](p properties, name string) T {
 	return v
 }
 
+// getProperties returns the properties of an object, or nil if it does not exist.
 func (b *Bus) getProperties(ctx context.Context, dest string, path dbus.ObjectPath, iface string) properties {
 	var p properties
 	call := b.conn.Object(dest, path).CallWithContext(ctx, propsGet, dbus.FlagNoAutoStart, iface)

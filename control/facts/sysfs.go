@@ -113,6 +113,7 @@ func readWord(dir, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
+// readNumber returns the number in a file in dir.
 func readNumber(dir, name string) (float64, bool) {
 	n, err := strconv.ParseFloat(readWord(dir, name), 64)
 	return n, err == nil

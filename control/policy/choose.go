@@ -169,6 +169,7 @@ func usableTiers(subflows []Subflow, d Demand) (most wire.Tier, full bool) {
 	return most, false
 }
 
+// additionReason returns the reason for adding a subflow.
 func additionReason(l *Subflow) string {
 	if l.Local {
 		return ReasonLocal

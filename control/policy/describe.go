@@ -49,6 +49,7 @@ func (s *RuleSpec) Conditions() map[string][]string {
 	return m
 }
 
+// addTexts adds the texts of list under key.
 func addTexts[T any](m map[string][]string, key string, list []T, text func(T) string) {
 	for _, v := range list {
 		m[key] = append(m[key], text(v))

@@ -106,6 +106,7 @@ func (r Suspension) Update(now time.Time, s Limits, f wire.Facts) Suspension {
 	return Suspension{}
 }
 
+// reasonFor returns why the device must be suspended, "" if it need not.
 func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
 	rests := r.Reason != ""
 	if f.RefusalReason != "" {

@@ -12,8 +12,10 @@ import (
 // timeWorth returns the time that is worth the energy j.
 func timeWorth(j unit.Joules) time.Duration { return time.Duration(float64(j) * float64(waitPerJoule)) }
 
+// watts is a power.
 type watts float64
 
+// energyOver returns the energy of that power over d.
 func (p watts) energyOver(d time.Duration) unit.Joules {
 	return unit.Joules(float64(p) * max(d.Seconds(), 0))
 }

@@ -167,6 +167,7 @@ func (p *Pattern) UnmarshalText(t []byte) error {
 	return nil
 }
 
+// matchesPath reports whether a path, with that last element, matches.
 func (p *Pattern) matchesPath(full, last string) bool {
 	if p.base {
 		full = last
@@ -233,6 +234,7 @@ func isASCII(s string) bool {
 	return true
 }
 
+// matchesName reports whether a normalized name matches.
 func (d Domain) matchesName(name string) bool {
 	rest, ok := strings.CutSuffix(name, d.name)
 	return ok && (rest == "" || rest[len(rest)-1] == '.')

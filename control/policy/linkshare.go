@@ -90,6 +90,7 @@ type LinkShare struct {
 	peakSince        time.Time
 }
 
+// shareState is the state of a LinkShare.
 type shareState uint8
 
 const (
@@ -120,6 +121,7 @@ type LinkBytes struct {
 	Owner, Shared, Total, Requested uint64
 }
 
+// sharePoint is a sample of LinkBytes.
 type sharePoint struct {
 	at time.Time
 	LinkBytes
@@ -194,11 +196,13 @@ func (l *LinkShare) shareLeftover(now time.Time, owner, shared unit.Rate, step t
 	l.limit = minSharedRate
 }
 
+// enterState changes the state.
 func (l *LinkShare) enterState(s shareState, now time.Time) {
 	l.state, l.since = s, now
 	l.bulkSince = time.Time{}
 }
 
+// buildDecision returns the decision of the present state.
 func (l *LinkShare) buildDecision(owner, shared unit.Rate) ShareDecision {
 	g := ShareDecision{Limited: l.state != shareFree, Owner: owner, Shared: shared, Capacity: l.linkCapacity()}
 	g.Reason = [...]string{reasonFree, reasonYielding, reasonSharing, reasonGrowing, reasonExpects}[l.state]
@@ -213,6 +217,7 @@ func (l *LinkShare) spareRate(owner unit.Rate) unit.Rate {
 	return l.linkCapacity() - unit.Rate(ownerHeadroom*float64(owner))
 }
 
+// grownRate returns r after growing by factor in each growStep, for step.
 func grownRate(r unit.Rate, factor float64, step time.Duration) unit.Rate {
 	return r + unit.Rate(float64(r)*(factor-1)*float64(step)/float64(growStep))
 }
@@ -220,6 +225,7 @@ func grownRate(r unit.Rate, factor float64, step time.Duration) unit.Rate {
 // linkCapacity returns the highest recent rate of the link.
 func (l *LinkShare) linkCapacity() unit.Rate { return max(l.peak, l.peakBefore) }
 
+// updatePeak updates the highest rate of the period.
 func (l *LinkShare) updatePeak(now time.Time, total unit.Rate) {
 	if l.peakSince.IsZero() || now.Sub(l.peakSince) >= capacityTime {
 		l.peak, l.peakBefore, l.peakSince = 0, l.peak, now
@@ -243,6 +249,7 @@ func (l *LinkShare) updateActivity(now time.Time, moved uint64, owner, taken uni
 	}
 }
 
+// lastPoint returns the last sample, if any.
 func (l *LinkShare) lastPoint() (p sharePoint, ok bool) {
 	if n := len(l.points); n > 0 {
 		return l.points[n-1], true

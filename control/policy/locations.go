@@ -66,6 +66,7 @@ func (p *Locations) Record(now time.Time, place, device string, s SubflowRecord)
 	p.Trim()
 }
 
+// learnRate returns the stored rate after a measurement; see Record.
 func learnRate(old, now unit.Rate) unit.Rate {
 	switch {
 	case now <= 0:

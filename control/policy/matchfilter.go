@@ -19,6 +19,7 @@ type matchFilter struct {
 	v6                 bool // the rule has IPv6 addresses
 }
 
+// newMatchFilter returns the filter of a rule.
 func newMatchFilter(s *RuleSpec) matchFilter {
 	g := matchFilter{asksName: len(s.Domain) > 0, asksAddr: len(s.Address) > 0, port: [2]uint16{0, ^uint16(0)},
 		asksProcess: len(s.App)+len(s.Cgroup)+len(s.Label)+len(s.UID) > 0}

@@ -43,6 +43,7 @@ func CompileSettings(latency, redundant []string) (*Rules, error) {
 	return r, nil
 }
 
+// parseSetting parses one mode setting as a rule without a mode.
 func parseSetting(text string) (RuleSpec, error) {
 	s := RuleSpec{Name: text}
 	kind, value, _ := strings.Cut(text, ":")

@@ -18,6 +18,7 @@ type OtherTraffic struct {
 	moved  uint64
 }
 
+// otherTrafficPoint is a sample of the difference.
 type otherTrafficPoint struct {
 	at time.Time
 	x  int64

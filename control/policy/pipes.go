@@ -182,11 +182,13 @@ func (p *Pipes) useOrder(link string) uint {
 	return uint(slices.Index(p.used, link)) // -1 is the largest
 }
 
+// planStep remembers a step and returns it.
 func (p *Pipes) planStep(do PipeStep, link, reason string) PipeDecision {
 	p.lastStep = PipeDecision{do, link, reason}
 	return p.lastStep
 }
 
+// linkRecord returns the state of a link and creates it if needed.
 func (p *Pipes) linkRecord(name string) *pipeLink {
 	l := p.links[name]
 	if l == nil {

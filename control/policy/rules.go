@@ -109,6 +109,7 @@ type query struct {
 	dscp    uint8
 }
 
+// toQuery prepares a flow for comparison with rules.
 func (f Flow) toQuery() (q query) {
 	host, port := f.Dest, ""
 	if i := strings.LastIndexByte(f.Dest, ':'); i >= 0 {
@@ -130,6 +131,7 @@ func (f Flow) toQuery() (q query) {
 	return q
 }
 
+// matchesQuery reports whether all conditions of the rule match.
 func (s *RuleSpec) matchesQuery(q *query) bool {
 	return (len(s.Port) == 0 || s.matchesPort(q.port)) && (len(s.Domain) == 0 || s.matchesDomain(q.name)) &&
 		(len(s.Address) == 0 || s.matchesAddress(q.addr)) && s.matchesSetting(q) && s.matchesProcess(q)
@@ -178,6 +180,7 @@ func (s *RuleSpec) matchesProcess(q *query) bool {
 		(len(s.UID) == 0 || p.UID != NoUID && anyOf(s.UID, func(u *uint32) bool { return *u == p.UID }))
 }
 
+// anyOf reports whether f returns true for an element.
 func anyOf[T any](list []T, f func(*T) bool) bool {
 	for i := range list {
 		if f(&list[i]) {

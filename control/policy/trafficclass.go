@@ -88,6 +88,7 @@ func (t *TrafficClass) BuildGroup(id wire.GroupID, subflows []ClassSubflow, curr
 	return g
 }
 
+// permitsSubflow reports whether the class permits a subflow.
 func (t *TrafficClass) permitsSubflow(r *ClassSubflow) bool {
 	if len(t.Devices) > 0 && !slices.ContainsFunc(r.Names, func(n string) bool { return slices.Contains(t.Devices, n) }) {
 		return false

@@ -36,6 +36,7 @@ type backlogEntry struct {
 	sentCounter     uint64        // bytes sent, weighted; see classTable
 }
 
+// rankStream returns the rank of a stream.
 func (l *backlog) rankStream(s *Stream) rank {
 	return l.classes.rankGroup(s.route.group, &s.backlog.sentCounter)
 }

@@ -184,6 +184,7 @@ func (b *Bond) connectParts() {
 		trace: &b.trace, stats: &b.stats, accepts: !b.cfg.OpensStreams, maxFlows: b.cfg.MaxFlows}
 }
 
+// setDefault sets *v to def if it is zero.
 func setDefault[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {
@@ -306,6 +307,7 @@ func (b *Bond) traceStreamOpen(s *Stream) {
 	b.trace.emit(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
 }
 
+// newStream adds a stream of that ID.
 func (b *Bond) newStream(id wire.StreamID) *Stream {
 	s := &Stream{id: id, bond: b, send: sendBuffer{pages: pages{pool: &b.pool},
 		limit: wire.DataSeq(initialWindow(b.cfg.OpensStreams))},

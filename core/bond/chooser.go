@@ -36,6 +36,7 @@ type turn struct {
 	decision sched.Decision // for turnBulk
 }
 
+// turnKind says which data a turn carries.
 type turnKind uint8
 
 const (
@@ -241,6 +242,7 @@ type fastestSubflows struct {
 	leastIdlePAD time.Duration // PAD of idle
 }
 
+// offerSubflow considers a subflow of that PAD.
 func (q *fastestSubflows) offerSubflow(p *subflow, pad time.Duration) {
 	if !q.found || pad < q.leastPAD {
 		q.found, q.leastPAD = true, pad

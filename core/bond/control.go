@@ -79,7 +79,7 @@ func (q *controlQueue) repeatedTypes(s *Stream) *typeSet {
 	return &s.repeated
 }
 
-// takeFrames removes frames and calls f for each of them until f returns false. again reports that
+// takeFrames removes frames and calls f for each of them until f returns false. repeated reports that
 // the frame is a repetition.
 func (q *controlQueue) takeFrames(f func(c controlFrame, repeated bool) (more bool)) {
 	n := 0

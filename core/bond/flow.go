@@ -136,6 +136,7 @@ func (f *Flow) SetGroup(g wire.GroupID) {
 	}
 }
 
+// markUsed records a datagram to or from an address.
 func (f *Flow) markUsed(addr wire.Addr, now time.Time) {
 	f.lastUsed = now
 	f.onlyDNS = f.onlyDNS && addr.Port == 53

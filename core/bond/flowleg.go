@@ -112,6 +112,7 @@ func (l *leg) otherLegSubflow() *subflow {
 	return l.flow.legs[0].subflow
 }
 
+// moveLeg pins a leg to another subflow and traces why.
 func (t *flowTable) moveLeg(l *leg, to *subflow, now time.Time, why string) {
 	l.subflow, l.otherFasterSince = to, time.Time{}
 	if l.wasPinned {
@@ -213,6 +214,7 @@ func (t *flowTable) fillDatagrams(p *subflow, streams *backlog, now time.Time, b
 	return buf
 }
 
+// rankLeg returns the rank of a leg.
 func (t *flowTable) rankLeg(l *leg) rank { return t.classes.rankGroup(l.flow.group, &l.sentCounter) }
 
 // enqueueLeg queues a leg for its next turn.

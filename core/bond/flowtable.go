@@ -50,6 +50,7 @@ func (t *flowTable) openFlow(redundant bool, now time.Time) (*Flow, error) {
 	return t.newFlow(t.lastID, redundant, now), nil
 }
 
+// newFlow adds a flow of that ID.
 func (t *flowTable) newFlow(id wire.FlowID, redundant bool, now time.Time) *Flow {
 	f := &Flow{id: id, table: t, redundant: redundant, lastUsed: now, onlyDNS: true}
 	for i := range f.legs {
@@ -87,6 +88,7 @@ func (t *flowTable) nextChanged() *Flow {
 	return f
 }
 
+// notifyChange makes nextChanged return a flow.
 func (t *flowTable) notifyChange(f *Flow) {
 	if !f.inChanged {
 		f.inChanged = true

@@ -37,6 +37,7 @@ func (p *pagePool) get() *page {
 	return new(page)
 }
 
+// put returns a page to the pool; nil is ignored.
 func (p *pagePool) put(pg *page) {
 	if pg == nil {
 		return

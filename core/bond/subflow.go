@@ -58,6 +58,7 @@ func (p *subflow) settleWhenIdle(at time.Time) {
 	}
 }
 
+// isSilent reports whether the subflow is silent.
 func (p *subflow) isSilent() bool { return !p.silentSince.IsZero() }
 
 // schedulerView returns the subflow as a scheduler sees it.
@@ -148,6 +149,7 @@ func (f *sentFrames) newestWanted() (end uint64, some bool) {
 	return 0, false
 }
 
+// push appends a frame.
 func (f *sentFrames) push(s sentFrame) {
 	if s.isRecallable() {
 		f.recallable++
@@ -165,6 +167,7 @@ func (f *sentFrames) markRecalled(s *sentFrame) {
 
 func (f *sentFrames) len() int         { return len(f.frames) - f.head }
 func (f *sentFrames) all() []sentFrame { return f.frames[f.head:] }
+// pop removes the oldest frame.
 func (f *sentFrames) pop() (s sentFrame) {
 	s = f.frames[f.head]
 	if s.isRecallable() {

@@ -42,6 +42,7 @@ func (HopAuth) Type() Type { return TypeHopAuth }
 // AppendSigned appends the bytes that the tag covers.
 func (f HopAuth) AppendSigned(b []byte) []byte { return f.appendBody(append(b, hopAuthContext...)) }
 
+// appendBody appends the payload without the tag.
 func (f HopAuth) appendBody(b []byte) []byte {
 	return append(append(binary.AppendUvarint(b, f.Counter), byte(f.Of)), f.Payload...)
 }

@@ -63,6 +63,7 @@ func AddrOf(dest string) (Addr, error) {
 	return Addr{Name: host, Port: uint16(port)}, nil
 }
 
+// cutAtLast is strings.Cut at the last sep.
 func cutAtLast(s string, sep byte) (before, after string, found bool) {
 	if i := strings.LastIndexByte(s, sep); i >= 0 {
 		return s[:i], s[i+1:], true
@@ -106,6 +107,7 @@ func CutAddr(b []byte) (a Addr, rest []byte, err error) {
 	return a, p.b, nil
 }
 
+// readAddr reads an Addr.
 func (p *parser) readAddr() (a Addr) {
 	switch p.readByte() {
 	case addrIPv4:

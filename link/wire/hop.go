@@ -152,6 +152,7 @@ func ParseHopState(b []byte) (f HopState, err error) {
 	return f, p.checkEnd(TypeHopState)
 }
 
+// readHopState reads a HopState.
 func (p *parser) readHopState() (f HopState) {
 	f.Received, f.Forwarded = p.readUvarint(), p.readUvarint()
 	rate, us := p.readUvarint(), p.readUvarint()

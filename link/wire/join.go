@@ -57,6 +57,7 @@ func (t Terms) appendTerms(b []byte) []byte {
 	return binary.AppendUvarint(b, uint64(max(t.RTT, 0)/time.Microsecond))
 }
 
+// readTerms reads Terms.
 func (p *parser) readTerms() (t Terms) {
 	t.Radio, t.Metered, t.Tier = p.readRadio(), p.readBool(), p.readTier()
 	rate, us := p.readUvarint(), p.readUvarint()
@@ -230,6 +231,7 @@ func (p *parser) readSubflowID() SubflowID {
 	return SubflowID(v)
 }
 
+// truncateText cuts a text to MaxText bytes.
 func truncateText(s string) string {
 	if len(s) > MaxText {
 		return s[:MaxText]

@@ -170,6 +170,7 @@ func AppendHeader(b []byte, t Type, n int) []byte {
 	return append(b, byte(t), byte(n>>16), byte(n>>8), byte(n))
 }
 
+// putLength sets the length in the header h.
 func putLength(h []byte, n int) { h[1], h[2], h[3] = byte(n>>16), byte(n>>8), byte(n) }
 
 // Reader splits a byte stream into frames. It reads many frames at once. Not safe for concurrent
@@ -281,6 +282,7 @@ func (p *parser) readBytes(limit int) []byte {
 	return v
 }
 
+// readFixed reads len(dst) bytes into dst.
 func (p *parser) readFixed(dst []byte) {
 	if copy(dst, p.b) < len(dst) {
 		p.bad, p.b = true, nil
@@ -300,6 +302,7 @@ func (p *parser) checkEnd(t Type) error {
 	return nil
 }
 
+// appendBytes appends the length of s and s.
 func appendBytes[T string | []byte](b []byte, s T) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
