@@ -18,7 +18,7 @@ import (
 	"mpbond/control/policy"
 )
 
-// capsOf keeps caps for a test, and writes down what it is told.
+// capsOf returns Caps for a test, and the text of its notifications.
 func capsOf(u *Usage, self string, caps map[string]policy.Caps) (*Caps, *strings.Builder) {
 	var told strings.Builder
 	return NewCaps(u, meaning(map[string]CapTarget{self: {}}), func() map[string]policy.Caps {
@@ -128,9 +128,9 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// TestKept: a cap of what is not there, or where nothing is counted, is told from
-// one that is kept.
-func TestKept(t *testing.T) {
+// TestCheckEnforced: a cap of an unknown name, or on a system that counts nothing, is reported as
+// not enforced.
+func TestCheckEnforced(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		counts, listed bool
@@ -242,8 +242,8 @@ func TestCapsInTime(t *testing.T) {
 // lookAt is between two looks at a link that carries nothing.
 const lookAt = 500 * time.Millisecond
 
-// TestFresh: what opens does not wait for who looks.
-func TestFresh(t *testing.T) {
+// TestOpenConnTriggersCheck: a new connection is checked at once.
+func TestOpenConnTriggersCheck(t *testing.T) {
 	u, _, _ := newUsage(t)
 	for _, p := range []policy.Purpose{policy.ForPipe, policy.ForPath, policy.ForPath} {
 		(&fakeConn{local: "10.0.0.1:1"}).open(u, p)
@@ -344,8 +344,7 @@ func TestCapsOfDevices(t *testing.T) {
 	}
 }
 
-// TestCapsOfUnknown: a connection of which is not known yet whose it is may soon count:
-// that is looked for.
+// TestCapsOfUnknown: a connection of an unknown peer may soon count, so it is checked often.
 func TestCapsOfUnknown(t *testing.T) {
 	u, _, _ := newUsage(t)
 	c := NewCaps(u, meaning(map[string]CapTarget{"laptop": {Peer: "L", Purpose: policy.ForPath}}),
@@ -364,8 +363,8 @@ func TestCapsOfUnknown(t *testing.T) {
 	}
 }
 
-// TestCapsWithoutClock: while the clock has not been set the day that bytes are
-// counted for is judged, not all days as one.
+// TestCapsWithoutClock: while the clock has not been set, the day of the last bytes counts, not all
+// days as one.
 func TestCapsWithoutClock(t *testing.T) {
 	u, clock, _ := newUsage(t)
 	c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: 10e6, Monthly: 1e9, ResetDay: 21}})

@@ -37,9 +37,8 @@ func joules(t *testing.T, u *Usage) map[string]unit.Joules {
 
 func near(a, b unit.Joules) bool { return math.Abs(float64(a-b)) < 0.001 }
 
-// TestEnergy: a radio's energy is shared by those who had it carry something, that
-// of its tail by who was last; the file has it when the radio sleeps, and a restart
-// goes on from there.
+// TestEnergy: a radio's energy is shared by the records that used it, its tail belongs to the last
+// ones. The file has it when the radio sleeps, and a restart continues from there.
 func TestEnergy(t *testing.T) {
 	u, clock, _ := newUsage(t)
 	u.MeterRadios(radios)
@@ -125,7 +124,7 @@ func TestEnergy(t *testing.T) {
 	}
 }
 
-// kept is what a file has.
+// kept returns the contents of a file.
 func kept(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -135,9 +134,8 @@ func kept(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestEnergyChanges: whose tail passes midnight pays it for the day before; a link
-// that turns out to be of another kind begins anew; and who has no radio is told of
-// none.
+// TestEnergyChanges: a tail over midnight counts for the day before. A link whose kind changes
+// starts anew. A link without a radio has no energy.
 func TestEnergyChanges(t *testing.T) {
 	u, clock, _ := newUsage(t)
 	kind := wire.RadioCellular

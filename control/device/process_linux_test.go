@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestOwners: the ends of connections on loopback belong to this program, TCP
-// and UDP, IPv4 and IPv6; one that nobody has is an error.
-func TestOwners(t *testing.T) {
+// TestProcessFinder: the ends of connections on loopback belong to this program, TCP and UDP, IPv4
+// and IPv6. An unowned one is an error.
+func TestProcessFinder(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"mpbond/control/policy"
 )
 
-// TestTally: several processes add to one file at once, each what it has carried, and none
-// of it twice; who is in the way is waited for until the next time.
+// TestTally: several processes add to one file at once, each its own counts, none of them twice. If
+// the file is locked, the next time adds them.
 func TestTally(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	if list, err := ReadRecords(path); len(list) != 0 || err != nil {

@@ -54,7 +54,7 @@ func (c *fakeConn) open(u *Usage, p policy.Purpose) {
 	u.addConn(c, p, c.device, local)
 }
 
-// newUsage makes one whose interfaces are those of 10.0.0.x, and a clock.
+// newUsage returns a Usage with the interfaces of 10.0.0.x, and a clock.
 func newUsage(t *testing.T) (u *Usage, clock *time.Time, log *bytes.Buffer) {
 	t.Helper()
 	clock, log = new(time.Time), &bytes.Buffer{}
@@ -75,9 +75,9 @@ func lines(list []policy.UsageRecord) string {
 	return strings.Join(all, "; ")
 }
 
-// TestAddUsed: what another one has counted is added to what a file has, and stays
-// there; the file is not made anew.
-func TestAddUsed(t *testing.T) {
+// TestAddRecords: counts of another process are added to a file and stay there; the file is not
+// rewritten.
+func TestAddRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	row := policy.UsageRecord{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForDirect, Peer: "S", Down: 10, Up: 1}
 	other := row
@@ -117,8 +117,8 @@ func TestAddUsed(t *testing.T) {
 	}
 }
 
-// TestUsageKeptLater: while another process has the file counting goes on in memory,
-// which is said; once it is free what it has and what was counted is in it.
+// TestUsageKeptLater: while another process has locked the file, counting continues in memory and a
+// log entry says so. Once the file is free it gets all counts.
 func TestUsageKeptLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	row := policy.UsageRecord{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForPath, Peer: "p", Down: 1000, Up: 2000}
@@ -320,8 +320,8 @@ func TestUsageForgets(t *testing.T) {
 	}
 }
 
-// TestUsageWithoutRoom: what cannot be written is told, counted on, and written
-// when it can be.
+// TestUsageWithoutRoom: if writing fails it is reported, counting continues, and the counts are
+// written later.
 func TestUsageWithoutRoom(t *testing.T) {
 	dir := t.TempDir()
 	u, _, log := newUsage(t)

@@ -16,7 +16,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// busDaemon starts a message bus of its own, and returns its address.
+// busDaemon starts a message bus and returns its address.
 func busDaemon(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("dbus-daemon"); err != nil {
@@ -79,7 +79,7 @@ func (modemObjects) GetManagedObjects() (map[dbus.ObjectPath]map[string]map[stri
 	}}}, nil
 }
 
-// TestBus asks services of its own on a real bus.
+// TestBus asks fake services on a real bus.
 func TestBus(t *testing.T) {
 	addr := busDaemon(t)
 	b := newBus(connect(t, addr), 10*time.Millisecond)

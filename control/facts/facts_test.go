@@ -144,8 +144,8 @@ func (f *fake) Read() Facts {
 func (f *fake) Changed() <-chan struct{} { return f.changed }
 func (f *fake) Close()                   { f.closed = true }
 
-// TestKeeper: the first source that knows a fact counts, and what is told goes
-// before all for ten minutes; changes are told once.
+// TestKeeper: the first source that knows a fact counts, and reported facts precede all for ten
+// minutes. Each change notifies once.
 func TestKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &fake{facts: make(chan Facts, 1), changed: make(chan struct{})}, &fake{facts: make(chan Facts, 1)}
@@ -208,8 +208,7 @@ func TestKeeper(t *testing.T) {
 	})
 }
 
-// TestFile: a file that cannot be read leaves what it said before, one that is
-// gone says nothing.
+// TestFile: an unreadable file keeps its last facts, a missing one has none.
 func TestFile(t *testing.T) {
 	var log strings.Builder
 	f := &File{Path: filepath.Join(t.TempDir(), "facts.toml"), Log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -244,7 +243,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestAPI: what a device tells comes out of the API as it was put in.
+// TestAPI: facts pass through the API unchanged.
 func TestAPI(t *testing.T) {
 	yes, no, n := true, false, 55.0
 	for _, a := range []api.Facts{

@@ -90,7 +90,7 @@ func TestJudge(t *testing.T) {
 			"57 MB of the daily cap of 100 MB used, until 2026-11-22 00:00", 1},
 		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 57e6, 0,
 			"57 MB of the daily cap of 100 MB used, stops at 57 MB, until 2026-11-22 00:00", 0},
-		// The nearer one is told of, and of those that are used up the longer one.
+		// The nearer cap is reported, and of reached ones the longer one.
 		{Caps{Daily: 100e6, Monthly: 1e9}, 10e6, 970e6,
 			"970 MB of the monthly cap of 1 GB used, until 2026-12-01 00:00", 25e6},
 		{Caps{Daily: 100e6, Monthly: 1e9}, 90e6, 500e6, "90 MB of the daily cap of 100 MB used, until 2026-11-22 00:00",
@@ -126,13 +126,13 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestCapIsKept: in virtual time, whatever the rate, the round trip and the
-// other end's willingness, what a link has carried when its connections are
-// ended, with what is still on its way, is within 1 % of the cap.
+// TestCapIsKept: in virtual time, at any rate and round trip, and with any behaviour of the other
+// end, a link carries at most 1 % more than its cap, including bytes in flight when its connections
+// end.
 //
-// The other end sends as quickly as the link takes it, as long as the window has
-// room, of which nothing is taken back; a window reaches it after half a round
-// trip, and what it sends is here after another half.
+// The other end sends as fast as the link permits while the window has room. A granted window
+// cannot be revoked; it reaches the other end after half a round trip, and its bytes arrive after
+// another half.
 func TestCapIsKept(t *testing.T) {
 	for _, rate := range []unit.Rate{1 * unit.Mbps, 8 * unit.Mbps, 20 * unit.Mbps, 60 * unit.Mbps, 100 * unit.Mbps} {
 		for _, rtt := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond} {
@@ -164,7 +164,7 @@ func spend(rate unit.Rate, rtt time.Duration, size Volume, conns unit.Bytes) (ca
 	caps := Caps{Daily: size}
 	start := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)
 	wire := make([]unit.Bytes, max(int(rtt/step), 2)) // what arrives at each coming step
-	edge, sent := 6*unit.MB, unit.Bytes(0)            // the window's end, as told; what was sent
+	edge, sent := 6*unit.MB, unit.Bytes(0)            // the end of the granted window; bytes sent
 	window := unit.Bytes(0)
 	next, seen := time.Duration(0), unit.Bytes(0)
 	for now := time.Duration(0); ; now += step {

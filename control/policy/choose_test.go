@@ -102,9 +102,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestTiers: a lane of tier secondary gets something when those of tier primary
-// have had no pause for a second, or none works; one of tier backup when no other
-// works.
+// TestTiers: a subflow of tier secondary is used when those of tier primary have had no pause for a
+// second, or none works. One of tier backup is used when no other works.
 func TestTiers(t *testing.T) {
 	cable, spare, last := own(10*unit.Mbps, wire.RadioNone), second(helper(10*unit.Mbps, wire.RadioNone)),
 		metered(helper(10*unit.Mbps, wire.RadioNone))
@@ -141,8 +140,8 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestChooseGrowsWithTheBurst: a stream that goes on without a pause is bulk,
-// one that always pauses is not, however much it has carried in all.
+// TestChooseGrowsWithTheBurst: a stream without pauses is bulk. One that always pauses is not,
+// however much it has carried in all.
 func TestChooseGrowsWithTheBurst(t *testing.T) {
 	may := func(pending, burst unit.Bytes) bool {
 		lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), helper(5*unit.Mbps, wire.RadioCellular)}
@@ -180,7 +179,7 @@ func TestChooseStays(t *testing.T) {
 	}
 }
 
-// randomLanes draws lanes of all kinds.
+// randomLanes draws subflows of all kinds.
 func randomLanes(r *rand.Rand) []Subflow {
 	lanes := make([]Subflow, 1+r.IntN(6))
 	for i := range lanes {
@@ -195,10 +194,9 @@ func randomLanes(r *rand.Rand) []Subflow {
 	return lanes
 }
 
-// TestChooseProperties, on many random situations: something is always allowed;
-// a tier waits as long as it has to; the stream is complete at most 3 % later than
-// by the best path alone of the tiers that may be used, whatever the energy; what
-// a path costs more never makes it allowed.
+// TestChooseProperties, in many random situations: something is always allowed; a tier waits as
+// long as it must; the stream completes at most 3 % later than over the best single subflow of the
+// usable tiers, whatever the energy; a higher cost never makes a subflow allowed.
 func TestChooseProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for range 50_000 {

@@ -13,9 +13,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestUnkeptByHelper: of a file for a primary a helper keeps caps, and the limits
-// of its own name.
-func TestUnkeptByHelper(t *testing.T) {
+// TestIgnoredByHelper: of a primary's file a helper applies caps, and the limits of its own name.
+func TestIgnoredByHelper(t *testing.T) {
 	backup, metered := wire.TierBackup, true
 	cap := Caps{Daily: 1e9}
 	f := File{Default: Deny, Rules: []RuleSpec{{}, {}}, Devices: map[string]DeviceSpec{
@@ -38,7 +37,7 @@ func TestUnkeptByHelper(t *testing.T) {
 	}
 }
 
-func TestResting(t *testing.T) {
+func TestSuspension(t *testing.T) {
 	spec := Limits{BatteryFloor: 20, MaxTemperature: 45}
 	at := func(percent, heat float64, p wire.Power) wire.Facts {
 		return wire.Facts{Battery: unit.Percent(percent), Temperature: unit.Celsius(heat), Power: p}
@@ -87,10 +86,10 @@ func TestResting(t *testing.T) {
 	}
 }
 
-// TestRestingDoesNotFlap, with readings that sway each second for a day: a device
-// never carries below its floor or above its heat, rests no shorter than it must,
-// and always says why.
-func TestRestingDoesNotFlap(t *testing.T) {
+// TestSuspensionDoesNotFlap, with readings that fluctuate each second for a day: a device never
+// carries below its battery floor or above its temperature limit, each suspension lasts as long as
+// it must, and always has a reason.
+func TestSuspensionDoesNotFlap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	spec := Limits{BatteryFloor: 30, MaxTemperature: 40}
 	now := time.Unix(1000, 0)
@@ -99,7 +98,7 @@ func TestRestingDoesNotFlap(t *testing.T) {
 	var changed time.Time
 	for range 24 * 3600 {
 		now = now.Add(time.Second)
-		if s.Reason == "" { // who carries is used up and heats up
+		if s.Reason == "" { // use drains the battery and heats the device
 			battery, heat = battery-0.01, heat+0.01
 		} else {
 			battery, heat = battery+0.002, heat-0.005

@@ -10,10 +10,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// link is a model of one direction of a link, in virtual time: those who send
-// get what they offer, and where that is too much equal parts, as TCP would,
-// but no quicker than tcpStep allows. What is lent keeps to the limit, which
-// takes effect one delay after it was decided.
+// link is a model of one direction of a link, in virtual time. Senders get what they offer. If that
+// is too much they get equal parts, as with TCP, but grow no faster than tcpStep permits. Shared
+// traffic keeps to the limit, which takes effect one delay after the decision.
 type link struct {
 	LinkShare
 	now       time.Time
@@ -35,8 +34,7 @@ func newLink(capacity unit.Rate) *link {
 	return &link{now: time.Unix(1000, 0), capacity: capacity}
 }
 
-// run lets the owner offer own, and borrowers borrow, for d. It returns what
-// each got, in Mbit/s.
+// run lets the owner offer own, and others borrow, for d. It returns the rate of each, in Mbit/s.
 func (l *link) run(d time.Duration, own, borrow unit.Rate) (gotOwn, gotLent float64) {
 	ownBefore, lentBefore := l.own, l.lent
 	for t := time.Duration(0); t < d; t += modelStep {
@@ -71,8 +69,8 @@ const much = 1000 * unit.Mbps
 func TestOwnerComesFirst(t *testing.T) {
 	for _, c := range []struct {
 		name             string
-		before           unit.Rate // borrowed, 5 s, while the owner is idle
-		own              unit.Rate // then, for 10 s, beside all that can be borrowed
+		before           unit.Rate // shared, 5 s, while the owner is idle
+		own              unit.Rate // then, for 10 s, beside all that can be shared
 		leastOwn         float64   // Mbit/s it gets
 		leastLent, atMax float64
 	}{
@@ -108,8 +106,7 @@ func TestAllIsLentToTheIdle(t *testing.T) {
 	}
 }
 
-// TestSmallThingsDoNotCount: requests of 10 KB each second take nothing from
-// those who borrow.
+// TestSmallThingsDoNotCount: requests of 10 KB each second take nothing from others.
 func TestSmallThingsDoNotCount(t *testing.T) {
 	l := newLink(5 * unit.Mbps)
 	l.run(2*time.Second, 0, much)
@@ -133,8 +130,8 @@ func TestYieldsQuickly(t *testing.T) {
 	}
 }
 
-// TestRequestIsAHint: who asks finds most of the link free when the answer
-// comes; if none comes, all is lent again.
+// TestRequestIsAHint: after a request most of the link is free when the response arrives. Without a
+// response everything is shared again.
 func TestRequestIsAHint(t *testing.T) {
 	l := newLink(10 * unit.Mbps)
 	l.run(2*time.Second, 0, much)
@@ -155,8 +152,7 @@ func TestRequestIsAHint(t *testing.T) {
 	}
 }
 
-// TestLinkBecomesSlower: what the link carried once is believed until lending
-// by it takes from the owner.
+// TestLinkBecomesSlower: the former capacity counts until sharing by it takes from the owner.
 func TestLinkBecomesSlower(t *testing.T) {
 	l := newLink(10 * unit.Mbps)
 	l.run(3*time.Second, 0, much)
@@ -182,9 +178,9 @@ func TestOwnerGrows(t *testing.T) {
 	}
 }
 
-// TestOwnerWaitsForLostPacket: after a loss the owner's bytes in order stand
-// still and then leap, while its packets go on filling the link. Nothing is
-// lent meanwhile. Where no counter tells of them, that cannot be known.
+// TestOwnerWaitsForLostPacket: after a loss the owner's bytes in order stall and then jump, while
+// its packets still fill the link. Nothing is shared meanwhile. Without a counter this cannot be
+// seen.
 func TestOwnerWaitsForLostPacket(t *testing.T) {
 	for _, counted := range []bool{true, false} {
 		var l LinkShare

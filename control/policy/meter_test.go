@@ -99,9 +99,8 @@ func TestMeterFromNothing(t *testing.T) {
 	}
 }
 
-// TestMeterBecomes: what is known of the time outlasts that the kind of radio is
-// told, and changes; a tail does not.
-func TestMeterBecomes(t *testing.T) {
+// TestSetRadio: the time base survives a change of the kind of radio; a tail does not.
+func TestSetRadio(t *testing.T) {
 	var m EnergyMeter
 	now := time.Unix(1e9, 0)
 	looks := func(n int, down unit.Bytes) (took unit.Joules) {
@@ -144,8 +143,8 @@ func bursts(r *rand.Rand) (packets []radio.Packet, n int) {
 	return packets, n
 }
 
-// reckoned is what an EnergyMeter makes of packets, looked at as device.Usage does: each
-// 250 ms while something moves, else each second.
+// reckoned returns the energy that an EnergyMeter measures for packets, called as by device.Usage:
+// each 250 ms while bytes move, else each second.
 func reckoned(kind wire.Radio, packets []radio.Packet, phase time.Duration) (took unit.Joules) {
 	m := meterOf(kind)
 	began := time.Unix(1e9, 0)

@@ -44,7 +44,7 @@ func (w *pipeWorld) step(d time.Duration, joining bool) (list []Pipe) {
 		if i > 0 {
 			p.Use = PipeSecond
 		}
-		// Each lane has bytes of its own, wherever it goes.
+		// Each subflow has its own bytes, on any pipe.
 		w.moved[l] += uint64(got[l].Bytes(d))
 		if got[l] == w.links[l] && left > 0 {
 			p.Waiting = got[l].Bytes(150*time.Millisecond) + 20_000
@@ -188,8 +188,7 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// TestPipesInAnyOrder: three pipes that are told in another order each time are
-// judged as well as in one.
+// TestPipesInAnyOrder: the order of three pipes in the snapshot does not matter.
 func TestPipesInAnyOrder(t *testing.T) {
 	var p Pipes
 	rates := map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 3 * unit.Mbps, "c": 100 * unit.Kbps}

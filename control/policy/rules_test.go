@@ -293,7 +293,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// BenchmarkRules: 1,000 rules of all kinds, of which the last one matches.
+// BenchmarkRules: 1,000 rules of all kinds; the last one matches.
 func BenchmarkRules(b *testing.B) {
 	for _, kind := range []string{"mixed", "patterns"} {
 		var text strings.Builder
@@ -327,8 +327,8 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
-// TestWhen: what a rule asks for can be told as it was written.
-func TestWhen(t *testing.T) {
+// TestConditions: the conditions of a rule are returned as they were written.
+func TestConditions(t *testing.T) {
 	r := compile(t, `
 [[rule]]
 app = ["/usr/bin/a*", "b"]
@@ -349,8 +349,8 @@ port = [80, "1-2"]
 	}
 }
 
-// TestVerdictTellsWhich: a verdict names the rule and its place, also where there
-// is none, and an unknown user is nobody.
+// TestVerdictTellsWhich: a verdict names the rule and its index, also without one. An unknown user
+// matches none.
 func TestVerdictTellsWhich(t *testing.T) {
 	r := compile(t, "default='deny'\n[[rule]]\nuid=[4294967295, 0]\n[[rule]]\nport=[80]\nmode='block'\n")
 	for dest, want := range map[string]int{"x:80": 1, "x:81": -1} {

@@ -38,7 +38,7 @@ func TestTreatment(t *testing.T) {
 		{TrafficClass{Single: true}, 0, ids{2}},
 		{TrafficClass{Single: true}, 3, ids{3}},
 		{TrafficClass{Single: true}, 4, ids{2}}, // silent
-		{TrafficClass{Single: true}, 9, ids{2}}, // gone
+		{TrafficClass{Single: true}, 9, ids{2}}, // removed
 		{TrafficClass{Single: true, Devices: []string{"tablet"}}, 0, ids{4}},
 		{TrafficClass{Single: true, Devices: []string{"phone", "wlan0"}}, 0, ids{1}},
 		{TrafficClass{Single: true, Devices: []string{"watch"}}, 1, nil},
@@ -120,8 +120,7 @@ mode = "bond"
 	}
 }
 
-// TestKindsAreBounded: a file says in how many ways it may treat connections, and
-// not only when they come.
+// TestKindsAreBounded: the bound on traffic classes is checked when the file is compiled.
 func TestKindsAreBounded(t *testing.T) {
 	var f File
 	for i := range wire.MaxGroups {

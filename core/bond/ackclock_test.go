@@ -53,7 +53,7 @@ func TestAckClockDue(t *testing.T) {
 func TestAckClockOwn(t *testing.T) {
 	for _, c := range []struct {
 		name            string
-		sendOn, confirm bool // an ACK goes on the direct subflow after the frame; its TCP confirms it
+		sendOn, confirm bool // an ACK leaves on the direct subflow after the frame; its TCP confirms it
 		helped          bool // that subflow is helped as well
 		at              time.Duration
 		want            bool

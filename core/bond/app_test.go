@@ -123,7 +123,7 @@ func (a *simApp) wake() {
 	}
 }
 
-// sleep wakes the app again at a time; i tells its two timers apart.
+// sleep wakes the app again at a time; i distinguishes its two timers.
 func (a *simApp) sleep(i int, until time.Time) {
 	if a.timer[i].Equal(until) {
 		return
@@ -339,7 +339,7 @@ func (n *simNet) carry(list []*transfer) (done func() bool) {
 	}
 }
 
-// unfinished tells what the transfers wait for.
+// unfinished describes what the transfers wait for.
 func (n *simNet) unfinished() (text string) {
 	for _, tr := range n.transfers {
 		if tr == nil || tr.ended {

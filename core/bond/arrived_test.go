@@ -62,8 +62,8 @@ func TestArrivedAgainstSpans(t *testing.T) {
 	}
 }
 
-// TestSmallWritesOverUnequalPaths: an app that writes 10 bytes at a time, over two paths of
-// which one takes 2 s, leaves 10,000 gaps at the far end. They are no reason to reset it.
+// TestSmallWritesOverUnequalPaths: an app writes 10 bytes at a time over two subflows, one with a
+// delay of 2 s. This leaves 10,000 gaps at the far end, which are no reason to reset the stream.
 func TestSmallWritesOverUnequalPaths(t *testing.T) {
 	n := newSim(t, "roundrobin", -1)
 	n.addPath(1, n.newHopPair(50*unit.Mbps, 5*time.Millisecond), nil)

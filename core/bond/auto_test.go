@@ -24,9 +24,9 @@ func TestAutoKeepsLittleAtTheHelper(t *testing.T) {
 	}
 }
 
-// cutDirect is a download during which the PS-path becomes a black hole at 2 s:
-// the longest gap in delivery, and how much was at the helper before the cut and
-// when the sender is about to take the PS-path for silent.
+// cutDirect runs a download during which the PS-path becomes a black hole at 2 s. It returns the
+// longest gap in delivery, and how much was at the helper before the cut and when the sender is
+// about to take the PS-path for silent.
 func cutDirect(t *testing.T, scheduler string) (gap time.Duration, before, doubting unit.Bytes) {
 	t.Helper()
 	n := newSim(t, scheduler, 0.2)

@@ -10,9 +10,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestDatagramsBesideBulkBothWays: a flow that sends both ways is delayed little
-// by bulk that fills its only path both ways at once, a direct one or a helper's,
-// whichever of that one's hops is the slower.
+// TestDatagramsBesideBulkBothWays: bulk data fills the only subflow in both directions, a direct or
+// a helped one, whichever of its hops is slower. A flow in both directions is delayed little.
 func TestDatagramsBesideBulkBothWays(t *testing.T) {
 	for _, hs := range []unit.Rate{0, 4 * unit.Mbps, 10 * unit.Mbps, 20 * unit.Mbps} {
 		n := newSim(t, "auto", 0.2)

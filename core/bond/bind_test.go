@@ -11,8 +11,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestBound: each direction of a bound stream stays on its subflow, at the rate
-// of that one, with and without a guide; another stream goes on over all.
+// TestBound: each direction of a bound stream stays on its subflow, at the rate of that one, with
+// and without a guide. Another stream uses all subflows.
 func TestBound(t *testing.T) {
 	for _, up := range []bool{false, true} {
 		for _, guide := range []Guide{nil, byNumber{unit.GB}} {
@@ -36,7 +36,7 @@ func TestBound(t *testing.T) {
 			again, free := &transfer{size: int(unit.MB), up: up, only: 2}, &transfer{size: int(4 * unit.MB), up: up}
 			begun := n.now
 			n.run(n.carry([]*transfer{again, free}))
-			if took := free.done.Sub(begun); took > 4600*time.Millisecond { // 4.2 s by path 1
+			if took := free.done.Sub(begun); took > 4600*time.Millisecond { // 4.2 s over subflow 1
 				t.Errorf("up %v, guide %v: the other stream took %v", up, guide != nil, took)
 			}
 		}

@@ -58,9 +58,9 @@ func TestRateDrops(t *testing.T) {
 	}
 }
 
-// TestLinkIsTakenBack: the owner of a helper's link leaves next to nothing of it
-// early in a transfer. What is on the way there goes by the direct path, also
-// while the stream's window, still small, has no room for more.
+// TestLinkIsTakenBack: the owner of a helper's link leaves next to nothing of it early in a
+// transfer. Bytes on the way there move to the direct subflow, even while the small window of the
+// stream has no room for more.
 func TestLinkIsTakenBack(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(10*unit.Mbps, 3*unit.Mbps, 100*unit.Mbps)

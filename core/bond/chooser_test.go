@@ -12,7 +12,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// newChooser returns a chooser over parts of its own, with three idle subflows.
+// newChooser returns a chooser with its own parts and three idle subflows.
 func newChooser() *turnChooser {
 	f := newFlowTable(false)
 	c := &turnChooser{subflows: f.filter.subflows, filter: f.filter, classes: f.classes,
@@ -72,7 +72,7 @@ func TestTurnsByUrgency(t *testing.T) {
 	}
 }
 
-// TestNoTurnWithoutBound: a subflow whose other end acknowledges nothing gets no more frames.
+// TestNoTurnWithoutBound: a subflow without acknowledgements gets no more frames.
 func TestNoTurnWithoutBound(t *testing.T) {
 	c := newChooser()
 	waitingStream(c, 1, wire.Redundant)

@@ -14,8 +14,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// addPlans puts streams and flows into groups. In the end each may use the first
-// path, which then works.
+// addPlans puts streams and flows into groups. In the end each may use the first subflow, which
+// then works.
 func (sc *scenario) addPlans(r dice) {
 	for i := range sc.streams {
 		sc.streams[i].group = wire.GroupID(r.IntN(3))
@@ -38,7 +38,7 @@ func (sc *scenario) addPlans(r dice) {
 	}
 }
 
-// buildGroups is the plan of the bond.
+// buildGroups returns the class table of the bond.
 func (p classPlan) buildGroups(paths int) []wire.Group {
 	list := []wire.Group{{ID: 1, Priority: p.class, Weight: p.weight}, {ID: 2, Weight: 1}}
 	for g := range list {
@@ -52,8 +52,8 @@ func (p classPlan) buildGroups(paths int) []wire.Group {
 	return list
 }
 
-// simGroups gives the groups of a scenario their numbers: one that nothing is of
-// any more is left out of the plan, and has another number when it is needed again.
+// simGroups assigns IDs to the groups of a scenario. A group without streams and flows is omitted
+// from the table, and gets a new ID when it is needed again.
 type simGroups struct {
 	n      *simNet
 	plan   []wire.Group // by their numbers in the scenario; nil before the first
@@ -89,7 +89,7 @@ func (s *simGroups) of(g wire.GroupID) wire.GroupID {
 	return s.number[g]
 }
 
-// use tells of a plan, without what is not needed.
+// use sets the class table, without unused groups.
 func (s *simGroups) use(plan []wire.Group) {
 	if s.plan = plan; plan == nil {
 		return
@@ -110,7 +110,7 @@ func (s *simGroups) use(plan []wire.Group) {
 	b.SetClassTable(told)
 }
 
-// newAlone is a bond with one path and no other end, and what hands it a frame.
+// newAlone returns a bond with one subflow and no other end, and a function that passes it a frame.
 func newAlone(t *testing.T) (*Bond, func(wire.Frame)) {
 	b := New(Config{})
 	b.AddSubflow(1, false, start)
@@ -169,14 +169,14 @@ func TestPlanLeavesOut(t *testing.T) {
 	if len(b.flows.all) != 1 {
 		t.Errorf("%d flows", len(b.flows.all))
 	}
-	receive(datagram(5, 4)) // which a plan is yet to tell of
+	receive(datagram(5, 4)) // a later class table names it
 	if len(b.flows.all) != 2 {
 		t.Errorf("%d flows", len(b.flows.all))
 	}
 }
 
-// runWithClasses runs downloads of that size at once, the i-th in group i+1 of a plan,
-// and tells when each was done and what went over each path.
+// runWithClasses runs downloads of that size at once, the i-th in group i+1. It returns when each
+// was done and the bytes on each subflow.
 func runWithClasses(t *testing.T, size unit.Bytes, build func(*simNet), plan ...wire.Group) (took []time.Duration,
 	over []uint64) {
 	n := newSim(t, "auto", 0.2)
@@ -199,9 +199,9 @@ func runWithClasses(t *testing.T, size unit.Bytes, build func(*simNet), plan ...
 
 func buildTriangle(n *simNet) { n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }
 
-// TestPlanLimits: streams use the paths that the plan allows, both ends knowing
-// it, and all of these; others are not held up.
-func TestPlanLimits(t *testing.T) {
+// TestClassTableLimits: streams use all subflows that the class table permits and no others, at
+// both ends. Other streams are not delayed.
+func TestClassTableLimits(t *testing.T) {
 	limited := func(paths ...wire.SubflowID) wire.Group { return wire.Group{Weight: 1, Limited: true, Subflows: paths} }
 	const size = 2 * unit.MB
 	took, over := runWithClasses(t, size, buildTriangle, limited(1))
@@ -222,7 +222,7 @@ func TestPlanLimits(t *testing.T) {
 	if took[0] > 2400*time.Millisecond || took[1] > 3800*time.Millisecond {
 		t.Errorf("one path each: %v bytes, took %v", over, took)
 	}
-	// One that waits for a slow path holds up nobody on a quick one.
+	// A stream that waits for a slow subflow delays none on a fast one.
 	slow := func(n *simNet) { n.addTriangle(unit.Mbps/4, 10*unit.Mbps, 10*unit.Mbps) }
 	alone, _ := runWithClasses(t, size, slow, limited(2))
 	took, over = runWithClasses(t, size, slow, limited(2), limited(1))
@@ -231,9 +231,9 @@ func TestPlanLimits(t *testing.T) {
 	}
 }
 
-// TestPlanWaits: a stream waits while no path is allowed to it, holding up nobody,
-// and goes on when there is one.
-func TestPlanWaits(t *testing.T) {
+// TestClassTableWaits: a stream waits while no subflow is permitted, delays no other stream, and
+// continues when there is one.
+func TestClassTableWaits(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	buildTriangle(n)
 	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Limited: true}})
@@ -253,9 +253,9 @@ func TestPlanWaits(t *testing.T) {
 	}
 }
 
-// TestPlanPathSilent: a stream whose only path falls silent waits for it, and
-// does not go over others.
-func TestPlanPathSilent(t *testing.T) {
+// TestClassTableSubflowSilent: a stream whose only subflow falls silent waits for it and does not
+// use others.
+func TestClassTableSubflowSilent(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	buildTriangle(n)
 	for d := range 2 {
@@ -287,9 +287,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestClassGetsItsRate: a stream of a higher class that sends less than the links
-// carry gets its rate, and its bytes are not held up by the many of a lower one
-// behind them; those get the rest.
+// TestClassGetsItsRate: a stream of a higher priority that sends less than the links carry gets its
+// rate. The many bytes of a lower priority do not delay it, and get the rest.
 func TestClassGetsItsRate(t *testing.T) {
 	const rate = 4 * unit.Mbps
 	run := func(class wire.Priority) (took, lag time.Duration, other int) {
@@ -370,8 +369,8 @@ func TestWeights(t *testing.T) {
 // each other in the same order.
 func TestDatagramsAndClasses(t *testing.T) {
 	build := func(n *simNet) { n.addTriangle(10 * unit.Mbps) }
-	// beside runs a download beside a flow that offers 20 Mbit/s, and tells how
-	// long it took and how much of the flow came meanwhile.
+	// beside runs a download beside a flow that offers 20 Mbit/s. It returns how long the download
+	// took and the part of the flow that arrived meanwhile.
 	beside := func(stream, flow wire.Priority) (took time.Duration, came float64) {
 		n := newSim(t, "auto", 0.2)
 		build(n)

@@ -23,7 +23,7 @@ func TestTreat(t *testing.T) {
 		Subflows: []wire.SubflowID{1}}})
 	tr := &transfer{size: int(12 * unit.MB)}
 	done := n.carry([]*transfer{tr})
-	var sent [][2]uint64 // over each path, at each change
+	var sent [][2]uint64 // over each subflow, at each change
 	var redundant []unit.Bytes
 	note := func() {
 		s := n.ends[1]
@@ -66,9 +66,9 @@ func TestTreat(t *testing.T) {
 	}
 }
 
-// TestTreatOutOfOrder: what is newest counts, whatever comes first; who does not open
-// streams changes none.
-func TestTreatOutOfOrder(t *testing.T) {
+// TestClassUpdateOutOfOrder: the newest update counts, in any order of arrival. An end that opens
+// no streams changes none.
+func TestClassUpdateOutOfOrder(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	buildTriangle(n)
 	primary, server := n.ends[0], n.ends[1]
@@ -115,10 +115,10 @@ func TestTreatOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestTreatKeepsGroups: the plan goes on to tell of the groups that a stream was of,
-// while it lasts: the other end may not know yet that it is of another one, and must not
-// take it for ended.
-func TestTreatKeepsGroups(t *testing.T) {
+// TestClassUpdateKeepsGroups: the class table keeps the groups that a stream has left while the
+// stream lasts. The other end may not know of the change yet, and must not take the stream for
+// ended.
+func TestClassUpdateKeepsGroups(t *testing.T) {
 	b := New(Config{OpensStreams: true})
 	s, err := b.OpenStream("a:1")
 	if err != nil {
@@ -137,9 +137,9 @@ func TestTreatKeepsGroups(t *testing.T) {
 	}
 }
 
-// TestTreatFreesGroups: once the other end knows of a change, the plan need not tell of
-// the groups that the stream has left by then, however often it is changed.
-func TestTreatFreesGroups(t *testing.T) {
+// TestClassUpdateFreesGroups: once the other end has confirmed a change, the class table no longer
+// needs the groups that the stream has left, however often it changes.
+func TestClassUpdateFreesGroups(t *testing.T) {
 	b := New(Config{OpensStreams: true})
 	s, err := b.OpenStream("a:1")
 	if err != nil {
@@ -218,9 +218,9 @@ func TestTreatsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestGoneComesLate: what names a group that is gone was overtaken by all that came of
-// it, and changes nothing: no stream waits for a plan that will not come.
-func TestGoneComesLate(t *testing.T) {
+// TestRetiredGroup: a frame that names a retired group was overtaken by later ones and changes
+// nothing. No stream waits for a class table that will not arrive.
+func TestRetiredGroup(t *testing.T) {
 	b, receive := newAlone(t)
 	receive(wire.ClassTable{Serial: 1, Groups: []wire.Group{{ID: 1, Weight: 1}, {ID: 2, Weight: 1}}})
 	receive(wire.Open{Stream: 1, Group: 2, Dest: "a:1"})
@@ -230,7 +230,7 @@ func TestGoneComesLate(t *testing.T) {
 	if m, g, ok := b.ClassOf(1); m != wire.Bond || g != 2 || !ok {
 		t.Errorf("CLASS_UPDATE: mode %v, group %d, %v", m, g, ok)
 	}
-	receive(wire.ClassUpdate{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 3}) // of which a plan is yet to tell
+	receive(wire.ClassUpdate{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 3}) // a later class table names it
 	if m, g, ok := b.ClassOf(1); m != wire.Latency || g != 3 || !ok {
 		t.Errorf("the next CLASS_UPDATE: mode %v, group %d, %v", m, g, ok)
 	}

@@ -79,8 +79,8 @@ func (q *controlQueue) repeatedTypes(s *Stream) *typeSet {
 	return &s.repeated
 }
 
-// takeFrames removes frames and calls f for each of them until f returns false. repeated reports that
-// the frame is a repetition.
+// takeFrames removes frames and calls f for each of them until f returns false. repeated reports
+// that the frame is a repetition.
 func (q *controlQueue) takeFrames(f func(c controlFrame, repeated bool) (more bool)) {
 	n := 0
 	for more := true; more && n < len(q.frames); n++ {

@@ -31,14 +31,14 @@ type simFlow struct {
 	by   [2]simSender // by sender
 }
 
-// simSender is what is known about the datagrams of one direction.
+// simSender is the state of the datagrams of one direction.
 type simSender struct {
 	sent  uint64
 	done  bool
 	paths [][]wire.SubflowID // by number: what each was given to
 	at    []time.Time        // by number: when it was sent
 	got   map[uint64]bool
-	last  map[wire.SubflowID]uint64 // the newest that came, by path; not of redundant flows
+	last  map[wire.SubflowID]uint64 // the newest that arrived, by subflow; not of redundant flows
 	// delays are those of the datagrams that came, in the order in which they did.
 	delays []time.Duration
 }
@@ -104,7 +104,7 @@ func (g *simFlow) datagram(d int, number uint64) []byte {
 	return append(b, g.n.fillPattern(id, d, int(number), g.plan.size)...)
 }
 
-// recordSent checks a datagram that end d gives to a path.
+// recordSent checks a datagram that end d gives to a subflow.
 func (g *simFlow) recordSent(d int, path wire.SubflowID, number uint64) {
 	by := &g.by[d]
 	if number >= uint64(len(by.paths)) {
@@ -157,8 +157,8 @@ func (g *simFlow) receive(to int) {
 	}
 }
 
-// dropped is what an end counts as received twice of datagrams. That may be
-// more than was sent twice: those older than the window of numbers count too.
+// dropped returns the bytes of datagrams that an end counts as received twice. They may exceed the
+// bytes sent twice: datagrams older than the window count too.
 func (n *simNet) dropped(d int) (size unit.Bytes) {
 	for _, g := range n.flows[1:] {
 		if g.f[d] != nil {

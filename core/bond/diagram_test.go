@@ -16,7 +16,7 @@ var endNames = [2]string{"opener", "acceptor"}
 // end, or arrived there.
 type entry struct {
 	at       time.Time
-	end      int // 0, 1; nobody: of the network
+	end      int // 0, 1; nobody: the network
 	path     wire.SubflowID
 	arrives  bool
 	frame    wire.Type // 0: none
@@ -26,8 +26,8 @@ type entry struct {
 	text     string
 }
 
-// focus is what a failure is about: bytes that end dir sends on a stream. The
-// zero focus is about nothing in particular.
+// focus names the bytes that a failure concerns: sent by end dir on a stream. The zero focus names
+// none.
 type focus struct {
 	stream   wire.StreamID
 	dir      int
@@ -111,7 +111,7 @@ func (n *simNet) noteFrame(end int, path wire.SubflowID, arrives bool, t wire.Ty
 // of those about the bytes that a failure concerns.
 const lastShown, mostAbout = 60, 60
 
-// draw shows what happened, as two columns with the paths between them.
+// draw shows the events in two columns with the subflows between them.
 func (d *diagram) draw(about focus) string {
 	var w strings.Builder
 	if about.stream != 0 {
@@ -165,7 +165,7 @@ func (e *entry) draw(w *strings.Builder) {
 	}
 	path := "    │    "
 	if e.path != 0 {
-		path = fmt.Sprintf("  × %-3d  ", e.path) // the path itself
+		path = fmt.Sprintf("  × %-3d  ", e.path) // the subflow itself
 		if e.frame != 0 {
 			// What is sent leaves its column, what arrives reaches it.
 			path = [2][2]string{{fmt.Sprintf("─ %3d ·  ", e.path), fmt.Sprintf("  · %3d ─", e.path)},

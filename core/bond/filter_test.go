@@ -28,7 +28,7 @@ func (g *countingGuide) AllowSubflows(paths []GuideSubflow, d Demand) string {
 	return "test"
 }
 
-// newFilter returns a filter over subflows 1, 2 and 3, of which group 1 may use 2 and 3.
+// newFilter returns a filter of subflows 1, 2 and 3; group 1 may use 2 and 3.
 func newFilter() *subflowFilter {
 	f := &subflowFilter{subflows: &subflowTable{}, classes: &classTable{}}
 	for id := range wire.SubflowID(3) {
@@ -194,7 +194,7 @@ func TestFastest(t *testing.T) {
 	}
 }
 
-// sampleRTT gives a subflow a sample of its own hop with that round trip.
+// sampleRTT gives a subflow a sample of its local hop with that round trip.
 func sampleRTT(p *subflow, rtt time.Duration) {
 	p.est.AddLocalSample(start, estimate.Hop{SRTT: rtt, MinRTT: rtt, Rate: 10 * unit.Mbps})
 }

@@ -168,8 +168,8 @@ func TestDatagramsBesideBulk(t *testing.T) {
 	}
 }
 
-// TestFlowSurvivesItsPath: datagrams go on over another path within half a
-// second, none twice.
+// TestFlowSurvivesItsPath: datagrams continue over another subflow within half a second, none
+// twice.
 func TestFlowSurvivesItsPath(t *testing.T) {
 	for _, redundant := range []bool{false, true} {
 		for _, how := range []string{"silent", "silent pipe", "gone"} {
@@ -219,7 +219,7 @@ func TestFlowSurvivesItsPath(t *testing.T) {
 // TestFlowMovesToAQuickerPath: only when it is clearly quicker, and for a while.
 func TestFlowMovesToAQuickerPath(t *testing.T) {
 	for _, c := range []struct {
-		delay time.Duration // of the other path, against 50 ms
+		delay time.Duration // of the other subflow, against 50 ms
 		moves int
 	}{{45 * time.Millisecond, 0}, {15 * time.Millisecond, 1}} {
 		n := newSim(t, "auto", 0.2)
@@ -241,8 +241,8 @@ func TestFlowMovesToAQuickerPath(t *testing.T) {
 	}
 }
 
-// TestFloodAndStreamShare: a flow that fills a path takes turns with a stream,
-// what it has too much is dropped, and a small flow beside it does not wait.
+// TestFloodAndStreamShare: a flow that fills a subflow takes turns with a stream. Its excess is
+// dropped, and a small flow beside it does not wait.
 func TestFloodAndStreamShare(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(10 * unit.Mbps)
@@ -410,9 +410,9 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRedundantFlowAndOnePath: while only one path is left it carries each
-// datagram once; with a second one there are two copies again, and at no time
-// two on one path (gave, in each random transfer, checks that too).
+// TestRedundantFlowAndOnePath: while only one subflow is left it carries each datagram once. With a
+// second one there are two copies again, and never two on one subflow (recordSent checks that in
+// each random transfer too).
 func TestRedundantFlowAndOnePath(t *testing.T) {
 	for dead := range 2 {
 		n := newSim(t, "auto", 0.2)

@@ -11,7 +11,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// newFlowTable returns a table of its own, without a bond, over subflows 1 to 3.
+// newFlowTable returns a table without a bond, over subflows 1 to 3.
 func newFlowTable(accepts bool) *flowTable {
 	f := newFilter()
 	return &flowTable{filter: f, classes: f.classes, control: &controlQueue{}, memory: &memoryBudget{},

@@ -24,9 +24,8 @@ func (g *simGuide) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 	return "by lot"
 }
 
-// checkGuided fails if bytes of a stream go over a path that it may not use,
-// although one that it may use is alive. Copies that are to go over others may
-// have been noted before the guide changed its mind.
+// checkGuided fails if bytes of a stream use a forbidden subflow although an allowed one is alive.
+// Copies may have been listed before the guide changed its answer.
 func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 	b := n.ends[d]
 	s := b.streams.all[f.Stream]
@@ -48,7 +47,7 @@ func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 	}
 }
 
-// byNumber allows a stream of less than limit bytes path 1 only.
+// byNumber allows only subflow 1 to a stream of less than limit bytes.
 type byNumber struct{ limit unit.Bytes }
 
 func (g byNumber) AllowSubflows(paths []GuideSubflow, d Demand) string {
@@ -58,8 +57,8 @@ func (g byNumber) AllowSubflows(paths []GuideSubflow, d Demand) string {
 	return "by size"
 }
 
-// TestGuided: what the guide forbids stays unused, by control frames and ACKs
-// too, whoever else is idle; what it allows is used as if there were no guide.
+// TestGuided: forbidden subflows stay unused, also by control frames and ACKs, whichever others are
+// idle. Allowed ones are used as without a guide.
 func TestGuided(t *testing.T) {
 	run := func(size unit.Bytes, g Guide) (took time.Duration, over2 uint64) {
 		n := newSim(t, "auto", 0.2)
@@ -83,8 +82,8 @@ func TestGuided(t *testing.T) {
 	}
 }
 
-// TestGuidedIsReleased: a stream whose only path falls silent goes on over one
-// that it may not use, and leaves that again.
+// TestGuidedIsReleased: a stream whose only allowed subflow falls silent continues over a forbidden
+// one, and leaves that one later.
 func TestGuidedIsReleased(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
@@ -106,7 +105,7 @@ func TestGuidedIsReleased(t *testing.T) {
 	}
 }
 
-// TestStreamList tells what streams may use and why.
+// TestStreamList: ListStreams returns the allowed subflows of streams and the reasons.
 func TestStreamList(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
@@ -126,7 +125,7 @@ func TestStreamList(t *testing.T) {
 	}
 }
 
-// byDelay allows a second path only while the first one is slow.
+// byDelay allows a second subflow only while the first one is slow.
 type byDelay struct{}
 
 func (byDelay) AllowSubflows(paths []GuideSubflow, _ Demand) string {
@@ -137,9 +136,8 @@ func (byDelay) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 	return "by delay"
 }
 
-// TestGuideIsAskedAboutTheEnd: what is in flight on a path that has become slow
-// goes by one that the guide would allow now, though nothing else is left to ask
-// about.
+// TestGuideIsAskedAboutTheEnd: bytes in flight on a subflow that has become slow move to one that
+// the guide would allow now, though nothing else is left to ask about.
 func TestGuideIsAskedAboutTheEnd(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
@@ -168,7 +166,7 @@ func TestStreamListIsQuick(t *testing.T) {
 	}
 }
 
-// elsewhereGuide sends what is small by path 1 and streams by path 2.
+// elsewhereGuide allows small data on subflow 1 and streams on subflow 2.
 type elsewhereGuide struct{}
 
 func (elsewhereGuide) AllowSubflows(paths []GuideSubflow, d Demand) string {
@@ -178,9 +176,8 @@ func (elsewhereGuide) AllowSubflows(paths []GuideSubflow, d Demand) string {
 	return "streams go by the other one"
 }
 
-// TestChoicesOfManyStreams: what is told of very many streams at once takes no
-// more memory, and no longer a turn, than other frames. The others are told of
-// when they are asked about again.
+// TestChoicesOfManyStreams: choices of very many streams at once take no more memory, and no longer
+// a turn, than other frames. The other choices follow when the guide is asked again.
 func TestChoicesOfManyStreams(t *testing.T) {
 	const streams = 3000
 	now := time.Unix(1000, 0)

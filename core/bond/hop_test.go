@@ -21,7 +21,7 @@ type simHop struct {
 	window  unit.Bytes
 	written uint64
 	acked   uint64
-	lent    bool // its first step apart, rates are limits that the sender is told
+	lent    bool // after its first step the sender knows rates as limits
 
 	// A lost segment comes again after a round trip and this; what follows
 	// waits for it.
@@ -127,7 +127,7 @@ func (h *simHop) passTime(t time.Time) time.Time {
 	}
 }
 
-// carrySegment takes size bytes and tells when they arrive, in order.
+// carrySegment takes size bytes and returns when they arrive, in order.
 func (h *simHop) carrySegment(now time.Time, size int) time.Time {
 	h.written += uint64(size)
 	left := h.departureTime(now, size)
@@ -163,7 +163,7 @@ func (h *simHop) srtt(t time.Time, q unit.Bytes) time.Duration {
 	return rtt
 }
 
-// Whether an end has a path.
+// States of a subflow at an end.
 const (
 	unknown = iota
 	joined
@@ -175,12 +175,12 @@ const (
 type simPath struct {
 	id   wire.SubflowID
 	hops [2][]*simHop
-	at   [2]int // unknown, joined or gone, at each end
-	// holds tells that an end's writer has yet to begin with a segment.
+	at   [2]int // unknown, joined or left, at each end
+	// holds reports that an end's writer has not begun a segment.
 	holds [2]bool
 	dead  bool // nothing arrives any more
 
-	// The helper of a helped path.
+	// The helper of a helped subflow.
 	buffer    unit.Bytes  // for each direction; 0: boundless
 	waiting   [2][][]byte // segments that it has no room for, oldest first
 	relay     bool        // its reports about the pipe go by the opener
@@ -188,11 +188,11 @@ type simPath struct {
 	reported  [2]wire.HopState
 	lies      *[2]lie // by direction; nil: it is honest
 
-	early [2][][]byte // what arrived before the end had the path
+	early [2][][]byte // segments that arrived before the end had the subflow
 	got   [2]uint64   // bytes delivered to each end
 }
 
-// newPath connects hops; far and pipe by direction, pipe nil for a direct path.
+// newPath connects hops; far and pipe by direction, pipe nil for a direct subflow.
 func (n *simNet) newPath(id wire.SubflowID, far, pipe *[2]*simHop) *simPath {
 	p := &simPath{id: id}
 	for d := range 2 {
@@ -219,7 +219,7 @@ func (n *simNet) addPath(id wire.SubflowID, far, pipe *[2]*simHop) *simPath {
 	return p
 }
 
-// join tells one end that a subflow is there.
+// join adds a subflow at one end.
 func (n *simNet) join(p *simPath, d int) {
 	if p.at[d] != unknown {
 		return
@@ -239,7 +239,7 @@ func (n *simNet) join(p *simPath, d int) {
 	p.early[d] = nil
 }
 
-// leave tells one end that a subflow is gone.
+// leave removes a subflow at one end.
 func (n *simNet) leave(p *simPath, d int) {
 	if p.at[d] == gone {
 		return
@@ -259,8 +259,8 @@ func (n *simNet) kill(p *simPath) {
 	n.at(n.now.Add(30*time.Millisecond), 1, func() { n.leave(p, 1) })
 }
 
-// report lets the helper tell the sender of direction d about its far hop, as
-// long as there is news, every 20 ms.
+// report sends the helper's reports about its far hop to the sender of direction d every 20 ms, as
+// long as they change.
 func (n *simNet) report(p *simPath, d int) {
 	if p.dead || p.reporting[d] {
 		return
@@ -314,7 +314,7 @@ func (n *simNet) acknowledge(p *simPath, d int, arrives time.Time, size int) {
 	n.at(h.ackAt(arrives), d, func() { h.acked += uint64(size); n.writable(p, d) })
 }
 
-// writable tells an end that a subflow's socket has room.
+// writable marks a subflow's socket as writable at an end.
 func (n *simNet) writable(p *simPath, d int) {
 	h := p.hops[d][0]
 	if p.at[d] == joined && !p.holds[d] && unit.Bytes(h.written-h.acked) < h.window+16*unit.KB {
@@ -330,8 +330,8 @@ func (n *simNet) relay(p *simPath, d int, seg []byte) {
 	n.report(p, d)
 }
 
-// forward gives the last hop what waits at the helper and has room in its
-// buffer. The rest stays in the first hop, unacknowledged.
+// forward gives the last hop the helper's waiting bytes that fit its buffer. The rest stays in the
+// first hop, unacknowledged.
 func (n *simNet) forward(p *simPath, d int) {
 	h := p.hops[d][1]
 	for len(p.waiting[d]) > 0 && !p.dead && (p.buffer == 0 || unit.Bytes(h.written-h.acked) < p.buffer) {

@@ -26,8 +26,8 @@ var (
 // framesOfRun is how many frames one bond gets in TestHostile.
 const framesOfRun = 3000
 
-// FuzzHostile: a bond at the end of a peer that sends whatever it likes, while apps write,
-// read and end, paths come and go, memory gets short and time passes.
+// FuzzHostile: the peer of a bond sends anything, while apps write, read and end, subflows come and
+// go, memory gets short and time passes.
 func FuzzHostile(f *testing.F) {
 	for seed := range uint64(8) {
 		b := make([]byte, 2000)
@@ -64,7 +64,7 @@ func TestHostile(t *testing.T) {
 	t.Logf("seed %d: %d frames in %v, %v held at most", seed, frames, time.Since(began).Round(time.Millisecond), most)
 }
 
-// choices are what a hostile peer and the apps do: bytes of a fuzzer, or random ones.
+// choices determine the actions of a hostile peer and the apps: bytes of a fuzzer, or random ones.
 type choices struct {
 	data   []byte
 	random *rand.Rand // nil: data
@@ -131,14 +131,14 @@ type hostilePeer struct {
 	now     time.Time
 	streams map[wire.StreamID]*hostileStream
 	flows   []*Flow
-	fed     map[wire.SubflowID]uint64 // bytes that a path brought, since it was added
-	acked   map[wire.SubflowID]uint64 // as the bond has told
+	fed     map[wire.SubflowID]uint64 // bytes received on a subflow since it was added
+	acked   map[wire.SubflowID]uint64 // as acknowledged by the bond
 	sent    int                       // frames
 	most    unit.Bytes
 	err     error
 }
 
-// hostileStream is what is known of a stream.
+// hostileStream is the state of a stream.
 type hostileStream struct {
 	s       *Stream // nil: the bond has not handed it over
 	there   map[uint64]uint64
@@ -267,7 +267,7 @@ func (h *hostilePeer) step() {
 	}
 }
 
-// fickle is a Guide that allows some paths or others.
+// fickle is a Guide that allows random subflows.
 type fickle struct{ c *choices }
 
 func (g fickle) AllowSubflows(paths []GuideSubflow, _ Demand) string {
@@ -417,7 +417,7 @@ func (h *hostilePeer) flow() {
 	}
 }
 
-// next takes a segment of the bond, and judges it.
+// next takes a segment of the bond and checks it.
 func (h *hostilePeer) next(id wire.SubflowID) {
 	h.b.MarkIdle(id)
 	id, segment := h.b.NextSegment(h.now, nil)
@@ -527,7 +527,7 @@ func (h *hostilePeer) check() {
 				h.fail("number %d of stream %d has fallen from %d to %d", i, s.id, k.seen[i], now[i])
 			}
 		}
-		if s.err == nil { // after that what was not read is gone
+		if s.err == nil { // after that, unread bytes are dropped
 			k.seen = now
 		}
 		if s.reassembly.readOffset > s.reassembly.nextExpected || s.send.firstUnacked > s.send.end ||

@@ -31,7 +31,7 @@ type lie struct {
 	times    float64       // its factor on the true rate, if rate is 0
 	rtt      time.Duration // 0: the true one
 	passed   int           // 1: "all passed on", 2: "nothing passed on"
-	extra    uint64        // bytes that it claims to have received besides
+	extra    uint64        // bytes that it falsely claims to have received
 	limited  bool          // it claims to be limited by the application
 	mute     bool          // it reports nothing
 }

@@ -113,8 +113,8 @@ func TestLatencyMode(t *testing.T) {
 	}
 }
 
-// TestLatencyMoves: a latency stream loses nothing when its path dies, and goes
-// on over another one at once.
+// TestLatencyMoves: a latency stream loses nothing when its subflow dies, and continues over
+// another one at once.
 func TestLatencyMoves(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)

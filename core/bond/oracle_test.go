@@ -67,7 +67,7 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 	}
 }
 
-// limitOf is how far end d was told that it may send on a stream.
+// limitOf returns the window that end d received for a stream.
 func (n *simNet) limitOf(d int, s wire.StreamID) *wire.DataSeq {
 	for int(s) >= len(n.granted[d]) {
 		n.granted[d] = append(n.granted[d], wire.DataSeq(initialWindow(n.ends[d].cfg.OpensStreams)))
@@ -75,8 +75,7 @@ func (n *simNet) limitOf(d int, s wire.StreamID) *wire.DataSeq {
 	return &n.granted[d][s]
 }
 
-// checkEnd checks an end after an event: what is cheap each time, the rest now
-// and then.
+// checkEnd checks an end after an event: cheap checks each time, others at intervals.
 func (n *simNet) checkEnd(d int) {
 	b, other := n.ends[d], n.ends[1-d]
 	n.checks++
@@ -107,7 +106,7 @@ func (n *simNet) checkEnd(d int) {
 	}
 }
 
-// sentTwice is what an end gave to a second subflow, for all causes together.
+// sentTwice returns the bytes that an end gave to a second subflow, for all causes together.
 func sentTwice(s Stats) unit.Bytes { return s.LostSubflow + s.Silent + s.Eta + s.Redundant }
 
 // checkStreams checks the streams of an end one by one, and their sums.

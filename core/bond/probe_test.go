@@ -12,8 +12,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// newReceiver is a bond with two idle paths, the first of which has just brought
-// bytes of a download.
+// newReceiver returns a bond with two idle subflows. The first one has just brought bytes of a
+// download.
 func newReceiver(t *testing.T) *Bond {
 	t.Helper()
 	b := New(Config{OpensStreams: true})
@@ -34,7 +34,7 @@ func newReceiver(t *testing.T) *Bond {
 	return b
 }
 
-// takeProbes lets all paths send what they have, and returns which sent a PING.
+// takeProbes lets all subflows send what they have, and returns which sent a PING.
 func takeProbes(b *Bond, now time.Time) (pings []wire.SubflowID) {
 	for {
 		b.MarkIdle(1)
@@ -71,8 +71,8 @@ func run(b *Bond, from, to float64) (pings []wire.SubflowID) {
 	return pings
 }
 
-// TestQuietPathIsAskedOnce: the path that carried bytes a moment ago is asked,
-// and no other, whose radio may sleep.
+// TestQuietPathIsAskedOnce: only the recently active subflow is probed. The radio of another one
+// may sleep.
 func TestQuietPathIsAskedOnce(t *testing.T) {
 	b := newReceiver(t)
 	if pings := run(b, 0, 0.98); len(pings) > 0 {
@@ -90,7 +90,7 @@ func TestQuietPathIsAskedOnce(t *testing.T) {
 	}
 }
 
-// receiveBytes has path id bring the next bytes of the download, s seconds after start.
+// receiveBytes delivers the next bytes of the download on subflow id, s seconds after start.
 func receiveBytes(t *testing.T, b *Bond, id wire.SubflowID, s float64) {
 	t.Helper()
 	f := wire.Data{Stream: 1, Seq: b.streams.all[1].reassembly.nextExpected, Bytes: make([]byte, 1000)}
@@ -100,10 +100,9 @@ func receiveBytes(t *testing.T, b *Bond, id wire.SubflowID, s float64) {
 	}
 }
 
-// TestOneIsAskedForAll: of paths that brought bytes to the end one is asked, a
-// direct one if there is one, and of those the newest; one that fell silent before
-// is asked as well. When the one does not answer, and when it brings what had been
-// in flight on another, it is that other's turn.
+// TestOneIsAskedForAll: of subflows that brought bytes until the end one is probed, a direct one if
+// there is one, and of those the newest. One that fell silent before is probed too. If the first
+// one does not answer, or brings bytes that were in flight on another, that other one is probed.
 func TestOneIsAskedForAll(t *testing.T) {
 	for _, c := range []struct {
 		helped [2]bool
@@ -158,15 +157,15 @@ func TestOneIsAskedForAll(t *testing.T) {
 	}
 }
 
-// TestPauseLikeTheOneBefore: a direct path that was well after its last byte is
-// not asked in a pause that is no more than a quarter longer than the newest one;
-// any other is, and any is when the pause gets longer.
+// TestPauseLikeTheOneBefore: a direct subflow that was alive after its last byte is not probed in a
+// pause at most a quarter longer than the last one. Any other subflow is probed, and any is probed
+// when the pause gets longer.
 func TestPauseLikeTheOneBefore(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name   string
 		helped bool
-		queue  unit.Bytes    // of the path's TCP
+		queue  unit.Bytes    // of the subflow's TCP
 		answer time.Duration // how long each question waits for one
 		brings []time.Duration
 		after  time.Duration // when it is asked after the last bytes
@@ -213,8 +212,8 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 	}
 }
 
-// TestEarlierPathDoesNotWait: a pause like the newest one is no reason to wait for
-// a path that brought nothing to the end.
+// TestEarlierPathDoesNotWait: a pause like the last one does not delay the probe of a subflow that
+// brought nothing until the end.
 func TestEarlierPathDoesNotWait(t *testing.T) {
 	b := newReceiver(t)
 	b.silence.lastPause = 3 * time.Second
@@ -230,8 +229,8 @@ func TestEarlierPathDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestStuckPathAsksOthers: when a path is stuck another is asked, as soon as it has
-// brought nothing for 200 ms; one that brings bytes as before is not.
+// TestStuckPathAsksOthers: when a subflow is stalled another one is probed once it has brought
+// nothing for 200 ms. One that still brings bytes is not probed.
 func TestStuckPathAsksOthers(t *testing.T) {
 	for _, c := range []struct{ until, want float64 }{
 		{0.1, 0.42}, // quiet when the first one is found stuck
@@ -265,8 +264,8 @@ func TestStuckPathAsksOthers(t *testing.T) {
 	}
 }
 
-// TestAllPathsStuck: when no answer comes, the others are asked; when none has
-// an answer, all are told to be stuck, the last one too.
+// TestAllPathsStuck: without an answer the other subflows are probed. If none answers, all are
+// reported as stalled, the last one too.
 func TestAllPathsStuck(t *testing.T) {
 	b := newReceiver(t)
 	asked := map[wire.SubflowID]bool{}

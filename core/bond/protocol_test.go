@@ -66,8 +66,8 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// newFilledBond is a sending end with two subflows, the first of which has been given
-// segments while the second was busy.
+// newFilledBond returns a sending end with two subflows. The first one was given segments while the
+// second was busy.
 func newFilledBond(t *testing.T, segments int) *Bond {
 	t.Helper()
 	pams, _ := sched.New("pams") // it takes back nothing but for silence and at the end
@@ -92,9 +92,8 @@ func newFilledBond(t *testing.T, segments int) *Bond {
 	return b
 }
 
-// TestSilentPathGivesBackEverything: first what its own TCP still holds, and
-// when no data acknowledgement comes for the rest either, that too: TCP may
-// have it at the far end, out of order and out of reach.
+// TestSilentPathGivesBackEverything: first the bytes that its own TCP still holds are requeued. If
+// no ACK arrives for the others, these are too: the far TCP may hold them out of order.
 func TestSilentPathGivesBackEverything(t *testing.T) {
 	b := newFilledBond(t, 5)
 	p := b.subflows.find(1)
@@ -198,11 +197,10 @@ func TestAckOnItsOwnPath(t *testing.T) {
 	}
 }
 
-// TestSlowTellingWakesNobody: the TCP of a direct subflow under load needs longer
-// than 200 ms to tell that an ACK arrived. It is waited for, so that a helper's
-// radio sleeps on; and once it tells nothing any more, what comes from the helper
-// is acknowledged by that way soon.
-func TestSlowTellingWakesNobody(t *testing.T) {
+// TestSlowConfirmationWakesNoHelper: the TCP of a loaded direct subflow needs longer than 200 ms to
+// confirm an ACK. The clock waits for it, so that a helper's radio sleeps on. Once it confirms
+// nothing more, bytes from the helper are soon acknowledged on the helped subflow.
+func TestSlowConfirmationWakesNoHelper(t *testing.T) {
 	b := New(Config{})
 	const ms = time.Millisecond
 	b.AddSubflow(1, true, start)
@@ -252,9 +250,8 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 	}
 }
 
-// TestReportsAreNoQueue: frames that nobody acknowledges do not use up the
-// budget of a slow subflow for ever. A report that is passed on leaves with an
-// ACK, not by itself.
+// TestReportsAreNoQueue: unacknowledged frames do not use up the budget of a slow subflow. A
+// relayed report leaves with an ACK, not alone.
 func TestReportsAreNoQueue(t *testing.T) {
 	b := New(Config{OpensStreams: true})
 	b.AddSubflow(1, true, start)
@@ -361,9 +358,9 @@ func TestPeerCannotTakeOurMemory(t *testing.T) {
 	}
 }
 
-// TestUnknownHopFallsSilent: a subflow whose hop cannot be looked at, a broken
-// pipe say, is silent though nothing was queued when it was last seen, so that
-// nothing waits for it.
+// TestUnknownHopFallsSilent: a subflow whose hop cannot be sampled, for example because its pipe
+// broke, becomes silent though nothing was queued when it was last sampled. So nothing waits for
+// it.
 func TestUnknownHopFallsSilent(t *testing.T) {
 	b := New(Config{OpensStreams: true})
 	for id := wire.SubflowID(1); id <= 2; id++ {
@@ -387,7 +384,7 @@ func TestUnknownHopFallsSilent(t *testing.T) {
 	}
 }
 
-// TestUnacknowledgedFramesAreBounded: who acknowledges nothing gets no more.
+// TestUnacknowledgedFramesAreBounded: a peer that acknowledges nothing gets no more frames.
 func TestUnacknowledgedFramesAreBounded(t *testing.T) {
 	b := New(Config{})
 	b.AddSubflow(1, false, start)

@@ -21,11 +21,11 @@ var (
 	seedFlag      = flag.Int64("seed", -1, "the one seed that TestTransfers runs")
 	transfersFlag = flag.Uint64("transfers", 1000, "how many seeds TestTransfers runs")
 
-	// foundSeeds once failed, and are run besides, however few others are.
-	foundSeeds = []uint64{3403} // an ended stream of a group whose paths were silent kept its turn
+	// foundSeeds failed once, and always run.
+	foundSeeds = []uint64{3403} // an ended stream of a group with silent subflows kept its turn
 )
 
-// outcome is what became of a scenario.
+// outcome is the result of a scenario.
 type outcome struct {
 	failed *simFailure
 	took   time.Duration // virtual; until the last app had its last byte
@@ -34,7 +34,7 @@ type outcome struct {
 	net    *simNet
 }
 
-// simulation is what scenarios run one after the other share: memory.
+// simulation is the memory that consecutive scenarios share.
 type simulation struct {
 	pages [2][]*page
 	spare [][]byte
@@ -157,11 +157,11 @@ func TestTransfers(t *testing.T) {
 	all.checkTally(t)
 }
 
-// wanted is how long 10,000 transfers may take. Longer is told and no failure: it
-// depends on the machine.
+// wanted is the intended time of 10,000 transfers. A longer time is only logged: it depends on the
+// machine.
 const wanted = 2 * time.Minute
 
-// mostExplained is how many failures are explained; of others the seed is told.
+// mostExplained bounds the failures that are explained; of others only the seed is logged.
 const mostExplained = 3
 
 // leastUse is the part of what stable networks can carry that is used on average.

@@ -191,8 +191,8 @@ var sabotages = []sabotage{
 	}},
 }
 
-// TestSabotage: each mistake is seen within a few seeds. This is what the
-// silence of TestTransfers is worth.
+// TestSabotage: each mistake is detected within a few seeds, which shows that TestTransfers detects
+// it.
 func TestSabotage(t *testing.T) {
 	for _, sab := range sabotages {
 		t.Run(strings.ReplaceAll(sab.name, " ", "_"), func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// bytes is what all apps write.
+// bytes returns the bytes that all apps write.
 func (sc *scenario) bytes() (n unit.Bytes) {
 	for i := range sc.streams {
 		n += unit.Bytes(sc.streams[i].talk[0].Bytes + sc.streams[i].talk[1].Bytes)
@@ -17,7 +17,7 @@ func (sc *scenario) bytes() (n unit.Bytes) {
 	return n
 }
 
-// last is what remains of a hop after all faults: 0 for a black hole.
+// last returns the rate and delay of a hop after all faults: 0 for a black hole.
 func (h *hopPlan) last(d int) (unit.Rate, time.Duration) {
 	rate, delay := h.rate[d], h.delay[d]
 	for _, f := range h.faults {
@@ -37,9 +37,9 @@ func (h *hopPlan) last(d int) (unit.Rate, time.Duration) {
 	return rate, delay
 }
 
-// bound is by when all must be over, whatever a scheduler does with paths that
-// exist: when nothing changes any more, the apps have had their time, and the
-// slowest path that is left could have carried all bytes several times over.
+// bound returns when everything must be over, with any scheduler: when nothing changes any more,
+// the apps have had their time, and the slowest remaining subflow could have carried all bytes
+// several times.
 func (sc *scenario) bound() time.Duration {
 	var calm, apps, stalls time.Duration
 	slowest := unit.Rate(math.MaxInt64)
@@ -99,8 +99,8 @@ func (sc *scenario) bound() time.Duration {
 	return calm + apps + 2*stalls + 10*time.Second + 4*slowest.Time(sc.bytes()+datagrams+100*unit.KB)
 }
 
-// fluid is the least time in which the paths can carry the bytes of a stable
-// scenario at all: path i carries nothing before its delay.
+// fluid returns the least time in which the subflows can carry the bytes of a stable scenario:
+// subflow i carries nothing before its delay.
 func (sc *scenario) fluid() time.Duration {
 	d, size := 1, float64(sc.streams[0].talk[1].Bytes)
 	if size == 0 {

@@ -14,8 +14,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// scenario is a network, what happens to it, and what is to be carried. It is
-// plain data: it can be printed, and made smaller as long as it fails.
+// scenario describes a network, its events, and the data to carry. It is plain data: it can be
+// printed, and reduced as long as it fails.
 type scenario struct {
 	seed      uint64
 	stable    bool // nothing happens to the network: its time says how well it was used
@@ -27,7 +27,7 @@ type scenario struct {
 	streams   []streamPlan
 	freezes   []freezePlan
 	flows     []flowPlan
-	guide     bool        // each stream may use some paths only, now these, now others
+	guide     bool        // a guide allows each stream changing subsets of subflows
 	plans     []classPlan // in order
 	treats    []treatPlan
 	lag       [2]time.Duration // how long the writers of each end take to begin
@@ -37,7 +37,7 @@ type pathPlan struct {
 	join   [2]time.Duration // at each end
 	leave  [2]time.Duration // 0: stays
 	drain  bool             // what is under way when it leaves still arrives
-	hops   []hopPlan        // the opener's side first: pipe, HS-path
+	hops   []hopPlan        // from the opener's side: pipe, HS-path
 	buffer unit.Bytes       // of the helper
 	relay  bool             // its reports go by the opener
 }
@@ -47,13 +47,12 @@ type hopPlan struct {
 	delay  [2]time.Duration
 	window [2]unit.Bytes
 	loss   float64
-	wait   time.Duration // of a retransmission, besides the round trip
+	wait   time.Duration // of a retransmission, beyond the round trip
 	faults []faultPlan   // in order, none overlaps another
 }
 
-// faultPlan is a change of a hop: of rate for a time, then of rate and delay
-// for good. A pipe that breaks and goes on elsewhere is rate 0, then the new
-// pipe's rate and delay.
+// faultPlan is a change of a hop: of its rate for a time, then of rate and delay for good. A pipe
+// that breaks and moves has rate 0, then the rate and delay of the new pipe.
 type faultPlan struct {
 	at, lasts time.Duration
 	dirs      [2]bool
@@ -68,10 +67,10 @@ type streamPlan struct {
 	talk  [2]talk
 	mode  wire.Mode
 	group wire.GroupID
-	await int // bytes that the opener tells to wait for, each time it has had them; 0: none
+	await int // bytes that the opener requests each time it has received the last ones; 0: none
 }
 
-// classPlan is a change of the plan: which paths groups 1 and 2 may use, a bit for
+// classPlan is a change of the class table: the subflows that groups 1 and 2 may use, a bit for
 // each; 0 is no limit.
 type classPlan struct {
 	at     time.Duration
@@ -80,7 +79,7 @@ type classPlan struct {
 	weight uint8
 }
 
-// treatPlan is a change of how a stream is treated.
+// treatPlan is a change of a stream's class.
 type treatPlan struct {
 	at     time.Duration
 	stream wire.StreamID
@@ -281,7 +280,7 @@ func (h *hopPlan) addFaults(r dice, horizon time.Duration, mayEnd bool) {
 			h.faults = append(h.faults, f)
 			at += f.lasts + r.duration(100*ms, 4*time.Second)
 		}
-	case 4: // a black hole, which nobody ever tells of
+	case 4: // a black hole that is never reported
 		f := faultPlan{at: at, lasts: r.duration(time.Second, 20*time.Second), dirs: both, forever: mayEnd}
 		h.faults = append(h.faults, f)
 	}

@@ -11,7 +11,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// effect is what a scheduler did to one download of 8/10/5.
+// effect is the result of one download over 8/10/5 with a scheduler.
 type effect struct {
 	took   time.Duration
 	ended  [2]time.Duration // last new byte of the direct and of the helped subflow
@@ -112,8 +112,8 @@ func TestSlowPathIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestHelperBufferHidesAFade: while the HS-path is slow, a filled helper keeps
-// the pipe busy; the strawman with both windows has nothing there.
+// TestHelperBufferHidesAFade: while the HS-path is slow, a filled helper keeps the pipe busy. The
+// strawman with both windows has an empty one.
 func TestHelperBufferHidesAFade(t *testing.T) {
 	fade := func(scheduler string) time.Duration {
 		n := newSim(t, scheduler, -1)
@@ -132,8 +132,8 @@ func TestHelperBufferHidesAFade(t *testing.T) {
 	}
 }
 
-// measureTrickle is the share of path 1 in a download whose source writes little at a
-// time, so that all subflows are idle for each piece.
+// measureTrickle returns the share of subflow 1 in a download whose source writes little at a time,
+// so that all subflows are idle for each piece.
 func measureTrickle(t *testing.T, scheduler string, join func(n *simNet)) float64 {
 	t.Helper()
 	n := newSim(t, scheduler, -1)
@@ -185,9 +185,8 @@ func TestRoundRobinTakesTurns(t *testing.T) {
 	}
 }
 
-// TestBlind: where the system tells nothing of a subflow's first hop, as outside
-// Linux, what the far end acknowledges does: two links of one's own, or a helper's,
-// give most of their sum.
+// TestBlind: without samples of a subflow's first hop, as outside Linux, the far end's
+// acknowledgements suffice: two local links, or a helper's, give most of their sum.
 func TestBlind(t *testing.T) {
 	const m, size = unit.Mbps, 10 * unit.MB
 	for _, c := range []struct {

@@ -99,8 +99,8 @@ func (sc *scenario) smaller() (list []*scenario) {
 // that a seed is made as small on any machine.
 const shrinkEvents = 1_000_000
 
-// shrink looks for the simplest scenario that still fails, in whatever way. It
-// tells how many events it took.
+// shrink finds the simplest scenario that still fails, in any way. It returns the number of its
+// events.
 func shrink(sc *scenario, spoil func(*simNet)) (small *scenario, events int) {
 	for again := true; again; {
 		again = false

@@ -38,7 +38,7 @@ type simEvent struct {
 	f   func()
 }
 
-// Who handles an event besides ends 0 and 1.
+// Handlers of an event other than ends 0 and 1.
 const (
 	everybody = -1 // it may concern both
 	nobody    = -2 // the network alone
@@ -67,7 +67,7 @@ type simNet struct {
 	over      int            // transfers that have ended at both ends
 	flows     []*simFlow     // by flow number, from 1
 
-	granted  [2][]wire.DataSeq // to end d, by stream number: how far it was told that it may send
+	granted  [2][]wire.DataSeq // to end d, by stream ID: the window it has received
 	checks   int
 	diagram  *diagram
 	sabotage func(d int) // breaks an end on purpose, after each of its events
@@ -75,14 +75,14 @@ type simNet struct {
 	spare    [][]byte
 
 	lag       [2]time.Duration // how long an end's writers take to begin with a segment
-	blind     bool             // systems tell nothing of their hops
+	blind     bool             // no samples of local hops
 	withdrawn int              // segments taken back meanwhile
 	disobeys  bool             // writers write what was taken back
 	text      []byte           // of fillPattern
 	scratch   [64 << 10]byte   // of readers
 }
 
-// simFailure is what a run without a testing.TB panics with.
+// simFailure is the panic value of a failed run without a testing.TB.
 type simFailure struct {
 	text  string
 	about focus
@@ -165,7 +165,7 @@ const (
 	maxAtOnce = 20_000
 )
 
-// brokenOff is what a run panics with that has had the events it may have.
+// brokenOff is the panic value of a run that exceeds its number of events.
 type brokenOff struct{}
 
 // step works one event off, if there is any.
@@ -216,9 +216,8 @@ func (n *simNet) dispatch() {
 	}
 }
 
-// runEnd does for an end what package endpoint does after an event: it accepts
-// streams, hands out segments, tells the apps that something changed for them,
-// and sets the timer.
+// runEnd does an end's work of package endpoint after an event: it accepts streams, takes segments,
+// notifies apps of changes, and sets the timer.
 func (n *simNet) runEnd(d int) {
 	b := n.ends[d]
 	if n.sabotage != nil {
@@ -427,7 +426,7 @@ func (n *simNet) fillPattern(s wire.StreamID, d, at, size int) []byte {
 	return n.text
 }
 
-// checkPattern fails unless got is what end d sent from a position on.
+// checkPattern fails unless got is what end d sent from that position.
 func (n *simNet) checkPattern(s wire.StreamID, d, at int, got []byte) {
 	eachPatternPart(s, d, at, len(got), func(part []byte) {
 		if !bytes.Equal(part, got[:len(part)]) {

@@ -167,6 +167,7 @@ func (f *sentFrames) markRecalled(s *sentFrame) {
 
 func (f *sentFrames) len() int         { return len(f.frames) - f.head }
 func (f *sentFrames) all() []sentFrame { return f.frames[f.head:] }
+
 // pop removes the oldest frame.
 func (f *sentFrames) pop() (s sentFrame) {
 	s = f.frames[f.head]

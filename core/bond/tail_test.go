@@ -61,8 +61,8 @@ func TestDeeperAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestAtHand: when all that remains counts as at hand.
-func TestAtHand(t *testing.T) {
+// TestNoMoreData: when the remaining bytes count as the last ones.
+func TestNoMoreData(t *testing.T) {
 	b := New(Config{OpensStreams: true, MetaBuffer: unit.MB})
 	s, err := b.OpenStream("a:1")
 	if err != nil {
@@ -161,7 +161,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// onlyNewest recalls so many of the newest bytes of path 1, once.
+// onlyNewest recalls the newest n bytes of subflow 1, once.
 type onlyNewest struct{ n unit.Bytes }
 
 func (onlyNewest) Name() string { return "test" }

@@ -103,7 +103,7 @@ func TestDecisions(t *testing.T) {
 
 // TestDecisionsFromWindows: schedulers that look at more than PAD.
 func TestDecisionsFromWindows(t *testing.T) {
-	// The pair of paths with more fields; f changes them.
+	// The pair of subflows with more fields; f changes them.
 	pair := func(directIdle, helpedIdle bool, f func(direct, helped *Subflow)) []Subflow {
 		p := twoSubflows(directIdle, helpedIdle, 25*ms, 40*ms)
 		for i := range p {
@@ -135,8 +135,8 @@ func TestDecisionsFromWindows(t *testing.T) {
 			Decision{Subflow: 1, Reason: LeastRTT}},
 		{"nothing idle", "minrtt-windows", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
-		// The direct one takes the rest in 25 + 15 ms, the helped one delivers
-		// in 40 ms: 15 ms at 8 Mbit/s are 15,000 bytes.
+		// The direct one takes the rest in 25 + 15 ms, the helped one delivers in 40 ms: 15 ms at 8
+		// Mbit/s are 15,000 bytes.
 		{"fastest is idle", "ecf", pair(true, true, nil), unit.MB, Window{}, Decision{Subflow: 1, Reason: LeastPAD}},
 		{"fastest completes too late", "ecf", pair(false, true, nil), 15_000, Window{},
 			Decision{Subflow: 2, Reason: LeastIdlePAD}},

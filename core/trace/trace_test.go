@@ -146,8 +146,8 @@ func TestNilRecorder(t *testing.T) {
 	}
 }
 
-// TestStuckDisk: Add returns while nothing can be written, memory is bounded,
-// and the loss is told.
+// TestStuckDisk: Add returns while nothing can be written, memory is bounded, and lost events are
+// counted.
 func TestStuckDisk(t *testing.T) {
 	m := &memory{gate: make(chan struct{})}
 	r := New(m, "p", quiet)
@@ -308,9 +308,9 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// TestTell: a listener is told of changes, with a file and without, and of
-// nothing else; a file gets everything.
-func TestTell(t *testing.T) {
+// TestNotifyChanges: a listener gets changes, with a file and without, and nothing else; a file
+// gets everything.
+func TestNotifyChanges(t *testing.T) {
 	file := &memory{}
 	for _, c := range []struct {
 		r  *Recorder

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFactsBounds: what no device can tell is refused.
+// TestFactsBounds: impossible facts are refused.
 func TestFactsBounds(t *testing.T) {
 	good := Facts{Link: "eth0"}.AppendPayload(nil)
 	for _, c := range []struct {
