@@ -60,14 +60,15 @@ type capState struct {
 	limited   bool       // receive windows are limited
 }
 
-// NewCaps returns a Caps that counts with u. caps returns the current caps, by name. means returns
-// the target of a name: this device, another device, or else the link of that name. A link that
-// exists takes precedence over another device; an unknown name does no harm, see CheckEnforced.
-// tell is called when the level of a cap changes, by one goroutine at a time and before connections
-// end for it. It must not block for long.
-func NewCaps(u *Usage, means func(name string) CapTarget, caps func() map[string]policy.Caps,
-	tell func(name string, of CapTarget, before, now policy.Allowance)) *Caps {
-	return &Caps{usage: u, resolveName: means, currentCaps: caps, levelChanged: tell, states: map[string]*capState{}}
+// NewCaps returns a Caps that counts with u. currentCaps returns the current caps, by name.
+// resolveName returns the target of a name: this device, another device, or else the link of that
+// name. A link that exists takes precedence over another device; an unknown name does no harm, see
+// CheckEnforced. levelChanged is called when the level of a cap changes, by one goroutine at a time
+// and before connections end for it. It must not block for long.
+func NewCaps(u *Usage, resolveName func(name string) CapTarget, currentCaps func() map[string]policy.Caps,
+	levelChanged func(name string, of CapTarget, before, now policy.Allowance)) *Caps {
+	return &Caps{usage: u, resolveName: resolveName, currentCaps: currentCaps, levelChanged: levelChanged,
+		states: map[string]*capState{}}
 }
 
 // AllowanceOf returns the allowance of a link, by its own caps and those of all links, or of

@@ -40,7 +40,8 @@ var radioEnergies = [...]energy{
 	wire.RadioWiFi: {promotion: 0.1244 * 0.0791, tail: 0.1193, tailTime: 238 * time.Millisecond, base: 0.13286,
 		down: 0.13701, up: 0.28317,
 		source: "Huang, Qian, Gerber, Mao, Sen, Spatscheck: " +
-			"A Close Examination of Performance and Power Characteristics of 4G LTE Networks, MobiSys 2012, tables 3 and 4, WiFi"},
+			"A Close Examination of Performance and Power Characteristics of 4G LTE Networks, " +
+			"MobiSys 2012, tables 3 and 4, WiFi"},
 	wire.RadioCellular: {promotion: 1.2107 * 0.2601, delay: 260 * time.Millisecond, tail: 1.060,
 		tailTime: 11576 * time.Millisecond, base: 1.28804, down: 0.05197, up: 0.43839,
 		source: "the same, LTE"},
