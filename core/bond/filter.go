@@ -244,14 +244,14 @@ func (f *subflowFilter) endRoute(r *route) {
 	}
 }
 
-// fastestPermitted returns the subflow of least PAD, other than besides, that a class may use. It
+// fastestPermitted returns the subflow of least PAD, other than except, that a class may use. It
 // prefers subflows that are not possibly silent, and of these the ones that the guide allows for
 // small data.
-func (f *subflowFilter) fastestPermitted(besides *subflow, c *trafficClass, now time.Time) (best *subflow) {
+func (f *subflowFilter) fastestPermitted(except *subflow, c *trafficClass, now time.Time) (best *subflow) {
 	var least time.Duration
 	worst := 0
 	for _, p := range f.subflows.list {
-		if p == besides || !c.permitsSubflow(p.id) {
+		if p == except || !c.permitsSubflow(p.id) {
 			continue
 		}
 		bad, pad := 0, p.est.EstimateAt(now).PAD
