@@ -14,7 +14,7 @@ import (
 type Radio struct {
 	promotion, tail time.Duration
 	lines           []*Line
-	lastActivity    time.Duration // last arrival or departure; never if asleep
+	lastActivity    time.Duration // last arrival or departure; never after fallAsleep
 	awakeTime       time.Duration // when it is or will be awake
 }
 

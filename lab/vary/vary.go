@@ -4,8 +4,8 @@
 // people who walk, and handoffs. It also reads recorded links. A Profile becomes a schedule and
 // outages of a link in the lab.
 //
-//	LTE, WLAN (+ Handoffs) ────────────┐
-//	ReadMahimahi, ReadPerSecond, ReadTimed ─▶ Profile ─▶ schedule, outages of a lab.LinkDir
+//	LTE, WLAN (+ Handoffs) ─────────────────┐
+//	ReadMahimahi, ReadPerSecond, ReadTimed ─┴─▶ Profile ─▶ schedule, outages of a lab.LinkDir
 //
 // The package is pure: a random generator in the same state gives the same profile. MaxLength
 // bounds memory.

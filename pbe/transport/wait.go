@@ -53,7 +53,7 @@ type writeCork struct {
 	held   []byte
 }
 
-// holdBack reports whether the cork is closed, and if so keeps a copy of p.
+// holdBack reports whether writes are held back, and if so keeps a copy of p.
 func (c *writeCork) holdBack(p []byte) bool {
 	if c.corked {
 		c.held = append(c.held, p...)
@@ -61,7 +61,7 @@ func (c *writeCork) holdBack(p []byte) bool {
 	return c.corked
 }
 
-// takeHeld opens the cork and returns the gathered bytes, valid until the next holdBack.
+// takeHeld stops holding writes back and returns the gathered bytes, valid until the next holdBack.
 func (c *writeCork) takeHeld() []byte {
 	b := c.held
 	c.corked, c.held = false, b[:0]
