@@ -241,7 +241,7 @@ func TestShares(t *testing.T) {
 			}
 		}
 		if n.Waiting(0) > 2*packet {
-			t.Fatalf("subframe %d: %v wait of who needs little", i, n.Waiting(0))
+			t.Fatalf("subframe %d: %v are waiting for the user with little data", i, n.Waiting(0))
 		}
 	}
 	expectNear(t, "little", float64(first), 500*1500, 0.02)

@@ -93,11 +93,11 @@ func TestCellShares(t *testing.T) {
 	slow := free
 	slow.Rate = 4 * unit.Mbps
 	c := newTestCell(Setting{Rate: 30 * unit.Mbps}, free, free, slow)
-	c.run(t, 2*time.Second, c.backlog(0)) // the whole for one alone
+	c.run(t, 2*time.Second, c.backlog(0)) // one line gets all
 	wantRates(t, c, 2, 30, 0, 0)
-	c.run(t, 4*time.Second, c.backlog(0, 1)) // the same for both
+	c.run(t, 4*time.Second, c.backlog(0, 1)) // both get the same
 	wantRates(t, c, 2, 15, 15, 0)
-	c.run(t, 6*time.Second, c.backlog(0, 1, 2)) // what the slow one leaves is the others'
+	c.run(t, 6*time.Second, c.backlog(0, 1, 2)) // the others get what the slow one leaves
 	wantRates(t, c, 2, 13, 13, 4)
 
 	two := 2
@@ -141,7 +141,7 @@ func TestCellTimes(t *testing.T) {
 	c.now = ms / 2
 	c.lines[1].Enqueue(c.now, Packet{Size: 1000})
 	// Half of the first is left, at half the rate: until 1.5 ms. The second has half
-	// left then, at the whole rate: whoever waits for it must look again by then.
+	// left then, at the whole rate: the caller must look again by then.
 	if at, ok := c.lines[1].Due(); !ok || at > 2*ms {
 		t.Errorf("the second line would be looked at only at %v", at)
 	}
@@ -263,7 +263,7 @@ func TestCheckCell(t *testing.T) {
 		{Base: Setting{Rate: unit.Mbps}, Tracks: []Track{parseTrack(t, "at 1s: delay 2ms")}},
 	} {
 		if bad.CheckCell() == nil {
-			t.Errorf("%+v is taken for a cell", bad)
+			t.Errorf("%+v is accepted for a cell", bad)
 		}
 	}
 }

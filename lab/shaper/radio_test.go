@@ -91,7 +91,7 @@ func TestRadioBusy(t *testing.T) {
 	slower := unit.Rate(500) // while it still wakes
 	l.Apply(17500*time.Millisecond, Change{Rate: &slower})
 	if d := due(time.Minute); d != 34*time.Second {
-		t.Error("begun anew:", d)
+		t.Error("after a restart:", d)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestRunLoses(t *testing.T) {
 	}
 	part := float64(r.Lost) / float64(r.Sent)
 	if told != r.Lost || part < 0.08 || part > 0.12 || r.Sent-r.Lost-r.Delivered > 25*cc.MSS {
-		t.Errorf("told %v; %+v", told, r.Lost)
+		t.Errorf("reported %v; %+v", told, r.Lost)
 	}
 	// All are lost: a timeout after a second, then after the least time.
 	w = &fixedWindow{packets: 2}

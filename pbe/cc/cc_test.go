@@ -72,31 +72,29 @@ var boundsByController = []controllerBounds{
 	{"copa:0.1", func(s uint64) cc.Controller { return cc.New("copa:0.1", s) }, false, 0, 0, 0.97,
 		func(p time.Duration) time.Duration { return 40 * p },
 		func(p time.Duration) time.Duration { return 40 * p }, 0.002, 2 * sec, 0.95, 20 * sec},
-	// It knows the rate, a way back and forth late, and has 24 ms more in flight than
-	// RTprop holds.
+	// It knows the rate one RTT late, and has 24 ms more in flight than RTprop holds.
 	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0, 0, 0.99,
 		func(p time.Duration) time.Duration { return 24*ms + 3*p },
 		func(p time.Duration) time.Duration { return 24*ms + 3*p }, 0.001, 3 * rtt, 0.99, 20 * sec},
-	// Its utility has losses of a part of the rate for a part more of it, so it fills
-	// the buffer and goes a little beyond, in steps of 1 %. Flows become equal by
-	// what these differ in loss, which takes minutes.
+	// Its utility trades losses for rate, so it fills the buffer and exceeds it slightly, in steps
+	// of 1 %. Flows become equal through different losses, which takes minutes.
 	{"allegro", func(s uint64) cc.Controller { return cc.NewAllegro(s) }, false, 0, 0, 0.99,
 		func(p time.Duration) time.Duration { return 2*rtt + 3*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.03, 5 * sec, 0.85, 60 * sec},
-	// The higher rate of a pair, 5 % above, must not make a queue that grows: the
-	// rate stays under 0.96 of the link's. A slope of less than a hundredth is none.
+	// The higher rate of a pair, 5 % above, must not grow the queue: the rate stays under 0.96 of
+	// the link's. An RTT gradient below a hundredth counts as none.
 	// The queue of the start drains slowly, because few packets measure slopes badly.
 	{"vivace", func(s uint64) cc.Controller { return cc.NewVivace(s) }, false, 0, 0, 0.9,
 		func(p time.Duration) time.Duration { return 2*rtt + 3*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 4 * sec, 0.97, 20 * sec},
-	// In flight is what leaves surely within 100 ms: at most half of it waits, at 50
-	// ms there and back. It assumes that no other flow is in the queue.
+	// In flight is what leaves within 100 ms with 95 % probability: at an RTT of 50 ms at most half
+	// of it is queued. It assumes that no other flow is in the queue.
 	{"sprout", func(uint64) cc.Controller { return cc.NewSprout() }, false, 10 * unit.Mbps, 0, 0.99,
 		func(p time.Duration) time.Duration { return 100*ms - rtt },
 		func(p time.Duration) time.Duration { return 100*ms - rtt }, 0.001, sec, 0, 0},
-	// Delays go up to R = 6 times the least, where the buffer has room for it; else
-	// packets are lost. What a target that was too high has sent is a round trip late,
-	// and at half the rate the curve is the faster link's, until a window is used again.
+	// Delays rise to R = 6 times the minimum if the buffer has room; otherwise packets are lost.
+	// The excess of a high target shows a round trip later. At half the rate the curve is still
+	// that of the faster link until a window is used again.
 	{"verus", func(uint64) cc.Controller { return cc.NewVerus() }, false, 0, 12 * rtt, 0.98,
 		func(p time.Duration) time.Duration { return 5*rtt + rtt/2 + 2*p },
 		func(p time.Duration) time.Duration { return 8*rtt + 2*p }, 0, 6 * sec, 0.9, 20 * sec},
@@ -189,7 +187,7 @@ func TestFollow(t *testing.T) {
 func TestFair(t *testing.T) {
 	for _, p := range boundsByController {
 		if p.jain == 0 {
-			continue // it makes none
+			continue // its design promises no fairness
 		}
 		const r = 12 * unit.Mbps
 		a, b := p.flow(1, virtual.SteadyRate(r), 2), p.flow(2, virtual.SteadyRate(r), 2)

@@ -38,7 +38,7 @@ func TestFeedbackFollower(t *testing.T) {
 	x.radio = cc.Radio{Capacity: 30 * mbps, Fair: 30 * mbps}
 	expectRate(t, "told", run(400), 30*mbps, 30*mbps)
 	if st := h.Status(); !st.Fresh || st.Feedback != x.radio || st.State != cc.Wireless {
-		t.Errorf("told: %+v", st)
+		t.Errorf("with feedback: %+v", st)
 	}
 	x.radio = cc.Radio{}
 	expectRate(t, "BBR", run(600), 5*mbps, 29*mbps)

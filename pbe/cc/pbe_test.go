@@ -261,6 +261,6 @@ func TestReceiver(t *testing.T) {
 	// The least delay is forgotten after 10 s.
 	tell(90*ms, 10_100)
 	if tell(110*ms, 50).Internet {
-		t.Error("an old least delay still counts")
+		t.Error("an expired minimum delay still counts")
 	}
 }

@@ -224,7 +224,7 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("nothing was replayed: %+v, %+v", a, b)
 	}
 	if now := s.RemoteAddr().String(); now != remote {
-		t.Errorf("the server follows a stranger to %s", now)
+		t.Errorf("the server moved to an injected address %s", now)
 	}
 }
 
@@ -266,10 +266,10 @@ func TestFollowsWhoAnswers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the attempt ends",
+	eventually(t, "path validation ends",
 		func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.route.validation.remaining == 0 })
 	if addrOf(s.RemoteAddr()) != sh.address() {
-		t.Error("the server follows who has not answered")
+		t.Error("the server moved without path validation")
 	}
 	one := make([]byte, 1)
 	if _, err := io.ReadFull(s, one); err != nil {
@@ -344,7 +344,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("%s after Close: %v", what, err)
 		}
 	}
-	eventually(t, "the peer learns that nobody reads", func() bool {
+	eventually(t, "the peer receives a RESET", func() bool {
 		return errors.Is(s.WaitWritable(), syscall.ECONNRESET)
 	})
 	<-s.finished
@@ -377,7 +377,7 @@ func TestPathValidation(t *testing.T) {
 	here, there := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
 	var a pathValidation
 	if a.acceptResponse(here, a.data[:]) || a.isDue(time.Second) {
-		t.Error("an answer to no question counts")
+		t.Error("a response without a challenge is accepted")
 	}
 	a.start(here, time.Second)
 	data := a.data
@@ -390,7 +390,7 @@ func TestPathValidation(t *testing.T) {
 		t.Error("the next question is too early")
 	}
 	if a.acceptResponse(there, data[:]) || a.acceptResponse(here, []byte("whatever")) {
-		t.Error("another answer counts")
+		t.Error("a wrong response is accepted")
 	}
 	for range maxChallenges - 1 {
 		a.onChallengeSent(2 * time.Second)
@@ -473,7 +473,7 @@ func TestDeadlines(t *testing.T) {
 		n, err := c.Write(make([]byte, maxSendBuffer+initialWindow+1))
 		done <- result{n, err}
 	}()
-	eventually(t, "nothing goes on", func() bool {
+	eventually(t, "writing blocks", func() bool {
 		h, _ := c.Probe()
 		return h.Queue > maxSendBuffer-defaultLowat && h.Acked == initialWindow
 	})
@@ -536,7 +536,7 @@ func TestFeedbackMoves(t *testing.T) {
 	tells := func(want cc.Radio) func() bool {
 		return func() bool { s.Write([]byte("x")); return s.Radio() == want }
 	}
-	eventually(t, "the cells here are told", tells(here.radio))
+	eventually(t, "the first endpoint's feedback arrives", tells(here.radio))
 	other, err := Listen("127.0.0.1:0", Options{Feedback: func() Feedback { return there }})
 	if err != nil {
 		t.Fatal(err)
@@ -545,12 +545,12 @@ func TestFeedbackMoves(t *testing.T) {
 	if err := c.Migrate(other); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the cells there are told", tells(there.radio))
+	eventually(t, "the second endpoint's feedback arrives", tells(there.radio))
 	if !here.closed.Load() || there.closed.Load() {
 		t.Errorf("closed: here %v, there %v", here.closed.Load(), there.closed.Load())
 	}
 	c.Abort()
-	eventually(t, "nobody tells", there.closed.Load)
+	eventually(t, "the feedback is closed", there.closed.Load)
 }
 
 // TestSubflow runs a subflow over a connection.

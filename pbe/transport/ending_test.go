@@ -103,10 +103,10 @@ func TestRestart(t *testing.T) {
 				t.Error(err)
 			}
 		} else {
-			eventually(t, "it was told",
+			eventually(t, "a RESET was sent",
 				func() bool { again.mu.Lock(); defer again.mu.Unlock(); return again.resetBudget.used > 0 })
 			if _, err := c.Probe(); err != nil {
-				t.Error("somebody else's word ends it: ", err)
+				t.Error("a RESET of another endpoint ends it: ", err)
 			}
 		}
 		again.Close()
@@ -270,6 +270,6 @@ func TestLocalAddr(t *testing.T) {
 		t.Errorf("%s, not %s", got, c.RemoteAddr())
 	}
 	if s.LocalAddr() != s.LocalAddr() {
-		t.Error("it is found anew")
+		t.Error("the address is looked up again")
 	}
 }

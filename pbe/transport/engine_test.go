@@ -396,7 +396,7 @@ func TestReplay(t *testing.T) {
 	before := e.counts.duplicate + e.counts.tooOld
 	for _, number := range []uint64{0, 1, 10, 10 + 2*maxReceivedRanges} {
 		if err := e.handlePacket(time.Second, number, []byte{frameClose, 0}); err != nil || e.closing.err != nil {
-			t.Fatalf("packet %d is taken again: %v, %v", number, err, e.closing.err)
+			t.Fatalf("duplicate packet %d is handled: %v, %v", number, err, e.closing.err)
 		}
 	}
 	if got := e.counts.duplicate + e.counts.tooOld - before; got != 4 {
@@ -462,7 +462,7 @@ func TestBreaches(t *testing.T) {
 			err = e.handlePacket(time.Second, uint64(i), p)
 		}
 		if err == nil {
-			t.Errorf("%s is taken", what)
+			t.Errorf("%s is accepted", what)
 		}
 		if len(e.receiver.buf.buf) > initialWindow {
 			t.Errorf("%s: %d bytes of memory", what, len(e.receiver.buf.buf))
@@ -592,6 +592,6 @@ func TestFeedbackAge(t *testing.T) {
 		t.Error("news of cells are repeated when they are old, or not when they are not")
 	}
 	if e.radio.resetReceiving(e.radio.report); says(2 * time.Second) {
-		t.Error("those of another way are told")
+		t.Error("feedback of another path is sent")
 	}
 }

@@ -87,7 +87,7 @@ func TestBadFrames(t *testing.T) {
 		r := frameReader{buf: b}
 		var f frame
 		if err := r.readFrame(&f); err == nil {
-			t.Errorf("%s is taken: %+v", what, f)
+			t.Errorf("%s is accepted: %+v", what, f)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func FuzzDatagram(f *testing.F) {
 	f.Add([]byte{typeData}, uint64(1<<62))
 	f.Fuzz(func(t *testing.T, p []byte, high uint64) {
 		if _, _, err := s.openPacket(p, high); err == nil && string(p) != string(good) {
-			t.Fatalf("%x is taken for the peer's", p)
+			t.Fatalf("%x is accepted as the peer's", p)
 		}
 	})
 }

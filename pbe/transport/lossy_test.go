@@ -59,7 +59,7 @@ func TestLossy(t *testing.T) {
 			})
 			if h.lose+h.damage > 0 && first.Retransmitted+second.Retransmitted == 0 || h.double > 0 &&
 				a.duplicate+b.duplicate == 0 {
-				t.Errorf("nobody noticed: %+v, %+v, %+v, %+v", a, b, first, second)
+				t.Errorf("faults have no effect: %+v, %+v, %+v, %+v", a, b, first, second)
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func TestExchange(t *testing.T) {
 		}
 	}
 	if _, _, same := deriveBothKeys(t, func(b []byte) { clear(b[welcomeBareLen-shareLen : welcomeBareLen]) }); same {
-		t.Error("a share of no order makes keys that everybody knows")
+		t.Error("a share of small order is accepted")
 	}
 }
 
@@ -78,7 +78,7 @@ func TestPacket(t *testing.T) {
 			t.Errorf("packet %d: %q of %d, %v", number, frames, got, err)
 		}
 		if _, _, err := c.openPacket(p, 0); err == nil {
-			t.Errorf("packet %d is taken by its own sender", number)
+			t.Errorf("packet %d is accepted by its own sender", number)
 		}
 	}
 	p := whole(7, "frames")
@@ -97,7 +97,7 @@ func TestPacket(t *testing.T) {
 	}
 	other, _, _ := deriveBothKeys(t, nil)
 	if _, _, err := s.openPacket(other.sealPacket(append(appendDataHeader(nil, id), "frames"...), 0, 7), 6); err == nil {
-		t.Error("a packet of another connection is taken")
+		t.Error("a packet of another connection is accepted")
 	}
 }
 

@@ -77,13 +77,13 @@ func TestClosing(t *testing.T) {
 	}
 	told := closing{}
 	if told.closeByPeer(errClosedByPeer); !told.isOver(0) {
-		t.Error("who was told waits for somebody")
+		t.Error("a connection closed by the peer has a closing period")
 	}
 	quick := closing{}
 	quick.closeLocally(net.ErrClosed)
 	quick.closeNow = true
 	if quick.takeClose(time.Second, pto); !quick.isOver(time.Second) {
-		t.Error("somebody is waited for")
+		t.Error("closeNow has a closing period")
 	}
 }
 
@@ -149,6 +149,6 @@ func TestRadioFeedback(t *testing.T) {
 		t.Error("the path from the peer is remembered")
 	}
 	if f.onArrival(2*time.Second, 5, 0); len(delays) != 3 || f.reportTime != 0 {
-		t.Error("a report without anybody who makes one")
+		t.Error("a report without a source")
 	}
 }

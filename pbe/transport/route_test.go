@@ -69,14 +69,14 @@ func TestRouteFollows(t *testing.T) {
 		r.validation.start(at(c.to), time.Minute)
 		data := r.validation.data
 		if moved, _ := r.onResponse(r.remote, data[:]); moved {
-			t.Error("an answer from where it is counts")
+			t.Error("a response from the current address is accepted")
 		}
 		if moved, elsewhere := r.onResponse(at(c.to), data[:]); !moved || elsewhere != c.elsewhere ||
 			r.remote != at(c.to) {
 			t.Errorf("%s: moved %v, elsewhere %v", c.to, moved, elsewhere)
 		}
 		if moved, _ := r.onResponse(at(c.to), data[:]); moved {
-			t.Error("an answer counts twice")
+			t.Error("a response is accepted twice")
 		}
 	}
 }
