@@ -100,7 +100,7 @@ func TestDoctor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"lane phone", "ok    clock", "no NAT: the server sees 10.77.", "phone   helped", "PS-path  -", "\nbottleneck: "} {
+	for _, line := range []string{"subflow phone", "ok    clock", "no NAT: the server sees 10.77.", "phone    helped", "PS-path  -", "\nbottleneck: "} {
 		if !strings.Contains(text, line) {
 			t.Errorf("no %q in\n%s", line, text)
 		}
