@@ -126,8 +126,8 @@ func TestOnload(t *testing.T) {
 	web := &http.Client{Transport: d.Transport()}
 	defer web.CloseIdleConnections()
 
-	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool { return strings.Contains(st.Why, "loaded by 91 %") && !st.Open })
-	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 91 %") {
+	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool { return strings.Contains(st.Why, "cell is 91 %") && !st.Open })
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "cell is 91 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	observe(.3)
@@ -149,7 +149,7 @@ func TestOnload(t *testing.T) {
 	}
 	observe(.9) // the permit would hold for a minute, and be renewed at half of that
 	eventually("the operator takes the permit back", func(st *api.OnloadStatus) bool { return !st.Open && len(st.Tunnels) == 0 })
-	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 90 %") {
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "cell is 90 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	if code, _, errs := runProgram(t, "revoke", "laptop"); code != cli.ExitOK {
@@ -259,12 +259,12 @@ func TestOnloadConfig(t *testing.T) {
 		"allowance = \"permit h:1\"":                                            "permit_key",
 		"allowance = \"50MB\"\npermit_key = \"" + key + "\"":                    "permit_key",
 		"allowance = \"permit h:1\"\npermit_key = \"mpb1\"":                     "key",
-		"allowance = \"much\"":                                                  "no allowance",
+		"allowance = \"much\"":                                                  "invalid allowance",
 		"allowance = \"50MB\"\nlisten = \"192.0.2.1:7604\"":                     "listen",
 		"alowance = \"50MB\"":                                                   "did you mean \"allowance\"",
 		"allowance = \"50MB\"\nallow = [\"10.0.0.0\"]":                          "allow",
 		"[onload.page]\nto = \"http://h/\"":                                     "allowance",
-		"allowance = \"50MB\"\n[onload.page]\nto = \"h\"":                       "web address",
+		"allowance = \"50MB\"\n[onload.page]\nto = \"h\"":                       "HTTP URL",
 		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/x\"":              "slash",
 		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/\"\nhome = \"w\"": "interface",
 	} {
@@ -275,7 +275,7 @@ func TestOnloadConfig(t *testing.T) {
 		}
 	}
 	newHome(t)
-	if code, _, errs := runProgram(t, "helper", "--onload=much"); code != cli.ExitUsage || !strings.Contains(errs, "no allowance") {
+	if code, _, errs := runProgram(t, "helper", "--onload=much"); code != cli.ExitUsage || !strings.Contains(errs, "invalid allowance") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 	newHome(t)

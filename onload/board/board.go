@@ -57,7 +57,7 @@ type Board struct {
 	sizeSum              unit.Bytes // of all known sizes
 	sizeCount            int
 	homePath             int          // or -1
-	wanted               map[int]bool // objects that somebody waits for
+	wanted               map[int]bool // objects that a reader waits for
 	unsplittable         bool         // the last object whose size became known has no ranges
 	lead                 lead
 }

@@ -12,7 +12,7 @@ import (
 // The home line is the path that users compare with: it is there without helpers, and its bytes
 // cost nothing. Whatever the other paths do, the wanted items should arrive about as early as over
 // the home line alone. So the home line takes over an older item if another path is late with it,
-// and it drops a later item for one that somebody waits for.
+// and it drops a later item for one that a reader waits for.
 
 // Tuning.
 const (
@@ -34,7 +34,7 @@ func (b *Board) isHomePath(lane int) bool {
 	return b.homePath >= 0 && lane/b.concurrency == b.homePath/b.concurrency
 }
 
-// SetWanted sets whether somebody waits for an object now.
+// SetWanted sets whether a reader waits for an object now.
 func (b *Board) SetWanted(object int, wanted bool) {
 	if wanted {
 		b.wanted[object] = true
@@ -207,7 +207,7 @@ func (v *View) isOnHomePath(j Job) bool {
 	return false
 }
 
-// Preempt decides whether the busy home line drops its job for an item that somebody waits for.
+// Preempt decides whether the busy home line drops its job for an item that a reader waits for.
 func (autoScheduler) Preempt(v *View) (Decision, bool) {
 	var mine Job
 	for _, j := range v.Running {

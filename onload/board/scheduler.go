@@ -103,7 +103,7 @@ type View struct {
 	// carried in vain.
 	Lead unit.Bytes
 
-	wanted   map[int]bool    // objects that somebody waits for
+	wanted   map[int]bool    // objects that a reader waits for
 	excluded map[[2]int]bool // device and object
 }
 
@@ -180,7 +180,7 @@ const (
 	CannotWin                 // cancels a copy, since another path will finish much earlier
 	Overlaps                  // small: its latency overlaps with another transfer of the device
 	HomeSooner                // the home line takes over a late item
-	HomeWanted                // the home line drops a later item for one that somebody waits for
+	HomeWanted                // the home line drops a later item for one that a reader waits for
 	HomeFirst                 // the home line carries the first wanted item even if others do too
 	reasonCount
 )

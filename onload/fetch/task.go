@@ -242,7 +242,7 @@ func (e *task) buildResult() Result {
 	return r
 }
 
-// hintFreeSpace tells how to continue after the disk was full.
+// hintFreeSpace says how to continue after the disk was full.
 const hintFreeSpace = "free disk space, then run the same command again to resume"
 
 // classifyError wraps network and disk errors in faults with hints.

@@ -106,6 +106,6 @@ func (a Client) FetchReport(ctx context.Context) (r Report, err error) {
 	return r, nil
 }
 
-// hintOwnKey tells how to use the service's own key.
+// hintOwnKey says how to use the service's own key.
 const hintOwnKey = "run the command where `mpbond-lab permit serve` runs, " +
 	"as the same user and with the same $MPBOND_HOME"

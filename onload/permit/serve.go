@@ -186,7 +186,7 @@ func (s *Service) servePermit(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	a, watched := s.issuePermit(p, q.Cell, q.Watch)
-	_ = json.NewEncoder(w).Encode(a) // who has gone asks again
+	_ = json.NewEncoder(w).Encode(a) // a client that is gone asks again
 	if watched != nil {
 		s.holdResponse(w, r, watched)
 	}
@@ -249,5 +249,5 @@ func parseAnswer(status int, body []byte) (a allowance.Answer, err error) {
 	return a, nil
 }
 
-// hintRegisterKey tells how to make the device known.
+// hintRegisterKey says how to make the device known.
 const hintRegisterKey = "give the operator this device's key: `mpbond keygen` prints it"

@@ -140,7 +140,7 @@ type Carrier interface {
 	OnEnd(err error)
 }
 
-// progressCounter is a Carrier that is told how many more bytes were carried since the last call.
+// progressCounter is a Carrier that wants to know how many more bytes were carried since the last call.
 // The lock is held.
 type progressCounter interface{ CountMoved(n unit.Bytes) }
 

@@ -136,7 +136,7 @@ func (e *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err er
 	case errors.As(err, &refusal):
 	case errors.Is(err, errChanged):
 		refusal = &transfer.Refusal{Verdict: transfer.Restart,
-			Err: fault.New(fault.Integrity, err, "send it when nobody writes to it")}
+			Err: fault.New(fault.Integrity, err, "retry when no program writes to it")}
 	case errors.As(err, new(transfer.LocalError)):
 		refusal = &transfer.Refusal{Verdict: transfer.Final, Err: err}
 	default:

@@ -299,10 +299,10 @@ func (s *s3Protocol) confirmFile(ctx context.Context, d *transfer.Worker, f *fil
 	case r.StatusCode != http.StatusOK:
 		return refusalFromXML(r)
 	case r.ContentLength != int64(f.size):
-		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?",
+		return newRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
 			"the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case f.multipart.etag != "" && trimQuotes(r.Header.Get("ETag")) != f.multipart.etag:
-		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?",
+		return newRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
 			"the server has another object: ETag %q instead of %q",
 			text.Printable(r.Header.Get("ETag")), text.Printable(f.multipart.etag))
 	}
@@ -356,7 +356,7 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 		return newRefusal(transfer.Retry, fault.Protocol, "", "the server could not complete the object: %s",
 			text.Printable(done.Message))
 	case done.Code == "ConditionalRequestConflict": // S3 demands a new upload
-		return newRefusal(transfer.Restart, fault.Exists, "does somebody else write there?",
+		return newRefusal(transfer.Restart, fault.Exists, "check that no other client writes there",
 			"another request writes the same object")
 	case done.Code == "InvalidPart" || done.Code == "InvalidPartOrder":
 		return newRefusal(transfer.Restart, fault.Integrity, "", "the server lost parts: %s",
