@@ -40,8 +40,8 @@ func TestListenRefuses(t *testing.T) {
 	}
 }
 
-// TestListenForAUser: root's process opens a socket in a user's directory as that
-// user's; a directory there that is another's is refused.
+// TestListenForAUser: a process of root opens a socket in a user's directory as that user; a
+// directory of another user there is rejected.
 func TestListenForAUser(t *testing.T) {
 	dir, run := t.TempDir(), ""
 	if err := syscall.Chown(dir, 12345, 12345); err != nil || os.Geteuid() != 0 {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestPage: what the page asks for is there, and nothing in it needs a hole in
-// the Content-Security-Policy.
+// TestPage: all files that the page requests exist, and nothing in it needs an exception in the
+// Content-Security-Policy.
 func TestPage(t *testing.T) {
 	refers := regexp.MustCompile(`(?:from|src=|href=)\s*"(\./)?([a-z]+\.(?:js|css|svg))"`)
 	inline := regexp.MustCompile(
@@ -94,8 +94,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestColours: text, and lines of charts, stand out from their ground in the light and in the
-// dark (WCAG 2.1, 1.4.3 and 1.4.11).
+// TestColours: text and chart lines contrast with their background in light and dark (WCAG 2.1,
+// 1.4.3 and 1.4.11).
 func TestColours(t *testing.T) {
 	css, err := embedded.ReadFile("page/console.css")
 	if err != nil {

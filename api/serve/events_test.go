@@ -42,9 +42,8 @@ func runClient(t *testing.T, r Role) (c *client.Client, end func()) {
 	return c, end
 }
 
-// TestEvents: a reader gets what happens after it began, in order and with
-// numbers; one that comes back gets what it has missed; and when mpbond ends it
-// is told so.
+// TestEvents: a reader gets later events, in order and with numbers. A returning reader gets what
+// it missed. A reader notices when mpbond ends.
 func TestEvents(t *testing.T) {
 	feed := new(Feed)
 	feed.Add(openEvents(1))
@@ -112,8 +111,8 @@ func TestEventsAfter(t *testing.T) {
 	}
 }
 
-// TestSlowReader: one that takes nothing for long holds nobody up, is told how
-// many it has missed, and goes on with what is kept.
+// TestSlowReader: a reader that takes nothing blocks nobody, learns how many events it missed, and
+// goes on with those that are kept.
 func TestSlowReader(t *testing.T) {
 	feed := new(Feed)
 	r := Role{Feed: feed}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestExposition: labels are sorted and escaped, what is said twice is kept once, and a
-// metric without samples is not there.
+// TestExposition: labels are sorted and escaped, duplicates are kept once, and a metric without
+// samples is omitted.
 func TestExposition(t *testing.T) {
 	var e exposition
 	e.addMetric(metric{name: "none", help: "x"}, nil)
@@ -35,7 +35,7 @@ g 1e+21
 	}
 }
 
-// TestProcessMetrics compares what /proc tells with what this process knows of itself.
+// TestProcessMetrics compares /proc with what this process knows of itself.
 func TestProcessMetrics(t *testing.T) {
 	got := map[string]float64{}
 	for _, m := range processMetrics() {

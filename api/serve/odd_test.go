@@ -13,8 +13,8 @@ import (
 	"mpbond/api"
 )
 
-// TestMetricsOfOddDevices: neither a device that calls itself what is no text,
-// nor one that gives two bonds the same beginning, takes metrics of others away.
+// TestMetricsOfOddDevices: a device with an invalid name, or with two bonds of the same beginning,
+// does not hide metrics of others.
 func TestMetricsOfOddDevices(t *testing.T) {
 	r := fullRole(nil)
 	tell := r.Status

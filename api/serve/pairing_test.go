@@ -40,8 +40,7 @@ func TestInvitations(t *testing.T) {
 	}
 }
 
-// TestPair: codes are handed on, and refused before that if they are too many or
-// none; what becomes of them is told.
+// TestPair: codes are passed on, rejected if too many or none, and their state is returned.
 func TestPair(t *testing.T) {
 	var asked []api.PairRequest
 	p := &api.PairingManager{

@@ -18,7 +18,7 @@ import (
 
 var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// newTestHistory takes what counters say at each second.
+// newTestHistory samples counters at each second.
 func newTestHistory(seconds int, counters func(second int) map[string][]counter) *History {
 	h := new(History)
 	for i := range seconds {
@@ -27,7 +27,7 @@ func newTestHistory(seconds int, counters func(second int) map[string][]counter)
 	return h
 }
 
-// lastValue is the newest value of a line, and whether there is one.
+// lastValue returns the newest value of a line, and whether there is one.
 func lastValue(t *testing.T, p api.Plot, name string) (float64, bool) {
 	t.Helper()
 	for _, s := range p.Series {
@@ -41,8 +41,8 @@ func lastValue(t *testing.T, p api.Plot, name string) (float64, bool) {
 	return 0, false
 }
 
-// TestHistory: rates are of bytes between looks, those of what goes by the same
-// name together; what has ended is a gap, and PADs that are not known too.
+// TestHistory: rates are of bytes between samples, summed by name; what has ended is a gap, as is
+// an unknown PAD.
 func TestHistory(t *testing.T) {
 	h := newTestHistory(12, func(i int) map[string][]counter {
 		n := unit.Bytes(i)
@@ -88,8 +88,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryGoesBack: counters that begin anew are no negative rate, and a clock
-// that stands still none at all.
+// TestHistoryGoesBack: counters that restart give no negative rate, and a clock that stands still
+// gives none.
 func TestHistoryGoesBack(t *testing.T) {
 	h := new(History)
 	for i, n := range []unit.Bytes{1000, 2000, 10, 20} {
@@ -106,7 +106,7 @@ func TestHistoryGoesBack(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded: however long, and however many.
+// TestHistoryIsBounded: memory is bounded for any time and number of lines.
 func TestHistoryIsBounded(t *testing.T) {
 	const seconds = 2 * 3600
 	h := newTestHistory(seconds, func(i int) map[string][]counter {
@@ -134,13 +134,12 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestCounters: down is towards the primary at each role. What is not known of
-// whose a stream is is made up for by where it goes; while it is looked for it
-// waits to be counted.
+// TestCounters: down is towards the primary at each role. A stream with an unknown app counts for
+// its destination; while the app is being found it is not counted.
 func TestCounters(t *testing.T) {
 	path := api.Subflow{ID: 2, Device: "phone", Kind: api.Helped, RxBytes: 10, TxBytes: 3, PADms: 5}
 	owner := func(role, app string) (o api.AppInfo) {
-		if role != "server" { // which knows of none
+		if role != "server" { // which knows no apps
 			o.App = app
 		}
 		return o
@@ -186,7 +185,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestPlots: values as JSON and CSV; pictures are drawn by the console.
+// TestPlots: values as JSON and CSV; the console draws pictures.
 func TestPlots(t *testing.T) {
 	r := fullRole(nil)
 	for _, path := range []string{"/v2/plots/devices", "/v2/plots/devices/csv"} {
@@ -225,7 +224,7 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// TestQR: the code that holds, as a picture.
+// TestQR: the valid code as a picture.
 func TestQR(t *testing.T) {
 	i := api.Invitation{State: "open", Code: "K7QF-3M2A@a:1", QR: "mpbond:K7QF-3M2A@a:1"}
 	r := fullRole(nil)
@@ -248,9 +247,8 @@ func TestQR(t *testing.T) {
 	}
 }
 
-// TestApps: a plot has the sum of each app's streams, while they carry something
-// and for a minute after; one that is looked for is counted whole once it is
-// known.
+// TestApps: a plot has the sum of each app's streams, while they carry something and for a minute
+// after. A stream whose app is found later counts in full.
 func TestApps(t *testing.T) {
 	h := new(History)
 	var streams []api.Stream

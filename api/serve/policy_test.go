@@ -13,13 +13,13 @@ import (
 	"mpbond/base/fault"
 )
 
-// misplaced is an error that tells where it is.
+// misplaced is an error with a position.
 type misplaced struct{ error }
 
 func (misplaced) Place() (int, int, string) { return 3, 7, "mode" }
 
-// TestPolicy: policies are told, changed and checked; one that cannot be used is
-// answered with where it is wrong.
+// TestPolicy: policies are returned, changed and checked; an unusable one is answered with the
+// position of the error.
 func TestPolicy(t *testing.T) {
 	text := ""
 	take := func(s string) error {

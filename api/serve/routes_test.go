@@ -26,7 +26,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// recorder takes answers of any length.
+// recorder accepts answers of any length.
 type recorder struct{ *httptest.ResponseRecorder }
 
 func (recorder) SetWriteDeadline(time.Time) error { return nil }
@@ -44,7 +44,7 @@ func request(r Role, method, target, body string) recorder {
 	return w
 }
 
-// deadlines notes whether a read deadline was set.
+// deadlines records whether a read deadline was set.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	set bool
@@ -55,8 +55,8 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestBodyInTime: who begins a body and does not end it is given up, whether it
-// is read or not; who has none may be quiet.
+// TestBodyInTime: an unfinished body times out, whether it is read or not; a request without a body
+// may be quiet.
 func TestBodyInTime(t *testing.T) {
 	for body, want := range map[string]bool{"": false, "x": true} {
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
@@ -67,7 +67,7 @@ func TestBodyInTime(t *testing.T) {
 	}
 }
 
-// orZero is what p points to, if anything.
+// orZero returns what p points to, or the zero value.
 func orZero[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -75,7 +75,7 @@ func orZero[T any](p *T) (v T) {
 	return v
 }
 
-// fullRole is a role that has one of everything. Changed gets what was changed.
+// fullRole returns a role with one of everything. changed collects the changes.
 func fullRole(changed *[]string) Role {
 	note := func(what string) error {
 		if changed != nil {
@@ -259,7 +259,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestUnsupported: a role that cannot change something says so.
+// TestUnsupported: a role answers 501 to changes that it does not support.
 func TestUnsupported(t *testing.T) {
 	r := Role{Status: exampleStatus}
 	for _, c := range [][3]string{{"DELETE", "/v2/subflows/b/1"}, {"DELETE", "/v2/streams/b/1"}, {"PATCH", "/v2/subflows/b/1", `{"pipe":"x"}`}, {"POST", "/v2/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
@@ -294,8 +294,8 @@ func TestVersion1(t *testing.T) {
 	}
 }
 
-// TestOpenAPI: the document has every resource, describes every field with its
-// comment, and is true about real answers.
+// TestOpenAPI: the document has every resource, describes every field with its comment, and matches
+// real answers.
 func TestOpenAPI(t *testing.T) {
 	type schema struct {
 		Ref         string `json:"$ref"`
@@ -377,8 +377,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestMetrics: what /metrics says is read by the format's own parser and found
-// good by its linter; every metric is there, with help, type and value.
+// TestMetrics: the format's own parser reads /metrics, and its linter accepts it; every metric has
+// help, type and value.
 func TestMetrics(t *testing.T) {
 	w := request(fullRole(nil), "GET", "/metrics", "")
 	text := w.Body.String()
@@ -440,7 +440,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// fuzzRole is full with a policy, values for plots, and something used.
+// fuzzRole returns fullRole with a policy, plots and usage.
 func fuzzRole() Role {
 	r := fullRole(nil)
 	r.Policy = &api.PolicyManager{
@@ -475,8 +475,7 @@ func fuzzRole() Role {
 	return r
 }
 
-// FuzzAPI: whatever is asked, the answer is a good one or a problem, and never
-// of status 500.
+// FuzzAPI: any request gets a good answer or a problem, never status 500.
 func FuzzAPI(f *testing.F) {
 	for _, s := range []string{
 		"GET /v2/status?why=1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /openapi.json HTTP/1.0\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n",

@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// memoryListener is a listener of connections in memory, whose deadlines are of virtual
-// time.
+// memoryListener is a listener of connections in memory with deadlines in virtual time.
 type memoryListener struct {
 	calls chan net.Conn
 	end   func()
@@ -46,19 +45,18 @@ func (l *memoryListener) Close() error { l.end(); return nil }
 // Addr implements net.Listener.
 func (l *memoryListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// dialWith connects, once there is room, and says something.
+// dialWith connects, once there is room, and sends says.
 func (l *memoryListener) dialWith(says string) net.Conn {
 	near, far := net.Pipe()
 	l.calls <- far
 	if says != "" {
-		_, _ = io.WriteString(near, says) // who is refused has said enough
+		_, _ = io.WriteString(near, says) // a refused caller has sent enough
 	}
 	return near
 }
 
-// TestSlowCallers: who has connected as often as may be, and does not end what it
-// has begun, keeps others waiting for as long as a header or a body may take,
-// with a token or without.
+// TestSlowCallers: a client that holds all connections with unfinished requests blocks others only
+// for the timeout of a header or body, with a token or without.
 func TestSlowCallers(t *testing.T) {
 	const head = "POST /v2/chunk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	const token = "Authorization: Bearer " + secret + "\r\n"
@@ -85,7 +83,7 @@ func TestSlowCallers(t *testing.T) {
 					all.Go(func() {
 						conn := l.dialWith(says)
 						defer conn.Close()
-						_, _ = io.Copy(io.Discard, conn) // until it is cut off
+						_, _ = io.Copy(io.Discard, conn) // until it is disconnected
 					})
 				}
 				synctest.Wait()
@@ -107,7 +105,7 @@ func TestSlowCallers(t *testing.T) {
 	}
 }
 
-// TestReadersMayBeQuiet: who reads events says nothing for as long as it likes.
+// TestReadersMayBeQuiet: a reader of events may be quiet for any time.
 func TestReadersMayBeQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, feed := newMemoryListener(), new(Feed)

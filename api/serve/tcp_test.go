@@ -44,8 +44,8 @@ func overTCP(t *testing.T, r Role) (addr string) {
 	return l.Addr().String()
 }
 
-// TestGuard: over TCP only those who know the token are answered, and nothing
-// that a foreign web page can make a browser send.
+// TestGuard: over TCP only requests with the token are answered, and none that a foreign web page
+// can make a browser send.
 func TestGuard(t *testing.T) {
 	addr := overTCP(t, fullRole(nil))
 	_, port, _ := net.SplitHostPort(addr)
@@ -123,8 +123,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreLimited: more connections than the limit wait until others
-// end.
+// TestConnectionsAreLimited: connections above the limit wait until others end.
 func TestConnectionsAreLimited(t *testing.T) {
 	addr := overTCP(t, fullRole(nil))
 	var open []net.Conn
@@ -226,8 +225,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// FuzzGuard: nothing gets by without the token, nor with it from elsewhere, but
-// for the console's own files, under no name but this machine's.
+// FuzzGuard: no request passes without the token, or with it from elsewhere, except for the
+// console's own files under a loopback name.
 func FuzzGuard(f *testing.F) {
 	for _, s := range []string{"Host: localhost\r\nAuthorization: Bearer " + secret, "Host: [::1]:80\r\nOrigin: http://[::1]:80", "Host: evil\r\nAuthorization: Bearer " + secret,
 		"Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site", "Host: [::1%lo]:1\r\nOrigin: %zz", "Host: evil\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document"} {

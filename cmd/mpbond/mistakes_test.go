@@ -57,7 +57,7 @@ func TestMistakes(t *testing.T) {
 		{"primary", "give_up = 60", cli.ExitUsage, "give_up: 60 has no unit (write it like \"60s\")", "a setting is written like"},
 		{"primary", "\nresume = 1.5", cli.ExitUsage, "resume: ", "a setting is written like"},
 		{"primary", "give_up = \"60\"", cli.ExitUsage, "60 has no unit", "a setting is written like"},
-		{"primary", "give_up = \"soon\"", cli.ExitUsage, "\"soon\" is no time", "a setting is written like"},
+		{"primary", "give_up = \"soon\"", cli.ExitUsage, "\"soon\" is not a time", "a setting is written like"},
 		{"server --rate 8", "", cli.ExitUsage, `rate "8": it has no unit`, "write a rate like"},
 		{"lab run --get 2MB", "", cli.ExitUsage, "`mpbond lab` is `mpbond-lab` now", "write `mpbond-lab run --get 2MB`"},
 		{"lab bench --quick", "", cli.ExitUsage, "`mpbond lab bench` is `mpbond-lab exp run bench` now", "write `mpbond-lab exp run bench --quick`"},

@@ -46,7 +46,7 @@ func TestOwnPolicy(t *testing.T) {
 		if got, is := r.Device("wwan0").Caps.Monthly, r.Device("phone").BatteryFloor; got != monthly || is != floor {
 			t.Errorf("%s: a cap of %v and a floor of %d, want %v and %d", when, got, is, monthly, floor)
 		}
-		if n := strings.Count(log.String(), "level=INFO msg=\"rules and default are for a primary"); n != said {
+		if n := strings.Count(log.String(), "level=INFO msg=\"ignoring rules and default"); n != said {
 			t.Errorf("%s: it is said %d times, want %d:\n%s", when, n, said, &log)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// TestChoose: policy is told what a subflow costs, and what it was seen to carry
-// at this place as long as nothing better is known.
+// TestChoose: policy gets the costs of a subflow and, until its rate is measured, the rate seen at
+// this location.
 func TestChoose(t *testing.T) {
 	wifi := wire.Terms{Radio: wire.RadioWiFi, Rate: unit.Mbps}
 	phone := wire.Terms{Radio: wire.RadioCellular}
@@ -60,8 +60,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestCosts: there is something to weigh once a subflow needs a radio, or is not of the
-// first tier.
+// TestCosts: a subflow has costs if it uses a radio or is not of the first tier.
 func TestCosts(t *testing.T) {
 	for _, c := range []struct {
 		terms wire.Terms

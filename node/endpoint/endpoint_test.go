@@ -77,8 +77,7 @@ func (p *bondPair) joinDirect() wire.SubflowID {
 	return p.joinOver(func(c *tcp.Conn) subflow.Transport { return c }, false)
 }
 
-// joinOver adds a subflow, whose client's end is what over makes of a
-// connection.
+// joinOver adds a subflow whose client end is over's transport of a connection.
 func (p *bondPair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool) wire.SubflowID {
 	p.t.Helper()
 	p.next++
@@ -131,8 +130,7 @@ func (p *bondPair) dialStream() *Conn {
 	return c
 }
 
-// slowCloser is a transport whose Close waits, as TLS does on a pipe that takes
-// nothing.
+// slowCloser is a transport whose Close waits, as TLS does on a blocked pipe.
 type slowCloser struct {
 	*tcp.Conn
 	let chan struct{}
@@ -143,7 +141,7 @@ func (r slowCloser) Close() error {
 	return r.Conn.Close()
 }
 
-// TestSlowCloseHoldsNobodyUp: other subflows go on meanwhile.
+// TestSlowCloseHoldsNobodyUp: other subflows go on during a slow close.
 func TestSlowCloseHoldsNobodyUp(t *testing.T) {
 	p := newBondPair(t, 1, echoStream)
 	let := make(chan struct{})
@@ -164,7 +162,7 @@ func TestSlowCloseHoldsNobodyUp(t *testing.T) {
 	close(let)
 }
 
-// echoStream sends back what comes, then ends.
+// echoStream returns all bytes, then ends.
 func echoStream(c *Conn) {
 	_, err := io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
 	if err == nil {
@@ -312,8 +310,7 @@ func TestOpenedAndDeadline(t *testing.T) {
 	release <- true
 }
 
-// TestPushBack: a reader that does not read bounds what the other end may
-// write, and what both hold.
+// TestPushBack: a reader that does not read bounds what the other end may write and what both hold.
 func TestPushBack(t *testing.T) {
 	go1 := make(chan *Conn, 1)
 	p := newBondPair(t, 1, func(c *Conn) { go1 <- c })
@@ -358,8 +355,8 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-// BenchmarkStream moves one stream from server to client over 1 and 2
-// subflows, beside a plain TCP relay of the same kind, in MB/s.
+// BenchmarkStream moves one stream from server to client over 1 and 2 subflows, beside a plain TCP
+// relay, in MB/s.
 func BenchmarkStream(b *testing.B) {
 	const block = 1 << 20
 	payload := randomBytes(block)
@@ -442,8 +439,8 @@ func BenchmarkStream(b *testing.B) {
 	})
 }
 
-// TestStreamOpenedDuringFarewell: Close does not wait for a stream that came
-// while it said goodbye.
+// TestStreamOpenedDuringFarewell: Close does not wait for a stream that was opened during its
+// farewell.
 func TestStreamOpenedDuringFarewell(t *testing.T) {
 	for range 20 {
 		p := newBondPair(t, 1, func(c *Conn) { _, _ = c.Read(make([]byte, 1)); c.Close() })
@@ -469,7 +466,7 @@ func TestStreamOpenedDuringFarewell(t *testing.T) {
 	}
 }
 
-// unreadConn is a transport that passes nothing on while it is.
+// unreadConn is a transport that can stop passing bytes on.
 type unreadConn struct {
 	*tcp.Conn
 	on   *atomic.Bool
@@ -484,7 +481,7 @@ func (d unreadConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestNothingIsAcceptedDuringFarewell, however long that takes.
+// TestNothingIsAcceptedDuringFarewell: no stream is accepted during a farewell of any length.
 func TestNothingIsAcceptedDuringFarewell(t *testing.T) {
 	p := newBondPair(t, 0, func(c *Conn) {
 		t.Errorf("a stream to %s was accepted", c.Dest())

@@ -11,7 +11,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// secondOnly allows what is helped, and remembers the terms that it was asked about.
+// secondOnly allows helped subflows and records the terms it was asked about.
 type secondOnly struct{ seen []wire.Terms }
 
 func (c *secondOnly) Costs(t wire.Terms) bool { return t.Radio != wire.RadioNone }
@@ -24,7 +24,7 @@ func (c *secondOnly) Choose(list []Candidate, d bond.Demand) string {
 	return "helped only"
 }
 
-// TestGuide: the chooser is told the terms of each subflow, and its answer comes back.
+// TestGuide: the chooser gets the terms of each subflow, and its answer is applied.
 func TestGuide(t *testing.T) {
 	wifi := wire.Terms{Radio: wire.RadioWiFi}
 	c := &secondOnly{}

@@ -12,8 +12,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestShares: one device gets three quarters of a budget, two get three sevenths each, and
-// who comes then finds some left; a device is short when it has as much as is left.
+// TestShares: one device gets three quarters of a budget, two get three sevenths each, and a new
+// one finds some left; a device is short when it has as much as is left.
 func TestShares(t *testing.T) {
 	const limit, page = 700 * unit.KB, 100
 	m := NewMemory(limit)
@@ -55,7 +55,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestTrim: memory goes back when half of what was used is not any more, seldom.
+// TestTrim: memory is freed, rarely, when half of the peak is unused.
 func TestTrim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(unit.GB)
@@ -78,7 +78,7 @@ func TestTrim(t *testing.T) {
 	})
 }
 
-// TestBudget: half of the Go runtime's limit, 1 GB if there is none.
+// TestBudget: half of the Go runtime's limit, 1 GB without one.
 func TestBudget(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	defer debug.SetMemoryLimit(before)

@@ -13,7 +13,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// echoPackets sends back what comes, and refuses port 1.
+// echoPackets returns all datagrams and refuses port 1.
 func echoPackets(c *PacketConn) {
 	for {
 		r, err := c.Receive()
@@ -70,7 +70,7 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// TestPacketsEndWithTheBond at both ends.
+// TestPacketsEndWithTheBond: flows end with the bond at both ends.
 func TestPacketsEndWithTheBond(t *testing.T) {
 	came, far := make(chan bool, 1), make(chan error, 1)
 	p := newBondPair(t, 1, echoStream)

@@ -22,8 +22,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestServersOfEach: a primary is carried to the servers that it has told, and to
-// those that the owner trusts; nobody to another primary's.
+// TestServersOfEach: a primary may reach the servers that it announced and those that the owner
+// trusts, but not those of another primary.
 func TestServersOfEach(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {
@@ -77,7 +77,7 @@ func TestAstray(t *testing.T) {
 		{"evil.example.org:22", "192.168.1.9", "192.168.1.9", true},
 		{"192.168.1.9:22", "192.168.1.9", "192.168.1.9", true},
 		{"127.1:22", "127.0.0.1", "127.0.0.1", true},
-		{"127.0.0.1:7600", "127.0.0.1", "127.0.0.1", false}, // told between two on one machine
+		{"127.0.0.1:7600", "127.0.0.1", "127.0.0.1", false}, // announced between two roles on one machine
 		{"localhost:7600", "::1", "::1", false},
 	} {
 		end := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7600} }
@@ -87,7 +87,7 @@ func TestAstray(t *testing.T) {
 	}
 }
 
-// slowly is a carrier by which something happens while it dials.
+// slowly is a carrier that calls a function while it dials.
 type slowly struct {
 	pipe.Carrier
 	meanwhile func()
@@ -99,8 +99,8 @@ func (s slowly) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 	return c, err
 }
 
-// TestRevokedWhileDialling: a server that is trusted no longer when the
-// connection to it is made is not relayed to.
+// TestRevokedWhileDialling: the helper does not relay to a server whose trust was revoked during
+// the dial.
 func TestRevokedWhileDialling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
@@ -110,7 +110,7 @@ func TestRevokedWhileDialling(t *testing.T) {
 					t.Error(err)
 				}
 				h.TrustChanged()
-				synctest.Wait() // the relays there are were looked at
+				synctest.Wait() // existing relays have been checked
 			}})
 		}
 		w.listenAll("x:1")
@@ -129,8 +129,7 @@ func TestRevokedWhileDialling(t *testing.T) {
 	})
 }
 
-// hooked is a carrier by which something happens, once, when it is armed and
-// writes the next time.
+// hooked is a carrier that calls a function once, at the next write after it is armed.
 type hooked struct {
 	pipe.Carrier
 	armed     *atomic.Bool
@@ -154,14 +153,14 @@ func (c hookedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestSubflowWhileEnding: a subflow that is answered when the helper has closed
-// all that there are is closed too, and the helper ends.
+// TestSubflowWhileEnding: a subflow answered after the helper has closed all others is closed too,
+// and the helper ends.
 func TestSubflowWhileEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
 		armed, ended := new(atomic.Bool), make(chan struct{})
 		w.prepare = func(h *Helper) {
-			h.dialWith(slowly{w.servers, func() { armed.Store(true) }}) // the answer comes next
+			h.dialWith(slowly{w.servers, func() { armed.Store(true) }}) // the answer is the next write
 			h.calls.carrier = hooked{w.pipes, armed, func() {
 				go func() { w.stop(); close(ended) }()
 				synctest.Wait()
@@ -194,9 +193,9 @@ func TestSubflowWhileEnding(t *testing.T) {
 	})
 }
 
-// TestServersAreTold: a primary that has other servers than when it was paired
-// tells them, and is carried there, and not where only this device can reach. It is
-// written down; and it is bounded how often that may change.
+// TestServersAreTold: a primary with other servers than at pairing announces them and may reach
+// them, but nothing that only this device can reach. The servers are saved, and the number of
+// changes is bounded.
 func TestServersAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorld(t, inMemory, "x:1", Config{})
@@ -214,7 +213,7 @@ func TestServersAreTold(t *testing.T) {
 			p.SendServers(func() []string { return servers })
 			return p
 		}
-		const other = "192.0.2.77:7600" // where nobody listens
+		const other = "192.0.2.77:7600" // unreachable
 		if got := ask(w.acceptWaiting(), other); got != wire.CodeForbidden {
 			t.Errorf("a server of which nobody told: %v", got)
 		}
@@ -231,7 +230,7 @@ func TestServersAreTold(t *testing.T) {
 			t.Errorf("a server that it has no more: %v", got)
 		}
 		for n := 2; n < maxServerChanges; n++ {
-			// the owner's own
+			// the owner's own server
 			if got := ask(tell(fmt.Sprintf("192.0.2.%d:1", n)), "192.0.2.9:1"); got != wire.CodeUnreachable {
 				t.Errorf("told %d times: %v", n+1, got)
 			}
@@ -248,12 +247,12 @@ func TestServersAreTold(t *testing.T) {
 	})
 }
 
-// TestRevokedFirst: what is carried for a primary that is trusted no longer ends though
-// another one, which is to be told something, does not read.
+// TestRevokedFirst: relays of a revoked primary end even while another primary does not read what
+// is sent to it.
 func TestRevokedFirst(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{})
 	p, _, _ := w.joinSubflow()
-	w.h.announcer.sending.Lock() // as who sends has it
+	w.h.announcer.sending.Lock() // held as by a sender
 	defer w.h.announcer.sending.Unlock()
 	if err := w.h.trust.Remove("laptop"); err != nil {
 		t.Fatal(err)
@@ -274,8 +273,8 @@ func TestRevokedFirst(t *testing.T) {
 	}
 }
 
-// TestServerChangesAreCounted: each primary may change its servers so many times a period,
-// and repeating what is stored counts nothing.
+// TestServerChangesAreCounted: each primary has a bound on changes of its servers per period, and
+// repeating the stored servers does not count.
 func TestServerChangesAreCounted(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// addresses are those of a device, as a test wants them.
+// addresses is a list of addresses that the test controls.
 type addresses struct {
 	mu  sync.Mutex
 	now map[netip.Addr]bool
@@ -41,8 +41,7 @@ func (a *addresses) set(list ...string) {
 	}
 }
 
-// newWorldWith is a world whose helper believes it has these addresses, of which it
-// has taken note.
+// newWorldWith returns a world whose helper has seen these addresses.
 func newWorldWith(t *testing.T, list ...string) (*testWorld, *addresses) {
 	a, looked := &addresses{}, make(chan struct{}, 99)
 	a.set(list...)
@@ -61,13 +60,12 @@ func newWorldWith(t *testing.T, list ...string) (*testWorld, *addresses) {
 	}
 	w.startHelper(Config{})
 	<-looked
-	<-looked // the first is acted on
+	<-looked // the first check has been applied
 	return w, a
 }
 
-// TestPipeLosesAddress: a pipe that waits, and one that carries a subflow, are
-// made anew when the address that they go from is no longer the device's; the
-// subflow is the same.
+// TestPipeLosesAddress: a waiting pipe, and one that carries a subflow, are replaced when their
+// local address is lost; the subflow stays the same.
 func TestPipeLosesAddress(t *testing.T) {
 	w, a := newWorldWith(t, "127.0.0.1", "192.0.2.1")
 	p, s, _ := w.joinSubflow()
@@ -99,8 +97,7 @@ func TestPipeLosesAddress(t *testing.T) {
 	}
 }
 
-// TestForeignAddress: a connection from an address that no interface ever had
-// is left alone.
+// TestForeignAddress: a connection from an address that no interface ever had is not touched.
 func TestForeignAddress(t *testing.T) {
 	w, a := newWorldWith(t, "192.0.2.1")
 	p, s, _ := w.joinSubflow()
@@ -119,8 +116,8 @@ func TestForeignAddress(t *testing.T) {
 	}
 }
 
-// TestServerSideLosesAddress: a subflow whose HS-path has lost its address is
-// given back to the primary at once.
+// TestServerSideLosesAddress: a subflow whose HS-path has lost its address goes back to the primary
+// at once.
 func TestServerSideLosesAddress(t *testing.T) {
 	w, a := newWorldWith(t, "127.0.0.1", "::1")
 	p, _, _ := w.joinSubflow()
@@ -141,8 +138,8 @@ func TestServerSideLosesAddress(t *testing.T) {
 	}
 }
 
-// TestAwake: after a sleep a pipe that waits is made anew, though nothing tells that
-// it is dead, and a primary that has been away for long is called at once.
+// TestAwake: after a sleep a waiting pipe is replaced although nothing shows that it is dead, and a
+// primary that has been away for long is called at once.
 func TestAwake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64
@@ -172,7 +169,7 @@ func TestAwake(t *testing.T) {
 		w.pl.Close()
 		w.sl.Close()
 		b.Close()
-		for range 5 { // each time somewhere between two calls, which are 15 s apart
+		for range 5 { // at different times between two calls, which are 15 s apart
 			time.Sleep(10 * time.Minute)
 			w.listenAll("x:1")
 			slept.Add(int64(time.Minute))
@@ -189,13 +186,12 @@ func TestAwake(t *testing.T) {
 	})
 }
 
-// TestSleepAtAnyRead: a sleep is noticed wherever it falls between two readings of the
-// clock.
+// TestSleepAtAnyRead: a sleep is noticed between any two readings of the clock.
 func TestSleepAtAnyRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var slept time.Duration
-		reads := 0 // until the device sleeps
+		reads := 0 // readings before the sleep
 		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
 		w.listenAll("x:1")
 		w.prepare = func(h *Helper) {
@@ -225,7 +221,7 @@ func TestSleepAtAnyRead(t *testing.T) {
 	})
 }
 
-// TestAddressWatch: what looks at addresses and the clock show.
+// TestAddressWatch: changes derived from addresses and the clock.
 func TestAddressWatch(t *testing.T) {
 	a, clock := &addresses{}, time.Unix(1e9, 0)
 	var broken error
@@ -258,7 +254,7 @@ func TestAddressWatch(t *testing.T) {
 		{after: minSleep, list: []string{two}, mayDiff: true, lost: []string{one}},
 		{after: -time.Hour, list: []string{two}, mayDiff: true, lost: []string{one}}, // the clock was set
 		{after: time.Second, list: []string{two}, mayDiff: true, lost: []string{one}},
-		{after: time.Second, list: []string{two}, lost: []string{one}}, // routes have followed
+		{after: time.Second, list: []string{two}, lost: []string{one}}, // routes have changed
 		{after: time.Second, list: []string{one}, others: true, mayDiff: true, lost: []string{two}},
 	} {
 		clock, broken = clock.Add(c.after), c.err
@@ -279,7 +275,7 @@ func TestAddressWatch(t *testing.T) {
 	}
 }
 
-// pipeAddr is no address of a network.
+// pipeAddr is an address outside IP networks.
 type pipeAddr struct{}
 
 func (pipeAddr) Network() string { return "memory" }

@@ -16,7 +16,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// receivedFacts is a pipe that keeps what is sent on it; while it is stopped, sending blocks.
+// receivedFacts is a pipe that stores what is sent on it. While it is stopped, sending blocks.
 type receivedFacts struct {
 	stop sync.Mutex
 
@@ -39,8 +39,8 @@ func (h *receivedFacts) received() []wire.Facts {
 	return slices.Clone(h.all)
 }
 
-// TestAnnouncer: whatever happens in which order, each pipe has the newest facts last;
-// one that was removed gets nothing more.
+// TestAnnouncer: in any order of events, each pipe has the newest facts last, and a removed pipe
+// gets no more.
 func TestAnnouncer(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	laptop, tablet := keys().primary.Public(), keys().server.Public()
@@ -90,8 +90,8 @@ func TestAnnouncer(t *testing.T) {
 	}
 }
 
-// TestAnnouncerBlocks: a primary that does not read holds up who announces, and nobody who
-// removes a pipe; afterwards all pipes have the newest facts.
+// TestAnnouncerBlocks: a primary that does not read blocks announcing but not the removal of pipes;
+// afterwards all pipes have the newest facts.
 func TestAnnouncerBlocks(t *testing.T) {
 	var d deviceFacts
 	d.limits = func() policy.Limits { return policy.Limits{} }
@@ -118,8 +118,8 @@ func TestAnnouncerBlocks(t *testing.T) {
 	}
 }
 
-// TestSuspension: a device is suspended below its owner's limits, for a while at least, and
-// each change is returned once.
+// TestSuspension: a device below its owner's limits is suspended for a minimum time, and each
+// change is returned once.
 func TestSuspension(t *testing.T) {
 	limits := policy.Limits{BatteryFloor: 20}
 	d := &deviceFacts{limits: func() policy.Limits { return limits }}

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// BenchmarkRelay moves data from a server to a primary through a helper, with
-// TLS on the pipe, beside a relay of the same shape that does nothing but
-// io.Copy (which the kernel splices) and one that reads and writes 64 KB.
-// Sender and receiver run in the same process, on the same cores.
+// BenchmarkRelay moves data from a server to a primary through a helper, with TLS on the pipe. For
+// comparison it runs a relay of the same shape that only calls io.Copy (which the kernel splices)
+// and one that reads and writes 64 KB. Sender and receiver run in the same process, on the same
+// cores.
 func BenchmarkRelay(b *testing.B) {
 	const chunk = 1 << 20
 	run := func(b *testing.B, from io.Writer, to io.Reader) {
@@ -48,7 +48,7 @@ func BenchmarkRelay(b *testing.B) {
 	b.Run("up", func(b *testing.B) {
 		w := newTestWorld(b, overTCP, "127.0.0.1:0", Config{})
 		p, s, _ := w.joinSubflow()
-		go func() { _, _ = io.Copy(io.Discard, p) }() // confirmations come this way
+		go func() { _, _ = io.Copy(io.Discard, p) }() // acknowledgements come this way
 		run(b, p, s)
 	})
 	b.Run("plain/splice", func(b *testing.B) {

@@ -44,10 +44,9 @@ func refusePipe(t *testing.T, c pipe.Conn, f wire.Refuse) {
 	}
 }
 
-// TestRefused: a primary that refuses a helper is called some 12 times in an hour
-// at each address instead of 6 times in a second; the log has one line for it,
-// whatever the number of addresses; status has the reason. Another address of this
-// device, or another trust file, ends the wait.
+// TestRefused: a primary that refuses a helper is called some 12 times an hour at each address
+// instead of 6 times a second. The log has one line for any number of addresses, and the status has
+// the reason. Another address of this device, or another trust file, ends the wait.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuse func(*testing.T, pipe.Conn)
@@ -130,7 +129,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedThenTaken: what was refused is forgotten once the device is let in.
+// TestRefusedThenTaken: a refusal is forgotten once the device is accepted.
 func TestRefusedThenTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorld(t, inMemory, "x:1", Config{})
@@ -167,8 +166,8 @@ func TestLastLog(t *testing.T) {
 	}
 }
 
-// TestPipeCaller: a pipe is kept waiting at each target until that is stopped; one that is
-// taken is handed over and replaced; one that is given up is replaced, at once after a sleep.
+// TestPipeCaller: each target has a waiting pipe until it is stopped. A used pipe is passed on and
+// replaced; a dropped one is replaced, at once after a sleep.
 func TestPipeCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		carrier, log := inMemory(), slog.New(slog.DiscardHandler)

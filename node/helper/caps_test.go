@@ -20,12 +20,11 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestSpentLink: what is asked about in the end is the link that the connection
-// has, whatever the routes told before.
+// TestSpentLink: the last check is for the link of the connection, whatever the routes predicted.
 func TestSpentLink(t *testing.T) {
 	spent := policy.Caps{Daily: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{Allowed: func(of device.CapTarget) policy.Allowance {
-		if of.Link == "" { // of a server on this device no link is told before
+		if of.Link == "" { // a server on this device has no predicted link
 			return policy.Allowance{}
 		}
 		return spent
@@ -50,9 +49,9 @@ func TestSpentLink(t *testing.T) {
 	w.stop()
 }
 
-// TestSpent: subflows over a link, or for a primary, whose cap is used up end at once,
-// primaries are told why, and new ones are refused before anything is sent, until it
-// may be used again. Caps of others change nothing.
+// TestSpent: subflows over a link, or for a primary, with a used-up cap end at once, and their
+// primaries get the reason. New ones are refused before anything is sent, until the cap allows
+// traffic again. Other caps have no effect.
 func TestSpent(t *testing.T) {
 	laptop := device.CapTarget{Peer: keys().primary.Public().ID().String(), Purpose: policy.ForPath}
 	somebody := device.CapTarget{Peer: keys().server.Public().ID().String(), Purpose: policy.ForPath}
@@ -139,8 +138,8 @@ func checkCapReached(t *testing.T, of device.CapTarget, others []device.CapTarge
 	})
 }
 
-// TestCapChecker: a server is refused when the primary's cap, or that of the link which
-// leads there, is reached, and by no other cap.
+// TestCapChecker: a server is refused if the cap of the primary, or of the link to the server, is
+// reached, and by no other cap.
 func TestCapChecker(t *testing.T) {
 	primary := identity.Peer{Name: "laptop", Key: keys().primary.Public()}
 	of := primaryBound(primary)
@@ -153,7 +152,7 @@ func TestCapChecker(t *testing.T) {
 		"the link's":          {device.CapTarget{Link: "wwan0"}, "wwan0", true},
 		"the primary's":       {of, "wwan0", true},
 		"for its pipes":       {device.CapTarget{Peer: of.Peer, Purpose: policy.ForPipe}, "wwan0", false},
-		"loopback's by route": {device.CapTarget{Link: "lo"}, "", false}, // no link of a network
+		"loopback's by route": {device.CapTarget{Link: "lo"}, "", false}, // not a network link
 	} {
 		checker := &capChecker{link: c.link, allowance: func(asked device.CapTarget) policy.Allowance {
 			if asked == c.reached {

@@ -18,8 +18,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestFactsAreTold: on a pipe that waits and on one that carries a subflow, what
-// was known before and what changes; nothing that has not changed.
+// TestFactsAreTold: a waiting pipe and one in use get the earlier facts and then each change, but
+// nothing that has not changed.
 func TestFactsAreTold(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
 	knows := func(n float64) {
@@ -80,10 +80,10 @@ func TestFactsAreTold(t *testing.T) {
 	toLink := listen(link)
 	go func() { _, _ = io.Copy(io.Discard, link) }()
 	toSecond := listen(w.acceptWaiting())
-	expect(toSecond, want(79)) // known before
+	expect(toSecond, want(79)) // earlier facts
 	knows(20)
 	expect(toSecond, want(20))
-	for told := range toLink { // before that maybe what was known when it was made
+	for told := range toLink { // perhaps the facts at its start first
 		if told == want(20) {
 			break
 		}
@@ -96,8 +96,8 @@ func TestFactsAreTold(t *testing.T) {
 	}
 }
 
-// TestRests: below its owner's floor a helper ends what it relays, refuses more
-// and says so, until its battery is better and some time has passed.
+// TestRests: below the owner's floor a helper ends its relays and refuses more with the reason,
+// until its battery is better and some time has passed.
 func TestRests(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo", BatteryFloor: 20})
 	knows := func(n float64) {
@@ -141,8 +141,7 @@ func TestRests(t *testing.T) {
 	}
 }
 
-// TestLimitsOfPolicy: what the configuration leaves out the policy says, from one
-// look to the next.
+// TestLimitsOfPolicy: the policy sets limits that the configuration omits, as of the next check.
 func TestLimitsOfPolicy(t *testing.T) {
 	var says atomic.Pointer[policy.Limits]
 	says.Store(new(policy.Limits))
@@ -171,8 +170,8 @@ func TestLimitsOfPolicy(t *testing.T) {
 	}
 }
 
-// TestPaused: a primary that is paused here loses its subflows, gets no more and is
-// told so, on pipes that wait too, until it is resumed.
+// TestPaused: a paused primary loses its subflows, gets no more and is told so, also on waiting
+// pipes, until it is resumed.
 func TestPaused(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
 	set := func(paused bool) {
@@ -223,8 +222,7 @@ func TestPaused(t *testing.T) {
 	w.joinSubflow()
 }
 
-// TestRoaming: what is told is of the link that is lent, also when only that has
-// changed.
+// TestRoaming: the reported facts are those of the shared link, also when only the link changes.
 func TestRoaming(t *testing.T) {
 	w, a := newWorldWith(t, "127.0.0.1", "192.0.2.1")
 	w.h.SetFacts(facts.Facts{Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})

@@ -16,7 +16,7 @@ import (
 	"mpbond/link/discovery"
 )
 
-// fakeLAN is what a fake local network says.
+// fakeLAN is a fake local network.
 type fakeLAN struct {
 	list  atomic.Pointer[[]discovery.Found]
 	asked atomic.Int64
@@ -41,8 +41,8 @@ func (l *fakeLAN) findPrimaries(context.Context) ([]discovery.Found, error) {
 	return nil, errors.New("no network")
 }
 
-// TestPrimaryIsFound where it says it is, though another address is in the
-// trust file; and again after it has moved.
+// TestPrimaryIsFound: a primary is found at its announced address although the trust file has
+// another one, and again after it has moved.
 func TestPrimaryIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l fakeLAN
@@ -53,7 +53,7 @@ func TestPrimaryIsFound(t *testing.T) {
 			prepare: func(h *Helper) { h.SetDiscovery(l.findPrimaries) },
 		}
 		w.listenAt("10.0.0.1:7602", "x:1")
-		w.primary = "10.0.0.250:7602" // where it was once
+		w.primary = "10.0.0.250:7602" // its old address
 		w.startHelper(Config{})
 		time.Sleep(30 * time.Second)
 		l.setAddresses("10.0.0.1:7602")
@@ -66,10 +66,10 @@ func TestPrimaryIsFound(t *testing.T) {
 		if n := len(w.h.Status().Pipes); n != 2 {
 			t.Errorf("pipes %+v", w.h.Status().Pipes)
 		}
-		// It is there: the network is asked no more.
+		// It is connected: no more searches.
 		before := l.asked.Load()
 		time.Sleep(10 * time.Minute)
-		if n := l.asked.Load() - before; n > 1 { // once more after something was found
+		if n := l.asked.Load() - before; n > 1 { // once more after a result
 			t.Errorf("asked %d times in ten minutes", n)
 		}
 		// It moves.
@@ -88,9 +88,8 @@ func TestPrimaryIsFound(t *testing.T) {
 	})
 }
 
-// TestLiarsAreBounded: who claims to be the primary at many addresses does not
-// make the helper call at all of them, and is forgotten when it is silent; the
-// primary is found then.
+// TestLiarsAreBounded: a device that claims to be the primary at many addresses does not make the
+// helper call all of them, and is forgotten when it is silent; the primary is then found.
 func TestLiarsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l fakeLAN
@@ -125,8 +124,8 @@ func TestLiarsAreBounded(t *testing.T) {
 	})
 }
 
-// TestFoundAddresses: addresses of a primary are bounded, are kept while they are found or
-// work, and are forgotten else; those of other devices are none.
+// TestFoundAddresses: addresses of a primary are bounded, stay while they are found or work, and
+// are forgotten otherwise; those of other devices are ignored.
 func TestFoundAddresses(t *testing.T) {
 	key, now := keys().primary.Public(), time.Unix(1e9, 0)
 	f := newFinder(slog.New(slog.DiscardHandler))

@@ -25,7 +25,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// transferBytes sends n bytes and checks what arrives; then the direction ends.
+// transferBytes sends n bytes, checks what arrives, and ends the direction.
 func transferBytes(t *testing.T, from, to pipe.Hop, n int64, seed byte) {
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -46,7 +46,7 @@ func transferBytes(t *testing.T, from, to pipe.Hop, n int64, seed byte) {
 	}
 }
 
-// eventually waits for a state of the helper that no event tells.
+// eventually waits for a state of the helper that has no event.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
@@ -80,8 +80,8 @@ func TestRelayBothWays(t *testing.T) {
 	}
 }
 
-// TestPushBack: while the primary reads nothing, the helper takes from the
-// server what fits its ring, and not more.
+// TestPushBack: while the primary reads nothing, the helper takes no more from the server than its
+// ring holds.
 func TestPushBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const buffer, n = 512 << 10, 3 << 20
@@ -93,7 +93,7 @@ func TestPushBack(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		d := w.h.Status().Subflows[0].Down
-		// Beyond the ring: what the pipe holds.
+		// Besides the ring: what the pipe holds.
 		if d.Buffered != buffer || d.MaxBuffered != buffer || d.Bytes < buffer || d.Bytes > buffer+256<<10 {
 			t.Errorf("%d bytes taken, %d held, at most %d; the ring has %d", d.Bytes, d.Buffered, d.MaxBuffered, buffer)
 		}
@@ -109,7 +109,7 @@ func TestPushBack(t *testing.T) {
 	})
 }
 
-// TestPushBackTCP is the same over the kernel, whose buffers come on top.
+// TestPushBackTCP is the same over TCP, with the buffers of the kernel on top.
 func TestPushBackTCP(t *testing.T) {
 	const buffer, n = 256 << 10, 64 << 20
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{Buffer: buffer})
@@ -148,8 +148,8 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestCloseDelivers: what was written before an end in order arrives, although
-// nobody takes the other direction any more.
+// TestCloseDelivers: bytes written before an orderly end arrive although nothing reads the other
+// direction any more.
 func TestCloseDelivers(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{Buffer: 256 << 10})
 	p, s, _ := w.joinSubflow()
@@ -219,12 +219,12 @@ func TestRefusals(t *testing.T) {
 	}
 	refused("evil.example:80", wire.CodeForbidden, "mpbond trust add")
 	refused("192.0.2.9:1", wire.CodeUnreachable, "refused")
-	refused("[2001:db8:0::]:7", wire.CodeUnreachable, "refused") // allowed, spelt in another way
+	refused("[2001:db8:0::]:7", wire.CodeUnreachable, "refused") // allowed, in another spelling
 	w.joinSubflow()
 	refused(w.server, wire.CodeLimit, "max_subflows")
 }
 
-// TestServerRefusal reaches the primary.
+// TestServerRefusal: a refusal by the server reaches the primary.
 func TestServerRefusal(t *testing.T) {
 	w := newTestWorld(t, inMemory, "x:1", Config{})
 	p, s, _ := w.joinSubflow()
@@ -266,8 +266,8 @@ func (c singleConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestOnePipe: where the pipe of a subflow leaves room for no other, the next
-// one comes soon after that subflow; meanwhile nothing is wrong.
+// TestOnePipe: if a subflow leaves no room for another pipe, the next pipe comes soon after that
+// subflow; meanwhile no error is shown.
 func TestOnePipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		carrier := &singlePipe{Carrier: inMemory()}
@@ -283,7 +283,7 @@ func TestOnePipe(t *testing.T) {
 			t.Errorf("%d tries in a minute", n)
 		}
 		p.Close()
-		synctest.Wait() // else the helper may take the end for a break, and call once more
+		synctest.Wait() // else the helper may take the end for a break and call once more
 		s.Close()
 		began := time.Now()
 		w.acceptWaiting()
@@ -293,8 +293,7 @@ func TestOnePipe(t *testing.T) {
 	})
 }
 
-// TestRejoin: the helper comes back after either side was gone, soon but
-// without hammering.
+// TestRejoin: the helper returns after either side was gone, soon but without hammering.
 func TestRejoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorld(t, inMemory, "x:1", Config{})
@@ -321,7 +320,7 @@ func TestRejoin(t *testing.T) {
 		w.stop()
 		<-b.Done()
 		w.startHelper(Config{})
-		// A pipe that was taken is replaced at once.
+		// A used pipe is replaced at once.
 		began = time.Now()
 		p, s, _ := w.joinSubflow()
 		c := w.acceptWaiting()
@@ -403,7 +402,7 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestRename: what is there is told of by the name that the primary has now.
+// TestRename: the status has the primary's current name.
 func TestRename(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorld(t, inMemory, "x:1", Config{})
@@ -427,7 +426,7 @@ func TestRename(t *testing.T) {
 func TestRunEndsWhileDialling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorld(t, inMemory, "x:1", Config{})
-		c, err := w.pl.Accept() // and say nothing
+		c, err := w.pl.Accept() // and send nothing
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ import (
 	"mpbond/node/dial"
 )
 
-// movable is a connection whose attempts to move end so.
+// movable is a connection whose attempts to move return err.
 type movable struct {
 	net.Conn
 	err error
@@ -32,8 +32,8 @@ type movable struct {
 
 func (m *movable) Move() error { return m.err }
 
-// TestMoves: an HS-path that has lost its address waits for another one for a while;
-// over TCP, and where the way goes elsewhere, it does not.
+// TestMoves: an HS-path that has lost its address retries for a while; over TCP, or if the route
+// leads elsewhere, it does not.
 func TestMoves(t *testing.T) {
 	none := errors.New("no address")
 	for name, c := range map[string]struct {
@@ -63,8 +63,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestMute: an HS-path is mute since nothing came while something sent waited for its
-// acknowledgement; an idle one is not.
+// TestMute: an HS-path is silent while nothing arrives and sent data is unacknowledged; an idle one
+// is not.
 func TestMute(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	type look struct {
@@ -73,7 +73,7 @@ func TestMute(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		looks []look
-		want  time.Duration // at the last look, one a second
+		want  time.Duration // at the last check, once a second
 	}{
 		"idle":              {[]look{{0, 9, 9}, {0, 9, 9}, {0, 9, 9}}, 0},
 		"busy":              {[]look{{9, 1, 9}, {9, 2, 9}, {9, 3, 9}}, 0},
@@ -102,7 +102,7 @@ func TestMute(t *testing.T) {
 	}
 }
 
-// dialTo is a dialer of a connection between two addresses, which counts its ends.
+// dialTo is a dialer of a connection between two addresses. It counts open connections.
 type dialTo struct {
 	local, remote net.Addr
 	err           error
@@ -128,8 +128,8 @@ func (c *dialedConn) LocalAddr() net.Addr  { return c.d.local }
 func (c *dialedConn) RemoteAddr() net.Addr { return c.d.remote }
 func (c *dialedConn) Close() error         { c.d.open--; return c.Conn.Close() }
 
-// TestServerDialer: an HS-path is made unless a cap is reached, the server does not answer, or
-// its address leads here though the owner trusts no server there; then nothing is left open.
+// TestServerDialer: an HS-path is opened unless a cap is reached, the server does not answer, or
+// its address leads to this device and the owner trusts no server there; then nothing stays open.
 func TestServerDialer(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestMeter: a relay's rates are those of the last second, each way, and end with it.
+// TestMeter: a relay's rates are those of the last second in each direction and end with it.
 func TestMeter(t *testing.T) {
 	var m relayRate
 	now := time.Unix(0, 0)
@@ -18,7 +18,7 @@ func TestMeter(t *testing.T) {
 		up, down     uint64
 		upBps, dnBps unit.Rate
 	}{
-		{0, 5_000, 9_000_000, 0, 0}, // a relay that was there before
+		{0, 5_000, 9_000_000, 0, 0}, // an existing relay
 		{time.Second, 130_000, 10_212_500, unit.Mbps, 9700 * unit.Kbps},
 		{500 * time.Millisecond, 192_500, 10_212_500, unit.Mbps, 0},
 		{0, 192_500, 10_212_500, unit.Mbps, 0},
@@ -31,7 +31,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestStatusShowsRates: what a relay carries is in the helper's status while it does.
+// TestStatusShowsRates: the helper's status has the rates of a relay while it carries data.
 func TestStatusShowsRates(t *testing.T) {
 	w := &testWorld{t: t, pipes: overTCP(), servers: overTCP()}
 	w.listenAll("127.0.0.1:0")

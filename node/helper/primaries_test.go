@@ -10,8 +10,8 @@ import (
 	"mpbond/base/identity"
 )
 
-// TestPrimaryList: which addresses of which primaries are called, and which of them may be
-// searched for, by the entries of the configuration.
+// TestPrimaryList: the addresses of primaries to call and the primaries to search for, by the
+// entries of the configuration.
 func TestPrimaryList(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {
@@ -43,8 +43,8 @@ func TestPrimaryList(t *testing.T) {
 		{[]string{"laptop"}, []string{"192.0.2.1:7602", "192.0.2.2:7602", "10.0.0.1:7602"}, []string{"laptop"}, false},
 		{[]string{"desk"}, []string{"127.0.0.1:7602"}, nil, false}, // known to be on this machine
 		{[]string{"laptop@198.51.100.7:1", "laptop@rfcomm://00:11:22:33:44:55"}, []string{"198.51.100.7:1", "rfcomm://00:11:22:33:44:55"}, nil, false},
-		{[]string{"192.0.2.2:7602"}, []string{"192.0.2.2:7602"}, nil, false}, // the trust file says whose it is
-		{[]string{"198.51.100.7:1"}, nil, nil, true},                         // two could be meant
+		{[]string{"192.0.2.2:7602"}, []string{"192.0.2.2:7602"}, nil, false}, // the trust file has its device
+		{[]string{"198.51.100.7:1"}, nil, nil, true},                         // two could match
 		{[]string{"home", "desk"}, []string{"127.0.0.1:7602"}, nil, true},
 	} {
 		l := primaryList{c.entries, trust}

@@ -15,7 +15,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// memoryHS returns an HS-path whose far end reads and says nothing.
+// memoryHS returns an HS-path whose far end reads and sends nothing.
 func memoryHS(t *testing.T) *pipe.HSPath {
 	t.Helper()
 	here, there := pipe.MemoryPipe()
@@ -32,7 +32,7 @@ func memoryHS(t *testing.T) *pipe.HSPath {
 	return hs
 }
 
-// memoryPipe returns the helper's end of a pipe in use, whose primary says nothing.
+// memoryPipe returns the helper's end of a pipe in use, whose primary sends nothing.
 func memoryPipe(t *testing.T) *pipe.Link {
 	t.Helper()
 	here, there := pipe.MemoryPipe()
@@ -82,7 +82,7 @@ func memoryPipe(t *testing.T) *pipe.Link {
 	return l
 }
 
-// idleSubflow returns a subflow that nobody runs.
+// idleSubflow returns a subflow that is not running.
 func idleSubflow(t *testing.T, primary identity.PublicKey, link string) *subflow {
 	r := &relay{pipe: memoryPipe(t), hs: memoryHS(t), done: make(chan struct{})}
 	r.up.initDirection(r.pipe, r.hs, 64<<10, make(chan struct{}, 1))
@@ -90,9 +90,8 @@ func idleSubflow(t *testing.T, primary identity.PublicKey, link string) *subflow
 	return &subflow{relay: r, primary: identity.Peer{Key: primary}, link: link}
 }
 
-// TestRelayTable: under any sequence of operations the table has the subflows that were
-// added and not removed, in their order, gives out no more places than it has, and counts
-// all bytes once.
+// TestRelayTable: after any sequence of operations the table has the added and not removed subflows
+// in order, hands out no more slots than it has, and counts all bytes once.
 func TestRelayTable(t *testing.T) {
 	const limit = 5
 	rng, table := rand.New(rand.NewPCG(1, 2)), newRelayTable(limit)
@@ -142,8 +141,8 @@ func TestRelayTable(t *testing.T) {
 	}
 }
 
-// TestCloseWhere: those subflows are closed, each once, that it is about, for that reason;
-// they stay in the table until they are removed.
+// TestCloseWhere: the selected subflows are closed once for the reason; they stay in the table
+// until they are removed.
 func TestCloseWhere(t *testing.T) {
 	table, why := newRelayTable(3), errors.New("why")
 	for _, link := range []string{"wlan0", "wwan0", "wwan0"} {

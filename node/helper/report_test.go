@@ -15,9 +15,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// reportSink collects what a Link is told.
+// reportSink collects the reports on a link.
 type reportSink struct {
-	ofPipe bool // only those are kept that are about a pipe
+	ofPipe bool // keep only reports about a pipe
 
 	mu  sync.Mutex
 	all []wire.HopState
@@ -35,8 +35,8 @@ func (r *reportSink) recordFrom(l interface{ OnState(func(wire.HopState)) }) {
 	})
 }
 
-// takeReports returns what came since the last call, and checks that it is in order
-// and, where it was read as it came, not too frequent.
+// takeReports returns the reports since the last call. It checks that they are in order and, if
+// read as they came, not too frequent.
 func (r *reportSink) takeReports(t *testing.T, asItCame bool) (all []wire.HopState, at []time.Time) {
 	t.Helper()
 	r.mu.Lock()
@@ -65,9 +65,9 @@ func readSlowly(t *testing.T, l pipe.Hop, n int, r unit.Rate) {
 	}
 }
 
-// TestReportsOfPipe: a burst from the server is drained slowly by the pipe. The
-// state of the pipe goes over the HS-path while data comes by that, then over the
-// pipe, though the primary's ACKs go on, and stops when all is delivered.
+// TestReportsOfPipe: the pipe drains a burst from the server slowly. Its state goes over the
+// HS-path while that receives data, then over the pipe, although the primary's ACKs go on, and
+// stops when all is delivered.
 func TestReportsOfPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, rate = 1 << 20, 4 * unit.Mbps
@@ -87,7 +87,7 @@ func TestReportsOfPipe(t *testing.T) {
 		}()
 		readSlowly(t, p, n, rate)
 		took := time.Since(began)
-		go func() { _, _ = io.Copy(io.Discard, p) }() // goes on listening
+		go func() { _, _ = io.Copy(io.Discard, p) }() // keeps reading
 		time.Sleep(time.Second)
 
 		hs, hsAt := atServer.takeReports(t, true)
@@ -127,8 +127,8 @@ func TestReportsOfPipe(t *testing.T) {
 	})
 }
 
-// TestReportsHaveTheirKey: each subflow's reports have tags of its own key, and are worth nothing
-// by another one's.
+// TestReportsHaveTheirKey: each subflow's reports have tags of its own key and are invalid with
+// another key.
 func TestReportsHaveTheirKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 256 << 10
@@ -159,8 +159,8 @@ func TestReportsHaveTheirKey(t *testing.T) {
 	})
 }
 
-// TestReportsOfHS: an upload that the server takes slowly is told to the
-// primary while the pipe carries it.
+// TestReportsOfHS: an upload that the server takes slowly is reported to the primary while the pipe
+// carries it.
 func TestReportsOfHS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, rate = 1 << 20, 4 * unit.Mbps
@@ -186,8 +186,8 @@ func TestReportsOfHS(t *testing.T) {
 		if most < 128<<10 || most > 256<<10 {
 			t.Errorf("backlog of at most %d reported; the ring holds 128 KB, the carrier 64 KB", most)
 		}
-		// The server's end takes what the carrier holds in one gulp, so that the
-		// rate of a short span is no better than this.
+		// The server's end reads all that the carrier holds at once, so the rate over a short span
+		// is no better than this.
 		if last := all[len(all)-1]; last.AppLimited || last.Rate < rate/2 || last.Rate > 2*rate {
 			t.Errorf("rate %v, app-limited %v", last.Rate, last.AppLimited)
 		}
@@ -244,7 +244,7 @@ func TestDue(t *testing.T) {
 		d := &direction{}
 		d.bytesRead.Store(c.read)
 		r := hopReport{direction: d, last: last, sentAt: now.Add(-c.since)}
-		r.last.AppLimited = true // as the empty meter says
+		r.last.AppLimited = true // as with an empty meter
 		if _, ok := r.dueReport(&hopWatch{forwardedBytes: c.forwarded}, now); ok != c.want {
 			t.Errorf("%s: %v", name, ok)
 		}

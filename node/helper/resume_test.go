@@ -35,7 +35,7 @@ func (w *testWorld) acceptPipe(l pipe.Listener, by *identity.Key) (*pipe.Waiting
 	return p, c
 }
 
-// joinPipe is subflow over a given pipe.
+// joinPipe joins a subflow over a given pipe.
 func (w *testWorld) joinPipe(p *pipe.Waiting) (primary *pipe.Link, server *pipe.HSPath) {
 	w.t.Helper()
 	got := make(chan *pipe.Link, 1)
@@ -62,9 +62,9 @@ func (w *testWorld) joinPipe(p *pipe.Waiting) (primary *pipe.Link, server *pipe.
 	return primary, server
 }
 
-// TestSeveralAddresses: a primary at two addresses has a pipe from each. The
-// subflow goes on over the second when the first one breaks, and when that does
-// too, over what the helper makes then, which says that it is wanted.
+// TestSeveralAddresses: a primary at two addresses has a pipe from each. The subflow moves to the
+// second pipe when the first one breaks, and when that breaks too, to a new pipe that the helper
+// opens and marks as needed.
 func TestSeveralAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
@@ -99,7 +99,7 @@ func TestSeveralAddresses(t *testing.T) {
 
 		cut2.Close()
 		wanted := make(chan *pipe.Waiting, 9)
-		for _, l := range []pipe.Listener{w.pl, second, w.pl, second} { // of the keepers, and those that are made now
+		for _, l := range []pipe.Listener{w.pl, second, w.pl, second} { // of the targets, and those made now
 			next, _ := w.acceptPipe(l, keys().primary)
 			next.OnStalled(func(k wire.Token) {
 				if k != p.Token() {
@@ -126,8 +126,8 @@ func TestSeveralAddresses(t *testing.T) {
 	})
 }
 
-// TestResumeOfAnother: a subflow is not resumed for another device than the one
-// that asked for it, though the token is right.
+// TestResumeOfAnother: a subflow is not resumed for another device than its own, even with the
+// right token.
 func TestResumeOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorld(t, inMemory, "x:1", Config{})
@@ -149,9 +149,8 @@ func TestResumeOfAnother(t *testing.T) {
 	})
 }
 
-// TestRefusedRescue: a primary that refuses the calls for a broken subflow, for whatever
-// reason, is called again, ever more slowly, while the subflow may be resumed: it goes on
-// once the refusals have passed.
+// TestRefusedRescue: a primary that refuses calls for a broken subflow is called again at growing
+// intervals while the subflow can be resumed. It resumes when the refusals end.
 func TestRefusedRescue(t *testing.T) {
 	for name, f := range map[string]wire.Refuse{
 		"limit":     {Code: wire.CodeLimit, Text: "busy"},

@@ -21,10 +21,9 @@ import (
 	"mpbond/link/pipe"
 )
 
-// TestOwnerGoesFirst: while the owner uses the interface that a relay's HS-path
-// has, both ends of that keep to a limit, and no longer than that. Who the owner
-// is does not matter: a program that only the counters know, or a primary in
-// this process where there are no counters.
+// TestOwnerGoesFirst: while the owner uses the interface of a relay's HS-path, and no longer, both
+// ends of that keep to a limit. The owner may be a program that only the counters show, or a
+// primary in this process without counters.
 func TestOwnerGoesFirst(t *testing.T) {
 	start := time.Now()
 	for name, prepare := range map[string]func(s *linkShare, own func() uint64){
@@ -43,7 +42,7 @@ func TestOwnerGoesFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var busy atomic.Bool
-			moved, last := uint64(0), start // asked by one goroutine
+			moved, last := uint64(0), start // called by one goroutine
 			own := func() uint64 {
 				now := time.Now()
 				if busy.Load() {
@@ -83,8 +82,8 @@ func TestOwnerGoesFirst(t *testing.T) {
 	}
 }
 
-// TestLimitEndsOnFullHop: what an HS-path that takes nothing keeps to follows
-// the owner too, both ways.
+// TestLimitEndsOnFullHop: the limit of a blocked HS-path follows the owner's traffic too, up and
+// down.
 func TestLimitEndsOnFullHop(t *testing.T) {
 	var busy atomic.Bool
 	var moved atomic.Uint64
@@ -94,7 +93,7 @@ func TestLimitEndsOnFullHop(t *testing.T) {
 		h.share.readCounters = func() (map[string]device.Counters, error) {
 			now := time.Now()
 			if busy.Load() {
-				moved.Add(uint64(now.Sub(last)/time.Microsecond) * 100) // 800 Mbit/s, more than what fills the hop
+				moved.Add(uint64(now.Sub(last)/time.Microsecond) * 100) // 800 Mbit/s, more than fills the hop
 			}
 			last = now
 			return map[string]device.Counters{"wwan0": {Rx: 1 + moved.Load(), Tx: 1 + moved.Load()}}, nil
@@ -106,7 +105,7 @@ func TestLimitEndsOnFullHop(t *testing.T) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		_, _ = primary.Write(make([]byte, 64<<20)) // nobody reads it
+		_, _ = primary.Write(make([]byte, 64<<20)) // unread
 	}()
 	defer func() { primary.Close(); server.Close(); <-written }()
 	hop := func() (full bool, limit unit.Rate) {
@@ -126,7 +125,7 @@ func TestLimitEndsOnFullHop(t *testing.T) {
 	}
 }
 
-// scripted is a carrier whose connections tell what a test says.
+// scripted is a carrier whose connections report what the test sets.
 type scripted struct {
 	pipe.Carrier
 	hop *atomic.Pointer[estimate.Hop]
@@ -144,9 +143,8 @@ type scriptedConn struct {
 
 func (c scriptedConn) Probe() (estimate.Hop, error) { return *c.hop.Load(), nil }
 
-// TestLossIsNoOwner: what a relay's TCP sends again is not taken for the owner's,
-// however much it is, while it makes no progress and when it does. What others
-// send beside it is.
+// TestLossIsNoOwner: retransmissions of a relay's TCP do not count as the owner's traffic, however
+// many, with or without progress. The traffic of other programs does.
 func TestLossIsNoOwner(t *testing.T) {
 	var hop atomic.Pointer[estimate.Hop]
 	hop.Store(&estimate.Hop{Received: 100, WireIn: 200, WireOut: 200})
@@ -157,7 +155,7 @@ func TestLossIsNoOwner(t *testing.T) {
 	eventually(t, "the relay is there", func() bool {
 		return len(w.h.relays.listSubflows()) == 1
 	})
-	s := newLinkShare(w.h.log) // the helper's own passes loopback over
+	s := newLinkShare(w.h.log) // the helper's own ignores loopback
 	for _, r := range w.h.relays.listSubflows() {
 		hs := r.hs.LocalAddr().String()
 		s.addRelay(r.pipe, r.hs)
@@ -168,8 +166,7 @@ func TestLossIsNoOwner(t *testing.T) {
 		h := hop.Load()
 		return map[string]device.Counters{"wwan0": {Rx: h.WireIn, Tx: h.WireOut + others}}, nil
 	}
-	// second lets a second pass in which the relay sends 8 Mbit/s, of which a share
-	// is new.
+	// second passes a second in which the relay sends 8 Mbit/s, of which a share is new.
 	second := func(fresh float64, other uint64) (limited bool) {
 		for range 20 {
 			h := *hop.Load()
@@ -194,7 +191,7 @@ func TestLossIsNoOwner(t *testing.T) {
 	}
 }
 
-// tunnel is a carrier as a test wants it.
+// tunnel is a connection that the test controls.
 type tunnel struct {
 	local net.Addr
 	hop   estimate.Hop
@@ -203,9 +200,9 @@ type tunnel struct {
 func (c *tunnel) Probe() (estimate.Hop, error) { return c.hop, nil }
 func (c *tunnel) LocalAddr() net.Addr          { return c.local }
 
-// TestOnloadIsNoOwner: what is carried for other devices outside the bond is lent, however
-// short its connections are, and no reason to limit the relays. The same traffic of
-// another program is the owner's, and so is what comes on top.
+// TestOnloadIsNoOwner: traffic for other devices outside the bond counts as shared, however short
+// its connections, and does not limit the relays. The same traffic of another program counts as the
+// owner's, as does any excess.
 func TestOnloadIsNoOwner(t *testing.T) {
 	w := &testWorld{t: t, pipes: overTCP(), servers: overTCP()}
 	w.listenAll("127.0.0.1:0")
@@ -217,7 +214,7 @@ func TestOnloadIsNoOwner(t *testing.T) {
 	wwan := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 	for name, x := range map[string]struct {
 		lent    bool // as onloading counts it
-		ticks   int  // that a connection lasts for
+		ticks   int  // lifetime of a connection
 		other   uint64
 		limited bool
 	}{
@@ -228,7 +225,7 @@ func TestOnloadIsNoOwner(t *testing.T) {
 		"another program beside it":  {lent: true, ticks: 2, other: 25_000, limited: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newLinkShare(w.h.log) // the helper's own passes loopback over
+			s := newLinkShare(w.h.log) // the helper's own ignores loopback
 			for _, r := range w.h.relays.listSubflows() {
 				s.addRelay(r.pipe, r.hs)
 			}
@@ -273,9 +270,8 @@ func TestOnloadIsNoOwner(t *testing.T) {
 	}
 }
 
-// TestLendTotals: linkShare's sums for an interface are what all relays and the
-// owner have moved over it since they were first seen; a relay
-// whose pipe has the same interface counts twice.
+// TestLendTotals: the sums of linkShare for an interface are the bytes of all relays and the owner
+// since they were first seen. A relay whose pipe uses the same interface counts twice.
 func TestLendTotals(t *testing.T) {
 	for name, same := range map[string]bool{"HS-paths alone": false, "pipes too": true} {
 		t.Run(name, func(t *testing.T) {
@@ -320,7 +316,7 @@ func TestLendTotals(t *testing.T) {
 				return sharedLink{}
 			}
 
-			// Two relays; what is sent down on one and up on the other.
+			// Two relays: one sends down, the other up.
 			p1, s1, _ := w.joinSubflow()
 			p2, s2, _ := w.joinSubflow()
 			eventually(t, "both are there", func() bool {
@@ -345,7 +341,7 @@ func TestLendTotals(t *testing.T) {
 				})
 			}
 			all.Wait()
-			wantDown, wantUp := down, up // headers are few on loopback
+			wantDown, wantUp := down, up // few headers on loopback
 			if same {
 				wantDown, wantUp = wantDown+wantUp, wantUp+wantDown
 			}
@@ -354,7 +350,7 @@ func TestLendTotals(t *testing.T) {
 				"all is counted",
 				func() bool { l := sums(); return l.down.sharedBytes >= wantDown && l.up.sharedBytes >= wantUp },
 			)
-			// frames, TLS and acknowledgements come on top
+			// plus frames, TLS and acknowledgements
 			if l := sums(); l.down.sharedBytes > 1.1*wantDown || l.up.sharedBytes > 1.1*wantUp {
 				t.Errorf(
 					"lent: %.0f down and %.0f up, want a little more than %.0f and %.0f",
@@ -365,7 +361,7 @@ func TestLendTotals(t *testing.T) {
 				)
 			}
 
-			// The owner: a flow that was there, and one that comes with a past.
+			// The owner: an existing flow, and one with earlier bytes.
 			step := func(key string, f device.ConnBytes, fails bool) {
 				mu.Lock()
 				f.Local, broken = own["b/1"].Local, fails
@@ -394,7 +390,7 @@ func TestLendTotals(t *testing.T) {
 	}
 }
 
-// TestNoNetwork: what stays in the machine is nobody's link.
+// TestNoNetwork: traffic inside the machine belongs to no link.
 func TestNoNetwork(t *testing.T) {
 	if sharedInterfaceOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 5}) != "" {
 		t.Error("loopback counts as a network")

@@ -24,8 +24,8 @@ func targetAt(key identity.PublicKey, addr string) *target {
 	return &target{primary: identity.Peer{Name: "laptop", Key: key}, addr: addr, state: stateStarting}
 }
 
-// TestReplaceTargets: after any list the targets are those of it; those that were there are
-// the same and go on, the others are new or stopped.
+// TestReplaceTargets: after any list the targets match it; existing ones stay and run on, others
+// are new or stopped.
 func TestReplaceTargets(t *testing.T) {
 	rng, s := rand.New(rand.NewPCG(5, 6)), new(targetSet)
 	owners := []identity.PublicKey{keys().primary.Public(), keys().server.Public()}
@@ -71,8 +71,8 @@ func TestReplaceTargets(t *testing.T) {
 	}
 }
 
-// TestTargetStates: what a call that succeeds or fails makes of a target, and what follows
-// for its primary.
+// TestTargetStates: the state of a target after calls succeed or fail, and the result for its
+// primary.
 func TestTargetStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := keys().primary.Public()
@@ -112,9 +112,9 @@ func TestTargetStates(t *testing.T) {
 	})
 }
 
-// TestUnreachable: a primary does not answer when no address of it has for a while, and the
-// one that has been silent for longest tells why; addresses that are no network's, and
-// causes on this device, say nothing of it.
+// TestUnreachable: a primary is unreachable if none of its addresses has answered for a while; the
+// longest silent one gives the reason. Addresses outside networks, and causes on this device, do
+// not count.
 func TestUnreachable(t *testing.T) {
 	refused, silent, noRoute := fmt.Errorf(
 		"dial: %w",
@@ -154,8 +154,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestWaitingPipes: who waits ends with the reason for which the pipe is given up, with its
-// own context, or not at all.
+// TestWaitingPipes: a wait ends with the reason of the drop, with its own context, or not at all.
 func TestWaitingPipes(t *testing.T) {
 	var w waitingPipes
 	here, there := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2)}
@@ -176,10 +175,10 @@ func TestWaitingPipes(t *testing.T) {
 	}
 }
 
-// TestWakeUp: each wake-up ends the waits that began before it, once.
+// TestWakeUp: each signal ends the waits that began before it, once.
 func TestWakeUp(t *testing.T) {
 	var w wakeSignal
-	w.fireSignal() // nobody waits
+	w.fireSignal() // without a waiter
 	for range 3 {
 		a, b := w.nextSignal(), w.nextSignal()
 		select {

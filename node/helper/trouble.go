@@ -186,7 +186,8 @@ func findUnreachable(targets []*target, now time.Time) (at string, cause fault.C
 		case state == stateWaiting, state == stateBusy:
 			return "", fault.CauseUnknown
 		case since.IsZero(),
-			codeByCause[c] == 0 || c == fault.CauseNoRoute: // this device's own lack of a route is no news to the primary
+			// this device's own lack of a route is no news to the primary
+			codeByCause[c] == 0 || c == fault.CauseNoRoute:
 		case oldest.IsZero() || since.Before(oldest):
 			if _, _, err := net.SplitHostPort(t.addr); err == nil {
 				oldest, at, cause = since, t.addr, c

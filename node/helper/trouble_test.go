@@ -19,10 +19,10 @@ import (
 	"mpbond/link/wire"
 )
 
-// failing is a carrier by which a primary is not reached.
+// failing is a carrier that cannot reach a primary.
 type failing struct {
 	pipe.Carrier
-	err func() error // nil: it is
+	err func() error // nil: it can
 }
 
 func (f failing) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
@@ -32,9 +32,9 @@ func (f failing) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 	return f.Carrier.Dial(ctx, addr)
 }
 
-// reportsAt is a dialer of servers, which counts reports.
+// reportsAt is a dialer of servers that counts reports.
 type reportsAt struct {
-	down bool // no server is reached
+	down bool // no server is reachable
 
 	mu sync.Mutex
 	at []time.Time
@@ -57,9 +57,9 @@ func (r *reportsAt) Dial(context.Context, string) (pipe.Conn, error) {
 	return here, nil
 }
 
-// TestReportsBackOff: a helper calls the server about a primary that it does not reach at
-// once, again each ten minutes while that lasts, and not much more often however often the
-// cause changes, or the primary comes and goes, or while no server is reached.
+// TestReportsBackOff: a helper reports an unreachable primary to the server at once and every ten
+// minutes while that lasts. It reports little more often if the cause changes, the primary comes
+// and goes, or no server is reachable.
 func TestReportsBackOff(t *testing.T) {
 	refused, silent := fmt.Errorf("dial: %w", syscall.ECONNREFUSED), fmt.Errorf("dial: %w", os.ErrDeadlineExceeded)
 	began := time.Time{}
@@ -89,7 +89,7 @@ func TestReportsBackOff(t *testing.T) {
 					h.dialWith(servers)
 				}
 				taken := make(chan struct{})
-				go func() { // pipes that come are taken, and end when the primary has gone again
+				go func() { // takes pipes, which end when the primary leaves
 					defer close(taken)
 					for {
 						conn, err := w.pl.Accept()
@@ -132,8 +132,8 @@ func TestReportsBackOff(t *testing.T) {
 	}
 }
 
-// TestReported: the same trouble is reported again after repeatInterval, another one no sooner than
-// the wait, which grows while causes change and none lasts.
+// TestReported: the same trouble is reported again after repeatInterval, another one not before the
+// wait, which grows while causes change.
 func TestReported(t *testing.T) {
 	var r reportRecord
 	began := time.Unix(1e9, 0)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// keys are drawn once.
+// keys are generated once.
 var keys = sync.OnceValue(func() (k struct{ primary, helper, server *identity.Key }) {
 	for _, p := range []**identity.Key{&k.primary, &k.helper, &k.server} {
 		key, err := identity.Generate()
@@ -46,7 +46,7 @@ type testWorld struct {
 	prepare func(*Helper)
 }
 
-// newTestWorld listens over the carriers c makes, at addr, and starts a helper.
+// newTestWorld listens at addr over carriers made by c, and starts a helper.
 func newTestWorld(t testing.TB, c func() pipe.Carrier, addr string, cfg Config) *testWorld {
 	t.Helper()
 	w := &testWorld{t: t, pipes: c(), servers: c()}
@@ -109,7 +109,7 @@ func (w *testWorld) startHelper(cfg Config) {
 	w.t.Cleanup(w.stop)
 }
 
-// dialWith has servers reached by d.
+// dialWith makes d the dialer of servers.
 func (h *Helper) dialWith(d dialer) { h.servers.dialer, h.trouble.servers = d, d }
 
 // acceptWaiting accepts one pipe.
@@ -134,8 +134,8 @@ func (w *testWorld) acceptWaiting() *pipe.Waiting {
 	return p
 }
 
-// joinSubflow joins: both ends of a helped subflow, and the carrier's connection at
-// the server.
+// joinSubflow joins a helped subflow. It returns both ends and the carrier's connection at the
+// server.
 func (w *testWorld) joinSubflow() (primary *pipe.Link, server *pipe.HSPath, conn pipe.Conn) {
 	w.t.Helper()
 	p := w.acceptWaiting()
@@ -165,7 +165,7 @@ func (w *testWorld) joinSubflow() (primary *pipe.Link, server *pipe.HSPath, conn
 	return primary, server, conn
 }
 
-// newNoise is n reproducible bytes.
+// newNoise returns n reproducible bytes.
 func newNoise(n int64, seed byte) io.Reader {
 	return io.LimitReader(rand.NewChaCha8([32]byte{seed}), n)
 }

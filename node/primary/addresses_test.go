@@ -12,7 +12,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// roamer is a connection that goes from an address, until it moves.
+// roamer is a connection from an address, until it moves.
 type roamer struct {
 	net.Conn
 	at  string
@@ -28,8 +28,8 @@ func (r *roamer) Move() error {
 	return r.err
 }
 
-// TestFollow: subflows that have lost their address go on from another one, again and
-// again until there is one; others are left alone.
+// TestFollow: subflows that have lost their address retry until they have moved to another one;
+// others are not touched.
 func TestFollow(t *testing.T) {
 	b := newSessions(t, time.Minute)
 	present := map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true, netip.MustParseAddr("10.9.0.1"): true}
@@ -67,7 +67,7 @@ func TestFollow(t *testing.T) {
 	expect(0, "10.0.0.1:1")
 	delete(present, netip.MustParseAddr("10.0.0.1"))
 	lte.err, fails = errors.New("no address"), true
-	expect(0, "10.0.0.1:1") // one cannot look
+	expect(0, "10.0.0.1:1") // the list fails
 	fails = false
 	expect(0, "10.0.0.1:1") // there is none
 	if now := time.Now(); !b.isMoving(s, 1, now) || b.isMoving(s, 1, now.Add(silentLimit)) || b.isMoving(s, 2, now) ||

@@ -21,7 +21,7 @@ import (
 	"mpbond/node/intercept"
 )
 
-// fakeCarrier is a stream or flow that takes down whose it is, and when.
+// fakeCarrier is a stream or flow that records its app and when it was set.
 type fakeCarrier struct {
 	mu   sync.Mutex
 	is   endpoint.AppInfo
@@ -43,7 +43,7 @@ func (f *fakeCarrier) currentApp() (endpoint.AppInfo, time.Time) {
 	return f.is, f.at
 }
 
-// TestOwnerNames: what an app is called, by what is known of it.
+// TestOwnerNames: the name of an app, by what is known of it.
 func TestOwnerNames(t *testing.T) {
 	name := "4000000000"
 	if u, err := user.LookupId(name); err == nil {
@@ -81,10 +81,9 @@ func TestOwnerNames(t *testing.T) {
 	}
 }
 
-// TestOwnersRest: a look that takes long holds nobody up who asks, those that
-// follow wait, and nine tenths of the time nothing is looked for. What a rule
-// has found is not looked for again, nor what is over; what finds no room stays
-// unknown.
+// TestOwnersRest: a slow lookup does not block callers, and later queries wait; nine tenths of the
+// time there is no lookup. What a rule has found, or what has ended, is not looked up. Queries
+// beyond the queue stay unknown.
 func TestOwnersRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 2 * time.Millisecond
@@ -143,7 +142,7 @@ func TestOwnersRest(t *testing.T) {
 	})
 }
 
-// TestOwnerOfThis: the program of a real connection is this one.
+// TestOwnerOfThis: the program of a real connection is this test.
 func TestOwnerOfThis(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// TestChunkErrors: who asks for what cannot be is told why.
+// TestChunkErrors: invalid chunks are rejected with a reason.
 func TestChunkErrors(t *testing.T) {
 	var a appStreams
 	for _, c := range []struct {

@@ -15,10 +15,9 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// TestClassesAreReused edits rules at random while connections come and go: as long
-// as the open ones are of fewer kinds than there may be, there is room for a new
-// one; what is open keeps its group, which means what it did; and no number means
-// two things.
+// TestClassesAreReused edits rules at random while connections come and go. While open connections
+// have fewer kinds of rules than there are classes, a new kind finds a class. Open connections keep
+// their class and its meaning, and no ID means two things.
 func TestClassesAreReused(t *testing.T) {
 	type stream struct {
 		c   *endpoint.Conn
@@ -40,7 +39,7 @@ func TestClassesAreReused(t *testing.T) {
 					open = open[:len(open)-1]
 					continue
 				}
-				// A slider that moves: kinds come anew, and some return.
+				// A moving range: new kinds come, and some return.
 				treat := &policy.TrafficClass{
 					Devices: []string{fmt.Sprint("phone", r.IntN(20))},
 					Weight:  uint8(1 + r.IntN(100)),
@@ -86,8 +85,8 @@ func TestClassesAreReused(t *testing.T) {
 	}
 }
 
-// TestClassPlan: the plan is sent when a class is new or its subflows change, again to a
-// new bond, and a class knows since when it has had no subflow.
+// TestClassPlan: the class table is sent when a class is new or its subflows change, and again to a
+// new bond. A class knows since when it has had no subflow.
 func TestClassPlan(t *testing.T) {
 	var c classTable
 	none := func() map[wire.GroupID]bool { return nil }
@@ -114,9 +113,9 @@ func TestClassPlan(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for i, step := range []struct {
 		routes  []policy.ClassSubflow
-		again   bool // the bond is a new one
+		again   bool // the bond is new
 		changed bool
-		empty   int // classes that have had no subflow for over a minute
+		empty   int // classes without a subflow for over a minute
 	}{
 		{[]policy.ClassSubflow{own}, false, true, 0},
 		{[]policy.ClassSubflow{own}, false, false, 0},

@@ -15,8 +15,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestRest: an idle keeper that has failed often sleeps long; a stream that is
-// wanted ends that at once, and while it waits rests are short.
+// TestRest: an idle supervisor that has failed often waits long; a wanted stream ends that at once,
+// and waits are short while it waits.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSessions(t, time.Minute)
@@ -58,8 +58,8 @@ func TestRest(t *testing.T) {
 	})
 }
 
-// TestDemand: a walk of random steps; who waits for a stream or a subflow is woken by the
-// next one, and by nothing else, and a keeper's back-off ends with the next stream.
+// TestDemand: in a random walk, a waiter for a stream or a subflow is woken only by the next one,
+// and a back-off ends with the next stream.
 func TestDemand(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestDemand(t *testing.T) {
 					}
 					end()
 				case 3:
-					d.notifyWanted() // nobody is busy: they wait on
+					d.notifyWanted() // not busy: they wait on
 				case 4:
 					d.retryRefused()
 					if synctest.Wait(); retrying.Load() > 0 {

@@ -17,7 +17,7 @@ import (
 	"mpbond/node/dial"
 )
 
-// mute is a connection over UDP by which a handshake is never answered.
+// mute is a connection over UDP that never answers a handshake.
 type mute struct {
 	dial.UDPConn
 	net.Conn
@@ -37,9 +37,8 @@ func (m *mute) Cork()                              {}
 func (m *mute) Flush() error                       { return nil }
 func (m *mute) Probe() (estimate.Hop, error)       { return estimate.Hop{}, nil }
 
-// TestHold: a subflow over TCP, though idle, looks once whether UDP gets through, which
-// may have been late by a hair; then only while it carries something. While UDP lets the
-// beginning through alone, its own end is seen at once.
+// TestHold: a subflow over TCP tries UDP once even if idle, since UDP may only have been late, and
+// then only while busy. If UDP passes only the beginning, that end is noticed at once.
 func TestHold(t *testing.T) {
 	for name, ends := range map[string]time.Duration{
 		"before the look": udpFirstRetry / 2, "during the attempt": udpFirstRetry + 100*time.Millisecond, "long after": 10 * time.Minute,
@@ -53,7 +52,7 @@ func TestHold(t *testing.T) {
 					UDP: func(context.Context, string, tcp.Options) (dial.UDPConn, error) {
 						tries++
 						near, far := net.Pipe()
-						go func() { // it takes what comes, and says nothing
+						go func() { // reads everything and sends nothing
 							for b := make([]byte, 4096); ; {
 								if _, err := far.Read(b); err != nil {
 									return

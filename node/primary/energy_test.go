@@ -12,8 +12,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestRadioMeters: what a helper's subflows carry, of each bond anew, has its radio take
-// something; who reports what radio it has is believed.
+// TestRadioMeters: bytes of a helper's subflows, counted for each bond, cost energy of its radio,
+// by the radio that the helper reports.
 func TestRadioMeters(t *testing.T) {
 	var m radioMeters
 	phone, tablet, box := identity.PublicKey{1}, identity.PublicKey{2}, identity.PublicKey{3}
@@ -25,7 +25,7 @@ func TestRadioMeters(t *testing.T) {
 		4: {helper: tablet},
 		5: {helper: box},
 		6: {helper: identity.PublicKey{4}, radio: wire.RadioCellular, down: 1 << 40},
-	} // that is trusted no longer
+	} // no longer trusted
 	seconds := func(n int, rx, tx unit.Bytes) {
 		for range n {
 			now = now.Add(time.Second)
@@ -61,7 +61,7 @@ func TestRadioMeters(t *testing.T) {
 		}
 	}
 
-	bond = wire.BondID{2} // a new one counts from nothing
+	bond = wire.BondID{2} // a new one starts from zero
 	flows = map[wire.SubflowID]helpedBytes{2: {helper: phone, radio: wire.RadioCellular}}
 	seconds(1, 125_000, 0)
 	flows = nil // and the subflow ends
@@ -73,8 +73,8 @@ func TestRadioMeters(t *testing.T) {
 	check("forgotten", map[byte]float64{1: 0, 2: wifi})
 }
 
-// TestHelperThatRoams: of a helper whose subflows joined over different radios, that of
-// the newest one counts, with the time that it stays awake.
+// TestHelperThatRoams: if a helper's subflows joined over different radios, the newest one counts,
+// with the time that it stays awake.
 func TestHelperThatRoams(t *testing.T) {
 	var m radioMeters
 	phone := identity.PublicKey{1}

@@ -12,7 +12,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// waitingPipe returns the two ends of a pipe that waits.
+// waitingPipe returns the two ends of a waiting pipe.
 func waitingPipe(t *testing.T, us, helper *identity.Key) (*pipe.Waiting, *pipe.Offer) {
 	t.Helper()
 	a, b := pipe.MemoryPipe()
@@ -33,7 +33,7 @@ func waitingPipe(t *testing.T, us, helper *identity.Key) (*pipe.Waiting, *pipe.O
 	return w, o
 }
 
-// isOpen reports whether a pipe is.
+// isOpen reports whether a pipe is open.
 func isOpen(w *pipe.Waiting) bool {
 	select {
 	case <-w.Done():
@@ -43,8 +43,8 @@ func isOpen(w *pipe.Waiting) bool {
 	}
 }
 
-// TestReserve: of the pipes that a helper makes the primary keeps so many, the
-// newest, and of these no broken ones.
+// TestReserve: the primary keeps a bounded number of a helper's pipes, the newest ones, without
+// broken ones.
 func TestReserve(t *testing.T) {
 	us, key := newKey(t), newKey(t)
 	h := newHelper(key.Public(), "phone", nil)
@@ -76,9 +76,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestKeeperOfHelper: at any time a helper has one keeper, whatever pipes come and go; the
-// keeper gets the newest pipe, ends when there is none, and at the end closes those that wait.
-// A walk of random steps is held against a list.
+// TestKeeperOfHelper: a helper always has at most one supervisor. It gets the newest pipe, ends
+// when there is none, and closes waiting pipes at the end. A random walk is compared with a list.
 func TestKeeperOfHelper(t *testing.T) {
 	us, key := newKey(t), newKey(t)
 	for seed := range uint64(20) {
@@ -133,7 +132,7 @@ func TestKeeperOfHelper(t *testing.T) {
 	}
 }
 
-// TestRevokedHelper: what waits is closed, and who keeps the helper ends.
+// TestRevokedHelper: waiting pipes are closed, and the supervisor ends.
 func TestRevokedHelper(t *testing.T) {
 	us, key := newKey(t), newKey(t)
 	h := newHelper(key.Public(), "phone", nil)

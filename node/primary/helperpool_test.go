@@ -18,8 +18,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// newPool returns a pool that trusts helpers of some names, whose keys it returns. It keeps
-// a helper until its pipe is closed.
+// newPool returns a pool that trusts helpers with these names, and their keys. It supervises a
+// helper until its pipe is closed.
 func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) {
 	t.Helper()
 	trust, keys := newTrustWith(t, names...)
@@ -56,8 +56,8 @@ func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) 
 	return p, keys
 }
 
-// TestRename: helpers are told of by the names that they have now, though they
-// called, and failed, when they had others: also two that change their names.
+// TestRename: helpers are shown by their current names although they called, and failed, under
+// other names; two may swap names.
 func TestRename(t *testing.T) {
 	p, keys := newPool(t, "phone", "tablet", "watch")
 	for _, r := range [][2]string{{"phone", "x"}, {"tablet", "phone"}, {"x", "tablet"}} {
@@ -87,8 +87,8 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// TestPoolFollowsTrust: a helper that is trusted no longer leaves the pool with its pipes, one
-// that is paused rests, and another is left alone; a pipe of one that is not trusted is closed.
+// TestPoolFollowsTrust: a helper that is no longer trusted leaves the pool with its pipes, a paused
+// one is suspended, and others are not touched; a pipe of an untrusted helper is closed.
 func TestPoolFollowsTrust(t *testing.T) {
 	us, phone, tablet := newKey(t), newKey(t), newKey(t)
 	p, _ := newPool(t)

@@ -22,8 +22,7 @@ import (
 	"mpbond/node/server"
 )
 
-// keepAliveIn returns after how long the kernel sends a keep-alive on the connection
-// with these ports, if nothing else goes over it.
+// keepAliveIn returns when the kernel sends a keep-alive on the idle connection with these ports.
 func keepAliveIn(t *testing.T, local, remote int) time.Duration {
 	t.Helper()
 	table, err := os.ReadFile("/proc/net/tcp") // proc(5): addresses, and "timer:when" in 1/100 s
@@ -46,8 +45,8 @@ func keepAliveIn(t *testing.T, local, remote int) time.Duration {
 	return 0
 }
 
-// TestRadioKeepAlive: an idle direct subflow over a cellular link is asked by neither
-// end for minutes whether it lives; over others it is each 30 s, so that one knows.
+// TestRadioKeepAlive: neither end probes an idle direct subflow over a cellular link for minutes;
+// others are probed every 30 s.
 func TestRadioKeepAlive(t *testing.T) {
 	for radio, want := range map[wire.Radio]time.Duration{wire.RadioCellular: tcp.RadioKeepAlive, wire.RadioWiFi: tcp.DefaultKeepAlive} {
 		k := newTestSupervisor(t)
@@ -77,7 +76,7 @@ func TestRadioKeepAlive(t *testing.T) {
 			t.Fatal(err)
 		}
 		here, there := l.conn.LocalAddr().(*net.TCPAddr).Port, s.Addr().(*net.TCPAddr).Port
-		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { // until nothing waits for an acknowledgement
+		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { // until everything is acknowledged
 			a, b := keepAliveIn(t, here, there), keepAliveIn(t, there, here)
 			if a > want/2 && a <= want+time.Second && b > want/2 && b <= want+time.Second {
 				break

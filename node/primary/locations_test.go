@@ -16,8 +16,8 @@ import (
 	"mpbond/control/policy"
 )
 
-// TestPlacesFile: what was learnt comes back from the file, whoever killed the
-// process; a broken file is told of and kept aside.
+// TestPlacesFile: learnt rates are read back from the file even after a kill; a broken file is
+// reported and kept aside.
 func TestPlacesFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "places.json")
 	var p locationMemory

@@ -29,9 +29,8 @@ func newTrustWith(t *testing.T, helpers ...string) (*identity.Trust, []identity.
 	return trust, keys
 }
 
-// TestDeviceNames: policy means this device by what it is called, by its host's name
-// and, where nobody has called it anything, by "primary"; but a helper's name means
-// the helper. So do the limits of the device tables.
+// TestDeviceNames: policy refers to this device by its configured name, its host name and, without
+// a configured name, by "primary"; a helper's name refers to the helper. Device tables do the same.
 func TestDeviceNames(t *testing.T) {
 	for _, c := range []struct {
 		name, helper, want string

@@ -43,8 +43,8 @@ func (c slowConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// pipeWorld is a helper with a pipe over each of several links, and the server
-// behind it, to which its HS-path is without limit.
+// pipeWorld is a helper with a pipe over each of several links, and the server behind it over an
+// unlimited HS-path.
 type pipeWorld struct {
 	t           *testing.T
 	p           *Primary
@@ -174,7 +174,7 @@ func (w *pipeWorld) serveRequest(ctx context.Context, o *pipe.Offer, q pipe.Requ
 	}
 }
 
-// runWorld does f while the primary takes pipes, and ends everything.
+// runWorld calls f while the primary accepts pipes, and then ends everything.
 func (w *pipeWorld) runWorld(f func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.p.wg.Go(func() {
@@ -183,7 +183,7 @@ func (w *pipeWorld) runWorld(f func(ctx context.Context)) {
 		}
 	})
 	w.all.Go(func() { w.offerPipe(ctx, "a") })
-	time.Sleep(100 * time.Millisecond) // so that it is the first
+	time.Sleep(100 * time.Millisecond) // to be the first
 	w.all.Go(func() { w.offerPipe(ctx, "b") })
 	time.Sleep(time.Second)
 	f(ctx)
@@ -203,15 +203,15 @@ func (w *pipeWorld) runWorld(f func(ctx context.Context)) {
 	time.Sleep(time.Minute) // all timers have fired
 }
 
-// mainPipe is the link that the helper's subflow uses, and how often it has moved.
+// mainPipe returns the link of the helper's subflow, and its moves.
 func (w *pipeWorld) mainPipe() (via string, c pipe.Counts) {
 	l, _ := w.p.helpers.findHelper(w.key.Public()).currentLink()
 	return l.Via(), l.Counts()
 }
 
-// TestPipesAreChosen: with 5 and 3 Mbit/s a download gets a second subflow; when
-// the first link falls, its subflow moves to the other one; every byte is right.
-// Afterwards there is one subflow, and while nothing waits none is tried.
+// TestPipesAreChosen: with 5 and 3 Mbit/s a download gets a second subflow. When the first link
+// slows down, its subflow moves to the other one, and every byte is right. Afterwards there is one
+// subflow, and none is tried while nothing waits.
 func TestPipesAreChosen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipeWorld(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 3 * unit.Mbps})
@@ -263,7 +263,7 @@ func TestPipesAreChosen(t *testing.T) {
 	})
 }
 
-// numbered gives each that calls an address of its own.
+// numbered gives each caller its own address.
 type numbered struct {
 	pipe.Listener
 	calls *atomic.Int64
@@ -283,8 +283,7 @@ func (c numberedConn) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: int(c.number)}
 }
 
-// TestMoveByHand: a subflow goes on over the pipe that is asked for, and says why
-// it does not.
+// TestMoveByHand: a subflow moves to the requested pipe, or the error tells why not.
 func TestMoveByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipeWorld(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 5 * unit.Mbps})
@@ -304,7 +303,7 @@ func TestMoveByHand(t *testing.T) {
 				}
 			}
 			look()
-			look() // by now it is known which is used
+			look() // the pipe in use is known by now
 			from, _ := w.mainPipe()
 			move := func(bond string, path uint32, to string) error { return w.p.MoveSubflow(bond, path, to) }
 			if err := move(used.Bond, used.Subflow, "nowhere:1"); !fault.Is(err, fault.NotFound) ||

@@ -21,8 +21,8 @@ import (
 	"mpbond/node/intercept"
 )
 
-// TestPolicy: a file is in force once it is read; a bad one changes nothing and is
-// told of; what it leaves open the primary's own settings decide.
+// TestPolicy: a file is in force once it is read. A bad file changes nothing and is reported. The
+// primary's own settings decide what the rules leave open.
 func TestPolicy(t *testing.T) {
 	usual, err := policy.CompileSettings([]string{"port:22"}, nil)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestPolicy(t *testing.T) {
 	p.File().Reload(true)
 	write("default='allow'\n")
 	p.File().Reload(false)
-	p.File().Reload(false) // as it was
+	p.File().Reload(false) // unchanged
 	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(
 		events,
 		want,
@@ -109,8 +109,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestSetPolicy: a text that can be used is written and holds at once; one that
-// cannot, or that was made from another one, changes nothing.
+// TestSetPolicy: a usable text is written and in force at once; an unusable one, or one from an
+// older version, changes nothing.
 func TestSetPolicy(t *testing.T) {
 	p := newPolicy(new(policy.Rules), nil, slog.New(slog.DiscardHandler), nil)
 	file := filepath.Join(t.TempDir(), "policy.toml")
@@ -148,7 +148,7 @@ func TestSetPolicy(t *testing.T) {
 	}
 	p.File().Reload(false)
 	expect("looked at again", first, 1)
-	if err := os.WriteFile(file, []byte("default='allow'"), 0o600); err != nil { // by somebody else, a moment ago
+	if err := os.WriteFile(file, []byte("default='allow'"), 0o600); err != nil { // by another program, a moment ago
 		t.Fatal(err)
 	}
 	if err := p.file.writeText(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
@@ -165,7 +165,7 @@ func TestSetPolicy(t *testing.T) {
 	}
 }
 
-// TestExplain: what a rule means now is what its group may use.
+// TestExplain: a rule means now what its class allows.
 func TestExplain(t *testing.T) {
 	now := routeSnapshot{routes: []policy.ClassSubflow{
 		{
@@ -206,8 +206,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// BenchmarkJudge: what 1,000 rules cost a new connection, without and with finding
-// the program that has it, this one, among this machine's processes.
+// BenchmarkJudge measures the cost of 1,000 rules for a new connection, without and with finding
+// its program among the processes of this machine.
 func BenchmarkJudge(b *testing.B) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

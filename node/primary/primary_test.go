@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestBadConfig: what is wrong is told before anything is opened. How a primary
-// works with servers and helpers is tested in package e2e.
+// TestBadConfig: problems are reported before anything is opened. Package e2e tests primaries with
+// servers and helpers.
 func TestBadConfig(t *testing.T) {
 	peer := func(name string, role identity.Role, addr ...string) identity.Peer {
 		key, err := identity.Generate()

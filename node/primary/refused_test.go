@@ -23,7 +23,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// newOfflinePrimary is a primary that has no subflow and does not run.
+// newOfflinePrimary returns a primary without subflows that does not run.
 func newOfflinePrimary(t *testing.T, giveUp time.Duration) *Primary {
 	t.Helper()
 	key, err := identity.Generate()
@@ -53,8 +53,8 @@ func newOfflinePrimary(t *testing.T, giveUp time.Duration) *Primary {
 	return p
 }
 
-// TestRefusedRests: after a refusal by the server a keeper waits for minutes in the
-// end, though apps want streams; another trust file ends that.
+// TestRefusedRests: after refusals by the server a supervisor waits for minutes although apps want
+// streams; another trust file ends that.
 func TestRefusedRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newOfflinePrimary(t, 3*time.Hour)
@@ -87,7 +87,7 @@ func TestRefusedRests(t *testing.T) {
 		if p.demand.backOff(t.Context(), refusal, &b, nil); time.Since(began) != time.Second {
 			t.Errorf("another trust file ended the rest after %v", time.Since(began))
 		}
-		// Who is only unreachable is tried again each second while apps wait.
+		// An unreachable server is retried every second while apps wait.
 		b.Reset()
 		began = time.Now()
 		for range 10 {
@@ -100,8 +100,8 @@ func TestRefusedRests(t *testing.T) {
 	})
 }
 
-// TestCallersRefused: a helper of another version and one that is not known are kept
-// with the reason, and logged once each, however often they call.
+// TestCallersRefused: a helper of another version and an unknown one are stored with the reason and
+// logged once each, however often they call.
 func TestCallersRefused(t *testing.T) {
 	helper, stranger := newKey(t), newKey(t)
 	p, _ := newPool(t)
@@ -148,7 +148,7 @@ func TestCallersRefused(t *testing.T) {
 		!strings.HasPrefix(list[0].Reason, "unknown device") {
 		t.Errorf("refusals %+v, want %q", list, want)
 	}
-	if n := strings.Count(log.String(), "pipe refused"); n < 1 || n > 2 { // the log bounds them too
+	if n := strings.Count(log.String(), "pipe refused"); n < 1 || n > 2 { // the log limits them too
 		t.Errorf("%d lines: %s", n, &log)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"mpbond/base/identity"
 )
 
-// TestServerPeer: the server follows the trust file: it stays while it is trusted, also under
-// another name or address, another one takes its place, and where there is none the reason is
-// kept. Addresses are tried in turn.
+// TestServerPeer: the server follows the trust file. It stays while it is trusted, also under
+// another name or address. Another one replaces it, and without one the reason is stored. Addresses
+// are tried in turn.
 func TestServerPeer(t *testing.T) {
 	trust, _ := newTrustWith(t, "phone")
 	add := func(name string, addrs ...string) {

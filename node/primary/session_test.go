@@ -34,8 +34,8 @@ func newSessions(t *testing.T, giveUp time.Duration) *sessions {
 	return b
 }
 
-// TestPatience: a new stream waits for a subflow as long as streams would, and
-// some seconds if there has been none for longer.
+// TestPatience: a new stream waits for a subflow for the stream timeout, and some seconds if there
+// has been none for longer.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSessions(t, time.Minute)
@@ -61,8 +61,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// TestClassPatience: a stream whose rule allows no device that works waits as long,
-// too.
+// TestClassPatience: a stream whose rule allows no working device waits as long.
 func TestClassPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSessions(t, time.Minute)
@@ -96,9 +95,9 @@ func TestClassPatience(t *testing.T) {
 	})
 }
 
-// TestRestart: a new session has another name, the streams of the old one end and its keepers
-// hear why, a stream's class means the same in the new one, and who speaks of the old one
-// changes nothing.
+// TestRestart: a new session has another ID. The streams of the old one end, and its supervisors
+// get the reason. A stream's class means the same in the new one, and calls for the old one change
+// nothing.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSessions(t, time.Minute)
@@ -132,7 +131,7 @@ func TestRestart(t *testing.T) {
 			t.Error("it is the same session")
 		}
 		b.replaceSession(old, "again")
-		b.endSubflow(old, 1, errors.New("again")) // to nobody
+		b.endSubflow(old, 1, errors.New("again")) // without a receiver
 		if b.currentSession() != now {
 			t.Error("who speaks of the old session replaces the new one")
 		}
@@ -158,8 +157,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestReviewSubflows: each subflow is judged by its device and tier, and one that shall end
-// is told why; one that has not been attached yet is left alone.
+// TestReviewSubflows: each subflow is checked by device and tier, and one that must end gets the
+// reason; one that is not attached yet is not touched.
 func TestReviewSubflows(t *testing.T) {
 	b := newSessions(t, time.Minute)
 	b.active.subflows[1] = &sessionSubflow{

@@ -20,7 +20,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// newTestStates returns standings with rules of their own.
+// newTestStates returns states with their own rules.
 func newTestStates(t *testing.T, rules string, names deviceNames) *deviceStates {
 	t.Helper()
 	r, err := ParsePolicy("policy.toml", []byte(rules))
@@ -38,7 +38,7 @@ func newTestStates(t *testing.T, rules string, names deviceNames) *deviceStates 
 	}
 }
 
-// recordEvents keeps the events about devices.
+// recordEvents collects the events about devices.
 func (s *deviceStates) recordEvents(events *[]string) {
 	s.rec = (*trace.Recorder)(nil).NotifyChanges("laptop", func(e trace.Event) {
 		if strings.HasPrefix(string(e.Kind), "device_") {
@@ -47,7 +47,7 @@ func (s *deviceStates) recordEvents(events *[]string) {
 	})
 }
 
-// startWaiting reports whether a device has been waited for in vain, and why it rests.
+// startWaiting waits for a device. waits reports whether it still waits, and why is the reason.
 func (s *deviceStates) startWaiting(t *testing.T, c deviceRef) (waits func() bool, why *string) {
 	done, why := false, new(string)
 	go func() {
@@ -59,8 +59,8 @@ func (s *deviceStates) startWaiting(t *testing.T, c deviceRef) (waits func() boo
 
 var phoneKey, tabletKey = identity.PublicKey{1}, identity.PublicKey{2}
 
-// TestStandingOfLink: an own interface that shall rest waits, its waiter hears why, and it
-// goes on when it may.
+// TestStandingOfLink: a suspended local interface waits, its waiter gets the reason, and it goes on
+// when allowed.
 func TestStandingOfLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestStates(t, "[device.wwan0]\nbattery_floor = 30\n", deviceNames{configured: "laptop"})
@@ -88,8 +88,8 @@ func TestStandingOfLink(t *testing.T) {
 	})
 }
 
-// TestStandingOfHelper: one that is paused rests from now on, however short, and whatever
-// else it does; one that carries again what it refused is told of.
+// TestStandingOfHelper: a paused helper is suspended at once, whatever else it does; a helper that
+// carries again what it refused is reported.
 func TestStandingOfHelper(t *testing.T) {
 	s := newTestStates(t, "", deviceNames{})
 	now := time.Unix(1e9, 0)
@@ -117,7 +117,7 @@ func TestStandingOfHelper(t *testing.T) {
 	}
 }
 
-// TestTiers follow from policy, facts and the configuration.
+// TestTiers: tiers follow from policy, facts and the configuration.
 func TestTiers(t *testing.T) {
 	s := newTestStates(
 		t,
@@ -160,8 +160,8 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestCapOfHelper: a helper whose cap here is used up rests, others do not, and it goes on
-// when it may carry again.
+// TestCapOfHelper: a helper whose cap here is used up is suspended, others are not, and it goes on
+// when the cap allows it.
 func TestCapOfHelper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestStates(t, "", deviceNames{})
@@ -197,8 +197,8 @@ func TestCapOfHelper(t *testing.T) {
 	})
 }
 
-// TestAwaitEnds: whatever happens in whatever order, who waits for a device returns when
-// that may carry something, and not before.
+// TestAwaitEnds: in any order of events, a waiter for a device returns when that may carry, and not
+// before.
 func TestAwaitEnds(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {

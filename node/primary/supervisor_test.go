@@ -18,7 +18,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// newTestSupervisor returns a keeper that has no server yet.
+// newTestSupervisor returns a supervisor without a server.
 func newTestSupervisor(t *testing.T) *subflowSupervisor {
 	t.Helper()
 	b := newSessions(t, time.Minute)
@@ -51,8 +51,8 @@ func newTestSupervisor(t *testing.T) *subflowSupervisor {
 	return k
 }
 
-// TestSpentLink: what is asked about in the end is the link that the connection
-// has, whatever the routes told before; then nothing is sent over it.
+// TestSpentLink: the last check is for the link of the connection, whatever the routes predicted;
+// then nothing is sent over it.
 func TestSpentLink(t *testing.T) {
 	k := newTestSupervisor(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,7 +63,7 @@ func TestSpentLink(t *testing.T) {
 	k.server.peer.Addresses = []string{l.Addr().String()}
 	spent := policy.Caps{Daily: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
 	k.cfg.Allowed = func(of device.CapTarget) policy.Allowance {
-		if of.Link == "" { // of a server on this device no link is told before
+		if of.Link == "" { // a server on this device has no predicted link
 			return policy.Allowance{}
 		}
 		return spent
@@ -81,8 +81,8 @@ func TestSpentLink(t *testing.T) {
 	}
 }
 
-// TestSpentLinkRests: a link that may carry nothing is tried each limitBackoff, though
-// apps want streams: a try that finds out by dialling carries something itself.
+// TestSpentLinkRests: a link with a used-up cap is tried every limitBackoff although apps want
+// streams, since a dial to find out carries bytes itself.
 func TestSpentLinkRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTestSupervisor(t)

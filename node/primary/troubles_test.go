@@ -14,7 +14,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// newTestTroubles returns troubles with a server, which nothing reaches, and counts changes.
+// newTestTroubles returns a troubleLog with an unreachable server, and counts changes.
 func newTestTroubles(t *testing.T) (l *troubleLog, log *strings.Builder, changes *int) {
 	t.Helper()
 	log, changes = &strings.Builder{}, new(int)
@@ -49,8 +49,8 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// TestRefusalInTroubles: a refusal reads as one, is logged once, and is dropped when the
-// device has joined.
+// TestRefusalInTroubles: a refusal is shown as such, logged once, and removed when the device has
+// joined.
 func TestRefusalInTroubles(t *testing.T) {
 	l, log, _ := newTestTroubles(t)
 	for range 5 {
@@ -69,8 +69,8 @@ func TestRefusalInTroubles(t *testing.T) {
 	}
 }
 
-// TestOwnTrouble: helpers hear why nothing of this device's own reaches the server, and
-// nothing of what is wrong with other helpers.
+// TestOwnTrouble: helpers learn why no direct subflow reaches the server, but nothing about other
+// helpers.
 func TestOwnTrouble(t *testing.T) {
 	l, _, _ := newTestTroubles(t)
 	if f := l.serverTrouble(); f.Text != "" {

@@ -15,8 +15,7 @@ import (
 	"mpbond/node/server"
 )
 
-// TestUplinksJoinFirst: when a VPN comes or goes, the subflow that replaces another one
-// has joined before that one ends.
+// TestUplinksJoinFirst: when a VPN comes or goes, the new subflow joins before the old one ends.
 func TestUplinksJoinFirst(t *testing.T) {
 	key, theirs := newKey(t), newKey(t)
 	trust := func(name string, peer identity.Peer) *identity.Trust {

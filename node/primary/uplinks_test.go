@@ -16,8 +16,8 @@ import (
 	"mpbond/base/identity"
 )
 
-// newUplinks returns uplinks of a device that finds what the test says. An uplink carries
-// nothing, and ends a moment after it was closed.
+// newUplinks returns uplinks of a device whose interfaces the test sets. An uplink carries nothing
+// and ends a moment after it was closed.
 func newUplinks(t *testing.T, metered ...string) *uplinks {
 	t.Helper()
 	return &uplinks{
@@ -40,8 +40,8 @@ func (u *uplinks) openNames() string {
 	return strings.Join(slices.Sorted(maps.Keys(open)), " ")
 }
 
-// TestUplinksComeAndGo: what is found is used as policy says, and what is gone
-// is left. With real interfaces it is `--interface auto`.
+// TestUplinksComeAndGo: found interfaces are used as policy decides, and missing ones are left, as
+// with `--interface auto`.
 func TestUplinksComeAndGo(t *testing.T) {
 	u := newUplinks(t, "wwan0")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,7 +53,7 @@ func TestUplinksComeAndGo(t *testing.T) {
 	}{
 		{0, "wlan0 wwan0", "wlan0"},
 		{time.Second, "wlan0 wwan0", "wlan0"},
-		{3 * time.Second, "wlan0 wwan0", "wlan0 wwan0"}, // nothing works by wlan0
+		{3 * time.Second, "wlan0 wwan0", "wlan0 wwan0"}, // nothing works over wlan0
 		{time.Second, "wwan0", "wwan0"},
 		{time.Second, "wwan0 usb0", "usb0 wwan0"},
 		{time.Second, "usb0", "usb0"},
@@ -68,8 +68,8 @@ func TestUplinksComeAndGo(t *testing.T) {
 	u.wg.Wait()
 }
 
-// TestUplinksCannotBeSeen: while the routes cannot be looked at, what is in use
-// stays so, and if nothing is a subflow goes by the system's routes.
+// TestUplinksCannotBeSeen: while interfaces cannot be listed, those in use stay; without any, a
+// subflow uses the system's routes.
 func TestUplinksCannotBeSeen(t *testing.T) {
 	u := newUplinks(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,10 +97,9 @@ func TestUplinksCannotBeSeen(t *testing.T) {
 	u.wg.Wait()
 }
 
-// TestUplinksByDefault: without a setting a device with one link goes by the system's
-// routes, and one with several uses each; what is left of several keeps its subflow.
-// The subflow by the system's routes ends once another one is up, and those by
-// interfaces that are up once it is.
+// TestUplinksByDefault: by default a device with one link uses the system's routes, and one with
+// several links uses each; the last of several keeps its subflow. The subflow over the system's
+// routes ends once another one is up, and interfaces that are up end once it is up.
 func TestUplinksByDefault(t *testing.T) {
 	if !slices.Equal(Default.Interfaces, []string{autoInterfaces}) {
 		t.Fatalf("the default is %q", Default.Interfaces)
@@ -127,7 +126,7 @@ func TestUplinksByDefault(t *testing.T) {
 	see("", "") // wwan0 has no subflow
 	see("eth0 wlan0", " eth0 wlan0")
 	u.countSubflow("wlan0", 1)
-	see("", " wlan0") // a VPN, say: it carries until the other does
+	see("", " wlan0") // such as a VPN: it carries until the other does
 	see("", " wlan0")
 	u.countSubflow("", 1)
 	see("", "")
@@ -141,8 +140,8 @@ func TestUplinksByDefault(t *testing.T) {
 	u.wg.Wait()
 }
 
-// TestUplinksNeverNone: whatever comes and goes, in whatever order subflows join and break,
-// something is in use after each look, and all ends with the context.
+// TestUplinksNeverNone: in any order of events, something is in use after each check, and
+// everything ends with the context.
 func TestUplinksNeverNone(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -178,7 +177,7 @@ func TestUplinksNeverNone(t *testing.T) {
 	}
 }
 
-// TestReachServer: links count only if the system reaches the server by one of them.
+// TestReachServer: links count only if the system's routes to the server use one of them.
 func TestReachServer(t *testing.T) {
 	f := &uplinkFinder{server: &serverPeer{peer: identity.Peer{Addresses: []string{"127.0.0.1:1"}}}}
 	if f.routesReachServer([]string{"wlan0", "wwan0"}) {

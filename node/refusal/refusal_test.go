@@ -13,7 +13,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestWait: waits grow, those after a limit not so far.
+// TestWait: waits grow, but less far after a limit.
 func TestWait(t *testing.T) {
 	refusal, limit := wire.Refuse{Code: wire.CodeVersion}, wire.Refuse{Code: wire.CodeLimit}
 	for err, most := range map[error]time.Duration{refusal: LongestWait, limit: LimitedWait} {
@@ -40,7 +40,7 @@ func TestExplain(t *testing.T) {
 		{there(wire.Version + 1), true, fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1)},
 		{fault.New(fault.Protocol, there(wire.Version-1), "y"), true, fmt.Sprintf("version %d here, %d there: upgrade mpbond on home", wire.Version, wire.Version-1)},
 		{fmt.Errorf("pipe: %w", wire.VersionMismatch{Peer: "helper", Here: 9, There: 7}), true, "version 9 here, 7 there: upgrade mpbond on home"},
-		{there(wire.Version), true, "x"}, // it speaks of a third device
+		{there(wire.Version), true, "x"}, // about a third device
 		{fmt.Errorf("pipe from x: %w", fault.New(fault.UnknownDevice, errors.New("unknown device"), "z")), true, "unknown device"},
 		{wire.Refuse{Code: wire.CodeLimit, Text: "paused"}, true, "paused"},
 		{wire.Refuse{Code: wire.CodeUnreachable, Text: "no route"}, false, "no route"},
@@ -55,8 +55,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestList: a refusal is logged once, again when it changes and each hour; strangers
-// take only a part of the list and of the log, and none of it for long.
+// TestList: a refusal is logged once, and again when it changes and every hour; unknown devices
+// take only a part of the list and of the log, and not for long.
 func TestList(t *testing.T) {
 	var l List
 	now := time.Unix(1e9, 0)

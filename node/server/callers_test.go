@@ -19,8 +19,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestRefusals: a device of another version, one that is paused and one that is not
-// known are kept with the reason, and logged once each, until they are let in.
+// TestRefusals: a device of another version, a paused one and an unknown one are stored with the
+// reason, and logged once each, until they are accepted.
 func TestRefusals(t *testing.T) {
 	s, primary, stop := startServer(t, time.Minute)
 	stranger, err := identity.Generate()
@@ -80,14 +80,13 @@ func TestRefusals(t *testing.T) {
 	}
 	call(stranger, wire.Version)
 	refused("", "unknown device", 1)
-	if n := strings.Count(stop(), "connection refused"); n < 1 || n > 4 { // the log bounds them too
+	if n := strings.Count(stop(), "connection refused"); n < 1 || n > 4 { // the log limits them too
 		t.Errorf("%d lines in the log, want 1 to 4", n)
 	}
 }
 
-// TestCallerLog: calls from this machine do not count; each refused device is one entry, and
-// what it was refused for is worth a line now and then; other failures always are, which the
-// limiter bounds.
+// TestCallerLog: calls from this machine do not count. Each refused device is one entry, whose
+// reason is logged now and then. Other failures are always logged, within the rate limit.
 func TestCallerLog(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {

@@ -21,14 +21,14 @@ import (
 	"mpbond/link/wire"
 )
 
-// crowdedServer is an attack: each of many addresses keeps 64 connections to the server, and
-// opens another one for each that the server ends, 500 a second in all.
+// crowdedServer is an attack: each of many addresses keeps 64 connections to the server and
+// replaces each that the server ends, 500 a second in all.
 type crowdedServer struct {
 	opened, ended atomic.Int64
 	first         []byte // what each sends before it falls silent
 }
 
-// startCrowd begins the attack from so many addresses.
+// startCrowd starts the attack from that many addresses.
 func (a *crowdedServer) startCrowd(t *testing.T, s *Server, addresses int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	pace := rate.NewLimiter(500, 1)
@@ -57,7 +57,7 @@ func (a *crowdedServer) startCrowd(t *testing.T, s *Server, addresses int) {
 	})
 }
 
-// clientHello is the first flight of a stranger that speaks our protocol.
+// clientHello is the first flight of an unknown device that speaks our protocol.
 func clientHello(t *testing.T, server identity.PublicKey) []byte {
 	t.Helper()
 	stranger, err := identity.Generate()
@@ -75,9 +75,9 @@ func clientHello(t *testing.T, server identity.PublicKey) []byte {
 	return b[:n]
 }
 
-// TestCrowdAtTheServer: while a crowd takes all places, by silence, by a byte and by
-// half a handshake, a device that is known joins at its first try, from an address of its own
-// that the server has never seen, and the server holds no more connections than its bound.
+// TestCrowdAtTheServer: while a crowd takes all slots by silence, by a byte and by half a
+// handshake, a known device joins at its first attempt from a new address, and the server holds no
+// more connections than its limit.
 func TestCrowdAtTheServer(t *testing.T) {
 	for _, a := range []struct {
 		name      string
@@ -116,7 +116,7 @@ func TestCrowdAtTheServer(t *testing.T) {
 				worst,
 				most,
 			)
-			if most > 2*maxHandshakes { // half of them evicted, and not gone yet
+			if most > 2*maxHandshakes { // half of them evicted, but not gone yet
 				t.Errorf("the server had %d connections in handshakes at once", most)
 			}
 		})

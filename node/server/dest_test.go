@@ -50,7 +50,7 @@ func TestDialRefusals(t *testing.T) {
 		{"[::ffff:127.0.0.1]:" + port, nil, wire.CodeForbidden, "private"},
 		{"[64:ff9b::7f00:1]:" + port, nil, wire.CodeForbidden, "private"},
 		{"[2002:7f00:1::]:" + port, nil, wire.CodeForbidden, "private"},
-		{"localhost:" + port, nil, wire.CodeForbidden, "private"}, // what counts is where the name leads
+		{"localhost:" + port, nil, wire.CodeForbidden, "private"}, // the resolved address counts
 		{"0.0.0.0:" + port, loopback, wire.CodeForbidden, "private"},
 		{gone.Addr().String(), loopback, wire.CodeConnRefused, "refused"},
 		{"nowhere.invalid:80", nil, wire.CodeNameNotFound, "cannot resolve"},
@@ -58,7 +58,7 @@ func TestDialRefusals(t *testing.T) {
 		{"127.0.0.1:http-nonsense", loopback, wire.CodeUnreachable, "numeric"},
 	} {
 		limit := 10 * time.Second
-		// to be waited out, here or where no resolver answers
+		// takes a timeout, here or without a resolver
 		if c.code == wire.CodeTimeout || c.code == wire.CodeNameNotFound {
 			limit = 500 * time.Millisecond
 		}
@@ -88,8 +88,8 @@ func TestDialRefusals(t *testing.T) {
 	conn.Close()
 }
 
-// fullBacklog is the address of a listener that takes no further connection, so that
-// a caller gets no answer.
+// fullBacklog returns the address of a listener that accepts no more connections, so that callers
+// get no answer.
 func fullBacklog(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

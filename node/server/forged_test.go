@@ -20,7 +20,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// recordedConn has what a helper writes last.
+// recordedConn stores what a helper wrote last.
 type recordedConn struct {
 	pipe.Conn
 	last []byte
@@ -31,7 +31,7 @@ func (c *recordedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// notes is what a trace writes, and may be read meanwhile.
+// notes is the output of a trace and may be read at the same time.
 type notes struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -45,9 +45,8 @@ func (n *notes) Write(b []byte) (int, error) {
 
 func (n *notes) Close() error { return nil }
 
-// TestForgedReports: of what comes in a helper's name the server believes that alone which has the
-// tag of that subflow's key and comes once, after MP_JOIN. The rest is counted and logged once, and
-// the subflow goes on.
+// TestForgedReports: the server accepts a helper's report only with the tag of that subflow's key,
+// once, and after MP_JOIN. Others are counted and logged once, and the subflow goes on.
 func TestForgedReports(t *testing.T) {
 	s, primary, log := newServer(t, Default)
 	var traced notes

@@ -25,8 +25,7 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// TestOneSourceDoesNotFillTheServer: silent connections from one address leave
-// room for others.
+// TestOneSourceDoesNotFillTheServer: silent connections from one address leave room for others.
 func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 	s, _, _ := startServer(t, time.Minute)
 	from := func(ip string) (net.Conn, error) {
@@ -65,8 +64,8 @@ func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 	}
 }
 
-// TestDatagramsBeyondTheRateAreDropped: after a burst, as many pass as the rate
-// allows. Both directions have their own, and all bonds of a device share one.
+// TestDatagramsBeyondTheRateAreDropped: after a burst, as many pass as the rate allows. Each
+// direction has its own limit, and all bonds of a device share it.
 func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
 	s := newAccountTable(endpoint.NewMemory(0), 8*unit.Mbps)
 	v := s.accountOf(identity.PublicKey{1}).rate
@@ -87,7 +86,7 @@ func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
 	}
 }
 
-// TestStreamsKeepToTheRate: two streams of a device, each way.
+// TestStreamsKeepToTheRate: two streams of a device, in each direction.
 func TestStreamsKeepToTheRate(t *testing.T) {
 	const rate, each = 40 * unit.Mbps, 500_000
 	s := newAccountTable(endpoint.NewMemory(0), rate)
@@ -130,8 +129,8 @@ func TestStreamsKeepToTheRate(t *testing.T) {
 	}
 }
 
-// TestJoinsOfOneDevice: a device that is trusted may not begin subflows without
-// end either, from wherever; another one is not kept out by that.
+// TestJoinsOfOneDevice: the rate of new subflows of a trusted device is limited, from any address,
+// without an effect on other devices.
 func TestJoinsOfOneDevice(t *testing.T) {
 	s, primary, _ := startServer(t, time.Minute)
 	other, err := identity.Generate()
@@ -149,7 +148,7 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	}
 	now := time.Now()
 	for range maxPerMinute {
-		// a slow machine does not come to the end of that minute
+		// a slow machine does not reach the end of that minute
 		s.accounts.admitJoin(primary.Public(), now.Add(time.Hour))
 	}
 	var r wire.Refuse
@@ -166,7 +165,7 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	}
 }
 
-// bondWith is a device's end of a bond with the server, and its one subflow.
+// bondWith returns a device's end of a bond with the server and its one subflow.
 func bondWith(t *testing.T, s *Server, device *identity.Key, id byte) (*endpoint.Endpoint, *subflow.Subflow) {
 	t.Helper()
 	c, err := tcp.Dial(t.Context(), s.Addr().String(), tcp.Options{})
@@ -190,9 +189,8 @@ func bondWith(t *testing.T, s *Server, device *identity.Key, id byte) (*endpoint
 	return e, sf
 }
 
-// TestLostBondsMakeRoom: a device that was switched off and comes back with a new bond
-// need not wait until the old one, with all its streams, is given up; a bond that is
-// connected ends for nobody.
+// TestLostBondsMakeRoom: a device that was switched off and returns with a new bond need not wait
+// until the old bond and its streams are given up; connected bonds are not ended.
 func TestLostBondsMakeRoom(t *testing.T) {
 	const most = 3
 	cfg := Default
@@ -245,9 +243,8 @@ func TestLostBondsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestPlacesOfLostBonds: what makes room is the bond that has been lost for longest, of
-// those that have what is wanted, and only as many as it takes; what ends later of one
-// that made room counts once.
+// TestPlacesOfLostBonds: the bond that has been lost for longest makes room, among those with the
+// needed slots, and no more bonds than necessary; slots that it frees later count once.
 func TestPlacesOfLostBonds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, primary, _ := newServer(t, Default)
@@ -312,8 +309,8 @@ func TestPlacesOfLostBonds(t *testing.T) {
 	})
 }
 
-// TestCrashedPrimaryIsLetIn: each start of a primary makes a bond. However often it
-// crashes, those that are left make room, the one first that has been left for longest.
+// TestCrashedPrimaryIsLetIn: each start of a primary makes a bond. After any number of crashes the
+// lost bonds make room, the longest lost first.
 func TestCrashedPrimaryIsLetIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, primary, _ := newServer(t, Default)
@@ -334,8 +331,8 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 	})
 }
 
-// TestStrangersDoNotFillTheLog: whatever strangers send, of each kind of failure the log
-// has one line a minute.
+// TestStrangersDoNotFillTheLog: whatever unknown devices send, the log has one line a minute for
+// each kind of failure.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	s, _, stop := startServer(t, time.Minute)
 	for i := range 60 {
@@ -349,7 +346,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	}
 }
 
-// TestAccounts: a device has one account, and the subflows that it begins are its own.
+// TestAccounts: a device has one account, and only its own new subflows count.
 func TestAccounts(t *testing.T) {
 	table, now := newAccountTable(endpoint.NewMemory(0), 0), time.Unix(1e9, 0)
 	a, b := identity.PublicKey{1}, identity.PublicKey{2}

@@ -21,7 +21,7 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// hostileDevice is a device that is enrolled and writes whatever frames it likes.
+// hostileDevice is an enrolled device that writes arbitrary frames.
 type hostileDevice struct {
 	t    *testing.T
 	sf   *subflow.Subflow
@@ -76,8 +76,8 @@ func (h *hostileDevice) flushFrames() bool {
 	return err == nil
 }
 
-// finishJoin breaks the protocol, so that the server ends the subflow when it has taken
-// everything before that; the bond stays.
+// finishJoin breaks the protocol, so that the server ends the subflow after processing everything
+// before; the bond stays.
 func (h *hostileDevice) finishJoin() {
 	h.t.Helper()
 	h.buf = wire.Append(h.buf, wire.Data{Stream: 1 << 40, Bytes: []byte("x")})
@@ -100,8 +100,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// startEchoes is a stream of another device through the server, to a destination that returns
-// what it gets; check moves bytes both ways.
+// startEchoes opens a stream of another device through the server to an echo destination; check
+// moves bytes both ways.
 func startEchoes(t *testing.T, s *Server) (check func()) {
 	t.Helper()
 	key, err := identity.Generate()
@@ -151,12 +151,11 @@ func startEchoes(t *testing.T, s *Server) (check func()) {
 	}
 }
 
-// TestHostilePages: a device that sends one byte into each page of its streams, over several
-// bonds, gets its share of the memory and no more. The streams of another
-// device go on.
+// TestHostilePages: a device that sends one byte into each page of its streams, over several bonds,
+// gets only its share of the memory. The streams of another device go on.
 func TestHostilePages(t *testing.T) {
 	cfg := Default
-	const bonds = 3 // of which each could hold 1 GB
+	const bonds = 3 // each could hold 1 GB
 	cfg.Memory, cfg.Allow = 64*unit.MB, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	s, primary, _ := startServerWith(t, time.Minute, cfg)
 	check := startEchoes(t, s)
@@ -176,7 +175,7 @@ func TestHostilePages(t *testing.T) {
 	}
 	grown := heapBytes() - before
 	t.Logf("%v sent in %d bonds: the heap has grown by %v, %v of processor time", sent, bonds, grown, cpuTime()-began)
-	if bound := cfg.Memory + 16*unit.MB; grown > bound { // what is not counted, as of 2,048 streams of each bond
+	if bound := cfg.Memory + 16*unit.MB; grown > bound { // uncounted memory, as of 2,048 streams of each bond
 		t.Errorf("the heap has grown by %v, bound %v", grown, bound)
 	}
 	if used := s.accounts.accountOf(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
@@ -184,7 +183,7 @@ func TestHostilePages(t *testing.T) {
 	}
 }
 
-// TestHostileGaps: every other byte of a stream, backwards: what is held is the stream's
+// TestHostileGaps: with every other byte of a stream, backwards, the server holds the stream's
 // window and a bit for each of its bytes.
 func TestHostileGaps(t *testing.T) {
 	s, primary, _ := startServer(t, time.Minute)
@@ -204,8 +203,8 @@ func TestHostileGaps(t *testing.T) {
 	}
 }
 
-// TestMemoryComesBack: a bond that has lost its device, and has more than its share,
-// ends soon; another one is kept.
+// TestMemoryComesBack: a bond that has lost its device and exceeds its share ends soon; another one
+// is kept.
 func TestMemoryComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Default

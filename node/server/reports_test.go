@@ -33,13 +33,13 @@ func newTestKey(t *testing.T) *identity.Key {
 	return k
 }
 
-// storeFor keeps reports for one device alone.
+// storeFor returns a store for reports to one device.
 func storeFor(primary *identity.Key) *reportStore {
 	return newReportStore(func(k identity.PublicKey) bool { return k == primary.Public() })
 }
 
-// TestReports: reports for an enrolled device are kept, one of each helper, a few, for a
-// while; others are not.
+// TestReports: reports for an enrolled device are kept for a while, a few, one of each helper;
+// others are not.
 func TestReports(t *testing.T) {
 	primary := newTestKey(t)
 	s := storeFor(primary)
@@ -69,13 +69,14 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestReportsOfStrangers: strangers' reports do not push out that of a helper: none where a
-// device has joined by its address, else not those from fewer addresses than are kept.
+// TestReportsOfStrangers: reports of unknown devices do not displace that of a helper, at all if a
+// device has joined from its address, else unless they come from as many addresses as there are
+// reports.
 func TestReportsOfStrangers(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		proved  bool
-		sources int // of the strangers
+		sources int // of the unknown devices
 	}{{"a helper's address that is known", true, 100}, {"one that is not", false, maxReports - 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			primary := newTestKey(t)
@@ -95,7 +96,7 @@ func TestReportsOfStrangers(t *testing.T) {
 					},
 				)
 			}
-			// said again by a stranger
+			// repeated by an unknown device
 			s.storeReport(storedReport{newReport(phone, primary.Public()), now.Add(time.Minute), at(1), false})
 			kept := s.byDevice[primary.Public()]
 			if c.proved &&
@@ -113,8 +114,7 @@ func TestReportsOfStrangers(t *testing.T) {
 	}
 }
 
-// TestReportsFitTheLine: the longest reports fit into the line of 4 KB by which a device is
-// told of them.
+// TestReportsFitTheLine: the longest reports fit into the line of 4 KB for the device.
 func TestReportsFitTheLine(t *testing.T) {
 	primary := newTestKey(t)
 	s := storeFor(primary)
@@ -137,8 +137,8 @@ func TestReportsFitTheLine(t *testing.T) {
 	}
 }
 
-// TestReportIsLeft: a helper leaves a report over a connection of its own, and the log does not
-// call that a refused connection.
+// TestReportIsLeft: a helper leaves a report over its own connection, and the log does not show a
+// refused connection.
 func TestReportIsLeft(t *testing.T) {
 	s, primary, stop := startServer(t, time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -161,8 +161,8 @@ func TestReportIsLeft(t *testing.T) {
 	}
 }
 
-// TestCopied: two bonds of one device that have subflows at once for long are two mpbond with
-// one key; a restart, and a doctor beside its primary, are not.
+// TestCopied: two bonds of one device that have subflows at once for long show a copied key; a
+// restart, and a doctor beside its primary, do not.
 func TestCopied(t *testing.T) {
 	s, primary, log := newServer(t, Default)
 	defer s.ln.Close()

@@ -21,14 +21,14 @@ import (
 	"mpbond/link/wire"
 )
 
-// startServer runs a server that trusts one primary and waits only a moment for the
-// first byte. Stop ends it and returns what it has logged.
+// startServer runs a server that trusts one primary and waits only a moment for the first byte.
+// stop ends it and returns its log.
 func startServer(t *testing.T, firstByte time.Duration) (s *Server, primary *identity.Key, stop func() string) {
 	t.Helper()
 	return startServerWith(t, firstByte, Default)
 }
 
-// startServerWith is that with another configuration.
+// startServerWith is startServer with another configuration.
 func startServerWith(
 	t *testing.T,
 	firstByte time.Duration,
@@ -51,7 +51,7 @@ func startServerWith(
 	return s, primary, stop
 }
 
-// newServer is one that does not run, and what it logs.
+// newServer returns a server that does not run, and its log.
 func newServer(t *testing.T, cfg Config) (s *Server, primary *identity.Key, log *bytes.Buffer) {
 	t.Helper()
 	key, err := identity.Generate()
@@ -86,8 +86,8 @@ func dialServer(t *testing.T, s *Server) net.Conn {
 	return c
 }
 
-// tryServer is that for callers who may be turned away: then the reset can be
-// there before connect(2) has returned.
+// tryServer dials a server that may reject the caller: the reset can then arrive before connect(2)
+// returns.
 func tryServer(t *testing.T, s *Server) (net.Conn, error) {
 	c, err := net.Dial("tcp", s.Addr().String())
 	if err == nil {
@@ -107,8 +107,8 @@ func TestSilentCallerIsDropped(t *testing.T) {
 	}
 }
 
-// TestEndsWithHalfOpenCallers: those who said nothing, began TLS, completed TLS
-// and began an HS-path hold nothing up and are cut off.
+// TestEndsWithHalfOpenCallers: callers that sent nothing, began TLS, completed TLS or began an
+// HS-path block nothing and are disconnected.
 func TestEndsWithHalfOpenCallers(t *testing.T) {
 	const patience = 2 * time.Minute
 	s, primary, stop := startServer(t, patience)
@@ -137,7 +137,7 @@ func TestEndsWithHalfOpenCallers(t *testing.T) {
 	}
 }
 
-// TestRename: a bond is told of by the name that its device has now.
+// TestRename: a bond is shown with the current name of its device.
 func TestRename(t *testing.T) {
 	s, primary, _ := startServer(t, time.Minute)
 	b := &session{key: bondKey{device: primary.Public()}, name: "laptop"}
@@ -155,10 +155,10 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// TestHandshakesAreBounded: there are never more at once; a caller who comes when all
-// places are taken gets that of a silent one.
+// TestHandshakesAreBounded: the number of handshakes is bounded; a caller above the bound evicts a
+// silent one.
 func TestHandshakesAreBounded(t *testing.T) {
-	s, primary, stop := startServer(t, time.Minute) // so that none is dropped before all are there
+	s, primary, stop := startServer(t, time.Minute) // none may be dropped before all are there
 	var crowd []net.Conn
 	for i := range maxHandshakes {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/maxPerSource))}}
@@ -169,13 +169,13 @@ func TestHandshakesAreBounded(t *testing.T) {
 		crowd = append(crowd, c)
 	}
 	began := time.Now()
-	for range 20 { // of which one line in the log a minute tells
+	for range 20 { // logged once a minute
 		c := dialServer(t, s)
 		if err := tls.Client(c, primary.ClientConfig(s.handshakes.key.Public(), wire.ALPN)).HandshakeContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// As many have lost their places: the oldest two of each source.
+	// As many were evicted: the oldest two of each source.
 	for i, c := range crowd {
 		if i%maxPerSource < 2 {
 			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
@@ -191,8 +191,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 }
 
-// TestPaused: a device that is paused gets no subflow, and its bonds end, until it is
-// resumed.
+// TestPaused: a paused device gets no subflow, and its bonds end, until it is resumed.
 func TestPaused(t *testing.T) {
 	s, primary, _ := startServer(t, time.Minute)
 	key, join := bondKey{device: primary.Public(), id: wire.BondID{1}}, wire.Join{Bond: wire.BondID{1}}

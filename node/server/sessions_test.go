@@ -19,8 +19,8 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// tableOf returns a table of so many bonds of a device, and how bonds are begun for it; each
-// that is retired is closed and appended to retired.
+// tableOf returns a table with a limit of bonds per device, and a function that begins bonds;
+// retired ones are closed and appended to retired.
 func tableOf(
 	t *testing.T,
 	limit int,
@@ -52,9 +52,9 @@ func tableOf(
 	}
 }
 
-// TestSessionTable: whatever happens, a bond is one device's, has a name of its own and is
-// the same until it ends; a device has no more than its limit, and its oldest one makes room;
-// devices that are not enrolled have none.
+// TestSessionTable: in any order of events, a bond belongs to one device, has a unique name and
+// stays the same until it ends. A device has no more bonds than its limit, and its longest idle one
+// makes room. Devices that are not enrolled have none.
 func TestSessionTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3

@@ -17,7 +17,7 @@ import (
 	"mpbond/node/dial"
 )
 
-// other is a Listener of connections that are called something else than they are.
+// other is a Listener whose connections show other addresses.
 type other struct {
 	*tcp.Listener
 	broken chan error
@@ -35,8 +35,8 @@ func (o other) Accept() (dial.Conn, error) {
 	return c, nil
 }
 
-// TestOtherListener: nobody is paired over UDP; who calls over it is in the server's
-// count of handshakes, and when it ends for good that is told.
+// TestOtherListener: there is no pairing over UDP. Its callers count as handshakes, and its final
+// error is logged.
 func TestOtherListener(t *testing.T) {
 	ln, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
 	if err != nil {
@@ -80,8 +80,8 @@ func TestOtherListener(t *testing.T) {
 	}
 }
 
-// TestCongestionOverUDP: a name that only UDP has is taken where UDP is served, and
-// refused where it would mean nothing.
+// TestCongestionOverUDP: a name that only UDP has is accepted if UDP is served, and rejected
+// otherwise.
 func TestCongestionOverUDP(t *testing.T) {
 	for _, name := range []string{tcp.PBE, tcp.Copa} {
 		ln, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})

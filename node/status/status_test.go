@@ -15,7 +15,7 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// TestPath: state, kind, radio and tier are set only where they differ from what is usual.
+// TestPath: state, kind, radio and tier are set only if they differ from the default.
 func TestPath(t *testing.T) {
 	info := bond.SubflowInfo{ID: 3, Sent: 7, Received: 9, Estimate: estimate.Estimate{SRTT: 1500 * time.Microsecond}}
 	plain := describeSubflow(endpoint.Subflow{SubflowInfo: info, Device: "laptop", Transport: "tcp"})
@@ -40,8 +40,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestEmptyBond: lists that a reader may count on are there, and those that were not
-// asked for are left out.
+// TestEmptyBond: required lists are present, and lists that were not requested are omitted.
 func TestEmptyBond(t *testing.T) {
 	b, err := json.Marshal(Bond(endpoint.Status{}))
 	if err != nil {
@@ -57,7 +56,7 @@ func TestEmptyBond(t *testing.T) {
 	}
 }
 
-// TestStreams: the owner and both choices come through.
+// TestStreams: the app and both choices are converted.
 func TestStreams(t *testing.T) {
 	o := endpoint.AppInfo{App: "curl", Program: "/usr/bin/curl", Label: "work", User: "me"}
 	s := Streams(
@@ -77,7 +76,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestDecision: the delay told is that of the subflow that was chosen.
+// TestDecision: the delay is that of the chosen subflow.
 func TestDecision(t *testing.T) {
 	d := bond.Decision{Remaining: 10}
 	d.Subflow = 2
