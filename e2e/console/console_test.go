@@ -65,7 +65,7 @@ func letIn(t *testing.T, w *world, b *browser) {
 	b.says("main", "mpbond console")
 	b.press("Token") // sends nothing: it is empty
 	b.do(chromedp.KeyEvent("wrong\r"))
-	b.says("[role=alert]", "The token is not that of this mpbond.")
+	b.says("[role=alert]", "The token is wrong for this mpbond.")
 	if said := b.text("body"); strings.Contains(said, "laptop") {
 		t.Errorf("a stranger is told %q", said)
 	}
@@ -198,7 +198,7 @@ func policy(t *testing.T, w *world, b *browser) {
 	_, port, _ := net.SplitHostPort(other.Listener.Addr().String())
 	b.press("Policy")
 	b.until("what is in force", `document.querySelector("#policy-text")?.readOnly === false`)
-	b.tabTo("Rules for apps and destinations, and tables of devices, as TOML")
+	b.tabTo("Rules for apps and destinations, and device tables, as TOML")
 	b.do(chromedp.KeyEvent("[[rule]]\rname = \"other\"\rport = [" + port + "]\rmod = \"block\"\r"))
 	b.says("#policy-verdict", "did you mean mode?")
 	b.press("Put in force")
@@ -208,7 +208,7 @@ func policy(t *testing.T, w *world, b *browser) {
 	}
 	b.press("Go to line 4") // which marks it
 	b.do(chromedp.KeyEvent("mode = \"block\""))
-	b.says("#policy-verdict", "It can be used: 1 rule.")
+	b.says("#policy-verdict", "Usable: 1 rule.")
 	b.press("Host")
 	b.do(chromedp.KeyEvent("example.org\t"))
 	b.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.select()`), chromedp.KeyEvent(port+"\r"))
@@ -242,7 +242,7 @@ func severalBonds(t *testing.T, b *browser) {
 		const m = model({ role: "server", name: "home", devices: [], bonds: [bond, { peer: "laptop", subflows: [{ ...bond.subflows[0], state: "joining" }] }, bond] });
 		const parent = document.createElement("div"), make = () => document.createElement("p");
 		const count = (...items) => { keyed(parent, items, (i) => i, make); return [...parent.children].map((e) => e.dataset.key).join(""); };
-		return JSON.stringify([m.links.map((l) => [l.id, l.state, l.up, l.down, l.paths.length]), bond.subflows.length, m.nodes.length, count("a", "a", "b"), count("a", "a", "b"), count("b", "a")]);
+		return JSON.stringify([m.links.map((l) => [l.id, l.state, l.up, l.down, l.subflows.length]), bond.subflows.length, m.nodes.length, count("a", "a", "b"), count("a", "a", "b"), count("b", "a")]);
 	})()`, chromedp.EvalAwaitPromise))
 	const want = `[[["primary laptop>server home","up",12000000,3000000,3],["primary laptop>helper phone","up",2000000,2000000,2],["helper phone>server home","up",2000000,2000000,2]],2,3,"aab","aab","ba"]`
 	if got != want {
@@ -341,7 +341,7 @@ func revoke(t *testing.T, b *browser) {
 	b.do(chromedp.KeyEvent("old-phone\r"))
 	b.says("tbody th", "old-phone")
 	b.press("Revoke old-phone")
-	b.says("dialog", "trusted no longer")
+	b.says("dialog", "no longer trusted")
 	b.press("Revoke old-phone")
 	b.until("it is gone", `![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
 }

@@ -1,37 +1,37 @@
-// The API from the other side, with the token.
+// Requests to the API with the token.
 
-const place = "mpbond-token";
+const tokenKey = "mpbond-token";
 
-// takeToken takes the token that came behind the # into this tab's keeping and
-// out of the address, and tells whether there is one.
+// takeToken stores the token of the address in this tab and removes it from the address. It returns
+// whether there is a token.
 export function takeToken() {
   const given = /^#token=([\w-]+)$/.exec(location.hash);
   if (given) {
     keepToken(given[1]);
     history.replaceState(null, "", location.pathname + "#overview");
   }
-  return sessionStorage.getItem(place) !== null;
+  return sessionStorage.getItem(tokenKey) !== null;
 }
 
-export const keepToken = (token) => sessionStorage.setItem(place, token);
-export const dropToken = () => sessionStorage.removeItem(place);
+export const keepToken = (token) => sessionStorage.setItem(tokenKey, token);
+export const dropToken = () => sessionStorage.removeItem(tokenKey);
 
-// Problem is an answer that is an error.
+// Problem is an error answer.
 export class Problem extends Error {
   constructor(status, p) {
     super(p.detail || p.title || "the answer is an error: " + status);
     this.status = status;
     this.kind = p.kind;
     this.hint = p.hint;
-    this.line = p.line; // of a text that cannot be used
+    this.line = p.line; // of an unusable text
     this.column = p.column;
     this.nearest = p.nearest;
   }
 }
 
-// request asks, and gives the answer if it is no error.
+// request sends a request and returns the answer, or throws a Problem.
 export async function request(method, path, body, signal, accept) {
-  const headers = { Authorization: "Bearer " + sessionStorage.getItem(place) };
+  const headers = { Authorization: "Bearer " + sessionStorage.getItem(tokenKey) };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (accept) headers.Accept = accept;
   let answer;
@@ -39,7 +39,7 @@ export async function request(method, path, body, signal, accept) {
     answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal, credentials: "omit", cache: "no-store" });
   } catch (e) {
     if (signal?.aborted) throw e;
-    throw new Problem(0, { detail: "mpbond does not answer", hint: "does it still run?" });
+    throw new Problem(0, { detail: "mpbond does not answer", hint: "check whether it is still running" });
   }
   if (answer.ok) return answer;
   throw new Problem(answer.status, await answer.json().catch(() => ({})));
@@ -51,7 +51,7 @@ export const post = async (path, body) => {
   return answer.status === 204 ? null : answer.json();
 };
 
-// events hands on changes as they happen, until signal says so or mpbond ends.
+// events passes events to take until signal aborts or mpbond ends.
 export async function events(after, take, signal) {
   const answer = await request("GET", "/v2/events" + (after === undefined ? "" : "?after=" + after), undefined, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

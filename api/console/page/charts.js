@@ -1,5 +1,5 @@
-// Plots of what mpbond has carried: a picture that is drawn anew each second, the same as a
-// file, and its values as a table.
+// Plots of what mpbond carries: a picture that is redrawn each second, downloads, and the values as
+// a table.
 
 import { h, put, table, rate, ms, clock, save } from "./dom.js";
 import { get, request } from "./api.js";
@@ -33,7 +33,7 @@ export function chart(title, plots) {
   const el = h("figure", null,
     h("div", { class: "tools" }, plots.length > 1 && plotLabel, directionLabel, spanLabel), h("div", { class: "plot" }, svg), problem, files, details);
   let busy = false;
-  // show fetches the values, draws them, and lists them if somebody looks at the table.
+  // show fetches and draws the values, and lists them if the table is open.
   async function show() {
     if (busy || !el.isConnected) return;
     busy = true;
@@ -57,7 +57,7 @@ export function chart(title, plots) {
     values.replaceChildren(t);
   }
   el.update = show;
-  // offer has a plot to choose, or not.
+  // offer shows or hides a plot in the choice.
   el.offer = (name, on) => {
     for (const o of plot.options) if (o.value === name) o.hidden = !on;
   };

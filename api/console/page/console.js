@@ -1,5 +1,4 @@
-// The console: which view is shown, and asking mpbond each second while somebody
-// looks.
+// The console: shows the selected view and refreshes it each second while the page is visible.
 
 import { h, put, set, say, notice } from "./dom.js";
 import { takeToken, keepToken, dropToken, get, events, Problem } from "./api.js";
@@ -10,15 +9,15 @@ import { policy } from "./policy.js";
 import { usage } from "./usage.js";
 import { changes } from "./changes.js";
 
-const every = 1000; // ms between looks
+const refreshInterval = 1000; // ms between refreshes
 const makers = { overview, devices, traffic, policy, usage, events: changes };
-const views = {}; // those that were looked at
+const views = {}; // those opened so far
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const state = document.getElementById("state"), whoami = document.getElementById("whoami");
 let shown = "", timer, listening;
 
-// live says whether mpbond answers.
-function live(ok, text) {
+// showState shows whether mpbond answers.
+function showState(ok, text) {
   set(state, "class", "state " + (ok ? "live" : "dead"));
   put(state, text);
 }
@@ -29,22 +28,22 @@ function show(byPerson) {
   for (const a of nav.children) set(a, "aria-current", a.hash === "#" + name ? "page" : null);
   if (name === shown) return;
   shown = name;
-  views[name] ??= makers[name]({ ask: look });
+  views[name] ??= makers[name]({ ask: refresh });
   main.replaceChildren(views[name]);
   document.title = nav.querySelector("[aria-current]").textContent + " – mpbond";
   if (byPerson) {
-    const head = [...main.querySelectorAll("h2")].find((e) => e.offsetParent); // the first one that is seen
+    const head = [...main.querySelectorAll("h2")].find((e) => e.offsetParent); // the first visible one
     head.setAttribute("tabindex", "-1");
     head.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
-  look();
+  refresh();
 }
 
 let last, asking = false;
 
-// look asks what mpbond does, and shows it.
-async function look() {
+// refresh requests the status and shows it.
+async function refresh() {
   clearTimeout(timer);
   if (document.hidden || !shown) return;
   if (!asking) {
@@ -52,26 +51,26 @@ async function look() {
     try {
       const st = await get("/v2/status?why=1");
       st.subflows = st.helper ? await get("/v2/subflows") : [];
-      relayed(st);
+      updateRelayedRate(st);
       put(whoami, `${st.name} · ${st.role}`);
-      live(true, "live");
+      showState(true, "live");
       last = st;
       views[shown].update(st);
     } catch (e) {
       if (!(e instanceof Problem)) throw e;
-      if (e.status === 401) return login("The token is not that of this mpbond.");
-      live(false, e.message);
+      if (e.status === 401) return login("The token is wrong for this mpbond.");
+      showState(false, e.message);
     } finally {
       asking = false;
     }
   }
   clearTimeout(timer);
-  timer = setTimeout(look, every);
+  timer = setTimeout(refresh, refreshInterval);
 }
 
-// relayed reckons the rate of what a helper relays, of which only bytes are known.
+// updateRelayedRate computes the rate of what a helper relays from its bytes.
 let before;
-function relayed(st) {
+function updateRelayedRate(st) {
   if (!st.helper) return;
   const now = { t: performance.now(), down: 0, up: 0 };
   for (const f of st.subflows) if (f.bond === "") { now.down += f.rx_bytes; now.up += f.tx_bytes; }
@@ -80,7 +79,7 @@ function relayed(st) {
   before = now;
 }
 
-// listen reads the changes while somebody looks.
+// listen reads events while the page is visible.
 async function listen() {
   if (listening || document.hidden || !shown) return;
   const end = (listening = new AbortController());
@@ -88,14 +87,14 @@ async function listen() {
     try {
       await events(changes.seq ?? 0, (kind, e) => {
         if (kind === "position") return changes.position(e);
-        const fresh = changes.take(e, last);
-        if (fresh && e.kind !== "stream_open" && e.kind !== "stream_close" && e.kind !== "flow_open" && e.kind !== "flow_close") {
-          if (["device_up", "device_down", "subflow_down", "subflow_silent"].includes(e.kind)) say(changes.words(e));
-          look();
+        const isNew = changes.take(e, last);
+        if (isNew && e.kind !== "stream_open" && e.kind !== "stream_close" && e.kind !== "flow_open" && e.kind !== "flow_close") {
+          if (["device_up", "device_down", "subflow_down", "subflow_silent"].includes(e.kind)) say(changes.describe(e));
+          refresh();
         }
       }, end.signal);
-    } catch { /* it has ended, or the network has: look tells so */ }
-    if (!end.signal.aborted) await new Promise((r) => setTimeout(r, 2 * every));
+    } catch { /* mpbond or the network has ended: refresh shows it */ }
+    if (!end.signal.aborted) await new Promise((r) => setTimeout(r, 2 * refreshInterval));
   }
 }
 
@@ -105,7 +104,7 @@ document.addEventListener("visibilitychange", () => {
     listening = undefined;
   } else {
     listen();
-    look();
+    refresh();
   }
 });
 addEventListener("hashchange", () => {
@@ -124,13 +123,13 @@ function login(why) {
   shown = "";
   dropToken();
   nav.hidden = true;
-  live(false, "no token");
+  showState(false, "no token");
   const problem = h("p", { role: "alert", hidden: true });
   const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const form = h("form", { onsubmit: (e) => { e.preventDefault(); keepToken(field.value.trim()); begin(); } },
     h("p", { class: "row" }, h("label", { for: "token" }, "Token"), field, h("button", { class: "main", type: "submit" }, "Open")));
   main.replaceChildren(h("section", { class: "card" }, h("h2", null, "Who are you?"),
-    h("p", null, "Run ", h("code", null, "mpbond console"), " on this machine and open the address that it prints. Or paste the token of the file ", h("code", null, "api.token"), ", which lies beside the device key."), problem, form));
+    h("p", null, "Run ", h("code", null, "mpbond console"), " on this machine and open the address that it prints, or paste the token of the file ", h("code", null, "api.token"), " beside the device key."), problem, form));
   notice(problem, "bad", why);
   field.focus();
 }

@@ -1,4 +1,4 @@
-// Devices that this one trusts, and pairing with further ones.
+// The trusted devices, and pairing with others.
 
 import { h, table, badge, rate, bytes, put, say, confirm, notice, clock } from "./dom.js";
 import { facts } from "./facts.js";
@@ -18,19 +18,19 @@ export function devices({ ask }) {
   }
   const rename = async (d) => {
     const name = await confirm({ title: `Rename ${d.name}`, field: "New name", value: d.name, yes: "Rename" });
-    if (name && name !== d.name) await change(() => request("PATCH", "/v2/devices/" + encodeURIComponent(d.name), { name }), `${d.name} is called ${name} now`);
+    if (name && name !== d.name) await change(() => request("PATCH", "/v2/devices/" + encodeURIComponent(d.name), { name }), `${d.name} is now called ${name}`);
   };
   const pause = (d) => change(() => request("PATCH", "/v2/devices/" + encodeURIComponent(d.name), { paused: !d.paused }), d.paused ? `${d.name} may be used again` : `${d.name} is paused`);
   const revoke = async (d) => {
-    const sure = await confirm({ title: `Revoke ${d.name}?`, text: "It is trusted no longer and cut off at once. To have it back, pair it again.", yes: "Revoke " + d.name, danger: true });
-    if (sure) await change(() => request("DELETE", "/v2/devices/" + encodeURIComponent(d.name)), `${d.name} is trusted no longer`);
+    const sure = await confirm({ title: `Revoke ${d.name}?`, text: "It is no longer trusted, and its connections end at once. To use it again, pair it again.", yes: "Revoke " + d.name, danger: true });
+    if (sure) await change(() => request("DELETE", "/v2/devices/" + encodeURIComponent(d.name)), `${d.name} is no longer trusted`);
   };
-  const list = table("This device and those that it trusts. An ID is short for a device's key, to compare.", [
+  const list = table("This device and the trusted ones. Compare devices by their IDs, which are short for their keys.", [
     { title: "Name", of: (d) => d.name },
     { title: "Roles", of: (d) => d.roles.join(", ") + (d.tier && d.tier !== "primary" ? ", " + d.tier : "") },
     { title: "State", of: (d) => (d.self ? badge("this device", "off") : d.paused ? badge("paused", "warn") : d.online ? badge("there", "good") : badge("away", "warn")) },
     { title: "Suspended", class: "why wide", of: (d) => d.suspended ?? "" },
-    { title: "Key", class: "why wide", of: (d) => (d.key_copied ? "two mpbond use it at once: revoke this device, and pair each with a key of its own" : "") },
+    { title: "Key", class: "why wide", of: (d) => (d.key_copied ? "two running mpbond use it: revoke this device, and pair each device with its own key" : "") },
     { title: "ID", class: "mono wide", of: (d) => d.id },
     { title: "Pipes", number: true, of: (d) => String(d.pipes) },
     { title: "Subflows", number: true, of: (d) => String(d.subflows) },
@@ -61,15 +61,15 @@ export function devices({ ask }) {
     { title: "Round trip", number: true, of: (p) => (p.rtt_ms ? p.rtt_ms.toFixed(1) + " ms" : "–") },
     { title: "What is wrong", class: "why", of: (p) => [p.error, p.hint].filter(Boolean).join(": ") },
   ], (p) => p.device + " " + p.address + " " + (p.subflow ?? ""), "There is no pipe.");
-  const told = facts();
+  const factsCard = facts();
   const pair = pairing(change, problem);
   const pipeCard = h("section", { class: "card", "aria-labelledby": "h-pipes" }, h("h2", { id: "h-pipes" }, "Pipes"), pipes);
   const el = h("div", { class: "stackof" },
     h("section", { class: "card", "aria-labelledby": "h-devices" }, h("h2", { id: "h-devices" }, "Devices"), problem, list),
-    told, pair, pipeCard);
+    factsCard, pair, pipeCard);
   el.update = (st) => {
     list.show(st.devices);
-    told.update(st);
+    factsCard.update(st);
     pipes.show(st.pipes);
     pipeCard.hidden = st.role === "server";
     pair.update(st);
@@ -77,7 +77,7 @@ export function devices({ ask }) {
   return el;
 }
 
-// pairing shows codes, or takes them, as the role is.
+// pairing shows codes or accepts them, depending on the role.
 function pairing(change) {
   const body = h("div", { class: "stackof" });
   const el = h("section", { class: "card", "aria-labelledby": "h-pair" }, h("h2", { id: "h-pair" }, "Pair a device"), body);
@@ -88,8 +88,8 @@ function pairing(change) {
     if (now !== kind) {
       kind = now;
       parts.length = 0;
-      if (now === "primary" || now === "dual") parts.push(enter(change));
-      if (now !== "primary") parts.push(invite());
+      if (now === "primary" || now === "dual") parts.push(pairForm(change));
+      if (now !== "primary") parts.push(invitation());
       body.replaceChildren(...parts);
     }
     for (const p of parts) p.update?.();
@@ -97,8 +97,8 @@ function pairing(change) {
   return el;
 }
 
-// enter takes the codes that other devices show.
-function enter(change) {
+// pairForm accepts codes of other devices.
+function pairForm(change) {
   const field = h("input", { id: "code", autocomplete: "off", autocapitalize: "characters", spellcheck: "false", required: true, maxlength: 600, placeholder: "K7QF-3M2A@192.168.1.9:7603", "aria-describedby": "code-help" });
   const as = h("select", { id: "pair-as" }, h("option", { value: "" }, "any"), h("option", { value: "helper" }, "helper"), h("option", { value: "server" }, "server"));
   const button = h("button", { class: "main", type: "submit" }, "Pair");
@@ -116,7 +116,7 @@ function enter(change) {
     }, "calling");
     form.update();
   } }, h("p", { class: "row" }, h("label", { for: "code" }, "Code that the other device shows"), field, h("label", { for: "pair-as" }, "It is a", as), button),
-  h("p", { class: "soft", id: "code-help" }, "Server and helper show one when they start, or by mpbond accept. On one local network a helper needs no part behind the @. Several codes: with spaces between."), became);
+  h("p", { class: "soft", id: "code-help" }, "Server and helper show a code when they start, or with mpbond accept. On one local network you can omit the part from @ on for a helper. Separate several codes with spaces."), became);
   form.update = async () => {
     if (!wait) return;
     const p = await get("/v2/pair").catch(() => null);
@@ -129,8 +129,8 @@ function enter(change) {
   return form;
 }
 
-// invite shows a code.
-function invite() {
+// invitation shows a code.
+function invitation() {
   const shown = h("div", { hidden: true });
   const problem = h("p", { role: "alert", hidden: true });
   const button = h("button", { class: "main", type: "button", onclick: async () => {
@@ -152,10 +152,10 @@ function invite() {
     if (i.state === "open") {
       const picture = await request("GET", "/v2/invitation/svg").then((a) => a.blob(), () => null);
       const img = picture && h("img", { alt: "QR code of " + i.code, src: URL.createObjectURL(picture) });
-      shown.replaceChildren(img ? h("p", { class: "qr" }, img) : "", h("p", { class: "code", id: "invitation" }, i.code), h("p", { class: "soft" }, "It holds until " + clock(i.until) + ", for one device."));
+      shown.replaceChildren(img ? h("p", { class: "qr" }, img) : "", h("p", { class: "code", id: "invitation" }, i.code), h("p", { class: "soft" }, "Valid until " + clock(i.until) + ", for one device."));
     } else {
-      const told = { paired: `The code paired ${i.device}.`, expired: "The code has expired.", used_up: "The code was tried in vain too often.", replaced: "The code was replaced." };
-      shown.replaceChildren(h("p", { class: "notice " + (i.state === "paired" ? "good" : "") }, told[i.state] ?? i.state));
+      const states = { paired: `The code paired ${i.device}.`, expired: "The code has expired.", used_up: "Too many failed attempts with the code.", replaced: "The code was replaced." };
+      shown.replaceChildren(h("p", { class: "notice " + (i.state === "paired" ? "good" : "") }, states[i.state] ?? i.state));
     }
   };
   return el;

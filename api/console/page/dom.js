@@ -1,4 +1,4 @@
-// Elements, made without parsing: what devices are called is text and stays text.
+// Elements made without parsing: names of devices stay text.
 
 const svgNS = "http://www.w3.org/2000/svg";
 
@@ -12,24 +12,24 @@ function fill(el, attrs, children) {
   return el;
 }
 
-// h makes an element of HTML, s one of SVG.
+// h makes an HTML element, s an SVG element.
 export const h = (tag, attrs, ...children) => fill(document.createElement(tag), attrs, children);
 export const s = (tag, attrs, ...children) => fill(document.createElementNS(svgNS, tag), attrs, children);
 
-// put makes node's text what it shall be, if it is not.
+// put sets node's text if it differs.
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// set makes an attribute what it shall be; null is none.
+// set sets an attribute, or removes it if value is null.
 export function set(el, name, value) {
   if (value === null || value === undefined || value === false) el.removeAttribute(name);
   else if (el.getAttribute(name) !== String(value)) el.setAttribute(name, value);
 }
 
-// keyed makes parent's children those of items, in their order, and keeps those
-// that there are already: so the focus stays where it is. Make returns an element
-// with a function `update`, which is called with the item each time.
+// keyed sets parent's children to those of items, in order. It reuses elements by key, so the focus
+// stays where it is. make returns an element whose function `update` is called with the item each
+// time.
 export function keyed(parent, items, key, make) {
   const old = new Map([...parent.children].map((el) => [el.dataset.key, el]));
   const used = new Set();
@@ -50,8 +50,8 @@ export function keyed(parent, items, key, make) {
   for (const el of [...parent.children]) if (!used.has(el)) el.remove(); // also one of two with the same key
 }
 
-// table makes a table that show fills: columns have a title, a text or element for
-// an item, and whether they are numbers. The first one names the row.
+// table makes a table that show fills. Columns have a title, a function that returns a text or
+// element for an item, and whether they are numbers. The first column names the row.
 export function table(caption, columns, key, none) {
   const body = h("tbody");
   const empty = h("p", { class: "soft" }, none);
@@ -66,7 +66,7 @@ export function table(caption, columns, key, none) {
       const row = h("tr", null, cells);
       row.update = (item) => columns.forEach((c, i) => {
         const v = c.of(item, cells[i]);
-        if (v === undefined) return; // it has seen to it itself
+        if (v === undefined) return; // of has updated the cell
         if (v instanceof Node) cells[i].replaceChildren(v);
         else put(cells[i], v);
         cells[i].classList.toggle("empty", v === "");
@@ -80,7 +80,7 @@ export function table(caption, columns, key, none) {
 // badge is a word with a colour.
 export const badge = (word, kind) => h("span", { class: "badge " + kind }, word);
 
-// said tells something for a while, to screen readers too.
+// say shows a message for a while, also to screen readers.
 let sayTimer;
 export function say(text) {
   const el = document.getElementById("said");
@@ -89,16 +89,16 @@ export function say(text) {
   sayTimer = setTimeout(() => put(el, ""), 6000);
 }
 
-// notice is what went well or not, with a hint.
+// notice shows a success or an error, with a hint.
 export function notice(el, kind, text, hint) {
   set(el, "class", "notice " + kind);
   el.hidden = !text;
-  if (el.dataset.said === text + "\n" + (hint ?? "")) return; // nobody wants to hear it again
+  if (el.dataset.said === text + "\n" + (hint ?? "")) return; // do not announce it again
   el.dataset.said = text + "\n" + (hint ?? "");
   el.replaceChildren(...(text ? [text, hint ? h("span", { class: "hint" }, hint) : ""] : []));
 }
 
-// confirm asks in a dialog, and gives the answer: what was typed, true, or null.
+// confirm shows a dialog and resolves to the text entered, true, or null.
 export function confirm({ title, text, field, value, yes, danger }) {
   const dialog = document.getElementById("dialog");
   return new Promise((done) => {
@@ -117,7 +117,7 @@ export function confirm({ title, text, field, value, yes, danger }) {
   });
 }
 
-// Quantities as people read them; KB and MB are 2^10 and 2^20 bytes.
+// Quantities for people; KB and MB are 2^10 and 2^20 bytes.
 const three = (v) => (v >= 100 ? v.toFixed(0) : v >= 10 ? v.toFixed(1) : v.toFixed(2));
 
 export function rate(bps) {
@@ -141,7 +141,7 @@ export function joules(j) {
 export const ms = (v) => (v ? three(v) + " ms" : "–");
 export const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false });
 
-// save has the browser store a file.
+// save downloads a file.
 export function save(blob, name) {
   const url = URL.createObjectURL(blob);
   const a = h("a", { href: url, download: name });

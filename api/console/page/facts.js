@@ -1,8 +1,8 @@
-// Battery, heat and link of devices, as they tell, and what their radios took.
+// Battery, temperature and link of devices, and the energy of their radios.
 
 import { h, put, set, table, joules } from "./dom.js";
 
-// battery is what a device tells of its battery, in words.
+// battery describes the battery of a device.
 export function battery(f) {
   if (f?.battery_percent === undefined) return f?.charging === undefined ? "" : f.charging ? "plugged in" : "in use";
   return `${f.battery_percent.toFixed(0)} %` + (f.charging ? ", charging" : "");
@@ -10,9 +10,9 @@ export function battery(f) {
 
 const radios = (d) => (d.radios ?? []).filter((r) => r.joules > 0);
 
-// facts makes a card of those devices that tell something.
+// facts makes a card of the devices with known facts.
 export function facts() {
-  const list = table("What devices say of themselves, and an estimate of what their radios took since this mpbond began, without screen and processor; of a helper for what it carried for this device.", [
+  const list = table("Facts reported by devices, and the estimated energy of their radios since the start of this mpbond, without screen and processor; of a helper only for this device.", [
     { title: "Device", of: (d) => d.name + (d.self ? " (this one)" : "") },
     { title: "Battery", class: "wide", of: (d, cell) => {
       const text = battery(d.facts), full = d.facts?.battery_percent;
@@ -27,14 +27,14 @@ export function facts() {
     { title: "Link", class: "wide", of: (d) => [d.facts?.link, d.facts?.interface].filter(Boolean).join(", ") },
     { title: "Metered", class: "wide", of: (d) => ({ true: "yes, it costs money", false: "no" })[d.facts?.metered] ?? "" },
     { title: "Signal", number: true, of: (d) => (d.facts?.signal_percent === undefined ? "" : d.facts.signal_percent.toFixed(0) + " %") },
-    { title: "Radios took about", class: "wide", of: (d) => radios(d).map((r) => `${joules(r.joules)} (${[r.kind, r.link].filter(Boolean).join(" ")})`).join(", ") },
+    { title: "Radio energy (estimate)", class: "wide", of: (d) => radios(d).map((r) => `${joules(r.joules)} (${[r.kind, r.link].filter(Boolean).join(" ")})`).join(", ") },
   ], (d) => d.id, "");
   list.firstElementChild.classList.add("pairs");
   const el = h("section", { class: "card", hidden: true, "aria-labelledby": "h-facts" }, h("h2", { id: "h-facts" }, "Battery, heat and energy"), list);
   el.update = (st) => {
-    const told = st.devices.filter((d) => d.facts || radios(d).length > 0);
-    el.hidden = told.length === 0;
-    list.show(told);
+    const known = st.devices.filter((d) => d.facts || radios(d).length > 0);
+    el.hidden = known.length === 0;
+    list.show(known);
   };
   return el;
 }

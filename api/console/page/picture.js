@@ -1,10 +1,10 @@
-// Pictures of the page as files, as they are seen.
+// Pictures of the page as files.
 
 import { h, s, save, say } from "./dom.js";
 
 const kept = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order", "font-family", "font-size", "font-weight", "text-anchor"];
 
-// standalone returns a picture as a file of its own: with the colours that it has now.
+// standalone returns a picture as a file with its current colours.
 function standalone(svg) {
   const copy = svg.cloneNode(true);
   const from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
@@ -18,14 +18,14 @@ function standalone(svg) {
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
   const ground = getComputedStyle(document.documentElement).getPropertyValue("--card");
-  copy.insertBefore(s("rect", { width, height, fill: ground }), copy.children[2]); // after its words
+  copy.insertBefore(s("rect", { width, height, fill: ground }), copy.children[2]); // after title and description
   return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
 }
 
-// saveSVG has the browser store a picture, whose first children are its title and its words.
+// saveSVG downloads a picture, whose first children are its title and description.
 export const saveSVG = (svg, name) => save(standalone(svg), name + ".svg");
 
-// savePNG does so with two pixels for each of the picture.
+// savePNG downloads a picture with two pixels for each of its units.
 export async function savePNG(svg, name) {
   const url = URL.createObjectURL(standalone(svg));
   const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
@@ -38,7 +38,7 @@ export async function savePNG(svg, name) {
   canvas.toBlob((blob) => save(blob, name + ".png"));
 }
 
-// fileButtons are a group of buttons, each of which saves a picture in one format.
+// fileButtons makes a group of buttons, each of which saves a picture in one format.
 export function fileButtons(label, savers) {
   const saver = (f) => async () => {
     try { await f(); } catch (e) { say(e.message); }

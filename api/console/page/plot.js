@@ -1,19 +1,18 @@
-// Charts as SVG: lines over time, and bars. What is here takes values and returns elements;
-// it keeps nothing and asks nobody. Colours are in console.css, so that light and dark
-// follow the system. Lines differ by dashes too, and each has its name beside it, so that
-// nobody needs to see colours.
+// Charts as SVG: lines over time, and bars. These functions turn values into elements and have no
+// state. Colours are in console.css, so that light and dark follow the system. Lines also differ by
+// dashes and have their names beside them, for people who do not see colours.
 
 import { s, put, set } from "./dom.js";
 
 // Layout, in pixels.
 const height = 240, high = 33, low = 219; // of a chart; of its highest and lowest value
-const narrow = 480; // a chart of less has the names of lines below it
-const beside = 174, nameHeight = 15, nameWidth = 148, sample = 22; // of names; of the piece of line before one
-const margin = 24, dayMargin = 32, digit = 6, letter = 7.5; // at the right, also of bars; widths of a number at the axis, and of a title
+const narrow = 480; // narrower charts have the names below
+const beside = 174, nameHeight = 15, nameWidth = 148, sample = 22; // of names; of the sample of a line
+const margin = 24, dayMargin = 32, digit = 6, letter = 7.5; // at the right, also of bars; widths of a digit at the axis and a letter of the title
 const nameLength = 19; // characters
-const barPart = 0.7, barWidth = 64; // of its room that a bar fills, and at most
+const barPart = 0.7, barWidth = 64; // part of its room that a bar fills, and at most
 
-// dashes are those of lines, of which no more are drawn.
+// dashes are the dashes of lines. No more lines are drawn.
 export const dashes = [null, "7 3", "2 2", "9 3 2 3", "12 4", "4 2 1 2", "1 3", "6 2 2 2 2 2"];
 
 const factors = {
@@ -23,30 +22,30 @@ const factors = {
   ms: [[1e3, "s"], [1, "ms"]],
 };
 
-// scaleOf returns the multiple of a unit in which top is read best, and its name.
+// scaleOf returns the multiple of a unit that suits top, and its name.
 const scaleOf = (unit, top) => factors[unit].find(([factor]) => top >= factor) ?? factors[unit].at(-1);
 
 const px = (v) => Number(v.toFixed(1));
 const rounded = (v, digits) => String(Number(v.toPrecision(digits)));
 
-// valueText is a value with its unit, for people.
+// valueText returns a value with its unit.
 function valueText(unit, v) {
   const [factor, name] = scaleOf(unit, v);
   return `${rounded(v / factor, 3)} ${name}`;
 }
 
-// printable has no character that is not seen: some would break a saved picture.
+// printable replaces invisible characters, some of which would break a saved picture.
 const printable = (text) => text.replace(/\p{C}/gu, "\ufffd");
 
-// niceStep returns 1, 2 or 5 times a power of ten: two to six of them reach top.
+// niceStep returns 1, 2 or 5 times a power of ten, of which two to six reach top.
 function niceStep(top) {
   if (!(top > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(top / 3));
   return ([1, 2, 5].find((m) => top / (m * power) <= 6) ?? 10) * power;
 }
 
-// canvas makes an SVG element. Its function `show` takes a function from a width to what
-// lineChart or barChart return; the chart is drawn anew when the element gets another width.
+// canvas makes an SVG element. Its function `show` takes a function from a width to the result of
+// lineChart or barChart; the chart is redrawn when the element's width changes.
 export function canvas(id, name) {
   const title = s("title", { id: id + "-title" }, name), desc = s("desc", { id: id + "-desc" }, "Nothing to show yet."), marks = s("g");
   const svg = s("svg", { class: "chart", role: "img", viewBox: `0 0 760 ${height}`, "aria-labelledby": `${id}-title ${id}-desc` }, title, desc, marks);
@@ -65,16 +64,16 @@ export function canvas(id, name) {
   return svg;
 }
 
-// headOf writes the title about a middle, on two lines where one is too wide.
+// headOf makes the title around x, on two lines if it is too wide.
 function headOf(text, x) {
   const middle = text.length / 2, spaces = [...text.matchAll(/ /g)].map((m) => m.index);
   const cut = spaces.sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle))[0];
-  const rows = text.length * letter <= 2 * x ? [text] : [text.slice(0, cut), text.slice(cut + 1)]; // a unit is after a space
+  const rows = text.length * letter <= 2 * x ? [text] : [text.slice(0, cut), text.slice(cut + 1)]; // keep a unit with its number
   return [s("text", { class: "head" }, rows.flatMap((row, i) => [i > 0 && " ", s("tspan", { x, y: rows.length > 1 ? 12 + 13 * i : 16 }, row)]))];
 }
 
-// axes has the marks that lines and bars share, and where values are: x takes a part of the
-// axis, y a value.
+// axes returns the marks that lines and bars share, and the positions of values: x takes a part of
+// the axis, y a value.
 function axes({ title, unit, top, right }, ticks) {
   const [factor, name] = scaleOf(unit, top), step = niceStep(top / factor);
   const steps = Math.max(Math.ceil(top / factor / step - 1e-9), 1);
@@ -93,8 +92,7 @@ function axes({ title, unit, top, right }, ticks) {
   return { x, y, marks };
 }
 
-// lineChart draws an answer to /v2/plots/NAME over the last span seconds. A value that is
-// null is a gap.
+// lineChart draws an answer to /v2/plots/NAME over the last span seconds. A null value is a gap.
 export function lineChart(p, span, width) {
   const ago = p.times.map((t) => (Date.parse(p.times.at(-1)) - Date.parse(t)) / 1000);
   const all = p.series.map((l) => ({ name: printable(l.name), values: l.values.map((v, i) => (ago[i] > span ? null : v)) }));
@@ -113,7 +111,7 @@ export function lineChart(p, span, width) {
   return { ...c, marks: [...marks, ...names] };
 }
 
-// busiest returns the lines of which there is most, in their order: as many as there are dashes.
+// busiest returns the lines with the largest sums, in their order, as many as there are dashes.
 function busiest(lines) {
   if (lines.length <= dashes.length) return lines;
   const sum = (l) => l.values.reduce((n, v) => n + (v ?? 0), 0);
@@ -121,7 +119,7 @@ function busiest(lines) {
   return lines.filter((l) => most.has(l));
 }
 
-// sentence tells a line's last and highest value.
+// sentence describes a line's last and highest value.
 function sentence(unit, l) {
   const last = l.values.at(-1) ?? null, values = l.values.filter((v) => v !== null);
   return `${l.name}: ${last === null ? "not there now" : valueText(unit, last) + " now"}, at most ${values.length ? valueText(unit, Math.max(...values)) : "nothing"}.`;
@@ -133,21 +131,21 @@ const agoTicks = (span) => [0, 1, 2, 3, 4].map((i) => {
   return [i / 4, ago === 0 ? "now" : span > 120 ? `−${ago / 60} min` : `−${ago} s`];
 });
 
-// nameOf writes a line's name after a piece of it.
+// nameOf makes a line's name after a sample of the line.
 function nameOf(l, i, x, y) {
   const letters = [...l.name];
   const name = letters.length > nameLength ? letters.slice(0, nameLength - 1).join("") + "…" : l.name;
   return [s("path", { class: "line series-" + i, "stroke-dasharray": dashes[i], d: `M${x} ${y}h${sample}` }), s("text", { class: "name", x: x + sample + 5, y: y + 4 }, name)];
 }
 
-// namesBeside writes each name where its line ends, or as near as there is room.
+// namesBeside places each name at the end of its line, or as near as possible.
 function namesBeside(lines, rest, x, y) {
   const labels = lines.map((l, i) => ({ l, i, y: y(l.values.at(-1)) })).sort((a, b) => b.y - a.y);
   labels.forEach((label, k) => { // from below: each above the one before it
     if (k > 0) label.y = Math.min(label.y, labels[k - 1].y - nameHeight);
   });
   let limit = high;
-  for (const label of labels.reverse()) { // from above: none over the edge
+  for (const label of labels.reverse()) { // from above: none beyond the edge
     label.y = Math.max(label.y, limit);
     limit = label.y + nameHeight;
   }
@@ -156,7 +154,7 @@ function namesBeside(lines, rest, x, y) {
 
 const columnsOf = (width) => Math.max(Math.floor(width / nameWidth), 1);
 
-// namesBelow writes the names in columns under a narrow chart.
+// namesBelow places the names in columns under a narrow chart.
 function namesBelow(lines, rest, width) {
   const columns = columnsOf(width), at = (i) => [10 + (i % columns) * nameWidth, height + 7 + Math.floor(i / columns) * nameHeight];
   const [x, y] = at(lines.length);
@@ -168,11 +166,11 @@ export function barChart({ title, unit, names, values }, width) {
   const n = values.length, at = (i) => (i + 0.5) / n, text = (i) => `${names[i]}: ${valueText(unit, values[i])}`;
   const c = { title: printable(title), words: "Nothing to show yet.", width, height, unit, top: Math.max(0, ...values), right: width - dayMargin };
   if (n > 0) c.words = `${text(n - 1)}. Most in ${text(values.indexOf(c.top))}.`;
-  const every = Math.ceil(n / Math.max(Math.floor(width / 95), 1)), ticks = []; // the last period has one
+  const every = Math.ceil(n / Math.max(Math.floor(width / 95), 1)), ticks = []; // always label the last period
   for (let i = n - 1; i >= 0; i -= every) ticks.push([at(i), names[i]]);
   const { x, y, marks } = axes(c, ticks);
   const wide = Math.max(Math.min(((x(1) - x(0)) / n) * barPart, barWidth), 1);
   const bars = values.map((v, i) => s("rect", { class: "bar", x: px(x(at(i)) - wide / 2), y: y(v), width: px(wide), height: px(low - y(v)) }));
-  marks.splice(-1, 0, ...bars); // the axis is over them
+  marks.splice(-1, 0, ...bars); // below the axis
   return { ...c, marks };
 }

@@ -1,10 +1,10 @@
-// The policy file: an editor that says at once whether a text could be used, the
-// rules in force, and what would happen to a connection.
+// The policy: an editor that checks the text as it is typed, the rules in force, and what would
+// happen to a connection.
 
 import { h, put, set, table, notice, say } from "./dom.js";
 import { get, post, request } from "./api.js";
 
-const checkAfter = 400; // ms without a key
+const checkAfter = 400; // ms after the last key
 const example = `default = "allow"
 
 [[rule]]
@@ -18,21 +18,21 @@ app = ["packagekitd"]
 mode = "block"
 `;
 
-// told is an error with its line, and meant what may help.
-const told = (e) => (e.line && !e.text.includes(`:${e.line}:`) ? `line ${e.line}: ` : "") + e.text;
-const meant = (e) => (e.nearest ? `did you mean ${e.nearest}?` : e.hint ?? "");
+// errorText returns an error with its line, errorHint what may help.
+const errorText = (e) => (e.line && !e.text.includes(`:${e.line}:`) ? `line ${e.line}: ` : "") + e.text;
+const errorHint = (e) => (e.nearest ? `did you mean ${e.nearest}?` : e.hint ?? "");
 
 export function policy({ ask }) {
   const about = h("p", { class: "soft" });
   const refused = h("p", { hidden: true });
   const label = h("label", { for: "policy-text" });
   const verdict = h("p", { id: "policy-verdict", role: "status", hidden: true });
-  const text = h("textarea", { id: "policy-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", readonly: true, "aria-describedby": "policy-verdict", oninput: () => typed() });
+  const text = h("textarea", { id: "policy-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", readonly: true, "aria-describedby": "policy-verdict", oninput: () => scheduleCheck() });
   const go = h("button", { type: "button", hidden: true, onclick: () => mark(bad.line) }, "Go to line");
-  const save = h("button", { type: "button", class: "main", onclick: () => put1() }, "Put in force");
+  const save = h("button", { type: "button", class: "main", onclick: () => putInForce() }, "Put in force");
   const discard = h("button", { type: "button", onclick: () => load(known.newer ?? known) }, "Discard changes");
-  const sample = h("button", { type: "button", onclick: () => { text.value = example; typed(); text.focus(); } }, "Insert an example");
-  let known = null, bad = null, timer, asked = 0;
+  const sample = h("button", { type: "button", onclick: () => { text.value = example; scheduleCheck(); text.focus(); } }, "Insert an example");
+  let known = null, bad = null, timer, checks = 0;
 
   const dirty = () => known && text.value !== known.text;
   function buttons() {
@@ -46,33 +46,33 @@ export function policy({ ask }) {
     showVerdict(null, "");
     buttons();
   }
-  // showVerdict says whether the text could be used; e is why not.
+  // showVerdict shows whether the text is usable; e is why not.
   function showVerdict(e, good) {
     bad = e;
     set(text, "aria-invalid", e ? "true" : null);
     go.hidden = !e?.line;
     put(go, "Go to line " + e?.line);
-    if (e) notice(verdict, "bad", told(e), meant(e));
+    if (e) notice(verdict, "bad", errorText(e), errorHint(e));
     else notice(verdict, "good", good);
   }
   const broken = (e) => ({ text: e.message, line: e.line, column: e.column, nearest: e.nearest, hint: e.hint });
-  function typed() {
+  function scheduleCheck() {
     buttons();
     clearTimeout(timer);
     timer = setTimeout(check, checkAfter);
   }
   async function check() {
-    const n = ++asked;
+    const n = ++checks;
     try {
       const a = await post("/v2/policy/check", { text: text.value });
-      if (n === asked) showVerdict(null, dirty() ? `It can be used: ${a.rules} ${a.rules === 1 ? "rule" : "rules"}. Not in force yet.` : "");
+      if (n === checks) showVerdict(null, dirty() ? `Usable: ${a.rules} ${a.rules === 1 ? "rule" : "rules"}. Not in force yet.` : "");
     } catch (e) {
-      if (n === asked) showVerdict(broken(e));
+      if (n === checks) showVerdict(broken(e));
     }
   }
-  async function put1() {
+  async function putInForce() {
     clearTimeout(timer);
-    asked++;
+    checks++;
     try {
       const p = await (await request("PUT", "/v2/policy", { text: text.value, version: known.version })).json();
       load(p);
@@ -84,7 +84,7 @@ export function policy({ ask }) {
       showVerdict(broken(e));
     }
   }
-  // mark puts the cursor on a line.
+  // mark selects a line.
   function mark(line) {
     const lines = text.value.split("\n");
     const at = lines.slice(0, line - 1).reduce((n, l) => n + l.length + 1, 0);
@@ -99,14 +99,14 @@ export function policy({ ask }) {
     { title: "Then", of: (r) => [r.mode, r.device && "by " + r.device.join(", "), r.pipe && "over " + r.pipe.join(", "), r.priority && r.priority !== "normal" && r.priority + " priority", r.weight > 1 && "weight " + r.weight].filter(Boolean).join(", ") },
     { title: "Now", class: "why", of: (r) => r.reason },
     { title: "Matched", number: true, of: (r) => String(r.matched) },
-  ], (r) => r.name + "/" + (r.line ?? ""), "There are no rules: what no rule matches is treated as below.");
+  ], (r) => r.name + "/" + (r.line ?? ""), "There are no rules; the default below applies.");
   const otherwise = h("p", { class: "soft" });
   function show(p) {
     rules.show(p.rules);
-    put(otherwise, `What no rule matches is ${p.default === "deny" ? "blocked" : "allowed"}. Blocked so far: ${p.blocked}; around the bond: ${p.direct}.`);
-    put(about, (p.version ? p.file : `${p.file}, which is not there yet`) + (p.read_only ? ". This mpbond may not write it: change it by hand, which counts at once. Here a text can be tried." : ""));
+    put(otherwise, `Connections that no rule matches are ${p.default === "deny" ? "blocked" : "allowed"}. Blocked so far: ${p.blocked}; outside the bond: ${p.direct}.`);
+    put(about, (p.version ? p.file : `${p.file}, which does not exist yet`) + (p.read_only ? ". mpbond must not write it: change it by hand, which takes effect at once. You can check a text here." : ""));
     save.disabled = p.read_only === true;
-    notice(refused, "bad", p.refused ? "The file as it is now is not in force: " + told(p.refused) : "", p.refused ? meant(p.refused) : "");
+    notice(refused, "bad", p.refused ? "The current file is not in force: " + errorText(p.refused) : "", p.refused ? errorHint(p.refused) : "");
   }
 
   const host = h("input", { id: "flow-host", required: true, maxlength: 255, placeholder: "example.org" });
@@ -132,14 +132,14 @@ export function policy({ ask }) {
   const rest = [
     h("section", { class: "card", "aria-labelledby": "h-why" }, h("h2", { id: "h-why" }, "What happens to a connection?"), why, answer),
     h("section", { class: "card", "aria-labelledby": "h-rules" }, h("h2", { id: "h-rules" }, "In force"), rules, otherwise)];
-  const none = h("section", { class: "card", hidden: true, "aria-labelledby": "h-nopolicy" }, h("h2", { id: "h-nopolicy" }, "Policy"), h("p", null, "A server has no policy: it is kept at primary and helper. Open the console there."));
+  const none = h("section", { class: "card", hidden: true, "aria-labelledby": "h-nopolicy" }, h("h2", { id: "h-nopolicy" }, "Policy"), h("p", null, "A server has no policy. Open the console of a primary or helper."));
   const el = h("div", { class: "stackof" }, none, editor, rest);
   el.update = async (st) => {
     const here = st.role !== "server", apps = here && st.role !== "helper";
     none.hidden = here;
     editor.hidden = !here;
     for (const part of rest) part.hidden = !apps;
-    put(label, apps ? "Rules for apps and destinations, and tables of devices, as TOML" : "Tables of devices, as TOML; rules for apps count at a primary");
+    put(label, apps ? "Rules for apps and destinations, and device tables, as TOML" : "Device tables, as TOML; rules for apps apply at a primary");
     if (!here) return;
     let p;
     try {
@@ -148,7 +148,7 @@ export function policy({ ask }) {
       return notice(refused, "bad", e.message, e.hint);
     }
     if (!known || (p.version !== known.version && !dirty())) load(p);
-    else if (p.version !== known.version && !bad) showVerdict({ text: "the file was changed elsewhere meanwhile", hint: "discard your changes to see it" });
+    else if (p.version !== known.version && !bad) showVerdict({ text: "the file has changed meanwhile", hint: "discard your changes to see it" });
     if (p.version !== known.version) known = { ...known, newer: p };
     show(p);
   };

@@ -1,14 +1,14 @@
-// The picture of the devices: the server above, a primary below, helpers to both sides
-// between them; several primaries on an arc below the server. Links are as thick as their rate.
+// The picture of the devices: the server above, a primary below, helpers on both sides between
+// them; several primaries on an arc below the server. Links are as thick as their rate.
 
 import { battery } from "./facts.js";
 import { h, s, put, set, keyed, rate, save } from "./dom.js";
 import { fileButtons, saveSVG, savePNG } from "./picture.js";
 
 const rowServer = 84, radius = 27; // of nodes
-const thin = 2, thick = 16; // of a link, by its share of the quickest one
+const thin = 2, thick = 16; // of a link, by its share of the fastest one
 
-// model is what a status says about devices and links. It is for tests, too.
+// model returns the devices and links of a status. Tests use it too.
 export function model(st) {
   const nodes = new Map(), links = new Map();
   const known = new Map(st.devices.map((d) => [d.name, d]));
@@ -18,12 +18,12 @@ export function model(st) {
     return id;
   };
   const link = (from, to, kind, more) => { // a device may have several bonds over it
-    const id = from + ">" + to, paths = [...(links.get(id)?.paths ?? []), ...more];
-    const up = paths.filter((p) => p.state === "up");
-    const sum = (f) => paths.reduce((n, p) => n + (p[f] || 0), 0);
+    const id = from + ">" + to, subflows = [...(links.get(id)?.subflows ?? []), ...more];
+    const up = subflows.filter((p) => p.state === "up");
+    const sum = (f) => subflows.reduce((n, p) => n + (p[f] || 0), 0);
     const [down, upward] = st.role === "server" ? ["tx_rate_bps", "rx_rate_bps"] : ["rx_rate_bps", "tx_rate_bps"];
-    const state = up.length > 0 ? "up" : paths.some((p) => p.state === "joining") ? "joining" : "cut";
-    links.set(id, { id, from, to, kind, state, down: sum(down), up: sum(upward), paths });
+    const state = up.length > 0 ? "up" : subflows.some((p) => p.state === "joining") ? "joining" : "cut";
+    links.set(id, { id, from, to, kind, state, down: sum(down), up: sum(upward), subflows });
   };
   const bond = (b, primary, server, self) => {
     const by = new Map();
@@ -31,10 +31,10 @@ export function model(st) {
       const k = p.kind === "helped" ? p.device : "";
       by.set(k, [...(by.get(k) ?? []), p]);
     }
-    for (const [helper, paths] of by) {
-      const real = paths.filter((p) => p.id !== 0);
+    for (const [helper, subflows] of by) {
+      const real = subflows.filter((p) => p.id !== 0);
       if (helper === "") {
-        link(primary, server, "direct", real.length ? real : paths);
+        link(primary, server, "direct", real.length ? real : subflows);
         continue;
       }
       const id = node("helper", helper);
@@ -42,7 +42,7 @@ export function model(st) {
       link(id, server, "helped", real);
     }
   };
-  const lends = st.role === "helper" || st.role === "dual";
+  const isHelper = st.role === "helper" || st.role === "dual";
   if (st.role === "server") {
     const me = node("server", st.name, { self: true });
     for (const b of st.bonds) bond(b, node("primary", b.peer), me);
@@ -51,16 +51,16 @@ export function model(st) {
     const me = node("primary", st.name, { self: true });
     for (const b of st.bonds) bond(b, me, node("server", b.peer || "server", { online: b.subflows.some((p) => p.state === "up") }));
   }
-  if (lends && st.helper) {
+  if (isHelper && st.helper) {
     const me = st.role === "dual" ? node("primary", st.name) : node("helper", st.name, { self: true });
     if (st.helper.primary) {
-      const paths = [{ state: "up", rx_rate_bps: st.relayed?.down ?? 0, tx_rate_bps: st.relayed?.up ?? 0, id: 1, kind: "helped" }];
+      const subflows = [{ state: "up", rx_rate_bps: st.relayed?.down ?? 0, tx_rate_bps: st.relayed?.up ?? 0, id: 1, kind: "helped" }];
       const them = node("primary", st.helper.primary);
-      link(them, me, "helped", paths);
-      if (st.helper.subflows > 0 && st.role === "helper") link(me, node("server", st.helper.server || "server"), "helped", paths);
+      link(them, me, "helped", subflows);
+      if (st.helper.subflows > 0 && st.role === "helper") link(me, node("server", st.helper.server || "server"), "helped", subflows);
     }
   }
-  for (const d of known.values()) { // those that are away
+  for (const d of known.values()) { // absent ones
     if (d.self) continue;
     for (const role of d.roles) {
       if ([...nodes.values()].some((n) => n.name === d.name)) continue;
@@ -71,20 +71,20 @@ export function model(st) {
   return { nodes: [...nodes.values()], links: [...links.values()] };
 }
 
-// place gives each node its place in a picture of that width, and returns the height. The
-// order depends on names alone, so that nodes stay while links come and go.
-function place(nodes, links, width) {
+// layoutNodes sets the position of each node in a picture of that width and returns the height. The
+// order depends on names only, so that nodes stay in place while links come and go.
+function layoutNodes(nodes, links, width) {
   const byName = (a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
   const of = (role) => nodes.filter((n) => n.role === role).sort(byName);
   const servers = of("server"), primaries = of("primary"), helpers = of("helper"), narrow = width < 500;
   servers.forEach((n, i) => { n.x = (width * (i + 1)) / (servers.length + 1); n.y = rowServer; });
-  const bottom = primaries.length > 1 ? onArc(grouped(primaries, helpers, links), width) : inColumns(primaries, helpers, width);
+  const bottom = primaries.length > 1 ? layoutArc(groupByPrimary(primaries, helpers, links), width) : layoutColumns(primaries, helpers, width);
   return bottom + (narrow ? 86 : 92);
 }
 
-// inColumns puts helpers to the left and to the right, one below the other, between the
-// server above and the primary below: links to either pass no other helper.
-function inColumns(primaries, helpers, width) {
+// layoutColumns places helpers on the left and right, one below the other, between the server above
+// and the primary below, so that no link crosses another helper.
+function layoutColumns(primaries, helpers, width) {
   const narrow = width < 500, margin = narrow ? 50 : 92, first = rowServer + (narrow ? 136 : 80), step = narrow ? 152 : 132;
   helpers.forEach((n, i) => {
     n.x = i % 2 ? width - margin : margin;
@@ -95,8 +95,8 @@ function inColumns(primaries, helpers, width) {
   return Math.max(last, ...primaries.map((n) => n.y));
 }
 
-// grouped lists primaries, each between its helpers, and then helpers of none.
-function grouped(primaries, helpers, links) {
+// groupByPrimary lists primaries, each between its helpers, and then helpers without a primary.
+function groupByPrimary(primaries, helpers, links) {
   const left = new Set(helpers);
   const groups = primaries.map((p) => {
     const own = [...left].filter((n) => links.some((l) => l.from === p.id && l.to === n.id));
@@ -106,10 +106,10 @@ function grouped(primaries, helpers, links) {
   return [...groups.flat(), ...left];
 }
 
-// onArc puts nodes on the lower half of an ellipse around the server, as far apart as labels
-// between them need. A link between two points of a convex curve passes no third one, nor
-// does one to its middle.
-function onArc(list, width) {
+// layoutArc places nodes on the lower half of an ellipse around the server, with room for labels
+// between them. A link between two points of a convex curve, or to its centre, crosses no third
+// point.
+function layoutArc(list, width) {
   const narrow = width < 500, rx = width / 2 - (narrow ? 50 : 92), apart = narrow ? 186 : 196;
   const top = narrow ? 140 : 70; // of the outermost, below the server
   let points, long, deep = 120;
@@ -131,32 +131,32 @@ function onArc(list, width) {
   return Math.max(...list.map((n) => n.y));
 }
 
-// lines are the lines of a link's label: a direction that has under a hundredth of the other
-// one is left out.
-const lines = (l) => (l.state !== "up" ? ["✕ " + words[l.state]] : isIdle(l) ? ["idle"] :
+// labelLines returns the lines of a link's label. It omits a direction with less than a hundredth
+// of the other one.
+const labelLines = (l) => (l.state !== "up" ? ["✕ " + stateWords[l.state]] : isIdle(l) ? ["idle"] :
   [l.down * 100 >= l.up && "↓ " + rate(l.down), l.up * 100 >= l.down && "↑ " + rate(l.up)].filter(Boolean));
 
 const charWide = 6.6, lineHigh = 15; // of labels
 const overlap = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
 const box = (x, y, w, h) => ({ x: x - w / 2, y: y - h / 2, w, h });
 
-// nameOf and roleOf are the texts of a node.
-const nameOf = (n, width) => { const most = width < 500 ? 11 : 18; return n.name.length > most ? n.name.slice(0, most - 1) + "…" : n.name; };
-const roleOf = (n, width) => (n.self && width < 500 ? "this device" : n.role + (n.self ? ", this device" : n.online ? "" : ", away"));
+// nodeName and nodeRole return the texts of a node.
+const nodeName = (n, width) => { const most = width < 500 ? 11 : 18; return n.name.length > most ? n.name.slice(0, most - 1) + "…" : n.name; };
+const nodeRole = (n, width) => (n.self && width < 500 ? "this device" : n.role + (n.self ? ", this device" : n.online ? "" : ", away"));
 
-// nodeBoxes are what a node takes: its circle, and its texts.
+// nodeBoxes returns the areas of a node: its circle and its texts.
 function nodeBoxes(n, width) {
-  const wide = Math.max(nameOf(n, width).length * 7.8, roleOf(n, width).length * 6.3, 40), above = n.role === "server";
+  const wide = Math.max(nodeName(n, width).length * 7.8, nodeRole(n, width).length * 6.3, 40), above = n.role === "server";
   return [box(n.x, n.y, 2 * radius + 6, 2 * radius + 6), above ? box(n.x, n.y - 47, wide, 36) : box(n.x, n.y + (n.battery ? 58 : 50), wide, n.battery ? 52 : 36)];
 }
 
-// settle finds for the label of each link a place on it at which it covers no node and no
-// other label: that which it had, if it is still free.
-function settle(list, at, before, width) {
+// placeLabels finds a position on each link where its label covers no node and no other label. It
+// keeps the previous position if that is free.
+function placeLabels(list, at, before, width) {
   const taken = [...at.values()].flatMap((n) => nodeBoxes(n, width)), places = new Map();
   const long = (l) => Math.hypot(at.get(l.from).x - at.get(l.to).x, at.get(l.from).y - at.get(l.to).y);
   for (const l of [...list].sort((a, b) => long(a) - long(b) || (a.id < b.id ? -1 : 1))) { // short ones have less choice
-    const a = at.get(l.from), b = at.get(l.to), text = lines(l);
+    const a = at.get(l.from), b = at.get(l.to), text = labelLines(l);
     const wide = Math.ceil(Math.max(...text.map((t) => t.length)) / 4) * 4 * charWide, high = text.length * lineHigh + 2;
     const fit = ([t, dx]) => box(a.x + (b.x - a.x) * t + dx, a.y + (b.y - a.y) * t, wide, high);
     const steps = Array.from({ length: 31 }, (_, i) => 0.5 + (i % 2 ? 1 : -1) * Math.ceil(i / 2) * 0.025);
@@ -173,28 +173,28 @@ const glyphs = {
   helper: "M-7-13h14v26h-14zM-2 9h4",
 };
 
-const words = { up: "", joining: "joining", cut: "cut" };
+const stateWords = { up: "", joining: "joining", cut: "cut" };
 const isIdle = (l) => l.down + l.up < 1000;
 
-// sentence tells the picture to those who do not see it.
+// sentence describes the picture for screen readers.
 function sentence({ nodes, links }) {
   const name = new Map(nodes.map((n) => [n.id, n.role + " " + n.name]));
-  const parts = links.map((l) => `${name.get(l.from)} to ${name.get(l.to)}: ${l.state !== "up" ? words[l.state] : isIdle(l) ? "idle" : "down " + rate(l.down) + ", up " + rate(l.up)}.`);
+  const parts = links.map((l) => `${name.get(l.from)} to ${name.get(l.to)}: ${l.state !== "up" ? stateWords[l.state] : isIdle(l) ? "idle" : "down " + rate(l.down) + ", up " + rate(l.up)}.`);
   for (const n of nodes) if (n.online && n.battery) parts.push(`Battery of ${name.get(n.id)}: ${n.battery}.`);
   for (const n of nodes) if (!n.online) parts.push(`${name.get(n.id)} is not there.`);
   return parts.join(" ") || "No other device is there.";
 }
 
-// topology makes the figure; its update takes a status.
+// topology makes the figure. Its function update takes a status.
 export function topology() {
   const title = s("title", { id: "topology-title" }, "Devices and links"), desc = s("desc", { id: "topology-desc" });
   const links = s("g"), nodes = s("g"), labels = s("g");
   const svg = s("svg", { class: "topology", id: "topology", role: "img", "aria-labelledby": "topology-title topology-desc", xmlns: "http://www.w3.org/2000/svg" }, title, desc, links, nodes, labels);
   let now = { nodes: [], links: [] }, width;
-  let spots = new Map(); // of labels, on their links
-  let at, most; // as of now, also for what was made before: the nodes, and the quickest link
+  let labelSpots = new Map(); // of labels, on their links
+  let at, most; // current nodes by ID, and the rate of the fastest link
   const el = h("figure", null, svg,
-    h("figcaption", { class: "key" }, h("span", null, h("i"), "direct"), h("span", { class: "helped" }, h("i"), "by a helper"), h("span", { class: "idle" }, h("i"), "idle"), h("span", { class: "cut" }, h("i"), "✕ cut"), h("span", null, "the thicker, the quicker")),
+    h("figcaption", { class: "key" }, h("span", null, h("i"), "direct"), h("span", { class: "helped" }, h("i"), "by a helper"), h("span", { class: "idle" }, h("i"), "idle"), h("span", { class: "cut" }, h("i"), "✕ cut"), h("span", null, "thickness: rate")),
     fileButtons("This picture as a file", {
       SVG: () => saveSVG(svg, "mpbond-topology"),
       PNG: () => savePNG(svg, "mpbond-topology"),
@@ -203,10 +203,10 @@ export function topology() {
   el.update = (st) => {
     now = model(st);
     width = el.clientWidth && el.clientWidth < 500 ? 360 : 720;
-    const height = place(now.nodes, now.links, width);
+    const height = layoutNodes(now.nodes, now.links, width);
     set(svg, "viewBox", `0 0 ${width} ${height}`);
     at = new Map(now.nodes.map((n) => [n.id, n]));
-    spots = settle(now.links, at, spots, width);
+    labelSpots = placeLabels(now.links, at, labelSpots, width);
     most = Math.max(1e6, ...now.links.map((l) => l.down + l.up));
     keyed(links, now.links, (l) => l.id, () => {
       const g = s("g");
@@ -223,7 +223,7 @@ export function topology() {
       const g = s("g"), text = g.appendChild(s("text", { class: "rate" }));
       const rows = [text.appendChild(s("tspan")), text.appendChild(s("tspan"))];
       g.update = (l) => {
-        const a = at.get(l.from), b = at.get(l.to), [t, dx] = spots.get(l.id), say = lines(l);
+        const a = at.get(l.from), b = at.get(l.to), [t, dx] = labelSpots.get(l.id), say = labelLines(l);
         set(g, "class", l.state !== "up" ? "cut" : null);
         rows.forEach((row, i) => {
           set(row, "x", (a.x + (b.x - a.x) * t + dx).toFixed(1));
@@ -234,14 +234,14 @@ export function topology() {
       return g;
     });
     keyed(nodes, now.nodes, (n) => n.id, (n) => {
-      const above = n.role === "server"; // links leave it downwards
+      const above = n.role === "server"; // its links go down
       const name = s("text", { class: "name", y: above ? -51 : 46 }), role = s("text", { class: "role", y: above ? -36 : 61 }), charge = s("text", { class: "role", y: above ? 46 : 76 });
       const g = s("g", null, s("circle", { class: "node", r: 27 }), s("path", { class: "glyph", d: glyphs[n.role] }), name, role, charge);
       g.update = (n) => {
         set(g, "class", [n.self && "self", !n.online && "away"].filter(Boolean).join(" "));
         set(g, "transform", `translate(${n.x} ${n.y})`);
-        put(name, nameOf(n, width));
-        put(role, roleOf(n, width));
+        put(name, nodeName(n, width));
+        put(role, nodeRole(n, width));
         put(charge, n.online ? n.battery : "");
       };
       return g;
@@ -251,7 +251,7 @@ export function topology() {
   return el;
 }
 
-const cell = (v) => { // as a spreadsheet takes it for text
+const cell = (v) => { // escaped for a spreadsheet
   const t = /^[=+\-@]/.test(String(v)) ? "'" + v : String(v);
   return /[",\n]/.test(t) ? '"' + t.replaceAll('"', '""') + '"' : t;
 };

@@ -1,4 +1,4 @@
-// Who carries what, and why.
+// Subflows, streams and flows.
 
 import { h, table, badge, rate, bytes, ms, say, confirm } from "./dom.js";
 import { request } from "./api.js";
@@ -6,7 +6,7 @@ import { chart } from "./charts.js";
 
 const states = { up: "good", joining: "warn", silent: "bad", down: "bad" };
 
-// button keeps one button in a cell, for the item that is there now.
+// button keeps one button in a cell, for the current item.
 function button(cell, text, label, act, item) {
   let b = cell.firstElementChild;
   if (!b) {
@@ -17,7 +17,7 @@ function button(cell, text, label, act, item) {
   b.setAttribute("aria-label", label);
 }
 
-async function end(path, done) {
+async function sendDelete(path, done) {
   try {
     await request("DELETE", path);
     say(done);
@@ -26,7 +26,7 @@ async function end(path, done) {
   }
 }
 
-// app is whose a stream or flow is.
+// app returns the name of the app of a stream or flow.
 function app(s) {
   return s.label && s.program ? `${s.app} (${s.program.split("/").pop()})` : s.app ?? "–";
 }
@@ -34,18 +34,18 @@ function app(s) {
 export function traffic({ ask }) {
   const plot = chart("Rates", ["subflows", "devices", "apps", "destinations", "pad"]);
   const cut = async (p) => {
-    if (await confirm({ title: `Cut subflow ${p.id} by ${p.device}?`, text: "What it carries goes over the others, and a new one is made.", yes: "Cut it", danger: true })) {
-      await end(`/v2/subflows/${encodeURIComponent(p.bond || "-")}/${p.id}`, `subflow ${p.id} by ${p.device} is cut`);
+    if (await confirm({ title: `Cut subflow ${p.id} by ${p.device}?`, text: "Other subflows take over its bytes, and a new one is opened.", yes: "Cut it", danger: true })) {
+      await sendDelete(`/v2/subflows/${encodeURIComponent(p.bond || "-")}/${p.id}`, `subflow ${p.id} by ${p.device} is cut`);
       ask();
     }
   };
   const reset = async (s) => {
     if (await confirm({ title: `Reset the connection with ${s.dest}?`, text: "The app's connection ends.", yes: "Reset it", danger: true })) {
-      await end(`/v2/streams/${encodeURIComponent(s.bond)}/${s.id}`, `the connection with ${s.dest} is reset`);
+      await sendDelete(`/v2/streams/${encodeURIComponent(s.bond)}/${s.id}`, `the connection with ${s.dest} is reset`);
       ask();
     }
   };
-  const paths = table("Subflows: each is a lane between primary and server, direct or by a helper. PAD is when a byte sent now would arrive.", [
+  const subflows = table("Subflows: connections between primary and server, direct or through a helper. PAD is the predicted delivery time of a byte sent now.", [
     { title: "Carried by", of: (p) => `${p.device || p.peer}${p.id ? " " + p.id : ""}` },
     { title: "Kind", of: (p) => p.kind + (p.radio ? ", " + p.radio : "") + (p.metered ? ", metered" : "") + (p.tier ? ", " + p.tier : "") },
     { title: "State", of: (p) => badge(p.state, states[p.state] ?? "off") },
@@ -58,7 +58,7 @@ export function traffic({ ask }) {
     { title: "Last decision", class: "why", of: (p) => p.last_error || p.why || "" },
     { title: "Change", of: (p, cell) => { if (!p.id) return ""; button(cell, "Cut", `Cut subflow ${p.id} by ${p.device}`, cut, p); } },
   ], (p) => p.bond + "/" + p.id + "/" + p.device, "There is no subflow.");
-  const streams = table("Streams: each is a connection of an app.", [
+  const streams = table("Streams: connections of apps.", [
     { title: "With", of: (s) => s.dest },
     { title: "App", of: app },
     { title: "Mode", of: (s) => s.mode },
@@ -68,7 +68,7 @@ export function traffic({ ask }) {
     { title: "Why", class: "why", of: (s) => s.why },
     { title: "Change", of: (s, cell) => { button(cell, "Reset", `Reset the connection ${s.id} with ${s.dest}`, reset, s); } },
   ], (s) => s.bond + "/" + s.id, "No app is connected.");
-  const flows = table("Datagram flows: each is a UDP socket of an app.", [
+  const flows = table("Datagram flows: UDP sockets of apps.", [
     { title: "Flow", of: (f) => String(f.id) },
     { title: "App", of: app },
     { title: "Down", number: true, of: (f) => bytes(f.down_bytes) },
@@ -81,18 +81,18 @@ export function traffic({ ask }) {
   ], (f) => f.bond + "/" + f.id, "There is none.");
   const el = h("div", { class: "views" },
     h("section", { class: "card", "aria-labelledby": "h-rates" }, h("h2", { id: "h-rates" }, "Traffic"), plot),
-    h("section", { class: "card", "aria-labelledby": "h-subflows" }, h("h2", { id: "h-subflows" }, "Subflows"), paths),
+    h("section", { class: "card", "aria-labelledby": "h-subflows" }, h("h2", { id: "h-subflows" }, "Subflows"), subflows),
     h("section", { class: "card", "aria-labelledby": "h-streams" }, h("h2", { id: "h-streams" }, "Streams"), streams, flows));
   el.className = "stackof";
   el.update = (st) => {
     plot.offer("apps", st.role !== "server" && st.role !== "helper");
     plot.update();
-    const lanes = [], conns = [], packets = [];
+    const rows = [], conns = [], packets = [];
     for (const b of st.bonds) {
       const name = new Map(b.subflows.map((p) => [p.id, `${p.device} ${p.id}`]));
       const why = new Map((b.decisions ?? []).map((d) => [d.subflow ?? 0, d.reason]));
       const toPrimary = st.role === "server";
-      for (const p of b.subflows) lanes.push({ ...p, bond: b.id, peer: b.peer, why: why.get(p.id), down: toPrimary ? p.tx_rate_bps : p.rx_rate_bps, up: toPrimary ? p.rx_rate_bps : p.tx_rate_bps });
+      for (const p of b.subflows) rows.push({ ...p, bond: b.id, peer: b.peer, why: why.get(p.id), down: toPrimary ? p.tx_rate_bps : p.rx_rate_bps, up: toPrimary ? p.rx_rate_bps : p.tx_rate_bps });
       const all = "any subflow";
       for (const s of b.stream_list ?? []) {
         const by = (c) => (c?.subflows?.length ? c.subflows.map((i) => name.get(i) ?? i).join(", ") : all);
@@ -101,8 +101,8 @@ export function traffic({ ask }) {
       }
       for (const f of b.flow_list ?? []) packets.push({ ...f, bond: b.id, by: f.subflow ? [f.subflow, f.second_subflow].filter(Boolean).map((i) => name.get(i) ?? i).join(", ") : "–" });
     }
-    for (const f of st.subflows) if (f.bond === "") lanes.push({ ...f, relay: true, why: "relayed for " + f.peer });
-    paths.show(lanes);
+    for (const f of st.subflows) if (f.bond === "") rows.push({ ...f, relay: true, why: "relayed for " + f.peer });
+    subflows.show(rows);
     streams.show(conns);
     flows.hidden = packets.length === 0;
     flows.show(packets);
