@@ -43,8 +43,8 @@ func (k *Key) ClientConfig(server PublicKey, alpn string) *tls.Config {
 }
 
 // UnverifiedConfig returns the TLS configuration for connecting to a device with an unknown key. It
-// accepts any key that the peer proves to hold; PeerKey returns it. The caller must verify by other
-// means whose key that is.
+// accepts any key that the peer proves to hold; PeerKey returns it. The caller must verify the
+// owner of the key by other means.
 func (k *Key) UnverifiedConfig(alpn string) *tls.Config {
 	c := k.tlsConfig(alpn, func(PublicKey) error { return nil })
 	c.InsecureSkipVerify = true // as in ClientConfigConfig

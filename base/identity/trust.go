@@ -408,7 +408,7 @@ func (t *Trust) updateFile(edit func(*trustState) ([]Peer, error)) error {
 	return nil
 }
 
-// currentState returns the current state. A Trust whose first Reload failed trusts nobody.
+// currentState returns the current state, which is empty if the first Reload failed.
 func (t *Trust) currentState() *trustState {
 	if p := t.state.Load(); p != nil {
 		return p

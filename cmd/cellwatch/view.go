@@ -45,7 +45,7 @@ const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 // tile is one position of the grid with its dominant user.
 type tile struct {
 	mark rune
-	rnti cell.RNTI // 0: nobody
+	rnti cell.RNTI // 0: free
 }
 
 // viewRow is a line of the screen: text, with tiles drawn over it from column at on.

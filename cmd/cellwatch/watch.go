@@ -142,7 +142,8 @@ func negativeError(length time.Duration) error {
 	return fault.New(fault.Usage, fmt.Errorf("--for %v is negative", length), "use 0 for no limit")
 }
 
-// watchCounts counts what was passed on of a carrier: less than was decoded, with --for.
+// watchCounts counts the subframes and messages passed on of a carrier: fewer than decoded, with
+// --for.
 type watchCounts struct{ subframes, messages int64 }
 
 // watchUntil passes all subframes to the watchers until one of them fails or length is over.

@@ -18,17 +18,17 @@ const minSharedPart = 0.1
 // MaxWindow is the longest window in subframes: a round trip of a second.
 const MaxWindow = 1000
 
-// share is what one user was granted in one subframe, downlink.
+// share has the downlink grants of one user in one subframe.
 type share struct {
 	user          RNTI
 	prb           uint16
-	sizedPRB      uint16 // PRBs whose blocks have sizes
+	sizedPRB      uint16 // PRBs with known block sizes
 	sizedBits     uint32 // in sizedPRB
 	blocks        uint8
 	retransmitted uint8 // how many of blocks are retransmissions; only for this device
 }
 
-// usageSum is what one or several users were granted within the window.
+// usageSum sums the shares of one or several users within the window.
 type usageSum struct {
 	subframes int
 	prb       int
@@ -67,8 +67,8 @@ type slot struct {
 	idle   uint16
 }
 
-// Window keeps the last subframes of one cell and who used them. Subframes that were not received
-// do not count.
+// Window keeps the last subframes of one cell with the shares of their users. Subframes that were
+// not received do not count.
 type Window struct {
 	// Unfiltered counts every user, as the ablation "no user filter" does.
 	Unfiltered bool
@@ -217,21 +217,21 @@ func (w *Window) dropOldest() {
 type Usage struct {
 	// Received counts those subframes.
 	Received int
-	// PRB is the width of the cell, OwnPRB what this device got (P_a), IdlePRB what nobody got
-	// (P_idle).
+	// PRB is the width of the cell, OwnPRB the part granted to this device (P_a), IdlePRB the free
+	// part (P_idle).
 	PRB, OwnPRB, IdlePRB float64
-	// EvenPRB is what the device would have if all users who share the cell shared alike (max-min:
-	// users with less than an even part keep what they have).
+	// EvenPRB is the device's part if all users of the cell shared alike (max-min: users with less
+	// than an even part keep theirs).
 	EvenPRB float64
-	// Users counts those who share the cell, including this device (N, at least 1).
+	// Users counts the users that share the cell, including this device (N, at least 1).
 	Users int
-	// AllUsers counts everybody with a downlink grant.
+	// AllUsers counts all users with a downlink grant.
 	AllUsers int
 	// Rate is R_w in bits per PRB, of own grants, 0 if there were none. In an Estimate it is the
 	// R_w that was used.
 	Rate float64
-	// OthersRate is the R_w of the other users who share the cell, 0 while they have less than a
-	// tenth of it: control users, who send few bits a block, do not represent data.
+	// OthersRate is the R_w of the other users that share the cell, 0 while they have less than a
+	// tenth of it: control users, with few bits per block, do not represent data.
 	OthersRate float64
 }
 

@@ -9,7 +9,7 @@ import "mpbond/pbe/cell"
 // (section 3 of the paper).
 const activityTimeout = 1000
 
-// activity is what one user was granted between two silences.
+// activity has the sums of one user's grants between two silences.
 type activity struct {
 	first, last int64 // in the tally's time
 	subframes   int
@@ -29,7 +29,7 @@ type activityTracker struct {
 	subframes                  histogram
 	span                       histogram // ms
 	prb                        histogram // a subframe
-	// Of users who passed the filter.
+	// Of data users.
 	perPRB, rate histogram // Mbit/s
 }
 
@@ -39,7 +39,7 @@ func newActivityTracker() activityTracker {
 		rate: newLogHistogram(0.01, 5)}
 }
 
-// addShare adds what a user was granted at time now.
+// addShare adds a share at time now.
 func (a *activityTracker) addShare(now int64, h share) {
 	x := a.open[h.user]
 	if x != nil && now-x.last > activityTimeout {

@@ -58,13 +58,13 @@ func (s Subframe) isValid() bool {
 // isDownlink reports whether d is a downlink grant.
 func isDownlink(d *lte.DCI) bool { return d.Format != cell.Format0 }
 
-// share is what one user was granted in one subframe.
+// share has the grants of one user in one subframe.
 type share struct {
 	user          cell.RNTI
 	format        cell.Format
 	mcs           uint8 // of the first block
 	prb           int   // downlink
-	sizedPRB      int   // PRBs of grants whose blocks have sizes
+	sizedPRB      int   // PRBs of grants with known sizes
 	sizedBits     int64 // in sizedPRB
 	blocks        int   // transport blocks, downlink
 	retransmitted int   // retransmitted ones among blocks

@@ -12,7 +12,7 @@ type Column struct {
 	// HasPositions reports that the messages name their resource blocks. Otherwise blocks are
 	// stacked from the first one up, in the order of messages: only their number is right.
 	HasPositions bool
-	// Users has the downlink user of each resource block in the first slot, 0 for nobody.
+	// Users has the downlink user of each resource block in the first slot, 0 if it is free.
 	Users [cell.MaxPRB]cell.RNTI
 }
 

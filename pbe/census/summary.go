@@ -22,7 +22,7 @@ type Summary struct {
 	// PerPRB is the rate per resource block of users' blocks with known sizes.
 	PerPRB float64 `json:"mbps_per_prb"`
 
-	// Users are those in each window of 40 subframes, DataUsers those of them who pass the user
+	// Users are those in each window of 40 subframes, DataUsers those of them that pass the user
 	// filter.
 	Users     Distribution `json:"users_40ms"`
 	DataUsers Distribution `json:"data_users_40ms"`
@@ -58,7 +58,7 @@ type Hour struct {
 	// Number counts from the hour of the first subframe.
 	Number    int64 `json:"hour"`
 	Subframes int64 `json:"subframes"`
-	// Users are distinct RNTIs, DataUsers those of them who passed the user filter.
+	// Users are distinct RNTIs, DataUsers those of them that passed the user filter.
 	Users     int `json:"users"`
 	DataUsers int `json:"data_users"`
 	Load
@@ -75,8 +75,7 @@ type Activity struct {
 	Subframes Distribution `json:"subframes"`
 	Span      Distribution `json:"span_ms"`
 	PRB       Distribution `json:"prb"` // per subframe
-	// PerPRB and Rate are of users who passed the user filter: physical rates. Rate is over the
-	// whole activity.
+	// PerPRB and Rate are of data users: physical rates. Rate is over the whole activity.
 	PerPRB Distribution `json:"mbps_per_prb"`
 	Rate   Distribution `json:"mbps"`
 }

@@ -17,7 +17,7 @@ const (
 	userTableMemory = 10_000
 )
 
-// User is what one user was granted in the last second.
+// User has the figures of one user in the last second.
 type User struct {
 	RNTI cell.RNTI
 	// PRBPart is the user's part of the resource blocks of all received subframes. UplinkPart is

@@ -12,7 +12,7 @@ type windowUser struct {
 	isDataUser bool  // passed the user filter at the last check
 }
 
-// userWindow has what users were granted in the last subframes of one cell.
+// userWindow has the users' shares in the last subframes of one cell.
 type userWindow struct {
 	length        int64 // in subframes
 	retention     int64 // how many subframes a silent user stays

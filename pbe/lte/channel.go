@@ -180,7 +180,7 @@ const (
 	minMulticastSNR    = 3 // least signal power over noise power
 )
 
-// trackingResult is what the reference signals show besides the channel.
+// trackingResult is the signal quality, time and carrier estimated from the reference signals.
 type trackingResult struct {
 	// signal and noise are the power of one element.
 	signal, noise float64

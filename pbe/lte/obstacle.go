@@ -18,7 +18,7 @@ const (
 	TDD                          // the cell uses time division duplex
 )
 
-// Obstacle is the reason why no cell is decoded, and what is known about the cell in question.
+// Obstacle is the reason why no cell is decoded, with the known parameters of the cell in question.
 type Obstacle struct {
 	Reason Reason
 	// Cell has the ID; with TooWide and FourPorts all other fields too. It has no meaning with
