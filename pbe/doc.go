@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pbe is the layer of PBE-CC: congestion control from measurements of the control channels
 // of mobile cells (docs/explanation/pbe.md). The bond does not depend on it and uses its transport like any
 // other.

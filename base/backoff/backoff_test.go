@@ -32,7 +32,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestBounds: the bounds of a call hold, whatever those before it were.
+// TestBounds checks that the bounds of each call hold, whatever the earlier ones were.
 func TestBounds(t *testing.T) {
 	var b Backoff
 	for i, c := range []struct{ least, most, want time.Duration }{
@@ -46,7 +46,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	for range 10 {
-		if d := b.Next(3, 3); d != 3 { // too little to take a part of
+		if d := b.Next(3, 3); d != 3 { // too short to shorten
 			t.Errorf("%v", d)
 		}
 	}

@@ -69,8 +69,8 @@ func TestErrorsNameLineKeyAndNearest(t *testing.T) {
 	}
 }
 
-// TestNumbers: a number without a unit is refused where the setting is a text, wherever it
-// stands, and taken where it is one of bytes or no unit is needed.
+// TestNumbers checks that a number without a unit is rejected for text settings, wherever it
+// stands, and accepted for bytes and where no unit is needed.
 func TestNumbers(t *testing.T) {
 	for _, c := range []struct{ in, text string }{
 		{"\n[limits]\nmax_rate=9600",

@@ -13,8 +13,8 @@ import (
 	"mpbond/base/fault"
 )
 
-// TestWrite: what is there is replaced whole, keeps its rights, and is written
-// where a link leads; nothing else is left.
+// TestWrite checks that a file is replaced atomically, keeps its mode, and is written at a link's
+// target, without leftovers.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "there", "p.toml"), filepath.Join(dir, "here.toml")
@@ -88,13 +88,13 @@ func TestLocate(t *testing.T) {
 			t.Errorf("%s %d %q: at %d:%d, want %d:%d", c.table, c.n, c.key, line, column, c.line, c.column)
 		}
 	}
-	big := strings.Repeat("[[rule]]\nname='x'\n", 100_000) // it does not look through all for each
+	big := strings.Repeat("[[rule]]\nname='x'\n", 100_000) // a lookup must not scan the whole file each time
 	if line, _ := NewLocator([]byte(big)).FindTable("rule", 99_999, "name"); line != 200_000 {
 		t.Errorf("the last of many is on line %d", line)
 	}
 }
 
-// TestPlace: errors say where in a way that programs can read.
+// TestPlace checks that errors have a machine-readable position.
 func TestPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"name='x'\n  nmae='y'": "2 3 name",
@@ -125,13 +125,12 @@ func FuzzLocate(f *testing.F) {
 	})
 }
 
-// TestWritable: it is said beforehand where nothing can be written, and nothing is
-// tried.
+// TestWritable checks that Writable predicts failures without trying.
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link.toml")
 	there := filepath.Join(dir, "p.toml")
-	if err := os.WriteFile(there, nil, 0o400); err != nil { // it is replaced, so that its own rights do not matter
+	if err := os.WriteFile(there, nil, 0o400); err != nil { // the file is replaced, so its own mode does not matter
 		t.Fatal(err)
 	}
 	if err := os.Symlink(there, link); err != nil {

@@ -41,7 +41,7 @@ func TestAllowed(t *testing.T) {
 		{"ff02::1", "", false},
 		{"100::1", "", false},
 		{"64:ff9b:1::1", "", false},
-		// The IPv4 address within counts: mapped, NAT64, 6to4.
+		// The embedded IPv4 address counts: mapped, NAT64, 6to4.
 		{"::ffff:127.0.0.1", "", false},
 		{"::ffff:8.8.8.8", "", true},
 		{"64:ff9b::10.0.0.1", "", false},
@@ -67,8 +67,7 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// TestOwn: an address of this host is reached only if it is listed, whatever kind
-// it is of.
+// TestOwn checks that addresses of this host are refused unless listed, of any kind.
 func TestOwn(t *testing.T) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -88,7 +87,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestNear: who is in a network that this host is in, too, is nobody's destination.
+// TestNear checks that addresses in this host's networks are refused.
 func TestNear(t *testing.T) {
 	var list []net.Addr
 	for _, s := range []string{"2001:db8:7:1::2/64", "192.0.2.77/26", "203.0.113.9/32"} {
@@ -109,8 +108,7 @@ func TestNear(t *testing.T) {
 	}
 }
 
-// FuzzAllowed: whatever an address is embedded in, none of the own
-// network is reached, nor one that only looks like another.
+// FuzzAllowed checks that embedded or disguised addresses never reach the local network.
 func FuzzAllowed(f *testing.F) {
 	for _, s := range []string{"8.8.8.8", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:a00:1::", "2001:db8::1",
 		"fe80::1", "64:ff9b::2002:1", "2002:2002::"} {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOrder drives a queue with random operations beside a list that is sorted anew, by
-// time and order of pushing, for each.
+// TestOrder compares a queue under random operations with a list that is sorted by time and order
+// of pushing.
 func TestOrder(t *testing.T) {
 	type due struct {
 		at time.Duration
@@ -42,7 +42,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNoAllocation: a simulation pushes millions of events.
+// TestNoAllocation checks that a warm queue does not allocate: a simulation pushes millions of
+// events.
 func TestNoAllocation(t *testing.T) {
 	var q Queue[int]
 	if n := testing.AllocsPerRun(10, func() {

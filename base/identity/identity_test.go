@@ -40,7 +40,7 @@ func TestKeyText(t *testing.T) {
 	}
 }
 
-// TestKeyTextIsStable pins the text forms: they are in people's files.
+// TestKeyTextIsStable pins the text forms, which users have in files.
 func TestKeyTextIsStable(t *testing.T) {
 	var k PublicKey
 	for i := range k {
@@ -213,7 +213,7 @@ func TestKeyIsNeverPrinted(t *testing.T) {
 	}
 }
 
-// TestDerive: what is derived is of one key and purpose.
+// TestDerive checks that secrets depend on key and purpose.
 func TestDerive(t *testing.T) {
 	seen := map[string]bool{}
 	a, b := mustKey(t), mustKey(t)

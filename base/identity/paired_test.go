@@ -22,7 +22,7 @@ func TestMeet(t *testing.T) {
 	if err != nil || first.Name != "Anna-s-phone" {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	// The same device once more: its name stays, what is new is added.
+	// The same device again keeps its name and gains the new parts.
 	both, err := tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}, []string{"a:1"}, false})
 	if err != nil || fmt.Sprintf("%s %v %v", both.Name, both.Roles,
 		both.Addresses) != "Anna-s-phone [helper primary] [10.0.0.1:1]" {
@@ -37,7 +37,7 @@ func TestMeet(t *testing.T) {
 		fmt.Sprint(p.Servers) != "[b:1 c:1]" {
 		t.Fatalf("those it told last: %+v, %v", p, err)
 	}
-	// Another one of that name.
+	// Another device with that name.
 	if p, err := tr.AddPaired(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil, false}); err != nil ||
 		p.Name != "Anna-s-phone-2" {
 		t.Fatalf("%+v, %v", p, err)
@@ -80,8 +80,8 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// FuzzMeet: whatever a device says of itself when it is paired, it is refused, or
-// the trust file reads as it was written.
+// FuzzMeet checks that data of a pairing device is either rejected, or the trust file reads back as
+// written.
 func FuzzMeet(f *testing.F) {
 	f.Add("phone", "10.0.0.9:7602", "vps.example.org:7600")
 	f.Add("-.", "rfcomm://AA:BB:CC:DD:EE:FF/3", "[2001:db8::1%25]:1")
@@ -112,8 +112,8 @@ func FuzzMeet(f *testing.F) {
 	})
 }
 
-// TestTold: what a primary says of its servers takes the place of what it said
-// before, and is believed of primaries only.
+// TestTold checks that a primary's servers replace the earlier ones, and are accepted from
+// primaries only.
 func TestTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr := openTrust(t, path)
@@ -150,8 +150,8 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestPause: who is paused stays trusted, whatever else becomes of the device; a
-// server cannot be.
+// TestPause checks that a paused device stays trusted through other changes, and that a server
+// cannot be paused.
 func TestPause(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr := openTrust(t, path)

@@ -19,14 +19,13 @@ import (
 
 func anyone(PublicKey) bool { return true }
 
-// outcome is what one end of a connection learnt.
+// outcome is the result at one end of a connection.
 type outcome struct {
 	handshake, read error
 	state           tls.ConnectionState
 }
 
-// handshake connects two ends over loopback. Each sends one byte after its
-// handshake and reads one.
+// handshake connects two ends over loopback. Each sends and reads one byte after its handshake.
 func handshake(t *testing.T, client, server *tls.Config) (c, s outcome) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +38,7 @@ func handshake(t *testing.T, client, server *tls.Config) (c, s outcome) {
 		conn := wrap(raw, cfg)
 		defer conn.Close()
 		if o.handshake = conn.Handshake(); o.handshake != nil {
-			// Reading on keeps TCP from resetting the alert away.
+			// Reading keeps TCP from resetting the alert away.
 			_ = raw.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, raw)
 			return o
@@ -166,7 +165,7 @@ func TestCertificateOfAnotherSortRefused(t *testing.T) {
 	}
 }
 
-// TestStolenCertificate: the public key alone, without the secret, is no proof.
+// TestStolenCertificate checks that the public key alone proves nothing.
 func TestStolenCertificate(t *testing.T) {
 	a, b, thief := mustKey(t), mustKey(t), mustKey(t)
 	forged := thief.ClientConfig(b.Public(), "x")
@@ -181,8 +180,8 @@ func TestStolenCertificate(t *testing.T) {
 	}
 }
 
-// TestNoResumption: a device that is removed stays out, with or without a
-// session cache at the client.
+// TestNoResumption checks that a removed device stays out, with and without a session cache at the
+// client.
 func TestNoResumption(t *testing.T) {
 	a, b := mustKey(t), mustKey(t)
 	client := a.ClientConfig(b.Public(), "x")
@@ -205,7 +204,7 @@ func TestExplainLeavesOtherErrors(t *testing.T) {
 			t.Errorf("%v became %v", err, got)
 		}
 	}
-	// Something that is not TLS at all.
+	// A peer without TLS.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

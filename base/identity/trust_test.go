@@ -153,8 +153,8 @@ func TestBadTrustFiles(t *testing.T) {
 	}
 }
 
-// TestTrustConcurrently: changes through several Trusts of one file, as by
-// several processes, are all kept, while lookups go on.
+// TestTrustConcurrently checks that changes through several Trusts of one file, as by several
+// processes, are all kept, with concurrent lookups.
 func TestTrustConcurrently(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	reader := openTrust(t, path)
@@ -183,8 +183,7 @@ func TestTrustConcurrently(t *testing.T) {
 	}
 }
 
-// TestReloadKeepsChanges: what was read before a change of this process does not
-// replace it.
+// TestReloadKeepsChanges checks that Reload does not restore an older state.
 func TestReloadKeepsChanges(t *testing.T) {
 	tr := openTrust(t, filepath.Join(t.TempDir(), "trust.toml"))
 	end := make(chan struct{})
@@ -238,8 +237,8 @@ func FuzzTrustFile(f *testing.F) {
 	})
 }
 
-// TestRemoveUnread: who is removed is trusted no longer at once, also when the file
-// cannot be read; it is said, and is written once the file can be read again.
+// TestRemoveUnread checks that a removed device loses trust at once even if the file cannot be
+// read, that the error says so, and that the file is written once it can be read again.
 func TestRemoveUnread(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"open to others": func(path string) error { return os.Chmod(path, 0o666) },

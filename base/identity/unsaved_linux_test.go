@@ -11,7 +11,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// fullDisk is a directory on a disk that fill fills and empty empties.
+// fullDisk returns a directory on its own disk, which fill fills and empty empties.
 func fullDisk(t *testing.T) (dir string, fill, empty func()) {
 	t.Helper()
 	dir = t.TempDir()
@@ -32,8 +32,8 @@ func fullDisk(t *testing.T) (dir string, fill, empty func()) {
 	}
 }
 
-// TestRemoveOnAFullDisk: who is removed is trusted no longer at once, also when that
-// cannot be written; it is said, stays so whatever is read, and is written later.
+// TestRemoveOnAFullDisk checks that a removed device loses trust at once even if the file cannot be
+// written: the error says so, the device stays removed after Reload, and the file is written later.
 func TestRemoveOnAFullDisk(t *testing.T) {
 	dir, fill, empty := fullDisk(t)
 	path := filepath.Join(dir, "trust.toml")
@@ -81,12 +81,12 @@ func TestRemoveOnAFullDisk(t *testing.T) {
 	if openTrust(t, path).Allowed(RoleHelper)(lost) {
 		t.Error("it was not written")
 	}
-	// Paired again it is trusted again.
+	// Pairing the device again restores trust.
 	if err := tr.Add(Peer{Name: "lost", Roles: []Role{RoleHelper}, Key: lost}); err != nil ||
 		!tr.Allowed(RoleHelper)(lost) {
 		t.Error(err)
 	}
-	// Any other change writes it too, and so may another process.
+	// Any other change writes the removal too; another process may do so as well.
 	fill()
 	if err := tr.Remove("lost"); !fault.Is(err, fault.NotSaved) {
 		t.Error(err)

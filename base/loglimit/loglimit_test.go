@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestLimiter: a flood makes one line for each kind and minute, which has its number, and
-// what comes seldom is written at once.
+// TestLimiter checks that a flood makes one line per kind and minute, with its count, and that rare
+// events are logged at once.
 func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

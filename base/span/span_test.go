@@ -31,8 +31,8 @@ func (m bitmap) count(from, to int) (n int) {
 	return n
 }
 
-// compare requires that the set holds what the model holds, in one form only, and that
-// its questions have the answers of the model for a part of it.
+// compare checks that the set equals the model, in its only valid form, and that its queries agree
+// with the model over a range.
 func compare[T Integer](t *testing.T, s Set[T], m bitmap, base T, part Span[int64]) {
 	t.Helper()
 	from, to := int(part.From), int(part.To)
@@ -84,7 +84,7 @@ func compare[T Integer](t *testing.T, s Set[T], m bitmap, base T, part Span[int6
 	}
 }
 
-// drive does random operations on a set of integers from base on beside a bitmap.
+// drive applies random operations to a set of integers from base on and to a bitmap.
 func drive[T Integer](t *testing.T, seed uint64, base T) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	var s Set[T]
@@ -130,8 +130,8 @@ func drive[T Integer](t *testing.T, seed uint64, base T) {
 	}
 }
 
-// TestAgainstBitmap drives sets with random operations beside a bitmap, from 0 on, below
-// 0, and up to the largest integers.
+// TestAgainstBitmap compares sets under random operations with a bitmap, from 0 on, below 0, and up
+// to the largest integers.
 func TestAgainstBitmap(t *testing.T) {
 	for seed := range uint64(400) {
 		drive(t, seed, uint64(0))
@@ -151,7 +151,7 @@ func TestEmptyRanges(t *testing.T) {
 	for range s.Missing(25, 25) {
 		t.Error("nothing is missing of nothing")
 	}
-	for from := range s.Missing(0, 100) { // its user may stop
+	for from := range s.Missing(0, 100) { // the caller may stop
 		if from > 0 {
 			t.Errorf("goes on to %d", from)
 		}
@@ -159,7 +159,7 @@ func TestEmptyRanges(t *testing.T) {
 	}
 }
 
-// TestJSON holds the form that files of others have.
+// TestJSON pins the form in external files.
 func TestJSON(t *testing.T) {
 	data, err := json.Marshal(Set[int64]{{0, 10}, {20, 30}})
 	if err != nil || string(data) != `[{"from":0,"to":10},{"from":20,"to":30}]` {
@@ -167,8 +167,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestNoAllocation: what has had room for its spans once needs no memory again, as sets
-// stand in the way of each packet.
+// TestNoAllocation checks that a warm set does not allocate: every packet passes sets.
 func TestNoAllocation(t *testing.T) {
 	s := make(Set[uint64], 0, 64)
 	sum := uint64(0)
@@ -193,7 +192,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// BenchmarkAppend adds at the end, as what comes in order.
+// BenchmarkAppend adds at the end, as in-order data does.
 func BenchmarkAppend(b *testing.B) {
 	var s Set[uint64]
 	for i := range uint64(b.N) {
@@ -217,7 +216,7 @@ func BenchmarkHoles(b *testing.B) {
 	}
 }
 
-// BenchmarkMissing asks for the gaps of a set of 200 spans.
+// BenchmarkMissing iterates over the gaps of a set of 200 spans.
 func BenchmarkMissing(b *testing.B) {
 	var s Set[uint64]
 	for i := range uint64(200) {

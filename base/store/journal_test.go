@@ -23,7 +23,7 @@ type row struct {
 	N   int    `json:"n"`
 }
 
-// state is what a journal says, as its user reads it.
+// state is the content of a journal, as its user keeps it.
 type state map[string]int
 
 func (s state) take(line []byte) error {
@@ -90,8 +90,8 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestLockIsAwaited: who has the file for a moment only, and may replace it
-// meanwhile, is waited for; what it wrote is read.
+// TestLockIsAwaited checks that Open waits for a process that holds the file briefly, possibly
+// replacing it, and then reads what that process wrote.
 func TestLockIsAwaited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	for n := range 5 {
@@ -121,8 +121,8 @@ func TestLockIsAwaited(t *testing.T) {
 	}
 }
 
-// TestCutAnywhere: of a file that was cut off at any byte, as by a process that
-// was killed while it wrote, every whole line is read, and nothing is damage.
+// TestCutAnywhere checks that a file truncated at any byte, as by a process killed while writing,
+// yields every complete line without damage.
 func TestCutAnywhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	j, _, _ := openTestJournal(t, path)
@@ -143,7 +143,7 @@ func TestCutAnywhere(t *testing.T) {
 		j, s, damage := openTestJournal(t, path)
 		want := strings.Count(string(whole[:n]), "\n")
 		if n < len(whole) && whole[n] == '\n' {
-			want++ // but for its end
+			want++ // except for its end
 		}
 		if damage != nil || s["a"] != want {
 			t.Fatalf("cut at %d: %v, %v", n, s, damage)
@@ -177,8 +177,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestLong: it is rewritten again when it has grown by as much as it was, not
-// because what holds is much.
+// TestLong checks that a rewrite is due when the file has doubled, not when its valid content is
+// large.
 func TestLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	j, _, _ := openTestJournal(t, path)
@@ -202,13 +202,13 @@ func TestLong(t *testing.T) {
 	step("as much again", j.Append(some(200*unit.KB)...), true)
 	step("rewritten to little", j.Rewrite(some(unit.KB)...), false)
 	step("more than that", j.Append(some(10*unit.KB)...), false)
-	// else it would grow to what is not read
+	// otherwise it would outgrow what Open reads
 	j.rewrittenSize, j.size = int64(maxFile)/2+1, int64(maxFile-minRewriteSize)+1
 	step("more than can be read soon", nil, true)
 }
 
-// TestFullDisk: what cannot be written can be later, and a line that was written
-// in part is none.
+// TestFullDisk checks that a failed write can be repeated later, and that a partial line does not
+// count.
 func TestFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	j.file = disk
-	if _, err := disk.WriteString(`{"key":"a","n"`); err != nil { // what a disk takes that is full then
+	if _, err := disk.WriteString(`{"key":"a","n"`); err != nil { // the part that fits on a full disk
 		t.Fatal(err)
 	}
 	j.truncateTo(j.size)

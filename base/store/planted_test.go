@@ -15,7 +15,7 @@ import (
 
 const service = 4321 // a user
 
-// serviceDir is a directory of another user, to whom root is asked to add.
+// serviceDir returns a directory of another user in which root works.
 func serviceDir(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -28,8 +28,8 @@ func serviceDir(t *testing.T) string {
 	return dir
 }
 
-// TestRootsFilesAreTheDirectorys: what root makes and replaces belongs to whom the
-// directory belongs, as a service's does.
+// TestRootsFilesAreTheDirectorys checks that files that root creates and replaces belong to the
+// owner of the directory, as a service's files do.
 func TestRootsFilesAreTheDirectorys(t *testing.T) {
 	dir := serviceDir(t)
 	path := filepath.Join(dir, "x.jsonl")
@@ -60,8 +60,8 @@ func TestRootsFilesAreTheDirectorys(t *testing.T) {
 	belongs(path + ".bad")
 }
 
-// TestNothingPlanted: whatever a service puts where root will look for its journal,
-// or makes another file, what that leads to is not read, changed or given away.
+// TestNothingPlanted checks that links and files that a service plants in place of its journal do
+// not make root read, change or give away their targets.
 func TestNothingPlanted(t *testing.T) {
 	const line, damaged = `{"key":"secret","n":1}` + "\n", "no JSON\n"
 	dir := serviceDir(t)

@@ -17,8 +17,8 @@ import (
 
 const someUser = 12345
 
-// newUserDir is a directory of a user's, in one that is closed to them, as systemd keeps
-// those of its services; and a file of root's beside it, which they cannot read.
+// newUserDir returns a user's directory within one that is closed to the user, as systemd keeps
+// those of its services, and a file of root's beside it that the user cannot read.
 func newUserDir(t *testing.T) (dir, secret string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -44,8 +44,8 @@ func belongsTo(t *testing.T, path string, uid uint32) {
 	}
 }
 
-// TestNothingOfRootsThroughAUsersDirectory: whatever the user has put in the way, no
-// function reads, changes or makes what the user could not.
+// TestNothingOfRootsThroughAUsersDirectory checks that no function reads, changes or creates more
+// than the user could, whatever the user has put in the directory.
 func TestNothingOfRootsThroughAUsersDirectory(t *testing.T) {
 	dir, secret := newUserDir(t)
 	closed := filepath.Join(filepath.Dir(secret), "closed") // root's
@@ -124,7 +124,7 @@ func TestNothingOfRootsThroughAUsersDirectory(t *testing.T) {
 						t.Error("done")
 					}
 				} else if err := replaceBy(path, "user"); err != nil {
-					t.Error(err) // the directory is the user's
+					t.Error(err) // the user owns the directory
 				} else {
 					belongsTo(t, path, someUser)
 				}
@@ -157,7 +157,7 @@ func replaceBy(path, text string) error {
 	return Replace(f, path, []byte(text))
 }
 
-// idsNow returns the numbers that a new file gets.
+// idsNow returns the owner, group and mode of a new file.
 func idsNow(t *testing.T) (uid, gid uint32, mode fs.FileMode) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x")
@@ -172,9 +172,9 @@ func idsNow(t *testing.T) (uid, gid uint32, mode fs.FileMode) {
 	return sys.Uid, sys.Gid, st.Mode()
 }
 
-// TestUsersFilesStayTheUsers: what root's process makes in a user's directory is the
-// user's, under the name that was given; a directory above that is closed to the user
-// keeps root out of nothing.
+// TestUsersFilesStayTheUsers checks that files that root's process creates in a user's directory
+// belong to the user and keep the given name, and that a closed directory above it does not stop
+// root.
 func TestUsersFilesStayTheUsers(t *testing.T) {
 	dir, _ := newUserDir(t)
 	deep, path := filepath.Join(dir, "a", "b"), filepath.Join(dir, "a", "b", "file")
@@ -205,7 +205,7 @@ func TestUsersFilesStayTheUsers(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := ReadFile(link); err == nil { // through root's closed directory the user does not get
+	if text, err := ReadFile(link); err == nil { // the user cannot pass root's closed directory
 		t.Errorf("a link through another's directory leads to %q", text)
 	}
 	if err := errors.Join(os.Remove(link), os.Symlink("a/b/file", link)); err != nil {
@@ -227,8 +227,7 @@ func TestUsersFilesStayTheUsers(t *testing.T) {
 	}
 }
 
-// TestSwappedWhileUsed: whoever swaps a directory for a link as fast as possible wins
-// nothing.
+// TestSwappedWhileUsed checks that quickly swapping a directory for a link gains nothing.
 func TestSwappedWhileUsed(t *testing.T) {
 	dir, secret := newUserDir(t)
 	sub, aside := filepath.Join(dir, "sub"), filepath.Join(dir, "aside")
@@ -274,8 +273,8 @@ func TestSwappedWhileUsed(t *testing.T) {
 	}
 }
 
-// TestWhoseDirectory: the first directory on the way that is not root's decides; links
-// of root's are followed, also out of it.
+// TestWhoseDirectory checks that the first directory that is not root's determines the user, and
+// that root's links are followed, also out of it.
 func TestWhoseDirectory(t *testing.T) {
 	dir, secret := newUserDir(t)
 	top := filepath.Dir(dir)
@@ -337,8 +336,8 @@ func TestWhoseDirectory(t *testing.T) {
 	}
 }
 
-// TestActFor: what a user's configuration names is opened with the user's rights,
-// wherever it is.
+// TestActFor checks that files named in a user's configuration are opened with the user's rights,
+// wherever they are.
 func TestActFor(t *testing.T) {
 	dir, secret := newUserDir(t)
 	defer actsFor.Store(0)
@@ -367,9 +366,9 @@ func TestActFor(t *testing.T) {
 	}
 }
 
-// TestSharedWithAGroup: members of a group that may write a directory of root's cannot
-// make root's process use other files than they could: it is no home, nor is one below
-// it, and links and other names there lead to no file of root's.
+// TestSharedWithAGroup checks that members of a group with write access to a directory of root's
+// cannot make root's process use files that they could not use: such a directory is rejected as
+// home, as is one below it, and links and other names there lead to no file of root's.
 func TestSharedWithAGroup(t *testing.T) {
 	dir, secret := newUserDir(t)
 	group := filepath.Join(filepath.Dir(dir), "group")
@@ -399,7 +398,7 @@ func TestSharedWithAGroup(t *testing.T) {
 	if text, _ := os.ReadFile(secret); string(text) != "secret" {
 		t.Errorf("root's file has %q", text)
 	}
-	if err := replaceBy(group+"/roots", "new"); err != nil { // root shares it with the group
+	if err := replaceBy(group+"/roots", "new"); err != nil { // root shares the directory with the group
 		t.Error(err)
 	}
 	if text, err := ReadFile(group + "/roots"); string(text) != "new" || err != nil {

@@ -13,9 +13,9 @@ import (
 	"mpbond/base/identity"
 )
 
-// TestFilesOfAService: what root writes into a service's directory the service can
-// read, and root what the service keeps there: keys, who is trusted, the token of the
-// API. Nobody else's token is taken.
+// TestFilesOfAService checks that a service can read what root writes into its directory, and root
+// what the service keeps there: keys, the trust file, the API token. Tokens of other users are
+// rejected.
 func TestFilesOfAService(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give files to another user")

@@ -34,7 +34,7 @@ func TestRights(t *testing.T) {
 	if st, err = os.Stat(path); err != nil || IsOwn(st) {
 		t.Errorf("another user's file is this user's (%v)", err)
 	}
-	// Root reads what a service keeps, and nobody else's there.
+	// Root reads a service's files, but no other user's files there.
 	if IsOwnIn(st, filepath.Dir(path)) || IsOwnIn(st, "/nowhere") {
 		t.Error("another user's file in a directory of this user is this user's")
 	}
@@ -122,7 +122,7 @@ func TestNoFollow(t *testing.T) {
 	}
 }
 
-// TestRenameRelative: a file that was opened by a relative name gets another such name.
+// TestRenameRelative checks Rename of a file that was opened by a relative name.
 func TestRenameRelative(t *testing.T) {
 	t.Chdir(t.TempDir())
 	f, err := CreateTemp(".", ".x-*")

@@ -14,8 +14,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// writeRecording records n subframes where RNTI 500 has 10 of 50 PRB, 700 has 15, and the rest
-// is idle, each of 600 bits: C_f is 15 Mbit/s.
+// writeRecording records n subframes in which RNTI 500 has 10 of 50 PRB, 700 has 15, and the rest
+// is idle, with 600 bits each: C_f is 15 Mbit/s.
 func writeRecording(t *testing.T, n int, self cell.RNTI) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -48,7 +48,7 @@ func writeRecording(t *testing.T, n int, self cell.RNTI) []byte {
 	return b.Bytes()
 }
 
-// TestCellCapacity: a line for each 100 ms, of the device that is named.
+// TestCellCapacity checks the line for each 100 ms of the device.
 func TestCellCapacity(t *testing.T) {
 	for name, c := range map[string]struct {
 		self cell.RNTI
@@ -81,7 +81,7 @@ func TestCellCapacity(t *testing.T) {
 	}
 }
 
-// TestCellCapacityErrors: what is wrong is told, after what was read.
+// TestCellCapacityErrors checks that errors follow the lines of what was read.
 func TestCellCapacityErrors(t *testing.T) {
 	data := writeRecording(t, 500, 0)
 	for name, c := range map[string]struct {

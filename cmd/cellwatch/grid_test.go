@@ -17,7 +17,7 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// TestCellGrid: known grants are where they belong in the picture.
+// TestCellGrid checks the positions of known grants in the picture.
 func TestCellGrid(t *testing.T) {
 	files := recordings(t, writeRecording(t, 400, 500))
 	out := filepath.Join(t.TempDir(), "grid.png")
@@ -33,7 +33,7 @@ func TestCellGrid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Two panels of 50 PRB and 200 subframes, of 8 by 4 pixels each: 500 has 10, 700 the
+	// Two panels of 50 PRB and 200 subframes, of 8 by 4 pixels each: 500 has 10 blocks, 700 the
 	// next 15, the rest is idle.
 	for panel := range 2 {
 		for column := range 200 {
@@ -58,7 +58,7 @@ func TestCellGrid(t *testing.T) {
 	}
 }
 
-// TestGridPanel: places, what was missed, and what is for all, of a decoder.
+// TestGridPanel checks positions, missed subframes, and blocks for all users.
 func TestGridPanel(t *testing.T) {
 	g := census.NewGrid(100)
 	wide := lte.DCI{RNTI: 900, Format: cell.Format1}
@@ -85,7 +85,7 @@ func TestGridPanel(t *testing.T) {
 			t.Errorf("column %d, PRB %d: %v, want %v", c.column, c.row, got, c.want)
 		}
 	}
-	if p.Title != "cell; blocks are stacked" { // of wide, whose place is not known
+	if p.Title != "cell; blocks are stacked" { // wide has no position
 		t.Error(p.Title)
 	}
 	if len(p.X) != 7 || p.X[1].Label != "SFN 1" || p.X[1].Below != "0.02 s" || len(p.Y) != 5 {
@@ -97,7 +97,7 @@ func TestGridPanel(t *testing.T) {
 	}
 }
 
-// TestGridErrors: no picture is larger than it may be.
+// TestGridErrors checks the limits of a picture.
 func TestGridErrors(t *testing.T) {
 	files := recordings(t, writeRecording(t, 100, 500))
 	out := filepath.Join(t.TempDir(), "grid.png")

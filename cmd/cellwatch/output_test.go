@@ -14,7 +14,7 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// narrowCopy is a small recording of samples that a test may spoil.
+// narrowCopy returns a copy of a small recording of samples, which a test may damage.
 func narrowCopy(t *testing.T) (file string, data []byte) {
 	t.Helper()
 	data, err := os.ReadFile(narrowSamples + ".sc16")
@@ -28,8 +28,7 @@ func narrowCopy(t *testing.T) (file string, data []byte) {
 	return file, data
 }
 
-// TestCellKeepsInputs: what is read is never written over, whatever it is called, and
-// two outputs are not the same.
+// TestCellKeepsInputs checks that inputs are never overwritten, and that two outputs must differ.
 func TestCellKeepsInputs(t *testing.T) {
 	file, data := narrowCopy(t)
 	link := filepath.Join(t.TempDir(), "link")
@@ -47,7 +46,7 @@ func TestCellKeepsInputs(t *testing.T) {
 	}
 }
 
-// TestCellOutputsAreWhole: a file that is there is replaced by what is whole, else not.
+// TestCellOutputsAreWhole checks that existing files are replaced only by complete ones.
 func TestCellOutputsAreWhole(t *testing.T) {
 	file, _ := narrowCopy(t)
 	silence, old := filepath.Join(t.TempDir(), "silence.sc16"), filepath.Join(t.TempDir(), "old")
@@ -83,7 +82,7 @@ func TestCellOutputsAreWhole(t *testing.T) {
 	}
 }
 
-// TestCellFullDisk: who cannot print says so.
+// TestCellFullDisk checks the errors of failed output.
 func TestCellFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -100,8 +99,8 @@ func TestCellFullDisk(t *testing.T) {
 	}
 }
 
-// TestStatsOfAnySamples: format and rate can be told where names do not tell them, and
-// what is not known is no zero.
+// TestStatsOfAnySamples checks --format and --rate for names without an ending, and that unknown
+// values are not printed as zero.
 func TestStatsOfAnySamples(t *testing.T) {
 	file, data := narrowCopy(t)
 	plain := filepath.Join(t.TempDir(), "walk")

@@ -23,7 +23,7 @@ import (
 
 const narrowSamples = "../../pbe/lte/testdata/narrow"
 
-// sentIn are the messages of a small recording of samples, as its list has them.
+// sentIn returns the messages of a small recording of samples, from its list.
 func sentIn(t *testing.T) (rows []map[string]string) {
 	t.Helper()
 	data, err := os.ReadFile(narrowSamples + ".csv")
@@ -44,8 +44,8 @@ func sentIn(t *testing.T) (rows []map[string]string) {
 	return rows
 }
 
-// TestStatsOfSamples: formats and levels are those that were sent; what watch records
-// counts alike, but for levels, which a recording has not.
+// TestStatsOfSamples checks that formats and levels are those that were sent, and that a recording
+// by watch gives the same statistics, except for levels, which it lacks.
 func TestStatsOfSamples(t *testing.T) {
 	code, out, errs := runCellwatch(t, "stats", narrowSamples+".sc16", "--json")
 	var s cellStats
@@ -85,8 +85,8 @@ func TestStatsOfSamples(t *testing.T) {
 	}
 }
 
-// TestGridOfSamples: each user's colour has as many places in a subframe as it was given
-// blocks there.
+// TestGridOfSamples checks that each user's colour fills as many positions of a subframe as the
+// user has blocks.
 func TestGridOfSamples(t *testing.T) {
 	code, data, errs := runCellwatch(t, "grid", narrowSamples+".sc16", "--out", "-")
 	if code != cli.ExitOK {
@@ -126,8 +126,8 @@ func TestGridOfSamples(t *testing.T) {
 	}
 }
 
-// TestWatchOnTerminal: what is in a file of samples is shown, until somebody has seen
-// enough; what went wrong is told after the screen is given back.
+// TestWatchOnTerminal checks that a file of samples is shown until the user quits, and that errors
+// appear after the screen is released.
 func TestWatchOnTerminal(t *testing.T) {
 	screen := tcell.NewSimulationScreen("UTF-8")
 	if err := screen.Init(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// recordings are files that heard makes.
+// recordings writes data to files and returns their paths.
 func recordings(t *testing.T, data ...[]byte) (files []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +29,7 @@ func recordings(t *testing.T, data ...[]byte) (files []string) {
 	return files
 }
 
-// TestCellStats: each source counts by itself, for people, programs and spreadsheets.
+// TestCellStats checks that each source is counted separately, in all output formats.
 func TestCellStats(t *testing.T) {
 	files := recordings(t, writeRecording(t, 4000, 500), writeRecording(t, 200, 0))
 	code, out, errs := runCellwatch(t, "stats", files[0], files[1])
@@ -68,7 +68,7 @@ func TestCellStats(t *testing.T) {
 	}
 }
 
-// TestCellStatsPlots: each figure is there as SVG and PNG.
+// TestCellStatsPlots checks that each plot exists as SVG and PNG.
 func TestCellStatsPlots(t *testing.T) {
 	files := recordings(t, writeRecording(t, 500, 500), writeRecording(t, 200, 0))
 	dir := filepath.Join(t.TempDir(), "new", "figures")
@@ -99,7 +99,7 @@ func TestCellStatsPlots(t *testing.T) {
 	}
 }
 
-// TestCellStatsErrors: what came before a damage is told, with what is wrong.
+// TestCellStatsErrors checks that damaged recordings yield their statistics so far and an error.
 func TestCellStatsErrors(t *testing.T) {
 	data := writeRecording(t, 500, 0)
 	files := recordings(t, data[:len(data)-1], []byte("GIF89a, certainly"))

@@ -17,8 +17,8 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// seenAir is subframe n of a cell: 500 has blocks 10 to 29 and moves up, 700 has the last ten
-// in each second frame, 900 sends; control users and paging come now and then.
+// seenAir returns subframe n of a cell: 500 has blocks 10 to 29 and moves up, 700 has the last ten
+// in every second frame, 900 sends; control users and paging appear occasionally.
 func seenAir(id cell.ID, n int64, prb uint8) *air.Subframe {
 	s := &air.Subframe{Cell: id, Number: n, PRB: prb,
 		Subframe: &lte.Subframe{SFN: int(n / 10 % 1024), Index: int(n % 10), CFI: 2, SNR: 20}}
@@ -53,7 +53,7 @@ func viewState() []air.State {
 	}
 }
 
-// renderRows is the screen as text, with the marks of tiles.
+// renderRows returns the screen as text, with the marks of tiles.
 func renderRows(rows []viewRow) string {
 	var b strings.Builder
 	for _, r := range rows {
@@ -69,7 +69,7 @@ func renderRows(rows []viewRow) string {
 	return b.String()
 }
 
-// goldenView is the frame of TestCellView.
+// goldenView is the screen of TestCellView.
 const goldenView = `
 [1: cell 301, 5 MHz]  2: no cell yet
 25 PRB, ports: 2, SFN 89.9, SNR 20.0 dB, CFI 2, carrier +312 Hz; lost 10ms; wal…
@@ -97,7 +97,7 @@ B 0x02bc 700    10.0 %   1.2 Mbit/s  12 1     0.0 %   0.0 % now
 q quits; Space pauses; Tab: next cell; + and -: time scale; ?: help
 `
 
-// TestCellView: a frame of a known stream, of which some was missed.
+// TestCellView checks the screen of a known stream with missed subframes.
 func TestCellView(t *testing.T) {
 	v := newCellView(2, 500)
 	for n := int64(10_240); n < 10_240+900; n++ {
@@ -111,7 +111,7 @@ func TestCellView(t *testing.T) {
 	}
 }
 
-// TestCellViewColours: who has a place has his colour there, and nobody else's.
+// TestCellViewColours checks that positions have the colours of their users.
 func TestCellViewColours(t *testing.T) {
 	v := newCellView(1, 0)
 	for n := range int64(50) {
@@ -119,7 +119,7 @@ func TestCellViewColours(t *testing.T) {
 	}
 	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0))
 	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0))
-	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0)) // a subframe each
+	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0)) // one subframe per column
 	rows := v.drawRows(54, 60)
 	grid := map[string][]tile{}
 	for _, r := range rows {
@@ -150,7 +150,7 @@ func TestCellViewColours(t *testing.T) {
 	}
 }
 
-// TestCellViewFits: whatever the size, it fits, and the last line is the last.
+// TestCellViewFits checks that the view fits any size, and the last line is the footer.
 func TestCellViewFits(t *testing.T) {
 	v := newCellView(3, 0)
 	check := func() {
@@ -179,7 +179,7 @@ func TestCellViewFits(t *testing.T) {
 	check()
 }
 
-// TestCellViewKeys: cells, stopping, help and the end.
+// TestCellViewKeys checks the keys for cells, pause, help and quit.
 func TestCellViewKeys(t *testing.T) {
 	v := newCellView(2, 0)
 	v.setStates(viewState())
@@ -226,8 +226,8 @@ func TestCellViewKeys(t *testing.T) {
 	says("the input has ended")
 }
 
-// TestCellScreen: the loop shows what is heard, on a screen in memory, waits at the end
-// of the input, and ends by its keys, with its context, and where nothing ever came.
+// TestCellScreen checks that the loop draws on a screen in memory, waits at the end of the input,
+// and ends by its keys, with its context, and without any input.
 func TestCellScreen(t *testing.T) {
 	begin := func(ctx context.Context, stop func()) (tcell.SimulationScreen, *cellScreen) {
 		screen := tcell.NewSimulationScreen("UTF-8")
@@ -268,7 +268,7 @@ func TestCellScreen(t *testing.T) {
 		t.Error(err)
 	}
 	_, s = begin(t.Context(), func() {})
-	if err := s.Close(); err != nil { // nothing was heard
+	if err := s.Close(); err != nil { // without any subframe
 		t.Error(err)
 	}
 }

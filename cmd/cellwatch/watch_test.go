@@ -21,8 +21,8 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// onAir are n subframes of a cell of 1.4 MHz as cf32, where user 500 has two blocks in
-// each and user 1500 two more.
+// onAir returns n subframes of a cell of 1.4 MHz as cf32, in which user 500 has two blocks and user
+// 1500 two more.
 func onAir(t *testing.T, n int) []byte {
 	t.Helper()
 	tx, err := lte.NewTransmitter(lte.Cell{ID: 77, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000,
@@ -46,8 +46,7 @@ func onAir(t *testing.T, n int) []byte {
 	return out
 }
 
-// TestCellScanAndWatch: which cell is there, who is given what, and a recording of it
-// that says what can be had.
+// TestCellScanAndWatch checks scan, watch, and the capacity from a recording of watch.
 func TestCellScanAndWatch(t *testing.T) {
 	dir := t.TempDir()
 	file, rec := filepath.Join(dir, "x.cf32"), filepath.Join(dir, "x.cells")
@@ -104,8 +103,8 @@ func TestCellScanAndWatch(t *testing.T) {
 	}
 }
 
-// TestCellServe: what a front end writes, at its rate, becomes messages that whoever
-// calls hears at once; an end of samples is the end of that.
+// TestCellServe checks that live samples become messages for clients at once, and that the end of
+// the samples ends the messages.
 func TestCellServe(t *testing.T) {
 	raw := onAir(t, 400)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -124,7 +123,7 @@ func TestCellServe(t *testing.T) {
 		defer tick.Stop()
 		const sub = 1920 * 8
 		for i := range 400 {
-			if i == 200 { // until somebody hears it
+			if i == 200 { // until a client is connected
 				<-heard
 			}
 			if _, err := c.Write(raw[i*sub:][:sub]); err != nil {
@@ -172,7 +171,7 @@ func TestCellServe(t *testing.T) {
 		!strings.Contains(out.String(), "N 1, own 2.0, idle 2.0 of 6 PRB") {
 		t.Errorf("%v: %s", err, &out)
 	}
-	// A busy machine drops samples of a socket, and says so.
+	// A busy machine may drop samples of a socket.
 	if out := <-watched; !strings.Contains(out, "were dropped") &&
 		(!strings.Contains(out, "400 subframes") || !strings.Contains(out, "reacquired 0 times")) {
 		t.Error(out)

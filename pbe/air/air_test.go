@@ -24,7 +24,7 @@ import (
 
 const shared = "../../../shared/data/lte/"
 
-// vectorFile is a recording with truth, if it is here.
+// vectorFile returns a recording with truth; it skips the test if there is none.
 func vectorFile(t *testing.T, name string) string {
 	t.Helper()
 	if _, err := os.Stat(shared + name); err != nil {
@@ -33,7 +33,7 @@ func vectorFile(t *testing.T, name string) string {
 	return shared + name
 }
 
-// truth are users and PRBs of the messages of a vector, by number of subframe.
+// truth returns users and PRBs of the messages of a vector, by subframe number.
 func truth(t *testing.T, name string) map[int64][]string {
 	f, err := os.Open(vectorFile(t, name+".dci.csv"))
 	if err != nil {
@@ -56,8 +56,8 @@ func truth(t *testing.T, name string) map[int64][]string {
 	return out
 }
 
-// TestTogether: two carriers of one site, at rates that are not told, make rows of
-// what their users have at the same time.
+// TestTogether checks that two carriers of one site, with detected rates, yield common rows of
+// their users.
 func TestTogether(t *testing.T) {
 	names := []string{"v17_ca_pcell_10M", "v18_ca_scell_5M"}
 	truths := []map[int64][]string{truth(t, names[0]), truth(t, names[1])}
@@ -78,7 +78,7 @@ func TestTogether(t *testing.T) {
 	}
 	const subframes = 13
 	var inputs []Input
-	for i, name := range names { // the beginning of each, which is enough
+	for i, name := range names { // the beginning of each suffices
 		raw, err := os.ReadFile(vectorFile(t, name+".cf32"))
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// testSignal is n subframes of a cell of 1.4 MHz, with two messages in each.
+// testSignal returns n subframes of a cell of 1.4 MHz, with two messages in each.
 func testSignal(t *testing.T, n int) (out []complex64) {
 	t.Helper()
 	tx, err := lte.NewTransmitter(lte.Cell{ID: 77, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000,
@@ -130,7 +130,7 @@ func testSignal(t *testing.T, n int) (out []complex64) {
 	return out
 }
 
-// encodeSamples writes samples.
+// encodeSamples encodes samples in a format.
 func encodeSamples(f Format, samples []complex64) (out []byte) {
 	for _, s := range samples {
 		for _, v := range []float32{real(s), imag(s)} {
@@ -147,7 +147,7 @@ func encodeSamples(f Format, samples []complex64) (out []byte) {
 	return out
 }
 
-// writeSamples makes a file.
+// writeSamples writes a file and returns its path.
 func writeSamples(t *testing.T, name string, raw []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -157,7 +157,7 @@ func writeSamples(t *testing.T, name string, raw []byte) string {
 	return path
 }
 
-// heardIn collects messages of inputs by their number and cell.
+// heardIn collects the messages of inputs by number and cell.
 func heardIn(t *testing.T, cfg Config) map[string]int {
 	t.Helper()
 	got := map[string]int{}
@@ -175,8 +175,8 @@ func heardIn(t *testing.T, cfg Config) map[string]int {
 	return got
 }
 
-// TestSources: the same is heard of a file, of standard input, of a socket, paced, and
-// in whatever format.
+// TestSources checks that files, standard input, sockets and paced files, in all formats, yield the
+// same messages.
 func TestSources(t *testing.T) {
 	samples := testSignal(t, 30)
 	raw := encodeSamples(CF32, samples)
@@ -214,8 +214,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestNumbers: carriers have one count, whichever is first, also where the frames of
-// one have begun anew; and after a silence, whatever its length.
+// TestNumbers checks that carriers share one count, whichever starts first, when the frame numbers
+// of one have wrapped, and after a silence of any length.
 func TestNumbers(t *testing.T) {
 	type told struct {
 		c     int
@@ -241,8 +241,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestDue: subframes of files go on in order, and wait for a carrier that may tell
-// earlier ones, but not for ever.
+// TestDue checks that subframes of files are delivered in order, and wait for a carrier with
+// possibly earlier ones, but not forever.
 func TestDue(t *testing.T) {
 	a, b := &carrier{State: State{HasCell: true}}, &carrier{}
 	l := &Listener{carriers: []*carrier{a, b}}
@@ -272,8 +272,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestDrop: what comes too fast is dropped and counted if it comes from a radio, and
-// waited with if not.
+// TestDrop checks that samples from a radio that arrive too fast are dropped and counted, and that
+// other sources block.
 func TestDrop(t *testing.T) {
 	const pieces, rate = 5 * maxQueuedChunks, 1_920_000
 	for name, late := range map[string]time.Duration{"radio": time.Hour, "no radio": 0} {
@@ -289,7 +289,7 @@ func TestDrop(t *testing.T) {
 		done := make(chan struct{})
 		go func() { in.readLoop(t.Context()); close(done) }()
 		if late > 0 {
-			<-end.reached // all is read though nobody takes it
+			<-end.reached // everything is read without a consumer
 		}
 		n, lost, most := int64(0), int64(0), 0
 		for {
@@ -309,7 +309,7 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestQuiet: who ends listening to what says nothing is not kept waiting.
+// TestQuiet checks that a listener on a silent source ends without delay.
 func TestQuiet(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
@@ -324,7 +324,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// atEnd is what a source ends with; it tells that all before was read.
+// atEnd ends a source and reports that everything before was read.
 type atEnd struct{ reached chan struct{} }
 
 func (e atEnd) Read([]byte) (int, error) {

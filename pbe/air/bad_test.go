@@ -16,10 +16,10 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// TestBad: what is no cell as it was said to be is told so, with what it is if that
-// can be found out.
+// TestBad checks the errors for inputs that are not what the parameters say, with the right ones if
+// these can be detected.
 func TestBad(t *testing.T) {
-	const rate, few = 1_920_000, 6000 // of noise and the like a few tell as much
+	const rate, few = 1_920_000, 6000 // a few samples of noise suffice
 	good := testSignal(t, 13)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	noise, tone, loud := make([]complex64, few), make([]complex64, few), make([]complex64, few)
@@ -103,7 +103,7 @@ func TestBad(t *testing.T) {
 			t.Errorf("%v: %v", reason, err)
 		}
 	}
-	// Of what is live it is told as well, at its end; and what must be said of it.
+	// Live sources report the same at their end; they also need explicit parameters.
 	for _, c := range []struct {
 		in   Input
 		raw  []byte
@@ -127,7 +127,7 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// TestDoubts: what can be heard all the same is told with what was odd.
+// TestDoubts checks the warnings about inputs that can be decoded all the same.
 func TestDoubts(t *testing.T) {
 	samples := testSignal(t, 25)
 	for i, s := range samples {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// processor is the time that this process has had, of all processors.
+// processor returns the processor time of this process.
 func processor(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -21,10 +21,10 @@ func processor(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkListen decodes carriers from a file each, as fast as it can, and reports what
-// a millisecond of all of them takes once they are heard: how long, and of processors.
-// Both are less than 1 where they are decoded as they are sent. GOMAXPROCS says on how
-// many processors; -cpu does not, as the first run is before it.
+// BenchmarkListen decodes carriers from a file each at full speed. It reports how long a
+// millisecond of all of them takes after the search, in real time and in processor time. Both are
+// below 1 if decoding keeps up. Set the number of processors with GOMAXPROCS; -cpu comes after the
+// first run.
 func BenchmarkListen(b *testing.B) {
 	for _, c := range []struct{ prb, rate, carriers int }{{50, 15_360_000, 1}, {100, 30_720_000, 1},
 		{50, 15_360_000, 6}, {100, 30_720_000, 6}} {
@@ -64,7 +64,7 @@ func BenchmarkListen(b *testing.B) {
 	}
 }
 
-// BenchmarkInput takes a subframe's samples, and measures them.
+// BenchmarkInput decodes and measures a subframe's samples.
 func BenchmarkInput(b *testing.B) {
 	for f := CF32; int(f) < len(formatTable); f++ {
 		for _, rate := range []int{15_360_000, 30_720_000} {

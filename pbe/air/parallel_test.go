@@ -12,7 +12,7 @@ import (
 	"mpbond/pbe/lte/tbs"
 )
 
-// onAir are subframes of a cell with some users.
+// onAir returns subframes of a cell with some users.
 func onAir(tb testing.TB, prb, rate, subframes int, snr float64) []complex64 {
 	tb.Helper()
 	t, err := lte.NewTransmitter(lte.Cell{ID: 44, PRB: prb, Ports: 2, PHICHSixths: 6}, rate,
@@ -33,12 +33,11 @@ func onAir(tb testing.TB, prb, rate, subframes int, snr float64) []complex64 {
 	return out
 }
 
-// TestSpread: whatever is decoded at the same time, the same is heard, in the same
-// order.
+// TestSpread checks that concurrent decoding yields the same subframes in the same order.
 func TestSpread(t *testing.T) {
 	const rate = 3_840_000
 	samples := onAir(t, 15, rate, 60, 12)
-	// Silence for longer than a cell is waited for, and the cell again.
+	// A silence that loses the cell, and the cell again.
 	samples = append(append(samples[:len(samples):len(samples)], make([]complex64, 70*rate/1000)...), samples...)
 	var want []lte.Subframe
 	for _, most := range []int{1, 2, 4} {

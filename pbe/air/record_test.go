@@ -17,7 +17,7 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// testSubframe is a subframe of a carrier, where somebody has two blocks.
+// testSubframe returns a subframe of a carrier, with a user of two blocks.
 func testSubframe(c cell.ID, number int64, prb uint8) *Subframe {
 	return &Subframe{Cell: c, Number: number, PRB: prb,
 		Subframe: &lte.Subframe{DCIs: []lte.DCI{{RNTI: 500, Format: cell.Format1, PRB: 2}}}}
@@ -42,8 +42,8 @@ func readRecording(t *testing.T, in io.Reader) (prb [cell.MaxCells]uint8, number
 	}
 }
 
-// TestRecorder: the head of a recording waits until both carriers were heard, but not
-// for ever; what does not fit to it is left out and told.
+// TestRecorder checks that the head of a recording waits until both carriers were received, but not
+// forever, and that subframes that do not fit are omitted and counted.
 func TestRecorder(t *testing.T) {
 	for name, c := range map[string]struct {
 		feed func(add func(*Subframe))
@@ -102,8 +102,8 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("full") }
 
-// TestServer: each caller gets the head and what is told from then on; one who reads
-// nothing is dropped, and keeps nobody waiting.
+// TestServer checks that each client gets the head and later subframes, and that a client that does
+// not read is disconnected without delaying others.
 func TestServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s, err := Serve("unix:" + path)
@@ -156,11 +156,11 @@ func TestServer(t *testing.T) {
 	}
 	listen(first)
 	number := int64(0)
-	for ; callers() == 2; number++ { // until the one who does not read is out
+	for ; callers() == 2; number++ { // until the slow client is disconnected
 		if err := r.Add(testSubframe(0, number, 50)); err != nil {
 			t.Fatal(err)
 		}
-		for number%500 == 0 && len(fast.out) > 0 { // the one who reads does so
+		for number%500 == 0 && len(fast.out) > 0 { // the fast client reads
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -191,7 +191,7 @@ func TestServer(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the socket is left")
 	}
-	// What a server before has left is in nobody's way.
+	// The socket of an earlier server is replaced.
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -205,12 +205,12 @@ func TestServer(t *testing.T) {
 	if _, err := Serve("unix:" + path); fault.KindOf(err) != fault.AlreadyRunning {
 		t.Errorf("served twice: %v", err)
 	}
-	early := call() // who calls before anything was heard
+	early := call() // connects before the first subframe
 	for again.Recorder(1); ; time.Sleep(time.Millisecond) {
 		again.mu.Lock()
 		n := len(again.clients)
 		again.mu.Unlock()
-		if n == 2 { // and the one who looked whether somebody serves
+		if n == 2 { // and the check for a running server
 			break
 		}
 	}
@@ -227,7 +227,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestAll: both cells at one frequency are named, and the stronger one is decoded.
+// TestAll checks that both cells at one frequency are listed, and the stronger one is decoded.
 func TestAll(t *testing.T) {
 	samples := testSignal(t, 20)
 	tx, err := lte.NewTransmitter(lte.Cell{ID: 300, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000,

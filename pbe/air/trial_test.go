@@ -13,7 +13,7 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// listenLive hears what is read from standard input.
+// listenLive decodes raw from standard input.
 func listenLive(t *testing.T, in Input, raw []byte) (heard int, err error) {
 	t.Helper()
 	in.Source = "-"
@@ -25,8 +25,8 @@ func listenLive(t *testing.T, in Input, raw []byte) (heard int, err error) {
 	return heard, err
 }
 
-// TestLiveNonsense: nothing is handed on of what is in another format, in which frames
-// with zeros are found.
+// TestLiveNonsense checks that samples in another format, in which cells with zeros are found,
+// yield nothing.
 func TestLiveNonsense(t *testing.T) {
 	const rate = 1_920_000
 	raw, piece := encodeSamples(SC16, testSignal(t, 40)), rate/500*CF32.Size()
@@ -48,8 +48,8 @@ func TestLiveNonsense(t *testing.T) {
 	}
 }
 
-// TestLiveTrial: a cell is believed by the second frame, and then all of it is told;
-// one frame is none.
+// TestLiveTrial checks that a cell is confirmed by its second frame, with all of its subframes, and
+// that one frame does not suffice.
 func TestLiveTrial(t *testing.T) {
 	const rate = 1_920_000
 	samples := testSignal(t, 45)
@@ -63,8 +63,8 @@ func TestLiveTrial(t *testing.T) {
 	}
 }
 
-// TestTrialOfAnother: a cell that takes the place of a believed one must be believed
-// anew, and what was none is forgotten.
+// TestTrialOfAnother checks that a cell that replaces a confirmed one must be confirmed too, and
+// that a false one is forgotten.
 func TestTrialOfAnother(t *testing.T) {
 	const rate = 1_920_000
 	c := &carrier{State: State{Format: SC16, Rate: rate}}
@@ -77,14 +77,14 @@ func TestTrialOfAnother(t *testing.T) {
 		of := []lte.Cell{good, none}[i%2]
 		c.pending = append(c.pending, &receivedSubframe{Subframe: Subframe{Subframe: &lte.Subframe{Cell: of}}})
 	}
-	c.checkTrial(c.receiver.Counts()) // none is followed any more
+	c.checkTrial(c.receiver.Counts()) // no cell is followed any more
 	if len(c.pending) != 4 || c.onTrial {
 		t.Errorf("%d are left, trial %v", len(c.pending), c.onTrial)
 	}
 }
 
-// TestPipeWaits: nothing of a pipe is dropped, however long it takes to decode; with
-// Fresh as of sockets.
+// TestPipeWaits checks that no samples of a pipe are dropped, however slow decoding is, except with
+// DropLate.
 func TestPipeWaits(t *testing.T) {
 	for _, fresh := range []bool{false, true} {
 		const pieces, rate = 3 * maxQueuedChunks, 1_920_000
@@ -96,7 +96,7 @@ func TestPipeWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := l.newLiveReader(l.carriers[0])
-		in.startTime = time.Now().Add(-time.Hour) // long late
+		in.startTime = time.Now().Add(-time.Hour) // very late
 		go in.readLoop(t.Context())
 		if fresh {
 			<-end.reached
@@ -112,7 +112,7 @@ func TestPipeWaits(t *testing.T) {
 	}
 }
 
-// TestPacedKeepsAll: a file at the rate of its samples is late rather than cut.
+// TestPacedKeepsAll checks that a paced file is late rather than incomplete.
 func TestPacedKeepsAll(t *testing.T) {
 	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: writeSamples(t, "x.sc16",
 		encodeSamples(SC16, testSignal(t, 30)))}}, Paced: true})

@@ -23,8 +23,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestFusionOrder tells rows of three cells out of order, twice and not at all,
-// and compares with what a list of all would say.
+// TestFusionOrder adds rows of three cells out of order, twice and not at all, and compares the
+// result with a list of all subframes.
 func TestFusionOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -54,7 +54,7 @@ func TestFusionOrder(t *testing.T) {
 		missing := 0
 		check := func(row *Row) {
 			if next < 0 {
-				next = row.Number // what came before the first that was told is not waited for
+				next = row.Number // subframes before the first one added do not count
 			}
 			if row.Number != next {
 				t.Fatalf("seed %d: row %d, want %d", seed, row.Number, next)
@@ -73,7 +73,7 @@ func TestFusionOrder(t *testing.T) {
 				}
 			}
 		}
-		// Row 0 first, so that the count begins there.
+		// Row 0 first, so that the count starts there.
 		for at := 0; at < rows+MaxLate; at++ {
 			for _, x := range list {
 				if x.at == at || at == 0 && x.s.Number == 0 {
@@ -91,8 +91,8 @@ func TestFusionOrder(t *testing.T) {
 	}
 }
 
-// TestFusionWaits: a cell that falls silent holds rows up for MaxLate subframes
-// and no longer, and nothing else is lost.
+// TestFusionWaits checks that a silent cell delays rows by at most MaxLate subframes, and nothing
+// else is lost.
 func TestFusionWaits(t *testing.T) {
 	f := NewFusion(0, 1)
 	var rows []int64
@@ -112,8 +112,7 @@ func TestFusionWaits(t *testing.T) {
 	}
 }
 
-// TestFusionGaps: what one cell missed holds up nothing for longer than its own
-// subframes may come out of turn.
+// TestFusionGaps checks that a missed subframe delays rows by at most the disorder of its cell.
 func TestFusionGaps(t *testing.T) {
 	f := NewFusion(0)
 	rows := int64(0)
@@ -138,9 +137,9 @@ func TestFusionJumps(t *testing.T) {
 	for n := range int64(5) {
 		add(n)
 	}
-	add(1 << 40) // does not make rows for a year
+	add(1 << 40) // must not emit rows for a year
 	add(1<<40 + 1)
-	for n := range int64(2*MaxLate + 2) { // the decoder has lost the count: begins again
+	for n := range int64(2*MaxLate + 2) { // the decoder restarts its count
 		add(100 + n)
 	}
 	if c := f.Counts(); c.Jumps != 2 || len(rows) > 5+2+2*MaxLate+2 || rows[len(rows)-1] != 100+2*MaxLate+1 {

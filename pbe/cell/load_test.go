@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLoad: a second must be seen; then it is the mean, and follows a change within some
+// TestLoad checks that the load needs a second, is then the mean, and follows a change within some
 // ten seconds.
 func TestLoad(t *testing.T) {
 	var l Load
@@ -20,7 +20,7 @@ func TestLoad(t *testing.T) {
 	}
 	busy := []Grant{{RNTI: 0x100, PRB: 30, Format: Format1}, {RNTI: 0xFFFF, PRB: 10, Format: Format1A},
 		{RNTI: 0x101, PRB: 50, Format: Format0}}
-	l.Add(Subframe{}) // of no cell
+	l.Add(Subframe{}) // without a cell
 	if _, known := l.Share(); known {
 		t.Error("it is known before anything was seen")
 	}

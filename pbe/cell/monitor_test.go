@@ -14,12 +14,12 @@ import (
 
 const self RNTI = 500
 
-// newTestGrant is a grant of prb blocks at bits per PRB.
+// newTestGrant returns a grant of prb blocks with perPRB bits each.
 func newTestGrant(who RNTI, prb uint8, perPRB int) Grant {
 	return Grant{RNTI: who, Format: Format1, PRB: prb, N: 1, Blocks: [2]Block{{MCS: 10, Size: Bits(int(prb) * perPRB)}}}
 }
 
-// runRows feeds n subframes of cell 0 (50 PRB), toggling NDI, from number from.
+// runRows feeds n subframes of cell 0 (50 PRB), toggling NDI, starting with number from.
 func runRows(m *Monitor, from, n int64, grants func(i int64) []Grant) Estimate {
 	for i := range n {
 		s := Subframe{Number: from + i, PRB: 50, Grants: grants(i)}
@@ -41,7 +41,7 @@ func checkNear(t *testing.T, what string, got, want, part float64) {
 	}
 }
 
-// TestCapacity has the cases of section 4.2 in numbers.
+// TestCapacity checks the cases of section 4.2.
 func TestCapacity(t *testing.T) {
 	for name, c := range map[string]struct {
 		grants         func(i int64) []Grant
@@ -118,9 +118,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestEvenPart: who has less than an even part may count on that; who needs less
-// keeps what he has, and control traffic keeps its own. As the paper has it,
-// neither counts.
+// TestEvenPart checks that a user with less than an even part may count on that part, while users
+// who need less, and control traffic, keep theirs. With Strict, as in the paper, neither counts.
 func TestEvenPart(t *testing.T) {
 	for _, x := range []struct {
 		own          uint8
@@ -162,8 +161,8 @@ func TestEvenPart(t *testing.T) {
 	}
 }
 
-// TestWindowSlides: after a change the estimate is right as soon as the window
-// holds the new state only, and what was not heard is no silence of the cell.
+// TestWindowSlides checks that after a change the estimate is right once the window has the new
+// state only, and that missed subframes do not count as idle.
 func TestWindowSlides(t *testing.T) {
 	m := NewMonitor()
 	m.AddCell(0, self, 0)
@@ -191,8 +190,8 @@ func TestWindowSlides(t *testing.T) {
 	checkNear(t, "silence: C_p by the last R_w", float64(e.Physical), 30e6, 1e-9)
 }
 
-// TestIdleDevice: while it is given nothing its own last R_w counts for ownRateMemory
-// subframes, then that of data users, if there are any. Control users' never does.
+// TestIdleDevice checks which R_w an idle device uses: its last own one for ownRateMemory
+// subframes, then that of data users, if there are any, and never that of control users.
 func TestIdleDevice(t *testing.T) {
 	control := func(i int64) []Grant {
 		list := []Grant{newTestGrant(RNTI(1000+i), 20, 40), newTestGrant(900, 4, 40)}
@@ -203,10 +202,10 @@ func TestIdleDevice(t *testing.T) {
 	}
 	beside := func(i int64) []Grant { return append(control(i), newTestGrant(700, 10, 300)) }
 	own := func(i int64) []Grant {
-		if i%10 == 9 { // one that comes again and names no size says nothing of R_w
+		if i%10 == 9 { // a retransmission without size does not affect R_w
 			return []Grant{{RNTI: self, Format: Format1, PRB: 20, N: 1, Blocks: [2]Block{{MCS: 29}}}}
 		}
-		return append(control(i), newTestGrant(self, 10, 500+int(i%2)*200)) // 600 in the mean of a window
+		return append(control(i), newTestGrant(self, 10, 500+int(i%2)*200)) // 600 on average
 	}
 	m := NewMonitor()
 	m.FitErrorRate = false
@@ -230,7 +229,7 @@ func TestIdleDevice(t *testing.T) {
 	checkNear(t, "the count began again, beside others", runRows(m, 10, 40, beside).Usage[0].Rate, 300, 0.1)
 }
 
-// TestWindowAgainstSums compares the window with sums over a list, at random.
+// TestWindowAgainstSums compares the window with sums over a list, with random input.
 func TestWindowAgainstSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	w := NewWindow(self)
@@ -291,10 +290,10 @@ func TestWindowAgainstSums(t *testing.T) {
 	}
 }
 
-// TestErrorRateIsFitted: blocks that come again tell p, whether a subframe holds
-// one or two of them, and whether all subframes are heard.
+// TestErrorRateIsFitted checks that p follows the retransmissions, with one or two blocks per
+// subframe, and with or without missed subframes.
 func TestErrorRateIsFitted(t *testing.T) {
-	const bits = 30000 // of a subframe
+	const bits = 30000 // per subframe
 	for _, c := range []struct {
 		blocks uint8
 		misses int64
@@ -335,8 +334,8 @@ func TestErrorRateIsFitted(t *testing.T) {
 	}
 }
 
-// TestCountBeginsAgain: a decoder that lost its cell and begins at a lower number
-// is believed as before, and what it said of activations is not.
+// TestCountBeginsAgain checks that a decoder that lost its cell and restarts at a lower number is
+// used as before, but that earlier activations no longer count.
 func TestCountBeginsAgain(t *testing.T) {
 	m := NewMonitor()
 	m.AddCell(0, self, 0)
@@ -365,8 +364,8 @@ func TestCountBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestCarriers: a second cell counts while it gives, is dropped a second after,
-// and each activation is told.
+// TestCarriers checks that a second cell counts while it has grants, is dropped a second later, and
+// that each activation is counted.
 func TestCarriers(t *testing.T) {
 	m := NewMonitor()
 	m.AddCell(0, self, 0)
@@ -405,7 +404,7 @@ func TestCarriers(t *testing.T) {
 	}
 }
 
-// TestTable checks the equation itself, and that the table is even.
+// TestTable checks the equation itself, and the interpolation of the table.
 func TestTable(t *testing.T) {
 	for _, p := range []float64{0, 1e-6, 2e-6, 5e-6, 1e-4, 2} {
 		table := NewCapacityTable(p)
@@ -423,7 +422,7 @@ func TestTable(t *testing.T) {
 			back := ct + ct*(1-math.Pow(1-p, ct)) + Overhead*cp
 			within := 0.003
 			if p > 5e-6 {
-				within = 0.06 // bends more between two rows than any cell's p makes it
+				within = 0.06 // more curved between two rows than for any real p
 			}
 			checkNear(t, "the right side", back, cp, within)
 		}
@@ -457,8 +456,8 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// TestSilentCell: what a cell said counts until nothing was heard of it for 100
-// subframes, and again from when it is heard; the other goes on meanwhile.
+// TestSilentCell checks that a silent cell counts for 100 more subframes, and again once it is
+// received, while another cell continues.
 func TestSilentCell(t *testing.T) {
 	m := NewMonitor()
 	m.FitErrorRate = false
@@ -506,7 +505,7 @@ func TestSilentCell(t *testing.T) {
 	}
 }
 
-// TestSetSelf: the device has another name from a moment on.
+// TestSetSelf checks a change of the device's RNTI.
 func TestSetSelf(t *testing.T) {
 	m := NewMonitor()
 	m.FitErrorRate = false

@@ -52,7 +52,7 @@ func record(t testing.TB, n int) ([]byte, []Subframe) {
 	return buf.Bytes(), list
 }
 
-// readAll reads a recording and copies it.
+// readAll reads a recording and returns copies of its subframes.
 func readAll(data []byte) (list []Subframe, err error) {
 	r, err := NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -78,7 +78,7 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// TestRecordingIsCutOff: every truncation gives what came before, and either an
+// TestRecordingIsCutOff checks that every truncation yields all earlier subframes, and either an
 // end between two subframes or a clear error.
 func TestRecordingIsCutOff(t *testing.T) {
 	data, want := record(t, 40)
@@ -187,7 +187,7 @@ func FuzzRecording(f *testing.F) {
 	})
 }
 
-// TestRecordingOfSelf: a recording may say what the device is called, at any time.
+// TestRecordingOfSelf checks that a recording may name the device's RNTI at any time.
 func TestRecordingOfSelf(t *testing.T) {
 	var buf bytes.Buffer
 	w, err := NewWriter(&buf, [MaxCells]uint8{50})

@@ -14,7 +14,7 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// grant is one block for a user.
+// grant returns a grant with one block.
 func grant(who cell.RNTI, prb int, harq uint8, ndi bool) lte.DCI {
 	return lte.DCI{RNTI: who, Format: cell.Format1, Level: 1, PRB: prb, HARQ: harq, N: 1,
 		Blocks: [2]cell.Block{{MCS: 10, NDI: ndi, Size: cell.Bits(prb) * 600}}}
@@ -24,8 +24,7 @@ func sub(number int64, dcis ...lte.DCI) Subframe {
 	return Subframe{Number: number, PRB: 50, DCIs: dcis}
 }
 
-// modelled steps a cell of 20 MHz with one device that is sent 40 Mbit/s,
-// and control users.
+// modelled runs a cell of 20 MHz with one device that receives 40 Mbit/s, and control users.
 func modelled(subframes int, hear func(cell.Subframe)) {
 	n := lab.New(lab.Config{Cells: []lab.CellConfig{{PRB: 100, Layers: 2, Control: 0.4}}, Seed: 4,
 		Users: []lab.UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: func(int64) float64 { return 18 },
@@ -41,9 +40,9 @@ func modelled(subframes int, hear func(cell.Subframe)) {
 	}
 }
 
-// TestModelledCell: the control users of lab/lte are made after figure 7 of the paper
-// (15.8 in 40 ms in the mean and 28 at most, 1.3 and 7 after the user filter), so this
-// shows that both count alike, not that a real cell is so.
+// TestModelledCell checks that the census and the control users of lab/lte agree. These follow
+// figure 7 of the paper (15.8 in 40 ms on average and at most 28; 1.3 and 7 after the user filter),
+// so this does not show that real cells are alike.
 func TestModelledCell(t *testing.T) {
 	c, w := New(0), cell.NewWindow(0)
 	var all, filtered, count float64
@@ -79,7 +78,7 @@ func TestModelledCell(t *testing.T) {
 	}
 }
 
-// BenchmarkSubframe is one subframe of that cell.
+// BenchmarkSubframe measures one subframe of that cell.
 func BenchmarkSubframe(b *testing.B) {
 	var list []Subframe
 	modelled(10000, func(s cell.Subframe) { list = append(list, FromRecording(s, nil)) })
@@ -98,19 +97,19 @@ func BenchmarkSubframe(b *testing.B) {
 	}
 }
 
-// TestFigures: a cell whose figures are known beforehand, over two hours and a bit.
+// TestFigures checks a cell with known statistics, over a little more than two hours.
 func TestFigures(t *testing.T) {
 	c := New(hour - 10_000) // the first hour has 10 s
 	const all = 40_000
 	for i := range int64(all) {
 		if i%100 == 99 {
-			continue // is missed
+			continue // missed
 		}
 		if i == 20_000 {
 			c.Add(sub(i-1, grant(900, 50, 0, false))) // late
 		}
-		// 500 is given 20 blocks always, each fourth of its blocks again; 600 is given
-		// 4 in one subframe of 1000.
+		// 500 always has 20 blocks and every fourth transport block is a retransmission; 600 has 4
+		// blocks in one subframe of 1000.
 		d := []lte.DCI{grant(500, 20, uint8(i%8), i/8%2 == 0)}
 		if i%64 >= 8 && i%64 < 16 {
 			d[0].Blocks[0].NDI = (i-8)/8%2 == 0
@@ -165,7 +164,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestMemory: nothing grows without bound, whatever is heard.
+// TestMemory checks that nothing grows without bound.
 func TestMemory(t *testing.T) {
 	c, u := New(0), NewUsers()
 	var s Subframe
@@ -190,7 +189,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestCountBeginsAgain: the numbers of a decoder that found its cell anew.
+// TestCountBeginsAgain checks the numbers of a decoder that has reacquired its cell.
 func TestCountBeginsAgain(t *testing.T) {
 	c := New(0)
 	for _, begin := range []int64{50_000, 10_000, 1 << 40} {
@@ -205,7 +204,7 @@ func TestCountBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestHalfHeard: windows of which much was missed do not say how many were there.
+// TestHalfHeard checks that windows with many missed subframes do not count users.
 func TestHalfHeard(t *testing.T) {
 	c := New(0)
 	for i := range int64(1000) {

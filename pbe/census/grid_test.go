@@ -11,7 +11,7 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// placed is a grant of blocks from first on.
+// placed returns a grant of n blocks from first on.
 func placed(who cell.RNTI, first, n int) lte.DCI {
 	d := grant(who, n, 0, false)
 	for prb := first; prb < first+n; prb++ {
@@ -57,7 +57,7 @@ func TestGrid(t *testing.T) {
 	if _, _, users := at(3); users[47] != 0 || users[48] != 501 || users[49] != 501 {
 		t.Errorf("%v", users)
 	}
-	for i := range int64(12) { // the oldest go
+	for i := range int64(12) { // the oldest are dropped
 		g.Add(sub(9 + i))
 	}
 	if n, _, _ := at(0); n != 11 || g.Len() != 10 {
@@ -73,7 +73,7 @@ func TestGrid(t *testing.T) {
 	if g.PRB == 111 {
 		t.Error("no cell is as wide")
 	}
-	// Of a recording only how many is known.
+	// A recording has only the number of blocks.
 	g.Add(FromRecording(cell.Subframe{Number: 2000, PRB: 25,
 		Grants: []cell.Grant{{RNTI: 600, Format: cell.Format1, PRB: 4}, {RNTI: 601, Format: cell.Format2, PRB: 30},
 			{RNTI: 602, Format: cell.Format0, PRB: 9}}}, nil))
@@ -114,7 +114,7 @@ func TestUsers(t *testing.T) {
 		t.Errorf("after twelve seconds: %+v", got)
 	}
 	u.Add(sub(20_000, grant(500, 20, 0, true)))
-	u.Add(sub(30_000, grant(500, 20, 0, true))) // nothing was heard for 10 s
+	u.Add(sub(30_000, grant(500, 20, 0, true))) // after 10 s of silence
 	if got := u.List(nil); len(got) != 1 || got[0].PRBPart != 0.4 || got[0].IsDataUser {
 		t.Errorf("%+v", got)
 	}
@@ -124,8 +124,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestAgain: what comes again is told by its NDI, also where it names no size, and of
-// a grant for one of two blocks.
+// TestAgain checks that retransmissions are recognised by their NDI, also without size, and in
+// grants for one of two blocks.
 func TestAgain(t *testing.T) {
 	var h harqTracker
 	two := func(n int, blocks ...cell.Block) *lte.DCI {
@@ -137,7 +137,7 @@ func TestAgain(t *testing.T) {
 	for i, c := range []struct {
 		number int64
 		d      *lte.DCI
-		want   []uint8 // MCS, with 100 for what comes again
+		want   []uint8 // MCS, plus 100 for retransmissions
 	}{
 		{100, two(2, cell.Block{MCS: 10, Size: 600}, cell.Block{MCS: 12, Size: 700, NDI: true}), []uint8{10, 12}},
 		{108, two(2, cell.Block{MCS: 29, RV: 2}, cell.Block{MCS: 12, Size: 700}), []uint8{110, 12}},
@@ -145,7 +145,7 @@ func TestAgain(t *testing.T) {
 		{124, two(2, cell.Block{MCS: 29, RV: 3}, cell.Block{MCS: 12, Size: 700, NDI: true}), []uint8{110, 12}},
 		{132, two(1, cell.Block{MCS: 12, Size: 700, NDI: true, RV: 2}), []uint8{112}},
 		{140, two(1, cell.Block{MCS: 12, Size: 700}), []uint8{12}},
-		{153, two(1, cell.Block{MCS: 31, RV: 2}), []uint8{31}}, // too late to tell
+		{153, two(1, cell.Block{MCS: 31, RV: 2}), []uint8{31}}, // too late to recognise
 	} {
 		h.startSubframe(c.number)
 		var got []uint8
@@ -167,7 +167,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestColours: who is heard together can be told apart, mostly.
+// TestColours checks that most users of the same time have different colours.
 func TestColours(t *testing.T) {
 	near := 0
 	for r := cell.RNTI(0x100); r < 0x200; r++ {

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// patience is for what other goroutines and the system do, on a busy machine too.
+// patience is the timeout for other goroutines and the system, on a busy machine too.
 const patience = time.Minute
 
-// waitUntil waits until a listener is so far, while a station goes on.
+// waitUntil waits until the state of a listener fits, while meanwhile continues the input.
 func waitUntil(t *testing.T, l *Listener, is func(silent error) bool, meanwhile func() error) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(l.State().Silent); time.Sleep(ms) {
@@ -29,8 +29,8 @@ func waitUntil(t *testing.T, l *Listener, is func(silent error) bool, meanwhile 
 	}
 }
 
-// TestRealSources: over a FIFO and a Unix socket a station is heard, not any more when
-// it has gone, and again when it has come back.
+// TestRealSources checks that a decoder is received over a FIFO and a Unix socket, is reported
+// silent when it is gone, and is received again when it is back.
 func TestRealSources(t *testing.T) {
 	dir := t.TempDir()
 	fifo, sock := filepath.Join(dir, "fifo"), filepath.Join(dir, "sock")
@@ -67,7 +67,7 @@ func TestRealSources(t *testing.T) {
 				return nil
 			})
 			w.Close()
-			waitUntil(t, l, func(silent error) bool { // and has closed its end
+			waitUntil(t, l, func(silent error) bool { // until it has closed its end
 				return silent != nil && strings.Contains(silent.Error(), "ended")
 			}, func() error { return nil })
 		}

@@ -28,12 +28,12 @@ const (
 	me = cell.RNTI(500)
 )
 
-// testDecoder writes a recording as a decoder does: a cell of 50 PRB, where the device
-// has 25 of them and the rest is idle, each of 600 bits: C_p is 30 Mbit/s.
+// testDecoder writes a recording as a decoder does: a cell of 50 PRB, of which the device has 25
+// and the rest is idle, with 600 bits each: C_p is 30 Mbit/s.
 type testDecoder struct {
 	w      *cell.Writer
 	number int64
-	prb    uint8 // that the device has, if not 25
+	prb    uint8 // of the device, if not 25
 }
 
 func newTestDecoder(t *testing.T, to io.Writer) *testDecoder {
@@ -54,7 +54,7 @@ func (s *testDecoder) writeSelf(self cell.RNTI) error {
 	return errors.Join(err, s.w.Flush())
 }
 
-// testSource is a fake: each time that it is opened its test gets the other end.
+// testSource is a fake source: each time it is opened, the test gets the other end.
 type testSource struct {
 	opened chan net.Conn
 	fails  error
@@ -71,7 +71,7 @@ func (s *testSource) open(context.Context) (io.ReadCloser, bool, error) {
 	return a, false, nil
 }
 
-// startListener runs a listener to a fake source until the test ends.
+// startListener runs a listener on a fake source until the test ends.
 func startListener(t *testing.T, cfg Config) (*Listener, *testSource) {
 	s := &testSource{opened: make(chan net.Conn, 1)}
 	l := New(cfg)
@@ -87,7 +87,7 @@ func runListener(t *testing.T, l *Listener) {
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-// writeSubframes lets a cell say something each millisecond.
+// writeSubframes writes a subframe each millisecond.
 func writeSubframes(t *testing.T, s *testDecoder, self cell.RNTI, length time.Duration, each func()) {
 	t.Helper()
 	for range length / ms {
@@ -101,8 +101,8 @@ func writeSubframes(t *testing.T, s *testDecoder, self cell.RNTI, length time.Du
 	}
 }
 
-// TestChain: messages go by way of fusion, capacity and feedback to PBE-CC's sender.
-// When they stop it is BBR 0.6 s later, and PBE-CC again when they come again.
+// TestChain checks the chain from messages by fusion, capacity and feedback to PBE-CC's sender. 0.6
+// s after the messages stop the sender is BBR, and it is PBE-CC again when they are back.
 func TestChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var news []string
@@ -121,7 +121,7 @@ func TestChain(t *testing.T) {
 		st := newTestDecoder(t, conn)
 		writeSubframes(t, st, me, time.Second, ack)
 		got := p.Status()
-		// C_p without the overhead of 6.8 %; no block came again, so that p goes to 0.
+		// C_p without the overhead of 6.8 %; without retransmissions p goes to 0.
 		if want := 30 * unit.Mbps * 932 / 1000; !got.Fresh || got.State != cc.Wireless ||
 			got.Feedback.Capacity < want*98/100 || got.Feedback.Capacity > want*101/100 ||
 			got.Feedback.Fair != got.Feedback.Capacity {
@@ -144,7 +144,7 @@ func TestChain(t *testing.T) {
 		if s := l.State(); s.Silent == nil || !strings.Contains(s.Silent.Error(), "old") {
 			t.Errorf("%+v", s)
 		}
-		st.number += 1610 // it counts on
+		st.number += 1610 // it continues its count
 		writeSubframes(t, st, me, 300*ms, ack)
 		if got := p.Status(); !got.Fresh || l.State().Silent != nil {
 			t.Errorf("after the first messages: %+v", got)
@@ -158,7 +158,7 @@ func TestChain(t *testing.T) {
 	})
 }
 
-// TestLate: messages that come later than they used to are of the past.
+// TestLate checks that messages with an increased delay count as stale.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, src := startListener(t, Config{RNTI: me})
@@ -185,7 +185,7 @@ func TestLate(t *testing.T) {
 		if err := l.State().Silent; err != nil {
 			t.Errorf("it has caught up: %v", err)
 		}
-		st.number += 5000 // counts anew
+		st.number += 5000 // restarts its count
 		writeSubframes(t, st, me, 50*ms, nil)
 		if s := l.State(); s.Silent != nil || s.Estimate.Physical == 0 {
 			t.Errorf("with other numbers: %+v", s)
@@ -193,8 +193,8 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestSelf: the source may say what the device is called; until then nothing is told,
-// nor after the device has left its cell.
+// TestSelf checks that the source may name the device; until then, and after the device has left
+// its cell, there is no feedback.
 func TestSelf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, src := startListener(t, Config{})
@@ -224,7 +224,7 @@ func TestSelf(t *testing.T) {
 	})
 }
 
-// TestFlows: the flows in use share the capacity.
+// TestFlows checks that active flows share the capacity.
 func TestFlows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, src := startListener(t, Config{RNTI: me})
@@ -249,8 +249,8 @@ func TestFlows(t *testing.T) {
 	})
 }
 
-// TestFull: packets that are late by more than retransmissions make them are held
-// elsewhere only while the cell has more for the device.
+// TestFull checks that packets that are later than retransmissions explain count as held elsewhere
+// only while the cell has more capacity for the device.
 func TestFull(t *testing.T) {
 	for prb, want := range map[uint8]bool{25: true, 50: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -271,8 +271,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestSourceEnds: a source that ends, is no recording, or cannot be had is tried
-// again, less and less often; its cells may be others then.
+// TestSourceEnds checks that a source that ends, is not a recording, or cannot be opened is retried
+// with back-off, and may return with other cells.
 func TestSourceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, src := startListener(t, Config{RNTI: me})
@@ -295,7 +295,7 @@ func TestSourceEnds(t *testing.T) {
 		if err := l.State().Silent; err != nil {
 			t.Errorf("it is there again: %v", err)
 		}
-		time.Sleep(6 * time.Second) // nothing comes any more, and no end
+		time.Sleep(6 * time.Second) // silent but not closed
 		synctest.Wait()
 		src.fails, src.tries = fault.New(fault.Unreachable, errors.New("no such host"), "a hint"), 0
 		conn.Close()
@@ -310,7 +310,7 @@ func TestSourceEnds(t *testing.T) {
 	})
 }
 
-// TestCells: only the cells named count, of those that the source has.
+// TestCells checks that only the configured cells of the source count.
 func TestCells(t *testing.T) {
 	for _, c := range []struct {
 		cells []cell.ID
@@ -332,7 +332,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestFlood: a source that says more than cells can is not taken faster.
+// TestFlood checks that a source faster than real cells is throttled.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -348,7 +348,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestRecordingIsPlayed: a file is played in the time that it took, once.
+// TestRecordingIsPlayed checks that a file is played once, at its original speed.
 func TestRecordingIsPlayed(t *testing.T) {
 	var buf bytes.Buffer
 	st := newTestDecoder(t, &buf)
@@ -379,8 +379,8 @@ func TestRecordingIsPlayed(t *testing.T) {
 	})
 }
 
-// TestCutOffIsOver: a recording whose end is cut off, or that is damaged, is not played
-// again, and says what is wrong.
+// TestCutOffIsOver checks that a truncated or damaged recording is not played again, and that the
+// error says why.
 func TestCutOffIsOver(t *testing.T) {
 	var buf bytes.Buffer
 	st := newTestDecoder(t, &buf)
@@ -414,8 +414,8 @@ func TestCutOffIsOver(t *testing.T) {
 	}
 }
 
-// TestClockIsSet: what comes late by the same all the time is of now after some
-// seconds, and a clock that runs a little off is never noticed.
+// TestClockIsSet checks that a constant extra delay is accepted after some seconds, and that a
+// slightly fast or slow clock is never noticed.
 func TestClockIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, src := startListener(t, Config{RNTI: me})
@@ -432,7 +432,7 @@ func TestClockIsSet(t *testing.T) {
 		if err := l.State().Silent; err != nil {
 			t.Errorf("late by the same for 15 s: %v", err)
 		}
-		// It was no clock, and what waited comes: what was late is so again.
+		// It was not the clock: the queued messages arrive, and the extra delay is stale again.
 		for range 300 {
 			if err := st.writeSelf(me); err != nil {
 				t.Fatal(err)
@@ -459,7 +459,7 @@ func TestClockIsSet(t *testing.T) {
 	})
 }
 
-// TestQueueIsNoClock: what comes late by more and more, or in part only, stays late.
+// TestQueueIsNoClock checks that growing delays, or messages with losses, stay stale.
 func TestQueueIsNoClock(t *testing.T) {
 	for what, gap := range map[string]func(n int) (missed int64, pause time.Duration){
 		"a queue that grows by 0.5 %": func(n int) (int64, time.Duration) {
@@ -490,8 +490,8 @@ func TestQueueIsNoClock(t *testing.T) {
 	}
 }
 
-// TestPrimaryUnheard: with rows of a secondary cell alone, that gives nothing, nothing
-// is heard.
+// TestPrimaryUnheard checks that rows of a secondary cell without grants count as silence if the
+// primary cell is missing.
 func TestPrimaryUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, src := startListener(t, Config{RNTI: me, Cells: []cell.ID{1, 0}})
@@ -520,8 +520,8 @@ func TestPrimaryUnheard(t *testing.T) {
 	})
 }
 
-// TestLongRoundTrip: a sender that says that its round trip is long does not have
-// what is old count as new.
+// TestLongRoundTrip checks that a sender that claims a long round trip does not get stale
+// estimates.
 func TestLongRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, src := startListener(t, Config{RNTI: me})
@@ -539,8 +539,7 @@ func TestLongRoundTrip(t *testing.T) {
 	})
 }
 
-// TestJumps: a source whose steps make many rows of each subframe is not taken faster
-// either.
+// TestJumps checks that a source that makes many rows of each subframe is throttled too.
 func TestJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, src := startListener(t, Config{RNTI: me})
@@ -560,7 +559,7 @@ func TestJumps(t *testing.T) {
 	})
 }
 
-// TestParseSource: what sources are called, and what is wrong with others.
+// TestParseSource checks valid and invalid sources.
 func TestParseSource(t *testing.T) {
 	for _, text := range []string{"unix:/run/cells.sock", "tcp:192.0.2.1:9000", "tcp:[::1]:9000", "/tmp/cells",
 		"cells"} {

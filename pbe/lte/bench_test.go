@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// benchmarkSteps decodes the subframes of a recording again and again, each as if it were the
-// next one, and reports how much of a subframe's millisecond all takes, and each step.
+// benchmarkSteps decodes the subframes of a recording repeatedly, as a continuous stream. It
+// reports how much of a subframe's millisecond everything takes, and each step.
 func benchmarkSteps(b *testing.B, all []complex64, size int) {
 	r, err := NewReceiver(size * subcarrierSpacing)
 	if err != nil {
@@ -76,8 +76,7 @@ func benchmarkSteps(b *testing.B, all []complex64, size int) {
 	b.ReportMetric(float64(d.decodedWords-words)/n, "words/op")
 }
 
-// BenchmarkSubframe decodes cells in which up to six messages are sent in a subframe,
-// at 20 dB.
+// BenchmarkSubframe decodes cells with up to six messages in a subframe, at 20 dB.
 func BenchmarkSubframe(b *testing.B) {
 	for _, c := range []struct{ prb, ports, size int }{{25, 2, 512}, {50, 2, 1024}, {75, 2, 1536}, {100, 2, 2048}} {
 		b.Run(fmt.Sprintf("%dPRB", c.prb), func(b *testing.B) {

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// TestCells: two cells at one frequency are both named, the stronger one first; one
-// alone is one; noise is none.
+// TestCells checks that FindCells returns both of two cells at one frequency, the stronger one
+// first, one cell alone, and none in noise.
 func TestCells(t *testing.T) {
 	const n = 40
 	mixed := shortSignalOf(9, n, 30)
 	for i, s := range shortSignalOf(301, n, 30) {
-		mixed[i] += 0.6 * s // 4.4 dB less
+		mixed[i] += 0.6 * s // 4.4 dB weaker
 	}
 	for name, c := range map[string]struct {
 		samples []complex64

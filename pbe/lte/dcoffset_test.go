@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestConstant: what a direct conversion adds to all samples does no harm: not to the
-// search, which it would pull to a carrier that is off by nothing, nor to what is heard.
+// TestConstant checks that a DC offset harms neither the search, which it would pull to a carrier
+// offset of zero, nor the messages.
 func TestConstant(t *testing.T) {
 	c := Cell{ID: 302, PRB: 15, Ports: 2, PHICHSixths: 6}
 	tx := newTransmitter(c, 256, 5)
@@ -46,8 +46,8 @@ func TestConstant(t *testing.T) {
 	}
 }
 
-// TestMean: the mean is taken out in pieces of any size alike, follows what it becomes,
-// and is spoilt by nothing.
+// TestMean checks that the mean is removed alike for pieces of any size, follows changes, and
+// survives NaN and infinities.
 func TestMean(t *testing.T) {
 	const stretch = 64
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -91,8 +91,8 @@ func TestMean(t *testing.T) {
 	}
 }
 
-// TestBeyond: a carrier that is off by more than half of a subcarrier is found, and found
-// again where samples are missing.
+// TestBeyond checks that a carrier that is off by more than half a subcarrier is found, and
+// reacquired after missing samples.
 func TestBeyond(t *testing.T) {
 	for _, offset := range []float64{8000, -20_000} {
 		all, truth := transmitStream(Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}, 128, 60,

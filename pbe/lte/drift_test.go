@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// resample is what a clock that is fast by ppm makes of samples.
+// resample returns samples as taken by a clock that is fast by ppm.
 func resample(samples []complex64, ppm float64) []complex64 {
 	const half = 8
 	step := 1 / (1 + ppm*1e-6)
@@ -31,7 +31,7 @@ func resample(samples []complex64, ppm float64) []complex64 {
 	return out
 }
 
-// TestDrift: a clock that is off by 40 ppm, and a terminal that moves, are followed.
+// TestDrift checks that the receiver follows a clock that is off by 40 ppm, and a moving terminal.
 func TestDrift(t *testing.T) {
 	c := Cell{ID: 301, PRB: 6, Ports: 2, PHICHSixths: 1}
 	const subframes = 150
@@ -61,8 +61,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// TestOffsets: carriers that are off by up to 7 kHz, of all widths, wherever in a frame
-// it begins.
+// TestOffsets checks carriers that are off by up to 7 kHz, at all widths, starting anywhere in a
+// frame.
 func TestOffsets(t *testing.T) {
 	for i, c := range []struct{ prb, size int }{{6, 128}, {15, 256}, {25, 512}, {50, 1024}, {75, 1536}, {100, 2048}} {
 		for j, offset := range []float64{-7000, -5000, 5000, 7000} {
@@ -92,7 +92,7 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// transmitThrough is what a receiver gets of all that was drawn through a channel.
+// transmitThrough returns all subframes after a channel.
 func (t *transmitter) transmitThrough(tb testing.TB, ch Channel) (out []complex64) {
 	tx, err := NewTransmitter(t.cell, t.size*subcarrierSpacing, ch, t.seed)
 	if err != nil {
@@ -111,8 +111,8 @@ func (t *transmitter) transmitThrough(tb testing.TB, ch Channel) (out []complex6
 	return out
 }
 
-// TestTruncated: whatever part of a cell is heard, in whatever pieces, it ends well, and
-// what is told is true.
+// TestTruncated checks that any part of a cell, in pieces of any size, is decoded correctly to its
+// end.
 func TestTruncated(t *testing.T) {
 	c := Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}
 	samples, truth := transmitStream(c, 128, 26, air{gain: [2]complex128{1}, snr: 25})
@@ -128,7 +128,7 @@ func TestTruncated(t *testing.T) {
 			}
 		}
 	}
-	// In pieces of any size the same is heard.
+	// Pieces of any size give the same result.
 	want := ""
 	for _, piece := range []int{len(samples), 1, 12_345} {
 		a := receiveStream(t, 128, piece, truth, samples)
@@ -140,8 +140,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestClipped: what a radio that is far too loud leaves of a cell still has its
-// messages: samples cut at .3 of their mean weight.
+// TestClipped checks that messages survive clipping at 0.3 of the mean amplitude, as by a far too
+// high gain.
 func TestClipped(t *testing.T) {
 	samples, truth := transmitStream(Cell{ID: 77, PRB: 25, Ports: 2, PHICHSixths: 6}, 512, 40,
 		air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 25})

@@ -11,7 +11,7 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// truth are the messages of a vector, by what tells them apart.
+// truth returns the messages of a vector, by their keys.
 func (v vector) truth(t testing.TB) map[string][]string {
 	m := map[string][]string{}
 	for _, r := range readRows(t, v.name+".dci.csv") {
@@ -25,7 +25,7 @@ func (d *DCI) key(s *Subframe) string {
 		" ", fromBits(d.Payload))
 }
 
-// compare holds what was read of the payload against a row of the truth.
+// compare checks the parsed payload against a row of the truth.
 func (d *DCI) compare(t *testing.T, row []string) {
 	t.Helper()
 	var ranges []string
@@ -64,7 +64,7 @@ func (d *DCI) compare(t *testing.T, row []string) {
 	}
 }
 
-// TestGivenVectors: all of the given vectors, with neither time nor offset given.
+// TestGivenVectors decodes all given vectors, without time and offset.
 func TestGivenVectors(t *testing.T) {
 	for _, v := range readVectors(t) {
 		t.Run(v.name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestGivenVectors(t *testing.T) {
 			if len(cfis) > 0 || wrongCFI > 0 || v.snr >= 15 && wrong > 0 {
 				t.Error("not all right")
 			}
-			// What a plain search finds that is given time and carrier.
+			// A plain search that knows time and carrier finds this.
 			for _, r := range readRows(t, "reference_results.csv") {
 				if r[0] == v.name && (hits < parseNumber(t, r[5]) || wrong > parseNumber(t, r[7])) {
 					t.Errorf("worse than the reference: %v", r)
@@ -129,7 +129,7 @@ func TestGivenVectors(t *testing.T) {
 	}
 }
 
-// TestEnd: cells of all widths, with neither time, carrier nor identity given.
+// TestEnd decodes cells of all widths, without time, carrier and identity.
 func TestEnd(t *testing.T) {
 	for i, c := range []struct {
 		cell    Cell

@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/dsp/fourier"
 )
 
-// TestFFT: of all sizes the transform is gonum's.
+// TestFFT compares the transform with gonum's, for all sizes.
 func TestFFT(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 8))
 	for _, size := range []int{128, 256, 512, 1024, 1536, 2048} {

@@ -10,7 +10,7 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// checkFields tells what a DCI of a cell must be, whatever was in the air.
+// checkFields checks what holds for any DCI of a cell, whatever was received.
 func (d *DCI) checkFields(t *testing.T, c Cell) {
 	t.Helper()
 	held := 0
@@ -31,7 +31,7 @@ func (d *DCI) checkFields(t *testing.T, c Cell) {
 	}
 }
 
-// FuzzParse reads any bits as a message of any format, in cells of all widths.
+// FuzzParse parses random bits as messages of any format, in cells of all widths.
 func FuzzParse(f *testing.F) {
 	f.Add(byte(1), byte(3), uint16(rntiSI), []byte{0xF0, 0x41, 0x83, 0})
 	f.Add(byte(4), byte(5), uint16(500), []byte{0x80, 0, 0xFF, 0x12, 0x34, 0x56, 0x78, 0})
@@ -52,8 +52,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// damageSamples makes of samples what a bad radio may: something is cut out, louder, fainter,
-// said again, silent, or no number. Each five bytes of edits say what, where and how much.
+// damageSamples damages samples as a bad radio may: parts are cut out, louder, fainter, repeated,
+// silent, or NaN. Each five bytes of edits define what, where and how much.
 func damageSamples(samples []complex64, edits []byte) []complex64 {
 	samples = slices.Clone(samples)
 	for ; len(edits) >= 5 && len(samples) > 0; edits = edits[5:] {
@@ -80,7 +80,7 @@ func damageSamples(samples []complex64, edits []byte) []complex64 {
 	return samples
 }
 
-// harms are edits, as harm takes them.
+// harms are edits for damageSamples.
 var harms = [][]byte{
 	{},
 	{0, 2, 0, 10, 0, 3, 40, 0, 1, 255, 1, 60, 0, 200, 38, 4, 70, 0, 10, 0, 2, 80, 0, 10, 0, 5, 85, 0, 30, 1},
@@ -88,7 +88,7 @@ var harms = [][]byte{
 	{4, 3, 0, 200, 0},
 }
 
-// damagedSample is a cell of six blocks for as many subframes.
+// damagedSample returns a cell of six blocks with that many subframes.
 func damagedSample(subframes int) (Cell, []complex64) {
 	c := Cell{ID: 3, PRB: 6, Ports: 2, PHICHSixths: 1}
 	tx := newTransmitter(c, 128, 1)
@@ -98,7 +98,7 @@ func damagedSample(subframes int) (Cell, []complex64) {
 	return c, tx.transmitOver(air{gain: [2]complex128{1, 0.5i}, offset: 900, snr: 25})
 }
 
-// newCheckedReceiver is a Receiver that holds what it hears to be possible.
+// newCheckedReceiver returns a Receiver that checks each of its subframes.
 func newCheckedReceiver(t *testing.T) *Receiver {
 	r, err := NewReceiver(128 * subcarrierSpacing)
 	if err != nil {
@@ -122,7 +122,7 @@ func newCheckedReceiver(t *testing.T) *Receiver {
 	return r
 }
 
-// TestHarmedSearch looks for a cell in what is harmed; of what is not it is found.
+// TestHarmedSearch searches damaged samples, and checks that a cell in undamaged ones is found.
 func TestHarmedSearch(t *testing.T) {
 	c, clean := damagedSample(12)
 	for i, edits := range harms {
@@ -135,7 +135,7 @@ func TestHarmedSearch(t *testing.T) {
 	}
 }
 
-// FuzzReceiver hears a cell, that it has found somewhere, in what is harmed.
+// FuzzReceiver feeds a Receiver with a cell that becomes damaged.
 func FuzzReceiver(f *testing.F) {
 	c, clean := damagedSample(4)
 	for i, edits := range harms {

@@ -4,8 +4,8 @@ package lte
 
 import "testing"
 
-// TestSkip: a cell is followed over samples that are known to be missing, with the
-// right numbers, and found again after more than a second.
+// TestSkip checks that a cell is followed across skipped samples, with the right numbers, and
+// searched for again after more than a second.
 func TestSkip(t *testing.T) {
 	all := shortSignalOf(77, 120, 25)
 	sub := subframeLen(128)

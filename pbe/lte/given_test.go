@@ -11,8 +11,8 @@ import (
 
 const shared = "../../../shared/data/lte/"
 
-// readRows reads a table of the test vectors, without its head. It skips where the
-// vectors are not.
+// readRows reads a table of the test vectors, without its head. It skips the test if the vectors
+// are missing.
 func readRows(t testing.TB, name string) [][]string {
 	t.Helper()
 	f, err := os.Open(shared + name)
@@ -38,7 +38,7 @@ func parseNumber(t testing.TB, s string) int {
 	return n
 }
 
-// parseSixths is N_g as the vectors write it.
+// parseSixths parses N_g as the vectors write it.
 func parseSixths(s string) int {
 	return map[string]int{"1/6": 1, "1/2": 3, "1": 6, "2": 12}[s]
 }

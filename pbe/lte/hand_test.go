@@ -10,7 +10,7 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// blocks are those of m, in order.
+// blocks returns the blocks of m, in order.
 func (m PRBSet) blocks() (out []int) {
 	for prb := range cell.MaxPRB {
 		if m.Has(prb) {
@@ -20,8 +20,8 @@ func (m PRBSet) blocks() (out []int) {
 	return out
 }
 
-// TestSecondGap holds blocks of the second gap by the matrix of 36.211 section 6.2.3.2,
-// written down row by row and read column by column, by hand.
+// TestSecondGap compares blocks of the second gap with the matrix of 36.211 section 6.2.3.2,
+// written row by row and read column by column, by hand.
 func TestSecondGap(t *testing.T) {
 	for _, r := range []struct {
 		prb, first, n int
@@ -38,7 +38,7 @@ func TestSecondGap(t *testing.T) {
 	}
 }
 
-// TestExtendedPHICH holds where a PHICH of three symbols is by 36.211 section 6.9.3.
+// TestExtendedPHICH compares the positions of a PHICH of three symbols with 36.211 section 6.9.3.
 func TestExtendedPHICH(t *testing.T) {
 	for _, r := range []struct {
 		cell Cell
@@ -58,8 +58,8 @@ func TestExtendedPHICH(t *testing.T) {
 	}
 }
 
-// TestFields reads messages that were written by hand from 36.212 section 5.3.3.1 and
-// 36.213 sections 7.1.6, 7.1.7 and 8.1.
+// TestFields parses messages that were written by hand from 36.212 section 5.3.3.1 and 36.213
+// sections 7.1.6, 7.1.7 and 8.1.
 func TestFields(t *testing.T) {
 	user, news := cell.RNTI(0x4601), rntiSI
 	for _, r := range []struct {
@@ -72,17 +72,17 @@ func TestFields(t *testing.T) {
 		// Hopping takes one bit of the blocks up to 49, two from 50 on: RIV 57 and 107.
 		{"hopping", 25, user, "0 1 1 00111001 01010 1 00 000 0 00", "[7 8 9]"},
 		{"hopping", 50, user, "0 1 11 001101011 01010 1 00 000 0 00", "[7 8 9]"},
-		// Two stretches: the last choice of four of 18 is 15 16 17 18, r 0; the first 1 2 3
-		// 4, r 3059; 1 2 3 5 is r 3058.
+		// Two clusters: the last choice of four of 18 is 15 16 17 18, r 0; the first 1 2 3 4, r
+		// 3059; 1 2 3 5 is r 3058.
 		{"clusters", 50, user, "0 000000000000 01010 1 00 000 0 0 1", "[42 43 44 48 49]"},
 		{"clusters", 50, user, "0 101111110011 01010 1 00 000 0 0 1", "[0 1 2 6 7 8]"},
 		{"clusters", 50, user, "0 101111110010 01010 1 00 000 0 0 1", "[0 1 2 6 7 8 9 10 11]"},
 		{"no clusters", 50, user, "0 101111110100 01010 1 00 000 0 0 1", ""},
-		// Of what is sent to all MCS is I_TBS, up to 26: 1480 bits of two blocks, 2216 of three.
+		// In messages to all users MCS is I_TBS, up to 26: 1480 bits of two blocks, 2216 of three.
 		{"news", 25, news, "1 0 000000000 11010 000 0 00 00 0", "[0] 1480"},
 		{"news", 25, news, "1 0 000000000 11010 000 0 00 01 0", "[0] 2216"},
 		{"no news", 25, news, "1 0 000000000 11011 000 0 00 00 0", ""},
-		// A user's distributed blocks are 16 at most from 50 PRB on: RIV 750 and 800.
+		// A user has at most 16 distributed blocks from 50 PRB on: RIV 750 and 800.
 		{"distributed", 50, user, "1 1 0 1011101110 00000 000 0 00 00 0",
 			"[0 1 2 3 12 13 14 15 27 28 29 30 39 40 41 42]"},
 		{"too many", 50, user, "1 1 0 1100100000 00000 000 0 00 00 0", ""},

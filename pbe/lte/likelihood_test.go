@@ -12,7 +12,7 @@ import (
 
 var beliefCell = Cell{ID: 302, PRB: 50, Ports: 2, PHICHSixths: 6}
 
-// randomStream are n subframes of random messages to some users, and what tells these apart.
+// randomStream returns n subframes of random messages to some users, and the keys of these.
 func randomStream(c Cell, size, n int, seed uint64, users int) (*transmitter, map[string]int) {
 	tx := newTransmitter(c, size, seed)
 	for len(tx.rntis) < users {
@@ -28,8 +28,8 @@ func randomStream(c Cell, size, n int, seed uint64, users int) (*transmitter, ma
 	return tx, truth
 }
 
-// sweepSize is how many subframes are drawn, and by what seed: with -seeds, as many as for
-// the table of docs/explanation/pbe.md.
+// sweepSize returns how many subframes to generate, and with which seed; -seeds selects the size of
+// the table in docs/pbe.md.
 func sweepSize() (subframes int, seed uint64) {
 	if *seeds > 0 {
 		return 200, 5 + uint64(*seeds)
@@ -37,8 +37,8 @@ func sweepSize() (subframes int, seed uint64) {
 	return 40, 5
 }
 
-// TestPower: a PDCCH that is weaker or stronger than the reference signals is heard as
-// well as by the plain search, which does not know these.
+// TestPower checks that a PDCCH that is weaker or stronger than the reference signals is decoded as
+// well as by the plain search, which ignores these.
 func TestPower(t *testing.T) {
 	n, seed := sweepSize()
 	snrs := []float64{15}
@@ -57,15 +57,15 @@ func TestPower(t *testing.T) {
 	}
 }
 
-// TestNeighbour: under a second cell of the same timing, which is not as even as noise,
-// more is heard than by the plain search, and hardly anything that was not sent.
+// TestNeighbour checks that under a second cell of the same timing, which is less even than noise,
+// more is decoded than by the plain search, with hardly any false message.
 func TestNeighbour(t *testing.T) {
 	n, seed := sweepSize()
 	dbs := []float64{-8}
 	if *seeds > 0 {
 		dbs = []float64{-6, -10, -15}
 	}
-	for _, id := range []int{303, 308} { // with reference signals elsewhere, and there
+	for _, id := range []int{303, 308} { // with other and with the same reference signal positions
 		for _, db := range dbs {
 			other, _ := randomStream(Cell{ID: id, PRB: 50, Ports: 2, PHICHSixths: 6}, 1024, n, 77, 4)
 			tx, truth := randomStream(beliefCell, 1024, n, seed, 4)
@@ -83,7 +83,7 @@ func TestNeighbour(t *testing.T) {
 	}
 }
 
-// TestStrangers: all who come once are heard from 15 dB on, at level 1 as well.
+// TestStrangers checks that users with a single message are decoded from 15 dB on, at level 1 too.
 func TestStrangers(t *testing.T) {
 	n, seed := sweepSize()
 	snrs, sizes := []float64{15}, map[int]int{25: 512}
@@ -102,8 +102,9 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestEvidence: for the best word for what is none there is less evidence than there are
-// words to choose from, be it noise or a word of somebody else, at any level and size.
+// TestEvidence checks that for locations without a message, with noise or words of another cell,
+// the likelihood gain of the best word is below the number of words to choose from, at any level
+// and size.
 func TestEvidence(t *testing.T) {
 	n := 20
 	if *seeds > 0 {
@@ -145,7 +146,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestHalf: a word beside something else is none of the place of both, however clear.
+// TestHalf checks that a word is not accepted for a location of which it fills only half, however
+// clear it is.
 func TestHalf(t *testing.T) {
 	b := newBlindDecoder(beliefCell, newCandidateSizes(beliefCell))
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -176,8 +178,7 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestAlike: of soft bits as the channel makes them, of any power, a word that was sent
-// seldom explains less than is expected.
+// TestAlike checks that a sent word seldom explains less than expected, for soft bits of any power.
 func TestAlike(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	for _, gamma := range []float64{0.5, 2, 4, 10, 1000} {
@@ -192,7 +193,7 @@ func TestAlike(t *testing.T) {
 			}
 			elements := make([]cceStats, 1)
 			for g := range regsPerCCE {
-				elements[0].addGroup(4*gamma, soft[8*g:][:8]) // 6 dB less than the reference signals say
+				elements[0].addGroup(4*gamma, soft[8*g:][:8]) // 6 dB below the reference signals
 			}
 			see := measureLocation(elements)
 			if expected := see.expectedFit(elements); fit/all < expected {
@@ -207,8 +208,8 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-// TestHistory: of who was believed, or guessed in another subframe, less is needed for a
-// while.
+// TestHistory checks that users with accepted messages, or guessed in another subframe, need less
+// evidence for a while.
 func TestHistory(t *testing.T) {
 	word := func(r cell.RNTI, odds float64) *finding {
 		return &finding{dci: DCI{RNTI: r}, logOdds: odds, isCertain: odds >= acceptOdds}

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestMulticast: in subframes without reference signals after symbol 0, which is what
-// those for multicast are, as much is heard as in others, and time, carrier and noise do
-// not suffer by them.
+// TestMulticast checks that subframes without reference signals after symbol 0, as for multicast,
+// are decoded as well as others, and do not disturb time, carrier and noise.
 func TestMulticast(t *testing.T) {
 	const subframes = 120
 	for _, c := range []struct {

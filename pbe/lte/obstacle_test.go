@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// foreignSignal are 24 ms, at searchSize, of a cell of 1.4 MHz with identity 205 that is not
-// understood.
+// foreignSignal returns 24 ms, at searchSize, of an unsupported cell of 1.4 MHz with identity 205.
 func foreignSignal(of Reason, snr float64) (out []complex64) {
 	rnd := rand.New(rand.NewPCG(uint64(of), 3))
 	c := Cell{ID: 205, PRB: 6, Ports: 2, PHICHSixths: 6}
@@ -72,7 +71,7 @@ func foreignSignal(of Reason, snr float64) (out []complex64) {
 	return out
 }
 
-// fourPorts puts what is heard of the broadcast of four ports into subframe 0.
+// fourPorts puts the received broadcast of four ports into subframe 0.
 func fourPorts(c Cell, sfn int, rows *grid) {
 	h := [4]complex128{1, cmplx.Rect(0.8, 1), cmplx.Rect(1.1, 2), cmplx.Rect(0.7, -2)}
 	r := newMIBReader(c.ID)
@@ -105,7 +104,7 @@ func fourPorts(c Cell, sfn int, rows *grid) {
 	}
 }
 
-// TestWhy: of what is not understood is told what it is, and nothing of it is heard.
+// TestWhy checks that unsupported cells are identified, and none of their subframes is reported.
 func TestWhy(t *testing.T) {
 	wide := newTransmitter(Cell{ID: 8, PRB: 25, Ports: 1, PHICHSixths: 6}, 512, 1)
 	for i := range 25 {
@@ -150,12 +149,12 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// BenchmarkNoCell searches 21 ms in vain.
+// BenchmarkNoCell searches 21 ms without success.
 func BenchmarkNoCell(b *testing.B) {
 	samples := gaussianNoise(searchInterval*subframeLen(2048), 1)
 	for b.Loop() {
 		r, _ := NewReceiver(2048 * subcarrierSpacing)
-		r.failedSearches = 3 // as mostly: it is not asked why
+		r.failedSearches = 3 // as usual: no diagnosis
 		r.Feed(samples)
 	}
 }

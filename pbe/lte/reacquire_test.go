@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// transmitStream are n subframes from the SFN 700 on, and what is sent in them.
+// transmitStream returns n subframes from SFN 700 on, and their messages.
 func transmitStream(c Cell, size, n int, a air) (samples []complex64, truth map[string]int) {
 	tx := newTransmitter(c, size, 9)
 	truth = map[string]int{}
@@ -23,12 +23,12 @@ func transmitStream(c Cell, size, n int, a air) (samples []complex64, truth map[
 	return tx.transmitOver(a), truth
 }
 
-// account is what became of a stream.
+// account is the result of decoding a stream.
 type account struct {
 	subframes, gaps int
 	heard           map[int]int // right messages, by subframe
 	wrong           []string
-	missing         map[string]int // of the truth
+	missing         map[string]int // messages of the truth
 	r               *Receiver
 }
 
@@ -61,15 +61,15 @@ func receiveStream(t *testing.T, size, piece int, truth map[string]int, samples 
 	return a
 }
 
-// TestGap: where samples are missing, or come twice, all is heard again with the right
-// numbers from the next whole subframe on; if only whole frames are, from the next
+// TestGap checks that after missing or repeated samples the stream is decoded with the right
+// numbers from the next whole subframe on, or, if only whole frames are missing, from the next
 // frame on.
 func TestGap(t *testing.T) {
 	for _, c := range []struct {
 		cell Cell
 		size int
 	}{{Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}, 128}, {Cell{ID: 77, PRB: 25, Ports: 2, PHICHSixths: 6}, 512}} {
-		const n, at = 95, 37 // subframes, and the one in which the gap begins
+		const n, at = 95, 37 // number of subframes, and the one with the gap
 		samples, truth := transmitStream(c.cell, c.size, n, air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 20})
 		sub := subframeLen(c.size)
 		gaps := []int{1, c.size / 32, c.size / 8, c.size, sub, 7*sub + 100, 10 * sub, 20*sub + 1, -sub / 3}
@@ -80,7 +80,7 @@ func TestGap(t *testing.T) {
 			from := at*sub + sub/3
 			cut := slices.Concat(samples[:from], samples[from+missing:])
 			a := receiveStream(t, c.size, 777*c.size/128, truth, cut)
-			first := at + 1 // that must be heard again
+			first := at + 1 // must be decoded again
 			if missing > 0 {
 				first = (from+missing)/sub + 1
 			}
@@ -101,7 +101,7 @@ func TestGap(t *testing.T) {
 				t.Errorf("%d samples missing of %d a subframe: %d gaps, %d lost, %+v", missing, sub, a.gaps, lost,
 					counts)
 			}
-			// What the subframe with the gap held may have become something else.
+			// The messages of the subframe with the gap may be misread.
 			for _, k := range a.wrong {
 				if !frames && !strings.HasPrefix(k, fmt.Sprint(7000+at, " ")) {
 					t.Errorf("%d samples missing: nobody sent %s", missing, k)
@@ -111,8 +111,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestFade: a cell that is not heard for some time, or not as well as another, is the
-// same one after it, with the count gone on.
+// TestFade checks that a cell that fades, or is weaker than another for a while, is the same one
+// afterwards, with continuous numbers.
 func TestFade(t *testing.T) {
 	c := Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}
 	samples, truth := transmitStream(c, 128, 120, air{gain: [2]complex128{1}, snr: 20})
@@ -141,8 +141,8 @@ func TestFade(t *testing.T) {
 	}
 }
 
-// TestStronger: another cell that is stronger from some time on does not end the one
-// that is heard as long as that can be heard, and is found when it cannot.
+// TestStronger checks that another cell that becomes stronger does not replace the current one as
+// long as that can be decoded, and is found when it cannot.
 func TestStronger(t *testing.T) {
 	c := Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}
 	samples, truth := transmitStream(c, 128, 150, air{gain: [2]complex128{1}, snr: 20})

@@ -13,7 +13,7 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// shortSignalOf is n subframes of a 1.4 MHz cell.
+// shortSignalOf returns n subframes of a 1.4 MHz cell.
 func shortSignalOf(id, n int, snr float64) []complex64 {
 	tx := newTransmitter(Cell{ID: id, PRB: 6, Ports: 1, PHICHSixths: 6}, 128, uint64(id))
 	for i := range n {
@@ -31,7 +31,7 @@ func gaussianNoise(n int, level float64) []complex64 {
 	return out
 }
 
-// TestFoundAgain: a cell that goes is given up, and the next one found.
+// TestFoundAgain checks that a cell that disappears is given up, and the next one found.
 func TestFoundAgain(t *testing.T) {
 	r, err := NewReceiver(1_920_000)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestFoundAgain(t *testing.T) {
 	all = append(all, shortSignalOf(9, 30, 20)...)
 	all = append(all, gaussianNoise(110*subframeLen(128), 0.3)...)
 	all = append(all, shortSignalOf(300, 60, 20)...)
-	for len(all) > 0 { // in pieces of no use
+	for len(all) > 0 { // in odd pieces
 		n := min(len(all), 777)
 		r.Feed(all[:n])
 		all = all[n:]
@@ -58,7 +58,7 @@ func TestFoundAgain(t *testing.T) {
 	}
 }
 
-// TestNoCell: what is no LTE is none, whatever it is, and nothing is kept of it.
+// TestNoCell checks that signals other than LTE are not taken for a cell, and leave no state.
 func TestNoCell(t *testing.T) {
 	n := 100 * subframeLen(128)
 	tone := make([]complex64, n)
@@ -88,8 +88,8 @@ func TestNoCell(t *testing.T) {
 	}
 }
 
-// TestDamaged: a cell is heard through what a radio does to it: samples cut off at
-// half the mean, holes, and some that are no numbers.
+// TestDamaged checks that a cell is decoded through clipping at half the mean, holes, and NaN
+// samples.
 func TestDamaged(t *testing.T) {
 	for name, damage := range map[string]func(i int, s complex64) complex64{
 		"saturated": func(_ int, s complex64) complex64 {
@@ -134,8 +134,8 @@ func TestWrongRate(t *testing.T) {
 	}
 }
 
-// TestChance: of what is no message, noise and words of others, little is believed of
-// strangers, and of messages most.
+// TestChance checks that in noise and words of other cells few words to unknown users are accepted,
+// but most real messages.
 func TestChance(t *testing.T) {
 	c := Cell{PRB: 50, Ports: 2, PHICHSixths: 6}
 	b := newBlindDecoder(c, newCandidateSizes(c))
@@ -145,7 +145,7 @@ func TestChance(t *testing.T) {
 		subframes = 20
 	)
 	for _, want := range []struct {
-		gamma float64 // of a bit
+		gamma float64 // γ of a bit
 		most  int
 	}{{3, 4}, {10, 1}, {100, 0}} {
 		chance := 0
@@ -174,7 +174,7 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// TestGrant: what was heard can be recorded, and comes back the same.
+// TestGrant checks that decoded messages survive a recording.
 func TestGrant(t *testing.T) {
 	tx := newTransmitter(Cell{ID: 1, PRB: 50, Ports: 2, PHICHSixths: 6}, 1024, 1)
 	sub := cell.Subframe{PRB: 50, Number: 1}
@@ -201,7 +201,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestAllocations: a subframe takes memory for its messages only.
+// TestAllocations checks that a subframe allocates memory only for its messages.
 func TestAllocations(t *testing.T) {
 	tx := newTransmitter(Cell{ID: 44, PRB: 15, Ports: 2, PHICHSixths: 6}, 256, 1)
 	for i := range 40 {
@@ -212,16 +212,16 @@ func TestAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Feed(samples) // in which the cell is found
+	r.Feed(samples) // finds the cell
 	messages := 0
 	r.OnSubframe = func(s *Subframe) { messages += len(s.DCIs) }
 	var works []*DecodeTask
 	r.Dispatch = func(w *DecodeTask) { works = append(works, w) }
 	r.Feed(samples)
-	for _, w := range works { // which makes room
+	for _, w := range works { // reserves memory
 		w.Decode()
 	}
-	runs := len(works) - 1 // and one before them
+	runs := len(works) - 1 // not counting a warm-up run
 	each := func(do func(*DecodeTask)) float64 {
 		i := 0
 		return testing.AllocsPerRun(runs, func() { do(works[i]); i++ })

@@ -13,13 +13,13 @@ import (
 
 var seeds = options.Int("seeds", 0, "how often TestReference adds noise to each vector; else once to two of them")
 
-// referenceAgreement is what part of the soft bits' weight a word must explain for
-// the reference, by level.
+// referenceAgreement is the part of the soft bits' weight that a word must explain in the reference
+// search, by level.
 var referenceAgreement = map[int]float64{1: .92, 2: .85, 4: .75, 8: .70}
 
-// searchExhaustively is the plain search that the results that came with the vectors were made
-// with: of one subframe at a time, knowing neither noise nor users. soft has bits that
-// weigh 1 in the mean of a full CCE without noise.
+// searchExhaustively is the plain search that produced the results of the vectors: one subframe at
+// a time, without knowledge of noise or users. soft has bits that weigh 1 in the mean of a full CCE
+// without noise.
 func (b *blindDecoder) searchExhaustively(soft []float32, cces, subframe int) (out []DCI) {
 	var all []DCI
 	for _, level := range aggregationLevels {
@@ -67,9 +67,9 @@ func (b *blindDecoder) searchExhaustively(soft []float32, cces, subframe int) (o
 	return out
 }
 
-// addNoise is the vector with noise added so that it has an SNR. Its elements have a
-// power of .04; what all of two faded ports have is taken from the noise of those
-// vectors that differ in nothing else.
+// addNoise returns the samples of the vector with noise added for an SNR. Its elements have a power
+// of 0.04; that of two faded ports is derived from the noise of those vectors that differ in
+// nothing else.
 func (v vector) addNoise(snr float64, seed uint64) []complex64 {
 	power := 0.04
 	if v.cell.Ports == 2 {
@@ -84,8 +84,7 @@ func (v vector) addNoise(snr float64, seed uint64) []complex64 {
 	return out
 }
 
-// score counts messages: all that were sent, and of ours and the reference's those
-// that are right and those that nobody sent.
+// score counts messages: all that were sent, and the right and false ones of both searches.
 type score struct{ all, ours, oursFalse, theirs, theirsFalse int }
 
 func (s *score) add(o score) {
@@ -94,12 +93,12 @@ func (s *score) add(o score) {
 	s.theirs, s.theirsFalse = s.theirs+o.theirs, s.theirsFalse+o.theirsFalse
 }
 
-// scoreSamples has both searches look through the same soft bits.
+// scoreSamples runs both searches over the same soft bits.
 func (v vector) scoreSamples(t *testing.T, samples []complex64) (s score) {
 	return scoreAgainst(t, v.cell, v.size, v.truth(t), samples)
 }
 
-// scoreAgainst is the score of both where truth was sent.
+// scoreAgainst scores both searches against the truth.
 func scoreAgainst[M any](t *testing.T, c Cell, size int, truth map[string]M, samples []complex64) (s score) {
 	s.all = len(truth)
 	r, err := NewReceiver(size * subcarrierSpacing)
@@ -115,7 +114,7 @@ func scoreAgainst[M any](t *testing.T, c Cell, size int, truth map[string]M, sam
 		if plain == nil {
 			plain = newBlindDecoder(c, w.decoder.candidateSizes)
 		}
-		noise := float64(c.Ports)*w.noise/w.softener.meanPower*1.2 + 0.005 // as soften scales them
+		noise := float64(c.Ports)*w.noise/w.softener.meanPower*1.2 + 0.005 // as computeSoftBits scales them
 		soft := slices.Clone(w.bits)
 		for i := range soft {
 			soft[i] *= float32(noise / 2)
@@ -137,8 +136,8 @@ func scoreAgainst[M any](t *testing.T, c Cell, size int, truth map[string]M, sam
 	return s
 }
 
-// TestReference: where there is much noise as much is found as by the reference's
-// search at least, and far less that nobody sent.
+// TestReference checks that in much noise the receiver finds at least as much as the reference
+// search, with far fewer false messages.
 func TestReference(t *testing.T) {
 	all := readVectors(t)
 	for _, v := range all {

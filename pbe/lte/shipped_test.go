@@ -18,16 +18,15 @@ import (
 	"mpbond/pbe/lte/tbs"
 )
 
-// The vectors in testdata are small recordings (sc16: pairs of int16, little-endian)
-// with what was sent in them, so that tests of this package and of others run where
-// the given vectors are not:
+// The vectors in testdata are small recordings (sc16: pairs of int16, little-endian) with their
+// messages, so that tests of this package and others run without the given vectors:
 //
 //	narrow.sc16  1.92 million samples a second: 1.4 MHz, one port, cell 9, 20 ms, no noise
-//	faded.sc16   3.84 million: 3 MHz, two ports, cell 77, 24 ms from the frame 1022 on
-//	             without its first 1000 samples, two ways that turn, −1.8 kHz, 20 dB
+//	faded.sc16   3.84 million: 3 MHz, two ports, cell 77, 24 ms from frame 1022 on
+//	             without its first 1000 samples, two taps with Doppler, −1.8 kHz, 20 dB
 //	*.csv        a row for each message of whole subframes
 //
-// This makes them anew: go test -run TestShipped ./pbe/lte -update
+// To create them: go test -run TestShipped ./pbe/lte -update
 var update = options.Bool("update", false, "write the vectors in testdata")
 
 var shipped = []struct {
@@ -47,7 +46,7 @@ var shipped = []struct {
 var head = []string{"sfn", "subframe", "cfi", "rnti", "format", "level", "cce", "payload", "prb", "harq", "blocks",
 	"mcs0", "ndi0", "rv0", "bits0", "mcs1", "ndi1", "rv1", "bits1"}
 
-// csvRow is d as a row of the truth.
+// csvRow returns d as a row of the truth.
 func (d *DCI) csvRow(number int64, cfi int) []string {
 	r := []string{fmt.Sprint(number / 10 % 1024), fmt.Sprint(number % 10), fmt.Sprint(cfi), fmt.Sprint(d.RNTI),
 		fmt.Sprint(d.Format), fmt.Sprint(d.Level), fmt.Sprint(d.CCE),
@@ -62,8 +61,8 @@ func (d *DCI) csvRow(number int64, cfi int) []string {
 	return r
 }
 
-// randomGrants is what a cell gives in one subframe: to three users, in turn, who have data,
-// to one who comes once, and news to all.
+// randomGrants returns the grants of one subframe: to three data users in turn, to one user that
+// appears once, and to all users.
 func randomGrants(c Cell, number int64, rnd *rand.Rand) (grants []cell.Grant) {
 	p := c.rbgSize()
 	formats := []cell.Format{cell.Format1, cell.Format2A, cell.Format2}
@@ -83,7 +82,7 @@ func randomGrants(c Cell, number int64, rnd *rand.Rand) (grants []cell.Grant) {
 			grants = append(grants, g)
 		}
 	}
-	if rnd.IntN(3) == 0 { // somebody who is given something to send
+	if rnd.IntN(3) == 0 { // an uplink grant
 		g := cell.Grant{RNTI: 0x4601, Format: cell.Format0, PRB: 2, N: 1}
 		g.Blocks[0] = cell.Block{MCS: 10, NDI: number%2 == 0, Size: cell.Bits(tbs.Size(tbs.Uplink(10).Index, 2))}
 		grants = append(grants, g)
@@ -101,7 +100,7 @@ func randomGrants(c Cell, number int64, rnd *rand.Rand) (grants []cell.Grant) {
 	return grants
 }
 
-// writeShipped makes the vectors.
+// writeShipped creates the vectors.
 func writeShipped(t *testing.T) {
 	for i, v := range shipped {
 		tx, err := NewTransmitter(v.cell, v.size*subcarrierSpacing, v.channel, uint64(i))
@@ -114,7 +113,7 @@ func writeShipped(t *testing.T) {
 		w := csv.NewWriter(&truth)
 		w.Write(head)
 		for n := v.first; n < v.first+int64(v.subframes); n++ {
-			all, _ := v.cell.EncodeGrants(randomGrants(v.cell, n, rnd), nil) // what there is room for
+			all, _ := v.cell.EncodeGrants(randomGrants(v.cell, n, rnd), nil) // as far as there is room
 			cfi := 2 + rnd.IntN(2)
 			placed := v.cell.placeMessages(all, int(n%10), len(v.cell.pdcchREGs(cfi))/regsPerCCE,
 				[]float64{0.75, 0.4, 0.2}[n%3])
@@ -141,8 +140,7 @@ func writeShipped(t *testing.T) {
 	}
 }
 
-// TestShipped: all that is in the vectors of the repository, and nothing else, is
-// heard.
+// TestShipped checks that exactly the messages of the repository's vectors are decoded.
 func TestShipped(t *testing.T) {
 	if *update {
 		writeShipped(t)

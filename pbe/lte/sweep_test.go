@@ -8,9 +8,9 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// TestSweep: what part of messages is heard, by level and signal: of four users who
-// are sent much over a channel for pedestrians, at levels that nobody fits to the
-// signal. With -seeds it prints the table of docs/explanation/pbe.md.
+// TestSweep measures the part of messages that is decoded, by level and SNR: four busy users on a
+// pedestrian channel, with levels that do not adapt to the signal. With -seeds it prints the table
+// of docs/pbe.md.
 func TestSweep(t *testing.T) {
 	subframes := 400
 	snrs := []float64{-2, 0, 2, 5, 10, 15}
@@ -50,10 +50,9 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestFifteen: in cells of 15 PRB the sizes of 0/1A and of 1 change places for users
-// whose requests for channel state have two bits, and nothing tells these from others.
-// It is taken that nobody has them: those three formats of such a user are read as each
-// other, or not at all, and all else is heard.
+// TestFifteen checks cells of 15 PRB. There the sizes of 0/1A and of 1 are swapped for users with
+// CSI requests of two bits, which cannot be recognised. The decoder assumes that there are none: it
+// confuses those three formats of such a user, or misses them, but decodes everything else.
 func TestFifteen(t *testing.T) {
 	c := Cell{ID: 41, PRB: 15, Ports: 2, PHICHSixths: 6}
 	one, two := c.dciSizes(false), c.dciSizes(true)

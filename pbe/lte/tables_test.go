@@ -33,7 +33,7 @@ func TestGivenSizes(t *testing.T) {
 	}
 }
 
-// TestSizes holds what two ports have by the standard's own arithmetic.
+// TestSizes checks the sizes with two ports against the standard's own arithmetic.
 func TestSizes(t *testing.T) {
 	for prb, want := range map[int]formatSizes{
 		6: {21, 21, 19, 8, 31, 28}, 15: {22, 22, 23, 10, 34, 31}, 25: {25, 25, 27, 12, 39, 36},
@@ -70,7 +70,7 @@ func TestGivenCoding(t *testing.T) {
 	}
 }
 
-// TestViterbi: at half of the soft bits' weight in noise every word comes back.
+// TestViterbi checks that every word is recovered with noise of half the soft bits' weight.
 func TestViterbi(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var v viterbiDecoder
@@ -95,7 +95,7 @@ func TestViterbi(t *testing.T) {
 	}
 }
 
-// TestCRCMask: the mask comes back, and any wrong bit changes it.
+// TestCRCMask checks that the mask is recovered, and that any wrong bit changes it.
 func TestCRCMask(t *testing.T) {
 	word := appendCRC(toBits("0110101100111010101"), 0xBEEF)
 	if got := recoverCRCMask(word); got != 0xBEEF {
@@ -189,8 +189,8 @@ func TestGivenGroups(t *testing.T) {
 	}
 }
 
-// TestDistributed: what is sent to all may have distributed blocks by the whole of
-// RIV, with the gap in NDI (36.212 section 5.3.3.1.3).
+// TestDistributed checks that messages to all users may have distributed blocks by the whole RIV,
+// with the gap in NDI (36.212 section 5.3.3.1.3).
 func TestDistributed(t *testing.T) {
 	for _, prb := range []int{6, 15, 25, 50, 75, 100} {
 		c := Cell{PRB: prb, Ports: 2}
@@ -218,8 +218,7 @@ func TestDistributed(t *testing.T) {
 	}
 }
 
-// TestNoNumber: no word is read where the soft bits, or what is known of them, are no
-// numbers.
+// TestNoNumber checks that no word is accepted if soft bits or their statistics are NaN.
 func TestNoNumber(t *testing.T) {
 	c := Cell{PRB: 25, Ports: 1}
 	b := newBlindDecoder(c, newCandidateSizes(c))
@@ -255,8 +254,8 @@ func TestNoNumber(t *testing.T) {
 	}
 }
 
-// TestElements: of every width and PHICH all groups are different, lie in the
-// cell, and no element is used twice.
+// TestElements checks for every width and PHICH that all groups are different, lie in the cell, and
+// use each element once.
 func TestElements(t *testing.T) {
 	for _, prb := range []int{6, 15, 25, 50, 75, 100} {
 		for _, six := range []int{1, 3, 6, 12} {

@@ -11,28 +11,28 @@ import (
 	"mpbond/pbe/lte/tbs"
 )
 
-// transmitter sends random messages at random places.
+// transmitter sends random messages at random locations.
 type transmitter struct {
 	cell Cell
 	size int
 	seed uint64
 	rnd  *rand.Rand
-	// twoBits says that users ask for channel state with two bits.
+	// twoBits means that users have CSI requests of two bits.
 	twoBits bool
 	// rntis are the users.
 	rntis []cell.RNTI
-	// gain is that of the PDCCH over the reference signals, in dB.
+	// gain is the power of the PDCCH over the reference signals, in dB.
 	gain float64
 	sent []sent
 	cfis []int
-	// numbers are those of the subframes.
+	// numbers are the numbers of the subframes.
 	numbers   []int64
 	multicast [10]bool
 }
 
-// sent is one DCI as it was sent.
+// sent is one transmitted DCI.
 type sent struct {
-	subframe int // since the first
+	subframe int // counted from the first
 	d        DCI
 }
 
@@ -52,7 +52,7 @@ func (t *transmitter) bits(n int) []byte {
 	return b
 }
 
-// message makes a DCI of random fields that can be sent at a place.
+// message returns a DCI of random fields that can be sent at a location.
 func (t *transmitter) message(at cceLocation) (DCI, bool) {
 	r := t.rntis[t.rnd.IntN(len(t.rntis))]
 	formats := []cell.Format{cell.Format0, cell.Format1A, cell.Format1, cell.Format2, cell.Format2A}[:1+2*t.cell.Ports]
@@ -69,7 +69,7 @@ func (t *transmitter) message(at cceLocation) (DCI, bool) {
 	}
 	f := formats[t.rnd.IntN(len(formats))]
 	if (sizes[f]+crcBits)*4 > at.level*bitsPerCCE*3 {
-		return DCI{}, false // a rate over 3/4 needs more than 15 dB
+		return DCI{}, false // a code rate over 3/4 needs more than 15 dB
 	}
 	for range 1000 {
 		d := DCI{RNTI: r, Format: f, CCE: at.first, Level: at.level, Payload: t.bits(sizes[f])}
@@ -86,7 +86,7 @@ func (t *transmitter) message(at cceLocation) (DCI, bool) {
 	return DCI{}, false
 }
 
-// subframe draws the messages of the next one.
+// subframe generates the messages of the next subframe.
 func (t *transmitter) subframe(sfn, index, cfi int) {
 	cces := len(t.cell.pdcchREGs(cfi)) / regsPerCCE
 	used := make([]bool, cces)
@@ -108,17 +108,16 @@ func (t *transmitter) subframe(sfn, index, cfi int) {
 	t.cfis, t.numbers = append(t.cfis, cfi), append(t.numbers, int64(sfn*10+index))
 }
 
-// air is what stands between: a gain and phase of each port, an echo, a turning
-// carrier, and noise.
+// air is the channel: a gain and phase of each port, an echo, a carrier offset, and noise.
 type air struct {
 	gain   [2]complex128
-	echo   float64 // of the second path, as part of the first
-	delay  int     // of that, in samples
+	echo   float64 // amplitude of the echo, relative to the first path
+	delay  int     // of the echo, in samples
 	offset float64 // Hz
 	snr    float64 // dB; of a full element
 }
 
-// transmitOver is what a receiver gets.
+// transmitOver returns the received samples.
 func (t *transmitter) transmitOver(a air) (out []complex64) {
 	ch := Channel{Offset: a.offset, SNR: a.snr}
 	for p, g := range a.gain {
@@ -168,12 +167,12 @@ func (c Cell) clearUnsentFields(d *DCI) {
 	}
 }
 
-// widths are all that LTE has.
+// widths are all widths of LTE cells.
 var widths = []int{6, 15, 25, 50, 75, 100}
 
-// TestWrite: what any message says can be written, and is read the same; and what
-// is read of random bits is written as these were, but for fields that a DCI does not
-// keep, and for the few blocks that can be told in two ways.
+// TestWrite checks that all messages can be encoded and parse to the same content, and that parsed
+// random bits encode to the same bits, except for fields that a DCI does not keep and the few
+// allocations with two encodings.
 func TestWrite(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, prb := range widths {
@@ -224,8 +223,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestTransmitter: what is granted is heard, also through fading and with a carrier that
-// is off; what no message can tell, or finds no place, is counted.
+// TestTransmitter checks that grants are decoded, through fading and with a carrier offset too, and
+// that those without a message or without room are counted.
 func TestTransmitter(t *testing.T) {
 	for _, c := range []struct {
 		cell Cell
@@ -280,7 +279,7 @@ func TestTransmitter(t *testing.T) {
 		if tx.Sent != said || heard < said*95/100 || false > 0 {
 			t.Errorf("%+v: %d said, %d not, %d heard, %d wrong", c, tx.Sent, tx.Unencodable, heard, false)
 		}
-		// Part of a group, a wrong size, more than there is room for, too many blocks.
+		// Part of a group, a wrong size, no room, too many blocks.
 		odd := cell.Grant{RNTI: 0x4601, Format: cell.Format1, PRB: 1, N: 1, Blocks: [2]cell.Block{{MCS: 3, Size: 1}}}
 		wide := odd
 		wide.Format, wide.PRB = cell.Format1A, 110
