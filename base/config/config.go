@@ -194,10 +194,10 @@ func fieldNames(t reflect.Type, types map[string]reflect.Type) (names []string) 
 
 // Nearest returns the name that word probably means, or "" if none is similar. It ignores case.
 func Nearest(word string, names []string) string {
-	best, least := "", 1+max(2, len(word)/3)
+	best, limit := "", 1+max(2, len(word)/3)
 	for _, n := range names {
-		if d := editDistance(strings.ToLower(word), strings.ToLower(n)); d < least && d < len(n) {
-			best, least = n, d
+		if d := editDistance(strings.ToLower(word), strings.ToLower(n)); d < limit && d < len(n) {
+			best, limit = n, d
 		}
 	}
 	return best

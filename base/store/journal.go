@@ -79,18 +79,18 @@ func Open(path string, wait time.Duration, take func(line []byte) error) (j *Jou
 	}
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	for _, line := range lines {
-		text, whole := bytes.CutSuffix(line, []byte("\n"))
+		text, complete := bytes.CutSuffix(line, []byte("\n"))
 		if len(bytes.TrimSpace(text)) == 0 {
-			j.hasTornLine = !whole && len(text) > 0
+			j.hasTornLine = !complete && len(text) > 0
 			continue
 		}
 		switch err := take(text); {
-		case err != nil && whole:
+		case err != nil && complete:
 			bad++
 		case err != nil: // an interrupted write
 			j.truncateTo(j.size - int64(len(line)))
 		default:
-			j.hasTornLine = !whole
+			j.hasTornLine = !complete
 		}
 	}
 	if bad > 0 {

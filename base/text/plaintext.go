@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package text makes text from other devices, web servers and strangers safe to show. Every
 // terminal, page and metric uses it, so that there is one rule for all. It imports no package of
 // this module.
@@ -47,12 +49,12 @@ func Lines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Short returns s as Printable does, without surrounding spaces, truncated to most bytes with an
+// Short returns s as Printable does, without surrounding spaces, truncated to maxBytes with an
 // ellipsis.
-func Short(s string, most int) string {
+func Short(s string, maxBytes int) string {
 	s = Printable(s)
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
+	if len(s) > maxBytes {
+		s = strings.ToValidUTF8(s[:maxBytes], "") + "…"
 	}
 	return strings.TrimSpace(s)
 }

@@ -244,7 +244,7 @@ func Resolve(path string) string {
 	if err != nil {
 		return path
 	}
-	if there, err := findAccess(to); err != nil || there.uid != o.uid {
+	if target, err := findAccess(to); err != nil || target.uid != o.uid {
 		return path
 	}
 	return to

@@ -149,16 +149,16 @@ func userColor(r cell.RNTI) color.Color {
 func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 	first, n := span[0]+span[1], int(span[2])
 	columns := make([]*census.Column, n)
-	given, heard, placed := map[cell.RNTI]int{}, 0, true
+	granted, received, placed := map[cell.RNTI]int{}, 0, true
 	for i := range g.Len() {
 		c := g.At(i)
 		if at := c.Number - first; at >= 0 && at < int64(n) && c.Received {
 			columns[at] = c
-			heard++
+			received++
 			placed = placed && c.HasPositions
-			for _, who := range c.Users[:g.PRB] {
-				if who != 0 {
-					given[who]++
+			for _, rnti := range c.Users[:g.PRB] {
+				if rnti != 0 {
+					granted[rnti]++
 				}
 			}
 		}
@@ -186,7 +186,7 @@ func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 				Below: fmt.Sprintf("%.2f s", float64(number-span[0])/1000)})
 		}
 	}
-	p.Keys = gridKeys(given, heard*g.PRB, cli.IfElse(g.PRB > 50, 8, 4))
+	p.Keys = gridKeys(granted, received*g.PRB, cli.IfElse(g.PRB > 50, 8, 4))
 	return p
 }
 
@@ -202,31 +202,32 @@ func gridStep(n int) int {
 
 // gridKeys returns the legend: the users with the most blocks, up to named of them one by one, and
 // the sum of blocks for all users.
-func gridKeys(given map[cell.RNTI]int, all, named int) (keys []chart.Key) {
+func gridKeys(granted map[cell.RNTI]int, all, named int) (keys []chart.Key) {
 	var users []cell.RNTI
-	everybody := 0
-	for r, n := range given {
+	forAll := 0
+	for r, n := range granted {
 		if r.IsUser() {
 			users = append(users, r)
 		} else {
-			everybody += n
+			forAll += n
 		}
 	}
-	slices.SortFunc(users, func(a, b cell.RNTI) int { return cmp.Or(given[b]-given[a], int(a)-int(b)) })
+	slices.SortFunc(users, func(a, b cell.RNTI) int { return cmp.Or(granted[b]-granted[a], int(a)-int(b)) })
 	part := func(n int) string { return formatPercent(float64(n) / float64(max(all, 1))) }
-	if everybody > 0 {
-		keys = append(keys, chart.Key{Color: userColor(0xFFFF), Name: "for all  " + part(everybody)})
+	if forAll > 0 {
+		keys = append(keys, chart.Key{Color: userColor(0xFFFF), Name: "for all  " + part(forAll)})
 	}
 	for i, r := range users {
 		if i == named && len(users) > named+1 {
-			rest := 0
+			others := 0
 			for _, r := range users[i:] {
-				rest += given[r]
+				others += granted[r]
 			}
 			return append(keys, chart.Key{Color: color.Transparent,
-				Name: fmt.Sprintf("%d more  %s", len(users)-i, part(rest))})
+				Name: fmt.Sprintf("%d more  %s", len(users)-i, part(others))})
 		}
-		keys = append(keys, chart.Key{Color: userColor(r), Name: fmt.Sprintf("0x%04x  %s", uint16(r), part(given[r]))})
+		keys = append(keys, chart.Key{Color: userColor(r),
+			Name: fmt.Sprintf("0x%04x  %s", uint16(r), part(granted[r]))})
 	}
 	return keys
 }

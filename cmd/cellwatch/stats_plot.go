@@ -99,12 +99,12 @@ func statsPictures(all []cellStats) map[string]picture {
 			users.Names, users.Values = append(users.Names, s.hourLabel(h)), append(users.Values, float64(h.Users))
 			data.Names, data.Values = append(data.Names, s.hourLabel(h)), append(data.Values, float64(h.DataUsers))
 		}
-		again := chart.Bars{Title: names[i] + ": retransmitted blocks by MCS", Unit: "%", Width: plotWidth}
+		retransmitted := chart.Bars{Title: names[i] + ": retransmitted blocks by MCS", Unit: "%", Width: plotWidth}
 		for _, m := range s.MCS {
-			again.Names, again.Values = append(again.Names, fmt.Sprint(m.MCS)),
-				append(again.Values, 100*m.Retransmitted)
+			retransmitted.Names, retransmitted.Values = append(retransmitted.Names, fmt.Sprint(m.MCS)),
+				append(retransmitted.Values, 100*m.Retransmitted)
 		}
-		p["users-by-hour-"+file], p["data-users-by-hour-"+file], p["retransmissions-"+file] = users, data, again
+		p["users-by-hour-"+file], p["data-users-by-hour-"+file], p["retransmissions-"+file] = users, data, retransmitted
 	}
 	return p
 }

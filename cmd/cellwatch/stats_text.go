@@ -83,29 +83,29 @@ func formatWidth(prb int) string {
 func printCell(out io.Writer, s *cellStats) error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	say := func(what, format string, args ...any) {
+	printRow := func(what, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{what}, args...)...)
 	}
-	heard := time.Duration(s.Subframes) * time.Millisecond
+	received := time.Duration(s.Subframes) * time.Millisecond
 	fmt.Fprintf(&b, "%s, cell %d (%s): %v received, %d subframes missed%s\n", text.Printable(s.Source), s.Cell,
-		formatWidth(int(s.PRB)), heard, s.Missed, strings.Join(irregularities(s), ""))
-	say("resource blocks", "used %s, idle %s; uplink %s", formatPercent(s.Used), formatPercent(s.Idle),
+		formatWidth(int(s.PRB)), received, s.Missed, strings.Join(irregularities(s), ""))
+	printRow("resource blocks", "used %s, idle %s; uplink %s", formatPercent(s.Used), formatPercent(s.Idle),
 		formatPercent(s.Uplink))
-	say("transport blocks", "%d, %s of them retransmissions; %.2f Mbit/s per PRB", s.Blocks,
+	printRow("transport blocks", "%d, %s of them retransmissions; %.2f Mbit/s per PRB", s.Blocks,
 		formatPercent(s.Retransmitted), s.PerPRB)
-	say("users in 40 ms", "%s", formatDistribution(s.Users, "%.4g", ""))
-	say("  data users only", "%s", formatDistribution(s.DataUsers, "%.4g", ""))
+	printRow("users in 40 ms", "%s", formatDistribution(s.Users, "%.4g", ""))
+	printRow("  data users only", "%s", formatDistribution(s.DataUsers, "%.4g", ""))
 	a := s.Activity
-	say("activities", "%d: %s in one subframe, %s with 4 PRB, %s both", a.Subframes.Count,
+	printRow("activities", "%d: %s in one subframe, %s with 4 PRB, %s both", a.Subframes.Count,
 		formatPercent(a.OneSubframe), formatPercent(a.FourPRB), formatPercent(a.Both))
-	say("  subframes", "%s", formatDistribution(a.Subframes, "%.5g", ""))
-	say("  duration", "%s", formatDistribution(a.Span, "%.6g", " ms"))
-	say("  PRB per subframe", "%s", formatDistribution(a.PRB, "%.4g", ""))
-	say("rate, data users", "%s", formatDistribution(a.PerPRB, "%.2f", " Mbit/s per PRB"))
-	say("", "%s", formatDistribution(a.Rate, "%.3g", " Mbit/s"))
-	say("messages", "%s", formatCounts(s.Formats, "formats "))
+	printRow("  subframes", "%s", formatDistribution(a.Subframes, "%.5g", ""))
+	printRow("  duration", "%s", formatDistribution(a.Span, "%.6g", " ms"))
+	printRow("  PRB per subframe", "%s", formatDistribution(a.PRB, "%.4g", ""))
+	printRow("rate, data users", "%s", formatDistribution(a.PerPRB, "%.2f", " Mbit/s per PRB"))
+	printRow("", "%s", formatDistribution(a.Rate, "%.3g", " Mbit/s"))
+	printRow("messages", "%s", formatCounts(s.Formats, "formats "))
 	if len(s.Levels) > 0 {
-		say("  control elements", "%s", formatCounts(s.Levels, ""))
+		printRow("  control elements", "%s", formatCounts(s.Levels, ""))
 	}
 	_ = w.Flush() // to a builder
 	printMCSTable(w, s.MCS)

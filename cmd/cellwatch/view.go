@@ -358,34 +358,34 @@ func (c *viewedCell) timeLine(columns, scale int) string {
 // dominantTile returns the user with most of the blocks from low to high in the subframes of one
 // column. A mark of 0 stands for the user's.
 func (c *viewedCell) dominantTile(column int64, scale, low, high int) tile {
-	type has struct {
+	type share struct {
 		who cell.RNTI
 		n   int
 	}
-	var few [16]has
-	list, heard := few[:0], 0
+	var few [16]share
+	list, received := few[:0], 0
 	oldest := c.grid.At(0).Number
 	for number := column * int64(scale); number < (column+1)*int64(scale); number++ {
 		i := int(number - oldest)
 		if number < oldest || i >= c.grid.Len() || !c.grid.At(i).Received {
 			continue
 		}
-		heard++
+		received++
 	blocks:
-		for _, who := range c.grid.At(i).Users[low:high] {
+		for _, rnti := range c.grid.At(i).Users[low:high] {
 			for k := range list {
-				if list[k].who == who {
+				if list[k].who == rnti {
 					list[k].n++
 					continue blocks
 				}
 			}
-			list = append(list, has{who, 1})
+			list = append(list, share{rnti, 1})
 		}
 	}
-	if heard == 0 {
+	if received == 0 {
 		return tile{mark: markMissed}
 	}
-	best, idle := has{}, 0
+	best, idle := share{}, 0
 	for _, h := range list {
 		switch {
 		case h.who == 0:
@@ -394,7 +394,7 @@ func (c *viewedCell) dominantTile(column int64, scale, low, high int) tile {
 			best = h
 		}
 	}
-	if 2*idle > heard*(high-low) || best.n == 0 {
+	if 2*idle > received*(high-low) || best.n == 0 {
 		return tile{mark: markIdle}
 	}
 	return tile{rnti: best.who}

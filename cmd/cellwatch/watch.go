@@ -381,11 +381,11 @@ func prbRanges(m lte.PRBSet) [][2]int {
 // printMessages prints a line for each message.
 func printMessages(w io.Writer, s *air.Subframe) error {
 	for _, m := range newWatchLine(s).Messages {
-		var what []string
+		var ranges []string
 		for _, r := range m.PRBs {
-			what = append(what, fmt.Sprintf("%d-%d", r[0], r[1]))
+			ranges = append(ranges, fmt.Sprintf("%d-%d", r[0], r[1]))
 		}
-		text := fmt.Sprintf("%d PRB (%s)", m.PRB, strings.Join(what, ","))
+		text := fmt.Sprintf("%d PRB (%s)", m.PRB, strings.Join(ranges, ","))
 		if m.HARQ != nil {
 			text += fmt.Sprintf(", HARQ %d", *m.HARQ)
 		}

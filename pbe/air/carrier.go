@@ -117,9 +117,9 @@ func (c *carrier) startReceiver() error {
 
 // copySubframe copies a subframe of the receiver.
 func (c *carrier) copySubframe(s *lte.Subframe) *receivedSubframe {
-	own := *s
-	own.DCIs = slices.Clone(s.DCIs)
-	h := &receivedSubframe{Subframe: Subframe{Cell: c.id, PRB: uint8(own.Cell.PRB), Subframe: &own},
+	copied := *s
+	copied.DCIs = slices.Clone(s.DCIs)
+	h := &receivedSubframe{Subframe: Subframe{Cell: c.id, PRB: uint8(copied.Cell.PRB), Subframe: &copied},
 		afterLoss: c.afterLoss}
 	c.afterLoss = false
 	return h
@@ -161,22 +161,22 @@ func (c *carrier) feedSamples(raw []byte, lost int64) {
 // data that decodes to zeros, such as arbitrary floats.
 func (c *carrier) checkTrial(before lte.Counts) {
 	now := c.receiver.Counts()
-	who, follows := c.receiver.Cell()
+	current, follows := c.receiver.Cell()
 	if now.Found != before.Found || c.onTrial && !follows {
 		c.decoder.finishAll()
 		c.pending = slices.DeleteFunc(c.pending, func(h *receivedSubframe) bool { // of a false cell
 			of := h.Subframe.Subframe.Cell
-			return of != who && (!c.confirmed || of != c.confirmedCell)
+			return of != current && (!c.confirmed || of != c.confirmedCell)
 		})
-		c.onTrial = follows && (!c.confirmed || who != c.confirmedCell)
+		c.onTrial = follows && (!c.confirmed || current != c.confirmedCell)
 		c.neededMIBs = before.MIBs - before.SFNJumps + requiredMIBs
 	}
-	if over := len(c.pending) - maxHeld; c.onTrial && over > 0 {
-		c.pending = slices.Delete(c.pending, 0, over)
+	if excess := len(c.pending) - maxHeld; c.onTrial && excess > 0 {
+		c.pending = slices.Delete(c.pending, 0, excess)
 	}
 	if c.onTrial && now.MIBs-now.SFNJumps >= c.neededMIBs &&
 		(c.confirmed || c.Format != CF32 || looksLike(c.early, CF32)) {
-		c.onTrial, c.confirmed, c.confirmedCell = false, true, who
+		c.onTrial, c.confirmed, c.confirmedCell = false, true, current
 	}
 }
 

@@ -53,7 +53,7 @@ func readStretch(r io.ReaderAt, at, end int64, f Format) ([]byte, error) {
 
 // searchRates returns the rate at which raw has a cell. If there is none it returns 0, and in why
 // what was found instead, if anything. It stops when ctx ends.
-func searchRates(ctx context.Context, f Format, raw []byte, rates []int) (rate int, why lte.Obstacle) {
+func searchRates(ctx context.Context, f Format, raw []byte, rates []int) (rate int, obstacle lte.Obstacle) {
 	samples := f.Decode(nil, raw)
 	best := 0.0
 	for _, try := range rates {
@@ -75,14 +75,14 @@ func searchRates(ctx context.Context, f Format, raw []byte, rates []int) (rate i
 		if n >= 5 && snr > goodSNR && messages > 0 {
 			return try, lte.Obstacle{}
 		}
-		if o := r.Obstacle(); n == 0 && o.Reason > why.Reason && (o.Reason != lte.TooWide || len(rates) == 1) {
-			why = o
+		if o := r.Obstacle(); n == 0 && o.Reason > obstacle.Reason && (o.Reason != lte.TooWide || len(rates) == 1) {
+			obstacle = o
 		}
 		if sum := power + 20*float64(n); n > 0 && snr > 0 && sum > best {
 			rate, best = try, sum
 		}
 	}
-	return rate, why
+	return rate, obstacle
 }
 
 // otherFormats are the beginnings of files with other content.

@@ -95,7 +95,7 @@ func (c *carrier) noteRegularFile(f *os.File) error {
 
 // detectInput detects missing parameters and, if allCells is set, all cells in a file. Live sources
 // need explicit parameters.
-func (c *carrier) detectInput(ctx context.Context, others bool) error {
+func (c *carrier) detectInput(ctx context.Context, allCells bool) error {
 	if !c.isFile {
 		switch {
 		case c.Format == AnyFormat:
@@ -114,28 +114,28 @@ func (c *carrier) detectInput(ctx context.Context, others bool) error {
 		return fault.New(fault.Usage, errors.New("the name's ending is not that of a sample format"),
 			"set --format: cf32, sc16 or cu8")
 	}
-	tries, there := lteRates, lte.Obstacle{}
+	candidates, obstacle := lteRates, lte.Obstacle{}
 	if c.Rate != 0 {
-		tries = []int{c.Rate}
+		candidates = []int{c.Rate}
 	}
 	for _, at := range searchOffsets(c.fileSize) {
 		raw, err := readStretch(c.file, at, c.fileSize, c.Format)
 		if err != nil {
 			return err
 		}
-		rate, why := searchRates(ctx, c.Format, raw, tries)
-		if there = why; rate != 0 {
+		rate, found := searchRates(ctx, c.Format, raw, candidates)
+		if obstacle = found; rate != 0 {
 			c.RateDetected, c.Rate = c.Rate == 0, rate
-			if others {
+			if allCells {
 				samples := c.Format.Decode(nil, raw)
 				c.AllCells, err = lte.FindCells(rate, samples[:min(len(samples), int(searchSeconds*float64(rate)))])
 			}
 			return err
 		}
 	}
-	err := explainFailure(ctx, io.NewSectionReader(c.file, 0, c.fileSize), c.Format, c.Rate, there)
+	err := explainFailure(ctx, io.NewSectionReader(c.file, 0, c.fileSize), c.Format, c.Rate, obstacle)
 	// perhaps elsewhere in the file
-	if c.Rate != 0 && (fault.Is(err, fault.NotFound) || there.Reason == lte.UnreadableMIB &&
+	if c.Rate != 0 && (fault.Is(err, fault.NotFound) || obstacle.Reason == lte.UnreadableMIB &&
 		fault.Is(err, fault.Unsupported)) {
 		return nil
 	}

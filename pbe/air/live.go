@@ -169,8 +169,8 @@ func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 	defer quiet.Stop()
 	defer c.decoder.finishAll()
 	var lost int64 // not yet reported
-	var told time.Time
-	doubted := false
+	var lastReport time.Time
+	explained := false
 	for {
 		var next chunk
 		select {
@@ -194,22 +194,22 @@ func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 		if !c.isFile {
 			c.checkTrial(before)
 		}
-		if lost += next.lost; lost > 0 && time.Since(told) > lossReportInterval {
+		if lost += next.lost; lost > 0 && time.Since(lastReport) > lossReportInterval {
 			l.warn(c, lossError(lost, c.Rate))
-			lost, told = 0, time.Now()
+			lost, lastReport = 0, time.Now()
 		}
 		l.deliverPending(c, next.lost)
 		if next.err != nil {
 			return
 		}
-		if !c.confirmed && !doubted && (c.samplesRead > int64(c.Rate) || len(c.early) >= maxEarlyBytes) {
-			doubted = true
-			why := c.explainNoCell(ctx)
+		if !c.confirmed && !explained && (c.samplesRead > int64(c.Rate) || len(c.early) >= maxEarlyBytes) {
+			explained = true
+			reason := c.explainNoCell(ctx)
 			if ctx.Err() != nil {
 				return
 			}
 			quiet.Reset(quietTimeout) // the explanation took seconds
-			l.warn(c, fault.New(fault.KindOf(why), why, "the search continues; "+fault.HintOf(why)))
+			l.warn(c, fault.New(fault.KindOf(reason), reason, "the search continues; "+fault.HintOf(reason)))
 		}
 	}
 }

@@ -18,10 +18,10 @@ type decodeJob struct {
 	done chan struct{}
 }
 
-// newParallelDecoder makes r decode up to most subframes concurrently, if most is over one.
-func newParallelDecoder(r *lte.Receiver, most int) *parallelDecoder {
-	s := &parallelDecoder{receiver: r, maxJobs: most}
-	if most > 1 {
+// newParallelDecoder makes r decode up to maxJobs subframes concurrently, if that is over one.
+func newParallelDecoder(r *lte.Receiver, maxJobs int) *parallelDecoder {
+	s := &parallelDecoder{receiver: r, maxJobs: maxJobs}
+	if maxJobs > 1 {
 		r.Dispatch = s.startJob
 	}
 	return s

@@ -63,13 +63,13 @@ func (r *Recorder) Add(s *Subframe) error {
 	r.received[s.Cell]++
 	m.Grants = append([]cell.Grant(nil), m.Grants...)
 	r.held = append(r.held, m)
-	heard := 0
+	receivedCells := 0
 	for _, n := range r.received {
 		if n > 0 {
-			heard++
+			receivedCells++
 		}
 	}
-	if heard < r.cells && r.received[s.Cell] < maxHeadWait {
+	if receivedCells < r.cells && r.received[s.Cell] < maxHeadWait {
 		return nil
 	}
 	return r.writeHead()

@@ -138,9 +138,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, fault.New(fault.Integrity, errors.New("this is not a recording of control messages"),
 			"check the path; `cellwatch watch --record` makes a recording from samples")
 	}
-	if v, most := head[len(recordMagic)-1], recordMagic[len(recordMagic)-1]; v == 0 || v > most {
+	if v, newest := head[len(recordMagic)-1], recordMagic[len(recordMagic)-1]; v == 0 || v > newest {
 		return nil, fault.New(fault.Unsupported,
-			fmt.Errorf("the recording has version %d; this program reads 1 to %d", v, most),
+			fmt.Errorf("the recording has version %d; this program reads 1 to %d", v, newest),
 			"use a newer version of this program")
 	}
 	count := head[len(recordMagic)]

@@ -274,17 +274,17 @@ func (w *Window) Usage() Usage {
 // evenShare returns the level to which own rises if all is shared alike. It sorts others.
 func evenShare(own int, others []int) float64 {
 	slices.Sort(others)
-	all := own
+	remaining := own
 	for _, x := range others {
-		all += x
+		remaining += x
 	}
 	for i, x := range others {
-		if n := len(others) - i + 1; x*n > all {
-			return float64(all) / float64(n)
+		if n := len(others) - i + 1; x*n > remaining {
+			return float64(remaining) / float64(n)
 		}
-		all -= x
+		remaining -= x
 	}
-	return float64(all)
+	return float64(remaining)
 }
 
 // newestShares returns the shares of the last subframe.

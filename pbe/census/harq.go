@@ -30,21 +30,22 @@ func (h *harqTracker) startSubframe(number int64) {
 
 // addGrant adds a downlink grant of subframe number and returns the number of retransmissions. It
 // calls each for every block with the MCS of its first transmission, 29 to 31 if unknown.
-func (h *harqTracker) addGrant(number int64, d *lte.DCI, each func(mcs uint8, again bool)) (again int) {
-	was := h.lastGrant(number, d)
+func (h *harqTracker) addGrant(number int64, d *lte.DCI,
+	each func(mcs uint8, retransmissions bool)) (retransmissions int) {
+	previous := h.lastGrant(number, d)
 	now := sentGrant{user: d.RNTI, harq: d.HARQ, n: d.N, blocks: d.Blocks}
 	for k := range d.N {
 		b := &now.blocks[k]
 		if b.IsDisabled() {
-			if was != nil && was.n == d.N {
-				*b = was.blocks[k] // it may be retransmitted later
+			if previous != nil && previous.n == d.N {
+				*b = previous.blocks[k] // it may be retransmitted later
 			}
 			continue
 		}
 		repeat := false
-		if before := was.matchBlock(k, d.N, *b); before != nil && !before.IsDisabled() && before.NDI == b.NDI {
+		if before := previous.matchBlock(k, d.N, *b); before != nil && !before.IsDisabled() && before.NDI == b.NDI {
 			repeat = true
-			again++
+			retransmissions++
 			if !b.HasSize() {
 				b.MCS, b.Size = before.MCS, before.Size
 			}
@@ -55,7 +56,7 @@ func (h *harqTracker) addGrant(number int64, d *lte.DCI, each func(mcs uint8, ag
 	}
 	i := number % int64(len(h.ring))
 	h.ring[i] = append(h.ring[i], now)
-	return again
+	return retransmissions
 }
 
 // lastGrant returns the last grant of the same user and process, if it is recent.

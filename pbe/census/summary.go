@@ -109,7 +109,7 @@ func (l loadSums) averages() Load {
 }
 
 func (l *loadSums) addSums(o loadSums) {
-	l.heard, l.missed = l.heard+o.heard, l.missed+o.missed
+	l.received, l.missed = l.received+o.received, l.missed+o.missed
 	l.prb, l.down, l.up = l.prb+o.prb, l.down+o.down, l.up+o.up
 	l.blocks, l.retransmitted = l.blocks+o.blocks, l.retransmitted+o.retransmitted
 	l.windows, l.users, l.dataUsers = l.windows+o.windows, l.users+o.users, l.dataUsers+o.dataUsers
@@ -136,11 +136,11 @@ func (c *Census) Close() (all []Summary) {
 }
 
 func (t *cellTally) summarize(id cell.ID) Summary {
-	f := Summary{Cell: id, PRB: t.prb, Subframes: t.all.heard, Missed: t.all.missed, Late: t.late,
+	f := Summary{Cell: id, PRB: t.prb, Subframes: t.all.received, Missed: t.all.missed, Late: t.late,
 		Restarts: t.restarts, Load: t.all.averages(), PerPRB: ratio(t.bits, t.sized) / 1000,
 		Users: t.userHistogram.distribution(), DataUsers: t.dataUserHistogram.distribution(), DroppedHours: t.dropped}
 	for _, h := range t.hours {
-		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.heard, Users: h.userCount,
+		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.received, Users: h.userCount,
 			DataUsers: h.dataUserCount, Load: h.loadSums.averages()})
 	}
 	a := &t.activities
@@ -148,10 +148,10 @@ func (t *cellTally) summarize(id cell.ID) Summary {
 	f.Activity = Activity{OneSubframe: ratio(a.oneSubframe, n), FourPRB: ratio(a.fourPRB, n), Both: ratio(a.both, n),
 		Subframes: a.subframes.distribution(), Span: a.span.distribution(),
 		PRB: a.prb.distribution(), PerPRB: a.perPRB.distribution(), Rate: a.rate.distribution()}
-	for who, what := range []string{" for all", ""} {
-		for i, n := range t.formats[who] {
+	for class, suffix := range []string{" for all", ""} {
+		for i, n := range t.formats[class] {
 			if n > 0 {
-				f.Formats = append(f.Formats, Count{cell.Format(i).String() + what, n})
+				f.Formats = append(f.Formats, Count{cell.Format(i).String() + suffix, n})
 			}
 		}
 	}

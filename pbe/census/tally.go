@@ -35,7 +35,7 @@ func (n *rntiSet) count() (c int) {
 
 // loadSums are sums over an hour, or over everything.
 type loadSums struct {
-	heard, missed         int64 // subframes
+	received, missed      int64 // subframes
 	prb, down, up         int64 // resource blocks: all, and the granted ones
 	blocks, retransmitted int64
 	windows               int64 // complete windows
@@ -140,23 +140,23 @@ func (t *cellTally) addSubframe(s Subframe) {
 		return
 	}
 	h := &t.hour
-	h.heard++
+	h.received++
 	h.prb += int64(s.PRB)
 	t.harq.startSubframe(s.Number)
 	t.shares = t.shares[:0]
-	given, up := 0, 0
+	downlinkPRB, uplinkPRB := 0, 0
 	for i := range s.DCIs {
 		d := &s.DCIs[i]
-		mine := d.RNTI.IsUser()
-		who := 0
-		if mine {
-			who = 1
+		forUser := d.RNTI.IsUser()
+		class := 0
+		if forUser {
+			class = 1
 		}
-		t.formats[who][d.Format&7]++
+		t.formats[class][d.Format&7]++
 		t.levels[min(d.Level, len(t.levels)-1)]++
 		one := newShare(d)
-		given, up = given+one.prb, up+one.uplinkPRB
-		if !mine || !isDownlink(d) {
+		downlinkPRB, uplinkPRB = downlinkPRB+one.prb, uplinkPRB+one.uplinkPRB
+		if !forUser || !isDownlink(d) {
 			continue
 		}
 		one.retransmitted = t.harq.addGrant(s.Number, d, t.countBlock)
@@ -165,8 +165,8 @@ func (t *cellTally) addSubframe(s Subframe) {
 		t.shares = mergeShare(t.shares, one)
 	}
 	// False messages may exceed the width of the cell.
-	h.down += int64(min(given, int(s.PRB)))
-	h.up += int64(min(up, int(s.PRB)))
+	h.down += int64(min(downlinkPRB, int(s.PRB)))
+	h.up += int64(min(uplinkPRB, int(s.PRB)))
 	for _, x := range t.shares {
 		t.users.add(x.user)
 		t.activities.addShare(t.now, x)
@@ -189,9 +189,9 @@ func (t *cellTally) addSubframe(s Subframe) {
 }
 
 // countBlock counts one transport block.
-func (t *cellTally) countBlock(mcs uint8, again bool) {
+func (t *cellTally) countBlock(mcs uint8, retransmitted bool) {
 	m := &t.mcs[mcs&31]
-	if again {
+	if retransmitted {
 		m.again++
 		return
 	}

@@ -107,14 +107,14 @@ func (l *Listener) Run(ctx context.Context) {
 	all.Go(func() { l.watchSilence(ctx) })
 	var wait backoff.Backoff
 	for ctx.Err() == nil {
-		heard, err := l.readSource(ctx)
+		received, err := l.readSource(ctx)
 		l.mu.Lock()
 		l.sourceErr = err
 		l.mu.Unlock()
 		if errors.Is(err, errRecordingEnded) {
 			return
 		}
-		if heard {
+		if received {
 			wait.Reset()
 		}
 		select {
@@ -125,8 +125,8 @@ func (l *Listener) Run(ctx context.Context) {
 }
 
 // readSource reads the source until it ends. It reports whether any message arrived.
-func (l *Listener) readSource(ctx context.Context) (heard bool, err error) {
-	in, kept, err := l.open(ctx)
+func (l *Listener) readSource(ctx context.Context) (received bool, err error) {
+	in, isFile, err := l.open(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -138,24 +138,24 @@ func (l *Listener) readSource(ctx context.Context) (heard bool, err error) {
 	if err := l.startRecording(r); err != nil {
 		return false, err
 	}
-	p := pacer{isFile: kept}
+	p := pacer{isFile: isFile}
 	for {
 		s, err := r.Read()
 		switch {
-		case err == io.EOF && kept:
-			return heard, errRecordingEnded
+		case err == io.EOF && isFile:
+			return received, errRecordingEnded
 		case err == io.EOF:
-			return heard, fault.New(fault.Unreachable, errors.New("the source of control messages has ended"),
+			return received, fault.New(fault.Unreachable, errors.New("the source of control messages has ended"),
 				"check that the decoder is still running")
-		case err != nil && kept && ctx.Err() == nil: // a recording is not played again
-			return heard, fmt.Errorf("%w, early: %w", errRecordingEnded, err)
+		case err != nil && isFile && ctx.Err() == nil: // a recording is not played again
+			return received, fmt.Errorf("%w, early: %w", errRecordingEnded, err)
 		case err != nil:
-			return heard, err
+			return received, err
 		}
 		if err := p.waitForSubframe(ctx, s.Number); err != nil {
-			return heard, err
+			return received, err
 		}
-		heard = true
+		received = true
 		p.rows += l.addSubframe(r, s)
 	}
 }
@@ -245,15 +245,15 @@ func (l *Listener) addSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 	l.fusion.Add(s, func(row *cell.Row) {
 		l.monitor.Add(row)
 		at := now - time.Duration(row.Number)*subframeDuration
-		if again := row.Number <= l.newestRow ||
-			row.Number > l.newestRow+int64(time.Second/subframeDuration); l.rows == 0 || again {
+		if restarted := row.Number <= l.newestRow ||
+			row.Number > l.newestRow+int64(time.Second/subframeDuration); l.rows == 0 || restarted {
 			l.baseDelay, l.steadyDelay = at, steadyDelay{} // the decoder has reacquired its cells
 		} else {
 			l.baseDelay = min(l.baseDelay+(now-l.baseUpdated)/maxClockDrift, at)
 		}
 		if row.Received != [cell.MaxCells]bool{} {
-			if least, ok := l.steadyDelay.addRow(now, at); ok {
-				l.baseDelay = max(l.baseDelay, least)
+			if minDelay, ok := l.steadyDelay.addRow(now, at); ok {
+				l.baseDelay = max(l.baseDelay, minDelay)
 			}
 		}
 		l.baseUpdated, l.newestRow = now, row.Number
@@ -265,14 +265,14 @@ func (l *Listener) addSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 
 // averagingWindow returns the least round trip of the active flows. mu must be held.
 func (l *Listener) averagingWindow(now time.Duration) time.Duration {
-	least := time.Duration(0)
+	shortest := time.Duration(0)
 	for f := range l.flows {
-		if f.rtprop > 0 && now-f.lastPacket <= flowIdleTimeout && (least == 0 || f.rtprop < least) {
-			least = f.rtprop
+		if f.rtprop > 0 && now-f.lastPacket <= flowIdleTimeout && (shortest == 0 || f.rtprop < shortest) {
+			shortest = f.rtprop
 		}
 	}
-	if least > 0 {
-		l.window = least
+	if shortest > 0 {
+		l.window = shortest
 	}
 	return l.window
 }
@@ -319,33 +319,33 @@ func (l *Listener) newestEstimate() cell.Estimate {
 func (l *Listener) watchSilence(ctx context.Context) {
 	t := time.NewTicker(silenceCheckInterval)
 	defer t.Stop()
-	const unknown, heard, silent = 0, 1, 2
-	told, last := unknown, time.Now() // the last report, and when messages were last fresh
+	const unknown, fresh, silent = 0, 1, 2
+	lastReport, lastFresh := unknown, time.Now() // the last report, and when messages were last fresh
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
 			l.mu.Lock()
-			why := l.checkFreshness(time.Since(l.epoch))
+			reason := l.checkFreshness(time.Since(l.epoch))
 			l.mu.Unlock()
 			switch {
-			case why == nil:
-				if last = now; told != heard {
-					told = heard
+			case reason == nil:
+				if lastFresh = now; lastReport != fresh {
+					lastReport = fresh
 					l.reportSilence(nil)
 				}
-			case told != silent && now.Sub(last) >= silenceTimeout:
-				told = silent
-				l.reportSilence(why)
+			case lastReport != silent && now.Sub(lastFresh) >= silenceTimeout:
+				lastReport = silent
+				l.reportSilence(reason)
 			}
 		}
 	}
 }
 
-func (l *Listener) reportSilence(why error) {
+func (l *Listener) reportSilence(reason error) {
 	if l.cfg.OnSilence != nil {
-		l.cfg.OnSilence(why)
+		l.cfg.OnSilence(reason)
 	}
 }
 

@@ -27,7 +27,7 @@ type steadyDelay struct {
 
 // addRow adds a row with its arrival time and its delay at, which is the arrival less the row's
 // number. If the last steadyDuration was steady, it returns its minimum.
-func (s *steadyDelay) addRow(arrived, at time.Duration) (least time.Duration, ok bool) {
+func (s *steadyDelay) addRow(arrived, at time.Duration) (minimum time.Duration, ok bool) {
 	if s.rows > 0 && arrived-s.secondStart >= time.Second {
 		full := s.rows >= minSteadyRows && arrived-s.secondStart < 1100*time.Millisecond
 		if s.seconds == 0 {
@@ -42,7 +42,7 @@ func (s *steadyDelay) addRow(arrived, at time.Duration) (least time.Duration, ok
 		}
 		s.rows = 0
 		if s.seconds == int(steadyDuration/time.Second) {
-			s.seconds, least, ok = 0, s.minDelay, true
+			s.seconds, minimum, ok = 0, s.minDelay, true
 		}
 	}
 	if s.rows == 0 {
@@ -50,5 +50,5 @@ func (s *steadyDelay) addRow(arrived, at time.Duration) (least time.Duration, ok
 	}
 	s.secondMin = min(s.secondMin, at)
 	s.rows++
-	return least, ok
+	return minimum, ok
 }

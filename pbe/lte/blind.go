@@ -158,7 +158,7 @@ func (b *blindDecoder) tryLocation(soft []float32, elements []cceStats, at cceLo
 // decodeWord decodes soft, whose total weight is all, as a word of size a into b.word. It returns
 // the part of the weight that the word explains, or 0 if it stopped early because that is below
 // least.
-func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize, least float64) float64 {
+func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize, minAgreement float64) float64 {
 	b.decodedWords++
 	n := a.size + crcBits
 	sum := b.combined[:codeStreams*n]
@@ -170,10 +170,10 @@ func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize,
 		}
 		soft = soft[m:]
 	}
-	whole := b.quantised[:len(sum)]
-	scale, lost := quantiseSoftBits(sum, whole)
+	quantised := b.quantised[:len(sum)]
+	scale, lost := quantiseSoftBits(sum, quantised)
 	// Account for quantisation loss and float32 rounding.
-	if !b.viterbi.decodeBits(whole, b.word[:n], int32(least*float64(all*scale)-float64(lost)-8)) {
+	if !b.viterbi.decodeBits(quantised, b.word[:n], int32(minAgreement*float64(all*scale)-float64(lost)-8)) {
 		return 0
 	}
 	b.coded = encodeTailBiting(b.word[:n], b.coded[:0])

@@ -58,8 +58,8 @@ func (r *Receiver) findCellsIn(y []complex128) (all []Cell) {
 			continue
 		}
 		// Twice, because the CRC of one is sometimes right by chance.
-		again, more, ok := readFirstMIB(y, start+(frames+1)*2*halfFrame, id, 1, 2)
-		if ok && again.cell == m.cell && again.sfn == (m.sfn+more+1)%1024 {
+		repeated, more, ok := readFirstMIB(y, start+(frames+1)*2*halfFrame, id, 1, 2)
+		if ok && repeated.cell == m.cell && repeated.sfn == (m.sfn+more+1)%1024 {
 			all = append(all, m.cell)
 		}
 	}

@@ -66,13 +66,13 @@ const fitCheckInterval = 6
 
 // decodeBits fills out with the bits whose code word is most like soft: the streams one after the
 // other, each as long as out. It returns false if it finds in the first round, which may begin in
-// any state, that no word reaches the fit least.
-func (v *viterbiDecoder) decodeBits(soft []int32, out []byte, least int32) bool {
+// any state, that no word reaches minFit.
+func (v *viterbiDecoder) decodeBits(soft []int32, out []byte, minFit int32) bool {
 	d := len(out)
 	x, y, z := soft[:d], soft[d:][:d], soft[2*d:][:d]
-	var rest int32 // upper bound of what the remaining steps add
+	var remaining int32 // upper bound of what the remaining steps add
 	for _, s := range soft {
-		rest += max(s, -s)
+		remaining += max(s, -s)
 	}
 	v.metrics[0] = [trellisStates]int32{}
 	for r := range viterbiRounds {
@@ -82,8 +82,8 @@ func (v *viterbiDecoder) decodeBits(soft []int32, out []byte, least int32) bool 
 			if r > 0 {
 				continue
 			}
-			rest -= max(x[i], -x[i]) + max(y[i], -y[i]) + max(z[i], -z[i])
-			if (i%fitCheckInterval == fitCheckInterval-1 || i == d-1) && next[bestState(next)]/2+rest < least {
+			remaining -= max(x[i], -x[i]) + max(y[i], -y[i]) + max(z[i], -z[i])
+			if (i%fitCheckInterval == fitCheckInterval-1 || i == d-1) && next[bestState(next)]/2+remaining < minFit {
 				return false
 			}
 		}

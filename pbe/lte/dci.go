@@ -227,16 +227,16 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 		return false
 	}
 	d.Distributed = f.readBits(1) == 1
-	own := d.RNTI.IsUser()
+	forUser := d.RNTI.IsUser()
 	riv, second := rivBits(c.PRB), false
 	order := !d.Distributed
-	if d.Distributed && c.PRB >= 50 && own {
+	if d.Distributed && c.PRB >= 50 && forUser {
 		// The first bit selects the gap; for RNTIs of no single user the NDI does.
 		second = f.readBits(1) == 1
 		riv--
 	}
 	v := f.readBits(riv)
-	if order && own && v == 1<<riv-1 {
+	if order && forUser && v == 1<<riv-1 {
 		// An order to start random access (36.212 section 5.3.3.1.3) grants nothing.
 		f.readBits(6 + 4)
 		return f.isPadding()
@@ -249,7 +249,7 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 	d.HARQ = uint8(f.readBits(3))
 	ndi, rv, tpc := f.readBits(1), f.readBits(2), f.readBits(2)
 	d.N = 1
-	if own {
+	if forUser {
 		d.Blocks[0] = newDownlinkBlock(mcs, ndi, rv, n)
 	} else {
 		// MCS is I_TBS; the last bit of TPC selects two or three columns (36.213 section 7.1.7,
@@ -262,7 +262,7 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 		d.Blocks[0] = cell.Block{MCS: uint8(mcs), RV: uint8(rv), Size: cell.Bits(tbs.Size(mcs, 2+tpc&1))}
 	}
 	if d.Distributed {
-		if first+n > c.virtualBlockCount(second) || own && c.PRB >= 50 && n > maxDistributedPRB {
+		if first+n > c.virtualBlockCount(second) || forUser && c.PRB >= 50 && n > maxDistributedPRB {
 			return false
 		}
 		c.setDistributed(d, first, n, second)

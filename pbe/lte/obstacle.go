@@ -77,11 +77,11 @@ func (s *searcher) diagnose(y []complex128) Obstacle {
 	if id2 < 0 {
 		return Obstacle{Reason: NoSignal}
 	}
-	best, o, start := minSSSFit, Obstacle{Reason: NoSignal}, 0
+	bestFit, o, start := minSSSFit, Obstacle{Reason: NoSignal}, 0
 	for _, l := range syncLayouts {
 		id, second, fit := s.findSSS(y, at, id2, anyCell, l.back)
-		if fit > best {
-			best, o = fit, Obstacle{Reason: l.reason, Cell: Cell{ID: id}}
+		if fit > bestFit {
+			bestFit, o = fit, Obstacle{Reason: l.reason, Cell: Cell{ID: id}}
 			start = at - symbolStart(searchSize, pssSymbol)
 			if second {
 				start -= halfFrame

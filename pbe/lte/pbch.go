@@ -69,9 +69,9 @@ func (b *pbchDecoder) decodeMIB(soft []float32, id, ports, first int) (mib, bool
 			}
 			sum[at] += s
 		}
-		var whole [len(sum)]int32
-		quantiseSoftBits(sum[:], whole[:])
-		b.viterbi.decodeBits(whole[:], b.word[:], math.MinInt32)
+		var quantised [len(sum)]int32
+		quantiseSoftBits(sum[:], quantised[:])
+		b.viterbi.decodeBits(quantised[:], b.word[:], math.MinInt32)
 		if uint16(recoverCRCMask(b.word[:])) != mibCRCMasks[ports] ||
 			explainedWeight(sum[:], encodeTailBiting(b.word[:], nil)) < minMIBAgreement {
 			continue

@@ -44,18 +44,18 @@ const (
 
 // recheckCell checks whether the next subframe is where it should be: by its reference signals, if
 // heard, and its delay.
-func (r *Receiver) recheckCell(heard bool, delay float64, end bool) recheckResult {
+func (r *Receiver) recheckCell(hasSignal bool, delay float64, end bool) recheckResult {
 	if r.recheckIn > 0 {
 		r.recheckIn--
 		return keepTracking
 	}
 	d, sub, at := r.decoder, subframeLen(r.fftSize), int(r.nextStart-r.firstSample)
-	if heard && max(delay, -delay) < maxTrackedDelay && r.unreadMIBs < maxUnreadMIBs {
+	if hasSignal && max(delay, -delay) < maxTrackedDelay && r.unreadMIBs < maxUnreadMIBs {
 		return keepTracking
 	}
 	w := d.takeTask()
 	defer func() { d.spareTasks = append(d.spareTasks, w) }()
-	for k := 1; !heard && k < minFadeMisses; k++ {
+	for k := 1; !hasSignal && k < minFadeMisses; k++ {
 		from := at + k*sub
 		if from+sub > len(r.samples) {
 			if end {

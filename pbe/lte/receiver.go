@@ -143,9 +143,9 @@ func (r *Receiver) searchForCell(end bool) bool {
 	r.searchedSamples = len(r.samples)
 	factor := r.fftSize / searchSize
 	y := decimate(r.samples, factor)
-	seldom := r.failedSearches&(r.failedSearches-1) == 0 // limits steps that cost as much as the search, or twice
+	thorough := r.failedSearches&(r.failedSearches-1) == 0 // limits steps that cost as much as the search, or twice
 	f, ok := r.searcher.searchCell(y, anyCell)
-	if !ok && seldom {
+	if !ok && thorough {
 		f, ok = r.searcher.searchFarOffsets(y, f.offset)
 	}
 	switch c := f.mib.cell; {
@@ -156,7 +156,7 @@ func (r *Receiver) searchForCell(end bool) bool {
 		return true
 	case ok:
 		r.obstacle = Obstacle{Reason: TooWide, Cell: c}
-	case seldom:
+	case thorough:
 		r.obstacle = r.searcher.diagnose(y)
 	}
 	r.failedSearches++
@@ -228,12 +228,12 @@ func (r *Receiver) startNextSubframe(end bool) bool {
 		Offset: r.carrierOffset}
 	t := w.trackSubframe(samples, r.cyclesPerSample())
 	// One in ten subframes of pure noise looks like a weak signal.
-	heard := w.subframe.SNR > lostSNR
-	if v := r.recheckCell(heard, t.delay, end); v != keepTracking {
+	hasSignal := w.subframe.SNR > lostSNR
+	if v := r.recheckCell(hasSignal, t.delay, end); v != keepTracking {
 		d.spareTasks = append(d.spareTasks, w)
 		return v == reacquired
 	}
-	if !heard {
+	if !hasSignal {
 		r.missScore++
 		r.missesInRow++
 	} else {
@@ -246,7 +246,7 @@ func (r *Receiver) startNextSubframe(end bool) bool {
 	w.subframe.AfterGap, r.gapBefore = r.gapBefore, false
 	d.smoothNoise(w, t)
 	r.nextStart += int64(len(samples))
-	if heard {
+	if hasSignal {
 		r.carrierOffset += trackingGain * t.offset
 		r.nextStart += r.timingCorrection(t.delay)
 	}

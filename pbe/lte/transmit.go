@@ -103,18 +103,18 @@ func (c Cell) singleElements(groups []reg) (out []reg) {
 // as few control symbols as the grants need. The samples are valid until the next call.
 func (t *Transmitter) SendGrants(number int64, grants []cell.Grant) []complex64 {
 	index := int(number % 10)
-	all, unsaid := t.cell.EncodeGrants(grants, t.messages[:0])
+	all, unencodable := t.cell.EncodeGrants(grants, t.messages[:0])
 	t.messages = all
-	least := 1
+	minCFI := 1
 	if t.cell.ExtendedPHICH {
-		least = 3
+		minCFI = 3
 	}
 	var placed []DCI
-	for cfi := least; ; cfi++ {
+	for cfi := minCFI; ; cfi++ {
 		placed = t.cell.placeMessages(all, index, 2*len(t.pdcch[cfi])/bitsPerCCE, t.codeRate)
 		if len(placed) == len(all) || cfi == 3 {
 			t.Sent += len(placed)
-			t.Unencodable += unsaid
+			t.Unencodable += unencodable
 			t.Unplaced += len(all) - len(placed)
 			return t.SendMessages(number, cfi, placed)
 		}

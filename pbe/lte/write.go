@@ -109,13 +109,13 @@ func (c Cell) encodeFormat0(d *DCI, w *bitWriter) bool {
 }
 
 func (c Cell) encodeFormat1A(d *DCI, w *bitWriter) bool {
-	own := d.RNTI.IsUser()
+	forUser := d.RNTI.IsUser()
 	bits := rivBits(c.PRB)
 	w.writeBits(1, 1)
 	w.writeFlag(d.Distributed)
 	if d.N == 0 { // an order to start random access
 		w.writeBits(1<<bits-1, bits)
-		return own && !d.Distributed && d.PRB == 0
+		return forUser && !d.Distributed && d.PRB == 0
 	}
 	first, ok := d.contiguousStart()
 	second := false
@@ -125,14 +125,14 @@ func (c Cell) encodeFormat1A(d *DCI, w *bitWriter) bool {
 	if !ok {
 		return false
 	}
-	if d.Distributed && c.PRB >= 50 && own {
+	if d.Distributed && c.PRB >= 50 && forUser {
 		w.writeFlag(second)
 		bits--
 	}
 	w.writeBits(encodeRIV(first, d.PRB, c.PRB), bits)
 	b := d.Blocks[0]
 	ndi, tpc := ndiBit(b.NDI), 0
-	if !own {
+	if !forUser {
 		ndi = ndiBit(second)
 		if int(b.Size) == tbs.Size(int(b.MCS), 3) {
 			tpc = 1
@@ -250,13 +250,13 @@ func (c Cell) allocationBits(m PRBSet) (bits int, typeOne, ok bool) {
 }
 
 // EncodeGrants appends the messages of grants to out and chooses their resource blocks: format 1A
-// from the first block up, other formats whole groups from the last one down. unsaid counts the
-// grants that no message can express: they have a partial group, or a size that does not fit the
-// MCS.
-func (c Cell) EncodeGrants(grants []cell.Grant, out []DCI) (messages []DCI, unsaid int) {
+// from the first block up, other formats whole groups from the last one down. unencodable counts
+// the grants that no message can express: they have a partial group, or a size that does not fit
+// the MCS.
+func (c Cell) EncodeGrants(grants []cell.Grant, out []DCI) (messages []DCI, unencodable int) {
 	p := c.rbgSize()
-	rest, low, uplink := c.PRB%p, 0, 0
-	whole := c.PRB / p // groups from this one on are taken
+	partialGroup, low, uplink := c.PRB%p, 0, 0
+	freeGroups := c.PRB / p // groups from this one on are taken
 	out = slices.Grow(out, len(grants))[:len(grants)]
 	for i, g := range grants {
 		d := &out[i]
@@ -271,27 +271,27 @@ func (c Cell) EncodeGrants(grants []cell.Grant, out []DCI) (messages []DCI, unsa
 		}
 	}
 	low = (low + p - 1) / p
-	keep := out[:0]
+	encoded := out[:0]
 	for _, d := range out {
 		if d.Format == cell.Format1 || d.Format == cell.Format2 || d.Format == cell.Format2A {
-			if last := d.PRB % p; last > 0 && last == rest {
-				d.PRBs.addRange(c.PRB-rest, c.PRB)
-				rest = 0
+			if last := d.PRB % p; last > 0 && last == partialGroup {
+				d.PRBs.addRange(c.PRB-partialGroup, c.PRB)
+				partialGroup = 0
 			}
 			n := d.PRB / p
-			whole -= n
-			if whole >= low {
-				d.PRBs.addRange(whole*p, (whole+n)*p)
+			freeGroups -= n
+			if freeGroups >= low {
+				d.PRBs.addRange(freeGroups*p, (freeGroups+n)*p)
 			}
 			d.compactBlocks()
 		}
 		if d.PRBs.count() != d.PRB || !c.encodeDCI(&d, c.dciSizes(false)[d.Format]) {
-			unsaid++
+			unencodable++
 			continue
 		}
-		keep = append(keep, d)
+		encoded = append(encoded, d)
 	}
-	return keep, unsaid
+	return encoded, unencodable
 }
 
 // compactBlocks moves a single enabled block to the front, as parseDCI does.
