@@ -60,7 +60,8 @@ type Transfer struct {
 	Video     *Video // played for Length instead
 }
 
-// CanonicalScheme returns the current name of a scheme: mptcp was named kibbutz in earlier versions.
+// CanonicalScheme returns the current name of a scheme: mptcp was named kibbutz in earlier
+// versions.
 func CanonicalScheme(name string) string {
 	if base, rest, _ := strings.Cut(name, ":"); base == "kibbutz" {
 		return strings.TrimSuffix("mptcp:"+rest, ":")

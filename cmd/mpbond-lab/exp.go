@@ -32,8 +32,8 @@ func expCommand() *cobra.Command {
 		Use:   "exp",
 		Short: "reproduce published results and measure what mpbond claims",
 		Long: `Reproduce tables and figures of the papers that mpbond follows, and measure what
-mpbond claims, over emulated networks on this machine. Baselines run in the same
-run. Each result is a row with an ID; "mpbond-lab exp list" lists them.`,
+mpbond claims, over emulated networks on this machine. Baselines are measured in the
+same run. Each result is a row with an ID; "mpbond-lab exp list" lists them.`,
 	}
 	c.PersistentFlags().StringVar(&f.dir, "dir", f.dir, "keep results in `DIR`")
 	c.PersistentFlags().StringVar(&f.set, "set", radio.Sets[0].Name,
@@ -166,7 +166,8 @@ cannot transfer at all. Results and claims do not change the exit code.`,
 	o.StringVar(&r.Options.Only, "only", "", "run only cells whose names contain `TEXT`")
 	o.IntVar(&r.Options.Reps, "reps", 0, "repeat each cell that many times (0: the row's own number)")
 	o.Uint64Var(&r.Options.Seed, "seed", 1, "seed the files' content and networks that vary")
-	o.StringVar(&r.Options.Traces, "traces", "", "use recordings in `DIR` for networks that vary (docs/reference/experiments.md; "+
+	o.StringVar(&r.Options.Traces, "traces", "", "use recordings in `DIR` for networks that vary "+
+		"(docs/reference/experiments.md; "+
 		"default: generate them from --seed)")
 	o.IntVar(&r.Jobs, "jobs", 0, "run that many cells at once (0: as many as this machine allows)")
 	o.DurationVar(&r.Limit, "for", 0,

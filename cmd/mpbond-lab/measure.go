@@ -41,33 +41,40 @@ func labRun(f *labFlags) *cobra.Command {
 and nginx, and take it down again. Schemes are interleaved.
 
 Schemes:
-  single[:HELPER]     one path: the direct one, or that through HELPER
-  mptcp               kernel MPTCP; helpers are NAT routers
-  mptcp:own           kernel MPTCP over the primary's links to the server
-  mptcp:direct[:subflows=2]   kernel MPTCP over the direct path
-  mptcp:ratio=P[/P…]  one TCP connection for each path with a fixed share of the
-                      bytes: of the direct path, of helper1, …
-  combine[:CHUNK]     HTTP byte ranges from a common queue; helpers are HTTP proxies
-  relay[:copy]        a TCP relay in Go on the server, over the direct path; with
-                      copy it reads and writes instead of splicing
-  mpbond[:OPTION…]    mpbond. Options: a scheduler; noreinject; direct (no helpers);
-                      subflows=N; feedback=MODE; if=LINK[+LINK…] (direct subflows over
-                      these links); udp (subflows over UDP); cc=NAME (cubic, bbr, or
-                      pbe, which listens to the cells of mobile networks)
-  onload[:SCHEDULER]  mpbond get --onload, or put, without a server; schedulers:
-                      ` + strings.Join(board.Names(), ", ") + `
-  page                uploads over a helper's page, without a client
+
+    single[:HELPER]     one path: the direct one, or that through HELPER
+    mptcp               kernel MPTCP; helpers are NAT routers
+    mptcp:own           kernel MPTCP over the primary's links to the server
+    mptcp:direct[:subflows=2]
+                        kernel MPTCP over the direct path
+    mptcp:ratio=P[/P…]  one TCP connection for each path with a fixed share of
+                        the bytes: of the direct path, of helper1, …
+    combine[:CHUNK]     HTTP byte ranges from a common queue; helpers are HTTP
+                        proxies
+    relay[:copy]        a TCP relay in Go on the server, over the direct path;
+                        with copy it reads and writes instead of splicing
+    mpbond[:OPTION…]    mpbond. Options: a scheduler; noreinject; direct (no
+                        helpers); subflows=N; feedback=MODE; if=LINK[+LINK…]
+                        (direct subflows over these links); udp (subflows over
+                        UDP); cc=NAME (cubic, bbr, or pbe, which listens to the
+                        cells of mobile networks)
+    onload[:SCHEDULER]  mpbond get --onload, or put, without a server
+    page                uploads over a helper's page, without a client
+
 With mptcp, mpbond and onload, :helpers=N uses the first N helpers only.
+
 Schedulers of mpbond: ` + strings.Join(sched.Names(), ", ") + `
-(ratio:0.6 sets the direct subflow's share).
+(ratio:0.6 sets the direct subflow's share). Schedulers of onload:
+` + strings.Join(board.Names(), ", ") + `.
 
 A transfer in which the emulator was late is marked disturbed, discarded and
 repeated.
 
-Changes: --at 2s:hs1.rate=1Mbit/s   change a link (LINK[.up|.down].PROPERTY=VALUE)
-         --at 3s:kill=helper1       kill the programs in a node
-         --at 3s:off=helper1        drop all packets of its links
-Times count from the start of the client.`,
+Changes, at times after the start of the client:
+
+    --at 2s:hs1.rate=1Mbit/s   change a link (LINK[.up|.down].PROPERTY=VALUE)
+    --at 3s:kill=helper1       kill the programs in a node
+    --at 3s:off=helper1        drop all packets of its links`,
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := o.runSpec(args)
 			if err != nil {

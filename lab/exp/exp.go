@@ -152,8 +152,8 @@ type Options struct {
 	Reps  int // of each cell; 0: the cell's own
 	Seed  uint64
 	Only  string // cells whose names contain this text
-	// Traces is the directory of recordings, with a subdirectory for each source (docs/reference/experiments.md).
-	// Empty: all networks are generated.
+	// Traces is the directory of recordings, with a subdirectory for each source
+	// (docs/reference/experiments.md). Empty: all networks are generated.
 	Traces string
 	// Drives is the directory of other drives than those of the program. Rows contain the drives
 	// already; the record keeps the name.

@@ -22,10 +22,12 @@ const (
 	// pbeReps is how often the paper's flows ran.
 	pbeReps   = 5
 	pbeLength = 20 * time.Second
-	pbeSetup  = "In virtual time, over the model cells of lab/lte (docs/explanation/pbe.md lists their limits): the same seed " +
+	pbeSetup  = "In virtual time, over the model cells of lab/lte (docs/explanation/pbe.md lists their limits): " +
+		"the same seed " +
 		"gives the same values. Delays are one way, of packets, within the evaluated time. Absolute values are " +
 		"those of the model; only orders and ratios can be compared. pbe:paper is PBE-CC whose device estimates " +
-		"its capacity and the place of the bottleneck as the paper describes; docs/explanation/pbe.md lists the differences of pbe."
+		"its capacity and the place of the bottleneck as the paper describes; docs/explanation/pbe.md lists the " +
+		"differences of pbe."
 )
 
 // pbeRow returns a row with the common parts.

@@ -30,7 +30,8 @@ func rowP11(radio.Set) Row {
 	r := Row{
 		ID: "p11", Title: "A bond over two mobile cells", Source: "none: ours",
 		Setup: "In real time: mpbond itself, with subflows over two own links, which are devices of two emulated " +
-			"mobile networks (docs/reference/lab.md): 10 MHz, 18 dB, 25 ms each way before the cell, and 5 MHz, 15 dB, 35 " +
+			"mobile networks (docs/reference/lab.md): 10 MHz, 18 dB, 25 ms each way before the cell, and 5 MHz, " +
+			"15 dB, 35 " +
 			"ms; two layers, p = 2·10⁻⁶, control traffic, 750 KB of queue each. Subflows are paced over UDP by " +
 			"PBE-CC, which listens to both cells, BBR or CUBIC, or are the kernel's TCP with CUBIC; kernel MPTCP, " +
 			"with CUBIC and its default scheduler, has a subflow by each link. 20 MB are fetched, and beside them " +
