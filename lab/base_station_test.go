@@ -18,8 +18,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// serveBroadcast is a broadcast to which so many numbered subframes can be told by hand.
-func serveBroadcast(t *testing.T) (b *broadcast, tell func(from, to int64), messages, truth string) {
+// serveBroadcast returns a served broadcast. send passes on subframes with these numbers.
+func serveBroadcast(t *testing.T) (b *broadcast, send func(from, to int64), messages, truth string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ls") // short, for sockets
 	if err != nil {
@@ -34,7 +34,7 @@ func serveBroadcast(t *testing.T) (b *broadcast, tell func(from, to int64), mess
 	if err := s.openSockets(dir); err != nil {
 		t.Fatal(err)
 	}
-	tell = func(from, to int64) {
+	send = func(from, to int64) {
 		for n := from; n < to; n++ {
 			if o := s.broadcast.beginSlot(n); o != nil {
 				for c, prb := range []uint8{50, 25} {
@@ -48,10 +48,10 @@ func serveBroadcast(t *testing.T) (b *broadcast, tell func(from, to int64), mess
 			}
 		}
 	}
-	return s.broadcast, tell, s.messages, s.truth
+	return s.broadcast, send, s.messages, s.truth
 }
 
-// connectListener connects and waits until the broadcast knows.
+// connectListener connects to a socket and waits until the broadcast has accepted.
 func connectListener(t *testing.T, b *broadcast, path string) net.Conn {
 	t.Helper()
 	before := b.listenerCount.Load()
@@ -73,19 +73,19 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestBroadcast: each who connects has all from then on, in order, as a recording
-// or as the truth; nothing is kept while nobody hears.
+// Each listener gets everything from its connection on, in order, as a recording or as ground
+// truth. Nothing is kept without listeners.
 func TestBroadcast(t *testing.T) {
-	b, tell, messages, truth := serveBroadcast(t)
-	tell(0, 100)
+	b, send, messages, truth := serveBroadcast(t)
+	send(0, 100)
 	if b.written.Load() != 0 {
 		t.Fatal("subframes were kept for nobody")
 	}
 	first := connectListener(t, b, messages)
-	tell(100, 600)
+	send(100, 600)
 	waitUntil(t, "room", func() bool { return b.taken.Load() == b.written.Load() })
 	second, third := connectListener(t, b, messages), connectListener(t, b, truth)
-	tell(600, 1100)
+	send(600, 1100)
 	for _, c := range []struct {
 		conn net.Conn
 		from int64
@@ -127,10 +127,9 @@ func TestBroadcast(t *testing.T) {
 	waitUntil(t, "end", func() bool { return b.listenerCount.Load() == 0 })
 }
 
-// TestBroadcastDropsWhoDoesNotRead: one who does not read is dropped, and holds
-// nobody up.
-func TestBroadcastDropsWhoDoesNotRead(t *testing.T) {
-	b, tell, messages, truth := serveBroadcast(t)
+// A listener that does not read is dropped and does not delay others.
+func TestBroadcastDropsSlowListener(t *testing.T) {
+	b, send, messages, truth := serveBroadcast(t)
 	slow, good := connectListener(t, b, truth), connectListener(t, b, messages)
 	r, err := cell.NewReader(bufio.NewReader(good))
 	if err != nil {
@@ -141,7 +140,7 @@ func TestBroadcastDropsWhoDoesNotRead(t *testing.T) {
 		if n == 1_000_000 {
 			t.Fatal("nobody is dropped")
 		}
-		tell(n, n+1)
+		send(n, n+1)
 		for range 2 {
 			if s, err := r.Read(); err != nil || s.Number != n {
 				t.Fatalf("subframe %d: %+v, %v", n, s, err)
@@ -154,8 +153,7 @@ func TestBroadcastDropsWhoDoesNotRead(t *testing.T) {
 	waitUntil(t, "end", func() bool { return b.listenerCount.Load() == 1 })
 }
 
-// TestBroadcastMisses: subframes for which there is no room are missed and counted,
-// the emulator's thread goes on.
+// Subframes without a free slot are counted as missed, and the emulator's thread continues.
 func TestBroadcastMisses(t *testing.T) {
 	b := newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}}}, nil)
 	b.listenerCount.Store(1)
@@ -171,8 +169,8 @@ func TestBroadcastMisses(t *testing.T) {
 	}
 }
 
-// newBusyStation is one of 10 MHz whose link is sent more than it carries, with a user
-// beside, and hands packets to /dev/null; step makes the next subframe.
+// newBusyStation returns a base station of 10 MHz with a link that receives more than it carries,
+// and a further user. It writes packets to /dev/null. step runs the next subframe.
 func newBusyStation(t testing.TB, hears bool) (s *baseStation, step func()) {
 	t.Helper()
 	top, err := ParseTopology(
@@ -204,7 +202,7 @@ func newBusyStation(t testing.TB, hears bool) (s *baseStation, step func()) {
 	}
 	now := time.Duration(0)
 	return s, func() {
-		for range 5 { // 60 Mbit/s, of which the cell takes half
+		for range 5 { // 60 Mbit/s, twice what the cell carries
 			b := e.takeBuffer()
 			if !l.lines[Downlink].Enqueue(now, shaper.Packet{Size: 1500, Data: b[:1500]}) {
 				e.releaseBuffer(b)
@@ -212,11 +210,11 @@ func newBusyStation(t testing.TB, hears bool) (s *baseStation, step func()) {
 		}
 		now += subframeLength
 		s.runSubframes(e, now)
-		s.broadcast.taken.Store(s.broadcast.written.Load()) // somebody took it
+		s.broadcast.taken.Store(s.broadcast.written.Load()) // as if it was delivered
 	}
 }
 
-// TestStationTakesNoMemory: the emulator's thread may not wait for the collector.
+// The emulator's thread must not wait for the garbage collector.
 func TestStationTakesNoMemory(t *testing.T) {
 	s, step := newBusyStation(t, true)
 	for range 5000 {
@@ -230,8 +228,8 @@ func TestStationTakesNoMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkStation is one subframe in the emulator's thread, with the packets of a
-// link that is full, heard or not.
+// BenchmarkStation measures one subframe in the emulator's thread, with the packets of a full link,
+// with and without listeners.
 func BenchmarkStation(b *testing.B) {
 	for name, hears := range map[string]bool{"heard": true, "unheard": false} {
 		b.Run(name, func(b *testing.B) {

@@ -12,24 +12,23 @@ import (
 
 func TestBound(t *testing.T) {
 	for _, c := range []struct {
-		house   string
+		links   string
 		changes []string // at 2 s
 		size    unit.Bytes
 		up      bool
 		want    float64
 	}{
-		// The values of the experiment plan.
+		// Values computed by hand.
 		{"8/10/5", nil, 512 * unit.KB, false, .434},
 		{"8/10/5", nil, 1 * unit.MB, false, .768},
 		{"8/10/5", nil, 2 * unit.MB, false, 1.437},
 		{"8/10/5", nil, 4 * unit.MB, false, 2.774},
 		{"8/10/5", nil, 10 * unit.MB, false, 6.785},
 		{"8/10/5", nil, 10 * unit.MB, true, 6.785},
-		// 4 MB are 34.76 Mbit of IP. The helper's buffer of 10 Mbit, got in
-		// 2 s before the path fell to 1, hides the fall.
+		// 4 MB are 34.76 Mbit of IP. The helper's buffer holds 10 Mbit after 2 s, before the path
+		// drops to 1, and hides the drop.
 		{"8/10/5", []string{"hs1.rate=1Mbit/s"}, 4 * unit.MB, false, 2.774},
-		// Upload: the pipe comes first, and nothing hides it: 26 Mbit in 2 s,
-		// then 9 Mbit/s.
+		// Upload: the pipe comes first and nothing hides the drop: 26 Mbit in 2 s, then 9 Mbit/s.
 		{"8/10/5", []string{"hs1.rate=1Mbit/s"}, 4 * unit.MB, true, 2 + (34.7598-26)/9 + .1},
 		{"8/10/5", []string{"pipe1.rate=1Mbit/s"}, 4 * unit.MB, false, 2 + (34.7598-26)/9 + .1},
 		{"8/10/5", []string{"ps.outage=on"}, 4 * unit.MB, false, 2 + (34.7598-26)/5 + .1},
@@ -38,7 +37,7 @@ func TestBound(t *testing.T) {
 		{"8", nil, 1 * unit.MB, false, 8.68994/8 + .1},
 		{"8/3/50", nil, 1 * unit.MB, false, 8.68994/11 + .1},
 	} {
-		top, err := Triangle(c.house)
+		top, err := Triangle(c.links)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,11 +48,11 @@ func TestBound(t *testing.T) {
 		}
 		got, err := Bound(top, c.size, c.up)
 		if err != nil || math.Abs(got.Seconds()-c.want) > .0011 {
-			t.Errorf("bound of %v over %s %v (upload %v) is %v, %v; want %.3f s", c.size, c.house, c.changes, c.up, got,
+			t.Errorf("bound of %v over %s %v (upload %v) is %v, %v; want %.3f s", c.size, c.links, c.changes, c.up, got,
 				err, c.want)
 		}
 	}
-	// So far into it, less is left of the 2 s at 13 Mbit/s.
+	// Later starts leave less of the 2 s at 13 Mbit/s.
 	top, err := Triangle("8/10/5")
 	if err == nil {
 		err = top.AddChange(2*time.Second, "pipe1.rate=1Mbit/s")
@@ -78,8 +77,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Two devices of one cell get two shares of it, and no more than what is left of
-// their own links.
+// Two devices of one cell get two shares of it, limited by their own links.
 func TestBoundOfCell(t *testing.T) {
 	for _, c := range []struct {
 		cell RadioCell
@@ -92,13 +90,13 @@ func TestBoundOfCell(t *testing.T) {
 		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "-", 10 * unit.MB, false, 86.8994/15 + .1},
 		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "-", 10 * unit.MB, true, 86.8994/15 + .1},
 		{RadioCell{CellSettings: CellSettings{Rate: "12Mbit/s"}}, "-", 10 * unit.MB, false, 86.8994/12 + .1},
-		// The pipe of 5 leaves the primary its 10 at most.
+		// With a pipe of 5 the primary gets at most its 10.
 		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "5", 10 * unit.MB, false, 86.8994/15 + .1},
 		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "2", 10 * unit.MB, false, 86.8994/12 + .1},
 		// 30 Mbit in 2 s, then two of four shares of 16.
 		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2, Schedule: []string{"at 2s: rate 16Mbit/s"}}},
 			"-", 10 * unit.MB, false, 2 + 56.8994/8 + .1},
-		// The other direction counts nothing.
+		// The other direction does not count.
 		{RadioCell{CellSettings: CellSettings{Rate: "1Mbit/s"}, Down: &CellSettings{Rate: "12Mbit/s"}}, "-",
 			10 * unit.MB, false, 86.8994/12 + .1},
 	} {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestDelayHist: quantiles of delays that are spread evenly, at each size; no
-// bucket is more than 1/64 off.
+// Quantiles of evenly spread delays of each size are at most 1/64 off.
 func TestDelayHist(t *testing.T) {
 	for _, top := range []time.Duration{100 * time.Microsecond, 10 * time.Millisecond, time.Second, time.Minute} {
 		var h delayHist

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestComputed: what is computed comes to all its repetitions, each once and with
-// its name, but for what is not to be made; an estimate counts processors.
+// A virtual experiment makes each repetition once, except skipped ones. An estimate counts
+// processors.
 func TestComputed(t *testing.T) {
 	p := RunSpec{Schemes: []string{"a", "b"}, Reps: 7, RepsByScheme: map[string]int{"b": 2}}
 	e := NewVirtualExperiment("x", p, 1e9, func(scheme string, rep int) Result { return Result{Seconds: float64(rep)} })

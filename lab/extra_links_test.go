@@ -10,8 +10,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// A primary with two links of its own uses both of them with kernel MPTCP, and the
-// first one with all else.
+// With two direct links, mptcp:own uses both and other schemes the first one.
 func TestOwnLinks(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx", "ip", "mptcpize")

@@ -23,9 +23,9 @@ func testFlows(length string, flows []string) (err error) {
 	return flow.Source(context.Background(), job, os.Stdin, os.Stdout)
 }
 
-// TestFlows: our controllers and the kernel's, alone and two at once, over links of
-// 10 Mbit/s that become 5: what is told of link and flows fits together. Nothing here
-// depends on how fast this machine is.
+// TestFlows runs mpbond's controllers and the kernel's, alone and in pairs, over links of 10 Mbit/s
+// that drop to 5. The reports on link and flows must agree. The test does not depend on the speed
+// of the machine.
 func TestFlows(t *testing.T) {
 	needLab(t)
 	top, err := Triangle("10")
@@ -46,7 +46,7 @@ func TestFlows(t *testing.T) {
 			t.Fatalf("%s: %+v", set, r)
 		}
 		for j, ph := range r.Phases {
-			// What looks late at the clock sees a little more or less than a second.
+			// Samples that are taken late cover slightly more or less than a second.
 			if ph.Capacity < []unit.Rate{9, 4}[j]*unit.Mbps || ph.Capacity > 10*unit.Mbps || ph.Rate <= 0 ||
 				ph.Delay.P50 < 25*time.Millisecond || ph.Delay.P95 < ph.Delay.P50 {
 				t.Errorf("%s, phase %d: %+v", set, j, ph)
@@ -79,7 +79,7 @@ func TestFlows(t *testing.T) {
 			t.Errorf("accepted: %+v", bad)
 		}
 	}
-	// A controller that is not there is told, with what the program says.
+	// An unknown controller is reported with the program's error.
 	p.Sets, p.Together, p.At = []string{"kernel:nothing"}, false, nil
 	if err := RunFlows(context.Background(), p, func(r FlowResult) {
 		got[r.Set] = r
@@ -88,9 +88,9 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// TestFlowed: an experiment of flows comes to what is asked for of it, each as a
-// transfer of its scheme and repetition, with the link's figures.
-func TestFlowed(t *testing.T) {
+// A flow experiment makes the requested measurements, each as a transfer of its scheme and
+// repetition, with the link's values.
+func TestFlowExperiment(t *testing.T) {
 	needLab(t)
 	e := NewFlowExperiment("x", RunSpec{Schemes: []string{"bbr", "cubic"}, Reps: 2, Length: time.Second},
 		func(rep int) (FlowSpec, error) {
@@ -121,7 +121,7 @@ func TestFlowed(t *testing.T) {
 	}); err != nil || turns != 0 {
 		t.Errorf("%d turns, %v", turns, err)
 	}
-	// What was disturbed is made again.
+	// Disturbed measurements are repeated.
 	if n := made[transferID{"cubic", 1}]; len(made) != 1 || n < 1 || n > roundTries {
 		t.Errorf("%v", made)
 	}

@@ -14,7 +14,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestRunItems fetches and sends several files in their order over one connection.
+// TestRunItems fetches and sends several files in order over one connection.
 func TestRunItems(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
@@ -43,7 +43,7 @@ func TestRunItems(t *testing.T) {
 	}
 }
 
-// TestCheckFiles: what is another item, or lacks a byte, is not taken for right.
+// An item with other content or a missing byte is rejected.
 func TestCheckFiles(t *testing.T) {
 	b := &Bench{Dir: t.TempDir(), hashes: map[string][32]byte{}}
 	if err := os.MkdirAll(filepath.Join(b.Dir, itemsDir), 0o755); err != nil {

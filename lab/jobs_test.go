@@ -16,10 +16,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestParts: each experiment comes to three repetitions before any has six, and
-// within a round the longest is first. One that nothing may run beside is not
-// among the others.
-func TestParts(t *testing.T) {
+// Each experiment reaches three repetitions before any has six. Within a round the longest one is
+// first. Experiments that run alone are separate.
+func TestOrderRounds(t *testing.T) {
 	all := []Experiment{{Expected: 1}, {Expected: 3}, {RunAlone: true, Expected: 9}}
 	want := []experimentRound{{1, 0}, {0, 0}, {1, 1}, {0, 1}}
 	if got := orderRounds(all, phaseShared); len(got) != 2*len(roundReps) || !slices.Equal(got[:4], want) {
@@ -47,7 +46,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestBudget follows the share of transfers that are disturbed, within bounds.
+// TestBudget checks that the budget follows the share of disturbed transfers within its limits.
 func TestBudget(t *testing.T) {
 	b := newBudget(2)
 	feed := func(n, disturbed int) {
@@ -56,7 +55,7 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	start := b.currentCores()
-	if feed(budgetWindow, 2); b.currentCores() != start { // between the marks
+	if feed(budgetWindow, 2); b.currentCores() != start { // between the limits
 		t.Errorf("a fifth is disturbed: %v", b.currentCores())
 	}
 	if feed(budgetWindow, 5); b.currentCores() >= start {
@@ -70,9 +69,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestGate lets transfers in while they fit, in their order, also past one that
-// has given up.
-func TestGate(t *testing.T) {
+// Transfers are admitted in order while they fit, also past one that has given up.
+func TestAdmission(t *testing.T) {
 	g := newAdmission(1)
 	first, err := g.acquire(t.Context(), .6)
 	if err != nil {
@@ -106,16 +104,16 @@ func TestGate(t *testing.T) {
 		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	enter(ctx, "large", 5) // has it alone, when it can
+	enter(ctx, "large", 5) // runs alone when it can
 	waiting(1)
-	enter(t.Context(), "small", .3) // would fit, but was later
+	enter(t.Context(), "small", .3) // would fit, but came later
 	waiting(2)
 	cancel()
 	if a, b := <-entered, <-entered; a+b != "not largesmall" && a+b != "smallnot large" {
 		t.Error(a, b)
 	}
 	first()
-	first() // once is enough
+	first() // the first call counts
 	enter(t.Context(), "next", .7)
 	if got := <-entered; got != "next" {
 		t.Error(got)
@@ -141,7 +139,7 @@ func TestDisturbed(t *testing.T) {
 	}{
 		{Lateness{P99: ms, P999: 9 * ms, Max: 9 * ms}, 2 * time.Second, false, false},
 		{Lateness{P99: ms, P999: 9 * ms, Max: 11 * ms}, 2 * time.Second, false, true},
-		{Lateness{P99: ms, Max: 2 * ms}, 100 * ms, false, false}, // 0.5 % would be less than any machine keeps to
+		{Lateness{P99: ms, Max: 2 * ms}, 100 * ms, false, false}, // 0.5 % would be too strict for any machine
 		{Lateness{P99: ms, Max: 3 * ms}, 100 * ms, false, true},
 		{Lateness{P99: 3 * ms, Max: 4 * ms}, 80 * time.Second, false, true},
 		{Lateness{P99: ms, Max: 40 * ms}, 10 * time.Second, false, false},
@@ -211,8 +209,8 @@ func TestDrives(t *testing.T) {
 	}
 }
 
-// TestRunAll runs two labs at once. One experiment lacks a scheme on this
-// machine, and must not keep the other from its end.
+// TestRunAll runs two labs at once. A scheme that one experiment cannot run must not affect the
+// other one.
 func TestRunAll(t *testing.T) {
 	needPrograms(t, "curl", "nginx", "ip", "nft")
 	var all []Experiment
@@ -294,8 +292,8 @@ func TestRunLength(t *testing.T) {
 	}
 }
 
-// TestKibbutzDirect adds a subflow over the same link.
-func TestKibbutzDirect(t *testing.T) {
+// TestMPTCPDirect adds a subflow over the same link.
+func TestMPTCPDirect(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx", "ip", "mptcpize")
 	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
@@ -317,8 +315,7 @@ func TestKibbutzDirect(t *testing.T) {
 	}
 }
 
-// TestRunGivesUp: a scheme that hangs is ended, and given up after a while; the
-// others go on.
+// A scheme that hangs is ended and later given up. Other schemes continue.
 func TestRunGivesUp(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
@@ -348,7 +345,7 @@ func TestRunGivesUp(t *testing.T) {
 	}
 }
 
-// hangingScheme is a scheme that never comes up.
+// hangingScheme never comes up.
 type hangingScheme struct{ singleScheme }
 
 func (*hangingScheme) Start(ctx context.Context, _ *Bench) error { <-ctx.Done(); return ctx.Err() }

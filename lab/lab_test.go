@@ -26,8 +26,8 @@ import (
 	"mpbond/pbe/flow"
 )
 
-// The lab starts its own binary as daemon, guard and sink; in tests that is
-// the test binary. It also plays the small programs that tests run in nodes.
+// The lab starts its own binary as daemon, guard and sink, which is the test binary in tests. It
+// also contains the small programs that tests run in nodes.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "lab" {
 		if err := testProgram(os.Args[2:]); err != nil {
@@ -69,7 +69,7 @@ func testProgram(args []string) error {
 		return flow.Sink(context.Background(), flow.CellListener{})
 	case "flow-source": // --length L --seed N CONTROLLER@ADDRESS…
 		return testFlows(args[2], args[5:])
-	case "test-up": // brings a lab up, says so and waits
+	case "test-up": // brings up a lab, prints a line and waits
 		t, err := Triangle("8")
 		if err != nil {
 			return err
@@ -79,7 +79,7 @@ func testProgram(args []string) error {
 		}
 		fmt.Println("up")
 		select {}
-	case "test-serve": // sends zeros to whoever connects, until it goes
+	case "test-serve": // sends zeros to each connection
 		l, err := net.Listen("tcp4", ":99")
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func testProgram(args []string) error {
 			}
 			go func() { _, _ = io.Copy(c, zeroReader{}); c.Close() }()
 		}
-	case "test-fetch": // ADDR SECONDS: prints bytes got after each 100 ms
+	case "test-fetch": // prints the bytes received after each 100 ms
 		return testFetch(args[1], args[2])
 	case "test-echo": // answers each datagram
 		c, err := net.ListenPacket("udp4", ":98")
@@ -161,7 +161,7 @@ func testPing(addr string) error {
 	return nil
 }
 
-// needLab skips a test where namespaces and TUN devices cannot be had.
+// needLab skips a test where namespaces and TUN devices are not available.
 func needLab(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -199,8 +199,8 @@ func startLab(t *testing.T, text string, o Options) *Lab {
 	return l
 }
 
-// startCommand runs this test binary as one of its small programs in a node. It is
-// killed with the test.
+// startCommand runs this test binary as one of its small programs in a node. The program is killed
+// with the test.
 func startCommand(t *testing.T, l *Lab, node string, argv ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	cmd, err := l.Command(context.Background(), node, append([]string{"/proc/self/exe", "lab"}, argv...)...)
@@ -225,7 +225,7 @@ func startCommand(t *testing.T, l *Lab, node string, argv ...string) (*exec.Cmd,
 	return cmd, out
 }
 
-// serveInNode starts a program that listens on a port and waits until it does.
+// serveInNode starts a program that listens on a port, and waits until it does.
 func serveInNode(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
 	t.Helper()
 	cmd, out := startCommand(t, l, node, argv...)
@@ -234,7 +234,7 @@ func serveInNode(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
 		table, state = "udp", "07"
 	}
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		// In this order: the program that still enters the node sees other sockets.
+		// This order matters: a program that still enters the node sees other sockets.
 		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", cmd.Process.Pid, table))
 		if strings.Contains(string(b), " "+state+" ") && !strings.Contains(link, "nsenter") {
@@ -263,7 +263,7 @@ const pairTopology = `
 ends = ["a", "b"]
 `
 
-// skipIfDisturbed ends a test whose figures the machine has spoilt.
+// skipIfDisturbed ends a test if the machine has disturbed its measurements.
 func skipIfDisturbed(t *testing.T, l *Lab) {
 	t.Helper()
 	s, err := l.Stats(false)
@@ -275,9 +275,8 @@ func skipIfDisturbed(t *testing.T, l *Lab) {
 	}
 }
 
-// TestTCPGoodput wants 99 % of what headers leave of 10 Mbit/s; and the
-// schedule, which starts with the transfer, obeyed: 2 Mbit/s from 2 s on, a
-// black hole from 3 s to 3.4 s.
+// TCP reaches 99 % of the payload of 10 Mbit/s and follows the schedule, which starts with the
+// transfer: 2 Mbit/s from 2 s on, a black hole from 3 s to 3.4 s.
 func TestTCPGoodput(t *testing.T) {
 	t.Parallel()
 	l := startLab(t, pairTopology+`rate="10Mbit/s"
@@ -317,8 +316,7 @@ outages=["3s+400ms"]`, Options{})
 	}
 }
 
-// TestDelay wants round trips of twice the delay plus two serialisations, and
-// Set obeyed in one direction.
+// Round trips are twice the delay plus two serialisations, and Set changes one direction.
 func TestDelay(t *testing.T) {
 	t.Parallel()
 	l := startLab(t, pairTopology+"rate=\"12Mbit/s\"\ndelay=\"10ms\"", Options{Pcap: t.TempDir()})
@@ -421,7 +419,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// isAlive reports whether a process runs, zombies not counted.
+// isAlive reports whether a process runs and is not a zombie.
 func isAlive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(b), ") Z")
@@ -436,8 +434,8 @@ func waitExited(t *testing.T, pid int, what string) {
 	}
 }
 
-// TestNothingLeaks takes labs down in every way and wants the processes inside
-// ended, their namespaces with them, and the runtime directory removed.
+// TestNothingLeaks takes labs down in every way. The processes inside, their namespaces and the
+// runtime directory must be gone.
 func TestNothingLeaks(t *testing.T) {
 	for _, how := range []string{"down", "kill -9 daemon", "kill -9 owner", "daemon and guard"} {
 		t.Run(how, func(t *testing.T) {
@@ -497,7 +495,7 @@ func TestNothingLeaks(t *testing.T) {
 				t.Fatal(err)
 			}
 			waitExited(t, l.info.PID, "the daemon")
-			if how == "daemon and guard" { // the next lab repairs what it left
+			if how == "daemon and guard" { // the next lab cleans up
 				if _, err := Open(name); err == nil {
 					t.Fatal("a dead lab opens")
 				}
@@ -517,7 +515,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// killChildren ends the guard of a daemon.
+// killChildren kills the guard of a daemon.
 func killChildren(t *testing.T, daemon int) {
 	t.Helper()
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -538,8 +536,8 @@ func killChildren(t *testing.T, daemon int) {
 	}
 }
 
-// TestOrdinaryUser runs this binary as nobody in a mount namespace where
-// /dev/net/tun is open to all, as distributions have it.
+// TestOrdinaryUser runs this binary as nobody in a mount namespace where /dev/net/tun is open to
+// all, as in distributions.
 func TestOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	needLab(t)
@@ -591,7 +589,7 @@ func TestAsUser(t *testing.T) {
 	}
 }
 
-// TestOnThread: the main thread would never end, and stay in a namespace.
+// The main thread must not be used: it would never end and would stay in the namespace.
 func TestOnThread(t *testing.T) {
 	for range 100 {
 		if err := runOnThread(func() error {

@@ -21,8 +21,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Two devices in one network, one in another with a second carrier. Wired parts
-// are 10 ms.
+// Two devices in one network, and one in another network with a second carrier. Wired parts have 10
+// ms.
 const mobileTopology = `
 [node.phone]
 [node.server]
@@ -44,8 +44,8 @@ carriers = [{prb = 25, control = 0.4}]
 carriers = [{prb = 15, control = 0.4}, {prb = 6, control = 0.4}]
 `
 
-// saturatedRate is what the model gives the first of so many users of a network in
-// virtual time, while these have always something to send, in bytes a subframe.
+// saturatedRate returns the model's rate in virtual time, in bytes a subframe, for the first of
+// several users that always have data to send.
 func saturatedRate(t *testing.T, top *Topology, network string, users int) float64 {
 	t.Helper()
 	cfg, all, err := top.LTE[network].buildConfig(top, network)
@@ -75,13 +75,13 @@ func saturatedRate(t *testing.T, top *Topology, network string, users int) float
 	return float64(n.Truth(0).Delivered-before) / length
 }
 
-// lteRecord is what was heard of a network.
+// lteRecord is what a network sent.
 type lteRecord struct {
 	truth map[string]map[int64]TruthLine // by user and number
 	est   map[int64]cell.Estimate
 }
 
-// recordNetwork hears a network until the connections are closed.
+// recordNetwork records a network until end is called.
 func recordNetwork(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end func() lteRecord) {
 	t.Helper()
 	h := lteRecord{map[string]map[int64]TruthLine{}, map[int64]cell.Estimate{}}
@@ -138,9 +138,9 @@ func recordNetwork(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end
 	}
 }
 
-// longest is the longest run of subframes in a row in which is holds for all users
-// of the truth, without its first 300: the model's full users have been so for long.
-func (h lteRecord) longest(is func(at func(user string) TruthLine) bool) (from, to int64) {
+// longest returns the longest run of subframes in which holds is true for all users. It skips the
+// first 300, since the model's users have been busy for as long.
+func (h lteRecord) longest(holds func(at func(user string) TruthLine) bool) (from, to int64) {
 	var numbers []int64
 	for _, lines := range h.truth {
 		numbers = slices.Sorted(maps.Keys(lines))
@@ -148,7 +148,7 @@ func (h lteRecord) longest(is func(at func(user string) TruthLine) bool) (from, 
 	begin, last := int64(-1), int64(-1)
 	for _, n := range numbers {
 		switch {
-		case !is(func(user string) TruthLine { return h.truth[user][n] }):
+		case !holds(func(user string) TruthLine { return h.truth[user][n] }):
 			begin = -1
 			continue
 		case begin < 0 || last != n-1:
@@ -161,10 +161,10 @@ func (h lteRecord) longest(is func(at func(user string) TruthLine) bool) (from, 
 	return from, to
 }
 
-// TestLTELink runs TCP over devices of two networks, and compares with the model in
-// virtual time, by subframes, which a busy machine does not change: the rate while
-// the queues are never empty, of one alone and of two who share; a second carrier;
-// and what control messages give as capacity, with the truth.
+// TestLTELink runs TCP over devices of two networks and compares with the model in virtual time, by
+// subframes, which do not depend on the load of the machine. It compares the rate while queues are
+// never empty, of one user and of two; a second carrier; and the capacity by control messages with
+// the ground truth.
 func TestLTELink(t *testing.T) {
 	t.Parallel()
 	l := startLab(t, mobileTopology, Options{})
@@ -197,7 +197,7 @@ func TestLTELink(t *testing.T) {
 	if s, err = l.Stats(false); err != nil {
 		t.Fatal(err)
 	}
-	const full = 30_000 // more than one subframe's
+	const full = 30_000 // more than one subframe carries
 	for _, c := range []struct {
 		name, network, user string
 		users               int
@@ -228,12 +228,12 @@ func TestLTELink(t *testing.T) {
 			if math.Abs(got/want-1) > 0.03 {
 				t.Errorf("%.0f bytes a subframe in %d, the model gives %.0f", got, to-from, want)
 			}
-			if c.user == "b" { // whose messages nobody estimates by
+			if c.user == "b" { // no monitor estimates for this user
 				return
 			}
 			var off []float64
 			for n := from; n < to; n += 10 {
-				truth := 0.0 // of what the monitor averages over
+				truth := 0.0 // over the monitor's window
 				for k := n - 39; k <= n; k++ {
 					truth += float64(lines[k].Physical) / 40
 				}
@@ -260,7 +260,7 @@ func TestLTELink(t *testing.T) {
 	}
 }
 
-// TestRecord: what is recorded ends with a whole subframe and a whole line.
+// A recording ends with a whole subframe and a whole line.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	l := startLab(t, mobileTopology, Options{})
@@ -274,7 +274,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // ends it when there is something
+	go func() { // ends it when there is data
 		for {
 			m, err1 := messages.Stat()
 			n, err2 := truth.Stat()

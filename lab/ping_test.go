@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// TestPings wants what small packets see of a link whose delays are known, and
-// nothing of one that loses all.
+// Pings measure the known delays of a link, and nothing of a link that loses everything.
 func TestPings(t *testing.T) {
 	t.Parallel()
 	l := startLab(t, `
@@ -38,7 +37,7 @@ ends = ["server", "web"]
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Ten more than the one of each that has been answered.
+	// Ten more than the one of each link that was answered.
 	before := l.sentDown(t, "near")
 	waitUntil(t, "ten pings", func() bool { return l.sentDown(t, "near") >= before+10 })
 	all, err := stop()
@@ -58,7 +57,7 @@ ends = ["server", "web"]
 	}
 }
 
-// TestPingsUnanswered wants the link named that nothing comes back over.
+// The error names the link without answers.
 func TestPingsUnanswered(t *testing.T) {
 	job := pingJob{Every: time.Millisecond, First: 20 * time.Millisecond, To: map[string]string{"cell2": "127.0.0.1"}}
 	if c, err := net.Dial("udp4", fmt.Sprintf("127.0.0.1:%d", pingPort)); err != nil {
@@ -73,7 +72,7 @@ func TestPingsUnanswered(t *testing.T) {
 	}
 }
 
-// sentDown is how many packets have entered a link at its second end.
+// sentDown returns how many packets have entered a link at its second end.
 func (l *Lab) sentDown(t *testing.T, link string) int64 {
 	t.Helper()
 	s, err := l.Stats(false)

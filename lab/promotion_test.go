@@ -9,8 +9,8 @@ import (
 	"mpbond/lab/radio"
 )
 
-// TestPromotion: the first packet over a link whose radio sleeps waits until that is awake,
-// the others do not; a start has it sleep again.
+// The first packet over a link with a sleeping radio waits until the radio is awake, the others do
+// not. A start lets the radio sleep again.
 func TestPromotion(t *testing.T) {
 	t.Parallel()
 	l := startLab(t, pairTopology+"delay=\"1ms\"\npromotion=\"300ms\"\ntail=\"10s\"", Options{})
@@ -36,7 +36,7 @@ func TestPromotion(t *testing.T) {
 	}
 }
 
-// TestSleeps: the constants of a phone's radio are those of the energy model.
+// The constants of a phone's radio are those of the energy model.
 func TestSleeps(t *testing.T) {
 	m, err := radio.Sets[0].Model(radio.UMTS)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// needPrograms skips a test that needs programs which are not installed.
+// needPrograms skips a test that needs programs that are not installed.
 func needPrograms(t *testing.T, names ...string) {
 	t.Helper()
 	needLab(t)
@@ -77,8 +77,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunUnshaped makes downloads that the emulator has no part in: through the
-// relay, of which curl only counts the bytes, and many at once.
+// TestRunUnshaped makes downloads without the emulator: through the relay, of which curl only
+// counts the bytes, and many at once.
 func TestRunUnshaped(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
@@ -123,8 +123,8 @@ func TestParseBonded(t *testing.T) {
 	}
 }
 
-// TestRunFaults breaks things during a transfer: the direct path falls silent
-// for a while, which the longest gap must show.
+// TestRunFaults makes links fail during a transfer: the direct path is silent for a while, which
+// the longest gap must show.
 func TestRunFaults(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
@@ -134,7 +134,7 @@ func TestRunFaults(t *testing.T) {
 	}
 	p := RunSpec{Topology: top, Schemes: []string{"single"}, Size: 512 * unit.KB, Reps: 1,
 		At: []string{"300ms:ps.outage=on", "500ms:ps.outage=off", "300ms:kill=primary"}}
-	// Killing what runs on the primary ends curl: an error, not a hang.
+	// Killing the programs on the primary ends curl: an error, not a hang.
 	failed := false
 	if err := Run(context.Background(), p, func(r Result) { failed = r.Error != "" }); err != nil || !failed {
 		t.Errorf("a killed client: %v, failed %v", err, failed)

@@ -18,8 +18,7 @@ import (
 	"time"
 )
 
-// TestCombine: the file comes whole and in order, whatever the chunks, by all
-// paths.
+// The file arrives whole and in order over all paths, with any chunk size.
 func TestCombine(t *testing.T) {
 	content := make([]byte, 100_000)
 	r := rand.NewChaCha8([32]byte{1})
@@ -54,7 +53,7 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// TestCombineFails: a web server without ranges, and a proxy that is not there.
+// A web server without ranges, and a missing proxy, are errors.
 func TestCombineFails(t *testing.T) {
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "all of it")
@@ -105,7 +104,7 @@ func TestParseCombine(t *testing.T) {
 	}
 }
 
-// TestCombineLength: what came in a time comes out, and that is no failure.
+// A transfer of fixed length returns what arrived, without an error.
 func TestCombineLength(t *testing.T) {
 	content := make([]byte, 1000)
 	var asked atomic.Int64

@@ -8,8 +8,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestPageScheme: a page has no variants, moves items alone, and its code is found in what
-// a helper says of itself.
+// The scheme page has no variants, moves only items, and finds its code in a helper's status.
 func TestPageScheme(t *testing.T) {
 	if s, err := newScheme("page"); err != nil || s.Capabilities() != (capabilities{items: true, ownReport: true}) {
 		t.Error(s, err)

@@ -20,8 +20,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestSplit: the file comes whole and in order, each part by a connection from
-// its own address, and none before the first one is answered.
+// The file arrives whole and in order, each part over a connection from its own address, and none
+// before the first answer.
 func TestSplit(t *testing.T) {
 	content := make([]byte, 100_000)
 	r := rand.NewChaCha8([32]byte{1})
@@ -70,8 +70,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitFails: parts of another size than the file's, a web server without
-// ranges, and one that is not there. Nothing hangs.
+// Wrong sizes of parts, a web server without ranges, and a missing one are errors. Nothing hangs.
 func TestSplitFails(t *testing.T) {
 	whole := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("0123456789"))

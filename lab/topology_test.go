@@ -150,17 +150,17 @@ func TestBadTopologies(t *testing.T) {
 	}
 	for _, bad := range []string{"", "8/10", "8/10/5/3", "8/10/5,10", "x", "0", "8/-1/5", "8/10/5+"} {
 		if _, err := Triangle(bad); err == nil {
-			t.Errorf("house %q was taken", bad)
+			t.Errorf("links %q were accepted", bad)
 		}
 	}
 }
 
-// lteTable is a topology of one link, of which is said so much, and a network t.
+// lteTable returns a topology with one link and a network t.
 func lteTable(link, network string) string {
 	return "[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\n" + link + "\n[lte.t]\n" + network
 }
 
-// TestLTE: what a topology says becomes what package lte takes.
+// A topology's settings become the configuration of package lte.
 func TestLTE(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "walk.csv"), []byte("0,-85\n2,-105\n"), 0o600); err != nil {
@@ -221,14 +221,14 @@ off="2s"`)), dir)
 	if !top.Link["m"].Shaped() {
 		t.Error("m is no veth")
 	}
-	// −85 dBm: the greatest rate there is.
+	// the highest rate
 	if p, err := top.peakRate("l"); err != nil ||
 		math.Abs(float64(p)/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
 		t.Errorf("at most %v, %v", p, err)
 	}
 }
 
-func TestHouse(t *testing.T) {
+func TestTriangle(t *testing.T) {
 	top, err := Triangle("8/10/5+3,12/6")
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestTraffic: what is recorded of each end is what its lines count, in order,
-// and a call begins anew.
+// Each end's recorded packets agree with the counters of its lines, in order, and a call restarts
+// the recording.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
 	l := startLab(t, pairTopology+"delay=\"1ms\"", Options{})
@@ -68,7 +68,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// TestTrafficRounding: gaps are rounded down, and do not add up to an error.
+// Gaps are rounded down, and rounding errors do not add up.
 func TestTrafficRounding(t *testing.T) {
 	var l trafficLog
 	for i := range 1000 {
@@ -81,8 +81,8 @@ func TestTrafficRounding(t *testing.T) {
 	}
 }
 
-// TestCoarse: within 10 ms of the first, packets are two; bytes and directions stay,
-// and times ascend.
+// At most two packets stand for those within 10 ms of the first; bytes and directions stay, and
+// times ascend.
 func TestCoarse(t *testing.T) {
 	all := Traffic{Node: "n", Link: "l",
 		Gaps:  []int64{1000, 4000, 1000, 6000, 3999, 0, 100_000},
@@ -98,7 +98,7 @@ func TestCoarse(t *testing.T) {
 	}
 }
 
-// TestTrafficDropped: packets for which the queue has no room are not recorded.
+// Packets that the full queue drops are not recorded.
 func TestTrafficDropped(t *testing.T) {
 	t.Parallel()
 	l := startLab(t, pairTopology+"rate=\"2Mbit/s\"\ndelay=\"10ms\"\nqueue=\"6KB\"", Options{})

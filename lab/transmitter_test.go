@@ -13,8 +13,8 @@ import (
 	"mpbond/pbe/lte/tbs"
 )
 
-// TestSamples: who connects to a carrier's samples hears the cell by them; what the
-// machine was too busy to send is silence, so that the next comes at its time.
+// A connection to a carrier's samples can decode the cell. Skipped subframes are filled with
+// silence, so that later ones come at their time.
 func TestSamples(t *testing.T) {
 	m := newTransmitter(0, 6, phy.NewEPAChannel(5, 500, 20, 1), 1)
 	if _, err := (&Samples{SNR: "loud"}).newChannel(1); err == nil {

@@ -23,8 +23,8 @@ import (
 var testVideo = Video{Ladder: []unit.Rate{unit.Mbps, 2 * unit.Mbps, 4 * unit.Mbps, 8 * unit.Mbps},
 	Segment: 2 * time.Second}
 
-// playVideo plays over a made-up link, in virtual time: rate tells what it carries at a
-// time, in Mbit/s, and each request takes rtt more.
+// playVideo plays over a simulated link in virtual time: rate is the link's rate at a time, in
+// Mbit/s, and each request takes rtt longer.
 func playVideo(t *testing.T, v Video, length, rtt time.Duration, rate func(at time.Duration) float64) (r Playback) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -57,8 +57,8 @@ func expectNear(t *testing.T, what string, got, want, by float64) {
 	}
 }
 
-// TestPlaybackSteady: three quarters of 6 Mbit/s allow 4; the buffer fills to its
-// limit, then a segment is fetched each two seconds; it ends with the media.
+// Three quarters of 6 Mbit/s allow 4. The buffer fills to its limit, then a segment is fetched
+// every two seconds. The playback ends with the media.
 func TestPlaybackSteady(t *testing.T) {
 	r := playVideo(t, testVideo, 2*time.Minute, 0, steadyRate(6))
 	expectNear(t, "start-up", r.StartUp, 2.0/6, 1e-6) // 2 s of the lowest bitrate
@@ -74,7 +74,7 @@ func TestPlaybackSteady(t *testing.T) {
 		sum += s.Rate.Bytes(2 * time.Second)
 	}
 	if most > maxMediaBuffer.Seconds() || most < 28 || sum != r.Bytes {
-		t.Errorf("%v s of %v buffered, %v fetched of %v told", most, maxMediaBuffer, sum, r.Bytes)
+		t.Errorf("%v s of %v buffered, %v fetched of %v reported", most, maxMediaBuffer, sum, r.Bytes)
 	}
 	// 120 s played, and nearly 30 s more in the buffer.
 	n := len(r.Segments)
@@ -85,7 +85,7 @@ func TestPlaybackSteady(t *testing.T) {
 	expectNear(t, "between segments when the buffer is full", gap, 2, 1e-6)
 }
 
-// TestPlaybackStalls: 64 Mbit/s over 26 takes 64/26 of the time.
+// 64 Mbit/s over 26 Mbit/s take 64/26 of the time.
 func TestPlaybackStalls(t *testing.T) {
 	v := Video{Ladder: []unit.Rate{64 * unit.Mbps}, Segment: time.Second}
 	r := playVideo(t, v, 30*time.Second, 0, steadyRate(26))
@@ -97,8 +97,8 @@ func TestPlaybackStalls(t *testing.T) {
 	}
 }
 
-// TestPlaybackFalls: when the link falls, the bitrate follows within a few
-// segments, and there is no stall with a full buffer.
+// When the link becomes slower, the bitrate follows within a few segments, without a stall if the
+// buffer is full.
 func TestPlaybackFalls(t *testing.T) {
 	r := playVideo(t, testVideo, 100*time.Second, 50*time.Millisecond, func(at time.Duration) float64 {
 		if at > 40*time.Second {
@@ -122,7 +122,8 @@ func TestPlaybackFalls(t *testing.T) {
 	expectNear(t, "seconds", r.Seconds, r.StartUp+60+r.Stalled, 1e-6)
 }
 
-// TestPlaybackShare: the harmonic mean of the last three, and three quarters of it.
+// The throughput is the harmonic mean of the last three segments; the bitrate is at most three
+// quarters of it.
 func TestPlaybackShare(t *testing.T) {
 	for _, c := range []struct {
 		mbps  []float64
@@ -139,8 +140,7 @@ func TestPlaybackShare(t *testing.T) {
 	}
 }
 
-// TestPlayerErrors: a segment that fails ends the playback with its error, unless
-// it would have come after the end.
+// A failed segment ends the playback with its error, unless it would have arrived after the end.
 func TestPlayerErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := errors.New("bad")
@@ -192,9 +192,8 @@ func testPlayer(args []string) error {
 	return p.Run(context.Background(), os.Stdout)
 }
 
-// TestPlayback plays over a real network by each way there is: every segment is
-// checked, over one connection (of MPTCP its counters tell), at the bitrate that
-// the rate of the links allows.
+// TestPlayback plays over a real network with each scheme: every segment is checked, over one
+// connection (of MPTCP by its counters), at the bitrate that the links allow.
 func TestPlayback(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx", "mptcpize", "nft", "ip")
@@ -232,8 +231,8 @@ func TestPlayback(t *testing.T) {
 	}
 }
 
-// TestCoarseEnergy: what radios take does not change with coarse packets, alone or several of
-// one radio together, by any set; and what is left is a small part.
+// Coarse packets do not change the energy of radios, alone or several of one radio together, by any
+// set; and few packets are left.
 func TestCoarseEnergy(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50 {

@@ -37,7 +37,7 @@ func TestCommandsAreComplete(t *testing.T) {
 	})
 }
 
-// TestRowsAreCompleted: shells complete names of experiments.
+// Shells complete IDs of rows.
 func TestRowsAreCompleted(t *testing.T) {
 	if _, out, _ := runProgram(t, "__complete", "exp", "run", ""); !strings.Contains(out, "\nm3") ||
 		!strings.Contains(out, "all\n") {

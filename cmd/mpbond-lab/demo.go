@@ -113,8 +113,8 @@ func (d *demo) describeNetwork() string {
 		fmt.Fprintf(&s, "\n  %s to server %s, to primary %s;", h, link(fmt.Sprintf("hs%d", i+1)),
 			link(fmt.Sprintf("pipe%d", i+1)))
 	}
-	fmt.Fprintf(&s, "\nEach of %d schemes downloads the same %v with curl from nginx behind the server.\n",
-		len(demoSchemes), d.size)
+	fmt.Fprintf(&s, "\nThree schemes download the same %v with curl from nginx behind the server:\n"+
+		"  single over one link, mptcp by tethering with the kernel's MPTCP, and mpbond.\n", d.size)
 	return s.String()
 }
 
@@ -260,7 +260,7 @@ func (d *demo) printComparison() error {
 		fmt.Fprintln(d.out, n)
 	}
 	if one, all := d.results["single"], d.results["mpbond"]; one.Error == "" && all.Error == "" && all.Seconds > 0 {
-		fmt.Fprintf(d.out, "mpbond took %.2f of the time of single.\n", all.Seconds/one.Seconds)
+		fmt.Fprintf(d.out, "mpbond took %.2f times the time of single.\n", all.Seconds/one.Seconds)
 	}
 	return nil
 }

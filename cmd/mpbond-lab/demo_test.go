@@ -19,8 +19,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// TestDemo runs the demo as a process, to its end and interrupted at several
-// moments. Each time nothing may be left of it.
+// TestDemo runs the demo to its end, and interrupts it at several moments. Nothing may be left each
+// time.
 func TestDemo(t *testing.T) {
 	program := buildPrograms(t)
 	runtime, err := os.MkdirTemp("", "demo") // short: a socket's path has 108 bytes at most
@@ -48,13 +48,13 @@ func TestDemo(t *testing.T) {
 		case after == 0 && code != cli.ExitOK:
 			t.Errorf("%v: %s", err, stderr.String())
 		case after == 0:
-			for _, row := range []string{`one link .* 100 % +0 % .* right`, `kernel MPTCP, tethered .* right`,
+			for _, row := range []string{`single .* 100 % +0 % .* right`, `mptcp .* right`,
 				`mpbond .* \d+ % +\d+ % .* right`, `fluid bound of all links +0.43 s`} {
 				if !regexp.MustCompile(row).MatchString(stdout.String()) {
 					t.Errorf("no row like %q in\n%s", row, stdout.String())
 				}
 			}
-		case code != cli.ExitInterrupted && code != cli.ExitOK && code != -1: // -1: before it could listen to signals
+		case code != cli.ExitInterrupted && code != cli.ExitOK && code != -1: // -1: before it handled signals
 			t.Errorf("after %v: %v: %s", after, err, stderr.String())
 		}
 		if left := leftFiles(runtime); left != "" {
@@ -63,8 +63,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// leftFiles waits until nothing in runtime and no process that names it is left,
-// and says what is, in the end.
+// leftFiles waits until runtime is empty and no process refers to it. It returns what is left at
+// the end.
 func leftFiles(runtime string) (left string) {
 	for range 3000 {
 		left = ""

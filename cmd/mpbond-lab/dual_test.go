@@ -15,11 +15,10 @@ import (
 	"mpbond/lab"
 )
 
-// TestDual: two users pair both ways, with links of 10 and 3 Mbit/s. While both
-// download, nearly all that the link of each carries is its owner's, until that
-// one is done: without the manager it is about half. Each gains by the other's
-// link while the partner is idle. What that comes to in time is for a quiet
-// machine: the bench.
+// Two users with links of 10 and 3 Mbit/s pair both ways. While both download, nearly all that each
+// link carries belongs to its owner until the owner is done; without the manager it would be about
+// half. Each gains by the other's link while that user is idle. Times are left to the bench on a
+// quiet machine.
 func TestDual(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for real-time priority")
@@ -53,8 +52,8 @@ func TestDual(t *testing.T) {
 	}
 }
 
-// measureDual runs the measurement and returns what came of each case. Disturbed
-// tells that the emulator was late.
+// measureDual runs the measurement and returns the result of each case. disturbed says that the
+// emulator was late.
 func measureDual(t *testing.T, program string) (got map[string]lab.DualResult, disturbed bool, err error) {
 	cmd := exec.CommandContext(t.Context(), program, "dual", "--links", "10/3", "--size", "3MB", "--reps", "1",
 		"--json")

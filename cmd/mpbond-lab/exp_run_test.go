@@ -21,9 +21,8 @@ import (
 	"mpbond/lab/exp"
 )
 
-// TestExpGoesOn: a run that is killed, then one that is interrupted, lose no
-// transfer that had ended, leave nothing behind, and the third one makes the
-// rest; meanwhile a report can be made.
+// A run that is killed, then one that is interrupted, lose no finished transfer and leave nothing
+// behind. The third one makes the rest. Reports work meanwhile.
 func TestExpGoesOn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for real-time priority")
@@ -42,7 +41,7 @@ func TestExpGoesOn(t *testing.T) {
 	defer os.RemoveAll(runtime)
 	const row = "m13"
 	full := keepFull(t, results, row)
-	// run begins a run, or goes on, and gives it a signal after some more transfers.
+	// run starts or resumes a run and sends it a signal after some more transfers.
 	run := func(more int, signal syscall.Signal) (code int, screen string) {
 		cmd := exec.Command(program, "exp", "run", row, "--quick", "--dir", results)
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
@@ -98,7 +97,7 @@ func TestExpGoesOn(t *testing.T) {
 	}
 }
 
-// keepFull makes the record of a run in full, and returns what is in its file.
+// keepFull makes a record of a full run and returns the content of its file.
 func keepFull(t *testing.T, dir, row string) []byte {
 	j, err := exp.OpenJournal(dir, row, exp.Stamp{Version: "v0"}, true)
 	if err != nil {
@@ -114,7 +113,7 @@ func keepFull(t *testing.T, dir, row string) []byte {
 	return text
 }
 
-// endedCells are the transfers of a row that count.
+// endedCells returns the transfers of a row that count.
 func endedCells(t *testing.T, dir, row string) (all []string) {
 	rec, err := exp.LoadRecord(dir, row, true)
 	if err != nil {

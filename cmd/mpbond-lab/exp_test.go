@@ -17,8 +17,8 @@ import (
 	"mpbond/lab/radio"
 )
 
-// TestExp: what is there is listed; what is not there is an error before
-// anything runs; a report is made of what was kept.
+// Existing rows are listed; missing ones are an error before anything runs; a report is made of
+// kept results.
 func TestExp(t *testing.T) {
 	run := func(args ...string) (int, string) {
 		var out, errs strings.Builder
@@ -70,7 +70,7 @@ func TestExp(t *testing.T) {
 		!strings.Contains(text, string(exp.NotMeasured)) {
 		t.Errorf("%d %s", code, text)
 	}
-	// Of one transfer each, and of the short form, screens say that these are no figures.
+	// Screens warn about single transfers and the short form.
 	for _, scheme := range row.Cells[0].Schemes {
 		rec.Results[cell] = append(rec.Results[cell], lab.Result{Scheme: scheme, Seconds: 5})
 	}

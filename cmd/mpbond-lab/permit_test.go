@@ -22,8 +22,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// TestPermitService: the service grants permits while the load of the cell is under the
-// threshold; ask and status print what it answers.
+// The service grants permits while the load of the cell is below the threshold. ask and status
+// print its answers.
 func TestPermitService(t *testing.T) {
 	dir := clitest.Home(t)
 	key, trust, err := cli.LoadIdentity()
@@ -75,7 +75,7 @@ func TestPermitService(t *testing.T) {
 	ask("load 90 %: not permitted", cli.ExitFailure)
 }
 
-// TestPermitUsage: a service without a load it can read does not begin.
+// A service without a readable load does not start.
 func TestPermitUsage(t *testing.T) {
 	clitest.Home(t)
 	for _, c := range []struct{ args, text string }{
@@ -121,8 +121,8 @@ func TestPermitUsage(t *testing.T) {
 	}
 }
 
-// TestHearLoad: the load of control messages is what part of the resource blocks is given
-// to anybody, at the pace of a recording.
+// The load of control messages is the share of allocated resource blocks, at the pace of a
+// recording.
 func TestHearLoad(t *testing.T) {
 	var b bytes.Buffer
 	w, err := cell.NewWriter(&b, [cell.MaxCells]uint8{50})
@@ -139,17 +139,18 @@ func TestHearLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	var told []float64
+	var reported []float64
 	begin := time.Now()
 	if err := observeLoad(t.Context(), bytes.NewReader(b.Bytes()), true, func(l float64) {
 		mu.Lock()
-		told = append(told, l)
+		reported = append(reported, l)
 		mu.Unlock()
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); took < 1100*time.Millisecond || len(told) == 0 || told[0] < .399 || told[0] > .401 {
-		t.Errorf("%v after %v", told, took)
+	if took := time.Since(begin); took < 1100*time.Millisecond || len(reported) == 0 || reported[0] < .399 ||
+		reported[0] > .401 {
+		t.Errorf("%v after %v", reported, took)
 	}
 	if err := observeLoad(t.Context(), strings.NewReader("x"), true, nil); err == nil {
 		t.Error("nonsense is heard")

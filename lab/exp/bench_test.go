@@ -16,7 +16,7 @@ import (
 	"mpbond/lab/radio"
 )
 
-// claimRows are the rows of the bench, with the drives that come with the program.
+// claimRows returns the rows of the bench with the drives that come with the program.
 func claimRows(t *testing.T) []Row {
 	t.Helper()
 	all, err := ClaimRows("")
@@ -26,8 +26,8 @@ func claimRows(t *testing.T) []Row {
 	return all
 }
 
-// TestBench checks that every cell can be run, has a name of its own in all rows, and
-// knows how long it takes; the short form is short.
+// Every cell can run, has a unique name in all rows, and has an estimate of its time. The short
+// form is short.
 func TestBench(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		var all []lab.Experiment
@@ -64,7 +64,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestGridIsWhole checks the cells against what is to be shown.
+// TestGridIsWhole checks the cells against the tables to show.
 func TestGridIsWhole(t *testing.T) {
 	all, err := rowB1().Experiments(Options{Seed: 1})
 	if err != nil {
@@ -95,8 +95,8 @@ func TestGridIsWhole(t *testing.T) {
 	}
 }
 
-// TestChoose: by RowIDs and by the names of several, each once.
-func TestChoose(t *testing.T) {
+// Rows are selected by ID and by group name, each once.
+func TestSelectRows(t *testing.T) {
 	published := PublishedRows(radio.Sets[0])
 	all := append(published, claimRows(t)...)
 	for _, c := range []struct {
@@ -119,8 +119,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// setCellTimes are the results of one transfer of each scheme in a cell, which took so many
-// seconds, with a bound of 1 s.
+// setCellTimes sets the results of one transfer of each scheme in a cell with these times and a
+// bound of 1 s.
 func setCellTimes(d Data, cell string, seconds map[string]float64) {
 	for scheme, s := range seconds {
 		d[cell] = append(d[cell], lab.Result{Scheme: scheme, Bytes: unit.MB, Streams: 1, Seconds: s, Bound: 1,
@@ -128,13 +128,13 @@ func setCellTimes(d Data, cell string, seconds map[string]float64) {
 	}
 }
 
-// TestClaims: which cases are as claimed, which are not, and which were not measured.
+// TestClaims checks which cases of claims hold, fail, or were not measured.
 func TestClaims(t *testing.T) {
 	type times = map[string]float64
 	rows := claimRows(t)
 	drop := rows[1].Cells[0].Name
 	for _, c := range []struct {
-		name, claim string // part of it
+		name, claim string // part of its text
 		data        map[string]times
 		misses      []string
 		n, absent   int
@@ -199,8 +199,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestTwice: what arrives twice counts in cells of some size.
-func TestTwice(t *testing.T) {
+// Duplicates count in cells of some size.
+func TestDuplicateClaim(t *testing.T) {
 	d := Data{}
 	for _, cell := range []string{"20 MB, two helpers", "8/10/5, 64 KB, up"} {
 		setCellTimes(d, cell, map[string]float64{Product: 1})
@@ -215,7 +215,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// newRecord is a row's record in which all of some cells is planned.
+// newRecord returns a record in which all of some cells is planned.
 func newRecord(r Row, d Data) Record {
 	rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Cells: map[string]int{}}, Results: d,
 		Errors: map[string]string{}}
@@ -225,7 +225,7 @@ func newRecord(r Row, d Data) Record {
 	return rec
 }
 
-// TestMatrix: medians of the grid, rates of drives, and the overview.
+// TestMatrix checks medians of the grid, rates of drives, and the overview.
 func TestMatrix(t *testing.T) {
 	rows, d := claimRows(t), Data{}
 	setCellTimes(d, "8/10/5, 2 MB, down", map[string]float64{"mpbond": 1.25, "mpbond:pams": 2, "mptcp": 1.5,
@@ -281,7 +281,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// TestSchemeTable: medians and how they compare; columns without cells are left out.
+// TestSchemeTable checks medians and ratios. Empty columns are omitted.
 func TestSchemeTable(t *testing.T) {
 	result := func(scheme string, seconds, gap float64) lab.Result {
 		return lab.Result{Scheme: scheme, Bytes: unit.MB, Streams: 1, Seconds: seconds, LongestGap: gap, Bound: 1,
@@ -310,7 +310,7 @@ func TestSchemeTable(t *testing.T) {
 	}
 }
 
-// TestSchemes sums up the transfers of each scheme.
+// TestSchemes summarises the transfers of each scheme.
 func TestSchemes(t *testing.T) {
 	good := func(seconds, gap float64) lab.Result {
 		return lab.Result{Scheme: "a", Bytes: 1000, Streams: 2, Seconds: seconds, LongestGap: gap, Bound: 1,

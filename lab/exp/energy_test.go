@@ -13,7 +13,7 @@ import (
 	"mpbond/lab/radio"
 )
 
-// deviceEnergy is what one component of one consumer of a device took in a transfer.
+// deviceEnergy is the energy of one component of one consumer of a device in a transfer.
 type deviceEnergy struct {
 	Device    string
 	Consumer  string // a radio.Kind, or CPU
@@ -21,10 +21,9 @@ type deviceEnergy struct {
 	Energy    unit.Joules
 }
 
-// energyParts are a transfer's energies by device, radio and component, and those of
-// processors: devices in the order of their names, radios in that of their links,
-// components in a fixed one, also those that are 0. Of a transfer without recorded
-// packets there are those of processors alone.
+// energyParts returns a transfer's energies by device, radio and component, and those of
+// processors. Devices are in order of name, radios in that of their links, components in a fixed
+// order, including zeros. Without recorded packets it returns those of processors alone.
 func energyParts(set radio.Set, r lab.Result) (all []deviceEnergy) {
 	items, err := set.Account(radioTraces(r))
 	if err != nil {
@@ -42,7 +41,7 @@ func energyParts(set radio.Set, r lab.Result) (all []deviceEnergy) {
 	return all
 }
 
-// TestParts: energies by device, radio and component come to those of the metrics.
+// Energies by device, radio and component add up to those of the metrics.
 func TestParts(t *testing.T) {
 
 	r := lab.Result{Seconds: 1, ClientCPU: 0.5, CPU: map[string]float64{"primary": 1, "helper1": 0.25, "server": 8,
@@ -82,8 +81,8 @@ func TestParts(t *testing.T) {
 			{CPUEnergy(set, "helper1"), by[[3]string{"helper1", "CPU", "busy"}]},
 			{CPUEnergy(set, "primary"), set.Core().EnergyOf(1.5)},
 		} {
-			if v, told := c.m.Of(r); !told || math.Abs(v-float64(c.want)) > 1e-9 {
-				t.Errorf("%s, %s: %v %v, its parts come to %v", set.Name, c.m.Name, v, told, c.want)
+			if v, ok := c.m.Of(r); !ok || math.Abs(v-float64(c.want)) > 1e-9 {
+				t.Errorf("%s, %s: %v %v, its parts come to %v", set.Name, c.m.Name, v, ok, c.want)
 			}
 		}
 		if got, want := by[[3]string{"primary", "LTE", "base"}],
@@ -91,11 +90,11 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s: 50 ms of LTE take %v, not %v", set.Name, got, want)
 		}
 	}
-	if _, told := CPUEnergy(radio.Sets[0], "").Of(lab.Result{}); told ||
+	if _, ok := CPUEnergy(radio.Sets[0], "").Of(lab.Result{}); ok ||
 		len(energyParts(radio.Sets[0], lab.Result{})) != 0 {
 		t.Error("a transfer that tells nothing has energies")
 	}
-	if _, told := CPUEnergy(radio.Sets[0], "helper2").Of(r); told {
+	if _, ok := CPUEnergy(radio.Sets[0], "helper2").Of(r); ok {
 		t.Error("a helper that is not there took energy")
 	}
 }

@@ -214,9 +214,9 @@ func (r Row) cellLines(d Data, c Cell) (all []Line) {
 	best := d.bestScheme(c.Name, c.ratioSchemes(), Time)
 	for _, m := range r.Metrics {
 		for _, scheme := range c.Schemes {
-			if told, is := c.Published[scheme]; is && m.Name == r.Metrics[0].Name {
+			if published, ok := c.Published[scheme]; ok && m.Name == r.Metrics[0].Name {
 				all = append(all, Line{Cell: c.Name, Scheme: scheme + ", published", Metric: m.Name, Unit: m.Unit,
-					Stat: Stat{N: 1, Mean: told}})
+					Stat: Stat{N: 1, Mean: published}})
 			}
 			l := newLine(d, c, scheme, m)
 			l.isBestRatio, l.isPlace = scheme == best, r.Places

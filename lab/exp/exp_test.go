@@ -24,7 +24,7 @@ import (
 
 func publishedRows() []Row { return PublishedRows(radio.Sets[0]) }
 
-// newData is made-up data of a row: seconds by scheme, with a little spread.
+// newData returns synthetic data of a row: seconds by scheme, with small variations.
 func newData(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 	d := Data{}
 	for _, c := range r.Cells {
@@ -50,7 +50,7 @@ func newData(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 	return d
 }
 
-// itemTimes are times of a cell's items, the last of which takes t seconds.
+// itemTimes returns the times of a cell's items; the last takes t seconds.
 func itemTimes(c Cell, t float64) (at []float64) {
 	if c.Items != nil {
 		n := len(c.Items(1, 0))
@@ -61,13 +61,13 @@ func itemTimes(c Cell, t float64) (at []float64) {
 	return at
 }
 
-// newPing are pings that take t seconds.
+// newPing returns pings of t seconds.
 func newPing(t float64) lab.Ping {
 	d := time.Duration(t * float64(time.Second))
 	return lab.Ping{Sent: 1, Down: lab.Delays{Packets: 1, P50: d, P95: d, P99: d, Max: d}}
 }
 
-// newVirtualResult is a transfer in virtual time: three flows of a rate that is 1/t.
+// newVirtualResult returns a result in virtual time: three flows with the rate 1/t.
 func newVirtualResult(r Row, t float64) *lab.VirtualResult {
 	v := &lab.VirtualResult{Figures: map[string]float64{}}
 	for _, m := range r.Metrics {
@@ -81,7 +81,7 @@ func newVirtualResult(r Row, t float64) *lab.VirtualResult {
 	return v
 }
 
-// newTraffic is a packet each 50 ms for so many seconds.
+// newTraffic returns a packet every 50 ms for that many seconds.
 func newTraffic(seconds float64) lab.Traffic {
 	t := lab.Traffic{Node: "primary", Link: "ps", Gaps: []int64{0}, Sizes: []int32{100}}
 	for range int(seconds / 0.05) {
@@ -90,8 +90,7 @@ func newTraffic(seconds float64) lab.Traffic {
 	return t
 }
 
-// TestRows: all rows can be run, tell where they are from, and look at cells and
-// schemes that they have.
+// All rows can run, have a source, and refer to cells and schemes that exist.
 func TestRows(t *testing.T) {
 	ids := map[string]bool{}
 	for _, r := range publishedRows() {
@@ -137,7 +136,7 @@ func TestRows(t *testing.T) {
 		}
 		outcomes, v := r.EvaluatePoints(newData(r, 3, func(string, string) float64 { return 2 }))
 		for _, o := range outcomes {
-			if o.N == 0 || o.N%3 != 0 && r.ID != "m15" { // of one cell, or of several; there a pattern is one case
+			if o.N == 0 || o.N%3 != 0 && r.ID != "m15" { // of one cell or of several; in m15 a pattern is one case
 				t.Errorf("%s: %s: %d values of 3 repetitions", r.ID, o.What, o.N)
 			}
 			if o.Low > o.High {
@@ -153,11 +152,9 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestTime: all rows together take no more than they may on two processors, with
-// something left for what is disturbed: a run took 1.24 times as long as was
-// estimated, so that 56 minutes are 70. They were 48 before there was onloading: its
-// uploads over lines of less than 1 Mbit/s wait for these, and gain nothing by fewer
-// repetitions, of which they have one or two.
+// All rows together fit into the available time on two processors, with a reserve for disturbances:
+// a run took 1.24 times the estimate, so that 56 minutes become 70. Uploads over lines of less than
+// 1 Mbit/s dominate; they already have only one or two repetitions.
 func TestTime(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("one processor")
@@ -243,7 +240,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestPairs: changes are within a repetition, of transfers that count.
+// Changes are within a repetition, of transfers that count.
 func TestPairs(t *testing.T) {
 	d := Data{"c": {
 		{Scheme: "a", Rep: 0, Seconds: 1}, {Scheme: "b", Rep: 0, Seconds: 2},
@@ -259,8 +256,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestBehind: what is slower outside the noise is named, and nothing else.
-func TestBehind(t *testing.T) {
+// Only schemes that are slower outside the noise are named.
+func TestWorseThan(t *testing.T) {
 	d := newData(rowM4(radio.Sets[0]), 5, func(_, scheme string) float64 {
 		return map[string]float64{Product: 2, pams: 1.9, pams + ":noreinject": 3, mptcp: 2, "single": 4}[scheme]
 	})
@@ -278,8 +275,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestMore: of a metric of which more is better, less is what is worse, and the
-// best is the largest.
+// For metrics where more is better, lower values are worse, and the best is the largest.
 func TestMore(t *testing.T) {
 	r := Row{Metrics: []Metric{Rate, Time}, Cells: []Cell{{Name: "c", Schemes: []string{Product, "a", "b", "single"}}}}
 	d := newData(r, 4, func(_, scheme string) float64 {
@@ -308,8 +304,8 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// TestRecord: what is kept is read again; the end of a line that was cut off
-// takes nothing else with it; a run that goes on drops what had failed.
+// A record can be read again. A truncated line does not affect others. A resumed run drops failed
+// transfers.
 func TestRecord(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	if rec, err := LoadRecord(dir, "m4", false); err != nil || len(rec.Results) != 0 {
@@ -376,7 +372,7 @@ func TestRecord(t *testing.T) {
 	if err != nil || !bytes.Contains(kept, []byte(`"rep":1`)) {
 		t.Errorf("put aside: %v %s", err, kept)
 	}
-	// What was put aside before stays, but for the short form's.
+	// Renamed records stay, except those of the short form.
 	begin(stamp, true, nil)
 	begin(stamp, true, nil)
 	asides := func(want int) {
@@ -397,8 +393,7 @@ func TestRecord(t *testing.T) {
 	asides(1)
 }
 
-// TestReport: one page that asks the network for nothing, the worse first; CSV
-// with a line for each figure.
+// The page is self-contained, with worse results first. The CSV has a line for each value.
 func TestReport(t *testing.T) {
 	worse := func(cell, scheme string) float64 {
 		if scheme == Product {
@@ -413,7 +408,7 @@ func TestReport(t *testing.T) {
 			Results: newData(r, 3, worse),
 			Errors:  map[string]string{r.Cells[0].Name: "the <lab> died"}}
 		for _, results := range rec.Results {
-			results[0].Video = nil // of playbacks no bound is told
+			results[0].Video = nil // playbacks have no bound
 		}
 		e := Evaluate(r, rec)
 		evaluations = append(evaluations, e)
@@ -454,7 +449,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestCaution: a verdict of too few transfers says so.
+// A verdict on too few transfers has a warning.
 func TestCaution(t *testing.T) {
 	r := rowM4(radio.Sets[0])
 	for _, c := range []struct {
@@ -472,8 +467,7 @@ func TestCaution(t *testing.T) {
 	}
 }
 
-// TestEnergy: by device, radios by link; another set judges the same packets
-// anew.
+// TestEnergy checks energies by device and by radio. Another set evaluates the same packets again.
 func TestEnergy(t *testing.T) {
 	r := lab.Result{Traffic: []lab.Traffic{
 		{Node: "primary", Link: "ps", Gaps: []int64{0, 100_000}, Sizes: []int32{1500, -1500}},
@@ -487,9 +481,8 @@ func TestEnergy(t *testing.T) {
 		}
 		return v
 	}
-	// Promotions 0.3149 J (LTE, twice) and 9.84 mJ (WiFi), 0.1 s at 1.288 W, and
-	// little for the bytes: 0.012 Mbit at 438.39, 51.97 (twice), 137.01 mW for each
-	// Mbit/s.
+	// Promotions 0.3149 J (LTE, twice) and 9.84 mJ (WiFi), 0.1 s at 1.288 W, and little for the
+	// bytes: 0.012 Mbit at 438.39, 51.97 (twice), 137.01 mW for each Mbit/s.
 	data := 0.012 * (438.39 + 2*51.97 + 137.01) / 1e3
 	if got, want := value(0, "", false), 2*1.2107*0.2601+0.1244*0.0791+0.1*1.28804+data; math.Abs(got-want) > 1e-6 {
 		t.Errorf("all devices: %f J, not %f", got, want)
@@ -506,7 +499,7 @@ func TestEnergy(t *testing.T) {
 	}
 }
 
-// TestDual: each user is compared with itself.
+// Each user is compared with itself.
 func TestDual(t *testing.T) {
 	r := rowM12(radio.Sets[0])
 	seconds := map[string]float64{"both:primary": 1.2, "alone:primary": 2, "both:helper1": 1.9, "alone:helper1": 1.8}
@@ -530,7 +523,7 @@ func TestDual(t *testing.T) {
 	}
 }
 
-// TestCPU: what mpbond adds is what plain TCP does not take.
+// What mpbond adds is the difference to plain TCP.
 func TestCPU(t *testing.T) {
 	r := rowM14(radio.Sets[0])
 	d := newData(r, 3, func(string, string) float64 { return 2 })
@@ -548,14 +541,14 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// TestDevices: m5e tells whether the primary takes surely less, and the parts of
-// each radio are its devices'.
+// m5e shows whether the primary surely takes less, and the parts of each radio belong to its
+// device.
 func TestDevices(t *testing.T) {
 	r := rowM5e(radio.Sets[0])
 	seconds := map[string]float64{m5eCell(1): 1.6, m5eCell(2): 0.8, m5eCell(3): 1.2} // one burst each
 	d := newData(r, 4, func(cell, _ string) float64 { return seconds[cell] })
 	outcomes, v := r.EvaluatePoints(d)
-	// by two sets; a helper of 1.9 J there is not
+	// by two sets; no helper takes 1.9 J
 	want := []Verdict{Reproduced, Reproduced, Opposite, Opposite, NotReproduced, NotReproduced}
 	var got []Verdict
 	for _, o := range outcomes {
@@ -583,8 +576,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestOthers: other users come one at a time, are never fewer than none nor more
-// than there are, and are about half of them on average, in each pattern others.
+// Other users come and go one at a time, between none and all, about half of them on average,
+// differently in each pattern.
 func TestOthers(t *testing.T) {
 	seen := map[string]bool{}
 	mean := 0.0

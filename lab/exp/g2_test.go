@@ -13,20 +13,20 @@ import (
 	"mpbond/lab/radio"
 )
 
-// TestPrebuffer: a share of the items counts from the first one on, without a gap.
+// A share of the items counts from the first one on, without a gap.
 func TestPrebuffer(t *testing.T) {
 	r := lab.Result{Items: []float64{2, 9, 3, 4, 10}, Seconds: 10}
 	for share, want := range map[float64]float64{0.2: 2, 0.4: 9, 0.6: 9, 0.8: 9, 1: 10} {
-		if got, told := prebufferMetric(share).Of(r); !told || got != want {
-			t.Errorf("%v: %v, %v", share, got, told)
+		if got, ok := prebufferMetric(share).Of(r); !ok || got != want {
+			t.Errorf("%v: %v, %v", share, got, ok)
 		}
 	}
-	if _, told := prebufferMetric(0.2).Of(lab.Result{Seconds: 3}); told {
+	if _, ok := prebufferMetric(0.2).Of(lab.Result{Seconds: 3}); ok {
 		t.Error("of no items")
 	}
 }
 
-// TestG2Figures: what points make of transfers, of made networks and of recordings.
+// TestG2Figures checks the points with generated networks and with recordings.
 func TestG2Figures(t *testing.T) {
 	of := func(scheme string, rep int, seconds float64) lab.Result {
 		return lab.Result{Scheme: scheme, Rep: rep, Seconds: seconds, Bytes: 2 * unit.MB, Items: []float64{seconds / 4,
@@ -62,8 +62,7 @@ func TestG2Figures(t *testing.T) {
 	}
 }
 
-// TestG2Networks: phones sleep where they are idle, and nowhere else; buffers are small where the
-// cell says so.
+// Phones sleep only where they are idle. Buffers are small only where the cell says so.
 func TestG2Networks(t *testing.T) {
 	asleep, small := 0, 0
 	for _, r := range []Row{rowG2(radio.Sets[0]), rowG5(radio.Sets[0])} {
@@ -91,7 +90,7 @@ func TestG2Networks(t *testing.T) {
 	}
 }
 
-// TestG2Recorded: with recordings g2 and g5 have their cells with phones, recorded.
+// With recordings, g2 and g5 run their cells with recorded phones.
 func TestG2Recorded(t *testing.T) {
 	dir := recordings3G(t)
 	for want, r := range map[int]Row{2 * len(g2Homes): rowG2(radio.Sets[0]), 3: rowG5(radio.Sets[0])} {

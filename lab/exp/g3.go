@@ -107,15 +107,15 @@ func g3Rates(home int) (rates [3]float64) {
 
 // g3Implied describes what the published values imply about the homes' lines.
 func g3Implied() string {
-	text := "Published seconds and told rates of ADSL do not fit 75 MB:"
+	text := "The published seconds and rates of ADSL do not fit 75 MB:"
 	for i, h := range g3Homes {
 		r := g3Rates(i)
-		text += fmt.Sprintf(" home %d, told %.2f Mbit/s, would take %.0f s and took %.0f, which is %.2f Mbit/s "+
+		text += fmt.Sprintf(" home %d with %.2f Mbit/s would take %.0f s and took %.0f, which is %.2f Mbit/s "+
 			"(or %.1f MB in all), its phones %.2f and %.2f Mbit/s;",
 			i+1, h.up, g3Photos*g3MeanSize*8/1e6/h.up, h.took[0], r[0], h.up*h.took[0]/8, r[1], r[2])
 	}
-	return text[:len(text)-1] + ". Told rates are thus not what lines are synchronised to, of which payload would " +
-		"be less; or photos were smaller."
+	return text[:len(text)-1] + ". So the published rates are not those that lines are synchronised to, or photos " +
+		"were smaller."
 }
 
 // g3Net returns the network of a home.

@@ -11,8 +11,8 @@ import (
 	"mpbond/lab/radio"
 )
 
-// TestG5Figures: what the points of g5 make of transfers of known length, over made networks
-// and over recordings.
+// TestG5Figures checks the points of g5 with transfers of known length, with generated networks and
+// with recordings.
 func TestG5Figures(t *testing.T) {
 	d := Data{}
 	for _, c := range []string{"phones connected", "phones connected" + sourceSuffixes[1]} {

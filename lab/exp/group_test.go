@@ -9,8 +9,8 @@ import (
 	"mpbond/lab"
 )
 
-// TestGroupMeets: cells whose repetitions meet the same network are one case each,
-// others are as many as there are.
+// Cells whose repetitions meet the same network are one case for each repetition; other cells are
+// separate cases.
 func TestGroupMeets(t *testing.T) {
 	d := Data{}
 	for rep := range 3 {
@@ -27,8 +27,8 @@ func TestGroupMeets(t *testing.T) {
 	}
 }
 
-// TestTabled: tables have the best of fixed ratios alone, by its own name; a bound
-// is the mean of those of the transfers; a fixed ratio has no gaps to tell.
+// Tables have only the best fixed ratio, by its own name. A bound is the mean of its transfers'
+// bounds. Fixed ratios have no gaps.
 func TestTabled(t *testing.T) {
 	slow, quick := ratioPrefix+"0.4", ratioPrefix+"0.6"
 	row := Row{ID: "x", Cells: []Cell{{Name: "c", Schemes: []string{Product, slow, quick}}},

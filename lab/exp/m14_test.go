@@ -12,8 +12,7 @@ import (
 	"mpbond/lab/radio"
 )
 
-// TestRepeated: the second half of a playback goes on at the same pace for 15
-// minutes.
+// The second half of a playback continues at the same rate for 15 minutes.
 func TestRepeated(t *testing.T) {
 	var p []radio.Packet
 	for s := range 30 {
@@ -30,15 +29,15 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestBattery: a busy processor of 1.468 W for 15 minutes takes 16.9 % of 7798 J.
+// A busy processor of 1.468 W for 15 minutes takes 16.9 % of 7798 J.
 func TestBattery(t *testing.T) {
 	m := Battery(radio.Sets[0], "helper1")
 	r := lab.Result{Seconds: 10, CPU: map[string]float64{"helper1": 10}, Video: &lab.Playback{}}
-	if v, told := m.Of(r); !told || math.Abs(v-100*386.2e-3*3.8*900/7797.6) > 1e-6 {
-		t.Errorf("%v %v", v, told)
+	if v, ok := m.Of(r); !ok || math.Abs(v-100*386.2e-3*3.8*900/7797.6) > 1e-6 {
+		t.Errorf("%v %v", v, ok)
 	}
 	r.Video = nil
-	if _, told := m.Of(r); told {
+	if _, ok := m.Of(r); ok {
 		t.Error("of a download")
 	}
 }

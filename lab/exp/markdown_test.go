@@ -12,8 +12,7 @@ import (
 	"mpbond/lab/radio"
 )
 
-// TestMarkdown: each row has a part of its own, tables are whole, and what is
-// worse comes first.
+// Each row has a section, tables are complete, and worse results come first.
 func TestMarkdown(t *testing.T) {
 	var all []Evaluation
 	for _, r := range PublishedRows(radio.Sets[0]) {
@@ -49,8 +48,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// checkResults checks a document that WriteMarkdown made: parts of rows that there
-// are, tables with as many cells in each line.
+// checkResults checks a document of WriteMarkdown: sections of existing rows, and tables with
+// equally many cells in each line.
 func checkResults(t *testing.T, text string) {
 	t.Helper()
 	var ids []string
@@ -80,7 +79,7 @@ func checkResults(t *testing.T, text string) {
 	}
 }
 
-// TestResults: the documents of the latest full run, if they are there.
+// TestResults checks the documents of the latest full run, if they exist.
 func TestResults(t *testing.T) {
 	for _, name := range []string{"../../docs/evidence/bonding.md", "../../docs/evidence/pbe.md",
 		"../../docs/evidence/onload.md"} {

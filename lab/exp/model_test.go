@@ -11,8 +11,8 @@ import (
 	"mpbond/lab"
 )
 
-// TestModel: the same seed computes the same figures, another one others; they add
-// up, and PBE-CC does in the default cell what is asked of it.
+// The same seed gives the same values, another one others. They add up, and PBE-CC meets the
+// requirements in the default cell.
 func TestModel(t *testing.T) {
 	rows, err := SelectRows(publishedRows(), "p0")
 	if err != nil {
@@ -46,8 +46,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestMedianPlace: of three places with ratios of a half, one and four it is the
-// one, in each repetition; nothing is compared where one of both is missing.
+// Of three places with ratios of a half, one and four, the result is one in each repetition.
+// Nothing is compared if one of both is missing.
 func TestMedianPlace(t *testing.T) {
 	d := Data{}
 	for i, cell := range []string{"a", "b", "c"} {
@@ -98,14 +98,14 @@ func TestMedianPlace(t *testing.T) {
 	}
 }
 
-// TestRatios: without an effect a ratio is 1.
+// Without an effect a ratio is 1.
 func TestRatios(t *testing.T) {
 	of := func(v ...float64) func(Data) []float64 { return func(Data) []float64 { return v } }
 	for _, c := range []struct {
-		aim  Aim
-		told float64
-		ours []float64
-		want Verdict
+		aim       Aim
+		published float64
+		ours      []float64
+		want      Verdict
 	}{
 		{AimFactor, 1.06, []float64{1.07, 1.08}, Reproduced}, {AimFactor, 2.3, []float64{1.07, 1.08}, DirectionOnly},
 		{AimFactor, 1.06, []float64{0.97, 0.971, 0.972}, Opposite},
@@ -114,8 +114,9 @@ func TestRatios(t *testing.T) {
 		{AimFraction, 0.2, []float64{0.3, 0.31}, DirectionOnly}, {AimFraction, 0.2, []float64{1.3, 1.31}, Opposite},
 		{AimFraction, 0.2, []float64{1.3}, NotReproduced},
 	} {
-		if o := (Point{Low: c.told, High: c.told, Aim: c.aim, Of: of(c.ours...)}).evaluate(nil); o.Verdict != c.want {
-			t.Errorf("%v of %g: %s, want %s", c.ours, c.told, o.Verdict, c.want)
+		if o := (Point{Low: c.published, High: c.published, Aim: c.aim,
+			Of: of(c.ours...)}).evaluate(nil); o.Verdict != c.want {
+			t.Errorf("%v of %g: %s, want %s", c.ours, c.published, o.Verdict, c.want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"mpbond/lab/radio"
 )
 
-// computeData is what a row's cells in virtual time come to, those that are chosen.
+// computeData computes the chosen cells of a row in virtual time.
 func computeData(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
 	t.Helper()
 	r.Cells = slices.DeleteFunc(slices.Clone(r.Cells), func(c Cell) bool { return !c.VirtualTime || !chosen(c) })
@@ -46,8 +46,8 @@ func computeData(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
 	return d
 }
 
-// TestMoved: items in virtual time take what links and round trips say, by the
-// devices that a scheme has; each repetition is further in what happens.
+// Items in virtual time take the time of links and round trips, over the devices of a scheme. Each
+// repetition begins further in the profiles.
 func TestMoved(t *testing.T) {
 	const size = 2 * unit.MB
 	rate := 1e6 * lab.PayloadShare / 8
@@ -65,7 +65,7 @@ func TestMoved(t *testing.T) {
 	for scheme, want := range map[string]float64{
 		"single":           alone + 4*0.025,
 		"single:helper2":   alone + 4*0.0375 + 1,
-		"onload:helpers=1": alone + 4*0.025, // a file that is sent is sent once
+		"onload:helpers=1": alone + 4*0.025, // an uploaded file is sent once
 		"onload:grd":       alone + 4*0.025,
 	} {
 		c.Schemes = []string{scheme}
@@ -74,7 +74,7 @@ func TestMoved(t *testing.T) {
 			t.Errorf("%s: %.3f s, not %.3f", scheme, x.Seconds, want)
 		}
 	}
-	c.Upload, c.Network = false, nil // now ranges of it can be had
+	c.Upload, c.Network = false, nil // now it can be fetched in ranges
 	for devices, scheme := range []string{"single", "onload:helpers=1", "onload"} {
 		c.Schemes = []string{scheme}
 		x := computeData(t, Row{Cells: []Cell{c}}, Options{Reps: 1}, func(Cell) bool { return true })["c"][0]
@@ -103,9 +103,9 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestG1: ours is the best in each case, and greedy before round robin; that is
-// before MIN where phones are as quick as the home line, and behind where they are half
-// as quick. The same seed makes the same figures.
+// The default scheduler is the best in each case, and grd before rr. rr is before min where phones
+// are as fast as the home line, and behind it where they are half as fast. The same seed gives the
+// same values.
 func TestG1(t *testing.T) {
 	r := rowG1(radio.Sets[0])
 	largest := func(c Cell) bool { return strings.HasPrefix(c.Name, "738") && strings.Contains(c.Name, "idle") }
@@ -140,7 +140,7 @@ func TestG1(t *testing.T) {
 	}
 }
 
-// recordings3G writes recordings of phones of 1.5 Mbit/s, and returns where they are.
+// recordings3G writes recordings of phones of 1.5 Mbit/s and returns their directory.
 func recordings3G(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -163,7 +163,7 @@ func recordings3G(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestG1Recorded: with recordings the row has cells of its own.
+// With recordings the row has its own cells.
 func TestG1Recorded(t *testing.T) {
 	dir := recordings3G(t)
 	d := computeData(t, rowG1(radio.Sets[0]), Options{Traces: dir, Reps: 2}, func(c Cell) bool {
@@ -172,7 +172,7 @@ func TestG1Recorded(t *testing.T) {
 	for cell, want := range map[string]float64{"738 kbit/s, 1 phone, idle, recorded": 3.5,
 		"738 kbit/s, 2 phones, idle, the home's rate, recorded": 6} {
 		for _, x := range d[cell] {
-			// All links perfectly used, and what a radio takes to wake.
+			// All links perfectly used, plus the promotion of a radio.
 			least := float64(8*x.Bytes) / 1e6 / lab.PayloadShare / want
 			if x.Scheme == onloadScheme && (x.Seconds < least || x.Seconds > least+2.5) {
 				t.Errorf("%s: %.1f s, at least %.1f", cell, x.Seconds, least)
@@ -187,8 +187,8 @@ func TestG1Recorded(t *testing.T) {
 	}
 }
 
-// TestG3: with the links that published seconds imply, as little is lost that these are
-// met, and what is told of the lines is said.
+// With the links that the published seconds imply, little is lost and these are met. The Setup
+// describes the lines.
 func TestG3(t *testing.T) {
 	r := rowG3(radio.Sets[0])
 	d := computeData(t, r, Options{Seed: 1}, func(c Cell) bool { return c.Reps > 1 })
@@ -207,7 +207,7 @@ func TestG3(t *testing.T) {
 		math.Abs(got[2]-0.558) > 0.001 {
 		t.Errorf("home 1: %.3f", got)
 	}
-	if !strings.Contains(r.Setup, "home 1, told 0.83 Mbit/s, would take 723 s and took 664, which is 0.90 Mbit/s "+
+	if !strings.Contains(r.Setup, "home 1 with 0.83 Mbit/s would take 723 s and took 664, which is 0.90 Mbit/s "+
 		"(or 68.9 MB in all)") {
 		t.Error(r.Setup)
 	}
@@ -223,7 +223,7 @@ func TestG3(t *testing.T) {
 	}
 }
 
-// TestAgree: cells with real packets are compared with those without, one by one.
+// Cells with real packets are compared with those without, one by one.
 func TestAgree(t *testing.T) {
 	cells := []Cell{{Name: "a"}, {Name: "a" + realPackets}, {Name: "b" + realPackets}, {Name: "b"}, {Name: "c"}}
 	d := Data{}

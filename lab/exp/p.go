@@ -43,13 +43,13 @@ func pbeCell(name string, m *model) Cell {
 
 // factorPoint returns a point: how many times as much of a metric pbe has, at least. published, if
 // not empty, is the published text.
-func (r Row) factorPoint(cells []string, other string, m Metric, low float64, told string) Point {
-	return r.ratioPoint(cells, other, m, Point{Low: low, High: low, PublishedText: told, Aim: AimFactor})
+func (r Row) factorPoint(cells []string, other string, m Metric, low float64, published string) Point {
+	return r.ratioPoint(cells, other, m, Point{Low: low, High: low, PublishedText: published, Aim: AimFactor})
 }
 
 // fractionPoint returns a point: which fraction of a metric pbe has, at most.
-func (r Row) fractionPoint(cells []string, other string, m Metric, high float64, told string) Point {
-	return r.ratioPoint(cells, other, m, Point{Low: high, High: high, PublishedText: told, Aim: AimFraction})
+func (r Row) fractionPoint(cells []string, other string, m Metric, high float64, published string) Point {
+	return r.ratioPoint(cells, other, m, Point{Low: high, High: high, PublishedText: published, Aim: AimFraction})
 }
 
 // ratioPoint returns a point of a ratio of pbe to another scheme.
@@ -155,12 +155,12 @@ func pbePlacesRow(id, text string, queue unit.Bytes, reps int) Row {
 	}
 	r.Groups = [][]string{all}
 	for _, x := range []struct {
-		scheme string
-		least  float64
-		told   string
+		scheme    string
+		least     float64
+		published string
 	}{{"bbr", 1.06, ""}, {"cubic", 2.3, ""}, {"verus", 1.6, ""}, {"copa", 11, ""}, {"allegro", 1, "more"},
 		{"vivace", 1, "more"}, {"sprout", 1, "more"}} {
-		r.Points = append(r.Points, r.factorPoint(all, x.scheme, Rate, x.least, x.told))
+		r.Points = append(r.Points, r.factorPoint(all, x.scheme, Rate, x.least, x.published))
 	}
 	r.Points = append(r.Points, r.fractionPoint(all, "bbr", DelayP95, 1/1.8, "1/1.8"), r.fractionPoint(all, "cubic",
 		DelayP95, 1/1.8, "1/1.8"), r.fractionPoint(all, "verus", DelayP95, 1/3.6, "1/3.6"))
@@ -457,12 +457,12 @@ func rowP9(radio.Set) Row {
 		}, instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 			e := c.CompareEstimates(0, time.Second)
 			return func(virtual.Outcome) map[string]float64 {
-				told := map[string]float64{}
+				errors := map[string]float64{}
 				for i, v := range [][]float64{e.Physical, e.Fair} {
 					slices.Sort(v)
-					told[all[2*i].Name], told[all[2*i+1].Name] = 100*v[len(v)/2], 100*v[len(v)*95/100]
+					errors[all[2*i].Name], errors[all[2*i+1].Name] = 100*v[len(v)/2], 100*v[len(v)*95/100]
 				}
-				return told
+				return errors
 			}
 		}})
 		c.Schemes = []string{pbe, pbeAsPaper}

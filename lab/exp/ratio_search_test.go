@@ -15,11 +15,10 @@ import (
 	"mpbond/lab/radio"
 )
 
-// TestOracles: the search stands about what was the best of all ratios in steps
-// of 5 %, where that was measured.
-func TestOracles(t *testing.T) {
+// The search surrounds the best of all ratios in steps of 5 %, where that was measured.
+func TestRatioSearch(t *testing.T) {
 	for _, c := range []struct {
-		house string
+		links string
 		size  unit.Bytes
 		best  float64
 	}{
@@ -27,11 +26,11 @@ func TestOracles(t *testing.T) {
 		{"1/18/5", 2 * unit.MB, .15},
 		{"14/2/5", 512 * unit.KB, .95}, {"14/2/5", 2 * unit.MB, .9}, {"1/2/5", unit.MB, .35}, {"14/10/5", unit.MB, .85},
 	} {
-		all := ratioSchemes(c.house, c.size)
+		all := ratioSchemes(c.links, c.size)
 		low, high := all[0], all[len(all)-1]
 		if len(all) < 2*ratioSearchSteps || low >= ratioPrefix+formatRatio(c.best) ||
 			high <= ratioPrefix+formatRatio(c.best) {
-			t.Errorf("%s, %v: %v, but the best is %g", c.house, c.size, all, c.best)
+			t.Errorf("%s, %v: %v, but the best is %g", c.links, c.size, all, c.best)
 		}
 	}
 	if got := ratioSchemes("8", unit.MB); got != nil {
@@ -48,15 +47,15 @@ func TestOracles(t *testing.T) {
 	}
 }
 
-// TestEveryRatio: from what two transfers' paths carried follows the time of every
-// ratio, and so what a search in large steps misses.
+// The traffic of two transfers gives the time of every ratio, and so what a search in large steps
+// misses.
 func TestEveryRatio(t *testing.T) {
 	const size = 30_000
-	// each has a packet of 1000 bytes of payload by a link each so many ms.
+	// each link has a packet of 1000 bytes of payload every that many ms
 	each := func(link string, ms int64, bytes float64) lab.Traffic {
 		x := lab.Traffic{Node: "primary", Link: link}
 		for n := 0.0; n < bytes; n += 1000 {
-			x.Gaps, x.Sizes = append(x.Gaps, 0, ms*1000), append(x.Sizes, 52, -1052) // an ACK comes before each
+			x.Gaps, x.Sizes = append(x.Gaps, 0, ms*1000), append(x.Sizes, 52, -1052) // preceded by an ACK
 		}
 		return x
 	}
@@ -67,12 +66,12 @@ func TestEveryRatio(t *testing.T) {
 	}
 	r := Row{ID: "x", Metrics: []Metric{Time},
 		Cells: []Cell{{Name: "c", Schemes: []string{Product, "mptcp:ratio=0.8", "mptcp:ratio=0.4", "mptcp:ratio=0.6"}}}}
-	// 24 packets by the direct path, 18 by the other one: 0.24 and 0.36 s. All are
-	// seen 20 ms late. Best is 0.67, 21 and 10 packets: 0.21 s.
+	// 24 packets over the direct path, 18 over the other one: 0.24 and 0.36 s. All are recorded 20
+	// ms late. The best is 0.67, with 21 and 10 packets: 0.21 s.
 	d := Data{"c": {made(0.8, 0.22), made(0.4, 0.34), made(0.6, 0.22)}}
 	want := 100 * (0.19/0.22 - 1)
-	if got, told := d.bestRatioChange(r.Cells[0]); !told || math.Abs(got-want) > 1e-6 {
-		t.Errorf("%v %v, not %v", got, told, want)
+	if got, ok := d.bestRatioChange(r.Cells[0]); !ok || math.Abs(got-want) > 1e-6 {
+		t.Errorf("%v %v, not %v", got, ok, want)
 	}
 	e := Evaluate(r, Record{Results: d})
 	var md, html bytes.Buffer
@@ -81,15 +80,15 @@ func TestEveryRatio(t *testing.T) {
 	}
 	for _, text := range []string{e.Search, md.String(), html.String()} {
 		if !strings.Contains(text, "-13.6 %") {
-			t.Errorf("it is not told: %s", text)
+			t.Errorf("missing in the text: %s", text)
 		}
 	}
 	d["c"][0].Disturbed = true
-	if _, told := d.bestRatioChange(r.Cells[0]); told {
+	if _, ok := d.bestRatioChange(r.Cells[0]); ok {
 		t.Error("of one that does not count")
 	}
-	// Two helpers have half of the rest each: 16 packets by the direct path and 7 by
-	// each helper's are the best, 0.16 s, where 0.4 took 0.18 s.
+	// Two helpers have half of the rest each: 16 packets over the direct path and 7 over each
+	// helper's are the best, 0.16 s; 0.4 took 0.18 s.
 	for _, r := range []lab.Result{made(0.8, 0.22), made(0.4, 0.16), made(0.6, 0.16)} {
 		p := directShare(r.Scheme)
 		r.Traffic = []lab.Traffic{each("ps", 10, p*size), each("pipe1", 20, (1-p)*size/2),
@@ -98,21 +97,20 @@ func TestEveryRatio(t *testing.T) {
 	}
 	two := r.Cells[0]
 	two.Name = "two"
-	if got, told := d.bestRatioChange(two); !told || math.Abs(got-100*(0.14/0.16-1)) > 1e-6 {
-		t.Errorf("with two helpers %v %v", got, told)
+	if got, ok := d.bestRatioChange(two); !ok || math.Abs(got-100*(0.14/0.16-1)) > 1e-6 {
+		t.Errorf("with two helpers %v %v", got, ok)
 	}
 	if (Row{Cells: []Cell{{Name: "c", Schemes: []string{Product}}}}).searchText(d) != "" {
 		t.Error("a search where there is none")
 	}
 }
 
-// leastReps are the least transfers of each scheme in each cell of a row; a few
-// rows have their own number, which their Setup tells where the paper has more.
+// leastReps is the least number of transfers of each scheme in each cell of a row. Some rows have
+// fewer, as their Setup says.
 var leastReps = map[string]int{"m5": 5, "m6": 5, "m7": 5, "m8": 5, "m13": 6, "m14": 2, "m15": 1}
 
-// TestEnough: small files have kernel MPTCP and COMBINE with all chunks beside them
-// in each cell with a helper, and five transfers of each scheme; figures of videos,
-// three.
+// Small files have mptcp and COMBINE with all chunk sizes in each cell with a helper, and five
+// transfers of each scheme. Videos have three.
 func TestEnough(t *testing.T) {
 	for _, r := range publishedRows() {
 		experiments, err := r.Experiments(Options{Seed: 1})
@@ -141,8 +139,8 @@ func TestEnough(t *testing.T) {
 	}
 }
 
-// TestBesideOracle: the best ratio counts, and only where both were measured.
-func TestBesideOracle(t *testing.T) {
+// The best ratio counts, and only where both were measured.
+func TestCompareBestRatio(t *testing.T) {
 	c := Cell{Name: "c", Links: "8/10/5", Size: unit.MB, Schemes: []string{Product}, Reps: 4}.withRatioSearch()
 	c = c.limitReps(2, c.ratioSchemes()...)
 	d := Data{}

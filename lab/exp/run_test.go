@@ -14,8 +14,8 @@ import (
 	"mpbond/lab/virtual"
 )
 
-// TestBroken: what fails always is an error, not what is disturbed or was not
-// begun, and not what had only one try.
+// A scheme that always fails is an error. One that was disturbed, not started, or tried once is
+// not.
 func TestBroken(t *testing.T) {
 	failed, late := lab.Result{Scheme: "a", Error: "no"}, lab.Result{Scheme: "a", Error: "no", Disturbed: true}
 	pool := func(c cellRun) *pool {
@@ -27,7 +27,7 @@ func TestBroken(t *testing.T) {
 		broken  bool
 	}{
 		{nil, false},
-		{[]lab.Result{failed}, false}, // there was no time for another try
+		{[]lab.Result{failed}, false}, // no time for another try
 		{[]lab.Result{failed, failed}, true},
 		{[]lab.Result{failed, late, failed}, true},
 		{[]lab.Result{failed, late, late}, false},
@@ -51,7 +51,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// twoPlaces is a row of two short cells in virtual time.
+// twoPlaces returns a row of two short cells in virtual time.
 func twoPlaces() Row {
 	r := pbeRow("t1", "Two places", "none", "")
 	for n, name := range []string{"one", "other"} {
@@ -65,8 +65,8 @@ func twoPlaces() Row {
 	return r
 }
 
-// TestMeasure: a run goes on where one stopped, of the same version and with the same
-// choice of cells; when nothing is missing, the next one begins anew.
+// A run resumes one of the same version and choice of cells. When nothing is missing, the next one
+// starts again.
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
 	var said []string

@@ -15,9 +15,9 @@ import (
 	"mpbond/lab/radio"
 )
 
-// newTransfer is a transfer of 1 s: the helper gets 1 MB at 0.2 s and sends it on at 0.6
-// s, with headers that make it a little more; 0.5 MB come by the direct path at
-// 0.4 s. Downloads; of an upload all goes the other way.
+// newTransfer returns a transfer of 1 s. The helper gets 1 MB at 0.2 s and forwards it at 0.6 s,
+// slightly more because of headers. 0.5 MB arrive over the direct path at 0.4 s. Uploads go the
+// other way.
 func newTransfer(direction string) lab.Result {
 	mb := int32(unit.MB)
 	come := int32(-1)
@@ -67,8 +67,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestCloser: what a row says is to be looked at is, and drawn; a transfer alone
-// has no distribution.
+// The cell that a row shows in detail is drawn. A single transfer has no distribution.
 func TestCloser(t *testing.T) {
 	r := Row{ID: "x", Metrics: []Metric{Time, Energy(radio.Sets[0], "", true)},
 		Samples: RateSamples(100 * time.Millisecond),

@@ -19,7 +19,7 @@ import (
 	"mpbond/lab/radio"
 )
 
-// TestPayloadSamples: what came by all links of the primary, in steps, as payload.
+// TestPayloadSamples checks what arrived over all links of the primary, in steps, as payload.
 func TestPayloadSamples(t *testing.T) {
 	r := lab.Result{Bytes: 2000, Streams: 1, Seconds: 0.4, Traffic: []lab.Traffic{
 		{Node: "primary", Link: "ps", Gaps: []int64{50_000, 10_000, 60_000}, Sizes: []int32{-1000, 500, -1000}},
@@ -42,8 +42,7 @@ func TestPayloadSamples(t *testing.T) {
 	}
 }
 
-// TestPercentileChanges: of all cells together, part by part, where both schemes
-// count.
+// Changes are of all cells together, part by part, where both schemes count.
 func TestPercentileChanges(t *testing.T) {
 	steady := func(scheme string, rep int, bytes unit.Bytes) lab.Result {
 		x := newTraffic(3)
@@ -67,7 +66,7 @@ func TestPercentileChanges(t *testing.T) {
 	}
 }
 
-// TestTogether: one transfer tells nothing outside the noise, five places do.
+// One transfer shows nothing outside the noise, five places do.
 func TestTogether(t *testing.T) {
 	r := rowM9(radio.Sets[0])
 	d := newData(r, 1, func(_, scheme string) float64 { return map[string]float64{Product: 2.2}[scheme] + 1 })
@@ -82,8 +81,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestVaryingNetworks: of the same seed the same, of another one another; files
-// are long enough for all that the links can carry, and short enough to be made.
+// The same seed gives the same network, another one another. Files are long enough for all that the
+// links can carry, and short enough to make.
 func TestVaryingNetworks(t *testing.T) {
 	for _, make := range []func(radio.Set) Row{rowM0a, rowM8, rowM9} {
 		r := make(radio.Sets[0])
@@ -110,8 +109,8 @@ func TestVaryingNetworks(t *testing.T) {
 	}
 }
 
-// TestRecorded: with a directory of recordings the rows that have such cells use
-// them alone, others do not change; what is missing or too short is an error.
+// With a directory of recordings, rows with recorded cells use only these; others do not change. A
+// missing or short recording is an error.
 func TestRecorded(t *testing.T) {
 	var files []string
 	for _, f := range m0aRecorded {
