@@ -331,8 +331,8 @@ type flowSource struct {
 
 // flowOutcome is Outcome of pbe/flow.
 type flowOutcome struct {
-	SlotBytes []unit.Bytes
-	Resent    int64
+	SlotBytes []unit.Bytes `json:"slot_bytes"`
+	Resent    int64        `json:"retransmitted_packets"`
 }
 
 // startSource starts the program and returns when all flows are connected.

@@ -45,9 +45,9 @@ type Flow struct {
 // Outcome is the result of one flow.
 type Outcome struct {
 	// SlotBytes is the payload received in each slot since the beginning.
-	SlotBytes []unit.Bytes `json:"Each"`
+	SlotBytes []unit.Bytes `json:"slot_bytes"`
 	// Resent counts packets sent again.
-	Resent int64
+	Resent int64 `json:"retransmitted_packets"`
 }
 
 // CheckController returns an error if no controller has that name. It does not check whether the
