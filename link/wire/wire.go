@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire defines every byte that mpbond sends over a network. docs/reference/wire.md describes the same
-// for people. Each file holds one group of frames with its layout. The package opens no socket and
-// keeps no state.
+// Package wire defines every byte that mpbond sends over a network. docs/reference/wire.md
+// describes the same for people. Each file holds one group of frames with its layout. The package
+// opens no socket and keeps no state.
 //
 // Three protocols share one frame format:
 //
