@@ -5,10 +5,11 @@ package device
 // Cell configures the source of control messages of the mobile cells of an interface. Senders to
 // this device then learn its share of capacity (PBE-CC, docs/explanation/pbe.md).
 type Cell struct {
-	// Messages is their source: "unix:PATH", "tcp:HOST:PORT", or the path of a FIFO or of a
-	// recording, which is played once. The source is trusted.
+	// Messages is the source of control messages: "unix:PATH", "tcp:HOST:PORT", or the path of a
+	// FIFO or of a recording, which is played once. The source is trusted.
 	Messages string `toml:"messages"`
-	// RNTI is this device's RNTI, 11 to 65523; 0: as the source says, which knows it from a modem.
+	// RNTI is the number that the cells use for this device, 11 to 65523; 0: as the source says,
+	// which knows it from a modem.
 	RNTI uint16 `toml:"rnti"`
 	// Cells are the numbers of the cells that may serve this device, the primary cell first. Empty:
 	// all cells of the source, by number.
