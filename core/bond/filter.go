@@ -147,8 +147,8 @@ func (f *subflowFilter) refreshRoute(id wire.StreamID, r *route, pending unit.By
 // changedChoice returns the answer for stream id, for the primary's status, if it differs from the
 // last one returned and that one is older than choiceInterval.
 func (r *route) changedChoice(id wire.StreamID, now time.Time) (wire.Choice, bool) {
-	if now.Sub(r.choiceAt) < choiceInterval || r.choice.Reason == r.answer.reason &&
-		slices.Equal(r.choice.Subflows, r.answer.subflows) {
+	if now.Sub(r.choiceAt) < choiceInterval ||
+		r.choice.Reason == r.answer.reason && slices.Equal(r.choice.Subflows, r.answer.subflows) {
 		return wire.Choice{}, false
 	}
 	r.choiceAt = now

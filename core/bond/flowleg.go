@@ -247,6 +247,6 @@ func (t *flowTable) isOutranked(l *leg, streams *backlog) bool {
 		return false
 	}
 	own := t.rankLeg(l).priority
-	return t.ready[0] != l && t.rankLeg(t.ready[0]).priority.Above(own) || len(streams.ready) > 0 &&
-		streams.rankStream(streams.ready[0]).priority.Above(own)
+	return t.ready[0] != l && t.rankLeg(t.ready[0]).priority.Above(own) ||
+		len(streams.ready) > 0 && streams.rankStream(streams.ready[0]).priority.Above(own)
 }

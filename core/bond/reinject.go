@@ -81,8 +81,8 @@ func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
 // bytes are not recalled once more, or two subflows could pass the same bytes back and forth.
 func (r *reinjector) requeueFrame(f *sentFrame, p *subflow, now time.Time, alive bool, why string) (n unit.Bytes) {
 	s := f.stream
-	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypeClassTable || s != nil && s.err != nil &&
-		f.frameType != wire.TypeReset {
+	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypeClassTable ||
+		s != nil && s.err != nil && f.frameType != wire.TypeReset {
 		return 0
 	}
 	if f.frameType == wire.TypeClassTable {

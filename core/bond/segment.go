@@ -53,8 +53,7 @@ func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byt
 			at := len(buf)
 			buf = wire.Append(buf, f)
 			note := sentFrame{frameType: c.frameType, stream: c.stream, repeated: repeated,
-				copied: c.frameType == wire.TypeFin &&
-					c.stream.finRecalled}
+				copied: c.frameType == wire.TypeFin && c.stream.finRecalled}
 			if t, ok := f.(wire.ClassUpdate); ok {
 				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 			}
