@@ -95,7 +95,8 @@ type Stream struct {
 	ID   uint64 `json:"id"`
 	Dest string `json:"dest"`
 	AppInfo
-	Mode      string       `json:"mode"`     // bond, latency or redundant; mode single is shown as bond with one subflow
+	// bond, latency or redundant; mode single is shown as bond with one subflow
+	Mode      string       `json:"mode"`
 	Priority  string       `json:"priority"` // high, normal or low
 	Weight    int          `json:"weight"`   // among streams of one priority
 	DownBytes unit.Bytes   `json:"down_bytes"`
@@ -209,14 +210,15 @@ type PBE struct {
 
 // Cells is the reception of the mobile cells of a local interface.
 type Cells struct {
-	Interface   string    `json:"interface"`
-	Source      string    `json:"source"`           // of control messages
-	Receiving   bool      `json:"receiving"`        // control messages are received now; only then senders get feedback
-	Reason      string    `json:"reason,omitempty"` // why they are not received
-	RNTI        uint16    `json:"rnti"`             // this device's identity in the cells, 0 if unknown
-	CapacityBps unit.Rate `json:"capacity_bps"`     // available to this device now (C_t), over all cells; 0 until data blocks were received
-	FairBps     unit.Rate `json:"fair_bps"`         // its fair share of the cells
-	Subflows    int       `json:"subflows"`         // in use, which share this
+	Interface string `json:"interface"`
+	Source    string `json:"source"`           // of control messages
+	Receiving bool   `json:"receiving"`        // control messages are received now; only then senders get feedback
+	Reason    string `json:"reason,omitempty"` // why they are not received
+	RNTI      uint16 `json:"rnti"`             // this device's identity in the cells, 0 if unknown
+	// available to this device now (C_t), over all cells; 0 until data blocks were received
+	CapacityBps unit.Rate `json:"capacity_bps"`
+	FairBps     unit.Rate `json:"fair_bps"` // its fair share of the cells
+	Subflows    int       `json:"subflows"` // in use, which share this
 	Cells       []Cell    `json:"cells,omitempty"`
 }
 

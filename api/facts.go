@@ -9,7 +9,8 @@ package api
 type Facts struct {
 	BatteryPercent *float64 `json:"battery_percent,omitempty" toml:"battery_percent"` // how full it is
 	Charging       *bool    `json:"charging,omitempty" toml:"charging"`               // or plugged in and full
-	TemperatureC   *float64 `json:"temperature_c,omitempty" toml:"temperature_c"`     // °C, of the battery or of the device
+	// °C, of the battery or of the device
+	TemperatureC *float64 `json:"temperature_c,omitempty" toml:"temperature_c"`
 	// Link is the kind of link to the Internet: wired, wifi, cellular or bluetooth.
 	Link          string   `json:"link,omitempty" toml:"link"`
 	Metered       *bool    `json:"metered,omitempty" toml:"metered"`               // that link's data costs money

@@ -160,16 +160,18 @@ type Event struct {
 	Kind string    `json:"kind"` // such as subflow_up; docs/reference/api.md has the list
 	Bond string    `json:"bond,omitempty"`
 	// Device that came or left, or that carries the subflow.
-	Device  string     `json:"device,omitempty"`
-	Subflow uint32     `json:"subflow,omitempty"`   // a subflow
-	Stream  uint64     `json:"stream,omitempty"`    // a stream
-	Flow    uint64     `json:"flow,omitempty"`      // a datagram flow
-	Relay   uint64     `json:"relay,omitempty"`     // a subflow that a helper relays
-	Bytes   unit.Bytes `json:"bytes,omitempty"`     // subflow_down, subflow_silent: not acknowledged; stream_close: received; relay_down: relayed
-	Count   uint64     `json:"datagrams,omitempty"` // flow_close: sent and received
-	GapMs   float64    `json:"gap_ms,omitempty"`    // pipe_moved: without a pipe before
-	Reason  string     `json:"reason,omitempty"`    // a fixed set of texts
-	Text    string     `json:"text,omitempty"`      // stream_open: the destination; pipe_up, pipe_down and pipe_moved: the address
+	Device  string `json:"device,omitempty"`
+	Subflow uint32 `json:"subflow,omitempty"` // a subflow
+	Stream  uint64 `json:"stream,omitempty"`  // a stream
+	Flow    uint64 `json:"flow,omitempty"`    // a datagram flow
+	Relay   uint64 `json:"relay,omitempty"`   // a subflow that a helper relays
+	// subflow_down, subflow_silent: not acknowledged; stream_close: received; relay_down: relayed
+	Bytes  unit.Bytes `json:"bytes,omitempty"`
+	Count  uint64     `json:"datagrams,omitempty"` // flow_close: sent and received
+	GapMs  float64    `json:"gap_ms,omitempty"`    // pipe_moved: without a pipe before
+	Reason string     `json:"reason,omitempty"`    // a fixed set of texts
+	// stream_open: the destination; pipe_up, pipe_down and pipe_moved: the address
+	Text string `json:"text,omitempty"`
 }
 
 // Position is the position of a reader of events. It comes at the start, after missed events, and

@@ -28,7 +28,9 @@ type Usage struct {
 // Cap is how much of a cap a link, or another device, has used. Of several caps it is the nearest
 // or, of used-up ones, the one that lasts longest.
 type Cap struct {
-	Name      string     `json:"name"`   // of the link; of this device, for a cap of all its links; of another device, for a cap of what one carries for the other
+	// of the link; of this device, for a cap of all its links; of another device, for a cap of what
+	// one carries for the other
+	Name      string     `json:"name"`
 	Period    string     `json:"period"` // "daily" or "monthly"
 	CapBytes  unit.Bytes `json:"cap_bytes"`
 	UsedBytes unit.Bytes `json:"used_bytes"` // of the cap

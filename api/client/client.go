@@ -118,24 +118,24 @@ func (c *Client) Usage(ctx context.Context) (u api.Usage, err error) {
 }
 
 // CloseSubflow ends a subflow. Other subflows take over its bytes, and a new one is opened.
-func (c *Client) CloseSubflow(ctx context.Context, bond string, path uint32) error {
+func (c *Client) CloseSubflow(ctx context.Context, bond string, number uint32) error {
 	if bond == "" {
 		bond = "-"
 	}
 	return c.requestChange(
 		ctx,
 		http.MethodDelete,
-		"/v2/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10),
+		"/v2/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(number), 10),
 		nil,
 	)
 }
 
 // MoveSubflow moves a helped subflow to the pipe at an address. Only a primary does that.
-func (c *Client) MoveSubflow(ctx context.Context, bond string, path uint32, pipe string) error {
+func (c *Client) MoveSubflow(ctx context.Context, bond string, number uint32, pipe string) error {
 	return c.requestChange(
 		ctx,
 		http.MethodPatch,
-		"/v2/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10),
+		"/v2/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(number), 10),
 		api.SubflowMove{Pipe: pipe},
 	)
 }

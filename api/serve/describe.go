@@ -45,7 +45,9 @@ func describeSchemas(schemas map[string]*huma.Schema) {
 			}
 		}
 	}
-	for outer, within := range map[string][]string{"BondSubflow": {"Subflow"}, "Stream": {"AppInfo"}, "Flow": {"AppInfo"}, "BondStream": {"Stream", "AppInfo"}, "BondFlow": {"Flow", "AppInfo"},
+	for outer, within := range map[string][]string{
+		"BondSubflow": {"Subflow"}, "Stream": {"AppInfo"}, "Flow": {"AppInfo"},
+		"BondStream": {"Stream", "AppInfo"}, "BondFlow": {"Flow", "AppInfo"},
 		"PolicyRule": {"PolicyClass"}, "KnownFacts": {"Facts"}} { // fields of embedded types
 		s := schemas[outer]
 		if s == nil {

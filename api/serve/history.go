@@ -198,11 +198,11 @@ func meanMoment(list []moment) moment {
 	m := moment{list[len(list)-1].at, map[string][]plotLine{}}
 	sums := map[string]map[string]*sum{}
 	for _, one := range list {
-		for plot, lanes := range one.lines {
+		for plot, plotLines := range one.lines {
 			if sums[plot] == nil {
 				sums[plot] = map[string]*sum{}
 			}
-			for _, l := range lanes {
+			for _, l := range plotLines {
 				s := sums[plot][l.name]
 				if s == nil {
 					s = &sum{plotLine: plotLine{name: l.name}}
@@ -250,19 +250,19 @@ func (h *History) buildPlot(v plotQuery) api.Plot {
 	}
 	h.mu.Unlock()
 	p := api.Plot{Name: v.name, Unit: "bit/s", Times: []time.Time{}, Series: []api.Series{}}
-	lanes := v.name
+	plotLines := v.name
 	direction := "Down"
 	if v.up {
 		direction = "Up"
 	}
 	p.Title = fmt.Sprintf("%s %s", direction, plotTitles[v.name])
 	if v.name == api.PlotPAD {
-		p.Title, p.Unit, lanes = "Predicted delivery time (PAD) by subflow", "ms", api.PlotSubflows
+		p.Title, p.Unit, plotLines = "Predicted delivery time (PAD) by subflow", "ms", api.PlotSubflows
 	}
 	at := map[string]int{}
 	for i, m := range moments {
 		p.Times = append(p.Times, m.at)
-		for _, l := range m.lines[lanes] {
+		for _, l := range m.lines[plotLines] {
 			k, known := at[l.name]
 			if !known {
 				k = len(p.Series)

@@ -74,7 +74,8 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_device_radio_joules_total",
-		"Estimated energy that a radio of known kind spent since the start of this mpbond: of this device's links and, at a primary, of each helper's link to the Internet.",
+		"Estimated energy that a radio of known kind spent since the start of this mpbond: " +
+			"of this device's links and, at a primary, of each helper's link to the Internet.",
 		true,
 		[]string{"device", "link", "kind"},
 		func(s api.Status) (list []sample) {
@@ -295,7 +296,8 @@ var metricList = []metric{
 
 	{
 		"mpbond_cap_bytes",
-		"Cap of a link, of all links together, or of another device: the nearest or, of used-up ones, the one that lasts longest.",
+		"Cap of a link, of all links together, or of another device: " +
+			"the nearest or, of used-up ones, the one that lasts longest.",
 		false,
 		capLabels,
 		sampleCaps(func(c api.Cap) float64 { return float64(c.CapBytes) }),
@@ -376,7 +378,8 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_link_share_limit_bytes_per_second",
-		"At a helper: rate of the interface that other devices may use in a direction, while its owner's traffic limits them.",
+		"At a helper: rate of the interface that other devices may use in a direction, " +
+			"while its owner's traffic limits them.",
 		false,
 		[]string{"interface", "direction"},
 		func(s api.Status) (list []sample) {

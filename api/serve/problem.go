@@ -31,7 +31,8 @@ func (p *problem) ContentType(string) string { return "application/problem+json"
 // statusByKind maps kinds of faults to statuses; others are 500.
 var statusByKind = map[fault.Kind]int{
 	fault.Usage: http.StatusBadRequest, fault.Config: http.StatusBadRequest, fault.NotFound: http.StatusNotFound,
-	fault.Exists: http.StatusConflict, fault.AlreadyRunning: http.StatusConflict, fault.NotRunning: http.StatusConflict, fault.Limit: http.StatusTooManyRequests, fault.Permission: http.StatusForbidden,
+	fault.Exists: http.StatusConflict, fault.AlreadyRunning: http.StatusConflict, fault.NotRunning: http.StatusConflict,
+	fault.Limit: http.StatusTooManyRequests, fault.Permission: http.StatusForbidden,
 	fault.Unsupported: http.StatusNotImplemented, fault.NotSaved: http.StatusInsufficientStorage,
 }
 

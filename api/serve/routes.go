@@ -24,8 +24,9 @@ import (
 func Handler(role Role) http.Handler {
 	mux := http.NewServeMux()
 	cfg := huma.DefaultConfig("mpbond", "2")
-	cfg.Info.Description = "The local API of a running mpbond. Sizes are in bytes, rates in bits per second, delays in milliseconds, " +
-		"and each name ends in its unit. Within /v2 fields are added, never renamed, removed or given another unit."
+	cfg.Info.Description = "The local API of a running mpbond. Sizes are in bytes, rates in bits per second, " +
+		"delays in milliseconds, and each name ends in its unit. " +
+		"Within /v2 fields are added, never renamed, removed or given another unit."
 	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", "", nil
 	for _, t := range []reflect.Type{reflect.TypeFor[unit.Bytes](), reflect.TypeFor[unit.Rate]()} {
 		cfg.Components.Schemas.RegisterTypeAlias(t, reflect.TypeFor[int64]())
@@ -74,7 +75,9 @@ func serveGone(w http.ResponseWriter, r *http.Request) {
 // serveNotFound answers requests that no route matches.
 func serveNotFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allow []string
-	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+	for _, m := range []string{
+		http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete,
+	} {
 		other := &http.Request{Method: m, URL: r.URL, Host: r.Host}
 		if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
 			allow = append(allow, m)
@@ -446,14 +449,14 @@ func (r Role) registerInvitation(a huma.API) {
 }
 
 func (r Role) registerPolicy(a huma.API) {
-	keeper := func() (*api.PolicyManager, error) {
+	manager := func() (*api.PolicyManager, error) {
 		if r.Policy == nil {
 			return nil, unsupportedError("a policy")
 		}
 		return r.Policy, nil
 	}
 	registerGet(a, "/v2/policy", "the policy file and the rules in force", func(*noInput) (p api.Policy, err error) {
-		k, err := keeper()
+		k, err := manager()
 		if err != nil {
 			return p, err
 		}
@@ -465,7 +468,7 @@ func (r Role) registerPolicy(a huma.API) {
 		"/v2/policy",
 		"write the policy file and put it in force",
 		func(in api.PolicyText) (p api.Policy, err error) {
-			k, err := keeper()
+			k, err := manager()
 			if err != nil {
 				return p, err
 			}
@@ -478,7 +481,7 @@ func (r Role) registerPolicy(a huma.API) {
 		"/v2/policy/check",
 		"check whether a policy is usable and what would happen to a connection",
 		func(in api.PolicyCheck) (p api.PolicyAnswer, err error) {
-			k, err := keeper()
+			k, err := manager()
 			if err != nil {
 				return p, err
 			}

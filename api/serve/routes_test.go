@@ -327,7 +327,7 @@ func TestOpenAPI(t *testing.T) {
 	for _, path := range []string{"/v2/status", "/v2/devices", "/v2/devices/{name}", "/v2/pipes", "/v2/pipes/{name}/{address}", "/v2/subflows", "/v2/subflows/{bond}/{subflow}",
 		"/v2/streams", "/v2/streams/{bond}/{stream}", "/v2/flows", "/v2/flows/{bond}/{flow}", "/v2/chunk", "/v2/facts", "/v2/invitation", "/v2/pair", "/v2/policy", "/v2/policy/check", "/v2/events"} {
 		if len(doc.Paths[path]) == 0 {
-			t.Errorf("%s is not told of", path)
+			t.Errorf("%s is missing", path)
 		}
 		for method, op := range doc.Paths[path] {
 			if p, ok := op.Responses["default"].Content["application/problem+json"]; op.Summary == "" || !ok ||

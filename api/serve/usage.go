@@ -57,8 +57,9 @@ func sampleCaps(f func(api.Cap) float64) func(api.Status) []sample {
 
 // usageMetric is the metric of what links carried.
 var usageMetric = metric{
-	name:   "mpbond_link_bytes",
-	help:   "Bytes of IP packets that a link carried for mpbond in the current day or month, which begins on the reset day of its cap. It falls when a new period begins.",
+	name: "mpbond_link_bytes",
+	help: "Bytes of IP packets that a link carried for mpbond in the current day or month, " +
+		"which begins on the reset day of its cap. It falls when a new period begins.",
 	labels: []string{"link", "purpose", "device", "device_id", "direction", "period"},
 }
 

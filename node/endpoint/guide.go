@@ -33,9 +33,9 @@ type guide struct {
 }
 
 // AllowSubflows implements bond.Guide.
-func (g *guide) AllowSubflows(paths []bond.GuideSubflow, d bond.Demand) string {
+func (g *guide) AllowSubflows(subflows []bond.GuideSubflow, d bond.Demand) string {
 	g.list = g.list[:0]
-	for _, p := range paths {
+	for _, p := range subflows {
 		c := Candidate{GuideSubflow: p}
 		if l := g.subflows[p.ID]; l != nil {
 			c.Helped, c.Terms = l.sf.Helped, l.sf.Terms
@@ -43,8 +43,8 @@ func (g *guide) AllowSubflows(paths []bond.GuideSubflow, d bond.Demand) string {
 		g.list = append(g.list, c)
 	}
 	reason := g.chooser.Choose(g.list, d)
-	for i := range paths {
-		paths[i].Allowed = g.list[i].Allowed
+	for i := range subflows {
+		subflows[i].Allowed = g.list[i].Allowed
 	}
 	return reason
 }

@@ -215,13 +215,13 @@ func TestServersAreTold(t *testing.T) {
 		}
 		const other = "192.0.2.77:7600" // unreachable
 		if got := ask(w.acceptWaiting(), other); got != wire.CodeForbidden {
-			t.Errorf("a server of which nobody told: %v", got)
+			t.Errorf("a server that was not announced: %v", got)
 		}
 		if got := ask(tell(other, "127.0.0.1:22", "169.254.1.1:80"), "127.0.0.1:22"); got != wire.CodeForbidden {
 			t.Errorf("the helper itself: %v", got)
 		}
 		if got := ask(w.acceptWaiting(), other); got != wire.CodeUnreachable {
-			t.Errorf("a server that was told: %v", got)
+			t.Errorf("a server that was announced: %v", got)
 		}
 		if p, _ := w.h.trust.LookupName("laptop"); !slices.Equal(p.Servers, []string{other}) {
 			t.Errorf("written down: %v", p.Servers)
@@ -232,12 +232,12 @@ func TestServersAreTold(t *testing.T) {
 		for n := 2; n < maxServerChanges; n++ {
 			// the owner's own server
 			if got := ask(tell(fmt.Sprintf("192.0.2.%d:1", n)), "192.0.2.9:1"); got != wire.CodeUnreachable {
-				t.Errorf("told %d times: %v", n+1, got)
+				t.Errorf("announced %d times: %v", n+1, got)
 			}
 		}
 		_, err := tell(other).Join(t.Context(), other, pipe.DefaultWindow)
 		if r := (wire.Refuse{}); err == nil || errors.As(err, &r) { // else the pipe has ended
-			t.Errorf("told %d times: %v", maxServerChanges+1, err)
+			t.Errorf("announced %d times: %v", maxServerChanges+1, err)
 		}
 		time.Sleep(serverChangePeriod)
 		if got := ask(tell(other), other); got != wire.CodeUnreachable {

@@ -134,7 +134,7 @@ func TestServerSideLosesAddress(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("the primary was told nothing")
+		t.Error("the primary got nothing")
 	}
 }
 

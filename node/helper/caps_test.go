@@ -59,12 +59,12 @@ func TestSpent(t *testing.T) {
 	for _, c := range []struct {
 		of     device.CapTarget
 		others []device.CapTarget
-		told   string
+		text   string
 	}{
 		{device.CapTarget{Link: "wwan0"}, []device.CapTarget{{Link: "wlan0"}, somebody}, "wwan0 of the helper: "},
 		{laptop, []device.CapTarget{somebody, itsPipe}, "for this device "},
 	} {
-		checkCapReached(t, c.of, c.others, c.told+"the daily cap of 20 MB is used up, until 2026-11-22 00:00")
+		checkCapReached(t, c.of, c.others, c.text+"the daily cap of 20 MB is used up, until 2026-11-22 00:00")
 	}
 }
 
@@ -81,7 +81,7 @@ func (b *cappedDialer) Dial(ctx context.Context, addr string) (pipe.Conn, error)
 	return b.Carrier.Dial(ctx, addr)
 }
 
-func checkCapReached(t *testing.T, of device.CapTarget, others []device.CapTarget, told string) {
+func checkCapReached(t *testing.T, of device.CapTarget, others []device.CapTarget, text string) {
 	synctest.Test(t, func(t *testing.T) {
 		spent := policy.Caps{Daily: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
 		var now atomic.Pointer[policy.Allowance]
@@ -115,12 +115,12 @@ func checkCapReached(t *testing.T, of device.CapTarget, others []device.CapTarge
 		w.h.CapReached(of, spent)
 		var f wire.Refuse
 		for range 2 {
-			if err := <-ended; errors.As(err, &f) && (f.Code != wire.CodeLimit || f.Text != told) {
-				t.Errorf("told %v", f)
+			if err := <-ended; errors.As(err, &f) && (f.Code != wire.CodeLimit || f.Text != text) {
+				t.Errorf("got %v", f)
 			}
 		}
 		if f.Text == "" {
-			t.Error("the primary is not told")
+			t.Error("the primary gets no reason")
 		}
 		synctest.Wait()
 		if n := len(w.h.Status().Subflows); n != 0 {
@@ -128,7 +128,7 @@ func checkCapReached(t *testing.T, of device.CapTarget, others []device.CapTarge
 		}
 		carriers[1].on.Store(true)
 		_, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow)
-		if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), told) {
+		if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), text) {
 			t.Errorf("a new one: %v", err)
 		}
 		carriers[1].on.Store(false)

@@ -30,8 +30,8 @@ func TestFactsAreTold(t *testing.T) {
 	want := func(n float64) wire.Facts {
 		return wire.Facts{Battery: unit.Percent(n), Link: "lo", Metered: wire.MeteredYes}
 	}
-	type told interface{ OnFacts(func(wire.Facts)) }
-	listen := func(p told) <-chan wire.Facts {
+	type factsSource interface{ OnFacts(func(wire.Facts)) }
+	listen := func(p factsSource) <-chan wire.Facts {
 		c := make(chan wire.Facts, 16)
 		p.OnFacts(func(f wire.Facts) { c <- f })
 		return c
@@ -41,10 +41,10 @@ func TestFactsAreTold(t *testing.T) {
 		select {
 		case got := <-c:
 			if got != f {
-				t.Fatalf("%+v is told, not %+v", got, f)
+				t.Fatalf("got %+v, not %+v", got, f)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatalf("%+v is not told", f)
+			t.Fatalf("%+v was not sent", f)
 		}
 	}
 	first := w.acceptWaiting()
@@ -83,12 +83,12 @@ func TestFactsAreTold(t *testing.T) {
 	expect(toSecond, want(79)) // earlier facts
 	knows(20)
 	expect(toSecond, want(20))
-	for told := range toLink { // perhaps the facts at its start first
-		if told == want(20) {
+	for got := range toLink { // perhaps the facts at its start first
+		if got == want(20) {
 			break
 		}
-		if told != want(79) {
-			t.Fatalf("%+v is told", told)
+		if got != want(79) {
+			t.Fatalf("%+v was sent", got)
 		}
 	}
 	if got := w.h.Facts(); got != want(20) {
@@ -170,7 +170,7 @@ func TestLimitsOfPolicy(t *testing.T) {
 	}
 }
 
-// TestPaused: a paused primary loses its subflows, gets no more and is told so, also on waiting
+// TestPaused: a paused primary loses its subflows, gets no more and gets the reason, also on waiting
 // pipes, until it is resumed.
 func TestPaused(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
@@ -189,8 +189,8 @@ func TestPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := w.acceptWaiting()
-	told := make(chan string, 9)
-	next.OnFacts(func(f wire.Facts) { told <- f.RefusalReason })
+	got := make(chan string, 9)
+	next.OnFacts(func(f wire.Facts) { got <- f.RefusalReason })
 	set(true)
 	for _, l := range []pipe.Hop{p, s} {
 		var r wire.Refuse
@@ -201,7 +201,7 @@ func TestPaused(t *testing.T) {
 	}
 	expect := func(want string) {
 		t.Helper()
-		for why := range told {
+		for why := range got {
 			if why == want {
 				return
 			}
@@ -233,7 +233,7 @@ func TestRoaming(t *testing.T) {
 	a.set("127.0.0.1", "192.0.2.2")
 	eventually(
 		t,
-		"the other link is told",
+		"the other link was sent",
 		func() bool { return w.h.Facts().Link == "lo" && w.h.Facts().Metered == wire.MeteredYes },
 	)
 }

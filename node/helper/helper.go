@@ -162,9 +162,9 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		facts:  &deviceFacts{limits: cfg.deviceLimits},
 	}
 	h.announcer = newAnnouncer(h.facts.currentFacts, func() []identity.PublicKey { return pausedPrimaries(ids.Trust) })
-	paths := &dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath}
+	udpDialer := &dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath}
 	servers := hsDialer{
-		paths,
+		udpDialer,
 		tcp.Options{
 			Congestion:  cfg.HSCongestion,
 			Interface:   cfg.HSInterface,
@@ -173,7 +173,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 			KeepAlive:   tcp.RadioKeepAlive,
 		},
 	}
-	h.servers = &serverDialer{dialer: servers, udpDialer: paths, access: h.access, caps: h.caps, name: name}
+	h.servers = &serverDialer{dialer: servers, udpDialer: udpDialer, access: h.access, caps: h.caps, name: name}
 	h.trouble = &troubleReporter{
 		key:       ids.Key,
 		name:      name,

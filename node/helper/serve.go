@@ -88,17 +88,8 @@ func (h *Helper) relaySubflow(ctx context.Context, t *target, o *pipe.Offer, q p
 	_, mostUp := s.up.ring.Held()
 	_, mostDown := s.down.ring.Held()
 	log.Debug(
-		"subflow ended",
-		"err",
-		err,
-		"up",
-		s.up.bytesRead.Load(),
-		"down",
-		s.down.bytesRead.Load(),
-		"most_up",
-		mostUp,
-		"most_down",
-		mostDown,
+		"subflow ended", "err", err, "up", s.up.bytesRead.Load(), "down", s.down.bytesRead.Load(), "most_up", mostUp,
+		"most_down", mostDown,
 	)
 }
 
@@ -126,7 +117,8 @@ func (h *Helper) connectSubflow(
 		return nil, wire.CodeForbidden, fault.New(
 			fault.Permission,
 			fmt.Errorf("%q is not an address of a server that it trusts", q.Server),
-			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address",
+			"pair the two devices again, or on the helper run "+
+				"`mpbond trust add NAME --role server --key KEY` with this address",
 		)
 	}
 	if err := h.refusalFor(primary); err != nil {

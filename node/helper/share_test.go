@@ -213,16 +213,16 @@ func TestOnloadIsNoOwner(t *testing.T) {
 	})
 	wwan := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 	for name, x := range map[string]struct {
-		lent    bool // as onloading counts it
+		shared  bool // as onloading counts it
 		ticks   int  // lifetime of a connection
 		other   uint64
 		limited bool
 	}{
-		"one connection":             {lent: true, ticks: 1 << 20},
-		"a connection for each file": {lent: true, ticks: 2},
-		"shorter than a tick":        {lent: true, ticks: 1},
+		"one connection":             {shared: true, ticks: 1 << 20},
+		"a connection for each file": {shared: true, ticks: 2},
+		"shorter than a tick":        {shared: true, ticks: 1},
 		"another program":            {ticks: 1 << 20, limited: true},
-		"another program beside it":  {lent: true, ticks: 2, other: 25_000, limited: true},
+		"another program beside it":  {shared: true, ticks: 2, other: 25_000, limited: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newLinkShare(w.h.log) // the helper's own ignores loopback
@@ -239,13 +239,13 @@ func TestOnloadIsNoOwner(t *testing.T) {
 			for i := range 60 {
 				if i%x.ticks == 0 {
 					c = &tunnel{local: wwan}
-					if x.lent {
+					if x.shared {
 						s.addConn(c)
 					}
 				}
 				c.hop.WireIn, c.hop.WireOut = c.hop.WireIn+50_000, c.hop.WireOut+50_000
 				moved += 50_000 + x.other
-				if (i+1)%x.ticks == 0 && x.lent {
+				if (i+1)%x.ticks == 0 && x.shared {
 					s.removeConn(c)
 				}
 				now = now.Add(shareInterval)
@@ -263,8 +263,8 @@ func TestOnloadIsNoOwner(t *testing.T) {
 					s.links["wwan0"].up.grant,
 				)
 			}
-			if lent := s.links["wwan0"].down.sharedBytes; x.lent && (lent < 59*50_000 || lent > 61*50_000) {
-				t.Errorf("%.0f bytes are lent", lent)
+			if shared := s.links["wwan0"].down.sharedBytes; x.shared && (shared < 59*50_000 || shared > 61*50_000) {
+				t.Errorf("%.0f bytes are shared", shared)
 			}
 		})
 	}
@@ -353,7 +353,7 @@ func TestLendTotals(t *testing.T) {
 			// plus frames, TLS and acknowledgements
 			if l := sums(); l.down.sharedBytes > 1.1*wantDown || l.up.sharedBytes > 1.1*wantUp {
 				t.Errorf(
-					"lent: %.0f down and %.0f up, want a little more than %.0f and %.0f",
+					"shared: %.0f down and %.0f up, want a little more than %.0f and %.0f",
 					l.down.sharedBytes,
 					l.up.sharedBytes,
 					wantDown,

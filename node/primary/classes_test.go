@@ -40,7 +40,7 @@ func TestClassesAreReused(t *testing.T) {
 					continue
 				}
 				// A moving range: new kinds come, and some return.
-				treat := &policy.TrafficClass{
+				class := &policy.TrafficClass{
 					Devices: []string{fmt.Sprint("phone", r.IntN(20))},
 					Weight:  uint8(1 + r.IntN(100)),
 				}
@@ -49,7 +49,7 @@ func TestClassesAreReused(t *testing.T) {
 					kinds[s.key] = true
 				}
 				b.mu.Lock()
-				id, err := b.classOf(treat)
+				id, err := b.classOf(class)
 				b.mu.Unlock()
 				if err != nil {
 					var why wire.Reset
@@ -59,15 +59,15 @@ func TestClassesAreReused(t *testing.T) {
 					refused++
 					continue
 				}
-				if was, ok := meant[id]; ok && was != treat.Key() {
-					t.Fatalf("group %d means %s, and meant %s", id, treat.Key(), was)
+				if was, ok := meant[id]; ok && was != class.Key() {
+					t.Fatalf("class %d means %s, and meant %s", id, class.Key(), was)
 				}
-				meant[id] = treat.Key()
+				meant[id] = class.Key()
 				c, err := b.active.endpoint.Dial("web:80", wire.Bond, id)
 				if err != nil {
 					t.Fatal(err)
 				}
-				open = append(open, stream{c, id, treat.Key()})
+				open = append(open, stream{c, id, class.Key()})
 				known := map[wire.GroupID]string{}
 				for _, g := range b.classes.list {
 					known[g.id] = g.key

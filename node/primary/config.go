@@ -178,7 +178,11 @@ func (c Config) validate() error {
 				"add it to `interfaces`, or write \"any\"",
 			)
 		case c.DialUDP == nil:
-			return fault.New(fault.Unsupported, errors.New("subflows over UDP are not supported here"), "leave `udp` out")
+			return fault.New(
+				fault.Unsupported,
+				errors.New("subflows over UDP are not supported here"),
+				"leave `udp` out",
+			)
 		}
 	}
 	return cmp.Or(dial.CheckCells(c.Cell, c.UDP), tcp.CheckCongestion(c.Congestion, len(c.UDP) > 0))

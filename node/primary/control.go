@@ -23,10 +23,10 @@ func (p *Primary) Pipes() []api.Pipe {
 
 // CloseSubflow ends a subflow of the bond. Other subflows take over its bytes, and its supervisor
 // opens a new one.
-func (p *Primary) CloseSubflow(bond string, path uint32) error {
+func (p *Primary) CloseSubflow(bond string, id uint32) error {
 	s, err := p.sessions.findSession(bond)
-	if err == nil && !p.sessions.detachSubflow(s, wire.SubflowID(path), errors.New("ended by hand")) {
-		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
+	if err == nil && !p.sessions.detachSubflow(s, wire.SubflowID(id), errors.New("ended by hand")) {
+		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, id), "see `mpbond status`")
 	}
 	return err
 }
@@ -36,21 +36,21 @@ const moveTimeout = 4 * time.Second
 
 // MoveSubflow moves a helped subflow to the waiting pipe at an address. The subflow stays there
 // until a better pipe comes. It takes up to moveTimeout.
-func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
+func (p *Primary) MoveSubflow(bond string, number uint32, to string) error {
 	s, err := p.sessions.findSession(bond)
 	if err != nil {
 		return err
 	}
-	id := wire.SubflowID(path)
+	id := wire.SubflowID(number)
 	link := p.sessions.linkOfSubflow(s, id)
 	h := p.helpers.findByLink(link)
 	switch {
 	case s.endpoint.DeviceOf(id) == "":
-		return fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
+		return fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, number), "see `mpbond status`")
 	case h == nil:
 		return fault.New(
 			fault.Unsupported,
-			fmt.Errorf("the pipe of subflow %d cannot be chosen", path),
+			fmt.Errorf("the pipe of subflow %d cannot be chosen", number),
 			"only the first subflow of a helper has a pipe that can be chosen",
 		)
 	case !link.IsBroken() && link.RemoteAddr().String() == to:
@@ -70,7 +70,7 @@ func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 	}
 	return fault.New(
 		fault.Timeout,
-		fmt.Errorf("subflow %d has not moved within %v", path, moveTimeout),
+		fmt.Errorf("subflow %d has not moved within %v", number, moveTimeout),
 		"see `mpbond status`",
 	)
 }

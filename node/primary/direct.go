@@ -165,7 +165,7 @@ func (k *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface
 			if a = (udpAttempt{}); next == nil {
 				continue
 			}
-			k.log.Info("replacing subflow over TCP: UDP works", "path", l.id, "by", next.id)
+			k.log.Info("replacing subflow over TCP: UDP works", "subflow", l.id, "by", next.id)
 			withdraw(*l, nil)
 			*l = *next
 		}

@@ -30,8 +30,8 @@ type radioMeter struct {
 
 // subflowOf identifies a subflow across bonds, since subflow IDs start again with each bond.
 type subflowOf struct {
-	bond wire.BondID
-	path wire.SubflowID
+	bond    wire.BondID
+	subflow wire.SubflowID
 }
 
 // helpedBytes counts what a helped subflow has carried since it joined.
@@ -59,8 +59,8 @@ func (m *radioMeters) updateMeters(
 	for id, f := range flows {
 		s, was := sums[f.helper], m.lastFlows[id]
 		s.down, s.up = s.down+f.down-was.down, s.up+f.up-was.up
-		if id.path >= s.newest {
-			s.newest, s.radio = id.path, f.radio
+		if id.subflow >= s.newest {
+			s.newest, s.radio = id.subflow, f.radio
 		}
 		sums[f.helper] = s
 	}

@@ -88,11 +88,11 @@ func TestHelperThatRoams(t *testing.T) {
 			now.Add(time.Duration(second)*time.Second),
 			map[identity.PublicKey]wire.Radio{phone: wire.RadioNone},
 			map[subflowOf]helpedBytes{
-				{path: 2}: {
+				{subflow: 2}: {
 					helper: phone,
 					radio:  wire.RadioWiFi,
 					down:   rx,
-				}, {path: 3}: {helper: phone, radio: wire.RadioCellular, down: rx}},
+				}, {subflow: 3}: {helper: phone, radio: wire.RadioCellular, down: rx}},
 		)
 	}
 	want := 0.31491 + 0.64402 + 0.05197 + 1.06*11.576

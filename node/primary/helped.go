@@ -146,7 +146,7 @@ func (k *subflowSupervisor) movePipe(
 ) error {
 	before, by := l.link.Counts(), w.RemoteAddr()
 	if err := l.link.Resume(ctx, w); err != nil {
-		k.log.Info("pipe not resumed", "by", h.currentName(), "path", l.id, "over", by, "err", err)
+		k.log.Info("pipe not resumed", "by", h.currentName(), "subflow", l.id, "over", by, "err", err)
 		return err
 	}
 	name := h.currentName()
@@ -155,7 +155,7 @@ func (k *subflowSupervisor) movePipe(
 	if after.Resumed > before.Resumed {
 		moved.Reason, moved.Gap = "break", after.Downtime-before.Downtime
 	}
-	k.log.Info("pipe goes on", "by", name, "path", l.id, "over", by, "reason", moved.Reason)
+	k.log.Info("pipe goes on", "by", name, "subflow", l.id, "over", by, "reason", moved.Reason)
 	k.rec.Add(moved)
 	return nil
 }

@@ -37,9 +37,9 @@ type helper struct {
 
 // moveRequest asks to move a subflow to the waiting pipe at an address.
 type moveRequest struct {
-	path wire.SubflowID
-	to   string
-	done chan error // buffered; receives the result
+	subflow wire.SubflowID
+	to      string
+	done    chan error // buffered; receives the result
 }
 
 // maxReserve bounds the pipes in reserve. One for each address at which a helper finds this device

@@ -49,7 +49,7 @@ func TestReserve(t *testing.T) {
 	us, key := newKey(t), newKey(t)
 	h := newHelper(key.Public(), "phone", nil)
 	if w, _ := waitingPipe(t, us, key); !h.admitPipe(w, time.Now()) {
-		t.Error("the first pipe makes no keeper")
+		t.Error("the first pipe starts no supervisor")
 	}
 	var all []*pipe.Waiting
 	var offers []*pipe.Offer
@@ -57,7 +57,7 @@ func TestReserve(t *testing.T) {
 		w, o := waitingPipe(t, us, key)
 		all, offers = append(all, w), append(offers, o)
 		if h.admitPipe(w, time.Now()) {
-			t.Error("another pipe makes a keeper")
+			t.Error("another pipe starts a supervisor")
 		}
 	}
 	for range maxReserve + 3 {
@@ -146,7 +146,7 @@ func TestRevokedHelper(t *testing.T) {
 	}
 	h.revoke()
 	if !h.isRevoked() || isOpen(second) || !isOpen(first) || h.nextPipe(false) != nil {
-		t.Error("it is not revoked, or its keeper's pipe was closed by another")
+		t.Error("it is not revoked, or its supervisor's pipe was closed by another")
 	}
 }
 

@@ -173,15 +173,8 @@ func (p *helperPool) authenticate(ctx context.Context, c pipe.Conn, visit *tcp.S
 		if !visit.IsEvicted() && !errors.Is(err, errTooManyHandshakes) &&
 			p.troubles.recordRefused(c.RemoteAddr(), err) {
 			p.unknownLog.Log(
-				slog.LevelInfo,
-				string(fault.KindOf(err)),
-				"pipe refused",
-				"from",
-				c.RemoteAddr(),
-				"err",
-				err,
-				"hint",
-				fault.HintOf(err),
+				slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err,
+				"hint", fault.HintOf(err),
 			)
 		}
 		c.Close()

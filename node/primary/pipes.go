@@ -63,49 +63,37 @@ func (c *pipeChooser) endSeconds() {
 // applyChoice evaluates the pipes and applies the decision of policy. A move takes a round trip or
 // more.
 func (c *pipeChooser) applyChoice(ctx context.Context, now time.Time) {
-	plan := c.policy.Decide(now, c.listPipes(now))
-	if plan.Do == policy.PipesStay {
+	decision := c.policy.Decide(now, c.listPipes(now))
+	if decision.Do == policy.PipesStay {
 		return
 	}
-	if plan.Do == policy.PipesMove || plan.Do == policy.PipesEnd {
-		c.endSecond(plan.Link)
+	if decision.Do == policy.PipesMove || decision.Do == policy.PipesEnd {
+		c.endSecond(decision.Link)
 	}
-	if plan.Do == policy.PipesEnd {
+	if decision.Do == policy.PipesEnd {
 		c.supervisor.log.Info(
-			"pipe no longer used",
-			"by",
-			c.helper.currentName(),
-			"link",
-			plan.Link,
-			"reason",
-			plan.Reason,
+			"pipe no longer used", "by", c.helper.currentName(), "link", decision.Link, "reason", decision.Reason,
 		)
 		return
 	}
-	w := c.helper.takeVia(plan.Link)
+	w := c.helper.takeVia(decision.Link)
 	switch {
 	case w == nil:
-	case plan.Do == policy.PipesMove:
+	case decision.Do == policy.PipesMove:
 		// policy sees the result at its next decision
-		_ = c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, w, plan.Reason)
-	case plan.Do == policy.PipesTry:
+		_ = c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, w, decision.Reason)
+	case decision.Do == policy.PipesTry:
 		c.supervisor.log.Info(
-			"trying another pipe",
-			"by",
-			c.helper.currentName(),
-			"link",
-			plan.Link,
-			"reason",
-			plan.Reason,
+			"trying another pipe", "by", c.helper.currentName(), "link", decision.Link, "reason", decision.Reason,
 		)
-		c.trySecond(ctx, plan.Link, w)
+		c.trySecond(ctx, decision.Link, w)
 	}
 }
 
 // moveTo applies a user's request to move the subflow.
 func (c *pipeChooser) moveTo(ctx context.Context, r moveRequest) error {
-	if r.path != c.main.id {
-		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", r.path), "see `mpbond status`")
+	if r.subflow != c.main.id {
+		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", r.subflow), "see `mpbond status`")
 	}
 	to := c.helper.takeAt(r.to)
 	if to == nil {

@@ -38,7 +38,7 @@ func TestPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	judged := func(dest string) string {
+	decided := func(dest string) string {
 		how, err := p.decideConn(intercept.App{}, dest)
 		var r wire.Reset
 		switch {
@@ -54,7 +54,7 @@ func TestPolicy(t *testing.T) {
 	expect := func(when string, want ...string) {
 		t.Helper()
 		for i, dest := range []string{"a:22", "a:80", "a:81", "a:82"} {
-			if got := judged(dest); got != want[i] {
+			if got := decided(dest); got != want[i] {
 				t.Errorf("%s: %s is %s, want %s", when, dest, got, want[i])
 			}
 		}
@@ -175,10 +175,10 @@ func TestExplain(t *testing.T) {
 			Delay: 2,
 		}, {ID: 2, Names: []string{"phone"}, Pipe: "wlan0", Delay: 1},
 	}}
-	treat := func(t policy.TrafficClass) *policy.TrafficClass { t.Weight = 1; return &t }
+	class := func(t policy.TrafficClass) *policy.TrafficClass { t.Weight = 1; return &t }
 	for _, c := range []struct {
 		mode  policy.Mode
-		treat *policy.TrafficClass
+		class *policy.TrafficClass
 		paths []uint32
 		says  string
 	}{
@@ -186,17 +186,17 @@ func TestExplain(t *testing.T) {
 		{policy.ModeDirect, nil, nil, "bypasses"},
 		{policy.ModeBond, nil, []uint32{1, 2}, "1 by laptop, 2 by phone"},
 		{policy.ModeRedundant, nil, []uint32{1, 2}, "all carry it"},
-		{policy.ModeBond, treat(policy.TrafficClass{Devices: []string{"phone"}}), []uint32{2}, "2 by phone"},
-		{policy.ModeBond, treat(policy.TrafficClass{Devices: []string{"wlan0"}}), []uint32{1}, "1 by laptop"},
-		{policy.ModeBond, treat(policy.TrafficClass{Devices: []string{"tablet"}}), nil, "it waits"},
-		{policy.ModeSingle, treat(policy.TrafficClass{Single: true}), []uint32{2}, "now 2 by phone"},
+		{policy.ModeBond, class(policy.TrafficClass{Devices: []string{"phone"}}), []uint32{2}, "2 by phone"},
+		{policy.ModeBond, class(policy.TrafficClass{Devices: []string{"wlan0"}}), []uint32{1}, "1 by laptop"},
+		{policy.ModeBond, class(policy.TrafficClass{Devices: []string{"tablet"}}), nil, "it waits"},
+		{policy.ModeSingle, class(policy.TrafficClass{Single: true}), []uint32{2}, "now 2 by phone"},
 	} {
-		a := now.explainClass(c.mode, c.treat)
+		a := now.explainClass(c.mode, c.class)
 		if !slices.Equal(a.Subflows, c.paths) || !strings.Contains(a.Reason, c.says) || a.Mode != c.mode.String() {
-			t.Errorf("%v %+v: %+v, want %v, %q", c.mode, c.treat, a, c.paths, c.says)
+			t.Errorf("%v %+v: %+v, want %v, %q", c.mode, c.class, a, c.paths, c.says)
 		}
 	}
-	single := treat(policy.TrafficClass{Single: true})
+	single := class(policy.TrafficClass{Single: true})
 	now.single = map[string]wire.SubflowID{single.Key(): 1}
 	if a := now.explainClass(policy.ModeSingle, single); !slices.Equal(a.Subflows, []uint32{1}) {
 		t.Errorf("a single one stays with what it uses: %+v", a)

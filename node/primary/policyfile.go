@@ -188,7 +188,11 @@ func (f *PolicyFile) writeText(t api.PolicyText) error {
 		return err
 	}
 	if t.Version != nil && *t.Version != textVersion(now) {
-		return fault.New(fault.Exists, fmt.Errorf("%s has changed meanwhile", f.path), "read it again and change that version")
+		return fault.New(
+			fault.Exists,
+			fmt.Errorf("%s has changed meanwhile", f.path),
+			"read it again and change that version",
+		)
 	}
 	rules, err := ParsePolicy(f.path, []byte(t.Text))
 	if err != nil {

@@ -137,8 +137,13 @@ func New(
 		dialer:       dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
 	}
 	p.uplinks.supervise, p.helpers.supervise = p.supervisor.superviseUplink, p.supervisor.superviseHelped
-	p.troubles.onChange, p.troubles.helperNames, p.troubles.hasSubflow = p.helpers.sendTrouble, p.helpers.helperNames, p.sessions.hasSubflow
-	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.socketMark(), Ledger: cfg.Usage.LedgerFor(policy.ForPipe)}); err != nil {
+	p.troubles.onChange, p.troubles.helperNames = p.helpers.sendTrouble, p.helpers.helperNames
+	p.troubles.hasSubflow = p.sessions.hasSubflow
+	options := tcp.Options{
+		Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.socketMark(),
+		Ledger: cfg.Usage.LedgerFor(policy.ForPipe),
+	}
+	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, options); err != nil {
 		return nil, err
 	}
 	p.sessions.openFirst()
@@ -316,8 +321,8 @@ func (p *Primary) Status(why bool) api.Bond {
 	b := status.Bond(s.endpoint.Status(why))
 	b.ID, b.Peer = s.id.String(), peer.Name
 	p.sessions.describeSubflows(s, b.Subflows, p.helpers.countWaiting(), p.supervisor.udpFallbackReason)
-	for _, path := range b.Subflows {
-		delete(errs, path.Device)
+	for _, one := range b.Subflows {
+		delete(errs, one.Device)
 	}
 	for device, t := range errs {
 		if t.Text != "" {

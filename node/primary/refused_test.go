@@ -103,7 +103,7 @@ func TestRefusedRests(t *testing.T) {
 // TestCallersRefused: a helper of another version and an unknown one are stored with the reason and
 // logged once each, however often they call.
 func TestCallersRefused(t *testing.T) {
-	helper, stranger := newKey(t), newKey(t)
+	helper, unknown := newKey(t), newKey(t)
 	p, _ := newPool(t)
 	if err := p.trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: helper.Public()}); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestCallersRefused(t *testing.T) {
 	}
 	for range 5 {
 		call(helper)
-		call(stranger)
+		call(unknown)
 	}
 	want := fmt.Sprintf("version %d here, %d there: upgrade mpbond on phone", wire.Version, wire.Version-1)
 	list := p.troubles.listRefusals(time.Now())

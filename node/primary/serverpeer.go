@@ -67,7 +67,8 @@ func ServerOf(cfg Config, trust *identity.Trust) (identity.Peer, error) {
 
 // findServer returns the server with a name or, if name is empty, the only trusted one.
 func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
-	const hint = "pair this device with a server that shows a code, `mpbond pair CODE`, or add it with `mpbond trust add NAME --role server --key KEY --addr HOST:PORT`"
+	const hint = "pair this device with a server that shows a code, `mpbond pair CODE`, or add it with " +
+		"`mpbond trust add NAME --role server --key KEY --addr HOST:PORT`"
 	list := trust.ByRole(identity.RoleServer)
 	for _, s := range list {
 		if (name == "" && len(list) == 1) || s.Name == name {

@@ -221,7 +221,7 @@ func (b *sessions) dialStream(
 	ctx context.Context,
 	dest string,
 	mode wire.Mode,
-	treat *policy.TrafficClass,
+	class *policy.TrafficClass,
 ) (*endpoint.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock() // the session must not be replaced meanwhile
@@ -229,16 +229,16 @@ func (b *sessions) dialStream(
 		return nil, err
 	}
 	defer b.demand.notifyWanted() // for a second subflow
-	class, err := b.classOf(treat)
+	id, err := b.classOf(class)
 	if err != nil {
 		return nil, err
 	}
-	return b.active.endpoint.Dial(dest, mode, class)
+	return b.active.endpoint.Dial(dest, mode, id)
 }
 
 // dialOnSubflow opens a stream that only one subflow carries. Rules do not apply, since only the
 // server sees its bytes.
-func (b *sessions) dialOnSubflow(ctx context.Context, dest string, path wire.SubflowID) (*endpoint.Conn, error) {
+func (b *sessions) dialOnSubflow(ctx context.Context, dest string, id wire.SubflowID) (*endpoint.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.awaitSubflow(ctx); err != nil {
@@ -248,9 +248,9 @@ func (b *sessions) dialOnSubflow(ctx context.Context, dest string, path wire.Sub
 	if err != nil {
 		return nil, err
 	}
-	if !c.Bind(path) {
+	if !c.Bind(id) {
 		c.Reset()
-		return nil, wire.Reset{Code: wire.CodeClosed, Text: fmt.Sprintf("there is no subflow %d", path)}
+		return nil, wire.Reset{Code: wire.CodeClosed, Text: fmt.Sprintf("there is no subflow %d", id)}
 	}
 	return c, nil
 }
@@ -309,8 +309,8 @@ func (b *sessions) awaitSubflow(ctx context.Context) error {
 const classInterval = 100 * time.Millisecond
 
 // classOf returns the class ID for the settings of a rule. mu must be held.
-func (b *sessions) classOf(t *policy.TrafficClass) (wire.GroupID, error) {
-	id, added, err := b.classes.assignClass(t, b.active.endpoint.ClassesInUse)
+func (b *sessions) classOf(settings *policy.TrafficClass) (wire.GroupID, error) {
+	id, added, err := b.classes.assignClass(settings, b.active.endpoint.ClassesInUse)
 	if added {
 		b.sendClasses()
 	}
@@ -351,11 +351,11 @@ func (b *sessions) changeStreamClass(
 	if mode, t, err = change(mode, t); err != nil {
 		return true, err
 	}
-	treat := &t
+	settings := &t
 	if !t.IsSpecial() {
-		treat = nil
+		settings = nil
 	}
-	if class, err = b.classOf(treat); err != nil {
+	if class, err = b.classOf(settings); err != nil {
 		return true, fault.New(fault.Limit, err, "close some connections, or reset them")
 	}
 	return s.endpoint.SetStreamClass(id, mode, class), nil

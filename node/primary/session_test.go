@@ -106,9 +106,9 @@ func TestRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		treat := &policy.TrafficClass{Devices: []string{"phone"}, Weight: 1}
+		settings := &policy.TrafficClass{Devices: []string{"phone"}, Weight: 1}
 		b.mu.Lock()
-		class, err := b.classOf(treat)
+		class, err := b.classOf(settings)
 		b.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestRestart(t *testing.T) {
 		}
 		b.replaceSession(old, "the server has restarted")
 		if err := <-m.ended; err == nil {
-			t.Error("the keeper is told nothing")
+			t.Error("the supervisor gets no reason")
 		}
 		var r wire.Reset
 		if _, err := c.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeConnReset {
@@ -142,7 +142,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("the new session is not found: %v", err)
 		}
 		b.mu.Lock()
-		again, err := b.classOf(treat)
+		again, err := b.classOf(settings)
 		b.mu.Unlock()
 		if again != class || err != nil {
 			t.Errorf("class %d is %d now, %v", class, again, err)

@@ -14,8 +14,8 @@ import (
 
 // DialStream opens a stream of the bond; see intercept.Dialer.
 func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error) {
-	if path, ok := probe.SubflowOf(dest); ok {
-		c, err := p.sessions.dialOnSubflow(ctx, dest, wire.SubflowID(path))
+	if subflow, ok := probe.SubflowOf(dest); ok {
+		c, err := p.sessions.dialOnSubflow(ctx, dest, wire.SubflowID(subflow))
 		if err != nil {
 			return nil, err
 		}

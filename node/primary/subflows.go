@@ -68,7 +68,7 @@ func (b *sessions) giveUpSilent(resume time.Duration) {
 		if isAwaitingPipe(b.linkOfSubflow(s, id), time.Now(), over) || !over && b.isMoving(s, id, time.Now()) {
 			continue // its pipe or interface may come back, or just has
 		}
-		b.log.Info("silent subflow given up", "path", id)
+		b.log.Info("silent subflow given up", "subflow", id)
 		s.endpoint.Detach(id)
 		b.endSubflow(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
 	}
@@ -118,9 +118,9 @@ func (b *sessions) migrateSubflows(lost func(net.Addr) bool) {
 		}
 		b.recordMove(s, id, err == nil)
 		if err != nil {
-			b.log.Debug("subflow lost its address", "path", id, "err", err)
+			b.log.Debug("subflow lost its address", "subflow", id, "err", err)
 		} else {
-			b.log.Info("subflow moved to another address", "path", id, "before", before, "now", c.LocalAddr())
+			b.log.Info("subflow moved to another address", "subflow", id, "before", before, "now", c.LocalAddr())
 		}
 	}
 }
@@ -200,14 +200,14 @@ func (b *sessions) carryingPipes() []api.Pipe {
 // reserve pipes for each link; why returns the reason that an interface does not use UDP.
 func (b *sessions) describeSubflows(
 	s *session,
-	paths []api.Subflow,
+	subflows []api.Subflow,
 	waiting map[*pipe.Link]int,
 	why func(link string, local net.Addr) string,
 ) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range paths {
-		p, m := &paths[i], s.subflows[wire.SubflowID(paths[i].ID)]
+	for i := range subflows {
+		p, m := &subflows[i], s.subflows[wire.SubflowID(subflows[i].ID)]
 		switch {
 		case m == nil:
 		case m.link != nil:

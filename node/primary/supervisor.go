@@ -136,19 +136,8 @@ func (k *subflowSupervisor) joinSubflow(
 	if j.Helped {
 		far = "via" // the transport ends at the helper
 	}
-	k.log.Info(
-		"subflow joined",
-		"path",
-		j.Subflow,
-		"by",
-		name,
-		"helped",
-		j.Helped,
-		far,
-		t.RemoteAddr(),
-		"over",
-		t.LocalAddr().Network(),
-	)
+	k.log.Info("subflow joined", "subflow", j.Subflow, "by", name, "helped", j.Helped, far, t.RemoteAddr(),
+		"over", t.LocalAddr().Network())
 	return liveSubflow{
 		session:    s,
 		id:         j.Subflow,

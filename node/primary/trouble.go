@@ -55,8 +55,9 @@ func explainJoinError(helper, server, at string, err error) error {
 		return err
 	}
 	hint := map[wire.Code]string{
-		wire.CodeUnreachable:  fmt.Sprintf("connect %s to the Internet: its link is down or has no route", helper),
-		wire.CodeTimeout:      fmt.Sprintf("open a web page on %s: if that fails, its link has no Internet; otherwise the network there blocks %s", helper, formatPort(at)),
+		wire.CodeUnreachable: fmt.Sprintf("connect %s to the Internet: its link is down or has no route", helper),
+		wire.CodeTimeout: fmt.Sprintf("open a web page on %s: if that fails, its link has no Internet; "+
+			"otherwise the network there blocks %s", helper, formatPort(at)),
 		wire.CodeConnRefused:  fmt.Sprintf("start `mpbond server` on %s, at %s", server, formatPort(at)),
 		wire.CodeNameNotFound: fmt.Sprintf("open a web page on %s: if that fails, its link has no Internet", helper),
 	}[f.Code]

@@ -69,32 +69,16 @@ func (l *callerLog) logFailure(ctx context.Context, c net.Conn, err error, evict
 		l.logTooMany(c)
 	case ctx.Err() == nil && l.recordRefused(c.RemoteAddr(), err, time.Now()):
 		l.limitedLog.Log(
-			slog.LevelInfo,
-			string(fault.KindOf(err)),
-			"connection refused",
-			"from",
-			c.RemoteAddr(),
-			"err",
-			err,
-			"hint",
-			fault.HintOf(err),
+			slog.LevelInfo, string(fault.KindOf(err)), "connection refused", "from", c.RemoteAddr(), "err", err,
+			"hint", fault.HintOf(err),
 		)
 	}
 }
 
 // logTooMany logs an evicted connection.
 func (l *callerLog) logTooMany(c net.Conn) {
-	l.limitedLog.Log(
-		slog.LevelWarn,
-		"crowd",
-		errTooManyHandshakes.Error(),
-		"from",
-		c.RemoteAddr(),
-		"over",
-		c.LocalAddr().Network(),
-		"hint",
-		fault.HintOf(errTooManyHandshakes),
-	)
+	l.limitedLog.Log(slog.LevelWarn, "crowd", errTooManyHandshakes.Error(), "from", c.RemoteAddr(),
+		"over", c.LocalAddr().Network(), "hint", fault.HintOf(errTooManyHandshakes))
 }
 
 // recordRefused stores a refused device. It reports whether err, the reason that a connection made

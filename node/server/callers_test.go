@@ -23,7 +23,7 @@ import (
 // reason, and logged once each, until they are accepted.
 func TestRefusals(t *testing.T) {
 	s, primary, stop := startServer(t, time.Minute)
-	stranger, err := identity.Generate()
+	unknown, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestRefusals(t *testing.T) {
 			t.Fatalf("refusals %+v", s.Refusals())
 		}
 	}
-	call(stranger, wire.Version)
+	call(unknown, wire.Version)
 	refused("", "unknown device", 1)
 	if n := strings.Count(stop(), "connection refused"); n < 1 || n > 4 { // the log limits them too
 		t.Errorf("%d lines in the log, want 1 to 4", n)

@@ -48,10 +48,10 @@ func (s *Server) Flows() []api.BondFlow {
 
 // CloseSubflow ends a subflow of a bond. Other subflows take over its bytes, and the device opens a
 // new one.
-func (s *Server) CloseSubflow(bond string, path uint32) error {
+func (s *Server) CloseSubflow(bond string, id uint32) error {
 	b, err := s.sessions.findSession(bond)
-	if err == nil && !b.endpoint.Detach(wire.SubflowID(path)) {
-		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
+	if err == nil && !b.endpoint.Detach(wire.SubflowID(id)) {
+		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, id), "see `mpbond status`")
 	}
 	return err
 }

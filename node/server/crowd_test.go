@@ -60,13 +60,13 @@ func (a *crowdedServer) startCrowd(t *testing.T, s *Server, addresses int) {
 // clientHello is the first flight of an unknown device that speaks our protocol.
 func clientHello(t *testing.T, server identity.PublicKey) []byte {
 	t.Helper()
-	stranger, err := identity.Generate()
+	unknown, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
 	near, far := net.Pipe()
 	defer far.Close()
-	go func() { _ = tls.Client(near, stranger.ClientConfig(server, wire.ALPN)).Handshake(); near.Close() }()
+	go func() { _ = tls.Client(near, unknown.ClientConfig(server, wire.ALPN)).Handshake(); near.Close() }()
 	b := make([]byte, 16<<10)
 	n, err := far.Read(b)
 	if err != nil {
@@ -110,7 +110,7 @@ func TestCrowdAtTheServer(t *testing.T) {
 				}
 			}
 			t.Logf(
-				"%d connections of strangers, %d ended by the server; a join took %v at most; the server had %d at most",
+				"%d connections of unknown devices, %d ended by the server; a join took %v at most; the server had %d at most",
 				c.opened.Load(),
 				c.ended.Load(),
 				worst,

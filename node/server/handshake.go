@@ -54,11 +54,7 @@ func (h *handshakes) acceptUDP(ctx context.Context, udp Listener, usage *device.
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
 				h.log.Error(
-					"stopped accepting subflows over UDP",
-					"err",
-					err,
-					"hint",
-					"they use TCP now; restart the server",
+					"stopped accepting subflows over UDP", "err", err, "hint", "they use TCP now; restart the server",
 				)
 			}
 			return
@@ -94,21 +90,10 @@ func (h *handshakes) closeConns() {
 
 // logForged logs a forged report or limit of a helper, which has no effect.
 func (h *handshakes) logForged(b *session, j wire.Join, from net.Addr, why error) {
-	h.callers.limitedLog.Log(
-		slog.LevelWarn,
-		"forged report",
-		"report of a helper ignored: "+why.Error(),
-		"device",
-		currentName(h.trust, b),
-		"path",
-		j.Subflow,
-		"by",
-		j.Device,
-		"from",
-		from,
-		"hint",
-		"something between the helper and this server alters its reports; the data is safe and flows without them",
-	)
+	h.callers.limitedLog.Log(slog.LevelWarn, "forged report", "report of a helper ignored: "+why.Error(),
+		"device", currentName(h.trust, b), "subflow", j.Subflow, "by", j.Device, "from", from,
+		"hint", "something between the helper and this server alters its reports; "+
+			"the data is safe and flows without them")
 }
 
 // handleConn turns a connection into a subflow of a bond, or closes it.
@@ -134,21 +119,8 @@ func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 		return
 	}
 	h.callers.refused.Forget(sf.Peer.String(), true)
-	h.log.Info(
-		"subflow joined",
-		"device",
-		currentName(h.trust, b),
-		"path",
-		sf.ID,
-		"by",
-		sf.Device,
-		"helped",
-		sf.Helped,
-		"from",
-		c.RemoteAddr(),
-		"over",
-		c.LocalAddr().Network(),
-	)
+	h.log.Info("subflow joined", "device", currentName(h.trust, b), "subflow", sf.ID, "by", sf.Device,
+		"helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
 }
 
 // acceptConn makes a subflow of a connection. It returns nil if the connection was for pairing or

@@ -25,7 +25,7 @@ const (
 
 // serveMeasurement serves a stream that measures a subflow: one at a time for each bond, within the
 // limits of package probe and the device's rate.
-func (s *Server) serveMeasurement(ctx context.Context, b *session, c *endpoint.Conn, path wire.SubflowID) {
+func (s *Server) serveMeasurement(ctx context.Context, b *session, c *endpoint.Conn, id wire.SubflowID) {
 	t := time.NewTimer(measureWait)
 	defer t.Stop()
 	select {
@@ -35,8 +35,8 @@ func (s *Server) serveMeasurement(ctx context.Context, b *session, c *endpoint.C
 		c.ResetWith(wire.CodeLimit, "another measurement of this device is under way")
 		return
 	}
-	_, from := b.endpoint.HopOf(path)
-	if from == nil || !c.Bind(path) {
+	_, from := b.endpoint.HopOf(id)
+	if from == nil || !c.Bind(id) {
 		c.ResetWith(wire.CodeClosed, "there is no such subflow") // not a code after which apps connect directly
 		return
 	}
@@ -46,11 +46,11 @@ func (s *Server) serveMeasurement(ctx context.Context, b *session, c *endpoint.C
 		b.account.rate.limitLocalConn(ctx, c),
 		probe.ServerSide{Version: s.Version, Seen: from.String(), Copied: s.IsKeyCopied(b.key.device),
 			Reports: s.reports.reportsFor(b.key.device, time.Now()), Hop: func() *api.Hop {
-				h, _ := b.endpoint.HopOf(path)
+				h, _ := b.endpoint.HopOf(id)
 				return status.Hop(h)
 			}},
 	)
-	s.log.Debug("measured", "device", currentName(s.trust, b), "path", path, "err", err)
+	s.log.Debug("measured", "device", currentName(s.trust, b), "subflow", id, "err", err)
 	if err != nil {
 		splice.Reset(c)
 		return

@@ -43,7 +43,7 @@ func storeFor(primary *identity.Key) *reportStore {
 func TestReports(t *testing.T) {
 	primary := newTestKey(t)
 	s := storeFor(primary)
-	now, phone, stranger := time.Now(), newTestKey(t), newTestKey(t)
+	now, phone, unknown := time.Now(), newTestKey(t), newTestKey(t)
 	count := func(at time.Time, want int) {
 		t.Helper()
 		if got := s.reportsFor(primary.Public(), at); len(got) != want {
@@ -54,10 +54,10 @@ func TestReports(t *testing.T) {
 	keep(newReport(phone, primary.Public()), now)
 	keep(newReport(phone, primary.Public()), now.Add(time.Second))
 	count(now, 1)
-	forged := newReport(stranger, primary.Public())
+	forged := newReport(unknown, primary.Public())
 	forged.From = phone.Public()
 	keep(forged, now)
-	keep(newReport(phone, stranger.Public()), now)
+	keep(newReport(phone, unknown.Public()), now)
 	count(now, 1)
 	for range 3 * maxReports {
 		keep(newReport(newTestKey(t), primary.Public()), now)
@@ -104,7 +104,7 @@ func TestReportsOfStrangers(t *testing.T) {
 					kept,
 					func(k storedReport) bool { return k.From == phone.Public() && k.fromKnownSource },
 				) {
-				t.Error("a stranger who said the helper's report again took its protection")
+				t.Error("an unknown who said the helper's report again took its protection")
 			}
 			if !slices.ContainsFunc(kept, func(k storedReport) bool { return k.From == phone.Public() }) ||
 				len(kept) != maxReports {

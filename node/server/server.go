@@ -141,7 +141,10 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if _, err := sched.New(cfg.Scheduler); err != nil {
 		return nil, fault.New(fault.Config, err, "set `scheduler` to one of these")
 	}
-	for name, n := range map[string]int{"max_streams": cfg.MaxStreams, "max_flows": cfg.MaxFlows, "max_subflows": cfg.MaxSubflows, "max_bonds": cfg.MaxBonds} {
+	for name, n := range map[string]int{
+		"max_streams": cfg.MaxStreams, "max_flows": cfg.MaxFlows,
+		"max_subflows": cfg.MaxSubflows, "max_bonds": cfg.MaxBonds,
+	} {
 		if n < 1 {
 			return nil, fault.New(fault.Config, fmt.Errorf("%s is %d", name, n), "set it to 1 or more, or leave it out")
 		}
@@ -178,7 +181,11 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	var udp Listener
 	if cfg.UDP {
 		if cfg.ListenUDP == nil {
-			err = fault.New(fault.Unsupported, errors.New("subflows over UDP are not supported here"), "leave `udp` out")
+			err = fault.New(
+				fault.Unsupported,
+				errors.New("subflows over UDP are not supported here"),
+				"leave `udp` out",
+			)
 		} else {
 			udp, err = cfg.ListenUDP(ln.Addr().String())
 		}
@@ -360,7 +367,8 @@ func (s *Server) newSession(ctx context.Context, key bondKey, id string) *sessio
 		Accept:        func(c *endpoint.Conn) { s.serveStream(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
-			s.log.Info("subflow ended", "device", currentName(s.trust, b), "path", sf.ID, "by", sf.Device, "err", err)
+			s.log.Info("subflow ended",
+				"device", currentName(s.trust, b), "subflow", sf.ID, "by", sf.Device, "err", err)
 			if b.endpoint.PeerClosed() {
 				s.wg.Go(func() { s.endSession(b) })
 			}
@@ -385,8 +393,8 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 		return
 	}
 	defer b.account.memory.Release(streamCost)
-	if path, ok := probe.SubflowOf(c.Dest()); ok {
-		s.serveMeasurement(ctx, b, c, wire.SubflowID(path))
+	if subflow, ok := probe.SubflowOf(c.Dest()); ok {
+		s.serveMeasurement(ctx, b, c, wire.SubflowID(subflow))
 		return
 	}
 	d, err := s.dest.dialForConn(ctx, c)
@@ -400,17 +408,8 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 	c.Opened()
 	up, down, err := splice.Both(b.account.rate.limitConn(ctx, d), c)
 	s.log.Debug(
-		"stream ended",
-		"device",
-		currentName(s.trust, b),
-		"dest",
-		c.Dest(),
-		"to_device",
-		up,
-		"from_device",
-		down,
-		"err",
-		err,
+		"stream ended", "device", currentName(s.trust, b), "dest", c.Dest(), "to_device", up, "from_device", down,
+		"err", err,
 	)
 }
 

@@ -292,13 +292,9 @@ func (t *sessionTable) detectCopies(now time.Time, isUsed func(*session) bool) {
 			b.sharedSince = now
 		case now.Sub(b.sharedSince) >= minCopyTime && !b.copyWarned:
 			b.copyWarned = true
-			t.log.Warn(
-				"two running mpbond use the same device key",
-				"device",
-				b.name,
-				"hint",
-				"a copy of its files runs on another device: revoke it, and pair each device again with its own key",
-			)
+			t.log.Warn("two running mpbond use the same device key", "device", b.name,
+				"hint", "a copy of its files runs on another device: "+
+					"revoke it, and pair each device again with its own key")
 		}
 	}
 }

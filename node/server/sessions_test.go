@@ -58,10 +58,10 @@ func tableOf(
 func TestSessionTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3
-		rng, stranger := rand.New(rand.NewPCG(7, 8)), map[identity.PublicKey]bool{}
+		rng, unknown := rand.New(rand.NewPCG(7, 8)), map[identity.PublicKey]bool{}
 		var retired []*session
 		table, begin := tableOf(t, limit, func(k identity.PublicKey) error {
-			if stranger[k] {
+			if unknown[k] {
 				return wire.Refuse{Code: wire.CodeUnknown, Text: textNotTrusted}
 			}
 			return nil
@@ -81,9 +81,9 @@ func TestSessionTable(t *testing.T) {
 					forget(func(o *session) bool { return o == b })
 				}
 			case 1:
-				stranger[key.device] = !stranger[key.device]
+				unknown[key.device] = !unknown[key.device]
 				table.retireUnenrolled()
-				forget(func(o *session) bool { return stranger[o.key.device] })
+				forget(func(o *session) bool { return unknown[o.key.device] })
 			case 2:
 				if b, err := table.joinBond(key, 5, nil); err == nil && b != nil && !slices.Contains(have, b) {
 					t.Fatal("a bond that the device believes in was made")
@@ -92,9 +92,9 @@ func TestSessionTable(t *testing.T) {
 				i := slices.IndexFunc(have, func(o *session) bool { return o.key == key })
 				b, err := table.joinBond(key, 0, begin(key))
 				switch {
-				case stranger[key.device]:
+				case unknown[key.device]:
 					if !errors.As(err, new(wire.Refuse)) {
-						t.Fatalf("a stranger joined: %v", err)
+						t.Fatalf("an unknown joined: %v", err)
 					}
 				case err != nil:
 					t.Fatal(err)
@@ -130,8 +130,8 @@ func TestSessionTable(t *testing.T) {
 		if _, err := table.joinBond(bondKey{}, 0, nil); !errors.Is(err, errShutdown) {
 			t.Errorf("joined when closed: %v", err)
 		}
-		clear(stranger)
-		stranger[identity.PublicKey{0}], stranger[identity.PublicKey{1}], stranger[identity.PublicKey{2}] = true, true, true
+		clear(unknown)
+		unknown[identity.PublicKey{0}], unknown[identity.PublicKey{1}], unknown[identity.PublicKey{2}] = true, true, true
 		if table.retireUnenrolled(); len(retired) > 0 {
 			t.Error("a bond was retired after the end")
 		}

@@ -101,7 +101,8 @@ func Streams(list []endpoint.Stream) (streams []api.Stream) {
 		streams = append(
 			streams,
 			api.Stream{ID: uint64(s.ID), Dest: s.Dest, AppInfo: api.AppInfo(s.App), Mode: s.Mode.String(),
-				Priority: s.Priority.String(), Weight: int(s.Weight), DownBytes: s.DownBytes, UpBytes: s.UpBytes, Down: describeChoice(s.Down), Up: describeChoice(s.Up)},
+				Priority: s.Priority.String(), Weight: int(s.Weight), DownBytes: s.DownBytes, UpBytes: s.UpBytes,
+				Down: describeChoice(s.Down), Up: describeChoice(s.Up)},
 		)
 	}
 	return streams
