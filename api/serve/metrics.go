@@ -25,364 +25,146 @@ type metric struct {
 // metricList lists the metrics of GET /metrics, besides those of the Go runtime and the process. A
 // counter exists as long as what its labels name.
 var metricList = []metric{
-	{
-		"mpbond_info",
-		"Always 1; the labels are the role, the name and the version of this mpbond.",
-		false,
+	{"mpbond_info", "Always 1; the labels are the role, the name and the version of this mpbond.", false,
 		[]string{"role", "name", "version"},
-		func(s api.Status) []sample { return []sample{{1, []string{s.Role, s.Name, s.Version}}} },
-	},
+		func(s api.Status) []sample { return []sample{{1, []string{s.Role, s.Name, s.Version}}} }},
 	{"mpbond_uptime_seconds", "How long this mpbond has been running.", false, nil,
 		func(s api.Status) []sample { return []sample{{s.UptimeSeconds, nil}} }},
 	{"mpbond_memory_bytes", "Memory taken from the system and not given back.", false, nil,
 		func(s api.Status) []sample { return []sample{{float64(s.MemoryBytes), nil}} }},
 
-	{
-		"mpbond_device_online",
-		"1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.",
-		false,
-		[]string{"device"},
-		sampleDevices(func(d api.Device) float64 { return boolValue(d.Online) }),
-	},
-	{
-		"mpbond_device_battery_ratio",
-		"Battery level of a device that reports it, 0 to 1; this device included.",
-		false,
-		[]string{"device"},
-		sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.BatteryPercent, 0.01) }),
-	},
-	{
-		"mpbond_device_charging",
-		"1 while a device that reports it charges or is plugged in, else 0.",
-		false,
-		[]string{"device"},
-		sampleFacts(func(f api.Facts) *float64 { return optionalBool(f.Charging) }),
-	},
-	{
-		"mpbond_device_temperature_celsius",
-		"Temperature of a device that reports it.",
-		false,
-		[]string{"device"},
-		sampleFacts(func(f api.Facts) *float64 { return f.TemperatureC }),
-	},
-	{
-		"mpbond_device_signal_ratio",
-		"Signal strength of the link to the Internet of a device that reports it, 0 to 1.",
-		false,
-		[]string{"device"},
-		sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.SignalPercent, 0.01) }),
-	},
-	{
-		"mpbond_device_radio_joules_total",
+	{"mpbond_device_online",
+		"1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.", false,
+		[]string{"device"}, sampleDevices(func(d api.Device) float64 { return boolValue(d.Online) })},
+	{"mpbond_device_battery_ratio", "Battery level of a device that reports it, 0 to 1; this device included.", false,
+		[]string{"device"}, sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.BatteryPercent, 0.01) })},
+	{"mpbond_device_charging", "1 while a device that reports it charges or is plugged in, else 0.", false,
+		[]string{"device"}, sampleFacts(func(f api.Facts) *float64 { return optionalBool(f.Charging) })},
+	{"mpbond_device_temperature_celsius", "Temperature of a device that reports it.", false,
+		[]string{"device"}, sampleFacts(func(f api.Facts) *float64 { return f.TemperatureC })},
+	{"mpbond_device_signal_ratio",
+		"Signal strength of the link to the Internet of a device that reports it, 0 to 1.", false,
+		[]string{"device"}, sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.SignalPercent, 0.01) })},
+	{"mpbond_device_radio_joules_total",
 		"Estimated energy that a radio of known kind spent since the start of this mpbond: " +
-			"of this device's links and, at a primary, of each helper's link to the Internet.",
-		true,
-		[]string{"device", "link", "kind"},
-		func(s api.Status) (list []sample) {
+			"of this device's links and, at a primary, of each helper's link to the Internet.", true,
+		[]string{"device", "link", "kind"}, func(s api.Status) (list []sample) {
 			for _, d := range s.Devices {
 				for _, r := range d.Radios {
 					list = append(list, sample{float64(r.Joules), []string{d.Name, r.Link, r.Kind}})
 				}
 			}
 			return list
-		},
-	},
-	{
-		"mpbond_device_pipes",
-		"Pipes to the device.",
-		false,
-		[]string{"device"},
-		sampleDevices(func(d api.Device) float64 { return float64(d.Pipes) }),
-	},
-	{
-		"mpbond_device_subflows",
-		"Subflows that the device carries or, for a device at a server, ends.",
-		false,
-		[]string{"device"},
-		sampleDevices(func(d api.Device) float64 { return float64(d.Subflows) }),
-	},
+		}},
+	{"mpbond_device_pipes", "Pipes to the device.", false,
+		[]string{"device"}, sampleDevices(func(d api.Device) float64 { return float64(d.Pipes) })},
+	{"mpbond_device_subflows", "Subflows that the device carries or, for a device at a server, ends.", false,
+		[]string{"device"}, sampleDevices(func(d api.Device) float64 { return float64(d.Subflows) })},
 
-	{
-		"mpbond_streams",
-		"Open streams of the bond: one for each TCP connection of an app.",
-		false,
-		bondLabels,
-		sampleBonds(func(b api.Bond) float64 { return float64(b.Streams) }),
-	},
-	{
-		"mpbond_streams_total",
-		"Streams of the bond so far.",
-		true,
-		bondLabels,
-		sampleBonds(func(b api.Bond) float64 { return float64(b.StreamsTotal) }),
-	},
-	{
-		"mpbond_flows",
-		"Open datagram flows of the bond: one for each UDP socket of an app.",
-		false,
-		bondLabels,
-		sampleBonds(func(b api.Bond) float64 { return float64(b.Flows) }),
-	},
-	{
-		"mpbond_flows_total",
-		"Datagram flows of the bond so far.",
-		true,
-		bondLabels,
-		sampleBonds(func(b api.Bond) float64 { return float64(b.FlowsTotal) }),
-	},
-	{
-		"mpbond_datagrams_dropped_total",
-		"Datagrams that waited too long or found no room, at this end.",
-		true,
-		bondLabels,
-		sampleBonds(func(b api.Bond) float64 { return float64(b.DatagramsDropped) }),
-	},
-	{
-		"mpbond_meta_buffer_bytes",
-		"Bytes accepted from apps and not yet given to a subflow.",
-		false,
-		bondLabels,
-		sampleBonds(func(b api.Bond) float64 { return float64(b.MetaBytes) }),
-	},
-	{
-		"mpbond_reorder_bytes",
-		"Bytes received that wait for earlier ones.",
-		false,
-		bondLabels,
-		sampleBonds(func(b api.Bond) float64 { return float64(b.ReorderBytes) }),
-	},
-	{
-		"mpbond_wasted_bytes_total",
-		"Bytes sent or received more than once, by cause.",
-		true,
-		append(bondLabels[:2:2], "cause"),
-		func(s api.Status) (list []sample) {
+	{"mpbond_streams", "Open streams of the bond: one for each TCP connection of an app.", false,
+		bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.Streams) })},
+	{"mpbond_streams_total", "Streams of the bond so far.", true,
+		bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.StreamsTotal) })},
+	{"mpbond_flows", "Open datagram flows of the bond: one for each UDP socket of an app.", false,
+		bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.Flows) })},
+	{"mpbond_flows_total", "Datagram flows of the bond so far.", true,
+		bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.FlowsTotal) })},
+	{"mpbond_datagrams_dropped_total", "Datagrams that waited too long or found no room, at this end.", true,
+		bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.DatagramsDropped) })},
+	{"mpbond_meta_buffer_bytes", "Bytes accepted from apps and not yet given to a subflow.", false,
+		bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.MetaBytes) })},
+	{"mpbond_reorder_bytes", "Bytes received that wait for earlier ones.", false,
+		bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.ReorderBytes) })},
+	{"mpbond_wasted_bytes_total", "Bytes sent or received more than once, by cause.", true,
+		append(bondLabels[:2:2], "cause"), func(s api.Status) (list []sample) {
 			for _, b := range s.Bonds {
 				for cause, n := range b.WastedBytes {
 					list = append(list, sample{float64(n), []string{b.ID, b.Peer, cause}})
 				}
 			}
 			return list
-		},
-	},
+		}},
 
-	{
-		"mpbond_subflow_received_bytes_total",
-		"Bytes received over the subflow, including frame headers.",
-		true,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxBytes) }),
-	},
-	{
-		"mpbond_subflow_sent_bytes_total",
-		"Bytes sent over the subflow, including frame headers.",
-		true,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxBytes) }),
-	},
-	{
-		"mpbond_subflow_received_bytes_per_second",
-		"Receive rate over the last second.",
-		false,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxRate) / 8 }),
-	},
-	{
-		"mpbond_subflow_sent_bytes_per_second",
-		"Send rate over the last second.",
-		false,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxRate) / 8 }),
-	},
-	{
-		"mpbond_subflow_throughput_bytes_per_second",
-		"Estimated sending rate of the subflow from this end (Th).",
-		false,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return float64(p.ThroughputBps) / 8 }),
-	},
-	{
-		"mpbond_subflow_backlog_bytes",
-		"Bytes sent and not yet at the far end (B).",
-		false,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return float64(p.BacklogBytes) }),
-	},
-	{
-		"mpbond_subflow_pad_seconds",
-		"Predicted delivery time of a byte given to the subflow now (PAD).",
-		false,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return p.PADms / 1000 }),
-	},
-	{
-		"mpbond_subflow_rtt_seconds",
-		"Smoothed round-trip time of the hop at this end.",
-		false,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return p.SRTTms / 1000 }),
-	},
-	{
-		"mpbond_subflow_silent",
-		"1 while bytes are in flight without progress; else 0.",
-		false,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.State == api.Silent) }),
-	},
-	{
-		"mpbond_subflow_udp",
-		"1 while the hop at this end uses UDP; else 0.",
-		false,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.Transport == "udp") }),
-	},
-	{
-		"mpbond_subflow_resumed_total",
-		"How often a helped subflow resumed on another pipe after a break.",
-		true,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return float64(p.Resumed) }),
-	},
-	{
-		"mpbond_subflow_migrated_total",
-		"How often a subflow moved without a break: a helped one to another pipe, one over UDP to another address.",
-		true,
-		subflowLabels,
-		sampleSubflows(func(p api.Subflow) float64 { return float64(p.Migrated) }),
-	},
+	{"mpbond_subflow_received_bytes_total", "Bytes received over the subflow, including frame headers.", true,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxBytes) })},
+	{"mpbond_subflow_sent_bytes_total", "Bytes sent over the subflow, including frame headers.", true,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxBytes) })},
+	{"mpbond_subflow_received_bytes_per_second", "Receive rate over the last second.", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxRate) / 8 })},
+	{"mpbond_subflow_sent_bytes_per_second", "Send rate over the last second.", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxRate) / 8 })},
+	{"mpbond_subflow_throughput_bytes_per_second", "Estimated sending rate of the subflow from this end (Th).", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.ThroughputBps) / 8 })},
+	{"mpbond_subflow_backlog_bytes", "Bytes sent and not yet at the far end (B).", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.BacklogBytes) })},
+	{"mpbond_subflow_pad_seconds", "Predicted delivery time of a byte given to the subflow now (PAD).", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.PADms / 1000 })},
+	{"mpbond_subflow_rtt_seconds", "Smoothed round-trip time of the hop at this end.", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.SRTTms / 1000 })},
+	{"mpbond_subflow_silent", "1 while bytes are in flight without progress; else 0.", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.State == api.Silent) })},
+	{"mpbond_subflow_udp", "1 while the hop at this end uses UDP; else 0.", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.Transport == "udp") })},
+	{"mpbond_subflow_resumed_total", "How often a helped subflow resumed on another pipe after a break.", true,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.Resumed) })},
+	{"mpbond_subflow_migrated_total",
+		"How often a subflow moved without a break: a helped one to another pipe, one over UDP to another address.", true,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.Migrated) })},
 
-	{
-		"mpbond_subflow_pbe_capacity_bytes_per_second",
-		"Rate available in the mobile cells of the other end, while it reports it (PBE-CC).",
-		false,
-		subflowLabels,
-		samplePBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 }),
-	},
-	{
-		"mpbond_subflow_pbe_fair_bytes_per_second",
-		"Its fair share of these cells.",
-		false,
-		subflowLabels,
-		samplePBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 }),
-	},
-	{
-		"mpbond_subflow_pbe_doubted",
-		"1 while less arrives than the reported rate; else 0.",
-		false,
-		subflowLabels,
-		samplePBE(func(p api.PBE) float64 { return boolValue(p.Doubted) }),
-	},
-	{
-		"mpbond_cells_receiving",
-		"1 while control messages of the mobile cells of a monitored local interface are received, else 0.",
-		false,
-		[]string{"interface"},
-		sampleCells(func(c api.Cells) float64 { return boolValue(c.Receiving) }),
-	},
-	{
-		"mpbond_cells_capacity_bytes_per_second",
-		"Rate available to this device in those cells; 0 while they are not received.",
-		false,
-		[]string{"interface"},
-		sampleCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 }),
-	},
-	{
-		"mpbond_cells_fair_bytes_per_second",
-		"Its fair share of these cells.",
-		false,
-		[]string{"interface"},
-		sampleCells(func(c api.Cells) float64 { return float64(c.FairBps) / 8 }),
-	},
+	{"mpbond_subflow_pbe_capacity_bytes_per_second",
+		"Rate available in the mobile cells of the other end, while it reports it (PBE-CC).", false,
+		subflowLabels, samplePBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 })},
+	{"mpbond_subflow_pbe_fair_bytes_per_second", "Its fair share of these cells.", false,
+		subflowLabels, samplePBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 })},
+	{"mpbond_subflow_pbe_doubted", "1 while less arrives than the reported rate; else 0.", false,
+		subflowLabels, samplePBE(func(p api.PBE) float64 { return boolValue(p.Doubted) })},
+	{"mpbond_cells_receiving",
+		"1 while control messages of the mobile cells of a monitored local interface are received, else 0.", false,
+		[]string{"interface"}, sampleCells(func(c api.Cells) float64 { return boolValue(c.Receiving) })},
+	{"mpbond_cells_capacity_bytes_per_second",
+		"Rate available to this device in those cells; 0 while they are not received.", false,
+		[]string{"interface"}, sampleCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 })},
+	{"mpbond_cells_fair_bytes_per_second", "Its fair share of these cells.", false,
+		[]string{"interface"}, sampleCells(func(c api.Cells) float64 { return float64(c.FairBps) / 8 })},
 
-	{
-		"mpbond_cap_bytes",
+	{"mpbond_cap_bytes",
 		"Cap of a link, of all links together, or of another device: " +
-			"the nearest or, of used-up ones, the one that lasts longest.",
-		false,
-		capLabels,
-		sampleCaps(func(c api.Cap) float64 { return float64(c.CapBytes) }),
-	},
-	{
-		"mpbond_cap_used_bytes",
-		"Bytes that count against that cap so far.",
-		false,
-		capLabels,
-		sampleCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) }),
-	},
-	{
-		"mpbond_cap_reached",
-		"1 while the cap is used up and nothing is carried; else 0.",
-		false,
-		capLabels,
-		sampleCaps(func(c api.Cap) float64 { return boolValue(c.State == "reached") }),
-	},
+			"the nearest or, of used-up ones, the one that lasts longest.", false,
+		capLabels, sampleCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
+	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false,
+		capLabels, sampleCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
+	{"mpbond_cap_reached", "1 while the cap is used up and nothing is carried; else 0.", false,
+		capLabels, sampleCaps(func(c api.Cap) float64 { return boolValue(c.State == "reached") })},
 
-	{
-		"mpbond_helper_relayed_bytes_total",
-		"At a helper: bytes relayed, both directions.",
-		true,
-		nil,
-		sampleHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) }),
-	},
-	{
-		"mpbond_helper_buffer_bytes",
-		"At a helper: bytes held between HS-path and pipe.",
-		false,
-		nil,
-		sampleHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) }),
-	},
-	{
-		"mpbond_helper_subflows",
-		"At a helper: subflows relayed now.",
-		false,
-		nil,
-		sampleHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) }),
-	},
-	{
-		"mpbond_onload_open",
-		"At a helper that onloads: 1 while it accepts connections, else 0.",
-		false,
-		nil,
-		sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{boolValue(o.Open), nil}} }),
-	},
-	{
-		"mpbond_onload_today_bytes",
-		"At a helper that onloads: bytes carried today, as a provider counts; mpbond_link_bytes has them by device.",
-		false,
-		nil,
-		sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} }),
-	},
-	{
-		"mpbond_onload_left_bytes",
-		"At a helper that onloads with an allowance: bytes that are left today.",
-		false,
-		nil,
-		sampleOnload(func(o api.OnloadStatus) []sample {
+	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true,
+		nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
+	{"mpbond_helper_buffer_bytes", "At a helper: bytes held between HS-path and pipe.", false,
+		nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) })},
+	{"mpbond_helper_subflows", "At a helper: subflows relayed now.", false,
+		nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) })},
+	{"mpbond_onload_open", "At a helper that onloads: 1 while it accepts connections, else 0.", false,
+		nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{boolValue(o.Open), nil}} })},
+	{"mpbond_onload_today_bytes",
+		"At a helper that onloads: bytes carried today, as a provider counts; mpbond_link_bytes has them by device.", false,
+		nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} })},
+	{"mpbond_onload_left_bytes", "At a helper that onloads with an allowance: bytes that are left today.", false,
+		nil, sampleOnload(func(o api.OnloadStatus) []sample {
 			if !o.Bounded {
 				return nil
 			}
 			return []sample{{float64(o.LeftBytes), nil}}
-		}),
-	},
-	{
-		"mpbond_onload_tunnels",
-		"At a helper that onloads: current connections of a device that has any.",
-		false,
-		[]string{"device"},
-		sampleOnload(func(o api.OnloadStatus) (list []sample) {
+		})},
+	{"mpbond_onload_tunnels", "At a helper that onloads: current connections of a device that has any.", false,
+		[]string{"device"}, sampleOnload(func(o api.OnloadStatus) (list []sample) {
 			for name, n := range o.ByDevice() {
 				list = append(list, sample{float64(n.Count), []string{name}})
 			}
 			return list
-		}),
-	},
-	{
-		"mpbond_link_share_limit_bytes_per_second",
+		})},
+	{"mpbond_link_share_limit_bytes_per_second",
 		"At a helper: rate of the interface that other devices may use in a direction, " +
-			"while its owner's traffic limits them.",
-		false,
-		[]string{"interface", "direction"},
-		func(s api.Status) (list []sample) {
+			"while its owner's traffic limits them.", false,
+		[]string{"interface", "direction"}, func(s api.Status) (list []sample) {
 			if s.Helper == nil {
 				return nil
 			}
@@ -392,8 +174,7 @@ var metricList = []metric{
 				}
 			}
 			return list
-		},
-	},
+		}},
 }
 
 // Labels.
