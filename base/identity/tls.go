@@ -47,7 +47,7 @@ func (k *Key) ClientConfig(server PublicKey, alpn string) *tls.Config {
 // owner of the key by other means.
 func (k *Key) UnverifiedConfig(alpn string) *tls.Config {
 	c := k.tlsConfig(alpn, func(PublicKey) error { return nil })
-	c.InsecureSkipVerify = true // as in ClientConfigConfig
+	c.InsecureSkipVerify = true // as in ClientConfig
 	return c
 }
 
@@ -92,11 +92,11 @@ func OnHello(cfg *tls.Config, f func() error) *tls.Config {
 // tlsConfig returns what both ends share. Rules for every connection:
 //
 //   - TLS 1.3 and nothing older;
-//   - one application protocol, which must be agreed on: crypto/tls accepts a peer that names none,
-//     VerifyConnection below does not;
+//   - one application protocol, which must be agreed on: crypto/tls accepts a peer that names
+//     none, VerifyConnection below does not;
 //   - both ends send a certificate, whose Ed25519 key is all that counts;
-//   - no session tickets: each connection proves the keys again, so that a device removed from the trust
-//     file stays out;
+//   - no session tickets: each connection proves the keys again, so that a device removed from
+//     the trust file stays out;
 //   - full-size records from the first byte on, for throughput.
 func (k *Key) tlsConfig(alpn string, checkKey func(PublicKey) error) *tls.Config {
 	return &tls.Config{

@@ -24,7 +24,7 @@ type fileAccess struct {
 	ownRights bool   // use the process's own rights
 	openDir   string // a directory on the way that users other than root may change, or ""
 	shared    bool   // others may create files in the directory: root follows no link there
-	uid       int    // unless ownRightsRights
+	uid       int    // unless ownRights
 	pin       string // path of the user's directory, or ""
 	path      string // with pin: relative to it
 }

@@ -67,4 +67,4 @@ func lockFile(f *os.File, flags uint32) error {
 // CloseToOthers does nothing: see GrantsOthers.
 func CloseToOthers(uintptr) error { return nil }
 
-func syncDir(*os.File) error { return nil } // directories cannot be synced synced
+func syncDir(*os.File) error { return nil } // directories cannot be synced

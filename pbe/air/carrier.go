@@ -89,7 +89,7 @@ type carrier struct {
 
 	// Subframes of the receiver.
 	pending   []*receivedSubframe
-	afterLoss bool // since the last subframe subframe
+	afterLoss bool // since the last subframe
 
 	// A cell in a live source is confirmed by its MIBs in two frames.
 	onTrial       bool     // not yet confirmed: pending is held back

@@ -60,14 +60,14 @@ type Config struct {
 	Cells []cell.ID
 	// OnSilence, if not nil, receives the reason when the cells fall silent, and nil when messages
 	// arrive again or for the first time. The goroutine of Run calls it.
-	OnSilence func(why error)
+	OnSilence func(reason error)
 }
 
 // Listener listens to the cells of one link. Make one with New; its methods are safe for concurrent
 // use.
 type Listener struct {
 	cfg   Config
-	open  func(context.Context) (r io.ReadCloser, kept bool, err error) // opens the source; replaced in tests
+	open  func(context.Context) (r io.ReadCloser, isFile bool, err error) // replaced in tests
 	epoch time.Time
 
 	mu           sync.Mutex

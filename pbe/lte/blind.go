@@ -157,7 +157,7 @@ func (b *blindDecoder) tryLocation(soft []float32, elements []cceStats, at cceLo
 
 // decodeWord decodes soft, whose total weight is all, as a word of size a into b.word. It returns
 // the part of the weight that the word explains, or 0 if it stopped early because that is below
-// least.
+// minAgreement.
 func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize, minAgreement float64) float64 {
 	b.decodedWords++
 	n := a.size + crcBits

@@ -11,7 +11,7 @@ package lte
 // In the first case the receiver looks for the same cell nearby, and only if it stays away for
 // another one.
 const (
-	minFadeMisses      = 4    // consecutive subframes without reference signals; fewer are a fade
+	minSearchMisses    = 4    // consecutive subframes without reference signals; fewer are a fade
 	maxTrackedDelay    = 2e-6 // seconds; a delay of 11 µs aliases to none
 	maxUnreadMIBs      = 2    // consecutive unreadable MIBs
 	unreadPause        = 50   // MIBs after which they trigger a search again
@@ -42,8 +42,8 @@ const (
 	reacquired                        // the next subframe is elsewhere
 )
 
-// recheckCell checks whether the next subframe is where it should be: by its reference signals, if
-// heard, and its delay.
+// recheckCell checks whether the next subframe is where it should be: by its reference signals
+// (hasSignal) and its delay.
 func (r *Receiver) recheckCell(hasSignal bool, delay float64, end bool) recheckResult {
 	if r.recheckIn > 0 {
 		r.recheckIn--
@@ -55,7 +55,7 @@ func (r *Receiver) recheckCell(hasSignal bool, delay float64, end bool) recheckR
 	}
 	w := d.takeTask()
 	defer func() { d.spareTasks = append(d.spareTasks, w) }()
-	for k := 1; !hasSignal && k < minFadeMisses; k++ {
+	for k := 1; !hasSignal && k < minSearchMisses; k++ {
 		from := at + k*sub
 		if from+sub > len(r.samples) {
 			if end {

@@ -66,7 +66,7 @@ func sssSequence(id int, second bool) (d [syncLen]float64) {
 // syncBin returns the bin of element n of a synchronisation signal in an FFT of searchSize.
 func syncBin(n int) int { return (n - 31 + n/31 + searchSize) % searchSize }
 
-// decimate resamples to searchSize with a windowed sinc of length factor. PSS, SSS and the
+// decimate reduces the sample rate by factor, with a windowed-sinc low-pass. PSS, SSS and the
 // broadcast channel take 0.57 of the band, so only frequencies above 1.43 times the band alias into
 // them; there the filter has already fallen off.
 func decimate(in []complex64, factor int) []complex128 {
