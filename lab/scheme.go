@@ -223,7 +223,7 @@ func (b *Bench) runCommands(ctx context.Context, commands [][]string) error {
 	return nil
 }
 
-// mptcpScheme is tethering with the kernel's MPTCP (Kibbutz in the MPBond paper): helpers are NAT
+// mptcpScheme is tethering with the kernel's MPTCP, as in Kibbutz: helpers are NAT
 // routers, and MPTCP runs end to end between primary and web, with one subflow through each helper.
 type mptcpScheme struct {
 	noHelpers      bool             // no helpers

@@ -365,10 +365,8 @@ func (c Cell) repItems(o Options, rep int) []unit.Bytes {
 	return all
 }
 
-// quickItems is how many items are moved in the short form, and quickItem the most of
-// one.
+// Limits of the short form: the number of items, and the size of one.
 const (
-	// quickItems is the number of items in the short form, quickItem the largest size of one.
 	quickItems = 5
 	quickItem  = 200 * unit.KB
 )

@@ -12,7 +12,6 @@ import (
 // g5Home is the home line of the comparison with MPTCP.
 var g5Home = [2]float64{4, 0.512}
 
-// g5Buffer is as much as receivers took at most with Linux 2.6: tcp_rmem's last value.
 const (
 	// g5Buffer is the largest receive buffer of Linux 2.6: the last value of tcp_rmem.
 	g5Buffer = "174760"

@@ -26,8 +26,6 @@ const minute = time.Minute
 // emulate several times at once.
 const maxRecordedRate = 25 * unit.Mbps
 
-// cellularQueue is a base station's queue for a phone, at the mean rate: deep, as
-// they are. An assumption, that of the lab's recorded drives too.
 const (
 	// cellularQueue is a base station's queue for a phone, at the mean rate. It is deep, which is
 	// an assumption, as for the lab's recorded drives.
