@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
 import (
@@ -23,7 +25,7 @@ type source struct {
 	test    bool
 	lines   int
 	syntax  *ast.File
-	imports map[string]string // path to the name it has in the file
+	imports map[string]string // from path to the name in the file
 }
 
 // parseSources parses the whole module, once for all tests.
@@ -76,14 +78,14 @@ func parseSources(t *testing.T) []*source {
 	return all
 }
 
-// isNoSource reports whether a folder holds nothing that people write: hidden folders, test
-// data, and what was built.
+// isNoSource reports whether a folder holds no source that people write: hidden folders, test data
+// and build results.
 func isNoSource(name string, d fs.DirEntry) bool {
 	base := path.Base(name)
 	return d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "bin" || base == "out")
 }
 
-// isWithin reports whether dir is one of folders or within one.
+// isWithin reports whether dir is one of the folders or inside one.
 func isWithin(dir string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(r string) bool { return dir == r || strings.HasPrefix(dir, r+"/") })
 }
@@ -126,7 +128,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestImportRules checks the rules on imports that must never pass, and on some that must.
+// TestImportRules checks the rules with imports that must be refused and with some that must pass.
 func TestImportRules(t *testing.T) {
 	for _, bad := range [][2]string{
 		{"core/bond", "link/subflow"}, {"core/bond", "api"}, {"core/sched", "core/bond"}, {"link/wire", "core/bond"}, {"link/tcp", "node/primary"}, {"link/subflow", "node/server"},
@@ -178,7 +180,7 @@ func findImpurities(s *source) (found []string) {
 	return found
 }
 
-// selectedNames returns the name that n selects, if it is one of those listed for its package.
+// selectedNames returns the name that n selects if the list has it for its package.
 func selectedNames(s *source, n *ast.SelectorExpr, list map[string]map[string]bool) (found []string) {
 	if x, ok := n.X.(*ast.Ident); ok {
 		for p, names := range list {
@@ -190,7 +192,7 @@ func selectedNames(s *source, n *ast.SelectorExpr, list map[string]map[string]bo
 	return found
 }
 
-// TestOneSanitiser: base/text alone decides which characters can be shown.
+// TestOneSanitiser checks that only base/text decides which characters can be shown.
 func TestOneSanitiser(t *testing.T) {
 	for _, s := range parseSources(t) {
 		if s.test || s.dir == "base/text" {
@@ -199,7 +201,7 @@ func TestOneSanitiser(t *testing.T) {
 		ast.Inspect(s.syntax, func(n ast.Node) bool {
 			if n, ok := n.(*ast.SelectorExpr); ok {
 				for _, name := range selectedNames(s, n, characterTests) {
-					t.Errorf("%s uses %s: use base/text, so that there is one rule for what terminals and pages show", s.name, name)
+					t.Errorf("%s uses %s: use base/text, the one place for what terminals and pages may show", s.name, name)
 				}
 			}
 			return true
@@ -240,12 +242,13 @@ func TestPackageComments(t *testing.T) {
 	}
 	for dir, name := range files {
 		if n := len(comments[dir]); n != 1 {
-			t.Errorf("package %s in %s has %d package comments %v instead of one that places it in the data path", name, dir, n, comments[dir])
+			t.Errorf("package %s in %s has %d package comments %v instead of one that says where it stands in the data path", name, dir, n, comments[dir])
 		}
 	}
 }
 
-// exceptions reports entries of a list that are no longer needed, too.
+// exceptions is a list of allowed violations, with reasons. It also finds entries that are no
+// longer needed.
 type exceptions struct {
 	list map[string]string
 	used map[string]bool
@@ -265,7 +268,7 @@ func (e *exceptions) reportUnused(t *testing.T) {
 	t.Helper()
 	for key := range e.list {
 		if !e.used[key] {
-			t.Errorf("%s is in the list of exceptions without need", key)
+			t.Errorf("%s is in the list of exceptions but needs none", key)
 		}
 	}
 }

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !race
 
-// The race detector has nothing to find here and makes it slow: make check has
-// this test.
+// The race detector would only slow this test down. make check runs it without.
 
 package archtest
 
@@ -22,9 +23,8 @@ import (
 	"testing"
 )
 
-// TestOtherMachines: the program is right Go for each system and processor that
-// `make cross` builds it for, with all that it imports. This checks types only,
-// which takes seconds; compiling all takes minutes.
+// TestOtherMachines checks the types of the program and all its imports for the systems and
+// processors of `make cross`. That takes seconds; compiling takes minutes.
 func TestOtherMachines(t *testing.T) {
 	for _, m := range []struct{ system, processor, tags string }{
 		{"linux", "arm", ""}, {"linux", "mips", "router"}, // 32 bits
@@ -37,8 +37,8 @@ func TestOtherMachines(t *testing.T) {
 	}
 }
 
-// TestLeftOut: what makes a program large without use there is not in it: plots in the
-// product, and in the build for routers what docs/howto/install.md says.
+// TestLeftOut checks that programs do not contain large packages that they do not use: plots in
+// the product, and in the build for routers what docs/howto/install.md lists.
 func TestLeftOut(t *testing.T) {
 	for tags, out := range map[string][]string{
 		"":       {"gonum.org/v1/plot", "google.golang.org/protobuf", "go/parser"},
@@ -52,13 +52,13 @@ func TestLeftOut(t *testing.T) {
 		}
 		for _, p := range out {
 			if strings.Contains("\n"+string(list), "\n"+p) {
-				t.Errorf("tags %q: the program has %s", tags, p)
+				t.Errorf("tags %q: the program contains %s", tags, p)
 			}
 		}
 	}
 }
 
-// listedPackage is what `go list` tells of a package.
+// listedPackage is a package as `go list` describes it.
 type listedPackage struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -79,7 +79,7 @@ func checkTypes(t *testing.T, system, processor, tags string) {
 	}
 	checked := map[string]*types.Package{"unsafe": types.Unsafe}
 	fset := token.NewFileSet()
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; { // what is imported comes first
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; { // imports come before their importers
 		var p listedPackage
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return
@@ -100,7 +100,7 @@ func checkTypes(t *testing.T, system, processor, tags string) {
 				return nil, fmt.Errorf("%s is not there", path)
 			}),
 			Sizes:            types.SizesFor("gc", processor),
-			IgnoreFuncBodies: p.Standard, // others have tested these
+			IgnoreFuncBodies: p.Standard, // the Go project tests them
 			Error:            func(err error) { t.Error(err) },
 		}
 		if p.Module != nil && p.Module.GoVersion != "" {
@@ -108,14 +108,14 @@ func checkTypes(t *testing.T, system, processor, tags string) {
 		}
 		checked[p.ImportPath], _ = config.Check(p.ImportPath, fset, parsePackage(t, fset, p), nil)
 		if t.Failed() {
-			return // the packages that import it would only repeat it
+			return // importers would only repeat the error
 		}
 	}
 }
 
-// parsePackage reads the files of a package, at once.
+// parsePackage parses the files of a package concurrently.
 func parsePackage(t *testing.T, fset *token.FileSet, p listedPackage) []*ast.File {
-	if _, err := os.ReadDir(p.Dir); err != nil { // so that a new file there makes `go test` run this again
+	if _, err := os.ReadDir(p.Dir); err != nil { // so that `go test` notices a new file and does not use a cached result
 		t.Fatal(err)
 	}
 	files, errs := make([]*ast.File, len(p.GoFiles)), make([]error, len(p.GoFiles))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
 import (
@@ -25,8 +27,7 @@ func readFile(t *testing.T, name string) string {
 	return string(b)
 }
 
-// requiredModules lists the modules that go.mod asks for itself; with tools by the
-// module that has them.
+// requiredModules lists the direct dependencies in go.mod, and the modules of tools.
 func requiredModules(mod string) (list []string) {
 	for line := range strings.Lines(mod) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "require ")
@@ -41,8 +42,8 @@ func requiredModules(mod string) (list []string) {
 	return list
 }
 
-// TestDependenciesAreDocumented: each module of go.mod has a line in the
-// document, with a licence, and each line a module.
+// TestDependenciesAreDocumented checks that docs/dependencies.md has exactly one line, with a
+// licence, for each direct dependency.
 func TestDependenciesAreDocumented(t *testing.T) {
 	want := requiredModules(readFile(t, "go.mod"))
 	if len(want) < 10 {
@@ -54,17 +55,17 @@ func TestDependenciesAreDocumented(t *testing.T) {
 	for _, m := range row.FindAllStringSubmatch(text, -1) {
 		got = append(got, m[1])
 		if cells := strings.Split(m[2], "|"); len(cells) != 3 || slices.ContainsFunc(cells, func(c string) bool { return strings.TrimSpace(c) == "" }) {
-			t.Errorf("docs/dependencies.md: `%s` must tell what for, what else, and its licence", m[1])
+			t.Errorf("docs/dependencies.md: `%s` needs its purpose, alternatives and licence", m[1])
 		}
 	}
 	for _, m := range want {
 		if !slices.Contains(got, m) {
-			t.Errorf("docs/dependencies.md does not tell of %s", m)
+			t.Errorf("docs/dependencies.md has no line for %s", m)
 		}
 	}
 	for _, m := range got {
 		if !slices.Contains(want, m) {
-			t.Errorf("docs/dependencies.md tells of %s, which go.mod does not ask for", m)
+			t.Errorf("docs/dependencies.md has a line for %s, which go.mod does not require", m)
 		}
 	}
 }
@@ -77,7 +78,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// TestNamedTargetsExist: who follows the documents finds what they tell to make.
+// TestNamedTargetsExist checks that the Makefile has the targets that documents name.
 func TestNamedTargetsExist(t *testing.T) {
 	target := regexp.MustCompile(`(?m)^([a-z]+):`)
 	var have []string
@@ -128,8 +129,8 @@ func frameTypes(t *testing.T, code string) (list []wire.Type) {
 	return list
 }
 
-// TestFramesAreDocumented: the table of docs/reference/wire.md has each frame of package
-// wire with its number and its name, and no other.
+// TestFramesAreDocumented checks that the table in docs/reference/wire.md lists exactly the frames
+// of package wire, with numbers and names.
 func TestFramesAreDocumented(t *testing.T) {
 	want := frameTypes(t, readFile(t, "link/wire/wire.go"))
 	if len(want) < 20 {
@@ -144,18 +145,17 @@ func TestFramesAreDocumented(t *testing.T) {
 		name := fmt.Sprintf("0x%02x %v", uint8(typ), typ)
 		names = append(names, name)
 		if !slices.Contains(got, name) {
-			t.Errorf("docs/reference/wire.md does not tell of %s", name)
+			t.Errorf("docs/reference/wire.md does not list %s", name)
 		}
 	}
 	for _, name := range got {
 		if !slices.Contains(names, name) {
-			t.Errorf("docs/reference/wire.md tells of %s, which package wire does not have", name)
+			t.Errorf("docs/reference/wire.md lists %s, which package wire does not have", name)
 		}
 	}
 }
 
-// TestNamedTestsExist: docs/explanation/security.md names a test for what it promises, and
-// that is there.
+// TestNamedTestsExist checks that the tests named in docs/explanation/security.md exist.
 func TestNamedTestsExist(t *testing.T) {
 	have := map[string]bool{}
 	for _, s := range parseSources(t) {
@@ -172,7 +172,7 @@ func TestNamedTestsExist(t *testing.T) {
 	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readFile(t, "docs/explanation/security.md"), -1)
 	for _, m := range named {
 		if !have[m[1]] {
-			t.Errorf("docs/explanation/security.md names %s, which is not there", m[1])
+			t.Errorf("docs/explanation/security.md names %s, which does not exist", m[1])
 		}
 	}
 	if len(named) < 20 {
@@ -180,8 +180,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// TestTroubleshooting: each kind of error is in the document, and each command that
-// it names exists.
+// TestTroubleshooting checks that docs/howto/troubleshoot.md explains each kind of error, and names
+// only commands that exist.
 func TestTroubleshooting(t *testing.T) {
 	text := readFile(t, "docs/howto/troubleshoot.md")
 	kinds := regexp.MustCompile(`Kind += "([a-z_]+)"`).FindAllStringSubmatch(readFile(t, "base/fault/fault.go"), -1)
@@ -190,7 +190,7 @@ func TestTroubleshooting(t *testing.T) {
 	}
 	for _, m := range kinds {
 		if !strings.Contains(text, "`"+m[1]+"`") {
-			t.Errorf("docs/howto/troubleshoot.md does not tell of errors of the kind %s", m[1])
+			t.Errorf("docs/howto/troubleshoot.md does not explain errors of the kind %s", m[1])
 		}
 	}
 	reference := readFile(t, "docs/reference/mpbond.md")

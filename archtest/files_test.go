@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
 import (
@@ -7,7 +9,7 @@ import (
 	"testing"
 )
 
-// fileCalls use files with the rights of the process.
+// fileCalls are functions that use files with the rights of the process.
 var fileCalls = map[string]map[string]bool{
 	"os": setOf("Open", "OpenFile", "OpenRoot", "OpenInRoot", "Create", "CreateTemp", "MkdirTemp", "ReadFile", "WriteFile", "ReadDir", "DirFS", "CopyFS",
 		"Stat", "Lstat", "Readlink", "Mkdir", "MkdirAll", "Remove", "RemoveAll", "Rename", "Link", "Symlink", "Truncate", "Chmod", "Chown", "Lchown", "Chtimes"),
@@ -15,34 +17,36 @@ var fileCalls = map[string]map[string]bool{
 	"syscall":       setOf("Open", "Mkfifo", "Unlink", "Rename", "Chmod", "Chown"),
 }
 
-const filesReason = "root's process works in a user's directory with that user's rights: use package userfile (docs/adr/0012)"
+const filesReason = "a process of root must use files in a user's directory with the rights of that user: " +
+	"use package userfile (docs/adr/0012)"
 
-// exemptFiles use files that no user can replace, or are no part of the product.
+// exemptFiles lists sources that use only files that no user can replace, or are not part of the
+// product.
 var exemptFiles = map[string]string{
-	"base/userfile/":                "it is how the others do it",
-	"lab/":                          "the laboratory's own directories",
-	"e2e/":                          "tests",
-	"link/splice/splicetest/":       "/proc, for tests",
-	"archtest/":                     "tests",
-	"cmd/mpbond-lab/":               "the laboratory's own directories",
-	"internal/cli/clitest/":         "tests",
-	"cmd/cellwatch/":                "a tool that writes where its command line says",
-	"pbe/air/":                      "a tool that reads what its command line says",
-	"link/tcp/probe_linux.go":       "/proc",
-	"node/doctor/host":              "/proc and /dev",
-	"node/intercept/":               "/proc, /sys and cgroups",
-	"onload/dataplan/plan.go":       "/proc",
-	"control/device/counters.go":    "/proc",
-	"control/facts/sysfs.go":        "/sys",
+	"base/userfile/":                  "it implements the rule",
+	"lab/":                            "the laboratory's own directories",
+	"e2e/":                            "tests",
+	"link/splice/splicetest/":         "/proc, for tests",
+	"archtest/":                       "tests",
+	"cmd/mpbond-lab/":                 "the laboratory's own directories",
+	"internal/cli/clitest/":           "tests",
+	"cmd/cellwatch/":                  "a tool that writes where its command line says",
+	"pbe/air/":                        "a tool that reads what its command line says",
+	"link/tcp/probe_linux.go":         "/proc",
+	"node/doctor/host":                "/proc and /dev",
+	"node/intercept/":                 "/proc, /sys and cgroups",
+	"onload/dataplan/plan.go":         "/proc",
+	"control/device/counters.go":      "/proc",
+	"control/facts/sysfs.go":          "/sys",
 	"control/device/process_linux.go": "/proc",
-	"control/device/radio.go":       "/sys",
-	"api/serve/process.go":          "/proc",
-	"node/probe/":                   "/proc and /etc/resolv.conf",
-	"cmd/mpbond/memory.go":          "cgroups",
-	"cmd/mpbond/run.go":             "/dev/tty",
+	"control/device/radio.go":         "/sys",
+	"api/serve/process.go":            "/proc",
+	"node/probe/":                     "/proc and /etc/resolv.conf",
+	"cmd/mpbond/memory.go":            "cgroups",
+	"cmd/mpbond/run.go":               "/dev/tty",
 }
 
-// TestFilesWithTheRightsOfTheirUser: what uses files does so through package userfile.
+// TestFilesWithTheRightsOfTheirUser checks that sources use files through package userfile.
 func TestFilesWithTheRightsOfTheirUser(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range parseSources(t) {
@@ -65,12 +69,12 @@ func TestFilesWithTheRightsOfTheirUser(t *testing.T) {
 	}
 	for of := range exemptFiles {
 		if !used[of] && of != "archtest/" {
-			t.Errorf("%s has no need to be exempt", of)
+			t.Errorf("%s needs no exemption", of)
 		}
 	}
 }
 
-// listCalls lists what a file uses of functions, by the path of their package.
+// listCalls lists the functions of a list, by package path, that a file uses.
 func listCalls(s *source, functions map[string]map[string]bool) (list []string) {
 	names := map[string]map[string]bool{}
 	for p, of := range functions {

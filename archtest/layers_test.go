@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
 import (
@@ -73,7 +75,7 @@ func TestEveryPackageHasALayer(t *testing.T) {
 	for _, l := range layers {
 		for _, folder := range l.folders {
 			if slices.Contains([]string{"cmd", "e2e", "internal"}, folder) {
-				continue // commands and tests, each with a comment of its own
+				continue // each command and test has its own comment
 			}
 			if _, err := os.Stat("../" + folder + "/doc.go"); err != nil {
 				t.Errorf("layer %s has no doc.go: %v", l.name, err)

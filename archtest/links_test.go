@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
 import (
@@ -11,7 +13,7 @@ import (
 
 var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
 
-// TestLinksLead checks that each link of a document to a file of the tree leads somewhere.
+// TestLinksLead checks that each link of a document to a file of the tree has a target.
 func TestLinksLead(t *testing.T) {
 	root := os.DirFS("..")
 	links := 0
@@ -31,11 +33,11 @@ func TestLinksLead(t *testing.T) {
 		}
 		for _, m := range markdownLink.FindAllStringSubmatch(string(text), -1) {
 			if strings.Contains(m[1], ":") {
-				continue // elsewhere
+				continue // not in the tree
 			}
 			links++
 			if _, err := fs.Stat(root, path.Join(path.Dir(name), m[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", name, m[1])
+				t.Errorf("%s links to %s, which does not exist", name, m[1])
 			}
 		}
 		return nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
 import (
@@ -7,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPureHaveNoGoroutines: packages that .ci/test tests without the race detector, and
-// their tests, begin no goroutines.
+// TestPureHaveNoGoroutines checks that packages that .ci/test tests without the race detector, and
+// their tests, start no goroutines.
 func TestPureHaveNoGoroutines(t *testing.T) {
 	m := regexp.MustCompile(`(?m)^pure=\((.*)\)`).FindStringSubmatch(readFile(t, ".ci/test"))
 	if m == nil {
@@ -27,7 +29,7 @@ func TestPureHaveNoGoroutines(t *testing.T) {
 			case *ast.SelectorExpr:
 				switch n.Sel.Name {
 				case "Go", "AfterFunc", "Parallel", "RunParallel":
-					t.Errorf("%s calls %s, which begins a goroutine: .ci/test must test %s with the race detector", s.name, n.Sel.Name, s.dir)
+					t.Errorf("%s calls %s, which starts a goroutine: .ci/test must test %s with the race detector", s.name, n.Sel.Name, s.dir)
 				}
 			}
 			return true
@@ -35,7 +37,7 @@ func TestPureHaveNoGoroutines(t *testing.T) {
 	}
 	for p := range packages {
 		if !found[p] {
-			t.Errorf(".ci/test has a pure package %s that is not there", p)
+			t.Errorf(".ci/test names the pure package %s, which does not exist", p)
 		}
 	}
 }

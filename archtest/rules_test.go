@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
-// importRule narrows what the table of layers allows: a package imports, besides its own
-// subfolders, only what the rule permits. Tests may import what they need.
+// importRule restricts what the table of layers allows: besides its own subfolders a package
+// imports only what the rule permits. Tests may import what they need.
 type importRule struct {
 	// from lists the importing folders; empty means all but those in except.
 	from, except []string
@@ -12,7 +14,7 @@ type importRule struct {
 	reason string
 }
 
-// purePackages packages have no sockets, clocks, goroutines or unseeded randomness.
+// purePackages have no sockets, clocks, goroutines or unseeded randomness.
 var purePackages = []string{
 	"core/bond", "core/sched",
 	"link/estimate", "link/wire",
@@ -23,7 +25,7 @@ var purePackages = []string{
 	"lab/lte", "lab/radio", "lab/replay", "lab/virtual",
 }
 
-// Folders that rules name together.
+// Groups of folders for the rules.
 var (
 	productFolders  = []string{"node", "control", "core", "api", "link", "base", "onload", "pbe"}
 	dataPathFolders = []string{"node/intercept", "core", "link/estimate", "link/subflow", "link/pipe", "link/wire", "link/tcp", "link/splice"}
@@ -31,7 +33,7 @@ var (
 	cellFolders     = []string{"lab/lte", "lab/virtual"} // deleted with pbe
 )
 
-// importRules hold within the layers and between them.
+// importRules apply within layers and between them.
 var importRules = []importRule{
 	{from: []string{"cmd/mpbond", "cmd/cellwatch"}, to: []string{"lab", "pbe/flow"}, reason: "mpbond-lab alone holds the measuring instruments"},
 	{from: []string{"cmd/mpbond"}, to: []string{"pbe/air", "pbe/lte", "pbe/census"}, reason: "cellwatch alone decodes cells"},
@@ -112,7 +114,7 @@ var pureImports = map[string]string{
 	"runtime": "the machine", "unsafe": "no need", "C": "no need",
 }
 
-// pureCalls are functions that pure packages must not use.
+// pureCalls are the functions that pure packages must not use.
 var pureCalls = map[string]map[string]bool{
 	"time":                 setOf("Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"),
 	module + "/core/trace": setOf("Recorder", "New", "Open", "Read", "Merge"),
@@ -121,15 +123,17 @@ var pureCalls = map[string]map[string]bool{
 		"N", "Float32", "Float64", "ExpFloat64", "NormFloat64", "Perm", "Shuffle"),
 }
 
-// characterTests are functions and tables that tell what can be shown, for base/text alone.
+// characterTests are functions and tables that decide what can be shown; only base/text may use
+// them.
 var characterTests = map[string]map[string]bool{
 	"unicode": setOf("IsControl", "IsPrint", "IsGraphic", "Cc", "Cf", "C", "Other", "Bidi_Control", "Other_Default_Ignorable_Code_Point"),
 	"strconv": setOf("IsPrint", "IsGraphic"),
 }
 
-const pureReason = "pure packages take the time and the seed as parameters, so that thousands of virtual-time cases run in seconds and each can be repeated"
+const pureReason = "pure packages take the time and the seed as parameters, " +
+	"so that thousands of virtual-time cases run in seconds and each can be repeated"
 
-// libraries that belong to one place, with all their packages.
+// libraries maps modules, with all their packages, to the only folders that may import them.
 var libraries = map[string]struct {
 	only   []string
 	reason string
@@ -149,22 +153,22 @@ var libraries = map[string]struct {
 	"gonum.org/v1/plot":                   {[]string{"lab/exp", "internal/chart"}, "it brings fonts and three back ends; the product's charts are drawn in the browser"},
 }
 
-// Limits. Whoever needs more gives a reason in the list that follows.
+// Limits. The lists below name exceptions with their reasons.
 const (
 	maxLines   = 600
 	maxParams  = 5
 	maxMethods = 5
 )
 
-// longFiles have over maxLines lines, for a reason.
+// longFiles lists files of over maxLines lines with the reason.
 var longFiles = map[string]string{}
 
-// longCalls are functions of over maxParams parameters, as "file:name".
+// longCalls lists functions of over maxParams parameters, as "file:name", with the reason.
 var longCalls = map[string]string{}
 
-// wideInterfaces have over maxMethods methods, as "file:name".
+// wideInterfaces lists interfaces of over maxMethods methods, as "file:name", with the reason.
 var wideInterfaces = map[string]string{
-	"link/pipe/carrier.go:Conn": "a net.Conn whose sending side can be watched: one thing, whose parts nobody wants alone",
+	"link/pipe/carrier.go:Conn": "a net.Conn whose sending side can be watched: its parts are of no use alone",
 }
 
 func setOf(names ...string) map[string]bool {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
 import (
@@ -10,36 +12,37 @@ import (
 	"testing"
 )
 
-// internalTerms are what no text for people has: paths of the API, types of Go and marks of
-// packets. People have commands, names of settings and words.
+// internalTerms match what texts for people must not contain: paths of the API, types of Go and
+// marks of packets. People know commands, settings and plain words.
 var internalTerms = regexp.MustCompile(`/v[0-9]+/|\b(GET|POST|PUT|PATCH|DELETE) /|%#?T|%#v|\bmark (0x|%#?x)|` +
 	`\b(netip|net|http|url|json|toml|time|strconv|context|config|primary|helper|server|policy|device|pipe|wire|unit|relay|fetch|upload|playlist)\.[A-Z][a-z]`)
 
-// routePattern is the path of a request, alone or with its method: what the API is made of.
+// routePattern matches the path of a request, alone or with its method.
 var routePattern = regexp.MustCompile(`^((GET|POST|PUT|PATCH|DELETE) )?(/[a-z0-9._{}-]+)+/?$`)
 
-// allowedTexts are texts of another kind.
+// allowedTexts are texts for programs, with the reason.
 var allowedTexts = map[string]string{
 	"see GET /openapi.json": "the API speaks to the program that calls it",
 	"use /v2 and its field names: GET /openapi.json describes them": "the API speaks to the program that calls it",
 }
 
-// TestNoInternalsInTexts: errors, hints, help and logs speak of no path of the API, type of
-// Go or mark of a packet.
+// TestNoInternalsInTexts checks that errors, hints, help texts and logs contain no path of the API,
+// type of Go or mark of a packet.
 func TestNoInternalsInTexts(t *testing.T) {
 	for _, s := range parseSources(t) {
-		if s.test || strings.HasPrefix(s.name, "archtest/") || strings.HasPrefix(s.name, "e2e/") { // they speak to programs
+		// their texts are for programs
+		if s.test || strings.HasPrefix(s.name, "archtest/") || strings.HasPrefix(s.name, "e2e/") {
 			continue
 		}
 		for _, text := range listTexts(s.syntax) {
 			if internalTerms.MatchString(text) && !routePattern.MatchString(text) && allowedTexts[text] == "" {
-				t.Errorf("%s: %.200q: %q is no word for people", s.name, text, internalTerms.FindString(text))
+				t.Errorf("%s: %.200q: %q is not for people", s.name, text, internalTerms.FindString(text))
 			}
 		}
 	}
 }
 
-// listTexts lists the strings of a file, but for its imports and tags of fields.
+// listTexts lists the strings of a file, except imports and tags of fields.
 func listTexts(f *ast.File) (list []string) {
 	tags := map[*ast.BasicLit]bool{}
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -58,7 +61,7 @@ func listTexts(f *ast.File) (list []string) {
 	return list
 }
 
-// TestInternalsAreFound: the rule finds each kind, and lets routes and tags be.
+// TestInternalsAreFound checks that the rule finds each kind, but not routes and tags.
 func TestInternalsAreFound(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", `package x
 import _ "net/v1/http"

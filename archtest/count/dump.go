@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -7,7 +9,7 @@ import (
 	"strings"
 )
 
-// Bounds of what is shown of a dump of all goroutines.
+// Limits for a dump of all goroutines.
 const (
 	maxStacks = 24
 	maxFrames = 20 // of each, the innermost
@@ -18,9 +20,8 @@ var (
 	argumentPattern = regexp.MustCompile(`\(0x[0-9a-f].*\)$|\(\{.*\)$| \+0x[0-9a-f]+.*$| in goroutine \d+$`)
 )
 
-// shortenDump cuts dumps of goroutines, as a panic and the time limit leave them, down
-// to what tells where a test stood: stacks with our code in them, those of tests
-// first, the same ones once. All other lines stay as they are.
+// shortenDump shortens dumps of goroutines, which a panic or the time limit prints, to stacks with
+// our code, those of tests first, equal ones once. All other lines stay unchanged.
 func shortenDump(output string) string {
 	if !strings.Contains(output, "\ngoroutine ") {
 		return output
@@ -65,8 +66,8 @@ func shortenDump(output string) string {
 	return b.String()
 }
 
-// summarizeStack is a stack without what differs from one goroutine to the next, and
-// whether our code is in it, and a test.
+// summarizeStack returns a stack without what differs between goroutines, and reports whether it
+// contains our code and a test.
 func summarizeStack(stack []string) (key string, ours, ofTest bool) {
 	var b strings.Builder
 	_, state, _ := strings.Cut(strings.TrimSpace(stack[0]), "[")

@@ -1,16 +1,15 @@
-// Command count reads the events of `go test -json` and prints what a person
-// wants of them: a line for each package, all output of failed tests (of dumps of
-// all goroutines what matters), what tests tell as attributes, skipped tests with
-// their reasons, the names of failed ones, and at the end
-// "N passed, N failed, N skipped".
-// It stands behind `make test`, outside the data path. It exits with 1 if a
-// test failed, none ran, or a package that it is called with was not tested.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command count reads the events of `go test -json` and prints a summary: one line for each
+// package, all output of failed tests (dumps of goroutines shortened), attributes that tests set,
+// skipped tests with their reasons, the names of failed ones, and at the end "N passed, N failed, N
+// skipped". It stands behind `make test`, outside the data path. It exits with 1 if a test failed,
+// none ran, or a package named on its command line was not tested.
 //
-// Packages that it is called with run real programs over emulated links in real
-// time. A test of theirs that failed, without a data race, is made once more,
-// alone, as the lab repeats transfers that other programs of the machine have
-// disturbed; up to three times, where it skips itself as the machine is too busy for
-// its figures. One that passes then does not fail the run; it is named at the end.
+// Packages named on its command line run real programs over emulated links in real time. A failed
+// test of theirs is run once more, alone, unless it found a data race: other programs on the
+// machine may have disturbed it. It is run up to three times if it skips itself because the machine
+// is too busy. A test that passes then does not fail the run; it is named at the end.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"strings"
 )
 
-// event is one line of `go doc test2json`.
+// event is one line of `go test -json`, see `go doc test2json`.
 type event struct {
 	Action      string
 	Package     string
@@ -40,7 +39,7 @@ type event struct {
 // test names a test, or a package if name is "".
 type test struct{ pkg, name string }
 
-// tally is what became of the tests.
+// tally holds the results of the tests.
 type tally struct {
 	out                       io.Writer
 	passed, failed, skipped   int
@@ -61,7 +60,7 @@ func newTally(out io.Writer, again ...string) *tally {
 		failures: map[test]int{}, noRetry: map[test]bool{}}
 }
 
-// maxTries is how often a failed test is made again that skips itself.
+// maxTries is the most times that a failed test is run again if it skips itself.
 const maxTries = 3
 
 func main() {
@@ -76,7 +75,7 @@ func main() {
 	}
 }
 
-// readEvents takes in events.
+// readEvents reads events and adds their results.
 func (t *tally) readEvents(events io.Reader) {
 	in := bufio.NewReader(events)
 	for {
@@ -90,7 +89,7 @@ func (t *tally) readEvents(events io.Reader) {
 	}
 }
 
-// retryFailed makes failed tests once more, as run does, which returns their events.
+// retryFailed runs failed tests again with run, which returns their events.
 func (t *tally) retryFailed(run func(test) io.Reader) {
 	for f, n := range t.failures {
 		if t.noRetry[f] {
@@ -115,13 +114,13 @@ func (t *tally) retryFailed(run func(test) io.Reader) {
 	}
 }
 
-// topLevel is the test that a part belongs to.
+// topLevel returns the test that a subtest belongs to.
 func topLevel(key test) test {
 	key.name, _, _ = strings.Cut(key.name, "/")
 	return key
 }
 
-// recordFailure notes a failure, with what the test said.
+// recordFailure records a failed test of a package to retry, with its output.
 func (t *tally) recordFailure(key test, output string) {
 	if !slices.Contains(t.retryPackages, key.pkg) {
 		return
@@ -136,7 +135,7 @@ func (t *tally) recordFailure(key test, output string) {
 func (t *tally) handleLine(line string) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil {
-		fmt.Fprint(t.out, line) // of the go command itself
+		fmt.Fprint(t.out, line) // written by the go command itself
 		return
 	}
 	key := test{e.Package, e.Test}
@@ -179,11 +178,11 @@ func (t *tally) endTest(action string, key test) {
 func (t *tally) endPackage(e event) {
 	t.testedPackages[e.Package] = true
 	if e.Action == "fail" {
-		// Tests that never ended were cut off by a panic or the time limit.
+		// A panic or the time limit cut off tests that never ended.
 		for key := range t.running {
 			if key.pkg == e.Package {
 				t.endTest("fail", key)
-				t.noRetry[topLevel(key)] = true // tests after it were never made
+				t.noRetry[topLevel(key)] = true // tests after it did not run
 			}
 		}
 		if !t.failedPackages[e.Package] { // it did not build, or TestMain failed it
@@ -198,16 +197,16 @@ func (t *tally) endPackage(e event) {
 	delete(t.output, test{e.Package, ""})
 }
 
-// maxNamed is how many failed tests are named at the end, at most.
+// maxNamed is the most failed tests named at the end.
 const maxNamed = 50
 
-// printSummary prints the end and tells whether all is well.
+// printSummary prints the end and reports whether all tests passed.
 func (t *tally) printSummary() bool {
-	for key := range t.running { // the go command itself was ended
+	for key := range t.running { // the go command itself was killed
 		t.endTest("fail", key)
 	}
 	for _, p := range t.retryPackages {
-		if !t.testedPackages[p] { // the go command failed before it came to them
+		if !t.testedPackages[p] { // the go command failed before
 			t.failed++
 			t.failedNames = append(t.failedNames, p+" was not tested")
 		}
@@ -217,9 +216,9 @@ func (t *tally) printSummary() bool {
 		fmt.Fprintln(t.out, "skipped:", s)
 	}
 	for _, f := range t.flaky {
-		fmt.Fprintf(t.out, "unsteady: %s %s failed once, and passed when it was made again\n", f.pkg, f.name)
+		fmt.Fprintf(t.out, "flaky: %s %s failed once and passed when run again\n", f.pkg, f.name)
 	}
-	for _, f := range t.failedNames[:min(maxNamed, len(t.failedNames))] { // the output is far above by now
+	for _, f := range t.failedNames[:min(maxNamed, len(t.failedNames))] { // the output scrolled away long ago
 		fmt.Fprintln(t.out, "failed:", f)
 	}
 	if more := len(t.failedNames) - maxNamed; more > 0 {
@@ -229,7 +228,7 @@ func (t *tally) printSummary() bool {
 	return t.failed == 0 && t.passed > 0
 }
 
-// skipReason is what a test gave to Skip: its output without the frame around it.
+// skipReason returns the text that a test passed to Skip: its output without the frame around it.
 func skipReason(output []string) string {
 	var words []string
 	for _, line := range output {

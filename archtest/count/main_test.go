@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -52,8 +54,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestAgain: of chosen packages a failed test is made once more, unless it has
-// found a race; whatever fails twice, or elsewhere, has failed.
+// TestAgain checks that a failed test of the given packages is run once more unless it found a
+// race, and that all other failures count.
 func TestAgain(t *testing.T) {
 	const (
 		fail  = `{"Action":"fail","Package":"p","Test":"A/part"}` + "\n" + `{"Action":"fail","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n"
@@ -68,14 +70,14 @@ func TestAgain(t *testing.T) {
 		ok                 bool
 		want               string
 	}{
-		"passes then":    {"p", fail, pass, true, "unsteady: p A failed once"},
+		"passes then":    {"p", fail, pass, true, "flaky: p A failed once"},
 		"fails again":    {"p", fail, fail, false, "1 passed, 2 failed"},
 		"says nothing":   {"p", fail, "", false, "1 passed, 2 failed"},
 		"race":           {"p", race + fail, pass, false, "1 passed, 2 failed"},
 		"cut off":        {"p", `{"Action":"run","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n", pass, false, "1 passed, 1 failed"},
 		"panic":          {"p", `{"Action":"output","Package":"p","Test":"A","Output":"panic: oh\n"}` + "\n" + fail, pass, false, "1 passed, 2 failed"},
 		"skips then":     {"p", fail, skip + pass, false, "1 passed, 2 failed"},
-		"skips at first": {"p", fail, skip + pass + "\x00" + skip + pass + "\x00" + pass, true, "unsteady: p A failed once"},
+		"skips at first": {"p", fail, skip + pass + "\x00" + skip + pass + "\x00" + pass, true, "flaky: p A failed once"},
 		"fails after it": {"p", fail, skip + pass + "\x00" + fail + "\x00" + pass, false, "1 passed, 2 failed"},
 		"elsewhere":      {"q", fail, pass, false, "1 passed, 2 failed"},
 		"not tested":     {"r", fail, pass, false, "failed: r was not tested"},
@@ -86,7 +88,7 @@ func TestAgain(t *testing.T) {
 		times := strings.Split(c.second, "\x00")
 		y.retryFailed(func(f test) io.Reader {
 			if f != (test{"p", "A"}) {
-				t.Errorf("%s: %v is made again", name, f)
+				t.Errorf("%s: %v is run again", name, f)
 			}
 			now := times[0]
 			times = append(times[1:], now)
@@ -98,8 +100,9 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestDump: of a dump what matters is shown, once, and within bounds; what is no
-// dump stays as it is.
+// TestDump checks that a dump is shortened to its relevant stacks, each once, and within limits,
+// and that other output stays unchanged.
+
 func TestDump(t *testing.T) {
 	const (
 		head   = "    x_test.go:5: before\npanic: test timed out after 10m0s\n\trunning tests:\n\t\tTestX (9m59s)\n\n"
