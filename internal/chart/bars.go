@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chart
 
 import (
@@ -13,30 +15,30 @@ import (
 )
 
 const (
-	barFraction = 0.7  // of the room for it that a bar fills
+	barFraction = 0.7  // part of its column that a bar fills
 	maxBarWidth = 64.0 // points
 )
 
-// Bars draws a bar for each of some periods or kinds.
+// Bars draws one bar for each of some periods or kinds.
 type Bars struct {
 	Title  string
-	Names  []string  // of the bars, in their order
-	Values []float64 // as many
+	Names  []string  // of the bars, from left to right
+	Values []float64 // one for each name
 	Unit   string    // of the values
 	Width  int       // points
 }
 
-// SVG is the bars as a document with its own text alternative.
+// SVG returns the chart as a document with a text alternative.
 func (b Bars) SVG() ([]byte, error) { return renderSVG(b.layoutFrame(), b.drawChart) }
 
-// PNG is the bars as pixels, two a point.
+// PNG returns the chart as an image with two pixels per point.
 func (b Bars) PNG() ([]byte, error) { return renderPNG(b.layoutFrame(), b.drawChart) }
 
 func (b Bars) layoutFrame() frame {
 	return frame{b.Title, b.Describe(), float64(b.Width), height}
 }
 
-// Describe tells the last and the highest bar.
+// Describe describes the last and the highest bar in a sentence.
 func (b Bars) Describe() string {
 	last := len(b.Values) - 1
 	if last < 0 {
@@ -84,7 +86,7 @@ func (b Bars) drawChart(dc draw.Canvas) error {
 	return nil
 }
 
-// nameTicks names some of the bars, the last one among them.
+// nameTicks returns ticks that name as many bars as room allows, the last one among them.
 func (b Bars) nameTicks(room int) (ticks []plot.Tick) {
 	n := len(b.Names)
 	every := max((n+room-1)/max(room, 1), 1)

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package chart draws distributions, bars and grids of cells as SVG and PNG, with
-// gonum.org/v1/plot. It is for programs that measure: the product draws its charts in the
+// gonum.org/v1/plot. It serves the programs that measure: the product draws its charts in the
 // browser (api/console). It has no clock and does no I/O.
 //
-// Lines differ by colour and by dashes, and each has its name beside it, so that
-// nobody needs to see colours.
+// Lines differ by colour and by dashes, and each has its name beside it, so that charts can be
+// read without seeing colours.
 package chart
 
 import (
@@ -28,13 +30,13 @@ import (
 	"mpbond/base/text"
 )
 
-// maxLines are drawn: the first ones.
+// maxLines is the number of curves drawn: the first ones.
 const maxLines = 8
 
 // Layout, in points.
 const (
 	height        = 240.0
-	minWidth      = 480.0 // the least width of curves, with their names
+	minWidth      = 480.0 // of curves with their names
 	nameColumn    = 150.0 // for names at the right
 	nameHeight    = 15.0
 	sampleLength  = 22.0 // of a line, before its name
@@ -42,7 +44,7 @@ const (
 	dpi           = 144  // of a PNG: two pixels a point
 )
 
-// frame is what stands around a drawing: words about it, and its size in points.
+// frame is what surrounds a drawing: title, text alternative, and size in points.
 type frame struct {
 	title, description string
 	width, height      float64
@@ -57,8 +59,9 @@ func renderSVG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return nil, err
 	}
-	// Where the font is not installed the nearest one is taken, not one with serifs.
-	doc := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arimo,Helvetica,Arial,sans-serif;"))
+	// Without the font viewers must choose a similar one, without serifs.
+	doc := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"),
+		[]byte("font-family:Liberation Sans,Arimo,Helvetica,Arial,sans-serif;"))
 	at := bytes.Index(doc, []byte("<svg"))
 	end := at + bytes.IndexByte(doc[max(at, 0):], '>')
 	if at < 0 || end < at {
@@ -81,7 +84,7 @@ func renderPNG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// niceStep is 1, 2 or 5 times a power of ten: three to six of them reach top.
+// niceStep returns 1, 2 or 5 times a power of ten, of which three to six reach top.
 func niceStep(top float64) float64 {
 	if top <= 0 {
 		return 1
@@ -102,8 +105,8 @@ func valueTicks(top, step float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// theme is colours: those of lines differ for people who see few colours, too, and
-// from the ground by a contrast of 3 to 1 at least.
+// theme holds the colours. Those of lines can be told apart by people who see few colours, and
+// contrast with the ground by at least 3 to 1.
 type theme struct {
 	ground, text, grid color.Color
 	lines              [maxLines]color.Color
@@ -121,19 +124,19 @@ func newTheme() theme {
 	return l
 }
 
-// dashes tell lines apart without colours.
+// dashes distinguish lines without colours.
 var dashes = [maxLines][]vg.Length{nil, {7, 3}, {2, 2}, {9, 3, 2, 3}, {12, 4}, {4, 2, 1, 2}, {1, 3}, {6, 2, 2, 2, 2, 2}}
 
 func (l theme) lineStyle(i int) draw.LineStyle {
 	return draw.LineStyle{Color: l.lines[i], Width: 2, Dashes: dashes[i]}
 }
 
-// textStyle is how text is written.
+// textStyle returns the style of text.
 func (l theme) textStyle(size float64) plottext.Style {
 	return plottext.Style{Color: l.text, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: font.Length(size)}, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
 }
 
-// drawName writes a line's name after a piece of it.
+// drawName draws a piece of a line and its name.
 func (l theme) drawName(dc draw.Canvas, at vg.Point, name string, i int) {
 	dc.StrokeLine2(l.lineStyle(i), at.X, at.Y, at.X+sampleLength, at.Y)
 	if utf8.RuneCountInString(name) > maxNameLength {
@@ -142,7 +145,7 @@ func (l theme) drawName(dc draw.Canvas, at vg.Point, name string, i int) {
 	dc.FillText(l.textStyle(11), vg.Point{X: at.X + sampleLength + 5, Y: at.Y}, text.Printable(name))
 }
 
-// gridLines are horizontal lines behind what is drawn.
+// gridLines returns horizontal lines behind the drawing.
 func (l theme) gridLines() *plotter.Grid {
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil
@@ -150,7 +153,7 @@ func (l theme) gridLines() *plotter.Grid {
 	return grid
 }
 
-// newPlot is an empty one.
+// newPlot returns an empty plot.
 func (l theme) newPlot() *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil

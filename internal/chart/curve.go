@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chart
 
 import (
@@ -13,7 +15,8 @@ import (
 	"mpbond/base/text"
 )
 
-// Curve is one distribution: which part of all is not over each value, ascending.
+// Curve is one distribution. Fractions[i] is the fraction of all values that are at most Values[i],
+// which ascend.
 type Curve struct {
 	Name              string
 	Values, Fractions []float64
@@ -23,24 +26,23 @@ type Curve struct {
 type Curves struct {
 	Title string
 	Unit  string // of values
-	// LogScale has equal ratios of values equally far apart; those that are not over 0 are
-	// left out.
+	// LogScale makes the axis of values logarithmic. Values that are not positive are left out.
 	LogScale bool
-	Curves   []Curve // the first eight of them are drawn
+	Curves   []Curve // the first eight are drawn
 	Width    int     // points
 }
 
-// SVG is the curves as a document with its own text alternative.
+// SVG returns the chart as a document with a text alternative.
 func (c Curves) SVG() ([]byte, error) { return renderSVG(c.layoutFrame(), c.drawChart) }
 
-// PNG is the curves as pixels, two a point.
+// PNG returns the chart as an image with two pixels per point.
 func (c Curves) PNG() ([]byte, error) { return renderPNG(c.layoutFrame(), c.drawChart) }
 
 func (c Curves) layoutFrame() frame {
 	return frame{c.Title, c.Describe(), max(float64(c.Width), minWidth), height}
 }
 
-// Describe tells the median and the highest value of each.
+// Describe describes the median and the highest value of each curve.
 func (c Curves) Describe() string {
 	var all []string
 	for _, l := range c.Curves {
@@ -57,7 +59,7 @@ func (c Curves) Describe() string {
 	return strings.Join(all, " ")
 }
 
-// stepPoints are the corners of a curve, from 0 at low on.
+// stepPoints returns the corners of a curve, which begins with 0 at low.
 func (c Curves) stepPoints(l Curve, low float64) plotter.XYs {
 	points := plotter.XYs{{X: low, Y: 0}}
 	for i, v := range l.Values {
@@ -110,7 +112,7 @@ func (c Curves) drawChart(dc draw.Canvas) error {
 	return nil
 }
 
-// decadeTicks are the powers of ten from low to top.
+// decadeTicks returns ticks at the powers of ten from low to top.
 func decadeTicks(low, top float64) (ticks []plot.Tick) {
 	for v := low; v <= top*1.01; v *= 10 {
 		ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%.4g", v)})

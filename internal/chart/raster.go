@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chart
 
 import (
@@ -14,7 +16,7 @@ import (
 	"mpbond/base/text"
 )
 
-// Layout of a raster, in pixels: two a point.
+// Layout of a raster, in pixels, two per point.
 const (
 	rasterLeft     = 100
 	rasterRight    = 320 // for keys
@@ -28,33 +30,33 @@ const (
 	rasterEdge     = 2 // around a panel
 )
 
-// Mark is a place at an axis.
+// Mark is a labelled position at an axis.
 type Mark struct {
 	Position     int
 	Label, Below string
 }
 
-// Key is what a colour means.
+// Key explains a colour.
 type Key struct {
 	Color color.Color
 	Name  string
 }
 
-// Panel is one picture made of cells: row 0 is the lowest.
+// Panel is a picture made of cells. Row 0 is the lowest.
 type Panel struct {
 	Title         string
 	Rows, Columns int
 	ColorAt       func(row, column int) color.Color
 	X, Y          []Mark
-	Keys          []Key // beside it, as many as there is room for
+	Keys          []Key // beside it, as many as fit
 }
 
-// Raster draws panels one above the other, as pixels.
+// Raster draws panels one above the other as pixels.
 type Raster struct {
 	Panels []Panel
 }
 
-// columnWidth is how many pixels a column has: the same for all.
+// columnWidth returns the width of a column in pixels, the same for all panels.
 func (r Raster) columnWidth() int {
 	most := 1
 	for _, p := range r.Panels {
@@ -63,10 +65,10 @@ func (r Raster) columnWidth() int {
 	return min(max(targetWidth/most, 1), 16)
 }
 
-// rowHeight is how many pixels a row has.
+// rowHeight returns the height of a row in pixels.
 func (p Panel) rowHeight() int { return max(minRowHeight, minPanelHeight/max(p.Rows, 1)) }
 
-// layoutPanels is where the cells of each panel are, and the whole picture.
+// layoutPanels returns the rectangles of the cells of each panel, and of the whole picture.
 func (r Raster) layoutPanels() (panels []image.Rectangle, all image.Rectangle) {
 	width, y := r.columnWidth(), 0
 	for _, p := range r.Panels {
@@ -78,7 +80,7 @@ func (r Raster) layoutPanels() (panels []image.Rectangle, all image.Rectangle) {
 	return panels, all
 }
 
-// PNG is the raster as pixels: each cell is a rectangle of exactly its colour.
+// PNG returns the raster as an image. Each cell is a rectangle of exactly its colour.
 func (r Raster) PNG() ([]byte, error) {
 	theme := newTheme()
 	panels, all := r.layoutPanels()
@@ -117,7 +119,7 @@ func (r Raster) PNG() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// drawTexts writes what stands around the cells of a panel.
+// drawTexts draws the texts around the cells of a panel.
 func (p Panel) drawTexts(dc draw.Canvas, at, all image.Rectangle, theme theme) {
 	head, small := theme.textStyle(12), theme.textStyle(10)
 	head.Font.Weight = 3 // bold
