@@ -230,7 +230,7 @@ func TestCells(t *testing.T) {
 	decoder.end()
 	heard(false)
 	event("cell_lost")
-	loading("as BBR", "laptop/lte", func(p api.PBE) bool { return !p.FollowsFeedback })
+	loading("like BBR", "laptop/lte", func(p api.PBE) bool { return !p.FollowsFeedback })
 	relay(t, source, messages)
 	heard(true)
 	event("cell_received")

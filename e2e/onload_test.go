@@ -159,7 +159,7 @@ func TestOnloadAllowance(t *testing.T) {
 	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "onload") || !strings.Contains(text, "all onloading: the daily cap of 20 MB is used up") {
 		t.Error(text)
 	}
-	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, "takes no connections for onloading now") {
+	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, "onloading closed") {
 		t.Error(text)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -77,7 +79,8 @@ func TestAPIOverTCP(t *testing.T) {
 		expectFailure(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "dual")
 	}
 	token := filepath.Join(os.Getenv("MPBOND_HOME"), "api.token")
-	if err := errors.Join(os.WriteFile(token, []byte("x"), 0o600), os.Chmod(token, 0o644)); err != nil { // whatever the umask
+	// whatever the umask
+	if err := errors.Join(os.WriteFile(token, []byte("x"), 0o600), os.Chmod(token, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	expectFailure(t, cli.ExitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
@@ -144,7 +147,7 @@ func TestDevicesAreChanged(t *testing.T) {
 			if code, out, errs := runProgram(t, "devices"); code != 0 || !strings.Contains(out, "paused") {
 				t.Errorf("%d, %s%s", code, out, errs)
 			}
-			expectFailure(t, cli.ExitUsage, "my-server is a server", "uses another server", "pause", "my-server")
+			expectFailure(t, cli.ExitUsage, "my-server is a server", "use another server", "pause", "my-server")
 			if err := c.PauseDevice(t.Context(), "my-helper", false); err != nil {
 				t.Error(err)
 			}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -55,7 +57,8 @@ func TestAwaitApplied(t *testing.T) {
 		{"pause phone", []api.Device{{Paused: true, Subflows: 1}}, []api.Device{{Paused: true}}, false},
 		{"resume phone", []api.Device{{Paused: true}}, []api.Device{{Subflows: 1}}, false},
 		{"revoke phone", []api.Device{{}}, nil, false},
-		{"pause phone", []api.Device{{Self: true, Paused: true}}, []api.Device{{Self: true}}, false}, // it does not know the phone
+		// it does not know the phone
+		{"pause phone", []api.Device{{Self: true, Paused: true}}, []api.Device{{Self: true}}, false},
 		{"revoke phone", []api.Device{{}}, []api.Device{{}}, true},
 	} {
 		t.Run(c.command, func(t *testing.T) {
@@ -82,7 +85,7 @@ func TestAwaitApplied(t *testing.T) {
 				return s
 			})
 			code, _, errs := runProgram(t, strings.Fields(c.command)...)
-			if code != cli.ExitOK || c.never != strings.Contains(errs, "has not acted on it") {
+			if code != cli.ExitOK || c.never != strings.Contains(errs, "has not applied it") {
 				t.Errorf("code %d: %s", code, errs)
 			}
 			unknown := len(c.before) > 0 && c.before[0].Self

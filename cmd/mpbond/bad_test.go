@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -440,7 +442,7 @@ func TestReload(t *testing.T) {
 			}
 		}
 		hangup()
-		log.awaitText(t, `msg="the trust file was read again" devices=3`)
+		log.awaitText(t, `msg="trust file reread" devices=3`)
 		path := filepath.Join(dir, "trust.toml")
 		good, err := os.ReadFile(path)
 		if err == nil {
@@ -450,7 +452,7 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		hangup()
-		log.awaitText(t, "the trust file stays as it was read before")
+		log.awaitText(t, "trust file not reread, using the last one")
 		if err := os.WriteFile(path, good, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,10 +18,11 @@ import (
 	"mpbond/core/trace"
 )
 
-// enforceCaps has the role keep its links, and other devices, to the caps of its policy.
-// Self reports whether a name there means this device; each of spent is told of what
-// may carry nothing more. It is to be called before serve.
-func (r *role) enforceCaps(isSelf func(name string) bool, rules func() *policy.Rules, onReached ...func(target mydevice.CapTarget, a policy.Allowance)) {
+// enforceCaps applies the caps of the policy to this device's links and to other devices. isSelf
+// reports whether a name in the policy means this device. Each of onReached is called when a cap is
+// reached. It must be called before serveRole.
+func (r *role) enforceCaps(isSelf func(name string) bool, rules func() *policy.Rules,
+	onReached ...func(target mydevice.CapTarget, a policy.Allowance)) {
 	r.caps = mydevice.NewCaps(r.usage, func(name string) mydevice.CapTarget { return r.capTarget(isSelf, name) },
 		func() map[string]policy.Caps { return r.onload.addOnloadCap(rules().Caps()) },
 		func(name string, target mydevice.CapTarget, before, now policy.Allowance) {
@@ -36,8 +39,8 @@ func (r *role) enforceCaps(isSelf func(name string) bool, rules func() *policy.R
 	r.capRules = rules
 }
 
-// capTarget is what caps by a name bound. Of a device that is both helped and helps,
-// that is what this one carries for it, which costs its owner.
+// capTarget returns what the caps of a name limit. If a device is both primary and helper here, it
+// is the traffic that this device carries for it, since that costs the owner of this device.
 func (r *role) capTarget(isSelf func(name string) bool, name string) mydevice.CapTarget {
 	peer, known := r.trust.LookupName(name)
 	switch {
@@ -53,36 +56,36 @@ func (r *role) capTarget(isSelf func(name string) bool, name string) mydevice.Ca
 	return mydevice.CapTarget{Link: name}
 }
 
-// remainingAllowance is what a link, or another device, may still carry. It is for a role to ask
-// while it runs.
+// remainingAllowance returns what a link, or another device, may still carry. It works only while
+// the role runs.
 func (r *role) remainingAllowance(target mydevice.CapTarget) policy.Allowance {
 	return r.caps.AllowanceOf(target)
 }
 
-// reportCapChange tells people and readers of events that the level of a cap has changed.
+// reportCapChange logs and records that the level of a cap has changed.
 func (r *role) reportCapChange(name string, before, now policy.Allowance) {
 	e := trace.Event{Device: name, Reason: now.Period, Text: now.String()}
 	switch {
 	case now.Level == policy.CapReached:
 		e.Kind = trace.CapReached
-		slog.Warn("a cap is used up", "of", name, "cap", now)
+		slog.Warn("cap reached", "of", name, "cap", now)
 	case before.Level == policy.CapReached:
 		e.Kind = trace.CapCleared
-		slog.Info("a cap is over", "of", name, "cap", now)
+		slog.Info("cap over", "of", name, "cap", now)
 	case now.Level == policy.CapWarned:
 		e.Kind = trace.CapWarning
-		slog.Warn("a cap is nearly used up", "of", name, "cap", now)
+		slog.Warn("cap nearly reached", "of", name, "cap", now)
 	default:
 		return
 	}
 	r.rec.Add(e)
 }
 
-// allLinksName stands for the links of a device together.
+// allLinksName is the name, in events and logs, of all links of a device together.
 const allLinksName = "all links"
 
-// warnUnenforcedCaps warns of caps that are not kept, once for each policy that comes into
-// force, until ctx ends.
+// warnUnenforcedCaps warns of caps that cannot be enforced, once for each new policy, until ctx
+// ends.
 func (r *role) warnUnenforcedCaps(ctx context.Context) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -91,7 +94,7 @@ func (r *role) warnUnenforcedCaps(ctx context.Context) {
 			warned = now
 			for name := range now.Caps() {
 				if err := r.caps.CheckEnforced(name); err != nil {
-					slog.Warn("a cap is not kept", "name", name, "why", err)
+					slog.Warn("cap not enforced", "name", name, "err", err)
 				}
 			}
 		}
@@ -103,7 +106,7 @@ func (r *role) warnUnenforcedCaps(ctx context.Context) {
 	}
 }
 
-// listCaps is what the API tells of caps.
+// listCaps returns the caps for the API, sorted by name.
 func (r *role) listCaps() []api.Cap {
 	if r.caps == nil {
 		return nil
@@ -112,10 +115,10 @@ func (r *role) listCaps() []api.Cap {
 	for name, a := range r.caps.ListAllowances() {
 		state, text := a.Level.String(), a.String()
 		if err := r.usage.Problem(); err != nil {
-			text += "; a restart would forget it: " + err.Error()
+			text += "; a restart would lose the count: " + err.Error()
 		}
 		if err := r.caps.CheckEnforced(name); err != nil {
-			state, text = api.CapNotCounted, fmt.Sprintf("the %s cap of %v is not kept: %v", a.Period, a.Cap, err)
+			state, text = api.CapNotCounted, fmt.Sprintf("the %s cap of %v is not enforced: %v", a.Period, a.Cap, err)
 		}
 		list = append(list, api.Cap{Name: name, Period: a.Period, CapBytes: unit.Bytes(a.Cap), UsedBytes: a.Used, StopBytes: a.StopBytes, RoomBytes: a.Room,
 			State: state, Until: a.Until, Text: text})

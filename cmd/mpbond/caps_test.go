@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -58,9 +60,9 @@ func TestCapsNotKept(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"lo": "fine: 0 B of the monthly cap of 1 GB used", "laptop": "fine: 0 B",
-			"nolink0":   "not_counted: the monthly cap of 1 GB is not kept: no link",
+			"nolink0":   "not_counted: the monthly cap of 1 GB is not enforced: no link",
 			"my-helper": "fine: 0 B of the monthly cap of 1 GB used",
-			"my-server": "not_counted: the monthly cap of 1 GB is not kept: no link",
+			"my-server": "not_counted: the monthly cap of 1 GB is not enforced: no link",
 		} {
 			if got := says(name); !strings.HasPrefix(got, want) || strings.Contains(got, "restart") {
 				t.Errorf("%s: %s, want %s", name, got, want)
@@ -98,7 +100,7 @@ func TestCapsNotKept(t *testing.T) {
 		if err := r.usage.OpenFile(dir); err == nil {
 			t.Fatal("usage is kept in a directory")
 		}
-		if got := says("laptop"); !strings.HasPrefix(got, "fine: 0 B") || !strings.Contains(got, "; a restart would forget it: ") {
+		if got := says("laptop"); !strings.HasPrefix(got, "fine: 0 B") || !strings.Contains(got, "; a restart would lose the count: ") {
 			t.Errorf("it is kept nowhere: %s", got)
 		}
 	})
@@ -128,7 +130,7 @@ func TestCapByHostName(t *testing.T) {
 			t.Errorf("%+v, want %s", c, want)
 		}
 	}
-	log.awaitText(t, "a cap is not kept")
+	log.awaitText(t, "cap not enforced")
 }
 
 // TestBounded: what a name is of depends on what this device is to the other one.

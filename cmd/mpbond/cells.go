@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,12 +25,12 @@ import (
 	"mpbond/pbe/transport"
 )
 
-// cellListeners are those who listen to mobile cells, by own interface: one for all
-// connections that go by it, of whatever role.
+// cellListeners maps network interfaces of this device to the listeners to their mobile cells. All
+// connections over an interface, of whatever role, share its listener.
 type cellListeners map[string]*hearing.Listener
 
-// newCellListeners makes them; they hear nothing until run. Silence and its end are told to
-// rec and the log.
+// newCellListeners makes listeners, which receive nothing until listenAll runs. They log and record
+// when they lose their source and when it returns.
 func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cellListeners, error) {
 	c := cellListeners{}
 	for _, iface := range slices.Sorted(maps.Keys(cells)) {
@@ -38,11 +40,12 @@ func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cell
 		}
 		cfg.OnSilence = func(why error) {
 			if why == nil {
-				slog.Info("cells are heard", "interface", iface, "source", cfg.Source)
+				slog.Info("cell messages received", "interface", iface, "source", cfg.Source)
 				rec.Add(trace.Event{Kind: trace.CellReceived, Device: iface})
 				return
 			}
-			slog.Warn("cells are not heard: senders are told nothing of them", "interface", iface, "source", cfg.Source, "why", why, "hint", fault.HintOf(why))
+			slog.Warn("no cell messages: senders get no cell feedback", "interface", iface, "source", cfg.Source,
+				"err", why, "hint", fault.HintOf(why))
 			rec.Add(trace.Event{Kind: trace.CellLost, Device: iface, Reason: why.Error()})
 		}
 		c[iface] = hearing.New(cfg)
@@ -50,52 +53,56 @@ func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cell
 	return c, nil
 }
 
-// listenerConfig reads what a configuration says of an interface's cells.
+// listenerConfig converts the configuration of an interface's cells.
 func listenerConfig(spec mydevice.Cell) (cfg hearing.Config, err error) {
 	if cfg.Source, err = hearing.ParseSource(spec.Messages); err != nil {
 		return cfg, err
 	}
 	if cfg.RNTI = cell.RNTI(spec.RNTI); cfg.RNTI != 0 && !cfg.RNTI.IsUser() {
-		return cfg, fault.New(fault.Config, fmt.Errorf("rnti %d is no device's", spec.RNTI), "devices have 11 to 65523 (0x000B to 0xFFF3); leave it out if the messages tell it")
+		return cfg, fault.New(fault.Config, fmt.Errorf("rnti %d is not the RNTI of a device", spec.RNTI),
+			"devices have 11 to 65523 (0x000B to 0xFFF3); leave it out if the messages contain it")
 	}
 	for _, n := range spec.Cells {
 		if n >= cell.MaxCells {
-			return cfg, fault.New(fault.Config, fmt.Errorf("cell %d", n), fmt.Sprintf("cells are numbered from 0 to %d", cell.MaxCells-1))
+			return cfg, fault.New(fault.Config, fmt.Errorf("cell %d does not exist", n),
+				fmt.Sprintf("cells have the numbers 0 to %d", cell.MaxCells-1))
 		}
 		cfg.Cells = append(cfg.Cells, cell.ID(n))
 	}
 	return cfg, nil
 }
 
-// parseCellFlags reads flags IFACE=SOURCE[,rnti=N][,cells=N+N…].
+// parseCellFlags parses flags IFACE=SOURCE[,rnti=N][,cells=N+N…].
 func parseCellFlags(flags []string) (map[string]mydevice.Cell, error) {
 	cells := map[string]mydevice.Cell{}
 	for _, f := range flags {
 		iface, rest, ok := strings.Cut(f, "=")
 		if !ok || iface == "" {
-			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s names no interface", f), "write IFACE=SOURCE[,rnti=N], like wwan0=unix:/run/cells.sock,rnti=17921")
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s names no interface", f),
+				"write IFACE=SOURCE[,rnti=N], like wwan0=unix:/run/cells.sock,rnti=17921")
 		}
 		c, err := parseCellFlag(rest)
 		if err != nil {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s: %w", f, err), "write rnti=N in decimal or as 0x4601, cells=0+2")
 		}
 		if _, duplicate := cells[iface]; duplicate {
-			return nil, fault.New(fault.Usage, fmt.Errorf("--cell names %s twice", iface), "one source tells of all cells of an interface")
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cell names %s twice", iface),
+				"give one source: it reports all cells of the interface")
 		}
 		cells[iface] = c
 	}
 	return cells, nil
 }
 
-// optionPrefix begins what follows upon a source, or is misspelt.
+// optionPrefix matches the beginning of an option after a source, also of a misspelt one.
 var optionPrefix = regexp.MustCompile("^[a-z]+=")
 
-// parseCellFlag reads SOURCE[,rnti=N][,cells=N+N…].
+// parseCellFlag parses SOURCE[,rnti=N][,cells=N+N…].
 func parseCellFlag(text string) (c mydevice.Cell, err error) {
 	parts := strings.Split(text, ",")
 	for _, p := range parts[1:] {
 		if word := optionPrefix.FindString(p); word != "" && word != "rnti=" && word != "cells=" {
-			return c, fmt.Errorf("there is no %s", word)
+			return c, fmt.Errorf("unknown option %s", word)
 		}
 	}
 	for len(parts) > 1 {
@@ -117,12 +124,14 @@ func parseCellFlag(text string) (c mydevice.Cell, err error) {
 	return c, err
 }
 
-// addCellFlag is --cell of who receives over UDP.
+// addCellFlag adds --cell to a role that receives over UDP.
 func addCellFlag(cmd *cobra.Command, list *[]string) {
-	cmd.Flags().StringArrayVar(list, "cell", nil, "where control messages of the mobile cells of an interface of --udp are heard, `IFACE=SOURCE[,rnti=N]`: unix:PATH, tcp:HOST:PORT, a FIFO or a recording; may be repeated")
+	cmd.Flags().StringArrayVar(list, "cell", nil, "read control messages of the mobile cells of an interface of --udp: "+
+		"`IFACE=SOURCE[,rnti=N]`, where SOURCE is unix:PATH, tcp:HOST:PORT, a FIFO or a recording; repeatable")
 }
 
-// feedbackSource makes what connections over an interface tell their senders; nil for none.
+// feedbackSource returns a function that makes the cell feedback of one connection over an
+// interface. It returns nil if the interface has no listener.
 func (c cellListeners) feedbackSource(iface string) func() transport.Feedback {
 	l := c[iface]
 	if l == nil {
@@ -131,7 +140,7 @@ func (c cellListeners) feedbackSource(iface string) func() transport.Feedback {
 	return func() transport.Feedback { return l.Flow() }
 }
 
-// listenAll listens until ctx ends.
+// listenAll runs the listeners until ctx ends.
 func (c cellListeners) listenAll(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, l := range c {
@@ -140,7 +149,7 @@ func (c cellListeners) listenAll(ctx context.Context) {
 	all.Wait()
 }
 
-// listCells tells what is heard, by interface.
+// listCells returns the state of the listeners for the API, sorted by interface.
 func (c cellListeners) listCells() (list []api.Cells) {
 	for _, iface := range slices.Sorted(maps.Keys(c)) {
 		s := c[iface].State()
@@ -164,34 +173,36 @@ func (c cellListeners) listCells() (list []api.Cells) {
 	return list
 }
 
-// describeCells tells people what is heard of an interface's cells.
+// describeCells describes the cells of an interface in one line for people.
 func describeCells(c api.Cells) string {
 	if !c.Receiving {
-		return fmt.Sprintf("cells of %s are not heard at %s: %s", c.Interface, c.Source, c.Reason)
+		return fmt.Sprintf("cells of %s: no messages from %s: %s", c.Interface, c.Source, c.Reason)
 	}
 	var active []string
 	for _, x := range c.Cells {
 		if x.Active {
-			active = append(active, fmt.Sprintf("cell %d: %.0f of %d blocks are ours, %.0f idle, %d users", x.Number, x.OwnPRB, x.PRB, x.IdlePRB, x.Users))
+			active = append(active, fmt.Sprintf("cell %d: %.0f of %d resource blocks are ours, %.0f idle, %d users",
+				x.Number, x.OwnPRB, x.PRB, x.IdlePRB, x.Users))
 		}
 	}
-	return fmt.Sprintf("cells of %s are heard: %v can be had now, %v is a fair share (%s)", c.Interface, c.CapacityBps, c.FairBps, strings.Join(active, "; "))
+	return fmt.Sprintf("cells of %s: capacity for this device %v, fair share %v (%s)",
+		c.Interface, c.CapacityBps, c.FairBps, strings.Join(active, "; "))
 }
 
-// describePBE are how a sender goes by what it is told of cells.
+// describePBE describes in one line how a PBE-CC sender uses its cell feedback.
 func describePBE(p api.PBE) string {
 	if !p.FollowsFeedback {
-		return fmt.Sprintf("PBE-CC: nothing is told of its cells any more (%v last), so it is paced by measuring, as BBR", p.CapacityBps)
+		return fmt.Sprintf("PBE-CC: no cell feedback any more (last capacity %v), so it paces by measurement, like BBR", p.CapacityBps)
 	}
 	words := map[string]string{
-		"approach": "it goes up to its fair share of the cell",
-		"wireless": "its cell is the bottleneck, and it is paced to that",
-		"drain":    "the bottleneck is elsewhere, and the queue there runs empty",
-		"internet": "the bottleneck is elsewhere, and it is paced by measuring, as BBR",
+		"approach": "the rate rises to the fair share",
+		"wireless": "the cell is the bottleneck and sets the rate",
+		"drain":    "the bottleneck is elsewhere; its queue drains",
+		"internet": "the bottleneck is elsewhere; it paces by measurement, like BBR",
 	}
-	text := fmt.Sprintf("PBE-CC: %v can be had in its cell, %v is a fair share; %s", p.CapacityBps, p.FairBps, words[p.State])
+	text := fmt.Sprintf("PBE-CC: capacity in its cell %v, fair share %v; %s", p.CapacityBps, p.FairBps, words[p.State])
 	if p.Doubted {
-		text += "; less gets through than is told, so that this is doubted"
+		text += "; less gets through than reported, so the feedback is not trusted"
 	}
 	return text
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -103,11 +105,11 @@ func TestControllers(t *testing.T) {
 // TestCellWords: people are told in words.
 func TestCellWords(t *testing.T) {
 	for want, got := range map[string]string{
-		"cells of wwan0 are heard: 30 Mbit/s can be had now, 10 Mbit/s is a fair share (cell 0: 12 of 50 blocks are ours, 3 idle, 3 users)": describeCells(api.Cells{
+		"cells of wwan0: capacity for this device 30 Mbit/s, fair share 10 Mbit/s (cell 0: 12 of 50 resource blocks are ours, 3 idle, 3 users)": describeCells(api.Cells{
 			Interface: "wwan0", Receiving: true, CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps,
 			Cells: []api.Cell{{PRB: 50, Active: true, Users: 3, OwnPRB: 12, IdlePRB: 3}, {Number: 1, PRB: 100}}}),
-		"cells of wwan0 are not heard at unix:/s: no": describeCells(api.Cells{Interface: "wwan0", Source: "unix:/s", Reason: errors.New("no").Error()}),
-		"PBE-CC: 30 Mbit/s can be had in its cell, 10 Mbit/s is a fair share; its cell is the bottleneck, and it is paced to that": describePBE(api.PBE{State: "wireless",
+		"cells of wwan0: no messages from unix:/s: no": describeCells(api.Cells{Interface: "wwan0", Source: "unix:/s", Reason: errors.New("no").Error()}),
+		"PBE-CC: capacity in its cell 30 Mbit/s, fair share 10 Mbit/s; the cell is the bottleneck and sets the rate": describePBE(api.PBE{State: "wireless",
 			CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps, FollowsFeedback: true}),
 	} {
 		if got != want {
@@ -115,11 +117,11 @@ func TestCellWords(t *testing.T) {
 		}
 	}
 	for _, s := range []cc.PBEState{cc.Approach, cc.Wireless, cc.Drain, cc.Internet} {
-		if text := describePBE(api.PBE{State: s.String(), FollowsFeedback: true, Doubted: true}); strings.Contains(text, "; ;") || !strings.Contains(text, "doubted") {
+		if text := describePBE(api.PBE{State: s.String(), FollowsFeedback: true, Doubted: true}); strings.Contains(text, "; ;") || !strings.Contains(text, "not trusted") {
 			t.Error(text)
 		}
 	}
-	if text := describePBE(api.PBE{State: "wireless"}); !strings.Contains(text, "as BBR") {
+	if text := describePBE(api.PBE{State: "wireless"}); !strings.Contains(text, "like BBR") {
 		t.Error(text)
 	}
 }
@@ -130,8 +132,8 @@ func TestTransportWords(t *testing.T) {
 		"":                         {Transport: "tcp"},
 		"over TCP: it was blocked": {Transport: "tcp", Fallback: "it was blocked"},
 		"over UDP":                 {Transport: "udp"},
-		"over UDP, went on from another address once":    {Transport: "udp", Migrated: 1},
-		"over UDP, went on from another address 2 times": {Transport: "udp", Migrated: 2},
+		"over UDP, migrated to another address once":    {Transport: "udp", Migrated: 1},
+		"over UDP, migrated to another address 2 times": {Transport: "udp", Migrated: 2},
 	} {
 		if got := describeTransport(p); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,7 +13,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// completeDevice completes the name of a device, as the first argument.
+// completeDevice completes the first argument with the name of a device.
 func completeDevice(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -19,7 +21,7 @@ func completeDevice(_ *cobra.Command, args []string, _ string) ([]string, cobra.
 	return completeNames(identity.Roles()...)
 }
 
-// completeNames are the names of devices of any of these roles.
+// completeNames returns the sorted names of devices that have any of these roles.
 func completeNames(roles ...identity.Role) ([]string, cobra.ShellCompDirective) {
 	trust, err := cli.OpenTrust()
 	if err != nil {
@@ -35,11 +37,11 @@ func completeNames(roles ...identity.Role) ([]string, cobra.ShellCompDirective) 
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSubflow completes names of lanes of the primary that runs here.
+// completeSubflow completes arguments with the devices of subflows of the primary that runs here.
 func completeSubflow(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
-	list, _ := c.Subflows(cmd.Context()) // nobody there: nothing to complete
+	list, _ := c.Subflows(cmd.Context()) // without a primary there is nothing to complete
 	var names []string
 	for _, f := range list {
 		if f.Bond != "" && !slices.Contains(names, f.Device) && !slices.Contains(args, f.Device) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -18,7 +20,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// consoleAddress is where one role's console is. The JSON is a contract.
+// consoleAddress is the address of one role's console. The JSON is a contract.
 type consoleAddress struct {
 	Role string `json:"role"`
 	URL  string `json:"url"` // with the token
@@ -28,13 +30,14 @@ func consoleCommand() *cobra.Command {
 	var socket string
 	var open, asJSON bool
 	cmd := &cobra.Command{
-		Use: "console", Short: "tell the address of the web console", Args: cobra.NoArgs,
-		Long: `Tell the address of the web console of each mpbond that this user runs here with
---api, or api in its configuration; root is told of the services'. What is behind
-its # is the token that lets in, which the browser keeps for the tab and sends to
-nobody else: pass the address on to nobody.
+		Use: "console", Short: "print the address of the web console", Args: cobra.NoArgs,
+		Long: `Print the address of the web console of each mpbond that you run here with --api,
+or with api in its configuration. As root it prints those of the services.
 
-The console is at a loopback address. From another machine, a phone too, use an ssh
+The part after # is the token that grants access. The browser keeps it for the tab
+and sends it only to mpbond. Do not share the address.
+
+The console listens on a loopback address. From another machine or a phone use an ssh
 tunnel to the same port: ssh -L 7680:127.0.0.1:7680 HOST.`,
 		Example: `  mpbond primary --api 127.0.0.1:7680
   mpbond console --open`,
@@ -63,13 +66,13 @@ tunnel to the same port: ssh -L 7680:127.0.0.1:7680 HOST.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&socket, "socket", "", "the mpbond at this `PATH` only")
-	f.BoolVar(&open, "open", false, "open the first one in the browser of this desktop")
-	f.BoolVar(&asJSON, "json", false, "print JSON, an object on a line for each")
+	f.StringVar(&socket, "socket", "", "ask only the mpbond at this `PATH`")
+	f.BoolVar(&open, "open", false, "open the first console in the browser of this desktop")
+	f.BoolVar(&asJSON, "json", false, "print JSON, one object on a line for each console")
 	return cmd
 }
 
-// listConsoles are those of the mpbonds that answer the API over TCP.
+// listConsoles returns the consoles of those roles that serve the API over TCP.
 func listConsoles(all []api.Status) (list []consoleAddress, err error) {
 	path, err := tokenPath()
 	if err != nil {
@@ -86,16 +89,18 @@ func listConsoles(all []api.Status) (list []consoleAddress, err error) {
 		list = append(list, consoleAddress{s.Role, "http://" + s.API + "/#token=" + token})
 	}
 	if len(list) == 0 {
-		return nil, fault.New(fault.NotRunning, errors.New("no mpbond that runs here serves the console"), "start it with --api 127.0.0.1:7680, or with api = \"127.0.0.1:7680\" in its configuration")
+		return nil, fault.New(fault.NotRunning, errors.New("no mpbond here serves the console"),
+			`start it with --api 127.0.0.1:7680, or set api = "127.0.0.1:7680" in its configuration`)
 	}
 	return list, nil
 }
 
-// openConsole has the desktop open a page that leads to url. The token is in that
-// file, for its owner only: what is on a command line everybody here can read.
+// openConsole opens a page in the desktop's browser that redirects to url. The token is in that
+// file, which only its owner can read: every local user can read command lines.
 func openConsole(ctx context.Context, url string) error {
 	path := filepath.Join(api.RuntimeDir(), "console.html")
-	page := fmt.Sprintf("<!doctype html><meta charset=utf-8><meta name=referrer content=no-referrer><title>mpbond</title><meta http-equiv=refresh content=\"0;url=%s\">\n", html.EscapeString(url))
+	page := fmt.Sprintf("<!doctype html><meta charset=utf-8><meta name=referrer content=no-referrer><title>mpbond</title>"+
+		"<meta http-equiv=refresh content=\"0;url=%s\">\n", html.EscapeString(url))
 	if err := userfile.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

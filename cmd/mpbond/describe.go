@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,7 +13,7 @@ import (
 	"mpbond/node/refusal"
 )
 
-// toAPIEvent is an event of the trace, of a kind that is a Change, for the API.
+// toAPIEvent converts an event of the trace for the API.
 func toAPIEvent(e trace.Event) api.Event {
 	c := api.Event{T: e.Time(), Kind: string(e.Kind), Bond: e.Bond, Device: e.Device, Subflow: e.Subflow, Stream: e.Stream, Flow: e.Flow,
 		Bytes: e.Length, GapMs: float64(e.Gap.Microseconds()) / 1000, Reason: e.Reason, Text: e.Text}
@@ -26,7 +28,7 @@ func toAPIEvent(e trace.Event) api.Event {
 	return c
 }
 
-// listDevices is this device, as st tells of it, and those that it trusts.
+// listDevices returns this device, as st describes it, and the devices that it trusts.
 func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow) []api.Device {
 	self := api.Device{Name: st.Name, ID: st.ID, Self: true, Roles: []string{st.Role}, Online: true}
 	if st.Role == "dual" {
@@ -47,7 +49,7 @@ func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow
 		}
 		list = append(list, d)
 	}
-	// add counts a subflow for a device, by its place in list.
+	// addSubflow counts a subflow for the device at index i of list, if i is not negative.
 	addSubflow := func(i int, p api.Subflow) {
 		if i < 0 || p.ID == 0 {
 			return
@@ -66,7 +68,7 @@ func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow
 		for _, p := range b.Subflows {
 			addSubflow(findDevice(b.Peer), p)
 			switch {
-			case st.Role == string(identity.RoleServer): // which device of the other end's carries it is that one's affair
+			case st.Role == string(identity.RoleServer): // device names are the primary's here
 			case p.Kind == api.Helped:
 				addSubflow(findDevice(p.Device), p)
 			default:
@@ -87,7 +89,7 @@ func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow
 	return list
 }
 
-// toAPIRefusals lists who was refused, for the API.
+// toAPIRefusals converts records of refused devices for the API.
 func toAPIRefusals(list []refusal.Record) (all []api.Refusal) {
 	for _, r := range list {
 		all = append(all, api.Refusal{Device: r.Device, Address: r.Address, Here: r.Here, Reason: r.Reason, Hint: r.Hint, Since: r.Since, Last: r.Last, Count: r.Count})
@@ -95,7 +97,7 @@ func toAPIRefusals(list []refusal.Record) (all []api.Refusal) {
 	return all
 }
 
-// listHelperPipes lists a helper's pipes.
+// listHelperPipes returns a helper's pipes for the API.
 func listHelperPipes(s helper.Status) []api.Pipe {
 	states := map[string]string{"waiting": api.PipeWaits, "busy": api.PipeBusy, "retrying": api.PipeRetrying}
 	list := []api.Pipe{}
@@ -109,7 +111,7 @@ func listHelperPipes(s helper.Status) []api.Pipe {
 	return list
 }
 
-// listRelayedSubflows lists the subflows that a helper relays.
+// listRelayedSubflows returns the subflows that a helper relays, for the API.
 func listRelayedSubflows(s helper.Status, self string) []api.BondSubflow {
 	list := []api.BondSubflow{}
 	for _, f := range s.Subflows {

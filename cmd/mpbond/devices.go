@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -22,16 +24,15 @@ import (
 	"mpbond/internal/cli"
 )
 
-// knownDevice is a trusted device and what is known of it now. The JSON is a
-// contract.
+// knownDevice is a trusted device and its present state. The JSON is a contract.
 type knownDevice struct {
 	identity.Peer
 	ID identity.ID `json:"id"`
-	// State is "connected", "refused" or "away" by the mpbond that runs here; "" if none
-	// does that has to do with it.
+	// State is "connected", "refused" or "away", as a role that runs here reports. It is ""
+	// if no such role can know.
 	State    string    `json:"state,omitempty"`
-	Refused  string    `json:"refused,omitempty"`  // why it and this one do not come together
-	LastData time.Time `json:"last_data,omitzero"` // that came over it
+	Refused  string    `json:"refused,omitempty"`  // why one of the two refuses the other
+	LastData time.Time `json:"last_data,omitzero"` // when data last arrived over it
 }
 
 // devicesReport is what `mpbond devices --json` prints.
@@ -46,11 +47,11 @@ type devicesReport struct {
 func devicesCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "devices", Short: "list the devices that this one knows, and whether they are there", Args: cobra.NoArgs,
+		Use: "devices", Short: "list the paired devices and whether they are connected", Args: cobra.NoArgs,
 		Example: "  mpbond devices\n  mpbond devices --json | jq -r '.devices[].name'",
-		Long: `List the devices that this one is paired with, in which roles, and whether the
-mpbond that runs here is connected with them. An ID is a short name of a device's
-key, for people to compare.`,
+		Long: `List the devices that are paired with this one, their roles, and whether the mpbond
+that runs here is connected with them. The ID is a short form of a device's key, to
+compare on both screens.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := cli.LoadIdentity()
 			if err != nil {
@@ -72,7 +73,7 @@ key, for people to compare.`,
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "this device has the ID %v\n", r.Self.ID)
 			if len(r.Devices) == 0 {
-				cmd.PrintErrln("no other device is known yet: see `mpbond pair --help` and `mpbond accept --help`")
+				cmd.PrintErrln("no device is paired yet: see `mpbond pair --help` and `mpbond accept --help`")
 				return nil
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -102,9 +103,9 @@ key, for people to compare.`,
 	return cmd
 }
 
-// peerPresence is what the roles that run here tell of others.
+// peerPresence is what the roles that run here report about other devices.
 type peerPresence struct {
-	visibleRoles map[identity.Role]bool // roles of others that somebody here can tell of
+	visibleRoles map[identity.Role]bool // roles of others that a role here can see
 	lastData     map[string]time.Time   // those connected, by name
 	refused      map[string]string      // why some are not, by name
 }
@@ -150,7 +151,7 @@ func (s *peerPresence) addStatus(st api.Status) {
 				continue
 			}
 			s.recordContact(b.Peer, p.LastData)
-			if p.Kind == api.Helped && st.Role != "server" { // there names are of the primary's choice
+			if p.Kind == api.Helped && st.Role != "server" { // at a server the primary chooses these names
 				s.recordContact(p.Device, p.LastData)
 			}
 		}
@@ -163,7 +164,7 @@ func (s *peerPresence) recordContact(name string, at time.Time) {
 	}
 }
 
-// stateOf is the state of a device.
+// stateOf returns the state of a device and when data last arrived over it.
 func (s *peerPresence) stateOf(p identity.Peer) (state string, last time.Time) {
 	if at, ok := s.lastData[p.Name]; ok {
 		return "connected", at
@@ -174,25 +175,23 @@ func (s *peerPresence) stateOf(p identity.Peer) (state string, last time.Time) {
 	return "", time.Time{}
 }
 
-// deviceKeeper is what the role's API may change of devices: the trust file, as the
-// commands do.
+// deviceKeeper returns the functions by which the API changes the trust file.
 func (r *role) deviceKeeper() *api.DeviceManager {
 	return &api.DeviceManager{Rename: r.trust.Rename, Pause: r.trust.SetPaused, Revoke: r.revokeDevice}
 }
 
-// revokeDevice removes a device, and has what is open with it end, also if that cannot be
-// written.
+// revokeDevice removes a device and closes its connections, even if the removal cannot be saved.
 func (r *role) revokeDevice(name string) error {
 	err := r.trust.Remove(name)
 	if fault.Is(err, fault.NotSaved) {
-		slog.Error("a device is cut off, but a restart would trust it again", "device", name, "err", err, "hint", fault.HintOf(err))
-		notifyChange(r.removed) // else the change of the file says it
+		slog.Error("device revoked but not saved: a restart would trust it again", "device", name, "err", err, "hint", fault.HintOf(err))
+		notifyChange(r.removed) // a saved removal is noticed by the change of the file
 	}
 	return err
 }
 
-// recordDeviceChanges tells of devices that were added to the trust file, renamed, paused,
-// resumed or removed. One with other roles than before counts as added.
+// recordDeviceChanges records events for devices that were added to the trust file, renamed,
+// paused, resumed or removed. A device with new roles counts as added.
 func (r *role) recordDeviceChanges(before, now []identity.Peer) {
 	removed := map[identity.PublicKey]identity.Peer{}
 	for _, p := range before {
@@ -221,7 +220,7 @@ func (r *role) recordDeviceChanges(before, now []identity.Peer) {
 	}
 }
 
-// roleNames are roles as the API has them.
+// roleNames converts roles for the API.
 func roleNames(roles []identity.Role) (names []string) {
 	for _, r := range roles {
 		names = append(names, string(r))
@@ -229,10 +228,10 @@ func roleNames(roles []identity.Role) (names []string) {
 	return names
 }
 
-// joinRoles names roles for people.
+// joinRoles formats roles for people.
 func joinRoles(roles []identity.Role) string { return strings.Join(roleNames(roles), " ") }
 
-// printDeviceResult tells what became of a device: in words or, with --json, the device.
+// printDeviceResult prints a device as JSON with --json, else the message.
 func printDeviceResult(cmd *cobra.Command, p identity.Peer, format string, args ...any) error {
 	if cli.WantsJSON(cmd) {
 		return cli.PrintJSON(cmd.OutOrStdout(), knownDevice{Peer: p, ID: p.Key.ID()})
@@ -241,15 +240,15 @@ func printDeviceResult(cmd *cobra.Command, p identity.Peer, format string, args 
 	return nil
 }
 
-// addJSONFlag is --json of a command that ends with printDeviceResult.
+// addJSONFlag adds --json to a command that ends with printDeviceResult.
 func addJSONFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().Bool("json", false, "print JSON: the device")
+	cmd.Flags().Bool("json", false, "print the device as JSON")
 	return cmd
 }
 
 func renameCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
-		Use: "rename NAME NEW", Short: "give a device another name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeDevice,
+		Use: "rename NAME NEW", Short: "rename a device", Args: cobra.ExactArgs(2), ValidArgsFunction: completeDevice,
 		Example: "  mpbond rename phone old-phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			trust, err := cli.OpenTrust()
@@ -260,35 +259,34 @@ func renameCommand() *cobra.Command {
 				return err
 			}
 			p, _ := trust.LookupName(args[1])
-			return printDeviceResult(cmd, p, "%s is called %s now", args[0], args[1])
+			return printDeviceResult(cmd, p, "renamed %s to %s", args[0], args[1])
 		},
 	})
 }
 
 func pauseCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
-		Use: "pause NAME", Short: "use a device no more until it is resumed", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
+		Use: "pause NAME", Short: "stop using a device until it is resumed", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
 		Example: "  mpbond pause phone",
-		Long: `Use a device no more, though it stays trusted, until mpbond resume, also after a
-restart. A helper that is paused at its primary carries nothing: what it carried
-goes over others. A primary that is paused at a helper, or at the server, gets no
-subflow there. The mpbond that runs here notices at once.`,
+		Long: `Stop using a device until mpbond resume, also after a restart. It stays trusted.
+A helper that is paused at its primary carries nothing: others take over its bytes.
+A primary that is paused at a helper or at the server gets no subflow there. The
+mpbond that runs here applies it at once.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return setPaused(cmd, args[0], true, "%s is paused") },
 	})
 }
 
 func resumeCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
-		Use: "resume NAME", Short: "use a device again that was paused", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
+		Use: "resume NAME", Short: "use a paused device again", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
 		Example: "  mpbond resume phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return setPaused(cmd, args[0], false, "%s may be used again")
+			return setPaused(cmd, args[0], false, "%s is resumed")
 		},
 	})
 }
 
-// setPaused writes into the trust file, which running roles watch, whether a device is
-// paused.
+// setPaused pauses or resumes a device in the trust file, which running roles watch.
 func setPaused(cmd *cobra.Command, name string, paused bool, format string) error {
 	trust, err := cli.OpenTrust()
 	if err != nil {
@@ -302,13 +300,13 @@ func setPaused(cmd *cobra.Command, name string, paused bool, format string) erro
 	return printDeviceResult(cmd, p, format, name)
 }
 
-// applyTimeout bounds how long a command waits for running roles to act on the trust
-// file: they read it 50 ms after it has changed, and have subflows to end.
+// applyTimeout bounds how long a command waits until running roles apply the trust file. They read
+// it 50 ms after a change, and then close subflows.
 const applyTimeout = 3 * time.Second
 
-// awaitApplied waits until the roles that run here have applied a change of a device, so
-// that `mpbond status` shows it at once: until done returns true for it, or for nil where
-// the role does not know the device. It prints the roles that do not apply it in time.
+// awaitApplied waits until the roles that run here have applied a change of a device, so that
+// `mpbond status` shows it. done reports whether a role's view of the device is up to date; it gets
+// nil if the role does not know the device. It prints the roles that are too late.
 func awaitApplied(cmd *cobra.Command, p identity.Peer, done func(*api.Device) bool) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), applyTimeout)
 	defer cancel()
@@ -327,7 +325,7 @@ func awaitApplied(cmd *cobra.Command, p identity.Peer, done func(*api.Device) bo
 				continue
 			case <-ctx.Done():
 			}
-			cmd.PrintErrf("it is written, but the mpbond at %s has not acted on it within %v: start that one again\n", path, applyTimeout)
+			cmd.PrintErrf("saved, but the mpbond at %s has not applied it within %v: restart it\n", path, applyTimeout)
 			break
 		}
 	}
@@ -335,17 +333,16 @@ func awaitApplied(cmd *cobra.Command, p identity.Peer, done func(*api.Device) bo
 
 func revokeCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
-		Use: "revoke NAME", Short: "trust a device no longer, and cut it off at once", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
+		Use: "revoke NAME", Short: "stop trusting a device and cut it off at once", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
 		Example: "  mpbond revoke old-phone",
-		Long: `Trust a device no longer. The mpbond that runs here notices, and ends at once what
-it has open with that device. Other devices are told nothing: revoke a lost helper
-at the primary, and a lost primary at the server and at the helpers.`,
+		Long: `Stop trusting a device. The mpbond that runs here closes its connections with that
+device at once. Other devices do not learn of it: revoke a lost helper at the
+primary, and a lost primary at the server and at the helpers.`,
 		RunE: revokeByName,
 	})
 }
 
-// revokeByName takes the device of that name out of the trust file, which running roles
-// watch.
+// revokeByName removes the named device from the trust file, which running roles watch.
 func revokeByName(cmd *cobra.Command, args []string) error {
 	trust, err := cli.OpenTrust()
 	if trust == nil {
@@ -357,7 +354,7 @@ func revokeByName(cmd *cobra.Command, args []string) error {
 	}
 	if err == nil {
 		err = trust.Remove(args[0])
-	} else { // a mpbond that runs has read the file before
+	} else { // a running mpbond read the file earlier and can still cut the device off
 		err = fault.New(fault.NotSaved, err, fault.HintOf(err))
 	}
 	if fault.Is(err, fault.NotSaved) {
@@ -367,11 +364,11 @@ func revokeByName(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	awaitApplied(cmd, p, func(d *api.Device) bool { return d == nil })
-	return printDeviceResult(cmd, p, "%s is trusted no longer", args[0])
+	return printDeviceResult(cmd, p, "%s is no longer trusted", args[0])
 }
 
-// revokeRunning has each mpbond that runs here cut off a device whose removal cannot
-// be written, and returns what became of that.
+// revokeRunning asks each mpbond that runs here to cut off a device whose removal cannot be saved.
+// It returns an error that says which of them did.
 func revokeRunning(ctx context.Context, name string, notSaved error) error {
 	var disconnected []string
 	for _, r := range append(identity.Roles(), "dual") {
@@ -379,12 +376,12 @@ func revokeRunning(ctx context.Context, name string, notSaved error) error {
 		err := c.RevokeDevice(ctx, name)
 		c.Close()
 		switch {
-		case err == nil: // there is room by now
+		case err == nil: // the removal is saved now
 			return nil
 		case fault.Is(err, fault.NotSaved):
 			disconnected, notSaved = append(disconnected, string(r)), err
 		case !fault.Is(err, fault.NotRunning) && !fault.Is(err, fault.NotFound):
-			return fmt.Errorf("the mpbond %s that runs here does not cut %s off: %w", r, name, err)
+			return fmt.Errorf("cut off %s at the mpbond %s that runs here: %w", name, r, err)
 		}
 	}
 	if len(disconnected) > 0 {
@@ -394,6 +391,6 @@ func revokeRunning(ctx context.Context, name string, notSaved error) error {
 	for e := errors.Unwrap(cause); e != nil; e = errors.Unwrap(e) {
 		cause = e
 	}
-	return fault.New(fault.Limit, fmt.Errorf("%s is still trusted: no mpbond runs here that could cut it off, and the list of devices cannot be changed: %w", name, cause),
+	return fault.New(fault.Limit, fmt.Errorf("%s is still trusted: no mpbond runs here to cut it off, and the trust file cannot be saved: %w", name, cause),
 		cmp.Or(fault.HintOf(errors.Unwrap(notSaved)), "make room on the disk, and try again"))
 }

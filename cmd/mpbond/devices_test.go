@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -114,7 +116,7 @@ func TestDeviceEvents(t *testing.T) {
 	r.rec.NotifyChanges("", func(e trace.Event) { got = append(got, describeEvent(toAPIEvent(e))) })
 	r.recordDeviceChanges([]identity.Peer{peer(1, "a", helper), peer(2, "b", helper), peer(3, "c", helper), peer(4, "d", helper), peer(5, "e", helper)},
 		[]identity.Peer{peer(5, "e", helper), peer(1, "b", helper), peer(6, "f", helper), peer(3, "c", helper, primary), peer(4, "g", primary)})
-	want := []string{"a is called b", "f is trusted as helper", "c is trusted as helper primary", "d is called g", "g is trusted as primary", "b is trusted no longer"}
+	want := []string{"a is renamed to b", "f is trusted as helper", "c is trusted as helper primary", "d is renamed to g", "g is trusted as primary", "b is no longer trusted"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -136,7 +138,7 @@ func TestRefusedDevices(t *testing.T) {
 	var out strings.Builder
 	printStatus(&out, st)
 	for want, n := range map[string]int{"refused by laptop: " + why + " (7 times since ": 1, why: 1,
-		"a stranger at 192.0.2.9:1 is refused here: unknown device; pair the two (1 times": 1} {
+		"an unknown device at 192.0.2.9:1 is refused here: unknown device; pair the two (1 times": 1} {
 		if got := strings.Count(out.String(), want); got != n {
 			t.Errorf("%d times %q in\n%s", got, want, &out)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -34,7 +36,7 @@ import (
 )
 
 type doctorOptions struct {
-	subflows                []string // lanes
+	subflows                []string // names to check; none: all
 	config, socket          string
 	asJSON, noRate, metered bool
 	repair                  bool
@@ -43,31 +45,29 @@ type doctorOptions struct {
 func doctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
-		Use: "doctor [SUBFLOW…]", Short: "find out what works, and what limits the rate", ValidArgsFunction: completeSubflow,
-		Long: `Look at each link and hop between this device, its helpers and its server: whether
-it answers, its rate both ways, round trip, loss and packet size, NAT, IPv6, DNS,
-clock, captive portals. Name the bottleneck, and what may help.
+		Use: "doctor [SUBFLOW…]", Short: "find out what works and what limits the rate", ValidArgsFunction: completeSubflow,
+		Long: `Check each link and hop between this device, its helpers and its server: whether it
+answers, its rate both ways, round trip, loss and packet size, NAT, IPv6, DNS,
+clock, captive portals. Name the bottleneck and what may help.
 
-A lane is named after the helper or, for a direct one, as mpbond status has it;
-without a name all are looked at.
+SUBFLOW is the name of a helper or, for a direct subflow, the name that mpbond
+status shows. Without names it checks all subflows.
 
-With a primary running here its helpers are looked at too; without one this
-device's own way to the server is. On a helper its pipes and the way to the
-servers are looked at, on a server its devices.
+If a primary runs here, its helpers are checked too; else only this device's path
+to the server. On a helper its pipes and the path to the servers are checked, on a
+server its devices.
 
-Rates are measured by sending for 2 seconds each way over each lane, 24 MB at
-most. --no-rate leaves that out. What is metered, by configuration, policy or as
-far as a running primary knows, a backup, or an own link that has a cap is left out
-without --metered. What is sent mpbond usage counts, but for what the doctor's own
-connections carry beside a running primary.
+Each rate is measured by sending for 2 seconds over each subflow, at most 24 MB.
+--no-rate skips that. Metered links, backups and local links with a cap are skipped
+unless --metered is given. mpbond usage counts these bytes, except those of the
+doctor's own connections beside a running primary.
 
---repair first removes what killed processes of mpbond run and of --tun have left in
-the kernel: ip rules, routes, control groups, connections that nobody answers. Every
-start of a role with the rights to do so does that too.
+--repair first removes what killed processes of mpbond run and --tun left in the
+kernel: ip rules, routes, control groups, sockets. Every role that starts with
+the rights to do so removes them too.
 
-Nobody but this device's own resolver and its server is asked anything. The exit
-code is 0 if all works, be it slowly; 3 if something cannot be reached; else as
-for other commands.`,
+Only this device's resolver and its server are queried. The exit code is 0 if all
+works, even slowly; 3 if something cannot be reached; else as for other commands.`,
 		Example: `  mpbond doctor
   mpbond doctor --no-rate
   mpbond doctor --json | jq .bottleneck`,
@@ -79,13 +79,13 @@ for other commands.`,
 	cmd.Flags().StringVar(&o.config, "config", "", "read this configuration `FILE` instead of primary.toml")
 	cmd.Flags().StringVar(&o.socket, "socket", "", "ask the primary at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, on one line")
-	cmd.Flags().BoolVar(&o.noRate, "no-rate", false, "measure no rates, which costs data")
-	cmd.Flags().BoolVar(&o.repair, "repair", false, "remove what killed processes have left in the kernel (as root)")
-	cmd.Flags().BoolVar(&o.metered, "metered", false, "measure rates of what is metered, a backup or capped, too")
+	cmd.Flags().BoolVar(&o.noRate, "no-rate", false, "skip the measurement of rates, which costs data")
+	cmd.Flags().BoolVar(&o.repair, "repair", false, "remove what killed processes left in the kernel (as root)")
+	cmd.Flags().BoolVar(&o.metered, "metered", false, "measure rates of metered and capped links and of backups too")
 	return cmd
 }
 
-// runDoctor measures, judges and shows.
+// runDoctor collects facts, judges them and prints the report.
 func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) error {
 	if o.repair {
 		removed, err := removeLeftovers()
@@ -93,10 +93,11 @@ func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) e
 			fmt.Fprintf(stderr, "removed: %s\n", text.Printable(what))
 		}
 		if err != nil {
-			return fault.New(cli.IfElse(errors.Is(err, os.ErrPermission), fault.Permission, fault.Other), fmt.Errorf("repair: %w", err), "run `sudo mpbond doctor --repair`")
+			kind := cli.IfElse(errors.Is(err, os.ErrPermission), fault.Permission, fault.Other)
+			return fault.New(kind, fmt.Errorf("repair: %w", err), "run `sudo mpbond doctor --repair`")
 		}
 		if len(removed) == 0 {
-			fmt.Fprintln(stderr, "nothing is left of killed processes")
+			fmt.Fprintln(stderr, "killed processes left nothing")
 		}
 	}
 	p, closeClient, err := o.inspectDevice(ctx)
@@ -106,25 +107,26 @@ func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) e
 	} else {
 		defer closeClient()
 		if p.Rates && !o.asJSON {
-			fmt.Fprintf(stderr, "measures rates with up to %v each way over each lane; --no-rate leaves that out\n", doctor.RateBytes)
+			fmt.Fprintf(stderr, "measuring rates with up to %v each way over each subflow; --no-rate skips that\n", doctor.RateBytes)
 		}
 		line := cli.NewSteps(cli.IfElse(o.asJSON, io.Discard, stderr))
 		p.Progress = func(what string) { line.Show(what + " …") }
 		probeUsage := mydevice.NewUsage(slog.Default())
-		if p.Status == nil { // else the file is that of who runs
+		if p.Status == nil { // else the file belongs to the running role
 			p.Ledger = probeUsage.LedgerFor(policy.ForDirect)
 		}
 		f := doctor.Gather(ctx, p)
 		line.Clear()
 		if err := addProbeUsage(probeUsage); err != nil {
-			slog.Error("what was measured is not counted", "err", err, "hint", fault.HintOf(err))
+			slog.Error("measurement not counted as usage", "err", err, "hint", fault.HintOf(err))
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		for _, name := range o.subflows {
 			if !slices.ContainsFunc(f.Subflows, func(l doctor.Subflow) bool { return l.Name == name }) {
-				return fault.New(fault.Usage, fmt.Errorf("there is no subflow %q", name), "without a name all are looked at; `mpbond status` lists them as devices")
+				return fault.New(fault.Usage, fmt.Errorf("there is no subflow %q", name),
+					"`mpbond status` lists them as devices; without a name all are checked")
 			}
 		}
 		r = doctor.Evaluate(f)
@@ -140,8 +142,8 @@ func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) e
 	return err
 }
 
-// addProbeUsage adds what was spent while no primary ran to what is kept of the one that
-// will, if none has begun meanwhile.
+// addProbeUsage adds the bytes of the measurement to the usage of the primary, which is not
+// running.
 func addProbeUsage(probeUsage *mydevice.Usage) error {
 	list, _ := probeUsage.List()
 	if len(list) == 0 {
@@ -153,18 +155,18 @@ func addProbeUsage(probeUsage *mydevice.Usage) error {
 	}
 	err = mydevice.AddRecords(path, list)
 	if fault.Is(err, fault.AlreadyRunning) {
-		err = fault.New(fault.AlreadyRunning, err, "mpbond has begun meanwhile, and has the file")
+		err = fault.New(fault.AlreadyRunning, err, "mpbond has started meanwhile and uses the file")
 	}
 	return err
 }
 
-// inspectDevice is this device, as its files and a running role tell.
+// inspectDevice describes this device from its files and from the role that runs here, if any.
 func (o doctorOptions) inspectDevice(ctx context.Context) (p doctor.Config, done func(), err error) {
 	path, err := cli.KeyPath()
 	if err != nil {
 		return p, nil, err
 	}
-	key, err := identity.LoadKey(path) // none is made: who asks wants to know
+	key, err := identity.LoadKey(path) // a missing key is a finding, so it is not created
 	if fault.Is(err, fault.NotFound) {
 		return p, nil, addServiceHint(notPairedError(), path, cli.RootStateDir)
 	}
@@ -193,23 +195,23 @@ func (o doctorOptions) inspectDevice(ctx context.Context) (p doctor.Config, done
 	return p, done, err
 }
 
-// notPairedError is what is wrong with a device that knows no other one.
+// notPairedError returns the error of a device that knows no other device.
 func notPairedError() error {
 	return fault.New(fault.NotFound, errors.New("this device is not paired with any other"),
-		"start `mpbond server` on a server and `mpbond helper` on a helper: each shows a code; then `mpbond pair CODE` here, and `mpbond primary`")
+		"start `mpbond server` on a server and `mpbond helper` on a helper: each prints a code; then run `mpbond pair CODE` and `mpbond primary` here")
 }
 
-// addServiceHint adds to why there is no key at path what is likely where state is
-// there: mpbond is a service, whose files are root's to read.
+// addServiceHint extends the hint of a missing key at path if the directory of the services exists:
+// their files can only be read by root.
 func addServiceHint(err error, path, state string) error {
 	if !fault.Is(err, fault.NotFound) || filepath.Dir(path) == state || !userfile.Exists(state) {
 		return err
 	}
-	return fault.New(fault.NotFound, err, "if mpbond is a service here: `sudo mpbond doctor`; else "+fault.HintOf(err))
+	return fault.New(fault.NotFound, err, "if mpbond is a service here run `sudo mpbond doctor`; else "+fault.HintOf(err))
 }
 
-// chooseRole is the role to look at: the one that runs, else what the trusted devices
-// make of this one.
+// chooseRole returns the role to examine: the running one, else the one that the trusted devices
+// imply.
 func chooseRole(running string, trust *identity.Trust) identity.Role {
 	switch {
 	case running == string(identity.RoleHelper), running == string(identity.RoleServer):
@@ -226,7 +228,7 @@ func chooseRole(running string, trust *identity.Trust) identity.Role {
 	return role
 }
 
-// listHelpedServers are the servers that a helper carries to.
+// listHelpedServers returns the addresses of the servers to which a helper carries subflows.
 func listHelpedServers(trust *identity.Trust) (list []string) {
 	for _, p := range trust.Peers() {
 		at := p.Servers
@@ -242,8 +244,8 @@ func listHelpedServers(trust *identity.Trust) (list []string) {
 	return list
 }
 
-// configurePrimary fills in what a primary is configured to be. What a running one tells
-// goes first: its flags need not be those of the file.
+// configurePrimary fills in the configuration of a primary. The status of a running primary takes
+// precedence, since its flags may differ from the file.
 func (o doctorOptions) configurePrimary(p *doctor.Config, trust *identity.Trust, st api.Status) (err error) {
 	cfg := primary.Default
 	if err := loadConfig(o.config, "primary", &cfg); err != nil {
@@ -284,13 +286,13 @@ func (o doctorOptions) configurePrimary(p *doctor.Config, trust *identity.Trust,
 		named = st.Policy.File
 	}
 	if p.Policy, err = o.loadPolicy(named); p.Status != nil {
-		return nil // it runs, and says itself what is wrong with the file
+		return nil // the running primary reports errors of the file
 	}
 	return err
 }
 
-// loadPolicy is what the policy file, named or beside the configuration, says of
-// devices; nil without one.
+// loadPolicy returns what the policy file says of devices: the named file, or the one beside the
+// configuration. It returns nil if there is none.
 func (o doctorOptions) loadPolicy(named string) (func(string) policy.DeviceSpec, error) {
 	path, err := policyPath(o.config)
 	if err != nil {
@@ -311,7 +313,7 @@ func (o doctorOptions) loadPolicy(named string) (func(string) policy.DeviceSpec,
 	return rules.Device, nil
 }
 
-// queryRunningRole asks the role that runs here, if one does.
+// queryRunningRole asks the role that runs here, if any. done closes the client.
 func (o doctorOptions) queryRunningRole(ctx context.Context, p *doctor.Config) (st api.Status, done func(), err error) {
 	sockets := []string{o.socket}
 	if o.socket == "" {
@@ -331,7 +333,7 @@ func (o doctorOptions) queryRunningRole(ctx context.Context, p *doctor.Config) (
 	return st, func() {}, nil
 }
 
-// setDirectSubflows takes the names of the direct lanes from a running primary.
+// setDirectSubflows takes the names of the direct subflows from a running primary.
 func setDirectSubflows(st api.Status, p *doctor.Config) {
 	var found []string
 	for _, b := range st.Bonds {
@@ -354,7 +356,7 @@ func setDirectSubflows(st api.Status, p *doctor.Config) {
 	}
 }
 
-// printReport prints r for people: the bottleneck last, where one looks first.
+// printReport prints r for people, with the bottleneck last, where people look first.
 func printReport(w io.Writer, r doctor.Report) error {
 	var page strings.Builder
 	t := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
@@ -372,7 +374,7 @@ func printReport(w io.Writer, r doctor.Report) error {
 	if len(r.Subflows) > 0 {
 		fmt.Fprintln(t, "\nSUBFLOW\tHOP\tDOWN\tUP\tRTT\tLOSS\tMTU")
 		for _, l := range r.Subflows {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", text.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "not there"), formatRate(l.DownBps, false), formatRate(l.UpBps, false))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", text.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "down"), formatRate(l.DownBps, false), formatRate(l.UpBps, false))
 			for _, h := range l.Hops {
 				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, formatRate(h.DownBps, h.DownAtLeast), formatRate(h.UpBps, h.UpAtLeast), cli.FormatMilliseconds(h.RTTms), 100*h.Loss, formatSize(h.MTU))
 			}
@@ -387,7 +389,7 @@ func printReport(w io.Writer, r doctor.Report) error {
 	return err
 }
 
-// formatRate is a measured rate, "-" for none, and "≥" before one that is a lower bound.
+// formatRate formats a measured rate: "-" for none, "≥" before a lower bound.
 func formatRate(r unit.Rate, atLeast bool) string {
 	switch {
 	case r == 0:
@@ -398,6 +400,7 @@ func formatRate(r unit.Rate, atLeast bool) string {
 	return r.String()
 }
 
+// formatSize formats a packet size, "-" for none.
 func formatSize(n unit.Bytes) string {
 	if n == 0 {
 		return "-"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -33,7 +35,7 @@ func TestDoctorOfFiles(t *testing.T) {
 		}
 		return r.Bottleneck
 	}
-	if v := bottleneck(cli.ExitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` here") {
+	if v := bottleneck(cli.ExitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` and `mpbond primary` here") {
 		t.Errorf("%+v", v)
 	}
 	if list, _ := os.ReadDir(dir); len(list) > 0 {
@@ -42,7 +44,7 @@ func TestDoctorOfFiles(t *testing.T) {
 	if _, err := identity.CreateKey(filepath.Join(dir, "device.key")); err != nil {
 		t.Fatal(err)
 	}
-	if v := bottleneck(cli.ExitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` here") {
+	if v := bottleneck(cli.ExitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` and `mpbond primary` here") {
 		t.Errorf("%+v", v)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "primary.toml"), []byte("servr = 1\n"), 0o600); err != nil {
@@ -73,7 +75,7 @@ func TestDoctorOfServices(t *testing.T) {
 		path, state string
 		want        string
 	}{
-		{none, own, state, "if mpbond is a service here: `sudo mpbond doctor`; else make one"},
+		{none, own, state, "if mpbond is a service here run `sudo mpbond doctor`; else make one"},
 		{none, own, filepath.Join(state, "none"), "make one"},
 		{none, filepath.Join(state, cli.KeyFile), state, "make one"}, // root's own
 		{fault.New(fault.Permission, errors.New("open"), "chmod"), own, state, "chmod"},
@@ -117,11 +119,11 @@ func TestPrintReport(t *testing.T) {
 warn  mtu ps  small
                 raise it
 
-SUBFLOW  HOP        DOWN        UP          RTT      LOSS   MTU
-phone    helped     4 Mbit/s    2 Mbit/s                    
-         pipe       4 Mbit/s    ≥ 2 Mbit/s  5.25 ms  1.2 %  1500
-         HS-path    ≥ 4 Mbit/s  2 Mbit/s    70 ms    0.0 %  -
-tab      not there  -           -                           
+SUBFLOW  HOP      DOWN        UP          RTT      LOSS   MTU
+phone    helped   4 Mbit/s    2 Mbit/s                    
+         pipe     4 Mbit/s    ≥ 2 Mbit/s  5.25 ms  1.2 %  1500
+         HS-path  ≥ 4 Mbit/s  2 Mbit/s    70 ms    0.0 %  -
+tab      down     -           -                           
 
 bottleneck: the pipe?[2J is slow
 what may help: come nearer

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,15 +25,14 @@ import (
 	"mpbond/node/primary"
 )
 
-// dualConfig is dual.toml: the other two files, each as a table.
+// dualConfig is dual.toml, which has primary.toml and helper.toml as tables.
 type dualConfig struct {
 	Primary primary.Config `toml:"primary"`
 	Helper  helperConfig   `toml:"helper"`
 }
 
-// mergeCells takes those of both out of it, for what either carries by an interface
-// shares them, and each alone could not tell whether they are of use. What the primary
-// says of an interface counts.
+// mergeCells removes the cells of both roles from their configurations and returns them merged:
+// both roles share the listener of an interface. The primary's entry takes precedence.
 func (c *dualConfig) mergeCells() (map[string]mydevice.Cell, error) {
 	all := map[string]mydevice.Cell{}
 	maps.Copy(all, c.Helper.Cell)
@@ -46,18 +47,17 @@ func dualCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use: "dual", Short: "be primary and helper at once", Args: cobra.NoArgs,
-		Long: `Be primary and helper at once, so that two people lend each other their links.
-Both roles share this device's key, its trust file and one status. What this
-device's own apps do goes first: others get what they leave of its links.
+		Long: `Be primary and helper at once, so that two people share their links with each other.
+Both roles use this device's key, its trust file and one status. The apps of this
+device go first: others get the capacity that they leave.
 
-The file dual.toml has what primary.toml and helper.toml have, in the tables
-[primary] and [helper]. Each device is paired with a server first; then one of
-the two shows a code, by mpbond accept, which the other is told: mpbond pair
---dual CODE.`,
+The file dual.toml contains primary.toml and helper.toml as tables [primary] and
+[helper]. Pair each device with a server first. Then run mpbond accept on one of
+the two, and mpbond pair --dual CODE on the other.`,
 		Example: `  mpbond dual
   mpbond dual --name anna`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r.socket = cmp.Or(r.socket, api.SocketPath("primary")) // where get and run look
+			r.socket = cmp.Or(r.socket, api.SocketPath("primary")) // where get and run connect
 			key, trust, err := r.loadFiles(cmd, &cfg, nil)
 			if err != nil {
 				return err
@@ -137,7 +137,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 		},
 	}
 	r.addFlags(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: as [primary] says, or its host name")
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` that others see; default: that of [primary], else the host name")
 	return cmd
 }
 
@@ -155,10 +155,10 @@ func (d dualRole) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Facts are what this device tells of itself.
+// Facts returns the facts of this device.
 func (d dualRole) Facts() wire.Facts { return d.helperRole.Facts() }
 
-// TrustChanged tells both.
+// TrustChanged notifies both roles.
 func (d dualRole) TrustChanged() {
 	d.primaryRole.TrustChanged()
 	d.helperRole.TrustChanged()

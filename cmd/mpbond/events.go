@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -27,28 +29,27 @@ func eventsCommand() *cobra.Command {
 	var o eventsOptions
 	cmd := &cobra.Command{
 		Use: "events", Short: "show changes as they happen: devices, pipes, subflows, streams", Args: cobra.NoArgs,
-		Long: `Show changes as they happen: devices and pipes that come and go, subflows that
-join, fall silent, move to another pipe or end, streams and datagram flows that
-open and close. Every mpbond that this user runs on this machine is asked. It
-ends when it is interrupted, or when an mpbond that it listens to ends, with exit
-code 3 then.
+		Long: `Show changes as they happen: devices and pipes that appear and disappear, subflows
+that join, fall silent, move to another pipe or end, streams and datagram flows
+that open and close. It follows every mpbond that you run on this machine, until
+interrupted. If one of them ends it ends too, with exit code 3.
 
-With --json each event is one object on one line. One with missed_events tells
-how many were lost since this program was too slow, or since they were too old.`,
+With --json each event is one object on one line. An object with missed_events
+counts events that were lost because this program was too slow or they were too old.`,
 		Example: `  mpbond events
   mpbond events --all --json | jq 'select(.kind == "subflow_down")'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return followEvents(cmd.Context(), cmd.OutOrStdout(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.socket, "socket", "", "listen to the mpbond at this `PATH` only")
+	cmd.Flags().StringVar(&o.socket, "socket", "", "follow only the mpbond at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one line for each event")
-	cmd.Flags().BoolVar(&o.all, "all", false, "begin with what has happened so far, as far as it is kept")
+	cmd.Flags().BoolVar(&o.all, "all", false, "print earlier events first, as far as they are kept")
 	return cmd
 }
 
-// followEvents shows the events of all mpbonds until ctx ends, which is no error, or
-// one of them does.
+// followEvents prints the events of all roles that run here. It returns nil when ctx ends, and the
+// error of the first role that ends.
 func followEvents(ctx context.Context, w io.Writer, o eventsOptions) error {
 	sockets, roles := []string{}, []string{}
 	for _, path := range statusSockets(o.socket) {
@@ -82,13 +83,13 @@ func followEvents(ctx context.Context, w io.Writer, o eventsOptions) error {
 	all.Wait()
 	select {
 	case <-interrupted:
-		return nil // Ctrl-C is how one ends it
+		return nil // Ctrl-C is the normal end
 	default:
 		return context.Cause(ctx)
 	}
 }
 
-// streamEvents hands on what is told at a socket until ctx ends or show fails.
+// streamEvents calls show for each event of the role at a socket, until ctx ends or show fails.
 func streamEvents(ctx context.Context, socket string, all bool, show func(client.Update) error) error {
 	c := client.New(socket)
 	defer c.Close()
@@ -107,7 +108,7 @@ func streamEvents(ctx context.Context, socket string, all bool, show func(client
 	return nil
 }
 
-// eventJSON is an event with --json.
+// eventJSON is an event as --json prints it.
 type eventJSON struct {
 	Role string `json:"role"`
 	*api.Event
@@ -124,14 +125,15 @@ func printEvent(w io.Writer, role string, n client.Update, asJSON bool) error {
 	case asJSON:
 		return cli.PrintJSON(w, eventJSON{Role: role, MissedEvents: n.Position.MissedEvents})
 	case n.Change == nil:
-		_, err := fmt.Fprintf(w, "%s: %d events are missing here\n", role, n.Position.MissedEvents)
+		_, err := fmt.Fprintf(w, "%s: %d events were missed here\n", role, n.Position.MissedEvents)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role, text.Printable(describeEvent(*n.Change)))
+	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role,
+		text.Printable(describeEvent(*n.Change)))
 	return err
 }
 
-// describeEvent tells people what happened.
+// describeEvent describes an event in one line for people.
 func describeEvent(e api.Event) string {
 	because := ""
 	if e.Reason != "" {
@@ -139,29 +141,29 @@ func describeEvent(e api.Event) string {
 	}
 	switch trace.Kind(e.Kind) {
 	case trace.DeviceUp:
-		return e.Device + " has come"
+		return e.Device + " is online"
 	case trace.DeviceDown:
-		return e.Device + " has left"
+		return e.Device + " is offline"
 	case trace.DeviceAdded:
 		return e.Device + " is trusted as " + e.Text
 	case trace.DeviceRenamed:
-		return e.Text + " is called " + e.Device
+		return e.Text + " is renamed to " + e.Device
 	case trace.DeviceRemoved:
-		return e.Device + " is trusted no longer"
+		return e.Device + " is no longer trusted"
 	case trace.DevicePaused:
 		return e.Device + " is paused"
 	case trace.DeviceResumed:
-		return e.Device + " may be used again"
+		return e.Device + " is resumed"
 	case trace.DeviceSuspended:
-		return e.Device + " rests: " + e.Reason
+		return e.Device + " is suspended: " + e.Reason
 	case trace.DeviceUnsuspended:
-		return e.Device + " may carry again"
+		return e.Device + " is no longer suspended"
 	case trace.SubflowUp:
 		return fmt.Sprintf("subflow %d by %s joined%s", e.Subflow, e.Device, because)
 	case trace.SubflowDown:
 		return fmt.Sprintf("subflow %d by %s ended%s", e.Subflow, e.Device, because)
 	case trace.SubflowSilent:
-		return fmt.Sprintf("subflow %d is silent, %v go over others", e.Subflow, e.Bytes)
+		return fmt.Sprintf("subflow %d is silent, %v are sent over others", e.Subflow, e.Bytes)
 	case trace.PipeUp:
 		return fmt.Sprintf("pipe with %s at %s is ready", e.Device, e.Text)
 	case trace.PipeDown:
@@ -170,13 +172,13 @@ func describeEvent(e api.Event) string {
 		}
 		return fmt.Sprintf("pipe with %s ended%s", e.Device, because)
 	case trace.PipeMoved:
-		text := fmt.Sprintf("subflow %d by %s goes on over the pipe at %s%s", e.Subflow, e.Device, e.Text, because)
+		text := fmt.Sprintf("subflow %d by %s moved to the pipe at %s%s", e.Subflow, e.Device, e.Text, because)
 		if e.GapMs > 0 {
 			text += fmt.Sprintf(", after %v", time.Duration(e.GapMs*float64(time.Millisecond)).Round(time.Millisecond))
 		}
 		return text
 	case trace.PolicyChanged:
-		return "the policy is now that of " + e.Text + because
+		return "policy loaded from " + e.Text + because
 	case trace.CapWarning:
 		return e.Device + " is nearly at its cap: " + e.Text
 	case trace.CapReached:
@@ -184,11 +186,11 @@ func describeEvent(e api.Event) string {
 	case trace.CapCleared:
 		return e.Device + " has room again: " + e.Text
 	case trace.CellReceived:
-		return "the cells of " + e.Device + " are heard"
+		return "cell messages for " + e.Device + " are received"
 	case trace.CellLost:
-		return "the cells of " + e.Device + " are not heard, senders are told nothing of them: " + e.Reason
+		return "no cell messages for " + e.Device + ", senders get no cell feedback: " + e.Reason
 	case trace.PolicyRefused:
-		return "the policy stays as it was: " + e.Text
+		return "policy not changed: " + e.Text
 	case trace.RelayUp:
 		return fmt.Sprintf("subflow %d of %s to %s is relayed", e.Relay, e.Device, e.Text)
 	case trace.RelayDown:
@@ -196,13 +198,13 @@ func describeEvent(e api.Event) string {
 	case trace.StreamOpen:
 		return fmt.Sprintf("stream %d to %s opened", e.Stream, e.Text)
 	case trace.StreamClassChanged:
-		return fmt.Sprintf("stream %d goes on in mode %s", e.Stream, e.Text)
+		return fmt.Sprintf("stream %d changed to mode %s", e.Stream, e.Text)
 	case trace.StreamClose:
 		return fmt.Sprintf("stream %d closed, %v received%s", e.Stream, e.Bytes, because)
 	case trace.FlowOpen:
 		return fmt.Sprintf("datagram flow %d opened", e.Flow)
 	case trace.FlowMove:
-		return fmt.Sprintf("datagram flow %d goes over subflow %d%s", e.Flow, e.Subflow, because)
+		return fmt.Sprintf("datagram flow %d moved to subflow %d%s", e.Flow, e.Subflow, because)
 	case trace.FlowClose:
 		return fmt.Sprintf("datagram flow %d closed, %d datagrams%s", e.Flow, e.Count, because)
 	}

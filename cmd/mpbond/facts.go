@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,9 +13,10 @@ import (
 	"mpbond/control/policy"
 	"mpbond/link/wire"
 	"mpbond/node/primary"
+	"mpbond/node/server"
 )
 
-// initFacts makes what keeps the facts of this device, which tells each of those.
+// initFacts makes the keeper of this device's facts, which calls each of onChange when they change.
 func (r *role) initFacts(onChange ...func(facts.Facts)) error {
 	path, err := factsPath()
 	if err != nil {
@@ -25,7 +28,8 @@ func (r *role) initFacts(onChange ...func(facts.Facts)) error {
 		sources = append(sources, bus)
 	}
 	r.facts = facts.New(append(sources, facts.Sysfs{})...)
-	// Who asks for radios holds locks that the keeper's callers may wait for.
+	// The meter is called with locks held for which callers of the keeper may wait, so it reads
+	// a copy instead of asking the keeper.
 	var known atomic.Pointer[facts.Facts]
 	r.facts.OnChange(func(f facts.Facts) { known.Store(&f) })
 	r.usage.MeterRadios(func(link string, internet bool) wire.Radio { return radioKind(*known.Load(), link, internet) })
@@ -35,8 +39,8 @@ func (r *role) initFacts(onChange ...func(facts.Facts)) error {
 	return nil
 }
 
-// radioKind is the kind of radio of a link of this device. What was told of the link
-// by which it reaches the Internet holds for links that do.
+// radioKind returns the kind of radio of a link of this device. If the link leads to the Internet,
+// reported facts about the device's Internet link apply to it.
 func radioKind(f facts.Facts, link string, internet bool) wire.Radio {
 	if kind := mydevice.RadioOf(link); kind != wire.RadioNone {
 		return kind
@@ -47,7 +51,7 @@ func radioKind(f facts.Facts, link string, internet bool) wire.Radio {
 	return f.Links[link].Radio
 }
 
-// updateFacts takes what the API is told.
+// updateFacts stores facts that an app reported by the API.
 func (r *role) updateFacts(reported api.Facts) error {
 	f, err := facts.FromAPI(reported)
 	if err == nil {
@@ -56,33 +60,52 @@ func (r *role) updateFacts(reported api.Facts) error {
 	return err
 }
 
-// addDeviceFacts adds to devices, this one and the peers in their order, what is
-// known of them, and what their radios took.
+// Optional interfaces of a running role.
+type (
+	// keyCopyReporter reports whether two devices use the same key.
+	keyCopyReporter interface {
+		IsKeyCopied(identity.PublicKey) bool
+	}
+	// factsReporter returns the facts of this device.
+	factsReporter interface{ Facts() wire.Facts }
+	// helperReporter returns what a primary knows of a helper.
+	helperReporter interface {
+		HelperState(identity.PublicKey) primary.HelperInfo
+	}
+)
+
+var (
+	_ keyCopyReporter = (*server.Server)(nil)
+	_ factsReporter   = helperRole{}
+	_ factsReporter   = dualRole{}
+	_ helperReporter  = primaryRole{}
+	_ helperReporter  = dualRole{}
+)
+
+// addDeviceFacts adds facts and radio energy to a list of this device and peers in their order.
 func (r *role) addDeviceFacts(list []api.Device, peers []identity.Peer, d runningRole) {
-	if s, ok := d.(interface{ Copied(identity.PublicKey) bool }); ok {
+	if s, ok := d.(keyCopyReporter); ok {
 		for i, p := range peers {
-			list[i+1].KeyCopied = s.Copied(p.Key)
+			list[i+1].KeyCopied = s.IsKeyCopied(p.Key)
 		}
 	}
 	if r.facts == nil {
 		return
 	}
 	self := r.facts.Facts().ForLink("")
-	if h, ok := d.(interface{ Facts() wire.Facts }); ok {
+	if h, ok := d.(factsReporter); ok {
 		self = h.Facts()
 	}
 	list[0].Facts = facts.ToAPI(self)
 	for _, u := range r.usage.RadioUsage() {
 		list[0].Radios = append(list[0].Radios, api.Radio{Link: u.Link, Kind: u.Radio.String(), Joules: roundMilli(u.Joules)})
 	}
-	of, ok := d.(interface {
-		HelperOf(identity.PublicKey) primary.HelperInfo
-	})
+	of, ok := d.(helperReporter)
 	if !ok {
 		return
 	}
 	for i, p := range peers {
-		d, h := &list[i+1], of.HelperOf(p.Key)
+		d, h := &list[i+1], of.HelperState(p.Key)
 		d.Facts = facts.ToAPI(h.Facts)
 		if p.HasRole(identity.RoleHelper) {
 			d.Tier, d.Suspended, d.LastPipe = h.Tier.String(), h.Suspended, h.LastPipe

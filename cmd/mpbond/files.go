@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,20 +13,20 @@ import (
 	"mpbond/internal/cli"
 )
 
-// trustPath is the trust file.
+// trustPath returns the path of the trust file.
 func trustPath() (string, error) { return cli.InHome("trust.toml") }
 
-// locationsPath is what the primary has learnt of places.
+// locationsPath returns the path of what the primary has learnt about locations.
 func locationsPath() (string, error) { return cli.InHome("places.json") }
 
-// factsPath is what somebody else may write of this device.
+// factsPath returns the path of the file by which other programs report facts of this device.
 func factsPath() (string, error) { return cli.InHome("facts.toml") }
 
-// tokenPath is the secret of those who use the API over TCP.
+// tokenPath returns the path of the token for the API over TCP.
 func tokenPath() (string, error) { return cli.InHome("api.token") }
 
-// policyPath is where the rules for apps and destinations are: beside the
-// configuration file.
+// policyPath returns the path of the rules for apps and destinations: beside the configuration
+// file.
 func policyPath(config string) (string, error) {
 	if config != "" {
 		return filepath.Join(filepath.Dir(config), "policy.toml"), nil
@@ -33,16 +35,17 @@ func policyPath(config string) (string, error) {
 	return filepath.Join(dir, "policy.toml"), err
 }
 
-// usagePath is what the links carried for a role.
+// usagePath returns the path of the usage counts of a role.
 func usagePath(role string) (string, error) { return cli.InHome("usage-" + role + ".jsonl") }
 
-// dataPlanPath is what the link of a role's mobile plan carried, permitPath the permit that
-// its operator gave.
+// dataPlanPath returns the path of what the link of a role's data plan has carried.
 func dataPlanPath(role string) (string, error) { return cli.InHome("plan-" + role + ".jsonl") }
-func permitPath(role string) (string, error)   { return cli.InHome("permit-" + role + ".jsonl") }
 
-// primaryUsagePath is that of the primary that runs here when one does: by itself or
-// as a part of dual, whichever was told last.
+// permitPath returns the path of the permit that a role's operator granted.
+func permitPath(role string) (string, error) { return cli.InHome("permit-" + role + ".jsonl") }
+
+// primaryUsagePath returns the usage path of the primary of this device, which runs alone or in
+// dual: the one whose file changed last.
 func primaryUsagePath() (string, error) {
 	primary, err := usagePath("primary")
 	if err != nil {
@@ -57,12 +60,12 @@ func primaryUsagePath() (string, error) {
 	return primary, err
 }
 
-// loadConfig reads the TOML file at path into the struct that into points to,
-// which holds the defaults. An empty path means the file role.toml of the
-// configurations' directory, which need not exist; a path that is given must.
+// loadConfig reads the TOML file at path into the struct that into points to, which holds the
+// defaults. An empty path means ROLE.toml in the configuration directory, which may be missing; a
+// given path must exist.
 //
-// Root's process uses all files with the rights of the user to whom the configuration
-// or the key's directory belongs: both may name, or hold a link to, any other file.
+// A process of root uses all files with the rights of the owner of the configuration or of the
+// key's directory, since both may name, or link to, any other file.
 func loadConfig(path, role string, into any) error {
 	home, err := cli.HomeDir()
 	if err != nil {
@@ -91,6 +94,7 @@ func loadConfig(path, role string, into any) error {
 	return config.Load(path, into)
 }
 
+// useOwnerRights makes later accesses to files use the rights of the owner of path.
 func useOwnerRights(path string) error {
-	return fault.New(fault.Permission, userfile.ActAsOwnerOf(path), "run mpbond as the user to whom the directory belongs")
+	return fault.New(fault.Permission, userfile.ActAsOwnerOf(path), "run mpbond as the owner of the directory")
 }

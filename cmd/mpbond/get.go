@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,6 +17,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +34,7 @@ import (
 	"mpbond/onload/fetch"
 )
 
-// headerTimeout bounds the wait for a web server to begin its answer.
+// headerTimeout bounds the wait for the response header of a web server.
 const headerTimeout = 60 * time.Second
 
 type getOptions struct {
@@ -58,25 +61,24 @@ type getResult struct {
 func getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use: "get URL…", Short: "download a file over all devices", Args: cobra.MinimumNArgs(1),
+		Use: "get URL…", Short: "download files over all devices", Args: cobra.MinimumNArgs(1),
 		Long: `Download a file through the running primary, over all devices, and show how much
 each of them carries.
 
-The file appears under its name only when it is complete and right; without
---output an existing one is never replaced. Use "-" for standard output.
-When the primary or the server is started anew meanwhile, the download goes on
-where it was, if the web server has ranges and names the version of the file by
-a strong ETag or a date; else it begins anew.
+The file appears under its name only when it is complete and verified. Without
+--output an existing file is never replaced. Use "-" for standard output.
+If the primary or the server restarts meanwhile, the download resumes. The web
+server must support ranges and identify the file by a strong ETag or a date;
+otherwise the download starts over.
 
-With --onload neither a server nor a running primary is needed: parts of a file,
-or several files, are fetched by each helper over its own line, and by this
-device, at once. Helpers take part that were started with --onload, too. What
-was interrupted goes on when the same command is given again. See
-docs/howto/onload.md.
+With --onload neither a server nor a running primary is needed: this device and
+each helper fetch parts of a file, or several files, over their own Internet links
+at once. Helpers take part if they run with --onload. Run the same command again to
+resume an interrupted download. See docs/howto/onload.md.
 
-Headers, cookies and passwords go to the hosts that they are for, not to where
-these redirect to. Helpers that onload carry them inside https:// only; for
-http:// they are left out.`,
+Headers, cookies and passwords are sent to the hosts of the URLs, not to where these
+redirect. Onloading helpers carry them only inside https://; http:// requests that
+need them use this device's link alone.`,
 		Example: `  mpbond get https://example.org/big.iso
   mpbond get -o image.iso --sha256 9f86d0… https://example.org/big.iso
   mpbond get --json -o - https://example.org/data >data
@@ -92,7 +94,7 @@ http:// they are left out.`,
 				return g.runAndPrint(cmd)
 			}
 			if len(args) > 1 || len(o.interfaces) > 0 || o.scheduler != "" {
-				return cli.UsageError("several URLs, and --interface, are for --onload")
+				return cli.UsageError("several URLs and --interface need --onload")
 			}
 			g, err := newGetTask(o, args[0])
 			if err != nil {
@@ -115,20 +117,22 @@ http:// they are left out.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&o.file, "output", "o", "", "write to this `FILE` (default: the last part of the URL); with --onload also a directory")
-	cmd.Flags().StringVar(&o.sha256, "sha256", "", "refuse data with another SHA-256 than `HEX`")
-	cmd.Flags().BoolVar(&o.onload, "onload", false, "fetch without a server, over helpers' own lines and this device's at once")
+	cmd.Flags().StringVarP(&o.file, "output", "o", "",
+		"write to this `FILE`, with --onload also a directory (default: the last part of the URL)")
+	cmd.Flags().StringVar(&o.sha256, "sha256", "", "fail unless the SHA-256 of the file is `HEX`")
+	cmd.Flags().BoolVar(&o.onload, "onload", false,
+		"fetch without a server, over the Internet links of helpers and of this device")
 	o.addFlags(cmd)
-	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil, "with --onload: a network interface of this device to use; may be repeated")
-	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: the item scheduler, for comparisons")
+	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil, "with --onload: use the network interface `NAME` of this device; repeatable")
+	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: choose the item scheduler, for comparisons")
 	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/howto/onload.md
 	cmd.Flags().StringVar(&o.socket, "socket", "", "use the primary at this `PATH`")
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON (to standard error with -o -)")
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON (with -o - to standard error)")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only errors")
 	return cmd
 }
 
-// String is the result for people.
+// String formats the result for people.
 func (r getResult) String() string {
 	s := fmt.Sprintf("%s: %s in %.2f s, %v", text.Printable(r.File), r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	width := 0
@@ -141,7 +145,7 @@ func (r getResult) String() string {
 	return s
 }
 
-// getTask is one download.
+// getTask is one download through the primary.
 type getTask struct {
 	getOptions
 	url        *url.URL
@@ -157,7 +161,7 @@ func newGetTask(o getOptions, rawURL string) (*getTask, error) {
 		return nil, fault.New(fault.Usage, err, "write the URL like https://example.org/file")
 	}
 	if g.url.Scheme != "http" && g.url.Scheme != "https" || g.url.Host == "" {
-		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no web address", rawURL), "write the URL like https://example.org/file")
+		return nil, fault.New(fault.Usage, fmt.Errorf("%q is not a web address", rawURL), "write the URL like https://example.org/file")
 	}
 	if g.secrets, err = o.secretOptions.loadSecrets(rawURL); err != nil {
 		return nil, err
@@ -171,22 +175,24 @@ func newGetTask(o getOptions, rawURL string) (*getTask, error) {
 	return g, nil
 }
 
-// chooseOutputFile takes the file's name, in a directory, from the URL if none was given. Then
-// it must not be there.
+// chooseOutputFile names the output file after the URL, in a directory, unless a name was given. A
+// file named after the URL must not exist yet.
 func (g *getTask) chooseOutputFile(dir string) error {
 	if err := g.setOutputName(dir); err != nil {
 		return err
 	}
 	if _, err := userfile.Lstat(g.file); g.noReplace && err == nil {
-		return fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, give it as --output "+g.file)
+		return fault.New(fault.Exists, fmt.Errorf("%s already exists", g.file), "to replace it use --output "+g.file)
 	}
 	return nil
 }
 
+// setOutputName names the output file after the URL, in a directory, unless a name was given.
 func (g *getTask) setOutputName(dir string) error {
 	if g.file == "" {
 		g.noReplace = true
-		if g.file = path.Base(g.url.Path); g.file == "." || g.file == "/" || g.file == ".." || g.file == "-" || strings.ContainsAny(g.file, "/\x00") {
+		g.file = path.Base(g.url.Path)
+		if slices.Contains([]string{".", "/", "..", "-"}, g.file) || strings.ContainsAny(g.file, "/\x00") {
 			return fault.New(fault.Usage, fmt.Errorf("%s names no file", g.url.Redacted()), "give a name with --output")
 		}
 		g.file = filepath.Join(dir, g.file)
@@ -194,7 +200,7 @@ func (g *getTask) setOutputName(dir string) error {
 	return nil
 }
 
-// runDownload downloads. Progress goes to stderr, if that is a terminal.
+// runDownload downloads the file. Progress appears on stderr if that is a terminal.
 func (g *getTask) runDownload(ctx context.Context, stdout, stderr io.Writer) (res getResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -243,7 +249,7 @@ func (g *getTask) runDownload(ctx context.Context, stdout, stderr io.Writer) (re
 		hex.EncodeToString(d.digest.Sum(nil)), devices}, nil
 }
 
-// dialAddress turns the address a proxy listens on into one to connect to.
+// dialAddress returns an address to connect to for the address on which a proxy listens.
 func dialAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -255,6 +261,7 @@ func dialAddress(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
+// addDownloadHint gives an error of a download a kind and a hint if it has none.
 func addDownloadHint(err error) error {
 	var known *fault.Error
 	var op *net.OpError
@@ -262,24 +269,24 @@ func addDownloadHint(err error) error {
 	case errors.As(err, &known), errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return fault.New(fault.Timeout, err, "see `mpbond status` for which devices are connected")
+		return fault.New(fault.Timeout, err, "`mpbond status` shows which devices are connected")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.New(fault.Integrity, fmt.Errorf("the answer is cut short: %w", err), "try again")
+		return fault.New(fault.Integrity, fmt.Errorf("the response is incomplete: %w", err), "try again")
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
 		return err
 	case errors.As(err, &op):
-		return fault.New(fault.Unreachable, err, "see `mpbond status` for which devices are connected")
+		return fault.New(fault.Unreachable, err, "`mpbond status` shows which devices are connected")
 	}
 	return err
 }
 
-// verifyContent checks size and digest of what was received.
+// verifyContent checks the size and the digest of the received file.
 func (g *getTask) verifyContent(n, promised int64, digest hash.Hash) error {
 	if promised >= 0 && n != promised {
 		return fault.New(fault.Integrity, fmt.Errorf("received %d bytes of the %d promised", n, promised), "try again")
 	}
 	if got := digest.Sum(nil); g.wantSHA256 != nil && string(got) != string(g.wantSHA256) {
-		return fault.New(fault.Integrity, fmt.Errorf("SHA-256 is %x instead of %x", got, g.wantSHA256), "the file is another one than expected; nothing was written")
+		return fault.New(fault.Integrity, fmt.Errorf("SHA-256 is %x instead of %x", got, g.wantSHA256), "this is not the expected file; nothing was written")
 	}
 	return nil
 }

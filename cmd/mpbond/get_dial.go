@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,18 +18,19 @@ import (
 	"mpbond/base/text"
 )
 
-// maxErrorBody bounds what the proxy says of a destination that it cannot reach.
+// maxErrorBody bounds the error text read from the proxy.
 const maxErrorBody = 1 << 10
 
-// proxyDialer is a dialer through the HTTP proxy of the running primary, which waits for the far
-// end's answer and keeps its words: a name that does not exist, a port that is closed.
+// proxyDialer dials through the HTTP proxy of the running primary. The proxy waits for the far
+// end's answer and returns its error text, for a name that does not exist or a closed port.
 type proxyDialer struct{ proxy string }
 
-// DialContext connects to "host:port"; its name is resolved at the far end. Errors are faults.
+// DialContext connects to "host:port". The far end resolves the name. Errors are faults.
 func (p proxyDialer) DialContext(ctx context.Context, network, dest string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: headerTimeout}).DialContext(ctx, network, p.proxy)
 	if err != nil {
-		return nil, fault.New(fault.NotRunning, fmt.Errorf("the running primary's proxy: %w", err), "is `mpbond primary` still running? `mpbond status` says so")
+		return nil, fault.New(fault.NotRunning, fmt.Errorf("connect to the proxy of the primary: %w", err),
+			"check with `mpbond status` that `mpbond primary` is still running")
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	conn, err := sendConnect(c, dest)
@@ -50,21 +53,21 @@ func sendConnect(c net.Conn, dest string) (net.Conn, error) {
 	r := bufio.NewReader(c)
 	answer, err := http.ReadResponse(r, req)
 	if err != nil {
-		return nil, fault.New(fault.Unreachable, fmt.Errorf("the running primary's proxy hung up: %w", err), "see `mpbond status`")
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("the proxy of the primary closed the connection: %w", err), "see `mpbond status`")
 	}
 	if answer.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
 		answer.Body.Close()
 		return nil, connectError(answer.StatusCode, strings.TrimSpace(strings.TrimPrefix(string(text), "mpbond: ")))
 	}
-	if n := r.Buffered(); n > 0 { // a server that speaks first
+	if n := r.Buffered(); n > 0 { // the server speaks first
 		buffered, _ := r.Peek(n)
 		return &bufferedConn{Conn: c, buffered: buffered}, nil
 	}
 	return c, nil
 }
 
-// connectError is why the proxy did not connect.
+// connectError returns the error for a proxy that did not connect.
 func connectError(status int, message string) error {
 	if message == "" {
 		message = http.StatusText(status)
@@ -72,14 +75,16 @@ func connectError(status int, message string) error {
 	err := errors.New(text.Printable(message))
 	switch status {
 	case http.StatusGatewayTimeout:
-		return fault.New(fault.Timeout, err, "is the address right, and is that web server up? `mpbond status` says whether the bond works")
+		return fault.New(fault.Timeout, err,
+			"check the address and that the web server is up; `mpbond status` shows whether the bond works")
 	case http.StatusForbidden:
-		return fault.New(fault.Permission, err, "`mpbond policy why HOST:PORT` names the rule; the server refuses private addresses unless --allow")
+		return fault.New(fault.Permission, err,
+			"`mpbond policy why HOST:PORT` names the rule; the server refuses private addresses unless started with --allow")
 	}
-	return fault.New(fault.Unreachable, err, "is the address right? it was the server at the other end of the bond that tried it")
+	return fault.New(fault.Unreachable, err, "check the address; the bonding server tried to reach it")
 }
 
-// bufferedConn is a connection of which a part was read already.
+// bufferedConn is a connection whose first bytes were already read into buffered.
 type bufferedConn struct {
 	net.Conn
 	buffered []byte

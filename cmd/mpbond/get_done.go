@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -21,28 +23,28 @@ import (
 	"mpbond/onload/fetch"
 )
 
-// finishedFile is a line of a journal: a file that a download of several has brought.
+// finishedFile is a line of the journal: a file that a download of several files has completed.
 type finishedFile struct {
 	URL    string `json:"url"`
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"`
 }
 
-// finishedFiles is what an earlier run of the same command has brought, and a journal of what
-// this one brings. Of one URL there is none: its file is there, or not.
+// finishedFiles sorts the files of a command into those that an earlier run completed and those
+// that remain. It journals what this run completes. A command with one URL has no journal.
 type finishedFiles struct {
 	remaining []fetch.Object
 	existing  []fetch.Fetched
 	failed    []fetch.Failed
-	err       error // that of failed
-	complete  bool  // all is there: nothing need be known any more
+	err       error // the errors of failed
+	complete  bool  // all files are complete, so the journal can be removed
 
 	mu      sync.Mutex
 	journal *store.Journal // nil: none
 	path    string
 }
 
-// openFinished tells what is left of the command.
+// openFinished opens the journal of the command and checks which files remain.
 func (g *onloadTask) openFinished() (*finishedFiles, error) {
 	d := &finishedFiles{remaining: g.objects}
 	if len(g.objects) < 2 {
@@ -65,10 +67,10 @@ func (g *onloadTask) openFinished() (*finishedFiles, error) {
 		return err
 	})
 	if fault.Is(err, fault.AlreadyRunning) {
-		return nil, fault.New(fault.AlreadyRunning, errors.New("another mpbond fetches the same files"), "wait until it is done")
+		return nil, fault.New(fault.AlreadyRunning, errors.New("another mpbond is fetching the same files"), "wait until it is done")
 	}
 	if err = errors.Join(err, damage); err != nil {
-		slog.Warn("what an earlier run has brought is not all known", "err", err)
+		slog.Warn("journal of finished files incomplete", "file", d.path, "err", err)
 	}
 	d.remaining = nil
 	for _, o := range g.objects {
@@ -77,7 +79,7 @@ func (g *onloadTask) openFinished() (*finishedFiles, error) {
 	return d, nil
 }
 
-// classifyFile tells of an object whether it is there already.
+// classifyFile adds an object to remaining, existing or failed.
 func (d *finishedFiles) classifyFile(o fetch.Object, known finishedFile) {
 	f, err := userfile.Open(o.File)
 	if err != nil {
@@ -91,12 +93,12 @@ func (d *finishedFiles) classifyFile(o fetch.Object, known finishedFile) {
 		d.existing = append(d.existing, fetch.Fetched{URL: o.URL, File: o.File, Bytes: unit.Bytes(n), Resumed: unit.Bytes(n), SHA256: got})
 		return
 	}
-	err = fault.New(fault.Exists, fmt.Errorf("%s is already there", text.Printable(o.File)), "move it away, or have another directory with --output")
+	err = fault.New(fault.Exists, fmt.Errorf("%s already exists", text.Printable(o.File)), "move it away, or choose another directory with --output")
 	d.failed = append(d.failed, fetch.Failed{URL: o.URL, File: o.File, Error: err.Error(), Kind: fault.Exists})
 	d.err = errors.Join(d.err, err)
 }
 
-// recordFinished writes that a file is whole.
+// recordFinished journals that a file is complete.
 func (d *finishedFiles) recordFinished(o fetch.Fetched) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,24 +106,26 @@ func (d *finishedFiles) recordFinished(o fetch.Fetched) {
 		return
 	}
 	if err := d.journal.Append(finishedFile{o.URL, o.File, o.SHA256}); err != nil {
-		slog.Warn("it cannot be kept that a file is done", "file", o.File, "err", err)
+		slog.Warn("finished file not recorded", "file", o.File, "err", err)
 	}
 }
 
-// mergeResult adds what was there before.
+// mergeResult adds the files of earlier runs to the result of this one.
 func (d *finishedFiles) mergeResult(r fetch.Result) fetch.Result {
 	r.Objects = append(d.existing, r.Objects...)
 	r.Failed = append(d.failed, r.Failed...)
 	return r
 }
 
-// closeJournal ends it, and tells what was in the way.
+// closeJournal closes the journal and returns the errors of failed files. It removes the journal if
+// all files are complete.
 func (d *finishedFiles) closeJournal() error {
 	if d.journal != nil {
 		if d.complete {
 			_ = userfile.Remove(d.path) // while it is locked
 		}
-		_ = d.journal.Close() // at worst a file is in the way the next time
+		_ = d.journal.Close() // at worst the next run finds a file that it does not know
+
 	}
 	return d.err
 }

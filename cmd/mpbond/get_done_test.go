@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -48,7 +50,7 @@ func TestGetOnloadGoesOn(t *testing.T) {
 	}
 	before := asked.Load()
 	res, code, errs = get("photos")
-	if code != cli.ExitFailure || len(res.Objects) != 2 || len(res.Failed) != 1 || !strings.Contains(errs, "photos/3.jpg is already there") || !strings.Contains(errs, "move it away") || asked.Load() != before+1 {
+	if code != cli.ExitFailure || len(res.Objects) != 2 || len(res.Failed) != 1 || !strings.Contains(errs, "photos/3.jpg already exists") || !strings.Contains(errs, "move it away") || asked.Load() != before+1 {
 		t.Fatalf("code %d, %+v, %s, %d requests", code, res, errs, asked.Load()-before)
 	}
 	if text, _ := os.ReadFile("photos/3.jpg"); string(text) != "somebody's" {
@@ -58,7 +60,7 @@ func TestGetOnloadGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, code, errs = get("photos")
-	if text, _ := os.ReadFile("photos/2.jpg"); code != cli.ExitOK || len(res.Objects) != 3 || string(text) != "photo /2.jpg" || !strings.Contains(res.String(), "2 of them were there") {
+	if text, _ := os.ReadFile("photos/2.jpg"); code != cli.ExitOK || len(res.Objects) != 3 || string(text) != "photo /2.jpg" || !strings.Contains(res.String(), "2 of them were complete") {
 		t.Errorf("code %d, %v, %s, %q", code, res, errs, text)
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.Getenv("MPBOND_HOME"), "get-*")); len(left) != 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -29,15 +31,16 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// localLinkName names this device's own line, by the route that it has.
+// localLinkName names this device's own Internet link, the default route, when no interface is
+// given.
 const localLinkName = "this device"
 
 // onloadResult is what `mpbond get --onload --json` prints.
 type onloadResult struct {
 	Objects []fetch.Fetched `json:"objects"`
 	Failed  []fetch.Failed  `json:"failed"`
-	Bytes   unit.Bytes      `json:"bytes"`  // of the objects, without what was there
-	Wasted  unit.Bytes      `json:"wasted"` // fetched besides
+	Bytes   unit.Bytes      `json:"bytes"`  // of the objects, without what earlier runs fetched
+	Wasted  unit.Bytes      `json:"wasted"` // fetched in vain
 	Seconds float64         `json:"seconds"`
 	RateBps unit.Rate       `json:"rate_bps"`
 	Devices []onloadShare   `json:"devices"`
@@ -49,7 +52,10 @@ type onloadShare struct {
 }
 
 func newOnloadResult(r fetch.Result) onloadResult {
-	out := onloadResult{Objects: append([]fetch.Fetched{}, r.Objects...), Failed: append([]fetch.Failed{}, r.Failed...), Seconds: r.Duration.Seconds()}
+	out := onloadResult{
+		Objects: append([]fetch.Fetched{}, r.Objects...), Failed: append([]fetch.Failed{}, r.Failed...),
+		Seconds: r.Duration.Seconds(),
+	}
 	for _, o := range r.Objects {
 		out.Bytes += o.Bytes - o.Resumed
 	}
@@ -58,7 +64,7 @@ func newOnloadResult(r fetch.Result) onloadResult {
 	return out
 }
 
-// computeShares is who did how much, and what of it was for nothing.
+// computeShares returns the share of each device, and the bytes that were fetched in vain.
 func computeShares(devices []fetch.DeviceUsage) (list []onloadShare, wasted unit.Bytes) {
 	var all unit.Bytes
 	for _, d := range devices {
@@ -70,7 +76,7 @@ func computeShares(devices []fetch.DeviceUsage) (list []onloadShare, wasted unit
 	return list, wasted
 }
 
-// formatShares is that for people: a line for each.
+// formatShares formats shares for people, one line for each device.
 func formatShares(devices []onloadShare) (s string) {
 	width := 0
 	for _, d := range devices {
@@ -79,13 +85,13 @@ func formatShares(devices []onloadShare) (s string) {
 	for _, d := range devices {
 		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, text.Printable(d.Device), 100*d.Fraction, d.Bytes.Decimal())
 		if d.Wasted > 0 {
-			s += fmt.Sprintf(", %s of it for nothing", d.Wasted.Decimal())
+			s += fmt.Sprintf(", %s of it wasted", d.Wasted.Decimal())
 		}
 	}
 	return s
 }
 
-// String is the result for people.
+// String formats the result for people.
 func (r onloadResult) String() string {
 	what, done := formatCount(len(r.Objects), "file"), 0
 	if len(r.Objects) == 1 {
@@ -96,19 +102,20 @@ func (r onloadResult) String() string {
 		if o.Resumed > 0 && o.Resumed == o.Bytes {
 			done++
 		} else if o.Resumed > 0 {
-			s += fmt.Sprintf("\n  %s: %s were there", text.Printable(o.File), o.Resumed.Decimal())
+			s += fmt.Sprintf("\n  %s: resumed after %s", text.Printable(o.File), o.Resumed.Decimal())
 		}
 		if o.Unchecked != "" {
-			s += fmt.Sprintf("\n  %s: not checked: it came unencrypted, over %s alone", text.Printable(o.File), text.Printable(o.Unchecked))
+			s += fmt.Sprintf("\n  %s: not verified: unencrypted, fetched over %s alone",
+				text.Printable(o.File), text.Printable(o.Unchecked))
 		}
 	}
 	if done > 0 {
-		s += fmt.Sprintf("\n  %d of them were there from an earlier run", done)
+		s += fmt.Sprintf("\n  %d of them were complete from an earlier run", done)
 	}
 	return s + formatShares(r.Devices)
 }
 
-// onloadTask is downloads without a server.
+// onloadTask is one run of get --onload: downloads without a server.
 type onloadTask struct {
 	getOptions
 	objects []fetch.Object
@@ -122,10 +129,10 @@ type onloadTask struct {
 func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
 	g := &onloadTask{getOptions: o, urls: urls, log: slog.Default()}
 	if o.socket != "" {
-		return nil, cli.UsageError("--socket is of a primary, which --onload does without")
+		return nil, cli.UsageError("--socket names a primary, and --onload uses none: leave one out")
 	}
 	if o.file == "-" {
-		return nil, cli.UsageError("with --onload the parts come in any order: name a file with --output")
+		return nil, cli.UsageError("with --onload parts arrive in any order: name a file with --output")
 	}
 	var err error
 	if g.secrets, err = o.secretOptions.loadSecrets(urls...); err != nil {
@@ -138,11 +145,11 @@ func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
 	}
 	switch {
 	case o.file != "" && len(urls) > 1 && !dir:
-		return nil, cli.UsageError("with several URLs, --output names a directory")
+		return nil, cli.UsageError("with several URLs --output must name a directory")
 	case err == nil && !dir && !st.Mode().IsRegular():
-		return nil, cli.UsageError("%s is no plain file", text.Printable(o.file))
+		return nil, cli.UsageError("%s is not a plain file", text.Printable(o.file))
 	case o.sha256 != "" && len(urls) > 1:
-		return nil, cli.UsageError("--sha256 is of one file")
+		return nil, cli.UsageError("--sha256 needs exactly one URL")
 	}
 	names := map[string]bool{}
 	in := "."
@@ -153,7 +160,7 @@ func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
 		one, err := newGetTask(o, url)
 		switch {
 		case err != nil:
-		case len(urls) > 1: // what is there may be so from an earlier run
+		case len(urls) > 1: // an existing file may be from an earlier run
 			err = one.setOutputName(in)
 		default:
 			err = one.chooseOutputFile(in)
@@ -162,7 +169,7 @@ func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
 			return nil, err
 		}
 		if names[one.file] {
-			return nil, cli.UsageError("two of the URLs are of the name %s", text.Printable(one.file))
+			return nil, cli.UsageError("two of the URLs name the file %s", text.Printable(one.file))
 		}
 		names[one.file] = true
 		g.objects = append(g.objects, fetch.Object{URL: url, File: one.file, KeepExisting: one.noReplace, SHA256: one.wantSHA256})
@@ -170,7 +177,7 @@ func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
 	return g, nil
 }
 
-// findHelpers lists the helpers that may be onloaded through, and has the ledger told of
+// findHelpers returns the helpers that carry onloading for this device. The ledger counts the
 // connections to them.
 func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, err error) {
 	trust, err := cli.OpenTrust()
@@ -181,7 +188,10 @@ func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, e
 	if err != nil {
 		return nil, err
 	}
-	found, err := relay.Finder{Key: key, Trust: trust, Discover: findOnloadHelpers, Options: tcp.Options{Mark: bypassMark(), Ledger: ledger}}.Find(ctx)
+	finder := relay.Finder{
+		Key: key, Trust: trust, Discover: findOnloadHelpers, Options: tcp.Options{Mark: bypassMark(), Ledger: ledger},
+	}
+	found, err := finder.Find(ctx)
 	for _, d := range found {
 		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport(), Helper: true, Metered: d.Metered})
 	}
@@ -191,7 +201,7 @@ func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, e
 	return list, err
 }
 
-// helpersNotFound is why no helper carries anything, nil if each is paused.
+// helpersNotFound returns the error for helpers that do not answer, nil if all are paused.
 func helpersNotFound(helpers []identity.Peer) error {
 	var names []string
 	for _, p := range helpers {
@@ -202,23 +212,24 @@ func helpersNotFound(helpers []identity.Peer) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return fault.New(fault.NotFound, fmt.Errorf("no address of %s is known, and multicast finds none", strings.Join(names, ", ")),
-		"start `mpbond helper --onload=200MB` there, on this network; where multicast does not pass, pair again with its address: `mpbond pair CODE@ADDRESS`")
+	return fault.New(fault.NotFound, fmt.Errorf("no address of %s is known, and mDNS finds none", strings.Join(names, ", ")),
+		"start `mpbond helper --onload=200MB` there, on this network; if the network blocks multicast, "+
+			"pair again with its address: `mpbond pair CODE@ADDRESS`")
 }
 
-// bypassMark is the mark of sockets that go around a bond that takes all.
+// bypassMark returns the mark of sockets that bypass a TUN device of mpbond, 0 if there is none.
 func bypassMark() int {
 	if tun.Present() && os.Geteuid() == 0 {
 		return tcp.OwnMark
 	}
-	return 0 // or through the bond, which does no harm
+	return 0 // without root connections go through the bond, which works too
 }
 
-// noLowWatermark leaves it to the kernel how much it holds unsent.
+// noLowWatermark lets the kernel decide how many unsent bytes it holds.
 const noLowWatermark = 1 << 30
 
-// openLocalLinks are this device's lines: by the route that it has, or the interfaces that
-// are named. The ledger is told of their connections.
+// openLocalLinks returns this device's Internet links: the named interfaces, or the default route
+// if there are none. The ledger counts their connections.
 func openLocalLinks(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err error) {
 	for i, name := range interfaces {
 		if slices.Contains(interfaces[:i], name) {
@@ -253,7 +264,7 @@ func openLocalLinks(interfaces []string, ledger tcp.Ledger) (list []fetch.Device
 	return list, nil
 }
 
-// runDownload downloads. Progress goes to stderr, if that is a terminal.
+// runDownload downloads the files. Progress appears on stderr if that is a terminal.
 func (g *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onloadResult, err error) {
 	scheduler, err := board.New(cmp.Or(g.scheduler, board.Default))
 	if err != nil {
@@ -275,7 +286,7 @@ func (g *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onl
 		if err := userfile.MkdirAll(g.dir, 0o777); err != nil {
 			return res, fault.New(fault.Usage, err, "name another directory with --output")
 		}
-		defer userfile.Remove(g.dir) // if nothing is in it
+		defer userfile.Remove(g.dir) // fails unless it is empty
 	}
 	use, err := openOnloadTally()
 	if err != nil {
@@ -296,13 +307,16 @@ func (g *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onl
 	}
 	search := startHelperSearch(ctx, use.helperFinder(g.find), len(devices) == 1, bars.writerAbove(notes))
 	defer search.stopSearch()
-	cfg := fetch.Config{Devices: devices, NewDevices: search.found, Objects: done.remaining, Secrets: g.secrets, OnVerified: done.recordFinished, Scheduler: scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: g.log}
-	cfg.OnProgress = bars.drawProgress
+	cfg := fetch.Config{
+		Devices: devices, NewDevices: search.found, Objects: done.remaining, Secrets: g.secrets, OnVerified: done.recordFinished,
+		Scheduler: scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: g.log,
+		OnProgress: bars.drawProgress,
+	}
 	r, err := fetch.Get(ctx, cfg)
 	search.stopSearch()
 	bars.finishBars(err == nil)
 	if errors.Is(err, context.Canceled) {
-		err = fault.New(fault.Other, errors.New("interrupted"), "what came is kept, if it can be gone on with: the same command does")
+		err = fault.New(fault.Other, errors.New("interrupted"), "run the same command again to resume, if the web server allows it")
 	}
 	if err == nil {
 		done.complete = len(done.failed) == 0
@@ -310,7 +324,7 @@ func (g *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onl
 	return newOnloadResult(done.mergeResult(r)), errors.Join(addOnloadHint(err), done.closeJournal())
 }
 
-// addOnloadHint gives errors without a kind what can be done about them.
+// addOnloadHint gives an error without a kind a kind and a hint.
 func addOnloadHint(err error) error {
 	if fault.Is(err, fault.Other) && fault.HintOf(err) == "" {
 		return addDownloadHint(err)
@@ -318,7 +332,7 @@ func addOnloadHint(err error) error {
 	return err
 }
 
-// runAndPrint downloads, and tells what came of it, also if some objects are missing.
+// runAndPrint downloads and prints the result, even if some files failed.
 func (g *onloadTask) runAndPrint(cmd *cobra.Command) error {
 	res, err := g.runDownload(cmd.Context(), cmd.ErrOrStderr())
 	switch {

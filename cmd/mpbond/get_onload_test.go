@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -137,7 +139,7 @@ func TestGetOnloadAlone(t *testing.T) {
 	}
 	// Again: never over the first, unless its name is given; what one lacks does not harm others.
 	code, _, errs = runProgram(t, "get", "--onload", url+"/a")
-	if code != cli.ExitFailure || !strings.Contains(errs, "already there") {
+	if code != cli.ExitFailure || !strings.Contains(errs, "already exists") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 	code, _, errs = runProgram(t, "get", "--onload", "-o", "a", url+"/b")
@@ -159,13 +161,13 @@ func TestGetOnloadRefuses(t *testing.T) {
 		code int
 		text string
 	}{
-		{url + "/a " + url + "/b", cli.ExitUsage, "for --onload"},
-		{"--interface lo " + url + "/a", cli.ExitUsage, "for --onload"},
+		{url + "/a " + url + "/b", cli.ExitUsage, "need --onload"},
+		{"--interface lo " + url + "/a", cli.ExitUsage, "need --onload"},
 		{"--onload -o - " + url + "/a", cli.ExitUsage, "--output"},
 		{"--onload -o /dev/null " + url + "/a " + url + "/b", cli.ExitUsage, "directory"},
 		{"--onload -o /dev/null/x/ " + url + "/a", cli.ExitUsage, "not a directory"},
 		{"--onload -o /dev/null " + url + "/a", cli.ExitUsage, "plain file"},
-		{"--onload --sha256 " + strings.Repeat("0", 64) + " " + url + "/a " + url + "/b", cli.ExitUsage, "of one file"},
+		{"--onload --sha256 " + strings.Repeat("0", 64) + " " + url + "/a " + url + "/b", cli.ExitUsage, "exactly one URL"},
 		{"--onload --sha256 beef " + url + "/a", cli.ExitUsage, "64"},
 		{"--onload --socket x " + url + "/a", cli.ExitUsage, "--socket"},
 		{"--onload " + url + "/a " + url + "/x/a", cli.ExitUsage, "two of the URLs"},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -22,34 +24,34 @@ import (
 	"mpbond/onload/fetch"
 )
 
-// Limits of a download that was interrupted.
+// Limits of an interrupted download.
 const (
-	maxRestarts   = 3           // times that it begins anew
+	maxRestarts   = 3           // from the first byte
 	resumeTimeout = time.Minute // without a byte
 	minRetryDelay = 200 * time.Millisecond
 	maxRetryDelay = 5 * time.Second
 )
 
-// download is a file on its way through the primary. What a restart of the primary or the
-// server interrupts goes on where it was, if the web server names the version of the file.
+// download is a file on its way through the primary. After a restart of the primary or the server
+// it resumes if the web server identifies the version of the file; else it starts over.
 type download struct {
 	*getTask
 	client    *client.Client
 	response  *http.Response // of the last request
-	validator string         // for If-Range; "": the file begins anew
+	validator string         // for If-Range; "": the download starts over
 	etag      string
 	modified  string
-	size      int64 // -1: not known
+	size      int64 // -1 if unknown
 	written   int64 // bytes written
 	restarts  int
 	target    *cli.Target
 	digest    hash.Hash
 	progress  *progress
 	notes     io.Writer
-	out       io.Writer // all of these
+	out       io.Writer // writes to target, digest and progress
 }
 
-// openDownload makes the first request.
+// openDownload sends the first request.
 func (g *getTask) openDownload(ctx context.Context, c *client.Client, s api.Status) (*download, error) {
 	d := &download{getTask: g, client: c, digest: sha256.New()}
 	var err error
@@ -66,7 +68,7 @@ func (g *getTask) openDownload(ctx context.Context, c *client.Client, s api.Stat
 
 func (d *download) closeBody() { d.response.Body.Close() }
 
-// applyHeaders takes in what a 200 says of the file.
+// applyHeaders takes size and version of the file from the header of a 200 response.
 func (d *download) applyHeaders() {
 	d.size = d.response.ContentLength
 	d.etag, d.modified, _ = fetch.Validators(d.response.Header)
@@ -75,19 +77,20 @@ func (d *download) applyHeaders() {
 	}
 }
 
-// sendRequest sends a request for the file from a byte on through the primary's proxy, and
-// returns the answer, its body still to be read.
+// sendRequest requests the file from a byte offset on, through the primary's proxy. The caller must
+// read and close the body.
 func (g *getTask) sendRequest(ctx context.Context, s api.Status, from int64, validator string) (*http.Response, error) {
 	transport := &http.Transport{
-		DisableCompression:    true, // the file as it is
-		DisableKeepAlives:     true, // one request
+		DisableCompression:    true, // keep the bytes of the file
+		DisableKeepAlives:     true, // send one request only
 		ResponseHeaderTimeout: headerTimeout,
 		TLSHandshakeTimeout:   headerTimeout,
 	}
 	if s.HTTP != "" {
 		transport.DialContext = proxyDialer{dialAddress(s.HTTP)}.DialContext
 	} else {
-		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: dialAddress(s.SOCKS)}) // h: names are resolved at the server
+		// h: the server resolves names
+		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: dialAddress(s.SOCKS)})
 	}
 	web := &http.Client{Jar: g.secrets.Jar(), Transport: g.secrets.Transport(transport, false)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url.String(), nil)
@@ -102,7 +105,7 @@ func (g *getTask) sendRequest(ctx context.Context, s api.Status, from int64, val
 	return web.Do(req)
 }
 
-// copyToEnd brings the file to its end.
+// copyToEnd copies the file to its end and resumes after interruptions.
 func (d *download) copyToEnd(ctx context.Context) error {
 	d.out = io.MultiWriter(d.target, d.digest, d.progress)
 	var pause backoff.Backoff
@@ -116,7 +119,8 @@ func (d *download) copyToEnd(ctx context.Context) error {
 		if d.written != before {
 			last = time.Now()
 			pause.Reset()
-			fmt.Fprintf(d.notes, "interrupted after %s, goes on: %s\n", unit.Bytes(d.written).Decimal(), text.Printable(err.Error()))
+			fmt.Fprintf(d.notes, "interrupted after %s, resuming: %s\n",
+				unit.Bytes(d.written).Decimal(), text.Printable(err.Error()))
 		}
 		for {
 			select {
@@ -129,23 +133,23 @@ func (d *download) copyToEnd(ctx context.Context) error {
 				break
 			}
 			if errors.As(retryErr, new(permanentError)) || time.Since(last) > resumeTimeout {
-				return fmt.Errorf("interrupted (%v), and the rest cannot be had: %w", err, retryErr)
+				return fmt.Errorf("interrupted (%v), and resuming failed: %w", err, retryErr)
 			}
 		}
 	}
 }
 
-// permanentError is one that will not be another one later.
+// permanentError is an error for which retrying is useless.
 type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
-// writeError is of the output.
+// writeError is an error of the output.
 type writeError struct{ error }
 
 func (e writeError) Unwrap() error { return e.error }
 
-// copyBody writes what comes.
+// copyBody writes the body of the response to out.
 func (d *download) copyBody() error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -167,7 +171,7 @@ func (d *download) copyBody() error {
 	}
 }
 
-// canResume reports whether it makes sense to ask for the rest.
+// canResume reports whether to request the rest, or the whole file again, after err.
 func (d *download) canResume(err error) bool {
 	if errors.As(err, new(writeError)) || errors.Is(err, context.Canceled) {
 		return false
@@ -175,7 +179,7 @@ func (d *download) canResume(err error) bool {
 	return d.validator != "" || d.target.File != nil && d.restarts < maxRestarts
 }
 
-// resumeOrRestart asks for the rest, or for all where that cannot be had.
+// resumeOrRestart requests the rest of the file, or all of it if the web server has no ranges.
 func (d *download) resumeOrRestart(ctx context.Context) error {
 	s, err := queryPrimary(ctx, d.client)
 	if err != nil {
@@ -190,8 +194,10 @@ func (d *download) resumeOrRestart(ctx context.Context) error {
 	case c == http.StatusPartialContent && d.written > 0 && d.validator != "":
 		etag, modified, _ := fetch.Validators(a.Header)
 		_, end, of, err := fetch.ParsePartialResponse(a, unit.Bytes(d.written), board.Unknown)
-		if err == nil && (end != of || d.size >= 0 && int64(of) != d.size || d.etag != "" && etag != d.etag || d.etag == "" && modified != d.modified) {
-			err = errors.New("the web server sends a part of another version")
+		changed := end != of || d.size >= 0 && int64(of) != d.size ||
+			d.etag != "" && etag != d.etag || d.etag == "" && modified != d.modified
+		if err == nil && changed {
+			err = errors.New("the web server sent a part of another version of the file")
 		}
 		if err != nil {
 			a.Body.Close()
@@ -209,7 +215,7 @@ func (d *download) resumeOrRestart(ctx context.Context) error {
 	return permanentError{fmt.Errorf("the web server answered %s", text.Printable(a.Status))}
 }
 
-// restartDownload forgets what was written: the answer has all of the file.
+// restartDownload discards what was written, since the response has the whole file.
 func (d *download) restartDownload() error {
 	f := d.target.File
 	d.restarts++
@@ -217,11 +223,11 @@ func (d *download) restartDownload() error {
 	case d.written == 0:
 	case f == nil || d.restarts > maxRestarts:
 		d.response.Body.Close()
-		return permanentError{fault.New(fault.Integrity, errors.New("the web server does not send the rest of the same file"), "try again")}
+		return permanentError{fault.New(fault.Integrity, errors.New("the web server does not send the rest of this file"), "try again")}
 	default:
-		why := "its server has another version of it now, or no ranges"
+		why := "the web server has another version now, or no ranges"
 		if d.validator == "" {
-			why = "its server does not name the version of it"
+			why = "the web server does not identify the version"
 		}
 		fmt.Fprintf(d.notes, "starting over, %s discarded: %s\n", unit.Bytes(d.written).Decimal(), why)
 		if _, err := f.Seek(0, io.SeekStart); err != nil {

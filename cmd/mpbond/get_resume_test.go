@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -79,9 +81,9 @@ func TestGetGoesOn(t *testing.T) {
 				t.Errorf("request %d: Range %q, If-Range %q", n, ranged, r.Header.Get("If-Range"))
 			}
 			content(w, r, `"v1"`, data)
-		}, data, "goes on", cli.ExitOK, cli.ExitOK},
-		"no version":   {2, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, data, "does not name the version", cli.ExitOK, cli.ExitIntegrity},
-		"weak version": {1, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, `W/"v1"`, data) }, data, "does not name the version", cli.ExitOK, cli.ExitIntegrity},
+		}, data, "resuming", cli.ExitOK, cli.ExitOK},
+		"no version":   {2, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, data, "does not identify the version", cli.ExitOK, cli.ExitIntegrity},
+		"weak version": {1, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, `W/"v1"`, data) }, data, "does not identify the version", cli.ExitOK, cli.ExitIntegrity},
 		"it changes": {1, func(w http.ResponseWriter, r *http.Request, n int64) {
 			if n == 1 {
 				content(w, r, `"v1"`, data)
@@ -106,8 +108,8 @@ func TestGetGoesOn(t *testing.T) {
 				return
 			}
 			content(w, r, `"v1"`, data)
-		}, data, "goes on", cli.ExitOK, cli.ExitOK},
-		"always cut": {1000, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, nil, "cut short", cli.ExitIntegrity, cli.ExitIntegrity},
+		}, data, "resuming", cli.ExitOK, cli.ExitOK},
+		"always cut": {1000, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, nil, "response is incomplete", cli.ExitIntegrity, cli.ExitIntegrity},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &breakingServer{breaks: c.breaks, serve: c.serve}
@@ -229,7 +231,7 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 		t.Errorf("%d bytes, %v, %v", len(got), err, bad)
 	}
 	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	if n := strings.Count(string(log), " 206 "); err != nil || n < 2 || strings.Contains(said.String(), "starting over") || strings.Count(said.String(), "goes on") < 2 {
+	if n := strings.Count(string(log), " 206 "); err != nil || n < 2 || strings.Contains(said.String(), "starting over") || strings.Count(said.String(), "resuming") < 2 {
 		t.Errorf("%v\n%s%s", err, log, &said)
 	}
 }

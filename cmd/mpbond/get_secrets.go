@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -19,7 +21,7 @@ import (
 	"mpbond/onload/fetch"
 )
 
-// secretOptions are headers, cookies and passwords, by the names that curl gives them.
+// secretOptions are headers, cookies and passwords, with the flag names of curl.
 type secretOptions struct {
 	headers, cookies []string
 	netrc            bool
@@ -27,16 +29,16 @@ type secretOptions struct {
 }
 
 func (o *secretOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send this `NAME:VALUE` to the hosts of the URLs; may be repeated")
-	cmd.Flags().StringArrayVarP(&o.cookies, "cookie", "b", nil, "send cookies: `NAME=VALUE|FILE`, where FILE is a cookie file of Netscape's form; may be repeated")
-	cmd.Flags().BoolVarP(&o.netrc, "netrc", "n", false, "take names and passwords from ~/.netrc")
-	cmd.Flags().StringVar(&o.netrcFile, "netrc-file", "", "take names and passwords from this `FILE`")
+	cmd.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send the header `NAME:VALUE` to the hosts of the URLs; repeatable")
+	cmd.Flags().StringArrayVarP(&o.cookies, "cookie", "b", nil, "send cookies: `NAME=VALUE|FILE`, where FILE has Netscape's cookie format; repeatable")
+	cmd.Flags().BoolVarP(&o.netrc, "netrc", "n", false, "read user names and passwords from ~/.netrc")
+	cmd.Flags().StringVar(&o.netrcFile, "netrc-file", "", "read user names and passwords from this `FILE`")
 }
 
-// reservedHeaders are those that a download sets by itself.
+// reservedHeaders are the headers that a download sets by itself.
 var reservedHeaders = []string{"Range", "If-Range", "Accept-Encoding", "Connection", "Content-Length", "Transfer-Encoding"}
 
-// loadSecrets returns the secrets for some URLs.
+// loadSecrets reads the secrets and returns them for some URLs.
 func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
 	s := &fetch.Secrets{}
 	var err error
@@ -45,7 +47,7 @@ func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
 	}
 	for _, name := range reservedHeaders {
 		if s.Header.Get(name) != "" {
-			return nil, cli.UsageError("--header %s is set by the download itself", name)
+			return nil, cli.UsageError("--header %s is not allowed: the download sets it", name)
 		}
 	}
 	for _, c := range o.cookies {
@@ -59,11 +61,11 @@ func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
 			return err
 		})
 		if err != nil {
-			return nil, fault.New(fault.Usage, fmt.Errorf("--cookie: %w", err), "give NAME=VALUE, or a file of Netscape's form")
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cookie: %w", err), "give NAME=VALUE, or a file in Netscape's cookie format")
 		}
 	}
 	if strings.ContainsAny(s.Cookie, "\r\n\x00") {
-		return nil, cli.UsageError("--cookie is written NAME=VALUE")
+		return nil, cli.UsageError("--cookie has an invalid character: write NAME=VALUE")
 	}
 	if o.netrc || o.netrcFile != "" {
 		name := o.netrcFile
@@ -79,7 +81,7 @@ func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
 			return err
 		})
 		if err != nil {
-			return nil, fault.New(fault.Usage, fmt.Errorf("names and passwords: %w", err), "see netrc(5)")
+			return nil, fault.New(fault.Usage, fmt.Errorf("read names and passwords: %w", err), "netrc(5) describes the format")
 		}
 	}
 	for _, u := range urls {
@@ -102,8 +104,8 @@ func readSecretFile(name string, read func(io.Reader) error) error {
 	return nil
 }
 
-// describeExposed returns what helpers would see of requests for URLs, for people; "" if
-// nothing.
+// describeExposed warns people of what helpers could read in requests for the URLs. It returns ""
+// if there is nothing.
 func describeExposed(s *fetch.Secrets, urls []string) string {
 	var what []string
 	for _, u := range urls {
@@ -117,7 +119,7 @@ func describeExposed(s *fetch.Secrets, urls []string) string {
 	return exposureWarning(strings.Join(what, "; "))
 }
 
-// exposureWarning is for people who send what helpers would see.
+// exposureWarning returns the warning that requests are not sent over helpers.
 func exposureWarning(what string) string {
-	return fmt.Sprintf("over this device's own line alone: http:// is not encrypted, and helpers would see what the requests carry (%s)", what)
+	return fmt.Sprintf("using this device's link only: http:// is not encrypted, and helpers could read the requests (%s)", what)
 }

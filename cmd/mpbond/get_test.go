@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -154,7 +156,7 @@ func TestGetRefused(t *testing.T) {
 	at := dead.Addr().String()
 	for _, url := range []string{"http://" + at + "/x", "https://" + at + "/x"} {
 		code, _, errs := runProgram(t, "get", url)
-		if want := at + " cannot be reached: connection refused"; code != cli.ExitNoConnection || !strings.Contains(errs, want) || !strings.Contains(errs, "hint: is the address right?") {
+		if want := at + " cannot be reached: connection refused"; code != cli.ExitNoConnection || !strings.Contains(errs, want) || !strings.Contains(errs, "hint: check the address") {
 			t.Errorf("%s: code %d, want %q: %s", url, code, want, errs)
 		}
 	}
@@ -250,7 +252,7 @@ func TestGet(t *testing.T) {
 				t.Errorf("files %v", names)
 			}
 			// Again: never over the first, unless its name is given.
-			if code, _, errs := runProgram(t, "get", w.web+"/file.bin"); code != cli.ExitFailure || !strings.Contains(errs, "already there") {
+			if code, _, errs := runProgram(t, "get", w.web+"/file.bin"); code != cli.ExitFailure || !strings.Contains(errs, "already exists") {
 				t.Errorf("second: code %d, %s", code, errs)
 			}
 			if code, _, errs := runProgram(t, "get", "-o", "file.bin", w.web+"/chunked"); code != cli.ExitOK || !strings.Contains(errs, "phone") {
@@ -291,7 +293,7 @@ func TestGetFails(t *testing.T) {
 	}{
 		{[]string{w.web + "/none"}, cli.ExitFailure, "404"},
 		{[]string{w.web + "/"}, cli.ExitUsage, "--output"},
-		{[]string{w.web + "/short"}, cli.ExitIntegrity, "cut short"},
+		{[]string{w.web + "/short"}, cli.ExitIntegrity, "response is incomplete"},
 		{[]string{"--sha256", strings.Repeat("0", 64), w.web + "/file.bin"}, cli.ExitIntegrity, "SHA-256"},
 		{[]string{"http://" + dead.Addr().String() + "/x"}, cli.ExitNoConnection, "mpbond status"},
 		{[]string{"-o", "no/such/dir/x", w.web + "/file.bin"}, cli.ExitFailure, "no such"},
@@ -336,7 +338,7 @@ func TestStatusOfAHelper(t *testing.T) {
 	var out bytes.Buffer
 	printStatus(&out, api.Status{Role: "helper", Name: "phone", Helper: &api.HelperStatus{}})
 	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "laptop", Server: "h:1", Subflows: 1, BufferBytes: unit.KB, DownRateBps: 9700 * unit.Kbps, LastError: "gone"}})
-	for _, want := range []string{"waits for a primary", "helps laptop to reach h:1 with 1 subflows: 9.7 Mbit/s down, 0 bit/s up", "1 KB", "gone"} {
+	for _, want := range []string{"waiting for a primary", "relays for laptop to h:1 over 1 subflows: 9.7 Mbit/s down, 0 bit/s up", "1 KB", "gone"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,7 +25,7 @@ import (
 // helperConfig is helper.toml.
 type helperConfig struct {
 	helper.Config
-	// Onload is what this device carries for primaries that onload.
+	// Onload configures what this device carries for primaries that onload.
 	Onload onloadConfig `toml:"onload"`
 }
 
@@ -35,16 +37,15 @@ func helperCommand() *cobra.Command {
 	var cellFlags []string
 	var overUDP []string
 	cmd := &cobra.Command{
-		Use: "helper", Short: "lend this device's link to a primary", Args: rejectStrayAllowance,
-		Long: `Lend this device's link to a primary: it calls the primary over the local
-network, and carries its subflows to the server. All that it sees is encrypted
-from end to end. While it knows no primary it shows a code when it starts, for
-mpbond pair there; mpbond accept shows further ones. While a code holds, and ten
-minutes more to say what became of it, TCP port 7603 is open.
+		Use: "helper", Short: "share this device's link with a primary", Args: rejectStrayAllowance,
+		Long: `Share this device's link with a primary: connect to the primary over the local
+network and carry its subflows to the server. They are encrypted end to end. While
+it is paired with no primary it prints a code at the start, for mpbond pair on the
+primary; mpbond accept prints further ones. TCP port 7603 is open while a code is
+valid, and for ten minutes more to report the result.
 
-With --onload=ALLOWANCE, or with [onload] in helper.toml, it also takes connections of
-primaries that onload (docs/howto/onload.md), at TCP port 7604, as far as its allowance
-lasts.`,
+With --onload=ALLOWANCE, or [onload] in helper.toml, it also accepts connections of
+primaries that onload (docs/howto/onload.md), on TCP port 7604, while its allowance lasts.`,
 		Example: `  mpbond helper
   mpbond helper --onload=200MB
   mpbond helper --name phone`,
@@ -113,34 +114,36 @@ lasts.`,
 		},
 	}
 	r.addFlags(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: its host name")
-	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0], "how the server learns of the pipe: one of "+joinNames(helper.FeedbackModes()))
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` that others see; default: the host name")
+	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0],
+		"report the state of the pipe to the server in this `MODE`: "+joinNames(helper.FeedbackModes()))
 	addCellFlag(cmd, &cellFlags)
 	addOnloadFlag(cmd, &onload)
-	cmd.Flags().StringSliceVar(&overUDP, "udp", nil, "network interface by which servers are reached over UDP, where that gets through; may be repeated; any: each")
+	cmd.Flags().StringSliceVar(&overUDP, "udp", nil,
+		"reach servers over UDP, where it gets through, by this network `INTERFACE`; any: all; repeatable")
 	cli.CompleteWith(cmd, "feedback", helper.FeedbackModes()...)
 	return cmd
 }
 
-// findPrimaries looks for primaries on the local networks.
+// findPrimaries searches the local networks for primaries.
 func findPrimaries(ctx context.Context) ([]discovery.Found, error) {
 	return discovery.Find(ctx, discovery.Pipes, time.Second)
 }
 
-// helperRole is a helper whose end in order is no error, and who listens to cells for it.
+// helperRole runs a helper and the listeners to its mobile cells. The end of ctx is no error.
 type helperRole struct {
 	*helper.Helper
-	cellListeners                // nil: somebody else does
-	onload        *onloadService // nil: it takes no connections for that
+	cellListeners                // nil in a dual role, where the primary runs them
+	onload        *onloadService // nil: no onloading
 }
 
-// TrustChanged tells both.
+// TrustChanged notifies the helper and onloading.
 func (l helperRole) TrustChanged() {
 	l.Helper.TrustChanged()
 	l.onload.trustChanged()
 }
 
-// Run lends until ctx ends.
+// Run helps until ctx ends.
 func (l helperRole) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -153,7 +156,7 @@ func (l helperRole) Run(ctx context.Context) error {
 	return nil
 }
 
-// toAPIHelperStatus sums a helper's pipes and subflows up.
+// toAPIHelperStatus sums up a helper's pipes and subflows for the API.
 func toAPIHelperStatus(s helper.Status) *api.HelperStatus {
 	st := &api.HelperStatus{Subflows: len(s.Subflows), BufferLimit: s.Buffer, RelayedBytes: unit.Bytes(s.Relayed)}
 	for _, f := range s.Subflows {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -26,35 +28,34 @@ import (
 	"mpbond/link/pairing"
 )
 
-// inviter shows codes for a role, and has them answered.
+// inviter creates pairing codes for a role and answers the devices that use them.
 type inviter struct {
 	acceptor *pairing.Acceptor
 	trust    *identity.Trust
 	role     string
-	// listen opens what is called while a code holds; nil for a role that is
-	// called anyway.
+	// listen opens a listener while a code is valid. It is nil for a role that already has one.
 	listen func() (net.Listener, error)
-	// addresses are those that a code tells.
+	// addresses returns the addresses that a code contains.
 	addresses func() []string
 	out       io.Writer
 
 	mu       sync.Mutex
-	ctx      context.Context // of run; nil before and after it
-	done     <-chan struct{} // of ctx, also after it
+	ctx      context.Context // of runInvitations; nil before and after it
+	done     <-chan struct{} // of ctx; stays after ctx is nil
 	code     pairing.Code    // the last one
 	listener net.Listener    // open while a code holds
 	wg       sync.WaitGroup
 }
 
-// runInvitations has codes answered until ctx ends. While no primary is trusted the role is
-// of no use, so that a first code is shown unasked.
+// runInvitations answers devices until ctx ends. While no primary is trusted the role is useless,
+// so it prints a first code at the start.
 func (i *inviter) runInvitations(ctx context.Context) error {
 	i.mu.Lock()
 	i.ctx, i.done = ctx, ctx.Done()
 	i.mu.Unlock()
 	if len(i.trust.ByRole(identity.RolePrimary)) == 0 {
 		if inv, err := i.createInvitation(); err != nil {
-			slog.Warn("no code for pairing", "err", err, "hint", fault.HintOf(err))
+			slog.Warn("pairing code not created", "err", err, "hint", fault.HintOf(err))
 		} else {
 			printInvitation(i.out, i.role, inv)
 		}
@@ -68,12 +69,12 @@ func (i *inviter) runInvitations(ctx context.Context) error {
 	return nil
 }
 
-// createInvitation makes a new code.
+// createInvitation creates a new code, which replaces the last one.
 func (i *inviter) createInvitation() (api.Invitation, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ctx == nil {
-		return api.Invitation{}, fault.New(fault.NotRunning, errors.New("mpbond is starting or ending"), "try again")
+		return api.Invitation{}, fault.New(fault.NotRunning, errors.New("mpbond is starting or stopping"), "try again")
 	}
 	if i.listen != nil && i.listener == nil {
 		l, err := i.listen()
@@ -84,10 +85,10 @@ func (i *inviter) createInvitation() (api.Invitation, error) {
 		ctx := i.ctx
 		i.wg.Go(func() {
 			if err := i.acceptor.Serve(ctx, l); err != nil {
-				slog.Warn("calls for pairing are not answered", "err", err, "hint", "run mpbond accept again")
+				slog.Warn("pairing listener failed", "err", err, "hint", "run mpbond accept again")
 			}
 			i.mu.Lock()
-			if i.listener == l { // the next code shall open another
+			if i.listener == l { // the next code opens another one
 				i.listener = nil
 			}
 			i.mu.Unlock()
@@ -101,7 +102,7 @@ func (i *inviter) createInvitation() (api.Invitation, error) {
 		<-ended
 		hide()
 		i.logCodeEnd()
-		select { // late callers hear what has become of the code, instead of a refused connection
+		select { // late callers get the result instead of a refused connection
 		case <-time.After(pairing.Lifetime):
 		case <-done:
 		}
@@ -113,7 +114,7 @@ func (i *inviter) createInvitation() (api.Invitation, error) {
 	return i.toAPIInvitation(inv), nil
 }
 
-// allLoopback tells whether addresses are all of this machine alone.
+// allLoopback reports whether all addresses are loopback addresses.
 func allLoopback(addrs []string) bool {
 	return !slices.ContainsFunc(addrs, func(a string) bool {
 		ap, err := netip.ParseAddrPort(a)
@@ -121,7 +122,7 @@ func allLoopback(addrs []string) bool {
 	})
 }
 
-// closeListener closes what is called, unless there is a new code.
+// closeListener closes the listener unless there is a new code.
 func (i *inviter) closeListener() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -132,20 +133,21 @@ func (i *inviter) closeListener() {
 	}
 }
 
-// logCodeEnd logs that a code holds no longer.
+// logCodeEnd logs that a code is no longer valid.
 func (i *inviter) logCodeEnd() {
 	if inv := i.acceptor.Invitation(); inv.State == pairing.Expired || inv.State == pairing.UsedUp {
-		slog.Info("the code for pairing holds no longer", "state", inv.State, "hint", "for a new one run mpbond accept")
+		slog.Info("pairing code no longer valid", "state", inv.State, "hint", "run mpbond accept for a new one")
 	}
 }
 
-// currentInvitation is the last code.
+// currentInvitation returns the last code and its state.
 func (i *inviter) currentInvitation() api.Invitation {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.toAPIInvitation(i.acceptor.Invitation())
 }
 
+// toAPIInvitation converts an invitation for the API. mu must be held.
 func (i *inviter) toAPIInvitation(inv pairing.Invitation) api.Invitation {
 	out := api.Invitation{Until: inv.Until, State: string(inv.State)}
 	if inv.State != pairing.None {
@@ -159,14 +161,15 @@ func (i *inviter) toAPIInvitation(inv pairing.Invitation) api.Invitation {
 	return out
 }
 
-// apiHandlers is what the role's API has of it.
+// apiHandlers returns the functions that the role's API calls.
 func (i *inviter) apiHandlers() *api.InvitationManager {
 	return &api.InvitationManager{Invite: i.createInvitation, Current: i.currentInvitation}
 }
 
-// printInvitation tells people of a code; with a picture of it on a terminal.
+// printInvitation prints a code for people, on a terminal also as a QR code.
 func printInvitation(w io.Writer, role string, inv api.Invitation) {
-	fmt.Fprintf(w, "To pair a primary with this %s, run there until %s:\n\n  mpbond pair %s\n\n", role, inv.Until.Local().Format("15:04"), inv.Code)
+	fmt.Fprintf(w, "To pair a primary with this %s, run on the primary before %s:\n\n  mpbond pair %s\n\n",
+		role, inv.Until.Local().Format("15:04"), inv.Code)
 	if cli.IsTerminal(w) {
 		qrterminal.GenerateHalfBlock(inv.QR, qrterminal.L, w)
 	}
@@ -176,15 +179,14 @@ func acceptCommand() *cobra.Command {
 	var socket string
 	var asJSON, wait bool
 	cmd := &cobra.Command{
-		Use: "accept", Short: "show a code by which a primary can be paired with this device", Args: cobra.NoArgs,
+		Use: "accept", Short: "print a code that pairs a primary with this device", Args: cobra.NoArgs,
 		Example: "  mpbond accept\n  mpbond accept --json --wait=false | jq -r .code",
-		Long: `Show a code by which one primary can be paired with this device, whose mpbond
-server, helper or dual is running, and wait until that was done.
+		Long: `Print a code that pairs one primary with this device, which must run mpbond server,
+helper or dual, and wait until the primary has used it.
 
-The code holds for ten minutes, for one device, and for few tries. A new one ends
-the one before. A server or helper that knows no primary shows one by itself when
-it starts. With --json the code is printed at once as JSON, and what has become of
-it as a second one.`,
+The code is valid for ten minutes, one device and a few tries. A new code replaces the
+last one. A server or helper without a primary prints a code when it starts. With
+--json it prints the code at once, and the result as a second object.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, role, inv, err := requestInvitation(cmd.Context(), socket)
 			if err != nil {
@@ -205,17 +207,17 @@ it as a second one.`,
 			if asJSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), inv)
 			}
-			cmd.PrintErrf("%s is paired; its ID is %s\n", inv.Device, inv.ID)
+			cmd.PrintErrf("paired with %s; its ID is %s\n", inv.Device, inv.ID)
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "ask the mpbond at this `PATH`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&wait, "wait", true, "wait until a device was paired")
+	cmd.Flags().BoolVar(&wait, "wait", true, "wait until a device has used the code")
 	return cmd
 }
 
-// requestInvitation has the mpbond that runs here make a code.
+// requestInvitation asks the role that runs here for a code. The caller must close c.
 func requestInvitation(ctx context.Context, socket string) (c *client.Client, role string, inv api.Invitation, err error) {
 	paths := []string{socket}
 	if socket == "" {
@@ -237,22 +239,22 @@ func requestInvitation(ctx context.Context, socket string) (c *client.Client, ro
 			err = e
 		}
 	}
-	hint := "start `mpbond server` or `mpbond helper` first; a primary is told the codes of others: mpbond pair CODE"
+	hint := "start `mpbond server` or `mpbond helper` first; a primary uses the codes of others: mpbond pair CODE"
 	return nil, "", inv, fault.New(cmp.Or(fault.KindOf(err), fault.NotRunning), err, hint)
 }
 
-// invitationEndReason is why a code holds no longer, if inv is the last one.
+// invitationEndReason says why a code is no longer valid. inv is the last invitation.
 func invitationEndReason(inv api.Invitation, code string) string {
 	switch {
 	case inv.Code != code, inv.State == string(pairing.Replaced):
-		return "another code has replaced this one"
+		return "another code has replaced it"
 	case inv.State == string(pairing.UsedUp):
-		return "the code was tried in vain too often"
+		return "too many wrong tries"
 	}
 	return "the code has expired"
 }
 
-// awaitPaired waits until a code was used, or holds no longer.
+// awaitPaired waits until a device has used the code, or it is no longer valid.
 func awaitPaired(ctx context.Context, c *client.Client, code string) (api.Invitation, error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -12,13 +14,13 @@ import (
 func keygenCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "keygen", Short: "make this device's key, and print its public half", Args: cobra.NoArgs,
+		Use: "keygen", Short: "create this device's key and print its public half", Args: cobra.NoArgs,
 		Example: "  mpbond keygen\n  mpbond keygen --json | jq -r .key",
-		Long: `Make this device's key, and print its public half and ID.
+		Long: `Create this device's key and print its public half and ID.
 
-A key that is there already is printed and never replaced. The private half
-stays in the file device.key; the public half is what other devices are told
-with mpbond trust add. The ID is a short name of it, for people to compare.`,
+An existing key is printed and never replaced. The private half stays in the file
+device.key. Give the public half to other devices with mpbond trust add. The ID is a
+short form of it, to compare on both screens.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := cli.KeyPath()
 			if err != nil {
@@ -36,9 +38,9 @@ with mpbond trust add. The ID is a short name of it, for people to compare.`,
 					Created bool               `json:"created"`
 				}{key.Public(), key.ID(), path, created})
 			}
-			verb := "the key was there already, in"
+			verb := "existing key in"
 			if created {
-				verb = "key made in"
+				verb = "created the key in"
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "key %v\nid  %v\n", key.Public(), key.ID())
 			cmd.PrintErrf("%s %s\n", verb, path)

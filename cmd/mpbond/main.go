@@ -1,21 +1,32 @@
-// Command mpbond bonds the links of several devices. This package stands
-// before everything else: it reads flags and files, wires the packages together,
-// and turns errors into words and exit codes. One file holds one subcommand.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command mpbond bonds the links of several devices. It is the product's program: it reads
+// flags and files, connects the packages of the data path with each other, and turns errors
+// into texts and exit codes. Each file holds one subcommand.
 package main
 
 import (
 	"github.com/spf13/cobra"
 
 	"mpbond/internal/cli"
+	"mpbond/link/wire"
 )
 
-// commands lists the subcommands in the order of the help text.
+// apiVersion is the version of the local HTTP API: the number in its paths.
+const apiVersion = 1
+
+// commands returns the subcommands in the order of the help text.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
-		serverCommand(),
 		primaryCommand(),
 		helperCommand(),
+		serverCommand(),
 		dualCommand(),
+		runCommand(),
+		getCommand(),
+		putCommand(),
+		playCommand(),
+
 		pairCommand(),
 		acceptCommand(),
 		devicesCommand(),
@@ -23,22 +34,24 @@ func commands() []*cobra.Command {
 		pauseCommand(),
 		resumeCommand(),
 		revokeCommand(),
+
+		statusCommand(),
+		topCommand(),
+		streamsCommand(),
+		eventsCommand(),
+		usageCommand(),
+		doctorCommand(),
+		consoleCommand(),
+
+		policyCommand(),
+
 		keygenCommand(),
 		trustCommand(),
-		runCommand(),
-		getCommand(),
-		putCommand(),
-		playCommand(),
-		statusCommand(),
-		streamsCommand(),
-		usageCommand(),
-		eventsCommand(),
-		topCommand(),
-		policyCommand(),
-		consoleCommand(),
-		doctorCommand(),
-		cli.VersionCommand(),
+		cli.VersionCommandWith(cli.Protocols{Wire: wire.Version, API: apiVersion}),
+
 		cli.ManCommand(),
+		cli.TopicCommand("files", "where files are", filesHelp),
+		cli.TopicCommand("exit-codes", "what exit codes mean", exitCodesHelp),
 		cli.MovedCommand("lab", "mpbond-lab", map[string]string{"bench": "mpbond-lab exp run bench"}),
 		cli.MovedCommand("exp", "mpbond-lab exp", nil),
 		cli.MovedCommand("permit", "mpbond-lab permit", nil),
@@ -46,34 +59,48 @@ func commands() []*cobra.Command {
 	}
 }
 
-const rootHelp = `mpbond lets the devices that you own reach the Internet together. Apps run on
-the primary; helpers lend it their links; a server at the far end splits and
-joins the traffic. Apps and Internet servers notice nothing.
+// groups arranges the commands in the overview that `mpbond --help` prints.
+var groups = []cli.Group{
+	{Title: "Use it", Commands: []string{"primary", "helper", "server", "dual", "run", "get", "put", "play"}},
+	{Title: "Devices", Commands: []string{"pair", "accept", "devices", "rename", "pause", "resume", "revoke"}},
+	{Title: "Look", Commands: []string{"status", "top", "streams", "events", "usage", "doctor", "console"}},
+	{Title: "Rules", Commands: []string{"policy"}},
+	{Title: "Advanced", Commands: []string{"keygen", "trust", "version"}},
+}
 
-Files are in $MPBOND_HOME; without it in $XDG_CONFIG_HOME/mpbond or
-~/.config/mpbond, and for root in /var/lib/mpbond, with the configuration in
-/etc/mpbond.
+const (
+	rootHelp = `mpbond lets your devices reach the Internet together: apps run on the primary, helpers share
+their links, a server splits and joins the traffic. Apps and web sites notice nothing.
 
-Exit codes
-  0  done
+` + filesHelp + "\n\n" + exitCodesHelp
+
+	filesHelp = `Files are in $MPBOND_HOME. If it is not set they are in $XDG_CONFIG_HOME/mpbond or
+~/.config/mpbond; for root in /var/lib/mpbond, with the configuration in /etc/mpbond.`
+
+	exitCodesHelp = `Exit codes
+  0  success
   1  failure
-  2  wrong command line or configuration
+  2  invalid command line or configuration
   3  no connection: mpbond is not running, or an address does not answer
-  4  refused: a device is unknown or another one, or rights are missing
-  5  data is not what it should be
+  4  refused: an unknown or wrong device, or missing rights
+  5  corrupt or unexpected data
   130  interrupted
 mpbond run ends with the exit code of its command.`
+)
 
-const rootExample = `  mpbond server                       # on a VPS: shows a code
-  mpbond helper                       # on a spare device: shows a code
+const rootExample = `  mpbond server                       # on a VPS: prints a code
+  mpbond helper                       # on a spare device: prints a code
   mpbond pair CODE CODE               # on the laptop, with both codes; then
   mpbond primary
   mpbond get https://example.org/big.iso
-  mpbond status --why                 # who carries what, at which rate, and why`
+  mpbond status --why                 # which device carries what, and why`
 
-// thisProgram returns this program.
+// thisProgram returns the description of this program.
 func thisProgram() cli.Program {
-	return cli.Program{Name: "mpbond", Short: "bond the links of several devices", Long: rootHelp, Example: rootExample, Commands: commands}
+	return cli.Program{
+		Name: "mpbond", Short: "bond the links of several devices",
+		Long: rootHelp, Example: rootExample, Commands: commands, Groups: groups,
+	}
 }
 
 func main() { thisProgram().Main() }

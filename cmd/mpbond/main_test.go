@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,16 +37,18 @@ func TestExitCodes(t *testing.T) {
 		code int
 		text string
 	}{
-		{"version", cli.ExitOK, "mpbond dev"},
+		{"version", cli.ExitOK, "\nwire protocol "},
 		{"--version", cli.ExitOK, "mpbond dev"},
-		{"--help", cli.ExitOK, "Exit codes"},
+		{"--help", cli.ExitOK, "Advanced\n"},
+		{"help exit-codes", cli.ExitOK, "130  interrupted"},
+		{"help lab", cli.ExitOK, "mpbond-lab --help"},
 		{"help trust add", cli.ExitOK, "--role"},
 		{"frobnicate", cli.ExitUsage, "unknown command"},
 		{"trust frobnicate", cli.ExitUsage, "unknown command"},
 		{"version x", cli.ExitUsage, "does not take"},
 		{"version --jsn", cli.ExitUsage, "--help"},
 		{"version --log-level loud", cli.ExitUsage, "debug, info"},
-		{"version --log-format xml", cli.ExitUsage, "text and json"},
+		{"version --log-format xml", cli.ExitUsage, "text or json"},
 		{"trust add", cli.ExitUsage, "NAME is missing"},
 		{"trust add x", cli.ExitUsage, "--key"},
 		{"trust add x --role helper --key mpb1", cli.ExitUsage, "characters"},
@@ -52,7 +57,7 @@ func TestExitCodes(t *testing.T) {
 		{"pair K7QF", cli.ExitUsage, "4 characters"},
 		{"pair K7QF-3M2A@127.0.0.1:1", cli.ExitNoConnection, "CODE@ADDRESS"},
 		{"accept", cli.ExitNoConnection, "mpbond server"},
-		{"devices", cli.ExitOK, "no other device"},
+		{"devices", cli.ExitOK, "no device is paired"},
 		{"rename x y", cli.ExitFailure, "no device"},
 		{"revoke x", cli.ExitFailure, "mpbond devices"},
 		{"status", cli.ExitNoConnection, "mpbond primary"},
@@ -177,5 +182,24 @@ func TestCompletion(t *testing.T) {
 	}
 	if _, out, _ := runProgram(t, "__complete", "top", "--so"); !strings.HasPrefix(out, "--socket") {
 		t.Errorf("--so is completed to %q", out)
+	}
+}
+
+// TestOverview checks that `mpbond --help` fits on a screen and lists every command once.
+func TestOverview(t *testing.T) {
+	_, out, _ := runProgram(t, "--help")
+	if n := strings.Count(out, "\n"); n > 40 {
+		t.Errorf("%d lines", n)
+	}
+	for line := range strings.Lines(out) {
+		if len(line) > 101 {
+			t.Errorf("over 100 columns: %s", line)
+		}
+	}
+	root, _ := thisProgram().Root(io.Discard)
+	for _, c := range root.Commands() {
+		if n := strings.Count(out, "\n  "+c.Name()+" "); c.IsAvailableCommand() && n != 1 {
+			t.Errorf("%s is listed %d times", c.Name(), n)
+		}
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,8 +13,8 @@ import (
 	"strings"
 )
 
-// limitMemory makes the garbage collector keep this process below 80 % of the memory that
-// it may use, unless GOMEMLIMIT is set: the rest is for what the kernel holds for it.
+// limitMemory limits the Go heap to 80 % of the usable memory, unless GOMEMLIMIT is set. The rest
+// is for what the kernel holds for this process.
 func limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -22,8 +24,8 @@ func limitMemory() {
 	}
 }
 
-// usableMemory returns the least of the machine's memory and the limits of this process's
-// cgroups, as the files of root say; 0 where nothing says it.
+// usableMemory returns the least of the machine's memory and the limits of this process's cgroups,
+// as the files below root say. It returns 0 if it is unknown.
 func usableMemory(root fs.FS) int64 {
 	least := int64(math.MaxInt64)
 	note := func(n int64, err error) {
@@ -62,7 +64,7 @@ func usableMemory(root fs.FS) int64 {
 	return least
 }
 
-// findLine returns what follows a prefix in the first line of a file that has it.
+// findLine returns the rest of the first line of a file that begins with a prefix.
 func findLine(root fs.FS, name, prefix string) (string, bool) {
 	f, err := root.Open(name)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -39,13 +41,13 @@ func TestMistakes(t *testing.T) {
 		{"pair K7QF-3M2A@http://127.0.0.1/", "", cli.ExitUsage, "is not an address", "as the other device shows it"},
 		{"pair K7QF-3M2A@" + closed, "", cli.ExitNoConnection, closed + " refused the call", "mpbond accept"},
 		{"pair K7QF-3M2A@127.0.0.1", "", cli.ExitNoConnection, "127.0.0.1:7600 and 127.0.0.1:7603 refused the call", "mpbond accept"},
-		{"pair --as primary K7QF-3M2A@h", "", cli.ExitUsage, "--as is server or helper", "mpbond pair --help"},
+		{"pair --as primary K7QF-3M2A@h", "", cli.ExitUsage, "--as must be server or helper", "mpbond pair --help"},
 		{"accept", "", cli.ExitNoConnection, "mpbond is not running", "start `mpbond server` or `mpbond helper` first"},
 		{"pause phone", "", cli.ExitFailure, `no device called "phone" is trusted`, "see `mpbond devices`"},
 		{"resume phone", "", cli.ExitFailure, `no device called "phone" is trusted`, "see `mpbond devices`"},
 		{"revoke phone", "", cli.ExitFailure, `no device called "phone" is trusted`, "see `mpbond devices`"},
 		{"trust add home --role server --key abc --addr h:1", "", cli.ExitUsage, `keys begin with "mpb1"`, "copy the whole key"},
-		{"trust add home", "", cli.ExitUsage, "--key and --role are needed", "mpbond trust add --help"},
+		{"trust add home", "", cli.ExitUsage, "--key and --role are required", "mpbond trust add --help"},
 		{"primary", "", cli.ExitUsage, "no server is trusted", "mpbond pair CODE"},
 		{"primary --scheduler fast", "", cli.ExitUsage, `unknown scheduler "fast"`, "set `scheduler`"},
 		{"primary --reinject 0", "", cli.ExitUsage, "the reinjection threshold is 0", "like 0.2"},
@@ -66,16 +68,16 @@ func TestMistakes(t *testing.T) {
 		{"cell scan walk.cf32", "", cli.ExitUsage, "`mpbond cell` is `cellwatch` now", "write `cellwatch scan walk.cf32`"},
 		{"server --listen 7600", "", cli.ExitUsage, "listen on 7600", "write an address as HOST:PORT"},
 		{"server --rate fast", "", cli.ExitUsage, `rate "fast"`, "write a rate like"},
-		{"server --allow 10.0.0.1", "", cli.ExitUsage, "--allow 10.0.0.1 is no prefix of addresses", "write a prefix like"},
+		{"server --allow 10.0.0.1", "", cli.ExitUsage, "--allow 10.0.0.1 is not an address prefix", "write a prefix like"},
 		{"helper --onload=lots", "", cli.ExitUsage, `invalid allowance "lots"`, "mpbond helper --help"},
 		{"helper --onload 200MB", "", cli.ExitUsage, "write --onload=200MB", "mpbond helper --help"},
 		{"helper --feedback often", "", cli.ExitUsage, `feedback "often" is not known`, "there are: flexible"},
 		{"status", "", cli.ExitNoConnection, "no mpbond of this user is running here", "start one"},
 		{"streams", "", cli.ExitNoConnection, "mpbond is not running", "start it"},
-		{"get example.org/file", "", cli.ExitUsage, `"example.org/file" is no web address`, "write the URL like"},
+		{"get example.org/file", "", cli.ExitUsage, `"example.org/file" is not a web address`, "write the URL like"},
 		{"get http://" + closed + "/x", "", cli.ExitNoConnection, "mpbond is not running", "start it with `mpbond primary`"},
-		{"put nofile --to http://" + closed + "/", "", cli.ExitFailure, "nofile: no such file", "nothing was sent"},
-		{"play --listen 0.0.0.0:7606", "", cli.ExitUsage, "--listen is an address of this device alone", "mpbond play --help"},
+		{"put nofile --to http://" + closed + "/", "", cli.ExitFailure, "nofile: no such file", "nothing was uploaded"},
+		{"play --listen 0.0.0.0:7606", "", cli.ExitUsage, "--listen must be a loopback address", "mpbond play --help"},
 	} {
 		dir := newHome(t)
 		if c.file != "" {

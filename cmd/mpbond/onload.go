@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -39,117 +41,118 @@ import (
 
 // onloadConfig is [onload] of helper.toml.
 type onloadConfig struct {
-	// Allowance is how much may be carried: so much in a day, as "50MB"; "caps", what
-	// Plan usually leaves over; "permit HOST:PORT", while the operator's service there
-	// permits it; or "unlimited". Without it nothing is carried, and nobody listens.
+	// Allowance is how much may be carried: a volume per day, like "50MB"; "caps", what Plan
+	// usually leaves unused; "permit HOST:PORT", while the operator's permit service there
+	// grants it; or "unlimited". Empty switches onloading off.
 	Allowance allowance.Choice `toml:"allowance"`
-	// Listen is where primaries call, "host:port"; empty is ":7604".
+	// Listen is where primaries connect, "host:port"; empty is ":7604".
 	Listen string `toml:"listen"`
-	// Interface is the one by which servers are connected to; empty is the helper's
-	// hs_interface, or as the routes say.
+	// Interface is the network interface for connections to servers; empty is hs_interface
+	// of the helper, or the default route.
 	Interface string `toml:"interface"`
-	// Plan is what the mobile plan of Interface has in a month, like "10GB", for "caps".
+	// Plan is the monthly volume of the data plan of Interface, like "10GB", for "caps".
 	Plan policy.Volume `toml:"plan"`
-	// ResetDay is when a month of Plan begins, 1 to 31; 0 is 1.
+	// ResetDay is the day on which a month of Plan begins, 1 to 31; 0 is 1.
 	ResetDay int `toml:"reset_day"`
-	// Bills are what was used of Plan in the months before mpbond began to count, oldest
-	// first, like ["6.2GB", "5.9GB"]; five are of use.
+	// Bills are the volumes used of Plan in the months before mpbond began to count, oldest
+	// first, like ["6.2GB", "5.9GB"]; at most five are used.
 	Bills []policy.Volume `toml:"bills"`
-	// PermitKey is the key of the service that permits, which is pinned.
+	// PermitKey is the pinned key of the permit service.
 	PermitKey string `toml:"permit_key"`
-	// PermitCell is the cell that this device is in, as the service calls it; empty is
-	// the only one that it has.
+	// PermitCell is the cell of this device, as the permit service names it; empty is the
+	// service's only cell.
 	PermitCell string `toml:"permit_cell"`
-	// Allow lists addresses that are connected to although they are private, like
-	// "192.168.7.0/24".
+	// Allow lists private address prefixes that may be connected to, like "192.168.7.0/24".
 	Allow []netip.Prefix `toml:"allow"`
-	// Page is the helper's own page, by which photos of a browser go up: [onload.page].
+	// Page configures the helper's page for uploading photos from a browser: [onload.page].
 	Page pageConfig `toml:"page"`
 }
 
-// addOnloadFlag is that by which an allowance is given.
+// addOnloadFlag adds --onload, which sets the allowance.
 func addOnloadFlag(cmd *cobra.Command, text *string) {
-	cmd.Flags().StringVar(text, "onload", "", `take connections of primaries that onload, by this ALLOWANCE: "50MB" a day, "caps", "permit HOST:PORT" or "unlimited"; without one, as [onload] in the file says`)
+	cmd.Flags().StringVar(text, "onload", "", "accept connections of primaries that onload, within this `ALLOWANCE`: "+
+		`"50MB" a day, "caps", "permit HOST:PORT" or "unlimited"; default: that of [onload] in helper.toml`)
 	cmd.Flags().Lookup("onload").NoOptDefVal = " "
 }
 
-// rejectStrayAllowance refuses arguments. One may be meant for --onload, which takes it only
-// behind "=", as it may stand alone.
+// rejectStrayAllowance rejects arguments. An argument may be meant as the value of --onload, which
+// needs "=" because it is optional.
 func rejectStrayAllowance(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.Flags().Changed("onload") && new(allowance.Choice).UnmarshalText([]byte(args[0])) == nil {
-		return cli.UsageError("%s is not taken for the allowance: write --onload=%[1]s", text.Printable(args[0]))
+		return cli.UsageError("%s is not the value of --onload: write --onload=%[1]s", text.Printable(args[0]))
 	}
 	return cobra.NoArgs(cmd, args)
 }
 
-// applyFlag applies the flag, if it was given.
+// applyFlag applies --onload if it was given.
 func (c *onloadConfig) applyFlag(given bool, text string) error {
 	if given && text != " " {
 		return fault.New(fault.Usage, c.Allowance.UnmarshalText([]byte(text)), "see `mpbond helper --help`")
 	}
 	if given && c.Allowance == (allowance.Choice{}) {
-		return fault.New(fault.Usage, errors.New("nothing says how much may be carried for onloading"), `say it, as in --onload=200MB, or set allowance in [onload] of helper.toml`)
+		return fault.New(fault.Usage, errors.New("--onload has no allowance"),
+			"write it like --onload=200MB, or set allowance in [onload] of helper.toml")
 	}
 	return nil
 }
 
-// validate tells what cannot be.
+// validate returns an error if the configuration is inconsistent.
 func (c onloadConfig) validate() error {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Config, fmt.Errorf("[onload]: "+format, args...), "see docs/howto/onload.md")
 	}
 	switch {
 	case c.Allowance.Caps && (c.Interface == "" || c.Plan == 0):
-		return bad("allowance by caps needs interface, whose plan it is, and plan, what that has in a month")
+		return bad(`the allowance "caps" needs interface, and plan, the monthly volume of its data plan`)
 	case !c.Allowance.Caps && (c.Plan != 0 || c.ResetDay != 0 || len(c.Bills) > 0):
-		return bad(`plan, reset_day and bills are of the allowance "caps"`)
+		return bad(`plan, reset_day and bills need the allowance "caps"`)
 	case c.ResetDay < 0 || c.ResetDay > 31:
-		return bad("reset_day is %d; days are 1 to 31", c.ResetDay)
+		return bad("reset_day is %d instead of 1 to 31", c.ResetDay)
 	case (c.Allowance.Permit != "") != (c.PermitKey != "") || c.PermitCell != "" && c.PermitKey == "":
-		return bad(`the allowance "permit HOST:PORT" and permit_key belong together`)
+		return bad(`the allowance "permit HOST:PORT" and permit_key need each other`)
 	}
 	return c.Page.validate(c)
 }
 
-// allOnloadName stands, among caps, for what is carried for onloading.
+// allOnloadName is the name, among caps, of all onloading together.
 const allOnloadName = "all onloading"
 
-// allowanceInterval is how often it is reckoned what may be carried.
+// allowanceInterval is the time between two updates of the allowance.
 const allowanceInterval = time.Second
 
-// onloadService is what a helper carries for primaries that onload. Nil carries nothing.
+// onloadService carries connections of primaries that onload. A nil service carries nothing.
 type onloadService struct {
 	cfg      onloadConfig
 	r        *role
 	h        *helper.Helper
 	relay    *relay.Relay
 	listener *tcp.Listener
-	plan     *dataplan.Keeper // nil: not by caps
-	permit   *permit.Keeper   // nil: not by permit
-	page     *onloadPage      // nil: none
+	plan     *dataplan.Keeper // nil unless the allowance is "caps"
+	permit   *permit.Keeper   // nil unless the allowance is a permit
+	page     *onloadPage      // nil: no page
 	current  atomic.Pointer[dailyAllowance]
 }
 
-// dailyAllowance is what may be carried, and was, today.
+// dailyAllowance is what may be carried today, and what was carried.
 type dailyAllowance struct {
 	allowance.DayLimit
 	carried unit.Bytes
 }
 
-// initOnload has the role listen for primaries that onload, if its owner wants that. It is
-// to be called before enforceCaps and serve.
+// initOnload opens the listener for primaries that onload, if it is configured. It must be called
+// before enforceCaps and serveRole.
 func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *identity.Key, h *helper.Helper) (err error) {
 	idle := cfg.Allowance == (allowance.Choice{}) && !reflect.ValueOf(cfg).IsZero()
 	cfg.Interface = cmp.Or(cfg.Interface, helperConfig.HSInterface)
 	if err := cfg.validate(); err != nil || cfg.Allowance == (allowance.Choice{}) {
 		if err == nil && idle {
-			slog.Warn("nothing is carried for onloading: [onload] has no allowance", "hint", "set allowance, or give --onload=200MB")
+			slog.Warn("onloading off: [onload] has no allowance", "hint", "set allowance, or use --onload=200MB")
 		}
 		return err
 	}
 	for _, name := range []string{cfg.Interface, cfg.Page.Home} {
 		if _, err := net.InterfaceByName(name); name != "" && err != nil {
-			slog.Warn("an interface of [onload] is not there now", "interface", name, "hint", "`ip link` lists those that are")
+			slog.Warn("interface of [onload] not found", "interface", name, "hint", "`ip link` lists the interfaces")
 		}
 	}
 	o := &onloadService{cfg: cfg, r: r, h: h}
@@ -191,12 +194,12 @@ func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *ide
 	return nil
 }
 
-// computeToday is what may be carried today, of which onloaded was carried by Interface on each
-// day.
+// computeToday returns what may be carried today. onloaded holds what Interface carried for
+// onloading on each day.
 func (o *onloadService) computeToday(now time.Time, onloaded map[string]unit.Bytes) allowance.DayLimit {
 	switch {
 	case o.cfg.Allowance.Unlimited:
-		return allowance.DayLimit{Unlimited: true, Reason: "its owner sets no bound"}
+		return allowance.DayLimit{Unlimited: true, Reason: "no limit is configured"}
 	case o.permit != nil:
 		return o.permit.DayLimit()
 	case o.plan != nil:
@@ -206,12 +209,12 @@ func (o *onloadService) computeToday(now time.Time, onloaded map[string]unit.Byt
 		}
 		return allowance.Plan{Cap: o.cfg.Plan, ResetDay: o.cfg.ResetDay, Bills: o.cfg.Bills}.DayLimit(now, h)
 	}
-	return allowance.DayLimit{Bytes: unit.Bytes(o.cfg.Allowance.Daily), Reason: "its owner allows so much in a day"}
+	return allowance.DayLimit{Bytes: unit.Bytes(o.cfg.Allowance.Daily), Reason: "the configured daily limit"}
 }
 
-// updateAllowance reckons what may be carried now.
+// updateAllowance computes what may be carried now.
 func (o *onloadService) updateAllowance(now time.Time) {
-	list, _ := o.r.usage.List() // why it is not kept is told elsewhere
+	list, _ := o.r.usage.List() // the usage report has the error
 	onloaded, carried := map[string]unit.Bytes{}, unit.Bytes(0)
 	today := now.Format(time.DateOnly)
 	for _, row := range list {
@@ -225,11 +228,11 @@ func (o *onloadService) updateAllowance(now time.Time) {
 	}
 	n := &dailyAllowance{o.computeToday(now, onloaded), carried}
 	if before := o.current.Swap(n); before == nil || before.Unlimited != n.Unlimited || (before.Bytes > 0) != (n.Bytes > 0) {
-		slog.Info("allowance for onloading", "open", n.Err() == nil, "why", n.Reason)
+		slog.Info("onloading allowance changed", "open", n.Err() == nil, "reason", n.Reason)
 	}
 }
 
-// addOnloadCap adds what may be carried to the caps that are kept to, a map of the caller's.
+// addOnloadCap adds today's allowance to caps, a map of the caller's, and returns it.
 func (o *onloadService) addOnloadCap(caps map[string]policy.Caps) map[string]policy.Caps {
 	if o == nil {
 		return caps
@@ -240,43 +243,43 @@ func (o *onloadService) addOnloadCap(caps map[string]policy.Caps) map[string]pol
 	return caps
 }
 
-// checkAllowance is why nothing may be carried for anybody, nil if it may be.
+// checkAllowance returns why nothing may be carried now, nil if something may.
 func (o *onloadService) checkAllowance() error {
 	n := o.current.Load()
 	if err := n.Err(); err != nil {
 		return fault.New(fault.Limit, fmt.Errorf("the helper has no allowance: %w", err), "")
 	}
-	if n.Bytes > 0 { // it must be counted to be kept to
+	if n.Bytes > 0 { // a limit can be enforced only if usage is counted
 		if err := o.r.caps.CheckEnforced(allOnloadName); err != nil {
-			return fault.New(fault.Unsupported, fmt.Errorf("what is carried is not counted: %w", err), "")
+			return fault.New(fault.Unsupported, fmt.Errorf("onloading is not counted: %w", err), "")
 		}
 	}
 	for _, target := range []mydevice.CapTarget{{Purpose: policy.ForOnload}, {Link: o.cfg.Interface}} {
 		if target == (mydevice.CapTarget{}) {
-			continue // by which link it goes is seen for each connection
+			continue // checkPrimary checks the link of each connection
 		}
 		if a := o.r.remainingAllowance(target); a.Level == policy.CapReached {
-			return fault.New(fault.Limit, fmt.Errorf("the helper has carried what it may: %v", a), "")
+			return fault.New(fault.Limit, fmt.Errorf("the helper has used up its allowance: %v", a), "")
 		}
 	}
 	return nil
 }
 
-// checkPrimary is why nothing is carried for a primary.
+// checkPrimary returns why a connection of a primary to a server is refused, nil if it is accepted.
 func (o *onloadService) checkPrimary(ctx context.Context, p identity.Peer, server string) error {
 	if err := o.checkAllowance(); err != nil {
 		return err
 	}
 	if o.cfg.Interface != "" {
-		server = "" // routes do not say by which link it goes
+		server = "" // the link does not depend on the route to the server
 	}
 	return o.h.CheckAllowed(ctx, p, server)
 }
 
-// checkOpen is why no connection is taken, nil if they are.
+// checkOpen returns why no connection is accepted now, nil if connections are.
 func (o *onloadService) checkOpen() error {
 	if why := o.h.Facts().RefusalReason; why != "" {
-		return fmt.Errorf("suspended: %s", why)
+		return fmt.Errorf("it is suspended: %s", why)
 	}
 	return o.checkAllowance()
 }
@@ -287,7 +290,8 @@ func (o *onloadService) trustChanged() {
 	}
 }
 
-// serveOnload takes connections until ctx ends, and has this device found while it may.
+// serveOnload accepts connections until ctx ends, and announces this device while it has an
+// allowance.
 func (o *onloadService) serveOnload(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -308,7 +312,7 @@ func (o *onloadService) serveOnload(ctx context.Context) error {
 			cancel()
 		})
 	}
-	slog.Info("listens for onloading", "at", o.listener.Addr(), "allowance", o.cfg.Allowance)
+	slog.Info("onloading started", "listen", o.listener.Addr(), "allowance", o.cfg.Allowance)
 	if err := o.relay.Serve(ctx, o.listener); ctx.Err() == nil {
 		return err
 	}
@@ -320,8 +324,8 @@ func (o *onloadService) serveOnload(ctx context.Context) error {
 	}
 }
 
-// runAllowanceLoop reckons what may be carried, and announces this device while that is
-// something, until ctx ends.
+// runAllowanceLoop updates the allowance, and announces this device while it is not used up, until
+// ctx ends.
 func (o *onloadService) runAllowanceLoop(ctx context.Context) {
 	t := time.NewTicker(allowanceInterval)
 	defer t.Stop()
@@ -333,7 +337,7 @@ func (o *onloadService) runAllowanceLoop(ctx context.Context) {
 	}
 }
 
-// announceWhileOpen has this device found until ctx ends or nothing may be carried any more.
+// announceWhileOpen announces this device until ctx ends or the allowance is used up.
 func (o *onloadService) announceWhileOpen(ctx context.Context, t *time.Ticker) {
 	ctx, hide := context.WithCancel(ctx)
 	var announcing sync.WaitGroup
@@ -347,7 +351,7 @@ func (o *onloadService) announceWhileOpen(ctx context.Context, t *time.Ticker) {
 	}
 }
 
-// awaitChange reckons once more when it is time.
+// awaitChange waits for the next tick, or a change of the permit, and updates the allowance.
 func (o *onloadService) awaitChange(ctx context.Context, t *time.Ticker) {
 	var permitChanged <-chan struct{}
 	if o.permit != nil {
@@ -357,20 +361,22 @@ func (o *onloadService) awaitChange(ctx context.Context, t *time.Ticker) {
 	case <-ctx.Done():
 	case now := <-t.C:
 		o.updateAllowance(now)
-	case <-permitChanged: // what is carried ends, and nothing begins
+	case <-permitChanged: // TrustChanged closes connections that are no longer permitted
 		o.updateAllowance(time.Now())
 		o.relay.TrustChanged()
 	}
 }
 
-// onloadStatus is what the API tells of it.
+// onloadStatus describes onloading for the API.
 func (o *onloadService) onloadStatus() *api.OnloadStatus {
 	if o == nil {
 		return nil
 	}
 	n := o.current.Load()
-	st := &api.OnloadStatus{Listen: o.listener.Addr().String(), Allowance: o.cfg.Allowance.String(), Open: true, Why: n.Reason, Bounded: !n.Unlimited,
-		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}, Page: o.page.pageStatus()}
+	st := &api.OnloadStatus{
+		Listen: o.listener.Addr().String(), Allowance: o.cfg.Allowance.String(), Open: true, Why: n.Reason, Bounded: !n.Unlimited,
+		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}, Page: o.page.pageStatus(),
+	}
 	if err := o.checkOpen(); err != nil {
 		st.Open, st.Why = false, err.Error()
 	}
@@ -384,34 +390,34 @@ func (o *onloadService) onloadStatus() *api.OnloadStatus {
 	return st
 }
 
-// describeOnload tell people of it, in two lines.
+// describeOnload describes onloading for people in two lines.
 func describeOnload(o api.OnloadStatus) (state, today string) {
-	state = "takes connections for onloading"
+	state = "onloading open"
 	if !o.Open {
-		state = "takes no connections for onloading now"
+		state = "onloading closed"
 	}
 	left := ""
 	if o.Bounded && o.DayBytes > 0 {
-		left = fmt.Sprintf(" of %v, %v are left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
+		left = fmt.Sprintf(" of %v, %v left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
 	}
 	return fmt.Sprintf("%s at %s: %s", state, o.Listen, text.Printable(o.Why)),
 		fmt.Sprintf("onloaded today: %v%s; %s now", policy.Volume(o.CarriedBytes), left, formatCount(len(o.Tunnels), "connection"))
 }
 
-// printOnload tells people of it, and for whom.
+// printOnload prints the state of onloading and the primaries that use it.
 func printOnload(w io.Writer, o api.OnloadStatus) {
 	state, today := describeOnload(o)
 	fmt.Fprintf(w, "%s\n%s\n", state, today)
 	by := o.ByDevice()
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		fmt.Fprintf(w, "  for %s: %s, %v by now\n", text.Printable(name), formatCount(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
+		fmt.Fprintf(w, "  for %s: %s, %v so far\n", text.Printable(name), formatCount(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
 	}
 	if o.Page != nil {
 		printPage(w, *o.Page)
 	}
 }
 
-// findOnloadHelpers looks for helpers on the local networks.
+// findOnloadHelpers searches the local networks for helpers that carry onloading.
 func findOnloadHelpers(ctx context.Context) ([]discovery.Found, error) {
 	return discovery.Find(ctx, discovery.Onload, time.Second)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -18,7 +20,7 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// formatCount is a number of things, for people.
+// formatCount formats a number of things, in the plural unless it is one.
 func formatCount(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -26,15 +28,15 @@ func formatCount(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// helperSearch looks for helpers while items go over the own lines already.
+// helperSearch searches for helpers while items already use this device's links.
 type helperSearch struct {
 	found <-chan fetch.Device // closed when there are no more
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 }
 
-// startHelperSearch begins it. What comes of it is told to notes; alone tells that there is
-// one own line only.
+// startHelperSearch starts a search and prints its result to notes. alone says that there is only
+// one local link.
 func startHelperSearch(ctx context.Context, find func(context.Context) ([]fetch.Device, error), alone bool, notes io.Writer) *helperSearch {
 	ctx, stop := context.WithCancel(ctx)
 	found := make(chan fetch.Device)
@@ -47,17 +49,17 @@ func startHelperSearch(ctx context.Context, find func(context.Context) ([]fetch.
 			names = append(names, text.Printable(d.Name))
 		}
 		switch {
-		case ctx.Err() != nil: // all is done without them
+		case ctx.Err() != nil: // the transfer is complete without helpers
 		case err != nil:
 			line := text.Printable(err.Error())
 			if hint := fault.HintOf(err); hint != "" {
 				line += ": " + text.Printable(hint)
 			}
-			fmt.Fprintf(notes, "no helper is found: %s\n", line)
+			fmt.Fprintf(notes, "no helper found: %s\n", line)
 		case len(list) > 0:
-			fmt.Fprintf(notes, "over %s too\n", strings.Join(names, ", "))
+			fmt.Fprintf(notes, "also using %s\n", strings.Join(names, ", "))
 		case alone:
-			fmt.Fprintln(notes, "no helper is found: over this device's own line alone")
+			fmt.Fprintln(notes, "no helper found: using this device's link only")
 		}
 		for _, d := range list {
 			select {
@@ -70,13 +72,13 @@ func startHelperSearch(ctx context.Context, find func(context.Context) ([]fetch.
 	return s
 }
 
-// stopSearch gives it up.
+// stopSearch ends the search and waits for its goroutine.
 func (s *helperSearch) stopSearch() {
 	s.stop()
 	s.done.Wait()
 }
 
-// lockedWriter lets several goroutines write lines.
+// lockedWriter lets several goroutines write lines to w.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -89,7 +91,7 @@ func (s *lockedWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// failureLog tells people once of each device that does not work. Safe for concurrent use.
+// failureLog prints the first failure of each device. Safe for concurrent use.
 type failureLog struct {
 	to       io.Writer
 	mu       sync.Mutex
@@ -103,11 +105,12 @@ func (r *failureLog) reportFailure(device string, err error) {
 	defer r.mu.Unlock()
 	if !r.reported[device] {
 		r.reported[device] = true
-		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", text.Printable(device), text.Printable(transfer.DeviceError{Device: device, Err: err}.String()))
+		reason := transfer.DeviceError{Device: device, Err: err}
+		fmt.Fprintf(r.to, "%s fails, retrying: %s\n", text.Printable(device), text.Printable(reason.String()))
 	}
 }
 
-// onloadBars draws a bar for all, and one for each device.
+// onloadBars draws one bar for the whole transfer and one for each device.
 type onloadBars struct {
 	failures *failureLog
 	screen   *mpb.Progress
@@ -124,7 +127,7 @@ func newOnloadBars(to, notes io.Writer) *onloadBars {
 	return b
 }
 
-// writerAbove is where lines go that the bars must not tear.
+// writerAbove returns a writer for lines above the bars, which must not be torn.
 func (b *onloadBars) writerAbove(w io.Writer) io.Writer {
 	if b.visible && w != io.Discard {
 		return b.screen
@@ -144,7 +147,7 @@ func (b *onloadBars) drawProgress(p fetch.Progress) {
 		}
 		note := d.Rate.String()
 		if d.Down != nil {
-			note = "does not work now"
+			note = "fails, retrying"
 			b.failures.reportFailure(d.Device, d.Down)
 		}
 		b.devices[i].note.Store(&note)
@@ -153,7 +156,7 @@ func (b *onloadBars) drawProgress(p fetch.Progress) {
 	}
 }
 
-// finishBars leaves the bars on the screen if all went well.
+// finishBars ends the bars. They stay on the screen if ok.
 func (b *onloadBars) finishBars(ok bool) {
 	b.total.Abort(!ok)
 	for _, d := range b.devices {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -12,14 +14,14 @@ import (
 
 // TestOnloadLines: what `mpbond status` says of onloading.
 func TestOnloadLines(t *testing.T) {
-	of := api.OnloadStatus{Listen: "[::]:7604", Open: true, Why: "its owner allows so much in a day", Bounded: true, DayBytes: 200e6, LeftBytes: 138e6, CarriedBytes: 62e6,
+	of := api.OnloadStatus{Listen: "[::]:7604", Open: true, Why: "the configured daily limit", Bounded: true, DayBytes: 200e6, LeftBytes: 138e6, CarriedBytes: 62e6,
 		Tunnels: []api.Tunnel{{Device: "laptop", UpBytes: 1e6, DownBytes: 10e6}, {Device: "desk\x1b"}, {Device: "laptop", DownBytes: 5e6}}}
 	closed := api.OnloadStatus{Listen: "[::]:7604", Why: "suspended: low", CarriedBytes: 5e6, DayBytes: 200e6, LeftBytes: 7e6}
 	for want, o := range map[string]api.OnloadStatus{
-		"takes connections for onloading at [::]:7604: its owner allows so much in a day\n" +
-			"onloaded today: 62 MB of 200 MB, 138 MB are left; 3 connections now\n" +
-			"  for desk?: 1 connection, 0 B by now\n  for laptop: 2 connections, 16 MB by now\n": of,
-		"takes no connections for onloading now at [::]:7604: suspended: low\nonloaded today: 5 MB; 0 connections now\n": closed,
+		"onloading open at [::]:7604: the configured daily limit\n" +
+			"onloaded today: 62 MB of 200 MB, 138 MB left; 3 connections now\n" +
+			"  for desk?: 1 connection, 0 B so far\n  for laptop: 2 connections, 16 MB so far\n": of,
+		"onloading closed at [::]:7604: suspended: low\nonloaded today: 5 MB; 0 connections now\n": closed,
 	} {
 		var out bytes.Buffer
 		if printOnload(&out, o); out.String() != want {
@@ -37,10 +39,10 @@ func TestSearchHelpers(t *testing.T) {
 		alone bool
 		want  string
 	}{
-		{two, nil, true, "over a, b? too\n"},
-		{nil, nil, true, "no helper is found: over this device's own line alone\n"},
+		{two, nil, true, "also using a, b?\n"},
+		{nil, nil, true, "no helper found: using this device's link only\n"},
 		{nil, nil, false, ""},
-		{nil, errors.New("no\nnetwork"), true, "no helper is found: no?network\n"},
+		{nil, errors.New("no\nnetwork"), true, "no helper found: no?network\n"},
 	} {
 		var told safeBuffer
 		s := startHelperSearch(t.Context(), func(context.Context) ([]fetch.Device, error) { return c.list, c.err }, c.alone, &told)

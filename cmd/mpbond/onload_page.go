@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -31,31 +33,31 @@ import (
 
 // pageConfig is [onload.page] of helper.toml.
 type pageConfig struct {
-	// To is the URL that photos go to, as `mpbond put --to` has it; a place ends with a
-	// slash. Without it there is no page.
+	// To is the URL to which photos are uploaded, as in `mpbond put --to`; a directory ends with
+	// a slash. Empty switches the page off.
 	To string `toml:"to"`
-	// Method is how they go there: "put", "post" or "s3", with the keys of the
+	// Method is how photos are uploaded: "put", "post" or "s3", with the keys from the
 	// environment; empty is "put".
 	Method string `toml:"method"`
-	// Home is the interface of the home line, like "wlan0"; empty is that photos go over
-	// the helper's own line alone.
+	// Home is the interface of the home link, like "wlan0"; if it is empty photos use the
+	// helper's Internet link only.
 	Home string `toml:"home"`
-	// Listen is where the page is, "host:port"; empty is ":7607".
+	// Listen is the address of the page, "host:port"; empty is ":7607".
 	Listen string `toml:"listen"`
-	// Field is what the file is called in a form; empty is "file".
+	// Field is the form field of the file; empty is "file".
 	Field string `toml:"field"`
-	// Form are other fields of a form, each "NAME=VALUE".
+	// Form are further form fields, each "NAME=VALUE".
 	Form []string `toml:"form"`
-	// Headers go with each request, each "NAME:VALUE".
+	// Headers are sent with each request, each "NAME:VALUE".
 	Headers []string `toml:"headers"`
-	// Spool bounds what is kept until it is sent; 0 is "2GB".
+	// Spool bounds the photos that wait on this device until they are sent; 0 is "2GB".
 	Spool policy.Volume `toml:"spool"`
 }
 
-// defaultSpool bounds the spool if nothing else is said.
+// defaultSpool is the default of pageConfig.Spool.
 const defaultSpool = 2e9
 
-// onloadPage is a helper's page. Nil is none.
+// onloadPage is a helper's page for uploading photos. A nil page does nothing.
 type onloadPage struct {
 	*page.Page
 	listener  *tcp.Listener
@@ -63,22 +65,22 @@ type onloadPage struct {
 	code      string
 }
 
-// validate tells what cannot be.
+// validate returns an error if the configuration is inconsistent.
 func (c pageConfig) validate(of onloadConfig) error {
 	bad := func(text string) error {
 		return fault.New(fault.Config, errors.New("[onload.page]: "+text), "see docs/howto/onload.md")
 	}
 	switch {
 	case c.To == "" && !reflect.ValueOf(c).IsZero():
-		return bad("there is no page without `to`, the URL that photos go to")
+		return bad("set `to`, the URL for photos")
 	case c.To == "":
 		return nil
 	case of.Allowance.String() == "":
-		return bad("photos go over the helper's line too: set allowance in [onload]")
+		return bad("photos use the helper's link too: set allowance in [onload]")
 	case c.Home != "" && of.Interface == "":
-		return bad("with home, [onload] needs interface: by the routes both might be the same line")
+		return bad("with home, [onload] needs interface: by default both might be the same link")
 	case c.Home != "" && c.Home == of.Interface:
-		return bad("home is the helper's own line: they are to be two")
+		return bad("home and interface of [onload] must be different links")
 	}
 	t, err := c.uploadTarget()
 	if err == nil {
@@ -88,17 +90,19 @@ func (c pageConfig) validate(of onloadConfig) error {
 	case err != nil:
 		return fault.New(fault.Config, fmt.Errorf("[onload.page]: %w", err), fault.HintOf(err))
 	case t.Method != upload.Post && !t.IsCollection():
-		return bad("photos go to a place, whose URL ends with a slash")
+		return bad("`to` must be a directory, whose URL ends with a slash")
 	}
 	return nil
 }
 
-// uploadTarget is where photos go.
+// uploadTarget returns the target of the photos.
 func (c pageConfig) uploadTarget() (upload.Target, error) {
-	return newTarget(putOptions{to: c.To, method: cmp.Or(c.Method, upload.Put), field: cmp.Or(c.Field, "file"), form: c.Form, headers: c.Headers})
+	return newTarget(putOptions{
+		to: c.To, method: cmp.Or(c.Method, upload.Put), field: cmp.Or(c.Field, "file"), form: c.Form, headers: c.Headers,
+	})
 }
 
-// initPage has the helper serve its page, if its owner wants that.
+// initPage opens the helper's page if it is configured.
 func (o *onloadService) initPage(mark int) error {
 	c := o.cfg.Page
 	if c.To == "" {
@@ -135,16 +139,16 @@ func (o *onloadService) initPage(mark int) error {
 	return nil
 }
 
-// pageNote is what browsers should know.
+// pageNote returns a note for browsers, "" if there is nothing to note.
 func (o *onloadService) pageNote() string {
 	err := o.checkOpen()
 	switch {
 	case err == nil:
 		return ""
 	case o.cfg.Page.Home != "":
-		return fmt.Sprintf("The helper’s own line carries nothing now, photos go over the home line alone: %v", err)
+		return fmt.Sprintf("The helper’s link is not available now, photos use the home link only: %v", err)
 	}
-	return fmt.Sprintf("The helper’s line carries nothing now: %v", err)
+	return fmt.Sprintf("The helper’s link is not available now: %v", err)
 }
 
 // servePage serves the page until ctx ends.
@@ -153,14 +157,14 @@ func (p *onloadPage) servePage(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { defer close(done); p.localLine.RunReviews(going) }()
 	defer func() { stop(); <-done }()
-	slog.Info("photos are taken by a page", "at", p.listener.Addr())
+	slog.Info("photo page started", "listen", p.listener.Addr())
 	if err := p.Serve(going, p.listener); ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// pageURLs are where browsers find it.
+// pageURLs returns the addresses of the page for browsers.
 func (p *onloadPage) pageURLs() (list []string) {
 	at, _ := p.listener.Addr().(*net.TCPAddr)
 	if at == nil {
@@ -183,7 +187,7 @@ func (p *onloadPage) pageStatus() *api.OnloadPage {
 	return &api.OnloadPage{Listen: p.listener.Addr().String(), URLs: append([]string{}, p.pageURLs()...), Code: p.code, Waiting: s.Waiting, Sent: s.Done, Failed: s.Failed, SpoolBytes: s.Bytes}
 }
 
-// printWithCode tells people of it; with a picture of it on a terminal, which brings the code.
+// printWithCode prints the page's address and code, on a terminal also as a QR code.
 func (p *onloadPage) printWithCode(w io.Writer) {
 	printPage(w, *p.pageStatus())
 	if urls := p.pageURLs(); len(urls) > 0 && cli.IsTerminal(w) {
@@ -191,8 +195,9 @@ func (p *onloadPage) printWithCode(w io.Writer) {
 	}
 }
 
-// printPage tells people of it.
+// printPage prints the page's address, its code and the number of photos.
 func printPage(w io.Writer, p api.OnloadPage) {
-	fmt.Fprintf(w, "page for photos, with the code %s: %s\n", text.Printable(p.Code), text.Printable(cmp.Or(strings.Join(p.URLs, " "), p.Listen)))
-	fmt.Fprintf(w, "photos: %d arrived, %d on the way, %d failed; %s are kept\n", p.Sent, p.Waiting, p.Failed, p.SpoolBytes.Decimal())
+	urls := cmp.Or(strings.Join(p.URLs, " "), p.Listen)
+	fmt.Fprintf(w, "photo page, code %s: %s\n", text.Printable(p.Code), text.Printable(urls))
+	fmt.Fprintf(w, "photos: %d sent, %d waiting, %d failed; %s stored\n", p.Sent, p.Waiting, p.Failed, p.SpoolBytes.Decimal())
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -92,7 +94,8 @@ func TestOnload(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, p := range map[string]identity.Peer{"laptop": {Key: laptop.Public(), Roles: []identity.Role{identity.RolePrimary}},
-		"phone": {Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}} { // the service's view, in the same home
+		// the service's view, in the same home
+		"phone": {Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}} {
 		p.Name = name
 		if err := trust.Add(p); err != nil {
 			t.Fatal(err)
@@ -126,8 +129,10 @@ func TestOnload(t *testing.T) {
 	web := &http.Client{Transport: d.Transport()}
 	defer web.CloseIdleConnections()
 
-	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool { return strings.Contains(st.Why, "cell is 91 %") && !st.Open })
-	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "cell is 91 %") {
+	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool {
+		return strings.Contains(st.Why, "load of the cell is 91 %") && !st.Open
+	})
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "load of the cell is 91 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	observe(.3)
@@ -144,12 +149,12 @@ func TestOnload(t *testing.T) {
 	if st := status(); len(st.Tunnels) != 1 || st.Tunnels[0].Device != "laptop" || st.Tunnels[0].Server != site.Listener.Addr().String() || st.Tunnels[0].DownBytes == 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, out, _ := runProgram(t, "status"); !strings.Contains(out, "takes connections for onloading at "+at+": the operator permits it until") {
+	if _, out, _ := runProgram(t, "status"); !strings.Contains(out, "onloading open at "+at+": the operator permits it until") {
 		t.Error(out)
 	}
 	observe(.9) // the permit would hold for a minute, and be renewed at half of that
 	eventually("the operator takes the permit back", func(st *api.OnloadStatus) bool { return !st.Open && len(st.Tunnels) == 0 })
-	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "cell is 90 %") {
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "load of the cell is 90 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	if code, _, errs := runProgram(t, "revoke", "laptop"); code != cli.ExitOK {
@@ -201,7 +206,8 @@ func TestOnloadRests(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\na part") // its end is that of the connection
+		// its end is that of the connection
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\na part")
 		_, _ = io.Copy(io.Discard, c)
 	}))
 	defer site.Close()
@@ -264,7 +270,7 @@ func TestOnloadConfig(t *testing.T) {
 		"alowance = \"50MB\"":                                                   "did you mean \"allowance\"",
 		"allowance = \"50MB\"\nallow = [\"10.0.0.0\"]":                          "allow",
 		"[onload.page]\nto = \"http://h/\"":                                     "allowance",
-		"allowance = \"50MB\"\n[onload.page]\nto = \"h\"":                       "HTTP URL",
+		"allowance = \"50MB\"\n[onload.page]\nto = \"h\"":                       "not an HTTP URL",
 		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/x\"":              "slash",
 		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/\"\nhome = \"w\"": "interface",
 	} {

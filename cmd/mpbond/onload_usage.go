@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,11 +17,11 @@ import (
 	"mpbond/onload/fetch"
 )
 
-// onloadRole stands, in usage, for what is no role: get --onload, put and play.
+// onloadRole is the role, in usage, of commands that are no role: get --onload, put and play.
 const onloadRole = "onload"
 
-// onloadTally counts what one of these has this device's links carry, beside others and
-// whatever role runs.
+// onloadTally counts the bytes that such a command sends over this device's links. Other commands
+// and roles may count at the same time.
 type onloadTally struct{ *mydevice.Tally }
 
 func openOnloadTally() (t onloadTally, err error) {
@@ -30,14 +32,14 @@ func openOnloadTally() (t onloadTally, err error) {
 	return onloadTally{mydevice.OpenTally(path, slog.Default())}, nil
 }
 
-// close keeps what was counted. That it cannot is no reason to fail.
+// close saves the counts. A failure is only logged.
 func (t onloadTally) close() {
 	if err := t.Close(); err != nil {
-		slog.Warn("what the links carried is missing in `mpbond usage`", "err", err, "hint", fault.HintOf(err))
+		slog.Warn("onload usage not saved: `mpbond usage` misses it", "err", err, "hint", fault.HintOf(err))
 	}
 }
 
-// helperFinder is find, or else what looks for helpers whose connections are counted.
+// helperFinder returns find, or if it is nil a search for helpers whose connections are counted.
 func (t onloadTally) helperFinder(find func(context.Context) ([]fetch.Device, error)) func(context.Context) ([]fetch.Device, error) {
 	if find != nil {
 		return find
@@ -47,7 +49,7 @@ func (t onloadTally) helperFinder(find func(context.Context) ([]fetch.Device, er
 	}
 }
 
-// readOnloadUsage is what these have had the links carry until now, ok if there is anything.
+// readOnloadUsage returns the usage of these commands so far. ok is false if there is none.
 func readOnloadUsage() (u api.Usage, ok bool, err error) {
 	path, err := usagePath(onloadRole)
 	if err != nil {
@@ -68,7 +70,7 @@ func readOnloadUsage() (u api.Usage, ok bool, err error) {
 	return u, true, nil
 }
 
-// namesByID are the names of devices, by ID.
+// namesByID returns the names of trusted devices by ID.
 func namesByID(trust *identity.Trust) map[string]string {
 	names := map[string]string{}
 	for _, p := range trust.Peers() {

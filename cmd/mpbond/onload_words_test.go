@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -77,11 +79,11 @@ func TestPutWords(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var told safeBuffer
-	if _, err := p.runUpload(ctx, &told); err == nil || !strings.Contains(told.b.String(), "no plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(told.b.String(), " and 1 more\n") {
+	if _, err := p.runUpload(ctx, &told); err == nil || !strings.Contains(told.b.String(), "not plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(told.b.String(), " and 1 more\n") {
 		t.Errorf("%v: %s", err, &told.b)
 	}
 	for args, want := range map[string]string{
-		"--form a=b": "--method post", "--interface lo --interface lo": "given twice", "--keep none": "that are there",
+		"--form a=b": "--method post", "--interface lo --interface lo": "given twice", "--keep none": "existing files",
 	} {
 		code, _, errs := runProgram(t, append([]string{"put", "--to", p.to, filepath.Join(dir, "a.txt")}, strings.Fields(args)...)...)
 		if code == cli.ExitOK || !strings.Contains(errs, want) {
@@ -97,7 +99,7 @@ func TestPutWords(t *testing.T) {
 // onloads does.
 func TestOnloadWords(t *testing.T) {
 	for text, want := range map[string]string{
-		"[onload.page]\nhome = \"lo\"": "without `to`",
+		"[onload.page]\nhome = \"lo\"": "set `to`",
 	} {
 		clitest.ReplaceFile(t, filepath.Join(newHome(t), "helper.toml"), "[onload]\n"+text)
 		if code, _, errs := runProgram(t, "helper"); code != cli.ExitUsage || !strings.Contains(errs, want) {

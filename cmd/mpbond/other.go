@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !linux
 
 package main
@@ -8,8 +10,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// What needs Linux is refused in words, with what to use instead.
-
 func runCommand() *cobra.Command {
-	return cli.OnlyOnLinux("run", "Run one app over the bond", "tell the app of the SOCKS5 or HTTP proxy of `mpbond primary` (mpbond status shows where it is)")
+	return cli.OnlyOnLinux("run", "run one app over the bond",
+		"configure the app to use the SOCKS5 or HTTP proxy of `mpbond primary` (`mpbond status` shows its address)")
+
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -102,7 +104,7 @@ func TestOwnPolicy(t *testing.T) {
 	if a, err := k.Check(api.PolicyCheck{Text: &text}); err != nil || a.Rules != 0 {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if got := describeLimits(p.Devices[1]); got != "at most 2 GB a day, warned of at 80 %, stopped at 90 %" {
+	if got := describeLimits(p.Devices[1]); got != "at most 2 GB a day, warning at 80 %, stop at 90 %" {
 		t.Error(got)
 	}
 }

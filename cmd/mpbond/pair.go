@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -33,20 +35,20 @@ func pairCommand() *cobra.Command {
 	var name, as string
 	var dual, asJSON bool
 	cmd := &cobra.Command{
-		Use: "pair CODE...", Short: "pair this primary with a server or helper that shows a code", Args: cobra.MinimumNArgs(1),
+		Use: "pair CODE...", Short: "pair this primary with servers or helpers that show a code", Args: cobra.MinimumNArgs(1),
 		Long: `Pair this primary with the devices that show these codes: servers, helpers, or
-devices that run mpbond dual. Afterwards both sides know each other's keys, and a
-helper the servers of this primary. A primary that runs here notices.
+devices that run mpbond dual. Afterwards both sides know each other's keys, and
+helpers know the servers of this primary. A primary that runs here applies it.
 
-A code is written like K7QF-3M2A@vps.example.org:7600. Upper and lower case are the
-same, and so are O and 0. If a device is reached at another address than it shows,
-put that behind the @; a helper on the same local network is found without. With
---json what has become of each code is printed in the end, in their order.`,
+A code looks like K7QF-3M2A@vps.example.org:7600. Case does not matter, and O equals
+0. If a device has another address than it shows, put that after the @. On one LAN
+you can omit @address: mDNS finds the helper. With --json the results are printed at
+the end, in the order of the codes.`,
 		Example: `  mpbond pair K7QF-3M2A@vps.example.org:7600
   mpbond pair K7QF-3M2A@vps.example.org X4T0-99ZQ@192.168.43.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if as != "" && as != string(identity.RoleServer) && as != string(identity.RoleHelper) {
-				return cli.UsageError("--as is server or helper")
+				return cli.UsageError("--as must be server or helper")
 			}
 			codes, err := parseCodes(args)
 			if err != nil {
@@ -82,21 +84,21 @@ put that behind the @; a helper on the same local network is found without. With
 			}
 			helps := func(d api.PairedDevice) bool { return slices.Contains(d.Roles, string(identity.RoleHelper)) }
 			if slices.ContainsFunc(result.Devices, helps) && len(trust.ByRole(identity.RoleServer)) == 0 {
-				cmd.PrintErrln("no server is known yet: for a bond pair this device with one; get --onload, put and play need none")
+				cmd.PrintErrln("no server is paired yet: a bond needs one; get --onload, put and play do not")
 			}
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&name, "name", "", "what the others shall call this device; empty: as primary.toml says, or its host name")
-	cmd.Flags().BoolVar(&dual, "dual", false, "this device helps others too: mpbond dual")
-	cmd.Flags().StringVar(&as, "as", "", "refuse devices that say they are something else than this `ROLE`, server or helper; a second server is taken with it only")
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` that others see; default: that of primary.toml, else the host name")
+	cmd.Flags().BoolVar(&dual, "dual", false, "pair as a device that runs mpbond dual, which helps others too")
+	cmd.Flags().StringVar(&as, "as", "",
+		"refuse devices that do not have this `ROLE`, server or helper; required for a second server")
 	cli.CompleteWith(cmd, "as", string(identity.RoleServer), string(identity.RoleHelper))
 	return cmd
 }
 
-// describePairing says what is waited for of devices that show codes: nothing of those
-// that are done.
+// describePairing describes the present step of devices that are not paired yet.
 func describePairing(codes []pairing.Code, devices []api.PairedDevice) string {
 	var list []string
 	for i, d := range devices {
@@ -107,9 +109,9 @@ func describePairing(codes []pairing.Code, devices []api.PairedDevice) string {
 		case d.State != api.PairCalling:
 			continue
 		case len(codes[i].Addrs) == 0:
-			step = "looks for it on the local network"
+			step = "searching the local network"
 		default:
-			step = "calls " + strings.Join(codes[i].Addrs, " ")
+			step = "connecting to " + strings.Join(codes[i].Addrs, " ")
 		}
 		if len(codes) > 1 {
 			step = fmt.Sprintf("code %d: %s", i+1, step)
@@ -119,7 +121,7 @@ func describePairing(codes []pairing.Code, devices []api.PairedDevice) string {
 	return strings.Join(list, ", ")
 }
 
-// parseCodes reads the codes of other devices.
+// parseCodes parses the codes of other devices.
 func parseCodes(list []string) (codes []pairing.Code, err error) {
 	for _, s := range list {
 		code, err := pairing.ParseCode(s)
@@ -131,10 +133,9 @@ func parseCodes(list []string) (codes []pairing.Code, err error) {
 	return codes, nil
 }
 
-// pairAll calls all devices first: the helpers among them are told the servers
-// among them. Those that are not of the role as are refused. Told is called, with
-// the place of the code, when there is something new about a device; about
-// different ones from several goroutines at once.
+// pairAll connects to all devices first, since helpers must learn the servers among them. It
+// refuses devices without the role as. report is called with the index of a code and its new state;
+// for different codes also concurrently.
 func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as string, report func(int, api.PairedDevice)) error {
 	var failed []error
 	var servers, helpers []int
@@ -147,7 +148,7 @@ func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as st
 	}
 	met, errs := make([]*pairing.PendingPairing, len(codes)), make([]error, len(codes))
 	var calls sync.WaitGroup
-	for i, code := range codes { // at once, as none waits long for the others
+	for i, code := range codes { // concurrently, since a device does not wait long
 		calls.Go(func() {
 			if met[i], errs[i] = callDevice(ctx, code, self); errs[i] == nil {
 				report(i, api.PairedDevice{State: api.PairKnown, ID: met[i].ID().String()})
@@ -179,8 +180,8 @@ func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as st
 	return errors.Join(failed...)
 }
 
-// refuseUnexpected refuses whom a person does not expect: a helper could say that it is a
-// server, and be given the traffic itself.
+// refuseUnexpected refuses devices that the user does not expect: a malicious helper could claim to
+// be a server, and would get the decrypted traffic.
 func refuseUnexpected(met []*pairing.PendingPairing, errs []error, as string, known []identity.Peer) {
 	isNew := func(m *pairing.PendingPairing) bool {
 		return m != nil && !m.IsHelper() && !slices.ContainsFunc(known, func(p identity.Peer) bool { return p.Key.ID() == m.ID() })
@@ -196,10 +197,10 @@ func refuseUnexpected(met []*pairing.PendingPairing, errs []error, as string, kn
 		case m == nil:
 			continue
 		case as != "" && m.IsHelper() != (as == string(identity.RoleHelper)):
-			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v says that it is no %s", m.ID(), as), "see whose code that is")
+			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v is not a %s", m.ID(), as), "check which device showed that code")
 		case as == "" && isNew(m) && servers > 1:
-			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v says that it is a server, and would not be the only one", m.ID()),
-				"if it is one, run this again with --as server; no helper says so")
+			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v claims to be a server, and would be a second one", m.ID()),
+				"if it is a server run this again with --as server; a helper never claims that")
 		default:
 			continue
 		}
@@ -207,15 +208,14 @@ func refuseUnexpected(met []*pairing.PendingPairing, errs []error, as string, kn
 	}
 }
 
-// findCodesTimeout is how long answers of devices that show a code are waited for, and
-// findCodesTries how often they are asked while none comes.
+// Limits of the search for devices that show a code: the wait of each try, and the tries.
 const (
 	findCodesTimeout = 2 * time.Second
 	findCodesTries   = 3
 )
 
-// callDevice calls the device that shows a code; one without an address is that of a
-// helper on the local network.
+// callDevice connects to the device that shows a code. Without an address it searches the local
+// network for helpers that show codes.
 func callDevice(ctx context.Context, code pairing.Code, self pairing.Self) (*pairing.PendingPairing, error) {
 	if len(code.Addrs) > 0 {
 		return pairing.CallAny(ctx, code, self)
@@ -229,14 +229,14 @@ func callDevice(ctx context.Context, code pairing.Code, self pairing.Self) (*pai
 		}
 	}
 	if len(code.Addrs) == 0 {
-		return nil, fault.New(fault.NotFound, errors.Join(errors.New("no helper of the local network shows a code"), err),
+		return nil, fault.New(fault.NotFound, errors.Join(errors.New("no helper on the local network shows a code"), err),
 			"write the code with its address, like K7QF-3M2A@192.168.1.9:7603")
 	}
 	return pairing.CallAny(ctx, code, self)
 }
 
-// describePrimary is what this device tells others of itself: of the primary that
-// runs here, else by the configuration files.
+// describePrimary returns how this device presents itself to others: as the primary that runs here
+// does, else as the configuration files say.
 func describePrimary(ctx context.Context, name string, dual bool) (about wire.PairIdentity, err error) {
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
@@ -260,15 +260,16 @@ func describePrimary(ctx context.Context, name string, dual bool) (about wire.Pa
 	return about, nil
 }
 
-// resolveName is how a device calls itself; empty: by its host name.
+// resolveName returns the name of this device, the host name if it is empty, cut to the length that
+// the protocol allows.
 func resolveName(name string) string {
 	if name == "" {
 		name, _ = os.Hostname()
 	}
-	return strings.ToValidUTF8(name[:min(len(name), wire.MaxName)], "") // a character may have been cut
+	return strings.ToValidUTF8(name[:min(len(name), wire.MaxName)], "") // the cut may split a character
 }
 
-// firstPort is the port of the first TCP listener in a list, 0 if there is none.
+// firstPort returns the port of the first TCP listener in a list, 0 if there is none.
 func firstPort(list string) uint16 {
 	for a := range strings.SplitSeq(list, ",") {
 		_, port, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimSpace(a), "tcp://"))
@@ -279,8 +280,7 @@ func firstPort(list string) uint16 {
 	return 0
 }
 
-// newHelperInviter shows codes for a role that lends its link, alone or as part of
-// dual.
+// newHelperInviter creates the inviter of a helper, alone or in dual.
 func (r *role) newHelperInviter(cmd *cobra.Command, key *identity.Key, cfg helper.Config, about wire.PairIdentity) *inviter {
 	at := cmp.Or(cfg.Pair, ":"+strconv.Itoa(pairing.HelperPort))
 	return r.newInviter(cmd, key, about, &inviter{
@@ -289,15 +289,15 @@ func (r *role) newHelperInviter(cmd *cobra.Command, key *identity.Key, cfg helpe
 	})
 }
 
-// newInviter fills in what all have.
+// newInviter fills in the fields that all inviters share.
 func (r *role) newInviter(cmd *cobra.Command, key *identity.Key, about wire.PairIdentity, i *inviter) *inviter {
 	i.acceptor, i.trust, i.role, i.out = pairing.NewAcceptor(r.pairingIdentity(key, about), slog.Default()), r.trust, r.name, cmd.OutOrStdout()
 	r.invites = i
 	return i
 }
 
-// callAddresses are the addresses at which a listener may be called: public if that
-// is known, with the listener's port if it has none.
+// callAddresses returns the addresses at which a listener is reachable: the public one if it is
+// known, with the listener's port unless it has its own.
 func callAddresses(listen, public string) []string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

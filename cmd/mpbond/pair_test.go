@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -96,7 +98,7 @@ func TestWhyCodesEnd(t *testing.T) {
 		says string
 	}{
 		{api.Invitation{Code: "a", State: string(pairing.Expired)}, "expired"},
-		{api.Invitation{Code: "a", State: string(pairing.UsedUp)}, "in vain too often"},
+		{api.Invitation{Code: "a", State: string(pairing.UsedUp)}, "too many wrong tries"},
 		{api.Invitation{Code: "a", State: string(pairing.Replaced)}, "replaced"},
 		{api.Invitation{Code: "b", State: string(pairing.Open)}, "replaced"},
 		{api.Invitation{Code: "b", State: string(pairing.Paired)}, "replaced"},
@@ -164,7 +166,7 @@ func TestPairer(t *testing.T) {
 	}
 	p.wg.Wait()
 	now := p.currentPairing()
-	if now.State != api.PairFailed || !strings.Contains(now.Devices[0].Error, "no helper") || now.Devices[1].State != api.PairDone || now.Devices[1].Name != "phone" || now.Devices[1].ID == "" {
+	if now.State != api.PairFailed || !strings.Contains(now.Devices[0].Error, "not a helper") || now.Devices[1].State != api.PairDone || now.Devices[1].Name != "phone" || now.Devices[1].ID == "" {
 		t.Errorf("%+v", now)
 	}
 	if err := ask("", one()); err != nil {

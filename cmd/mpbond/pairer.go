@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,28 +16,28 @@ import (
 	"mpbond/link/wire"
 )
 
-// pairer pairs for those who ask the API, as `mpbond pair` does: one request at
-// a time, which goes on when who has asked is gone.
+// pairer pairs devices for the API, like `mpbond pair`. It serves one request at a time, which goes
+// on even if its caller disconnects.
 type pairer struct {
 	self pairing.Self
 
 	mu    sync.Mutex
 	ctx   context.Context // of run; nil before and after it
-	state api.Pairing     // its list is replaced, never changed
+	state api.Pairing     // its list is copied on write
 	wg    sync.WaitGroup
 }
 
-// enablePairing has a role take codes, and tell other devices about.
+// enablePairing lets the role's API pair devices. about describes this device to them.
 func (r *role) enablePairing(key *identity.Key, about wire.PairIdentity) {
 	r.pairs = &pairer{self: r.pairingIdentity(key, about)}
 }
 
-// pairingIdentity is this device for those that it is paired with.
+// pairingIdentity returns the identity of this device for pairing.
 func (r *role) pairingIdentity(key *identity.Key, about wire.PairIdentity) pairing.Self {
 	return pairing.Self{Key: key, Trust: r.trust, About: func() wire.PairIdentity { return about }}
 }
 
-// servePairing has requests taken until ctx ends, which ends what is under way.
+// servePairing accepts requests until ctx ends, which also ends a running one.
 func (p *pairer) servePairing(ctx context.Context) error {
 	p.mu.Lock()
 	p.ctx = ctx
@@ -59,7 +61,7 @@ func (p *pairer) startPairing(r api.PairRequest) (api.Pairing, error) {
 	case p.ctx == nil:
 		return api.Pairing{}, fault.New(fault.NotRunning, errors.New("mpbond is starting or ending"), "try again")
 	case p.state.State == api.PairRunning:
-		return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("another pairing is under way"), "wait until it has ended")
+		return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("another pairing is running"), "wait until it has ended")
 	}
 	ctx, began := p.ctx, time.Now()
 	p.state = newPairing(began, len(codes))
@@ -72,12 +74,12 @@ func (p *pairer) startPairing(r api.PairRequest) (api.Pairing, error) {
 	return p.state, nil
 }
 
-// newPairing is a Pairing of so many devices that begins.
+// newPairing returns the initial state of a pairing with so many devices.
 func newPairing(began time.Time, devices int) api.Pairing {
 	return api.Pairing{State: api.PairRunning, Began: began, Devices: slices.Repeat([]api.PairedDevice{{State: api.PairCalling}}, devices)}
 }
 
-// pairingState is the state of a Pairing that has ended.
+// pairingState returns the final state of a pairing.
 func pairingState(err error) string {
 	if err != nil {
 		return api.PairFailed
@@ -85,7 +87,7 @@ func pairingState(err error) string {
 	return api.PairDone
 }
 
-// recordDevice writes down what has become of a device.
+// recordDevice stores the new state of a device.
 func (p *pairer) recordDevice(i int, d api.PairedDevice) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +105,7 @@ func (p *pairer) currentPairing() api.Pairing {
 	return now
 }
 
-// apiHandlers is what the role's API has of it.
+// apiHandlers returns the functions that the role's API calls.
 func (p *pairer) apiHandlers() *api.PairingManager {
 	return &api.PairingManager{Pair: p.startPairing, Current: p.currentPairing}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build router
 
 package main
@@ -9,5 +11,6 @@ import (
 )
 
 func playCommand() *cobra.Command {
-	return cli.NotInRouterBuild("play", "fetch videos ahead of a player", "run it on the device with the player; this router may help it with --onload")
+	return cli.NotInRouterBuild("play", "fetch videos ahead of a player",
+		"run it on the device with the player; this router can help it with --onload")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,8 +25,7 @@ import (
 	"mpbond/node/primary"
 )
 
-// loadPolicy reads the policy file for p, the one that was named or else
-// policy.toml, which need not exist.
+// loadPolicy reads the policy file of p: the named one, which must exist, else policy.toml.
 func (r *role) loadPolicy(p *primary.Primary, named string) error {
 	path, err := policyPath(r.config)
 	if err != nil {
@@ -34,14 +35,14 @@ func (r *role) loadPolicy(p *primary.Primary, named string) error {
 	return r.policy.Use(cmp.Or(named, path), named != "")
 }
 
-// policyKeeper is a primary's policy for the API.
+// policyKeeper returns the functions by which the API reads and changes a primary's policy.
 func policyKeeper(p *primary.Primary) *api.PolicyManager {
 	l := p.Policy()
 	return &api.PolicyManager{Get: l.View, Put: l.SetText, Check: l.Check}
 }
 
-// loadDeviceTables reads the policy file of a role that has no rules for apps, beside its
-// configuration. It need not exist. Rec is told of changes.
+// loadDeviceTables reads the policy file of a helper, which applies no rules for apps. It is beside
+// the configuration and may be missing. rec records changes.
 func (r *role) loadDeviceTables(rec *trace.Recorder) (*api.PolicyManager, error) {
 	path, err := policyPath(r.config)
 	if err != nil {
@@ -52,7 +53,7 @@ func (r *role) loadDeviceTables(rec *trace.Recorder) (*api.PolicyManager, error)
 	return &api.PolicyManager{Get: f.Tables, Put: f.SetTables, Check: f.CheckTables}, err
 }
 
-// watchPolicy reads the policy file again when it has changed, until ctx ends.
+// watchPolicy rereads the policy file when it changes, until ctx ends.
 func (r *role) watchPolicy(ctx context.Context) error {
 	path := r.policy.Path()
 	changes, stop := watchFile(path)
@@ -68,10 +69,10 @@ func (r *role) watchPolicy(ctx context.Context) error {
 func policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "policy", Short: "show, check and explain the rules for apps and destinations",
-		Long: `Show which rules for apps and destinations are in force at the primary that runs
-here, check a file with rules before it is used, and tell what would happen to a
-connection. The rules are in policy.toml, which a running primary or helper reads
-again when it changes; of it a helper keeps to what is said of devices and caps.`,
+		Long: `Show the rules for apps and destinations of the primary that runs here, check a file
+with rules before it is used, and explain what would happen to a connection. The rules
+are in policy.toml. A running primary or helper rereads the file when it changes. A
+helper applies only its device limits and caps.`,
 		Example: `  mpbond policy show
   mpbond policy check policy.toml.new
   mpbond policy why example.org:443 --app /usr/bin/curl`,
@@ -84,10 +85,10 @@ func policyShowCommand() *cobra.Command {
 	var socket string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "show", Short: "show the rules in force, what they match, and what that means now", Args: cobra.NoArgs,
-		Long: `Show the rules in force at the primary that runs here, what they match, and what
-that means now, and what is said of devices and their caps; where there is only a
-helper, its.`,
+		Use: "show", Short: "show the rules in force, what they match, and their effect now", Args: cobra.NoArgs,
+		Long: `Show the rules in force at the primary that runs here, what they match, their effect
+now, and the limits and caps of devices. If only a helper runs here, show those of the
+helper.`,
 		Example: "  mpbond policy show\n  mpbond policy show --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := queryPolicy(cmd.Context(), cmp.Or(socket, api.SocketPath("primary")))
@@ -120,22 +121,22 @@ func queryPolicy(ctx context.Context, socket string) (api.Policy, error) {
 	return c.Policy(ctx)
 }
 
-// printPolicy prints what is in force.
+// printPolicy prints the rules in force.
 func printPolicy(w io.Writer, p api.Policy) error {
-	since := "there is no such file"
+	since := "no such file"
 	if p.Loaded != nil {
 		since = fmt.Sprintf("%d rules in force since %s", len(p.Rules), p.Loaded.Local().Format("2006-01-02 15:04:05"))
 	}
 	fmt.Fprintf(w, "%s: %s; default: %s\n", text.Printable(p.File), since, p.Default)
 	if e := p.Refused; e != nil {
-		fmt.Fprintln(w, "the file as it is now is not in force:", text.Printable(e.Text))
+		fmt.Fprintln(w, "the present file is invalid and not in force:", text.Printable(e.Text))
 		if e.Hint != "" {
 			fmt.Fprintln(w, "hint:", text.Printable(e.Hint))
 		}
 	}
 	if len(p.Devices) > 0 {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "DEVICE\tSAYS")
+		fmt.Fprintln(t, "DEVICE\tLIMITS")
 		for _, d := range p.Devices {
 			fmt.Fprintf(t, "%s\t%s\n", text.Printable(d.Name), describeLimits(d))
 		}
@@ -149,12 +150,13 @@ func printPolicy(w io.Writer, p api.Policy) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RULE\tMATCHES\tMODE\tMATCHED\tNOW")
 	for _, r := range p.Rules {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", text.Printable(r.Name), text.Printable(describeConditions(r.When)), text.Printable(describeClass(r.PolicyClass)), r.Matched, text.Printable(r.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", text.Printable(r.Name), text.Printable(describeConditions(r.When)),
+			text.Printable(describeClass(r.PolicyClass)), r.Matched, text.Printable(r.Reason))
 	}
 	return t.Flush()
 }
 
-// describeConditions is what a rule asks for, in the order of the documents.
+// describeConditions formats the conditions of a rule, in the order of the documentation.
 func describeConditions(when map[string][]string) string {
 	var parts []string
 	for _, k := range []string{"app", "cgroup", "label", "uid", "domain", "address", "port"} {
@@ -168,7 +170,7 @@ func describeConditions(when map[string][]string) string {
 	return strings.Join(parts, " ")
 }
 
-// describeClass is what a rule says.
+// describeClass formats how a rule has connections carried.
 func describeClass(t api.PolicyClass) string {
 	parts := []string{t.Mode}
 	if len(t.Device) > 0 {
@@ -186,7 +188,7 @@ func describeClass(t api.PolicyClass) string {
 	return strings.Join(parts, " ")
 }
 
-// describeLimits is what a table of a device says.
+// describeLimits formats the limits of a device.
 func describeLimits(d api.PolicyDevice) string {
 	var parts []string
 	say := func(set bool, format string, args ...any) {
@@ -199,14 +201,14 @@ func describeLimits(d api.PolicyDevice) string {
 		say(*d.Metered, "metered")
 		say(!*d.Metered, "not metered")
 	}
-	say(d.BatteryFloorPercent > 0, "rests below a battery of %d %%", d.BatteryFloorPercent)
-	say(d.MaxTemperatureC > 0, "rests from %v °C on", d.MaxTemperatureC)
+	say(d.BatteryFloorPercent > 0, "suspended below %d %% battery", d.BatteryFloorPercent)
+	say(d.MaxTemperatureC > 0, "suspended from %v °C", d.MaxTemperatureC)
 	say(d.DailyCapBytes > 0, "at most %v a day", policy.Volume(d.DailyCapBytes))
 	say(d.MonthlyCapBytes > 0, "at most %v a month", policy.Volume(d.MonthlyCapBytes))
-	say(d.ResetDay > 0, "which begins on day %d", d.ResetDay)
-	say(d.StopAtPercent > 0, "warned of at %v %%, stopped at %v %%", d.WarnAtPercent, d.StopAtPercent)
+	say(d.ResetDay > 0, "months begin on day %d", d.ResetDay)
+	say(d.StopAtPercent > 0, "warning at %v %%, stop at %v %%", d.WarnAtPercent, d.StopAtPercent)
 	if len(parts) == 0 {
-		return "nothing"
+		return "none"
 	}
 	return strings.Join(parts, ", ")
 }
@@ -217,10 +219,10 @@ func policyWhyCommand() *cobra.Command {
 	var flow api.PolicyFlow
 	var uid uint32
 	cmd := &cobra.Command{
-		Use: "why HOST:PORT", Short: "tell what would happen to a connection, and by which rule", Args: cobra.ExactArgs(1),
-		Long: `Tell what would happen to a connection to HOST:PORT, by which rule, and which
-subflows would carry it now. The primary that runs here is asked. Of the program
-what is not told is unknown, and matches no rule that asks for it.`,
+		Use: "why HOST:PORT", Short: "explain what would happen to a connection, and by which rule", Args: cobra.ExactArgs(1),
+		Long: `Explain what would happen to a connection to HOST:PORT, by which rule, and which
+subflows would carry it now. The primary that runs here answers. Describe the program
+with flags: rules with a condition on a property that is not given do not match.`,
 		Example: `  mpbond policy why example.org:443
   mpbond policy why 192.0.2.7:22 --app /usr/bin/ssh --uid 1000
   mpbond policy why example.org:443 --file policy.toml.new`,
@@ -261,11 +263,11 @@ what is not told is unknown, and matches no rule that asks for it.`,
 	}
 	addPolicyFlags(cmd, &socket, &asJSON)
 	f := cmd.Flags()
-	f.StringVar(&file, "file", "", "by the rules in this `FILE` instead of those in force; - is the standard input")
-	f.StringVar(&flow.App, "app", "", "`PATH` of the program's executable")
-	f.StringVar(&flow.Cgroup, "cgroup", "", "`PATH` of its control group")
-	f.StringVar(&flow.Label, "label", "", "`LABEL` that mpbond run was given")
-	f.Uint32Var(&uid, "uid", 0, "`NUMBER` of the user that it runs as")
-	f.StringVar(&flow.Name, "name", "", "`NAME` of the destination, where HOST is an address")
+	f.StringVar(&file, "file", "", "use the rules in this `FILE` instead of those in force; - is standard input")
+	f.StringVar(&flow.App, "app", "", "assume this `PATH` of the program's executable")
+	f.StringVar(&flow.Cgroup, "cgroup", "", "assume this `PATH` of its control group")
+	f.StringVar(&flow.Label, "label", "", "assume this `LABEL` of mpbond run")
+	f.Uint32Var(&uid, "uid", 0, "assume that it runs as the user with this `NUMBER`")
+	f.StringVar(&flow.Name, "name", "", "assume this `NAME` of the destination, if HOST is an address")
 	return cmd
 }

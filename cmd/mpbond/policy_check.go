@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,9 +25,9 @@ type policyCheckResult struct {
 	File  string `json:"file"`
 	Valid bool   `json:"valid"`
 	Rules int    `json:"rules"`
-	// Unkept is what a helper does not keep to, in words, if this device is one.
+	// Unkept describes what helpers ignore, if this device is a helper.
 	Unkept []string `json:"unkept,omitempty"`
-	// Refused is why it cannot be used.
+	// Refused is why the file is invalid.
 	Refused *api.PolicyError `json:"refused,omitempty"`
 }
 
@@ -33,13 +35,13 @@ func policyCheckCommand() *cobra.Command {
 	var config string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "check [FILE]", Short: "tell whether a file with rules can be used", Args: cobra.MaximumNArgs(1),
+		Use: "check [FILE]", Short: "check whether a file with rules is valid", Args: cobra.MaximumNArgs(1),
 		Example: "  mpbond policy check\n  mpbond policy check policy.toml.new",
-		Long: `Tell whether FILE can be used as a policy, and if not, where it is wrong; - is the
-standard input. Without FILE it is the file that is in force: that of the primary
-that runs here, else what primary.toml names, else policy.toml. On a device that
-is a helper it is told as well what of the file helpers do not keep to. Nothing is
-changed, and nothing need run. The exit code is 0 if it can be used and 2 if not.`,
+		Long: `Check whether FILE is a valid policy, and if not, print where it is wrong; - is
+standard input. Without FILE check the file in force: that of the primary that runs
+here, else the one named in primary.toml, else policy.toml. On a helper also print
+which settings helpers ignore. It changes nothing, and no mpbond needs to run. The exit
+code is 0 if the file is valid, 2 if not.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := findPolicyTarget(cmd.Context(), config)
 			name := cmp.Or(append(args, d.file)...)
@@ -71,31 +73,31 @@ changed, and nothing need run. The exit code is 0 if it can be used and 2 if not
 			if asJSON {
 				return cli.PrintJSON(out, policyCheckResult{File: name, Valid: true, Rules: rules.Len(), Unkept: unkept})
 			}
-			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", text.Printable(name), rules.Len())
+			_, err = fmt.Fprintf(out, "%s: valid, %d rules\n", text.Printable(name), rules.Len())
 			for _, what := range unkept {
-				fmt.Fprintf(out, "the helper %s does not keep to %s\n", text.Printable(d.name), text.Printable(what))
+				fmt.Fprintf(out, "the helper %s ignores %s\n", text.Printable(d.name), text.Printable(what))
 			}
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&config, "config", "", "without FILE: what this configuration `FILE` names, or what is beside it")
+	cmd.Flags().StringVar(&config, "config", "", "without FILE: check the policy of this configuration `FILE`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// policyTarget is the device that a policy is for.
+// policyTarget is the device whose policy is checked.
 type policyTarget struct {
 	role identity.Role
 	name string // of this device
-	file string // that is in force, or would be; valid if err is nil
+	file string // in force, or to be; valid if err is nil
 	err  error
 }
 
-// findPolicyTarget is this device with a configuration file, "" for the usual one: as
-// what runs here tells, else as files do.
+// findPolicyTarget describes this device: as the running role reports, else by its files. config is
+// a configuration file, "" for the default one.
 func findPolicyTarget(ctx context.Context, config string) (d policyTarget) {
 	d.role, d.name = identity.RolePrimary, resolveName("")
-	if trust, err := cli.OpenTrust(); err == nil { // a file can be judged without
+	if trust, err := cli.OpenTrust(); err == nil { // a check works without it
 		d.role = chooseRole("", trust)
 	}
 	for _, role := range []identity.Role{identity.RolePrimary, identity.RoleHelper} {
@@ -123,8 +125,8 @@ func findPolicyTarget(ctx context.Context, config string) (d policyTarget) {
 	return d
 }
 
-// configuredPolicy is the policy file that the configuration of a primary or dual names,
-// "" for none.
+// configuredPolicy returns the policy file that the configuration of a primary or dual names, ""
+// for none.
 func configuredPolicy(config string) (string, error) {
 	cfg := dualConfig{Primary: primary.Default}
 	err := loadConfig(config, "primary", &cfg.Primary)
@@ -134,17 +136,18 @@ func configuredPolicy(config string) (string, error) {
 	return cfg.Primary.Policy, err
 }
 
-// maxPolicyInput bounds what is read from the standard input.
+// maxPolicyInput bounds what is read from standard input.
 const maxPolicyInput = 4 << 20
 
-// readPolicy reads a file with rules; - is the standard input.
+// readPolicy reads a file with rules, or standard input if the name is "-".
 func readPolicy(stdin io.Reader, name string) ([]byte, error) {
 	if name != "-" {
 		return config.ReadFile(name)
 	}
 	text, err := io.ReadAll(io.LimitReader(stdin, maxPolicyInput+1))
 	if err == nil && len(text) > maxPolicyInput {
-		err = fault.New(fault.Limit, fmt.Errorf("more than %d bytes are too many for a policy", maxPolicyInput), "")
+		err = fault.New(fault.Limit, fmt.Errorf("the policy has more than %d bytes", maxPolicyInput), "shorten it")
+
 	}
 	return text, err
 }

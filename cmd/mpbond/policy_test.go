@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -35,11 +37,11 @@ func TestPolicyCheck(t *testing.T) {
 		code int
 		out  string // in what is printed, on either stream
 	}{
-		{[]string{good}, 0, "1 rules, can be used"},
+		{[]string{good}, 0, "valid, 1 rules"},
 		{nil, 0, good},
 		{[]string{"--config", conf}, 2, `did you mean "port"?`}, // it names bad
 		{[]string{"--config", dual, "--json"}, 2, `{"file":"` + bad},
-		{[]string{"--config", filepath.Join(dir, "sub", "none.toml"), good}, 0, "1 rules, can be used"},
+		{[]string{"--config", filepath.Join(dir, "sub", "none.toml"), good}, 0, "valid, 1 rules"},
 		{[]string{"--config", typo}, 2, `did you mean "policy"?`},
 		{[]string{bad}, 2, `did you mean "port"?`},
 		{[]string{bad, "--json"}, 2, `"valid":false,"rules":0,"refused":{"text":"` + bad + `:2: unknown setting \"rule.prot\"","line":2,"column":1,"nearest":"port"`},
@@ -90,7 +92,7 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 	check("the rules (1): they are for a primary", "battery_floor of tin: here they count for "+host+" alone")
 	startRole(t, "helper", "--name", "tin")
 	check("the rules (1): they are for a primary")
-	if code, out, _ := runProgram(t, "policy", "check"); code != cli.ExitOK || !strings.HasSuffix(out, "1 rules, can be used\nthe helper tin does not keep to the rules (1): they are for a primary\n") {
+	if code, out, _ := runProgram(t, "policy", "check"); code != cli.ExitOK || !strings.HasSuffix(out, "valid, 1 rules\nthe helper tin ignores the rules (1): they are for a primary\n") {
 		t.Errorf("code %d: %s", code, out)
 	}
 }
@@ -123,7 +125,8 @@ func TestPolicyCommand(t *testing.T) {
 	if code, out, errs := runProgram(t, "policy", "show"); code != 0 || !strings.Contains(out, "no mail  port=25  block") || !strings.Contains(out, "default: allow") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
-	if code, out, errs := runProgram(t, "policy", "check"); code != 0 || !strings.HasPrefix(out, file+": 1 rules") { // not that of MPBOND_HOME
+	// not that of MPBOND_HOME
+	if code, out, errs := runProgram(t, "policy", "check"); code != 0 || !strings.HasPrefix(out, file+": valid, 1 rules") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	if code, out, errs := runProgram(t, "policy", "why", "example.org:25"); code != 0 || !strings.HasPrefix(out, "block\nno mail says block; ") {

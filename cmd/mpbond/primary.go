@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -34,17 +36,16 @@ func primaryCommand() *cobra.Command {
 	var cellFlags []string
 	cmd := &cobra.Command{
 		Use: "primary", Short: "run the primary: carry this device's apps over all links", Args: cobra.NoArgs,
-		Long: `Run the primary on the device whose apps shall be carried. It must be paired with
-a server first, and with helpers, which call at --pipe: see mpbond pair.
+		Long: `Run the primary on the device with the apps. Pair it with a server first, and with
+helpers, which connect to --pipe: see mpbond pair.
 
-Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run. With
---tun, as root, all apps of this machine are carried, TCP and UDP, IPv4 and IPv6,
-but for what goes to networks that this machine has a route of its own to,
-such as the local one.
+Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run. With --tun,
+as root, it carries all apps of this machine, TCP and UDP, IPv4 and IPv6, except
+traffic to networks with a route of their own, such as the local network.
 
-What the server may not or cannot reach (a printer at home, say) is connected to
-directly, without the bond, and so logged; --direct=false makes it an error. A
-proxy that others can reach has this off unless --direct is given.`,
+Destinations that the server may not or cannot reach, like a printer at home, are
+connected to directly, without the bond, and logged; --direct=false makes that an
+error. It is off, unless --direct is given, if other devices can reach the proxy.`,
 		Example: `  mpbond primary
   mpbond primary --proxy 127.0.0.1:3128 --interface wlan0 --interface wwan0
   sudo MPBOND_HOME=$HOME/.config/mpbond mpbond primary --tun`,
@@ -114,21 +115,27 @@ proxy that others can reach has this off unless --direct is given.`,
 	}
 	r.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&flags.Name, "name", "", "what this device is called in status output")
-	f.StringVar(&flags.Server, "server", "", "`NAME` of the trusted server to use")
-	f.StringVar(&flags.Proxy, "proxy", cfg.Proxy, "where apps find the SOCKS5 and HTTP proxy, `HOST:PORT`; empty: none")
-	f.BoolVar(&direct, "direct", true, "connect directly where the server may not or cannot reach a destination")
-	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
-	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`, also rfcomm://CHANNEL, several with commas; empty: nowhere")
-	f.StringSliceVar(&flags.Interfaces, "interface", cfg.Interfaces, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go; empty: one subflow by the system's routes")
-	f.StringSliceVar(&flags.UDP, "udp", nil, "one of these interfaces, whose subflows go over UDP where that gets through and the server serves it; may be repeated; any: each")
+	f.StringVar(&flags.Name, "name", "", "use this `NAME` for this device in status output")
+	f.StringVar(&flags.Server, "server", "", "use the trusted server with this `NAME`")
+	f.StringVar(&flags.Proxy, "proxy", cfg.Proxy, "serve apps a SOCKS5 and HTTP proxy at `HOST:PORT`; empty: none")
+	f.BoolVar(&direct, "direct", true, "connect directly to destinations that the server may not or cannot reach")
+	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "serve mpbond run at this loopback `PORT`; 0: none")
+	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe,
+		"accept helpers at `HOST:PORT` or rfcomm://CHANNEL, several separated by commas; empty: none")
+	f.StringSliceVar(&flags.Interfaces, "interface", cfg.Interfaces, "open a direct subflow over the network `INTERFACE`; "+
+		"auto: over each with a default route; empty: one by the default route; repeatable")
+	f.StringSliceVar(&flags.UDP, "udp", nil,
+		"use UDP for subflows over this `INTERFACE`, where it gets through and the server serves it; any: all; repeatable")
 	addCellFlag(cmd, &cellFlags)
-	f.StringSliceVar(&flags.Metered, "metered", nil, "interface or helper to use only while no other works, since its data costs money; may be repeated")
-	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "`RULE` for connections that must not wait: port:22, port:5000-5100, dscp:46, host:*.example.org; may be repeated")
-	f.StringSliceVar(&flags.Redundant, "redundant", nil, "`RULE`, as for --latency, for connections whose bytes go over every subflow")
-	f.StringVar(&flags.Policy, "policy", "", "`FILE` with rules for apps and destinations, instead of policy.toml")
-	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
-	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "direct subflows for each interface")
+	f.StringSliceVar(&flags.Metered, "metered", nil,
+		"use this interface or helper, whose data costs money, only while no other `LINK` works; repeatable")
+	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "use the low-latency mode for connections that match `RULE`: "+
+		"port:22, port:5000-5100, dscp:46, host:*.example.org; repeatable")
+	f.StringSliceVar(&flags.Redundant, "redundant", nil,
+		"send connections that match `RULE`, as for --latency, over every subflow; repeatable")
+	f.StringVar(&flags.Policy, "policy", "", "read the rules for apps and destinations from `FILE` instead of policy.toml")
+	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine through a TUN device; needs root")
+	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "open this `NUMBER` of direct subflows over each interface")
 	cli.CompleteFlag(cmd, "server", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return completeNames(identity.RoleServer)
 	})
@@ -136,9 +143,9 @@ proxy that others can reach has this off unless --direct is given.`,
 	return cmd
 }
 
-// newFallbackDialer connects without the bond, for destinations that the server may not
-// or cannot reach; nil is off. A proxy that others can reach has it only if it
-// is wanted in so many words, and then not to this device itself.
+// newFallbackDialer returns a function that connects without the bond, to destinations that the
+// server may not or cannot reach. It returns nil if that is off. If other devices can reach the
+// proxy it is off unless configured, and never connects to this device itself.
 func newFallbackDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn, error) {
 	if cfg.Direct != nil && !*cfg.Direct || cfg.Direct == nil && !a.isPrivate() {
 		return nil
@@ -146,7 +153,7 @@ func newFallbackDialer(cfg primary.Config, a appListeners) func(ctx context.Cont
 	return newDirectDialer(cfg, a)
 }
 
-// newDirectDialer connects without the bond.
+// newDirectDialer returns a function that connects without the bond.
 func newDirectDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn, error) {
 	var d net.Dialer
 	if isPublic := !a.isPrivate(); isPublic || cfg.TUN {
@@ -165,7 +172,7 @@ func newDirectDialer(cfg primary.Config, a appListeners) func(ctx context.Contex
 	return d.DialContext
 }
 
-// refuseLocalAddress refuses addresses that mean this device, names resolved.
+// refuseLocalAddress refuses resolved addresses of this device itself.
 func refuseLocalAddress(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -177,9 +184,9 @@ func refuseLocalAddress(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// appListeners are the listeners towards this device's apps.
+// appListeners are the listeners for this device's apps.
 type appListeners struct {
-	proxy       net.Listener   // nil without
+	proxy       net.Listener   // nil without a proxy
 	transparent []net.Listener // IPv4 and, where there is one, IPv6
 }
 
@@ -200,18 +207,19 @@ func openAppListeners(cfg primary.Config) (a appListeners, err error) {
 	return a, nil
 }
 
-// primaryRole is a primary and the edge towards its apps.
+// primaryRole is a primary, the edge towards its apps and the listeners to its mobile cells.
 type primaryRole struct {
 	*primary.Primary
 	edge *intercept.Edge
 	apps appListeners
-	tun  *tun.TUN // nil without
+	tun  *tun.TUN // nil without --tun
 	id   string   // of this device
 	cellListeners
 }
 
-// newPrimaryRole opens everything that a primary listens on.
-func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.Key, trust *identity.Trust, rec *trace.Recorder) (e primaryRole, err error) {
+// newPrimaryRole opens all listeners of a primary. The caller must call closeEdge.
+func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.Key, trust *identity.Trust,
+	rec *trace.Recorder) (e primaryRole, err error) {
 	e.cellListeners, cfg.DialUDP = listeners, listeners.dialUDP
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
@@ -222,7 +230,7 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 		err = e.LoadLocations(path)
 	}
 	if err != nil {
-		slog.Warn("it begins anew", "err", err)
+		slog.Warn("learnt locations not loaded, starting without them", "err", err)
 	}
 	if e.apps, err = openAppListeners(cfg); err != nil {
 		return e, err
@@ -230,7 +238,7 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary, Direct: newFallbackDialer(cfg, e.apps), Around: newDirectDialer(cfg, e.apps),
 		Names: e.Policy().Names(), Log: slog.Default()})
 	if !e.apps.isPrivate() {
-		slog.Warn("whoever reaches the proxy can use the bond", "proxy", e.apps.proxyAddr())
+		slog.Warn("other devices can reach the proxy and use the bond", "proxy", e.apps.proxyAddr())
 	}
 	if cfg.TUN {
 		if e.tun, err = tun.Open(tun.Config{Edge: e.edge, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
@@ -240,7 +248,7 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 	return e, err
 }
 
-// pipePort is the TCP port at which helpers call; 0 if there is none.
+// pipePort returns the TCP port for helpers, 0 if there is none.
 func (e primaryRole) pipePort() uint16 {
 	if a := e.PipeAddr(); a != nil {
 		return firstPort(a.String())
@@ -248,7 +256,7 @@ func (e primaryRole) pipePort() uint16 {
 	return 0
 }
 
-// closeEdge ends what newPrimaryRole has opened.
+// closeEdge closes what newPrimaryRole opened.
 func (e primaryRole) closeEdge() {
 	if e.tun != nil {
 		e.tun.Close()
@@ -256,7 +264,7 @@ func (e primaryRole) closeEdge() {
 	e.edge.Close()
 }
 
-// logAddresses are for the log, after args.
+// logAddresses appends the addresses of the listeners to args, for the log.
 func (e primaryRole) logAddresses(args ...any) []any {
 	return append(args, "proxy", e.apps.proxyAddr(), "transparent", e.apps.transparentAddr(), "pipe", e.PipeAddr())
 }
@@ -299,7 +307,7 @@ func (e primaryRole) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// isPrivate tells whether only this device's apps reach the proxy.
+// isPrivate reports whether only apps of this device can reach the proxy.
 func (a appListeners) isPrivate() bool {
 	if a.proxy == nil {
 		return true

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -18,7 +20,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// pollInterval is how often the primary is asked during a download.
+// pollInterval is the time between two requests for the primary's status during a download.
 const pollInterval = 250 * time.Millisecond
 
 // deviceShare is what one device received during a download.
@@ -26,11 +28,11 @@ type deviceShare struct {
 	Device  string     `json:"device"`
 	Bytes   unit.Bytes `json:"bytes"`
 	Share   float64    `json:"share"`    // of all devices, 0 to 1
-	RateBps unit.Rate  `json:"rate_bps"` // mean over the time that it carried something
+	RateBps unit.Rate  `json:"rate_bps"` // mean over the time in which it carried something
 }
 
-// shareCounter adds up what devices receive, from one status to the next. Paths may
-// come and go meanwhile.
+// shareCounter sums up what devices receive, from one status to the next. Subflows may open and
+// close meanwhile.
 type shareCounter struct {
 	last    map[subflowKey]unit.Bytes
 	devices map[string]*deviceTotal
@@ -47,7 +49,7 @@ type deviceTotal struct {
 	first, end time.Time // of carrying something
 }
 
-// newShareCounter starts counting at s.
+// newShareCounter returns a counter that starts at the counts of s.
 func newShareCounter(s api.Status, now time.Time) *shareCounter {
 	h := &shareCounter{map[subflowKey]unit.Bytes{}, map[string]*deviceTotal{}}
 	h.addStatus(s, now)
@@ -57,7 +59,7 @@ func newShareCounter(s api.Status, now time.Time) *shareCounter {
 	return h
 }
 
-// addStatus takes in the status at time now.
+// addStatus adds a status, received at time now.
 func (h *shareCounter) addStatus(s api.Status, now time.Time) {
 	for _, d := range h.devices {
 		d.rate = 0
@@ -85,7 +87,7 @@ func (h *shareCounter) addStatus(s api.Status, now time.Time) {
 	}
 }
 
-// listShares gives the devices, the busiest first.
+// listShares returns the devices, the busiest first.
 func (h *shareCounter) listShares() []deviceShare {
 	list := []deviceShare{}
 	var total unit.Bytes
@@ -107,13 +109,13 @@ func (h *shareCounter) listShares() []deviceShare {
 type progressConfig struct {
 	client *client.Client
 	start  api.Status
-	size   unit.Bytes // -1 if not known
+	size   unit.Bytes // -1 if unknown
 	output io.Writer  // bars appear if it is a terminal
 }
 
-// progress counts a download that is written to it, and draws a bar for it and
-// one for each device. What the bars print about a device goes through an
-// atomic, since the drawing library calls back while it makes others wait.
+// progress counts a download that is written to it, and draws one bar for it and one for each
+// device. The notes of the bars are atomic, since the drawing library reads them while others wait
+// for it.
 type progress struct {
 	progressConfig
 	cancel context.CancelFunc
@@ -121,7 +123,7 @@ type progress struct {
 	screen *mpb.Progress
 	total  *mpb.Bar
 
-	// Used by the poller only, and by stop after its end.
+	// Used only by pollPrimary, and by finishBars after its end.
 	shares  *shareCounter
 	devices map[string]*deviceBar
 }
@@ -145,13 +147,13 @@ func startProgress(ctx context.Context, c progressConfig) *progress {
 	return p
 }
 
-// Write counts. It never fails.
+// Write counts the bytes. It never fails.
 func (p *progress) Write(b []byte) (int, error) {
 	p.total.IncrBy(len(b))
 	return len(b), nil
 }
 
-// reset sets the bar back to zero.
+// reset sets the total back to zero.
 func (p *progress) reset() { p.total.SetCurrent(0) }
 
 func (p *progress) pollPrimary(ctx context.Context) {
@@ -167,7 +169,7 @@ func (p *progress) pollPrimary(ctx context.Context) {
 	}
 }
 
-// updateShares asks once. A primary that does not answer shows as no progress.
+// updateShares asks the primary once. Without an answer nothing changes.
 func (p *progress) updateShares(ctx context.Context) {
 	if s, err := p.client.Status(ctx, false); err == nil {
 		p.shares.addStatus(s, time.Now())
@@ -175,7 +177,7 @@ func (p *progress) updateShares(ctx context.Context) {
 	}
 }
 
-// drawBars brings the bars of the devices up to date.
+// drawBars updates the bars of the devices.
 func (p *progress) drawBars() {
 	for _, d := range p.shares.listShares() {
 		b := p.devices[d.Device]
@@ -191,8 +193,8 @@ func (p *progress) drawBars() {
 	}
 }
 
-// finishBars ends the bars, which stay on the screen if all went well, and returns
-// what each device received.
+// finishBars ends the bars and returns what each device received. The bars stay on the screen if
+// ok.
 func (p *progress) finishBars(ok bool) []deviceShare {
 	p.cancel()
 	p.done.Wait()

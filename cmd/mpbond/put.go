@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -39,8 +41,8 @@ type putOptions struct {
 type putResult struct {
 	Files   []upload.Sent   `json:"files"`
 	Failed  []upload.Failed `json:"failed"`
-	Bytes   unit.Bytes      `json:"bytes"`  // of the files that were sent now
-	Wasted  unit.Bytes      `json:"wasted"` // sent besides
+	Bytes   unit.Bytes      `json:"bytes"`  // of the files sent by this run
+	Wasted  unit.Bytes      `json:"wasted"` // sent in vain
 	Seconds float64         `json:"seconds"`
 	RateBps unit.Rate       `json:"rate_bps"`
 	Devices []onloadShare   `json:"devices"`
@@ -50,20 +52,19 @@ func putCommand() *cobra.Command {
 	var o putOptions
 	cmd := &cobra.Command{
 		Use: "put FILE… --to URL", Short: "upload files over all devices, without a server", Args: cobra.MinimumNArgs(1),
-		Long: `Upload files, or all that directories have, to a web server: each file as a
-whole by one device, several at once, by this device and by helpers that were
-started with --onload. Neither a server of mpbond nor a running primary is
-needed. See docs/howto/onload.md.
+		Long: `Upload files, or all files in directories, to a web server. Each device sends whole
+files, several devices at once: this device and helpers that run with --onload. It
+needs neither a bonding server nor a running primary. See docs/howto/onload.md.
 
-A file is done when the server has confirmed it; what is confirmed is kept, so
-that the same command goes on after an interruption. Methods:
+A file is complete when the web server has confirmed it. Run the same command again to
+resume an interrupted upload: confirmed files are skipped. Methods:
 
-  put   HTTP PUT, as WebDAV has it; missing collections are made
-  post  a form for each file, as browsers send them
+  put   HTTP PUT, as in WebDAV; creates missing collections
+  post  one form for each file, as browsers send them
   s3    S3, with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and
-        AWS_REGION of the environment; large files in parts over several devices
+        AWS_REGION from the environment; large files in parts over several devices
 
-A URL that ends with a slash is a place, where files keep their names.`,
+A URL that ends with a slash is a directory, in which files keep their names.`,
 		Example: `  mpbond put --to https://dav.example.org/photos/ *.jpg
   mpbond put --method post --field photo --form album=summer --to https://example.org/upload *.jpg
   mpbond put --method s3 --to https://s3.eu-central-1.amazonaws.com/bucket/2026/ photos`,
@@ -75,16 +76,17 @@ A URL that ends with a slash is a place, where files keep their names.`,
 			return p.runAndPrint(cmd)
 		},
 	}
-	cmd.Flags().StringVar(&o.to, "to", "", "send to this `URL`; a name and a password in it are for the server")
-	cmd.Flags().StringVar(&o.method, "method", upload.Put, "`METHOD`: "+strings.Join(upload.Methods, ", "))
-	cmd.Flags().StringVar(&o.field, "field", "file", "post: `NAME` of the file's field")
-	cmd.Flags().StringArrayVar(&o.form, "form", nil, "post: another field, `NAME=VALUE`; may be given several times")
-	cmd.Flags().StringArrayVar(&o.headers, "header", nil, "send this `NAME:VALUE` with each request; may be given several times")
-	cmd.Flags().BoolVar(&o.keep, "keep", false, "put, s3: replace nothing that is there already")
-	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use this device's line at the interface `NAME`; may be given several times")
-	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "who sends what, by `NAME`: "+strings.Join(board.Names(), ", "))
+	cmd.Flags().StringVar(&o.to, "to", "", "upload to this `URL`; it may contain a user name and a password")
+	cmd.Flags().StringVar(&o.method, "method", upload.Put, "upload with this `METHOD`: "+strings.Join(upload.Methods, ", "))
+	cmd.Flags().StringVar(&o.field, "field", "file", "post: send the file in the form field `NAME`")
+	cmd.Flags().StringArrayVar(&o.form, "form", nil, "post: send another form field, `NAME=VALUE`; repeatable")
+	cmd.Flags().StringArrayVar(&o.headers, "header", nil, "send the header `NAME:VALUE` with each request; repeatable")
+	cmd.Flags().BoolVar(&o.keep, "keep", false, "put, s3: do not replace existing files")
+	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use the network interface `NAME` of this device; repeatable")
+	cmd.Flags().StringVar(&o.scheduler, "scheduler", "",
+		"distribute files with the scheduler `NAME`: "+strings.Join(board.Names(), ", "))
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON")
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only errors")
 	cli.CompleteWith(cmd, "method", upload.Methods...)
 	cli.CompleteWith(cmd, "scheduler", board.Names()...)
 	if err := cmd.MarkFlagRequired("to"); err != nil {
@@ -93,46 +95,51 @@ A URL that ends with a slash is a place, where files keep their names.`,
 	return cmd
 }
 
-// putTask is uploads.
+// putTask is one run of put: uploads of several files.
 type putTask struct {
 	putOptions
 	files   []upload.File
-	skipped []string // what directories have besides: links, pipes, devices
+	skipped []string // links, pipes and devices in directories
 	target  upload.Target
 	find    func(context.Context) ([]fetch.Device, error) // the helpers; nil: findHelpers
 }
 
-// newTarget is where the options say that files go.
+// newTarget returns the target that the options name.
 func newTarget(p putOptions) (t upload.Target, err error) {
 	if !slices.Contains(upload.Methods, p.method) {
-		return t, cli.UsageError("no method is called %q: take one of %s", text.Printable(p.method), strings.Join(upload.Methods, ", "))
+		return t, cli.UsageError("there is no method %q: choose one of %s",
+			text.Printable(p.method), strings.Join(upload.Methods, ", "))
 	}
-	t = upload.Target{Method: p.method, URL: p.to, KeepExisting: p.keep, Field: p.field,
-		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1"), Key: os.Getenv("AWS_ACCESS_KEY_ID"),
-		Secret: os.Getenv("AWS_SECRET_ACCESS_KEY"), Session: os.Getenv("AWS_SESSION_TOKEN")}
+	t = upload.Target{
+		Method: p.method, URL: p.to, KeepExisting: p.keep, Field: p.field,
+		Region:  cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1"),
+		Key:     os.Getenv("AWS_ACCESS_KEY_ID"),
+		Secret:  os.Getenv("AWS_SECRET_ACCESS_KEY"),
+		Session: os.Getenv("AWS_SESSION_TOKEN"),
+	}
 	if t.Header, err = fetch.ParseHeaders(p.headers); err != nil {
 		return t, cli.UsageError("%v", err)
 	}
 	for _, f := range p.form {
 		name, value, ok := strings.Cut(f, "=")
 		if !ok || name == "" {
-			return t, cli.UsageError("a field of a form is written NAME=VALUE")
+			return t, cli.UsageError("write a form field as NAME=VALUE")
 		}
 		t.Fields = append(t.Fields, upload.Field{Name: name, Value: value})
 	}
 	return t, nil
 }
 
-// readArguments takes in what the command line says.
+// readArguments takes the target and the files from the command line.
 func (p *putTask) readArguments(args []string) (err error) {
 	if p.target, err = newTarget(p.putOptions); err != nil {
 		return err
 	}
 	if p.method != upload.Post && len(p.form) > 0 {
-		return cli.UsageError("--form is of a form: for --method post")
+		return cli.UsageError("--form needs --method post")
 	}
 	if p.keep && p.method == upload.Post {
-		return cli.UsageError("--keep is for put and s3: who takes a form decides himself")
+		return cli.UsageError("--keep works with put and s3 only: the web server decides about forms")
 	}
 	for _, a := range args {
 		if err := p.addFiles(a); err != nil {
@@ -140,16 +147,16 @@ func (p *putTask) readArguments(args []string) (err error) {
 		}
 	}
 	if len(p.files) == 0 {
-		return fault.New(fault.NotFound, errors.New("there is no file to send"), "of directories plain files are sent, not links")
+		return fault.New(fault.NotFound, errors.New("there is no file to upload"), "from directories only plain files are uploaded, not links")
 	}
 	return nil
 }
 
-// addFiles adds a file, or all plain ones of a directory, below its name.
+// addFiles adds a file, or all plain files in a directory, under the directory's name.
 func (p *putTask) addFiles(arg string) error {
 	st, err := userfile.Stat(arg)
 	if err != nil {
-		return fault.New(fault.NotFound, err, "nothing was sent: name files and directories that are there")
+		return fault.New(fault.NotFound, err, "nothing was uploaded: name existing files and directories")
 	}
 	if !st.IsDir() {
 		p.files = append(p.files, upload.File{Path: arg, Name: filepath.Base(arg)})
@@ -172,7 +179,7 @@ func (p *putTask) addFiles(arg string) error {
 	})
 }
 
-// openJournal is what is kept of uploads to a target, and where.
+// openJournal opens the journal of uploads to the target, and returns its content and path.
 func (p *putTask) openJournal() (j *store.Journal, known *upload.KnownUploads, where string, err error) {
 	if where, err = cli.InHome("put-" + p.target.ID() + ".jsonl"); err != nil {
 		return nil, nil, "", err
@@ -180,15 +187,15 @@ func (p *putTask) openJournal() (j *store.Journal, known *upload.KnownUploads, w
 	known = upload.NewKnownUploads()
 	j, damage, err := store.Open(where, time.Second, known.LoadEntry)
 	if fault.Is(err, fault.AlreadyRunning) {
-		err = fault.New(fault.AlreadyRunning, errors.New("another mpbond sends files to the same place"), "wait until it is done: both might send the same")
+		err = fault.New(fault.AlreadyRunning, errors.New("another mpbond is uploading to the same URL"), "wait until it is done")
 	}
 	if damage != nil {
-		slog.Warn("what was confirmed earlier is not all known", "err", damage)
+		slog.Warn("journal of confirmed uploads incomplete", "err", damage)
 	}
 	return j, known, where, err
 }
 
-// runUpload uploads. Progress goes to stderr, if that is a terminal.
+// runUpload uploads the files. Progress appears on stderr if that is a terminal.
 func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResult, err error) {
 	scheduler, err := board.New(cmp.Or(p.scheduler, board.Default))
 	if err != nil {
@@ -215,7 +222,7 @@ func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResul
 		if n > 3 {
 			more = fmt.Sprintf(" and %d more", n-3)
 		}
-		fmt.Fprintf(notes, "not sent, as they are no plain files: %s%s\n", text.Printable(strings.Join(p.skipped[:min(n, 3)], ", ")), more)
+		fmt.Fprintf(notes, "skipped, not plain files: %s%s\n", text.Printable(strings.Join(p.skipped[:min(n, 3)], ", ")), more)
 	}
 	journal, known, where, err := p.openJournal()
 	if err != nil {
@@ -226,22 +233,27 @@ func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResul
 		fmt.Fprintln(bars.writerAbove(notes), exposureWarning(what))
 	}
 	search := startHelperSearch(ctx, use.helperFinder(p.find), len(devices) == 1, bars.writerAbove(notes))
-	r, err := upload.Send(ctx, upload.Config{Devices: devices, NewDevices: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
-		Journal: journal, Known: known, UserAgent: "mpbond/" + cli.Version, OnProgress: bars.drawProgress, Log: slog.Default()})
+	r, err := upload.Send(ctx, upload.Config{
+		Devices: devices, NewDevices: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
+		Journal: journal, Known: known, UserAgent: "mpbond/" + cli.Version, OnProgress: bars.drawProgress, Log: slog.Default(),
+	})
 	search.stopSearch()
 	bars.finishBars(err == nil)
 	if known.IsEmpty() {
 		_ = userfile.Remove(where) // while it is locked
 	}
-	_ = journal.Close() // at worst something is sent again
+	_ = journal.Close() // at worst a file is sent again
 	if errors.Is(err, context.Canceled) {
-		err = fault.New(fault.Other, errors.New("interrupted"), "what is confirmed is kept: the same command goes on")
+		err = fault.New(fault.Other, errors.New("interrupted"), "run the same command again to resume: confirmed files are skipped")
 	}
 	return newPutResult(r), err
 }
 
 func newPutResult(r upload.Result) putResult {
-	out := putResult{Files: append([]upload.Sent{}, r.Files...), Failed: append([]upload.Failed{}, r.Failed...), Seconds: r.Duration.Seconds()}
+	out := putResult{
+		Files: append([]upload.Sent{}, r.Files...), Failed: append([]upload.Failed{}, r.Failed...),
+		Seconds: r.Duration.Seconds(),
+	}
 	for _, f := range r.Files {
 		if !f.Earlier {
 			out.Bytes += f.Bytes
@@ -252,7 +264,7 @@ func newPutResult(r upload.Result) putResult {
 	return out
 }
 
-// String is the result for people.
+// String formats the result for people.
 func (r putResult) String() string {
 	s := fmt.Sprintf("%s: %s in %.2f s, %v", formatCount(len(r.Files), "file"), r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	earlier, answers, twice := 0, 0, []string{}
@@ -271,20 +283,20 @@ func (r putResult) String() string {
 		s += fmt.Sprintf("\n  %d of them were confirmed by an earlier run", earlier)
 	}
 	if answers > 0 {
-		s += fmt.Sprintf("\n  %d of them by the server's word alone: it cannot be asked what it has", answers)
+		s += fmt.Sprintf("\n  %d of them confirmed by the response only: the web server cannot list its files", answers)
 	}
 	for _, f := range twice {
-		s += fmt.Sprintf("\n  %s: the server may have it twice, since an answer was lost", f)
+		s += fmt.Sprintf("\n  %s: possibly stored twice, since a response was lost", f)
 	}
 	for _, f := range r.Failed {
 		if f.MaybeStored {
-			s += fmt.Sprintf("\n  %s: failed, but the server may have it", text.Printable(f.File))
+			s += fmt.Sprintf("\n  %s: failed, but possibly stored", text.Printable(f.File))
 		}
 	}
 	return s + formatShares(r.Devices)
 }
 
-// runAndPrint uploads, and tells what came of it, also if some files are missing.
+// runAndPrint uploads and prints the result, even if some files failed.
 func (p *putTask) runAndPrint(cmd *cobra.Command) error {
 	res, err := p.runUpload(cmd.Context(), cmd.ErrOrStderr())
 	switch {

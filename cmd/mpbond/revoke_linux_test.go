@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -65,7 +67,7 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 		t.Errorf("the file has %v, %v", trust.Peers(), err)
 	}
 	// What is open with a device ends since the role hears of the change.
-	if !strings.Contains(log.String(), "the trust file was read again") {
+	if !strings.Contains(log.String(), "trust file reread") {
 		t.Errorf("the role does not know:\n%s", log)
 	}
 	if err := os.Remove(ballast); err != nil {

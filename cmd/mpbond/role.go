@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -31,8 +33,7 @@ import (
 	"mpbond/node/primary"
 )
 
-// role is what the long-running subcommands share: configuration file, keys
-// and the status socket.
+// role holds what the long-running subcommands share: configuration file, keys and status socket.
 type role struct {
 	name   string
 	config string // path of the configuration file
@@ -40,30 +41,32 @@ type role struct {
 	trace  string // path of the trace file
 	api    string // address of the API over TCP, "" for none
 
-	trust    *identity.Trust      // set by load
-	usage    *mydevice.Usage      // of its connections; set by load
-	caps     *mydevice.Caps       // nil: it keeps to none
-	capRules func() *policy.Rules // that caps are of
-	rec      *trace.Recorder      // set by recorder
-	policy   *primary.PolicyFile  // nil: it has none
-	onload   *onloadService       // nil: it takes no connections for that
-	invites  *inviter             // nil: it shows no codes
-	pairs    *pairer              // nil: it is told no codes
-	feed     serve.Feed           // of changes, for the API
-	facts    *facts.Keeper        // of this device; nil: nobody asks for them
-	removed  chan struct{}        // a device was removed that the trust file still has; set by load
+	trust    *identity.Trust      // set by loadFiles
+	usage    *mydevice.Usage      // of its connections; set by loadFiles
+	caps     *mydevice.Caps       // nil: no caps
+	capRules func() *policy.Rules // the rules that contain the caps
+	rec      *trace.Recorder      // set by openRecorder
+	policy   *primary.PolicyFile  // nil: no policy
+	onload   *onloadService       // nil: no onloading
+	invites  *inviter             // nil: shows no codes
+	pairs    *pairer              // nil: takes no codes
+	feed     serve.Feed           // events for the API
+	facts    *facts.Keeper        // of this device; nil: not needed
+	removed  chan struct{}        // gets a value when a removal could not be saved; set by loadFiles
 }
 
 func (r *role) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.config, "config", "", "read this configuration `FILE` instead of "+r.name+".toml")
-	cmd.Flags().StringVar(&r.socket, "socket", "", "answer mpbond status at this `PATH`")
-	cmd.Flags().StringVar(&r.api, "api", "", "answer the API at this loopback `HOST:PORT` too, to those who send the token of the file api.token")
-	cmd.Flags().StringVar(&r.trace, "trace", "", "write what happens to this `FILE`, as JSON lines")
+	cmd.Flags().StringVar(&r.socket, "socket", "", "serve the API, for mpbond status, at this `PATH`")
+	cmd.Flags().StringVar(&r.api, "api", "",
+		"serve the API and the console at this loopback `HOST:PORT` too, with the token of the file api.token")
+	cmd.Flags().StringVar(&r.trace, "trace", "", "write events to this `FILE` as JSON lines")
 }
 
-// loadFiles fills cfg, which holds the defaults, from the file and then applies the
-// flags that were given, and loads the keys.
-func (r *role) loadFiles(cmd *cobra.Command, cfg any, fromFlags func(changed func(string) bool)) (*identity.Key, *identity.Trust, error) {
+// loadFiles fills cfg, which holds the defaults, from the configuration file. It then calls
+// fromFlags to apply the given flags, and loads the keys.
+func (r *role) loadFiles(cmd *cobra.Command, cfg any,
+	fromFlags func(changed func(string) bool)) (*identity.Key, *identity.Trust, error) {
 	limitMemory()
 	if err := loadConfig(r.config, r.name, cfg); err != nil {
 		return nil, nil, err
@@ -79,7 +82,7 @@ func (r *role) loadFiles(cmd *cobra.Command, cfg any, fromFlags func(changed fun
 	return key, trust, err
 }
 
-// openRecorder hands changes to the API, and opens the trace file if one is wanted.
+// openRecorder returns a recorder that passes changes to the API and writes the trace file, if any.
 func (r *role) openRecorder(name string) (*trace.Recorder, error) {
 	name = cmp.Or(name, r.name)
 	rec, err := trace.Open(r.trace, name, slog.Default())
@@ -87,8 +90,8 @@ func (r *role) openRecorder(name string) (*trace.Recorder, error) {
 	return r.rec, fault.New(fault.Config, err, "choose another file with --trace")
 }
 
-// removeLeftovers removes what killed processes have left in the kernel: of `mpbond run`
-// and of --tun. It returns what it removed, for people.
+// removeLeftovers removes what killed processes of `mpbond run` and --tun left in the kernel. It
+// describes what it removed.
 func removeLeftovers() (removed []string, err error) {
 	of, err := intercept.RemoveLeftovers()
 	more, terr := tun.RemoveLeftovers()
@@ -98,17 +101,17 @@ func removeLeftovers() (removed []string, err error) {
 // runningRole is a role at work.
 type runningRole interface {
 	Run(context.Context) error
-	// TrustChanged is called when the trust file was read again, or written.
+	// TrustChanged is called after the trust file was reread or written.
 	TrustChanged()
 }
 
-// serveRole runs a role and its status socket until ctx ends or one of them fails.
+// serveRole runs a role and its API until ctx ends or one of them fails.
 func (r *role) serveRole(ctx context.Context, d runningRole, handlers serve.Role) error {
 	defer r.usage.Close()
 	if removed, err := removeLeftovers(); len(removed) > 0 {
-		slog.Info("removed what a killed mpbond has left", "what", strings.Join(removed, "; "))
+		slog.Info("removed leftovers of a killed mpbond", "what", strings.Join(removed, "; "))
 	} else if err != nil && !errors.Is(err, os.ErrPermission) {
-		slog.Debug("what a killed mpbond may have left is not removed", "err", err)
+		slog.Debug("leftovers of a killed mpbond not removed", "err", err)
 	}
 	describe := handlers.Status
 	handlers.Status = func(why bool) api.Status {
@@ -182,7 +185,7 @@ func (r *role) serveRole(ctx context.Context, d runningRole, handlers serve.Role
 	return g.Wait()
 }
 
-// listenAPI opens the API's port, if one is wanted, with the token for it.
+// listenAPI opens the API's TCP port, if configured, and returns it with the token for it.
 func (r *role) listenAPI() (l net.Listener, token string, err error) {
 	if r.api == "" {
 		return nil, "", nil
@@ -197,22 +200,23 @@ func (r *role) listenAPI() (l net.Listener, token string, err error) {
 	if l, err = serve.ListenTCP(r.api); err != nil {
 		return nil, "", err
 	}
-	r.api = l.Addr().String() // with the port, if any was right
-	slog.Info("the API is served over TCP too", "at", r.api, "token", path)
+	r.api = l.Addr().String() // the port may have been 0
+	slog.Info("API served over TCP", "listen", r.api, "token", path)
 	return l, token, nil
 }
 
-// baseStatus begins a status with what is common to all roles.
+// baseStatus returns a status with the fields that all roles share.
 func (r *role) baseStatus(key *identity.Key, name string, since time.Time) api.Status {
 	if name == "" {
 		name, _ = os.Hostname()
 	}
-	return api.Status{API: r.api, Role: r.name, Name: name, ID: key.ID().String(), Version: cli.Version,
-		UptimeSeconds: time.Since(since).Seconds(), MemoryBytes: memoryInUse(), Bonds: []api.Bond{}}
+	return api.Status{
+		API: r.api, Role: r.name, Name: name, ID: key.ID().String(), Version: cli.Version,
+		UptimeSeconds: time.Since(since).Seconds(), MemoryBytes: memoryInUse(), Bonds: []api.Bond{},
+	}
 }
 
-// memoryInUse is what the Go runtime has taken from the system and not given
-// back.
+// memoryInUse returns the memory that the Go runtime holds.
 func memoryInUse() unit.Bytes {
 	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -26,8 +28,8 @@ import (
 	"mpbond/node/intercept"
 )
 
-// Exit codes of `mpbond run` besides the command's own, as env(1) has them. A
-// command killed by a signal gives 128 + its number, as in a shell.
+// Exit codes of `mpbond run` besides the command's own, as those of env(1). A command killed
+// by a signal gives 128 + its number, as in a shell.
 const (
 	exitRunFailed     = 125 // mpbond itself failed
 	exitNotExecutable = 126
@@ -46,23 +48,21 @@ func runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run one app over the bond",
-		Long: `Runs a command whose TCP connections and UDP datagrams, and those of all
-processes it starts, go through the bond of the primary on this machine. The
-command itself is not changed and notices nothing; its terminal, signals and
-exit code are its own.
+		Short: "run one app over the bond",
+		Long: `Run a command and send its TCP connections and UDP datagrams, and those of all
+processes that it starts, through the bond of the primary on this machine. The command
+is not changed and notices nothing; it keeps its terminal, signals and exit code.
 
-DNS queries (UDP port 53) go both ways at once, directly and through the bond;
-the first good answer wins. What goes to this machine itself and to link-local
-addresses stays direct. Processes that outlive the command connect directly
-from then on. Without nft_tproxy in the kernel, datagrams stay direct, and a
-warning says so.
+DNS queries (UDP port 53) are sent both directly and through the bond; the first good
+answer wins. Traffic to this machine itself and to link-local addresses stays direct.
+Processes that outlive the command connect directly from then on. Without nft_tproxy
+in the kernel, datagrams stay direct and a warning says so.
 
-The machine needs a route for an address family (a default route on any
-interface) before apps try to use it.
+The machine needs a route for an address family (a default route on any interface)
+before apps try to use it.
 
-Needs root, or CAP_NET_ADMIN and CAP_SYS_ADMIN. Exit code: that of the command;
-128 + N if signal N ended it; 125 if mpbond failed; 126 or 127 if the command
+It needs root, or CAP_NET_ADMIN and CAP_SYS_ADMIN. The exit code is that of the
+command; 128 + N if signal N ended it; 125 if mpbond failed; 126 or 127 if the command
 cannot be run or is not found.`,
 		Example: `  mpbond run -- curl -O https://example.org/file
   mpbond run -- sudo -u alice firefox
@@ -79,21 +79,22 @@ cannot be run or is not found.`,
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &cli.ExitStatus{Code: exitRunFailed, Err: err} })
 	f := c.Flags()
-	f.SetInterspersed(false) // flags behind COMMAND are COMMAND's
-	f.Uint16Var(&o.port, "redirect-port", 0, "`PORT` where the primary takes redirected connections; 0: ask it")
+	f.SetInterspersed(false) // flags after COMMAND are COMMAND's
+	f.Uint16Var(&o.port, "redirect-port", 0, "redirect connections to this `PORT` of the primary; 0: ask it")
 	f.StringVar(&o.socket, "socket", "", "ask the primary at this `PATH`")
-	f.StringVar(&o.user, "user", "", "run COMMAND as this user and recognise it by that, where cgroups are unusable; no other program may run as this `USER`")
-	f.StringVar(&o.label, "label", "", "what the policy file calls COMMAND: rules with label = [\"`LABEL`\"] are for it")
-	f.StringSliceVar(&o.direct, "direct", nil, "`PREFIX` of addresses that stay direct; may be repeated")
+	f.StringVar(&o.user, "user", "",
+		"run COMMAND as this `USER`, as which no other program may run, where cgroups are unusable")
+	f.StringVar(&o.label, "label", "", "apply policy rules with label = [\"`LABEL`\"] to COMMAND")
+	f.StringSliceVar(&o.direct, "direct", nil, "connect directly to addresses in this `PREFIX`; repeatable")
 	return c
 }
 
-// runApp starts args with its traffic redirected and waits for it.
+// runApp starts args with its traffic redirected and waits until it ends.
 func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) error {
 	cfg := intercept.RedirectConfig{Port: o.port, Label: o.label, Log: log}
 	err := intercept.CheckLabel(o.label)
 	if err == nil && o.label != "" && o.user != "" {
-		err = errors.New("a label is on a control group, which --user does without")
+		err = errors.New("a label needs a control group, and --user uses none: leave one out")
 	}
 	if err != nil {
 		return &cli.ExitStatus{Code: exitRunFailed, Err: cli.UsageError("--label: %v", err)}
@@ -101,8 +102,7 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 	if cfg.Direct, err = parsePrefixes(o.direct); err != nil {
 		return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 	}
-	// Before anything is set up: a command that cannot be found is the most
-	// frequent mistake.
+	// A command that does not exist is the most frequent mistake, so it is checked first.
 	cmd := exec.Command(args[0], args[1:]...)
 	if cmd.Err != nil {
 		return startError(cmd.Err)
@@ -123,10 +123,10 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 			return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 		}
 	}
-	// From here on signals must not end this process before it has cleaned up.
+	// From here on a signal must not end this process before it has cleaned up.
 	signals := make(chan os.Signal, 16)
 	for _, s := range forwardedSignals {
-		// One ignored from the start (nohup) the command must inherit so.
+		// The command inherits signals that are ignored from the start (nohup).
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
@@ -139,7 +139,7 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 	redirect.Apply(cmd.SysProcAttr)
 	status := startAndWait(cmd, signals)
 	if err := redirect.Close(); err != nil {
-		log.Warn("cleaning up", "err", err)
+		log.Warn("cleanup failed", "err", err, "hint", "run `sudo mpbond doctor --repair`")
 	}
 	if status.Code == 0 {
 		return nil
@@ -147,13 +147,13 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 	return status
 }
 
-// forwardedSignals are the signals which the command gets. SIGQUIT and SIGINT come
-// from the keyboard mostly and then reach it without help.
+// forwardedSignals are the signals that are passed on to the command. SIGQUIT and SIGINT mostly
+// come from the keyboard, which sends them to the command too.
 var forwardedSignals = []os.Signal{
 	unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
 }
 
-// startError tells why a command did not start.
+// startError returns the exit status for a command that did not start.
 func startError(err error) *cli.ExitStatus {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound), errors.Is(err, exec.ErrDot):
@@ -176,12 +176,12 @@ func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *cli.ExitStatus {
 			if isFromKeyboard(s) {
 				continue
 			}
-			cmd.Process.Signal(s) //nolint:errcheck // fails only if it has just ended
+			cmd.Process.Signal(s) //nolint:errcheck // fails only if the command has just ended
 		case <-done:
 			ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 			switch {
 			case !ok:
-				return &cli.ExitStatus{Code: exitRunFailed, Err: fmt.Errorf("%s ended in an unknown way", cmd.Path)}
+				return &cli.ExitStatus{Code: exitRunFailed, Err: fmt.Errorf("%s ended with an unknown status", cmd.Path)}
 			case ws.Signaled():
 				return &cli.ExitStatus{Code: 128 + int(ws.Signal()), Err: nil}
 			}
@@ -190,9 +190,9 @@ func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *cli.ExitStatus {
 	}
 }
 
-// isFromKeyboard tells whether the terminal has sent s to the command too: to
-// all processes of the foreground group, of which this and the command are two.
-// A signal sent only to this process meanwhile is mistaken for one of these.
+// isFromKeyboard reports whether the terminal has sent s to the command too: it sends to all
+// processes of the foreground group, which includes this one and the command. It cannot tell a
+// signal that was sent only to this process at the same time.
 func isFromKeyboard(s os.Signal) bool {
 	if s != unix.SIGINT && s != unix.SIGQUIT {
 		return false
@@ -206,7 +206,7 @@ func isFromKeyboard(s os.Signal) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// parsePrefixes reads addresses with or without a prefix length.
+// parsePrefixes parses addresses with or without a prefix length.
 func parsePrefixes(list []string) ([]netip.Prefix, error) {
 	var ps []netip.Prefix
 	for _, s := range list {
@@ -239,7 +239,7 @@ func lookupCredential(name string) (*syscall.Credential, error) {
 		return nil, fmt.Errorf("--user %q: %w", name, err)
 	}
 	if int(uid) == os.Geteuid() {
-		return nil, cli.UsageError("--user %q is who you are: the rules could not tell the app from mpbond; choose a user of its own", name)
+		return nil, cli.UsageError("--user %q is the user of mpbond itself: choose another one, so that rules match only the app", name)
 	}
 	cred := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	groups, err := u.GroupIds()
@@ -254,18 +254,18 @@ func lookupCredential(name string) (*syscall.Credential, error) {
 	return cred, nil
 }
 
-// queryTransparentPort asks the primary where it takes redirected connections.
+// queryTransparentPort asks the primary for its port for redirected connections.
 func queryTransparentPort(ctx context.Context, socket string) (uint16, error) {
 	c := client.New(socket)
 	defer c.Close()
 	status, err := c.Status(ctx, false)
 	if err != nil {
-		return 0, fault.New(fault.KindOf(err), err, "start `mpbond primary`, or tell where it is with --socket or --redirect-port")
+		return 0, fault.New(fault.KindOf(err), err, "start `mpbond primary`, or name it with --socket or --redirect-port")
 	}
 	ap, err := netip.ParseAddrPort(status.Transparent)
 	if err != nil || ap.Port() == 0 {
-		return 0, fault.New(fault.NotRunning, errors.New("the running primary takes no redirected connections"),
-			"start it with a port for them: mpbond primary --transparent PORT")
+		return 0, fault.New(fault.NotRunning, errors.New("the running primary accepts no redirected connections"),
+			"start it with `mpbond primary --transparent PORT`")
 	}
 	return ap.Port(), nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package main
@@ -348,7 +350,7 @@ func TestRunByUser(t *testing.T) {
 	if !w.hasDialed(web4) {
 		t.Error("not through the bond")
 	}
-	if out, code := runOutput(t, portFlag(port), "--user=root", "--", "true"); code != exitRunFailed || !strings.Contains(out, "a user of its own") {
+	if out, code := runOutput(t, portFlag(port), "--user=root", "--", "true"); code != exitRunFailed || !strings.Contains(out, "choose another one") {
 		t.Errorf("%q, exit code %d", out, code)
 	}
 }
@@ -387,7 +389,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"no primary", []string{portFlag(nobody), "--", "true"}, exitRunFailed, "start `mpbond primary`"},
 		{"status socket", []string{"--socket", socket, "--", "true"}, 0, ""},
 		{"no status socket", []string{"--socket", "/nowhere", "--", "true"}, exitRunFailed, "start `mpbond primary`"},
-		{"primary without redirection", []string{"--socket", none, "--", "true"}, exitRunFailed, "takes no redirected connections"},
+		{"primary without redirection", []string{"--socket", none, "--", "true"}, exitRunFailed, "accepts no redirected connections"},
 		{"bad prefix", []string{"--direct=10.0.0.0/99", "--", "true"}, exitRunFailed, "give an address or a prefix"},
 		{"unknown flag", []string{"--bogus", "--", "true"}, exitRunFailed, "mpbond run --help"},
 		{"no command", []string{portFlag(port)}, exitRunFailed, "mpbond run --help"},
@@ -574,7 +576,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	if l := listLeftovers(t); l != "" {
 		t.Errorf("after doctor --repair: %s", l)
 	}
-	if out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput(); !strings.Contains(string(out), "nothing is left of killed processes") {
+	if out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput(); !strings.Contains(string(out), "killed processes left nothing") {
 		t.Errorf("the second time doctor says %s", out)
 	}
 	leave()
@@ -587,7 +589,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(log)
-	for lines.Scan() && !strings.Contains(lines.Text(), "removed what a killed mpbond has left") {
+	for lines.Scan() && !strings.Contains(lines.Text(), "removed leftovers of a killed mpbond") {
 	}
 	if l := listLeftovers(t); l != "" || lines.Err() != nil {
 		t.Errorf("after the start of a server: %q, %v", l, lines.Err())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -26,14 +28,13 @@ func serverCommand() *cobra.Command {
 	var rate string
 	cmd := &cobra.Command{
 		Use: "server", Short: "run the bonding server", Args: cobra.NoArgs,
-		Long: `Run the bonding server: it accepts the subflows of enrolled devices, joins them,
-and connects their streams to the Internet. While no device is enrolled it shows
-a code when it starts, for mpbond pair on a primary; mpbond accept shows further
-ones.
+		Long: `Run the bonding server: accept the subflows of paired primaries, join them, and
+connect their streams to the Internet. While no primary is paired it prints a code
+when it starts, for mpbond pair on the primary; mpbond accept prints further ones.
 
-Helpers need not be enrolled: they carry ciphertext that only the primary and
-this server can read. Destinations in private networks are refused unless
-allowed.`,
+Helpers need not be paired with it: they carry ciphertext that only the primary and
+this server can read. It refuses destinations in private networks unless --allow
+permits them.`,
 		Example: `  mpbond server
   mpbond server --listen :443 --allow 192.168.7.0/24`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +54,8 @@ allowed.`,
 			for _, a := range allow {
 				p, err := netip.ParsePrefix(a)
 				if err != nil {
-					return fault.New(fault.Usage, fmt.Errorf("--allow %s is no prefix of addresses", text.Printable(a)), "write a prefix like 192.168.7.0/24 or fd00::/8")
+					return fault.New(fault.Usage, fmt.Errorf("--allow %s is not an address prefix", text.Printable(a)),
+						"write a prefix like 192.168.7.0/24 or fd00::/8")
 				}
 				cfg.Allow = append(cfg.Allow, p)
 			}
@@ -91,26 +93,29 @@ allowed.`,
 		},
 	}
 	r.addFlags(cmd)
-	cmd.Flags().StringVar(&flags.Listen, "listen", cfg.Listen, "where devices connect, `HOST:PORT`")
-	cmd.Flags().StringVar(&flags.Public, "public", "", "how devices reach this server from elsewhere, `HOST[:PORT]`, as codes tell it; empty: by the addresses of its interfaces")
-	cmd.Flags().StringSliceVar(&allow, "allow", nil, "private `PREFIX` that devices may reach; may be repeated")
-	cmd.Flags().StringVar(&rate, "rate", "", "the most that one device moves each way, like 50Mbit/s; empty: no limit")
+	cmd.Flags().StringVar(&flags.Listen, "listen", cfg.Listen, "accept devices at `HOST:PORT`")
+	cmd.Flags().StringVar(&flags.Public, "public", "",
+		"put `HOST[:PORT]` into pairing codes; empty: the addresses of the interfaces")
+	cmd.Flags().StringSliceVar(&allow, "allow", nil, "let devices reach this private `PREFIX`; repeatable")
+	cmd.Flags().StringVar(&rate, "rate", "", "limit each device to this `RATE` in each direction, like 50Mbit/s; empty: no limit")
 	cmd.Flags().BoolVar(&flags.UDP, "udp", false, "serve subflows over UDP too, at the same address")
 	addSchedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	return cmd
 }
 
-// overrideIfChanged puts a flag's value over the file's if the flag was given.
+// overrideIfChanged sets dst to a flag's value if the flag was given.
 func overrideIfChanged[T any](changed func(string) bool, flag string, dst *T, v T) {
 	if changed(flag) {
 		*dst = v
 	}
 }
 
-// addSchedulingFlags are those of every sender.
+// addSchedulingFlags adds the flags that all senders share.
 func addSchedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinject *float64) {
-	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "how bytes are shared out: one of "+joinNames(sched.Names())+" (ratio:0.6 sets the direct subflow's share)")
-	cmd.Flags().StringVar(congestion, "congestion", "", "congestion control of the subflows, of TCP and where it has it of UDP; pbe: PBE-CC over UDP; empty: the system's default, and over UDP CUBIC, or PBE-CC where the receiver hears its cells")
+	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "distribute bytes with the scheduler `NAME`: "+
+		joinNames(sched.Names())+" (ratio:0.6 sets the share of the direct subflow)")
+	cmd.Flags().StringVar(congestion, "congestion", "", "use the congestion control `NAME` for subflows; pbe: PBE-CC over UDP; "+
+		"empty: the system's default for TCP, and for UDP CUBIC, or PBE-CC if the receiver sends cell feedback")
 	cli.CompleteWith(cmd, "scheduler", sched.Names()...)
-	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "reinjection threshold η, not 0; negative: off")
+	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "set the reinjection threshold η, not 0; negative: off")
 }

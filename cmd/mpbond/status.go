@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -25,7 +27,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// watchInterval is how often --watch asks: rates are means over a second.
+// watchInterval is the time between two requests of --watch. Rates are means over a second.
 const watchInterval = time.Second
 
 type statusOptions struct {
@@ -39,25 +41,30 @@ func statusCommand() *cobra.Command {
 		Use: "status", Short: "show which device carries what, at which rate, and why", Args: cobra.NoArgs,
 		Long: `Show which device carries what, at which rate, and why.
 
-Every mpbond that this user runs on this machine is asked: server, helper and
-primary. With --json each prints one object on one line.
+It asks every mpbond that you run on this machine: server, helper and primary. With
+--json each prints one object on one line.
 
-Of each device: whether it is there, pipes to it, and what the subflows that it
-carries or ends do. Of each subflow: DOWN and UP are rates over the last second, SHARE the part of the
-bond's bytes so far, RTT that of the nearest hop, DELAY the predicted delivery
-time of a byte sent now (PAD), CAN the estimated rate away from here, WAITING
-the bytes sent and not yet at the far end.`,
-		Example: `  mpbond status --watch
+For each device: whether it is online, its pipes, and the subflows that it carries or
+ends. For each subflow:
+
+  DOWN, UP  rates over the last second
+  SHARE     part of the bond's bytes so far
+  RTT       round-trip time of the nearest hop
+  DELAY     predicted delivery time of a byte sent now (PAD)
+  CAPACITY  estimated sending rate
+  WAITING   bytes sent that have not arrived yet`,
+		Example: `  mpbond status
+  mpbond status --watch
   mpbond status --why
   mpbond status --json | jq '.bonds[].subflows[] | {device, rx_rate_bps}'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runStatus(cmd.Context(), cmd.OutOrStdout(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.socket, "socket", "", "ask the mpbond at this `PATH` only")
+	cmd.Flags().StringVar(&o.socket, "socket", "", "ask only the mpbond at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one line for each mpbond")
 	cmd.Flags().BoolVar(&o.why, "why", false, "show the last decisions with their reasons")
-	cmd.Flags().BoolVar(&o.watch, "watch", false, "again every second, until interrupted")
+	cmd.Flags().BoolVar(&o.watch, "watch", false, "repeat every second until interrupted")
 	return cmd
 }
 
@@ -69,7 +76,7 @@ func runStatus(ctx context.Context, w io.Writer, o statusOptions) error {
 			err = printAll(w, all, o)
 		}
 		if ctx.Err() != nil && o.watch {
-			return nil // Ctrl-C is how one ends it
+			return nil // Ctrl-C is the normal end
 		}
 		if err != nil || !o.watch {
 			return err
@@ -82,7 +89,7 @@ func runStatus(ctx context.Context, w io.Writer, o statusOptions) error {
 	}
 }
 
-// statusSockets is the socket that was given, or else that of each role.
+// statusSockets returns the given socket, or those of all roles if it is empty.
 func statusSockets(given string) []string {
 	if given != "" {
 		return []string{given}
@@ -94,20 +101,19 @@ func statusSockets(given string) []string {
 	return all
 }
 
-// notRunningError is the error where no role answers.
+// notRunningError returns the error if no role answers.
 func notRunningError() error {
 	return fault.New(fault.NotRunning, fmt.Errorf("no mpbond of this user is running here (looked in %s)", api.RuntimeDir()),
-		"start one, for example with `mpbond primary`, or tell where it is with --socket")
+		"start one, for example with `mpbond primary`, or name it with --socket")
 }
 
-// queryStatus collects the status of every mpbond that runs behind one of sockets, as
-// queryAll does.
+// queryStatus returns the status of each role that runs behind one of the sockets. See queryAll.
 func queryStatus(ctx context.Context, sockets []string, why bool) ([]api.Status, error) {
 	return queryAll(sockets, func(c *client.Client) (api.Status, error) { return c.Status(ctx, why) })
 }
 
-// queryAll collects the answers of every mpbond that runs behind one of sockets. It
-// is an error if none does, or if one does not answer as it should.
+// queryAll returns the answer of each role that runs behind one of the sockets. It fails if none
+// runs, or if one returns another error than that it does not run.
 func queryAll[T any](sockets []string, query func(*client.Client) (T, error)) (all []T, err error) {
 	for _, path := range sockets {
 		c := client.New(path)
@@ -132,9 +138,9 @@ func queryAll[T any](sockets []string, query func(*client.Client) (T, error)) (a
 }
 
 func printAll(w io.Writer, all []api.Status, o statusOptions) error {
-	var page bytes.Buffer // printed at once, so that --watch does not flicker
+	var page bytes.Buffer // written in one piece, so that --watch does not flicker
 	if o.watch && !o.asJSON && cli.IsTerminal(w) {
-		page.WriteString("\x1b[H\x1b[2J") // home, clear
+		page.WriteString("\x1b[H\x1b[2J") // cursor home, clear screen
 	}
 	for i, s := range all {
 		if o.asJSON {
@@ -165,19 +171,19 @@ func printStatus(w io.Writer, s api.Status) {
 		}
 	}
 	if len(at) > 0 {
-		fmt.Fprintln(w, "listens for", strings.Join(at, ", "))
+		fmt.Fprintln(w, "listening:", strings.Join(at, ", "))
 	}
 	if len(s.Unsaved) > 0 {
-		fmt.Fprintln(w, "revoked, but not yet saved to disk (a restart would trust them again):", strings.Join(s.Unsaved, ", "))
+		fmt.Fprintln(w, "revoked but not saved, a restart would trust them again:", strings.Join(s.Unsaved, ", "))
 	}
 	if p := s.Policy; p != nil {
 		what := fmt.Sprintf("%d rules, %d blocked, %d around the bond", p.Rules, p.Blocked, p.Direct)
 		if s.Role == string(identity.RoleHelper) {
-			what = fmt.Sprintf("%d tables of devices", p.Tables)
+			what = fmt.Sprintf("%d device tables", p.Tables)
 		}
 		fmt.Fprintf(w, "policy of %s: %s\n", text.Printable(p.File), what)
 		if p.Error != "" {
-			fmt.Fprintln(w, "the file as it is now is not in force:", text.Printable(p.Error))
+			fmt.Fprintln(w, "the present file is invalid and not in force:", text.Printable(p.Error))
 		}
 	}
 	if h := s.Helper; h != nil {
@@ -203,31 +209,31 @@ func printStatus(w io.Writer, s api.Status) {
 	}
 }
 
-// printDevices shows what the devices that are trusted carry, and pipes that
-// cannot be had.
+// printDevices prints the trusted devices, what each carries, and broken pipes.
 func printDevices(w io.Writer, s api.Status) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, d := range s.Devices {
 		if i == 0 {
-			fmt.Fprintln(t, "DEVICE\tROLE\tTHERE\tTIER\tBATTERY\tPIPES\tSUBFLOWS\tDOWN\tUP\tBYTES")
+			fmt.Fprintln(t, "DEVICE\tROLE\tONLINE\tTIER\tBATTERY\tPIPES\tSUBFLOWS\tDOWN\tUP\tBYTES")
 		}
-		name, there := text.Printable(d.Name), "no"
+		name, online := text.Printable(d.Name), "no"
 		if d.Self {
-			name += " (this one)"
+			name += " (this device)"
 		}
 		switch {
 		case d.Paused:
-			there = "paused"
+			online = "paused"
 		case d.Online:
-			there = "yes"
+			online = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, cmp.Or(d.Tier, "-"), formatBattery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), online, cmp.Or(d.Tier, "-"),
+			formatBattery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
 	}
 	_ = t.Flush()
 	for _, d := range s.Devices {
 		parts := append(listLinkFacts(d.Facts), listRadioEnergy(d.Radios)...)
 		if d.KeyCopied {
-			parts = append([]string{"its key is used by two mpbond at once: revoke it, and pair each device with a key of its own"}, parts...)
+			parts = append([]string{"two devices use its key at once: revoke it, and pair each device with its own key"}, parts...)
 		}
 		if d.Suspended != "" {
 			parts = append([]string{"suspended: " + text.Printable(d.Suspended)}, parts...)
@@ -241,21 +247,23 @@ func printDevices(w io.Writer, s api.Status) {
 	}
 	for _, p := range s.Pipes {
 		if strings.HasPrefix(p.Error, "refused: ") {
-			continue // said above, once for all addresses
+			continue // printed above, once for all addresses
 		}
 		if p.Error != "" {
 			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", text.Printable(p.Device), text.Printable(p.Address), p.State, text.Printable(p.Error))
 		} else if t := p.Trouble; t != nil {
-			fmt.Fprintf(w, "%s does not use this device: it has no way to its server: %s\n", text.Printable(p.Device), text.Printable(t.Text))
+			fmt.Fprintf(w, "%s does not use this device, which cannot reach its server: %s\n",
+				text.Printable(p.Device), text.Printable(t.Text))
 		}
 	}
 }
 
-// describeRefusal says for people that two devices do not come together, and why.
+// describeRefusal describes which device refuses the other, and why.
 func describeRefusal(r api.Refusal) string {
 	line := fmt.Sprintf("refused by %s: %s", text.Printable(r.Device), text.Printable(r.Reason))
 	if r.Here {
-		line = fmt.Sprintf("%s is refused here: %s", text.Printable(cmp.Or(r.Device, "a stranger at "+r.Address)), text.Printable(r.Reason))
+		line = fmt.Sprintf("%s is refused here: %s", text.Printable(cmp.Or(r.Device, "an unknown device at "+r.Address)),
+			text.Printable(r.Reason))
 	}
 	if r.Hint != "" {
 		line += "; " + text.Printable(r.Hint)
@@ -263,7 +271,7 @@ func describeRefusal(r api.Refusal) string {
 	return line + fmt.Sprintf(" (%d times since %s)", r.Count, r.Since.Local().Format("15:04"))
 }
 
-// formatBattery tells people of a device's battery.
+// formatBattery formats the state of a device's battery, "-" if it is unknown.
 func formatBattery(f *api.KnownFacts) string {
 	switch {
 	case f == nil || f.BatteryPercent == nil && f.Charging == nil:
@@ -271,7 +279,7 @@ func formatBattery(f *api.KnownFacts) string {
 	case f.BatteryPercent == nil && *f.Charging:
 		return "plugged in"
 	case f.BatteryPercent == nil:
-		return "in use"
+		return "on battery"
 	}
 	text := fmt.Sprintf("%.0f %%", *f.BatteryPercent)
 	if f.Charging != nil && *f.Charging {
@@ -280,13 +288,13 @@ func formatBattery(f *api.KnownFacts) string {
 	return text
 }
 
-// listLinkFacts tells people what else a device has told of itself.
+// listLinkFacts describes temperature and link of a device, and whether it refuses to carry.
 func listLinkFacts(f *api.KnownFacts) (parts []string) {
 	if f == nil {
 		return nil
 	}
 	if f.Refuses != "" {
-		parts = append(parts, "it carries nothing now: "+text.Printable(f.Refuses))
+		parts = append(parts, "carries nothing now: "+text.Printable(f.Refuses))
 	}
 	if f.TemperatureC != nil {
 		parts = append(parts, fmt.Sprintf("%.3g °C", *f.TemperatureC))
@@ -304,7 +312,7 @@ func listLinkFacts(f *api.KnownFacts) (parts []string) {
 	return parts
 }
 
-// listRadioEnergy tells people what a device's radios took.
+// listRadioEnergy describes the energy that a device's radios used.
 func listRadioEnergy(list []api.Radio) (parts []string) {
 	for _, r := range list {
 		if r.Joules > 0 {
@@ -314,27 +322,28 @@ func listRadioEnergy(list []api.Radio) (parts []string) {
 	return parts
 }
 
-// printHelper tells people what a helper does. One that onloads needs no primary that
-// calls: what keeps it from that is told of its pipes alone.
+// printHelper prints the state of a helper. A helper that onloads needs no primary, so errors of
+// its pipes are shown with the pipes only.
 func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 	switch {
 	case h.Primary == "" && onloads:
-		fmt.Fprintln(w, "no bond uses its line now; onloading needs none")
+		fmt.Fprintln(w, "no bond uses its link now; onloading needs none")
 		h.LastError = ""
 	case h.Primary == "":
-		fmt.Fprintln(w, "waits for a primary")
+		fmt.Fprintln(w, "waiting for a primary")
 	default:
 		printRelaying(w, h)
 	}
 	if h.OverUDP > 0 {
-		fmt.Fprintf(w, "%d of the subflows go to the server over UDP\n", h.OverUDP)
+		fmt.Fprintf(w, "%d of the subflows use UDP to the server\n", h.OverUDP)
 	}
 	if h.Fallback != "" {
 		fmt.Fprintln(w, "not over UDP:", text.Printable(h.Fallback))
 	}
 	for _, l := range h.LinkShares {
 		if l.Limited {
-			fmt.Fprintf(w, "lends %v %s of %s: %s (it uses %v)\n", l.LimitBps, l.Direction, text.Printable(l.Interface), l.Reason, l.OwnerBps)
+			fmt.Fprintf(w, "shares %v %s of %s: %s (its owner uses %v)\n",
+				l.LimitBps, l.Direction, text.Printable(l.Interface), l.Reason, l.OwnerBps)
 		}
 	}
 	if h.LastError != "" {
@@ -342,25 +351,25 @@ func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 	}
 }
 
-// printRelaying shows what a helper relays, and what its hops can carry where that is known.
+// printRelaying prints what a helper relays, and the estimated rates of its hops.
 func printRelaying(w io.Writer, h api.HelperStatus) {
 	if h.Subflows == 0 {
-		fmt.Fprintf(w, "waits for %s to use it, %v relayed\n", text.Printable(h.Primary), h.RelayedBytes)
+		fmt.Fprintf(w, "connected with %s, which does not use it now; %v relayed\n", text.Printable(h.Primary), h.RelayedBytes)
 		return
 	}
-	fmt.Fprintf(w, "helps %s to reach %s with %d subflows: %v down, %v up, %v of %v buffered, %v relayed\n",
+	fmt.Fprintf(w, "relays for %s to %s over %d subflows: %v down, %v up, %v of %v buffered, %v relayed\n",
 		text.Printable(h.Primary), text.Printable(h.Server), h.Subflows, h.DownRateBps, h.UpRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
 	for _, hop := range []struct {
 		name string
 		can  unit.Rate
-	}{{"the pipe", h.PipeRateBps}, {"the line to the server", h.HSPathRateBps}} {
+	}{{"the pipe", h.PipeRateBps}, {"the HS-path", h.HSPathRateBps}} {
 		if hop.can > 0 {
-			fmt.Fprintf(w, "%s can carry about %v\n", hop.name, hop.can)
+			fmt.Fprintf(w, "capacity of %s: about %v\n", hop.name, hop.can)
 		}
 	}
 }
 
-// wasteCauses are the causes of api.Bond.WastedBytes, for people.
+// wasteCauses describes the causes of api.Bond.WastedBytes for people.
 var wasteCauses = map[string]string{
 	"duplicate_received":      "received twice",
 	"reinjected_subflow_lost": "sent again after a lost subflow",
@@ -369,16 +378,15 @@ var wasteCauses = map[string]string{
 	"sent_redundantly":        "sent twice on purpose",
 }
 
-// describeTransport says of a path what its hop here goes over, "" if that is what one
-// expects.
+// describeTransport describes the transport of a subflow's hop here, "" if it is the default.
 func describeTransport(p api.Subflow) string {
 	switch {
 	case p.Fallback != "":
 		return fmt.Sprintf("over %s: %s", strings.ToUpper(text.Printable(p.Transport)), text.Printable(p.Fallback))
 	case p.Transport == "udp" && p.Migrated == 1:
-		return "over UDP, went on from another address once"
+		return "over UDP, migrated to another address once"
 	case p.Transport == "udp" && p.Migrated > 0:
-		return fmt.Sprintf("over UDP, went on from another address %d times", p.Migrated)
+		return fmt.Sprintf("over UDP, migrated to another address %d times", p.Migrated)
 	case p.Transport == "udp":
 		return "over UDP"
 	}
@@ -402,7 +410,7 @@ func printBond(w io.Writer, b api.Bond) {
 		total += p.RxBytes + p.TxBytes
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PATH\tDEVICE\tKIND\tSTATE\tDOWN\tUP\tSHARE\tRTT\tDELAY\tCAN\tWAITING\t")
+	fmt.Fprintln(t, "SUBFLOW\tDEVICE\tKIND\tSTATE\tDOWN\tUP\tSHARE\tRTT\tDELAY\tCAPACITY\tWAITING\t")
 	devices := map[uint32]string{}
 	for _, p := range b.Subflows {
 		devices[p.ID] = p.Device
@@ -412,21 +420,22 @@ func printBond(w io.Writer, b api.Bond) {
 	_ = t.Flush()
 	for _, p := range b.Subflows {
 		if words := describeTransport(p); words != "" {
-			fmt.Fprintf(w, "  path %d by %s: %s\n", p.ID, text.Printable(p.Device), words)
+			fmt.Fprintf(w, "  subflow %d by %s: %s\n", p.ID, text.Printable(p.Device), words)
 		}
 		if p.Pipe != "" {
-			fmt.Fprintf(w, "  pipe of path %d to %s: %s, %d more wait; resumed %d times after a break, changed %d times before one\n",
+			fmt.Fprintf(w, "  pipe of subflow %d to %s: %s, %d more ready; resumed %d times after a break, migrated %d times\n",
 				p.ID, text.Printable(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)
 		}
 	}
 	for _, p := range b.Subflows {
 		if p.Hop != nil && p.Hop.PBE != nil {
-			fmt.Fprintf(w, "  path %d to %s: %s\n", p.ID, text.Printable(p.Device), describePBE(*p.Hop.PBE))
+			fmt.Fprintf(w, "  subflow %d to %s: %s\n", p.ID, text.Printable(p.Device), describePBE(*p.Hop.PBE))
 		}
 	}
 	for _, p := range b.Subflows {
 		if p.Hop != nil && p.Hop.RejectedReports > 0 {
-			fmt.Fprintf(w, "  path %d by %s: %d forged reports ignored: somebody between it and the server changes what it reports\n", p.ID, text.Printable(p.Device), p.Hop.RejectedReports)
+			fmt.Fprintf(w, "  subflow %d by %s: %d forged reports ignored: something between it and the server changes its reports\n",
+				p.ID, text.Printable(p.Device), p.Hop.RejectedReports)
 		}
 	}
 	for _, s := range b.StreamList {
@@ -434,23 +443,23 @@ func printBond(w io.Writer, b api.Bond) {
 			s.DownBytes, describeChoice(s.Down, devices), s.UpBytes, describeChoice(s.Up, devices))
 	}
 	for _, f := range b.FlowList {
-		who := text.Printable(cmp.Or(devices[f.Subflow], fmt.Sprintf("path %d", f.Subflow)))
+		who := text.Printable(cmp.Or(devices[f.Subflow], fmt.Sprintf("subflow %d", f.Subflow)))
 		if f.SecondSubflow != 0 {
-			who += " and " + text.Printable(cmp.Or(devices[f.SecondSubflow], fmt.Sprintf("path %d", f.SecondSubflow)))
+			who += " and " + text.Printable(cmp.Or(devices[f.SecondSubflow], fmt.Sprintf("subflow %d", f.SecondSubflow)))
 		}
-		fmt.Fprintf(w, "  datagram flow %d%s by %s: %v down, %v up, %d sent, %d received, %d dropped, %d came twice, moved %d times, last used %s\n", f.ID, describeProcess(f.AppInfo), who,
-			f.DownBytes, f.UpBytes, f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
+		fmt.Fprintf(w, "  datagram flow %d%s by %s: %v down, %v up, %d sent, %d received, %d dropped, "+
+			"%d duplicates, moved %d times, last used %s\n", f.ID, describeProcess(f.AppInfo), who, f.DownBytes, f.UpBytes, f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
 	}
 	for _, d := range b.Decisions {
 		who := "wait"
 		if d.Subflow != 0 {
-			who = text.Printable(cmp.Or(devices[d.Subflow], fmt.Sprintf("path %d", d.Subflow)))
+			who = text.Printable(cmp.Or(devices[d.Subflow], fmt.Sprintf("subflow %d", d.Subflow)))
 		}
 		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, text.Printable(d.Reason), cli.FormatMilliseconds(d.PADms), d.RemainingBytes)
 	}
 }
 
-// describeProcess are " of APP (PROGRAM, as USER)", as far as it is known.
+// describeProcess returns " of APP (PROGRAM, as USER)", as far as it is known.
 func describeProcess(o api.AppInfo) (s string) {
 	if o.App == "" {
 		return ""
@@ -468,26 +477,27 @@ func describeProcess(o api.AppInfo) (s string) {
 	return text.Printable(s)
 }
 
-// describeChoice tells people which devices may carry a direction of a stream, and why.
+// describeChoice describes which devices may carry a direction of a stream, and why.
 func describeChoice(c api.StreamChoice, devices map[uint32]string) string {
 	if c.Reason == "" {
 		return ""
 	}
 	var names []string
 	for _, p := range c.Subflows {
-		names = append(names, text.Printable(cmp.Or(devices[p], fmt.Sprintf("path %d", p))))
+		names = append(names, text.Printable(cmp.Or(devices[p], fmt.Sprintf("subflow %d", p))))
 	}
 	return fmt.Sprintf(" by %s (%s)", strings.Join(names, ", "), text.Printable(c.Reason))
 }
 
-// queryPrimary asks the primary, at socket or its default place.
+// queryPrimary returns the status of the primary, which must have a proxy.
 func queryPrimary(ctx context.Context, c *client.Client) (api.Status, error) {
 	s, err := c.Status(ctx, false)
 	if fault.Is(err, fault.NotRunning) {
-		return s, fault.New(fault.NotRunning, err, "start it with `mpbond primary`, or tell where it is with --socket")
+		return s, fault.New(fault.NotRunning, err, "start it with `mpbond primary`, or name it with --socket")
 	}
 	if err == nil && s.SOCKS == "" && s.HTTP == "" {
-		err = fault.New(fault.NotRunning, errors.New("the running primary has no proxy"), "start it with a SOCKS5 or HTTP proxy address")
+		err = fault.New(fault.NotRunning, errors.New("the running primary has no proxy"), "start it with --proxy HOST:PORT")
+
 	}
 	return s, err
 }

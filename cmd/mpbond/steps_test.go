@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,9 +18,9 @@ func TestPairSteps(t *testing.T) {
 		devices []api.PairedDevice
 		want    string
 	}{
-		{[]api.PairedDevice{calling}, "calls vps.example.org:7600 …"},
-		{[]api.PairedDevice{calling, calling}, "code 1: calls vps.example.org:7600 …, code 2: looks for it on the local network …"},
-		{[]api.PairedDevice{known, calling}, "code 1: device ABCD answers …, code 2: looks for it on the local network …"},
+		{[]api.PairedDevice{calling}, "connecting to vps.example.org:7600 …"},
+		{[]api.PairedDevice{calling, calling}, "code 1: connecting to vps.example.org:7600 …, code 2: searching the local network …"},
+		{[]api.PairedDevice{known, calling}, "code 1: device ABCD answers …, code 2: searching the local network …"},
 		{[]api.PairedDevice{done, known}, "code 2: device ABCD answers …"},
 		{[]api.PairedDevice{done, failed}, ""},
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -25,11 +27,11 @@ func streamsCommand() *cobra.Command {
 	var asJSON, reset bool
 	cmd := &cobra.Command{
 		Use: "streams [NUMBER]", Short: "list connections of apps, or change how one is carried", Args: cobra.MaximumNArgs(1),
-		Long: `List the connections of apps that the primary here carries, or show the one of
-that number. It can be carried in another way from now on, up and down: --mode
-is bond, single, latency or redundant, --priority high, normal or low, and
---weight 1 to 100, as in policy.toml; what is single is listed as bond, over one
-subflow. The rule that it was opened by goes on to say which devices may carry it.`,
+		Long: `List the connections of apps that the primary here carries, or show the one with that
+number. Flags change how it is carried from now on, in both directions: --mode bond,
+single, latency or redundant; --priority high, normal or low; --weight 1 to 100, as in
+policy.toml. A single stream is listed as bond over one subflow. The rule under which
+it was opened still decides which devices may carry it.`,
 		Example: `  mpbond streams
   mpbond streams 17 --mode latency
   mpbond streams 17 --priority low
@@ -43,16 +45,16 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 			}
 			changes := to != api.StreamChange{}
 			if len(args) == 0 && (changes || reset) {
-				return cli.UsageError("which stream? `mpbond streams` lists them")
+				return cli.UsageError("NUMBER of the stream is missing: `mpbond streams` lists them")
 			}
 			if changes && reset {
-				return cli.UsageError("--reset ends it: there is nothing more to change")
+				return cli.UsageError("--reset ends the stream: leave out the other flags")
 			}
 			n := uint64(0)
 			if len(args) > 0 {
 				var err error
 				if n, err = strconv.ParseUint(args[0], 10, 64); err != nil {
-					return cli.UsageError("%q is no number of a stream", args[0])
+					return cli.UsageError("%q is not the number of a stream", args[0])
 				}
 			}
 			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
@@ -67,7 +69,7 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 			is := func(s api.BondStream) bool { return s.ID == n }
 			i := slices.IndexFunc(list, is)
 			if i < 0 {
-				return fault.New(fault.NotFound, fmt.Errorf("there is no stream %d", n), "`mpbond streams` lists those that there are")
+				return fault.New(fault.NotFound, fmt.Errorf("there is no stream %d", n), "`mpbond streams` lists the streams")
 			}
 			s := list[i]
 			switch {
@@ -84,7 +86,7 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 				if list, err = c.Streams(cmd.Context()); err != nil {
 					return err
 				}
-				if i = slices.IndexFunc(list, is); i < 0 { // it has ended meanwhile
+				if i = slices.IndexFunc(list, is); i < 0 { // the stream has ended meanwhile
 					return nil
 				}
 			}
@@ -92,17 +94,17 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "ask the primary at this `PATH`")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, a list")
-	cmd.Flags().StringVar(&mode, "mode", "", "carry it in this `MODE` from now on")
-	cmd.Flags().StringVar(&priority, "priority", "", "give it this `PRIORITY` over others")
-	cmd.Flags().IntVar(&weight, "weight", 0, "give it this share among those of its priority, 1 to 100")
-	cmd.Flags().BoolVar(&reset, "reset", false, "end it: the app's connection is reset")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
+	cmd.Flags().StringVar(&mode, "mode", "", "carry the stream in this `MODE` from now on")
+	cmd.Flags().StringVar(&priority, "priority", "", "give the stream this `PRIORITY` over others")
+	cmd.Flags().IntVar(&weight, "weight", 0, "give the stream this `WEIGHT` among those of its priority, 1 to 100")
+	cmd.Flags().BoolVar(&reset, "reset", false, "end the stream by resetting the app's connection")
 	cli.CompleteWith(cmd, "mode", "bond", "single", "latency", "redundant")
 	cli.CompleteWith(cmd, "priority", "high", "normal", "low")
 	return cmd
 }
 
-// printStreams prints streams, and over which subflows each may go if not over all.
+// printStreams prints streams and the subflows that each may use.
 func printStreams(w io.Writer, list []api.BondStream, asJSON bool) error {
 	if asJSON {
 		return cli.PrintJSON(w, list)
@@ -115,7 +117,7 @@ func printStreams(w io.Writer, list []api.BondStream, asJSON bool) error {
 	return t.Flush()
 }
 
-// describeSubflows names the subflows that a stream may use.
+// describeSubflows formats the subflows that a stream may use in each direction.
 func describeSubflows(s api.Stream) string {
 	words := func(c api.StreamChoice) string {
 		if len(c.Subflows) == 0 && c.Reason == "" {

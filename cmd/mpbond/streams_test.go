@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -28,9 +30,9 @@ func TestStreams(t *testing.T) {
 		}
 	}
 	newPairedHome(t)
-	expectFailure(t, cli.ExitUsage, "which stream", "streams --help", "streams", "--mode", "bond")
-	expectFailure(t, cli.ExitUsage, "no number", "streams --help", "streams", "x")
-	expectFailure(t, cli.ExitUsage, "ends it", "streams --help", "streams", "7", "--reset", "--mode", "bond")
+	expectFailure(t, cli.ExitUsage, "NUMBER of the stream is missing", "streams --help", "streams", "--mode", "bond")
+	expectFailure(t, cli.ExitUsage, "not the number of a stream", "streams --help", "streams", "x")
+	expectFailure(t, cli.ExitUsage, "ends the stream", "streams --help", "streams", "7", "--reset", "--mode", "bond")
 	_, _ = startRole(t, portlessPrimary...)
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
@@ -38,7 +40,7 @@ func TestStreams(t *testing.T) {
 	if err := c.ChangeStream(t.Context(), "x", 1, api.StreamChange{Mode: &mode}); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a bond that there is not: %v", err)
 	}
-	expectFailure(t, cli.ExitFailure, "no stream 9", "lists those", "streams", "9", "--weight", "2")
+	expectFailure(t, cli.ExitFailure, "no stream 9", "lists the streams", "streams", "9", "--weight", "2")
 	if code, out, errs := runProgram(t, "streams", "--json"); code != 0 || strings.TrimSpace(out) != "[]" {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -59,7 +61,7 @@ func TestPairOnTerminal(t *testing.T) {
 	one := newPairingDevice(t, wire.PairServer, "one")
 	const wiped = "\r\x1b[K"
 	code, _, shown := onTerminal(t, "pair", one())
-	if code != cli.ExitOK || !strings.Contains(shown, wiped+"calls 127.0.0.1:") || !strings.Contains(shown, " answers …"+wiped+"paired with one as server") {
+	if code != cli.ExitOK || !strings.Contains(shown, wiped+"connecting to 127.0.0.1:") || !strings.Contains(shown, " answers …"+wiped+"paired with one as server") {
 		t.Errorf("code %d: %q", code, shown)
 	}
 	code, out, shown := onTerminal(t, "pair", "--json", one())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !router
 
 package main
@@ -18,27 +20,27 @@ import (
 	"mpbond/internal/cli"
 )
 
-// topInterval is how often `mpbond top` asks. Rates are means over a second.
+// topInterval is the time between two requests of `mpbond top`. Rates are means over a second.
 const topInterval = 500 * time.Millisecond
 
 func topCommand() *cobra.Command {
 	var socket string
 	cmd := &cobra.Command{
-		Use: "top", Short: "watch devices, subflows and apps live, with sparklines of their rates", Args: cobra.NoArgs,
-		Long: `Watch devices, subflows and apps live: who carries what, at which rate, with a
-sparkline of the last minutes, what keeps devices from carrying (tiers, batteries,
-heat, caps), and what has changed. Every mpbond that this user
-runs on this machine is asked. It ends with q, Esc or Ctrl-C.
+		Use: "top", Short: "watch devices, subflows and apps live", Args: cobra.NoArgs,
+		Long: `Watch devices, subflows and apps live: which device carries what, at which rate, with
+a sparkline of the last minutes, what keeps devices from carrying (tiers, batteries,
+heat, caps), and the last changes. It asks every mpbond that you run on this machine.
+Quit with q, Esc or Ctrl-C.
 
-It needs a terminal. For programs there are mpbond status --watch --json, and
-mpbond events --json.`,
+It needs a terminal. Programs can use mpbond status --watch --json and mpbond events
+--json.`,
 		Example: `  mpbond top`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cli.IsTerminal(cmd.OutOrStdout()) {
 				return fault.New(fault.Usage, fmt.Errorf("top needs a terminal"), "use `mpbond status --watch`, with --json for programs")
 			}
 			sockets := statusSockets(socket)
-			if _, err := queryStatus(cmd.Context(), sockets, false); err != nil { // before the screen is taken
+			if _, err := queryStatus(cmd.Context(), sockets, false); err != nil { // before it takes over the screen
 				return err
 			}
 			screen, err := cli.OpenScreen("use `mpbond status --watch`")
@@ -48,12 +50,11 @@ mpbond events --json.`,
 			return runTop(cmd.Context(), screen, sockets)
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", "", "watch the mpbond at this `PATH` only")
+	cmd.Flags().StringVar(&socket, "socket", "", "watch only the mpbond at this `PATH`")
 	return cmd
 }
 
-// runTop shows what the mpbonds behind sockets do, until ctx ends or a key says
-// so. It gives the screen back in any case.
+// runTop shows the roles behind sockets until ctx ends or the user quits. It restores the screen.
 func runTop(ctx context.Context, screen tcell.Screen, sockets []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	keys := make(chan tcell.Event)
@@ -84,7 +85,7 @@ func runTop(ctx context.Context, screen tcell.Screen, sockets []string) error {
 			v.addChange(line)
 		case e := <-keys:
 			switch e := e.(type) {
-			case nil: // there are no more
+			case nil: // the channel is closed
 				if ctx.Err() == nil {
 					return io.ErrUnexpectedEOF // the terminal has gone
 				}
@@ -100,7 +101,7 @@ func runTop(ctx context.Context, screen tcell.Screen, sockets []string) error {
 	}
 }
 
-// topSnapshot is what all mpbonds do at a moment, or why nobody tells.
+// topSnapshot is the state of all roles at a moment, or the error of asking them.
 type topSnapshot struct {
 	at       time.Time
 	statuses []api.Status
@@ -109,6 +110,7 @@ type topSnapshot struct {
 	apps map[string]appTraffic // by stream or flow
 }
 
+// pollSnapshots asks the roles at every interval until ctx ends.
 func pollSnapshots(ctx context.Context, sockets []string, to chan<- topSnapshot) {
 	tick := time.NewTicker(topInterval)
 	defer tick.Stop()
@@ -128,8 +130,7 @@ func pollSnapshots(ctx context.Context, sockets []string, to chan<- topSnapshot)
 	}
 }
 
-// pollEvents hands on what changes at one mpbond, now and when it is there
-// again.
+// pollEvents passes on the changes at one role, and reconnects when it is gone, until ctx ends.
 func pollEvents(ctx context.Context, socket string, to chan<- string) {
 	c := client.New(socket)
 	defer c.Close()
@@ -138,7 +139,7 @@ func pollEvents(ctx context.Context, socket string, to chan<- string) {
 			if err != nil {
 				break
 			}
-			if n.Change == nil || n.Change.Stream != 0 || n.Change.Flow != 0 { // which are many
+			if n.Change == nil || n.Change.Stream != 0 || n.Change.Flow != 0 { // streams and flows are too many
 				continue
 			}
 			select {
@@ -154,7 +155,7 @@ func pollEvents(ctx context.Context, socket string, to chan<- string) {
 	}
 }
 
-// drawScreen shows rows on the screen, the first at its top.
+// drawScreen shows rows on the screen, the first at the top.
 func drawScreen(screen tcell.Screen, rows []cli.Row) {
 	cli.SetRows(screen, rows)
 	screen.Show()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !router
 
 package main
@@ -17,7 +19,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// maxShownApps are told of one by one.
+// maxShownApps is the most apps that get a line of their own.
 const maxShownApps = 6
 
 // appTraffic is what a stream or flow of an app has carried so far.
@@ -26,18 +28,18 @@ type appTraffic struct {
 	down, up unit.Bytes
 }
 
-// appSample is what those of all apps had carried at a time, by stream or flow.
+// appSample is what the streams and flows of all apps had carried at a time, by key.
 type appSample struct {
 	at   time.Time
 	apps map[string]appTraffic
 }
 
-// queryApps is what the streams and flows of apps have carried so far, where it is
-// known whose they are: not at a server.
+// queryApps returns what the streams and flows of apps have carried so far, by key. Servers do not
+// know the apps.
 func queryApps(ctx context.Context, sockets []string) map[string]appTraffic {
 	all := map[string]appTraffic{}
 	add := func(key string, o api.AppInfo, down, up unit.Bytes) {
-		if o.App != "" { // else it is looked for
+		if o.App != "" { // else the app is not known yet
 			all[key] = appTraffic{o.App, down, up}
 		}
 	}
@@ -61,8 +63,7 @@ func queryApps(ctx context.Context, sockets []string) map[string]appTraffic {
 	return all
 }
 
-// listApps are the apps that are connected, those that carry most first, with
-// rates over the last second.
+// listApps returns the apps with connections, the busiest first, with rates over the last second.
 func (v *topView) listApps(l topSnapshot) (list []topRow) {
 	v.appSamples = append(v.appSamples, appSample{l.at, l.apps})
 	v.appSamples = slices.DeleteFunc(v.appSamples, func(a appSample) bool { return l.at.Sub(a.at) > time.Second+topInterval/2 })
@@ -92,7 +93,7 @@ func (v *topView) listApps(l topSnapshot) (list []topRow) {
 	return list
 }
 
-// drawApps draws a line for each app, as drawSubflows does for lanes.
+// drawApps draws one line for each app.
 func (v *topView) drawApps(width int, add func(style int, format string, args ...any)) {
 	list := v.apps[:min(len(v.apps), maxShownApps)]
 	if len(list) == 0 {
@@ -115,8 +116,8 @@ func (v *topView) drawApps(width int, add func(style int, format string, args ..
 	add(cli.StylePlain, "")
 }
 
-// layoutSparklines draws the rates of lanes into a room beside them, all of one scale, with
-// what that is; nothing where there is too little.
+// layoutSparklines returns a function that draws the sparkline of a key within the given width, and
+// a heading with their common scale. Both return "" if the width is too small.
 func (v *topView) layoutSparklines(list []topRow, room int) (note string, of func(key string) string) {
 	room = min(room, maxRates)
 	if room < minSparklineWidth {

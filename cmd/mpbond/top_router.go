@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build router
 
 package main
@@ -9,5 +11,6 @@ import (
 )
 
 func topCommand() *cobra.Command {
-	return cli.NotInRouterBuild("top", "watch devices, subflows and apps live", "use `mpbond status --watch`, or `mpbond console` from another machine")
+	return cli.NotInRouterBuild("top", "watch devices, subflows and apps live",
+		"use `mpbond status --watch`, or `mpbond console` from another machine")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !router
 
 package main
@@ -47,15 +49,15 @@ func TestTopView(t *testing.T) {
 	for i, rate := range []unit.Rate{0, 0, 8 * unit.Mbps, 16 * unit.Mbps} {
 		v.applySnapshot(topSnapshot{begin.Add(time.Duration(i) * topInterval), []api.Status{topStatus(rate)}, nil, nil})
 	}
-	v.addChange("10:00:00 phone has come")
+	v.addChange("10:00:00 phone is online")
 	got := rowsText(v.drawView(110, 20))
 	for _, want := range []string{
 		"primary laptop, up 1m5s, 20 MB of memory", "bond b1 with home: 3 streams, 0 datagram flows, 1 MB to schedule",
 		"laptop        direct up           8 Mbit/s       0 bit/s      25 ms     64 KB", "TO 32 Mbit/s",
 		"▃▃▃▃\n", // 8 of 32, four times
 		"phone         helped silent      16 Mbit/s     16 Mbit/s", "    ▅█\n",
-		"laptop/wwan0  down: no route", "tablet (helper) is not there", "pipe to anna at 10.0.0.1:7602: nobody ?[2J answers",
-		"anna          relayed, 2          8 Mbit/s", "10:00:00 phone has come", "q ends this",
+		"laptop/wwan0  down: no route", "tablet (helper) is offline", "pipe to anna at 10.0.0.1:7602: nobody ?[2J answers",
+		"anna          relayed, 2          8 Mbit/s", "10:00:00 phone is online", "q: quit",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -91,14 +93,14 @@ func TestTopOnload(t *testing.T) {
 	}
 	rows := v.drawView(120, 20)
 	got := strings.Join(strings.Fields(rowsText(rows)), " ")
-	for _, want := range []string{"laptop onloads, 2 32 Mbit/s", "anna onloads, 1 0 bit/s", "onloaded today: 2 MB of 10 MB, 8 MB are left; 3 connections now"} {
+	for _, want := range []string{"laptop onloads, 2 32 Mbit/s", "anna onloads, 1 0 bit/s", "onloaded today: 2 MB of 10 MB, 8 MB left; 3 connections now"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, rowsText(rows))
 		}
 	}
 	shut := topSnapshot{time.Unix(1002, 0), []api.Status{{Role: "helper", Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
 	v.applySnapshot(shut)
-	if want := (cli.Row{Text: "takes no connections for onloading now at : all is used", Style: cli.StyleBad}); !slices.Contains(v.drawView(120, 20), want) {
+	if want := (cli.Row{Text: "onloading closed at : all is used", Style: cli.StyleBad}); !slices.Contains(v.drawView(120, 20), want) {
 		t.Errorf("no %q in\n%s", want.Text, rowsText(v.drawView(120, 20)))
 	}
 }
@@ -123,14 +125,14 @@ func TestTopTells(t *testing.T) {
 	rows := v.drawView(120, 30)
 	for want, style := range map[string]int{
 		"laptop: battery 15 %": cli.StyleDim, "phone: suspended: its battery ? is at 15 %, tier secondary, cellular (metered)": cli.StyleBad,
-		"anna: it carries nothing now: it is hot": cli.StyleBad, "tin: it is paused": cli.StyleBad, "wlan0: a little is used": cli.StyleDim, "wwan0: all is used": cli.StyleBad,
+		"anna: carries nothing now: it is hot": cli.StyleBad, "tin: paused": cli.StyleBad, "wlan0: a little is used": cli.StyleDim, "wwan0: all is used": cli.StyleBad,
 	} {
 		if !slices.Contains(rows, cli.Row{Text: want, Style: style}) {
 			t.Errorf("no %q of style %d in\n%s", want, style, rowsText(rows))
 		}
 	}
 	got := rowsText(rows)
-	for _, want := range []string{"BY STATE TIER DOWN", "laptop direct up metered 8 Mbit/s", "phone helped silent secondary, metered 1 Mbit/s", "anna relayed, 2 - 0 bit/s"} {
+	for _, want := range []string{"DEVICE STATE TIER DOWN", "laptop direct up metered 8 Mbit/s", "phone helped silent secondary, metered 1 Mbit/s", "anna relayed, 2 - 0 bit/s"} {
 		if !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -191,9 +193,9 @@ func TestTop(t *testing.T) {
 		screen.SetSize(100, 24)
 		ended := make(chan error)
 		go func() { ended <- runTop(t.Context(), screen, []string{api.SocketPath("primary")}) }()
-		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is not there", "  curl            2 ")
+		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is offline", "  curl            2 ")
 		screen.SetSize(60, 10)
-		clitest.AwaitText(t, screen, "q ends this")
+		clitest.AwaitText(t, screen, "q: quit")
 		screen.InjectKey(tcell.KeyRune, 'x', 0) // says nothing
 		screen.InjectKey(key.key, key.r, 0)
 		if err := <-ended; err != nil {

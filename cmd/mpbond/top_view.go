@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !router
 
 package main
@@ -20,23 +22,23 @@ import (
 )
 
 const (
-	// maxRates is how many samples of a rate are kept: 5 minutes.
+	// maxRates is the number of samples kept of a rate: 5 minutes.
 	maxRates = 600
-	// maxChanges is how many changes are kept.
+	// maxChanges is the number of changes kept.
 	maxChanges = 100
-	// minSparklineWidth is how many columns a sparkline needs to be worth anything.
+	// minSparklineWidth is the least number of columns for a sparkline.
 	minSparklineWidth = 8
 )
 
-// onloadKeyPart is a part of the keys of those who onload.
+// onloadKeyPart is a part of the keys of primaries that onload.
 const onloadKeyPart = " onloads for "
 
-// topView is what `mpbond top` knows: what it draws depends on nothing else.
+// topView holds the state of `mpbond top`. What it draws depends on nothing else.
 type topView struct {
 	last     topSnapshot
 	rows     [][]topRow             // of last.all
 	rates    map[string][]unit.Rate // both ways together, by what it is of
-	previous map[string]relaySample // of helpers, to reckon their rate
+	previous map[string]relaySample // of helpers, to compute their rate
 	changes  []string               // oldest first
 
 	apps       []topRow    // apps that are connected
@@ -49,7 +51,7 @@ type relaySample struct {
 	bytes unit.Bytes
 }
 
-// topRow is one line with a rate.
+// topRow is one line with rates.
 type topRow struct {
 	key, name, state string
 	tier             string // and whether it is metered; "" for tier primary
@@ -59,7 +61,7 @@ type topRow struct {
 	unhealthy        bool
 }
 
-// applySnapshot takes what all do now.
+// applySnapshot takes in a new state of all roles.
 func (v *topView) applySnapshot(l topSnapshot) {
 	v.last, v.rows = l, nil
 	rates, before := map[string][]unit.Rate{}, map[string]relaySample{}
@@ -90,14 +92,13 @@ func (v *topView) applySnapshot(l topSnapshot) {
 	v.rates, v.previous = rates, before
 }
 
-// addChange takes a change.
+// addChange takes in a change.
 func (v *topView) addChange(line string) {
 	v.changes = append(v.changes, line)
 	v.changes = v.changes[max(0, len(v.changes)-maxChanges):]
 }
 
-// listRows is what one mpbond carries bytes over. It asks for before, as the last
-// look left it.
+// listRows returns the rows of one role. It reads previous, which is of the last snapshot.
 func (v *topView) listRows(s api.Status) (list []topRow) {
 	for _, b := range s.Bonds {
 		for _, p := range b.Subflows {
@@ -114,7 +115,8 @@ func (v *topView) listRows(s api.Status) (list []topRow) {
 	if h := s.Helper; h != nil && h.Primary != "" {
 		x := topRow{key: s.Role + " relays", name: h.Primary, state: fmt.Sprintf("relayed, %d", h.Subflows), waiting: h.BufferBytes}
 		if was, ok := v.previous[s.Role]; ok {
-			x.down = unit.RateOf(max(h.RelayedBytes-was.bytes, 0), v.last.at.Sub(was.at)) // both ways: it knows no more
+			// both directions, which the status does not separate
+			x.down = unit.RateOf(max(h.RelayedBytes-was.bytes, 0), v.last.at.Sub(was.at))
 		}
 		list = append(list, x)
 	}
@@ -122,7 +124,7 @@ func (v *topView) listRows(s api.Status) (list []topRow) {
 		by := s.Onload.ByDevice()
 		for _, name := range slices.Sorted(maps.Keys(by)) {
 			x := topRow{key: s.Role + onloadKeyPart + name, name: name, state: fmt.Sprintf("onloads, %d", by[name].Count)}
-			if was, ok := v.previous[x.key]; ok { // connections that have ended are missing
+			if was, ok := v.previous[x.key]; ok { // without connections that have ended
 				x.down = unit.RateOf(max(by[name].Bytes-was.bytes, 0), v.last.at.Sub(was.at))
 			}
 			list = append(list, x)
@@ -143,7 +145,8 @@ func (v *topView) drawView(width, height int) (rows []cli.Row) {
 		up := time.Duration(s.UptimeSeconds * float64(time.Second)).Round(time.Second)
 		add(cli.StyleHead, "%s %s, up %v, %v of memory", s.Role, s.Name, up, s.MemoryBytes)
 		for _, b := range s.Bonds {
-			add(cli.StylePlain, "bond %s with %s: %d streams, %d datagram flows, %v to schedule, %v out of order", b.ID, b.Peer, b.Streams, b.Flows, b.MetaBytes, b.ReorderBytes)
+			add(cli.StylePlain, "bond %s with %s: %d streams, %d datagram flows, %v to schedule, %v out of order",
+				b.ID, b.Peer, b.Streams, b.Flows, b.MetaBytes, b.ReorderBytes)
 		}
 		v.drawSubflows(v.rows[i], width, add)
 		if s.Onload != nil {
@@ -153,7 +156,7 @@ func (v *topView) drawView(width, height int) (rows []cli.Row) {
 		}
 		for _, d := range s.Devices {
 			if !d.Self && !d.Online {
-				add(cli.StyleDim, "%s (%s) is not there", d.Name, strings.Join(d.Roles, ", "))
+				add(cli.StyleDim, "%s (%s) is offline", d.Name, strings.Join(d.Roles, ", "))
 			}
 			if text, rests := describeDevice(d); text != "" {
 				add(cli.IfElse(rests, cli.StyleBad, cli.StyleDim), "%s: %s", d.Name, text)
@@ -170,7 +173,7 @@ func (v *topView) drawView(width, height int) (rows []cli.Row) {
 		add(cli.StylePlain, "")
 	}
 	v.drawApps(width, add)
-	if room := height - len(rows) - 1; room > 0 { // the newest changes that there is room for
+	if room := height - len(rows) - 1; room > 0 { // the newest changes that fit
 		for _, line := range v.changes[max(0, len(v.changes)-room):] {
 			add(cli.StyleDim, "%s", line)
 		}
@@ -180,12 +183,12 @@ func (v *topView) drawView(width, height int) (rows []cli.Row) {
 	}
 	rows = rows[:max(min(len(rows), height-1), 0)]
 	if height > 0 {
-		add(cli.StyleDim, "q ends this; rates are means over a second; PAD is the predicted delivery time of a byte sent now")
+		add(cli.StyleDim, "q: quit; rates are means over a second; PAD is the predicted delivery time of a byte sent now")
 	}
 	return rows
 }
 
-// formatTier are of a tier, "" for primary, and of what costs money.
+// formatTier formats a tier and whether data costs money; it leaves out the primary tier.
 func formatTier(tier string, metered bool) string {
 	if tier == wire.TierPrimary.String() {
 		tier = ""
@@ -193,8 +196,8 @@ func formatTier(tier string, metered bool) string {
 	return strings.Trim(tier+", "+cli.IfElse(metered, "metered", ""), ", ")
 }
 
-// describeDevice is what else is to be known of a device, "" for nothing, and whether
-// it is kept from carrying.
+// describeDevice describes further facts of a device, "" if there are none, and reports whether it
+// is kept from carrying.
 func describeDevice(d api.Device) (text string, suspended bool) {
 	var parts []string
 	addPart := func(format string, what string) {
@@ -202,7 +205,7 @@ func describeDevice(d api.Device) (text string, suspended bool) {
 			parts = append(parts, fmt.Sprintf(format, what))
 		}
 	}
-	addPart("it is %s", cli.IfElse(d.Paused, "paused", ""))
+	addPart("%s", cli.IfElse(d.Paused, "paused", ""))
 	addPart("suspended: %s", d.Suspended)
 	addPart("tier %s", formatTier(d.Tier, false))
 	if power := formatBattery(d.Facts); power != "-" {
@@ -212,15 +215,16 @@ func describeDevice(d api.Device) (text string, suspended bool) {
 	return strings.Join(parts, ", "), d.Paused || d.Suspended != "" || d.Facts != nil && d.Facts.Refuses != ""
 }
 
-// drawSubflows draws the lanes of one mpbond, each with a sparkline where there is
-// room: all of one scale, so that they can be compared.
+// drawSubflows draws the subflows of one role, each with a sparkline if there is room. All
+// sparklines have the same scale.
 func (v *topView) drawSubflows(list []topRow, width int, add func(style int, format string, args ...any)) {
 	if len(list) == 0 {
 		return
 	}
-	name, state, tier := len("BY"), len("STATE"), 0
+	name, state, tier := len("DEVICE"), len("STATE"), 0
 	for _, x := range list {
-		name, state, tier = max(name, utf8.RuneCountInString(x.name)), max(state, utf8.RuneCountInString(x.state)), max(tier, len(x.tier))
+		name, state = max(name, utf8.RuneCountInString(x.name)), max(state, utf8.RuneCountInString(x.state))
+		tier = max(tier, len(x.tier))
 	}
 	name, state = min(name, 20), min(state, 16)
 	tierOf := func(string) string { return "" }
@@ -228,7 +232,7 @@ func (v *topView) drawSubflows(list []topRow, width int, add func(style int, for
 		tierOf = func(s string) string { return fmt.Sprintf("%-*s  ", tier, s) }
 	}
 	const columns = "  %-*s  %-*s  %s%12s  %12s  %9s  %8s  "
-	head := fmt.Sprintf(columns, name, "BY", state, "STATE", tierOf("TIER"), "DOWN", "UP", "PAD", "WAITING")
+	head := fmt.Sprintf(columns, name, "DEVICE", state, "STATE", tierOf("TIER"), "DOWN", "UP", "PAD", "WAITING")
 	note, sparks := v.layoutSparklines(list, width-utf8.RuneCountInString(head))
 	add(cli.StyleHead, "%s", head+note)
 	for _, x := range list {
@@ -244,8 +248,8 @@ func (v *topView) drawSubflows(list []topRow, width int, add func(style int, for
 	}
 }
 
-// sparkline draws the last values, the newest at the right, with top as the full
-// height. What is 0 is blank; what is not never is.
+// sparkline draws the last values, the newest at the right, with top as the full height. Only 0 is
+// blank.
 func sparkline(values []unit.Rate, width int, top unit.Rate) string {
 	values = values[max(0, len(values)-width):]
 	bars := []rune("▁▂▃▄▅▆▇█")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,14 +16,13 @@ import (
 
 func trustCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "trust", Short: "say by hand which other devices are yours",
-		Long: `Say which other devices are yours, and what they may be to this one, without a
-code: mpbond pair does the same at both ends.
+		Use: "trust", Short: "trust devices by their keys, without a code",
+		Long: `Trust other devices by their keys and give them roles, without a code. mpbond pair
+does the same on both devices at once.
 
-Both ends of a connection must know each other's key: the primary and the
-server, the primary and each helper, and a helper the servers of its primary. A
-running mpbond notices; what it has open with a device that was removed ends at
-once.`,
+Both ends of a connection must know each other's key: the primary and the server, the
+primary and each helper, and each helper the servers of its primary. A running mpbond
+applies changes at once and closes its connections with a removed device.`,
 		Example: `  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600
   mpbond trust add phone --role helper --key mpb1…
   mpbond trust list
@@ -39,7 +40,7 @@ func trustAddCommand() *cobra.Command {
 		Example: "  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if key == "" || len(roles) == 0 {
-				return cli.UsageError("--key and --role are needed")
+				return cli.UsageError("--key and --role are required")
 			}
 			peer := identity.Peer{Name: args[0], Addresses: addresses}
 			for _, r := range roles {
@@ -54,7 +55,7 @@ func trustAddCommand() *cobra.Command {
 			}
 			if path, err := cli.KeyPath(); err == nil {
 				if own, err := identity.LoadKey(path); err == nil && own.Public() == peer.Key {
-					return cli.UsageError("this is the key of this device itself")
+					return cli.UsageError("--key is the key of this device itself: use that of the other device")
 				}
 			}
 			trust, err := cli.OpenTrust()
@@ -67,9 +68,10 @@ func trustAddCommand() *cobra.Command {
 			return printDeviceResult(cmd, peer, "%s is trusted as %s; its ID is %v", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
 		},
 	}
-	cmd.Flags().StringSliceVar(&roles, "role", nil, "what it may be to this device: server, helper or primary; may be repeated")
-	cmd.Flags().StringVar(&key, "key", "", "its public key, as mpbond keygen prints it there")
-	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "where it listens, as host:port, a primary also as rfcomm://ADDRESS/CHANNEL; may be repeated: a server's are tried in turn, a primary's are all used")
+	cmd.Flags().StringSliceVar(&roles, "role", nil, "let it be this `ROLE` for this device: server, helper or primary; repeatable")
+	cmd.Flags().StringVar(&key, "key", "", "use this public `KEY`, as mpbond keygen prints it there")
+	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "connect to it at this `HOST:PORT`, or for a primary "+
+		"rfcomm://ADDRESS/CHANNEL; repeatable: a server's are tried in turn, a primary's are all used")
 	cli.CompleteWith(cmd, "role", roleNames(identity.Roles())...)
 	return addJSONFlag(cmd)
 }
@@ -109,7 +111,7 @@ func trustListCommand() *cobra.Command {
 
 func trustRemoveCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
-		Use: "remove NAME", Short: "trust a device no longer", Args: cobra.ExactArgs(1),
+		Use: "remove NAME", Short: "stop trusting a device", Args: cobra.ExactArgs(1),
 		Example:           "  mpbond trust remove phone",
 		ValidArgsFunction: completeDevice,
 		RunE:              revokeByName,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,26 +16,27 @@ import (
 	"mpbond/pbe/transport"
 )
 
-// controllerFactory makes the one of a configured name: of those that are known here too,
-// else CUBIC. Without a name it is CUBIC until the peer tells of its cells, and then
-// PBE-CC.
+// controllerFactory returns a function that makes the named congestion controller. An unknown name
+// means CUBIC. Without a name it is CUBIC until the peer sends cell feedback, and PBE-CC from then
+// on.
 func controllerFactory(name string) func() cc.Controller {
 	switch name {
-	case "": // who hears its cells gets PBE-CC without asking
+	case "": // receivers that send cell feedback get PBE-CC by default
 		return func() cc.Controller { return cc.NewFeedbackFollower(cc.NewCUBIC(), rand.Uint64()) }
 	case tcp.PBE:
 		return func() cc.Controller { return cc.NewPBE(rand.Uint64()) }
 	case "bbr":
-		return func() cc.Controller { return cc.NewBBR(rand.Uint64()) } // flows that probe together find queues
+		// flows that probe at the same time measure queues
+		return func() cc.Controller { return cc.NewBBR(rand.Uint64()) }
 	case tcp.Copa:
 		return func() cc.Controller { return cc.NewCopa(0.5) }
 	}
 	return func() cc.Controller { return cc.NewCUBIC() }
 }
 
-// dialUDP is that of primary.Config and helper.Config; the sender is told of the cells
-// of the interface. Of the options KeepAlive and NotSentLowat are set later, by who uses
-// the connection; Ledger is for TCP, and Local and MaxSegment for others.
+// dialUDP implements Config.DialUDP of primary and helper. The connection sends the peer feedback
+// about the cells of its interface. Of the options, the user of the connection sets KeepAlive and
+// NotSentLowat later; Ledger is for TCP, and Local and MaxSegment are for other transports.
 func (c cellListeners) dialUDP(ctx context.Context, addr string, opt tcp.Options) (dial.UDPConn, error) {
 	conn, err := transport.Dial(ctx, addr, transport.Options{Controller: controllerFactory(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout,
 		Feedback: c.feedbackSource(c.routeInterface(ctx, addr, opt))})
@@ -43,8 +46,8 @@ func (c cellListeners) dialUDP(ctx context.Context, addr string, opt tcp.Options
 	return conn, nil
 }
 
-// routeInterface is the interface by which a server is reached, if it is any of which cells
-// are heard. Nothing is sent, but to resolve a name.
+// routeInterface returns the interface by which a server is reached, "" if no interface has a
+// listener. It sends nothing, except to resolve a name.
 func (c cellListeners) routeInterface(ctx context.Context, addr string, opt tcp.Options) string {
 	if opt.Interface != "" || len(c) == 0 {
 		return opt.Interface
@@ -57,7 +60,7 @@ func (c cellListeners) routeInterface(ctx context.Context, addr string, opt tcp.
 	return mydevice.NetworkOf(probe.LocalAddr())
 }
 
-// udpListener is server.Config's.
+// udpListener implements server.Listener over UDP.
 type udpListener struct{ *transport.Endpoint }
 
 func (l udpListener) Accept() (dial.Conn, error) {
@@ -68,8 +71,9 @@ func (l udpListener) Accept() (dial.Conn, error) {
 	return c, nil
 }
 
-// udpListenFunc makes one, with a controller of that name. The key's device can tell
-// primaries after a restart that their connections are over.
+// udpListenFunc returns a function that listens for UDP with the named congestion controller. The
+// secret comes from the key, so that after a restart this device can reset old connections of
+// primaries.
 func udpListenFunc(congestion string, key *identity.Key) func(addr string) (server.Listener, error) {
 	return func(addr string) (server.Listener, error) {
 		secret, err := key.Derive("mpbond udp reset")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -28,21 +30,22 @@ func usageCommand() *cobra.Command {
 	var socket string
 	var asJSON, asCSV, days bool
 	cmd := &cobra.Command{
-		Use: "usage", Short: "show what this device's links carried, today and this month", Args: cobra.NoArgs,
-		Long: `Show what mpbond had this device's links carry, today and this month: bytes of IP
-packets, with their headers, and each time that something was sent again, as a
-provider counts them, whose MB and GB are 10^6 and 10^9 bytes. Restarts do not
-lose it.
+		Use: "usage", Short: "show what this device's links carried today and this month", Args: cobra.NoArgs,
+		Long: `Show what mpbond sent and received over this device's links, today and this month:
+bytes of IP packets with headers and retransmissions, as mobile operators count them.
+MB and GB are 10^6 and 10^9 bytes. Restarts keep the counts.
 
-ENERGY is what the link's radio took for it, as estimated from bytes and what has
-been published of such radios; screen and processor are not in it. It is shown
-where a link is known to be one of WiFi or of a mobile network.
+ENERGY is the energy that the link's radio used, estimated from the bytes and
+published measurements of such radios, without screen and processor. It is shown for
+WiFi and mobile links.
 
-FOR is "direct" (this device's own subflows, or what it fetches and sends by
-mpbond get --onload, put and play, which are listed as "onload", whether anything
-runs or not), "hs-path" (lent to the device that
-is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
-(between primary and helper, on the local network) or "subflow" (at a server).`,
+FOR is
+  direct   subflows of this device, and its mpbond get --onload, put and play,
+           which are listed under the role "onload"
+  hs-path  the Internet link, shared with the named device
+  onload   the Internet link, shared with the named device for onloading
+  pipe     the local link between primary and helper
+  subflow  subflows at a server`,
 		Example: `  mpbond usage
   mpbond usage --days
   mpbond usage --csv > usage.csv`,
@@ -70,7 +73,7 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
 				case asCSV:
 					var table bytes.Buffer
 					err = u.CSV(&table)
-					if i > 0 { // one line of headings
+					if i > 0 { // only the first table keeps its headings
 						_, _ = table.ReadString('\n')
 					}
 					_, _ = table.WriteTo(&page)
@@ -85,9 +88,9 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", "", "ask the mpbond that answers at this `PATH`")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each mpbond, on one line")
-	cmd.Flags().BoolVar(&asCSV, "csv", false, "print a table of all days and months, for a spreadsheet")
+	cmd.Flags().StringVar(&socket, "socket", "", "ask only the mpbond at this `PATH`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line for each mpbond")
+	cmd.Flags().BoolVar(&asCSV, "csv", false, "print a CSV table of all days and months")
 	cmd.Flags().BoolVar(&days, "days", false, "show each day of the last month")
 	cmd.MarkFlagsMutuallyExclusive("json", "csv", "days")
 	return cmd
@@ -97,7 +100,7 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
 func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 	fmt.Fprintf(w, "%s %s\n", u.Role, text.Printable(u.Name))
 	if u.NotSaved != "" {
-		fmt.Fprintln(w, "a restart would forget this:", text.Printable(u.NotSaved))
+		fmt.Fprintln(w, "not saved, a restart would lose it:", text.Printable(u.NotSaved))
 	}
 	today, monthAgo := now.Format(time.DateOnly), now.AddDate(0, -1, 0).Format(time.DateOnly)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -106,7 +109,7 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 	if days {
 		list, head = u.Days, "DAY\tLINK\tFOR\tDEVICE\tDOWN\tUP"
 	}
-	// Energy has a column if there is an estimate, which is said.
+	// Energy has a column only if there is an estimate.
 	estimated := slices.ContainsFunc(list, func(r api.UsageEntry) bool { return r.RadioJoules > 0 })
 	energy := func(of ...api.UsageEntry) (cells string) {
 		if estimated {
@@ -123,7 +126,8 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		fmt.Fprintln(t, head)
 		for _, r := range u.Days {
 			if r.From >= monthAgo {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v%s\n", r.From, text.Printable(r.Link), r.Purpose, text.Printable(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes), energy(r))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v%s\n", r.From, text.Printable(r.Link), r.Purpose,
+					text.Printable(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes), energy(r))
 			}
 		}
 		printEstimateNote(t, estimated)
@@ -133,7 +137,7 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		fmt.Fprintf(w, "%s: %s\n", text.Printable(c.Name), text.Printable(c.Text))
 	}
 	if len(u.Months) == 0 {
-		fmt.Fprintln(t, "nothing was carried yet")
+		fmt.Fprintln(t, "nothing carried yet")
 		return
 	}
 	if estimated {
@@ -150,13 +154,14 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 				d = r
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", text.Printable(m.Link), m.Purpose, text.Printable(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From, energy(d, m))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", text.Printable(m.Link), m.Purpose, text.Printable(m.Device),
+			policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes),
+			m.From, energy(d, m))
 	}
 	printEstimateNote(t, estimated)
 }
 
-// formatJoules is an energy for people, "-" where there is no estimate or nothing to
-// estimate.
+// formatJoules formats an energy, "-" if it is 0 or unknown.
 func formatJoules(j unit.Joules) string {
 	if j == 0 {
 		return "-"
@@ -164,15 +169,15 @@ func formatJoules(j unit.Joules) string {
 	return j.String()
 }
 
-// printEstimateNote says what energies are, below a table that has them.
+// printEstimateNote explains the energies below a table that has them.
 func printEstimateNote(t *tabwriter.Writer, estimated bool) {
 	if estimated {
 		_ = t.Flush()
-		fmt.Fprintln(t, "energy is that of radios, estimated from bytes and what has been published of such radios; - where no radio is known")
+		fmt.Fprintln(t, "energy of radios, estimated from bytes and published measurements; - for links without a known radio")
 	}
 }
 
-// openUsage makes what counts for a role, and has it kept in its file.
+// openUsage returns the usage counter of a role, which is saved in the role's file.
 func openUsage(role string) *mydevice.Usage {
 	u := mydevice.NewUsage(slog.Default())
 	path, err := usagePath(role)
@@ -180,12 +185,12 @@ func openUsage(role string) *mydevice.Usage {
 		err = u.OpenFile(path)
 	}
 	if err != nil {
-		slog.Error("what is used is not kept", "err", err, "hint", fault.HintOf(err))
+		slog.Error("usage not saved", "err", err, "hint", fault.HintOf(err))
 	}
 	return u
 }
 
-// usage is what the API tells of what was counted.
+// usageReport returns the counted usage for the API.
 func (r *role) usageReport(name string) api.Usage {
 	list, problem := r.usage.List()
 	u := api.Usage{Role: r.name, Name: name, Caps: r.listCaps()}
@@ -196,11 +201,12 @@ func (r *role) usageReport(name string) api.Usage {
 	return u
 }
 
-// fillUsage puts rows into u, with names of peers by their ID, and months as month tells
-// that of a link's day.
-func fillUsage(u *api.Usage, list []policy.UsageRecord, names map[string]string, month func(link string, day time.Time) (from, until time.Time)) {
+// fillUsage adds rows to u, with names of peers by ID. month returns the month of a link that
+// contains a day.
+func fillUsage(u *api.Usage, list []policy.UsageRecord, names map[string]string,
+	month func(link string, day time.Time) (from, until time.Time)) {
 	u.Days, u.Months = []api.UsageEntry{}, []api.UsageEntry{}
-	months := map[api.UsageEntry]*api.UsageEntry{} // by what it is of, without bytes
+	months := map[api.UsageEntry]*api.UsageEntry{} // the key has no counts
 	for _, row := range list {
 		day, err := time.ParseInLocation(time.DateOnly, row.Day, time.Local)
 		if err != nil {
@@ -226,13 +232,15 @@ func fillUsage(u *api.Usage, list []policy.UsageRecord, names map[string]string,
 		u.Months = append(u.Months, *m)
 	}
 	slices.SortFunc(u.Months, func(a, b api.UsageEntry) int {
-		return cmp.Or(strings.Compare(a.From, b.From), strings.Compare(a.Link, b.Link), strings.Compare(a.Purpose, b.Purpose), strings.Compare(a.DeviceID, b.DeviceID))
+		return cmp.Or(strings.Compare(a.From, b.From), strings.Compare(a.Link, b.Link),
+			strings.Compare(a.Purpose, b.Purpose), strings.Compare(a.DeviceID, b.DeviceID))
 	})
 }
 
-// roundMilli rounds an estimate to a thousandth of a joule.
+// roundMilli rounds an estimate to thousandths of a joule.
 func roundMilli(j unit.Joules) unit.Joules { return unit.Joules(math.Round(float64(j)*1e3) / 1e3) }
 
+// formatPeriod formats the two dates of a period.
 func formatPeriod(from, until time.Time) (string, string) {
 	return from.Format(time.DateOnly), until.Format(time.DateOnly)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -130,7 +132,7 @@ func checkEnergyShown(t *testing.T, now time.Time) {
 	if len(u.Months) != 2 || u.Months[0].RadioJoules != 0 || u.Months[1].RadioJoules != 1512.6 {
 		t.Errorf("months %+v", u.Months)
 	}
-	const note = "energy is that of radios, estimated from bytes and what has been published of such radios; - where no radio is known\n"
+	const note = "energy of radios, estimated from bytes and published measurements; - for links without a known radio\n"
 	for days, want := range map[bool]string{
 		false: "helper phone\nLINK FOR DEVICE TODAY DOWN UP THIS MONTH DOWN UP SINCE ENERGY TODAY THIS MONTH\n" +
 			"eth0 pipe 7 B 8 B 7 B 8 B 2096-11-01 - -\nwwan0 hs-path 1 B 2 B 2 B 4 B 2096-11-01 12.6 J 1.51 kJ\n" + note,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -18,23 +20,22 @@ import (
 	"mpbond/base/userfile"
 )
 
-// Nobody shall be cut off, and nothing let through, because a person saves a file.
+// Delays of watched files. A file that an editor is just saving must neither cut devices off
+// nor lift rules.
 const (
-	// settleDelay is how long the file is left alone after a change.
+	// settleDelay is the time from the last change of the file until it is reread.
 	settleDelay = 100 * time.Millisecond
-	// emptyFileDelay is how long one that is empty or missing is waited for: some editors
-	// empty it before they write, others put it away first.
+	// emptyFileDelay is the extra wait for a file that is empty or missing: some editors empty or
+	// rename a file before they write it.
 	emptyFileDelay = time.Second
-	// pollFileInterval is how often it is looked at where the system does not tell of
-	// changes.
+	// pollFileInterval is the interval of checks where the system does not report changes.
 	pollFileInterval = time.Second
-	// saveRetryInterval is how often it is tried to write that a device was removed.
+	// saveRetryInterval is the time between two tries to save that a device was removed.
 	saveRetryInterval = 2 * time.Second
 )
 
-// watchTrust reads the trust file again when it has changed, whoever did that,
-// and when asked by a signal, until ctx ends. It is how a device that was
-// revoked is cut off at once.
+// watchTrust rereads the trust file when it changes, and on SIGHUP, until ctx ends. This is how a
+// revoked device is cut off at once.
 func (r *role) watchTrust(ctx context.Context, d runningRole, hangup <-chan os.Signal) error {
 	path, err := trustPath()
 	if err != nil {
@@ -45,21 +46,22 @@ func (r *role) watchTrust(ctx context.Context, d runningRole, hangup <-chan os.S
 	return r.applyTrustChanges(ctx, d, path, hangup, changes)
 }
 
-// applyTrustChanges is watchTrust by what is told of changes.
+// applyTrustChanges does the work of watchTrust for the given channel of changes.
 func (r *role) applyTrustChanges(ctx context.Context, d runningRole, path string, hangup <-chan os.Signal, changes <-chan struct{}) error {
-	known := r.trust.Peers() // what d began with
+	known := r.trust.Peers() // those that d knows
 	reload := func(forced bool) {
 		err := r.trust.Reload()
 		if err != nil {
-			slog.Error("the trust file stays as it was read before", "err", err, "hint", fault.HintOf(err))
+			slog.Error("trust file not reread, using the last one", "err", err, "hint", fault.HintOf(err))
 		}
-		// Also if the file cannot be read: without what was removed here.
+		// If the file cannot be read these are the last peers, without those removed here.
 		now := r.trust.Peers()
-		if (err != nil || !forced) && reflect.DeepEqual(now, known) { // else it was changed, by whomever, this process included
+		// unchanged; else this or another process has changed it
+		if (err != nil || !forced) && reflect.DeepEqual(now, known) {
 			return
 		}
 		if err == nil {
-			slog.Info("the trust file was read again", "devices", len(now))
+			slog.Info("trust file reread", "devices", len(now))
 		}
 		d.TrustChanged()
 		r.recordDeviceChanges(known, now)
@@ -81,31 +83,32 @@ func (r *role) applyTrustChanges(ctx context.Context, d runningRole, path string
 	return nil
 }
 
-// saveTrust writes that devices were removed, if the disk has room by now.
+// saveTrust saves the trust file if a removal could not be saved earlier, and reports whether
+// nothing remains to be saved.
 func (r *role) saveTrust() bool {
 	names := r.trust.Unsaved()
 	if len(names) == 0 {
 		return true
 	}
 	if r.trust.Save() != nil {
-		return false // the removal has reported the error
+		return false // the removal already reported the error
 	}
-	slog.Info("it is written now that devices are trusted no longer", "devices", strings.Join(names, ", "))
+	slog.Info("revocation saved", "devices", strings.Join(names, ", "))
 	return true
 }
 
-// watchedFile is a file that is read again when it has changed.
+// watchedFile is a file that is reread when it changes.
 type watchedFile struct {
 	path       string
-	hasContent func() bool // something would be lost if the file were empty
-	reload     func()      // it may have, and is left alone since
-	onHangup   func()      // a signal asks for it
+	hasContent func() bool // reports whether something would be lost if the file were empty
+	reload     func()      // called when the file has settled after a change
+	onHangup   func()      // called on SIGHUP
 
-	removed <-chan struct{} // what it has does not hold any more; nil: never
-	save    func() bool     // writes what holds, and reports whether nothing is left to write
+	removed <-chan struct{} // gets a value when a removal is not saved yet; nil: never
+	save    func() bool     // saves the file, and reports whether nothing remains to be saved
 }
 
-// handleChanges calls these functions, one at a time, until ctx ends.
+// handleChanges calls the functions of f, one at a time, until ctx ends.
 func (f watchedFile) handleChanges(ctx context.Context, hangup <-chan os.Signal, changes <-chan struct{}) {
 	settled := time.NewTimer(settleDelay)
 	defer settled.Stop()
@@ -143,21 +146,21 @@ func (f watchedFile) handleChanges(ctx context.Context, hangup <-chan os.Signal,
 	}
 }
 
-// isMissingOrEmpty tells whether a file is missing or empty. A trust file of ours without
-// any device is neither.
+// isMissingOrEmpty reports whether a file is missing or empty. A trust file without devices is not
+// empty.
 func isMissingOrEmpty(path string) bool {
 	st, err := userfile.Stat(path)
 	return err != nil || st.Size() == 0
 }
 
-// watchFile tells that a file may have changed, at first when it has begun to look.
+// watchFile returns a channel that gets a value at once, and whenever the file may have changed.
 func watchFile(path string) (changes <-chan struct{}, stop func()) {
 	out := make(chan struct{}, 1)
 	out <- struct{}{}
 	w, err := (*fsnotify.Watcher)(nil), error(nil)
 	if strings.HasPrefix(runtime.GOARCH, "mips") {
-		// fsnotify (v1.10.1) reads events at odd addresses, which these processors
-		// cannot, and some kernels do not do for them.
+		// fsnotify (v1.10.1) reads events at unaligned addresses. These processors cannot do
+		// that, and some of their kernels do not emulate it.
 		err = errors.New("not on mips processors")
 	} else {
 		w, err = fsnotify.NewWatcher()
@@ -170,7 +173,7 @@ func watchFile(path string) (changes <-chan struct{}, stop func()) {
 	end, done := make(chan struct{}), make(chan struct{})
 	stop = func() { close(end); <-done }
 	if err != nil {
-		slog.Warn("changes of a file are noticed a second late", "file", path, "err", fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
+		slog.Warn("file is polled every second", "file", path, "err", fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
 		go func() {
 			defer close(done)
 			pollFile(path, out, end)
@@ -188,7 +191,7 @@ func watchFile(path string) (changes <-chan struct{}, stop func()) {
 				if filepath.Base(e.Name) != filepath.Base(path) {
 					continue
 				}
-			case <-w.Errors: // events were lost: look
+			case <-w.Errors: // events were lost, so the file may have changed
 			}
 			notifyChange(out)
 		}
@@ -196,7 +199,7 @@ func watchFile(path string) (changes <-chan struct{}, stop func()) {
 	return out, stop
 }
 
-// pollFile tells that a file has changed by looking at it until end is closed.
+// pollFile checks a file at every interval and reports its changes until end is closed.
 func pollFile(path string, out chan<- struct{}, end <-chan struct{}) {
 	tick := time.NewTicker(pollFileInterval)
 	defer tick.Stop()
@@ -217,7 +220,7 @@ func pollFile(path string, out chan<- struct{}, end <-chan struct{}) {
 	}
 }
 
-// notifyChange says that something has changed, unless that is said and not heard yet.
+// notifyChange sends a value to out unless one is waiting.
 func notifyChange(out chan<- struct{}) {
 	select {
 	case out <- struct{}{}:

@@ -127,7 +127,7 @@ func TestPageLines(t *testing.T) {
 	if o.Page.Sent != len(left) || o.Page.Failed != 0 || o.Page.SpoolBytes != 0 || len(p.spooled()) != 0 {
 		t.Errorf("%d were left: %+v", len(left), *o.Page)
 	}
-	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, fmt.Sprintf("photos: %d arrived, 0 on the way, 0 failed", len(left))) {
+	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, fmt.Sprintf("photos: %d sent, 0 waiting, 0 failed", len(left))) {
 		t.Error(text)
 	}
 

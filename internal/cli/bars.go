@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -12,15 +14,15 @@ import (
 	"mpbond/base/unit"
 )
 
-// barRefresh is how often bars are drawn.
+// barRefresh is the interval between two drawings of the bars.
 const barRefresh = 125 * time.Millisecond
 
-// NewBars returns a place for progress bars, which are drawn if w is a terminal.
+// NewBars returns a container for progress bars. Bars are drawn only if w is a terminal.
 func NewBars(w io.Writer) *mpb.Progress {
 	return mpb.New(mpb.WithOutput(w), mpb.WithWidth(40), mpb.WithRefreshRate(barRefresh))
 }
 
-// NewBar adds a bar with a name and, after it, the bytes so far and a note about them.
+// NewBar adds a bar. After the bar it shows the bytes so far and note's text about them.
 func NewBar(bars *mpb.Progress, size unit.Bytes, name string, note func(unit.Bytes) string) *mpb.Bar {
 	style := mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]")
 	describe := func(s decor.Statistics) string {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -48,7 +50,7 @@ func TestRun(t *testing.T) {
 		{"work x y", nil, ExitUsage, `"y" is one argument too many`},
 		{"play", nil, ExitUsage, "unknown command"},
 		{"work x --log-level loud", nil, ExitUsage, "debug, info"},
-		{"work x --log-format xml", nil, ExitUsage, "text and json"},
+		{"work x --log-format xml", nil, ExitUsage, "text or json"},
 		{"version", nil, ExitOK, "prog dev"},
 		{"--version", nil, ExitOK, "prog dev"},
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import "github.com/spf13/cobra"
@@ -12,7 +14,7 @@ func CompleteFlag(cmd *cobra.Command, flag string, f Completion) {
 	}
 }
 
-// CompleteWith completes the value of a flag with words.
+// CompleteWith completes the value of a flag with these words.
 func CompleteWith(cmd *cobra.Command, flag string, words ...string) {
 	CompleteFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

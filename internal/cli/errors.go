@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -11,7 +13,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// Exit codes, a contract with scripts. The help text of mpbond lists them.
+// Exit codes, a contract with scripts. `mpbond help exit-codes` lists them.
 const (
 	ExitOK           = 0
 	ExitFailure      = 1
@@ -19,7 +21,7 @@ const (
 	ExitNoConnection = 3
 	ExitRefused      = 4
 	ExitIntegrity    = 5
-	ExitInterrupted  = 130 // 128 + SIGINT, as shells have it
+	ExitInterrupted  = 130 // 128 + SIGINT, as in shells
 )
 
 var exitCodes = map[fault.Kind]int{
@@ -29,10 +31,10 @@ var exitCodes = map[fault.Kind]int{
 	fault.Integrity: ExitIntegrity,
 }
 
-// ExitCodeOf returns the exit code of a program that err ends.
+// ExitCodeOf returns the exit code of a program that ends with err.
 func ExitCodeOf(err error) int { return ExitCodeOfKind(fault.KindOf(err)) }
 
-// ExitCodeOfKind returns the exit code of a program that an error of that kind ends.
+// ExitCodeOfKind returns the exit code of a program that ends with an error of that kind.
 func ExitCodeOfKind(kind fault.Kind) int {
 	if code, ok := exitCodes[kind]; ok {
 		return code
@@ -40,8 +42,8 @@ func ExitCodeOfKind(kind fault.Kind) int {
 	return ExitFailure
 }
 
-// ExitStatus is an error that ends the program with an exit code of its own. If Err is nil
-// nothing is printed.
+// ExitStatus is an error that ends the program with the exit code Code. If Err is nil nothing is
+// printed.
 type ExitStatus struct {
 	Code int
 	Err  error
@@ -61,7 +63,7 @@ func (e *ExitStatus) Unwrap() error { return e.Err }
 // ExitCode returns the exit code of the process.
 func (e *ExitStatus) ExitCode() int { return e.Code }
 
-// Silent reports that there is nothing to print, since the command has printed all.
+// Silent reports whether there is nothing left to print.
 func (e *ExitStatus) Silent() bool { return e.Err == nil }
 
 // UsageError returns an error of the command line.
@@ -69,8 +71,8 @@ func UsageError(format string, args ...any) error {
 	return fault.New(fault.Usage, fmt.Errorf(format, args...), "")
 }
 
-// AsUsageError makes err an error of the command line, unless its kind is known already.
-// It is for errors about arguments, or about the files that they name.
+// AsUsageError marks err as an error of the command line unless it already has a kind. Use it for
+// errors about arguments, or about files that arguments name.
 func AsUsageError(err error) error {
 	if err == nil || !fault.Is(err, fault.Other) {
 		return err
@@ -78,31 +80,32 @@ func AsUsageError(err error) error {
 	return fault.New(fault.Usage, err, "")
 }
 
-// ExplainListenError explains the usual reasons why a program cannot listen on a port. Flag is what
-// sets the port.
+// ExplainListenError adds the usual reason why a program cannot listen on a port. Flag names the
+// setting of the port.
 func ExplainListenError(err error, flag string) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fault.New(fault.AlreadyRunning, err, "another program, or another mpbond, has that port: choose one with "+flag)
+		return fault.New(fault.AlreadyRunning, err, "another program, or another mpbond, uses that port: choose one with "+flag)
 	case errors.Is(err, syscall.EACCES):
 		return fault.New(fault.Permission, err, "ports below 1024 need root: choose another with "+flag)
 	}
 	return fault.New(fault.Config, err, "choose another address with "+flag)
 }
 
-// OnlyOnLinux returns a command that says that it works on Linux only, and what to use
+// OnlyOnLinux returns a command that fails, because it needs Linux. The hint says what to use
 // instead.
 func OnlyOnLinux(name, short, hint string) *cobra.Command {
 	return newRefusingCommand(name, short+" (on Linux only)", "does not work on "+runtime.GOOS, hint)
 }
 
-// NotInRouterBuild returns a command that says that builds for routers do not have it, and what
-// to use instead.
+// NotInRouterBuild returns a command that fails, because builds for routers leave it out. The hint
+// says what to use instead.
 func NotInRouterBuild(name, short, hint string) *cobra.Command {
-	return newRefusingCommand(name, short+" (not in the build for routers)", "is left out of the build for routers: the one without the build tag router has it", hint)
+	return newRefusingCommand(name, short+" (not in the build for routers)",
+		"is not in this build for routers: builds without the tag router have it", hint)
 }
 
-// newRefusingCommand returns a command that fails, whatever its arguments.
+// newRefusingCommand returns a command that fails whatever its arguments are.
 func newRefusingCommand(name, short, why, hint string) *cobra.Command {
 	return &cobra.Command{Use: name, Short: short, DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {

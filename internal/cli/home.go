@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -9,8 +11,8 @@ import (
 	"mpbond/base/identity"
 )
 
-// Root's directories without MPBOND_HOME: what the programs write, and the configuration.
-// The services have the same ones (packaging), so that root's commands find them.
+// Directories of root without MPBOND_HOME: for files that the programs write, and for
+// configuration. The services use the same ones (packaging), so that root's commands find them.
 const (
 	RootStateDir  = "/var/lib/mpbond"
 	rootConfigDir = "/etc/mpbond"
@@ -19,12 +21,12 @@ const (
 // KeyFile is the name of the device key's file in the home directory.
 const KeyFile = "device.key"
 
-// HomeDir returns the directory of the key, the trust file and all else that the programs
-// write. The error says that no home directory is known.
+// HomeDir returns the directory of the key, the trust file and all other files that the programs
+// write. It fails if no home directory is known.
 func HomeDir() (string, error) { return baseDir(RootStateDir) }
 
-// ConfigDir returns the directory of configuration files, which people write: HomeDir for
-// all users but root.
+// ConfigDir returns the directory of configuration files, which people write. It is HomeDir for all
+// users but root.
 func ConfigDir() (string, error) { return baseDir(rootConfigDir) }
 
 // InHome returns the path of the file name in HomeDir.
@@ -36,6 +38,7 @@ func InHome(name string) (string, error) {
 // KeyPath returns the path of the device key.
 func KeyPath() (string, error) { return InHome(KeyFile) }
 
+// baseDir returns $MPBOND_HOME, else root's directory, else the user's configuration directory.
 func baseDir(root string) (string, error) {
 	if dir := os.Getenv("MPBOND_HOME"); dir != "" {
 		return dir, nil
@@ -45,12 +48,12 @@ func baseDir(root string) (string, error) {
 	}
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return "", errors.New("no home directory is known: set MPBOND_HOME")
+		return "", errors.New("the home directory is unknown: set MPBOND_HOME")
 	}
 	return filepath.Join(dir, "mpbond"), nil
 }
 
-// LoadIdentity loads the device key, which it creates if there is none, and the trust file.
+// LoadIdentity loads the trust file and the device key. It creates a missing key.
 func LoadIdentity() (*identity.Key, *identity.Trust, error) {
 	path, err := KeyPath()
 	if err != nil {
@@ -61,13 +64,13 @@ func LoadIdentity() (*identity.Key, *identity.Trust, error) {
 		return nil, nil, err
 	}
 	if created {
-		slog.Info("this device has got a key", "id", key.ID(), "file", path)
+		slog.Info("device key created", "id", key.ID(), "file", path)
 	}
 	trust, err := OpenTrust()
 	return key, trust, err
 }
 
-// OpenTrust opens the trust file, which need not exist.
+// OpenTrust opens the trust file, which may be missing.
 func OpenTrust() (*identity.Trust, error) {
 	path, err := InHome("trust.toml")
 	if err != nil {

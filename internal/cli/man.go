@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -17,7 +19,8 @@ func ManCommand() *cobra.Command {
 			root := cmd.Root()
 			var b bytes.Buffer
 			fmt.Fprintf(&b, ".TH %s 1 \"\" \"%[2]s %[3]s\"\n.SH NAME\n%[2]s \\- %[4]s\n.SH SYNOPSIS\n.B %[2]s\n.I COMMAND\n",
-				escapeRoff(strings.ToUpper(root.Name())), escapeRoff(root.Name()), escapeRoff(Version), escapeRoff(root.Short))
+				escapeRoff(strings.ToUpper(root.Name())), escapeRoff(root.Name()), escapeRoff(Version),
+				escapeRoff(root.Short))
 			b.WriteString(".SH DESCRIPTION\n")
 			writeManText(&b, root.Long)
 			b.WriteString(".SH OPTIONS OF EVERY COMMAND\n")
@@ -38,8 +41,7 @@ func ManCommand() *cobra.Command {
 	}
 }
 
-// EachCommand calls f for each command below c that people see, in the order of the help
-// text.
+// EachCommand calls f for each visible command below c, in the order of the help text.
 func EachCommand(c *cobra.Command, f func(*cobra.Command)) {
 	for _, c := range c.Commands() {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
@@ -50,7 +52,7 @@ func EachCommand(c *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// writeManText writes help text: paragraphs, and indented lines as they are.
+// writeManText writes help text as paragraphs. Indented lines keep their form.
 func writeManText(b *bytes.Buffer, text string) {
 	fixed := false
 	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
@@ -65,7 +67,7 @@ func writeManText(b *bytes.Buffer, text string) {
 	}
 }
 
-// writeManFlag writes what a flag is for.
+// writeManFlag writes the entry of a flag.
 func writeManFlag(b *bytes.Buffer, f *pflag.Flag) {
 	if f.Hidden || f.Name == "help" {
 		return
@@ -77,7 +79,7 @@ func writeManFlag(b *bytes.Buffer, f *pflag.Flag) {
 	}
 }
 
-// escapeRoff is text as troff has it: no line of it is a request.
+// escapeRoff escapes text for troff, so that no line of it is a request.
 func escapeRoff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n", " ").Replace(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -9,16 +11,16 @@ import (
 	"mpbond/base/fault"
 )
 
-// MovedCommand returns a hidden command for an old name. It fails and prints the new name,
-// with the arguments that were given. Besides, if given, maps subcommands that have names
-// of their own.
-func MovedCommand(old, replacement string, besides map[string]string) *cobra.Command {
-	return &cobra.Command{
+// MovedCommand returns a hidden command for an old name. It fails, and its hint is the new command
+// line with the arguments that were given. Special maps subcommands to replacements of their own
+// and may be nil.
+func MovedCommand(old, replacement string, special map[string]string) *cobra.Command {
+	cmd := &cobra.Command{
 		Use: old, Short: "moved to " + replacement, Hidden: true, DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, line := cmd.CommandPath(), replacement
-			if len(args) > 0 && besides[args[0]] != "" {
-				path, line = path+" "+args[0], besides[args[0]]
+			if len(args) > 0 && special[args[0]] != "" {
+				path, line = path+" "+args[0], special[args[0]]
 				args = args[1:]
 			}
 			now := line
@@ -28,13 +30,19 @@ func MovedCommand(old, replacement string, besides map[string]string) *cobra.Com
 			return fault.New(fault.Usage, fmt.Errorf("`%s` is `%s` now", path, now), "write `"+line+"`")
 		},
 	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		program, _, _ := strings.Cut(replacement, " ")
+		fmt.Fprintf(cmd.OutOrStdout(), "`%s` is now `%s`, of the program %s: run `%[2]s --help`.\n", cmd.CommandPath(), replacement, program)
+	})
+	return cmd
 }
 
-// quoteArg returns an argument as a shell takes it.
+// quoteArg quotes an argument for a shell if it needs that.
 func quoteArg(arg string) string {
 	plain := arg != ""
 	for _, r := range arg {
-		plain = plain && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r))
+		plain = plain && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("-_./:=,@%+", r))
 	}
 	if plain {
 		return arg

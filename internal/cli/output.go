@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -21,7 +23,7 @@ func WantsJSON(cmd *cobra.Command) bool {
 	return f != nil && f.Value.String() == "true"
 }
 
-// PrintJSON writes v on one line, which no terminal obeys.
+// PrintJSON writes v on one line, with control characters escaped for terminals.
 func PrintJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -42,7 +44,7 @@ func IsTerminal(w io.Writer) bool {
 // FormatMilliseconds formats a delay with three significant digits.
 func FormatMilliseconds(v float64) string { return fmt.Sprintf("%.3g ms", v) }
 
-// FormatPercent formats part of whole, "-" if there is no whole.
+// FormatPercent formats part of whole in percent, "-" if whole is 0.
 func FormatPercent(part, whole unit.Bytes) string {
 	if whole <= 0 {
 		return "-"
@@ -50,7 +52,7 @@ func FormatPercent(part, whole unit.Bytes) string {
 	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
 }
 
-// IfElse returns yes if is holds, else no.
+// IfElse returns yes if is is true, else no.
 func IfElse[T any](is bool, yes, no T) T {
 	if is {
 		return yes
@@ -58,7 +60,7 @@ func IfElse[T any](is bool, yes, no T) T {
 	return no
 }
 
-// Truncate returns the first n characters of s. The last of them is "…" if s is longer.
+// Truncate returns the first n characters of s. If s is longer the last of them is "…".
 func Truncate(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s

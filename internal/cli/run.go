@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -18,13 +20,16 @@ import (
 	"mpbond/base/text"
 )
 
-func init() { cobra.EnableTraverseRunHooks = true } // ours runs even if a subcommand has its own
+func init() { cobra.EnableTraverseRunHooks = true } // our hook runs even if a subcommand has one
 
 // Program is one program with its subcommands.
 type Program struct {
 	Name, Short, Long, Example string
 	// Commands returns new commands, in the order of the help text.
 	Commands func() []*cobra.Command
+	// Groups arranges the commands in the overview, which shows only the first paragraph of
+	// Long. Without groups the help text is cobra's.
+	Groups []Group
 }
 
 // Main runs the program with the arguments, streams and signals of this process, and ends
@@ -58,8 +63,8 @@ func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Write
 	return p.reportError(ctx, stderr, cmd, err)
 }
 
-// explainArgs names the argument that is missing or not accepted, if err is about the
-// number of arguments, and says of a time how it is written. Other errors stay as they are.
+// explainArgs names the missing or unexpected argument if err is about the number of arguments, and
+// the format if err is about a time. It returns other errors unchanged.
 func explainArgs(cmd *cobra.Command, err error) error {
 	given, text := cmd.Flags().Args(), err.Error()
 	var own interface{ ExitCode() int }
@@ -74,7 +79,9 @@ func explainArgs(cmd *cobra.Command, err error) error {
 	case !strings.Contains(text, "arg(s)"):
 		return err
 	}
-	names := slices.DeleteFunc(strings.Fields(cmd.Use)[1:], func(n string) bool { return n == "--" || strings.HasPrefix(n, "[") })
+	names := slices.DeleteFunc(strings.Fields(cmd.Use)[1:], func(n string) bool {
+		return n == "--" || strings.HasPrefix(n, "[")
+	})
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") }); i >= 0 {
 		names = names[:i] // what follows are flags
 	}
@@ -85,7 +92,8 @@ func explainArgs(cmd *cobra.Command, err error) error {
 	default:
 		return fmt.Errorf("%q is one argument too many: write `%s`", given[len(given)-1], cmd.UseLine())
 	}
-	return fmt.Errorf("%s is missing: write `%s`", strings.TrimSuffix(strings.Join(names[len(given):], " and "), "..."), cmd.UseLine())
+	missing := strings.TrimRight(strings.Join(names[len(given):], " and "), ".…")
+	return fmt.Errorf("%s is missing: write `%s`", missing, cmd.UseLine())
 }
 
 // reportError shows the error that ended cmd, and returns the exit code.
@@ -124,8 +132,8 @@ func (p Program) showError(w io.Writer, err error, asJSON bool) {
 	}
 }
 
-// Root returns the tree of commands. Started becomes true when the command line was
-// understood and a command begins to run.
+// Root returns the tree of commands. Started becomes true when the command line is valid and a
+// command begins to run.
 func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 	started = new(bool)
 	var level, format string
@@ -142,10 +150,11 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 			return nil
 		},
 	}
-	addVersionFlag(root)
+	p.addHelp(root)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.PersistentFlags().StringVar(&level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
-	root.PersistentFlags().StringVar(&format, "log-format", "text", "how to log: text or json")
+	root.PersistentFlags().StringVar(&level, "log-level", "info",
+		"log this `LEVEL` and above to standard error: debug, info, warn or error")
+	root.PersistentFlags().StringVar(&format, "log-format", "text", "log in this `FORMAT`: text or json")
 	CompleteWith(root, "log-level", "debug", "info", "warn", "error")
 	CompleteWith(root, "log-format", "text", "json")
 	root.AddCommand(p.Commands()...)
@@ -155,17 +164,21 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 	return root, started
 }
 
-// addVersionFlag makes --version print the version. cobra's own needs a template for that,
-// and a program that has templates keeps every method of every type: it is a quarter larger.
-func addVersionFlag(root *cobra.Command) {
-	version := root.Flags().BoolP("version", "v", false, "version for "+root.Name())
+// addHelp sets the help text of the program, and makes --version print the version. cobra's own
+// --version needs a template, and a program that uses templates keeps every method of every type:
+// it is a quarter larger.
+func (p Program) addHelp(root *cobra.Command) {
+	version := root.Flags().BoolP("version", "v", false, "print the version")
 	help := root.HelpFunc()
-	root.SetHelpFunc(func(c *cobra.Command, args []string) { // of a command that has nothing to run
-		if c == root && *version {
+	root.SetHelpFunc(func(c *cobra.Command, args []string) { // cobra calls it when there is nothing to run
+		switch {
+		case c == root && *version:
 			fmt.Fprintln(c.OutOrStdout(), c.Name(), ThisBuild())
-			return
+		case c == root && len(p.Groups) > 0:
+			p.printOverview(c.OutOrStdout(), c)
+		default:
+			help(c, args)
 		}
-		help(c, args)
 	})
 }
 
@@ -188,7 +201,7 @@ func refuseUnknown(c *cobra.Command) {
 func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: there are debug, info, warn and error", level)
+		return nil, fmt.Errorf("--log-level %q: choose debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: l}
 	switch format {
@@ -197,5 +210,5 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, options)), nil
 	}
-	return nil, fmt.Errorf("--log-format %q: there are text and json", format)
+	return nil, fmt.Errorf("--log-format %q: choose text or json", format)
 }

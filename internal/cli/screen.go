@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -22,20 +24,20 @@ const (
 	StyleBad
 )
 
-// OpenScreen takes over the terminal. The hint names an alternative, for terminals that
-// cannot be used.
+// OpenScreen takes over the terminal. The hint names an alternative for terminals that cannot be
+// used.
 func OpenScreen(hint string) (tcell.Screen, error) {
 	screen, err := tcell.NewScreen()
 	if err == nil {
 		err = screen.Init()
 	}
 	if err != nil {
-		return nil, fault.New(fault.Unsupported, fmt.Errorf("this terminal: %w", err), hint)
+		return nil, fault.New(fault.Unsupported, fmt.Errorf("open this terminal: %w", err), hint)
 	}
 	return screen, nil
 }
 
-// SetRows puts rows on the screen, the first at its top. They appear with screen.Show.
+// SetRows puts rows on the screen, the first at the top. They appear with screen.Show.
 func SetRows(screen tcell.Screen, rows []Row) {
 	screen.Clear()
 	for y, r := range rows {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -8,21 +10,20 @@ import (
 	"mpbond/base/text"
 )
 
-// maxStep is how many characters of a step are shown. A longer line would wrap, and could
-// not be replaced.
+// maxStep is the most characters shown of a step. A longer line would wrap, and the next step
+// could not replace it.
 const maxStep = 79
 
-// Steps shows what long work is doing, in one line that the next step replaces. It shows
-// nothing if the output is no terminal. Its methods may be called by several goroutines at
-// once.
+// Steps shows the current step of long work on one line, which the next step replaces. It shows
+// nothing if the output is no terminal. Safe for concurrent use.
 type Steps struct {
 	w       io.Writer
 	enabled bool
 
-	mu sync.Mutex // of writing
+	mu sync.Mutex // serializes writes
 }
 
-// NewSteps shows steps on w, if that is a terminal.
+// NewSteps returns a Steps that writes to w.
 func NewSteps(w io.Writer) *Steps { return &Steps{w: w, enabled: IsTerminal(w)} }
 
 // Show replaces the line.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -11,7 +13,7 @@ import (
 	"mpbond/base/userfile"
 )
 
-// Target is an output of a command: a file that appears when it is whole, or a stream.
+// Target is the output of a command: a stream, or a file that appears only when complete.
 type Target struct {
 	io.Writer
 	// File is the file under its temporary name, nil for a stream.
@@ -26,9 +28,9 @@ type Target struct {
 // Close closes the target. A file keeps its temporary name.
 func (t *Target) Close() error { return t.close() }
 
-// OpenTarget opens the output with that name, "-" for stdout. With keep an existing file is
-// not replaced. Only plain files are written under a temporary name first: to rename over,
-// say, /dev/null would destroy it. The caller must call Finish or Abandon.
+// OpenTarget opens the output with that name, "-" for stdout. With keep an existing file is not
+// replaced. Only plain files are written under a temporary name first: to rename over, say,
+// /dev/null would destroy it. The caller must call Finish or Abandon.
 func OpenTarget(name string, keep bool, stdout io.Writer) (*Target, error) {
 	if name == "-" {
 		return &Target{Writer: stdout, close: func() error { return nil }}, nil
@@ -57,7 +59,7 @@ func (t *Target) Finish() error {
 	}
 	if t.keep {
 		if err := userfile.Link(t.File.Name(), t.Name); err != nil {
-			return err // the file exists by now
+			return err // another program has created the file
 		}
 		return userfile.Remove(t.File.Name())
 	}
@@ -72,9 +74,9 @@ func (t *Target) Abandon() {
 	}
 }
 
-// RefuseSameFile returns an error if the output with that name is the same file as an input
-// or another output, which would be lost. Others holds names ("-" and addresses may be
-// among them), open holds open streams.
+// RefuseSameFile returns an error if the output with that name is also an input or another output:
+// writing would destroy it. Others holds names, and may hold "-" and addresses. Open holds open
+// streams.
 func RefuseSameFile(flag, name string, others []string, open ...any) error {
 	st, err := userfile.Stat(name)
 	if name == "" || name == "-" || err != nil || !st.Mode().IsRegular() {
@@ -83,12 +85,14 @@ func RefuseSameFile(flag, name string, others []string, open ...any) error {
 	same := func(other os.FileInfo, err error) bool { return err == nil && os.SameFile(st, other) }
 	for _, other := range others {
 		if same(userfile.Stat(other)) {
-			return fault.New(fault.Usage, fmt.Errorf("%s %s is %s itself, which would be lost", flag, name, other), "name another file")
+			return fault.New(fault.Usage, fmt.Errorf("%s %s is also %s, which would be lost", flag, name, other), "name another file")
 		}
 	}
 	for _, stream := range open {
 		if f, ok := stream.(*os.File); ok && same(f.Stat()) {
-			return fault.New(fault.Usage, fmt.Errorf("%s %s is read or written besides, and would be lost", flag, name), "name another file")
+			err := fmt.Errorf("%s %s is also read or written by this command, and would be lost", flag, name)
+			return fault.New(fault.Usage, err, "name another file")
+
 		}
 	}
 	return nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -11,12 +13,12 @@ import (
 // Version is set by the Makefile: -ldflags "-X mpbond/internal/cli.Version=…".
 var Version = "dev"
 
-// Build says which build this program is.
+// Build describes the build of a program.
 type Build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
 	Time     string `json:"time,omitempty"`     // of the commit
-	Modified bool   `json:"modified,omitempty"` // the tree had changes besides the commit
+	Modified bool   `json:"modified,omitempty"` // the tree had uncommitted changes
 	Go       string `json:"go"`
 	System   string `json:"system"`
 }
@@ -53,20 +55,37 @@ func (b Build) String() string {
 	return s + fmt.Sprintf(", %s, %s", b.Go, b.System)
 }
 
+// Protocols holds the versions of a program's protocols, 0 for none. Two programs understand
+// each other if these are equal, whatever their releases.
+type Protocols struct {
+	Wire int `json:"wire_version,omitempty"` // between devices
+	API  int `json:"api_version,omitempty"`  // between a role and local programs
+}
+
 // VersionCommand returns the command that prints the version.
-func VersionCommand() *cobra.Command {
+func VersionCommand() *cobra.Command { return VersionCommandWith(Protocols{}) }
+
+// VersionCommandWith returns the command that prints the version and those of the protocols.
+func VersionCommandWith(protocols Protocols) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return PrintJSON(cmd.OutOrStdout(), ThisBuild())
+				return PrintJSON(cmd.OutOrStdout(), struct {
+					Build
+					Protocols
+				}{ThisBuild(), protocols})
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Root().Name(), ThisBuild())
+			out := cmd.OutOrStdout()
+			_, err := fmt.Fprintln(out, cmd.Root().Name(), ThisBuild())
+			if err == nil && protocols != (Protocols{}) {
+				_, err = fmt.Fprintf(out, "wire protocol %d, API v%d\n", protocols.Wire, protocols.API)
+			}
 			return err
 		},
 	}
-	cmd.Example = "  mpbond version --json | jq -r .version"
+	cmd.Example = "  mpbond version\n  mpbond version --json | jq -r .version"
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

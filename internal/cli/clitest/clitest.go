@@ -1,4 +1,6 @@
-// Package clitest tests what each program of this module promises at the command line.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clitest holds the tests of the command line that all programs of this module share.
 package clitest
 
 import (
@@ -27,7 +29,7 @@ func Run(t testing.TB, p cli.Program, args ...string) (code int, stdout, stderr 
 	return code, out.String(), errs.String()
 }
 
-// Home gives the test a directory of its own for keys and sockets, and returns it.
+// Home gives the test its own directory for keys and sockets and returns it.
 func Home(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,12 +37,12 @@ func Home(t testing.TB) string {
 	return dir
 }
 
-// Excuses name commands without something, like "mpbond top", and why.
+// Excuses maps commands that lack something, like "mpbond top", to the reason.
 type Excuses map[string]string
 
-// CheckCommands checks that every visible command of p has a description and an example,
-// prints JSON, and completes arguments that are names of known things; and that the excuses
-// name commands that exist and need them.
+// CheckCommands checks that every visible command of p has a description and an example, prints
+// JSON, and completes arguments that name known things. It also checks that the excuses name
+// existing commands that need them.
 func CheckCommands(t *testing.T, p cli.Program, withoutJSON, withoutNames Excuses) {
 	t.Helper()
 	root, _ := p.Root(io.Discard)
@@ -60,11 +62,11 @@ func CheckCommands(t *testing.T, p cli.Program, withoutJSON, withoutNames Excuse
 			}
 		}
 		if _, excused := withoutJSON[path]; (c.Flags().Lookup("json") == nil) != excused {
-			t.Errorf("%s: it needs --json or an excuse, and not both", path)
+			t.Errorf("%s needs --json or an excuse, and not both", path)
 		}
 		_, args, _ := strings.Cut(c.Use, " ")
 		if _, excused := withoutNames[path]; (args != "" && c.ValidArgsFunction == nil) != excused {
-			t.Errorf("%s %s: it needs completion of arguments or an excuse, and not both", path, args)
+			t.Errorf("%s %s needs completion of arguments or an excuse, and not both", path, args)
 		}
 	})
 	for _, list := range []Excuses{withoutJSON, withoutNames} {
@@ -76,8 +78,8 @@ func CheckCommands(t *testing.T, p cli.Program, withoutJSON, withoutNames Excuse
 	}
 }
 
-// CheckMan checks that the man page of p has every command and flag, and no line of text
-// that troff takes for a request.
+// CheckMan checks that the man page of p has every command and flag, and no text that troff takes
+// for a request.
 func CheckMan(t *testing.T, p cli.Program) {
 	t.Helper()
 	code, page, errs := Run(t, p, "man")
@@ -146,7 +148,7 @@ func AwaitText(t testing.TB, screen tcell.SimulationScreen, want ...string) {
 	}
 }
 
-// FreeAddress returns a local address at which nobody listens.
+// FreeAddress returns a local address on which nothing listens.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -157,7 +159,7 @@ func FreeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// ReplaceFile replaces the file at path by one rename.
+// ReplaceFile replaces the file at path by a rename.
 func ReplaceFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
