@@ -150,9 +150,9 @@ func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 	}
 	for _, i := range instances {
 		host := hosts[i]
-		there := addrs[lowerName(host.Target)]
-		slices.SortStableFunc(there, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-		for _, a := range there { // one address of each interface and family is enough
+		hostAddrs := addrs[lowerName(host.Target)]
+		slices.SortStableFunc(hostAddrs, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+		for _, a := range hostAddrs { // one address of each interface and family is enough
 			if at := netip.AddrPortFrom(a, host.Port); isCallable(at) {
 				list = append(list, Found{findDeviceID(texts[i]), at})
 				break

@@ -223,19 +223,19 @@ func (c *rfcommConn) Read(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	e := c.raw.Read(func(fd uintptr) bool {
-		over := false
+		ended := false
 		for {
 			n, err = unix.Read(int(fd), p)
 			switch {
 			case err == unix.EINTR:
-			case err != unix.EAGAIN || over:
+			case err != unix.EAGAIN || ended:
 				return true
 			default:
 				state := [1]unix.PollFd{{Fd: int32(fd)}}
 				if _, err := unix.Poll(state[:], 0); err == nil && state[0].Revents&unix.POLLHUP == 0 {
 					return false
 				}
-				over = true // first read what came before the end
+				ended = true // first read what came before the end
 			}
 		}
 	})

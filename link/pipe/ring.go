@@ -171,7 +171,7 @@ func (r *Ring) AppendAt(b []byte, at uint64, n int) []byte {
 }
 
 // Held returns how many bytes are held now, including sent ones, and the largest number so far.
-func (r *Ring) Held() (now, most int) {
+func (r *Ring) Held() (now, peak int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held, r.peakHeld

@@ -33,7 +33,7 @@ type WebConn struct {
 }
 
 // SetPartial sets whether an unfinished response is in progress.
-func (c *WebConn) SetPartial(is bool) { c.partial.Store(is) }
+func (c *WebConn) SetPartial(partial bool) { c.partial.Store(partial) }
 
 // Close implements net.Conn.
 func (c *WebConn) Close() error {

@@ -64,7 +64,7 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 		tls: tls.Client(t, cfg)}
 	var ok wire.OK
 	err := s.runHandshake(ctx, func() error {
-		asked := time.Now()
+		sentAt := time.Now()
 		_, unsent := s.tls.Write(wire.Append(nil, j))
 		// The server may have refused our key and hung up already: its reason can still be read.
 		typ, payload, err := s.r.Next()
@@ -76,7 +76,7 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 		}
 		switch typ {
 		case wire.TypeOK:
-			s.RTT = time.Since(asked)
+			s.RTT = time.Since(sentAt)
 			ok, err = wire.ParseOK(payload)
 			return err
 		case wire.TypeRefuse:

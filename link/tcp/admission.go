@@ -174,15 +174,15 @@ func (l *AdmissionLimit) removeSlot(v *Slot) {
 // slots beyond its reserved ones, counting the newcomer. mu must be held.
 func (l *AdmissionLimit) pickVictim(newcomer netip.Prefix) (out *Slot) {
 	silent := 2*l.silentCount >= l.used
-	var most int
+	var mostSlots int
 	for from, s := range l.sources {
 		v := s.pickVictim(silent)
 		n := len(s.slots) - s.reserved
 		if from == newcomer {
 			n++
 		}
-		if v != nil && (out == nil || n > most || n == most && v.isEvictedBefore(out, silent)) {
-			out, most = v, n
+		if v != nil && (out == nil || n > mostSlots || n == mostSlots && v.isEvictedBefore(out, silent)) {
+			out, mostSlots = v, n
 		}
 	}
 	return out

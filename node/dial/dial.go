@@ -394,10 +394,10 @@ func (d *Dialer) ReportEnded(c net.Conn, began time.Time, silent error) {
 }
 
 // forgetOldest removes the oldest entry if the map is full.
-func forgetOldest[T any](of map[route]T, at func(T) time.Time) {
-	if len(of) >= maxRoutes {
-		delete(of, slices.MinFunc(slices.Collect(maps.Keys(of)),
-			func(a, b route) int { return at(of[a]).Compare(at(of[b])) }))
+func forgetOldest[T any](routes map[route]T, timeOf func(T) time.Time) {
+	if len(routes) >= maxRoutes {
+		delete(routes, slices.MinFunc(slices.Collect(maps.Keys(routes)),
+			func(a, b route) int { return timeOf(routes[a]).Compare(timeOf(routes[b])) }))
 	}
 }
 

@@ -182,9 +182,9 @@ func (j *evaluator) checkAddresses() {
 	s := j.facts.Server
 	answers := slices.ContainsFunc(s.Addresses, func(a Address) bool { return a.Problem == nil })
 	for _, a := range s.Addresses {
-		what := a.At
+		subject := a.At
 		if a.IP != "" && !strings.Contains(a.At, a.IP) {
-			what += " (" + a.IP + ")"
+			subject += " (" + a.IP + ")"
 		}
 		switch {
 		case a.Portal != "":
@@ -192,17 +192,17 @@ func (j *evaluator) checkAddresses() {
 				"open a browser and log in to this network, then try again",
 				"something else answers in place of the server: %s", a.Portal)
 		case a.BlackHole:
-			j.addFinding(topic{"mtu", what}, Bad, blackHoleHint,
+			j.addFinding(topic{"mtu", subject}, Bad, blackHoleHint,
 				"it answers short packets only: long packets are lost on the way")
 		case a.Problem == nil:
-			j.addFinding(topic{"server", what}, OK, "", "answers in %v", roundTime(a.RTT))
+			j.addFinding(topic{"server", subject}, OK, "", "answers in %v", roundTime(a.RTT))
 		default:
 			level := Bad
 			if answers {
 				level = Warn
 			}
 			w := j.facts.explainServer(a.At, *a.Problem)
-			j.addFinding(topic{"server", what}, level, w.hint, "%s", w.text)
+			j.addFinding(topic{"server", subject}, level, w.hint, "%s", w.text)
 		}
 	}
 }
@@ -215,9 +215,9 @@ func (j *evaluator) checkServer() {
 		return
 	}
 	off := max(s.ClockAhead, -s.ClockAhead) - s.ClockError
-	way := "behind"
+	direction := "behind"
 	if s.ClockAhead < 0 {
-		way = "ahead of"
+		direction = "ahead of"
 	}
 	const clockHint = "set the clock, for example with `timedatectl set-ntp true`: TLS certificates and " +
 		"pairing codes depend on it"
@@ -229,7 +229,7 @@ func (j *evaluator) checkServer() {
 		}
 		j.addFinding(topic{"clock", ""}, level, clockHint,
 			"this device's clock is %v %s the server's: one of them is wrong",
-			max(s.ClockAhead, -s.ClockAhead).Round(time.Second), way)
+			max(s.ClockAhead, -s.ClockAhead).Round(time.Second), direction)
 	default:
 		j.addFinding(topic{"clock", ""}, OK, "", "this device's clock and the server's agree")
 	}
@@ -439,8 +439,8 @@ func reportSubflows(list []Subflow) []SubflowReport {
 			Seen: l.Seen, Hops: []HopReport{}}
 		if l.Helper {
 			r.Kind = "helped"
-		} else if s, own := addrOf(l.Seen), addrOf(l.Local); s.IsValid() && own.IsValid() {
-			r.NAT = s != own
+		} else if s, local := addrOf(l.Seen), addrOf(l.Local); s.IsValid() && local.IsValid() {
+			r.NAT = s != local
 		}
 		for _, h := range l.Hops {
 			r.Hops = append(r.Hops, HopReport{Name: h.Name, RTTms: float64(h.RTT.Microseconds()) / 1000,

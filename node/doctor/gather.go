@@ -192,10 +192,10 @@ func (p Config) applyPolicy(l *Subflow, link string, st api.Status) {
 	}
 	var limits policy.Limits
 	for _, name := range names {
-		said := p.Policy(name)
-		l.Capped = l.Capped || said.Caps.HasCap()
+		spec := p.Policy(name)
+		l.Capped = l.Capped || spec.Caps.HasCap()
 		if limits == (policy.Limits{}) {
-			limits = said.Limits
+			limits = spec.Limits
 		}
 	}
 	tier, metered, _ := policy.TierOf(limits, wire.Facts{}, false)
@@ -203,8 +203,8 @@ func (p Config) applyPolicy(l *Subflow, link string, st api.Status) {
 }
 
 // deviceFacts returns the known facts of a device.
-func deviceFacts(st api.Status, is func(api.Device) bool) (k api.KnownFacts) {
-	if i := slices.IndexFunc(st.Devices, is); i >= 0 && st.Devices[i].Facts != nil {
+func deviceFacts(st api.Status, match func(api.Device) bool) (k api.KnownFacts) {
+	if i := slices.IndexFunc(st.Devices, match); i >= 0 && st.Devices[i].Facts != nil {
 		k = *st.Devices[i].Facts
 	}
 	return k

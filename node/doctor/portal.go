@@ -49,13 +49,13 @@ func classifyPortal(status int, location string, names []string, kind fault.Kind
 	if u, err := url.Parse(location); err == nil && !slices.Contains(names, u.Hostname()) {
 		where = u.Hostname()
 	}
-	stranger := kind == fault.Protocol || kind == fault.WrongKey
+	notMpbond := kind == fault.Protocol || kind == fault.WrongKey
 	switch {
 	case status == http.StatusNetworkAuthenticationRequired:
 		return "its web server asks for a network login"
-	case status >= 300 && status < 400 && where != "" && (stranger || kind == fault.Timeout):
+	case status >= 300 && status < 400 && where != "" && (notMpbond || kind == fault.Timeout):
 		return fmt.Sprintf("web pages are redirected to %.100s", where)
-	case stranger:
+	case notMpbond:
 		return fmt.Sprintf("no mpbond at its port, and a web server (status %d) at port 80", status)
 	}
 	return ""

@@ -99,14 +99,14 @@ func findWarning(list []Finding, check string) *Finding {
 // measured.
 func slowestHop(subflows []Subflow) (hop string, slow Subflow, rate, best unit.Rate) {
 	least := 2.0 // rate relative to the best subflow
-	for _, of := range []func(Subflow) Rate{func(l Subflow) Rate { return l.DownRate },
+	for _, rateOf := range []func(Subflow) Rate{func(l Subflow) Rate { return l.DownRate },
 		func(l Subflow) Rate { return l.UpRate }} {
 		var top unit.Rate
 		for _, l := range subflows {
-			top = max(top, of(l).Bps)
+			top = max(top, rateOf(l).Bps)
 		}
 		for _, l := range subflows {
-			r := of(l)
+			r := rateOf(l)
 			if r.Bps == 0 || r.Limit == "" {
 				continue
 			}

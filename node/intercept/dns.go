@@ -136,7 +136,7 @@ func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []by
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
-	ways := []dnsQueryFunc{func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+	queries := []dnsQueryFunc{func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
 		c, err := e.openStream(ctx, resolver.String())
 		if err != nil {
 			return nil, err
@@ -144,7 +144,7 @@ func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []by
 		return exchangeTCP(ctx, c, query)
 	}}
 	if e.cfg.Direct != nil {
-		ways = append(ways, func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+		queries = append(queries, func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
 			c, err := e.cfg.Direct(ctx, "udp", resolver.String())
 			if err != nil {
 				return nil, err
@@ -152,7 +152,7 @@ func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []by
 			return exchangeUDP(ctx, c, query)
 		})
 	}
-	answer, err := queryAll(ctx, &e.wg, ways, resolver, query)
+	answer, err := queryAll(ctx, &e.wg, queries, resolver, query)
 	if err != nil {
 		return nil, err
 	}
@@ -176,9 +176,9 @@ func queryAll(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, r
 		err    error
 	}
 	results := make(chan result, len(queries))
-	for _, way := range queries {
+	for _, runQuery := range queries {
 		wg.Go(func() {
-			a, err := way(ctx, resolver, query)
+			a, err := runQuery(ctx, resolver, query)
 			results <- result{a, err}
 		})
 	}

@@ -288,8 +288,8 @@ func matchEqual(data []byte) expr.Any {
 	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
 }
 
-func matchMeta(key expr.MetaKey, is []byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: 1}, matchEqual(is)}
+func matchMeta(key expr.MetaKey, value []byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, matchEqual(value)}
 }
 
 func matchL4Proto(p byte) []expr.Any { return matchMeta(expr.MetaKeyL4PROTO, []byte{p}) }

@@ -100,7 +100,7 @@ type sendState struct {
 
 // readConfirmations reads confirmations until EOF or another octet, which remains in r.
 func (f *sendState) readConfirmations(r *bufio.Reader) {
-	for over := false; !over; {
+	for done := false; !done; {
 		b, err := r.ReadByte()
 		f.mu.Lock()
 		switch {
@@ -111,7 +111,7 @@ func (f *sendState) readConfirmations(r *bufio.Reader) {
 		default:
 			f.err, f.noMoreConfirmations = r.UnreadByte(), true
 		}
-		over = f.noMoreConfirmations
+		done = f.noMoreConfirmations
 		f.mu.Unlock()
 		select {
 		case f.changed <- struct{}{}:
@@ -122,7 +122,7 @@ func (f *sendState) readConfirmations(r *bufio.Reader) {
 
 // canSend reports whether another block may be sent after sent bytes, whether all bytes are
 // confirmed, and whether no more confirmations will come.
-func (f *sendState) canSend(sent unit.Bytes) (more, all, over bool) {
+func (f *sendState) canSend(sent unit.Bytes) (more, all, noMore bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under := sent - f.confirmed.total()
@@ -156,10 +156,10 @@ func (f *sendState) writeBlocks(c net.Conn, a Request, each func()) error {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for sent := unit.Bytes(0); ; {
-		more, all, over := f.canSend(sent)
+		more, all, noMore := f.canSend(sent)
 		enough := sent >= a.Bytes || !time.Now().Before(end)
 		switch {
-		case over:
+		case noMore:
 			return errors.New("the other end has stopped early")
 		case enough && all:
 			_, err := c.Write([]byte{0, 0})

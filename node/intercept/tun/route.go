@@ -182,10 +182,10 @@ func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
 	local := netlink.NewRule()
 	local.Family, local.Priority, local.Table, local.SuppressPrefixlen, local.Protocol = family, priorityLocal,
 		unix.RT_TABLE_MAIN, 0, routeProtocol
-	rest := netlink.NewRule()
-	rest.Family, rest.Priority, rest.Table, rest.Mark, rest.Invert, rest.Protocol = family, priorityAll,
+	others := netlink.NewRule()
+	others.Family, others.Priority, others.Table, others.Mark, others.Invert, others.Protocol = family, priorityAll,
 		routeTable, mark, true, routeProtocol
-	for _, rule := range []*netlink.Rule{local, rest} {
+	for _, rule := range []*netlink.Rule{local, others} {
 		if err := netlink.RuleAdd(rule); err != nil {
 			return fault.New(fault.Unsupported, fmt.Errorf("rule %d: %w", rule.Priority, err),
 				"this takes Linux 4.17 with policy routing")

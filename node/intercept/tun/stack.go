@@ -178,7 +178,7 @@ func (n *netstack) rememberSYN(id stack.TransportEndpointID, p *stack.PacketBuff
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, again := n.attempts[id]; !again && len(n.attempts) < maxAttempts {
+	if _, known := n.attempts[id]; !known && len(n.attempts) < maxAttempts {
 		n.attempts[id] = append(append([]byte(nil), p.NetworkHeader().Slice()...), h...)
 	}
 }
