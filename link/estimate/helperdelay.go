@@ -56,8 +56,8 @@ func (h *helperDelay) addReport(now time.Time, s wire.HopState) {
 		if from := next.at.Add(-reportDelay); from.After(came) {
 			came = from
 		}
-		part := float64(s.Forwarded-first) / float64(next.received-first)
-		came = came.Add(time.Duration(float64(next.at.Sub(came)) * part))
+		came = came.Add(time.Duration(
+			float64(next.at.Sub(came)) * float64(s.Forwarded-first) / float64(next.received-first)))
 	}
 	h.delay = max(0, now.Sub(came)-s.RTT)
 }

@@ -191,7 +191,7 @@ func (a *Acceptor) pairWith(ctx context.Context, conn net.Conn) (p identity.Peer
 	}
 	_ = conn.SetDeadline(time.Now().Add(identityTimeout))
 	m := peerInfo{key: c.peer, remoteAddr: conn.RemoteAddr()}
-	if m.about, err = a.exchangeIdentities(c); err != nil {
+	if m.identity, err = a.exchangeIdentities(c); err != nil {
 		_, _ = a.finishPairing(t, nil)
 		return p, err
 	}
@@ -375,8 +375,8 @@ func (a *Acceptor) exchangeKeys(c *channel, t codeTry, ke1 []byte) (right bool, 
 func (a *Acceptor) exchangeIdentities(c *channel) (wire.PairIdentity, error) {
 	// The caller's roles are not known yet. Only helpers need the list of servers, so it is sent
 	// only if the caller can be one.
-	if err := c.sendFrame(a.self.aboutFor(rolesOfUse(a.self.About().Roles))); err != nil {
+	if err := c.sendFrame(a.self.identityFor(rolesOfUse(a.self.About().Roles))); err != nil {
 		return wire.PairIdentity{}, err
 	}
-	return c.readAbout()
+	return c.readIdentity()
 }

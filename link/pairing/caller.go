@@ -75,7 +75,7 @@ func (a *caller) callAt(ctx context.Context, conn net.Conn, addr string) (*Pendi
 	return m, nil
 }
 
-// receiveIdentity runs the protocol up to the other device's PAIR_ABOUT.
+// receiveIdentity runs the protocol up to the other device's PAIR_IDENTITY.
 func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingPairing) error {
 	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (a *caller) proveCode(m *PendingPairing) (known, err error) {
 	if err := c.sendFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
 		return nil, err
 	}
-	if m.peer.about, err = c.readAbout(); err != nil {
+	if m.peer.identity, err = c.readIdentity(); err != nil {
 		return nil, err
 	}
 	if _, err := m.peer.usableRoles(a.self.About().Roles); err != nil {
@@ -138,7 +138,7 @@ func (a *caller) proveCode(m *PendingPairing) (known, err error) {
 func (m *PendingPairing) ID() identity.ID { return m.peer.key.ID() }
 
 // IsHelper reports whether the other device is a helper.
-func (m *PendingPairing) IsHelper() bool { return m.peer.about.Roles&wire.PairHelper != 0 }
+func (m *PendingPairing) IsHelper() bool { return m.peer.identity.Roles&wire.PairHelper != 0 }
 
 // Finish sends our identity, waits until the peer has stored it, then stores the peer's. A helper
 // also receives the servers that self trusts now.
@@ -148,7 +148,7 @@ func (m *PendingPairing) Finish(ctx context.Context) (identity.Peer, error) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = m.channel.tls.NetConn().SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := m.channel.sendFrame(m.self.aboutFor(m.peer.about.Roles)); err != nil {
+	if err := m.channel.sendFrame(m.self.identityFor(m.peer.identity.Roles)); err != nil {
 		return identity.Peer{}, callFault(ctx, err)
 	}
 	if _, err := m.channel.expectFrame(wire.TypePairDone); err != nil {

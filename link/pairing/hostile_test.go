@@ -42,7 +42,7 @@ func TestWrongCodeAndOn(t *testing.T) {
 	}
 	_, _ = rand.Read(guess)
 	for _, f := range []wire.Frame{wire.PairStep{Number: 1, Bytes: ke1}, wire.PairStep{Number: 3, Bytes: guess},
-		laptop.aboutFor(wire.PairServer)} {
+		laptop.identityFor(wire.PairServer)} {
 		_ = c.sendFrame(f) // the acceptor may have hung up
 		if s, ok := f.(wire.PairStep); ok && s.Number == 1 {
 			_, err = c.readStep(2)
@@ -89,7 +89,7 @@ func TestReplacedWhileTrying(t *testing.T) {
 	if err := c.sendFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.readAbout(); err == nil {
+	if _, err := c.readIdentity(); err == nil {
 		t.Error("the code that was replaced is right")
 	}
 	if _, err := laptop.pairWith(server, "10.0.0.1", secret); err != nil {

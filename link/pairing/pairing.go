@@ -11,8 +11,8 @@
 //	PAIR_STEP 1 (KE1)    ---------->  one try of the code is counted
 //	                     <----------  PAIR_STEP 2 (KE2), proves the code
 //	PAIR_STEP 3 (KE3)    ---------->  proves the code; the try is given back
-//	                     <----------  PAIR_ABOUT
-//	PAIR_ABOUT           ---------->  is stored
+//	                     <----------  PAIR_IDENTITY
+//	PAIR_IDENTITY        ---------->  is stored
 //	                     <----------  PAIR_DONE; is stored
 //
 // The proof is OPAQUE (RFC 9807). An attacker without the code learns only whether one guess was
@@ -46,7 +46,7 @@ import (
 const (
 	// stepTimeout bounds TLS and the key exchange together, and each message after it.
 	stepTimeout = 10 * time.Second
-	// identityTimeout is how long the acceptor waits for the caller's PAIR_ABOUT. The caller may
+	// identityTimeout is how long the acceptor waits for the caller's PAIR_IDENTITY. The caller may
 	// have other devices to call first.
 	identityTimeout = time.Minute
 )
@@ -120,7 +120,7 @@ func (c *channel) readStep(number uint8) ([]byte, error) {
 	return f.Bytes, fault.New(fault.Protocol, err, hintVersion)
 }
 
-func (c *channel) readAbout() (wire.PairIdentity, error) {
+func (c *channel) readIdentity() (wire.PairIdentity, error) {
 	payload, err := c.expectFrame(wire.TypePairIdentity)
 	if err != nil {
 		return wire.PairIdentity{}, err

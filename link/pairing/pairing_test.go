@@ -241,7 +241,7 @@ func TestIncompatibleRoles(t *testing.T) {
 	laptop := newTestDevice(t, "laptop", primary)
 	laptop.trustServer("home", "192.0.2.1:7600")
 	for theirs, want := range map[wire.PairRoles]int{server: 0, primary: 0, helper: 1, primary | helper: 1} {
-		if got := laptop.aboutFor(theirs).Servers; len(got) != want {
+		if got := laptop.identityFor(theirs).Servers; len(got) != want {
 			t.Errorf("%v get %v", theirs, got)
 		}
 	}
@@ -446,7 +446,7 @@ func TestTruncation(t *testing.T) {
 			if err != nil || !send(wire.Append(nil, wire.PairStep{Number: 3, Bytes: ke3})) {
 				return false
 			}
-			if _, err := c.readAbout(); err != nil {
+			if _, err := c.readIdentity(); err != nil {
 				t.Fatal(err)
 			}
 			if !send(about) {

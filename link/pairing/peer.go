@@ -42,9 +42,9 @@ func rolesOfUse(own wire.PairRoles) (useful wire.PairRoles) {
 	return useful
 }
 
-// aboutFor returns our identity for a device with roles theirs. It contains servers only if that
+// identityFor returns our identity for a device with roles theirs. It contains servers only if that
 // device will carry subflows to them.
-func (s Self) aboutFor(theirs wire.PairRoles) wire.PairIdentity {
+func (s Self) identityFor(theirs wire.PairRoles) wire.PairIdentity {
 	about := s.About()
 	about.Servers = nil
 	if theirs&wire.PairHelper == 0 || about.Roles&wire.PairPrimary == 0 {
@@ -57,19 +57,19 @@ func (s Self) aboutFor(theirs wire.PairRoles) wire.PairIdentity {
 // peerInfo is a device that has proved that it knows the code.
 type peerInfo struct {
 	key        identity.PublicKey
-	about      wire.PairIdentity
+	identity   wire.PairIdentity
 	dialedAddr string   // address that we dialled; "" if the peer called
 	remoteAddr net.Addr // the peer's end of the connection
 }
 
 // usableRoles returns the peer's roles that a device with roles own can use.
 func (m peerInfo) usableRoles(own wire.PairRoles) (wire.PairRoles, error) {
-	if m.about.Roles&wire.PairServer != 0 && m.about.Roles != wire.PairServer {
+	if m.identity.Roles&wire.PairServer != 0 && m.identity.Roles != wire.PairServer {
 		return 0, fault.New(fault.Protocol,
 			errors.New("the other device claims to be a server and something else"),
 			"mpbond never does this: do not pair with it")
 	}
-	take := m.about.Roles & rolesOfUse(own)
+	take := m.identity.Roles & rolesOfUse(own)
 	if take == 0 {
 		return 0, fault.New(fault.Usage, errors.New("the roles of these two devices do not match"),
 			"pair a primary with a server or a helper")
@@ -85,7 +85,7 @@ func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 	if err != nil {
 		return identity.Peer{}, err
 	}
-	p := identity.Peer{Name: m.about.Name, Key: m.key}
+	p := identity.Peer{Name: m.identity.Name, Key: m.key}
 	for _, r := range roleBits {
 		if take&r.bit != 0 {
 			p.Roles = append(p.Roles, r.role)
@@ -98,11 +98,11 @@ func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 &&
 		m.dialedAddr != "": // for onloading in networks without multicast
 		p.Addresses = []string{m.dialedAddr}
-	case helps && m.about.Port != 0 && host != "":
-		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.about.Port)))}
+	case helps && m.identity.Port != 0 && host != "":
+		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.identity.Port)))}
 	}
 	if helps {
-		p.Servers = identity.CarriableServers(m.about.Servers, parseIP(hostOf(m.remoteAddr)).IsLoopback())
+		p.Servers = identity.CarriableServers(m.identity.Servers, parseIP(hostOf(m.remoteAddr)).IsLoopback())
 	}
 	return s.Trust.AddPaired(p)
 }

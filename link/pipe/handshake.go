@@ -153,9 +153,9 @@ type reply struct {
 	err     error
 }
 
-// Accept accepts a pipe over a connection that a helper has made. cfg is from identity.Key.Server
-// with wire.PipeALPN. Accept owns conn from now on. It fails after HandshakeTimeout. Its errors are
-// faults.
+// Accept accepts a pipe over a connection that a helper has made. cfg is from
+// identity.Key.ServerConfig with wire.PipeALPN. Accept owns conn from now on. It fails after
+// HandshakeTimeout. Its errors are faults.
 func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	w := &Waiting{raw: conn, tls: tls.Server(conn, cfg), replies: make(chan reply, 1), done: make(chan struct{})}
 	err := runWithin(ctx, HandshakeTimeout, conn, func(ctx context.Context) (err error) {

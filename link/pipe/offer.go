@@ -31,7 +31,7 @@ type Offer struct {
 // hints.
 const maxServersFrames, maxHints = 16, 4096
 
-// NewOffer makes a pipe of a connection to a primary. cfg is from identity.Key.Client with
+// NewOffer makes a pipe of a connection to a primary. cfg is from identity.Key.ClientConfig with
 // wire.PipeALPN; name is for display. It owns conn from now on and fails after HandshakeTimeout.
 // Its errors are faults. If the primary refuses this device's key, only Wait reports it.
 func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Offer, error) {
