@@ -88,7 +88,7 @@ func (m *rateMeter) steadyRate() unit.Rate {
 	return unit.RateOf(m.totals[last]-m.totals[i], m.at[last].Sub(m.at[i]))
 }
 
-// sendState is what the sender knows while it sends.
+// sendState holds the state of a transfer at its sender.
 type sendState struct {
 	changed chan struct{} // gets a value after each change
 

@@ -15,7 +15,7 @@ import (
 	"mpbond/api"
 )
 
-// ServerSide is what the server knows for a measurement.
+// ServerSide holds what the server contributes to a measurement.
 type ServerSide struct {
 	Version string
 	Seen    string // where the subflow comes from

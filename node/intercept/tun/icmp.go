@@ -9,7 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// packetAction is what to do with a packet from an app.
+// packetAction selects how to treat a packet from an app.
 type packetAction int
 
 const (
