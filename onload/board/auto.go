@@ -33,9 +33,11 @@ const (
 // canAffordCopy.
 type autoScheduler struct{}
 
+// Name implements Scheduler.
 func (autoScheduler) Name() string                                { return "auto" }
 func (autoScheduler) NoteDelivery(int, unit.Bytes, time.Duration) {}
 
+// Pick implements Scheduler.
 func (autoScheduler) Pick(v *View, path int) Decision {
 	if v.Paths[path].IsExtra {
 		return planOverlap(v, path)
@@ -52,14 +54,14 @@ func (autoScheduler) Pick(v *View, path int) Decision {
 		if v.Waiting[0].NoCopies {
 			return planInTime(v, path)
 		}
-		mine := planInOrder(v, path)
-		if mine < 0 {
+		index := planInOrder(v, path)
+		if index < 0 {
 			return waitDecision(v, NoGain)
 		}
-		if d, ok := planHelpOlder(v, path, v.Waiting[mine]); ok {
+		if d, ok := planHelpOlder(v, path, v.Waiting[index]); ok {
 			return d
 		}
-		return Decision{Action: Take, Item: mine, Reason: NextItem}
+		return Decision{Action: Take, Item: index, Reason: NextItem}
 	}
 	best, most := waitDecision(v, NothingLeft), time.Duration(0)
 	for _, j := range v.Running {
@@ -153,15 +155,15 @@ func planSplit(v *View, j Job, path int) (Decision, time.Duration) {
 		v.Paths[path].Device == v.Paths[j.Path].Device {
 		return Decision{}, 0
 	}
-	mine, its := estimateDelivery(v, path), estimateJob(v, j)
-	all := its.transferTime(j.Remaining())
-	if all <= mine.delay {
+	own, current := estimateDelivery(v, path), estimateJob(v, j)
+	all := current.transferTime(j.Remaining())
+	if all <= own.delay {
 		return Decision{}, 0
 	}
-	lead := min(never.Seconds(), (all - mine.delay).Seconds())
-	n := unit.Bytes(min(lead/(1/mine.rate+1/its.rate), float64(j.Remaining()-minSplitSize)))
-	gain := all - its.transferTime(j.Remaining()-n)
-	if n < v.minSplitFor(path) || gain < max(mine.delay/8, v.splitCost(j)) {
+	lead := min(never.Seconds(), (all - own.delay).Seconds())
+	n := unit.Bytes(min(lead/(1/own.rate+1/current.rate), float64(j.Remaining()-minSplitSize)))
+	gain := all - current.transferTime(j.Remaining()-n)
+	if n < v.minSplitFor(path) || gain < max(own.delay/8, v.splitCost(j)) {
 		return Decision{}, 0
 	}
 	return Decision{Action: Split, Job: j.ID, Size: n, Reason: SplitsLast}, gain
@@ -175,9 +177,9 @@ func planMove(v *View, j Job, path int) (Decision, time.Duration) {
 	if v.Paths[path].Rate == 0 || ran < answerTimeout || !v.canAffordCopy(path, j, j.Transferred) {
 		return Decision{}, 0
 	}
-	its := min(estimateTimeLeft(v, j),
+	current := min(estimateTimeLeft(v, j),
 		deliveryEstimate{rate: float64(j.Transferred) / ran.Seconds()}.transferTime(j.Remaining()))
-	gain := its - estimateErrorFactor*estimateDelivery(v, path).transferTime(j.Item.Size())
+	gain := current - estimateErrorFactor*estimateDelivery(v, path).transferTime(j.Item.Size())
 	if gain < answerTimeout {
 		return Decision{}, 0
 	}

@@ -79,8 +79,8 @@ type path struct {
 }
 
 // NewBoard returns a board with a number of devices, all of them down.
-func NewBoard(s Scheduler, paths int) *Board {
-	return &Board{scheduler: s, paths: make([]path, paths), concurrency: 1, excluded: map[[2]int]bool{},
+func NewBoard(s Scheduler, devices int) *Board {
+	return &Board{scheduler: s, paths: make([]path, devices), concurrency: 1, excluded: map[[2]int]bool{},
 		homePath: -1, wanted: map[int]bool{}}
 }
 
@@ -96,7 +96,9 @@ func (b *Board) SetConcurrency(n int) {
 func (b *Board) AddDevice() { b.paths = append(b.paths, make([]path, b.concurrency)...) }
 
 // pathsOf returns the paths of a device.
-func (b *Board) pathsOf(path int) []path { return b.paths[path*b.concurrency : (path+1)*b.concurrency] }
+func (b *Board) pathsOf(device int) []path {
+	return b.paths[device*b.concurrency : (device+1)*b.concurrency]
+}
 
 // AddItems adds items to carry and sets their Index.
 func (b *Board) AddItems(items ...Item) {
@@ -125,40 +127,40 @@ func (b *Board) enqueueItem(i Item) {
 }
 
 // SetUp marks a device as usable.
-func (b *Board) SetUp(path int) {
-	for i := range b.pathsOf(path) {
-		b.pathsOf(path)[i].up = !b.pathsOf(path)[i].retired
+func (b *Board) SetUp(device int) {
+	for i := range b.pathsOf(device) {
+		b.pathsOf(device)[i].up = !b.pathsOf(device)[i].retired
 	}
 }
 
 // SetSingle limits a device that is down to one item at a time from now on.
-func (b *Board) SetSingle(path int) {
-	for i := range b.pathsOf(path)[1:] {
-		b.pathsOf(path)[1+i].retired = true
+func (b *Board) SetSingle(device int) {
+	for i := range b.pathsOf(device)[1:] {
+		b.pathsOf(device)[1+i].retired = true
 	}
 }
 
 // SetMetered sets whether bytes of a device cost money or count against a limit.
-func (b *Board) SetMetered(path int, yes bool) {
-	for i := range b.pathsOf(path) {
-		b.pathsOf(path)[i].metered = yes
+func (b *Board) SetMetered(device int, yes bool) {
+	for i := range b.pathsOf(device) {
+		b.pathsOf(device)[i].metered = yes
 	}
 }
 
 // SetDown marks a device as unusable. Its unfinished items wait for other devices.
-func (b *Board) SetDown(path int, now time.Time) {
-	for i := range b.pathsOf(path) {
-		if j := b.pathsOf(path)[i].job; j != nil {
+func (b *Board) SetDown(device int, now time.Time) {
+	for i := range b.pathsOf(device) {
+		if j := b.pathsOf(device)[i].job; j != nil {
 			b.Fail(j.ID, now)
 		}
-		b.pathsOf(path)[i].up = false
+		b.pathsOf(device)[i].up = false
 	}
 }
 
 // Exclude keeps a device from an object. Its jobs of the object fail.
-func (b *Board) Exclude(path, object int, now time.Time) {
-	b.excluded[[2]int{path, object}] = true
-	for _, p := range b.pathsOf(path) {
+func (b *Board) Exclude(device, object int, now time.Time) {
+	b.excluded[[2]int{device, object}] = true
+	for _, p := range b.pathsOf(device) {
 		if p.job != nil && p.job.Item.Object == object {
 			b.Fail(p.job.ID, now)
 		}
@@ -263,10 +265,10 @@ func (p *path) noteLatency(took time.Duration) {
 
 // noteRate records that the rate was as given for the time dt.
 func (p *path) noteRate(rate float64, dt time.Duration) {
-	if lately := math.Exp(-dt.Seconds() / recentMemory.Seconds()); p.rateWeight == 0 {
+	if recentKeep := math.Exp(-dt.Seconds() / recentMemory.Seconds()); p.rateWeight == 0 {
 		p.recentRate = rate
 	} else {
-		p.recentRate += (1 - lately) * (rate - p.recentRate)
+		p.recentRate += (1 - recentKeep) * (rate - p.recentRate)
 	}
 	keep := math.Exp(-dt.Seconds() / rateMemory.Seconds())
 	p.rateWeight = keep*p.rateWeight + 1 - keep // also weighs the first samples by their length

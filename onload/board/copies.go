@@ -67,13 +67,13 @@ func planMeteredCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	if !j.LastProgress.IsZero() && !v.isMeasured(j) {
 		return Decision{}, 0
 	}
-	mine := estimateDelivery(v, path)
+	own := estimateDelivery(v, path)
 	if v.Paths[path].Rate == 0 { // slow other paths may be why a copy is wanted
-		mine.rate = max(mine.rate, defaultMeteredRate)
+		own.rate = max(own.rate, defaultMeteredRate)
 	}
-	gain := v.estimateItemEnd(j.Item.piece) - time.Duration(meteredMargin*float64(mine.transferTime(cost)))
+	gain := v.estimateItemEnd(j.Item.piece) - time.Duration(meteredMargin*float64(own.transferTime(cost)))
 	if j.LastProgress.IsZero() {
-		gain = min(gain, v.Now.Sub(j.StartTime)-max(answerTimeout, 4*mine.delay))
+		gain = min(gain, v.Now.Sub(j.StartTime)-max(answerTimeout, 4*own.delay))
 		return Decision{Action: Copy, Job: j.ID, Reason: NoAnswer}, gain
 	}
 	return Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}, gain
@@ -122,24 +122,24 @@ func (v *View) estimateItemEnd(item int) time.Duration {
 // unless the current path is far faster: whatever the size, the first complete copy wins. Until a
 // response has come, the server may still turn out to support ranges.
 func planUnsizedCopy(v *View, j Job, path int) (Decision, time.Duration) {
-	mine, took, wait := estimateDelivery(v, path), v.Now.Sub(j.StartTime), answerTimeout
-	if its := v.Paths[j.Path]; its.Metered && its.Rate == 0 && v.Paths[path].Rate > 0 {
-		wait = 0 // nothing is known of the metered path, and this one is free
+	own, waited, minWait := estimateDelivery(v, path), v.Now.Sub(j.StartTime), answerTimeout
+	if holder := v.Paths[j.Path]; holder.Metered && holder.Rate == 0 && v.Paths[path].Rate > 0 {
+		minWait = 0 // nothing is known of the metered path, and this one is free
 	}
-	if j.LastProgress.IsZero() && took <= max(wait, 4*mine.delay) ||
+	if j.LastProgress.IsZero() && waited <= max(minWait, 4*own.delay) ||
 		!v.canAffordCopy(path, j, max(j.Transferred, v.LargestSize)) {
 		return Decision{}, 0
 	}
 	for _, other := range v.Running {
 		if other.Item.piece == j.Item.piece && !other.LastProgress.IsZero() &&
-			estimateJob(v, other).rate > estimateErrorFactor*mine.rate {
+			estimateJob(v, other).rate > estimateErrorFactor*own.rate {
 			return Decision{}, 0
 		}
 	}
 	if j.LastProgress.IsZero() {
-		return Decision{Action: Copy, Job: j.ID, Reason: NoAnswer}, took
+		return Decision{Action: Copy, Job: j.ID, Reason: NoAnswer}, waited
 	}
-	return Decision{Action: Copy, Job: j.ID, Reason: NoSize}, took
+	return Decision{Action: Copy, Job: j.ID, Reason: NoSize}, waited
 }
 
 // FindLoser implements pruner. It compares only jobs whose rates have been measured for a while.
@@ -152,10 +152,10 @@ func (autoScheduler) FindLoser(v *View) (JobID, bool) {
 		if v.Paths[j.Path].Metered {
 			most = meteredMargin
 		}
-		mine, wait := v.estimateJobEnd(j), v.Paths[j.Path].Latency
+		jobEnd, wait := v.estimateJobEnd(j), v.Paths[j.Path].Latency
 		for _, other := range v.Running {
 			if other.ID != j.ID && other.Item.piece == j.Item.piece && v.isMeasured(other) &&
-				float64(mine) > most*float64(max(v.estimateJobEnd(other), wait)) {
+				float64(jobEnd) > most*float64(max(v.estimateJobEnd(other), wait)) {
 				return j.ID, true
 			}
 		}

@@ -27,7 +27,7 @@ const (
 
 // SetHome names the device of the home line. There is none until then. Call it after
 // SetConcurrency.
-func (b *Board) SetHome(path int) { b.homePath = path * b.concurrency }
+func (b *Board) SetHome(device int) { b.homePath = device * b.concurrency }
 
 // isHomePath reports whether a path belongs to the home line.
 func (b *Board) isHomePath(lane int) bool {
@@ -162,39 +162,39 @@ func (v *View) planTakeOver(j Job, delay time.Duration) (Decision, bool) {
 	if v.isHomePath(j.Path) || j.Item.NoCopies || v.isOnHomePath(j) {
 		return Decision{}, false
 	}
-	home, its := estimateDelivery(v, v.HomePath), v.estimateWorstCase(j)
+	home, current := estimateDelivery(v, v.HomePath), v.estimateWorstCase(j)
 	home.delay = delay
 	rtt := v.Paths[v.HomePath].Latency
 	if !j.Item.Splittable || j.Item.To == Unknown {
-		ends := its.transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred))
-		switch mine := home.transferTime(v.sizeOrMean(j.Item)); {
-		case ends == never:
+		timeLeft := current.transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred))
+		switch homeTime := home.transferTime(v.sizeOrMean(j.Item)); {
+		case timeLeft == never:
 			return Decision{Action: Copy, Job: j.ID, Reason: HomeSooner}, true
-		case v.sizeOrMean(j.Item) == 0 || ends <= mine+rtt+rtt/2:
+		case v.sizeOrMean(j.Item) == 0 || timeLeft <= homeTime+rtt+rtt/2:
 			return Decision{}, false
-		case ends > estimateErrorFactor*mine:
+		case timeLeft > estimateErrorFactor*homeTime:
 			return Decision{Action: Move, Job: j.ID, Reason: HomeSooner}, true
 		}
 		return Decision{Action: Copy, Job: j.ID, Reason: HomeSooner}, true
 	}
-	left := j.Remaining()
-	all := its.transferTime(left)
-	d := Decision{Action: Split, Job: j.ID, Size: left, Reason: HomeSooner}
+	remaining := j.Remaining()
+	all := current.transferTime(remaining)
+	d := Decision{Action: Split, Job: j.ID, Size: remaining, Reason: HomeSooner}
 	if v.CopyCount(j) > 1 {
 		d.Action = Copy
-		return d, all > home.transferTime(left)+rtt+rtt/2
+		return d, all > home.transferTime(remaining)+rtt+rtt/2
 	}
 	if all == never {
-		return d, left > 0
+		return d, remaining > 0
 	}
 	lead := (all - home.delay).Seconds()
 	if lead <= 0 {
 		return Decision{}, false
 	}
-	if n := unit.Bytes(lead / (1/home.rate + 1/its.rate)); left-n >= minSplitSize {
+	if n := unit.Bytes(lead / (1/home.rate + 1/current.rate)); remaining-n >= minSplitSize {
 		d.Size = n
 	}
-	return d, all-max(its.transferTime(left-d.Size), home.transferTime(d.Size)) > rtt+rtt/2
+	return d, all-max(current.transferTime(remaining-d.Size), home.transferTime(d.Size)) > rtt+rtt/2
 }
 
 // isOnHomePath reports whether the home line carries the item of a job too.
@@ -209,30 +209,30 @@ func (v *View) isOnHomePath(j Job) bool {
 
 // Preempt decides whether the busy home line drops its job for an item that a reader waits for.
 func (autoScheduler) Preempt(v *View) (Decision, bool) {
-	var mine Job
+	var homeJob Job
 	for _, j := range v.Running {
 		if j.Path == v.HomePath {
-			mine = j
+			homeJob = j
 		}
 	}
 	rtt := v.Paths[v.HomePath].Latency
-	rest := v.timeLeftOrMean(mine)
-	if d, ok := v.dropForOlder(mine); ok {
+	rest := v.timeLeftOrMean(homeJob)
+	if d, ok := v.dropForOlder(homeJob); ok {
 		return d, rest > 2*rtt
 	}
-	if v.wanted[mine.Item.Object] || mine.Item.NoCopies || rest <= 2*rtt {
+	if v.wanted[homeJob.Item.Object] || homeJob.Item.NoCopies || rest <= 2*rtt {
 		return Decision{}, false
 	}
-	if done := estimateJob(v, mine); !mine.Item.Splittable && done.transferTime(mine.Transferred) >= rest {
+	if done := estimateJob(v, homeJob); !homeJob.Item.Splittable && done.transferTime(homeJob.Transferred) >= rest {
 		return Decision{}, false // its bytes would be lost
 	}
 	for i, item := range v.Waiting {
-		if v.wanted[item.Object] && compareOrder(item, mine.Item) < 0 {
+		if v.wanted[item.Object] && compareOrder(item, homeJob.Item) < 0 {
 			return Decision{Action: Take, Item: i, Reason: HomeWanted}, true
 		}
 	}
 	for _, j := range v.Running {
-		if v.wanted[j.Item.Object] && compareOrder(j.Item, mine.Item) < 0 {
+		if v.wanted[j.Item.Object] && compareOrder(j.Item, homeJob.Item) < 0 {
 			if d, ok := v.planTakeOver(j, 2*rtt); ok { // needs a new connection
 				d.Reason = HomeWanted
 				return d, true

@@ -98,20 +98,20 @@ func (v *View) takeFirstMissing() (Decision, bool) {
 
 // dropForOlder lets the home line drop its job for an older unsplittable item, if the lead does not
 // cover any more leaving that item to others.
-func (v *View) dropForOlder(mine Job) (Decision, bool) {
-	if !v.Unsplittable || mine.Item.Splittable || mine.Item.NoCopies || v.leadCovers(v.sizeOrMean(mine.Item)) {
+func (v *View) dropForOlder(homeJob Job) (Decision, bool) {
+	if !v.Unsplittable || homeJob.Item.Splittable || homeJob.Item.NoCopies || v.leadCovers(v.sizeOrMean(homeJob.Item)) {
 		return Decision{}, false
 	}
-	if len(v.Waiting) > 0 && compareOrder(v.Waiting[0], mine.Item) < 0 && !v.Waiting[0].NoCopies {
+	if len(v.Waiting) > 0 && compareOrder(v.Waiting[0], homeJob.Item) < 0 && !v.Waiting[0].NoCopies {
 		return Decision{Action: Take, Reason: HomeFirst}, true
 	}
 	for _, j := range v.Running {
-		if compareOrder(j.Item, mine.Item) >= 0 {
+		if compareOrder(j.Item, homeJob.Item) >= 0 {
 			break
 		}
 		if j.Item.NoCopies ||
 			v.leadPaysFor(v.estimateWorstCase(j).transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred)),
-				mine.Transferred) {
+				homeJob.Transferred) {
 			continue
 		}
 		return Decision{Action: Copy, Job: j.ID, Reason: HomeFirst}, true

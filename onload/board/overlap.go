@@ -21,10 +21,10 @@ func planOverlap(v *View, path int) Decision {
 	if busy == 0 || len(v.Waiting) == 0 || v.Waiting[0].NoCopies {
 		return waitDecision(v, NoGain)
 	}
-	mine := planInOrder(v, path)
-	size := v.sizeOrMean(v.Waiting[mine])
+	index := planInOrder(v, path)
+	size := v.sizeOrMean(v.Waiting[index])
 	if size == 0 || size*unit.Bytes(busy) > unit.Bytes(maxRoundTrips*rate*v.Paths[path].Latency.Seconds()) {
 		return waitDecision(v, NoGain)
 	}
-	return Decision{Action: Take, Item: mine, Reason: Overlaps}
+	return Decision{Action: Take, Item: index, Reason: Overlaps}
 }

@@ -16,8 +16,11 @@ const DefaultChunk = 512 * unit.KB
 // oldest unfinished one. The first copy wins.
 type greedyScheduler struct{}
 
+// Name implements Scheduler.
 func (greedyScheduler) Name() string                                { return "grd" }
 func (greedyScheduler) NoteDelivery(int, unit.Bytes, time.Duration) {}
+
+// Pick implements Scheduler.
 func (greedyScheduler) Pick(v *View, _ int) Decision {
 	switch {
 	case len(v.Waiting) > 0:
@@ -31,8 +34,11 @@ func (greedyScheduler) Pick(v *View, _ int) Decision {
 // roundRobin is RR of 3GOL: item i belongs to path i mod N of the paths that are up.
 type roundRobin struct{}
 
+// Name implements Scheduler.
 func (roundRobin) Name() string                                { return "rr" }
 func (roundRobin) NoteDelivery(int, unit.Bytes, time.Duration) {}
+
+// Pick implements Scheduler.
 func (roundRobin) Pick(v *View, path int) Decision {
 	turn := 0 // position of this path among those that are up
 	for _, p := range v.Paths[:path] {
@@ -69,8 +75,10 @@ type leastTime struct {
 	queue map[int]int // item index to path
 }
 
+// Name implements Scheduler.
 func (*leastTime) Name() string { return "min" }
 
+// NoteDelivery implements Scheduler.
 func (m *leastTime) NoteDelivery(path int, n unit.Bytes, took time.Duration) {
 	if took <= 0 {
 		return
@@ -83,29 +91,30 @@ func (m *leastTime) NoteDelivery(path int, n unit.Bytes, took time.Duration) {
 	m.rates[path] = sample
 }
 
+// Pick implements Scheduler.
 func (m *leastTime) Pick(v *View, path int) Decision {
 	if m.queue == nil {
 		m.queue = map[int]int{}
 	}
 	m.rates = append(m.rates, make([]float64, max(0, len(v.Paths)-len(m.rates)))...)
-	mine, all := -1, m.allRatesKnown(v)
+	index, allKnown := -1, m.allRatesKnown(v)
 	for i, item := range v.Waiting {
 		at, queued := m.queue[item.Index]
 		if !queued || !v.Paths[at].Up {
 			at = m.findSoonest(v, item, path)
 			m.queue[item.Index] = at
 		}
-		if at == path && mine < 0 {
-			mine = i
+		if at == path && index < 0 {
+			index = i
 		}
-		if mine >= 0 && !all {
+		if index >= 0 && !allKnown {
 			break
 		}
 	}
-	if mine < 0 {
+	if index < 0 {
 		return waitDecision(v, NotItsItem)
 	}
-	return Decision{Action: Take, Item: mine, Reason: LeastTime}
+	return Decision{Action: Take, Item: index, Reason: LeastTime}
 }
 
 // allRatesKnown reports whether each usable path has a rate.
@@ -157,8 +166,11 @@ func (v *View) queuedSize(left unit.Bytes) unit.Bytes {
 // workQueue is the scheduler of COMBINE: an idle path takes the next chunk.
 type workQueue struct{ chunk unit.Bytes }
 
+// Name implements Scheduler.
 func (workQueue) Name() string                                { return "queue" }
 func (workQueue) NoteDelivery(int, unit.Bytes, time.Duration) {}
+
+// Pick implements Scheduler.
 func (q workQueue) Pick(v *View, _ int) Decision {
 	if len(v.Waiting) == 0 {
 		return Decision{Reason: NothingLeft}

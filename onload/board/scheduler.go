@@ -207,6 +207,7 @@ var reasonTexts = [reasonCount]string{
 	HomeFirst:   "the home line carries the first wanted item",
 }
 
+// String returns the reason as text for users.
 func (r Reason) String() string {
 	if int(r) < len(reasonTexts) {
 		return reasonTexts[r]

@@ -127,8 +127,8 @@ func (k *Keeper) Update(now time.Time) {
 	}
 	r := dayRecord{Day: policy.DayOf(now, k.lastRecord.Day), Link: k.link, Boot: k.bootID()}
 	r.All = k.days[[2]string{r.Link, r.Day}].All
-	switch c, here := all[k.link]; {
-	case !here: // a returning interface counts from 0
+	switch c, exists := all[k.link]; {
+	case !exists: // a returning interface counts from 0
 		r.Rx, r.Tx = 0, 0
 	case k.lastRecord.Day == "": // the start of the counters is unknown
 		r.Rx, r.Tx = c.Rx, c.Tx

@@ -25,7 +25,7 @@ func (j *job) acceptResponse(a response, url string) (*part, error) {
 	}
 	j.SetAwaitingResponse(false)
 	j.Worker.NoteResponse()
-	news := !o.versionKnown
+	isFirst := !o.versionKnown
 	to, err := o.acceptResponse(j, a)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (j *job) acceptResponse(a response, url string) (*part, error) {
 	if j.url != url && j.url == o.URL && !hasUserinfo(o.URL) {
 		o.finalURL[j.Worker] = url
 	}
-	if news {
+	if isFirst {
 		e.loop.Board.SetObjectSize(j.ID, o.version.Size, !o.wholeOnly)
 		if o.version.Size != board.Unknown {
 			j.SetEnd(o.version.Size)
@@ -157,7 +157,7 @@ func (e *task) handleRefusal(j *job, refusal *transfer.Refusal) {
 			return
 		}
 	case transfer.NoRange:
-		o.noRange = true
+		o.rangesFail = true
 		if !o.versionKnown && !o.wholeOnly {
 			e.restartObject(o, true, refusal.Err)
 			return
@@ -180,8 +180,8 @@ func (e *task) failIfExcluded(o *object) {
 	}
 	err := o.excluded.Reasons(e.loop.Workers())
 	// no device has the earlier version any more
-	if o.noRange && !o.wholeOnly || len(o.otherVersions) > 0 {
-		e.restartObject(o, o.noRange, err)
+	if o.rangesFail && !o.wholeOnly || len(o.otherVersions) > 0 {
+		e.restartObject(o, o.rangesFail, err)
 		return
 	}
 	e.failObject(o, err)

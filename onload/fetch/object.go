@@ -51,11 +51,11 @@ type object struct {
 	otherVersions map[*transfer.Worker]version    // devices that see another version, and which
 	finalURL      map[*transfer.Worker]string     // targets of redirects
 	excluded      transfer.Excluded
-	noRange       bool // a device was excluded since ranges fail
+	rangesFail    bool // a device was excluded since ranges fail
 	restarts      int
 	brokenTries   int // broken attempts to fetch it whole
 
-	runningJobs  int   // that run
+	runningJobs  int
 	complete     *part // has all bytes, and is verified when no job runs
 	phase        phase
 	err          error // of a failed object
@@ -163,8 +163,8 @@ func (o *object) hasChanged(w, own *transfer.Worker) bool {
 	if own != w && own.IsUp() && o.excluded[own] == nil {
 		return false
 	}
-	for by, v := range o.otherVersions {
-		if is := o.otherVersions[w]; by != w && (v == version{} || is == version{} || v.matches(is)) {
+	for other, v := range o.otherVersions {
+		if is := o.otherVersions[w]; other != w && (v == version{} || is == version{} || v.matches(is)) {
 			return true
 		}
 	}
@@ -176,7 +176,7 @@ func (o *object) resetData(whole bool) error {
 	for w, n := range o.carriedBy {
 		w.Wasted += n
 	}
-	o.version, o.versionKnown, o.wholeOnly, o.received, o.resumed, o.noRange, o.mostReceived = version{},
+	o.version, o.versionKnown, o.wholeOnly, o.received, o.resumed, o.rangesFail, o.mostReceived = version{},
 		false, whole, nil, 0, false, 0
 	o.clearDevices()
 	if o.part == nil {

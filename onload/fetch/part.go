@@ -55,8 +55,8 @@ type part struct {
 // It fails if another process has the file open.
 func openPart(o Object) (p *part, j journal, err error) {
 	p = &part{name: o.File, url: o.URL}
-	for there := false; !there; {
-		if there, err = p.lockFile(); err != nil {
+	for locked := false; !locked; {
+		if locked, err = p.lockFile(); err != nil {
 			return nil, j, err
 		}
 	}

@@ -158,15 +158,15 @@ func mediaType(h http.Header) string {
 // returns the first byte, the end (one past the last byte) and the complete length of the object.
 // It returns an error unless the body is the requested range or a prefix of it of known length:
 // most of the body may be used before its end is seen.
-func ParsePartialResponse(r *http.Response, from, to unit.Bytes) (first, end, of unit.Bytes, err error) {
+func ParsePartialResponse(r *http.Response, from, to unit.Bytes) (first, end, size unit.Bytes, err error) {
 	if mediaType(r.Header) == "multipart/byteranges" {
 		return 0, 0, 0, errors.New("requested one range, the server sent several")
 	}
-	said := r.Header.Get("Content-Range")
-	first, end, of, ok := parseContentRange(said)
+	field := r.Header.Get("Content-Range")
+	first, end, size, ok := parseContentRange(field)
 	switch {
 	case !ok || len(r.Header.Values("Content-Range")) > 1:
-		err = fmt.Errorf("the server sent a partial response with Content-Range %q", said)
+		err = fmt.Errorf("the server sent a partial response with Content-Range %q", field)
 	case first != from || to != board.Unknown && end > to:
 		err = fmt.Errorf("requested bytes %d to %d, the server sent %d to %d", from, to, first, end)
 	case r.ContentLength < 0:
@@ -174,7 +174,7 @@ func ParsePartialResponse(r *http.Response, from, to unit.Bytes) (first, end, of
 	case unit.Bytes(r.ContentLength) != end-first:
 		err = fmt.Errorf("the server sent Content-Length %d for a range of %d bytes", r.ContentLength, end-first)
 	}
-	return first, end, of, err
+	return first, end, size, err
 }
 
 // parseContentRange parses "bytes 0-99/1000". to is one past the last byte.

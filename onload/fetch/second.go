@@ -79,14 +79,14 @@ func (q versionProber) sendRequest(
 func (q versionProber) probeDevices(
 	ctx context.Context,
 	limit time.Duration,
-	of []*transfer.Worker,
+	devices []*transfer.Worker,
 	url string,
-) (by *transfer.Worker, is version, gone error) {
-	for _, w := range of {
+) (device *transfer.Worker, is version, notFound error) {
+	for _, w := range devices {
 		ctx, cancel := context.WithTimeout(ctx, limit)
-		is, gone, ok := q.probeDevice(ctx, w, url)
+		is, notFound, ok := q.probeDevice(ctx, w, url)
 		if cancel(); ok {
-			return w, is, gone
+			return w, is, notFound
 		}
 	}
 	return nil, is, nil
@@ -97,7 +97,7 @@ func (q versionProber) probeDevice(
 	ctx context.Context,
 	w *transfer.Worker,
 	url string,
-) (is version, gone error, ok bool) {
+) (is version, notFound error, ok bool) {
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
 		r, err := q.sendRequest(ctx, w, method, url)
 		if err != nil {
@@ -125,36 +125,36 @@ func (e *task) askOtherDevices(o *object) {
 	}
 	right := o.complete
 	e.loop.Go(func(ctx context.Context) {
-		by, is, gone := versionProber{e.UserAgent}.probeDevices(ctx,
+		device, is, notFound := versionProber{e.UserAgent}.probeDevices(ctx,
 			min(secondTimeout, e.times.ResponseTimeout), others, o.URL)
 		e.loop.Lock()
 		defer e.loop.DispatchAndUnlock()
 		// Otherwise the object was restarted meanwhile, or the request was cancelled.
 		if !e.loop.IsClosing() && o.phase == confirming && o.complete == right {
-			e.compareVersions(o, by, is, gone)
+			e.compareVersions(o, device, is, notFound)
 		}
 	})
 }
 
 // compareVersions compares an object with the version that another device sees, if there is one.
-func (e *task) compareVersions(o *object, by *transfer.Worker, told version, gone error) {
+func (e *task) compareVersions(o *object, device *transfer.Worker, seen version, notFound error) {
 	is := o.version
 	if st, err := o.complete.file.Stat(); err == nil {
 		is.Size = unit.Bytes(st.Size())
 	}
-	if by != nil && !by.IsUp() { // it responded
-		e.loop.Resume(by)
+	if device != nil && !device.IsUp() { // it responded
+		e.loop.Resume(device)
 	}
 	switch {
-	case by == nil:
+	case device == nil:
 		for w := range o.seenBy {
 			o.unchecked = w.Name
 		}
-	case gone != nil:
-		e.distrustSources(o, fmt.Errorf("over %s: %w", by.Name, gone))
+	case notFound != nil:
+		e.distrustSources(o, fmt.Errorf("over %s: %w", device.Name, notFound))
 		return
-	case !is.matches(told):
-		e.distrustSources(o, fmt.Errorf("%s sees version %v instead of %v", by.Name, told, is))
+	case !is.matches(seen):
+		e.distrustSources(o, fmt.Errorf("%s sees version %v instead of %v", device.Name, seen, is))
 		return
 	}
 	e.verifyObject(o)

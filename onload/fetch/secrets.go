@@ -123,8 +123,8 @@ func (s *Secrets) addTo(r *http.Request) {
 	if s == nil {
 		return
 	}
-	mine := slices.Contains(s.origins, originOf(r.URL))
-	if mine {
+	isOrigin := slices.Contains(s.origins, originOf(r.URL))
+	if isOrigin {
 		for name, values := range s.Header {
 			if name == "Host" {
 				r.Host = values[0]
@@ -136,13 +136,13 @@ func (s *Secrets) addTo(r *http.Request) {
 			r.Header.Set("Cookie", strings.TrimPrefix(r.Header.Get("Cookie")+"; "+s.Cookie, "; "))
 		}
 	}
-	who := s.Netrc[strings.ToLower(r.URL.Hostname())]
-	if who == nil && mine {
-		who = s.Netrc[""]
+	userinfo := s.Netrc[strings.ToLower(r.URL.Hostname())]
+	if userinfo == nil && isOrigin {
+		userinfo = s.Netrc[""]
 	}
-	if who != nil && r.URL.User == nil && r.Header.Get("Authorization") == "" {
-		password, _ := who.Password()
-		r.SetBasicAuth(who.Username(), password)
+	if userinfo != nil && r.URL.User == nil && r.Header.Get("Authorization") == "" {
+		password, _ := userinfo.Password()
+		r.SetBasicAuth(userinfo.Username(), password)
 	}
 }
 
@@ -163,8 +163,8 @@ type secretTransport struct {
 func (t *secretTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	t.secrets.addTo(r)
-	if what := t.secrets.exposedBy(r); t.helper && what != "" {
-		err := fmt.Errorf("the request is not encrypted: a helper would see its %s", what)
+	if exposed := t.secrets.exposedBy(r); t.helper && exposed != "" {
+		err := fmt.Errorf("the request is not encrypted: a helper would see its %s", exposed)
 		return nil, &transfer.Refusal{Verdict: transfer.Exclude,
 			Err: fault.New(fault.Permission, err, "use an https:// URL if the server has one")}
 	}

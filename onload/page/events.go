@@ -72,12 +72,12 @@ func (p *Page) snapshot() (v pageState, changed <-chan struct{}) {
 // serveEvents sends the state and all changes until the browser disconnects or the server ends.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	full := p.listeners >= maxListeners
-	if !full {
+	isFull := p.listeners >= maxListeners
+	if !isFull {
 		p.listeners++
 	}
 	p.mu.Unlock()
-	if full {
+	if isFull {
 		writeError(w, http.StatusTooManyRequests, "too many browsers have this page open")
 		return
 	}

@@ -40,8 +40,11 @@ func (d *gatedListener) Accept() (net.Conn, error) {
 	}
 }
 
+// Addr implements net.Listener.
 func (d *gatedListener) Addr() net.Addr { return d.listener.Addr() }
-func (d *gatedListener) Close() error   { return d.listener.Close() }
+
+// Close implements net.Listener.
+func (d *gatedListener) Close() error { return d.listener.Close() }
 
 // maxAddresses bounds the number of addresses that are shown.
 const maxAddresses = 4
@@ -77,6 +80,7 @@ type admittedConn struct {
 	release func()
 }
 
+// Close implements net.Conn.
 func (g *admittedConn) Close() error {
 	defer g.release()
 	return g.Conn.Close()

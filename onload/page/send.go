@@ -67,14 +67,14 @@ func (p *Page) openJournal() (*store.Journal, *upload.KnownUploads) {
 // pruneJournal removes files from the journal that are not in the spool any more.
 func (p *Page) pruneJournal(known *upload.KnownUploads, j *store.Journal) {
 	p.mu.Lock()
-	here := make(map[string]bool, len(p.items))
+	spooled := make(map[string]bool, len(p.items))
 	for _, i := range p.items {
 		if path, err := filepath.Abs(p.dataPath(i.ID)); err == nil && i.State != Done {
-			here[path] = true
+			spooled[path] = true
 		}
 	}
 	p.mu.Unlock()
-	if err := known.KeepOnly(here, j); err != nil {
+	if err := known.KeepOnly(spooled, j); err != nil {
 		p.cfg.Log.Warn("upload journal not pruned", "err", err)
 	}
 }

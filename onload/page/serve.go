@@ -55,9 +55,9 @@ func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug)}
 	defer context.AfterFunc(ctx, func() {
-		late, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		shutdownCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer stop()
-		if s.Shutdown(late) != nil {
+		if s.Shutdown(shutdownCtx) != nil {
 			s.Close()
 		}
 	})()
@@ -106,15 +106,15 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveSession serves requests with a valid token.
 func (p *Page) serveSession(w http.ResponseWriter, r *http.Request) {
-	id, again := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/files/"), "/again")
+	id, isRetry := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/files/"), "/again")
 	switch {
 	case r.URL.Path == "/events" && r.Method == http.MethodGet:
 		p.serveEvents(w, r)
 	case r.URL.Path == "/files" && r.Method == http.MethodPost:
 		p.receiveUpload(w, r)
-	case strings.HasPrefix(r.URL.Path, "/files/") && again && r.Method == http.MethodPost:
+	case strings.HasPrefix(r.URL.Path, "/files/") && isRetry && r.Method == http.MethodPost:
 		writeResult(w, p.retryFile(id))
-	case strings.HasPrefix(r.URL.Path, "/files/") && !again && r.Method == http.MethodDelete:
+	case strings.HasPrefix(r.URL.Path, "/files/") && !isRetry && r.Method == http.MethodDelete:
 		writeResult(w, p.removeFile(id))
 	default:
 		writeError(w, http.StatusNotFound, "not found")
@@ -150,13 +150,13 @@ func embeddedFile(of string) string {
 
 // handleLogin handles a log-in with the access code.
 func (p *Page) handleLogin(w http.ResponseWriter, r *http.Request) {
-	var asked struct{ Code string }
-	if json.NewDecoder(io.LimitReader(r.Body, maxLoginBody)).Decode(&asked) != nil {
+	var login struct{ Code string }
+	if json.NewDecoder(io.LimitReader(r.Body, maxLoginBody)).Decode(&login) != nil {
 		writeError(w, http.StatusBadRequest, "invalid request")
 		return
 	}
 	from, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr) // an IP address: no DNS query
-	switch token, e := p.sessions.login(from, asked.Code, time.Now()); e {
+	switch token, e := p.sessions.login(from, login.Code, time.Now()); e {
 	case loginOK:
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"token": token})

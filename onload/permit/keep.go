@@ -63,7 +63,7 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 		return first, nil, err
 	}
 	in := json.NewDecoder(io.LimitReader(r.Body, 2*maxBody))
-	next := func() (allowance.Answer, error) {
+	readAnswer := func() (allowance.Answer, error) {
 		var text json.RawMessage
 		if err := in.Decode(&text); err != nil {
 			return allowance.Answer{},
@@ -75,7 +75,7 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 	if r.StatusCode != http.StatusOK {
 		_, err = parseAnswer(r.StatusCode, nil)
 	} else {
-		first, err = next()
+		first, err = readAnswer()
 	}
 	if !timeout.Stop() && err == nil {
 		err = fault.New(fault.Timeout, errors.New("the permit service responds too slowly"), "")
@@ -90,7 +90,7 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 		defer cancel()
 		defer r.Body.Close()
 		defer close(answers)
-		if second, err := next(); err == nil && !second.Granted {
+		if second, err := readAnswer(); err == nil && !second.Granted {
 			answers <- second
 		}
 	}()
@@ -199,10 +199,10 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer k.journal.Close()
 	for ctx.Err() == nil {
 		asking, cancel := context.WithCancel(ctx)
-		asked := k.now()
+		askedAt := k.now()
 		a, later, err := k.watchPermit(asking)
 		if ctx.Err() == nil {
-			k.waitToAsk(ctx, k.applyAnswer(asked, a, err), later)
+			k.waitToAsk(ctx, k.applyAnswer(askedAt, a, err), later)
 		}
 		cancel()
 	}

@@ -230,7 +230,7 @@ type connContextKey struct{}
 
 // parseAnswer parses the response of a service.
 func parseAnswer(status int, body []byte) (a allowance.Answer, err error) {
-	var said wireAnswer
+	var wire wireAnswer
 	switch {
 	case status == http.StatusForbidden:
 		return a, fault.New(fault.UnknownDevice,
@@ -239,11 +239,11 @@ func parseAnswer(status int, body []byte) (a allowance.Answer, err error) {
 		return a, fault.New(fault.Protocol, fmt.Errorf("the permit service answered with status %d", status),
 			"check the address of the permit service")
 	}
-	if err := json.Unmarshal(body, &said); err != nil {
+	if err := json.Unmarshal(body, &wire); err != nil {
 		return a, fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err),
 			"check the address of the permit service")
 	}
-	if a = said.toAnswer(); a.Granted && a.Life == 0 {
+	if a = wire.toAnswer(); a.Granted && a.Life == 0 {
 		return a, fault.New(fault.Protocol, errors.New("the permit service granted a permit without validity"), "")
 	}
 	return a, nil

@@ -102,13 +102,13 @@ func (r *hlsParser) readTag(tag string) {
 
 // parseByteRange parses "LENGTH@FROM". Without an offset, from is -1 and to is the length.
 func parseByteRange(s string) (from, to unit.Bytes) {
-	length, offset, said := strings.Cut(strings.TrimSpace(s), "@")
+	length, offset, hasOffset := strings.Cut(strings.TrimSpace(s), "@")
 	n, err := strconv.ParseUint(length, 10, 48)
 	at, err2 := strconv.ParseUint(offset, 10, 48)
-	if err != nil || said && err2 != nil {
+	if err != nil || hasOffset && err2 != nil {
 		return 0, 0 // an empty range is not added
 	}
-	if !said {
+	if !hasOffset {
 		return -1, unit.Bytes(n)
 	}
 	return unit.Bytes(at), unit.Bytes(at + n)

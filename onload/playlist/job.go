@@ -221,7 +221,7 @@ func (j *job) acceptResponse(r *http.Response) error {
 }
 
 // acceptBytes stores received bytes. It reports whether the item is complete.
-func (j *job) acceptBytes(piece []byte) (over bool, err error) {
+func (j *job) acceptBytes(piece []byte) (complete bool, err error) {
 	p, s := j.prefetcher, j.segment
 	p.loop.Lock()
 	defer p.loop.DispatchAndUnlock()

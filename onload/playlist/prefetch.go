@@ -253,11 +253,11 @@ func (p *prefetcher) fetchAhead(r *playback, e entry, due time.Time) *segment {
 
 // newSegment adds a segment to the prefetcher.
 func (p *prefetcher) newSegment(r *playback, e entry, due time.Time) *segment {
-	same := false
+	sameHost := false
 	if u, err := url.Parse(e.url); err == nil {
-		same = u.Host == r.requestHost
+		sameHost = u.Host == r.requestHost
 	}
-	s := &segment{entry: e, playback: r, dueTime: due, requestHeader: prefetchHeader(r.requestHeader, same),
+	s := &segment{entry: e, playback: r, dueTime: due, requestHeader: prefetchHeader(r.requestHeader, sameHost),
 		size: board.Unknown, excluded: transfer.Excluded{}, changed: make(chan struct{})}
 	if e.to != board.Unknown {
 		s.size = e.to - e.from

@@ -251,23 +251,23 @@ type reply struct {
 
 // serve writes the response. It reports false if nothing was written.
 func (y *reply) serve() bool {
-	var begun bool
+	var started bool
 	var of *response
 	var sent []byte // all bytes written, from the beginning of the segment
 	at := y.from
 	for {
 		y.prefetcher.loop.Lock()
 		have, more := y.segment.receivedPrefix()
-		now, left, whole := y.segment.response, y.segment.leftToPlayer, y.segment.complete
+		now, abandoned, isComplete := y.segment.response, y.segment.leftToPlayer, y.segment.complete
 		y.prefetcher.loop.Unlock()
 		switch {
-		case left && !begun:
+		case abandoned && !started:
 			return false
-		case left:
+		case abandoned:
 			panic(http.ErrAbortHandler) // a truncated body must not look complete
-		case !begun && now != nil && (now.size != board.Unknown || whole):
+		case !started && now != nil && (now.size != board.Unknown || isComplete):
 			size := now.size
-			if whole {
+			if isComplete {
 				size = unit.Bytes(len(have))
 			}
 			if !y.matchesRequest(now, size) {
@@ -275,10 +275,10 @@ func (y *reply) serve() bool {
 				return false
 			}
 			y.writeHead(now, size)
-			begun, of, at = true, now, y.from
+			started, of, at = true, now, y.from
 		}
-		if begun {
-			if now.size != of.size || !continuesSent(sent, have, whole) {
+		if started {
+			if now.size != of.size || !continuesSent(sent, have, isComplete) {
 				panic(http.ErrAbortHandler) // another device brings other bytes
 			}
 			if to := min(unit.Bytes(len(have)), y.to); to > at {

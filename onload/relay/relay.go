@@ -265,16 +265,16 @@ var (
 func (r *Relay) addTunnel(t *tunnel) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	own := 0
+	ofDevice := 0
 	for o := range r.tunnels {
 		if o.peer.Key == t.peer.Key {
-			own++
+			ofDevice++
 		}
 	}
-	if len(r.tunnels) >= maxTunnels || own >= maxPerPrimary {
+	if len(r.tunnels) >= maxTunnels || ofDevice >= maxPerPrimary {
 		return fault.New(fault.Limit,
 			fmt.Errorf("the helper is at its limit: it carries %d connections, %d of them for this device",
-				len(r.tunnels), own), "")
+				len(r.tunnels), ofDevice), "")
 	}
 	t.markActive()
 	r.tunnels[t] = true

@@ -100,6 +100,7 @@ func (l *Loop) CloseIdleConnections() {
 	}
 }
 
+// runLoop admits new devices and checks time limits until the task is done or ctx ends.
 func (l *Loop) runLoop(ctx context.Context) error {
 	tick := time.NewTicker(l.Times.TickInterval)
 	defer tick.Stop()
@@ -150,9 +151,9 @@ func (l *Loop) executeOrders() (any bool) {
 }
 
 // startJob starts a job on its device. mu must be held.
-func (l *Loop) startJob(of board.Job) {
-	j := &Job{Job: of, Worker: l.workers[of.Path]}
-	j.SetEnd(of.Item.To)
+func (l *Loop) startJob(boardJob board.Job) {
+	j := &Job{Job: boardJob, Worker: l.workers[boardJob.Path]}
+	j.SetEnd(boardJob.Item.To)
 	j.SetAwaitingResponse(!l.Upload)
 	if j.carrier = l.task.StartJob(j); j.carrier == nil {
 		return

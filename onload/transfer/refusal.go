@@ -78,14 +78,14 @@ func networkKind(err error) fault.Kind { return fault.KindOf(ClassifyNetworkErro
 
 // Reasons returns an error that says why none of the devices can get the object: the exclusion of
 // each device, or its last failure. It returns nil if no reason is known. The lock must be held.
-func (x Excluded) Reasons(of []*Worker) error {
+func (x Excluded) Reasons(workers []*Worker) error {
 	var list []DeviceError
-	for _, w := range of {
+	for _, w := range workers {
 		if err := cmp.Or(x[w], w.lastError); err != nil {
 			list = append(list, DeviceError{w.Name, err})
 		}
 	}
-	return NoDeviceError(len(of), list)
+	return NoDeviceError(len(workers), list)
 }
 
 // DeviceError is the error of one device.
@@ -98,8 +98,8 @@ type DeviceError struct {
 // device name.
 func (r DeviceError) String() string {
 	err := r.Err
-	if of := (*url.Error)(nil); errors.As(err, &of) {
-		err = of.Err
+	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) {
+		err = urlErr.Err
 	}
 	return strings.TrimPrefix(err.Error(), "over "+r.Device+": ")
 }
@@ -114,7 +114,7 @@ func NoDeviceError(devices int, list []DeviceError) error {
 		return list[0].Err
 	}
 	n := &noDeviceError{text: fmt.Sprintf("failed over all %d devices: ", devices)}
-	common, offline, as := len(list) == devices, true, networkKind(list[0].Err)
+	common, offline, commonKind := len(list) == devices, true, networkKind(list[0].Err)
 	var each []string
 	for _, r := range list {
 		n.errs = append(n.errs, r.Err)
@@ -122,8 +122,8 @@ func NoDeviceError(devices int, list []DeviceError) error {
 		common = common && r.String() == list[0].String()
 		kind := networkKind(r.Err)
 		offline = offline && (kind == fault.Unreachable || kind == fault.Timeout)
-		if kind != as {
-			as = fault.Unreachable
+		if kind != commonKind {
+			commonKind = fault.Unreachable
 		}
 	}
 	if common {
@@ -131,7 +131,7 @@ func NoDeviceError(devices int, list []DeviceError) error {
 	}
 	// no device is to blame: the server or the URL is
 	if n.text += strings.Join(each, "; "); offline && len(list) == devices {
-		return fault.New(as, n, "check the address and that the server is up")
+		return fault.New(commonKind, n, "check the address and that the server is up")
 	}
 	return n
 }

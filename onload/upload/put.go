@@ -69,8 +69,8 @@ func (a *requester) checkAbsent(
 	case r.StatusCode == http.StatusOK && !(f.maybeStored && r.ContentLength == int64(f.size)):
 		return existsError(f.url)
 	case r.StatusCode != http.StatusOK:
-		if no := refusalByStatus(r.Response, time.Now()); no.Verdict == transfer.Retry {
-			return no
+		if refusal := refusalByStatus(r.Response, time.Now()); refusal.Verdict == transfer.Retry {
+			return refusal
 		}
 	}
 	return nil

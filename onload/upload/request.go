@@ -75,18 +75,18 @@ func (a *requester) sendRequest(ctx context.Context, d *transfer.Worker, q reque
 		if err != nil {
 			return nil, err
 		}
-		bare := q.method == http.MethodHead && (r.StatusCode == http.StatusMovedPermanently ||
+		isHeadRedirect := q.method == http.MethodHead && (r.StatusCode == http.StatusMovedPermanently ||
 			r.StatusCode == http.StatusFound)
-		where := r.Header.Get("Location")
-		if where == "" || !bare && r.StatusCode != http.StatusTemporaryRedirect &&
+		location := r.Header.Get("Location")
+		if location == "" || !isHeadRedirect && r.StatusCode != http.StatusTemporaryRedirect &&
 			r.StatusCode != http.StatusPermanentRedirect {
 			return r, nil
 		}
-		next, err := r.Request.URL.Parse(where)
+		next, err := r.Request.URL.Parse(location)
 		switch {
 		case err != nil || next.Host == "" || next.Scheme != "http" && next.Scheme != "https":
 			return nil, newRefusal(transfer.Final, fault.Protocol, "",
-				"the server redirects to %q, which is not an HTTP URL", text.Printable(where))
+				"the server redirects to %q, which is not an HTTP URL", text.Printable(location))
 		case r.Request.URL.Scheme == "https" && next.Scheme != "https":
 			return nil, newRefusal(transfer.Final, fault.Protocol, "",
 				"the server redirects from https to %s", next.Scheme)
@@ -152,9 +152,9 @@ func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request,
 			return nil, err
 		}
 	} else {
-		late := time.AfterFunc(drainTimeout, func() { resp.Body.Close() })
+		drainTimer := time.AfterFunc(drainTimeout, func() { resp.Body.Close() })
 		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // only the status matters
-		late.Stop()
+		drainTimer.Stop()
 	}
 	if isAccepted(resp.StatusCode) && q.job != nil && !q.job.AwaitsResponse() {
 		return nil, newRefusal(transfer.Retry, fault.Protocol, "",

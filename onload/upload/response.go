@@ -23,40 +23,42 @@ const maxResponseBody = 1 << 20
 
 // refusalByStatus returns the Refusal for a status other than success.
 func refusalByStatus(r *http.Response, now time.Time) *transfer.Refusal {
-	said := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
-	no := func(v transfer.Verdict, kind fault.Kind, hint string) *transfer.Refusal {
-		return &transfer.Refusal{Verdict: v, Err: fault.New(kind, said, hint)}
+	statusErr := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
+	refuse := func(v transfer.Verdict, kind fault.Kind, hint string) *transfer.Refusal {
+		return &transfer.Refusal{Verdict: v, Err: fault.New(kind, statusErr, hint)}
 	}
 	switch c := r.StatusCode; {
 	case c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
-		return &transfer.Refusal{RetryAfter: transfer.ParseRetryAfter(r.Header, now), Err: said}
+		return &transfer.Refusal{RetryAfter: transfer.ParseRetryAfter(r.Header, now), Err: statusErr}
 	case c == http.StatusNotImplemented, c == http.StatusHTTPVersionNotSupported:
-		return no(transfer.Final, fault.Unsupported, "the server does not support this method: try another --method")
+		return refuse(transfer.Final, fault.Unsupported,
+			"the server does not support this method: try another --method")
 	case c == http.StatusInsufficientStorage:
-		return no(transfer.Final, fault.Limit, "free space on the server")
+		return refuse(transfer.Final, fault.Limit, "free space on the server")
 	case c >= 500:
-		return &transfer.Refusal{RetryAfter: transfer.ParseRetryAfter(r.Header, now), Err: said, MaybeStored: true}
+		return &transfer.Refusal{RetryAfter: transfer.ParseRetryAfter(r.Header, now), Err: statusErr, MaybeStored: true}
 	case c == http.StatusUnauthorized, c == http.StatusProxyAuthRequired:
-		return no(transfer.Final, fault.Permission, "add credentials to the URL, or a --header")
+		return refuse(transfer.Final, fault.Permission, "add credentials to the URL, or a --header")
 	case c == http.StatusForbidden, c == http.StatusUnavailableForLegalReasons:
-		return no(transfer.Exclude, fault.Permission, "check the permissions on the server")
+		return refuse(transfer.Exclude, fault.Permission, "check the permissions on the server")
 	case c == http.StatusNotFound, c == http.StatusGone, c == http.StatusConflict:
-		return no(transfer.Final, fault.NotFound, "check that the path exists on the server")
+		return refuse(transfer.Final, fault.NotFound, "check that the path exists on the server")
 	case c == http.StatusMethodNotAllowed:
-		return no(transfer.Final, fault.Unsupported, "the server does not support this method: try another --method")
+		return refuse(transfer.Final, fault.Unsupported,
+			"the server does not support this method: try another --method")
 	case c == http.StatusRequestEntityTooLarge:
-		return no(transfer.Final, fault.Limit, "the file exceeds the limit of the server")
+		return refuse(transfer.Final, fault.Limit, "the file exceeds the limit of the server")
 	case c == http.StatusPreconditionFailed:
-		return no(transfer.Final, fault.Exists, "the server already has a file of that name")
+		return refuse(transfer.Final, fault.Exists, "the server already has a file of that name")
 	case c >= 300 && c < 400:
 		return &transfer.Refusal{Verdict: transfer.Final, MaybeStored: true, Err: fault.New(fault.Protocol,
-			fmt.Errorf("%w: a redirect to %q instead of accepting the file", said,
+			fmt.Errorf("%w: a redirect to %q instead of accepting the file", statusErr,
 				text.Printable(r.Header.Get("Location"))), "use the URL that accepts files; a login may be needed")}
 	case c >= 200 && c < 300:
 		return &transfer.Refusal{Verdict: transfer.Final, MaybeStored: true,
-			Err: fault.New(fault.Protocol, fmt.Errorf("%w, which does not confirm the file", said), "")}
+			Err: fault.New(fault.Protocol, fmt.Errorf("%w, which does not confirm the file", statusErr), "")}
 	}
-	return no(transfer.Final, fault.Protocol, "")
+	return refuse(transfer.Final, fault.Protocol, "")
 }
 
 // isAccepted reports whether a status means that the server has the file.

@@ -153,7 +153,7 @@ func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file)
 	if f.multipart.listed {
 		return nil
 	}
-	there := map[int]part{}
+	listed := map[int]part{}
 	for after := 0; ; {
 		r, err := s.callAPI(ctx, d, http.MethodGet, withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID},
 			"part-number-marker": {strconv.Itoa(after)}}), nil)
@@ -185,15 +185,15 @@ func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file)
 			return newRefusal(transfer.Final, fault.Protocol, "", "the server sent an invalid list of parts: %w", err)
 		}
 		for _, p := range page.Parts {
-			there[p.Number] = part{p.ETag, unit.Bytes(p.Size)}
+			listed[p.Number] = part{p.ETag, unit.Bytes(p.Size)}
 		}
-		if !page.More || page.Next <= after || len(there) > maxParts {
+		if !page.More || page.Next <= after || len(listed) > maxParts {
 			break
 		}
 		after = page.Next
 	}
 	for n, p := range f.multipart.confirmed {
-		if trimQuotes(there[n].ETag) != trimQuotes(p.ETag) || there[n].Size != p.Size {
+		if trimQuotes(listed[n].ETag) != trimQuotes(p.ETag) || listed[n].Size != p.Size {
 			delete(f.multipart.confirmed, n)
 		}
 	}

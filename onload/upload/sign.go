@@ -19,8 +19,8 @@ const hasS3 = true
 // the body.
 func newSigner(t Target) func(r *http.Request, digest string) error {
 	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
-	who := aws.Credentials{AccessKeyID: t.Key, SecretAccessKey: t.Secret, SessionToken: t.Session}
+	credentials := aws.Credentials{AccessKeyID: t.Key, SecretAccessKey: t.Secret, SessionToken: t.Session}
 	return func(r *http.Request, digest string) error {
-		return signer.SignHTTP(r.Context(), who, r, digest, "s3", t.Region, time.Now())
+		return signer.SignHTTP(r.Context(), credentials, r, digest, "s3", t.Region, time.Now())
 	}
 }

@@ -215,13 +215,13 @@ func (e *task) startSteps() {
 		under++
 		f.stepRunning = true
 		e.runningSteps[d]++
-		how, limit := e.protocol.prepareFile, e.times.ResponseTimeout
+		runStep, limit := e.protocol.prepareFile, e.times.ResponseTimeout
 		if more && f.stepAttempts < 10 { // another device may get a response sooner
 			limit = min(limit, e.times.stepTimeout<<f.stepAttempts)
 		}
 		f.stepAttempts++
 		if f.state == confirming {
-			how = e.protocol.confirmFile
+			runStep = e.protocol.confirmFile
 		}
 		if f.isCompleting() {
 			limit = e.times.completeTimeout
@@ -229,7 +229,7 @@ func (e *task) startSteps() {
 		e.loop.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoResponse)
 			defer cancel()
-			err := how(ctx, d, f)
+			err := runStep(ctx, d, f)
 			e.loop.Lock()
 			defer e.loop.DispatchAndUnlock()
 			e.finishStep(f, d, err)
@@ -269,8 +269,8 @@ func (e *task) StartJob(of *transfer.Job) transfer.Carrier {
 	if f.maybeStored && e.Target.Method == Post {
 		f.maybeDuplicate = true
 	}
-	then := *f
-	j.snapshot = &then
+	snapshot := *f
+	j.snapshot = &snapshot
 	if e.Target.Method == Post || e.Target.KeepExisting && f.multipart.uploadID == "" {
 		x := e.journaled.newEntry(f)
 		x.Begun, x.Key = true, f.idempotencyKey
