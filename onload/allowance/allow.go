@@ -38,7 +38,8 @@ func (c *Choice) UnmarshalText(t []byte) error {
 	*c = Choice{}
 	if at, ok := strings.CutPrefix(text, "permit"); ok {
 		if c.Permit = strings.TrimSpace(at); c.Permit == "" || at == c.Permit || strings.ContainsAny(c.Permit, " \t") {
-			return fmt.Errorf("%q has no service address: use \"permit HOST:PORT\", like \"permit permits.example.org:7605\"", t)
+			return fmt.Errorf("%q has no service address: "+
+				"use \"permit HOST:PORT\", like \"permit permits.example.org:7605\"", t)
 		}
 		return nil
 	}

@@ -254,7 +254,7 @@ func (b *Board) ReportProgress(id JobID, got unit.Bytes, now time.Time) {
 }
 
 // noteLatency records the latency of a response. The first one includes the connection setup and
-// maybe the wake-up of a radio, so it counts by half at most.
+// maybe the wake-up of a radio, so at most half of it counts, up to maxFirstLatency.
 func (p *path) noteLatency(took time.Duration) {
 	p.latency = min(took, p.lastLatency)
 	if p.lastLatency == 0 {

@@ -133,9 +133,9 @@ func Get(ctx context.Context, cfg Config) (Result, error) {
 				"use a URL like https://example.org/file")
 		}
 	}
-	e, err := newTask(cfg)
+	t, err := newTask(cfg)
 	if err != nil {
 		return Result{}, err
 	}
-	return e.run(ctx)
+	return t.run(ctx)
 }

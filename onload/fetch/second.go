@@ -116,34 +116,34 @@ func (q versionProber) probeDevice(
 }
 
 // askOtherDevices asks the devices that have not seen a complete object for its version.
-func (e *task) askOtherDevices(o *object) {
+func (t *task) askOtherDevices(o *object) {
 	var others []*transfer.Worker
-	for _, w := range e.loop.Workers() {
+	for _, w := range t.loop.Workers() {
 		if !o.seenBy[w] {
 			others = append(others, w)
 		}
 	}
 	right := o.complete
-	e.loop.Go(func(ctx context.Context) {
-		device, is, notFound := versionProber{e.UserAgent}.probeDevices(ctx,
-			min(secondTimeout, e.times.ResponseTimeout), others, o.URL)
-		e.loop.Lock()
-		defer e.loop.DispatchAndUnlock()
+	t.loop.Go(func(ctx context.Context) {
+		device, is, notFound := versionProber{t.UserAgent}.probeDevices(ctx,
+			min(secondTimeout, t.times.ResponseTimeout), others, o.URL)
+		t.loop.Lock()
+		defer t.loop.DispatchAndUnlock()
 		// Otherwise the object was restarted meanwhile, or the request was cancelled.
-		if !e.loop.IsClosing() && o.phase == confirming && o.complete == right {
-			e.compareVersions(o, device, is, notFound)
+		if !t.loop.IsClosing() && o.phase == confirming && o.complete == right {
+			t.compareVersions(o, device, is, notFound)
 		}
 	})
 }
 
 // compareVersions compares an object with the version that another device sees, if there is one.
-func (e *task) compareVersions(o *object, device *transfer.Worker, seen version, notFound error) {
+func (t *task) compareVersions(o *object, device *transfer.Worker, seen version, notFound error) {
 	is := o.version
 	if st, err := o.complete.file.Stat(); err == nil {
 		is.Size = unit.Bytes(st.Size())
 	}
 	if device != nil && !device.IsUp() { // it responded
-		e.loop.Resume(device)
+		t.loop.Resume(device)
 	}
 	switch {
 	case device == nil:
@@ -151,26 +151,26 @@ func (e *task) compareVersions(o *object, device *transfer.Worker, seen version,
 			o.unchecked = w.Name
 		}
 	case notFound != nil:
-		e.distrustSources(o, fmt.Errorf("over %s: %w", device.Name, notFound))
+		t.distrustSources(o, fmt.Errorf("over %s: %w", device.Name, notFound))
 		return
 	case !is.matches(seen):
-		e.distrustSources(o, fmt.Errorf("%s sees version %v instead of %v", device.Name, seen, is))
+		t.distrustSources(o, fmt.Errorf("%s sees version %v instead of %v", device.Name, seen, is))
 		return
 	}
-	e.verifyObject(o)
+	t.verifyObject(o)
 }
 
 // settleDisagreement handles a device that sees another version than the devices before it. It
 // reports whether it is known which side is wrong: the local device is right.
-func (e *task) settleDisagreement(o *object, d *transfer.Worker, err error) bool {
-	own := e.loop.LocalWorker()
+func (t *task) settleDisagreement(o *object, d *transfer.Worker, err error) bool {
+	own := t.loop.LocalWorker()
 	switch {
 	case o.forgeableHost() == "" || len(o.seenBy) == 0 || o.seenBy[d]:
 		return false
 	case d == own && o.hasSingleSource(own):
-		e.distrustSources(o, err)
+		t.distrustSources(o, err)
 	case o.seenBy[own]:
-		e.distrustDevice(o.forgeableHost(), d, err)
+		t.distrustDevice(o.forgeableHost(), d, err)
 	default:
 		return false
 	}
@@ -178,61 +178,61 @@ func (e *task) settleDisagreement(o *object, d *transfer.Worker, err error) bool
 }
 
 // distrustSources distrusts all devices that have seen an object.
-func (e *task) distrustSources(o *object, err error) {
+func (t *task) distrustSources(o *object, err error) {
 	var sources []*transfer.Worker
 	for d := range o.seenBy {
 		sources = append(sources, d)
 	}
 	for _, d := range sources {
-		e.distrustDevice(o.forgeableHost(), d, err)
+		t.distrustDevice(o.forgeableHost(), d, err)
 	}
 }
 
 // distrustDevice excludes a device from a host and fetches again the objects of that host that no
 // other device has seen.
-func (e *task) distrustDevice(host string, d *transfer.Worker, err error) {
-	e.conflicts.addConflict(host, d, err)
-	e.Log.Warn("device sees other content than the local device, excluded", "device", d.Name, "host", host, "err", err)
-	for _, o := range e.objects {
+func (t *task) distrustDevice(host string, d *transfer.Worker, err error) {
+	t.conflicts.addConflict(host, d, err)
+	t.Log.Warn("device sees other content than the local device, excluded", "device", d.Name, "host", host, "err", err)
+	for _, o := range t.objects {
 		if o.forgeableHost() != host {
 			continue
 		}
-		switch alone := e.conflicts.hasOnlyConflicting(o); {
+		switch alone := t.conflicts.hasOnlyConflicting(o); {
 		case o.phase == verifying:
 		case o.phase == closed:
-			e.refetchUnchecked(o)
+			t.refetchUnchecked(o)
 		case alone:
-			e.resetObject(o, o.wholeOnly)
+			t.resetObject(o, o.wholeOnly)
 		default:
-			e.loop.Exclude(o.index, o.excluded, d, err)
+			t.loop.Exclude(o.index, o.excluded, d, err)
 		}
 	}
 }
 
 // refetchUnchecked fetches an object again that could not be confirmed when it arrived, if only
 // conflicting devices have seen it.
-func (e *task) refetchUnchecked(o *object) {
-	if o.err != nil || o.unchecked == "" || !e.conflicts.hasOnlyConflicting(o) {
+func (t *task) refetchUnchecked(o *object) {
+	if o.err != nil || o.unchecked == "" || !t.conflicts.hasOnlyConflicting(o) {
 		return
 	}
 	_ = userfile.Remove(o.File)
-	e.resetObject(o, false)
+	t.resetObject(o, false)
 }
 
 // resetObject discards what is known of an object and starts it again, over the devices that are
 // not excluded.
-func (e *task) resetObject(o *object, whole bool) {
-	e.loop.WithdrawObject(o.index)
+func (t *task) resetObject(o *object, whole bool) {
+	t.loop.WithdrawObject(o.index)
 	if o.complete != nil && o.complete != o.part {
 		o.complete.discard()
 	}
 	o.complete, o.phase, o.unchecked = nil, fetching, ""
 	if err := o.resetData(whole); err != nil {
-		e.failObject(o, err)
+		t.failObject(o, err)
 		return
 	}
-	for d, why := range e.conflicts[o.forgeableHost()] {
-		e.loop.Exclude(o.index, o.excluded, d, why)
+	for d, why := range t.conflicts[o.forgeableHost()] {
+		t.loop.Exclude(o.index, o.excluded, d, why)
 	}
-	e.loop.Board.AddItems(o.missingItems()...)
+	t.loop.Board.AddItems(o.missingItems()...)
 }

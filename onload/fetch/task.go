@@ -38,12 +38,12 @@ type task struct {
 
 // newTask returns the task and its loop for cfg.
 func newTask(cfg Config) (*task, error) {
-	e := &task{Config: cfg, conflicts: conflicts{}, startTime: time.Now()}
+	t := &task{Config: cfg, conflicts: conflicts{}, startTime: time.Now()}
 	var err error
-	e.loop, err = transfer.New(transfer.Config{
+	t.loop, err = transfer.New(transfer.Config{
 		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler,
 		Concurrency: maxConcurrency, Log: cfg.Log,
-		Times: cfg.times.Times, ErrStalled: errStalled, ErrNoResponse: errNoResponse, WarmUp: e.warmUp,
+		Times: cfg.times.Times, ErrStalled: errStalled, ErrNoResponse: errNoResponse, WarmUp: t.warmUp,
 		NewClient: func(d Device) *http.Client {
 			return &http.Client{Transport: cfg.Secrets.Transport(d.Transport, d.Helper), Jar: cfg.Secrets.Jar(),
 				CheckRedirect: checkRedirect}
@@ -51,9 +51,9 @@ func newTask(cfg Config) (*task, error) {
 	for i, o := range cfg.Objects {
 		one := &object{Object: o, index: i}
 		one.clearDevices()
-		e.objects = append(e.objects, one)
+		t.objects = append(t.objects, one)
 	}
-	return e, err
+	return t, err
 }
 
 // checkRedirect refuses too many redirects and those from https to http.
@@ -68,21 +68,21 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 }
 
 // run resumes part files of earlier runs, runs the loop and returns the result.
-func (e *task) run(ctx context.Context) (Result, error) {
-	defer e.loop.CloseIdleConnections()
-	defer closeParts(e.objects)
-	for _, o := range e.objects {
+func (t *task) run(ctx context.Context) (Result, error) {
+	defer t.loop.CloseIdleConnections()
+	defer closeParts(t.objects)
+	for _, o := range t.objects {
 		if _, err := userfile.Stat(o.File + journalSuffix); err == nil {
 			if err := o.openPartFile(); err != nil {
 				return Result{}, classifyError(err)
 			}
 		}
 	}
-	if err := e.loop.Run(ctx, e); err != nil {
-		return e.buildResult(), err
+	if err := t.loop.Run(ctx, t); err != nil {
+		return t.buildResult(), err
 	}
-	e.ReportProgress(time.Now())
-	return e.buildResult(), joinErrors(e.objects)
+	t.ReportProgress(time.Now())
+	return t.buildResult(), joinErrors(t.objects)
 }
 
 // joinErrors returns the errors of failed objects.
@@ -113,12 +113,12 @@ func closeParts(objects []*object) {
 
 // warmUp contacts the server over a device that has nothing to do at first. So its connection and
 // its radio are ready when the size is known.
-func (e *task) warmUp(w *transfer.Worker) func(context.Context) error {
-	if w.Path() < len(e.objects) || e.objects[0].versionKnown {
+func (t *task) warmUp(w *transfer.Worker) func(context.Context) error {
+	if w.Path() < len(t.objects) || t.objects[0].versionKnown {
 		return nil
 	}
 	return func(ctx context.Context) error {
-		r, err := versionProber{e.UserAgent}.sendRequest(ctx, w, http.MethodHead, e.objects[0].URL)
+		r, err := versionProber{t.UserAgent}.sendRequest(ctx, w, http.MethodHead, t.objects[0].URL)
 		if err == nil {
 			r.Body.Close()
 		}
@@ -130,20 +130,20 @@ func (e *task) warmUp(w *transfer.Worker) func(context.Context) error {
 }
 
 // Schedule implements transfer.Task.
-func (e *task) Schedule() (more bool) {
-	idle := e.loop.Board.IsDone()
-	for _, o := range e.objects {
-		e.failIfExcluded(o)
+func (t *task) Schedule() (more bool) {
+	idle := t.loop.Board.IsDone()
+	for _, o := range t.objects {
+		t.failIfExcluded(o)
 		// at the start; later it repairs a lost item
 		if o.complete == nil && o.phase != closed && idle {
 			if items := o.missingItems(); len(items) > 0 {
-				e.loop.Board.AddItems(items...)
+				t.loop.Board.AddItems(items...)
 			} else {
-				e.markComplete(o, o.part) // complete, but not verified
+				t.markComplete(o, o.part) // complete, but not verified
 			}
 		}
 		if o.complete != nil && o.runningJobs == 0 && o.phase == fetching {
-			e.startCheck(o)
+			t.startCheck(o)
 		}
 		more = more || o.phase != closed
 	}
@@ -151,15 +151,15 @@ func (e *task) Schedule() (more bool) {
 }
 
 // StartJob implements transfer.Task.
-func (e *task) StartJob(of *transfer.Job) transfer.Carrier {
-	o := e.objects[of.Item.Object]
+func (t *task) StartJob(of *transfer.Job) transfer.Carrier {
+	o := t.objects[of.Item.Object]
 	if o.part == nil {
 		if err := o.openPartFile(); err != nil {
-			e.failObject(o, err)
+			t.failObject(o, err)
 			return nil
 		}
 	}
-	j := &job{Job: of, task: e, object: o, url: o.URL, ifRange: o.version.validator(),
+	j := &job{Job: of, task: t, object: o, url: o.URL, ifRange: o.version.validator(),
 		wanted: byteRange{!o.wholeOnly, of.Item.From, of.Item.To}}
 	if to := o.finalURL[of.Worker]; to != "" {
 		j.url = to
@@ -169,43 +169,43 @@ func (e *task) StartJob(of *transfer.Job) transfer.Carrier {
 }
 
 // GiveUp implements transfer.Task. Objects that are being verified continue.
-func (e *task) GiveUp() {
-	for _, o := range e.objects {
-		err := o.excluded.Reasons(e.loop.Workers())
+func (t *task) GiveUp() {
+	for _, o := range t.objects {
+		err := o.excluded.Reasons(t.loop.Workers())
 		if err == nil {
 			err = fault.New(fault.Timeout, errors.New("no data arrives any more"),
 				"run the same command again to resume")
 		}
 		if o.complete == nil {
-			e.failObject(o, err)
+			t.failObject(o, err)
 		}
 	}
 }
 
 // saveJournal writes the journal of an object in the background if that is due.
-func (e *task) saveJournal(o *object, now time.Time) {
+func (t *task) saveJournal(o *object, now time.Time) {
 	p := o.part
 	if o.phase == closed || o.complete != nil || p == nil || p.saving || !p.dirty ||
-		now.Sub(p.savedAt) < e.times.saveInterval || !o.isResumable() {
+		now.Sub(p.savedAt) < t.times.saveInterval || !o.isResumable() {
 		return
 	}
 	p.saving, p.dirty, p.savedAt = true, false, now
 	is, have := o.version, slices.Clone(o.received)
-	e.loop.Go(func(context.Context) {
+	t.loop.Go(func(context.Context) {
 		err := p.writeJournal(is, have)
-		e.loop.Lock()
-		defer e.loop.DispatchAndUnlock()
+		t.loop.Lock()
+		defer t.loop.DispatchAndUnlock()
 		if p.saving = false; err != nil {
-			e.Log.Warn("download journal not written", "file", o.File, "err", err)
+			t.Log.Warn("download journal not written", "file", o.File, "err", err)
 		}
 	})
 }
 
 // ReportProgress implements transfer.Task.
-func (e *task) ReportProgress(now time.Time) {
-	p := Progress{Devices: e.loop.Usage(now)}
-	for _, o := range e.objects {
-		e.saveJournal(o, now)
+func (t *task) ReportProgress(now time.Time) {
+	p := Progress{Devices: t.loop.Usage(now)}
+	for _, o := range t.objects {
+		t.saveJournal(o, now)
 		p.Bytes += max(o.received.Size(), o.mostReceived)
 		if !o.versionKnown || o.version.Size == board.Unknown || p.Size == board.Unknown {
 			p.Size = board.Unknown
@@ -216,16 +216,16 @@ func (e *task) ReportProgress(now time.Time) {
 			p.Done++
 		}
 	}
-	e.Log.Debug("progress", "bytes", int64(p.Bytes), "size", int64(p.Size), "done", p.Done)
-	if e.OnProgress != nil {
-		e.OnProgress(p)
+	t.Log.Debug("progress", "bytes", int64(p.Bytes), "size", int64(p.Size), "done", p.Done)
+	if t.OnProgress != nil {
+		t.OnProgress(p)
 	}
 }
 
 // buildResult returns what has been fetched and what failed.
-func (e *task) buildResult() Result {
-	r := Result{Devices: e.loop.Usage(time.Now()), Duration: time.Since(e.startTime)}
-	for _, o := range e.objects {
+func (t *task) buildResult() Result {
+	r := Result{Devices: t.loop.Usage(time.Now()), Duration: time.Since(t.startTime)}
+	for _, o := range t.objects {
 		if o.err != nil {
 			r.Failed = append(r.Failed, Failed{o.URL, o.File, o.err.Error(), fault.KindOf(o.err)})
 		}

@@ -29,8 +29,8 @@ type Loop struct {
 	mu sync.Mutex
 	// Board holds the items of the task. The lock must be held.
 	Board *board.Board
-	// PatienceExtension is added to Times.IdleTimeout while a step runs that moves no bytes.
-	PatienceExtension time.Duration
+	// IdleTimeoutExtension is added to Times.IdleTimeout while a step runs that moves no bytes.
+	IdleTimeoutExtension time.Duration
 
 	workers      []*Worker
 	jobs         map[board.JobID]*Job
@@ -274,7 +274,7 @@ func (l *Loop) checkTimeouts(now time.Time) {
 		}
 	}
 	back, hopeless := l.reviewWorkers(now)
-	if limit := l.lastProgress.Add(l.Times.IdleTimeout + l.PatienceExtension); l.Times.IdleTimeout > 0 &&
+	if limit := l.lastProgress.Add(l.Times.IdleTimeout + l.IdleTimeoutExtension); l.Times.IdleTimeout > 0 &&
 		(now.After(limit) || !l.ExpectsDevices() && (back.After(limit) || hopeless)) {
 		l.task.GiveUp()
 		return

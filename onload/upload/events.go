@@ -38,73 +38,73 @@ func (j *job) OnDrop() {
 
 // OnEnd implements transfer.Carrier.
 func (j *job) OnEnd(err error) {
-	e, f := j.task, j.file
+	t, f := j.task, j.file
 	if err == nil {
-		e.accepted = true
-		e.markConfirmed(f, j)
+		t.accepted = true
+		t.markConfirmed(f, j)
 		return
 	}
 	j.Worker.Wasted += j.Counted()
 	var refusal *transfer.Refusal
 	switch dropped := errors.Is(err, transfer.ErrDropped); {
-	case dropped && j.AwaitsResponse() && e.Target.Method == Post:
+	case dropped && j.AwaitsResponse() && t.Target.Method == Post:
 		f.maybeStored, f.maybeDuplicate = true, true
 	case !dropped && j.AwaitsResponse() && (!errors.As(err, &refusal) || refusal.MaybeStored):
 		f.maybeStored = true
 	}
 	if !errors.Is(err, transfer.ErrDropped) {
-		e.handleFailure(f, j.Worker, j.Counted(), err)
+		t.handleFailure(f, j.Worker, j.Counted(), err)
 	}
 }
 
 // finishStep records how a step of a file ended.
-func (e *task) finishStep(f *file, w *transfer.Worker, err error) {
+func (t *task) finishStep(f *file, w *transfer.Worker, err error) {
 	f.stepRunning = false
-	e.runningSteps[w]--
+	t.runningSteps[w]--
 	switch {
 	case f.state == failed: // failed during the step
 		if f.permanent {
-			e.abandonFile(f)
+			t.abandonFile(f)
 		}
 	case errors.Is(err, errCollectionPending): // the step is repeated
 	case err != nil:
-		e.handleFailure(f, w, 0, err)
+		t.handleFailure(f, w, 0, err)
 	case f.state == unprepared:
-		e.startSending(f)
+		t.startSending(f)
 	default:
-		e.loop.NoteRecovery(w)
-		e.markDone(f)
+		t.loop.NoteRecovery(w)
+		t.markDone(f)
 	}
 }
 
 // markDone records that the server has confirmed a file.
-func (e *task) markDone(f *file) {
+func (t *task) markDone(f *file) {
 	f.state = done
-	x := e.journaled.newEntry(f)
+	x := t.journaled.newEntry(f)
 	x.Done, x.Twice = f.proof, f.maybeDuplicate
-	e.journaled.saveEntry(x)
-	if e.OnConfirmed != nil {
-		e.OnConfirmed(f.sentInfo())
+	t.journaled.saveEntry(x)
+	if t.OnConfirmed != nil {
+		t.OnConfirmed(f.sentInfo())
 	}
 }
 
 // startSending adds the items of a prepared file to the board.
-func (e *task) startSending(f *file) {
+func (t *task) startSending(f *file) {
 	if f.multipart.uploadID != "" {
-		x := e.journaled.newEntry(f)
+		x := t.journaled.newEntry(f)
 		x.Upload, x.Part, x.Parts = f.multipart.uploadID, f.multipart.partSize, f.multipart.confirmed
-		e.journaled.saveEntry(x)
+		t.journaled.saveEntry(x)
 	}
-	items := e.protocol.remainingItems(f)
+	items := t.protocol.remainingItems(f)
 	f.state, f.unconfirmedItems = sending, len(items)
 	if len(items) == 0 {
 		f.state = confirming
 	}
-	e.loop.Board.AddItems(items...)
+	t.loop.Board.AddItems(items...)
 }
 
 // markConfirmed records that the server has confirmed an item.
-func (e *task) markConfirmed(f *file, j *job) {
+func (t *task) markConfirmed(f *file, j *job) {
 	f.unconfirmedItems--
 	f.proof, f.retryTime, f.stepAttempts = j.proof, time.Time{}, 0
 	if f.multipart.uploadID != "" {
@@ -113,22 +113,22 @@ func (e *task) markConfirmed(f *file, j *job) {
 		}
 		n := f.multipart.partNumber(j.Item.From)
 		f.multipart.confirmed[n] = j.part
-		x := e.journaled.newEntry(f)
+		x := t.journaled.newEntry(f)
 		x.Upload, x.Part, x.Parts = f.multipart.uploadID, f.multipart.partSize, map[int]part{n: j.part}
-		e.journaled.saveEntry(x)
+		t.journaled.saveEntry(x)
 	}
 	if f.unconfirmedItems > 0 {
 		return
 	}
 	f.state = confirming
-	if e.Target.Method == Post { // a form has no further confirmation
-		e.markDone(f)
+	if t.Target.Method == Post { // a form has no further confirmation
+		t.markDone(f)
 	}
 }
 
 // handleFailure acts on an error, after sent bytes of an item were sent.
-func (e *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err error) {
-	if e.loop.IsClosing() {
+func (t *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err error) {
+	if t.loop.IsClosing() {
 		return // the end of the loop caused the error
 	}
 	refusal, answered := (*transfer.Refusal)(nil), true
@@ -142,92 +142,92 @@ func (e *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err er
 	default:
 		refusal, answered = &transfer.Refusal{Err: classifyError(err)}, false
 	}
-	e.Log.Debug("sending a file failed", "file", f.Path, "device", w.Name, "err", err)
+	t.Log.Debug("sending a file failed", "file", f.Path, "device", w.Name, "err", err)
 	switch refusal.Verdict {
 	case transfer.Exclude:
-		e.loop.Exclude(f.index, f.excluded, w, refusal.Err)
+		t.loop.Exclude(f.index, f.excluded, w, refusal.Err)
 	case transfer.Final:
 		if fault.Is(refusal.Err, fault.Exists) {
 			f.maybeStored = false // the server has another file
 		}
-		e.failFile(f, refusal.Err, true)
+		t.failFile(f, refusal.Err, true)
 	case transfer.Restart:
-		e.restartFile(f, refusal.Err)
+		t.restartFile(f, refusal.Err)
 	default:
-		e.scheduleRetry(f, w, refusal, answered, answered || got > 0)
+		t.scheduleRetry(f, w, refusal, answered, answered || got > 0)
 	}
 }
 
 // scheduleRetry tries a file again, after a delay if a server has responded, and preferably over
 // another device. The try counts unless the device is to blame and others may do better.
-func (e *task) scheduleRetry(f *file, w *transfer.Worker, refusal *transfer.Refusal, answered, counts bool) {
+func (t *task) scheduleRetry(f *file, w *transfer.Worker, refusal *transfer.Refusal, answered, counts bool) {
 	err := refusal.Err
 	if f.retryTime, f.lastFailed = (time.Time{}), w; answered {
-		f.retryTime, err = time.Now().Add(e.loop.Times.BackoffAfter(f.tries+1)), refusal
+		f.retryTime, err = time.Now().Add(t.loop.Times.BackoffAfter(f.tries+1)), refusal
 	}
 	if w.IsBusy() { // a step failed, but its jobs continue
 		w.BackOff(refusal.RetryAfter, err)
 	} else {
-		e.loop.Suspend(w, refusal.RetryAfter, err)
+		t.loop.Suspend(w, refusal.RetryAfter, err)
 	}
 	if counts {
 		f.tries++
 	}
 	if f.tries >= maxTries {
-		e.failFile(f, refusal.Err, false)
+		t.failFile(f, refusal.Err, false)
 	}
 }
 
 // restartFile sends a file from the beginning, at most maxRestarts times.
-func (e *task) restartFile(f *file, why error) {
+func (t *task) restartFile(f *file, why error) {
 	if f.restarts++; f.restarts > maxRestarts {
-		e.failFile(f, why, true)
+		t.failFile(f, why, true)
 		return
 	}
-	e.withdrawFile(f)
-	e.abandonFile(f)
+	t.withdrawFile(f)
+	t.abandonFile(f)
 	if err := f.readAttributes(); err != nil {
-		e.failFile(f, err, true)
+		t.failFile(f, err, true)
 		return
 	}
 	f.state, f.multipart, f.proof = unprepared, multipartUpload{}, ""
 }
 
 // withdrawFile removes a file from the board and ends its jobs.
-func (e *task) withdrawFile(f *file) {
-	e.loop.WithdrawObject(f.index)
+func (t *task) withdrawFile(f *file) {
+	t.loop.WithdrawObject(f.index)
 	for w, err := range f.excluded { // the board has lost the exclusions
-		e.loop.Exclude(f.index, f.excluded, w, err)
+		t.loop.Exclude(f.index, f.excluded, w, err)
 	}
 }
 
 // failFile gives a file up, either permanently or so that another run may resume it.
-func (e *task) failFile(f *file, err error, forGood bool) {
+func (t *task) failFile(f *file, err error, forGood bool) {
 	if !f.isOpen() {
 		return
 	}
-	e.withdrawFile(f)
+	t.withdrawFile(f)
 	f.state, f.err = failed, classifyError(err)
-	f.permanent = forGood || e.Journal == nil
+	f.permanent = forGood || t.Journal == nil
 	if f.permanent && !f.maybeStored {
-		x := e.journaled.newEntry(f)
+		x := t.journaled.newEntry(f)
 		x.Gone = true
-		e.journaled.saveEntry(x)
+		t.journaled.saveEntry(x)
 	}
 	if f.permanent && !f.stepRunning {
-		e.abandonFile(f)
+		t.abandonFile(f)
 	}
 }
 
 // abandonFile removes an incomplete file from the server in the background.
-func (e *task) abandonFile(f *file) {
+func (t *task) abandonFile(f *file) {
 	left := *f
 	left.excluded = nil
-	all := e.loop.Workers()
+	all := t.loop.Workers()
 	w := all[max(0, slices.IndexFunc(all, (*transfer.Worker).IsUp))]
-	e.loop.Go(func(ctx context.Context) {
+	t.loop.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 		defer cancel()
-		e.protocol.abandonFile(ctx, w, &left)
+		t.protocol.abandonFile(ctx, w, &left)
 	})
 }

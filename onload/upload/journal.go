@@ -26,7 +26,7 @@ type entry struct {
 	Done  Proof  `json:"done,omitempty"`  // confirmed
 	Twice bool   `json:"twice,omitempty"` // may be stored twice
 	Key   string `json:"key,omitempty"`   // idempotency key of a form
-	// the server may have it: a form, or a file that replaces none
+	// the server may have it: a form, or a file that must not replace one
 	Begun  bool         `json:"begun,omitempty"`
 	Upload string       `json:"upload,omitempty"` // S3: ID of a multipart upload
 	Part   unit.Bytes   `json:"part,omitempty"`   // size of its parts

@@ -65,7 +65,7 @@ type task struct {
 
 // newTask returns the task and its loop for cfg.
 func newTask(cfg Config) (*task, error) {
-	e := &task{Config: cfg, journaled: &fileJournal{cfg.Target.ID(), cfg.Known, cfg.Journal, cfg.Log},
+	t := &task{Config: cfg, journaled: &fileJournal{cfg.Target.ID(), cfg.Known, cfg.Journal, cfg.Log},
 		runningSteps: map[*transfer.Worker]int{}, startTime: time.Now()}
 	req, err := newRequester(cfg.Target, cfg.UserAgent)
 	if err != nil {
@@ -73,16 +73,16 @@ func newTask(cfg Config) (*task, error) {
 	}
 	switch cfg.Target.Method {
 	case Post:
-		e.protocol = &postProtocol{req}
+		t.protocol = &postProtocol{req}
 	case Put:
-		e.protocol = &putProtocol{requester: req, collections: map[string]*collection{}}
+		t.protocol = &putProtocol{requester: req, collections: map[string]*collection{}}
 	case S3:
-		e.protocol = newS3(req, cfg)
+		t.protocol = newS3(req, cfg)
 	default:
 		return nil, fault.New(fault.Usage, fmt.Errorf("unknown upload method %q", cfg.Target.Method),
 			"choose one of "+strings.Join(Methods, ", "))
 	}
-	e.loop, err = transfer.New(transfer.Config{
+	t.loop, err = transfer.New(transfer.Config{
 		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler, Upload: true,
 		Log: cfg.Log, NewClient: cfg.newClient,
 		Times: cfg.times.Times, ErrStalled: errStalled, ErrNoResponse: errNoResponse})
@@ -90,20 +90,20 @@ func newTask(cfg Config) (*task, error) {
 		return nil, err
 	}
 	req.onResponse = func(w *transfer.Worker) {
-		e.loop.Lock()
-		defer e.loop.Unlock()
+		t.loop.Lock()
+		defer t.loop.Unlock()
 		w.NoteResponse()
 	}
-	if len(e.loop.Workers()) == 0 {
+	if len(t.loop.Workers()) == 0 {
 		return nil, fault.New(fault.Permission, fmt.Errorf("the requests are not encrypted: helpers would see their %s",
 			cfg.Target.Exposed()), "use an https:// URL if the server has one")
 	}
 	for _, f := range cfg.Files {
-		if err := e.addFile(f); err != nil {
+		if err := t.addFile(f); err != nil {
 			return nil, err
 		}
 	}
-	return e, nil
+	return t, nil
 }
 
 // newClient returns the HTTP client of a device. It returns nil for a helper if the requests would
@@ -117,56 +117,56 @@ func (c Config) newClient(d Device) *http.Client {
 }
 
 // addFile adds a file. It returns an error if the file cannot be read.
-func (e *task) addFile(f File) error {
-	one, err := newFile(f, e.Target, len(e.files))
+func (t *task) addFile(f File) error {
+	one, err := newFile(f, t.Target, len(t.files))
 	if err != nil {
 		return err
 	}
-	e.files = append(e.files, one)
-	at, _ := slices.BinarySearchFunc(e.bySize, one.size,
+	t.files = append(t.files, one)
+	at, _ := slices.BinarySearchFunc(t.bySize, one.size,
 		func(o *file, size unit.Bytes) int { return cmp.Or(cmp.Compare(size, o.size), -1) })
-	e.bySize = slices.Insert(e.bySize, at, one)
-	e.journaled.restoreFile(one)
+	t.bySize = slices.Insert(t.bySize, at, one)
+	t.journaled.restoreFile(one)
 	return nil
 }
 
 // addMoreFiles adds the files of Config.MoreFiles.
-func (e *task) addMoreFiles() {
-	if e.MoreFiles == nil {
+func (t *task) addMoreFiles() {
+	if t.MoreFiles == nil {
 		return
 	}
-	for _, f := range e.MoreFiles() {
-		if err := e.addFile(f); err != nil {
-			e.files = append(e.files, &file{File: f, index: len(e.files), state: failed, err: classifyError(err)})
+	for _, f := range t.MoreFiles() {
+		if err := t.addFile(f); err != nil {
+			t.files = append(t.files, &file{File: f, index: len(t.files), state: failed, err: classifyError(err)})
 		}
 	}
 }
 
 // run runs the loop and returns the result.
-func (e *task) run(ctx context.Context) (Result, error) {
-	defer e.loop.CloseIdleConnections()
-	err := e.loop.Run(ctx, e)
+func (t *task) run(ctx context.Context) (Result, error) {
+	defer t.loop.CloseIdleConnections()
+	err := t.loop.Run(ctx, t)
 	if err == nil {
-		err = e.joinErrors()
+		err = t.joinErrors()
 	}
-	if e.Journal == nil { // without a journal incomplete uploads cannot be resumed
+	if t.Journal == nil { // without a journal incomplete uploads cannot be resumed
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 		defer cancel()
-		for _, f := range e.files {
+		for _, f := range t.files {
 			if f.isOpen() {
-				e.protocol.abandonFile(ctx, e.loop.LocalWorker(), f)
+				t.protocol.abandonFile(ctx, t.loop.LocalWorker(), f)
 			}
 		}
 	}
-	e.ReportProgress(time.Now())
-	e.journaled.clearConfirmed(e.files)
-	return e.buildResult(), err
+	t.ReportProgress(time.Now())
+	t.journaled.clearConfirmed(t.files)
+	return t.buildResult(), err
 }
 
 // joinErrors returns the errors of failed files.
-func (e *task) joinErrors() error {
+func (t *task) joinErrors() error {
 	var all []error
-	for _, f := range e.files {
+	for _, f := range t.files {
 		if f.state == failed {
 			all = append(all, fmt.Errorf("%s: %w", f.Path, f.err))
 		}
@@ -178,70 +178,70 @@ func (e *task) joinErrors() error {
 }
 
 // Schedule implements transfer.Task.
-func (e *task) Schedule() (more bool) {
-	e.addMoreFiles()
-	for _, f := range e.files {
+func (t *task) Schedule() (more bool) {
+	t.addMoreFiles()
+	for _, f := range t.files {
 		// all devices are excluded
-		if f.isOpen() && !e.loop.ExpectsDevices() && len(f.excluded) == len(e.loop.Workers()) {
-			e.failFile(f, f.excluded.Reasons(e.loop.Workers()), true)
+		if f.isOpen() && !t.loop.ExpectsDevices() && len(f.excluded) == len(t.loop.Workers()) {
+			t.failFile(f, f.excluded.Reasons(t.loop.Workers()), true)
 		}
 		more = more || f.isOpen()
 	}
-	e.startSteps()
+	t.startSteps()
 	return more
 }
 
 // startSteps starts the due steps of files: preparation and confirmation.
-func (e *task) startSteps() {
+func (t *task) startSteps() {
 	under, now := 0, time.Now()
-	e.loop.PatienceExtension = 0
-	for _, f := range e.files {
+	t.loop.IdleTimeoutExtension = 0
+	for _, f := range t.files {
 		if f.state == sending || f.stepRunning {
 			under++
 		}
 		if f.stepRunning && f.isCompleting() {
-			e.loop.PatienceExtension = e.times.completeTimeout
+			t.loop.IdleTimeoutExtension = t.times.completeTimeout
 		}
 	}
-	for _, f := range e.bySize {
+	for _, f := range t.bySize {
 		if f.stepRunning || now.Before(f.retryTime) || f.state != confirming &&
 			(f.state != unprepared || under >= maxPrepared) {
 			continue
 		}
-		d, more := e.pickDevice(f, now)
+		d, more := t.pickDevice(f, now)
 		if d == nil {
 			continue
 		}
 		under++
 		f.stepRunning = true
-		e.runningSteps[d]++
-		runStep, limit := e.protocol.prepareFile, e.times.ResponseTimeout
+		t.runningSteps[d]++
+		runStep, limit := t.protocol.prepareFile, t.times.ResponseTimeout
 		if more && f.stepAttempts < 10 { // another device may get a response sooner
-			limit = min(limit, e.times.stepTimeout<<f.stepAttempts)
+			limit = min(limit, t.times.stepTimeout<<f.stepAttempts)
 		}
 		f.stepAttempts++
 		if f.state == confirming {
-			runStep = e.protocol.confirmFile
+			runStep = t.protocol.confirmFile
 		}
 		if f.isCompleting() {
-			limit = e.times.completeTimeout
+			limit = t.times.completeTimeout
 		}
-		e.loop.Go(func(ctx context.Context) {
+		t.loop.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoResponse)
 			defer cancel()
 			err := runStep(ctx, d, f)
-			e.loop.Lock()
-			defer e.loop.DispatchAndUnlock()
-			e.finishStep(f, d, err)
+			t.loop.Lock()
+			defer t.loop.DispatchAndUnlock()
+			t.finishStep(f, d, err)
 		})
 	}
 }
 
 // pickDevice returns a device for a step of a file. It prefers devices that have had a response,
 // and avoids the one that failed last. more reports whether other devices are usable.
-func (e *task) pickDevice(f *file, now time.Time) (best *transfer.Worker, more bool) {
+func (t *task) pickDevice(f *file, now time.Time) (best *transfer.Worker, more bool) {
 	doubts := func(d *transfer.Worker) (n int) {
-		if n = e.runningSteps[d]; d == f.lastFailed {
+		if n = t.runningSteps[d]; d == f.lastFailed {
 			n += 2 * maxSteps
 		}
 		if !d.HasResponded() {
@@ -250,12 +250,12 @@ func (e *task) pickDevice(f *file, now time.Time) (best *transfer.Worker, more b
 		return n
 	}
 	usable := 0
-	for _, d := range e.loop.Workers() {
+	for _, d := range t.loop.Workers() {
 		if !d.MayRetry(now) || f.excluded[d] != nil {
 			continue
 		}
 		usable++
-		if e.runningSteps[d] < maxSteps && (best == nil || doubts(d) < doubts(best)) {
+		if t.runningSteps[d] < maxSteps && (best == nil || doubts(d) < doubts(best)) {
 			best = d
 		}
 	}
@@ -263,38 +263,38 @@ func (e *task) pickDevice(f *file, now time.Time) (best *transfer.Worker, more b
 }
 
 // StartJob implements transfer.Task.
-func (e *task) StartJob(of *transfer.Job) transfer.Carrier {
-	f := e.files[of.Item.Object]
-	j := &job{Job: of, task: e, file: f, expectContinue: !e.accepted || f.tries > 0}
-	if f.maybeStored && e.Target.Method == Post {
+func (t *task) StartJob(of *transfer.Job) transfer.Carrier {
+	f := t.files[of.Item.Object]
+	j := &job{Job: of, task: t, file: f, expectContinue: !t.accepted || f.tries > 0}
+	if f.maybeStored && t.Target.Method == Post {
 		f.maybeDuplicate = true
 	}
 	snapshot := *f
 	j.snapshot = &snapshot
-	if e.Target.Method == Post || e.Target.KeepExisting && f.multipart.uploadID == "" {
-		x := e.journaled.newEntry(f)
+	if t.Target.Method == Post || t.Target.KeepExisting && f.multipart.uploadID == "" {
+		x := t.journaled.newEntry(f)
 		x.Begun, x.Key = true, f.idempotencyKey
-		e.journaled.saveEntry(x)
+		t.journaled.saveEntry(x)
 	}
 	return j
 }
 
 // GiveUp implements transfer.Task. Incomplete uploads stay for another run.
-func (e *task) GiveUp() {
-	for _, f := range e.files {
-		err := f.excluded.Reasons(e.loop.Workers())
+func (t *task) GiveUp() {
+	for _, f := range t.files {
+		err := f.excluded.Reasons(t.loop.Workers())
 		if err == nil {
 			err = fault.New(fault.Timeout, errors.New("no data can be sent any more"),
 				"run the same command again to resume")
 		}
-		e.failFile(f, err, false)
+		t.failFile(f, err, false)
 	}
 }
 
 // ReportProgress implements transfer.Task.
-func (e *task) ReportProgress(now time.Time) {
-	p := Progress{Devices: e.loop.Usage(now)}
-	for _, f := range e.files {
+func (t *task) ReportProgress(now time.Time) {
+	p := Progress{Devices: t.loop.Usage(now)}
+	for _, f := range t.files {
 		p.Size += f.size
 		switch f.state {
 		case done:
@@ -306,21 +306,21 @@ func (e *task) ReportProgress(now time.Time) {
 			p.Bytes += f.size - f.unconfirmedBytes()
 		}
 	}
-	for j := range e.loop.Jobs() {
+	for j := range t.loop.Jobs() {
 		if !j.IsCopy {
 			p.Bytes += j.Counted()
 		}
 	}
-	e.Log.Debug("progress", "bytes", int64(p.Bytes), "size", int64(p.Size), "done", p.Done)
-	if e.OnProgress != nil {
-		e.OnProgress(p)
+	t.Log.Debug("progress", "bytes", int64(p.Bytes), "size", int64(p.Size), "done", p.Done)
+	if t.OnProgress != nil {
+		t.OnProgress(p)
 	}
 }
 
 // buildResult returns what has been sent and what failed.
-func (e *task) buildResult() Result {
-	r := Result{Devices: e.loop.Usage(time.Now()), Duration: time.Since(e.startTime)}
-	for _, f := range e.files {
+func (t *task) buildResult() Result {
+	r := Result{Devices: t.loop.Usage(time.Now()), Duration: time.Since(t.startTime)}
+	for _, f := range t.files {
 		switch f.state {
 		case done:
 			r.Files = append(r.Files, f.sentInfo())

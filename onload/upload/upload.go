@@ -187,11 +187,11 @@ func Send(ctx context.Context, cfg Config) (Result, error) {
 	if err := cfg.checkFiles(); err != nil {
 		return Result{}, err
 	}
-	e, err := newTask(cfg)
+	t, err := newTask(cfg)
 	if err != nil {
 		return Result{}, err
 	}
-	return e.run(ctx)
+	return t.run(ctx)
 }
 
 // Check returns an error for an invalid target.
