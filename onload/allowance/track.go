@@ -31,7 +31,7 @@ type Plan struct {
 	Bills []policy.Volume
 }
 
-// Day is what the link carried on a day: all bytes, and those for onloading.
+// Day counts the bytes of the link on a day: all of them, and those for onloading.
 type Day struct{ AllBytes, OnloadBytes unit.Bytes }
 
 // History maps dates, YYYY-MM-DD, to days.

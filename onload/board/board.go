@@ -58,7 +58,7 @@ type Board struct {
 	sizeCount            int
 	homePath             int          // or -1
 	wanted               map[int]bool // objects that a reader waits for
-	unsplittable         bool         // the last object whose size became known has no ranges
+	unsplittable         bool         // the last object of known size has no ranges
 	lead                 lead
 }
 

@@ -142,7 +142,7 @@ func planUnsizedCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	return Decision{Action: Copy, Job: j.ID, Reason: NoSize}, waited
 }
 
-// FindLoser implements pruner. It compares only jobs whose rates have been measured for a while.
+// FindLoser implements pruner. It compares only jobs with rates measured for a while.
 func (autoScheduler) FindLoser(v *View) (JobID, bool) {
 	for _, j := range v.Running {
 		if v.CopyCount(j) < 2 || !v.isMeasured(j) || v.isHomePath(j.Path) && v.Unsplittable {

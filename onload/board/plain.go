@@ -8,8 +8,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// DefaultChunk is what a path takes at a time from the work queue: the compromise of COMBINE
-// between the cost of a request and the wait for the last chunk.
+// DefaultChunk is the size of a chunk of the work queue: the compromise of COMBINE between the cost
+// of a request and the wait for the last chunk.
 const DefaultChunk = 512 * unit.KB
 
 // greedyScheduler is GRD of 3GOL: an idle path takes the next item; if none is left it copies the

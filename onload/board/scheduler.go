@@ -21,10 +21,10 @@ import (
 	"mpbond/base/unit"
 )
 
-// Unknown is the end of an item whose size is not known yet.
+// Unknown marks the end of an item of unknown size.
 const Unknown unit.Bytes = -1
 
-// Item is what a path carries with one request: bytes From to To of an object.
+// Item is the part of an object that a path carries with one request: bytes From to To.
 type Item struct {
 	// Index is the position among the items that were added to the board. Parts of an item have the
 	// index of the whole.
@@ -97,7 +97,7 @@ type View struct {
 	LargestSize    unit.Bytes // of all items so far
 	MeanSize       unit.Bytes // of all items of known size
 	HomePath       int        // set by SetHome, or -1
-	Unsplittable   bool       // the last object whose size became known has no ranges
+	Unsplittable   bool       // the last object of known size has no ranges
 
 	// Lead is how many bytes of the first wanted items the home line need not carry, minus what it
 	// carried in vain.
@@ -137,7 +137,7 @@ func (v *View) countUp() (n int) {
 	return n
 }
 
-// Action is what an idle path does next.
+// Action is the next step of an idle path.
 type Action uint8
 
 // Actions.
@@ -228,8 +228,8 @@ type Scheduler interface {
 
 // pruner is a Scheduler that cancels copies.
 type pruner interface {
-	// FindLoser returns a job whose item another path will finish so much earlier that the job is
-	// not worth its bytes.
+	// FindLoser returns a job that is not worth its bytes, because another path will finish its
+	// item much earlier.
 	FindLoser(v *View) (loser JobID, ok bool)
 }
 

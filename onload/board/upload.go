@@ -8,9 +8,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// SetUpload declares that items are uploaded. Then reported progress is what was handed over: some
-// of it waits in buffers, here and at a helper. So rates are those of confirmed items, and how much
-// has arrived is estimated.
+// SetUpload declares that items are uploaded. Then reported progress means handed-over bytes: some
+// of them wait in buffers, here and at a helper. So rates are those of confirmed items, and arrived
+// bytes are estimated.
 func (b *Board) SetUpload() { b.upload = true }
 
 // noteConfirmed records how long an item took until the receiver confirmed it. An item that is

@@ -83,8 +83,8 @@ func (j *job) OnEnd(err error) {
 	}
 }
 
-// handleBrokenLine suspends the device of a job whose connection broke. An object that is fetched
-// whole starts from the beginning, at most maxBroken times.
+// handleBrokenLine suspends the device of a job after its connection broke. An object that is
+// fetched whole starts from the beginning, at most maxBroken times.
 func (t *task) handleBrokenLine(j *job, err error) {
 	o := j.object
 	delete(o.finalURL, j.Worker)

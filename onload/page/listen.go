@@ -21,7 +21,7 @@ const (
 type gatedListener struct {
 	listener *tcp.Listener
 	limit    *tcp.AdmissionLimit
-	uplink   string // interface whose connections are refused; "" is none
+	uplink   string // interface that accepts no connections; "" is none
 }
 
 // Accept implements net.Listener.

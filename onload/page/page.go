@@ -49,7 +49,7 @@ const (
 	maxReceiving = 8   // files received at once
 	maxName      = 200 // bytes of a file name
 	maxKey       = 40  // bytes of a browser's key
-	maxRenamed   = 20  // renames of a file whose name the server has already
+	maxRenamed   = 20  // renames of a file after name conflicts at the server
 )
 
 // Config configures a Page.

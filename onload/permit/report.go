@@ -73,7 +73,7 @@ func (s *Service) isAdmitted(key identity.PublicKey) bool {
 	return key == s.key.Public() || s.trust.Allowed(identity.RoleHelper)(key)
 }
 
-// serveReport sends a report to the operator, who has the service's own key.
+// serveReport sends a report to the operator, identified by the service's own key.
 func (s *Service) serveReport(w http.ResponseWriter, r *http.Request) {
 	key, err := identity.PeerKey(r.Context().Value(connContextKey{}).(*admittedConn).ConnectionState())
 	if err != nil || key != s.key.Public() {

@@ -120,8 +120,8 @@ func New(cfg Config) (*Proxy, error) {
 // keepRedirect makes a client return redirects instead of following them.
 func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Serve serves players until ctx ends and returns what it has done. The listener must be on a
-// loopback address: whoever reaches a proxy can use its connections.
+// Serve serves players until ctx ends and returns statistics. The listener must be on a loopback
+// address: any client that reaches a proxy can use its connections.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		l.Close()

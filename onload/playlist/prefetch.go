@@ -18,7 +18,8 @@ import (
 // defaultSegmentSize is assumed for segments of unknown size.
 const defaultSegmentSize = 512 * unit.KB
 
-// prefetcher prefetches segments for players. It is the task of a loop, whose lock guards it.
+// prefetcher prefetches segments for players. It is the task of a loop; the lock of the loop guards
+// it.
 type prefetcher struct {
 	loop          *transfer.Loop
 	log           *slog.Logger
@@ -48,7 +49,7 @@ type segment struct {
 	split        bool       // several devices fetch parts
 	buf          []byte
 	received     span.Set[unit.Bytes] // if split
-	leadJob      *job                 // if not split: the job whose bytes the player gets
+	leadJob      *job                 // if not split: the job that feeds the player
 	complete     bool
 	leftToPlayer bool // the player fetches it itself
 	excluded     transfer.Excluded
@@ -306,7 +307,7 @@ func (s *segment) expectedSize() unit.Bytes {
 	return max(s.playback.lastSize, defaultSegmentSize)
 }
 
-// stopPlayback removes the segments of a track whose player is gone.
+// stopPlayback removes the segments of a track after its player has gone.
 func (p *prefetcher) stopPlayback(r *playback) {
 	r.lastRequest = time.Time{}
 	for _, s := range p.segments {

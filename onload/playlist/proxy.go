@@ -178,7 +178,7 @@ func hasWhole(r *http.Response) bool {
 	return n == 2 && last == size-1 && (r.ContentLength < 0 || r.ContentLength == size)
 }
 
-// replayBody is a body whose beginning has been read.
+// replayBody returns the bytes already read of a body, then the rest.
 type replayBody struct {
 	read *bytes.Reader
 	rest io.ReadCloser

@@ -31,7 +31,7 @@ func (q queue) addSegment(s *segment, due time.Time) {
 // hasSegment reports whether a segment is on the board.
 func (q queue) hasSegment(s *segment) bool { return q.segments[s.object] == s }
 
-// updateWanted tells the board whether a player waits for a segment.
+// updateWanted passes to the board whether a player waits for a segment.
 func (q queue) updateWanted(s *segment) {
 	if q.hasSegment(s) {
 		q.loop.Board.SetWanted(s.object, s.readers > 0)

@@ -32,7 +32,7 @@ const idleConnTimeout = 30 * time.Second
 // be called by any goroutine.
 type Dialer struct {
 	Key *identity.Key
-	// Helper is the helper, whose key is pinned, and Addresses are its possible addresses, the
+	// Helper is the helper, with its pinned key. Addresses are its possible addresses, the
 	// likeliest first.
 	Helper    identity.Peer
 	Addresses []string
@@ -64,8 +64,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	return nil, fmt.Errorf("over %s: %w", d.Helper.Name, err)
 }
 
-// Transport returns an http.Transport whose connections all go through the helper and are reused.
-// Its CloseIdleConnections closes unused ones.
+// Transport returns an http.Transport that connects through the helper and reuses connections. Its
+// CloseIdleConnections closes unused ones.
 func (d *Dialer) Transport() *http.Transport {
 	return &http.Transport{DialContext: d.DialContext, IdleConnTimeout: idleConnTimeout,
 		MaxIdleConnsPerHost: maxPerPrimary,

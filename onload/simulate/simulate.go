@@ -48,7 +48,7 @@ type Case struct {
 	Announced []time.Duration
 	// UnknownSizes hides the sizes of items until they are complete.
 	UnknownSizes bool
-	// Upload means that items are sent: progress is what paths accepted, not what arrived.
+	// Upload means that items are sent: progress means accepted bytes, not arrived ones.
 	Upload bool
 	// SizesFromResponses hides sizes, and whether items can be split, until a response.
 	SizesFromResponses bool

@@ -17,8 +17,8 @@ const (
 	maxIdleConns          = 8           // unused connections kept per host
 )
 
-// NewTransport returns an HTTP transport whose connections are made by dial. It is meant for this
-// device's own interfaces, not for helpers.
+// NewTransport returns an HTTP transport that connects with dial. It is meant for this device's own
+// interfaces, not for helpers.
 func NewTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{DialContext: dial, TLSHandshakeTimeout: tlsHandshakeTimeout,
 		ExpectContinueTimeout: expectContinueTimeout, IdleConnTimeout: idleConnTimeout,

@@ -59,7 +59,7 @@ type Device struct {
 // IsMetered reports whether the bytes of the device should be saved.
 func (d Device) IsMetered() bool { return d.Metered != nil && d.Metered() }
 
-// DeviceUsage is what one device has carried.
+// DeviceUsage counts the bytes of one device.
 type DeviceUsage struct {
 	Device string     `json:"device"`
 	Bytes  unit.Bytes `json:"bytes"`  // of bodies, including wasted bytes

@@ -90,8 +90,8 @@ func (l *Loop) Usage(now time.Time) (list []DeviceUsage) {
 	return list
 }
 
-// addWorker adds a device, whose path on the board is down. It returns nil if Config.NewClient
-// rejects the device.
+// addWorker adds a device and its path on the board, which is down. It returns nil if
+// Config.NewClient rejects the device.
 func (l *Loop) addWorker(d Device) *Worker {
 	client := l.NewClient(d)
 	if client == nil {
@@ -148,9 +148,8 @@ func (l *Loop) Resume(w *Worker) {
 	l.Board.SetUp(w.path)
 }
 
-// Suspend backs off as Worker.BackOff does and suspends the device: its jobs fail. A device whose
-// request is refused while it carries several items carries one at a time from then on. The lock
-// must be held.
+// Suspend backs off as Worker.BackOff does and suspends the device: its jobs fail. After a refusal
+// while it carried several items, the device carries one at a time. The lock must be held.
 func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
 	pause, several := w.BackOff(atLeast, err), false
 	for _, j := range l.jobs {
@@ -170,7 +169,7 @@ func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
 	}
 }
 
-// reviewWorkers resumes devices whose back-off is over. It returns when the next device will be
+// reviewWorkers resumes devices after their back-off. It returns when the next device will be
 // usable, and whether all devices have failed maxFailures times without any response.
 func (l *Loop) reviewWorkers(now time.Time) (back time.Time, hopeless bool) {
 	back, hopeless = now.Add(24*time.Hour), true

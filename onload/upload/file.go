@@ -62,7 +62,7 @@ type file struct {
 	multipart multipartUpload // S3
 }
 
-// newFile returns the upload of a file, whose size and time it reads.
+// newFile returns the upload of a file. It reads size and modification time.
 func newFile(f File, t Target, index int) (*file, error) {
 	full, err := filepath.Abs(f.Path)
 	if err != nil {

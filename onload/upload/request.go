@@ -33,7 +33,7 @@ type request struct {
 	header         http.Header
 	length         int64
 	body           func() (io.ReadCloser, error) // nil: none
-	job            *job                          // whose item is sent, or nil
+	job            *job                          // sends its item, or nil
 	expectContinue bool
 	readBody       bool // the response body is needed
 	// sign, if not nil, adds a signature. It is called for each target of redirects.

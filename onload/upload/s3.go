@@ -83,7 +83,7 @@ func newS3(a *requester, cfg Config) *s3Protocol {
 	return &s3Protocol{a, newSigner(a.target), cfg.times.minPartSize, cfg.Log}
 }
 
-// signWith returns a function that signs a request whose body has the digest.
+// signWith returns a function that signs a request. digest is that of the body.
 func (s *s3Protocol) signWith(digest []byte) func(*http.Request) error {
 	return func(r *http.Request) error {
 		sum := hex.EncodeToString(digest)
@@ -249,7 +249,8 @@ func (s *s3Protocol) sendItem(ctx context.Context, j *job) error {
 	return nil
 }
 
-// checkSameObject returns nil if the existing object is the one of j, whose response was lost.
+// checkSameObject returns nil if the existing object is the one that j sent before a response was
+// lost.
 func (s *s3Protocol) checkSameObject(ctx context.Context, j *job) error {
 	r, err := s.callAPI(ctx, j.Worker, http.MethodHead, j.snapshot.url, nil)
 	if err != nil {
@@ -369,8 +370,8 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 	return refusalFromXML(r)
 }
 
-// checkCompleted returns nil if a finished multipart upload has produced the object: servers whose
-// ETags are digests make its ETag from those of the parts.
+// checkCompleted returns nil if a finished multipart upload has produced the object. Servers that
+// use digests as ETags derive the ETag of the object from those of its parts.
 func (s *s3Protocol) checkCompleted(ctx context.Context, d *transfer.Worker, f *file) error {
 	r, err := s.callAPI(ctx, d, http.MethodHead, f.url, nil)
 	if err != nil {

@@ -124,7 +124,7 @@ var defaultTimes = times{stepTimeout: 5 * time.Second, completeTimeout: 10 * tim
 		StallTimeout: 30 * time.Second, ResponseTimeout: time.Minute, FirstBackoff: 500 * time.Millisecond,
 		IdleTimeout: 2 * time.Minute, TickInterval: 100 * time.Millisecond}}
 
-// DeviceUsage is what a device has sent, including bytes that were not confirmed.
+// DeviceUsage counts the bytes that a device has sent, including unconfirmed ones.
 type DeviceUsage = transfer.DeviceUsage
 
 // Progress is the state of an upload. Bytes under way count when they have been sent.
