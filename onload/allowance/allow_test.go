@@ -177,7 +177,7 @@ func TestHolder(t *testing.T) {
 	}
 	check(0, false, -1, "not responded yet")
 	if !h.NextRequest().IsZero() {
-		t.Error("it does not ask at once")
+		t.Error("no request at once")
 	}
 	h.NoteFailure(sec(0), errors.New("no route"))
 	check(0, false, 5, "no route")
@@ -227,13 +227,13 @@ func TestHolderRestarts(t *testing.T) {
 			t.Errorf("%v later: %v", after, got)
 		}
 		if !again.NextRequest().IsZero() {
-			t.Errorf("%v later: it does not ask at once", after)
+			t.Errorf("%v later: no request at once", after)
 		}
 	}
 	var forged Holder
 	forged.Restore(Permit{now.Add(24 * time.Hour), 48 * time.Hour}, now)
 	if forged.DayLimit(now).Unlimited {
-		t.Error("a permit of two days is taken from the file")
+		t.Error("a permit of two days was restored")
 	}
 }
 

@@ -102,7 +102,7 @@ func TestRoundRobinTurns(t *testing.T) {
 		b.Finish(o[0].Job.ID, at(4))
 	}
 	if !b.IsDone() {
-		t.Error("something is left")
+		t.Error("the board is not done")
 	}
 }
 
@@ -191,7 +191,7 @@ func TestBarredAndDropped(t *testing.T) {
 	expectOrders(t, drainOrders(b, at(0)), "")
 	b.RemoveObject(0)
 	if !b.IsDone() {
-		t.Error("something is left")
+		t.Error("the board is not done")
 	}
 	b.AddItems(makeItems(1, 70, true)...)
 	expectOrders(t, drainOrders(b, at(0)), "start p0 0:0-70")
@@ -252,7 +252,7 @@ func TestOldestFirst(t *testing.T) {
 					begun[i], newest = true, max(newest, i)
 				}
 				if len(running) == 0 {
-					t.Fatalf("%s, seed %d: nothing is under way", name, seed)
+					t.Fatalf("%s, seed %d: no job is under way", name, seed)
 				}
 				at2, k := at(float64(step)+0.5), r.IntN(len(running))
 				j := running[k]
@@ -341,6 +341,6 @@ func TestLeft(t *testing.T) {
 	expectOrders(t, drainOrders(b, at(10)), "") // 10 s, while the other path needs 1 s for both
 	b.SetDown(1, at(10))
 	if got := drainOrders(b, at(10)); len(got) != 1 || got[0].Job.Path != 0 {
-		t.Errorf("nobody is at work: %v", got)
+		t.Errorf("no path is busy: %v", got)
 	}
 }

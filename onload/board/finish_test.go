@@ -58,7 +58,7 @@ func TestBeyondItsEnd(t *testing.T) {
 	b.Finish(o[2].Job.ID, at(2))
 	expectOrders(t, drainOrders(b, at(2)), "")
 	if !b.IsDone() {
-		t.Error("something is left")
+		t.Error("the board is not done")
 	}
 }
 

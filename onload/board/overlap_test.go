@@ -65,7 +65,7 @@ func TestOverlapsAtTheEnd(t *testing.T) {
 	b.Finish(first[0].Job.ID, at(0.06))
 	for _, o := range drainOrders(b, at(0.06)) {
 		if o.Kind == board.Start && o.Job.Path != 0 {
-			t.Error("a copy over the line that has it", o)
+			t.Error("a copy over the device that carries the item", o)
 		}
 	}
 	if list := b.Paths(at(0.06)); len(list) != 2 {
@@ -74,7 +74,7 @@ func TestOverlapsAtTheEnd(t *testing.T) {
 	b.SetDown(1, at(0.07))
 	b.Exclude(0, 1, at(0.07))
 	if b.SetUp(1); b.IsDone() {
-		t.Error("what was under way is lost")
+		t.Error("a job under way was lost")
 	}
 }
 

@@ -73,7 +73,7 @@ func TestSendsFade(t *testing.T) {
 		took := runCase(t, c, "auto").Took
 		c.Paths = c.Paths[:1]
 		if alone := runCase(t, c, "auto").Took; took > alone {
-			t.Errorf("behind %v: %v with a phone that fades, %v without", buffer, took, alone)
+			t.Errorf("buffer %v: %v with a fading phone, %v without", buffer, took, alone)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestCancelWhileAsking(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if _, err := os.Stat(file); err == nil {
-			t.Error("the file was accepted, though the question was cut off")
+			t.Error("the file was accepted although the probe was cancelled")
 		}
 	})
 }

@@ -249,7 +249,7 @@ func TestKilled(t *testing.T) {
 	}
 	expectContent(t, file, o.data)
 	if known != half || r.Objects[0].Resumed != known || o.asked.Load() == asked {
-		t.Errorf("%v were there of %v in the journal", r.Objects[0].Resumed, known)
+		t.Errorf("%v resumed of %v in the journal", r.Objects[0].Resumed, known)
 	}
 }
 

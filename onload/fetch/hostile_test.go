@@ -512,6 +512,6 @@ func TestContentRange(t *testing.T) {
 		t.Error(a, b, n, ok)
 	}
 	if board.Unknown >= 0 {
-		t.Error("a size could be taken for none")
+		t.Error("a size could be mistaken for Unknown")
 	}
 }

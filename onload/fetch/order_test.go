@@ -53,7 +53,7 @@ func TestSlowHoldUpNothing(t *testing.T) {
 		for _, share := range []int{20, 40, 60, 80, 100} {
 			n := files*share/100 - 1
 			if all[n] > alone[n]+alone[0]/2 || share == 100 && all[n] > alone[n]*95/100 {
-				t.Errorf("%d %% are there after %v, over the own line alone after %v", share, all[n], alone[n])
+				t.Errorf("%d %% complete after %v, over the local device alone after %v", share, all[n], alone[n])
 			}
 			t.Logf("%d %%: %v, alone %v", share, all[n], alone[n])
 		}

@@ -66,9 +66,9 @@ func TestOverlap(t *testing.T) {
 			switch {
 			case most > 1 && (peak < 3 || peak > maxConcurrency || wasted > 40_000 ||
 				r.Duration > 1200*time.Millisecond):
-				t.Error("not several at once, or some twice")
+				t.Error("not concurrent, or some requested twice")
 			case most == 1 && refused > 2*maxConcurrency:
-				t.Error("it goes on to ask for several at once")
+				t.Error("concurrent requests continue after refusals")
 			}
 		})
 	}

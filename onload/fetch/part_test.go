@@ -71,7 +71,7 @@ func TestOneDissents(t *testing.T) {
 				}
 				expectContent(t, cfg.Objects[0].File, o.data)
 				if got := r.Objects[0].Resumed; got < size/2 {
-					t.Errorf("device %d, in the middle: %v: %v were there still", portal, middle, got)
+					t.Errorf("device %d, in the middle: %v: %v were kept", portal, middle, got)
 				}
 			}
 		}
@@ -104,7 +104,7 @@ func TestLock(t *testing.T) {
 				st, e := os.Stat(p.file.Name())
 				now, e2 := p.file.Stat()
 				if err = errors.Join(err, e, e2); err != nil || !os.SameFile(st, now) {
-					t.Errorf("another's file is written to (%v)", err)
+					t.Errorf("a file of another process was written to (%v)", err)
 				}
 				if err := p.publish(0o600, false); err != nil {
 					t.Error(err)
@@ -138,7 +138,7 @@ func TestLeftovers(t *testing.T) {
 	} else if p.removeTempFiles(); temp.file.Close() != nil {
 		t.Error("closed")
 	} else if _, err := os.Stat(temp.file.Name()); err == nil {
-		t.Errorf("%s would be left", temp.file.Name())
+		t.Errorf("%s would remain", temp.file.Name())
 	}
 }
 
@@ -151,7 +151,7 @@ func TestOthersPart(t *testing.T) {
 		file, mine := cfg.Objects[0].File, cfg.Objects[0].URL
 		cfg.Objects[0].URL = "http://127.0.0.1:1/none"
 		if _, err := Get(t.Context(), cfg); err == nil {
-			t.Fatal("there is something")
+			t.Fatal("unexpected content")
 		}
 		p, j, err := openPart(Object{URL: mine, File: file})
 		if err != nil || j.Have.Size() < size/2 {
@@ -164,7 +164,7 @@ func TestOthersPart(t *testing.T) {
 		}
 		p.file.Close() // killed before a journal was written
 		if p, j, err = openPart(Object{URL: mine, File: file}); err != nil || len(j.Have) > 0 {
-			t.Errorf("the journal is believed of what another has written (%v)", err)
+			t.Errorf("the journal is used for overwritten content (%v)", err)
 		}
 		p.discard()
 	})
@@ -240,7 +240,7 @@ func TestAsks(t *testing.T) {
 			}
 			from, to, ok := requestRange(r, size)
 			if there.Add(1); ok && from > 0 && r.Header.Get("If-Range") != o.etag {
-				t.Errorf("asked for byte %d on if it is of the version %q", from, r.Header.Get("If-Range"))
+				t.Errorf("requested from byte %d on with If-Range %q", from, r.Header.Get("If-Range"))
 			}
 			sendPart(w, o, from, min(to, from+300_000))
 			return true
@@ -252,7 +252,7 @@ func TestAsks(t *testing.T) {
 		}
 		expectContent(t, file, o.data)
 		if asked.Load() < there.Load() || bare.Load() > 0 {
-			t.Errorf("%d requests, of which %d without a password; %d where they led", asked.Load(),
+			t.Errorf("%d requests, %d of them without credentials; %d to the redirect target", asked.Load(),
 				bare.Load(), there.Load())
 		}
 	})

@@ -136,7 +136,7 @@ func TestSecretsOverHelpers(t *testing.T) {
 	both := append([]Device{{Name: "own", Transport: trusting()}}, helper()...)
 	if _, _, err := runGet(t, plain.URL+"/x", both,
 		func(c *Config) { c.Secrets = secretsOf(t, plain.URL) }); err != nil {
-		t.Errorf("beside the own line: %v", err)
+		t.Errorf("beside the local device: %v", err)
 	}
 	if what := secretsOf(t, plain.URL).Exposed(plain.URL + "/x"); what != "name and password, cookies, headers" {
 		t.Error(what)
@@ -176,7 +176,7 @@ func TestCookieFile(t *testing.T) {
 // TestNetrc checks that ReadNetrc reads the format of curl.
 func TestNetrc(t *testing.T) {
 	if _, err := ReadNetrc(strings.NewReader("machine a login me password \"p w\"\n")); err == nil {
-		t.Error("a password of two words is read")
+		t.Error("an invalid netrc file was accepted")
 	}
 	n, err := ReadNetrc(
 		strings.NewReader("# mine\nmachine Example.org\n login me\n password \"pw\"\nmachine b.test login you password x account y\nmacdef init\ncd /\nmachine no\n\nmachine b.test login late password z\ndefault login any password one\n"))

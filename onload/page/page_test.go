@@ -47,11 +47,11 @@ func TestArrive(t *testing.T) {
 		func(v pageState) bool { return strings.Contains(formatStates(v), "a.jpg sending") })
 	v := b.waitState("it is listed", func(v pageState) bool { return len(v.Files) > 0 })
 	if status, _ := b.ask("DELETE", "/files/"+v.Files[0].ID, nil); status != http.StatusConflict {
-		t.Errorf("removed while it is sent: %d", status)
+		t.Errorf("a file being sent was removed: %d", status)
 	}
 	if v := b.waitState("all are there",
 		func(v pageState) bool { return len(v.Files) == 3 }); strings.Contains(formatStates(v), "done") {
-		t.Errorf("done before the endpoint said so: %s", formatStates(v))
+		t.Errorf("done before the server confirmed it: %s", formatStates(v))
 	}
 	release()
 	v = b.expectStates("a.jpg done, a (2).jpg done, empty done")
@@ -289,7 +289,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if p.reserveSpace(1) == nil {
-		t.Error("one more is received")
+		t.Error("a file over the limit was received")
 	}
 	for range maxListed + 9 {
 		p.mu.Lock()
@@ -310,7 +310,7 @@ func TestBounds(t *testing.T) {
 		t.Error(e, len(s.lastUsed))
 	}
 	if s.checkToken(fmt.Sprint(maxSessions), now.Add(sessionTime+2*time.Hour)) {
-		t.Error("a session without an end")
+		t.Error("the session did not expire")
 	}
 }
 
@@ -494,7 +494,7 @@ func TestNear(t *testing.T) {
 	}
 	if isInterfaceAddr("none0", &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) ||
 		isInterfaceAddr("lo", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}) {
-		t.Error("of an interface that it is not of")
+		t.Error("address assigned to the wrong interface")
 	}
 }
 
@@ -538,11 +538,11 @@ func TestAway(t *testing.T) {
 		select {
 		case n := <-in:
 			if n.Close(); away != "" {
-				t.Error("let in by the helper's own line")
+				t.Error("connection over the uplink accepted")
 			}
 		case <-gone:
 			if away == "" {
-				t.Error("not let in")
+				t.Error("connection refused")
 			}
 		}
 		<-gone

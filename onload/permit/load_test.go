@@ -55,7 +55,7 @@ func TestLoads(t *testing.T) {
 	}
 	page, changed = "0.5", time.Now()
 	if got, err := ReadLoad(t.Context(), site.URL+"/load"); err != nil || got != .5 {
-		t.Errorf("a page of now: %v, %v", got, err)
+		t.Errorf("a new page: %v, %v", got, err)
 	}
 	changed = old
 	for _, at := range []string{path, path + "x", site.URL, site.URL + "/load", "http://127.0.0.1:1"} {

@@ -144,7 +144,7 @@ func TestPermits(t *testing.T) {
 	ask(t, w.asker())
 	w.restart(path)
 	if held := w.s.HeldPermits(); len(held) != 1 || !held[0].Since.Equal(since) {
-		t.Errorf("what is held since %v was renewed and kept as %+v", since, held)
+		t.Errorf("a permit held since %v was renewed and stored as %+v", since, held)
 	}
 	w.s.SetLoad("north", .5)
 	second := w.asker()
@@ -237,11 +237,11 @@ func TestKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k.DayLimit().Unlimited {
-		t.Error("it has a permit before it has asked")
+		t.Error("a permit before the first request")
 	}
 	if live, err := NewKeeper(nil, filepath.Join(t.TempDir(), "other.jsonl"), quiet); err != nil ||
 		strings.Contains(live.now().String(), "m=") {
-		t.Errorf("time that stands still while the device sleeps: %v, %v", live.now(), err)
+		t.Errorf("a clock that stops while the device sleeps: %v, %v", live.now(), err)
 	} else {
 		live.journal.Close()
 	}
@@ -279,7 +279,7 @@ func TestKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k.DayLimit().Unlimited {
-		t.Error("a permit that was taken back is there after a restart")
+		t.Error("a revoked permit exists after a restart")
 	}
 	if err := k.journal.Close(); err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestCallers(t *testing.T) {
 		defer c.Close()
 	}
 	if _, err := w.asker().RequestPermit(t.Context()); err == nil {
-		t.Error("there is no bound on callers")
+		t.Error("connections are not limited")
 	}
 }
 

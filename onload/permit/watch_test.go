@@ -80,14 +80,14 @@ func TestAsksAfterRevocation(t *testing.T) {
 		later <- allowance.Answer{Reason: "loaded", RetryAfter: time.Minute} // at 10 s
 		synctest.Wait()
 		if k.DayLimit().Unlimited {
-			t.Error("it is not taken back")
+			t.Error("the permit was not revoked")
 		}
 		later = <-answers // at 70 s
 		time.Sleep(10 * time.Second)
 		close(later) // at 80 s: the watch has ended
 		synctest.Wait()
 		if !k.DayLimit().Unlimited {
-			t.Error("the permit is gone with the connection")
+			t.Error("the permit was lost with the connection")
 		}
 		<-answers // at 85 s
 		<-answers // at 235 s
@@ -111,6 +111,6 @@ func TestOlderService(t *testing.T) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if len(w.s.watchers) != 0 {
-		t.Error("a helper is watched that did not ask for it")
+		t.Error("a helper that did not ask for it is watched")
 	}
 }

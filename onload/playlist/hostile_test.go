@@ -152,7 +152,7 @@ func TestStorms(t *testing.T) {
 					case a.StatusCode == http.StatusOK && err == nil && right:
 						whole++
 					case a.StatusCode == http.StatusOK && err == nil:
-						t.Errorf("segment %d: %d bytes that are wrong", i, len(got))
+						t.Errorf("segment %d: %d wrong bytes", i, len(got))
 					}
 					time.Sleep(2 * time.Second)
 				}
@@ -160,7 +160,7 @@ func TestStorms(t *testing.T) {
 				res := r.stop()
 				t.Logf("%d whole within %v: %+v", whole, took, res)
 				if whole < c.least || took > 2*time.Minute {
-					t.Errorf("%d came whole within %v: %+v", whole, took, res)
+					t.Errorf("%d segments complete within %v: %+v", whole, took, res)
 				}
 			})
 		})

@@ -28,7 +28,7 @@ func TestJoins(t *testing.T) {
 		both := r.play(paths[14:], data[14:], 4*time.Second, 12*time.Second)
 		res := r.stop()
 		if alone < 4*time.Second || both > 0 {
-			t.Errorf("it stood still for %v, and for %v with another line", alone, both)
+			t.Errorf("the player stalled for %v, and for %v with another device", alone, both)
 		}
 		var all, wasted unit.Bytes
 		for _, d := range res.Devices {

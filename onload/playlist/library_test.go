@@ -80,7 +80,7 @@ func TestLibrary(t *testing.T) {
 		}
 	}
 	if _, found := y.findEntry("http://tv.test/4.ts", 0, board.Unknown); found != nil {
-		t.Error("found what is not there")
+		t.Error("found a missing entry")
 	}
 	y.documents = y.documents[2:] // all but the most recently used
 	if gone := y.evictOld(); len(gone) != 1 || gone[0] != r || len(y.playbacks) != 1 {
@@ -109,6 +109,6 @@ func TestQueue(t *testing.T) {
 		q.removeSegment(&old) // another segment with that number is not on the board
 	}
 	if len(q.segments) > 0 || !q.loop.Board.IsDone() {
-		t.Errorf("%d are there still", len(q.segments))
+		t.Errorf("%d documents remain", len(q.segments))
 	}
 }

@@ -42,7 +42,7 @@ func TestPlayer(t *testing.T) {
 			res := r.stop()
 			t.Logf("%v: stood still for %v; %+v", c.rates, stalled, res)
 			if c.stalls != (stalled > 4*time.Second) || !c.stalls && stalled > 0 {
-				t.Errorf("%v: stood still for %v", c.rates, stalled)
+				t.Errorf("%v: stalled for %v", c.rates, stalled)
 			}
 			var all, wasted unit.Bytes
 			for _, d := range res.Devices {
@@ -107,7 +107,7 @@ func TestWindow(t *testing.T) {
 		data := r.vod("/v", 62, size)
 		r.get("/v/list.m3u8", nil)
 		if time.Sleep(time.Minute); r.web.asked("/v/seg") != 0 {
-			t.Errorf("%v, before a player has begun", r.web.log)
+			t.Errorf("stored before a player has started: %v", r.web.log)
 		}
 		r.get("/v/seg0.ts?k=0", data[0])
 		time.Sleep(time.Minute)
@@ -119,7 +119,7 @@ func TestWindow(t *testing.T) {
 			t.Error(r.web.log)
 		}
 		if time.Sleep(time.Minute / 2); r.web.asked("/v/seg") != first {
-			t.Error("it does not rest while its player does")
+			t.Error("prefetching continues although the player has paused")
 		}
 		r.get("/v/seg50.ts?k=50", data[50])
 		time.Sleep(10 * time.Second)
@@ -134,7 +134,7 @@ func TestWindow(t *testing.T) {
 			begin := time.Now()
 			r.get(fmt.Sprintf("/v/seg%d.ts?k=%d", i, i), data[i])
 			if took := time.Since(begin); took > 0 {
-				t.Errorf("segment %d was not there: %v", i, took)
+				t.Errorf("segment %d was not prefetched: %v", i, took)
 			}
 		}
 		if r.web.asked("/v/seg51.ts") > 2 {
@@ -142,7 +142,7 @@ func TestWindow(t *testing.T) {
 		}
 		time.Sleep(playerIdleTimeout + time.Second)
 		if held, urls := r.held(); held != 0 || len(urls) != 0 {
-			t.Errorf("%v held for a player that is gone", held)
+			t.Errorf("%v stored for a player that is gone", held)
 		}
 		if res := r.stop(); res.Unused == 0 {
 			t.Errorf("%+v", res)
@@ -210,7 +210,7 @@ func TestLive(t *testing.T) {
 			begin := time.Now()
 			r.get(fmt.Sprintf("/l/ring%d.ts", i%4), all[i])
 			if took := time.Since(begin); took > 0 {
-				t.Errorf("segment %d was not there: %v", i, took)
+				t.Errorf("segment %d was not prefetched: %v", i, took)
 			}
 			time.Sleep(time.Second)
 		}
@@ -395,10 +395,10 @@ func TestDashLive(t *testing.T) {
 			begin := time.Now()
 			r.get(fmt.Sprintf("/d/%d", i+1), data[i])
 			if took := time.Since(begin); i > 2 && took > 0 {
-				t.Errorf("segment %d was not there: %v", i+1, took)
+				t.Errorf("segment %d was not prefetched: %v", i+1, took)
 			}
 			if ahead := r.web.asked(fmt.Sprintf("/d/%d", i+5)); ahead != 0 {
-				t.Error("it is asked for what is not there yet", r.web.log)
+				t.Error("a segment was requested before it is available", r.web.log)
 			}
 			time.Sleep(4 * time.Second)
 		}

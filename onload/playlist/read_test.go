@@ -66,7 +66,7 @@ func TestReadHLS(t *testing.T) {
 		}
 	}
 	if _, ok := parseHLS(at, "<html>"); ok {
-		t.Error("a page is taken for a playlist")
+		t.Error("an HTML page was parsed as a playlist")
 	}
 	l, _ := parseHLS(at,
 		"#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"a,URI=x\",URI=\"b.m3u8\"\n#EXT-X-STREAM-INF:BANDWIDTH=1\nc.m3u8?_HLS_x=1\n")
@@ -104,7 +104,7 @@ func TestReadDASH(t *testing.T) {
 		}
 	}
 	if parseMPD(at, "<html/>", 0) != nil || parseMPD(at, "<MPD", 0) != nil {
-		t.Error("what is no MPD is read")
+		t.Error("an invalid MPD was parsed")
 	}
 	for s, want := range map[string]time.Duration{"PT1H2M3.5S": time.Hour + 2*time.Minute + 3500*time.Millisecond,
 		"P1DT1S": 24*time.Hour + time.Second, "": -1, "P": -1, "1": -1} {
@@ -135,7 +135,7 @@ func FuzzRead(f *testing.F) {
 				}
 			}
 			if len(tr.entriesAfter(0, prefetchWindow)) > maxAhead {
-				t.Error("too much ahead")
+				t.Error("too many entries to prefetch")
 			}
 		}
 		if n > maxSegments {

@@ -92,7 +92,7 @@ func TestRedirected(t *testing.T) {
 		res := r.stop()
 		t.Logf("stood still for %v; %+v", stalled, res)
 		if stalled > 4*time.Second { // over the local device only, for 25 s
-			t.Errorf("it stood still for %v", stalled)
+			t.Errorf("the player stalled for %v", stalled)
 		}
 		var all unit.Bytes
 		for _, d := range res.Devices {
@@ -108,7 +108,7 @@ func TestRedirected(t *testing.T) {
 			}
 		}
 		if helped > 2 {
-			t.Errorf("the helper asked %d times where segments are", helped)
+			t.Errorf("the helper sent %d requests for redirected segments", helped)
 		}
 	})
 }

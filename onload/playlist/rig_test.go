@@ -236,7 +236,7 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 		server.Close()
 		time.Sleep(time.Minute) // virtual time: bytes under way arrive
 		if !p.prefetcher.loop.Board.IsDone() && len(p.prefetcher.queue.segments) == 0 {
-			t.Error("the board has something that nobody knows")
+			t.Error("the board has items without a segment")
 		}
 		return res
 	}
@@ -273,7 +273,7 @@ func (r *rig) get(path string, want []byte, headers ...string) (*http.Response, 
 	defer a.Body.Close()
 	data, err := io.ReadAll(a.Body)
 	if want != nil && (err != nil || !bytes.Equal(data, want)) {
-		r.t.Errorf("%s: %s, %d bytes that are not the %d wanted, %v", path, a.Status, len(data), len(want), err)
+		r.t.Errorf("%s: %s, %d bytes instead of the %d wanted, %v", path, a.Status, len(data), len(want), err)
 	}
 	return a, data
 }

@@ -110,7 +110,7 @@ func TestCodings(t *testing.T) {
 			r.get("/v/seg0.ts?k=0", data[0])
 			time.Sleep(5 * time.Second)
 			if r.web.asked("/v/seg3.ts") == 0 {
-				t.Errorf("%q: nothing came ahead of the player", accepted)
+				t.Errorf("%q: nothing was prefetched", accepted)
 			}
 			r.stop()
 		})

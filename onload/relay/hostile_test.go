@@ -87,7 +87,7 @@ func TestRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(kept, make([]byte, 1)); err != nil {
-		t.Error("another device was cut off too:", err)
+		t.Error("a tunnel of another device was aborted too:", err)
 	}
 }
 
@@ -130,14 +130,14 @@ func TestBrokenOff(t *testing.T) {
 	c = dialWorld(t, w, at)
 	_ = c.(*tunnelConn).NetConn().(*tcp.Conn).Abort()
 	if err := <-ended; err == nil {
-		t.Error("the primary broke off, and the server saw an end in order")
+		t.Error("the primary aborted, and the server saw a clean end")
 	}
 
 	c = dialWorld(t, w, at)
 	w.stop()
 	expectClosed(t, c, "the helper ends")
 	if err := <-ended; err == nil {
-		t.Error("the helper ended, and the server saw an end in order")
+		t.Error("the helper ended, and the server saw a clean end")
 	}
 }
 
@@ -184,7 +184,7 @@ func TestSlowLoris(t *testing.T) {
 	_ = silent.SetDeadline(time.Now().Add(10 * time.Second))
 	_, err = io.ReadAll(silent)
 	if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() {
-		t.Error("a silent stranger is kept")
+		t.Error("a silent unknown client keeps its connection")
 	}
 	slow := openHandshaken(t, w)
 	_ = slow.SetDeadline(time.Now().Add(10 * time.Second))
@@ -194,7 +194,7 @@ func TestSlowLoris(t *testing.T) {
 		select {
 		case err := <-ended:
 			if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() {
-				t.Error("one who says a letter now and then is kept")
+				t.Error("a slow client keeps its connection")
 			}
 			tick.Stop()
 			return
@@ -258,7 +258,7 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	if n := len(w.r.Status().Tunnels); n != 0 {
-		t.Errorf("%d tunnels are left", n)
+		t.Errorf("%d tunnels remain", n)
 	}
 }
 
@@ -334,11 +334,11 @@ func TestStrangers(t *testing.T) {
 	}
 	if _, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp",
 		"192.0.2.1:80"); !fault.Is(err, fault.Permission) {
-		t.Errorf("a primary beside silent callers of its address is not answered: %v", err)
+		t.Errorf("a primary gets no response beside silent clients of its address: %v", err)
 	}
 	_ = silent[0].SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := silent[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the first silent caller keeps its place: %v", err)
+		t.Errorf("the first silent client keeps its slot: %v", err)
 	}
 }
 

@@ -314,7 +314,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	if n := len(w.r.Status().Tunnels); n != 0 {
-		t.Errorf("%d tunnels are left", n)
+		t.Errorf("%d tunnels remain", n)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestAddresses(t *testing.T) {
 		c.Close()
 	}
 	if calls.Load() != 1 {
-		t.Errorf("the wrong address was called %d times", calls.Load())
+		t.Errorf("the wrong address was dialled %d times", calls.Load())
 	}
 }
 
@@ -424,6 +424,6 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.Find(t.Context()); err == nil {
-		t.Error("nobody is found, and the error of the networks is not told")
+		t.Error("no helper found, and no error returned")
 	}
 }

@@ -36,7 +36,7 @@ func TestMetered(t *testing.T) {
 		w := newWorld(t, func(r *Relay) { r.cfg.Unmetered = unmetered })
 		d := w.dialer(keys().laptop)
 		if !d.Metered() {
-			t.Error("not metered before it was asked")
+			t.Error("not metered before the first response")
 		}
 		c, err := d.DialContext(t.Context(), "tcp", site.Listener.Addr().String())
 		if err != nil {

@@ -123,7 +123,7 @@ func TestCancel(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(r.t.Context())
 		r.runAfter(3*time.Second, func() { // the lock is held
 			if cancel(errTest); !r.IsClosing() {
-				r.t.Error("what fails right after the end of the caller's context would count")
+				r.t.Error("failures after the end of the caller's context count")
 			}
 		})
 		err := r.Run(ctx, r)
@@ -254,7 +254,7 @@ func TestSends(t *testing.T) {
 		r.expectAll(r.Run(r.t.Context(), r), 13*time.Second)
 		for i := 1; i < len(waits); i++ {
 			if waits[i] < waits[i-1]+300*time.Millisecond {
-				t.Errorf("it is left alone no longer each time: %v", waits)
+				t.Errorf("the back-off does not grow: %v", waits)
 			}
 		}
 	})

@@ -45,6 +45,6 @@ func TestNone(t *testing.T) {
 		}
 	}
 	if NoDeviceError(2, nil) != nil {
-		t.Error("an error of nothing")
+		t.Error("an error without reasons")
 	}
 }

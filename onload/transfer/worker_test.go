@@ -38,7 +38,7 @@ func TestDelay(t *testing.T) {
 				t.Errorf("%d: %v", i, w.lastError)
 			}
 			if w.MayRetry(time.Now().Add(c.want-1)) || !w.MayRetry(time.Now().Add(c.want)) {
-				t.Errorf("%d: it may be tried at another time than in %v", i, c.want)
+				t.Errorf("%d: MayRetry changes at another time than in %v", i, c.want)
 			}
 		}
 	})

@@ -187,7 +187,7 @@ func TestGoesOn(t *testing.T) {
 		}
 		cfg.Journal.Close()
 		if _, k := openJournal(t, path); !k.IsEmpty() {
-			t.Errorf("%s: something is left in the journal", method)
+			t.Errorf("%s: the journal is not empty", method)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func TestKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, f := look(); f.state != unprepared {
-		t.Error("another file of that name is there")
+		t.Error("the entry of another file applies")
 	}
 }
 

@@ -113,15 +113,15 @@ func TestAsksWhoAnswered(t *testing.T) {
 	e.runningSteps[w[1]] = 1
 	w[1].NoteResponse()
 	if d, more := e.pickDevice(&file{}, time.Now()); d != w[1] || !more {
-		t.Error("asks who never answered")
+		t.Error("a step uses a device without any response")
 	}
 	w[0].BackOff(time.Hour, errNoResponse)
 	if d, more := e.pickDevice(&file{}, time.Now()); d != w[1] || more {
-		t.Error("asks who is to be left alone")
+		t.Error("a step uses a device during its back-off")
 	}
 	e.loop.NoteRecovery(w[0])
 	if !w[0].HasResponded() {
-		t.Error("it is not noted who answered")
+		t.Error("a response was not recorded")
 	}
 }
 

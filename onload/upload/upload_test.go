@@ -173,7 +173,7 @@ func expectFiles(t *testing.T, s *testServer, sums map[string][32]byte, prefix s
 	t.Helper()
 	for name, sum := range sums {
 		if sha256.Sum256(s.files[prefix+name]) != sum {
-			t.Errorf("%s: %d bytes that are others", name, len(s.files[prefix+name]))
+			t.Errorf("%s: %d wrong bytes", name, len(s.files[prefix+name]))
 		}
 		if n := s.times[prefix+name]; n != 1 {
 			t.Errorf("%s was taken %d times", name, n)
