@@ -30,7 +30,7 @@ import (
 // Config configures an endpoint.
 type Config struct {
 	Bond bond.Config
-	// Chooser decides which subflows a stream may use; nil: all.
+	// Chooser decides which subflows a stream may use; nil: the scheduler alone decides.
 	Chooser Chooser
 	// Share is the memory budget of the bond; nil: not counted.
 	Share *Share
