@@ -48,11 +48,13 @@ func parseSources(t *testing.T) []*source {
 		if err != nil {
 			return err
 		}
-		f, err := parser.ParseFile(fset, filepath.FromSlash(name), data, parser.ParseComments|parser.SkipObjectResolution)
+		f, err := parser.ParseFile(fset, filepath.FromSlash(name), data,
+			parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
-		s := &source{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), strings.Count(string(data), "\n"), f, map[string]string{}}
+		s := &source{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), strings.Count(string(data), "\n"), f,
+			map[string]string{}}
 		for _, i := range f.Imports {
 			p, err := strconv.Unquote(i.Path.Value)
 			if err != nil {
@@ -82,7 +84,8 @@ func parseSources(t *testing.T) []*source {
 // and build results.
 func isNoSource(name string, d fs.DirEntry) bool {
 	base := path.Base(name)
-	return d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "bin" || base == "out")
+	return d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "bin" ||
+		base == "out")
 }
 
 // isWithin reports whether dir is one of the folders or inside one.
@@ -101,7 +104,10 @@ func importViolation(from, to string) string {
 		if len(r.from) > 0 && !isWithin(from, r.from) || isWithin(from, r.except) {
 			continue
 		}
-		if slices.ContainsFunc(r.from, func(f string) bool { return isWithin(from, []string{f}) && isWithin(to, []string{f}) }) {
+		if slices.ContainsFunc(r.from, func(f string) bool {
+			return isWithin(from, []string{f}) &&
+				isWithin(to, []string{f})
+		}) {
 			continue // a package and its own subfolders
 		}
 		if isWithin(to, r.to) || r.only != nil && !isWithin(to, r.only) {
@@ -131,18 +137,26 @@ func TestImports(t *testing.T) {
 // TestImportRules checks the rules with imports that must be refused and with some that must pass.
 func TestImportRules(t *testing.T) {
 	for _, bad := range [][2]string{
-		{"core/bond", "link/subflow"}, {"core/bond", "api"}, {"core/sched", "core/bond"}, {"link/wire", "core/bond"}, {"link/tcp", "node/primary"}, {"link/subflow", "node/server"},
-		{"node/primary", "node/helper"}, {"node/primary", "lab"}, {"lab/shaper", "core/bond"}, {"link/pipe", "api"}, {"link/subflow", "pbe/transport"}, {"lab", "cmd/mpbond"}, {"cmd/mpbond", "lab"}, {"cmd/mpbond-lab", "node/primary"}, {"cmd/cellwatch", "core/bond"},
-		{"base/unit", "link/wire"}, {"lab/exp", "cmd/mpbond"}, {"api", "core/bond"}, {"lab/virtual", "core/bond"}, {"lab/shaper", "pbe/cc"}, {"lab", "pbe/transport"}, {"core/bond", "pbe/cc"},
-		{"pbe/transport", "link/subflow"}, {"onload/fetch", "link/subflow"}, {"node/intercept", "control/policy"}, {"node/server", "onload/board"}, {"node/primary", "pbe/cc"}, {"base/store", "api"}, {"control/policy", "core/bond"},
+		{"core/bond", "link/subflow"}, {"core/bond", "api"}, {"core/sched", "core/bond"}, {"link/wire", "core/bond"},
+		{"link/tcp", "node/primary"}, {"link/subflow", "node/server"},
+		{"node/primary", "node/helper"}, {"node/primary", "lab"}, {"lab/shaper", "core/bond"}, {"link/pipe", "api"},
+		{"link/subflow", "pbe/transport"}, {"lab", "cmd/mpbond"}, {"cmd/mpbond", "lab"},
+		{"cmd/mpbond-lab", "node/primary"}, {"cmd/cellwatch", "core/bond"},
+		{"base/unit", "link/wire"}, {"lab/exp", "cmd/mpbond"}, {"api", "core/bond"}, {"lab/virtual", "core/bond"},
+		{"lab/shaper", "pbe/cc"}, {"lab", "pbe/transport"}, {"core/bond", "pbe/cc"},
+		{"pbe/transport", "link/subflow"}, {"onload/fetch", "link/subflow"}, {"node/intercept", "control/policy"},
+		{"node/server", "onload/board"}, {"node/primary", "pbe/cc"}, {"base/store", "api"},
+		{"control/policy", "core/bond"},
 	} {
 		if importViolation(bad[0], bad[1]) == "" {
 			t.Errorf("%s may import %s", bad[0], bad[1])
 		}
 	}
 	for _, good := range [][2]string{
-		{"cmd/mpbond-lab", "lab"}, {"cmd/mpbond", "node/primary"}, {"core/bond", "core/sched"}, {"lab", "lab/shaper"}, {"lab/exp", "lab"}, {"node/primary", "api"},
-		{"link/subflow", "base/identity"}, {"pbe/transport", "pbe/cc"}, {"cmd/mpbond", "onload/board"}, {"lab/virtual", "pbe/cc"}, {"lab", "pbe/cell"}, {"node/server", "core/bond"},
+		{"cmd/mpbond-lab", "lab"}, {"cmd/mpbond", "node/primary"}, {"core/bond", "core/sched"}, {"lab", "lab/shaper"},
+		{"lab/exp", "lab"}, {"node/primary", "api"},
+		{"link/subflow", "base/identity"}, {"pbe/transport", "pbe/cc"}, {"cmd/mpbond", "onload/board"},
+		{"lab/virtual", "pbe/cc"}, {"lab", "pbe/cell"}, {"node/server", "core/bond"},
 	} {
 		if why := importViolation(good[0], good[1]); why != "" {
 			t.Errorf("%s must not import %s: %s", good[0], good[1], why)
@@ -201,7 +215,8 @@ func TestOneSanitiser(t *testing.T) {
 		ast.Inspect(s.syntax, func(n ast.Node) bool {
 			if n, ok := n.(*ast.SelectorExpr); ok {
 				for _, name := range selectedNames(s, n, characterTests) {
-					t.Errorf("%s uses %s: use base/text, the one place for what terminals and pages may show", s.name, name)
+					t.Errorf("%s uses %s: use base/text, the one place for what terminals and pages may show", s.name,
+						name)
 				}
 			}
 			return true
@@ -210,7 +225,8 @@ func TestOneSanitiser(t *testing.T) {
 }
 
 func TestImpuritiesAreFound(t *testing.T) {
-	const code = "package x\nimport (\"time\"; r \"math/rand/v2\")\nfunc f() { go f(); _ = time.Now; r.IntN(5); r.New(nil); _ = time.Second }"
+	const code = "package x\nimport (\"time\"; r \"math/rand/v2\")\n" +
+		"func f() { go f(); _ = time.Now; r.IntN(5); r.New(nil); _ = time.Second }"
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", code, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +258,8 @@ func TestPackageComments(t *testing.T) {
 	}
 	for dir, name := range files {
 		if n := len(comments[dir]); n != 1 {
-			t.Errorf("package %s in %s has %d package comments %v instead of one that says where it stands in the data path", name, dir, n, comments[dir])
+			t.Errorf("package %s in %s has %d package comments %v instead of one that says where it stands in the "+
+				"data path", name, dir, n, comments[dir])
 		}
 	}
 }
@@ -283,11 +300,13 @@ func TestSizes(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if c := n.Type.Params.NumFields(); c > maxParams {
-					calls.requireReason(t, s.name+":"+n.Name.Name, "has "+strconv.Itoa(c)+" parameters, over "+strconv.Itoa(maxParams))
+					calls.requireReason(t, s.name+":"+n.Name.Name,
+						"has "+strconv.Itoa(c)+" parameters, over "+strconv.Itoa(maxParams))
 				}
 			case *ast.TypeSpec:
 				if i, ok := n.Type.(*ast.InterfaceType); ok && i.Methods.NumFields() > maxMethods {
-					interfaces.requireReason(t, s.name+":"+n.Name.Name, "has "+strconv.Itoa(i.Methods.NumFields())+" methods, over "+strconv.Itoa(maxMethods))
+					interfaces.requireReason(t, s.name+":"+n.Name.Name,
+						"has "+strconv.Itoa(i.Methods.NumFields())+" methods, over "+strconv.Itoa(maxMethods))
 				}
 			}
 			return true

@@ -68,7 +68,8 @@ type listedPackage struct {
 }
 
 func checkTypes(t *testing.T, system, processor, tags string) {
-	cmd := exec.Command("go", "list", "-deps", "-tags", tags, "-json=ImportPath,Dir,GoFiles,ImportMap,Standard,Module", "./cmd/mpbond")
+	cmd := exec.Command("go", "list", "-deps", "-tags", tags,
+		"-json=ImportPath,Dir,GoFiles,ImportMap,Standard,Module", "./cmd/mpbond")
 	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+processor, "CGO_ENABLED=0")
 	var stderr strings.Builder

@@ -32,7 +32,8 @@ func requiredModules(mod string) (list []string) {
 	for line := range strings.Lines(mod) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "require ")
 		f := strings.Fields(line)
-		if len(f) >= 2 && strings.Contains(f[0], ".") && strings.HasPrefix(f[1], "v") && !strings.HasSuffix(line, "// indirect") {
+		if len(f) >= 2 && strings.Contains(f[0], ".") && strings.HasPrefix(f[1], "v") &&
+			!strings.HasSuffix(line, "// indirect") {
 			list = append(list, f[0])
 		}
 		if tool, ok := strings.CutPrefix(line, "tool "); ok {
@@ -169,7 +170,8 @@ func TestNamedTestsExist(t *testing.T) {
 			return true
 		})
 	}
-	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readFile(t, "docs/explanation/security.md"), -1)
+	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readFile(t,
+		"docs/explanation/security.md"), -1)
 	for _, m := range named {
 		if !have[m[1]] {
 			t.Errorf("docs/explanation/security.md names %s, which does not exist", m[1])

@@ -11,8 +11,10 @@ import (
 
 // fileCalls are functions that use files with the rights of the process.
 var fileCalls = map[string]map[string]bool{
-	"os": setOf("Open", "OpenFile", "OpenRoot", "OpenInRoot", "Create", "CreateTemp", "MkdirTemp", "ReadFile", "WriteFile", "ReadDir", "DirFS", "CopyFS",
-		"Stat", "Lstat", "Readlink", "Mkdir", "MkdirAll", "Remove", "RemoveAll", "Rename", "Link", "Symlink", "Truncate", "Chmod", "Chown", "Lchown", "Chtimes"),
+	"os": setOf("Open", "OpenFile", "OpenRoot", "OpenInRoot", "Create", "CreateTemp", "MkdirTemp", "ReadFile",
+		"WriteFile", "ReadDir", "DirFS", "CopyFS",
+		"Stat", "Lstat", "Readlink", "Mkdir", "MkdirAll", "Remove", "RemoveAll", "Rename", "Link", "Symlink",
+		"Truncate", "Chmod", "Chown", "Lchown", "Chtimes"),
 	"path/filepath": setOf("EvalSymlinks"),
 	"syscall":       setOf("Open", "Mkfifo", "Unlink", "Rename", "Chmod", "Chown"),
 }

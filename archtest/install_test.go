@@ -61,7 +61,8 @@ func listFiles(t *testing.T, root string) (list []string) {
 // documentedFiles lists the files that docs/howto/install.md names, for a PREFIX.
 func documentedFiles(t *testing.T, prefix string) (list []string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile("(?m)^\\| `(PREFIX)?(/[^`]+)` \\|").FindAllStringSubmatch(readFile(t, "docs/howto/install.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(PREFIX)?(/[^`]+)` \\|").FindAllStringSubmatch(readFile(t,
+		"docs/howto/install.md"), -1) {
 		if m[1] != "" {
 			m[2] = prefix + m[2]
 		}
@@ -95,14 +96,16 @@ func TestInstall(t *testing.T) {
 		runTool(t, "make", "install", "MPBOND="+mpbond, "DESTDIR="+dest)
 		got := listFiles(t, dest)
 		if want := documentedFiles(t, "/usr/local"); !slices.Equal(got, want) {
-			t.Errorf("installed are\n%s\nand listed in docs/howto/install.md\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Errorf("installed are\n%s\nand listed in docs/howto/install.md\n%s", strings.Join(got, "\n"),
+				strings.Join(want, "\n"))
 		}
 		for _, name := range got {
 			text, err := os.ReadFile(dest + name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			starts := strings.Contains(string(text), "\nExecStart=/usr/local/bin/mpbond ") && strings.Contains(string(text), " --config /etc/mpbond/")
+			starts := strings.Contains(string(text), "\nExecStart=/usr/local/bin/mpbond ") &&
+				strings.Contains(string(text), " --config /etc/mpbond/")
 			if len(text) == 0 || strings.HasSuffix(name, ".service") && !starts {
 				t.Errorf("%s:\n%s", name, text)
 			}
@@ -117,7 +120,8 @@ func TestInstall(t *testing.T) {
 		if text, err := os.ReadFile(own); err != nil || string(text) != kept {
 			t.Errorf("a configuration that was there is now %q (%v)", text, err)
 		}
-		if text, err := os.ReadFile(dest + "/usr/local/share/bash-completion/completions/mpbond"); err != nil || !bytes.Contains(text, []byte("complete -o default")) {
+		if text, err := os.ReadFile(dest + "/usr/local/share/bash-completion/completions/mpbond"); err != nil ||
+			!bytes.Contains(text, []byte("complete -o default")) {
 			t.Errorf("completion for bash: %v\n%.200s", err, text)
 		}
 	})
@@ -150,7 +154,8 @@ func testDeb(t *testing.T, mpbond string) {
 	}
 	want := append(documentedFiles(t, "/usr"), "/usr/share/doc/mpbond/changelog.gz", "/usr/share/doc/mpbond/copyright")
 	for i, name := range want {
-		want[i] = strings.NewReplacer("zsh/site-functions", "zsh/vendor-completions", "man1/mpbond.1", "man1/mpbond.1.gz").Replace(name)
+		want[i] = strings.NewReplacer("zsh/site-functions", "zsh/vendor-completions", "man1/mpbond.1",
+			"man1/mpbond.1.gz").Replace(name)
 	}
 	slices.Sort(want)
 	got := listFiles(t, root)
@@ -172,7 +177,8 @@ func testDeb(t *testing.T, mpbond string) {
 	}
 	copyright, err := os.ReadFile(root + "/usr/share/doc/mpbond/copyright")
 	for _, module := range []string{"github.com/spf13/cobra", "golang.org/x/sys", "gvisor.dev/gvisor"} {
-		if _, text, _ := bytes.Cut(copyright, []byte("======== "+module+" v")); err != nil || !bytes.Contains(bytes.ToLower(text[:min(len(text), 4000)]), []byte("copyright")) {
+		if _, text, _ := bytes.Cut(copyright, []byte("======== "+module+" v")); err != nil ||
+			!bytes.Contains(bytes.ToLower(text[:min(len(text), 4000)]), []byte("copyright")) {
 			t.Errorf("no licence of %s (%v)", module, err)
 		}
 	}
@@ -218,7 +224,8 @@ func testScripts(t *testing.T, deb string) {
 		{"--remove mpbond", "disable --now" + units + "daemon-reload\n", templates, state, false},
 		{"--purge mpbond", "daemon-reload\n", nil, nil, false},
 	} {
-		cmd := exec.Command("dpkg", append([]string{"--root=" + root, "--force-script-chrootless"}, strings.Fields(c.args)...)...)
+		cmd := exec.Command("dpkg", append([]string{"--root=" + root, "--force-script-chrootless"},
+			strings.Fields(c.args)...)...)
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -259,11 +266,13 @@ func testUnits(t *testing.T, mpbond string) {
 	verify := func(name, most string) {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		out, err := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", path).CombinedOutput()
+		out, err := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no",
+			path).CombinedOutput()
 		if err != nil || bytes.Contains(out, []byte(name)) {
 			t.Errorf("systemd-analyze verify %s: %v\n%s", name, err, out)
 		}
-		if out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold="+most, path).CombinedOutput(); err != nil {
+		if out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true",
+			"--threshold="+most, path).CombinedOutput(); err != nil {
 			t.Errorf("%s is too exposed: %v\n%s", name, err, out)
 		}
 	}
@@ -285,7 +294,8 @@ func testUnits(t *testing.T, mpbond string) {
 // TestConfigurationTemplates: each line that is commented out is a setting. Those of
 // [onload] cmd/mpbond knows, and tests.
 func TestConfigurationTemplates(t *testing.T) {
-	for name, into := range map[string]any{"server": &server.Config{}, "helper": &helper.Config{}, "primary": &primary.Config{}} {
+	for name, into := range map[string]any{"server": &server.Config{}, "helper": &helper.Config{},
+		"primary": &primary.Config{}} {
 		name := "packaging/" + name + ".toml"
 		text, _, _ := strings.Cut(readFile(t, name), "#[onload]")
 		if err := config.Parse(name, []byte(text), into); err != nil {
@@ -309,7 +319,8 @@ func TestContainerfile(t *testing.T) {
 	if language == nil || !strings.Contains(text, "FROM golang:"+language[1]+" AS build\n") {
 		t.Errorf("it is not built by Go %q", language)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^replace \S+ => \./(\S+)$`).FindAllStringSubmatch(readFile(t, "go.mod"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^replace \S+ => \./(\S+)$`).FindAllStringSubmatch(readFile(t, "go.mod"),
+		-1) {
 		if copied := "COPY " + m[1] + "/go.mod " + m[1] + "/\n"; !strings.Contains(text, copied) {
 			t.Errorf("`go mod download` in it needs %q", copied)
 		}

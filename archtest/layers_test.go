@@ -25,12 +25,17 @@ type layer struct {
 // of its own layer and of the layers listed, which all stand below it. Tests may import
 // what they need.
 var layers = []layer{
-	{"cmd", []string{"cmd"}, "the programs: flags, texts and wiring", []string{"cli", "lab", "onload", "node", "pbe", "control", "core", "api", "link", "base"}},
-	{"cli", []string{"internal"}, "what the programs share: the command line, charts of what was measured", []string{"base"}},
+	{"cmd", []string{"cmd"}, "the programs: flags, texts and wiring",
+		[]string{"cli", "lab", "onload", "node", "pbe", "control", "core", "api", "link", "base"}},
+	{"cli", []string{"internal"}, "what the programs share: the command line, charts of what was measured",
+		[]string{"base"}},
 	{"tests", []string{"e2e", "archtest"}, "tests of whole programs and of the tree", []string{"lab", "api", "base"}},
-	{"lab", []string{"lab"}, "emulated networks and what is measured on them", []string{"onload", "pbe", "core", "api", "link", "base"}},
-	{"onload", []string{"onload"}, "whole items over several devices, without a bonding server", []string{"control", "link", "base"}},
-	{"node", []string{"node"}, "a running role: primary, helper or server", []string{"control", "core", "api", "link", "base"}},
+	{"lab", []string{"lab"}, "emulated networks and what is measured on them",
+		[]string{"onload", "pbe", "core", "api", "link", "base"}},
+	{"onload", []string{"onload"}, "whole items over several devices, without a bonding server",
+		[]string{"control", "link", "base"}},
+	{"node", []string{"node"}, "a running role: primary, helper or server",
+		[]string{"control", "core", "api", "link", "base"}},
 	{"pbe", []string{"pbe"}, "congestion control from the messages of mobile cells", []string{"link", "base"}},
 	{"control", []string{"control"}, "what may be used: devices, links, policy", []string{"api", "link", "base"}},
 	{"core", []string{"core"}, "which byte goes where", []string{"link", "base"}},

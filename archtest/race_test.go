@@ -29,7 +29,8 @@ func TestPureHaveNoGoroutines(t *testing.T) {
 			case *ast.SelectorExpr:
 				switch n.Sel.Name {
 				case "Go", "AfterFunc", "Parallel", "RunParallel":
-					t.Errorf("%s calls %s, which starts a goroutine: .ci/test must test %s with the race detector", s.name, n.Sel.Name, s.dir)
+					t.Errorf("%s calls %s, which starts a goroutine: .ci/test must test %s with the race detector",
+						s.name, n.Sel.Name, s.dir)
 				}
 			}
 			return true

@@ -75,7 +75,8 @@ func summarizeStack(stack []string) (key string, ours, ofTest bool) {
 	fmt.Fprintf(&b, "[%s]:\n", strings.TrimSuffix(state, "]:"))
 	for i, line := range stack[1:] {
 		ours = ours || strings.HasPrefix(line, "mpbond/")
-		ofTest = ofTest || strings.HasPrefix(line, "mpbond/") && strings.Contains(line, ".Test") && !strings.Contains(line, ".TestMain(")
+		ofTest = ofTest || strings.HasPrefix(line, "mpbond/") && strings.Contains(line, ".Test") &&
+			!strings.Contains(line, ".TestMain(")
 		if i < 2*maxFrames || strings.HasPrefix(line, "mpbond/") || strings.HasPrefix(line, "created by ") {
 			b.WriteString(argumentPattern.ReplaceAllString(strings.TrimSuffix(line, "\n"), "") + "\n")
 		}

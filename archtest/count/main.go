@@ -56,7 +56,8 @@ type tally struct {
 }
 
 func newTally(out io.Writer, again ...string) *tally {
-	return &tally{out: out, retryPackages: again, output: map[test][]string{}, running: map[test]bool{}, failedPackages: map[string]bool{}, testedPackages: map[string]bool{}, buildOutput: map[string][]string{},
+	return &tally{out: out, retryPackages: again, output: map[test][]string{}, running: map[test]bool{},
+		failedPackages: map[string]bool{}, testedPackages: map[string]bool{}, buildOutput: map[string][]string{},
 		failures: map[test]int{}, noRetry: map[test]bool{}}
 }
 
@@ -67,7 +68,8 @@ func main() {
 	t := newTally(os.Stdout, os.Args[1:]...)
 	t.readEvents(os.Stdin)
 	t.retryFailed(func(f test) io.Reader {
-		out, _ := exec.Command("go", "test", "-race", "-count=1", "-timeout", "5m", "-json", "-run", "^"+f.name+"$", f.pkg).Output()
+		out, _ := exec.Command("go", "test", "-race", "-count=1", "-timeout", "5m", "-json", "-run", "^"+f.name+"$",
+			f.pkg).Output()
 		return bytes.NewReader(out)
 	})
 	if !t.printSummary() {
@@ -189,7 +191,8 @@ func (t *tally) endPackage(e event) {
 			t.failed++
 			t.failedNames = append(t.failedNames, e.Package)
 		}
-		fmt.Fprint(t.out, strings.Join(t.buildOutput[e.FailedBuild], ""), shortenDump(strings.Join(t.output[test{e.Package, ""}], "")))
+		fmt.Fprint(t.out, strings.Join(t.buildOutput[e.FailedBuild], ""),
+			shortenDump(strings.Join(t.output[test{e.Package, ""}], "")))
 	}
 	if e.Action != "skip" { // a package without tests
 		fmt.Fprintf(t.out, "%-5s %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)

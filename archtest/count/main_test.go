@@ -27,20 +27,29 @@ func TestCount(t *testing.T) {
 		want  []string
 	}{
 		"nothing": {nil, false, []string{"0 passed, 0 failed, 0 skipped\n"}},
-		"pass":    {[]string{`{"Action":"run","Package":"p","Test":"A"}`, pass, `{"Action":"pass","Package":"p","Elapsed":1.5}`}, true, []string{"pass  p (1.5 s)\n1 passed, 0 failed"}},
-		"attr":    {[]string{pass, `{"Action":"attr","Package":"p","Test":"A","Key":"transfers","Value":"10 in 1 s"}`}, true, []string{"      transfers: 10 in 1 s\n1 passed"}},
+		"pass": {[]string{`{"Action":"run","Package":"p","Test":"A"}`, pass,
+			`{"Action":"pass","Package":"p","Elapsed":1.5}`}, true, []string{"pass  p (1.5 s)\n1 passed, 0 failed"}},
+		"attr": {[]string{pass,
+			`{"Action":"attr","Package":"p","Test":"A","Key":"transfers","Value":"10 in 1 s"}`}, true,
+			[]string{"      transfers: 10 in 1 s\n1 passed"}},
 		"skip": {[]string{pass, `{"Action":"output","Package":"p","Test":"B","Output":"=== RUN   B\n"}`,
-			`{"Action":"output","Package":"p","Test":"B","Output":"    b_test.go:5: needs root\n"}`, `{"Action":"skip","Package":"p","Test":"B"}`},
+			`{"Action":"output","Package":"p","Test":"B","Output":"    b_test.go:5: needs root\n"}`,
+			`{"Action":"skip","Package":"p","Test":"B"}`},
 			true, []string{"skipped: p B: b_test.go:5: needs root\n1 passed, 0 failed, 1 skipped\n"}},
-		"fail": {[]string{pass, `{"Action":"output","Package":"p","Test":"B","Output":"boom\n"}`, `{"Action":"fail","Package":"p","Test":"B"}`, `{"Action":"fail","Package":"p"}`},
+		"fail": {[]string{pass, `{"Action":"output","Package":"p","Test":"B","Output":"boom\n"}`,
+			`{"Action":"fail","Package":"p","Test":"B"}`, `{"Action":"fail","Package":"p"}`},
 			false, []string{"FAIL  p B\nboom\n", "failed: p B\n1 passed, 1 failed, 0 skipped"}},
-		"build": {[]string{pass, `{"ImportPath":"q [q.test]","Action":"build-output","Output":"q.go:1: oops\n"}`, `{"Action":"fail","Package":"q","FailedBuild":"q [q.test]"}`},
+		"build": {[]string{pass, `{"ImportPath":"q [q.test]","Action":"build-output","Output":"q.go:1: oops\n"}`,
+			`{"Action":"fail","Package":"q","FailedBuild":"q [q.test]"}`},
 			false, []string{"q.go:1: oops", "1 passed, 1 failed"}},
-		"leak": {[]string{pass, `{"Action":"output","Package":"p","Output":"found a goroutine\n"}`, `{"Action":"fail","Package":"p"}`}, false, []string{"found a goroutine", "failed: p\n1 passed, 1 failed"}},
-		"panic": {[]string{`{"Action":"run","Package":"p","Test":"A"}`, `{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n"}`, `{"Action":"fail","Package":"p"}`},
+		"leak": {[]string{pass, `{"Action":"output","Package":"p","Output":"found a goroutine\n"}`,
+			`{"Action":"fail","Package":"p"}`}, false, []string{"found a goroutine", "failed: p\n1 passed, 1 failed"}},
+		"panic": {[]string{`{"Action":"run","Package":"p","Test":"A"}`,
+			`{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n"}`, `{"Action":"fail","Package":"p"}`},
 			false, []string{"panic: x", "0 passed, 1 failed"}},
-		"killed":  {[]string{pass, `{"Action":"run","Package":"p","Test":"C"}`}, false, []string{"1 passed, 1 failed"}},
-		"no test": {[]string{pass, `{"Action":"skip","Package":"q"}`, `go: downloading x`}, true, []string{"go: downloading x\n1 passed, 0 failed, 0 skipped\n"}},
+		"killed": {[]string{pass, `{"Action":"run","Package":"p","Test":"C"}`}, false, []string{"1 passed, 1 failed"}},
+		"no test": {[]string{pass, `{"Action":"skip","Package":"q"}`, `go: downloading x`}, true,
+			[]string{"go: downloading x\n1 passed, 0 failed, 0 skipped\n"}},
 	} {
 		ok, out := runCount(c.lines...)
 		if ok != c.ok {
@@ -70,14 +79,16 @@ func TestAgain(t *testing.T) {
 		ok                 bool
 		want               string
 	}{
-		"passes then":    {"p", fail, pass, true, "flaky: p A failed once"},
-		"fails again":    {"p", fail, fail, false, "1 passed, 2 failed"},
-		"says nothing":   {"p", fail, "", false, "1 passed, 2 failed"},
-		"race":           {"p", race + fail, pass, false, "1 passed, 2 failed"},
-		"cut off":        {"p", `{"Action":"run","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n", pass, false, "1 passed, 1 failed"},
-		"panic":          {"p", `{"Action":"output","Package":"p","Test":"A","Output":"panic: oh\n"}` + "\n" + fail, pass, false, "1 passed, 2 failed"},
-		"skips then":     {"p", fail, skip + pass, false, "1 passed, 2 failed"},
-		"skips at first": {"p", fail, skip + pass + "\x00" + skip + pass + "\x00" + pass, true, "flaky: p A failed once"},
+		"passes then":  {"p", fail, pass, true, "flaky: p A failed once"},
+		"fails again":  {"p", fail, fail, false, "1 passed, 2 failed"},
+		"says nothing": {"p", fail, "", false, "1 passed, 2 failed"},
+		"race":         {"p", race + fail, pass, false, "1 passed, 2 failed"},
+		"cut off":      {"p", `{"Action":"run","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n", pass, false, "1 passed, 1 failed"},
+		"panic": {"p", `{"Action":"output","Package":"p","Test":"A","Output":"panic: oh\n"}` + "\n" + fail,
+			pass, false, "1 passed, 2 failed"},
+		"skips then": {"p", fail, skip + pass, false, "1 passed, 2 failed"},
+		"skips at first": {"p", fail, skip + pass + "\x00" + skip + pass + "\x00" + pass, true,
+			"flaky: p A failed once"},
 		"fails after it": {"p", fail, skip + pass + "\x00" + fail + "\x00" + pass, false, "1 passed, 2 failed"},
 		"elsewhere":      {"q", fail, pass, false, "1 passed, 2 failed"},
 		"not tested":     {"r", fail, pass, false, "failed: r was not tested"},
@@ -94,7 +105,8 @@ func TestAgain(t *testing.T) {
 			times = append(times[1:], now)
 			return strings.NewReader(now)
 		})
-		if ok := y.printSummary(); ok != c.ok || !strings.Contains(b.String(), c.want) || ok == strings.Contains(b.String(), "failed: ") {
+		if ok := y.printSummary(); ok != c.ok || !strings.Contains(b.String(), c.want) ||
+			ok == strings.Contains(b.String(), "failed: ") {
 			t.Errorf("%s: %v\n%s", name, ok, b.String())
 		}
 	}
@@ -107,9 +119,12 @@ func TestDump(t *testing.T) {
 	const (
 		head   = "    x_test.go:5: before\npanic: test timed out after 10m0s\n\trunning tests:\n\t\tTestX (9m59s)\n\n"
 		alarm  = "goroutine 9 [running]:\ntesting.(*M).startAlarm.func1()\n\t/go/src/testing/testing.go:1 +0x1\n\n"
-		worker = "goroutine %d [select, 9 minutes, synctest bubble 5]:\nmpbond/helper.(*Helper).keep(0xc00%d)\n\t/x/helper/run.go:7 +0x%d\ncreated by mpbond/helper.New in goroutine %d\n\t/x/helper/helper.go:1 +0x5\n\n"
-		hung   = "goroutine 8 [chan receive (durable), 9 minutes]:\nmpbond/helper.TestX.func1(0xc001)\n\t/x/helper/helper_test.go:3 +0x9\n\n"
-		tail   = "goroutine 5 [chan receive]:\ntesting.(*T).Run(0xc1)\n\t/go/src/testing/testing.go:2 +0x2\nmain.main()\n\t_testmain.go:9 +0x3"
+		worker = "goroutine %d [select, 9 minutes, synctest bubble 5]:\nmpbond/helper.(*Helper).keep(0xc00%d)\n" +
+			"\t/x/helper/run.go:7 +0x%d\ncreated by mpbond/helper.New in goroutine %d\n\t/x/helper/helper.go:1 +0x5\n\n"
+		hung = "goroutine 8 [chan receive (durable), 9 minutes]:\nmpbond/helper.TestX.func1(0xc001)\n" +
+			"\t/x/helper/helper_test.go:3 +0x9\n\n"
+		tail = "goroutine 5 [chan receive]:\ntesting.(*T).Run(0xc1)\n\t/go/src/testing/testing.go:2 +0x2\n" +
+			"main.main()\n\t_testmain.go:9 +0x3"
 	)
 	dump := head + alarm
 	for i := range 500 {
@@ -136,15 +151,19 @@ created by mpbond/helper.New
 	for i := range 500 { // all different
 		dump += strings.ReplaceAll(fmt.Sprintf(worker, i, i, i, i), "run.go:7", fmt.Sprintf("run.go:%d", i))
 	}
-	if got := shortenDump(dump); strings.Count(got, "× goroutine") != maxStacks || !strings.Contains(got, fmt.Sprint(500-maxStacks, " more goroutines")) {
+	if got := shortenDump(dump); strings.Count(got, "× goroutine") != maxStacks ||
+		!strings.Contains(got, fmt.Sprint(500-maxStacks, " more goroutines")) {
 		t.Errorf("got\n%s", got)
 	}
 	if got := shortenDump(head); got != head {
 		t.Errorf("got\n%s", got)
 	}
-	if ok, out := runCount(`{"Action":"run","Package":"p","Test":"A"}`, `{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n\n"}`,
-		`{"Action":"output","Package":"p","Test":"A","Output":"goroutine 1 [running]:\n"}`, `{"Action":"output","Package":"p","Test":"A","Output":"mpbond/p.A()\n"}`,
-		`{"Action":"fail","Package":"p"}`); ok || !strings.Contains(out, "panic: x\n\n\n1 × goroutine [running]:\nmpbond/p.A()\n") {
+	if ok, out := runCount(`{"Action":"run","Package":"p","Test":"A"}`,
+		`{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n\n"}`,
+		`{"Action":"output","Package":"p","Test":"A","Output":"goroutine 1 [running]:\n"}`,
+		`{"Action":"output","Package":"p","Test":"A","Output":"mpbond/p.A()\n"}`,
+		`{"Action":"fail","Package":"p"}`); ok || !strings.Contains(out,
+		"panic: x\n\n\n1 × goroutine [running]:\nmpbond/p.A()\n") {
 		t.Error(out)
 	}
 }

@@ -23,7 +23,8 @@ import (
 // no web page.
 func TestAPIOverTCP(t *testing.T) {
 	for _, args := range [][]string{
-		{"server", "--listen", "127.0.0.1:0"}, {"helper"}, {"primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""},
+		{"server", "--listen", "127.0.0.1:0"}, {"helper"},
+		{"primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""},
 	} {
 		t.Run(args[0], func(t *testing.T) {
 			dir := newPairedHome(t)
@@ -63,13 +64,15 @@ func TestAPIOverTCP(t *testing.T) {
 				t.Fatal(answer, err)
 			}
 			answer.Body.Close()
-			if !strings.Contains(log.String(), addr) || strings.Contains(log.String(), strings.TrimSpace(string(token))) {
+			if !strings.Contains(log.String(), addr) || strings.Contains(log.String(),
+				strings.TrimSpace(string(token))) {
 				t.Errorf("the log:\n%s", log)
 			}
 		})
 	}
 	newPairedHome(t)
-	expectFailure(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:0")
+	expectFailure(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0",
+		"--api", "0.0.0.0:0")
 	for _, table := range []string{"", "[helper]\n"} {
 		file := filepath.Join(os.Getenv("MPBOND_HOME"), "dual.toml")
 		text := "[primary]\nproxy = \"\"\ntransparent = 0\npipe = \"\"\n" + table + "api = \"0.0.0.0:0\"\n"
@@ -83,7 +86,8 @@ func TestAPIOverTCP(t *testing.T) {
 	if err := errors.Join(os.WriteFile(token, []byte("x"), 0o600), os.Chmod(token, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	expectFailure(t, cli.ExitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
+	expectFailure(t, cli.ExitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api",
+		"127.0.0.1:0")
 }
 
 // TestEventsOfNobody: without an mpbond there is nothing to listen to.
@@ -99,7 +103,8 @@ func TestEventsOfNobody(t *testing.T) {
 // API, by what mpbond rename and revoke do, and told of as events.
 func TestDevicesAreChanged(t *testing.T) {
 	for _, args := range [][]string{
-		{"server", "--listen", "127.0.0.1:0"}, {"helper"}, {"primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""},
+		{"server", "--listen", "127.0.0.1:0"}, {"helper"},
+		{"primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""},
 	} {
 		t.Run(args[0], func(t *testing.T) {
 			newPairedHome(t)
@@ -114,7 +119,8 @@ func TestDevicesAreChanged(t *testing.T) {
 			if err := c.RenameDevice(t.Context(), name, other); !fault.Is(err, fault.Exists) {
 				t.Errorf("a name that is taken: %v", err)
 			}
-			if err := c.RenameDevice(t.Context(), "nobody", "x"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+			if err := c.RenameDevice(t.Context(), "nobody", "x"); !fault.Is(err, fault.NotFound) ||
+				fault.HintOf(err) == "" {
 				t.Errorf("nobody: %v", err)
 			}
 			if err := c.RenameDevice(t.Context(), name, "a b"); !fault.Is(err, fault.Usage) {
@@ -135,7 +141,10 @@ func TestDevicesAreChanged(t *testing.T) {
 					t.Errorf("%+v is paused: %v", d, err)
 				}
 				one, err := c.Devices(t.Context())
-				if at := slices.IndexFunc(one, func(o api.Device) bool { return o.Name == d.Name && o.Paused }); err != nil || (at >= 0) != (want == "") {
+				if at := slices.IndexFunc(one, func(o api.Device) bool {
+					return o.Name == d.Name &&
+						o.Paused
+				}); err != nil || (at >= 0) != (want == "") {
 					t.Errorf("%s: %+v, %v", d.Name, one, err)
 				}
 			}
@@ -151,7 +160,8 @@ func TestDevicesAreChanged(t *testing.T) {
 			if err := c.PauseDevice(t.Context(), "my-helper", false); err != nil {
 				t.Error(err)
 			}
-			if err := errors.Join(c.RenameDevice(t.Context(), name, "new"), c.RevokeDevice(t.Context(), other)); err != nil {
+			if err := errors.Join(c.RenameDevice(t.Context(), name, "new"),
+				c.RevokeDevice(t.Context(), other)); err != nil {
 				t.Fatal(err)
 			}
 			if list, err = c.Devices(t.Context()); err != nil || len(list) != 3 || list[2].Name != "new" {
@@ -171,11 +181,13 @@ func TestDevicesAreChanged(t *testing.T) {
 					break
 				}
 			}
-			if want := []string{"device_renamed new " + name, "device_removed " + other + " "}; !slices.Equal(got, want) {
+			if want := []string{"device_renamed new " + name, "device_removed " + other + " "}; !slices.Equal(got,
+				want) {
 				t.Errorf("%q, want %q\n%s", got, want, log)
 			}
 			_, err = c.Pair(t.Context(), api.PairRequest{Codes: []string{"K7QF"}})
-			if want := map[bool]fault.Kind{true: fault.Usage, false: fault.Unsupported}[args[0] == "primary"]; !fault.Is(err, want) {
+			if want := map[bool]fault.Kind{true: fault.Usage,
+				false: fault.Unsupported}[args[0] == "primary"]; !fault.Is(err, want) {
 				t.Errorf("a code: %v", err)
 			}
 		})

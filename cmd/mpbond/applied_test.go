@@ -16,7 +16,8 @@ import (
 // TestNotFound: the hint names each helper that is not paused, and what to do where
 // multicast does not pass; for paused ones nothing is said.
 func TestNotFound(t *testing.T) {
-	phone, tablet, paused := identity.Peer{Name: "phone"}, identity.Peer{Name: "tablet"}, identity.Peer{Name: "old", Paused: true}
+	phone, tablet, paused := identity.Peer{Name: "phone"}, identity.Peer{Name: "tablet"}, identity.Peer{Name: "old",
+		Paused: true}
 	for _, c := range []struct {
 		helpers []identity.Peer
 		text    string
@@ -67,7 +68,8 @@ func TestAwaitApplied(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if code, _, errs := runProgram(t, "trust", "add", "phone", "--role", "helper", "--key", key.Public().String()); code != cli.ExitOK {
+			if code, _, errs := runProgram(t, "trust", "add", "phone", "--role", "helper", "--key",
+				key.Public().String()); code != cli.ExitOK {
 				t.Fatal(errs)
 			}
 			const late = 3

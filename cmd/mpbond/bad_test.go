@@ -86,7 +86,8 @@ func newPairedHome(t *testing.T) (dir string) {
 	for _, r := range identity.Roles() {
 		key, err := identity.Generate()
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: "my-" + string(r), Roles: []identity.Role{r}, Key: key.Public(), Addresses: []string{"127.0.0.1:9"}})
+			err = trust.Add(identity.Peer{Name: "my-" + string(r), Roles: []identity.Role{r}, Key: key.Public(),
+				Addresses: []string{"127.0.0.1:9"}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +116,8 @@ func TestPortsInUse(t *testing.T) {
 	expectFailure(t, cli.ExitFailure, addr+": bind: address already in use", "ss -ltnp", "server", "--listen", addr)
 	expectFailure(t, cli.ExitFailure, "address already in use", "ss -ltnp", append(portlessPrimary, "--pipe", addr)...)
 	expectFailure(t, cli.ExitFailure, "proxy: ", "choose one with --proxy", append(portlessPrimary, "--proxy", addr)...)
-	expectFailure(t, cli.ExitFailure, "address already in use", "choose one with --transparent", append(portlessPrimary, "--transparent", port)...)
+	expectFailure(t, cli.ExitFailure, "address already in use", "choose one with --transparent",
+		append(portlessPrimary, "--transparent", port)...)
 	expectFailure(t, cli.ExitUsage, "203.0.113.1", "ip address", "server", "--listen", "203.0.113.1:7600")
 }
 
@@ -147,13 +149,16 @@ func TestMissingOrBrokenFiles(t *testing.T) {
 	}
 	for _, role := range []string{"server", "primary", "helper"} {
 		write("bad.toml", "listn = 'x'\n", 0o600)
-		expectFailure(t, cli.ExitUsage, `bad.toml:1: unknown setting "listn"`, "", role, "--config", filepath.Join(dir, "bad.toml"))
+		expectFailure(t, cli.ExitUsage, `bad.toml:1: unknown setting "listn"`, "", role, "--config",
+			filepath.Join(dir, "bad.toml"))
 		write("bad.toml", "\n[[[", 0o600)
-		expectFailure(t, cli.ExitUsage, "bad.toml:2", "quotes around text", role, "--config", filepath.Join(dir, "bad.toml"))
+		expectFailure(t, cli.ExitUsage, "bad.toml:2", "quotes around text", role, "--config",
+			filepath.Join(dir, "bad.toml"))
 		expectFailure(t, cli.ExitFailure, "no such file", "path", role, "--config", filepath.Join(dir, "none.toml"))
 	}
 	write("bad.toml", "max_streams = 'many'\n", 0o600)
-	expectFailure(t, cli.ExitUsage, "bad.toml:1: max_streams", "quotes around text", "server", "--config", filepath.Join(dir, "bad.toml"))
+	expectFailure(t, cli.ExitUsage, "bad.toml:1: max_streams", "quotes around text", "server", "--config",
+		filepath.Join(dir, "bad.toml"))
 	expectFailure(t, cli.ExitUsage, "everything", "192.168.7.0/24", "server", "--allow", "everything")
 	expectFailure(t, cli.ExitUsage, "unknown scheduler", "scheduler", "server", "--scheduler", "best")
 
@@ -176,13 +181,15 @@ func TestMissingKernelFeature(t *testing.T) {
 	dir := newPairedHome(t)
 	for _, args := range [][]string{
 		{"server", "--listen", "127.0.0.1:0", "--congestion", "warp"},
-		append(portlessPrimary[:len(portlessPrimary):len(portlessPrimary)], "--pipe", "127.0.0.1:0", "--congestion", "warp"),
+		append(portlessPrimary[:len(portlessPrimary):len(portlessPrimary)], "--pipe", "127.0.0.1:0", "--congestion",
+			"warp"),
 		append(portlessPrimary[:len(portlessPrimary):len(portlessPrimary)], "--congestion", "warp"),
 	} {
 		expectFailure(t, cli.ExitUsage, `congestion control "warp"`, "this kernel has: ", args...)
 	}
 	for _, hop := range []string{"pipe", "hs"} {
-		if err := os.WriteFile(filepath.Join(dir, "helper.toml"), []byte(hop+"_congestion = 'warp'\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "helper.toml"), []byte(hop+"_congestion = 'warp'\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		expectFailure(t, cli.ExitUsage, `congestion control "warp"`, "this kernel has: ", "helper")
@@ -229,7 +236,8 @@ func TestMissingRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Mkdir(theirs, 0o755), os.WriteFile(filepath.Join(theirs, "device.key"), key, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(theirs, 0o755), os.WriteFile(filepath.Join(theirs, "device.key"), key,
+		0o600)); err != nil {
 		t.Fatal(err)
 	}
 	run(cli.ExitRefused, "permission denied", "run mpbond as the user who made the key", theirs, "server")
@@ -252,7 +260,8 @@ func TestMissingRights(t *testing.T) {
 	low, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err == nil && strings.TrimSpace(string(low)) == "1024" {
 		run(cli.ExitRefused, "permission denied", "over 1023", own, "server", "--listen", "127.0.0.1:443")
-		run(cli.ExitRefused, "permission denied", "ports below 1024 need root", own, append(portlessPrimary, "--proxy", "127.0.0.1:443")...)
+		run(cli.ExitRefused, "permission denied", "ports below 1024 need root", own,
+			append(portlessPrimary, "--proxy", "127.0.0.1:443")...)
 	} else {
 		t.Logf("ordinary users may take low ports here: %s", low)
 	}
@@ -348,10 +357,12 @@ func TestFullDisk(t *testing.T) {
 	defer full.Close()
 	newPairedHome(t)
 	_, log := startRole(t, "server", "--listen", "127.0.0.1:0", "--trace", "/dev/full")
-	quietly := newProcess(append(portlessPrimary[:len(portlessPrimary):len(portlessPrimary)], "--trace", "/dev/full")...)
+	quietly := newProcess(append(portlessPrimary[:len(portlessPrimary):len(portlessPrimary)], "--trace",
+		"/dev/full")...)
 	quietly.Stderr = full // all of its log is lost
 	awaitStarted(t, quietly, "primary", log)
-	expectFailure(t, cli.ExitUsage, "/nowhere/", "--trace", "server", "--listen", "127.0.0.1:0", "--trace", "/nowhere/trace")
+	expectFailure(t, cli.ExitUsage, "/nowhere/", "--trace", "server", "--listen", "127.0.0.1:0", "--trace",
+		"/nowhere/trace")
 }
 
 // TestGarbageAtTheAppsDoors: proxy and status socket answer nonsense with an
@@ -433,7 +444,8 @@ func TestFallback(t *testing.T) {
 // knows when it cannot.
 func TestReload(t *testing.T) {
 	dir := newPairedHome(t)
-	for _, args := range [][]string{{"server", "--listen", "127.0.0.1:0"}, portlessPrimary, {"helper", "--name", "phone"}} {
+	for _, args := range [][]string{{"server", "--listen", "127.0.0.1:0"}, portlessPrimary,
+		{"helper", "--name", "phone"}} {
 		cmd, log := startRole(t, args...)
 		hangup := func() {
 			t.Helper()
@@ -469,7 +481,8 @@ func TestStatusOfAWaitingHelper(t *testing.T) {
 	newPairedHome(t)
 	_, log := startRole(t, "helper", "--name", "phone")
 	awaitStatus(t, "helper", log, func(s api.Status) bool {
-		return s.Name == "phone" && s.Helper != nil && strings.Contains(s.Helper.LastError, "refused") && strings.Contains(s.Helper.LastError, "is mpbond running")
+		return s.Name == "phone" && s.Helper != nil && strings.Contains(s.Helper.LastError, "refused") &&
+			strings.Contains(s.Helper.LastError, "is mpbond running")
 	})
 	if code, out, errs := runProgram(t, "status"); code != cli.ExitOK || !strings.Contains(out, "refused") {
 		t.Errorf("code %d: %s%s", code, out, errs)

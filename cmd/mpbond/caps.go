@@ -120,7 +120,8 @@ func (r *role) listCaps() []api.Cap {
 		if err := r.caps.CheckEnforced(name); err != nil {
 			state, text = api.CapNotCounted, fmt.Sprintf("the %s cap of %v is not enforced: %v", a.Period, a.Cap, err)
 		}
-		list = append(list, api.Cap{Name: name, Period: a.Period, CapBytes: unit.Bytes(a.Cap), UsedBytes: a.Used, StopBytes: a.StopBytes, RoomBytes: a.Room,
+		list = append(list, api.Cap{Name: name, Period: a.Period, CapBytes: unit.Bytes(a.Cap), UsedBytes: a.Used,
+			StopBytes: a.StopBytes, RoomBytes: a.Room,
 			State: state, Until: a.Until, Text: text})
 	}
 	slices.SortFunc(list, func(a, b api.Cap) int { return strings.Compare(a.Name, b.Name) })

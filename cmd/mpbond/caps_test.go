@@ -69,7 +69,8 @@ func TestCapsNotKept(t *testing.T) {
 			}
 		}
 		var page bytes.Buffer
-		if printStatus(&page, api.Status{Caps: r.listCaps()}); !strings.Contains(page.String(), "nolink0: the monthly cap") || strings.Contains(page.String(), "laptop:") {
+		if printStatus(&page, api.Status{Caps: r.listCaps()}); !strings.Contains(page.String(),
+			"nolink0: the monthly cap") || strings.Contains(page.String(), "laptop:") {
 			t.Errorf("status: %s", &page)
 		}
 
@@ -100,7 +101,8 @@ func TestCapsNotKept(t *testing.T) {
 		if err := r.usage.OpenFile(dir); err == nil {
 			t.Fatal("usage is kept in a directory")
 		}
-		if got := says("laptop"); !strings.HasPrefix(got, "fine: 0 B") || !strings.Contains(got, "; a restart would lose the count: ") {
+		if got := says("laptop"); !strings.HasPrefix(got, "fine: 0 B") ||
+			!strings.Contains(got, "; a restart would lose the count: ") {
 			t.Errorf("it is kept nowhere: %s", got)
 		}
 	})
@@ -114,7 +116,8 @@ func TestCapByHostName(t *testing.T) {
 		t.Skip("this machine has no name: ", err)
 	}
 	dir := newPairedHome(t)
-	text := fmt.Sprintf("[device.%q]\nmonthly_cap = '1GB'\n[device.primary]\ndaily_cap = '1GB'\n[device.my-helper]\ndaily_cap = '1GB'\n[device.nolink0]\ndaily_cap = '1GB'\n", host)
+	text := fmt.Sprintf("[device.%q]\nmonthly_cap = '1GB'\n[device.primary]\ndaily_cap = '1GB'\n"+
+		"[device.my-helper]\ndaily_cap = '1GB'\n[device.nolink0]\ndaily_cap = '1GB'\n", host)
 	if err := os.WriteFile(filepath.Join(dir, "policy.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +129,8 @@ func TestCapByHostName(t *testing.T) {
 		t.Fatalf("%+v, %v\n%s", u, err, log)
 	}
 	for _, c := range u.Caps {
-		if want := map[string]string{host: "fine", "primary": "fine", "my-helper": "fine", "nolink0": api.CapNotCounted}[c.Name]; c.State != want {
+		if want := map[string]string{host: "fine", "primary": "fine", "my-helper": "fine",
+			"nolink0": api.CapNotCounted}[c.Name]; c.State != want {
 			t.Errorf("%+v, want %s", c, want)
 		}
 	}
@@ -140,7 +144,8 @@ func TestBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := map[string]string{}
-	for name, roles := range map[string][]identity.Role{"phone": {identity.RoleHelper}, "laptop": {identity.RolePrimary}, "home": {identity.RoleServer},
+	for name, roles := range map[string][]identity.Role{"phone": {identity.RoleHelper},
+		"laptop": {identity.RolePrimary}, "home": {identity.RoleServer},
 		"both": {identity.RoleHelper, identity.RolePrimary}, "me": {identity.RoleHelper, identity.RolePrimary}} {
 		key, err := identity.Generate()
 		if err == nil {

@@ -83,7 +83,8 @@ func parseCellFlags(flags []string) (map[string]mydevice.Cell, error) {
 		}
 		c, err := parseCellFlag(rest)
 		if err != nil {
-			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s: %w", f, err), "write rnti=N in decimal or as 0x4601, cells=0+2")
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s: %w", f, err),
+				"write rnti=N in decimal or as 0x4601, cells=0+2")
 		}
 		if _, duplicate := cells[iface]; duplicate {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--cell names %s twice", iface),
@@ -126,8 +127,9 @@ func parseCellFlag(text string) (c mydevice.Cell, err error) {
 
 // addCellFlag adds --cell to a role that receives over UDP.
 func addCellFlag(cmd *cobra.Command, list *[]string) {
-	cmd.Flags().StringArrayVar(list, "cell", nil, "read control messages of the mobile cells of an interface of --udp: "+
-		"`IFACE=SOURCE[,rnti=N]`, where SOURCE is unix:PATH, tcp:HOST:PORT, a FIFO or a recording; repeatable")
+	cmd.Flags().StringArrayVar(list, "cell", nil,
+		"read control messages of the mobile cells of an interface of --udp: "+
+			"`IFACE=SOURCE[,rnti=N]`, where SOURCE is unix:PATH, tcp:HOST:PORT, a FIFO or a recording; repeatable")
 }
 
 // feedbackSource returns a function that makes the cell feedback of one connection over an
@@ -153,7 +155,8 @@ func (c cellListeners) listenAll(ctx context.Context) {
 func (c cellListeners) listCells() (list []api.Cells) {
 	for _, iface := range slices.Sorted(maps.Keys(c)) {
 		s := c[iface].State()
-		a := api.Cells{Interface: iface, Source: s.Source.String(), Receiving: s.Silent == nil, RNTI: uint16(s.Self), Subflows: s.Flows}
+		a := api.Cells{Interface: iface, Source: s.Source.String(), Receiving: s.Silent == nil, RNTI: uint16(s.Self),
+			Subflows: s.Flows}
 		if s.Silent != nil {
 			a.Reason = s.Silent.Error()
 			if hint := fault.HintOf(s.Silent); hint != "" {
@@ -165,7 +168,9 @@ func (c cellListeners) listCells() (list []api.Cells) {
 		for id, prb := range s.PRB {
 			f := s.Estimate.Usage[id]
 			if prb > 0 {
-				a.Cells = append(a.Cells, api.Cell{Number: id, PRB: int(prb), Active: s.Silent == nil && s.Estimate.Active[id], Users: f.Users, OwnPRB: f.OwnPRB, IdlePRB: f.IdlePRB})
+				a.Cells = append(a.Cells, api.Cell{Number: id, PRB: int(prb),
+					Active: s.Silent == nil &&
+						s.Estimate.Active[id], Users: f.Users, OwnPRB: f.OwnPRB, IdlePRB: f.IdlePRB})
 			}
 		}
 		list = append(list, a)
@@ -192,7 +197,8 @@ func describeCells(c api.Cells) string {
 // describePBE describes in one line how a PBE-CC sender uses its cell feedback.
 func describePBE(p api.PBE) string {
 	if !p.FollowsFeedback {
-		return fmt.Sprintf("PBE-CC: no cell feedback any more (last capacity %v), so it paces by measurement, like BBR", p.CapacityBps)
+		return fmt.Sprintf("PBE-CC: no cell feedback any more (last capacity %v), so it paces by measurement, like BBR",
+			p.CapacityBps)
 	}
 	words := map[string]string{
 		"approach": "the rate rises to the fair share",

@@ -19,13 +19,15 @@ import (
 
 // TestParseCells: flags tell source, own RNTI and cells, in any order at the end.
 func TestParseCells(t *testing.T) {
-	got, err := parseCellFlags([]string{"wwan0=unix:/run/a,b.sock,rnti=0x4601,cells=2+0", "wwan1=tcp:[::1]:9000", "wwan2=x,cells=1,rnti=100"})
+	got, err := parseCellFlags([]string{"wwan0=unix:/run/a,b.sock,rnti=0x4601,cells=2+0", "wwan1=tcp:[::1]:9000",
+		"wwan2=x,cells=1,rnti=100"})
 	want := map[string]mydevice.Cell{"wwan0": {Messages: "unix:/run/a,b.sock", RNTI: 0x4601, Cells: []uint8{2, 0}},
 		"wwan1": {Messages: "tcp:[::1]:9000"}, "wwan2": {Messages: "x", RNTI: 100, Cells: []uint8{1}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "wwan0", "=x", "wwan0=x,rnti=", "wwan0=x,rnti=65536", "wwan0=x,cells=a", "wwan0=x,rnit=5", "wwan0=x,rnti=5,cell=1"} {
+	for _, bad := range []string{"", "wwan0", "=x", "wwan0=x,rnti=", "wwan0=x,rnti=65536", "wwan0=x,cells=a",
+		"wwan0=x,rnit=5", "wwan0=x,rnti=5,cell=1"} {
 		if _, err := parseCellFlags([]string{bad}); fault.KindOf(err) != fault.Usage || fault.HintOf(err) == "" {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -34,7 +36,8 @@ func TestParseCells(t *testing.T) {
 
 // TestCellTwice: the second source of an interface's cells is refused.
 func TestCellTwice(t *testing.T) {
-	if _, err := parseCellFlags([]string{"wwan0=x", "wwan0=y"}); fault.KindOf(err) != fault.Usage || !strings.Contains(err.Error(), "wwan0 twice") {
+	if _, err := parseCellFlags([]string{"wwan0=x", "wwan0=y"}); fault.KindOf(err) != fault.Usage ||
+		!strings.Contains(err.Error(), "wwan0 twice") {
 		t.Error(err)
 	}
 }
@@ -49,7 +52,8 @@ func TestDualCells(t *testing.T) {
 	alone := c
 	alone.Helper.UDP = nil
 	of, err := c.mergeCells()
-	if want := map[string]mydevice.Cell{"wwan0": {Messages: "x"}, "wwan1": {Messages: "z"}}; err != nil || !reflect.DeepEqual(of, want) {
+	if want := map[string]mydevice.Cell{"wwan0": {Messages: "x"}, "wwan1": {Messages: "z"}}; err != nil ||
+		!reflect.DeepEqual(of, want) {
 		t.Errorf("%+v, %v", of, err)
 	}
 	if len(c.Primary.Cell)+len(c.Helper.Cell) > 0 {
@@ -62,8 +66,11 @@ func TestDualCells(t *testing.T) {
 
 // TestOpenCells: what cannot be listened to is told at once, with what to do.
 func TestOpenCells(t *testing.T) {
-	for _, bad := range []mydevice.Cell{{}, {Messages: "unix:"}, {Messages: "x", RNTI: 10}, {Messages: "x", Cells: []uint8{8}}} {
-		if _, err := newCellListeners(map[string]mydevice.Cell{"wwan0": bad}, nil); fault.KindOf(err) != fault.Config || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "wwan0") {
+	for _, bad := range []mydevice.Cell{{}, {Messages: "unix:"}, {Messages: "x", RNTI: 10},
+		{Messages: "x", Cells: []uint8{8}}} {
+		if _, err := newCellListeners(map[string]mydevice.Cell{"wwan0": bad},
+			nil); fault.KindOf(err) != fault.Config || fault.HintOf(err) == "" ||
+			!strings.Contains(err.Error(), "wwan0") {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -95,7 +102,8 @@ func TestCellOverTCP(t *testing.T) {
 
 // TestControllers: which name means what over UDP.
 func TestControllers(t *testing.T) {
-	for name, want := range map[string]cc.Controller{"": &cc.FeedbackFollower{}, "pbe": &cc.PBE{}, "bbr": &cc.BBR{}, "copa": &cc.Copa{}, "cubic": &cc.CUBIC{}, "reno": &cc.CUBIC{}} {
+	for name, want := range map[string]cc.Controller{"": &cc.FeedbackFollower{}, "pbe": &cc.PBE{}, "bbr": &cc.BBR{},
+		"copa": &cc.Copa{}, "cubic": &cc.CUBIC{}, "reno": &cc.CUBIC{}} {
 		if got := controllerFactory(name)(); reflect.TypeOf(got) != reflect.TypeOf(want) {
 			t.Errorf("%q: %T", name, got)
 		}
@@ -105,10 +113,12 @@ func TestControllers(t *testing.T) {
 // TestCellWords: people are told in words.
 func TestCellWords(t *testing.T) {
 	for want, got := range map[string]string{
-		"cells of wwan0: capacity for this device 30 Mbit/s, fair share 10 Mbit/s (cell 0: 12 of 50 resource blocks are ours, 3 idle, 3 users)": describeCells(api.Cells{
+		"cells of wwan0: capacity for this device 30 Mbit/s, fair share 10 Mbit/s (cell 0: 12 of 50 resource " +
+			"blocks are ours, 3 idle, 3 users)": describeCells(api.Cells{
 			Interface: "wwan0", Receiving: true, CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps,
 			Cells: []api.Cell{{PRB: 50, Active: true, Users: 3, OwnPRB: 12, IdlePRB: 3}, {Number: 1, PRB: 100}}}),
-		"cells of wwan0: no messages from unix:/s: no": describeCells(api.Cells{Interface: "wwan0", Source: "unix:/s", Reason: errors.New("no").Error()}),
+		"cells of wwan0: no messages from unix:/s: no": describeCells(api.Cells{Interface: "wwan0", Source: "unix:/s",
+			Reason: errors.New("no").Error()}),
 		"PBE-CC: capacity in its cell 30 Mbit/s, fair share 10 Mbit/s; the cell is the bottleneck and sets the rate": describePBE(api.PBE{State: "wireless",
 			CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps, FollowsFeedback: true}),
 	} {
@@ -117,7 +127,8 @@ func TestCellWords(t *testing.T) {
 		}
 	}
 	for _, s := range []cc.PBEState{cc.Approach, cc.Wireless, cc.Drain, cc.Internet} {
-		if text := describePBE(api.PBE{State: s.String(), FollowsFeedback: true, Doubted: true}); strings.Contains(text, "; ;") || !strings.Contains(text, "not trusted") {
+		if text := describePBE(api.PBE{State: s.String(), FollowsFeedback: true,
+			Doubted: true}); strings.Contains(text, "; ;") || !strings.Contains(text, "not trusted") {
 			t.Error(text)
 		}
 	}

@@ -51,15 +51,18 @@ func TestNamesAreCompleted(t *testing.T) {
 	for name, role := range map[string]identity.Role{"home": identity.RoleServer, "phone": identity.RoleHelper} {
 		key, err := identity.Generate()
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{role}, Key: key.Public(), Addresses: []string{"h:1"}})
+			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{role}, Key: key.Public(),
+				Addresses: []string{"h:1"}})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	for line, want := range map[string]string{
-		"rename |": "home phone", "rename phone |": "", "revoke p|": "home phone", "trust remove |": "home phone", "primary --server |": "home",
-		"pair --as |": "server helper", "trust add x --role |": "server helper primary", "doctor |": "", "top --log-format |": "text json",
+		"rename |": "home phone", "rename phone |": "", "revoke p|": "home phone", "trust remove |": "home phone",
+		"primary --server |": "home",
+		"pair --as |":        "server helper", "trust add x --role |": "server helper primary", "doctor |": "",
+		"top --log-format |":   "text json",
 		"helper --feedback f|": "flexible",
 	} {
 		words := strings.Fields(strings.TrimSuffix(line, "|"))
@@ -82,12 +85,14 @@ func TestDevicesAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	add := "trust add --role helper --key " + key.Public().String()
-	for _, line := range []string{add + " phone", "rename phone pixel", "revoke pixel", add + " watch", "trust remove watch"} {
+	for _, line := range []string{add + " phone", "rename phone pixel", "revoke pixel", add + " watch",
+		"trust remove watch"} {
 		c := strings.Fields(line)
 		name := c[len(c)-1]
 		code, out, errs := runProgram(t, append(c, "--json")...)
 		var d struct{ Name, ID, Key string }
-		if err := json.Unmarshal([]byte(out), &d); err != nil || code != cli.ExitOK || d.Name != name || d.ID != key.ID().String() || d.Key == "" || errs != "" {
+		if err := json.Unmarshal([]byte(out), &d); err != nil || code != cli.ExitOK || d.Name != name ||
+			d.ID != key.ID().String() || d.Key == "" || errs != "" {
 			t.Errorf("%v: code %d, %v: %s%s", c, code, err, out, errs)
 		}
 	}

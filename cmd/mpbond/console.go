@@ -99,7 +99,8 @@ func listConsoles(all []api.Status) (list []consoleAddress, err error) {
 // file, which only its owner can read: every local user can read command lines.
 func openConsole(ctx context.Context, url string) error {
 	path := filepath.Join(api.RuntimeDir(), "console.html")
-	page := fmt.Sprintf("<!doctype html><meta charset=utf-8><meta name=referrer content=no-referrer><title>mpbond</title>"+
+	page := fmt.Sprintf("<!doctype html><meta charset=utf-8><meta name=referrer "+
+		"content=no-referrer><title>mpbond</title>"+
 		"<meta http-equiv=refresh content=\"0;url=%s\">\n", html.EscapeString(url))
 	if err := userfile.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -113,7 +114,8 @@ func openConsole(ctx context.Context, url string) error {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, "xdg-open", path).CombinedOutput(); err != nil {
-		return fault.New(fault.Unsupported, fmt.Errorf("xdg-open: %w: %s", err, out), "open the address that `mpbond console` prints")
+		return fault.New(fault.Unsupported, fmt.Errorf("xdg-open: %w: %s", err, out),
+			"open the address that `mpbond console` prints")
 	}
 	return nil
 }

@@ -18,16 +18,19 @@ import (
 // the API is not served over TCP.
 func TestConsoles(t *testing.T) {
 	t.Setenv("MPBOND_HOME", t.TempDir())
-	if _, err := listConsoles([]api.Status{{Role: "helper"}}); !fault.Is(err, fault.NotRunning) || !strings.Contains(fault.HintOf(err), "--api") {
+	if _, err := listConsoles([]api.Status{{Role: "helper"}}); !fault.Is(err, fault.NotRunning) ||
+		!strings.Contains(fault.HintOf(err), "--api") {
 		t.Error(err)
 	}
-	running := []api.Status{{Role: "helper"}, {Role: "primary", API: "127.0.0.1:7680"}, {Role: "server", API: "[::1]:7681"}}
+	running := []api.Status{{Role: "helper"}, {Role: "primary", API: "127.0.0.1:7680"},
+		{Role: "server", API: "[::1]:7681"}}
 	path, err := tokenPath()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Whose token it is the mpbond that runs decides: none is made here.
-	if _, err := listConsoles(running); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "start the mpbond") || userfile.Exists(path) {
+	if _, err := listConsoles(running); !fault.Is(err, fault.NotFound) ||
+		!strings.Contains(fault.HintOf(err), "start the mpbond") || userfile.Exists(path) {
 		t.Error(err, fault.HintOf(err))
 	}
 	if _, err := serve.LoadOrCreateToken(path); err != nil {
@@ -57,7 +60,8 @@ func TestOpenConsole(t *testing.T) {
 	if err := os.MkdirAll(home+"/run", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(tools+"/xdg-open", []byte("#!/bin/sh\nprintf '%s ' \"$@\" >"+tools+"/args; stat -c %a \"$1\" >>"+tools+"/args; cat \"$1\" >>"+tools+"/args\n"), 0o755); err != nil {
+	if err := os.WriteFile(tools+"/xdg-open",
+		[]byte("#!/bin/sh\nprintf '%s ' \"$@\" >"+tools+"/args; stat -c %a \"$1\" >>"+tools+"/args; cat \"$1\" >>"+tools+"/args\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // what an earlier one left is replaced
@@ -70,7 +74,8 @@ func TestOpenConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, page, _ := strings.Cut(string(said), "\n")
-	if strings.Contains(line, "secret") || !strings.HasSuffix(line, " 600") || !strings.Contains(page, "url=http://127.0.0.1:1/#token=secret&amp;x\"") {
+	if strings.Contains(line, "secret") || !strings.HasSuffix(line, " 600") ||
+		!strings.Contains(page, "url=http://127.0.0.1:1/#token=secret&amp;x\"") {
 		t.Errorf("%s\n%s", line, page)
 	}
 }

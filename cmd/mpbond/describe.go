@@ -15,7 +15,8 @@ import (
 
 // toAPIEvent converts an event of the trace for the API.
 func toAPIEvent(e trace.Event) api.Event {
-	c := api.Event{T: e.Time(), Kind: string(e.Kind), Bond: e.Bond, Device: e.Device, Subflow: e.Subflow, Stream: e.Stream, Flow: e.Flow,
+	c := api.Event{T: e.Time(), Kind: string(e.Kind), Bond: e.Bond, Device: e.Device, Subflow: e.Subflow,
+		Stream: e.Stream, Flow: e.Flow,
 		Bytes: e.Length, GapMs: float64(e.Gap.Microseconds()) / 1000, Reason: e.Reason, Text: e.Text}
 	switch e.Kind {
 	case trace.StreamClose:
@@ -36,9 +37,11 @@ func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow
 	}
 	list := []api.Device{self}
 	for _, p := range peers {
-		d := api.Device{Name: p.Name, ID: p.Key.ID().String(), Paused: p.Paused, Addresses: p.Addresses, Roles: roleNames(p.Roles)}
+		d := api.Device{Name: p.Name, ID: p.Key.ID().String(), Paused: p.Paused, Addresses: p.Addresses,
+			Roles: roleNames(p.Roles)}
 		for _, pipe := range st.Pipes {
-			if pipe.Device == p.Name && (pipe.State == api.PipeCarries || pipe.State == api.PipeWaits || pipe.State == api.PipeBusy) {
+			if pipe.Device == p.Name && (pipe.State == api.PipeCarries || pipe.State == api.PipeWaits ||
+				pipe.State == api.PipeBusy) {
 				d.Pipes++
 			}
 		}
@@ -92,7 +95,8 @@ func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow
 // toAPIRefusals converts records of refused devices for the API.
 func toAPIRefusals(list []refusal.Record) (all []api.Refusal) {
 	for _, r := range list {
-		all = append(all, api.Refusal{Device: r.Device, Address: r.Address, Here: r.Here, Reason: r.Reason, Hint: r.Hint, Since: r.Since, Last: r.Last, Count: r.Count})
+		all = append(all, api.Refusal{Device: r.Device, Address: r.Address, Here: r.Here, Reason: r.Reason,
+			Hint: r.Hint, Since: r.Since, Last: r.Last, Count: r.Count})
 	}
 	return all
 }
@@ -106,7 +110,8 @@ func listHelperPipes(s helper.Status) []api.Pipe {
 		if state == "" {
 			state = api.PipeStarting
 		}
-		list = append(list, api.Pipe{Device: p.Primary, Address: p.Address, State: state, Error: p.Error, Hint: p.Hint, Trouble: p.Trouble})
+		list = append(list, api.Pipe{Device: p.Primary, Address: p.Address, State: state, Error: p.Error,
+			Hint: p.Hint, Trouble: p.Trouble})
 	}
 	return list
 }
@@ -115,8 +120,11 @@ func listHelperPipes(s helper.Status) []api.Pipe {
 func listRelayedSubflows(s helper.Status, self string) []api.BondSubflow {
 	list := []api.BondSubflow{}
 	for _, f := range s.Subflows {
-		list = append(list, api.BondSubflow{Peer: f.Primary, Subflow: api.Subflow{ID: uint32(f.Number), Device: self, Kind: api.Helped, State: api.Up,
-			Transport: f.Transport, Fallback: f.Fallback, Migrated: f.Migrated, RxBytes: unit.Bytes(f.Down.Bytes), TxBytes: unit.Bytes(f.Up.Bytes), RxRate: f.DownBps, TxRate: f.UpBps, BacklogBytes: unit.Bytes(f.Up.Buffered + f.Down.Buffered)}})
+		list = append(list, api.BondSubflow{Peer: f.Primary,
+			Subflow: api.Subflow{ID: uint32(f.Number), Device: self, Kind: api.Helped, State: api.Up,
+				Transport: f.Transport, Fallback: f.Fallback, Migrated: f.Migrated, RxBytes: unit.Bytes(f.Down.Bytes),
+				TxBytes: unit.Bytes(f.Up.Bytes), RxRate: f.DownBps, TxRate: f.UpBps,
+				BacklogBytes: unit.Bytes(f.Up.Buffered + f.Down.Buffered)}})
 	}
 	return list
 }

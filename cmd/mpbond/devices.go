@@ -86,7 +86,8 @@ compare on both screens.`,
 				case state == "":
 					state = "-"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, joinRoles(d.Roles), d.ID, state, strings.Join(d.Addresses, " "))
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, joinRoles(d.Roles), d.ID, state,
+					strings.Join(d.Addresses, " "))
 			}
 			if err := w.Flush(); err != nil {
 				return err
@@ -184,7 +185,8 @@ func (r *role) deviceKeeper() *api.DeviceManager {
 func (r *role) revokeDevice(name string) error {
 	err := r.trust.Remove(name)
 	if fault.Is(err, fault.NotSaved) {
-		slog.Error("device revoked but not saved: a restart would trust it again", "device", name, "err", err, "hint", fault.HintOf(err))
+		slog.Error("device revoked but not saved: a restart would trust it again", "device", name, "err", err, "hint",
+			fault.HintOf(err))
 		notifyChange(r.removed) // a saved removal is noticed by the change of the file
 	}
 	return err
@@ -266,8 +268,9 @@ func renameCommand() *cobra.Command {
 
 func pauseCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
-		Use: "pause NAME", Short: "stop using a device until it is resumed", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
-		Example: "  mpbond pause phone",
+		Use: "pause NAME", Short: "stop using a device until it is resumed", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeDevice,
+		Example:           "  mpbond pause phone",
 		Long: `Stop using a device until mpbond resume, also after a restart. It stays trusted.
 A helper that is paused at its primary carries nothing: others take over its bytes.
 A primary that is paused at a helper or at the server gets no subflow there. The
@@ -278,8 +281,9 @@ mpbond that runs here applies it at once.`,
 
 func resumeCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
-		Use: "resume NAME", Short: "use a paused device again", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
-		Example: "  mpbond resume phone",
+		Use: "resume NAME", Short: "use a paused device again", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeDevice,
+		Example:           "  mpbond resume phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return setPaused(cmd, args[0], false, "%s is resumed")
 		},
@@ -296,7 +300,10 @@ func setPaused(cmd *cobra.Command, name string, paused bool, format string) erro
 		return err
 	}
 	p, _ := trust.LookupName(name)
-	awaitApplied(cmd, p, func(d *api.Device) bool { return d == nil || d.Paused == paused && (!paused || d.Subflows == 0) })
+	awaitApplied(cmd, p, func(d *api.Device) bool {
+		return d == nil || d.Paused == paused &&
+			(!paused || d.Subflows == 0)
+	})
 	return printDeviceResult(cmd, p, format, name)
 }
 
@@ -333,8 +340,9 @@ func awaitApplied(cmd *cobra.Command, p identity.Peer, done func(*api.Device) bo
 
 func revokeCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
-		Use: "revoke NAME", Short: "stop trusting a device and cut it off at once", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
-		Example: "  mpbond revoke old-phone",
+		Use: "revoke NAME", Short: "stop trusting a device and cut it off at once", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeDevice,
+		Example:           "  mpbond revoke old-phone",
 		Long: `Stop trusting a device. The mpbond that runs here closes its connections with that
 device at once. Other devices do not learn of it: revoke a lost helper at the
 primary, and a lost primary at the server and at the helpers.`,
@@ -385,12 +393,15 @@ func revokeRunning(ctx context.Context, name string, notSaved error) error {
 		}
 	}
 	if len(disconnected) > 0 {
-		return fault.New(fault.NotSaved, fmt.Errorf("in the mpbond that runs here (%s): %w", strings.Join(disconnected, ", "), notSaved), fault.HintOf(notSaved))
+		return fault.New(fault.NotSaved, fmt.Errorf("in the mpbond that runs here (%s): %w",
+			strings.Join(disconnected, ", "), notSaved), fault.HintOf(notSaved))
 	}
 	cause := notSaved
 	for e := errors.Unwrap(cause); e != nil; e = errors.Unwrap(e) {
 		cause = e
 	}
-	return fault.New(fault.Limit, fmt.Errorf("%s is still trusted: no mpbond runs here to cut it off, and the trust file cannot be saved: %w", name, cause),
+	return fault.New(fault.Limit,
+		fmt.Errorf("%s is still trusted: no mpbond runs here to cut it off, and the trust file cannot be saved: %w",
+			name, cause),
 		cmp.Or(fault.HintOf(errors.Unwrap(notSaved)), "make room on the disk, and try again"))
 }

@@ -28,7 +28,8 @@ func TestDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: other.Public()}); err != nil {
+	if err := trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper},
+		Key: other.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	code, out, errs := runProgram(t, "devices")
@@ -45,7 +46,8 @@ func TestDevices(t *testing.T) {
 		Self    struct{ ID string }
 		Devices []struct{ Name, ID string }
 	}
-	if _, out, _ := runProgram(t, "devices", "--json"); json.Unmarshal([]byte(out), &r) != nil || len(r.Devices) != 1 || r.Devices[0].Name != "pixel" ||
+	if _, out, _ := runProgram(t, "devices", "--json"); json.Unmarshal([]byte(out), &r) != nil ||
+		len(r.Devices) != 1 || r.Devices[0].Name != "pixel" ||
 		r.Devices[0].ID != other.ID().String() || len(r.Self.ID) != len(r.Devices[0].ID) {
 		t.Errorf("%s", out)
 	}
@@ -66,7 +68,8 @@ func TestPresence(t *testing.T) {
 	if got, _ := s.stateOf(peer("home", identity.RoleServer)); got != "" {
 		t.Errorf("nobody can tell, and it is %q", got)
 	}
-	s.addStatus(api.Status{Role: "primary", Devices: []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "spare", Online: true, Pipes: 1}, {Name: "watch"}},
+	s.addStatus(api.Status{Role: "primary", Devices: []api.Device{{Name: "laptop", Self: true, Online: true},
+		{Name: "spare", Online: true, Pipes: 1}, {Name: "watch"}},
 		Bonds: []api.Bond{{Peer: "home", Subflows: []api.Subflow{
 			{Kind: api.Direct, Device: "laptop", State: api.Up},
 			{Kind: api.Helped, Device: "phone", State: api.Up, LastData: at},
@@ -75,8 +78,10 @@ func TestPresence(t *testing.T) {
 		peer identity.Peer
 		want string
 	}{
-		{peer("home", identity.RoleServer), "connected"}, {peer("phone", identity.RoleHelper), "connected"}, {peer("spare", identity.RoleHelper), "connected"},
-		{peer("watch", identity.RoleHelper), "away"}, {peer("tablet", identity.RoleHelper), "away"}, {peer("anna", identity.RolePrimary), ""},
+		{peer("home", identity.RoleServer), "connected"}, {peer("phone", identity.RoleHelper), "connected"},
+		{peer("spare", identity.RoleHelper), "connected"},
+		{peer("watch", identity.RoleHelper), "away"}, {peer("tablet", identity.RoleHelper), "away"},
+		{peer("anna", identity.RolePrimary), ""},
 	} {
 		if got, _ := s.stateOf(c.peer); got != c.want {
 			t.Errorf("%s is %q, want %q", c.peer.Name, got, c.want)
@@ -94,7 +99,8 @@ func TestPresence(t *testing.T) {
 // TestDeviceNameIsText: what is too long is cut between characters.
 func TestDeviceNameIsText(t *testing.T) {
 	long := strings.Repeat("x", wire.MaxName-1)
-	for name, want := range map[string]string{"phone": "phone", "über": "über", long + "y": long + "y", long + "yz": long + "y", long + "ü": long, "a\xffb": "ab"} {
+	for name, want := range map[string]string{"phone": "phone", "über": "über", long + "y": long + "y",
+		long + "yz": long + "y", long + "ü": long, "a\xffb": "ab"} {
 		if got := resolveName(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
@@ -114,9 +120,12 @@ func TestDeviceEvents(t *testing.T) {
 	}
 	var got []string
 	r.rec.NotifyChanges("", func(e trace.Event) { got = append(got, describeEvent(toAPIEvent(e))) })
-	r.recordDeviceChanges([]identity.Peer{peer(1, "a", helper), peer(2, "b", helper), peer(3, "c", helper), peer(4, "d", helper), peer(5, "e", helper)},
-		[]identity.Peer{peer(5, "e", helper), peer(1, "b", helper), peer(6, "f", helper), peer(3, "c", helper, primary), peer(4, "g", primary)})
-	want := []string{"a is renamed to b", "f is trusted as helper", "c is trusted as helper primary", "d is renamed to g", "g is trusted as primary", "b is no longer trusted"}
+	r.recordDeviceChanges([]identity.Peer{peer(1, "a", helper), peer(2, "b", helper), peer(3, "c", helper),
+		peer(4, "d", helper), peer(5, "e", helper)},
+		[]identity.Peer{peer(5, "e", helper), peer(1, "b", helper), peer(6, "f", helper),
+			peer(3, "c", helper, primary), peer(4, "g", primary)})
+	want := []string{"a is renamed to b", "f is trusted as helper", "c is trusted as helper primary",
+		"d is renamed to g", "g is trusted as primary", "b is no longer trusted"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -127,10 +136,14 @@ func TestDeviceEvents(t *testing.T) {
 func TestRefusedDevices(t *testing.T) {
 	const why = "version 4 here, 5 there: upgrade mpbond on this device"
 	st := api.Status{Role: "helper", Name: "phone", Helper: &api.HelperStatus{},
-		Pipes: []api.Pipe{{Device: "laptop", Address: "192.0.2.1:7602", State: api.PipeRetrying, Error: "refused: " + why}, {Device: "laptop", Address: "192.0.2.2:7602", State: api.PipeRetrying, Error: "refused: " + why}},
+		Pipes: []api.Pipe{{Device: "laptop", Address: "192.0.2.1:7602", State: api.PipeRetrying,
+			Error: "refused: " + why}, {Device: "laptop", Address: "192.0.2.2:7602", State: api.PipeRetrying,
+			Error: "refused: " + why}},
 		Refused: []api.Refusal{{Device: "laptop", Reason: why, Count: 7, Since: time.Now()},
-			{Address: "192.0.2.9:1", Here: true, Reason: "unknown device", Hint: "pair the two", Count: 1, Since: time.Now()}}}
-	peers := []identity.Peer{{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}}, {Name: "tablet", Roles: []identity.Role{identity.RolePrimary}}}
+			{Address: "192.0.2.9:1", Here: true, Reason: "unknown device", Hint: "pair the two", Count: 1,
+				Since: time.Now()}}}
+	peers := []identity.Peer{{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}},
+		{Name: "tablet", Roles: []identity.Role{identity.RolePrimary}}}
 	st.Devices = listDevices(st, peers, nil)
 	if st.Devices[1].Refused != why || st.Devices[1].Online || st.Devices[2].Refused != "" {
 		t.Errorf("devices %+v", st.Devices)

@@ -45,7 +45,8 @@ type doctorOptions struct {
 func doctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
-		Use: "doctor [SUBFLOW…]", Short: "find out what works and what limits the rate", ValidArgsFunction: completeSubflow,
+		Use: "doctor [SUBFLOW…]", Short: "find out what works and what limits the rate",
+		ValidArgsFunction: completeSubflow,
 		Long: `Check each link and hop between this device, its helpers and its server: whether it
 answers, its rate both ways, round trip, loss and packet size, NAT, IPv6, DNS,
 clock, captive portals. Name the bottleneck and what may help.
@@ -103,11 +104,13 @@ func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) e
 	p, closeClient, err := o.inspectDevice(ctx)
 	var r doctor.Report
 	if err != nil {
-		r = doctor.Evaluate(doctor.Facts{Setup: &doctor.Problem{Kind: fault.KindOf(err), Text: err.Error(), Hint: fault.HintOf(err)}})
+		r = doctor.Evaluate(doctor.Facts{Setup: &doctor.Problem{Kind: fault.KindOf(err), Text: err.Error(),
+			Hint: fault.HintOf(err)}})
 	} else {
 		defer closeClient()
 		if p.Rates && !o.asJSON {
-			fmt.Fprintf(stderr, "measuring rates with up to %v each way over each subflow; --no-rate skips that\n", doctor.RateBytes)
+			fmt.Fprintf(stderr, "measuring rates with up to %v each way over each subflow; --no-rate skips that\n",
+				doctor.RateBytes)
 		}
 		line := cli.NewSteps(cli.IfElse(o.asJSON, io.Discard, stderr))
 		p.Progress = func(what string) { line.Show(what + " …") }
@@ -198,7 +201,8 @@ func (o doctorOptions) inspectDevice(ctx context.Context) (p doctor.Config, done
 // notPairedError returns the error of a device that knows no other device.
 func notPairedError() error {
 	return fault.New(fault.NotFound, errors.New("this device is not paired with any other"),
-		"start `mpbond server` on a server and `mpbond helper` on a helper: each prints a code; then run `mpbond pair CODE` and `mpbond primary` here")
+		"start `mpbond server` on a server and `mpbond helper` on a helper: each prints a code; then run `mpbond "+
+			"pair CODE` and `mpbond primary` here")
 }
 
 // addServiceHint extends the hint of a missing key at path if the directory of the services exists:
@@ -207,7 +211,8 @@ func addServiceHint(err error, path, state string) error {
 	if !fault.Is(err, fault.NotFound) || filepath.Dir(path) == state || !userfile.Exists(state) {
 		return err
 	}
-	return fault.New(fault.NotFound, err, "if mpbond is a service here run `sudo mpbond doctor`; else "+fault.HintOf(err))
+	return fault.New(fault.NotFound, err,
+		"if mpbond is a service here run `sudo mpbond doctor`; else "+fault.HintOf(err))
 }
 
 // chooseRole returns the role to examine: the running one, else the one that the trusted devices
@@ -317,7 +322,8 @@ func (o doctorOptions) loadPolicy(named string) (func(string) policy.DeviceSpec,
 func (o doctorOptions) queryRunningRole(ctx context.Context, p *doctor.Config) (st api.Status, done func(), err error) {
 	sockets := []string{o.socket}
 	if o.socket == "" {
-		sockets = []string{api.SocketPath("primary"), api.SocketPath("dual"), api.SocketPath("helper"), api.SocketPath("server")}
+		sockets = []string{api.SocketPath("primary"), api.SocketPath("dual"), api.SocketPath("helper"),
+			api.SocketPath("server")}
 	}
 	for _, path := range sockets {
 		c := client.New(path)
@@ -338,7 +344,8 @@ func setDirectSubflows(st api.Status, p *doctor.Config) {
 	var found []string
 	for _, b := range st.Bonds {
 		for _, path := range b.Subflows {
-			if path.Kind == api.Helped || slices.ContainsFunc(p.Helpers, func(h identity.Peer) bool { return h.Name == path.Device }) {
+			if path.Kind == api.Helped || slices.ContainsFunc(p.Helpers,
+				func(h identity.Peer) bool { return h.Name == path.Device }) {
 				continue
 			}
 			name, iface, _ := strings.Cut(path.Device, "/")
@@ -374,9 +381,11 @@ func printReport(w io.Writer, r doctor.Report) error {
 	if len(r.Subflows) > 0 {
 		fmt.Fprintln(t, "\nSUBFLOW\tHOP\tDOWN\tUP\tRTT\tLOSS\tMTU")
 		for _, l := range r.Subflows {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", text.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "down"), formatRate(l.DownBps, false), formatRate(l.UpBps, false))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", text.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "down"),
+				formatRate(l.DownBps, false), formatRate(l.UpBps, false))
 			for _, h := range l.Hops {
-				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, formatRate(h.DownBps, h.DownAtLeast), formatRate(h.UpBps, h.UpAtLeast), cli.FormatMilliseconds(h.RTTms), 100*h.Loss, formatSize(h.MTU))
+				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, formatRate(h.DownBps, h.DownAtLeast),
+					formatRate(h.UpBps, h.UpAtLeast), cli.FormatMilliseconds(h.RTTms), 100*h.Loss, formatSize(h.MTU))
 			}
 		}
 		_ = t.Flush()

@@ -35,7 +35,9 @@ func TestDoctorOfFiles(t *testing.T) {
 		}
 		return r.Bottleneck
 	}
-	if v := bottleneck(cli.ExitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` and `mpbond primary` here") {
+	if v := bottleneck(cli.ExitUsage); v.What != "configuration" ||
+		v.Text != "this device is not paired with any other" ||
+		!strings.Contains(v.Advice, "`mpbond pair CODE` and `mpbond primary` here") {
 		t.Errorf("%+v", v)
 	}
 	if list, _ := os.ReadDir(dir); len(list) > 0 {
@@ -44,7 +46,9 @@ func TestDoctorOfFiles(t *testing.T) {
 	if _, err := identity.CreateKey(filepath.Join(dir, "device.key")); err != nil {
 		t.Fatal(err)
 	}
-	if v := bottleneck(cli.ExitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` and `mpbond primary` here") {
+	if v := bottleneck(cli.ExitUsage); v.What != "configuration" ||
+		v.Text != "this device is not paired with any other" ||
+		!strings.Contains(v.Advice, "`mpbond pair CODE` and `mpbond primary` here") {
 		t.Errorf("%+v", v)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "primary.toml"), []byte("servr = 1\n"), 0o600); err != nil {
@@ -54,7 +58,8 @@ func TestDoctorOfFiles(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	code, out, errs := runProgram(t, "doctor")
-	if code != cli.ExitUsage || errs != "" || !strings.Contains(out, "bad  configuration  ") || !strings.Contains(out, "\nbottleneck: ") || !strings.Contains(out, "\nwhat may help: ") {
+	if code != cli.ExitUsage || errs != "" || !strings.Contains(out, "bad  configuration  ") ||
+		!strings.Contains(out, "\nbottleneck: ") || !strings.Contains(out, "\nwhat may help: ") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	if err := os.Chmod(filepath.Join(dir, "device.key"), 0o644); err != nil {
@@ -80,7 +85,8 @@ func TestDoctorOfServices(t *testing.T) {
 		{none, filepath.Join(state, cli.KeyFile), state, "make one"}, // root's own
 		{fault.New(fault.Permission, errors.New("open"), "chmod"), own, state, "chmod"},
 	} {
-		if err := addServiceHint(c.err, c.path, c.state); fault.HintOf(err) != c.want || fault.KindOf(err) != fault.KindOf(c.err) {
+		if err := addServiceHint(c.err, c.path, c.state); fault.HintOf(err) != c.want ||
+			fault.KindOf(err) != fault.KindOf(c.err) {
 			t.Errorf("%v: hint %q, want %q", err, fault.HintOf(err), c.want)
 		}
 	}
@@ -90,13 +96,15 @@ func TestDoctorOfServices(t *testing.T) {
 func TestDoctorUnreachable(t *testing.T) {
 	newPairedHome(t)
 	code, out, errs := runProgram(t, "doctor")
-	if code != cli.ExitNoConnection || !strings.Contains(out, "bad   server 127.0.0.1:9") || !strings.Contains(out, "refuses TCP port 9") || !strings.Contains(errs, "24 MB each way") {
+	if code != cli.ExitNoConnection || !strings.Contains(out, "bad   server 127.0.0.1:9") ||
+		!strings.Contains(out, "refuses TCP port 9") || !strings.Contains(errs, "24 MB each way") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	if code, out, errs := runProgram(t, "doctor", "--no-rate"); code != cli.ExitNoConnection || errs != "" {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
-	if code, _, errs := runProgram(t, "doctor", "--socket", "/nowhere"); code != cli.ExitNoConnection && code != cli.ExitUsage {
+	if code, _, errs := runProgram(t, "doctor", "--socket", "/nowhere"); code != cli.ExitNoConnection &&
+		code != cli.ExitUsage {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }
@@ -105,11 +113,15 @@ func TestDoctorUnreachable(t *testing.T) {
 // terminal.
 func TestPrintReport(t *testing.T) {
 	r := doctor.Report{Bottleneck: doctor.Verdict{What: "pipe", Text: "the pipe\x1b[2J is slow", Advice: "come nearer"},
-		Findings: []doctor.Finding{{Check: "clock", Level: doctor.OK, Text: "agrees", Hint: "not shown"}, {Check: "mtu", Subject: "ps", Level: doctor.Warn, Text: "small", Hint: "raise it"}},
+		Findings: []doctor.Finding{{Check: "clock", Level: doctor.OK, Text: "agrees", Hint: "not shown"},
+			{Check: "mtu", Subject: "ps", Level: doctor.Warn, Text: "small", Hint: "raise it"}},
 		Subflows: []doctor.SubflowReport{
-			{Name: "phone", Kind: "helped", Up: true, DownBps: 4 * unit.Mbps, UpBps: 2 * unit.Mbps, Hops: []doctor.HopReport{
-				{Name: doctor.HopPipe, RTTms: 5.25, Loss: 0.012, MTU: 1500, DownBps: 4 * unit.Mbps, UpBps: 2 * unit.Mbps, UpAtLeast: true},
-				{Name: doctor.HopHSPath, RTTms: 70, DownBps: 4 * unit.Mbps, DownAtLeast: true, UpBps: 2 * unit.Mbps}}},
+			{Name: "phone", Kind: "helped", Up: true, DownBps: 4 * unit.Mbps, UpBps: 2 * unit.Mbps,
+				Hops: []doctor.HopReport{
+					{Name: doctor.HopPipe, RTTms: 5.25, Loss: 0.012, MTU: 1500, DownBps: 4 * unit.Mbps,
+						UpBps: 2 * unit.Mbps, UpAtLeast: true},
+					{Name: doctor.HopHSPath, RTTms: 70, DownBps: 4 * unit.Mbps, DownAtLeast: true,
+						UpBps: 2 * unit.Mbps}}},
 			{Name: "tab", Kind: "helped"}}}
 	var b bytes.Buffer
 	if err := printReport(&b, r); err != nil {
@@ -139,7 +151,8 @@ func TestRoleOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for running, want := range map[string]identity.Role{"": identity.RolePrimary, "dual": identity.RolePrimary, "primary": identity.RolePrimary, "helper": identity.RoleHelper, "server": identity.RoleServer} {
+	for running, want := range map[string]identity.Role{"": identity.RolePrimary, "dual": identity.RolePrimary,
+		"primary": identity.RolePrimary, "helper": identity.RoleHelper, "server": identity.RoleServer} {
 		if got := chooseRole(running, trust); got != want {
 			t.Errorf("%q runs: %v", running, got)
 		}
@@ -148,7 +161,8 @@ func TestRoleOf(t *testing.T) {
 		t.Helper()
 		k, err := identity.Generate()
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{r}, Key: k.Public(), Servers: servers, Addresses: []string{"192.0.2.1:7600"}})
+			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{r}, Key: k.Public(), Servers: servers,
+				Addresses: []string{"192.0.2.1:7600"}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -166,24 +180,28 @@ func TestRoleOf(t *testing.T) {
 			t.Errorf("%v, want %v", chooseRole("", trust), c.want)
 		}
 	}
-	if got := listHelpedServers(trust); len(got) != 2 || !slices.Contains(got, "192.0.2.9:7600") || !slices.Contains(got, "192.0.2.1:7600") {
+	if got := listHelpedServers(trust); len(got) != 2 || !slices.Contains(got, "192.0.2.9:7600") ||
+		!slices.Contains(got, "192.0.2.1:7600") {
 		t.Errorf("%v", got)
 	}
 }
 
 // TestLanesOf: what runs tells which lanes there are, not the file.
 func TestLanesOf(t *testing.T) {
-	p := doctor.Config{Name: "primary", Interfaces: []string{"eth7"}, Helpers: []identity.Peer{{Name: "phone"}}, Now: time.Now}
+	p := doctor.Config{Name: "primary", Interfaces: []string{"eth7"}, Helpers: []identity.Peer{{Name: "phone"}},
+		Now: time.Now}
 	setDirectSubflows(api.Status{}, &p)
 	if p.Name != "primary" || !slices.Equal(p.Interfaces, []string{"eth7"}) {
 		t.Errorf("nothing is told: %+v", p)
 	}
-	setDirectSubflows(api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop/wlan0", Kind: api.Direct}, {Device: "laptop/wwan0", State: api.Down}, {Device: "phone", State: api.Down},
+	setDirectSubflows(api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop/wlan0",
+		Kind: api.Direct}, {Device: "laptop/wwan0", State: api.Down}, {Device: "phone", State: api.Down},
 		{Device: "tab", Kind: api.Helped}, {Device: "laptop/wlan0", Kind: api.Direct}}}}}, &p)
 	if p.Name != "laptop" || !slices.Equal(p.Interfaces, []string{"wlan0", "wwan0"}) {
 		t.Errorf("%+v", p)
 	}
-	setDirectSubflows(api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Kind: api.Direct}}}}}, &p)
+	setDirectSubflows(api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Kind: api.Direct}}}}},
+		&p)
 	if p.Name != "laptop" || len(p.Interfaces) != 0 {
 		t.Errorf("%+v", p)
 	}
@@ -200,7 +218,8 @@ func TestServerOfRunning(t *testing.T) {
 	for _, name := range []string{"home", "work"} {
 		k, err := identity.Generate()
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer}, Key: k.Public(), Addresses: []string{"192.0.2.1:7600"}})
+			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer}, Key: k.Public(),
+				Addresses: []string{"192.0.2.1:7600"}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +229,8 @@ func TestServerOfRunning(t *testing.T) {
 	if err := (doctorOptions{}).configurePrimary(&p, trust, api.Status{}); err == nil {
 		t.Error("one of two servers was chosen by itself")
 	}
-	if err := (doctorOptions{}).configurePrimary(&p, trust, api.Status{Bonds: []api.Bond{{Peer: "work"}}}); err != nil || p.Server.Name != "work" {
+	if err := (doctorOptions{}).configurePrimary(&p, trust,
+		api.Status{Bonds: []api.Bond{{Peer: "work"}}}); err != nil || p.Server.Name != "work" {
 		t.Errorf("%q, %v", p.Server.Name, err)
 	}
 }
@@ -228,16 +248,19 @@ func TestDoctorReadsPolicy(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 	other := filepath.Join(dir, "other.toml")
-	for path, text := range map[string]string{filepath.Join(dir, "policy.toml"): "[device.wwan0]\ndaily_cap = \"1GB\"\n", other: "[device.wwan0]\ntier = \"bakup\"\n"} {
+	for path, text := range map[string]string{filepath.Join(dir,
+		"policy.toml"): "[device.wwan0]\ndaily_cap = \"1GB\"\n", other: "[device.wwan0]\ntier = \"bakup\"\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := (doctorOptions{}).configurePrimary(&p, trust, api.Status{}); err != nil || p.Policy == nil || !p.Policy("wwan0").Caps.HasCap() || p.Policy("wlan0").Caps.HasCap() {
+	if err := (doctorOptions{}).configurePrimary(&p, trust, api.Status{}); err != nil || p.Policy == nil ||
+		!p.Policy("wwan0").Caps.HasCap() || p.Policy("wlan0").Caps.HasCap() {
 		t.Errorf("%v", err)
 	}
 	bad := api.Status{Policy: &api.PolicyStatus{File: other}}
-	if err := (doctorOptions{}).configurePrimary(&p, trust, bad); err == nil || !strings.Contains(err.Error(), "bakup") {
+	if err := (doctorOptions{}).configurePrimary(&p, trust, bad); err == nil ||
+		!strings.Contains(err.Error(), "bakup") {
 		t.Errorf("a file that cannot be used: %v", err)
 	}
 	p.Status = func(context.Context) (api.Status, error) { return bad, nil }

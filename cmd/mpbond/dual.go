@@ -110,7 +110,8 @@ the two, and mpbond pair --dual CODE on the other.`,
 			if err := r.initFacts(e.SetFacts, h.SetFacts); err != nil {
 				return err
 			}
-			about := wire.PairIdentity{Roles: wire.PairPrimary | wire.PairHelper, Name: resolveName(name), Port: e.pipePort()}
+			about := wire.PairIdentity{Roles: wire.PairPrimary | wire.PairHelper, Name: resolveName(name),
+				Port: e.pipePort()}
 			r.newHelperInviter(cmd, key, cfg.Helper.Config, about)
 			r.enablePairing(key, about)
 			start := time.Now()
@@ -132,7 +133,8 @@ the two, and mpbond pair --dual CODE on the other.`,
 					}
 					return e.CloseSubflow(bond, path)
 				},
-				ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary),
+				ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow,
+				MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary),
 			})
 		},
 	}

@@ -98,7 +98,8 @@ func (r *role) addDeviceFacts(list []api.Device, peers []identity.Peer, d runnin
 	}
 	list[0].Facts = facts.ToAPI(self)
 	for _, u := range r.usage.RadioUsage() {
-		list[0].Radios = append(list[0].Radios, api.Radio{Link: u.Link, Kind: u.Radio.String(), Joules: roundMilli(u.Joules)})
+		list[0].Radios = append(list[0].Radios, api.Radio{Link: u.Link, Kind: u.Radio.String(),
+			Joules: roundMilli(u.Joules)})
 	}
 	of, ok := d.(helperReporter)
 	if !ok {

@@ -35,11 +35,14 @@ func TestStatusOfRadios(t *testing.T) {
 	heat := 31.5
 	var page bytes.Buffer
 	printDevices(&page, api.Status{Devices: []api.Device{
-		{Name: "laptop", Self: true, Radios: []api.Radio{{Link: "wlan0", Kind: "WiFi"}, {Link: "wwan0", Kind: "cellular", Joules: 12.6}}},
-		{Name: "phone", Suspended: "it is hot", Facts: &api.KnownFacts{Facts: api.Facts{TemperatureC: &heat}}, Radios: []api.Radio{{Kind: "cellular", Joules: 2345}}},
+		{Name: "laptop", Self: true, Radios: []api.Radio{{Link: "wlan0", Kind: "WiFi"},
+			{Link: "wwan0", Kind: "cellular", Joules: 12.6}}},
+		{Name: "phone", Suspended: "it is hot", Facts: &api.KnownFacts{Facts: api.Facts{TemperatureC: &heat}},
+			Radios: []api.Radio{{Kind: "cellular", Joules: 2345}}},
 		{Name: "box"},
 	}})
-	for _, want := range []string{"laptop: about 12.6 J by cellular wwan0\n", "phone: suspended: it is hot, 31.5 °C, about 2.35 kJ by cellular\n"} {
+	for _, want := range []string{"laptop: about 12.6 J by cellular wwan0\n",
+		"phone: suspended: it is hot, 31.5 °C, about 2.35 kJ by cellular\n"} {
 		if !strings.Contains(page.String(), want) || strings.Contains(page.String(), "box:") {
 			t.Errorf("no %q in\n%s", want, &page)
 		}

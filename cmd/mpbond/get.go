@@ -123,7 +123,8 @@ need them use this device's link alone.`,
 	cmd.Flags().BoolVar(&o.onload, "onload", false,
 		"fetch without a server, over the Internet links of helpers and of this device")
 	o.addFlags(cmd)
-	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil, "with --onload: use the network interface `NAME` of this device; repeatable")
+	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil,
+		"with --onload: use the network interface `NAME` of this device; repeatable")
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: choose the item scheduler, for comparisons")
 	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/howto/onload.md
 	cmd.Flags().StringVar(&o.socket, "socket", "", "use the primary at this `PATH`")
@@ -161,7 +162,8 @@ func newGetTask(o getOptions, rawURL string) (*getTask, error) {
 		return nil, fault.New(fault.Usage, err, "write the URL like https://example.org/file")
 	}
 	if g.url.Scheme != "http" && g.url.Scheme != "https" || g.url.Host == "" {
-		return nil, fault.New(fault.Usage, fmt.Errorf("%q is not a web address", rawURL), "write the URL like https://example.org/file")
+		return nil, fault.New(fault.Usage, fmt.Errorf("%q is not a web address", rawURL),
+			"write the URL like https://example.org/file")
 	}
 	if g.secrets, err = o.secretOptions.loadSecrets(rawURL); err != nil {
 		return nil, err
@@ -286,7 +288,8 @@ func (g *getTask) verifyContent(n, promised int64, digest hash.Hash) error {
 		return fault.New(fault.Integrity, fmt.Errorf("received %d bytes of the %d promised", n, promised), "try again")
 	}
 	if got := digest.Sum(nil); g.wantSHA256 != nil && string(got) != string(g.wantSHA256) {
-		return fault.New(fault.Integrity, fmt.Errorf("SHA-256 is %x instead of %x", got, g.wantSHA256), "this is not the expected file; nothing was written")
+		return fault.New(fault.Integrity, fmt.Errorf("SHA-256 is %x instead of %x", got, g.wantSHA256),
+			"this is not the expected file; nothing was written")
 	}
 	return nil
 }

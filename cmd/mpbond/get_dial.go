@@ -53,7 +53,8 @@ func sendConnect(c net.Conn, dest string) (net.Conn, error) {
 	r := bufio.NewReader(c)
 	answer, err := http.ReadResponse(r, req)
 	if err != nil {
-		return nil, fault.New(fault.Unreachable, fmt.Errorf("the proxy of the primary closed the connection: %w", err), "see `mpbond status`")
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("the proxy of the primary closed the connection: %w",
+			err), "see `mpbond status`")
 	}
 	if answer.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
@@ -79,7 +80,8 @@ func connectError(status int, message string) error {
 			"check the address and that the web server is up; `mpbond status` shows whether the bond works")
 	case http.StatusForbidden:
 		return fault.New(fault.Permission, err,
-			"`mpbond policy why HOST:PORT` names the rule; the server refuses private addresses unless started with --allow")
+			"`mpbond policy why HOST:PORT` names the rule; the server refuses private addresses unless started "+
+				"with --allow")
 	}
 	return fault.New(fault.Unreachable, err, "check the address; the bonding server tried to reach it")
 }

@@ -67,7 +67,8 @@ func (g *onloadTask) openFinished() (*finishedFiles, error) {
 		return err
 	})
 	if fault.Is(err, fault.AlreadyRunning) {
-		return nil, fault.New(fault.AlreadyRunning, errors.New("another mpbond is fetching the same files"), "wait until it is done")
+		return nil, fault.New(fault.AlreadyRunning, errors.New("another mpbond is fetching the same files"),
+			"wait until it is done")
 	}
 	if err = errors.Join(err, damage); err != nil {
 		slog.Warn("journal of finished files incomplete", "file", d.path, "err", err)
@@ -90,10 +91,12 @@ func (d *finishedFiles) classifyFile(o fetch.Object, known finishedFile) {
 	sum := sha256.New()
 	n, err := io.Copy(sum, f)
 	if got := fmt.Sprintf("%x", sum.Sum(nil)); err == nil && known.URL == o.URL && known.SHA256 == got {
-		d.existing = append(d.existing, fetch.Fetched{URL: o.URL, File: o.File, Bytes: unit.Bytes(n), Resumed: unit.Bytes(n), SHA256: got})
+		d.existing = append(d.existing, fetch.Fetched{URL: o.URL, File: o.File, Bytes: unit.Bytes(n),
+			Resumed: unit.Bytes(n), SHA256: got})
 		return
 	}
-	err = fault.New(fault.Exists, fmt.Errorf("%s already exists", text.Printable(o.File)), "move it away, or choose another directory with --output")
+	err = fault.New(fault.Exists, fmt.Errorf("%s already exists", text.Printable(o.File)),
+		"move it away, or choose another directory with --output")
 	d.failed = append(d.failed, fetch.Failed{URL: o.URL, File: o.File, Error: err.Error(), Kind: fault.Exists})
 	d.err = errors.Join(d.err, err)
 }

@@ -33,7 +33,8 @@ func TestGetOnloadGoesOn(t *testing.T) {
 	defer s.Close()
 	get := func(file string) (res onloadResult, code int, errs string) {
 		t.Helper()
-		code, out, errs := runProgram(t, "get", "--onload", "--json", "--interface", "lo", "-o", file, s.URL+"/1.jpg", s.URL+"/2.jpg", s.URL+"/3.jpg")
+		code, out, errs := runProgram(t, "get", "--onload", "--json", "--interface", "lo", "-o", file, s.URL+"/1.jpg",
+			s.URL+"/2.jpg", s.URL+"/3.jpg")
 		if err := json.Unmarshal([]byte(out), &res); err != nil {
 			t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 		}
@@ -50,7 +51,9 @@ func TestGetOnloadGoesOn(t *testing.T) {
 	}
 	before := asked.Load()
 	res, code, errs = get("photos")
-	if code != cli.ExitFailure || len(res.Objects) != 2 || len(res.Failed) != 1 || !strings.Contains(errs, "photos/3.jpg already exists") || !strings.Contains(errs, "move it away") || asked.Load() != before+1 {
+	if code != cli.ExitFailure || len(res.Objects) != 2 || len(res.Failed) != 1 ||
+		!strings.Contains(errs, "photos/3.jpg already exists") || !strings.Contains(errs, "move it away") ||
+		asked.Load() != before+1 {
 		t.Fatalf("code %d, %+v, %s, %d requests", code, res, errs, asked.Load()-before)
 	}
 	if text, _ := os.ReadFile("photos/3.jpg"); string(text) != "somebody's" {
@@ -60,7 +63,8 @@ func TestGetOnloadGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, code, errs = get("photos")
-	if text, _ := os.ReadFile("photos/2.jpg"); code != cli.ExitOK || len(res.Objects) != 3 || string(text) != "photo /2.jpg" || !strings.Contains(res.String(), "2 of them were complete") {
+	if text, _ := os.ReadFile("photos/2.jpg"); code != cli.ExitOK || len(res.Objects) != 3 ||
+		string(text) != "photo /2.jpg" || !strings.Contains(res.String(), "2 of them were complete") {
 		t.Errorf("code %d, %v, %s, %q", code, res, errs, text)
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.Getenv("MPBOND_HOME"), "get-*")); len(left) != 0 {

@@ -172,7 +172,8 @@ func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
 			return nil, cli.UsageError("two of the URLs name the file %s", text.Printable(one.file))
 		}
 		names[one.file] = true
-		g.objects = append(g.objects, fetch.Object{URL: url, File: one.file, KeepExisting: one.noReplace, SHA256: one.wantSHA256})
+		g.objects = append(g.objects, fetch.Object{URL: url, File: one.file, KeepExisting: one.noReplace,
+			SHA256: one.wantSHA256})
 	}
 	return g, nil
 }
@@ -193,7 +194,8 @@ func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, e
 	}
 	found, err := finder.Find(ctx)
 	for _, d := range found {
-		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport(), Helper: true, Metered: d.Metered})
+		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport(), Helper: true,
+			Metered: d.Metered})
 	}
 	if len(list) == 0 && err == nil {
 		err = helpersNotFound(trust.ByRole(identity.RoleHelper))
@@ -212,7 +214,8 @@ func helpersNotFound(helpers []identity.Peer) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return fault.New(fault.NotFound, fmt.Errorf("no address of %s is known, and mDNS finds none", strings.Join(names, ", ")),
+	return fault.New(fault.NotFound, fmt.Errorf("no address of %s is known, and mDNS finds none",
+		strings.Join(names, ", ")),
 		"start `mpbond helper --onload=200MB` there, on this network; if the network blocks multicast, "+
 			"pair again with its address: `mpbond pair CODE@ADDRESS`")
 }
@@ -236,7 +239,8 @@ func openLocalLinks(interfaces []string, ledger tcp.Ledger) (list []fetch.Device
 			return nil, cli.UsageError("--interface %s is given twice", text.Printable(name))
 		}
 		if _, err := net.InterfaceByName(name); err != nil {
-			return nil, fault.New(fault.Usage, fmt.Errorf("--interface %s: %w", name, err), "`ip link` lists the interfaces")
+			return nil, fault.New(fault.Usage, fmt.Errorf("--interface %s: %w", name, err),
+				"`ip link` lists the interfaces")
 		}
 	}
 	names := interfaces
@@ -308,15 +312,17 @@ func (g *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onl
 	search := startHelperSearch(ctx, use.helperFinder(g.find), len(devices) == 1, bars.writerAbove(notes))
 	defer search.stopSearch()
 	cfg := fetch.Config{
-		Devices: devices, NewDevices: search.found, Objects: done.remaining, Secrets: g.secrets, OnVerified: done.recordFinished,
-		Scheduler: scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: g.log,
+		Devices: devices, NewDevices: search.found, Objects: done.remaining, Secrets: g.secrets,
+		OnVerified: done.recordFinished,
+		Scheduler:  scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: g.log,
 		OnProgress: bars.drawProgress,
 	}
 	r, err := fetch.Get(ctx, cfg)
 	search.stopSearch()
 	bars.finishBars(err == nil)
 	if errors.Is(err, context.Canceled) {
-		err = fault.New(fault.Other, errors.New("interrupted"), "run the same command again to resume, if the web server allows it")
+		err = fault.New(fault.Other, errors.New("interrupted"),
+			"run the same command again to resume, if the web server allows it")
 	}
 	if err == nil {
 		done.complete = len(done.failed) == 0

@@ -74,20 +74,26 @@ func dialPhone(t *testing.T) *relay.Dialer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := trust.Add(identity.Peer{Name: "laptop", Key: keys[0].Public(), Roles: []identity.Role{identity.RolePrimary}}); err != nil {
+	if err := trust.Add(identity.Peer{Name: "laptop", Key: keys[0].Public(),
+		Roles: []identity.Role{identity.RolePrimary}}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := relay.New(relay.Config{Key: keys[1], Trust: trust, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		CheckAllowed: func(context.Context, identity.Peer, string) error { return nil }, Log: slog.New(slog.DiscardHandler)})
+	r := relay.New(relay.Config{Key: keys[1], Trust: trust,
+		AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		CheckAllowed: func(context.Context, identity.Peer,
+			string) error {
+			return nil
+		}, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Serve(ctx, l) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return &relay.Dialer{Key: keys[0], Helper: identity.Peer{Name: "phone", Key: keys[1].Public()}, Addresses: []string{l.Addr().String()}}
+	return &relay.Dialer{Key: keys[0], Helper: identity.Peer{Name: "phone", Key: keys[1].Public()},
+		Addresses: []string{l.Addr().String()}}
 }
 
 // TestGetOnload: this device and a helper fetch one file together, through a real relay.
@@ -95,7 +101,8 @@ func TestGetOnload(t *testing.T) {
 	newHome(t)
 	t.Chdir(t.TempDir())
 	url, data := serveSite(t)
-	g, err := newOnloadTask(getOptions{sha256: fmt.Sprintf("%x", sha256.Sum256(data)), quiet: true}, []string{url + "/file.bin"})
+	g, err := newOnloadTask(getOptions{sha256: fmt.Sprintf("%x", sha256.Sum256(data)), quiet: true},
+		[]string{url + "/file.bin"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +115,8 @@ func TestGetOnload(t *testing.T) {
 	if got, err := os.ReadFile("file.bin"); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if len(res.Devices) != 2 || res.Devices[0].Device != localLinkName || res.Devices[1].Device != "phone" || res.Bytes != unit.Bytes(len(data)) {
+	if len(res.Devices) != 2 || res.Devices[0].Device != localLinkName || res.Devices[1].Device != "phone" ||
+		res.Bytes != unit.Bytes(len(data)) {
 		t.Fatalf("%+v", res)
 	}
 	for _, d := range res.Devices {
@@ -131,7 +139,8 @@ func TestGetOnloadAlone(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &res); code != cli.ExitOK || err != nil {
 		t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 	}
-	if len(res.Objects) != 2 || res.Bytes != unit.Bytes(2*len(data)) || res.RateBps <= 0 || res.Devices[0].Device != "lo" || !strings.Contains(errs, "no helper") {
+	if len(res.Objects) != 2 || res.Bytes != unit.Bytes(2*len(data)) || res.RateBps <= 0 ||
+		res.Devices[0].Device != "lo" || !strings.Contains(errs, "no helper") {
 		t.Errorf("%+v\n%s", res, errs)
 	}
 	if err := os.Mkdir("dir", 0o755); err != nil {
@@ -147,7 +156,8 @@ func TestGetOnloadAlone(t *testing.T) {
 		t.Errorf("code %d: %s", code, errs)
 	}
 	code, _, errs = runProgram(t, "get", "--onload", "-o", "dir", url+"/a", url+"/none")
-	if _, err := os.Stat("dir/a"); err != nil || code != cli.ExitFailure || !strings.Contains(errs, "dir/none: the web server answered 404") || !strings.Contains(errs, "dir/a") {
+	if _, err := os.Stat("dir/a"); err != nil || code != cli.ExitFailure ||
+		!strings.Contains(errs, "dir/none: the web server answered 404") || !strings.Contains(errs, "dir/a") {
 		t.Errorf("code %d, %v: %s", code, err, errs)
 	}
 }
@@ -167,7 +177,8 @@ func TestGetOnloadRefuses(t *testing.T) {
 		{"--onload -o /dev/null " + url + "/a " + url + "/b", cli.ExitUsage, "directory"},
 		{"--onload -o /dev/null/x/ " + url + "/a", cli.ExitUsage, "not a directory"},
 		{"--onload -o /dev/null " + url + "/a", cli.ExitUsage, "plain file"},
-		{"--onload --sha256 " + strings.Repeat("0", 64) + " " + url + "/a " + url + "/b", cli.ExitUsage, "exactly one URL"},
+		{"--onload --sha256 " + strings.Repeat("0", 64) + " " + url + "/a " + url + "/b", cli.ExitUsage,
+			"exactly one URL"},
 		{"--onload --sha256 beef " + url + "/a", cli.ExitUsage, "64"},
 		{"--onload --socket x " + url + "/a", cli.ExitUsage, "--socket"},
 		{"--onload " + url + "/a " + url + "/x/a", cli.ExitUsage, "two of the URLs"},

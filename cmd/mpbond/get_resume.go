@@ -223,7 +223,8 @@ func (d *download) restartDownload() error {
 	case d.written == 0:
 	case f == nil || d.restarts > maxRestarts:
 		d.response.Body.Close()
-		return permanentError{fault.New(fault.Integrity, errors.New("the web server does not send the rest of this file"), "try again")}
+		return permanentError{fault.New(fault.Integrity,
+			errors.New("the web server does not send the rest of this file"), "try again")}
 	default:
 		why := "the web server has another version now, or no ranges"
 		if d.validator == "" {

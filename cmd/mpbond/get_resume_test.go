@@ -82,8 +82,10 @@ func TestGetGoesOn(t *testing.T) {
 			}
 			content(w, r, `"v1"`, data)
 		}, data, "resuming", cli.ExitOK, cli.ExitOK},
-		"no version":   {2, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, data, "does not identify the version", cli.ExitOK, cli.ExitIntegrity},
-		"weak version": {1, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, `W/"v1"`, data) }, data, "does not identify the version", cli.ExitOK, cli.ExitIntegrity},
+		"no version": {2, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, data,
+			"does not identify the version", cli.ExitOK, cli.ExitIntegrity},
+		"weak version": {1, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, `W/"v1"`, data) },
+			data, "does not identify the version", cli.ExitOK, cli.ExitIntegrity},
 		"it changes": {1, func(w http.ResponseWriter, r *http.Request, n int64) {
 			if n == 1 {
 				content(w, r, `"v1"`, data)
@@ -109,7 +111,8 @@ func TestGetGoesOn(t *testing.T) {
 			}
 			content(w, r, `"v1"`, data)
 		}, data, "resuming", cli.ExitOK, cli.ExitOK},
-		"always cut": {1000, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, nil, "response is incomplete", cli.ExitIntegrity, cli.ExitIntegrity},
+		"always cut": {1000, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, nil,
+			"response is incomplete", cli.ExitIntegrity, cli.ExitIntegrity},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &breakingServer{breaks: c.breaks, serve: c.serve}
@@ -176,8 +179,10 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 			t.Fatal(err)
 		}
 	}
-	for i, p := range []identity.Peer{{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys[1].Public()},
-		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys[0].Public(), Addresses: []string{listen}}} {
+	for i, p := range []identity.Peer{{Name: "laptop", Roles: []identity.Role{identity.RolePrimary},
+		Key: keys[1].Public()},
+		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys[0].Public(),
+			Addresses: []string{listen}}} {
 		trust, err := identity.OpenTrust(filepath.Join(homes[i], "trust.toml"))
 		if err == nil {
 			err = trust.Add(p)
@@ -195,7 +200,8 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 	start(exec.Command(nginx, "-e", "stderr", "-c", dir+"/conf"), "")
 	s, p := server(), primary()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if all, err := queryStatus(t.Context(), statusSockets(""), false); err == nil && len(all[0].Bonds) > 0 && len(all[0].Bonds[0].Subflows) > 0 {
+		if all, err := queryStatus(t.Context(), statusSockets(""), false); err == nil && len(all[0].Bonds) > 0 &&
+			len(all[0].Bonds[0].Subflows) > 0 {
 			break
 		} else if time.Now().After(end) {
 			t.Fatal("there is no bond", err)
@@ -231,7 +237,8 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 		t.Errorf("%d bytes, %v, %v", len(got), err, bad)
 	}
 	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	if n := strings.Count(string(log), " 206 "); err != nil || n < 2 || strings.Contains(said.String(), "starting over") || strings.Count(said.String(), "resuming") < 2 {
+	if n := strings.Count(string(log), " 206 "); err != nil || n < 2 ||
+		strings.Contains(said.String(), "starting over") || strings.Count(said.String(), "resuming") < 2 {
 		t.Errorf("%v\n%s%s", err, log, &said)
 	}
 }

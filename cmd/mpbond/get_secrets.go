@@ -29,14 +29,17 @@ type secretOptions struct {
 }
 
 func (o *secretOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send the header `NAME:VALUE` to the hosts of the URLs; repeatable")
-	cmd.Flags().StringArrayVarP(&o.cookies, "cookie", "b", nil, "send cookies: `NAME=VALUE|FILE`, where FILE has Netscape's cookie format; repeatable")
+	cmd.Flags().StringArrayVarP(&o.headers, "header", "H", nil,
+		"send the header `NAME:VALUE` to the hosts of the URLs; repeatable")
+	cmd.Flags().StringArrayVarP(&o.cookies, "cookie", "b", nil,
+		"send cookies: `NAME=VALUE|FILE`, where FILE has Netscape's cookie format; repeatable")
 	cmd.Flags().BoolVarP(&o.netrc, "netrc", "n", false, "read user names and passwords from ~/.netrc")
 	cmd.Flags().StringVar(&o.netrcFile, "netrc-file", "", "read user names and passwords from this `FILE`")
 }
 
 // reservedHeaders are the headers that a download sets by itself.
-var reservedHeaders = []string{"Range", "If-Range", "Accept-Encoding", "Connection", "Content-Length", "Transfer-Encoding"}
+var reservedHeaders = []string{"Range", "If-Range", "Accept-Encoding", "Connection", "Content-Length",
+	"Transfer-Encoding"}
 
 // loadSecrets reads the secrets and returns them for some URLs.
 func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
@@ -61,7 +64,8 @@ func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
 			return err
 		})
 		if err != nil {
-			return nil, fault.New(fault.Usage, fmt.Errorf("--cookie: %w", err), "give NAME=VALUE, or a file in Netscape's cookie format")
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cookie: %w", err),
+				"give NAME=VALUE, or a file in Netscape's cookie format")
 		}
 	}
 	if strings.ContainsAny(s.Cookie, "\r\n\x00") {
@@ -81,7 +85,8 @@ func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
 			return err
 		})
 		if err != nil {
-			return nil, fault.New(fault.Usage, fmt.Errorf("read names and passwords: %w", err), "netrc(5) describes the format")
+			return nil, fault.New(fault.Usage, fmt.Errorf("read names and passwords: %w", err),
+				"netrc(5) describes the format")
 		}
 	}
 	for _, u := range urls {
@@ -121,5 +126,6 @@ func describeExposed(s *fetch.Secrets, urls []string) string {
 
 // exposureWarning returns the warning that requests are not sent over helpers.
 func exposureWarning(what string) string {
-	return fmt.Sprintf("using this device's link only: http:// is not encrypted, and helpers could read the requests (%s)", what)
+	return fmt.Sprintf("using this device's link only: http:// is not encrypted, and helpers could read the "+
+		"requests (%s)", what)
 }

@@ -57,9 +57,11 @@ func newTestSite(t *testing.T, socks bool) *testSite {
 	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
 	w.web = web.URL
-	status := api.Status{Role: "primary", Name: "laptop", Bonds: []api.Bond{{ID: "b", Peer: "home", Subflows: []api.Subflow{
-		{ID: 1, Device: "laptop", Kind: api.Direct, State: api.Up}, {ID: 2, Device: "phone", Kind: api.Helped, State: api.Up},
-	}}}}
+	status := api.Status{Role: "primary", Name: "laptop",
+		Bonds: []api.Bond{{ID: "b", Peer: "home", Subflows: []api.Subflow{
+			{ID: 1, Device: "laptop", Kind: api.Direct, State: api.Up},
+			{ID: 2, Device: "phone", Kind: api.Helped, State: api.Up},
+		}}}}
 	if socks {
 		status.SOCKS = socksProxy(t)
 	} else {
@@ -74,7 +76,8 @@ func newTestSite(t *testing.T, socks bool) *testSite {
 		s.Bonds[0].Subflows = []api.Subflow{s.Bonds[0].Subflows[0], s.Bonds[0].Subflows[1]}
 		s.Bonds[0].Subflows[0].RxBytes, s.Bonds[0].Subflows[1].RxBytes = 5000+n*1000, n*3000
 		if why {
-			s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(0, 0), Subflow: 2, Reason: "least PAD"}, {Reason: "waits"}}
+			s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(0, 0), Subflow: 2, Reason: "least PAD"},
+				{Reason: "waits"}}
 		}
 		return s
 	})
@@ -91,7 +94,8 @@ func serveStatus(t *testing.T, describe func(bool) api.Status) {
 	done := make(chan error)
 	role := serve.Role{Status: describe,
 		Streams: func() []api.BondStream {
-			return api.BondStreams("b1", "home", []api.Stream{{ID: 7, Dest: "web:80", AppInfo: api.AppInfo{App: "curl"}}})
+			return api.BondStreams("b1", "home", []api.Stream{{ID: 7, Dest: "web:80",
+				AppInfo: api.AppInfo{App: "curl"}}})
 		},
 		Flows: func() []api.BondFlow {
 			return api.BondFlows("b1", "home", []api.Flow{{ID: 7, AppInfo: api.AppInfo{App: "curl"}}, {ID: 8}})
@@ -156,7 +160,8 @@ func TestGetRefused(t *testing.T) {
 	at := dead.Addr().String()
 	for _, url := range []string{"http://" + at + "/x", "https://" + at + "/x"} {
 		code, _, errs := runProgram(t, "get", url)
-		if want := at + " cannot be reached: connection refused"; code != cli.ExitNoConnection || !strings.Contains(errs, want) || !strings.Contains(errs, "hint: check the address") {
+		if want := at + " cannot be reached: connection refused"; code != cli.ExitNoConnection ||
+			!strings.Contains(errs, want) || !strings.Contains(errs, "hint: check the address") {
 			t.Errorf("%s: code %d, want %q: %s", url, code, want, errs)
 		}
 	}
@@ -241,7 +246,8 @@ func TestGet(t *testing.T) {
 			if res.Bytes != fileSize || res.SHA256 != sum || res.File != "file.bin" || res.RateBps <= 0 {
 				t.Errorf("%+v", res)
 			}
-			if len(res.Devices) != 2 || res.Devices[0].Device != "phone" || res.Devices[0].Share != 0.75 || res.Devices[1].Share != 0.25 {
+			if len(res.Devices) != 2 || res.Devices[0].Device != "phone" || res.Devices[0].Share != 0.75 ||
+				res.Devices[1].Share != 0.25 {
 				t.Errorf("devices %+v", res.Devices)
 			}
 			data, err := os.ReadFile("file.bin")
@@ -252,10 +258,12 @@ func TestGet(t *testing.T) {
 				t.Errorf("files %v", names)
 			}
 			// Again: never over the first, unless its name is given.
-			if code, _, errs := runProgram(t, "get", w.web+"/file.bin"); code != cli.ExitFailure || !strings.Contains(errs, "already exists") {
+			if code, _, errs := runProgram(t, "get", w.web+"/file.bin"); code != cli.ExitFailure ||
+				!strings.Contains(errs, "already exists") {
 				t.Errorf("second: code %d, %s", code, errs)
 			}
-			if code, _, errs := runProgram(t, "get", "-o", "file.bin", w.web+"/chunked"); code != cli.ExitOK || !strings.Contains(errs, "phone") {
+			if code, _, errs := runProgram(t, "get", "-o", "file.bin", w.web+"/chunked"); code != cli.ExitOK ||
+				!strings.Contains(errs, "phone") {
 				t.Errorf("third: code %d, %s", code, errs)
 			}
 		})
@@ -299,7 +307,8 @@ func TestGetFails(t *testing.T) {
 		{[]string{"-o", "no/such/dir/x", w.web + "/file.bin"}, cli.ExitFailure, "no such"},
 		{[]string{"-o", "/dev/full", w.web + "/file.bin"}, cli.ExitFailure, "no space"},
 	} {
-		if code, _, errs := runProgram(t, append([]string{"get"}, c.args...)...); code != c.code || !strings.Contains(errs, c.text) {
+		if code, _, errs := runProgram(t, append([]string{"get"}, c.args...)...); code != c.code ||
+			!strings.Contains(errs, c.text) {
 			t.Errorf("%v: code %d, want %d and %q: %s", c.args, code, c.code, c.text, errs)
 		}
 	}
@@ -311,7 +320,8 @@ func TestGetFails(t *testing.T) {
 func TestGetWithoutProxy(t *testing.T) {
 	newHome(t)
 	serveStatus(t, func(bool) api.Status { return api.Status{Role: "primary"} })
-	if code, _, errs := runProgram(t, "get", "-o", "-", "http://example.org/x"); code != cli.ExitNoConnection || !strings.Contains(errs, "no proxy") {
+	if code, _, errs := runProgram(t, "get", "-o", "-", "http://example.org/x"); code != cli.ExitNoConnection ||
+		!strings.Contains(errs, "no proxy") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
@@ -322,14 +332,16 @@ func TestStatusOfAPrimary(t *testing.T) {
 	if code != cli.ExitOK {
 		t.Fatal(code, errs)
 	}
-	for _, want := range []string{"primary laptop", "HTTP proxy at 127.0.0.1:", "with home", "DEVICE", "phone", "helped", "phone: least PAD", "wait: waits"} {
+	for _, want := range []string{"primary laptop", "HTTP proxy at 127.0.0.1:", "with home", "DEVICE", "phone",
+		"helped", "phone: least PAD", "wait: waits"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
 	code, out, _ = runProgram(t, "status", "--json")
 	var s api.Status
-	if err := json.Unmarshal([]byte(out), &s); code != cli.ExitOK || err != nil || len(s.Bonds[0].Subflows) != 2 || s.Bonds[0].Decisions != nil {
+	if err := json.Unmarshal([]byte(out), &s); code != cli.ExitOK || err != nil || len(s.Bonds[0].Subflows) != 2 ||
+		s.Bonds[0].Decisions != nil {
 		t.Errorf("code %d, %v: %s", code, err, out)
 	}
 }
@@ -337,8 +349,10 @@ func TestStatusOfAPrimary(t *testing.T) {
 func TestStatusOfAHelper(t *testing.T) {
 	var out bytes.Buffer
 	printStatus(&out, api.Status{Role: "helper", Name: "phone", Helper: &api.HelperStatus{}})
-	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "laptop", Server: "h:1", Subflows: 1, BufferBytes: unit.KB, DownRateBps: 9700 * unit.Kbps, LastError: "gone"}})
-	for _, want := range []string{"waiting for a primary", "relays for laptop to h:1 over 1 subflows: 9.7 Mbit/s down, 0 bit/s up", "1 KB", "gone"} {
+	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "laptop", Server: "h:1",
+		Subflows: 1, BufferBytes: unit.KB, DownRateBps: 9700 * unit.Kbps, LastError: "gone"}})
+	for _, want := range []string{"waiting for a primary",
+		"relays for laptop to h:1 over 1 subflows: 9.7 Mbit/s down, 0 bit/s up", "1 KB", "gone"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
@@ -352,7 +366,8 @@ func TestWatch(t *testing.T) {
 	out := &lineLimiter{stop: cancel, most: 2}
 	var errs bytes.Buffer
 	began := time.Now()
-	if code := thisProgram().Run(ctx, []string{"status", "--watch", "--json"}, out, &errs); code != cli.ExitOK || out.n != 2 {
+	if code := thisProgram().Run(ctx, []string{"status", "--watch", "--json"}, out, &errs); code != cli.ExitOK ||
+		out.n != 2 {
 		t.Errorf("code %d, %d lines, %s", code, out.n, &errs)
 	}
 	if took := time.Since(began); took < watchInterval {
@@ -380,18 +395,22 @@ func TestShares(t *testing.T) {
 	}
 	now := time.Unix(0, 0)
 	h := newShareCounter(at(api.Subflow{ID: 1, Device: "a", RxBytes: 1000}), now)
-	h.addStatus(at(api.Subflow{ID: 1, Device: "a", RxBytes: 1100}, api.Subflow{ID: 2, Device: "b", RxBytes: 50}), now.Add(time.Second))
+	h.addStatus(at(api.Subflow{ID: 1, Device: "a", RxBytes: 1100}, api.Subflow{ID: 2, Device: "b", RxBytes: 50}),
+		now.Add(time.Second))
 	h.addStatus(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250, RxRate: 7}), now.Add(2*time.Second))
-	h.addStatus(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250}, api.Subflow{ID: 3, Device: "a", RxBytes: 50}), now.Add(3*time.Second))
+	h.addStatus(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250}, api.Subflow{ID: 3, Device: "a", RxBytes: 50}),
+		now.Add(3*time.Second))
 	got := h.listShares()
-	if len(got) != 2 || got[0].Device != "b" || got[0].Bytes != 250 || got[1].Bytes != 150 || got[0].Share != 0.625 || got[0].RateBps != 1600 {
+	if len(got) != 2 || got[0].Device != "b" || got[0].Bytes != 250 || got[1].Bytes != 150 || got[0].Share != 0.625 ||
+		got[0].RateBps != 1600 {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestReachable(t *testing.T) {
 	for in, want := range map[string]string{
-		"127.0.0.1:1": "127.0.0.1:1", ":1": "localhost:1", "0.0.0.0:1": "localhost:1", "[::]:1": "localhost:1", "[::1]:1": "[::1]:1", "x": "x",
+		"127.0.0.1:1": "127.0.0.1:1", ":1": "localhost:1", "0.0.0.0:1": "localhost:1", "[::]:1": "localhost:1",
+		"[::1]:1": "[::1]:1", "x": "x",
 	} {
 		if got := dialAddress(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)

@@ -104,7 +104,8 @@ primaries that onload (docs/howto/onload.md), on TCP port 7604, while its allowa
 				Status: func(bool) api.Status {
 					st, now := r.baseStatus(key, name, start), h.Status()
 					st.Helper, st.Pipes = toAPIHelperStatus(now), listHelperPipes(now)
-					st.Policy, st.Cells, st.Refused = r.policy.Status(), listeners.listCells(), toAPIRefusals(h.Refusals())
+					st.Policy, st.Cells = r.policy.Status(), listeners.listCells()
+					st.Refused = toAPIRefusals(h.Refusals())
 					return st
 				},
 				Subflows:     func() []api.BondSubflow { return listRelayedSubflows(h.Status(), name) },
@@ -180,7 +181,8 @@ func toAPIHelperStatus(s helper.Status) *api.HelperStatus {
 			name string
 			policy.ShareDecision
 		}{{"down", l.Down}, {"up", l.Up}} {
-			st.LinkShares = append(st.LinkShares, api.LinkShare{Interface: l.Interface, Direction: d.name, Limited: d.Limited, LimitBps: d.Limit,
+			st.LinkShares = append(st.LinkShares, api.LinkShare{Interface: l.Interface, Direction: d.name,
+				Limited: d.Limited, LimitBps: d.Limit,
 				Reason: d.Reason, OwnerBps: d.Owner, SharedBps: d.Shared, CapacityBps: d.Capacity})
 		}
 	}

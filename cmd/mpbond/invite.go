@@ -108,7 +108,8 @@ func (i *inviter) createInvitation() (api.Invitation, error) {
 		}
 		i.closeListener()
 	})
-	if port := int(firstPort(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 && !allLoopback(i.code.Addrs) {
+	if port := int(firstPort(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 &&
+		!allLoopback(i.code.Addrs) {
 		i.wg.Go(func() { discovery.Announce(found, discovery.Codes, "", port, slog.Default()) })
 	}
 	return i.toAPIInvitation(inv), nil
@@ -218,7 +219,8 @@ last one. A server or helper without a primary prints a code when it starts. Wit
 }
 
 // requestInvitation asks the role that runs here for a code. The caller must close c.
-func requestInvitation(ctx context.Context, socket string) (c *client.Client, role string, inv api.Invitation, err error) {
+func requestInvitation(ctx context.Context, socket string) (c *client.Client, role string, inv api.Invitation,
+	err error) {
 	paths := []string{socket}
 	if socket == "" {
 		paths = nil
@@ -266,7 +268,8 @@ func awaitPaired(ctx context.Context, c *client.Client, code string) (api.Invita
 		case inv.State == string(pairing.Paired) && inv.Code == code:
 			return inv, nil
 		case inv.State != string(pairing.Open) || inv.Code != code:
-			return inv, fault.New(fault.Timeout, fmt.Errorf("nothing was paired: %s", invitationEndReason(inv, code)), "run `mpbond accept` again")
+			return inv, fault.New(fault.Timeout, fmt.Errorf("nothing was paired: %s", invitationEndReason(inv, code)),
+				"run `mpbond accept` again")
 		}
 		select {
 		case <-ctx.Done():

@@ -81,7 +81,8 @@ func TestErrorsAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(errs), &got); err != nil {
 		t.Fatalf("%v in %q", err, errs)
 	}
-	if code != cli.ExitNoConnection || out != "" || got.Kind != string(fault.NotRunning) || got.Error == "" || got.Hint == "" {
+	if code != cli.ExitNoConnection || out != "" || got.Kind != string(fault.NotRunning) || got.Error == "" ||
+		got.Hint == "" {
 		t.Errorf("code %d, %q, %+v", code, out, got)
 	}
 }
@@ -110,7 +111,8 @@ func TestKeygenAndTrust(t *testing.T) {
 		return k
 	}
 	own := keygen()
-	if again := keygen(); !own.Created || again.Created || again.Key != own.Key || own.File != filepath.Join(dir, "device.key") {
+	if again := keygen(); !own.Created || again.Created || again.Key != own.Key ||
+		own.File != filepath.Join(dir, "device.key") {
 		t.Errorf("%+v, then %+v", own, again)
 	}
 	if _, out, _ := runProgram(t, "keygen"); !strings.Contains(out, own.Key) || !strings.Contains(out, own.ID) {
@@ -130,7 +132,8 @@ func TestKeygenAndTrust(t *testing.T) {
 		{[]string{"add", "me", "--role", "helper", "--key", own.Key}, cli.ExitUsage, "this device itself"},
 		{[]string{"add", "home", "--role", "server", "--key", other.Key}, cli.ExitUsage, "--addr"},
 		{[]string{"add", "home", "--role", "king", "--key", other.Key}, cli.ExitUsage, "king"},
-		{[]string{"add", "home", "--role", "server,helper", "--key", other.Key, "--addr", "h:1", "--addr", "i:2"}, cli.ExitOK, other.ID},
+		{[]string{"add", "home", "--role", "server,helper", "--key", other.Key, "--addr", "h:1", "--addr", "i:2"},
+			cli.ExitOK, other.ID},
 		{[]string{"add", "home", "--role", "helper", "--key", own.Key[:59]}, cli.ExitUsage, "59"},
 		{[]string{"add", "twin", "--role", "helper", "--key", other.Key}, cli.ExitFailure, `"home"`},
 		{[]string{"list"}, cli.ExitOK, "server helper  " + other.ID + "  h:1 i:2"},
@@ -171,7 +174,8 @@ func TestLoadConfig(t *testing.T) {
 // TestCompletion: shells complete commands and flags.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, out, errs := runProgram(t, "completion", shell); code != cli.ExitOK || !strings.Contains(out, "mpbond") || !strings.Contains(out, "__complete") {
+		if code, out, errs := runProgram(t, "completion", shell); code != cli.ExitOK ||
+			!strings.Contains(out, "mpbond") || !strings.Contains(out, "__complete") {
 			t.Errorf("%s: code %d, %d bytes, %s", shell, code, len(out), errs)
 		}
 	}

@@ -21,12 +21,14 @@ import (
 // a word: 60 would be 60 ns. Sizes are the exception: bytes.
 func TestBareNumbers(t *testing.T) {
 	seen := map[string]bool{}
-	for _, file := range []any{primary.Config{}, server.Config{}, helper.Config{}, helperConfig{}, dualConfig{}, onloadConfig{}, pageConfig{}, policy.File{}, policy.RuleSpec{}} {
+	for _, file := range []any{primary.Config{}, server.Config{}, helper.Config{}, helperConfig{}, dualConfig{},
+		onloadConfig{}, pageConfig{}, policy.File{}, policy.RuleSpec{}} {
 		of := reflect.TypeOf(file)
 		eachSetting(of, "", func(line, name string, leaf reflect.Type) {
 			seen[leaf.String()] = true
 			err := config.Parse("x.toml", []byte(line), reflect.New(of).Interface())
-			if !fault.Is(err, fault.Config) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "x.toml:1") || !strings.Contains(err.Error(), name) {
+			if !fault.Is(err, fault.Config) || fault.HintOf(err) == "" ||
+				!strings.Contains(err.Error(), "x.toml:1") || !strings.Contains(err.Error(), name) {
 				t.Errorf("%v: %s: %v", of, line, err)
 			}
 		})

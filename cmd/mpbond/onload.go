@@ -141,7 +141,8 @@ type dailyAllowance struct {
 
 // initOnload opens the listener for primaries that onload, if it is configured. It must be called
 // before enforceCaps and serveRole.
-func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *identity.Key, h *helper.Helper) (err error) {
+func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *identity.Key,
+	h *helper.Helper) (err error) {
 	idle := cfg.Allowance == (allowance.Choice{}) && !reflect.ValueOf(cfg).IsZero()
 	cfg.Interface = cmp.Or(cfg.Interface, helperConfig.HSInterface)
 	if err := cfg.validate(); err != nil || cfg.Allowance == (allowance.Choice{}) {
@@ -156,7 +157,8 @@ func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *ide
 		}
 	}
 	o := &onloadService{cfg: cfg, r: r, h: h}
-	line := tcp.Options{Congestion: helperConfig.HSCongestion, Interface: cfg.Interface, Mark: helperConfig.Mark, KeepAlive: tcp.RadioKeepAlive}
+	line := tcp.Options{Congestion: helperConfig.HSCongestion, Interface: cfg.Interface, Mark: helperConfig.Mark,
+		KeepAlive: tcp.RadioKeepAlive}
 	if cfg.Allowance.Caps {
 		path, err := dataPlanPath(r.name)
 		if err == nil {
@@ -173,7 +175,8 @@ func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *ide
 		}
 		path, err := permitPath(r.name)
 		if err == nil {
-			asker := permit.Client{Key: key, Address: cfg.Allowance.Permit, Service: service, Cell: cfg.PermitCell, Options: tcp.Options{Mark: helperConfig.Mark}}
+			asker := permit.Client{Key: key, Address: cfg.Allowance.Permit, Service: service, Cell: cfg.PermitCell,
+				Options: tcp.Options{Mark: helperConfig.Mark}}
 			o.permit, err = permit.NewKeeper(asker.WatchPermit, path, slog.Default())
 		}
 		if err != nil {
@@ -181,11 +184,13 @@ func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *ide
 		}
 	}
 	at := cmp.Or(cfg.Listen, ":"+strconv.Itoa(relay.Port))
-	if o.listener, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: helperConfig.Mark, Ledger: h.CountShared(r.usage.LedgerFor(policy.ForPipe))}); err != nil {
+	if o.listener, err = tcp.Listen(context.Background(), at,
+		tcp.Options{Mark: helperConfig.Mark, Ledger: h.CountShared(r.usage.LedgerFor(policy.ForPipe))}); err != nil {
 		return cli.ExplainListenError(err, "`listen` in [onload]")
 	}
 	line.Ledger = h.CountShared(r.usage.LedgerFor(policy.ForOnload))
-	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Uplink: line, AllowedPrefixes: cfg.Allow, Unmetered: cfg.Allowance.Unlimited, CheckAllowed: o.checkPrimary, Log: slog.Default()})
+	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Uplink: line, AllowedPrefixes: cfg.Allow,
+		Unmetered: cfg.Allowance.Unlimited, CheckAllowed: o.checkPrimary, Log: slog.Default()})
 	o.updateAllowance(time.Now())
 	if err := o.initPage(helperConfig.Mark); err != nil {
 		return err
@@ -227,7 +232,8 @@ func (o *onloadService) updateAllowance(now time.Time) {
 		carried += row.BytesSince(today)
 	}
 	n := &dailyAllowance{o.computeToday(now, onloaded), carried}
-	if before := o.current.Swap(n); before == nil || before.Unlimited != n.Unlimited || (before.Bytes > 0) != (n.Bytes > 0) {
+	if before := o.current.Swap(n); before == nil || before.Unlimited != n.Unlimited ||
+		(before.Bytes > 0) != (n.Bytes > 0) {
 		slog.Info("onloading allowance changed", "open", n.Err() == nil, "reason", n.Reason)
 	}
 }
@@ -374,7 +380,8 @@ func (o *onloadService) onloadStatus() *api.OnloadStatus {
 	}
 	n := o.current.Load()
 	st := &api.OnloadStatus{
-		Listen: o.listener.Addr().String(), Allowance: o.cfg.Allowance.String(), Open: true, Why: n.Reason, Bounded: !n.Unlimited,
+		Listen: o.listener.Addr().String(), Allowance: o.cfg.Allowance.String(), Open: true, Why: n.Reason,
+		Bounded:  !n.Unlimited,
 		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}, Page: o.page.pageStatus(),
 	}
 	if err := o.checkOpen(); err != nil {
@@ -385,7 +392,8 @@ func (o *onloadService) onloadStatus() *api.OnloadStatus {
 		st.LeftBytes, st.CarriedBytes = a.Room, a.Used
 	}
 	for _, t := range o.relay.Status().Tunnels {
-		st.Tunnels = append(st.Tunnels, api.Tunnel{Device: t.Primary, Server: t.Server, Since: t.Since, UpBytes: unit.Bytes(t.Up), DownBytes: unit.Bytes(t.Down)})
+		st.Tunnels = append(st.Tunnels, api.Tunnel{Device: t.Primary, Server: t.Server, Since: t.Since,
+			UpBytes: unit.Bytes(t.Up), DownBytes: unit.Bytes(t.Down)})
 	}
 	return st
 }
@@ -401,7 +409,8 @@ func describeOnload(o api.OnloadStatus) (state, today string) {
 		left = fmt.Sprintf(" of %v, %v left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
 	}
 	return fmt.Sprintf("%s at %s: %s", state, o.Listen, text.Printable(o.Why)),
-		fmt.Sprintf("onloaded today: %v%s; %s now", policy.Volume(o.CarriedBytes), left, formatCount(len(o.Tunnels), "connection"))
+		fmt.Sprintf("onloaded today: %v%s; %s now", policy.Volume(o.CarriedBytes), left,
+			formatCount(len(o.Tunnels), "connection"))
 }
 
 // printOnload prints the state of onloading and the primaries that use it.
@@ -410,7 +419,8 @@ func printOnload(w io.Writer, o api.OnloadStatus) {
 	fmt.Fprintf(w, "%s\n%s\n", state, today)
 	by := o.ByDevice()
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		fmt.Fprintf(w, "  for %s: %s, %v so far\n", text.Printable(name), formatCount(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
+		fmt.Fprintf(w, "  for %s: %s, %v so far\n", text.Printable(name), formatCount(by[name].Count, "connection"),
+			policy.Volume(by[name].Bytes))
 	}
 	if o.Page != nil {
 		printPage(w, *o.Page)

@@ -37,7 +37,8 @@ type helperSearch struct {
 
 // startHelperSearch starts a search and prints its result to notes. alone says that there is only
 // one local link.
-func startHelperSearch(ctx context.Context, find func(context.Context) ([]fetch.Device, error), alone bool, notes io.Writer) *helperSearch {
+func startHelperSearch(ctx context.Context, find func(context.Context) ([]fetch.Device, error), alone bool,
+	notes io.Writer) *helperSearch {
 	ctx, stop := context.WithCancel(ctx)
 	found := make(chan fetch.Device)
 	s := &helperSearch{found: found, stop: stop}
@@ -123,7 +124,10 @@ type onloadBars struct {
 func newOnloadBars(to, notes io.Writer) *onloadBars {
 	b := &onloadBars{screen: cli.NewBars(to), started: time.Now(), visible: cli.IsTerminal(to)}
 	b.failures = newFailureLog(b.writerAbove(notes))
-	b.total = cli.NewBar(b.screen, -1, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(b.started)).String() })
+	b.total = cli.NewBar(b.screen, -1, "total", func(n unit.Bytes) string {
+		return unit.RateOf(n,
+			time.Since(b.started)).String()
+	})
 	return b
 }
 

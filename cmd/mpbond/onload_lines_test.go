@@ -14,9 +14,12 @@ import (
 
 // TestOnloadLines: what `mpbond status` says of onloading.
 func TestOnloadLines(t *testing.T) {
-	of := api.OnloadStatus{Listen: "[::]:7604", Open: true, Why: "the configured daily limit", Bounded: true, DayBytes: 200e6, LeftBytes: 138e6, CarriedBytes: 62e6,
-		Tunnels: []api.Tunnel{{Device: "laptop", UpBytes: 1e6, DownBytes: 10e6}, {Device: "desk\x1b"}, {Device: "laptop", DownBytes: 5e6}}}
-	closed := api.OnloadStatus{Listen: "[::]:7604", Why: "suspended: low", CarriedBytes: 5e6, DayBytes: 200e6, LeftBytes: 7e6}
+	of := api.OnloadStatus{Listen: "[::]:7604", Open: true, Why: "the configured daily limit", Bounded: true,
+		DayBytes: 200e6, LeftBytes: 138e6, CarriedBytes: 62e6,
+		Tunnels: []api.Tunnel{{Device: "laptop", UpBytes: 1e6, DownBytes: 10e6}, {Device: "desk\x1b"},
+			{Device: "laptop", DownBytes: 5e6}}}
+	closed := api.OnloadStatus{Listen: "[::]:7604", Why: "suspended: low", CarriedBytes: 5e6, DayBytes: 200e6,
+		LeftBytes: 7e6}
 	for want, o := range map[string]api.OnloadStatus{
 		"onloading open at [::]:7604: the configured daily limit\n" +
 			"onloaded today: 62 MB of 200 MB, 138 MB left; 3 connections now\n" +
@@ -45,7 +48,8 @@ func TestSearchHelpers(t *testing.T) {
 		{nil, errors.New("no\nnetwork"), true, "no helper found: no?network\n"},
 	} {
 		var told safeBuffer
-		s := startHelperSearch(t.Context(), func(context.Context) ([]fetch.Device, error) { return c.list, c.err }, c.alone, &told)
+		s := startHelperSearch(t.Context(), func(context.Context) ([]fetch.Device, error) { return c.list, c.err },
+			c.alone, &told)
 		var found []fetch.Device
 		for d := range s.found {
 			found = append(found, d)
@@ -55,7 +59,11 @@ func TestSearchHelpers(t *testing.T) {
 		}
 	}
 	var told safeBuffer
-	s := startHelperSearch(t.Context(), func(ctx context.Context) ([]fetch.Device, error) { <-ctx.Done(); return two, ctx.Err() }, true, &told)
+	s := startHelperSearch(t.Context(), func(ctx context.Context) ([]fetch.Device, error) {
+		<-ctx.Done()
+		return two,
+			ctx.Err()
+	}, true, &told)
 	if s.stopSearch(); told.b.String() != "" {
 		t.Errorf("%q, after all was done", told.b.String())
 	}

@@ -98,7 +98,8 @@ func (c pageConfig) validate(of onloadConfig) error {
 // uploadTarget returns the target of the photos.
 func (c pageConfig) uploadTarget() (upload.Target, error) {
 	return newTarget(putOptions{
-		to: c.To, method: cmp.Or(c.Method, upload.Put), field: cmp.Or(c.Field, "file"), form: c.Form, headers: c.Headers,
+		to: c.To, method: cmp.Or(c.Method, upload.Put), field: cmp.Or(c.Field,
+			"file"), form: c.Form, headers: c.Headers,
 	})
 }
 
@@ -113,26 +114,32 @@ func (o *onloadService) initPage(mark int) error {
 		return err
 	}
 	p := &onloadPage{code: pairing.Code{Secret: pairing.NewSecret()}.String()}
-	line := tcp.Options{Interface: o.cfg.Interface, Mark: mark, KeepAlive: tcp.RadioKeepAlive, Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForOnload))}
+	line := tcp.Options{Interface: o.cfg.Interface, Mark: mark, KeepAlive: tcp.RadioKeepAlive,
+		Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForOnload))}
 	p.localLine = page.NewLine(cmp.Or(o.cfg.Interface, localLinkName), line, o.checkOpen)
 	own := p.localLine.Device()
 	own.Metered = func() bool { return !o.cfg.Allowance.Unlimited }
 	devices := []upload.Device{own}
 	if c.Home != "" {
-		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark, Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForDirect))}, nil).Device())
+		devices = slices.Insert(devices, 0, page.NewLine(c.Home,
+			tcp.Options{Interface: c.Home, Mark: mark,
+				Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForDirect))}, nil).Device())
 	}
 	host, _ := os.Hostname()
 	dir, err := cli.InHome("page-" + o.r.name)
 	if err != nil {
 		return err
 	}
-	p.Page, err = page.New(page.Config{Target: target, Devices: devices, Dir: dir, SpoolLimit: unit.Bytes(cmp.Or(c.Spool, defaultSpool)), AccessCode: p.code,
-		HostNames: []string{host}, Uplink: o.cfg.Interface, Notice: o.pageNote, UserAgent: "mpbond/" + cli.Version, Log: slog.Default()})
+	p.Page, err = page.New(page.Config{Target: target, Devices: devices, Dir: dir,
+		SpoolLimit: unit.Bytes(cmp.Or(c.Spool, defaultSpool)), AccessCode: p.code,
+		HostNames: []string{host}, Uplink: o.cfg.Interface, Notice: o.pageNote, UserAgent: "mpbond/" + cli.Version,
+		Log: slog.Default()})
 	if err != nil {
 		return err
 	}
 	at := cmp.Or(c.Listen, ":"+strconv.Itoa(page.Port))
-	if p.listener, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: mark, Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForPipe))}); err != nil {
+	if p.listener, err = tcp.Listen(context.Background(), at,
+		tcp.Options{Mark: mark, Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForPipe))}); err != nil {
 		return cli.ExplainListenError(err, "`listen` in [onload.page]")
 	}
 	o.page = p
@@ -184,7 +191,8 @@ func (p *onloadPage) pageStatus() *api.OnloadPage {
 		return nil
 	}
 	s := p.Status()
-	return &api.OnloadPage{Listen: p.listener.Addr().String(), URLs: append([]string{}, p.pageURLs()...), Code: p.code, Waiting: s.Waiting, Sent: s.Done, Failed: s.Failed, SpoolBytes: s.Bytes}
+	return &api.OnloadPage{Listen: p.listener.Addr().String(), URLs: append([]string{}, p.pageURLs()...),
+		Code: p.code, Waiting: s.Waiting, Sent: s.Done, Failed: s.Failed, SpoolBytes: s.Bytes}
 }
 
 // printWithCode prints the page's address and code, on a terminal also as a QR code.
@@ -199,5 +207,6 @@ func (p *onloadPage) printWithCode(w io.Writer) {
 func printPage(w io.Writer, p api.OnloadPage) {
 	urls := cmp.Or(strings.Join(p.URLs, " "), p.Listen)
 	fmt.Fprintf(w, "photo page, code %s: %s\n", text.Printable(p.Code), text.Printable(urls))
-	fmt.Fprintf(w, "photos: %d sent, %d waiting, %d failed; %s stored\n", p.Sent, p.Waiting, p.Failed, p.SpoolBytes.Decimal())
+	fmt.Fprintf(w, "photos: %d sent, %d waiting, %d failed; %s stored\n", p.Sent, p.Waiting, p.Failed,
+		p.SpoolBytes.Decimal())
 }

@@ -53,7 +53,8 @@ func startProcess(t *testing.T, args ...string) {
 func grantPermits(t *testing.T, address string, id permit.Identity) (observe func(load float64)) {
 	t.Helper()
 	rules := allowance.Rules{Threshold: .7, Life: time.Minute, MaxPermits: 16}
-	s, err := permit.NewService(id, allowance.NewIssuer(rules, "north"), filepath.Join(t.TempDir(), "permits.jsonl"), slog.Default())
+	s, err := permit.NewService(id, allowance.NewIssuer(rules, "north"), filepath.Join(t.TempDir(), "permits.jsonl"),
+		slog.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,8 @@ func TestOnload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range map[string]identity.Peer{"laptop": {Key: laptop.Public(), Roles: []identity.Role{identity.RolePrimary}},
+	for name, p := range map[string]identity.Peer{"laptop": {Key: laptop.Public(),
+		Roles: []identity.Role{identity.RolePrimary}},
 		// the service's view, in the same home
 		"phone": {Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}} {
 		p.Name = name
@@ -104,7 +106,9 @@ func TestOnload(t *testing.T) {
 	service, at := clitest.FreeAddress(t), clitest.FreeAddress(t)
 	observe := grantPermits(t, service, permit.Identity{Key: key, Trust: trust})
 	observe(.91)
-	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
+	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"),
+		fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\n"+
+			"allow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
 	startProcess(t, "helper", "--name", "phone")
 	status := func() (st *api.OnloadStatus) {
 		t.Helper()
@@ -123,7 +127,10 @@ func TestOnload(t *testing.T) {
 			}
 		}
 	}
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = io.WriteString(w, "hello")
+	}))
 	defer site.Close()
 	d := &relay.Dialer{Key: laptop, Helper: identity.Peer{Name: "phone", Key: key.Public()}, Addresses: []string{at}}
 	web := &http.Client{Transport: d.Transport()}
@@ -132,7 +139,8 @@ func TestOnload(t *testing.T) {
 	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool {
 		return strings.Contains(st.Why, "load of the cell is 91 %") && !st.Open
 	})
-	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "load of the cell is 91 %") {
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) ||
+		!strings.Contains(err.Error(), "load of the cell is 91 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	observe(.3)
@@ -146,15 +154,21 @@ func TestOnload(t *testing.T) {
 	if err != nil || string(text) != "hello" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if st := status(); len(st.Tunnels) != 1 || st.Tunnels[0].Device != "laptop" || st.Tunnels[0].Server != site.Listener.Addr().String() || st.Tunnels[0].DownBytes == 0 {
+	if st := status(); len(st.Tunnels) != 1 || st.Tunnels[0].Device != "laptop" ||
+		st.Tunnels[0].Server != site.Listener.Addr().String() || st.Tunnels[0].DownBytes == 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, out, _ := runProgram(t, "status"); !strings.Contains(out, "onloading open at "+at+": the operator permits it until") {
+	if _, out, _ := runProgram(t, "status"); !strings.Contains(out,
+		"onloading open at "+at+": the operator permits it until") {
 		t.Error(out)
 	}
 	observe(.9) // the permit would hold for a minute, and be renewed at half of that
-	eventually("the operator takes the permit back", func(st *api.OnloadStatus) bool { return !st.Open && len(st.Tunnels) == 0 })
-	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "load of the cell is 90 %") {
+	eventually("the operator takes the permit back", func(st *api.OnloadStatus) bool {
+		return !st.Open &&
+			len(st.Tunnels) == 0
+	})
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) ||
+		!strings.Contains(err.Error(), "load of the cell is 90 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	if code, _, errs := runProgram(t, "revoke", "laptop"); code != cli.ExitOK {
@@ -176,15 +190,18 @@ func TestOnloadRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	laptop := mustGenerate(t)
-	if err := trust.Add(identity.Peer{Name: "laptop", Key: laptop.Public(), Roles: []identity.Role{identity.RolePrimary}}); err != nil {
+	if err := trust.Add(identity.Peer{Name: "laptop", Key: laptop.Public(),
+		Roles: []identity.Role{identity.RolePrimary}}); err != nil {
 		t.Fatal(err)
 	}
 	at := clitest.FreeAddress(t)
 	battery := func(percent int) {
-		clitest.ReplaceFile(t, filepath.Join(dir, "facts.toml"), fmt.Sprintf("battery_percent = %d\ncharging = false\n", percent))
+		clitest.ReplaceFile(t, filepath.Join(dir, "facts.toml"),
+			fmt.Sprintf("battery_percent = %d\ncharging = false\n", percent))
 	}
 	battery(60)
-	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 20\n[onload]\nallowance = \"unlimited\"\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", at))
+	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"),
+		fmt.Sprintf("battery_floor = 20\n[onload]\nallowance = \"unlimited\"\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", at))
 	startProcess(t, "helper", "--name", "phone")
 	until := func(what string, ok func(*api.OnloadStatus) bool) {
 		t.Helper()
@@ -219,7 +236,8 @@ func TestOnloadRests(t *testing.T) {
 		stop, goOn func()
 		why        string
 	}{
-		{"the primary is paused", func() { runProgram(t, "pause", "laptop") }, func() { runProgram(t, "resume", "laptop") }, "paused"},
+		{"the primary is paused", func() { runProgram(t, "pause", "laptop") },
+			func() { runProgram(t, "resume", "laptop") }, "paused"},
 		{"its battery is low", func() { battery(9) }, func() {}, "suspended"}, // for half a minute at least
 	} {
 		until("it is open", func(st *api.OnloadStatus) bool { return st.Open })
@@ -281,11 +299,13 @@ func TestOnloadConfig(t *testing.T) {
 		}
 	}
 	newHome(t)
-	if code, _, errs := runProgram(t, "helper", "--onload=much"); code != cli.ExitUsage || !strings.Contains(errs, "invalid allowance") {
+	if code, _, errs := runProgram(t, "helper", "--onload=much"); code != cli.ExitUsage ||
+		!strings.Contains(errs, "invalid allowance") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 	newHome(t)
-	if code, _, errs := runProgram(t, "helper", "--onload"); code != cli.ExitUsage || !strings.Contains(errs, "--onload=200MB") {
+	if code, _, errs := runProgram(t, "helper", "--onload"); code != cli.ExitUsage ||
+		!strings.Contains(errs, "--onload=200MB") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
@@ -299,7 +319,8 @@ func TestOnloadTemplate(t *testing.T) {
 	}
 	var cfg helperConfig
 	err = config.Parse(name, regexp.MustCompile(`(?m)^#(\[|[a-z_]+ = )`).ReplaceAll(text, []byte("$1")), &cfg)
-	if o := cfg.Onload; err != nil || o.Allowance.Daily == 0 || len(o.Bills) != 5 || o.PermitCell == "" || o.Page.Home == "" || o.Page.To == "" || cfg.HSInterface == "" {
+	if o := cfg.Onload; err != nil || o.Allowance.Daily == 0 || len(o.Bills) != 5 || o.PermitCell == "" ||
+		o.Page.Home == "" || o.Page.To == "" || cfg.HSInterface == "" {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

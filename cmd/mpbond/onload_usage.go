@@ -40,7 +40,8 @@ func (t onloadTally) close() {
 }
 
 // helperFinder returns find, or if it is nil a search for helpers whose connections are counted.
-func (t onloadTally) helperFinder(find func(context.Context) ([]fetch.Device, error)) func(context.Context) ([]fetch.Device, error) {
+func (t onloadTally) helperFinder(find func(context.Context) ([]fetch.Device,
+	error)) func(context.Context) ([]fetch.Device, error) {
 	if find != nil {
 		return find
 	}

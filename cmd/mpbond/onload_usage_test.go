@@ -39,15 +39,18 @@ func TestOnloadUsage(t *testing.T) {
 		t.Errorf("before: code %d, %s", code, errs)
 	}
 	for n := range 2 {
-		if code, _, errs := runProgram(t, "get", "--onload", "--interface", "lo", "-o", fmt.Sprint(n), url+"/a"); code != cli.ExitOK {
+		if code, _, errs := runProgram(t, "get", "--onload", "--interface", "lo", "-o", fmt.Sprint(n),
+			url+"/a"); code != cli.ExitOK {
 			t.Fatal(errs)
 		}
 		m := used().Months
-		if least := len(data) * (n + 1); len(m) != 1 || m[0].Link != "lo" || m[0].Purpose != "direct" || int(m[0].DownBytes) < least || int(m[0].DownBytes) > least*11/10 {
+		if least := len(data) * (n + 1); len(m) != 1 || m[0].Link != "lo" || m[0].Purpose != "direct" ||
+			int(m[0].DownBytes) < least || int(m[0].DownBytes) > least*11/10 {
 			t.Errorf("%d bytes: %+v", least, m)
 		}
 	}
-	if code, _, errs := runProgram(t, "usage", "--socket", filepath.Join(dir, "none.sock")); code != cli.ExitNoConnection {
+	if code, _, errs := runProgram(t, "usage", "--socket",
+		filepath.Join(dir, "none.sock")); code != cli.ExitNoConnection {
 		t.Errorf("of a socket: code %d, %s", code, errs)
 	}
 
@@ -78,7 +81,8 @@ func TestOnloadUsage(t *testing.T) {
 	way.CloseIdleConnections()
 	use.close()
 	_, out, _ := runProgram(t, "usage")
-	if m := used().Months; len(m) != 2 || m[1].Purpose != "pipe" || m[1].Device != "phone" || m[1].DownBytes < 1000 || !strings.Contains(out, "phone") {
+	if m := used().Months; len(m) != 2 || m[1].Purpose != "pipe" || m[1].Device != "phone" || m[1].DownBytes < 1000 ||
+		!strings.Contains(out, "phone") {
 		t.Errorf("%+v\n%s", m, out)
 	}
 }

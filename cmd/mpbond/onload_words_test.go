@@ -51,10 +51,12 @@ func TestNoneOfAll(t *testing.T) {
 	} {
 		var told safeBuffer
 		err := run(&told)
-		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "failed over all 2 devices: ") || !strings.Contains(fault.HintOf(err), "the server is up") {
+		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "failed over all 2 devices: ") ||
+			!strings.Contains(fault.HintOf(err), "the server is up") {
 			t.Errorf("%s: %v, %q", name, err, fault.HintOf(err))
 		}
-		for _, want := range []string{"this device does not work now, and is tried again: ", "phone does not work now, and is tried again: "} {
+		for _, want := range []string{"this device does not work now, and is tried again: ",
+			"phone does not work now, and is tried again: "} {
 			if strings.Count(told.b.String(), want) != 1 {
 				t.Errorf("%s: %q in\n%s", name, want, &told.b)
 			}
@@ -72,25 +74,29 @@ func TestPutWords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &putTask{putOptions: putOptions{to: "http://" + clitest.FreeAddress(t) + "/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
+	p := &putTask{putOptions: putOptions{to: "http://" + clitest.FreeAddress(t) + "/", method: "put"},
+		find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
 	if err := p.readArguments([]string{dir}); err != nil || len(p.files) != 1 {
 		t.Fatal(err, p.files)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var told safeBuffer
-	if _, err := p.runUpload(ctx, &told); err == nil || !strings.Contains(told.b.String(), "not plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(told.b.String(), " and 1 more\n") {
+	if _, err := p.runUpload(ctx, &told); err == nil || !strings.Contains(told.b.String(),
+		"not plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(told.b.String(), " and 1 more\n") {
 		t.Errorf("%v: %s", err, &told.b)
 	}
 	for args, want := range map[string]string{
 		"--form a=b": "--method post", "--interface lo --interface lo": "given twice", "--keep none": "existing files",
 	} {
-		code, _, errs := runProgram(t, append([]string{"put", "--to", p.to, filepath.Join(dir, "a.txt")}, strings.Fields(args)...)...)
+		code, _, errs := runProgram(t, append([]string{"put", "--to", p.to, filepath.Join(dir, "a.txt")},
+			strings.Fields(args)...)...)
 		if code == cli.ExitOK || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", args, code, errs)
 		}
 	}
-	if s := newPutResult(upload.Result{Files: []upload.Sent{{Bytes: 20e6}}}).String(); !strings.HasPrefix(s, "1 file: 20 MB in ") {
+	if s := newPutResult(upload.Result{Files: []upload.Sent{{Bytes: 20e6}}}).String(); !strings.HasPrefix(s,
+		"1 file: 20 MB in ") {
 		t.Error(s)
 	}
 }
@@ -107,8 +113,10 @@ func TestOnloadWords(t *testing.T) {
 		}
 	}
 	newHome(t)
-	for args, want := range map[string]string{"--onload 200MB": "--onload=200MB", "--onload much": "does not take", "200MB": "does not take"} {
-		if code, _, errs := runProgram(t, append([]string{"helper"}, strings.Fields(args)...)...); code != cli.ExitUsage || !strings.Contains(errs, want) {
+	for args, want := range map[string]string{"--onload 200MB": "--onload=200MB", "--onload much": "does not take",
+		"200MB": "does not take"} {
+		if code, _, errs := runProgram(t, append([]string{"helper"},
+			strings.Fields(args)...)...); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", args, code, errs)
 		}
 	}
@@ -116,7 +124,8 @@ func TestOnloadWords(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	if err := new(role).initOnload(onloadConfig{Listen: "127.0.0.1:0"}, helper.Config{HSInterface: "lo"}, nil, nil); err != nil || !strings.Contains(logged.b.String(), "has no allowance") {
+	if err := new(role).initOnload(onloadConfig{Listen: "127.0.0.1:0"}, helper.Config{HSInterface: "lo"}, nil,
+		nil); err != nil || !strings.Contains(logged.b.String(), "has no allowance") {
 		t.Errorf("%v, %s", err, &logged.b)
 	}
 	absent := onloadConfig{Allowance: allowance.Choice{Unlimited: true}, Listen: "192.0.2.1:1", Interface: "nope0"}
@@ -128,11 +137,13 @@ func TestOnloadWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := new(role).initOnload(absent, helper.Config{}, nil, h); err == nil || !strings.Contains(logged.b.String(), "interface=nope0") {
+	if err := new(role).initOnload(absent, helper.Config{}, nil, h); err == nil ||
+		!strings.Contains(logged.b.String(), "interface=nope0") {
 		t.Errorf("%v, %s", err, &logged.b)
 	}
 	var out bytes.Buffer
-	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{LastError: "refused"}, Onload: &api.OnloadStatus{}})
+	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{LastError: "refused"},
+		Onload: &api.OnloadStatus{}})
 	if s := out.String(); !strings.Contains(s, "onloading needs none") || strings.Contains(s, "refused") {
 		t.Error(s)
 	}

@@ -37,7 +37,8 @@ func TestOwnPolicy(t *testing.T) {
 	write(tables)
 	var events []string
 	r := &role{config: filepath.Join(filepath.Dir(file), "helper.toml")}
-	k, err := r.loadDeviceTables((*trace.Recorder)(nil).NotifyChanges("p", func(e trace.Event) { events = append(events, string(e.Kind)) }))
+	k, err := r.loadDeviceTables((*trace.Recorder)(nil).NotifyChanges("p",
+		func(e trace.Event) { events = append(events, string(e.Kind)) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,9 @@ func TestOwnPolicy(t *testing.T) {
 	write("[device.wwan0]\nmonthly_cap = 'much'\n")
 	o.Reload(false)
 	expect("with a mistake", 5e9, 25, 2)
-	if p, s := k.Get(), o.Status(); p.Refused == nil || p.Refused.Line != 2 || p.Default != "allow" || len(p.Rules) != 0 || len(p.Devices) != 2 || s == nil || !strings.Contains(s.Error, ":2") || s.Tables != 2 || s.Rules != 0 {
+	if p, s := k.Get(), o.Status(); p.Refused == nil || p.Refused.Line != 2 || p.Default != "allow" ||
+		len(p.Rules) != 0 || len(p.Devices) != 2 || s == nil || !strings.Contains(s.Error, ":2") || s.Tables != 2 ||
+		s.Rules != 0 {
 		t.Errorf("%+v, %+v", p, s)
 	}
 	if err := os.Remove(file); err != nil {
@@ -72,13 +75,16 @@ func TestOwnPolicy(t *testing.T) {
 	o.Reload(false)
 	o.Reload(false)
 	expect("without a file", 0, 0, 2)
-	if want := []string{"policy_changed", "policy_changed", "policy_changed", "policy_refused", "policy_changed"}; !slices.Equal(events, want) {
+	if want := []string{"policy_changed", "policy_changed", "policy_changed", "policy_refused",
+		"policy_changed"}; !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
 	}
 
 	// The same by the API.
-	none, text := "", "[[rule]]\nport = [25]\n[device.phone]\nbattery_floor = 30\nmetered = false\n[device.wwan0]\ndaily_cap = '2GB'\nstop_at = '90%'\n"
-	if _, err := k.Put(api.PolicyText{Text: "[device.wwan0]\nstop_at = '90%'\n", Version: &none}); !fault.Is(err, fault.Config) {
+	none, text := "", "[[rule]]\nport = [25]\n[device.phone]\nbattery_floor = 30\nmetered = false\n"+
+		"[device.wwan0]\ndaily_cap = '2GB'\nstop_at = '90%'\n"
+	if _, err := k.Put(api.PolicyText{Text: "[device.wwan0]\nstop_at = '90%'\n", Version: &none}); !fault.Is(err,
+		fault.Config) {
 		t.Errorf("a text that cannot be used: %v", err)
 	}
 	p, err := k.Put(api.PolicyText{Text: text, Version: &none})
@@ -98,7 +104,8 @@ func TestOwnPolicy(t *testing.T) {
 	if _, err := k.Check(api.PolicyCheck{Text: &bad}); !fault.Is(err, fault.Config) {
 		t.Errorf("a check of what cannot be used: %v", err)
 	}
-	if _, err := k.Check(api.PolicyCheck{Text: &text, Flow: &api.PolicyFlow{Host: "a", Port: 1}}); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+	if _, err := k.Check(api.PolicyCheck{Text: &text, Flow: &api.PolicyFlow{Host: "a", Port: 1}}); !fault.Is(err,
+		fault.Unsupported) || fault.HintOf(err) == "" {
 		t.Errorf("a check of a connection: %v", err)
 	}
 	if a, err := k.Check(api.PolicyCheck{Text: &text}); err != nil || a.Rules != 0 {

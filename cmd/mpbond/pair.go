@@ -35,7 +35,8 @@ func pairCommand() *cobra.Command {
 	var name, as string
 	var dual, asJSON bool
 	cmd := &cobra.Command{
-		Use: "pair CODE...", Short: "pair this primary with servers or helpers that show a code", Args: cobra.MinimumNArgs(1),
+		Use: "pair CODE...", Short: "pair this primary with servers or helpers that show a code",
+		Args: cobra.MinimumNArgs(1),
 		Long: `Pair this primary with the devices that show these codes: servers, helpers, or
 devices that run mpbond dual. Afterwards both sides know each other's keys, and
 helpers know the servers of this primary. A primary that runs here applies it.
@@ -90,7 +91,8 @@ the end, in the order of the codes.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&name, "name", "", "`NAME` that others see; default: that of primary.toml, else the host name")
+	cmd.Flags().StringVar(&name, "name", "",
+		"`NAME` that others see; default: that of primary.toml, else the host name")
 	cmd.Flags().BoolVar(&dual, "dual", false, "pair as a device that runs mpbond dual, which helps others too")
 	cmd.Flags().StringVar(&as, "as", "",
 		"refuse devices that do not have this `ROLE`, server or helper; required for a second server")
@@ -136,11 +138,13 @@ func parseCodes(list []string) (codes []pairing.Code, err error) {
 // pairAll connects to all devices first, since helpers must learn the servers among them. It
 // refuses devices without the role as. report is called with the index of a code and its new state;
 // for different codes also concurrently.
-func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as string, report func(int, api.PairedDevice)) error {
+func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as string,
+	report func(int, api.PairedDevice)) error {
 	var failed []error
 	var servers, helpers []int
 	fails := func(i int, who string, err error) {
-		report(i, api.PairedDevice{State: api.PairFailed, Error: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)})
+		report(i, api.PairedDevice{State: api.PairFailed, Error: err.Error(), Kind: string(fault.KindOf(err)),
+			Hint: fault.HintOf(err)})
 		if who != "" {
 			err = fmt.Errorf("%s: %w", who, err)
 		}
@@ -175,7 +179,8 @@ func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as st
 			fails(i, "device "+met[i].ID().String(), err)
 			continue
 		}
-		report(i, api.PairedDevice{State: api.PairDone, ID: p.Key.ID().String(), Name: p.Name, Roles: roleNames(p.Roles)})
+		report(i, api.PairedDevice{State: api.PairDone, ID: p.Key.ID().String(), Name: p.Name,
+			Roles: roleNames(p.Roles)})
 	}
 	return errors.Join(failed...)
 }
@@ -184,7 +189,8 @@ func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as st
 // be a server, and would get the decrypted traffic.
 func refuseUnexpected(met []*pairing.PendingPairing, errs []error, as string, known []identity.Peer) {
 	isNew := func(m *pairing.PendingPairing) bool {
-		return m != nil && !m.IsHelper() && !slices.ContainsFunc(known, func(p identity.Peer) bool { return p.Key.ID() == m.ID() })
+		return m != nil && !m.IsHelper() && !slices.ContainsFunc(known,
+			func(p identity.Peer) bool { return p.Key.ID() == m.ID() })
 	}
 	servers := len(known)
 	for _, m := range met {
@@ -197,9 +203,11 @@ func refuseUnexpected(met []*pairing.PendingPairing, errs []error, as string, kn
 		case m == nil:
 			continue
 		case as != "" && m.IsHelper() != (as == string(identity.RoleHelper)):
-			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v is not a %s", m.ID(), as), "check which device showed that code")
+			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v is not a %s", m.ID(), as),
+				"check which device showed that code")
 		case as == "" && isNew(m) && servers > 1:
-			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v claims to be a server, and would be a second one", m.ID()),
+			errs[i] = fault.New(fault.UnknownDevice,
+				fmt.Errorf("device %v claims to be a server, and would be a second one", m.ID()),
 				"if it is a server run this again with --as server; a helper never claims that")
 		default:
 			continue
@@ -229,7 +237,8 @@ func callDevice(ctx context.Context, code pairing.Code, self pairing.Self) (*pai
 		}
 	}
 	if len(code.Addrs) == 0 {
-		return nil, fault.New(fault.NotFound, errors.Join(errors.New("no helper on the local network shows a code"), err),
+		return nil, fault.New(fault.NotFound, errors.Join(errors.New("no helper on the local network shows a code"),
+			err),
 			"write the code with its address, like K7QF-3M2A@192.168.1.9:7603")
 	}
 	return pairing.CallAny(ctx, code, self)
@@ -281,7 +290,8 @@ func firstPort(list string) uint16 {
 }
 
 // newHelperInviter creates the inviter of a helper, alone or in dual.
-func (r *role) newHelperInviter(cmd *cobra.Command, key *identity.Key, cfg helper.Config, about wire.PairIdentity) *inviter {
+func (r *role) newHelperInviter(cmd *cobra.Command, key *identity.Key, cfg helper.Config,
+	about wire.PairIdentity) *inviter {
 	at := cmp.Or(cfg.Pair, ":"+strconv.Itoa(pairing.HelperPort))
 	return r.newInviter(cmd, key, about, &inviter{
 		listen:    func() (net.Listener, error) { return net.Listen("tcp", at) },
@@ -291,7 +301,8 @@ func (r *role) newHelperInviter(cmd *cobra.Command, key *identity.Key, cfg helpe
 
 // newInviter fills in the fields that all inviters share.
 func (r *role) newInviter(cmd *cobra.Command, key *identity.Key, about wire.PairIdentity, i *inviter) *inviter {
-	i.acceptor, i.trust, i.role, i.out = pairing.NewAcceptor(r.pairingIdentity(key, about), slog.Default()), r.trust, r.name, cmd.OutOrStdout()
+	i.acceptor, i.trust, i.role, i.out = pairing.NewAcceptor(r.pairingIdentity(key, about),
+		slog.Default()), r.trust, r.name, cmd.OutOrStdout()
 	r.invites = i
 	return i
 }

@@ -34,7 +34,11 @@ func newPairingDevice(t *testing.T, roles wire.PairRoles, name string) (code fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := pairing.NewAcceptor(pairing.Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return wire.PairIdentity{Roles: roles, Name: name} }}, slog.New(slog.DiscardHandler))
+	a := pairing.NewAcceptor(pairing.Self{Key: key, Trust: trust,
+		About: func() wire.PairIdentity {
+			return wire.PairIdentity{Roles: roles,
+				Name: name}
+		}}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Serve(ctx, l) }()
@@ -56,7 +60,8 @@ func newPairingDevice(t *testing.T, roles wire.PairRoles, name string) (code fun
 func TestSecondServer(t *testing.T) {
 	newHome(t)
 	one, two := newPairingDevice(t, wire.PairServer, "one"), newPairingDevice(t, wire.PairServer, "two")
-	phone, both := newPairingDevice(t, wire.PairHelper, "phone"), newPairingDevice(t, wire.PairServer|wire.PairHelper, "both")
+	phone, both := newPairingDevice(t, wire.PairHelper, "phone"), newPairingDevice(t, wire.PairServer|wire.PairHelper,
+		"both")
 	knows := func(want string) {
 		t.Helper()
 		trust, err := cli.OpenTrust()
@@ -158,7 +163,8 @@ func TestPairer(t *testing.T) {
 	}
 	conn.Close()
 	p.wg.Wait()
-	if now := p.currentPairing(); now.State != api.PairFailed || now.Devices[0].State != api.PairFailed || now.Devices[0].Error == "" || now.Devices[0].Kind == "" || now.Devices[0].Hint == "" {
+	if now := p.currentPairing(); now.State != api.PairFailed || now.Devices[0].State != api.PairFailed ||
+		now.Devices[0].Error == "" || now.Devices[0].Kind == "" || now.Devices[0].Hint == "" {
 		t.Errorf("%+v", now)
 	}
 	if err := ask("helper", one(), phone()); err != nil {
@@ -166,14 +172,16 @@ func TestPairer(t *testing.T) {
 	}
 	p.wg.Wait()
 	now := p.currentPairing()
-	if now.State != api.PairFailed || !strings.Contains(now.Devices[0].Error, "not a helper") || now.Devices[1].State != api.PairDone || now.Devices[1].Name != "phone" || now.Devices[1].ID == "" {
+	if now.State != api.PairFailed || !strings.Contains(now.Devices[0].Error, "not a helper") ||
+		now.Devices[1].State != api.PairDone || now.Devices[1].Name != "phone" || now.Devices[1].ID == "" {
 		t.Errorf("%+v", now)
 	}
 	if err := ask("", one()); err != nil {
 		t.Fatal(err)
 	}
 	p.wg.Wait()
-	if now := p.currentPairing(); now.State != api.PairDone || now.Devices[0].Roles[0] != "server" || len(trust.Peers()) != 2 {
+	if now := p.currentPairing(); now.State != api.PairDone || now.Devices[0].Roles[0] != "server" ||
+		len(trust.Peers()) != 2 {
 		t.Errorf("%+v", now)
 	}
 	cancel()
@@ -194,7 +202,8 @@ func TestPairJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitNoConnection {
 		t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 	}
-	if got.State != api.PairFailed || got.Devices[0].State != api.PairDone || got.Devices[0].Name != "one" || got.Devices[1].State != api.PairFailed || got.Devices[1].Kind != string(fault.Unreachable) {
+	if got.State != api.PairFailed || got.Devices[0].State != api.PairDone || got.Devices[0].Name != "one" ||
+		got.Devices[1].State != api.PairFailed || got.Devices[1].Kind != string(fault.Unreachable) {
 		t.Errorf("%+v", got)
 	}
 	if errs = errs[strings.LastIndex(errs, "{"):]; !json.Valid([]byte(errs)) { // after the log

@@ -61,7 +61,8 @@ func (p *pairer) startPairing(r api.PairRequest) (api.Pairing, error) {
 	case p.ctx == nil:
 		return api.Pairing{}, fault.New(fault.NotRunning, errors.New("mpbond is starting or ending"), "try again")
 	case p.state.State == api.PairRunning:
-		return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("another pairing is running"), "wait until it has ended")
+		return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("another pairing is running"),
+			"wait until it has ended")
 	}
 	ctx, began := p.ctx, time.Now()
 	p.state = newPairing(began, len(codes))
@@ -76,7 +77,8 @@ func (p *pairer) startPairing(r api.PairRequest) (api.Pairing, error) {
 
 // newPairing returns the initial state of a pairing with so many devices.
 func newPairing(began time.Time, devices int) api.Pairing {
-	return api.Pairing{State: api.PairRunning, Began: began, Devices: slices.Repeat([]api.PairedDevice{{State: api.PairCalling}}, devices)}
+	return api.Pairing{State: api.PairRunning, Began: began,
+		Devices: slices.Repeat([]api.PairedDevice{{State: api.PairCalling}}, devices)}
 }
 
 // pairingState returns the final state of a pairing.

@@ -69,7 +69,8 @@ this device's link unread: use the bond (mpbond primary) for them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.runProxy(cmd, nil) },
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:7606", "serve players at this loopback `HOST:PORT`")
-	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use the network interface `NAME` of this device; repeatable")
+	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil,
+		"use the network interface `NAME` of this device; repeatable")
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "choose the item scheduler, for comparisons")
 	_ = cmd.Flags().MarkHidden("scheduler")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON at the end")
@@ -83,8 +84,10 @@ func (o playOptions) runProxy(cmd *cobra.Command, find func(context.Context) ([]
 	if err != nil {
 		return err
 	}
-	if host, _, err := net.SplitHostPort(o.listen); err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback() {
-		return cli.UsageError("--listen must be a loopback address like 127.0.0.1:7606: others could use this device's links")
+	if host, _, err := net.SplitHostPort(o.listen); err != nil || host != "localhost" &&
+		!net.ParseIP(host).IsLoopback() {
+		return cli.UsageError("--listen must be a loopback address like 127.0.0.1:7606: others could use this " +
+			"device's links")
 	}
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", o.listen)
 	if err != nil {
@@ -112,7 +115,8 @@ func (o playOptions) runProxy(cmd *cobra.Command, find func(context.Context) ([]
 		l.Addr(), strings.Join(names, ", "), names[0])
 	search := startHelperSearch(cmd.Context(), use.helperFinder(find), len(devices) == 1, notes)
 	defer search.stopSearch()
-	cfg := playlist.Config{Devices: devices, NewDevices: search.found, Scheduler: scheduler, OnSuspend: reportUntilDone(cmd.Context(), newFailureLog(notes).reportFailure), Log: slog.Default()}
+	cfg := playlist.Config{Devices: devices, NewDevices: search.found, Scheduler: scheduler,
+		OnSuspend: reportUntilDone(cmd.Context(), newFailureLog(notes).reportFailure), Log: slog.Default()}
 	if own, ok := devices[0].Transport.(*http.Transport); ok {
 		cfg.Dial = own.DialContext
 	}

@@ -45,14 +45,16 @@ func TestPlay(t *testing.T) {
 	helper := newPhone(t)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- playOptions{listen: at, asJSON: true}.runProxy(cmd, func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil })
+		ended <- playOptions{listen: at, asJSON: true}.runProxy(cmd,
+			func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil })
 	}()
 	through := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse("http://" + at) }}
 	defer through.CloseIdleConnections()
 	player := &http.Client{Transport: through}
 	get := func(name string) string {
 		a, err := player.Get(site.URL + name)
-		for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); a, err = player.Get(site.URL + name) {
+		for end := time.Now().Add(10 * time.Second); err != nil &&
+			time.Now().Before(end); a, err = player.Get(site.URL + name) {
 			time.Sleep(10 * time.Millisecond) // until it listens
 		}
 		if err != nil {
@@ -77,13 +79,15 @@ func TestPlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r playResult
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Segments != 3 || int(r.Bytes) != 3*len(segment) || len(r.Devices) != 2 || r.Devices[1].Device != helper.Name {
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Segments != 3 || int(r.Bytes) != 3*len(segment) ||
+		len(r.Devices) != 2 || r.Devices[1].Device != helper.Name {
 		t.Errorf("%v: %s", err, &out)
 	}
 	if s := r.String(); !strings.HasPrefix(s, "3 segments") || !strings.Contains(s, helper.Name) {
 		t.Error(s)
 	}
-	for _, args := range [][]string{{"--listen", "0.0.0.0:0"}, {"--listen", ":0"}, {"--listen", "x"}, {"--scheduler", "luck", "--listen", at}, {"--listen", at, "--interface", "none0"}} {
+	for _, args := range [][]string{{"--listen", "0.0.0.0:0"}, {"--listen", ":0"}, {"--listen", "x"},
+		{"--scheduler", "luck", "--listen", at}, {"--listen", at, "--interface", "none0"}} {
 		cmd := playCommand()
 		cmd.SetArgs(args)
 		cmd.SetOut(io.Discard)

@@ -93,7 +93,8 @@ helper.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := queryPolicy(cmd.Context(), cmp.Or(socket, api.SocketPath("primary")))
 			if fault.Is(err, fault.NotRunning) && socket == "" {
-				if helps, notThere := queryPolicy(cmd.Context(), api.SocketPath("helper")); !fault.Is(notThere, fault.NotRunning) {
+				if helps, notThere := queryPolicy(cmd.Context(), api.SocketPath("helper")); !fault.Is(notThere,
+					fault.NotRunning) {
 					p, err = helps, notThere
 				}
 			}
@@ -219,7 +220,8 @@ func policyWhyCommand() *cobra.Command {
 	var flow api.PolicyFlow
 	var uid uint32
 	cmd := &cobra.Command{
-		Use: "why HOST:PORT", Short: "explain what would happen to a connection, and by which rule", Args: cobra.ExactArgs(1),
+		Use: "why HOST:PORT", Short: "explain what would happen to a connection, and by which rule",
+		Args: cobra.ExactArgs(1),
 		Long: `Explain what would happen to a connection to HOST:PORT, by which rule, and which
 subflows would carry it now. The primary that runs here answers. Describe the program
 with flags: rules with a condition on a property that is not given do not match.`,
@@ -257,7 +259,8 @@ with flags: rules with a condition on a property that is not given do not match.
 			case asJSON:
 				return cli.PrintJSON(cmd.OutOrStdout(), a)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", text.Printable(describeClass(*a.Verdict)), text.Printable(a.Verdict.Reason))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", text.Printable(describeClass(*a.Verdict)),
+				text.Printable(a.Verdict.Reason))
 			return err
 		},
 	}

@@ -59,7 +59,8 @@ code is 0 if the file is valid, 2 if not.`,
 			out := cmd.OutOrStdout()
 			switch {
 			case err != nil && asJSON:
-				if err := cli.PrintJSON(out, policyCheckResult{File: name, Refused: primary.PolicyErrorOf(err)}); err != nil {
+				if err := cli.PrintJSON(out, policyCheckResult{File: name,
+					Refused: primary.PolicyErrorOf(err)}); err != nil {
 					return err
 				}
 				return &cli.ExitStatus{Code: cli.ExitUsage}
@@ -71,7 +72,8 @@ code is 0 if the file is valid, 2 if not.`,
 				unkept = rules.IgnoredByHelper(d.name)
 			}
 			if asJSON {
-				return cli.PrintJSON(out, policyCheckResult{File: name, Valid: true, Rules: rules.Len(), Unkept: unkept})
+				return cli.PrintJSON(out, policyCheckResult{File: name, Valid: true, Rules: rules.Len(),
+					Unkept: unkept})
 			}
 			_, err = fmt.Fprintf(out, "%s: valid, %d rules\n", text.Printable(name), rules.Len())
 			for _, what := range unkept {

@@ -44,7 +44,8 @@ func TestPolicyCheck(t *testing.T) {
 		{[]string{"--config", filepath.Join(dir, "sub", "none.toml"), good}, 0, "valid, 1 rules"},
 		{[]string{"--config", typo}, 2, `did you mean "policy"?`},
 		{[]string{bad}, 2, `did you mean "port"?`},
-		{[]string{bad, "--json"}, 2, `"valid":false,"rules":0,"refused":{"text":"` + bad + `:2: unknown setting \"rule.prot\"","line":2,"column":1,"nearest":"port"`},
+		{[]string{bad, "--json"}, 2,
+			`"valid":false,"rules":0,"refused":{"text":"` + bad + `:2: unknown setting \"rule.prot\"","line":2,"column":1,"nearest":"port"`},
 		{[]string{good, "--json"}, 0, `"valid":true,"rules":1`},
 		{[]string{filepath.Join(dir, "none.toml")}, 1, "check the path"},
 		{[]string{good, bad}, 2, "mpbond policy check --help"},
@@ -57,7 +58,8 @@ func TestPolicyCheck(t *testing.T) {
 	if code, _, errs := runProgram(t, "policy", "show"); code != 3 || !strings.Contains(errs, "not running") {
 		t.Errorf("show without a primary: %d, %s", code, errs)
 	}
-	if code, _, errs := runProgram(t, "policy", "why", "example.org"); code != 2 || !strings.Contains(errs, "example.org:443") {
+	if code, _, errs := runProgram(t, "policy", "why", "example.org"); code != 2 ||
+		!strings.Contains(errs, "example.org:443") {
 		t.Errorf("why without a port: %d, %s", code, errs)
 	}
 }
@@ -72,10 +74,12 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 	}
 	key, err := identity.Generate()
 	if err == nil {
-		err = trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public(), Servers: []string{"192.0.2.1:7600"}})
+		err = trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public(),
+			Servers: []string{"192.0.2.1:7600"}})
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "policy.toml"), []byte("[[rule]]\nport=[80]\n[device.tin]\nbattery_floor=20\n"), 0o600)
+		err = os.WriteFile(filepath.Join(dir, "policy.toml"),
+			[]byte("[[rule]]\nport=[80]\n[device.tin]\nbattery_floor=20\n"), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +88,8 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 		t.Helper()
 		var got policyCheckResult
 		code, out, errs := runProgram(t, "policy", "check", "--json")
-		if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitOK || !got.Valid || !slices.Equal(got.Unkept, want) {
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitOK || !got.Valid ||
+			!slices.Equal(got.Unkept, want) {
 			t.Errorf("code %d, %v: %s%s, want %q", code, err, out, errs, want)
 		}
 	}
@@ -92,7 +97,8 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 	check("the rules (1): they are for a primary", "battery_floor of tin: here they count for "+host+" alone")
 	startRole(t, "helper", "--name", "tin")
 	check("the rules (1): they are for a primary")
-	if code, out, _ := runProgram(t, "policy", "check"); code != cli.ExitOK || !strings.HasSuffix(out, "valid, 1 rules\nthe helper tin ignores the rules (1): they are for a primary\n") {
+	if code, out, _ := runProgram(t, "policy", "check"); code != cli.ExitOK ||
+		!strings.HasSuffix(out, "valid, 1 rules\nthe helper tin ignores the rules (1): they are for a primary\n") {
 		t.Errorf("code %d: %s", code, out)
 	}
 }
@@ -119,27 +125,34 @@ func TestPolicyCommand(t *testing.T) {
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	p, err := c.Policy(t.Context())
-	if err != nil || p.File != file || p.Refused != nil || p.ReadOnly || p.Loaded == nil || len(p.Rules) != 1 || p.Rules[0].Line != 1 || p.Rules[0].Mode != "block" || p.Default != "allow" {
+	if err != nil || p.File != file || p.Refused != nil || p.ReadOnly || p.Loaded == nil || len(p.Rules) != 1 ||
+		p.Rules[0].Line != 1 || p.Rules[0].Mode != "block" || p.Default != "allow" {
 		t.Fatalf("%+v, %v\n%s", p, err, log)
 	}
-	if code, out, errs := runProgram(t, "policy", "show"); code != 0 || !strings.Contains(out, "no mail  port=25  block") || !strings.Contains(out, "default: allow") {
+	if code, out, errs := runProgram(t, "policy", "show"); code != 0 ||
+		!strings.Contains(out, "no mail  port=25  block") || !strings.Contains(out, "default: allow") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	// not that of MPBOND_HOME
-	if code, out, errs := runProgram(t, "policy", "check"); code != 0 || !strings.HasPrefix(out, file+": valid, 1 rules") {
+	if code, out, errs := runProgram(t, "policy", "check"); code != 0 ||
+		!strings.HasPrefix(out, file+": valid, 1 rules") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
-	if code, out, errs := runProgram(t, "policy", "why", "example.org:25"); code != 0 || !strings.HasPrefix(out, "block\nno mail says block; ") {
+	if code, out, errs := runProgram(t, "policy", "why", "example.org:25"); code != 0 ||
+		!strings.HasPrefix(out, "block\nno mail says block; ") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	other := filepath.Join(dir, "other.toml")
 	write(other, "[[rule]]\nname='mine'\nuid=[7]\napp=['curl']\nmode='direct'\n")
 	var a api.PolicyAnswer
-	if code, out, errs := runProgram(t, "policy", "why", "[::1]:25", "--file", other, "--uid", "7", "--app", "/bin/curl", "--json"); code != 0 || json.Unmarshal([]byte(out), &a) != nil || a.Rule != "mine" || a.Verdict.Mode != "direct" {
+	if code, out, errs := runProgram(t, "policy", "why", "[::1]:25", "--file", other, "--uid", "7", "--app",
+		"/bin/curl", "--json"); code != 0 || json.Unmarshal([]byte(out), &a) != nil || a.Rule != "mine" ||
+		a.Verdict.Mode != "direct" {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	write(other, "\n[[rul]]\n")
-	if code, _, errs := runProgram(t, "policy", "why", "x:25", "--file", other); code != 2 || !strings.Contains(errs, ":2: unknown") {
+	if code, _, errs := runProgram(t, "policy", "why", "x:25", "--file", other); code != 2 ||
+		!strings.Contains(errs, ":2: unknown") {
 		t.Errorf("%d, %s", code, errs)
 	}
 
@@ -184,15 +197,18 @@ func TestPolicyCommand(t *testing.T) {
 	if st, err := os.Stat(file); err != nil || st.Mode() != 0o640 {
 		t.Errorf("%v, %v", st, err)
 	}
-	if _, err := c.SetPolicy(t.Context(), api.PolicyText{Text: "defualt='deny'\n"}); !fault.Is(err, fault.Config) || fault.HintOf(err) != `did you mean "default"?` {
+	if _, err := c.SetPolicy(t.Context(), api.PolicyText{Text: "defualt='deny'\n"}); !fault.Is(err, fault.Config) ||
+		fault.HintOf(err) != `did you mean "default"?` {
 		t.Errorf("%v", err)
 	}
 	write(file, "default='nein'\n") // by hand: the primary notices
 	told("policy_refused", "nein")
-	if p, err = c.Policy(t.Context()); err != nil || p.Default != "deny" || p.Refused == nil || p.Refused.Line != 1 || p.Text != "default='nein'\n" {
+	if p, err = c.Policy(t.Context()); err != nil || p.Default != "deny" || p.Refused == nil || p.Refused.Line != 1 ||
+		p.Text != "default='nein'\n" {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if code, out, errs := runProgram(t, "policy", "show"); code != 0 || !strings.Contains(out, "not in force") || !strings.Contains(out, "nein") {
+	if code, out, errs := runProgram(t, "policy", "show"); code != 0 || !strings.Contains(out, "not in force") ||
+		!strings.Contains(out, "nein") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	if _, err := c.SetPolicy(t.Context(), api.PolicyText{Text: "", Version: &p.Version}); err != nil {

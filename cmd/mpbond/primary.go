@@ -100,7 +100,8 @@ error. It is off, unless --direct is given, if other devices can reach the proxy
 				return err
 			}
 			r.enforceCaps(e.IsOwnName, e.Policy().Rules, e.CapReached)
-			r.enablePairing(key, wire.PairIdentity{Roles: wire.PairPrimary, Name: resolveName(cfg.Name), Port: e.pipePort()})
+			r.enablePairing(key, wire.PairIdentity{Roles: wire.PairPrimary, Name: resolveName(cfg.Name),
+				Port: e.pipePort()})
 			start := time.Now()
 			slog.Info("primary is up", e.logAddresses("id", key.ID())...)
 			return r.serveRole(cmd.Context(), e, serve.Role{
@@ -109,7 +110,9 @@ error. It is off, unless --direct is given, if other devices can reach the proxy
 					e.addPrimaryStatus(&st, why)
 					return st
 				},
-				Streams: e.Streams, Flows: e.Flows, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary),
+				Streams: e.Streams, Flows: e.Flows, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream,
+				ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, MarkChunk: e.MarkChunk,
+				Policy: policyKeeper(e.Primary),
 			})
 		},
 	}
@@ -122,18 +125,22 @@ error. It is off, unless --direct is given, if other devices can reach the proxy
 	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "serve mpbond run at this loopback `PORT`; 0: none")
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe,
 		"accept helpers at `HOST:PORT` or rfcomm://CHANNEL, several separated by commas; empty: none")
-	f.StringSliceVar(&flags.Interfaces, "interface", cfg.Interfaces, "open a direct subflow over the network `INTERFACE`; "+
-		"auto: over each with a default route; empty: one by the default route; repeatable")
+	f.StringSliceVar(&flags.Interfaces, "interface", cfg.Interfaces,
+		"open a direct subflow over the network `INTERFACE`; "+
+			"auto: over each with a default route; empty: one by the default route; repeatable")
 	f.StringSliceVar(&flags.UDP, "udp", nil,
-		"use UDP for subflows over this `INTERFACE`, where it gets through and the server serves it; any: all; repeatable")
+		"use UDP for subflows over this `INTERFACE`, where it gets through and the server serves it; any: all; "+
+			"repeatable")
 	addCellFlag(cmd, &cellFlags)
 	f.StringSliceVar(&flags.Metered, "metered", nil,
 		"use this interface or helper, whose data costs money, only while no other `LINK` works; repeatable")
-	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "use the low-latency mode for connections that match `RULE`: "+
-		"port:22, port:5000-5100, dscp:46, host:*.example.org; repeatable")
+	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency,
+		"use the low-latency mode for connections that match `RULE`: "+
+			"port:22, port:5000-5100, dscp:46, host:*.example.org; repeatable")
 	f.StringSliceVar(&flags.Redundant, "redundant", nil,
 		"send connections that match `RULE`, as for --latency, over every subflow; repeatable")
-	f.StringVar(&flags.Policy, "policy", "", "read the rules for apps and destinations from `FILE` instead of policy.toml")
+	f.StringVar(&flags.Policy, "policy", "",
+		"read the rules for apps and destinations from `FILE` instead of policy.toml")
 	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine through a TUN device; needs root")
 	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "open this `NUMBER` of direct subflows over each interface")
 	cli.CompleteFlag(cmd, "server", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -146,7 +153,8 @@ error. It is off, unless --direct is given, if other devices can reach the proxy
 // newFallbackDialer returns a function that connects without the bond, to destinations that the
 // server may not or cannot reach. It returns nil if that is off. If other devices can reach the
 // proxy it is off unless configured, and never connects to this device itself.
-func newFallbackDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn, error) {
+func newFallbackDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn,
+	error) {
 	if cfg.Direct != nil && !*cfg.Direct || cfg.Direct == nil && !a.isPrivate() {
 		return nil
 	}
@@ -154,7 +162,8 @@ func newFallbackDialer(cfg primary.Config, a appListeners) func(ctx context.Cont
 }
 
 // newDirectDialer returns a function that connects without the bond.
-func newDirectDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn, error) {
+func newDirectDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn,
+	error) {
 	var d net.Dialer
 	if isPublic := !a.isPrivate(); isPublic || cfg.TUN {
 		d.Control = func(network, address string, raw syscall.RawConn) error {
@@ -235,7 +244,8 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 	if e.apps, err = openAppListeners(cfg); err != nil {
 		return e, err
 	}
-	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary, Direct: newFallbackDialer(cfg, e.apps), Around: newDirectDialer(cfg, e.apps),
+	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary,
+		Direct: newFallbackDialer(cfg, e.apps), Around: newDirectDialer(cfg, e.apps),
 		Names: e.Policy().Names(), Log: slog.Default()})
 	if !e.apps.isPrivate() {
 		slog.Warn("other devices can reach the proxy and use the bond", "proxy", e.apps.proxyAddr())

@@ -93,7 +93,8 @@ func (h *shareCounter) listShares() []deviceShare {
 	var total unit.Bytes
 	for name, d := range h.devices {
 		total += d.bytes
-		list = append(list, deviceShare{Device: name, Bytes: d.bytes, RateBps: unit.RateOf(d.bytes, d.end.Sub(d.first))})
+		list = append(list, deviceShare{Device: name, Bytes: d.bytes,
+			RateBps: unit.RateOf(d.bytes, d.end.Sub(d.first))})
 	}
 	for i := range list {
 		if total > 0 {
@@ -141,7 +142,10 @@ func startProgress(ctx context.Context, c progressConfig) *progress {
 		screen: cli.NewBars(c.output),
 		shares: newShareCounter(c.start, begin), devices: map[string]*deviceBar{},
 	}
-	p.total = cli.NewBar(p.screen, p.size, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(begin)).String() })
+	p.total = cli.NewBar(p.screen, p.size, "total", func(n unit.Bytes) string {
+		return unit.RateOf(n,
+			time.Since(begin)).String()
+	})
 	p.drawBars()
 	p.done.Go(func() { p.pollPrimary(ctx) })
 	return p

@@ -51,7 +51,8 @@ type putResult struct {
 func putCommand() *cobra.Command {
 	var o putOptions
 	cmd := &cobra.Command{
-		Use: "put FILE… --to URL", Short: "upload files over all devices, without a server", Args: cobra.MinimumNArgs(1),
+		Use: "put FILE… --to URL", Short: "upload files over all devices, without a server",
+		Args: cobra.MinimumNArgs(1),
 		Long: `Upload files, or all files in directories, to a web server. Each device sends whole
 files, several devices at once: this device and helpers that run with --onload. It
 needs neither a bonding server nor a running primary. See docs/howto/onload.md.
@@ -77,12 +78,14 @@ A URL that ends with a slash is a directory, in which files keep their names.`,
 		},
 	}
 	cmd.Flags().StringVar(&o.to, "to", "", "upload to this `URL`; it may contain a user name and a password")
-	cmd.Flags().StringVar(&o.method, "method", upload.Put, "upload with this `METHOD`: "+strings.Join(upload.Methods, ", "))
+	cmd.Flags().StringVar(&o.method, "method", upload.Put,
+		"upload with this `METHOD`: "+strings.Join(upload.Methods, ", "))
 	cmd.Flags().StringVar(&o.field, "field", "file", "post: send the file in the form field `NAME`")
 	cmd.Flags().StringArrayVar(&o.form, "form", nil, "post: send another form field, `NAME=VALUE`; repeatable")
 	cmd.Flags().StringArrayVar(&o.headers, "header", nil, "send the header `NAME:VALUE` with each request; repeatable")
 	cmd.Flags().BoolVar(&o.keep, "keep", false, "put, s3: do not replace existing files")
-	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use the network interface `NAME` of this device; repeatable")
+	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil,
+		"use the network interface `NAME` of this device; repeatable")
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "",
 		"distribute files with the scheduler `NAME`: "+strings.Join(board.Names(), ", "))
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON")
@@ -147,7 +150,8 @@ func (p *putTask) readArguments(args []string) (err error) {
 		}
 	}
 	if len(p.files) == 0 {
-		return fault.New(fault.NotFound, errors.New("there is no file to upload"), "from directories only plain files are uploaded, not links")
+		return fault.New(fault.NotFound, errors.New("there is no file to upload"),
+			"from directories only plain files are uploaded, not links")
 	}
 	return nil
 }
@@ -187,7 +191,8 @@ func (p *putTask) openJournal() (j *store.Journal, known *upload.KnownUploads, w
 	known = upload.NewKnownUploads()
 	j, damage, err := store.Open(where, time.Second, known.LoadEntry)
 	if fault.Is(err, fault.AlreadyRunning) {
-		err = fault.New(fault.AlreadyRunning, errors.New("another mpbond is uploading to the same URL"), "wait until it is done")
+		err = fault.New(fault.AlreadyRunning, errors.New("another mpbond is uploading to the same URL"),
+			"wait until it is done")
 	}
 	if damage != nil {
 		slog.Warn("journal of confirmed uploads incomplete", "err", damage)
@@ -222,7 +227,8 @@ func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResul
 		if n > 3 {
 			more = fmt.Sprintf(" and %d more", n-3)
 		}
-		fmt.Fprintf(notes, "skipped, not plain files: %s%s\n", text.Printable(strings.Join(p.skipped[:min(n, 3)], ", ")), more)
+		fmt.Fprintf(notes, "skipped, not plain files: %s%s\n",
+			text.Printable(strings.Join(p.skipped[:min(n, 3)], ", ")), more)
 	}
 	journal, known, where, err := p.openJournal()
 	if err != nil {
@@ -235,7 +241,8 @@ func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResul
 	search := startHelperSearch(ctx, use.helperFinder(p.find), len(devices) == 1, bars.writerAbove(notes))
 	r, err := upload.Send(ctx, upload.Config{
 		Devices: devices, NewDevices: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
-		Journal: journal, Known: known, UserAgent: "mpbond/" + cli.Version, OnProgress: bars.drawProgress, Log: slog.Default(),
+		Journal: journal, Known: known, UserAgent: "mpbond/" + cli.Version, OnProgress: bars.drawProgress,
+		Log: slog.Default(),
 	})
 	search.stopSearch()
 	bars.finishBars(err == nil)
@@ -244,7 +251,8 @@ func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResul
 	}
 	_ = journal.Close() // at worst a file is sent again
 	if errors.Is(err, context.Canceled) {
-		err = fault.New(fault.Other, errors.New("interrupted"), "run the same command again to resume: confirmed files are skipped")
+		err = fault.New(fault.Other, errors.New("interrupted"),
+			"run the same command again to resume: confirmed files are skipped")
 	}
 	return newPutResult(r), err
 }

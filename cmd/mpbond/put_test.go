@@ -67,19 +67,22 @@ func TestPut(t *testing.T) {
 	}
 	helper := newPhone(t)
 	send := func() (putResult, error) {
-		p := &putTask{putOptions: putOptions{to: s.URL + "/x/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil }}
+		p := &putTask{putOptions: putOptions{to: s.URL + "/x/", method: "put"},
+			find: func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil }}
 		if err := p.readArguments([]string{dir}); err != nil {
 			t.Fatal(err)
 		}
 		return p.runUpload(t.Context(), io.Discard)
 	}
 	res, err := send()
-	if !fault.Is(err, fault.Permission) || len(res.Files) != 2 || len(res.Failed) != 1 || box.files["/x/photos/b/c.jpg"] != "two" {
+	if !fault.Is(err, fault.Permission) || len(res.Files) != 2 || len(res.Failed) != 1 ||
+		box.files["/x/photos/b/c.jpg"] != "two" {
 		t.Fatalf("%v, %+v", err, res)
 	}
 	box.kind = true
 	res, err = send()
-	if err != nil || len(res.Files) != 3 || box.puts != 3 || box.files["/x/photos/bad"] != "three" || !strings.Contains(res.String(), "2 of them were confirmed by an earlier run") {
+	if err != nil || len(res.Files) != 3 || box.puts != 3 || box.files["/x/photos/bad"] != "three" ||
+		!strings.Contains(res.String(), "2 of them were confirmed by an earlier run") {
 		t.Errorf("%v, %v, %d sent", err, res, box.puts)
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.Getenv("MPBOND_HOME"), "put-*")); len(left) != 0 {
@@ -109,17 +112,20 @@ func TestPutElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, o := range []putOptions{{form: []string{"album=summer"}}, {form: []string{"album=winter"}}, {form: []string{"album=winter"}, headers: []string{"X-Who: anna"}}} {
+	for _, o := range []putOptions{{form: []string{"album=summer"}}, {form: []string{"album=winter"}},
+		{form: []string{"album=winter"}, headers: []string{"X-Who: anna"}}} {
 		o.to, o.method, o.field = s.URL, "post", "file"
 		p := &putTask{putOptions: o, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
 		if err := p.readArguments([]string{dir}); err != nil {
 			t.Fatal(err)
 		}
 		var notes bytes.Buffer
-		if res, err := p.runUpload(t.Context(), &notes); !fault.Is(err, fault.Limit) || len(res.Files) != 1 || res.Files[0].Earlier {
+		if res, err := p.runUpload(t.Context(), &notes); !fault.Is(err, fault.Limit) || len(res.Files) != 1 ||
+			res.Files[0].Earlier {
 			t.Errorf("%+v: %v, %+v", o, err, res)
 		}
-		if said := strings.Contains(notes.String(), "helpers would see what the requests carry (headers)"); said != (len(o.headers) > 0) {
+		if said := strings.Contains(notes.String(),
+			"helpers would see what the requests carry (headers)"); said != (len(o.headers) > 0) {
 			t.Errorf("%+v: %s", o, &notes)
 		}
 	}
@@ -131,14 +137,18 @@ func TestPutElsewhere(t *testing.T) {
 // TestOwnLineAsks: a server that does not want a body is not sent it.
 func TestOwnLineAsks(t *testing.T) {
 	var taken atomic.Int64
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+	}))
 	defer s.Close()
 	lines, err := openLocalLinks(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range append(lines, page.NewLine("home", tcp.Options{}, nil).Device()) {
-		q, err := http.NewRequest(http.MethodPut, s.URL, readerFunc(func(p []byte) (int, error) { taken.Add(int64(len(p))); return len(p), nil }))
+		q, err := http.NewRequest(http.MethodPut, s.URL,
+			readerFunc(func(p []byte) (int, error) { taken.Add(int64(len(p))); return len(p), nil }))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,9 +177,11 @@ func TestPutCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"--to", "http://127.0.0.1:1/", "--method", "fax"}, {"--to", "127.0.0.1"}, {"--to", "http://127.0.0.1:1/", "--method", "s3"},
+		{"--to", "http://127.0.0.1:1/", "--method", "fax"}, {"--to", "127.0.0.1"},
+		{"--to", "http://127.0.0.1:1/", "--method", "s3"},
 		{"--to", "http://127.0.0.1:1/", "--header", "none"}, {"--to", "http://127.0.0.1:1/", "--form", "none"},
-		{"--to", "http://127.0.0.1:1/", "--method", "post", "--keep"}, {"--to", "http://127.0.0.1:1/", "--scheduler", "luck"},
+		{"--to", "http://127.0.0.1:1/", "--method", "post", "--keep"},
+		{"--to", "http://127.0.0.1:1/", "--scheduler", "luck"},
 		{"--to", "http://127.0.0.1:1/", "--interface", "none0"},
 	} {
 		cmd := putCommand()
@@ -192,7 +204,8 @@ func TestPutCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var res putResult
-	if err := json.Unmarshal(out.Bytes(), &res); err != nil || len(res.Files) != 1 || res.Files[0].Proof != "size" || box.files["/name"] != "hello" {
+	if err := json.Unmarshal(out.Bytes(), &res); err != nil || len(res.Files) != 1 || res.Files[0].Proof != "size" ||
+		box.files["/name"] != "hello" {
 		t.Errorf("%v, %s, %v", err, &out, box.files)
 	}
 }

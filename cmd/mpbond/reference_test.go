@@ -58,15 +58,18 @@ A setting without a default is empty, none or off.
 	for _, s := range []settingsFile{
 		{"server.toml", "", server.Default, "../../node/server", "server"},
 		{"primary.toml", "", primary.Default, "../../node/primary", "primary"},
-		{"primary.toml and helper.toml: [cell.INTERFACE]", "What it does: [pbe.md](../explanation/pbe.md).", mydevice.Cell{}, "../../control/device", ""},
+		{"primary.toml and helper.toml: [cell.INTERFACE]", "What it does: [pbe.md](../explanation/pbe.md).",
+			mydevice.Cell{}, "../../control/device", ""},
 		{"helper.toml", "", helper.Config{}, "../../node/helper", "helper"},
 		{"helper.toml: [onload]", "What it does: [onload.md](../howto/onload.md).", onloadConfig{}, ".", ""},
-		{"helper.toml: [onload.page]", "What it does: [onload.md](../howto/onload.md#the-helpers-page).", pageConfig{}, ".", ""},
+		{"helper.toml: [onload.page]", "What it does: [onload.md](../howto/onload.md#the-helpers-page).",
+			pageConfig{}, ".", ""},
 		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../control/policy", ""},
 		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../control/policy", ""},
 		{"policy.toml: [device.NAME]", "", policy.Limits{}, "../../control/policy", ""},
 		{"policy.toml: [device.NAME], caps", "", policy.Caps{}, "../../control/policy", ""},
-		{"trust.toml: [[peer]]", "Commands write it: `pair`, `rename`, `pause`, `revoke`, `trust`.", identity.Peer{}, "../../base/identity", ""},
+		{"trust.toml: [[peer]]", "Commands write it: `pair`, `rename`, `pause`, `revoke`, `trust`.", identity.Peer{},
+			"../../base/identity", ""},
 	} {
 		fmt.Fprintf(&b, "## %s\n\n", s.heading)
 		if s.text != "" {
@@ -108,7 +111,9 @@ func writeSettings(t *testing.T, b *bytes.Buffer, s settingsFile, root *cobra.Co
 		if meaning == "" {
 			t.Errorf("%s.%s of %s has no comment", v.Type(), f.Name, s.heading)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", settingKey(f), typeName(f.Type), formatDefault(v.FieldByIndex(f.Index)), findFlag(flags, settingKey(f)), clitest.TableCell(useKeyNames(meaning, names)))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", settingKey(f), typeName(f.Type),
+			formatDefault(v.FieldByIndex(f.Index)), findFlag(flags,
+				settingKey(f)), clitest.TableCell(useKeyNames(meaning, names)))
 	}
 	b.WriteString("\n")
 }
@@ -188,7 +193,8 @@ func useKeyNames(s string, names map[string]string) string {
 func typeName(t reflect.Type) string {
 	switch t.Name() {
 	case "Rate", "Bytes", "Duration":
-		return map[string]string{"Rate": `rate, ` + "`\"50Mbit/s\"`", "Bytes": "size, `\"4MB\"`", "Duration": "time, `\"10s\"`"}[t.Name()]
+		return map[string]string{"Rate": `rate, ` + "`\"50Mbit/s\"`", "Bytes": "size, `\"4MB\"`",
+			"Duration": "time, `\"10s\"`"}[t.Name()]
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

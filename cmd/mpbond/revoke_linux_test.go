@@ -49,7 +49,8 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, errs := runProgram(t, "revoke", "stolen")
-	if code == 0 || !strings.Contains(errs, "not yet written") || !strings.Contains(errs, "no space left") || !strings.Contains(errs, "server") || !strings.Contains(errs, "restart") {
+	if code == 0 || !strings.Contains(errs, "not yet written") || !strings.Contains(errs, "no space left") ||
+		!strings.Contains(errs, "server") || !strings.Contains(errs, "restart") {
 		t.Errorf("%d, %s", code, errs)
 	}
 	c := client.New(api.SocketPath("server"))
@@ -58,9 +59,11 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 		t.Errorf("by the API: %v", err)
 	}
 	awaitStatus(t, "server", log, func(s api.Status) bool {
-		return slices.Equal(s.Unsaved, []string{"lost", "stolen"}) && !slices.ContainsFunc(s.Devices, func(d api.Device) bool { return d.Name == "stolen" || d.Name == "lost" })
+		return slices.Equal(s.Unsaved, []string{"lost", "stolen"}) &&
+			!slices.ContainsFunc(s.Devices, func(d api.Device) bool { return d.Name == "stolen" || d.Name == "lost" })
 	})
-	if code, out, errs := runProgram(t, "status"); code != 0 || !strings.Contains(out, "a restart would trust them again): lost, stolen") {
+	if code, out, errs := runProgram(t, "status"); code != 0 ||
+		!strings.Contains(out, "a restart would trust them again): lost, stolen") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	if err := trust.Reload(); err != nil || len(trust.Peers()) != 3 {
@@ -106,7 +109,8 @@ func TestRevokeUnread(t *testing.T) {
 	}
 	spoil()
 	code, _, errs := runProgram(t, "revoke", "stolen")
-	if code == 0 || !strings.Contains(errs, "still trusted") || !strings.Contains(errs, "open to other users") || !strings.Contains(errs, "chmod") {
+	if code == 0 || !strings.Contains(errs, "still trusted") || !strings.Contains(errs, "open to other users") ||
+		!strings.Contains(errs, "chmod") {
 		t.Errorf("without a process: %d, %s", code, errs)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
@@ -115,11 +119,13 @@ func TestRevokeUnread(t *testing.T) {
 	_, log := startRole(t, "server", "--listen", "127.0.0.1:0")
 	spoil()
 	code, _, errs = runProgram(t, "revoke", "stolen")
-	if code == 0 || !strings.Contains(errs, "not yet written") || !strings.Contains(errs, "open to other users") || !strings.Contains(errs, "server") || !strings.Contains(errs, "restart") {
+	if code == 0 || !strings.Contains(errs, "not yet written") || !strings.Contains(errs, "open to other users") ||
+		!strings.Contains(errs, "server") || !strings.Contains(errs, "restart") {
 		t.Errorf("%d, %s", code, errs)
 	}
 	awaitStatus(t, "server", log, func(s api.Status) bool {
-		return slices.Equal(s.Unsaved, []string{"stolen"}) && !slices.ContainsFunc(s.Devices, func(d api.Device) bool { return d.Name == "stolen" })
+		return slices.Equal(s.Unsaved, []string{"stolen"}) &&
+			!slices.ContainsFunc(s.Devices, func(d api.Device) bool { return d.Name == "stolen" })
 	})
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)

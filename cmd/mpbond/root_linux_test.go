@@ -38,7 +38,9 @@ func knownNames(t *testing.T) (names []string) {
 	t.Helper()
 	name, ending := regexp.MustCompile(`^\.?[a-z][a-z-]*\.(toml|json|jsonl|key|token|html|sock)$`), regexp.MustCompile(`^\.[a-z]+$`)
 	bases, endings := map[string]bool{"run": true, ".lock": true}, map[string]bool{"": true}
-	for _, dir := range []string{"cmd/mpbond", "cmd/mpbond-lab", "internal/cli", "api", "api/serve", "base/config", "control/device", "base/identity", "node/primary", "base/store", "onload/page", "onload/permit", "onload/dataplan"} {
+	for _, dir := range []string{"cmd/mpbond", "cmd/mpbond-lab", "internal/cli", "api", "api/serve", "base/config",
+		"control/device", "base/identity", "node/primary", "base/store", "onload/page", "onload/permit",
+		"onload/dataplan"} {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)
@@ -83,8 +85,10 @@ func knownNames(t *testing.T) (names []string) {
 		}
 	}
 	slices.Sort(names)
-	for _, want := range []string{"policy.toml", "places.json.new", "trust.toml.new", "device.key", "usage-primary.jsonl.bad", "run/primary.sock.lock",
-		"run/console.html", "primary.toml", "api.token", "facts.toml", "permits.jsonl", "page-helper", "page-helper.jsonl"} {
+	for _, want := range []string{"policy.toml", "places.json.new", "trust.toml.new", "device.key",
+		"usage-primary.jsonl.bad", "run/primary.sock.lock",
+		"run/console.html", "primary.toml", "api.token", "facts.toml", "permits.jsonl", "page-helper",
+		"page-helper.jsonl"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is missing among the names: the test looks in the wrong place", want)
 		}
@@ -197,10 +201,12 @@ func TestRootInAUsersDirectory(t *testing.T) {
 			p.serve(t, 0, true, true)
 			p.later = nil
 			// And each of those that it needs.
-			for _, name := range []string{"policy.toml", "device.key", "trust.toml", "primary.toml", "api.token", "run", "run/primary.sock", "run/primary.sock.lock"} {
+			for _, name := range []string{"policy.toml", "device.key", "trust.toml", "primary.toml", "api.token",
+				"run", "run/primary.sock", "run/primary.sock.lock"} {
 				p.makeHome(t)
 				path := filepath.Join(user, name)
-				if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o700), os.Chown(filepath.Dir(path), ordinaryUID, ordinaryUID), plant(path)); err != nil {
+				if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o700),
+					os.Chown(filepath.Dir(path), ordinaryUID, ordinaryUID), plant(path)); err != nil {
 					t.Fatal(err)
 				}
 				p.serve(t, 0, true, false)
@@ -225,15 +231,18 @@ type plantedHome struct {
 func (p plantedHome) write(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join(p.home, name)
-	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chown(path, ordinaryUID, ordinaryUID)); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600),
+		os.Chown(path, ordinaryUID, ordinaryUID)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (p plantedHome) makeHome(t *testing.T) {
 	t.Helper()
-	err := errors.Join(os.RemoveAll(p.home), os.RemoveAll(p.root), os.Mkdir(p.home, 0o700), os.Chown(p.home, ordinaryUID, ordinaryUID),
-		os.Mkdir(p.root, 0o755), os.Mkdir(filepath.Join(p.root, "closed"), 0o700), os.WriteFile(filepath.Join(p.root, "secret"), []byte(rootsSecret), 0o600),
+	err := errors.Join(os.RemoveAll(p.home), os.RemoveAll(p.root), os.Mkdir(p.home, 0o700),
+		os.Chown(p.home, ordinaryUID, ordinaryUID),
+		os.Mkdir(p.root, 0o755), os.Mkdir(filepath.Join(p.root, "closed"),
+			0o700), os.WriteFile(filepath.Join(p.root, "secret"), []byte(rootsSecret), 0o600),
 		os.WriteFile(filepath.Join(p.root, "script"), []byte("# a script of root's"), 0o755))
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +251,8 @@ func (p plantedHome) makeHome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.write(t, "trust.toml", fmt.Sprintf("[[peer]]\nname = 'home'\nroles = ['server']\nkey = '%v'\naddresses = ['127.0.0.1:9']\n", key.Public()))
+	p.write(t, "trust.toml", fmt.Sprintf("[[peer]]\nname = 'home'\nroles = ['server']\nkey = '%v'\n"+
+		"addresses = ['127.0.0.1:9']\n", key.Public()))
 	p.write(t, "primary.toml", "")
 }
 
@@ -251,11 +261,13 @@ func (p plantedHome) plantFiles(t *testing.T, names []string, plant func(path st
 	t.Helper()
 	n := 0
 	for _, name := range names {
-		if slices.Contains([]string{"policy.toml", "device.key", "api.token", "run", "run/primary.sock", "run/primary.sock.lock"}, name) {
+		if slices.Contains([]string{"policy.toml", "device.key", "api.token", "run", "run/primary.sock",
+			"run/primary.sock.lock"}, name) {
 			continue
 		}
 		path := filepath.Join(p.home, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Chown(filepath.Dir(path), ordinaryUID, ordinaryUID)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.Chown(filepath.Dir(path), ordinaryUID, ordinaryUID)); err != nil {
 			t.Fatal(err)
 		}
 		if err := plant(path); err == nil {
@@ -283,7 +295,8 @@ func (p plantedHome) serve(t *testing.T, uid uint32, tun, must bool) {
 	var log bytes.Buffer
 	cmd := exec.Command(p.self, args...)
 	cmd.Env = append(os.Environ(), "MPBOND_TEST_ROLE=program", "MPBOND_HOME="+p.home, "GORACE=atexit_sleep_ms=0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: uid, Gid: uid, NoSetGroups: uid == 0}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
+		Credential: &syscall.Credential{Uid: uid, Gid: uid, NoSetGroups: uid == 0}}
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -348,7 +361,8 @@ func (p plantedHome) serve(t *testing.T, uid uint32, tun, must bool) {
 			return err
 		}
 		st, err := d.Info()
-		if err == nil && st.Sys().(*syscall.Stat_t).Uid != ordinaryUID && d.Type() == 0 && st.Sys().(*syscall.Stat_t).Nlink == 1 || d.IsDir() && st.Sys().(*syscall.Stat_t).Uid != ordinaryUID {
+		if err == nil && st.Sys().(*syscall.Stat_t).Uid != ordinaryUID && d.Type() == 0 &&
+			st.Sys().(*syscall.Stat_t).Nlink == 1 || d.IsDir() && st.Sys().(*syscall.Stat_t).Uid != ordinaryUID {
 			t.Errorf("%s became root's", path)
 		}
 		return err

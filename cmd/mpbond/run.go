@@ -77,7 +77,10 @@ cannot be run or is not found.`,
 			return runApp(c.Context(), o, args, slog.Default())
 		},
 	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &cli.ExitStatus{Code: exitRunFailed, Err: err} })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &cli.ExitStatus{Code: exitRunFailed,
+			Err: err}
+	})
 	f := c.Flags()
 	f.SetInterspersed(false) // flags after COMMAND are COMMAND's
 	f.Uint16Var(&o.port, "redirect-port", 0, "redirect connections to this `PORT` of the primary; 0: ask it")
@@ -181,7 +184,8 @@ func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *cli.ExitStatus {
 			ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 			switch {
 			case !ok:
-				return &cli.ExitStatus{Code: exitRunFailed, Err: fmt.Errorf("%s ended with an unknown status", cmd.Path)}
+				return &cli.ExitStatus{Code: exitRunFailed,
+					Err: fmt.Errorf("%s ended with an unknown status", cmd.Path)}
 			case ws.Signaled():
 				return &cli.ExitStatus{Code: 128 + int(ws.Signal()), Err: nil}
 			}
@@ -239,7 +243,8 @@ func lookupCredential(name string) (*syscall.Credential, error) {
 		return nil, fmt.Errorf("--user %q: %w", name, err)
 	}
 	if int(uid) == os.Geteuid() {
-		return nil, cli.UsageError("--user %q is the user of mpbond itself: choose another one, so that rules match only the app", name)
+		return nil, cli.UsageError("--user %q is the user of mpbond itself: choose another one, so that rules "+
+			"match only the app", name)
 	}
 	cred := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	groups, err := u.GroupIds()
@@ -260,7 +265,8 @@ func queryTransparentPort(ctx context.Context, socket string) (uint16, error) {
 	defer c.Close()
 	status, err := c.Status(ctx, false)
 	if err != nil {
-		return 0, fault.New(fault.KindOf(err), err, "start `mpbond primary`, or name it with --socket or --redirect-port")
+		return 0, fault.New(fault.KindOf(err), err,
+			"start `mpbond primary`, or name it with --socket or --redirect-port")
 	}
 	ap, err := netip.ParseAddrPort(status.Transparent)
 	if err != nil || ap.Port() == 0 {

@@ -49,7 +49,8 @@ func (c *farPackets) Send(b []byte, dest string) error {
 		c.answers <- &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: "private"}
 		return nil
 	}
-	for part, code := range map[string]wire.Code{":9": wire.CodeConnRefused, ":10": wire.CodeUnreachable, ":11": wire.CodeTooBig} {
+	for part, code := range map[string]wire.Code{":9": wire.CodeConnRefused, ":10": wire.CodeUnreachable,
+		":11": wire.CodeTooBig} {
 		if strings.HasSuffix(dest, part) {
 			c.answers <- &intercept.PacketRefusal{Dest: dest, Code: code, MTU: 1400, Text: "so says the network"}
 			return nil
@@ -181,7 +182,8 @@ func TestRunCarriesDatagrams(t *testing.T) {
 	for _, tc := range []struct{ name, script, want string }{
 		{"IPv4", ask + game4, "world:hi;"},
 		{"IPv6", ask + game6, "world:hi;"},
-		{"one socket, several destinations", ask + game4 + " " + other4 + " " + game4 + " " + game6, "world:hi;world:hi;world:hi;world:hi;"},
+		{"one socket, several destinations", ask + game4 + " " + other4 + " " + game4 + " " + game6,
+			"world:hi;world:hi;world:hi;world:hi;"},
 		{"loopback stays direct", ask + local.LocalAddr().String(), "local;"},
 	} {
 		out, code := runOutput(t, portFlag(port), "--", "sh", "-c", tc.script)

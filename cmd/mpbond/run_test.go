@@ -149,7 +149,8 @@ func startEdge(t *testing.T) (*farSide, uint16) {
 		}
 		return new(net.Dialer).DialContext(ctx, network, dest)
 	}
-	e := intercept.New(intercept.Config{Dialer: w, Packets: w, Direct: direct, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	e := intercept.New(intercept.Config{Dialer: w, Packets: w, Direct: direct,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	var wg sync.WaitGroup
 	for _, ln := range lns {
 		wg.Go(func() {
@@ -279,7 +280,10 @@ func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
 		return
 	}
 	w, port := startEdge(t)
-	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "local") }))
+	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		io.WriteString(w, "local")
+	}))
 	defer local.Close()
 	own, err := net.Listen("tcp", "10.99.0.1:0")
 	if err != nil {
@@ -300,7 +304,8 @@ func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
 	}{
 		{"IPv4", "exec " + curl + "-d hi http://" + web4, "world:hi"},
 		{"IPv6", "exec " + curl + "-d hi http://" + web6, "world:hi"},
-		{"children", "(" + curl + "http://" + web4 + "; setsid -w sh -c '" + curl + "http://" + web6 + "')", "world:world:"},
+		{"children", "(" + curl + "http://" + web4 + "; setsid -w sh -c '" + curl + "http://" + web6 + "')",
+			"world:world:"},
 		{"name", "exec " + curl + "http://only-in-the-bond.test/", "world:"},
 		{"loopback stays direct", "exec " + curl + local.URL, "local"},
 		{"own address stays direct", "exec " + curl + own.Addr().String(), "local"},
@@ -327,7 +332,8 @@ func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
 	w.mu.Lock()
 	w.dialed = nil
 	w.mu.Unlock()
-	if out, code := runOutput(t, portFlag(port), "--direct=198.51.100.0/24", "--", "curl", "-sS", "--connect-timeout", "0.2", "http://"+web4); code != 28 && code != 7 {
+	if out, code := runOutput(t, portFlag(port), "--direct=198.51.100.0/24", "--", "curl", "-sS", "--connect-timeout",
+		"0.2", "http://"+web4); code != 28 && code != 7 {
 		t.Errorf("an exempt destination: %q, exit code %d", out, code)
 	}
 	if w.hasDialed(web4) {
@@ -343,14 +349,16 @@ func TestRunByUser(t *testing.T) {
 		return
 	}
 	w, port := startEdge(t)
-	out, code := runOutput(t, portFlag(port), "--user=nobody", "--", "sh", "-c", "id -un; curl -sS --max-time 60 http://"+web4)
+	out, code := runOutput(t, portFlag(port), "--user=nobody", "--", "sh", "-c",
+		"id -un; curl -sS --max-time 60 http://"+web4)
 	if !strings.HasPrefix(out, "nobody\nworld:") || code != 0 {
 		t.Errorf("%q, exit code %d", out, code)
 	}
 	if !w.hasDialed(web4) {
 		t.Error("not through the bond")
 	}
-	if out, code := runOutput(t, portFlag(port), "--user=root", "--", "true"); code != exitRunFailed || !strings.Contains(out, "choose another one") {
+	if out, code := runOutput(t, portFlag(port), "--user=root", "--", "true"); code != exitRunFailed ||
+		!strings.Contains(out, "choose another one") {
 		t.Errorf("%q, exit code %d", out, code)
 	}
 }
@@ -389,7 +397,8 @@ func TestRunExitCodes(t *testing.T) {
 		{"no primary", []string{portFlag(nobody), "--", "true"}, exitRunFailed, "start `mpbond primary`"},
 		{"status socket", []string{"--socket", socket, "--", "true"}, 0, ""},
 		{"no status socket", []string{"--socket", "/nowhere", "--", "true"}, exitRunFailed, "start `mpbond primary`"},
-		{"primary without redirection", []string{"--socket", none, "--", "true"}, exitRunFailed, "accepts no redirected connections"},
+		{"primary without redirection", []string{"--socket", none, "--", "true"}, exitRunFailed,
+			"accepts no redirected connections"},
 		{"bad prefix", []string{"--direct=10.0.0.0/99", "--", "true"}, exitRunFailed, "give an address or a prefix"},
 		{"unknown flag", []string{"--bogus", "--", "true"}, exitRunFailed, "mpbond run --help"},
 		{"no command", []string{portFlag(port)}, exitRunFailed, "mpbond run --help"},
@@ -405,7 +414,8 @@ func TestRunExitCodes(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	copied := filepath.Join(copyForAll(t), "mpbond.test")
 	cmd.Path, cmd.Dir = copied, "/"
-	if out, err := cmd.CombinedOutput(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != exitRunFailed || !strings.Contains(string(out), "run it as root") {
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != exitRunFailed ||
+		!strings.Contains(string(out), "run it as root") {
 		t.Errorf("as nobody: %v %q", err, out)
 	}
 	if l := listLeftovers(t); l != "" {
@@ -473,7 +483,8 @@ func TestRunPassesSignals(t *testing.T) {
 		return
 	}
 	_, port := startEdge(t)
-	for s, name := range map[syscall.Signal]string{unix.SIGINT: "INT", unix.SIGTERM: "TERM", unix.SIGHUP: "HUP", unix.SIGUSR1: "USR1"} {
+	for s, name := range map[syscall.Signal]string{unix.SIGINT: "INT", unix.SIGTERM: "TERM", unix.SIGHUP: "HUP",
+		unix.SIGUSR1: "USR1"} {
 		if signal.Ignored(s) { // as under nohup, which the app inherits
 			t.Logf("%s left out: it is ignored here", name)
 			continue
@@ -512,7 +523,8 @@ func TestRunCleansUp(t *testing.T) {
 	if l := listLeftovers(t); strings.Count(l, "mpbond") != 2 {
 		t.Errorf("while it runs: %q", l)
 	}
-	if b, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || !bytes.Contains(b, []byte("redirect to :"+strconv.Itoa(int(port)))) {
+	if b, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil ||
+		!bytes.Contains(b, []byte("redirect to :"+strconv.Itoa(int(port)))) {
 		t.Errorf("nft shows %s, %v", b, err)
 	}
 	// Killed, it cannot clean up: the kernel removes the rules, and the next
@@ -570,13 +582,15 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 	leave()
 	out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput() // fails: there is no key
-	if s := string(out); !strings.Contains(s, "removed: routing rule and routes of a killed mpbond run (process ") || !strings.Contains(s, "removed: control group /") {
+	if s := string(out); !strings.Contains(s, "removed: routing rule and routes of a killed mpbond run (process ") ||
+		!strings.Contains(s, "removed: control group /") {
 		t.Errorf("doctor says %s", s)
 	}
 	if l := listLeftovers(t); l != "" {
 		t.Errorf("after doctor --repair: %s", l)
 	}
-	if out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput(); !strings.Contains(string(out), "killed processes left nothing") {
+	if out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput(); !strings.Contains(string(out),
+		"killed processes left nothing") {
 		t.Errorf("the second time doctor says %s", out)
 	}
 	leave()

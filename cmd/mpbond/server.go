@@ -76,7 +76,8 @@ permits them.`,
 			}
 			s.Version = cli.Version
 			about := wire.PairIdentity{Roles: wire.PairServer, Name: resolveName("")}
-			i := r.newInviter(cmd, key, about, &inviter{addresses: func() []string { return callAddresses(s.Addr().String(), cfg.Public) }})
+			i := r.newInviter(cmd, key, about,
+				&inviter{addresses: func() []string { return callAddresses(s.Addr().String(), cfg.Public) }})
 			s.SetPairing(i.acceptor.ServeConn)
 			start := time.Now()
 			slog.Info("server is up", "listen", s.Addr(), "id", key.ID(), "key", key.Public())
@@ -97,7 +98,8 @@ permits them.`,
 	cmd.Flags().StringVar(&flags.Public, "public", "",
 		"put `HOST[:PORT]` into pairing codes; empty: the addresses of the interfaces")
 	cmd.Flags().StringSliceVar(&allow, "allow", nil, "let devices reach this private `PREFIX`; repeatable")
-	cmd.Flags().StringVar(&rate, "rate", "", "limit each device to this `RATE` in each direction, like 50Mbit/s; empty: no limit")
+	cmd.Flags().StringVar(&rate, "rate", "",
+		"limit each device to this `RATE` in each direction, like 50Mbit/s; empty: no limit")
 	cmd.Flags().BoolVar(&flags.UDP, "udp", false, "serve subflows over UDP too, at the same address")
 	addSchedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	return cmd
@@ -114,8 +116,9 @@ func overrideIfChanged[T any](changed func(string) bool, flag string, dst *T, v 
 func addSchedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinject *float64) {
 	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "distribute bytes with the scheduler `NAME`: "+
 		joinNames(sched.Names())+" (ratio:0.6 sets the share of the direct subflow)")
-	cmd.Flags().StringVar(congestion, "congestion", "", "use the congestion control `NAME` for subflows; pbe: PBE-CC over UDP; "+
-		"empty: the system's default for TCP, and for UDP CUBIC, or PBE-CC if the receiver sends cell feedback")
+	cmd.Flags().StringVar(congestion, "congestion", "",
+		"use the congestion control `NAME` for subflows; pbe: PBE-CC over UDP; "+
+			"empty: the system's default for TCP, and for UDP CUBIC, or PBE-CC if the receiver sends cell feedback")
 	cli.CompleteWith(cmd, "scheduler", sched.Names()...)
 	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "set the reinjection threshold η, not 0; negative: off")
 }

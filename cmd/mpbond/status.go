@@ -103,7 +103,8 @@ func statusSockets(given string) []string {
 
 // notRunningError returns the error if no role answers.
 func notRunningError() error {
-	return fault.New(fault.NotRunning, fmt.Errorf("no mpbond of this user is running here (looked in %s)", api.RuntimeDir()),
+	return fault.New(fault.NotRunning, fmt.Errorf("no mpbond of this user is running here (looked in %s)",
+		api.RuntimeDir()),
 		"start one, for example with `mpbond primary`, or name it with --socket")
 }
 
@@ -164,7 +165,8 @@ func printStatus(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "%s %s, ID %s, up %v, %v of memory\n", s.Role, text.Printable(s.Name), s.ID, up, s.MemoryBytes)
 	var at []string
 	for _, a := range []struct{ what, address string }{
-		{"devices", s.Listen}, {"SOCKS5", s.SOCKS}, {"HTTP proxy", s.HTTP}, {"mpbond run", s.Transparent}, {"the API", s.API},
+		{"devices", s.Listen}, {"SOCKS5", s.SOCKS}, {"HTTP proxy", s.HTTP}, {"mpbond run", s.Transparent},
+		{"the API", s.API},
 	} {
 		if a.address != "" {
 			at = append(at, a.what+" at "+a.address)
@@ -226,14 +228,16 @@ func printDevices(w io.Writer, s api.Status) {
 		case d.Online:
 			online = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), online, cmp.Or(d.Tier, "-"),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), online,
+			cmp.Or(d.Tier, "-"),
 			formatBattery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
 	}
 	_ = t.Flush()
 	for _, d := range s.Devices {
 		parts := append(listLinkFacts(d.Facts), listRadioEnergy(d.Radios)...)
 		if d.KeyCopied {
-			parts = append([]string{"two devices use its key at once: revoke it, and pair each device with its own key"}, parts...)
+			const text = "two devices use its key at once: revoke it, and pair each device with its own key"
+			parts = append([]string{text}, parts...)
 		}
 		if d.Suspended != "" {
 			parts = append([]string{"suspended: " + text.Printable(d.Suspended)}, parts...)
@@ -250,7 +254,8 @@ func printDevices(w io.Writer, s api.Status) {
 			continue // printed above, once for all addresses
 		}
 		if p.Error != "" {
-			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", text.Printable(p.Device), text.Printable(p.Address), p.State, text.Printable(p.Error))
+			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", text.Printable(p.Device), text.Printable(p.Address),
+				p.State, text.Printable(p.Error))
 		} else if t := p.Trouble; t != nil {
 			fmt.Fprintf(w, "%s does not use this device, which cannot reach its server: %s\n",
 				text.Printable(p.Device), text.Printable(t.Text))
@@ -262,7 +267,8 @@ func printDevices(w io.Writer, s api.Status) {
 func describeRefusal(r api.Refusal) string {
 	line := fmt.Sprintf("refused by %s: %s", text.Printable(r.Device), text.Printable(r.Reason))
 	if r.Here {
-		line = fmt.Sprintf("%s is refused here: %s", text.Printable(cmp.Or(r.Device, "an unknown device at "+r.Address)),
+		line = fmt.Sprintf("%s is refused here: %s", text.Printable(cmp.Or(r.Device,
+			"an unknown device at "+r.Address)),
 			text.Printable(r.Reason))
 	}
 	if r.Hint != "" {
@@ -316,7 +322,8 @@ func listLinkFacts(f *api.KnownFacts) (parts []string) {
 func listRadioEnergy(list []api.Radio) (parts []string) {
 	for _, r := range list {
 		if r.Joules > 0 {
-			parts = append(parts, strings.TrimSpace(fmt.Sprintf("about %v by %s %s", r.Joules, r.Kind, text.Printable(r.Link))))
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("about %v by %s %s", r.Joules, r.Kind,
+				text.Printable(r.Link))))
 		}
 	}
 	return parts
@@ -354,11 +361,13 @@ func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 // printRelaying prints what a helper relays, and the estimated rates of its hops.
 func printRelaying(w io.Writer, h api.HelperStatus) {
 	if h.Subflows == 0 {
-		fmt.Fprintf(w, "connected with %s, which does not use it now; %v relayed\n", text.Printable(h.Primary), h.RelayedBytes)
+		fmt.Fprintf(w, "connected with %s, which does not use it now; %v relayed\n", text.Printable(h.Primary),
+			h.RelayedBytes)
 		return
 	}
 	fmt.Fprintf(w, "relays for %s to %s over %d subflows: %v down, %v up, %v of %v buffered, %v relayed\n",
-		text.Printable(h.Primary), text.Printable(h.Server), h.Subflows, h.DownRateBps, h.UpRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
+		text.Printable(h.Primary), text.Printable(h.Server), h.Subflows, h.DownRateBps, h.UpRateBps,
+		h.BufferBytes, h.BufferLimit, h.RelayedBytes)
 	for _, hop := range []struct {
 		name string
 		can  unit.Rate
@@ -395,14 +404,16 @@ func describeTransport(p api.Subflow) string {
 
 func printBond(w io.Writer, b api.Bond) {
 	fmt.Fprintf(w, "\nbond %s with %s, scheduler %s: %d streams now, %d in all; %v to schedule, %v out of order",
-		text.Printable(b.ID), text.Printable(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal, b.MetaBytes, b.ReorderBytes)
+		text.Printable(b.ID), text.Printable(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal,
+		b.MetaBytes, b.ReorderBytes)
 	for _, cause := range slices.Sorted(maps.Keys(b.WastedBytes)) {
 		if n := b.WastedBytes[cause]; n != 0 {
 			fmt.Fprintf(w, ", %v %s", n, text.Printable(cmp.Or(wasteCauses[cause], "wasted by "+cause)))
 		}
 	}
 	if b.FlowsTotal > 0 {
-		fmt.Fprintf(w, "; %d datagram flows now, %d in all, %d datagrams dropped", b.Flows, b.FlowsTotal, b.DatagramsDropped)
+		fmt.Fprintf(w, "; %d datagram flows now, %d in all, %d datagrams dropped", b.Flows, b.FlowsTotal,
+			b.DatagramsDropped)
 	}
 	fmt.Fprintln(w)
 	var total unit.Bytes
@@ -414,8 +425,11 @@ func printBond(w io.Writer, b api.Bond) {
 	devices := map[uint32]string{}
 	for _, p := range b.Subflows {
 		devices[p.ID] = p.Device
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%v\t%v\t%s\t%s\t%s\t%v\t%v\t%s\n", p.ID, text.Printable(p.Device), p.Kind, p.State,
-			p.RxRate, p.TxRate, cli.FormatPercent(p.RxBytes+p.TxBytes, total), cli.FormatMilliseconds(p.SRTTms), cli.FormatMilliseconds(p.PADms), p.ThroughputBps, p.BacklogBytes, text.Printable(p.LastError))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%v\t%v\t%s\t%s\t%s\t%v\t%v\t%s\n", p.ID, text.Printable(p.Device), p.Kind,
+			p.State,
+			p.RxRate, p.TxRate, cli.FormatPercent(p.RxBytes+p.TxBytes, total),
+			cli.FormatMilliseconds(p.SRTTms), cli.FormatMilliseconds(p.PADms), p.ThroughputBps,
+			p.BacklogBytes, text.Printable(p.LastError))
 	}
 	_ = t.Flush()
 	for _, p := range b.Subflows {
@@ -423,7 +437,8 @@ func printBond(w io.Writer, b api.Bond) {
 			fmt.Fprintf(w, "  subflow %d by %s: %s\n", p.ID, text.Printable(p.Device), words)
 		}
 		if p.Pipe != "" {
-			fmt.Fprintf(w, "  pipe of subflow %d to %s: %s, %d more ready; resumed %d times after a break, migrated %d times\n",
+			fmt.Fprintf(w, "  pipe of subflow %d to %s: %s, %d more ready; resumed %d times after a break, "+
+				"migrated %d times\n",
 				p.ID, text.Printable(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)
 		}
 	}
@@ -434,28 +449,33 @@ func printBond(w io.Writer, b api.Bond) {
 	}
 	for _, p := range b.Subflows {
 		if p.Hop != nil && p.Hop.RejectedReports > 0 {
-			fmt.Fprintf(w, "  subflow %d by %s: %d forged reports ignored: something between it and the server changes its reports\n",
+			fmt.Fprintf(w, "  subflow %d by %s: %d forged reports ignored: something between it and the server "+
+				"changes its reports\n",
 				p.ID, text.Printable(p.Device), p.Hop.RejectedReports)
 		}
 	}
 	for _, s := range b.StreamList {
-		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, describeProcess(s.AppInfo), text.Printable(s.Dest), s.Mode,
+		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, describeProcess(s.AppInfo),
+			text.Printable(s.Dest), s.Mode,
 			s.DownBytes, describeChoice(s.Down, devices), s.UpBytes, describeChoice(s.Up, devices))
 	}
 	for _, f := range b.FlowList {
 		who := text.Printable(cmp.Or(devices[f.Subflow], fmt.Sprintf("subflow %d", f.Subflow)))
 		if f.SecondSubflow != 0 {
-			who += " and " + text.Printable(cmp.Or(devices[f.SecondSubflow], fmt.Sprintf("subflow %d", f.SecondSubflow)))
+			who += " and " + text.Printable(cmp.Or(devices[f.SecondSubflow],
+				fmt.Sprintf("subflow %d", f.SecondSubflow)))
 		}
 		fmt.Fprintf(w, "  datagram flow %d%s by %s: %v down, %v up, %d sent, %d received, %d dropped, "+
-			"%d duplicates, moved %d times, last used %s\n", f.ID, describeProcess(f.AppInfo), who, f.DownBytes, f.UpBytes, f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
+			"%d duplicates, moved %d times, last used %s\n", f.ID, describeProcess(f.AppInfo), who, f.DownBytes,
+			f.UpBytes, f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
 	}
 	for _, d := range b.Decisions {
 		who := "wait"
 		if d.Subflow != 0 {
 			who = text.Printable(cmp.Or(devices[d.Subflow], fmt.Sprintf("subflow %d", d.Subflow)))
 		}
-		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, text.Printable(d.Reason), cli.FormatMilliseconds(d.PADms), d.RemainingBytes)
+		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who,
+			text.Printable(d.Reason), cli.FormatMilliseconds(d.PADms), d.RemainingBytes)
 	}
 }
 
@@ -496,7 +516,8 @@ func queryPrimary(ctx context.Context, c *client.Client) (api.Status, error) {
 		return s, fault.New(fault.NotRunning, err, "start it with `mpbond primary`, or name it with --socket")
 	}
 	if err == nil && s.SOCKS == "" && s.HTTP == "" {
-		err = fault.New(fault.NotRunning, errors.New("the running primary has no proxy"), "start it with --proxy HOST:PORT")
+		err = fault.New(fault.NotRunning, errors.New("the running primary has no proxy"),
+			"start it with --proxy HOST:PORT")
 
 	}
 	return s, err

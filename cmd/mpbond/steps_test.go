@@ -19,7 +19,8 @@ func TestPairSteps(t *testing.T) {
 		want    string
 	}{
 		{[]api.PairedDevice{calling}, "connecting to vps.example.org:7600 …"},
-		{[]api.PairedDevice{calling, calling}, "code 1: connecting to vps.example.org:7600 …, code 2: searching the local network …"},
+		{[]api.PairedDevice{calling, calling},
+			"code 1: connecting to vps.example.org:7600 …, code 2: searching the local network …"},
 		{[]api.PairedDevice{known, calling}, "code 1: device ABCD answers …, code 2: searching the local network …"},
 		{[]api.PairedDevice{done, known}, "code 2: device ABCD answers …"},
 		{[]api.PairedDevice{done, failed}, ""},

@@ -26,7 +26,8 @@ func streamsCommand() *cobra.Command {
 	var weight int
 	var asJSON, reset bool
 	cmd := &cobra.Command{
-		Use: "streams [NUMBER]", Short: "list connections of apps, or change how one is carried", Args: cobra.MaximumNArgs(1),
+		Use: "streams [NUMBER]", Short: "list connections of apps, or change how one is carried",
+		Args: cobra.MaximumNArgs(1),
 		Long: `List the connections of apps that the primary here carries, or show the one with that
 number. Flags change how it is carried from now on, in both directions: --mode bond,
 single, latency or redundant; --priority high, normal or low; --weight 1 to 100, as in
@@ -38,7 +39,8 @@ it was opened still decides which devices may carry it.`,
   mpbond streams 17 --reset`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to := api.StreamChange{}
-			for name, f := range map[string]func(){"mode": func() { to.Mode = &mode }, "priority": func() { to.Priority = &priority }, "weight": func() { to.Weight = &weight }} {
+			for name, f := range map[string]func(){"mode": func() { to.Mode = &mode },
+				"priority": func() { to.Priority = &priority }, "weight": func() { to.Weight = &weight }} {
 				if cmd.Flags().Changed(name) {
 					f()
 				}
@@ -69,7 +71,8 @@ it was opened still decides which devices may carry it.`,
 			is := func(s api.BondStream) bool { return s.ID == n }
 			i := slices.IndexFunc(list, is)
 			if i < 0 {
-				return fault.New(fault.NotFound, fmt.Errorf("there is no stream %d", n), "`mpbond streams` lists the streams")
+				return fault.New(fault.NotFound, fmt.Errorf("there is no stream %d", n),
+					"`mpbond streams` lists the streams")
 			}
 			s := list[i]
 			switch {
@@ -112,7 +115,8 @@ func printStreams(w io.Writer, list []api.BondStream, asJSON bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "STREAM\tTO\tMODE\tPRIORITY\tWEIGHT\tDOWN\tUP\tSUBFLOWS")
 	for _, s := range list {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, text.Printable(s.Dest), s.Mode, s.Priority, s.Weight, unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), text.Printable(describeSubflows(s.Stream)))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, text.Printable(s.Dest), s.Mode, s.Priority, s.Weight,
+			unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), text.Printable(describeSubflows(s.Stream)))
 	}
 	return t.Flush()
 }

@@ -18,7 +18,8 @@ import (
 func TestStreams(t *testing.T) {
 	var page bytes.Buffer
 	list := []api.BondStream{
-		{Bond: "b", Stream: api.Stream{ID: 7, Dest: "web:80", Mode: "latency", Priority: "high", Weight: 3, Down: api.StreamChoice{Subflows: []uint32{2}, Reason: "policy"}}},
+		{Bond: "b", Stream: api.Stream{ID: 7, Dest: "web:80", Mode: "latency", Priority: "high", Weight: 3,
+			Down: api.StreamChoice{Subflows: []uint32{2}, Reason: "policy"}}},
 		{Bond: "b", Stream: api.Stream{ID: 6, Dest: "a:1", Mode: "bond", Priority: "normal", Weight: 1}},
 	}
 	if err := printStreams(&page, list, false); err != nil {

@@ -61,7 +61,8 @@ func TestPairOnTerminal(t *testing.T) {
 	one := newPairingDevice(t, wire.PairServer, "one")
 	const wiped = "\r\x1b[K"
 	code, _, shown := onTerminal(t, "pair", one())
-	if code != cli.ExitOK || !strings.Contains(shown, wiped+"connecting to 127.0.0.1:") || !strings.Contains(shown, " answers …"+wiped+"paired with one as server") {
+	if code != cli.ExitOK || !strings.Contains(shown, wiped+"connecting to 127.0.0.1:") ||
+		!strings.Contains(shown, " answers …"+wiped+"paired with one as server") {
 		t.Errorf("code %d: %q", code, shown)
 	}
 	code, out, shown := onTerminal(t, "pair", "--json", one())
@@ -74,7 +75,8 @@ func TestPairOnTerminal(t *testing.T) {
 func TestDoctorOnTerminal(t *testing.T) {
 	newPairedHome(t)
 	code, out, shown := onTerminal(t, "doctor", "--no-rate")
-	if code != cli.ExitNoConnection || !strings.HasPrefix(shown, "\r\x1b[Kthis device …\r\x1b[K") || !strings.HasSuffix(shown, "\r\x1b[K") || strings.Contains(out, "\x1b") {
+	if code != cli.ExitNoConnection || !strings.HasPrefix(shown, "\r\x1b[Kthis device …\r\x1b[K") ||
+		!strings.HasSuffix(shown, "\r\x1b[K") || strings.Contains(out, "\x1b") {
 		t.Errorf("code %d: %s%q", code, out, shown)
 	}
 }

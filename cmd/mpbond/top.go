@@ -37,7 +37,8 @@ It needs a terminal. Programs can use mpbond status --watch --json and mpbond ev
 		Example: `  mpbond top`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cli.IsTerminal(cmd.OutOrStdout()) {
-				return fault.New(fault.Usage, fmt.Errorf("top needs a terminal"), "use `mpbond status --watch`, with --json for programs")
+				return fault.New(fault.Usage, fmt.Errorf("top needs a terminal"),
+					"use `mpbond status --watch`, with --json for programs")
 			}
 			sockets := statusSockets(socket)
 			if _, err := queryStatus(cmd.Context(), sockets, false); err != nil { // before it takes over the screen

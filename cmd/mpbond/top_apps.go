@@ -66,7 +66,8 @@ func queryApps(ctx context.Context, sockets []string) map[string]appTraffic {
 // listApps returns the apps with connections, the busiest first, with rates over the last second.
 func (v *topView) listApps(l topSnapshot) (list []topRow) {
 	v.appSamples = append(v.appSamples, appSample{l.at, l.apps})
-	v.appSamples = slices.DeleteFunc(v.appSamples, func(a appSample) bool { return l.at.Sub(a.at) > time.Second+topInterval/2 })
+	v.appSamples = slices.DeleteFunc(v.appSamples,
+		func(a appSample) bool { return l.at.Sub(a.at) > time.Second+topInterval/2 })
 	first := v.appSamples[0]
 	took := l.at.Sub(first.at)
 	at, conns := map[string]int{}, map[string]int{}
@@ -108,7 +109,8 @@ func (v *topView) drawApps(width int, add func(style int, format string, args ..
 	note, sparks := v.layoutSparklines(list, width-utf8.RuneCountInString(head))
 	add(cli.StyleHead, "%s", head+note)
 	for _, x := range list {
-		add(cli.StylePlain, "%s", fmt.Sprintf(columns, name, cli.Truncate(x.name, name), x.state, x.down, x.up)+sparks(x.key))
+		add(cli.StylePlain, "%s", fmt.Sprintf(columns, name, cli.Truncate(x.name, name), x.state, x.down,
+			x.up)+sparks(x.key))
 	}
 	if more := len(v.apps) - len(list); more > 0 {
 		add(cli.StyleDim, "  and %d more with less", more)
@@ -129,10 +131,11 @@ func (v *topView) layoutSparklines(list []topRow, room int) (note string, of fun
 			most = max(most, slices.Max(h[max(0, len(h)-room):]))
 		}
 	}
-	return fmt.Sprintf("LAST %v, TO %v", (time.Duration(room) * topInterval).Round(time.Second), most), func(key string) string {
-		if key == "" {
-			return ""
+	return fmt.Sprintf("LAST %v, TO %v", (time.Duration(room) * topInterval).Round(time.Second),
+			most), func(key string) string {
+			if key == "" {
+				return ""
+			}
+			return sparkline(v.rates[key], room, most)
 		}
-		return sparkline(v.rates[key], room, most)
-	}
 }

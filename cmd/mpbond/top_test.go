@@ -24,10 +24,13 @@ import (
 
 func topStatus(rate unit.Rate) api.Status {
 	return api.Status{Role: "primary", Name: "laptop", UptimeSeconds: 65, MemoryBytes: 20 * unit.MB,
-		Devices: []api.Device{{Name: "laptop", Self: true}, {Name: "phone", Online: true}, {Name: "tablet", Roles: []string{"helper"}}},
-		Pipes:   []api.Pipe{{Device: "anna", Address: "10.0.0.1:7602", State: api.PipeRetrying, Error: "nobody \x1b[2J answers"}},
+		Devices: []api.Device{{Name: "laptop", Self: true}, {Name: "phone", Online: true},
+			{Name: "tablet", Roles: []string{"helper"}}},
+		Pipes: []api.Pipe{{Device: "anna", Address: "10.0.0.1:7602", State: api.PipeRetrying,
+			Error: "nobody \x1b[2J answers"}},
 		Bonds: []api.Bond{{ID: "b1", Peer: "home", Streams: 3, MetaBytes: unit.MB, Subflows: []api.Subflow{
-			{ID: 1, Device: "laptop", Kind: api.Direct, State: api.Up, RxRate: 8 * unit.Mbps, PADms: 25, BacklogBytes: 64 * unit.KB},
+			{ID: 1, Device: "laptop", Kind: api.Direct, State: api.Up, RxRate: 8 * unit.Mbps, PADms: 25,
+				BacklogBytes: 64 * unit.KB},
 			{ID: 2, Device: "phone", Kind: api.Helped, State: api.Silent, RxRate: rate, TxRate: rate},
 			{Device: "laptop/wwan0", State: api.Down, LastError: "no route"},
 		}}},
@@ -56,7 +59,8 @@ func TestTopView(t *testing.T) {
 		"laptop        direct up           8 Mbit/s       0 bit/s      25 ms     64 KB", "TO 32 Mbit/s",
 		"▃▃▃▃\n", // 8 of 32, four times
 		"phone         helped silent      16 Mbit/s     16 Mbit/s", "    ▅█\n",
-		"laptop/wwan0  down: no route", "tablet (helper) is offline", "pipe to anna at 10.0.0.1:7602: nobody ?[2J answers",
+		"laptop/wwan0  down: no route", "tablet (helper) is offline", "pipe to anna at 10.0.0.1:7602: nobody ?[2J " +
+			"answers",
 		"anna          relayed, 2          8 Mbit/s", "10:00:00 phone is online", "q: quit",
 	} {
 		if !strings.Contains(got, want) {
@@ -78,7 +82,8 @@ func TestTopView(t *testing.T) {
 		}
 	}
 	v.applySnapshot(topSnapshot{begin, nil, errors.New("nobody answers"), nil})
-	if got := rowsText(v.drawView(80, 24)); !strings.Contains(got, "nobody answers") || strings.Contains(got, "laptop") || len(v.rates) != 0 {
+	if got := rowsText(v.drawView(80, 24)); !strings.Contains(got, "nobody answers") ||
+		strings.Contains(got, "laptop") || len(v.rates) != 0 {
 		t.Errorf("after the end:\n%s", got)
 	}
 }
@@ -87,20 +92,25 @@ func TestTopView(t *testing.T) {
 func TestTopOnload(t *testing.T) {
 	var v topView
 	for i, n := range []unit.Bytes{0, 500_000, 1_500_000} {
-		o := &api.OnloadStatus{Listen: ":7604", Open: true, Why: "so much", Bounded: true, DayBytes: 10e6, LeftBytes: 8e6, CarriedBytes: 2e6,
+		o := &api.OnloadStatus{Listen: ":7604", Open: true, Why: "so much", Bounded: true, DayBytes: 10e6,
+			LeftBytes: 8e6, CarriedBytes: 2e6,
 			Tunnels: []api.Tunnel{{Device: "laptop", DownBytes: n}, {Device: "anna"}, {Device: "laptop", UpBytes: n}}}
-		v.applySnapshot(topSnapshot{time.Unix(1000, 0).Add(time.Duration(i) * topInterval), []api.Status{{Role: "helper", Onload: o}}, nil, nil})
+		v.applySnapshot(topSnapshot{time.Unix(1000, 0).Add(time.Duration(i) * topInterval),
+			[]api.Status{{Role: "helper", Onload: o}}, nil, nil})
 	}
 	rows := v.drawView(120, 20)
 	got := strings.Join(strings.Fields(rowsText(rows)), " ")
-	for _, want := range []string{"laptop onloads, 2 32 Mbit/s", "anna onloads, 1 0 bit/s", "onloaded today: 2 MB of 10 MB, 8 MB left; 3 connections now"} {
+	for _, want := range []string{"laptop onloads, 2 32 Mbit/s", "anna onloads, 1 0 bit/s",
+		"onloaded today: 2 MB of 10 MB, 8 MB left; 3 connections now"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, rowsText(rows))
 		}
 	}
-	shut := topSnapshot{time.Unix(1002, 0), []api.Status{{Role: "helper", Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
+	shut := topSnapshot{time.Unix(1002, 0), []api.Status{{Role: "helper",
+		Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
 	v.applySnapshot(shut)
-	if want := (cli.Row{Text: "onloading closed at : all is used", Style: cli.StyleBad}); !slices.Contains(v.drawView(120, 20), want) {
+	if want := (cli.Row{Text: "onloading closed at : all is used",
+		Style: cli.StyleBad}); !slices.Contains(v.drawView(120, 20), want) {
 		t.Errorf("no %q in\n%s", want.Text, rowsText(v.drawView(120, 20)))
 	}
 }
@@ -113,26 +123,32 @@ func TestTopTells(t *testing.T) {
 	s.Bonds[0].Subflows[0].Metered, s.Bonds[0].Subflows[1].Tier = true, "secondary"
 	s.Bonds[0].Subflows[1].Metered = true
 	s.Devices = []api.Device{
-		{Name: "laptop", Self: true, Facts: &api.KnownFacts{Facts: api.Facts{BatteryPercent: &battery, Charging: &charging}}},
-		{Name: "phone", Online: true, Tier: "secondary", Suspended: "its battery \x1b is at 15 %", Facts: &api.KnownFacts{Facts: api.Facts{Link: "cellular", Metered: &metered}}},
+		{Name: "laptop", Self: true, Facts: &api.KnownFacts{Facts: api.Facts{BatteryPercent: &battery,
+			Charging: &charging}}},
+		{Name: "phone", Online: true, Tier: "secondary", Suspended: "its battery \x1b is at 15 %",
+			Facts: &api.KnownFacts{Facts: api.Facts{Link: "cellular", Metered: &metered}}},
 		{Name: "anna", Online: true, Tier: "primary", Facts: &api.KnownFacts{Refuses: "it is hot"}},
 		{Name: "home", Online: true},
 		{Name: "tin", Paused: true},
 	}
-	s.Caps = []api.Cap{{Name: "wlan0", State: "fine", Text: "a little is used"}, {Name: "wwan0", State: "reached", Text: "all is used"}}
+	s.Caps = []api.Cap{{Name: "wlan0", State: "fine", Text: "a little is used"},
+		{Name: "wwan0", State: "reached", Text: "all is used"}}
 	var v topView
 	v.applySnapshot(topSnapshot{time.Unix(1000, 0), []api.Status{s}, nil, nil})
 	rows := v.drawView(120, 30)
 	for want, style := range map[string]int{
-		"laptop: battery 15 %": cli.StyleDim, "phone: suspended: its battery ? is at 15 %, tier secondary, cellular (metered)": cli.StyleBad,
-		"anna: carries nothing now: it is hot": cli.StyleBad, "tin: paused": cli.StyleBad, "wlan0: a little is used": cli.StyleDim, "wwan0: all is used": cli.StyleBad,
+		"laptop: battery 15 %": cli.StyleDim, "phone: suspended: its battery ? is at 15 %, tier secondary, " +
+			"cellular (metered)": cli.StyleBad,
+		"anna: carries nothing now: it is hot": cli.StyleBad, "tin: paused": cli.StyleBad,
+		"wlan0: a little is used": cli.StyleDim, "wwan0: all is used": cli.StyleBad,
 	} {
 		if !slices.Contains(rows, cli.Row{Text: want, Style: style}) {
 			t.Errorf("no %q of style %d in\n%s", want, style, rowsText(rows))
 		}
 	}
 	got := rowsText(rows)
-	for _, want := range []string{"DEVICE STATE TIER DOWN", "laptop direct up metered 8 Mbit/s", "phone helped silent secondary, metered 1 Mbit/s", "anna relayed, 2 - 0 bit/s"} {
+	for _, want := range []string{"DEVICE STATE TIER DOWN", "laptop direct up metered 8 Mbit/s",
+		"phone helped silent secondary, metered 1 Mbit/s", "anna relayed, 2 - 0 bit/s"} {
 		if !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -193,7 +209,8 @@ func TestTop(t *testing.T) {
 		screen.SetSize(100, 24)
 		ended := make(chan error)
 		go func() { ended <- runTop(t.Context(), screen, []string{api.SocketPath("primary")}) }()
-		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is offline", "  curl            2 ")
+		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is offline",
+			"  curl            2 ")
 		screen.SetSize(60, 10)
 		clitest.AwaitText(t, screen, "q: quit")
 		screen.InjectKey(tcell.KeyRune, 'x', 0) // says nothing
@@ -228,7 +245,8 @@ func TestTopApps(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	for i := range 5 {
 		n := unit.Bytes(i) * 62_500 // 1 Mbit/s
-		apps := map[string]appTraffic{"b/1": {"curl", 4 * n, 0}, "b/2": {"curl", 3 * n, n}, "b/udp 1": {"firefox", 0, n}}
+		apps := map[string]appTraffic{"b/1": {"curl", 4 * n, 0}, "b/2": {"curl", 3 * n, n},
+			"b/udp 1": {"firefox", 0, n}}
 		if i == 4 { // one begins, and another one has ended
 			apps["b/3"] = appTraffic{"from 192.168.1.9", 125_000, 0}
 			delete(apps, "b/udp 1")
@@ -238,14 +256,16 @@ func TestTopApps(t *testing.T) {
 		}
 		v.applySnapshot(topSnapshot{begin.Add(time.Duration(i) * topInterval), nil, nil, apps})
 		if i == 3 {
-			if got := rowsText(v.drawView(90, 30)); !strings.Contains(got, "  firefox            1       0 bit/s      1 Mbit/s") {
+			if got := rowsText(v.drawView(90, 30)); !strings.Contains(got,
+				"  firefox            1       0 bit/s      1 Mbit/s") {
 				t.Errorf("no firefox in\n%s", got)
 			}
 		}
 	}
 	got := rowsText(v.drawView(110, 30))
 	for _, want := range []string{
-		"  APP               CONNECTIONS          DOWN            UP  LAST", "  curl                        2      7 Mbit/s      1 Mbit/s  ", "███\n",
+		"  APP               CONNECTIONS          DOWN            UP  LAST", "  curl                        2     " +
+			" 7 Mbit/s      1 Mbit/s  ", "███\n",
 		"  from 192.168.1.9            1      1 Mbit/s       0 bit/s  ", "  and 2 more with less\n",
 	} {
 		if !strings.Contains(got, want) {

@@ -102,7 +102,9 @@ func (v *topView) addChange(line string) {
 func (v *topView) listRows(s api.Status) (list []topRow) {
 	for _, b := range s.Bonds {
 		for _, p := range b.Subflows {
-			x := topRow{name: p.Device, state: strings.TrimSpace(p.Kind + " " + p.State), down: p.RxRate, up: p.TxRate, unhealthy: p.State == api.Down || p.State == api.Silent, tier: formatTier(p.Tier, p.Metered)}
+			x := topRow{name: p.Device, state: strings.TrimSpace(p.Kind + " " + p.State), down: p.RxRate,
+				up: p.TxRate, unhealthy: p.State == api.Down ||
+					p.State == api.Silent, tier: formatTier(p.Tier, p.Metered)}
 			if p.ID == 0 {
 				x.state += ": " + p.LastError
 			} else {
@@ -113,7 +115,8 @@ func (v *topView) listRows(s api.Status) (list []topRow) {
 		}
 	}
 	if h := s.Helper; h != nil && h.Primary != "" {
-		x := topRow{key: s.Role + " relays", name: h.Primary, state: fmt.Sprintf("relayed, %d", h.Subflows), waiting: h.BufferBytes}
+		x := topRow{key: s.Role + " relays", name: h.Primary, state: fmt.Sprintf("relayed, %d", h.Subflows),
+			waiting: h.BufferBytes}
 		if was, ok := v.previous[s.Role]; ok {
 			// both directions, which the status does not separate
 			x.down = unit.RateOf(max(h.RelayedBytes-was.bytes, 0), v.last.at.Sub(was.at))
@@ -123,7 +126,8 @@ func (v *topView) listRows(s api.Status) (list []topRow) {
 	if s.Onload != nil {
 		by := s.Onload.ByDevice()
 		for _, name := range slices.Sorted(maps.Keys(by)) {
-			x := topRow{key: s.Role + onloadKeyPart + name, name: name, state: fmt.Sprintf("onloads, %d", by[name].Count)}
+			x := topRow{key: s.Role + onloadKeyPart + name, name: name,
+				state: fmt.Sprintf("onloads, %d", by[name].Count)}
 			if was, ok := v.previous[x.key]; ok { // without connections that have ended
 				x.down = unit.RateOf(max(by[name].Bytes-was.bytes, 0), v.last.at.Sub(was.at))
 			}
@@ -136,7 +140,8 @@ func (v *topView) listRows(s api.Status) (list []topRow) {
 // drawView lays everything out for a screen of that size.
 func (v *topView) drawView(width, height int) (rows []cli.Row) {
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width), Style: style})
+		rows = append(rows, cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width),
+			Style: style})
 	}
 	if v.last.err != nil {
 		add(cli.StyleBad, "%v", v.last.err)
@@ -183,7 +188,8 @@ func (v *topView) drawView(width, height int) (rows []cli.Row) {
 	}
 	rows = rows[:max(min(len(rows), height-1), 0)]
 	if height > 0 {
-		add(cli.StyleDim, "q: quit; rates are means over a second; PAD is the predicted delivery time of a byte sent now")
+		add(cli.StyleDim, "q: quit; rates are means over a second; PAD is the predicted delivery time of a byte "+
+			"sent now")
 	}
 	return rows
 }
@@ -236,7 +242,8 @@ func (v *topView) drawSubflows(list []topRow, width int, add func(style int, for
 	note, sparks := v.layoutSparklines(list, width-utf8.RuneCountInString(head))
 	add(cli.StyleHead, "%s", head+note)
 	for _, x := range list {
-		line := fmt.Sprintf(columns, name, cli.Truncate(x.name, name), state, cli.Truncate(x.state, state), tierOf(cmp.Or(x.tier, "-")), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
+		line := fmt.Sprintf(columns, name, cli.Truncate(x.name, name), state, cli.Truncate(x.state, state),
+			tierOf(cmp.Or(x.tier, "-")), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
 		style := cli.StylePlain
 		switch {
 		case x.unhealthy && x.key == "":

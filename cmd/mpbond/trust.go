@@ -65,10 +65,12 @@ func trustAddCommand() *cobra.Command {
 			if err := trust.Add(peer); err != nil {
 				return err
 			}
-			return printDeviceResult(cmd, peer, "%s is trusted as %s; its ID is %v", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
+			return printDeviceResult(cmd, peer, "%s is trusted as %s; its ID is %v", peer.Name,
+				strings.Join(roles, " and "), peer.Key.ID())
 		},
 	}
-	cmd.Flags().StringSliceVar(&roles, "role", nil, "let it be this `ROLE` for this device: server, helper or primary; repeatable")
+	cmd.Flags().StringSliceVar(&roles, "role", nil,
+		"let it be this `ROLE` for this device: server, helper or primary; repeatable")
 	cmd.Flags().StringVar(&key, "key", "", "use this public `KEY`, as mpbond keygen prints it there")
 	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "connect to it at this `HOST:PORT`, or for a primary "+
 		"rfcomm://ADDRESS/CHANNEL; repeatable: a server's are tried in turn, a primary's are all used")
@@ -100,7 +102,8 @@ func trustListCommand() *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "NAME\tROLES\tID\tADDRESSES")
 			for _, p := range peers {
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, joinRoles(p.Roles), p.Key.ID(), strings.Join(p.Addresses, " "))
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, joinRoles(p.Roles), p.Key.ID(),
+					strings.Join(p.Addresses, " "))
 			}
 			return w.Flush()
 		},

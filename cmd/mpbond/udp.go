@@ -38,7 +38,8 @@ func controllerFactory(name string) func() cc.Controller {
 // about the cells of its interface. Of the options, the user of the connection sets KeepAlive and
 // NotSentLowat later; Ledger is for TCP, and Local and MaxSegment are for other transports.
 func (c cellListeners) dialUDP(ctx context.Context, addr string, opt tcp.Options) (dial.UDPConn, error) {
-	conn, err := transport.Dial(ctx, addr, transport.Options{Controller: controllerFactory(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout,
+	conn, err := transport.Dial(ctx, addr, transport.Options{Controller: controllerFactory(opt.Congestion),
+		Control: opt.Bind, UserTimeout: opt.UserTimeout,
 		Feedback: c.feedbackSource(c.routeInterface(ctx, addr, opt))})
 	if err != nil {
 		return nil, err // not a nil *transport.Conn in an interface
@@ -80,7 +81,8 @@ func udpListenFunc(congestion string, key *identity.Key) func(addr string) (serv
 		if err != nil {
 			return nil, err
 		}
-		ep, err := transport.Listen(addr, transport.Options{Controller: controllerFactory(congestion), UserTimeout: server.UserTimeout, ResetKey: secret})
+		ep, err := transport.Listen(addr, transport.Options{Controller: controllerFactory(congestion),
+			UserTimeout: server.UserTimeout, ResetKey: secret})
 		if err != nil {
 			return nil, err
 		}

@@ -50,7 +50,10 @@ FOR is
   mpbond usage --days
   mpbond usage --csv > usage.csv`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := queryAll(statusSockets(socket), func(c *client.Client) (api.Usage, error) { return c.Usage(cmd.Context()) })
+			all, err := queryAll(statusSockets(socket), func(c *client.Client) (api.Usage,
+				error) {
+				return c.Usage(cmd.Context())
+			})
 			if err != nil && (socket != "" || !fault.Is(err, fault.NotRunning)) {
 				return err
 			}
@@ -154,7 +157,8 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 				d = r
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", text.Printable(m.Link), m.Purpose, text.Printable(m.Device),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", text.Printable(m.Link), m.Purpose,
+			text.Printable(m.Device),
 			policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes),
 			m.From, energy(d, m))
 	}
@@ -173,7 +177,8 @@ func formatJoules(j unit.Joules) string {
 func printEstimateNote(t *tabwriter.Writer, estimated bool) {
 	if estimated {
 		_ = t.Flush()
-		fmt.Fprintln(t, "energy of radios, estimated from bytes and published measurements; - for links without a known radio")
+		fmt.Fprintln(t, "energy of radios, estimated from bytes and published measurements; - for links without a "+
+			"known radio")
 	}
 }
 

@@ -49,13 +49,17 @@ func TestUsed(t *testing.T) {
 	}
 	defer r.usage.Close()
 	u := r.usageReport("phone")
-	if len(u.Days) != 4 || u.Days[0] != (api.UsageEntry{From: "2096-10-31", Until: "2096-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2}) {
+	if len(u.Days) != 4 || u.Days[0] != (api.UsageEntry{From: "2096-10-31", Until: "2096-11-01", Link: "wwan0",
+		Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2}) {
 		t.Errorf("%+v", u.Days)
 	}
 	want := []api.UsageEntry{
-		{From: "2096-10-01", Until: "2096-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2},
-		{From: "2096-11-01", Until: "2096-12-01", Link: "wlan0", Purpose: "pipe", DeviceID: "gone", DownBytes: 7, UpBytes: 8},
-		{From: "2096-11-01", Until: "2096-12-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 110, UpBytes: 220},
+		{From: "2096-10-01", Until: "2096-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id,
+			DownBytes: 1, UpBytes: 2},
+		{From: "2096-11-01", Until: "2096-12-01", Link: "wlan0", Purpose: "pipe", DeviceID: "gone", DownBytes: 7,
+			UpBytes: 8},
+		{From: "2096-11-01", Until: "2096-12-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id,
+			DownBytes: 110, UpBytes: 220},
 	}
 	got, _ := json.Marshal(u.Months)
 	if w, _ := json.Marshal(want); !bytes.Equal(got, w) {
@@ -103,7 +107,8 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 	}
 	checkEnergyShown(t, now)
 	var page bytes.Buffer
-	if printUsage(&page, api.Usage{NotSaved: "no room"}, false, now); !strings.Contains(page.String(), "no room") || !strings.Contains(page.String(), "nothing") {
+	if printUsage(&page, api.Usage{NotSaved: "no room"}, false, now); !strings.Contains(page.String(), "no room") ||
+		!strings.Contains(page.String(), "nothing") {
 		t.Errorf("%s", &page)
 	}
 }
@@ -132,11 +137,13 @@ func checkEnergyShown(t *testing.T, now time.Time) {
 	if len(u.Months) != 2 || u.Months[0].RadioJoules != 0 || u.Months[1].RadioJoules != 1512.6 {
 		t.Errorf("months %+v", u.Months)
 	}
-	const note = "energy of radios, estimated from bytes and published measurements; - for links without a known radio\n"
+	const note = "energy of radios, estimated from bytes and published measurements; - for links without a known " +
+		"radio\n"
 	for days, want := range map[bool]string{
 		false: "helper phone\nLINK FOR DEVICE TODAY DOWN UP THIS MONTH DOWN UP SINCE ENERGY TODAY THIS MONTH\n" +
 			"eth0 pipe 7 B 8 B 7 B 8 B 2096-11-01 - -\nwwan0 hs-path 1 B 2 B 2 B 4 B 2096-11-01 12.6 J 1.51 kJ\n" + note,
-		true: "helper phone\nDAY LINK FOR DEVICE DOWN UP ENERGY\n2096-11-29 wwan0 hs-path 1 B 2 B 1.5 kJ\n2096-11-30 eth0 pipe 7 B 8 B -\n" +
+		true: "helper phone\nDAY LINK FOR DEVICE DOWN UP ENERGY\n2096-11-29 wwan0 hs-path 1 B 2 B 1.5 kJ\n" +
+			"2096-11-30 eth0 pipe 7 B 8 B -\n" +
 			"2096-11-30 wwan0 hs-path 1 B 2 B 12.6 J\n" + note,
 	} {
 		var page bytes.Buffer

@@ -47,7 +47,8 @@ func (r *role) watchTrust(ctx context.Context, d runningRole, hangup <-chan os.S
 }
 
 // applyTrustChanges does the work of watchTrust for the given channel of changes.
-func (r *role) applyTrustChanges(ctx context.Context, d runningRole, path string, hangup <-chan os.Signal, changes <-chan struct{}) error {
+func (r *role) applyTrustChanges(ctx context.Context, d runningRole, path string, hangup <-chan os.Signal,
+	changes <-chan struct{}) error {
 	known := r.trust.Peers() // those that d knows
 	reload := func(forced bool) {
 		err := r.trust.Reload()
@@ -173,7 +174,8 @@ func watchFile(path string) (changes <-chan struct{}, stop func()) {
 	end, done := make(chan struct{}), make(chan struct{})
 	stop = func() { close(end); <-done }
 	if err != nil {
-		slog.Warn("file is polled every second", "file", path, "err", fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
+		slog.Warn("file is polled every second", "file", path, "err",
+			fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
 		go func() {
 			defer close(done)
 			pollFile(path, out, end)
@@ -213,7 +215,8 @@ func pollFile(path string, out chan<- struct{}, end <-chan struct{}) {
 		now, _ := userfile.Stat(path)
 		switch {
 		case before == nil && now == nil:
-		case before == nil || now == nil, !os.SameFile(before, now), !before.ModTime().Equal(now.ModTime()), before.Size() != now.Size():
+		case before == nil || now == nil, !os.SameFile(before,
+			now), !before.ModTime().Equal(now.ModTime()), before.Size() != now.Size():
 			notifyChange(out)
 		}
 		before = now

@@ -42,7 +42,8 @@ func TestTrustIsWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()}); err != nil {
+	if err := other.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper},
+		Key: key.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	<-changed
@@ -76,7 +77,8 @@ func TestSavingCutsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trust, err := cli.OpenTrust()
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
+			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper},
+				Key: key.Public()})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +136,8 @@ func TestRevokedUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trust, err := cli.OpenTrust()
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
+			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper},
+				Key: key.Public()})
 		}
 		if err == nil {
 			err = os.Chmod(path, 0o666)

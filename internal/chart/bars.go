@@ -74,7 +74,8 @@ func (b Bars) drawChart(dc draw.Canvas) error {
 	p.Add(theme.gridLines())
 	if n > 0 {
 		area := float64(dc.Max.X-dc.Min.X) - 70
-		bars, err := plotter.NewBarChart(plotter.Values(b.Values), vg.Length(max(min(area/float64(n)*barFraction, maxBarWidth), 1)))
+		bars, err := plotter.NewBarChart(plotter.Values(b.Values),
+			vg.Length(max(min(area/float64(n)*barFraction, maxBarWidth), 1)))
 		if err != nil {
 			return err
 		}

@@ -69,7 +69,8 @@ func renderSVG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	out.Write(doc[:end])
-	fmt.Fprintf(&out, ` role="img" aria-labelledby="t d"><title id="t">%s</title><desc id="d">%s</desc>`, escapeXML(f.title), escapeXML(f.description))
+	fmt.Fprintf(&out, ` role="img" aria-labelledby="t d"><title id="t">%s</title><desc id="d">%s</desc>`,
+		escapeXML(f.title), escapeXML(f.description))
 	out.Write(doc[end+1:])
 	return out.Bytes(), nil
 }
@@ -118,7 +119,8 @@ func rgb(hex uint32) color.Color {
 
 func newTheme() theme {
 	l := theme{ground: rgb(0xffffff), text: rgb(0x1b2530), grid: rgb(0xdfe4ea)}
-	for i, hex := range [maxLines]uint32{0x0072b2, 0xd55e00, 0x00805e, 0xa6478a, 0x8a6a00, 0x5f6770, 0x111111, 0x1391b5} {
+	for i, hex := range [maxLines]uint32{0x0072b2, 0xd55e00, 0x00805e, 0xa6478a, 0x8a6a00, 0x5f6770, 0x111111,
+		0x1391b5} {
 		l.lines[i] = rgb(hex)
 	}
 	return l
@@ -133,7 +135,8 @@ func (l theme) lineStyle(i int) draw.LineStyle {
 
 // textStyle returns the style of text.
 func (l theme) textStyle(size float64) plottext.Style {
-	return plottext.Style{Color: l.text, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: font.Length(size)}, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
+	return plottext.Style{Color: l.text, Font: font.Font{Typeface: "Liberation", Variant: "Sans",
+		Size: font.Length(size)}, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
 }
 
 // drawName draws a piece of a line and its name.

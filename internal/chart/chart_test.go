@@ -47,7 +47,8 @@ func TestBars(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := descriptionOf(t, doc)
-	for _, want := range []string{"Users <by day>, RNTIs", "2026-10-31: 1.5 RNTIs. Most in 2026-10-29: 43.5 RNTIs.", "\n40\n50", "\n2026-10-31"} {
+	for _, want := range []string{"Users <by day>, RNTIs", "2026-10-31: 1.5 RNTIs. Most in 2026-10-29: 43.5 RNTIs.",
+		"\n40\n50", "\n2026-10-31"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

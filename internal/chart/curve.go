@@ -48,7 +48,8 @@ func (c Curves) Describe() string {
 	for _, l := range c.Curves {
 		for i, p := range l.Fractions {
 			if p >= 0.5 {
-				all = append(all, fmt.Sprintf("%s: half of all up to %.3g, at most %.3g %s.", l.Name, l.Values[i], l.Values[len(l.Values)-1], c.Unit))
+				all = append(all, fmt.Sprintf("%s: half of all up to %.3g, at most %.3g %s.", l.Name, l.Values[i],
+					l.Values[len(l.Values)-1], c.Unit))
 				break
 			}
 		}
@@ -63,7 +64,8 @@ func (c Curves) Describe() string {
 func (c Curves) stepPoints(l Curve, low float64) plotter.XYs {
 	points := plotter.XYs{{X: low, Y: 0}}
 	for i, v := range l.Values {
-		points = append(points, plotter.XY{X: max(v, low), Y: points[len(points)-1].Y}, plotter.XY{X: max(v, low), Y: l.Fractions[i]})
+		points = append(points, plotter.XY{X: max(v, low), Y: points[len(points)-1].Y},
+			plotter.XY{X: max(v, low), Y: l.Fractions[i]})
 	}
 	return points
 }
@@ -107,7 +109,8 @@ func (c Curves) drawChart(dc draw.Canvas) error {
 	}
 	p.Draw(draw.Crop(dc, 14, -14-nameColumn, 4, -6))
 	for i, l := range list { // at the right, from the top on
-		theme.drawName(dc, vg.Point{X: dc.Max.X - nameColumn, Y: dc.Max.Y - vg.Length(40+nameHeight*float64(i))}, l.Name, i)
+		theme.drawName(dc, vg.Point{X: dc.Max.X - nameColumn, Y: dc.Max.Y - vg.Length(40+nameHeight*float64(i))},
+			l.Name, i)
 	}
 	return nil
 }

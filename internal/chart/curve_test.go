@@ -15,11 +15,15 @@ func TestCurves(t *testing.T) {
 		want   []string
 	}{
 		"nothing": {Curves{Title: "Users"}, []string{"Nothing to show yet.", "Users"}},
-		"steps": {Curves{Title: "Users", Unit: "users", Width: 700, Curves: []Curve{{"cell 0, a", []float64{0, 3, 17}, []float64{0.2, 0.5, 1}}, {"none", nil, nil}}},
-			[]string{"cell 0, a: half of all up to 3, at most 17 users.", "\n0.75", "\n5\n", "\n20", "\ncell 0, a", "\nusers"}},
-		"ratios": {Curves{Title: "Rates", Unit: "Mbit/s", LogScale: true, Width: 700, Curves: []Curve{{"b", []float64{0, 0.03, 20}, []float64{0.2, 0.4, 1}}}},
+		"steps": {Curves{Title: "Users", Unit: "users", Width: 700,
+			Curves: []Curve{{"cell 0, a", []float64{0, 3, 17}, []float64{0.2, 0.5, 1}}, {"none", nil, nil}}},
+			[]string{"cell 0, a: half of all up to 3, at most 17 users.", "\n0.75", "\n5\n", "\n20", "\ncell 0, a",
+				"\nusers"}},
+		"ratios": {Curves{Title: "Rates", Unit: "Mbit/s", LogScale: true, Width: 700,
+			Curves: []Curve{{"b", []float64{0, 0.03, 20}, []float64{0.2, 0.4, 1}}}},
 			[]string{"b: half of all up to 20, at most 20 Mbit/s.", "\n0.01\n", "\n100"}},
-		"ratios of nothing": {Curves{LogScale: true, Curves: []Curve{{"b", []float64{0}, []float64{1}}}}, []string{"at most 0"}},
+		"ratios of nothing": {Curves{LogScale: true, Curves: []Curve{{"b", []float64{0}, []float64{1}}}},
+			[]string{"at most 0"}},
 	} {
 		doc, err := c.curves.SVG()
 		if err != nil {

@@ -84,7 +84,8 @@ func (r Raster) layoutPanels() (panels []image.Rectangle, all image.Rectangle) {
 func (r Raster) PNG() ([]byte, error) {
 	theme := newTheme()
 	panels, all := r.layoutPanels()
-	canvas := vgimg.NewWith(vgimg.UseWH(pixelsToPoints(all.Dx()), pixelsToPoints(all.Dy())), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(theme.ground))
+	canvas := vgimg.NewWith(vgimg.UseWH(pixelsToPoints(all.Dx()), pixelsToPoints(all.Dy())), vgimg.UseDPI(dpi),
+		vgimg.UseBackgroundColor(theme.ground))
 	dc := draw.New(canvas)
 	img := canvas.Image()
 	width := r.columnWidth()
@@ -102,7 +103,8 @@ func (r Raster) PNG() ([]byte, error) {
 		x, y := at.Max.X+24, at.Min.Y
 		for _, k := range p.Keys[:min(len(p.Keys), max(at.Dy()/keyHeight, 1))] {
 			fillRect(img, image.Rect(x, y, x+22, y+22), k.Color)
-			dc.FillText(theme.textStyle(10), vg.Point{X: pixelsToPoints(x + 32), Y: pixelsToPoints(all.Dy() - y - 11)}, text.Printable(k.Name))
+			dc.FillText(theme.textStyle(10), vg.Point{X: pixelsToPoints(x + 32),
+				Y: pixelsToPoints(all.Dy() - y - 11)}, text.Printable(k.Name))
 			y += keyHeight
 		}
 		for _, m := range p.X {
@@ -128,7 +130,8 @@ func (p Panel) drawTexts(dc draw.Canvas, at, all image.Rectangle, theme theme) {
 	right, middle, high := small, small, p.rowHeight()
 	right.XAlign, middle.XAlign = draw.XRight, draw.XCenter
 	for _, m := range p.Y {
-		dc.FillText(right, vg.Point{X: pixelsToPoints(at.Min.X - 16), Y: up(at.Max.Y - m.Position*high - high/2)}, text.Printable(m.Label))
+		dc.FillText(right, vg.Point{X: pixelsToPoints(at.Min.X - 16), Y: up(at.Max.Y - m.Position*high - high/2)},
+			text.Printable(m.Label))
 	}
 	width := at.Dx() / max(p.Columns, 1)
 	for _, m := range p.X {

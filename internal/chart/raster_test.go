@@ -16,8 +16,10 @@ func TestRaster(t *testing.T) {
 	}
 	var r Raster
 	for i, size := range [][2]int{{100, 250}, {6, 40}, {50, 1}} {
-		r.Panels = append(r.Panels, Panel{Title: "a cell", Rows: size[0], Columns: size[1], ColorAt: func(row, column int) color.Color { return value(i, row, column) },
-			X: []Mark{{0, "SFN 0", "0 s"}}, Y: []Mark{{5, "5", ""}}, Keys: []Key{{color.Black, "0x4601"}, {color.Black, "0x4602"}}})
+		r.Panels = append(r.Panels, Panel{Title: "a cell", Rows: size[0], Columns: size[1],
+			ColorAt: func(row, column int) color.Color { return value(i, row, column) },
+			X:       []Mark{{0, "SFN 0", "0 s"}}, Y: []Mark{{5, "5", ""}}, Keys: []Key{{color.Black, "0x4601"},
+				{color.Black, "0x4602"}}})
 	}
 	data, err := r.PNG()
 	if err != nil {
@@ -55,7 +57,8 @@ func TestRaster(t *testing.T) {
 	if dark < 20 {
 		t.Errorf("%d pixels of a label", dark)
 	}
-	if got := color.RGBAModel.Convert(img.At(places[0].Max.X+30, places[0].Min.Y+5)); got != (color.RGBA{0, 0, 0, 255}) {
+	if got := color.RGBAModel.Convert(img.At(places[0].Max.X+30, places[0].Min.Y+5)); got != (color.RGBA{0, 0, 0,
+		255}) {
 		t.Errorf("the key is %v", got)
 	}
 }

@@ -30,5 +30,6 @@ func NewBar(bars *mpb.Progress, size unit.Bytes, name string, note func(unit.Byt
 		return fmt.Sprintf(" %s, %s", n.Decimal(), note(n))
 	}
 	return bars.New(max(0, int64(size)), style,
-		mpb.PrependDecorators(decor.Name(text.Printable(name), decor.WCSyncSpaceR)), mpb.AppendDecorators(decor.Any(describe)))
+		mpb.PrependDecorators(decor.Name(text.Printable(name),
+			decor.WCSyncSpaceR)), mpb.AppendDecorators(decor.Any(describe)))
 }

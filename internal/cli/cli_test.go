@@ -25,7 +25,8 @@ func (e quietExit) Silent() bool { return e.silent }
 // failingProgram returns a program with one command, "work", that ends with err.
 func failingProgram(err error) Program {
 	return Program{Name: "prog", Short: "test", Commands: func() []*cobra.Command {
-		work := &cobra.Command{Use: "work FILE", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return err }}
+		work := &cobra.Command{Use: "work FILE", Args: cobra.ExactArgs(1),
+			RunE: func(*cobra.Command, []string) error { return err }}
 		work.Flags().Bool("json", false, "")
 		return []*cobra.Command{work, VersionCommand()}
 	}}
@@ -40,9 +41,11 @@ func TestRun(t *testing.T) {
 	}{
 		{"work x", nil, ExitOK, ""},
 		{"work x", errors.New("it broke"), ExitFailure, "prog: it broke\n"},
-		{"work x", fault.New(fault.Permission, errors.New("no rights"), "be root"), ExitRefused, "prog: no rights\nhint: be root\n"},
+		{"work x", fault.New(fault.Permission, errors.New("no rights"), "be root"), ExitRefused,
+			"prog: no rights\nhint: be root\n"},
 		{"work x", UsageError("bad %s", "size"), ExitUsage, "see `prog work --help`"},
-		{"work x --json", fault.New(fault.Timeout, errors.New("late"), "wait"), ExitNoConnection, `{"error":"late","kind":"timeout","hint":"wait"}`},
+		{"work x --json", fault.New(fault.Timeout, errors.New("late"), "wait"), ExitNoConnection,
+			`{"error":"late","kind":"timeout","hint":"wait"}`},
 		{"work x", quietExit{false}, 42, "prog: command failed\n"},
 		{"work x", quietExit{true}, 42, ""},
 		{"work x", &ExitStatus{Code: 7}, 7, ""},

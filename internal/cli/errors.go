@@ -85,7 +85,8 @@ func AsUsageError(err error) error {
 func ExplainListenError(err error, flag string) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fault.New(fault.AlreadyRunning, err, "another program, or another mpbond, uses that port: choose one with "+flag)
+		return fault.New(fault.AlreadyRunning, err,
+			"another program, or another mpbond, uses that port: choose one with "+flag)
 	case errors.Is(err, syscall.EACCES):
 		return fault.New(fault.Permission, err, "ports below 1024 need root: choose another with "+flag)
 	}

@@ -18,7 +18,8 @@ func ManCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root := cmd.Root()
 			var b bytes.Buffer
-			fmt.Fprintf(&b, ".TH %s 1 \"\" \"%[2]s %[3]s\"\n.SH NAME\n%[2]s \\- %[4]s\n.SH SYNOPSIS\n.B %[2]s\n.I COMMAND\n",
+			fmt.Fprintf(&b, ".TH %s 1 \"\" \"%[2]s %[3]s\"\n.SH NAME\n%[2]s \\- %[4]s\n.SH SYNOPSIS\n.B %[2]s\n"+
+				".I COMMAND\n",
 				escapeRoff(strings.ToUpper(root.Name())), escapeRoff(root.Name()), escapeRoff(Version),
 				escapeRoff(root.Short))
 			b.WriteString(".SH DESCRIPTION\n")

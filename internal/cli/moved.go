@@ -32,7 +32,8 @@ func MovedCommand(old, replacement string, special map[string]string) *cobra.Com
 	}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		program, _, _ := strings.Cut(replacement, " ")
-		fmt.Fprintf(cmd.OutOrStdout(), "`%s` is now `%s`, of the program %s: run `%[2]s --help`.\n", cmd.CommandPath(), replacement, program)
+		fmt.Fprintf(cmd.OutOrStdout(), "`%s` is now `%s`, of the program %s: run `%[2]s --help`.\n",
+			cmd.CommandPath(), replacement, program)
 	})
 	return cmd
 }

@@ -46,5 +46,6 @@ func (p Program) printOverview(w io.Writer, root *cobra.Command) {
 			topics = append(topics, c.Name())
 		}
 	}
-	fmt.Fprintf(w, "\nFlags and examples: %s COMMAND --help. Topics: %[1]s help %[2]s\n", p.Name, strings.Join(topics, "|"))
+	fmt.Fprintf(w, "\nFlags and examples: %s COMMAND --help. Topics: %[1]s help %[2]s\n", p.Name,
+		strings.Join(topics, "|"))
 }

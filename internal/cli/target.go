@@ -85,7 +85,8 @@ func RefuseSameFile(flag, name string, others []string, open ...any) error {
 	same := func(other os.FileInfo, err error) bool { return err == nil && os.SameFile(st, other) }
 	for _, other := range others {
 		if same(userfile.Stat(other)) {
-			return fault.New(fault.Usage, fmt.Errorf("%s %s is also %s, which would be lost", flag, name, other), "name another file")
+			return fault.New(fault.Usage, fmt.Errorf("%s %s is also %s, which would be lost", flag, name, other),
+				"name another file")
 		}
 	}
 	for _, stream := range open {

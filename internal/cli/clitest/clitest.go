@@ -95,7 +95,8 @@ func CheckMan(t *testing.T, p cli.Program) {
 	root, _ := p.Root(io.Discard)
 	hyphens := strings.NewReplacer("-", `\-`)
 	cli.EachCommand(root, func(c *cobra.Command) {
-		_, text, ok := strings.Cut(page, "\n.SS "+hyphens.Replace(strings.TrimPrefix(c.UseLine(), root.Name()+" "))+"\n")
+		_, text, ok := strings.Cut(page, "\n.SS "+hyphens.Replace(strings.TrimPrefix(c.UseLine(),
+			root.Name()+" "))+"\n")
 		text, _, _ = strings.Cut(text, "\n.SS ")
 		if !ok {
 			t.Errorf("no %s", c.CommandPath())
