@@ -79,17 +79,6 @@ func nginx(t *testing.T, data []byte) (url, root string) {
 	return "http://" + l.Addr().String(), root
 }
 
-// writeFile replaces a file atomically.
-func writeFile(t *testing.T, file string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(file+".new", data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestNginx(t *testing.T) {
 	data := randomBytes(size, 20)
 	url, root := nginx(t, data)

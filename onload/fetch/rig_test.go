@@ -310,3 +310,14 @@ func sendPart(w http.ResponseWriter, o *origin, from, to int) {
 	w.WriteHeader(http.StatusPartialContent)
 	_, _ = w.Write(o.data[from:to])
 }
+
+// writeFile replaces a file atomically.
+func writeFile(t *testing.T, file string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
