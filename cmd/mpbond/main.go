@@ -13,7 +13,7 @@ import (
 )
 
 // apiVersion is the version of the local HTTP API: the number in its paths.
-const apiVersion = 1
+const apiVersion = 2
 
 // commands returns the subcommands in the order of the help text.
 func commands() []*cobra.Command {

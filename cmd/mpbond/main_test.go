@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -205,5 +206,16 @@ func TestOverview(t *testing.T) {
 		if n := strings.Count(out, "\n  "+c.Name()+" "); c.IsAvailableCommand() && n != 1 {
 			t.Errorf("%s is listed %d times", c.Name(), n)
 		}
+	}
+}
+
+// TestAPIVersion checks that apiVersion is the number in the paths of the API.
+func TestAPIVersion(t *testing.T) {
+	code, err := os.ReadFile("../../api/serve/routes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path := fmt.Sprintf(`"/v%d/status"`, apiVersion); !strings.Contains(string(code), path) {
+		t.Errorf("the API has no path %s", path)
 	}
 }

@@ -55,8 +55,8 @@ func TestNoneOfAll(t *testing.T) {
 			!strings.Contains(fault.HintOf(err), "the server is up") {
 			t.Errorf("%s: %v, %q", name, err, fault.HintOf(err))
 		}
-		for _, want := range []string{"this device does not work now, and is tried again: ",
-			"phone does not work now, and is tried again: "} {
+		for _, want := range []string{"this device fails, retrying: ",
+			"phone fails, retrying: "} {
 			if strings.Count(told.b.String(), want) != 1 {
 				t.Errorf("%s: %q in\n%s", name, want, &told.b)
 			}

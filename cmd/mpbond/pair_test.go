@@ -85,8 +85,8 @@ func TestSecondServer(t *testing.T) {
 	}
 	pair("--as server", one(), two())
 	pair("a server and something else", both())
-	pair("--as is", "--as", "king", one())
-	pair("is no helper", "--as", "helper", one())
+	pair("--as must be", "--as", "king", one())
+	pair("is not a helper", "--as", "helper", one())
 	knows("")
 	pair("", phone(), one())
 	knows("one phone")

@@ -125,7 +125,7 @@ func TestPutElsewhere(t *testing.T) {
 			t.Errorf("%+v: %v, %+v", o, err, res)
 		}
 		if said := strings.Contains(notes.String(),
-			"helpers would see what the requests carry (headers)"); said != (len(o.headers) > 0) {
+			"helpers could read the requests (headers)"); said != (len(o.headers) > 0) {
 			t.Errorf("%+v: %s", o, &notes)
 		}
 	}

@@ -63,7 +63,7 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 			!slices.ContainsFunc(s.Devices, func(d api.Device) bool { return d.Name == "stolen" || d.Name == "lost" })
 	})
 	if code, out, errs := runProgram(t, "status"); code != 0 ||
-		!strings.Contains(out, "a restart would trust them again): lost, stolen") {
+		!strings.Contains(out, "a restart would trust them again: lost, stolen") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	if err := trust.Reload(); err != nil || len(trust.Peers()) != 3 {
