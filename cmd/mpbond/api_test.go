@@ -19,8 +19,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// TestAPIOverTCP: each role answers at a port too, to who has the token, and to
-// no web page.
+// TestAPIOverTCP checks that each role answers on a TCP port only with the token, and never to a
+// web page.
 func TestAPIOverTCP(t *testing.T) {
 	for _, args := range [][]string{
 		{"server", "--listen", "127.0.0.1:0"}, {"helper"},
@@ -90,7 +90,7 @@ func TestAPIOverTCP(t *testing.T) {
 		"127.0.0.1:0")
 }
 
-// TestEventsOfNobody: without an mpbond there is nothing to listen to.
+// TestEventsOfNobody checks the error of `mpbond events` without a running mpbond.
 func TestEventsOfNobody(t *testing.T) {
 	newHome(t)
 	code, _, errs := runProgram(t, "events", "--json")
@@ -99,8 +99,8 @@ func TestEventsOfNobody(t *testing.T) {
 	}
 }
 
-// TestDevicesAreChanged: at each role devices are renamed and revoked over the
-// API, by what mpbond rename and revoke do, and told of as events.
+// TestDevicesAreChanged renames, pauses and revokes devices over the API and by commands, at each
+// role, and checks the events.
 func TestDevicesAreChanged(t *testing.T) {
 	for _, args := range [][]string{
 		{"server", "--listen", "127.0.0.1:0"}, {"helper"},

@@ -13,8 +13,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// TestNotFound: the hint names each helper that is not paused, and what to do where
-// multicast does not pass; for paused ones nothing is said.
+// TestNotFound checks that the hint names each helper that is not paused and says what to do if
+// multicast is blocked.
 func TestNotFound(t *testing.T) {
 	phone, tablet, paused := identity.Peer{Name: "phone"}, identity.Peer{Name: "tablet"}, identity.Peer{Name: "old",
 		Paused: true}
@@ -46,8 +46,8 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// TestAwaitApplied: `pause`, `resume` and `revoke` end once the running role shows the
-// change, and say so where it does not.
+// TestAwaitApplied checks that `pause`, `resume` and `revoke` wait until the running role shows the
+// change, and report if it does not.
 func TestAwaitApplied(t *testing.T) {
 	for _, c := range []struct {
 		command       string
@@ -58,7 +58,7 @@ func TestAwaitApplied(t *testing.T) {
 		{"pause phone", []api.Device{{Paused: true, Subflows: 1}}, []api.Device{{Paused: true}}, false},
 		{"resume phone", []api.Device{{Paused: true}}, []api.Device{{Subflows: 1}}, false},
 		{"revoke phone", []api.Device{{}}, nil, false},
-		// it does not know the phone
+		// the role does not know the phone
 		{"pause phone", []api.Device{{Self: true, Paused: true}}, []api.Device{{Self: true}}, false},
 		{"revoke phone", []api.Device{{}}, []api.Device{{}}, true},
 	} {

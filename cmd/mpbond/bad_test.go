@@ -25,7 +25,7 @@ import (
 	"mpbond/node/primary"
 )
 
-// The test binary is the whole program too.
+// The test binary can run as the program itself.
 func init() {
 	if os.Getenv("MPBOND_TEST_ROLE") == "program" {
 		os.Unsetenv("MPBOND_TEST_ROLE")
@@ -33,7 +33,7 @@ func init() {
 	}
 }
 
-// newProcess prepares mpbond as a process of its own.
+// newProcess prepares mpbond as a separate process.
 func newProcess(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "MPBOND_TEST_ROLE=program", "GORACE=atexit_sleep_ms=0")
@@ -41,8 +41,7 @@ func newProcess(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// expectFailure runs mpbond, which must end by itself with that exit code, and with an
-// error and a hint that say so.
+// expectFailure runs mpbond, which must end with that exit code, error and hint.
 func expectFailure(t *testing.T, code int, says, hint string, args ...string) {
 	t.Helper()
 	cmd := newProcess(args...)
@@ -72,7 +71,7 @@ func checkFailure(t *testing.T, cmd *exec.Cmd, code int, says, hint string) {
 	}
 }
 
-// newPairedHome makes a home with a key and a trusted server, primary and helper.
+// newPairedHome creates a home with a key and a trusted server, primary and helper.
 func newPairedHome(t *testing.T) (dir string) {
 	t.Helper()
 	dir = newHome(t)
@@ -107,7 +106,7 @@ func listenOnFreePort(t *testing.T) (addr, port string) {
 	return l.Addr().String(), port
 }
 
-// portlessPrimary are arguments of a primary that takes no port that others may have.
+// portlessPrimary are arguments of a primary that uses no port that may be in use.
 var portlessPrimary = []string{"primary", "--proxy", "", "--transparent", "0", "--pipe", ""}
 
 func TestPortsInUse(t *testing.T) {
@@ -196,7 +195,7 @@ func TestMissingKernelFeature(t *testing.T) {
 	}
 }
 
-// TestMissingRights runs the program as a user who may do nothing.
+// TestMissingRights runs the program as a user without rights.
 func TestMissingRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it starts processes as another user")
@@ -208,7 +207,7 @@ func TestMissingRights(t *testing.T) {
 		cmd.Dir = "/"
 		return cmd
 	}
-	// The test binary lies where only its owner may look.
+	// Only its owner can reach the test binary.
 	self, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
@@ -269,8 +268,8 @@ func TestMissingRights(t *testing.T) {
 	run(exitRunFailed, "permitted", "root", own, "run", "--redirect-port", port, "--", "true")
 }
 
-// startRole starts a role and waits until its status socket answers. The test's
-// end ends it, and checks that it ends well.
+// startRole starts a role and waits until its status socket answers. When the test ends it stops
+// the role and checks that it ends without error.
 func startRole(t *testing.T, args ...string) (cmd *exec.Cmd, log *safeBuffer) {
 	t.Helper()
 	cmd, log = newProcess(args...), &safeBuffer{}
@@ -294,7 +293,7 @@ func awaitStarted(t *testing.T, cmd *exec.Cmd, role string, log fmt.Stringer) {
 	awaitStatus(t, role, log, func(api.Status) bool { return true })
 }
 
-// awaitStatus asks a role for its status until it is right.
+// awaitStatus asks a role for its status until right accepts it.
 func awaitStatus(t *testing.T, role string, log fmt.Stringer, right func(api.Status) bool) {
 	t.Helper()
 	c := client.New(api.SocketPath(role))
@@ -333,7 +332,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// awaitText waits until the log says something.
+// awaitText waits until the log contains a text.
 func (s *safeBuffer) awaitText(t *testing.T, words string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -348,7 +347,7 @@ func (s *safeBuffer) awaitText(t *testing.T, words string) {
 	}
 }
 
-// TestFullDisk: neither a log nor a trace that cannot be written stops a role.
+// TestFullDisk checks that a role runs on if its log or trace cannot be written.
 func TestFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -365,8 +364,8 @@ func TestFullDisk(t *testing.T) {
 		"/nowhere/trace")
 }
 
-// TestGarbageAtTheAppsDoors: proxy and status socket answer nonsense with an
-// error and go on.
+// TestGarbageAtTheAppsDoors checks that proxy and status socket answer garbage with an error and go
+// on.
 func TestGarbageAtTheAppsDoors(t *testing.T) {
 	newPairedHome(t)
 	_, log := startRole(t, "primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", "")
@@ -399,8 +398,8 @@ func TestGarbageAtTheAppsDoors(t *testing.T) {
 	awaitStatus(t, "primary", log, func(s api.Status) bool { return s.Role == "primary" })
 }
 
-// TestFallback: a proxy that others can reach does not lead them to what this
-// device reaches, unless that is wanted, and never to the device itself.
+// TestFallback checks that a proxy that others can reach does not connect directly unless
+// configured, and never to this device itself.
 func TestFallback(t *testing.T) {
 	here, _ := listenOnFreePort(t)
 	yes, no := true, false
@@ -440,8 +439,8 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// TestReload: each role reads the trust file again on SIGHUP, and keeps what it
-// knows when it cannot.
+// TestReload checks that each role rereads the trust file on SIGHUP, and keeps the last one if it
+// is invalid.
 func TestReload(t *testing.T) {
 	dir := newPairedHome(t)
 	for _, args := range [][]string{{"server", "--listen", "127.0.0.1:0"}, portlessPrimary,
@@ -476,7 +475,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestStatusOfAWaitingHelper: why it has no pipe can be asked for.
+// TestStatusOfAWaitingHelper checks that the status says why a helper has no pipe.
 func TestStatusOfAWaitingHelper(t *testing.T) {
 	newPairedHome(t)
 	_, log := startRole(t, "helper", "--name", "phone")

@@ -24,9 +24,8 @@ import (
 	"mpbond/node/primary"
 )
 
-// TestCapsNotKept: a cap for a name of nothing here, or of a server, is told as
-// such, and warned of once for each policy that comes into force; one that a
-// restart would give again is told as that.
+// TestCapsNotKept checks that caps for unknown names and servers are reported as not enforced, with
+// one warning for each new policy, and that unsaved counts are reported.
 func TestCapsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := newPairedHome(t)
@@ -108,8 +107,8 @@ func TestCapsNotKept(t *testing.T) {
 	})
 }
 
-// TestCapByHostName: a primary that nobody has given a name keeps caps that are set
-// for its host's name, as its status calls it, and for "primary".
+// TestCapByHostName checks that a primary without a configured name applies caps for its host name
+// and for "primary".
 func TestCapByHostName(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -137,7 +136,7 @@ func TestCapByHostName(t *testing.T) {
 	log.awaitText(t, "cap not enforced")
 }
 
-// TestBounded: what a name is of depends on what this device is to the other one.
+// TestBounded checks what the caps of a name limit in each role.
 func TestBounded(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// TestParseCells: flags tell source, own RNTI and cells, in any order at the end.
+// TestParseCells checks that flags contain source, RNTI and cells, with options in any order.
 func TestParseCells(t *testing.T) {
 	got, err := parseCellFlags([]string{"wwan0=unix:/run/a,b.sock,rnti=0x4601,cells=2+0", "wwan1=tcp:[::1]:9000",
 		"wwan2=x,cells=1,rnti=100"})
@@ -34,7 +34,7 @@ func TestParseCells(t *testing.T) {
 	}
 }
 
-// TestCellTwice: the second source of an interface's cells is refused.
+// TestCellTwice checks that a second source for an interface is refused.
 func TestCellTwice(t *testing.T) {
 	if _, err := parseCellFlags([]string{"wwan0=x", "wwan0=y"}); fault.KindOf(err) != fault.Usage ||
 		!strings.Contains(err.Error(), "wwan0 twice") {
@@ -42,8 +42,8 @@ func TestCellTwice(t *testing.T) {
 	}
 }
 
-// TestDualCells: one listener serves both roles, so that it is enough if either goes over
-// UDP there.
+// TestDualCells checks that one listener serves both roles, and that one of them using UDP is
+// enough.
 func TestDualCells(t *testing.T) {
 	var c dualConfig
 	c.Primary.Cell = map[string]mydevice.Cell{"wwan0": {Messages: "x"}}
@@ -64,7 +64,7 @@ func TestDualCells(t *testing.T) {
 	}
 }
 
-// TestOpenCells: what cannot be listened to is told at once, with what to do.
+// TestOpenCells checks the error and hint for invalid cell configurations.
 func TestOpenCells(t *testing.T) {
 	for _, bad := range []mydevice.Cell{{}, {Messages: "unix:"}, {Messages: "x", RNTI: 10},
 		{Messages: "x", Cells: []uint8{8}}} {
@@ -90,7 +90,7 @@ func TestOpenCells(t *testing.T) {
 	}
 }
 
-// TestCellOverTCP: an interface whose subflows go over TCP cannot tell of cells.
+// TestCellOverTCP checks that cells need UDP on the same interface.
 func TestCellOverTCP(t *testing.T) {
 	cfg := primary.Default
 	cfg.Interfaces, cfg.Cell = []string{"wwan0"}, map[string]mydevice.Cell{"wwan0": {Messages: "x"}}
@@ -100,7 +100,7 @@ func TestCellOverTCP(t *testing.T) {
 	}
 }
 
-// TestControllers: which name means what over UDP.
+// TestControllers checks the controller of each name.
 func TestControllers(t *testing.T) {
 	for name, want := range map[string]cc.Controller{"": &cc.FeedbackFollower{}, "pbe": &cc.PBE{}, "bbr": &cc.BBR{},
 		"copa": &cc.Copa{}, "cubic": &cc.CUBIC{}, "reno": &cc.CUBIC{}} {
@@ -110,7 +110,7 @@ func TestControllers(t *testing.T) {
 	}
 }
 
-// TestCellWords: people are told in words.
+// TestCellWords checks the descriptions of cells and PBE-CC for people.
 func TestCellWords(t *testing.T) {
 	for want, got := range map[string]string{
 		"cells of wwan0: capacity for this device 30 Mbit/s, fair share 10 Mbit/s (cell 0: 12 of 50 resource " +
@@ -137,7 +137,7 @@ func TestCellWords(t *testing.T) {
 	}
 }
 
-// TestTransportWords: what a path goes over is told if one would not expect it.
+// TestTransportWords checks the descriptions of transports that are not the default.
 func TestTransportWords(t *testing.T) {
 	for want, p := range map[string]api.Subflow{
 		"":                         {Transport: "tcp"},

@@ -12,7 +12,7 @@ import (
 	"mpbond/internal/cli/clitest"
 )
 
-// withoutJSON lists commands without --json, and why.
+// withoutJSON lists the commands without --json, with the reason.
 var withoutJSON = clitest.Excuses{
 	"mpbond server":  "it runs on: status --json tells, and --log-format json logs",
 	"mpbond primary": "as server",
@@ -24,8 +24,8 @@ var withoutJSON = clitest.Excuses{
 	"mpbond trust":   "it has subcommands",
 }
 
-// withoutNames are commands with arguments that are no names of anything that is
-// known here, so that there is nothing to complete, or files, which shells do.
+// withoutNames lists commands whose arguments cannot be completed with known names, with the
+// reason. Shells complete files themselves.
 var withoutNames = clitest.Excuses{
 	"mpbond pair":         "codes",
 	"mpbond streams":      "a number",
@@ -41,7 +41,7 @@ func TestCommandsAreComplete(t *testing.T) {
 	clitest.CheckCommands(t, thisProgram(), withoutJSON, withoutNames)
 }
 
-// TestNamesAreCompleted: names of devices, rows and values of flags.
+// TestNamesAreCompleted checks the completion of devices, subflows and values of flags.
 func TestNamesAreCompleted(t *testing.T) {
 	newHome(t)
 	trust, err := cli.OpenTrust()
@@ -77,7 +77,7 @@ func TestNamesAreCompleted(t *testing.T) {
 	}
 }
 
-// TestDevicesAsJSON: what changes a device tells, with --json, which it was.
+// TestDevicesAsJSON checks that commands that change a device print it with --json.
 func TestDevicesAsJSON(t *testing.T) {
 	newHome(t)
 	key, err := identity.Generate()

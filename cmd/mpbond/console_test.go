@@ -14,8 +14,8 @@ import (
 	"mpbond/base/userfile"
 )
 
-// TestConsoles: the address has the token behind the #, and there is none where
-// the API is not served over TCP.
+// TestConsoles checks that an address contains the token after the #, and that there is none if the
+// API is not served over TCP.
 func TestConsoles(t *testing.T) {
 	t.Setenv("MPBOND_HOME", t.TempDir())
 	if _, err := listConsoles([]api.Status{{Role: "helper"}}); !fault.Is(err, fault.NotRunning) ||
@@ -28,7 +28,7 @@ func TestConsoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whose token it is the mpbond that runs decides: none is made here.
+	// The running mpbond owns the token: the command creates none.
 	if _, err := listConsoles(running); !fault.Is(err, fault.NotFound) ||
 		!strings.Contains(fault.HintOf(err), "start the mpbond") || userfile.Exists(path) {
 		t.Error(err, fault.HintOf(err))
@@ -51,8 +51,8 @@ func TestConsoles(t *testing.T) {
 	}
 }
 
-// TestOpenConsole: the token goes to the desktop in a file for the owner only, and
-// on no command line.
+// TestOpenConsole checks that the desktop gets the token in a file that only the owner can read,
+// and not on a command line.
 func TestOpenConsole(t *testing.T) {
 	home, tools := t.TempDir(), t.TempDir()
 	t.Setenv("MPBOND_HOME", home)

@@ -96,7 +96,7 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// TestDeviceNameIsText: what is too long is cut between characters.
+// TestDeviceNameIsText checks that names that are too long are cut between characters.
 func TestDeviceNameIsText(t *testing.T) {
 	long := strings.Repeat("x", wire.MaxName-1)
 	for name, want := range map[string]string{"phone": "phone", "über": "über", long + "y": long + "y",
@@ -107,8 +107,8 @@ func TestDeviceNameIsText(t *testing.T) {
 	}
 }
 
-// TestDeviceEvents: devices that come into the trust file, get another name or
-// other roles, or leave it, are told of.
+// TestDeviceEvents checks the events of devices that are added to the trust file, renamed, removed,
+// or get other roles.
 func TestDeviceEvents(t *testing.T) {
 	peer := func(n byte, name string, roles ...identity.Role) identity.Peer {
 		return identity.Peer{Name: name, Key: identity.PublicKey{n}, Roles: roles}
@@ -131,8 +131,8 @@ func TestDeviceEvents(t *testing.T) {
 	}
 }
 
-// TestRefusedDevices: status and devices say who does not come together with this
-// device, and why, once for all addresses; not of one that has come meanwhile.
+// TestRefusedDevices checks that status and devices show refused devices with the reason, once for
+// all addresses, and not after they have connected.
 func TestRefusedDevices(t *testing.T) {
 	const why = "version 4 here, 5 there: upgrade mpbond on this device"
 	st := api.Status{Role: "helper", Name: "phone", Helper: &api.HelperStatus{},

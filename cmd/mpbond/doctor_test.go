@@ -22,8 +22,8 @@ import (
 	"mpbond/node/doctor"
 )
 
-// TestDoctorOfFiles: what is wrong with files is named, as JSON too, and nothing
-// is made or changed.
+// TestDoctorOfFiles checks that the doctor reports errors of files, also as JSON, and creates or
+// changes no file.
 func TestDoctorOfFiles(t *testing.T) {
 	dir := newHome(t)
 	bottleneck := func(code int, args ...string) doctor.Verdict {
@@ -70,8 +70,8 @@ func TestDoctorOfFiles(t *testing.T) {
 	}
 }
 
-// TestDoctorOfServices: who has no key, where services have theirs, is told that
-// these are root's.
+// TestDoctorOfServices checks the hint of a missing key if services have one that only root can
+// read.
 func TestDoctorOfServices(t *testing.T) {
 	state, own := t.TempDir(), filepath.Join(t.TempDir(), cli.KeyFile)
 	none := fault.New(fault.NotFound, errors.New("no key"), "make one")
@@ -92,7 +92,7 @@ func TestDoctorOfServices(t *testing.T) {
 	}
 }
 
-// TestDoctorUnreachable: nobody answers at the server's address.
+// TestDoctorUnreachable checks the report if the server's address does not answer.
 func TestDoctorUnreachable(t *testing.T) {
 	newPairedHome(t)
 	code, out, errs := runProgram(t, "doctor")
@@ -109,8 +109,7 @@ func TestDoctorUnreachable(t *testing.T) {
 	}
 }
 
-// TestPrintReport shows each part once, without what others could send to a
-// terminal.
+// TestPrintReport checks each part of a report, without control characters from others.
 func TestPrintReport(t *testing.T) {
 	r := doctor.Report{Bottleneck: doctor.Verdict{What: "pipe", Text: "the pipe\x1b[2J is slow", Advice: "come nearer"},
 		Findings: []doctor.Finding{{Check: "clock", Level: doctor.OK, Text: "agrees", Hint: "not shown"},
@@ -207,8 +206,7 @@ func TestLanesOf(t *testing.T) {
 	}
 }
 
-// TestServerOfRunning: of several servers it is the one that the running primary
-// uses, which a flag may have named.
+// TestServerOfRunning checks that the doctor examines the server that the running primary uses.
 func TestServerOfRunning(t *testing.T) {
 	newHome(t)
 	trust, err := cli.OpenTrust()
@@ -235,8 +233,8 @@ func TestServerOfRunning(t *testing.T) {
 	}
 }
 
-// TestDoctorReadsPolicy: what the policy file says of links counts for the doctor,
-// too; one that cannot be used is what is wrong, unless a primary runs on.
+// TestDoctorReadsPolicy checks that the doctor applies the policy file, and reports an invalid one
+// unless a primary runs.
 func TestDoctorReadsPolicy(t *testing.T) {
 	dir := newPairedHome(t)
 	trust, err := cli.OpenTrust()
@@ -269,8 +267,8 @@ func TestDoctorReadsPolicy(t *testing.T) {
 	}
 }
 
-// TestDoctorCounts: what the doctor spends is in the file of the primary that runs
-// here at other times, which may be a dual's.
+// TestDoctorCounts checks that the doctor adds its bytes to the usage of the primary or dual of
+// this device.
 func TestDoctorCounts(t *testing.T) {
 	dir := newHome(t)
 	file := func(role string) string { return filepath.Join(dir, "usage-"+role+".jsonl") }

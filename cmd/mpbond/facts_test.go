@@ -12,8 +12,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestRadioOf: a link's name goes before what was told of the way to the Internet,
-// which says nothing of links that do not lead there.
+// TestRadioOf checks that the name of a link takes precedence over reported facts, which apply only
+// to links to the Internet.
 func TestRadioOf(t *testing.T) {
 	f := facts.Facts{Links: map[string]facts.Link{"": {Radio: wire.RadioCellular}, "usb7": {Radio: wire.RadioWiFi}}}
 	for _, c := range []struct {
@@ -30,7 +30,7 @@ func TestRadioOf(t *testing.T) {
 	}
 }
 
-// TestStatusOfRadios: what radios took is told with what else is known of a device.
+// TestStatusOfRadios checks that the status contains the energy of radios.
 func TestStatusOfRadios(t *testing.T) {
 	heat := 31.5
 	var page bytes.Buffer

@@ -11,8 +11,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// TestDirectories: where files are; and services have them where root's commands
-// look for them.
+// TestDirectories checks the directories, and that services use those that root's commands use.
 func TestDirectories(t *testing.T) {
 	check := func(state, config string) {
 		t.Helper()

@@ -16,8 +16,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// TestGetOnloadGoesOn: the same command with several URLs fetches what is missing, and
-// nothing else; --output makes the directory.
+// TestGetOnloadGoesOn checks that the same command with several URLs fetches only missing files,
+// and that --output creates the directory.
 func TestGetOnloadGoesOn(t *testing.T) {
 	newHome(t)
 	t.Chdir(t.TempDir())

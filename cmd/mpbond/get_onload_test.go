@@ -28,7 +28,7 @@ import (
 	"mpbond/onload/relay"
 )
 
-// serveSite serves the same file at every path, a little slowly.
+// serveSite serves the same file at every path, slowly.
 func serveSite(t *testing.T) (url string, data []byte) {
 	t.Helper()
 	data = make([]byte, 4<<20)
@@ -56,7 +56,7 @@ func (s *slowWriter) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// newPhone is a helper that relays, and the way to it.
+// newPhone starts a helper that relays and returns the device that uses it.
 func newPhone(t *testing.T) fetch.Device {
 	return fetch.Device{Name: "phone", Transport: dialPhone(t).Transport()}
 }
@@ -96,7 +96,7 @@ func dialPhone(t *testing.T) *relay.Dialer {
 		Addresses: []string{l.Addr().String()}}
 }
 
-// TestGetOnload: this device and a helper fetch one file together, through a real relay.
+// TestGetOnload fetches a file over this device and a helper, through a real relay.
 func TestGetOnload(t *testing.T) {
 	newHome(t)
 	t.Chdir(t.TempDir())
@@ -146,7 +146,7 @@ func TestGetOnloadAlone(t *testing.T) {
 	if err := os.Mkdir("dir", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Again: never over the first, unless its name is given; what one lacks does not harm others.
+	// A second run replaces the file only if it is named, and one missing file does not stop others.
 	code, _, errs = runProgram(t, "get", "--onload", url+"/a")
 	if code != cli.ExitFailure || !strings.Contains(errs, "already exists") {
 		t.Errorf("code %d: %s", code, errs)

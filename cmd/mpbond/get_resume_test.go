@@ -24,7 +24,7 @@ import (
 	"mpbond/internal/cli/clitest"
 )
 
-// breakingServer is a web server whose first answers break off.
+// breakingServer is a web server whose first responses break off.
 type breakingServer struct {
 	breaks int
 	asked  atomic.Int64
@@ -39,7 +39,7 @@ func (b *breakingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.serve(w, r, n)
 }
 
-// brokenWriter takes so many bytes and then ends the connection.
+// brokenWriter accepts some bytes and then closes the connection.
 type brokenWriter struct {
 	http.ResponseWriter
 	remaining int
@@ -55,8 +55,8 @@ func (b *brokenWriter) Write(p []byte) (int, error) {
 	return b.ResponseWriter.Write(p)
 }
 
-// TestGetGoesOn: what breaks off goes on where it was, if the server names the version of the
-// file; else it begins anew. It is never a mixture.
+// TestGetGoesOn checks that a download resumes if the web server identifies the version of the
+// file, else starts over, and never mixes versions.
 func TestGetGoesOn(t *testing.T) {
 	newTestSite(t, true)
 	data, later := make([]byte, fileSize), make([]byte, fileSize)
@@ -133,8 +133,8 @@ func TestGetGoesOn(t *testing.T) {
 	}
 }
 
-// TestGetRestarts downloads from nginx through a real server and primary, both of which are
-// killed in the middle and started again.
+// TestGetRestarts downloads from nginx through a real server and primary, and kills and restarts
+// both in the middle.
 func TestGetRestarts(t *testing.T) {
 	nginx, err := exec.LookPath("/usr/sbin/nginx")
 	if err != nil {

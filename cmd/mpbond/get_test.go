@@ -27,7 +27,7 @@ import (
 
 const fileSize = 300_000
 
-// testSite is a web server, a proxy in place of the primary, and its status.
+// testSite is a web server, a proxy in place of the primary, and the primary's status.
 type testSite struct {
 	dir   string // working directory of the command
 	web   string // address of the web server
@@ -70,7 +70,7 @@ func newTestSite(t *testing.T, socks bool) *testSite {
 		status.HTTP = strings.TrimPrefix(proxy.URL, "http://")
 	}
 	serveStatus(t, func(why bool) api.Status {
-		// Each time it is asked, the devices have carried more.
+		// The devices have carried more at each request.
 		s, n := status, unit.Bytes(w.asked.Add(1))
 		s.Bonds = []api.Bond{s.Bonds[0]}
 		s.Bonds[0].Subflows = []api.Subflow{s.Bonds[0].Subflows[0], s.Bonds[0].Subflows[1]}
@@ -131,7 +131,7 @@ func httpProxy(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, answer.Body)
 }
 
-// connectProxy carries a tunnel, or says why not as package intercept does.
+// connectProxy carries a tunnel, or returns an error like package intercept.
 func connectProxy(w http.ResponseWriter, r *http.Request) {
 	to, err := net.Dial("tcp", r.Host)
 	if err != nil {
@@ -149,7 +149,7 @@ func connectProxy(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(app, to)
 }
 
-// TestGetRefused: what the far end says of a destination is what the user reads.
+// TestGetRefused checks that users see the far end's error about a destination.
 func TestGetRefused(t *testing.T) {
 	newTestSite(t, false)
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
@@ -167,8 +167,7 @@ func TestGetRefused(t *testing.T) {
 	}
 }
 
-// socksProxy is the least SOCKS5 proxy (RFC 1928) that connects to names and
-// IPv4 addresses.
+// socksProxy is a minimal SOCKS5 proxy (RFC 1928) for names and IPv4 addresses.
 func socksProxy(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -257,7 +256,7 @@ func TestGet(t *testing.T) {
 			if names := w.listFiles(t); len(names) != 1 {
 				t.Errorf("files %v", names)
 			}
-			// Again: never over the first, unless its name is given.
+			// A second run replaces the file only if it is named.
 			if code, _, errs := runProgram(t, "get", w.web+"/file.bin"); code != cli.ExitFailure ||
 				!strings.Contains(errs, "already exists") {
 				t.Errorf("second: code %d, %s", code, errs)
@@ -375,7 +374,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// lineLimiter counts lines, and stops who writes them after some.
+// lineLimiter counts lines and stops the writer after some.
 type lineLimiter struct {
 	n, most int
 	stop    func()
@@ -388,7 +387,7 @@ func (l *lineLimiter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestShares: paths come and go, and what they carried stays counted.
+// TestShares checks that the bytes of subflows stay counted after they close.
 func TestShares(t *testing.T) {
 	at := func(paths ...api.Subflow) api.Status {
 		return api.Status{Bonds: []api.Bond{{ID: "b", Subflows: paths}}}

@@ -28,7 +28,7 @@ func runProgram(t *testing.T, args ...string) (code int, stdout, stderr string) 
 	return clitest.Run(t, thisProgram(), args...)
 }
 
-// newHome gives the test a place of its own for keys and sockets.
+// newHome gives the test its own directory for keys and sockets.
 func newHome(t *testing.T) string { t.Helper(); return clitest.Home(t) }
 
 func TestExitCodes(t *testing.T) {
@@ -172,7 +172,7 @@ func TestLoadConfig(t *testing.T) {
 	}
 }
 
-// TestCompletion: shells complete commands and flags.
+// TestCompletion checks that shells complete commands and flags.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if code, out, errs := runProgram(t, "completion", shell); code != cli.ExitOK ||

@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-// TestUsableMemory: the least that the machine or a cgroup on the way to the root allows.
+// TestUsableMemory checks that the least limit of the machine and of all cgroups above applies.
 func TestUsableMemory(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	machine := file("MemTotal:        1024 kB\nMemFree: 1 kB\n")

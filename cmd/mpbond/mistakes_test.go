@@ -11,8 +11,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// TestMistakes: what people mistype, or do in the wrong order, ends with the right code
-// and one sentence that names what failed; a hint says what to do.
+// TestMistakes checks that typing errors and commands in the wrong order end with the right exit
+// code, a sentence that names the error, and a hint.
 func TestMistakes(t *testing.T) {
 	closed := "127.0.0.1:1"
 	for _, c := range []struct {

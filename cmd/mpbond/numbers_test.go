@@ -17,8 +17,8 @@ import (
 	"mpbond/node/server"
 )
 
-// TestBareNumbers: no file takes a number without its unit for a time, a rate, a volume or
-// a word: 60 would be 60 ns. Sizes are the exception: bytes.
+// TestBareNumbers checks that files reject numbers without a unit for times, rates, volumes and
+// words: 60 would be 60 ns. Only sizes may be bare: they are bytes.
 func TestBareNumbers(t *testing.T) {
 	seen := map[string]bool{}
 	for _, file := range []any{primary.Config{}, server.Config{}, helper.Config{}, helperConfig{}, dualConfig{},
@@ -46,8 +46,8 @@ func TestBareNumbers(t *testing.T) {
 	}
 }
 
-// eachSetting calls f with a line that gives a bare number to a setting of t, for each that
-// is written as a text and kept as a number.
+// eachSetting calls f for each setting of t that is written as text and stored as a number, with a
+// line that gives it a bare number.
 func eachSetting(t reflect.Type, prefix string, f func(line, name string, leaf reflect.Type)) {
 	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("toml"), ",")

@@ -12,7 +12,7 @@ import (
 	"mpbond/onload/fetch"
 )
 
-// TestOnloadLines: what `mpbond status` says of onloading.
+// TestOnloadLines checks what `mpbond status` prints about onloading.
 func TestOnloadLines(t *testing.T) {
 	of := api.OnloadStatus{Listen: "[::]:7604", Open: true, Why: "the configured daily limit", Bounded: true,
 		DayBytes: 200e6, LeftBytes: 138e6, CarriedBytes: 62e6,
@@ -33,7 +33,8 @@ func TestOnloadLines(t *testing.T) {
 	}
 }
 
-// TestSearchHelpers: what comes of the search is said once, and who is found is given on.
+// TestSearchHelpers checks that the result of a search is printed once, and that found helpers are
+// passed on.
 func TestSearchHelpers(t *testing.T) {
 	two := []fetch.Device{{Name: "a"}, {Name: "b\x1b"}}
 	for _, c := range []struct {

@@ -82,8 +82,8 @@ func grantPermits(t *testing.T, address string, id permit.Identity) (observe fun
 	}
 }
 
-// TestOnload: a helper that no primary is called by takes connections while the
-// operator's service permits it, tells so, and ends them when its cell is loaded.
+// TestOnload checks that a helper without a primary accepts connections while the operator's
+// service permits it, shows that, and closes them when its cell is loaded.
 func TestOnload(t *testing.T) {
 	dir := newHome(t)
 	key, trust, err := cli.LoadIdentity()
@@ -96,7 +96,7 @@ func TestOnload(t *testing.T) {
 	}
 	for name, p := range map[string]identity.Peer{"laptop": {Key: laptop.Public(),
 		Roles: []identity.Role{identity.RolePrimary}},
-		// the service's view, in the same home
+		// the status of the service, in the same home
 		"phone": {Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}} {
 		p.Name = name
 		if err := trust.Add(p); err != nil {
@@ -180,9 +180,8 @@ func TestOnload(t *testing.T) {
 	})
 }
 
-// TestOnloadRests: a device whose battery is low carries nothing: what is carried is cut
-// off, so that it does not look whole, and nothing more is begun; nor is for a primary that
-// is paused.
+// TestOnloadRests checks that a device with a low battery cuts its connections off, so that they do
+// not look complete, and accepts none. Nor does it accept paused primaries.
 func TestOnloadRests(t *testing.T) {
 	dir := newHome(t)
 	key, trust, err := cli.LoadIdentity()
@@ -223,7 +222,7 @@ func TestOnloadRests(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		// its end is that of the connection
+		// the body ends with the connection
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\na part")
 		_, _ = io.Copy(io.Discard, c)
 	}))
@@ -272,7 +271,7 @@ func TestOnloadRests(t *testing.T) {
 	}
 }
 
-// TestOnloadConfig: what cannot be is told before anything listens.
+// TestOnloadConfig checks that invalid configurations are reported before anything listens.
 func TestOnloadConfig(t *testing.T) {
 	key := mustGenerate(t).Public().String()
 	for text, want := range map[string]string{
@@ -310,7 +309,7 @@ func TestOnloadConfig(t *testing.T) {
 	}
 }
 
-// TestOnloadTemplate: each line that is commented out in the packaged file is a setting.
+// TestOnloadTemplate checks that each commented-out line in the packaged file is a valid setting.
 func TestOnloadTemplate(t *testing.T) {
 	const name = "../../packaging/helper.toml"
 	text, err := os.ReadFile(name)

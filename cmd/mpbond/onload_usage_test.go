@@ -17,8 +17,7 @@ import (
 	"mpbond/link/tcp"
 )
 
-// TestOnloadUsage: what get --onload and put carry over the own line and to helpers is
-// told by usage, added up, although nothing else of mpbond runs.
+// TestOnloadUsage checks that usage adds up what get --onload and put carry, even if no role runs.
 func TestOnloadUsage(t *testing.T) {
 	if !tcp.CarriedSupported {
 		t.Skip("this system does not tell what connections carry")
@@ -54,7 +53,7 @@ func TestOnloadUsage(t *testing.T) {
 		t.Errorf("of a socket: code %d, %s", code, errs)
 	}
 
-	// What goes to a helper counts as that one's.
+	// Bytes over a helper count for that helper.
 	use, err := openOnloadTally()
 	if err != nil {
 		t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 	"mpbond/onload/upload"
 )
 
-// TestNoneOfAll: a server that nobody reaches is told as that: once of each device while it is
-// tried, and of all of them in the end.
+// TestNoneOfAll checks that an unreachable server is reported once for each device and at the end
+// for all.
 func TestNoneOfAll(t *testing.T) {
 	newHome(t)
 	t.Chdir(t.TempDir())
@@ -64,7 +64,7 @@ func TestNoneOfAll(t *testing.T) {
 	}
 }
 
-// TestPutWords: what is not sent is said, and what is of no use refused.
+// TestPutWords checks that skipped files are reported and useless flags refused.
 func TestPutWords(t *testing.T) {
 	newHome(t)
 	dir := t.TempDir()
@@ -101,8 +101,8 @@ func TestPutWords(t *testing.T) {
 	}
 }
 
-// TestOnloadWords: settings that have no effect are said, and so is what a helper that only
-// onloads does.
+// TestOnloadWords checks the warnings about settings without effect and the status of a helper that
+// only onloads.
 func TestOnloadWords(t *testing.T) {
 	for text, want := range map[string]string{
 		"[onload.page]\nhome = \"lo\"": "set `to`",

@@ -18,9 +18,8 @@ import (
 	"mpbond/core/trace"
 )
 
-// TestOwnPolicy: a role without rules for apps takes the tables of a file that it
-// shares with a primary, and says so once; a file that cannot be used changes
-// nothing and is told of.
+// TestOwnPolicy checks that a helper applies the device tables of a file that it shares with a
+// primary, logs once that it ignores rules, and reports an invalid file.
 func TestOwnPolicy(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -80,7 +79,7 @@ func TestOwnPolicy(t *testing.T) {
 		t.Errorf("events %q, want %q", events, want)
 	}
 
-	// The same by the API.
+	// The same changes over the API.
 	none, text := "", "[[rule]]\nport = [25]\n[device.phone]\nbattery_floor = 30\nmetered = false\n"+
 		"[device.wwan0]\ndaily_cap = '2GB'\nstop_at = '90%'\n"
 	if _, err := k.Put(api.PolicyText{Text: "[device.wwan0]\nstop_at = '90%'\n", Version: &none}); !fault.Is(err,

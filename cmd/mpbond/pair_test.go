@@ -19,7 +19,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// newPairingDevice is a device of some roles; each call is a new code of it.
+// newPairingDevice starts a device with these roles. Each call of code returns a new code of it.
 func newPairingDevice(t *testing.T, roles wire.PairRoles, name string) (code func() string) {
 	t.Helper()
 	key, err := identity.Generate()
@@ -55,8 +55,8 @@ func newPairingDevice(t *testing.T, roles wire.PairRoles, name string) (code fun
 	}
 }
 
-// TestSecondServer: who says that it is one is believed only if that was asked
-// for; a server that is known, and helpers, are paired without words.
+// TestSecondServer checks that a second server is paired only with --as, and known servers and
+// helpers without it.
 func TestSecondServer(t *testing.T) {
 	newHome(t)
 	one, two := newPairingDevice(t, wire.PairServer, "one"), newPairingDevice(t, wire.PairServer, "two")
@@ -114,8 +114,8 @@ func TestWhyCodesEnd(t *testing.T) {
 	}
 }
 
-// TestPairer: what the API is asked for is done as `mpbond pair` does it, one at
-// a time, and each device's outcome is told.
+// TestPairer checks that the API pairs devices like `mpbond pair`, one request at a time, and
+// reports each device.
 func TestPairer(t *testing.T) {
 	newHome(t)
 	key, trust, err := cli.LoadIdentity()
@@ -193,7 +193,7 @@ func TestPairer(t *testing.T) {
 	}
 }
 
-// TestPairJSON: what became of each code is one object on standard output.
+// TestPairJSON checks that the results are one object on standard output.
 func TestPairJSON(t *testing.T) {
 	newHome(t)
 	one := newPairingDevice(t, wire.PairServer, "one")

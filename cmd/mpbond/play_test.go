@@ -22,8 +22,7 @@ import (
 	"mpbond/onload/fetch"
 )
 
-// TestPlay: a player gets a video's segments through the command, over two devices, and
-// is told in the end who has brought them.
+// TestPlay fetches a video through the command over two devices, and checks the result at the end.
 func TestPlay(t *testing.T) {
 	t.Setenv("MPBOND_HOME", t.TempDir())
 	segment := strings.Repeat("segment ", 20_000)
@@ -98,8 +97,8 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// TestUntilEnd: a device's failure is passed on while play runs, and not once it ends: then
-// play itself has broken the connections.
+// TestUntilEnd checks that failures are passed on while play runs, but not after it has closed its
+// connections.
 func TestUntilEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var told []string

@@ -20,8 +20,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// TestPolicyCheck: a file is judged without a primary, by exit code, words and
-// JSON.
+// TestPolicyCheck checks files without a primary: exit code, text and JSON.
 func TestPolicyCheck(t *testing.T) {
 	dir := newHome(t)
 	good, bad := filepath.Join(dir, "policy.toml"), filepath.Join(dir, "bad.toml")
@@ -64,8 +63,8 @@ func TestPolicyCheck(t *testing.T) {
 	}
 }
 
-// TestPolicyCheckAtHelper: a helper's file is judged as a helper's, by whom it
-// trusts, and when it runs by its name there.
+// TestPolicyCheckAtHelper checks that a device is a helper by its trusted devices, or by the role
+// that runs.
 func TestPolicyCheckAtHelper(t *testing.T) {
 	dir := newHome(t)
 	trust, err := cli.OpenTrust()
@@ -103,8 +102,8 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 	}
 }
 
-// TestPolicyCommand: the policy of a running primary lies beside the file that
-// --config names, can be shown, changed and asked, and changes are told.
+// TestPolicyCommand shows, changes and queries the policy of a running primary, which is beside the
+// file of --config, and checks the events.
 func TestPolicyCommand(t *testing.T) {
 	newPairedHome(t)
 	dir := t.TempDir()
@@ -133,7 +132,7 @@ func TestPolicyCommand(t *testing.T) {
 		!strings.Contains(out, "no mail  port=25  block") || !strings.Contains(out, "default: allow") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
-	// not that of MPBOND_HOME
+	// the running primary's policy, not that in MPBOND_HOME
 	if code, out, errs := runProgram(t, "policy", "check"); code != 0 ||
 		!strings.HasPrefix(out, file+": valid, 1 rules") {
 		t.Errorf("%d, %s%s", code, out, errs)
@@ -228,8 +227,8 @@ func TestPolicyCommand(t *testing.T) {
 	<-done
 }
 
-// TestPolicyAtStart: a primary does not start with a policy that cannot be used,
-// and says where it is wrong.
+// TestPolicyAtStart checks that a primary does not start with an invalid policy, and says where it
+// is invalid.
 func TestPolicyAtStart(t *testing.T) {
 	dir := newPairedHome(t)
 	file := filepath.Join(dir, "policy.toml")

@@ -23,7 +23,7 @@ import (
 	"mpbond/onload/page"
 )
 
-// dropBox takes files by PUT; one of the name "bad" it does not.
+// dropBox accepts files by PUT, except those named "bad".
 type dropBox struct {
 	mu    sync.Mutex
 	files map[string]string
@@ -49,8 +49,8 @@ func (d *dropBox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPut sends a directory over this device and a helper; the second time only what was
-// not confirmed.
+// TestPut uploads a directory over this device and a helper. The second run uploads only files that
+// were not confirmed.
 func TestPut(t *testing.T) {
 	t.Setenv("MPBOND_HOME", t.TempDir())
 	box := &dropBox{files: map[string]string{}}
@@ -90,7 +90,8 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestPutElsewhere: what is confirmed with some fields, or as somebody, is not with others.
+// TestPutElsewhere checks that files confirmed with some form fields or headers are not confirmed
+// with others.
 func TestPutElsewhere(t *testing.T) {
 	t.Setenv("MPBOND_HOME", t.TempDir())
 	var mu sync.Mutex
@@ -134,7 +135,7 @@ func TestPutElsewhere(t *testing.T) {
 	}
 }
 
-// TestOwnLineAsks: a server that does not want a body is not sent it.
+// TestOwnLineAsks checks that no body is sent to a server that refuses it.
 func TestOwnLineAsks(t *testing.T) {
 	var taken atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,

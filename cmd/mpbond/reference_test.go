@@ -31,18 +31,18 @@ import (
 	"mpbond/node/server"
 )
 
-// TestReference: docs/reference/mpbond.md is what the types and commands say.
+// TestReference checks that docs/reference/mpbond.md matches the types and commands.
 func TestReference(t *testing.T) {
 	t.Setenv("MPBOND_HOME", "/nowhere") // whatever is there must not show
 	clitest.CheckReference(t, "../../docs/reference/mpbond.md", buildReference(t))
 }
 
-// settingsFile is a struct that a file of configuration fills.
+// settingsFile is a struct that a configuration file fills.
 type settingsFile struct {
 	heading, text string
 	of            any // with its defaults
 	source        string
-	command       string // whose flags go before it
+	command       string // its flags override the file
 }
 
 func buildReference(t *testing.T) []byte {
@@ -134,8 +134,8 @@ func settingKey(f reflect.StructField) string {
 	return key
 }
 
-// fieldComments are those of a struct's fields, by name. A field without one shares
-// that of the field on the line before it.
+// fieldComments returns the comments of a struct's fields by name. A field without one shares the
+// comment of the field on the line before.
 func fieldComments(t *testing.T, dir, name string) map[string]string {
 	list := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -177,8 +177,7 @@ func fieldComments(t *testing.T, dir, name string) map[string]string {
 	return list
 }
 
-// useKeyNames has a comment speak of keys instead of Go's names, and of documents by
-// links.
+// useKeyNames replaces Go names in a comment by keys, and names of documents by links.
 func useKeyNames(s string, names map[string]string) string {
 	s = regexp.MustCompile(`\b[A-Z]\w+\b`).ReplaceAllStringFunc(s, func(w string) string {
 		if key := names[w]; key != "" {
@@ -221,12 +220,12 @@ func typeName(t reflect.Type) string {
 	return "whole number"
 }
 
-// isText tells whether a setting is written as text.
+// isText reports whether a setting is written as text.
 func isText(t reflect.Type) bool {
 	return t.Kind() == reflect.String || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// formatDefault is a default as it would be written, "" for none.
+// formatDefault formats a default as in a file, "" for none.
 func formatDefault(v reflect.Value) string {
 	if v.IsZero() {
 		return ""
@@ -252,7 +251,7 @@ func formatDefault(v reflect.Value) string {
 	return "`" + text + "`"
 }
 
-// findFlag is the flag that goes before a setting: of its name, or one of its list.
+// findFlag returns the flag that overrides a setting: of the same name, or the singular for a list.
 func findFlag(flags *pflag.FlagSet, key string) string {
 	if flags == nil {
 		return ""

@@ -18,8 +18,8 @@ import (
 	"mpbond/base/identity"
 )
 
-// TestRevokeOnAFullDisk: the command and the API cut a device off at once, say that it
-// is not written, and it is written when there is room.
+// TestRevokeOnAFullDisk checks that the command and the API cut a device off at once, report that
+// this is not saved, and save it when there is room.
 func TestRevokeOnAFullDisk(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -69,7 +69,7 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 	if err := trust.Reload(); err != nil || len(trust.Peers()) != 3 {
 		t.Errorf("the file has %v, %v", trust.Peers(), err)
 	}
-	// What is open with a device ends since the role hears of the change.
+	// The role closes connections because it notices the change.
 	if !strings.Contains(log.String(), "trust file reread") {
 		t.Errorf("the role does not know:\n%s", log)
 	}
@@ -82,8 +82,8 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestRevokeUnread: the command cuts a device off at once in the mpbond that runs, also
-// when the list of devices cannot be read, says so, and it is written later.
+// TestRevokeUnread checks that the command cuts a device off at once in the running mpbond if the
+// trust file cannot be read, says so, and that it is saved later.
 func TestRevokeUnread(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("MPBOND_HOME", dir)

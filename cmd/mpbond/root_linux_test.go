@@ -31,9 +31,9 @@ import (
 
 const ordinaryUID = 12345 // a user
 
-// knownNames lists each file name that the program knows, as its code says: what is
-// given to cli.InHome, names and endings in the packages that keep files, with each role
-// for what is not known before it runs.
+// knownNames lists each file name that the source of the program contains: arguments of cli.InHome,
+// and names and endings in the packages that save files. Values that are not constant count as each
+// role.
 func knownNames(t *testing.T) (names []string) {
 	t.Helper()
 	name, ending := regexp.MustCompile(`^\.?[a-z][a-z-]*\.(toml|json|jsonl|key|token|html|sock)$`), regexp.MustCompile(`^\.[a-z]+$`)
@@ -96,8 +96,8 @@ func knownNames(t *testing.T) (names []string) {
 	return names
 }
 
-// listTexts lists what an expression of text may be: what is not known before it runs is
-// the name of a role, or anything.
+// listTexts lists the possible values of a string expression. A part that is not constant may be
+// any role.
 func listTexts(e ast.Expr) []string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -124,7 +124,7 @@ func listTexts(e ast.Expr) []string {
 	return []string{"primary", "helper", "server", "dual"}
 }
 
-// describeTree is all that there is in a directory: names, owners, modes and contents.
+// describeTree describes all files in a directory: names, owners, modes and contents.
 func describeTree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -156,16 +156,16 @@ func describeTree(t *testing.T, dir string) string {
 
 const rootsSecret = "default = 'deny' # secret-of-root"
 
-// TestRootInAUsersDirectory: `sudo MPBOND_HOME=$HOME/.config/mpbond mpbond primary --tun
-// --api` shows and changes nothing of root's, whatever the user has put in the place of
-// any file, and leaves nothing that keeps the user's own mpbond from starting.
+// TestRootInAUsersDirectory checks that `sudo MPBOND_HOME=$HOME/.config/mpbond mpbond primary --tun
+// --api` reads and changes no file of root, whatever the user puts in place of any file, and leaves
+// nothing that keeps the user's own mpbond from starting.
 func TestRootInAUsersDirectory(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
 	top := t.TempDir()
 	user, root := filepath.Join(top, "user"), filepath.Join(top, "root")
-	// The test's own directories above let nobody through, as /root does not.
+	// Other users cannot pass the test's own parent directories, like /root.
 	for dir := top; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -194,13 +194,13 @@ func TestRootInAUsersDirectory(t *testing.T) {
 	}
 	for what, plant := range kinds {
 		t.Run(what, func(t *testing.T) {
-			// What it needs to start is the user's until it has started; all else is planted.
+			// The files that it needs to start are the user's until it has started; all others are planted.
 			p.makeHome(t)
 			p.plantFiles(t, names, plant)
 			p.later = func() error { return plant(filepath.Join(user, "policy.toml")) }
 			p.serve(t, 0, true, true)
 			p.later = nil
-			// And each of those that it needs.
+			// Each of the files that it needs.
 			for _, name := range []string{"policy.toml", "device.key", "trust.toml", "primary.toml", "api.token",
 				"run", "run/primary.sock", "run/primary.sock.lock"} {
 				p.makeHome(t)
@@ -222,7 +222,7 @@ func TestRootInAUsersDirectory(t *testing.T) {
 	})
 }
 
-// plantedHome is a user's directory, and one of root's that nothing there may reach.
+// plantedHome is a user's directory, and a directory of root that must stay untouched.
 type plantedHome struct {
 	self, home, root string
 	later            func() error // plants once a primary runs; nil: nothing
@@ -256,7 +256,7 @@ func (p plantedHome) makeHome(t *testing.T) {
 	p.write(t, "primary.toml", "")
 }
 
-// plantFiles puts something in the place of each file that is not there.
+// plantFiles puts something in the place of each missing file.
 func (p plantedHome) plantFiles(t *testing.T, names []string, plant func(path string) error) {
 	t.Helper()
 	n := 0
@@ -281,8 +281,8 @@ func (p plantedHome) plantFiles(t *testing.T, names []string, plant func(path st
 	}
 }
 
-// serve runs a primary for a while as the user of that number, and asks and changes
-// over the API what can be.
+// serve runs a primary for a while as the user with that number, and calls and changes everything
+// over the API.
 func (p plantedHome) serve(t *testing.T, uid uint32, tun, must bool) {
 	t.Helper()
 	before := describeTree(t, p.root)

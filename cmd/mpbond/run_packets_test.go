@@ -23,8 +23,8 @@ import (
 	"mpbond/node/intercept"
 )
 
-// DialPackets answers each datagram with its text, from where it was sent to.
-// What is forbidden is refused.
+// DialPackets answers each datagram with its text, from the address to which it was sent. Forbidden
+// destinations are refused.
 func (w *farSide) DialPackets(context.Context) (intercept.PacketConn, error) {
 	return &farPackets{w: w, answers: make(chan any, 64), closed: make(chan bool)}, nil
 }
@@ -75,8 +75,7 @@ func (c *farPackets) Receive(b []byte) (int, netip.AddrPort, error) {
 func (c *farPackets) SetReadDeadline(time.Time) error { return nil }
 func (c *farPackets) Close() error                    { c.once.Do(func() { close(c.closed) }); return nil }
 
-// refusedByUDP prints what a connected socket of an app hears when nobody wants
-// its datagrams.
+// refusedByUDP prints the error that a connected socket of an app gets for refused datagrams.
 func refusedByUDP(args []string) int {
 	for _, dest := range args {
 		c, err := net.Dial("udp", dest)
@@ -105,9 +104,8 @@ func refusedByUDP(args []string) int {
 	return 0
 }
 
-// TestRunTellsRefusals: ICMP errors at the far end reach the app. What is
-// unreachable there is tried directly first, where the kernel finds nobody either,
-// after 3 s.
+// TestRunTellsRefusals checks that ICMP errors of the far end reach the app. Destinations
+// unreachable there are first tried directly for 3 s.
 func TestRunTellsRefusals(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -125,9 +123,8 @@ func TestRunTellsRefusals(t *testing.T) {
 	}
 }
 
-// askByUDP sends text to each address, all from one socket, and prints the
-// answers, which must come from where they were asked. After "only:" it waits for
-// none.
+// askByUDP sends text to each address from one socket and prints the answers, which must come from
+// these addresses. After "only:" it waits for none.
 func askByUDP(args []string) int {
 	c, err := net.ListenUDP("udp", nil)
 	if err != nil {
@@ -155,8 +152,8 @@ func askByUDP(args []string) int {
 	return 0
 }
 
-// TestRunCarriesDatagrams of all kinds of destinations, and answers come from
-// where they were asked.
+// TestRunCarriesDatagrams checks datagrams to all kinds of destinations, and the source addresses
+// of answers.
 func TestRunCarriesDatagrams(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -194,7 +191,7 @@ func TestRunCarriesDatagrams(t *testing.T) {
 	if w.hasDialed("udp " + local.LocalAddr().String()) {
 		t.Error("this machine was reached through the bond")
 	}
-	// Others are not touched, nor is what the user exempts.
+	// Other processes and exempted addresses are not redirected.
 	w.mu.Lock()
 	w.dialed = nil
 	w.mu.Unlock()

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -34,7 +33,7 @@ import (
 	"mpbond/node/intercept"
 )
 
-// The tests run the test binary again, as `mpbond run` and as an app.
+// The tests run the test binary as `mpbond run` and as an app.
 func init() {
 	switch os.Getenv("MPBOND_TEST_ROLE") {
 	case "run":
@@ -47,9 +46,8 @@ func init() {
 	}
 }
 
-// inNamespace runs the test again in network and mount namespaces of its own,
-// where a default route for both families leads nowhere, and reports whether
-// this is that run.
+// inNamespace runs the test again in its own network and mount namespaces, with a default route for
+// both address families that leads nowhere. It reports whether this is that run.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv("MPBOND_TEST_ROLE") == "namespace" {
@@ -93,7 +91,7 @@ func inNamespace(t *testing.T) bool {
 	return false
 }
 
-// farSide is a Dialer of destinations that exist nowhere else.
+// farSide is a Dialer whose destinations exist only here.
 type farSide struct {
 	mu     sync.Mutex
 	at     map[string]string
@@ -128,8 +126,7 @@ const (
 	dns4 = "198.51.100.53:53"
 )
 
-// startEdge stands for a primary, and returns the port for redirected
-// connections.
+// startEdge replaces a primary and returns the port for redirected connections.
 func startEdge(t *testing.T) (*farSide, uint16) {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -323,12 +320,12 @@ func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
 			t.Errorf("%s was not reached through the bond", d)
 		}
 	}
-	// Others are not touched.
+	// Other processes are not redirected.
 	if c, err := net.DialTimeout("tcp", web4, 100*time.Millisecond); err == nil {
 		c.Close()
 		t.Error("a process outside was redirected")
 	}
-	// Nor is what the user exempts.
+	// Exempted addresses are not redirected.
 	w.mu.Lock()
 	w.dialed = nil
 	w.mu.Unlock()
@@ -409,7 +406,7 @@ func TestRunExitCodes(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d; %q, want %q", tc.name, code, tc.code, out, tc.text)
 		}
 	}
-	// Without rights.
+	// A user without rights.
 	cmd := runWith(portFlag(port), "--", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	copied := filepath.Join(copyForAll(t), "mpbond.test")
@@ -423,7 +420,7 @@ func TestRunExitCodes(t *testing.T) {
 	}
 }
 
-// copyForAll puts the test binary where any user may run it.
+// copyForAll copies the test binary to where any user may run it.
 func copyForAll(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "mpbond-run")
 	if err != nil {
@@ -458,8 +455,7 @@ func statusSocket(t *testing.T, transparent string) string {
 	return path
 }
 
-// startApp starts `mpbond run` with a shell script that says "ready", and waits for
-// that.
+// startApp starts `mpbond run` with a shell script that prints "ready", and waits for that.
 func startApp(t *testing.T, port uint16, script string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	cmd := runWith(portFlag(port), "--", "sh", "-c", script)
@@ -497,7 +493,7 @@ func TestRunPassesSignals(t *testing.T) {
 			t.Errorf("%s: %q, exit code %d", name, b, cmd.ProcessState.ExitCode())
 		}
 	}
-	// As under nohup: what was ignored stays ignored.
+	// As under nohup, ignored signals stay ignored.
 	signal.Ignore(unix.SIGHUP)
 	cmd, out := startApp(t, port, "echo ready; grep SigIgn /proc/self/status")
 	b, _ := io.ReadAll(out)
@@ -508,109 +504,5 @@ func TestRunPassesSignals(t *testing.T) {
 	}
 	if l := listLeftovers(t); l != "" {
 		t.Errorf("left behind: %s", l)
-	}
-}
-
-func TestRunCleansUp(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	_, port := startEdge(t)
-	// While it runs there are rules and a cgroup.
-	cmd, out := startApp(t, port, "echo ready; echo $$; exec sleep 60")
-	pid := readPID(t, out)
-	defer syscall.Kill(pid, syscall.SIGKILL)
-	if l := listLeftovers(t); strings.Count(l, "mpbond") != 2 {
-		t.Errorf("while it runs: %q", l)
-	}
-	if b, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil ||
-		!bytes.Contains(b, []byte("redirect to :"+strconv.Itoa(int(port)))) {
-		t.Errorf("nft shows %s, %v", b, err)
-	}
-	// Killed, it cannot clean up: the kernel removes the rules, and the next
-	// run the cgroup, once it is empty.
-	cmd.Process.Kill()
-	cmd.Process.Wait()
-	if l := listLeftovers(t); strings.Contains(l, "table") || strings.Count(l, "mpbond") != 1 {
-		t.Errorf("after a kill, while the app goes on: %q", l)
-	}
-	syscall.Kill(pid, syscall.SIGKILL)
-	io.ReadAll(out) // ends with the app
-	runOutput(t, portFlag(port), "--", "true")
-	if l := listLeftovers(t); l != "" {
-		t.Errorf("after the next run: %s", l)
-	}
-	// A process that outlives the app does not keep the cgroup.
-	said, code := runOutput(t, portFlag(port), "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 </dev/null & echo $!")
-	if code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	defer syscall.Kill(readPID(t, strings.NewReader(said)), syscall.SIGKILL)
-	if l := listLeftovers(t); l != "" {
-		t.Errorf("with a process that goes on: %s", l)
-	}
-}
-
-func readPID(t *testing.T, r io.Reader) int {
-	t.Helper()
-	var pid int
-	if _, err := fmt.Fscanln(r, &pid); err != nil || pid <= 1 {
-		t.Fatalf("pid %d, %v", pid, err)
-	}
-	return pid
-}
-
-// TestLeftoversAreRemoved: what a killed `mpbond run` has left, an ip rule and a cgroup,
-// goes with `mpbond doctor --repair` and with the next start of any role.
-func TestLeftoversAreRemoved(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	t.Setenv("MPBOND_HOME", t.TempDir())
-	_, port := startEdge(t)
-	leave := func() {
-		t.Helper()
-		cmd, out := startApp(t, port, "echo ready; echo $$; exec sleep 60")
-		pid := readPID(t, out)
-		_ = cmd.Process.Kill()
-		_, _ = cmd.Process.Wait()
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		_, _ = io.ReadAll(out) // ends with the app
-		if l := listLeftovers(t); !strings.Contains(l, "mpbond-run-") || !strings.Contains(l, "fwmark") {
-			t.Fatalf("%q is left: this test tests nothing", l)
-		}
-	}
-	leave()
-	out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput() // fails: there is no key
-	if s := string(out); !strings.Contains(s, "removed: routing rule and routes of a killed mpbond run (process ") ||
-		!strings.Contains(s, "removed: control group /") {
-		t.Errorf("doctor says %s", s)
-	}
-	if l := listLeftovers(t); l != "" {
-		t.Errorf("after doctor --repair: %s", l)
-	}
-	if out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput(); !strings.Contains(string(out),
-		"killed processes left nothing") {
-		t.Errorf("the second time doctor says %s", out)
-	}
-	leave()
-	server := newProcess("server", "--listen", "127.0.0.1:0")
-	log, err := server.StderrPipe()
-	if err == nil {
-		err = server.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(log)
-	for lines.Scan() && !strings.Contains(lines.Text(), "removed leftovers of a killed mpbond") {
-	}
-	if l := listLeftovers(t); l != "" || lines.Err() != nil {
-		t.Errorf("after the start of a server: %q, %v", l, lines.Err())
-	}
-	_ = server.Process.Signal(syscall.SIGTERM)
-	_, _ = io.Copy(io.Discard, log)
-	if err := server.Wait(); err != nil {
-		t.Error(err)
 	}
 }

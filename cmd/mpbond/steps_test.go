@@ -9,7 +9,7 @@ import (
 	"mpbond/link/pairing"
 )
 
-// TestPairSteps: what each code is at while a person waits.
+// TestPairSteps checks the text about each code while people wait.
 func TestPairSteps(t *testing.T) {
 	codes := []pairing.Code{{Addrs: []string{"vps.example.org:7600"}}, {}}
 	calling, known := api.PairedDevice{State: api.PairCalling}, api.PairedDevice{State: api.PairKnown, ID: "ABCD"}

@@ -13,8 +13,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// TestStreams: streams are shown with what they may use; what cannot be asked for is
-// told before anybody is asked.
+// TestStreams checks the list of streams with their subflows, and that invalid requests fail before
+// the primary is asked.
 func TestStreams(t *testing.T) {
 	var page bytes.Buffer
 	list := []api.BondStream{

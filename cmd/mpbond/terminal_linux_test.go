@@ -16,8 +16,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// onTerminal runs the program in this process with a terminal for standard error,
-// and returns what that has shown.
+// onTerminal runs the program in this process with a terminal as standard error, and returns what
+// it showed.
 func onTerminal(t *testing.T, args ...string) (code int, stdout, shown string) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -54,8 +54,8 @@ func onTerminal(t *testing.T, args ...string) (code int, stdout, shown string) {
 	return code, out.String(), seen.String()
 }
 
-// TestPairOnTerminal: while a device is called a terminal shows so, and nothing of
-// it stays; with --json it is not shown.
+// TestPairOnTerminal checks that a terminal shows the present step and then clears it, and that
+// --json shows none.
 func TestPairOnTerminal(t *testing.T) {
 	newHome(t)
 	one := newPairingDevice(t, wire.PairServer, "one")
@@ -71,7 +71,8 @@ func TestPairOnTerminal(t *testing.T) {
 	}
 }
 
-// TestDoctorOnTerminal: what is looked at is shown, and wiped before the report.
+// TestDoctorOnTerminal checks that a terminal shows the present step and clears it before the
+// report.
 func TestDoctorOnTerminal(t *testing.T) {
 	newPairedHome(t)
 	code, out, shown := onTerminal(t, "doctor", "--no-rate")

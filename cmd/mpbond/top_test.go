@@ -67,7 +67,7 @@ func TestTopView(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	// Whatever the size, it fits, and the last line is the last.
+	// It fits any size, with the last line at the bottom.
 	for width := range 130 {
 		for _, height := range []int{0, 1, 2, 5, 9, 40} {
 			rows := v.drawView(width, height)
@@ -88,7 +88,7 @@ func TestTopView(t *testing.T) {
 	}
 }
 
-// TestTopOnload: for whom a helper onloads, how quickly, and what may be carried still.
+// TestTopOnload checks the rates of primaries that onload, and the rest of the allowance.
 func TestTopOnload(t *testing.T) {
 	var v topView
 	for i, n := range []unit.Bytes{0, 500_000, 1_500_000} {
@@ -115,8 +115,8 @@ func TestTopOnload(t *testing.T) {
 	}
 }
 
-// TestTopTells: tiers, caps, batteries, and what keeps devices from carrying, in the
-// colour of what is wrong where something is.
+// TestTopTells checks tiers, caps, batteries and what keeps devices from carrying, with the right
+// colours.
 func TestTopTells(t *testing.T) {
 	battery, charging, metered := 15.0, false, true
 	s := topStatus(unit.Mbps)
@@ -193,8 +193,8 @@ func TestSpark(t *testing.T) {
 	}
 }
 
-// TestTop: the loop shows what an mpbond tells, on a screen in memory, and ends
-// by each of its keys.
+// TestTop checks that the loop shows an mpbond on a screen in memory and ends with each of its
+// keys.
 func TestTop(t *testing.T) {
 	newHome(t)
 	serveStatus(t, func(bool) api.Status { return topStatus(unit.Mbps) })
@@ -238,8 +238,8 @@ func TestTopNeedsATerminal(t *testing.T) {
 	}
 }
 
-// TestTopApps: rates of apps are over the last second, of all that each has; the
-// busiest come first, and more than a few are counted together.
+// TestTopApps checks that rates of apps are over the last second and all their connections, the
+// busiest first, and that further apps are counted.
 func TestTopApps(t *testing.T) {
 	var v topView
 	begin := time.Unix(1000, 0)

@@ -18,8 +18,7 @@ import (
 	"mpbond/control/policy"
 )
 
-// TestUsed: rows of the file become days and months, with the names that
-// devices have now.
+// TestUsed checks that rows of the file become days and months, with the present names of devices.
 func TestUsed(t *testing.T) {
 	dir := t.TempDir()
 	key, err := identity.Generate()
@@ -113,8 +112,8 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 	}
 }
 
-// checkEnergyShown: what radios took is shown where there is an estimate, which is said,
-// of each day and month.
+// checkEnergyShown checks that energies are shown, with a note, if there is an estimate, by day and
+// month.
 func checkEnergyShown(t *testing.T, now time.Time) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
@@ -153,7 +152,7 @@ func checkEnergyShown(t *testing.T, now time.Time) {
 	}
 }
 
-// collapseSpaces makes all runs of spaces one.
+// collapseSpaces replaces runs of spaces by one.
 func collapseSpaces(s string) string {
 	var lines []string
 	for line := range strings.Lines(s) {

@@ -16,14 +16,14 @@ import (
 	"mpbond/internal/cli"
 )
 
-// trustSignal is a role that tells when its trust has changed.
+// trustSignal is a role that reports changes of its trust.
 type trustSignal chan struct{}
 
 func (trustSignal) Run(context.Context) error { return nil }
 func (t trustSignal) TrustChanged()           { t <- struct{}{} }
 
-// TestTrustIsWatched: changes of the file by other processes, and by this one,
-// are acted upon without a signal.
+// TestTrustIsWatched checks that changes of the file by this and other processes are applied
+// without a signal.
 func TestTrustIsWatched(t *testing.T) {
 	newHome(t)
 	mine, err := cli.OpenTrust()
@@ -60,14 +60,14 @@ func TestTrustIsWatched(t *testing.T) {
 	}
 }
 
-// trustCounter is a role that counts how often its trust has changed.
+// trustCounter is a role that counts changes of its trust.
 type trustCounter struct{ atomic.Int32 }
 
 func (*trustCounter) Run(context.Context) error { return nil }
 func (c *trustCounter) TrustChanged()           { c.Add(1) }
 
-// TestSavingCutsNobody: editors empty a file before they write it, or put it
-// away first. One that stays empty is believed.
+// TestSavingCutsNobody checks that devices stay connected while an editor empties or renames the
+// file before it writes it. A file that stays empty counts.
 func TestSavingCutsNobody(t *testing.T) {
 	path := filepath.Join(newHome(t), "trust.toml")
 	key, err := identity.Generate()
@@ -125,8 +125,8 @@ func TestSavingCutsNobody(t *testing.T) {
 	})
 }
 
-// TestRevokedUnread: a device that is revoked while the file cannot be read is cut off
-// at once, and only once; it is written when the file can be read again.
+// TestRevokedUnread checks that a device that is revoked while the file cannot be read is cut off
+// at once and only once, and that the removal is saved when the file can be read again.
 func TestRevokedUnread(t *testing.T) {
 	path := filepath.Join(newHome(t), "trust.toml")
 	key, err := identity.Generate()
@@ -177,7 +177,7 @@ func TestRevokedUnread(t *testing.T) {
 	})
 }
 
-// TestPoll: changes are noticed where the system does not tell of them.
+// TestPoll checks that changes are noticed where the system does not report them.
 func TestPoll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	synctest.Test(t, func(t *testing.T) {
