@@ -50,8 +50,8 @@ type tally struct {
 	testedPackages            map[string]bool // packages that were tested
 	buildOutput               map[string][]string
 	retryPackages             []string      // packages
-	failures                  map[test]int  // of top-level tests of those, with their parts
-	noRetry                   map[test]bool // of those, whose failure stays one: a race, or a cut-off package
+	failures                  map[test]int  // of top-level tests of those, with their subtests
+	noRetry                   map[test]bool // tests of those not to retry: after a race, or in a cut-off package
 	flaky                     []test
 }
 

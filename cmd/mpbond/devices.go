@@ -107,8 +107,8 @@ compare on both screens.`,
 // peerPresence is what the roles that run here report about other devices.
 type peerPresence struct {
 	visibleRoles map[identity.Role]bool // roles of others that a role here can see
-	lastData     map[string]time.Time   // those connected, by name
-	refused      map[string]string      // why some are not, by name
+	lastData     map[string]time.Time   // of connected devices, by name
+	refused      map[string]string      // reasons, by name of the device
 }
 
 // queryPresence asks the roles that run here.
@@ -138,7 +138,7 @@ func (s *peerPresence) addStatus(st api.Status) {
 			s.recordContact(h.Primary, time.Time{})
 		}
 	}
-	for _, d := range st.Devices { // a helper may be there, with pipes, and carry no subflow
+	for _, d := range st.Devices { // a helper with pipes may carry no subflow
 		if d.Online && !d.Self {
 			s.recordContact(d.Name, time.Time{})
 		}

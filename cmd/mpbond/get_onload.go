@@ -119,7 +119,7 @@ func (r onloadResult) String() string {
 type onloadTask struct {
 	getOptions
 	objects []fetch.Object
-	dir     string // that is made, if it is not there
+	dir     string // to create if it does not exist
 	urls    []string
 	secrets *fetch.Secrets
 	find    func(context.Context) ([]fetch.Device, error) // the helpers; nil: findHelpers
@@ -154,7 +154,7 @@ func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
 	names := map[string]bool{}
 	in := "."
 	if dir {
-		in, o.file = o.file, "" // the URL's
+		in, o.file = o.file, "" // named after the URL
 	}
 	for _, url := range urls {
 		one, err := newGetTask(o, url)

@@ -43,7 +43,7 @@ type inviter struct {
 	ctx      context.Context // of runInvitations; nil before and after it
 	done     <-chan struct{} // of ctx; stays after ctx is nil
 	code     pairing.Code    // the last one
-	listener net.Listener    // open while a code holds
+	listener net.Listener    // open while a code is valid
 	wg       sync.WaitGroup
 }
 

@@ -22,7 +22,7 @@ type pairer struct {
 	self pairing.Self
 
 	mu    sync.Mutex
-	ctx   context.Context // of run; nil before and after it
+	ctx   context.Context // of servePairing; nil before and after it
 	state api.Pairing     // its list is copied on write
 	wg    sync.WaitGroup
 }

@@ -133,7 +133,7 @@ error. It is off, unless --direct is given, if other devices can reach the proxy
 			"repeatable")
 	addCellFlag(cmd, &cellFlags)
 	f.StringSliceVar(&flags.Metered, "metered", nil,
-		"use this interface or helper, whose data costs money, only while no other `LINK` works; repeatable")
+		"use the interface or helper `LINK`, whose data costs money, only while no other works; repeatable")
 	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency,
 		"use the low-latency mode for connections that match `RULE`: "+
 			"port:22, port:5000-5100, dscp:46, host:*.example.org; repeatable")

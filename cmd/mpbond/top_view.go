@@ -36,8 +36,8 @@ const onloadKeyPart = " onloads for "
 // topView holds the state of `mpbond top`. What it draws depends on nothing else.
 type topView struct {
 	last     topSnapshot
-	rows     [][]topRow             // of last.all
-	rates    map[string][]unit.Rate // both ways together, by what it is of
+	rows     [][]topRow             // of last.statuses
+	rates    map[string][]unit.Rate // both directions together, by key
 	previous map[string]relaySample // of helpers, to compute their rate
 	changes  []string               // oldest first
 

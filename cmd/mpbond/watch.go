@@ -167,7 +167,7 @@ func watchFile(path string) (changes <-chan struct{}, stop func()) {
 		w, err = fsnotify.NewWatcher()
 	}
 	if err == nil {
-		if err = userfile.WithOwnerRights(filepath.Dir(path), w.Add); err != nil { // with the rights of its user
+		if err = userfile.WithOwnerRights(filepath.Dir(path), w.Add); err != nil {
 			w.Close()
 		}
 	}
