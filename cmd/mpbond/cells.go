@@ -21,13 +21,13 @@ import (
 	mydevice "mpbond/control/device"
 	"mpbond/core/trace"
 	"mpbond/pbe/cell"
-	hearing "mpbond/pbe/listen"
+	"mpbond/pbe/listen"
 	"mpbond/pbe/transport"
 )
 
 // cellListeners maps network interfaces of this device to the listeners to their mobile cells. All
 // connections over an interface, of whatever role, share its listener.
-type cellListeners map[string]*hearing.Listener
+type cellListeners map[string]*listen.Listener
 
 // newCellListeners makes listeners, which receive nothing until listenAll runs. They log and record
 // when they lose their source and when it returns.
@@ -48,14 +48,14 @@ func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cell
 				"err", why, "hint", fault.HintOf(why))
 			rec.Add(trace.Event{Kind: trace.CellLost, Device: iface, Reason: why.Error()})
 		}
-		c[iface] = hearing.New(cfg)
+		c[iface] = listen.New(cfg)
 	}
 	return c, nil
 }
 
 // listenerConfig converts the configuration of an interface's cells.
-func listenerConfig(spec mydevice.Cell) (cfg hearing.Config, err error) {
-	if cfg.Source, err = hearing.ParseSource(spec.Messages); err != nil {
+func listenerConfig(spec mydevice.Cell) (cfg listen.Config, err error) {
+	if cfg.Source, err = listen.ParseSource(spec.Messages); err != nil {
 		return cfg, err
 	}
 	if cfg.RNTI = cell.RNTI(spec.RNTI); cfg.RNTI != 0 && !cfg.RNTI.IsUser() {
