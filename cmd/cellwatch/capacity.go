@@ -16,7 +16,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
 	"mpbond/pbe/cell"
-	hearing "mpbond/pbe/listen"
+	"mpbond/pbe/listen"
 )
 
 type capacityOptions struct {
@@ -63,7 +63,7 @@ func openMessages(ctx context.Context, text string, stdin io.Reader) (io.ReadClo
 	if text == "-" {
 		return io.NopCloser(stdin), nil
 	}
-	src, err := hearing.ParseSource(text)
+	src, err := listen.ParseSource(text)
 	if err != nil {
 		return nil, err
 	}
