@@ -50,10 +50,10 @@ type Peer struct {
 	Name string `toml:"name" json:"name"`
 	// Roles are its roles towards us, at least one.
 	Roles []Role `toml:"roles" json:"roles"`
-	// Key is unique too.
+	// Key is its public key, unique in the file.
 	Key PublicKey `toml:"key" json:"key"`
-	// Addresses are those where it listens, as "host:port", best first. It may be empty for devices
-	// that are discovered or that connect to us.
+	// Addresses are its addresses as "host:port", best first. It may be empty for devices that are
+	// discovered or that connect to us.
 	Addresses []string `toml:"addresses,omitempty" json:"addresses,omitempty"`
 	// Servers are the servers that a primary last reported. A helper carries its subflows to these
 	// only. They are not trusted themselves.
