@@ -65,7 +65,7 @@ func hold(n int, proxy, target string, in io.Reader, out io.Writer) error {
 // manyStreams is how many the memory of processes is measured with.
 const manyStreams = 1000
 
-// bounds checks the most that each process has held against docs/explanation/datapath.md;
+// bounds checks the most that each process has held against docs/explanation/memory.md;
 // held is what buffers may hold.
 func (n *network) bounds(t *testing.T, what string, held unit.Bytes) {
 	t.Helper()
@@ -138,7 +138,7 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 }
 
 // TestMemory: the most that each process holds with 1,000 streams, beside the
-// bounds in docs/explanation/datapath.md.
+// bounds in docs/explanation/memory.md.
 func TestMemory(t *testing.T) {
 	n := newNetworkToMeasure(t, rig.House(t, "60/60/60"))
 	const streams = manyStreams

@@ -54,7 +54,7 @@ type Config struct {
 	// once all streams together hold MaxBuffered.
 	MetaBuffer unit.Bytes
 	// MaxBuffered bounds the memory for bytes to send and, separately, for bytes received that
-	// grown windows may use. docs/explanation/datapath.md derives the total bound. Default 64 MB.
+	// grown windows may use. docs/explanation/memory.md derives the total bound. Default 64 MB.
 	MaxBuffered unit.Bytes
 	// Memory is a budget shared with other bonds. It adds to the bond's own bound of 1 GB; nil:
 	// only that bound.
