@@ -126,7 +126,7 @@ need them use this device's link alone.`,
 	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil,
 		"with --onload: use the network interface `NAME` of this device; repeatable")
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: choose the item scheduler, for comparisons")
-	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/howto/onload.md
+	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/explanation/onload.md
 	cmd.Flags().StringVar(&o.socket, "socket", "", "use the primary at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON (with -o - to standard error)")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only errors")
