@@ -184,13 +184,13 @@ var breaches = []struct {
 	said []byte
 	log  string
 }{
-	{"data beyond the window", wire.Append(dataHeader(1, wire.DataSeq(wire.InitialWindow), 10), raw("")), "which may send"},
+	{"data beyond the window", wire.Append(dataHeader(1, wire.DataSeq(wire.InitialWindow), 10), raw("")), "exceed the window"},
 	{"acknowledgement of what was never sent", wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: 1 << 40}}}), "which has sent"},
 	{"oversize frame", oversize(wire.TypeData), "longer than the protocol allows"},
 	{"truncated frame", []byte{byte(wire.TypeData), 0, 0, 1, 0x80}, "truncated"},
-	{"frame of the handshake", wire.Append(nil, goodJoin), "does not belong on a subflow"},
-	{"end before the data", wire.Append(wire.Append(dataHeader(1, 0, 10), raw("")), wire.Fin{Stream: 1, Seq: 5}), "before bytes received"},
-	{"unknown frame", []byte{0x3f, 0, 0, 0}, "does not belong on a subflow"},
+	{"frame of the handshake", wire.Append(nil, goodJoin), "is not allowed on a subflow"},
+	{"end before the data", wire.Append(wire.Append(dataHeader(1, 0, 10), raw("")), wire.Fin{Stream: 1, Seq: 5}), "precedes received bytes"},
+	{"unknown frame", []byte{0x3f, 0, 0, 0}, "is not allowed on a subflow"},
 }
 
 // raw is an unknown frame that may be skipped.

@@ -241,7 +241,7 @@ func TestPlayers(t *testing.T) {
 	w.lenders(2)
 	play := w.Start("laptop", w.Mpbond, "play", "--json", "--listen", at)
 	rig.Eventually(t, func() error {
-		if log := play.Log.String(); !strings.Contains(log, "over phone1, phone2 too") {
+		if log := play.Log.String(); !strings.Contains(log, "also using phone1, phone2") {
 			return errors.New(log)
 		}
 		return nil

@@ -82,7 +82,7 @@ func (p program) compare(t *testing.T, w *world, s *site, list string) {
 	at := w.freePort()
 	play := w.Start("laptop", w.Mpbond, "play", "--json", "--listen", at)
 	rig.Eventually(t, func() error {
-		if log := play.Log.String(); !strings.Contains(log, "over phone1, phone2 too") {
+		if log := play.Log.String(); !strings.Contains(log, "also using phone1, phone2") {
 			return errors.New(log)
 		}
 		return nil

@@ -90,7 +90,7 @@ func (n *network) plays() (string, *rig.Process) {
 	p := n.Start("primary", n.Mpbond, "play", "--json", "--listen", at)
 	n.until("mpbond play", "has its helper", func() (bool, error) {
 		log := p.Log.String()
-		return strings.Contains(log, "helper1 too"), nil
+		return strings.Contains(log, "also using helper1"), nil
 	})
 	return "http://" + at, p
 }
