@@ -244,10 +244,10 @@ func TestCap(t *testing.T) {
 	set("[device.hs1]\nmonthly_cap = \"1GB\"\nwarn_at = \"1%\"\nstop_at = \"1.9%\"\n")
 	n.told(helper, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Seq > over })
 	n.told(helper, "policy_changed", func(e api.Event) bool { return e.Kind == "policy_changed" && e.Text == plan && e.Seq > over })
-	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "and it stops at 19 MB, until") {
+	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "stops at 19 MB, until") {
 		t.Errorf("usage of the helper: %s", text)
 	}
-	if text := n.Must("helper1", n.Mpbond, "policy", "show"); !strings.Contains(text, "at most 1 GB a month, warned of at 1 %, stopped at 1.9 %") {
+	if text := n.Must("helper1", n.Mpbond, "policy", "show"); !strings.Contains(text, "at most 1 GB a month, warning at 1 %, stop at 1.9 %") {
 		t.Errorf("policy of the helper: %s", text)
 	}
 	writeFile(t, plan, "[device.hs1]\nmonthly_cup = \"1GB\"\n")
