@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -141,7 +143,8 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		})
 		crashed := n.of("server")
 		crashed.End([]os.Signal{syscall.SIGKILL, syscall.SIGABRT}[round%2])
-		n.All = slices.DeleteFunc(n.All, func(p *rig.Process) bool { return p == crashed }) // its exit code is that of a crash
+		// its exit code is that of a crash
+		n.All = slices.DeleteFunc(n.All, func(p *rig.Process) bool { return p == crashed })
 		for i := began; i < number; i++ {
 			if how := uploadEnded(t, web, i); how != "reset" {
 				t.Errorf("round %d: upload %d ended with %s", round, i, how)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -161,8 +163,8 @@ func TestFeedback(t *testing.T) {
 				t.Errorf("%d reports reached the server", learnt)
 			}
 
-			// What was sent: a report is at most 26 bytes and a frame's header, with
-			// TLS 22 more, or 20 in a HOP_AUTH, and TCP and IP 52, over two hops when it goes by the pipe.
+			// What was sent: a report is at most 26 bytes and a frame's header, with TLS 22 more,
+			// or 20 in a HOP_AUTH, and TCP and IP 52, over two hops when it goes by the pipe.
 			sent := 0
 			for _, e := range events(t, own) {
 				if e.Kind == trace.HopReport {

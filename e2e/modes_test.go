@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -57,7 +59,8 @@ func TestModesAndChunks(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	site := http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })} //nolint:errcheck // the client checks
+	// the client checks
+	site := http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })} //nolint:errcheck
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -25,7 +27,8 @@ func TestCellByAir(t *testing.T) {
 			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}},
 		LTE: map[string]*lab.LTE{"net": {Carriers: []lab.Carrier{{PRB: 6, Control: 0.4}}, Samples: &lab.Samples{}}},
 	}
-	n := &network{Network: rig.New(t, rig.Options{Lab: topology})} // with the race detector a decoder is no match for a radio
+	// with the race detector a decoder is no match for a radio
+	n := &network{Network: rig.New(t, rig.Options{Lab: topology})}
 	begin := time.Now()
 	n.trust()
 	stats, err := n.Lab.Stats(false)
@@ -36,7 +39,8 @@ func TestCellByAir(t *testing.T) {
 	messages := "unix:" + filepath.Join(n.Dir, "decoded.sock")
 	n.Start("primary", rig.Beside(t, n.Mpbond, "cellwatch"), "watch", "unix:"+samples.Socket, "--rate", strconv.Itoa(samples.Rate), "--rnti", strconv.Itoa(rnti), "--serve", messages)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp", "--congestion", "pbe")
-	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell", "lte="+messages) // the messages say who it is
+	// the messages say who it is
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell", "lte="+messages)
 	n.uses("laptop/lte")
 	n.over("server", "laptop/lte", "udp")
 	ctx, stop := context.WithCancel(t.Context())

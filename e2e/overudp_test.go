@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -205,7 +207,8 @@ func TestHelpedOverUDP(t *testing.T) {
 			return err
 		}
 		s, err := n.Status("helper1", "helper")
-		if err == nil && s.Helper != nil && strings.Contains(s.Helper.Fallback, "later than TCP") { // the next one may be in time
+		// the next one may be in time
+		if err == nil && s.Helper != nil && strings.Contains(s.Helper.Fallback, "later than TCP") {
 			if list, e := asker.Subflows(t.Context()); e == nil && len(list) > 0 {
 				err = asker.CloseSubflow(t.Context(), "", list[0].ID)
 			}

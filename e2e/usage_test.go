@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -89,7 +91,8 @@ func TestUsage(t *testing.T) {
 				}
 			}
 			var report []string
-			rig.Eventually(t, func() error { // what came beyond a gap counts when that is filled, which may be after the end
+			// what came beyond a gap counts when that is filled, which may be after the end
+			rig.Eventually(t, func() error {
 				after := look()
 				report = nil
 				for i, l := range at {
@@ -180,7 +183,8 @@ func TestCap(t *testing.T) {
 	n := newNetwork(t)
 	const limit = 20_000_000
 	plan := filepath.Join(n.Dir, "helper1", "policy.toml")
-	writeFile(t, plan, "default = \"deny\"\n[device.hs1]\nmonthly_cap = \"20MB\"\n") // the default is for a primary beside it
+	// the default is for a primary beside it
+	writeFile(t, plan, "default = \"deny\"\n[device.hs1]\nmonthly_cap = \"20MB\"\n")
 	helper := n.Asker("helper1", "helper")
 	state := func(want string) {
 		t.Helper()
@@ -197,7 +201,8 @@ func TestCap(t *testing.T) {
 		s, err := helper.Status(t.Context(), false)
 		return err == nil && len(s.Caps) == 1 && s.Caps[0].State == "reached"
 	}
-	for size, tries := int64(32*mb), 0; !reached(); size, tries = 8*mb, tries+1 { // the other path may have carried more than half
+	// the other path may have carried more than half
+	for size, tries := int64(32*mb), 0; !reached(); size, tries = 8*mb, tries+1 {
 		want, _ := rig.Sum(rig.Noise(size))
 		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
 		if have, _ := rig.Sum(strings.NewReader(got)); err != nil || have != want || tries == 20 {
@@ -218,7 +223,8 @@ func TestCap(t *testing.T) {
 			t.Errorf("%s of the helper: %s", command, text)
 		}
 	}
-	rx, tx := n.Counters("helper1", "hs1") // with what came to the end, and what it has cost that the primary asked again
+	// with what came to the end, and what it has cost that the primary asked again
+	rx, tx := n.Counters("helper1", "hs1")
 	down, up := n.used(helper, "hs1")
 	off := 100 * (float64(rx+tx)/limit - 1)
 	t.Logf("carried %d + %d, %+.2f %% of the cap; counted %d", rx, tx, off, down+up)

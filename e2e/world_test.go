@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e tests the roles together: here in one process, over real TCP and
 // TLS on loopback; in lab_test.go as processes in network namespaces.
 //

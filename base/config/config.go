@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config reads TOML files strictly, so that a misspelt setting is an error and not a silent
 // default. Roles and tools pass it the struct to fill and know nothing of TOML.
 package config

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dialpolicy decides to which addresses a device connects for others. The server and the
 // onloading relay check it before each such connection, so that they do not open their own network
 // to others.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package event has a queue of future events in virtual time. All simulators use it: of links,
 // subflows and whole replays.
 package event

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fault
 
 // Cause is why a network address could not be reached, if known. Causes appear in JSON: the list is

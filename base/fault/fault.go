@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fault gives errors a stable kind, for programs, and a hint, for people. Every package may
 // use it; it imports none of them.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package identity defines device keys and trust. The roles take from it the TLS configuration of
 // every subflow and pipe, and identify the peer after the handshake.
 //

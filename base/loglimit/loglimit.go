@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package loglimit keeps strangers from filling a log. Ports that anybody can reach log through it:
 // one line per kind of event and minute, with a count.
 package loglimit

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package span keeps sets of integers as ranges, such as the bytes of a stream or file that are
 // present, or the packets that have arrived. Everything that receives out of order uses it.
 package span

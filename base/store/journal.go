@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package store keeps state across restarts. It knows nothing of the content.
 //
 // A Journal is a file of JSON lines; a later line replaces an earlier one about the same thing.

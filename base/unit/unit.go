@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package unit names the quantities of mpbond, so that no bare int means Mbit/s. Every package may
 // use it; it imports none of them.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package userfile accesses the files of one user: with that user's rights, even from root's
 // process, with locks, and with atomic replacement. All packages that keep files use it; a test of
 // package archtest rejects direct use of package os.

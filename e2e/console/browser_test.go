@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package console
 
 import (
@@ -61,7 +63,8 @@ func newBrowser(t testing.TB, flags map[string]any) *browser {
 		cancel()
 	})
 	b := &browser{TB: t, ctx: ctx}
-	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil { // the first one starts it: its context must not end
+	// the first one starts it: its context must not end
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
 		t.Skipf("%s does not start here: %v", path, err)
 	}
 	err := chromedp.Listen(ctx, func(e any) {

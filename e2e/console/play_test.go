@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package console
 
 import (
@@ -157,8 +159,10 @@ func (s *site) videos() []string {
 		parts += fmt.Sprintf(`<SegmentURL media="all.mp4" mediaRange="%d-%d"/>`, at, at+len(mp4[i])-1)
 	}
 	s.text("ts/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
-	s.text("moved/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)                                                          // each segment to another host
-	s.text("gzip/list.m3u8", "%s#EXT-X-ENDLIST\n", strings.ReplaceAll(plain, "#EXTINF:1,\n", "#EXTINF:1,\n../ts/")) // compressed
+	// each segment to another host
+	s.text("moved/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
+	// compressed
+	s.text("gzip/list.m3u8", "%s#EXT-X-ENDLIST\n", strings.ReplaceAll(plain, "#EXTINF:1,\n", "#EXTINF:1,\n../ts/"))
 	s.text("aes/list.m3u8", "%s#EXT-X-ENDLIST\n", aes)
 	s.text("map/list.m3u8", "%s#EXT-X-ENDLIST\n", byterange)
 	s.live(4)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package console tests the web console: the real program on loopback, one process
 // for each role, and a real browser without a screen.
 package console

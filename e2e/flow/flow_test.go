@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package flow_test holds congestion controllers to what the kernel's do on the same
 // emulated links, and to what they themselves do in virtual time.
 package flow_test

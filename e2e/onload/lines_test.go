@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package onload tests onloading as its users have it: the real program, a process for
 // each command and helper, over emulated lines, to a real web server where one is
 // installed; and what comes of it when processes are killed.

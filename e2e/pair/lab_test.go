@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pair tests how three devices that know nothing of each other become a
 // bond: codes, finding each other, and being cut off again. The real program
 // runs in the lab, one process for each command that a person types.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pair
 
 import (
@@ -38,8 +40,10 @@ func TestFromNothing(t *testing.T) {
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")                                // 2
 	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.code(server), secret(n.code(helper)))    // 3
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")                                        // 4
-	n.Await(2)                                                                                         // who types takes longer
-	const size = 4 * mb                                                                                // over links that carry 2.5 MB a second each
+	// who types takes longer
+	n.Await(2)
+	// over links that carry 2.5 MB a second each
+	const size = 4 * mb
 	n.download(size)                                                                                   // 5
 	if direct, helped := n.LinkBytes("ps"), n.LinkBytes("hs1"); direct < size/20 || helped < size/20 {
 		t.Errorf("%d bytes went directly and %d by the helper", direct, helped)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rig
 
 import (
@@ -22,9 +24,9 @@ import (
 	"mpbond/lab"
 )
 
-// Network is some nodes, each of which has a directory of its own below Dir for keys
-// and sockets of mpbond, and what runs in them. One goroutine at a time may use it, but for Command,
-// Run, JSON and Status.
+// Network is some nodes, each of which has a directory of its own below Dir for keys and sockets of
+// mpbond, and what runs in them. One goroutine at a time may use it, but for Command, Run, JSON and
+// Status.
 type Network struct {
 	testing.TB
 	Lab    *lab.Lab // nil: all nodes are this machine

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rig is for tests of the whole, and outside the data path: it runs the real
 // program, a process for each role, in the nodes of a lab or all on this machine, and
 // waits for what they do.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package soak runs the real program for long, as processes in an emulated network,
 // under random faults and random transfers, and explains every failure.
 //

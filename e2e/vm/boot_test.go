@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package vm tests what needs a kernel that this machine may not have: pipes
 // over Bluetooth, with controllers emulated in a Debian kernel in QEMU, without
 // KVM. `make vm` runs it.
