@@ -241,7 +241,7 @@ const (
 	lowLatencyPeriod = time.Second
 	// maxStandingQueue bounds the delay of the bytes that wait on such a subflow before bulk data
 	// gets a turn. It keeps a link busy between two checks of its queue and while its rate varies
-	// (docs/explanation/datapath.md shows the cost).
+	// (docs/explanation/latency.md shows the cost).
 	maxStandingQueue = 25 * time.Millisecond
 )
 
