@@ -294,7 +294,7 @@ func (l *linePrinter) Add(s *air.Subframe) error {
 
 func (l *linePrinter) Close() error { return l.b.Flush() }
 
-// watchLine is a line of `watch --json`. Names and meanings are stable: docs/explanation/pbe.md.
+// watchLine is a line of `watch --json`. Names and meanings are stable: docs/howto/cells.md.
 type watchLine struct {
 	Subframe int64          `json:"subframe"`
 	Cell     int            `json:"cell"`

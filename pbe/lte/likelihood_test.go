@@ -29,7 +29,7 @@ func randomStream(c Cell, size, n int, seed uint64, users int) (*transmitter, ma
 }
 
 // sweepSize returns how many subframes to generate, and with which seed; -seeds selects the size of
-// the table in docs/pbe.md.
+// the tables in docs/explanation/decoder.md.
 func sweepSize() (subframes int, seed uint64) {
 	if *seeds > 0 {
 		return 200, 5 + uint64(*seeds)

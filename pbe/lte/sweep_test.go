@@ -10,7 +10,7 @@ import (
 
 // TestSweep measures the part of messages that is decoded, by level and SNR: four busy users on a
 // pedestrian channel, with levels that do not adapt to the signal. With -seeds it prints the table
-// of docs/pbe.md.
+// of docs/explanation/decoder.md.
 func TestSweep(t *testing.T) {
 	subframes := 400
 	snrs := []float64{-2, 0, 2, 5, 10, 15}
