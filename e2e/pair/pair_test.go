@@ -44,7 +44,7 @@ func TestFromNothing(t *testing.T) {
 	n.Await(2)
 	// over links that carry 2.5 MB a second each
 	const size = 4 * mb
-	n.download(size)                                                                                   // 5
+	n.download(size) // 5
 	if direct, helped := n.LinkBytes("ps"), n.LinkBytes("hs1"); direct < size/20 || helped < size/20 {
 		t.Errorf("%d bytes went directly and %d by the helper", direct, helped)
 	}
