@@ -139,7 +139,7 @@ func TestDestinations(t *testing.T) {
 		{"[::1]:80", wire.CodeForbidden, "does not connect to private addresses"},
 		{"[::ffff:10.0.0.1]:80", wire.CodeForbidden, "does not connect to private addresses"},
 		{gone.Addr().String(), wire.CodeConnRefused, "connection refused"},
-		{"127.0.0.1:x", wire.CodeUnreachable, "number"},
+		{"127.0.0.1:x", wire.CodeUnreachable, "numeric"},
 	} {
 		w.ended(w.dial(c.dest), c.code, c.text)
 	}
