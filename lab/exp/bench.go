@@ -74,11 +74,7 @@ func rowB1() Row {
 	for _, links := range gridLinks {
 		for _, size := range gridSizes {
 			for _, upload := range []bool{false, true} {
-				c := gridCell(links, size, upload)
-				grid = append(grid, c)
-				if size == 2*unit.MB && !upload || size == 10*unit.MB && links == gridLinks[0] {
-					r.Overview = append(r.Overview, c.Name)
-				}
+				grid = append(grid, gridCell(links, size, upload))
 			}
 		}
 	}
@@ -96,7 +92,6 @@ func rowB1() Row {
 		{Name: "20 MB, two helpers", Links: twoHelpers, Size: 20 * unit.MB, Schemes: []string{Product, mptcp,
 			singleScheme}, Reps: 3},
 	}
-	r.Overview = append(r.Overview, cellNames(others)...)
 	r.Cells = slices.Concat(grid, others, alone)
 	r.Points = append(gridClaims(grid), duplicateClaim(slices.Concat(grid, others)), isolationClaim(alone))
 	r.tables = func(rec Record) []Table {
@@ -184,9 +179,7 @@ func rowB5() Row {
 		cells = append(cells, c)
 	}
 	r.Points = []Point{dualClaim(cells)}
-	r = r.withCells(cells)
-	r.Overview = nil
-	return r
+	return r.withCells(cells)
 }
 
 // rowB6 returns row b6: the limits of the machine.
@@ -205,10 +198,9 @@ func rowB6() Row {
 	})
 }
 
-// withCells returns the row with these cells, a table for each of them, and all of them in the
-// overview.
+// withCells returns the row with these cells and a table for each of them.
 func (r Row) withCells(cells []Cell) Row {
-	r.Cells, r.Overview = cells, cellNames(cells)
+	r.Cells = cells
 	r.tables = func(rec Record) []Table { return schemeTables(rec, cells) }
 	return r
 }

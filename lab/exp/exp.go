@@ -49,10 +49,9 @@ type Row struct {
 	Places       bool
 	CDFs, Series []string
 	// For rows of the bench. IsClaim says that points are claims of mpbond and not published.
-	// tables returns the row's own tables. Overview has the cells for WriteOverview.
-	IsClaim  bool
-	tables   func(Record) []Table
-	Overview []string
+	// tables returns the row's own tables.
+	IsClaim bool
+	tables  func(Record) []Table
 }
 
 // Cell is one network and transfer, with the schemes that take turns in it.

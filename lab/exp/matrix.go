@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
-	"mpbond/lab"
 )
 
 // gridColumns are the schemes of the grid's columns.
@@ -148,63 +146,42 @@ func (rec Record) failureText(c Cell) string {
 
 func joinTexts(all []string) string { return strings.Join(all, "; ") }
 
-// overviewTable has a row for each cell in Overview: mpbond's default, the baselines, and notes.
+// overviewCells are the cells of WriteOverview, each with a name that fits a narrow column.
+var overviewCells = map[string]string{
+	"8/10/5, 2 MB, down":  "2 MB, 8/10/5",
+	"8/10/5, 10 MB, down": "10 MB, 8/10/5",
+	"1/18/5, 2 MB, down":  "2 MB, 1/18/5",
+	"4 MB, 8/10/5, HS-path falls from 10 to 1 Mbit/s at 2 s": "4 MB, 8/10/5, HS-path falls to 1 Mbit/s at 2 s",
+	"20 MB, two helpers": "20 MB, two helpers",
+	"20 MB, two helpers, the PS-path falls silent at 3 s": "20 MB, two helpers, PS-path silent from 3 s",
+}
+
+// overviewTable compares mpbond with kernel MPTCP and with one link, for the row's cells among
+// overviewCells.
 func (r Row) overviewTable(rec Record) Table {
-	t := Table{Head: []string{"what", "bound", Product, mptcp, singleScheme, "also", "counted"}}
+	t := Table{Head: []string{"download", "bound", Product, "kernel MPTCP", "one link"}}
 	for _, c := range r.Cells {
-		if !slices.Contains(r.Overview, c.Name) || rec.Results.countTransfers(c.Name) == 0 {
+		name, ok := overviewCells[c.Name]
+		if !ok || rec.Results.countTransfers(c.Name) == 0 {
 			continue
 		}
-		value := func(s Summary) string {
-			switch {
-			case s.N == 0:
-				return ""
-			case c.Unchecked:
-				return s.Rate.String()
+		bound := ""
+		seconds := map[string]string{}
+		for _, s := range SummarizeSchemes(c.Schemes, rec.Results[c.Name]) {
+			if s.N == 0 {
+				continue
 			}
-			return fmt.Sprintf("%.2f s", s.Seconds)
-		}
-		all := SummarizeSchemes(c.Schemes, rec.Results[c.Name])
-		of := func(scheme string) (s Summary) {
-			if i := slices.Index(c.Schemes, scheme); i >= 0 {
-				s = all[i]
+			seconds[s.Scheme] = fmt.Sprintf("%.2f s", s.Seconds)
+			if s.Scheme == Product {
+				bound = fmt.Sprintf("%.2f s", s.Bound)
 			}
-			return s
 		}
-		ours, bound := of(Product), ""
-		if ours.N > 0 && !c.Unchecked {
-			bound = fmt.Sprintf("%.2f s", ours.Bound)
-		}
-		t.Add(c.Name, bound, value(ours), value(of(mptcp)), value(of(singleScheme)), joinTexts(c.sideNotes(all, value)),
-			rec.countedText(c.Name))
+		t.Add(name, bound, seconds[Product], seconds[mptcp], seconds[singleScheme])
 	}
 	return t
 }
 
-// sideNotes returns the results of variants of mpbond and of baselines, and what the cell is about
-// if that is not time.
-func (c Cell) sideNotes(all []Summary, value func(Summary) string) (texts []string) {
-	var gaps []string
-	for _, s := range all {
-		if s.N == 0 {
-			continue
-		}
-		base, _, variant := strings.Cut(s.Scheme, ":")
-		if variant && base != singleScheme || base == "relay" {
-			texts = append(texts, s.Scheme+" "+value(s))
-		}
-		gaps = append(gaps, fmt.Sprintf("%s %.2f s", s.Scheme, s.MedianGap))
-		if c.Streams > 1 && len(s.PeakRSS) > 0 {
-			texts = append(texts, "peak memory: "+lab.FormatByDevice(s.PeakRSS, unit.Bytes.String))
-		}
-	}
-	if (lab.RunSpec{At: c.At}).HasFailures() {
-		texts = append(texts, "longest gap, median: "+strings.Join(gaps, ", "))
-	}
-	return texts
-}
-
-// WriteOverview writes one table of the cells in the rows' Overview, for a document.
+// WriteOverview writes one narrow table of overviewCells, for a document.
 func WriteOverview(w io.Writer, all []Evaluation) error {
 	var t Table
 	var b strings.Builder
