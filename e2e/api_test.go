@@ -48,11 +48,15 @@ func TestAPI(t *testing.T) {
 	n := newNetwork(t)
 	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
 	n.told(primary, "the helper's coming", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "phone" })
-	n.told(primary, "its pipe", func(e api.Event) bool { return e.Kind == "pipe_up" && e.Device == "phone" && e.Text != "" })
+	n.told(primary, "its pipe", func(e api.Event) bool {
+		return e.Kind == "pipe_up" && e.Device == "phone" && e.Text != ""
+	})
 	n.told(primary, "the direct subflow", func(e api.Event) bool {
 		return e.Kind == "subflow_up" && e.Device == "laptop" && e.Reason == "direct"
 	})
-	first := n.told(primary, "the helped subflow", func(e api.Event) bool { return e.Kind == "subflow_up" && e.Device == "phone" })
+	first := n.told(primary, "the helped subflow", func(e api.Event) bool {
+		return e.Kind == "subflow_up" && e.Device == "phone"
+	})
 	n.told(server, "the device", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "laptop" })
 	relay := n.told(helper, "the relay", func(e api.Event) bool { return e.Kind == "relay_up" && e.Device == "laptop" })
 
@@ -87,13 +91,15 @@ func TestAPI(t *testing.T) {
 	rig.Eventually(t, func() error {
 		pipes, err := primary.Pipes(t.Context())
 		if !slices.ContainsFunc(pipes, func(p api.Pipe) bool {
-			return p.Device == "phone" && p.State == api.PipeCarries && p.Bond == first.Bond && p.Subflow == first.Subflow && p.Via != ""
+			return p.Device == "phone" && p.State == api.PipeCarries && p.Bond == first.Bond && p.Subflow == first.Subflow &&
+				p.Via != ""
 		}) {
 			return fmt.Errorf("no pipe carries subflow %d: %+v, %v", first.Subflow, pipes, err)
 		}
 		return nil
 	})
-	if list, err := helper.Subflows(t.Context()); err != nil || len(list) != 1 || list[0].Peer != "laptop" || uint64(list[0].ID) != relay.Relay {
+	if list, err := helper.Subflows(t.Context()); err != nil || len(list) != 1 || list[0].Peer != "laptop" ||
+		uint64(list[0].ID) != relay.Relay {
 		t.Errorf("relayed: %+v, %v", list, err)
 	}
 	if list, err := helper.Streams(t.Context()); err != nil || len(list) != 0 {
@@ -107,12 +113,15 @@ func TestAPI(t *testing.T) {
 		<-x.begun
 		list, err := at.Streams(t.Context())
 		// The newest is first: the server may not know yet that the one before has ended.
-		if err != nil || len(list) == 0 || list[0].ID <= seen || list[0].Dest != "web:80" || list[0].DownBytes+list[0].UpBytes == 0 {
+		if err != nil || len(list) == 0 || list[0].ID <= seen || list[0].Dest != "web:80" ||
+			list[0].DownBytes+list[0].UpBytes == 0 {
 			t.Fatalf("streams: %+v, %v", list, err)
 		}
 		id := list[0].ID
 		seen = id
-		n.told(at, "its beginning", func(e api.Event) bool { return e.Kind == "stream_open" && e.Stream == id && e.Text == "web:80" })
+		n.told(at, "its beginning", func(e api.Event) bool {
+			return e.Kind == "stream_open" && e.Stream == id && e.Text == "web:80"
+		})
 		if err := at.ResetStream(t.Context(), list[0].Bond, id); err != nil {
 			t.Error(err)
 		}
@@ -138,25 +147,32 @@ func TestAPI(t *testing.T) {
 		if err := end(first.Bond, last); err != nil {
 			t.Fatal(err)
 		}
-		n.told(primary, fmt.Sprintf("the end of %d", last), func(e api.Event) bool { return e.Kind == "subflow_down" && e.Subflow == last })
-		last = n.told(primary, "another", func(e api.Event) bool { return e.Kind == "subflow_up" && e.Device == "phone" && e.Subflow > last }).Subflow
+		n.told(primary, fmt.Sprintf("the end of %d", last),
+			func(e api.Event) bool { return e.Kind == "subflow_down" && e.Subflow == last })
+		last = n.told(primary, "another", func(e api.Event) bool {
+			return e.Kind == "subflow_up" && e.Device == "phone" && e.Subflow > last
+		}).Subflow
 	}
-	if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb)); err != nil {
+	if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
+		fmt.Sprintf("http://web/%d", mb)); err != nil {
 		t.Error(err)
 	}
 
 	// An app tells what it waits for on its connection.
-	app := n.Command("primary", "curl", "-sS", "--local-port", "40123", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", int64(1)<<33))
+	app := n.Command("primary", "curl", "-sS", "--local-port", "40123", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
+		fmt.Sprintf("http://web/%d", int64(1)<<33))
 	if err := app.Start(); err != nil {
 		t.Fatal(err)
 	}
 	rig.Eventually(t, func() error { return primary.MarkChunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}) })
-	for want, chunk := range map[fault.Kind]api.Chunk{fault.NotFound: {App: "127.0.0.1:1", Bytes: 1}, fault.Usage: {App: "127.0.0.1:40123"}} {
+	for want, chunk := range map[fault.Kind]api.Chunk{fault.NotFound: {App: "127.0.0.1:1", Bytes: 1},
+		fault.Usage: {App: "127.0.0.1:40123"}} {
 		if err := primary.MarkChunk(t.Context(), chunk); !fault.Is(err, want) || fault.HintOf(err) == "" {
 			t.Errorf("%+v: %v", chunk, err)
 		}
 	}
-	if err := server.MarkChunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}); !fault.Is(err, fault.Unsupported) {
+	err := server.MarkChunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb})
+	if !fault.Is(err, fault.Unsupported) {
 		t.Errorf("at the server: %v", err)
 	}
 	_ = app.Process.Kill()
@@ -176,7 +192,8 @@ func TestAPI(t *testing.T) {
 		Seq        uint64
 	}
 	lines := bufio.NewScanner(out)
-	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &line) != nil || line.Role != "primary" || line.Kind == "" || line.Seq != 1 {
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &line) != nil || line.Role != "primary" || line.Kind == "" ||
+		line.Seq != 1 {
 		t.Errorf("the first event: %s", lines.Bytes())
 	}
 	_ = cmd.Process.Signal(syscall.SIGINT)
@@ -185,7 +202,8 @@ func TestAPI(t *testing.T) {
 		t.Errorf("mpbond events ended with %v", err)
 	}
 
-	n.metrics("primary", "mpbond_subflow_received_bytes_total", "mpbond_streams_total", "mpbond_events_total", "mpbond_device_online")
+	n.metrics("primary", "mpbond_subflow_received_bytes_total", "mpbond_streams_total", "mpbond_events_total",
+		"mpbond_device_online")
 	n.metrics("server", "mpbond_subflow_sent_bytes_total", "mpbond_streams_total")
 	n.metrics("helper1", "mpbond_helper_relayed_bytes_total", "mpbond_events_total")
 }
@@ -212,7 +230,8 @@ func TestPause(t *testing.T) {
 	}
 	load := func() { // which the other path carries
 		t.Helper()
-		n.Must("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb))
+		n.Must("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
+			fmt.Sprintf("http://web/%d", mb))
 	}
 	unused := func() {
 		t.Helper()
@@ -233,7 +252,11 @@ func TestPause(t *testing.T) {
 		return nil
 	})
 	unused()
-	if list, err := primary.Devices(t.Context()); err != nil || !slices.ContainsFunc(list, func(d api.Device) bool { return d.Name == "phone" && d.Paused && d.Suspended == pausedThere }) {
+	if list, err := primary.Devices(t.Context()); err != nil ||
+		!slices.ContainsFunc(list, func(d api.Device) bool {
+			return d.Name == "phone" && d.Paused &&
+				d.Suspended == pausedThere
+		}) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	n.of("primary").End(syscall.SIGTERM)
@@ -252,7 +275,9 @@ func TestPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	phone([2]string{"subflow_down"}, [2]string{"device_suspended", "it refuses: this device is paused there"})
-	n.told(helper, "the end of what it relayed", func(e api.Event) bool { return e.Kind == "relay_down" && strings.Contains(e.Reason, "paused") })
+	n.told(helper, "the end of what it relayed", func(e api.Event) bool {
+		return e.Kind == "relay_down" && strings.Contains(e.Reason, "paused")
+	})
 	unused()
 	n.Must("helper1", n.Mpbond, "resume", "laptop")
 	phone([2]string{"subflow_up", "helped"})
@@ -263,9 +288,10 @@ func TestPause(t *testing.T) {
 func (n *network) metrics(node string, names ...string) {
 	n.Helper()
 	role := strings.TrimSuffix(node, "1")
-	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.Dir, node, "run", role+".sock"))
-	}}}
+	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.Dir, node, "run", role+".sock"))
+		}}}
 	answer, err := web.Get("http://mpbond/metrics")
 	if err != nil {
 		n.Fatal(err)

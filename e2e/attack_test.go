@@ -71,7 +71,8 @@ func (a *attacker) end() string {
 // returns a command that runs another one in it.
 func memoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 	t.Helper()
-	for _, g := range []struct{ root, file string }{{"/sys/fs/cgroup", "memory.max"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}} {
+	for _, g := range []struct{ root, file string }{{"/sys/fs/cgroup", "memory.max"},
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}} {
 		dir, err := os.MkdirTemp(g.root, "mpbond-test")
 		if err != nil {
 			continue
@@ -197,7 +198,8 @@ func TestExhaustedServer(t *testing.T) {
 			}
 			a.end()
 			t.Logf("%s; peak %v of %v, %v before; %v of processor time with 40 MB for another device, which took %v alone, %v beside, %v then",
-				sent, peak, limit, before, cost, alone.Round(time.Millisecond), beside.Round(time.Millisecond), after.Round(time.Millisecond))
+				sent, peak, limit, before, cost, alone.Round(time.Millisecond), beside.Round(time.Millisecond),
+				after.Round(time.Millisecond))
 			if peak > limit*9/10 {
 				t.Errorf("the server has had %v of %v", peak, limit)
 			}
@@ -223,7 +225,8 @@ func TestIdleConnectionsOfAProgram(t *testing.T) {
 	<-running.begun
 	idle, _ := n.attack(t, "primary", "idle", "5000", "127.0.0.1:1080")
 	want, _ := rig.Sum(rig.Noise(mb))
-	for _, way := range [][]string{{"--socks5-hostname", "127.0.0.1:1080"}, {"-x", "http://127.0.0.1:1080"}, {"-p", "-x", "http://127.0.0.1:1080"}} {
+	for _, way := range [][]string{{"--socks5-hostname", "127.0.0.1:1080"}, {"-x", "http://127.0.0.1:1080"},
+		{"-p", "-x", "http://127.0.0.1:1080"}} {
 		began := time.Now()
 		x := n.begin(0, append([]string{"curl", "-sSfN", "--max-time", "60", fmt.Sprintf("http://web/%d", mb)}, way...)...)
 		if <-x.done; x.err != nil || x.got != want {

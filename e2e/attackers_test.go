@@ -56,7 +56,8 @@ func exhaust(kind string, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return nil, err
 		}
-		sf, _, err := subflow.Join(context.Background(), c, key.ClientConfig(server, wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Subflow: 1, Device: "hostile"})
+		sf, _, err := subflow.Join(context.Background(), c, key.ClientConfig(server, wire.ALPN),
+			wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Subflow: 1, Device: "hostile"})
 		if err == nil {
 			go func() { // what the server answers
 				for err := error(nil); err == nil; {

@@ -125,10 +125,12 @@ func TestCells(t *testing.T) {
 			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}
 	}
 	topology := &lab.Topology{
-		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via lte"}}, "helper1": {Routes: []string{"default via hs1"}},
-			"server": {Forward: true}, "web": {Routes: []string{"default via core"}}},
-		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}, "pipe1": {Ends: [2]string{"primary", "helper1"}},
-			"lte": air(0x4601, "primary", "server"), "hs1": air(0x4602, "helper1", "server")},
+		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via lte"}},
+			"helper1": {Routes: []string{"default via hs1"}},
+			"server":  {Forward: true}, "web": {Routes: []string{"default via core"}}},
+		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}},
+			"pipe1": {Ends: [2]string{"primary", "helper1"}},
+			"lte":   air(0x4601, "primary", "server"), "hs1": air(0x4602, "helper1", "server")},
 		LTE: map[string]*lab.LTE{"net": {Carriers: []lab.Carrier{{PRB: 25, Control: 0.4}}}},
 	}
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Race: true})}
@@ -141,7 +143,8 @@ func TestCells(t *testing.T) {
 	source := filepath.Join(n.Dir, "cells.sock")
 	decoder := relay(t, source, messages)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp", "--congestion", "pbe")
-	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell", "lte=unix:"+source+",rnti=0x4601")
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell",
+		"lte=unix:"+source+",rnti=0x4601")
 	n.uses("laptop/lte")
 	n.over("server", "laptop/lte", "udp")
 
@@ -220,7 +223,8 @@ func TestCells(t *testing.T) {
 	n.download(size)
 	took, queue := time.Since(begin), told()
 	stats, err = n.Lab.Stats(false)
-	t.Logf("%d MB at %v; the queue stood for %d ms, deep for %d; lateness %+v; %v", size/mb, unit.RateOf(size, took), queue.any, queue.over, stats.Lateness, err)
+	t.Logf("%d MB at %v; the queue stood for %d ms, deep for %d; lateness %+v; %v", size/mb, unit.RateOf(size, took),
+		queue.any, queue.over, stats.Lateness, err)
 	if err != nil || queue.any < 500 {
 		t.Errorf("the network told of %d subframes with a queue: %v", queue.any, err)
 	} else if late := stats.Lateness; late.P99 > 5*time.Millisecond || late.Max > 50*time.Millisecond {
@@ -238,7 +242,8 @@ func TestCells(t *testing.T) {
 	event("cell_received")
 	loading("paced by the cell again", "laptop/lte", paced)
 
-	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "hs1", "--cell", "hs1=unix:"+messages+",rnti=0x4602")
+	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "hs1", "--cell",
+		"hs1=unix:"+messages+",rnti=0x4602")
 	n.over("server", "phone", "udp")
 	if err := n.Lab.Set("lte", "", "outage=on"); err != nil {
 		t.Fatal(err)

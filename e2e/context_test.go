@@ -27,7 +27,8 @@ func TestHelpersRadioSleeps(t *testing.T) {
 	n := newNetworkIn(t, topology, "", nil)
 	get := func(size int) {
 		t.Helper()
-		got := n.Must("primary", "curl", "-sSf", "--max-time", "30", "--socks5-hostname", "127.0.0.1:1080", "-o", "/dev/null", "-w", "%{size_download}", fmt.Sprintf("http://web/%d", size))
+		got := n.Must("primary", "curl", "-sSf", "--max-time", "30", "--socks5-hostname", "127.0.0.1:1080", "-o",
+			"/dev/null", "-w", "%{size_download}", fmt.Sprintf("http://web/%d", size))
 		if got != fmt.Sprint(size) {
 			t.Fatalf("got %s of %d bytes", got, size)
 		}
@@ -56,7 +57,8 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		get(20_000)
 	}
 	if after := phone(); after.RxBytes != before.RxBytes || after.TxBytes != before.TxBytes {
-		t.Errorf("of answers of 20 KB the helper carried %v, and %v the other way", after.TxBytes-before.TxBytes, after.RxBytes-before.RxBytes)
+		t.Errorf("of answers of 20 KB the helper carried %v, and %v the other way", after.TxBytes-before.TxBytes,
+			after.RxBytes-before.RxBytes)
 	}
 	why := make(chan string, 1)
 	go func() {
@@ -69,7 +71,8 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		t.Errorf("of 10 MB the helper carried %v", after.TxBytes-before.TxBytes)
 	}
 	const both = " (helpers save more time than their energy is worth)" // in the order in which subflows came up
-	if text := <-why; !strings.Contains(text, "down by laptop, phone"+both) && !strings.Contains(text, "down by phone, laptop"+both) {
+	if text := <-why; !strings.Contains(text, "down by laptop, phone"+both) &&
+		!strings.Contains(text, "down by phone, laptop"+both) {
 		t.Errorf("status --why during the download:\n%s", text)
 	}
 

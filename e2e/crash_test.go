@@ -108,7 +108,8 @@ func TestKilledServerResetsUploads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := n.begin(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "-T", file, fmt.Sprintf("http://%v:82/0", addr))
+	x := n.begin(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "-T", file,
+		fmt.Sprintf("http://%v:82/0", addr))
 	rig.Eventually(t, func() error {
 		if _, sent := n.Counters("server", "core"); sent < 200_000 {
 			return fmt.Errorf("%d bytes have passed", sent)
@@ -127,7 +128,8 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		began := number
 		for i := range 5 {
 			at := []string{n.web4, "[" + n.web6 + "]"}[i%2]
-			x := n.begin(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080", "-T", file, fmt.Sprintf("http://%s:81/%d", at, number))
+			x := n.begin(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "--socks5-hostname",
+				"127.0.0.1:1080", "-T", file, fmt.Sprintf("http://%s:81/%d", at, number))
 			apps, number = append(apps, x), number+1
 		}
 		rig.Eventually(t, func() error {

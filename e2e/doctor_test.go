@@ -56,7 +56,8 @@ func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 		}
 		wrong = fmt.Sprintf("code %d, %+v", code, r)
 	}
-	n.Fatalf("%q at %s: not %q of %q with code %d: %s", d.args, cmp.Or(d.node, "primary"), d.what, d.subject, d.code, wrong)
+	n.Fatalf("%q at %s: not %q of %q with code %d: %s", d.args, cmp.Or(d.node, "primary"), d.what, d.subject, d.code,
+		wrong)
 	return r
 }
 
@@ -93,7 +94,8 @@ func TestDoctor(t *testing.T) {
 		return len(r.Subflows) == 2 && hops == 3 && found(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow")
 	}})
 	n.diagnose(diagnosis{node: "helper1", what: "none", right: func(r doctor.Report) bool {
-		return found(r, "pipe", "laptop at 10.77.3.1:7602", doctor.OK, "is ready") && found(r, "server", "10.77.1.1:7600", doctor.OK, "answers")
+		return found(r, "pipe", "laptop at 10.77.3.1:7602", doctor.OK, "is ready") &&
+			found(r, "server", "10.77.1.1:7600", doctor.OK, "answers")
 	}})
 	n.diagnose(diagnosis{node: "server", what: "none", right: func(r doctor.Report) bool {
 		return found(r, "device", "laptop", doctor.OK, "is connected, with 2 subflows")
@@ -102,7 +104,8 @@ func TestDoctor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"subflow phone", "ok    clock", "no NAT: the server sees 10.77.", "phone    helped", "PS-path  -", "\nbottleneck: "} {
+	for _, line := range []string{"subflow phone", "ok    clock", "no NAT: the server sees 10.77.", "phone    helped",
+		"PS-path  -", "\nbottleneck: "} {
 		if !strings.Contains(text, line) {
 			t.Errorf("no %q in\n%s", line, text)
 		}
@@ -150,9 +153,10 @@ func TestDoctor(t *testing.T) {
 		_, err := n.Run("primary", "curl", "-s", "http://10.77.1.1/")
 		return err
 	})
-	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "portal", subject: "10.77.1.1:7600", right: func(r doctor.Report) bool {
-		return strings.Contains(r.Bottleneck.Text, "login.example")
-	}})
+	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "portal", subject: "10.77.1.1:7600",
+		right: func(r doctor.Report) bool {
+			return strings.Contains(r.Bottleneck.Text, "login.example")
+		}})
 	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
 	// A helper without Internet says so itself, over the pipe; it is named at both ends.
@@ -193,7 +197,8 @@ func TestDoctor(t *testing.T) {
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
 		right: says("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall blocks it", "open TCP port 7602 in this device's firewall")})
 	n.diagnose(diagnosis{node: "helper1", code: 3, what: "pipe", subject: "laptop at 10.77.3.1:7602",
-		right: says("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall blocks the call", "on laptop open TCP port 7602 in the firewall")})
+		right: says("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall blocks the call",
+			"on laptop open TCP port 7602 in the firewall")})
 	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
 	n.Must("server", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname ps meta length '>' 1490 drop")

@@ -33,7 +33,8 @@ func TestFacts(t *testing.T) {
 	n := newNetwork(t)
 	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
 	file := filepath.Join(n.Dir, "helper1", "facts.toml")
-	if err := os.WriteFile(file, []byte("temperature_c = 31.5\nlink = \"cellular\"\nbattery_percent = 11\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("temperature_c = 31.5\nlink = \"cellular\"\nbattery_percent = 11\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	reckoned(t, n, primary, helper)
@@ -45,7 +46,8 @@ func TestFacts(t *testing.T) {
 		rig.Eventually(t, func() error {
 			d, err := n.device(at, "phone")
 			f := d.Facts
-			if err != nil || f == nil || f.BatteryPercent == nil || *f.BatteryPercent != 55 || f.TemperatureC == nil || *f.TemperatureC != 31.5 ||
+			if err != nil || f == nil || f.BatteryPercent == nil || *f.BatteryPercent != 55 || f.TemperatureC == nil ||
+				*f.TemperatureC != 31.5 ||
 				f.Link != "cellular" || f.Metered == nil || !*f.Metered || f.Interface == "" {
 				return fmt.Errorf("facts of the phone are %+v, %v", f, err)
 			}
@@ -60,7 +62,9 @@ func TestFacts(t *testing.T) {
 
 	// Below the floor it rests at once.
 	writeFile(t, filepath.Join(n.Dir, "primary", "policy.toml"), "[device.phone]\nbattery_floor = 60\n")
-	n.told(primary, "that the phone rests", func(e api.Event) bool { return e.Kind == "device_suspended" && e.Device == "phone" })
+	n.told(primary, "that the phone rests", func(e api.Event) bool {
+		return e.Kind == "device_suspended" && e.Device == "phone"
+	})
 	rig.Eventually(t, func() error {
 		d, err := n.device(primary, "phone")
 		if err != nil || d.Subflows != 0 || d.Pipes == 0 || !strings.Contains(d.Suspended, "its battery is at 55 %") {
@@ -68,7 +72,8 @@ func TestFacts(t *testing.T) {
 		}
 		return nil
 	})
-	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "phone: suspended: its battery is at 55 %, suspended below 60 %") {
+	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil ||
+		!strings.Contains(out, "phone: suspended: its battery is at 55 %, suspended below 60 %") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 
@@ -86,11 +91,13 @@ func TestFacts(t *testing.T) {
 func reckoned(t *testing.T, n *network, primary, helper *client.Client) {
 	t.Helper()
 	rig.Eventually(t, func() error { // what the other path carries is not the matter here
-		n.Must("primary", "curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", 2*mb))
+		n.Must("primary", "curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
+			fmt.Sprintf("http://web/%d", 2*mb))
 		var took [2]api.Device
 		for i, at := range []*client.Client{primary, helper} {
 			d, err := n.device(at, "phone")
-			if err != nil || len(d.Radios) != 1 || d.Radios[0].Kind != "cellular" || d.Radios[0].Link != "hs1" || d.Radios[0].Joules <= 0 {
+			if err != nil || len(d.Radios) != 1 || d.Radios[0].Kind != "cellular" || d.Radios[0].Link != "hs1" ||
+				d.Radios[0].Joules <= 0 {
 				return fmt.Errorf("radios of the phone are %+v, %v", d.Radios, err)
 			}
 			took[i] = d
@@ -105,7 +112,8 @@ func reckoned(t *testing.T, n *network, primary, helper *client.Client) {
 		}
 		return nil
 	})
-	if out, err := n.Run("helper1", n.Mpbond, "usage"); err != nil || !strings.Contains(out, "ENERGY TODAY") || !strings.Contains(out, "estimated from bytes") {
+	if out, err := n.Run("helper1", n.Mpbond, "usage"); err != nil || !strings.Contains(out, "ENERGY TODAY") ||
+		!strings.Contains(out, "estimated from bytes") {
 		t.Errorf("usage: %v\n%s", err, out)
 	}
 	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "J by cellular hs1") {

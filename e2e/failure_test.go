@@ -92,7 +92,8 @@ type transfer struct {
 // transfer begins one.
 func (n *network) transfer(args ...string) *transfer {
 	n.Helper()
-	return n.begin(1000, append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}, args...)...)
+	return n.begin(1000, append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname",
+		"127.0.0.1:1080"}, args...)...)
 }
 
 // begin begins one by an app, which has begun when some bytes have come.
@@ -196,7 +197,8 @@ func TestFailures(t *testing.T) {
 			if got, _ := rig.Sum(strings.NewReader(want)); up.got != got { // the answer was the sum of what came
 				t.Error("other bytes were received than sent")
 			}
-			t.Logf("failing for %v; all was there %v later", back.Sub(began).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
+			t.Logf("failing for %v; all was there %v later", back.Sub(began).Round(time.Millisecond),
+				time.Since(back).Round(time.Millisecond))
 			n.Await(2)
 		})
 	}

@@ -52,7 +52,8 @@ func packets(t *testing.T, file string) (list []packet) {
 		}
 		head := int(b[0]&15) * 4
 		tcp := b[head:]
-		list = append(list, packet{info.Timestamp, fmt.Sprintf("%d.%d.%d.%d", b[12], b[13], b[14], b[15]), fmt.Sprintf("%d.%d.%d.%d", b[16], b[17], b[18], b[19]),
+		list = append(list, packet{info.Timestamp, fmt.Sprintf("%d.%d.%d.%d", b[12], b[13], b[14], b[15]),
+			fmt.Sprintf("%d.%d.%d.%d", b[16], b[17], b[18], b[19]),
 			int(binary.BigEndian.Uint16(b[2:])) - head - int(tcp[12]>>4)*4})
 	}
 }
@@ -122,7 +123,8 @@ func TestFeedback(t *testing.T) {
 			}
 			quiet := filled.Add(300 * time.Millisecond) // a report on the way, and what acknowledges it
 			if filled.Before(began) || drained.Sub(quiet) < time.Second {
-				t.Fatalf("no case: the HS-path was filled %v after the start, the pipe drained after %v", filled.Sub(began), drained.Sub(began))
+				t.Fatalf("no case: the HS-path was filled %v after the start, the pipe drained after %v", filled.Sub(began),
+					drained.Sub(began))
 			}
 			woken, told := 0, 0
 			var which strings.Builder
@@ -146,7 +148,8 @@ func TestFeedback(t *testing.T) {
 					learnt++
 				}
 			}
-			t.Logf("while the pipe drained for %v: %d packets on the HS-path, %d reports reached the server, %d in all", drained.Sub(quiet), woken, learnt, all)
+			t.Logf("while the pipe drained for %v: %d packets on the HS-path, %d reports reached the server, %d in all",
+				drained.Sub(quiet), woken, learnt, all)
 			// An ACK is due by the helped subflow itself when the PS-path's TCP does not
 			// tell in 300 ms that one arrived, 150 ms of which are its round trip: then
 			// the PS-path may be a black hole. One that the emulator held up looks so.

@@ -35,7 +35,10 @@ func meddle(listen, addr string) error {
 	}
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return cmp.Or(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, meddlerMark) }), err)
+		return cmp.Or(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK,
+				meddlerMark)
+		}), err)
 	}}
 	for {
 		near, err := l.Accept()
@@ -110,7 +113,8 @@ func TestForgedOnTheWay(t *testing.T) {
 
 	var p api.Subflow
 	rig.Eventually(t, func() error { p, err = n.by("server", "phone"); return err })
-	t.Logf("%d MB in %v, %v of it by the helper; %d forged reports and limits ignored", size/mb, took, p.TxBytes, p.Hop.RejectedReports)
+	t.Logf("%d MB in %v, %v of it by the helper; %d forged reports and limits ignored", size/mb, took, p.TxBytes,
+		p.Hop.RejectedReports)
 	if p.Hop.RejectedReports == 0 {
 		t.Error("nothing forged came, or it was believed")
 	}

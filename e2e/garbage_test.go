@@ -91,9 +91,12 @@ func TestGarbageAtThePorts(t *testing.T) {
 		{"zeros at the server", w.scfg.Listen, make([]byte, 1000), w.server, "does not speak TLS"},
 		{"web browser at the pipe", w.pcfg.Pipe, []byte("GET / HTTP/1.1\r\n\r\n"), w.primary, "does not speak TLS"},
 		{"oversize HELLO", w.scfg.Listen, oversize(wire.TypeHello), w.server, "longer than the protocol allows"},
-		{"HELLO of another version", w.scfg.Listen, other, w.server, fmt.Sprintf("the helper speaks protocol version %d", wire.Version-1)},
-		{"oversize frame after HELLO", w.scfg.Listen, append(hello[:len(hello):len(hello)], oversize(wire.TypeHopData)...), w.server, "longer than the protocol allows"},
-		{"no TLS after HELLO", w.scfg.Listen, wire.Append(hello[:len(hello):len(hello)], hopData("SSH-2.0-x")), w.server, "does not speak TLS"},
+		{"HELLO of another version", w.scfg.Listen, other, w.server,
+			fmt.Sprintf("the helper speaks protocol version %d", wire.Version-1)},
+		{"oversize frame after HELLO", w.scfg.Listen, append(hello[:len(hello):len(hello)], oversize(wire.TypeHopData)...),
+			w.server, "longer than the protocol allows"},
+		{"no TLS after HELLO", w.scfg.Listen, wire.Append(hello[:len(hello):len(hello)], hopData("SSH-2.0-x")), w.server,
+			"does not speak TLS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := call(t, c.port, c.said)
@@ -128,11 +131,16 @@ func TestGarbageInTLS(t *testing.T) {
 		by   *device
 		log  string
 	}{
-		{"oversize at the server", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN), oversize(wire.TypeJoin), w.server, "longer than the protocol allows"},
-		{"other frame at the server", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN), wire.Append(nil, wire.Bye{}), w.server, "BYE during the handshake"},
-		{"truncated MP_JOIN", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN), []byte{byte(wire.TypeJoin), 0, 0, 1, wire.Version}, w.server, "truncated"},
-		{"oversize at the pipe", w.pcfg.Pipe, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN), oversize(wire.TypeHello), w.primary, "longer than the protocol allows"},
-		{"version at the pipe", w.pcfg.Pipe, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN), wire.Append(nil, wire.Hello{Version: 9, Name: "x"}), w.primary, "version 9"},
+		{"oversize at the server", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN),
+			oversize(wire.TypeJoin), w.server, "longer than the protocol allows"},
+		{"other frame at the server", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN),
+			wire.Append(nil, wire.Bye{}), w.server, "BYE during the handshake"},
+		{"truncated MP_JOIN", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN),
+			[]byte{byte(wire.TypeJoin), 0, 0, 1, wire.Version}, w.server, "truncated"},
+		{"oversize at the pipe", w.pcfg.Pipe, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN),
+			oversize(wire.TypeHello), w.primary, "longer than the protocol allows"},
+		{"version at the pipe", w.pcfg.Pipe, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN),
+			wire.Append(nil, wire.Hello{Version: 9, Name: "x"}), w.primary, "version 9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			raw := call(t, c.port, nil)
@@ -148,7 +156,8 @@ func TestGarbageInTLS(t *testing.T) {
 	}
 	t.Run("pipe protocol at the server", func(t *testing.T) {
 		conn := tls.Client(call(t, w.scfg.Listen, nil), w.primary.key.ClientConfig(w.server.key.Public(), wire.PipeALPN))
-		if err := identity.ExplainTLS(conn.HandshakeContext(t.Context())); !fault.Is(err, fault.Protocol) || fault.HintOf(err) == "" {
+		if err := identity.ExplainTLS(conn.HandshakeContext(t.Context())); !fault.Is(err, fault.Protocol) ||
+			fault.HintOf(err) == "" {
 			t.Errorf("%v (%s)", err, fault.HintOf(err))
 		}
 	})
@@ -165,13 +174,16 @@ func TestJoinRefusals(t *testing.T) {
 		code wire.Code
 		text string
 	}{
-		{version, wire.CodeVersion, fmt.Sprintf("this server speaks protocol version %d, the device version 9", wire.Version)},
-		{former, wire.CodeVersion, fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version, wire.Version-1)},
+		{version, wire.CodeVersion, fmt.Sprintf("this server speaks protocol version %d, the device version 9",
+			wire.Version)},
+		{former, wire.CodeVersion, fmt.Sprintf("this server speaks protocol version %d, the device version %d",
+			wire.Version, wire.Version-1)},
 		{helped, wire.CodeMalformed, "a helped subflow must come over a helper"},
 	} {
 		_, err := w.rogue(c.join)
 		var r wire.Refuse
-		if !errors.As(err, &r) || r.Code != c.code || !strings.Contains(err.Error(), c.text) || !fault.Is(err, fault.Protocol) || !strings.Contains(fault.HintOf(err), "same release") {
+		if !errors.As(err, &r) || r.Code != c.code || !strings.Contains(err.Error(), c.text) ||
+			!fault.Is(err, fault.Protocol) || !strings.Contains(fault.HintOf(err), "same release") {
 			t.Errorf("%+v: %v (%v, %s)", c.join, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
@@ -186,12 +198,15 @@ var breaches = []struct {
 	said []byte
 	log  string
 }{
-	{"data beyond the window", wire.Append(dataHeader(1, wire.DataSeq(wire.InitialWindow), 10), raw("")), "exceed the window"},
-	{"acknowledgement of what was never sent", wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: 1 << 40}}}), "which has sent"},
+	{"data beyond the window", wire.Append(dataHeader(1, wire.DataSeq(wire.InitialWindow), 10), raw("")),
+		"exceed the window"},
+	{"acknowledgement of what was never sent", wire.Append(nil,
+		wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: 1 << 40}}}), "which has sent"},
 	{"oversize frame", oversize(wire.TypeData), "longer than the protocol allows"},
 	{"truncated frame", []byte{byte(wire.TypeData), 0, 0, 1, 0x80}, "truncated"},
 	{"frame of the handshake", wire.Append(nil, goodJoin), "is not allowed on a subflow"},
-	{"end before the data", wire.Append(wire.Append(dataHeader(1, 0, 10), raw("")), wire.Fin{Stream: 1, Seq: 5}), "precedes received bytes"},
+	{"end before the data", wire.Append(wire.Append(dataHeader(1, 0, 10), raw("")), wire.Fin{Stream: 1, Seq: 5}),
+		"precedes received bytes"},
 	{"unknown frame", []byte{0x3f, 0, 0, 0}, "is not allowed on a subflow"},
 }
 
@@ -283,10 +298,11 @@ func TestBreachesAtThePrimary(t *testing.T) {
 			}
 			cfg := w.server.key.ServerConfig(wire.ALPN, func(identity.PublicKey) bool { return true })
 			var path wire.SubflowID
-			sf, _, err := subflow.Accept(context.Background(), conn, cfg, func(_ identity.PublicKey, j wire.Join) (wire.OK, error) {
-				path = j.Subflow
-				return wire.OK{Instance: 1}, nil
-			})
+			sf, _, err := subflow.Accept(context.Background(), conn, cfg,
+				func(_ identity.PublicKey, j wire.Join) (wire.OK, error) {
+					path = j.Subflow
+					return wire.OK{Instance: 1}, nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -168,7 +168,8 @@ func TestForgedEndOfTheOnlyWay(t *testing.T) {
 	w.startPrimary()
 	w.startHelper(w.newHelper("phone"))
 	w.await("phone")
-	if err := w.download(2 * mb); err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "no way to the server") {
+	if err := w.download(2 * mb); err == nil || errors.Is(err, io.EOF) ||
+		!strings.Contains(err.Error(), "no way to the server") {
 		t.Errorf("the download ended with %v", err)
 	}
 	if !m.done.Load() {
@@ -281,7 +282,8 @@ func TestNeighbour(t *testing.T) {
 				paths = append(paths, b.Peer)
 			}
 		}
-		if list := w.s.Streams(); len(list) != 1 || list[0].Peer != "laptop" || !slices.Equal(paths, []string{"laptop", "neighbour"}) {
+		if list := w.s.Streams(); len(list) != 1 || list[0].Peer != "laptop" ||
+			!slices.Equal(paths, []string{"laptop", "neighbour"}) {
 			return fmt.Errorf("subflows of %v, streams %+v", paths, list)
 		}
 		return nil
@@ -292,7 +294,8 @@ func TestNeighbour(t *testing.T) {
 	for _, b := range w.s.Status(false) {
 		bonds[b.Peer] = b.ID
 	}
-	if err := w.s.CloseSubflow(bonds["neighbour"], uint32(more.Subflow)); err != nil || bonds["laptop"] == bonds["neighbour"] || w.s.Streams()[0].Bond != bonds["laptop"] {
+	if err := w.s.CloseSubflow(bonds["neighbour"], uint32(more.Subflow)); err != nil ||
+		bonds["laptop"] == bonds["neighbour"] || w.s.Streams()[0].Bond != bonds["laptop"] {
 		t.Errorf("bonds %v: %v", bonds, err)
 	}
 	for err = nil; err == nil; { // what was under way, and the end

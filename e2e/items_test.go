@@ -25,7 +25,8 @@ func TestLabOnload(t *testing.T) {
 	}
 	program := rig.Beside(t, rig.New(t, rig.Options{Race: true}).Mpbond, "mpbond-lab")
 	for _, c := range []struct{ scheme, direction string }{{"onload:grd:helpers=1", "--get"}, {"onload", "--put"}} {
-		cmd := exec.Command(program, "run", "--links", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items", "6", "--json")
+		cmd := exec.Command(program, "run", "--links", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items",
+			"6", "--json")
 		cmd.Stderr = t.Output()
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -48,7 +49,8 @@ func TestLabOnload(t *testing.T) {
 			t.Errorf("%s: %v of %v", c.scheme, r.Items, r.Seconds)
 		}
 		first, second := r.Devices["helper1"], r.Devices["helper2"]
-		if first < 50*unit.KB || r.Requests["helper1"] == 0 || r.Requests["primary"] == 0 || (c.scheme == "onload") != (second > 50*unit.KB) {
+		if first < 50*unit.KB || r.Requests["helper1"] == 0 || r.Requests["primary"] == 0 ||
+			(c.scheme == "onload") != (second > 50*unit.KB) {
 			t.Errorf("%s: %v, %v", c.scheme, r.Devices, r.Requests)
 		}
 	}

@@ -71,7 +71,8 @@ func (n *network) run(server []string) {
 	n.web4 = addr.String()
 	n.web6 = strings.Fields(n.Must("web", "sh", "-c", "ip -6 -o addr show scope global | sed 's/.*inet6 //; s,/.*,,'"))[0]
 	n.trust()
-	n.Start("server", append([]string{n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16"}, server...)...)
+	n.Start("server", append([]string{n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16"},
+		server...)...)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	n.Await(2)
@@ -159,7 +160,8 @@ func TestApps(t *testing.T) {
 	b := writeNoise(t, file, mb)
 	run := []string{n.Mpbond, "run", "--"}
 	socks, proxy := []string{"--socks5-hostname", "127.0.0.1:1080"}, []string{"-x", "http://127.0.0.1:1080"}
-	by4, by6, byName := fmt.Sprintf("http://%s/%d", n.web4, mb), fmt.Sprintf("http://[%s]/%d", n.web6, mb), fmt.Sprintf("http://web/%d", mb)
+	by4, by6, byName := fmt.Sprintf("http://%s/%d", n.web4, mb), fmt.Sprintf("http://[%s]/%d", n.web6, mb),
+		fmt.Sprintf("http://web/%d", mb)
 	for _, c := range []struct {
 		name   string
 		before []string
@@ -179,7 +181,8 @@ func TestApps(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := n.carried()
-			curl := append(append(c.before[:len(c.before):len(c.before)], "curl", "-gsSf", "--max-time", "60", "-H", "Expect:"), c.args...)
+			curl := append(append(c.before[:len(c.before):len(c.before)], "curl", "-gsSf", "--max-time", "60", "-H",
+				"Expect:"), c.args...)
 			out, err := n.Run("primary", curl...)
 			if err != nil {
 				t.Fatal(err)
@@ -219,7 +222,8 @@ func TestApps(t *testing.T) {
 			}
 		}
 		h, err := n.Status("helper1", "helper")
-		if err != nil || h.Helper == nil || h.Helper.Subflows != 1 || h.Helper.RelayedBytes < 64<<10 || h.Helper.Primary != "laptop" {
+		if err != nil || h.Helper == nil || h.Helper.Subflows != 1 || h.Helper.RelayedBytes < 64<<10 ||
+			h.Helper.Primary != "laptop" {
 			t.Errorf("%+v, %v", h.Helper, err)
 		}
 	})
@@ -246,8 +250,10 @@ func TestFaults(t *testing.T) {
 			n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 			return nil
 		}},
-		{"pipe cut", func() error { return n.Lab.Set("pipe1", "", "outage=on") }, func() error { return n.Lab.Set("pipe1", "", "outage=off") }},
-		{"HS-path a black hole", func() error { return n.Lab.Set("hs1", "", "outage=on") }, func() error { return n.Lab.Set("hs1", "", "outage=off") }},
+		{"pipe cut", func() error { return n.Lab.Set("pipe1", "", "outage=on") },
+			func() error { return n.Lab.Set("pipe1", "", "outage=off") }},
+		{"HS-path a black hole", func() error { return n.Lab.Set("hs1", "", "outage=on") },
+			func() error { return n.Lab.Set("hs1", "", "outage=off") }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			x := n.begin(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", fmt.Sprintf("http://web/%d", size))

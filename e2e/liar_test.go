@@ -276,7 +276,8 @@ func (g *gaps) Write(p []byte) (int, error) {
 func (n *network) gets(size int64) *gaps {
 	n.Helper()
 	g := &gaps{last: time.Now()}
-	cmd := n.Command("primary", "curl", "-sSf", "--max-time", "150", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	cmd := n.Command("primary", "curl", "-sSf", "--max-time", "150", "--socks5-hostname", "127.0.0.1:1080",
+		fmt.Sprintf("http://web/%d", size))
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()

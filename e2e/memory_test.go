@@ -41,7 +41,8 @@ func peakMemory(t *testing.T, p *rig.Process) unit.Bytes {
 // hold opens n streams to a URL by a proxy, reads 1000 bytes of each, says so,
 // and holds them until in ends.
 func hold(n int, proxy, target string, in io.Reader, out io.Writer) error {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h", Host: proxy})}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h", Host: proxy})}}
 	errs := make(chan error, n)
 	for range n {
 		go func() {
@@ -119,7 +120,8 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 	topology := rig.House(t, "-/-/-")
 	// With buffers of the usual size 1,000 connections can take all memory that the kernel
 	// has for TCP, and then no subflow gets any.
-	topology.Sysctl = map[string]string{"net.ipv4.tcp_rmem": "4096 131072 262144", "net.ipv4.tcp_wmem": "4096 65536 262144"}
+	topology.Sysctl = map[string]string{"net.ipv4.tcp_rmem": "4096 131072 262144",
+		"net.ipv4.tcp_wmem": "4096 65536 262144"}
 	n := newNetworkToMeasure(t, topology)
 	end := n.hold(t, fmt.Sprintf("http://web/zeros/%d", 20*mb))
 	defer end()
@@ -134,7 +136,8 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 	})
 	t.Logf("%d MB were carried, most of them into the kernel's buffers of the apps' connections", carried/mb)
 	began := time.Now()
-	n.Must("primary", "curl", "-sSf", "-o", "/dev/null", "--max-time", "20", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", 20*mb))
+	n.Must("primary", "curl", "-sSf", "-o", "/dev/null", "--max-time", "20", "--socks5-hostname", "127.0.0.1:1080",
+		fmt.Sprintf("http://web/%d", 20*mb))
 	t.Logf("20 MB beside them took %v", time.Since(began).Round(time.Millisecond))
 	n.bounds(t, "1,000 stopped readers", 64*unit.MB+manyStreams*64*unit.KB)
 }
@@ -151,7 +154,8 @@ func TestMemory(t *testing.T) {
 
 	const size = 100 * unit.KB
 	began := time.Now()
-	n.Must("primary", os.Args[0], "lab", "streams", fmt.Sprint(streams), "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	n.Must("primary", os.Args[0], "lab", "streams", fmt.Sprint(streams), "127.0.0.1:1080",
+		fmt.Sprintf("http://web/%d", size))
 	t.Logf("took %v", time.Since(began))
 	bounds("1,000 x 100 KB at once", min(streams*size, 64*unit.MB+streams*64*unit.KB))
 }

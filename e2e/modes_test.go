@@ -60,7 +60,10 @@ func TestModesAndChunks(t *testing.T) {
 		}
 	}()
 	// the client checks
-	site := http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })} //nolint:errcheck
+	site := http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter,
+		r *http.Request) {
+		io.Copy(rw, r.Body)
+	})} //nolint:errcheck
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

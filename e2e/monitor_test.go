@@ -22,9 +22,11 @@ func TestCellByAir(t *testing.T) {
 	t.Parallel()
 	const rnti = 0x4601
 	topology := &lab.Topology{
-		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via lte"}}, "server": {Forward: true}, "web": {Routes: []string{"default via core"}}},
-		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}, "lte": {Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Delay: "20ms"},
-			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}},
+		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via lte"}}, "server": {Forward: true},
+			"web": {Routes: []string{"default via core"}}},
+		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}},
+			"lte": {Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Delay: "20ms"},
+				LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}},
 		LTE: map[string]*lab.LTE{"net": {Carriers: []lab.Carrier{{PRB: 6, Control: 0.4}}, Samples: &lab.Samples{}}},
 	}
 	// with the race detector a decoder is no match for a radio
@@ -37,10 +39,12 @@ func TestCellByAir(t *testing.T) {
 	}
 	samples := stats.LTE[0].Samples[0]
 	messages := "unix:" + filepath.Join(n.Dir, "decoded.sock")
-	n.Start("primary", rig.Beside(t, n.Mpbond, "cellwatch"), "watch", "unix:"+samples.Socket, "--rate", strconv.Itoa(samples.Rate), "--rnti", strconv.Itoa(rnti), "--serve", messages)
+	n.Start("primary", rig.Beside(t, n.Mpbond, "cellwatch"), "watch", "unix:"+samples.Socket, "--rate",
+		strconv.Itoa(samples.Rate), "--rnti", strconv.Itoa(rnti), "--serve", messages)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp", "--congestion", "pbe")
 	// the messages say who it is
-	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell", "lte="+messages)
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell",
+		"lte="+messages)
 	n.uses("laptop/lte")
 	n.over("server", "laptop/lte", "udp")
 	ctx, stop := context.WithCancel(t.Context())
@@ -60,7 +64,8 @@ func TestCellByAir(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(s.Cells) != 1 || !s.Cells[0].Receiving || s.Cells[0].RNTI != rnti || s.Cells[0].CapacityBps < unit.Mbps || len(s.Cells[0].Cells) != 1 || s.Cells[0].Cells[0].PRB != 6 {
+		if len(s.Cells) != 1 || !s.Cells[0].Receiving || s.Cells[0].RNTI != rnti || s.Cells[0].CapacityBps < unit.Mbps ||
+			len(s.Cells[0].Cells) != 1 || s.Cells[0].Cells[0].PRB != 6 {
 			return fmt.Errorf("cells: %+v", s.Cells)
 		}
 		heard = s.Cells[0]

@@ -91,7 +91,8 @@ func TestOnloadAllowance(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	n := newNetworkOf(t, "10/80/80", "", nil)
 	const limit = 20_000_000
-	writeFile(t, filepath.Join(n.Dir, "helper1", "helper.toml"), "[onload]\nallowance = \"20MB\"\nallow = [\"10.77.0.0/16\"]\n")
+	writeFile(t, filepath.Join(n.Dir, "helper1", "helper.toml"),
+		"[onload]\nallowance = \"20MB\"\nallow = [\"10.77.0.0/16\"]\n")
 	again := func() {
 		n.helper.End(os.Interrupt)
 		n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
@@ -117,7 +118,8 @@ func TestOnloadAllowance(t *testing.T) {
 	}
 	fetch := func(size int64) (what string, came int64) {
 		t.Helper()
-		out := n.Must("primary", os.Args[0], "lab", "onload", addr.String()+":7604", fmt.Sprintf("http://%s/%d", n.web4, size))
+		out := n.Must("primary", os.Args[0], "lab", "onload", addr.String()+":7604",
+			fmt.Sprintf("http://%s/%d", n.web4, size))
 		if _, err := fmt.Sscanf(out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:], "%d", &came); err != nil {
 			t.Fatal(out, err)
 		}
@@ -132,7 +134,8 @@ func TestOnloadAllowance(t *testing.T) {
 		t.Fatalf("%s instead of %s", got, want)
 	}
 	st := state(func(st api.OnloadStatus) bool { return st.CarriedBytes > first })
-	if rx, tx := n.Counters("helper1", "hs1"); float64(st.CarriedBytes) > 1.01*float64(rx+tx-before) || float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
+	if rx, tx := n.Counters("helper1", "hs1"); float64(st.CarriedBytes) > 1.01*float64(rx+tx-before) ||
+		float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
 		t.Errorf("%v are counted, of %d", st.CarriedBytes, rx+tx-before)
 	}
 	stop := watchLent(t, helper)
@@ -158,7 +161,8 @@ func TestOnloadAllowance(t *testing.T) {
 			t.Errorf("after it, restarted %v: %s", restart, got)
 		}
 	}
-	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "onload") || !strings.Contains(text, "all onloading: the daily cap of 20 MB is used up") {
+	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "onload") ||
+		!strings.Contains(text, "all onloading: the daily cap of 20 MB is used up") {
 		t.Error(text)
 	}
 	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, "onloading closed") {

@@ -33,7 +33,8 @@ func (n *network) tryDownload(size int64) error {
 		return err
 	}
 	file := filepath.Join(n.Dir, "got")
-	if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-o", file, fmt.Sprintf("http://web/%d", size)); err != nil {
+	if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-o", file,
+		fmt.Sprintf("http://web/%d", size)); err != nil {
 		return err
 	}
 	f, err := os.Open(file)
@@ -91,7 +92,8 @@ func TestOverUDP(t *testing.T) {
 		return n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
 	}
 	start()
-	p := n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "wifi", "--interface", "lte", "--udp", "lte")
+	p := n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "wifi", "--interface", "lte",
+		"--udp", "lte")
 	n.uses("laptop/lte", "laptop/wifi")
 	n.over("primary", "laptop/lte", "udp")
 	n.over("primary", "laptop/wifi", "tcp")
@@ -222,7 +224,8 @@ func TestHelpedOverUDP(t *testing.T) {
 	}
 	const size = mb
 	n.download(size)
-	if p := n.over("server", "phone", "udp"); p.Hop == nil || p.Hop.FarRateBps == 0 || p.Hop.FarRateBps > 12*unit.Mbps || p.Hop.RejectedReports > 0 {
+	if p := n.over("server", "phone", "udp"); p.Hop == nil || p.Hop.FarRateBps == 0 || p.Hop.FarRateBps > 12*unit.Mbps ||
+		p.Hop.RejectedReports > 0 {
 		t.Errorf("the server does not know of the pipe of 8 Mbit/s: %+v", p.Hop)
 	}
 	file := filepath.Join(n.Dir, "sent")
@@ -254,7 +257,8 @@ func TestHelpedOverUDP(t *testing.T) {
 	}
 }
 
-var patient = flag.Bool("patient", false, "wait for UDP to rest, for memory to come back and for a minute's log: 3 minutes")
+var patient = flag.Bool("patient", false,
+	"wait for UDP to rest, for memory to come back and for a minute's log: 3 minutes")
 
 // TestUDPAgain: a subflow over TCP for want of UDP is replaced when that gets through,
 // in the middle of a download.

@@ -46,7 +46,8 @@ func TestOwners(t *testing.T) {
 			_ = cmd.Wait() // which tells of the signal
 		})
 	}
-	download := []string{"curl", "-sS", "-o", "/dev/null", "--limit-rate", "100k", fmt.Sprintf("http://web/%d", int64(1)<<33)}
+	download := []string{"curl", "-sS", "-o", "/dev/null", "--limit-rate", "100k",
+		fmt.Sprintf("http://web/%d", int64(1)<<33)}
 	run := func(argv []string, flags ...string) []string {
 		return append(append(append([]string{n.Mpbond, "run"}, flags...), "--"), argv...)
 	}
@@ -82,7 +83,8 @@ func TestOwners(t *testing.T) {
 		}
 		return fmt.Errorf("flows: %+v, %v", list, err)
 	})
-	if out := n.Must("primary", n.Mpbond, "status", "--why"); !strings.Contains(out, " of x (/") || !strings.Contains(out, " of curl (/") {
+	if out := n.Must("primary", n.Mpbond, "status", "--why"); !strings.Contains(out, " of x (/") ||
+		!strings.Contains(out, " of curl (/") {
 		t.Errorf("the status does not tell whose streams are:\n%s", out)
 	}
 	var list []api.BondStream

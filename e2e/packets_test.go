@@ -115,7 +115,8 @@ func TestRedundantDatagrams(t *testing.T) {
 		}
 	}
 	rig.Eventually(t, func() error {
-		for who, wasted := range map[string]unit.Bytes{"server": w.s.Status(false)[0].WastedBytes["sent_redundantly"], "primary": w.p.Status(false).WastedBytes["sent_redundantly"]} {
+		for who, wasted := range map[string]unit.Bytes{"server": w.s.Status(false)[0].WastedBytes["sent_redundantly"],
+			"primary": w.p.Status(false).WastedBytes["sent_redundantly"]} {
 			if wasted == 0 {
 				return fmt.Errorf("the %s has sent nothing twice", who)
 			}

@@ -59,7 +59,8 @@ func TestPolicy(t *testing.T) {
 	}
 	page := "http://web/1000"
 	socks := []string{"curl", "-gsSf", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080"}
-	proxy := []string{"curl", "-gsS", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", "-w", "%{http_code}"}
+	proxy := []string{"curl", "-gsS", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", "-w",
+		"%{http_code}"}
 	run := func(flags ...string) []string {
 		return append(append([]string{n.Mpbond, "run"}, flags...), "--", "curl", "-gsSf", "--max-time", "60")
 	}
@@ -106,7 +107,8 @@ func TestPolicy(t *testing.T) {
 	t.Run("datagrams", func(t *testing.T) {
 		echo := net.JoinHostPort(n.web4, echoPort)
 		probe := func(what string, flags ...string) (string, error) {
-			return n.Run("primary", append(append([]string{n.Mpbond, "run"}, flags...), "--", os.Args[0], "lab", "probe", what, echo)...)
+			return n.Run("primary", append(append([]string{n.Mpbond, "run"}, flags...), "--", os.Args[0], "lab", "probe", what,
+				echo)...)
 		}
 		if out, err := probe("echo", "--label", "play"); err != nil {
 			t.Error(out, err)
@@ -172,7 +174,8 @@ func TestPolicyDevices(t *testing.T) {
 	by := func(t *testing.T) (laptop, phone int64) {
 		t.Helper()
 		before := carried(t)
-		n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-o", "/dev/null", fmt.Sprintf("http://web/%d", 2*mb))
+		n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-o", "/dev/null",
+			fmt.Sprintf("http://web/%d", 2*mb))
 		n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-T", upload, "http://web/")
 		after := carried(t)
 		return after["laptop"] - before["laptop"], after["phone"] - before["phone"]
@@ -202,7 +205,8 @@ func TestPolicyDevices(t *testing.T) {
 	n.helper.End(syscall.SIGTERM)
 	n.Await(1)
 	before := carried(t)["laptop"]
-	app := n.Start("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb))
+	app := n.Start("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", "-o", "/dev/null",
+		fmt.Sprintf("http://web/%d", mb))
 	select {
 	case <-app.Done:
 		t.Errorf("without the phone it ended, %v", app.Err)
@@ -224,7 +228,8 @@ func TestPolicyDevices(t *testing.T) {
 func datagramsByPhone(t *testing.T, n *network) {
 	t.Helper()
 	n.Start("web", os.Args[0], "lab", "services")
-	if out, err := n.Run("primary", n.Mpbond, "run", "--", os.Args[0], "lab", "probe", "echo", net.JoinHostPort(n.web4, echoPort)); err != nil {
+	if out, err := n.Run("primary", n.Mpbond, "run", "--", os.Args[0], "lab", "probe", "echo",
+		net.JoinHostPort(n.web4, echoPort)); err != nil {
 		t.Fatal(out, err)
 	}
 	s, err := n.Status("primary", "primary")
@@ -260,7 +265,8 @@ func TestPolicyPriorities(t *testing.T) {
 	c := n.Asker("primary", "primary")
 	use := func(one, other string) {
 		t.Helper()
-		text := fmt.Sprintf("[[rule]]\nname='first'\naddress=['%s']\n%s\n[[rule]]\nname='second'\naddress=['%s']\n%s\n", n.web6, one, n.web4, other)
+		text := fmt.Sprintf("[[rule]]\nname='first'\naddress=['%s']\n%s\n[[rule]]\nname='second'\naddress=['%s']\n%s\n",
+			n.web6, one, n.web4, other)
 		writeFile(t, file+".new", text)
 		if err := os.Rename(file+".new", file); err != nil {
 			t.Fatal(err)
@@ -274,7 +280,8 @@ func TestPolicyPriorities(t *testing.T) {
 		})
 	}
 	get := func(host string) *rig.Process {
-		return n.Start("primary", n.Mpbond, "run", "--", "sh", "-c", fmt.Sprintf("curl -gsS -o /dev/null http://%s/%d || true", host, 60*mb))
+		return n.Start("primary", n.Mpbond, "run", "--", "sh", "-c",
+			fmt.Sprintf("curl -gsS -o /dev/null http://%s/%d || true", host, 60*mb))
 	}
 	// now looks how much of both downloads has come.
 	var one, other int64
@@ -380,7 +387,8 @@ func TestStreamIsTreated(t *testing.T) {
 		{"another class", api.StreamChange{Priority: word("low"), Weight: &three}, "bond", "low", 3, true},
 		{"redundant", api.StreamChange{Mode: word("redundant")}, "redundant", "low", 3, false},
 		{"latency", api.StreamChange{Mode: word("latency")}, "latency", "low", 3, false},
-		{"as at first", api.StreamChange{Mode: word("bond"), Priority: word("normal"), Weight: &one}, "bond", "normal", 1, false},
+		{"as at first", api.StreamChange{Mode: word("bond"), Priority: word("normal"), Weight: &one}, "bond", "normal", 1,
+			false},
 	} {
 		if err := primary.ChangeStream(t.Context(), s.Bond, s.ID, c.to); err != nil {
 			t.Fatal(c.what, err)
@@ -388,7 +396,8 @@ func TestStreamIsTreated(t *testing.T) {
 		for _, at := range []*client.Client{primary, server} {
 			rig.Eventually(t, func() error {
 				list, err := at.Streams(t.Context())
-				if err != nil || len(list) != 1 || list[0].Mode != c.mode || list[0].Priority != c.priority || list[0].Weight != c.weight {
+				if err != nil || len(list) != 1 || list[0].Mode != c.mode || list[0].Priority != c.priority ||
+					list[0].Weight != c.weight {
 					return fmt.Errorf("%s: %+v, %v", c.what, list, err)
 				}
 				if by := list[0].Down.Subflows; at == server && (len(by) == 1) != c.single {
@@ -425,7 +434,8 @@ func TestStreamIsTreated(t *testing.T) {
 		})
 	}
 	number := strconv.FormatUint(s.ID, 10)
-	if text := n.Must("primary", n.Mpbond, "streams", number, "--mode", "redundant", "--priority", "high"); !strings.Contains(text, "redundant  high") {
+	if text := n.Must("primary", n.Mpbond, "streams", number, "--mode", "redundant", "--priority",
+		"high"); !strings.Contains(text, "redundant  high") {
 		t.Errorf("streams: %s", text)
 	}
 	for want, c := range map[fault.Kind]error{

@@ -49,7 +49,8 @@ func TestWhatIsHeard(t *testing.T) {
 		t.Fatalf("only %d bytes were heard", len(said))
 	}
 	noise, _ := io.ReadAll(rig.Noise(64))
-	for what, b := range map[string][]byte{"the primary's name": []byte("laptop"), "a destination": []byte(w.web.addr), "bytes of a stream": noise} {
+	for what, b := range map[string][]byte{"the primary's name": []byte("laptop"), "a destination": []byte(w.web.addr),
+		"bytes of a stream": noise} {
 		if bytes.Contains(said, b) {
 			t.Errorf("%s was heard", what)
 		}
@@ -73,7 +74,8 @@ func TestWhatIsHeard(t *testing.T) {
 func TestProbes(t *testing.T) {
 	w := newWorld(t)
 	w.startServer()
-	for _, said := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.9\r\n", "EHLO x\r\n", "\x05\x02\x00\x02\x05\x01\x00\x01"} {
+	for _, said := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.9\r\n", "EHLO x\r\n",
+		"\x05\x02\x00\x02\x05\x01\x00\x01"} {
 		if got := hungUp(t, call(t, w.scfg.Listen, []byte(said))); len(got) > 0 {
 			t.Errorf("%q is answered with %q", said, got)
 		}

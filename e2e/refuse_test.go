@@ -99,7 +99,8 @@ func TestServerUnknownToHelper(t *testing.T) {
 	}
 	w.startHelper(phone)
 	w.await("laptop", "phone")
-	if p, _ := phone.trust.LookupName("laptop"); len(p.Servers) != 1 || p.Servers[0] != w.scfg.Listen || len(phone.trust.Peers()) != 1 {
+	if p, _ := phone.trust.LookupName("laptop"); len(p.Servers) != 1 || p.Servers[0] != w.scfg.Listen ||
+		len(phone.trust.Peers()) != 1 {
 		t.Errorf("the helper knows %+v", phone.trust.Peers())
 	}
 	w.primary.trusts(newDevice(t, "other"), identity.RoleServer, "127.0.0.1:1")

@@ -15,7 +15,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-var asleep = flag.Duration("asleep", 3500*time.Millisecond, "how long devices sleep in TestSleep; longer than the 3 s after which a silent subflow is given up")
+var asleep = flag.Duration("asleep", 3500*time.Millisecond,
+	"how long devices sleep in TestSleep; longer than the 3 s after which a silent subflow is given up")
 
 // sleep stops what runs in a node, whose links take nothing, for a while.
 func (n *network) sleep(node string, links ...string) {
@@ -79,7 +80,8 @@ func TestSleep(t *testing.T) {
 			if got, _ := rig.Sum(strings.NewReader(sent)); u.got != got {
 				t.Error("other bytes were received than sent")
 			}
-			t.Logf("all was there after %v; the pipe has carried %d bytes since", time.Since(back).Round(time.Millisecond), n.LinkBytes("pipe1")-before)
+			t.Logf("all was there after %v; the pipe has carried %d bytes since", time.Since(back).Round(time.Millisecond),
+				n.LinkBytes("pipe1")-before)
 		})
 	}
 }

@@ -66,7 +66,8 @@ func (n *network) byPhone(f func()) (down, up unit.Bytes) {
 // whole.
 func (n *network) gapOf(size int64) (longest time.Duration) {
 	n.Helper()
-	cmd := n.Command("primary", "curl", "-sSfN", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	cmd := n.Command("primary", "curl", "-sSfN", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080",
+		fmt.Sprintf("http://web/%d", size))
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -100,7 +101,8 @@ func TestTiers(t *testing.T) {
 	n := newNetworkOf(t, "10/20/20", "", nil)
 	get := func(url string) {
 		t.Helper()
-		if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", "-o", "/dev/null", "http://web/"+url); err != nil {
+		if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", "-o",
+			"/dev/null", "http://web/"+url); err != nil {
 			t.Error(err)
 		}
 	}

@@ -92,7 +92,8 @@ func answerDNS(query []byte, ip net.IP) []byte {
 	}
 	m.Response, m.Additionals = true, nil
 	if q := m.Questions[0]; q.Type == dnsmessage.TypeA && ip.To4() != nil {
-		m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 60}, Body: &dnsmessage.AResource{A: [4]byte(ip.To4())}}}
+		m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 60},
+			Body: &dnsmessage.AResource{A: [4]byte(ip.To4())}}}
 	}
 	b, _ := m.Pack()
 	return b
@@ -175,7 +176,8 @@ func probeAddress(what, addr string) error {
 		}
 		defer c.Close()
 		q := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true},
-			Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("web.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+			Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("web.example."), Type: dnsmessage.TypeA,
+				Class: dnsmessage.ClassINET}}}
 		b, err := q.Pack()
 		if err != nil {
 			return err
@@ -354,15 +356,18 @@ func TestTUN(t *testing.T) {
 	t.Run("what goes around", func(t *testing.T) {
 		for dest, dev := range map[string]string{
 			n.web4: "mpbond0", n.web6: "mpbond0", n.web4 + " mark 0x6d706264": "ps", n.web6 + " mark 0x6d706264": "ps",
-			"224.0.0.251": "ps", strings.Fields(n.Must("primary", "sh", "-c", "ip -4 route show default | sed 's/.*via //'"))[0]: "ps",
+			"224.0.0.251": "ps", strings.Fields(n.Must("primary", "sh", "-c",
+				"ip -4 route show default | sed 's/.*via //'"))[0]: "ps",
 		} {
-			if out := n.Must("primary", append([]string{"ip", "route", "get"}, strings.Fields(dest)...)...); !strings.Contains(out, "dev "+dev+" ") {
+			if out := n.Must("primary", append([]string{"ip", "route", "get"},
+				strings.Fields(dest)...)...); !strings.Contains(out, "dev "+dev+" ") {
 				t.Errorf("%s goes %s, not by %s", dest, out, dev)
 			}
 		}
 	})
 	t.Run("a second one", func(t *testing.T) {
-		_, err := n.Run("primary", n.Mpbond, "primary", "--tun", "--proxy", "", "--transparent", "0", "--pipe", "", "--socket", filepath.Join(n.Dir, "second.sock"))
+		_, err := n.Run("primary", n.Mpbond, "primary", "--tun", "--proxy", "", "--transparent", "0", "--pipe", "",
+			"--socket", filepath.Join(n.Dir, "second.sock"))
 		if err == nil || !strings.Contains(err.Error(), "another mpbond") {
 			t.Errorf("%v", err)
 		}
@@ -373,7 +378,8 @@ func TestTUN(t *testing.T) {
 	p = n.startTUN()
 	var cut []*transfer // which only wait for bytes, so that nothing but a new start can tell them
 	for _, at := range []string{n.web4, "[" + n.web6 + "]"} {
-		x := n.begin(1000, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", fmt.Sprintf("http://%s/%d", at, 100*mb))
+		x := n.begin(1000, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M",
+			fmt.Sprintf("http://%s/%d", at, 100*mb))
 		<-x.begun
 		cut = append(cut, x)
 	}
@@ -424,7 +430,8 @@ func BenchmarkTUN(b *testing.B) {
 	for b.Loop() {
 		for way, args := range ways {
 			start := time.Now()
-			n.Must("primary", append([]string{"curl", "-gsSf", "-o", "/dev/null", fmt.Sprintf("http://%s/zeros/%d", n.web4, size)}, args...)...)
+			n.Must("primary", append([]string{"curl", "-gsSf", "-o", "/dev/null",
+				fmt.Sprintf("http://%s/zeros/%d", n.web4, size)}, args...)...)
 			took[way] += time.Since(start)
 		}
 	}

@@ -84,7 +84,8 @@ func TestDatagramsInTheLab(t *testing.T) {
 	n.Start("web", os.Args[0], "lab", "services")
 	alone := n.ping(100)
 	t.Logf("unused bond: %+v", alone)
-	bulk := n.Command("primary", "curl", "-sS", "-x", "socks5h://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://%s/%d", n.web4, 10*mb))
+	bulk := n.Command("primary", "curl", "-sS", "-x", "socks5h://127.0.0.1:1080", "-o", "/dev/null",
+		fmt.Sprintf("http://%s/%d", n.web4, 10*mb))
 	if err := bulk.Start(); err != nil {
 		t.Fatal(err)
 	}

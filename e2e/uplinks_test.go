@@ -25,11 +25,13 @@ import (
 func newUplinks(t *testing.T) *network {
 	t.Helper()
 	topology := &lab.Topology{
-		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via wifi"}}, "server": {Forward: true}, "web": {Routes: []string{"default via core"}}},
+		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via wifi"}}, "server": {Forward: true},
+			"web": {Routes: []string{"default via core"}}},
 		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}},
 	}
 	for name, rate := range map[string]string{"wifi": "20Mbit/s", "lte": "5Mbit/s"} {
-		topology.Link[name] = &lab.Link{Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Rate: rate, Delay: "5ms"}}
+		topology.Link[name] = &lab.Link{Ends: [2]string{"primary", "server"},
+			LinkSettings: lab.LinkSettings{Rate: rate, Delay: "5ms"}}
 	}
 	return newTrusting(t, topology)
 }
@@ -60,7 +62,8 @@ func newTrusting(t *testing.T, topology *lab.Topology) *network {
 		}
 	}
 	trust("server", identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
-	trust("primary", identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys["server"], Addresses: []string{fmt.Sprintf("%v:7600", server)}})
+	trust("primary", identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys["server"],
+		Addresses: []string{fmt.Sprintf("%v:7600", server)}})
 	return &network{Network: n}
 }
 

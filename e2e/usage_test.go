@@ -51,8 +51,10 @@ func TestUsage(t *testing.T) {
 		node, link, purpose string
 		asked               *client.Client
 	}{
-		{"primary", "ps", "direct", n.Asker("primary", "primary")}, {"primary", "pipe1", "pipe", n.Asker("primary", "primary")},
-		{"helper1", "pipe1", "pipe", n.Asker("helper1", "helper")}, {"helper1", "hs1", "hs-path", n.Asker("helper1", "helper")},
+		{"primary", "ps", "direct", n.Asker("primary", "primary")},
+		{"primary", "pipe1", "pipe", n.Asker("primary", "primary")},
+		{"helper1", "pipe1", "pipe", n.Asker("helper1", "helper")},
+		{"helper1", "hs1", "hs-path", n.Asker("helper1", "helper")},
 	}
 	type sums struct{ rx, tx, down, up int64 }
 	look := func() (list [4]sums) {
@@ -85,7 +87,8 @@ func TestUsage(t *testing.T) {
 			var before [4]sums
 			for range 5 { // how the paths share it, on a busy machine too, is not the matter here
 				before = look()
-				n.Must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null"}, curl...)...)
+				n.Must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o",
+					"/dev/null"}, curl...)...)
 				if enough(before, look()) {
 					break
 				}
@@ -96,7 +99,8 @@ func TestUsage(t *testing.T) {
 				after := look()
 				report = nil
 				for i, l := range at {
-					rx, tx, down, up := after[i].rx-before[i].rx, after[i].tx-before[i].tx, after[i].down-before[i].down, after[i].up-before[i].up
+					rx, tx, down, up := after[i].rx-before[i].rx, after[i].tx-before[i].tx, after[i].down-before[i].down,
+						after[i].up-before[i].up
 					off := func(counted, is int64) float64 { return 100 * float64(counted-is) / float64(is) }
 					text := fmt.Sprintf("loss %s, %s: %s at %s: received %d, counted %+.2f %%; sent %d, counted %+.2f %%; both %+.2f %%", c.loss, curl[len(curl)-1], l.link, l.node,
 						rx, off(down, rx), tx, off(up, tx), off(down+up, rx+tx))
@@ -117,7 +121,9 @@ func TestUsage(t *testing.T) {
 	for _, l := range at {
 		u, err := l.asked.Usage(t.Context())
 		for _, d := range u.Days {
-			if d.Link == l.link && (d.Purpose != l.purpose || d.Device != map[string]string{"ps": "home", "pipe1": map[string]string{"primary": "phone", "helper1": "laptop"}[l.node], "hs1": "laptop"}[l.link]) {
+			if d.Link == l.link && (d.Purpose != l.purpose ||
+				d.Device != map[string]string{"ps": "home", "pipe1": map[string]string{"primary": "phone",
+					"helper1": "laptop"}[l.node], "hs1": "laptop"}[l.link]) {
 				t.Errorf("%s at %s: %+v", l.link, l.node, d)
 			}
 		}
@@ -128,7 +134,8 @@ func TestUsage(t *testing.T) {
 	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "hs1") || !strings.Contains(text, "laptop") {
 		t.Errorf("%s", text)
 	}
-	if table := n.Must("helper1", n.Mpbond, "usage", "--csv"); strings.Count(table, "\n") < 1+2+2 || !strings.Contains(table, ",hs1,hs-path,laptop,") {
+	if table := n.Must("helper1", n.Mpbond, "usage", "--csv"); strings.Count(table, "\n") < 1+2+2 ||
+		!strings.Contains(table, ",hs1,hs-path,laptop,") {
 		t.Errorf("%s", table)
 	}
 	t.Run("killed", func(t *testing.T) { usageAfterKill(t, n) })
@@ -144,7 +151,8 @@ func usageAfterKill(t *testing.T, n *network) {
 		}
 	}
 	asked := n.Asker("helper1", "helper")
-	cmd := n.Command("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", 12*mb))
+	cmd := n.Command("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
+		fmt.Sprintf("http://web/%d", 12*mb))
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
@@ -204,7 +212,8 @@ func TestCap(t *testing.T) {
 	// the other path may have carried more than half
 	for size, tries := int64(32*mb), 0; !reached(); size, tries = 8*mb, tries+1 {
 		want, _ := rig.Sum(rig.Noise(size))
-		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
+			fmt.Sprintf("http://web/%d", size))
 		if have, _ := rig.Sum(strings.NewReader(got)); err != nil || have != want || tries == 20 {
 			t.Fatalf("after %d: %s, %v; want %s", tries, have, err, want)
 		}
@@ -244,20 +253,26 @@ func TestCap(t *testing.T) {
 	}
 	set("[device.hs1]\nmonthly_cap = \"1GB\"\n")
 	over := n.told(helper, "cap_cleared", func(e api.Event) bool { return e.Kind == "cap_cleared" }).Seq
-	if _, err := helper.SetPolicy(t.Context(), api.PolicyText{Text: "[device.hs1]\nstop_at = \"2%\"\n"}); !fault.Is(err, fault.Config) {
+	if _, err := helper.SetPolicy(t.Context(), api.PolicyText{Text: "[device.hs1]\nstop_at = \"2%\"\n"}); !fault.Is(err,
+		fault.Config) {
 		t.Errorf("a level of no cap: %v", err)
 	}
 	set("[device.hs1]\nmonthly_cap = \"1GB\"\nwarn_at = \"1%\"\nstop_at = \"1.9%\"\n")
 	n.told(helper, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Seq > over })
-	n.told(helper, "policy_changed", func(e api.Event) bool { return e.Kind == "policy_changed" && e.Text == plan && e.Seq > over })
+	n.told(helper, "policy_changed", func(e api.Event) bool {
+		return e.Kind == "policy_changed" && e.Text == plan && e.Seq > over
+	})
 	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "stops at 19 MB, until") {
 		t.Errorf("usage of the helper: %s", text)
 	}
-	if text := n.Must("helper1", n.Mpbond, "policy", "show"); !strings.Contains(text, "at most 1 GB a month, warning at 1 %, stop at 1.9 %") {
+	if text := n.Must("helper1", n.Mpbond, "policy", "show"); !strings.Contains(text,
+		"at most 1 GB a month, warning at 1 %, stop at 1.9 %") {
 		t.Errorf("policy of the helper: %s", text)
 	}
 	writeFile(t, plan, "[device.hs1]\nmonthly_cup = \"1GB\"\n")
-	n.told(helper, "policy_refused", func(e api.Event) bool { return e.Kind == "policy_refused" && strings.Contains(e.Text, "monthly_cup") })
+	n.told(helper, "policy_refused", func(e api.Event) bool {
+		return e.Kind == "policy_refused" && strings.Contains(e.Text, "monthly_cup")
+	})
 }
 
 // TestCapsOfDevices: a primary bounds what a helper carries for it, and a helper what it
@@ -292,12 +307,15 @@ func TestCapsOfDevices(t *testing.T) {
 		const size = 8 * mb
 		want, _ := rig.Sum(rig.Noise(size))
 		for tries := 0; state() != "reached"; tries++ {
-			got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+			got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
+				fmt.Sprintf("http://web/%d", size))
 			if have, _ := rig.Sum(strings.NewReader(got)); err != nil || have != want || tries == 20 {
 				t.Fatalf("%s: after %d: %s, %v; want %s", c.role, tries, have, err, want)
 			}
 		}
-		n.told(asked, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Device == c.name && e.Reason == "monthly" })
+		n.told(asked, "cap_reached", func(e api.Event) bool {
+			return e.Kind == "cap_reached" && e.Device == c.name && e.Reason == "monthly"
+		})
 		rig.Eventually(t, func() error {
 			if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, c.told) {
 				return fmt.Errorf("the primary says %s", text)

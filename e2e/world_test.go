@@ -65,7 +65,8 @@ func newDevice(t testing.TB, name string) *device {
 
 func (d *device) trusts(other *device, r identity.Role, addr ...string) {
 	d.t.Helper()
-	if err := d.trust.Add(identity.Peer{Name: other.name, Roles: []identity.Role{r}, Key: other.key.Public(), Addresses: addr}); err != nil {
+	if err := d.trust.Add(identity.Peer{Name: other.name, Roles: []identity.Role{r}, Key: other.key.Public(),
+		Addresses: addr}); err != nil {
 		d.t.Fatal(err)
 	}
 }

@@ -198,7 +198,8 @@ func Beside(tb testing.TB, mpbond, name string) string {
 // build builds the program name into a directory of dir.
 func build(name, in string, flags ...string) (string, error) {
 	path := filepath.Join(dir, in, name)
-	out, err := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "mpbond/cmd/"+name)...).CombinedOutput()
+	out, err := exec.Command("go", append(append([]string{"build", "-o", path}, flags...),
+		"mpbond/cmd/"+name)...).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("go build: %w\n%s", err, out)
 	}
