@@ -22,8 +22,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// browsers are the programs that will do, the best one first.
-var browsers = []string{"chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome"}
+// browserNames are the programs that will do, the best one first.
+var browserNames = []string{"chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome"}
 
 // browser is a tab of a real browser.
 type browser struct {
@@ -38,7 +38,7 @@ type browser struct {
 func newBrowser(t testing.TB, flags map[string]any) *browser {
 	t.Helper()
 	path := ""
-	for _, name := range browsers {
+	for _, name := range browserNames {
 		if p, err := exec.LookPath(name); err == nil && path == "" {
 			path = p
 		}
@@ -88,8 +88,8 @@ func newBrowser(t testing.TB, flags map[string]any) *browser {
 	return b
 }
 
-// within runs something that must not hang.
-func within[T any](b *browser, a chromedp.Action[T]) T {
+// runAction runs something that must not hang.
+func runAction[T any](b *browser, a chromedp.Action[T]) T {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
 	defer cancel()
@@ -100,21 +100,21 @@ func within[T any](b *browser, a chromedp.Action[T]) T {
 	return v
 }
 
-func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
+func (b *browser) runSteps(steps ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	within(b, chromedp.Steps(steps...))
+	runAction(b, chromedp.Steps(steps...))
 }
 
-// open goes to a URL. The console is one page: what is behind the # alone opens
+// openURL goes to a URL. The console is one page: what is behind the # alone opens
 // no new one.
-func (b *browser) open(url string) {
+func (b *browser) openURL(url string) {
 	b.Helper()
-	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(url))
+	b.runSteps(chromedp.Navigate("about:blank"), chromedp.Navigate(url))
 }
 
-// wellBehaved fails if scripts of the page have failed, or wanted what its policy
+// checkProblems fails if scripts of the page have failed, or wanted what its policy
 // forbids.
-func (b *browser) wellBehaved() {
+func (b *browser) checkProblems() {
 	b.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,47 +123,47 @@ func (b *browser) wellBehaved() {
 	}
 }
 
-// quoted is a string of JavaScript.
-func quoted(s string) string {
+// quoteJS is a string of JavaScript.
+func quoteJS(s string) string {
 	j, _ := json.Marshal(s)
 	return string(j)
 }
 
-// text is what an element says; "" if there is none.
-func (b *browser) text(selector string) string {
+// elementText is what an element says; "" if there is none.
+func (b *browser) elementText(selector string) string {
 	b.Helper()
-	return within(b, chromedp.Evaluate[string](`document.querySelector(`+quoted(selector)+`)?.textContent ?? ""`))
+	return runAction(b, chromedp.Evaluate[string](`document.querySelector(`+quoteJS(selector)+`)?.textContent ?? ""`))
 }
 
-// until waits until an expression of JavaScript is true.
-func (b *browser) until(what, expression string) {
+// waitUntil waits until an expression of JavaScript is true.
+func (b *browser) waitUntil(what, expression string) {
 	b.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	end := time.After(rig.Patience)
 	for {
-		if within(b, chromedp.Evaluate[bool]("Boolean("+expression+")")) {
+		if runAction(b, chromedp.Evaluate[bool]("Boolean("+expression+")")) {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-end:
-			b.wellBehaved()
-			b.Fatalf("not within %v: %s. The page:\n%s", rig.Patience, what, b.text("body"))
+			b.checkProblems()
+			b.Fatalf("not within %v: %s. The page:\n%s", rig.Patience, what, b.elementText("body"))
 		}
 	}
 }
 
-// says waits until an element has a text in it.
-func (b *browser) says(selector, want string) {
+// waitForText waits until an element has a text in it.
+func (b *browser) waitForText(selector, want string) {
 	b.Helper()
-	b.until(selector+" says "+want, fmt.Sprintf("[...document.querySelectorAll(%s)].some((e) => e.textContent.includes(%s))", quoted(selector), quoted(want)))
+	b.waitUntil(selector+" says "+want, fmt.Sprintf("[...document.querySelectorAll(%s)].some((e) => e.textContent.includes(%s))", quoteJS(selector), quoteJS(want)))
 }
 
-// focused is the name of the element that has the focus, as a person hears it.
-func (b *browser) focused() string {
+// focusedName is the name of the element that has the focus, as a person hears it.
+func (b *browser) focusedName() string {
 	b.Helper()
-	return within(b, chromedp.Evaluate[string](`(() => { const e = document.activeElement;
+	return runAction(b, chromedp.Evaluate[string](`(() => { const e = document.activeElement;
 		return e.getAttribute("aria-label") ?? e.labels?.[0]?.firstChild?.textContent ?? e.textContent })()`))
 }
 
@@ -172,8 +172,8 @@ func (b *browser) tabTo(name string) {
 	b.Helper()
 	var seen []string
 	for range 100 {
-		b.do(chromedp.KeyEvent("\t"))
-		now := strings.TrimSpace(b.focused())
+		b.runSteps(chromedp.KeyEvent("\t"))
+		now := strings.TrimSpace(b.focusedName())
 		if now == name {
 			return
 		}
@@ -182,18 +182,18 @@ func (b *browser) tabTo(name string) {
 	b.Fatalf("Tab does not lead to %q, but to %q", name, seen)
 }
 
-// press goes to an element by Tab and presses Enter.
-func (b *browser) press(name string) {
+// pressByName goes to an element by Tab and presses Enter.
+func (b *browser) pressByName(name string) {
 	b.Helper()
 	b.tabTo(name)
-	b.do(chromedp.KeyEvent("\r"))
+	b.runSteps(chromedp.KeyEvent("\r"))
 }
 
-// named is an element of the accessibility tree.
-type named struct{ role, name string }
+// accessibleNode is an element of the accessibility tree.
+type accessibleNode struct{ role, name string }
 
-// accessible lists what a screen reader finds.
-func (b *browser) accessible() (list []named) {
+// listAccessible lists what a screen reader finds.
+func (b *browser) listAccessible() (list []accessibleNode) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
 	defer cancel()
@@ -209,14 +209,14 @@ func (b *browser) accessible() (list []named) {
 	}
 	for _, n := range tree.Nodes {
 		if !n.Ignored {
-			list = append(list, named{word(n.Role), word(n.Name)})
+			list = append(list, accessibleNode{word(n.Role), word(n.Name)})
 		}
 	}
 	return list
 }
 
-// downloads has files that the page saves be in a directory, which it returns.
-func (b *browser) downloads() string {
+// allowDownloads has files that the page saves be in a directory, which it returns.
+func (b *browser) allowDownloads() string {
 	b.Helper()
 	dir := b.TempDir()
 	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
@@ -227,8 +227,8 @@ func (b *browser) downloads() string {
 	return dir
 }
 
-// saved waits for a file that the page saves; it has its name when it is whole.
-func (b *browser) saved(path string) (body []byte) {
+// waitForFile waits for a file that the page saves; it has its name when it is whole.
+func (b *browser) waitForFile(path string) (body []byte) {
 	b.Helper()
 	rig.Eventually(b, func() (err error) {
 		if body, err = os.ReadFile(path); err == nil && len(body) == 0 {

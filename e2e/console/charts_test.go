@@ -13,12 +13,12 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chartWords is what the first chart of the page says to those who do not see it.
-const chartWords = `[...document.querySelectorAll(".plot svg > title, .plot svg > desc")].slice(0, 2).map((e) => e.textContent).join(". ")`
+// chartTextScript is what the first chart of the page says to those who do not see it.
+const chartTextScript = `[...document.querySelectorAll(".plot svg > title, .plot svg > desc")].slice(0, 2).map((e) => e.textContent).join(". ")`
 
-// plotOf is an answer to /v2/plots/NAME: a value a second, the last of which is at the end of
+// newPlot is an answer to /v2/plots/NAME: a value a second, the last of which is at the end of
 // a minute.
-func plotOf(title, unit string, series ...fields) fields {
+func newPlot(title, unit string, series ...fields) fields {
 	n := 0
 	for _, s := range series {
 		n = len(s["values"].([]any))
@@ -33,11 +33,11 @@ func plotOf(title, unit string, series ...fields) fields {
 	return fields{"name": "x", "title": title, "unit": unit, "times": times, "series": series}
 }
 
-// series is a line of a plot.
-func series(name string, values ...any) fields { return fields{"name": name, "values": values} }
+// newSeries is a line of a plot.
+func newSeries(name string, values ...any) fields { return fields{"name": name, "values": values} }
 
-// lines are n lines of 61 values, each higher than the one before. The second begins late.
-func lines(n int) (all []fields) {
+// newLines are n lines of 61 values, each higher than the one before. The second begins late.
+func newLines(n int) (all []fields) {
 	for i := range n {
 		values := make([]any, 61)
 		for k := range values {
@@ -45,19 +45,19 @@ func lines(n int) (all []fields) {
 				values[k] = float64(i+1) * 1e6
 			}
 		}
-		all = append(all, series(fmt.Sprintf("device %d", i), values...))
+		all = append(all, newSeries(fmt.Sprintf("device %d", i), values...))
 	}
 	return all
 }
 
-// chartPage opens the console, with a figure for charts instead of its views.
-func chartPage(t *testing.T) *browser {
+// openChartPage opens the console, with a figure for charts instead of its views.
+func openChartPage(t *testing.T) *browser {
 	b := newBrowser(t, nil)
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
-	b.open(w.console("server"))
-	b.says(".whoami", "server")
-	b.do(chromedp.Evaluate[chromedp.Void](`(async () => {
+	b.openURL(w.consoleURL("server"))
+	b.waitForText(".whoami", "server")
+	b.runSteps(chromedp.Evaluate[chromedp.Void](`(async () => {
 		window.plot = await import("/plot.js"), window.usage = await import("/usage.js");
 		document.querySelector("header").hidden = true;
 		window.draw = (c) => { const svg = plot.canvas("test", "nothing"), box = document.createElement("div"); box.className = "card"; box.style.width = c.width + 34 + "px"; box.append(svg); document.querySelector("main").replaceChildren(box); svg.show(() => c); return svg; };
@@ -65,24 +65,24 @@ func chartPage(t *testing.T) *browser {
 	return b
 }
 
-// drawn has the page draw a chart, and returns its texts, one a line: its title, its words, and
+// drawChart has the page draw a chart, and returns its texts, one a line: its title, its words, and
 // what is written in it.
-func (b *browser) drawn(function string, chart any, more ...any) string {
+func (b *browser) drawChart(function string, chart any, more ...any) string {
 	b.Helper()
-	args := jsonOf(b, chart)
+	args := marshalJSON(b, chart)
 	for _, m := range more {
-		args += ", " + jsonOf(b, m)
+		args += ", " + marshalJSON(b, m)
 	}
-	return within(b, chromedp.Evaluate[string](`[...draw(plot.`+function+`(`+args+`)).querySelectorAll("title, desc, text")].map((e) => e.textContent).join("\n") + "\n"`))
+	return runAction(b, chromedp.Evaluate[string](`[...draw(plot.`+function+`(`+args+`)).querySelectorAll("title, desc, text")].map((e) => e.textContent).join("\n") + "\n"`))
 }
 
 // TestLineCharts: scales, gaps, names and words of charts over time; no text covers another
 // one or leaves the picture, whatever its width.
 func TestLineCharts(t *testing.T) {
-	b := chartPage(t)
-	empty := plotOf("Down by device", "bit/s")
-	gone := plotOf("x", "ms", series("a", nil, nil), series("b", 20, nil))
-	hostile := lines(3)
+	b := openChartPage(t)
+	empty := newPlot("Down by device", "bit/s")
+	gone := newPlot("x", "ms", newSeries("a", nil, nil), newSeries("b", 20, nil))
+	hostile := newLines(3)
 	hostile[0]["name"] = "<script>alert(1)</script> \u202e& a name without end"
 	for _, c := range []struct {
 		name string
@@ -92,22 +92,22 @@ func TestLineCharts(t *testing.T) {
 		not  string
 	}{
 		{"nothing", empty, 60, []string{"Down by device\nNothing to show yet.\n", "Down by device, kbit/s\n", "\n1\n"}, ""},
-		{"gaps", plotOf("Down by device", "bit/s", lines(3)...), 60, []string{"device 2: 3 Mbit/s now, at most 3 Mbit/s.", "Down by device, Mbit/s", "\n0\n1\n2\n3\n", "−60 s\n−45 s\n−30 s\n−15 s\nnow\n", "\ndevice 1\n"}, "more"},
+		{"gaps", newPlot("Down by device", "bit/s", newLines(3)...), 60, []string{"device 2: 3 Mbit/s now, at most 3 Mbit/s.", "Down by device, Mbit/s", "\n0\n1\n2\n3\n", "−60 s\n−45 s\n−30 s\n−15 s\nnow\n", "\ndevice 1\n"}, "more"},
 		{"gone", gone, 60, []string{"a: not there now, at most nothing. b: not there now, at most 20 ms.", "\n20\n"}, ""},
-		{"hostile", plotOf("x", "bit/s", hostile...), 60, []string{"<script>alert(1)</script> \ufffd& a name without end: 1 Mbit/s now", "\n<script>alert(1)</…\n"}, ""},
-		{"many", plotOf("Down", "bit/s", lines(11)...), 3600, []string{"\nand 3 more with less\n", "\ndevice 10\n", "device 0: 1 Mbit/s now", "−60 min\n−45 min"}, "\ndevice 0\n"},
-		{"slow", plotOf("x", "bit/s", series("a", 0, 12)), 60, []string{"0.012 kbit/s now", "x, kbit/s", "\n0.012\n"}, ""},
-		{"kbit/s", plotOf("x", "bit/s", series("a", 0, 73e3)), 60, []string{"\n80\n"}, ""},
-		{"Gbit/s", plotOf("x", "bit/s", series("a", 0, 4.2e9)), 60, []string{"x, Gbit/s", "\n5\n"}, ""},
-		{"long", plotOf("Predicted delivery time (PAD) by subflow", "ms", series("a", 0, 41)), 60, []string{"Predicted delivery time (PAD) by subflow, ms\n"}, ""},
-		{"ms", plotOf("x", "ms", series("a", 0, 41)), 60, []string{"x, ms", "\n50\n", "41 ms now"}, ""},
-		{"s", plotOf("x", "ms", series("a", 0, 2600)), 60, []string{"x, s", "\n3\n", "2.6 s now"}, ""},
+		{"hostile", newPlot("x", "bit/s", hostile...), 60, []string{"<script>alert(1)</script> \ufffd& a name without end: 1 Mbit/s now", "\n<script>alert(1)</…\n"}, ""},
+		{"many", newPlot("Down", "bit/s", newLines(11)...), 3600, []string{"\nand 3 more with less\n", "\ndevice 10\n", "device 0: 1 Mbit/s now", "−60 min\n−45 min"}, "\ndevice 0\n"},
+		{"slow", newPlot("x", "bit/s", newSeries("a", 0, 12)), 60, []string{"0.012 kbit/s now", "x, kbit/s", "\n0.012\n"}, ""},
+		{"kbit/s", newPlot("x", "bit/s", newSeries("a", 0, 73e3)), 60, []string{"\n80\n"}, ""},
+		{"Gbit/s", newPlot("x", "bit/s", newSeries("a", 0, 4.2e9)), 60, []string{"x, Gbit/s", "\n5\n"}, ""},
+		{"long", newPlot("Predicted delivery time (PAD) by subflow", "ms", newSeries("a", 0, 41)), 60, []string{"Predicted delivery time (PAD) by subflow, ms\n"}, ""},
+		{"ms", newPlot("x", "ms", newSeries("a", 0, 41)), 60, []string{"x, ms", "\n50\n", "41 ms now"}, ""},
+		{"s", newPlot("x", "ms", newSeries("a", 0, 2600)), 60, []string{"x, s", "\n3\n", "2.6 s now"}, ""},
 	} {
 		for _, width := range []int{240, 340, 760, 1200} {
-			b.do(chromedp.EmulateViewport(int64(width)+80, 400))
-			got := b.drawn("lineChart", c.plot, c.span, width)
+			b.runSteps(chromedp.EmulateViewport(int64(width)+80, 400))
+			got := b.drawChart("lineChart", c.plot, c.span, width)
 			what := fmt.Sprintf("%s, %d wide", c.name, width)
-			b.shot("lines-" + strings.NewReplacer("/", "", ", ", "-", " wide", "").Replace(what))
+			b.saveScreenshot("lines-" + strings.NewReplacer("/", "", ", ", "-", " wide", "").Replace(what))
 			for _, want := range c.want {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s: no %q in\n%s", what, want, got)
@@ -116,22 +116,22 @@ func TestLineCharts(t *testing.T) {
 			if c.not != "" && strings.Contains(got, c.not) {
 				t.Errorf("%s: %q in\n%s", what, c.not, got)
 			}
-			b.readable(what)
+			b.checkReadable(what)
 		}
 	}
-	b.drawn("lineChart", plotOf("x", "bit/s", series("a", 1e6, nil, 2e6, 3e6, nil)), 60, 760)
-	path := within(b, chromedp.Evaluate[string](`document.querySelector(".line").getAttribute("d")`))
+	b.drawChart("lineChart", newPlot("x", "bit/s", newSeries("a", 1e6, nil, 2e6, 3e6, nil)), 60, 760)
+	path := runAction(b, chromedp.Evaluate[string](`document.querySelector(".line").getAttribute("d")`))
 	if !regexp.MustCompile(`^M[\d.]+ [\d.]+M[\d.]+ [\d.]+L[\d.]+ [\d.]+$`).MatchString(path) {
 		t.Errorf("a line with gaps is %q", path)
 	}
-	b.wellBehaved()
+	b.checkProblems()
 }
 
-// readable fails if texts of the chart cover each other or leave it, or two lines are dashed
+// checkReadable fails if texts of the chart cover each other or leave it, or two lines are dashed
 // alike.
-func (b *browser) readable(what string) {
+func (b *browser) checkReadable(what string) {
 	b.Helper()
-	found := within(b, chromedp.Evaluate[[]string](`(() => { const svg = document.querySelector(".chart"), out = [], edge = svg.getBoundingClientRect();
+	found := runAction(b, chromedp.Evaluate[[]string](`(() => { const svg = document.querySelector(".chart"), out = [], edge = svg.getBoundingClientRect();
 		const texts = [...svg.querySelectorAll("text")].map((e) => [e.textContent, e.getBoundingClientRect()]);
 		texts.forEach(([text, a], i) => {
 			if (a.left < edge.left || a.right > edge.right || a.top < edge.top || a.bottom > edge.bottom) out.push(text + " is outside");
@@ -146,27 +146,27 @@ func (b *browser) readable(what string) {
 
 // TestBarCharts: bars of bytes and joules, with the days and months that they are of.
 func TestBarCharts(t *testing.T) {
-	b := chartPage(t)
+	b := openChartPage(t)
 	bars := fields{"title": "Used by day <over wlan0>", "unit": "B", "names": []string{}, "values": []float64{}}
-	if got := b.drawn("barChart", bars, 400); !strings.Contains(got, "Nothing to show yet.") || !strings.Contains(got, ", kB\n") {
+	if got := b.drawChart("barChart", bars, 400); !strings.Contains(got, "Nothing to show yet.") || !strings.Contains(got, ", kB\n") {
 		t.Errorf("nothing: %s", got)
 	}
 	for day := 1; day <= 31; day++ {
 		bars["names"], bars["values"] = append(bars["names"].([]string), fmt.Sprintf("2026-10-%02d", day)), append(bars["values"].([]float64), float64(day%30)*1.5e8)
 	}
 	for _, width := range []int{240, 400, 1200} {
-		b.do(chromedp.EmulateViewport(int64(width)+80, 400))
-		got := b.drawn("barChart", bars, width)
-		b.shot(fmt.Sprintf("bars-%d", width))
+		b.runSteps(chromedp.EmulateViewport(int64(width)+80, 400))
+		got := b.drawChart("barChart", bars, width)
+		b.saveScreenshot(fmt.Sprintf("bars-%d", width))
 		for _, want := range []string{"Used by day <over wlan0>, GB\n", "2026-10-31: 150 MB. Most in 2026-10-29: 4.35 GB.\n", "\n4\n5\n", "\n2026-10-31\n"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%d wide: no %q in\n%s", width, want, got)
 			}
 		}
-		b.readable(fmt.Sprintf("bars, %d wide", width))
+		b.checkReadable(fmt.Sprintf("bars, %d wide", width))
 	}
 	bars["unit"] = "J"
-	if got := b.drawn("barChart", bars, 400); !strings.Contains(got, "2026-10-31: 150000 kJ. ") || !strings.Contains(got, ", kJ\n") {
+	if got := b.drawChart("barChart", bars, 400); !strings.Contains(got, "2026-10-31: 150000 kJ. ") || !strings.Contains(got, ", kJ\n") {
 		t.Errorf("joules: %s", got)
 	}
 	use := func(from, link, purpose string, n float64) fields {
@@ -182,44 +182,44 @@ func TestBarCharts(t *testing.T) {
 		{`{"period":"day","of":"bytes","link":"eth0"}`, `Used by day over eth0||`},
 		{`{"period":"month","of":"bytes","link":""}`, `Used by month|2026-10-01 2026-10-31 2026-11-01|6 7 8`},
 	} {
-		got := within(b, chromedp.Evaluate[string](`((x) => [x.title, x.names.join(" "), x.values.join(" ")].join("|"))(usage.usageBars(`+jsonOf(t, u)+`, `+c[0]+`))`))
+		got := runAction(b, chromedp.Evaluate[string](`((x) => [x.title, x.names.join(" "), x.values.join(" ")].join("|"))(usage.usageBars(`+marshalJSON(t, u)+`, `+c[0]+`))`))
 		if got != c[1] {
 			t.Errorf("%s: %q, want %q", c[0], got, c[1])
 		}
 	}
-	b.wellBehaved()
+	b.checkProblems()
 }
 
 // TestChartWidth: a chart that is there fits itself to another width at once.
 func TestChartWidth(t *testing.T) {
-	b := chartPage(t)
-	b.do(chromedp.EmulateViewport(900, 400))
-	b.do(chromedp.Evaluate[chromedp.Void](`(() => { const p = ` + jsonOf(t, plotOf("Down by device", "bit/s", lines(3)...)) + `, svg = draw(plot.lineChart(p, 60, 760));
+	b := openChartPage(t)
+	b.runSteps(chromedp.EmulateViewport(900, 400))
+	b.runSteps(chromedp.Evaluate[chromedp.Void](`(() => { const p = ` + marshalJSON(t, newPlot("Down by device", "bit/s", newLines(3)...)) + `, svg = draw(plot.lineChart(p, 60, 760));
 		svg.parentNode.style.width = "auto"; svg.show((width) => plot.lineChart(p, 60, width)); })()`))
 	for _, width := range []int64{900, 360, 1000} {
-		b.do(chromedp.EmulateViewport(width, 400))
-		b.until(fmt.Sprintf("a pixel is one at %d", width), `(() => { const svg = document.querySelector(".chart"); return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
-		b.readable(fmt.Sprint(width))
+		b.runSteps(chromedp.EmulateViewport(width, 400))
+		b.waitUntil(fmt.Sprintf("a pixel is one at %d", width), `(() => { const svg = document.querySelector(".chart"); return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
+		b.checkReadable(fmt.Sprint(width))
 	}
-	b.wellBehaved()
+	b.checkProblems()
 }
 
 // TestChartsInTheDark: a chart that is there follows the system's choice of light and dark.
 func TestChartsInTheDark(t *testing.T) {
-	b := chartPage(t)
-	b.do(chromedp.EmulateViewport(840, 400))
+	b := openChartPage(t)
+	b.runSteps(chromedp.EmulateViewport(840, 400))
 	colours := map[string]bool{}
 	for _, scheme := range []string{"light", "dark"} {
 		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.drawn("lineChart", plotOf("Down by device", "bit/s", lines(8)...), 60, 760)
-		b.shot("scheme-" + scheme)
-		colours[within(b, chromedp.Evaluate[string](`["line", "head", "rule"].map((c) => { const s = getComputedStyle(document.querySelector("." + c)); return s.stroke + s.fill }).join()`))] = true
+		b.drawChart("lineChart", newPlot("Down by device", "bit/s", newLines(8)...), 60, 760)
+		b.saveScreenshot("scheme-" + scheme)
+		colours[runAction(b, chromedp.Evaluate[string](`["line", "head", "rule"].map((c) => { const s = getComputedStyle(document.querySelector("." + c)); return s.stroke + s.fill }).join()`))] = true
 	}
 	if len(colours) != 2 {
 		t.Errorf("light and dark have %v", colours)
 	}
-	b.wellBehaved()
+	b.checkProblems()
 }

@@ -32,137 +32,137 @@ import (
 // away again.
 func TestConsole(t *testing.T) {
 	b := newBrowser(t, nil)
-	w := newWorld(t)
-	helper := w.house()
+	w := newTestbed(t)
+	helper := w.startRoles()
 	for _, step := range []struct {
 		name string
 		f    func(*testing.T)
 	}{
-		{"let in", func(t *testing.T) { letIn(t, w, b) }},
-		{"pair", func(t *testing.T) { pair(t, w, b) }},
-		{"transfer", func(t *testing.T) { transfer(t, w, b) }},
-		{"facts", func(t *testing.T) { told(t, b) }},
-		{"pictures", func(t *testing.T) { pictures(t, b) }},
-		{"policy", func(t *testing.T) { policy(t, w, b) }},
-		{"usage", func(t *testing.T) { used(t, b) }},
-		{"several bonds", func(t *testing.T) { severalBonds(t, b) }},
-		{"everybody", func(t *testing.T) { everybody(t, b) }},
-		{"cut", func(t *testing.T) { cut(t, b, helper) }},
-		{"rename and revoke", func(t *testing.T) { revoke(t, b) }},
+		{"let in", func(t *testing.T) { enterToken(t, w, b) }},
+		{"pair", func(t *testing.T) { pairDevices(t, w, b) }},
+		{"transfer", func(t *testing.T) { watchTransfer(t, w, b) }},
+		{"facts", func(t *testing.T) { checkFacts(t, b) }},
+		{"pictures", func(t *testing.T) { savePictures(t, b) }},
+		{"policy", func(t *testing.T) { editPolicy(t, w, b) }},
+		{"usage", func(t *testing.T) { checkUsage(t, b) }},
+		{"several bonds", func(t *testing.T) { checkSeveralBonds(t, b) }},
+		{"everybody", func(t *testing.T) { checkAccessibility(t, b) }},
+		{"cut", func(t *testing.T) { cutSubflow(t, b, helper) }},
+		{"rename and revoke", func(t *testing.T) { revokeDevice(t, b) }},
 	} {
 		if !t.Run(step.name, step.f) {
 			break
 		}
 	}
-	b.wellBehaved()
+	b.checkProblems()
 }
 
-// letIn: without the token nothing is told; with the address that mpbond console
+// enterToken: without the token nothing is told; with the address that mpbond console
 // prints all is, and the token is in it no longer.
-func letIn(t *testing.T, w *world, b *browser) {
+func enterToken(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
-	at := w.console("primary")
+	at := w.consoleURL("primary")
 	page, token, _ := strings.Cut(at, "#token=")
-	b.open(page)
-	b.says("main", "mpbond console")
-	b.press("Token") // sends nothing: it is empty
-	b.do(chromedp.KeyEvent("wrong\r"))
-	b.says("[role=alert]", "The token is wrong for this mpbond.")
-	if said := b.text("body"); strings.Contains(said, "laptop") {
+	b.openURL(page)
+	b.waitForText("main", "mpbond console")
+	b.pressByName("Token") // sends nothing: it is empty
+	b.runSteps(chromedp.KeyEvent("wrong\r"))
+	b.waitForText("[role=alert]", "The token is wrong for this mpbond.")
+	if said := b.elementText("body"); strings.Contains(said, "laptop") {
 		t.Errorf("a stranger is told %q", said)
 	}
-	b.do(chromedp.KeyEvent(token + "\r"))
-	b.says(".whoami", "laptop · primary")
-	b.open(at)
-	b.says(".whoami", "laptop · primary")
-	if now := within(b, chromedp.Location()); strings.Contains(now, token) || now != page+"#overview" {
+	b.runSteps(chromedp.KeyEvent(token + "\r"))
+	b.waitForText(".whoami", "laptop · primary")
+	b.openURL(at)
+	b.waitForText(".whoami", "laptop · primary")
+	if now := runAction(b, chromedp.Location()); strings.Contains(now, token) || now != page+"#overview" {
 		t.Errorf("the address is %q", now)
 	}
-	b.says("#topology desc", ": idle.")
+	b.waitForText("#topology desc", ": idle.")
 }
 
-// pair: the helper's own console shows a code, as text and as a picture, and the
+// pairDevices: the helper's own console shows a code, as text and as a picture, and the
 // primary's takes it.
-func pair(t *testing.T, w *world, b *browser) {
+func pairDevices(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
-	b.open(w.console("helper"))
-	b.says(".whoami", "phone · helper")
-	b.press("Devices")
-	b.until("the code that it showed when it began", `document.querySelector("#invitation")`)
-	first := b.text("#invitation")
-	b.press("Show another code")
-	b.until("another code", `document.querySelector("#invitation").textContent !== `+quoted(first))
-	b.until("a QR code", `document.querySelector(".qr img")?.naturalWidth > 0`)
-	code := b.text("#invitation")
-	b.open(w.console("primary"))
-	b.press("Devices")
+	b.openURL(w.consoleURL("helper"))
+	b.waitForText(".whoami", "phone · helper")
+	b.pressByName("Devices")
+	b.waitUntil("the code that it showed when it began", `document.querySelector("#invitation")`)
+	first := b.elementText("#invitation")
+	b.pressByName("Show another code")
+	b.waitUntil("another code", `document.querySelector("#invitation").textContent !== `+quoteJS(first))
+	b.waitUntil("a QR code", `document.querySelector(".qr img")?.naturalWidth > 0`)
+	code := b.elementText("#invitation")
+	b.openURL(w.consoleURL("primary"))
+	b.pressByName("Devices")
 	b.tabTo("Code that the other device shows")
-	b.do(chromedp.KeyEvent("0000-0000" + code[strings.Index(code, "@"):] + "\r"))
-	b.says("#pairing", "failed")
-	b.until("it has ended", `document.querySelector("form button").textContent === "Pair"`)
+	b.runSteps(chromedp.KeyEvent("0000-0000" + code[strings.Index(code, "@"):] + "\r"))
+	b.waitForText("#pairing", "failed")
+	b.waitUntil("it has ended", `document.querySelector("form button").textContent === "Pair"`)
 	b.tabTo("Code that the other device shows")
-	b.do(chromedp.KeyEvent(code + "\r"))
-	b.says("#pairing", "phone as helper")
-	b.says("tbody th", "phone")
-	b.press("Overview")
-	b.says("#topology text", "phone")
-	b.until("a link to the phone", `document.querySelector('#topology [data-key="primary laptop>helper phone"][data-state=up]')`)
+	b.runSteps(chromedp.KeyEvent(code + "\r"))
+	b.waitForText("#pairing", "phone as helper")
+	b.waitForText("tbody th", "phone")
+	b.pressByName("Overview")
+	b.waitForText("#topology text", "phone")
+	b.waitUntil("a link to the phone", `document.querySelector('#topology [data-key="primary laptop>helper phone"][data-state=up]')`)
 }
 
-// transfer: what an app receives is seen at each link, as thick as it is quick, in
+// watchTransfer: what an app receives is seen at each link, as thick as it is quick, in
 // numbers and in the plots.
-func transfer(t *testing.T, w *world, b *browser) {
+func watchTransfer(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
-	b.until("thin links", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") < 3)`)
-	w.download()
+	b.waitUntil("thin links", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") < 3)`)
+	w.startDownload()
 	for _, link := range []string{"primary laptop>helper phone", "primary laptop>server"} {
-		b.until(link+" is thick", fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && g.querySelector(".link")?.getAttribute("stroke-width") > 5)`, quoted(link)))
+		b.waitUntil(link+" is thick", fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && g.querySelector(".link")?.getAttribute("stroke-width") > 5)`, quoteJS(link)))
 	}
-	b.until("no link is thicker than the thickest", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") <= 16)`)
-	b.says("#topology .rate", "↓")
-	b.until("a plot of the phone", `/phone: [\d.]+ Mbit\/s now/.test(`+chartWords+`)`)
-	b.until("it is drawn", `document.querySelector(".plot .line").getTotalLength() > 0`)
-	b.press("Traffic")
-	b.says("main td", "redundant")
-	b.press("Values as a table")
-	b.until("values", `document.querySelectorAll("details tbody tr").length > 0`)
+	b.waitUntil("no link is thicker than the thickest", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") <= 16)`)
+	b.waitForText("#topology .rate", "↓")
+	b.waitUntil("a plot of the phone", `/phone: [\d.]+ Mbit\/s now/.test(`+chartTextScript+`)`)
+	b.waitUntil("it is drawn", `document.querySelector(".plot .line").getTotalLength() > 0`)
+	b.pressByName("Traffic")
+	b.waitForText("main td", "redundant")
+	b.pressByName("Values as a table")
+	b.waitUntil("values", `document.querySelectorAll("details tbody tr").length > 0`)
 	app, err := os.Executable() // this is the app
 	if err != nil {
 		t.Fatal(err)
 	}
 	app = filepath.Base(app)
-	b.says("main td", app)
+	b.waitForText("main td", app)
 	for _, c := range [][2]string{{"apps", "Down by app.*" + regexp.QuoteMeta(app) + `: [\d.]+ Mbit/s now`}, {"destinations", `Down by destination.*127\.0\.0\.1: [\d.]+ Mbit/s now`}, {"pad", "ms now"}} {
-		choose(b, "chart-2-plot", c[0])
-		b.until("a plot of "+c[0], fmt.Sprintf(`new RegExp(%s).test(%s)`, quoted(c[1]), chartWords))
+		chooseOption(b, "chart-2-plot", c[0])
+		b.waitUntil("a plot of "+c[0], fmt.Sprintf(`new RegExp(%s).test(%s)`, quoteJS(c[1]), chartTextScript))
 	}
 }
 
-// told: what the helper tells of its battery, heat and link is seen, and what its
+// checkFacts: what the helper tells of its battery, heat and link is seen, and what its
 // radio took for the transfer.
-func told(t *testing.T, b *browser) {
+func checkFacts(t *testing.T, b *browser) {
 	b.TB = t
-	b.press("Devices")
-	b.until("the phone's facts", `(() => { const row = [...document.querySelectorAll("[aria-labelledby=h-facts] tbody tr")].find((r) => r.firstChild.textContent === "phone");
+	b.pressByName("Devices")
+	b.waitUntil("the phone's facts", `(() => { const row = [...document.querySelectorAll("[aria-labelledby=h-facts] tbody tr")].find((r) => r.firstChild.textContent === "phone");
 		const cells = [...(row?.children ?? [])].map((c) => c.textContent).join("|");
 		return cells.startsWith("phone|55 % |31.5 °C|cellular, ") && cells.includes("|yes, it costs money|70 %|") && / J \(cellular [^)]+\)$/.test(cells) })()`)
-	b.until("a battery as long as it is full", `document.querySelector("[aria-labelledby=h-facts] meter").value === 55`)
-	b.press("Overview")
-	b.says("#topology text", "55 %")
-	b.says("#topology desc", "Battery of helper phone: 55 %.")
+	b.waitUntil("a battery as long as it is full", `document.querySelector("[aria-labelledby=h-facts] meter").value === 55`)
+	b.pressByName("Overview")
+	b.waitForText("#topology text", "55 %")
+	b.waitForText("#topology desc", "Battery of helper phone: 55 %.")
 }
 
-// pictures: that of the devices, and plots, are saved as files that others can
+// savePictures: that of the devices, and plots, are saved as files that others can
 // read.
-func pictures(t *testing.T, b *browser) {
+func savePictures(t *testing.T, b *browser) {
 	b.TB = t
-	dir := b.downloads()
-	b.press("Overview")
+	dir := b.allowDownloads()
+	b.pressByName("Overview")
 	for _, picture := range []string{"topology", "devices"} {
 		group := map[string]string{"topology": "This picture as a file", "devices": "This plot as a file"}[picture]
 		for _, format := range []string{"SVG", "PNG", "CSV"} {
-			b.until("the button", fmt.Sprintf(`(() => { const e = [...document.querySelectorAll('[role=group][aria-label=%s] button')].find((e) => e.textContent === %s); e?.click(); return e })()`, quoted(group), quoted(format)))
-			body := b.saved(filepath.Join(dir, "mpbond-"+picture+"."+strings.ToLower(format)))
+			b.waitUntil("the button", fmt.Sprintf(`(() => { const e = [...document.querySelectorAll('[role=group][aria-label=%s] button')].find((e) => e.textContent === %s); e?.click(); return e })()`, quoteJS(group), quoteJS(format)))
+			body := b.waitForFile(filepath.Join(dir, "mpbond-"+picture+"."+strings.ToLower(format)))
 			switch format {
 			case "PNG":
 				if img, err := png.Decode(bytes.NewReader(body)); err != nil || img.Bounds().Dx() < 700 {
@@ -182,63 +182,63 @@ func pictures(t *testing.T, b *browser) {
 	}
 }
 
-// choose chooses an option.
-func choose(b *browser, id, value string) {
+// chooseOption chooses an option.
+func chooseOption(b *browser, id, value string) {
 	b.Helper()
-	b.until("choosing "+value, fmt.Sprintf(`(() => { const s = document.getElementById(%s); s.value = %s; s.dispatchEvent(new Event("change")); return s.value })()`, quoted(id), quoted(value)))
+	b.waitUntil("choosing "+value, fmt.Sprintf(`(() => { const s = document.getElementById(%s); s.value = %s; s.dispatchEvent(new Event("change")); return s.value })()`, quoteJS(id), quoteJS(value)))
 }
 
-// policy: a text with a mistake is told of where it is, and not taken; the mended
+// editPolicy: a text with a mistake is told of where it is, and not taken; the mended
 // one is in force at once.
-func policy(t *testing.T, w *world, b *browser) {
+func editPolicy(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer other.Close()
-	if code := w.fetch(other.URL); code != http.StatusOK {
+	if code := w.fetchStatus(other.URL); code != http.StatusOK {
 		t.Fatalf("before: %d", code)
 	}
 	_, port, _ := net.SplitHostPort(other.Listener.Addr().String())
-	b.press("Policy")
-	b.until("what is in force", `document.querySelector("#policy-text")?.readOnly === false`)
+	b.pressByName("Policy")
+	b.waitUntil("what is in force", `document.querySelector("#policy-text")?.readOnly === false`)
 	b.tabTo("Rules for apps and destinations, and device tables, as TOML")
-	b.do(chromedp.KeyEvent("[[rule]]\rname = \"other\"\rport = [" + port + "]\rmod = \"block\"\r"))
-	b.says("#policy-verdict", "did you mean mode?")
-	b.press("Put in force")
-	b.until("it is refused", `document.querySelector("#policy-text").getAttribute("aria-invalid") === "true"`)
-	if code := w.fetch(other.URL); code != http.StatusOK {
+	b.runSteps(chromedp.KeyEvent("[[rule]]\rname = \"other\"\rport = [" + port + "]\rmod = \"block\"\r"))
+	b.waitForText("#policy-verdict", "did you mean mode?")
+	b.pressByName("Put in force")
+	b.waitUntil("it is refused", `document.querySelector("#policy-text").getAttribute("aria-invalid") === "true"`)
+	if code := w.fetchStatus(other.URL); code != http.StatusOK {
 		t.Errorf("with a text that cannot be used: %d", code)
 	}
-	b.press("Go to line 4") // which marks it
-	b.do(chromedp.KeyEvent("mode = \"block\""))
-	b.says("#policy-verdict", "Usable: 1 rule.")
-	b.press("Host")
-	b.do(chromedp.KeyEvent("example.org\t"))
-	b.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.select()`), chromedp.KeyEvent(port+"\r"))
-	b.says("#flow-answer", "Rule “other”: block.")
-	b.says("#flow-answer", "not in force")
-	b.press("Put in force")
-	b.says("#policy-verdict", "In force: 1 rule.")
-	b.says("main tbody th", "other")
-	if code := w.fetch(other.URL); code != http.StatusForbidden {
+	b.pressByName("Go to line 4") // which marks it
+	b.runSteps(chromedp.KeyEvent("mode = \"block\""))
+	b.waitForText("#policy-verdict", "Usable: 1 rule.")
+	b.pressByName("Host")
+	b.runSteps(chromedp.KeyEvent("example.org\t"))
+	b.runSteps(chromedp.Evaluate[chromedp.Void](`document.activeElement.select()`), chromedp.KeyEvent(port+"\r"))
+	b.waitForText("#flow-answer", "Rule “other”: block.")
+	b.waitForText("#flow-answer", "not in force")
+	b.pressByName("Put in force")
+	b.waitForText("#policy-verdict", "In force: 1 rule.")
+	b.waitForText("main tbody th", "other")
+	if code := w.fetchStatus(other.URL); code != http.StatusForbidden {
 		t.Errorf("a rule says block: %d", code)
 	}
-	b.until("it was counted", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
+	b.waitUntil("it was counted", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
 	// Where mpbond may not write the file, as in a service, it is said beforehand.
 	const button = `[...document.querySelectorAll("main button")].find((e) => e.textContent === "Put in force")`
-	b.do(chromedp.Evaluate[chromedp.Void](`window.realFetch = window.fetch;
+	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.realFetch = window.fetch;
 		window.fetch = async (...a) => { const r = await realFetch(...a); return a[0] === "/v2/policy" ? new Response(JSON.stringify({ ...await r.json(), read_only: true })) : r; }; undefined`))
-	b.says("main p", "change it by hand")
-	b.until("it cannot be pressed", button+`.disabled`)
-	b.do(chromedp.Evaluate[chromedp.Void](`window.fetch = realFetch; undefined`))
-	b.until("it can be pressed", button+`.disabled === false`)
+	b.waitForText("main p", "change it by hand")
+	b.waitUntil("it cannot be pressed", button+`.disabled`)
+	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.fetch = realFetch; undefined`))
+	b.waitUntil("it can be pressed", button+`.disabled === false`)
 }
 
-// severalBonds: a device that has two bonds at once, as while its doctor measures,
+// checkSeveralBonds: a device that has two bonds at once, as while its doctor measures,
 // is one device with one link, and leaves nothing behind.
-func severalBonds(t *testing.T, b *browser) {
+func checkSeveralBonds(t *testing.T, b *browser) {
 	b.TB = t
 	const path = `{ id: 1, kind: "direct", state: "up", rx_rate_bps: 4e6, tx_rate_bps: 1e6 }, { id: 2, kind: "helped", device: "phone", state: "up", rx_rate_bps: 1e6, tx_rate_bps: 1e6 }`
-	got := within(b, chromedp.Evaluate[string](`(async () => {
+	got := runAction(b, chromedp.Evaluate[string](`(async () => {
 		const { model } = await import("/topology.js"), { keyed } = await import("/dom.js");
 		const bond = { peer: "laptop", subflows: [`+path+`] };
 		const m = model({ role: "server", name: "home", devices: [], bonds: [bond, { peer: "laptop", subflows: [{ ...bond.subflows[0], state: "joining" }] }, bond] });
@@ -252,34 +252,34 @@ func severalBonds(t *testing.T, b *browser) {
 	}
 }
 
-// used: what was counted is told, as numbers and as a picture.
-func used(t *testing.T, b *browser) {
+// checkUsage: what was counted is told, as numbers and as a picture.
+func checkUsage(t *testing.T, b *browser) {
 	b.TB = t
-	b.press("Usage")
-	b.until("months and days", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "123 MB").length === 2`)
-	b.says("main tbody td", "wlan0")
-	b.until("bars", `document.querySelector(".plot .bar").getBBox().height > 0 && /: 123 MB/.test(`+chartWords+`)`)
-	b.until("energies", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "98.7 J").length === 2`)
-	choose(b, "usage-of", "joules")
-	b.until("bars of energy", `/: 98.7 J/.test(`+chartWords+`)`)
-	choose(b, "usage-of", "bytes")
-	choose(b, "usage-link", "wlan0")
-	choose(b, "usage-period", "month")
-	b.until("bars of a month", `/-01: 123 MB/.test(`+chartWords+`)`)
+	b.pressByName("Usage")
+	b.waitUntil("months and days", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "123 MB").length === 2`)
+	b.waitForText("main tbody td", "wlan0")
+	b.waitUntil("bars", `document.querySelector(".plot .bar").getBBox().height > 0 && /: 123 MB/.test(`+chartTextScript+`)`)
+	b.waitUntil("energies", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "98.7 J").length === 2`)
+	chooseOption(b, "usage-of", "joules")
+	b.waitUntil("bars of energy", `/: 98.7 J/.test(`+chartTextScript+`)`)
+	chooseOption(b, "usage-of", "bytes")
+	chooseOption(b, "usage-link", "wlan0")
+	chooseOption(b, "usage-period", "month")
+	b.waitUntil("bars of a month", `/-01: 123 MB/.test(`+chartTextScript+`)`)
 }
 
-// everybody: each view has names for all that can be pressed, headings, and
+// checkAccessibility: each view has names for all that can be pressed, headings, and
 // pictures with words; on a phone nothing needs to be scrolled sideways.
-func everybody(t *testing.T, b *browser) {
+func checkAccessibility(t *testing.T, b *browser) {
 	b.TB = t
 	controls := []string{"button", "link", "textbox", "combobox", "checkbox", "image", "MenuListPopup", "DisclosureTriangle"}
-	views := within(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`))
+	views := runAction(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`))
 	for _, view := range views {
-		b.do(chromedp.EmulateViewport(1280, 900))
-		b.press(view)
-		b.until(view+" is shown", `document.activeElement.matches("main h2") && document.title.startsWith(`+quoted(view)+`)`)
-		found := b.accessible()
-		b.shot(strings.ToLower(view) + "-1280")
+		b.runSteps(chromedp.EmulateViewport(1280, 900))
+		b.pressByName(view)
+		b.waitUntil(view+" is shown", `document.activeElement.matches("main h2") && document.title.startsWith(`+quoteJS(view)+`)`)
+		found := b.listAccessible()
+		b.saveScreenshot(strings.ToLower(view) + "-1280")
 		headings := 0
 		for _, e := range found {
 			if e.role == "heading" {
@@ -289,63 +289,63 @@ func everybody(t *testing.T, b *browser) {
 				t.Errorf("%s: a %s without a name", view, e.role)
 			}
 		}
-		if headings == 0 || !slices.Contains(found, named{"navigation", "Views"}) {
+		if headings == 0 || !slices.Contains(found, accessibleNode{"navigation", "Views"}) {
 			t.Errorf("%s: %d headings in %v", view, headings, found)
 		}
 		for _, width := range []int64{360, 320} {
-			b.do(chromedp.EmulateViewport(width, 700))
-			b.shot(fmt.Sprintf("%s-%d", strings.ToLower(view), width))
-			wide := within(b, chromedp.Evaluate[int](`document.documentElement.scrollWidth`))
+			b.runSteps(chromedp.EmulateViewport(width, 700))
+			b.saveScreenshot(fmt.Sprintf("%s-%d", strings.ToLower(view), width))
+			wide := runAction(b, chromedp.Evaluate[int](`document.documentElement.scrollWidth`))
 			if wide > int(width) {
 				t.Errorf("%s: %d pixels on a screen of %d", view, wide, width)
 			}
 		}
 	}
-	b.do(chromedp.EmulateViewport(1280, 900))
+	b.runSteps(chromedp.EmulateViewport(1280, 900))
 }
 
-// cut: a subflow that is cut from the page is made anew; one whose helper is gone
+// cutSubflow: a subflow that is cut from the page is made anew; one whose helper is gone
 // is seen to be gone.
-func cut(t *testing.T, b *browser, helper *rig.Process) {
+func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 	b.TB = t
-	b.press("Traffic")
+	b.pressByName("Traffic")
 	const cutPhone = `[...document.querySelectorAll("button")].map((b) => b.getAttribute("aria-label") ?? "").find((l) => /^Cut subflow \d+ by phone$/.test(l)) ?? ""`
-	b.until("the phone's subflow", cutPhone)
-	label := within(b, chromedp.Evaluate[string](cutPhone))
-	b.press(label)
-	b.says("dialog", "Cut subflow")
-	if now := b.focused(); now != "Cancel" {
+	b.waitUntil("the phone's subflow", cutPhone)
+	label := runAction(b, chromedp.Evaluate[string](cutPhone))
+	b.pressByName(label)
+	b.waitForText("dialog", "Cut subflow")
+	if now := b.focusedName(); now != "Cancel" {
 		t.Errorf("%q has the focus: Enter would do it", now)
 	}
-	b.press("Cut it")
-	b.until("another subflow by the phone", `((l) => l && l !== `+quoted(label)+`)(`+cutPhone+`)`)
-	b.press("Events")
-	b.says(".log li", strings.ToLower(strings.TrimPrefix(label, "Cut "))+" has ended")
-	b.press("Overview")
+	b.pressByName("Cut it")
+	b.waitUntil("another subflow by the phone", `((l) => l && l !== `+quoteJS(label)+`)(`+cutPhone+`)`)
+	b.pressByName("Events")
+	b.waitForText(".log li", strings.ToLower(strings.TrimPrefix(label, "Cut "))+" has ended")
+	b.pressByName("Overview")
 	helper.End(syscall.SIGTERM)
-	b.says("#topology text", "helper, away")
-	b.says("#topology desc", "helper phone is not there.")
-	b.until("no link to the phone", `![...document.querySelectorAll("#topology .link")].some((l) => l.parentNode.dataset.key.includes("phone") && l.parentNode.dataset.state === "up")`)
-	b.press("Events")
-	b.says(".log li", "phone has gone")
+	b.waitForText("#topology text", "helper, away")
+	b.waitForText("#topology desc", "helper phone is not there.")
+	b.waitUntil("no link to the phone", `![...document.querySelectorAll("#topology .link")].some((l) => l.parentNode.dataset.key.includes("phone") && l.parentNode.dataset.state === "up")`)
+	b.pressByName("Events")
+	b.waitForText(".log li", "phone has gone")
 }
 
-// revoke: a device is paused and resumed, gets another name, and is trusted no longer.
-func revoke(t *testing.T, b *browser) {
+// revokeDevice: a device is paused and resumed, gets another name, and is trusted no longer.
+func revokeDevice(t *testing.T, b *browser) {
 	b.TB = t
-	b.press("Devices")
-	b.press("Pause phone")
-	b.says("tbody td", "paused")
-	b.press("Resume phone")
-	b.until("it can be paused again", `document.querySelector("[aria-label='Pause phone']") !== null`)
-	b.press("Rename phone")
-	b.says("dialog", "New name")
-	b.do(chromedp.KeyEvent("old-phone\r"))
-	b.says("tbody th", "old-phone")
-	b.press("Revoke old-phone")
-	b.says("dialog", "no longer trusted")
-	b.press("Revoke old-phone")
-	b.until("it is gone", `![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
+	b.pressByName("Devices")
+	b.pressByName("Pause phone")
+	b.waitForText("tbody td", "paused")
+	b.pressByName("Resume phone")
+	b.waitUntil("it can be paused again", `document.querySelector("[aria-label='Pause phone']") !== null`)
+	b.pressByName("Rename phone")
+	b.waitForText("dialog", "New name")
+	b.runSteps(chromedp.KeyEvent("old-phone\r"))
+	b.waitForText("tbody th", "old-phone")
+	b.pressByName("Revoke old-phone")
+	b.waitForText("dialog", "no longer trusted")
+	b.pressByName("Revoke old-phone")
+	b.waitUntil("it is gone", `![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
 }
 
 // TestHostilePage: a page of another origin in the same browser gets nothing from
@@ -353,9 +353,9 @@ func revoke(t *testing.T, b *browser) {
 // was made to point here.
 func TestHostilePage(t *testing.T) {
 	b := newBrowser(t, map[string]any{"host-resolver-rules": "MAP evil.example 127.0.0.1"})
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
-	at, err := url.Parse(w.console("server"))
+	at, err := url.Parse(w.consoleURL("server"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,14 +365,14 @@ func TestHostilePage(t *testing.T) {
 		fmt.Fprint(rw, "<title>evil</title><body>")
 	}))
 	defer evil.Close()
-	before := invitation(w, at.Host, token)
-	b.open(evil.URL)
+	before := waitForInvitation(w, at.Host, token)
+	b.openURL(evil.URL)
 	// told is what a page learns of a request, or its error.
-	told := func(path, options string) string {
-		return within(b, chromedp.Evaluate[string](fmt.Sprintf(`fetch(%s, %s).then(async (a) => a.type + " " + a.status + " " + await a.text(), (e) => "error")`,
-			quoted("http://"+at.Host+path), options), chromedp.EvalAwaitPromise))
+	fetchResult := func(path, options string) string {
+		return runAction(b, chromedp.Evaluate[string](fmt.Sprintf(`fetch(%s, %s).then(async (a) => a.type + " " + a.status + " " + await a.text(), (e) => "error")`,
+			quoteJS("http://"+at.Host+path), options), chromedp.EvalAwaitPromise))
 	}
-	auth := `{ headers: { Authorization: ` + quoted("Bearer "+token) + ` } }`
+	auth := `{ headers: { Authorization: ` + quoteJS("Bearer "+token) + ` } }`
 	for _, c := range [][3]string{
 		{"/v2/status", "{}", "error"},
 		{"/v2/status", auth, "error"},
@@ -380,32 +380,32 @@ func TestHostilePage(t *testing.T) {
 		{"/console.js", "{}", "error"},
 		{"/console.js", `{ mode: "no-cors" }`, "error"}, // Cross-Origin-Resource-Policy, or refused
 		{"/v2/invitation", `{ method: "POST", mode: "no-cors", body: "{}" }`, "opaque 0 "},
-		{"/v2/invitation", `{ method: "POST", headers: { Authorization: ` + quoted("Bearer "+token) + `, "Content-Type": "application/json" }, body: "{}" }`, "error"},
+		{"/v2/invitation", `{ method: "POST", headers: { Authorization: ` + quoteJS("Bearer "+token) + `, "Content-Type": "application/json" }, body: "{}" }`, "error"},
 	} {
-		if got := told(c[0], c[1]); got != c[2] && !(c[2] == "error" && got == "opaque 0 ") {
+		if got := fetchResult(c[0], c[1]); got != c[2] && !(c[2] == "error" && got == "opaque 0 ") {
 			t.Errorf("%s %s: %q", c[0], c[1], got)
 		}
 	}
-	if now := invitation(w, at.Host, token); now != before {
+	if now := waitForInvitation(w, at.Host, token); now != before {
 		t.Errorf("a page made the code %q: before it was %q", now, before)
 	}
-	b.open("http://evil.example:" + at.Port() + "/#token=" + token)
-	if page := b.text("body"); !strings.Contains(page, "is not a loopback address") || strings.Contains(page, "mpbond console") {
+	b.openURL("http://evil.example:" + at.Port() + "/#token=" + token)
+	if page := b.elementText("body"); !strings.Contains(page, "is not a loopback address") || strings.Contains(page, "mpbond console") {
 		t.Errorf("by another name: %q", page)
 	}
-	b.open("http://evil.example:" + at.Port() + "/v2/status")
-	if page := b.text("body"); !strings.Contains(page, "is not a loopback address") {
+	b.openURL("http://evil.example:" + at.Port() + "/v2/status")
+	if page := b.elementText("body"); !strings.Contains(page, "is not a loopback address") {
 		t.Errorf("by another name: %q", page)
 	}
-	b.open(at.String()) // and it works as it should
-	b.says(".whoami", "server")
-	b.press("Traffic")
-	b.until("no plot by app, of which a server knows none", `[...document.querySelectorAll("main option")].filter((o) => o.hidden).map((o) => o.value).join() === "apps"`)
-	b.wellBehaved()
+	b.openURL(at.String()) // and it works as it should
+	b.waitForText(".whoami", "server")
+	b.pressByName("Traffic")
+	b.waitUntil("no plot by app, of which a server knows none", `[...document.querySelectorAll("main option")].filter((o) => o.hidden).map((o) => o.value).join() === "apps"`)
+	b.checkProblems()
 }
 
-// invitation is the code that a server shows.
-func invitation(w *world, addr, token string) (code string) {
+// waitForInvitation is the code that a server shows.
+func waitForInvitation(w *testbed, addr, token string) (code string) {
 	w.Helper()
 	c := client.NewTCP(addr, token)
 	defer c.Close()

@@ -26,11 +26,11 @@ import (
 // killed wait in the browser, and go on when it is back and has the code.
 func TestPhotos(t *testing.T) {
 	b := newBrowser(t, map[string]any{"window-size": "360,640"})
-	w := &world{Network: rig.New(t, rig.Options{})}
+	w := &testbed{Network: rig.New(t, rig.Options{})}
 	dir := t.TempDir()
 	dav := httptest.NewServer(&webdav.Handler{FileSystem: webdav.Dir(dir), LockSystem: webdav.NewMemLS()})
 	defer dav.Close()
-	w.config("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(w.freePort())+
+	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(w.freePort())+
 		"\n[onload.page]\nlisten = "+strconv.Quote(w.freePort())+"\nto = \""+dav.URL+"/photos/\"\n")
 	h := w.Asker("helper", "helper")
 	start := func() (helper *rig.Process, at, code string) {
@@ -46,60 +46,60 @@ func TestPhotos(t *testing.T) {
 		return helper, at, code
 	}
 	helper, at, code := start()
-	b.open(at)
-	b.says("body", "The code that the helper shows")
+	b.openURL(at)
+	b.waitForText("body", "The code that the helper shows")
 	b.tabTo("The code that the helper shows")
-	b.do(chromedp.KeyEvent("0000\r"))
-	b.says("[role=alert]", "wrong code")
-	b.do(chromedp.KeyEvent(strings.Repeat("\b", 4) + strings.ToLower(code) + "\r"))
-	b.says("#to", strings.TrimPrefix(dav.URL, "http://"))
-	within(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();
+	b.runSteps(chromedp.KeyEvent("0000\r"))
+	b.waitForText("[role=alert]", "wrong code")
+	b.runSteps(chromedp.KeyEvent(strings.Repeat("\b", 4) + strings.ToLower(code) + "\r"))
+	b.waitForText("#to", strings.TrimPrefix(dav.URL, "http://"))
+	runAction(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();
 		d.items.add(new File(["one"], "a.jpg"));
 		d.items.add(new File([new Uint8Array(3e6).fill(7)], "b c.jpg"));
 		document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true }));
 		return true })()`))
-	b.says("#summary", "2 of 2 arrived")
+	b.waitForText("#summary", "2 of 2 arrived")
 	for name, want := range map[string][]byte{"a.jpg": []byte("one"), "b c.jpg": bytes.Repeat([]byte{7}, 3e6)} {
 		if got, err := os.ReadFile(filepath.Join(dir, "photos", name)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
-	b.open(at)
-	b.says("#summary", "2 of 2 arrived")
-	b.press("Remove: a.jpg")
-	b.says("#summary", "1 of 1 arrived")
-	if wide := within(b, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > innerWidth")); wide {
+	b.openURL(at)
+	b.waitForText("#summary", "2 of 2 arrived")
+	b.pressByName("Remove: a.jpg")
+	b.waitForText("#summary", "1 of 1 arrived")
+	if wide := runAction(b, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > innerWidth")); wide {
 		t.Error("it is wider than a telephone")
 	}
-	for _, n := range b.accessible() {
+	for _, n := range b.listAccessible() {
 		if n.name == "" && (n.role == "button" || n.role == "textbox" || n.role == "progressbar") {
 			t.Errorf("a %s without a name", n.role)
 		}
 	}
-	b.open(at + "#code=" + code) // as the picture of it leads to
-	b.says("#summary", "1 of 1 arrived")
-	if now := within(b, chromedp.Location()); strings.Contains(now, code) {
+	b.openURL(at + "#code=" + code) // as the picture of it leads to
+	b.waitForText("#summary", "1 of 1 arrived")
+	if now := runAction(b, chromedp.Location()); strings.Contains(now, code) {
 		t.Errorf("the address is %q", now)
 	}
 
 	_ = helper.Cmd.Process.Signal(syscall.SIGSTOP)
-	within(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();
+	runAction(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();
 		for (const name of ["d.jpg", "e.jpg", "f.jpg"]) d.items.add(new File([name], name));
 		document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true }));
 		return true })()`))
-	b.says("#files", "on its way to the helper")
+	b.waitForText("#files", "on its way to the helper")
 	w.All = slices.DeleteFunc(w.All, func(p *rig.Process) bool { return p == helper })
 	helper.End(syscall.SIGKILL)
-	b.says("#link", "3 not with the helper yet wait here")
-	b.says("#files", "waits in this browser until the helper is back")
+	b.waitForText("#link", "3 not with the helper yet wait here")
+	b.waitForText("#files", "waits in this browser until the helper is back")
 	_, _, code = start()
-	b.says("#link", "the code is needed; 3 not with the helper yet wait here")
-	b.do(chromedp.KeyEvent(strings.ToLower(code) + "\r"))
-	b.says("#summary", "3 of 3 arrived")
+	b.waitForText("#link", "the code is needed; 3 not with the helper yet wait here")
+	b.runSteps(chromedp.KeyEvent(strings.ToLower(code) + "\r"))
+	b.waitForText("#summary", "3 of 3 arrived")
 	for _, name := range []string{"d.jpg", "e.jpg", "f.jpg"} {
 		if got, err := os.ReadFile(filepath.Join(dir, "photos", name)); err != nil || string(got) != name {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	b.wellBehaved()
+	b.checkProblems()
 }

@@ -30,10 +30,10 @@ import (
 )
 
 // Videos of TestPlayers have so many segments, each of a second.
-const segments = 8
+const segmentCount = 8
 
-// script takes a player of others from bin/players, as `.ci/deps players` fetches them.
-func script(t *testing.T, pack, file string) []byte {
+// readPlayerScript takes a player of others from bin/players, as `.ci/deps players` fetches them.
+func readPlayerScript(t *testing.T, pack, file string) []byte {
 	t.Helper()
 	found, _ := filepath.Glob("../../bin/players/" + pack + "-*.tgz")
 	if len(found) != 1 {
@@ -70,7 +70,7 @@ type site struct {
 	addr string
 }
 
-func (s *site) put(name string, data []byte) {
+func (s *site) writeFile(name string, data []byte) {
 	s.t.Helper()
 	path := filepath.Join(s.dir, "www", name)
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
@@ -85,10 +85,12 @@ func (s *site) put(name string, data []byte) {
 	}
 }
 
-func (s *site) text(name, format string, args ...any) { s.put(name, fmt.Appendf(nil, format, args...)) }
+func (s *site) writeText(name, format string, args ...any) {
+	s.writeFile(name, fmt.Appendf(nil, format, args...))
+}
 
-// start starts it. One connection carries 1.5 MB/s, or there would be nothing to share.
-func (s *site) start(w *world) {
+// startNginx starts it. One connection carries 1.5 MB/s, or there would be nothing to share.
+func (s *site) startNginx(w *testbed) {
 	s.t.Helper()
 	conf := fmt.Sprintf(`%[3]s daemon off; master_process off; pid %[1]s/pid; error_log stderr error; events {}
 http { log_format asked '$msec $request_time $uri $http_range'; access_log %[1]s/log asked; types { text/html html; text/javascript js; }
@@ -102,8 +104,8 @@ location ~ ^/moved/.*ts$ { add_header Access-Control-Allow-Origin *; if ($http_h
 	w.Start("web", "nginx", "-e", "stderr", "-c", s.dir+"/conf")
 }
 
-// first tells when nginx was first asked for each path with its range.
-func (s *site) first() map[string]time.Time {
+// firstRequests tells when nginx was first asked for each path with its range.
+func (s *site) firstRequests() map[string]time.Time {
 	s.t.Helper()
 	log, err := os.ReadFile(s.dir + "/log")
 	if err != nil {
@@ -127,68 +129,68 @@ func (s *site) first() map[string]time.Time {
 	return all
 }
 
-// videos puts them there, and tells their playlists.
-func (s *site) videos() []string {
+// publishVideos puts them there, and tells their playlists.
+func (s *site) publishVideos() []string {
 	var ts, mp4 [][]byte
-	for i := range segments {
-		ts = append(ts, transport(i*fps, fps))
-		mp4 = append(mp4, fragment(i*fps, fps))
+	for i := range segmentCount {
+		ts = append(ts, transportStream(i*fps, fps))
+		mp4 = append(mp4, mediaFragment(i*fps, fps))
 	}
-	begin, key := initial(), []byte("sixteen bytes ok")
-	s.put("aes/key", key)
-	s.put("map/init.mp4", begin)
-	s.put("map/all.mp4", bytes.Join(mp4, nil))
-	s.put("number/init.mp4", begin)
-	s.put("time/init.mp4", begin)
-	sidx := index(mp4, fps)
-	s.put("base/all.mp4", slices.Concat(begin, sidx, bytes.Join(mp4, nil)))
-	s.put("parts/all.mp4", slices.Concat(begin, bytes.Join(mp4, nil)))
+	begin, key := initSegment(), []byte("sixteen bytes ok")
+	s.writeFile("aes/key", key)
+	s.writeFile("map/init.mp4", begin)
+	s.writeFile("map/all.mp4", bytes.Join(mp4, nil))
+	s.writeFile("number/init.mp4", begin)
+	s.writeFile("time/init.mp4", begin)
+	sidx := segmentIndex(mp4, fps)
+	s.writeFile("base/all.mp4", slices.Concat(begin, sidx, bytes.Join(mp4, nil)))
+	s.writeFile("parts/all.mp4", slices.Concat(begin, bytes.Join(mp4, nil)))
 	const head = "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:1\n"
 	plain, aes, byterange, parts := head, head+"#EXT-X-KEY:METHOD=AES-128,URI=\"key\"\n", head+"#EXT-X-MAP:URI=\"init.mp4\"\n", ""
-	for i := range segments {
-		s.put(fmt.Sprintf("ts/%d.ts", i), ts[i])
-		s.put(fmt.Sprintf("aes/%d.ts", i), encrypted(ts[i], key, i))
-		s.put(fmt.Sprintf("live/%d.ts", i), ts[i])
-		s.put(fmt.Sprintf("moved/%d.ts", i), ts[i])
-		s.put(fmt.Sprintf("number/%d.m4s", i+1), mp4[i])
-		s.put(fmt.Sprintf("time/%d.m4s", i*90_000), mp4[i])
+	for i := range segmentCount {
+		s.writeFile(fmt.Sprintf("ts/%d.ts", i), ts[i])
+		s.writeFile(fmt.Sprintf("aes/%d.ts", i), encryptAES(ts[i], key, i))
+		s.writeFile(fmt.Sprintf("live/%d.ts", i), ts[i])
+		s.writeFile(fmt.Sprintf("moved/%d.ts", i), ts[i])
+		s.writeFile(fmt.Sprintf("number/%d.m4s", i+1), mp4[i])
+		s.writeFile(fmt.Sprintf("time/%d.m4s", i*90_000), mp4[i])
 		plain += fmt.Sprintf("#EXTINF:1,\n%d.ts\n", i)
 		aes += fmt.Sprintf("#EXTINF:1,\n%d.ts\n", i)
 		byterange += fmt.Sprintf("#EXTINF:1,\n#EXT-X-BYTERANGE:%d@%d\nall.mp4\n", len(mp4[i]), len(bytes.Join(mp4[:i], nil)))
 		at := len(begin) + len(bytes.Join(mp4[:i], nil))
 		parts += fmt.Sprintf(`<SegmentURL media="all.mp4" mediaRange="%d-%d"/>`, at, at+len(mp4[i])-1)
 	}
-	s.text("ts/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
+	s.writeText("ts/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
 	// each segment to another host
-	s.text("moved/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
+	s.writeText("moved/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
 	// compressed
-	s.text("gzip/list.m3u8", "%s#EXT-X-ENDLIST\n", strings.ReplaceAll(plain, "#EXTINF:1,\n", "#EXTINF:1,\n../ts/"))
-	s.text("aes/list.m3u8", "%s#EXT-X-ENDLIST\n", aes)
-	s.text("map/list.m3u8", "%s#EXT-X-ENDLIST\n", byterange)
-	s.live(4)
+	s.writeText("gzip/list.m3u8", "%s#EXT-X-ENDLIST\n", strings.ReplaceAll(plain, "#EXTINF:1,\n", "#EXTINF:1,\n../ts/"))
+	s.writeText("aes/list.m3u8", "%s#EXT-X-ENDLIST\n", aes)
+	s.writeText("map/list.m3u8", "%s#EXT-X-ENDLIST\n", byterange)
+	s.publishLive(4)
 	mpd := func(dir, text string) {
-		s.text(dir+"/a.mpd", `<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" profiles="urn:mpeg:dash:profile:full:2011" minBufferTime="PT1S" mediaPresentationDuration="PT%dS"><Period>
+		s.writeText(dir+"/a.mpd", `<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" profiles="urn:mpeg:dash:profile:full:2011" minBufferTime="PT1S" mediaPresentationDuration="PT%dS"><Period>
 <AdaptationSet mimeType="video/mp4" segmentAlignment="true"><Representation id="v" bandwidth="1500000" codecs=%q width="%d" height="%d">%s</Representation></AdaptationSet></Period></MPD>`,
-			segments, codec, 16*wide, 16*wide, text)
+			segmentCount, codec, 16*sideMacroblocks, 16*sideMacroblocks, text)
 	}
 	mpd("number", `<SegmentTemplate duration="1" initialization="init.mp4" media="$Number$.m4s"/>`)
-	mpd("time", fmt.Sprintf(`<SegmentTemplate timescale="90000" initialization="init.mp4" media="$Time$.m4s"><SegmentTimeline><S t="0" d="90000" r="%d"/></SegmentTimeline></SegmentTemplate>`, segments-1))
+	mpd("time", fmt.Sprintf(`<SegmentTemplate timescale="90000" initialization="init.mp4" media="$Time$.m4s"><SegmentTimeline><S t="0" d="90000" r="%d"/></SegmentTimeline></SegmentTemplate>`, segmentCount-1))
 	mpd("parts", fmt.Sprintf(`<SegmentList duration="1"><Initialization sourceURL="all.mp4" range="0-%d"/>%s</SegmentList>`, len(begin)-1, parts))
 	mpd("base", fmt.Sprintf(`<BaseURL>all.mp4</BaseURL><SegmentBase indexRange="%d-%d"><Initialization range="0-%d"/></SegmentBase>`, len(begin), len(begin)+len(sidx)-1, len(begin)-1))
 	return []string{"ts/list.m3u8", "aes/list.m3u8", "map/list.m3u8", "moved/list.m3u8", "live/list.m3u8", "number/a.mpd", "time/a.mpd", "parts/a.mpd", "base/a.mpd"}
 }
 
-// live publishes the live playlist as it is with so many segments.
-func (s *site) live(n int) {
+// publishLive publishes the live playlist as it is with so many segments.
+func (s *site) publishLive(n int) {
 	from := max(0, n-4)
 	text := fmt.Sprintf("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-MEDIA-SEQUENCE:%d\n", from)
 	for i := from; i < n; i++ {
 		text += fmt.Sprintf("#EXTINF:1,\n%d.ts\n", i)
 	}
-	if n == segments {
+	if n == segmentCount {
 		text += "#EXT-X-ENDLIST\n"
 	}
-	s.put("live/list.m3u8", []byte(text))
+	s.writeFile("live/list.m3u8", []byte(text))
 }
 
 // playerPage plays several videos at once, twice as fast but for live ones, and keeps
@@ -233,16 +235,16 @@ func TestPlayers(t *testing.T) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip("no nginx is installed: apt-get install nginx-light")
 	}
-	hls, dash := script(t, "hls.js", "hls.min.js"), script(t, "dashjs", "legacy/umd/dash.all.min.js")
-	w := &world{Network: rig.New(t, rig.Options{})}
+	hls, dash := readPlayerScript(t, "hls.js", "hls.min.js"), readPlayerScript(t, "dashjs", "legacy/umd/dash.all.min.js")
+	w := &testbed{Network: rig.New(t, rig.Options{})}
 	s := &site{t: t, dir: filepath.Join(w.Dir, "web"), addr: w.freePort()}
-	lists := s.videos()
-	s.put("hls.js", hls)
-	s.put("dash.js", dash)
-	s.put("index.html", []byte(playerPage))
-	s.start(w)
+	lists := s.publishVideos()
+	s.writeFile("hls.js", hls)
+	s.writeFile("dash.js", dash)
+	s.writeFile("index.html", []byte(playerPage))
+	s.startNginx(w)
 	at := w.freePort()
-	w.lenders(2)
+	w.startHelpers(2)
 	play := w.Start("laptop", w.Mpbond, "play", "--json", "--listen", at)
 	rig.Eventually(t, func() error {
 		if log := play.Log.String(); !strings.Contains(log, "also using phone1, phone2") {
@@ -251,16 +253,16 @@ func TestPlayers(t *testing.T) {
 		return nil
 	})
 	b := newBrowser(t, map[string]any{"no-proxy-server": false, "proxy-server": "http://" + at, "proxy-bypass-list": "<-loopback>", "autoplay-policy": "no-user-gesture-required"})
-	b.open("http://" + s.addr + "/index.html")
+	b.openURL("http://" + s.addr + "/index.html")
 	for _, l := range lists {
-		within(b, chromedp.Evaluate[bool]("play("+quoted(l)+"), true"))
+		runAction(b, chromedp.Evaluate[bool]("play("+quoteJS(l)+"), true"))
 	}
-	b.until("the live one is played", `state["live/list.m3u8"].at > 0 || state["live/list.m3u8"].errors.length`)
-	for n := 5; n <= segments; n++ { // as its time passes
-		b.until("it goes on", fmt.Sprintf(`state["live/list.m3u8"].at > %d || state["live/list.m3u8"].errors.length`, n-4))
-		s.live(n)
+	b.waitUntil("the live one is played", `state["live/list.m3u8"].at > 0 || state["live/list.m3u8"].errors.length`)
+	for n := 5; n <= segmentCount; n++ { // as its time passes
+		b.waitUntil("it goes on", fmt.Sprintf(`state["live/list.m3u8"].at > %d || state["live/list.m3u8"].errors.length`, n-4))
+		s.publishLive(n)
 	}
-	b.until("all have ended", "Object.values(state).every((s) => s.ended || s.errors.length)")
+	b.waitUntil("all have ended", "Object.values(state).every((s) => s.ended || s.errors.length)")
 	var state map[string]struct {
 		Ended  bool
 		At     float64
@@ -272,17 +274,17 @@ func TestPlayers(t *testing.T) {
 		Size            int
 	}
 	for of, into := range map[string]any{"state": &state, "asked": &asked} {
-		if err := json.Unmarshal([]byte(within(b, chromedp.Evaluate[string]("JSON.stringify("+of+")"))), into); err != nil {
+		if err := json.Unmarshal([]byte(runAction(b, chromedp.Evaluate[string]("JSON.stringify("+of+")"))), into); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, l := range lists {
-		if s := state[l]; !s.Ended || len(s.Errors) > 0 || s.At < segments-.2 {
+		if s := state[l]; !s.Ended || len(s.Errors) > 0 || s.At < segmentCount-.2 {
 			t.Errorf("%s: %+v", l, s)
 		}
 	}
-	b.wellBehaved()
-	first, ahead := s.first(), map[string]int{}
+	b.checkProblems()
+	first, ahead := s.firstRequests(), map[string]int{}
 	for _, a := range asked {
 		dir, _, _ := strings.Cut(a.URL[1:], "/")
 		if a.Sum == "" || strings.HasSuffix(a.URL, ".m3u8") || strings.HasSuffix(a.URL, ".mpd") {
@@ -309,7 +311,7 @@ func TestPlayers(t *testing.T) {
 	}
 	t.Logf("%d requests; segments that were asked for ahead of the player: %v", len(asked), ahead)
 	for _, l := range lists {
-		if dir, _, _ := strings.Cut(l, "/"); dir != "base" && ahead[dir] < segments/2 {
+		if dir, _, _ := strings.Cut(l, "/"); dir != "base" && ahead[dir] < segmentCount/2 {
 			t.Errorf("of %s %d segments came ahead", dir, ahead[dir])
 		}
 	}
@@ -330,14 +332,14 @@ func TestPlayers(t *testing.T) {
 	if len(r.Devices) != 3 || slices.ContainsFunc(r.Devices, func(d share) bool { return d.Share < .1 }) {
 		t.Errorf("%+v", r.Devices)
 	}
-	if most := 8 * (segments + 1); r.Segments < 8*segments-6 || r.Segments > most || r.Passed > 0 {
+	if most := 8 * (segmentCount + 1); r.Segments < 8*segmentCount-6 || r.Segments > most || r.Passed > 0 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// lenders starts helpers that onload, each at a loopback address of its own and the usual
+// startHelpers starts helpers that onload, each at a loopback address of its own and the usual
 // port, and has laptop know them.
-func (w *world) lenders(n int) {
+func (w *testbed) startHelpers(n int) {
 	w.Helper()
 	key := func(device string) string {
 		var k struct{ Key string }
@@ -353,7 +355,7 @@ func (w *world) lenders(n int) {
 		ip[3] = byte(i)
 		w.Must("laptop", w.Mpbond, "trust", "add", name, "--role", "helper", "--key", key(name), "--addr", ip.String()+":7603")
 		w.Must(name, w.Mpbond, "trust", "add", "laptop", "--role", "primary", "--key", laptop)
-		w.config(name, "helper", fmt.Sprintf("[onload]\nallowance = \"unlimited\"\nlisten = \"%s:7604\"\nallow = [\"127.0.0.0/8\"]\n", ip))
+		w.writeConfig(name, "helper", fmt.Sprintf("[onload]\nallowance = \"unlimited\"\nlisten = \"%s:7604\"\nallow = [\"127.0.0.0/8\"]\n", ip))
 		w.Start(name, w.Mpbond, "helper", "--name", name)
 		h := w.Asker(name, "helper")
 		rig.Eventually(w, func() error {

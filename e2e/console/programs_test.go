@@ -57,27 +57,27 @@ func TestPrograms(t *testing.T) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip("no nginx is installed: apt-get install nginx-light")
 	}
-	w := &world{Network: rig.New(t, rig.Options{})}
+	w := &testbed{Network: rig.New(t, rig.Options{})}
 	s := &site{t: t, dir: filepath.Join(w.Dir, "web"), addr: w.freePort()}
-	s.videos()
-	s.start(w)
-	w.lenders(2)
+	s.publishVideos()
+	s.startNginx(w)
+	w.startHelpers(2)
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			if _, err := exec.LookPath(p.name); err != nil {
 				t.Skipf("%s is not installed: .ci/deps programs", p.name)
 			}
 			for _, list := range p.lists {
-				p.compare(t, w, s, list)
+				p.compareOutput(t, w, s, list)
 			}
 		})
 	}
 }
 
-// compare runs a program with a video, without and with mpbond play.
-func (p program) compare(t *testing.T, w *world, s *site, list string) {
+// compareOutput runs a program with a video, without and with mpbond play.
+func (p program) compareOutput(t *testing.T, w *testbed, s *site, list string) {
 	url := "http://" + s.addr + "/" + list
-	direct, err := p.run(t, url, "")
+	direct, err := p.runProgram(t, url, "")
 	if err != nil {
 		t.Fatalf("%s without the proxy: %v\n%s", list, err, direct)
 	}
@@ -89,14 +89,14 @@ func (p program) compare(t *testing.T, w *world, s *site, list string) {
 		}
 		return nil
 	})
-	proxied, err := p.run(t, url, "http://"+at)
+	proxied, err := p.runProgram(t, url, "http://"+at)
 	if err != nil {
 		t.Errorf("%s: %v\n%s", list, err, proxied)
 	}
 	if p.name != "mpv" && !bytes.Equal(direct, proxied) { // mpv's log has times
 		t.Errorf("%s: %d bytes that are not the %d without the proxy", list, len(proxied), len(direct))
 	}
-	if p.whole && !bytes.Equal(proxied, s.media()) {
+	if p.whole && !bytes.Equal(proxied, s.readMedia()) {
 		t.Errorf("%s: %d bytes that are not those of the segments", list, len(proxied))
 	}
 	play.End(os.Interrupt)
@@ -106,13 +106,13 @@ func (p program) compare(t *testing.T, w *world, s *site, list string) {
 		t.Fatal(err, log)
 	}
 	t.Logf("%s: %+v", list, r)
-	if r.Segments < segments-1 || r.Passed > 0 {
-		t.Errorf("%s: %d of %d segments came over all devices, %d were left to the program", list, r.Segments, segments, r.Passed)
+	if r.Segments < segmentCount-1 || r.Passed > 0 {
+		t.Errorf("%s: %d of %d segments came over all devices, %d were left to the program", list, r.Segments, segmentCount, r.Passed)
 	}
 }
 
-// run returns what a program has written, or, with an error, what it has said.
-func (p program) run(t *testing.T, url, proxy string) ([]byte, error) {
+// runProgram returns what a program has written, or, with an error, what it has said.
+func (p program) runProgram(t *testing.T, url, proxy string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
 	defer cancel()
 	dir := t.TempDir()
@@ -131,9 +131,9 @@ func (p program) run(t *testing.T, url, proxy string) ([]byte, error) {
 	return printed, nil
 }
 
-// media returns the media of ts/list.m3u8, which others encrypt or name by another way.
-func (s *site) media() (all []byte) {
-	for i := range segments {
+// readMedia returns the media of ts/list.m3u8, which others encrypt or name by another way.
+func (s *site) readMedia() (all []byte) {
+	for i := range segmentCount {
 		data, err := os.ReadFile(fmt.Sprintf("%s/www/ts/%d.ts", s.dir, i))
 		if err != nil {
 			s.t.Fatal(err)

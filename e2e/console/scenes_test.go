@@ -23,15 +23,15 @@ type scene struct {
 
 type fields = map[string]any
 
-func direct(id int, down, up float64) fields {
+func directSubflow(id int, down, up float64) fields {
 	return fields{"id": id, "kind": "direct", "device": "laptop", "state": "up", "rx_rate_bps": down, "tx_rate_bps": up, "rx_bytes": 1e6, "tx_bytes": 1e5}
 }
 
-func helped(id int, by string, down, up float64) fields {
+func helpedSubflow(id int, by string, down, up float64) fields {
 	return fields{"id": id, "kind": "helped", "device": by, "state": "up", "rx_rate_bps": down, "tx_rate_bps": up, "rx_bytes": 1e6, "tx_bytes": 1e5}
 }
 
-func known(name string, more fields, roles ...string) fields {
+func newDevice(name string, more fields, roles ...string) fields {
 	d := fields{"name": name, "id": "K7QF-3M2A-XT5B-" + name, "roles": roles, "online": true, "pipes": 1, "subflows": 1, "rx_bytes": 1e6, "tx_bytes": 1e5, "rx_rate_bps": 1e6, "tx_rate_bps": 1e5}
 	for k, v := range more {
 		d[k] = v
@@ -39,12 +39,12 @@ func known(name string, more fields, roles ...string) fields {
 	return d
 }
 
-func statusOf(role, name string, devices, bonds []fields) fields {
+func newStatus(role, name string, devices, bonds []fields) fields {
 	return fields{"role": role, "name": name, "id": "AAAA-BBBB-CCCC-DDDD", "version": "x", "uptime_seconds": 4000, "memory_bytes": 3e7,
-		"devices": append([]fields{known(name, fields{"self": true}, role)}, devices...), "pipes": []fields{}, "bonds": bonds}
+		"devices": append([]fields{newDevice(name, fields{"self": true}, role)}, devices...), "pipes": []fields{}, "bonds": bonds}
 }
 
-func bondWith(peer string, paths ...fields) fields {
+func newBond(peer string, paths ...fields) fields {
 	return fields{"id": "b-" + peer, "peer": peer, "scheduler": "auto", "streams": 2, "streams_total": 9, "subflows": paths}
 }
 
@@ -52,48 +52,48 @@ var battery = fields{"facts": fields{"battery_percent": 55, "charging": false, "
 
 // scenes are those in which links and labels come close to each other.
 var scenes = []scene{
-	{"two-primaries", statusOf("server", "home", []fields{known("laptop", nil, "primary"), known("desktop", nil, "primary")},
-		[]fields{bondWith("laptop", direct(1, 3e5, 8.1e6), helped(2, "phone", 1e5, 4.7e6), helped(3, "tablet", 1e5, 9.9e6)),
-			bondWith("desktop", direct(1, 2e6, 4.4e7), helped(2, "old-phone", 2e5, 1.2e7))})},
-	{"two-primaries-one-helper", statusOf("server", "home", []fields{known("laptop", nil, "primary"), known("desktop", nil, "primary")},
-		[]fields{bondWith("laptop", direct(1, 3e5, 8.1e6), helped(2, "phone", 1e5, 4.7e6)), bondWith("desktop", direct(1, 2e6, 4.4e7), helped(2, "phone", 2e5, 1.2e7))})},
-	{"three-helpers", statusOf("primary", "laptop", []fields{known("home", nil, "server"), known("phone", battery, "helper"), known("tablet", nil, "helper"), known("spare-router-in-hall", nil, "helper")},
-		[]fields{bondWith("home", direct(1, 8.1e6, 3e5), helped(2, "phone", 4.7e6, 1e5), helped(3, "tablet", 9.9e6, 1e6), helped(4, "spare-router-in-hall", 1.2e7, 2e5))})},
-	{"one-helper", statusOf("primary", "laptop", []fields{known("home", nil, "server"), known("phone", battery, "helper")},
-		[]fields{bondWith("home", direct(1, 8.1e6, 3e5), helped(2, "phone", 4.7e6, 1e5))})},
-	{"six-helpers", statusOf("primary", "laptop", []fields{known("home", nil, "server"), known("a-phone", battery, "helper"), known("b-phone", battery, "helper"), known("c-phone", nil, "helper"),
-		known("d-phone", nil, "helper"), known("e-phone", fields{"online": false}, "helper"), known("f-phone", nil, "helper")},
-		[]fields{bondWith("home", direct(1, 8.1e6, 3e5), helped(2, "a-phone", 4.7e6, 1e5), helped(3, "b-phone", 9.9e6, 1e6), helped(4, "c-phone", 1.2e7, 2e5), helped(5, "d-phone", 0, 0), helped(6, "f-phone", 1e7, 1e7))})},
+	{"two-primaries", newStatus("server", "home", []fields{newDevice("laptop", nil, "primary"), newDevice("desktop", nil, "primary")},
+		[]fields{newBond("laptop", directSubflow(1, 3e5, 8.1e6), helpedSubflow(2, "phone", 1e5, 4.7e6), helpedSubflow(3, "tablet", 1e5, 9.9e6)),
+			newBond("desktop", directSubflow(1, 2e6, 4.4e7), helpedSubflow(2, "old-phone", 2e5, 1.2e7))})},
+	{"two-primaries-one-helper", newStatus("server", "home", []fields{newDevice("laptop", nil, "primary"), newDevice("desktop", nil, "primary")},
+		[]fields{newBond("laptop", directSubflow(1, 3e5, 8.1e6), helpedSubflow(2, "phone", 1e5, 4.7e6)), newBond("desktop", directSubflow(1, 2e6, 4.4e7), helpedSubflow(2, "phone", 2e5, 1.2e7))})},
+	{"three-helpers", newStatus("primary", "laptop", []fields{newDevice("home", nil, "server"), newDevice("phone", battery, "helper"), newDevice("tablet", nil, "helper"), newDevice("spare-router-in-hall", nil, "helper")},
+		[]fields{newBond("home", directSubflow(1, 8.1e6, 3e5), helpedSubflow(2, "phone", 4.7e6, 1e5), helpedSubflow(3, "tablet", 9.9e6, 1e6), helpedSubflow(4, "spare-router-in-hall", 1.2e7, 2e5))})},
+	{"one-helper", newStatus("primary", "laptop", []fields{newDevice("home", nil, "server"), newDevice("phone", battery, "helper")},
+		[]fields{newBond("home", directSubflow(1, 8.1e6, 3e5), helpedSubflow(2, "phone", 4.7e6, 1e5))})},
+	{"six-helpers", newStatus("primary", "laptop", []fields{newDevice("home", nil, "server"), newDevice("a-phone", battery, "helper"), newDevice("b-phone", battery, "helper"), newDevice("c-phone", nil, "helper"),
+		newDevice("d-phone", nil, "helper"), newDevice("e-phone", fields{"online": false}, "helper"), newDevice("f-phone", nil, "helper")},
+		[]fields{newBond("home", directSubflow(1, 8.1e6, 3e5), helpedSubflow(2, "a-phone", 4.7e6, 1e5), helpedSubflow(3, "b-phone", 9.9e6, 1e6), helpedSubflow(4, "c-phone", 1.2e7, 2e5), helpedSubflow(5, "d-phone", 0, 0), helpedSubflow(6, "f-phone", 1e7, 1e7))})},
 }
 
-// showing has the page show a status, again and again.
-func (b *browser) showing(status fields) {
+// showStatus has the page show a status, again and again.
+func (b *browser) showStatus(status fields) {
 	b.Helper()
 	text, err := json.Marshal(status)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.do(chromedp.Evaluate[chromedp.Void](`window.realFetch ??= window.fetch; window.shown = ` + string(text) + `;
+	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.realFetch ??= window.fetch; window.shown = ` + string(text) + `;
 		window.fetch = async (...a) => String(a[0]).startsWith("/v2/status") ? new Response(JSON.stringify(window.shown), { headers: { "Content-Type": "application/json" } }) :
 			String(a[0]) === "/v2/subflows" ? new Response("[]", { headers: { "Content-Type": "application/json" } }) : realFetch(...a); undefined`))
 }
 
-// shot saves a picture of the page where somebody wants to look at it.
-func (b *browser) shot(name string) {
+// saveScreenshot saves a picture of the page where somebody wants to look at it.
+func (b *browser) saveScreenshot(name string) {
 	b.Helper()
 	dir := os.Getenv("MPBOND_TEST_SHOTS")
 	if dir == "" {
 		return
 	}
-	png := within(b, chromedp.FullScreenshot(100))
+	png := runAction(b, chromedp.FullScreenshot(100))
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// collisions lists, in the picture of the devices, links that run through a node which is not
+// collisionsScript lists, in the picture of the devices, links that run through a node which is not
 // their end, and labels that cover another one, a node or a node's name.
-const collisions = `(() => {
+const collisionsScript = `(() => {
 	const svg = document.getElementById("topology"), out = [];
 	const [links, nodes, labels] = [...svg.querySelectorAll(":scope > g")].map((g) => [...g.children]);
 	const rect = (e) => { const r = e.getBoundingClientRect(); return { l: r.left + 1, r: r.right - 1, t: r.top + 1, b: r.bottom - 1 }; };
@@ -120,93 +120,93 @@ const collisions = `(() => {
 	return out;
 })()`
 
-// places is where the nodes of the picture are.
-const places = `[...document.querySelectorAll("#topology g[transform]")].map((g) => g.dataset.key + " " + g.getAttribute("transform")).sort().join("\n")`
+// positionsScript is where the nodes of the picture are.
+const positionsScript = `[...document.querySelectorAll("#topology g[transform]")].map((g) => g.dataset.key + " " + g.getAttribute("transform")).sort().join("\n")`
 
 // TestPictures: in the picture of the devices no link runs through a node and no label covers
 // anything, on a desk and on a telephone; nodes stay while rates, and the order of devices,
 // change. On a telephone what is pressed is large enough, and Devices takes three screens.
 func TestPictures(t *testing.T) {
 	b := newBrowser(t, nil)
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
-	at := w.console("server")
+	at := w.consoleURL("server")
 	const tall = 700
-	b.open(at)
-	b.says(".whoami", "server")
+	b.openURL(at)
+	b.waitForText(".whoami", "server")
 	// draw shows a status in a picture of its own, without waiting for the page to ask.
 	draw := func(status fields, change string) {
-		b.do(chromedp.Evaluate[chromedp.Void](`(async () => { const { topology } = await import("/topology.js");
-			if (`+ifElse(change == "", "true", "false")+`) { window.status_ = `+jsonOf(t, status)+`; document.getElementById("topology")?.removeAttribute("id"); window.figure = topology();
+		b.runSteps(chromedp.Evaluate[chromedp.Void](`(async () => { const { topology } = await import("/topology.js");
+			if (`+ifElse(change == "", "true", "false")+`) { window.status_ = `+marshalJSON(t, status)+`; document.getElementById("topology")?.removeAttribute("id"); window.figure = topology();
 				document.querySelector("main").replaceChildren(figure); }
 			`+change+`; figure.update(status_) })()`, chromedp.EvalAwaitPromise))
 	}
 	check := func(what string) {
 		t.Helper()
-		if found := within(b, chromedp.Evaluate[[]string](collisions)); len(found) > 0 {
+		if found := runAction(b, chromedp.Evaluate[[]string](collisionsScript)); len(found) > 0 {
 			t.Errorf("%s: %s", what, strings.Join(found, "; "))
 		}
 	}
 	for _, width := range []int64{1280, 360} {
-		b.do(chromedp.EmulateViewport(width, tall))
+		b.runSteps(chromedp.EmulateViewport(width, tall))
 		for _, p := range scenes {
 			what := fmt.Sprintf("%s-%d", p.name, width)
 			draw(p.status, "")
-			b.shot(what)
+			b.saveScreenshot(what)
 			check(what)
-			before := within(b, chromedp.Evaluate[string](places))
+			before := runAction(b, chromedp.Evaluate[string](positionsScript))
 			draw(p.status, `for (const x of status_.bonds) for (const p of x.subflows) { p.rx_rate_bps *= 1.7; p.tx_rate_bps /= 3; }
 				status_.bonds.reverse(); for (const x of status_.bonds) x.subflows.reverse(); status_.devices.push(...status_.devices.splice(1, 1))`)
-			if now := within(b, chromedp.Evaluate[string](places)); now != before {
+			if now := runAction(b, chromedp.Evaluate[string](positionsScript)); now != before {
 				t.Errorf("%s: nodes move from\n%s\nto\n%s", what, before, now)
 			}
 			check(what + ", later")
 			draw(p.status, `for (const x of status_.bonds) x.subflows.at(-1).state = "silent"`)
-			if now := within(b, chromedp.Evaluate[string](places)); now != before {
+			if now := runAction(b, chromedp.Evaluate[string](positionsScript)); now != before {
 				t.Errorf("%s: nodes move when a link is cut from\n%s\nto\n%s", what, before, now)
 			}
 			check(what + ", cut")
 		}
 	}
-	b.open(at)
-	b.says(".whoami", "server")
-	b.showing(scenes[2].status) // on the telephone
-	b.says(".whoami", "laptop")
-	for _, view := range within(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`)) {
-		b.press(view)
-		small := within(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("button, select, nav a, summary, input")].filter((e) => e.offsetParent && Math.min(e.offsetWidth, e.offsetHeight) < 44)
+	b.openURL(at)
+	b.waitForText(".whoami", "server")
+	b.showStatus(scenes[2].status) // on the telephone
+	b.waitForText(".whoami", "laptop")
+	for _, view := range runAction(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`)) {
+		b.pressByName(view)
+		small := runAction(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("button, select, nav a, summary, input")].filter((e) => e.offsetParent && Math.min(e.offsetWidth, e.offsetHeight) < 44)
 			.map((e) => (e.textContent || e.id) + " " + e.offsetWidth + "x" + e.offsetHeight)`))
 		if len(small) > 0 {
 			t.Errorf("%s: too small for a finger: %s", view, strings.Join(small, "; "))
 		}
 		if view == "Devices" {
-			b.says("main th", "phone")
-			b.shot("devices-360")
-			if high := within(b, chromedp.Evaluate[int](`document.documentElement.scrollHeight`)); high > 3*tall {
+			b.waitForText("main th", "phone")
+			b.saveScreenshot("devices-360")
+			if high := runAction(b, chromedp.Evaluate[int](`document.documentElement.scrollHeight`)); high > 3*tall {
 				t.Errorf("Devices takes %d pixels, %.1f screens", high, float64(high)/tall)
 			}
 		}
 	}
-	b.wellBehaved()
+	b.checkProblems()
 }
 
 // TestAlarms: what is wrong is told with the name of the device; what somebody wants so is not
 // wrong.
 func TestAlarms(t *testing.T) {
 	b := newBrowser(t, nil)
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
-	b.open(w.console("server"))
-	b.says(".whoami", "server")
+	b.openURL(w.consoleURL("server"))
+	b.waitForText(".whoami", "server")
 	down := func(device, text string, more fields) fields {
 		p := fields{"id": 0, "device": device, "kind": "", "state": "down", "last_error": text}
 		maps.Copy(p, more)
 		return p
 	}
-	got := within(b, chromedp.Evaluate[[]string](`import("/overview.js").then(({ alarms }) => alarms(`+jsonOf(t, statusOf("primary", "laptop",
-		[]fields{known("phone", nil, "helper"), known("tablet", fields{"paused": true, "suspended": "paused by its owner"}, "helper"), known("spare", fields{"facts": fields{"refuses": "its battery is at 12 %"}}, "helper"),
-			known("old", nil, "helper")},
-		[]fields{bondWith("home", direct(1, 1, 1),
+	got := runAction(b, chromedp.Evaluate[[]string](`import("/overview.js").then(({ alarms }) => alarms(`+marshalJSON(t, newStatus("primary", "laptop",
+		[]fields{newDevice("phone", nil, "helper"), newDevice("tablet", fields{"paused": true, "suspended": "paused by its owner"}, "helper"), newDevice("spare", fields{"facts": fields{"refuses": "its battery is at 12 %"}}, "helper"),
+			newDevice("old", nil, "helper")},
+		[]fields{newBond("home", directSubflow(1, 1, 1),
 			down("phone", "phone has no way to home at 192.0.2.1:7600: no answer (x)", fields{"trouble": fields{"text": "phone has no way to home at 192.0.2.1:7600: no answer", "hint": "x"}}),
 			down("tablet", "suspended: paused by its owner", nil), down("spare", "refused: low", nil), down("old", "refused: this device is paused there", nil),
 			down("laptop", "a second one", nil))}))+`).map((a) => [a.who, a.what, a.hint].join("|")))`, chromedp.EvalAwaitPromise))
@@ -223,7 +223,7 @@ func ifElse(is bool, yes, no string) string {
 	return no
 }
 
-func jsonOf(t testing.TB, v any) string {
+func marshalJSON(t testing.TB, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -23,22 +23,22 @@ import (
 
 func TestMain(m *testing.M) { rig.Main(m, nil) }
 
-// world is the real program on loopback.
-type world struct {
+// testbed is the real program on loopback.
+type testbed struct {
 	*rig.Network
 	proxy  string // of the primary
 	origin *httptest.Server
 }
 
-func newWorld(t testing.TB) *world {
+func newTestbed(t testing.TB) *testbed {
 	t.Helper()
-	origin := httptest.NewServer(http.HandlerFunc(endless))
+	origin := httptest.NewServer(http.HandlerFunc(serveEndless))
 	t.Cleanup(origin.Close)
-	return &world{Network: rig.New(t, rig.Options{}), origin: origin}
+	return &testbed{Network: rig.New(t, rig.Options{}), origin: origin}
 }
 
-// endless sends bytes until nobody wants them, some MB a second.
-func endless(w http.ResponseWriter, r *http.Request) {
+// serveEndless sends bytes until nobody wants them, some MB a second.
+func serveEndless(w http.ResponseWriter, r *http.Request) {
 	piece := make([]byte, 20_000)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -56,7 +56,7 @@ func endless(w http.ResponseWriter, r *http.Request) {
 }
 
 // freePort is one that nobody has, for now.
-func (w *world) freePort() string {
+func (w *testbed) freePort() string {
 	w.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,8 +66,8 @@ func (w *world) freePort() string {
 	return l.Addr().String()
 }
 
-// config writes a device's configuration file.
-func (w *world) config(device, role, text string) {
+// writeConfig writes a device's configuration file.
+func (w *testbed) writeConfig(device, role, text string) {
 	w.Helper()
 	home := filepath.Join(w.Dir, device)
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -78,27 +78,27 @@ func (w *world) config(device, role, text string) {
 	}
 }
 
-// console is the address of a device's console, with the token.
-func (w *world) console(device string) string {
+// consoleURL is the address of a device's console, with the token.
+func (w *testbed) consoleURL(device string) string {
 	w.Helper()
 	var at struct{ URL string }
 	rig.Eventually(w, func() error { return w.JSON(&at, device, "console", "--json") })
 	return at.URL
 }
 
-// house starts a server and a helper, and a primary that knows the server only.
+// startRoles starts a server and a helper, and a primary that knows the server only.
 // Each byte goes over each subflow, so that all carry something.
-func (w *world) house() (helper *rig.Process) {
+func (w *testbed) startRoles() (helper *rig.Process) {
 	w.Helper()
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--allow", "127.0.0.0/8", "--api", "127.0.0.1:0")
-	w.config("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n")
+	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n")
 	told := "battery_percent = 55\ncharging = false\ntemperature_c = 31.5\nlink = \"cellular\"\nmetered = true\nsignal_percent = 70\n"
 	if err := os.WriteFile(filepath.Join(w.Dir, "helper", "facts.toml"), []byte(told), 0o600); err != nil {
 		w.Fatal(err)
 	}
 	helper = w.Start("helper", w.Mpbond, "helper", "--name", "phone", "--api", "127.0.0.1:0")
 	w.proxy = w.freePort()
-	w.config("primary", "primary", "transparent = 0\nproxy = "+strconv.Quote(w.proxy)+"\npipe = "+strconv.Quote(w.freePort())+"\n")
+	w.writeConfig("primary", "primary", "transparent = 0\nproxy = "+strconv.Quote(w.proxy)+"\npipe = "+strconv.Quote(w.freePort())+"\n")
 	// Loopback costs nobody anything and is not counted: this is of before.
 	used := fmt.Sprintf("{\"day\":%q,\"link\":\"wlan0\",\"purpose\":\"direct\",\"down\":123456789,\"up\":44,\"joules\":98.7}\n", time.Now().Format(time.DateOnly))
 	if err := os.WriteFile(filepath.Join(w.Dir, "primary", "usage-primary.jsonl"), []byte(used), 0o600); err != nil {
@@ -111,8 +111,8 @@ func (w *world) house() (helper *rig.Process) {
 	return helper
 }
 
-// app is one that uses the primary's proxy, each connection once.
-func (w *world) app() *http.Client {
+// newApp is one that uses the primary's proxy, each connection once.
+func (w *testbed) newApp() *http.Client {
 	w.Helper()
 	proxy, err := url.Parse("http://" + w.proxy)
 	if err != nil {
@@ -121,10 +121,10 @@ func (w *world) app() *http.Client {
 	return &http.Client{Transport: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return proxy, nil }, DisableKeepAlives: true}}
 }
 
-// fetch is the status of an app's request.
-func (w *world) fetch(from string) int {
+// fetchStatus is the status of an app's request.
+func (w *testbed) fetchStatus(from string) int {
 	w.Helper()
-	answer, err := w.app().Get(from)
+	answer, err := w.newApp().Get(from)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -132,10 +132,10 @@ func (w *world) fetch(from string) int {
 	return answer.StatusCode
 }
 
-// download has an app receive from the origin until the test ends.
-func (w *world) download() {
+// startDownload has an app receive from the origin until the test ends.
+func (w *testbed) startDownload() {
 	w.Helper()
-	answer, err := w.app().Get(w.origin.URL)
+	answer, err := w.newApp().Get(w.origin.URL)
 	if err != nil {
 		w.Fatal(err)
 	}

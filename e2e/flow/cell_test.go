@@ -29,24 +29,24 @@ carriers = [{prb = 50, control = 0.4}]
 // tells as it carries real packets, does what it does in virtual time. With -long
 // BBR and CUBIC too, ours and the kernel's.
 func TestCell(t *testing.T) {
-	needLab(t)
+	requireLab(t)
 	top, err := lab.ParseTopology([]byte(defaultCell), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const trip = 2 * virtual.DefaultDelay
 	p := lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 4 * time.Second, Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
-	b := bound{0.25, 0.6, 40 * time.Millisecond}
+	b := tolerance{0.25, 0.6, 40 * time.Millisecond}
 	if *long {
 		p.Sets = []string{"pbe", "bbr", "kernel:bbr", "cubic", "kernel:cubic"}
 		p.Length, p.Marks, p.Reps, p.Tries = 12*time.Second, []time.Duration{2 * time.Second}, *repeats, *tries
-		b = likeVirtual
+		b = virtualTolerance
 	}
-	got := run(t, trip, p)
+	got := runSpec(t, trip, p)
 	// Parts of what the cell has for one device that takes all.
 	available := func(seed uint64) float64 { return float64(virtual.Default(seed, 1).Available(0)) }
 	for _, set := range p.Sets {
-		real := median(got.of[set])[1]
+		real := medianPhases(got.bySet[set])[1]
 		real.used = real.rate / available(1)
 		name := strings.TrimPrefix(set, flow.KernelPrefix)
 		var seeds [][]phase
@@ -56,12 +56,12 @@ func TestCell(t *testing.T) {
 			r := c.Run(name).Flows[0]
 			seeds = append(seeds, []phase{{used: float64(r.Rate(p.Marks[0], p.Length)) / available(seed), queue: r.Delay(p.Marks[0], p.Length, 0.95) - trip/2}})
 		}
-		model := median(seeds)[0]
-		t.Logf("default cell | %s | %d | %v | in virtual time %v %s", set, len(got.of[set]), real, model, got.disturbed[set])
-		if *long && !got.quiet(set) {
+		model := medianPhases(seeds)[0]
+		t.Logf("default cell | %s | %d | %v | in virtual time %v %s", set, len(got.bySet[set]), real, model, got.disturbed[set])
+		if *long && !got.undisturbed(set) {
 			t.Errorf("%s: not measured, as all runs were disturbed", set)
 		}
-		if d := b.differs(real, model); d != "" && got.quiet(set) {
+		if d := b.difference(real, model); d != "" && got.undisturbed(set) {
 			t.Errorf("%s: %v, in virtual time %v: %s", set, real, model, d)
 		}
 	}

@@ -31,7 +31,7 @@ var (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "lab" {
-		if err := program(os.Args[2], os.Args[3:]); err != nil {
+		if err := runProgram(os.Args[2], os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,23 +47,23 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program is what the lab runs of this one.
-func program(name string, args []string) error {
+// runProgram is what the lab runs of this one.
+func runProgram(name string, args []string) error {
 	switch name {
 	case "daemon":
 		return lab.RunDaemon(os.Stdin, os.Stdout)
 	case "guard":
 		return lab.RunGuard(os.Stdin, args[0])
 	case "flow-sink":
-		var hear flow.CellListener
+		var listener flow.CellListener
 		if len(args) == 4 { // --cells SOURCE --rnti N
 			n, err := strconv.ParseUint(args[3], 10, 16)
 			if err != nil {
 				return err
 			}
-			hear = flow.CellListener{Source: args[1], RNTI: uint16(n)}
+			listener = flow.CellListener{Source: args[1], RNTI: uint16(n)}
 		}
-		return flow.Sink(context.Background(), hear)
+		return flow.Sink(context.Background(), listener)
 	case "flow-source": // --length L --seed N CONTROLLER@ADDRESS…
 		var job flow.Job
 		var err error
@@ -78,7 +78,7 @@ func program(name string, args []string) error {
 	return fmt.Errorf("no program %q", name)
 }
 
-func needLab(t *testing.T) {
+func requireLab(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root (network namespaces and /dev/net/tun)")
@@ -96,32 +96,32 @@ func needLab(t *testing.T) {
 
 // network is a link with flows on it.
 type network struct {
-	name   string
-	rate   unit.Rate
-	trip   time.Duration // there and back
-	queue  float64       // in bandwidth-delay products
-	loss   float64
-	halved [2]time.Duration // the rate is half between these
-	sets   []string
-	length time.Duration
-	marks  []time.Duration
+	name      string
+	rate      unit.Rate
+	roundTrip time.Duration // there and back
+	queue     float64       // in bandwidth-delay products
+	loss      float64
+	halved    [2]time.Duration // the rate is half between these
+	sets      []string
+	length    time.Duration
+	marks     []time.Duration
 }
 
-var alone = []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"}
+var singleSets = []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"}
 
-// meet are flows of two, of whom nothing but fairness is asked.
-var meet = []string{"bbr+bbr", "kernel:bbr+kernel:bbr", "bbr+kernel:bbr", "cubic+cubic", "kernel:cubic+kernel:cubic", "cubic+kernel:cubic"}
+// pairedSets are flows of two, of whom nothing but fairness is asked.
+var pairedSets = []string{"bbr+bbr", "kernel:bbr+kernel:bbr", "bbr+kernel:bbr", "cubic+cubic", "kernel:cubic+kernel:cubic", "cubic+kernel:cubic"}
 
-func networks() []network {
+func allNetworks() []network {
 	const ms = time.Millisecond
 	n := []network{
-		{name: "1 product", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 1, sets: alone},
-		{name: "2 products", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 2, sets: alone},
-		{name: "100 Mbit/s, 20 ms", rate: 100 * unit.Mbps, trip: 20 * ms, queue: 2, sets: alone},
-		{name: "1 % lost", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 2, loss: 0.01, sets: alone},
-		{name: "halved", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 2, halved: [2]time.Duration{8 * time.Second, 16 * time.Second}, sets: alone,
+		{name: "1 product", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 1, sets: singleSets},
+		{name: "2 products", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, sets: singleSets},
+		{name: "100 Mbit/s, 20 ms", rate: 100 * unit.Mbps, roundTrip: 20 * ms, queue: 2, sets: singleSets},
+		{name: "1 % lost", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, loss: 0.01, sets: singleSets},
+		{name: "halved", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, halved: [2]time.Duration{8 * time.Second, 16 * time.Second}, sets: singleSets,
 			length: 24 * time.Second, marks: []time.Duration{3 * time.Second, 8 * time.Second, 11 * time.Second, 16 * time.Second, 18 * time.Second}},
-		{name: "two flows", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 1, sets: meet, length: 18 * time.Second, marks: []time.Duration{6 * time.Second}},
+		{name: "two flows", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 1, sets: pairedSets, length: 18 * time.Second, marks: []time.Duration{6 * time.Second}},
 	}
 	for i := range n {
 		if n[i].length == 0 {
@@ -131,8 +131,8 @@ func networks() []network {
 	return n
 }
 
-func (n network) bytes() unit.Bytes {
-	return unit.Bytes(n.queue * float64(n.rate.Bytes(n.trip)))
+func (n network) queueBytes() unit.Bytes {
+	return unit.Bytes(n.queue * float64(n.rate.Bytes(n.roundTrip)))
 }
 
 func (n network) rateAt(now time.Duration) unit.Rate {
@@ -142,11 +142,11 @@ func (n network) rateAt(now time.Duration) unit.Rate {
 	return n.rate
 }
 
-// plan is the network for real packets.
-func (n network) plan(t *testing.T, sets []string, reps int) lab.FlowSpec {
+// flowSpec is the network for real packets.
+func (n network) flowSpec(t *testing.T, sets []string, reps int) lab.FlowSpec {
 	top := &lab.Topology{Node: map[string]*lab.Node{"a": {}, "b": {}}, Link: map[string]*lab.Link{
-		"way": {Ends: [2]string{"a", "b"}, LinkSettings: lab.LinkSettings{Delay: (n.trip / 2).String()},
-			Down: &lab.LinkSettings{Rate: fmt.Sprint(int64(n.rate)), Queue: fmt.Sprint(int64(n.bytes())), Loss: fmt.Sprint(n.loss)}}}}
+		"way": {Ends: [2]string{"a", "b"}, LinkSettings: lab.LinkSettings{Delay: (n.roundTrip / 2).String()},
+			Down: &lab.LinkSettings{Rate: fmt.Sprint(int64(n.rate)), Queue: fmt.Sprint(int64(n.queueBytes())), Loss: fmt.Sprint(n.loss)}}}}
 	if err := top.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +172,8 @@ func (p phase) String() string {
 	return s
 }
 
-// phases are those of a run over a link with a round trip.
-func phases(r lab.FlowResult, trip time.Duration) (list []phase) {
+// phasesOf are those of a run over a link with a round trip.
+func phasesOf(r lab.FlowResult, trip time.Duration) (list []phase) {
 	for _, ph := range r.Phases {
 		p := phase{used: ph.Used, rate: float64(ph.Rate), queue: ph.Delay.P95 - trip/2}
 		if len(ph.Flows) > 1 {
@@ -184,13 +184,13 @@ func phases(r lab.FlowResult, trip time.Duration) (list []phase) {
 	return list
 }
 
-// virtual runs one of our sets in virtual time; the kernel's are not there.
-func (n network) virtual(set string, seed uint64) (list []phase) {
+// runVirtual runs one of our sets in virtual time; the kernel's are not there.
+func (n network) runVirtual(set string, seed uint64) (list []phase) {
 	var flows []virtual.Flow
 	for i, name := range strings.Split(set, "+") {
-		flows = append(flows, virtual.Flow{Controller: cc.New(name, seed+uint64(i)), DelayToLink: n.trip / 2, AckDelay: n.trip / 2, Loss: n.loss})
+		flows = append(flows, virtual.Flow{Controller: cc.New(name, seed+uint64(i)), DelayToLink: n.roundTrip / 2, AckDelay: n.roundTrip / 2, Loss: n.loss})
 	}
-	got := virtual.Run(virtual.NewWire(n.rateAt, n.bytes()), n.length, seed, flows...)
+	got := virtual.Run(virtual.NewWire(n.rateAt, n.queueBytes()), n.length, seed, flows...)
 	from := time.Duration(0)
 	for _, to := range append(slices.Clone(n.marks), n.length) {
 		var p phase
@@ -199,7 +199,7 @@ func (n network) virtual(set string, seed uint64) (list []phase) {
 			rate := r.Rate(from, to)
 			rates = append(rates, rate)
 			p.used += float64(rate)
-			p.queue = max(p.queue, r.Delay(from, to, 0.95)-n.trip/2)
+			p.queue = max(p.queue, r.Delay(from, to, 0.95)-n.roundTrip/2)
 		}
 		p.used /= float64(n.rateAt(from)) * (1 - n.loss)
 		if len(rates) > 1 {
@@ -211,8 +211,8 @@ func (n network) virtual(set string, seed uint64) (list []phase) {
 	return list
 }
 
-// median is the one of each figure by itself.
-func median(runs [][]phase) (list []phase) {
+// medianPhases is the one of each figure by itself.
+func medianPhases(runs [][]phase) (list []phase) {
 	for i := range runs[0] {
 		pick := func(f func(phase) float64) float64 {
 			var all []float64
@@ -228,15 +228,15 @@ func median(runs [][]phase) (list []phase) {
 	return list
 }
 
-// bound is how far figures may lie apart.
-type bound struct {
+// tolerance is how far figures may lie apart.
+type tolerance struct {
 	used  float64
 	share float64 // of the longer queue
 	queue time.Duration
 }
 
-// differs says what of two runs of the same case lies further apart.
-func (b bound) differs(x, y phase) (what string) {
+// difference says what of two runs of the same case lies further apart.
+func (b tolerance) difference(x, y phase) (what string) {
 	if math.Abs(x.used-y.used) > b.used {
 		what = "rate "
 	}
@@ -249,18 +249,18 @@ func (b bound) differs(x, y phase) (what string) {
 // runs are those of each set. Figures of sets of which all were disturbed are printed, and
 // judged by nothing.
 type runs struct {
-	of        map[string][][]phase
+	bySet     map[string][][]phase
 	disturbed map[string]string // how late these were
 }
 
-// quiet tells whether figures of these sets count.
-func (r runs) quiet(sets ...string) bool {
+// undisturbed tells whether figures of these sets count.
+func (r runs) undisturbed(sets ...string) bool {
 	return !slices.ContainsFunc(sets, func(s string) bool { return r.disturbed[s] != "" })
 }
 
-// run makes the runs of a plan; it skips the test if of a set none counts, but not with
+// runSpec makes the runs of a plan; it skips the test if of a set none counts, but not with
 // -long.
-func run(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
+func runSpec(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 	t.Helper()
 	got, late := map[string][][]phase{}, map[string]string{}
 	disturbed := map[string][][]phase{}
@@ -269,10 +269,10 @@ func run(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 		case r.Error != "":
 			t.Errorf("%s: %s", r.Set, r.Error)
 		case r.Disturbed:
-			disturbed[r.Set] = append(disturbed[r.Set], phases(r, trip))
+			disturbed[r.Set] = append(disturbed[r.Set], phasesOf(r, trip))
 			late[r.Set] = fmt.Sprintf("disturbed: late p99 %v, max %v, starved %v", r.Lateness.P99, r.Lateness.Max, r.Starved)
 		default:
-			got[r.Set] = append(got[r.Set], phases(r, trip))
+			got[r.Set] = append(got[r.Set], phasesOf(r, trip))
 		}
 	})
 	if err != nil {
@@ -298,26 +298,26 @@ func run(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 // and what they do in virtual time. With -long all cases of docs/explanation/pbe.md, with the
 // bounds stated there; else one, with loose bounds.
 func TestKernel(t *testing.T) {
-	needLab(t)
+	requireLab(t)
 	if *long {
-		for _, n := range networks() {
-			t.Run(n.name, func(t *testing.T) { compare(t, n, *repeats) })
+		for _, n := range allNetworks() {
+			t.Run(n.name, func(t *testing.T) { compareNetwork(t, n, *repeats) })
 		}
 		return
 	}
-	n := network{rate: 8 * unit.Mbps, trip: 40 * time.Millisecond, queue: 2, sets: alone, length: 5 * time.Second, marks: []time.Duration{2 * time.Second}}
-	p := n.plan(t, n.sets, 1)
+	n := network{rate: 8 * unit.Mbps, roundTrip: 40 * time.Millisecond, queue: 2, sets: singleSets, length: 5 * time.Second, marks: []time.Duration{2 * time.Second}}
+	p := n.flowSpec(t, n.sets, 1)
 	p.Together, p.Tries = true, 2
-	got := run(t, n.trip, p)
-	b := bound{0.25, 0.6, 40 * time.Millisecond}
-	last := func(set string) phase { return got.of[set][0][1] }
+	got := runSpec(t, n.roundTrip, p)
+	b := tolerance{0.25, 0.6, 40 * time.Millisecond}
+	last := func(set string) phase { return got.bySet[set][0][1] }
 	for _, name := range []string{"bbr", "cubic"} {
-		ours, kernels, model := last(name), last(flow.KernelPrefix+name), n.virtual(name, 1)[1]
+		ours, kernels, model := last(name), last(flow.KernelPrefix+name), n.runVirtual(name, 1)[1]
 		t.Logf("%s: %v; the kernel's %v; in virtual time %v", name, ours, kernels, model)
-		if d := b.differs(ours, kernels); d != "" {
+		if d := b.difference(ours, kernels); d != "" {
 			t.Errorf("%s: %v, the kernel's %v: %s", name, ours, kernels, d)
 		}
-		if d := b.differs(ours, model); d != "" {
+		if d := b.difference(ours, model); d != "" {
 			t.Errorf("%s: %v, in virtual time %v: %s", name, ours, model, d)
 		}
 	}
@@ -329,43 +329,43 @@ func TestKernel(t *testing.T) {
 
 // Bounds of docs/explanation/pbe.md.
 var (
-	likeKernel  = bound{0.05, 0.25, 10 * time.Millisecond}
-	likeVirtual = bound{0.05, 0.25, 10 * time.Millisecond}
+	kernelTolerance  = tolerance{0.05, 0.25, 10 * time.Millisecond}
+	virtualTolerance = tolerance{0.05, 0.25, 10 * time.Millisecond}
 )
 
-// compare prints a network's rows, and what is beyond the bounds.
-func compare(t *testing.T, n network, reps int) {
-	p := n.plan(t, n.sets, reps)
+// compareNetwork prints a network's rows, and what is beyond the bounds.
+func compareNetwork(t *testing.T, n network, reps int) {
+	p := n.flowSpec(t, n.sets, reps)
 	p.Tries = *tries
-	got := run(t, n.trip, p)
+	got := runSpec(t, n.roundTrip, p)
 	of := map[string][]phase{}
 	for _, set := range n.sets {
-		of[set] = median(got.of[set])
-		row := fmt.Sprintf("%s | %s | %d | %v", n.name, set, len(got.of[set]), of[set])
+		of[set] = medianPhases(got.bySet[set])
+		row := fmt.Sprintf("%s | %s | %d | %v", n.name, set, len(got.bySet[set]), of[set])
 		if strings.Contains(set, flow.KernelPrefix) {
 			t.Log(row, got.disturbed[set])
 			continue
 		}
 		var model [][]phase
 		for seed := range uint64(5) {
-			model = append(model, n.virtual(set, seed+1))
+			model = append(model, n.runVirtual(set, seed+1))
 		}
-		v := median(model)
+		v := medianPhases(model)
 		t.Log(row, "| in virtual time", v, got.disturbed[set])
-		if !got.quiet(set) {
+		if !got.undisturbed(set) {
 			t.Errorf("%s %s: not measured, as all runs were disturbed", n.name, set)
 		}
 		// Phases in turn settle and are settled.
-		for i := 1; i < len(v) && got.quiet(set); i += 2 {
-			if d := likeVirtual.differs(of[set][i], v[i]); d != "" {
+		for i := 1; i < len(v) && got.undisturbed(set); i += 2 {
+			if d := virtualTolerance.difference(of[set][i], v[i]); d != "" {
 				t.Errorf("%s %s, phase %d: %v, in virtual time %v: %s", n.name, set, i, of[set][i], v[i], d)
 			}
 		}
 	}
 	for _, name := range []string{"bbr", "cubic"} {
 		k := flow.KernelPrefix + name
-		for i := 1; i < len(of[name]) && got.quiet(name, k); i += 2 {
-			if d := likeKernel.differs(of[name][i], of[k][i]); d != "" {
+		for i := 1; i < len(of[name]) && got.undisturbed(name, k); i += 2 {
+			if d := kernelTolerance.difference(of[name][i], of[k][i]); d != "" {
 				t.Errorf("%s %s, phase %d: %v, the kernel's %v: %s", n.name, name, i, of[name][i], of[k][i], d)
 			}
 		}

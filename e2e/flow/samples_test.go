@@ -25,7 +25,7 @@ import (
 // without a queue, as BBR would not. With -long it has within 5 % the rate, and at most
 // 5 % more delay, than where it is told the messages, in 5 MHz.
 func TestSamples(t *testing.T) {
-	needLab(t)
+	requireLab(t)
 	dir := t.TempDir()
 	if out, err := exec.Command("go", "build", "-o", dir+"/", "mpbond/cmd/mpbond-lab", "mpbond/cmd/cellwatch").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -58,14 +58,14 @@ func TestSamples(t *testing.T) {
 			continue
 		}
 		ph := r.Phases[1]
-		got[r.Set] = append(got[r.Set], []float64{float64(ph.Rate) / 1e6, millis(ph.Delay.P95)})
+		got[r.Set] = append(got[r.Set], []float64{float64(ph.Rate) / 1e6, toMillis(ph.Delay.P95)})
 		t.Logf("%s: %v, %.1f %%, p95 %v", r.Set, ph.Rate, 100*ph.Used, ph.Delay.P95)
 		if ph.Used < 0.6 || ph.Delay.P95 > 65*time.Millisecond {
 			t.Errorf("%s: %.1f %% of the cell, p95 of the delay %v", r.Set, 100*ph.Used, ph.Delay.P95)
 		}
 	}
-	told, heard := got["pbe"], got[lab.SamplesPrefix+"pbe"]
-	if *long && len(told) == 0 || len(heard) == 0 {
+	fromMessages, fromSamples := got["pbe"], got[lab.SamplesPrefix+"pbe"]
+	if *long && len(fromMessages) == 0 || len(fromSamples) == 0 {
 		if !*long && (disturbed > 0 || ctx.Err() != nil) {
 			t.Skipf("the machine was too busy for figures: %v, %d disturbed", err, disturbed)
 		}
@@ -83,12 +83,12 @@ func TestSamples(t *testing.T) {
 			slices.Sort(v)
 			return v[len(v)/2]
 		}
-		ratio := of(heard) / of(told)
-		t.Logf("%s: %.1f, told %.1f: %.3f", what, of(heard), of(told), ratio)
+		ratio := of(fromSamples) / of(fromMessages)
+		t.Logf("%s: %.1f, told %.1f: %.3f", what, of(fromSamples), of(fromMessages), ratio)
 		if ratio < 0.95 && i == 0 || ratio > 1.05 {
 			t.Errorf("%s is %.3f of what it is when messages are told", what, ratio)
 		}
 	}
 }
 
-func millis(d time.Duration) float64 { return float64(d) / 1e6 }
+func toMillis(d time.Duration) float64 { return float64(d) / 1e6 }

@@ -17,35 +17,35 @@ var long = flag.Bool("long", false, "TestGetKilled fetches 1 GB, as fast as the 
 // lines are the rates of the home line and of two helpers with their pipes, in Mbit/s:
 // ratesSum in all.
 const (
-	lines    = "24/36/120,36/120"
-	ratesSum = 96e6
+	linkRates = "24/36/120,36/120"
+	ratesSum  = 96e6
 )
 
-// got is what `mpbond get --onload --json` tells.
-type got struct {
+// getResult is what `mpbond get --onload --json` tells.
+type getResult struct {
 	Objects []struct {
 		Bytes, Resumed int64
 		SHA256         string
 	}
 	Bytes, Wasted int64
 	Seconds       float64
-	Devices       []share
+	Devices       []deviceShare
 }
 
 // TestGetKilled: what comes over three lines is right, whoever is killed meanwhile: a
 // helper twice, which carries again each time; and `mpbond get` itself, which goes on
 // from its journal.
 func TestGetKilled(t *testing.T) {
-	n := newNetwork(t, rig.House(t, lines))
-	n.url = n.nginx()
-	n.help("helper1")
-	n.help("helper2")
-	big := n.object("big", 40*mb)
+	n := newNetwork(t, rig.House(t, linkRates))
+	n.url = n.startNginx()
+	n.startHelper("helper1")
+	n.startHelper("helper2")
+	big := n.addObject("big", 40*mb)
 	if *long {
-		big = n.object("big", 1000*mb)
+		big = n.addObject("big", 1000*mb)
 	}
-	n.helperKilled(big)
-	n.getKilled(n.object("small", 32*mb))
+	n.checkHelperKilled(big)
+	n.checkGetKilled(n.addObject("small", 32*mb))
 }
 
 // object is one that nginx has, and the file that it is fetched to.
@@ -54,20 +54,20 @@ type object struct {
 	size            int64
 }
 
-func (n *network) object(name string, size int64) object {
+func (n *network) addObject(name string, size int64) object {
 	n.Helper()
-	return object{name, filepath.Join(n.Dir, name), n.noise(filepath.Join(n.www, name), size), size}
+	return object{name, filepath.Join(n.Dir, name), n.writeNoise(filepath.Join(n.www, name), size), size}
 }
 
-func (n *network) get(o object) *run {
+func (n *network) startGet(o object) *run {
 	n.Helper()
-	return n.runs("get", "--onload", "--json", "-o", o.file, n.url+o.name)
+	return n.startCommand("get", "--onload", "--json", "-o", o.file, n.url+o.name)
 }
 
-// is checks what came.
-func (o object) is(n *network, res got) {
+// checkFetched checks what came.
+func (o object) checkFetched(n *network, res getResult) {
 	n.Helper()
-	if sum := sumOf(o.file); sum != o.sum || res.Objects[0].SHA256 != o.sum {
+	if sum := fileSum(o.file); sum != o.sum || res.Objects[0].SHA256 != o.sum {
 		n.Errorf("another file: %s, %s instead of %s", sum, res.Objects[0].SHA256, o.sum)
 	}
 	if left, _ := filepath.Glob(o.file + ".*"); len(left) > 0 {
@@ -75,27 +75,27 @@ func (o object) is(n *network, res got) {
 	}
 }
 
-// helperKilled kills a helper at a third and at two thirds of a download.
-func (n *network) helperKilled(o object) {
-	r, size := n.get(o), o.size
+// checkHelperKilled kills a helper at a third and at two thirds of a download.
+func (n *network) checkHelperKilled(o object) {
+	r, size := n.startGet(o), o.size
 	for k := 1; k <= 2; k++ {
-		at := n.reach(r, float64(k)/3)
-		if down, err := n.carries("helper1"); down == 0 || err != nil {
+		at := n.waitForProgress(r, float64(k)/3)
+		if down, err := n.carriedBytes("helper1"); down == 0 || err != nil {
 			n.Errorf("at %d of %d it has carried nothing: %v", at, size, err)
 		}
-		n.kill(n.helpers["helper1"])
-		n.reach(r, float64(at+mb)/float64(size)) // without it
-		if !*long {                              // however long it takes to come back here, something is left for it
-			n.rates("1Mbit/s", "1Mbit/s")
+		n.killProcess(n.helpers["helper1"])
+		n.waitForProgress(r, float64(at+mb)/float64(size)) // without it
+		if !*long {                                        // however long it takes to come back here, something is left for it
+			n.setRates("1Mbit/s", "1Mbit/s")
 		}
-		n.help("helper1")
-		n.until("helper1", "carries again", func() (bool, error) { down, err := n.carries("helper1"); return down > mb/2, err })
-		back, _ := r.at()
+		n.startHelper("helper1")
+		n.waitUntil("helper1", "carries again", func() (bool, error) { down, err := n.carriedBytes("helper1"); return down > mb/2, err })
+		back, _ := r.progress()
 		n.Logf("killed at %d, and carries again at %d", at, back)
-		n.rates("24Mbit/s", "36Mbit/s")
+		n.setRates("24Mbit/s", "36Mbit/s")
 	}
-	var res got
-	n.ends(r, &res)
+	var res getResult
+	n.waitForResult(r, &res)
 	all, wasted := int64(0), int64(0)
 	for _, d := range res.Devices {
 		n.Logf("%s: %d bytes, %d wasted", d.Device, d.Bytes, d.Wasted)
@@ -104,7 +104,7 @@ func (n *network) helperKilled(o object) {
 		}
 		all, wasted = all+d.Bytes, wasted+d.Wasted
 	}
-	o.is(n, res)
+	o.checkFetched(n, res)
 	if len(res.Devices) != 3 || all-wasted != size || res.Bytes != size || res.Wasted != wasted || wasted > size/20 {
 		n.Errorf("%d came, of which %d for nothing: %+v", all, wasted, res)
 	}
@@ -115,8 +115,8 @@ func (n *network) helperKilled(o object) {
 	}
 }
 
-// rates sets those of the lines whose helper is not killed.
-func (n *network) rates(home, helper2 string) {
+// setRates sets those of the lines whose helper is not killed.
+func (n *network) setRates(home, helper2 string) {
 	n.Helper()
 	for link, rate := range map[string]string{"ps": home, "hs2": helper2} {
 		if err := n.Lab.Set(link, "", "rate="+rate); err != nil {
@@ -125,19 +125,19 @@ func (n *network) rates(home, helper2 string) {
 	}
 }
 
-// getKilled kills `mpbond get` when its journal has a quarter, and gives the same command
+// checkGetKilled kills `mpbond get` when its journal has a quarter, and gives the same command
 // again.
-func (n *network) getKilled(o object) {
-	r, size := n.get(o), o.size
-	n.until("its journal", "has a quarter", func() (bool, error) { return journalled(o.file) >= size/4, nil })
-	n.kill(r.Process)
-	have := journalled(o.file)
+func (n *network) checkGetKilled(o object) {
+	r, size := n.startGet(o), o.size
+	n.waitUntil("its journal", "has a quarter", func() (bool, error) { return journalledBytes(o.file) >= size/4, nil })
+	n.killProcess(r.Process)
+	have := journalledBytes(o.file)
 	if _, err := os.Stat(o.file); err == nil {
 		n.Error("the file is there already")
 	}
-	var res got
-	n.ends(n.get(o), &res)
-	o.is(n, res)
+	var res getResult
+	n.waitForResult(n.startGet(o), &res)
+	o.checkFetched(n, res)
 	all := int64(0)
 	for _, d := range res.Devices {
 		all += d.Bytes
@@ -148,8 +148,8 @@ func (n *network) getKilled(o object) {
 	}
 }
 
-// journalled is how much of a file its journal says is there.
-func journalled(file string) (sum int64) {
+// journalledBytes is how much of a file its journal says is there.
+func journalledBytes(file string) (sum int64) {
 	var j struct{ Have []struct{ From, To int64 } }
 	text, err := os.ReadFile(file + ".mpbond-part.json")
 	if err != nil || json.Unmarshal(text, &j) != nil {

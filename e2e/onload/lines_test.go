@@ -37,7 +37,7 @@ const mb = 1_000_000
 const nginxPort = "8080"
 
 func TestMain(m *testing.M) {
-	rig.Main(m, func(args []string) error { return http.ListenAndServe(":"+nginxPort, forms{dir: args[1]}) })
+	rig.Main(m, func(args []string) error { return http.ListenAndServe(":"+nginxPort, formServer{dir: args[1]}) })
 }
 
 // network is a home line and helpers, with nothing running but a web server.
@@ -53,12 +53,12 @@ type network struct {
 }
 
 // newNetwork makes one in which the primary and its helpers know each other.
-func newNetwork(t *testing.T, house *lab.Topology) *network {
+func newNetwork(t *testing.T, topology *lab.Topology) *network {
 	t.Helper()
-	n := &network{Network: rig.New(t, rig.Options{Lab: house, Race: true}), helpers: map[string]*rig.Process{}}
+	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Race: true}), helpers: map[string]*rig.Process{}}
 	n.www = filepath.Join(n.Dir, "www")
 	keys := map[string]identity.PublicKey{}
-	for _, node := range append(house.Helpers(), "primary") {
+	for _, node := range append(topology.Helpers(), "primary") {
 		k, err := identity.CreateKey(filepath.Join(n.Dir, node, "device.key"))
 		if err != nil {
 			t.Fatal(err)
@@ -74,16 +74,16 @@ func newNetwork(t *testing.T, house *lab.Topology) *network {
 			t.Fatal(err)
 		}
 	}
-	for i, node := range house.Helpers() {
-		at := n.addr(node, fmt.Sprint("pipe", i+1))
+	for i, node := range topology.Helpers() {
+		at := n.linkAddr(node, fmt.Sprint("pipe", i+1))
 		trust("primary", identity.Peer{Name: node, Roles: []identity.Role{identity.RoleHelper}, Key: keys[node], Addresses: []string{at + ":7602"}})
 		trust(node, identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
-		n.write(filepath.Join(n.Dir, node, "helper.toml"), "[onload]\nallowance = \"unlimited\"\nallow = [\"10.77.0.0/16\"]\n")
+		n.writeFile(filepath.Join(n.Dir, node, "helper.toml"), "[onload]\nallowance = \"unlimited\"\nallow = [\"10.77.0.0/16\"]\n")
 	}
 	return n
 }
 
-func (n *network) addr(node, link string) string {
+func (n *network) linkAddr(node, link string) string {
 	n.Helper()
 	a, err := n.Lab.Topology.Addr(node, link)
 	if err != nil {
@@ -92,7 +92,7 @@ func (n *network) addr(node, link string) string {
 	return a.String()
 }
 
-func (n *network) write(file, text string) {
+func (n *network) writeFile(file, text string) {
 	n.Helper()
 	err := os.MkdirAll(filepath.Dir(file), 0o755)
 	if err == nil {
@@ -103,25 +103,25 @@ func (n *network) write(file, text string) {
 	}
 }
 
-// help starts a helper, and waits until it takes connections.
-func (n *network) help(node string) {
+// startHelper starts a helper, and waits until it takes connections.
+func (n *network) startHelper(node string) {
 	n.Helper()
 	n.helpers[node] = n.Start(node, n.Mpbond, "helper", "--name", node)
-	n.until(node, "is there", func() (bool, error) {
+	n.waitUntil(node, "is there", func() (bool, error) {
 		s, err := n.Status(node, "helper")
 		return err == nil && s.Onload != nil && s.Onload.Open, err
 	})
 }
 
-// kill kills a process as loss of power would, and forgets it.
-func (n *network) kill(p *rig.Process) {
+// killProcess kills a process as loss of power would, and forgets it.
+func (n *network) killProcess(p *rig.Process) {
 	n.Helper()
 	n.All = slices.DeleteFunc(n.All, func(o *rig.Process) bool { return o == p })
 	p.End(syscall.SIGKILL)
 }
 
-// until waits until something is so.
-func (n *network) until(who, what string, is func() (bool, error)) {
+// waitUntil waits until something is so.
+func (n *network) waitUntil(who, what string, is func() (bool, error)) {
 	n.Helper()
 	rig.Eventually(n, func() error {
 		if ok, err := is(); !ok || err != nil {
@@ -131,9 +131,9 @@ func (n *network) until(who, what string, is func() (bool, error)) {
 	})
 }
 
-// carries is what a helper has carried to the primary for the connections that it has
+// carriedBytes is what a helper has carried to the primary for the connections that it has
 // now.
-func (n *network) carries(node string) (down int64, err error) {
+func (n *network) carriedBytes(node string) (down int64, err error) {
 	s, err := n.Status(node, "helper")
 	if err == nil && s.Onload != nil {
 		for _, t := range s.Onload.Tunnels {
@@ -153,8 +153,8 @@ http {
 }
 `
 
-// nginx starts a real one in node web, and returns its URL.
-func (n *network) nginx() string {
+// startNginx starts a real one in node web, and returns its URL.
+func (n *network) startNginx() string {
 	n.Helper()
 	program, err := exec.LookPath("nginx")
 	if err != nil {
@@ -163,28 +163,28 @@ func (n *network) nginx() string {
 		}
 	}
 	dir := filepath.Join(n.Dir, "nginx")
-	n.write(filepath.Join(dir, "conf"), fmt.Sprintf(nginxConf, dir, nginxPort, n.www))
+	n.writeFile(filepath.Join(dir, "conf"), fmt.Sprintf(nginxConf, dir, nginxPort, n.www))
 	if err := os.MkdirAll(n.www, 0o755); err != nil {
 		n.Fatal(err)
 	}
-	return n.serves(program, "-e", "stderr", "-c", filepath.Join(dir, "conf"))
+	return n.startWebServer(program, "-e", "stderr", "-c", filepath.Join(dir, "conf"))
 }
 
-// serves starts a web server in node web, waits until it answers, and returns its URL.
-func (n *network) serves(argv ...string) string {
+// startWebServer starts a web server in node web, waits until it answers, and returns its URL.
+func (n *network) startWebServer(argv ...string) string {
 	n.Helper()
 	n.Start("web", argv...)
-	url := fmt.Sprintf("http://%s:%s/", n.addr("web", ""), nginxPort)
-	n.until("the web server", "answers", func() (bool, error) {
+	url := fmt.Sprintf("http://%s:%s/", n.linkAddr("web", ""), nginxPort)
+	n.waitUntil("the web server", "answers", func() (bool, error) {
 		_, err := n.Run("web", "curl", "-s", "-o", "/dev/null", url)
 		return err == nil, err
 	})
 	return url
 }
 
-// answered is how often nginx has given one of these answers to a method, by path. Only
+// countAnswers is how often nginx has given one of these answers to a method, by path. Only
 // what is over is told.
-func (n *network) answered(method string, status ...string) map[string]int {
+func (n *network) countAnswers(method string, status ...string) map[string]int {
 	n.Helper()
 	log, err := os.ReadFile(filepath.Join(n.Dir, "nginx", "access"))
 	if err != nil {
@@ -199,8 +199,8 @@ func (n *network) answered(method string, status ...string) map[string]int {
 	return times
 }
 
-// noise makes a file of n bytes, and returns their SHA-256.
-func (n *network) noise(file string, size int64) string {
+// writeNoise makes a file of n bytes, and returns their SHA-256.
+func (n *network) writeNoise(file string, size int64) string {
 	n.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		n.Fatal(err)
@@ -217,8 +217,8 @@ func (n *network) noise(file string, size int64) string {
 	return fmt.Sprintf("%x", sum.Sum(nil))
 }
 
-// sumOf is a file's SHA-256.
-func sumOf(file string) string {
+// fileSum is a file's SHA-256.
+func fileSum(file string) string {
 	f, err := os.Open(file)
 	if err != nil {
 		return err.Error()
@@ -237,16 +237,16 @@ type run struct {
 	out *bytes.Buffer // when it has ended
 }
 
-// runs starts a command of mpbond in the primary.
-func (n *network) runs(args ...string) *run {
+// startCommand starts a command of mpbond in the primary.
+func (n *network) startCommand(args ...string) *run {
 	n.Helper()
 	r := &run{out: new(bytes.Buffer)}
 	r.Process = n.Start("primary", append([]string{"sh", "-c", `out=$1; shift; exec "$@" >"$out"`, "sh", filepath.Join(n.Dir, "out"), n.Mpbond, "--log-level", "debug", "--log-format", "json"}, args...)...)
 	return r
 }
 
-// at is how many bytes a run says it has done, and of how many.
-func (r *run) at() (done, of int64) {
+// progress is how many bytes a run says it has done, and of how many.
+func (r *run) progress() (done, of int64) {
 	last := r.Log.String()
 	if i := strings.LastIndex(last, `"msg":"progress"`); i >= 0 {
 		last = last[strings.LastIndex(last[:i], "\n")+1:]
@@ -257,30 +257,30 @@ func (r *run) at() (done, of int64) {
 	return p.Bytes, p.Size
 }
 
-// reach waits until a run says that it has come so far.
-func (n *network) reach(r *run, part float64) (at int64) {
+// waitForProgress waits until a run says that it has come so far.
+func (n *network) waitForProgress(r *run, part float64) (at int64) {
 	n.Helper()
-	n.until("the run", fmt.Sprint("comes to ", part), func() (bool, error) {
+	n.waitUntil("the run", fmt.Sprint("comes to ", part), func() (bool, error) {
 		select {
 		case <-r.Done:
 			n.Fatalf("it has ended before: %v\n%s", r.Err, &r.Log)
 		default:
 		}
-		done, of := r.at()
+		done, of := r.progress()
 		at = done
 		return of > 0 && float64(done) >= part*float64(of), nil
 	})
 	return at
 }
 
-// share is what a device did.
-type share struct {
+// deviceShare is what a device did.
+type deviceShare struct {
 	Device        string
 	Bytes, Wasted int64
 }
 
-// ends waits until a run has ended well, and reads its result.
-func (n *network) ends(r *run, into any) {
+// waitForResult waits until a run has ended well, and reads its result.
+func (n *network) waitForResult(r *run, into any) {
 	n.Helper()
 	<-r.Done
 	text, err := os.ReadFile(filepath.Join(n.Dir, "out"))

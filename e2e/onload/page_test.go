@@ -15,14 +15,14 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// photos is a helper's page, as a browser beside it sees it.
-type photos struct {
+// photoPage is a helper's page, as a browser beside it sees it.
+type photoPage struct {
 	*network
 	at, token string
 }
 
-// status is what the helper tells of its page.
-func (p *photos) status() (o api.OnloadStatus, err error) {
+// onloadStatus is what the helper tells of its page.
+func (p *photoPage) onloadStatus() (o api.OnloadStatus, err error) {
 	s, err := p.Status("helper1", "helper")
 	if err != nil || s.Onload == nil || s.Onload.Page == nil {
 		return o, fmt.Errorf("%+v, %w", s.Onload, err)
@@ -30,20 +30,20 @@ func (p *photos) status() (o api.OnloadStatus, err error) {
 	return *s.Onload, nil
 }
 
-// enter starts the helper, and tells its page the code.
-func (p *photos) enter() {
+// enterCode starts the helper, and tells its page the code.
+func (p *photoPage) enterCode() {
 	p.Helper()
-	p.help("helper1")
-	o, err := p.status()
+	p.startHelper("helper1")
+	o, err := p.onloadStatus()
 	if err != nil {
 		p.Fatal(err)
 	}
-	p.at = fmt.Sprintf("http://%s:7607", p.addr("helper1", "pipe1"))
+	p.at = fmt.Sprintf("http://%s:7607", p.linkAddr("helper1", "pipe1"))
 	if urls := o.Page.URLs; len(urls) != 2 || urls[0] != p.at+"/" || !strings.HasPrefix(urls[1], "http://[") {
 		p.Errorf("the page is shown at %q: browsers are not let in by the helper's own line", urls)
 	}
-	p.until("the page", "answers", func() (bool, error) { status, _ := p.ask("GET", "/", ""); return status == "200", nil })
-	status, text := p.ask("POST", "/enter", fmt.Sprintf(`{"code":%q}`, o.Page.Code))
+	p.waitUntil("the page", "answers", func() (bool, error) { status, _ := p.request("GET", "/", ""); return status == "200", nil })
+	status, text := p.request("POST", "/enter", fmt.Sprintf(`{"code":%q}`, o.Page.Code))
 	var in struct{ Token string }
 	if status != "200" || json.Unmarshal([]byte(text), &in) != nil {
 		p.Fatal(status, text)
@@ -51,8 +51,8 @@ func (p *photos) enter() {
 	p.token = in.Token
 }
 
-// ask asks the page for something; a body that begins with "@" is a file.
-func (p *photos) ask(method, path, body string) (status, text string) {
+// request asks the page for something; a body that begins with "@" is a file.
+func (p *photoPage) request(method, path, body string) (status, text string) {
 	p.Helper()
 	out, _ := p.Run("primary", "curl", "-s", "-X", method, "-H", "Expect:", "-H", "Authorization: Bearer "+p.token, "-H", "Content-Type: application/octet-stream",
 		"--data-binary", body, "-w", `\n%{http_code}`, p.at+path)
@@ -60,8 +60,8 @@ func (p *photos) ask(method, path, body string) (status, text string) {
 	return out[at+1:], out[:max(0, at)]
 }
 
-// spooled are the names of what the helper has and the endpoint has not confirmed.
-func (p *photos) spooled() map[string]bool {
+// spooledNames are the names of what the helper has and the endpoint has not confirmed.
+func (p *photoPage) spooledNames() map[string]bool {
 	p.Helper()
 	left := map[string]bool{}
 	list, err := filepath.Glob(filepath.Join(p.Dir, "helper1", "page-helper", "*.json"))
@@ -84,49 +84,49 @@ func TestPageLines(t *testing.T) {
 	house := rig.House(t, "4/6/40") // the home line's router is the primary
 	house.Node["primary"].Forward, house.Node["primary"].NAT = true, []string{"ps"}
 	n := newNetwork(t, house)
-	to := n.nginx() + "photos/"
-	n.Must("helper1", "ip", "route", "add", "default", "via", n.addr("primary", "pipe1"), "dev", "pipe1", "metric", "900")
-	n.write(filepath.Join(n.Dir, "helper1", "helper.toml"),
+	to := n.startNginx() + "photos/"
+	n.Must("helper1", "ip", "route", "add", "default", "via", n.linkAddr("primary", "pipe1"), "dev", "pipe1", "metric", "900")
+	n.writeFile(filepath.Join(n.Dir, "helper1", "helper.toml"),
 		fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = \"hs1\"\n[onload.page]\nhome = \"pipe1\"\nto = %q\n", to))
-	p := &photos{network: n}
-	p.enter()
+	p := &photoPage{network: n}
+	p.enterCode()
 	const files, size = 16, 150_000
 	names := map[string]string{}
 	for i := range files {
 		name := fmt.Sprintf("%02d.jpg", i)
-		names[name] = n.noise(filepath.Join(n.Dir, name), size+int64(i))
-		if status, text := p.ask("POST", "/files?name="+url.QueryEscape(name), "@"+filepath.Join(n.Dir, name)); status != "204" {
+		names[name] = n.writeNoise(filepath.Join(n.Dir, name), size+int64(i))
+		if status, text := p.request("POST", "/files?name="+url.QueryEscape(name), "@"+filepath.Join(n.Dir, name)); status != "204" {
 			t.Fatal(name, status, text)
 		}
 	}
-	n.until("the page", "has sent a third", func() (bool, error) {
-		o, err := p.status()
+	n.waitUntil("the page", "has sent a third", func() (bool, error) {
+		o, err := p.onloadStatus()
 		return err == nil && o.Page.Sent >= files/3, err
 	})
-	n.kill(n.helpers["helper1"])
-	left := p.spooled()
+	n.killProcess(n.helpers["helper1"])
+	left := p.spooledNames()
 	if len(left) == 0 || len(left) > files-files/3 {
 		t.Fatalf("%d are left", len(left))
 	}
-	if got := sumOf(filepath.Join(n.www, "photos", "00.jpg")); got != names["00.jpg"] {
+	if got := fileSum(filepath.Join(n.www, "photos", "00.jpg")); got != names["00.jpg"] {
 		t.Errorf("the first one is %s", got)
 	}
 
 	before := p.token
-	p.enter()
+	p.enterCode()
 	after := p.token
 	p.token = before
-	if status, _ := p.ask("GET", "/events", ""); status != "401" {
+	if status, _ := p.request("GET", "/events", ""); status != "401" {
 		t.Errorf("the former run's token: %s", status)
 	}
 	p.token = after
 	var o api.OnloadStatus
-	n.until("the page", "has sent all", func() (bool, error) {
+	n.waitUntil("the page", "has sent all", func() (bool, error) {
 		var err error
-		o, err = p.status()
+		o, err = p.onloadStatus()
 		return err == nil && o.Page.Waiting == 0, err
 	})
-	if o.Page.Sent != len(left) || o.Page.Failed != 0 || o.Page.SpoolBytes != 0 || len(p.spooled()) != 0 {
+	if o.Page.Sent != len(left) || o.Page.Failed != 0 || o.Page.SpoolBytes != 0 || len(p.spooledNames()) != 0 {
 		t.Errorf("%d were left: %+v", len(left), *o.Page)
 	}
 	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, fmt.Sprintf("photos: %d sent, 0 waiting, 0 failed", len(left))) {
@@ -139,7 +139,7 @@ func TestPageLines(t *testing.T) {
 		name := filepath.Base(file)
 		first, _, again := strings.Cut(strings.TrimSuffix(name, ".jpg"), " (")
 		first += ".jpg"
-		if sum := sumOf(file); sum != names[first] {
+		if sum := fileSum(file); sum != names[first] {
 			t.Errorf("%s is %s instead of %s", name, sum, names[first])
 		}
 		there[first] = true

@@ -21,27 +21,27 @@ type video struct {
 	each     time.Duration
 }
 
-// put puts a video on the web server, and returns the URLs of its segments and their digests.
-func (v video) put(n *network) (urls, sums []string) {
+// publish puts a video on the web server, and returns the URLs of its segments and their digests.
+func (v video) publish(n *network) (urls, sums []string) {
 	n.Helper()
 	list := "#EXTM3U\n#EXT-X-TARGETDURATION:10\n"
 	for i := range v.segments {
 		name := fmt.Sprintf("v/%d.ts", i)
-		sums = append(sums, n.noise(filepath.Join(n.www, name), v.size))
+		sums = append(sums, n.writeNoise(filepath.Join(n.www, name), v.size))
 		urls = append(urls, n.url+name)
 		list += fmt.Sprintf("#EXTINF:%g,\n%d.ts\n", v.each.Seconds(), i)
 	}
-	n.write(filepath.Join(n.www, "v/list.m3u8"), list+"#EXT-X-ENDLIST\n")
+	n.writeFile(filepath.Join(n.www, "v/list.m3u8"), list+"#EXT-X-ENDLIST\n")
 	if err := os.Chmod(filepath.Join(n.www, "v/list.m3u8"), 0o644); err != nil {
 		n.Fatal(err)
 	}
 	return urls, sums
 }
 
-// watch has curl fetch a playlist and then its segments, one after the other, through a proxy;
+// watchVideo has curl fetch a playlist and then its segments, one after the other, through a proxy;
 // and returns when each segment was there, counted from the first request for one. It calls
 // begun then.
-func (n *network) watch(proxy string, urls, sums []string, begun func()) (at []time.Duration) {
+func (n *network) watchVideo(proxy string, urls, sums []string, begun func()) (at []time.Duration) {
 	n.Helper()
 	dir := filepath.Join(n.Dir, "seen")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -67,15 +67,15 @@ func (n *network) watch(proxy string, urls, sums []string, begun func()) (at []t
 		}
 		sum += time.Duration(s * float64(time.Second))
 		at = append(at, sum)
-		if got := sumOf(filepath.Join(dir, strconv.Itoa(i))); got != sums[i] {
+		if got := fileSum(filepath.Join(dir, strconv.Itoa(i))); got != sums[i] {
 			n.Errorf("segment %d is another one: %s", i, got)
 		}
 	}
 	return at
 }
 
-// stalled returns for how long a player stands still that begins with the first segment.
-func (v video) stalled(at []time.Duration) (sum time.Duration) {
+// stallTime returns for how long a player stands still that begins with the first segment.
+func (v video) stallTime(at []time.Duration) (sum time.Duration) {
 	ready := at[0]
 	for _, t := range at {
 		sum += max(0, t-ready)
@@ -84,13 +84,13 @@ func (v video) stalled(at []time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// plays starts mpbond play, waits until helper1 takes part, and returns its address and the
+// startPlay starts mpbond play, waits until helper1 takes part, and returns its address and the
 // process.
-func (n *network) plays() (string, *rig.Process) {
+func (n *network) startPlay() (string, *rig.Process) {
 	n.Helper()
 	const at = "127.0.0.1:7606"
 	p := n.Start("primary", n.Mpbond, "play", "--json", "--listen", at)
-	n.until("mpbond play", "has its helper", func() (bool, error) {
+	n.waitUntil("mpbond play", "has its helper", func() (bool, error) {
 		log := p.Log.String()
 		return strings.Contains(log, "also using helper1"), nil
 	})
@@ -102,18 +102,18 @@ func (n *network) plays() (string, *rig.Process) {
 // logged.
 func TestPlaySilent(t *testing.T) {
 	n := newNetwork(t, rig.House(t, "6/6/50"))
-	n.url = n.nginx()
+	n.url = n.startNginx()
 	v := video{6, 1 * mb, 4 * time.Second}
-	urls, sums := v.put(n)
-	n.help("helper1")
-	proxy, play := n.plays()
+	urls, sums := v.publish(n)
+	n.startHelper("helper1")
+	proxy, play := n.startPlay()
 	failed := make(chan error, 1)
-	at := n.watch(proxy, urls, sums, func() {
+	at := n.watchVideo(proxy, urls, sums, func() {
 		time.AfterFunc(time.Second, func() { failed <- n.Lab.Set("hs1", "", "outage=on") })
 	})
 	if err := <-failed; err != nil {
 		t.Error(err)
 	}
 	play.End(os.Interrupt)
-	n.Logf("it stood still for %v; segments came at %v\n%s", v.stalled(at), at, &play.Log)
+	n.Logf("it stood still for %v; segments came at %v\n%s", v.stallTime(at), at, &play.Log)
 }

@@ -17,17 +17,17 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// slowLines are those of uploads: what is killed shall be in the middle.
-const slowLines = "6/9/40,9/40"
+// slowLinkRates are those of uploads: what is killed shall be in the middle.
+const slowLinkRates = "6/9/40,9/40"
 
 // received is a form that forms took, as its log has it.
 type received struct{ Name, SHA256, Key string }
 
-// forms is a web server that keeps each form that it is sent, and notes it before it
+// formServer is a web server that keeps each form that it is sent, and notes it before it
 // answers.
-type forms struct{ dir string }
+type formServer struct{ dir string }
 
-func (f forms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f formServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		return
 	}
@@ -53,8 +53,8 @@ func (f forms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// took are the forms that a server has taken, by the name of their file.
-func took(n *network, dir string) map[string][]received {
+// receivedForms are the forms that a server has taken, by the name of their file.
+func receivedForms(n *network, dir string) map[string][]received {
 	n.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "received"))
 	if err != nil {
@@ -71,8 +71,8 @@ func took(n *network, dir string) map[string][]received {
 	return all
 }
 
-// sent is what `mpbond put --json` tells.
-type sent struct {
+// putResult is what `mpbond put --json` tells.
+type putResult struct {
 	Files []struct {
 		File    string
 		Proof   string
@@ -81,7 +81,7 @@ type sent struct {
 	}
 	Failed        []struct{ File, Error string }
 	Bytes, Wasted int64
-	Devices       []share
+	Devices       []deviceShare
 }
 
 // upload is files that are sent to a server, and what was heard of them.
@@ -89,29 +89,29 @@ type upload struct {
 	*network
 	args []string          // of `mpbond put`
 	sums map[string]string // of the files, by name
-	// done are those that a journal said are confirmed when `mpbond put` was killed, and how
+	// confirmed are those that a journal said are confirmed when `mpbond put` was killed, and how
 	// often the server had taken each then.
-	done map[string]int
-	// has is what the server has of a file by now, as SHA-256, and how often it took it.
-	has func(name string) (sums []string, times int)
+	confirmed map[string]int
+	// serverHas is what the server has of a file by now, as SHA-256, and how often it took it.
+	serverHas func(name string) (sums []string, times int)
 }
 
 // newUpload makes files of some sizes, the smallest first.
 func newUpload(n *network, files int, args ...string) *upload {
 	n.Helper()
-	u := &upload{network: n, sums: map[string]string{}, done: map[string]int{}}
+	u := &upload{network: n, sums: map[string]string{}, confirmed: map[string]int{}}
 	dir := filepath.Join(n.Dir, "photos")
 	u.args = append([]string{"put", "--json"}, args...)
 	for i := range files {
 		name := fmt.Sprintf("%02d.jpg", i)
-		u.sums[name] = n.noise(filepath.Join(dir, name), int64(i*mb/20))
+		u.sums[name] = n.writeNoise(filepath.Join(dir, name), int64(i*mb/20))
 		u.args = append(u.args, filepath.Join(dir, name))
 	}
 	return u
 }
 
-// journalled are the files that the journal says are confirmed.
-func (u *upload) journalled() map[string]bool {
+// confirmedFiles are the files that the journal says are confirmed.
+func (u *upload) confirmedFiles() map[string]bool {
 	u.Helper()
 	done := map[string]bool{}
 	logs, err := filepath.Glob(filepath.Join(u.Dir, "primary", "put-*.jsonl"))
@@ -133,46 +133,46 @@ func (u *upload) journalled() map[string]bool {
 	return done
 }
 
-// killed kills `mpbond put` when a part of the files is confirmed, and looks whether the
+// runAndKill kills `mpbond put` when a part of the files is confirmed, and looks whether the
 // server has these.
-func (u *upload) killed(part float64) {
+func (u *upload) runAndKill(part float64) {
 	u.Helper()
-	r := u.runs(u.args...)
-	u.until("the journal", fmt.Sprint("has ", part), func() (bool, error) {
+	r := u.startCommand(u.args...)
+	u.waitUntil("the journal", fmt.Sprint("has ", part), func() (bool, error) {
 		select {
 		case <-r.Done:
 			u.Fatalf("it has ended before: %v\n%s", r.Err, &r.Log)
 		default:
 		}
-		return float64(len(u.journalled())) >= part*float64(len(u.sums)), nil
+		return float64(len(u.confirmedFiles())) >= part*float64(len(u.sums)), nil
 	})
-	u.kill(r.Process)
-	before := len(u.done)
-	for name := range u.journalled() {
-		got, times := u.has(name)
-		u.right(name, got)
-		if _, known := u.done[name]; !known {
-			u.done[name] = times
+	u.killProcess(r.Process)
+	before := len(u.confirmed)
+	for name := range u.confirmedFiles() {
+		got, times := u.serverHas(name)
+		u.checkContent(name, got)
+		if _, known := u.confirmed[name]; !known {
+			u.confirmed[name] = times
 		}
 	}
-	u.Logf("killed when %d of %d were confirmed; %d were before", len(u.done), len(u.sums), before)
-	if len(u.done) == len(u.sums) {
+	u.Logf("killed when %d of %d were confirmed; %d were before", len(u.confirmed), len(u.sums), before)
+	if len(u.confirmed) == len(u.sums) {
 		u.Error("nothing was left to be sent")
 	}
 }
 
-// ended has the last run end, and checks what it tells and what the server has.
-func (u *upload) ended() (res sent, again []string) {
+// runToEnd has the last run end, and checks what it tells and what the server has.
+func (u *upload) runToEnd() (res putResult, again []string) {
 	u.Helper()
-	u.ends(u.runs(u.args...), &res)
+	u.waitForResult(u.startCommand(u.args...), &res)
 	if len(res.Files) != len(u.sums) || len(res.Failed) > 0 {
 		u.Errorf("%d of %d are there, %+v failed", len(res.Files), len(u.sums), res.Failed)
 	}
 	for _, f := range res.Files {
 		name := filepath.Base(f.File)
-		got, times := u.has(name)
-		u.right(name, got)
-		was, known := u.done[name]
+		got, times := u.serverHas(name)
+		u.checkContent(name, got)
+		was, known := u.confirmed[name]
 		if f.Earlier != known || known && times != was {
 			u.Errorf("%s: the journal had it: %v; confirmed by an earlier run: %v; taken %d times, %d by then", name, known, f.Earlier, times, was)
 		}
@@ -189,42 +189,42 @@ func (u *upload) ended() (res sent, again []string) {
 	return res, again
 }
 
-// right checks what the server has of a file.
-func (u *upload) right(name string, got []string) {
+// checkContent checks what the server has of a file.
+func (u *upload) checkContent(name string, got []string) {
 	u.Helper()
 	if len(got) == 0 || strings.Join(got, "") != strings.Repeat(u.sums[name], len(got)) {
 		u.Errorf("%s is said to be there: the server has %q instead of %s", name, got, u.sums[name])
 	}
 }
 
-// mostAgain is how many may be sent again after each kill: of each of three devices the
+// maxResent is how many may be sent again after each kill: of each of three devices the
 // file under way, and those that wait for the answer to HEAD.
-const mostAgain = 3 * (1 + 2)
+const maxResent = 3 * (1 + 2)
 
 // TestPutKilled: `mpbond put` is killed twice in the middle, and the third run ends it: by
 // then the server has each file once, and right, and at each time what was said to be
 // there.
 func TestPutKilled(t *testing.T) {
-	n := newNetwork(t, rig.House(t, slowLines))
-	url := n.nginx() + "photos/"
-	n.help("helper1")
-	n.help("helper2")
+	n := newNetwork(t, rig.House(t, slowLinkRates))
+	url := n.startNginx() + "photos/"
+	n.startHelper("helper1")
+	n.startHelper("helper2")
 	u := newUpload(n, 16, "--to", url)
-	u.has = func(name string) (sums []string, times int) {
+	u.serverHas = func(name string) (sums []string, times int) {
 		file := filepath.Join(n.www, "photos", name)
 		if _, err := os.Stat(file); err == nil {
-			sums = []string{sumOf(file)}
+			sums = []string{fileSum(file)}
 		}
-		return sums, n.answered("PUT", "201", "204")["/photos/"+name]
+		return sums, n.countAnswers("PUT", "201", "204")["/photos/"+name]
 	}
-	u.killed(.25)
-	u.killed(.6)
-	res, again := u.ended()
+	u.runAndKill(.25)
+	u.runAndKill(.6)
+	res, again := u.runToEnd()
 	names, _ := filepath.Glob(filepath.Join(n.www, "photos", "*"))
 	if len(names) != len(u.sums) {
 		t.Errorf("the server has %q", names)
 	}
-	if t.Logf("sent twice, since nobody was there for the answer: %q", again); len(again) > 2*mostAgain {
+	if t.Logf("sent twice, since nobody was there for the answer: %q", again); len(again) > 2*maxResent {
 		t.Error("more than were under way")
 	}
 	for _, f := range res.Files {
@@ -237,23 +237,23 @@ func TestPutKilled(t *testing.T) {
 // TestPostKilled: the same with forms. One whose answer was lost may be there twice: that
 // is told, and both have the same key.
 func TestPostKilled(t *testing.T) {
-	n := newNetwork(t, rig.House(t, slowLines))
+	n := newNetwork(t, rig.House(t, slowLinkRates))
 	dir := filepath.Join(n.Dir, "forms")
-	n.write(filepath.Join(dir, "received"), "")
-	url := n.serves(os.Args[0], "lab", "forms", dir)
-	n.help("helper1")
-	n.help("helper2")
+	n.writeFile(filepath.Join(dir, "received"), "")
+	url := n.startWebServer(os.Args[0], "lab", "forms", dir)
+	n.startHelper("helper1")
+	n.startHelper("helper2")
 	u := newUpload(n, 16, "--method", "post", "--field", "photo", "--to", url)
-	u.has = func(name string) (sums []string, times int) {
-		for _, r := range took(n, dir)[name] {
+	u.serverHas = func(name string) (sums []string, times int) {
+		for _, r := range receivedForms(n, dir)[name] {
 			sums = append(sums, r.SHA256)
 		}
 		return sums, len(sums)
 	}
-	u.killed(.25)
-	u.killed(.6)
-	_, again := u.ended()
-	all := took(n, dir)
+	u.runAndKill(.25)
+	u.runAndKill(.6)
+	_, again := u.runToEnd()
+	all := receivedForms(n, dir)
 	for _, name := range again {
 		for _, r := range all[name] {
 			if r.Key == "" || r.Key != all[name][0].Key {
@@ -261,7 +261,7 @@ func TestPostKilled(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("taken twice: %q", again); len(again) > 2*mostAgain || len(all) != len(u.sums) {
+	if t.Logf("taken twice: %q", again); len(again) > 2*maxResent || len(all) != len(u.sums) {
 		t.Errorf("%d files, %d of them twice", len(all), len(again))
 	}
 }

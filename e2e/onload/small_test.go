@@ -16,7 +16,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-var beside = flag.Int("beside", 1, "TestSmallFiles: how often it fetches by each program")
+var fetchRounds = flag.Int("beside", 1, "TestSmallFiles: how often it fetches by each program")
 
 // TestSmallFiles: 100 files of 60 KB come whole over all lines. Their time is shown beside
 // that of aria2 over the home line, one after the other; it is no bound.
@@ -26,22 +26,22 @@ func TestSmallFiles(t *testing.T) {
 		t.Skip("aria2 is not installed (Debian: aria2)")
 	}
 	n := newNetwork(t, rig.House(t, "8/10/120,5/120"))
-	n.url = n.nginx()
-	n.help("helper1")
-	n.help("helper2")
+	n.url = n.startNginx()
+	n.startHelper("helper1")
+	n.startHelper("helper2")
 	const count, size = 100, 60_000
 	var names, urls, sums []string
 	list, all := filepath.Join(n.Dir, "list"), ""
 	for i := range count {
 		name := fmt.Sprintf("f%03d", i)
-		names, sums = append(names, name), append(sums, n.noise(filepath.Join(n.www, name), size))
+		names, sums = append(names, name), append(sums, n.writeNoise(filepath.Join(n.www, name), size))
 		urls = append(urls, n.url+name)
 		all += n.url + name + "\n"
 	}
-	n.write(list, all)
+	n.writeFile(list, all)
 	programs := []string{"get", "aria2 -j5", "aria2 -j16"}
 	took := map[string][]time.Duration{}
-	for range *beside {
+	for range *fetchRounds {
 		for _, program := range programs {
 			dir := filepath.Join(n.Dir, "came")
 			if err := os.Mkdir(dir, 0o700); err != nil {
@@ -55,7 +55,7 @@ func TestSmallFiles(t *testing.T) {
 			n.Must("primary", argv...)
 			took[program] = append(took[program], time.Since(begin))
 			for i, name := range names {
-				if sumOf(filepath.Join(dir, name)) != sums[i] {
+				if fileSum(filepath.Join(dir, name)) != sums[i] {
 					t.Errorf("%s: %s is another file", program, name)
 				}
 			}

@@ -13,13 +13,13 @@ import (
 // What each node's mpbond counts of its links: all that they carry here, but for
 // a little.
 var (
-	purposes = map[string]string{"primary": "direct", "helper1": "hs-path", "server": "subflow"}
-	links    = map[string][]string{"primary": {"ps"}, "helper1": {"hs1"}, "server": {"ps", "hs1"}}
+	purposes     = map[string]string{"primary": "direct", "helper1": "hs-path", "server": "subflow"}
+	countedLinks = map[string][]string{"primary": {"ps"}, "helper1": {"hs1"}, "server": {"ps", "hs1"}}
 )
 
 const (
-	// uncounted is what else goes by these links in a round: people pair devices.
-	uncounted = 300_000
+	// uncountedBytes is what else goes by these links in a round: people pair devices.
+	uncountedBytes = 300_000
 	// sampleEvery is how often interfaces are looked at before a kill.
 	sampleEvery = 100 * time.Millisecond
 )
@@ -32,22 +32,22 @@ type sample struct {
 
 // meter compares what a node's interfaces pass on with what its mpbond says.
 type meter struct {
-	used, passed int64    // at the end of the round before
-	life         []sample // until it was killed, the last one at that moment
-	dead         int64    // passed on when it was started again
-	lost         time.Duration
+	reported, passed int64    // at the end of the round before
+	samples          []sample // until it was killed, the last one at that moment
+	restartBytes     int64    // passed on when it was started again
+	lostTime         time.Duration
 }
 
-// passed is what a node's interfaces have passed on, both ways, by their own
+// passedBytes is what a node's interfaces have passed on, both ways, by their own
 // counters.
-func (k *killing) passed(node string) (sum int64) {
+func (k *killTest) passedBytes(node string) (sum int64) {
 	out, err := k.Run(node, "cat", "/proc/net/dev")
 	if err != nil {
 		k.Error(err)
 	}
 	for line := range strings.Lines(out) {
 		name, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
-		for _, link := range links[node] {
+		for _, link := range countedLinks[node] {
 			if f := strings.Fields(rest); name == link && len(f) > 8 {
 				rx, _ := strconv.ParseInt(f[0], 10, 64)
 				tx, _ := strconv.ParseInt(f[8], 10, 64)
@@ -58,10 +58,10 @@ func (k *killing) passed(node string) (sum int64) {
 	return sum
 }
 
-// used is what a node's mpbond says that its links have carried.
-func (k *killing) used(node string) (sum int64) {
+// reportedBytes is what a node's mpbond says that its links have carried.
+func (k *killTest) reportedBytes(node string) (sum int64) {
 	k.Helper()
-	c := k.asker(node)
+	c := k.clientFor(node)
 	rig.Eventually(k, func() error {
 		u, err := c.Usage(k.Context())
 		sum = 0
@@ -75,28 +75,28 @@ func (k *killing) used(node string) (sum int64) {
 	return sum
 }
 
-// weigh compares the two for the round that has ended. What was counted before it
+// checkUsage compares the two for the round that has ended. What was counted before it
 // is kept, and nothing is counted twice. What is missing was carried within lost
 // before the kill, and that is a second at most; how precisely it is known, on a
 // machine that has other work, is for long runs to tell.
-func (k *killing) weigh(node string, m *meter) {
+func (k *killTest) checkUsage(node string, m *meter) {
 	k.Helper()
-	used, passed := k.used(node), k.passed(node)
-	is, says := passed-m.passed, used-m.used
-	if says < 0 || says > is+is/100+uncounted {
+	used, passed := k.reportedBytes(node), k.passedBytes(node)
+	is, says := passed-m.passed, used-m.reported
+	if says < 0 || says > is+is/100+uncountedBytes {
 		k.Errorf("%s: its links carried %d bytes in this round; it says %d", node, is, says)
 	}
-	missing := is - says - uncounted
-	if n := len(m.life) - 1; n > 0 {
+	missing := is - says - uncountedBytes
+	if n := len(m.samples) - 1; n > 0 {
 		i := n
-		for i > 0 && missing > m.dead-m.life[i].bytes {
+		for i > 0 && missing > m.restartBytes-m.samples[i].bytes {
 			i--
 		}
-		if missing <= m.dead-m.life[i].bytes {
-			m.lost = max(m.lost, m.life[n].at.Sub(m.life[i].at))
+		if missing <= m.restartBytes-m.samples[i].bytes {
+			m.lostTime = max(m.lostTime, m.samples[n].at.Sub(m.samples[i].at))
 		} else {
-			k.Errorf("%s: of %d bytes it says %d, though it lived for %v", node, is, says, m.life[n].at.Sub(m.life[0].at))
+			k.Errorf("%s: of %d bytes it says %d, though it lived for %v", node, is, says, m.samples[n].at.Sub(m.samples[0].at))
 		}
 	}
-	m.used, m.passed = used, passed
+	m.reported, m.passed = used, passed
 }

@@ -22,13 +22,13 @@ func TestMain(m *testing.M) { rig.Main(m, nil) }
 // network is a house with the real program, and no key in it yet.
 type network struct{ *rig.Network }
 
-func newNetwork(t testing.TB, house string) *network {
+func newNetwork(t testing.TB, links string) *network {
 	t.Helper()
-	return &network{rig.New(t, rig.Options{Lab: rig.House(t, house)})}
+	return &network{rig.New(t, rig.Options{Lab: rig.House(t, links)})}
 }
 
-// json runs mpbond in a node and decodes what it prints.
-func (n *network) json(into any, node string, args ...string) {
+// runJSON runs mpbond in a node and decodes what it prints.
+func (n *network) runJSON(into any, node string, args ...string) {
 	n.Helper()
 	if err := n.JSON(into, node, args...); err != nil {
 		n.Fatal(err)
@@ -37,8 +37,8 @@ func (n *network) json(into any, node string, args ...string) {
 
 var shownCode = regexp.MustCompile(`mpbond pair (\S+)`)
 
-// code waits until a process has shown one.
-func (n *network) code(p *rig.Process) (code string) {
+// waitForCode waits until a process has shown one.
+func (n *network) waitForCode(p *rig.Process) (code string) {
 	n.Helper()
 	rig.Eventually(n, func() error {
 		m := shownCode.FindStringSubmatch(p.Log.String())
@@ -51,11 +51,11 @@ func (n *network) code(p *rig.Process) (code string) {
 	return code
 }
 
-// secret is a code without the address: its device is to be found.
-func secret(code string) string { s, _, _ := strings.Cut(code, "@"); return s }
+// stripAddress is a code without the address: its device is to be found.
+func stripAddress(code string) string { s, _, _ := strings.Cut(code, "@"); return s }
 
-// download has an app on the primary get n bytes, and checks them.
-func (n *network) download(size int64) {
+// checkDownload has an app on the primary get n bytes, and checks them.
+func (n *network) checkDownload(size int64) {
 	n.Helper()
 	out := n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "20", fmt.Sprintf("http://web/%d", size))
 	want, _ := io.ReadAll(rig.Noise(size))
@@ -64,8 +64,8 @@ func (n *network) download(size int64) {
 	}
 }
 
-// readdress takes all addresses of a link from a node, and gives it another one.
-func (n *network) readdress(node, link string) (next string) {
+// changeAddress takes all addresses of a link from a node, and gives it another one.
+func (n *network) changeAddress(node, link string) (next string) {
 	n.Helper()
 	old, err := n.Lab.Topology.Addr(node, link)
 	if err != nil {

@@ -24,7 +24,7 @@ func (n *network) states(node string) map[string]string {
 			Roles       []string
 		}
 	}
-	n.json(&r, node, "devices", "--json")
+	n.runJSON(&r, node, "devices", "--json")
 	m := map[string]string{}
 	for _, d := range r.Devices {
 		m[d.Name] = strings.TrimSpace(strings.Join(d.Roles, " ") + " " + d.State)
@@ -36,15 +36,15 @@ func (n *network) states(node string) map[string]string {
 // app's bytes go by both ways.
 func TestFromNothing(t *testing.T) {
 	n := newNetwork(t, "20/20/-")
-	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16") // 1
-	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")                                // 2
-	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.code(server), secret(n.code(helper)))    // 3
-	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")                                        // 4
+	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")                  // 1
+	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")                                                 // 2
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.waitForCode(server), stripAddress(n.waitForCode(helper))) // 3
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")                                                         // 4
 	// who types takes longer
 	n.Await(2)
 	// over links that carry 2.5 MB a second each
 	const size = 4 * mb
-	n.download(size) // 5
+	n.checkDownload(size) // 5
 	if direct, helped := n.LinkBytes("ps"), n.LinkBytes("hs1"); direct < size/20 || helped < size/20 {
 		t.Errorf("%d bytes went directly and %d by the helper", direct, helped)
 	}
@@ -68,7 +68,7 @@ func TestFromNothing(t *testing.T) {
 			t.Errorf("%s knows %v, want %v", node, got, want)
 		}
 	}
-	if _, err := n.Run("primary", n.Mpbond, "pair", n.code(helper)); err == nil {
+	if _, err := n.Run("primary", n.Mpbond, "pair", n.waitForCode(helper)); err == nil {
 		t.Error("a code was used twice")
 	}
 }
@@ -79,18 +79,18 @@ func TestRevoke(t *testing.T) {
 	n := newNetwork(t, "20/20/20")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.code(server), n.code(helper))
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.waitForCode(server), n.waitForCode(helper))
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.Await(2)
 	n.Must("primary", n.Mpbond, "rename", "phone", "old-phone")
 	n.Must("primary", n.Mpbond, "revoke", "old-phone")
 	n.Await(1)
-	n.download(mb)
+	n.checkDownload(mb)
 	if got := n.states("primary"); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
 	var inv api.Invitation
-	n.json(&inv, "helper1", "accept", "--json", "--wait=false")
+	n.runJSON(&inv, "helper1", "accept", "--json", "--wait=false")
 	_, at, _ := strings.Cut(inv.Code, "@")
 	if _, err := n.Run("primary", n.Mpbond, "pair", "0000-0000@"+at); err == nil || !strings.Contains(err.Error(), "the code is wrong") {
 		t.Errorf("a wrong code: %v", err)
@@ -119,13 +119,13 @@ func TestPrimaryIsFound(t *testing.T) {
 	n := newNetwork(t, "20/20/-+-")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	n.Must("primary", n.Mpbond, "pair", n.code(server), n.code(helper))
+	n.Must("primary", n.Mpbond, "pair", n.waitForCode(server), n.waitForCode(helper))
 	p := n.Start("primary", n.Mpbond, "primary")
 	n.Await(2)
 	p.End(syscall.SIGTERM)
 	var next []string
 	for _, link := range []string{"pipe1", "pipe1b"} {
-		next = append(next, n.readdress("primary", link))
+		next = append(next, n.changeAddress("primary", link))
 	}
 	n.Start("primary", n.Mpbond, "primary")
 	n.Await(2)
@@ -141,7 +141,7 @@ func TestPrimaryIsFound(t *testing.T) {
 	if trust := n.Must("helper1", "cat", filepath.Join(n.Dir, "helper1", "trust.toml")); strings.Contains(trust, next[0]) || strings.Contains(trust, next[1]) {
 		t.Errorf("it was told, not found:\n%s", trust)
 	}
-	n.download(mb)
+	n.checkDownload(mb)
 }
 
 // TestServerLater: servers that are paired after the helper, before the primary
@@ -149,10 +149,10 @@ func TestPrimaryIsFound(t *testing.T) {
 func TestServerLater(t *testing.T) {
 	n := newNetwork(t, "20/20/20")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.code(helper))
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.waitForCode(helper))
 	allow := []string{"--allow", "10.77.0.0/16", "--allow", "fd77::/16"}
 	first := n.Start("server", append([]string{n.Mpbond, "server"}, allow...)...)
-	n.Must("primary", n.Mpbond, "pair", n.code(first))
+	n.Must("primary", n.Mpbond, "pair", n.waitForCode(first))
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.Await(2)
 	home := ""
@@ -162,7 +162,7 @@ func TestServerLater(t *testing.T) {
 		}
 	}
 	second := n.Start("server", append([]string{"env", "MPBOND_HOME=" + filepath.Join(n.Dir, "second"), n.Mpbond, "server", "--listen", ":7700"}, allow...)...)
-	n.Must("primary", n.Mpbond, "pair", "--as", "server", n.code(second))
+	n.Must("primary", n.Mpbond, "pair", "--as", "server", n.waitForCode(second))
 	n.Must("primary", n.Mpbond, "revoke", home)
 	rig.Eventually(n, func() error {
 		up, err := n.Up()
@@ -171,7 +171,7 @@ func TestServerLater(t *testing.T) {
 		}
 		return err
 	})
-	n.download(mb)
+	n.checkDownload(mb)
 }
 
 // TestNoWayOut: two devices find each other over IPv4 in a network that leads
@@ -186,7 +186,7 @@ func TestNoWayOut(t *testing.T) {
 		}
 	}
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	code := secret(n.code(helper))
+	code := stripAddress(n.waitForCode(helper))
 	rig.Eventually(n, func() error { // a machine that is busy may take longer to answer than is waited for
 		_, err := n.Run("primary", n.Mpbond, "pair", code)
 		return err

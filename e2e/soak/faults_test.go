@@ -60,14 +60,14 @@ func (n *network) startRole(r *role, tun bool) {
 	})
 }
 
-// restart ends a role by a signal and starts it again after a while, the primary with
+// restartRole ends a role by a signal and starts it again after a while, the primary with
 // or without --tun.
-func (n *network) restart(r *role, s syscall.Signal, away time.Duration, tun bool) {
+func (n *network) restartRole(r *role, s syscall.Signal, away time.Duration, tun bool) {
 	n.Helper()
-	breaks := r.node == "server" || r.node == "primary"
-	if breaks {
+	endsStreams := r.node == "server" || r.node == "primary"
+	if endsStreams {
 		n.mu.Lock()
-		n.absence = append(n.absence, absence{node: r.node, from: time.Now()})
+		n.absences = append(n.absences, absence{node: r.node, from: time.Now()})
 		if r.node == "primary" {
 			n.tun = false
 		}
@@ -80,20 +80,20 @@ func (n *network) restart(r *role, s syscall.Signal, away time.Duration, tun boo
 	}
 	time.Sleep(away)
 	n.startRole(r, tun)
-	if breaks {
+	if endsStreams {
 		n.mu.Lock()
-		n.absence[len(n.absence)-1].to = time.Now()
+		n.absences[len(n.absences)-1].to = time.Now()
 		n.tun = n.tun || tun
 		n.mu.Unlock()
 	}
 }
 
-func (n *network) allLinks() []string {
+func (n *network) faultLinks() []string {
 	return slices.DeleteFunc(n.Lab.Topology.Links(), func(l string) bool { return l == "core" })
 }
 
-// set changes links and reports failure.
-func (n *network) set(links []string, props ...string) {
+// setLinks changes links and reports failure.
+func (n *network) setLinks(links []string, props ...string) {
 	n.Helper()
 	for _, l := range links {
 		if err := n.Lab.Set(l, "", props...); err != nil {
@@ -102,13 +102,13 @@ func (n *network) set(links []string, props ...string) {
 	}
 }
 
-// breakOnce does one random fault and repairs it.
-func (n *network) breakOnce(r *rand.Rand) {
+// injectFault does one random fault and repairs it.
+func (n *network) injectFault(r *rand.Rand) {
 	n.Helper()
 	nodes := []string{"server", "primary", "helper1", "helper2"}
 	node := n.roles[nodes[r.IntN(len(nodes))]]
 	helper := n.roles[nodes[2+r.IntN(2)]]
-	links := n.allLinks()
+	links := n.faultLinks()
 	r.Shuffle(len(links), func(i, j int) { links[i], links[j] = links[j], links[i] })
 	links = links[:1+r.IntN(len(links))]
 	slices.Sort(links)
@@ -118,14 +118,14 @@ func (n *network) breakOnce(r *rand.Rand) {
 		l := n.Lab.Topology.Link[name]
 		restored[i] = []string{"rate=" + l.Rate, "delay=" + l.Delay, "loss=0"}
 	}
-	changed := func(props ...string) {
-		n.set(links, props...)
+	changeLinks := func(props ...string) {
+		n.setLinks(links, props...)
 		time.Sleep(uniform(time.Second, 10*time.Second))
 		for i, l := range links {
-			n.set([]string{l}, restored[i]...)
+			n.setLinks([]string{l}, restored[i]...)
 		}
 	}
-	begin := func(format string, args ...any) {
+	recordFault := func(format string, args ...any) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		at := time.Since(n.began).Round(time.Millisecond)
@@ -134,45 +134,45 @@ func (n *network) breakOnce(r *rand.Rand) {
 	switch r.IntN(11) {
 	case 0, 1:
 		away := uniform(0, 3*time.Second)
-		begin("kill: %s killed, away for %v", helper.node, away)
-		n.restart(helper, syscall.SIGKILL, away, false)
+		recordFault("kill: %s killed, away for %v", helper.node, away)
+		n.restartRole(helper, syscall.SIGKILL, away, false)
 	case 2:
 		away, tun := uniform(0, 8*time.Second), r.IntN(2) == 0
-		begin("kill: %s killed, away for %v, TUN after it %v", node.node, away, tun && node.node == "primary")
-		n.restart(node, syscall.SIGKILL, away, tun && node.node == "primary")
+		recordFault("kill: %s killed, away for %v, TUN after it %v", node.node, away, tun && node.node == "primary")
+		n.restartRole(node, syscall.SIGKILL, away, tun && node.node == "primary")
 	case 3:
 		away, tun := uniform(0, 3*time.Second), r.IntN(2) == 0
-		begin("stop: %s stopped in order, away for %v, TUN after it %v", node.node, away, tun && node.node == "primary")
-		n.restart(node, syscall.SIGTERM, away, tun && node.node == "primary")
+		recordFault("stop: %s stopped in order, away for %v, TUN after it %v", node.node, away, tun && node.node == "primary")
+		n.restartRole(node, syscall.SIGTERM, away, tun && node.node == "primary")
 	case 4, 5:
 		d := uniform(100*time.Millisecond, 6*time.Second)
-		begin("freeze: %s for %v", node.node, d)
+		recordFault("freeze: %s for %v", node.node, d)
 		_ = node.process.Cmd.Process.Signal(syscall.SIGSTOP)
 		time.Sleep(d)
 		_ = node.process.Cmd.Process.Signal(syscall.SIGCONT)
 	case 6, 7:
 		d := uniform(100*time.Millisecond, 10*time.Second)
-		begin("outage: %v for %v", links, d)
-		n.set(links, "outage=on")
+		recordFault("outage: %v for %v", links, d)
+		n.setLinks(links, "outage=on")
 		time.Sleep(d)
-		n.set(links, "outage=off")
+		n.setLinks(links, "outage=off")
 	case 8:
 		rate := 200 + r.IntN(5000)
-		begin("rate: %v at %d kbit/s", links, rate)
-		changed(fmt.Sprintf("rate=%dkbit/s", rate))
+		recordFault("rate: %v at %d kbit/s", links, rate)
+		changeLinks(fmt.Sprintf("rate=%dkbit/s", rate))
 	case 9:
 		delay := uniform(time.Millisecond, 300*time.Millisecond)
-		begin("delay: %v at %v", links, delay)
-		changed("delay=" + delay.String())
+		recordFault("delay: %v at %v", links, delay)
+		changeLinks("delay=" + delay.String())
 	default:
 		loss := 0.1 * r.Float64()
-		begin("loss: %v at %.3f", links, loss)
-		changed(fmt.Sprintf("loss=%.4f", loss))
+		recordFault("loss: %v at %.3f", links, loss)
+		changeLinks(fmt.Sprintf("loss=%.4f", loss))
 	}
 }
 
-// breakUntil does random faults, with pauses of 2 s in the mean, until ctx ends.
-func (n *network) breakUntil(ctx context.Context, seed uint64) {
+// injectFaultsUntil does random faults, with pauses of 2 s in the mean, until ctx ends.
+func (n *network) injectFaultsUntil(ctx context.Context, seed uint64) {
 	n.Helper()
 	r := rand.New(rand.NewPCG(seed, 1<<32))
 	for {
@@ -181,7 +181,7 @@ func (n *network) breakUntil(ctx context.Context, seed uint64) {
 			return
 		case <-time.After(time.Duration(r.ExpFloat64() * 2 * float64(time.Second))):
 		}
-		n.breakOnce(r)
+		n.injectFault(r)
 	}
 }
 

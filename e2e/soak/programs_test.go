@@ -24,13 +24,13 @@ const (
 	echoPort  = "7"  // UDP
 )
 
-// program runs one of the soak's own programs in a node.
-func program(args []string) error {
+// runProgram runs one of the soak's own programs in a node.
+func runProgram(args []string) error {
 	switch {
 	case args[0] == "echo":
 		return serveEcho()
 	case args[0] == "put" && len(args) == 4:
-		return putPlain(args[1], args[2], args[3])
+		return uploadPlain(args[1], args[2], args[3])
 	case args[0] == "datagrams" && len(args) == 3:
 		return exchangeDatagrams(args[1], args[2])
 	}
@@ -86,9 +86,9 @@ func appendAddr(b []byte, a netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint16(append(append(b, kind), a.Addr().AsSlice()...), a.Port())
 }
 
-// putPlain uploads size bytes of noise, ends its direction, and prints the answer: by
+// uploadPlain uploads size bytes of noise, ends its direction, and prints the answer: by
 // "socks", or by "system", the way that the system routes.
-func putPlain(by, to, size string) error {
+func uploadPlain(by, to, size string) error {
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func putPlain(by, to, size string) error {
 	return nil
 }
 
-const datagrams = 150
+const datagramCount = 150
 
 // exchangeDatagrams sends numbered datagrams of random sizes, each with its CRC, and
 // prints how many came back. A wrong one is an error, a lost one is not.
@@ -171,7 +171,7 @@ func exchangeDatagrams(by, to string) error {
 			back[binary.BigEndian.Uint32(p[4:])] = true
 		}
 	}()
-	for i := range uint32(datagrams) {
+	for i := range uint32(datagramCount) {
 		p := make([]byte, 8+rand.IntN(1300))
 		for j := range p[8:] {
 			p[8+j] = byte(rand.Uint32())

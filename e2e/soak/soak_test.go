@@ -29,8 +29,8 @@ import (
 const mb = 1_000_000
 
 var (
-	soakFor  = flag.Duration("soak", 15*time.Second, "how long transfers and faults go on")
-	soakSeed = flag.Uint64("seed", 0, "seed of transfers and faults; 0: a new one")
+	soakDuration = flag.Duration("soak", 15*time.Second, "how long transfers and faults go on")
+	soakSeed     = flag.Uint64("seed", 0, "seed of transfers and faults; 0: a new one")
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 	transferTime = 3 * time.Minute // bounds a transfer
 )
 
-func TestMain(m *testing.M) { rig.Main(m, program) }
+func TestMain(m *testing.M) { rig.Main(m, runProgram) }
 
 // network is a primary with two helpers.
 //
@@ -50,12 +50,12 @@ type network struct {
 	web4, web6 string
 	roles      map[string]*role // by node
 
-	mu      sync.Mutex // protects all below
-	tun     bool       // the primary runs with --tun
-	began   time.Time
-	absence []absence
-	faults  []string
-	done    []result
+	mu       sync.Mutex // protects all below
+	tun      bool       // the primary runs with --tun
+	began    time.Time
+	absences []absence
+	faults   []string
+	results  []result
 }
 
 // absence is a time without the process of a role whose end ends streams.
@@ -67,10 +67,10 @@ type absence struct {
 // newNetwork starts all roles.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	house := rig.House(t, "12/10/20,8/30")
-	n := &network{Network: rig.New(t, rig.Options{Lab: house, Race: true}), began: time.Now()}
+	topology := rig.House(t, "12/10/20,8/30")
+	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Race: true}), began: time.Now()}
 	addr := func(node, link string) string {
-		a, err := house.Addr(node, link)
+		a, err := topology.Addr(node, link)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func newNetwork(t *testing.T) *network {
 	server := addr("server", "core") + ":7600"
 	trust("server", "primary", identity.RolePrimary)
 	trust("primary", "server", identity.RoleServer, server)
-	for i, node := range house.Helpers() {
+	for i, node := range topology.Helpers() {
 		pipe := fmt.Sprint("pipe", i+1)
 		trust("primary", node, identity.RoleHelper, addr(node, pipe)+":7602")
 		trust(node, "primary", identity.RolePrimary, addr("primary", pipe)+":7602")
@@ -180,10 +180,10 @@ func (n *network) pickTransfer(r *rand.Rand, tun bool) transfer {
 // result is how a transfer ended.
 type result struct {
 	transfer
-	from, to time.Time
-	err      error
-	wrong    bool // it ended in order with other bytes
-	back     int  // datagrams that came back
+	from, to      time.Time
+	err           error
+	wrongBytes    bool // it ended in order with other bytes
+	datagramsBack int  // datagrams that came back
 }
 
 // runTransfer runs a transfer to its end.
@@ -201,31 +201,31 @@ func (n *network) runTransfer(t transfer, worker int) (r result) {
 	r.to = time.Now()
 	switch {
 	case r.err != nil:
-		r.wrong = strings.Contains(r.err.Error(), "wrong datagram") || strings.Contains(r.err.Error(), "ended in order with") && !strings.Contains(r.err.Error(), `answer ""`)
+		r.wrongBytes = strings.Contains(r.err.Error(), "wrong datagram") || strings.Contains(r.err.Error(), "ended in order with") && !strings.Contains(r.err.Error(), `answer ""`)
 	case strings.HasSuffix(t.name, "datagrams"):
-		r.back, r.err = strconv.Atoi(out)
+		r.datagramsBack, r.err = strconv.Atoi(out)
 	case t.name == "onloading":
 	case !strings.Contains(t.name, "upload"):
 		out, _ = rig.Sum(strings.NewReader(out))
 		fallthrough
 	default:
-		if r.wrong = out != t.want; r.wrong {
+		if r.wrongBytes = out != t.want; r.wrongBytes {
 			r.err = fmt.Errorf("ended in order with %s, want %s", out, t.want)
 		}
 	}
 	return r
 }
 
-// cause explains a failure by an absence of primary or server within the transfer, or
+// explainFailure explains a failure by an absence of primary or server within the transfer, or
 // returns "". Streams do not survive the restart of these two. What is carried without
 // them is never explained.
-func (n *network) cause(r result) string {
-	if r.wrong || r.name == "onloading" {
+func (n *network) explainFailure(r result) string {
+	if r.wrongBytes || r.name == "onloading" {
 		return ""
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, a := range n.absence {
+	for _, a := range n.absences {
 		if r.to.After(a.from) && (a.to.IsZero() || r.from.Before(a.to)) {
 			return a.node + " restarted"
 		}
@@ -242,7 +242,7 @@ func (n *network) transferUntil(ctx context.Context, worker int, seed uint64) {
 		n.mu.Unlock()
 		res := n.runTransfer(n.pickTransfer(r, tun), worker)
 		n.mu.Lock()
-		n.done = append(n.done, res)
+		n.results = append(n.results, res)
 		n.mu.Unlock()
 		if res.err != nil { // an app that asks again at once would only count failures
 			select {
@@ -260,7 +260,7 @@ func TestSoak(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	t.Logf("-soak %v -seed %d", *soakFor, seed)
+	t.Logf("-soak %v -seed %d", *soakDuration, seed)
 	n := newNetwork(t)
 	for i := range 13 {
 		size := int64(1000 * (1 << i))
@@ -270,37 +270,37 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), *soakFor)
+	ctx, cancel := context.WithTimeout(t.Context(), *soakDuration)
 	defer cancel()
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() { n.transferUntil(ctx, w, seed) })
 	}
-	n.breakUntil(ctx, seed)
+	n.injectFaultsUntil(ctx, seed)
 	all.Wait()
-	n.judge()
+	n.checkResults()
 	n.Await(3) // all subflows are back
 	n.reportMemory()
 }
 
-// judge reports what was carried and which failures nothing explains.
-func (n *network) judge() {
+// checkResults reports what was carried and which failures nothing explains.
+func (n *network) checkResults() {
 	n.Helper()
 	var bytes int64
 	var sent, back, failed int
 	kinds, causes := map[string][2]int{}, map[string]int{}
-	for _, r := range n.done {
+	for _, r := range n.results {
 		k := kinds[r.name]
 		k[0]++
 		switch cause := ""; {
 		case r.err == nil && strings.HasSuffix(r.name, "datagrams"):
-			sent, back = sent+datagrams, back+r.back
+			sent, back = sent+datagramCount, back+r.datagramsBack
 		case r.err == nil:
 			bytes += r.bytes
 		default:
 			failed++
 			k[1]++
-			if cause = n.cause(r); cause == "" {
+			if cause = n.explainFailure(r); cause == "" {
 				n.Errorf("unexplained: %s of %d bytes, from %v for %v: %v\nfaults then: %v", r.name, r.bytes,
 					r.from.Sub(n.began).Round(time.Millisecond), r.to.Sub(r.from).Round(time.Millisecond), r.err, n.faultsAround(r))
 				cause = "unexplained"
@@ -315,7 +315,7 @@ func (n *network) judge() {
 	}
 	slices.Sort(names)
 	n.Logf("%d transfers, %.1f MB verified, %d of %d datagrams came back, %d faults, %d failures by cause: %v\n%s",
-		len(n.done), float64(bytes)/mb, back, sent, len(n.faults), failed, causes, strings.Join(names, "\n"))
+		len(n.results), float64(bytes)/mb, back, sent, len(n.faults), failed, causes, strings.Join(names, "\n"))
 	n.Logf("faults by kind: %v", countKinds(n.faults))
 	for _, p := range n.All {
 		if p.Node == "web" && strings.Contains(p.Log.String(), "SHORT") {

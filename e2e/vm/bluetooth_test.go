@@ -22,18 +22,18 @@ const (
 	scanPage      = 2 // answers those who connect
 )
 
-// controllers starts two emulated ones, within each other's reach, and returns
+// startControllers starts two emulated ones, within each other's reach, and returns
 // their addresses.
-func controllers(t *testing.T) (list [2]string) {
+func startControllers(t *testing.T) (list [2]string) {
 	t.Helper()
-	start(t, nil, "btvirt", "-l2")
+	startProcess(t, nil, "btvirt", "-l2")
 	fd, err := unix.Socket(unix.AF_BLUETOOTH, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.BTPROTO_HCI)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	for i := range list {
-		eventually(t, func() error {
+		waitUntil(t, func() error {
 			if _, err := os.Stat(fmt.Sprintf("/sys/class/bluetooth/hci%d", i)); err != nil {
 				return err
 			}
@@ -66,12 +66,12 @@ func controllers(t *testing.T) (list [2]string) {
 // TestCarrier runs the contract of package pipe's carriers, and what else it
 // runs over each of them, over RFCOMM.
 func TestCarrier(t *testing.T) {
-	if !inside(t) {
+	if !enterGuest(t) {
 		return
 	}
-	run(t, "ip", "link", "set", "lo", "up")
+	runCommand(t, "ip", "link", "set", "lo", "up")
 	cmd := exec.Command(filepath.Join(os.Getenv(guestEnv), "pipe.test"), "-test.v", "-test.timeout=90s", "-test.run=/^rfcomm$")
-	cmd.Env = append(os.Environ(), "MPBOND_TEST_RFCOMM="+controllers(t)[0]+"/5")
+	cmd.Env = append(os.Environ(), "MPBOND_TEST_RFCOMM="+startControllers(t)[0]+"/5")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
 	err := cmd.Run()
 	if err != nil {
@@ -81,17 +81,17 @@ func TestCarrier(t *testing.T) {
 
 // TestBluetoothPipe: a download goes over a pipe by Bluetooth.
 func TestBluetoothPipe(t *testing.T) {
-	if !inside(t) {
+	if !enterGuest(t) {
 		return
 	}
-	addr := controllers(t)[0]
-	b := newBond(t, network{pipe: "rfcomm://5", called: "rfcomm://" + addr + "/5", server: "127.0.0.1"})
-	p := b.helped()
-	b.download(func() {})
-	if after := b.helped(); !strings.HasPrefix(after.Pipe, "rfcomm://") || after.RxBytes-p.RxBytes < size {
+	addr := startControllers(t)[0]
+	b := newBond(t, network{pipeListen: "rfcomm://5", pipeTarget: "rfcomm://" + addr + "/5", serverAddr: "127.0.0.1"})
+	p := b.waitHelpedSubflow()
+	b.downloadFile(func() {})
+	if after := b.waitHelpedSubflow(); !strings.HasPrefix(after.Pipe, "rfcomm://") || after.RxBytes-p.RxBytes < fileSize {
 		t.Errorf("%+v", after)
 	}
-	if log := b.stop(); strings.Contains(log, "level=WARN") {
+	if log := b.stopHelper(); strings.Contains(log, "level=WARN") {
 		t.Error(log)
 	}
 }

@@ -33,23 +33,23 @@ import (
 // guestEnv names the folder that .ci/guest made.
 const guestEnv = "MPBOND_TEST_VM"
 
-// patience bounds a machine's life, boot included.
-const patience = 2 * time.Minute
+// guestTimeout bounds a machine's life, boot included.
+const guestTimeout = 2 * time.Minute
 
-// verdict begins the line with which a machine's tests end.
-const verdict = "tests ended with "
+// verdictPrefix begins the line with which a machine's tests end.
+const verdictPrefix = "tests ended with "
 
-// modules are what Debian's kernel does not have built in, and init or a test
+// neededModules are what Debian's kernel does not have built in, and init or a test
 // needs. The kernel would ask modprobe for the algorithms.
-var modules = []string{"virtio_pci", "9pnet_virtio", "9p", "overlay",
+var neededModules = []string{"virtio_pci", "9pnet_virtio", "9p", "overlay",
 	"af_alg", "algif_hash", "algif_skcipher", "ecb", "cmac", "ctr", "ccm", "hci_vhci", "rfcomm",
 	"mac80211_hwsim", "veth"}
 
-// inside tells whether this is the machine in which the test is to do its work.
+// enterGuest tells whether this is the machine in which the test is to do its work.
 // Outside it boots that, prints what comes, and takes over how the test ends.
-func inside(t *testing.T) bool {
+func enterGuest(t *testing.T) bool {
 	t.Helper()
-	if isInit() {
+	if isGuestInit() {
 		return true
 	}
 	guest := os.Getenv(guestEnv)
@@ -73,19 +73,19 @@ func inside(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), guestTimeout)
 	defer cancel()
 	share := "local,security_model=none,readonly=on,multidevs=remap,mount_tag=%s,path=%s"
 	cmd := exec.CommandContext(ctx, qemu, "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-accel", "tcg", "-cpu", "max", "-m", "1G", "-kernel", kernels[0], "-initrd", initrd,
 		"-virtfs", fmt.Sprintf(share, "host", "/"), "-virtfs", fmt.Sprintf(share, "packages", filepath.Join(guest, "root")),
-		"-append", fmt.Sprintf("console=ttyS0 no_timer_check quiet panic=-1 %s=%q HERE=%q -- -test.v -test.timeout=%v -test.run=^%s$", guestEnv, guest, here, patience-10*time.Second, t.Name()))
+		"-append", fmt.Sprintf("console=ttyS0 no_timer_check quiet panic=-1 %s=%q HERE=%q -- -test.v -test.timeout=%v -test.run=^%s$", guestEnv, guest, here, guestTimeout-10*time.Second, t.Name()))
 	runtime.LockOSThread() // for Pdeathsig is sent when the thread ends
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput() // its standard input is empty
 	text := strings.ReplaceAll(string(out), "\r", "")
-	if err != nil || !strings.Contains(text, "\n"+verdict+"0\n") {
+	if err != nil || !strings.Contains(text, "\n"+verdictPrefix+"0\n") {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	if strings.Contains(text, "--- SKIP: "+t.Name()+" ") {
@@ -103,12 +103,12 @@ func writeInitrd(to, dir string) error {
 	if err != nil {
 		return err
 	}
-	list, err := closure(dir)
+	list, err := listModuleFiles(dir)
 	if err != nil {
 		return err
 	}
 	var b bytes.Buffer
-	entry := func(name string, data []byte) {
+	writeEntry := func(name string, data []byte) {
 		// inode, mode, user, group, links, time, size, four devices, length of the name, checksum
 		fields := [13]int{b.Len(), 0o100755, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0}
 		b.WriteString("070701")
@@ -129,15 +129,15 @@ func writeInitrd(to, dir string) error {
 		if path == self {
 			name = "init"
 		}
-		entry(name, data)
+		writeEntry(name, data)
 	}
-	entry("TRAILER!!!", nil)
+	writeEntry("TRAILER!!!", nil)
 	return os.WriteFile(to, b.Bytes(), 0o600)
 }
 
-// closure lists the files of modules and of all that they depend on, those
+// listModuleFiles lists the files of modules and of all that they depend on, those
 // first.
-func closure(dir string) (list []string, err error) {
+func listModuleFiles(dir string) (list []string, err error) {
 	order, err := os.ReadFile(filepath.Join(dir, "modules.order"))
 	if err != nil {
 		return nil, err
@@ -150,8 +150,8 @@ func closure(dir string) (list []string, err error) {
 		files[name(path)] = filepath.Join(dir, path)
 	}
 	seen := map[string]bool{}
-	var add func(module string) error
-	add = func(module string) error {
+	var addModule func(module string) error
+	addModule = func(module string) error {
 		if seen[module] {
 			return nil
 		}
@@ -171,7 +171,7 @@ func closure(dir string) (list []string, err error) {
 				continue
 			}
 			for d := range strings.SplitSeq(depends, ",") {
-				if err := add(strings.ReplaceAll(d, "-", "_")); err != nil {
+				if err := addModule(strings.ReplaceAll(d, "-", "_")); err != nil {
 					return err
 				}
 			}
@@ -179,8 +179,8 @@ func closure(dir string) (list []string, err error) {
 		list = append(list, files[module])
 		return nil
 	}
-	for _, m := range modules {
-		if err := add(m); err != nil {
+	for _, m := range neededModules {
+		if err := addModule(m); err != nil {
 			return nil, err
 		}
 	}

@@ -13,30 +13,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isInit tells whether this is a machine that inside has booted.
-func isInit() bool { return os.Getpid() == 1 && os.Args[0] == "/init" }
+// isGuestInit tells whether this is a machine that inside has booted.
+func isGuestInit() bool { return os.Getpid() == 1 && os.Args[0] == "/init" }
 
 // TestMain: as process 1 of a machine, the binary makes that one, runs the test
 // that its arguments name, and ends the machine.
 func TestMain(m *testing.M) {
-	if !isInit() {
+	if !isGuestInit() {
 		os.Exit(m.Run())
 	}
 	code := 1
-	if err := initialise(); err != nil {
+	if err := setUpGuest(); err != nil {
 		fmt.Println("init:", err)
 	} else {
 		code = m.Run()
 	}
-	fmt.Printf("%s%d\n", verdict, code)
+	fmt.Printf("%s%d\n", verdictPrefix, code)
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 }
 
-// initialise loads all modules and goes to the overlay, in the folder in which
+// setUpGuest loads all modules and goes to the overlay, in the folder in which
 // the test was started outside.
-func initialise() error {
-	if err := load(); err != nil {
+func setUpGuest() error {
+	if err := loadModules(); err != nil {
 		return err
 	}
 	const shared = "trans=virtio,version=9p2000.L,msize=524288,cache=loose"
@@ -70,7 +70,7 @@ func initialise() error {
 		os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), os.Setenv("HOME", "/tmp"))
 }
 
-func load() error {
+func loadModules() error {
 	list, err := filepath.Glob("/*.ko") // sorted
 	if err != nil {
 		return err

@@ -25,17 +25,17 @@ import (
 	"mpbond/base/identity"
 )
 
-// run runs a program to its end.
-func run(t *testing.T, argv ...string) {
+// runCommand runs a program to its end.
+func runCommand(t *testing.T, argv ...string) {
 	t.Helper()
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		t.Fatalf("%q: %v\n%s", argv, err, out)
 	}
 }
 
-// start starts a program that runs until stop is called or the test ends. Stop
+// startProcess starts a program that runs until stop is called or the test ends. Stop
 // returns what it printed, which is shown if the test fails.
-func start(t *testing.T, env []string, argv ...string) (stop func() string) {
+func startProcess(t *testing.T, env []string, argv ...string) (stop func() string) {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
@@ -57,11 +57,11 @@ func start(t *testing.T, env []string, argv ...string) (stop func() string) {
 	return stop
 }
 
-// eventually asks again and again until f is content. What it waits for are
+// waitUntil asks again and again until f is content. What it waits for are
 // other processes.
-func eventually(t *testing.T, f func() error) {
+func waitUntil(t *testing.T, f func() error) {
 	t.Helper()
-	end := time.Now().Add(patience / 4)
+	end := time.Now().Add(guestTimeout / 4)
 	for {
 		err := f()
 		if err == nil {
@@ -76,30 +76,30 @@ func eventually(t *testing.T, f func() error) {
 
 // network says where the devices are.
 type network struct {
-	pipe   string   // where the primary listens for helpers,
-	called string   // and what helpers call
-	server string   // address of the server
-	helper []string // what the helper's command begins with
+	pipeListen   string   // where the primary listens for helpers,
+	pipeTarget   string   // and what helpers call
+	serverAddr   string   // address of the server
+	helperPrefix []string // what the helper's command begins with
 }
 
-const size = 1_000_000 // of the file
+const fileSize = 1_000_000 // of the file
 
 // bond is a server, a primary and a helper, the real program, and a web server.
 type bond struct {
 	*testing.T
-	home   string
-	stop   func() string // ends the helper
-	client *http.Client
-	url    string
-	want   [sha256.Size]byte
+	home       string
+	stopHelper func() string // ends the helper
+	client     *http.Client
+	url        string
+	want       [sha256.Size]byte
 }
 
 // newBond starts them. The primary's own link leads nowhere, so that all goes
 // over the helper.
 func newBond(t *testing.T, n network) *bond {
 	t.Helper()
-	run(t, "ip", "link", "set", "lo", "up")
-	run(t, "ip", "link", "add", "nowhere", "type", "veth", "peer", "name", "end")
+	runCommand(t, "ip", "link", "set", "lo", "up")
+	runCommand(t, "ip", "link", "add", "nowhere", "type", "veth", "peer", "name", "end")
 	b := &bond{T: t, home: t.TempDir()}
 	type peer struct {
 		at, who string
@@ -116,10 +116,10 @@ func newBond(t *testing.T, n network) *bond {
 	}
 	for _, p := range []peer{
 		{"server", "primary", identity.RolePrimary, nil},
-		{"primary", "server", identity.RoleServer, []string{n.server + ":7600"}},
+		{"primary", "server", identity.RoleServer, []string{n.serverAddr + ":7600"}},
 		{"primary", "helper", identity.RoleHelper, nil},
-		{"helper", "server", identity.RoleServer, []string{n.server + ":7600"}},
-		{"helper", "primary", identity.RolePrimary, []string{n.called}},
+		{"helper", "server", identity.RoleServer, []string{n.serverAddr + ":7600"}},
+		{"helper", "primary", identity.RolePrimary, []string{n.pipeTarget}},
 	} {
 		trust, err := identity.OpenTrust(filepath.Join(b.home, p.at, "trust.toml"))
 		if err == nil {
@@ -129,10 +129,10 @@ func newBond(t *testing.T, n network) *bond {
 			t.Fatal(err)
 		}
 	}
-	file := make([]byte, size)
+	file := make([]byte, fileSize)
 	_, _ = io.ReadFull(rand.NewChaCha8([32]byte{7}), file)
 	b.want = sha256.Sum256(file)
-	l, err := net.Listen("tcp", n.server+":0")
+	l, err := net.Listen("tcp", n.serverAddr+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,22 +140,22 @@ func newBond(t *testing.T, n network) *bond {
 	go func() { _ = web.Serve(l) }()
 	t.Cleanup(func() { web.Close() })
 	b.url = "http://" + l.Addr().String()
-	b.client = &http.Client{Timeout: patience / 3, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: "127.0.0.1:1080"})}}
+	b.client = &http.Client{Timeout: guestTimeout / 3, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: "127.0.0.1:1080"})}}
 
 	mpbond := "../../bin/mpbond"
 	home := func(d string) []string { return []string{"MPBOND_HOME=" + filepath.Join(b.home, d)} }
-	start(t, home("server"), mpbond, "server", "--listen", n.server+":7600", "--allow", n.server+"/32")
-	start(t, home("primary"), mpbond, "primary", "--direct=false", "--interface", "nowhere", "--pipe", n.pipe)
-	b.stop = start(t, home("helper"), append(n.helper, mpbond, "helper")...)
+	startProcess(t, home("server"), mpbond, "server", "--listen", n.serverAddr+":7600", "--allow", n.serverAddr+"/32")
+	startProcess(t, home("primary"), mpbond, "primary", "--direct=false", "--interface", "nowhere", "--pipe", n.pipeListen)
+	b.stopHelper = startProcess(t, home("helper"), append(n.helperPrefix, mpbond, "helper")...)
 	return b
 }
 
-// helped is the path over the helper, once it is up.
-func (b *bond) helped() (p api.Subflow) {
+// waitHelpedSubflow is the path over the helper, once it is up.
+func (b *bond) waitHelpedSubflow() (p api.Subflow) {
 	b.Helper()
 	c := client.New(filepath.Join(b.home, "primary/run/primary.sock"))
 	defer c.Close()
-	eventually(b.T, func() error {
+	waitUntil(b.T, func() error {
 		s, err := c.Status(b.Context(), false)
 		if err != nil {
 			return err
@@ -172,8 +172,8 @@ func (b *bond) helped() (p api.Subflow) {
 	return p
 }
 
-// download gets the file, and calls half in the middle of it.
-func (b *bond) download(half func()) {
+// downloadFile gets the file, and calls half in the middle of it.
+func (b *bond) downloadFile(half func()) {
 	b.Helper()
 	begun := time.Now()
 	r, err := b.client.Get(b.url)
@@ -182,11 +182,11 @@ func (b *bond) download(half func()) {
 	}
 	defer r.Body.Close()
 	sum := sha256.New()
-	_, first := io.CopyN(sum, r.Body, size/2)
+	_, first := io.CopyN(sum, r.Body, fileSize/2)
 	half()
 	_, rest := io.Copy(sum, r.Body)
 	if err := errors.Join(first, rest); err != nil || [sha256.Size]byte(sum.Sum(nil)) != b.want {
 		b.Fatalf("other bytes, %v", err)
 	}
-	b.Logf("%d bytes in %v: %+v", size, time.Since(begun), b.helped())
+	b.Logf("%d bytes in %v: %+v", fileSize, time.Since(begun), b.waitHelpedSubflow())
 }
