@@ -36,12 +36,13 @@ test: ## all tests, with the race detector where there are goroutines, and their
 quick: ## vet and test what the change can have broken: packages that differ from BASE (HEAD) and those that import them
 	@BASE='$(BASE)' .ci/quick
 
-check: ## format, vet, staticcheck, govulncheck and the import rules of the tree
+check: ## format, vet, staticcheck, spelling, links, govulncheck and the import rules of the tree
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
 		[ -z "$$bad" ] || { echo "gofmt -w $$bad"; exit 1; }
 	go vet ./...
 	go vet -tags router ./cmd/mpbond ./onload/upload ./node/intercept/tun
 	go tool staticcheck ./...
+	@git ls-files '*.go' '*.md' '*.js' '*.html' '*.toml' | grep -v _test.go | xargs go tool misspell -error
 	@.ci/vulns
 	@go build -o bin/count ./archtest/count
 	go test -json ./archtest/... | bin/count

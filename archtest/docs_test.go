@@ -36,8 +36,9 @@ func requiredModules(mod string) (list []string) {
 			!strings.HasSuffix(line, "// indirect") {
 			list = append(list, f[0])
 		}
-		if tool, ok := strings.CutPrefix(line, "tool "); ok {
-			list = append(list, strings.SplitN(tool, "/cmd/", 2)[0])
+		line = strings.TrimPrefix(line, "tool ") // in a block, only the path is on the line
+		if module, _, ok := strings.Cut(line, "/cmd/"); ok && !strings.Contains(line, " ") {
+			list = append(list, module)
 		}
 	}
 	return list
@@ -73,8 +74,8 @@ func TestDependenciesAreDocumented(t *testing.T) {
 
 // TestRequired checks the reading of go.mod.
 func TestRequired(t *testing.T) {
-	const mod = "module x\n\nrequire a.b/c v1.0.0\n\nrequire (\n\td.e/f v0.1.0\n\tg.h/i v1.2.3 // indirect\n)\n\ntool j.k/l/cmd/m\n"
-	if got := requiredModules(mod); !slices.Equal(got, []string{"a.b/c", "d.e/f", "j.k/l"}) {
+	const mod = "module x\n\nrequire a.b/c v1.0.0\n\nrequire (\n\td.e/f v0.1.0\n\tg.h/i v1.2.3 // indirect\n)\n\ntool j.k/l/cmd/m\n\ntool (\n\tn.o/p/cmd/q\n)\n"
+	if got := requiredModules(mod); !slices.Equal(got, []string{"a.b/c", "d.e/f", "j.k/l", "n.o/p"}) {
 		t.Errorf("%v", got)
 	}
 }
