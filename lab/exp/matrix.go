@@ -150,16 +150,15 @@ func joinTexts(all []string) string { return strings.Join(all, "; ") }
 var overviewCells = map[string]string{
 	"8/10/5, 2 MB, down":  "2 MB, 8/10/5",
 	"8/10/5, 10 MB, down": "10 MB, 8/10/5",
-	"1/18/5, 2 MB, down":  "2 MB, 1/18/5",
-	"4 MB, 8/10/5, HS-path falls from 10 to 1 Mbit/s at 2 s": "4 MB, 8/10/5, HS-path falls to 1 Mbit/s at 2 s",
-	"20 MB, two helpers": "20 MB, two helpers",
+	"5/10/5, 2 MB, down":  "2 MB, 5/10/5",
+	"20 MB, two helpers":  "20 MB, two helpers",
 	"20 MB, two helpers, the PS-path falls silent at 3 s": "20 MB, two helpers, PS-path silent from 3 s",
 }
 
 // overviewTable compares mpbond with kernel MPTCP and with one link, for the row's cells among
 // overviewCells.
 func (r Row) overviewTable(rec Record) Table {
-	t := Table{Head: []string{"download", "bound", Product, "kernel MPTCP", "one link"}}
+	t := Table{Head: []string{"download", "bound", Product, "kernel MPTCP", "primary's link alone"}}
 	for _, c := range r.Cells {
 		name, ok := overviewCells[c.Name]
 		if !ok || rec.Results.countTransfers(c.Name) == 0 {
@@ -198,7 +197,7 @@ func WriteOverview(w io.Writer, all []Evaluation) error {
 			"`mpbond-lab exp run bench` measures it")
 	}
 	t.writeMarkdown(&b)
-	fmt.Fprintf(&b, "\n%s.\n", sum.Provenance())
+	fmt.Fprintf(&b, "\n%s.\n", strings.Replace(sum.Provenance(), ", seed ", ",\nseed ", 1)) // short lines
 	_, err := io.WriteString(w, b.String())
 	return err
 }
