@@ -25,17 +25,17 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// told waits for an event, of those that have happened or will.
-func (n *network) told(c *client.Client, what string, is func(api.Event) bool) (e api.Event) {
+// awaitEvent waits for an event, of those that have happened or will.
+func (n *network) awaitEvent(c *client.Client, what string, matches func(api.Event) bool) (e api.Event) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), rig.Patience)
 	defer cancel()
-	for news, err := range c.Events(ctx, 0) {
+	for update, err := range c.Events(ctx, 0) {
 		if err != nil {
 			n.Fatalf("%s was not told: %v", what, err)
 		}
-		if news.Change != nil && is(*news.Change) {
-			return *news.Change
+		if update.Change != nil && matches(*update.Change) {
+			return *update.Change
 		}
 	}
 	return e
@@ -47,18 +47,18 @@ func TestAPI(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
-	n.told(primary, "the helper's coming", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "phone" })
-	n.told(primary, "its pipe", func(e api.Event) bool {
+	n.awaitEvent(primary, "the helper's coming", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "phone" })
+	n.awaitEvent(primary, "its pipe", func(e api.Event) bool {
 		return e.Kind == "pipe_up" && e.Device == "phone" && e.Text != ""
 	})
-	n.told(primary, "the direct subflow", func(e api.Event) bool {
+	n.awaitEvent(primary, "the direct subflow", func(e api.Event) bool {
 		return e.Kind == "subflow_up" && e.Device == "laptop" && e.Reason == "direct"
 	})
-	first := n.told(primary, "the helped subflow", func(e api.Event) bool {
+	first := n.awaitEvent(primary, "the helped subflow", func(e api.Event) bool {
 		return e.Kind == "subflow_up" && e.Device == "phone"
 	})
-	n.told(server, "the device", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "laptop" })
-	relay := n.told(helper, "the relay", func(e api.Event) bool { return e.Kind == "relay_up" && e.Device == "laptop" })
+	n.awaitEvent(server, "the device", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "laptop" })
+	relay := n.awaitEvent(helper, "the relay", func(e api.Event) bool { return e.Kind == "relay_up" && e.Device == "laptop" })
 
 	// Who is there, as each sees it.
 	for _, c := range []struct {
@@ -109,7 +109,7 @@ func TestAPI(t *testing.T) {
 	// A stream is told of, and reset.
 	seen := uint64(0)
 	for _, at := range []*client.Client{primary, server} {
-		x := n.transfer(fmt.Sprintf("http://web/%d", int64(1)<<33))
+		x := n.startTransfer(fmt.Sprintf("http://web/%d", int64(1)<<33))
 		<-x.begun
 		list, err := at.Streams(t.Context())
 		// The newest is first: the server may not know yet that the one before has ended.
@@ -119,14 +119,14 @@ func TestAPI(t *testing.T) {
 		}
 		id := list[0].ID
 		seen = id
-		n.told(at, "its beginning", func(e api.Event) bool {
+		n.awaitEvent(at, "its beginning", func(e api.Event) bool {
 			return e.Kind == "stream_open" && e.Stream == id && e.Text == "web:80"
 		})
 		if err := at.ResetStream(t.Context(), list[0].Bond, id); err != nil {
 			t.Error(err)
 		}
-		n.wasReset(x, rig.Patience)
-		n.told(at, "its end", func(e api.Event) bool {
+		n.expectReset(x, rig.Patience)
+		n.awaitEvent(at, "its end", func(e api.Event) bool {
 			return e.Kind == "stream_close" && e.Stream == id && strings.Contains(e.Reason, "by hand")
 		})
 	}
@@ -147,9 +147,9 @@ func TestAPI(t *testing.T) {
 		if err := end(first.Bond, last); err != nil {
 			t.Fatal(err)
 		}
-		n.told(primary, fmt.Sprintf("the end of %d", last),
+		n.awaitEvent(primary, fmt.Sprintf("the end of %d", last),
 			func(e api.Event) bool { return e.Kind == "subflow_down" && e.Subflow == last })
-		last = n.told(primary, "another", func(e api.Event) bool {
+		last = n.awaitEvent(primary, "another", func(e api.Event) bool {
 			return e.Kind == "subflow_up" && e.Device == "phone" && e.Subflow > last
 		}).Subflow
 	}
@@ -202,10 +202,10 @@ func TestAPI(t *testing.T) {
 		t.Errorf("mpbond events ended with %v", err)
 	}
 
-	n.metrics("primary", "mpbond_subflow_received_bytes_total", "mpbond_streams_total", "mpbond_events_total",
+	n.checkMetrics("primary", "mpbond_subflow_received_bytes_total", "mpbond_streams_total", "mpbond_events_total",
 		"mpbond_device_online")
-	n.metrics("server", "mpbond_subflow_sent_bytes_total", "mpbond_streams_total")
-	n.metrics("helper1", "mpbond_helper_relayed_bytes_total", "mpbond_events_total")
+	n.checkMetrics("server", "mpbond_subflow_sent_bytes_total", "mpbond_streams_total")
+	n.checkMetrics("helper1", "mpbond_helper_relayed_bytes_total", "mpbond_events_total")
 }
 
 // TestPause: what is paused carries nothing, at a primary and at a helper, also after
@@ -222,7 +222,7 @@ func TestPause(t *testing.T) {
 		t.Helper()
 		after := seen
 		for _, w := range what {
-			e := n.told(primary, fmt.Sprint(w), func(e api.Event) bool {
+			e := n.awaitEvent(primary, fmt.Sprint(w), func(e api.Event) bool {
 				return e.Seq > after && e.Kind == w[0] && e.Device == "phone" && strings.Contains(e.Reason, w[1])
 			})
 			seen = max(seen, e.Seq)
@@ -236,7 +236,7 @@ func TestPause(t *testing.T) {
 	unused := func() {
 		t.Helper()
 		load()
-		if list := n.byHelper(); len(list) > 0 {
+		if list := n.helpedSubflows(); len(list) > 0 {
 			t.Errorf("a paused phone has subflows: %+v", list)
 		}
 	}
@@ -259,7 +259,7 @@ func TestPause(t *testing.T) {
 		}) {
 		t.Errorf("%+v, %v", list, err)
 	}
-	n.of("primary").End(syscall.SIGTERM)
+	n.processIn("primary").End(syscall.SIGTERM)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.Await(1)
 	seen = 0
@@ -275,7 +275,7 @@ func TestPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	phone([2]string{"subflow_down"}, [2]string{"device_suspended", "it refuses: this device is paused there"})
-	n.told(helper, "the end of what it relayed", func(e api.Event) bool {
+	n.awaitEvent(helper, "the end of what it relayed", func(e api.Event) bool {
 		return e.Kind == "relay_down" && strings.Contains(e.Reason, "paused")
 	})
 	unused()
@@ -284,8 +284,8 @@ func TestPause(t *testing.T) {
 	load()
 }
 
-// metrics checks that a role's metrics can be read and that some are not 0.
-func (n *network) metrics(node string, names ...string) {
+// checkMetrics checks that a role's metrics can be read and that some are not 0.
+func (n *network) checkMetrics(node string, names ...string) {
 	n.Helper()
 	role := strings.TrimSuffix(node, "1")
 	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true,

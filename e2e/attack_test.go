@@ -21,15 +21,15 @@ import (
 
 // attacker is a process that attacks until it is ended.
 type attacker struct {
-	t    *testing.T
-	cmd  interface{ Wait() error }
-	in   io.Closer
-	out  *bufio.Reader
-	over bool
+	t       *testing.T
+	cmd     interface{ Wait() error }
+	in      io.Closer
+	out     *bufio.Reader
+	stopped bool
 }
 
-// attack starts one in node helper1, and returns when it prints its first line.
-func (n *network) attack(t *testing.T, node string, args ...string) (a *attacker, first string) {
+// startAttack starts one in node helper1, and returns when it prints its first line.
+func (n *network) startAttack(t *testing.T, node string, args ...string) (a *attacker, first string) {
 	t.Helper()
 	cmd := n.Command(node, append([]string{os.Args[0], "lab"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -45,20 +45,20 @@ func (n *network) attack(t *testing.T, node string, args ...string) (a *attacker
 		t.Fatal(err)
 	}
 	a = &attacker{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
-	t.Cleanup(func() { a.end() })
+	t.Cleanup(func() { a.stop() })
 	if first, err = a.out.ReadString('\n'); err != nil {
 		t.Fatalf("%v: %v", args, err)
 	}
 	return a, strings.TrimSpace(first)
 }
 
-// end ends it and returns what it has printed last.
-func (a *attacker) end() string {
+// stop ends it and returns what it has printed last.
+func (a *attacker) stop() string {
 	a.t.Helper()
-	if a.over {
+	if a.stopped {
 		return ""
 	}
-	a.over = true
+	a.stopped = true
 	a.in.Close()
 	last, _ := io.ReadAll(a.out)
 	if err := a.cmd.Wait(); err != nil {
@@ -67,9 +67,9 @@ func (a *attacker) end() string {
 	return strings.TrimSpace(string(last))
 }
 
-// memoryGroup makes a cgroup of so much memory, of whichever version the machine has, and
+// newMemoryGroup makes a cgroup of so much memory, of whichever version the machine has, and
 // returns a command that runs another one in it.
-func memoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
+func newMemoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 	t.Helper()
 	for _, g := range []struct{ root, file string }{{"/sys/fs/cgroup", "memory.max"},
 		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}} {
@@ -100,7 +100,7 @@ func memoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 func newVictim(t *testing.T, within []string) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "-/-/-")})}
-	n.trust()
+	n.exchangeTrust()
 	key, err := identity.LoadKey(filepath.Join(n.Dir, "helper1", "device.key"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +137,8 @@ func (n *network) awaitSubflow() time.Duration {
 	return time.Since(began)
 }
 
-// memoryNow and processor are what a process has and has used.
-func memoryNow(t *testing.T, p *rig.Process) unit.Bytes {
+// residentMemory and processor are what a process has and has used.
+func residentMemory(t *testing.T, p *rig.Process) unit.Bytes {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
 	var size, resident unit.Bytes
@@ -151,7 +151,7 @@ func memoryNow(t *testing.T, p *rig.Process) unit.Bytes {
 	return resident * unit.Bytes(os.Getpagesize())
 }
 
-func processor(t *testing.T, p *rig.Process) time.Duration {
+func processorTime(t *testing.T, p *rig.Process) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
 	if err != nil {
@@ -173,7 +173,7 @@ func TestExhaustedServer(t *testing.T) {
 	const limit = 600 * unit.MB
 	for _, kind := range []string{"pages", "gaps"} {
 		t.Run(kind, func(t *testing.T) {
-			n := newVictim(t, memoryGroup(t, limit))
+			n := newVictim(t, newMemoryGroup(t, limit))
 			n.startPrimary()
 			const size = 40 * mb
 			download := func() time.Duration {
@@ -183,29 +183,29 @@ func TestExhaustedServer(t *testing.T) {
 				return time.Since(began)
 			}
 			alone := download()
-			server := n.of("server")
+			server := n.processIn("server")
 			peakMemory(t, server)
-			before, used := memoryNow(t, server), processor(t, server)
-			running := n.transfer(fmt.Sprintf("http://web/%d?paced", mb)) // some 4 s
+			before, used := residentMemory(t, server), processorTime(t, server)
+			running := n.startTransfer(fmt.Sprintf("http://web/%d?paced", mb)) // some 4 s
 			<-running.begun
-			a, sent := n.attack(t, "helper1", "exhaust", kind)
+			a, sent := n.startAttack(t, "helper1", "exhaust", kind)
 			beside := download()
-			cost := processor(t, server) - used
+			cost := processorTime(t, server) - used
 			after := download()
 			peak := peakMemory(t, server)
 			if <-running.done; running.err != nil {
 				t.Errorf("the transfer beside: %v %s", running.err, &running.errs)
 			}
-			a.end()
+			a.stop()
 			t.Logf("%s; peak %v of %v, %v before; %v of processor time with 40 MB for another device, which took %v alone, %v beside, %v then",
 				sent, peak, limit, before, cost, alone.Round(time.Millisecond), beside.Round(time.Millisecond),
 				after.Round(time.Millisecond))
 			if peak > limit*9/10 {
 				t.Errorf("the server has had %v of %v", peak, limit)
 			}
-			if *patient {
+			if *slowTests {
 				time.Sleep(30 * time.Second)
-				if now := memoryNow(t, server); now > before+64*unit.MB {
+				if now := residentMemory(t, server); now > before+64*unit.MB {
 					t.Errorf("%v are left 30 s after the end, %v before", now, before)
 				} else {
 					t.Logf("%v are left 30 s after the end", now)
@@ -221,14 +221,14 @@ func TestIdleConnectionsOfAProgram(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	n := newVictim(t, nil)
 	n.startPrimary()
-	running := n.transfer(fmt.Sprintf("http://web/%d?paced", mb))
+	running := n.startTransfer(fmt.Sprintf("http://web/%d?paced", mb))
 	<-running.begun
-	idle, _ := n.attack(t, "primary", "idle", "5000", "127.0.0.1:1080")
+	idle, _ := n.startAttack(t, "primary", "idle", "5000", "127.0.0.1:1080")
 	want, _ := rig.Sum(rig.Noise(mb))
 	for _, way := range [][]string{{"--socks5-hostname", "127.0.0.1:1080"}, {"-x", "http://127.0.0.1:1080"},
 		{"-p", "-x", "http://127.0.0.1:1080"}} {
 		began := time.Now()
-		x := n.begin(0, append([]string{"curl", "-sSfN", "--max-time", "60", fmt.Sprintf("http://web/%d", mb)}, way...)...)
+		x := n.startAppTransfer(0, append([]string{"curl", "-sSfN", "--max-time", "60", fmt.Sprintf("http://web/%d", mb)}, way...)...)
 		if <-x.done; x.err != nil || x.got != want {
 			t.Errorf("%v: %s, %v %s", way, x.got, x.err, &x.errs)
 		}
@@ -237,14 +237,14 @@ func TestIdleConnectionsOfAProgram(t *testing.T) {
 	if <-running.done; running.err != nil {
 		t.Errorf("the transfer from before: %v %s", running.err, &running.errs)
 	}
-	idle.end()
-	if lines := strings.Count(n.of("primary").Log.String(), "not taken"); lines > 2 {
+	idle.stop()
+	if lines := strings.Count(n.processIn("primary").Log.String(), "not taken"); lines > 2 {
 		t.Errorf("%d lines in the log", lines)
 	}
 }
 
-// crowd starts a crowd at so many addresses of node helper1.
-func (n *network) crowd(t *testing.T, addresses int, kinds ...string) *attacker {
+// startCrowd starts a crowd at so many addresses of node helper1.
+func (n *network) startCrowd(t *testing.T, addresses int, kinds ...string) *attacker {
 	t.Helper()
 	by, err := n.Lab.Topology.Addr("helper1", "hs1")
 	if err != nil {
@@ -252,7 +252,7 @@ func (n *network) crowd(t *testing.T, addresses int, kinds ...string) *attacker 
 	}
 	n.Must("helper1", "ip", "route", "replace", "local", "10.78.0.0/24", "dev", "lo") // all these addresses are its own
 	n.Must("server", "ip", "route", "replace", "10.78.0.0/24", "via", by.String())
-	a, _ := n.attack(t, "helper1", append([]string{"crowd", "10.78.0.1", fmt.Sprint(addresses)}, kinds...)...)
+	a, _ := n.startAttack(t, "helper1", append([]string{"crowd", "10.78.0.1", fmt.Sprint(addresses)}, kinds...)...)
 	return a
 }
 
@@ -266,13 +266,13 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 	}{{24, "silent"}, {240, "silent"}, {240, "half"}} {
 		t.Run(fmt.Sprintf("%d %s", c.addresses, c.kind), func(t *testing.T) {
 			n := newVictim(t, nil)
-			crowd := n.crowd(t, c.addresses, c.kind)
+			crowd := n.startCrowd(t, c.addresses, c.kind)
 			took := n.startPrimary()
 			n.download(mb)
-			if log := n.of("primary").Log.String(); strings.Contains(log, "no subflow") {
+			if log := n.processIn("primary").Log.String(); strings.Contains(log, "no subflow") {
 				t.Errorf("the first try has failed: %s", log)
 			}
-			n.signal("server", syscall.SIGKILL) // and who was there before comes back
+			n.signalProcess("server", syscall.SIGKILL) // and who was there before comes back
 			rig.Eventually(t, func() error {
 				up, err := n.Up()
 				if err == nil && len(up) > 0 {
@@ -286,7 +286,7 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 			if took > 10*time.Second || again > 10*time.Second { // it was 51 s, and is 0.3 s on a quiet machine
 				t.Errorf("the first subflow was up after %v, and after a restart of the server %v", took, again)
 			}
-			t.Logf("%d x 64 connections: the first subflow was up %v after the primary's start, and %v after one of the server; %s", c.addresses, took.Round(time.Millisecond), again.Round(time.Millisecond), crowd.end())
+			t.Logf("%d x 64 connections: the first subflow was up %v after the primary's start, and %v after one of the server; %s", c.addresses, took.Round(time.Millisecond), again.Round(time.Millisecond), crowd.stop())
 		})
 	}
 }
@@ -295,17 +295,17 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 func TestStrangersInTheLog(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	n := newVictim(t, nil)
-	server := n.of("server")
+	server := n.processIn("server")
 	before := strings.Count(server.Log.String(), "\n")
 	kinds := []string{"silent", "byte", "half", "stranger", "garbage", "oversize", "hello", "version", "pair"}
 	began := time.Now()
-	crowd := n.crowd(t, 60, kinds...)
-	if *patient {
+	crowd := n.startCrowd(t, 60, kinds...)
+	if *slowTests {
 		time.Sleep(time.Minute)
 	}
 	n.startPrimary()
 	n.download(mb)
-	last, took := crowd.end(), time.Since(began)
+	last, took := crowd.stop(), time.Since(began)
 	log := server.Log.String()
 	lines := strings.Count(log, "\n") - before - 1 // that of the primary
 	t.Logf("%d lines in %v; %s", lines, took.Round(time.Second), last)

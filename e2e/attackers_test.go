@@ -25,8 +25,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// home returns the key of this process's node, and the server that its trust file names.
-func home() (key *identity.Key, server identity.PublicKey, addr string, err error) {
+// loadIdentity returns the key of this process's node, and the server that its trust file names.
+func loadIdentity() (key *identity.Key, server identity.PublicKey, addr string, err error) {
 	dir := os.Getenv("MPBOND_HOME")
 	if key, err = identity.LoadKey(filepath.Join(dir, "device.key")); err != nil {
 		return nil, server, "", err
@@ -42,12 +42,12 @@ func home() (key *identity.Key, server identity.PublicKey, addr string, err erro
 	return key, servers[0].Key, servers[0].Addresses[0], nil
 }
 
-// exhaust is an enrolled device that sends what costs a server most, prints how much that
+// exhaustServer is an enrolled device that sends what costs a server most, prints how much that
 // was, and stays until its input ends. "pages" is one byte into each page of 2,048
 // streams, in three bonds; "gaps" is every other byte, backwards, of streams one
 // after the other.
-func exhaust(kind string, in io.Reader, out io.Writer) error {
-	key, server, addr, err := home()
+func exhaustServer(kind string, in io.Reader, out io.Writer) error {
+	key, server, addr, err := loadIdentity()
 	if err != nil {
 		return err
 	}
@@ -101,10 +101,10 @@ func exhaust(kind string, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// idle opens connections to addr that ask for nothing, a third of them after a byte of
+// holdIdleConns opens connections to addr that ask for nothing, a third of them after a byte of
 // SOCKS5, a third after the beginning of an HTTP request, and holds them until its input
 // ends. Those that the other end closes stay closed.
-func idle(n int, addr string, in io.Reader, out io.Writer) error {
+func holdIdleConns(n int, addr string, in io.Reader, out io.Writer) error {
 	var conns []net.Conn
 	for i := range n {
 		c, err := net.Dial("tcp", addr)
@@ -122,12 +122,12 @@ func idle(n int, addr string, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// crowd keeps 64 connections from each of so many addresses from first on to the server,
+// keepCrowd keeps 64 connections from each of so many addresses from first on to the server,
 // and opens another one for each that the server ends, 1,000 a second in all. Kinds are
 // what they do, in turn. It prints "there" when as many were opened as it keeps, and at the
 // end of its input how many there were.
-func crowd(first string, addresses int, kinds []string, in io.Reader, out io.Writer) error {
-	_, server, addr, err := home()
+func keepCrowd(first string, addresses int, kinds []string, in io.Reader, out io.Writer) error {
+	_, server, addr, err := loadIdentity()
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func misbehave(ctx context.Context, c net.Conn, kind string, cfg *tls.Config) {
 	case "garbage":
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n")
 	case "oversize":
-		_, _ = c.Write(oversize(wire.TypeHello))
+		_, _ = c.Write(oversizeFrame(wire.TypeHello))
 	case "hello": // as a helper does, and then nothing
 		_, _ = c.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: "stranger"}))
 	case "version":
@@ -205,14 +205,14 @@ func misbehave(ctx context.Context, c net.Conn, kind string, cfg *tls.Config) {
 	}
 }
 
-// attack runs one of these: its arguments are numbers and words.
-func attack(args []string) error {
+// runAttack runs one of these: its arguments are numbers and words.
+func runAttack(args []string) error {
 	number := func(i int) int { n, _ := strconv.Atoi(args[i]); return n }
 	switch args[0] {
 	case "exhaust":
-		return exhaust(args[1], os.Stdin, os.Stdout)
+		return exhaustServer(args[1], os.Stdin, os.Stdout)
 	case "idle":
-		return idle(number(1), args[2], os.Stdin, os.Stdout)
+		return holdIdleConns(number(1), args[2], os.Stdin, os.Stdout)
 	}
-	return crowd(args[1], number(2), args[3:], os.Stdin, os.Stdout)
+	return keepCrowd(args[1], number(2), args[3:], os.Stdin, os.Stdout)
 }

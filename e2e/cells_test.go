@@ -20,22 +20,22 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// relayed serves at a Unix socket what another one says, until it ends.
-type relayed struct {
+// cellRelay serves at a Unix socket what another one says, until it ends.
+type cellRelay struct {
 	net.Listener
-	mu    sync.Mutex
-	conns []net.Conn // both ends
-	over  bool
+	mu      sync.Mutex
+	conns   []net.Conn // both ends
+	stopped bool
 }
 
-func relay(t *testing.T, at, to string) *relayed {
+func startCellRelay(t *testing.T, at, to string) *cellRelay {
 	t.Helper()
 	ln, err := net.Listen("unix", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relayed{Listener: ln}
-	t.Cleanup(r.end)
+	r := &cellRelay{Listener: ln}
+	t.Cleanup(r.stop)
 	go func() {
 		for {
 			in, err := ln.Accept()
@@ -43,7 +43,7 @@ func relay(t *testing.T, at, to string) *relayed {
 				return
 			}
 			out, err := net.Dial("unix", to)
-			if err != nil || !r.add(in, out) {
+			if err != nil || !r.addConns(in, out) {
 				in.Close()
 				continue
 			}
@@ -57,59 +57,59 @@ func relay(t *testing.T, at, to string) *relayed {
 	return r
 }
 
-func (r *relayed) add(conns ...net.Conn) bool {
+func (r *cellRelay) addConns(conns ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.conns = append(r.conns, conns...)
-	return !r.over
+	return !r.stopped
 }
 
-// end is that of a decoder that is killed.
-func (r *relayed) end() {
+// stop is that of a decoder that is killed.
+func (r *cellRelay) stop() {
 	r.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.over = true
+	r.stopped = true
 	for _, c := range r.conns {
 		c.Close()
 	}
 }
 
-// standing is for how many subframes a device had something in its queue in the cell,
+// queueCount is for how many subframes a device had something in its queue in the cell,
 // and for how many of these more than deep.
-type standing struct{ any, over int }
+type queueCount struct{ queued, deep int }
 
-// deep is more than PBE-CC has in flight beside a round trip, three times: 24 ms of
+// deepQueue is more than PBE-CC has in flight beside a round trip, three times: 24 ms of
 // what 25 PRB carry.
-const deep = 200 * unit.KB
+const deepQueue = 200 * unit.KB
 
-// stands counts, as the network tells at a socket, until what it returns is called.
-func stands(t *testing.T, truth, user string) (end func() standing) {
+// countQueued counts, as the network tells at a socket, until what it returns is called.
+func countQueued(t *testing.T, truth, user string) (end func() queueCount) {
 	t.Helper()
 	c, err := net.Dial("unix", truth)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(chan standing, 1)
+	result := make(chan queueCount, 1)
 	go func() {
-		var s standing
+		var s queueCount
 		for d := json.NewDecoder(c); ; {
 			var l lab.TruthLine
 			if d.Decode(&l) != nil {
-				told <- s
+				result <- s
 				return
 			}
 			if l.User == user && l.Waiting > 0 {
-				s.any++
-				if l.Waiting > deep {
-					s.over++
+				s.queued++
+				if l.Waiting > deepQueue {
+					s.deep++
 				}
 			}
 		}
 	}()
-	return func() standing {
+	return func() queueCount {
 		c.Close()
-		return <-told
+		return <-result
 	}
 }
 
@@ -134,21 +134,21 @@ func TestCells(t *testing.T) {
 		LTE: map[string]*lab.LTE{"net": {Carriers: []lab.Carrier{{PRB: 25, Control: 0.4}}}},
 	}
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Race: true})}
-	n.trust()
+	n.exchangeTrust()
 	stats, err := n.Lab.Stats(false)
 	if err != nil || len(stats.LTE) != 1 {
 		t.Fatal(stats.LTE, err)
 	}
 	messages, truth := stats.LTE[0].Messages, stats.LTE[0].Truth
 	source := filepath.Join(n.Dir, "cells.sock")
-	decoder := relay(t, source, messages)
+	decoder := startCellRelay(t, source, messages)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp", "--congestion", "pbe")
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell",
 		"lte=unix:"+source+",rnti=0x4601")
-	n.uses("laptop/lte")
-	n.over("server", "laptop/lte", "udp")
+	n.awaitDevices("laptop/lte")
+	n.awaitTransport("server", "laptop/lte", "udp")
 
-	heard := func(want bool) {
+	awaitReception := func(want bool) {
 		t.Helper()
 		rig.Eventually(t, func() error {
 			s, err := n.Status("primary", "primary")
@@ -160,7 +160,7 @@ func TestCells(t *testing.T) {
 	}
 	// event waits for an event that is later than the one waited for last.
 	var seq uint64
-	event := func(kind string) {
+	awaitDeviceEvent := func(kind string) {
 		t.Helper()
 		ctx, stop := context.WithTimeout(t.Context(), rig.Patience)
 		defer stop()
@@ -177,7 +177,7 @@ func TestCells(t *testing.T) {
 		}
 	}
 	// loading waits for what the server's sender goes by while something is downloaded.
-	loading := func(what, device string, is func(api.PBE) bool) {
+	awaitUnderLoad := func(what, device string, is func(api.PBE) bool) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -192,7 +192,7 @@ func TestCells(t *testing.T) {
 		}()
 		var seen *api.PBE
 		rig.Eventually(t, func() error {
-			p, err := n.by("server", device)
+			p, err := n.subflowBy("server", device)
 			if err != nil {
 				return err
 			}
@@ -211,44 +211,44 @@ func TestCells(t *testing.T) {
 	paced := func(p api.PBE) bool {
 		return p.FollowsFeedback && p.CapacityBps > unit.Mbps && p.FairBps > unit.Mbps
 	}
-	heard(true)
-	event("cell_received")
-	loading("paced by the cell", "laptop/lte", paced)
+	awaitReception(true)
+	awaitDeviceEvent("cell_received")
+	awaitUnderLoad("paced by the cell", "laptop/lte", paced)
 	if _, err := n.Lab.Stats(true); err != nil { // lateness from now on
 		t.Fatal(err)
 	}
-	told := stands(t, truth, "lte")
+	stopCounting := countQueued(t, truth, "lte")
 	begin := time.Now()
 	const size = 6 * mb
 	n.download(size)
-	took, queue := time.Since(begin), told()
+	took, queue := time.Since(begin), stopCounting()
 	stats, err = n.Lab.Stats(false)
 	t.Logf("%d MB at %v; the queue stood for %d ms, deep for %d; lateness %+v; %v", size/mb, unit.RateOf(size, took),
-		queue.any, queue.over, stats.Lateness, err)
-	if err != nil || queue.any < 500 {
-		t.Errorf("the network told of %d subframes with a queue: %v", queue.any, err)
+		queue.queued, queue.deep, stats.Lateness, err)
+	if err != nil || queue.queued < 500 {
+		t.Errorf("the network told of %d subframes with a queue: %v", queue.queued, err)
 	} else if late := stats.Lateness; late.P99 > 5*time.Millisecond || late.Max > 50*time.Millisecond {
 		t.Logf("no judgement of the queue: the links stood still for %v", late.Max)
-	} else if queue.over > queue.any/5 {
-		t.Errorf("the queue was deep for %d of %d subframes", queue.over, queue.any)
+	} else if queue.deep > queue.queued/5 {
+		t.Errorf("the queue was deep for %d of %d subframes", queue.deep, queue.queued)
 	}
 
-	decoder.end()
-	heard(false)
-	event("cell_lost")
-	loading("like BBR", "laptop/lte", func(p api.PBE) bool { return !p.FollowsFeedback })
-	relay(t, source, messages)
-	heard(true)
-	event("cell_received")
-	loading("paced by the cell again", "laptop/lte", paced)
+	decoder.stop()
+	awaitReception(false)
+	awaitDeviceEvent("cell_lost")
+	awaitUnderLoad("like BBR", "laptop/lte", func(p api.PBE) bool { return !p.FollowsFeedback })
+	startCellRelay(t, source, messages)
+	awaitReception(true)
+	awaitDeviceEvent("cell_received")
+	awaitUnderLoad("paced by the cell again", "laptop/lte", paced)
 
 	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "hs1", "--cell",
 		"hs1=unix:"+messages+",rnti=0x4602")
-	n.over("server", "phone", "udp")
+	n.awaitTransport("server", "phone", "udp")
 	if err := n.Lab.Set("lte", "", "outage=on"); err != nil {
 		t.Fatal(err)
 	}
-	loading("paced by the helper's cell", "phone", paced)
+	awaitUnderLoad("paced by the helper's cell", "phone", paced)
 	if err := n.Lab.Set("lte", "", "outage=off"); err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		t.Errorf("status --why during the download:\n%s", text)
 	}
 
-	n.of("primary").End(syscall.SIGTERM)
+	n.processIn("primary").End(syscall.SIGTERM)
 	data, err := os.ReadFile(filepath.Join(n.Dir, "primary", "places.json"))
 	if err != nil || !strings.Contains(string(data), `"phone"`) || !strings.Contains(string(data), `"laptop"`) {
 		t.Errorf("%s: %v", data, err)

@@ -20,14 +20,14 @@ import (
 func newCrashNetwork(t *testing.T) (*network, *rig.Process) {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "60/60/60")})}
-	n.run(nil)
+	n.startRoles(nil)
 	web := n.Start("web", os.Args[0], "lab", "plain", ":81")
-	n.listens("web", 81) // the proxy reports a port that is closed
+	n.awaitPort("web", 81) // the proxy reports a port that is closed
 	return n, web
 }
 
-// listens waits until a port of a node is open.
-func (n *network) listens(node string, port int) {
+// awaitPort waits until a port of a node is open.
+func (n *network) awaitPort(node string, port int) {
 	n.Helper()
 	rig.Eventually(n, func() error {
 		_, err := n.Run(node, "bash", "-c", fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d", port))
@@ -54,12 +54,12 @@ func TestKilledPrimaryResetsApps(t *testing.T) {
 	for round := range 10 {
 		var apps []*transfer
 		for _, way := range ways[round%2*3:][:3] {
-			apps = append(apps, n.begin(20_000, way...))
+			apps = append(apps, n.startAppTransfer(20_000, way...))
 		}
 		for _, x := range apps {
 			<-x.begun
 		}
-		n.signal("primary", syscall.SIGKILL)
+		n.signalProcess("primary", syscall.SIGKILL)
 		for _, x := range apps {
 			if <-x.done; x.err == nil {
 				t.Errorf("round %d: %v took %s for the whole", round, x.cmd.Args, x.got)
@@ -78,9 +78,9 @@ func TestKilledPrimaryResetsApps(t *testing.T) {
 	}
 }
 
-// uploadEnded waits until a plain web server has printed how an upload ended, and returns
+// awaitUploadEnd waits until a plain web server has printed how an upload ended, and returns
 // that.
-func uploadEnded(t *testing.T, web *rig.Process, number int) (how string) {
+func awaitUploadEnd(t *testing.T, web *rig.Process, number int) (how string) {
 	t.Helper()
 	rig.Eventually(t, func() error {
 		for line := range strings.Lines(web.Log.String()) {
@@ -103,12 +103,12 @@ func TestKilledServerResetsUploads(t *testing.T) {
 	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, 20*mb)
 	relay := n.Start("server", os.Args[0], "lab", "relay", ":82", n.web4+":81")
-	n.listens("server", 82)
+	n.awaitPort("server", 82)
 	addr, err := n.Lab.Topology.Addr("server", "core")
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := n.begin(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "-T", file,
+	x := n.startAppTransfer(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "-T", file,
 		fmt.Sprintf("http://%v:82/0", addr))
 	rig.Eventually(t, func() error {
 		if _, sent := n.Counters("server", "core"); sent < 200_000 {
@@ -117,7 +117,7 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		return nil
 	})
 	relay.End(syscall.SIGKILL)
-	if how := uploadEnded(t, web, 0); how != "end" {
+	if how := awaitUploadEnd(t, web, 0); how != "end" {
 		t.Errorf("by a relay that was killed an upload ended with %s", how)
 	}
 	<-x.done
@@ -128,7 +128,7 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		began := number
 		for i := range 5 {
 			at := []string{n.web4, "[" + n.web6 + "]"}[i%2]
-			x := n.begin(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "--socks5-hostname",
+			x := n.startAppTransfer(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "--socks5-hostname",
 				"127.0.0.1:1080", "-T", file, fmt.Sprintf("http://%s:81/%d", at, number))
 			apps, number = append(apps, x), number+1
 		}
@@ -143,12 +143,12 @@ func TestKilledServerResetsUploads(t *testing.T) {
 			}
 			return errors.New("the uploads have not begun")
 		})
-		crashed := n.of("server")
+		crashed := n.processIn("server")
 		crashed.End([]os.Signal{syscall.SIGKILL, syscall.SIGABRT}[round%2])
 		// its exit code is that of a crash
 		n.All = slices.DeleteFunc(n.All, func(p *rig.Process) bool { return p == crashed })
 		for i := began; i < number; i++ {
-			if how := uploadEnded(t, web, i); how != "reset" {
+			if how := awaitUploadEnd(t, web, i); how != "reset" {
 				t.Errorf("round %d: upload %d ended with %s", round, i, how)
 			}
 		}

@@ -31,7 +31,7 @@ type diagnosis struct {
 	args          string
 	code          int
 	what, subject string
-	right         func(doctor.Report) bool // nil: the bottleneck is all
+	accept        func(doctor.Report) bool // nil: the bottleneck is all
 }
 
 // diagnose runs the program until it names what it should: on a busy machine a
@@ -51,7 +51,7 @@ func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 		if err := json.Unmarshal(out, &r); err != nil {
 			n.Fatalf("code %d, %v: %s", code, err, out)
 		}
-		if v := r.Bottleneck; code == d.code && v.What == d.what && v.Subject == d.subject && (d.right == nil || d.right(r)) {
+		if v := r.Bottleneck; code == d.code && v.What == d.what && v.Subject == d.subject && (d.accept == nil || d.accept(r)) {
 			return r
 		}
 		wrong = fmt.Sprintf("code %d, %+v", code, r)
@@ -61,9 +61,9 @@ func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 	return r
 }
 
-// found tells whether a report has such a finding; subject and text are the
+// hasFinding tells whether a report has such a finding; subject and text are the
 // beginning and a part of it.
-func found(r doctor.Report, check, subject string, level doctor.Level, text string) bool {
+func hasFinding(r doctor.Report, check, subject string, level doctor.Level, text string) bool {
 	return slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
 		return f.Check == check && strings.HasPrefix(f.Subject, subject) && f.Level == level && strings.Contains(f.Text, text)
 	})
@@ -77,12 +77,12 @@ func portalPage(w http.ResponseWriter, r *http.Request) {
 // TestDoctor: the real program names what was broken in its network, one thing
 // after another.
 func TestDoctor(t *testing.T) {
-	n := newNetworkOf(t, "8/8/8", "", nil)
-	primary := n.of("primary")
+	n := newNetworkWith(t, "8/8/8", "", nil)
+	primary := n.processIn("primary")
 
 	// Nothing is wrong.
 	rtt := map[string]float64{doctor.HopPSPath: 50, doctor.HopPipe: 5, doctor.HopHSPath: 70} // the links' own
-	n.diagnose(diagnosis{args: "--no-rate", what: "none", right: func(r doctor.Report) bool {
+	n.diagnose(diagnosis{args: "--no-rate", what: "none", accept: func(r doctor.Report) bool {
 		hops := 0
 		for _, l := range r.Subflows {
 			for _, h := range l.Hops {
@@ -91,14 +91,14 @@ func TestDoctor(t *testing.T) {
 				}
 			}
 		}
-		return len(r.Subflows) == 2 && hops == 3 && found(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow")
+		return len(r.Subflows) == 2 && hops == 3 && hasFinding(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow")
 	}})
-	n.diagnose(diagnosis{node: "helper1", what: "none", right: func(r doctor.Report) bool {
-		return found(r, "pipe", "laptop at 10.77.3.1:7602", doctor.OK, "is ready") &&
-			found(r, "server", "10.77.1.1:7600", doctor.OK, "answers")
+	n.diagnose(diagnosis{node: "helper1", what: "none", accept: func(r doctor.Report) bool {
+		return hasFinding(r, "pipe", "laptop at 10.77.3.1:7602", doctor.OK, "is ready") &&
+			hasFinding(r, "server", "10.77.1.1:7600", doctor.OK, "answers")
 	}})
-	n.diagnose(diagnosis{node: "server", what: "none", right: func(r doctor.Report) bool {
-		return found(r, "device", "laptop", doctor.OK, "is connected, with 2 subflows")
+	n.diagnose(diagnosis{node: "server", what: "none", accept: func(r doctor.Report) bool {
+		return hasFinding(r, "device", "laptop", doctor.OK, "is connected, with 2 subflows")
 	}})
 	text, err := n.Run("primary", n.Mpbond, "doctor", "--no-rate")
 	if err != nil {
@@ -116,9 +116,9 @@ func TestDoctor(t *testing.T) {
 
 	// Rates: the helper's lane has another limit in each direction. The slower one
 	// is named.
-	n.set("pipe1", "down", "rate=700kbit/s")
-	n.set("hs1", "up", "rate=1400kbit/s")
-	n.diagnose(diagnosis{args: "phone", what: "pipe", subject: "pipe to phone", right: func(r doctor.Report) bool {
+	n.setLink("pipe1", "down", "rate=700kbit/s")
+	n.setLink("hs1", "up", "rate=1400kbit/s")
+	n.diagnose(diagnosis{args: "phone", what: "pipe", subject: "pipe to phone", accept: func(r doctor.Report) bool {
 		if len(r.Subflows) != 1 || len(r.Subflows[0].Hops) != 2 {
 			return false
 		}
@@ -126,14 +126,14 @@ func TestDoctor(t *testing.T) {
 		return !pipe.DownAtLeast && hs.DownAtLeast && pipe.UpAtLeast && !hs.UpAtLeast &&
 			l.DownBps > 0 && l.DownBps < 750*unit.Kbps && l.UpBps > 0 && l.UpBps < 1500*unit.Kbps
 	}})
-	n.set("pipe1", "", "rate=8Mbit/s")
-	n.set("hs1", "", "rate=8Mbit/s")
+	n.setLink("pipe1", "", "rate=8Mbit/s")
+	n.setLink("hs1", "", "rate=8Mbit/s")
 
 	// Those of an own link go over the primary's subflow, and are counted there.
 	c := n.Asker("primary", "primary")
-	downBefore, upBefore := n.used(c, "ps")
+	downBefore, upBefore := n.linkUsage(c, "ps")
 	r := n.diagnose(diagnosis{args: "laptop", what: "ps_path", subject: "PS-path by laptop"})
-	down, up := n.used(c, "ps")
+	down, up := n.linkUsage(c, "ps")
 	down, up = down-downBefore, up-upBefore
 	if l := r.Subflows[0]; float64(down) < float64(l.DownBps)/8 || float64(up) < float64(l.UpBps)/8 { // a second of two
 		t.Errorf("%v down and %v up were measured for 2 s each, and %d and %d bytes counted", l.DownBps, l.UpBps, down, up)
@@ -154,7 +154,7 @@ func TestDoctor(t *testing.T) {
 		return err
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "portal", subject: "10.77.1.1:7600",
-		right: func(r doctor.Report) bool {
+		accept: func(r doctor.Report) bool {
 			return strings.Contains(r.Bottleneck.Text, "login.example")
 		}})
 	n.Must("primary", "nft", "delete", "table", "ip", "p")
@@ -175,15 +175,15 @@ func TestDoctor(t *testing.T) {
 		return fmt.Errorf("the helper has not reported its trouble: %+v", s.Bonds[0].Subflows)
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
-		right: says("phone has no way to home at 10.77.1.1:7600: no answer", "open a web page on phone")})
+		accept: bottleneckHas("phone has no way to home at 10.77.1.1:7600: no answer", "open a web page on phone")})
 	n.diagnose(diagnosis{node: "helper1", code: 3, what: "server", subject: "10.77.1.1:7600",
-		right: says("the server does not answer on TCP port 7600 at 10.77.1.1", "this device (phone) has no Internet")})
+		accept: bottleneckHas("the server does not answer on TCP port 7600 at 10.77.1.1", "this device (phone) has no Internet")})
 	n.Must("helper1", "nft", "delete", "table", "ip", "p")
 
 	_ = n.helper.Cmd.Process.Kill()
 	<-n.helper.Done
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
-		right: says("phone no longer calls TCP port 7602 of this device (laptop): its last call was", "runs `mpbond helper`")})
+		accept: bottleneckHas("phone no longer calls TCP port 7602 of this device (laptop): its last call was", "runs `mpbond helper`")})
 
 	// The laptop's own firewall drops the helper's calls: it learns of them by the server.
 	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p in '{ type filter hook input priority 0; }' && nft add rule ip p in tcp dport 7602 drop")
@@ -195,9 +195,9 @@ func TestDoctor(t *testing.T) {
 		return nil
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
-		right: says("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall blocks it", "open TCP port 7602 in this device's firewall")})
+		accept: bottleneckHas("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall blocks it", "open TCP port 7602 in this device's firewall")})
 	n.diagnose(diagnosis{node: "helper1", code: 3, what: "pipe", subject: "laptop at 10.77.3.1:7602",
-		right: says("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall blocks the call",
+		accept: bottleneckHas("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall blocks the call",
 			"on laptop open TCP port 7602 in the firewall")})
 	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
@@ -206,30 +206,30 @@ func TestDoctor(t *testing.T) {
 	n.Must("server", "nft", "delete", "table", "ip", "p")
 
 	primary.End(syscall.SIGTERM)
-	n.diagnose(diagnosis{args: "--no-rate", what: "none", right: func(r doctor.Report) bool {
-		return len(r.Subflows) == 1 && r.Subflows[0].Up && found(r, "port", ":7602", doctor.OK, "free for helpers")
+	n.diagnose(diagnosis{args: "--no-rate", what: "none", accept: func(r doctor.Report) bool {
+		return len(r.Subflows) == 1 && r.Subflows[0].Up && hasFinding(r, "port", ":7602", doctor.OK, "free for helpers")
 	}})
 	// What is spent while no primary runs is in the file of the one that will.
 	file := filepath.Join(n.Dir, "primary", "usage-primary.jsonl")
-	before := downIn(t, file, "ps")
+	before := readUsageDown(t, file, "ps")
 	r = n.diagnose(diagnosis{what: "ps_path", subject: "PS-path by primary"})
-	if down := downIn(t, file, "ps") - before; float64(down) < float64(r.Subflows[0].DownBps)/8 {
+	if down := readUsageDown(t, file, "ps") - before; float64(down) < float64(r.Subflows[0].DownBps)/8 {
 		t.Errorf("%v were measured for 2 s, and %d bytes counted", r.Subflows[0].DownBps, down)
 	}
-	n.of("server").End(syscall.SIGTERM)
+	n.processIn("server").End(syscall.SIGTERM)
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "server", subject: "10.77.1.1:7600",
-		right: says("home refuses TCP port 7600 at 10.77.1.1: no `mpbond server` listens there", "start `mpbond server`")})
+		accept: bottleneckHas("home refuses TCP port 7600 at 10.77.1.1: no `mpbond server` listens there", "start `mpbond server`")})
 }
 
-// says reports whether the bottleneck's text and advice have these parts.
-func says(text, advice string) func(doctor.Report) bool {
+// bottleneckHas reports whether the bottleneck's text and advice have these parts.
+func bottleneckHas(text, advice string) func(doctor.Report) bool {
 	return func(r doctor.Report) bool {
 		return strings.Contains(r.Bottleneck.Text, text) && strings.Contains(r.Bottleneck.Advice, advice)
 	}
 }
 
-// downIn is what a usage file says that came over a link.
-func downIn(t *testing.T, file, link string) (down unit.Bytes) {
+// readUsageDown is what a usage file says that came over a link.
+func readUsageDown(t *testing.T, file, link string) (down unit.Bytes) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -253,8 +253,8 @@ func downIn(t *testing.T, file, link string) (down unit.Bytes) {
 	return down
 }
 
-// set changes a link.
-func (n *network) set(link, direction string, props ...string) {
+// setLink changes a link.
+func (n *network) setLink(link, direction string, props ...string) {
 	n.Helper()
 	if err := n.Lab.Set(link, direction, props...); err != nil {
 		n.Fatal(err)
@@ -264,9 +264,9 @@ func (n *network) set(link, direction string, props ...string) {
 // TestDoctorClock: a clock that is wrong is named, by how much and in which
 // direction.
 func TestDoctorClock(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
-	w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
+	w.primary.addPeer(w.server, identity.RoleServer, w.scfg.Listen)
 	for _, off := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
 		peer, _ := w.primary.trust.Lookup(w.server.key.Public())
 		f := doctor.Gather(t.Context(), doctor.Config{Key: w.primary.key, Server: peer, Name: "laptop",

@@ -16,8 +16,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// device is what an mpbond tells of a device.
-func (n *network) device(c *client.Client, name string) (d api.Device, err error) {
+// findDevice is what an mpbond tells of a device.
+func (n *network) findDevice(c *client.Client, name string) (d api.Device, err error) {
 	list, err := c.Devices(n.Context())
 	for _, d := range list {
 		if d.Name == name {
@@ -37,14 +37,14 @@ func TestFacts(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	reckoned(t, n, primary, helper)
+	checkRadioEnergy(t, n, primary, helper)
 	battery, metered := 55.0, true
 	if err := helper.SetFacts(t.Context(), api.Facts{BatteryPercent: &battery, Metered: &metered}); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range []*client.Client{primary, helper} {
 		rig.Eventually(t, func() error {
-			d, err := n.device(at, "phone")
+			d, err := n.findDevice(at, "phone")
 			f := d.Facts
 			if err != nil || f == nil || f.BatteryPercent == nil || *f.BatteryPercent != 55 || f.TemperatureC == nil ||
 				*f.TemperatureC != 31.5 ||
@@ -58,15 +58,15 @@ func TestFacts(t *testing.T) {
 	if err != nil || !strings.Contains(out, "55 %") || !strings.Contains(out, "phone: 31.5 °C, cellular (metered)") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
-	n.metrics("primary", "mpbond_device_battery_ratio", "mpbond_device_temperature_celsius")
+	n.checkMetrics("primary", "mpbond_device_battery_ratio", "mpbond_device_temperature_celsius")
 
 	// Below the floor it rests at once.
 	writeFile(t, filepath.Join(n.Dir, "primary", "policy.toml"), "[device.phone]\nbattery_floor = 60\n")
-	n.told(primary, "that the phone rests", func(e api.Event) bool {
+	n.awaitEvent(primary, "that the phone rests", func(e api.Event) bool {
 		return e.Kind == "device_suspended" && e.Device == "phone"
 	})
 	rig.Eventually(t, func() error {
-		d, err := n.device(primary, "phone")
+		d, err := n.findDevice(primary, "phone")
 		if err != nil || d.Subflows != 0 || d.Pipes == 0 || !strings.Contains(d.Suspended, "its battery is at 55 %") {
 			return fmt.Errorf("the phone that rests is %+v, %v", d, err)
 		}
@@ -86,16 +86,16 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// reckoned: what the phone's radio takes is reckoned at the phone, as what its link
+// checkRadioEnergy: what the phone's radio takes is reckoned at the phone, as what its link
 // took, and at its primary; of a pipe, which is a cable here, nothing is.
-func reckoned(t *testing.T, n *network, primary, helper *client.Client) {
+func checkRadioEnergy(t *testing.T, n *network, primary, helper *client.Client) {
 	t.Helper()
 	rig.Eventually(t, func() error { // what the other path carries is not the matter here
 		n.Must("primary", "curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
 			fmt.Sprintf("http://web/%d", 2*mb))
 		var took [2]api.Device
 		for i, at := range []*client.Client{primary, helper} {
-			d, err := n.device(at, "phone")
+			d, err := n.findDevice(at, "phone")
 			if err != nil || len(d.Radios) != 1 || d.Radios[0].Kind != "cellular" || d.Radios[0].Link != "hs1" ||
 				d.Radios[0].Joules <= 0 {
 				return fmt.Errorf("radios of the phone are %+v, %v", d.Radios, err)
@@ -119,5 +119,5 @@ func reckoned(t *testing.T, n *network, primary, helper *client.Client) {
 	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "J by cellular hs1") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
-	n.metrics("primary", "mpbond_device_radio_joules_total")
+	n.checkMetrics("primary", "mpbond_device_radio_joules_total")
 }

@@ -20,8 +20,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// of is the process that was started last in a node.
-func (n *network) of(node string) *rig.Process {
+// processIn is the process that was started last in a node.
+func (n *network) processIn(node string) *rig.Process {
 	n.Helper()
 	for i := len(n.All) - 1; i >= 0; i-- {
 		if n.All[i].Node == node {
@@ -32,9 +32,9 @@ func (n *network) of(node string) *rig.Process {
 	return nil
 }
 
-func (n *network) signal(node string, s syscall.Signal) {
+func (n *network) signalProcess(node string, s syscall.Signal) {
 	n.Helper()
-	p := n.of(node)
+	p := n.processIn(node)
 	if err := p.Cmd.Process.Signal(s); err != nil {
 		n.Fatal(node, err)
 	}
@@ -43,16 +43,16 @@ func (n *network) signal(node string, s syscall.Signal) {
 	}
 }
 
-// frozen stops a process for a while.
-func (n *network) frozen(d time.Duration, node string) {
+// freezeProcess stops a process for a while.
+func (n *network) freezeProcess(d time.Duration, node string) {
 	n.Helper()
-	n.signal(node, syscall.SIGSTOP)
+	n.signalProcess(node, syscall.SIGSTOP)
 	time.Sleep(d)
-	n.signal(node, syscall.SIGCONT)
+	n.signalProcess(node, syscall.SIGCONT)
 }
 
-// silent takes links away for a while.
-func (n *network) silent(d time.Duration, links ...string) {
+// silenceLinks takes links away for a while.
+func (n *network) silenceLinks(d time.Duration, links ...string) {
 	n.Helper()
 	for _, to := range []string{"outage=on", "outage=off"} {
 		for _, l := range links {
@@ -89,15 +89,15 @@ type transfer struct {
 	err   error
 }
 
-// transfer begins one.
-func (n *network) transfer(args ...string) *transfer {
+// startTransfer begins one.
+func (n *network) startTransfer(args ...string) *transfer {
 	n.Helper()
-	return n.begin(1000, append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname",
+	return n.startAppTransfer(1000, append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname",
 		"127.0.0.1:1080"}, args...)...)
 }
 
-// begin begins one by an app, which has begun when some bytes have come.
-func (n *network) begin(some int64, app ...string) *transfer {
+// startAppTransfer begins one by an app, which has begun when some bytes have come.
+func (n *network) startAppTransfer(some int64, app ...string) *transfer {
 	n.Helper()
 	x := &transfer{begun: make(chan struct{}), done: make(chan struct{})}
 	x.cmd = n.Command("primary", app...)
@@ -127,9 +127,9 @@ func (n *network) begin(some int64, app ...string) *transfer {
 	return x
 }
 
-// wasReset waits for the end of a transfer, which must be curl's "receiving
+// expectReset waits for the end of a transfer, which must be curl's "receiving
 // failed", and not an end in order that comes too early.
-func (n *network) wasReset(x *transfer, within time.Duration) {
+func (n *network) expectReset(x *transfer, within time.Duration) {
 	n.Helper()
 	select {
 	case <-x.done:
@@ -149,7 +149,7 @@ var allLinks = []string{"ps", "hs1", "pipe1"}
 // an upload, which must come through whole.
 func TestFailures(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
-	n := newNetworkOf(t, "10/10/10", "", nil)
+	n := newNetworkWith(t, "10/10/10", "", nil)
 	const size = 6 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	file := filepath.Join(n.Dir, "upload")
@@ -158,29 +158,29 @@ func TestFailures(t *testing.T) {
 		name string
 		fail func()
 	}{
-		{"primary frozen for 3 s", func() { n.frozen(3*time.Second, "primary") }},
+		{"primary frozen for 3 s", func() { n.freezeProcess(3*time.Second, "primary") }},
 		{"helper frozen for 3 s and PS-path silent for 2 s", func() {
 			var both sync.WaitGroup
-			both.Go(func() { n.frozen(3*time.Second, "helper1") })
-			both.Go(func() { n.silent(2*time.Second, "ps") })
+			both.Go(func() { n.freezeProcess(3*time.Second, "helper1") })
+			both.Go(func() { n.silenceLinks(2*time.Second, "ps") })
 			both.Wait()
 		}},
 		{"server frozen for 3 s and HS-path silent for 4 s", func() {
 			var both sync.WaitGroup
-			both.Go(func() { n.frozen(3*time.Second, "server") })
-			both.Go(func() { n.silent(4*time.Second, "hs1") })
+			both.Go(func() { n.freezeProcess(3*time.Second, "server") })
+			both.Go(func() { n.silenceLinks(4*time.Second, "hs1") })
 			both.Wait()
 		}},
-		{"all links silent for 5 s", func() { n.silent(5*time.Second, allLinks...) }},
+		{"all links silent for 5 s", func() { n.silenceLinks(5*time.Second, allLinks...) }},
 		{"helper killed and PS-path silent for 3 s", func() {
-			n.signal("helper1", syscall.SIGKILL)
-			n.silent(3*time.Second, "ps")
+			n.signalProcess("helper1", syscall.SIGKILL)
+			n.silenceLinks(3*time.Second, "ps")
 			n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 		}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			down := n.transfer(fmt.Sprintf("http://web/%d", size))
-			up := n.transfer("-T", file, "http://web/")
+			down := n.startTransfer(fmt.Sprintf("http://web/%d", size))
+			up := n.startTransfer("-T", file, "http://web/")
 			<-down.begun
 			began := time.Now()
 			f.fail()
@@ -210,37 +210,37 @@ func TestServerKilled(t *testing.T) {
 	n := newNetwork(t)
 	for _, absence := range []time.Duration{500 * time.Millisecond, 15 * time.Second} {
 		t.Run(absence.String(), func(t *testing.T) {
-			busy := n.transfer("--limit-rate", "1M", fmt.Sprintf("http://web/%d", 1000*mb))
-			idle := n.transfer("http://web/idle")
+			busy := n.startTransfer("--limit-rate", "1M", fmt.Sprintf("http://web/%d", 1000*mb))
+			idle := n.startTransfer("http://web/idle")
 			<-busy.begun
 			<-idle.begun
-			n.signal("server", syscall.SIGKILL)
+			n.signalProcess("server", syscall.SIGKILL)
 			time.Sleep(absence)
 			n.startServer()
 			began := time.Now()
-			early := n.transfer(fmt.Sprintf("http://web/%d", 100_000)) // before the primary knows
+			early := n.startTransfer(fmt.Sprintf("http://web/%d", 100_000)) // before the primary knows
 			<-early.done
 			if want, _ := rig.Sum(rig.Noise(100_000)); early.err != nil || early.got != want {
 				t.Errorf("a new stream: %v %s", early.err, &early.errs)
 			}
 			took := time.Since(began)
 			t.Logf("a new stream was through %v after the server's return", took.Round(time.Millisecond))
-			if took > soon {
+			if took > promptly {
 				t.Errorf("a new stream took %v", took)
 			}
-			n.wasReset(busy, rig.Patience)
-			n.wasReset(idle, rig.Patience)
+			n.expectReset(busy, rig.Patience)
+			n.expectReset(idle, rig.Patience)
 			n.Await(2)
 		})
 	}
 	t.Run("without streams", func(t *testing.T) {
-		n.signal("server", syscall.SIGKILL)
+		n.signalProcess("server", syscall.SIGKILL)
 		time.Sleep(5 * time.Second)
 		n.startServer()
 		began := time.Now()
-		if x := n.transfer(fmt.Sprintf("http://web/%d", 100_000)); true {
+		if x := n.startTransfer(fmt.Sprintf("http://web/%d", 100_000)); true {
 			<-x.done
-			if took := time.Since(began); x.err != nil || took > soon {
+			if took := time.Since(began); x.err != nil || took > promptly {
 				t.Errorf("a new stream: after %v %v %s", took, x.err, &x.errs)
 			}
 		}
@@ -254,7 +254,7 @@ func TestServerKilled(t *testing.T) {
 func TestGiveUp(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
-	n.signal("primary", syscall.SIGKILL)
+	n.signalProcess("primary", syscall.SIGKILL)
 	time.Sleep(8 * time.Second) // for most of which the pipe may resume
 	rig.Eventually(t, func() error {
 		s, err := n.Status("helper1", "helper")
@@ -269,13 +269,13 @@ func TestGiveUp(t *testing.T) {
 	n.Await(2)
 	const size = 10 * mb
 	want, _ := rig.Sum(rig.Noise(size))
-	x := n.transfer("--limit-rate", "4M", fmt.Sprintf("http://web/%d", size))
+	x := n.startTransfer("--limit-rate", "4M", fmt.Sprintf("http://web/%d", size))
 	<-x.begun
-	n.silent(2*time.Second, allLinks...)
+	n.silenceLinks(2*time.Second, allLinks...)
 	if <-x.done; x.err != nil || x.got != want {
 		t.Errorf("after a short absence: %v %s", x.err, &x.errs)
 	}
-	x = n.transfer("--limit-rate", "4M", fmt.Sprintf("http://web/%d", 100*mb))
+	x = n.startTransfer("--limit-rate", "4M", fmt.Sprintf("http://web/%d", 100*mb))
 	<-x.begun
 	began := time.Now()
 	for _, l := range allLinks {
@@ -286,12 +286,12 @@ func TestGiveUp(t *testing.T) {
 	// Silence is noticed within some seconds, and a silent subflow given up after
 	// 3; the helped one, if its pipe is seen to be away, only when that can resume
 	// no more.
-	n.wasReset(x, 3*time.Second+4*time.Second+3*time.Second+rig.Patience)
+	n.expectReset(x, 3*time.Second+4*time.Second+3*time.Second+rig.Patience)
 	if d := time.Since(began); d < 3*time.Second {
 		t.Errorf("the stream was given up after %v", d)
 	}
 	rig.Eventually(t, func() error { // the app may hear of it first
-		if !strings.Contains(n.of("primary").Log.String(), "no way to the server") {
+		if !strings.Contains(n.processIn("primary").Log.String(), "no way to the server") {
 			return fmt.Errorf("the primary does not say why: %v", wire.CodeTimeout)
 		}
 		return nil

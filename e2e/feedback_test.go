@@ -27,8 +27,8 @@ type packet struct {
 	data     int
 }
 
-// packets reads a capture, IPv4 TCP only.
-func packets(t *testing.T, file string) (list []packet) {
+// readPackets reads a capture, IPv4 TCP only.
+func readPackets(t *testing.T, file string) (list []packet) {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -58,8 +58,8 @@ func packets(t *testing.T, file string) (list []packet) {
 	}
 }
 
-// events reads a trace.
-func events(t *testing.T, file string) (list []trace.Event) {
+// readTrace reads a trace.
+func readTrace(t *testing.T, file string) (list []trace.Event) {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -82,7 +82,7 @@ func events(t *testing.T, file string) (list []trace.Event) {
 func TestFeedback(t *testing.T) {
 	pcap := t.TempDir()
 	traced := filepath.Join(t.TempDir(), "server.jsonl")
-	n := newNetworkOf(t, "4/40/4", pcap, []string{"--scheduler", "minrtt", "--reinject", "-1", "--trace", traced})
+	n := newNetworkWith(t, "4/40/4", pcap, []string{"--scheduler", "minrtt", "--reinject", "-1", "--trace", traced})
 	server, err := n.Lab.Topology.Addr("server", "core")
 	if err != nil {
 		t.Fatal(err)
@@ -111,12 +111,12 @@ func TestFeedback(t *testing.T) {
 			ended := time.Now()
 
 			var filled, drained time.Time // the last data over the HS-path and over the pipe
-			for _, p := range packets(t, filepath.Join(pcap, "hs1.helper1.pcap")) {
+			for _, p := range readPackets(t, filepath.Join(pcap, "hs1.helper1.pcap")) {
 				if p.from == server.String() && p.data > 100 && p.at.Before(ended) {
 					filled = p.at
 				}
 			}
-			for _, p := range packets(t, filepath.Join(pcap, "pipe1.primary.pcap")) {
+			for _, p := range readPackets(t, filepath.Join(pcap, "pipe1.primary.pcap")) {
 				if p.data > 1000 && p.at.Before(ended) {
 					drained = p.at
 				}
@@ -128,7 +128,7 @@ func TestFeedback(t *testing.T) {
 			}
 			woken, told := 0, 0
 			var which strings.Builder
-			for _, p := range packets(t, filepath.Join(pcap, "hs1.helper1.pcap")) {
+			for _, p := range readPackets(t, filepath.Join(pcap, "hs1.helper1.pcap")) {
 				if p.at.After(quiet) && p.at.Before(drained) {
 					woken++
 					if p.to == server.String() {
@@ -139,7 +139,7 @@ func TestFeedback(t *testing.T) {
 			}
 			learnt := 0
 			all := 0
-			for _, e := range events(t, traced) {
+			for _, e := range readTrace(t, traced) {
 				if e.Kind != trace.PipeState || e.Time().Before(began) || e.Time().After(ended) {
 					continue
 				}
@@ -169,7 +169,7 @@ func TestFeedback(t *testing.T) {
 			// What was sent: a report is at most 26 bytes and a frame's header, with TLS 22 more,
 			// or 20 in a HOP_AUTH, and TCP and IP 52, over two hops when it goes by the pipe.
 			sent := 0
-			for _, e := range events(t, own) {
+			for _, e := range readTrace(t, own) {
 				if e.Kind == trace.HopReport {
 					sent++
 					if strings.Contains(e.Reason, "pipe") && strings.Contains(e.Text, "pipe") {
@@ -182,7 +182,7 @@ func TestFeedback(t *testing.T) {
 			}
 			for _, kind := range []trace.Kind{trace.PipeUp, trace.RelayUp} {
 				found := false
-				for _, e := range events(t, own) {
+				for _, e := range readTrace(t, own) {
 					found = found || e.Kind == kind && e.Device == "laptop"
 				}
 				if !found {

@@ -26,9 +26,9 @@ import (
 // meddlerMark is the firewall mark of the meddler's own connections.
 const meddlerMark = 7
 
-// meddle passes on what helpers and the server at addr say to each other, until it is
+// runMeddler passes on what helpers and the server at addr say to each other, until it is
 // ended. It rewrites reports, and asks for limits in the helper's name.
-func meddle(listen, addr string) error {
+func runMeddler(listen, addr string) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func meddle(listen, addr string) error {
 				if err != nil {
 					return
 				}
-				if _, err := far.Write(forge(typ, payload)); err != nil {
+				if _, err := far.Write(forgeFrame(typ, payload)); err != nil {
 					return
 				}
 			}
@@ -69,19 +69,19 @@ func meddle(listen, addr string) error {
 	}
 }
 
-// forged is the rate that meddle has a helper report, far over what any link here carries.
-const forged = 5 * unit.Gbps
+// forgedRate is the rate that meddle has a helper report, far over what any link here carries.
+const forgedRate = 5 * unit.Gbps
 
-// forge makes of a frame on an HS-path what a meddler passes on instead: of a report one that
+// forgeFrame makes of a frame on an HS-path what a meddler passes on instead: of a report one that
 // says that all is passed on, and quickly, and behind it the lowest limit.
-func forge(typ wire.Type, payload []byte) []byte {
-	f := frame(typ, payload)
+func forgeFrame(typ wire.Type, payload []byte) []byte {
+	f := encodeFrame(typ, payload)
 	a, err := wire.ParseHopAuth(payload)
 	if typ != wire.TypeHopAuth || err != nil {
 		return f
 	}
 	if s, err := wire.ParseHopState(a.Payload); err == nil {
-		s.Forwarded, s.Rate, s.RTT, s.AppLimited = s.Received, forged, time.Microsecond, false
+		s.Forwarded, s.Rate, s.RTT, s.AppLimited = s.Received, forgedRate, time.Microsecond, false
 		a.Payload = s.AppendPayload(nil)
 		f = wire.Append(nil, a)
 	}
@@ -94,7 +94,7 @@ func forge(typ wire.Type, payload []byte) []byte {
 // and asks the server to send no faster than 16 kbit/s. Neither has an effect.
 func TestForgedOnTheWay(t *testing.T) {
 	traced := filepath.Join(t.TempDir(), "server.jsonl")
-	n := newNetworkOf(t, "8/10/5", "", []string{"--trace", traced})
+	n := newNetworkWith(t, "8/10/5", "", []string{"--trace", traced})
 	server, err := n.Lab.Topology.Addr("server", "core")
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestForgedOnTheWay(t *testing.T) {
 	took := time.Since(began)
 
 	var p api.Subflow
-	rig.Eventually(t, func() error { p, err = n.by("server", "phone"); return err })
+	rig.Eventually(t, func() error { p, err = n.subflowBy("server", "phone"); return err })
 	t.Logf("%d MB in %v, %v of it by the helper; %d forged reports and limits ignored", size/mb, took, p.TxBytes,
 		p.Hop.RejectedReports)
 	if p.Hop.RejectedReports == 0 {
@@ -121,8 +121,8 @@ func TestForgedOnTheWay(t *testing.T) {
 	if p.TxBytes < size/10 { // at 16 kbit/s it is below 1 %, else over a third
 		t.Errorf("only %v went by the helper: the server kept to the limit", p.TxBytes)
 	}
-	for _, e := range events(t, traced) {
-		if e.Kind == trace.PipeState && e.Rate >= forged {
+	for _, e := range readTrace(t, traced) {
+		if e.Kind == trace.PipeState && e.Rate >= forgedRate {
 			t.Fatalf("the server believed a report: %+v", e)
 		}
 	}

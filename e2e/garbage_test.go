@@ -21,16 +21,16 @@ import (
 	"mpbond/link/wire"
 )
 
-// rogue joins the server with the primary's key, to say what a primary never
+// joinAsPrimary joins the server with the primary's key, to say what a primary never
 // would.
-func (w *world) rogue(j wire.Join) (*subflow.Subflow, error) {
+func (w *testbed) joinAsPrimary(j wire.Join) (*subflow.Subflow, error) {
 	w.Helper()
-	sf, _, err := w.join(w.primary, j)
+	sf, _, err := w.joinServer(w.primary, j)
 	return sf, err
 }
 
-// join joins the server with a device's key.
-func (w *world) join(d *device, j wire.Join) (*subflow.Subflow, wire.OK, error) {
+// joinServer joins the server with a device's key.
+func (w *testbed) joinServer(d *device, j wire.Join) (*subflow.Subflow, wire.OK, error) {
 	w.Helper()
 	c, err := tcp.Dial(w.Context(), w.scfg.Listen, tcp.Options{})
 	if err != nil {
@@ -45,8 +45,8 @@ func (w *world) join(d *device, j wire.Join) (*subflow.Subflow, wire.OK, error) 
 
 var goodJoin = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 1, Device: "rogue"}
 
-// call connects and says something at once.
-func call(t *testing.T, addr string, said []byte) net.Conn {
+// dialAndSend connects and says something at once.
+func dialAndSend(t *testing.T, addr string, said []byte) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -60,9 +60,9 @@ func call(t *testing.T, addr string, said []byte) net.Conn {
 	return c
 }
 
-// hungUp checks that the other end closes c, in whatever way, and returns what
+// expectHangup checks that the other end closes c, in whatever way, and returns what
 // it has said before.
-func hungUp(t *testing.T, c net.Conn) []byte {
+func expectHangup(t *testing.T, c net.Conn) []byte {
 	t.Helper()
 	said, err := io.ReadAll(c)
 	var n net.Error
@@ -72,13 +72,13 @@ func hungUp(t *testing.T, c net.Conn) []byte {
 	return said
 }
 
-func oversize(typ wire.Type) []byte { return []byte{byte(typ), 0xff, 0xff, 0xff} }
+func oversizeFrame(typ wire.Type) []byte { return []byte{byte(typ), 0xff, 0xff, 0xff} }
 
 // TestGarbageAtThePorts: what is no mpbond is cut off at once, and the log says
 // so with a hint.
 func TestGarbageAtThePorts(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	other := wire.Append(nil, wire.Hello{Version: wire.Version - 1, Name: "old phone"})
 	hello := wire.Append(nil, wire.Hello{Version: wire.Version, Name: "rogue"})
 	for _, c := range []struct {
@@ -90,27 +90,27 @@ func TestGarbageAtThePorts(t *testing.T) {
 		{"web browser at the server", w.scfg.Listen, []byte("GET / HTTP/1.1\r\n\r\n"), w.server, "does not speak TLS"},
 		{"zeros at the server", w.scfg.Listen, make([]byte, 1000), w.server, "does not speak TLS"},
 		{"web browser at the pipe", w.pcfg.Pipe, []byte("GET / HTTP/1.1\r\n\r\n"), w.primary, "does not speak TLS"},
-		{"oversize HELLO", w.scfg.Listen, oversize(wire.TypeHello), w.server, "longer than the protocol allows"},
+		{"oversize HELLO", w.scfg.Listen, oversizeFrame(wire.TypeHello), w.server, "longer than the protocol allows"},
 		{"HELLO of another version", w.scfg.Listen, other, w.server,
 			fmt.Sprintf("the helper speaks protocol version %d", wire.Version-1)},
-		{"oversize frame after HELLO", w.scfg.Listen, append(hello[:len(hello):len(hello)], oversize(wire.TypeHopData)...),
+		{"oversize frame after HELLO", w.scfg.Listen, append(hello[:len(hello):len(hello)], oversizeFrame(wire.TypeHopData)...),
 			w.server, "longer than the protocol allows"},
 		{"no TLS after HELLO", w.scfg.Listen, wire.Append(hello[:len(hello):len(hello)], hopData("SSH-2.0-x")), w.server,
 			"does not speak TLS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			conn := call(t, c.port, c.said)
-			said := hungUp(t, conn)
+			conn := dialAndSend(t, c.port, c.said)
+			said := expectHangup(t, conn)
 			if strings.Contains(c.name, "version") && !strings.Contains(string(said), "install the same release") {
 				t.Errorf("the caller was told %q", said)
 			}
-			c.by.says("refused", conn.LocalAddr().String(), c.log, "hint=\"")
+			c.by.awaitLog("refused", conn.LocalAddr().String(), c.log, "hint=\"")
 		})
 	}
 	if err := w.download(100_000); err != nil {
 		t.Error(err)
 	}
-	w.await("laptop", "phone")
+	w.awaitSubflows("laptop", "phone")
 }
 
 // hopData is a frame of ciphertext.
@@ -121,8 +121,8 @@ func (d hopData) AppendPayload(b []byte) []byte { return append(b, d...) }
 
 // TestGarbageInTLS: a device that is known and speaks nonsense.
 func TestGarbageInTLS(t *testing.T) {
-	w := newWorld(t)
-	phone := w.start("phone")[0]
+	w := newTestbed(t)
+	phone := w.startAll("phone")[0]
 	for _, c := range []struct {
 		name string
 		port string
@@ -132,30 +132,30 @@ func TestGarbageInTLS(t *testing.T) {
 		log  string
 	}{
 		{"oversize at the server", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN),
-			oversize(wire.TypeJoin), w.server, "longer than the protocol allows"},
+			oversizeFrame(wire.TypeJoin), w.server, "longer than the protocol allows"},
 		{"other frame at the server", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN),
 			wire.Append(nil, wire.Bye{}), w.server, "BYE during the handshake"},
 		{"truncated MP_JOIN", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN),
 			[]byte{byte(wire.TypeJoin), 0, 0, 1, wire.Version}, w.server, "truncated"},
 		{"oversize at the pipe", w.pcfg.Pipe, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN),
-			oversize(wire.TypeHello), w.primary, "longer than the protocol allows"},
+			oversizeFrame(wire.TypeHello), w.primary, "longer than the protocol allows"},
 		{"version at the pipe", w.pcfg.Pipe, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN),
 			wire.Append(nil, wire.Hello{Version: 9, Name: "x"}), w.primary, "version 9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			raw := call(t, c.port, nil)
+			raw := dialAndSend(t, c.port, nil)
 			conn := tls.Client(raw, c.cfg)
 			if _, err := conn.Write(c.said); err != nil {
 				t.Fatal(err)
 			}
-			if said := hungUp(t, conn); !strings.Contains(c.name, "oversize at the pipe") && len(said) == 0 {
+			if said := expectHangup(t, conn); !strings.Contains(c.name, "oversize at the pipe") && len(said) == 0 {
 				t.Error("the caller was told nothing")
 			}
-			c.by.says("refused", raw.LocalAddr().String(), c.log, "hint=\"")
+			c.by.awaitLog("refused", raw.LocalAddr().String(), c.log, "hint=\"")
 		})
 	}
 	t.Run("pipe protocol at the server", func(t *testing.T) {
-		conn := tls.Client(call(t, w.scfg.Listen, nil), w.primary.key.ClientConfig(w.server.key.Public(), wire.PipeALPN))
+		conn := tls.Client(dialAndSend(t, w.scfg.Listen, nil), w.primary.key.ClientConfig(w.server.key.Public(), wire.PipeALPN))
 		if err := identity.ExplainTLS(conn.HandshakeContext(t.Context())); !fault.Is(err, fault.Protocol) ||
 			fault.HintOf(err) == "" {
 			t.Errorf("%v (%s)", err, fault.HintOf(err))
@@ -164,9 +164,9 @@ func TestGarbageInTLS(t *testing.T) {
 }
 
 func TestJoinRefusals(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
-	w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
+	w.primary.addPeer(w.server, identity.RoleServer, w.scfg.Listen)
 	version, former, helped := goodJoin, goodJoin, goodJoin
 	version.Version, former.Version, helped.Helped = 9, wire.Version-1, true
 	for _, c := range []struct {
@@ -180,7 +180,7 @@ func TestJoinRefusals(t *testing.T) {
 			wire.Version, wire.Version-1)},
 		{helped, wire.CodeMalformed, "a helped subflow must come over a helper"},
 	} {
-		_, err := w.rogue(c.join)
+		_, err := w.joinAsPrimary(c.join)
 		var r wire.Refuse
 		if !errors.As(err, &r) || r.Code != c.code || !strings.Contains(err.Error(), c.text) ||
 			!fault.Is(err, fault.Protocol) || !strings.Contains(fault.HintOf(err), "same release") {
@@ -198,23 +198,23 @@ var breaches = []struct {
 	said []byte
 	log  string
 }{
-	{"data beyond the window", wire.Append(dataHeader(1, wire.DataSeq(wire.InitialWindow), 10), raw("")),
+	{"data beyond the window", wire.Append(dataHeader(1, wire.DataSeq(wire.InitialWindow), 10), unknownFrame("")),
 		"exceed the window"},
 	{"acknowledgement of what was never sent", wire.Append(nil,
 		wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: 1 << 40}}}), "which has sent"},
-	{"oversize frame", oversize(wire.TypeData), "longer than the protocol allows"},
+	{"oversize frame", oversizeFrame(wire.TypeData), "longer than the protocol allows"},
 	{"truncated frame", []byte{byte(wire.TypeData), 0, 0, 1, 0x80}, "truncated"},
 	{"frame of the handshake", wire.Append(nil, goodJoin), "is not allowed on a subflow"},
-	{"end before the data", wire.Append(wire.Append(dataHeader(1, 0, 10), raw("")), wire.Fin{Stream: 1, Seq: 5}),
+	{"end before the data", wire.Append(wire.Append(dataHeader(1, 0, 10), unknownFrame("")), wire.Fin{Stream: 1, Seq: 5}),
 		"precedes received bytes"},
 	{"unknown frame", []byte{0x3f, 0, 0, 0}, "is not allowed on a subflow"},
 }
 
-// raw is an unknown frame that may be skipped.
-type raw string
+// unknownFrame is an unknown frame that may be skipped.
+type unknownFrame string
 
-func (raw) Type() wire.Type                 { return 0xf0 }
-func (r raw) AppendPayload(b []byte) []byte { return append(b, r...) }
+func (unknownFrame) Type() wire.Type                 { return 0xf0 }
+func (r unknownFrame) AppendPayload(b []byte) []byte { return append(b, r...) }
 
 // dataHeader is a DATA frame of n zeros.
 func dataHeader(s wire.StreamID, at wire.DataSeq, n int) []byte {
@@ -222,8 +222,8 @@ func dataHeader(s wire.StreamID, at wire.DataSeq, n int) []byte {
 }
 
 func TestBreachesAtTheServer(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	more := append(breaches[:len(breaches):len(breaches)], struct {
 		name string
 		said []byte
@@ -233,7 +233,7 @@ func TestBreachesAtTheServer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			j := goodJoin
 			j.Bond = wire.BondID{0, byte(i)}
-			sf, err := w.rogue(j)
+			sf, err := w.joinAsPrimary(j)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,12 +244,12 @@ func TestBreachesAtTheServer(t *testing.T) {
 			for err == nil {
 				_, _, err = sf.Next()
 			}
-			w.server.says("subflow ended", "rogue", c.log)
+			w.server.awaitLog("subflow ended", "rogue", c.log)
 			if err := sf.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 				t.Error(err)
 			}
 			// Its bonds are ended in order, so that they do not fill the device.
-			if sf, err = w.rogue(j); err != nil {
+			if sf, err = w.joinAsPrimary(j); err != nil {
 				t.Fatal(err)
 			}
 			if err := sf.Write(wire.Append(nil, wire.Bye{})); err != nil {
@@ -267,12 +267,12 @@ func TestBreachesAtTheServer(t *testing.T) {
 	if err := w.download(mb); err != nil {
 		t.Error(err)
 	}
-	w.await("laptop", "phone")
+	w.awaitSubflows("laptop", "phone")
 }
 
 // TestBreachesAtThePrimary: a server that is the right one and goes mad.
 func TestBreachesAtThePrimary(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	ln, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +320,7 @@ func TestBreachesAtThePrimary(t *testing.T) {
 			for err == nil {
 				_, _, err = sf.Next()
 			}
-			w.primary.says("no subflow", "laptop", c.log, "install the same release")
+			w.primary.awaitLog("no subflow", "laptop", c.log, "install the same release")
 		})
 	}
 }

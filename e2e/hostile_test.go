@@ -23,9 +23,9 @@ import (
 	"mpbond/node/primary"
 )
 
-// between accepts connections until the test ends. Pass has each, and another
+// interceptConns accepts connections until the test ends. Pass has each, and another
 // one to addr, and both are closed when it returns.
-func between(t *testing.T, addr string, pass func(near, far net.Conn)) string {
+func interceptConns(t *testing.T, addr string, pass func(near, far net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -64,40 +64,40 @@ type meddler struct {
 	done     atomic.Bool
 }
 
-// honest is how many bytes of a subflow are passed on first.
-const honest = 128 * unit.KB
+// honestBytes is how many bytes of a subflow are passed on first.
+const honestBytes = 128 * unit.KB
 
-// pass passes frames on both ways, of helpers only.
-func (m *meddler) pass(near, far net.Conn) {
+// passFrames passes frames on both ways, of helpers only.
+func (m *meddler) passFrames(near, far net.Conn) {
 	up := wire.NewReader(near)
 	typ, hello, err := up.Next()
 	if err != nil || typ != wire.TypeHello {
 		return
 	}
 	m.subflows.Add(1)
-	if _, err := far.Write(frame(typ, hello)); err != nil {
+	if _, err := far.Write(encodeFrame(typ, hello)); err != nil {
 		return
 	}
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer near.Close()
-		m.copy(near, wire.NewReader(far), m.down)
+		m.copyFrames(near, wire.NewReader(far), m.down)
 	})
-	m.copy(far, up, !m.down)
+	m.copyFrames(far, up, !m.down)
 	far.Close()
 	both.Wait()
 }
 
-func (m *meddler) copy(to net.Conn, from *wire.Reader, meddles bool) {
+func (m *meddler) copyFrames(to net.Conn, from *wire.Reader, meddles bool) {
 	var passed unit.Bytes
 	for {
 		typ, payload, err := from.Next()
 		if err != nil {
 			return
 		}
-		f := frame(typ, payload)
+		f := encodeFrame(typ, payload)
 		if meddles && typ == wire.TypeHopData {
-			if passed += unit.Bytes(len(payload)); passed > honest && !m.done.Swap(true) {
+			if passed += unit.Bytes(len(payload)); passed > honestBytes && !m.done.Swap(true) {
 				if m.change == nil {
 					_ = to.(*net.TCPConn).CloseWrite()
 					for err == nil {
@@ -114,7 +114,7 @@ func (m *meddler) copy(to net.Conn, from *wire.Reader, meddles bool) {
 	}
 }
 
-func frame(typ wire.Type, payload []byte) []byte {
+func encodeFrame(typ wire.Type, payload []byte) []byte {
 	return append(wire.AppendHeader(nil, typ, len(payload)), payload...)
 }
 
@@ -130,13 +130,13 @@ func TestHelperMeddles(t *testing.T) {
 	} {
 		for _, down := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, down %v", name, down), func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestbed(t)
 				w.startServer()
 				m := &meddler{down: down, change: change}
-				w.scfg.Listen = between(t, w.scfg.Listen, m.pass)
+				w.scfg.Listen = interceptConns(t, w.scfg.Listen, m.passFrames)
 				w.startPrimary()
 				w.startHelper(w.newHelper("phone"))
-				w.await("phone")
+				w.awaitSubflows("phone")
 				transfer := w.upload
 				if down {
 					transfer = w.download
@@ -155,19 +155,19 @@ func TestHelperMeddles(t *testing.T) {
 // TestForgedEndOfTheOnlyWay: where all goes by a helper, an orderly end that somebody has
 // forged on the HS-path reaches an app as a reset.
 func TestForgedEndOfTheOnlyWay(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
 	m := &meddler{down: true}
 	server := w.scfg.Listen
-	w.scfg.Listen = between(t, server, func(near, far net.Conn) {
+	w.scfg.Listen = interceptConns(t, server, func(near, far net.Conn) {
 		if !m.done.Load() { // afterwards nothing leads to the server
-			m.pass(near, far)
+			m.passFrames(near, far)
 		}
 	})
 	w.pcfg.GiveUp = primary.Duration(time.Second)
 	w.startPrimary()
 	w.startHelper(w.newHelper("phone"))
-	w.await("phone")
+	w.awaitSubflows("phone")
 	if err := w.download(2 * mb); err == nil || errors.Is(err, io.EOF) ||
 		!strings.Contains(err.Error(), "no way to the server") {
 		t.Errorf("the download ended with %v", err)
@@ -180,11 +180,11 @@ func TestForgedEndOfTheOnlyWay(t *testing.T) {
 // TestReplayedConnection: what a device once said to the server is of no use to
 // who has heard it.
 func TestReplayedConnection(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
 	var mu sync.Mutex
 	var heard []*rig.Journal
-	addr := between(t, w.scfg.Listen, func(near, far net.Conn) {
+	addr := interceptConns(t, w.scfg.Listen, func(near, far net.Conn) {
 		j := new(rig.Journal)
 		mu.Lock()
 		heard = append(heard, j)
@@ -198,9 +198,9 @@ func TestReplayedConnection(t *testing.T) {
 		_ = far.(*net.TCPConn).CloseWrite()
 		both.Wait()
 	})
-	w.primary.trusts(w.server, identity.RoleServer, addr)
+	w.primary.addPeer(w.server, identity.RoleServer, addr)
 	w.startPrimary()
-	w.await("laptop")
+	w.awaitSubflows("laptop")
 	if err := w.upload(1000); err != nil {
 		t.Error(err)
 	}
@@ -214,9 +214,9 @@ func TestReplayedConnection(t *testing.T) {
 	mu.Lock()
 	said := heard[0].String()
 	mu.Unlock()
-	conn := call(t, w.scfg.Listen, []byte(said))
-	hungUp(t, conn)
-	w.server.says("connection refused", conn.LocalAddr().String(), "tls: ")
+	conn := dialAndSend(t, w.scfg.Listen, []byte(said))
+	expectHangup(t, conn)
+	w.server.awaitLog("connection refused", conn.LocalAddr().String(), "tls: ")
 	if b := w.s.Status(false); len(b) > 0 {
 		t.Errorf("it was believed: %+v", b)
 	}
@@ -225,21 +225,21 @@ func TestReplayedConnection(t *testing.T) {
 // TestNeighbour: a device that knows how another one's bond is called gets
 // nothing of it.
 func TestNeighbour(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
 	neighbour := newDevice(t, "neighbour")
-	w.server.trusts(neighbour, identity.RolePrimary)
+	w.server.addPeer(neighbour, identity.RolePrimary)
 	open := wire.Append(nil, wire.Open{Stream: 1, Dest: w.web.addr})
 	connected := func(want int) {
 		t.Helper()
 		rig.Eventually(t, func() error {
-			if n := w.web.connections(); n != want {
+			if n := w.web.countConns(); n != want {
 				return fmt.Errorf("%d connections to the web, want %d", n, want)
 			}
 			return nil
 		})
 	}
-	own, ok, err := w.join(w.primary, goodJoin)
+	own, ok, err := w.joinServer(w.primary, goodJoin)
 	if err == nil {
 		err = own.Write(open)
 	}
@@ -251,7 +251,7 @@ func TestNeighbour(t *testing.T) {
 	// As one more subflow of that bond.
 	more := goodJoin
 	more.Subflow, more.Instance = 2, ok.Instance
-	sf, answer, err := w.join(neighbour, more)
+	sf, answer, err := w.joinServer(neighbour, more)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestNeighbour(t *testing.T) {
 
 	// As a bond of the same name.
 	more.Instance = 0
-	if sf, answer, err = w.join(neighbour, more); err != nil || answer.Instance == ok.Instance {
+	if sf, answer, err = w.joinServer(neighbour, more); err != nil || answer.Instance == ok.Instance {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	if err := sf.Write(open); err != nil {
@@ -309,7 +309,7 @@ func TestNeighbour(t *testing.T) {
 // TestCrowdAtThePipe: who keeps as many connections to the primary as may wait
 // there does not keep a helper away, and leaves no trace once it has gone.
 func TestCrowdAtThePipe(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
 	w.startPrimary()
 	phone := w.newHelper("phone")

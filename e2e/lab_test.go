@@ -34,35 +34,35 @@ type network struct {
 
 func newNetwork(t testing.TB) *network {
 	t.Helper()
-	return newNetworkOf(t, "60/60/60", "", nil)
+	return newNetworkWith(t, "60/60/60", "", nil)
 }
 
-// newNetworkOf makes one with a house, packets captured in a directory unless
+// newNetworkWith makes one with a house, packets captured in a directory unless
 // that is "", and flags for the server.
-func newNetworkOf(t testing.TB, house, pcap string, server []string) *network {
+func newNetworkWith(t testing.TB, house, pcap string, server []string) *network {
 	t.Helper()
 	return newNetworkIn(t, rig.House(t, house), pcap, server)
 }
 
-// newNetworkIn is newNetworkOf in a topology with the nodes of a house.
+// newNetworkIn is newNetworkWith in a topology with the nodes of a house.
 func newNetworkIn(t testing.TB, topology *lab.Topology, pcap string, server []string) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Pcap: pcap, Race: true})}
-	n.run(server)
+	n.startRoles(server)
 	return n
 }
 
-// newNetworkToMeasure is newNetworkIn without the race detector, with which a process
+// newNetworkWithoutRace is newNetworkIn without the race detector, with which a process
 // holds and computes several times as much.
-func newNetworkToMeasure(t testing.TB, topology *lab.Topology) *network {
+func newNetworkWithoutRace(t testing.TB, topology *lab.Topology) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology})}
-	n.run(nil)
+	n.startRoles(nil)
 	return n
 }
 
-// run starts server, primary and helper, the first with further flags.
-func (n *network) run(server []string) {
+// startRoles starts server, primary and helper, the first with further flags.
+func (n *network) startRoles(server []string) {
 	n.Helper()
 	addr, err := n.Lab.Topology.Addr("web", "")
 	if err != nil {
@@ -70,7 +70,7 @@ func (n *network) run(server []string) {
 	}
 	n.web4 = addr.String()
 	n.web6 = strings.Fields(n.Must("web", "sh", "-c", "ip -6 -o addr show scope global | sed 's/.*inet6 //; s,/.*,,'"))[0]
-	n.trust()
+	n.exchangeTrust()
 	n.Start("server", append([]string{n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16"},
 		server...)...)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
@@ -78,8 +78,8 @@ func (n *network) run(server []string) {
 	n.Await(2)
 }
 
-// trust makes keys and has the devices trust each other.
-func (n *network) trust() {
+// exchangeTrust makes keys and has the devices trust each other.
+func (n *network) exchangeTrust() {
 	n.Helper()
 	keys := map[string]identity.PublicKey{}
 	addr := func(node, link string) string {
@@ -124,8 +124,8 @@ func (n *network) trust() {
 	}
 }
 
-// carried is how many bytes the bond has carried, both ways.
-func (n *network) carried() (sum int64) {
+// bondBytes is how many bytes the bond has carried, both ways.
+func (n *network) bondBytes() (sum int64) {
 	n.Helper()
 	s, err := n.Status("server", "server")
 	if err != nil {
@@ -180,7 +180,7 @@ func TestApps(t *testing.T) {
 		{"HTTP CONNECT", nil, append(proxy, "-p", by4), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := n.carried()
+			before := n.bondBytes()
 			curl := append(append(c.before[:len(c.before):len(c.before)], "curl", "-gsSf", "--max-time", "60", "-H",
 				"Expect:"), c.args...)
 			out, err := n.Run("primary", curl...)
@@ -194,7 +194,7 @@ func TestApps(t *testing.T) {
 			if got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
-			if now := n.carried(); now < before+mb {
+			if now := n.bondBytes(); now < before+mb {
 				t.Errorf("the bond has carried %d bytes of it", now-before)
 			}
 		})
@@ -229,7 +229,7 @@ func TestApps(t *testing.T) {
 	})
 	t.Run("trust taken back", func(t *testing.T) {
 		n.Must("primary", n.Mpbond, "trust", "remove", "phone")
-		n.signal("primary", syscall.SIGHUP)
+		n.signalProcess("primary", syscall.SIGHUP)
 		n.Await(1)
 		n.Must("primary", append(run, "curl", "-sSf", "-o", "/dev/null", byName)...)
 	})
@@ -256,7 +256,7 @@ func TestFaults(t *testing.T) {
 			func() error { return n.Lab.Set("hs1", "", "outage=off") }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			x := n.begin(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", fmt.Sprintf("http://web/%d", size))
+			x := n.startAppTransfer(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", fmt.Sprintf("http://web/%d", size))
 			<-x.begun
 			if err := f.hurt(); err != nil {
 				t.Error(err)

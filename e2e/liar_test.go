@@ -35,8 +35,8 @@ type liar struct {
 	all    sync.WaitGroup
 }
 
-// lie runs a liar until ctx ends. Home has its key and its trust file.
-func lie(ctx context.Context, home, claims, passes string) error {
+// runLiar runs a liar until ctx ends. Home has its key and its trust file.
+func runLiar(ctx context.Context, home, claims, passes string) error {
 	l := &liar{}
 	var err error
 	if l.claims, err = unit.ParseRate(claims); err != nil {
@@ -64,7 +64,7 @@ func lie(ctx context.Context, home, claims, passes string) error {
 // keepOffering offers pipes to a primary, one after the other.
 func (l *liar) keepOffering(ctx context.Context, p identity.Peer, addr string) {
 	for ctx.Err() == nil {
-		if err := l.offer(ctx, p, addr); err != nil && ctx.Err() == nil {
+		if err := l.offerPipe(ctx, p, addr); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, err)
 			select {
 			case <-time.After(200 * time.Millisecond):
@@ -74,7 +74,7 @@ func (l *liar) keepOffering(ctx context.Context, p identity.Peer, addr string) {
 	}
 }
 
-func (l *liar) offer(ctx context.Context, p identity.Peer, addr string) error {
+func (l *liar) offerPipe(ctx context.Context, p identity.Peer, addr string) error {
 	conn, err := pipe.TCP{}.Dial(ctx, addr)
 	if err != nil {
 		return err
@@ -100,23 +100,23 @@ func (l *liar) offer(ctx context.Context, p identity.Peer, addr string) error {
 		hs.Close()
 		return err
 	}
-	l.all.Go(func() { l.relay(ctx, near, hs) })
+	l.all.Go(func() { l.relaySubflow(ctx, near, hs) })
 	return nil
 }
 
-// relay passes a subflow's bytes on, both ways, until a hop ends.
-func (l *liar) relay(ctx context.Context, near, hs pipe.Hop) {
+// relaySubflow passes a subflow's bytes on, both ways, until a hop ends.
+func (l *liar) relaySubflow(ctx context.Context, near, hs pipe.Hop) {
 	end := sync.OnceFunc(func() { near.Close(); hs.Close() })
 	defer context.AfterFunc(ctx, end)()
 	var both sync.WaitGroup
-	both.Go(func() { defer end(); l.pass(hs, near) })
-	both.Go(func() { defer end(); l.pass(near, hs) })
+	both.Go(func() { defer end(); l.relayHop(hs, near) })
+	both.Go(func() { defer end(); l.relayHop(near, hs) })
 	both.Wait()
 }
 
-// pass reads all that a hop has, tells it that all was passed on at once, and passes on
+// relayHop reads all that a hop has, tells it that all was passed on at once, and passes on
 // what it is pleased to.
-func (l *liar) pass(from, to pipe.Hop) {
+func (l *liar) relayHop(from, to pipe.Hop) {
 	var received atomic.Uint64
 	var mu sync.Mutex
 	var waiting []byte
@@ -169,7 +169,7 @@ func (l *liar) pass(from, to pipe.Hop) {
 //	go test ./e2e -run TestLyingHelper -v -liar-rounds 3
 func TestLyingHelper(t *testing.T) {
 	t.Parallel() // the times that it judges are beside those without a helper, and far apart
-	n := newNetworkOf(t, "8/10/5", "", nil)
+	n := newNetworkWith(t, "8/10/5", "", nil)
 	lies := func(claims, passes string) func() {
 		return func() { n.helper = n.Start("helper1", os.Args[0], "lab", "liar", claims, passes) }
 	}
@@ -196,7 +196,7 @@ func TestLyingHelper(t *testing.T) {
 		{"honest, pipe of 200 kbit/s, 3 MB", 3 * mb, honest("pipe1", "200kbit/s"), false},
 		{"honest, HS-path of 200 kbit/s, 3 MB", 3 * mb, honest("hs1", "200kbit/s"), false},
 	}
-	n.endHelper()
+	n.stopHelper()
 	took := make([][]string, len(cases))
 	alone := map[int64]time.Duration{} // without a helper, by size
 	for range *liarRounds {
@@ -207,9 +207,9 @@ func TestLyingHelper(t *testing.T) {
 				c.start()
 			}
 			n.Await(want)
-			before := n.sentAgain()
+			before := n.resentBytes()
 			begin := time.Now()
-			got := n.gets(c.size)
+			got := n.downloadMetered(c.size)
 			last := time.Since(begin)
 			took[i] = append(took[i], fmt.Sprintf("%.2f s", last.Seconds()))
 			if c.start == nil {
@@ -217,13 +217,13 @@ func TestLyingHelper(t *testing.T) {
 			} else if bound := 2*alone[c.size] + 3*time.Second; last > bound { // it was 3.5 to 17 times as long
 				t.Errorf("%s: %v, over twice as long as without a helper and 3 s more (%v)", c.name, last, bound)
 			}
-			again := n.sentAgain() - before
-			took[i] = append(took[i], fmt.Sprintf("(longest gap %.2f s, %v sent again)", got.gap.Seconds(), unit.Bytes(again)))
+			again := n.resentBytes() - before
+			took[i] = append(took[i], fmt.Sprintf("(longest gap %.2f s, %v sent again)", got.longest.Seconds(), unit.Bytes(again)))
 			if c.found && again == 0 {
 				t.Errorf("%s: nothing was sent again", c.name)
 			}
 			if c.start != nil {
-				n.endHelper()
+				n.stopHelper()
 			}
 			for link, rate := range map[string]string{"pipe1": "5Mbit/s", "hs1": "10Mbit/s"} {
 				if err := n.Lab.Set(link, "", "rate="+rate); err != nil {
@@ -237,15 +237,15 @@ func TestLyingHelper(t *testing.T) {
 	}
 }
 
-// endHelper ends the helper and waits until it is gone.
-func (n *network) endHelper() {
+// stopHelper ends the helper and waits until it is gone.
+func (n *network) stopHelper() {
 	n.Helper()
 	n.helper.End(syscall.SIGTERM)
 	n.Await(1)
 }
 
-// sentAgain is what the server has given to a second subflow.
-func (n *network) sentAgain() (sum unit.Bytes) {
+// resentBytes is what the server has given to a second subflow.
+func (n *network) resentBytes() (sum unit.Bytes) {
 	n.Helper()
 	s, err := n.Status("server", "server")
 	if err != nil {
@@ -259,23 +259,23 @@ func (n *network) sentAgain() (sum unit.Bytes) {
 	return sum
 }
 
-// gaps notes the longest time in which nothing came.
-type gaps struct {
-	last time.Time
-	gap  time.Duration
+// gapMeter notes the longest time in which nothing came.
+type gapMeter struct {
+	last    time.Time
+	longest time.Duration
 }
 
-func (g *gaps) Write(p []byte) (int, error) {
+func (g *gapMeter) Write(p []byte) (int, error) {
 	now := time.Now()
-	g.gap = max(g.gap, now.Sub(g.last))
+	g.longest = max(g.longest, now.Sub(g.last))
 	g.last = now
 	return len(p), nil
 }
 
-// gets downloads and checks a file.
-func (n *network) gets(size int64) *gaps {
+// downloadMetered downloads and checks a file.
+func (n *network) downloadMetered(size int64) *gapMeter {
 	n.Helper()
-	g := &gaps{last: time.Now()}
+	g := &gapMeter{last: time.Now()}
 	cmd := n.Command("primary", "curl", "-sSf", "--max-time", "150", "--socks5-hostname", "127.0.0.1:1080",
 		fmt.Sprintf("http://web/%d", size))
 	var errs strings.Builder

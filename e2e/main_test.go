@@ -17,9 +17,9 @@ import (
 )
 
 // TestMain has the programs that tests run in nodes, beside those of package rig.
-func TestMain(m *testing.M) { rig.Main(m, program) }
+func TestMain(m *testing.M) { rig.Main(m, runProgram) }
 
-func program(args []string) error {
+func runProgram(args []string) error {
 	switch args[0] {
 	case "hold", "streams":
 		n, err := strconv.Atoi(args[1])
@@ -27,25 +27,25 @@ func program(args []string) error {
 			return err
 		}
 		if args[0] == "hold" {
-			return hold(n, args[2], args[3], os.Stdin, os.Stdout)
+			return holdStreams(n, args[2], args[3], os.Stdin, os.Stdout)
 		}
 		return lab.Streams{URL: args[3], N: n, SOCKS: args[2]}.Run(context.Background(), os.Stdout, os.Stderr)
 	case "exhaust", "idle", "crowd":
-		return attack(args)
+		return runAttack(args)
 	case "portal":
 		return http.ListenAndServe(args[1], http.HandlerFunc(portalPage))
 	case "services":
-		return services()
+		return runServices()
 	case "onload":
-		return onload(args[1], args[2])
+		return onloadURL(args[1], args[2])
 	case "ping":
-		return ping(args[1], args[2])
+		return runPing(args[1], args[2])
 	case "meddle":
-		return meddle(args[1], args[2])
+		return runMeddler(args[1], args[2])
 	case "liar":
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		return lie(ctx, os.Getenv("MPBOND_HOME"), args[1], args[2])
+		return runLiar(ctx, os.Getenv("MPBOND_HOME"), args[1], args[2])
 	case "probe":
 		return probeAddress(args[1], args[2])
 	}

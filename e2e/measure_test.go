@@ -15,8 +15,8 @@ import (
 	"mpbond/node/probe"
 )
 
-// pathOf is the number of the subflow by a device.
-func (w *world) pathOf(device string) uint32 {
+// subflowID is the number of the subflow by a device.
+func (w *testbed) subflowID(device string) uint32 {
 	for _, p := range w.p.Status(false).Subflows {
 		if p.Device == device && p.State == api.Up {
 			return p.ID
@@ -28,18 +28,18 @@ func (w *world) pathOf(device string) uint32 {
 // TestMeasure: each lane is measured by itself, both ways: no stream byte of it
 // goes by the other one.
 func TestMeasure(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	for _, device := range []string{"laptop", "phone"} {
 		for _, direction := range []string{probe.Down, probe.Up, probe.None} {
-			path, other := w.pathOf(device), uint32(0)
+			path, other := w.subflowID(device), uint32(0)
 			for _, p := range w.p.Status(false).Subflows {
 				if p.ID != path {
 					other = p.ID
 				}
 			}
-			before := w.moved(other)
-			c := w.dial(probe.Dest(path))
+			before := w.subflowBytes(other)
+			c := w.dialStream(probe.Dest(path))
 			const size = 4 * unit.MB
 			a, err := probe.Measure(t.Context(), c, probe.Request{Direction: direction, Bytes: size, Ms: 5000}, time.Now)
 			if err != nil {
@@ -55,7 +55,7 @@ func TestMeasure(t *testing.T) {
 			if h := a.Hop; h == nil || h.MTU == 0 || h.MinRTTms <= 0 {
 				t.Errorf("%s: %+v", device, h)
 			}
-			if n := w.moved(other) - before; n > size/10 {
+			if n := w.subflowBytes(other) - before; n > size/10 {
 				t.Errorf("%s %s: %v by the other subflow", device, direction, n)
 			}
 		}
@@ -67,8 +67,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// moved is what a subflow has carried, both ways.
-func (w *world) moved(path uint32) unit.Bytes {
+// subflowBytes is what a subflow has carried, both ways.
+func (w *testbed) subflowBytes(path uint32) unit.Bytes {
 	for _, p := range w.p.Status(false).Subflows {
 		if p.ID == path {
 			return p.RxBytes + p.TxBytes
@@ -79,14 +79,14 @@ func (w *world) moved(path uint32) unit.Bytes {
 
 // TestMeasureRefused: not of a subflow that there is not, and one at a time.
 func TestMeasureRefused(t *testing.T) {
-	w := newWorld(t)
-	w.start()
+	w := newTestbed(t)
+	w.startAll()
 	var r wire.Reset
 	if _, err := w.p.DialStream(t.Context(), probe.Dest(99)); !errors.As(err, &r) || r.Code != wire.CodeClosed {
 		t.Errorf("%v", err)
 	}
-	path := w.pathOf("laptop")
-	first := w.dial(probe.Dest(path)) // says nothing yet
+	path := w.subflowID("laptop")
+	first := w.dialStream(probe.Dest(path)) // says nothing yet
 	open := func(c interface{ WaitOpen(context.Context) error }) error {
 		ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 		defer cancel()
@@ -96,7 +96,7 @@ func TestMeasureRefused(t *testing.T) {
 	if err := open(first.(opener)); err != nil {
 		t.Fatal(err)
 	}
-	if err := open(w.dial(probe.Dest(path)).(opener)); !errors.As(err, &r) || r.Code != wire.CodeLimit {
+	if err := open(w.dialStream(probe.Dest(path)).(opener)); !errors.As(err, &r) || r.Code != wire.CodeLimit {
 		t.Errorf("a second one: %v", err)
 	}
 	first.Close()

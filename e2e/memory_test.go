@@ -38,9 +38,9 @@ func peakMemory(t *testing.T, p *rig.Process) unit.Bytes {
 	return 0
 }
 
-// hold opens n streams to a URL by a proxy, reads 1000 bytes of each, says so,
+// holdStreams opens n streams to a URL by a proxy, reads 1000 bytes of each, says so,
 // and holds them until in ends.
-func hold(n int, proxy, target string, in io.Reader, out io.Writer) error {
+func holdStreams(n int, proxy, target string, in io.Reader, out io.Writer) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h", Host: proxy})}}
 	errs := make(chan error, n)
@@ -68,9 +68,9 @@ func hold(n int, proxy, target string, in io.Reader, out io.Writer) error {
 // manyStreams is how many the memory of processes is measured with.
 const manyStreams = 1000
 
-// bounds checks the most that each process has held against docs/explanation/memory.md;
+// checkMemory checks the most that each process has held against docs/explanation/memory.md;
 // held is what buffers may hold.
-func (n *network) bounds(t *testing.T, what string, held unit.Bytes) {
+func (n *network) checkMemory(t *testing.T, what string, held unit.Bytes) {
 	t.Helper()
 	for _, node := range []string{"server", "primary", "helper1"} {
 		// 48 MB, and twice (the collector's share) 32 KB a stream and what the
@@ -79,7 +79,7 @@ func (n *network) bounds(t *testing.T, what string, held unit.Bytes) {
 		if node == "helper1" {
 			bound = 48*unit.MB + 2*8*unit.MB
 		}
-		got := peakMemory(t, n.of(node))
+		got := peakMemory(t, n.processIn(node))
 		t.Logf("%s: %s held %v, the bound is %v", what, node, got, bound)
 		if got > bound {
 			t.Errorf("%s: %s held %v, the bound is %v", what, node, got, bound)
@@ -87,8 +87,8 @@ func (n *network) bounds(t *testing.T, what string, held unit.Bytes) {
 	}
 }
 
-// hold opens streams that read 1000 bytes each and then rest until end.
-func (n *network) hold(t *testing.T, target string) (end func()) {
+// holdStreams opens streams that read 1000 bytes each and then rest until end.
+func (n *network) holdStreams(t *testing.T, target string) (end func()) {
 	t.Helper()
 	cmd := n.Command("primary", os.Args[0], "lab", "hold", fmt.Sprint(manyStreams), "127.0.0.1:1080", target)
 	cmd.Stderr = os.Stderr
@@ -122,13 +122,13 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 	// has for TCP, and then no subflow gets any.
 	topology.Sysctl = map[string]string{"net.ipv4.tcp_rmem": "4096 131072 262144",
 		"net.ipv4.tcp_wmem": "4096 65536 262144"}
-	n := newNetworkToMeasure(t, topology)
-	end := n.hold(t, fmt.Sprintf("http://web/zeros/%d", 20*mb))
+	n := newNetworkWithoutRace(t, topology)
+	end := n.holdStreams(t, fmt.Sprintf("http://web/zeros/%d", 20*mb))
 	defer end()
 	var carried int64
 	rig.Eventually(t, func() error { // until all buffers are full
 		before := carried
-		if carried = n.carriedHere(); carried > before {
+		if carried = n.primaryBondBytes(); carried > before {
 			time.Sleep(500 * time.Millisecond)
 			return fmt.Errorf("%d bytes more were carried", carried-before)
 		}
@@ -139,16 +139,16 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 	n.Must("primary", "curl", "-sSf", "-o", "/dev/null", "--max-time", "20", "--socks5-hostname", "127.0.0.1:1080",
 		fmt.Sprintf("http://web/%d", 20*mb))
 	t.Logf("20 MB beside them took %v", time.Since(began).Round(time.Millisecond))
-	n.bounds(t, "1,000 stopped readers", 64*unit.MB+manyStreams*64*unit.KB)
+	n.checkMemory(t, "1,000 stopped readers", 64*unit.MB+manyStreams*64*unit.KB)
 }
 
 // TestMemory: the most that each process holds with 1,000 streams, beside the
 // bounds in docs/explanation/memory.md.
 func TestMemory(t *testing.T) {
-	n := newNetworkToMeasure(t, rig.House(t, "60/60/60"))
+	n := newNetworkWithoutRace(t, rig.House(t, "60/60/60"))
 	const streams = manyStreams
-	bounds := func(what string, held unit.Bytes) { t.Helper(); n.bounds(t, what, held) }
-	end := n.hold(t, "http://web/idle")
+	bounds := func(what string, held unit.Bytes) { t.Helper(); n.checkMemory(t, what, held) }
+	end := n.holdStreams(t, "http://web/idle")
 	bounds("1,000 idle streams", 0)
 	end()
 

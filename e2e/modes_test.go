@@ -20,7 +20,7 @@ import (
 // their bytes whole, and an app may tell what it waits for on its own one.
 func TestModesAndChunks(t *testing.T) {
 	for _, rule := range []string{"latency", "redundant", "bond"} {
-		w := newWorld(t)
+		w := newTestbed(t)
 		_, port, err := net.SplitHostPort(w.web.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func TestModesAndChunks(t *testing.T) {
 		case "redundant":
 			w.pcfg.Redundant = []string{"port:" + port}
 		}
-		w.start("phone")
+		w.startAll("phone")
 		if err := w.download(3 * mb); err != nil {
 			t.Errorf("%s: %v", rule, err)
 		}
@@ -44,8 +44,8 @@ func TestModesAndChunks(t *testing.T) {
 		}
 	}
 
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	ln, err := intercept.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func TestCellByAir(t *testing.T) {
 	// with the race detector a decoder is no match for a radio
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology})}
 	begin := time.Now()
-	n.trust()
+	n.exchangeTrust()
 	stats, err := n.Lab.Stats(false)
 	if err != nil || len(stats.LTE) != 1 || len(stats.LTE[0].Samples) != 1 {
 		t.Fatal(stats.LTE, err)
@@ -45,8 +45,8 @@ func TestCellByAir(t *testing.T) {
 	// the messages say who it is
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell",
 		"lte="+messages)
-	n.uses("laptop/lte")
-	n.over("server", "laptop/lte", "udp")
+	n.awaitDevices("laptop/lte")
+	n.awaitTransport("server", "laptop/lte", "udp")
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -73,7 +73,7 @@ func TestCellByAir(t *testing.T) {
 	})
 	var paced api.PBE
 	rig.Eventually(t, func() error { // and the server does
-		p, err := n.by("server", "laptop/lte")
+		p, err := n.subflowBy("server", "laptop/lte")
 		if err != nil {
 			return err
 		}

@@ -23,9 +23,9 @@ import (
 	onloading "mpbond/onload/relay"
 )
 
-// onload fetches a URL through the helper phone, and prints the digest of what came, or
+// onloadURL fetches a URL through the helper phone, and prints the digest of what came, or
 // the kind of fault and the error; and how many bytes came.
-func onload(at, url string) error {
+func onloadURL(at, url string) error {
 	home := os.Getenv("MPBOND_HOME")
 	key, err := identity.LoadKey(filepath.Join(home, "device.key"))
 	if err != nil {
@@ -59,12 +59,12 @@ func onload(at, url string) error {
 	return nil
 }
 
-// watchLent follows what a helper may lend of its line until stop is called. Busy is its
+// watchShare follows what a helper may lend of its line until stop is called. Busy is its
 // first word of a limit, and most what was lent.
-func watchLent(t *testing.T, helper *client.Client) (stop func() (busy string, most unit.Rate)) {
+func watchShare(t *testing.T, helper *client.Client) (stop func() (busy string, peak unit.Rate)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy string
-	var most unit.Rate
+	var peak unit.Rate
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -75,13 +75,13 @@ func watchLent(t *testing.T, helper *client.Client) (stop func() (busy string, m
 				continue
 			}
 			for _, l := range s.Helper.LinkShares {
-				if most = max(most, l.SharedBps); l.Limited && busy == "" {
+				if peak = max(peak, l.SharedBps); l.Limited && busy == "" {
 					busy = fmt.Sprintf("%+v", l)
 				}
 			}
 		}
 	}()
-	return func() (string, unit.Rate) { cancel(); <-done; return busy, most }
+	return func() (string, unit.Rate) { cancel(); <-done; return busy, peak }
 }
 
 // TestOnloadAllowance: what is onloaded comes whole, counts as such, stops before the
@@ -89,7 +89,7 @@ func watchLent(t *testing.T, helper *client.Client) (stop func() (busy string, m
 // forgets none of it.
 func TestOnloadAllowance(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
-	n := newNetworkOf(t, "10/80/80", "", nil)
+	n := newNetworkWith(t, "10/80/80", "", nil)
 	const limit = 20_000_000
 	writeFile(t, filepath.Join(n.Dir, "helper1", "helper.toml"),
 		"[onload]\nallowance = \"20MB\"\nallow = [\"10.77.0.0/16\"]\n")
@@ -138,7 +138,7 @@ func TestOnloadAllowance(t *testing.T) {
 		float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
 		t.Errorf("%v are counted, of %d", st.CarriedBytes, rx+tx-before)
 	}
-	stop := watchLent(t, helper)
+	stop := watchShare(t, helper)
 	got, came := fetch(32 * mb)
 	if busy, most := stop(); busy != "" || most < 8*unit.Mbps {
 		t.Errorf("while the phone onloads, %v at most are lent: %s", most, busy)

@@ -48,8 +48,8 @@ func (n *network) tryDownload(size int64) error {
 	return nil
 }
 
-// by is the path that a device carries, as a role tells of it.
-func (n *network) by(role, device string) (p api.Subflow, err error) {
+// subflowBy is the path that a device carries, as a role tells of it.
+func (n *network) subflowBy(role, device string) (p api.Subflow, err error) {
 	node := role
 	s, err := n.Status(node, role)
 	if err != nil {
@@ -65,12 +65,12 @@ func (n *network) by(role, device string) (p api.Subflow, err error) {
 	return p, fmt.Errorf("%s: nothing by %s in %+v", role, device, s.Bonds)
 }
 
-// over waits until a device's subflow goes over a transport. If UDP was late it is tried
+// awaitTransport waits until a device's subflow goes over a transport. If UDP was late it is tried
 // again by what carries something.
-func (n *network) over(role, device, transport string) (p api.Subflow) {
+func (n *network) awaitTransport(role, device, transport string) (p api.Subflow) {
 	n.Helper()
 	rig.Eventually(n.TB, func() (err error) {
-		if p, err = n.by(role, device); err == nil && p.Transport != transport {
+		if p, err = n.subflowBy(role, device); err == nil && p.Transport != transport {
 			err = fmt.Errorf("%s goes over %s: %q", device, p.Transport, p.Fallback)
 			if transport == "udp" {
 				err = errors.Join(err, n.tryDownload(1000))
@@ -86,7 +86,7 @@ func (n *network) over(role, device, transport string) (p api.Subflow) {
 // back from a sudden end, so does it.
 func TestOverUDP(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
-	n := newUplinks(t)
+	n := newUplinkNetwork(t)
 	n.Must("primary", "ip", "route", "add", "default", "dev", "lte", "metric", "900")
 	start := func() *rig.Process {
 		return n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
@@ -94,35 +94,35 @@ func TestOverUDP(t *testing.T) {
 	start()
 	p := n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "wifi", "--interface", "lte",
 		"--udp", "lte")
-	n.uses("laptop/lte", "laptop/wifi")
-	n.over("primary", "laptop/lte", "udp")
-	n.over("primary", "laptop/wifi", "tcp")
-	n.over("server", "laptop/lte", "udp")
+	n.awaitDevices("laptop/lte", "laptop/wifi")
+	n.awaitTransport("primary", "laptop/lte", "udp")
+	n.awaitTransport("primary", "laptop/wifi", "tcp")
+	n.awaitTransport("server", "laptop/lte", "udp")
 	const size = 2 * mb
 	asker := n.Asker("primary", "primary")
 	rx0, tx0 := n.Counters("primary", "lte")
-	down0, up0 := n.used(asker, "lte")
+	down0, up0 := n.linkUsage(asker, "lte")
 	n.download(size)
 	p.End(os.Interrupt)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte")
-	n.uses("laptop/lte")
+	n.awaitDevices("laptop/lte")
 	n.download(size)
 	rig.Eventually(t, func() error { // the last packets may be on their way
 		rx, tx := n.Counters("primary", "lte")
-		down, up := n.used(asker, "lte")
+		down, up := n.linkUsage(asker, "lte")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
 		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < size {
 			return fmt.Errorf("%.0f bytes went by the link, %+.2f %% of that were counted too much", is, off)
 		}
 		return nil
 	})
-	n.signal("server", syscall.SIGKILL)
+	n.signalProcess("server", syscall.SIGKILL)
 	start()
 	rig.Eventually(t, func() error { return n.tryDownload(1000) })
 }
 
-// block has the server's packet filter drop UDP.
-func (n *network) block() {
+// blockUDP has the server's packet filter drop UDP.
+func (n *network) blockUDP() {
 	n.Helper()
 	n.Must("server", "nft", "add table inet blocked; add chain inet blocked in { type filter hook input priority 0; }; add rule inet blocked in udp dport 7600 drop")
 }
@@ -131,11 +131,11 @@ func (n *network) block() {
 // why.
 func TestUDPBlocked(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
-	n := newUplinks(t)
-	n.block()
+	n := newUplinkNetwork(t)
+	n.blockUDP()
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "wifi", "--udp", "any")
-	p := n.over("primary", "laptop/wifi", "tcp")
+	p := n.awaitTransport("primary", "laptop/wifi", "tcp")
 	if !strings.Contains(p.Fallback, "no answer over UDP within 300ms") {
 		t.Errorf("it says %q", p.Fallback)
 	}
@@ -145,11 +145,11 @@ func TestUDPBlocked(t *testing.T) {
 	}
 }
 
-// readdressed is readdress with the default route as it was, as DHCP does it.
-func (n *network) readdressed(node, link string) {
+// changeAddressKeepRoute is readdress with the default route as it was, as DHCP does it.
+func (n *network) changeAddressKeepRoute(node, link string) {
 	n.Helper()
 	routes := n.Must(node, "ip", "route", "show", "default")
-	old, next := n.addresses(node, link)
+	old, next := n.pickAddresses(node, link)
 	batch := fmt.Sprintf("addr del %s/24 dev %s\naddr add %s/24 dev %s\n", old, link, next, link)
 	for r := range strings.Lines(routes) {
 		batch += "route replace " + strings.TrimSuffix(strings.TrimSpace(r), "linkdown") + "\n"
@@ -161,15 +161,15 @@ func (n *network) readdressed(node, link string) {
 	n.Must(node, "ip", "-batch", file) // at once: what has no address for 3 s is given up
 }
 
-// goesOn begins a download, calls change in the middle of it, and waits for its end,
+// downloadDuring begins a download, calls change in the middle of it, and waits for its end,
 // which must be as if nothing had happened.
-func (n *network) goesOn(size int64, change func()) {
+func (n *network) downloadDuring(size int64, change func()) {
 	n.Helper()
 	want, err := rig.Sum(rig.Noise(size))
 	if err != nil {
 		n.Fatal(err)
 	}
-	x := n.transfer(fmt.Sprintf("http://web/%d", size))
+	x := n.startTransfer(fmt.Sprintf("http://web/%d", size))
 	<-x.begun
 	change()
 	<-x.done
@@ -182,13 +182,13 @@ func (n *network) goesOn(size int64, change func()) {
 // the subflow over UDP is the same afterwards.
 func TestUDPReaddressed(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
-	n := newUplinks(t)
+	n := newUplinkNetwork(t)
 	n.Must("primary", "ip", "route", "add", "default", "dev", "lte", "metric", "900")
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte")
-	before := n.over("primary", "laptop/lte", "udp")
-	n.goesOn(2*mb, func() { n.readdressed("primary", "lte") })
-	after, err := n.by("primary", "laptop/lte")
+	before := n.awaitTransport("primary", "laptop/lte", "udp")
+	n.downloadDuring(2*mb, func() { n.changeAddressKeepRoute("primary", "lte") })
+	after, err := n.subflowBy("primary", "laptop/lte")
 	if err != nil || after.ID != before.ID || after.Migrated != 1 {
 		t.Errorf("%v: it was %+v, and is %+v", err, before, after)
 	}
@@ -199,12 +199,12 @@ func TestUDPReaddressed(t *testing.T) {
 // link carried is counted, and the subflow goes on when that link gets another address.
 func TestHelpedOverUDP(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
-	n := newNetworkOf(t, "20/20/8", "", []string{"--udp"})
+	n := newNetworkWith(t, "20/20/8", "", []string{"--udp"})
 	n.helper.End(os.Interrupt)
 	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "any")
 	asker := n.Asker("helper1", "helper")
 	rig.Eventually(t, func() error {
-		p, err := n.by("server", "phone")
+		p, err := n.subflowBy("server", "phone")
 		if err != nil || p.Transport == "udp" {
 			return err
 		}
@@ -218,13 +218,13 @@ func TestHelpedOverUDP(t *testing.T) {
 		return errors.Join(err, fmt.Errorf("the helped subflow goes over TCP: %+v", s.Helper))
 	})
 	rx0, tx0 := n.Counters("helper1", "hs1")
-	down0, up0 := n.used(asker, "hs1")
+	down0, up0 := n.linkUsage(asker, "hs1")
 	if err := n.Lab.Set("ps", "", "outage=on"); err != nil {
 		t.Fatal(err)
 	}
 	const size = mb
 	n.download(size)
-	if p := n.over("server", "phone", "udp"); p.Hop == nil || p.Hop.FarRateBps == 0 || p.Hop.FarRateBps > 12*unit.Mbps ||
+	if p := n.awaitTransport("server", "phone", "udp"); p.Hop == nil || p.Hop.FarRateBps == 0 || p.Hop.FarRateBps > 12*unit.Mbps ||
 		p.Hop.RejectedReports > 0 {
 		t.Errorf("the server does not know of the pipe of 8 Mbit/s: %+v", p.Hop)
 	}
@@ -233,7 +233,7 @@ func TestHelpedOverUDP(t *testing.T) {
 	n.Must("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-T", file, "http://web/upload")
 	rig.Eventually(t, func() error {
 		rx, tx := n.Counters("helper1", "hs1")
-		down, up := n.used(asker, "hs1")
+		down, up := n.linkUsage(asker, "hs1")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
 		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < 2*size {
 			return fmt.Errorf("%.0f bytes went by the helper's link, %+.2f %% of that were counted too much", is, off)
@@ -247,9 +247,9 @@ func TestHelpedOverUDP(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v: %+v", err, s.Helper)
 	}
-	before := n.helped()
-	n.goesOn(2*mb, func() { n.readdressed("helper1", "hs1") })
-	if after := n.helped(); after.ID != before.ID {
+	before := n.helpedSubflow()
+	n.downloadDuring(2*mb, func() { n.changeAddressKeepRoute("helper1", "hs1") })
+	if after := n.helpedSubflow(); after.ID != before.ID {
 		t.Errorf("it was %+v, and is %+v", before, after)
 	}
 	if err := n.Lab.Set("ps", "", "outage=off"); err != nil {
@@ -257,20 +257,20 @@ func TestHelpedOverUDP(t *testing.T) {
 	}
 }
 
-var patient = flag.Bool("patient", false,
+var slowTests = flag.Bool("patient", false,
 	"wait for UDP to rest, for memory to come back and for a minute's log: 3 minutes")
 
 // TestUDPAgain: a subflow over TCP for want of UDP is replaced when that gets through,
 // in the middle of a download.
 func TestUDPAgain(t *testing.T) {
-	if !*patient {
+	if !*slowTests {
 		t.Skip("takes three quarters of a minute: make again")
 	}
-	n := newUplinks(t)
-	n.block()
+	n := newUplinkNetwork(t)
+	n.blockUDP()
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "wifi", "--udp", "any")
-	n.over("primary", "laptop/wifi", "tcp")
+	n.awaitTransport("primary", "laptop/wifi", "tcp")
 	n.Must("server", "nft", "delete table inet blocked")
-	n.goesOn(90*mb, func() { n.over("primary", "laptop/wifi", "udp") })
+	n.downloadDuring(90*mb, func() { n.awaitTransport("primary", "laptop/wifi", "udp") })
 }

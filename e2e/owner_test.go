@@ -101,10 +101,10 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// nobodys dials for nobody in particular: whose its streams are is not looked for.
-type nobodys struct{ intercept.Dialer }
+// unownedDialer dials for nobody in particular: whose its streams are is not looked for.
+type unownedDialer struct{ intercept.Dialer }
 
-func (d nobodys) DialStream(_ context.Context, dest string) (net.Conn, error) {
+func (d unownedDialer) DialStream(_ context.Context, dest string) (net.Conn, error) {
 	return d.Dialer.DialStream(context.Background(), dest)
 }
 
@@ -112,11 +112,11 @@ func (d nobodys) DialStream(_ context.Context, dest string) (net.Conn, error) {
 // in turn with 500 whose app is not looked for. Each stays until 100 more have
 // begun, so that looks are at the same time.
 func BenchmarkSetup(b *testing.B) {
-	w := newWorld(b)
-	w.start()
+	w := newTestbed(b)
+	w.startAll()
 	ways := []string{"asked", "unasked"}
 	var proxies []string
-	for _, d := range []intercept.Dialer{w.p, nobodys{w.p}} {
+	for _, d := range []intercept.Dialer{w.p, unownedDialer{w.p}} {
 		ln, err := intercept.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			b.Fatal(err)

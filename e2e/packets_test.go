@@ -20,9 +20,9 @@ import (
 	"mpbond/node/intercept"
 )
 
-// udpEcho answers each datagram with itself, from the address it was sent to,
+// startUDPEcho answers each datagram with itself, from the address it was sent to,
 // and tells who sent them.
-func udpEcho(t *testing.T, host string) (addr string, from chan netip.AddrPort) {
+func startUDPEcho(t *testing.T, host string) (addr string, from chan netip.AddrPort) {
 	t.Helper()
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -49,8 +49,8 @@ func udpEcho(t *testing.T, host string) (addr string, from chan netip.AddrPort) 
 	return c.LocalAddr().String(), from
 }
 
-// packets opens a flow that ends with the test.
-func (w *world) packets() intercept.PacketConn {
+// openPacketFlow opens a flow that ends with the test.
+func (w *testbed) openPacketFlow() intercept.PacketConn {
 	w.Helper()
 	c, err := w.p.DialPackets(w.Context())
 	if err != nil {
@@ -62,13 +62,13 @@ func (w *world) packets() intercept.PacketConn {
 }
 
 func TestDatagrams(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.scfg.Allow = append(w.scfg.Allow, netip.MustParsePrefix("::1/128"))
-	w.start("phone")
-	c := w.packets()
+	w.startAll("phone")
+	c := w.openPacketFlow()
 	buf := make([]byte, 65536)
-	one, from := udpEcho(t, "127.0.0.1")
-	other, otherFrom := udpEcho(t, "127.0.0.1")
+	one, from := startUDPEcho(t, "127.0.0.1")
+	other, otherFrom := startUDPEcho(t, "127.0.0.1")
 	_, port, _ := net.SplitHostPort(one)
 	for _, to := range []string{one, other, "localhost:" + port} {
 		for _, n := range []int{0, 1, 1400, 65507} {
@@ -86,7 +86,7 @@ func TestDatagrams(t *testing.T) {
 		t.Errorf("two destinations see the ports %v and %v", a, b)
 	}
 	if _, err := net.Listen("tcp", "[::1]:0"); err == nil {
-		six, _ := udpEcho(t, "::1")
+		six, _ := startUDPEcho(t, "::1")
 		if err := c.Send([]byte("six"), six); err != nil {
 			t.Fatal(err)
 		}
@@ -99,12 +99,12 @@ func TestDatagrams(t *testing.T) {
 // TestRedundantDatagrams: a rule makes a flow send everything on two paths, both
 // ways, and nothing comes twice.
 func TestRedundantDatagrams(t *testing.T) {
-	w := newWorld(t)
-	echo, _ := udpEcho(t, "127.0.0.1")
+	w := newTestbed(t)
+	echo, _ := startUDPEcho(t, "127.0.0.1")
 	_, port, _ := net.SplitHostPort(echo)
 	w.pcfg.Redundant = []string{"port:" + port}
-	w.start("phone")
-	c := w.packets()
+	w.startAll("phone")
+	c := w.openPacketFlow()
 	buf := make([]byte, 100)
 	for i := range byte(20) {
 		if err := c.Send([]byte{i}, echo); err != nil {
@@ -127,16 +127,16 @@ func TestRedundantDatagrams(t *testing.T) {
 
 // TestDatagramsAreRefused where streams are.
 func TestDatagramsAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.scfg.Allow = nil
-	w.start()
-	near, from := udpEcho(t, "127.0.0.1")
+	w.startAll()
+	near, from := startUDPEcho(t, "127.0.0.1")
 	_, port, _ := net.SplitHostPort(near)
 	for dest, code := range map[string]wire.Code{
 		near: wire.CodeForbidden, "localhost:" + port: wire.CodeForbidden, "192.0.2.1:0": wire.CodeForbidden,
 		"10.0.0.1:53": wire.CodeForbidden, "255.255.255.255:9": wire.CodeForbidden,
 	} {
-		c := w.packets()
+		c := w.openPacketFlow()
 		if err := c.Send([]byte("x"), dest); err != nil {
 			t.Fatal(err)
 		}
@@ -156,9 +156,9 @@ func TestDatagramsAreRefused(t *testing.T) {
 // TestDatagramsToAClosedPort: the device is told what the network answers, and
 // the flow goes on to others.
 func TestDatagramsToAClosedPort(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	echo, _ := udpEcho(t, "127.0.0.1")
+	w := newTestbed(t)
+	w.startAll()
+	echo, _ := startUDPEcho(t, "127.0.0.1")
 	l, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestDatagramsToAClosedPort(t *testing.T) {
 	closed := l.LocalAddr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(closed)
-	c := w.packets()
+	c := w.openPacketFlow()
 	b := make([]byte, 10)
 	for i := range byte(3) {
 		for _, dest := range []string{closed, "localhost:" + port} {
@@ -190,12 +190,12 @@ func TestDatagramsToAClosedPort(t *testing.T) {
 
 // TestDatagramFlowsAreBounded on a server that allows few.
 func TestDatagramFlowsAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.scfg.MaxFlows = 3
-	w.start()
-	echo, _ := udpEcho(t, "127.0.0.1")
+	w.startAll()
+	echo, _ := startUDPEcho(t, "127.0.0.1")
 	for i := range 5 {
-		c := w.packets()
+		c := w.openPacketFlow()
 		if err := c.Send([]byte(strconv.Itoa(i)), echo); err != nil {
 			t.Fatal(err)
 		}
@@ -209,10 +209,10 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 
 // TestDatagramFlowAfterRestart: a flow ends with its server, another one works.
 func TestDatagramFlowAfterRestart(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	echo, _ := udpEcho(t, "127.0.0.1")
-	c := w.packets()
+	w := newTestbed(t)
+	w.startAll()
+	echo, _ := startUDPEcho(t, "127.0.0.1")
+	c := w.openPacketFlow()
 	if err := c.Send([]byte("x"), echo); err != nil {
 		t.Fatal(err)
 	}
@@ -226,8 +226,8 @@ func TestDatagramFlowAfterRestart(t *testing.T) {
 		t.Errorf("the flow goes on without its server: %v", err)
 	}
 	w.startServer()
-	w.await("laptop")
-	c = w.packets()
+	w.awaitSubflows("laptop")
+	c = w.openPacketFlow()
 	if err := c.Send([]byte("again"), echo); err != nil {
 		t.Fatal(err)
 	}
@@ -239,9 +239,9 @@ func TestDatagramFlowAfterRestart(t *testing.T) {
 // TestSOCKSDatagrams: an app's association over real devices, also to what the
 // server may not reach.
 func TestSOCKSDatagrams(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.scfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	w.start("phone")
+	w.startAll("phone")
 	edge := intercept.New(intercept.Config{Dialer: w.p, Packets: w.p, Log: w.primary.log.Logger(),
 		Direct: new(net.Dialer).DialContext})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -273,8 +273,8 @@ func TestSOCKSDatagrams(t *testing.T) {
 	}
 	defer app.Close()
 	_ = app.SetReadDeadline(time.Now().Add(rig.Patience))
-	allowed, from := udpEcho(t, "127.0.0.1")
-	private, privateFrom := udpEcho(t, "127.0.0.2")
+	allowed, from := startUDPEcho(t, "127.0.0.1")
+	private, privateFrom := startUDPEcho(t, "127.0.0.2")
 	buf := make([]byte, 65536)
 	for _, dest := range []string{allowed, private} {
 		for _, n := range []int{1, 1400} {

@@ -11,8 +11,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// helped is the path that goes over the helper.
-func (n *network) helped() (p api.Subflow) {
+// helpedSubflow is the path that goes over the helper.
+func (n *network) helpedSubflow() (p api.Subflow) {
 	n.Helper()
 	s, err := n.Status("primary", "primary")
 	if err != nil {
@@ -30,14 +30,14 @@ func (n *network) helped() (p api.Subflow) {
 // download, and its connection is reset in another: the helped subflow is the
 // same afterwards, and every byte is right.
 func TestPipeBreaks(t *testing.T) {
-	n := newNetworkOf(t, "20/20/20", "", nil)
+	n := newNetworkWith(t, "20/20/20", "", nil)
 	const size = 20 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	for _, c := range []struct {
 		name string
 		hurt func(t *testing.T)
 	}{
-		{"link away", func(*testing.T) { n.silent(3*time.Second, "pipe1") }},
+		{"link away", func(*testing.T) { n.silenceLinks(3*time.Second, "pipe1") }},
 		{"reset", func(t *testing.T) {
 			if _, err := n.Run("helper1", "ss", "-K", "dport", "=", ":7602"); err != nil {
 				t.Skip("this kernel cannot kill sockets (CONFIG_INET_DIAG_DESTROY):", err)
@@ -45,15 +45,15 @@ func TestPipeBreaks(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := n.helped()
-			x := n.begin(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40", fmt.Sprintf("http://web/%d", size))
+			before := n.helpedSubflow()
+			x := n.startAppTransfer(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40", fmt.Sprintf("http://web/%d", size))
 			<-x.begun
 			c.hurt(t)
 			if <-x.done; x.err != nil || x.got != want {
 				t.Errorf("%s, want %s; %v %s", x.got, want, x.err, &x.errs)
 			}
 			rig.Eventually(t, func() error {
-				after := n.helped()
+				after := n.helpedSubflow()
 				if after.State != api.Up || after.ID != before.ID {
 					return fmt.Errorf("%+v, before %+v", after, before)
 				}
@@ -62,7 +62,7 @@ func TestPipeBreaks(t *testing.T) {
 				}
 				return nil
 			})
-			t.Logf("%+v", n.helped())
+			t.Logf("%+v", n.helpedSubflow())
 		})
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// byHelper are the helped paths that are up.
-func (n *network) byHelper() (list []api.Subflow) {
+// helpedSubflows are the helped paths that are up.
+func (n *network) helpedSubflows() (list []api.Subflow) {
 	n.Helper()
 	s, err := n.Status("primary", "primary")
 	if err != nil {
@@ -30,18 +30,18 @@ func (n *network) byHelper() (list []api.Subflow) {
 // TestTwoPipesTogether: the helper has two pipes, of 5 and 3 Mbit/s, and an
 // HS-path of 10: a long download uses both.
 func TestTwoPipesTogether(t *testing.T) {
-	n := newNetworkOf(t, "1/10/5+3", "", nil)
+	n := newNetworkWith(t, "1/10/5+3", "", nil)
 	const size = 10 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	began := time.Now()
-	x := n.transfer(fmt.Sprintf("http://web/%d", size))
+	x := n.startTransfer(fmt.Sprintf("http://web/%d", size))
 	<-x.done
 	took := time.Since(began)
 	if x.err != nil || x.got != want {
 		t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
 	}
 	a, b := n.LinkBytes("pipe1"), n.LinkBytes("pipe1b")
-	t.Logf("%v; pipes have carried %d and %d bytes; %+v", took.Round(time.Millisecond), a, b, n.byHelper())
+	t.Logf("%v; pipes have carried %d and %d bytes; %+v", took.Round(time.Millisecond), a, b, n.helpedSubflows())
 	if min(a, b) < 2*mb {
 		t.Errorf("pipes have carried %d and %d bytes", a, b)
 	}
@@ -54,10 +54,10 @@ func TestTwoPipesTogether(t *testing.T) {
 // TestPipeFalls: the HS-path needs no more than one of two pipes, and the one in
 // use falls to 0.3 Mbit/s: the subflow, the same one, goes on over the other.
 func TestPipeFalls(t *testing.T) {
-	n := newNetworkOf(t, "2/8/10+10", "", nil)
+	n := newNetworkWith(t, "2/8/10+10", "", nil)
 	const size = 8 * mb
 	want, _ := rig.Sum(rig.Noise(size))
-	before := n.byHelper()
+	before := n.helpedSubflows()
 	if len(before) != 1 {
 		t.Fatalf("%+v", before)
 	}
@@ -67,7 +67,7 @@ func TestPipeFalls(t *testing.T) {
 	} else if strings.HasPrefix(before[0].Pipe, a.String()+":") {
 		inUse, other = other, inUse
 	}
-	x := n.transfer(fmt.Sprintf("http://web/%d", size))
+	x := n.startTransfer(fmt.Sprintf("http://web/%d", size))
 	rig.Eventually(t, func() error { // so that it is known what this pipe carries
 		if got := n.LinkBytes(inUse); got < 1_500_000 {
 			return fmt.Errorf("%s has carried %d bytes", inUse, got)
@@ -81,7 +81,7 @@ func TestPipeFalls(t *testing.T) {
 	if x.err != nil || x.got != want {
 		t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
 	}
-	after := n.helped()
+	after := n.helpedSubflow()
 	a, b := n.LinkBytes(inUse), n.LinkBytes(other)
 	t.Logf("%s and %s have carried %d and %d bytes; %+v", inUse, other, a, b, after)
 	if after.ID != before[0].ID || after.Migrated == 0 || b < 2*mb {

@@ -48,7 +48,7 @@ func TestPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sighup {
-			n.signal("primary", syscall.SIGHUP)
+			n.signalProcess("primary", syscall.SIGHUP)
 		}
 		rig.Eventually(t, func() error {
 			if s := status(t); s.Loaded.Equal(before.Loaded) && s.Error == before.Error {
@@ -185,7 +185,7 @@ func TestPolicyDevices(t *testing.T) {
 	if laptop, phone := by(t); laptop > little || phone < much {
 		t.Errorf("by the phone only: %d bytes by the laptop, %d by the phone", laptop, phone)
 	}
-	datagramsByPhone(t, n)
+	checkDatagramsByPhone(t, n)
 	use(t, "[[rule]]\ndevice = ['laptop']\n[[rule]]\nmode='block'\n")
 	if laptop, phone := by(t); laptop < much || phone > little {
 		t.Errorf("by the laptop only: %d bytes by the laptop, %d by the phone", laptop, phone)
@@ -223,9 +223,9 @@ func TestPolicyDevices(t *testing.T) {
 	}
 }
 
-// datagramsByPhone checks that a flow is given to the phone's subflow only, at
+// checkDatagramsByPhone checks that a flow is given to the phone's subflow only, at
 // both ends.
-func datagramsByPhone(t *testing.T, n *network) {
+func checkDatagramsByPhone(t *testing.T, n *network) {
 	t.Helper()
 	n.Start("web", os.Args[0], "lab", "services")
 	if out, err := n.Run("primary", n.Mpbond, "run", "--", os.Args[0], "lab", "probe", "echo",
@@ -260,7 +260,7 @@ func datagramsByPhone(t *testing.T, n *network) {
 // kept to. What counts is bytes against bytes at one moment, whatever the machine
 // does meanwhile.
 func TestPolicyPriorities(t *testing.T) {
-	n := newNetworkOf(t, "16/20/10", "", nil)
+	n := newNetworkWith(t, "16/20/10", "", nil)
 	file := filepath.Join(n.Dir, "primary", "policy.toml")
 	c := n.Asker("primary", "primary")
 	use := func(one, other string) {
@@ -352,7 +352,7 @@ func TestStreamIsTreated(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")
-	app := n.transfer(fmt.Sprintf("http://web/zeros/%d", int64(1)<<33))
+	app := n.startTransfer(fmt.Sprintf("http://web/zeros/%d", int64(1)<<33))
 	<-app.begun
 	list, err := primary.Streams(t.Context())
 	if err != nil || len(list) != 1 || list[0].Mode != "bond" || list[0].Priority != "normal" || list[0].Weight != 1 {
@@ -429,7 +429,7 @@ func TestStreamIsTreated(t *testing.T) {
 		}
 	}
 	for _, at := range []*client.Client{primary, server} {
-		n.told(at, "the change", func(e api.Event) bool {
+		n.awaitEvent(at, "the change", func(e api.Event) bool {
 			return e.Kind == "stream_class_changed" && e.Stream == s.ID && e.Text == "latency"
 		})
 	}

@@ -19,10 +19,10 @@ import (
 // that it is mpbond, and what a helper calls itself; no device's key, the name of no
 // primary, and nothing of streams.
 func TestWhatIsHeard(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
 	heard := new(rig.Journal)
-	w.scfg.Listen = between(t, w.scfg.Listen, func(near, far net.Conn) {
+	w.scfg.Listen = interceptConns(t, w.scfg.Listen, func(near, far net.Conn) {
 		var both sync.WaitGroup
 		both.Go(func() {
 			defer near.Close()
@@ -35,7 +35,7 @@ func TestWhatIsHeard(t *testing.T) {
 	w.startPrimary()
 	phone := w.newHelper("pocketphone")
 	w.startHelper(phone)
-	w.await("laptop", "pocketphone")
+	w.awaitSubflows("laptop", "pocketphone")
 	for range 2 {
 		if err := w.download(mb); err != nil {
 			t.Error(err)
@@ -72,29 +72,29 @@ func TestWhatIsHeard(t *testing.T) {
 // certificate to no other protocol, and answers strangers, those whom it trusted
 // once and those who have another role with the same words.
 func TestProbes(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
 	for _, said := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.9\r\n", "EHLO x\r\n",
 		"\x05\x02\x00\x02\x05\x01\x00\x01"} {
-		if got := hungUp(t, call(t, w.scfg.Listen, []byte(said))); len(got) > 0 {
+		if got := expectHangup(t, dialAndSend(t, w.scfg.Listen, []byte(said))); len(got) > 0 {
 			t.Errorf("%q is answered with %q", said, got)
 		}
 	}
 	for _, protocols := range [][]string{nil, {"h2", "http/1.1"}} {
-		c := tls.Client(call(t, w.scfg.Listen, nil), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+		c := tls.Client(dialAndSend(t, w.scfg.Listen, nil), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
 		if err := c.HandshakeContext(t.Context()); err == nil || len(c.ConnectionState().PeerCertificates) > 0 {
 			t.Errorf("protocols %q: %v, %d certificates", protocols, err, len(c.ConnectionState().PeerCertificates))
 		}
 	}
 	revoked, helper := newDevice(t, "oldphone"), newDevice(t, "phone")
-	w.server.trusts(revoked, identity.RolePrimary)
-	w.server.trusts(helper, identity.RoleHelper)
+	w.server.addPeer(revoked, identity.RolePrimary)
+	w.server.addPeer(helper, identity.RoleHelper)
 	if err := w.server.trust.Remove("oldphone"); err != nil {
 		t.Fatal(err)
 	}
 	answers := map[string]string{}
 	for _, d := range []*device{newDevice(t, "stranger"), revoked, helper} {
-		_, _, err := w.join(d, goodJoin)
+		_, _, err := w.joinServer(d, goodJoin)
 		if err == nil {
 			t.Fatalf("%s may join", d.name)
 		}

@@ -11,11 +11,11 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// readdress gives a node another address on a link, with its interface down
+// changeAddress gives a node another address on a link, with its interface down
 // for a time in between.
-func (n *network) readdress(node, link string, down time.Duration) {
+func (n *network) changeAddress(node, link string, down time.Duration) {
 	n.Helper()
-	old, next := n.addresses(node, link)
+	old, next := n.pickAddresses(node, link)
 	n.Must(node, "ip", "addr", "del", old.String()+"/24", "dev", link)
 	if down > 0 {
 		n.Must(node, "ip", "link", "set", link, "down")
@@ -25,8 +25,8 @@ func (n *network) readdress(node, link string, down time.Duration) {
 	n.Must(node, "ip", "addr", "add", next.String()+"/24", "dev", link)
 }
 
-// addresses are the one that a node has on a link, and another one.
-func (n *network) addresses(node, link string) (old, next netip.Addr) {
+// pickAddresses are the one that a node has on a link, and another one.
+func (n *network) pickAddresses(node, link string) (old, next netip.Addr) {
 	n.Helper()
 	old, err := n.Lab.Topology.Addr(node, link)
 	if err != nil {
@@ -46,11 +46,11 @@ func TestHelperReaddressed(t *testing.T) {
 		down time.Duration
 	}{{"at once", 0}, {"after 2 s", 2 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNetworkOf(t, "20/20/20", "", nil)
+			n := newNetworkWith(t, "20/20/20", "", nil)
 			const size = 12 * mb
 			want, _ := rig.Sum(rig.Noise(size))
-			before := n.helped()
-			x := n.transfer(fmt.Sprintf("http://web/%d", size))
+			before := n.helpedSubflow()
+			x := n.startTransfer(fmt.Sprintf("http://web/%d", size))
 			<-x.begun
 			if err := n.Lab.Set("ps", "", "outage=on"); err != nil {
 				t.Fatal(err)
@@ -62,14 +62,14 @@ func TestHelperReaddressed(t *testing.T) {
 				return nil
 			})
 			began := time.Now()
-			n.readdress("helper1", "pipe1", c.down)
+			n.changeAddress("helper1", "pipe1", c.down)
 			same := func() error { // there may be a second one for another pipe
-				for _, after := range n.byHelper() {
+				for _, after := range n.helpedSubflows() {
 					if after.ID == before.ID && after.Resumed+after.Migrated > before.Resumed+before.Migrated {
 						return nil
 					}
 				}
-				return fmt.Errorf("it did not go on over another connection: %+v", n.byHelper())
+				return fmt.Errorf("it did not go on over another connection: %+v", n.helpedSubflows())
 			}
 			rig.Eventually(t, same)
 			took := time.Since(began) - c.down
@@ -83,7 +83,7 @@ func TestHelperReaddressed(t *testing.T) {
 			if err := same(); err != nil {
 				t.Error(err)
 			}
-			t.Logf("back after %v: %+v", took, n.byHelper())
+			t.Logf("back after %v: %+v", took, n.helpedSubflows())
 		})
 	}
 }

@@ -20,9 +20,9 @@ import (
 	"mpbond/node/primary"
 )
 
-// refused waits until the primary's status gives a reason, with a hint, why a
+// awaitRefusal waits until the primary's status gives a reason, with a hint, why a
 // device carries nothing.
-func (w *world) refused(device, reason, hint string) {
+func (w *testbed) awaitRefusal(device, reason, hint string) {
 	w.Helper()
 	rig.Eventually(w.TB, func() error {
 		e := w.lastError(device)
@@ -34,77 +34,77 @@ func (w *world) refused(device, reason, hint string) {
 }
 
 func TestPrimaryUnknownToServer(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	if err := w.server.trust.Remove("laptop"); err != nil {
 		t.Fatal(err)
 	}
 	w.startServer()
 	w.startPrimary()
-	w.refused("laptop", "refused the key of this device", "mpbond trust add")
-	w.server.says("connection refused", "unknown device", w.primary.key.ID().String(), "mpbond trust add")
+	w.awaitRefusal("laptop", "refused the key of this device", "mpbond trust add")
+	w.server.awaitLog("connection refused", "unknown device", w.primary.key.ID().String(), "mpbond trust add")
 }
 
 func TestPrimaryIsNoPrimary(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	if err := w.server.trust.Remove("laptop"); err != nil {
 		t.Fatal(err)
 	}
-	w.server.trusts(w.primary, identity.RoleHelper)
+	w.server.addPeer(w.primary, identity.RoleHelper)
 	w.startServer()
 	w.startPrimary()
-	w.refused("laptop", "refused the key of this device", "mpbond trust add")
+	w.awaitRefusal("laptop", "refused the key of this device", "mpbond trust add")
 }
 
 func TestServerHasAnotherKey(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
-	w.primary.trusts(newDevice(t, "imposter"), identity.RoleServer, w.scfg.Listen)
+	w.primary.addPeer(newDevice(t, "imposter"), identity.RoleServer, w.scfg.Listen)
 	w.startPrimary()
-	w.refused("laptop", "another key answered", "key")
+	w.awaitRefusal("laptop", "another key answered", "key")
 }
 
 func TestHelperUnknownToPrimary(t *testing.T) {
-	w := newWorld(t)
-	w.start()
+	w := newTestbed(t)
+	w.startAll()
 	phone := w.newHelper("phone")
 	if err := w.primary.trust.Remove("phone"); err != nil {
 		t.Fatal(err)
 	}
 	w.startHelper(phone)
-	w.primary.says("pipe refused", "unknown device", phone.key.ID().String(), "mpbond trust add")
-	phone.says("no pipe", "refused the key of this device", "mpbond trust add")
+	w.primary.awaitLog("pipe refused", "unknown device", phone.key.ID().String(), "mpbond trust add")
+	phone.awaitLog("no pipe", "refused the key of this device", "mpbond trust add")
 	if err := w.download(100_000); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestPrimaryHasAnotherKeyThanTheHelperThinks(t *testing.T) {
-	w := newWorld(t)
-	w.start()
+	w := newTestbed(t)
+	w.startAll()
 	phone := newDevice(t, "phone")
-	w.primary.trusts(phone, identity.RoleHelper)
-	phone.trusts(newDevice(t, "imposter"), identity.RolePrimary, w.pcfg.Pipe)
+	w.primary.addPeer(phone, identity.RoleHelper)
+	phone.addPeer(newDevice(t, "imposter"), identity.RolePrimary, w.pcfg.Pipe)
 	w.startHelper(phone)
-	phone.says("no pipe", "another key answered", "hint=\"")
+	phone.awaitLog("no pipe", "another key answered", "hint=\"")
 }
 
 // TestServerUnknownToHelper: a helper that knows no server carries its primary to
 // the one that this tells, and hears of another when the primary does.
 func TestServerUnknownToHelper(t *testing.T) {
-	w := newWorld(t)
-	w.start()
+	w := newTestbed(t)
+	w.startAll()
 	phone := w.newHelper("phone")
 	if err := phone.trust.Remove("home"); err != nil {
 		t.Fatal(err)
 	}
 	w.startHelper(phone)
-	w.await("laptop", "phone")
+	w.awaitSubflows("laptop", "phone")
 	if p, _ := phone.trust.LookupName("laptop"); len(p.Servers) != 1 || p.Servers[0] != w.scfg.Listen ||
 		len(phone.trust.Peers()) != 1 {
 		t.Errorf("the helper knows %+v", phone.trust.Peers())
 	}
-	w.primary.trusts(newDevice(t, "other"), identity.RoleServer, "127.0.0.1:1")
-	w.reload(w.primary, w.p.TrustChanged)
+	w.primary.addPeer(newDevice(t, "other"), identity.RoleServer, "127.0.0.1:1")
+	w.reloadTrust(w.primary, w.p.TrustChanged)
 	rig.Eventually(t, func() error {
 		if p, _ := phone.trust.LookupName("laptop"); len(p.Servers) != 2 || p.Servers[1] != "127.0.0.1:1" {
 			return fmt.Errorf("the helper knows %+v", p)
@@ -113,8 +113,8 @@ func TestServerUnknownToHelper(t *testing.T) {
 	})
 }
 
-// ended reads a stream to its end and checks the reset that ends it.
-func (w *world) ended(c net.Conn, code wire.Code, text string) {
+// expectStreamReset reads a stream to its end and checks the reset that ends it.
+func (w *testbed) expectStreamReset(c net.Conn, code wire.Code, text string) {
 	w.Helper()
 	_, err := io.Copy(io.Discard, struct{ io.Reader }{c})
 	var r wire.Reset
@@ -124,8 +124,8 @@ func (w *world) ended(c net.Conn, code wire.Code, text string) {
 }
 
 func TestDestinations(t *testing.T) {
-	w := newWorld(t)
-	w.start()
+	w := newTestbed(t)
+	w.startAll()
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestDestinations(t *testing.T) {
 		{gone.Addr().String(), wire.CodeConnRefused, "connection refused"},
 		{"127.0.0.1:x", wire.CodeUnreachable, "numeric"},
 	} {
-		w.ended(w.dial(c.dest), c.code, c.text)
+		w.expectStreamReset(w.dialStream(c.dest), c.code, c.text)
 	}
 	if _, err := w.p.DialStream(t.Context(), "no port"); err == nil {
 		t.Error("a destination without port was taken")
@@ -156,27 +156,27 @@ func TestDestinations(t *testing.T) {
 }
 
 func TestStreamLimit(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.scfg.MaxStreams = 3
-	w.start("phone")
+	w.startAll("phone")
 	var open []net.Conn
 	for range 3 {
-		c := w.dial(w.web.addr)
+		c := w.dialStream(w.web.addr)
 		if _, err := fmt.Fprintf(c, "wait 0\n"); err != nil {
 			t.Fatal(err)
 		}
 		open = append(open, c)
 	}
 	rig.Eventually(t, func() error {
-		if n := w.web.connections(); n != 3 {
+		if n := w.web.countConns(); n != 3 {
 			return fmt.Errorf("%d connections", n)
 		}
 		return nil
 	})
 	for range 20 {
-		w.ended(w.dial(w.web.addr), wire.CodeLimit, "3 streams of the device are open, which is the server's limit")
+		w.expectStreamReset(w.dialStream(w.web.addr), wire.CodeLimit, "3 streams of the device are open, which is the server's limit")
 	}
-	w.await("laptop", "phone") // no subflow has suffered
+	w.awaitSubflows("laptop", "phone") // no subflow has suffered
 	// Another bond of the device has no streams of its own.
 	cfg := w.pcfg
 	cfg.Pipe = ""
@@ -185,12 +185,12 @@ func TestStreamLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	twin := &device{t: t, name: "twin"}
-	twin.run(p.Run)
+	twin.runRole(p.Run)
 	other := *w
 	other.p = p
-	other.await("laptop")
+	other.awaitSubflows("laptop")
 	for range 5 {
-		w.ended(other.dial(w.web.addr), wire.CodeLimit, "3 streams of the device are open, which is the server's limit")
+		w.expectStreamReset(other.dialStream(w.web.addr), wire.CodeLimit, "3 streams of the device are open, which is the server's limit")
 	}
 	twin.stop()
 	for _, c := range open {
@@ -200,22 +200,22 @@ func TestStreamLimit(t *testing.T) {
 }
 
 func TestSubflowLimit(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.scfg.MaxSubflows = 2
 	w.pcfg.Subflows = 2
-	w.start()
+	w.startAll()
 	phone := w.newHelper("phone")
 	w.startHelper(phone)
-	w.refused("phone", "the bond has 2 subflows, which is the limit", "max_subflows")
+	w.awaitRefusal("phone", "the bond has 2 subflows, which is the limit", "max_subflows")
 	if err := w.download(mb); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestBondLimit(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.scfg.MaxBonds = 1
-	w.start()
+	w.startAll()
 	cfg := w.pcfg // a second process with the same key
 	cfg.Pipe = ""
 	p, err := primary.New(cfg, w.primary.key, w.primary.trust, w.primary.log.Logger(), nil)
@@ -223,17 +223,17 @@ func TestBondLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := *w.primary
-	second.run(p.Run)
+	second.runRole(p.Run)
 	other := *w
 	other.p = p
-	other.refused("laptop", "the device has 1 bonds, which is the limit", "max_bonds")
+	other.awaitRefusal("laptop", "the device has 1 bonds, which is the limit", "max_bonds")
 	if err := w.download(mb); err != nil {
 		t.Error(err)
 	}
 }
 
-// reload is what SIGHUP does.
-func (w *world) reload(d *device, changed func()) {
+// reloadTrust is what SIGHUP does.
+func (w *testbed) reloadTrust(d *device, changed func()) {
 	w.Helper()
 	if err := d.trust.Reload(); err != nil {
 		w.Fatal(err)
@@ -242,102 +242,102 @@ func (w *world) reload(d *device, changed func()) {
 }
 
 func TestServerTrustsTheDeviceNoLonger(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
-	ended := w.reading()
+	w := newTestbed(t)
+	w.startAll("phone")
+	ended := w.startReading()
 	if err := w.server.trust.Remove("laptop"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	w.reload(w.server, w.s.TrustChanged)
-	w.reset(ended, wire.CodeUnknown)
-	w.await()
-	if d := time.Since(began); d > soon {
+	w.reloadTrust(w.server, w.s.TrustChanged)
+	w.awaitReset(ended, wire.CodeUnknown)
+	w.awaitSubflows()
+	if d := time.Since(began); d > promptly {
 		t.Errorf("it took %v", d)
 	}
-	w.refused("laptop", "refused the key of this device", "mpbond trust add")
+	w.awaitRefusal("laptop", "refused the key of this device", "mpbond trust add")
 	rig.Eventually(t, func() error {
-		if b, n := w.s.Status(false), w.web.connections(); len(b)+n > 0 {
+		if b, n := w.s.Status(false), w.web.countConns(); len(b)+n > 0 {
 			return fmt.Errorf("%d connections to the web are left, bonds %+v", n, b)
 		}
 		return nil
 	})
-	w.server.trusts(w.primary, identity.RolePrimary)
-	w.reload(w.server, w.s.TrustChanged)
-	w.await("laptop", "phone")
+	w.server.addPeer(w.primary, identity.RolePrimary)
+	w.reloadTrust(w.server, w.s.TrustChanged)
+	w.awaitSubflows("laptop", "phone")
 	if err := w.download(mb); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestPrimaryTrustsTheHelperNoLonger(t *testing.T) {
-	w := newWorld(t)
-	phone := w.start("phone", "tablet")[0]
-	c := w.dial(w.web.addr)
+	w := newTestbed(t)
+	phone := w.startAll("phone", "tablet")[0]
+	c := w.dialStream(w.web.addr)
 	result := make(chan error, 1)
-	go func() { result <- w.web.get(c, 50*mb) }()
+	go func() { result <- w.web.getBytes(c, 50*mb) }()
 	if err := w.primary.trust.Remove("phone"); err != nil {
 		t.Fatal(err)
 	}
-	w.reload(w.primary, w.p.TrustChanged)
-	w.await("laptop", "tablet")
-	phone.says("no pipe", "refused the key of this device")
+	w.reloadTrust(w.primary, w.p.TrustChanged)
+	w.awaitSubflows("laptop", "tablet")
+	phone.awaitLog("no pipe", "refused the key of this device")
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
-	w.primary.trusts(phone, identity.RoleHelper)
-	w.reload(w.primary, w.p.TrustChanged)
-	w.await("laptop", "phone", "tablet")
+	w.primary.addPeer(phone, identity.RoleHelper)
+	w.reloadTrust(w.primary, w.p.TrustChanged)
+	w.awaitSubflows("laptop", "phone", "tablet")
 }
 
 func TestPrimaryTrustsTheServerNoLonger(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
-	ended := w.reading()
+	w := newTestbed(t)
+	w.startAll("phone")
+	ended := w.startReading()
 	if err := w.primary.trust.Remove("home"); err != nil {
 		t.Fatal(err)
 	}
-	w.reload(w.primary, w.p.TrustChanged)
-	w.reset(ended, wire.CodeConnReset)
-	w.await()
-	w.refused("laptop", "no server is trusted", "mpbond trust add")
-	w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
-	w.reload(w.primary, w.p.TrustChanged)
-	w.await("laptop", "phone")
+	w.reloadTrust(w.primary, w.p.TrustChanged)
+	w.awaitReset(ended, wire.CodeConnReset)
+	w.awaitSubflows()
+	w.awaitRefusal("laptop", "no server is trusted", "mpbond trust add")
+	w.primary.addPeer(w.server, identity.RoleServer, w.scfg.Listen)
+	w.reloadTrust(w.primary, w.p.TrustChanged)
+	w.awaitSubflows("laptop", "phone")
 	if err := w.download(mb); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestHelperTrustsThePrimaryNoLonger(t *testing.T) {
-	w := newWorld(t)
-	w.start()
+	w := newTestbed(t)
+	w.startAll()
 	phone := w.newHelper("phone")
 	h := w.startHelper(phone)
-	w.await("laptop", "phone")
+	w.awaitSubflows("laptop", "phone")
 	if err := phone.trust.Remove("laptop"); err != nil {
 		t.Fatal(err)
 	}
-	w.reload(phone, h.TrustChanged)
-	w.await("laptop")
+	w.reloadTrust(phone, h.TrustChanged)
+	w.awaitSubflows("laptop")
 	if s := h.Status(); len(s.Pipes) != 0 {
 		t.Errorf("it still calls: %+v", s)
 	}
-	phone.trusts(w.primary, identity.RolePrimary, w.pcfg.Pipe)
-	w.reload(phone, h.TrustChanged)
-	w.await("laptop", "phone")
+	phone.addPeer(w.primary, identity.RolePrimary, w.pcfg.Pipe)
+	w.reloadTrust(phone, h.TrustChanged)
+	w.awaitSubflows("laptop", "phone")
 }
 
 // TestHelperIsRenamed: a helper whose subflow is up is told of by its new name, and
 // so is the next subflow by it.
 func TestHelperIsRenamed(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	if err := w.primary.trust.Rename("phone", "pixel"); err != nil {
 		t.Fatal(err)
 	}
-	w.reload(w.primary, w.p.TrustChanged)
-	w.await("laptop", "pixel")
+	w.reloadTrust(w.primary, w.p.TrustChanged)
+	w.awaitSubflows("laptop", "pixel")
 	for _, path := range w.p.Status(false).Subflows {
 		if path.Device == "pixel" {
 			if err := w.p.CloseSubflow(w.p.Status(false).ID, path.ID); err != nil {
@@ -353,15 +353,15 @@ func TestHelperIsRenamed(t *testing.T) {
 			})
 		}
 	}
-	w.await("laptop", "pixel")
+	w.awaitSubflows("laptop", "pixel")
 }
 
 // TestRatePerDevice: all streams of a device together move what the server
 // allows, each way.
 func TestRatePerDevice(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.scfg.Rate = 40 * unit.Mbps
-	w.start("phone")
+	w.startAll("phone")
 	const each = 2_000_000
 	began := time.Now()
 	var all sync.WaitGroup

@@ -23,9 +23,9 @@ import (
 const mb = 1 << 20
 
 func TestBothWaysOverAllSubflows(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.pcfg.Subflows = 2
-	w.start("phone", "tablet")
+	w.startAll("phone", "tablet")
 	for range 2 {
 		if err := w.download(15 * mb); err != nil {
 			t.Error(err)
@@ -51,8 +51,8 @@ func TestBothWaysOverAllSubflows(t *testing.T) {
 }
 
 func TestStreamsAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	var all sync.WaitGroup
 	for i := range 100 {
 		all.Go(func() {
@@ -71,10 +71,10 @@ func TestStreamsAtOnce(t *testing.T) {
 // TestOpenedAfterTheFirstBytes: the answer to OPEN comes also when the app's
 // bytes reach the server before the destination is connected.
 func TestOpenedAfterTheFirstBytes(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	for range 20 {
-		c := w.dial(w.web.addr)
+		c := w.dialStream(w.web.addr)
 		if _, err := fmt.Fprintf(c, "put %d\n", mb); err != nil {
 			t.Fatal(err)
 		}
@@ -88,11 +88,11 @@ func TestOpenedAfterTheFirstBytes(t *testing.T) {
 	}
 }
 
-// reading opens a stream, reads a little of an endless download, and returns
+// startReading opens a stream, reads a little of an endless download, and returns
 // where the error that ends it will come.
-func (w *world) reading() <-chan error {
+func (w *testbed) startReading() <-chan error {
 	w.Helper()
-	c := w.dial(w.web.addr)
+	c := w.dialStream(w.web.addr)
 	if _, err := fmt.Fprintf(c, "get %d\n", int64(1<<40)); err != nil {
 		w.Fatal(err)
 	}
@@ -107,8 +107,8 @@ func (w *world) reading() <-chan error {
 	return ended
 }
 
-// reset waits for the reset of a stream that reading has opened.
-func (w *world) reset(ended <-chan error, code wire.Code) {
+// awaitReset waits for the reset of a stream that reading has opened.
+func (w *testbed) awaitReset(ended <-chan error, code wire.Code) {
 	w.Helper()
 	select {
 	case err := <-ended:
@@ -122,25 +122,25 @@ func (w *world) reset(ended <-chan error, code wire.Code) {
 }
 
 func TestServerRestart(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	for range 3 {
-		ended := w.reading()
+		ended := w.startReading()
 		w.server.stop()
-		w.reset(ended, wire.CodeClosed)
-		if n := w.web.connections(); n > 1 {
+		w.awaitReset(ended, wire.CodeClosed)
+		if n := w.web.countConns(); n > 1 {
 			t.Errorf("%d connections are left at the web server", n)
 		}
-		w.await() // until the primary has noticed; a stream opened before would be reset too
+		w.awaitSubflows() // until the primary has noticed; a stream opened before would be reset too
 		w.startServer()
 		began := time.Now()
 		if err := w.download(100_000); err != nil {
 			t.Error(err)
 		}
-		if d := time.Since(began); d > soon {
+		if d := time.Since(began); d > promptly {
 			t.Errorf("the first download took %v", d)
 		}
-		w.await("laptop", "phone")
+		w.awaitSubflows("laptop", "phone")
 	}
 	rig.Eventually(t, func() error { // no bond that nobody uses stays behind
 		if b := w.s.Status(false); len(b) != 1 || len(b[0].Subflows) != 2 {
@@ -151,16 +151,16 @@ func TestServerRestart(t *testing.T) {
 }
 
 func TestHelperLeavesAndComesBack(t *testing.T) {
-	w := newWorld(t)
-	phone := w.start("phone")[0]
-	c := w.dial(w.web.addr)
+	w := newTestbed(t)
+	phone := w.startAll("phone")[0]
+	c := w.dialStream(w.web.addr)
 	result := make(chan error, 1)
-	go func() { result <- w.web.get(c, 150*mb) }()
+	go func() { result <- w.web.getBytes(c, 150*mb) }()
 	for range 2 {
 		phone.stop()
-		w.await("laptop")
+		w.awaitSubflows("laptop")
 		w.startHelper(phone)
-		w.await("laptop", "phone")
+		w.awaitSubflows("laptop", "phone")
 	}
 	if err := <-result; err != nil {
 		t.Error(err)
@@ -171,20 +171,20 @@ func TestHelperLeavesAndComesBack(t *testing.T) {
 }
 
 func TestPrimaryRestart(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	for range 3 {
-		ended := w.reading()
+		ended := w.startReading()
 		w.primary.stop()
-		w.reset(ended, wire.CodeClosed)
+		w.awaitReset(ended, wire.CodeClosed)
 		rig.Eventually(t, func() error {
-			if b := w.s.Status(false); len(b) > 0 || w.web.connections() > 0 {
-				return fmt.Errorf("%d connections to the web are left, bonds %+v", w.web.connections(), b)
+			if b := w.s.Status(false); len(b) > 0 || w.web.countConns() > 0 {
+				return fmt.Errorf("%d connections to the web are left, bonds %+v", w.web.countConns(), b)
 			}
 			return nil
 		})
 		w.startPrimary()
-		w.await("laptop", "phone")
+		w.awaitSubflows("laptop", "phone")
 		if err := w.download(mb); err != nil {
 			t.Error(err)
 		}
@@ -192,23 +192,23 @@ func TestPrimaryRestart(t *testing.T) {
 }
 
 func TestTwoBonds(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	second := newDevice(t, "desktop")
-	w.server.trusts(second, "primary")
-	second.trusts(w.server, "server", w.scfg.Listen)
+	w.server.addPeer(second, "primary")
+	second.addPeer(w.server, "server", w.scfg.Listen)
 	cfg := w.pcfg
 	cfg.Pipe, cfg.Name = "", "desktop"
 	p, err := primary.New(cfg, second.key, second.trust, second.log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second.run(p.Run)
+	second.runRole(p.Run)
 	other := *w
 	other.p = p
-	other.await("desktop")
+	other.awaitSubflows("desktop")
 	var both sync.WaitGroup
-	for _, w := range []*world{w, &other} {
+	for _, w := range []*testbed{w, &other} {
 		both.Go(func() {
 			if err := w.download(5 * mb); err != nil {
 				t.Error(err)
@@ -219,7 +219,7 @@ func TestTwoBonds(t *testing.T) {
 	if b := w.s.Status(false); len(b) != 2 || b[0].Peer != "desktop" || b[1].Peer != "laptop" {
 		t.Errorf("%+v", b)
 	}
-	ended := w.reading()
+	ended := w.startReading()
 	second.stop() // ends one bond and not the other
 	rig.Eventually(t, func() error {
 		if b := w.s.Status(false); len(b) != 1 || b[0].Peer != "laptop" || b[0].Streams != 1 {
@@ -228,14 +228,14 @@ func TestTwoBonds(t *testing.T) {
 		return nil
 	})
 	w.primary.stop()
-	w.reset(ended, wire.CodeClosed)
+	w.awaitReset(ended, wire.CodeClosed)
 }
 
 // TestStreamsLeaveNothing looks at goroutines, descriptors and the state of the
 // bond after many streams of all sorts of ends.
 func TestStreamsLeaveNothing(t *testing.T) {
-	w := newWorld(t)
-	w.start("phone")
+	w := newTestbed(t)
+	w.startAll("phone")
 	round := func() {
 		var all sync.WaitGroup
 		for i := range 50 {
@@ -248,9 +248,9 @@ func TestStreamsLeaveNothing(t *testing.T) {
 				defer c.Close()
 				switch i % 4 {
 				case 0:
-					err = w.web.get(c, 10_000)
+					err = w.web.getBytes(c, 10_000)
 				case 1:
-					err = w.web.put(c, 10_000)
+					err = w.web.putBytes(c, 10_000)
 				case 2: // goes away in the middle
 					_, _ = fmt.Fprintf(c, "get %d\n", mb)
 					_, err = io.ReadFull(c, make([]byte, 5000))
@@ -264,19 +264,19 @@ func TestStreamsLeaveNothing(t *testing.T) {
 		}
 		all.Wait()
 		rig.Eventually(t, func() error {
-			if n, m, k := w.p.Status(false).Streams, w.s.Status(false)[0].Streams, w.web.connections(); n+m+k > 0 {
+			if n, m, k := w.p.Status(false).Streams, w.s.Status(false)[0].Streams, w.web.countConns(); n+m+k > 0 {
 				return fmt.Errorf("%d streams at the primary, %d at the server, %d connections to the web", n, m, k)
 			}
 			return nil
 		})
 	}
 	round()
-	goroutines, files := runtime.NumGoroutine(), descriptors(t)
+	goroutines, files := runtime.NumGoroutine(), countDescriptors(t)
 	for range 20 {
 		round()
 	}
 	rig.Eventually(t, func() error {
-		if g, f := runtime.NumGoroutine(), descriptors(t); g > goroutines+2 || f > files+2 {
+		if g, f := runtime.NumGoroutine(), countDescriptors(t); g > goroutines+2 || f > files+2 {
 			return fmt.Errorf("%d goroutines of %d, %d descriptors of %d", g, goroutines, f, files)
 		}
 		return nil
@@ -286,7 +286,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	}
 }
 
-func descriptors(t *testing.T) int {
+func countDescriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -298,8 +298,8 @@ func descriptors(t *testing.T) int {
 // TestIdleStreams measures what one costs at primary and server together.
 func TestIdleStreams(t *testing.T) {
 	const n = 500
-	w := newWorld(t)
-	w.start()
+	w := newTestbed(t)
+	w.startAll()
 	memory := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -309,14 +309,14 @@ func TestIdleStreams(t *testing.T) {
 	before := memory()
 	var conns []net.Conn
 	for range n {
-		c := w.dial(w.web.addr)
+		c := w.dialStream(w.web.addr)
 		if _, err := fmt.Fprintf(c, "wait 0\n"); err != nil {
 			t.Fatal(err)
 		}
 		conns = append(conns, c)
 	}
 	rig.Eventually(t, func() error {
-		if k := w.web.connections(); k != n {
+		if k := w.web.countConns(); k != n {
 			return fmt.Errorf("%d connections to the web", k)
 		}
 		return nil
@@ -330,7 +330,7 @@ func TestIdleStreams(t *testing.T) {
 }
 
 func TestNobodyAtHome(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.startServer()
 	w.server.stop()
 	w.pcfg.GiveUp = primary.Duration(300 * time.Millisecond)

@@ -15,15 +15,15 @@ import (
 	"mpbond/e2e/rig"
 )
 
-var asleep = flag.Duration("asleep", 3500*time.Millisecond,
+var sleepTime = flag.Duration("asleep", 3500*time.Millisecond,
 	"how long devices sleep in TestSleep; longer than the 3 s after which a silent subflow is given up")
 
-// sleep stops what runs in a node, whose links take nothing, for a while.
-func (n *network) sleep(node string, links ...string) {
+// sleepNode stops what runs in a node, whose links take nothing, for a while.
+func (n *network) sleepNode(node string, links ...string) {
 	n.Helper()
-	n.signal(node, syscall.SIGSTOP)
-	n.silent(*asleep, links...)
-	n.signal(node, syscall.SIGCONT)
+	n.signalProcess(node, syscall.SIGSTOP)
+	n.silenceLinks(*sleepTime, links...)
+	n.signalProcess(node, syscall.SIGCONT)
 }
 
 // TestSleep: helper and primary sleep for longer than the others wait for them,
@@ -32,8 +32,8 @@ func (n *network) sleep(node string, links ...string) {
 // part, and every byte is right.
 func TestSleep(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
-	n := newNetworkOf(t, "10/20/20", "", nil)
-	n.signal("primary", syscall.SIGKILL)
+	n := newNetworkWith(t, "10/20/20", "", nil)
+	n.signalProcess("primary", syscall.SIGKILL)
 	config := filepath.Join(n.Dir, "primary.toml")
 	writeFile(t, config, "resume = \"2s\"\n") // pipes are given up sooner
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--config", config)
@@ -47,23 +47,23 @@ func TestSleep(t *testing.T) {
 		name string
 		away func()
 	}{
-		{"the helper sleeps", func() { n.sleep("helper1", "hs1", "pipe1") }},
-		{"the primary sleeps", func() { n.sleep("primary", "ps", "pipe1") }},
+		{"the helper sleeps", func() { n.sleepNode("helper1", "hs1", "pipe1") }},
+		{"the primary sleeps", func() { n.sleepNode("primary", "ps", "pipe1") }},
 		{"the helper starts again at another address", func() {
-			n.signal("helper1", syscall.SIGKILL)
-			n.readdress("helper1", "pipe1", time.Second)
+			n.signalProcess("helper1", syscall.SIGKILL)
+			n.changeAddress("helper1", "pipe1", time.Second)
 			n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			limit := fmt.Sprint((time.Minute + 2**asleep).Seconds())
-			d := n.transfer("--max-time", limit, fmt.Sprintf("http://web/%d", down))
-			u := n.transfer("--max-time", limit, "-T", file, "http://web/")
+			limit := fmt.Sprint((time.Minute + 2**sleepTime).Seconds())
+			d := n.startTransfer("--max-time", limit, fmt.Sprintf("http://web/%d", down))
+			u := n.startTransfer("--max-time", limit, "-T", file, "http://web/")
 			<-d.begun
 			c.away()
 			back, before := time.Now(), n.LinkBytes("pipe1")
 			rig.Eventually(t, func() error {
-				if len(n.byHelper()) == 0 {
+				if len(n.helpedSubflows()) == 0 {
 					return errors.New("no subflow by the helper")
 				}
 				return nil

@@ -14,13 +14,13 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// tier puts the phone into a tier, and waits until both ends know.
-func (n *network) tier(name string) {
+// setTier puts the phone into a tier, and waits until both ends know.
+func (n *network) setTier(name string) {
 	n.Helper()
 	writeFile(n, filepath.Join(n.Dir, "primary", "policy.toml"), fmt.Sprintf("[device.phone]\ntier = %q\n", name))
 	rig.Eventually(n, func() error {
 		for _, role := range []string{"primary", "server"} {
-			p, err := n.phone(role)
+			p, err := n.phoneSubflow(role)
 			if err != nil || p.Tier != name || p.State != api.Up {
 				return fmt.Errorf("at the %s the phone's subflow is %+v, %v", role, p, err)
 			}
@@ -29,8 +29,8 @@ func (n *network) tier(name string) {
 	})
 }
 
-// phone is the subflow by the helper, as a role sees it.
-func (n *network) phone(role string) (one api.Subflow, err error) {
+// phoneSubflow is the subflow by the helper, as a role sees it.
+func (n *network) phoneSubflow(role string) (one api.Subflow, err error) {
 	s, err := n.Status(role, role)
 	if err != nil || len(s.Bonds) == 0 {
 		return one, fmt.Errorf("no bond: %w", err)
@@ -43,16 +43,16 @@ func (n *network) phone(role string) (one api.Subflow, err error) {
 	return one, fmt.Errorf("no subflow by the phone: %+v", s.Bonds[0].Subflows)
 }
 
-// byPhone is what the helper's subflow carries while f runs, towards the primary
+// countPhoneBytes is what the helper's subflow carries while f runs, towards the primary
 // and away from it. A subflow that is made anew counts from nothing.
-func (n *network) byPhone(f func()) (down, up unit.Bytes) {
+func (n *network) countPhoneBytes(f func()) (down, up unit.Bytes) {
 	n.Helper()
-	before, err := n.phone("primary")
+	before, err := n.phoneSubflow("primary")
 	if err != nil {
 		n.Fatal(err)
 	}
 	f()
-	after, err := n.phone("primary")
+	after, err := n.phoneSubflow("primary")
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -62,9 +62,9 @@ func (n *network) byPhone(f func()) (down, up unit.Bytes) {
 	return after.RxBytes - before.RxBytes, after.TxBytes - before.TxBytes
 }
 
-// gapOf is the longest time without a byte within a transfer, which must be
+// longestGap is the longest time without a byte within a transfer, which must be
 // whole.
-func (n *network) gapOf(size int64) (longest time.Duration) {
+func (n *network) longestGap(size int64) (longest time.Duration) {
 	n.Helper()
 	cmd := n.Command("primary", "curl", "-sSfN", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080",
 		fmt.Sprintf("http://web/%d", size))
@@ -98,7 +98,7 @@ func (n *network) gapOf(size int64) (longest time.Duration) {
 // can carry, down or up, and its part of bulk; one of tier backup carries nothing
 // until the direct path falls silent, then all, and rests again afterwards.
 func TestTiers(t *testing.T) {
-	n := newNetworkOf(t, "10/20/20", "", nil)
+	n := newNetworkWith(t, "10/20/20", "", nil)
 	get := func(url string) {
 		t.Helper()
 		if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", "-o",
@@ -110,13 +110,13 @@ func TestTiers(t *testing.T) {
 	const little = 2 * unit.KB
 	quiet := func(what string, f func()) {
 		t.Helper()
-		down, up := n.byPhone(f)
+		down, up := n.countPhoneBytes(f)
 		t.Logf("%s: the phone carried %v down and %v up", what, down, up)
 		if down > little || up > little {
 			t.Errorf("%s: the phone carried %v down and %v up", what, down, up)
 		}
 	}
-	n.tier("secondary")
+	n.setTier("secondary")
 	quiet("2 Mbit/s down", func() { get("500000?paced") })
 	quiet("2 Mbit/s up", func() {
 		const paced = `i=0; while [ $i -lt 50 ]; do head -c 10000 /dev/zero; sleep 0.04; i=$((i+1)); done | curl -sSf -o /dev/null --socks5-hostname 127.0.0.1:1080 -T - http://web/up`
@@ -124,19 +124,19 @@ func TestTiers(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bulk, _ := n.byPhone(func() { get(fmt.Sprint(5 * mb)) })
+	bulk, _ := n.countPhoneBytes(func() { get(fmt.Sprint(5 * mb)) })
 	if t.Logf("of 5 MB the phone, of tier secondary, carried %v", bulk); bulk < unit.MB {
 		t.Errorf("of 5 MB the phone, of tier secondary, carried %v", bulk)
 	}
 
-	n.tier("backup")
+	n.setTier("backup")
 	quiet("1 MB beside a backup", func() { get(fmt.Sprint(mb)) })
 	var gap time.Duration
-	down, _ := n.byPhone(func() {
+	down, _ := n.countPhoneBytes(func() {
 		done := make(chan struct{})
-		go func() { defer close(done); gap = n.gapOf(5 * mb) }()
+		go func() { defer close(done); gap = n.longestGap(5 * mb) }()
 		time.Sleep(time.Second)
-		n.silent(2*time.Second, "ps")
+		n.silenceLinks(2*time.Second, "ps")
 		<-done
 	})
 	t.Logf("the longest gap is %v; the backup carried %v of 5 MB", gap, down)

@@ -31,8 +31,8 @@ const (
 	noPort   = "9"
 )
 
-// services serves until it fails.
-func services() error {
+// runServices serves until it fails.
+func runServices() error {
 	errs := make(chan error)
 	echo, err := net.ListenPacket("udp", ":"+echoPort)
 	if err != nil {
@@ -121,7 +121,7 @@ func probeAddress(what, addr string) error {
 			return err
 		}
 		defer c.Close()
-		return new(web).put(c, mb)
+		return new(web).putBytes(c, mb)
 	case "echo":
 		c, err := net.Dial("udp", addr)
 		if err != nil {
@@ -204,8 +204,8 @@ func probeAddress(what, addr string) error {
 	return fmt.Errorf("unknown probe %q", what)
 }
 
-// routing is all that decides where the primary's packets go.
-func (n *network) routing() string {
+// routingState is all that decides where the primary's packets go.
+func (n *network) routingState() string {
 	n.Helper()
 	out := n.Must("primary", "sh", "-c", `for f in -4 -6; do echo "rules $f"; ip $f rule; echo "routes $f"; ip $f route show table all; done; ip -o link | sed 's/:.*//; s/^/link /'; ip -o addr`)
 	lines := strings.Split(out, "\n")
@@ -213,9 +213,9 @@ func (n *network) routing() string {
 	return strings.Join(lines, "\n")
 }
 
-// carriedHere is how many bytes the primary's bond has carried, both ways. The
+// primaryBondBytes is how many bytes the primary's bond has carried, both ways. The
 // server may know an older one too.
-func (n *network) carriedHere() (sum int64) {
+func (n *network) primaryBondBytes() (sum int64) {
 	n.Helper()
 	s, err := n.Status("primary", "primary")
 	if err != nil {
@@ -232,7 +232,7 @@ func (n *network) carriedHere() (sum int64) {
 // its own is left alone.
 func (n *network) prepareTUN() {
 	n.Helper()
-	n.of("primary").End(syscall.SIGTERM)
+	n.processIn("primary").End(syscall.SIGTERM)
 	n.Must("primary", "sh", "-c", fmt.Sprintf("ip -4 route del %s/32 && ip -6 route del %s/128", n.web4, n.web6))
 }
 
@@ -249,10 +249,10 @@ func TestTUN(t *testing.T) {
 	n := newNetwork(t)
 	n.prepareTUN()
 	n.Start("web", os.Args[0], "lab", "services")
-	before := n.routing()
+	before := n.routingState()
 	restored := func(t *testing.T) {
 		t.Helper()
-		if after := n.routing(); after != before {
+		if after := n.routingState(); after != before {
 			t.Errorf("was\n%s\nis\n%s", before, after)
 		}
 	}
@@ -273,12 +273,12 @@ func TestTUN(t *testing.T) {
 	}
 	curl := func(t *testing.T, size int64, args ...string) string {
 		t.Helper()
-		before := n.carriedHere()
+		before := n.primaryBondBytes()
 		out, err := n.Run("primary", append([]string{"curl", "-gsSf", "--max-time", "60", "-H", "Expect:"}, args...)...)
 		if err != nil {
 			t.Error(err)
 		}
-		if now := n.carriedHere(); now < before+size {
+		if now := n.primaryBondBytes(); now < before+size {
 			t.Errorf("the bond has carried %d bytes of it", now-before)
 		}
 		return out
@@ -378,7 +378,7 @@ func TestTUN(t *testing.T) {
 	p = n.startTUN()
 	var cut []*transfer // which only wait for bytes, so that nothing but a new start can tell them
 	for _, at := range []string{n.web4, "[" + n.web6 + "]"} {
-		x := n.begin(1000, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M",
+		x := n.startAppTransfer(1000, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M",
 			fmt.Sprintf("http://%s/%d", at, 100*mb))
 		<-x.begun
 		cut = append(cut, x)
@@ -390,7 +390,7 @@ func TestTUN(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 	})
-	if n.routing() == before {
+	if n.routingState() == before {
 		t.Error("SIGKILL leaves nothing to repair: this test tests nothing")
 	}
 	for _, x := range cut {
@@ -420,7 +420,7 @@ func TestTUN(t *testing.T) {
 // BenchmarkTUN downloads over links that are not limited: a connection that the
 // device takes, in turn with one by SOCKS5.
 func BenchmarkTUN(b *testing.B) {
-	n := newNetworkOf(b, "-/-/-", "", nil)
+	n := newNetworkWith(b, "-/-/-", "", nil)
 	n.prepareTUN()
 	n.startTUN()
 	const size = 400 * mb

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// pinged is what a ping prints: round trips in ms, of datagrams sent each 20 ms.
-type pinged struct {
+// pingResult is what a ping prints: round trips in ms, of datagrams sent each 20 ms.
+type pingResult struct {
 	Sent, Came, Twice int
 	P50, P95          float64
 	Gap               float64 // longest time without an answer
 }
 
-// ping sends n numbered datagrams to addr, one each 20 ms, and tells what came
+// runPing sends n numbered datagrams to addr, one each 20 ms, and tells what came
 // back.
-func ping(addr, n string) error {
+func runPing(addr, n string) error {
 	count, err := strconv.Atoi(n)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func ping(addr, n string) error {
 			_, _ = c.Write(binary.BigEndian.AppendUint64(make([]byte, 0, 100), uint64(time.Now().UnixNano())<<16|uint64(i)))
 		}
 	}()
-	out := pinged{Sent: count}
+	out := pingResult{Sent: count}
 	var times []float64
 	b, last := make([]byte, 100), start
 	for len(times) < count {
@@ -68,7 +68,7 @@ func ping(addr, n string) error {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-func (n *network) ping(count int) (p pinged) {
+func (n *network) runPing(count int) (p pingResult) {
 	n.Helper()
 	out := n.Must("primary", n.Mpbond, "run", "--", os.Args[0], "lab", "ping", n.web4+":"+echoPort, strconv.Itoa(count))
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
@@ -80,16 +80,16 @@ func (n *network) ping(count int) (p pinged) {
 // TestDatagramsInTheLab: a ping by `mpbond run` over an unused bond, beside a
 // download, and while its link becomes a black hole.
 func TestDatagramsInTheLab(t *testing.T) {
-	n := newNetworkOf(t, "8/10/5", "", nil)
+	n := newNetworkWith(t, "8/10/5", "", nil)
 	n.Start("web", os.Args[0], "lab", "services")
-	alone := n.ping(100)
+	alone := n.runPing(100)
 	t.Logf("unused bond: %+v", alone)
 	bulk := n.Command("primary", "curl", "-sS", "-x", "socks5h://127.0.0.1:1080", "-o", "/dev/null",
 		fmt.Sprintf("http://%s/%d", n.web4, 10*mb))
 	if err := bulk.Start(); err != nil {
 		t.Fatal(err)
 	}
-	beside := n.ping(200)
+	beside := n.runPing(200)
 	t.Logf("beside a download: %+v", beside)
 	if err := bulk.Wait(); err != nil {
 		t.Error(err)
@@ -98,12 +98,12 @@ func TestDatagramsInTheLab(t *testing.T) {
 		time.Sleep(2 * time.Second) // of the ping's 6: when does not matter
 		_ = n.Lab.Set("ps", "", "outage=on")
 	}()
-	cut := n.ping(300)
+	cut := n.runPing(300)
 	t.Logf("PS-path cut: %+v", cut)
 	if err := n.Lab.Set("ps", "", "outage=off"); err != nil {
 		t.Error(err)
 	}
-	for name, p := range map[string]pinged{"unused": alone, "beside": beside, "cut": cut} {
+	for name, p := range map[string]pingResult{"unused": alone, "beside": beside, "cut": cut} {
 		if p.Twice > 0 || p.Came < p.Sent*8/10 {
 			t.Errorf("%s: %+v", name, p)
 		}

@@ -16,13 +16,13 @@ import (
 	"mpbond/lab"
 )
 
-// newUplinks is the emulated network
+// newUplinkNetwork is the emulated network
 //
 //	primary ═══ wifi, lte ═══ server ─ core ─ web
 //
 // whose devices trust each other; nothing runs there. The primary's routes know wifi
 // alone.
-func newUplinks(t *testing.T) *network {
+func newUplinkNetwork(t *testing.T) *network {
 	t.Helper()
 	topology := &lab.Topology{
 		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via wifi"}}, "server": {Forward: true},
@@ -33,11 +33,11 @@ func newUplinks(t *testing.T) *network {
 		topology.Link[name] = &lab.Link{Ends: [2]string{"primary", "server"},
 			LinkSettings: lab.LinkSettings{Rate: rate, Delay: "5ms"}}
 	}
-	return newTrusting(t, topology)
+	return newTrustingNetwork(t, topology)
 }
 
-// newTrusting makes a network where primary and server trust each other.
-func newTrusting(t *testing.T, topology *lab.Topology) *network {
+// newTrustingNetwork makes a network where primary and server trust each other.
+func newTrustingNetwork(t *testing.T, topology *lab.Topology) *network {
 	t.Helper()
 	n := rig.New(t, rig.Options{Lab: topology, Race: true})
 	server, err := topology.Addr("server", "core")
@@ -67,8 +67,8 @@ func newTrusting(t *testing.T, topology *lab.Topology) *network {
 	return &network{Network: n}
 }
 
-// uses waits until these devices, and no others, carry subflows.
-func (n *network) uses(want ...string) {
+// awaitDevices waits until these devices, and no others, carry subflows.
+func (n *network) awaitDevices(want ...string) {
 	n.Helper()
 	rig.Eventually(n.TB, func() error {
 		s, err := n.Status("primary", "primary")
@@ -92,29 +92,29 @@ func (n *network) uses(want ...string) {
 // and follows them as they go and come; one whose data costs money carries a
 // subflow only while the other does not work.
 func TestOwnInterfaces(t *testing.T) {
-	n := newUplinks(t)
+	n := newUplinkNetwork(t)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16")
 
-	uses := n.uses
+	awaitDevices := n.awaitDevices
 	const wifi, lte = "laptop/wifi", "laptop/lte"
 	route := func(verb, link, metric string) {
 		t.Helper()
 		n.Must("primary", "ip", "route", verb, "default", "dev", link, "metric", metric)
 	}
 	p := n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
-	uses("laptop") // one link: by the system's routes
+	awaitDevices("laptop") // one link: by the system's routes
 	route("add", "lte", "900")
-	uses(lte, wifi)
+	awaitDevices(lte, wifi)
 	route("del", "lte", "900")
-	uses(wifi)
+	awaitDevices(wifi)
 	route("add", "lte", "900")
-	uses(lte, wifi)
+	awaitDevices(lte, wifi)
 
 	p.End(os.Interrupt)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "auto", "--metered", "lte")
-	uses(wifi)
+	awaitDevices(wifi)
 	n.Must("primary", "sh", "-c", "ip route del default dev wifi; ip -6 route del default dev wifi")
-	uses(lte)
+	awaitDevices(lte)
 	route("add", "wifi", "1")
-	uses(lte, wifi) // for ten seconds more
+	awaitDevices(lte, wifi) // for ten seconds more
 }

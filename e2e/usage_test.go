@@ -19,8 +19,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// used is what a role says that a link of its node has carried, in all.
-func (n *network) used(c *client.Client, link string) (down, up int64) {
+// linkUsage is what a role says that a link of its node has carried, in all.
+func (n *network) linkUsage(c *client.Client, link string) (down, up int64) {
 	n.Helper()
 	var u api.Usage
 	rig.Eventually(n.TB, func() (err error) { // it may be about to start
@@ -43,7 +43,7 @@ func (n *network) used(c *client.Client, link string) (down, up int64) {
 // themselves, for downloads and uploads, with losses and without; and nothing is
 // counted at two links.
 func TestUsage(t *testing.T) {
-	n := newNetworkOf(t, "30/30/30", "", nil)
+	n := newNetworkWith(t, "30/30/30", "", nil)
 	const size = 4 * mb
 	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, size)
@@ -60,7 +60,7 @@ func TestUsage(t *testing.T) {
 	look := func() (list [4]sums) {
 		for i, l := range at {
 			list[i].rx, list[i].tx = n.Counters(l.node, l.link)
-			list[i].down, list[i].up = n.used(l.asked, l.link)
+			list[i].down, list[i].up = n.linkUsage(l.asked, l.link)
 		}
 		return list
 	}
@@ -138,12 +138,12 @@ func TestUsage(t *testing.T) {
 		!strings.Contains(table, ",hs1,hs-path,laptop,") {
 		t.Errorf("%s", table)
 	}
-	t.Run("killed", func(t *testing.T) { usageAfterKill(t, n) })
+	t.Run("killed", func(t *testing.T) { checkUsageAfterKill(t, n) })
 }
 
-// usageAfterKill: a helper that is killed in the middle of a transfer has lost a
+// checkUsageAfterKill: a helper that is killed in the middle of a transfer has lost a
 // second's bytes at most.
-func usageAfterKill(t *testing.T, n *network) {
+func checkUsageAfterKill(t *testing.T, n *network) {
 	const rate = 10 // Mbit/s
 	for link, rate := range map[string]int{"ps": 2, "hs1": rate, "pipe1": 30} {
 		if err := n.Lab.Set(link, "", fmt.Sprintf("rate=%dMbit/s", rate), "loss=0"); err != nil {
@@ -176,7 +176,7 @@ func usageAfterKill(t *testing.T, n *network) {
 	_, _ = io.Copy(io.Discard, out)
 	_ = cmd.Wait()
 	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	down, up := n.used(asked, "hs1")
+	down, up := n.linkUsage(asked, "hs1")
 	lost := rx + tx - down - up
 	t.Logf("carried %d, lost %d", rx+tx-before, lost)
 	if second := int64(rate) * 1e6 / 8; rx+tx-before < 3*second/2 || lost > second || lost < -second/20 {
@@ -219,7 +219,7 @@ func TestCap(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"cap_warning", "cap_reached"} {
-		n.told(helper, kind, func(e api.Event) bool { return e.Kind == kind && e.Device == "hs1" && e.Reason == "monthly" })
+		n.awaitEvent(helper, kind, func(e api.Event) bool { return e.Kind == kind && e.Device == "hs1" && e.Reason == "monthly" })
 	}
 	rig.Eventually(t, func() error { // it has asked again
 		if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, "the monthly cap of 20 MB is used up") {
@@ -234,7 +234,7 @@ func TestCap(t *testing.T) {
 	}
 	// with what came to the end, and what it has cost that the primary asked again
 	rx, tx := n.Counters("helper1", "hs1")
-	down, up := n.used(helper, "hs1")
+	down, up := n.linkUsage(helper, "hs1")
 	off := 100 * (float64(rx+tx)/limit - 1)
 	t.Logf("carried %d + %d, %+.2f %% of the cap; counted %d", rx, tx, off, down+up)
 	if math.Abs(off) > 1 {
@@ -252,14 +252,14 @@ func TestCap(t *testing.T) {
 		}
 	}
 	set("[device.hs1]\nmonthly_cap = \"1GB\"\n")
-	over := n.told(helper, "cap_cleared", func(e api.Event) bool { return e.Kind == "cap_cleared" }).Seq
+	over := n.awaitEvent(helper, "cap_cleared", func(e api.Event) bool { return e.Kind == "cap_cleared" }).Seq
 	if _, err := helper.SetPolicy(t.Context(), api.PolicyText{Text: "[device.hs1]\nstop_at = \"2%\"\n"}); !fault.Is(err,
 		fault.Config) {
 		t.Errorf("a level of no cap: %v", err)
 	}
 	set("[device.hs1]\nmonthly_cap = \"1GB\"\nwarn_at = \"1%\"\nstop_at = \"1.9%\"\n")
-	n.told(helper, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Seq > over })
-	n.told(helper, "policy_changed", func(e api.Event) bool {
+	n.awaitEvent(helper, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Seq > over })
+	n.awaitEvent(helper, "policy_changed", func(e api.Event) bool {
 		return e.Kind == "policy_changed" && e.Text == plan && e.Seq > over
 	})
 	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "stops at 19 MB, until") {
@@ -270,7 +270,7 @@ func TestCap(t *testing.T) {
 		t.Errorf("policy of the helper: %s", text)
 	}
 	writeFile(t, plan, "[device.hs1]\nmonthly_cup = \"1GB\"\n")
-	n.told(helper, "policy_refused", func(e api.Event) bool {
+	n.awaitEvent(helper, "policy_refused", func(e api.Event) bool {
 		return e.Kind == "policy_refused" && strings.Contains(e.Text, "monthly_cup")
 	})
 }
@@ -313,7 +313,7 @@ func TestCapsOfDevices(t *testing.T) {
 				t.Fatalf("%s: after %d: %s, %v; want %s", c.role, tries, have, err, want)
 			}
 		}
-		n.told(asked, "cap_reached", func(e api.Event) bool {
+		n.awaitEvent(asked, "cap_reached", func(e api.Event) bool {
 			return e.Kind == "cap_reached" && e.Device == c.name && e.Reason == "monthly"
 		})
 		rig.Eventually(t, func() error {

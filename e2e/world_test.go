@@ -36,9 +36,9 @@ import (
 	"mpbond/node/server"
 )
 
-// soon is how long what waits for no timer may take: tenths of a second, and a
+// promptly is how long what waits for no timer may take: tenths of a second, and a
 // second between two tries, where nothing else runs.
-const soon = 5 * time.Second
+const promptly = 5 * time.Second
 
 // device is one device with its key, its trust file and its log.
 type device struct {
@@ -63,7 +63,7 @@ func newDevice(t testing.TB, name string) *device {
 	return &device{t: t, name: name, key: key, trust: trust, log: new(rig.Journal)}
 }
 
-func (d *device) trusts(other *device, r identity.Role, addr ...string) {
+func (d *device) addPeer(other *device, r identity.Role, addr ...string) {
 	d.t.Helper()
 	if err := d.trust.Add(identity.Peer{Name: other.name, Roles: []identity.Role{r}, Key: other.key.Public(),
 		Addresses: addr}); err != nil {
@@ -71,8 +71,8 @@ func (d *device) trusts(other *device, r identity.Role, addr ...string) {
 	}
 }
 
-// run runs a role until stop is called or the test ends.
-func (d *device) run(run func(context.Context) error) {
+// runRole runs a role until stop is called or the test ends.
+func (d *device) runRole(run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
@@ -91,8 +91,8 @@ func (d *device) run(run func(context.Context) error) {
 	d.t.Cleanup(d.stop)
 }
 
-// world is one server with a web server behind it, and a primary.
-type world struct {
+// testbed is one server with a web server behind it, and a primary.
+type testbed struct {
 	testing.TB
 	server, primary *device
 	s               *server.Server
@@ -102,64 +102,64 @@ type world struct {
 	pcfg            primary.Config
 }
 
-// newWorld makes the devices. Nothing runs yet.
-func newWorld(t testing.TB) *world {
+// newTestbed makes the devices. Nothing runs yet.
+func newTestbed(t testing.TB) *testbed {
 	t.Helper()
-	w := &world{TB: t, server: newDevice(t, "home"), primary: newDevice(t, "laptop"), web: newWeb(t)}
+	w := &testbed{TB: t, server: newDevice(t, "home"), primary: newDevice(t, "laptop"), web: newWeb(t)}
 	w.scfg, w.pcfg = server.Default, primary.Default
 	w.scfg.Listen, w.scfg.Allow = "127.0.0.1:0", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	w.pcfg.Pipe, w.pcfg.Name = "127.0.0.1:0", "laptop"
-	w.server.trusts(w.primary, identity.RolePrimary)
+	w.server.addPeer(w.primary, identity.RolePrimary)
 	return w
 }
 
 // startServer starts it, again on the port it had.
-func (w *world) startServer() {
+func (w *testbed) startServer() {
 	w.Helper()
 	s, err := server.New(w.scfg, w.server.key, w.server.trust, w.server.log.Logger(), nil)
 	if err != nil {
 		w.Fatal(err)
 	}
 	w.s, w.scfg.Listen = s, s.Addr().String()
-	w.server.run(s.Run)
+	w.server.runRole(s.Run)
 }
 
 // startPrimary starts it, again on the port it had.
-func (w *world) startPrimary() {
+func (w *testbed) startPrimary() {
 	w.Helper()
 	if len(w.primary.trust.ByRole(identity.RoleServer)) == 0 {
-		w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
+		w.primary.addPeer(w.server, identity.RoleServer, w.scfg.Listen)
 	}
 	p, err := primary.New(w.pcfg, w.primary.key, w.primary.trust, w.primary.log.Logger(), nil)
 	if err != nil {
 		w.Fatal(err)
 	}
 	w.p, w.pcfg.Pipe = p, p.PipeAddr().String()
-	w.primary.run(p.Run)
+	w.primary.runRole(p.Run)
 }
 
 // newHelper makes a helper that knows server and primary, and is known.
-func (w *world) newHelper(name string) *device {
+func (w *testbed) newHelper(name string) *device {
 	w.Helper()
 	d := newDevice(w.TB, name)
-	w.primary.trusts(d, identity.RoleHelper)
-	d.trusts(w.primary, identity.RolePrimary, w.pcfg.Pipe)
-	d.trusts(w.server, identity.RoleServer, w.scfg.Listen)
+	w.primary.addPeer(d, identity.RoleHelper)
+	d.addPeer(w.primary, identity.RolePrimary, w.pcfg.Pipe)
+	d.addPeer(w.server, identity.RoleServer, w.scfg.Listen)
 	return d
 }
 
-func (w *world) startHelper(d *device) *helper.Helper {
+func (w *testbed) startHelper(d *device) *helper.Helper {
 	w.Helper()
 	h, err := helper.New(helper.Config{}, d.name, helper.Identity{Key: d.key, Trust: d.trust}, d.log.Logger(), nil)
 	if err != nil {
 		w.Fatal(err)
 	}
-	d.run(h.Run)
+	d.runRole(h.Run)
 	return h
 }
 
-// start starts a server, a primary and helpers, and waits for their subflows.
-func (w *world) start(helpers ...string) (list []*device) {
+// startAll starts a server, a primary and helpers, and waits for their subflows.
+func (w *testbed) startAll(helpers ...string) (list []*device) {
 	w.Helper()
 	w.startServer()
 	w.startPrimary()
@@ -168,12 +168,12 @@ func (w *world) start(helpers ...string) (list []*device) {
 		w.startHelper(d)
 		list = append(list, d)
 	}
-	w.await(append([]string{"laptop"}, helpers...)...)
+	w.awaitSubflows(append([]string{"laptop"}, helpers...)...)
 	return list
 }
 
-// await waits until there are subflows by just these devices.
-func (w *world) await(devices ...string) {
+// awaitSubflows waits until there are subflows by just these devices.
+func (w *testbed) awaitSubflows(devices ...string) {
 	w.Helper()
 	rig.Eventually(w.TB, func() error {
 		up := map[string]bool{}
@@ -195,7 +195,7 @@ func (w *world) await(devices ...string) {
 }
 
 // lastError is what the primary's status says of a device without subflow.
-func (w *world) lastError(device string) string {
+func (w *testbed) lastError(device string) string {
 	for _, path := range w.p.Status(false).Subflows {
 		if path.Device == device {
 			return path.LastError
@@ -204,8 +204,8 @@ func (w *world) lastError(device string) string {
 	return ""
 }
 
-// dial opens a stream that ends with the test.
-func (w *world) dial(dest string) net.Conn {
+// dialStream opens a stream that ends with the test.
+func (w *testbed) dialStream(dest string) net.Conn {
 	w.Helper()
 	c, err := w.p.DialStream(w.Context(), dest)
 	if err != nil {
@@ -217,23 +217,23 @@ func (w *world) dial(dest string) net.Conn {
 }
 
 // download gets n bytes over a stream of its own.
-func (w *world) download(n int64) error {
+func (w *testbed) download(n int64) error {
 	c, err := w.p.DialStream(w.Context(), w.web.addr)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return w.web.get(c, n)
+	return w.web.getBytes(c, n)
 }
 
 // upload sends n bytes over a stream of its own.
-func (w *world) upload(n int64) error {
+func (w *testbed) upload(n int64) error {
 	c, err := w.p.DialStream(w.Context(), w.web.addr)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return w.web.put(c, n)
+	return w.web.putBytes(c, n)
 }
 
 // web answers "get N\n" with N bytes and "put N\n", followed by N bytes, with
@@ -258,9 +258,9 @@ func newWeb(t testing.TB) *web {
 			if err != nil {
 				return
 			}
-			s.track(c, true)
+			s.trackConn(c, true)
 			wg.Go(func() {
-				defer s.track(c, false)
+				defer s.trackConn(c, false)
 				defer c.Close()
 				serveWeb(c)
 			})
@@ -278,7 +278,7 @@ func newWeb(t testing.TB) *web {
 	return s
 }
 
-func (s *web) track(c net.Conn, on bool) {
+func (s *web) trackConn(c net.Conn, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if on {
@@ -288,8 +288,8 @@ func (s *web) track(c net.Conn, on bool) {
 	}
 }
 
-// connections is how many are open.
-func (s *web) connections() int {
+// countConns is how many are open.
+func (s *web) countConns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.all)
@@ -313,7 +313,7 @@ func serveWeb(c net.Conn) {
 	}
 }
 
-func (s *web) get(c net.Conn, n int64) error {
+func (s *web) getBytes(c net.Conn, n int64) error {
 	if _, err := fmt.Fprintf(c, "get %d\n", n); err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (s *web) get(c net.Conn, n int64) error {
 	return err
 }
 
-func (s *web) put(c net.Conn, n int64) error {
+func (s *web) putBytes(c net.Conn, n int64) error {
 	if _, err := fmt.Fprintf(c, "put %d\n", n); err != nil {
 		return err
 	}
@@ -343,8 +343,8 @@ func (s *web) put(c net.Conn, n int64) error {
 	return err
 }
 
-// says waits until one line of the log has all the words.
-func (d *device) says(words ...string) {
+// awaitLog waits until one line of the log has all the words.
+func (d *device) awaitLog(words ...string) {
 	d.t.Helper()
 	rig.Eventually(d.t, func() error {
 		for line := range strings.Lines(d.log.String()) {

@@ -42,24 +42,24 @@ type Options struct {
 	Race bool          // mpbond has the race detector if the tests have it
 }
 
-var made atomic.Int32
+var networkCount atomic.Int32
 
 // New makes a network, in which there is a web server if it has a node web. When the
 // test ends so does all that was started, and nothing must be left.
 func New(t testing.TB, o Options) *Network {
 	t.Helper()
-	build := plain
+	build := plainBinary
 	if o.Race && Race {
-		build = raced
+		build = racedBinary
 	}
 	mpbond, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("n%d", made.Add(1))
-	n := &Network{TB: t, Mpbond: mpbond, Dir: filepath.Join(dir, name)}
+	name := fmt.Sprintf("n%d", networkCount.Add(1))
+	n := &Network{TB: t, Mpbond: mpbond, Dir: filepath.Join(filesDir, name)}
 	t.Cleanup(func() { os.RemoveAll(n.Dir) })
-	t.Cleanup(n.down)
+	t.Cleanup(n.shutDown)
 	if o.Lab == nil {
 		return n
 	}
@@ -80,14 +80,14 @@ func New(t testing.TB, o Options) *Network {
 	return n
 }
 
-// down ends everything and checks that nothing is left.
-func (n *Network) down() {
+// shutDown ends everything and checks that nothing is left.
+func (n *Network) shutDown() {
 	n.Helper()
 	for _, p := range n.All {
 		_ = p.Cmd.Process.Signal(syscall.SIGTERM)
 	}
 	for _, p := range n.All {
-		p.wait()
+		p.awaitExit()
 		var exit *exec.ExitError
 		if errors.As(p.Err, &exit) && exit.ExitCode() > 0 {
 			n.Errorf("%s: %v", p.Cmd, p.Err)
@@ -204,10 +204,10 @@ func (n *Network) Start(node string, argv ...string) *Process {
 func (p *Process) End(s os.Signal) {
 	p.t.Helper()
 	_ = p.Cmd.Process.Signal(s)
-	p.wait()
+	p.awaitExit()
 }
 
-func (p *Process) wait() {
+func (p *Process) awaitExit() {
 	p.t.Helper()
 	select {
 	case <-p.Done:

@@ -37,8 +37,8 @@ const Patience = time.Minute
 // Race tells that these tests have the race detector.
 var Race bool
 
-// dir has all files of this process: short, as a socket's path has 108 bytes at most.
-var dir string
+// filesDir has all files of this process: short, as a socket's path has 108 bytes at most.
+var filesDir string
 
 // Main is the TestMain of a package, and ends the process. A lab starts the binary
 // that it runs in, here that of the tests, as daemon and guard; tests start it as a
@@ -46,32 +46,32 @@ var dir string
 // follows "lab".
 func Main(m *testing.M, other func(args []string) error) {
 	if len(os.Args) > 2 && os.Args[1] == "lab" {
-		if err := program(os.Args[2:], other); err != nil {
+		if err := runProgram(os.Args[2:], other); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
 	var err error
-	if dir, err = os.MkdirTemp("", "e2e"); err == nil {
-		err = os.Setenv("XDG_RUNTIME_DIR", dir) // where labs are
+	if filesDir, err = os.MkdirTemp("", "e2e"); err == nil {
+		err = os.Setenv("XDG_RUNTIME_DIR", filesDir) // where labs are
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/exec.(*Cmd).Wait"), // of the lab's daemon, for a moment
-		goleak.Cleanup(func(code int) { os.RemoveAll(dir); os.Exit(code) }))
+		goleak.Cleanup(func(code int) { os.RemoveAll(filesDir); os.Exit(code) }))
 }
 
-func program(args []string, other func([]string) error) error {
+func runProgram(args []string, other func([]string) error) error {
 	switch args[0] {
 	case "daemon":
 		return lab.RunDaemon(os.Stdin, os.Stdout)
 	case "guard":
 		return lab.RunGuard(os.Stdin, args[1])
 	case "web":
-		return http.ListenAndServe(args[1], http.HandlerFunc(serve))
+		return http.ListenAndServe(args[1], http.HandlerFunc(serveNoise))
 	case "plain":
 		return servePlain(args[1])
 	case "relay":
@@ -83,10 +83,10 @@ func program(args []string, other func([]string) error) error {
 	return other(args)
 }
 
-// serve sends as many bytes of noise as the path says, or of zeros, which cost
+// serveNoise sends as many bytes of noise as the path says, or of zeros, which cost
 // nothing, if it begins with zeros/, and answers uploads with what Sum makes of
 // them.
-func serve(rw http.ResponseWriter, r *http.Request) {
+func serveNoise(rw http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		got, err := Sum(r.Body)
 		if err == nil {
@@ -177,8 +177,8 @@ func (j *Journal) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-var plain, raced = sync.OnceValues(func() (string, error) { return build("mpbond", "plain") }),
-	sync.OnceValues(func() (string, error) { return build("mpbond", "raced", "-race") })
+var plainBinary, racedBinary = sync.OnceValues(func() (string, error) { return buildProgram("mpbond", "plain") }),
+	sync.OnceValues(func() (string, error) { return buildProgram("mpbond", "raced", "-race") })
 
 // Beside builds another program of this module, cellwatch or mpbond-lab, into the directory
 // of the program mpbond, where mpbond-lab looks for it, and returns its path.
@@ -188,16 +188,16 @@ func Beside(tb testing.TB, mpbond, name string) string {
 	if filepath.Base(filepath.Dir(mpbond)) == "raced" {
 		flags = []string{"-race"}
 	}
-	path, err := build(name, filepath.Base(filepath.Dir(mpbond)), flags...)
+	path, err := buildProgram(name, filepath.Base(filepath.Dir(mpbond)), flags...)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return path
 }
 
-// build builds the program name into a directory of dir.
-func build(name, in string, flags ...string) (string, error) {
-	path := filepath.Join(dir, in, name)
+// buildProgram builds the program name into a directory of dir.
+func buildProgram(name, in string, flags ...string) (string, error) {
+	path := filepath.Join(filesDir, in, name)
 	out, err := exec.Command("go", append(append([]string{"build", "-o", path}, flags...),
 		"mpbond/cmd/"+name)...).CombinedOutput()
 	if err != nil {
