@@ -29,32 +29,32 @@ var (
 	killSeed = flag.Uint64("killseed", 1, "of the moments at which it does")
 )
 
-// maxFiles is how many there may be in a home: none is left over for each kill.
+// maxFiles is the most files a home may hold. It shows that kills leave no files behind.
 const maxFiles = 12
 
-// minCountedLife is how long a process lives that shall count more than may be lost.
+// minCountedLife is the shortest life of a process that must count more than a kill may lose.
 const minCountedLife = 1200 * time.Millisecond
 
-// The longest times until a process is killed, and a command that a person runs.
+// The longest times after which a process, and a command that a person runs, is killed.
 const (
 	longestLife    = 400 * time.Millisecond
-	longestCommand = 80 * time.Millisecond // most have ended by then
+	longestCommand = 80 * time.Millisecond // most commands have ended by then
 )
 
-// killTest is a network whose processes are killed, as loss of power would, while
-// they and the commands of people write what must survive.
+// killTest is a network whose processes are killed as by a power failure. Meanwhile they and users'
+// commands write state that must survive.
 type killTest struct {
 	*network
-	roles     map[string][]string // the arguments of mpbond that runs in each node
+	roles     map[string][]string // arguments of the mpbond in each node
 	procs     map[string]*rig.Process
 	meters    map[string]*meter
-	longLives bool // longLives lives, for what they count
+	longLives bool // processes live long enough to check what they count
 
 	mu             sync.Mutex
 	rng            *rand.Rand
-	made, missed   int               // changes
-	killedCommands int               // commands that were killed
-	ids            map[string]string // of each home, which never change
+	made, missed   int // changes that succeeded, that failed
+	killedCommands int
+	ids            map[string]string // ID of each home, which never changes
 }
 
 func (k *killTest) randomDuration(d time.Duration) time.Duration {
@@ -63,8 +63,8 @@ func (k *killTest) randomDuration(d time.Duration) time.Duration {
 	return time.Duration(k.rng.Int64N(int64(d)))
 }
 
-// pickKillDelay is when a command is killed: not always, or nothing were ever done on
-// a busy machine.
+// pickKillDelay returns when to kill a command, within d. Half of the time it returns 0, never:
+// otherwise a busy machine would complete no change.
 func (k *killTest) pickKillDelay(d time.Duration) time.Duration {
 	if k.randomDuration(2) == 0 {
 		return 0
@@ -72,8 +72,7 @@ func (k *killTest) pickKillDelay(d time.Duration) time.Duration {
 	return k.randomDuration(d)
 }
 
-// countChange counts changes that were made and that were not, as far as who asked for
-// them knows.
+// countChange counts a change as made, or as missed if its command or request returned an error.
 func (k *killTest) countChange(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,11 +89,11 @@ func (k *killTest) changeCount() int {
 	return k.made
 }
 
-// clientFor asks the mpbond that runs in a node.
+// clientFor returns an API client for the mpbond that runs in a node.
 func (k *killTest) clientFor(node string) *client.Client { return k.Asker(node, k.roles[node][0]) }
 
-// readTrust is what the trust file of a home says: name by ID. It must be readable
-// whatever was killed, and the key be the one it always was.
+// readTrust returns the trust file of a home, as names by ID. The file must be readable after any
+// kill, and the home's own key must never change.
 func (k *killTest) readTrust(node, home string) map[string]string {
 	k.Helper()
 	cmd := k.Command(node, k.Mpbond, "devices", "--json")
@@ -110,13 +109,13 @@ func (k *killTest) readTrust(node, home string) map[string]string {
 		err = json.Unmarshal(out, &r)
 	}
 	if err != nil {
-		k.Errorf("what %s knows is lost: %v: %s", home, err, &errs)
+		k.Errorf("the trust file of %s cannot be read: %v: %s", home, err, &errs)
 		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if was := k.ids[home]; was != "" && was != r.Self.ID {
-		k.Errorf("%s was %s and is %s", home, was, r.Self.ID)
+		k.Errorf("the ID of %s changed from %s to %s", home, was, r.Self.ID)
 	}
 	k.ids[home] = r.Self.ID
 	m := map[string]string{}
@@ -126,7 +125,7 @@ func (k *killTest) readTrust(node, home string) map[string]string {
 	return m
 }
 
-// runAndKill runs mpbond in a node, and kills it after a time; 0 is never.
+// runAndKill runs mpbond in a node and kills it after a time; 0 means never.
 func (k *killTest) runAndKill(after time.Duration, node, home string, argv ...string) (out string, err error) {
 	cmd := k.Command(node, append([]string{k.Mpbond}, argv...)...)
 	cmd.Env = append(cmd.Env, "MPBOND_HOME="+filepath.Join(k.Dir, home))
@@ -150,14 +149,14 @@ func (k *killTest) runAndKill(after time.Duration, node, home string, argv ...st
 	return b.String(), err
 }
 
-// renameRepeatedly gives a device of a node other names, by command and by the API of the
-// mpbond that runs there, until ctx ends. Each was given, or not.
+// renameRepeatedly renames a device of a node until ctx ends, in turn by command and by the API of
+// the mpbond that runs there. Each rename must apply completely or not at all.
 func (k *killTest) renameRepeatedly(ctx context.Context, node, id string) {
 	c := k.clientFor(node)
 	for i := 0; ctx.Err() == nil; i++ {
 		before := k.readTrust(node, node)[id]
 		if before == "" {
-			k.Errorf("%s knows %s no longer", node, id)
+			k.Errorf("%s no longer knows %s", node, id)
 			return
 		}
 		want := fmt.Sprintf("%s-%d", strings.TrimRight(before, "-0123456789"), i)
@@ -169,24 +168,25 @@ func (k *killTest) renameRepeatedly(ctx context.Context, node, id string) {
 		}
 		k.countChange(err)
 		if got := k.readTrust(node, node)[id]; got != want && (err == nil || got != before) {
-			k.Errorf("%s renamed %q to %q, which ended with %v: now it is %q", node, before, want, err, got)
+			k.Errorf("%s renamed %q to %q with error %v: the name is now %q", node, before, want, err, got)
 		}
 	}
 }
 
-// pairRepeatedly pairs a device with the server and revokes it there, over and over.
+// pairRepeatedly pairs a device with the server and revokes it there until ctx ends.
 func (k *killTest) pairRepeatedly(ctx context.Context, id string) {
 	for ctx.Err() == nil {
 		var inv api.Invitation
 		out, err := k.runAndKill(0, "server", "server", "accept", "--json", "--wait=false")
 		if err != nil || json.Unmarshal([]byte(out), &inv) != nil {
-			continue // it is not there now
+			continue // the server is down now
 		}
-		_, err = k.runAndKill(k.pickKillDelay(4*longestCommand), "primary", "tablet", "pair", "--name", "tablet", "--as", "server", inv.Code)
+		_, err = k.runAndKill(k.pickKillDelay(4*longestCommand), "primary", "tablet",
+			"pair", "--name", "tablet", "--as", "server", inv.Code)
 		k.countChange(err)
 		name, known := k.readTrust("server", "server")[id]
 		if err == nil && !known {
-			k.Errorf("the tablet was paired, and the server does not know it")
+			k.Errorf("the tablet was paired, but the server does not know it")
 		}
 		k.readTrust("primary", "tablet")
 		if !known {
@@ -194,34 +194,37 @@ func (k *killTest) pairRepeatedly(ctx context.Context, id string) {
 		}
 		if _, err := k.runAndKill(k.pickKillDelay(longestCommand), "server", "server", "revoke", name); err == nil {
 			if _, known = k.readTrust("server", "server")[id]; known {
-				k.Errorf("the tablet was revoked, and the server knows it")
+				k.Errorf("the tablet was revoked, but the server still knows it")
 			}
 		}
 	}
 }
 
-// downloadRepeatedly has an app get bytes, which come or not, but are never other ones.
+// downloadRepeatedly has an app download bytes until ctx ends. Downloads may fail, but must never
+// yield wrong bytes.
 func (k *killTest) downloadRepeatedly(ctx context.Context) {
 	const size = 4 * mb
 	want, _ := io.ReadAll(rig.Noise(size))
 	for ctx.Err() == nil {
-		out, err := k.runAndKill(0, "primary", "primary", "run", "--", "curl", "-sSf", "--max-time", "5", fmt.Sprintf("http://web/%d", size))
+		url := fmt.Sprintf("http://web/%d", size)
+		out, err := k.runAndKill(0, "primary", "primary", "run", "--", "curl", "-sSf", "--max-time", "5", url)
 		if err == nil && out != string(want) || !strings.HasPrefix(string(want), out) {
-			k.Errorf("%d bytes came, or other ones: %v", len(out), err)
+			k.Errorf("%d bytes arrived, or wrong ones: %v", len(out), err)
 		}
 	}
 }
 
-// createKeysRepeatedly makes keys, and has what makes them killed.
+// createKeysRepeatedly creates keys until ctx ends and kills some of the commands.
 func (k *killTest) createKeysRepeatedly(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		home := fmt.Sprintf("new%d", i)
 		var made struct{ ID string }
-		if out, err := k.runAndKill(k.pickKillDelay(longestCommand/2), "primary", home, "keygen", "--json"); err == nil && json.Unmarshal([]byte(out), &made) != nil {
-			k.Errorf("a key was made: %s", out)
+		out, err := k.runAndKill(k.pickKillDelay(longestCommand/2), "primary", home, "keygen", "--json")
+		if err == nil && json.Unmarshal([]byte(out), &made) != nil {
+			k.Errorf("keygen printed no key: %s", out)
 		}
 		k.mu.Lock()
-		k.ids[home] = made.ID // or of what makes one now, if there is none
+		k.ids[home] = made.ID // if empty, readTrust sets the ID of the key it finds or makes
 		k.mu.Unlock()
 		for range 2 {
 			k.readTrust("primary", home)
@@ -242,7 +245,7 @@ func (k *killTest) startNode(node string) {
 	k.procs[node] = k.Start(node, append([]string{k.Mpbond}, k.roles[node]...)...)
 }
 
-// runRound kills each process once, while all goes on.
+// runRound kills each process once, while commands and transfers go on.
 func (k *killTest) runRound() {
 	k.Helper()
 	ids := maps.Clone(k.ids)
@@ -286,9 +289,9 @@ func (k *killTest) runRound() {
 		k.meters[node].restartBytes = k.passedBytes(node)
 		k.startNode(node)
 	}
-	rig.Eventually(k, func() error { // then they are at work again
+	rig.Eventually(k, func() error { // the restarted processes work again
 		if n := k.changeCount() - made; n < 3 {
-			return fmt.Errorf("%d changes are made", n)
+			return fmt.Errorf("only %d changes were made", n)
 		}
 		return nil
 	})
@@ -296,11 +299,12 @@ func (k *killTest) runRound() {
 	writers.Wait()
 }
 
-// TestKill: whatever is killed, and whenever, every file of state can be read,
-// says what was written before or what was being written, and the devices find
-// each other again; and what an app gets is right.
+// TestKill kills every process at random times. Every state file must stay readable and hold the
+// value before or after the write under way. The devices must find each other again, and apps must
+// receive the right bytes.
 func TestKill(t *testing.T) {
-	k := &killTest{network: newNetwork(t, "40/40/-"), procs: map[string]*rig.Process{}, meters: map[string]*meter{}, longLives: *kills > 10, ids: map[string]string{}, rng: rand.New(rand.NewPCG(*killSeed, 0)),
+	k := &killTest{network: newNetwork(t, "40/40/-"), procs: map[string]*rig.Process{}, meters: map[string]*meter{},
+		longLives: *kills > 10, ids: map[string]string{}, rng: rand.New(rand.NewPCG(*killSeed, 0)),
 		roles: map[string][]string{
 			"server":  {"server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16"},
 			"helper1": {"helper", "--name", "phone"},
@@ -308,7 +312,8 @@ func TestKill(t *testing.T) {
 		}}
 	k.startNode("server")
 	k.startNode("helper1")
-	k.Must("primary", k.Mpbond, "pair", "--name", "laptop", k.waitForCode(k.procs["server"]), k.waitForCode(k.procs["helper1"]))
+	k.Must("primary", k.Mpbond, "pair", "--name", "laptop",
+		k.waitForCode(k.procs["server"]), k.waitForCode(k.procs["helper1"]))
 	k.startNode("primary")
 	k.readTrust("primary", "tablet")
 	for node := range k.roles {
@@ -320,11 +325,15 @@ func TestKill(t *testing.T) {
 		k.runRound()
 		k.Await(2)
 		k.checkDownload(mb)
-		for node, others := range map[string][]string{"server": {"primary"}, "helper1": {"primary"}, "primary": {"server", "helper1"}} {
+		for node, others := range map[string][]string{
+			"server":  {"primary"},
+			"helper1": {"primary"},
+			"primary": {"server", "helper1"},
+		} {
 			known := k.readTrust(node, node)
 			for _, other := range others {
 				if known[k.ids[other]] == "" {
-					t.Errorf("%s knows %s no longer: %v", node, other, known)
+					t.Errorf("%s no longer knows %s: %v", node, other, known)
 				}
 			}
 		}
@@ -332,7 +341,7 @@ func TestKill(t *testing.T) {
 			k.checkUsage(node, m)
 		}
 		if bad, err := filepath.Glob(filepath.Join(k.Dir, "*", "*.bad")); err != nil || len(bad) > 0 {
-			t.Errorf("damaged, and put aside: %v, %v", bad, err)
+			t.Errorf("damaged files were put aside: %v, %v", bad, err)
 		}
 		if t.Failed() {
 			t.Fatalf("after %d rounds with seed %d", i+1, *killSeed)
@@ -340,14 +349,16 @@ func TestKill(t *testing.T) {
 	}
 	for node := range k.roles {
 		if files, err := os.ReadDir(filepath.Join(k.Dir, node)); err != nil || len(files) > maxFiles {
-			t.Errorf("%s has left %v, %v", node, files, err)
+			t.Errorf("too many files in the home of %s: %v, %v", node, files, err)
 		}
 	}
 	for node, m := range k.meters {
 		if m.lostTime > time.Second {
-			t.Errorf("%s has lost what was carried within %v", node, m.lostTime)
+			t.Errorf("%s lost the count of the last %v before a kill, want at most 1 s", node, m.lostTime)
 		}
-		t.Logf("%s: its links carried %d bytes, it says %d; lost was what was carried within %v", node, m.passed, m.reported, m.lostTime)
+		t.Logf("%s: links carried %d bytes, mpbond counted %d; lost at most the count of the last %v before a kill",
+			node, m.passed, m.reported, m.lostTime)
 	}
-	t.Logf("%d of each process and %d commands were killed; %d changes were made, %d not", *kills, k.killedCommands, k.made, k.missed)
+	t.Logf("killed each process %d times and %d commands; %d changes were made, %d failed",
+		*kills, k.killedCommands, k.made, k.missed)
 }

@@ -10,36 +10,36 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// What each node's mpbond counts of its links: all that they carry here, but for
-// a little.
+// The purposes and links that each node's mpbond counts. They carry almost all traffic of this
+// test.
 var (
 	purposes     = map[string]string{"primary": "direct", "helper1": "hs-path", "server": "subflow"}
 	countedLinks = map[string][]string{"primary": {"ps"}, "helper1": {"hs1"}, "server": {"ps", "hs1"}}
 )
 
 const (
-	// uncountedBytes is what else goes by these links in a round: people pair devices.
+	// uncountedBytes is the other traffic on these links in a round, such as pairing devices.
 	uncountedBytes = 300_000
-	// sampleEvery is how often interfaces are looked at before a kill.
+	// sampleEvery is the interval between readings of the interface counters before a kill.
 	sampleEvery = 100 * time.Millisecond
 )
 
-// sample is what a node's interfaces have passed on at some time.
+// sample is the number of bytes that a node's interfaces had passed at a time.
 type sample struct {
 	at    time.Time
 	bytes int64
 }
 
-// meter compares what a node's interfaces pass on with what its mpbond says.
+// meter compares the bytes that a node's interfaces pass with those that its mpbond counts.
 type meter struct {
-	reported, passed int64    // at the end of the round before
-	samples          []sample // until it was killed, the last one at that moment
-	restartBytes     int64    // passed on when it was started again
+	reported, passed int64    // at the end of the last round
+	samples          []sample // up to the kill; the last one is at the kill
+	restartBytes     int64    // bytes passed when it was started again
 	lostTime         time.Duration
 }
 
-// passedBytes is what a node's interfaces have passed on, both ways, by their own
-// counters.
+// passedBytes returns the bytes that a node's interfaces have passed in both directions, from the
+// kernel's counters.
 func (k *killTest) passedBytes(node string) (sum int64) {
 	out, err := k.Run(node, "cat", "/proc/net/dev")
 	if err != nil {
@@ -58,7 +58,7 @@ func (k *killTest) passedBytes(node string) (sum int64) {
 	return sum
 }
 
-// reportedBytes is what a node's mpbond says that its links have carried.
+// reportedBytes returns the bytes that a node's mpbond reports for its links.
 func (k *killTest) reportedBytes(node string) (sum int64) {
 	k.Helper()
 	c := k.clientFor(node)
@@ -75,16 +75,15 @@ func (k *killTest) reportedBytes(node string) (sum int64) {
 	return sum
 }
 
-// checkUsage compares the two for the round that has ended. What was counted before it
-// is kept, and nothing is counted twice. What is missing was carried within lost
-// before the kill, and that is a second at most; how precisely it is known, on a
-// machine that has other work, is for long runs to tell.
+// checkUsage compares both counts for the round that has ended. Earlier counts must be kept and
+// nothing may be counted twice. Missing bytes must have been carried shortly before the kill; the
+// test allows one second in the end. On a busy machine only long runs measure that time precisely.
 func (k *killTest) checkUsage(node string, m *meter) {
 	k.Helper()
 	used, passed := k.reportedBytes(node), k.passedBytes(node)
 	is, says := passed-m.passed, used-m.reported
 	if says < 0 || says > is+is/100+uncountedBytes {
-		k.Errorf("%s: its links carried %d bytes in this round; it says %d", node, is, says)
+		k.Errorf("%s: its links carried %d bytes in this round, but it counted %d", node, is, says)
 	}
 	missing := is - says - uncountedBytes
 	if n := len(m.samples) - 1; n > 0 {
@@ -95,7 +94,8 @@ func (k *killTest) checkUsage(node string, m *meter) {
 		if missing <= m.restartBytes-m.samples[i].bytes {
 			m.lostTime = max(m.lostTime, m.samples[n].at.Sub(m.samples[i].at))
 		} else {
-			k.Errorf("%s: of %d bytes it says %d, though it lived for %v", node, is, says, m.samples[n].at.Sub(m.samples[0].at))
+			k.Errorf("%s: of %d bytes it counted %d, though it lived for %v",
+				node, is, says, m.samples[n].at.Sub(m.samples[0].at))
 		}
 	}
 	m.reported, m.passed = used, passed

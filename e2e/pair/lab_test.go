@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pair tests how three devices that know nothing of each other become a
-// bond: codes, finding each other, and being cut off again. The real program
-// runs in the lab, one process for each command that a person types.
+// Package pair tests how three devices that do not know each other become a bond: pairing codes,
+// discovery, and revocation. The real program runs in the lab, with one process for each command
+// that a person types.
 package pair
 
 import (
@@ -19,7 +19,7 @@ const mb = 1_000_000
 
 func TestMain(m *testing.M) { rig.Main(m, nil) }
 
-// network is a house with the real program, and no key in it yet.
+// network is an emulated network with the real program, in which no device has a key yet.
 type network struct{ *rig.Network }
 
 func newNetwork(t testing.TB, links string) *network {
@@ -27,7 +27,7 @@ func newNetwork(t testing.TB, links string) *network {
 	return &network{rig.New(t, rig.Options{Lab: rig.House(t, links)})}
 }
 
-// runJSON runs mpbond in a node and decodes what it prints.
+// runJSON runs mpbond in a node and decodes its output.
 func (n *network) runJSON(into any, node string, args ...string) {
 	n.Helper()
 	if err := n.JSON(into, node, args...); err != nil {
@@ -37,7 +37,7 @@ func (n *network) runJSON(into any, node string, args ...string) {
 
 var shownCode = regexp.MustCompile(`mpbond pair (\S+)`)
 
-// waitForCode waits until a process has shown one.
+// waitForCode waits until a process shows a pairing code and returns it.
 func (n *network) waitForCode(p *rig.Process) (code string) {
 	n.Helper()
 	rig.Eventually(n, func() error {
@@ -51,20 +51,21 @@ func (n *network) waitForCode(p *rig.Process) (code string) {
 	return code
 }
 
-// stripAddress is a code without the address: its device is to be found.
+// stripAddress returns a pairing code without its address, so that the device must be discovered.
 func stripAddress(code string) string { s, _, _ := strings.Cut(code, "@"); return s }
 
-// checkDownload has an app on the primary get n bytes, and checks them.
+// checkDownload has an app on the primary download size bytes and checks them.
 func (n *network) checkDownload(size int64) {
 	n.Helper()
-	out := n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "20", fmt.Sprintf("http://web/%d", size))
+	out := n.Must("primary", n.Mpbond, "run", "--",
+		"curl", "-sSf", "--max-time", "20", fmt.Sprintf("http://web/%d", size))
 	want, _ := io.ReadAll(rig.Noise(size))
 	if out != string(want) {
-		n.Errorf("%d bytes came, or other ones", len(out))
+		n.Errorf("%d of %d bytes arrived, or wrong ones", len(out), size)
 	}
 }
 
-// changeAddress takes all addresses of a link from a node, and gives it another one.
+// changeAddress removes all addresses of a link from a node and adds another one, which it returns.
 func (n *network) changeAddress(node, link string) (next string) {
 	n.Helper()
 	old, err := n.Lab.Topology.Addr(node, link)

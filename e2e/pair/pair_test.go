@@ -15,7 +15,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// states tells the role and state of each device that a node knows, by name.
+// states returns the role and state of each device that a node knows, by name.
 func (n *network) states(node string) map[string]string {
 	n.Helper()
 	var r struct {
@@ -32,21 +32,20 @@ func (n *network) states(node string) map[string]string {
 	return m
 }
 
-// TestFromNothing: three devices without keys, and five commands in all until an
-// app's bytes go by both ways.
+// TestFromNothing takes three devices without keys. After five commands in all, an app's bytes must
+// use both paths.
 func TestFromNothing(t *testing.T) {
 	n := newNetwork(t, "20/20/-")
-	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")                  // 1
-	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")                                                 // 2
-	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.waitForCode(server), stripAddress(n.waitForCode(helper))) // 3
-	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")                                                         // 4
-	// who types takes longer
-	n.Await(2)
-	// over links that carry 2.5 MB a second each
-	const size = 4 * mb
-	n.checkDownload(size) // 5
+	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16") // 1
+	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")                                // 2
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop",
+		n.waitForCode(server), stripAddress(n.waitForCode(helper))) // 3
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop") // 4
+	n.Await(2)                                                  // shorter than a person takes to type the next command
+	const size = 4 * mb                                         // over links of 2.5 MB/s each
+	n.checkDownload(size)                                       // 5
 	if direct, helped := n.LinkBytes("ps"), n.LinkBytes("hs1"); direct < size/20 || helped < size/20 {
-		t.Errorf("%d bytes went directly and %d by the helper", direct, helped)
+		t.Errorf("%d bytes went directly and %d through the helper", direct, helped)
 	}
 	for _, node := range []string{"server", "helper1", "primary"} {
 		if st, err := os.Stat(filepath.Join(n.Dir, node, "device.key")); err != nil || st.Mode().Perm() != 0o600 {
@@ -69,12 +68,12 @@ func TestFromNothing(t *testing.T) {
 		}
 	}
 	if _, err := n.Run("primary", n.Mpbond, "pair", n.waitForCode(helper)); err == nil {
-		t.Error("a code was used twice")
+		t.Error("a code could be used twice")
 	}
 }
 
-// TestRevoke: what was paired is renamed, cut off at once, and paired again,
-// while all goes on running; nobody tells the processes, but the files.
+// TestRevoke renames a paired device, revokes it, and pairs it again, while all processes run. They
+// learn of it from their files alone. A revoked device must be cut off at once.
 func TestRevoke(t *testing.T) {
 	n := newNetwork(t, "20/20/20")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
@@ -87,34 +86,35 @@ func TestRevoke(t *testing.T) {
 	n.Await(1)
 	n.checkDownload(mb)
 	if got := n.states("primary"); len(got) != 1 {
-		t.Errorf("%v", got)
+		t.Errorf("the primary knows %v, want the server alone", got)
 	}
 	var inv api.Invitation
 	n.runJSON(&inv, "helper1", "accept", "--json", "--wait=false")
 	_, at, _ := strings.Cut(inv.Code, "@")
-	if _, err := n.Run("primary", n.Mpbond, "pair", "0000-0000@"+at); err == nil || !strings.Contains(err.Error(), "the code is wrong") {
-		t.Errorf("a wrong code: %v", err)
+	_, err := n.Run("primary", n.Mpbond, "pair", "0000-0000@"+at)
+	if err == nil || !strings.Contains(err.Error(), "the code is wrong") {
+		t.Errorf("pairing with a wrong code: %v", err)
 	}
 	accept := n.Start("helper1", n.Mpbond, "accept", "--json")
 	var second api.Invitation
-	rig.Eventually(n, func() error { // the first of its two answers
+	rig.Eventually(n, func() error { // the first of two JSON values
 		return json.NewDecoder(strings.NewReader(accept.Log.String())).Decode(&second)
 	})
 	if _, err := n.Run("primary", n.Mpbond, "pair", inv.Code); err == nil {
-		t.Error("a code that was replaced holds")
+		t.Error("a replaced code still works")
 	}
 	n.Must("primary", n.Mpbond, "pair", second.Code)
 	<-accept.Done
 	if !strings.Contains(accept.Log.String(), `"device":"laptop"`) {
-		t.Errorf("accept says %s", &accept.Log)
+		t.Errorf("accept printed %s", &accept.Log)
 	}
 	n.Await(2)
-	n.Must("server", n.Mpbond, "revoke", "laptop") // at the other end
+	n.Must("server", n.Mpbond, "revoke", "laptop") // the other end revokes
 	n.Await(0)
 }
 
-// TestPrimaryIsFound: the primary starts again at other addresses than it was
-// paired from. The helper finds it by itself, at each of two local networks.
+// TestPrimaryIsFound starts the primary again at other addresses than those it was paired from. The
+// helper must discover it in each of two local networks.
 func TestPrimaryIsFound(t *testing.T) {
 	n := newNetwork(t, "20/20/-+-")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
@@ -129,23 +129,24 @@ func TestPrimaryIsFound(t *testing.T) {
 	}
 	n.Start("primary", n.Mpbond, "primary")
 	n.Await(2)
-	rig.Eventually(n, func() error { // a pipe for its subflow, and then one more over each
+	rig.Eventually(n, func() error { // one pipe for the subflow, and then one waiting over each network
 		up, err := n.Up()
 		for _, p := range up {
 			if p.Kind == api.Helped && p.Waiting == 2 {
 				return nil
 			}
 		}
-		return fmt.Errorf("no two pipes wait: %+v, %w", up, err)
+		return fmt.Errorf("two pipes do not wait: %+v, %w", up, err)
 	})
-	if trust := n.Must("helper1", "cat", filepath.Join(n.Dir, "helper1", "trust.toml")); strings.Contains(trust, next[0]) || strings.Contains(trust, next[1]) {
-		t.Errorf("it was told, not found:\n%s", trust)
+	trust := n.Must("helper1", "cat", filepath.Join(n.Dir, "helper1", "trust.toml"))
+	if strings.Contains(trust, next[0]) || strings.Contains(trust, next[1]) {
+		t.Errorf("the helper did not discover the address, it was sent to it:\n%s", trust)
 	}
 	n.checkDownload(mb)
 }
 
-// TestServerLater: servers that are paired after the helper, before the primary
-// runs and while it does, are used by way of the helper too.
+// TestServerLater pairs servers after the helper, before the primary runs and while it runs. The
+// primary must use them through the helper too.
 func TestServerLater(t *testing.T) {
 	n := newNetwork(t, "20/20/20")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
@@ -161,12 +162,15 @@ func TestServerLater(t *testing.T) {
 			home = name
 		}
 	}
-	second := n.Start("server", append([]string{"env", "MPBOND_HOME=" + filepath.Join(n.Dir, "second"), n.Mpbond, "server", "--listen", ":7700"}, allow...)...)
+	second := n.Start("server", append([]string{"env", "MPBOND_HOME=" + filepath.Join(n.Dir, "second"),
+		n.Mpbond, "server", "--listen", ":7700"}, allow...)...)
 	n.Must("primary", n.Mpbond, "pair", "--as", "server", n.waitForCode(second))
 	n.Must("primary", n.Mpbond, "revoke", home)
 	rig.Eventually(n, func() error {
 		up, err := n.Up()
-		if err == nil && (len(up) != 2 || n.states("primary")[home] != "" || strings.Contains(n.Must("helper1", "cat", filepath.Join(n.Dir, "helper1", "trust.toml")), ":7600")) {
+		trust := filepath.Join(n.Dir, "helper1", "trust.toml")
+		if err == nil && (len(up) != 2 || n.states("primary")[home] != "" ||
+			strings.Contains(n.Must("helper1", "cat", trust), ":7600")) {
 			err = fmt.Errorf("%+v, %v", up, n.states("primary"))
 		}
 		return err
@@ -174,24 +178,24 @@ func TestServerLater(t *testing.T) {
 	n.checkDownload(mb)
 }
 
-// TestNoWayOut: two devices find each other over IPv4 in a network that leads
-// nowhere else, such as a phone's hotspot without a SIM card.
+// TestNoWayOut has two devices find each other over IPv4 in a network without an uplink, such as a
+// phone's hotspot without a SIM card.
 func TestNoWayOut(t *testing.T) {
 	n := newNetwork(t, "20/20/-")
 	for _, node := range []string{"primary", "helper1"} {
 		n.Must(node, "ip", "-6", "addr", "flush", "dev", "pipe1")
 		n.Must(node, "ip", "-4", "route", "flush", "default")
 		if out := n.Must(node, "ip", "-4", "route", "show", "default"); out != "" {
-			t.Fatalf("%s has a way out: %s", node, out)
+			t.Fatalf("%s has a default route: %s", node, out)
 		}
 	}
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	code := stripAddress(n.waitForCode(helper))
-	rig.Eventually(n, func() error { // a machine that is busy may take longer to answer than is waited for
+	rig.Eventually(n, func() error { // a busy machine may answer too late the first time
 		_, err := n.Run("primary", n.Mpbond, "pair", code)
 		return err
 	})
 	if got := n.states("primary"); got["phone"] == "" {
-		t.Errorf("it knows %v", got)
+		t.Errorf("the primary knows %v, want phone", got)
 	}
 }

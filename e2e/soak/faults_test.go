@@ -15,14 +15,15 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// role is the process of one role. Only the goroutine that breaks things starts and ends it.
+// role is the process of one role. Only the goroutine that injects faults starts and stops it.
 type role struct {
 	node    string
 	args    []string
 	process *rig.Process
 }
 
-// startRoles starts all roles and waits until each helper and the primary have their subflow.
+// startRoles starts all roles and waits until the primary has its direct subflow and one by each
+// helper.
 func (n *network) startRoles() {
 	n.Helper()
 	n.roles = map[string]*role{
@@ -60,8 +61,8 @@ func (n *network) startRole(r *role, tun bool) {
 	})
 }
 
-// restartRole ends a role by a signal and starts it again after a while, the primary with
-// or without --tun.
+// restartRole ends a role with a signal and starts it again after the time away. With tun, the
+// primary then runs with --tun.
 func (n *network) restartRole(r *role, s syscall.Signal, away time.Duration, tun bool) {
 	n.Helper()
 	endsStreams := r.node == "server" || r.node == "primary"
@@ -92,7 +93,7 @@ func (n *network) faultLinks() []string {
 	return slices.DeleteFunc(n.Lab.Topology.Links(), func(l string) bool { return l == "core" })
 }
 
-// setLinks changes links and reports failure.
+// setLinks changes properties of links.
 func (n *network) setLinks(links []string, props ...string) {
 	n.Helper()
 	for _, l := range links {
@@ -102,7 +103,7 @@ func (n *network) setLinks(links []string, props ...string) {
 	}
 }
 
-// injectFault does one random fault and repairs it.
+// injectFault injects one random fault and repairs it.
 func (n *network) injectFault(r *rand.Rand) {
 	n.Helper()
 	nodes := []string{"server", "primary", "helper1", "helper2"}
@@ -142,7 +143,8 @@ func (n *network) injectFault(r *rand.Rand) {
 		n.restartRole(node, syscall.SIGKILL, away, tun && node.node == "primary")
 	case 3:
 		away, tun := uniform(0, 3*time.Second), r.IntN(2) == 0
-		recordFault("stop: %s stopped in order, away for %v, TUN after it %v", node.node, away, tun && node.node == "primary")
+		recordFault("stop: %s stopped in order, away for %v, TUN after it %v",
+			node.node, away, tun && node.node == "primary")
 		n.restartRole(node, syscall.SIGTERM, away, tun && node.node == "primary")
 	case 4, 5:
 		d := uniform(100*time.Millisecond, 6*time.Second)
@@ -171,7 +173,7 @@ func (n *network) injectFault(r *rand.Rand) {
 	}
 }
 
-// injectFaultsUntil does random faults, with pauses of 2 s in the mean, until ctx ends.
+// injectFaultsUntil injects random faults, 2 s apart on average, until ctx ends.
 func (n *network) injectFaultsUntil(ctx context.Context, seed uint64) {
 	n.Helper()
 	r := rand.New(rand.NewPCG(seed, 1<<32))
@@ -185,7 +187,7 @@ func (n *network) injectFaultsUntil(ctx context.Context, seed uint64) {
 	}
 }
 
-// faultsAround lists the faults that began during the transfer or in the 15 s before it.
+// faultsAround returns the faults that began during the transfer or in the 15 s before it.
 func (n *network) faultsAround(r result) (list []string) {
 	for _, f := range n.faults {
 		at, _ := time.ParseDuration(strings.Fields(f)[0])
@@ -196,7 +198,7 @@ func (n *network) faultsAround(r result) (list []string) {
 	return list
 }
 
-// countKinds counts faults by the word behind their time.
+// countKinds counts faults by kind, the word after the time.
 func countKinds(faults []string) map[string]int {
 	kinds := map[string]int{}
 	for _, f := range faults {

@@ -18,13 +18,13 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// Ports of node web, beside the rig's own web server at 80.
+// Ports on node web. The rig's own web server has port 80.
 const (
-	plainPort = "81" // TCP: rig's plain web server
+	plainPort = "81" // TCP: the rig's plain web server
 	echoPort  = "7"  // UDP
 )
 
-// runProgram runs one of the soak's own programs in a node.
+// runProgram runs one of this package's own programs in a node.
 func runProgram(args []string) error {
 	switch {
 	case args[0] == "echo":
@@ -51,8 +51,8 @@ func serveEcho() error {
 	}
 }
 
-// dialSOCKS asks the proxy at 127.0.0.1:1080 for command (1 connect, 3 UDP associate)
-// with an address, and returns the connection and the address of the reply.
+// dialSOCKS sends a SOCKS5 command (1: connect, 3: UDP associate) for an address to the proxy at
+// 127.0.0.1:1080. It returns the connection and the address in the reply.
 func dialSOCKS(command byte, to netip.AddrPort) (net.Conn, netip.AddrPort, error) {
 	c, err := net.Dial("tcp", "127.0.0.1:1080")
 	if err != nil {
@@ -77,7 +77,7 @@ func dialSOCKS(command byte, to netip.AddrPort) (net.Conn, netip.AddrPort, error
 	return c, netip.AddrPortFrom(ip, binary.BigEndian.Uint16(bound[len(bound)-2:])), nil
 }
 
-// appendAddr appends a SOCKS5 address (RFC 1928 section 5).
+// appendAddr appends a SOCKS5 address (RFC 1928 section 5) to b.
 func appendAddr(b []byte, a netip.AddrPort) []byte {
 	kind := byte(1)
 	if a.Addr().Is6() {
@@ -86,8 +86,8 @@ func appendAddr(b []byte, a netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint16(append(append(b, kind), a.Addr().AsSlice()...), a.Port())
 }
 
-// uploadPlain uploads size bytes of noise, ends its direction, and prints the answer: by
-// "socks", or by "system", the way that the system routes.
+// uploadPlain uploads size bytes of noise, closes its sending side, and prints the answer. It
+// connects through the proxy if by is "socks", and by the system's routes if by is "system".
 func uploadPlain(by, to, size string) error {
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil {
@@ -130,8 +130,8 @@ func uploadPlain(by, to, size string) error {
 
 const datagramCount = 150
 
-// exchangeDatagrams sends numbered datagrams of random sizes, each with its CRC, and
-// prints how many came back. A wrong one is an error, a lost one is not.
+// exchangeDatagrams sends numbered datagrams of random sizes, each with a CRC, and prints how many
+// came back. A corrupt datagram is an error; a lost one is not.
 func exchangeDatagrams(by, to string) error {
 	addr, err := netip.ParseAddrPort(to)
 	if err != nil {
@@ -161,7 +161,7 @@ func exchangeDatagrams(by, to string) error {
 				done <- nil
 				return
 			} else if err != nil {
-				continue // an ICMP error: a lost datagram
+				continue // an ICMP error counts as a lost datagram
 			}
 			p, ok := bytes.CutPrefix(b[:n], head)
 			if !ok || len(p) < 8 || crc32.ChecksumIEEE(p[4:]) != binary.BigEndian.Uint32(p) {
@@ -179,12 +179,12 @@ func exchangeDatagrams(by, to string) error {
 		binary.BigEndian.PutUint32(p[4:], i)
 		binary.BigEndian.PutUint32(p, crc32.ChecksumIEEE(p[4:]))
 		_, _ = c.Write(append(head[:len(head):len(head)], p...))
-		time.Sleep(5 * time.Millisecond) // the pace of a call
+		time.Sleep(5 * time.Millisecond) // as often as a voice call
 	}
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(time.Second): // for the last answers
+	case <-time.After(time.Second): // wait for the last answers
 	}
 	c.Close()
 	if err := <-done; err != nil {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package soak runs the real program for long, as processes in an emulated network,
-// under random faults and random transfers, and explains every failure.
+// Package soak runs the real program for a long time, as processes in an emulated network, under
+// random faults and random transfers. It explains every failed transfer.
 //
-//	soak_test.go      the network, the workers, and the verdict
+//	soak_test.go      the network, the workers, and the check of the results
 //	faults_test.go    random faults, and how each one is repaired
-//	programs_test.go  apps and servers of its own
+//	programs_test.go  this package's own apps and servers
 package soak
 
 import (
@@ -35,7 +35,7 @@ var (
 
 const (
 	workers      = 8
-	transferTime = 3 * time.Minute // bounds a transfer
+	transferTime = 3 * time.Minute // limit for one transfer
 )
 
 func TestMain(m *testing.M) { rig.Main(m, runProgram) }
@@ -50,7 +50,7 @@ type network struct {
 	web4, web6 string
 	roles      map[string]*role // by node
 
-	mu       sync.Mutex // protects all below
+	mu       sync.Mutex // protects all fields below
 	tun      bool       // the primary runs with --tun
 	began    time.Time
 	absences []absence
@@ -58,13 +58,13 @@ type network struct {
 	results  []result
 }
 
-// absence is a time without the process of a role whose end ends streams.
+// absence is a period in which the server or the primary does not run, which ends its streams.
 type absence struct {
 	node     string
-	from, to time.Time // to is zero while it lasts
+	from, to time.Time // to is zero until the role runs again
 }
 
-// newNetwork starts all roles.
+// newNetwork builds the network and starts all roles.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	topology := rig.House(t, "12/10/20,8/30")
@@ -77,7 +77,8 @@ func newNetwork(t *testing.T) *network {
 		return a.String()
 	}
 	n.web4 = addr("web", "")
-	n.web6 = strings.Fields(n.Must("web", "sh", "-c", "ip -6 -o addr show scope global | sed 's/.*inet6 //; s,/.*,,'"))[0]
+	addresses := n.Must("web", "sh", "-c", "ip -6 -o addr show scope global | sed 's/.*inet6 //; s,/.*,,'")
+	n.web6 = strings.Fields(addresses)[0]
 	keys := map[string]identity.PublicKey{}
 	for _, node := range []string{"server", "primary", "helper1", "helper2"} {
 		k, err := identity.CreateKey(filepath.Join(n.Dir, node, "device.key"))
@@ -108,8 +109,8 @@ func newNetwork(t *testing.T) *network {
 			t.Fatal(err)
 		}
 	}
-	// What has a route of its own goes around --tun, and the lab gives each node one to
-	// each other node.
+	// A destination with its own route bypasses --tun, and the lab gives each node a route to
+	// every other node.
 	n.Must("primary", "sh", "-c", fmt.Sprintf("ip -4 route del %s/32 && ip -6 route del %s/128", n.web4, n.web6))
 	n.Start("web", os.Args[0], "lab", "plain", ":"+plainPort)
 	n.Start("web", os.Args[0], "lab", "echo")
@@ -117,7 +118,8 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// transfer is one kind of transfer of an app.
+// transfer is one kind of transfer that an app makes. want is the expected output, or "" if the
+// output varies.
 type transfer struct {
 	name  string
 	bytes int64
@@ -125,7 +127,7 @@ type transfer struct {
 	want  string
 }
 
-// pickTransfer draws a transfer. want is what it must print, "" if that is not fixed.
+// pickTransfer returns a random transfer.
 func (n *network) pickTransfer(r *rand.Rand, tun bool) transfer {
 	size := int64(1000 * (1 << r.IntN(13))) // 1 KB to 4 MB
 	host, family := n.web4, "IPv4"
@@ -170,23 +172,24 @@ func (n *network) pickTransfer(r *rand.Rand, tun bool) transfer {
 		t.argv = []string{os.Args[0], "lab", "datagrams", own, host + ":" + echoPort}
 	default:
 		_, hash, _ := strings.Cut(t.want, ":")
-		t = transfer{name: "onloading", bytes: size, argv: []string{n.Mpbond, "get", "--onload", "--quiet", "--sha256", hash, "-o", "OUTPUT", fmt.Sprintf("http://%s/%d", n.web4, size)}}
+		t = transfer{name: "onloading", bytes: size, argv: []string{n.Mpbond, "get", "--onload", "--quiet",
+			"--sha256", hash, "-o", "OUTPUT", fmt.Sprintf("http://%s/%d", n.web4, size)}}
 		return t
 	}
 	t.argv = append(before, t.argv...)
 	return t
 }
 
-// result is how a transfer ended.
+// result is the outcome of a transfer.
 type result struct {
 	transfer
 	from, to      time.Time
 	err           error
-	wrongBytes    bool // it ended in order with other bytes
-	datagramsBack int  // datagrams that came back
+	wrongBytes    bool // it ended in order with different bytes
+	datagramsBack int
 }
 
-// runTransfer runs a transfer to its end.
+// runTransfer runs a transfer to completion.
 func (n *network) runTransfer(t transfer, worker int) (r result) {
 	output := filepath.Join(n.Dir, fmt.Sprint("got", worker))
 	for i, a := range t.argv {
@@ -201,7 +204,9 @@ func (n *network) runTransfer(t transfer, worker int) (r result) {
 	r.to = time.Now()
 	switch {
 	case r.err != nil:
-		r.wrongBytes = strings.Contains(r.err.Error(), "wrong datagram") || strings.Contains(r.err.Error(), "ended in order with") && !strings.Contains(r.err.Error(), `answer ""`)
+		text := r.err.Error()
+		r.wrongBytes = strings.Contains(text, "wrong datagram") ||
+			strings.Contains(text, "ended in order with") && !strings.Contains(text, `answer ""`)
 	case strings.HasSuffix(t.name, "datagrams"):
 		r.datagramsBack, r.err = strconv.Atoi(out)
 	case t.name == "onloading":
@@ -216,9 +221,9 @@ func (n *network) runTransfer(t transfer, worker int) (r result) {
 	return r
 }
 
-// explainFailure explains a failure by an absence of primary or server within the transfer, or
-// returns "". Streams do not survive the restart of these two. What is carried without
-// them is never explained.
+// explainFailure returns the restart of the primary or the server that explains a failed transfer,
+// or "". Streams do not survive a restart of these two. Wrong bytes, and failures of onloading,
+// which needs neither, have no explanation.
 func (n *network) explainFailure(r result) string {
 	if r.wrongBytes || r.name == "onloading" {
 		return ""
@@ -233,7 +238,7 @@ func (n *network) explainFailure(r result) string {
 	return ""
 }
 
-// transferUntil runs random transfers one after the other.
+// transferUntil runs random transfers one after the other until ctx ends.
 func (n *network) transferUntil(ctx context.Context, worker int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, uint64(worker)))
 	for ctx.Err() == nil {
@@ -244,7 +249,7 @@ func (n *network) transferUntil(ctx context.Context, worker int, seed uint64) {
 		n.mu.Lock()
 		n.results = append(n.results, res)
 		n.mu.Unlock()
-		if res.err != nil { // an app that asks again at once would only count failures
+		if res.err != nil { // without a pause, an app would only count failures
 			select {
 			case <-ctx.Done():
 			case <-time.After(200 * time.Millisecond):
@@ -253,8 +258,8 @@ func (n *network) transferUntil(ctx context.Context, worker int, seed uint64) {
 	}
 }
 
-// TestSoak: under random faults every byte that arrives in order is right, and every
-// transfer that fails was cut by a restart of the primary or the server.
+// TestSoak checks that under random faults all bytes that arrive in order are right, and that only
+// a restart of the primary or the server makes transfers fail.
 func TestSoak(t *testing.T) {
 	seed := *soakSeed
 	if seed == 0 {
@@ -279,11 +284,11 @@ func TestSoak(t *testing.T) {
 	n.injectFaultsUntil(ctx, seed)
 	all.Wait()
 	n.checkResults()
-	n.Await(3) // all subflows are back
+	n.Await(3) // until all subflows are back
 	n.reportMemory()
 }
 
-// checkResults reports what was carried and which failures nothing explains.
+// checkResults logs the transfers and fails the test for each failure without an explanation.
 func (n *network) checkResults() {
 	n.Helper()
 	var bytes int64
@@ -302,7 +307,8 @@ func (n *network) checkResults() {
 			k[1]++
 			if cause = n.explainFailure(r); cause == "" {
 				n.Errorf("unexplained: %s of %d bytes, from %v for %v: %v\nfaults then: %v", r.name, r.bytes,
-					r.from.Sub(n.began).Round(time.Millisecond), r.to.Sub(r.from).Round(time.Millisecond), r.err, n.faultsAround(r))
+					r.from.Sub(n.began).Round(time.Millisecond), r.to.Sub(r.from).Round(time.Millisecond),
+					r.err, n.faultsAround(r))
 				cause = "unexplained"
 			}
 			causes[cause]++
@@ -319,12 +325,12 @@ func (n *network) checkResults() {
 	n.Logf("faults by kind: %v", countKinds(n.faults))
 	for _, p := range n.All {
 		if p.Node == "web" && strings.Contains(p.Log.String(), "SHORT") {
-			n.Errorf("the web server saw the end of a part:\n%s", &p.Log)
+			n.Errorf("the web server saw truncated requests:\n%s", &p.Log)
 		}
 	}
 }
 
-// reportMemory logs the resident memory of each role now and at its peak.
+// reportMemory logs the current and peak resident memory of each role.
 func (n *network) reportMemory() {
 	for _, node := range []string{"server", "primary", "helper1", "helper2"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.roles[node].process.Cmd.Process.Pid))

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests to the kernel's Bluetooth, from its include/net/bluetooth/hci_sock.h.
+// ioctl requests of the kernel's Bluetooth sockets (include/net/bluetooth/hci_sock.h).
 const (
 	hciDevUp      = 0x400448c9
 	hciGetDevInfo = 0x800448d3
 	hciSetScan    = 0x400448dd
-	scanPage      = 2 // answers those who connect
+	scanPage      = 2 // accept connections
 )
 
-// startControllers starts two emulated ones, within each other's reach, and returns
-// their addresses.
+// startControllers starts two emulated controllers within range of each other and returns their
+// addresses.
 func startControllers(t *testing.T) (list [2]string) {
 	t.Helper()
 	startProcess(t, nil, "btvirt", "-l2")
@@ -52,7 +52,10 @@ func startControllers(t *testing.T) (list [2]string) {
 			addr   [6]byte
 			rest   [240]byte
 		}{device: uint16(i)}
-		for request, at := range map[uintptr]unsafe.Pointer{hciSetScan: unsafe.Pointer(&scan), hciGetDevInfo: unsafe.Pointer(&info)} {
+		for request, at := range map[uintptr]unsafe.Pointer{
+			hciSetScan:    unsafe.Pointer(&scan),
+			hciGetDevInfo: unsafe.Pointer(&info),
+		} {
 			if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(at)); e != 0 {
 				t.Fatalf("hci%d: request %x: %v", i, request, e)
 			}
@@ -63,14 +66,15 @@ func startControllers(t *testing.T) (list [2]string) {
 	return list
 }
 
-// TestCarrier runs the contract of package pipe's carriers, and what else it
-// runs over each of them, over RFCOMM.
+// TestCarrier runs package pipe's contract tests for carriers over RFCOMM, together with its other
+// tests that run over every carrier.
 func TestCarrier(t *testing.T) {
 	if !enterGuest(t) {
 		return
 	}
 	runCommand(t, "ip", "link", "set", "lo", "up")
-	cmd := exec.Command(filepath.Join(os.Getenv(guestEnv), "pipe.test"), "-test.v", "-test.timeout=90s", "-test.run=/^rfcomm$")
+	cmd := exec.Command(filepath.Join(os.Getenv(guestEnv), "pipe.test"),
+		"-test.v", "-test.timeout=90s", "-test.run=/^rfcomm$")
 	cmd.Env = append(os.Environ(), "MPBOND_TEST_RFCOMM="+startControllers(t)[0]+"/5")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
 	err := cmd.Run()
@@ -79,7 +83,7 @@ func TestCarrier(t *testing.T) {
 	}
 }
 
-// TestBluetoothPipe: a download goes over a pipe by Bluetooth.
+// TestBluetoothPipe checks that a download goes over a Bluetooth pipe.
 func TestBluetoothPipe(t *testing.T) {
 	if !enterGuest(t) {
 		return
@@ -88,10 +92,11 @@ func TestBluetoothPipe(t *testing.T) {
 	b := newBond(t, network{pipeListen: "rfcomm://5", pipeTarget: "rfcomm://" + addr + "/5", serverAddr: "127.0.0.1"})
 	p := b.waitHelpedSubflow()
 	b.downloadFile(func() {})
-	if after := b.waitHelpedSubflow(); !strings.HasPrefix(after.Pipe, "rfcomm://") || after.RxBytes-p.RxBytes < fileSize {
-		t.Errorf("%+v", after)
+	after := b.waitHelpedSubflow()
+	if !strings.HasPrefix(after.Pipe, "rfcomm://") || after.RxBytes-p.RxBytes < fileSize {
+		t.Errorf("the download did not go over the Bluetooth pipe: %+v", after)
 	}
 	if log := b.stopHelper(); strings.Contains(log, "level=WARN") {
-		t.Error(log)
+		t.Errorf("the helper logged warnings:\n%s", log)
 	}
 }

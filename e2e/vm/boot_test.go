@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vm tests what needs a kernel that this machine may not have: pipes
-// over Bluetooth, with controllers emulated in a Debian kernel in QEMU, without
-// KVM. `make vm` runs it.
+// Package vm tests features that need a kernel this machine may not have: pipes over Bluetooth.
+// The Bluetooth controllers are emulated in a Debian kernel, which runs in QEMU without KVM.
+// `make vm` runs these tests.
 //
-// Each test boots a machine of its own in some seconds. Its files are this
-// machine's, read-only by 9p, under an overlay that is lost when it ends. The
-// test's binary is its /init and runs the same test once more, inside. QEMU
-// emulates the processor too, so figures mean nothing there.
+// Each test boots its own guest within seconds. The guest sees the host's files read-only over
+// 9p. An overlay above them takes writes and is discarded at the end. The test binary is the
+// guest's /init and runs the same test again inside the guest. QEMU emulates the processor too, so
+// the tests assert no timings.
 //
-//	boot_test.go       outside: the initramfs, QEMU
-//	init_test.go       inside, as process 1
-//	roles_test.go      inside: server, primary, helper, and a download
-//	bluetooth_test.go  two controllers by btvirt
+//	boot_test.go       on the host: build the initramfs, start QEMU
+//	init_test.go       in the guest: process 1
+//	roles_test.go      in the guest: server, primary, helper, and a download
+//	bluetooth_test.go  two controllers emulated by btvirt
 package vm
 
 import (
@@ -30,23 +30,24 @@ import (
 	"time"
 )
 
-// guestEnv names the folder that .ci/guest made.
+// guestEnv names the environment variable that holds the folder built by .ci/guest.
 const guestEnv = "MPBOND_TEST_VM"
 
-// guestTimeout bounds a machine's life, boot included.
+// guestTimeout bounds a guest's lifetime, including boot.
 const guestTimeout = 2 * time.Minute
 
-// verdictPrefix begins the line with which a machine's tests end.
+// verdictPrefix begins the last line that a guest prints. The exit code of the tests follows.
 const verdictPrefix = "tests ended with "
 
-// neededModules are what Debian's kernel does not have built in, and init or a test
-// needs. The kernel would ask modprobe for the algorithms.
+// neededModules lists the modules that init or a test needs and that Debian's kernel does not build
+// in. They include the algorithms that the kernel would otherwise load by modprobe.
 var neededModules = []string{"virtio_pci", "9pnet_virtio", "9p", "overlay",
 	"af_alg", "algif_hash", "algif_skcipher", "ecb", "cmac", "ctr", "ccm", "hci_vhci", "rfcomm",
 	"mac80211_hwsim", "veth"}
 
-// enterGuest tells whether this is the machine in which the test is to do its work.
-// Outside it boots that, prints what comes, and takes over how the test ends.
+// enterGuest reports whether this process runs in the guest, where the test does its work. On the
+// host it boots the guest, prints the guest's output, and passes, fails or skips the test as the
+// guest did.
 func enterGuest(t *testing.T) bool {
 	t.Helper()
 	if isGuestInit() {
@@ -76,14 +77,18 @@ func enterGuest(t *testing.T) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), guestTimeout)
 	defer cancel()
 	share := "local,security_model=none,readonly=on,multidevs=remap,mount_tag=%s,path=%s"
-	cmd := exec.CommandContext(ctx, qemu, "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+	cmd := exec.CommandContext(ctx, qemu,
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-accel", "tcg", "-cpu", "max", "-m", "1G", "-kernel", kernels[0], "-initrd", initrd,
-		"-virtfs", fmt.Sprintf(share, "host", "/"), "-virtfs", fmt.Sprintf(share, "packages", filepath.Join(guest, "root")),
-		"-append", fmt.Sprintf("console=ttyS0 no_timer_check quiet panic=-1 %s=%q HERE=%q -- -test.v -test.timeout=%v -test.run=^%s$", guestEnv, guest, here, guestTimeout-10*time.Second, t.Name()))
-	runtime.LockOSThread() // for Pdeathsig is sent when the thread ends
+		"-virtfs", fmt.Sprintf(share, "host", "/"),
+		"-virtfs", fmt.Sprintf(share, "packages", filepath.Join(guest, "root")),
+		"-append", fmt.Sprintf("console=ttyS0 no_timer_check quiet panic=-1 %s=%q HERE=%q"+
+			" -- -test.v -test.timeout=%v -test.run=^%s$",
+			guestEnv, guest, here, guestTimeout-10*time.Second, t.Name()))
+	runtime.LockOSThread() // the kernel sends Pdeathsig when the starting thread ends
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput() // its standard input is empty
+	out, err := cmd.CombinedOutput() // standard input is empty
 	text := strings.ReplaceAll(string(out), "\r", "")
 	if err != nil || !strings.Contains(text, "\n"+verdictPrefix+"0\n") {
 		t.Fatalf("%v\n%s", err, text)
@@ -95,9 +100,9 @@ func enterGuest(t *testing.T) bool {
 	return false
 }
 
-// writeInitrd writes an initramfs (cpio, "newc": Linux's
-// driver-api/early-userspace/buffer-format) with this binary as /init, and what
-// it loads as /00.ko, /01.ko and so on.
+// writeInitrd writes an initramfs in cpio format "newc" (Linux:
+// driver-api/early-userspace/buffer-format). It holds this binary as /init and the modules to load
+// as /00.ko, /01.ko and so on.
 func writeInitrd(to, dir string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -109,7 +114,7 @@ func writeInitrd(to, dir string) error {
 	}
 	var b bytes.Buffer
 	writeEntry := func(name string, data []byte) {
-		// inode, mode, user, group, links, time, size, four devices, length of the name, checksum
+		// inode, mode, user, group, links, time, size, 4 device numbers, name length, checksum
 		fields := [13]int{b.Len(), 0o100755, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0}
 		b.WriteString("070701")
 		for _, f := range fields {
@@ -135,7 +140,7 @@ func writeInitrd(to, dir string) error {
 	return os.WriteFile(to, b.Bytes(), 0o600)
 }
 
-// listModuleFiles lists the files of modules and of all that they depend on, those
+// listModuleFiles returns the files of neededModules and of all their dependencies, dependencies
 // first.
 func listModuleFiles(dir string) (list []string, err error) {
 	order, err := os.ReadFile(filepath.Join(dir, "modules.order"))

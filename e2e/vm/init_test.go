@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isGuestInit tells whether this is a machine that inside has booted.
+// isGuestInit reports whether this process is process 1 of a guest that enterGuest booted.
 func isGuestInit() bool { return os.Getpid() == 1 && os.Args[0] == "/init" }
 
-// TestMain: as process 1 of a machine, the binary makes that one, runs the test
-// that its arguments name, and ends the machine.
+// TestMain, as process 1 of a guest, sets the guest up, runs the test that the arguments name, and
+// stops the guest.
 func TestMain(m *testing.M) {
 	if !isGuestInit() {
 		os.Exit(m.Run())
@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 }
 
-// setUpGuest loads all modules and goes to the overlay, in the folder in which
-// the test was started outside.
+// setUpGuest loads all modules, mounts the file systems, and changes root to the overlay. The
+// working directory becomes the one in which the test was started on the host.
 func setUpGuest() error {
 	if err := loadModules(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func setUpGuest() error {
 }
 
 func loadModules() error {
-	list, err := filepath.Glob("/*.ko") // sorted
+	list, err := filepath.Glob("/*.ko") // Glob sorts, so dependencies come first
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ import (
 	"mpbond/base/identity"
 )
 
-// runCommand runs a program to its end.
+// runCommand runs a program to completion and fails the test if it fails.
 func runCommand(t *testing.T, argv ...string) {
 	t.Helper()
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
@@ -33,8 +33,8 @@ func runCommand(t *testing.T, argv ...string) {
 	}
 }
 
-// startProcess starts a program that runs until stop is called or the test ends. Stop
-// returns what it printed, which is shown if the test fails.
+// startProcess starts a program that runs until stop is called or the test ends. stop returns the
+// program's output. If the test fails, the output is logged.
 func startProcess(t *testing.T, env []string, argv ...string) (stop func() string) {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -57,8 +57,7 @@ func startProcess(t *testing.T, env []string, argv ...string) (stop func() strin
 	return stop
 }
 
-// waitUntil asks again and again until f is content. What it waits for are
-// other processes.
+// waitUntil polls f until it returns nil. It polls because f observes other processes.
 func waitUntil(t *testing.T, f func() error) {
 	t.Helper()
 	end := time.Now().Add(guestTimeout / 4)
@@ -74,28 +73,28 @@ func waitUntil(t *testing.T, f func() error) {
 	}
 }
 
-// network says where the devices are.
+// network holds the addresses of the devices.
 type network struct {
-	pipeListen   string   // where the primary listens for helpers,
-	pipeTarget   string   // and what helpers call
-	serverAddr   string   // address of the server
-	helperPrefix []string // what the helper's command begins with
+	pipeListen   string // where the primary listens for helpers
+	pipeTarget   string // what helpers connect to
+	serverAddr   string
+	helperPrefix []string // wraps the helper's command
 }
 
-const fileSize = 1_000_000 // of the file
+const fileSize = 1_000_000 // bytes of the downloaded file
 
-// bond is a server, a primary and a helper, the real program, and a web server.
+// bond is a server, a primary and a helper, which run the real program, and a web server.
 type bond struct {
 	*testing.T
 	home       string
-	stopHelper func() string // ends the helper
+	stopHelper func() string // ends the helper and returns its output
 	client     *http.Client
 	url        string
 	want       [sha256.Size]byte
 }
 
-// newBond starts them. The primary's own link leads nowhere, so that all goes
-// over the helper.
+// newBond starts all processes. The primary's own link leads nowhere, so all traffic uses the
+// helper.
 func newBond(t *testing.T, n network) *bond {
 	t.Helper()
 	runCommand(t, "ip", "link", "set", "lo", "up")
@@ -123,7 +122,12 @@ func newBond(t *testing.T, n network) *bond {
 	} {
 		trust, err := identity.OpenTrust(filepath.Join(b.home, p.at, "trust.toml"))
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: p.who, Roles: []identity.Role{p.role}, Key: keys[p.who], Addresses: p.addr})
+			err = trust.Add(identity.Peer{
+				Name:      p.who,
+				Roles:     []identity.Role{p.role},
+				Key:       keys[p.who],
+				Addresses: p.addr,
+			})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -136,21 +140,24 @@ func newBond(t *testing.T, n network) *bond {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(file) })}
+	serve := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(file) }
+	web := &http.Server{Handler: http.HandlerFunc(serve)}
 	go func() { _ = web.Serve(l) }()
 	t.Cleanup(func() { web.Close() })
 	b.url = "http://" + l.Addr().String()
-	b.client = &http.Client{Timeout: guestTimeout / 3, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: "127.0.0.1:1080"})}}
+	proxy := http.ProxyURL(&url.URL{Scheme: "socks5", Host: "127.0.0.1:1080"})
+	b.client = &http.Client{Timeout: guestTimeout / 3, Transport: &http.Transport{Proxy: proxy}}
 
 	mpbond := "../../bin/mpbond"
 	home := func(d string) []string { return []string{"MPBOND_HOME=" + filepath.Join(b.home, d)} }
 	startProcess(t, home("server"), mpbond, "server", "--listen", n.serverAddr+":7600", "--allow", n.serverAddr+"/32")
-	startProcess(t, home("primary"), mpbond, "primary", "--direct=false", "--interface", "nowhere", "--pipe", n.pipeListen)
+	startProcess(t, home("primary"), mpbond, "primary",
+		"--direct=false", "--interface", "nowhere", "--pipe", n.pipeListen)
 	b.stopHelper = startProcess(t, home("helper"), append(n.helperPrefix, mpbond, "helper")...)
 	return b
 }
 
-// waitHelpedSubflow is the path over the helper, once it is up.
+// waitHelpedSubflow waits until the helper's subflow is up and returns it.
 func (b *bond) waitHelpedSubflow() (p api.Subflow) {
 	b.Helper()
 	c := client.New(filepath.Join(b.home, "primary/run/primary.sock"))
@@ -167,12 +174,12 @@ func (b *bond) waitHelpedSubflow() (p api.Subflow) {
 				}
 			}
 		}
-		return fmt.Errorf("no helped path is up: %+v", s.Bonds)
+		return fmt.Errorf("no helped subflow is up: %+v", s.Bonds)
 	})
 	return p
 }
 
-// downloadFile gets the file, and calls half in the middle of it.
+// downloadFile downloads the file and checks it. It calls half once half of it has arrived.
 func (b *bond) downloadFile(half func()) {
 	b.Helper()
 	begun := time.Now()
@@ -186,7 +193,7 @@ func (b *bond) downloadFile(half func()) {
 	half()
 	_, rest := io.Copy(sum, r.Body)
 	if err := errors.Join(first, rest); err != nil || [sha256.Size]byte(sum.Sum(nil)) != b.want {
-		b.Fatalf("other bytes, %v", err)
+		b.Fatalf("the downloaded file is incomplete or differs: %v", err)
 	}
 	b.Logf("%d bytes in %v: %+v", fileSize, time.Since(begun), b.waitHelpedSubflow())
 }
