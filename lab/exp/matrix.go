@@ -197,7 +197,7 @@ func WriteOverview(w io.Writer, all []Evaluation) error {
 			"`mpbond-lab exp run bench` measures it")
 	}
 	t.writeMarkdown(&b)
-	fmt.Fprintf(&b, "\n%s.\n", strings.Replace(sum.Provenance(), ", seed ", ",\nseed ", 1)) // short lines
+	fmt.Fprintf(&b, "\n%s.\n", sum.Provenance())
 	_, err := io.WriteString(w, b.String())
 	return err
 }
