@@ -12,7 +12,7 @@ import (
 	"mpbond/pbe/flow"
 )
 
-// defaultCell is virtual.Default with one device, for real packets.
+// defaultCell is the cell of virtual.Default with one device, as a topology for real packets.
 const defaultCell = `
 seed = 1
 [node.phone]
@@ -25,9 +25,9 @@ lte = {network = "one", rnti = 0x4000, signal = "18dB", error_rate = 2e-6, queue
 carriers = [{prb = 50, control = 0.4}]
 `
 
-// TestCell: over the default cell PBE-CC, with the control messages that the cell
-// tells as it carries real packets, does what it does in virtual time. With -long
-// BBR and CUBIC too, ours and the kernel's.
+// TestCell runs PBE-CC with real packets over the default cell, with the control messages that the
+// emulated cell reports. The results must match those in virtual time. With -long it also runs our
+// BBR and CUBIC and the kernel's.
 func TestCell(t *testing.T) {
 	requireLab(t)
 	top, err := lab.ParseTopology([]byte(defaultCell), ".")
@@ -35,7 +35,8 @@ func TestCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	const trip = 2 * virtual.DefaultDelay
-	p := lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 4 * time.Second, Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
+	p := lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"},
+		Length: 4 * time.Second, Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
 	b := tolerance{0.25, 0.6, 40 * time.Millisecond}
 	if *long {
 		p.Sets = []string{"pbe", "bbr", "kernel:bbr", "cubic", "kernel:cubic"}
@@ -43,7 +44,7 @@ func TestCell(t *testing.T) {
 		b = virtualTolerance
 	}
 	got := runSpec(t, trip, p)
-	// Parts of what the cell has for one device that takes all.
+	// The rate that the cell gives to one device that takes all of it. used is a part of this.
 	available := func(seed uint64) float64 { return float64(virtual.Default(seed, 1).Available(0)) }
 	for _, set := range p.Sets {
 		real := medianPhases(got.bySet[set])[1]
@@ -54,12 +55,16 @@ func TestCell(t *testing.T) {
 			c := virtual.Default(seed, 1)
 			c.Length = p.Length
 			r := c.Run(name).Flows[0]
-			seeds = append(seeds, []phase{{used: float64(r.Rate(p.Marks[0], p.Length)) / available(seed), queue: r.Delay(p.Marks[0], p.Length, 0.95) - trip/2}})
+			seeds = append(seeds, []phase{{
+				used:  float64(r.Rate(p.Marks[0], p.Length)) / available(seed),
+				queue: r.Delay(p.Marks[0], p.Length, 0.95) - trip/2,
+			}})
 		}
 		model := medianPhases(seeds)[0]
-		t.Logf("default cell | %s | %d | %v | in virtual time %v %s", set, len(got.bySet[set]), real, model, got.disturbed[set])
+		t.Logf("default cell | %s | %d | %v | in virtual time %v %s",
+			set, len(got.bySet[set]), real, model, got.disturbed[set])
 		if *long && !got.undisturbed(set) {
-			t.Errorf("%s: not measured, as all runs were disturbed", set)
+			t.Errorf("%s: not measured: all runs were disturbed", set)
 		}
 		if d := b.difference(real, model); d != "" && got.undisturbed(set) {
 			t.Errorf("%s: %v, in virtual time %v: %s", set, real, model, d)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flow_test holds congestion controllers to what the kernel's do on the same
-// emulated links, and to what they themselves do in virtual time.
+// Package flow_test compares congestion controllers with the kernel's on the same emulated links,
+// and with themselves in virtual time.
 package flow_test
 
 import (
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	dir, err := os.MkdirTemp("", "ft") // short: a socket's path has 108 bytes at most
+	dir, err := os.MkdirTemp("", "ft") // short: a socket path has at most 108 bytes
 	if err != nil {
 		panic(err)
 	}
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runProgram is what the lab runs of this one.
+// runProgram runs a program that the lab starts from this test binary.
 func runProgram(name string, args []string) error {
 	switch name {
 	case "daemon":
@@ -94,14 +94,14 @@ func requireLab(t *testing.T) {
 	}
 }
 
-// network is a link with flows on it.
+// network is a link and the sets of flows that run over it.
 type network struct {
 	name      string
 	rate      unit.Rate
-	roundTrip time.Duration // there and back
-	queue     float64       // in bandwidth-delay products
+	roundTrip time.Duration
+	queue     float64 // capacity, in bandwidth-delay products
 	loss      float64
-	halved    [2]time.Duration // the rate is half between these
+	halved    [2]time.Duration // the rate is halved between these times
 	sets      []string
 	length    time.Duration
 	marks     []time.Duration
@@ -109,8 +109,11 @@ type network struct {
 
 var singleSets = []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"}
 
-// pairedSets are flows of two, of whom nothing but fairness is asked.
-var pairedSets = []string{"bbr+bbr", "kernel:bbr+kernel:bbr", "bbr+kernel:bbr", "cubic+cubic", "kernel:cubic+kernel:cubic", "cubic+kernel:cubic"}
+// pairedSets are sets of two flows, which show fairness.
+var pairedSets = []string{
+	"bbr+bbr", "kernel:bbr+kernel:bbr", "bbr+kernel:bbr",
+	"cubic+cubic", "kernel:cubic+kernel:cubic", "cubic+kernel:cubic",
+}
 
 func allNetworks() []network {
 	const ms = time.Millisecond
@@ -119,9 +122,11 @@ func allNetworks() []network {
 		{name: "2 products", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, sets: singleSets},
 		{name: "100 Mbit/s, 20 ms", rate: 100 * unit.Mbps, roundTrip: 20 * ms, queue: 2, sets: singleSets},
 		{name: "1 % lost", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, loss: 0.01, sets: singleSets},
-		{name: "halved", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, halved: [2]time.Duration{8 * time.Second, 16 * time.Second}, sets: singleSets,
-			length: 24 * time.Second, marks: []time.Duration{3 * time.Second, 8 * time.Second, 11 * time.Second, 16 * time.Second, 18 * time.Second}},
-		{name: "two flows", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 1, sets: pairedSets, length: 18 * time.Second, marks: []time.Duration{6 * time.Second}},
+		{name: "halved", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, sets: singleSets,
+			halved: [2]time.Duration{8 * time.Second, 16 * time.Second}, length: 24 * time.Second,
+			marks: []time.Duration{3 * time.Second, 8 * time.Second, 11 * time.Second, 16 * time.Second, 18 * time.Second}},
+		{name: "two flows", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 1, sets: pairedSets,
+			length: 18 * time.Second, marks: []time.Duration{6 * time.Second}},
 	}
 	for i := range n {
 		if n[i].length == 0 {
@@ -142,7 +147,7 @@ func (n network) rateAt(now time.Duration) unit.Rate {
 	return n.rate
 }
 
-// flowSpec is the network for real packets.
+// flowSpec returns the run of sets over the network with real packets.
 func (n network) flowSpec(t *testing.T, sets []string, reps int) lab.FlowSpec {
 	top := &lab.Topology{Node: map[string]*lab.Node{"a": {}, "b": {}}, Link: map[string]*lab.Link{
 		"way": {Ends: [2]string{"a", "b"}, LinkSettings: lab.LinkSettings{Delay: (n.roundTrip / 2).String()},
@@ -152,15 +157,19 @@ func (n network) flowSpec(t *testing.T, sets []string, reps int) lab.FlowSpec {
 	}
 	p := lab.FlowSpec{Topology: top, Link: "way", Sets: sets, Length: n.length, Marks: n.marks, Reps: reps, Seed: 1}
 	if n.halved[1] > 0 {
-		p.At = []string{fmt.Sprintf("%v:way.down.rate=%d", n.halved[0], int64(n.rate/2)), fmt.Sprintf("%v:way.down.rate=%d", n.halved[1], int64(n.rate))}
+		p.At = []string{
+			fmt.Sprintf("%v:way.down.rate=%d", n.halved[0], int64(n.rate/2)),
+			fmt.Sprintf("%v:way.down.rate=%d", n.halved[1], int64(n.rate)),
+		}
 	}
 	return p
 }
 
-// phase is what is compared: used part of the rate, p95 of the queueing delay, Jain.
+// phase holds the compared results of a part of a run: the used share of the rate, the 95th
+// percentile of the queueing delay, and Jain's fairness index (0 for one flow).
 type phase struct {
 	used, jain float64
-	rate       float64 // bit/s, of real packets
+	rate       float64 // bit/s; set for real packets only
 	queue      time.Duration
 }
 
@@ -172,7 +181,7 @@ func (p phase) String() string {
 	return s
 }
 
-// phasesOf are those of a run over a link with a round trip.
+// phasesOf returns the phases of a run over a link with the given round-trip time.
 func phasesOf(r lab.FlowResult, trip time.Duration) (list []phase) {
 	for _, ph := range r.Phases {
 		p := phase{used: ph.Used, rate: float64(ph.Rate), queue: ph.Delay.P95 - trip/2}
@@ -184,11 +193,16 @@ func phasesOf(r lab.FlowResult, trip time.Duration) (list []phase) {
 	return list
 }
 
-// runVirtual runs one of our sets in virtual time; the kernel's are not there.
+// runVirtual runs a set of our controllers in virtual time. The kernel's are not available there.
 func (n network) runVirtual(set string, seed uint64) (list []phase) {
 	var flows []virtual.Flow
 	for i, name := range strings.Split(set, "+") {
-		flows = append(flows, virtual.Flow{Controller: cc.New(name, seed+uint64(i)), DelayToLink: n.roundTrip / 2, AckDelay: n.roundTrip / 2, Loss: n.loss})
+		flows = append(flows, virtual.Flow{
+			Controller:  cc.New(name, seed+uint64(i)),
+			DelayToLink: n.roundTrip / 2,
+			AckDelay:    n.roundTrip / 2,
+			Loss:        n.loss,
+		})
 	}
 	got := virtual.Run(virtual.NewWire(n.rateAt, n.queueBytes()), n.length, seed, flows...)
 	from := time.Duration(0)
@@ -211,7 +225,7 @@ func (n network) runVirtual(set string, seed uint64) (list []phase) {
 	return list
 }
 
-// medianPhases is the one of each figure by itself.
+// medianPhases returns, for each phase, the median of each figure over the runs.
 func medianPhases(runs [][]phase) (list []phase) {
 	for i := range runs[0] {
 		pick := func(f func(phase) float64) float64 {
@@ -222,20 +236,24 @@ func medianPhases(runs [][]phase) (list []phase) {
 			slices.Sort(all)
 			return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
 		}
-		list = append(list, phase{used: pick(func(p phase) float64 { return p.used }), jain: pick(func(p phase) float64 { return p.jain }),
-			rate: pick(func(p phase) float64 { return p.rate }), queue: time.Duration(pick(func(p phase) float64 { return float64(p.queue) }))})
+		list = append(list, phase{
+			used:  pick(func(p phase) float64 { return p.used }),
+			jain:  pick(func(p phase) float64 { return p.jain }),
+			rate:  pick(func(p phase) float64 { return p.rate }),
+			queue: time.Duration(pick(func(p phase) float64 { return float64(p.queue) })),
+		})
 	}
 	return list
 }
 
-// tolerance is how far figures may lie apart.
+// tolerance is the largest accepted difference. Queues may differ by the larger of share and queue.
 type tolerance struct {
 	used  float64
-	share float64 // of the longer queue
+	share float64 // part of the longer queueing delay
 	queue time.Duration
 }
 
-// difference says what of two runs of the same case lies further apart.
+// difference names the figures of two runs that differ by more than the tolerance, or returns "".
 func (b tolerance) difference(x, y phase) (what string) {
 	if math.Abs(x.used-y.used) > b.used {
 		what = "rate "
@@ -246,20 +264,19 @@ func (b tolerance) difference(x, y phase) (what string) {
 	return what
 }
 
-// runs are those of each set. Figures of sets of which all were disturbed are printed, and
-// judged by nothing.
+// runs holds the phases of the runs of each set. If all runs of a set were disturbed, they are
+// logged but not compared.
 type runs struct {
 	bySet     map[string][][]phase
-	disturbed map[string]string // how late these were
+	disturbed map[string]string // by set: how late packets were, if all runs were disturbed
 }
 
-// undisturbed tells whether figures of these sets count.
+// undisturbed reports whether the figures of all these sets count.
 func (r runs) undisturbed(sets ...string) bool {
 	return !slices.ContainsFunc(sets, func(s string) bool { return r.disturbed[s] != "" })
 }
 
-// runSpec makes the runs of a plan; it skips the test if of a set none counts, but not with
-// -long.
+// runSpec runs a flow spec. Without -long it skips the test if all runs of a set were disturbed.
 func runSpec(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 	t.Helper()
 	got, late := map[string][][]phase{}, map[string]string{}
@@ -270,7 +287,8 @@ func runSpec(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 			t.Errorf("%s: %s", r.Set, r.Error)
 		case r.Disturbed:
 			disturbed[r.Set] = append(disturbed[r.Set], phasesOf(r, trip))
-			late[r.Set] = fmt.Sprintf("disturbed: late p99 %v, max %v, starved %v", r.Lateness.P99, r.Lateness.Max, r.Starved)
+			late[r.Set] = fmt.Sprintf("disturbed: late p99 %v, max %v, starved %v",
+				r.Lateness.P99, r.Lateness.Max, r.Starved)
 		default:
 			got[r.Set] = append(got[r.Set], phasesOf(r, trip))
 		}
@@ -280,7 +298,7 @@ func runSpec(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 	}
 	for _, set := range p.Sets {
 		if len(got[set]) == 0 && !*long && !t.Failed() {
-			t.Skipf("the machine was too busy for figures: %v", late)
+			t.Skipf("the machine was too busy to measure: %v", late)
 		}
 		if len(got[set]) > 0 {
 			delete(late, set)
@@ -288,15 +306,15 @@ func runSpec(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 			got[set] = disturbed[set]
 		}
 		if len(got[set]) == 0 {
-			t.Fatal("no figures of ", set)
+			t.Fatal("no results of ", set)
 		}
 	}
 	return runs{got, late}
 }
 
-// TestKernel: BBR and CUBIC over pbe/transport do what the kernel's do on the same link,
-// and what they do in virtual time. With -long all cases of docs/explanation/pbe.md, with the
-// bounds stated there; else one, with loose bounds.
+// TestKernel compares our BBR and CUBIC over pbe/transport with the kernel's on the same link, and
+// with themselves in virtual time. With -long it runs all cases of docs/explanation/pbe.md with the
+// bounds stated there; otherwise one case with loose bounds.
 func TestKernel(t *testing.T) {
 	requireLab(t)
 	if *long {
@@ -305,7 +323,8 @@ func TestKernel(t *testing.T) {
 		}
 		return
 	}
-	n := network{rate: 8 * unit.Mbps, roundTrip: 40 * time.Millisecond, queue: 2, sets: singleSets, length: 5 * time.Second, marks: []time.Duration{2 * time.Second}}
+	n := network{rate: 8 * unit.Mbps, roundTrip: 40 * time.Millisecond, queue: 2, sets: singleSets,
+		length: 5 * time.Second, marks: []time.Duration{2 * time.Second}}
 	p := n.flowSpec(t, n.sets, 1)
 	p.Together, p.Tries = true, 2
 	got := runSpec(t, n.roundTrip, p)
@@ -321,19 +340,19 @@ func TestKernel(t *testing.T) {
 			t.Errorf("%s: %v, in virtual time %v: %s", name, ours, model, d)
 		}
 	}
-	// What tells the two apart.
+	// BBR and CUBIC differ in their queues.
 	if bbr, cubic := last("bbr").queue, last("cubic").queue; bbr > cubic+10*time.Millisecond {
-		t.Errorf("the queue of BBR is %v, that of CUBIC %v", bbr, cubic)
+		t.Errorf("the queueing delay of BBR is %v, that of CUBIC %v", bbr, cubic)
 	}
 }
 
-// Bounds of docs/explanation/pbe.md.
+// The bounds that docs/explanation/pbe.md states.
 var (
 	kernelTolerance  = tolerance{0.05, 0.25, 10 * time.Millisecond}
 	virtualTolerance = tolerance{0.05, 0.25, 10 * time.Millisecond}
 )
 
-// compareNetwork prints a network's rows, and what is beyond the bounds.
+// compareNetwork logs a network's rows of the table and reports results beyond the bounds.
 func compareNetwork(t *testing.T, n network, reps int) {
 	p := n.flowSpec(t, n.sets, reps)
 	p.Tries = *tries
@@ -353,9 +372,9 @@ func compareNetwork(t *testing.T, n network, reps int) {
 		v := medianPhases(model)
 		t.Log(row, "| in virtual time", v, got.disturbed[set])
 		if !got.undisturbed(set) {
-			t.Errorf("%s %s: not measured, as all runs were disturbed", n.name, set)
+			t.Errorf("%s %s: not measured: all runs were disturbed", n.name, set)
 		}
-		// Phases in turn settle and are settled.
+		// Phases alternate between settling and settled; only the settled ones are compared.
 		for i := 1; i < len(v) && got.undisturbed(set); i += 2 {
 			if d := virtualTolerance.difference(of[set][i], v[i]); d != "" {
 				t.Errorf("%s %s, phase %d: %v, in virtual time %v: %s", n.name, set, i, of[set][i], v[i], d)

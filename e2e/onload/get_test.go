@@ -14,14 +14,14 @@ import (
 
 var long = flag.Bool("long", false, "TestGetKilled fetches 1 GB, as fast as the lines are: 3 minutes")
 
-// lines are the rates of the home line and of two helpers with their pipes, in Mbit/s:
-// ratesSum in all.
+// linkRates are the rates of the home link and of two helpers' own links and pipes, in Mbit/s.
+// ratesSum is the sum of those to the Internet, in bit/s.
 const (
 	linkRates = "24/36/120,36/120"
 	ratesSum  = 96e6
 )
 
-// getResult is what `mpbond get --onload --json` tells.
+// getResult is the output of `mpbond get --onload --json`.
 type getResult struct {
 	Objects []struct {
 		Bytes, Resumed int64
@@ -32,9 +32,9 @@ type getResult struct {
 	Devices       []deviceShare
 }
 
-// TestGetKilled: what comes over three lines is right, whoever is killed meanwhile: a
-// helper twice, which carries again each time; and `mpbond get` itself, which goes on
-// from its journal.
+// TestGetKilled checks that a download over three links is right although processes are killed. A
+// helper is killed twice and must take part again each time. Then `mpbond get` itself is killed and
+// must resume from its journal.
 func TestGetKilled(t *testing.T) {
 	n := newNetwork(t, rig.House(t, linkRates))
 	n.url = n.startNginx()
@@ -48,7 +48,7 @@ func TestGetKilled(t *testing.T) {
 	n.checkGetKilled(n.addObject("small", 32*mb))
 }
 
-// object is one that nginx has, and the file that it is fetched to.
+// object is a file on the web server, and the file that it is downloaded to.
 type object struct {
 	name, file, sum string
 	size            int64
@@ -64,14 +64,14 @@ func (n *network) startGet(o object) *run {
 	return n.startCommand("get", "--onload", "--json", "-o", o.file, n.url+o.name)
 }
 
-// checkFetched checks what came.
+// checkFetched checks the downloaded file and the reported digest.
 func (o object) checkFetched(n *network, res getResult) {
 	n.Helper()
 	if sum := fileSum(o.file); sum != o.sum || res.Objects[0].SHA256 != o.sum {
-		n.Errorf("another file: %s, %s instead of %s", sum, res.Objects[0].SHA256, o.sum)
+		n.Errorf("wrong SHA-256: file %s, reported %s, want %s", sum, res.Objects[0].SHA256, o.sum)
 	}
 	if left, _ := filepath.Glob(o.file + ".*"); len(left) > 0 {
-		n.Errorf("left: %v", left)
+		n.Errorf("files left behind: %v", left)
 	}
 }
 
@@ -81,17 +81,20 @@ func (n *network) checkHelperKilled(o object) {
 	for k := 1; k <= 2; k++ {
 		at := n.waitForProgress(r, float64(k)/3)
 		if down, err := n.carriedBytes("helper1"); down == 0 || err != nil {
-			n.Errorf("at %d of %d it has carried nothing: %v", at, size, err)
+			n.Errorf("at %d of %d bytes helper1 has carried nothing: %v", at, size, err)
 		}
 		n.killProcess(n.helpers["helper1"])
-		n.waitForProgress(r, float64(at+mb)/float64(size)) // without it
-		if !*long {                                        // however long it takes to come back here, something is left for it
+		n.waitForProgress(r, float64(at+mb)/float64(size)) // continues without the helper
+		if !*long {                                        // leave enough of a short download for the helper's return
 			n.setRates("1Mbit/s", "1Mbit/s")
 		}
 		n.startHelper("helper1")
-		n.waitUntil("helper1", "carries again", func() (bool, error) { down, err := n.carriedBytes("helper1"); return down > mb/2, err })
+		n.waitUntil("helper1", "carries again", func() (bool, error) {
+			down, err := n.carriedBytes("helper1")
+			return down > mb/2, err
+		})
 		back, _ := r.progress()
-		n.Logf("killed at %d, and carries again at %d", at, back)
+		n.Logf("helper1 was killed at %d bytes and carried again at %d", at, back)
 		n.setRates("24Mbit/s", "36Mbit/s")
 	}
 	var res getResult
@@ -100,22 +103,23 @@ func (n *network) checkHelperKilled(o object) {
 	for _, d := range res.Devices {
 		n.Logf("%s: %d bytes, %d wasted", d.Device, d.Bytes, d.Wasted)
 		if d.Bytes < size/10 {
-			n.Errorf("%s brought %d bytes", d.Device, d.Bytes)
+			n.Errorf("%s carried only %d bytes", d.Device, d.Bytes)
 		}
 		all, wasted = all+d.Bytes, wasted+d.Wasted
 	}
 	o.checkFetched(n, res)
 	if len(res.Devices) != 3 || all-wasted != size || res.Bytes != size || res.Wasted != wasted || wasted > size/20 {
-		n.Errorf("%d came, of which %d for nothing: %+v", all, wasted, res)
+		n.Errorf("%d bytes arrived, %d of them wasted: %+v", all, wasted, res)
 	}
 	bound := float64(size) * 8 / ratesSum
-	n.Logf("%d bytes in %.1f s, of which the sum of the rates leaves no less than %.1f: %.1f %%; %d wasted", size, res.Seconds, bound, 100*bound/res.Seconds, wasted)
-	if *long && bound < .8*res.Seconds { // one curl, alone, uses 92 %
-		n.Errorf("under 80 %% of the lines' rates")
+	n.Logf("%d bytes in %.1f s; the sum of the rates allows %.1f s: %.1f %%; %d wasted",
+		size, res.Seconds, bound, 100*bound/res.Seconds, wasted)
+	if *long && bound < .8*res.Seconds { // a single curl uses 92 %
+		n.Errorf("used less than 80 %% of the sum of the rates")
 	}
 }
 
-// setRates sets those of the lines whose helper is not killed.
+// setRates sets the rates of the home link and of helper2's link.
 func (n *network) setRates(home, helper2 string) {
 	n.Helper()
 	for link, rate := range map[string]string{"ps": home, "hs2": helper2} {
@@ -125,15 +129,17 @@ func (n *network) setRates(home, helper2 string) {
 	}
 }
 
-// checkGetKilled kills `mpbond get` when its journal has a quarter, and gives the same command
-// again.
+// checkGetKilled kills `mpbond get` when its journal has a quarter of the file, and runs the same
+// command again.
 func (n *network) checkGetKilled(o object) {
 	r, size := n.startGet(o), o.size
-	n.waitUntil("its journal", "has a quarter", func() (bool, error) { return journalledBytes(o.file) >= size/4, nil })
+	n.waitUntil("the journal", "has a quarter", func() (bool, error) {
+		return journalledBytes(o.file) >= size/4, nil
+	})
 	n.killProcess(r.Process)
 	have := journalledBytes(o.file)
 	if _, err := os.Stat(o.file); err == nil {
-		n.Error("the file is there already")
+		n.Error("the file exists before the download is complete")
 	}
 	var res getResult
 	n.waitForResult(n.startGet(o), &res)
@@ -142,13 +148,13 @@ func (n *network) checkGetKilled(o object) {
 	for _, d := range res.Devices {
 		all += d.Bytes
 	}
-	n.Logf("of %d bytes the journal had %d, and %d came then, %d of it for nothing", size, have, all, res.Wasted)
+	n.Logf("of %d bytes the journal had %d; %d more arrived, %d of them wasted", size, have, all, res.Wasted)
 	if res.Objects[0].Resumed != have || all-res.Wasted != size-have || res.Bytes != size-have {
-		n.Errorf("%+v", res)
+		n.Errorf("wrong counts of resumed bytes: %+v", res)
 	}
 }
 
-// journalledBytes is how much of a file its journal says is there.
+// journalledBytes returns how many bytes of a file its journal says are present.
 func journalledBytes(file string) (sum int64) {
 	var j struct{ Have []struct{ From, To int64 } }
 	text, err := os.ReadFile(file + ".mpbond-part.json")

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package onload tests onloading as its users have it: the real program, a process for
-// each command and helper, over emulated lines, to a real web server where one is
-// installed; and what comes of it when processes are killed.
+// Package onload tests onloading as its users run it: the real program, with a process for each
+// command and helper, over emulated links, against a real web server if one is installed. Several
+// tests kill processes.
 //
-//	lines_test.go  the network, its devices and servers, and what processes report
+//	lines_test.go  the network, its devices and servers, and the progress of commands
 //	get_test.go    downloads
 //	put_test.go    uploads
 //	play_test.go   videos
-//	page_test.go   a helper's page
+//	page_test.go   a helper's photo page
+//	small_test.go  many small files
 package onload
 
 import (
@@ -33,26 +34,26 @@ import (
 
 const mb = 1_000_000
 
-// where nginx listens: port 80 is of the rig's own web server.
+// nginxPort is the port of nginx. Port 80 belongs to the rig's own web server.
 const nginxPort = "8080"
 
 func TestMain(m *testing.M) {
 	rig.Main(m, func(args []string) error { return http.ListenAndServe(":"+nginxPort, formServer{dir: args[1]}) })
 }
 
-// network is a home line and helpers, with nothing running but a web server.
+// network is a primary with a home link, and helpers. At first only the rig's web server runs.
 //
 //	primary ─────────── ps ────────── server ─ core ─ web
 //	   ├─ pipe1 ─ helper1 ─ hs1 ─────────┤
 //	   └─ pipe2 ─ helper2 ─ hs2 ─────────┘
 type network struct {
 	*rig.Network
-	www     string // what nginx has
-	url     string // of it
+	www     string // root directory of nginx
+	url     string // base URL of nginx
 	helpers map[string]*rig.Process
 }
 
-// newNetwork makes one in which the primary and its helpers know each other.
+// newNetwork builds a network in which the primary and its helpers trust each other.
 func newNetwork(t *testing.T, topology *lab.Topology) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Race: true}), helpers: map[string]*rig.Process{}}
@@ -76,7 +77,12 @@ func newNetwork(t *testing.T, topology *lab.Topology) *network {
 	}
 	for i, node := range topology.Helpers() {
 		at := n.linkAddr(node, fmt.Sprint("pipe", i+1))
-		trust("primary", identity.Peer{Name: node, Roles: []identity.Role{identity.RoleHelper}, Key: keys[node], Addresses: []string{at + ":7602"}})
+		trust("primary", identity.Peer{
+			Name:      node,
+			Roles:     []identity.Role{identity.RoleHelper},
+			Key:       keys[node],
+			Addresses: []string{at + ":7602"},
+		})
 		trust(node, identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
 		n.writeFile(filepath.Join(n.Dir, node, "helper.toml"), "[onload]\nallowance = \"unlimited\"\nallow = [\"10.77.0.0/16\"]\n")
 	}
@@ -103,7 +109,7 @@ func (n *network) writeFile(file, text string) {
 	}
 }
 
-// startHelper starts a helper, and waits until it takes connections.
+// startHelper starts a helper and waits until it accepts connections.
 func (n *network) startHelper(node string) {
 	n.Helper()
 	n.helpers[node] = n.Start(node, n.Mpbond, "helper", "--name", node)
@@ -113,14 +119,14 @@ func (n *network) startHelper(node string) {
 	})
 }
 
-// killProcess kills a process as loss of power would, and forgets it.
+// killProcess kills a process as a power failure would, and removes it from the rig's list.
 func (n *network) killProcess(p *rig.Process) {
 	n.Helper()
 	n.All = slices.DeleteFunc(n.All, func(o *rig.Process) bool { return o == p })
 	p.End(syscall.SIGKILL)
 }
 
-// waitUntil waits until something is so.
+// waitUntil waits until is returns true.
 func (n *network) waitUntil(who, what string, is func() (bool, error)) {
 	n.Helper()
 	rig.Eventually(n, func() error {
@@ -131,8 +137,8 @@ func (n *network) waitUntil(who, what string, is func() (bool, error)) {
 	})
 }
 
-// carriedBytes is what a helper has carried to the primary for the connections that it has
-// now.
+// carriedBytes returns how many bytes a helper has carried to the primary over its current
+// connections.
 func (n *network) carriedBytes(node string) (down int64, err error) {
 	s, err := n.Status(node, "helper")
 	if err == nil && s.Onload != nil {
@@ -153,7 +159,7 @@ http {
 }
 `
 
-// startNginx starts a real one in node web, and returns its URL.
+// startNginx starts nginx in node web and returns its URL.
 func (n *network) startNginx() string {
 	n.Helper()
 	program, err := exec.LookPath("nginx")
@@ -182,8 +188,8 @@ func (n *network) startWebServer(argv ...string) string {
 	return url
 }
 
-// countAnswers is how often nginx has given one of these answers to a method, by path. Only
-// what is over is told.
+// countAnswers counts, by path, nginx's answers to a method with one of the status codes. Requests
+// under way are not counted.
 func (n *network) countAnswers(method string, status ...string) map[string]int {
 	n.Helper()
 	log, err := os.ReadFile(filepath.Join(n.Dir, "nginx", "access"))
@@ -199,7 +205,7 @@ func (n *network) countAnswers(method string, status ...string) map[string]int {
 	return times
 }
 
-// writeNoise makes a file of n bytes, and returns their SHA-256.
+// writeNoise creates a file of size bytes of noise and returns its SHA-256.
 func (n *network) writeNoise(file string, size int64) string {
 	n.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -217,7 +223,7 @@ func (n *network) writeNoise(file string, size int64) string {
 	return fmt.Sprintf("%x", sum.Sum(nil))
 }
 
-// fileSum is a file's SHA-256.
+// fileSum returns a file's SHA-256, or the error's text if it cannot be read.
 func fileSum(file string) string {
 	f, err := os.Open(file)
 	if err != nil {
@@ -231,21 +237,23 @@ func fileSum(file string) string {
 	return fmt.Sprintf("%x", sum.Sum(nil))
 }
 
-// run is a command that reports how far it is, and a result as JSON.
+// run is a command that logs its progress and prints a result as JSON.
 type run struct {
 	*rig.Process
 	out *bytes.Buffer // when it has ended
 }
 
-// startCommand starts a command of mpbond in the primary.
+// startCommand starts an mpbond command on the primary, which writes its output to the file out.
 func (n *network) startCommand(args ...string) *run {
 	n.Helper()
 	r := &run{out: new(bytes.Buffer)}
-	r.Process = n.Start("primary", append([]string{"sh", "-c", `out=$1; shift; exec "$@" >"$out"`, "sh", filepath.Join(n.Dir, "out"), n.Mpbond, "--log-level", "debug", "--log-format", "json"}, args...)...)
+	argv := []string{"sh", "-c", `out=$1; shift; exec "$@" >"$out"`, "sh", filepath.Join(n.Dir, "out"),
+		n.Mpbond, "--log-level", "debug", "--log-format", "json"}
+	r.Process = n.Start("primary", append(argv, args...)...)
 	return r
 }
 
-// progress is how many bytes a run says it has done, and of how many.
+// progress returns the bytes done and the total size that a run last logged.
 func (r *run) progress() (done, of int64) {
 	last := r.Log.String()
 	if i := strings.LastIndex(last, `"msg":"progress"`); i >= 0 {
@@ -253,17 +261,17 @@ func (r *run) progress() (done, of int64) {
 	}
 	last, _, _ = strings.Cut(last, "\n")
 	var p struct{ Bytes, Size int64 }
-	_ = json.Unmarshal([]byte(last), &p) // one that is half written counts when it is whole
+	_ = json.Unmarshal([]byte(last), &p) // fails on a half-written line, which counts later
 	return p.Bytes, p.Size
 }
 
-// waitForProgress waits until a run says that it has come so far.
+// waitForProgress waits until a run has done the given part, and returns the bytes done.
 func (n *network) waitForProgress(r *run, part float64) (at int64) {
 	n.Helper()
-	n.waitUntil("the run", fmt.Sprint("comes to ", part), func() (bool, error) {
+	n.waitUntil("the run", fmt.Sprint("reaches ", part), func() (bool, error) {
 		select {
 		case <-r.Done:
-			n.Fatalf("it has ended before: %v\n%s", r.Err, &r.Log)
+			n.Fatalf("the run ended early: %v\n%s", r.Err, &r.Log)
 		default:
 		}
 		done, of := r.progress()
@@ -273,13 +281,13 @@ func (n *network) waitForProgress(r *run, part float64) (at int64) {
 	return at
 }
 
-// deviceShare is what a device did.
+// deviceShare is the part that a device carried.
 type deviceShare struct {
 	Device        string
 	Bytes, Wasted int64
 }
 
-// waitForResult waits until a run has ended well, and reads its result.
+// waitForResult waits until a run succeeds, and decodes its result.
 func (n *network) waitForResult(r *run, into any) {
 	n.Helper()
 	<-r.Done

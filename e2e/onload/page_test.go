@@ -15,13 +15,13 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// photoPage is a helper's page, as a browser beside it sees it.
+// photoPage is a helper's photo page, as a browser near the helper uses it.
 type photoPage struct {
 	*network
 	at, token string
 }
 
-// onloadStatus is what the helper tells of its page.
+// onloadStatus returns the status of onloading at the helper, which includes the page.
 func (p *photoPage) onloadStatus() (o api.OnloadStatus, err error) {
 	s, err := p.Status("helper1", "helper")
 	if err != nil || s.Onload == nil || s.Onload.Page == nil {
@@ -30,7 +30,7 @@ func (p *photoPage) onloadStatus() (o api.OnloadStatus, err error) {
 	return *s.Onload, nil
 }
 
-// enterCode starts the helper, and tells its page the code.
+// enterCode starts the helper, enters the code on its page, and keeps the token.
 func (p *photoPage) enterCode() {
 	p.Helper()
 	p.startHelper("helper1")
@@ -40,9 +40,12 @@ func (p *photoPage) enterCode() {
 	}
 	p.at = fmt.Sprintf("http://%s:7607", p.linkAddr("helper1", "pipe1"))
 	if urls := o.Page.URLs; len(urls) != 2 || urls[0] != p.at+"/" || !strings.HasPrefix(urls[1], "http://[") {
-		p.Errorf("the page is shown at %q: browsers are not let in by the helper's own line", urls)
+		p.Errorf("the page has the URLs %q, want those of the pipe alone, not of the helper's own link", urls)
 	}
-	p.waitUntil("the page", "answers", func() (bool, error) { status, _ := p.request("GET", "/", ""); return status == "200", nil })
+	p.waitUntil("the page", "answers", func() (bool, error) {
+		status, _ := p.request("GET", "/", "")
+		return status == "200", nil
+	})
 	status, text := p.request("POST", "/enter", fmt.Sprintf(`{"code":%q}`, o.Page.Code))
 	var in struct{ Token string }
 	if status != "200" || json.Unmarshal([]byte(text), &in) != nil {
@@ -51,16 +54,19 @@ func (p *photoPage) enterCode() {
 	p.token = in.Token
 }
 
-// request asks the page for something; a body that begins with "@" is a file.
+// request sends a request to the page and returns its status and body. A body that begins with "@"
+// names a file to send.
 func (p *photoPage) request(method, path, body string) (status, text string) {
 	p.Helper()
-	out, _ := p.Run("primary", "curl", "-s", "-X", method, "-H", "Expect:", "-H", "Authorization: Bearer "+p.token, "-H", "Content-Type: application/octet-stream",
+	out, _ := p.Run("primary", "curl", "-s", "-X", method, "-H", "Expect:",
+		"-H", "Authorization: Bearer "+p.token, "-H", "Content-Type: application/octet-stream",
 		"--data-binary", body, "-w", `\n%{http_code}`, p.at+path)
 	at := strings.LastIndex(out, "\n")
 	return out[at+1:], out[:max(0, at)]
 }
 
-// spooledNames are the names of what the helper has and the endpoint has not confirmed.
+// spooledNames returns the names of the files that the helper has and the endpoint has not
+// confirmed.
 func (p *photoPage) spooledNames() map[string]bool {
 	p.Helper()
 	left := map[string]bool{}
@@ -77,15 +83,16 @@ func (p *photoPage) spooledNames() map[string]bool {
 	return left
 }
 
-// TestPageLines: photos of a browser beside the helper go up over the helper's own line
-// and the home line, two real interfaces, both. The helper is killed in the middle: what it
-// had goes on without the browser, and what the endpoint has confirmed is there once.
+// TestPageLines uploads photos from a browser near the helper. They must go over both the helper's
+// own link and the home link, two real interfaces. The helper is killed half-way. It must then send
+// what it had without the browser, and files that the endpoint confirmed must exist once.
 func TestPageLines(t *testing.T) {
-	house := rig.House(t, "4/6/40") // the home line's router is the primary
+	house := rig.House(t, "4/6/40") // the primary is the home link's router
 	house.Node["primary"].Forward, house.Node["primary"].NAT = true, []string{"ps"}
 	n := newNetwork(t, house)
 	to := n.startNginx() + "photos/"
-	n.Must("helper1", "ip", "route", "add", "default", "via", n.linkAddr("primary", "pipe1"), "dev", "pipe1", "metric", "900")
+	n.Must("helper1", "ip", "route", "add", "default",
+		"via", n.linkAddr("primary", "pipe1"), "dev", "pipe1", "metric", "900")
 	n.writeFile(filepath.Join(n.Dir, "helper1", "helper.toml"),
 		fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = \"hs1\"\n[onload.page]\nhome = \"pipe1\"\nto = %q\n", to))
 	p := &photoPage{network: n}
@@ -95,7 +102,8 @@ func TestPageLines(t *testing.T) {
 	for i := range files {
 		name := fmt.Sprintf("%02d.jpg", i)
 		names[name] = n.writeNoise(filepath.Join(n.Dir, name), size+int64(i))
-		if status, text := p.request("POST", "/files?name="+url.QueryEscape(name), "@"+filepath.Join(n.Dir, name)); status != "204" {
+		status, text := p.request("POST", "/files?name="+url.QueryEscape(name), "@"+filepath.Join(n.Dir, name))
+		if status != "204" {
 			t.Fatal(name, status, text)
 		}
 	}
@@ -106,10 +114,10 @@ func TestPageLines(t *testing.T) {
 	n.killProcess(n.helpers["helper1"])
 	left := p.spooledNames()
 	if len(left) == 0 || len(left) > files-files/3 {
-		t.Fatalf("%d are left", len(left))
+		t.Fatalf("%d files are left to send", len(left))
 	}
 	if got := fileSum(filepath.Join(n.www, "photos", "00.jpg")); got != names["00.jpg"] {
-		t.Errorf("the first one is %s", got)
+		t.Errorf("the first file has the wrong SHA-256 %s", got)
 	}
 
 	before := p.token
@@ -117,7 +125,7 @@ func TestPageLines(t *testing.T) {
 	after := p.token
 	p.token = before
 	if status, _ := p.request("GET", "/events", ""); status != "401" {
-		t.Errorf("the former run's token: %s", status)
+		t.Errorf("a token of the previous run: status %s, want 401", status)
 	}
 	p.token = after
 	var o api.OnloadStatus
@@ -127,10 +135,11 @@ func TestPageLines(t *testing.T) {
 		return err == nil && o.Page.Waiting == 0, err
 	})
 	if o.Page.Sent != len(left) || o.Page.Failed != 0 || o.Page.SpoolBytes != 0 || len(p.spooledNames()) != 0 {
-		t.Errorf("%d were left: %+v", len(left), *o.Page)
+		t.Errorf("of %d files left to send: %+v", len(left), *o.Page)
 	}
-	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, fmt.Sprintf("photos: %d sent, 0 waiting, 0 failed", len(left))) {
-		t.Error(text)
+	sent := fmt.Sprintf("photos: %d sent, 0 waiting, 0 failed", len(left))
+	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, sent) {
+		t.Errorf("status does not say %q:\n%s", sent, text)
 	}
 
 	there, twice := map[string]bool{}, 0
@@ -140,26 +149,29 @@ func TestPageLines(t *testing.T) {
 		first, _, again := strings.Cut(strings.TrimSuffix(name, ".jpg"), " (")
 		first += ".jpg"
 		if sum := fileSum(file); sum != names[first] {
-			t.Errorf("%s is %s instead of %s", name, sum, names[first])
+			t.Errorf("%s has SHA-256 %s, want %s", name, sum, names[first])
 		}
 		there[first] = true
 		if again {
 			twice++
 			if !left[first] {
-				t.Errorf("%s was confirmed, and sent again", first)
+				t.Errorf("%s was confirmed but sent again", first)
 			}
 		}
 	}
 	if len(there) != files || twice > 0 {
-		t.Errorf("%d of %d are there, %d twice", len(there), files, twice)
+		t.Errorf("%d of %d files arrived, %d twice", len(there), files, twice)
 	}
 	home, own := n.LinkBytes("ps"), n.LinkBytes("hs1")
-	if t.Logf("%d bytes by the home line, %d by the helper's, %v counted; %d of %d were left when it was killed, %d are there twice", home, own, o.CarriedBytes, len(left), files, twice); min(home, own) < files*size/5 {
-		t.Error("one of the lines hardly carried anything")
+	t.Logf("%d bytes over the home link, %d over the helper's, %v counted;"+
+		" %d of %d files were left at the kill, %d arrived twice",
+		home, own, o.CarriedBytes, len(left), files, twice)
+	if min(home, own) < files*size/5 {
+		t.Error("one of the links carried almost nothing")
 	}
-	// What was counted in the last second before it was killed may be lost.
-	rx, tx := n.Counters("helper1", "hs1") // also what the line has dropped
+	// The count of the last second before the kill may be lost.
+	rx, tx := n.Counters("helper1", "hs1") // includes bytes that the link has dropped
 	if carried, all := int64(o.CarriedBytes), rx+tx; carried > all*101/100 || carried < all/4 {
-		t.Errorf("%d bytes are counted, of %d", carried, all)
+		t.Errorf("%d bytes are counted, the link carried %d", carried, all)
 	}
 }

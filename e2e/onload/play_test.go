@@ -14,14 +14,14 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// video has so many segments of one size and length.
+// video is a video of segments of equal size and duration.
 type video struct {
 	segments int
 	size     int64
 	each     time.Duration
 }
 
-// publish puts a video on the web server, and returns the URLs of its segments and their digests.
+// publish puts a video on the web server and returns its segments' URLs and digests.
 func (v video) publish(n *network) (urls, sums []string) {
 	n.Helper()
 	list := "#EXTM3U\n#EXT-X-TARGETDURATION:10\n"
@@ -38,9 +38,9 @@ func (v video) publish(n *network) (urls, sums []string) {
 	return urls, sums
 }
 
-// watchVideo has curl fetch a playlist and then its segments, one after the other, through a proxy;
-// and returns when each segment was there, counted from the first request for one. It calls
-// begun then.
+// watchVideo has curl fetch a playlist and then its segments, one after the other, through a proxy.
+// It calls begun before the first request for a segment, and returns when each segment was
+// complete, counted from then.
 func (n *network) watchVideo(proxy string, urls, sums []string, begun func()) (at []time.Duration) {
 	n.Helper()
 	dir := filepath.Join(n.Dir, "seen")
@@ -68,13 +68,13 @@ func (n *network) watchVideo(proxy string, urls, sums []string, begun func()) (a
 		sum += time.Duration(s * float64(time.Second))
 		at = append(at, sum)
 		if got := fileSum(filepath.Join(dir, strconv.Itoa(i))); got != sums[i] {
-			n.Errorf("segment %d is another one: %s", i, got)
+			n.Errorf("segment %d has the wrong SHA-256 %s", i, got)
 		}
 	}
 	return at
 }
 
-// stallTime returns for how long a player stands still that begins with the first segment.
+// stallTime returns how long a player stalls that starts with the first segment.
 func (v video) stallTime(at []time.Duration) (sum time.Duration) {
 	ready := at[0]
 	for _, t := range at {
@@ -84,8 +84,8 @@ func (v video) stallTime(at []time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// startPlay starts mpbond play, waits until helper1 takes part, and returns its address and the
-// process.
+// startPlay starts mpbond play and waits until helper1 takes part. It returns the proxy's URL and
+// the process.
 func (n *network) startPlay() (string, *rig.Process) {
 	n.Helper()
 	const at = "127.0.0.1:7606"
@@ -97,9 +97,8 @@ func (n *network) startPlay() (string, *rig.Process) {
 	return "http://" + at, p
 }
 
-// TestPlaySilent: the line of a helper falls silent after a second, and a video that the home
-// line alone plays without a stop is played byte for byte. For how long it stood still is
-// logged.
+// TestPlaySilent silences a helper's link after a second. A video that the home link alone can play
+// without a stall must still arrive byte for byte. The stall time is only logged.
 func TestPlaySilent(t *testing.T) {
 	n := newNetwork(t, rig.House(t, "6/6/50"))
 	n.url = n.startNginx()
@@ -115,5 +114,5 @@ func TestPlaySilent(t *testing.T) {
 		t.Error(err)
 	}
 	play.End(os.Interrupt)
-	n.Logf("it stood still for %v; segments came at %v\n%s", v.stallTime(at), at, &play.Log)
+	n.Logf("the player stalled for %v; segments arrived at %v\n%s", v.stallTime(at), at, &play.Log)
 }

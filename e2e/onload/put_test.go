@@ -17,13 +17,13 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// slowLinkRates are those of uploads: what is killed shall be in the middle.
+// slowLinkRates are slow enough that kills hit the middle of an upload.
 const slowLinkRates = "6/9/40,9/40"
 
-// received is a form that forms took, as its log has it.
+// received is a form that formServer accepted, as a line of its log.
 type received struct{ Name, SHA256, Key string }
 
-// formServer is a web server that keeps each form that it is sent, and notes it before it
+// formServer is a web server that hashes each form that it receives, and logs it before it
 // answers.
 type formServer struct{ dir string }
 
@@ -42,7 +42,7 @@ func (f formServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		line, _ := json.Marshal(received{h.Filename, fmt.Sprintf("%x", sum.Sum(nil)), r.Header.Get("Idempotency-Key")})
 		var log *os.File
 		if log, err = os.OpenFile(filepath.Join(f.dir, "received"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
-			_, err = log.Write(append(line, '\n')) // in one piece, whoever else writes
+			_, err = log.Write(append(line, '\n')) // one write, so that concurrent lines do not mix
 			log.Close()
 		}
 	}
@@ -53,7 +53,7 @@ func (f formServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// receivedForms are the forms that a server has taken, by the name of their file.
+// receivedForms returns the forms that a server has logged, by file name.
 func receivedForms(n *network, dir string) map[string][]received {
 	n.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "received"))
@@ -71,7 +71,7 @@ func receivedForms(n *network, dir string) map[string][]received {
 	return all
 }
 
-// putResult is what `mpbond put --json` tells.
+// putResult is the output of `mpbond put --json`.
 type putResult struct {
 	Files []struct {
 		File    string
@@ -84,19 +84,20 @@ type putResult struct {
 	Devices       []deviceShare
 }
 
-// upload is files that are sent to a server, and what was heard of them.
+// upload is a set of files to send to a server, and what earlier runs confirmed.
 type upload struct {
 	*network
-	args []string          // of `mpbond put`
-	sums map[string]string // of the files, by name
-	// confirmed are those that a journal said are confirmed when `mpbond put` was killed, and how
-	// often the server had taken each then.
+	args []string          // arguments of mpbond
+	sums map[string]string // SHA-256 of the files, by name
+	// confirmed has the files that the journal listed as confirmed when `mpbond put` was killed,
+	// and how often the server had received each at that time.
 	confirmed map[string]int
-	// serverHas is what the server has of a file by now, as SHA-256, and how often it took it.
+	// serverHas returns the SHA-256 of the server's copies of a file, and how often it received
+	// the file.
 	serverHas func(name string) (sums []string, times int)
 }
 
-// newUpload makes files of some sizes, the smallest first.
+// newUpload creates files of increasing size.
 func newUpload(n *network, files int, args ...string) *upload {
 	n.Helper()
 	u := &upload{network: n, sums: map[string]string{}, confirmed: map[string]int{}}
@@ -110,7 +111,7 @@ func newUpload(n *network, files int, args ...string) *upload {
 	return u
 }
 
-// confirmedFiles are the files that the journal says are confirmed.
+// confirmedFiles returns the files that the journal lists as confirmed.
 func (u *upload) confirmedFiles() map[string]bool {
 	u.Helper()
 	done := map[string]bool{}
@@ -125,7 +126,7 @@ func (u *upload) confirmedFiles() map[string]bool {
 		}
 		for line := range bytes.Lines(text) {
 			var e struct{ Path, Done string }
-			if json.Unmarshal(line, &e) == nil && e.Done != "" { // the last one may be half written
+			if json.Unmarshal(line, &e) == nil && e.Done != "" { // the last line may be incomplete
 				done[filepath.Base(e.Path)] = true
 			}
 		}
@@ -133,15 +134,15 @@ func (u *upload) confirmedFiles() map[string]bool {
 	return done
 }
 
-// runAndKill kills `mpbond put` when a part of the files is confirmed, and looks whether the
-// server has these.
+// runAndKill runs `mpbond put`, kills it when a part of the files is confirmed, and checks that the
+// server has the confirmed ones.
 func (u *upload) runAndKill(part float64) {
 	u.Helper()
 	r := u.startCommand(u.args...)
 	u.waitUntil("the journal", fmt.Sprint("has ", part), func() (bool, error) {
 		select {
 		case <-r.Done:
-			u.Fatalf("it has ended before: %v\n%s", r.Err, &r.Log)
+			u.Fatalf("mpbond put ended early: %v\n%s", r.Err, &r.Log)
 		default:
 		}
 		return float64(len(u.confirmedFiles())) >= part*float64(len(u.sums)), nil
@@ -155,18 +156,19 @@ func (u *upload) runAndKill(part float64) {
 			u.confirmed[name] = times
 		}
 	}
-	u.Logf("killed when %d of %d were confirmed; %d were before", len(u.confirmed), len(u.sums), before)
+	u.Logf("killed when %d of %d files were confirmed, %d of them before this run", len(u.confirmed), len(u.sums), before)
 	if len(u.confirmed) == len(u.sums) {
-		u.Error("nothing was left to be sent")
+		u.Error("no file was left to send")
 	}
 }
 
-// runToEnd has the last run end, and checks what it tells and what the server has.
+// runToEnd runs `mpbond put` to the end and checks its result and the server's files. It returns
+// the files that the server received more than once.
 func (u *upload) runToEnd() (res putResult, again []string) {
 	u.Helper()
 	u.waitForResult(u.startCommand(u.args...), &res)
 	if len(res.Files) != len(u.sums) || len(res.Failed) > 0 {
-		u.Errorf("%d of %d are there, %+v failed", len(res.Files), len(u.sums), res.Failed)
+		u.Errorf("%d of %d files are confirmed, %+v failed", len(res.Files), len(u.sums), res.Failed)
 	}
 	for _, f := range res.Files {
 		name := filepath.Base(f.File)
@@ -174,36 +176,36 @@ func (u *upload) runToEnd() (res putResult, again []string) {
 		u.checkContent(name, got)
 		was, known := u.confirmed[name]
 		if f.Earlier != known || known && times != was {
-			u.Errorf("%s: the journal had it: %v; confirmed by an earlier run: %v; taken %d times, %d by then", name, known, f.Earlier, times, was)
+			u.Errorf("%s: in the journal: %v; confirmed by an earlier run: %v; received %d times, %d at the kill",
+				name, known, f.Earlier, times, was)
 		}
 		if times > 1 {
 			again = append(again, name)
 		}
 		if len(got) > 1 && !f.Twice {
-			u.Errorf("%s is there %d times, which is not told", name, len(got))
+			u.Errorf("%s exists %d times, but is not reported as a possible duplicate", name, len(got))
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(u.Dir, "primary", "put-*")); len(left) > 0 {
-		u.Errorf("left: %v", left)
+		u.Errorf("journals left behind: %v", left)
 	}
 	return res, again
 }
 
-// checkContent checks what the server has of a file.
+// checkContent checks the server's copies of a file.
 func (u *upload) checkContent(name string, got []string) {
 	u.Helper()
 	if len(got) == 0 || strings.Join(got, "") != strings.Repeat(u.sums[name], len(got)) {
-		u.Errorf("%s is said to be there: the server has %q instead of %s", name, got, u.sums[name])
+		u.Errorf("%s is confirmed, but the server has %q, want %s", name, got, u.sums[name])
 	}
 }
 
-// maxResent is how many may be sent again after each kill: of each of three devices the
-// file under way, and those that wait for the answer to HEAD.
+// maxResent is the most files that may be sent again after a kill: for each of three devices, the
+// file under way and those that wait for the answer to HEAD.
 const maxResent = 3 * (1 + 2)
 
-// TestPutKilled: `mpbond put` is killed twice in the middle, and the third run ends it: by
-// then the server has each file once, and right, and at each time what was said to be
-// there.
+// TestPutKilled kills `mpbond put` twice half-way; a third run completes the upload. At each kill
+// the server must have every confirmed file. At the end it must have each file once, and intact.
 func TestPutKilled(t *testing.T) {
 	n := newNetwork(t, rig.House(t, slowLinkRates))
 	url := n.startNginx() + "photos/"
@@ -222,10 +224,11 @@ func TestPutKilled(t *testing.T) {
 	res, again := u.runToEnd()
 	names, _ := filepath.Glob(filepath.Join(n.www, "photos", "*"))
 	if len(names) != len(u.sums) {
-		t.Errorf("the server has %q", names)
+		t.Errorf("the server has %q, want each file once", names)
 	}
-	if t.Logf("sent twice, since nobody was there for the answer: %q", again); len(again) > 2*maxResent {
-		t.Error("more than were under way")
+	t.Logf("sent twice because the answer was lost: %q", again)
+	if len(again) > 2*maxResent {
+		t.Error("more files were sent twice than were under way")
 	}
 	for _, f := range res.Files {
 		if f.Proof != "size" {
@@ -234,8 +237,8 @@ func TestPutKilled(t *testing.T) {
 	}
 }
 
-// TestPostKilled: the same with forms. One whose answer was lost may be there twice: that
-// is told, and both have the same key.
+// TestPostKilled is the same test with forms. A form whose answer was lost may exist twice. That
+// must be reported, and both copies must have the same idempotency key.
 func TestPostKilled(t *testing.T) {
 	n := newNetwork(t, rig.House(t, slowLinkRates))
 	dir := filepath.Join(n.Dir, "forms")
@@ -261,7 +264,8 @@ func TestPostKilled(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("taken twice: %q", again); len(again) > 2*maxResent || len(all) != len(u.sums) {
-		t.Errorf("%d files, %d of them twice", len(all), len(again))
+	t.Logf("received twice: %q", again)
+	if len(again) > 2*maxResent || len(all) != len(u.sums) {
+		t.Errorf("the server received %d files, %d of them twice", len(all), len(again))
 	}
 }

@@ -18,8 +18,8 @@ import (
 
 var fetchRounds = flag.Int("beside", 1, "TestSmallFiles: how often it fetches by each program")
 
-// TestSmallFiles: 100 files of 60 KB come whole over all lines. Their time is shown beside
-// that of aria2 over the home line, one after the other; it is no bound.
+// TestSmallFiles checks that 100 files of 60 KB arrive intact over all links. It logs the time
+// beside that of aria2 over the home link alone, without a bound.
 func TestSmallFiles(t *testing.T) {
 	aria2, err := exec.LookPath("aria2c")
 	if err != nil {
@@ -56,7 +56,7 @@ func TestSmallFiles(t *testing.T) {
 			took[program] = append(took[program], time.Since(begin))
 			for i, name := range names {
 				if fileSum(filepath.Join(dir, name)) != sums[i] {
-					t.Errorf("%s: %s is another file", program, name)
+					t.Errorf("%s: %s has the wrong content", program, name)
 				}
 			}
 			if err := os.RemoveAll(dir); err != nil {
@@ -66,6 +66,7 @@ func TestSmallFiles(t *testing.T) {
 	}
 	for _, program := range programs {
 		slices.Sort(took[program])
-		t.Logf("%-12s median %v of %v", program, took[program][len(took[program])/2].Round(time.Millisecond), took[program])
+		median := took[program][len(took[program])/2].Round(time.Millisecond)
+		t.Logf("%-12s median %v of %v", program, median, took[program])
 	}
 }

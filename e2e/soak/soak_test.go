@@ -325,7 +325,7 @@ func (n *network) checkResults() {
 	n.Logf("faults by kind: %v", countKinds(n.faults))
 	for _, p := range n.All {
 		if p.Node == "web" && strings.Contains(p.Log.String(), "SHORT") {
-			n.Errorf("the web server saw truncated requests:\n%s", &p.Log)
+			n.Errorf("the web server saw a short or wrong upload end in order:\n%s", &p.Log)
 		}
 	}
 }
