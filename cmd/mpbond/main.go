@@ -70,7 +70,7 @@ var groups = []cli.Group{
 
 const (
 	rootHelp = `mpbond lets your devices reach the Internet together: apps run on the primary, helpers share
-their links, a server splits and joins the traffic. Apps and web sites notice nothing.
+their links, a server splits and joins the traffic. Web sites see the server's address.
 
 ` + filesHelp + "\n\n" + exitCodesHelp
 

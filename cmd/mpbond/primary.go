@@ -45,7 +45,8 @@ traffic to networks with a route of their own, such as the local network.
 
 Destinations that the server may not or cannot reach, like a printer at home, are
 connected to directly, without the bond, and logged; --direct=false makes that an
-error. It is off, unless --direct is given, if other devices can reach the proxy.`,
+error. If other devices can reach the proxy, this is off by default; --direct turns it
+on.`,
 		Example: `  mpbond primary
   mpbond primary --proxy 127.0.0.1:3128 --interface wlan0 --interface wwan0
   sudo MPBOND_HOME=$HOME/.config/mpbond mpbond primary --tun`,

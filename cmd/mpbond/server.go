@@ -120,5 +120,5 @@ func addSchedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinj
 		"use the congestion control `NAME` for subflows; pbe: PBE-CC over UDP; "+
 			"empty: the system's default for TCP, and for UDP CUBIC, or PBE-CC if the receiver sends cell feedback")
 	cli.CompleteWith(cmd, "scheduler", sched.Names()...)
-	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "set the reinjection threshold η, not 0; negative: off")
+	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "reinject bytes when one subflow is later than another by this share η (`NUMBER`) of the delay; negative: never")
 }

@@ -170,6 +170,7 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 func (p Program) addHelp(root *cobra.Command) {
 	version := root.Flags().BoolP("version", "v", false, "print the version")
 	help := root.HelpFunc()
+	root.SetUsageFunc(printUsage)
 	root.SetHelpFunc(func(c *cobra.Command, args []string) { // cobra calls it when there is nothing to run
 		switch {
 		case c == root && *version:

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// helpWidth is the number of columns of help texts.
+const helpWidth = 100
+
+// printUsage prints how c is called: its forms, examples, subcommands and flags.
+func printUsage(c *cobra.Command) error {
+	w := c.OutOrStderr()
+	forms := []string{}
+	if c.Runnable() {
+		forms = append(forms, strings.Replace(c.UseLine(), "[flags]", "[FLAGS]", 1))
+	}
+	if c.HasAvailableSubCommands() {
+		forms = append(forms, c.CommandPath()+" COMMAND")
+	}
+	fmt.Fprintf(w, "Usage: %s\n", strings.Join(forms, "\n       "))
+	if c.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprint(w, "\nCommands:\n")
+		for _, s := range c.Commands() {
+			if s.IsAvailableCommand() {
+				fmt.Fprintf(w, "  %-*s %s\n", s.NamePadding(), s.Name(), s.Short)
+			}
+		}
+	}
+	printFlags := func(title string, flags *pflag.FlagSet) {
+		if flags.HasAvailableFlags() {
+			fmt.Fprintf(w, "\n%s:\n%s", title, flags.FlagUsagesWrapped(helpWidth))
+		}
+	}
+	printFlags("Flags", c.LocalFlags())
+	printFlags("Flags of all commands", c.InheritedFlags())
+	return nil
+}
