@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The whole surface for developers. Plain `make` lists it.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests to the API with the token.
 
 const tokenKey = "mpbond-token";

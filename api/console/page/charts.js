@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plots of what mpbond carries: a picture that is redrawn each second, downloads, and the values as
 // a table.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The console: shows the selected view and refreshes it each second while the page is visible.
 
 import { h, put, set, say, notice } from "./dom.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trusted devices, and pairing with others.
 
 import { h, table, badge, rate, bytes, put, say, confirm, notice, clock } from "./dom.js";

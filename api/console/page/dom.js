@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements made without parsing: names of devices stay text.
 
 const svgNS = "http://www.w3.org/2000/svg";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Battery, temperature and link of devices, and the energy of their radios.
 
 import { h, put, set, table, joules } from "./dom.js";

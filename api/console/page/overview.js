@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The overview.
 
 import { h, put, keyed, rate, bytes } from "./dom.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures of the page as files.
 
 import { h, s, save, say } from "./dom.js";

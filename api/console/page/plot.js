@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Charts as SVG: lines over time, and bars. These functions turn values into elements and have no
 // state. Colours are in console.css, so that light and dark follow the system. Lines also differ by
 // dashes and have their names beside them, for people who do not see colours.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policy: an editor that checks the text as it is typed, the rules in force, and what would
 // happen to a connection.
 

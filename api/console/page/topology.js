@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The picture of the devices: the server above, a primary below, helpers on both sides between
 // them; several primaries on an arc below the server. Links are as thick as their rate.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Subflows, streams and flows.
 
 import { h, table, badge, rate, bytes, ms, say, confirm } from "./dom.js";

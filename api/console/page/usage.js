@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this device's links carried, by day and month.
 
 import { h, table, badge, notice, save, joules } from "./dom.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends photos to the helper and shows its state.
 
 const tokenKey = "mpbond-page-token"; // in sessionStorage
