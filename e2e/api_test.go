@@ -25,7 +25,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// awaitEvent waits for an event, of those that have happened or will.
+// awaitEvent waits for an event that matches, past or future.
 func (n *network) awaitEvent(c *client.Client, what string, matches func(api.Event) bool) (e api.Event) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), rig.Patience)
@@ -41,13 +41,15 @@ func (n *network) awaitEvent(c *client.Client, what string, matches func(api.Eve
 	return e
 }
 
-// TestAPI: the API of the real program, on all three roles, tells what there is
-// and what changes, and changes it.
+// TestAPI: on all three roles the API of the real program reports state and changes, and applies
+// changes.
 func TestAPI(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
-	n.awaitEvent(primary, "the helper's coming", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "phone" })
+	n.awaitEvent(primary, "the helper's coming", func(e api.Event) bool {
+		return e.Kind == "device_up" && e.Device == "phone"
+	})
 	n.awaitEvent(primary, "its pipe", func(e api.Event) bool {
 		return e.Kind == "pipe_up" && e.Device == "phone" && e.Text != ""
 	})
@@ -58,9 +60,11 @@ func TestAPI(t *testing.T) {
 		return e.Kind == "subflow_up" && e.Device == "phone"
 	})
 	n.awaitEvent(server, "the device", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "laptop" })
-	relay := n.awaitEvent(helper, "the relay", func(e api.Event) bool { return e.Kind == "relay_up" && e.Device == "laptop" })
+	relay := n.awaitEvent(helper, "the relay", func(e api.Event) bool {
+		return e.Kind == "relay_up" && e.Device == "laptop"
+	})
 
-	// Who is there, as each sees it.
+	// Each role lists the devices it sees.
 	for _, c := range []struct {
 		at   *client.Client
 		want string
@@ -77,7 +81,7 @@ func TestAPI(t *testing.T) {
 				if d.Self {
 					self = " self"
 				}
-				if c.at != server || !d.Self { // whose name is this machine's
+				if c.at != server || !d.Self { // the server's own name is this machine's
 					words = append(words, fmt.Sprintf("%s%s on=%v subflows=%d", d.Name, self, d.Online, d.Subflows))
 				}
 			}
@@ -106,13 +110,13 @@ func TestAPI(t *testing.T) {
 		t.Errorf("a helper's streams: %+v, %v", list, err)
 	}
 
-	// A stream is told of, and reset.
+	// A stream is reported and can be reset.
 	seen := uint64(0)
 	for _, at := range []*client.Client{primary, server} {
 		x := n.startTransfer(fmt.Sprintf("http://web/%d", int64(1)<<33))
 		<-x.begun
 		list, err := at.Streams(t.Context())
-		// The newest is first: the server may not know yet that the one before has ended.
+		// The newest stream is first: the server may not know yet that the previous one has ended.
 		if err != nil || len(list) == 0 || list[0].ID <= seen || list[0].Dest != "web:80" ||
 			list[0].DownBytes+list[0].UpBytes == 0 {
 			t.Fatalf("streams: %+v, %v", list, err)
@@ -131,7 +135,7 @@ func TestAPI(t *testing.T) {
 		})
 	}
 
-	// A subflow is ended, at each of the three, and another one comes.
+	// Each role can close a subflow, and a new one replaces it.
 	last := first.Subflow
 	for _, end := range []func(bond string, path uint32) error{
 		func(bond string, path uint32) error { return primary.CloseSubflow(t.Context(), bond, path) },
@@ -158,7 +162,7 @@ func TestAPI(t *testing.T) {
 		t.Error(err)
 	}
 
-	// An app tells what it waits for on its connection.
+	// An app announces the chunk it waits for on its connection.
 	app := n.Command("primary", "curl", "-sS", "--local-port", "40123", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
 		fmt.Sprintf("http://web/%d", int64(1)<<33))
 	if err := app.Start(); err != nil {
@@ -178,7 +182,7 @@ func TestAPI(t *testing.T) {
 	_ = app.Process.Kill()
 	_ = app.Wait()
 
-	// The command, which ends in order when interrupted.
+	// The command exits with status 0 when interrupted.
 	cmd := n.Command("primary", n.Mpbond, "events", "--json", "--all")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -208,16 +212,15 @@ func TestAPI(t *testing.T) {
 	n.checkMetrics("helper1", "mpbond_helper_relayed_bytes_total", "mpbond_events_total")
 }
 
-// TestPause: what is paused carries nothing, at a primary and at a helper, also after
-// a restart, and carries again when it is resumed.
+// TestPause: a paused device carries nothing, at a primary and at a helper, also after a restart.
+// It carries again when it is resumed.
 func TestPause(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	const pausedThere = "paused by its owner"
 	n := newNetwork(t)
 	primary, helper := n.Asker("primary", "primary"), n.Asker("helper1", "helper")
-	seen := uint64(0) // of the primary's events, by now
-	// phone waits for events about it, each a kind with a part of its reason, in any
-	// order.
+	seen := uint64(0) // the primary's last event so far
+	// phone waits for events about the phone in any order. Each is a kind and a part of its reason.
 	phone := func(what ...[2]string) {
 		t.Helper()
 		after := seen
@@ -228,7 +231,7 @@ func TestPause(t *testing.T) {
 			seen = max(seen, e.Seq)
 		}
 	}
-	load := func() { // which the other path carries
+	load := func() { // over the other subflow
 		t.Helper()
 		n.Must("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
 			fmt.Sprintf("http://web/%d", mb))
@@ -242,7 +245,7 @@ func TestPause(t *testing.T) {
 	}
 	phone([2]string{"subflow_up", "helped"})
 
-	// The phone, at the primary, by the command.
+	// Pause the phone at the primary, by the command.
 	n.Must("primary", n.Mpbond, "pause", "phone")
 	phone([2]string{"device_paused"}, [2]string{"device_suspended", pausedThere}, [2]string{"subflow_down"})
 	rig.Eventually(t, func() error {
@@ -270,7 +273,7 @@ func TestPause(t *testing.T) {
 	}
 	phone([2]string{"device_resumed"}, [2]string{"device_unsuspended"}, [2]string{"subflow_up", "helped"})
 
-	// The laptop, at the phone.
+	// Pause the laptop at the phone.
 	if err := helper.PauseDevice(t.Context(), "laptop", true); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +287,7 @@ func TestPause(t *testing.T) {
 	load()
 }
 
-// checkMetrics checks that a role's metrics can be read and that some are not 0.
+// checkMetrics checks that a role serves these metrics and that none is 0.
 func (n *network) checkMetrics(node string, names ...string) {
 	n.Helper()
 	role := strings.TrimSuffix(node, "1")

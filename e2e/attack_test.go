@@ -19,7 +19,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// attacker is a process that attacks until it is ended.
+// attacker is a process that attacks until it is stopped.
 type attacker struct {
 	t       *testing.T
 	cmd     interface{ Wait() error }
@@ -28,7 +28,7 @@ type attacker struct {
 	stopped bool
 }
 
-// startAttack starts one in node helper1, and returns when it prints its first line.
+// startAttack starts an attacker in a node and returns it when it has printed its first line.
 func (n *network) startAttack(t *testing.T, node string, args ...string) (a *attacker, first string) {
 	t.Helper()
 	cmd := n.Command(node, append([]string{os.Args[0], "lab"}, args...)...)
@@ -52,7 +52,7 @@ func (n *network) startAttack(t *testing.T, node string, args ...string) (a *att
 	return a, strings.TrimSpace(first)
 }
 
-// stop ends it and returns what it has printed last.
+// stop ends the attacker and returns its last output.
 func (a *attacker) stop() string {
 	a.t.Helper()
 	if a.stopped {
@@ -67,8 +67,8 @@ func (a *attacker) stop() string {
 	return strings.TrimSpace(string(last))
 }
 
-// newMemoryGroup makes a cgroup of so much memory, of whichever version the machine has, and
-// returns a command that runs another one in it.
+// newMemoryGroup makes a cgroup, version 1 or 2, with a memory limit. It returns a command prefix
+// that runs a program in it.
 func newMemoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 	t.Helper()
 	for _, g := range []struct{ root, file string }{{"/sys/fs/cgroup", "memory.max"},
@@ -77,14 +77,14 @@ func newMemoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 		if err != nil {
 			continue
 		}
-		f, err := os.OpenFile(filepath.Join(dir, g.file), os.O_WRONLY, 0) // without that controller it is not there
+		f, err := os.OpenFile(filepath.Join(dir, g.file), os.O_WRONLY, 0) // absent without the memory controller
 		if err == nil {
 			_, err = fmt.Fprint(f, int64(limit))
 			f.Close()
 		}
 		if err == nil {
 			t.Cleanup(func() {
-				rig.Eventually(t, func() error { return os.Remove(dir) }) // once the kernel has seen its processes end
+				rig.Eventually(t, func() error { return os.Remove(dir) }) // fails until the kernel has seen its processes end
 			})
 			t.Logf("the server's cgroup is %s", dir)
 			return []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(dir, "cgroup.procs")}
@@ -95,8 +95,8 @@ func newMemoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 	return nil
 }
 
-// newVictim makes a network whose server has 600 MB, with a primary, and a tablet in node
-// helper1 that the server knows as another primary.
+// newVictim makes a network with a server that is started by the command prefix within. Its node
+// helper1 has the key of a tablet that the server trusts as a second primary.
 func newVictim(t *testing.T, within []string) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "-/-/-")})}
@@ -116,14 +116,14 @@ func newVictim(t *testing.T, within []string) *network {
 	return n
 }
 
-// startPrimary starts it and returns how long it took until its first subflow was up.
+// startPrimary starts the primary and returns how long it took until its first subflow was up.
 func (n *network) startPrimary() time.Duration {
 	n.Helper()
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	return n.awaitSubflow()
 }
 
-// awaitSubflow waits until the primary has a subflow, and returns how long that took.
+// awaitSubflow waits until the primary has a subflow and returns how long that took.
 func (n *network) awaitSubflow() time.Duration {
 	n.Helper()
 	began := time.Now()
@@ -137,7 +137,8 @@ func (n *network) awaitSubflow() time.Duration {
 	return time.Since(began)
 }
 
-// residentMemory and processor are what a process has and has used.
+// residentMemory returns the resident memory of a process. processorTime returns the processor time
+// it has used.
 func residentMemory(t *testing.T, p *rig.Process) unit.Bytes {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
@@ -165,11 +166,11 @@ func processorTime(t *testing.T, p *rig.Process) time.Duration {
 	return (user + system) * 10 * time.Millisecond
 }
 
-// TestExhaustedServer: an enrolled device that sends one byte into each page of its
-// streams, or every other byte backwards, neither kills a server with 600 MB nor takes
-// the streams of another device; the memory is given back within 30 s.
+// TestExhaustedServer: an enrolled device sends one byte into each page of its streams, or every
+// other byte backwards. It neither kills a server with 600 MB nor ends the streams of another
+// device. The server gives the memory back within 30 s.
 func TestExhaustedServer(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	const limit = 600 * unit.MB
 	for _, kind := range []string{"pages", "gaps"} {
 		t.Run(kind, func(t *testing.T) {
@@ -186,7 +187,7 @@ func TestExhaustedServer(t *testing.T) {
 			server := n.processIn("server")
 			peakMemory(t, server)
 			before, used := residentMemory(t, server), processorTime(t, server)
-			running := n.startTransfer(fmt.Sprintf("http://web/%d?paced", mb)) // some 4 s
+			running := n.startTransfer(fmt.Sprintf("http://web/%d?paced", mb)) // takes some 4 s
 			<-running.begun
 			a, sent := n.startAttack(t, "helper1", "exhaust", kind)
 			beside := download()
@@ -215,10 +216,10 @@ func TestExhaustedServer(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsOfAProgram: 5,000 connections of a local program that ask for nothing
-// keep no other app out of the proxy, and end no stream.
+// TestIdleConnectionsOfAProgram: 5,000 idle connections of a local program keep no other app out of
+// the proxy and end no stream.
 func TestIdleConnectionsOfAProgram(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newVictim(t, nil)
 	n.startPrimary()
 	running := n.startTransfer(fmt.Sprintf("http://web/%d?paced", mb))
@@ -228,7 +229,8 @@ func TestIdleConnectionsOfAProgram(t *testing.T) {
 	for _, way := range [][]string{{"--socks5-hostname", "127.0.0.1:1080"}, {"-x", "http://127.0.0.1:1080"},
 		{"-p", "-x", "http://127.0.0.1:1080"}} {
 		began := time.Now()
-		x := n.startAppTransfer(0, append([]string{"curl", "-sSfN", "--max-time", "60", fmt.Sprintf("http://web/%d", mb)}, way...)...)
+		x := n.startAppTransfer(0, append([]string{"curl", "-sSfN", "--max-time", "60", fmt.Sprintf("http://web/%d", mb)},
+			way...)...)
 		if <-x.done; x.err != nil || x.got != want {
 			t.Errorf("%v: %s, %v %s", way, x.got, x.err, &x.errs)
 		}
@@ -243,23 +245,23 @@ func TestIdleConnectionsOfAProgram(t *testing.T) {
 	}
 }
 
-// startCrowd starts a crowd at so many addresses of node helper1.
+// startCrowd starts a crowd with this number of addresses in node helper1.
 func (n *network) startCrowd(t *testing.T, addresses int, kinds ...string) *attacker {
 	t.Helper()
 	by, err := n.Lab.Topology.Addr("helper1", "hs1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Must("helper1", "ip", "route", "replace", "local", "10.78.0.0/24", "dev", "lo") // all these addresses are its own
+	n.Must("helper1", "ip", "route", "replace", "local", "10.78.0.0/24", "dev", "lo") // the node owns all these addresses
 	n.Must("server", "ip", "route", "replace", "10.78.0.0/24", "via", by.String())
 	a, _ := n.startAttack(t, "helper1", append([]string{"crowd", "10.78.0.1", fmt.Sprint(addresses)}, kinds...)...)
 	return a
 }
 
-// TestCrowdsAndANewPrimary: a primary that the server has never seen joins at its first
-// try while strangers take all places, and comes back when the server has started again.
+// TestCrowdsAndANewPrimary: a primary that the server has never seen joins at its first try while
+// strangers hold all places. It also returns when the server has restarted.
 func TestCrowdsAndANewPrimary(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	for _, c := range []struct {
 		addresses int
 		kind      string
@@ -272,7 +274,7 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 			if log := n.processIn("primary").Log.String(); strings.Contains(log, "no subflow") {
 				t.Errorf("the first try has failed: %s", log)
 			}
-			n.signalProcess("server", syscall.SIGKILL) // and who was there before comes back
+			n.signalProcess("server", syscall.SIGKILL) // a primary that was connected before returns too
 			rig.Eventually(t, func() error {
 				up, err := n.Up()
 				if err == nil && len(up) > 0 {
@@ -283,7 +285,7 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 			n.startServer()
 			again := n.awaitSubflow()
 			n.download(mb)
-			if took > 10*time.Second || again > 10*time.Second { // it was 51 s, and is 0.3 s on a quiet machine
+			if took > 10*time.Second || again > 10*time.Second { // 0.3 s on a quiet machine
 				t.Errorf("the first subflow was up after %v, and after a restart of the server %v", took, again)
 			}
 			t.Logf("%d x 64 connections: the first subflow was up %v after the primary's start, and %v after one of the server; %s", c.addresses, took.Round(time.Millisecond), again.Round(time.Millisecond), crowd.stop())
@@ -291,9 +293,9 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 	}
 }
 
-// TestStrangersInTheLog: whatever strangers do, the server's log gets a few lines a minute.
+// TestStrangersInTheLog: whatever strangers do, the server logs only a few lines a minute.
 func TestStrangersInTheLog(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newVictim(t, nil)
 	server := n.processIn("server")
 	before := strings.Count(server.Log.String(), "\n")
@@ -307,7 +309,7 @@ func TestStrangersInTheLog(t *testing.T) {
 	n.download(mb)
 	last, took := crowd.stop(), time.Since(began)
 	log := server.Log.String()
-	lines := strings.Count(log, "\n") - before - 1 // that of the primary
+	lines := strings.Count(log, "\n") - before - 1 // without the primary's line
 	t.Logf("%d lines in %v; %s", lines, took.Round(time.Second), last)
 	if minutes := int(took/time.Minute) + 1; lines < 3 || lines > minutes*len(kinds) {
 		t.Errorf("%d lines: %s", lines, log)

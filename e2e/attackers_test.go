@@ -25,7 +25,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// loadIdentity returns the key of this process's node, and the server that its trust file names.
+// loadIdentity returns the key of this process's node and the server in its trust file.
 func loadIdentity() (key *identity.Key, server identity.PublicKey, addr string, err error) {
 	dir := os.Getenv("MPBOND_HOME")
 	if key, err = identity.LoadKey(filepath.Join(dir, "device.key")); err != nil {
@@ -42,10 +42,10 @@ func loadIdentity() (key *identity.Key, server identity.PublicKey, addr string, 
 	return key, servers[0].Key, servers[0].Addresses[0], nil
 }
 
-// exhaustServer is an enrolled device that sends what costs a server most, prints how much that
-// was, and stays until its input ends. "pages" is one byte into each page of 2,048
-// streams, in three bonds; "gaps" is every other byte, backwards, of streams one
-// after the other.
+// exhaustServer is an enrolled device that sends the data that costs a server most memory. It
+// prints how much it sent and stays until its input ends. Kind "pages" sends one byte into each
+// page of 2,048 streams, in three bonds. Kind "gaps" sends every other byte, backwards, of one
+// stream after the other.
 func exhaustServer(kind string, in io.Reader, out io.Writer) error {
 	key, server, addr, err := loadIdentity()
 	if err != nil {
@@ -59,7 +59,7 @@ func exhaustServer(kind string, in io.Reader, out io.Writer) error {
 		sf, _, err := subflow.Join(context.Background(), c, key.ClientConfig(server, wire.ALPN),
 			wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Subflow: 1, Device: "hostile"})
 		if err == nil {
-			go func() { // what the server answers
+			go func() { // discard the server's answers
 				for err := error(nil); err == nil; {
 					_, _, err = sf.Next()
 				}
@@ -101,9 +101,9 @@ func exhaustServer(kind string, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// holdIdleConns opens connections to addr that ask for nothing, a third of them after a byte of
-// SOCKS5, a third after the beginning of an HTTP request, and holds them until its input
-// ends. Those that the other end closes stay closed.
+// holdIdleConns opens n connections to addr that ask for nothing and holds them until its input
+// ends. A third sends one byte of SOCKS5 first, a third the beginning of an HTTP request.
+// Connections that the other end closes stay closed.
 func holdIdleConns(n int, addr string, in io.Reader, out io.Writer) error {
 	var conns []net.Conn
 	for i := range n {
@@ -122,10 +122,10 @@ func holdIdleConns(n int, addr string, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// keepCrowd keeps 64 connections from each of so many addresses from first on to the server,
-// and opens another one for each that the server ends, 1,000 a second in all. Kinds are
-// what they do, in turn. It prints "there" when as many were opened as it keeps, and at the
-// end of its input how many there were.
+// keepCrowd keeps 64 connections to the server from each of a number of addresses, beginning with
+// first. It replaces each connection that the server ends, at up to 1,000 a second in all. The
+// connections misbehave in the ways of kinds, in turn. It prints "there" when all are open, but
+// after 2,000 at the latest, and the totals when its input ends.
 func keepCrowd(first string, addresses int, kinds []string, in io.Reader, out io.Writer) error {
 	_, server, addr, err := loadIdentity()
 	if err != nil {
@@ -175,20 +175,20 @@ func keepCrowd(first string, addresses int, kinds []string, in io.Reader, out io
 	return err
 }
 
-// misbehave begins what a stranger's connection may be.
+// misbehave does on c what a stranger may do: silence, a partial handshake or garbage.
 func misbehave(ctx context.Context, c net.Conn, kind string, cfg *tls.Config) {
 	switch kind {
 	case "silent":
 	case "byte":
 		_, _ = c.Write([]byte{22})
-	case "half": // a handshake, of which the second flight is not sent
+	case "half": // a handshake without the second flight
 		near, far := net.Pipe()
 		go func() { _ = tls.Client(near, cfg).HandshakeContext(ctx); near.Close() }()
 		b := make([]byte, 16<<10)
 		n, _ := far.Read(b)
 		far.Close()
 		_, _ = c.Write(b[:n])
-	case "stranger": // a whole handshake, with a key that nobody knows
+	case "stranger": // a whole handshake with an unknown key
 		t := tls.Client(c, cfg)
 		_ = t.HandshakeContext(ctx)
 		_, _ = t.Read(make([]byte, 1))
@@ -205,7 +205,7 @@ func misbehave(ctx context.Context, c net.Conn, kind string, cfg *tls.Config) {
 	}
 }
 
-// runAttack runs one of these: its arguments are numbers and words.
+// runAttack runs one of these programs. The arguments after its name are its parameters.
 func runAttack(args []string) error {
 	number := func(i int) int { n, _ := strconv.Atoi(args[i]); return n }
 	switch args[0] {

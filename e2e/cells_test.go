@@ -20,7 +20,7 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// cellRelay serves at a Unix socket what another one says, until it ends.
+// cellRelay forwards what another Unix socket serves, until it is stopped.
 type cellRelay struct {
 	net.Listener
 	mu      sync.Mutex
@@ -64,7 +64,7 @@ func (r *cellRelay) addConns(conns ...net.Conn) bool {
 	return !r.stopped
 }
 
-// stop is that of a decoder that is killed.
+// stop closes everything, as when a decoder is killed.
 func (r *cellRelay) stop() {
 	r.Close()
 	r.mu.Lock()
@@ -75,15 +75,16 @@ func (r *cellRelay) stop() {
 	}
 }
 
-// queueCount is for how many subframes a device had something in its queue in the cell,
-// and for how many of these more than deep.
+// queueCount counts subframes: those in which a device had data queued in the cell, and those in
+// which the queue was longer than deepQueue.
 type queueCount struct{ queued, deep int }
 
-// deepQueue is more than PBE-CC has in flight beside a round trip, three times: 24 ms of
-// what 25 PRB carry.
+// deepQueue is three times what PBE-CC has in flight beyond one round trip: 24 ms of the rate of 25
+// PRB.
 const deepQueue = 200 * unit.KB
 
-// countQueued counts, as the network tells at a socket, until what it returns is called.
+// countQueued counts the subframes that the emulated network reports at a socket, until end is
+// called.
 func countQueued(t *testing.T, truth, user string) (end func() queueCount) {
 	t.Helper()
 	c, err := net.Dial("unix", truth)
@@ -113,13 +114,12 @@ func countQueued(t *testing.T, truth, user string) (end func() queueCount) {
 	}
 }
 
-// TestCells: a download through a mobile cell is paced by what the cell tells its
-// device, and hardly ever has a queue there that is deep. When nobody hears the cell any
-// more it goes on as BBR, which status, log and events tell, and by the cell when it is
-// heard again. What a helper carries by its own cell is paced by what that tells, though
-// the primary hears none on this way.
+// TestCells: a download through a mobile cell is paced by the device's cell feedback, and its queue
+// there is hardly ever deep. When the cell is no longer received, the server falls back to BBR;
+// status, log and events report that. It follows the cell again when it is received again. A
+// helper's subflow is paced by the helper's cell, though the primary receives none on that path.
 func TestCells(t *testing.T) {
-	t.Parallel() // where the machine was busy it judges no queue
+	t.Parallel() // it does not judge the queue on a busy machine
 	air := func(rnti cell.RNTI, ends ...string) *lab.Link {
 		return &lab.Link{Ends: [2]string(ends), LinkSettings: lab.LinkSettings{Delay: "20ms"},
 			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}
@@ -158,7 +158,7 @@ func TestCells(t *testing.T) {
 			return err
 		})
 	}
-	// event waits for an event that is later than the one waited for last.
+	// awaitDeviceEvent waits for an event later than the last one it waited for.
 	var seq uint64
 	awaitDeviceEvent := func(kind string) {
 		t.Helper()
@@ -176,7 +176,7 @@ func TestCells(t *testing.T) {
 			}
 		}
 	}
-	// loading waits for what the server's sender goes by while something is downloaded.
+	// awaitUnderLoad downloads until the state of the server's PBE sender matches.
 	awaitUnderLoad := func(what, device string, is func(api.PBE) bool) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
@@ -214,7 +214,7 @@ func TestCells(t *testing.T) {
 	awaitReception(true)
 	awaitDeviceEvent("cell_received")
 	awaitUnderLoad("paced by the cell", "laptop/lte", paced)
-	if _, err := n.Lab.Stats(true); err != nil { // lateness from now on
+	if _, err := n.Lab.Stats(true); err != nil { // resets the lateness
 		t.Fatal(err)
 	}
 	stopCounting := countQueued(t, truth, "lte")

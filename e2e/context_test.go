@@ -16,9 +16,9 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// TestHelpersRadioSleeps: a helper whose link is a cellular radio, as the name of
-// the interface tells, carries nothing of small answers while the direct path is
-// quick, and its part of a large one; what they carried is remembered.
+// TestHelpersRadioSleeps: a helper whose link is a cellular radio, by its interface's name, carries
+// nothing of small answers while the direct path is quick. It carries its part of a large one. The
+// primary stores what they carried.
 func TestHelpersRadioSleeps(t *testing.T) {
 	topology := rig.House(t, "20/20/20")
 	topology.Link["wwan0"] = topology.Link["hs1"]
@@ -48,7 +48,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		return api.Subflow{}
 	}
 	get(20_000)                  // the direct path becomes warm
-	time.Sleep(12 * time.Second) // the helper's radio falls asleep 11.6 s after its last packet
+	time.Sleep(12 * time.Second) // the helper's radio sleeps 11.6 s after its last packet
 	before := phone()
 	if before.Radio != "cellular" {
 		t.Errorf("its radio is %q", before.Radio)

@@ -15,14 +15,14 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// newCrashNetwork is newNetwork with a plain web server, whose process it returns, and
-// without the race detector, with which processes start slowly.
+// newCrashNetwork is newNetwork with a plain web server, whose process it returns. It has no race
+// detector, with which processes start slowly.
 func newCrashNetwork(t *testing.T) (*network, *rig.Process) {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "60/60/60")})}
 	n.startRoles(nil)
 	web := n.Start("web", os.Args[0], "lab", "plain", ":81")
-	n.awaitPort("web", 81) // the proxy reports a port that is closed
+	n.awaitPort("web", 81) // the proxy reports a closed port
 	return n, web
 }
 
@@ -35,11 +35,11 @@ func (n *network) awaitPort(node string, port int) {
 	})
 }
 
-// TestKilledPrimaryResetsApps: a part of an answer never looks like the whole when the
-// primary is killed, whatever way the app takes. It may be killed more often within a
-// minute than its server lets a device have bonds.
+// TestKilledPrimaryResetsApps: a part of an answer never looks complete when the primary is killed,
+// however the app connects. The primary may be killed more often within a minute than its server
+// lets a device have bonds.
 func TestKilledPrimaryResetsApps(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n, _ := newCrashNetwork(t)
 	curl := []string{"curl", "-gsSfN", "--max-time", "60"}
 	by4, by6 := fmt.Sprintf("http://%s:81/%d?paced", n.web4, 20*mb), fmt.Sprintf("http://[%s]:81/%d?paced", n.web6, 20*mb)
@@ -78,8 +78,7 @@ func TestKilledPrimaryResetsApps(t *testing.T) {
 	}
 }
 
-// awaitUploadEnd waits until a plain web server has printed how an upload ended, and returns
-// that.
+// awaitUploadEnd waits until a plain web server has printed how an upload ended, and returns that.
 func awaitUploadEnd(t *testing.T, web *rig.Process, number int) (how string) {
 	t.Helper()
 	rig.Eventually(t, func() error {
@@ -94,11 +93,11 @@ func awaitUploadEnd(t *testing.T, web *rig.Process, number int) (how string) {
 	return strings.TrimSpace(how)
 }
 
-// TestKilledServerResetsUploads: a part of an upload never looks like the whole to the
-// web server when the bonding server is killed, or crashes as the Go runtime does. It does
-// when a relay is killed that does nothing against that.
+// TestKilledServerResetsUploads: a part of an upload never looks complete to the web server when
+// the bonding server is killed or crashes as the Go runtime does. It does look complete when a
+// relay without protection is killed.
 func TestKilledServerResetsUploads(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n, web := newCrashNetwork(t)
 	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, 20*mb)
@@ -128,7 +127,8 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		began := number
 		for i := range 5 {
 			at := []string{n.web4, "[" + n.web6 + "]"}[i%2]
-			x := n.startAppTransfer(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "--socks5-hostname",
+			x := n.startAppTransfer(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:",
+				"--socks5-hostname",
 				"127.0.0.1:1080", "-T", file, fmt.Sprintf("http://%s:81/%d", at, number))
 			apps, number = append(apps, x), number+1
 		}
@@ -145,7 +145,7 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		})
 		crashed := n.processIn("server")
 		crashed.End([]os.Signal{syscall.SIGKILL, syscall.SIGABRT}[round%2])
-		// its exit code is that of a crash
+		// A crash has an exit code that the cleanup would report.
 		n.All = slices.DeleteFunc(n.All, func(p *rig.Process) bool { return p == crashed })
 		for i := began; i < number; i++ {
 			if how := awaitUploadEnd(t, web, i); how != "reset" {

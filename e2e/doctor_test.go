@@ -25,17 +25,17 @@ import (
 	"mpbond/node/doctor"
 )
 
-// diagnosis is a run of `mpbond doctor --json`, and what it should come to.
+// diagnosis is a run of `mpbond doctor --json` and its expected result.
 type diagnosis struct {
 	node          string // "" is the primary
 	args          string
 	code          int
 	what, subject string
-	accept        func(doctor.Report) bool // nil: the bottleneck is all
+	accept        func(doctor.Report) bool // nil if only the bottleneck matters
 }
 
-// diagnose runs the program until it names what it should: on a busy machine a
-// healthy subflow may be silent for a moment, and a link slower than it is.
+// diagnose runs the program until its result is as expected, four times at most. On a busy machine
+// a healthy subflow may be silent for a moment, and a link may measure slow.
 func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 	n.Helper()
 	argv := append([]string{n.Mpbond, "doctor", "--json"}, strings.Fields(d.args)...)
@@ -51,7 +51,8 @@ func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 		if err := json.Unmarshal(out, &r); err != nil {
 			n.Fatalf("code %d, %v: %s", code, err, out)
 		}
-		if v := r.Bottleneck; code == d.code && v.What == d.what && v.Subject == d.subject && (d.accept == nil || d.accept(r)) {
+		if v := r.Bottleneck; code == d.code && v.What == d.what && v.Subject == d.subject &&
+			(d.accept == nil || d.accept(r)) {
 			return r
 		}
 		wrong = fmt.Sprintf("code %d, %+v", code, r)
@@ -61,27 +62,26 @@ func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 	return r
 }
 
-// hasFinding tells whether a report has such a finding; subject and text are the
-// beginning and a part of it.
+// hasFinding reports whether a report has a finding with this check and level, whose subject begins
+// with subject and whose text contains text.
 func hasFinding(r doctor.Report, check, subject string, level doctor.Level, text string) bool {
 	return slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
 		return f.Check == check && strings.HasPrefix(f.Subject, subject) && f.Level == level && strings.Contains(f.Text, text)
 	})
 }
 
-// portalPage is what a captive portal says at every address.
+// portalPage is the answer of a captive portal at every address.
 func portalPage(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "http://login.example/", http.StatusFound)
 }
 
-// TestDoctor: the real program names what was broken in its network, one thing
-// after another.
+// TestDoctor breaks one thing after another in the network. The real program names each.
 func TestDoctor(t *testing.T) {
 	n := newNetworkWith(t, "8/8/8", "", nil)
 	primary := n.processIn("primary")
 
-	// Nothing is wrong.
-	rtt := map[string]float64{doctor.HopPSPath: 50, doctor.HopPipe: 5, doctor.HopHSPath: 70} // the links' own
+	// Nothing is broken.
+	rtt := map[string]float64{doctor.HopPSPath: 50, doctor.HopPipe: 5, doctor.HopHSPath: 70} // of the emulated links
 	n.diagnose(diagnosis{args: "--no-rate", what: "none", accept: func(r doctor.Report) bool {
 		hops := 0
 		for _, l := range r.Subflows {
@@ -91,7 +91,8 @@ func TestDoctor(t *testing.T) {
 				}
 			}
 		}
-		return len(r.Subflows) == 2 && hops == 3 && hasFinding(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow")
+		return len(r.Subflows) == 2 && hops == 3 && hasFinding(r, "pipe", "phone at 10.77.3.2", doctor.OK,
+			"carries a subflow")
 	}})
 	n.diagnose(diagnosis{node: "helper1", what: "none", accept: func(r doctor.Report) bool {
 		return hasFinding(r, "pipe", "laptop at 10.77.3.1:7602", doctor.OK, "is ready") &&
@@ -114,8 +115,8 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("a lane that is not there: %v", err)
 	}
 
-	// Rates: the helper's lane has another limit in each direction. The slower one
-	// is named.
+	// Rates: the two hops of the helper's subflow have different limits. doctor names the slower
+	// one.
 	n.setLink("pipe1", "down", "rate=700kbit/s")
 	n.setLink("hs1", "up", "rate=1400kbit/s")
 	n.diagnose(diagnosis{args: "phone", what: "pipe", subject: "pipe to phone", accept: func(r doctor.Report) bool {
@@ -129,13 +130,13 @@ func TestDoctor(t *testing.T) {
 	n.setLink("pipe1", "", "rate=8Mbit/s")
 	n.setLink("hs1", "", "rate=8Mbit/s")
 
-	// Those of an own link go over the primary's subflow, and are counted there.
+	// Measurements of an own link go over the primary's subflow and count as its usage.
 	c := n.Asker("primary", "primary")
 	downBefore, upBefore := n.linkUsage(c, "ps")
 	r := n.diagnose(diagnosis{args: "laptop", what: "ps_path", subject: "PS-path by laptop"})
 	down, up := n.linkUsage(c, "ps")
 	down, up = down-downBefore, up-upBefore
-	if l := r.Subflows[0]; float64(down) < float64(l.DownBps)/8 || float64(up) < float64(l.UpBps)/8 { // a second of two
+	if l := r.Subflows[0]; float64(down) < float64(l.DownBps)/8 || float64(up) < float64(l.UpBps)/8 { // half of the 2 s
 		t.Errorf("%v down and %v up were measured for 2 s each, and %d and %d bytes counted", l.DownBps, l.UpBps, down, up)
 	}
 
@@ -143,7 +144,7 @@ func TestDoctor(t *testing.T) {
 	n.diagnose(diagnosis{args: "--no-rate", what: "mtu", subject: "PS-path by laptop"})
 	n.Must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1500")
 
-	n.Must("primary", "sh", "-c", "echo nameserver 10.77.1.1 >/etc/resolv.conf") // nobody listens there
+	n.Must("primary", "sh", "-c", "echo nameserver 10.77.1.1 >/etc/resolv.conf") // nothing listens there
 	n.diagnose(diagnosis{args: "--no-rate", code: 1, what: "names"})
 	n.Must("primary", "sh", "-c", "echo '# none' >/etc/resolv.conf")
 
@@ -159,9 +160,9 @@ func TestDoctor(t *testing.T) {
 		}})
 	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
-	// A helper without Internet says so itself, over the pipe; it is named at both ends.
+	// A helper without Internet reports that over the pipe. doctor names it at both ends.
 	n.Must("helper1", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname hs1 drop")
-	_, _ = n.Run("primary", n.Mpbond, "doctor", "--no-rate") // asks over the subflow, so that its silence is noticed
+	_, _ = n.Run("primary", n.Mpbond, "doctor", "--no-rate") // its traffic lets the primary notice the silence
 	rig.Eventually(t, func() error {                         // the helper's call to the server times out
 		s, err := n.Status("primary", "primary")
 		if err != nil {
@@ -177,7 +178,8 @@ func TestDoctor(t *testing.T) {
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
 		accept: bottleneckHas("phone has no way to home at 10.77.1.1:7600: no answer", "open a web page on phone")})
 	n.diagnose(diagnosis{node: "helper1", code: 3, what: "server", subject: "10.77.1.1:7600",
-		accept: bottleneckHas("the server does not answer on TCP port 7600 at 10.77.1.1", "this device (phone) has no Internet")})
+		accept: bottleneckHas("the server does not answer on TCP port 7600 at 10.77.1.1",
+			"this device (phone) has no Internet")})
 	n.Must("helper1", "nft", "delete", "table", "ip", "p")
 
 	_ = n.helper.Cmd.Process.Kill()
@@ -185,7 +187,7 @@ func TestDoctor(t *testing.T) {
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
 		accept: bottleneckHas("phone no longer calls TCP port 7602 of this device (laptop): its last call was", "runs `mpbond helper`")})
 
-	// The laptop's own firewall drops the helper's calls: it learns of them by the server.
+	// The laptop's firewall drops the helper's calls. The laptop learns of them from the server.
 	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p in '{ type filter hook input priority 0; }' && nft add rule ip p in tcp dport 7602 drop")
 	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	rig.Eventually(t, func() error {
@@ -209,7 +211,7 @@ func TestDoctor(t *testing.T) {
 	n.diagnose(diagnosis{args: "--no-rate", what: "none", accept: func(r doctor.Report) bool {
 		return len(r.Subflows) == 1 && r.Subflows[0].Up && hasFinding(r, "port", ":7602", doctor.OK, "free for helpers")
 	}})
-	// What is spent while no primary runs is in the file of the one that will.
+	// Without a running primary, doctor counts its usage in the file of the next primary.
 	file := filepath.Join(n.Dir, "primary", "usage-primary.jsonl")
 	before := readUsageDown(t, file, "ps")
 	r = n.diagnose(diagnosis{what: "ps_path", subject: "PS-path by primary"})
@@ -221,14 +223,15 @@ func TestDoctor(t *testing.T) {
 		accept: bottleneckHas("home refuses TCP port 7600 at 10.77.1.1: no `mpbond server` listens there", "start `mpbond server`")})
 }
 
-// bottleneckHas reports whether the bottleneck's text and advice have these parts.
+// bottleneckHas returns a function that reports whether the bottleneck has these parts in its text
+// and advice.
 func bottleneckHas(text, advice string) func(doctor.Report) bool {
 	return func(r doctor.Report) bool {
 		return strings.Contains(r.Bottleneck.Text, text) && strings.Contains(r.Bottleneck.Advice, advice)
 	}
 }
 
-// readUsageDown is what a usage file says that came over a link.
+// readUsageDown returns the bytes received over a link according to a usage file.
 func readUsageDown(t *testing.T, file, link string) (down unit.Bytes) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -253,7 +256,7 @@ func readUsageDown(t *testing.T, file, link string) (down unit.Bytes) {
 	return down
 }
 
-// setLink changes a link.
+// setLink changes properties of a link.
 func (n *network) setLink(link, direction string, props ...string) {
 	n.Helper()
 	if err := n.Lab.Set(link, direction, props...); err != nil {
@@ -261,8 +264,7 @@ func (n *network) setLink(link, direction string, props ...string) {
 	}
 }
 
-// TestDoctorClock: a clock that is wrong is named, by how much and in which
-// direction.
+// TestDoctorClock: doctor names a wrong clock, with the offset and its direction.
 func TestDoctorClock(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
@@ -274,7 +276,7 @@ func TestDoctorClock(t *testing.T) {
 		if d := f.Server.ClockAhead + off; d > time.Minute || d < -time.Minute {
 			t.Errorf("the server's clock is %v ahead of one that is %v ahead", f.Server.ClockAhead, off)
 		}
-		f.Host.Names = nil // of the machine that tests
+		f.Host.Names = nil // depend on the machine that runs the test
 		f.Host.Uplinks = []string{"eth0"}
 		f.Server.Names = nil
 		if r := doctor.Evaluate(f); r.Bottleneck.What != "clock" || r.Kind != fault.Other {

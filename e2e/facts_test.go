@@ -16,7 +16,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// findDevice is what an mpbond tells of a device.
+// findDevice returns a device as a role's API reports it.
 func (n *network) findDevice(c *client.Client, name string) (d api.Device, err error) {
 	list, err := c.Devices(n.Context())
 	for _, d := range list {
@@ -27,8 +27,8 @@ func (n *network) findDevice(c *client.Client, name string) (d api.Device, err e
 	return d, fmt.Errorf("no device %s in %+v, %w", name, list, err)
 }
 
-// TestFacts: what a helper knows of its battery and link, from a file and by its
-// API, is known at the primary.
+// TestFacts: the primary knows what a helper knows of its battery and link, from a file and from
+// its API.
 func TestFacts(t *testing.T) {
 	n := newNetwork(t)
 	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
@@ -60,7 +60,7 @@ func TestFacts(t *testing.T) {
 	}
 	n.checkMetrics("primary", "mpbond_device_battery_ratio", "mpbond_device_temperature_celsius")
 
-	// Below the floor it rests at once.
+	// Below the battery floor the device is suspended at once.
 	writeFile(t, filepath.Join(n.Dir, "primary", "policy.toml"), "[device.phone]\nbattery_floor = 60\n")
 	n.awaitEvent(primary, "that the phone rests", func(e api.Event) bool {
 		return e.Kind == "device_suspended" && e.Device == "phone"
@@ -86,11 +86,11 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// checkRadioEnergy: what the phone's radio takes is reckoned at the phone, as what its link
-// took, and at its primary; of a pipe, which is a cable here, nothing is.
+// checkRadioEnergy checks that the energy of the phone's radio is estimated at the phone, as usage
+// of its link, and at its primary. The pipe is a cable here and uses none.
 func checkRadioEnergy(t *testing.T, n *network, primary, helper *client.Client) {
 	t.Helper()
-	rig.Eventually(t, func() error { // what the other path carries is not the matter here
+	rig.Eventually(t, func() error { // the other subflow may carry some of it
 		n.Must("primary", "curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
 			fmt.Sprintf("http://web/%d", 2*mb))
 		var took [2]api.Device

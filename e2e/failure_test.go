@@ -20,7 +20,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// processIn is the process that was started last in a node.
+// processIn returns the process that was started last in a node.
 func (n *network) processIn(node string) *rig.Process {
 	n.Helper()
 	for i := len(n.All) - 1; i >= 0; i-- {
@@ -43,7 +43,7 @@ func (n *network) signalProcess(node string, s syscall.Signal) {
 	}
 }
 
-// freezeProcess stops a process for a while.
+// freezeProcess stops a node's process for d.
 func (n *network) freezeProcess(d time.Duration, node string) {
 	n.Helper()
 	n.signalProcess(node, syscall.SIGSTOP)
@@ -51,7 +51,7 @@ func (n *network) freezeProcess(d time.Duration, node string) {
 	n.signalProcess(node, syscall.SIGCONT)
 }
 
-// silenceLinks takes links away for a while.
+// silenceLinks takes links down for d.
 func (n *network) silenceLinks(d time.Duration, links ...string) {
 	n.Helper()
 	for _, to := range []string{"outage=on", "outage=off"} {
@@ -66,8 +66,7 @@ func (n *network) silenceLinks(d time.Duration, links ...string) {
 	}
 }
 
-// startServer starts it, by another command if there is one, and waits until it is there
-// for others.
+// startServer starts the server, by another command if there is one, and waits until it is up.
 func (n *network) startServer(by ...string) {
 	n.Helper()
 	p := n.Start("server", append(by, n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")...)
@@ -79,24 +78,25 @@ func (n *network) startServer(by ...string) {
 	})
 }
 
-// transfer is one of curl through the proxy, under way.
+// transfer is a transfer by an app, in progress.
 type transfer struct {
 	cmd   *exec.Cmd
 	errs  bytes.Buffer
-	begun chan struct{} // closed when some of it has come
-	done  chan struct{} // closed when it has ended
-	got   string        // then: as sum makes it
+	begun chan struct{} // closed when its first bytes have arrived
+	done  chan struct{} // closed when the app has exited
+	got   string        // rig.Sum of all bytes, valid once done is closed
 	err   error
 }
 
-// startTransfer begins one.
+// startTransfer starts a transfer by curl through the proxy.
 func (n *network) startTransfer(args ...string) *transfer {
 	n.Helper()
-	return n.startAppTransfer(1000, append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname",
-		"127.0.0.1:1080"}, args...)...)
+	return n.startAppTransfer(1000,
+		append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname",
+			"127.0.0.1:1080"}, args...)...)
 }
 
-// startAppTransfer begins one by an app, which has begun when some bytes have come.
+// startAppTransfer starts a transfer by an app. It has begun when some bytes have arrived.
 func (n *network) startAppTransfer(some int64, app ...string) *transfer {
 	n.Helper()
 	x := &transfer{begun: make(chan struct{}), done: make(chan struct{})}
@@ -127,8 +127,8 @@ func (n *network) startAppTransfer(some int64, app ...string) *transfer {
 	return x
 }
 
-// expectReset waits for the end of a transfer, which must be curl's "receiving
-// failed", and not an end in order that comes too early.
+// expectReset waits for the end of a transfer. curl must report a reset while receiving, not an
+// early but orderly end.
 func (n *network) expectReset(x *transfer, within time.Duration) {
 	n.Helper()
 	select {
@@ -145,10 +145,10 @@ func (n *network) expectReset(x *transfer, within time.Duration) {
 
 var allLinks = []string{"ps", "hs1", "pipe1"}
 
-// TestFailures has several things fail at once, in the middle of a download and
-// an upload, which must come through whole.
+// TestFailures makes several parts fail at once in the middle of a download and an upload. Both
+// must arrive complete.
 func TestFailures(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "10/10/10", "", nil)
 	const size = 6 * mb
 	want, _ := rig.Sum(rig.Noise(size))
@@ -194,7 +194,7 @@ func TestFailures(t *testing.T) {
 			if down.got != want {
 				t.Errorf("got %s, want %s", down.got, want)
 			}
-			if got, _ := rig.Sum(strings.NewReader(want)); up.got != got { // the answer was the sum of what came
+			if got, _ := rig.Sum(strings.NewReader(want)); up.got != got { // the answer is the sum of the received bytes
 				t.Error("other bytes were received than sent")
 			}
 			t.Logf("failing for %v; all was there %v later", back.Sub(began).Round(time.Millisecond),
@@ -204,8 +204,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestServerKilled: streams end with a reset when the server is back, and new
-// ones work within 2 s of its return, after whatever absence.
+// TestServerKilled: streams end with a reset when the server is back. New ones work promptly after
+// its return, whatever the absence.
 func TestServerKilled(t *testing.T) {
 	n := newNetwork(t)
 	for _, absence := range []time.Duration{500 * time.Millisecond, 15 * time.Second} {
@@ -248,14 +248,14 @@ func TestServerKilled(t *testing.T) {
 	})
 }
 
-// TestGiveUp: streams outlast an absence of all paths that is shorter than
-// give_up, and are reset after a longer one. A killed primary leaves its
-// helper's place free, once the pipe can resume no more.
+// TestGiveUp: streams survive an absence of all paths shorter than give_up and are reset after a
+// longer one. A killed primary frees its place at the helper once the pipe can no longer be
+// resumed.
 func TestGiveUp(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	n.signalProcess("primary", syscall.SIGKILL)
-	time.Sleep(8 * time.Second) // for most of which the pipe may resume
+	time.Sleep(8 * time.Second) // the pipe may resume for most of this time
 	rig.Eventually(t, func() error {
 		s, err := n.Status("helper1", "helper")
 		if err == nil && s.Helper.Subflows != 0 {
@@ -283,14 +283,13 @@ func TestGiveUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Silence is noticed within some seconds, and a silent subflow given up after
-	// 3; the helped one, if its pipe is seen to be away, only when that can resume
-	// no more.
+	// Silence is noticed within seconds, and a silent subflow is given up after 3 s. The helped
+	// one, if its pipe is seen to be away, is given up only when the pipe can no longer be resumed.
 	n.expectReset(x, 3*time.Second+4*time.Second+3*time.Second+rig.Patience)
 	if d := time.Since(began); d < 3*time.Second {
 		t.Errorf("the stream was given up after %v", d)
 	}
-	rig.Eventually(t, func() error { // the app may hear of it first
+	rig.Eventually(t, func() error { // the app may notice first
 		if !strings.Contains(n.processIn("primary").Log.String(), "no way to the server") {
 			return fmt.Errorf("the primary does not say why: %v", wire.CodeTimeout)
 		}

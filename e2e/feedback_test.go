@@ -20,14 +20,14 @@ import (
 	"mpbond/link/wire"
 )
 
-// packet is one of a capture. Data is the bytes of its TCP payload.
+// packet is one packet of a capture; data is the length of its TCP payload in bytes.
 type packet struct {
 	at       time.Time
 	from, to string
 	data     int
 }
 
-// readPackets reads a capture, IPv4 TCP only.
+// readPackets reads a capture of IPv4 TCP packets.
 func readPackets(t *testing.T, file string) (list []packet) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -58,7 +58,7 @@ func readPackets(t *testing.T, file string) (list []packet) {
 	}
 }
 
-// readTrace reads a trace.
+// readTrace reads a trace file.
 func readTrace(t *testing.T, file string) (list []trace.Event) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -75,10 +75,10 @@ func readTrace(t *testing.T, file string) (list []trace.Event) {
 	return list
 }
 
-// TestFeedback: the server fills the helper's buffer over a quick HS-path, and
-// the slow pipe drains it for seconds. Which packets then cross the HS-path is
-// what the modes of feedback differ in: with flexible there are none, although
-// PS-path and pipe are busy and the server goes on learning of the pipe.
+// TestFeedback: the server fills the helper's buffer over a quick HS-path, and the slow pipe drains
+// it for seconds. The feedback modes differ in which packets then cross the HS-path. With flexible
+// there are none, although PS-path and pipe are busy and the server still receives reports of the
+// pipe.
 func TestFeedback(t *testing.T) {
 	pcap := t.TempDir()
 	traced := filepath.Join(t.TempDir(), "server.jsonl")
@@ -90,7 +90,7 @@ func TestFeedback(t *testing.T) {
 	const files, size = 6, 500_000 // each within a stream's first window
 	for _, c := range []struct {
 		mode           string
-		reports, woken bool // the server learns of the draining pipe; the HS-path has packets meanwhile
+		reports, woken bool // the server gets reports of the draining pipe; the HS-path has packets meanwhile
 	}{{"flexible", true, false}, {"fixed-on-demand", false, false}, {"fixed-always", true, true}} {
 		t.Run(c.mode, func(t *testing.T) {
 			_ = n.helper.Cmd.Process.Signal(syscall.SIGTERM)
@@ -99,7 +99,7 @@ func TestFeedback(t *testing.T) {
 			own := filepath.Join(t.TempDir(), "helper.jsonl")
 			n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--feedback", c.mode, "--trace", own)
 			n.Await(2)
-			if _, err := n.Lab.Stats(true); err != nil { // from now on
+			if _, err := n.Lab.Stats(true); err != nil { // resets the lateness
 				t.Fatal(err)
 			}
 			began := time.Now()
@@ -121,7 +121,7 @@ func TestFeedback(t *testing.T) {
 					drained = p.at
 				}
 			}
-			quiet := filled.Add(300 * time.Millisecond) // a report on the way, and what acknowledges it
+			quiet := filled.Add(300 * time.Millisecond) // allows for a report in flight and its acknowledgement
 			if filled.Before(began) || drained.Sub(quiet) < time.Second {
 				t.Fatalf("no case: the HS-path was filled %v after the start, the pipe drained after %v", filled.Sub(began),
 					drained.Sub(began))
@@ -150,9 +150,9 @@ func TestFeedback(t *testing.T) {
 			}
 			t.Logf("while the pipe drained for %v: %d packets on the HS-path, %d reports reached the server, %d in all",
 				drained.Sub(quiet), woken, learnt, all)
-			// An ACK is due by the helped subflow itself when the PS-path's TCP does not
-			// tell in 300 ms that one arrived, 150 ms of which are its round trip: then
-			// the PS-path may be a black hole. One that the emulator held up looks so.
+			// The helped subflow sends an ACK itself when the PS-path's TCP does not confirm within
+			// 300 ms that one arrived. Its round trip takes 150 ms of these. Beyond that the
+			// PS-path may be a black hole, and an ACK that the emulator delayed looks the same.
 			if s, err := n.Lab.Stats(false); err != nil || woken > 0 && s.Lateness.Max > 100*time.Millisecond {
 				t.Skipf("the machine was too busy: the links stood still for %v; %v", s.Lateness.Max, err)
 			}
@@ -166,8 +166,8 @@ func TestFeedback(t *testing.T) {
 				t.Errorf("%d reports reached the server", learnt)
 			}
 
-			// What was sent: a report is at most 26 bytes and a frame's header, with TLS 22 more,
-			// or 20 in a HOP_AUTH, and TCP and IP 52, over two hops when it goes by the pipe.
+			// The cost of reports: a report is at most 26 bytes and a frame header. TLS adds 22, or
+			// HOP_AUTH 20, and TCP and IP add 52. A report by the pipe crosses two hops.
 			sent := 0
 			for _, e := range readTrace(t, own) {
 				if e.Kind == trace.HopReport {

@@ -26,8 +26,8 @@ import (
 // meddlerMark is the firewall mark of the meddler's own connections.
 const meddlerMark = 7
 
-// runMeddler passes on what helpers and the server at addr say to each other, until it is
-// ended. It rewrites reports, and asks for limits in the helper's name.
+// runMeddler relays between helpers and the server at addr until its process ends. It rewrites
+// reports and requests limits in the helper's name.
 func runMeddler(listen, addr string) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -69,11 +69,11 @@ func runMeddler(listen, addr string) error {
 	}
 }
 
-// forgedRate is the rate that meddle has a helper report, far over what any link here carries.
+// forgedRate is the rate that the meddler reports for a helper, far above that of any link here.
 const forgedRate = 5 * unit.Gbps
 
-// forgeFrame makes of a frame on an HS-path what a meddler passes on instead: of a report one that
-// says that all is passed on, and quickly, and behind it the lowest limit.
+// forgeFrame returns what the meddler sends in place of a frame on an HS-path. It replaces a report
+// by one that claims that all was forwarded quickly, and adds the lowest limit.
 func forgeFrame(typ wire.Type, payload []byte) []byte {
 	f := encodeFrame(typ, payload)
 	a, err := wire.ParseHopAuth(payload)
@@ -90,8 +90,8 @@ func forgeFrame(typ wire.Type, payload []byte) []byte {
 	return append(f, wire.Append(nil, a)...)
 }
 
-// TestForgedOnTheWay: who is between a helper and the server rewrites what the helper reports,
-// and asks the server to send no faster than 16 kbit/s. Neither has an effect.
+// TestForgedOnTheWay: an attacker between a helper and the server rewrites the helper's reports and
+// asks the server to send no faster than 16 kbit/s. Neither has an effect.
 func TestForgedOnTheWay(t *testing.T) {
 	traced := filepath.Join(t.TempDir(), "server.jsonl")
 	n := newNetworkWith(t, "8/10/5", "", []string{"--trace", traced})
@@ -118,7 +118,7 @@ func TestForgedOnTheWay(t *testing.T) {
 	if p.Hop.RejectedReports == 0 {
 		t.Error("nothing forged came, or it was believed")
 	}
-	if p.TxBytes < size/10 { // at 16 kbit/s it is below 1 %, else over a third
+	if p.TxBytes < size/10 { // below 1 % at 16 kbit/s, else over a third
 		t.Errorf("only %v went by the helper: the server kept to the limit", p.TxBytes)
 	}
 	for _, e := range readTrace(t, traced) {

@@ -93,7 +93,8 @@ func TestGarbageAtThePorts(t *testing.T) {
 		{"oversize HELLO", w.scfg.Listen, oversizeFrame(wire.TypeHello), w.server, "longer than the protocol allows"},
 		{"HELLO of another version", w.scfg.Listen, other, w.server,
 			fmt.Sprintf("the helper speaks protocol version %d", wire.Version-1)},
-		{"oversize frame after HELLO", w.scfg.Listen, append(hello[:len(hello):len(hello)], oversizeFrame(wire.TypeHopData)...),
+		{"oversize frame after HELLO", w.scfg.Listen, append(hello[:len(hello):len(hello)],
+			oversizeFrame(wire.TypeHopData)...),
 			w.server, "longer than the protocol allows"},
 		{"no TLS after HELLO", w.scfg.Listen, wire.Append(hello[:len(hello):len(hello)], hopData("SSH-2.0-x")), w.server,
 			"does not speak TLS"},
@@ -155,7 +156,8 @@ func TestGarbageInTLS(t *testing.T) {
 		})
 	}
 	t.Run("pipe protocol at the server", func(t *testing.T) {
-		conn := tls.Client(dialAndSend(t, w.scfg.Listen, nil), w.primary.key.ClientConfig(w.server.key.Public(), wire.PipeALPN))
+		conn := tls.Client(dialAndSend(t, w.scfg.Listen, nil),
+			w.primary.key.ClientConfig(w.server.key.Public(), wire.PipeALPN))
 		if err := identity.ExplainTLS(conn.HandshakeContext(t.Context())); !fault.Is(err, fault.Protocol) ||
 			fault.HintOf(err) == "" {
 			t.Errorf("%v (%s)", err, fault.HintOf(err))

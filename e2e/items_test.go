@@ -16,7 +16,7 @@ import (
 // TestLabOnload: the lab's onloading is that of the real programs, by the helpers that take
 // part, each file right, with the times at which they were complete.
 func TestLabOnload(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, as other tests here")
 	}

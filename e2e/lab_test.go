@@ -153,7 +153,7 @@ func writeNoise(t *testing.T, path string, n int64) []byte {
 }
 
 func TestApps(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	want, _ := rig.Sum(rig.Noise(mb))
 	file := filepath.Join(n.Dir, "upload")
@@ -237,7 +237,7 @@ func TestApps(t *testing.T) {
 
 // TestFaults breaks what a transfer goes over, in its middle.
 func TestFaults(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	const size = 12 * mb
 	want, _ := rig.Sum(rig.Noise(size))
@@ -256,7 +256,8 @@ func TestFaults(t *testing.T) {
 			func() error { return n.Lab.Set("hs1", "", "outage=off") }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			x := n.startAppTransfer(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", fmt.Sprintf("http://web/%d", size))
+			x := n.startAppTransfer(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60",
+				fmt.Sprintf("http://web/%d", size))
 			<-x.begun
 			if err := f.hurt(); err != nil {
 				t.Error(err)

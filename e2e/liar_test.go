@@ -218,7 +218,8 @@ func TestLyingHelper(t *testing.T) {
 				t.Errorf("%s: %v, over twice as long as without a helper and 3 s more (%v)", c.name, last, bound)
 			}
 			again := n.resentBytes() - before
-			took[i] = append(took[i], fmt.Sprintf("(longest gap %.2f s, %v sent again)", got.longest.Seconds(), unit.Bytes(again)))
+			took[i] = append(took[i], fmt.Sprintf("(longest gap %.2f s, %v sent again)", got.longest.Seconds(),
+				unit.Bytes(again)))
 			if c.found && again == 0 {
 				t.Errorf("%s: nothing was sent again", c.name)
 			}

@@ -88,7 +88,7 @@ func watchShare(t *testing.T, helper *client.Client) (stop func() (busy string, 
 // day's bound by the interface's own counters, and never looks whole then; a restart
 // forgets none of it.
 func TestOnloadAllowance(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "10/80/80", "", nil)
 	const limit = 20_000_000
 	writeFile(t, filepath.Join(n.Dir, "helper1", "helper.toml"),

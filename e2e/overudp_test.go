@@ -85,7 +85,7 @@ func (n *network) awaitTransport(role, device, transport string) (p api.Subflow)
 // one over UDP alone; what it carried is counted at its link. When the server comes
 // back from a sudden end, so does it.
 func TestOverUDP(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newUplinkNetwork(t)
 	n.Must("primary", "ip", "route", "add", "default", "dev", "lte", "metric", "900")
 	start := func() *rig.Process {
@@ -130,7 +130,7 @@ func (n *network) blockUDP() {
 // TestUDPBlocked: where UDP does not get through the subflow goes over TCP, and says
 // why.
 func TestUDPBlocked(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newUplinkNetwork(t)
 	n.blockUDP()
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
@@ -181,7 +181,7 @@ func (n *network) downloadDuring(size int64, change func()) {
 // TestUDPReaddressed: in the middle of a download its only link gets another address;
 // the subflow over UDP is the same afterwards.
 func TestUDPReaddressed(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newUplinkNetwork(t)
 	n.Must("primary", "ip", "route", "add", "default", "dev", "lte", "metric", "900")
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
@@ -198,7 +198,7 @@ func TestUDPReaddressed(t *testing.T) {
 // carries downloads and uploads alone; the server learns of the pipe, what the helper's
 // link carried is counted, and the subflow goes on when that link gets another address.
 func TestHelpedOverUDP(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "20/20/8", "", []string{"--udp"})
 	n.helper.End(os.Interrupt)
 	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "any")
@@ -224,7 +224,8 @@ func TestHelpedOverUDP(t *testing.T) {
 	}
 	const size = mb
 	n.download(size)
-	if p := n.awaitTransport("server", "phone", "udp"); p.Hop == nil || p.Hop.FarRateBps == 0 || p.Hop.FarRateBps > 12*unit.Mbps ||
+	if p := n.awaitTransport("server", "phone", "udp"); p.Hop == nil || p.Hop.FarRateBps == 0 ||
+		p.Hop.FarRateBps > 12*unit.Mbps ||
 		p.Hop.RejectedReports > 0 {
 		t.Errorf("the server does not know of the pipe of 8 Mbit/s: %+v", p.Hop)
 	}

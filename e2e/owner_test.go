@@ -25,7 +25,7 @@ import (
 // while no rule asks for it: the program or label of this machine's, the address of
 // another device's. The server knows of none.
 func TestOwners(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	n.Start("web", os.Args[0], "lab", "services")
 	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")

@@ -46,7 +46,8 @@ func TestPipeBreaks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := n.helpedSubflow()
-			x := n.startAppTransfer(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40", fmt.Sprintf("http://web/%d", size))
+			x := n.startAppTransfer(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40",
+				fmt.Sprintf("http://web/%d", size))
 			<-x.begun
 			c.hurt(t)
 			if <-x.done; x.err != nil || x.got != want {

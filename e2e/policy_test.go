@@ -24,7 +24,7 @@ import (
 // app comes in, by destination and by program; a file that cannot be used
 // changes nothing and is told of.
 func TestPolicy(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	n.Start("web", os.Args[0], "lab", "services")
 	file := filepath.Join(n.Dir, "primary", "policy.toml")
@@ -349,7 +349,7 @@ func TestPolicyPriorities(t *testing.T) {
 // TestStreamIsTreated: how a connection is carried is changed while it is open, at both
 // ends, by the API and the command.
 func TestStreamIsTreated(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")
 	app := n.startTransfer(fmt.Sprintf("http://web/zeros/%d", int64(1)<<33))

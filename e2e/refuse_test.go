@@ -174,7 +174,8 @@ func TestStreamLimit(t *testing.T) {
 		return nil
 	})
 	for range 20 {
-		w.expectStreamReset(w.dialStream(w.web.addr), wire.CodeLimit, "3 streams of the device are open, which is the server's limit")
+		w.expectStreamReset(w.dialStream(w.web.addr), wire.CodeLimit,
+			"3 streams of the device are open, which is the server's limit")
 	}
 	w.awaitSubflows("laptop", "phone") // no subflow has suffered
 	// Another bond of the device has no streams of its own.
@@ -190,7 +191,8 @@ func TestStreamLimit(t *testing.T) {
 	other.p = p
 	other.awaitSubflows("laptop")
 	for range 5 {
-		w.expectStreamReset(other.dialStream(w.web.addr), wire.CodeLimit, "3 streams of the device are open, which is the server's limit")
+		w.expectStreamReset(other.dialStream(w.web.addr), wire.CodeLimit,
+			"3 streams of the device are open, which is the server's limit")
 	}
 	twin.stop()
 	for _, c := range open {

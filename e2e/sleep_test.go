@@ -31,7 +31,7 @@ func (n *network) sleepNode(node string, links ...string) {
 // download and an upload going on. The helper is back by itself and carries its
 // part, and every byte is right.
 func TestSleep(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "10/20/20", "", nil)
 	n.signalProcess("primary", syscall.SIGKILL)
 	config := filepath.Join(n.Dir, "primary.toml")

@@ -245,7 +245,7 @@ func (n *network) startTUN(args ...string) *rig.Process {
 }
 
 func TestTUN(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	n.prepareTUN()
 	n.Start("web", os.Args[0], "lab", "services")

@@ -219,7 +219,9 @@ func TestCap(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"cap_warning", "cap_reached"} {
-		n.awaitEvent(helper, kind, func(e api.Event) bool { return e.Kind == kind && e.Device == "hs1" && e.Reason == "monthly" })
+		n.awaitEvent(helper, kind, func(e api.Event) bool {
+			return e.Kind == kind && e.Device == "hs1" && e.Reason == "monthly"
+		})
 	}
 	rig.Eventually(t, func() error { // it has asked again
 		if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, "the monthly cap of 20 MB is used up") {
@@ -279,7 +281,7 @@ func TestCap(t *testing.T) {
 // carries for a primary, within 1 % by what each has counted, while the download goes on
 // by the other path.
 func TestCapsOfDevices(t *testing.T) {
-	t.Parallel() // it judges neither rates nor times
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	for _, c := range []struct {
 		node, role, name, purpose string

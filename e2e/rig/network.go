@@ -24,28 +24,28 @@ import (
 	"mpbond/lab"
 )
 
-// Network is some nodes, each of which has a directory of its own below Dir for keys and sockets of
-// mpbond, and what runs in them. One goroutine at a time may use it, but for Command, Run, JSON and
-// Status.
+// Network is a set of nodes and the processes that run in them. Each node has a directory below Dir
+// for the keys and sockets of mpbond. Command, Run, JSON and Status may be called concurrently,
+// other methods by one goroutine at a time.
 type Network struct {
 	testing.TB
-	Lab    *lab.Lab // nil: all nodes are this machine
-	Mpbond string   // the program
+	Lab    *lab.Lab // nil if all nodes are this machine
+	Mpbond string   // path of the program
 	Dir    string
 	All    []*Process
 }
 
-// Options of New.
+// Options are the options of New.
 type Options struct {
-	Lab  *lab.Topology // nil: all nodes are this machine
-	Pcap string        // directory for packets that are captured, or none
-	Race bool          // mpbond has the race detector if the tests have it
+	Lab  *lab.Topology // nil if all nodes are this machine
+	Pcap string        // directory for packet captures, "" for none
+	Race bool          // build mpbond with the race detector if the tests have it
 }
 
 var networkCount atomic.Int32
 
-// New makes a network, in which there is a web server if it has a node web. When the
-// test ends so does all that was started, and nothing must be left.
+// New makes a network. It starts a web server if there is a node web. When the test ends, New's
+// cleanup ends all processes and checks that nothing is left.
 func New(t testing.TB, o Options) *Network {
 	t.Helper()
 	build := plainBinary
@@ -80,7 +80,7 @@ func New(t testing.TB, o Options) *Network {
 	return n
 }
 
-// shutDown ends everything and checks that nothing is left.
+// shutDown ends all processes, removes the lab and checks that nothing is left.
 func (n *Network) shutDown() {
 	n.Helper()
 	for _, p := range n.All {
@@ -116,7 +116,7 @@ func (n *Network) shutDown() {
 	}
 }
 
-// House is lab.Triangle of a text that is right.
+// House returns lab.Triangle of a valid spec.
 func House(t testing.TB, spec string) *lab.Topology {
 	t.Helper()
 	h, err := lab.Triangle(spec)
@@ -126,7 +126,7 @@ func House(t testing.TB, spec string) *lab.Topology {
 	return h
 }
 
-// Command prepares a program in a node.
+// Command prepares a program to run in a node.
 func (n *Network) Command(node string, argv ...string) *exec.Cmd {
 	n.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -140,7 +140,7 @@ func (n *Network) Command(node string, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a program in a node to its end, and returns what it prints.
+// Run runs a program in a node until it exits and returns its standard output.
 func (n *Network) Run(node string, argv ...string) (string, error) {
 	n.Helper()
 	cmd := n.Command(node, argv...)
@@ -153,7 +153,7 @@ func (n *Network) Run(node string, argv ...string) (string, error) {
 	return string(out), err
 }
 
-// Must is Run of what must not fail.
+// Must is Run for a program that must succeed.
 func (n *Network) Must(node string, argv ...string) string {
 	n.Helper()
 	out, err := n.Run(node, argv...)
@@ -163,7 +163,7 @@ func (n *Network) Must(node string, argv ...string) string {
 	return out
 }
 
-// JSON runs mpbond in a node and decodes what it prints.
+// JSON runs mpbond in a node and decodes its standard output into into.
 func (n *Network) JSON(into any, node string, args ...string) error {
 	n.Helper()
 	out, err := n.Run(node, append([]string{n.Mpbond}, args...)...)
@@ -173,18 +173,18 @@ func (n *Network) JSON(into any, node string, args ...string) error {
 	return json.Unmarshal([]byte(out), into)
 }
 
-// Process is one that runs in a node until it is ended, or the test is.
+// Process is a process that runs in a node until End or the end of the test.
 type Process struct {
 	Node string
 	Cmd  *exec.Cmd
-	Log  Journal       // all that it prints
-	Done chan struct{} // closed when it has ended
-	Err  error         // then: how
+	Log  Journal       // standard output and standard error
+	Done chan struct{} // closed when the process has exited
+	Err  error         // exit error, valid once Done is closed
 
 	t testing.TB
 }
 
-// Start starts a program that runs on.
+// Start starts a program in a node and returns at once.
 func (n *Network) Start(node string, argv ...string) *Process {
 	n.Helper()
 	p := &Process{Node: node, Cmd: n.Command(node, argv...), Done: make(chan struct{}), t: n.TB}
@@ -200,7 +200,7 @@ func (n *Network) Start(node string, argv ...string) *Process {
 	return p
 }
 
-// End ends a process by a signal and waits for it. It may have ended.
+// End sends a signal to a process and waits until it has exited. It may have exited before.
 func (p *Process) End(s os.Signal) {
 	p.t.Helper()
 	_ = p.Cmd.Process.Signal(s)
@@ -218,21 +218,21 @@ func (p *Process) awaitExit() {
 	}
 }
 
-// Asker asks the role that runs in a node by its API, until the test ends.
+// Asker returns an API client of the role that runs in a node. It is closed when the test ends.
 func (n *Network) Asker(node, role string) *client.Client {
 	c := client.New(filepath.Join(n.Dir, node, "run", role+".sock"))
 	n.Cleanup(c.Close)
 	return c
 }
 
-// Status asks a role in its node.
+// Status returns the status of the role that runs in a node.
 func (n *Network) Status(node, role string) (s api.Status, err error) {
 	c := client.New(filepath.Join(n.Dir, node, "run", role+".sock"))
 	defer c.Close()
 	return c.Status(n.Context(), false)
 }
 
-// Up lists the primary's subflows that are up.
+// Up returns the primary's subflows that are up.
 func (n *Network) Up() (up []api.Subflow, err error) {
 	s, err := n.Status("primary", "primary")
 	for _, b := range s.Bonds {
@@ -245,7 +245,7 @@ func (n *Network) Up() (up []api.Subflow, err error) {
 	return up, err
 }
 
-// Await waits until just so many subflows are up.
+// Await waits until exactly want subflows are up.
 func (n *Network) Await(want int) {
 	n.Helper()
 	Eventually(n, func() error {
@@ -257,7 +257,7 @@ func (n *Network) Await(want int) {
 	})
 }
 
-// LinkBytes is what a link of the lab has delivered, both ways.
+// LinkBytes returns the bytes that a link of the lab has delivered, in both directions.
 func (n *Network) LinkBytes(link string) (sum int64) {
 	n.Helper()
 	s, err := n.Lab.Stats(false)
@@ -270,8 +270,8 @@ func (n *Network) LinkBytes(link string) (sum int64) {
 	return sum
 }
 
-// Counters are what an interface of a node has received and sent, by its own
-// Counters. An emulated link has no headers but those of IP, as a modem.
+// Counters returns the bytes that an interface of a node has received and sent, by the kernel's
+// counters. Like a modem, an emulated link has only IP headers.
 func (n *Network) Counters(node, link string) (rx, tx int64) {
 	n.Helper()
 	for line := range strings.Lines(n.Must(node, "cat", "/proc/net/dev")) {

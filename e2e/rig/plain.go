@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// servePlain is a web server of which only the way in which TCP ends tells a whole from a
-// part. It answers
+// servePlain is a web server without lengths: a client can tell a whole answer from a part only by
+// how TCP ends. It answers
 //
 //	GET /N HTTP/1.x        N bytes of noise without a length, at 1 MB/s if "?paced" follows N
 //	PUT /NAME HTTP/1.x     nothing, and prints how the upload ends: "upload NAME: end" or "upload NAME: reset"
 //	put N                  and N bytes and a half-close: Sum of the bytes
 //
-// and prints SHORT for each upload by put that ends in order before its N bytes.
+// and prints SHORT for each upload by put that ends with FIN before its N bytes.
 func servePlain(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -41,7 +41,7 @@ func servePlain(addr string) error {
 func answerPlainly(c net.Conn) {
 	r := bufio.NewReader(c)
 	line, err := r.ReadString('\n')
-	if err != nil { // somebody looked whether it listens
+	if err != nil { // a check whether the port is open
 		return
 	}
 	var n int64
@@ -80,8 +80,8 @@ func answerPlainly(c net.Conn) {
 	}
 }
 
-// relayPlainly passes connections to addr on to another server, as a program that does
-// nothing against its own end.
+// relayPlainly forwards connections at addr to another server. It takes no care to reset them when
+// it is killed.
 func relayPlainly(addr, to string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rig is for tests of the whole, and outside the data path: it runs the real
-// program, a process for each role, in the nodes of a lab or all on this machine, and
-// waits for what they do.
+// Package rig runs the real program for end-to-end tests: one process for each role, in the nodes
+// of a lab or all on this machine. It also waits for what they do.
 //
-//	rig.go      the tests' own binary, and what all tests need
+//	rig.go      the test binary as a program, and helpers for all tests
 //	plain.go    a web server without lengths, and a relay
 //	network.go  nodes and their processes
 package rig
@@ -31,19 +30,19 @@ import (
 	"mpbond/lab"
 )
 
-// Patience bounds every wait: what takes so long has failed.
+// Patience bounds every wait. A wait that takes longer has failed.
 const Patience = time.Minute
 
-// Race tells that these tests have the race detector.
+// Race reports whether these tests run with the race detector.
 var Race bool
 
-// filesDir has all files of this process: short, as a socket's path has 108 bytes at most.
+// filesDir holds all files of this process. It is short because a Unix socket's path is limited to
+// 108 bytes.
 var filesDir string
 
-// Main is the TestMain of a package, and ends the process. A lab starts the binary
-// that it runs in, here that of the tests, as daemon and guard; tests start it as a
-// web server (see serve and servePlain), or as a program of their package: other is given what
-// follows "lab".
+// Main is the TestMain of a package and ends the process. A lab starts the running binary, here
+// that of the tests, as daemon and guard. Tests start it as a web server (see serveNoise and
+// servePlain) or as a program of their package: other receives the arguments after "lab".
 func Main(m *testing.M, other func(args []string) error) {
 	if len(os.Args) > 2 && os.Args[1] == "lab" {
 		if err := runProgram(os.Args[2:], other); err != nil {
@@ -54,13 +53,13 @@ func Main(m *testing.M, other func(args []string) error) {
 	}
 	var err error
 	if filesDir, err = os.MkdirTemp("", "e2e"); err == nil {
-		err = os.Setenv("XDG_RUNTIME_DIR", filesDir) // where labs are
+		err = os.Setenv("XDG_RUNTIME_DIR", filesDir) // labs keep their files there
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/exec.(*Cmd).Wait"), // of the lab's daemon, for a moment
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/exec.(*Cmd).Wait"), // the lab's daemon, for a moment
 		goleak.Cleanup(func(code int) { os.RemoveAll(filesDir); os.Exit(code) }))
 }
 
@@ -83,9 +82,8 @@ func runProgram(args []string, other func([]string) error) error {
 	return other(args)
 }
 
-// serveNoise sends as many bytes of noise as the path says, or of zeros, which cost
-// nothing, if it begins with zeros/, and answers uploads with what Sum makes of
-// them.
+// serveNoise answers a GET of /N with N bytes of noise, and of /zeros/N with N zeros, which cost no
+// CPU time. It answers an upload with Sum of its body.
 func serveNoise(rw http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		got, err := Sum(r.Body)
@@ -94,7 +92,7 @@ func serveNoise(rw http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	if r.URL.Path == "/idle" { // says a little, and then nothing
+	if r.URL.Path == "/idle" { // sends 1000 bytes and then nothing
 		_, _ = io.Copy(rw, Noise(1000))
 		_ = http.NewResponseController(rw).Flush()
 		<-r.Context().Done()
@@ -107,7 +105,7 @@ func serveNoise(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rw.Header().Set("Content-Length", path)
-	if r.URL.Query().Has("paced") { // 10 KB each 40 ms: 2 Mbit/s
+	if r.URL.Query().Has("paced") { // 10 KB every 40 ms: 2 Mbit/s
 		for tick := time.NewTicker(40 * time.Millisecond); n > 0; n -= 10_000 {
 			<-tick.C
 			if _, err := rw.Write(make([]byte, min(n, 10_000))); err != nil {
@@ -128,17 +126,17 @@ func serveNoise(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Noise is n bytes that are always the same.
+// Noise returns n pseudo-random bytes, the same at each call.
 func Noise(n int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{7}), n) }
 
-// Sum reads to the end: "LENGTH:SHA-256".
+// Sum reads to the end and returns "LENGTH:SHA-256".
 func Sum(r io.Reader) (string, error) {
 	h := sha256.New()
 	n, err := io.Copy(h, r)
 	return fmt.Sprintf("%d:%x", n, h.Sum(nil)), err
 }
 
-// Eventually asks again and again until f is content.
+// Eventually calls f until it returns nil, and fails the test after Patience.
 func Eventually(t testing.TB, f func() error) {
 	t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(2 * time.Millisecond) {
@@ -152,7 +150,7 @@ func Eventually(t testing.TB, f func() error) {
 	}
 }
 
-// Journal keeps what is written to it, by several goroutines too.
+// Journal stores what is written to it. It is safe for concurrent use.
 type Journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -165,14 +163,14 @@ func (j *Journal) Write(p []byte) (int, error) {
 	return j.text.Write(p)
 }
 
-// String is all so far.
+// String returns all that has been written.
 func (j *Journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String()
 }
 
-// Logger writes to it.
+// Logger returns a logger that writes to the journal at debug level.
 func (j *Journal) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
@@ -180,8 +178,8 @@ func (j *Journal) Logger() *slog.Logger {
 var plainBinary, racedBinary = sync.OnceValues(func() (string, error) { return buildProgram("mpbond", "plain") }),
 	sync.OnceValues(func() (string, error) { return buildProgram("mpbond", "raced", "-race") })
 
-// Beside builds another program of this module, cellwatch or mpbond-lab, into the directory
-// of the program mpbond, where mpbond-lab looks for it, and returns its path.
+// Beside builds another program of this module, cellwatch or mpbond-lab, into the directory of the
+// program mpbond, where mpbond-lab looks for it. It returns its path.
 func Beside(tb testing.TB, mpbond, name string) string {
 	tb.Helper()
 	var flags []string
@@ -195,7 +193,7 @@ func Beside(tb testing.TB, mpbond, name string) string {
 	return path
 }
 
-// buildProgram builds the program name into a directory of dir.
+// buildProgram builds a program into the directory in below filesDir and returns its path.
 func buildProgram(name, in string, flags ...string) (string, error) {
 	path := filepath.Join(filesDir, in, name)
 	out, err := exec.Command("go", append(append([]string{"build", "-o", path}, flags...),
