@@ -21,8 +21,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// joinAsPrimary joins the server with the primary's key, to say what a primary never
-// would.
+// joinAsPrimary joins the server with the primary's key, so that a test can send what a primary
+// never sends.
 func (w *testbed) joinAsPrimary(j wire.Join) (*subflow.Subflow, error) {
 	w.Helper()
 	sf, _, err := w.joinServer(w.primary, j)
@@ -45,7 +45,7 @@ func (w *testbed) joinServer(d *device, j wire.Join) (*subflow.Subflow, wire.OK,
 
 var goodJoin = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 1, Device: "rogue"}
 
-// dialAndSend connects and says something at once.
+// dialAndSend connects to addr and sends bytes at once.
 func dialAndSend(t *testing.T, addr string, said []byte) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -60,8 +60,7 @@ func dialAndSend(t *testing.T, addr string, said []byte) net.Conn {
 	return c
 }
 
-// expectHangup checks that the other end closes c, in whatever way, and returns what
-// it has said before.
+// expectHangup checks that the peer closes c, in whatever way, and returns what it sent before.
 func expectHangup(t *testing.T, c net.Conn) []byte {
 	t.Helper()
 	said, err := io.ReadAll(c)
@@ -74,8 +73,8 @@ func expectHangup(t *testing.T, c net.Conn) []byte {
 
 func oversizeFrame(typ wire.Type) []byte { return []byte{byte(typ), 0xff, 0xff, 0xff} }
 
-// TestGarbageAtThePorts: what is no mpbond is cut off at once, and the log says
-// so with a hint.
+// TestGarbageAtThePorts: a peer that does not speak mpbond is cut off at once, and the log says so
+// with a hint.
 func TestGarbageAtThePorts(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll("phone")
@@ -114,13 +113,13 @@ func TestGarbageAtThePorts(t *testing.T) {
 	w.awaitSubflows("laptop", "phone")
 }
 
-// hopData is a frame of ciphertext.
+// hopData is a HOP_DATA frame, which carries ciphertext.
 type hopData string
 
 func (hopData) Type() wire.Type                 { return wire.TypeHopData }
 func (d hopData) AppendPayload(b []byte) []byte { return append(b, d...) }
 
-// TestGarbageInTLS: a device that is known and speaks nonsense.
+// TestGarbageInTLS: a known device breaks the protocol inside TLS.
 func TestGarbageInTLS(t *testing.T) {
 	w := newTestbed(t)
 	phone := w.startAll("phone")[0]
@@ -194,7 +193,7 @@ func TestJoinRefusals(t *testing.T) {
 	}
 }
 
-// breaches are what an end must never say, and what is found wrong with it.
+// breaches are frames that a peer must never send, and the error that each causes.
 var breaches = []struct {
 	name string
 	said []byte
@@ -212,13 +211,13 @@ var breaches = []struct {
 	{"unknown frame", []byte{0x3f, 0, 0, 0}, "is not allowed on a subflow"},
 }
 
-// unknownFrame is an unknown frame that may be skipped.
+// unknownFrame is a frame of an unknown type that may be skipped.
 type unknownFrame string
 
 func (unknownFrame) Type() wire.Type                 { return 0xf0 }
 func (r unknownFrame) AppendPayload(b []byte) []byte { return append(b, r...) }
 
-// dataHeader is a DATA frame of n zeros.
+// dataHeader returns a DATA frame of n zeros.
 func dataHeader(s wire.StreamID, at wire.DataSeq, n int) []byte {
 	return append(wire.AppendData(nil, s, at, n), make([]byte, n)...)
 }
@@ -250,7 +249,7 @@ func TestBreachesAtTheServer(t *testing.T) {
 			if err := sf.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 				t.Error(err)
 			}
-			// Its bonds are ended in order, so that they do not fill the device.
+			// The bonds end in order, so that they do not reach the limit of the device.
 			if sf, err = w.joinAsPrimary(j); err != nil {
 				t.Fatal(err)
 			}
@@ -272,7 +271,7 @@ func TestBreachesAtTheServer(t *testing.T) {
 	w.awaitSubflows("laptop", "phone")
 }
 
-// TestBreachesAtThePrimary: a server that is the right one and goes mad.
+// TestBreachesAtThePrimary: the trusted server itself breaks the protocol.
 func TestBreachesAtThePrimary(t *testing.T) {
 	w := newTestbed(t)
 	ln, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})

@@ -23,8 +23,8 @@ import (
 	"mpbond/node/primary"
 )
 
-// interceptConns accepts connections until the test ends. Pass has each, and another
-// one to addr, and both are closed when it returns.
+// interceptConns accepts connections until the test ends and returns its address. It opens a
+// connection to addr for each one, passes both to pass, and closes both when pass returns.
 func interceptConns(t *testing.T, addr string, pass func(near, far net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,20 +54,20 @@ func interceptConns(t *testing.T, addr string, pass func(near, far net.Conn)) st
 	return l.Addr().String()
 }
 
-// meddler stands between helpers and the server, as a helper could, and changes
-// one piece of what it passes on.
+// meddler sits between helpers and the server, as a helper could, and changes one frame that it
+// forwards.
 type meddler struct {
-	down   bool                // of what comes from the server, else of what goes there
-	change func([]byte) []byte // makes of a frame of ciphertext what is passed on instead; nil: an orderly end
+	down   bool                // change what comes from the server, not what goes there
+	change func([]byte) []byte // returns what replaces a frame of ciphertext; nil for an orderly end
 
 	subflows atomic.Int32
 	done     atomic.Bool
 }
 
-// honestBytes is how many bytes of a subflow are passed on first.
+// honestBytes is the number of bytes of a subflow that are forwarded unchanged first.
 const honestBytes = 128 * unit.KB
 
-// passFrames passes frames on both ways, of helpers only.
+// passFrames forwards frames in both directions, of helpers only.
 func (m *meddler) passFrames(near, far net.Conn) {
 	up := wire.NewReader(near)
 	typ, hello, err := up.Next()
@@ -118,9 +118,8 @@ func encodeFrame(typ wire.Type, payload []byte) []byte {
 	return append(wire.AppendHeader(nil, typ, len(payload)), payload...)
 }
 
-// TestHelperMeddles: a helper that alters, repeats or leaves out what it carries, or ends it as if
-// in order, loses that subflow, and no byte of a stream is another one, though all go by
-// this helper.
+// TestHelperMeddles: a helper that alters, repeats or drops what it carries, or ends it in order,
+// loses that subflow. No byte of a stream changes, though all bytes go by this helper.
 func TestHelperMeddles(t *testing.T) {
 	for name, change := range map[string]func([]byte) []byte{
 		"alters":     func(f []byte) []byte { f[len(f)-1] ^= 1; return f },
@@ -152,15 +151,15 @@ func TestHelperMeddles(t *testing.T) {
 	}
 }
 
-// TestForgedEndOfTheOnlyWay: where all goes by a helper, an orderly end that somebody has
-// forged on the HS-path reaches an app as a reset.
+// TestForgedEndOfTheOnlyWay: a helper carries everything, and somebody forges an orderly end on the
+// HS-path. The app sees a reset.
 func TestForgedEndOfTheOnlyWay(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
 	m := &meddler{down: true}
 	server := w.scfg.Listen
 	w.scfg.Listen = interceptConns(t, server, func(near, far net.Conn) {
-		if !m.done.Load() { // afterwards nothing leads to the server
+		if !m.done.Load() { // afterwards there is no path to the server
 			m.passFrames(near, far)
 		}
 	})
@@ -177,8 +176,8 @@ func TestForgedEndOfTheOnlyWay(t *testing.T) {
 	}
 }
 
-// TestReplayedConnection: what a device once said to the server is of no use to
-// who has heard it.
+// TestReplayedConnection: a recorded connection of a device to the server is of no use to the
+// attacker who recorded it.
 func TestReplayedConnection(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
@@ -192,7 +191,7 @@ func TestReplayedConnection(t *testing.T) {
 		var both sync.WaitGroup
 		both.Go(func() {
 			_, _ = io.Copy(near, far)
-			_, _ = io.Copy(io.Discard, far) // unread it would become a reset
+			_, _ = io.Copy(io.Discard, far) // unread bytes would cause a reset
 		})
 		_, _ = io.Copy(io.MultiWriter(j, far), near)
 		_ = far.(*net.TCPConn).CloseWrite()
@@ -222,8 +221,7 @@ func TestReplayedConnection(t *testing.T) {
 	}
 }
 
-// TestNeighbour: a device that knows how another one's bond is called gets
-// nothing of it.
+// TestNeighbour: a device that knows the ID of another device's bond gets nothing of it.
 func TestNeighbour(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
@@ -248,7 +246,7 @@ func TestNeighbour(t *testing.T) {
 	}
 	connected(1)
 
-	// As one more subflow of that bond.
+	// It joins with one more subflow of that bond.
 	more := goodJoin
 	more.Subflow, more.Instance = 2, ok.Instance
 	sf, answer, err := w.joinServer(neighbour, more)
@@ -262,7 +260,7 @@ func TestNeighbour(t *testing.T) {
 		t.Error("the neighbour has a subflow of no bond")
 	}
 
-	// As a bond of the same name.
+	// It opens a bond with the same ID.
 	more.Instance = 0
 	if sf, answer, err = w.joinServer(neighbour, more); err != nil || answer.Instance == ok.Instance {
 		t.Fatalf("%+v, %v", answer, err)
@@ -289,7 +287,7 @@ func TestNeighbour(t *testing.T) {
 		return nil
 	})
 
-	// For the server's owner the two have names of their own.
+	// The server's status names the two bonds differently.
 	bonds := map[string]string{}
 	for _, b := range w.s.Status(false) {
 		bonds[b.Peer] = b.ID
@@ -298,7 +296,7 @@ func TestNeighbour(t *testing.T) {
 		bonds["laptop"] == bonds["neighbour"] || w.s.Streams()[0].Bond != bonds["laptop"] {
 		t.Errorf("bonds %v: %v", bonds, err)
 	}
-	for err = nil; err == nil; { // what was under way, and the end
+	for err = nil; err == nil; { // first what was in flight, then the end
 		_, _, err = sf.Next()
 	}
 	if list := w.s.Streams(); len(list) != 1 || list[0].Peer != "laptop" {
@@ -306,8 +304,8 @@ func TestNeighbour(t *testing.T) {
 	}
 }
 
-// TestCrowdAtThePipe: who keeps as many connections to the primary as may wait
-// there does not keep a helper away, and leaves no trace once it has gone.
+// TestCrowdAtThePipe: a client keeps as many connections to the primary as may wait there. That
+// does not keep a helper away, and leaves nothing behind when it ends.
 func TestCrowdAtThePipe(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
@@ -324,7 +322,7 @@ func TestCrowdAtThePipe(t *testing.T) {
 	}
 	var conns []net.Conn
 	for range 64 {
-		if c, err := crowd.Dial("tcp", w.pcfg.Pipe); err == nil { // else the reset was quicker
+		if c, err := crowd.Dial("tcp", w.pcfg.Pipe); err == nil { // if it fails, the reset was faster
 			conns = append(conns, c)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"mpbond/lab"
 )
 
-// TestLabOnload: the lab's onloading is that of the real programs, by the helpers that take
-// part, each file right, with the times at which they were complete.
+// TestLabOnload: the lab's onloading uses the real programs and the helpers that take part. Each
+// file arrives complete, and the result has the times at which files were complete.
 func TestLabOnload(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	if os.Geteuid() != 0 {
@@ -35,7 +35,7 @@ func TestLabOnload(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		var r lab.Result // the first one, though the machine may be too busy for a measurement
+		var r lab.Result // the first result, though the machine may be too busy to measure
 		err = json.NewDecoder(out).Decode(&r)
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait() // it may have been interrupted

@@ -24,7 +24,7 @@ import (
 //	primary ─────────── ps ────────── server ─ core ─ web
 //	   └─ pipe1 ─ helper1 ─ hs1 ─────────┘
 //
-// with the real program in it.
+// in whose nodes the real program runs.
 type network struct {
 	*rig.Network
 	web4   string
@@ -37,14 +37,14 @@ func newNetwork(t testing.TB) *network {
 	return newNetworkWith(t, "60/60/60", "", nil)
 }
 
-// newNetworkWith makes one with a house, packets captured in a directory unless
-// that is "", and flags for the server.
+// newNetworkWith makes a network with these link rates, a directory for packet captures unless that
+// is "", and further flags for the server.
 func newNetworkWith(t testing.TB, house, pcap string, server []string) *network {
 	t.Helper()
 	return newNetworkIn(t, rig.House(t, house), pcap, server)
 }
 
-// newNetworkIn is newNetworkWith in a topology with the nodes of a house.
+// newNetworkIn is newNetworkWith for a topology that has the same nodes.
 func newNetworkIn(t testing.TB, topology *lab.Topology, pcap string, server []string) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Pcap: pcap, Race: true})}
@@ -52,8 +52,8 @@ func newNetworkIn(t testing.TB, topology *lab.Topology, pcap string, server []st
 	return n
 }
 
-// newNetworkWithoutRace is newNetworkIn without the race detector, with which a process
-// holds and computes several times as much.
+// newNetworkWithoutRace is newNetworkIn without the race detector, with which a process uses
+// several times as much memory and processor time.
 func newNetworkWithoutRace(t testing.TB, topology *lab.Topology) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology})}
@@ -61,7 +61,7 @@ func newNetworkWithoutRace(t testing.TB, topology *lab.Topology) *network {
 	return n
 }
 
-// startRoles starts server, primary and helper, the first with further flags.
+// startRoles starts server, primary and helper, the server with further flags.
 func (n *network) startRoles(server []string) {
 	n.Helper()
 	addr, err := n.Lab.Topology.Addr("web", "")
@@ -78,7 +78,7 @@ func (n *network) startRoles(server []string) {
 	n.Await(2)
 }
 
-// exchangeTrust makes keys and has the devices trust each other.
+// exchangeTrust makes keys and lets the devices trust each other.
 func (n *network) exchangeTrust() {
 	n.Helper()
 	keys := map[string]identity.PublicKey{}
@@ -124,7 +124,7 @@ func (n *network) exchangeTrust() {
 	}
 }
 
-// bondBytes is how many bytes the bond has carried, both ways.
+// bondBytes returns the bytes that the bond has carried, in both directions.
 func (n *network) bondBytes() (sum int64) {
 	n.Helper()
 	s, err := n.Status("server", "server")
@@ -144,7 +144,7 @@ func writeFile(t testing.TB, path, text string) {
 	}
 }
 
-// writeNoise writes a file of n bytes, and returns them.
+// writeNoise writes a file of n bytes and returns them.
 func writeNoise(t *testing.T, path string, n int64) []byte {
 	t.Helper()
 	b, _ := io.ReadAll(rig.Noise(n))
@@ -235,7 +235,7 @@ func TestApps(t *testing.T) {
 	})
 }
 
-// TestFaults breaks what a transfer goes over, in its middle.
+// TestFaults breaks what carries a transfer, in the middle of it.
 func TestFaults(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)

@@ -26,16 +26,16 @@ import (
 
 var liarRounds = flag.Int("liar-rounds", 1, "how often TestLyingHelper measures each helper, in turn")
 
-// liar is a helper that both other devices trust, and that does not deserve it: it takes
-// all that comes, passes on little, and reports what it likes.
+// liar is a helper that both other devices trust and that lies. It accepts all data, forwards
+// little and reports any rate.
 type liar struct {
 	key    *identity.Key
-	claims unit.Rate // what it reports that it passes on
-	passes unit.Rate // what it passes on, each way
+	claims unit.Rate // the rate that it reports
+	passes unit.Rate // the rate that it forwards, each way
 	all    sync.WaitGroup
 }
 
-// runLiar runs a liar until ctx ends. Home has its key and its trust file.
+// runLiar runs a liar until ctx ends. The directory home has its key and its trust file.
 func runLiar(ctx context.Context, home, claims, passes string) error {
 	l := &liar{}
 	var err error
@@ -104,7 +104,7 @@ func (l *liar) offerPipe(ctx context.Context, p identity.Peer, addr string) erro
 	return nil
 }
 
-// relaySubflow passes a subflow's bytes on, both ways, until a hop ends.
+// relaySubflow forwards a subflow's bytes, both ways, until a hop ends.
 func (l *liar) relaySubflow(ctx context.Context, near, hs pipe.Hop) {
 	end := sync.OnceFunc(func() { near.Close(); hs.Close() })
 	defer context.AfterFunc(ctx, end)()
@@ -114,8 +114,8 @@ func (l *liar) relaySubflow(ctx context.Context, near, hs pipe.Hop) {
 	both.Wait()
 }
 
-// relayHop reads all that a hop has, tells it that all was passed on at once, and passes on
-// what it is pleased to.
+// relayHop reads all that a hop sends and reports it as forwarded at once. It forwards at the rate
+// passes.
 func (l *liar) relayHop(from, to pipe.Hop) {
 	var received atomic.Uint64
 	var mu sync.Mutex
@@ -163,12 +163,12 @@ func (l *liar) relayHop(from, to pipe.Hop) {
 	both.Wait()
 }
 
-// TestLyingHelper: whatever a helper that is trusted reports and does, all bytes arrive,
-// and what it withholds is sent another way. At 8/10/5 Mbit/s; to measure:
+// TestLyingHelper: whatever a trusted helper reports and does, all bytes arrive. What it withholds
+// is sent another way. The links have 8/10/5 Mbit/s. To measure:
 //
 //	go test ./e2e -run TestLyingHelper -v -liar-rounds 3
 func TestLyingHelper(t *testing.T) {
-	t.Parallel() // the times that it judges are beside those without a helper, and far apart
+	t.Parallel() // it compares times with those without a helper, which are far apart
 	n := newNetworkWith(t, "8/10/5", "", nil)
 	lies := func(claims, passes string) func() {
 		return func() { n.helper = n.Start("helper1", os.Args[0], "lab", "liar", claims, passes) }
@@ -185,7 +185,7 @@ func TestLyingHelper(t *testing.T) {
 		name  string
 		size  int64
 		start func() // nil: there is no helper
-		found bool   // it is found out: bytes are sent again by the direct subflow
+		found bool   // the lie is detected: the direct subflow sends bytes again
 	}{
 		{"no helper, 6 MB", 6 * mb, nil, false},
 		{"honest, 6 MB", 6 * mb, honest("pipe1", "5Mbit/s"), false},
@@ -198,7 +198,7 @@ func TestLyingHelper(t *testing.T) {
 	}
 	n.stopHelper()
 	took := make([][]string, len(cases))
-	alone := map[int64]time.Duration{} // without a helper, by size
+	alone := map[int64]time.Duration{} // times without a helper, by size
 	for range *liarRounds {
 		for i, c := range cases {
 			want := 1
@@ -214,7 +214,7 @@ func TestLyingHelper(t *testing.T) {
 			took[i] = append(took[i], fmt.Sprintf("%.2f s", last.Seconds()))
 			if c.start == nil {
 				alone[c.size] = last
-			} else if bound := 2*alone[c.size] + 3*time.Second; last > bound { // it was 3.5 to 17 times as long
+			} else if bound := 2*alone[c.size] + 3*time.Second; last > bound { // undetected lies would take 3.5 to 17 times as long
 				t.Errorf("%s: %v, over twice as long as without a helper and 3 s more (%v)", c.name, last, bound)
 			}
 			again := n.resentBytes() - before
@@ -238,14 +238,14 @@ func TestLyingHelper(t *testing.T) {
 	}
 }
 
-// stopHelper ends the helper and waits until it is gone.
+// stopHelper ends the helper and waits until its subflow is gone.
 func (n *network) stopHelper() {
 	n.Helper()
 	n.helper.End(syscall.SIGTERM)
 	n.Await(1)
 }
 
-// resentBytes is what the server has given to a second subflow.
+// resentBytes returns the bytes that the server has sent again on a second subflow.
 func (n *network) resentBytes() (sum unit.Bytes) {
 	n.Helper()
 	s, err := n.Status("server", "server")
@@ -260,7 +260,7 @@ func (n *network) resentBytes() (sum unit.Bytes) {
 	return sum
 }
 
-// gapMeter notes the longest time in which nothing came.
+// gapMeter measures the longest time in which nothing arrived.
 type gapMeter struct {
 	last    time.Time
 	longest time.Duration
@@ -273,7 +273,7 @@ func (g *gapMeter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// downloadMetered downloads and checks a file.
+// downloadMetered downloads a file, checks it and returns its longest gap.
 func (n *network) downloadMetered(size int64) *gapMeter {
 	n.Helper()
 	g := &gapMeter{last: time.Now()}

@@ -16,7 +16,7 @@ import (
 	"mpbond/lab"
 )
 
-// TestMain has the programs that tests run in nodes, beside those of package rig.
+// TestMain adds the programs that tests of this package run in nodes to those of package rig.
 func TestMain(m *testing.M) { rig.Main(m, runProgram) }
 
 func runProgram(args []string) error {

@@ -15,7 +15,7 @@ import (
 	"mpbond/node/probe"
 )
 
-// subflowID is the number of the subflow by a device.
+// subflowID returns the ID of the subflow by a device.
 func (w *testbed) subflowID(device string) uint32 {
 	for _, p := range w.p.Status(false).Subflows {
 		if p.Device == device && p.State == api.Up {
@@ -25,7 +25,7 @@ func (w *testbed) subflowID(device string) uint32 {
 	return 0
 }
 
-// TestMeasure: each lane is measured by itself, both ways: no stream byte of it
+// TestMeasure: each subflow is measured by itself, both ways. No byte of the measurement's stream
 // goes by the other one.
 func TestMeasure(t *testing.T) {
 	w := newTestbed(t)
@@ -67,7 +67,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// subflowBytes is what a subflow has carried, both ways.
+// subflowBytes returns the bytes that a subflow has carried, in both directions.
 func (w *testbed) subflowBytes(path uint32) unit.Bytes {
 	for _, p := range w.p.Status(false).Subflows {
 		if p.ID == path {
@@ -77,7 +77,8 @@ func (w *testbed) subflowBytes(path uint32) unit.Bytes {
 	return 0
 }
 
-// TestMeasureRefused: not of a subflow that there is not, and one at a time.
+// TestMeasureRefused: an unknown subflow cannot be measured, and only one measurement runs at a
+// time.
 func TestMeasureRefused(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll()
@@ -86,7 +87,7 @@ func TestMeasureRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	path := w.subflowID("laptop")
-	first := w.dialStream(probe.Dest(path)) // says nothing yet
+	first := w.dialStream(probe.Dest(path)) // sends nothing yet
 	open := func(c interface{ WaitOpen(context.Context) error }) error {
 		ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 		defer cancel()

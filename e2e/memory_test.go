@@ -18,8 +18,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// peakMemory is the most that a process has held since it was last asked, by
-// the kernel's count.
+// peakMemory returns the peak resident memory of a process since the last call, by the kernel's
+// count.
 func peakMemory(t *testing.T, p *rig.Process) unit.Bytes {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/", p.Cmd.Process.Pid)
@@ -38,8 +38,8 @@ func peakMemory(t *testing.T, p *rig.Process) unit.Bytes {
 	return 0
 }
 
-// holdStreams opens n streams to a URL by a proxy, reads 1000 bytes of each, says so,
-// and holds them until in ends.
+// holdStreams opens n streams to a URL by a proxy and reads 1000 bytes of each. It then prints
+// "held" and holds the streams until in ends.
 func holdStreams(n int, proxy, target string, in io.Reader, out io.Writer) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h", Host: proxy})}}
@@ -65,16 +65,16 @@ func holdStreams(n int, proxy, target string, in io.Reader, out io.Writer) error
 	return err
 }
 
-// manyStreams is how many the memory of processes is measured with.
+// manyStreams is the number of streams in memory measurements.
 const manyStreams = 1000
 
-// checkMemory checks the most that each process has held against docs/explanation/memory.md;
-// held is what buffers may hold.
+// checkMemory checks the peak memory of each process against docs/explanation/memory.md. held is
+// the most that buffers may hold.
 func (n *network) checkMemory(t *testing.T, what string, held unit.Bytes) {
 	t.Helper()
 	for _, node := range []string{"server", "primary", "helper1"} {
-		// 48 MB, and twice (the collector's share) 32 KB a stream and what the
-		// buffers hold; a helper knows of no streams, and has 4 MB each way.
+		// The bound is 48 MB, plus twice (for the garbage collector) 32 KB a stream and what
+		// buffers hold. A helper has no streams, and buffers of 4 MB each way.
 		bound := 48*unit.MB + 2*(manyStreams*32*unit.KB+held)
 		if node == "helper1" {
 			bound = 48*unit.MB + 2*8*unit.MB
@@ -87,7 +87,7 @@ func (n *network) checkMemory(t *testing.T, what string, held unit.Bytes) {
 	}
 }
 
-// holdStreams opens streams that read 1000 bytes each and then rest until end.
+// holdStreams opens streams that read 1000 bytes each and then stay idle until end.
 func (n *network) holdStreams(t *testing.T, target string) (end func()) {
 	t.Helper()
 	cmd := n.Command("primary", os.Args[0], "lab", "hold", fmt.Sprint(manyStreams), "127.0.0.1:1080", target)
@@ -114,12 +114,12 @@ func (n *network) holdStreams(t *testing.T, target string) (end func()) {
 	}
 }
 
-// TestMemoryOfStoppedReaders: 1,000 apps that each want 20 MB and read nothing,
-// over links that are not limited. Another one gets its bytes all the same.
+// TestMemoryOfStoppedReaders: 1,000 apps each ask for 20 MB and read nothing, over unlimited links.
+// Another app still gets its bytes.
 func TestMemoryOfStoppedReaders(t *testing.T) {
 	topology := rig.House(t, "-/-/-")
-	// With buffers of the usual size 1,000 connections can take all memory that the kernel
-	// has for TCP, and then no subflow gets any.
+	// With default buffer sizes 1,000 connections can take all memory that the kernel has for TCP.
+	// Then subflows get none.
 	topology.Sysctl = map[string]string{"net.ipv4.tcp_rmem": "4096 131072 262144",
 		"net.ipv4.tcp_wmem": "4096 65536 262144"}
 	n := newNetworkWithoutRace(t, topology)
@@ -142,8 +142,8 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 	n.checkMemory(t, "1,000 stopped readers", 64*unit.MB+manyStreams*64*unit.KB)
 }
 
-// TestMemory: the most that each process holds with 1,000 streams, beside the
-// bounds in docs/explanation/memory.md.
+// TestMemory: with 1,000 streams, the peak memory of each process is within the bounds in
+// docs/explanation/memory.md.
 func TestMemory(t *testing.T) {
 	n := newNetworkWithoutRace(t, rig.House(t, "60/60/60"))
 	const streams = manyStreams

@@ -16,8 +16,8 @@ import (
 	"mpbond/node/intercept"
 )
 
-// TestModesAndChunks: connections that rules make urgent or redundant carry
-// their bytes whole, and an app may tell what it waits for on its own one.
+// TestModesAndChunks: connections that rules make low-latency or redundant carry their bytes
+// unchanged. An app may announce the chunk it waits for on its own connection.
 func TestModesAndChunks(t *testing.T) {
 	for _, rule := range []string{"latency", "redundant", "bond"} {
 		w := newTestbed(t)
@@ -59,7 +59,7 @@ func TestModesAndChunks(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// the client checks
+	// The client checks the answer.
 	site := http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter,
 		r *http.Request) {
 		io.Copy(rw, r.Body)

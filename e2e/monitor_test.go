@@ -16,8 +16,8 @@ import (
 	"mpbond/lab"
 )
 
-// TestCellByAir: cellwatch decodes the samples of a cell and serves what it says,
-// a primary hears it there, and the server paces a download by it.
+// TestCellByAir: cellwatch decodes the samples of a cell and serves its messages. A primary
+// receives them there, and the server paces a download by them.
 func TestCellByAir(t *testing.T) {
 	t.Parallel()
 	const rnti = 0x4601
@@ -29,7 +29,7 @@ func TestCellByAir(t *testing.T) {
 				LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}},
 		LTE: map[string]*lab.LTE{"net": {Carriers: []lab.Carrier{{PRB: 6, Control: 0.4}}, Samples: &lab.Samples{}}},
 	}
-	// with the race detector a decoder is no match for a radio
+	// With the race detector a decoder is too slow for the samples.
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology})}
 	begin := time.Now()
 	n.exchangeTrust()
@@ -42,7 +42,7 @@ func TestCellByAir(t *testing.T) {
 	n.Start("primary", rig.Beside(t, n.Mpbond, "cellwatch"), "watch", "unix:"+samples.Socket, "--rate",
 		strconv.Itoa(samples.Rate), "--rnti", strconv.Itoa(rnti), "--serve", messages)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp", "--congestion", "pbe")
-	// the messages say who it is
+	// The messages name the device's RNTI.
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell",
 		"lte="+messages)
 	n.awaitDevices("laptop/lte")
@@ -59,7 +59,7 @@ func TestCellByAir(t *testing.T) {
 		done <- nil
 	}()
 	var heard api.Cells
-	rig.Eventually(t, func() error { // as the primary says
+	rig.Eventually(t, func() error { // at the primary
 		s, err := n.Status("primary", "primary")
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func TestCellByAir(t *testing.T) {
 		return nil
 	})
 	var paced api.PBE
-	rig.Eventually(t, func() error { // and the server does
+	rig.Eventually(t, func() error { // at the server
 		p, err := n.subflowBy("server", "laptop/lte")
 		if err != nil {
 			return err

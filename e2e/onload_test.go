@@ -23,8 +23,8 @@ import (
 	onloading "mpbond/onload/relay"
 )
 
-// onloadURL fetches a URL through the helper phone, and prints the digest of what came, or
-// the kind of fault and the error; and how many bytes came.
+// onloadURL fetches a URL through the helper phone. It prints the digest of the answer, or the kind
+// of fault and the error, and the number of bytes received.
 func onloadURL(at, url string) error {
 	home := os.Getenv("MPBOND_HOME")
 	key, err := identity.LoadKey(filepath.Join(home, "device.key"))
@@ -59,8 +59,8 @@ func onloadURL(at, url string) error {
 	return nil
 }
 
-// watchShare follows what a helper may lend of its line until stop is called. Busy is its
-// first word of a limit, and most what was lent.
+// watchShare polls what a helper may share of its link until stop is called. stop returns the first
+// share that was limited, as text, and the highest shared rate.
 func watchShare(t *testing.T, helper *client.Client) (stop func() (busy string, peak unit.Rate)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy string
@@ -69,7 +69,7 @@ func watchShare(t *testing.T, helper *client.Client) (stop func() (busy string, 
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			time.Sleep(50 * time.Millisecond) // between two looks
+			time.Sleep(50 * time.Millisecond) // polling interval
 			s, err := helper.Status(ctx, false)
 			if err != nil || s.Helper == nil {
 				continue
@@ -84,9 +84,9 @@ func watchShare(t *testing.T, helper *client.Client) (stop func() (busy string, 
 	return func() (string, unit.Rate) { cancel(); <-done; return busy, peak }
 }
 
-// TestOnloadAllowance: what is onloaded comes whole, counts as such, stops before the
-// day's bound by the interface's own counters, and never looks whole then; a restart
-// forgets none of it.
+// TestOnloadAllowance: onloaded data arrives complete and counts as such. It stops before the day's
+// limit by the interface's own counters, and a partial answer never looks complete. A restart
+// forgets nothing of the usage.
 func TestOnloadAllowance(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "10/80/80", "", nil)

@@ -18,7 +18,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// download loads a file of that size, whose bytes must be right.
+// download downloads a file of this size and checks its bytes.
 func (n *network) download(size int64) {
 	n.Helper()
 	if err := n.tryDownload(size); err != nil {
@@ -48,7 +48,7 @@ func (n *network) tryDownload(size int64) error {
 	return nil
 }
 
-// subflowBy is the path that a device carries, as a role tells of it.
+// subflowBy returns the subflow of a device, as a role reports it.
 func (n *network) subflowBy(role, device string) (p api.Subflow, err error) {
 	node := role
 	s, err := n.Status(node, role)
@@ -65,8 +65,8 @@ func (n *network) subflowBy(role, device string) (p api.Subflow, err error) {
 	return p, fmt.Errorf("%s: nothing by %s in %+v", role, device, s.Bonds)
 }
 
-// awaitTransport waits until a device's subflow goes over a transport. If UDP was late it is tried
-// again by what carries something.
+// awaitTransport waits until a device's subflow uses a transport. UDP that was too late is tried
+// again by a subflow that carries data.
 func (n *network) awaitTransport(role, device, transport string) (p api.Subflow) {
 	n.Helper()
 	rig.Eventually(n.TB, func() (err error) {
@@ -81,9 +81,9 @@ func (n *network) awaitTransport(role, device, transport string) (p api.Subflow)
 	return p
 }
 
-// TestOverUDP: one subflow over UDP beside one over TCP carry a download, and the
-// one over UDP alone; what it carried is counted at its link. When the server comes
-// back from a sudden end, so does it.
+// TestOverUDP: a subflow over UDP and one over TCP carry a download together, and the one over UDP
+// carries one alone. Its bytes are counted at its link. When the server is killed and returns, so
+// does the subflow.
 func TestOverUDP(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newUplinkNetwork(t)
@@ -107,7 +107,7 @@ func TestOverUDP(t *testing.T) {
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte")
 	n.awaitDevices("laptop/lte")
 	n.download(size)
-	rig.Eventually(t, func() error { // the last packets may be on their way
+	rig.Eventually(t, func() error { // the last packets may be in flight
 		rx, tx := n.Counters("primary", "lte")
 		down, up := n.linkUsage(asker, "lte")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
@@ -121,14 +121,13 @@ func TestOverUDP(t *testing.T) {
 	rig.Eventually(t, func() error { return n.tryDownload(1000) })
 }
 
-// blockUDP has the server's packet filter drop UDP.
+// blockUDP makes the server's packet filter drop UDP.
 func (n *network) blockUDP() {
 	n.Helper()
 	n.Must("server", "nft", "add table inet blocked; add chain inet blocked in { type filter hook input priority 0; }; add rule inet blocked in udp dport 7600 drop")
 }
 
-// TestUDPBlocked: where UDP does not get through the subflow goes over TCP, and says
-// why.
+// TestUDPBlocked: where UDP does not get through, the subflow uses TCP and reports why.
 func TestUDPBlocked(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newUplinkNetwork(t)
@@ -145,7 +144,7 @@ func TestUDPBlocked(t *testing.T) {
 	}
 }
 
-// changeAddressKeepRoute is readdress with the default route as it was, as DHCP does it.
+// changeAddressKeepRoute is changeAddress that keeps the default route, as DHCP does.
 func (n *network) changeAddressKeepRoute(node, link string) {
 	n.Helper()
 	routes := n.Must(node, "ip", "route", "show", "default")
@@ -158,11 +157,11 @@ func (n *network) changeAddressKeepRoute(node, link string) {
 	if err := os.WriteFile(file, []byte(batch), 0o600); err != nil {
 		n.Fatal(err)
 	}
-	n.Must(node, "ip", "-batch", file) // at once: what has no address for 3 s is given up
+	n.Must(node, "ip", "-batch", file) // in one step: a link without address for 3 s is given up
 }
 
-// downloadDuring begins a download, calls change in the middle of it, and waits for its end,
-// which must be as if nothing had happened.
+// downloadDuring begins a download, calls change in the middle of it, and waits for its end. The
+// download must succeed.
 func (n *network) downloadDuring(size int64, change func()) {
 	n.Helper()
 	want, err := rig.Sum(rig.Noise(size))
@@ -178,8 +177,8 @@ func (n *network) downloadDuring(size int64, change func()) {
 	}
 }
 
-// TestUDPReaddressed: in the middle of a download its only link gets another address;
-// the subflow over UDP is the same afterwards.
+// TestUDPReaddressed: the address of the only link changes in the middle of a download. The subflow
+// over UDP survives.
 func TestUDPReaddressed(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newUplinkNetwork(t)
@@ -194,9 +193,9 @@ func TestUDPReaddressed(t *testing.T) {
 	}
 }
 
-// TestHelpedOverUDP: a helped subflow whose way from helper to server is over UDP
-// carries downloads and uploads alone; the server learns of the pipe, what the helper's
-// link carried is counted, and the subflow goes on when that link gets another address.
+// TestHelpedOverUDP: a helped subflow with UDP from helper to server carries downloads and uploads
+// alone. The server gets reports of the pipe, the helper's link counts its bytes, and the subflow
+// survives when that link's address changes.
 func TestHelpedOverUDP(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "20/20/8", "", []string{"--udp"})
@@ -209,7 +208,7 @@ func TestHelpedOverUDP(t *testing.T) {
 			return err
 		}
 		s, err := n.Status("helper1", "helper")
-		// the next one may be in time
+		// The next attempt may be in time.
 		if err == nil && s.Helper != nil && strings.Contains(s.Helper.Fallback, "later than TCP") {
 			if list, e := asker.Subflows(t.Context()); e == nil && len(list) > 0 {
 				err = asker.CloseSubflow(t.Context(), "", list[0].ID)
@@ -261,7 +260,7 @@ func TestHelpedOverUDP(t *testing.T) {
 var slowTests = flag.Bool("patient", false,
 	"wait for UDP to rest, for memory to come back and for a minute's log: 3 minutes")
 
-// TestUDPAgain: a subflow over TCP for want of UDP is replaced when that gets through,
+// TestUDPAgain: a subflow that uses TCP because UDP was blocked is replaced when UDP gets through,
 // in the middle of a download.
 func TestUDPAgain(t *testing.T) {
 	if !*slowTests {

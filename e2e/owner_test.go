@@ -21,9 +21,9 @@ import (
 	"mpbond/node/intercept"
 )
 
-// TestOwners: the primary tells whose each connection is, by proxy, run or TUN, and
-// while no rule asks for it: the program or label of this machine's, the address of
-// another device's. The server knows of none.
+// TestOwners: the primary reports the process of each connection, by proxy, run or TUN, even while
+// no rule needs it: the program or label on this machine, the address of another device. The server
+// knows none.
 func TestOwners(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
@@ -43,7 +43,7 @@ func TestOwners(t *testing.T) {
 		}
 		t.Cleanup(func() {
 			_ = cmd.Process.Signal(syscall.SIGTERM)
-			_ = cmd.Wait() // which tells of the signal
+			_ = cmd.Wait() // its error is the signal
 		})
 	}
 	download := []string{"curl", "-sS", "-o", "/dev/null", "--limit-rate", "100k",
@@ -101,16 +101,16 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// unownedDialer dials for nobody in particular: whose its streams are is not looked for.
+// unownedDialer dials without an app, so that no owner of its streams is looked up.
 type unownedDialer struct{ intercept.Dialer }
 
 func (d unownedDialer) DialStream(_ context.Context, dest string) (net.Conn, error) {
 	return d.Dialer.DialStream(context.Background(), dest)
 }
 
-// BenchmarkSetup: how long a new connection takes by SOCKS5 to its first byte, 500
-// in turn with 500 whose app is not looked for. Each stays until 100 more have
-// begun, so that looks are at the same time.
+// BenchmarkSetup measures the time of a new SOCKS5 connection to its first byte: 500 connections,
+// in turn with 500 whose owner is not looked up. Each stays open until 100 more have begun, so that
+// lookups overlap.
 func BenchmarkSetup(b *testing.B) {
 	w := newTestbed(b)
 	w.startAll()

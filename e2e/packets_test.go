@@ -20,8 +20,8 @@ import (
 	"mpbond/node/intercept"
 )
 
-// startUDPEcho answers each datagram with itself, from the address it was sent to,
-// and tells who sent them.
+// startUDPEcho answers each datagram with its content, from the address it was sent to. It reports
+// the senders on from.
 func startUDPEcho(t *testing.T, host string) (addr string, from chan netip.AddrPort) {
 	t.Helper()
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
@@ -49,7 +49,7 @@ func startUDPEcho(t *testing.T, host string) (addr string, from chan netip.AddrP
 	return c.LocalAddr().String(), from
 }
 
-// openPacketFlow opens a flow that ends with the test.
+// openPacketFlow opens a datagram flow that ends with the test.
 func (w *testbed) openPacketFlow() intercept.PacketConn {
 	w.Helper()
 	c, err := w.p.DialPackets(w.Context())
@@ -96,8 +96,8 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestRedundantDatagrams: a rule makes a flow send everything on two paths, both
-// ways, and nothing comes twice.
+// TestRedundantDatagrams: by a rule a flow sends everything on two subflows, both ways, and nothing
+// arrives twice.
 func TestRedundantDatagrams(t *testing.T) {
 	w := newTestbed(t)
 	echo, _ := startUDPEcho(t, "127.0.0.1")
@@ -125,7 +125,7 @@ func TestRedundantDatagrams(t *testing.T) {
 	})
 }
 
-// TestDatagramsAreRefused where streams are.
+// TestDatagramsAreRefused where streams are refused.
 func TestDatagramsAreRefused(t *testing.T) {
 	w := newTestbed(t)
 	w.scfg.Allow = nil
@@ -153,8 +153,8 @@ func TestDatagramsAreRefused(t *testing.T) {
 	}
 }
 
-// TestDatagramsToAClosedPort: the device is told what the network answers, and
-// the flow goes on to others.
+// TestDatagramsToAClosedPort: the device receives the network's error, and the flow continues to
+// other ports.
 func TestDatagramsToAClosedPort(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll()
@@ -188,7 +188,7 @@ func TestDatagramsToAClosedPort(t *testing.T) {
 	}
 }
 
-// TestDatagramFlowsAreBounded on a server that allows few.
+// TestDatagramFlowsAreBounded: the server limits the number of flows.
 func TestDatagramFlowsAreBounded(t *testing.T) {
 	w := newTestbed(t)
 	w.scfg.MaxFlows = 3
@@ -207,7 +207,7 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDatagramFlowAfterRestart: a flow ends with its server, another one works.
+// TestDatagramFlowAfterRestart: a flow ends with its server, and a new one works.
 func TestDatagramFlowAfterRestart(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll()
@@ -236,8 +236,8 @@ func TestDatagramFlowAfterRestart(t *testing.T) {
 	}
 }
 
-// TestSOCKSDatagrams: an app's association over real devices, also to what the
-// server may not reach.
+// TestSOCKSDatagrams: an app's UDP association works over real devices, also to destinations that
+// the server refuses.
 func TestSOCKSDatagrams(t *testing.T) {
 	w := newTestbed(t)
 	w.scfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}

@@ -11,7 +11,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// helpedSubflow is the path that goes over the helper.
+// helpedSubflow returns the subflow by the helper.
 func (n *network) helpedSubflow() (p api.Subflow) {
 	n.Helper()
 	s, err := n.Status("primary", "primary")
@@ -26,9 +26,8 @@ func (n *network) helpedSubflow() (p api.Subflow) {
 	return p
 }
 
-// TestPipeBreaks: the pipe's link goes away for 3 s in the middle of a
-// download, and its connection is reset in another: the helped subflow is the
-// same afterwards, and every byte is right.
+// TestPipeBreaks: the pipe's link is down for 3 s in the middle of a download. In another download
+// its connection is reset. The helped subflow survives both, and every byte is right.
 func TestPipeBreaks(t *testing.T) {
 	n := newNetworkWith(t, "20/20/20", "", nil)
 	const size = 20 * mb

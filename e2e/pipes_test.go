@@ -12,7 +12,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// helpedSubflows are the helped paths that are up.
+// helpedSubflows returns the helped subflows that are up.
 func (n *network) helpedSubflows() (list []api.Subflow) {
 	n.Helper()
 	s, err := n.Status("primary", "primary")
@@ -27,8 +27,8 @@ func (n *network) helpedSubflows() (list []api.Subflow) {
 	return list
 }
 
-// TestTwoPipesTogether: the helper has two pipes, of 5 and 3 Mbit/s, and an
-// HS-path of 10: a long download uses both.
+// TestTwoPipesTogether: the helper has two pipes, of 5 and 3 Mbit/s, and an HS-path of 10. A long
+// download uses both pipes.
 func TestTwoPipesTogether(t *testing.T) {
 	n := newNetworkWith(t, "1/10/5+3", "", nil)
 	const size = 10 * mb
@@ -51,8 +51,8 @@ func TestTwoPipesTogether(t *testing.T) {
 	}
 }
 
-// TestPipeFalls: the HS-path needs no more than one of two pipes, and the one in
-// use falls to 0.3 Mbit/s: the subflow, the same one, goes on over the other.
+// TestPipeFalls: the HS-path needs only one of two pipes, and the rate of the one in use falls to
+// 0.3 Mbit/s. The same subflow continues over the other pipe.
 func TestPipeFalls(t *testing.T) {
 	n := newNetworkWith(t, "2/8/10+10", "", nil)
 	const size = 8 * mb
@@ -68,7 +68,7 @@ func TestPipeFalls(t *testing.T) {
 		inUse, other = other, inUse
 	}
 	x := n.startTransfer(fmt.Sprintf("http://web/%d", size))
-	rig.Eventually(t, func() error { // so that it is known what this pipe carries
+	rig.Eventually(t, func() error { // until the rate of this pipe is known
 		if got := n.LinkBytes(inUse); got < 1_500_000 {
 			return fmt.Errorf("%s has carried %d bytes", inUse, got)
 		}

@@ -20,9 +20,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// TestPolicy: rules in policy.toml hold for the real program, whichever way an
-// app comes in, by destination and by program; a file that cannot be used
-// changes nothing and is told of.
+// TestPolicy: the real program applies rules in policy.toml, by destination and by program, however
+// an app connects. An invalid file changes nothing and is reported.
 func TestPolicy(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
@@ -136,8 +135,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestPolicyDevices: a rule that names devices holds for both directions, while
-// these devices work and while they do not; one for a single subflow uses one.
+// TestPolicyDevices: a rule that names devices applies in both directions, whether these devices
+// work or not. A rule for a single subflow uses one.
 func TestPolicyDevices(t *testing.T) {
 	n := newNetwork(t)
 	file := filepath.Join(n.Dir, "primary", "policy.toml")
@@ -170,7 +169,7 @@ func TestPolicyDevices(t *testing.T) {
 	}
 	upload := filepath.Join(n.Dir, "upload")
 	writeNoise(t, upload, 2*mb)
-	// by moves 2 MB down and up, and tells what went over each device.
+	// by moves 2 MB down and up and returns the bytes that each device carried.
 	by := func(t *testing.T) (laptop, phone int64) {
 		t.Helper()
 		before := carried(t)
@@ -191,7 +190,7 @@ func TestPolicyDevices(t *testing.T) {
 		t.Errorf("by the laptop only: %d bytes by the laptop, %d by the phone", laptop, phone)
 	}
 	use(t, "[[rule]]\nmode = 'single'\n")
-	for try := 0; ; try++ { // it changes when the machine stops for a moment and its subflow seems to be silent
+	for try := 0; ; try++ { // the choice changes when the machine stalls and its subflow seems silent
 		laptop, phone := by(t)
 		if min(laptop, phone) <= little && max(laptop, phone) >= much {
 			break
@@ -210,7 +209,7 @@ func TestPolicyDevices(t *testing.T) {
 	select {
 	case <-app.Done:
 		t.Errorf("without the phone it ended, %v", app.Err)
-	case <-time.After(time.Second): // it shows if it goes by the laptop, which takes 0.2 s
+	case <-time.After(time.Second): // by the laptop it would take 0.2 s
 	}
 	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	select {
@@ -223,8 +222,7 @@ func TestPolicyDevices(t *testing.T) {
 	}
 }
 
-// checkDatagramsByPhone checks that a flow is given to the phone's subflow only, at
-// both ends.
+// checkDatagramsByPhone checks that both ends send a flow only on the phone's subflow.
 func checkDatagramsByPhone(t *testing.T, n *network) {
 	t.Helper()
 	n.Start("web", os.Args[0], "lab", "services")
@@ -255,10 +253,9 @@ func checkDatagramsByPhone(t *testing.T, n *network) {
 	}
 }
 
-// TestPolicyPriorities: two downloads by the real program share the links as their
-// rules say: one of a high class leaves a low one hardly anything, and weights are
-// kept to. What counts is bytes against bytes at one moment, whatever the machine
-// does meanwhile.
+// TestPolicyPriorities: two downloads by the real program share the links as their rules say. A
+// high class leaves hardly anything to a low one, and weights are kept. The test compares the bytes
+// of both at one moment, so it does not depend on the speed of the machine.
 func TestPolicyPriorities(t *testing.T) {
 	n := newNetworkWith(t, "16/20/10", "", nil)
 	file := filepath.Join(n.Dir, "primary", "policy.toml")
@@ -283,7 +280,7 @@ func TestPolicyPriorities(t *testing.T) {
 		return n.Start("primary", n.Mpbond, "run", "--", "sh", "-c",
 			fmt.Sprintf("curl -gsS -o /dev/null http://%s/%d || true", host, 60*mb))
 	}
-	// now looks how much of both downloads has come.
+	// now reads how much of both downloads has arrived.
 	var one, other int64
 	now := func() []api.BondStream {
 		list, err := c.Streams(t.Context())
@@ -311,8 +308,8 @@ func TestPolicyPriorities(t *testing.T) {
 			}
 		}
 	}
-	// beside is how much of the second came for each byte of the first one, which
-	// begins while the second loads.
+	// beside returns the bytes of the second download for each byte of the first one, which begins
+	// while the second loads.
 	beside := func() float64 {
 		t.Helper()
 		one, other = 0, 0
@@ -346,8 +343,8 @@ func TestPolicyPriorities(t *testing.T) {
 	}
 }
 
-// TestStreamIsTreated: how a connection is carried is changed while it is open, at both
-// ends, by the API and the command.
+// TestStreamIsTreated: the class of an open connection is changed at both ends, by the API and the
+// command.
 func TestStreamIsTreated(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
@@ -406,15 +403,15 @@ func TestStreamIsTreated(t *testing.T) {
 				return nil
 			})
 		}
-		if c.what == "single" { // one device brings nearly all from then on, if not at once
-			laptop, phone := int64(-1), int64(-1) // at the begin of 4 MB that are looked at
+		if c.what == "single" { // soon one device carries nearly all
+			laptop, phone := int64(-1), int64(-1) // at the beginning of the 4 MB that are compared
 			rig.Eventually(t, func() error {
 				l, p, err := carried()
 				if err != nil {
 					return err
 				}
 				byLaptop, byPhone := l-laptop, p-phone
-				if laptop < 0 || byLaptop < 0 || byPhone < 0 { // or a subflow is another one
+				if laptop < 0 || byLaptop < 0 || byPhone < 0 { // or a subflow was replaced
 					laptop, phone = l, p
 					return errors.New("nothing was looked at yet")
 				}

@@ -15,9 +15,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// TestWhatIsHeard: who listens to all that goes to a server and comes from it hears
-// that it is mpbond, and what a helper calls itself; no device's key, the name of no
-// primary, and nothing of streams.
+// TestWhatIsHeard: an eavesdropper on all traffic of a server learns that it is mpbond and what a
+// helper calls itself. It learns no device's key, no primary's name, and nothing of streams.
 func TestWhatIsHeard(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
@@ -68,9 +67,9 @@ func TestWhatIsHeard(t *testing.T) {
 	}
 }
 
-// TestProbes: a server says nothing to who does not speak mpbond, tells its
-// certificate to no other protocol, and answers strangers, those whom it trusted
-// once and those who have another role with the same words.
+// TestProbes: a server sends nothing to a client that does not speak mpbond, and shows its
+// certificate to no other protocol. It answers strangers, devices it no longer trusts and devices
+// with another role in the same words.
 func TestProbes(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()

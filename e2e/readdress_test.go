@@ -11,21 +11,21 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// changeAddress gives a node another address on a link, with its interface down
-// for a time in between.
+// changeAddress gives a node another address on a link. Its interface is down for a time in
+// between.
 func (n *network) changeAddress(node, link string, down time.Duration) {
 	n.Helper()
 	old, next := n.pickAddresses(node, link)
 	n.Must(node, "ip", "addr", "del", old.String()+"/24", "dev", link)
 	if down > 0 {
 		n.Must(node, "ip", "link", "set", link, "down")
-		time.Sleep(down) // of the world, not of a goroutine
+		time.Sleep(down) // of the emulated network, not of a goroutine
 		n.Must(node, "ip", "link", "set", link, "up")
 	}
 	n.Must(node, "ip", "addr", "add", next.String()+"/24", "dev", link)
 }
 
-// pickAddresses are the one that a node has on a link, and another one.
+// pickAddresses returns the address of a node on a link, and a free one.
 func (n *network) pickAddresses(node, link string) (old, next netip.Addr) {
 	n.Helper()
 	old, err := n.Lab.Topology.Addr(node, link)
@@ -37,9 +37,8 @@ func (n *network) pickAddresses(node, link string) (old, next netip.Addr) {
 	return old, netip.AddrFrom4(b)
 }
 
-// TestHelperReaddressed: in the middle of a download that has no other way, the
-// helper's address on the pipe's network changes. The helped subflow is the
-// same afterwards.
+// TestHelperReaddressed: the helper's address on the pipe's network changes in the middle of a
+// download that has no other path. The helped subflow survives.
 func TestHelperReaddressed(t *testing.T) {
 	for _, c := range []struct {
 		name string

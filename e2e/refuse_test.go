@@ -20,8 +20,8 @@ import (
 	"mpbond/node/primary"
 )
 
-// awaitRefusal waits until the primary's status gives a reason, with a hint, why a
-// device carries nothing.
+// awaitRefusal waits until the primary's status gives a reason, with a hint, why a device carries
+// nothing.
 func (w *testbed) awaitRefusal(device, reason, hint string) {
 	w.Helper()
 	rig.Eventually(w.TB, func() error {
@@ -88,8 +88,8 @@ func TestPrimaryHasAnotherKeyThanTheHelperThinks(t *testing.T) {
 	phone.awaitLog("no pipe", "another key answered", "hint=\"")
 }
 
-// TestServerUnknownToHelper: a helper that knows no server carries its primary to
-// the one that this tells, and hears of another when the primary does.
+// TestServerUnknownToHelper: a helper that knows no server uses the one that its primary names. It
+// learns of another one when the primary does.
 func TestServerUnknownToHelper(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll()
@@ -178,7 +178,7 @@ func TestStreamLimit(t *testing.T) {
 			"3 streams of the device are open, which is the server's limit")
 	}
 	w.awaitSubflows("laptop", "phone") // no subflow has suffered
-	// Another bond of the device has no streams of its own.
+	// Another bond of the device shares its limit of streams.
 	cfg := w.pcfg
 	cfg.Pipe = ""
 	p, err := primary.New(cfg, w.primary.key, w.primary.trust, w.primary.log.Logger(), nil)
@@ -234,7 +234,7 @@ func TestBondLimit(t *testing.T) {
 	}
 }
 
-// reloadTrust is what SIGHUP does.
+// reloadTrust does what SIGHUP does.
 func (w *testbed) reloadTrust(d *device, changed func()) {
 	w.Helper()
 	if err := d.trust.Reload(); err != nil {
@@ -330,8 +330,8 @@ func TestHelperTrustsThePrimaryNoLonger(t *testing.T) {
 	w.awaitSubflows("laptop", "phone")
 }
 
-// TestHelperIsRenamed: a helper whose subflow is up is told of by its new name, and
-// so is the next subflow by it.
+// TestHelperIsRenamed: a helper whose subflow is up is reported by its new name, and so is its next
+// subflow.
 func TestHelperIsRenamed(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll("phone")
@@ -358,8 +358,8 @@ func TestHelperIsRenamed(t *testing.T) {
 	w.awaitSubflows("laptop", "pixel")
 }
 
-// TestRatePerDevice: all streams of a device together move what the server
-// allows, each way.
+// TestRatePerDevice: all streams of a device together move at most the rate that the server allows,
+// each way.
 func TestRatePerDevice(t *testing.T) {
 	w := newTestbed(t)
 	w.scfg.Rate = 40 * unit.Mbps
@@ -375,7 +375,7 @@ func TestRatePerDevice(t *testing.T) {
 		})
 	}
 	all.Wait()
-	const burst = 250_000 // 50 ms of it
+	const burst = 250_000 // 50 ms of the rate
 	if took, least := time.Since(began), w.scfg.Rate.Time(2*each-burst); took < least || took > 4*least+rig.Patience {
 		t.Errorf("took %v, the limit is %v", took, least)
 	}

@@ -68,8 +68,8 @@ func TestStreamsAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// TestOpenedAfterTheFirstBytes: the answer to OPEN comes also when the app's
-// bytes reach the server before the destination is connected.
+// TestOpenedAfterTheFirstBytes: the answer to OPEN also arrives when the app's bytes reach the
+// server before the destination is connected.
 func TestOpenedAfterTheFirstBytes(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll("phone")
@@ -88,8 +88,8 @@ func TestOpenedAfterTheFirstBytes(t *testing.T) {
 	}
 }
 
-// startReading opens a stream, reads a little of an endless download, and returns
-// where the error that ends it will come.
+// startReading opens a stream with an endless download and reads a little of it. The returned
+// channel receives the error that ends it.
 func (w *testbed) startReading() <-chan error {
 	w.Helper()
 	c := w.dialStream(w.web.addr)
@@ -107,7 +107,7 @@ func (w *testbed) startReading() <-chan error {
 	return ended
 }
 
-// awaitReset waits for the reset of a stream that reading has opened.
+// awaitReset waits for the reset of a stream of startReading.
 func (w *testbed) awaitReset(ended <-chan error, code wire.Code) {
 	w.Helper()
 	select {
@@ -142,7 +142,7 @@ func TestServerRestart(t *testing.T) {
 		}
 		w.awaitSubflows("laptop", "phone")
 	}
-	rig.Eventually(t, func() error { // no bond that nobody uses stays behind
+	rig.Eventually(t, func() error { // no unused bond is left
 		if b := w.s.Status(false); len(b) != 1 || len(b[0].Subflows) != 2 {
 			return fmt.Errorf("%d bonds: %+v", len(b), b)
 		}
@@ -231,8 +231,8 @@ func TestTwoBonds(t *testing.T) {
 	w.awaitReset(ended, wire.CodeClosed)
 }
 
-// TestStreamsLeaveNothing looks at goroutines, descriptors and the state of the
-// bond after many streams of all sorts of ends.
+// TestStreamsLeaveNothing checks goroutines, descriptors and the state of the bond after many
+// streams that end in many ways.
 func TestStreamsLeaveNothing(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll("phone")
@@ -251,10 +251,10 @@ func TestStreamsLeaveNothing(t *testing.T) {
 					err = w.web.getBytes(c, 10_000)
 				case 1:
 					err = w.web.putBytes(c, 10_000)
-				case 2: // goes away in the middle
+				case 2: // leaves in the middle
 					_, _ = fmt.Fprintf(c, "get %d\n", mb)
 					_, err = io.ReadFull(c, make([]byte, 5000))
-				case 3: // is never read
+				case 3: // never reads
 					_, err = fmt.Fprintf(c, "wait 0\n")
 				}
 				if err != nil {
@@ -295,7 +295,7 @@ func countDescriptors(t *testing.T) int {
 	return len(list)
 }
 
-// TestIdleStreams measures what one costs at primary and server together.
+// TestIdleStreams measures the memory of an idle stream at primary and server together.
 func TestIdleStreams(t *testing.T) {
 	const n = 500
 	w := newTestbed(t)

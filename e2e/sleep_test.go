@@ -18,7 +18,7 @@ import (
 var sleepTime = flag.Duration("asleep", 3500*time.Millisecond,
 	"how long devices sleep in TestSleep; longer than the 3 s after which a silent subflow is given up")
 
-// sleepNode stops what runs in a node, whose links take nothing, for a while.
+// sleepNode stops the process in a node and takes its links down, for sleepTime.
 func (n *network) sleepNode(node string, links ...string) {
 	n.Helper()
 	n.signalProcess(node, syscall.SIGSTOP)
@@ -26,10 +26,9 @@ func (n *network) sleepNode(node string, links ...string) {
 	n.signalProcess(node, syscall.SIGCONT)
 }
 
-// TestSleep: helper and primary sleep for longer than the others wait for them,
-// and the helper is switched off and comes back at another address, with a
-// download and an upload going on. The helper is back by itself and carries its
-// part, and every byte is right.
+// TestSleep: helper and primary sleep for longer than the others wait for them. Then the helper is
+// switched off and returns with another address. A download and an upload run meanwhile. The helper
+// returns by itself and carries its part, and every byte is right.
 func TestSleep(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "10/20/20", "", nil)

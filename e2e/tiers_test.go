@@ -14,7 +14,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// setTier puts the phone into a tier, and waits until both ends know.
+// setTier puts the phone into a tier and waits until both ends know.
 func (n *network) setTier(name string) {
 	n.Helper()
 	writeFile(n, filepath.Join(n.Dir, "primary", "policy.toml"), fmt.Sprintf("[device.phone]\ntier = %q\n", name))
@@ -29,7 +29,7 @@ func (n *network) setTier(name string) {
 	})
 }
 
-// phoneSubflow is the subflow by the helper, as a role sees it.
+// phoneSubflow returns the subflow by the helper, as a role reports it.
 func (n *network) phoneSubflow(role string) (one api.Subflow, err error) {
 	s, err := n.Status(role, role)
 	if err != nil || len(s.Bonds) == 0 {
@@ -43,8 +43,8 @@ func (n *network) phoneSubflow(role string) (one api.Subflow, err error) {
 	return one, fmt.Errorf("no subflow by the phone: %+v", s.Bonds[0].Subflows)
 }
 
-// countPhoneBytes is what the helper's subflow carries while f runs, towards the primary
-// and away from it. A subflow that is made anew counts from nothing.
+// countPhoneBytes returns what the helper's subflow carries while f runs, to the primary and from
+// it. A subflow that was replaced counts from 0.
 func (n *network) countPhoneBytes(f func()) (down, up unit.Bytes) {
 	n.Helper()
 	before, err := n.phoneSubflow("primary")
@@ -62,8 +62,7 @@ func (n *network) countPhoneBytes(f func()) (down, up unit.Bytes) {
 	return after.RxBytes - before.RxBytes, after.TxBytes - before.TxBytes
 }
 
-// longestGap is the longest time without a byte within a transfer, which must be
-// whole.
+// longestGap returns the longest time without a byte within a download, which must arrive complete.
 func (n *network) longestGap(size int64) (longest time.Duration) {
 	n.Helper()
 	cmd := n.Command("primary", "curl", "-sSfN", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080",
@@ -94,9 +93,9 @@ func (n *network) longestGap(size int64) (longest time.Duration) {
 	return longest
 }
 
-// TestTiers: a helper of tier secondary carries nothing of what the direct path
-// can carry, down or up, and its part of bulk; one of tier backup carries nothing
-// until the direct path falls silent, then all, and rests again afterwards.
+// TestTiers: a helper of tier secondary carries nothing that the direct path can carry, down or up,
+// and its part of bulk data. One of tier backup carries nothing until the direct path falls silent,
+// then everything. Afterwards it is idle again.
 func TestTiers(t *testing.T) {
 	n := newNetworkWith(t, "10/20/20", "", nil)
 	get := func(url string) {
@@ -106,7 +105,7 @@ func TestTiers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Acknowledgements of frames that a subflow carries go over it, and hardly anything else.
+	// A subflow carries acknowledgements of its own frames, and hardly anything else.
 	const little = 2 * unit.KB
 	quiet := func(what string, f func()) {
 		t.Helper()
@@ -158,6 +157,6 @@ func TestTiers(t *testing.T) {
 		}
 		return fmt.Errorf("the direct path is not back: %+v", s.Bonds[0].Subflows)
 	})
-	get("100000") // what went over it last is acknowledged
+	get("100000") // its last data is acknowledged
 	quiet("1 MB after the direct path is back", func() { get(fmt.Sprint(mb)) })
 }

@@ -26,7 +26,7 @@ import (
 // Ports of services, which run beside the web server.
 const (
 	echoPort = "7"    // UDP
-	dnsPort  = "53"   // UDP and TCP; every name has the address it is asked at
+	dnsPort  = "53"   // UDP and TCP; every name resolves to the address that was asked
 	webPort  = "9001" // TCP: see serveWeb
 	noPort   = "9"
 )
@@ -99,11 +99,11 @@ func answerDNS(query []byte, ip net.IP) []byte {
 	return b
 }
 
-// probeAddress does in a node what apps do, and prints what it sees.
+// probeAddress does in a node what apps do and prints the result.
 func probeAddress(what, addr string) error {
 	start := time.Now()
 	switch what {
-	case "connect": // and say why not
+	case "connect": // prints why a connection fails
 		c, err := net.DialTimeout("tcp", addr, rig.Patience)
 		took := time.Since(start)
 		var errno syscall.Errno
@@ -146,18 +146,18 @@ func probeAddress(what, addr string) error {
 			}
 		}
 		return nil
-	case "refused": // what an app hears of datagrams that nobody wants
+	case "refused": // prints the error an app gets for datagrams to a closed port
 		c, err := net.Dial("udp", addr)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
 		if raw, err := c.(*net.UDPConn).SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { // as apps do that want to hear more than of closed ports
+			_ = raw.Control(func(fd uintptr) { // as apps do that want more errors than of closed ports
 				_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_RECVERR, 1)
 			})
 		}
-		for range 5 { // datagrams, and the news of them, may be lost
+		for range 5 { // datagrams and their errors may be lost
 			if _, err = c.Write([]byte("x")); err == nil {
 				_ = c.SetReadDeadline(time.Now().Add(time.Second))
 				_, err = c.Read(make([]byte, 1))
@@ -204,17 +204,17 @@ func probeAddress(what, addr string) error {
 	return fmt.Errorf("unknown probe %q", what)
 }
 
-// routingState is all that decides where the primary's packets go.
+// routingState returns all rules, routes, links and addresses of the primary.
 func (n *network) routingState() string {
 	n.Helper()
 	out := n.Must("primary", "sh", "-c", `for f in -4 -6; do echo "rules $f"; ip $f rule; echo "routes $f"; ip $f route show table all; done; ip -o link | sed 's/:.*//; s/^/link /'; ip -o addr`)
 	lines := strings.Split(out, "\n")
-	slices.Sort(lines) // a route that came back is listed elsewhere
+	slices.Sort(lines) // a restored route may be listed elsewhere
 	return strings.Join(lines, "\n")
 }
 
-// primaryBondBytes is how many bytes the primary's bond has carried, both ways. The
-// server may know an older one too.
+// primaryBondBytes returns the bytes that the primary's bond has carried, in both directions. The
+// server may also have an older bond.
 func (n *network) primaryBondBytes() (sum int64) {
 	n.Helper()
 	s, err := n.Status("primary", "primary")
@@ -227,9 +227,8 @@ func (n *network) primaryBondBytes() (sum int64) {
 	return sum
 }
 
-// prepareTUN ends the primary, and leaves it only its default route to the web.
-// The lab gives each node a route to each other one, and what has a route of
-// its own is left alone.
+// prepareTUN ends the primary and leaves it only its default route to the web server. The lab gives
+// each node a route to each other one, and TUN leaves destinations with an own route alone.
 func (n *network) prepareTUN() {
 	n.Helper()
 	n.processIn("primary").End(syscall.SIGTERM)
@@ -376,7 +375,7 @@ func TestTUN(t *testing.T) {
 	t.Run("restored", restored)
 
 	p = n.startTUN()
-	var cut []*transfer // which only wait for bytes, so that nothing but a new start can tell them
+	var cut []*transfer // they only wait for bytes, so only a new start can end them
 	for _, at := range []string{n.web4, "[" + n.web6 + "]"} {
 		x := n.startAppTransfer(1000, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M",
 			fmt.Sprintf("http://%s/%d", at, 100*mb))
@@ -417,8 +416,8 @@ func TestTUN(t *testing.T) {
 	t.Run("restored after repair", restored)
 }
 
-// BenchmarkTUN downloads over links that are not limited: a connection that the
-// device takes, in turn with one by SOCKS5.
+// BenchmarkTUN downloads over unlimited links: by a connection through the TUN device, in turn with
+// one by SOCKS5.
 func BenchmarkTUN(b *testing.B) {
 	n := newNetworkWith(b, "-/-/-", "", nil)
 	n.prepareTUN()

@@ -14,15 +14,14 @@ import (
 	"time"
 )
 
-// pingResult is what a ping prints: round trips in ms, of datagrams sent each 20 ms.
+// pingResult is what a ping prints: round trips in ms of datagrams sent every 20 ms.
 type pingResult struct {
 	Sent, Came, Twice int
 	P50, P95          float64
 	Gap               float64 // longest time without an answer
 }
 
-// runPing sends n numbered datagrams to addr, one each 20 ms, and tells what came
-// back.
+// runPing sends n numbered datagrams to addr, one every 20 ms, and prints its result.
 func runPing(addr, n string) error {
 	count, err := strconv.Atoi(n)
 	if err != nil {
@@ -77,8 +76,8 @@ func (n *network) runPing(count int) (p pingResult) {
 	return p
 }
 
-// TestDatagramsInTheLab: a ping by `mpbond run` over an unused bond, beside a
-// download, and while its link becomes a black hole.
+// TestDatagramsInTheLab: a ping by `mpbond run` works over an unused bond, beside a download, and
+// while its link becomes a black hole.
 func TestDatagramsInTheLab(t *testing.T) {
 	n := newNetworkWith(t, "8/10/5", "", nil)
 	n.Start("web", os.Args[0], "lab", "services")
@@ -108,8 +107,8 @@ func TestDatagramsInTheLab(t *testing.T) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
-	// Generous: other programs share this machine. Links that stood still
-	// themselves tell nothing.
+	// The bounds are generous because other programs share this machine. Times mean nothing when
+	// the links themselves stalled.
 	if s, err := n.Lab.Stats(false); err != nil || s.Lateness.Max > 100*time.Millisecond {
 		t.Logf("no judgement of times: the links stood still for %v; %v", s.Lateness.Max, err)
 	} else if beside.P95 > alone.P50+400 || cut.Gap > 2000 {

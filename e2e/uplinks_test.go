@@ -16,12 +16,11 @@ import (
 	"mpbond/lab"
 )
 
-// newUplinkNetwork is the emulated network
+// newUplinkNetwork makes the emulated network
 //
 //	primary ═══ wifi, lte ═══ server ─ core ─ web
 //
-// whose devices trust each other; nothing runs there. The primary's routes know wifi
-// alone.
+// whose devices trust each other. No role runs yet. The primary's routes use wifi alone.
 func newUplinkNetwork(t *testing.T) *network {
 	t.Helper()
 	topology := &lab.Topology{
@@ -88,9 +87,8 @@ func (n *network) awaitDevices(want ...string) {
 	})
 }
 
-// TestOwnInterfaces: the primary finds its interfaces by their default routes,
-// and follows them as they go and come; one whose data costs money carries a
-// subflow only while the other does not work.
+// TestOwnInterfaces: the primary finds its interfaces by their default routes and follows changes.
+// A metered interface carries a subflow only while the other one does not work.
 func TestOwnInterfaces(t *testing.T) {
 	n := newUplinkNetwork(t)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16")
@@ -116,5 +114,5 @@ func TestOwnInterfaces(t *testing.T) {
 	n.Must("primary", "sh", "-c", "ip route del default dev wifi; ip -6 route del default dev wifi")
 	awaitDevices(lte)
 	route("add", "wifi", "1")
-	awaitDevices(lte, wifi) // for ten seconds more
+	awaitDevices(lte, wifi) // the metered one stays for ten seconds
 }

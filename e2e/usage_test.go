@@ -19,7 +19,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// linkUsage is what a role says that a link of its node has carried, in all.
+// linkUsage returns the bytes that a link of a role's node has carried in all, as the role reports
+// them.
 func (n *network) linkUsage(c *client.Client, link string) (down, up int64) {
 	n.Helper()
 	var u api.Usage
@@ -39,9 +40,8 @@ func (n *network) linkUsage(c *client.Client, link string) (down, up int64) {
 	return down, up
 }
 
-// TestUsage: what is counted is within 1 % of what the interfaces count
-// themselves, for downloads and uploads, with losses and without; and nothing is
-// counted at two links.
+// TestUsage: usage is within 1 % of the interfaces' own counters, for downloads and uploads, with
+// and without losses. Nothing counts at two links.
 func TestUsage(t *testing.T) {
 	n := newNetworkWith(t, "30/30/30", "", nil)
 	const size = 4 * mb
@@ -75,7 +75,7 @@ func TestUsage(t *testing.T) {
 	download, upload := []string{fmt.Sprintf("http://web/%d", size)}, []string{"-H", "Expect:", "-T", file, "http://web/"}
 	for _, c := range []struct {
 		loss  string
-		most  float64 // by which it may be off, in percent
+		most  float64 // largest error, in percent
 		curls [][]string
 	}{{"0", 0.5, [][]string{download, upload}}, {"1%", 1, [][]string{download}}} {
 		for _, link := range []string{"ps", "hs1", "pipe1"} {
@@ -85,7 +85,7 @@ func TestUsage(t *testing.T) {
 		}
 		for _, curl := range c.curls {
 			var before [4]sums
-			for range 5 { // how the paths share it, on a busy machine too, is not the matter here
+			for range 5 { // how the subflows share the load does not matter
 				before = look()
 				n.Must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o",
 					"/dev/null"}, curl...)...)
@@ -94,7 +94,7 @@ func TestUsage(t *testing.T) {
 				}
 			}
 			var report []string
-			// what came beyond a gap counts when that is filled, which may be after the end
+			// Data beyond a gap counts when the gap is filled, which may be after the end.
 			rig.Eventually(t, func() error {
 				after := look()
 				report = nil
@@ -105,7 +105,7 @@ func TestUsage(t *testing.T) {
 					text := fmt.Sprintf("loss %s, %s: %s at %s: received %d, counted %+.2f %%; sent %d, counted %+.2f %%; both %+.2f %%", c.loss, curl[len(curl)-1], l.link, l.node,
 						rx, off(down, rx), tx, off(up, tx), off(down+up, rx+tx))
 					report = append(report, text)
-					data := off(down, rx) // the other direction has acknowledgements only, whose options are reckoned
+					data := off(down, rx) // the other direction has only acknowledgements, whose options are estimated
 					if len(curl) > 1 != (l.node == "helper1" && l.link == "pipe1") {
 						data = off(up, tx)
 					}
@@ -141,8 +141,8 @@ func TestUsage(t *testing.T) {
 	t.Run("killed", func(t *testing.T) { checkUsageAfterKill(t, n) })
 }
 
-// checkUsageAfterKill: a helper that is killed in the middle of a transfer has lost a
-// second's bytes at most.
+// checkUsageAfterKill checks that a helper killed in the middle of a transfer loses at most a
+// second's bytes of usage.
 func checkUsageAfterKill(t *testing.T, n *network) {
 	const rate = 10 // Mbit/s
 	for link, rate := range map[string]int{"ps": 2, "hs1": rate, "pipe1": 30} {
@@ -184,14 +184,13 @@ func checkUsageAfterKill(t *testing.T, n *network) {
 	}
 }
 
-// TestCap: a helper stops within 1 % of its cap, by its interface's own counters,
-// while the download goes on by the other path; all are told, also when the cap is
-// raised.
+// TestCap: a helper stops within 1 % of its cap, by its interface's own counters, while the
+// download continues by the other subflow. All roles report it, also when the cap is raised.
 func TestCap(t *testing.T) {
 	n := newNetwork(t)
 	const limit = 20_000_000
 	plan := filepath.Join(n.Dir, "helper1", "policy.toml")
-	// the default is for a primary beside it
+	// The default applies to a primary on the same node.
 	writeFile(t, plan, "default = \"deny\"\n[device.hs1]\nmonthly_cap = \"20MB\"\n")
 	helper := n.Asker("helper1", "helper")
 	state := func(want string) {
@@ -209,7 +208,7 @@ func TestCap(t *testing.T) {
 		s, err := helper.Status(t.Context(), false)
 		return err == nil && len(s.Caps) == 1 && s.Caps[0].State == "reached"
 	}
-	// the other path may have carried more than half
+	// The other subflow may have carried more than half.
 	for size, tries := int64(32*mb), 0; !reached(); size, tries = 8*mb, tries+1 {
 		want, _ := rig.Sum(rig.Noise(size))
 		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
@@ -234,7 +233,7 @@ func TestCap(t *testing.T) {
 			t.Errorf("%s of the helper: %s", command, text)
 		}
 	}
-	// with what came to the end, and what it has cost that the primary asked again
+	// The counters include what arrived last and the cost of the primary's new attempts.
 	rx, tx := n.Counters("helper1", "hs1")
 	down, up := n.linkUsage(helper, "hs1")
 	off := 100 * (float64(rx+tx)/limit - 1)
@@ -242,7 +241,7 @@ func TestCap(t *testing.T) {
 	if math.Abs(off) > 1 {
 		t.Errorf("carried %d, %+.2f %% of the cap", rx+tx, off)
 	}
-	// Its owner raises it by the API, and later lowers the level at which it stops.
+	// The helper raises the cap by the API, and later lowers the level at which it stops.
 	set := func(text string) {
 		t.Helper()
 		before, err := helper.Policy(t.Context())
@@ -277,15 +276,14 @@ func TestCap(t *testing.T) {
 	})
 }
 
-// TestCapsOfDevices: a primary bounds what a helper carries for it, and a helper what it
-// carries for a primary, within 1 % by what each has counted, while the download goes on
-// by the other path.
+// TestCapsOfDevices: a primary limits what a helper carries for it, and a helper what it carries
+// for a primary, within 1 % of what each has counted. The download continues by the other subflow.
 func TestCapsOfDevices(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	for _, c := range []struct {
 		node, role, name, purpose string
-		megabytes                 int // the helper has then carried what the primary's cap was before
+		megabytes                 int // the helper has then carried the primary's previous cap
 		told                      string
 	}{
 		{"primary", "primary", "phone", "pipe", 10, "suspended: the monthly cap of 10 MB is used up"},
@@ -336,7 +334,7 @@ func TestCapsOfDevices(t *testing.T) {
 			t.Errorf("%s: carried %.0f, %+.2f %% of the cap, %v", c.role, sum, off, err)
 		}
 		if c.role == "primary" {
-			writeFile(t, plan, "") // none any more
+			writeFile(t, plan, "") // no cap any more
 			n.Await(2)
 		}
 	}

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests the roles together: here in one process, over real TCP and
-// TLS on loopback; in lab_test.go as processes in network namespaces.
+// Package e2e tests the roles together: here in one process, over real TCP and TLS on loopback; in
+// lab_test.go as processes in network namespaces.
 //
-//	world_test.go    the devices and how to wait for them
-//	roles_test.go    they work, stop and start again
-//	refuse_test.go   strangers, limits, private destinations, trust taken back
-//	garbage_test.go  ends that do not keep to the protocol
-//	hostile_test.go  who stands in between, beside or in the way
+//	testbed_test.go  the devices and how to wait for them
+//	roles_test.go    roles work, stop and start again
+//	refuse_test.go   strangers, limits, private destinations, revoked trust
+//	garbage_test.go  peers that break the protocol
+//	hostile_test.go  attackers on the path, on another device or at a port
 //	attack_test.go   floods and exhaustion of the real program
-//	liar_test.go     a helper that is trusted and lies
+//	liar_test.go     a trusted helper that lies
 //	lab_test.go      the real program in an emulated network
 package e2e
 
@@ -36,18 +36,18 @@ import (
 	"mpbond/node/server"
 )
 
-// promptly is how long what waits for no timer may take: tenths of a second, and a
-// second between two tries, where nothing else runs.
+// promptly bounds what waits for no timer. On a quiet machine that takes tenths of a second, and a
+// second between two tries.
 const promptly = 5 * time.Second
 
-// device is one device with its key, its trust file and its log.
+// device is a device with its key, its trust file and its log.
 type device struct {
 	t     testing.TB
 	name  string
 	key   *identity.Key
 	trust *identity.Trust
 	log   *rig.Journal
-	stop  func() // ends Run and waits; nil while nothing runs
+	stop  func() // ends the role and waits; nil while none runs
 }
 
 func newDevice(t testing.TB, name string) *device {
@@ -91,7 +91,7 @@ func (d *device) runRole(run func(context.Context) error) {
 	d.t.Cleanup(d.stop)
 }
 
-// testbed is one server with a web server behind it, and a primary.
+// testbed is a server with a web server behind it, and a primary.
 type testbed struct {
 	testing.TB
 	server, primary *device
@@ -102,7 +102,7 @@ type testbed struct {
 	pcfg            primary.Config
 }
 
-// newTestbed makes the devices. Nothing runs yet.
+// newTestbed makes the devices. No role runs yet.
 func newTestbed(t testing.TB) *testbed {
 	t.Helper()
 	w := &testbed{TB: t, server: newDevice(t, "home"), primary: newDevice(t, "laptop"), web: newWeb(t)}
@@ -113,7 +113,7 @@ func newTestbed(t testing.TB) *testbed {
 	return w
 }
 
-// startServer starts it, again on the port it had.
+// startServer starts the server, on its previous port if it had one.
 func (w *testbed) startServer() {
 	w.Helper()
 	s, err := server.New(w.scfg, w.server.key, w.server.trust, w.server.log.Logger(), nil)
@@ -124,7 +124,7 @@ func (w *testbed) startServer() {
 	w.server.runRole(s.Run)
 }
 
-// startPrimary starts it, again on the port it had.
+// startPrimary starts the primary, on its previous port if it had one.
 func (w *testbed) startPrimary() {
 	w.Helper()
 	if len(w.primary.trust.ByRole(identity.RoleServer)) == 0 {
@@ -138,7 +138,7 @@ func (w *testbed) startPrimary() {
 	w.primary.runRole(p.Run)
 }
 
-// newHelper makes a helper that knows server and primary, and is known.
+// newHelper makes a helper that trusts server and primary, and that the primary trusts.
 func (w *testbed) newHelper(name string) *device {
 	w.Helper()
 	d := newDevice(w.TB, name)
@@ -172,7 +172,7 @@ func (w *testbed) startAll(helpers ...string) (list []*device) {
 	return list
 }
 
-// awaitSubflows waits until there are subflows by just these devices.
+// awaitSubflows waits until exactly these devices have subflows.
 func (w *testbed) awaitSubflows(devices ...string) {
 	w.Helper()
 	rig.Eventually(w.TB, func() error {
@@ -194,7 +194,7 @@ func (w *testbed) awaitSubflows(devices ...string) {
 	})
 }
 
-// lastError is what the primary's status says of a device without subflow.
+// lastError returns the error that the primary's status gives for a device.
 func (w *testbed) lastError(device string) string {
 	for _, path := range w.p.Status(false).Subflows {
 		if path.Device == device {
@@ -216,7 +216,7 @@ func (w *testbed) dialStream(dest string) net.Conn {
 	return c
 }
 
-// download gets n bytes over a stream of its own.
+// download downloads n bytes over a new stream.
 func (w *testbed) download(n int64) error {
 	c, err := w.p.DialStream(w.Context(), w.web.addr)
 	if err != nil {
@@ -226,7 +226,7 @@ func (w *testbed) download(n int64) error {
 	return w.web.getBytes(c, n)
 }
 
-// upload sends n bytes over a stream of its own.
+// upload uploads n bytes over a new stream.
 func (w *testbed) upload(n int64) error {
 	c, err := w.p.DialStream(w.Context(), w.web.addr)
 	if err != nil {
@@ -236,8 +236,8 @@ func (w *testbed) upload(n int64) error {
 	return w.web.putBytes(c, n)
 }
 
-// web answers "get N\n" with N bytes and "put N\n", followed by N bytes, with
-// their SHA-256.
+// web answers "get N\n" with N bytes. It answers "put N\n", followed by N bytes, with rig.Sum of
+// these.
 type web struct {
 	addr string
 	mu   sync.Mutex
@@ -288,7 +288,7 @@ func (s *web) trackConn(c net.Conn, on bool) {
 	}
 }
 
-// countConns is how many are open.
+// countConns returns the number of open connections.
 func (s *web) countConns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +308,7 @@ func serveWeb(c net.Conn) {
 		if got, err := rig.Sum(io.LimitReader(c, n)); err == nil {
 			_, _ = io.WriteString(c, got)
 		}
-	case "wait": // until the other end goes
+	case "wait": // until the peer closes
 		_, _ = io.Copy(io.Discard, c)
 	}
 }
