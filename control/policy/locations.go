@@ -109,8 +109,8 @@ func (p *Locations) Trim() {
 }
 
 // keepLatest drops the entries unseen for longest until at most most are left.
-func keepLatest[V any](m map[string]V, most int, last func(V) time.Time) {
-	for len(m) > most {
+func keepLatest[V any](m map[string]V, limit int, last func(V) time.Time) {
+	for len(m) > limit {
 		drop, found := "", false
 		for k, v := range m {
 			if !found || last(v).Before(last(m[drop])) {

@@ -21,11 +21,12 @@ const (
 	maxSubflowAckDelay = 300 * time.Millisecond
 )
 
-// ackClock decides when ACKs are due and on which subflow. One ACK covers all subflows. It is due
-// ackDelay after the first byte that needs one, or at ackBytes, on the fastest subflow. Besides,
-// each subflow that received frames must carry an ACK within subflowAckDelay, unless the TCP of a
-// direct subflow confirms that a later ACK arrived. The clock sends nothing: its owner asks what is
-// due, builds the frame and records that it was sent. Not safe for concurrent use.
+// ackClock decides when ACKs are due and on which subflow. One ACK covers all subflows, or the
+// newest wire.MaxAcks of them. It is due ackDelay after the first byte that needs one, or at
+// ackBytes, on the fastest subflow. Besides, each subflow that received frames must carry an ACK
+// within subflowAckDelay, unless the TCP of a direct subflow confirms that a later ACK arrived. The
+// clock sends nothing: its owner asks what is due, builds the frame and records that it was sent.
+// Not safe for concurrent use.
 type ackClock struct {
 	subflows *subflowTable
 	timer    *wakeTimer
@@ -106,7 +107,7 @@ func (c *ackClock) subflowOwingAck(now time.Time) *subflow {
 // confirm it in time.
 func (c *ackClock) awaitsConfirmation(now time.Time) bool {
 	for _, p := range c.subflows.list {
-		if p.ack.confirmAt > 0 && !p.isSilent() && now.Sub(p.ack.sentAt) < min(hopSilenceLimit(p.est.LastHop()),
+		if p.ack.confirmAt > 0 && !p.isSilent() && now.Sub(p.ack.sentAt) < min(hopSilenceLimit(p.est.LocalHop()),
 			maxSubflowAckDelay) {
 			return true
 		}
@@ -129,7 +130,7 @@ func (c *ackClock) buildAck(p *subflow, now time.Time) wire.Ack {
 // recordSegment records that p was given a segment of n bytes, which may hold an ACK.
 func (c *ackClock) recordSegment(p *subflow, n int, now time.Time) {
 	if p.ack.inSegment {
-		h := p.est.LastHop()
+		h := p.est.LocalHop()
 		p.ack.confirmAt, p.ack.sentAt, p.ack.inSegment = h.Acked+uint64(h.Queue)+uint64(n), now, false
 	}
 }
@@ -138,7 +139,7 @@ func (c *ackClock) recordSegment(p *subflow, n int, now time.Time) {
 // so, no other subflow needs to carry an ACK for earlier frames, and the radio of a helper that
 // only drains its buffer to us sleeps on. The deadline for later frames moves to the next ACK.
 func (c *ackClock) confirmByHop(p *subflow, now time.Time) {
-	if p.ack.confirmAt == 0 || p.est.LastHop().Acked < p.ack.confirmAt {
+	if p.ack.confirmAt == 0 || p.est.LocalHop().Acked < p.ack.confirmAt {
 		return
 	}
 	p.ack.confirmAt = 0
@@ -155,8 +156,8 @@ func (c *ackClock) confirmByHop(p *subflow, now time.Time) {
 	}
 }
 
-// shiftDeadlines moves all deadlines by a time in which this process did not run.
-func (c *ackClock) shiftDeadlines(late time.Duration) {
+// shiftSubflowDeadlines moves the deadlines of subflows by a pause of this process.
+func (c *ackClock) shiftSubflowDeadlines(late time.Duration) {
 	for _, p := range c.subflows.list {
 		p.ack.dueAt = p.ack.dueAt.Add(late)
 	}

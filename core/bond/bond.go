@@ -240,7 +240,7 @@ func (b *Bond) ObserveLocalHop(id wire.SubflowID, now time.Time, h estimate.Hop)
 		return
 	}
 	h = p.est.FillBlindHop(h)
-	if h.Acked != p.est.LastHop().Acked || h.Queue == 0 {
+	if h.Acked != p.est.LocalHop().Acked || h.Queue == 0 {
 		p.lastHopProgress = now
 	}
 	p.est.AddLocalSample(now, h)
@@ -251,7 +251,7 @@ func (b *Bond) ObserveLocalHop(id wire.SubflowID, now time.Time, h estimate.Hop)
 // carries it now. The subflow then makes no progress.
 func (b *Bond) ObserveUnknownHop(id wire.SubflowID, now time.Time) {
 	if p := b.subflows.find(id); p != nil {
-		h := p.est.LastHop()
+		h := p.est.LocalHop()
 		h.Queue = max(h.Queue, 1)
 		b.ObserveLocalHop(id, now, h)
 	}

@@ -93,10 +93,10 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 // chooseTurn returns the next turn, after a survey, by descending urgency. A flow whose datagrams
 // come faster than a network would carry them takes turns with streams.
 func (c *turnChooser) chooseTurn(now time.Time) turn {
-	var flow *subflow
+	var datagramSubflow *subflow
 	if l := c.flows.nextLeg(now); l != nil {
-		if flow = l.subflow; !c.flows.streamsGoFirst(l, c.backlog) {
-			return turn{subflow: flow, kind: turnDatagrams}.limitUnacked()
+		if datagramSubflow = l.subflow; !c.flows.streamsGoFirst(l, c.backlog) {
+			return turn{subflow: datagramSubflow, kind: turnDatagrams}.limitUnacked()
 		}
 	}
 	var t turn
@@ -107,14 +107,14 @@ func (c *turnChooser) chooseTurn(now time.Time) turn {
 	} else if len(c.backlog.ready) > 0 {
 		t = c.bulkTurn(now)
 	}
-	if flow != nil && flow != t.subflow {
-		t = turn{subflow: flow, kind: turnDatagrams}
+	if datagramSubflow != nil && datagramSubflow != t.subflow {
+		t = turn{subflow: datagramSubflow, kind: turnDatagrams}
 	}
 	return t.limitUnacked()
 }
 
-// limitUnacked returns no turn if the other end acknowledges nothing on the subflow. Otherwise the
-// record of frames in flight would grow without bound.
+// limitUnacked returns no turn while more than maxUnackedFrames frames of the subflow are not
+// acknowledged: the record of frames in flight is bounded.
 func (t turn) limitUnacked() turn {
 	if t.subflow != nil && t.subflow.inFlight.len() > maxUnackedFrames {
 		return turn{}
@@ -160,7 +160,7 @@ func (c *turnChooser) copyTarget(now time.Time) *subflow {
 		if !p.idle || p.isSilent() || len(p.copies) == 0 || len(p.neededCopies()) == 0 {
 			continue
 		}
-		if n := p.est.EstimateAt(now); n.FarQueueTime <= sched.StaleAfter && !p.mustHoldBulk(n, now, c.timer) {
+		if n := p.est.EstimateAt(now); n.FarQueueTime <= sched.MaxCopyFarWait && !p.mustHoldBulk(n, now, c.timer) {
 			return p
 		}
 	}
@@ -177,9 +177,9 @@ func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Ti
 	return c.permitted
 }
 
-// exceptCarriers returns the part of view that does not have all sendable bytes of stream s in
+// withoutHolders returns the part of view that does not have all sendable bytes of stream s in
 // flight already.
-func (c *turnChooser) exceptCarriers(view []sched.Subflow, s *Stream) []sched.Subflow {
+func (c *turnChooser) withoutHolders(view []sched.Subflow, s *Stream) []sched.Subflow {
 	if !s.send.sharesNext() {
 		return view
 	}
@@ -204,7 +204,7 @@ func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 			continue
 		}
 		asked = s
-		seen := c.exceptCarriers(c.permittedView(c.view, s, now), s)
+		seen := c.withoutHolders(c.permittedView(c.view, s, now), s)
 		if len(seen) == 0 && len(c.view) > 0 {
 			continue // all subflows that it may use are removed or silent
 		}

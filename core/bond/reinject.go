@@ -100,10 +100,10 @@ func (r *reinjector) requeueFrame(f *sentFrame, p *subflow, now time.Time, alive
 	return n
 }
 
-// reinjectTail reinjects at the end of a transfer. When nothing is left to schedule and another
-// subflow is idle, the newest bytes in flight on the slowest subflow return to the meta buffers, as
-// many as the scheduler's rule says (sched.PaperRecall). Each byte is recalled at most once from a
-// subflow.
+// reinjectTail reinjects at the end of a transfer. When nothing can be scheduled (all bytes are
+// given to subflows, or windows are full) or a helper is overdue, and another subflow is idle, the
+// newest bytes in flight on the slowest subflow return to the meta buffers, as many as the
+// scheduler's rule says (sched.PaperRecall). Each byte is recalled at most once from a subflow.
 func (r *reinjector) reinjectTail(now time.Time) {
 	if r.eta < 0 || len(r.subflows.list) < 2 || !r.subflows.hasIdleExcept(0) {
 		return
@@ -154,7 +154,7 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	back -= min(back, r.withdrawSegment(slow))
 	r.stats.Eta += back
 	if what.Budgeted {
-		r.ledger.Copied += back
+		r.ledger.SmallGapRecalls += back
 	}
 }
 

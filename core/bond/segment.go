@@ -53,7 +53,7 @@ func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byt
 			at := len(buf)
 			buf = wire.Append(buf, f)
 			note := sentFrame{frameType: c.frameType, stream: c.stream, repeated: repeated,
-				copied: c.frameType == wire.TypeFin && c.stream.finRecalled}
+				noRecall: c.frameType == wire.TypeFin && c.stream.finRecalled}
 			if t, ok := f.(wire.ClassUpdate); ok {
 				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 			}
@@ -179,9 +179,9 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 		buf = s.send.appendSpan(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}
-		sent.copied = s.send.markSent(part) || s.route.boundTo != 0 // a bound stream may use no other subflow
+		sent.noRecall = s.send.markSent(part) || s.route.boundTo != 0 // a bound stream may use no other subflow
 		if f.copies {
-			sent.copied = w.copyToOthers(p, copiedSpan{s, part.From, part.To}) || sent.copied
+			sent.noRecall = w.copyToOthers(p, copiedSpan{s, part.From, part.To}) || sent.noRecall
 		}
 		sent.end = p.recordFrame(len(buf)-at, sent)
 		s.route.burst += unit.Bytes(part.To - part.From)
@@ -269,7 +269,7 @@ func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte
 				start := len(buf)
 				buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 				buf = s.send.appendSpan(buf, part)
-				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To, copied: true}
+				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To, noRecall: true}
 				f.end = p.recordFrame(len(buf)-start, f)
 				w.stats.Redundant += unit.Bytes(part.To - part.From)
 				w.trace.traceBytes(now, trace.Segment, p, f, "copy")

@@ -108,8 +108,8 @@ func (s *sendBuffer) hasUnacked(part seqSpan) bool {
 }
 
 // requeueSpan makes the unacknowledged parts of a span unsent again and calls f for each. alive
-// reports that the subflow that carried them may still deliver them. It returns how many bytes were
-// not unsent before.
+// reports that the subflow that carried them is in use: then these bytes are not recalled from the
+// next subflow too. It returns how many bytes were not unsent before.
 func (s *sendBuffer) requeueSpan(part seqSpan, alive bool, f func(seqSpan)) (n unit.Bytes) {
 	s.eachUnacked(part, func(part seqSpan) {
 		n += unit.Bytes(s.unsent.Add(part.From, part.To))

@@ -12,7 +12,7 @@ import (
 const (
 	checkInterval = 20 * time.Millisecond  // how often subflows with bytes in flight are checked
 	minSilence    = 200 * time.Millisecond // as TCP's least retransmission timeout in Linux
-	maxSilence    = time.Second            // however long the queues are
+	maxSilence    = time.Second            // bounds one limit; findStall waits for two of them at most
 
 	// A receiver has nothing in flight on dead subflows. In a download the sender sees that nothing
 	// arrives, but only the receiver, the primary, can open a new subflow. So the primary probes:
@@ -50,10 +50,10 @@ const (
 
 // findStall returns which bytes of p make no progress. There are two signs. If the sending hop's
 // TCP gets no acknowledgement, the bytes that never left the hop are stalled. If ACKs arrive but
-// none acknowledges more of the subflow (or none have arrived for twice as long), all bytes in
-// flight are stalled.
+// none acknowledges more of the subflow, or after twice that time even if no ACKs arrive, all bytes
+// in flight are stalled.
 func (d *silenceDetector) findStall(p *subflow, now time.Time) stall {
-	h, est := p.est.LastHop(), p.est.EstimateAt(now)
+	h, est := p.est.LocalHop(), p.est.EstimateAt(now)
 	// If packets are far apart because a hop's rate is limited, a gap of two of them (TCP sends two
 	// at once) is no silence.
 	apart, hopApart := time.Duration(0), time.Duration(0)
@@ -77,10 +77,10 @@ func (d *silenceDetector) findStall(p *subflow, now time.Time) stall {
 // silenceChange is the result of updateSubflow.
 type silenceChange struct {
 	began, ended bool // it became silent, or is no longer silent
-	// recall demands that other subflows carry its bytes in flight beyond the byte count beyond; 0
-	// means all.
-	recall bool
-	beyond uint64
+	// recall demands that other subflows carry its frames in flight that end after the byte count
+	// recallFrom; 0 means all.
+	recall     bool
+	recallFrom uint64
 }
 
 // updateSubflow checks p for a stall. A stalled subflow is silent, and must not be used until it
@@ -105,7 +105,7 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 	}
 	c.recall = true
 	if s == hopStalled { // the far hop still delivers the helper's bytes
-		c.beyond = p.bytesSent - min(p.bytesSent, uint64(p.est.LastHop().Queue))
+		c.recallFrom = p.bytesSent - min(p.bytesSent, uint64(p.est.LocalHop().Queue))
 	}
 	return c
 }
@@ -125,9 +125,8 @@ func hopSilenceLimit(h estimate.Hop) time.Duration {
 	return min(max(minSilence, h.SRTT+4*h.RTTVar), maxSilence)
 }
 
-// shiftDeadlines moves all times by a time in which this process did not run. Subflows are not to
-// blame for it.
-func (d *silenceDetector) shiftDeadlines(late time.Duration) {
+// discountPause moves all times by a pause of this process: a subflow is not silent because of it.
+func (d *silenceDetector) discountPause(late time.Duration) {
 	for _, p := range d.subflows.list {
 		p.lastProgress = p.lastProgress.Add(late)
 		p.lastHopProgress = p.lastHopProgress.Add(late)
@@ -138,7 +137,7 @@ func (d *silenceDetector) shiftDeadlines(late time.Duration) {
 // scheduleWake sets the timer for the next check of subflows with bytes in flight.
 func (d *silenceDetector) scheduleWake(now time.Time) {
 	for _, p := range d.subflows.list {
-		if p.inFlight.len() > 0 || p.est.LastHop().Queue > 0 {
+		if p.inFlight.len() > 0 || p.est.LocalHop().Queue > 0 {
 			d.timer.wakeAt(now.Add(checkInterval))
 		}
 	}
@@ -228,7 +227,7 @@ func (d *silenceDetector) probeCandidate() (one *subflow) {
 // isConfirmedAlive reports whether everything sent on a direct subflow has arrived, including data
 // sent after its last received bytes. Both its directions worked then.
 func (p *subflow) isConfirmedAlive() bool {
-	return !p.est.Helped && !p.lastSent.Before(p.lastData) && p.est.LastHop().Queue == 0
+	return !p.est.Helped && !p.lastSent.Before(p.lastData) && p.est.LocalHop().Queue == 0
 }
 
 // possiblySilent reports whether p is silent or may be: nothing was acknowledged for the time of a

@@ -86,7 +86,7 @@ func TestSilenceUpdate(t *testing.T) {
 	one.recordFrame(5000, sentFrame{frameType: wire.TypePing})
 	one.est.AddLocalSample(start, estimate.Hop{SRTT: 50 * time.Millisecond, Queue: 2000})
 	now = start.Add(minSilence + 1)
-	want(one, silenceChange{began: true, recall: true, beyond: 3000})
+	want(one, silenceChange{began: true, recall: true, recallFrom: 3000})
 }
 
 // TestProbeQuiet: after bytes came, the subflow that brought the last ones is asked once, when

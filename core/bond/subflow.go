@@ -63,11 +63,11 @@ func (p *subflow) isSilent() bool { return !p.silentSince.IsZero() }
 
 // schedulerView returns the subflow as a scheduler sees it.
 func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflow {
-	h := p.est.LastHop()
+	h := p.est.LocalHop()
 	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilenceLimit(h)/2
 	return sched.Subflow{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD,
 		FarWait: n.FarQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
-		Helped: p.est.Helped, Confirm: n.TimeToAck, Late: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar,
+		Helped: p.est.Helped, TimeToAck: n.TimeToAck, Late: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar,
 		MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.BytesInFlight(),
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
@@ -78,7 +78,7 @@ type sentFrame struct {
 	frameType wire.Type
 	recalled  bool // it was requeued for another subflow
 	tooLate   bool // it was recalled because it would arrive too late
-	copied    bool // other subflows carry the same bytes, or will
+	noRecall  bool // it must stay here: other subflows carry the same bytes, or its stream is bound to this one
 	repeated  bool // a control frame that repeats one on a late subflow
 	stream    *Stream
 	from, to  wire.DataSeq // span of TypeData; for TypeClassUpdate both are the serial
@@ -95,7 +95,7 @@ type sentFrames struct {
 // isRecallable reports whether the frame may be given to another subflow although its own is alive.
 // Stream bytes and the end of a stream may, once.
 func (s *sentFrame) isRecallable() bool {
-	return !s.recalled && !s.copied && (s.frameType == wire.TypeData || s.frameType == wire.TypeFin)
+	return !s.recalled && !s.noRecall && (s.frameType == wire.TypeData || s.frameType == wire.TypeFin)
 }
 
 // isWanted reports whether the frame is recallable and the far end waits for it.
@@ -224,7 +224,7 @@ func (b *Bond) CarriedBytes(id wire.SubflowID) (received, sent uint64) {
 
 // segmentSize returns the number of frame bytes that fill whole packets for about segmentTime.
 func (p *subflow) segmentSize(now time.Time) int {
-	mss := int(p.est.LastHop().MSS)
+	mss := int(p.est.LocalHop().MSS)
 	if mss < minSegment/2 {
 		mss = minSegment
 	}
@@ -297,7 +297,7 @@ func (p *subflow) startSilenceWatch(now time.Time) {
 	if p.inFlight.len() == 0 {
 		p.lastProgress = now
 	}
-	if p.est.LastHop().Queue == 0 {
+	if p.est.LocalHop().Queue == 0 {
 		p.lastHopProgress = now
 	}
 }

@@ -100,7 +100,7 @@ func (t *subflowTable) hasOverdue(now time.Time) bool {
 		if !p.est.Helped || p.inFlight.recallable == 0 {
 			continue
 		}
-		if n := p.est.EstimateAt(now); n.Overdue > overdueAfter || p.est.LastHop().PacingLimit > 0 && n.PAD > overdueAfter {
+		if n := p.est.EstimateAt(now); n.Overdue > overdueAfter || p.est.LocalHop().PacingLimit > 0 && n.PAD > overdueAfter {
 			return true
 		}
 	}

@@ -155,8 +155,8 @@ func TestWithdrawn(t *testing.T) {
 	if id != 2 || b.BeginSegment(1) || !b.BeginSegment(2) {
 		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.BeginSegment(1))
 	}
-	if b.stats.Eta != 0 || b.reinject.ledger.Copied != 0 || len(s.send.shared) != 0 {
-		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.reinject.ledger.Copied,
+	if b.stats.Eta != 0 || b.reinject.ledger.SmallGapRecalls != 0 || len(s.send.shared) != 0 {
+		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.reinject.ledger.SmallGapRecalls,
 			s.send.shared)
 	}
 }
@@ -198,7 +198,7 @@ func TestSmallGapOfHelped(t *testing.T) {
 		s.send.end = wire.DataSeq(p.streamBytesSent)
 		b.backlog.updateStream(s)
 		b.reinject.scheduler, _ = sched.New("auto")
-		b.reinject.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
+		b.reinject.ledger = sched.Ledger{Given: 2 * unit.MB, SmallGapRecalls: c.copied}
 		b.subflows.find(2).est.Helped = true
 		b.ObserveLocalHop(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
 		b.ObserveFarHop(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
@@ -212,8 +212,8 @@ func TestSmallGapOfHelped(t *testing.T) {
 		if got := b.stats.Eta > 0; got != c.want {
 			t.Errorf("%s: %v of a gap of %v are sent again", c.name, b.stats.Eta, gap)
 		}
-		if small := c.far > gap; c.want && (b.reinject.ledger.Copied > c.copied) != small {
-			t.Errorf("%s: %v of the allowance are used", c.name, b.reinject.ledger.Copied-c.copied)
+		if small := c.far > gap; c.want && (b.reinject.ledger.SmallGapRecalls > c.copied) != small {
+			t.Errorf("%s: %v of the allowance are used", c.name, b.reinject.ledger.SmallGapRecalls-c.copied)
 		}
 	}
 }

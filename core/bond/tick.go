@@ -13,8 +13,8 @@ import (
 // all subflows first.
 func (b *Bond) Tick(now time.Time) {
 	if late := b.timer.overdueBy(now); late > checkInterval {
-		b.silence.shiftDeadlines(late)
-		b.acks.shiftDeadlines(late)
+		b.silence.discountPause(late)
+		b.acks.shiftSubflowDeadlines(late)
 	}
 	b.timer.clear()
 	b.checkSilence(now)
@@ -46,7 +46,7 @@ func (b *Bond) checkSilence(now time.Time) {
 			b.trace.emitAt(now, trace.Event{Kind: trace.SubflowSilent, Subflow: uint32(p.id), Length: p.est.BytesInFlight()})
 		}
 		if c.recall {
-			b.stats.Silent += b.reinject.recallInFlight(p, c.beyond, now, "silent")
+			b.stats.Silent += b.reinject.recallInFlight(p, c.recallFrom, now, "silent")
 		}
 	}
 }

@@ -80,7 +80,7 @@ func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	for i := range subflows {
 		if q := &subflows[i]; !q.Helped && !q.Doubtful {
 			alone = false
-			left -= q.Th.Bytes(max(0, p.Confirm-q.PAD))
+			left -= q.Th.Bytes(max(0, p.TimeToAck-q.PAD))
 		}
 	}
 	return alone || left > 0

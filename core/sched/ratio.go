@@ -18,9 +18,9 @@ import (
 // Bytes count since the set of usable subflows last changed, so a subflow that joins late does not
 // have to catch up.
 type ratio struct {
-	name string
-	p    float64
-	base []givenBytes
+	name         string
+	p            float64
+	givenAtStart []givenBytes
 }
 
 type givenBytes struct {
@@ -40,9 +40,9 @@ func (r *ratio) Name() string { return r.name }
 
 func (r *ratio) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	if !r.sameSubflows(subflows) {
-		r.base = r.base[:0]
+		r.givenAtStart = r.givenAtStart[:0]
 		for i := range subflows {
-			r.base = append(r.base, givenBytes{subflows[i].ID, subflows[i].Given})
+			r.givenAtStart = append(r.givenAtStart, givenBytes{subflows[i].ID, subflows[i].Given})
 		}
 	}
 	direct := 0
@@ -52,14 +52,14 @@ func (r *ratio) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 		}
 	}
 	var next *Subflow
-	var least float64
+	var leastProgress float64
 	for i := range subflows {
 		share := r.shareOf(subflows[i].Helped, direct, len(subflows)-direct)
 		if share == 0 {
 			continue
 		}
-		if behind := float64(subflows[i].Given-r.base[i].bytes) / share; next == nil || behind < least {
-			next, least = &subflows[i], behind
+		if progress := float64(subflows[i].Given-r.givenAtStart[i].bytes) / share; next == nil || progress < leastProgress {
+			next, leastProgress = &subflows[i], progress
 		}
 	}
 	switch {
@@ -84,11 +84,11 @@ func (r *ratio) shareOf(helped bool, direct, others int) float64 {
 }
 
 func (r *ratio) sameSubflows(subflows []Subflow) bool {
-	if len(subflows) != len(r.base) {
+	if len(subflows) != len(r.givenAtStart) {
 		return false
 	}
 	for i := range subflows {
-		if subflows[i].ID != r.base[i].id || subflows[i].Given < r.base[i].bytes {
+		if subflows[i].ID != r.givenAtStart[i].id || subflows[i].Given < r.givenAtStart[i].bytes {
 			return false
 		}
 	}

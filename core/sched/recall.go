@@ -13,7 +13,7 @@ import (
 type Recall struct {
 	From  wire.SubflowID // 0: none
 	Bytes unit.Bytes     // the newest ones in flight on From
-	// Budgeted reports whether the bytes count as Ledger.Copied.
+	// Budgeted reports whether the bytes count as Ledger.SmallGapRecalls.
 	Budgeted bool
 }
 
@@ -25,12 +25,12 @@ type Recaller interface {
 
 // Ledger counts the stream bytes that a bond has sent so far.
 type Ledger struct {
-	Given  unit.Bytes // over all subflows
-	Copied unit.Bytes // recalled with Budgeted set
+	Given           unit.Bytes // over all subflows
+	SmallGapRecalls unit.Bytes // recalled for gaps below one round trip, within an allowance
 }
 
 // PaperRecall is the reinjection rule of the MPBond paper (MobiSys 2020, section 4.4). The caller
-// asks it when no bytes are left to schedule. If the greatest PAD of bytes in flight exceeds the
+// asks it when no bytes can be scheduled. If the greatest PAD of bytes in flight exceeds the
 // least PAD by more than the share eta of the latter, it recalls the newest r = (maxPAD −
 // minPAD)·Th bytes in flight on the slowest subflow, where Th is the throughput of that subflow.
 func PaperRecall(subflows []Subflow, eta float64, _ Ledger) Recall {
@@ -83,7 +83,7 @@ func (*auto) Recall(subflows []Subflow, eta float64, so Ledger) Recall {
 	if slow.Late || slow.Tail-fast.PAD > small {
 		return r
 	}
-	r.Bytes, r.Budgeted = min(r.Bytes, so.copyAllowance()-so.Copied), true
+	r.Bytes, r.Budgeted = min(r.Bytes, so.copyAllowance()-so.SmallGapRecalls), true
 	if r.Bytes < slow.MSS {
 		return Recall{}
 	}

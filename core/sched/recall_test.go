@@ -68,8 +68,8 @@ func TestAllowance(t *testing.T) {
 		{"short", 50 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 16_384, true}},
 		{"short, over a round trip", 60 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 23_076, false}},
 		{"one part in a hundred", 50 * ms, Ledger{Given: 1_900_000}, Recall{2, 19_000, true}},
-		{"a part is spent", 50 * ms, Ledger{Given: 2_000_000, Copied: 18_000}, Recall{2, 2000, true}},
-		{"it is spent", 50 * ms, Ledger{Given: 2_000_000, Copied: 19_000}, Recall{}},
+		{"a part is spent", 50 * ms, Ledger{Given: 2_000_000, SmallGapRecalls: 18_000}, Recall{2, 2000, true}},
+		{"it is spent", 50 * ms, Ledger{Given: 2_000_000, SmallGapRecalls: 19_000}, Recall{}},
 		{"more than is asked", 50 * ms, Ledger{Given: 10_000_000}, Recall{2, 19_230, true}},
 	} {
 		paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
@@ -85,7 +85,7 @@ func TestAllowance(t *testing.T) {
 func TestRecallLate(t *testing.T) {
 	paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
 		{ID: 2, PAD: 60 * ms, Tail: 60 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB, Helped: true, Late: true}}
-	for _, so := range []Ledger{{Given: 64 * unit.KB}, {Given: 2_000_000, Copied: 20_000}} {
+	for _, so := range []Ledger{{Given: 64 * unit.KB}, {Given: 2_000_000, SmallGapRecalls: 20_000}} {
 		if got, want := (&auto{}).Recall(paths, 0.2, so), (Recall{2, 19_230, false}); got != want {
 			t.Errorf("%+v: %+v, want %+v", so, got, want)
 		}
@@ -110,7 +110,7 @@ func TestTrusted(t *testing.T) {
 		{"proved", 30_000, 20_000, 10_000, true},
 		{"proved too little", 20_000, 20_000, 10_000, false},
 	} {
-		helper := Subflow{ID: 2, Idle: true, PAD: 20 * ms, Confirm: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true,
+		helper := Subflow{ID: 2, Idle: true, PAD: 20 * ms, TimeToAck: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true,
 			Acked: c.acked, InFlight: c.inFlight}
 		if got := isTrusted([]Subflow{direct, helper}, &helper, c.remaining); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

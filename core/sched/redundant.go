@@ -14,9 +14,9 @@ import (
 // bytes grows with the number of subflows; the loss of all but one goes unnoticed.
 type redundant struct{}
 
-// StaleAfter bounds the wait before a far hop of bytes that are sent twice. Behind a longer queue a
-// copy arrives too late to help.
-const StaleAfter = 50 * time.Millisecond
+// MaxCopyFarWait bounds the wait before a far hop of bytes that are sent twice. Behind a longer
+// queue a copy arrives too late to help.
+const MaxCopyFarWait = 50 * time.Millisecond
 
 // Redundant is the redundant scheduler, for streams that need it while the bond uses another one.
 // It has no state.
@@ -31,7 +31,7 @@ func (redundant) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 		p := &subflows[i]
 		switch {
 		case !p.Idle:
-		case p.FarWait > StaleAfter:
+		case p.FarWait > MaxCopyFarWait:
 			full = true
 		case best == nil || p.PAD < best.PAD:
 			best = p

@@ -32,25 +32,27 @@ type Subflow struct {
 	// carries. It is set for Recall only.
 	Tail    time.Duration
 	FarWait time.Duration // part of PAD spent in the far hop's queue
-	SRTT    time.Duration // of the sender's own hop
-	// MinRTT is the end-to-end round trip without queueing, as far as known.
+	SRTT    time.Duration // of the local hop, not end to end
+	// MinRTT is the end-to-end round trip without queues at the sender. The part of a far hop is
+	// what the helper reports.
 	MinRTT time.Duration
 	Th     unit.Rate // end to end
 
 	Helped bool
-	// Confirm is the time until we know whether a byte given to a helped subflow now arrived in
+	// TimeToAck is the time until we know whether a byte given to a helped subflow now arrived in
 	// time. Late reports that bytes on it did not. Acked counts the bytes ever acknowledged on it.
-	Confirm time.Duration
-	Late    bool
-	Acked   unit.Bytes
+	TimeToAck time.Duration
+	Late      bool
+	Acked     unit.Bytes
 
 	RTTVar   time.Duration // mean deviation of SRTT
-	MSS      unit.Bytes    // of the sender's own hop
+	MSS      unit.Bytes    // of the local hop
 	Given    unit.Bytes    // stream bytes given to it so far
 	InFlight unit.Bytes    // sent and not known to have arrived, over all hops
-	// Cwnd is the congestion window of the sender's own hop and Flight its bytes in flight. FarCwnd
-	// and FarFlight are estimates of the same for the far hop of a helped subflow. An unknown
-	// window is 0.
+	// Cwnd is the congestion window of the local hop and Flight its bytes in flight. For a helped
+	// subflow, FarCwnd estimates the window of the far hop, and FarFlight the bytes that have left
+	// the local hop and have not arrived, those in the helper's buffer included. An unknown window
+	// is 0.
 	Cwnd, Flight       unit.Bytes
 	FarCwnd, FarFlight unit.Bytes
 }
@@ -78,7 +80,7 @@ const (
 	NoIdleSubflow  Reason = iota // every subflow is busy
 	OnlySubflow                  // there is one subflow
 	LeastPAD                     // the target has the least PAD of all
-	LeastIdlePAD                 // a busy subflow is faster, but cannot take all remaining bytes
+	LeastIdlePAD                 // the target has the least PAD of the idle ones; a faster one is busy
 	FasterIsSoon                 // wait: faster busy subflows deliver the rest before the target would
 	LeastRTT                     // least round-trip time of the idle ones
 	NextInTurn                   // round robin
@@ -95,7 +97,7 @@ var reasonTexts = [reasonCount]string{
 	NoIdleSubflow:  "every subflow is busy",
 	OnlySubflow:    "the only subflow",
 	LeastPAD:       "least PAD",
-	LeastIdlePAD:   "least PAD of the idle ones; faster busy ones cannot take all the rest",
+	LeastIdlePAD:   "least PAD of the idle ones; a faster one is busy",
 	FasterIsSoon:   "waits: faster subflows deliver the rest sooner",
 	LeastRTT:       "least RTT of the idle ones",
 	NextInTurn:     "next in turn",

@@ -33,8 +33,10 @@ const (
 	initialWindow = 10 * 1448
 )
 
-// Estimate holds a subflow's estimates at one time. Th is the end-to-end throughput: the smaller of
-// Th1 and Th2. Th2 is 0 for a direct subflow, and until the far hop was seen at its limit.
+// Estimate holds a subflow's estimates at one time. Th1 is the rate of the local hop. Th2 is the
+// far hop's rate as reported at its limit, 0 before that and for a direct subflow. Th is the
+// end-to-end throughput: the smaller rate of both hops, where guesses and bounds replace an unknown
+// Th2.
 type Estimate struct {
 	PAD          time.Duration
 	OWD          time.Duration // of both hops together
@@ -106,11 +108,11 @@ func (p *Subflow) OnUnsent(n unit.Bytes) {
 // of it.
 func (p *Subflow) OnPause(d time.Duration) { p.arrivals.postponeDue(d) }
 
-// BytesInFlight returns the bytes that were sent and are not known to have arrived.
+// BytesInFlight returns the bytes that were sent and are neither known nor assumed to have arrived.
 func (p *Subflow) BytesInFlight() unit.Bytes { return unit.Bytes(p.sent - p.acked) }
 
-// LastHop returns the newest local sample.
-func (p *Subflow) LastHop() Hop { return p.lastHop }
+// LocalHop returns the newest local sample.
+func (p *Subflow) LocalHop() Hop { return p.lastHop }
 
 // OnAcked records that the far end had received total bytes at time at, and that the
 // acknowledgement travelled for the given time.

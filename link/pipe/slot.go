@@ -58,11 +58,11 @@ func (s *slot) usableConn() *linkConn {
 	return s.conn
 }
 
-// awaitOtherConn waits until the current connection is not failed, or the Link has ended.
-func (s *slot) awaitOtherConn(failed *linkConn) (*linkConn, error) {
+// awaitOtherConn waits until another connection than old is current, or the Link has ended.
+func (s *slot) awaitOtherConn(old *linkConn) (*linkConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.endErr == nil && s.conn == failed {
+	for s.endErr == nil && s.conn == old {
 		s.cond.Wait()
 	}
 	return s.conn, s.endErr

@@ -33,7 +33,7 @@ func primaryBound(p identity.Peer) device.CapTarget {
 }
 
 // capChecker checks the owner's caps before a subflow is opened. It caches routes and sends
-// nothing. Its errors are capErrors. Safe for concurrent use.
+// nothing. Safe for concurrent use.
 type capChecker struct {
 	allowance func(device.CapTarget) policy.Allowance // nil: no caps
 	link      string                                  // the interface of HS-paths; "": the routes decide

@@ -305,7 +305,7 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 	b.scheduler.NoteDelivery(j.Path, j.Transferred, took)
 	b.removeJob(j)
 	if b.homePath >= 0 {
-		b.lead.noteComplete(j, b.isHomePath(j.Path))
+		b.lead.noteComplete(j, b.isOnHomeLine(j.Path))
 	}
 	for _, other := range slices.Clone(b.jobs) {
 		if other.Item.piece != j.Item.piece {

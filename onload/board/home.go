@@ -29,9 +29,9 @@ const (
 // SetConcurrency.
 func (b *Board) SetHome(device int) { b.homePath = device * b.concurrency }
 
-// isHomePath reports whether a path belongs to the home line.
-func (b *Board) isHomePath(lane int) bool {
-	return b.homePath >= 0 && lane/b.concurrency == b.homePath/b.concurrency
+// isOnHomeLine reports whether a path belongs to the home line.
+func (b *Board) isOnHomeLine(path int) bool {
+	return b.homePath >= 0 && path/b.concurrency == b.homePath/b.concurrency
 }
 
 // SetWanted sets whether a reader waits for an object now.
@@ -65,7 +65,7 @@ func (b *Board) preemptHome(now time.Time) {
 // cancelCopy cancels one of two jobs of an item that turns out to be splittable. other has no bytes
 // yet. The home line continues.
 func (b *Board) cancelCopy(j, other *Job) {
-	if b.isHomePath(other.Path) {
+	if b.isOnHomeLine(other.Path) {
 		j, other = other, j
 	}
 	b.cancelJob(other, NothingLeft)
@@ -83,7 +83,7 @@ func (b *Board) noteSilence(j *Job) {
 // isHelperPath reports whether there is a home line and path does not belong to it.
 func (v *View) isHelperPath(path int) bool { return v.HomePath >= 0 && !v.isHomePath(path) }
 
-// isHomePath reports whether a path belongs to the home line.
+// isOnHomeLine reports whether a path belongs to the home line.
 func (v *View) isHomePath(path int) bool {
 	return v.HomePath >= 0 && v.Paths[path].Device == v.Paths[v.HomePath].Device
 }
@@ -159,7 +159,7 @@ func (v *View) takeOverLate() (Decision, bool) {
 // together. The gain must exceed one and a half round trips. delay is the response latency of the
 // home line.
 func (v *View) planTakeOver(j Job, delay time.Duration) (Decision, bool) {
-	if v.isHomePath(j.Path) || j.Item.NoCopies || v.isOnHomePath(j) {
+	if v.isHomePath(j.Path) || j.Item.NoCopies || v.homeLineCarries(j) {
 		return Decision{}, false
 	}
 	home, current := estimateDelivery(v, v.HomePath), v.estimateWorstCase(j)
@@ -197,8 +197,8 @@ func (v *View) planTakeOver(j Job, delay time.Duration) (Decision, bool) {
 	return d, all-max(current.transferTime(remaining-d.Size), home.transferTime(d.Size)) > rtt+rtt/2
 }
 
-// isOnHomePath reports whether the home line carries the item of a job too.
-func (v *View) isOnHomePath(j Job) bool {
+// homeLineCarries reports whether the home line carries the item of a job too.
+func (v *View) homeLineCarries(j Job) bool {
 	for _, other := range v.Running {
 		if v.isHomePath(other.Path) && other.Item.piece == j.Item.piece {
 			return true

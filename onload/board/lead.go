@@ -55,7 +55,7 @@ func (l *lead) bytesAhead(next Item) unit.Bytes {
 
 // deductFromLead records that the bytes of a job are lost, and its connection with them.
 func (b *Board) deductFromLead(j *Job) {
-	if b.isHomePath(j.Path) && !j.Item.Splittable {
+	if b.isOnHomeLine(j.Path) && !j.Item.Splittable {
 		p := b.paths[b.homePath]
 		b.lead.bytes -= j.Transferred + unit.Bytes(2*p.rate*p.latency.Seconds())
 	}
@@ -85,7 +85,7 @@ func (v *View) takeFirstMissing() (Decision, bool) {
 		if len(v.Waiting) > 0 && compareOrder(j.Item, v.Waiting[0]) > 0 {
 			break
 		}
-		if !v.isHomePath(j.Path) && !v.isOnHomePath(j) && !j.Item.NoCopies &&
+		if !v.isHomePath(j.Path) && !v.homeLineCarries(j) && !j.Item.NoCopies &&
 			!v.leadPaysFor(v.estimateWorstCase(j).transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred)), 0) {
 			return Decision{Action: Copy, Job: j.ID, Reason: HomeFirst}, true
 		}

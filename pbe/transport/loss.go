@@ -38,11 +38,11 @@ type lossDetector struct {
 
 	acked      span.Set[uint64] // acknowledged numbers that are in sent
 	newlyAcked []ackRange       // numbers that the newest ACK acknowledges first, highest range first
-	// ascending numbers in flight below largestAcked; may include ones acknowledged late
+	// ascending numbers in flight below afterLargestAcked; may include ones acknowledged late
 	missing           []uint64
-	largestAcked      uint64 // largest acknowledged number + 1
+	afterLargestAcked uint64 // one more than the largest acknowledged number
 	reorderThreshold  uint64
-	lastElicitingSent time.Duration
+	probeStart        time.Duration
 	progressTime      time.Duration // last acknowledgement, or when the first packet in flight was sent
 	lossTime          time.Duration // when the loss timer expires; 0: not set
 	ptoCount          int           // consecutive probe timeouts
@@ -82,7 +82,7 @@ func (d *lossDetector) onPacketSent(p sentPacket) (number uint64, lost []numbere
 			d.progressTime = p.sentTime
 		}
 		d.bytesInFlight += p.size
-		d.lastElicitingSent = p.sentTime
+		d.probeStart = p.sentTime
 	}
 	if d.numbers.next == d.numbers.skipAt {
 		d.makeRoom()
@@ -139,7 +139,7 @@ func (d *lossDetector) onAck(now time.Duration, a *ackFrame) (r ackResult) {
 		d.forgetOldPackets(now) // bounds packets that elicit no ACK
 		return r
 	}
-	if largest := a.ranges[0].hi; largest >= d.largestAcked {
+	if largest := a.ranges[0].hi; largest >= d.afterLargestAcked {
 		r.rtt = d.onLargestAcked(now, largest, a.delay)
 	}
 	d.ptoCount, d.progressTime = 0, now
@@ -207,7 +207,7 @@ func (d *lossDetector) findNewlyAcked(a *ackFrame) {
 func (d *lossDetector) onSpuriousLoss(number uint64, p *sentPacket) {
 	p.lost = false
 	d.spuriousCount++
-	if distance := d.largestAcked - number; distance > d.reorderThreshold && distance < d.largestAcked {
+	if distance := d.afterLargestAcked - number; distance > d.reorderThreshold && distance < d.afterLargestAcked {
 		d.reorderThreshold = min(distance, maxReorderThreshold)
 	}
 }
@@ -216,12 +216,12 @@ func (d *lossDetector) onSpuriousLoss(number uint64, p *sentPacket) {
 // packet, or 0 if the packet is not remembered. The sample may come from a packet that elicits no
 // ACK (RFC 9002 section 5.1).
 func (d *lossDetector) onLargestAcked(now time.Duration, largest uint64, delay time.Duration) (rtt time.Duration) {
-	for n := max(d.largestAcked, d.sent.first); n < largest; n++ {
+	for n := max(d.afterLargestAcked, d.sent.first); n < largest; n++ {
 		if p := d.sent.lookup(n); p != nil && p.size > 0 {
 			d.missing = append(d.missing, n)
 		}
 	}
-	d.largestAcked = largest + 1
+	d.afterLargestAcked = largest + 1
 	p := d.sent.lookup(largest)
 	if p == nil {
 		return 0
@@ -291,9 +291,9 @@ func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
 	return d.lostPackets
 }
 
-// reorderDistance returns how many packets with larger numbers were sent up to largestAcked.
+// reorderDistance returns how many packets with larger numbers were sent up to afterLargestAcked.
 func (d *lossDetector) reorderDistance(number uint64) uint64 {
-	return d.largestAcked - 1 - number - d.numbers.skippedBetween(number, d.largestAcked)
+	return d.afterLargestAcked - 1 - number - d.numbers.skippedBetween(number, d.afterLargestAcked)
 }
 
 // declareLost declares a packet in flight lost.
@@ -336,14 +336,14 @@ func (d *lossDetector) waitingSince() time.Duration {
 // maxProbeTimeout, so that the end of an outage is noticed soon.
 func (d *lossDetector) probeTime() time.Duration {
 	t := d.rtt.probeTimeout()
-	return d.lastElicitingSent + max(t, min(t<<min(d.ptoCount, 6), maxProbeTimeout))
+	return d.probeStart + max(t, min(t<<min(d.ptoCount, 6), maxProbeTimeout))
 }
 
 // onProbeTimeout restarts the probe timer with twice the timeout. It declares nothing lost, because
 // packets in flight may only be delayed (RFC 9002 section 6.2).
 func (d *lossDetector) onProbeTimeout(now time.Duration) {
 	d.ptoCount++
-	d.lastElicitingSent = now
+	d.probeStart = now
 }
 
 // resetPath forgets all measurements of a path. It returns the packets in flight, which count as
