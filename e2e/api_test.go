@@ -32,7 +32,7 @@ func (n *network) awaitEvent(c *client.Client, what string, matches func(api.Eve
 	defer cancel()
 	for update, err := range c.Events(ctx, 0) {
 		if err != nil {
-			n.Fatalf("%s was not told: %v", what, err)
+			n.Fatalf("no event for %s: %v", what, err)
 		}
 		if update.Change != nil && matches(*update.Change) {
 			return *update.Change
@@ -47,10 +47,10 @@ func TestAPI(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
-	n.awaitEvent(primary, "the helper's coming", func(e api.Event) bool {
+	n.awaitEvent(primary, "the helper's arrival", func(e api.Event) bool {
 		return e.Kind == "device_up" && e.Device == "phone"
 	})
-	n.awaitEvent(primary, "its pipe", func(e api.Event) bool {
+	n.awaitEvent(primary, "the helper's pipe", func(e api.Event) bool {
 		return e.Kind == "pipe_up" && e.Device == "phone" && e.Text != ""
 	})
 	n.awaitEvent(primary, "the direct subflow", func(e api.Event) bool {
@@ -59,7 +59,9 @@ func TestAPI(t *testing.T) {
 	first := n.awaitEvent(primary, "the helped subflow", func(e api.Event) bool {
 		return e.Kind == "subflow_up" && e.Device == "phone"
 	})
-	n.awaitEvent(server, "the device", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "laptop" })
+	n.awaitEvent(server, "the primary's arrival", func(e api.Event) bool {
+		return e.Kind == "device_up" && e.Device == "laptop"
+	})
 	relay := n.awaitEvent(helper, "the relay", func(e api.Event) bool {
 		return e.Kind == "relay_up" && e.Device == "laptop"
 	})
@@ -104,7 +106,7 @@ func TestAPI(t *testing.T) {
 	})
 	if list, err := helper.Subflows(t.Context()); err != nil || len(list) != 1 || list[0].Peer != "laptop" ||
 		uint64(list[0].ID) != relay.Relay {
-		t.Errorf("relayed: %+v, %v", list, err)
+		t.Errorf("the helper's subflows: %+v, %v", list, err)
 	}
 	if list, err := helper.Streams(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("a helper's streams: %+v, %v", list, err)
@@ -123,14 +125,14 @@ func TestAPI(t *testing.T) {
 		}
 		id := list[0].ID
 		seen = id
-		n.awaitEvent(at, "its beginning", func(e api.Event) bool {
+		n.awaitEvent(at, "the stream's beginning", func(e api.Event) bool {
 			return e.Kind == "stream_open" && e.Stream == id && e.Text == "web:80"
 		})
 		if err := at.ResetStream(t.Context(), list[0].Bond, id); err != nil {
 			t.Error(err)
 		}
 		n.expectReset(x, rig.Patience)
-		n.awaitEvent(at, "its end", func(e api.Event) bool {
+		n.awaitEvent(at, "the stream's end", func(e api.Event) bool {
 			return e.Kind == "stream_close" && e.Stream == id && strings.Contains(e.Reason, "by hand")
 		})
 	}
@@ -153,7 +155,7 @@ func TestAPI(t *testing.T) {
 		}
 		n.awaitEvent(primary, fmt.Sprintf("the end of %d", last),
 			func(e api.Event) bool { return e.Kind == "subflow_down" && e.Subflow == last })
-		last = n.awaitEvent(primary, "another", func(e api.Event) bool {
+		last = n.awaitEvent(primary, "the next subflow", func(e api.Event) bool {
 			return e.Kind == "subflow_up" && e.Device == "phone" && e.Subflow > last
 		}).Subflow
 	}
@@ -278,7 +280,7 @@ func TestPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	phone([2]string{"subflow_down"}, [2]string{"device_suspended", "it refuses: this device is paused there"})
-	n.awaitEvent(helper, "the end of what it relayed", func(e api.Event) bool {
+	n.awaitEvent(helper, "the end of the relay", func(e api.Event) bool {
 		return e.Kind == "relay_down" && strings.Contains(e.Reason, "paused")
 	})
 	unused()

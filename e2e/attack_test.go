@@ -91,7 +91,7 @@ func newMemoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 		}
 		_ = os.Remove(dir)
 	}
-	t.Skip("no cgroup with a limit of memory can be made here")
+	t.Skip("cannot make a cgroup with a memory limit here")
 	return nil
 }
 
@@ -195,21 +195,22 @@ func TestExhaustedServer(t *testing.T) {
 			after := download()
 			peak := peakMemory(t, server)
 			if <-running.done; running.err != nil {
-				t.Errorf("the transfer beside: %v %s", running.err, &running.errs)
+				t.Errorf("the concurrent transfer: %v %s", running.err, &running.errs)
 			}
 			a.stop()
-			t.Logf("%s; peak %v of %v, %v before; %v of processor time with 40 MB for another device, which took %v alone, %v beside, %v then",
+			t.Logf("%s; peak memory %v of %v, %v before; %v of processor time while another device loaded 40 MB, "+
+				"which took %v alone, %v during the attack, %v after it",
 				sent, peak, limit, before, cost, alone.Round(time.Millisecond), beside.Round(time.Millisecond),
 				after.Round(time.Millisecond))
 			if peak > limit*9/10 {
-				t.Errorf("the server has had %v of %v", peak, limit)
+				t.Errorf("the server used %v of %v", peak, limit)
 			}
 			if *slowTests {
 				time.Sleep(30 * time.Second)
 				if now := residentMemory(t, server); now > before+64*unit.MB {
-					t.Errorf("%v are left 30 s after the end, %v before", now, before)
+					t.Errorf("%v in use 30 s after the end, %v before", now, before)
 				} else {
-					t.Logf("%v are left 30 s after the end", now)
+					t.Logf("%v in use 30 s after the end", now)
 				}
 			}
 		})
@@ -237,7 +238,7 @@ func TestIdleConnectionsOfAProgram(t *testing.T) {
 		t.Logf("%v: 1 MB took %v", way, time.Since(began).Round(time.Millisecond))
 	}
 	if <-running.done; running.err != nil {
-		t.Errorf("the transfer from before: %v %s", running.err, &running.errs)
+		t.Errorf("the earlier transfer: %v %s", running.err, &running.errs)
 	}
 	idle.stop()
 	if lines := strings.Count(n.processIn("primary").Log.String(), "not taken"); lines > 2 {
@@ -272,7 +273,7 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 			took := n.startPrimary()
 			n.download(mb)
 			if log := n.processIn("primary").Log.String(); strings.Contains(log, "no subflow") {
-				t.Errorf("the first try has failed: %s", log)
+				t.Errorf("the first try failed: %s", log)
 			}
 			n.signalProcess("server", syscall.SIGKILL) // a primary that was connected before returns too
 			rig.Eventually(t, func() error {
@@ -288,7 +289,9 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 			if took > 10*time.Second || again > 10*time.Second { // 0.3 s on a quiet machine
 				t.Errorf("the first subflow was up after %v, and after a restart of the server %v", took, again)
 			}
-			t.Logf("%d x 64 connections: the first subflow was up %v after the primary's start, and %v after one of the server; %s", c.addresses, took.Round(time.Millisecond), again.Round(time.Millisecond), crowd.stop())
+			t.Logf("%d x 64 connections: the first subflow was up %v after the primary's start, "+
+				"and %v after a restart of the server; %s",
+				c.addresses, took.Round(time.Millisecond), again.Round(time.Millisecond), crowd.stop())
 		})
 	}
 }

@@ -223,12 +223,12 @@ func TestCells(t *testing.T) {
 	n.download(size)
 	took, queue := time.Since(begin), stopCounting()
 	stats, err = n.Lab.Stats(false)
-	t.Logf("%d MB at %v; the queue stood for %d ms, deep for %d; lateness %+v; %v", size/mb, unit.RateOf(size, took),
+	t.Logf("%d MB at %v; a queue for %d ms, a deep one for %d; lateness %+v; %v", size/mb, unit.RateOf(size, took),
 		queue.queued, queue.deep, stats.Lateness, err)
 	if err != nil || queue.queued < 500 {
-		t.Errorf("the network told of %d subframes with a queue: %v", queue.queued, err)
+		t.Errorf("the network reported %d subframes with a queue: %v", queue.queued, err)
 	} else if late := stats.Lateness; late.P99 > 5*time.Millisecond || late.Max > 50*time.Millisecond {
-		t.Logf("no judgement of the queue: the links stood still for %v", late.Max)
+		t.Logf("queue not judged: the links stalled for %v", late.Max)
 	} else if queue.deep > queue.queued/5 {
 		t.Errorf("the queue was deep for %d of %d subframes", queue.deep, queue.queued)
 	}

@@ -44,7 +44,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 				return p
 			}
 		}
-		t.Fatalf("no path by the phone: %+v", s.Bonds[0].Subflows)
+		t.Fatalf("no subflow by the phone: %+v", s.Bonds[0].Subflows)
 		return api.Subflow{}
 	}
 	get(20_000)                  // the direct path becomes warm
@@ -57,7 +57,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		get(20_000)
 	}
 	if after := phone(); after.RxBytes != before.RxBytes || after.TxBytes != before.TxBytes {
-		t.Errorf("of answers of 20 KB the helper carried %v, and %v the other way", after.TxBytes-before.TxBytes,
+		t.Errorf("the helper carried %v of answers of 20 KB, and %v the other way", after.TxBytes-before.TxBytes,
 			after.RxBytes-before.RxBytes)
 	}
 	why := make(chan string, 1)
@@ -68,7 +68,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 	}()
 	get(10_000_000)
 	if after := phone(); after.TxBytes-before.TxBytes < 2*unit.MB {
-		t.Errorf("of 10 MB the helper carried %v", after.TxBytes-before.TxBytes)
+		t.Errorf("the helper carried %v of 10 MB", after.TxBytes-before.TxBytes)
 	}
 	const both = " (helpers save more time than their energy is worth)" // in the order in which subflows came up
 	if text := <-why; !strings.Contains(text, "down by laptop, phone"+both) &&

@@ -62,7 +62,7 @@ func TestKilledPrimaryResetsApps(t *testing.T) {
 		n.signalProcess("primary", syscall.SIGKILL)
 		for _, x := range apps {
 			if <-x.done; x.err == nil {
-				t.Errorf("round %d: %v took %s for the whole", round, x.cmd.Args, x.got)
+				t.Errorf("round %d: %v took %s as complete", round, x.cmd.Args, x.got)
 			} else if !strings.HasPrefix(x.errs.String(), "curl: (56)") {
 				t.Errorf("round %d: %v: %v %s", round, x.cmd.Args, x.err, &x.errs)
 			}
@@ -111,13 +111,13 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		fmt.Sprintf("http://%v:82/0", addr))
 	rig.Eventually(t, func() error {
 		if _, sent := n.Counters("server", "core"); sent < 200_000 {
-			return fmt.Errorf("%d bytes have passed", sent)
+			return fmt.Errorf("only %d bytes were sent", sent)
 		}
 		return nil
 	})
 	relay.End(syscall.SIGKILL)
 	if how := awaitUploadEnd(t, web, 0); how != "end" {
-		t.Errorf("by a relay that was killed an upload ended with %s", how)
+		t.Errorf("the upload by a killed relay ended with %s, want end", how)
 	}
 	<-x.done
 	n.All = slices.DeleteFunc(n.All, func(p *rig.Process) bool { return p == relay })
@@ -149,7 +149,7 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		n.All = slices.DeleteFunc(n.All, func(p *rig.Process) bool { return p == crashed })
 		for i := began; i < number; i++ {
 			if how := awaitUploadEnd(t, web, i); how != "reset" {
-				t.Errorf("round %d: upload %d ended with %s", round, i, how)
+				t.Errorf("round %d: upload %d ended with %s, want reset", round, i, how)
 			}
 		}
 		n.startServer()

@@ -57,7 +57,8 @@ func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 		}
 		wrong = fmt.Sprintf("code %d, %+v", code, r)
 	}
-	n.Fatalf("%q at %s: not %q of %q with code %d: %s", d.args, cmp.Or(d.node, "primary"), d.what, d.subject, d.code,
+	n.Fatalf("doctor %q at %s: want %q of %q with code %d: got %s", d.args, cmp.Or(d.node, "primary"), d.what, d.subject,
+		d.code,
 		wrong)
 	return r
 }
@@ -111,8 +112,9 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, text)
 		}
 	}
-	if _, err := n.Run("primary", n.Mpbond, "doctor", "--no-rate", "fone"); err == nil || !strings.Contains(err.Error(), `no subflow "fone"`) {
-		t.Errorf("a lane that is not there: %v", err)
+	if _, err := n.Run("primary", n.Mpbond, "doctor", "--no-rate", "fone"); err == nil ||
+		!strings.Contains(err.Error(), `no subflow "fone"`) {
+		t.Errorf("an unknown subflow: %v", err)
 	}
 
 	// Rates: the two hops of the helper's subflow have different limits. doctor names the slower
@@ -173,7 +175,7 @@ func TestDoctor(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("the helper has not reported its trouble: %+v", s.Bonds[0].Subflows)
+		return fmt.Errorf("the helper has not reported its error: %+v", s.Bonds[0].Subflows)
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
 		accept: bottleneckHas("phone has no way to home at 10.77.1.1:7600: no answer", "open a web page on phone")})
@@ -185,7 +187,8 @@ func TestDoctor(t *testing.T) {
 	_ = n.helper.Cmd.Process.Kill()
 	<-n.helper.Done
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
-		accept: bottleneckHas("phone no longer calls TCP port 7602 of this device (laptop): its last call was", "runs `mpbond helper`")})
+		accept: bottleneckHas("phone no longer calls TCP port 7602 of this device (laptop): its last call was",
+			"runs `mpbond helper`")})
 
 	// The laptop's firewall drops the helper's calls. The laptop learns of them from the server.
 	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p in '{ type filter hook input priority 0; }' && nft add rule ip p in tcp dport 7602 drop")
@@ -197,7 +200,8 @@ func TestDoctor(t *testing.T) {
 		return nil
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
-		accept: bottleneckHas("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall blocks it", "open TCP port 7602 in this device's firewall")})
+		accept: bottleneckHas("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall blocks it",
+			"open TCP port 7602 in this device's firewall")})
 	n.diagnose(diagnosis{node: "helper1", code: 3, what: "pipe", subject: "laptop at 10.77.3.1:7602",
 		accept: bottleneckHas("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall blocks the call",
 			"on laptop open TCP port 7602 in the firewall")})
@@ -220,7 +224,8 @@ func TestDoctor(t *testing.T) {
 	}
 	n.processIn("server").End(syscall.SIGTERM)
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "server", subject: "10.77.1.1:7600",
-		accept: bottleneckHas("home refuses TCP port 7600 at 10.77.1.1: no `mpbond server` listens there", "start `mpbond server`")})
+		accept: bottleneckHas("home refuses TCP port 7600 at 10.77.1.1: no `mpbond server` listens there",
+			"start `mpbond server`")})
 }
 
 // bottleneckHas returns a function that reports whether the bottleneck has these parts in its text

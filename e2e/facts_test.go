@@ -62,13 +62,13 @@ func TestFacts(t *testing.T) {
 
 	// Below the battery floor the device is suspended at once.
 	writeFile(t, filepath.Join(n.Dir, "primary", "policy.toml"), "[device.phone]\nbattery_floor = 60\n")
-	n.awaitEvent(primary, "that the phone rests", func(e api.Event) bool {
+	n.awaitEvent(primary, "the phone's suspension", func(e api.Event) bool {
 		return e.Kind == "device_suspended" && e.Device == "phone"
 	})
 	rig.Eventually(t, func() error {
 		d, err := n.findDevice(primary, "phone")
 		if err != nil || d.Subflows != 0 || d.Pipes == 0 || !strings.Contains(d.Suspended, "its battery is at 55 %") {
-			return fmt.Errorf("the phone that rests is %+v, %v", d, err)
+			return fmt.Errorf("the suspended phone is %+v, %v", d, err)
 		}
 		return nil
 	})
@@ -108,7 +108,7 @@ func checkRadioEnergy(t *testing.T, n *network, primary, helper *client.Client) 
 			by[r.Link] += r.RadioJoules
 		}
 		if len(by) != 2 || by["hs1"] < took[1].Radios[0].Joules || by["pipe1"] != 0 {
-			return fmt.Errorf("links took %v, at the primary %+v, %v", by, took[0].Radios, err)
+			return fmt.Errorf("energy by link %v, at the primary %+v, %v", by, took[0].Radios, err)
 		}
 		return nil
 	})

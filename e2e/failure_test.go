@@ -91,9 +91,8 @@ type transfer struct {
 // startTransfer starts a transfer by curl through the proxy.
 func (n *network) startTransfer(args ...string) *transfer {
 	n.Helper()
-	return n.startAppTransfer(1000,
-		append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname",
-			"127.0.0.1:1080"}, args...)...)
+	curl := []string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}
+	return n.startAppTransfer(1000, append(curl, args...)...)
 }
 
 // startAppTransfer starts a transfer by an app. It has begun when some bytes have arrived.
@@ -134,12 +133,12 @@ func (n *network) expectReset(x *transfer, within time.Duration) {
 	select {
 	case <-x.done:
 	case <-time.After(within):
-		n.Errorf("the stream goes on after %v", within)
+		n.Errorf("the stream is still open after %v", within)
 		return
 	}
 	var exit *exec.ExitError
 	if !errors.As(x.err, &exit) || exit.ExitCode() != 56 || !strings.Contains(x.errs.String(), "reset") {
-		n.Errorf("the stream ended with %v %s, and not with a reset", x.err, &x.errs)
+		n.Errorf("the stream ended with %v %s, want a reset", x.err, &x.errs)
 	}
 }
 
@@ -195,9 +194,9 @@ func TestFailures(t *testing.T) {
 				t.Errorf("got %s, want %s", down.got, want)
 			}
 			if got, _ := rig.Sum(strings.NewReader(want)); up.got != got { // the answer is the sum of the received bytes
-				t.Error("other bytes were received than sent")
+				t.Error("the server received other bytes than were sent")
 			}
-			t.Logf("failing for %v; all was there %v later", back.Sub(began).Round(time.Millisecond),
+			t.Logf("failures for %v; complete %v later", back.Sub(began).Round(time.Millisecond),
 				time.Since(back).Round(time.Millisecond))
 			n.Await(2)
 		})
@@ -224,7 +223,7 @@ func TestServerKilled(t *testing.T) {
 				t.Errorf("a new stream: %v %s", early.err, &early.errs)
 			}
 			took := time.Since(began)
-			t.Logf("a new stream was through %v after the server's return", took.Round(time.Millisecond))
+			t.Logf("a new stream was complete %v after the server's return", took.Round(time.Millisecond))
 			if took > promptly {
 				t.Errorf("a new stream took %v", took)
 			}
@@ -241,7 +240,7 @@ func TestServerKilled(t *testing.T) {
 		if x := n.startTransfer(fmt.Sprintf("http://web/%d", 100_000)); true {
 			<-x.done
 			if took := time.Since(began); x.err != nil || took > promptly {
-				t.Errorf("a new stream: after %v %v %s", took, x.err, &x.errs)
+				t.Errorf("a new stream took %v: %v %s", took, x.err, &x.errs)
 			}
 		}
 		n.Await(2)

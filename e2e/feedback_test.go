@@ -123,21 +123,22 @@ func TestFeedback(t *testing.T) {
 			}
 			quiet := filled.Add(300 * time.Millisecond) // allows for a report in flight and its acknowledgement
 			if filled.Before(began) || drained.Sub(quiet) < time.Second {
-				t.Fatalf("no case: the HS-path was filled %v after the start, the pipe drained after %v", filled.Sub(began),
+				t.Fatalf("precondition failed: the HS-path was filled %v after the start, the pipe drained after %v",
+					filled.Sub(began),
 					drained.Sub(began))
 			}
-			woken, told := 0, 0
+			woken, sentBytes := 0, 0
 			var which strings.Builder
 			for _, p := range readPackets(t, filepath.Join(pcap, "hs1.helper1.pcap")) {
 				if p.at.After(quiet) && p.at.Before(drained) {
 					woken++
 					if p.to == server.String() {
-						told += p.data
+						sentBytes += p.data
 					}
 					fmt.Fprintf(&which, "\n%v after the last data: %d bytes from %s to %s", p.at.Sub(filled), p.data, p.from, p.to)
 				}
 			}
-			learnt := 0
+			received := 0
 			all := 0
 			for _, e := range readTrace(t, traced) {
 				if e.Kind != trace.PipeState || e.Time().Before(began) || e.Time().After(ended) {
@@ -145,25 +146,25 @@ func TestFeedback(t *testing.T) {
 				}
 				all++
 				if e.Time().After(quiet) && e.Time().Before(drained) {
-					learnt++
+					received++
 				}
 			}
 			t.Logf("while the pipe drained for %v: %d packets on the HS-path, %d reports reached the server, %d in all",
-				drained.Sub(quiet), woken, learnt, all)
+				drained.Sub(quiet), woken, received, all)
 			// The helped subflow sends an ACK itself when the PS-path's TCP does not confirm within
 			// 300 ms that one arrived. Its round trip takes 150 ms of these. Beyond that the
 			// PS-path may be a black hole, and an ACK that the emulator delayed looks the same.
 			if s, err := n.Lab.Stats(false); err != nil || woken > 0 && s.Lateness.Max > 100*time.Millisecond {
-				t.Skipf("the machine was too busy: the links stood still for %v; %v", s.Lateness.Max, err)
+				t.Skipf("the machine was too busy: the links stalled for %v; %v", s.Lateness.Max, err)
 			}
 			if (woken > 0) != c.woken {
 				t.Errorf("%d packets crossed the HS-path while only PS-path and pipe were busy%s", woken, &which)
 			}
-			if least := learnt * (wire.HeaderLen + 5); c.woken && told < least { // TCP may send several at once
-				t.Errorf("%d bytes over the HS-path for %d reports, want at least %d", told, learnt, least)
+			if least := received * (wire.HeaderLen + 5); c.woken && sentBytes < least { // TCP may send several at once
+				t.Errorf("%d bytes over the HS-path for %d reports, want at least %d", sentBytes, received, least)
 			}
-			if (learnt > 5) != c.reports {
-				t.Errorf("%d reports reached the server", learnt)
+			if (received > 5) != c.reports {
+				t.Errorf("%d reports reached the server", received)
 			}
 
 			// The cost of reports: a report is at most 26 bytes and a frame header. TLS adds 22, or

@@ -116,20 +116,20 @@ func TestForgedOnTheWay(t *testing.T) {
 	t.Logf("%d MB in %v, %v of it by the helper; %d forged reports and limits ignored", size/mb, took, p.TxBytes,
 		p.Hop.RejectedReports)
 	if p.Hop.RejectedReports == 0 {
-		t.Error("nothing forged came, or it was believed")
+		t.Error("the server rejected no forged report")
 	}
 	if p.TxBytes < size/10 { // below 1 % at 16 kbit/s, else over a third
-		t.Errorf("only %v went by the helper: the server kept to the limit", p.TxBytes)
+		t.Errorf("only %v went by the helper: the server obeyed the forged limit", p.TxBytes)
 	}
 	for _, e := range readTrace(t, traced) {
 		if e.Kind == trace.PipeState && e.Rate >= forgedRate {
-			t.Fatalf("the server believed a report: %+v", e)
+			t.Fatalf("the server accepted a forged report: %+v", e)
 		}
 	}
 	for node, words := range map[string]string{"server": "forged reports ignored", "primary": "forges reports of phone"} {
 		argv := map[string][]string{"server": {"status"}, "primary": {"doctor", "--no-rate"}}[node]
 		if text, _ := n.Run(node, append([]string{n.Mpbond}, argv...)...); !strings.Contains(text, words) {
-			t.Errorf("%s at the %s does not say %q:\n%s", argv[0], node, words, text)
+			t.Errorf("%s at the %s does not log %q:\n%s", argv[0], node, words, text)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (w *testbed) joinServer(d *device, j wire.Join) (*subflow.Subflow, wire.OK,
 var goodJoin = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 1, Device: "rogue"}
 
 // dialAndSend connects to addr and sends bytes at once.
-func dialAndSend(t *testing.T, addr string, said []byte) net.Conn {
+func dialAndSend(t *testing.T, addr string, data []byte) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -54,7 +54,7 @@ func dialAndSend(t *testing.T, addr string, said []byte) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(rig.Patience))
-	if _, err := c.Write(said); err != nil {
+	if _, err := c.Write(data); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -66,7 +66,7 @@ func expectHangup(t *testing.T, c net.Conn) []byte {
 	said, err := io.ReadAll(c)
 	var n net.Error
 	if errors.As(err, &n) && n.Timeout() {
-		t.Errorf("the other end does not hang up: %v", err)
+		t.Errorf("the peer does not close the connection: %v", err)
 	}
 	return said
 }
@@ -102,7 +102,7 @@ func TestGarbageAtThePorts(t *testing.T) {
 			conn := dialAndSend(t, c.port, c.said)
 			said := expectHangup(t, conn)
 			if strings.Contains(c.name, "version") && !strings.Contains(string(said), "install the same release") {
-				t.Errorf("the caller was told %q", said)
+				t.Errorf("the caller received %q", said)
 			}
 			c.by.awaitLog("refused", conn.LocalAddr().String(), c.log, "hint=\"")
 		})
@@ -149,7 +149,7 @@ func TestGarbageInTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 			if said := expectHangup(t, conn); !strings.Contains(c.name, "oversize at the pipe") && len(said) == 0 {
-				t.Error("the caller was told nothing")
+				t.Error("the caller received nothing")
 			}
 			c.by.awaitLog("refused", raw.LocalAddr().String(), c.log, "hint=\"")
 		})
@@ -259,7 +259,7 @@ func TestBreachesAtTheServer(t *testing.T) {
 			sf.Close()
 			rig.Eventually(t, func() error {
 				if n := len(w.s.Status(false)); n != 1 {
-					return errors.New("the bond stays")
+					return errors.New("the bond is still open")
 				}
 				return nil
 			})

@@ -144,7 +144,7 @@ func TestHelperMeddles(t *testing.T) {
 					t.Error(err)
 				}
 				if !m.done.Load() || m.subflows.Load() < 2 {
-					t.Errorf("meddled: %v, and then there were %d subflows", m.done.Load(), m.subflows.Load())
+					t.Errorf("meddled: %v, then %d subflows", m.done.Load(), m.subflows.Load())
 				}
 			})
 		}
@@ -172,7 +172,7 @@ func TestForgedEndOfTheOnlyWay(t *testing.T) {
 		t.Errorf("the download ended with %v", err)
 	}
 	if !m.done.Load() {
-		t.Error("nobody has meddled")
+		t.Error("no frame was changed")
 	}
 }
 
@@ -182,11 +182,11 @@ func TestReplayedConnection(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
 	var mu sync.Mutex
-	var heard []*rig.Journal
+	var recordings []*rig.Journal
 	addr := interceptConns(t, w.scfg.Listen, func(near, far net.Conn) {
 		j := new(rig.Journal)
 		mu.Lock()
-		heard = append(heard, j)
+		recordings = append(recordings, j)
 		mu.Unlock()
 		var both sync.WaitGroup
 		both.Go(func() {
@@ -211,13 +211,13 @@ func TestReplayedConnection(t *testing.T) {
 		return nil
 	})
 	mu.Lock()
-	said := heard[0].String()
+	said := recordings[0].String()
 	mu.Unlock()
 	conn := dialAndSend(t, w.scfg.Listen, []byte(said))
 	expectHangup(t, conn)
 	w.server.awaitLog("connection refused", conn.LocalAddr().String(), "tls: ")
 	if b := w.s.Status(false); len(b) > 0 {
-		t.Errorf("it was believed: %+v", b)
+		t.Errorf("the replay was accepted: %+v", b)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestCrowdAtThePipe(t *testing.T) {
 		}
 	}
 	if err := shake(net.Dialer{}); err != nil {
-		t.Errorf("the helper is turned away: %v", err)
+		t.Errorf("the helper is refused: %v", err)
 	}
 	for _, c := range conns {
 		c.Close()

@@ -39,9 +39,9 @@ func newNetwork(t testing.TB) *network {
 
 // newNetworkWith makes a network with these link rates, a directory for packet captures unless that
 // is "", and further flags for the server.
-func newNetworkWith(t testing.TB, house, pcap string, server []string) *network {
+func newNetworkWith(t testing.TB, links, pcap string, server []string) *network {
 	t.Helper()
-	return newNetworkIn(t, rig.House(t, house), pcap, server)
+	return newNetworkIn(t, rig.House(t, links), pcap, server)
 }
 
 // newNetworkIn is newNetworkWith for a topology that has the same nodes.
@@ -195,7 +195,7 @@ func TestApps(t *testing.T) {
 				t.Errorf("%s, want %s", got, want)
 			}
 			if now := n.bondBytes(); now < before+mb {
-				t.Errorf("the bond has carried %d bytes of it", now-before)
+				t.Errorf("the bond has carried only %d bytes", now-before)
 			}
 		})
 	}

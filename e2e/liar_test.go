@@ -126,7 +126,7 @@ func (l *liar) relayHop(from, to pipe.Hop) {
 		const every = 20 * time.Millisecond
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		var told uint64
+		var reported uint64
 		for {
 			select {
 			case <-tick.C:
@@ -142,8 +142,8 @@ func (l *liar) relayHop(from, to pipe.Hop) {
 				_ = from.Close()
 				return
 			}
-			if now := received.Load(); now != told {
-				told = now
+			if now := received.Load(); now != reported {
+				reported = now
 				_ = from.SendState(wire.HopState{Received: now, Forwarded: now, Rate: l.claims, RTT: time.Millisecond})
 			}
 		}
@@ -214,7 +214,8 @@ func TestLyingHelper(t *testing.T) {
 			took[i] = append(took[i], fmt.Sprintf("%.2f s", last.Seconds()))
 			if c.start == nil {
 				alone[c.size] = last
-			} else if bound := 2*alone[c.size] + 3*time.Second; last > bound { // undetected lies would take 3.5 to 17 times as long
+			} else if bound := 2*alone[c.size] + 3*time.Second; last > bound {
+				// Undetected lies would take 3.5 to 17 times as long.
 				t.Errorf("%s: %v, over twice as long as without a helper and 3 s more (%v)", c.name, last, bound)
 			}
 			again := n.resentBytes() - before

@@ -130,7 +130,7 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 		before := carried
 		if carried = n.primaryBondBytes(); carried > before {
 			time.Sleep(500 * time.Millisecond)
-			return fmt.Errorf("%d bytes more were carried", carried-before)
+			return fmt.Errorf("still carrying: %d bytes more", carried-before)
 		}
 		return nil
 	})

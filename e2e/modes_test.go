@@ -40,7 +40,7 @@ func TestModesAndChunks(t *testing.T) {
 		}
 		wasted := w.s.Status(false)[0].WastedBytes["sent_redundantly"]
 		if (wasted > 0) != (rule == "redundant") {
-			t.Errorf("%s: the server has sent %v twice on purpose", rule, wasted)
+			t.Errorf("%s: the server sent %v redundantly", rule, wasted)
 		}
 	}
 
@@ -59,11 +59,9 @@ func TestModesAndChunks(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// The client checks the answer.
-	site := http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter,
-		r *http.Request) {
-		io.Copy(rw, r.Body)
-	})} //nolint:errcheck
+	site := http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(rw, r.Body)
+	})}
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func TestCellByAir(t *testing.T) {
 		}
 		done <- nil
 	}()
-	var heard api.Cells
+	var received api.Cells
 	rig.Eventually(t, func() error { // at the primary
 		s, err := n.Status("primary", "primary")
 		if err != nil {
@@ -68,7 +68,7 @@ func TestCellByAir(t *testing.T) {
 			len(s.Cells[0].Cells) != 1 || s.Cells[0].Cells[0].PRB != 6 {
 			return fmt.Errorf("cells: %+v", s.Cells)
 		}
-		heard = s.Cells[0]
+		received = s.Cells[0]
 		return nil
 	})
 	var paced api.PBE
@@ -87,5 +87,5 @@ func TestCellByAir(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	t.Logf("after %v heard: %+v; paced: %+v", time.Since(begin), heard, paced)
+	t.Logf("after %v heard: %+v; paced: %+v", time.Since(begin), received, paced)
 }

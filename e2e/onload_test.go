@@ -136,21 +136,21 @@ func TestOnloadAllowance(t *testing.T) {
 	st := state(func(st api.OnloadStatus) bool { return st.CarriedBytes > first })
 	if rx, tx := n.Counters("helper1", "hs1"); float64(st.CarriedBytes) > 1.01*float64(rx+tx-before) ||
 		float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
-		t.Errorf("%v are counted, of %d", st.CarriedBytes, rx+tx-before)
+		t.Errorf("counted %v of %d bytes", st.CarriedBytes, rx+tx-before)
 	}
 	stop := watchShare(t, helper)
 	got, came := fetch(32 * mb)
 	if busy, most := stop(); busy != "" || most < 8*unit.Mbps {
-		t.Errorf("while the phone onloads, %v at most are lent: %s", most, busy)
+		t.Errorf("while the phone onloads it shares %v at most: %s", most, busy)
 	}
 	if !strings.Contains(got, "other: ") && !strings.Contains(got, "limit: ") {
 		t.Errorf("beyond the allowance: %s", got)
 	}
 	st = state(func(st api.OnloadStatus) bool { return !st.Open && st.LeftBytes == 0 && len(st.Tunnels) == 0 })
 	rx, tx = n.Counters("helper1", "hs1")
-	t.Logf("%d and %d came, %d carried, %v counted: %s", first, came, rx+tx-before, st.CarriedBytes, st.Why)
+	t.Logf("received %d and %d, carried %d, counted %v: %s", first, came, rx+tx-before, st.CarriedBytes, st.Why)
 	if carried := rx + tx - before; carried > limit || carried < limit*98/100 {
-		t.Errorf("%d were carried of %d", carried, limit)
+		t.Errorf("carried %d of %d bytes", carried, limit)
 	}
 	for _, restart := range []bool{false, true} {
 		if restart {

@@ -43,7 +43,7 @@ func (n *network) tryDownload(size int64) error {
 	}
 	defer f.Close()
 	if got, err := rig.Sum(f); err != nil || got != want {
-		return fmt.Errorf("what came is not what was asked for, %w", err)
+		return fmt.Errorf("the download has other bytes than expected, %w", err)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (n *network) subflowBy(role, device string) (p api.Subflow, err error) {
 			}
 		}
 	}
-	return p, fmt.Errorf("%s: nothing by %s in %+v", role, device, s.Bonds)
+	return p, fmt.Errorf("%s: no subflow by %s in %+v", role, device, s.Bonds)
 }
 
 // awaitTransport waits until a device's subflow uses a transport. UDP that was too late is tried
@@ -112,7 +112,7 @@ func TestOverUDP(t *testing.T) {
 		down, up := n.linkUsage(asker, "lte")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
 		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < size {
-			return fmt.Errorf("%.0f bytes went by the link, %+.2f %% of that were counted too much", is, off)
+			return fmt.Errorf("%.0f bytes on the link, counted %+.2f %% more", is, off)
 		}
 		return nil
 	})
@@ -136,7 +136,7 @@ func TestUDPBlocked(t *testing.T) {
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "wifi", "--udp", "any")
 	p := n.awaitTransport("primary", "laptop/wifi", "tcp")
 	if !strings.Contains(p.Fallback, "no answer over UDP within 300ms") {
-		t.Errorf("it says %q", p.Fallback)
+		t.Errorf("the reason is %q", p.Fallback)
 	}
 	n.download(mb)
 	if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, "over TCP: no answer over UDP") {
@@ -236,13 +236,13 @@ func TestHelpedOverUDP(t *testing.T) {
 		down, up := n.linkUsage(asker, "hs1")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
 		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < 2*size {
-			return fmt.Errorf("%.0f bytes went by the helper's link, %+.2f %% of that were counted too much", is, off)
+			return fmt.Errorf("%.0f bytes on the helper's link, counted %+.2f %% more", is, off)
 		}
 		return nil
 	})
 	s, err := n.Status("helper1", "helper")
 	if err == nil && (s.Helper == nil || s.Helper.OverUDP != 1 || s.Helper.Fallback != "") {
-		err = errors.New("it does not go over UDP")
+		err = errors.New("the subflow does not use UDP")
 	}
 	if err != nil {
 		t.Errorf("%v: %+v", err, s.Helper)
@@ -258,7 +258,7 @@ func TestHelpedOverUDP(t *testing.T) {
 }
 
 var slowTests = flag.Bool("patient", false,
-	"wait for UDP to rest, for memory to come back and for a minute's log: 3 minutes")
+	"run the slow parts: the UDP backoff, the release of memory and a minute of logs: 3 minutes")
 
 // TestUDPAgain: a subflow that uses TCP because UDP was blocked is replaced when UDP gets through,
 // in the middle of a download.

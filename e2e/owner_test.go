@@ -56,7 +56,8 @@ func TestOwners(t *testing.T) {
 	begin("helper1", append(download, "-x", proxy)...)
 	begin("primary", run(download)...)
 	begin("primary", run(download, "--label", "x")...)
-	begin("primary", run([]string{"sh", "-c", `"$@" && exec sleep 60`, "sh", os.Args[0], "lab", "probe", "echo", net.JoinHostPort(n.web4, echoPort)}, "--label", "y")...)
+	begin("primary", run([]string{"sh", "-c", `"$@" && exec sleep 60`, "sh", os.Args[0], "lab", "probe", "echo",
+		net.JoinHostPort(n.web4, echoPort)}, "--label", "y")...)
 	far, err := n.Lab.Topology.Addr("helper1", "pipe1")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +69,8 @@ func TestOwners(t *testing.T) {
 			program := s.Program[strings.LastIndexByte(s.Program, '/')+1:]
 			count[fmt.Sprintf("%s, program %q of %q, label %q", s.App, program, s.User, s.Label)]++
 		}
-		if err != nil || count[`curl, program "curl" of "root", label ""`] != 3 || count[`x, program "curl" of "root", label "x"`] != 1 ||
+		if err != nil || count[`curl, program "curl" of "root", label ""`] != 3 ||
+			count[`x, program "curl" of "root", label "x"`] != 1 ||
 			count["from "+far.String()+`, program "" of "", label ""`] != 1 {
 			return fmt.Errorf("%v, %v, of %+v", count, err, list)
 		}
@@ -85,7 +87,7 @@ func TestOwners(t *testing.T) {
 	})
 	if out := n.Must("primary", n.Mpbond, "status", "--why"); !strings.Contains(out, " of x (/") ||
 		!strings.Contains(out, " of curl (/") {
-		t.Errorf("the status does not tell whose streams are:\n%s", out)
+		t.Errorf("the status has no owners of streams:\n%s", out)
 	}
 	var list []api.BondStream
 	rig.Eventually(t, func() (err error) {
@@ -96,7 +98,7 @@ func TestOwners(t *testing.T) {
 	})
 	for _, s := range list {
 		if s.AppInfo != (api.AppInfo{}) {
-			t.Errorf("the server knows whose a stream is: %+v", s)
+			t.Errorf("the server knows the owner of a stream: %+v", s)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func TestRedundantDatagrams(t *testing.T) {
 		for who, wasted := range map[string]unit.Bytes{"server": w.s.Status(false)[0].WastedBytes["sent_redundantly"],
 			"primary": w.p.Status(false).WastedBytes["sent_redundantly"]} {
 			if wasted == 0 {
-				return fmt.Errorf("the %s has sent nothing twice", who)
+				return fmt.Errorf("the %s has sent nothing redundantly", who)
 			}
 		}
 		return nil
@@ -183,7 +183,7 @@ func TestDatagramsToAClosedPort(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, _, err := c.Receive(b); err != nil || n != 1 || b[0] != i {
-			t.Errorf("after it: %v, %v", b[:n], err)
+			t.Errorf("the next datagram: %v, %v", b[:n], err)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func TestDatagramFlowAfterRestart(t *testing.T) {
 	w.server.stop()
 	var r wire.Reset
 	if _, _, err := c.Receive(buf); !errors.As(err, &r) {
-		t.Errorf("the flow goes on without its server: %v", err)
+		t.Errorf("the flow is still open without its server: %v", err)
 	}
 	w.startServer()
 	w.awaitSubflows("laptop")

@@ -58,7 +58,7 @@ func TestPipeBreaks(t *testing.T) {
 					return fmt.Errorf("%+v, before %+v", after, before)
 				}
 				if c.name == "reset" && after.Resumed+after.Migrated == before.Resumed+before.Migrated {
-					return fmt.Errorf("it did not go on over another connection: %+v", after)
+					return fmt.Errorf("the subflow did not continue over another connection: %+v", after)
 				}
 				return nil
 			})

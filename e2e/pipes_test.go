@@ -47,7 +47,7 @@ func TestTwoPipesTogether(t *testing.T) {
 	}
 	// The direct path and the better pipe carry 6 Mbit/s at most.
 	if alone := time.Second * size * 8 / 6_000_000; took > alone {
-		t.Errorf("it took %v; without the second pipe it would be %v", took, alone)
+		t.Errorf("the download took %v; without the second pipe it would take %v", took, alone)
 	}
 }
 

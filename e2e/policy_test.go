@@ -93,7 +93,7 @@ func TestPolicy(t *testing.T) {
 	}
 	fails(t, "with a bad file", socks, page, "(97)")
 	if out := n.Must("primary", n.Mpbond, "status"); !strings.Contains(out, "blok") {
-		t.Errorf("the status does not tell of it:\n%s", out)
+		t.Errorf("the status does not report the error:\n%s", out)
 	}
 
 	use(t, "[[rule]]\nlabel = ['work']\nmode = 'block'\n[[rule]]\napp = ['curl']\ndomain = ['example.org']\nmode = 'block'\n[[rule]]\napp = ['nginx']\nmode = 'block'\n", true)
@@ -208,14 +208,14 @@ func TestPolicyDevices(t *testing.T) {
 		fmt.Sprintf("http://web/%d", mb))
 	select {
 	case <-app.Done:
-		t.Errorf("without the phone it ended, %v", app.Err)
+		t.Errorf("without the phone the download ended, %v", app.Err)
 	case <-time.After(time.Second): // by the laptop it would take 0.2 s
 	}
 	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	select {
 	case <-app.Done:
 	case <-time.After(rig.Patience):
-		t.Error("it does not go on when the phone is back")
+		t.Error("the download does not continue when the phone is back")
 	}
 	if laptop := carried(t)["laptop"] - before; app.Err != nil || laptop > little {
 		t.Errorf("waiting for the phone: %v, %d bytes by the laptop", app.Err, laptop)
@@ -318,7 +318,7 @@ func TestPolicyPriorities(t *testing.T) {
 		first := get("[" + n.web6 + "]")
 		from, otherFrom := await("the first begins", func() bool { return one > 3*mb/2 })
 		to, otherTo := await("the first goes on", func() bool { return one > 11*mb/2 })
-		t.Logf("while %d bytes of the first came, %d of the second did", to-from, otherTo-otherFrom)
+		t.Logf("%d bytes of the first arrived, meanwhile %d of the second", to-from, otherTo-otherFrom)
 		for _, s := range now() {
 			if err := c.ResetStream(t.Context(), s.Bond, s.ID); err != nil {
 				t.Error(err)
@@ -335,11 +335,11 @@ func TestPolicyPriorities(t *testing.T) {
 	}
 	use("priority = \"high\"", "priority = \"low\"")
 	if share := beside(); share > 0.2 {
-		t.Errorf("a low class gets %.2f of what a high one does", share)
+		t.Errorf("a low class gets %.2f times the bytes of a high one", share)
 	}
 	use("weight = 3", "weight = 1")
 	if share := beside(); share < 0.28 || share > 0.4 {
-		t.Errorf("weight 1 gets %.3f of what weight 3 does", share)
+		t.Errorf("weight 1 gets %.3f times the bytes of weight 3", share)
 	}
 }
 
@@ -413,7 +413,7 @@ func TestStreamIsTreated(t *testing.T) {
 				byLaptop, byPhone := l-laptop, p-phone
 				if laptop < 0 || byLaptop < 0 || byPhone < 0 { // or a subflow was replaced
 					laptop, phone = l, p
-					return errors.New("nothing was looked at yet")
+					return errors.New("not measured yet")
 				}
 				if byLaptop+byPhone >= 4*mb {
 					if min(byLaptop, byPhone) <= mb/4 {

@@ -20,14 +20,14 @@ import (
 func TestWhatIsHeard(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
-	heard := new(rig.Journal)
+	captured := new(rig.Journal)
 	w.scfg.Listen = interceptConns(t, w.scfg.Listen, func(near, far net.Conn) {
 		var both sync.WaitGroup
 		both.Go(func() {
 			defer near.Close()
-			_, _ = io.Copy(io.MultiWriter(near, heard), far)
+			_, _ = io.Copy(io.MultiWriter(near, captured), far)
 		})
-		_, _ = io.Copy(io.MultiWriter(far, heard), near)
+		_, _ = io.Copy(io.MultiWriter(far, captured), near)
 		far.Close()
 		both.Wait()
 	})
@@ -43,26 +43,26 @@ func TestWhatIsHeard(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	said := []byte(heard.String())
-	if len(said) < 4*mb {
-		t.Fatalf("only %d bytes were heard", len(said))
+	text := []byte(captured.String())
+	if len(text) < 4*mb {
+		t.Fatalf("only %d bytes were captured", len(text))
 	}
 	noise, _ := io.ReadAll(rig.Noise(64))
 	for what, b := range map[string][]byte{"the primary's name": []byte("laptop"), "a destination": []byte(w.web.addr),
 		"bytes of a stream": noise} {
-		if bytes.Contains(said, b) {
-			t.Errorf("%s was heard", what)
+		if bytes.Contains(text, b) {
+			t.Errorf("%s is visible", what)
 		}
 	}
 	for _, d := range []*device{w.server, w.primary, phone} {
 		key := d.key.Public()
-		if bytes.Contains(said, key[:]) {
-			t.Errorf("the key of %s was heard", d.name)
+		if bytes.Contains(text, key[:]) {
+			t.Errorf("the key of %s is visible", d.name)
 		}
 	}
 	for _, b := range []string{"mpbond", "pocketphone"} { // as docs/explanation/security.md says
-		if !bytes.Contains(said, []byte(b)) {
-			t.Errorf("%q was not heard", b)
+		if !bytes.Contains(text, []byte(b)) {
+			t.Errorf("%q is not visible", b)
 		}
 	}
 }

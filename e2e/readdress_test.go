@@ -68,12 +68,12 @@ func TestHelperReaddressed(t *testing.T) {
 						return nil
 					}
 				}
-				return fmt.Errorf("it did not go on over another connection: %+v", n.helpedSubflows())
+				return fmt.Errorf("the subflow did not continue over another connection: %+v", n.helpedSubflows())
 			}
 			rig.Eventually(t, same)
 			took := time.Since(began) - c.down
 			if took > 4*time.Second {
-				t.Errorf("it went on after %v", took)
+				t.Errorf("the subflow continued after %v", took)
 			}
 			<-x.done
 			if x.err != nil || x.got != want {

@@ -255,7 +255,7 @@ func TestServerTrustsTheDeviceNoLonger(t *testing.T) {
 	w.awaitReset(ended, wire.CodeUnknown)
 	w.awaitSubflows()
 	if d := time.Since(began); d > promptly {
-		t.Errorf("it took %v", d)
+		t.Errorf("the refusal took %v", d)
 	}
 	w.awaitRefusal("laptop", "refused the key of this device", "mpbond trust add")
 	rig.Eventually(t, func() error {
@@ -323,7 +323,7 @@ func TestHelperTrustsThePrimaryNoLonger(t *testing.T) {
 	w.reloadTrust(phone, h.TrustChanged)
 	w.awaitSubflows("laptop")
 	if s := h.Status(); len(s.Pipes) != 0 {
-		t.Errorf("it still calls: %+v", s)
+		t.Errorf("the helper still calls: %+v", s)
 	}
 	phone.addPeer(w.primary, identity.RolePrimary, w.pcfg.Pipe)
 	w.reloadTrust(phone, h.TrustChanged)

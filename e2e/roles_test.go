@@ -117,7 +117,7 @@ func (w *testbed) awaitReset(ended <-chan error, code wire.Code) {
 			w.Errorf("the stream ended with %v, want %v", err, code)
 		}
 	case <-time.After(rig.Patience):
-		w.Error("the stream goes on")
+		w.Error("the stream is still open")
 	}
 }
 

@@ -77,9 +77,9 @@ func TestSleep(t *testing.T) {
 				t.Errorf("got %s, want %s", d.got, want)
 			}
 			if got, _ := rig.Sum(strings.NewReader(sent)); u.got != got {
-				t.Error("other bytes were received than sent")
+				t.Error("the server received other bytes than were sent")
 			}
-			t.Logf("all was there after %v; the pipe has carried %d bytes since", time.Since(back).Round(time.Millisecond),
+			t.Logf("complete after %v; the pipe has carried %d bytes since", time.Since(back).Round(time.Millisecond),
 				n.LinkBytes("pipe1")-before)
 		})
 	}

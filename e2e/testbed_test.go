@@ -358,6 +358,6 @@ func (d *device) awaitLog(words ...string) {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s does not say %q:\n%s", d.name, words, cmp.Or(d.log.String(), "(nothing)"))
+		return fmt.Errorf("%s does not log %q:\n%s", d.name, words, cmp.Or(d.log.String(), "(nothing)"))
 	})
 }

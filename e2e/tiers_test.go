@@ -124,8 +124,8 @@ func TestTiers(t *testing.T) {
 		}
 	})
 	bulk, _ := n.countPhoneBytes(func() { get(fmt.Sprint(5 * mb)) })
-	if t.Logf("of 5 MB the phone, of tier secondary, carried %v", bulk); bulk < unit.MB {
-		t.Errorf("of 5 MB the phone, of tier secondary, carried %v", bulk)
+	if t.Logf("the phone, of tier secondary, carried %v of 5 MB", bulk); bulk < unit.MB {
+		t.Errorf("the phone, of tier secondary, carried %v of 5 MB", bulk)
 	}
 
 	n.setTier("backup")
@@ -143,7 +143,7 @@ func TestTiers(t *testing.T) {
 		t.Errorf("while the direct path was silent the backup carried %v", down)
 	}
 	if gap > rig.Patience/4 {
-		t.Errorf("nothing came for %v", gap)
+		t.Errorf("nothing arrived for %v", gap)
 	}
 	rig.Eventually(t, func() error {
 		s, err := n.Status("primary", "primary")

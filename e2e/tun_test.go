@@ -278,7 +278,7 @@ func TestTUN(t *testing.T) {
 			t.Error(err)
 		}
 		if now := n.primaryBondBytes(); now < before+size {
-			t.Errorf("the bond has carried %d bytes of it", now-before)
+			t.Errorf("the bond has carried only %d bytes", now-before)
 		}
 		return out
 	}
@@ -390,7 +390,7 @@ func TestTUN(t *testing.T) {
 		}
 	})
 	if n.routingState() == before {
-		t.Error("SIGKILL leaves nothing to repair: this test tests nothing")
+		t.Error("SIGKILL leaves nothing to repair: the test has no effect")
 	}
 	for _, x := range cut {
 		select {

@@ -110,7 +110,7 @@ func TestDatagramsInTheLab(t *testing.T) {
 	// The bounds are generous because other programs share this machine. Times mean nothing when
 	// the links themselves stalled.
 	if s, err := n.Lab.Stats(false); err != nil || s.Lateness.Max > 100*time.Millisecond {
-		t.Logf("no judgement of times: the links stood still for %v; %v", s.Lateness.Max, err)
+		t.Logf("times not judged: the links stalled for %v; %v", s.Lateness.Max, err)
 	} else if beside.P95 > alone.P50+400 || cut.Gap > 2000 {
 		t.Errorf("p95 of %v ms beside a download, %v ms without answers when the link is cut", beside.P95, cut.Gap)
 	}

@@ -102,7 +102,8 @@ func TestUsage(t *testing.T) {
 					rx, tx, down, up := after[i].rx-before[i].rx, after[i].tx-before[i].tx, after[i].down-before[i].down,
 						after[i].up-before[i].up
 					off := func(counted, is int64) float64 { return 100 * float64(counted-is) / float64(is) }
-					text := fmt.Sprintf("loss %s, %s: %s at %s: received %d, counted %+.2f %%; sent %d, counted %+.2f %%; both %+.2f %%", c.loss, curl[len(curl)-1], l.link, l.node,
+					text := fmt.Sprintf("loss %s, %s: %s at %s: received %d, counted %+.2f %%; "+
+						"sent %d, counted %+.2f %%; both %+.2f %%", c.loss, curl[len(curl)-1], l.link, l.node,
 						rx, off(down, rx), tx, off(up, tx), off(down+up, rx+tx))
 					report = append(report, text)
 					data := off(down, rx) // the other direction has only acknowledgements, whose options are estimated
@@ -284,7 +285,7 @@ func TestCapsOfDevices(t *testing.T) {
 	for _, c := range []struct {
 		node, role, name, purpose string
 		megabytes                 int // the helper has then carried the primary's previous cap
-		told                      string
+		status                    string
 	}{
 		{"primary", "primary", "phone", "pipe", 10, "suspended: the monthly cap of 10 MB is used up"},
 		{"helper1", "helper", "laptop", "hs-path", 20, "for this device the monthly cap of 20 MB is used up"},
@@ -317,7 +318,7 @@ func TestCapsOfDevices(t *testing.T) {
 			return e.Kind == "cap_reached" && e.Device == c.name && e.Reason == "monthly"
 		})
 		rig.Eventually(t, func() error {
-			if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, c.told) {
+			if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, c.status) {
 				return fmt.Errorf("the primary says %s", text)
 			}
 			return nil

@@ -99,7 +99,7 @@ func (n *Network) shutDown() {
 	if n.Lab != nil {
 		rules, err := n.Run("primary", "sh", "-c", "nft list ruleset; ip rule; ip -6 rule")
 		if err != nil || strings.Contains(rules, "mpbond") || strings.Contains(rules, "fwmark") {
-			n.Errorf("rules are left: %s, %v", rules, err)
+			n.Errorf("firewall or routing rules are left: %s, %v", rules, err)
 		}
 		if err := n.Lab.Down(); err != nil {
 			n.Error(err)
