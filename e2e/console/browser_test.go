@@ -22,7 +22,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// browserNames are the programs that will do, the best one first.
+// browserNames lists the usable browser programs, the preferred one first.
 var browserNames = []string{"chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome"}
 
 // browser is a tab of a real browser.
@@ -31,10 +31,10 @@ type browser struct {
 	ctx context.Context
 
 	mu       sync.Mutex
-	problems []string // of scripts, and of the Content-Security-Policy
+	problems []string // script exceptions and violations of the Content-Security-Policy
 }
 
-// newBrowser starts one that ends with the test.
+// newBrowser starts a browser that ends with the test.
 func newBrowser(t testing.TB, flags map[string]any) *browser {
 	t.Helper()
 	path := ""
@@ -46,9 +46,18 @@ func newBrowser(t testing.TB, flags map[string]any) *browser {
 	if path == "" {
 		t.Skip("no Chromium is installed: apt-get install chromium")
 	}
-	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.Headless, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Flag("no-proxy-server", true), chromedp.UserDataDir(t.TempDir())}
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(path),
+		chromedp.Headless,
+		chromedp.NoFirstRun,
+		chromedp.NoDefaultBrowserCheck,
+		chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("no-proxy-server", true),
+		chromedp.UserDataDir(t.TempDir()),
+	}
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
@@ -59,11 +68,11 @@ func newBrowser(t testing.TB, flags map[string]any) *browser {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits for the end, so that the directory can be removed
+		_ = chromedp.Cancel(ctx) // waits for the browser to exit, so that its directory can be removed
 		cancel()
 	})
 	b := &browser{TB: t, ctx: ctx}
-	// the first one starts it: its context must not end
+	// The first action starts the browser, so its context must not end.
 	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
 		t.Skipf("%s does not start here: %v", path, err)
 	}
@@ -77,7 +86,8 @@ func newBrowser(t testing.TB, flags map[string]any) *browser {
 				b.problems = append(b.problems, x.Description)
 			}
 		case *log.EventEntryAdded:
-			if text := e.Entry.Text; strings.Contains(text, "Content Security Policy") || strings.Contains(text, "Refused to") {
+			text := e.Entry.Text
+			if strings.Contains(text, "Content Security Policy") || strings.Contains(text, "Refused to") {
 				b.problems = append(b.problems, text)
 			}
 		}
@@ -88,7 +98,7 @@ func newBrowser(t testing.TB, flags map[string]any) *browser {
 	return b
 }
 
-// runAction runs something that must not hang.
+// runAction runs a browser action, with rig.Patience as its time limit, and returns its result.
 func runAction[T any](b *browser, a chromedp.Action[T]) T {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
@@ -105,37 +115,37 @@ func (b *browser) runSteps(steps ...chromedp.Action[chromedp.Void]) {
 	runAction(b, chromedp.Steps(steps...))
 }
 
-// openURL goes to a URL. The console is one page: what is behind the # alone opens
-// no new one.
+// openURL navigates to a URL. It leaves the current page first: the console is one page, so a
+// change of the fragment alone would not load it again.
 func (b *browser) openURL(url string) {
 	b.Helper()
 	b.runSteps(chromedp.Navigate("about:blank"), chromedp.Navigate(url))
 }
 
-// checkProblems fails if scripts of the page have failed, or wanted what its policy
-// forbids.
+// checkProblems fails the test for each script exception and each violation of the page's
+// Content-Security-Policy.
 func (b *browser) checkProblems() {
 	b.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.problems {
-		b.Errorf("the page: %s", p)
+		b.Errorf("problem on the page: %s", p)
 	}
 }
 
-// quoteJS is a string of JavaScript.
+// quoteJS returns s as a JavaScript string literal.
 func quoteJS(s string) string {
 	j, _ := json.Marshal(s)
 	return string(j)
 }
 
-// elementText is what an element says; "" if there is none.
+// elementText returns the text of an element, or "" if there is none.
 func (b *browser) elementText(selector string) string {
 	b.Helper()
 	return runAction(b, chromedp.Evaluate[string](`document.querySelector(`+quoteJS(selector)+`)?.textContent ?? ""`))
 }
 
-// waitUntil waits until an expression of JavaScript is true.
+// waitUntil waits until a JavaScript expression is true. what names the condition in the failure.
 func (b *browser) waitUntil(what, expression string) {
 	b.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -149,25 +159,27 @@ func (b *browser) waitUntil(what, expression string) {
 		case <-tick.C:
 		case <-end:
 			b.checkProblems()
-			b.Fatalf("not within %v: %s. The page:\n%s", rig.Patience, what, b.elementText("body"))
+			b.Fatalf("timed out after %v waiting for: %s. The page:\n%s", rig.Patience, what, b.elementText("body"))
 		}
 	}
 }
 
-// waitForText waits until an element has a text in it.
+// waitForText waits until an element that matches selector contains want.
 func (b *browser) waitForText(selector, want string) {
 	b.Helper()
-	b.waitUntil(selector+" says "+want, fmt.Sprintf("[...document.querySelectorAll(%s)].some((e) => e.textContent.includes(%s))", quoteJS(selector), quoteJS(want)))
+	b.waitUntil(selector+" says "+want, fmt.Sprintf(
+		"[...document.querySelectorAll(%s)].some((e) => e.textContent.includes(%s))",
+		quoteJS(selector), quoteJS(want)))
 }
 
-// focusedName is the name of the element that has the focus, as a person hears it.
+// focusedName returns the accessible name of the focused element.
 func (b *browser) focusedName() string {
 	b.Helper()
 	return runAction(b, chromedp.Evaluate[string](`(() => { const e = document.activeElement;
 		return e.getAttribute("aria-label") ?? e.labels?.[0]?.firstChild?.textContent ?? e.textContent })()`))
 }
 
-// tabTo presses Tab until an element of that name has the focus.
+// tabTo presses Tab until the element with that name has the focus.
 func (b *browser) tabTo(name string) {
 	b.Helper()
 	var seen []string
@@ -179,10 +191,10 @@ func (b *browser) tabTo(name string) {
 		}
 		seen = append(seen, now)
 	}
-	b.Fatalf("Tab does not lead to %q, but to %q", name, seen)
+	b.Fatalf("Tab does not reach %q, only %q", name, seen)
 }
 
-// pressByName goes to an element by Tab and presses Enter.
+// pressByName moves to an element by Tab and presses Enter.
 func (b *browser) pressByName(name string) {
 	b.Helper()
 	b.tabTo(name)
@@ -192,7 +204,7 @@ func (b *browser) pressByName(name string) {
 // accessibleNode is an element of the accessibility tree.
 type accessibleNode struct{ role, name string }
 
-// listAccessible lists what a screen reader finds.
+// listAccessible returns the elements that a screen reader finds.
 func (b *browser) listAccessible() (list []accessibleNode) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
@@ -203,7 +215,7 @@ func (b *browser) listAccessible() (list []accessibleNode) {
 	}
 	word := func(v *accessibility.Value) (s string) {
 		if v != nil {
-			_ = json.Unmarshal(v.Value, &s) // of what is no string, ""
+			_ = json.Unmarshal(v.Value, &s) // leaves "" if the value is no string
 		}
 		return s
 	}
@@ -215,19 +227,24 @@ func (b *browser) listAccessible() (list []accessibleNode) {
 	return list
 }
 
-// allowDownloads has files that the page saves be in a directory, which it returns.
+// allowDownloads lets the page save files, and returns the directory for them.
 func (b *browser) allowDownloads() string {
 	b.Helper()
 	dir := b.TempDir()
 	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
 	defer cancel()
-	if _, err := chromedp.CallBrowser(ctx, cdpbrowser.SetDownloadBehavior, cdpbrowser.SetDownloadBehaviorParams{Behavior: cdpbrowser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir}); err != nil {
+	params := cdpbrowser.SetDownloadBehaviorParams{
+		Behavior:     cdpbrowser.SetDownloadBehaviorBehaviorAllow,
+		DownloadPath: dir,
+	}
+	if _, err := chromedp.CallBrowser(ctx, cdpbrowser.SetDownloadBehavior, params); err != nil {
 		b.Fatal(err)
 	}
 	return dir
 }
 
-// waitForFile waits for a file that the page saves; it has its name when it is whole.
+// waitForFile waits for a file that the page saves and returns its content. The browser gives the
+// file its name once it is complete.
 func (b *browser) waitForFile(path string) (body []byte) {
 	b.Helper()
 	rig.Eventually(b, func() (err error) {

@@ -13,11 +13,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chartTextScript is what the first chart of the page says to those who do not see it.
+// chartTextScript returns the title and description of the page's first chart, which screen readers
+// announce.
 const chartTextScript = `[...document.querySelectorAll(".plot svg > title, .plot svg > desc")].slice(0, 2).map((e) => e.textContent).join(". ")`
 
-// newPlot is an answer to /v2/plots/NAME: a value a second, the last of which is at the end of
-// a minute.
+// newPlot returns an answer to /v2/plots/NAME: one value a second, from a fixed time on.
 func newPlot(title, unit string, series ...fields) fields {
 	n := 0
 	for _, s := range series {
@@ -33,10 +33,11 @@ func newPlot(title, unit string, series ...fields) fields {
 	return fields{"name": "x", "title": title, "unit": unit, "times": times, "series": series}
 }
 
-// newSeries is a line of a plot.
+// newSeries returns one line of a plot.
 func newSeries(name string, values ...any) fields { return fields{"name": name, "values": values} }
 
-// newLines are n lines of 61 values, each higher than the one before. The second begins late.
+// newLines returns n lines of 61 values, each line higher than the one before. The second line has
+// no values in its first half.
 func newLines(n int) (all []fields) {
 	for i := range n {
 		values := make([]any, 61)
@@ -50,7 +51,7 @@ func newLines(n int) (all []fields) {
 	return all
 }
 
-// openChartPage opens the console, with a figure for charts instead of its views.
+// openChartPage opens the console and replaces its view by a place for charts.
 func openChartPage(t *testing.T) *browser {
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
@@ -65,8 +66,8 @@ func openChartPage(t *testing.T) *browser {
 	return b
 }
 
-// drawChart has the page draw a chart, and returns its texts, one a line: its title, its words, and
-// what is written in it.
+// drawChart has the page draw a chart. It returns the chart's title, description and labels, one a
+// line.
 func (b *browser) drawChart(function string, chart any, more ...any) string {
 	b.Helper()
 	args := marshalJSON(b, chart)
@@ -76,8 +77,8 @@ func (b *browser) drawChart(function string, chart any, more ...any) string {
 	return runAction(b, chromedp.Evaluate[string](`[...draw(plot.`+function+`(`+args+`)).querySelectorAll("title, desc, text")].map((e) => e.textContent).join("\n") + "\n"`))
 }
 
-// TestLineCharts: scales, gaps, names and words of charts over time; no text covers another
-// one or leaves the picture, whatever its width.
+// TestLineCharts checks the scales, gaps, names and descriptions of charts over time. At any width,
+// no label may cover another or leave the picture.
 func TestLineCharts(t *testing.T) {
 	b := openChartPage(t)
 	empty := newPlot("Down by device", "bit/s")
@@ -110,11 +111,11 @@ func TestLineCharts(t *testing.T) {
 			b.saveScreenshot("lines-" + strings.NewReplacer("/", "", ", ", "-", " wide", "").Replace(what))
 			for _, want := range c.want {
 				if !strings.Contains(got, want) {
-					t.Errorf("%s: no %q in\n%s", what, want, got)
+					t.Errorf("%s: %q is missing in\n%s", what, want, got)
 				}
 			}
 			if c.not != "" && strings.Contains(got, c.not) {
-				t.Errorf("%s: %q in\n%s", what, c.not, got)
+				t.Errorf("%s: unwanted %q in\n%s", what, c.not, got)
 			}
 			b.checkReadable(what)
 		}
@@ -127,8 +128,8 @@ func TestLineCharts(t *testing.T) {
 	b.checkProblems()
 }
 
-// checkReadable fails if texts of the chart cover each other or leave it, or two lines are dashed
-// alike.
+// checkReadable fails the test if labels of the chart cover each other or leave it, or if two lines
+// have the same dash pattern.
 func (b *browser) checkReadable(what string) {
 	b.Helper()
 	found := runAction(b, chromedp.Evaluate[[]string](`(() => { const svg = document.querySelector(".chart"), out = [], edge = svg.getBoundingClientRect();
@@ -144,7 +145,7 @@ func (b *browser) checkReadable(what string) {
 	}
 }
 
-// TestBarCharts: bars of bytes and joules, with the days and months that they are of.
+// TestBarCharts checks bars of bytes and joules by day and by month.
 func TestBarCharts(t *testing.T) {
 	b := openChartPage(t)
 	bars := fields{"title": "Used by day <over wlan0>", "unit": "B", "names": []string{}, "values": []float64{}}
@@ -152,7 +153,8 @@ func TestBarCharts(t *testing.T) {
 		t.Errorf("nothing: %s", got)
 	}
 	for day := 1; day <= 31; day++ {
-		bars["names"], bars["values"] = append(bars["names"].([]string), fmt.Sprintf("2026-10-%02d", day)), append(bars["values"].([]float64), float64(day%30)*1.5e8)
+		bars["names"] = append(bars["names"].([]string), fmt.Sprintf("2026-10-%02d", day))
+		bars["values"] = append(bars["values"].([]float64), float64(day%30)*1.5e8)
 	}
 	for _, width := range []int{240, 400, 1200} {
 		b.runSteps(chromedp.EmulateViewport(int64(width)+80, 400))
@@ -160,7 +162,7 @@ func TestBarCharts(t *testing.T) {
 		b.saveScreenshot(fmt.Sprintf("bars-%d", width))
 		for _, want := range []string{"Used by day <over wlan0>, GB\n", "2026-10-31: 150 MB. Most in 2026-10-29: 4.35 GB.\n", "\n4\n5\n", "\n2026-10-31\n"} {
 			if !strings.Contains(got, want) {
-				t.Errorf("%d wide: no %q in\n%s", width, want, got)
+				t.Errorf("%d wide: %q is missing in\n%s", width, want, got)
 			}
 		}
 		b.checkReadable(fmt.Sprintf("bars, %d wide", width))
@@ -170,10 +172,22 @@ func TestBarCharts(t *testing.T) {
 		t.Errorf("joules: %s", got)
 	}
 	use := func(from, link, purpose string, n float64) fields {
-		return fields{"from": from, "link": link, "purpose": purpose, "down_bytes": n, "up_bytes": 1, "radio_joules": n / 8}
+		return fields{"from": from, "link": link, "purpose": purpose,
+			"down_bytes": n, "up_bytes": 1, "radio_joules": n / 8}
 	}
-	u := fields{"days": []fields{use("2026-10-30", "wlan0", "direct", 9), use("2026-11-02", "wlan0", "direct", 19), use("2026-11-02", "wwan0", "hs-path", 29), use("2026-11-02", "wlan0", "pipe", 999)},
-		"months": []fields{use("2026-10-01", "wlan0", "direct", 5), use("2026-10-31", "wwan0", "direct", 6), use("2026-11-01", "wlan0", "direct", 7)}}
+	u := fields{
+		"days": []fields{
+			use("2026-10-30", "wlan0", "direct", 9),
+			use("2026-11-02", "wlan0", "direct", 19),
+			use("2026-11-02", "wwan0", "hs-path", 29),
+			use("2026-11-02", "wlan0", "pipe", 999),
+		},
+		"months": []fields{
+			use("2026-10-01", "wlan0", "direct", 5),
+			use("2026-10-31", "wwan0", "direct", 6),
+			use("2026-11-01", "wlan0", "direct", 7),
+		},
+	}
 	for _, c := range [][2]string{
 		{`{"period":"day","of":"bytes","link":""}`, `Used by day|2026-10-30 2026-10-31 2026-11-01 2026-11-02|10 0 0 50`},
 		{`{"period":"day","of":"joules","link":"wlan0"}`, `Energy of radios by day, estimated over wlan0|2026-10-30 2026-10-31 2026-11-01 2026-11-02|1.125 0 0 127.25`},
@@ -190,7 +204,7 @@ func TestBarCharts(t *testing.T) {
 	b.checkProblems()
 }
 
-// TestChartWidth: a chart that is there fits itself to another width at once.
+// TestChartWidth checks that a chart on the page adapts to another width at once.
 func TestChartWidth(t *testing.T) {
 	b := openChartPage(t)
 	b.runSteps(chromedp.EmulateViewport(900, 400))
@@ -204,13 +218,16 @@ func TestChartWidth(t *testing.T) {
 	b.checkProblems()
 }
 
-// TestChartsInTheDark: a chart that is there follows the system's choice of light and dark.
+// TestChartsInTheDark checks that a chart on the page follows the system's light or dark scheme.
 func TestChartsInTheDark(t *testing.T) {
 	b := openChartPage(t)
 	b.runSteps(chromedp.EmulateViewport(840, 400))
 	colours := map[string]bool{}
 	for _, scheme := range []string{"light", "dark"} {
-		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		params := emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		}
+		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, params)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +236,7 @@ func TestChartsInTheDark(t *testing.T) {
 		colours[runAction(b, chromedp.Evaluate[string](`["line", "head", "rule"].map((c) => { const s = getComputedStyle(document.querySelector("." + c)); return s.stroke + s.fill }).join()`))] = true
 	}
 	if len(colours) != 2 {
-		t.Errorf("light and dark have %v", colours)
+		t.Errorf("light and dark have the same colours: %v", colours)
 	}
 	b.checkProblems()
 }

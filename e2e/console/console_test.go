@@ -27,9 +27,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// TestConsole goes through the console as a person does, without a mouse: it is
-// let in, pairs a device, watches a transfer, cuts a link, and takes the device
-// away again.
+// TestConsole uses the console as a person does, without a mouse: it enters the token, pairs a
+// device, watches a transfer, cuts a link, and revokes the device.
 func TestConsole(t *testing.T) {
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
@@ -57,32 +56,32 @@ func TestConsole(t *testing.T) {
 	b.checkProblems()
 }
 
-// enterToken: without the token nothing is told; with the address that mpbond console
-// prints all is, and the token is in it no longer.
+// enterToken checks that the console shows nothing without the token. With the URL from
+// `mpbond console` it shows everything, and the token disappears from the address.
 func enterToken(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
 	at := w.consoleURL("primary")
 	page, token, _ := strings.Cut(at, "#token=")
 	b.openURL(page)
 	b.waitForText("main", "mpbond console")
-	b.pressByName("Token") // sends nothing: it is empty
+	b.pressByName("Token") // is empty, so this sends nothing
 	b.runSteps(chromedp.KeyEvent("wrong\r"))
 	b.waitForText("[role=alert]", "The token is wrong for this mpbond.")
 	if said := b.elementText("body"); strings.Contains(said, "laptop") {
-		t.Errorf("a stranger is told %q", said)
+		t.Errorf("without the token the page shows %q", said)
 	}
 	b.runSteps(chromedp.KeyEvent(token + "\r"))
 	b.waitForText(".whoami", "laptop · primary")
 	b.openURL(at)
 	b.waitForText(".whoami", "laptop · primary")
 	if now := runAction(b, chromedp.Location()); strings.Contains(now, token) || now != page+"#overview" {
-		t.Errorf("the address is %q", now)
+		t.Errorf("the address is %q, want it without the token", now)
 	}
 	b.waitForText("#topology desc", ": idle.")
 }
 
-// pairDevices: the helper's own console shows a code, as text and as a picture, and the
-// primary's takes it.
+// pairDevices pairs the devices: the helper's own console shows a code, as text and as a QR code,
+// and the primary's console accepts it.
 func pairDevices(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
 	b.openURL(w.consoleURL("helper"))
@@ -109,8 +108,8 @@ func pairDevices(t *testing.T, w *testbed, b *browser) {
 	b.waitUntil("a link to the phone", `document.querySelector('#topology [data-key="primary laptop>helper phone"][data-state=up]')`)
 }
 
-// watchTransfer: what an app receives is seen at each link, as thick as it is quick, in
-// numbers and in the plots.
+// watchTransfer checks that each link shows what an app receives: as its width, in numbers and in
+// the plots.
 func watchTransfer(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
 	b.waitUntil("thin links", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") < 3)`)
@@ -126,34 +125,38 @@ func watchTransfer(t *testing.T, w *testbed, b *browser) {
 	b.waitForText("main td", "redundant")
 	b.pressByName("Values as a table")
 	b.waitUntil("values", `document.querySelectorAll("details tbody tr").length > 0`)
-	app, err := os.Executable() // this is the app
+	app, err := os.Executable() // the test process is the app
 	if err != nil {
 		t.Fatal(err)
 	}
 	app = filepath.Base(app)
 	b.waitForText("main td", app)
-	for _, c := range [][2]string{{"apps", "Down by app.*" + regexp.QuoteMeta(app) + `: [\d.]+ Mbit/s now`}, {"destinations", `Down by destination.*127\.0\.0\.1: [\d.]+ Mbit/s now`}, {"pad", "ms now"}} {
+	for _, c := range [][2]string{
+		{"apps", "Down by app.*" + regexp.QuoteMeta(app) + `: [\d.]+ Mbit/s now`},
+		{"destinations", `Down by destination.*127\.0\.0\.1: [\d.]+ Mbit/s now`},
+		{"pad", "ms now"},
+	} {
 		chooseOption(b, "chart-2-plot", c[0])
 		b.waitUntil("a plot of "+c[0], fmt.Sprintf(`new RegExp(%s).test(%s)`, quoteJS(c[1]), chartTextScript))
 	}
 }
 
-// checkFacts: what the helper tells of its battery, heat and link is seen, and what its
-// radio took for the transfer.
+// checkFacts checks that the console shows the battery, temperature and link that the helper
+// reports, and the estimated radio energy of the transfer.
 func checkFacts(t *testing.T, b *browser) {
 	b.TB = t
 	b.pressByName("Devices")
 	b.waitUntil("the phone's facts", `(() => { const row = [...document.querySelectorAll("[aria-labelledby=h-facts] tbody tr")].find((r) => r.firstChild.textContent === "phone");
 		const cells = [...(row?.children ?? [])].map((c) => c.textContent).join("|");
 		return cells.startsWith("phone|55 % |31.5 °C|cellular, ") && cells.includes("|yes, it costs money|70 %|") && / J \(cellular [^)]+\)$/.test(cells) })()`)
-	b.waitUntil("a battery as long as it is full", `document.querySelector("[aria-labelledby=h-facts] meter").value === 55`)
+	b.waitUntil("a battery meter at 55 %", `document.querySelector("[aria-labelledby=h-facts] meter").value === 55`)
 	b.pressByName("Overview")
 	b.waitForText("#topology text", "55 %")
 	b.waitForText("#topology desc", "Battery of helper phone: 55 %.")
 }
 
-// savePictures: that of the devices, and plots, are saved as files that others can
-// read.
+// savePictures saves the device picture and a plot in each format, and checks that the files can be
+// parsed.
 func savePictures(t *testing.T, b *browser) {
 	b.TB = t
 	dir := b.allowDownloads()
@@ -169,7 +172,8 @@ func savePictures(t *testing.T, b *browser) {
 					t.Errorf("%s: %v", picture, err)
 				}
 			case "SVG":
-				if err := xml.Unmarshal(body, new(struct{})); err != nil || !bytes.Contains(body, []byte(">phone<")) || !bytes.Contains(body, []byte(`fill="rgb(`)) {
+				err := xml.Unmarshal(body, new(struct{}))
+				if err != nil || !bytes.Contains(body, []byte(">phone<")) || !bytes.Contains(body, []byte(`fill="rgb(`)) {
 					t.Errorf("%s: %v: %s", picture, err, body)
 				}
 			case "CSV":
@@ -182,20 +186,20 @@ func savePictures(t *testing.T, b *browser) {
 	}
 }
 
-// chooseOption chooses an option.
+// chooseOption sets a select element to a value.
 func chooseOption(b *browser, id, value string) {
 	b.Helper()
 	b.waitUntil("choosing "+value, fmt.Sprintf(`(() => { const s = document.getElementById(%s); s.value = %s; s.dispatchEvent(new Event("change")); return s.value })()`, quoteJS(id), quoteJS(value)))
 }
 
-// editPolicy: a text with a mistake is told of where it is, and not taken; the mended
-// one is in force at once.
+// editPolicy checks that a policy with a mistake is refused, with the line of the mistake, and that
+// the corrected policy applies at once.
 func editPolicy(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer other.Close()
 	if code := w.fetchStatus(other.URL); code != http.StatusOK {
-		t.Fatalf("before: %d", code)
+		t.Fatalf("status before the policy: %d", code)
 	}
 	_, port, _ := net.SplitHostPort(other.Listener.Addr().String())
 	b.pressByName("Policy")
@@ -206,9 +210,9 @@ func editPolicy(t *testing.T, w *testbed, b *browser) {
 	b.pressByName("Put in force")
 	b.waitUntil("it is refused", `document.querySelector("#policy-text").getAttribute("aria-invalid") === "true"`)
 	if code := w.fetchStatus(other.URL); code != http.StatusOK {
-		t.Errorf("with a text that cannot be used: %d", code)
+		t.Errorf("status with an invalid policy: %d", code)
 	}
-	b.pressByName("Go to line 4") // which marks it
+	b.pressByName("Go to line 4") // selects the line
 	b.runSteps(chromedp.KeyEvent("mode = \"block\""))
 	b.waitForText("#policy-verdict", "Usable: 1 rule.")
 	b.pressByName("Host")
@@ -220,10 +224,10 @@ func editPolicy(t *testing.T, w *testbed, b *browser) {
 	b.waitForText("#policy-verdict", "In force: 1 rule.")
 	b.waitForText("main tbody th", "other")
 	if code := w.fetchStatus(other.URL); code != http.StatusForbidden {
-		t.Errorf("a rule says block: %d", code)
+		t.Errorf("status with a rule that blocks: %d", code)
 	}
 	b.waitUntil("it was counted", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
-	// Where mpbond may not write the file, as in a service, it is said beforehand.
+	// If mpbond cannot write the file, as in a service, the page must say so beforehand.
 	const button = `[...document.querySelectorAll("main button")].find((e) => e.textContent === "Put in force")`
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.realFetch = window.fetch;
 		window.fetch = async (...a) => { const r = await realFetch(...a); return a[0] === "/v2/policy" ? new Response(JSON.stringify({ ...await r.json(), read_only: true })) : r; }; undefined`))
@@ -233,8 +237,8 @@ func editPolicy(t *testing.T, w *testbed, b *browser) {
 	b.waitUntil("it can be pressed", button+`.disabled === false`)
 }
 
-// checkSeveralBonds: a device that has two bonds at once, as while its doctor measures,
-// is one device with one link, and leaves nothing behind.
+// checkSeveralBonds checks that a device with two bonds at once, as during a doctor run, is shown
+// as one device with one link, and that no element is left over.
 func checkSeveralBonds(t *testing.T, b *browser) {
 	b.TB = t
 	const path = `{ id: 1, kind: "direct", state: "up", rx_rate_bps: 4e6, tx_rate_bps: 1e6 }, { id: 2, kind: "helped", device: "phone", state: "up", rx_rate_bps: 1e6, tx_rate_bps: 1e6 }`
@@ -252,7 +256,7 @@ func checkSeveralBonds(t *testing.T, b *browser) {
 	}
 }
 
-// checkUsage: what was counted is told, as numbers and as a picture.
+// checkUsage checks that counted bytes are shown as numbers and as a chart.
 func checkUsage(t *testing.T, b *browser) {
 	b.TB = t
 	b.pressByName("Usage")
@@ -268,11 +272,12 @@ func checkUsage(t *testing.T, b *browser) {
 	b.waitUntil("bars of a month", `/-01: 123 MB/.test(`+chartTextScript+`)`)
 }
 
-// checkAccessibility: each view has names for all that can be pressed, headings, and
-// pictures with words; on a phone nothing needs to be scrolled sideways.
+// checkAccessibility checks that each view has headings, that all controls have names, and that all
+// pictures have descriptions. On a phone, no view may need sideways scrolling.
 func checkAccessibility(t *testing.T, b *browser) {
 	b.TB = t
-	controls := []string{"button", "link", "textbox", "combobox", "checkbox", "image", "MenuListPopup", "DisclosureTriangle"}
+	controls := []string{"button", "link", "textbox", "combobox", "checkbox", "image",
+		"MenuListPopup", "DisclosureTriangle"}
 	views := runAction(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`))
 	for _, view := range views {
 		b.runSteps(chromedp.EmulateViewport(1280, 900))
@@ -297,15 +302,15 @@ func checkAccessibility(t *testing.T, b *browser) {
 			b.saveScreenshot(fmt.Sprintf("%s-%d", strings.ToLower(view), width))
 			wide := runAction(b, chromedp.Evaluate[int](`document.documentElement.scrollWidth`))
 			if wide > int(width) {
-				t.Errorf("%s: %d pixels on a screen of %d", view, wide, width)
+				t.Errorf("%s: %d pixels wide on a screen of %d", view, wide, width)
 			}
 		}
 	}
 	b.runSteps(chromedp.EmulateViewport(1280, 900))
 }
 
-// cutSubflow: a subflow that is cut from the page is made anew; one whose helper is gone
-// is seen to be gone.
+// cutSubflow cuts a subflow from the page and checks that a new one replaces it. Then it ends the
+// helper and checks that the page shows it as away.
 func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 	b.TB = t
 	b.pressByName("Traffic")
@@ -315,7 +320,7 @@ func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 	b.pressByName(label)
 	b.waitForText("dialog", "Cut subflow")
 	if now := b.focusedName(); now != "Cancel" {
-		t.Errorf("%q has the focus: Enter would do it", now)
+		t.Errorf("%q has the focus, want Cancel: Enter must not confirm", now)
 	}
 	b.pressByName("Cut it")
 	b.waitUntil("another subflow by the phone", `((l) => l && l !== `+quoteJS(label)+`)(`+cutPhone+`)`)
@@ -330,7 +335,7 @@ func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 	b.waitForText(".log li", "phone has gone")
 }
 
-// revokeDevice: a device is paused and resumed, gets another name, and is trusted no longer.
+// revokeDevice pauses, resumes, renames and revokes a device.
 func revokeDevice(t *testing.T, b *browser) {
 	b.TB = t
 	b.pressByName("Devices")
@@ -348,9 +353,9 @@ func revokeDevice(t *testing.T, b *browser) {
 	b.waitUntil("it is gone", `![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
 }
 
-// TestHostilePage: a page of another origin in the same browser gets nothing from
-// the API, not with the token either, and changes nothing; nor does one whose name
-// was made to point here.
+// TestHostilePage checks that a page of another origin in the same browser can neither read from
+// the API, even with the token, nor change anything. The same goes for a page whose host name
+// resolves to the loopback address.
 func TestHostilePage(t *testing.T) {
 	b := newBrowser(t, map[string]any{"host-resolver-rules": "MAP evil.example 127.0.0.1"})
 	w := newTestbed(t)
@@ -367,7 +372,7 @@ func TestHostilePage(t *testing.T) {
 	defer evil.Close()
 	before := waitForInvitation(w, at.Host, token)
 	b.openURL(evil.URL)
-	// told is what a page learns of a request, or its error.
+	// fetchResult returns the response that the page can read, or "error".
 	fetchResult := func(path, options string) string {
 		return runAction(b, chromedp.Evaluate[string](fmt.Sprintf(`fetch(%s, %s).then(async (a) => a.type + " " + a.status + " " + await a.text(), (e) => "error")`,
 			quoteJS("http://"+at.Host+path), options), chromedp.EvalAwaitPromise))
@@ -378,7 +383,7 @@ func TestHostilePage(t *testing.T) {
 		{"/v2/status", auth, "error"},
 		{"/v2/status", `{ mode: "no-cors" }`, "opaque 0 "},
 		{"/console.js", "{}", "error"},
-		{"/console.js", `{ mode: "no-cors" }`, "error"}, // Cross-Origin-Resource-Policy, or refused
+		{"/console.js", `{ mode: "no-cors" }`, "error"}, // Cross-Origin-Resource-Policy, or blocked
 		{"/v2/invitation", `{ method: "POST", mode: "no-cors", body: "{}" }`, "opaque 0 "},
 		{"/v2/invitation", `{ method: "POST", headers: { Authorization: ` + quoteJS("Bearer "+token) + `, "Content-Type": "application/json" }, body: "{}" }`, "error"},
 	} {
@@ -387,29 +392,30 @@ func TestHostilePage(t *testing.T) {
 		}
 	}
 	if now := waitForInvitation(w, at.Host, token); now != before {
-		t.Errorf("a page made the code %q: before it was %q", now, before)
+		t.Errorf("the page changed the code from %q to %q", now, before)
 	}
 	b.openURL("http://evil.example:" + at.Port() + "/#token=" + token)
-	if page := b.elementText("body"); !strings.Contains(page, "is not a loopback address") || strings.Contains(page, "mpbond console") {
-		t.Errorf("by another name: %q", page)
+	page := b.elementText("body")
+	if !strings.Contains(page, "is not a loopback address") || strings.Contains(page, "mpbond console") {
+		t.Errorf("the console by another host name shows %q", page)
 	}
 	b.openURL("http://evil.example:" + at.Port() + "/v2/status")
 	if page := b.elementText("body"); !strings.Contains(page, "is not a loopback address") {
-		t.Errorf("by another name: %q", page)
+		t.Errorf("the API by another host name answers %q", page)
 	}
-	b.openURL(at.String()) // and it works as it should
+	b.openURL(at.String()) // the right address still works
 	b.waitForText(".whoami", "server")
 	b.pressByName("Traffic")
-	b.waitUntil("no plot by app, of which a server knows none", `[...document.querySelectorAll("main option")].filter((o) => o.hidden).map((o) => o.value).join() === "apps"`)
+	b.waitUntil("no plot by app, since a server knows no apps", `[...document.querySelectorAll("main option")].filter((o) => o.hidden).map((o) => o.value).join() === "apps"`)
 	b.checkProblems()
 }
 
-// waitForInvitation is the code that a server shows.
+// waitForInvitation waits until a server shows a pairing code and returns it.
 func waitForInvitation(w *testbed, addr, token string) (code string) {
 	w.Helper()
 	c := client.NewTCP(addr, token)
 	defer c.Close()
-	rig.Eventually(w, func() error { // it shows one soon after it has begun
+	rig.Eventually(w, func() error { // the server shows one soon after its start
 		i, err := c.Invitation(w.Context())
 		if err == nil && i.Code == "" {
 			err = errors.New("no code is shown")

@@ -12,19 +12,19 @@ import (
 	"slices"
 )
 
-// The video that real players decode: H.264 in which each macroblock is told as it is
-// (I_PCM, ITU-T H.264 7.3.5), so that no encoder is needed. Pictures are noise.
+// The test video is H.264 that real players decode. Each macroblock is stored uncompressed (I_PCM,
+// ITU-T H.264 7.3.5), so no encoder is needed. The pictures are noise.
 const (
-	sideMacroblocks = 7 // macroblocks, as many high: 128 kbit a picture
+	sideMacroblocks = 7 // width and height in macroblocks: 128 kbit a picture
 	fps             = 10
-	codec           = "avc1.42c01e" // constrained baseline, level 3
-	ticksPerPicture = 90_000 / fps  // of MPEG's clock
+	codec           = "avc1.42c01e" // constrained baseline profile, level 3
+	ticksPerPicture = 90_000 / fps  // in units of the 90 kHz MPEG clock
 )
 
-// bitString writes numbers as H.264 has them.
+// bitString collects the bits of an H.264 syntax structure.
 type bitString struct {
 	b    []byte
-	free int // bits of the last byte
+	free int // unused bits of the last byte
 }
 
 func (s *bitString) writeBits(n int, v uint32) {
@@ -45,7 +45,8 @@ func (s *bitString) writeExpGolomb(vs ...uint32) {
 	}
 }
 
-// finishUnit ends a unit, in which no three bytes may look like its beginning.
+// finishUnit ends a NAL unit and inserts emulation prevention bytes, so that the unit does not
+// contain a start code.
 func (s *bitString) finishUnit() (out []byte) {
 	s.writeBits(1, 1)
 	zeros := 0
@@ -64,10 +65,10 @@ func (s *bitString) finishUnit() (out []byte) {
 
 func parameterSets() (sps, pps []byte) {
 	s := &bitString{b: []byte{0x67, 66, 0xc0, 30}}
-	s.writeExpGolomb(0, 0, 2, 0) // id; frame_num of 4 bits; pictures in order; no references
+	s.writeExpGolomb(0, 0, 2, 0) // ID; 4-bit frame_num; pictures in output order; no reference frames
 	s.writeBits(1, 0)
 	s.writeExpGolomb(sideMacroblocks-1, sideMacroblocks-1)
-	s.writeBits(4, 0b1100) // frames; direct_8x8_inference; no cropping; no VUI
+	s.writeBits(4, 0b1100) // frames only; direct_8x8_inference; no cropping; no VUI
 	p := &bitString{b: []byte{0x68}}
 	p.writeExpGolomb(0, 0)
 	p.writeBits(2, 0)
@@ -78,10 +79,10 @@ func parameterSets() (sps, pps []byte) {
 	return s.finishUnit(), p.finishUnit()
 }
 
-// encodePicture is the n-th one.
+// encodePicture returns picture n as a NAL unit.
 func encodePicture(n int) []byte {
 	s := &bitString{b: []byte{0x65}}
-	s.writeExpGolomb(0, 7, 0) // first macroblock, I, parameters
+	s.writeExpGolomb(0, 7, 0) // first macroblock, I slice, parameter set
 	s.writeBits(4, 0)
 	s.writeExpGolomb(uint32(n % 2))
 	s.writeBits(2, 0)
@@ -101,7 +102,7 @@ func encodePicture(n int) []byte {
 
 func bigEndian(n int, v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v)[8-n:] }
 
-// mp4Box is one of ISO 14496-12; full has version and flags before the rest.
+// mp4Box returns a box of ISO 14496-12. A fullBox has version and flags before its content.
 func mp4Box(name string, parts ...[]byte) []byte {
 	b := slices.Concat(parts...)
 	return slices.Concat(bigEndian(4, uint64(8+len(b))), []byte(name), b)
@@ -113,23 +114,39 @@ func fullBox(name string, flags uint64, parts ...[]byte) []byte {
 
 func zeroBytes(n int) []byte { return make([]byte, n) }
 
-// initSegment is the beginning of a fragmented MP4.
+// initSegment returns the initialization segment of a fragmented MP4.
 func initSegment() []byte {
 	sps, pps := parameterSets()
 	matrix := slices.Concat(bigEndian(4, 1<<16), zeroBytes(12), bigEndian(4, 1<<16), zeroBytes(12), bigEndian(4, 1<<30))
 	side := bigEndian(2, 16*sideMacroblocks)
-	avc := mp4Box("avc1", zeroBytes(6), bigEndian(2, 1), zeroBytes(16), side, side, bigEndian(4, 72<<16), bigEndian(4, 72<<16), zeroBytes(4), bigEndian(2, 1), zeroBytes(32), bigEndian(2, 24), bigEndian(2, 0xffff),
-		mp4Box("avcC", []byte{1, 66, 0xc0, 30, 0xff, 0xe1}, bigEndian(2, uint64(len(sps))), sps, []byte{1}, bigEndian(2, uint64(len(pps))), pps))
-	table := mp4Box("stbl", fullBox("stsd", 0, bigEndian(4, 1), avc), fullBox("stts", 0, zeroBytes(4)), fullBox("stsc", 0, zeroBytes(4)), fullBox("stsz", 0, zeroBytes(8)), fullBox("stco", 0, zeroBytes(4)))
-	media := mp4Box("mdia", fullBox("mdhd", 0, zeroBytes(8), bigEndian(4, 90_000), zeroBytes(4), bigEndian(4, 0x55c40000)), fullBox("hdlr", 0, zeroBytes(4), []byte("vide"), zeroBytes(12), []byte("v\x00")),
-		mp4Box("minf", fullBox("vmhd", 1, zeroBytes(8)), mp4Box("dinf", fullBox("dref", 0, bigEndian(4, 1), fullBox("url ", 1))), table))
-	track := mp4Box("trak", fullBox("tkhd", 3, zeroBytes(8), bigEndian(4, 1), zeroBytes(8), zeroBytes(16), matrix, bigEndian(4, 16*sideMacroblocks<<16), bigEndian(4, 16*sideMacroblocks<<16)), media)
-	movie := mp4Box("moov", fullBox("mvhd", 0, zeroBytes(8), bigEndian(4, 90_000), zeroBytes(4), bigEndian(4, 1<<16), bigEndian(2, 0x100), zeroBytes(10), matrix, zeroBytes(24), bigEndian(4, 2)),
+	avc := mp4Box("avc1", zeroBytes(6), bigEndian(2, 1), zeroBytes(16), side, side,
+		bigEndian(4, 72<<16), bigEndian(4, 72<<16), zeroBytes(4), bigEndian(2, 1), zeroBytes(32),
+		bigEndian(2, 24), bigEndian(2, 0xffff),
+		mp4Box("avcC", []byte{1, 66, 0xc0, 30, 0xff, 0xe1},
+			bigEndian(2, uint64(len(sps))), sps, []byte{1}, bigEndian(2, uint64(len(pps))), pps))
+	table := mp4Box("stbl",
+		fullBox("stsd", 0, bigEndian(4, 1), avc),
+		fullBox("stts", 0, zeroBytes(4)),
+		fullBox("stsc", 0, zeroBytes(4)),
+		fullBox("stsz", 0, zeroBytes(8)),
+		fullBox("stco", 0, zeroBytes(4)))
+	media := mp4Box("mdia",
+		fullBox("mdhd", 0, zeroBytes(8), bigEndian(4, 90_000), zeroBytes(4), bigEndian(4, 0x55c40000)),
+		fullBox("hdlr", 0, zeroBytes(4), []byte("vide"), zeroBytes(12), []byte("v\x00")),
+		mp4Box("minf", fullBox("vmhd", 1, zeroBytes(8)),
+			mp4Box("dinf", fullBox("dref", 0, bigEndian(4, 1), fullBox("url ", 1))), table))
+	track := mp4Box("trak",
+		fullBox("tkhd", 3, zeroBytes(8), bigEndian(4, 1), zeroBytes(8), zeroBytes(16), matrix,
+			bigEndian(4, 16*sideMacroblocks<<16), bigEndian(4, 16*sideMacroblocks<<16)),
+		media)
+	movie := mp4Box("moov",
+		fullBox("mvhd", 0, zeroBytes(8), bigEndian(4, 90_000), zeroBytes(4), bigEndian(4, 1<<16),
+			bigEndian(2, 0x100), zeroBytes(10), matrix, zeroBytes(24), bigEndian(4, 2)),
 		track, mp4Box("mvex", fullBox("trex", 0, bigEndian(4, 1), bigEndian(4, 1), zeroBytes(12))))
 	return slices.Concat(mp4Box("ftyp", []byte("iso6"), zeroBytes(4), []byte("iso6mp41dash")), movie)
 }
 
-// mediaFragment is n pictures of it from one on.
+// mediaFragment returns a movie fragment with n pictures, beginning with picture from.
 func mediaFragment(from, n int) []byte {
 	var sizes, data []byte
 	for i := from; i < from+n; i++ {
@@ -138,22 +155,28 @@ func mediaFragment(from, n int) []byte {
 		data = slices.Concat(data, bigEndian(4, uint64(len(p))), p)
 	}
 	moof := func(at int) []byte {
-		return mp4Box("moof", fullBox("mfhd", 0, bigEndian(4, uint64(from+1))), mp4Box("traf", fullBox("tfhd", 0x020028, bigEndian(4, 1), bigEndian(4, ticksPerPicture), bigEndian(4, 0x02000000)),
-			fullBox("tfdt", 1<<24, bigEndian(8, uint64(from)*ticksPerPicture)), fullBox("trun", 0x201, bigEndian(4, uint64(n)), bigEndian(4, uint64(at)), sizes)))
+		return mp4Box("moof", fullBox("mfhd", 0, bigEndian(4, uint64(from+1))), mp4Box("traf",
+			fullBox("tfhd", 0x020028, bigEndian(4, 1), bigEndian(4, ticksPerPicture), bigEndian(4, 0x02000000)),
+			fullBox("tfdt", 1<<24, bigEndian(8, uint64(from)*ticksPerPicture)),
+			fullBox("trun", 0x201, bigEndian(4, uint64(n)), bigEndian(4, uint64(at)), sizes)))
 	}
 	return append(moof(len(moof(0))+8), mp4Box("mdat", data)...)
 }
 
-// segmentIndex is what a player of DASH finds segments by in one file.
+// segmentIndex returns the index by which DASH players find segments in one file. Each fragment has
+// each pictures.
 func segmentIndex(fragments [][]byte, each int) []byte {
 	var list []byte
 	for _, f := range fragments {
-		list = slices.Concat(list, bigEndian(4, uint64(len(f))), bigEndian(4, uint64(each*ticksPerPicture)), bigEndian(4, 1<<31|1<<28))
+		list = slices.Concat(list, bigEndian(4, uint64(len(f))), bigEndian(4, uint64(each*ticksPerPicture)),
+			bigEndian(4, 1<<31|1<<28))
 	}
-	return fullBox("sidx", 0, bigEndian(4, 1), bigEndian(4, 90_000), zeroBytes(10), bigEndian(2, uint64(len(fragments))), list)
+	return fullBox("sidx", 0, bigEndian(4, 1), bigEndian(4, 90_000), zeroBytes(10),
+		bigEndian(2, uint64(len(fragments))), list)
 }
 
-// transportStream is n pictures from one on as an MPEG transport stream (ISO 13818-1).
+// transportStream returns n pictures, beginning with picture from, as an MPEG transport stream
+// (ISO 13818-1).
 func transportStream(from, n int) (out []byte) {
 	count := map[uint16]byte{}
 	packets := func(pid uint16, data []byte, clock uint64, random bool) {
@@ -210,7 +233,7 @@ func transportStream(from, n int) (out []byte) {
 	return out
 }
 
-// crcMPEG is that of MPEG sections: CRC-32 from the highest bit on.
+// crcMPEG returns the CRC-32 of MPEG sections, which processes the highest bit first.
 func crcMPEG(b []byte) uint32 {
 	turned := make([]byte, len(b))
 	for i, c := range b {
@@ -219,7 +242,7 @@ func crcMPEG(b []byte) uint32 {
 	return bits.Reverse32(^crc32.ChecksumIEEE(turned))
 }
 
-// encryptAES is a segment as AES-128 of HLS has it.
+// encryptAES encrypts segment number as HLS does with METHOD=AES-128.
 func encryptAES(data, key []byte, number int) []byte {
 	pad := 16 - len(data)%16
 	data = append(slices.Clone(data), slices.Repeat([]byte{byte(pad)}, pad)...)

@@ -20,17 +20,18 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// TestPhotos: a browser tells the code, two files are dropped on a helper's page, and
-// they are whole at a WebDAV server before the page says that they have arrived. A reload
-// keeps the list; the page fits a telephone. Photos that the helper does not have when it is
-// killed wait in the browser, and go on when it is back and has the code.
+// TestPhotos enters the code on a helper's page in a browser and drops two files there. They must
+// be complete at a WebDAV server before the page says that they arrived. A reload must keep the
+// list, and the page must fit a phone. Photos that the helper does not have when it is killed must
+// wait in the browser, and go on once the helper is back and the code is entered.
 func TestPhotos(t *testing.T) {
 	b := newBrowser(t, map[string]any{"window-size": "360,640"})
 	w := &testbed{Network: rig.New(t, rig.Options{})}
 	dir := t.TempDir()
 	dav := httptest.NewServer(&webdav.Handler{FileSystem: webdav.Dir(dir), LockSystem: webdav.NewMemLS()})
 	defer dav.Close()
-	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(w.freePort())+
+	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(w.freePort())+
+		"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(w.freePort())+
 		"\n[onload.page]\nlisten = "+strconv.Quote(w.freePort())+"\nto = \""+dav.URL+"/photos/\"\n")
 	h := w.Asker("helper", "helper")
 	start := func() (helper *rig.Process, at, code string) {
@@ -69,17 +70,17 @@ func TestPhotos(t *testing.T) {
 	b.pressByName("Remove: a.jpg")
 	b.waitForText("#summary", "1 of 1 arrived")
 	if wide := runAction(b, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > innerWidth")); wide {
-		t.Error("it is wider than a telephone")
+		t.Error("the page is wider than a phone")
 	}
 	for _, n := range b.listAccessible() {
 		if n.name == "" && (n.role == "button" || n.role == "textbox" || n.role == "progressbar") {
 			t.Errorf("a %s without a name", n.role)
 		}
 	}
-	b.openURL(at + "#code=" + code) // as the picture of it leads to
+	b.openURL(at + "#code=" + code) // the link in the QR code
 	b.waitForText("#summary", "1 of 1 arrived")
 	if now := runAction(b, chromedp.Location()); strings.Contains(now, code) {
-		t.Errorf("the address is %q", now)
+		t.Errorf("the address is %q, want it without the code", now)
 	}
 
 	_ = helper.Cmd.Process.Signal(syscall.SIGSTOP)

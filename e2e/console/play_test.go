@@ -29,15 +29,16 @@ import (
 	"mpbond/onload/playlist"
 )
 
-// Videos of TestPlayers have so many segments, each of a second.
+// segmentCount is the number of one-second segments in each video.
 const segmentCount = 8
 
-// readPlayerScript takes a player of others from bin/players, as `.ci/deps players` fetches them.
+// readPlayerScript returns a file of a third-party player in bin/players, where
+// `.ci/deps players` puts them.
 func readPlayerScript(t *testing.T, pack, file string) []byte {
 	t.Helper()
 	found, _ := filepath.Glob("../../bin/players/" + pack + "-*.tgz")
 	if len(found) != 1 {
-		t.Skipf("no %s is here: .ci/deps players", pack)
+		t.Skipf("%s is missing: run .ci/deps players", pack)
 	}
 	f, err := os.Open(found[0])
 	if err != nil {
@@ -63,7 +64,7 @@ func readPlayerScript(t *testing.T, pack, file string) []byte {
 	}
 }
 
-// site is a real nginx with videos.
+// site is a web server, a real nginx, with videos.
 type site struct {
 	t    *testing.T
 	dir  string
@@ -89,7 +90,7 @@ func (s *site) writeText(name, format string, args ...any) {
 	s.writeFile(name, fmt.Appendf(nil, format, args...))
 }
 
-// startNginx starts it. One connection carries 1.5 MB/s, or there would be nothing to share.
+// startNginx starts nginx. It limits a connection to 1.5 MB/s, so that several devices help.
 func (s *site) startNginx(w *testbed) {
 	s.t.Helper()
 	conf := fmt.Sprintf(`%[3]s daemon off; master_process off; pid %[1]s/pid; error_log stderr error; events {}
@@ -104,7 +105,8 @@ location ~ ^/moved/.*ts$ { add_header Access-Control-Allow-Origin *; if ($http_h
 	w.Start("web", "nginx", "-e", "stderr", "-c", s.dir+"/conf")
 }
 
-// firstRequests tells when nginx was first asked for each path with its range.
+// firstRequests returns when nginx first received a request for each path, and for each path with
+// its range.
 func (s *site) firstRequests() map[string]time.Time {
 	s.t.Helper()
 	log, err := os.ReadFile(s.dir + "/log")
@@ -129,7 +131,7 @@ func (s *site) firstRequests() map[string]time.Time {
 	return all
 }
 
-// publishVideos puts them there, and tells their playlists.
+// publishVideos writes all videos and returns the paths of their playlists.
 func (s *site) publishVideos() []string {
 	var ts, mp4 [][]byte
 	for i := range segmentCount {
@@ -161,9 +163,9 @@ func (s *site) publishVideos() []string {
 		parts += fmt.Sprintf(`<SegmentURL media="all.mp4" mediaRange="%d-%d"/>`, at, at+len(mp4[i])-1)
 	}
 	s.writeText("ts/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
-	// each segment to another host
+	// redirects each segment to another host
 	s.writeText("moved/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
-	// compressed
+	// sent compressed
 	s.writeText("gzip/list.m3u8", "%s#EXT-X-ENDLIST\n", strings.ReplaceAll(plain, "#EXTINF:1,\n", "#EXTINF:1,\n../ts/"))
 	s.writeText("aes/list.m3u8", "%s#EXT-X-ENDLIST\n", aes)
 	s.writeText("map/list.m3u8", "%s#EXT-X-ENDLIST\n", byterange)
@@ -177,10 +179,13 @@ func (s *site) publishVideos() []string {
 	mpd("time", fmt.Sprintf(`<SegmentTemplate timescale="90000" initialization="init.mp4" media="$Time$.m4s"><SegmentTimeline><S t="0" d="90000" r="%d"/></SegmentTimeline></SegmentTemplate>`, segmentCount-1))
 	mpd("parts", fmt.Sprintf(`<SegmentList duration="1"><Initialization sourceURL="all.mp4" range="0-%d"/>%s</SegmentList>`, len(begin)-1, parts))
 	mpd("base", fmt.Sprintf(`<BaseURL>all.mp4</BaseURL><SegmentBase indexRange="%d-%d"><Initialization range="0-%d"/></SegmentBase>`, len(begin), len(begin)+len(sidx)-1, len(begin)-1))
-	return []string{"ts/list.m3u8", "aes/list.m3u8", "map/list.m3u8", "moved/list.m3u8", "live/list.m3u8", "number/a.mpd", "time/a.mpd", "parts/a.mpd", "base/a.mpd"}
+	return []string{
+		"ts/list.m3u8", "aes/list.m3u8", "map/list.m3u8", "moved/list.m3u8", "live/list.m3u8",
+		"number/a.mpd", "time/a.mpd", "parts/a.mpd", "base/a.mpd",
+	}
 }
 
-// publishLive publishes the live playlist as it is with so many segments.
+// publishLive publishes the live playlist in its state after n segments.
 func (s *site) publishLive(n int) {
 	from := max(0, n-4)
 	text := fmt.Sprintf("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-MEDIA-SEQUENCE:%d\n", from)
@@ -193,8 +198,8 @@ func (s *site) publishLive(n int) {
 	s.writeFile("live/list.m3u8", []byte(text))
 }
 
-// playerPage plays several videos at once, twice as fast but for live ones, and keeps
-// what its players ask for and get.
+// playerPage plays several videos at once, at double speed unless they are live. It records what
+// the players request and receive.
 const playerPage = `<!doctype html><meta charset=utf-8><script src=hls.js></script><script src=dash.js></script><body><script>
 const asked = [], state = {};
 const hex = async (b) => [...new Uint8Array(await crypto.subtle.digest("SHA-256", b))].map((x) => x.toString(16).padStart(2, "0")).join("");
@@ -202,7 +207,7 @@ const note = (u) => { const n = { url: new URL(u, location).pathname, range: "",
 const keep = async (n, b) => { n.size = b.byteLength; n.sum = await hex(b) };
 const P = XMLHttpRequest.prototype, { open, send, setRequestHeader } = P;
 P.open = function (m, u, ...more) { this.n = note(u);
-	this.addEventListener("readystatechange", () => { // before the player does, which gives it away
+	this.addEventListener("readystatechange", () => { // before the player's listener, which transfers the buffer
 		if (this.readyState == 4 && this.response instanceof ArrayBuffer) keep(this.n, this.response.slice(0)) });
 	return open.call(this, m, u, ...more) };
 P.setRequestHeader = function (k, v) { if (k.toLowerCase() == "range") this.n.range = v; return setRequestHeader.call(this, k, v) };
@@ -228,14 +233,15 @@ function play(list) {
 }
 </script>`
 
-// TestPlayers: hls.js and dash.js in a real browser play videos of a real nginx to their
-// ends through mpbond play, live and encrypted ones too. Segments come ahead of them, over
-// this device and two helpers, and byte for byte.
+// TestPlayers plays videos of a real nginx to their ends with hls.js and dash.js in a real browser,
+// through mpbond play. Some videos are live or encrypted. Segments must be fetched ahead of the
+// players over this device and two helpers, and must arrive byte for byte.
 func TestPlayers(t *testing.T) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip("no nginx is installed: apt-get install nginx-light")
 	}
-	hls, dash := readPlayerScript(t, "hls.js", "hls.min.js"), readPlayerScript(t, "dashjs", "legacy/umd/dash.all.min.js")
+	hls := readPlayerScript(t, "hls.js", "hls.min.js")
+	dash := readPlayerScript(t, "dashjs", "legacy/umd/dash.all.min.js")
 	w := &testbed{Network: rig.New(t, rig.Options{})}
 	s := &site{t: t, dir: filepath.Join(w.Dir, "web"), addr: w.freePort()}
 	lists := s.publishVideos()
@@ -252,13 +258,18 @@ func TestPlayers(t *testing.T) {
 		}
 		return nil
 	})
-	b := newBrowser(t, map[string]any{"no-proxy-server": false, "proxy-server": "http://" + at, "proxy-bypass-list": "<-loopback>", "autoplay-policy": "no-user-gesture-required"})
+	b := newBrowser(t, map[string]any{
+		"no-proxy-server":   false,
+		"proxy-server":      "http://" + at,
+		"proxy-bypass-list": "<-loopback>",
+		"autoplay-policy":   "no-user-gesture-required",
+	})
 	b.openURL("http://" + s.addr + "/index.html")
 	for _, l := range lists {
 		runAction(b, chromedp.Evaluate[bool]("play("+quoteJS(l)+"), true"))
 	}
 	b.waitUntil("the live one is played", `state["live/list.m3u8"].at > 0 || state["live/list.m3u8"].errors.length`)
-	for n := 5; n <= segmentCount; n++ { // as its time passes
+	for n := 5; n <= segmentCount; n++ { // publish segments as playback proceeds
 		b.waitUntil("it goes on", fmt.Sprintf(`state["live/list.m3u8"].at > %d || state["live/list.m3u8"].errors.length`, n-4))
 		s.publishLive(n)
 	}
@@ -274,7 +285,8 @@ func TestPlayers(t *testing.T) {
 		Size            int
 	}
 	for of, into := range map[string]any{"state": &state, "asked": &asked} {
-		if err := json.Unmarshal([]byte(runAction(b, chromedp.Evaluate[string]("JSON.stringify("+of+")"))), into); err != nil {
+		text := runAction(b, chromedp.Evaluate[string]("JSON.stringify("+of+")"))
+		if err := json.Unmarshal([]byte(text), into); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -303,16 +315,16 @@ func TestPlayers(t *testing.T) {
 			want = want[i:min(j+1, len(want))]
 		}
 		if sum := fmt.Sprintf("%x", sha256.Sum256(want)); a.Sum != sum {
-			t.Errorf("%s %s: %d bytes that are not the %d there", a.URL, a.Range, a.Size, len(want))
+			t.Errorf("%s %s: the %d bytes received differ from the %d of the file", a.URL, a.Range, a.Size, len(want))
 		}
 		if first[strings.TrimSpace(a.URL+" "+cmp.Or(a.Range, "-"))].Before(time.UnixMilli(a.At)) {
 			ahead[dir]++
 		}
 	}
-	t.Logf("%d requests; segments that were asked for ahead of the player: %v", len(asked), ahead)
+	t.Logf("%d requests; segments fetched ahead of the player: %v", len(asked), ahead)
 	for _, l := range lists {
 		if dir, _, _ := strings.Cut(l, "/"); dir != "base" && ahead[dir] < segmentCount/2 {
-			t.Errorf("of %s %d segments came ahead", dir, ahead[dir])
+			t.Errorf("%s: only %d segments were fetched ahead", dir, ahead[dir])
 		}
 	}
 	play.End(os.Interrupt)
@@ -330,15 +342,15 @@ func TestPlayers(t *testing.T) {
 	}
 	t.Logf("%+v", r)
 	if len(r.Devices) != 3 || slices.ContainsFunc(r.Devices, func(d share) bool { return d.Share < .1 }) {
-		t.Errorf("%+v", r.Devices)
+		t.Errorf("shares of the devices, want at least 0.1 of each of three: %+v", r.Devices)
 	}
 	if most := 8 * (segmentCount + 1); r.Segments < 8*segmentCount-6 || r.Segments > most || r.Passed > 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("wrong count of segments: %+v", r)
 	}
 }
 
-// startHelpers starts helpers that onload, each at a loopback address of its own and the usual
-// port, and has laptop know them.
+// startHelpers starts n helpers that onload. Each has its own loopback address and the usual port.
+// The device laptop and the helpers trust each other.
 func (w *testbed) startHelpers(n int) {
 	w.Helper()
 	key := func(device string) string {
@@ -353,9 +365,11 @@ func (w *testbed) startHelpers(n int) {
 	for i := 1; i <= n; i++ {
 		name, ip := fmt.Sprintf("phone%d", i), slices.Clone(net4)
 		ip[3] = byte(i)
-		w.Must("laptop", w.Mpbond, "trust", "add", name, "--role", "helper", "--key", key(name), "--addr", ip.String()+":7603")
+		w.Must("laptop", w.Mpbond, "trust", "add", name,
+			"--role", "helper", "--key", key(name), "--addr", ip.String()+":7603")
 		w.Must(name, w.Mpbond, "trust", "add", "laptop", "--role", "primary", "--key", laptop)
-		w.writeConfig(name, "helper", fmt.Sprintf("[onload]\nallowance = \"unlimited\"\nlisten = \"%s:7604\"\nallow = [\"127.0.0.0/8\"]\n", ip))
+		w.writeConfig(name, "helper", fmt.Sprintf(
+			"[onload]\nallowance = \"unlimited\"\nlisten = \"%s:7604\"\nallow = [\"127.0.0.0/8\"]\n", ip))
 		w.Start(name, w.Mpbond, "helper", "--name", name)
 		h := w.Asker(name, "helper")
 		rig.Eventually(w, func() error {

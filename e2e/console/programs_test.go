@@ -19,40 +19,48 @@ import (
 	"mpbond/onload/playlist"
 )
 
-// programTimeout bounds one run of a program that plays or downloads a video.
+// programTimeout bounds one run of a program.
 const programTimeout = time.Minute
 
-// program is a player or downloader of others, and how it is run.
+// program is a third-party player or downloader.
 type program struct {
 	name string
-	// args returns the arguments for a video; what the program writes goes to out or stdout.
+	// args returns the arguments for a video. The program writes to out or to standard output.
 	args func(url, out string) []string
-	// lists are the playlists that it is run with.
+	// lists are the playlists to run it with.
 	lists []string
-	// whole says that out has the media of the segments as they are, one after the other.
+	// whole means that out holds the unchanged media of all segments, one after the other.
 	whole bool
 }
 
-// programs are those that Debian has. ffmpeg and mpv ask libavformat's way, with
-// "Range: bytes=0-" for everything; the others are written in Python.
+// programs are available in Debian. ffmpeg and mpv use libavformat, which sends
+// "Range: bytes=0-" with every request; the others are written in Python.
 var programs = []program{
-	{name: "ffmpeg", lists: []string{"ts/list.m3u8", "aes/list.m3u8", "map/list.m3u8", "number/a.mpd", "gzip/list.m3u8"}, args: func(url, _ string) []string {
+	{name: "ffmpeg", lists: []string{
+		"ts/list.m3u8", "aes/list.m3u8", "map/list.m3u8", "number/a.mpd", "gzip/list.m3u8",
+	}, args: func(url, _ string) []string {
 		return []string{"-nostdin", "-v", "error", "-i", url, "-map", "0:v", "-c", "copy", "-f", "framemd5", "-"}
 	}},
 	{name: "mpv", lists: []string{"ts/list.m3u8", "map/list.m3u8", "number/a.mpd"}, args: func(url, _ string) []string {
-		return []string{"--no-config", "--no-terminal", "--vo=null", "--ao=null", "--untimed", "--log-file=/dev/stdout", url}
+		return []string{"--no-config", "--no-terminal", "--vo=null", "--ao=null", "--untimed",
+			"--log-file=/dev/stdout", url}
 	}},
-	{name: "yt-dlp", whole: true, lists: []string{"ts/list.m3u8", "gzip/list.m3u8"}, args: func(url, out string) []string {
-		return []string{"--ignore-config", "--no-cache-dir", "--fixup", "never", "--no-part", "--hls-prefer-native", "-o", out, url}
+	{name: "yt-dlp", whole: true, lists: []string{
+		"ts/list.m3u8", "gzip/list.m3u8",
+	}, args: func(url, out string) []string {
+		return []string{"--ignore-config", "--no-cache-dir", "--fixup", "never", "--no-part",
+			"--hls-prefer-native", "-o", out, url}
 	}},
-	{name: "streamlink", whole: true, lists: []string{"ts/list.m3u8", "aes/list.m3u8", "gzip/list.m3u8"}, args: func(url, out string) []string {
+	{name: "streamlink", whole: true, lists: []string{
+		"ts/list.m3u8", "aes/list.m3u8", "gzip/list.m3u8",
+	}, args: func(url, out string) []string {
 		return []string{"-o", out, "hls://" + url, "best"}
 	}},
 }
 
-// TestPrograms: ffmpeg, mpv, yt-dlp and streamlink play or download videos of a real nginx
-// through mpbond play. Each gets what it gets without the proxy, and most segments come over
-// all devices, ahead of the program.
+// TestPrograms plays or downloads videos of a real nginx with ffmpeg, mpv, yt-dlp and streamlink
+// through mpbond play. Each program must get the same bytes as without the proxy. Most segments
+// must come over all devices, ahead of the program.
 func TestPrograms(t *testing.T) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip("no nginx is installed: apt-get install nginx-light")
@@ -74,7 +82,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// compareOutput runs a program with a video, without and with mpbond play.
+// compareOutput runs a program with a video, without and with mpbond play, and compares the output.
 func (p program) compareOutput(t *testing.T, w *testbed, s *site, list string) {
 	url := "http://" + s.addr + "/" + list
 	direct, err := p.runProgram(t, url, "")
@@ -93,11 +101,11 @@ func (p program) compareOutput(t *testing.T, w *testbed, s *site, list string) {
 	if err != nil {
 		t.Errorf("%s: %v\n%s", list, err, proxied)
 	}
-	if p.name != "mpv" && !bytes.Equal(direct, proxied) { // mpv's log has times
-		t.Errorf("%s: %d bytes that are not the %d without the proxy", list, len(proxied), len(direct))
+	if p.name != "mpv" && !bytes.Equal(direct, proxied) { // mpv's log contains times
+		t.Errorf("%s: %d bytes, which differ from the %d without the proxy", list, len(proxied), len(direct))
 	}
 	if p.whole && !bytes.Equal(proxied, s.readMedia()) {
-		t.Errorf("%s: %d bytes that are not those of the segments", list, len(proxied))
+		t.Errorf("%s: %d bytes, which differ from the segments", list, len(proxied))
 	}
 	play.End(os.Interrupt)
 	var r playlist.Result
@@ -107,18 +115,20 @@ func (p program) compareOutput(t *testing.T, w *testbed, s *site, list string) {
 	}
 	t.Logf("%s: %+v", list, r)
 	if r.Segments < segmentCount-1 || r.Passed > 0 {
-		t.Errorf("%s: %d of %d segments came over all devices, %d were left to the program", list, r.Segments, segmentCount, r.Passed)
+		t.Errorf("%s: %d of %d segments came over all devices, %d were left to the program",
+			list, r.Segments, segmentCount, r.Passed)
 	}
 }
 
-// runProgram returns what a program has written, or, with an error, what it has said.
+// runProgram returns the program's output or, with an error, its messages.
 func (p program) runProgram(t *testing.T, url, proxy string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
 	defer cancel()
 	dir := t.TempDir()
 	out := filepath.Join(dir, "out.ts")
 	cmd := exec.CommandContext(ctx, p.name, p.args(url, out)...)
-	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "http_proxy="+proxy, "HTTP_PROXY="+proxy, "all_proxy=", "no_proxy=", "NO_PROXY=")
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir,
+		"http_proxy="+proxy, "HTTP_PROXY="+proxy, "all_proxy=", "no_proxy=", "NO_PROXY=")
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	printed, err := cmd.Output()
@@ -131,7 +141,8 @@ func (p program) runProgram(t *testing.T, url, proxy string) ([]byte, error) {
 	return printed, nil
 }
 
-// readMedia returns the media of ts/list.m3u8, which others encrypt or name by another way.
+// readMedia returns the media of ts/list.m3u8. Other lists have the same media, some of them
+// encrypted or under other paths.
 func (s *site) readMedia() (all []byte) {
 	for i := range segmentCount {
 		data, err := os.ReadFile(fmt.Sprintf("%s/www/ts/%d.ts", s.dir, i))

@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// scene is a status that the page is shown instead of mpbond's own, and what it looks like.
+// scene is a status that the page shows instead of mpbond's own.
 type scene struct {
 	name   string
 	status map[string]any
@@ -24,15 +24,18 @@ type scene struct {
 type fields = map[string]any
 
 func directSubflow(id int, down, up float64) fields {
-	return fields{"id": id, "kind": "direct", "device": "laptop", "state": "up", "rx_rate_bps": down, "tx_rate_bps": up, "rx_bytes": 1e6, "tx_bytes": 1e5}
+	return fields{"id": id, "kind": "direct", "device": "laptop", "state": "up",
+		"rx_rate_bps": down, "tx_rate_bps": up, "rx_bytes": 1e6, "tx_bytes": 1e5}
 }
 
 func helpedSubflow(id int, by string, down, up float64) fields {
-	return fields{"id": id, "kind": "helped", "device": by, "state": "up", "rx_rate_bps": down, "tx_rate_bps": up, "rx_bytes": 1e6, "tx_bytes": 1e5}
+	return fields{"id": id, "kind": "helped", "device": by, "state": "up",
+		"rx_rate_bps": down, "tx_rate_bps": up, "rx_bytes": 1e6, "tx_bytes": 1e5}
 }
 
 func newDevice(name string, more fields, roles ...string) fields {
-	d := fields{"name": name, "id": "K7QF-3M2A-XT5B-" + name, "roles": roles, "online": true, "pipes": 1, "subflows": 1, "rx_bytes": 1e6, "tx_bytes": 1e5, "rx_rate_bps": 1e6, "tx_rate_bps": 1e5}
+	d := fields{"name": name, "id": "K7QF-3M2A-XT5B-" + name, "roles": roles, "online": true, "pipes": 1, "subflows": 1,
+		"rx_bytes": 1e6, "tx_bytes": 1e5, "rx_rate_bps": 1e6, "tx_rate_bps": 1e5}
 	for k, v := range more {
 		d[k] = v
 	}
@@ -40,33 +43,60 @@ func newDevice(name string, more fields, roles ...string) fields {
 }
 
 func newStatus(role, name string, devices, bonds []fields) fields {
-	return fields{"role": role, "name": name, "id": "AAAA-BBBB-CCCC-DDDD", "version": "x", "uptime_seconds": 4000, "memory_bytes": 3e7,
-		"devices": append([]fields{newDevice(name, fields{"self": true}, role)}, devices...), "pipes": []fields{}, "bonds": bonds}
+	return fields{"role": role, "name": name, "id": "AAAA-BBBB-CCCC-DDDD", "version": "x",
+		"uptime_seconds": 4000, "memory_bytes": 3e7,
+		"devices": append([]fields{newDevice(name, fields{"self": true}, role)}, devices...),
+		"pipes":   []fields{}, "bonds": bonds}
 }
 
 func newBond(peer string, paths ...fields) fields {
-	return fields{"id": "b-" + peer, "peer": peer, "scheduler": "auto", "streams": 2, "streams_total": 9, "subflows": paths}
+	return fields{"id": "b-" + peer, "peer": peer, "scheduler": "auto",
+		"streams": 2, "streams_total": 9, "subflows": paths}
 }
 
-var battery = fields{"facts": fields{"battery_percent": 55, "charging": false, "link": "cellular", "metered": true, "signal_percent": 70}}
+var battery = fields{"facts": fields{"battery_percent": 55, "charging": false,
+	"link": "cellular", "metered": true, "signal_percent": 70}}
 
 // scenes are those in which links and labels come close to each other.
 var scenes = []scene{
-	{"two-primaries", newStatus("server", "home", []fields{newDevice("laptop", nil, "primary"), newDevice("desktop", nil, "primary")},
-		[]fields{newBond("laptop", directSubflow(1, 3e5, 8.1e6), helpedSubflow(2, "phone", 1e5, 4.7e6), helpedSubflow(3, "tablet", 1e5, 9.9e6)),
-			newBond("desktop", directSubflow(1, 2e6, 4.4e7), helpedSubflow(2, "old-phone", 2e5, 1.2e7))})},
-	{"two-primaries-one-helper", newStatus("server", "home", []fields{newDevice("laptop", nil, "primary"), newDevice("desktop", nil, "primary")},
-		[]fields{newBond("laptop", directSubflow(1, 3e5, 8.1e6), helpedSubflow(2, "phone", 1e5, 4.7e6)), newBond("desktop", directSubflow(1, 2e6, 4.4e7), helpedSubflow(2, "phone", 2e5, 1.2e7))})},
-	{"three-helpers", newStatus("primary", "laptop", []fields{newDevice("home", nil, "server"), newDevice("phone", battery, "helper"), newDevice("tablet", nil, "helper"), newDevice("spare-router-in-hall", nil, "helper")},
-		[]fields{newBond("home", directSubflow(1, 8.1e6, 3e5), helpedSubflow(2, "phone", 4.7e6, 1e5), helpedSubflow(3, "tablet", 9.9e6, 1e6), helpedSubflow(4, "spare-router-in-hall", 1.2e7, 2e5))})},
-	{"one-helper", newStatus("primary", "laptop", []fields{newDevice("home", nil, "server"), newDevice("phone", battery, "helper")},
+	{"two-primaries", newStatus("server", "home",
+		[]fields{newDevice("laptop", nil, "primary"), newDevice("desktop", nil, "primary")},
+		[]fields{
+			newBond("laptop", directSubflow(1, 3e5, 8.1e6),
+				helpedSubflow(2, "phone", 1e5, 4.7e6), helpedSubflow(3, "tablet", 1e5, 9.9e6)),
+			newBond("desktop", directSubflow(1, 2e6, 4.4e7), helpedSubflow(2, "old-phone", 2e5, 1.2e7)),
+		})},
+	{"two-primaries-one-helper", newStatus("server", "home",
+		[]fields{newDevice("laptop", nil, "primary"), newDevice("desktop", nil, "primary")},
+		[]fields{
+			newBond("laptop", directSubflow(1, 3e5, 8.1e6), helpedSubflow(2, "phone", 1e5, 4.7e6)),
+			newBond("desktop", directSubflow(1, 2e6, 4.4e7), helpedSubflow(2, "phone", 2e5, 1.2e7)),
+		})},
+	{"three-helpers", newStatus("primary", "laptop",
+		[]fields{
+			newDevice("home", nil, "server"), newDevice("phone", battery, "helper"),
+			newDevice("tablet", nil, "helper"), newDevice("spare-router-in-hall", nil, "helper"),
+		},
+		[]fields{newBond("home", directSubflow(1, 8.1e6, 3e5),
+			helpedSubflow(2, "phone", 4.7e6, 1e5), helpedSubflow(3, "tablet", 9.9e6, 1e6),
+			helpedSubflow(4, "spare-router-in-hall", 1.2e7, 2e5))})},
+	{"one-helper", newStatus("primary", "laptop",
+		[]fields{newDevice("home", nil, "server"), newDevice("phone", battery, "helper")},
 		[]fields{newBond("home", directSubflow(1, 8.1e6, 3e5), helpedSubflow(2, "phone", 4.7e6, 1e5))})},
-	{"six-helpers", newStatus("primary", "laptop", []fields{newDevice("home", nil, "server"), newDevice("a-phone", battery, "helper"), newDevice("b-phone", battery, "helper"), newDevice("c-phone", nil, "helper"),
-		newDevice("d-phone", nil, "helper"), newDevice("e-phone", fields{"online": false}, "helper"), newDevice("f-phone", nil, "helper")},
-		[]fields{newBond("home", directSubflow(1, 8.1e6, 3e5), helpedSubflow(2, "a-phone", 4.7e6, 1e5), helpedSubflow(3, "b-phone", 9.9e6, 1e6), helpedSubflow(4, "c-phone", 1.2e7, 2e5), helpedSubflow(5, "d-phone", 0, 0), helpedSubflow(6, "f-phone", 1e7, 1e7))})},
+	{"six-helpers", newStatus("primary", "laptop",
+		[]fields{
+			newDevice("home", nil, "server"), newDevice("a-phone", battery, "helper"),
+			newDevice("b-phone", battery, "helper"), newDevice("c-phone", nil, "helper"),
+			newDevice("d-phone", nil, "helper"), newDevice("e-phone", fields{"online": false}, "helper"),
+			newDevice("f-phone", nil, "helper"),
+		},
+		[]fields{newBond("home", directSubflow(1, 8.1e6, 3e5),
+			helpedSubflow(2, "a-phone", 4.7e6, 1e5), helpedSubflow(3, "b-phone", 9.9e6, 1e6),
+			helpedSubflow(4, "c-phone", 1.2e7, 2e5), helpedSubflow(5, "d-phone", 0, 0),
+			helpedSubflow(6, "f-phone", 1e7, 1e7))})},
 }
 
-// showStatus has the page show a status, again and again.
+// showStatus makes the page show a status in every later poll.
 func (b *browser) showStatus(status fields) {
 	b.Helper()
 	text, err := json.Marshal(status)
@@ -78,7 +108,7 @@ func (b *browser) showStatus(status fields) {
 			String(a[0]) === "/v2/subflows" ? new Response("[]", { headers: { "Content-Type": "application/json" } }) : realFetch(...a); undefined`))
 }
 
-// saveScreenshot saves a picture of the page where somebody wants to look at it.
+// saveScreenshot saves a picture of the page in the directory MPBOND_TEST_SHOTS, if that is set.
 func (b *browser) saveScreenshot(name string) {
 	b.Helper()
 	dir := os.Getenv("MPBOND_TEST_SHOTS")
@@ -91,8 +121,8 @@ func (b *browser) saveScreenshot(name string) {
 	}
 }
 
-// collisionsScript lists, in the picture of the devices, links that run through a node which is not
-// their end, and labels that cover another one, a node or a node's name.
+// collisionsScript lists faults of the device picture: links that run through a node other than
+// their ends, and labels that cover another label, a node or a node's name.
 const collisionsScript = `(() => {
 	const svg = document.getElementById("topology"), out = [];
 	const [links, nodes, labels] = [...svg.querySelectorAll(":scope > g")].map((g) => [...g.children]);
@@ -120,12 +150,12 @@ const collisionsScript = `(() => {
 	return out;
 })()`
 
-// positionsScript is where the nodes of the picture are.
+// positionsScript returns the positions of the picture's nodes.
 const positionsScript = `[...document.querySelectorAll("#topology g[transform]")].map((g) => g.dataset.key + " " + g.getAttribute("transform")).sort().join("\n")`
 
-// TestPictures: in the picture of the devices no link runs through a node and no label covers
-// anything, on a desk and on a telephone; nodes stay while rates, and the order of devices,
-// change. On a telephone what is pressed is large enough, and Devices takes three screens.
+// TestPictures checks the device picture on desktop and phone screens. No link may run through a
+// node, and no label may cover anything. Nodes must not move when rates or the order of devices
+// change. On a phone, controls must be large enough, and Devices must fit three screens.
 func TestPictures(t *testing.T) {
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
@@ -134,7 +164,7 @@ func TestPictures(t *testing.T) {
 	const tall = 700
 	b.openURL(at)
 	b.waitForText(".whoami", "server")
-	// draw shows a status in a picture of its own, without waiting for the page to ask.
+	// draw shows a status in a new picture, or changes it, without waiting for the page to poll.
 	draw := func(status fields, change string) {
 		b.runSteps(chromedp.Evaluate[chromedp.Void](`(async () => { const { topology } = await import("/topology.js");
 			if (`+ifElse(change == "", "true", "false")+`) { window.status_ = `+marshalJSON(t, status)+`; document.getElementById("topology")?.removeAttribute("id"); window.figure = topology();
@@ -170,28 +200,28 @@ func TestPictures(t *testing.T) {
 	}
 	b.openURL(at)
 	b.waitForText(".whoami", "server")
-	b.showStatus(scenes[2].status) // on the telephone
+	b.showStatus(scenes[2].status) // the screen is still a phone's
 	b.waitForText(".whoami", "laptop")
 	for _, view := range runAction(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`)) {
 		b.pressByName(view)
 		small := runAction(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("button, select, nav a, summary, input")].filter((e) => e.offsetParent && Math.min(e.offsetWidth, e.offsetHeight) < 44)
 			.map((e) => (e.textContent || e.id) + " " + e.offsetWidth + "x" + e.offsetHeight)`))
 		if len(small) > 0 {
-			t.Errorf("%s: too small for a finger: %s", view, strings.Join(small, "; "))
+			t.Errorf("%s: too small to touch: %s", view, strings.Join(small, "; "))
 		}
 		if view == "Devices" {
 			b.waitForText("main th", "phone")
 			b.saveScreenshot("devices-360")
 			if high := runAction(b, chromedp.Evaluate[int](`document.documentElement.scrollHeight`)); high > 3*tall {
-				t.Errorf("Devices takes %d pixels, %.1f screens", high, float64(high)/tall)
+				t.Errorf("Devices is %d pixels high, %.1f screens", high, float64(high)/tall)
 			}
 		}
 	}
 	b.checkProblems()
 }
 
-// TestAlarms: what is wrong is told with the name of the device; what somebody wants so is not
-// wrong.
+// TestAlarms checks that faults are shown with the name of the device, and that states that a user
+// chose are not shown as faults.
 func TestAlarms(t *testing.T) {
 	b := newBrowser(t, nil)
 	w := newTestbed(t)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package console tests the web console: the real program on loopback, one process
-// for each role, and a real browser without a screen.
+// Package console tests the web console: the real program on loopback, with one process for each
+// role, and a real headless browser.
 package console
 
 import (
@@ -23,10 +23,10 @@ import (
 
 func TestMain(m *testing.M) { rig.Main(m, nil) }
 
-// testbed is the real program on loopback.
+// testbed runs the real program on loopback.
 type testbed struct {
 	*rig.Network
-	proxy  string // of the primary
+	proxy  string // address of the primary's proxy
 	origin *httptest.Server
 }
 
@@ -37,7 +37,7 @@ func newTestbed(t testing.TB) *testbed {
 	return &testbed{Network: rig.New(t, rig.Options{}), origin: origin}
 }
 
-// serveEndless sends bytes until nobody wants them, some MB a second.
+// serveEndless sends some MB a second until the client disconnects.
 func serveEndless(w http.ResponseWriter, r *http.Request) {
 	piece := make([]byte, 20_000)
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -55,7 +55,7 @@ func serveEndless(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// freePort is one that nobody has, for now.
+// freePort returns a loopback address with a port that is free now.
 func (w *testbed) freePort() string {
 	w.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +66,7 @@ func (w *testbed) freePort() string {
 	return l.Addr().String()
 }
 
-// writeConfig writes a device's configuration file.
+// writeConfig writes the configuration file of a device's role.
 func (w *testbed) writeConfig(device, role, text string) {
 	w.Helper()
 	home := filepath.Join(w.Dir, device)
@@ -78,7 +78,7 @@ func (w *testbed) writeConfig(device, role, text string) {
 	}
 }
 
-// consoleURL is the address of a device's console, with the token.
+// consoleURL returns the URL of a device's console, with the token.
 func (w *testbed) consoleURL(device string) string {
 	w.Helper()
 	var at struct{ URL string }
@@ -86,42 +86,49 @@ func (w *testbed) consoleURL(device string) string {
 	return at.URL
 }
 
-// startRoles starts a server and a helper, and a primary that knows the server only.
-// Each byte goes over each subflow, so that all carry something.
+// startRoles starts a server, a helper, and a primary that knows only the server. Every byte goes
+// over every subflow, so that all subflows carry traffic.
 func (w *testbed) startRoles() (helper *rig.Process) {
 	w.Helper()
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--allow", "127.0.0.0/8", "--api", "127.0.0.1:0")
 	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n")
-	told := "battery_percent = 55\ncharging = false\ntemperature_c = 31.5\nlink = \"cellular\"\nmetered = true\nsignal_percent = 70\n"
-	if err := os.WriteFile(filepath.Join(w.Dir, "helper", "facts.toml"), []byte(told), 0o600); err != nil {
+	facts := "battery_percent = 55\ncharging = false\ntemperature_c = 31.5\n" +
+		"link = \"cellular\"\nmetered = true\nsignal_percent = 70\n"
+	if err := os.WriteFile(filepath.Join(w.Dir, "helper", "facts.toml"), []byte(facts), 0o600); err != nil {
 		w.Fatal(err)
 	}
 	helper = w.Start("helper", w.Mpbond, "helper", "--name", "phone", "--api", "127.0.0.1:0")
 	w.proxy = w.freePort()
-	w.writeConfig("primary", "primary", "transparent = 0\nproxy = "+strconv.Quote(w.proxy)+"\npipe = "+strconv.Quote(w.freePort())+"\n")
-	// Loopback costs nobody anything and is not counted: this is of before.
-	used := fmt.Sprintf("{\"day\":%q,\"link\":\"wlan0\",\"purpose\":\"direct\",\"down\":123456789,\"up\":44,\"joules\":98.7}\n", time.Now().Format(time.DateOnly))
+	w.writeConfig("primary", "primary", "transparent = 0\nproxy = "+strconv.Quote(w.proxy)+
+		"\npipe = "+strconv.Quote(w.freePort())+"\n")
+	// Loopback traffic costs nothing and is not counted. This record stands for earlier usage.
+	used := fmt.Sprintf("{\"day\":%q,\"link\":\"wlan0\",\"purpose\":\"direct\","+
+		"\"down\":123456789,\"up\":44,\"joules\":98.7}\n", time.Now().Format(time.DateOnly))
 	if err := os.WriteFile(filepath.Join(w.Dir, "primary", "usage-primary.jsonl"), []byte(used), 0o600); err != nil {
 		w.Fatal(err)
 	}
 	var code api.Invitation
 	rig.Eventually(w, func() error { return w.JSON(&code, "server", "accept", "--wait=false", "--json") })
 	w.Must("primary", w.Mpbond, "pair", "--name", "laptop", code.Code)
-	w.Start("primary", w.Mpbond, "primary", "--name", "laptop", "--api", "127.0.0.1:0", "--redundant", "port:"+w.origin.URL[len("http://127.0.0.1:"):])
+	w.Start("primary", w.Mpbond, "primary", "--name", "laptop", "--api", "127.0.0.1:0",
+		"--redundant", "port:"+w.origin.URL[len("http://127.0.0.1:"):])
 	return helper
 }
 
-// newApp is one that uses the primary's proxy, each connection once.
+// newApp returns an HTTP client that uses the primary's proxy, with a new connection per request.
 func (w *testbed) newApp() *http.Client {
 	w.Helper()
 	proxy, err := url.Parse("http://" + w.proxy)
 	if err != nil {
 		w.Fatal(err)
 	}
-	return &http.Client{Transport: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return proxy, nil }, DisableKeepAlives: true}}
+	return &http.Client{Transport: &http.Transport{
+		Proxy:             func(*http.Request) (*url.URL, error) { return proxy, nil },
+		DisableKeepAlives: true,
+	}}
 }
 
-// fetchStatus is the status of an app's request.
+// fetchStatus returns the status code of an app's request.
 func (w *testbed) fetchStatus(from string) int {
 	w.Helper()
 	answer, err := w.newApp().Get(from)
