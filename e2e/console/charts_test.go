@@ -92,15 +92,25 @@ func TestLineCharts(t *testing.T) {
 		want []string
 		not  string
 	}{
-		{"nothing", empty, 60, []string{"Down by device\nNothing to show yet.\n", "Down by device, kbit/s\n", "\n1\n"}, ""},
-		{"gaps", newPlot("Down by device", "bit/s", newLines(3)...), 60, []string{"device 2: 3 Mbit/s now, at most 3 Mbit/s.", "Down by device, Mbit/s", "\n0\n1\n2\n3\n", "−60 s\n−45 s\n−30 s\n−15 s\nnow\n", "\ndevice 1\n"}, "more"},
-		{"gone", gone, 60, []string{"a: not there now, at most nothing. b: not there now, at most 20 ms.", "\n20\n"}, ""},
-		{"hostile", newPlot("x", "bit/s", hostile...), 60, []string{"<script>alert(1)</script> \ufffd& a name without end: 1 Mbit/s now", "\n<script>alert(1)</…\n"}, ""},
-		{"many", newPlot("Down", "bit/s", newLines(11)...), 3600, []string{"\nand 3 more with less\n", "\ndevice 10\n", "device 0: 1 Mbit/s now", "−60 min\n−45 min"}, "\ndevice 0\n"},
-		{"slow", newPlot("x", "bit/s", newSeries("a", 0, 12)), 60, []string{"0.012 kbit/s now", "x, kbit/s", "\n0.012\n"}, ""},
+		{"nothing", empty, 60,
+			[]string{"Down by device\nNothing to show yet.\n", "Down by device, kbit/s\n", "\n1\n"}, ""},
+		{"gaps", newPlot("Down by device", "bit/s", newLines(3)...), 60,
+			[]string{"device 2: 3 Mbit/s now, at most 3 Mbit/s.", "Down by device, Mbit/s",
+				"\n0\n1\n2\n3\n", "−60 s\n−45 s\n−30 s\n−15 s\nnow\n", "\ndevice 1\n"}, "more"},
+		{"gone", gone, 60,
+			[]string{"a: not there now, at most nothing. b: not there now, at most 20 ms.", "\n20\n"}, ""},
+		{"hostile", newPlot("x", "bit/s", hostile...), 60,
+			[]string{"<script>alert(1)</script> \ufffd& a name without end: 1 Mbit/s now",
+				"\n<script>alert(1)</…\n"}, ""},
+		{"many", newPlot("Down", "bit/s", newLines(11)...), 3600,
+			[]string{"\nand 3 more with less\n", "\ndevice 10\n", "device 0: 1 Mbit/s now",
+				"−60 min\n−45 min"}, "\ndevice 0\n"},
+		{"slow", newPlot("x", "bit/s", newSeries("a", 0, 12)), 60,
+			[]string{"0.012 kbit/s now", "x, kbit/s", "\n0.012\n"}, ""},
 		{"kbit/s", newPlot("x", "bit/s", newSeries("a", 0, 73e3)), 60, []string{"\n80\n"}, ""},
 		{"Gbit/s", newPlot("x", "bit/s", newSeries("a", 0, 4.2e9)), 60, []string{"x, Gbit/s", "\n5\n"}, ""},
-		{"long", newPlot("Predicted delivery time (PAD) by subflow", "ms", newSeries("a", 0, 41)), 60, []string{"Predicted delivery time (PAD) by subflow, ms\n"}, ""},
+		{"long", newPlot("Predicted delivery time (PAD) by subflow", "ms", newSeries("a", 0, 41)), 60,
+			[]string{"Predicted delivery time (PAD) by subflow, ms\n"}, ""},
 		{"ms", newPlot("x", "ms", newSeries("a", 0, 41)), 60, []string{"x, ms", "\n50\n", "41 ms now"}, ""},
 		{"s", newPlot("x", "ms", newSeries("a", 0, 2600)), 60, []string{"x, s", "\n3\n", "2.6 s now"}, ""},
 	} {
@@ -149,7 +159,8 @@ func (b *browser) checkReadable(what string) {
 func TestBarCharts(t *testing.T) {
 	b := openChartPage(t)
 	bars := fields{"title": "Used by day <over wlan0>", "unit": "B", "names": []string{}, "values": []float64{}}
-	if got := b.drawChart("barChart", bars, 400); !strings.Contains(got, "Nothing to show yet.") || !strings.Contains(got, ", kB\n") {
+	got := b.drawChart("barChart", bars, 400)
+	if !strings.Contains(got, "Nothing to show yet.") || !strings.Contains(got, ", kB\n") {
 		t.Errorf("nothing: %s", got)
 	}
 	for day := 1; day <= 31; day++ {
@@ -160,7 +171,10 @@ func TestBarCharts(t *testing.T) {
 		b.runSteps(chromedp.EmulateViewport(int64(width)+80, 400))
 		got := b.drawChart("barChart", bars, width)
 		b.saveScreenshot(fmt.Sprintf("bars-%d", width))
-		for _, want := range []string{"Used by day <over wlan0>, GB\n", "2026-10-31: 150 MB. Most in 2026-10-29: 4.35 GB.\n", "\n4\n5\n", "\n2026-10-31\n"} {
+		for _, want := range []string{
+			"Used by day <over wlan0>, GB\n", "2026-10-31: 150 MB. Most in 2026-10-29: 4.35 GB.\n",
+			"\n4\n5\n", "\n2026-10-31\n",
+		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%d wide: %q is missing in\n%s", width, want, got)
 			}
@@ -168,7 +182,8 @@ func TestBarCharts(t *testing.T) {
 		b.checkReadable(fmt.Sprintf("bars, %d wide", width))
 	}
 	bars["unit"] = "J"
-	if got := b.drawChart("barChart", bars, 400); !strings.Contains(got, "2026-10-31: 150000 kJ. ") || !strings.Contains(got, ", kJ\n") {
+	got = b.drawChart("barChart", bars, 400)
+	if !strings.Contains(got, "2026-10-31: 150000 kJ. ") || !strings.Contains(got, ", kJ\n") {
 		t.Errorf("joules: %s", got)
 	}
 	use := func(from, link, purpose string, n float64) fields {

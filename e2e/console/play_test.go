@@ -148,7 +148,9 @@ func (s *site) publishVideos() []string {
 	s.writeFile("base/all.mp4", slices.Concat(begin, sidx, bytes.Join(mp4, nil)))
 	s.writeFile("parts/all.mp4", slices.Concat(begin, bytes.Join(mp4, nil)))
 	const head = "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:1\n"
-	plain, aes, byterange, parts := head, head+"#EXT-X-KEY:METHOD=AES-128,URI=\"key\"\n", head+"#EXT-X-MAP:URI=\"init.mp4\"\n", ""
+	plain, parts := head, ""
+	aes := head + "#EXT-X-KEY:METHOD=AES-128,URI=\"key\"\n"
+	byterange := head + "#EXT-X-MAP:URI=\"init.mp4\"\n"
 	for i := range segmentCount {
 		s.writeFile(fmt.Sprintf("ts/%d.ts", i), ts[i])
 		s.writeFile(fmt.Sprintf("aes/%d.ts", i), encryptAES(ts[i], key, i))
@@ -158,7 +160,8 @@ func (s *site) publishVideos() []string {
 		s.writeFile(fmt.Sprintf("time/%d.m4s", i*90_000), mp4[i])
 		plain += fmt.Sprintf("#EXTINF:1,\n%d.ts\n", i)
 		aes += fmt.Sprintf("#EXTINF:1,\n%d.ts\n", i)
-		byterange += fmt.Sprintf("#EXTINF:1,\n#EXT-X-BYTERANGE:%d@%d\nall.mp4\n", len(mp4[i]), len(bytes.Join(mp4[:i], nil)))
+		byterange += fmt.Sprintf("#EXTINF:1,\n#EXT-X-BYTERANGE:%d@%d\nall.mp4\n",
+			len(mp4[i]), len(bytes.Join(mp4[:i], nil)))
 		at := len(begin) + len(bytes.Join(mp4[:i], nil))
 		parts += fmt.Sprintf(`<SegmentURL media="all.mp4" mediaRange="%d-%d"/>`, at, at+len(mp4[i])-1)
 	}

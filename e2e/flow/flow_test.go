@@ -124,7 +124,9 @@ func allNetworks() []network {
 		{name: "1 % lost", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, loss: 0.01, sets: singleSets},
 		{name: "halved", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 2, sets: singleSets,
 			halved: [2]time.Duration{8 * time.Second, 16 * time.Second}, length: 24 * time.Second,
-			marks: []time.Duration{3 * time.Second, 8 * time.Second, 11 * time.Second, 16 * time.Second, 18 * time.Second}},
+			marks: []time.Duration{
+				3 * time.Second, 8 * time.Second, 11 * time.Second, 16 * time.Second, 18 * time.Second,
+			}},
 		{name: "two flows", rate: 30 * unit.Mbps, roundTrip: 50 * ms, queue: 1, sets: pairedSets,
 			length: 18 * time.Second, marks: []time.Duration{6 * time.Second}},
 	}
@@ -151,7 +153,11 @@ func (n network) rateAt(now time.Duration) unit.Rate {
 func (n network) flowSpec(t *testing.T, sets []string, reps int) lab.FlowSpec {
 	top := &lab.Topology{Node: map[string]*lab.Node{"a": {}, "b": {}}, Link: map[string]*lab.Link{
 		"way": {Ends: [2]string{"a", "b"}, LinkSettings: lab.LinkSettings{Delay: (n.roundTrip / 2).String()},
-			Down: &lab.LinkSettings{Rate: fmt.Sprint(int64(n.rate)), Queue: fmt.Sprint(int64(n.queueBytes())), Loss: fmt.Sprint(n.loss)}}}}
+			Down: &lab.LinkSettings{
+				Rate:  fmt.Sprint(int64(n.rate)),
+				Queue: fmt.Sprint(int64(n.queueBytes())),
+				Loss:  fmt.Sprint(n.loss),
+			}}}}
 	if err := top.Check(); err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,8 @@ func newNetwork(t *testing.T, topology *lab.Topology) *network {
 			Addresses: []string{at + ":7602"},
 		})
 		trust(node, identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
-		n.writeFile(filepath.Join(n.Dir, node, "helper.toml"), "[onload]\nallowance = \"unlimited\"\nallow = [\"10.77.0.0/16\"]\n")
+		n.writeFile(filepath.Join(n.Dir, node, "helper.toml"),
+			"[onload]\nallowance = \"unlimited\"\nallow = [\"10.77.0.0/16\"]\n")
 	}
 	return n
 }

@@ -87,14 +87,15 @@ func (p *photoPage) spooledNames() map[string]bool {
 // own link and the home link, two real interfaces. The helper is killed half-way. It must then send
 // what it had without the browser, and files that the endpoint confirmed must exist once.
 func TestPageLines(t *testing.T) {
-	house := rig.House(t, "4/6/40") // the primary is the home link's router
-	house.Node["primary"].Forward, house.Node["primary"].NAT = true, []string{"ps"}
-	n := newNetwork(t, house)
+	links := rig.House(t, "4/6/40") // the primary is the home link's router
+	links.Node["primary"].Forward, links.Node["primary"].NAT = true, []string{"ps"}
+	n := newNetwork(t, links)
 	to := n.startNginx() + "photos/"
 	n.Must("helper1", "ip", "route", "add", "default",
 		"via", n.linkAddr("primary", "pipe1"), "dev", "pipe1", "metric", "900")
 	n.writeFile(filepath.Join(n.Dir, "helper1", "helper.toml"),
-		fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = \"hs1\"\n[onload.page]\nhome = \"pipe1\"\nto = %q\n", to))
+		fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = \"hs1\"\n"+
+			"[onload.page]\nhome = \"pipe1\"\nto = %q\n", to))
 	p := &photoPage{network: n}
 	p.enterCode()
 	const files, size = 16, 150_000

@@ -41,7 +41,8 @@ func (f formServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err = io.Copy(sum, file); err == nil {
 		line, _ := json.Marshal(received{h.Filename, fmt.Sprintf("%x", sum.Sum(nil)), r.Header.Get("Idempotency-Key")})
 		var log *os.File
-		if log, err = os.OpenFile(filepath.Join(f.dir, "received"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+		const flags = os.O_CREATE | os.O_APPEND | os.O_WRONLY
+		if log, err = os.OpenFile(filepath.Join(f.dir, "received"), flags, 0o600); err == nil {
 			_, err = log.Write(append(line, '\n')) // one write, so that concurrent lines do not mix
 			log.Close()
 		}
@@ -87,7 +88,7 @@ type putResult struct {
 // upload is a set of files to send to a server, and what earlier runs confirmed.
 type upload struct {
 	*network
-	args []string          // arguments of mpbond
+	args []string          // arguments for mpbond
 	sums map[string]string // SHA-256 of the files, by name
 	// confirmed has the files that the journal listed as confirmed when `mpbond put` was killed,
 	// and how often the server had received each at that time.
@@ -156,7 +157,8 @@ func (u *upload) runAndKill(part float64) {
 			u.confirmed[name] = times
 		}
 	}
-	u.Logf("killed when %d of %d files were confirmed, %d of them before this run", len(u.confirmed), len(u.sums), before)
+	u.Logf("killed when %d of %d files were confirmed, %d of them before this run",
+		len(u.confirmed), len(u.sums), before)
 	if len(u.confirmed) == len(u.sums) {
 		u.Error("no file was left to send")
 	}
