@@ -3,6 +3,7 @@
 package archtest
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -11,9 +12,36 @@ import (
 	"testing"
 )
 
-var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
+var (
+	markdownLink    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)]*))?\)`)
+	markdownHeading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	notInAnchors    = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
 
-// TestLinksLead checks that each link of a document to a file of the tree has a target.
+// anchorsOf returns the anchors of a document's headings, as GitHub makes them.
+func anchorsOf(text string) map[string]bool {
+	anchors := map[string]bool{}
+	for _, m := range markdownHeading.FindAllStringSubmatch(text, -1) {
+		heading := markdownLink.ReplaceAllString(m[1], "")
+		slug := strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+		anchor := slug
+		for i := 1; anchors[anchor]; i++ {
+			anchor = fmt.Sprintf("%s-%d", slug, i)
+		}
+		anchors[anchor] = true
+	}
+	return anchors
+}
+
+func TestAnchors(t *testing.T) {
+	got := anchorsOf("# A b\n\n## C, d: `e`\n\n## A b\n")
+	if len(got) != 3 || !got["a-b"] || !got["c-d-e"] || !got["a-b-1"] {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestLinksLead checks that each link of a document to a file of the tree, and to a heading of a
+// document, has a target.
 func TestLinksLead(t *testing.T) {
 	root := os.DirFS("..")
 	links := 0
@@ -36,8 +64,20 @@ func TestLinksLead(t *testing.T) {
 				continue // not in the tree
 			}
 			links++
-			if _, err := fs.Stat(root, path.Join(path.Dir(name), m[1])); err != nil {
+			target := name
+			if m[1] != "" {
+				target = path.Join(path.Dir(name), m[1])
+			}
+			if _, err := fs.Stat(root, target); err != nil {
 				t.Errorf("%s links to %s, which does not exist", name, m[1])
+			} else if m[2] != "" && strings.HasSuffix(target, ".md") {
+				text, err := fs.ReadFile(root, target)
+				if err != nil {
+					return err
+				}
+				if !anchorsOf(string(text))[m[2]] {
+					t.Errorf("%s links to %s#%s, which has no such heading", name, m[1], m[2])
+				}
 			}
 		}
 		return nil
