@@ -137,8 +137,7 @@ func (n *network) awaitSubflow() time.Duration {
 	return time.Since(began)
 }
 
-// residentMemory returns the resident memory of a process. processorTime returns the processor time
-// it has used.
+// residentMemory returns the resident memory of a process.
 func residentMemory(t *testing.T, p *rig.Process) unit.Bytes {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
@@ -152,6 +151,7 @@ func residentMemory(t *testing.T, p *rig.Process) unit.Bytes {
 	return resident * unit.Bytes(os.Getpagesize())
 }
 
+// processorTime returns the processor time that a process has used.
 func processorTime(t *testing.T, p *rig.Process) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))

@@ -28,6 +28,7 @@ type cellRelay struct {
 	stopped bool
 }
 
+// startCellRelay starts a relay at the socket at to the socket to.
 func startCellRelay(t *testing.T, at, to string) *cellRelay {
 	t.Helper()
 	ln, err := net.Listen("unix", at)
@@ -57,6 +58,7 @@ func startCellRelay(t *testing.T, at, to string) *cellRelay {
 	return r
 }
 
+// addConns registers connections to close, and reports whether the relay still runs.
 func (r *cellRelay) addConns(conns ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

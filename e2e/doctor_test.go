@@ -58,8 +58,7 @@ func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 		wrong = fmt.Sprintf("code %d, %+v", code, r)
 	}
 	n.Fatalf("doctor %q at %s: want %q of %q with code %d: got %s", d.args, cmp.Or(d.node, "primary"), d.what, d.subject,
-		d.code,
-		wrong)
+		d.code, wrong)
 	return r
 }
 

@@ -32,6 +32,7 @@ func (n *network) processIn(node string) *rig.Process {
 	return nil
 }
 
+// signalProcess sends a signal to a node's process and waits for its exit after SIGKILL.
 func (n *network) signalProcess(node string, s syscall.Signal) {
 	n.Helper()
 	p := n.processIn(node)

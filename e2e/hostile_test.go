@@ -88,6 +88,7 @@ func (m *meddler) passFrames(near, far net.Conn) {
 	both.Wait()
 }
 
+// copyFrames forwards frames. If meddles is set, it changes one after honestBytes.
 func (m *meddler) copyFrames(to net.Conn, from *wire.Reader, meddles bool) {
 	var passed unit.Bytes
 	for {
@@ -114,6 +115,7 @@ func (m *meddler) copyFrames(to net.Conn, from *wire.Reader, meddles bool) {
 	}
 }
 
+// encodeFrame returns a frame with its header.
 func encodeFrame(typ wire.Type, payload []byte) []byte {
 	return append(wire.AppendHeader(nil, typ, len(payload)), payload...)
 }

@@ -32,6 +32,7 @@ type network struct {
 	helper *rig.Process
 }
 
+// newNetwork is newNetworkWith of 60 Mbit/s links.
 func newNetwork(t testing.TB) *network {
 	t.Helper()
 	return newNetworkWith(t, "60/60/60", "", nil)
@@ -137,6 +138,7 @@ func (n *network) bondBytes() (sum int64) {
 	return sum
 }
 
+// writeFile writes a file or fails the test.
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

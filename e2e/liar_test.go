@@ -74,6 +74,7 @@ func (l *liar) keepOffering(ctx context.Context, p identity.Peer, addr string) {
 	}
 }
 
+// offerPipe offers one pipe, waits until the primary takes it, and relays its subflow.
 func (l *liar) offerPipe(ctx context.Context, p identity.Peer, addr string) error {
 	conn, err := pipe.TCP{}.Dial(ctx, addr)
 	if err != nil {
@@ -267,6 +268,7 @@ type gapMeter struct {
 	longest time.Duration
 }
 
+// Write implements io.Writer.
 func (g *gapMeter) Write(p []byte) (int, error) {
 	now := time.Now()
 	g.longest = max(g.longest, now.Sub(g.last))

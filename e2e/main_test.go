@@ -19,6 +19,7 @@ import (
 // TestMain adds the programs that tests of this package run in nodes to those of package rig.
 func TestMain(m *testing.M) { rig.Main(m, runProgram) }
 
+// runProgram runs a program of this package in a node.
 func runProgram(args []string) error {
 	switch args[0] {
 	case "hold", "streams":

@@ -26,6 +26,7 @@ func (n *network) download(size int64) {
 	}
 }
 
+// tryDownload downloads a file of this size and returns an error if its bytes are wrong.
 func (n *network) tryDownload(size int64) error {
 	n.Helper()
 	want, err := rig.Sum(rig.Noise(size))

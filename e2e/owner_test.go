@@ -106,6 +106,7 @@ func TestOwners(t *testing.T) {
 // unownedDialer dials without an app, so that no owner of its streams is looked up.
 type unownedDialer struct{ intercept.Dialer }
 
+// DialStream dials with a context that names no app.
 func (d unownedDialer) DialStream(_ context.Context, dest string) (net.Conn, error) {
 	return d.Dialer.DialStream(context.Background(), dest)
 }

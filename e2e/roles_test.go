@@ -286,6 +286,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	}
 }
 
+// countDescriptors returns the number of open file descriptors of this process.
 func countDescriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")

@@ -50,6 +50,7 @@ type device struct {
 	stop  func() // ends the role and waits; nil while none runs
 }
 
+// newDevice makes a device with a new key that trusts nobody.
 func newDevice(t testing.TB, name string) *device {
 	t.Helper()
 	key, err := identity.Generate()
@@ -63,6 +64,7 @@ func newDevice(t testing.TB, name string) *device {
 	return &device{t: t, name: name, key: key, trust: trust, log: new(rig.Journal)}
 }
 
+// addPeer makes the device trust another one in a role.
 func (d *device) addPeer(other *device, r identity.Role, addr ...string) {
 	d.t.Helper()
 	if err := d.trust.Add(identity.Peer{Name: other.name, Roles: []identity.Role{r}, Key: other.key.Public(),
@@ -148,6 +150,7 @@ func (w *testbed) newHelper(name string) *device {
 	return d
 }
 
+// startHelper starts a helper on a device.
 func (w *testbed) startHelper(d *device) *helper.Helper {
 	w.Helper()
 	h, err := helper.New(helper.Config{}, d.name, helper.Identity{Key: d.key, Trust: d.trust}, d.log.Logger(), nil)
@@ -244,6 +247,7 @@ type web struct {
 	all  map[net.Conn]bool
 }
 
+// newWeb starts a web server that ends with the test.
 func newWeb(t testing.TB) *web {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -278,6 +282,7 @@ func newWeb(t testing.TB) *web {
 	return s
 }
 
+// trackConn registers an open connection, or removes a closed one.
 func (s *web) trackConn(c net.Conn, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,6 +300,7 @@ func (s *web) countConns() int {
 	return len(s.all)
 }
 
+// serveWeb answers one request.
 func serveWeb(c net.Conn) {
 	var verb string
 	var n int64
@@ -313,6 +319,7 @@ func serveWeb(c net.Conn) {
 	}
 }
 
+// getBytes requests n bytes over c and checks them.
 func (s *web) getBytes(c net.Conn, n int64) error {
 	if _, err := fmt.Fprintf(c, "get %d\n", n); err != nil {
 		return err
@@ -325,6 +332,7 @@ func (s *web) getBytes(c net.Conn, n int64) error {
 	return err
 }
 
+// putBytes sends n bytes over c and checks the answer.
 func (s *web) putBytes(c net.Conn, n int64) error {
 	if _, err := fmt.Fprintf(c, "put %d\n", n); err != nil {
 		return err

@@ -85,6 +85,7 @@ func runServices() error {
 	return <-errs
 }
 
+// answerDNS returns the answer to a query, with ip as the address of every name.
 func answerDNS(query []byte, ip net.IP) []byte {
 	var m dnsmessage.Message
 	if m.Unpack(query) != nil || len(m.Questions) != 1 {

@@ -67,6 +67,7 @@ func runPing(addr, n string) error {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
+// runPing runs a ping of the web server's node over the bond.
 func (n *network) runPing(count int) (p pingResult) {
 	n.Helper()
 	out := n.Must("primary", n.Mpbond, "run", "--", os.Args[0], "lab", "ping", n.web4+":"+echoPort, strconv.Itoa(count))

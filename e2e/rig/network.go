@@ -207,6 +207,7 @@ func (p *Process) End(s os.Signal) {
 	p.awaitExit()
 }
 
+// awaitExit waits until the process has exited, and kills it after Patience.
 func (p *Process) awaitExit() {
 	p.t.Helper()
 	select {

@@ -38,6 +38,7 @@ func servePlain(addr string) error {
 	}
 }
 
+// answerPlainly answers one request of servePlain.
 func answerPlainly(c net.Conn) {
 	r := bufio.NewReader(c)
 	line, err := r.ReadString('\n')

@@ -63,6 +63,7 @@ func Main(m *testing.M, other func(args []string) error) {
 		goleak.Cleanup(func(code int) { os.RemoveAll(filesDir); os.Exit(code) }))
 }
 
+// runProgram runs a program of the test binary. Unknown ones go to other.
 func runProgram(args []string, other func([]string) error) error {
 	switch args[0] {
 	case "daemon":
