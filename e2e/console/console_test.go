@@ -37,7 +37,7 @@ func TestConsole(t *testing.T) {
 		name string
 		f    func(*testing.T)
 	}{
-		{"let in", func(t *testing.T) { enterToken(t, w, b) }},
+		{"enter token", func(t *testing.T) { enterToken(t, w, b) }},
 		{"pair", func(t *testing.T) { pairDevices(t, w, b) }},
 		{"transfer", func(t *testing.T) { watchTransfer(t, w, b) }},
 		{"facts", func(t *testing.T) { checkFacts(t, b) }},
@@ -45,7 +45,7 @@ func TestConsole(t *testing.T) {
 		{"policy", func(t *testing.T) { editPolicy(t, w, b) }},
 		{"usage", func(t *testing.T) { checkUsage(t, b) }},
 		{"several bonds", func(t *testing.T) { checkSeveralBonds(t, b) }},
-		{"everybody", func(t *testing.T) { checkAccessibility(t, b) }},
+		{"accessibility", func(t *testing.T) { checkAccessibility(t, b) }},
 		{"cut", func(t *testing.T) { cutSubflow(t, b, helper) }},
 		{"rename and revoke", func(t *testing.T) { revokeDevice(t, b) }},
 	} {
@@ -87,7 +87,7 @@ func pairDevices(t *testing.T, w *testbed, b *browser) {
 	b.openURL(w.consoleURL("helper"))
 	b.waitForText(".whoami", "phone · helper")
 	b.pressByName("Devices")
-	b.waitUntil("the code that it showed when it began", `document.querySelector("#invitation")`)
+	b.waitUntil("the first code", `document.querySelector("#invitation")`)
 	first := b.elementText("#invitation")
 	b.pressByName("Show another code")
 	b.waitUntil("another code", `document.querySelector("#invitation").textContent !== `+quoteJS(first))
@@ -98,7 +98,7 @@ func pairDevices(t *testing.T, w *testbed, b *browser) {
 	b.tabTo("Code that the other device shows")
 	b.runSteps(chromedp.KeyEvent("0000-0000" + code[strings.Index(code, "@"):] + "\r"))
 	b.waitForText("#pairing", "failed")
-	b.waitUntil("it has ended", `document.querySelector("form button").textContent === "Pair"`)
+	b.waitUntil("pairing has ended", `document.querySelector("form button").textContent === "Pair"`)
 	b.tabTo("Code that the other device shows")
 	b.runSteps(chromedp.KeyEvent(code + "\r"))
 	b.waitForText("#pairing", "phone as helper")
@@ -112,19 +112,19 @@ func pairDevices(t *testing.T, w *testbed, b *browser) {
 // the plots.
 func watchTransfer(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
-	b.waitUntil("thin links", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") < 3)`)
+	b.waitUntil("all links are thin", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") < 3)`)
 	w.startDownload()
 	for _, link := range []string{"primary laptop>helper phone", "primary laptop>server"} {
 		b.waitUntil(link+" is thick", fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && g.querySelector(".link")?.getAttribute("stroke-width") > 5)`, quoteJS(link)))
 	}
-	b.waitUntil("no link is thicker than the thickest", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") <= 16)`)
+	b.waitUntil("no link exceeds the maximum width", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") <= 16)`)
 	b.waitForText("#topology .rate", "↓")
 	b.waitUntil("a plot of the phone", `/phone: [\d.]+ Mbit\/s now/.test(`+chartTextScript+`)`)
-	b.waitUntil("it is drawn", `document.querySelector(".plot .line").getTotalLength() > 0`)
+	b.waitUntil("the plot has a line", `document.querySelector(".plot .line").getTotalLength() > 0`)
 	b.pressByName("Traffic")
 	b.waitForText("main td", "redundant")
 	b.pressByName("Values as a table")
-	b.waitUntil("values", `document.querySelectorAll("details tbody tr").length > 0`)
+	b.waitUntil("a table of values", `document.querySelectorAll("details tbody tr").length > 0`)
 	app, err := os.Executable() // the test process is the app
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func savePictures(t *testing.T, b *browser) {
 	for _, picture := range []string{"topology", "devices"} {
 		group := map[string]string{"topology": "This picture as a file", "devices": "This plot as a file"}[picture]
 		for _, format := range []string{"SVG", "PNG", "CSV"} {
-			b.waitUntil("the button", fmt.Sprintf(`(() => { const e = [...document.querySelectorAll('[role=group][aria-label=%s] button')].find((e) => e.textContent === %s); e?.click(); return e })()`, quoteJS(group), quoteJS(format)))
+			b.waitUntil("the button "+format, fmt.Sprintf(`(() => { const e = [...document.querySelectorAll('[role=group][aria-label=%s] button')].find((e) => e.textContent === %s); e?.click(); return e })()`, quoteJS(group), quoteJS(format)))
 			body := b.waitForFile(filepath.Join(dir, "mpbond-"+picture+"."+strings.ToLower(format)))
 			switch format {
 			case "PNG":
@@ -203,12 +203,12 @@ func editPolicy(t *testing.T, w *testbed, b *browser) {
 	}
 	_, port, _ := net.SplitHostPort(other.Listener.Addr().String())
 	b.pressByName("Policy")
-	b.waitUntil("what is in force", `document.querySelector("#policy-text")?.readOnly === false`)
+	b.waitUntil("the current policy", `document.querySelector("#policy-text")?.readOnly === false`)
 	b.tabTo("Rules for apps and destinations, and device tables, as TOML")
 	b.runSteps(chromedp.KeyEvent("[[rule]]\rname = \"other\"\rport = [" + port + "]\rmod = \"block\"\r"))
 	b.waitForText("#policy-verdict", "did you mean mode?")
 	b.pressByName("Put in force")
-	b.waitUntil("it is refused", `document.querySelector("#policy-text").getAttribute("aria-invalid") === "true"`)
+	b.waitUntil("the policy is refused", `document.querySelector("#policy-text").getAttribute("aria-invalid") === "true"`)
 	if code := w.fetchStatus(other.URL); code != http.StatusOK {
 		t.Errorf("status with an invalid policy: %d", code)
 	}
@@ -226,15 +226,15 @@ func editPolicy(t *testing.T, w *testbed, b *browser) {
 	if code := w.fetchStatus(other.URL); code != http.StatusForbidden {
 		t.Errorf("status with a rule that blocks: %d", code)
 	}
-	b.waitUntil("it was counted", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
+	b.waitUntil("the rule has a count", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
 	// If mpbond cannot write the file, as in a service, the page must say so beforehand.
 	const button = `[...document.querySelectorAll("main button")].find((e) => e.textContent === "Put in force")`
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.realFetch = window.fetch;
 		window.fetch = async (...a) => { const r = await realFetch(...a); return a[0] === "/v2/policy" ? new Response(JSON.stringify({ ...await r.json(), read_only: true })) : r; }; undefined`))
 	b.waitForText("main p", "change it by hand")
-	b.waitUntil("it cannot be pressed", button+`.disabled`)
+	b.waitUntil("the button is disabled", button+`.disabled`)
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.fetch = realFetch; undefined`))
-	b.waitUntil("it can be pressed", button+`.disabled === false`)
+	b.waitUntil("the button is enabled", button+`.disabled === false`)
 }
 
 // checkSeveralBonds checks that a device with two bonds at once, as during a doctor run, is shown
@@ -263,7 +263,7 @@ func checkUsage(t *testing.T, b *browser) {
 	b.waitUntil("months and days", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "123 MB").length === 2`)
 	b.waitForText("main tbody td", "wlan0")
 	b.waitUntil("bars", `document.querySelector(".plot .bar").getBBox().height > 0 && /: 123 MB/.test(`+chartTextScript+`)`)
-	b.waitUntil("energies", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "98.7 J").length === 2`)
+	b.waitUntil("radio energy of a day and a month", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "98.7 J").length === 2`)
 	chooseOption(b, "usage-of", "joules")
 	b.waitUntil("bars of energy", `/: 98.7 J/.test(`+chartTextScript+`)`)
 	chooseOption(b, "usage-of", "bytes")
@@ -323,7 +323,7 @@ func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 		t.Errorf("%q has the focus, want Cancel: Enter must not confirm", now)
 	}
 	b.pressByName("Cut it")
-	b.waitUntil("another subflow by the phone", `((l) => l && l !== `+quoteJS(label)+`)(`+cutPhone+`)`)
+	b.waitUntil("a new subflow by the phone", `((l) => l && l !== `+quoteJS(label)+`)(`+cutPhone+`)`)
 	b.pressByName("Events")
 	b.waitForText(".log li", strings.ToLower(strings.TrimPrefix(label, "Cut "))+" has ended")
 	b.pressByName("Overview")
@@ -342,7 +342,7 @@ func revokeDevice(t *testing.T, b *browser) {
 	b.pressByName("Pause phone")
 	b.waitForText("tbody td", "paused")
 	b.pressByName("Resume phone")
-	b.waitUntil("it can be paused again", `document.querySelector("[aria-label='Pause phone']") !== null`)
+	b.waitUntil("the phone can be paused again", `document.querySelector("[aria-label='Pause phone']") !== null`)
 	b.pressByName("Rename phone")
 	b.waitForText("dialog", "New name")
 	b.runSteps(chromedp.KeyEvent("old-phone\r"))
@@ -350,7 +350,7 @@ func revokeDevice(t *testing.T, b *browser) {
 	b.pressByName("Revoke old-phone")
 	b.waitForText("dialog", "no longer trusted")
 	b.pressByName("Revoke old-phone")
-	b.waitUntil("it is gone", `![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
+	b.waitUntil("old-phone is gone", `![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
 }
 
 // TestHostilePage checks that a page of another origin in the same browser can neither read from

@@ -39,7 +39,7 @@ func TestPhotos(t *testing.T) {
 		rig.Eventually(t, func() error {
 			s, err := h.Status(t.Context(), false)
 			if err != nil || s.Onload == nil || s.Onload.Page == nil || len(s.Onload.Page.URLs) != 1 {
-				return fmt.Errorf("%+v, %v", s.Onload, err)
+				return fmt.Errorf("the helper has no page: %+v, %v", s.Onload, err)
 			}
 			at, code = s.Onload.Page.URLs[0], s.Onload.Page.Code
 			return nil

@@ -271,12 +271,12 @@ func TestPlayers(t *testing.T) {
 	for _, l := range lists {
 		runAction(b, chromedp.Evaluate[bool]("play("+quoteJS(l)+"), true"))
 	}
-	b.waitUntil("the live one is played", `state["live/list.m3u8"].at > 0 || state["live/list.m3u8"].errors.length`)
+	b.waitUntil("the live video plays", `state["live/list.m3u8"].at > 0 || state["live/list.m3u8"].errors.length`)
 	for n := 5; n <= segmentCount; n++ { // publish segments as playback proceeds
-		b.waitUntil("it goes on", fmt.Sprintf(`state["live/list.m3u8"].at > %d || state["live/list.m3u8"].errors.length`, n-4))
+		b.waitUntil("the live video goes on", fmt.Sprintf(`state["live/list.m3u8"].at > %d || state["live/list.m3u8"].errors.length`, n-4))
 		s.publishLive(n)
 	}
-	b.waitUntil("all have ended", "Object.values(state).every((s) => s.ended || s.errors.length)")
+	b.waitUntil("all videos have ended", "Object.values(state).every((s) => s.ended || s.errors.length)")
 	var state map[string]struct {
 		Ended  bool
 		At     float64
@@ -378,7 +378,7 @@ func (w *testbed) startHelpers(n int) {
 		rig.Eventually(w, func() error {
 			s, err := h.Status(w.Context(), false)
 			if err == nil && (s.Onload == nil || !s.Onload.Open) {
-				err = fmt.Errorf("%+v", s.Onload)
+				err = fmt.Errorf("onloading is not open: %+v", s.Onload)
 			}
 			return err
 		})

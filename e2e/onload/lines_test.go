@@ -114,7 +114,7 @@ func (n *network) writeFile(file, text string) {
 func (n *network) startHelper(node string) {
 	n.Helper()
 	n.helpers[node] = n.Start(node, n.Mpbond, "helper", "--name", node)
-	n.waitUntil(node, "is there", func() (bool, error) {
+	n.waitUntil(node, "accepts connections", func() (bool, error) {
 		s, err := n.Status(node, "helper")
 		return err == nil && s.Onload != nil && s.Onload.Open, err
 	})
@@ -127,12 +127,12 @@ func (n *network) killProcess(p *rig.Process) {
 	p.End(syscall.SIGKILL)
 }
 
-// waitUntil waits until is returns true.
+// waitUntil waits until is returns true. who and what describe the condition in the failure.
 func (n *network) waitUntil(who, what string, is func() (bool, error)) {
 	n.Helper()
 	rig.Eventually(n, func() error {
 		if ok, err := is(); !ok || err != nil {
-			return fmt.Errorf("%s never %s: %v", who, what, err)
+			return fmt.Errorf("timed out: %s never %s: %v", who, what, err)
 		}
 		return nil
 	})
@@ -294,6 +294,6 @@ func (n *network) waitForResult(r *run, into any) {
 	<-r.Done
 	text, err := os.ReadFile(filepath.Join(n.Dir, "out"))
 	if r.Err != nil || err != nil || json.Unmarshal(text, into) != nil {
-		n.Fatalf("%v, %v: %s\n%s", r.Err, err, text, &r.Log)
+		n.Fatalf("the command failed or printed no result: %v, %v: %s\n%s", r.Err, err, text, &r.Log)
 	}
 }

@@ -25,7 +25,7 @@ type photoPage struct {
 func (p *photoPage) onloadStatus() (o api.OnloadStatus, err error) {
 	s, err := p.Status("helper1", "helper")
 	if err != nil || s.Onload == nil || s.Onload.Page == nil {
-		return o, fmt.Errorf("%+v, %w", s.Onload, err)
+		return o, fmt.Errorf("the helper has no page: %+v, %w", s.Onload, err)
 	}
 	return *s.Onload, nil
 }

@@ -234,7 +234,7 @@ func TestPutKilled(t *testing.T) {
 	}
 	for _, f := range res.Files {
 		if f.Proof != "size" {
-			t.Errorf("%+v", f)
+			t.Errorf("proof of a file, want size: %+v", f)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// states returns the role and state of each device that a node knows, by name.
-func (n *network) states(node string) map[string]string {
+// deviceStates returns the role and state of each device that a node knows, by name.
+func (n *network) deviceStates(node string) map[string]string {
 	n.Helper()
 	var r struct {
 		Devices []struct {
@@ -53,7 +53,7 @@ func TestFromNothing(t *testing.T) {
 		}
 	}
 	home := "" // the server's host name
-	for name, state := range n.states("primary") {
+	for name, state := range n.deviceStates("primary") {
 		if state == "server connected" {
 			home = name
 		}
@@ -63,7 +63,7 @@ func TestFromNothing(t *testing.T) {
 		"helper1": {"laptop": "primary connected"},
 		"primary": {"phone": "helper connected", home: "server connected"},
 	} {
-		if got := n.states(node); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := n.deviceStates(node); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s knows %v, want %v", node, got, want)
 		}
 	}
@@ -85,7 +85,7 @@ func TestRevoke(t *testing.T) {
 	n.Must("primary", n.Mpbond, "revoke", "old-phone")
 	n.Await(1)
 	n.checkDownload(mb)
-	if got := n.states("primary"); len(got) != 1 {
+	if got := n.deviceStates("primary"); len(got) != 1 {
 		t.Errorf("the primary knows %v, want the server alone", got)
 	}
 	var inv api.Invitation
@@ -157,7 +157,7 @@ func TestServerLater(t *testing.T) {
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.Await(2)
 	home := ""
-	for name, state := range n.states("primary") {
+	for name, state := range n.deviceStates("primary") {
 		if state == "server connected" {
 			home = name
 		}
@@ -169,9 +169,9 @@ func TestServerLater(t *testing.T) {
 	rig.Eventually(n, func() error {
 		up, err := n.Up()
 		trust := filepath.Join(n.Dir, "helper1", "trust.toml")
-		if err == nil && (len(up) != 2 || n.states("primary")[home] != "" ||
+		if err == nil && (len(up) != 2 || n.deviceStates("primary")[home] != "" ||
 			strings.Contains(n.Must("helper1", "cat", trust), ":7600")) {
-			err = fmt.Errorf("%+v, %v", up, n.states("primary"))
+			err = fmt.Errorf("subflows %+v, devices %v", up, n.deviceStates("primary"))
 		}
 		return err
 	})
@@ -195,7 +195,7 @@ func TestNoWayOut(t *testing.T) {
 		_, err := n.Run("primary", n.Mpbond, "pair", code)
 		return err
 	})
-	if got := n.states("primary"); got["phone"] == "" {
+	if got := n.deviceStates("primary"); got["phone"] == "" {
 		t.Errorf("the primary knows %v, want phone", got)
 	}
 }
