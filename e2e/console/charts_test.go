@@ -227,7 +227,7 @@ func TestChartWidth(t *testing.T) {
 		svg.parentNode.style.width = "auto"; svg.show((width) => plot.lineChart(p, 60, width)); })()`))
 	for _, width := range []int64{900, 360, 1000} {
 		b.runSteps(chromedp.EmulateViewport(width, 400))
-		b.waitUntil(fmt.Sprintf("a pixel is one at %d", width), `(() => { const svg = document.querySelector(".chart"); return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
+		b.waitUntil(fmt.Sprintf("one chart unit is one pixel at width %d", width), `(() => { const svg = document.querySelector(".chart"); return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
 		b.checkReadable(fmt.Sprint(width))
 	}
 	b.checkProblems()
