@@ -222,8 +222,9 @@ func TestPause(t *testing.T) {
 	n := newNetwork(t)
 	primary, helper := n.Asker("primary", "primary"), n.Asker("helper1", "helper")
 	seen := uint64(0) // the primary's last event so far
-	// phone waits for events about the phone in any order. Each is a kind and a part of its reason.
-	phone := func(what ...[2]string) {
+	// awaitPhoneEvents waits for events about the phone in any order. Each is a kind and a part of
+	// its reason.
+	awaitPhoneEvents := func(what ...[2]string) {
 		t.Helper()
 		after := seen
 		for _, w := range what {
@@ -233,30 +234,30 @@ func TestPause(t *testing.T) {
 			seen = max(seen, e.Seq)
 		}
 	}
-	load := func() { // over the other subflow
+	downloadOnce := func() { // over the other subflow
 		t.Helper()
 		n.Must("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null",
 			fmt.Sprintf("http://web/%d", mb))
 	}
-	unused := func() {
+	expectUnused := func() {
 		t.Helper()
-		load()
+		downloadOnce()
 		if list := n.helpedSubflows(); len(list) > 0 {
 			t.Errorf("a paused phone has subflows: %+v", list)
 		}
 	}
-	phone([2]string{"subflow_up", "helped"})
+	awaitPhoneEvents([2]string{"subflow_up", "helped"})
 
 	// Pause the phone at the primary, by the command.
 	n.Must("primary", n.Mpbond, "pause", "phone")
-	phone([2]string{"device_paused"}, [2]string{"device_suspended", pausedThere}, [2]string{"subflow_down"})
+	awaitPhoneEvents([2]string{"device_paused"}, [2]string{"device_suspended", pausedThere}, [2]string{"subflow_down"})
 	rig.Eventually(t, func() error {
 		if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, pausedThere) {
 			return fmt.Errorf("status: %s", text)
 		}
 		return nil
 	})
-	unused()
+	expectUnused()
 	if list, err := primary.Devices(t.Context()); err != nil ||
 		!slices.ContainsFunc(list, func(d api.Device) bool {
 			return d.Name == "phone" && d.Paused &&
@@ -268,25 +269,25 @@ func TestPause(t *testing.T) {
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.Await(1)
 	seen = 0
-	phone([2]string{"device_suspended", pausedThere})
-	unused()
+	awaitPhoneEvents([2]string{"device_suspended", pausedThere})
+	expectUnused()
 	if err := primary.PauseDevice(t.Context(), "phone", false); err != nil {
 		t.Fatal(err)
 	}
-	phone([2]string{"device_resumed"}, [2]string{"device_unsuspended"}, [2]string{"subflow_up", "helped"})
+	awaitPhoneEvents([2]string{"device_resumed"}, [2]string{"device_unsuspended"}, [2]string{"subflow_up", "helped"})
 
 	// Pause the laptop at the phone.
 	if err := helper.PauseDevice(t.Context(), "laptop", true); err != nil {
 		t.Fatal(err)
 	}
-	phone([2]string{"subflow_down"}, [2]string{"device_suspended", "it refuses: this device is paused there"})
+	awaitPhoneEvents([2]string{"subflow_down"}, [2]string{"device_suspended", "it refuses: this device is paused there"})
 	n.awaitEvent(helper, "the end of the relay", func(e api.Event) bool {
 		return e.Kind == "relay_down" && strings.Contains(e.Reason, "paused")
 	})
-	unused()
+	expectUnused()
 	n.Must("helper1", n.Mpbond, "resume", "laptop")
-	phone([2]string{"subflow_up", "helped"})
-	load()
+	awaitPhoneEvents([2]string{"subflow_up", "helped"})
+	downloadOnce()
 }
 
 // checkMetrics checks that a role serves these metrics and that none is 0.

@@ -84,7 +84,8 @@ func newMemoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 		}
 		if err == nil {
 			t.Cleanup(func() {
-				rig.Eventually(t, func() error { return os.Remove(dir) }) // fails until the kernel has seen its processes end
+				// fails until the kernel has seen its processes end
+				rig.Eventually(t, func() error { return os.Remove(dir) })
 			})
 			t.Logf("the server's cgroup is %s", dir)
 			return []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(dir, "cgroup.procs")}
@@ -253,7 +254,8 @@ func (n *network) startCrowd(t *testing.T, addresses int, kinds ...string) *atta
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Must("helper1", "ip", "route", "replace", "local", "10.78.0.0/24", "dev", "lo") // the node owns all these addresses
+	// the node owns all these addresses
+	n.Must("helper1", "ip", "route", "replace", "local", "10.78.0.0/24", "dev", "lo")
 	n.Must("server", "ip", "route", "replace", "10.78.0.0/24", "via", by.String())
 	a, _ := n.startAttack(t, "helper1", append([]string{"crowd", "10.78.0.1", fmt.Sprint(addresses)}, kinds...)...)
 	return a

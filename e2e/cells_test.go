@@ -122,7 +122,7 @@ func countQueued(t *testing.T, truth, user string) (end func() queueCount) {
 // helper's subflow is paced by the helper's cell, though the primary receives none on that path.
 func TestCells(t *testing.T) {
 	t.Parallel() // it does not judge the queue on a busy machine
-	air := func(rnti cell.RNTI, ends ...string) *lab.Link {
+	newCellLink := func(rnti cell.RNTI, ends ...string) *lab.Link {
 		return &lab.Link{Ends: [2]string(ends), LinkSettings: lab.LinkSettings{Delay: "20ms"},
 			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}
 	}
@@ -132,7 +132,7 @@ func TestCells(t *testing.T) {
 			"server":  {Forward: true}, "web": {Routes: []string{"default via core"}}},
 		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}},
 			"pipe1": {Ends: [2]string{"primary", "helper1"}},
-			"lte":   air(0x4601, "primary", "server"), "hs1": air(0x4602, "helper1", "server")},
+			"lte":   newCellLink(0x4601, "primary", "server"), "hs1": newCellLink(0x4602, "helper1", "server")},
 		LTE: map[string]*lab.LTE{"net": {Carriers: []lab.Carrier{{PRB: 25, Control: 0.4}}}},
 	}
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Race: true})}
@@ -210,12 +210,12 @@ func TestCells(t *testing.T) {
 		}
 		t.Logf("%s: %+v", what, *seen)
 	}
-	paced := func(p api.PBE) bool {
+	isPaced := func(p api.PBE) bool {
 		return p.FollowsFeedback && p.CapacityBps > unit.Mbps && p.FairBps > unit.Mbps
 	}
 	awaitReception(true)
 	awaitDeviceEvent("cell_received")
-	awaitUnderLoad("paced by the cell", "laptop/lte", paced)
+	awaitUnderLoad("paced by the cell", "laptop/lte", isPaced)
 	if _, err := n.Lab.Stats(true); err != nil { // resets the lateness
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestCells(t *testing.T) {
 	startCellRelay(t, source, messages)
 	awaitReception(true)
 	awaitDeviceEvent("cell_received")
-	awaitUnderLoad("paced by the cell again", "laptop/lte", paced)
+	awaitUnderLoad("paced by the cell again", "laptop/lte", isPaced)
 
 	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "hs1", "--cell",
 		"hs1=unix:"+messages+",rnti=0x4602")
@@ -250,7 +250,7 @@ func TestCells(t *testing.T) {
 	if err := n.Lab.Set("lte", "", "outage=on"); err != nil {
 		t.Fatal(err)
 	}
-	awaitUnderLoad("paced by the helper's cell", "phone", paced)
+	awaitUnderLoad("paced by the helper's cell", "phone", isPaced)
 	if err := n.Lab.Set("lte", "", "outage=off"); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 	delete(topology.Link, "hs1")
 	topology.Node["helper1"].Routes = []string{"default via wwan0"}
 	n := newNetworkIn(t, topology, "", nil)
-	get := func(size int) {
+	downloadBytes := func(size int) {
 		t.Helper()
 		got := n.Must("primary", "curl", "-sSf", "--max-time", "30", "--socks5-hostname", "127.0.0.1:1080", "-o",
 			"/dev/null", "-w", "%{size_download}", fmt.Sprintf("http://web/%d", size))
@@ -33,7 +33,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 			t.Fatalf("got %s of %d bytes", got, size)
 		}
 	}
-	phone := func() api.Subflow {
+	phoneSubflow := func() api.Subflow {
 		t.Helper()
 		s, err := n.Status("server", "server")
 		if err != nil {
@@ -47,16 +47,16 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		t.Fatalf("no subflow by the phone: %+v", s.Bonds[0].Subflows)
 		return api.Subflow{}
 	}
-	get(20_000)                  // the direct path becomes warm
+	downloadBytes(20_000)        // the direct path becomes warm
 	time.Sleep(12 * time.Second) // the helper's radio sleeps 11.6 s after its last packet
-	before := phone()
+	before := phoneSubflow()
 	if before.Radio != "cellular" {
 		t.Errorf("its radio is %q", before.Radio)
 	}
 	for range 5 {
-		get(20_000)
+		downloadBytes(20_000)
 	}
-	if after := phone(); after.RxBytes != before.RxBytes || after.TxBytes != before.TxBytes {
+	if after := phoneSubflow(); after.RxBytes != before.RxBytes || after.TxBytes != before.TxBytes {
 		t.Errorf("the helper carried %v of answers of 20 KB, and %v the other way", after.TxBytes-before.TxBytes,
 			after.RxBytes-before.RxBytes)
 	}
@@ -66,8 +66,8 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		out, err := n.Run("primary", n.Mpbond, "status", "--why")
 		why <- fmt.Sprint(out, err)
 	}()
-	get(10_000_000)
-	if after := phone(); after.TxBytes-before.TxBytes < 2*unit.MB {
+	downloadBytes(10_000_000)
+	if after := phoneSubflow(); after.TxBytes-before.TxBytes < 2*unit.MB {
 		t.Errorf("the helper carried %v of 10 MB", after.TxBytes-before.TxBytes)
 	}
 	const both = " (helpers save more time than their energy is worth)" // in the order in which subflows came up

@@ -194,7 +194,8 @@ func TestFailures(t *testing.T) {
 			if down.got != want {
 				t.Errorf("got %s, want %s", down.got, want)
 			}
-			if got, _ := rig.Sum(strings.NewReader(want)); up.got != got { // the answer is the sum of the received bytes
+			// the answer is the sum of the received bytes
+			if got, _ := rig.Sum(strings.NewReader(want)); up.got != got {
 				t.Error("the server received other bytes than were sent")
 			}
 			t.Logf("failures for %v; complete %v later", back.Sub(began).Round(time.Millisecond),

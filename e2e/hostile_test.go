@@ -230,7 +230,7 @@ func TestNeighbour(t *testing.T) {
 	neighbour := newDevice(t, "neighbour")
 	w.server.addPeer(neighbour, identity.RolePrimary)
 	open := wire.Append(nil, wire.Open{Stream: 1, Dest: w.web.addr})
-	connected := func(want int) {
+	awaitConns := func(want int) {
 		t.Helper()
 		rig.Eventually(t, func() error {
 			if n := w.web.countConns(); n != want {
@@ -246,7 +246,7 @@ func TestNeighbour(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connected(1)
+	awaitConns(1)
 
 	// It joins with one more subflow of that bond.
 	more := goodJoin
@@ -270,11 +270,11 @@ func TestNeighbour(t *testing.T) {
 	if err := sf.Write(open); err != nil {
 		t.Fatal(err)
 	}
-	connected(2)
+	awaitConns(2)
 	if err := sf.Write(wire.Append(nil, wire.Reset{Stream: 1, Code: wire.CodeConnReset})); err != nil {
 		t.Fatal(err)
 	}
-	connected(1)
+	awaitConns(1)
 	rig.Eventually(t, func() error {
 		var paths []string
 		for _, b := range w.s.Status(false) {

@@ -171,10 +171,10 @@ func (l *liar) relayHop(from, to pipe.Hop) {
 func TestLyingHelper(t *testing.T) {
 	t.Parallel() // it compares times with those without a helper, which are far apart
 	n := newNetworkWith(t, "8/10/5", "", nil)
-	lies := func(claims, passes string) func() {
+	startLiar := func(claims, passes string) func() {
 		return func() { n.helper = n.Start("helper1", os.Args[0], "lab", "liar", claims, passes) }
 	}
-	honest := func(link, rate string) func() {
+	startHonest := func(link, rate string) func() {
 		return func() {
 			n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 			if err := n.Lab.Set(link, "", "rate="+rate); err != nil {
@@ -189,13 +189,13 @@ func TestLyingHelper(t *testing.T) {
 		found bool   // the lie is detected: the direct subflow sends bytes again
 	}{
 		{"no helper, 6 MB", 6 * mb, nil, false},
-		{"honest, 6 MB", 6 * mb, honest("pipe1", "5Mbit/s"), false},
-		{"claims 900 Gbit/s, passes 200 kbit/s, 6 MB", 6 * mb, lies("900Gbit/s", "200kbit/s"), true},
+		{"honest, 6 MB", 6 * mb, startHonest("pipe1", "5Mbit/s"), false},
+		{"claims 900 Gbit/s, passes 200 kbit/s, 6 MB", 6 * mb, startLiar("900Gbit/s", "200kbit/s"), true},
 		{"no helper, 3 MB", 3 * mb, nil, false},
-		{"honest, 3 MB", 3 * mb, honest("pipe1", "5Mbit/s"), false},
-		{"claims 100 Mbit/s, passes 1 Mbit/s, 3 MB", 3 * mb, lies("100Mbit/s", "1Mbit/s"), true},
-		{"honest, pipe of 200 kbit/s, 3 MB", 3 * mb, honest("pipe1", "200kbit/s"), false},
-		{"honest, HS-path of 200 kbit/s, 3 MB", 3 * mb, honest("hs1", "200kbit/s"), false},
+		{"honest, 3 MB", 3 * mb, startHonest("pipe1", "5Mbit/s"), false},
+		{"claims 100 Mbit/s, passes 1 Mbit/s, 3 MB", 3 * mb, startLiar("100Mbit/s", "1Mbit/s"), true},
+		{"honest, pipe of 200 kbit/s, 3 MB", 3 * mb, startHonest("pipe1", "200kbit/s"), false},
+		{"honest, HS-path of 200 kbit/s, 3 MB", 3 * mb, startHonest("hs1", "200kbit/s"), false},
 	}
 	n.stopHelper()
 	took := make([][]string, len(cases))

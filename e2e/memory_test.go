@@ -147,9 +147,9 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 func TestMemory(t *testing.T) {
 	n := newNetworkWithoutRace(t, rig.House(t, "60/60/60"))
 	const streams = manyStreams
-	bounds := func(what string, held unit.Bytes) { t.Helper(); n.checkMemory(t, what, held) }
+	checkMemory := func(what string, held unit.Bytes) { t.Helper(); n.checkMemory(t, what, held) }
 	end := n.holdStreams(t, "http://web/idle")
-	bounds("1,000 idle streams", 0)
+	checkMemory("1,000 idle streams", 0)
 	end()
 
 	const size = 100 * unit.KB
@@ -157,5 +157,5 @@ func TestMemory(t *testing.T) {
 	n.Must("primary", os.Args[0], "lab", "streams", fmt.Sprint(streams), "127.0.0.1:1080",
 		fmt.Sprintf("http://web/%d", size))
 	t.Logf("took %v", time.Since(began))
-	bounds("1,000 x 100 KB at once", min(streams*size, 64*unit.MB+streams*64*unit.KB))
+	checkMemory("1,000 x 100 KB at once", min(streams*size, 64*unit.MB+streams*64*unit.KB))
 }

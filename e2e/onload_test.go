@@ -93,13 +93,13 @@ func TestOnloadAllowance(t *testing.T) {
 	const limit = 20_000_000
 	writeFile(t, filepath.Join(n.Dir, "helper1", "helper.toml"),
 		"[onload]\nallowance = \"20MB\"\nallow = [\"10.77.0.0/16\"]\n")
-	again := func() {
+	restartPhone := func() {
 		n.helper.End(os.Interrupt)
 		n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	}
-	again()
+	restartPhone()
 	helper := n.Asker("helper1", "helper")
-	state := func(ok func(api.OnloadStatus) bool) (st api.OnloadStatus) {
+	awaitState := func(ok func(api.OnloadStatus) bool) (st api.OnloadStatus) {
 		t.Helper()
 		rig.Eventually(t, func() error {
 			s, err := helper.Status(t.Context(), false)
@@ -111,7 +111,7 @@ func TestOnloadAllowance(t *testing.T) {
 		})
 		return st
 	}
-	state(func(st api.OnloadStatus) bool { return st.Open && st.Bounded && st.DayBytes == limit })
+	awaitState(func(st api.OnloadStatus) bool { return st.Open && st.Bounded && st.DayBytes == limit })
 	addr, err := n.Lab.Topology.Addr("helper1", "pipe1")
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestOnloadAllowance(t *testing.T) {
 	if got, _ := fetch(first); got != want {
 		t.Fatalf("%s instead of %s", got, want)
 	}
-	st := state(func(st api.OnloadStatus) bool { return st.CarriedBytes > first })
+	st := awaitState(func(st api.OnloadStatus) bool { return st.CarriedBytes > first })
 	if rx, tx := n.Counters("helper1", "hs1"); float64(st.CarriedBytes) > 1.01*float64(rx+tx-before) ||
 		float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
 		t.Errorf("counted %v of %d bytes", st.CarriedBytes, rx+tx-before)
@@ -146,7 +146,7 @@ func TestOnloadAllowance(t *testing.T) {
 	if !strings.Contains(got, "other: ") && !strings.Contains(got, "limit: ") {
 		t.Errorf("beyond the allowance: %s", got)
 	}
-	st = state(func(st api.OnloadStatus) bool { return !st.Open && st.LeftBytes == 0 && len(st.Tunnels) == 0 })
+	st = awaitState(func(st api.OnloadStatus) bool { return !st.Open && st.LeftBytes == 0 && len(st.Tunnels) == 0 })
 	rx, tx = n.Counters("helper1", "hs1")
 	t.Logf("received %d and %d, carried %d, counted %v: %s", first, came, rx+tx-before, st.CarriedBytes, st.Why)
 	if carried := rx + tx - before; carried > limit || carried < limit*98/100 {
@@ -154,8 +154,8 @@ func TestOnloadAllowance(t *testing.T) {
 	}
 	for _, restart := range []bool{false, true} {
 		if restart {
-			again()
-			state(func(st api.OnloadStatus) bool { return !st.Open })
+			restartPhone()
+			awaitState(func(st api.OnloadStatus) bool { return !st.Open })
 		}
 		if got, _ := fetch(1000); !strings.HasPrefix(got, string(fault.Limit)) || !strings.Contains(got, "used up") {
 			t.Errorf("after it, restarted %v: %s", restart, got)

@@ -38,8 +38,8 @@ func TestPolicy(t *testing.T) {
 		}
 		return *s.Policy
 	}
-	// use writes the file and waits until it was read, or refused.
-	use := func(t *testing.T, text string, sighup bool) {
+	// applyPolicy writes the file and waits until it was read, or refused.
+	applyPolicy := func(t *testing.T, text string, sighup bool) {
 		t.Helper()
 		before := status(t)
 		writeFile(t, file+".new", text)
@@ -63,23 +63,23 @@ func TestPolicy(t *testing.T) {
 	run := func(flags ...string) []string {
 		return append(append([]string{n.Mpbond, "run"}, flags...), "--", "curl", "-gsSf", "--max-time", "60")
 	}
-	works := func(t *testing.T, what string, argv []string, url string) {
+	expectWorks := func(t *testing.T, what string, argv []string, url string) {
 		t.Helper()
 		if out, err := n.Run("primary", append(argv, url)...); err != nil || len(out) != 1000 {
 			t.Errorf("%s: %d bytes, %v", what, len(out), err)
 		}
 	}
-	fails := func(t *testing.T, what string, argv []string, url, why string) {
+	expectFails := func(t *testing.T, what string, argv []string, url, why string) {
 		t.Helper()
 		if out, err := n.Run("primary", append(argv, url)...); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %d bytes, %v, want an error with %q", what, len(out), err, why)
 		}
 	}
-	works(t, "without a file", socks, page)
+	expectWorks(t, "without a file", socks, page)
 
-	use(t, "[[rule]]\nname = 'no web'\nport = [80]\nmode = 'block'\n", false)
-	fails(t, "SOCKS5", socks, page, "(97)")
-	fails(t, "run", run(), page, "curl: (")
+	applyPolicy(t, "[[rule]]\nname = 'no web'\nport = [80]\nmode = 'block'\n", false)
+	expectFails(t, "SOCKS5", socks, page, "(97)")
+	expectFails(t, "run", run(), page, "curl: (")
 	if out, err := n.Run("primary", append(proxy, page)...); err != nil || out != "403" {
 		t.Errorf("HTTP proxy: %q, %v", out, err)
 	}
@@ -87,21 +87,21 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	use(t, "[[rule]]\nmode = 'blok'\n", true)
+	applyPolicy(t, "[[rule]]\nmode = 'blok'\n", true)
 	if s := status(t); !strings.Contains(s.Error, "policy.toml:2") || s.Rules != 1 {
 		t.Errorf("a bad file: %+v", s)
 	}
-	fails(t, "with a bad file", socks, page, "(97)")
+	expectFails(t, "with a bad file", socks, page, "(97)")
 	if out := n.Must("primary", n.Mpbond, "status"); !strings.Contains(out, "blok") {
 		t.Errorf("the status does not report the error:\n%s", out)
 	}
 
-	use(t, "[[rule]]\nlabel = ['work']\nmode = 'block'\n[[rule]]\napp = ['curl']\ndomain = ['example.org']\nmode = 'block'\n[[rule]]\napp = ['nginx']\nmode = 'block'\n", true)
-	fails(t, "label", run("--label", "work"), page, "curl: (")
-	works(t, "another label", run("--label", "play"), page)
-	works(t, "no label", run(), page)
-	fails(t, "app and domain", socks, "http://www.example.org/", "(97)")
-	works(t, "app alone", socks, page)
+	applyPolicy(t, "[[rule]]\nlabel = ['work']\nmode = 'block'\n[[rule]]\napp = ['curl']\ndomain = ['example.org']\nmode = 'block'\n[[rule]]\napp = ['nginx']\nmode = 'block'\n", true)
+	expectFails(t, "label", run("--label", "work"), page, "curl: (")
+	expectWorks(t, "another label", run("--label", "play"), page)
+	expectWorks(t, "no label", run(), page)
+	expectFails(t, "app and domain", socks, "http://www.example.org/", "(97)")
+	expectWorks(t, "app alone", socks, page)
 
 	t.Run("datagrams", func(t *testing.T) {
 		echo := net.JoinHostPort(n.web4, echoPort)
@@ -117,7 +117,8 @@ func TestPolicy(t *testing.T) {
 		}
 	})
 
-	use(t, fmt.Sprintf("default = 'deny'\n[[rule]]\naddress = ['%s', '%s']\nmode = 'direct'\n", n.web4, n.web6), false)
+	applyPolicy(t, fmt.Sprintf("default = 'deny'\n[[rule]]\naddress = ['%s', '%s']\nmode = 'direct'\n",
+		n.web4, n.web6), false)
 	before := status(t).Direct
 	streams := func() int64 {
 		s, err := n.Status("primary", "primary")
@@ -127,9 +128,9 @@ func TestPolicy(t *testing.T) {
 		return s.Bonds[0].StreamsTotal
 	}
 	carried := streams()
-	works(t, "direct", socks, fmt.Sprintf("http://%s/1000", n.web4))
-	works(t, "direct, IPv6", socks, fmt.Sprintf("http://[%s]/1000", n.web6))
-	fails(t, "denied by default", socks, "http://other/", "(97)")
+	expectWorks(t, "direct", socks, fmt.Sprintf("http://%s/1000", n.web4))
+	expectWorks(t, "direct, IPv6", socks, fmt.Sprintf("http://[%s]/1000", n.web6))
+	expectFails(t, "denied by default", socks, "http://other/", "(97)")
 	if s := status(t); s.Direct != before+2 || streams() != carried {
 		t.Errorf("%d went around the bond, %d through it", s.Direct-before, streams()-carried)
 	}
@@ -140,7 +141,7 @@ func TestPolicy(t *testing.T) {
 func TestPolicyDevices(t *testing.T) {
 	n := newNetwork(t)
 	file := filepath.Join(n.Dir, "primary", "policy.toml")
-	use := func(t *testing.T, text string) {
+	applyPolicy := func(t *testing.T, text string) {
 		t.Helper()
 		writeFile(t, file+".new", text)
 		if err := os.Rename(file+".new", file); err != nil {
@@ -155,7 +156,7 @@ func TestPolicyDevices(t *testing.T) {
 			return err
 		})
 	}
-	carried := func(t *testing.T) map[string]int64 {
+	deviceBytes := func(t *testing.T) map[string]int64 {
 		t.Helper()
 		s, err := n.Status("primary", "primary")
 		if err != nil {
@@ -169,29 +170,29 @@ func TestPolicyDevices(t *testing.T) {
 	}
 	upload := filepath.Join(n.Dir, "upload")
 	writeNoise(t, upload, 2*mb)
-	// by moves 2 MB down and up and returns the bytes that each device carried.
-	by := func(t *testing.T) (laptop, phone int64) {
+	// moveData moves 2 MB down and up and returns the bytes that each device carried.
+	moveData := func(t *testing.T) (laptop, phone int64) {
 		t.Helper()
-		before := carried(t)
+		before := deviceBytes(t)
 		n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-o", "/dev/null",
 			fmt.Sprintf("http://web/%d", 2*mb))
 		n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-T", upload, "http://web/")
-		after := carried(t)
+		after := deviceBytes(t)
 		return after["laptop"] - before["laptop"], after["phone"] - before["phone"]
 	}
 	const much, little = 4 * mb, mb / 4
-	use(t, "[[rule]]\ndevice = ['phone']\n")
-	if laptop, phone := by(t); laptop > little || phone < much {
+	applyPolicy(t, "[[rule]]\ndevice = ['phone']\n")
+	if laptop, phone := moveData(t); laptop > little || phone < much {
 		t.Errorf("by the phone only: %d bytes by the laptop, %d by the phone", laptop, phone)
 	}
 	checkDatagramsByPhone(t, n)
-	use(t, "[[rule]]\ndevice = ['laptop']\n[[rule]]\nmode='block'\n")
-	if laptop, phone := by(t); laptop < much || phone > little {
+	applyPolicy(t, "[[rule]]\ndevice = ['laptop']\n[[rule]]\nmode='block'\n")
+	if laptop, phone := moveData(t); laptop < much || phone > little {
 		t.Errorf("by the laptop only: %d bytes by the laptop, %d by the phone", laptop, phone)
 	}
-	use(t, "[[rule]]\nmode = 'single'\n")
+	applyPolicy(t, "[[rule]]\nmode = 'single'\n")
 	for try := 0; ; try++ { // the choice changes when the machine stalls and its subflow seems silent
-		laptop, phone := by(t)
+		laptop, phone := moveData(t)
 		if min(laptop, phone) <= little && max(laptop, phone) >= much {
 			break
 		}
@@ -200,10 +201,10 @@ func TestPolicyDevices(t *testing.T) {
 			break
 		}
 	}
-	use(t, "[[rule]]\ndevice = ['phone']\n[[rule]]\nmode='block'\n")
+	applyPolicy(t, "[[rule]]\ndevice = ['phone']\n[[rule]]\nmode='block'\n")
 	n.helper.End(syscall.SIGTERM)
 	n.Await(1)
-	before := carried(t)["laptop"]
+	before := deviceBytes(t)["laptop"]
 	app := n.Start("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", "-o", "/dev/null",
 		fmt.Sprintf("http://web/%d", mb))
 	select {
@@ -217,7 +218,7 @@ func TestPolicyDevices(t *testing.T) {
 	case <-time.After(rig.Patience):
 		t.Error("the download does not continue when the phone is back")
 	}
-	if laptop := carried(t)["laptop"] - before; app.Err != nil || laptop > little {
+	if laptop := deviceBytes(t)["laptop"] - before; app.Err != nil || laptop > little {
 		t.Errorf("waiting for the phone: %v, %d bytes by the laptop", app.Err, laptop)
 	}
 }
@@ -260,7 +261,7 @@ func TestPolicyPriorities(t *testing.T) {
 	n := newNetworkWith(t, "16/20/10", "", nil)
 	file := filepath.Join(n.Dir, "primary", "policy.toml")
 	c := n.Asker("primary", "primary")
-	use := func(one, other string) {
+	applyPolicy := func(one, other string) {
 		t.Helper()
 		text := fmt.Sprintf("[[rule]]\nname='first'\naddress=['%s']\n%s\n[[rule]]\nname='second'\naddress=['%s']\n%s\n",
 			n.web6, one, n.web4, other)
@@ -280,9 +281,9 @@ func TestPolicyPriorities(t *testing.T) {
 		return n.Start("primary", n.Mpbond, "run", "--", "sh", "-c",
 			fmt.Sprintf("curl -gsS -o /dev/null http://%s/%d || true", host, 60*mb))
 	}
-	// now reads how much of both downloads has arrived.
+	// readProgress reads how much of both downloads has arrived.
 	var one, other int64
-	now := func() []api.BondStream {
+	readProgress := func() []api.BondStream {
 		list, err := c.Streams(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -297,10 +298,10 @@ func TestPolicyPriorities(t *testing.T) {
 		}
 		return list
 	}
-	await := func(what string, is func() bool) (int64, int64) {
+	awaitProgress := func(what string, is func() bool) (int64, int64) {
 		t.Helper()
 		for end := time.Now().Add(rig.Patience); ; time.Sleep(5 * time.Millisecond) {
-			if now(); is() {
+			if readProgress(); is() {
 				return one, other
 			}
 			if time.Now().After(end) {
@@ -308,18 +309,18 @@ func TestPolicyPriorities(t *testing.T) {
 			}
 		}
 	}
-	// beside returns the bytes of the second download for each byte of the first one, which begins
-	// while the second loads.
-	beside := func() float64 {
+	// compareBytes returns the bytes of the second download for each byte of the first one, which
+	// begins while the second loads.
+	compareBytes := func() float64 {
 		t.Helper()
 		one, other = 0, 0
 		second := get(n.web4)
-		await("the second begins", func() bool { return other > mb/2 })
+		awaitProgress("the second begins", func() bool { return other > mb/2 })
 		first := get("[" + n.web6 + "]")
-		from, otherFrom := await("the first begins", func() bool { return one > 3*mb/2 })
-		to, otherTo := await("the first goes on", func() bool { return one > 11*mb/2 })
+		from, otherFrom := awaitProgress("the first begins", func() bool { return one > 3*mb/2 })
+		to, otherTo := awaitProgress("the first goes on", func() bool { return one > 11*mb/2 })
 		t.Logf("%d bytes of the first arrived, meanwhile %d of the second", to-from, otherTo-otherFrom)
-		for _, s := range now() {
+		for _, s := range readProgress() {
 			if err := c.ResetStream(t.Context(), s.Bond, s.ID); err != nil {
 				t.Error(err)
 			}
@@ -333,12 +334,12 @@ func TestPolicyPriorities(t *testing.T) {
 		}
 		return float64(otherTo-otherFrom) / float64(to-from)
 	}
-	use("priority = \"high\"", "priority = \"low\"")
-	if share := beside(); share > 0.2 {
+	applyPolicy("priority = \"high\"", "priority = \"low\"")
+	if share := compareBytes(); share > 0.2 {
 		t.Errorf("a low class gets %.2f times the bytes of a high one", share)
 	}
-	use("weight = 3", "weight = 1")
-	if share := beside(); share < 0.28 || share > 0.4 {
+	applyPolicy("weight = 3", "weight = 1")
+	if share := compareBytes(); share < 0.28 || share > 0.4 {
 		t.Errorf("weight 1 gets %.3f times the bytes of weight 3", share)
 	}
 }
@@ -356,7 +357,7 @@ func TestStreamIsTreated(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	s := list[0]
-	carried := func() (laptop, phone int64, err error) {
+	deviceBytes := func() (laptop, phone int64, err error) {
 		st, err := n.Status("primary", "primary")
 		if err != nil || len(st.Bonds) == 0 {
 			return 0, 0, fmt.Errorf("%d bonds, %v", len(st.Bonds), err)
@@ -406,7 +407,7 @@ func TestStreamIsTreated(t *testing.T) {
 		if c.what == "single" { // soon one device carries nearly all
 			laptop, phone := int64(-1), int64(-1) // at the beginning of the 4 MB that are compared
 			rig.Eventually(t, func() error {
-				l, p, err := carried()
+				l, p, err := deviceBytes()
 				if err != nil {
 					return err
 				}

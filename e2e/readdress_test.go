@@ -62,7 +62,7 @@ func TestHelperReaddressed(t *testing.T) {
 			})
 			began := time.Now()
 			n.changeAddress("helper1", "pipe1", c.down)
-			same := func() error { // there may be a second one for another pipe
+			isSameSubflow := func() error { // there may be a second one for another pipe
 				for _, after := range n.helpedSubflows() {
 					if after.ID == before.ID && after.Resumed+after.Migrated > before.Resumed+before.Migrated {
 						return nil
@@ -70,7 +70,7 @@ func TestHelperReaddressed(t *testing.T) {
 				}
 				return fmt.Errorf("the subflow did not continue over another connection: %+v", n.helpedSubflows())
 			}
-			rig.Eventually(t, same)
+			rig.Eventually(t, isSameSubflow)
 			took := time.Since(began) - c.down
 			if took > 4*time.Second {
 				t.Errorf("the subflow continued after %v", took)
@@ -79,7 +79,7 @@ func TestHelperReaddressed(t *testing.T) {
 			if x.err != nil || x.got != want {
 				t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
 			}
-			if err := same(); err != nil {
+			if err := isSameSubflow(); err != nil {
 				t.Error(err)
 			}
 			t.Logf("back after %v: %+v", took, n.helpedSubflows())

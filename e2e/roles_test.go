@@ -236,7 +236,7 @@ func TestTwoBonds(t *testing.T) {
 func TestStreamsLeaveNothing(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll("phone")
-	round := func() {
+	runStreams := func() {
 		var all sync.WaitGroup
 		for i := range 50 {
 			all.Go(func() {
@@ -270,10 +270,10 @@ func TestStreamsLeaveNothing(t *testing.T) {
 			return nil
 		})
 	}
-	round()
+	runStreams()
 	goroutines, files := runtime.NumGoroutine(), countDescriptors(t)
 	for range 20 {
-		round()
+		runStreams()
 	}
 	rig.Eventually(t, func() error {
 		if g, f := runtime.NumGoroutine(), countDescriptors(t); g > goroutines+2 || f > files+2 {
@@ -301,13 +301,13 @@ func TestIdleStreams(t *testing.T) {
 	const n = 500
 	w := newTestbed(t)
 	w.startAll()
-	memory := func() uint64 {
+	measureMemory := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.HeapInuse + m.StackInuse
 	}
-	before := memory()
+	before := measureMemory()
 	var conns []net.Conn
 	for range n {
 		c := w.dialStream(w.web.addr)
@@ -322,7 +322,7 @@ func TestIdleStreams(t *testing.T) {
 		}
 		return nil
 	})
-	each := (int64(memory()) - int64(before)) / n
+	each := (int64(measureMemory()) - int64(before)) / n
 	t.Logf("an idle stream costs %d KB", each>>10)
 	if each > 80<<10 {
 		t.Errorf("an idle stream costs %d KB", each>>10)

@@ -107,7 +107,7 @@ func TestTiers(t *testing.T) {
 	}
 	// A subflow carries acknowledgements of its own frames, and hardly anything else.
 	const little = 2 * unit.KB
-	quiet := func(what string, f func()) {
+	expectQuiet := func(what string, f func()) {
 		t.Helper()
 		down, up := n.countPhoneBytes(f)
 		t.Logf("%s: the phone carried %v down and %v up", what, down, up)
@@ -116,8 +116,8 @@ func TestTiers(t *testing.T) {
 		}
 	}
 	n.setTier("secondary")
-	quiet("2 Mbit/s down", func() { get("500000?paced") })
-	quiet("2 Mbit/s up", func() {
+	expectQuiet("2 Mbit/s down", func() { get("500000?paced") })
+	expectQuiet("2 Mbit/s up", func() {
 		const paced = `i=0; while [ $i -lt 50 ]; do head -c 10000 /dev/zero; sleep 0.04; i=$((i+1)); done | curl -sSf -o /dev/null --socks5-hostname 127.0.0.1:1080 -T - http://web/up`
 		if _, err := n.Run("primary", "sh", "-c", paced); err != nil {
 			t.Error(err)
@@ -129,7 +129,7 @@ func TestTiers(t *testing.T) {
 	}
 
 	n.setTier("backup")
-	quiet("1 MB beside a backup", func() { get(fmt.Sprint(mb)) })
+	expectQuiet("1 MB beside a backup", func() { get(fmt.Sprint(mb)) })
 	var gap time.Duration
 	down, _ := n.countPhoneBytes(func() {
 		done := make(chan struct{})
@@ -158,5 +158,5 @@ func TestTiers(t *testing.T) {
 		return fmt.Errorf("the direct path is not back: %+v", s.Bonds[0].Subflows)
 	})
 	get("100000") // its last data is acknowledged
-	quiet("1 MB after the direct path is back", func() { get(fmt.Sprint(mb)) })
+	expectQuiet("1 MB after the direct path is back", func() { get(fmt.Sprint(mb)) })
 }

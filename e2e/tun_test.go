@@ -250,7 +250,7 @@ func TestTUN(t *testing.T) {
 	n.prepareTUN()
 	n.Start("web", os.Args[0], "lab", "services")
 	before := n.routingState()
-	restored := func(t *testing.T) {
+	expectRestored := func(t *testing.T) {
 		t.Helper()
 		if after := n.routingState(); after != before {
 			t.Errorf("was\n%s\nis\n%s", before, after)
@@ -263,7 +263,7 @@ func TestTUN(t *testing.T) {
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(t *testing.T, what, addr string) string {
+	probeFrom := func(t *testing.T, what, addr string) string {
 		t.Helper()
 		out, err := n.Run("primary", os.Args[0], "lab", "probe", what, addr)
 		if err != nil {
@@ -304,32 +304,32 @@ func TestTUN(t *testing.T) {
 		})
 	}
 	t.Run("half-close", func(t *testing.T) {
-		ask(t, "put", net.JoinHostPort(n.web4, webPort))
-		ask(t, "put", net.JoinHostPort(n.web6, webPort))
+		probeFrom(t, "put", net.JoinHostPort(n.web4, webPort))
+		probeFrom(t, "put", net.JoinHostPort(n.web6, webPort))
 	})
 	t.Run("at once", func(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
-			wg.Go(func() { ask(t, "put", net.JoinHostPort(n.web4, webPort)) })
+			wg.Go(func() { probeFrom(t, "put", net.JoinHostPort(n.web4, webPort)) })
 		}
 		wg.Wait()
 	})
 	t.Run("UDP", func(t *testing.T) {
-		ask(t, "echo", net.JoinHostPort(n.web4, echoPort))
-		ask(t, "echo", net.JoinHostPort(n.web6, echoPort))
+		probeFrom(t, "echo", net.JoinHostPort(n.web4, echoPort))
+		probeFrom(t, "echo", net.JoinHostPort(n.web6, echoPort))
 	})
 	t.Run("UDP to a closed port", func(t *testing.T) {
 		for _, ip := range []string{n.web4, n.web6} {
-			if got := ask(t, "refused", net.JoinHostPort(ip, noPort)); got != "connection refused" {
+			if got := probeFrom(t, "refused", net.JoinHostPort(ip, noPort)); got != "connection refused" {
 				t.Errorf("%s: %q", ip, got)
 			}
 		}
-		if got := ask(t, "refused", "203.0.113.9:9"); got != "no route to host" {
+		if got := probeFrom(t, "refused", "203.0.113.9:9"); got != "no route to host" {
 			t.Errorf("unreachable: %q", got)
 		}
 	})
 	t.Run("DNS through the bond", func(t *testing.T) {
-		if got := ask(t, "lookup", net.JoinHostPort(n.web4, dnsPort)); got != n.web4 {
+		if got := probeFrom(t, "lookup", net.JoinHostPort(n.web4, dnsPort)); got != n.web4 {
 			t.Errorf("the name has address %q", got)
 		}
 	})
@@ -342,7 +342,7 @@ func TestTUN(t *testing.T) {
 		{"not allowed, IPv6", "[fd99::9]:80", "permission denied true"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := ask(t, "connect", c.addr); got != c.want {
+			if got := probeFrom(t, "connect", c.addr); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -373,7 +373,7 @@ func TestTUN(t *testing.T) {
 		}
 	})
 	p.End(syscall.SIGTERM)
-	t.Run("restored", restored)
+	t.Run("restored", expectRestored)
 
 	p = n.startTUN()
 	var cut []*transfer // they only wait for bytes, so only a new start can end them
@@ -414,7 +414,7 @@ func TestTUN(t *testing.T) {
 		}
 	})
 	p.End(syscall.SIGTERM)
-	t.Run("restored after repair", restored)
+	t.Run("restored after repair", expectRestored)
 }
 
 // BenchmarkTUN downloads over unlimited links: by a connection through the TUN device, in turn with

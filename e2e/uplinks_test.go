@@ -51,7 +51,7 @@ func newTrustingNetwork(t *testing.T, topology *lab.Topology) *network {
 		}
 		keys[node] = k.Public()
 	}
-	trust := func(at string, p identity.Peer) {
+	addPeer := func(at string, p identity.Peer) {
 		list, err := identity.OpenTrust(filepath.Join(n.Dir, at, "trust.toml"))
 		if err == nil {
 			err = list.Add(p)
@@ -60,8 +60,8 @@ func newTrustingNetwork(t *testing.T, topology *lab.Topology) *network {
 			t.Fatal(err)
 		}
 	}
-	trust("server", identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
-	trust("primary", identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys["server"],
+	addPeer("server", identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
+	addPeer("primary", identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys["server"],
 		Addresses: []string{fmt.Sprintf("%v:7600", server)}})
 	return &network{Network: n}
 }

@@ -57,14 +57,14 @@ func TestUsage(t *testing.T) {
 		{"helper1", "hs1", "hs-path", n.Asker("helper1", "helper")},
 	}
 	type sums struct{ rx, tx, down, up int64 }
-	look := func() (list [4]sums) {
+	readCounters := func() (list [4]sums) {
 		for i, l := range at {
 			list[i].rx, list[i].tx = n.Counters(l.node, l.link)
 			list[i].down, list[i].up = n.linkUsage(l.asked, l.link)
 		}
 		return list
 	}
-	enough := func(before, after [4]sums) bool {
+	hasEnough := func(before, after [4]sums) bool {
 		for i := range at {
 			if after[i].rx-before[i].rx+after[i].tx-before[i].tx < size/8 {
 				return false
@@ -86,31 +86,32 @@ func TestUsage(t *testing.T) {
 		for _, curl := range c.curls {
 			var before [4]sums
 			for range 5 { // how the subflows share the load does not matter
-				before = look()
+				before = readCounters()
 				n.Must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o",
 					"/dev/null"}, curl...)...)
-				if enough(before, look()) {
+				if hasEnough(before, readCounters()) {
 					break
 				}
 			}
 			var report []string
 			// Data beyond a gap counts when the gap is filled, which may be after the end.
 			rig.Eventually(t, func() error {
-				after := look()
+				after := readCounters()
 				report = nil
 				for i, l := range at {
 					rx, tx, down, up := after[i].rx-before[i].rx, after[i].tx-before[i].tx, after[i].down-before[i].down,
 						after[i].up-before[i].up
-					off := func(counted, is int64) float64 { return 100 * float64(counted-is) / float64(is) }
+					percentOff := func(counted, is int64) float64 { return 100 * float64(counted-is) / float64(is) }
 					text := fmt.Sprintf("loss %s, %s: %s at %s: received %d, counted %+.2f %%; "+
 						"sent %d, counted %+.2f %%; both %+.2f %%", c.loss, curl[len(curl)-1], l.link, l.node,
-						rx, off(down, rx), tx, off(up, tx), off(down+up, rx+tx))
+						rx, percentOff(down, rx), tx, percentOff(up, tx), percentOff(down+up, rx+tx))
 					report = append(report, text)
-					data := off(down, rx) // the other direction has only acknowledgements, whose options are estimated
+					// the other direction has only acknowledgements, whose options are estimated
+					data := percentOff(down, rx)
 					if len(curl) > 1 != (l.node == "helper1" && l.link == "pipe1") {
-						data = off(up, tx)
+						data = percentOff(up, tx)
 					}
-					if both := off(down+up, rx+tx); rx+tx < size/8 || math.Abs(both) > c.most || math.Abs(data) > c.most {
+					if both := percentOff(down+up, rx+tx); rx+tx < size/8 || math.Abs(both) > c.most || math.Abs(data) > c.most {
 						return errors.New(text)
 					}
 				}
@@ -194,7 +195,7 @@ func TestCap(t *testing.T) {
 	// The default applies to a primary on the same node.
 	writeFile(t, plan, "default = \"deny\"\n[device.hs1]\nmonthly_cap = \"20MB\"\n")
 	helper := n.Asker("helper1", "helper")
-	state := func(want string) {
+	awaitState := func(want string) {
 		t.Helper()
 		rig.Eventually(t, func() error {
 			s, err := helper.Status(t.Context(), false)
@@ -204,13 +205,13 @@ func TestCap(t *testing.T) {
 			return nil
 		})
 	}
-	state("fine")
-	reached := func() bool {
+	awaitState("fine")
+	isReached := func() bool {
 		s, err := helper.Status(t.Context(), false)
 		return err == nil && len(s.Caps) == 1 && s.Caps[0].State == "reached"
 	}
 	// The other subflow may have carried more than half.
-	for size, tries := int64(32*mb), 0; !reached(); size, tries = 8*mb, tries+1 {
+	for size, tries := int64(32*mb), 0; !isReached(); size, tries = 8*mb, tries+1 {
 		want, _ := rig.Sum(rig.Noise(size))
 		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
 			fmt.Sprintf("http://web/%d", size))
@@ -243,7 +244,7 @@ func TestCap(t *testing.T) {
 		t.Errorf("carried %d, %+.2f %% of the cap", rx+tx, off)
 	}
 	// The helper raises the cap by the API, and later lowers the level at which it stops.
-	set := func(text string) {
+	setPolicy := func(text string) {
 		t.Helper()
 		before, err := helper.Policy(t.Context())
 		if err == nil {
@@ -253,13 +254,13 @@ func TestCap(t *testing.T) {
 			t.Fatalf("%v; the file has %q", err, data)
 		}
 	}
-	set("[device.hs1]\nmonthly_cap = \"1GB\"\n")
+	setPolicy("[device.hs1]\nmonthly_cap = \"1GB\"\n")
 	over := n.awaitEvent(helper, "cap_cleared", func(e api.Event) bool { return e.Kind == "cap_cleared" }).Seq
 	if _, err := helper.SetPolicy(t.Context(), api.PolicyText{Text: "[device.hs1]\nstop_at = \"2%\"\n"}); !fault.Is(err,
 		fault.Config) {
 		t.Errorf("a level of no cap: %v", err)
 	}
-	set("[device.hs1]\nmonthly_cap = \"1GB\"\nwarn_at = \"1%\"\nstop_at = \"1.9%\"\n")
+	setPolicy("[device.hs1]\nmonthly_cap = \"1GB\"\nwarn_at = \"1%\"\nstop_at = \"1.9%\"\n")
 	n.awaitEvent(helper, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Seq > over })
 	n.awaitEvent(helper, "policy_changed", func(e api.Event) bool {
 		return e.Kind == "policy_changed" && e.Text == plan && e.Seq > over
@@ -292,7 +293,7 @@ func TestCapsOfDevices(t *testing.T) {
 	} {
 		asked, plan := n.Asker(c.node, c.role), filepath.Join(n.Dir, c.node, "policy.toml")
 		writeFile(t, plan, fmt.Sprintf("[device.%s]\nmonthly_cap = \"%dMB\"\n", c.name, c.megabytes))
-		state := func() string {
+		awaitState := func() string {
 			s, err := asked.Status(t.Context(), false)
 			if err != nil || len(s.Caps) != 1 || s.Caps[0].Name != c.name {
 				return fmt.Sprint(s.Caps, err)
@@ -300,14 +301,14 @@ func TestCapsOfDevices(t *testing.T) {
 			return s.Caps[0].State
 		}
 		rig.Eventually(t, func() error {
-			if now := state(); now != "fine" {
+			if now := awaitState(); now != "fine" {
 				return errors.New(now)
 			}
 			return nil
 		})
 		const size = 8 * mb
 		want, _ := rig.Sum(rig.Noise(size))
-		for tries := 0; state() != "reached"; tries++ {
+		for tries := 0; awaitState() != "reached"; tries++ {
 			got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
 				fmt.Sprintf("http://web/%d", size))
 			if have, _ := rig.Sum(strings.NewReader(got)); err != nil || have != want || tries == 20 {
