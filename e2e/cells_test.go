@@ -179,7 +179,7 @@ func TestCells(t *testing.T) {
 		}
 	}
 	// awaitUnderLoad downloads until the state of the server's PBE sender matches.
-	awaitUnderLoad := func(what, device string, is func(api.PBE) bool) {
+	awaitUnderLoad := func(what, device string, matches func(api.PBE) bool) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -198,7 +198,7 @@ func TestCells(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if p.Hop == nil || p.Hop.PBE == nil || !is(*p.Hop.PBE) {
+			if p.Hop == nil || p.Hop.PBE == nil || !matches(*p.Hop.PBE) {
 				return fmt.Errorf("not %s: %+v", what, p.Hop)
 			}
 			seen = p.Hop.PBE

@@ -298,10 +298,10 @@ func TestPolicyPriorities(t *testing.T) {
 		}
 		return list
 	}
-	awaitProgress := func(what string, is func() bool) (int64, int64) {
+	awaitProgress := func(what string, done func() bool) (int64, int64) {
 		t.Helper()
 		for end := time.Now().Add(rig.Patience); ; time.Sleep(5 * time.Millisecond) {
-			if readProgress(); is() {
+			if readProgress(); done() {
 				return one, other
 			}
 			if time.Now().After(end) {
@@ -344,9 +344,9 @@ func TestPolicyPriorities(t *testing.T) {
 	}
 }
 
-// TestStreamIsTreated: the class of an open connection is changed at both ends, by the API and the
-// command.
-func TestStreamIsTreated(t *testing.T) {
+// TestStreamClassIsChanged: the class of an open connection is changed at both ends, by the API and
+// the command.
+func TestStreamClassIsChanged(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")
