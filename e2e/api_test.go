@@ -46,7 +46,7 @@ func (n *network) awaitEvent(c *client.Client, what string, matches func(api.Eve
 func TestAPI(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
-	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
+	primary, server, helper := n.NewClient("primary", "primary"), n.NewClient("server", "server"), n.NewClient("helper1", "helper")
 	n.awaitEvent(primary, "the helper's arrival", func(e api.Event) bool {
 		return e.Kind == "device_up" && e.Device == "phone"
 	})
@@ -220,7 +220,7 @@ func TestPause(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	const pausedThere = "paused by its owner"
 	n := newNetwork(t)
-	primary, helper := n.Asker("primary", "primary"), n.Asker("helper1", "helper")
+	primary, helper := n.NewClient("primary", "primary"), n.NewClient("helper1", "helper")
 	seen := uint64(0) // the primary's last event so far
 	// awaitPhoneEvents waits for events about the phone in any order. Each is a kind and a part of
 	// its reason.

@@ -100,7 +100,7 @@ func newMemoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
 // helper1 has the key of a tablet that the server trusts as a second primary.
 func newVictim(t *testing.T, within []string) *network {
 	t.Helper()
-	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "-/-/-")})}
+	n := &network{Network: rig.New(t, rig.Options{Lab: rig.Triangle(t, "-/-/-")})}
 	n.exchangeTrust()
 	key, err := identity.LoadKey(filepath.Join(n.Dir, "helper1", "device.key"))
 	if err != nil {

@@ -166,7 +166,7 @@ func TestCells(t *testing.T) {
 		t.Helper()
 		ctx, stop := context.WithTimeout(t.Context(), rig.Patience)
 		defer stop()
-		for news, err := range n.Asker("primary", "primary").Events(ctx, seq) {
+		for news, err := range n.NewClient("primary", "primary").Events(ctx, seq) {
 			if err != nil {
 				t.Fatalf("no %s: %v", kind, err)
 			}

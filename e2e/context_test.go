@@ -20,7 +20,7 @@ import (
 // nothing of small answers while the direct path is quick. It carries its part of a large one. The
 // primary stores what they carried.
 func TestHelpersRadioSleeps(t *testing.T) {
-	topology := rig.House(t, "20/20/20")
+	topology := rig.Triangle(t, "20/20/20")
 	topology.Link["wwan0"] = topology.Link["hs1"]
 	delete(topology.Link, "hs1")
 	topology.Node["helper1"].Routes = []string{"default via wwan0"}

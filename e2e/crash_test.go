@@ -19,7 +19,7 @@ import (
 // detector, with which processes start slowly.
 func newCrashNetwork(t *testing.T) (*network, *rig.Process) {
 	t.Helper()
-	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "60/60/60")})}
+	n := &network{Network: rig.New(t, rig.Options{Lab: rig.Triangle(t, "60/60/60")})}
 	n.startRoles(nil)
 	web := n.Start("web", os.Args[0], "lab", "plain", ":81")
 	n.awaitPort("web", 81) // the proxy reports a closed port

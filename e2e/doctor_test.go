@@ -132,7 +132,7 @@ func TestDoctor(t *testing.T) {
 	n.setLink("hs1", "", "rate=8Mbit/s")
 
 	// Measurements of an own link go over the primary's subflow and count as its usage.
-	c := n.Asker("primary", "primary")
+	c := n.NewClient("primary", "primary")
 	downBefore, upBefore := n.linkUsage(c, "ps")
 	r := n.diagnose(diagnosis{args: "laptop", what: "ps_path", subject: "PS-path by laptop"})
 	down, up := n.linkUsage(c, "ps")

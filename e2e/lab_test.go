@@ -42,7 +42,7 @@ func newNetwork(t testing.TB) *network {
 // is "", and further flags for the server.
 func newNetworkWith(t testing.TB, links, pcap string, server []string) *network {
 	t.Helper()
-	return newNetworkIn(t, rig.House(t, links), pcap, server)
+	return newNetworkIn(t, rig.Triangle(t, links), pcap, server)
 }
 
 // newNetworkIn is newNetworkWith for a topology that has the same nodes.

@@ -117,7 +117,7 @@ func (n *network) holdStreams(t *testing.T, target string) (end func()) {
 // TestMemoryOfStoppedReaders: 1,000 apps each ask for 20 MB and read nothing, over unlimited links.
 // Another app still gets its bytes.
 func TestMemoryOfStoppedReaders(t *testing.T) {
-	topology := rig.House(t, "-/-/-")
+	topology := rig.Triangle(t, "-/-/-")
 	// With default buffer sizes 1,000 connections can take all memory that the kernel has for TCP.
 	// Then subflows get none.
 	topology.Sysctl = map[string]string{"net.ipv4.tcp_rmem": "4096 131072 262144",
@@ -145,7 +145,7 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 // TestMemory: with 1,000 streams, the peak memory of each process is within the bounds in
 // docs/explanation/memory.md.
 func TestMemory(t *testing.T) {
-	n := newNetworkWithoutRace(t, rig.House(t, "60/60/60"))
+	n := newNetworkWithoutRace(t, rig.Triangle(t, "60/60/60"))
 	const streams = manyStreams
 	checkMemory := func(what string, held unit.Bytes) { t.Helper(); n.checkMemory(t, what, held) }
 	end := n.holdStreams(t, "http://web/idle")

@@ -98,7 +98,7 @@ func TestOnloadAllowance(t *testing.T) {
 		n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	}
 	restartPhone()
-	helper := n.Asker("helper1", "helper")
+	helper := n.NewClient("helper1", "helper")
 	awaitState := func(ok func(api.OnloadStatus) bool) (st api.OnloadStatus) {
 		t.Helper()
 		rig.Eventually(t, func() error {

@@ -100,7 +100,7 @@ func TestOverUDP(t *testing.T) {
 	n.awaitTransport("primary", "laptop/wifi", "tcp")
 	n.awaitTransport("server", "laptop/lte", "udp")
 	const size = 2 * mb
-	asker := n.Asker("primary", "primary")
+	asker := n.NewClient("primary", "primary")
 	rx0, tx0 := n.Counters("primary", "lte")
 	down0, up0 := n.linkUsage(asker, "lte")
 	n.download(size)
@@ -202,7 +202,7 @@ func TestHelpedOverUDP(t *testing.T) {
 	n := newNetworkWith(t, "20/20/8", "", []string{"--udp"})
 	n.helper.End(os.Interrupt)
 	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "any")
-	asker := n.Asker("helper1", "helper")
+	asker := n.NewClient("helper1", "helper")
 	rig.Eventually(t, func() error {
 		p, err := n.subflowBy("server", "phone")
 		if err != nil || p.Transport == "udp" {

@@ -28,7 +28,7 @@ func TestOwners(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	n.Start("web", os.Args[0], "lab", "services")
-	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")
+	primary, server := n.NewClient("primary", "primary"), n.NewClient("server", "server")
 	n.prepareTUN()
 	at, err := n.Lab.Topology.Addr("primary", "pipe1")
 	if err != nil {

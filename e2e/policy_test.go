@@ -240,7 +240,7 @@ func checkDatagramsByPhone(t *testing.T, n *network) {
 		phone[p.ID] = p.Device == "phone"
 	}
 	for _, end := range []string{"primary", "server"} {
-		for news, err := range n.Asker(end, end).Events(t.Context(), 0) {
+		for news, err := range n.NewClient(end, end).Events(t.Context(), 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,7 +260,7 @@ func checkDatagramsByPhone(t *testing.T, n *network) {
 func TestPolicyPriorities(t *testing.T) {
 	n := newNetworkWith(t, "16/20/10", "", nil)
 	file := filepath.Join(n.Dir, "primary", "policy.toml")
-	c := n.Asker("primary", "primary")
+	c := n.NewClient("primary", "primary")
 	applyPolicy := func(one, other string) {
 		t.Helper()
 		text := fmt.Sprintf("[[rule]]\nname='first'\naddress=['%s']\n%s\n[[rule]]\nname='second'\naddress=['%s']\n%s\n",
@@ -349,7 +349,7 @@ func TestPolicyPriorities(t *testing.T) {
 func TestStreamClassIsChanged(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
-	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")
+	primary, server := n.NewClient("primary", "primary"), n.NewClient("server", "server")
 	app := n.startTransfer(fmt.Sprintf("http://web/zeros/%d", int64(1)<<33))
 	<-app.begun
 	list, err := primary.Streams(t.Context())

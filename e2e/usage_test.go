@@ -51,10 +51,10 @@ func TestUsage(t *testing.T) {
 		node, link, purpose string
 		asked               *client.Client
 	}{
-		{"primary", "ps", "direct", n.Asker("primary", "primary")},
-		{"primary", "pipe1", "pipe", n.Asker("primary", "primary")},
-		{"helper1", "pipe1", "pipe", n.Asker("helper1", "helper")},
-		{"helper1", "hs1", "hs-path", n.Asker("helper1", "helper")},
+		{"primary", "ps", "direct", n.NewClient("primary", "primary")},
+		{"primary", "pipe1", "pipe", n.NewClient("primary", "primary")},
+		{"helper1", "pipe1", "pipe", n.NewClient("helper1", "helper")},
+		{"helper1", "hs1", "hs-path", n.NewClient("helper1", "helper")},
 	}
 	type sums struct{ rx, tx, down, up int64 }
 	readCounters := func() (list [4]sums) {
@@ -152,7 +152,7 @@ func checkUsageAfterKill(t *testing.T, n *network) {
 			t.Fatal(err)
 		}
 	}
-	asked := n.Asker("helper1", "helper")
+	asked := n.NewClient("helper1", "helper")
 	cmd := n.Command("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
 		fmt.Sprintf("http://web/%d", 12*mb))
 	var errs bytes.Buffer
@@ -194,7 +194,7 @@ func TestCap(t *testing.T) {
 	plan := filepath.Join(n.Dir, "helper1", "policy.toml")
 	// The default applies to a primary on the same node.
 	writeFile(t, plan, "default = \"deny\"\n[device.hs1]\nmonthly_cap = \"20MB\"\n")
-	helper := n.Asker("helper1", "helper")
+	helper := n.NewClient("helper1", "helper")
 	awaitState := func(want string) {
 		t.Helper()
 		rig.Eventually(t, func() error {
@@ -291,7 +291,7 @@ func TestCapsOfDevices(t *testing.T) {
 		{"primary", "primary", "phone", "pipe", 10, "suspended: the monthly cap of 10 MB is used up"},
 		{"helper1", "helper", "laptop", "hs-path", 20, "for this device the monthly cap of 20 MB is used up"},
 	} {
-		asked, plan := n.Asker(c.node, c.role), filepath.Join(n.Dir, c.node, "policy.toml")
+		asked, plan := n.NewClient(c.node, c.role), filepath.Join(n.Dir, c.node, "policy.toml")
 		writeFile(t, plan, fmt.Sprintf("[device.%s]\nmonthly_cap = \"%dMB\"\n", c.name, c.megabytes))
 		awaitState := func() string {
 			s, err := asked.Status(t.Context(), false)

@@ -33,7 +33,7 @@ func TestPhotos(t *testing.T) {
 	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(w.freePort())+
 		"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(w.freePort())+
 		"\n[onload.page]\nlisten = "+strconv.Quote(w.freePort())+"\nto = \""+dav.URL+"/photos/\"\n")
-	h := w.Asker("helper", "helper")
+	h := w.NewClient("helper", "helper")
 	start := func() (helper *rig.Process, at, code string) {
 		helper = w.Start("helper", w.Mpbond, "helper", "--name", "phone")
 		rig.Eventually(t, func() error {

@@ -374,7 +374,7 @@ func (w *testbed) startHelpers(n int) {
 		w.writeConfig(name, "helper", fmt.Sprintf(
 			"[onload]\nallowance = \"unlimited\"\nlisten = \"%s:7604\"\nallow = [\"127.0.0.0/8\"]\n", ip))
 		w.Start(name, w.Mpbond, "helper", "--name", name)
-		h := w.Asker(name, "helper")
+		h := w.NewClient(name, "helper")
 		rig.Eventually(w, func() error {
 			s, err := h.Status(w.Context(), false)
 			if err == nil && (s.Onload == nil || !s.Onload.Open) {

@@ -36,7 +36,7 @@ type getResult struct {
 // helper is killed twice and must take part again each time. Then `mpbond get` itself is killed and
 // must resume from its journal.
 func TestGetKilled(t *testing.T) {
-	n := newNetwork(t, rig.House(t, linkRates))
+	n := newNetwork(t, rig.Triangle(t, linkRates))
 	n.url = n.startNginx()
 	n.startHelper("helper1")
 	n.startHelper("helper2")

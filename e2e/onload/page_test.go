@@ -87,7 +87,7 @@ func (p *photoPage) spooledNames() map[string]bool {
 // own link and the home link, two real interfaces. The helper is killed half-way. It must then send
 // what it had without the browser, and files that the endpoint confirmed must exist once.
 func TestPageLines(t *testing.T) {
-	links := rig.House(t, "4/6/40") // the primary is the home link's router
+	links := rig.Triangle(t, "4/6/40") // the primary is the home link's router
 	links.Node["primary"].Forward, links.Node["primary"].NAT = true, []string{"ps"}
 	n := newNetwork(t, links)
 	to := n.startNginx() + "photos/"

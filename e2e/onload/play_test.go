@@ -100,7 +100,7 @@ func (n *network) startPlay() (string, *rig.Process) {
 // TestPlaySilent silences a helper's link after a second. A video that the home link alone can play
 // without a stall must still arrive byte for byte. The stall time is only logged.
 func TestPlaySilent(t *testing.T) {
-	n := newNetwork(t, rig.House(t, "6/6/50"))
+	n := newNetwork(t, rig.Triangle(t, "6/6/50"))
 	n.url = n.startNginx()
 	v := video{6, 1 * mb, 4 * time.Second}
 	urls, sums := v.publish(n)

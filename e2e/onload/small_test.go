@@ -25,7 +25,7 @@ func TestSmallFiles(t *testing.T) {
 	if err != nil {
 		t.Skip("aria2 is not installed (Debian: aria2)")
 	}
-	n := newNetwork(t, rig.House(t, "8/10/120,5/120"))
+	n := newNetwork(t, rig.Triangle(t, "8/10/120,5/120"))
 	n.url = n.startNginx()
 	n.startHelper("helper1")
 	n.startHelper("helper2")

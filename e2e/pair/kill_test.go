@@ -90,7 +90,7 @@ func (k *killTest) changeCount() int {
 }
 
 // clientFor returns an API client for the mpbond that runs in a node.
-func (k *killTest) clientFor(node string) *client.Client { return k.Asker(node, k.roles[node][0]) }
+func (k *killTest) clientFor(node string) *client.Client { return k.NewClient(node, k.roles[node][0]) }
 
 // readTrust returns the trust file of a home, as names by ID. The file must be readable after any
 // kill, and the home's own key must never change.

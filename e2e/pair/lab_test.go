@@ -24,7 +24,7 @@ type network struct{ *rig.Network }
 
 func newNetwork(t testing.TB, links string) *network {
 	t.Helper()
-	return &network{rig.New(t, rig.Options{Lab: rig.House(t, links)})}
+	return &network{rig.New(t, rig.Options{Lab: rig.Triangle(t, links)})}
 }
 
 // runJSON runs mpbond in a node and decodes its output.

@@ -116,8 +116,8 @@ func (n *Network) shutDown() {
 	}
 }
 
-// House returns lab.Triangle of a valid spec.
-func House(t testing.TB, spec string) *lab.Topology {
+// Triangle returns lab.Triangle of a valid spec.
+func Triangle(t testing.TB, spec string) *lab.Topology {
 	t.Helper()
 	h, err := lab.Triangle(spec)
 	if err != nil {
@@ -219,8 +219,8 @@ func (p *Process) awaitExit() {
 	}
 }
 
-// Asker returns an API client of the role that runs in a node. It is closed when the test ends.
-func (n *Network) Asker(node, role string) *client.Client {
+// NewClient returns an API client of the role that runs in a node. It is closed when the test ends.
+func (n *Network) NewClient(node, role string) *client.Client {
 	c := client.New(filepath.Join(n.Dir, node, "run", role+".sock"))
 	n.Cleanup(c.Close)
 	return c

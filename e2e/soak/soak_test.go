@@ -67,7 +67,7 @@ type absence struct {
 // newNetwork builds the network and starts all roles.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	topology := rig.House(t, "12/10/20,8/30")
+	topology := rig.Triangle(t, "12/10/20,8/30")
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Race: true}), began: time.Now()}
 	addr := func(node, link string) string {
 		a, err := topology.Addr(node, link)
