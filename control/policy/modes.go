@@ -65,7 +65,7 @@ func parseSetting(text string) (RuleSpec, error) {
 			return s, fmt.Errorf("rule %q: a host is a name or a pattern such as host:*.example.org", text)
 		}
 	default:
-		return s, fmt.Errorf("rule %q must begin with port:, dscp: or host:", text)
+		return s, fmt.Errorf("rule %q must begin with port:, dscp: or host: and a value", text)
 	}
 	return s, nil
 }
