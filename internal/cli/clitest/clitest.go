@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,12 +22,32 @@ import (
 	"mpbond/internal/cli"
 )
 
-// Run runs p in this process and returns its exit code and what it printed.
+// Run runs p in this process and returns its exit code and what it printed. Goroutines of programs
+// that run beside it may log to stderr too, because the default logger is shared.
 func Run(t testing.TB, p cli.Program, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errs bytes.Buffer
+	var out bytes.Buffer
+	var errs lockedBuffer
 	code = p.Run(t.Context(), args, &out, &errs)
 	return code, out.String(), errs.String()
+}
+
+// lockedBuffer is a buffer that goroutines may use at the same time.
+type lockedBuffer struct {
+	mu  sync.Mutex // protects buf
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 // Home gives the test its own directory for keys and sockets and returns it.
