@@ -223,8 +223,10 @@ func policyWhyCommand() *cobra.Command {
 		Use: "why HOST:PORT", Short: "explain what would happen to a connection, and by which rule",
 		Args: cobra.ExactArgs(1),
 		Long: `Explain what would happen to a connection to HOST:PORT, by which rule, and which
-subflows would carry it now. The primary that runs here answers. Describe the program
-with flags: rules with a condition on a property that is not given do not match.`,
+subflows would carry it now. It opens no connection. The primary that runs here answers.
+
+Describe the program and the destination with flags. A rule with a key that no flag
+gives does not match: without --app no rule with app matches.`,
 		Example: `  mpbond policy why example.org:443
   mpbond policy why 192.0.2.7:22 --app /usr/bin/ssh --uid 1000
   mpbond policy why example.org:443 --file policy.toml.new`,

@@ -30,11 +30,12 @@ func serverCommand() *cobra.Command {
 		Use: "server", Short: "run the bonding server", Args: cobra.NoArgs,
 		Long: `Run the bonding server: accept the subflows of paired primaries, join them, and
 connect their streams to the Internet. While no primary is paired it prints a code
-when it starts, for mpbond pair on the primary; mpbond accept prints further ones.
+when it starts: enter it on the primary with mpbond pair. mpbond accept prints further
+ones.
 
-Helpers need not be paired with it: they carry ciphertext that only the primary and
-this server can read. It refuses destinations in private networks unless --allow
-permits them.`,
+Open its TCP port, 7600, in the firewall, and with --udp the same UDP port. Helpers
+need not be paired with it: they carry ciphertext that only the primary and this server
+can read. It refuses destinations in private networks unless --allow permits them.`,
 		Example: `  mpbond server
   mpbond server --listen :443 --allow 192.168.7.0/24`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -20,9 +20,12 @@ func trustCommand() *cobra.Command {
 		Long: `Trust other devices by their keys and give them roles, without a code. mpbond pair
 does the same on both devices at once.
 
-Both ends of a connection must know each other's key: the primary and the server, the
-primary and each helper, and each helper the servers of its primary. A running mpbond
-applies changes at once and closes its connections with a removed device.`,
+Run it at both ends of each connection:
+  primary  trusts the server and each helper
+  server   trusts the primary
+  helper   trusts the primary and the server
+mpbond keygen prints the key of a device. A running mpbond applies changes at once and
+closes its connections with a removed device.`,
 		Example: `  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600
   mpbond trust add phone --role helper --key mpb1…
   mpbond trust list

@@ -39,13 +39,13 @@ ENERGY is the energy that the link's radio used, estimated from the bytes and
 published measurements of such radios, without screen and processor. It is shown for
 WiFi and mobile links.
 
-FOR is
-  direct   subflows of this device, and its mpbond get --onload, put and play,
-           which are listed under the role "onload"
-  hs-path  the Internet link, shared with the named device
-  onload   the Internet link, shared with the named device for onloading
-  pipe     the local link between primary and helper
-  subflow  subflows at a server`,
+FOR says what the bytes were for:
+  direct   apps of this device over its own link; also mpbond get --onload, put and
+           play, under the role "onload"
+  hs-path  at a helper: carried over its Internet link for the primary in DEVICE
+  onload   at a helper: carried for the primary in DEVICE that onloads
+  pipe     between primary and helper on the local network
+  subflow  at a server: the connections of the device in DEVICE`,
 		Example: `  mpbond usage
   mpbond usage --days
   mpbond usage --csv > usage.csv`,

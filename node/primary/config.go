@@ -57,7 +57,7 @@ type Config struct {
 	Scheduler string `toml:"scheduler"`
 	// Latency and Redundant are rules for connections that need low latency, or that use every
 	// subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the first packet (of datagrams
-	// only with TUN). See docs/explanation/datapath.md.
+	// only with TUN). See docs/explanation/latency.md.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
 	// Policy is the file with rules for apps and destinations (docs/reference/policy.md); empty is
@@ -66,7 +66,7 @@ type Config struct {
 	// Congestion is the congestion control of direct subflows and pipes; "pbe" applies to those
 	// over UDP only. Empty is the system's default.
 	Congestion string `toml:"congestion"`
-	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); a negative value
+	// Reinject is the threshold η of reinjection (docs/explanation/schedulers.md); a negative value
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
 	// Resume is how long a helped subflow waits for another pipe after its pipe broke, at most 60s.

@@ -56,7 +56,7 @@ type Config struct {
 	// Rate is the limit of one device in each direction, over all its bonds, at least 64 kbit/s; 0
 	// is none.
 	Rate unit.Rate `toml:"rate"`
-	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); a negative value
+	// Reinject is the threshold η of reinjection (docs/explanation/schedulers.md); a negative value
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
 	// API is the loopback address for HTTP requests (docs/reference/api.md) and the web console

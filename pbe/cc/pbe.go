@@ -208,7 +208,7 @@ func (p *PBE) checkFeedback(a Ack) {
 	case lossy, short && late && p.state != Approach && !a.AppLimited:
 		if p.doubtRounds = min(p.doubtRounds+1, 4*pbeDoubtRounds); p.doubtRounds == pbeDoubtRounds {
 			p.doubted = true
-			p.doubtRounds = 4 * pbeDoubtRounds // trusted again only after as many good rounds
+			p.doubtRounds = 4 * pbeDoubtRounds // trusted again after 3*pbeDoubtRounds+1 good rounds
 		}
 	case !short:
 		p.doubtRounds = max(0, p.doubtRounds-1)
