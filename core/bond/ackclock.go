@@ -34,7 +34,7 @@ type ackClock struct {
 	pending      bool
 	pendingBytes unit.Bytes // bytes that no ACK covers yet
 	dueAt        time.Time  // valid while pending
-	newestByte   time.Time  // arrival of the newest byte that needs an ACK
+	newestByteAt time.Time  // arrival of the newest byte that needs an ACK
 	ackBuffer    []wire.SubflowAck
 }
 
@@ -53,7 +53,7 @@ type ackDebt struct {
 
 // requestAck asks for an ACK of n more bytes within ackDelay.
 func (c *ackClock) requestAck(now time.Time, n unit.Bytes) {
-	c.newestByte = now
+	c.newestByteAt = now
 	c.pendingBytes += n
 	if !c.pending {
 		c.pending, c.dueAt = true, now.Add(ackDelay)
@@ -124,7 +124,7 @@ func (c *ackClock) buildAck(p *subflow, now time.Time) wire.Ack {
 		c.ackBuffer = append(c.ackBuffer, wire.SubflowAck{Subflow: q.id, Received: q.bytesReceived})
 	}
 	p.ack.inSegment = !p.est.Helped && p.ack.confirmAt == 0
-	return wire.Ack{Delay: now.Sub(c.newestByte), Subflows: c.ackBuffer}
+	return wire.Ack{Delay: now.Sub(c.newestByteAt), Subflows: c.ackBuffer}
 }
 
 // recordSegment records that p was given a segment of n bytes, which may hold an ACK.

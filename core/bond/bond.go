@@ -133,9 +133,9 @@ type Bond struct {
 type Stats struct {
 	StreamsTotal int
 	// Duplicate bytes were received again and dropped. The others were given to a second subflow by
-	// this end: LostSubflow after the loss and Silent after the silence of the first one, Eta at
-	// the end of a transfer.
-	Duplicate, LostSubflow, Silent, Eta unit.Bytes
+	// this end: LostSubflow after the loss of the first one, ReinjectedSilent after its silence,
+	// ReinjectedTail at the end of a transfer.
+	Duplicate, LostSubflow, ReinjectedSilent, ReinjectedTail unit.Bytes
 	// Redundant bytes were given to more subflows as intended copies.
 	Redundant  unit.Bytes
 	FlowsTotal int

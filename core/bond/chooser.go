@@ -57,7 +57,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 	for _, p := range c.subflows.list {
 		if !p.isSilent() {
 			live++
-			if p.inFlight.tooLate == 0 {
+			if p.inFlight.tailRecalledFrames == 0 {
 				timely++
 			}
 		}
@@ -77,7 +77,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 				onTime.offerSubflow(p, n.PAD)
 			}
 		}
-		if p.id != c.backlog.avoided && (timely == 0 || p.inFlight.tooLate == 0) {
+		if p.id != c.backlog.avoided && (timely == 0 || p.inFlight.tailRecalledFrames == 0) {
 			v := p.schedulerView(n, now)
 			v.Idle = v.Idle && (c.backlog.pending == 0 || !p.mustHoldBulk(n, now, c.timer))
 			view = append(view, v)

@@ -67,7 +67,7 @@ func TestRedundant(t *testing.T) {
 				}
 				continue
 			}
-			if st.Redundant < 2*unit.MB*8/10 || st.Redundant > 2*unit.MB || st.Eta > 0 {
+			if st.Redundant < 2*unit.MB*8/10 || st.Redundant > 2*unit.MB || st.ReinjectedTail > 0 {
 				t.Errorf("%s: copies of %v of 2 MB", how, st.Redundant)
 			}
 		}

@@ -56,10 +56,10 @@ type route struct {
 	boundTo wire.SubflowID // the only permitted subflow; 0: any
 
 	answer guideAnswer
-	// released reports that no allowed subflow is usable now: each is removed, silent or avoided.
+	// allowsAll reports that no allowed subflow is usable now: each is removed, silent or avoided.
 	// Then all are permitted, so that the stream does not wait for one that never works again.
-	released bool
-	burst    unit.Bytes // bytes given to subflows since none were left to send
+	allowsAll bool
+	burst     unit.Bytes // bytes given to subflows since none were left to send
 	// backloggedSince is when the stream first asked for a subflow, for bytes that have been
 	// sendable without a pause since.
 	backloggedSince time.Time
@@ -136,10 +136,10 @@ func (f *subflowFilter) refreshRoute(id wire.StreamID, r *route, pending unit.By
 			f.reports.queueNotice(c)
 		}
 	}
-	r.released = true
+	r.allowsAll = true
 	for _, p := range f.subflows.list {
 		if !p.isSilent() && p.id != avoid && slices.Contains(r.answer.subflows, p.id) {
-			r.released = false
+			r.allowsAll = false
 		}
 	}
 }
@@ -164,7 +164,7 @@ func (f *subflowFilter) permitsSubflow(r *route, id wire.SubflowID) bool {
 	if !f.classes.findClass(r.group).permitsSubflow(id) {
 		return false
 	}
-	return f.guide == nil || r.mode != wire.Bond || r.released || slices.Contains(r.answer.subflows, id)
+	return f.guide == nil || r.mode != wire.Bond || r.allowsAll || slices.Contains(r.answer.subflows, id)
 }
 
 // isLimited reports whether a route may exclude some subflows.

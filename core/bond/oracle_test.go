@@ -107,7 +107,9 @@ func (n *simNet) checkEnd(d int) {
 }
 
 // sentTwice returns the bytes that an end gave to a second subflow, for all causes together.
-func sentTwice(s Stats) unit.Bytes { return s.LostSubflow + s.Silent + s.Eta + s.Redundant }
+func sentTwice(s Stats) unit.Bytes {
+	return s.LostSubflow + s.ReinjectedSilent + s.ReinjectedTail + s.Redundant
+}
 
 // checkStreams checks the streams of an end one by one, and their sums.
 func (n *simNet) checkStreams(d int) {

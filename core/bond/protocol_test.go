@@ -112,8 +112,8 @@ func TestSilentPathGivesBackEverything(t *testing.T) {
 			t.Errorf("in the end %v of %v are given back", back, unit.Bytes(sent))
 		}
 	}
-	if st := b.Stats(); st.Silent != unit.Bytes(sent) {
-		t.Errorf("counted %v as sent again, want %v", st.Silent, unit.Bytes(sent))
+	if st := b.Stats(); st.ReinjectedSilent != unit.Bytes(sent) {
+		t.Errorf("counted %v as sent again, want %v", st.ReinjectedSilent, unit.Bytes(sent))
 	}
 }
 
@@ -126,8 +126,8 @@ func TestNoRivalNoSilence(t *testing.T) {
 		b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: 1000, Acked: 1})
 		b.Tick(now)
 	}
-	if st := b.Stats(); st.Silent != 0 || b.subflows.find(1).isSilent() {
-		t.Errorf("%v given back with nobody to carry it", st.Silent)
+	if st := b.Stats(); st.ReinjectedSilent != 0 || b.subflows.find(1).isSilent() {
+		t.Errorf("%v given back with nobody to carry it", st.ReinjectedSilent)
 	}
 }
 

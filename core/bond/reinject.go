@@ -138,8 +138,8 @@ func (r *reinjector) reinjectTail(now time.Time) {
 		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.route, slow, what.Bytes,
 			r.backlog.contendingBytes(f.stream), now)) {
 			slow.inFlight.markRecalled(f)
-			f.tooLate = true
-			slow.inFlight.tooLate++
+			f.tailRecalled = true
+			slow.inFlight.tailRecalledFrames++
 			if f.frameType == wire.TypeFin {
 				f.stream.finRecalled = true
 			}
@@ -152,7 +152,7 @@ func (r *reinjector) reinjectTail(now time.Time) {
 		}
 	}
 	back -= min(back, r.withdrawSegment(slow))
-	r.stats.Eta += back
+	r.stats.ReinjectedTail += back
 	if what.Budgeted {
 		r.ledger.SmallGapRecalls += back
 	}
@@ -181,7 +181,7 @@ func (p *subflow) deliversSoon(now time.Time) bool {
 		gap *= 2
 	}
 	v := p.tailView(now)
-	return !v.Late && v.Tail < gap
+	return !v.IsAckLate && v.Tail < gap
 }
 
 // withdrawSegment withdraws the segment of subflow p that its writer has not begun, if it consists
@@ -218,8 +218,8 @@ func (r *reinjector) withdrawSegment(p *subflow) (n unit.Bytes) {
 func (f *sentFrames) dropNewest(n int) {
 	for i := range n {
 		s := &f.frames[len(f.frames)-1-i]
-		if s.tooLate {
-			f.tooLate--
+		if s.tailRecalled {
+			f.tailRecalledFrames--
 		}
 		s.stream = nil
 	}

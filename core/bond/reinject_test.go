@@ -46,8 +46,8 @@ func TestBytesAreNotPassedToAndFro(t *testing.T) {
 			}
 			b.BeginSegment(id)
 		}
-		t.Logf("%s: %d segments, recalled %v", name, segments, b.Stats().Eta)
-		if again := b.Stats().Eta; segments == 100 || again > size {
+		t.Logf("%s: %d segments, recalled %v", name, segments, b.Stats().ReinjectedTail)
+		if again := b.Stats().ReinjectedTail; segments == 100 || again > size {
 			t.Errorf("%s: after %d segments %v of %v were sent again", name, segments, again, unit.Bytes(size))
 		}
 	}

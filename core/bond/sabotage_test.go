@@ -142,7 +142,7 @@ var sabotages = []sabotage{
 		}
 	}},
 	{"what is sent twice is not counted", func(_ *simNet, _ int, b *Bond) {
-		b.stats.LostSubflow, b.stats.Silent, b.stats.Eta, b.stats.Redundant = 0, 0, 0, 0
+		b.stats.LostSubflow, b.stats.ReinjectedSilent, b.stats.ReinjectedTail, b.stats.Redundant = 0, 0, 0, 0
 	}},
 	{"writers are not told of room", func(_ *simNet, _ int, b *Bond) {
 		b.streams.changed = slices.DeleteFunc(b.streams.changed,

@@ -66,30 +66,30 @@ func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflo
 	h := p.est.LocalHop()
 	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilenceLimit(h)/2
 	return sched.Subflow{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD,
-		FarWait: n.FarQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
-		Helped: p.est.Helped, TimeToAck: n.TimeToAck, Late: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar,
+		FarQueueTime: n.FarQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
+		Helped: p.est.Helped, TimeToAck: n.TimeToAck, IsAckLate: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar,
 		MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.BytesInFlight(),
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
 
 // sentFrame is one reliable frame in flight.
 type sentFrame struct {
-	end       uint64 // the subflow's byte count after it
-	frameType wire.Type
-	recalled  bool // it was requeued for another subflow
-	tooLate   bool // it was recalled because it would arrive too late
-	noRecall  bool // it must stay here: other subflows carry the same bytes, or its stream is bound to this one
-	repeated  bool // a control frame that repeats one on a late subflow
-	stream    *Stream
-	from, to  wire.DataSeq // span of TypeData; for TypeClassUpdate both are the serial
+	end          uint64 // the subflow's byte count after it
+	frameType    wire.Type
+	recalled     bool // it was requeued for another subflow
+	tailRecalled bool // it was recalled because it would arrive too late
+	noRecall     bool // it must stay here: other subflows carry the same bytes, or its stream is bound to this one
+	repeated     bool // a control frame that repeats one on a late subflow
+	stream       *Stream
+	from, to     wire.DataSeq // span of TypeData; for TypeClassUpdate both are the serial
 }
 
 // sentFrames is a FIFO queue of the reliable frames in flight on a subflow.
 type sentFrames struct {
-	frames     []sentFrame
-	head       int
-	recallable int // number of recallable frames
-	tooLate    int // number of frames recalled because they would arrive too late
+	frames             []sentFrame
+	head               int
+	recallable         int // number of recallable frames
+	tailRecalledFrames int // number of frames recalled because they would arrive too late
 }
 
 // isRecallable reports whether the frame may be given to another subflow although its own is alive.
@@ -107,7 +107,7 @@ func (s *sentFrame) isWanted() bool {
 // flight on the same subflow, and whether the window has room for that one. Bytes recalled from a
 // live subflow must not be sent on it again.
 func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
-	if f.tooLate == 0 || !s.send.sharesNext() {
+	if f.tailRecalledFrames == 0 || !s.send.sharesNext() {
 		return 0, s.send.isSendable()
 	}
 	for _, part := range s.send.unsent {
@@ -129,7 +129,7 @@ func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
 func (f *sentFrames) carriedUntil(s *Stream, at wire.DataSeq) wire.DataSeq {
 	all := f.all()
 	for i := range all {
-		if x := &all[i]; x.tooLate && x.stream == s && x.from <= at && at < x.to {
+		if x := &all[i]; x.tailRecalled && x.stream == s && x.from <= at && at < x.to {
 			return x.to
 		}
 	}
@@ -174,8 +174,8 @@ func (f *sentFrames) pop() (s sentFrame) {
 	if s.isRecallable() {
 		f.recallable--
 	}
-	if s.tooLate {
-		f.tooLate--
+	if s.tailRecalled {
+		f.tailRecalledFrames--
 	}
 	f.frames[f.head].stream = nil
 	f.head++

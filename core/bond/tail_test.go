@@ -114,15 +114,15 @@ func TestWithdrawn(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		b, p, before := given(begun)
 		sent := p.bytesSent
-		b.stats.Silent += b.reinject.recallInFlight(p, 0, start, "silent")
+		b.stats.ReinjectedSilent += b.reinject.recallInFlight(p, 0, start, "silent")
 		want := before // what really went out
 		if begun {
 			want = wire.DataSeq(p.streamBytesSent)
 		}
-		if b.BeginSegment(1) != begun || p.bytesSent == sent != begun || b.stats.Silent != unit.Bytes(want) ||
+		if b.BeginSegment(1) != begun || p.bytesSent == sent != begun || b.stats.ReinjectedSilent != unit.Bytes(want) ||
 			p.streamBytesSent != unit.Bytes(want) {
 			t.Errorf("begun %v: may be written %v, %d of %d bytes count as sent, %v as sent again, %v as given", begun,
-				b.BeginSegment(1), p.bytesSent, sent, b.stats.Silent, p.streamBytesSent)
+				b.BeginSegment(1), p.bytesSent, sent, b.stats.ReinjectedSilent, p.streamBytesSent)
 		}
 		if p.est.BytesInFlight() != unit.Bytes(p.bytesSent) {
 			t.Errorf("begun %v: %v outstanding, %d sent", begun, p.est.BytesInFlight(), p.bytesSent)
@@ -155,8 +155,8 @@ func TestWithdrawn(t *testing.T) {
 	if id != 2 || b.BeginSegment(1) || !b.BeginSegment(2) {
 		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.BeginSegment(1))
 	}
-	if b.stats.Eta != 0 || b.reinject.ledger.SmallGapRecalls != 0 || len(s.send.shared) != 0 {
-		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.reinject.ledger.SmallGapRecalls,
+	if b.stats.ReinjectedTail != 0 || b.reinject.ledger.SmallGapRecalls != 0 || len(s.send.shared) != 0 {
+		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.ReinjectedTail, b.reinject.ledger.SmallGapRecalls,
 			s.send.shared)
 	}
 }
@@ -209,8 +209,8 @@ func TestSmallGapOfHelped(t *testing.T) {
 		}
 		b.MarkIdle(2)
 		b.reinject.reinjectTail(start)
-		if got := b.stats.Eta > 0; got != c.want {
-			t.Errorf("%s: %v of a gap of %v are sent again", c.name, b.stats.Eta, gap)
+		if got := b.stats.ReinjectedTail > 0; got != c.want {
+			t.Errorf("%s: %v of a gap of %v are sent again", c.name, b.stats.ReinjectedTail, gap)
 		}
 		if small := c.far > gap; c.want && (b.reinject.ledger.SmallGapRecalls > c.copied) != small {
 			t.Errorf("%s: %v of the allowance are used", c.name, b.reinject.ledger.SmallGapRecalls-c.copied)

@@ -46,7 +46,7 @@ func (b *Bond) checkSilence(now time.Time) {
 			b.trace.emitAt(now, trace.Event{Kind: trace.SubflowSilent, Subflow: uint32(p.id), Length: p.est.BytesInFlight()})
 		}
 		if c.recall {
-			b.stats.Silent += b.reinject.recallInFlight(p, c.recallFrom, now, "silent")
+			b.stats.ReinjectedSilent += b.reinject.recallInFlight(p, c.recallFrom, now, "silent")
 		}
 	}
 }

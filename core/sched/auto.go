@@ -57,7 +57,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	}
 	full := false
 	for i := range a.view {
-		if p := &a.view[i]; p.Idle && p.FarWait > most {
+		if p := &a.view[i]; p.Idle && p.FarQueueTime > most {
 			p.Idle, full = false, true
 		}
 	}

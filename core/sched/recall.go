@@ -80,7 +80,7 @@ func (*auto) Recall(subflows []Subflow, eta float64, so Ledger) Recall {
 	if so.Given < shortTransfer {
 		small = max(small, earlyEstimateError)
 	}
-	if slow.Late || slow.Tail-fast.PAD > small {
+	if slow.IsAckLate || slow.Tail-fast.PAD > small {
 		return r
 	}
 	r.Bytes, r.Budgeted = min(r.Bytes, so.copyAllowance()-so.SmallGapRecalls), true

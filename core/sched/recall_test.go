@@ -84,7 +84,7 @@ func TestAllowance(t *testing.T) {
 // and counts against no budget.
 func TestRecallLate(t *testing.T) {
 	paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
-		{ID: 2, PAD: 60 * ms, Tail: 60 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB, Helped: true, Late: true}}
+		{ID: 2, PAD: 60 * ms, Tail: 60 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB, Helped: true, IsAckLate: true}}
 	for _, so := range []Ledger{{Given: 64 * unit.KB}, {Given: 2_000_000, SmallGapRecalls: 20_000}} {
 		if got, want := (&auto{}).Recall(paths, 0.2, so), (Recall{2, 19_230, false}); got != want {
 			t.Errorf("%+v: %+v, want %+v", so, got, want)

@@ -31,7 +31,7 @@ func (redundant) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 		p := &subflows[i]
 		switch {
 		case !p.Idle:
-		case p.FarWait > MaxCopyFarWait:
+		case p.FarQueueTime > MaxCopyFarWait:
 			full = true
 		case best == nil || p.PAD < best.PAD:
 			best = p

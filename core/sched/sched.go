@@ -30,9 +30,9 @@ type Subflow struct {
 	PastPAD time.Duration
 	// Tail is the predicted delivery time of its newest byte in flight that no other subflow
 	// carries. It is set for Recall only.
-	Tail    time.Duration
-	FarWait time.Duration // part of PAD spent in the far hop's queue
-	SRTT    time.Duration // of the local hop, not end to end
+	Tail         time.Duration
+	FarQueueTime time.Duration // part of PAD spent in the far hop's queue
+	SRTT         time.Duration // of the local hop, not end to end
 	// MinRTT is the end-to-end round trip without queues at the sender. The part of a far hop is
 	// what the helper reports.
 	MinRTT time.Duration
@@ -42,7 +42,7 @@ type Subflow struct {
 	// TimeToAck is the time until we know whether a byte given to a helped subflow now arrived in
 	// time. Late reports that bytes on it did not. Acked counts the bytes ever acknowledged on it.
 	TimeToAck time.Duration
-	Late      bool
+	IsAckLate bool
 	Acked     unit.Bytes
 
 	RTTVar   time.Duration // mean deviation of SRTT

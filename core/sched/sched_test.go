@@ -22,7 +22,7 @@ func twoSubflows(directIdle, helpedIdle bool, directPAD, helpedPAD time.Duration
 
 // withQueues makes what waits at the helped subflow exceed auto's budget.
 func withQueues(p []Subflow) []Subflow {
-	p[1].FarWait = farQueueBudget + 1
+	p[1].FarQueueTime = farQueueBudget + 1
 	return p
 }
 
@@ -34,7 +34,7 @@ func withPastPAD(p []Subflow, direct, helped time.Duration) []Subflow {
 
 // withDoubt makes the direct subflow doubtful and something wait at the helped one.
 func withDoubt(wait time.Duration, p []Subflow) []Subflow {
-	p[0].Doubtful, p[1].FarWait = true, wait
+	p[0].Doubtful, p[1].FarQueueTime = true, wait
 	return p
 }
 
@@ -160,23 +160,23 @@ func TestDecisionsFromWindows(t *testing.T) {
 
 		{"quickest first", "redundant", pair(true, true, nil), 1, Window{},
 			Decision{Subflow: 1, Copy: true, Reason: OnEverySubflow}},
-		{"no copy into a queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarWait = MaxCopyFarWait + 1 }), 1,
+		{"no copy into a queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = MaxCopyFarWait + 1 }), 1,
 			Window{}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"a short queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarWait = MaxCopyFarWait }), 1, Window{},
+		{"a short queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = MaxCopyFarWait }), 1, Window{},
 			Decision{Subflow: 2, Copy: true, Reason: OnEverySubflow}},
 		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
-		{"within the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = farQueueBudget }), unit.MB,
+		{"within the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = farQueueBudget }), unit.MB,
 			Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
-		{"beyond the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = farQueueBudget + 1 }), unit.MB,
+		{"beyond the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = farQueueBudget + 1 }), unit.MB,
 			Window{}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"all is at hand", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = finalQueueBudget }), unit.MB,
+		{"all is at hand", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = finalQueueBudget }), unit.MB,
 			Window{NoMoreData: true}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
 		{"all is at hand, and enough at the helper", "auto",
-			pair(false, true, func(_, h *Subflow) { h.FarWait = finalQueueBudget + 1 }), unit.MB, Window{NoMoreData: true},
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = finalQueueBudget + 1 }), unit.MB, Window{NoMoreData: true},
 			Decision{Wait: true, Reason: BudgetSpent}},
 		{"another one in doubt", "auto", pair(false, true,
-			func(d, h *Subflow) { d.Doubtful, h.FarWait = true, finalQueueBudget/2+1 }), unit.MB, Window{NoMoreData: true},
+			func(d, h *Subflow) { d.Doubtful, h.FarQueueTime = true, finalQueueBudget/2+1 }), unit.MB, Window{NoMoreData: true},
 			Decision{Wait: true, Reason: BudgetSpent}},
 
 		{"first", "ratio:0.6", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Reason: BehindShare}},

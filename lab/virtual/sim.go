@@ -335,7 +335,7 @@ func (w *simulation) handleTimeout(now time.Duration, i int, f *flowState) {
 		w.schedule(simEvent{at: due, kind: timeoutEvent, flow: i})
 		return
 	}
-	l := cc.Loss{Now: now, Timeout: true}
+	l := cc.Loss{Now: now, PersistentCongestion: true}
 	for _, p := range f.unacked {
 		if p != nil {
 			l.Bytes += p.Size

@@ -121,7 +121,7 @@ func TestRunLoses(t *testing.T) {
 	// All are lost: a timeout after a second, then after the least time.
 	w = &fixedWindow{packets: 2}
 	r = Run(NewWire(SteadyRate(12*unit.Mbps), 0), 5*time.Second, 3, Flow{Controller: w})[0]
-	if len(w.losses) != 5 && len(w.losses) != 4 || !w.losses[0].Timeout || w.losses[0].Now != time.Second ||
+	if len(w.losses) != 5 && len(w.losses) != 4 || !w.losses[0].PersistentCongestion || w.losses[0].Now != time.Second ||
 		r.Delivered != 0 {
 		t.Errorf("%d losses: %+v", len(w.losses), w.losses)
 	}

@@ -149,7 +149,7 @@ func TestLedger(t *testing.T) {
 			if c.Peer() != "" {
 				t.Errorf("it is for %q", c.Peer())
 			}
-			if c.For("somebody"); c.Peer() != "somebody" {
+			if c.SetPeerName("somebody"); c.Peer() != "somebody" {
 				t.Errorf("it is for %q", c.Peer())
 			}
 			if b.opened != 1 || b.closing != 0 {

@@ -166,8 +166,8 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 	return t, nil
 }
 
-// For sets the name of the peer, once it is known. A Ledger reads it with Peer.
-func (c *Conn) For(peer string) { c.peer.Store(&peer) }
+// SetPeerName sets the name of the peer, once it is known. A Ledger reads it with Peer.
+func (c *Conn) SetPeerName(peer string) { c.peer.Store(&peer) }
 
 // Peer returns the name set by For, or "".
 func (c *Conn) Peer() string {

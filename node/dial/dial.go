@@ -61,7 +61,7 @@ type Conn interface {
 	pipe.Conn
 	device.CountedConn
 	tunable
-	For(peer string)
+	SetPeerName(peer string)
 	Peek(n int) ([]byte, error)
 }
 

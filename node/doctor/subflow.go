@@ -131,7 +131,7 @@ func (p Config) joinServer(ctx context.Context, at string, opt tcp.Options) (*ow
 	if err != nil {
 		return nil, err
 	}
-	c.For(p.Server.Key.ID().String())
+	c.SetPeerName(p.Server.Key.ID().String())
 	ctx, cancel = context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	j := wire.Join{Version: wire.Version, Subflow: ownSubflowID, Device: probe.DoctorDevice}

@@ -110,7 +110,7 @@ func (h *Helper) CapReached(of device.CapTarget, a policy.Allowance) {
 
 // countForPrimary counts the bytes of a connection for a primary.
 func countForPrimary(c pipe.Conn, p identity.Peer) {
-	if c, ok := c.(interface{ For(peer string) }); ok {
-		c.For(p.Key.ID().String())
+	if c, ok := c.(interface{ SetPeerName(peer string) }); ok {
+		c.SetPeerName(p.Key.ID().String())
 	}
 }

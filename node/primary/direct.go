@@ -110,7 +110,7 @@ func (k *subflowSupervisor) joinDirect(
 	iface, device, addr string,
 ) (liveSubflow, error) {
 	server, _ := k.server.current()
-	c.For(server.Key.ID().String())
+	c.SetPeerName(server.Key.ID().String())
 	// its interface may differ from the predicted route
 	if err := k.checkLinkCap(interfaceOf(iface, c.LocalAddr())); err != nil {
 		c.Close()

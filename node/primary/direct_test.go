@@ -31,7 +31,7 @@ func (m *mute) SetReadDeadline(t time.Time) error  { return m.Conn.SetReadDeadli
 func (m *mute) SetWriteDeadline(t time.Time) error { return m.Conn.SetWriteDeadline(t) }
 func (m *mute) LocalAddr() net.Addr                { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2} }
 func (m *mute) RemoteAddr() net.Addr               { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
-func (m *mute) For(string)                         {}
+func (m *mute) SetPeerName(string)                 {}
 func (m *mute) WaitWritable() error                { return nil }
 func (m *mute) Cork()                              {}
 func (m *mute) Flush() error                       { return nil }

@@ -182,7 +182,7 @@ func (p *helperPool) authenticate(ctx context.Context, c pipe.Conn, visit *tcp.S
 	}
 	p.troubles.forgetRefusedHere(w.Peer())
 	if c, ok := c.(*tcp.Conn); ok {
-		c.For(w.Peer().ID().String())
+		c.SetPeerName(w.Peer().ID().String())
 	}
 	return w
 }

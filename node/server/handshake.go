@@ -203,7 +203,7 @@ func (h *handshakes) acceptSubflow(
 		if b == nil {
 			return wire.OK{Instance: randomInstance()}, nil
 		}
-		c.For(peer.ID().String())
+		c.SetPeerName(peer.ID().String())
 		if link == nil && j.Terms.Radio == wire.RadioCellular { // the primary does the same
 			if err := c.SetKeepAlive(dial.RadioKeepAlive(c)); err != nil {
 				return wire.OK{}, err

@@ -20,7 +20,7 @@ func Bond(s endpoint.Status) api.Bond {
 		Flows: s.Flows, FlowsTotal: int64(s.FlowsTotal), DatagramsDropped: int64(s.DatagramsDropped),
 		MetaBytes: s.MetaBytes, ReorderBytes: s.ReorderBytes, Subflows: []api.Subflow{},
 		WastedBytes: map[string]unit.Bytes{"duplicate_received": s.Duplicate, "reinjected_subflow_lost": s.LostSubflow,
-			"reinjected_silent": s.Silent, "reinjected_eta": s.Eta, "sent_redundantly": s.Redundant},
+			"reinjected_silent": s.ReinjectedSilent, "reinjected_eta": s.ReinjectedTail, "sent_redundantly": s.Redundant},
 		StreamList: Streams(s.StreamList), FlowList: Flows(s.FlowList)}
 	for _, sf := range s.Subflows {
 		b.Subflows = append(b.Subflows, describeSubflow(sf))

@@ -103,7 +103,7 @@ func (d *Dialer) dialAddress(ctx context.Context, addr string, within time.Durat
 		return nil, err
 	}
 	if t, ok := c.NetConn().(*tcp.Conn); ok {
-		t.For(d.Helper.Key.ID().String())
+		t.SetPeerName(d.Helper.Key.ID().String())
 	}
 	return c, nil
 }

@@ -172,7 +172,7 @@ func (r *Relay) acceptTunnel(ctx context.Context, c *tcp.Conn, v *tcp.Slot) (*tu
 	if !ok {
 		return nil, errDistrusted
 	}
-	c.For(peer.Key.ID().String())
+	c.SetPeerName(peer.Key.ID().String())
 	head := &io.LimitedReader{R: sec, N: maxHeaderBytes}
 	in := bufio.NewReader(head)
 	t := &tunnel{peer: peer, primary: primaryConn{Conn: sec, tcp: c, reader: in}, since: time.Now()}
@@ -238,7 +238,7 @@ func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
 	}
 	splice.ResetOnExit(c)
 	defer c.Close() // resets the connection unless it has ended cleanly
-	c.For(t.peer.Key.ID().String())
+	c.SetPeerName(t.peer.Key.ID().String())
 	return t.relayData(c, r.cfg.Unmetered)
 }
 

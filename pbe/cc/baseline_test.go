@@ -102,7 +102,7 @@ func TestCUBICGrows(t *testing.T) {
 	if took := now - at; took < 4*sec || took > 7*sec {
 		t.Errorf("397 again after %v", took)
 	}
-	c.OnLoss(cc.Loss{Now: now, Bytes: cc.MSS, Sent: now, Timeout: true})
+	c.OnLoss(cc.Loss{Now: now, Bytes: cc.MSS, Sent: now, PersistentCongestion: true})
 	if w := c.Limits(now).Window; w != cc.MSS {
 		t.Errorf("after a timeout: %v", w)
 	}
@@ -122,7 +122,7 @@ func TestCUBICAfterTimeout(t *testing.T) {
 	for c.Limits(now).Window < 400*cc.MSS {
 		ack()
 	}
-	c.OnLoss(cc.Loss{Now: now, Bytes: cc.MSS, Sent: now, Timeout: true})
+	c.OnLoss(cc.Loss{Now: now, Bytes: cc.MSS, Sent: now, PersistentCongestion: true})
 	for c.Limits(now).Window < 280*cc.MSS {
 		ack()
 	}

@@ -143,7 +143,7 @@ func (b *BBR) OnSent(now time.Duration, size, inFlight unit.Bytes) {
 // no more than is delivered (BBRModulateCwndForRecovery).
 func (b *BBR) OnLoss(l Loss) {
 	b.lost += l.Bytes
-	if l.Timeout {
+	if l.PersistentCongestion {
 		b.priorCwnd = max(b.priorCwnd, b.cwnd)
 		b.cwnd = MSS
 		if b.recovery != bbrTimeoutRecovery {

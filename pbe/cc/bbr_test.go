@@ -116,7 +116,7 @@ func TestBBRRecovers(t *testing.T) {
 	if w := b.run(3).Window; w < before {
 		t.Errorf("after the round: %v, before %v", w, before)
 	}
-	b.OnLoss(cc.Loss{Now: b.now, Bytes: 60 * cc.MSS, Timeout: true})
+	b.OnLoss(cc.Loss{Now: b.now, Bytes: 60 * cc.MSS, PersistentCongestion: true})
 	if w := b.Limits(b.now).Window; w != cc.MSS {
 		t.Errorf("after a timeout: %v", w)
 	}

@@ -69,9 +69,9 @@ type Loss struct {
 	// for no other one.
 	Sent     time.Duration
 	InFlight unit.Bytes
-	// Timeout reports persistent congestion (RFC 9002 section 7.6): all packets of several probe
+	// PersistentCongestion reports persistent congestion (RFC 9002 section 7.6): all packets of several probe
 	// timeouts were lost. It is known when a packet arrives again.
-	Timeout bool
+	PersistentCongestion bool
 }
 
 // Limits are the current limits for a sender.

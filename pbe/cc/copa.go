@@ -127,7 +127,7 @@ func (c *Copa) updateRound(now time.Duration) {
 
 // OnLoss implements Controller. Losses count when other flows fill the queue (2.2).
 func (c *Copa) OnLoss(l Loss) {
-	if l.Timeout {
+	if l.PersistentCongestion {
 		c.window, c.velocity, c.slowStart = copaMinWindow, 1, false
 		return
 	}

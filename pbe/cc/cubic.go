@@ -117,7 +117,7 @@ func (c *CUBIC) growInAvoidance(now time.Duration, acked float64) {
 
 // OnLoss implements Controller.
 func (c *CUBIC) OnLoss(l Loss) {
-	if c.hasLoss && l.Sent <= c.recoveryTime && !l.Timeout {
+	if c.hasLoss && l.Sent <= c.recoveryTime && !l.PersistentCongestion {
 		return // of the same round
 	}
 	c.hasLoss, c.recoveryTime, c.inEpoch, c.priorWindow = true, l.Now, false, c.window
@@ -128,7 +128,7 @@ func (c *CUBIC) OnLoss(l Loss) {
 	}
 	c.window = max(c.window*cubicBeta, float64(cubicMinWindow/MSS))
 	c.slowStartThreshold = c.window
-	if l.Timeout {
+	if l.PersistentCongestion {
 		// The next epoch begins with K = 0 when slow start ends (section 4.8).
 		c.window, c.maxWindow = 1, 0
 	}

@@ -119,7 +119,7 @@ func (v *intervalList) onAcked(a Ack) {
 
 // onLost counts lost packets.
 func (v *intervalList) onLost(l Loss) {
-	if l.Timeout {
+	if l.PersistentCongestion {
 		for _, m := range v.list {
 			m.lost = m.sent - m.acked
 		}

@@ -129,7 +129,7 @@ func (p *PBE) OnSent(now time.Duration, size, inFlight unit.Bytes) { p.bbr.OnSen
 // Many losses make the feedback doubtful. After a timeout the feedback is invalid.
 func (p *PBE) OnLoss(l Loss) {
 	p.bbr.OnLoss(l)
-	if l.Timeout {
+	if l.PersistentCongestion {
 		p.fallBackToBBR()
 		return
 	}

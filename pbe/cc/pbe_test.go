@@ -117,7 +117,7 @@ func TestPBEWithoutFeedback(t *testing.T) {
 	x.radio = told
 	expectRate(t, "told again", x.run(ms).Rate, 10*mbps, 11*mbps)
 	x.run(sec)
-	x.OnLoss(cc.Loss{Now: x.now, Bytes: cc.MSS, Timeout: true})
+	x.OnLoss(cc.Loss{Now: x.now, Bytes: cc.MSS, PersistentCongestion: true})
 	if w := x.Limits(x.now).Window; w != cc.MSS {
 		t.Errorf("after a timeout: window %v", w)
 	}

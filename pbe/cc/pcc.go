@@ -109,7 +109,7 @@ func (c *pcc) OnAck(a Ack) {
 // OnLoss implements Controller.
 func (c *pcc) OnLoss(l Loss) {
 	c.intervals.onLost(l)
-	if l.Timeout {
+	if l.PersistentCongestion {
 		c.enterState(l.Now, pccProbing, c.rate/2) // as in the authors' code of 2018
 	}
 	c.evaluateIntervals(l.Now)

@@ -277,7 +277,7 @@ func (v *Verus) endEpoch(now time.Duration) {
 // OnLoss implements Controller.
 func (v *Verus) OnLoss(l Loss) {
 	v.inFlight = l.InFlight
-	if l.Timeout {
+	if l.PersistentCongestion {
 		v.sentWindows = v.sentWindows[:0]
 		if v.slowStart {
 			v.leaveSlowStart(l.Now, v.window)

@@ -116,7 +116,7 @@ func TestVerusLoss(t *testing.T) {
 	if v.window != cut {
 		t.Errorf("%.1f after a second loss of the same round trip", v.window)
 	}
-	v.OnLoss(Loss{Now: 200 * ms, Timeout: true})
+	v.OnLoss(Loss{Now: 200 * ms, PersistentCongestion: true})
 	if l := v.Limits(200 * ms); l.Window > 3*MSS || l.Window < MSS {
 		t.Errorf("after a timeout: %v", l.Window)
 	}

@@ -8,8 +8,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// For sets the name of the peer for which traffic is counted.
-func (c *Conn) For(peer string) { c.peerName.Store(&peer) }
+// SetPeerName sets the name of the peer for which traffic is counted.
+func (c *Conn) SetPeerName(peer string) { c.peerName.Store(&peer) }
 
 // Peer returns the name that For set, or "".
 func (c *Conn) Peer() string {

@@ -50,7 +50,7 @@ type Conn struct {
 	engine        *engine
 	route         route
 	localAddr     localAddress // cached result of LocalAddr
-	reporter      feedbackReporter
+	reporter      feedbackSource
 	notSentLowat  unit.Bytes
 	closed        bool
 	closeDeadline time.Duration

@@ -294,7 +294,7 @@ func (e *engine) onLost(now time.Duration, lost []numberedPacket) {
 	e.requeueLost(now, lost)
 	if l, ok := e.loss.takeLossReport(now); ok {
 		e.controller.OnLoss(l)
-		if l.Timeout {
+		if l.PersistentCongestion {
 			e.pacer.reset(now)
 		}
 	}

@@ -283,7 +283,7 @@ func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
 		}
 		row.last = n
 		if p.sentTime-row.begun >= persistentCongestionThreshold*d.rtt.probeTimeout() {
-			d.unreportedLoss.Timeout = true
+			d.unreportedLoss.PersistentCongestion = true
 		}
 	}
 	d.missing = kept

@@ -114,7 +114,7 @@ type lossCounter struct {
 
 func (w *lossCounter) OnLoss(l cc.Loss) {
 	w.losses++
-	if l.Timeout {
+	if l.PersistentCongestion {
 		w.timeouts++
 	}
 	w.Controller.OnLoss(l)

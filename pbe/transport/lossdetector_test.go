@@ -126,7 +126,7 @@ func TestDetectorThresholds(t *testing.T) {
 			t.Errorf("%d have arrived: lost at %v, not %v", arrived, d.lossTime, at)
 		}
 		if l, ok := d.takeLossReport(time.Minute); !ok || l.Bytes != 1000 || l.Sent != time.Second ||
-			l.Now != time.Minute || l.Timeout {
+			l.Now != time.Minute || l.PersistentCongestion {
 			t.Errorf("%+v is reported", l)
 		}
 		if l, ok := d.takeLossReport(time.Minute); ok {

@@ -78,15 +78,15 @@ func (f *radioFeedback) resetReceiving(report func(now, oneWay, minRTT time.Dura
 	f.report, f.reportTime, f.delayFromPeer = report, 0, relativeDelay{}
 }
 
-// feedbackReporter keeps one open source of feedback at a time. It is not safe for concurrent use.
-type feedbackReporter struct {
+// feedbackSource keeps one open source of feedback at a time. It is not safe for concurrent use.
+type feedbackSource struct {
 	enabled  bool
 	feedback Feedback // nil: none
 }
 
 // switchTo closes the source and, if enabled, opens the one that listen creates; nil opens none. It
 // returns the function that makes reports, or nil.
-func (r *feedbackReporter) switchTo(listen func() Feedback) (report func(now, oneWay, minRTT time.Duration) cc.Radio) {
+func (r *feedbackSource) switchTo(listen func() Feedback) (report func(now, oneWay, minRTT time.Duration) cc.Radio) {
 	if r.feedback != nil {
 		r.feedback.Close()
 		r.feedback = nil
