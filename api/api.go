@@ -251,11 +251,11 @@ type HelperStatus struct {
 	LinkShares []LinkShare `json:"link_shares,omitempty"`
 }
 
-// OnloadStatus is what a helper may carry for primaries that onload, and what it carries.
+// OnloadStatus describes what a helper may carry, and carries, for primaries that onload.
 type OnloadStatus struct {
 	Listen    string `json:"listen"`
 	Allowance string `json:"allowance"` // as its owner configured it
-	// Open is set while connections are accepted; Why tells why, or why not.
+	// Open reports whether connections are accepted; Why gives the reason.
 	Open bool   `json:"open"`
 	Why  string `json:"why"`
 	// Of today, at this device's link, as a provider counts. Only CarriedBytes is set if Bounded is

@@ -97,8 +97,8 @@ type Pipe struct {
 	Trouble *Trouble `json:"trouble,omitempty"`
 }
 
-// BondSubflow is one subflow with its bond. At a helper it is a relayed subflow, of which only the
-// bytes are known.
+// BondSubflow is one subflow with its bond. A helper knows only the bytes of a subflow that it
+// relays.
 type BondSubflow struct {
 	Bond string `json:"bond"` // "" at a helper
 	Peer string `json:"peer"` // name of the device at the other end of the bond; at a helper, of the primary

@@ -66,7 +66,7 @@ type PolicyRule struct {
 	Matched int64 `json:"matched"`
 }
 
-// PolicyClass is what happens to a connection.
+// PolicyClass says how a connection is carried: its mode, priority, weight and devices.
 type PolicyClass struct {
 	Mode     string   `json:"mode"` // usual, bond, single, latency, redundant, direct or block
 	Device   []string `json:"device,omitempty"`
@@ -124,7 +124,7 @@ type PolicyFlow struct {
 // PolicyAnswer is the result of a check of a usable text.
 type PolicyAnswer struct {
 	Rules int `json:"rules"`
-	// Rule is the matching rule, "" for none; Verdict is what happens to the flow.
+	// Rule names the matching rule, "" for none. Verdict says how the flow is carried.
 	Rule    string       `json:"rule,omitempty"`
 	Verdict *PolicyClass `json:"verdict,omitempty"`
 }

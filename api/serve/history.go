@@ -27,7 +27,7 @@ const (
 	maxLines = 32
 )
 
-// counter is what a subflow or stream has carried so far, and its predicted delivery time.
+// counter holds the bytes of a subflow or stream so far, and its predicted delivery time.
 type counter struct {
 	key, name string // key identifies it, name is the line that it belongs to
 	down, up  unit.Bytes

@@ -22,8 +22,8 @@ type metric struct {
 	values     func(s api.Status) []sample
 }
 
-// metricList lists the metrics of GET /metrics, besides those of the Go runtime and the process. A
-// counter exists as long as what its labels name.
+// metricList lists the metrics of GET /metrics except those of the Go runtime and the process. A
+// counter exists as long as the thing that its labels name.
 var metricList = []metric{
 	{"mpbond_info", "Always 1; the labels are the role, the name and the version of this mpbond.", false,
 		[]string{"role", "name", "version"},

@@ -17,9 +17,9 @@ import (
 // does not hide metrics of others.
 func TestMetricsOfOddDevices(t *testing.T) {
 	r := fullRole(nil)
-	tell := r.Status
+	status := r.Status
 	r.Status = func(why bool) api.Status {
-		s := tell(why)
+		s := status(why)
 		odd := s.Bonds[0]
 		odd.ID, odd.Subflows = "odd", slices.Clone(odd.Subflows)
 		odd.Subflows[0].Device = "pho\xffne\"\n\x1b\u202e"

@@ -533,7 +533,7 @@ func (r Role) listSubflows() []api.BondSubflow {
 	all := []api.BondSubflow{}
 	for _, b := range r.Status(false).Bonds {
 		for _, p := range b.Subflows {
-			if p.ID != 0 { // else it only tells why there is no subflow
+			if p.ID != 0 { // 0: the entry only says why there is no subflow
 				all = append(all, api.BondSubflow{Bond: b.ID, Peer: b.Peer, Subflow: p})
 			}
 		}

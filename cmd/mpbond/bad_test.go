@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/identity"
 	"mpbond/internal/cli"
+	"mpbond/internal/cli/clitest"
 	"mpbond/node/primary"
 )
 
@@ -315,22 +315,8 @@ func awaitStatus(t *testing.T, role string, log fmt.Stringer, right func(api.Sta
 	}
 }
 
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
+// safeBuffer is the log of a running program.
+type safeBuffer struct{ clitest.LockedBuffer }
 
 // awaitText waits until the log contains a text.
 func (s *safeBuffer) awaitText(t *testing.T, words string) {

@@ -48,24 +48,24 @@ func TestSearchHelpers(t *testing.T) {
 		{nil, nil, false, ""},
 		{nil, errors.New("no\nnetwork"), true, "no helper found: no?network\n"},
 	} {
-		var told safeBuffer
+		var notes safeBuffer
 		s := startHelperSearch(t.Context(), func(context.Context) ([]fetch.Device, error) { return c.list, c.err },
-			c.alone, &told)
+			c.alone, &notes)
 		var found []fetch.Device
 		for d := range s.found {
 			found = append(found, d)
 		}
-		if s.stopSearch(); told.b.String() != c.want || len(found) != len(c.list) {
-			t.Errorf("%q instead of %q; %v", told.b.String(), c.want, found)
+		if s.stopSearch(); notes.String() != c.want || len(found) != len(c.list) {
+			t.Errorf("%q instead of %q; %v", notes.String(), c.want, found)
 		}
 	}
-	var told safeBuffer
+	var notes safeBuffer
 	s := startHelperSearch(t.Context(), func(ctx context.Context) ([]fetch.Device, error) {
 		<-ctx.Done()
 		return two,
 			ctx.Err()
-	}, true, &told)
-	if s.stopSearch(); told.b.String() != "" {
-		t.Errorf("%q, after all was done", told.b.String())
+	}, true, &notes)
+	if s.stopSearch(); notes.String() != "" {
+		t.Errorf("%q, after all was done", notes.String())
 	}
 }

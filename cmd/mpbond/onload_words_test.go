@@ -49,16 +49,16 @@ func TestNoneOfAll(t *testing.T) {
 			return err
 		},
 	} {
-		var told safeBuffer
-		err := run(&told)
+		var notes safeBuffer
+		err := run(&notes)
 		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "failed over all 2 devices: ") ||
 			!strings.Contains(fault.HintOf(err), "the server is up") {
 			t.Errorf("%s: %v, %q", name, err, fault.HintOf(err))
 		}
 		for _, want := range []string{"this device fails, retrying: ",
 			"phone fails, retrying: "} {
-			if strings.Count(told.b.String(), want) != 1 {
-				t.Errorf("%s: %q in\n%s", name, want, &told.b)
+			if strings.Count(notes.String(), want) != 1 {
+				t.Errorf("%s: %q in\n%s", name, want, &notes)
 			}
 		}
 	}
@@ -81,10 +81,10 @@ func TestPutWords(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	var told safeBuffer
-	if _, err := p.runUpload(ctx, &told); err == nil || !strings.Contains(told.b.String(),
-		"not plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(told.b.String(), " and 1 more\n") {
-		t.Errorf("%v: %s", err, &told.b)
+	var notes safeBuffer
+	if _, err := p.runUpload(ctx, &notes); err == nil || !strings.Contains(notes.String(),
+		"not plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(notes.String(), " and 1 more\n") {
+		t.Errorf("%v: %s", err, &notes)
 	}
 	for args, want := range map[string]string{
 		"--form a=b": "--method post", "--interface lo --interface lo": "given twice", "--keep none": "existing files",
@@ -125,8 +125,8 @@ func TestOnloadWords(t *testing.T) {
 	defer slog.SetDefault(before)
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	if err := new(role).initOnload(onloadConfig{Listen: "127.0.0.1:0"}, helper.Config{HSInterface: "lo"}, nil,
-		nil); err != nil || !strings.Contains(logged.b.String(), "has no allowance") {
-		t.Errorf("%v, %s", err, &logged.b)
+		nil); err != nil || !strings.Contains(logged.String(), "has no allowance") {
+		t.Errorf("%v, %s", err, &logged)
 	}
 	absent := onloadConfig{Allowance: allowance.Choice{Unlimited: true}, Listen: "192.0.2.1:1", Interface: "nope0"}
 	key, trust, err := cli.LoadIdentity()
@@ -138,8 +138,8 @@ func TestOnloadWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := new(role).initOnload(absent, helper.Config{}, nil, h); err == nil ||
-		!strings.Contains(logged.b.String(), "interface=nope0") {
-		t.Errorf("%v, %s", err, &logged.b)
+		!strings.Contains(logged.String(), "interface=nope0") {
+		t.Errorf("%v, %s", err, &logged)
 	}
 	var out bytes.Buffer
 	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{LastError: "refused"},

@@ -42,7 +42,7 @@ func meaning(names map[string]CapTarget) func(string) CapTarget {
 	}
 }
 
-func link(name string) CapTarget { return CapTarget{Link: name} }
+func linkTarget(name string) CapTarget { return CapTarget{Link: name} }
 
 func TestCaps(t *testing.T) {
 	u, clock, _ := newUsage(t)
@@ -80,7 +80,7 @@ func TestCaps(t *testing.T) {
 	wifi.in = 500e6
 	other.in = 3e6
 	step("wwan0 fine-warned; ", (9_950_000-8_000_000)/4/2)
-	if a := c.AllowanceOf(link("wwan0")); a.Level != policy.CapWarned || a.Used != 8e6 {
+	if a := c.AllowanceOf(linkTarget("wwan0")); a.Level != policy.CapWarned || a.Used != 8e6 {
 		t.Errorf("%v", a)
 	}
 	lte.in = 5e6
@@ -88,7 +88,7 @@ func TestCaps(t *testing.T) {
 	if !lte.aborted || !other.aborted {
 		t.Error("connections go on though the cap is used up")
 	}
-	if a, b, none := c.AllowanceOf(link("wwan0")), c.AllowanceOf(link("wlan0")),
+	if a, b, none := c.AllowanceOf(linkTarget("wwan0")), c.AllowanceOf(linkTarget("wlan0")),
 		c.AllowanceOf(CapTarget{}); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
 		t.Errorf("%v, %v, %v", a, b, none)
 	}
@@ -123,7 +123,7 @@ func TestCaps(t *testing.T) {
 		list["somebody"].Level != policy.CapFine {
 		t.Errorf("%v", list)
 	}
-	if a := (*Caps)(nil).AllowanceOf(link("wwan0")); a.Level != policy.CapFree {
+	if a := (*Caps)(nil).AllowanceOf(linkTarget("wwan0")); a.Level != policy.CapFree {
 		t.Errorf("of nobody: %v", a)
 	}
 }
@@ -298,7 +298,7 @@ func TestCapsOfDevices(t *testing.T) {
 			other.window, ownPipe.window)
 	}
 	for b, want := range map[CapTarget]string{laptop: "fine", phone: "fine",
-		{Peer: "M", Purpose: policy.ForPath}: "none", link("wlan0"): "none", {}: "none"} {
+		{Peer: "M", Purpose: policy.ForPath}: "none", linkTarget("wlan0"): "none", {}: "none"} {
 		if a := c.AllowanceOf(b); a.Level.String() != want {
 			t.Errorf("%+v: %v", b, a)
 		}
@@ -377,7 +377,7 @@ func TestCapsWithoutClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		*clock = when.Add(10 * time.Minute)
-		if got := c.AllowanceOf(link("wwan0")); got.String() != want {
+		if got := c.AllowanceOf(linkTarget("wwan0")); got.String() != want {
 			t.Errorf("on %s: %v, want %s", day, got, want)
 		}
 	}

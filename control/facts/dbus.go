@@ -78,12 +78,12 @@ func (b *Bus) forwardSignals(news <-chan *dbus.Signal) {
 			case !ok:
 				return
 			case settled == nil:
-				signal(b.changed)
+				notifyChange(b.changed)
 				settled = time.After(b.settle)
 			}
 		case <-settled:
 			settled = nil
-			signal(b.changed)
+			notifyChange(b.changed)
 		}
 	}
 }

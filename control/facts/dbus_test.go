@@ -62,7 +62,7 @@ func export(t *testing.T, c *dbus.Conn, path dbus.ObjectPath, iface string, valu
 	return p
 }
 
-func own(t *testing.T, c *dbus.Conn, name string) {
+func ownBusName(t *testing.T, c *dbus.Conn, name string) {
 	t.Helper()
 	if r, err := c.RequestName(name, dbus.NameFlagDoNotQueue); err != nil || r != dbus.RequestNameReplyPrimaryOwner {
 		t.Fatal(r, err)
@@ -91,7 +91,7 @@ func TestBus(t *testing.T) {
 	s := connect(t, addr)
 	battery := export(t, s, display, upower+".Device",
 		map[string]any{"Type": uint32(2), "IsPresent": true, "Percentage": 42.4, "State": uint32(2), "Temperature": 0.0})
-	own(t, s, upower)
+	ownBusName(t, s, upower)
 	if f := b.Read(); !f.equal(Facts{Battery: unit.Percent(42), Power: wire.PowerBattery}) {
 		t.Errorf("of UPower alone: %+v", f)
 	}
@@ -114,14 +114,14 @@ func TestBus(t *testing.T) {
 		"DeviceType": uint32(8), "Metered": uint32(1)})
 	device("/device/down", map[string]any{"State": uint32(30), "Interface": "eth0", "IpInterface": "",
 		"DeviceType": uint32(1), "Metered": uint32(0)})
-	own(t, s, nm)
+	ownBusName(t, s, nm)
 	if err := s.Export(modemObjects{}, "/org/freedesktop/ModemManager1",
 		"org.freedesktop.DBus.ObjectManager"); err != nil {
 		t.Fatal(err)
 	}
 	export(t, s, "/bearer/1", mm+".Bearer", map[string]any{"Interface": "", "Connected": false})
 	export(t, s, "/bearer/2", mm+".Bearer", map[string]any{"Interface": "wwan0", "Connected": true})
-	own(t, s, mm)
+	ownBusName(t, s, mm)
 	want := Facts{Battery: unit.Percent(42), Power: wire.PowerBattery, Links: map[string]Link{
 		"":      {Metered: wire.MeteredNo},
 		"wlan0": {wire.RadioWiFi, wire.MeteredYes, unit.Percent(77)},

@@ -149,7 +149,7 @@ func (k *Keeper) Report(f Facts) {
 	defer k.mu.Unlock()
 	k.reported, k.until = f, time.Now().Add(ReportLifetime)
 	k.mergeFacts()
-	signal(k.rereads) // so that Run notices when they expire
+	notifyChange(k.rereads) // so that Run notices when they expire
 }
 
 // mergeFacts updates the current facts and notifies listeners of a change. mu must be held.
@@ -179,7 +179,7 @@ func (k *Keeper) Run(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				case <-s.Changed():
-					signal(changed)
+					notifyChange(changed)
 				}
 			}
 		})
@@ -211,8 +211,8 @@ func (k *Keeper) readSources() {
 	k.mergeFacts()
 }
 
-// signal sends a value unless one is already waiting.
-func signal(c chan<- struct{}) {
+// notifyChange sends a value unless one is already waiting.
+func notifyChange(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -15,7 +15,7 @@ import (
 const asleep = time.Minute
 
 // Lanes of the published setups, with round trips of 50 and 75 ms.
-func own(r unit.Rate, radio wire.Radio) Subflow {
+func newOwnSubflow(r unit.Rate, radio wire.Radio) Subflow {
 	return Subflow{Local: true, Rate: r, Delay: 25 * time.Millisecond, Radio: radio, Idle: asleep}
 }
 
@@ -25,9 +25,9 @@ func helper(r unit.Rate, radio wire.Radio) Subflow {
 
 func idle(l Subflow, d time.Duration) Subflow { l.Idle = d; return l }
 func cold(l Subflow) Subflow                  { l.Window, l.RoundTrip = 14_480, 2*l.Delay; return l }
-func used(l Subflow) Subflow                  { l.InUse, l.Idle = true, 0; return l }
+func withUse(l Subflow) Subflow               { l.InUse, l.Idle = true, 0; return l }
 func metered(l Subflow) Subflow               { l.Tier = wire.TierBackup; return l }
-func second(l Subflow) Subflow                { l.Tier = wire.TierSecondary; return l }
+func withSecondaryTier(l Subflow) Subflow     { l.Tier = wire.TierSecondary; return l }
 
 func TestChoose(t *testing.T) {
 	const (
@@ -35,7 +35,7 @@ func TestChoose(t *testing.T) {
 		lte  = wire.RadioCellular
 		none = wire.RadioNone
 	)
-	w8, w1 := own(8*unit.Mbps, wifi), own(unit.Mbps, wifi)
+	w8, w1 := newOwnSubflow(8*unit.Mbps, wifi), newOwnSubflow(unit.Mbps, wifi)
 	phone := helper(5*unit.Mbps, lte)
 	for _, c := range []struct {
 		name  string
@@ -46,7 +46,7 @@ func TestChoose(t *testing.T) {
 	}{
 		{"a single path", 1e6, []Subflow{phone}, []bool{true}, ReasonOnly},
 		{"a single path that costs money", 1e6, []Subflow{metered(phone)}, []bool{true}, ReasonOnly},
-		{"cables", 100, []Subflow{own(8*unit.Mbps, none), helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonFree},
+		{"cables", 100, []Subflow{newOwnSubflow(8*unit.Mbps, none), helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonFree},
 		{"a message", 200, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
 		{"20 KB, helper asleep", 20e3, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
 		{"20 KB, helper just used", 20e3, []Subflow{w8, idle(phone, 0)}, []bool{true, true}, ReasonHelpers},
@@ -59,26 +59,26 @@ func TestChoose(t *testing.T) {
 			[]bool{true, true}, ReasonLocal},
 		{"40 KB on a poor link: LTE would be slower", 40e3, []Subflow{w1, phone}, []bool{true, false}, ReasonOne},
 		{"64 KB on a poor link", 64 * unit.KB, []Subflow{w1, phone}, []bool{true, true}, ReasonLocal},
-		{"50 KB on a poor cable", 50e3, []Subflow{own(unit.Mbps, none), phone}, []bool{true, true}, ReasonHelpers},
+		{"50 KB on a poor cable", 50e3, []Subflow{newOwnSubflow(unit.Mbps, none), phone}, []bool{true, true}, ReasonHelpers},
 		{"64 KB", 64 * unit.KB, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
 		{"2 MB", 2 * unit.MB, []Subflow{w8, phone}, []bool{true, true}, ReasonHelpers},
 		{"10 MB", 10 * unit.MB, []Subflow{w8, phone}, []bool{true, true}, ReasonHelpers},
 		{"a helper that adds 1 %", 2 * unit.MB, []Subflow{w8, helper(80*unit.Kbps, lte)}, []bool{true, false}, ReasonOne},
-		{"own LTE asleep, a message", 200, []Subflow{w8, own(10*unit.Mbps, lte)}, []bool{true, false}, ReasonOne},
-		{"own LTE takes too long to wake for 300 KB", 300e3, []Subflow{w8, phone, own(20*unit.Mbps, lte)},
+		{"own LTE asleep, a message", 200, []Subflow{w8, newOwnSubflow(10*unit.Mbps, lte)}, []bool{true, false}, ReasonOne},
+		{"own LTE takes too long to wake for 300 KB", 300e3, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)},
 			[]bool{true, false, false}, ReasonOne},
-		{"own LTE first, and it is enough", 1e6, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, true},
+		{"own LTE first, and it is enough", 1e6, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)}, []bool{true, false, true},
 			ReasonLocal},
-		{"all for much", 20 * unit.MB, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, true, true}, ReasonHelpers},
-		{"it was used when the free one came", 20 * unit.MB, []Subflow{w8, used(metered(phone))}, []bool{true, false},
+		{"all for much", 20 * unit.MB, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)}, []bool{true, true, true}, ReasonHelpers},
+		{"it was used when the free one came", 20 * unit.MB, []Subflow{w8, withUse(metered(phone))}, []bool{true, false},
 			ReasonTier},
-		{"nothing is free", 20 * unit.MB, []Subflow{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{true, true},
+		{"nothing is free", 20 * unit.MB, []Subflow{metered(phone), metered(newOwnSubflow(20*unit.Mbps, lte))}, []bool{true, true},
 			ReasonHelpers},
-		{"nothing is free, a message", 100, []Subflow{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{false, true},
+		{"nothing is free, a message", 100, []Subflow{metered(phone), metered(newOwnSubflow(20*unit.Mbps, lte))}, []bool{false, true},
 			ReasonPaid},
-		{"own LTE costs money", 20 * unit.MB, []Subflow{w8, metered(own(20*unit.Mbps, lte))}, []bool{true, false},
+		{"own LTE costs money", 20 * unit.MB, []Subflow{w8, metered(newOwnSubflow(20*unit.Mbps, lte))}, []bool{true, false},
 			ReasonTier},
-		{"nothing is known of rates", 20 * unit.MB, []Subflow{own(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
+		{"nothing is known of rates", 20 * unit.MB, []Subflow{newOwnSubflow(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
 		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Subflow{w8, helper(5*unit.Mbps, none)},
 			[]bool{true, true}, ReasonLocal},
 		{"64 KB, nothing is known of rates", 64 * unit.KB, []Subflow{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
@@ -105,7 +105,7 @@ func TestChoose(t *testing.T) {
 // TestTiers: a subflow of tier secondary is used when those of tier primary have had no pause for a
 // second, or none works. One of tier backup is used when no other works.
 func TestTiers(t *testing.T) {
-	cable, spare, last := own(10*unit.Mbps, wire.RadioNone), second(helper(10*unit.Mbps, wire.RadioNone)),
+	cable, spare, last := newOwnSubflow(10*unit.Mbps, wire.RadioNone), withSecondaryTier(helper(10*unit.Mbps, wire.RadioNone)),
 		metered(helper(10*unit.Mbps, wire.RadioNone))
 	for _, c := range []struct {
 		name  string
@@ -118,9 +118,9 @@ func TestTiers(t *testing.T) {
 		{"for less than a second", []Subflow{cable, spare, last}, 999 * time.Millisecond, []bool{true, false, false},
 			ReasonTier},
 		{"for a second", []Subflow{cable, spare, last}, time.Second, []bool{true, true, false}, ReasonFree},
-		{"when it has just been in use", []Subflow{cable, used(spare), last}, 250 * time.Millisecond,
+		{"when it has just been in use", []Subflow{cable, withUse(spare), last}, 250 * time.Millisecond,
 			[]bool{true, true, false}, ReasonFree},
-		{"and there was a pause", []Subflow{cable, used(spare), last}, 100 * time.Millisecond, []bool{true, false, false},
+		{"and there was a pause", []Subflow{cable, withUse(spare), last}, 100 * time.Millisecond, []bool{true, false, false},
 			ReasonTier},
 		{"a backup is not for that", []Subflow{cable, last}, time.Hour, []bool{true, false}, ReasonTier},
 		{"no first", []Subflow{spare, last}, 0, []bool{true, false}, ReasonFree},
@@ -144,7 +144,7 @@ func TestTiers(t *testing.T) {
 // however much it has carried in all.
 func TestChooseGrowsWithTheBurst(t *testing.T) {
 	may := func(pending, burst unit.Bytes) bool {
-		lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), helper(5*unit.Mbps, wire.RadioCellular)}
+		lanes := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), helper(5*unit.Mbps, wire.RadioCellular)}
 		ChooseSubflows(lanes, Demand{Pending: pending, Burst: burst})
 		return lanes[1].Allowed
 	}
@@ -163,7 +163,7 @@ func TestChooseStays(t *testing.T) {
 		l := helper(120*unit.Kbps, wire.RadioCellular) // saves 1.5 %, takes 1.3 %
 		l.Rate += unit.Rate(rng.IntN(30_000) - 15_000) // as measurements sway
 		l.Idle, l.InUse = 0, use
-		lanes := []Subflow{used(own(8*unit.Mbps, wire.RadioWiFi)), l}
+		lanes := []Subflow{withUse(newOwnSubflow(8*unit.Mbps, wire.RadioWiFi)), l}
 		ChooseSubflows(lanes, Demand{Pending: 10 * unit.MB})
 		if lanes[1].Allowed != use {
 			use = lanes[1].Allowed
@@ -173,7 +173,7 @@ func TestChooseStays(t *testing.T) {
 	if flips != 1 || !use {
 		t.Errorf("%d changes, used %v in the end", flips, use)
 	}
-	lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), used(helper(5*unit.Mbps, wire.RadioCellular))}
+	lanes := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), withUse(helper(5*unit.Mbps, wire.RadioCellular))}
 	if ChooseSubflows(lanes, Demand{Pending: 500}); lanes[1].Allowed {
 		t.Error("the last bytes of a trickle keep a helper's radio awake")
 	}
@@ -256,7 +256,7 @@ func TestEnergies(t *testing.T) {
 }
 
 func BenchmarkChoose(b *testing.B) {
-	lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), own(20*unit.Mbps, wire.RadioCellular),
+	lanes := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), newOwnSubflow(20*unit.Mbps, wire.RadioCellular),
 		helper(5*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular)}
 	for b.Loop() {
 		ChooseSubflows(lanes, Demand{Pending: unit.MB})

@@ -61,8 +61,8 @@ func acknowledge(t *testing.T, b *Bond, now time.Time) {
 	}
 }
 
-// run ticks from one second after start to another, and returns the pings.
-func run(b *Bond, from, to float64) (pings []wire.SubflowID) {
+// runProbes ticks from one second after start to another, and returns the pings.
+func runProbes(b *Bond, from, to float64) (pings []wire.SubflowID) {
 	for s := from; s < to; s += 0.02 {
 		now := start.Add(time.Duration(s * float64(time.Second)))
 		b.Tick(now)
@@ -75,14 +75,14 @@ func run(b *Bond, from, to float64) (pings []wire.SubflowID) {
 // may sleep.
 func TestQuietPathIsAskedOnce(t *testing.T) {
 	b := newReceiver(t)
-	if pings := run(b, 0, 0.98); len(pings) > 0 {
+	if pings := runProbes(b, 0, 0.98); len(pings) > 0 {
 		t.Fatalf("asked %v after less than a second", pings)
 	}
-	if pings := run(b, 0.98, 1.1); len(pings) != 1 || pings[0] != 1 {
+	if pings := runProbes(b, 0.98, 1.1); len(pings) != 1 || pings[0] != 1 {
 		t.Fatalf("asked %v", pings)
 	}
 	acknowledge(t, b, start.Add(1100*time.Millisecond))
-	if pings := run(b, 1.1, 60); len(pings) > 0 || b.subflows.find(1).isSilent() {
+	if pings := runProbes(b, 1.1, 60); len(pings) > 0 || b.subflows.find(1).isSilent() {
 		t.Errorf("asked again: %v", pings)
 	}
 	if b.NextTick(); !b.timer.next.IsZero() {
@@ -144,7 +144,7 @@ func TestOneIsAskedForAll(t *testing.T) {
 				receiveBytes(t, b, 1, s)
 				again = math.Inf(1)
 			}
-			for _, id := range run(b, s, s+0.1) {
+			for _, id := range runProbes(b, s, s+0.1) {
 				asked[id] = true
 			}
 			if !c.mute {
@@ -221,10 +221,10 @@ func TestEarlierPathDoesNotWait(t *testing.T) {
 	for _, s := range []float64{0.1, 0.2, 0.3} {
 		receiveBytes(t, b, 2, s)
 	}
-	if pings := run(b, 0.3, 1.28); len(pings) > 0 {
+	if pings := runProbes(b, 0.3, 1.28); len(pings) > 0 {
 		t.Fatalf("asked %v after less than a second", pings)
 	}
-	if pings := run(b, 1.3, 1.5); len(pings) != 1 || pings[0] != 1 {
+	if pings := runProbes(b, 1.3, 1.5); len(pings) != 1 || pings[0] != 1 {
 		t.Errorf("asked %v", pings)
 	}
 }
@@ -248,7 +248,7 @@ func TestStuckPathAsksOthers(t *testing.T) {
 			if s <= c.until {
 				receiveBytes(t, b, 2, s)
 			}
-			if len(run(b, s, s+0.01)) > 0 && b.subflows.find(2).inFlight.len() > 0 {
+			if len(runProbes(b, s, s+0.01)) > 0 && b.subflows.find(2).inFlight.len() > 0 {
 				asked = s
 			}
 			if found == 0 && !b.subflows.find(1).stalledSince.IsZero() {
@@ -269,7 +269,7 @@ func TestStuckPathAsksOthers(t *testing.T) {
 func TestAllPathsStuck(t *testing.T) {
 	b := newReceiver(t)
 	asked := map[wire.SubflowID]bool{}
-	for _, id := range run(b, 0.98, 6) {
+	for _, id := range runProbes(b, 0.98, 6) {
 		asked[id] = true
 	}
 	if !asked[1] || !asked[2] {
@@ -290,7 +290,7 @@ func TestNoStreamsNoQuestions(t *testing.T) {
 	b.ResetAll(wire.CodeClosed, "done", start)
 	takeProbes(b, start)
 	acknowledge(t, b, start)
-	if pings := run(b, 0, 10); len(pings) > 0 {
+	if pings := runProbes(b, 0, 10); len(pings) > 0 {
 		t.Errorf("asked %v", pings)
 	}
 }

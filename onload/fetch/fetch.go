@@ -137,5 +137,5 @@ func Get(ctx context.Context, cfg Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return t.run(ctx)
+	return t.runTask(ctx)
 }

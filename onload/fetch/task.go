@@ -67,8 +67,8 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// run resumes part files of earlier runs, runs the loop and returns the result.
-func (t *task) run(ctx context.Context) (Result, error) {
+// runTask resumes part files of earlier runs, runs the loop and returns the result.
+func (t *task) runTask(ctx context.Context) (Result, error) {
 	defer t.loop.CloseIdleConnections()
 	defer closeParts(t.objects)
 	for _, o := range t.objects {

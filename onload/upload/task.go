@@ -142,8 +142,8 @@ func (t *task) addMoreFiles() {
 	}
 }
 
-// run runs the loop and returns the result.
-func (t *task) run(ctx context.Context) (Result, error) {
+// runTask runs the loop and returns the result.
+func (t *task) runTask(ctx context.Context) (Result, error) {
 	defer t.loop.CloseIdleConnections()
 	err := t.loop.Run(ctx, t)
 	if err == nil {

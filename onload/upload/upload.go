@@ -191,7 +191,7 @@ func Send(ctx context.Context, cfg Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return t.run(ctx)
+	return t.runTask(ctx)
 }
 
 // Check returns an error for an invalid target.

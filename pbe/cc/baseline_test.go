@@ -64,7 +64,7 @@ func TestBBRProbesRTT(t *testing.T) {
 // its default mode would get.
 func TestCopaCompetes(t *testing.T) {
 	const r = 16 * unit.Mbps
-	res := virtual.Run(link(virtual.SteadyRate(r), r), 60*sec, 1, defaultFlow(cc.NewCopa(0)),
+	res := virtual.Run(newTestLink(virtual.SteadyRate(r), r), 60*sec, 1, defaultFlow(cc.NewCopa(0)),
 		defaultFlow(cc.NewCUBIC()))
 	part := float64(res[0].Rate(20*sec, 60*sec)) / float64(r)
 	t.Logf("%.3f", part)

@@ -125,8 +125,8 @@ func feedback(c func(now time.Duration) cc.Capacity) func(time.Duration, *virtua
 	return func(now time.Duration, p *virtual.Packet) cc.Radio { return r.OnPacket(now, now-p.Sent, c(now)) }
 }
 
-// link returns a link with a buffer of twice the bandwidth-delay product.
-func link(rate func(time.Duration) unit.Rate, r unit.Rate) *virtual.Wire {
+// newTestLink returns a link with a buffer of twice the bandwidth-delay product.
+func newTestLink(rate func(time.Duration) unit.Rate, r unit.Rate) *virtual.Wire {
 	return virtual.NewWire(rate, r.Bytes(2*rtt)+2*cc.MSS)
 }
 

@@ -15,8 +15,8 @@ import (
 // packet. From the first feedback on it is PBE-CC, and BBR when feedback fails.
 func TestFeedbackFollower(t *testing.T) {
 	const r = 16 * mbps
-	a := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewCUBIC()))[0]
-	b := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewFeedbackFollower(cc.NewCUBIC(), 1)))[0]
+	a := virtual.Run(newTestLink(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewCUBIC()))[0]
+	b := virtual.Run(newTestLink(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewFeedbackFollower(cc.NewCUBIC(), 1)))[0]
 	if a.Delivered != b.Delivered || a.Delay(0, 5*sec, 0.9) != b.Delay(0, 5*sec, 0.9) {
 		t.Errorf("%v and %v", a.Delivered, b.Delivered)
 	}

@@ -102,8 +102,8 @@ func TestPBEStates(t *testing.T) {
 // last, and after a timeout. New feedback starts an approach from BBR's rate.
 func TestPBEWithoutFeedback(t *testing.T) {
 	const r = 16 * mbps
-	a := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewBBR(1)))[0]
-	b := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewPBE(1)))[0]
+	a := virtual.Run(newTestLink(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewBBR(1)))[0]
+	b := virtual.Run(newTestLink(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewPBE(1)))[0]
 	if a.Delivered != b.Delivered || a.Delay(0, 5*sec, 0.9) != b.Delay(0, 5*sec, 0.9) {
 		t.Errorf("%v and %v", a.Delivered, b.Delivered)
 	}

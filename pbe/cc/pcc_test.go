@@ -101,8 +101,8 @@ func TestUtilities(t *testing.T) {
 	}
 }
 
-// probe returns outcomes of pairs whose utility has a gradient.
-func probe(rate float64, gradients ...float64) (list []intervalOutcome) {
+// probeIntervals returns outcomes of pairs whose utility has a gradient.
+func probeIntervals(rate float64, gradients ...float64) (list []intervalOutcome) {
 	for _, g := range gradients {
 		list = append(list, intervalOutcome{true, rate * 1.05, g * rate * 0.05},
 			intervalOutcome{false, rate * 0.95, -g * rate * 0.05})
@@ -114,11 +114,11 @@ func probe(rate float64, gradients ...float64) (list []intervalOutcome) {
 func TestAllegroSteps(t *testing.T) {
 	c := NewAllegro(1)
 	c.state, c.rate = pccProbing, 100*unit.Mbps
-	c.stepRate(probe(100, 1, -1))
+	c.stepRate(probeIntervals(100, 1, -1))
 	if c.state != pccProbing || c.rate != 100*unit.Mbps || c.epsilon != 0.02 {
 		t.Errorf("pairs disagree: %v, ε %v", c.rate, c.epsilon)
 	}
-	c.stepRate(probe(100, 1, 1))
+	c.stepRate(probeIntervals(100, 1, 1))
 	want := 100 * 1.02 * 1.01
 	for n := 2; n < 5; n++ {
 		if c.state != pccMoving || math.Abs(float64(c.rate)/1e6-want) > 1e-3 {
@@ -140,23 +140,23 @@ func TestVivaceSteps(t *testing.T) {
 	c.state, c.rate = pccProbing, 100*unit.Mbps
 	want := 100.0
 	for _, by := range []float64{0.5, 1, 1.5, 2.5, 3.5} {
-		c.climbGradient(probe(float64(c.rate)/1e6, 0.5, 0.5, 0.5))
+		c.climbGradient(probeIntervals(float64(c.rate)/1e6, 0.5, 0.5, 0.5))
 		if want += by; math.Abs(float64(c.rate)/1e6-want) > 1e-3 {
 			t.Fatalf("%v, want %.3f", c.rate, want)
 		}
 	}
 	for _, part := range []float64{0.05, 0.15, 0.25, 0.35} {
-		c.climbGradient(probe(float64(c.rate)/1e6, -1e3, -1e3, -1e3))
+		c.climbGradient(probeIntervals(float64(c.rate)/1e6, -1e3, -1e3, -1e3))
 		if want *= 1 - part; math.Abs(float64(c.rate)/1e6-want) > 1e-3 {
 			t.Fatalf("down: %v, want %.3f", c.rate, want)
 		}
 	}
 	at := c.rate
-	c.climbGradient(probe(float64(c.rate)/1e6, 1, -1, -1))
+	c.climbGradient(probeIntervals(float64(c.rate)/1e6, 1, -1, -1))
 	if c.rate != at {
 		t.Errorf("one of three for more, two for less: %v after %v", c.rate, at)
 	}
-	c.climbGradient(probe(float64(c.rate)/1e6, 1, 1, -1))
+	c.climbGradient(probeIntervals(float64(c.rate)/1e6, 1, 1, -1))
 	if c.rate <= at {
 		t.Errorf("two of three for more: %v after %v", c.rate, at)
 	}

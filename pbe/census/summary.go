@@ -97,12 +97,12 @@ type MCS struct {
 
 func (l loadSums) averages() Load {
 	o := Load{Used: l.partOfPRB(l.down), Uplink: l.partOfPRB(l.up), Blocks: l.blocks,
-		Retransmitted: ratio(l.retransmitted, l.blocks)}
+		Retransmitted: quotient(l.retransmitted, l.blocks)}
 	if l.prb > 0 {
 		o.Idle = 1 - o.Used
 	}
 	if l.windows > 0 {
-		users, data := ratio(l.users, l.windows), ratio(l.dataUsers, l.windows)
+		users, data := quotient(l.users, l.windows), quotient(l.dataUsers, l.windows)
 		o.MeanUsers, o.MeanDataUsers = &users, &data
 	}
 	return o
@@ -115,7 +115,7 @@ func (l *loadSums) addSums(o loadSums) {
 	l.windows, l.users, l.dataUsers = l.windows+o.windows, l.users+o.users, l.dataUsers+o.dataUsers
 }
 
-func ratio(a, of int64) float64 {
+func quotient(a, of int64) float64 {
 	if of == 0 {
 		return 0
 	}
@@ -137,7 +137,7 @@ func (c *Census) Close() (all []Summary) {
 
 func (t *cellTally) summarize(id cell.ID) Summary {
 	f := Summary{Cell: id, PRB: t.prb, Subframes: t.all.received, Missed: t.all.missed, Late: t.late,
-		Restarts: t.restarts, Load: t.all.averages(), PerPRB: ratio(t.bits, t.sized) / 1000,
+		Restarts: t.restarts, Load: t.all.averages(), PerPRB: quotient(t.bits, t.sized) / 1000,
 		Users: t.userHistogram.distribution(), DataUsers: t.dataUserHistogram.distribution(), DroppedHours: t.dropped}
 	for _, h := range t.hours {
 		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.received, Users: h.userCount,
@@ -145,7 +145,8 @@ func (t *cellTally) summarize(id cell.ID) Summary {
 	}
 	a := &t.activities
 	n := a.subframes.count
-	f.Activity = Activity{OneSubframe: ratio(a.oneSubframe, n), FourPRB: ratio(a.fourPRB, n), Both: ratio(a.both, n),
+	f.Activity = Activity{OneSubframe: quotient(a.oneSubframe, n), FourPRB: quotient(a.fourPRB, n),
+		Both: quotient(a.both, n),
 		Subframes: a.subframes.distribution(), Span: a.span.distribution(),
 		PRB: a.prb.distribution(), PerPRB: a.perPRB.distribution(), Rate: a.rate.distribution()}
 	for class, suffix := range []string{" for all", ""} {
@@ -162,7 +163,7 @@ func (t *cellTally) summarize(id cell.ID) Summary {
 	}
 	for i, m := range t.mcs {
 		if m.sent+m.again > 0 {
-			f.MCS = append(f.MCS, MCS{i, m.sent, m.again, ratio(m.again, m.sent+m.again)})
+			f.MCS = append(f.MCS, MCS{i, m.sent, m.again, quotient(m.again, m.sent+m.again)})
 		}
 	}
 	return f

@@ -81,7 +81,7 @@ func (u *Users) List(list []User) []User {
 	all := float64(max(w.receivedCount, 1)) * float64(max(u.prb, 1))
 	for _, m := range w.users {
 		x := User{RNTI: m.user, PRBPart: float64(m.prb) / all, UplinkPart: float64(m.uplinkPRB) / all,
-			MCS: int(m.mcs), Format: m.format, Retransmitted: ratio(int64(m.retransmitted), int64(m.blocks)),
+			MCS: int(m.mcs), Format: m.format, Retransmitted: quotient(int64(m.retransmitted), int64(m.blocks)),
 			IsDataUser: m.isDataUser, SinceHeard: w.last - m.lastHeard}
 		x.Rate = unit.Rate(float64(m.sizedBits) / float64(max(w.receivedCount, 1)) * 1000)
 		if m.mcs == noMCS {

@@ -39,7 +39,7 @@ export async function savePNG(svg, name) {
   canvas.toBlob((blob) => save(blob, name + ".png"));
 }
 
-// fileButtons makes a group of buttons, each of which saves a picture in one format.
+// fileButtons returns a group of buttons. Each saves a picture in one format.
 export function fileButtons(label, savers) {
   const saver = (f) => async () => {
     try { await f(); } catch (e) { say(e.message); }

@@ -35,10 +35,10 @@ function valueText(unit, v) {
   return `${rounded(v / factor, 3)} ${name}`;
 }
 
-// printable replaces invisible characters, some of which would break a saved picture.
+// printable replaces invisible characters. Some of them would break a saved picture.
 const printable = (text) => text.replace(/\p{C}/gu, "\ufffd");
 
-// niceStep returns 1, 2 or 5 times a power of ten, of which two to six reach top.
+// niceStep returns a step for an axis: 1, 2 or 5 times a power of ten. Two to six steps reach top.
 function niceStep(top) {
   if (!(top > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(top / 3));

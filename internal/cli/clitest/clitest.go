@@ -27,24 +27,24 @@ import (
 func Run(t testing.TB, p cli.Program, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out bytes.Buffer
-	var errs lockedBuffer
+	var errs LockedBuffer
 	code = p.Run(t.Context(), args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
-// lockedBuffer is a buffer that goroutines may use at the same time.
-type lockedBuffer struct {
+// LockedBuffer is a buffer that goroutines may use at the same time.
+type LockedBuffer struct {
 	mu  sync.Mutex // protects buf
 	buf bytes.Buffer
 }
 
-func (b *lockedBuffer) Write(p []byte) (int, error) {
+func (b *LockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
 
-func (b *lockedBuffer) String() string {
+func (b *LockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()

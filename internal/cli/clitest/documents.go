@@ -3,6 +3,7 @@
 package clitest
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -158,7 +159,7 @@ func parseCommand(p cli.Program, c documentedCommand) error {
 		for _, a := range rest {
 			name, _, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
 			if strings.HasPrefix(a, "--") && name != "" && cmd.Flag(name) == nil && cmd.InheritedFlags().Lookup(name) == nil {
-				return &unknownFlag{a}
+				return fmt.Errorf("unknown flag %s", a)
 			}
 			if a == "--" {
 				break
@@ -174,7 +175,3 @@ func parseCommand(p cli.Program, c documentedCommand) error {
 	}
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
-
-type unknownFlag struct{ flag string }
-
-func (e *unknownFlag) Error() string { return "unknown flag " + e.flag }
