@@ -146,7 +146,7 @@ func (t *cellTally) summarize(id cell.ID) Summary {
 	a := &t.activities
 	n := a.subframes.count
 	f.Activity = Activity{OneSubframe: quotient(a.oneSubframe, n), FourPRB: quotient(a.fourPRB, n),
-		Both: quotient(a.both, n),
+		Both:      quotient(a.both, n),
 		Subframes: a.subframes.distribution(), Span: a.span.distribution(),
 		PRB: a.prb.distribution(), PerPRB: a.perPRB.distribution(), Rate: a.rate.distribution()}
 	for class, suffix := range []string{" for all", ""} {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gdamore/tcell/v2"
 	"github.com/spf13/cobra"
@@ -80,6 +81,12 @@ func CheckCommands(t *testing.T, p cli.Program, withoutJSON, withoutNames Excuse
 		for line := range strings.SplitSeq(strings.TrimPrefix(c.Example, "\n"), "\n") {
 			if line != "" && !strings.HasPrefix(line, "  ") {
 				t.Errorf("%s: the example %q is not indented", path, line)
+			}
+		}
+		_, flags, _ := strings.Cut(c.UsageString(), "\nFlags:\n")
+		for line := range strings.SplitSeq(flags, "\n") {
+			if n := utf8.RuneCountInString(line); n > 100 {
+				t.Errorf("%s: a line of its flags has %d columns: %s", path, n, line)
 			}
 		}
 		if _, excused := withoutJSON[path]; (c.Flags().Lookup("json") == nil) != excused {
