@@ -78,7 +78,7 @@ func TestServerEndsFirst(t *testing.T) {
 
 func TestTooManyConnections(t *testing.T) {
 	bond := &fakeBond{at: map[string]string{"s.test:80": tcpServer(t, echoAtEnd)}}
-	e, proxy := startProxy(t, Config{Dialer: bond, MaxConns: 2})
+	e, proxy := startProxy(t, Config{Dialer: bond, MaxConns: 2, WaitOpen: true}) // so that both count as answered
 	one, _ := socksDial(t, proxy, "s.test")
 	two, _ := socksDial(t, proxy, "s.test")
 	third, err := net.Dial("tcp", proxy)
