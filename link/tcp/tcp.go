@@ -60,19 +60,31 @@ const (
 	Copa = "copa"
 )
 
-// isSystemCongestion reports whether the system implements the congestion control.
-func isSystemCongestion(name string) bool { return name != "" && name != PBE && name != Copa }
+// overUDP are the congestion controls of package pbe/transport. They need nothing of the kernel.
+var overUDP = map[string]bool{"cubic": true, "bbr": true, Copa: true, PBE: true}
 
 // CheckCongestion reports whether this process may use the congestion control, so that a wrong name
 // is found before the first connection. The empty name is the system's default. If udp is true,
-// names that exist only over UDP are valid too. Errors are faults.
+// names that exist over UDP are valid, whatever the system has for TCP. Errors are faults.
 func CheckCongestion(name string, udp bool) error {
 	switch {
-	case isSystemCongestion(name):
-		return checkCongestion(name)
-	case name != "" && !udp:
+	case name == "" || udp && overUDP[name]:
+		return nil
+	case name == Copa || name == PBE:
 		return fault.New(fault.Config, fmt.Errorf("congestion control %q works over UDP only, and UDP is off",
 			name), "enable `udp`, or set another congestion control")
+	}
+	return checkCongestion(name)
+}
+
+// selectCongestion sets the congestion control of a TCP socket. A name that exists over UDP, but not
+// in this system, selects the system's default: CheckCongestion has rejected it where UDP is off.
+func selectCongestion(fd int, name string) error {
+	if name == "" || name == Copa || name == PBE {
+		return nil
+	}
+	if err := setCongestion(fd, name); err != nil && !overUDP[name] {
+		return err
 	}
 	return nil
 }
@@ -80,8 +92,8 @@ func CheckCongestion(name string, udp bool) error {
 // Options are the settings of a connection or listener. The zero value is usable.
 type Options struct {
 	// Congestion names the congestion control of the sending side, as listed in
-	// /proc/sys/net/ipv4/tcp_available_congestion_control. Empty, PBE and Copa select the system's
-	// default.
+	// /proc/sys/net/ipv4/tcp_available_congestion_control. Empty, and a name that exists over UDP
+	// only, selects the system's default.
 	Congestion string
 	// Interface binds to a network device by name, Local to a local address ("192.0.2.7" or
 	// "192.0.2.7:0"). Dial only.
@@ -201,10 +213,8 @@ func (c *Conn) applyOptions(opt Options) error {
 	if err := c.SetKeepAlive(opt.KeepAlive); err != nil {
 		return err
 	}
-	if isSystemCongestion(opt.Congestion) {
-		if err := controlFD(c.raw, func(fd int) error { return setCongestion(fd, opt.Congestion) }); err != nil {
-			return err
-		}
+	if err := controlFD(c.raw, func(fd int) error { return selectCongestion(fd, opt.Congestion) }); err != nil {
+		return err
 	}
 	if opt.UserTimeout > 0 {
 		if err := controlFD(c.raw, func(fd int) error { return setUserTimeout(fd, opt.UserTimeout) }); err != nil {
@@ -436,10 +446,9 @@ type Listener struct {
 func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
 		return controlFD(raw, func(fd int) error {
-			if isSystemCongestion(opt.Congestion) { // finds a wrong name now instead of at the first connection
-				if err := setCongestion(fd, opt.Congestion); err != nil {
-					return err
-				}
+			// this finds a wrong name now instead of at the first connection
+			if err := selectCongestion(fd, opt.Congestion); err != nil {
+				return err
 			}
 			return bindSocket(fd, "", opt.Mark)
 		})

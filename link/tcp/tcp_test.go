@@ -294,6 +294,29 @@ func BenchmarkProbe(b *testing.B) {
 	}
 }
 
+// TestCongestionOverUDPOnly checks that a name that the system lacks is valid over UDP if we
+// implement it there. TCP then uses the system's default.
+func TestCongestionOverUDPOnly(t *testing.T) {
+	overUDP["ours"] = true
+	t.Cleanup(func() { delete(overUDP, "ours") })
+	if err := CheckCongestion("ours", true); err != nil {
+		t.Error(err)
+	}
+	if err := CheckCongestion("ours", false); err == nil {
+		t.Error("it is valid without UDP")
+	}
+	l, err := Listen(t.Context(), "127.0.0.1:0", Options{Congestion: "ours"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := Dial(t.Context(), l.Addr().String(), Options{Congestion: "ours"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
 // TestCheckCongestion checks that names that exist only over UDP are valid if UDP is used, and that
 // unknown names are not.
 func TestCheckCongestion(t *testing.T) {
