@@ -410,7 +410,7 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)),
 			width), Style: style}})
 	}
-	add(cli.StyleHead, columns, "USER", "PRB", "RATE", "MCS", "DCI", "RETX", "UPLINK", "HEARD")
+	add(cli.StyleHead, columns, "USER", "PRB", "RATE", "MCS", "DCI", "RETX", "UPLINK", "LAST DCI")
 	shown := c.list[:min(len(c.list), room-1)]
 	if len(shown) < len(c.list) {
 		shown = shown[:len(shown)-1]
@@ -421,10 +421,10 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 			mcs, format = fmt.Sprint(u.MCS), u.Format.String()
 		}
 		ago := "now"
-		if u.SinceHeard >= 100 {
-			ago = fmt.Sprintf("%.1f s ago", float64(u.SinceHeard)/1000)
+		if u.SinceMessage >= 100 {
+			ago = fmt.Sprintf("%.1f s ago", float64(u.SinceMessage)/1000)
 		}
-		style := cli.IfElse(u.SinceHeard < 1000, cli.StylePlain, cli.StyleDim)
+		style := cli.IfElse(u.SinceMessage < 1000, cli.StylePlain, cli.StyleDim)
 		if u.RNTI == self {
 			style = cli.StyleHead
 		}

@@ -85,7 +85,7 @@ load 55.8 %, idle 11.1 of 25 PRB; in 40 ms 4 users, 2 of them data users
   3 ··#·········#·········#·········#·········#·········#·········#···    ··#···
   0 ··#·········#·········#·········#·········#·········#·········#···    ··#···
     −760ms                                                10 ms a column, SFN 89
-  USER             PRB         RATE MCS DCI    RETX  UPLINK HEARD
+  USER             PRB         RATE MCS DCI    RETX  UPLINK LAST DCI
 A 0x01f4 500    40.0 %   5.0 Mbit/s  12 2     0.0 %   0.0 % now
 B 0x02bc 700    10.0 %   1.2 Mbit/s  12 1     0.0 %   0.0 % now
 - 0x3b81 15233   0.0 %     2 kbit/s  12 1A    0.0 %   0.0 % now

@@ -101,7 +101,7 @@ func TestUsers(t *testing.T) {
 	want := []User{
 		{RNTI: 500, PRBPart: 0.4, Rate: 12 * unit.Mbps, MCS: 10, Format: cell.Format1, IsDataUser: true},
 		{RNTI: 600, PRBPart: 0.05, Rate: 250 * 21_000, MCS: 20, Format: cell.Format2A, IsDataUser: true,
-			SinceHeard: 501},
+			SinceMessage: 501},
 		{RNTI: 700, UplinkPart: 0.001, MCS: -1},
 	}
 	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {

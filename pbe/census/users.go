@@ -32,8 +32,8 @@ type User struct {
 	Retransmitted float64
 	// IsDataUser reports whether the user passes the user filter over this second.
 	IsDataUser bool
-	// SinceHeard is the number of subframes since the last message.
-	SinceHeard int64
+	// SinceMessage is the number of subframes since the last message.
+	SinceMessage int64
 }
 
 // Users is a table of the users of one cell.
@@ -82,7 +82,7 @@ func (u *Users) List(list []User) []User {
 	for _, m := range w.users {
 		x := User{RNTI: m.user, PRBPart: float64(m.prb) / all, UplinkPart: float64(m.uplinkPRB) / all,
 			MCS: int(m.mcs), Format: m.format, Retransmitted: quotient(int64(m.retransmitted), int64(m.blocks)),
-			IsDataUser: m.isDataUser, SinceHeard: w.last - m.lastHeard}
+			IsDataUser: m.isDataUser, SinceMessage: w.last - m.lastHeard}
 		x.Rate = unit.Rate(float64(m.sizedBits) / float64(max(w.receivedCount, 1)) * 1000)
 		if m.mcs == noMCS {
 			x.MCS = -1
@@ -91,7 +91,7 @@ func (u *Users) List(list []User) []User {
 	}
 	slices.SortFunc(list[begin:], func(a, b User) int {
 		return cmp.Or(cmp.Compare(b.PRBPart, a.PRBPart), cmp.Compare(b.UplinkPart, a.UplinkPart),
-			cmp.Compare(a.SinceHeard, b.SinceHeard), cmp.Compare(a.RNTI, b.RNTI))
+			cmp.Compare(a.SinceMessage, b.SinceMessage), cmp.Compare(a.RNTI, b.RNTI))
 	})
 	return list
 }
