@@ -60,14 +60,17 @@ discarded and repeated.`,
 	f.linksFlag(c)
 	c.Flags().StringSliceVar(&p.Sets, "over", []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"},
 		"compare these controllers, `NAME[+NAME…],…`")
-	c.Flags().StringVar(&p.Link, "link", "", "send flows over this link (default: ps, or the only one)")
-	c.Flags().DurationVar(&p.Length, "length", p.Length, "send for this time")
-	c.Flags().DurationSliceVar(&p.Marks, "phases", p.Marks, "end phases at these times; each is reported separately")
-	c.Flags().IntVar(&p.Reps, "reps", 1, "run each that many times")
-	c.Flags().Uint64Var(&p.Seed, "seed", 1, "seed mpbond's controllers")
-	c.Flags().StringArrayVar(&p.At, "at", nil, "change a link at a time, `TIME:LINK.PROPERTY=VALUE` (repeatable)")
+	c.Flags().StringVar(&p.Link, "link", "", "send flows over this `LINK` (default: ps, or the only one)")
+	c.Flags().DurationVar(&p.Length, "length", p.Length, "send for this `TIME`")
+	c.Flags().DurationSliceVar(&p.Marks, "phases", p.Marks, "end phases at these `TIMES`; each is reported separately")
+	c.Flags().IntVar(&p.Reps, "reps", 1, "run each this `NUMBER` of times")
+	c.Flags().Uint64Var(&p.Seed, "seed", 1, "seed mpbond's controllers with this `NUMBER`")
+	c.Flags().StringArrayVar(&p.At, "at", nil, "change a link at a time, `TIME:LINK.PROPERTY=VALUE`; repeatable")
 	c.Flags().BoolVar(&p.Together, "together", false, "run all at once, each over its own copy of the link")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per run")
+	cli.GroupFlags(c, "Network", "links", "link", "at")
+	cli.GroupFlags(c, "Flows", "over", "together", "length", "reps", "seed")
+	cli.GroupFlags(c, "Output", "json", "phases")
 	return c
 }
 

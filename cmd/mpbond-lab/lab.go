@@ -86,7 +86,7 @@ func (f *labFlags) loadTopology(args []string) (*lab.Topology, error) {
 
 // linksFlag adds --links.
 func (f *labFlags) linksFlag(c *cobra.Command) {
-	c.Flags().StringVar(&f.links, "links", "", "use a triangle with these rates in Mbit/s: "+
+	c.Flags().StringVar(&f.links, "links", "", "use a triangle with these `RATES` in Mbit/s: "+
 		"PS/HS/pipe[+pipe…][,HS/pipe…]")
 	hideFormerLinksFlag(c, &f.links)
 }

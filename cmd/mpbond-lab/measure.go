@@ -56,8 +56,10 @@ Schemes:
     mpbond[:OPTION…]    mpbond. Options: a scheduler; noreinject; direct (no
                         helpers); subflows=N; feedback=MODE; if=LINK[+LINK…]
                         (direct subflows over these links); udp (subflows over
-                        UDP); cc=NAME (cubic, bbr, or pbe, which listens to the
-                        cells of mobile networks)
+                        UDP; it needs if=); cc=NAME (congestion control: of the
+                        kernel, like cubic or bbr; over UDP our own cubic, bbr,
+                        copa, or pbe, which listens to the cells of mobile
+                        networks)
     onload[:SCHEDULER]  mpbond get --onload, or put, without a server
     page                uploads over a helper's page, without a client
 
@@ -84,20 +86,24 @@ Changes, at times after the start of the client:
 		},
 	}
 	f.addTopologyFlags(c)
-	c.Flags().StringVar(&o.schemes, "scheme", "single,mptcp,mpbond", "compare these schemes")
+	c.Flags().StringVar(&o.schemes, "scheme", "single,mptcp,mpbond", "compare these `SCHEMES`")
 	c.Flags().StringVar(&o.get, "get", "", "download that many `BYTES` (512KB, 10MB)")
 	c.Flags().StringVar(&o.put, "put", "", "upload that many `BYTES`")
 	c.Flags().StringVar(&o.drive, "drive", "", "transfer for 30 s over the recorded drive `NAME` instead, as the "+
 		"bench does")
-	c.Flags().IntVar(&o.Streams, "streams", 1, "make that many downloads at once")
-	c.Flags().IntVar(&o.items, "items", 0, "move that many files in one transfer, like segments of a video or photos")
-	c.Flags().IntVar(&o.Reps, "reps", 1, "make that many transfers of each scheme")
-	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed the file's content")
-	c.Flags().StringArrayVar(&o.At, "at", nil, "make a change at a time, `TIME:WHAT` (repeatable)")
-	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet at this interval over each link between "+
+	c.Flags().IntVar(&o.Streams, "streams", 1, "make this `NUMBER` of downloads at once")
+	c.Flags().IntVar(&o.items, "items", 0,
+		"move this `NUMBER` of files in one transfer, like segments of a video or photos")
+	c.Flags().IntVar(&o.Reps, "reps", 1, "make this `NUMBER` of transfers of each scheme")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed the file's content with this `NUMBER`")
+	c.Flags().StringArrayVar(&o.At, "at", nil, "make a change at a time, `TIME:WHAT`; repeatable")
+	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet at this `INTERVAL` over each link between "+
 		"primary and server, and report its delays")
 	c.Flags().StringVar(&o.Trace, "trace", "", "keep the output and events of programs in `DIR`")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per transfer")
+	cli.GroupFlags(c, "Network", "links", "drive", "at")
+	cli.GroupFlags(c, "Transfers", "scheme", "get", "put", "items", "streams", "reps", "seed")
+	cli.GroupFlags(c, "Output", "json", "ping", "pcap", "trace")
 	return c
 }
 

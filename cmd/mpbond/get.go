@@ -130,6 +130,10 @@ need them use this device's link alone.`,
 	cmd.Flags().StringVar(&o.socket, "socket", "", "use the primary at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON (with -o - to standard error)")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only errors")
+	cli.GroupFlags(cmd, "File", "output", "sha256")
+	cli.GroupFlags(cmd, "Links", "socket", "onload", "interface")
+	cli.GroupFlags(cmd, "Requests", "header", "cookie", "netrc", "netrc-file")
+	cli.GroupFlags(cmd, "Output", "json", "quiet")
 	return cmd
 }
 

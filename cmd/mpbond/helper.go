@@ -123,6 +123,9 @@ primaries that onload (docs/howto/onload.md), on TCP port 7604, while its allowa
 	cmd.Flags().StringSliceVar(&overUDP, "udp", nil,
 		"reach servers over UDP, where it gets through, by this network `INTERFACE`; any: all; repeatable")
 	cli.CompleteWith(cmd, "feedback", helper.FeedbackModes()...)
+	cli.GroupFlags(cmd, "Sharing", "onload", "feedback")
+	cli.GroupFlags(cmd, "Links", "udp", "cell")
+	r.groupFlags(cmd, "name")
 	return cmd
 }
 

@@ -148,6 +148,10 @@ on.`,
 		return completeNames(identity.RoleServer)
 	})
 	addSchedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
+	cli.GroupFlags(cmd, "Apps", "proxy", "transparent", "tun", "direct", "policy", "latency", "redundant")
+	cli.GroupFlags(cmd, "Links", "server", "interface", "subflows", "pipe", "metered", "udp", "cell")
+	cli.GroupFlags(cmd, "Scheduling", "scheduler", "reinject", "congestion")
+	r.groupFlags(cmd, "name")
 	return cmd
 }
 

@@ -90,6 +90,9 @@ A URL that ends with a slash is a directory, in which files keep their names.`,
 		"distribute files with the scheduler `NAME`: "+strings.Join(board.Names(), ", "))
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only errors")
+	cli.GroupFlags(cmd, "Target", "to", "method", "header", "field", "form", "keep")
+	cli.GroupFlags(cmd, "Links", "interface", "scheduler")
+	cli.GroupFlags(cmd, "Output", "json", "quiet")
 	cli.CompleteWith(cmd, "method", upload.Methods...)
 	cli.CompleteWith(cmd, "scheduler", board.Names()...)
 	if err := cmd.MarkFlagRequired("to"); err != nil {

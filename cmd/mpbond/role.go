@@ -63,6 +63,11 @@ func (r *role) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.trace, "trace", "", "write events to this `FILE` as JSON lines")
 }
 
+// groupFlags adds the flags of addFlags to the help text of cmd as a group, after these others.
+func (r *role) groupFlags(cmd *cobra.Command, others ...string) {
+	cli.GroupFlags(cmd, "Files, API and diagnosis", append(others, "config", "socket", "api", "trace")...)
+}
+
 // loadFiles fills cfg, which holds the defaults, from the configuration file. It then calls
 // fromFlags to apply the given flags, and loads the keys.
 func (r *role) loadFiles(cmd *cobra.Command, cfg any,

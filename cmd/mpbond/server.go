@@ -103,6 +103,10 @@ can read. It refuses destinations in private networks unless --allow permits the
 		"limit each device to this `RATE` in each direction, like 50Mbit/s; empty: no limit")
 	cmd.Flags().BoolVar(&flags.UDP, "udp", false, "serve subflows over UDP too, at the same address")
 	addSchedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
+	cli.GroupFlags(cmd, "Devices", "listen", "public", "udp")
+	cli.GroupFlags(cmd, "Limits", "allow", "rate")
+	cli.GroupFlags(cmd, "Scheduling", "scheduler", "reinject", "congestion")
+	r.groupFlags(cmd)
 	return cmd
 }
 

@@ -30,7 +30,14 @@ func ManCommand() *cobra.Command {
 			EachCommand(root, func(c *cobra.Command) {
 				fmt.Fprintf(&b, ".SS %s\n", escapeRoff(strings.TrimPrefix(c.UseLine(), root.Name()+" ")))
 				writeManText(&b, strings.ToUpper(c.Short[:1])+c.Short[1:]+".\n\n"+c.Long)
-				c.LocalFlags().VisitAll(func(f *pflag.Flag) { writeManFlag(&b, f) })
+				for _, g := range FlagGroups(c) {
+					if g.Heading != "Flags" {
+						fmt.Fprintf(&b, ".PP\n.I %s\n", escapeRoff(g.Heading))
+					}
+					for _, f := range g.Flags {
+						writeManFlag(&b, f)
+					}
+				}
 				b.WriteString(".PP\n")
 				writeManText(&b, c.Example)
 			})

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // helpWidth is the number of columns of help texts.
@@ -35,12 +34,9 @@ func printUsage(c *cobra.Command) error {
 			}
 		}
 	}
-	printFlags := func(title string, flags *pflag.FlagSet) {
-		if flags.HasAvailableFlags() {
-			fmt.Fprintf(w, "\n%s:\n%s", title, flags.FlagUsagesWrapped(helpWidth))
-		}
+	fmt.Fprint(w, describeFlags(FlagGroups(c)))
+	if inherited := c.InheritedFlags(); inherited.HasAvailableFlags() {
+		fmt.Fprintf(w, "\nFlags of all commands:\n%s", inherited.FlagUsagesWrapped(helpWidth))
 	}
-	printFlags("Flags", c.LocalFlags())
-	printFlags("Flags of all commands", c.InheritedFlags())
 	return nil
 }

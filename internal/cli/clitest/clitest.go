@@ -83,12 +83,7 @@ func CheckCommands(t *testing.T, p cli.Program, withoutJSON, withoutNames Excuse
 				t.Errorf("%s: the example %q is not indented", path, line)
 			}
 		}
-		_, flags, _ := strings.Cut(c.UsageString(), "\nFlags:\n")
-		for line := range strings.SplitSeq(flags, "\n") {
-			if n := utf8.RuneCountInString(line); n > 100 {
-				t.Errorf("%s: a line of its flags has %d columns: %s", path, n, line)
-			}
-		}
+		checkFlagHelp(t, c)
 		if _, excused := withoutJSON[path]; (c.Flags().Lookup("json") == nil) != excused {
 			t.Errorf("%s needs --json or an excuse, and not both", path)
 		}
@@ -101,6 +96,39 @@ func CheckCommands(t *testing.T, p cli.Program, withoutJSON, withoutNames Excuse
 		for path := range list {
 			if !seen[path] {
 				t.Errorf("there is no %s", path)
+			}
+		}
+	}
+}
+
+// maxUngroupedFlags is how many flags a command may show without groups.
+const maxUngroupedFlags = 10
+
+// checkFlagHelp checks the help text of a command's flags: its width, and that many flags are in
+// groups.
+func checkFlagHelp(t *testing.T, c *cobra.Command) {
+	t.Helper()
+	usage := c.UsageString()
+	groups := cli.FlagGroups(c)
+	if len(groups) == 0 {
+		return
+	}
+	_, flags, found := strings.Cut(usage, "\n"+groups[0].Heading+":\n")
+	if !found {
+		t.Errorf("%s does not show %q:\n%s", c.CommandPath(), groups[0].Heading, usage)
+	}
+	for line := range strings.SplitSeq(flags, "\n") {
+		if n := utf8.RuneCountInString(line); n > 100 {
+			t.Errorf("%s: a line of its flags has %d columns: %s", c.CommandPath(), n, line)
+		}
+	}
+	for _, g := range groups {
+		if len(groups) == 1 && len(g.Flags) > maxUngroupedFlags {
+			t.Errorf("%s has %d flags: show them in groups", c.CommandPath(), len(g.Flags))
+		}
+		for _, f := range g.Flags {
+			if n := strings.Count(flags, "--"+f.Name+" "); n == 0 {
+				t.Errorf("%s does not show --%s", c.CommandPath(), f.Name)
 			}
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -73,32 +72,35 @@ func describeCommand(b *bytes.Buffer, c *cobra.Command) {
 		}
 		b.WriteString("\n\n")
 	}
-	flags := map[string]*pflag.Flag{}
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" {
-			flags[f.Name] = f
+	groups := cli.FlagGroups(c)
+	for _, g := range groups {
+		flags := slices.DeleteFunc(g.Flags, func(f *pflag.Flag) bool { return f.Name == "help" })
+		if len(flags) == 0 {
+			continue
 		}
-	})
-	if len(flags) == 0 {
-		return
+		if len(groups) > 1 {
+			fmt.Fprintf(b, "%s:\n\n", g.Heading)
+		}
+		b.WriteString("| flag | default | meaning |\n|---|---|---|\n")
+		for _, f := range flags {
+			describeFlag(b, f)
+		}
+		b.WriteString("\n")
 	}
-	b.WriteString("| flag | default | meaning |\n|---|---|---|\n")
-	for _, name := range slices.Sorted(maps.Keys(flags)) {
-		f := flags[name]
-		value, usage := pflag.UnquoteUsage(f)
-		if value != "" {
-			name += " " + value
-		}
-		def := f.DefValue
-		if def == "[]" || def == "false" && f.NoOptDefVal != "" || def == "0" && !strings.Contains(usage, "0:") {
-			def = ""
-		}
-		if def != "" {
-			def = "`" + def + "`"
-		}
-		fmt.Fprintf(b, "| `--%s` | %s | %s |\n", TableCell(name), def, TableCell(usage))
+}
+
+// describeFlag writes the row of a flag.
+func describeFlag(b *bytes.Buffer, f *pflag.Flag) {
+	value, usage := pflag.UnquoteUsage(f)
+	name := strings.TrimSpace(f.Name + " " + value)
+	def := f.DefValue
+	if def == "[]" || def == "false" && f.NoOptDefVal != "" || def == "0" && !strings.Contains(usage, "0:") {
+		def = ""
 	}
-	b.WriteString("\n")
+	if def != "" {
+		def = "`" + def + "`"
+	}
+	fmt.Fprintf(b, "| `--%s` | %s | %s |\n", TableCell(name), def, TableCell(usage))
 }
 
 func flagNames(flags *pflag.FlagSet) string {
