@@ -35,16 +35,23 @@ const (
 	encodedTokenLen = 43 // in base64 (RFC 4648 section 5), without padding
 )
 
-// ListenTCP opens the API's port. It accepts only loopback addresses, since the connection and the
-// token are not encrypted.
-func ListenTCP(addr string) (net.Listener, error) {
-	at, err := netip.ParseAddrPort(addr)
-	if err != nil || !at.Addr().IsLoopback() {
-		return nil, fault.New(
+// CheckAddress returns an error unless addr is a loopback address with a port. The API accepts no
+// others, since the connection and the token are not encrypted.
+func CheckAddress(addr string) error {
+	if at, err := netip.ParseAddrPort(addr); err != nil || !at.Addr().IsLoopback() {
+		return fault.New(
 			fault.Config,
 			fmt.Errorf("the API at %q: it must be a loopback address with a port", addr),
 			"write it like 127.0.0.1:7680; from elsewhere use `ssh -L 7680:127.0.0.1:7680`",
 		)
+	}
+	return nil
+}
+
+// ListenTCP opens the API's port. addr must pass CheckAddress.
+func ListenTCP(addr string) (net.Listener, error) {
+	if err := CheckAddress(addr); err != nil {
+		return nil, err
 	}
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -34,6 +34,7 @@ var withoutNames = clitest.Excuses{
 	"mpbond run":          "a command",
 	"mpbond trust add":    "a new name",
 	"mpbond policy check": "a file",
+	"mpbond check":        "files",
 	"mpbond policy why":   "an address",
 }
 

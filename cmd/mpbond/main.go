@@ -44,6 +44,7 @@ func commands() []*cobra.Command {
 		consoleCommand(),
 
 		policyCommand(),
+		checkCommand(),
 
 		keygenCommand(),
 		trustCommand(),
@@ -64,7 +65,7 @@ var groups = []cli.Group{
 	{Title: "Use it", Commands: []string{"primary", "helper", "server", "dual", "run", "get", "put", "play"}},
 	{Title: "Devices", Commands: []string{"pair", "accept", "devices", "rename", "pause", "resume", "revoke"}},
 	{Title: "Look", Commands: []string{"status", "top", "streams", "events", "usage", "doctor", "console"}},
-	{Title: "Rules", Commands: []string{"policy"}},
+	{Title: "Rules and settings", Commands: []string{"policy", "check"}},
 	{Title: "Advanced", Commands: []string{"keygen", "trust", "version"}},
 }
 

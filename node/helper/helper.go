@@ -134,7 +134,7 @@ type Helper struct {
 // New validates cfg. name is this device's name, for display at the other ends. rec, if not nil,
 // records events. Errors are faults of kind Config.
 func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Recorder) (*Helper, error) {
-	if err := cfg.validate(name); err != nil {
+	if err := cfg.Validate(name); err != nil {
 		return nil, err
 	}
 	h := &Helper{
@@ -219,8 +219,8 @@ func configError(err error, hint string) error {
 	return fault.New(fault.Config, fmt.Errorf("helper: %w", err), hint)
 }
 
-// validate sets defaults and returns the first problem of c, on a device with that name.
-func (c *Config) validate(name string) error {
+// Validate sets defaults and returns the first problem of c, on a device with that name.
+func (c *Config) Validate(name string) error {
 	if c.Buffer == 0 {
 		c.Buffer = defaultBuffer
 	}

@@ -131,9 +131,8 @@ const (
 	minDuration = Duration(time.Millisecond)
 )
 
-// validate returns the first problem of the configuration. It does not check the rules in Latency
-// and Redundant.
-func (c Config) validate() error {
+// Validate returns the first problem of the configuration.
+func (c Config) Validate() error {
 	if _, err := sched.New(c.Scheduler); err != nil {
 		return fault.New(fault.Config, err, "set `scheduler` to one of these")
 	}
@@ -185,5 +184,12 @@ func (c Config) validate() error {
 			)
 		}
 	}
-	return cmp.Or(dial.CheckCells(c.Cell, c.UDP), tcp.CheckCongestion(c.Congestion, len(c.UDP) > 0))
+	_, err := c.compileSettings()
+	return cmp.Or(dial.CheckCells(c.Cell, c.UDP), tcp.CheckCongestion(c.Congestion, len(c.UDP) > 0), err)
+}
+
+// compileSettings returns the rules in Latency and Redundant.
+func (c Config) compileSettings() (*policy.Rules, error) {
+	rules, err := policy.CompileSettings(c.Latency, c.Redundant)
+	return rules, fault.New(fault.Config, err, "correct `latency` or `redundant`")
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/loglimit"
 	"mpbond/base/unit"
@@ -65,12 +64,12 @@ func New(
 	log *slog.Logger,
 	rec *trace.Recorder,
 ) (*Primary, error) {
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	usual, err := policy.CompileSettings(cfg.Latency, cfg.Redundant)
+	usual, err := cfg.compileSettings()
 	if err != nil {
-		return nil, fault.New(fault.Config, err, "correct `latency` or `redundant`")
+		return nil, err
 	}
 	server, err := newServerPeer(cfg.Server, trust)
 	if err != nil {
@@ -158,7 +157,7 @@ func bondOpener(
 	rec *trace.Recorder,
 ) func(wire.BondID, func(*subflow.Subflow, error)) *endpoint.Endpoint {
 	return func(id wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint {
-		scheduler, _ := sched.New(cfg.Scheduler) // checked by validate
+		scheduler, _ := sched.New(cfg.Scheduler) // checked by Validate
 		return endpoint.New(endpoint.Config{
 			Bond: bond.Config{
 				OpensStreams: true,

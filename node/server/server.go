@@ -136,34 +136,40 @@ type Server struct {
 	wg         sync.WaitGroup
 }
 
-// New opens the server's port. trust lists the enrolled devices; rec, if not nil, records events.
-func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
-	if _, err := sched.New(cfg.Scheduler); err != nil {
-		return nil, fault.New(fault.Config, err, "set `scheduler` to one of these")
+// Validate returns the first problem of the configuration.
+func (c Config) Validate() error {
+	if _, err := sched.New(c.Scheduler); err != nil {
+		return fault.New(fault.Config, err, "set `scheduler` to one of these")
 	}
 	for name, n := range map[string]int{
-		"max_streams": cfg.MaxStreams, "max_flows": cfg.MaxFlows,
-		"max_subflows": cfg.MaxSubflows, "max_bonds": cfg.MaxBonds,
+		"max_streams": c.MaxStreams, "max_flows": c.MaxFlows,
+		"max_subflows": c.MaxSubflows, "max_bonds": c.MaxBonds,
 	} {
 		if n < 1 {
-			return nil, fault.New(fault.Config, fmt.Errorf("%s is %d", name, n), "set it to 1 or more, or leave it out")
+			return fault.New(fault.Config, fmt.Errorf("%s is %d", name, n), "set it to 1 or more, or leave it out")
 		}
 	}
-	if cfg.Rate != 0 && cfg.Rate < minRate {
-		return nil, fault.New(
+	if c.Rate != 0 && c.Rate < minRate {
+		return fault.New(
 			fault.Config,
-			fmt.Errorf("rate is %v", cfg.Rate),
+			fmt.Errorf("rate is %v", c.Rate),
 			"set it to 64kbit/s or more, or leave it out",
 		)
 	}
-	if cfg.Reinject == 0 || math.IsNaN(cfg.Reinject) {
-		return nil, fault.New(
+	if c.Reinject == 0 || math.IsNaN(c.Reinject) {
+		return fault.New(
 			fault.Config,
-			fmt.Errorf("reinject is %v", cfg.Reinject),
+			fmt.Errorf("reinject is %v", c.Reinject),
 			"a negative value switches reinjection off; 0.2 is usual",
 		)
 	}
-	if err := tcp.CheckCongestion(cfg.Congestion, cfg.UDP); err != nil {
+	return tcp.CheckCongestion(c.Congestion, c.UDP)
+}
+
+// New checks the configuration and opens the server's port. trust lists the enrolled devices; rec, if
+// not nil, records events.
+func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	ln, err := tcp.Listen(
