@@ -99,6 +99,17 @@ func TestExp(t *testing.T) {
 	if code, text := run("report", "--dir", dir, "--markdown", filepath.Join(dir, "report.md")); code != 0 {
 		t.Errorf("%d %s", code, text)
 	}
+	// The tables of a document of other rows stay as they are.
+	other := filepath.Join(dir, "other.md")
+	document := "# A page\n\n## m1\n\n" + exp.DocumentBegin + "\n## p1\n" + exp.DocumentEnd + "\n"
+	if err := os.WriteFile(other, []byte(document), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, text = run("report", "--dir", dir, "--markdown", other)
+	if after, err := os.ReadFile(other); code == 0 || err != nil || string(after) != document ||
+		!strings.Contains(text, "do not have m4") || !strings.Contains(text, "report p1 --markdown") {
+		t.Errorf("%d %v %s\n%s", code, err, text, after)
+	}
 	for _, name := range []string{"report.html", "report.csv", "report.md"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text),
 			"abc1234") {
