@@ -85,7 +85,7 @@ func exhaustServer(kind string, in io.Reader, out io.Writer) error {
 				const each = 16_000
 				f.Stream, f.Seq = wire.StreamID(1+n/each), wire.DataSeq(wire.InitialWindow)-1-2*wire.DataSeq(n%each)
 			}
-			if buf = wire.Append(buf, f); len(buf) < 32<<10 {
+			if buf = wire.Append(buf, f); len(buf) < 32<<10 && n < frames-1 {
 				continue
 			}
 			sent += len(buf)

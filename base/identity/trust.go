@@ -228,7 +228,8 @@ func (t *Trust) readSaved() (*trustState, error) {
 		return nil, fault.New(fault.Permission, fmt.Errorf("trust file: %w", err), "run mpbond as the user who made it")
 	}
 	defer f.Close()
-	if err := checkPrivate(f, 0o022); err != nil { // it has no secrets, but its writer decides whom we trust
+	// the file has no secrets, but its writer decides which devices we trust
+	if err := checkPrivate(f, 0o022); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxTrustFile+1))
@@ -335,7 +336,8 @@ func (t *Trust) Remove(name string) error {
 		p := t.currentState()
 		i, ok := p.byName[name]
 		if !ok {
-			return err
+			return fault.New(fault.NotFound, fmt.Errorf("this process trusts no device called %q, and the trust file "+
+				"cannot be read: %w", name, err), fault.HintOf(err))
 		}
 		removed = p.list[i]
 	}

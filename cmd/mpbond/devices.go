@@ -360,13 +360,14 @@ func revokeByName(cmd *cobra.Command, args []string) error {
 	if !ok {
 		p.Name = args[0]
 	}
+	problem := "saved"
 	if err == nil {
 		err = trust.Remove(args[0])
 	} else { // a running mpbond read the file earlier and can still cut the device off
-		err = fault.New(fault.NotSaved, err, fault.HintOf(err))
+		err, problem = fault.New(fault.NotSaved, err, fault.HintOf(err)), "read"
 	}
 	if fault.Is(err, fault.NotSaved) {
-		err = revokeRunning(cmd.Context(), args[0], err)
+		err = revokeRunning(cmd.Context(), args[0], err, problem)
 	}
 	if err != nil {
 		return err
@@ -375,10 +376,10 @@ func revokeByName(cmd *cobra.Command, args []string) error {
 	return printDeviceResult(cmd, p, "%s is no longer trusted", args[0])
 }
 
-// revokeRunning asks each mpbond that runs here to cut off a device whose removal cannot be saved.
-// It returns an error that says which of them did.
-func revokeRunning(ctx context.Context, name string, notSaved error) error {
-	var disconnected []string
+// revokeRunning asks each mpbond that runs here to cut off a device, because the trust file cannot
+// be "read" or "saved". It returns an error that says which of them did.
+func revokeRunning(ctx context.Context, name string, notSaved error, problem string) error {
+	var disconnected, ignorant []string
 	for _, r := range append(identity.Roles(), "dual") {
 		c := client.New(api.SocketPath(string(r)))
 		err := c.RevokeDevice(ctx, name)
@@ -388,8 +389,10 @@ func revokeRunning(ctx context.Context, name string, notSaved error) error {
 			return nil
 		case fault.Is(err, fault.NotSaved):
 			disconnected, notSaved = append(disconnected, string(r)), err
-		case !fault.Is(err, fault.NotRunning) && !fault.Is(err, fault.NotFound):
-			return fmt.Errorf("cut off %s at the mpbond %s that runs here: %w", name, r, err)
+		case fault.Is(err, fault.NotFound):
+			ignorant = append(ignorant, string(r))
+		case !fault.Is(err, fault.NotRunning):
+			return fmt.Errorf("the mpbond %s that runs here did not cut off %s: %w", r, name, err)
 		}
 	}
 	if len(disconnected) > 0 {
@@ -400,8 +403,16 @@ func revokeRunning(ctx context.Context, name string, notSaved error) error {
 	for e := errors.Unwrap(cause); e != nil; e = errors.Unwrap(e) {
 		cause = e
 	}
+	hint := fault.HintOf(errors.Unwrap(notSaved))
+	switch {
+	case problem == "read" && len(ignorant) > 0:
+		return fault.New(fault.NotFound, fmt.Errorf("the mpbond that runs here (%s) trusts no device called %q, "+
+			"and the trust file cannot be read: %w", strings.Join(ignorant, ", "), name, cause), hint)
+	case problem == "read":
+		return fault.New(fault.Config, fmt.Errorf("%s may still be trusted: no mpbond runs here to cut it off, "+
+			"and the trust file cannot be read: %w", name, cause), hint)
+	}
 	return fault.New(fault.Limit,
 		fmt.Errorf("%s is still trusted: no mpbond runs here to cut it off, and the trust file cannot be saved: %w",
-			name, cause),
-		cmp.Or(fault.HintOf(errors.Unwrap(notSaved)), "make room on the disk, and try again"))
+			name, cause), cmp.Or(hint, "make room on the disk, and try again"))
 }

@@ -109,7 +109,7 @@ func TestRevokeUnread(t *testing.T) {
 	}
 	spoil()
 	code, _, errs := runProgram(t, "revoke", "stolen")
-	if code == 0 || !strings.Contains(errs, "still trusted") || !strings.Contains(errs, "open to other users") ||
+	if code == 0 || !strings.Contains(errs, "may still be trusted") || !strings.Contains(errs, "open to other users") ||
 		!strings.Contains(errs, "chmod") {
 		t.Errorf("without a process: %d, %s", code, errs)
 	}
@@ -122,6 +122,10 @@ func TestRevokeUnread(t *testing.T) {
 	if code == 0 || !strings.Contains(errs, "not yet written") || !strings.Contains(errs, "open to other users") ||
 		!strings.Contains(errs, "server") || !strings.Contains(errs, "restart") {
 		t.Errorf("%d, %s", code, errs)
+	}
+	if code, _, errs := runProgram(t, "revoke", "tpyo"); code == 0 || strings.Contains(errs, "still trusted") ||
+		!strings.Contains(errs, `(server) trusts no device called "tpyo"`) || !strings.Contains(errs, "chmod") {
+		t.Errorf("an unknown device: %d, %s", code, errs)
 	}
 	awaitStatus(t, "server", log, func(s api.Status) bool {
 		return slices.Equal(s.Unsaved, []string{"stolen"}) &&

@@ -13,7 +13,6 @@
 package onload
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -241,13 +240,12 @@ func fileSum(file string) string {
 // run is a command that logs its progress and prints a result as JSON.
 type run struct {
 	*rig.Process
-	out *bytes.Buffer // when it has ended
 }
 
 // startCommand starts an mpbond command on the primary, which writes its output to the file out.
 func (n *network) startCommand(args ...string) *run {
 	n.Helper()
-	r := &run{out: new(bytes.Buffer)}
+	r := new(run)
 	argv := []string{"sh", "-c", `out=$1; shift; exec "$@" >"$out"`, "sh", filepath.Join(n.Dir, "out"),
 		n.Mpbond, "--log-level", "debug", "--log-format", "json"}
 	r.Process = n.Start("primary", append(argv, args...)...)

@@ -10,28 +10,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"mpbond/internal/cli/clitest"
 )
-
-// lockedBuffer is a bytes.Buffer for a log.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // TestSilentConnectionsMakeRoom checks that a program that opens more than MaxConns connections
 // without requests does not lock out other apps, ends none of their streams, and does not fill the
@@ -41,7 +24,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	o := startOrigin(t)
 	bond := &fakeBond{at: map[string]string{"echo.test:7": tcpServer(t,
 		func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), "web.test:80": o.Listener.Addr().String()}}
-	log := new(lockedBuffer)
+	log := new(clitest.LockedBuffer)
 	e, proxy := startProxy(t, Config{Dialer: bond, MaxConns: most, Log: slog.New(slog.NewTextHandler(log, nil))})
 	say := func(c net.Conn, what string) {
 		t.Helper()

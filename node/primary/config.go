@@ -22,7 +22,8 @@ import (
 
 // Config is the primary's configuration. The toml tags are the keys of the file.
 type Config struct {
-	// Name is the name of this device in status output; empty is the host name.
+	// Name is the name of this device for subflows, in status output and events; empty is
+	// "primary".
 	Name string `toml:"name"`
 	// Server is the name of the server in the trust file; empty is the only one there.
 	Server string `toml:"server"`
@@ -42,14 +43,14 @@ type Config struct {
 	// interface, or if the server is reached by another route, one subflow follows the system's
 	// routes. An empty list always does that.
 	Interfaces []string `toml:"interfaces"`
-	// UDP are the interfaces whose direct subflows use UDP instead of TCP, where it gets through
+	// UDP are the interfaces with direct subflows over UDP instead of TCP, where it gets through
 	// and the server offers it (docs/explanation/pbe.md); "any" is all.
 	UDP []string `toml:"udp"`
 	// Cell are the sources of control messages of mobile cells, for interfaces of UDP: a table for
 	// each, like [cell.wwan0].
 	Cell map[string]device.Cell `toml:"cell"` // for the caller, which starts the listeners
-	// Metered are interfaces and helpers whose data costs money: they carry nothing while another
-	// one works.
+	// Metered are interfaces and helpers with data that costs money: they carry nothing while
+	// another one works.
 	Metered []string `toml:"metered"`
 	// Subflows is the number of direct subflows of each interface, at most 32.
 	Subflows int `toml:"subflows"`

@@ -10,6 +10,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/unit"
 	"mpbond/core/bond"
+	"mpbond/core/sched"
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
 )
@@ -142,8 +143,17 @@ func describeChoice(c wire.Choice) (a api.StreamChoice) {
 	return a
 }
 
+// describeReason describes why a decision was taken. The scheduler sees only the subflows that
+// policy allows: others may be idle.
+func describeReason(r sched.Reason) string {
+	if r == sched.NoIdleSubflow {
+		return "every subflow that policy allows now is busy"
+	}
+	return r.String()
+}
+
 func describeDecision(d bond.Decision) api.Decision {
-	a := api.Decision{T: d.At, RemainingBytes: d.Remaining, DiffBytes: d.Diff, Reason: d.Reason.String()}
+	a := api.Decision{T: d.At, RemainingBytes: d.Remaining, DiffBytes: d.Diff, Reason: describeReason(d.Reason)}
 	if !d.Wait {
 		a.Subflow = uint32(d.Subflow)
 		for _, p := range d.Seen {

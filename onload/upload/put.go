@@ -51,7 +51,7 @@ func (p *putProtocol) prepareFile(ctx context.Context, d *transfer.Worker, f *fi
 }
 
 // checkAbsent returns an error if the file exists and existing files are kept. An existing file of
-// the same size as one whose response was lost is probably that file: it is found out when the
+// the same size as one with a lost response is probably that file: it is found out when the
 // server refuses to replace it.
 func (a *requester) checkAbsent(
 	ctx context.Context,

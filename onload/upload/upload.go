@@ -228,6 +228,9 @@ func (t Target) Exposed() string {
 	if len(t.Header) > 0 {
 		list = append(list, "headers")
 	}
+	if t.Method == Post && len(t.Fields) > 0 { // a token or password, as often as not
+		list = append(list, "form fields")
+	}
 	return strings.Join(list, ", ")
 }
 
