@@ -87,7 +87,7 @@ type AppInfo struct {
 	User    string `json:"user,omitempty"`    // it runs as this user: a name, or a number without one
 }
 
-// AppUnknown is the App of a stream or flow whose app cannot be found.
+// AppUnknown is the App of a stream or flow if its app cannot be found.
 const AppUnknown = "unknown"
 
 // Stream is one connection of an app. Down is towards the primary.

@@ -9,7 +9,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// Source is the source of this package, whose comments are the descriptions of the OpenAPI
+// Source is the source of this package. Its comments are the descriptions of the OpenAPI
 // document.
 //
 //go:embed api.go lists.go facts.go pairing.go plots.go trouble.go policy.go usage.go

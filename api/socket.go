@@ -57,7 +57,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := ensureOwnDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	// Who holds the lock owns the socket, so that two processes that start at once cannot both
+	// The holder of the lock owns the socket, so that two processes that start at once cannot both
 	// replace an old socket. The lock file stays.
 	lock, err := userfile.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|userfile.NoFollow, 0o600)
 	if err != nil {
@@ -104,7 +104,7 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 		made, err := config.Listen(context.Background(), "unix", filepath.Join(dir, filepath.Base(path)))
 		if err == nil {
 			l = made.(*net.UnixListener)
-			l.SetUnlinkOnClose(false) // nobody else finds it by that name
+			l.SetUnlinkOnClose(false) // no other process finds it by that name
 		}
 		return withPath(err, path)
 	})

@@ -8,7 +8,7 @@
 //	span        sets of integers as ranges
 //	event       an event queue in virtual time, for simulations
 //	text        makes untrusted text safe for terminals
-//	userfile    files and sockets, with the rights of the user who owns them
+//	userfile    files and sockets, with the rights of their owner
 //	config, store, identity  settings, state that survives restarts, keys and trust
 //	dialpolicy  addresses to which others may be connected
 //	backoff     delays between attempts

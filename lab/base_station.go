@@ -14,8 +14,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// subframeLength is the step of a network. While nobody listens and no link has a packet there, a
-// base station runs idleSubframes at once, since the thread's wake-ups are expensive.
+// subframeLength is the step of a network. While there is no listener and no link has a packet
+// there, a base station runs idleSubframes at once, since the thread's wake-ups are expensive.
 const (
 	subframeLength = time.Millisecond
 	idleSubframes  = 20

@@ -260,7 +260,7 @@ func (h *listener) truthEncoder(users []airUser) func(*slot) error {
 	}
 }
 
-// appendData lets add append to the listener's backlog. It drops a listener whose backlog exceeds
+// appendData lets add append to the listener's backlog. It drops a listener if its backlog exceeds
 // most bytes.
 func (h *listener) appendData(most int, add func() error) {
 	h.mu.Lock()

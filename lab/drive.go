@@ -46,7 +46,7 @@ type driveRow struct {
 
 // LoadDrives reads all recordings in dir, or those that come with the program if dir is empty. They
 // are CSV files with a header. Their first columns are the time in seconds and both carriers' rates
-// in Mbit/s. Files whose names begin with UL are uploads.
+// in Mbit/s. Files with names that begin with UL are uploads.
 func LoadDrives(dir string) (all []Drive, err error) {
 	var files fs.FS = drives
 	at := "drives"

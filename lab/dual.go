@@ -20,7 +20,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// DualSpec describes a measurement of two users who share their links: two devices, each primary
+// DualSpec describes a measurement of two users that share their links: two devices, each primary
 // and helper at once, in a triangle.
 type DualSpec struct {
 	Links string     // rates of their links in Mbit/s, "5/5"; the pipe is unlimited

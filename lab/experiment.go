@@ -51,9 +51,9 @@ func NewDualExperiment(name string, d DualSpec) (Experiment, error) {
 	return e, e.estimateTimes()
 }
 
-// NewVirtualExperiment returns an experiment whose transfers are computed in virtual time, for the
-// schemes, repetitions and seed of the spec. compute keeps one processor busy for about took. Its
-// result depends on its arguments alone; several calls run at once.
+// NewVirtualExperiment returns an experiment with transfers that are computed in virtual time, for
+// the schemes, repetitions and seed of the spec. compute keeps one processor busy for about took.
+// Its result depends on its arguments alone; several calls run at once.
 func NewVirtualExperiment(
 	name string,
 	p RunSpec,

@@ -197,7 +197,7 @@ func (m *User) newUser(carriers int) (u airUser, err error) {
 			return u, fmt.Errorf("rate %q: write a rate up to 1Gbit/s, like 60Mbit/s, or omit it for a user that "+
 				"always has data to send", m.Rate)
 		}
-		u.Buffer = u.source.Rate.Bytes(time.Second) // bounds the queue of a user whose rate is too high
+		u.Buffer = u.source.Rate.Bytes(time.Second) // bounds the queue of a user with too high a rate
 	}
 	if (m.On == "") != (m.Off == "") {
 		return u, fmt.Errorf("write both on and off, or neither")

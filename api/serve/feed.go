@@ -14,12 +14,12 @@ const maxKeptEvents = 1024
 
 // Feed is the stream of events. It keeps the last ones once for all readers. Each reader has its
 // own position and learns how many events it missed, so a slow reader costs nothing and blocks
-// nobody. The zero Feed is ready. Safe for concurrent use.
+// no other. The zero Feed is ready. Safe for concurrent use.
 type Feed struct {
 	mu        sync.Mutex
 	ring      [maxKeptEvents]api.Event // event n is at n % maxKeptEvents
 	last      uint64                   // number of the newest event, 0 for none
-	nextAdded chan struct{}            // closed by the next Add; nil while nobody waits
+	nextAdded chan struct{}            // closed by the next Add; nil while no reader waits
 	counts    map[string]uint64        // by kind
 }
 

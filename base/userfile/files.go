@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// fileAccess says how to access the files at a path: with whose rights, and from where.
+// fileAccess says how to access the files at a path: with the rights of which user, and from where.
 //
 // A process of root may have to work in a user's directory, for instance with sudo and MPBOND_HOME,
 // or for a service. That user can put a link, a FIFO or a hard link there at any time. So root's
@@ -35,7 +35,7 @@ type fileAccess struct {
 // owner: see fileAccess.
 
 // WithOwnerRights calls f with a path that leads to the same file as path. In root's process, f
-// runs with the rights of the user who owns the directory, on its own thread, and must not start
+// runs with the rights of the owner of the directory, on its own thread, and must not start
 // goroutines that use the path. Use it only where no other function here fits: to listen or dial at
 // a Unix socket, or to watch a directory.
 func WithOwnerRights(path string, f func(path string) error) error {

@@ -218,7 +218,7 @@ func openNamed(path, name string, flag int, mode fs.FileMode) (*os.File, error) 
 }
 
 // nobodyIsUnmapped reports whether nobodyID stands for users outside this process's user namespace:
-// root of a namespace cannot act for them, nor they in it. The kernel shows them as nobody.
+// root of a namespace cannot act for them, nor they in it. The kernel shows them as "nobody".
 var nobodyIsUnmapped = sync.OnceValue(func() bool {
 	f, err := os.Open("/proc/self/uid_map")
 	if err != nil {

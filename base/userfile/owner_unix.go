@@ -65,7 +65,7 @@ func walkPath(path string) (o fileAccess, err error) {
 				o.openDir = next
 			}
 			at, todo = next, todo[1:]
-		case uid != 0 && (shared || st.Mode()&fs.ModeSymlink != 0): // a link belongs to the user who created it
+		case uid != 0 && (shared || st.Mode()&fs.ModeSymlink != 0): // a link belongs to its creator
 			return fileAccess{uid: uid, pin: at, path: filepath.Join(todo...), openDir: o.openDir}, nil
 		case st.Mode()&fs.ModeSymlink != 0:
 			if follow++; follow > maxLinks {

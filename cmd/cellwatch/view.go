@@ -277,7 +277,7 @@ func lostTime(s air.State) time.Duration {
 	return (time.Duration(s.Lost) * time.Second / time.Duration(s.Rate)).Round(time.Millisecond)
 }
 
-// assignLetters gives letters to data users without one and frees those of users who are gone.
+// assignLetters gives letters to data users without one and frees those of users that are gone.
 func (c *viewedCell) assignLetters() {
 	there, used := map[cell.RNTI]bool{}, map[byte]bool{}
 	for _, u := range c.list {

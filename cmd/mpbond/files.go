@@ -45,7 +45,7 @@ func dataPlanPath(role string) (string, error) { return cli.InHome("plan-" + rol
 func permitPath(role string) (string, error) { return cli.InHome("permit-" + role + ".jsonl") }
 
 // primaryUsagePath returns the usage path of the primary of this device, which runs alone or in
-// dual: the one whose file changed last.
+// dual: the one with the file that changed last.
 func primaryUsagePath() (string, error) {
 	primary, err := usagePath("primary")
 	if err != nil {

@@ -86,7 +86,7 @@ func connectError(status int, message string) error {
 	return fault.New(fault.Unreachable, err, "check the address; the bonding server tried to reach it")
 }
 
-// bufferedConn is a connection whose first bytes were already read into buffered.
+// bufferedConn is a connection. Its first bytes were already read into buffered.
 type bufferedConn struct {
 	net.Conn
 	buffered []byte

@@ -39,7 +39,7 @@ func (t onloadTally) close() {
 	}
 }
 
-// helperFinder returns find, or if it is nil a search for helpers whose connections are counted.
+// helperFinder returns find, or if it is nil a search for helpers that counts their connections.
 func (t onloadTally) helperFinder(find func(context.Context) ([]fetch.Device,
 	error)) func(context.Context) ([]fetch.Device, error) {
 	if find != nil {

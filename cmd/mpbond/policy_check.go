@@ -87,7 +87,7 @@ code is 0 if the file is valid, 2 if not.`,
 	return cmd
 }
 
-// policyTarget is the device whose policy is checked.
+// policyTarget is the device that a policy check is about.
 type policyTarget struct {
 	role identity.Role
 	name string // of this device

@@ -76,7 +76,7 @@ type journal interface {
 	Close() error
 }
 
-// CountedConn is a connection whose bytes are counted: a *tcp.Conn, or a connection passed to
+// CountedConn is a connection with counted bytes: a *tcp.Conn, or a connection passed to
 // CountConn.
 type CountedConn interface {
 	// Carried returns the bytes that the connection has received and sent, and the bytes accepted

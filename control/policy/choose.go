@@ -238,7 +238,7 @@ func (l *Subflow) totalDelay() time.Duration {
 // finishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
 // after its delay.
 func finishTime(subflows []Subflow, n unit.Bytes) time.Duration {
-	// A subflow whose delay exceeds the resulting end takes no part. Leaving it out makes the end
+	// A subflow with a delay beyond the resulting end takes no part. Leaving it out makes the end
 	// earlier, so that more of them may drop out.
 	for limit := maxFinish; ; {
 		var rate, head float64 // in bytes per second, and the bytes lost to delays

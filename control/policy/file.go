@@ -313,7 +313,7 @@ const TableDevice = "device."
 // maxRules bounds the cost per connection.
 const maxRules = 10000
 
-// FileError is an error in a file whose values are each well-formed.
+// FileError is an error in a file, although each value is well-formed.
 type FileError struct {
 	Table string // name of the table, "" for none
 	Index int    // index among the tables of that name, from 0

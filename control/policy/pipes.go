@@ -30,7 +30,7 @@ const (
 	pipeGain    = 1.1
 	// The subflow moves to a pipe that recently carried betterPipe times as much. It moves to a
 	// pipe of unknown rate once its own carried, for backlogTime, less than fallenPipe of its best.
-	// If nothing waits, it moves to a pipe whose round trip is shorter by a half and at least
+	// If nothing waits, it moves to a pipe if its round trip is shorter by a half and at least
 	// minNearer.
 	betterPipe = 1.25
 	fallenPipe = 0.5

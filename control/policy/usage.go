@@ -70,7 +70,7 @@ func (u UsageRecord) Validate() error {
 const firstDay = "2026-01-01"
 
 // DayOf returns the day that bytes at a time count for, in the time's location. last is the latest
-// day with bytes, "" if none. A device whose clock has not been set counts for last.
+// day with bytes, "" if none. A device with a clock that has not been set counts for last.
 func DayOf(now time.Time, last string) string {
 	if day := now.Format(time.DateOnly); day >= firstDay || last == "" {
 		return day

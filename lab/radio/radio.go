@@ -105,7 +105,7 @@ type Component struct {
 	Energy unit.Joules
 }
 
-// Components returns the parts whose sum is Full, in a fixed order.
+// Components returns the parts that add up to Full, in a fixed order.
 func (e Energy) Components() []Component {
 	return []Component{{"promotion", e.Promotion}, {"base", e.Base}, {"data", e.Data}, {"tail", e.Tail}, {"idle", e.Idle}}
 }

@@ -74,7 +74,7 @@ func lteTail() []Phase {
 }
 
 // lteInactivity ends a burst: the timer after which LTE leaves continuous reception (Huang, T_i).
-// It also stands for radios whose timer is unknown.
+// It also stands for radios with an unknown timer.
 const lteInactivity = 100 * time.Millisecond
 
 // Sets are the constants that --set selects. The first is the default.

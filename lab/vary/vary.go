@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vary generates links that vary as mobile ones do: LTE rates over time, a WLAN between
-// people who walk, and handoffs. It also reads recorded links. A Profile becomes a schedule and
+// walking people, and handoffs. It also reads recorded links. A Profile becomes a schedule and
 // outages of a link in the lab.
 //
 //	LTE, WLAN (+ Handoffs) ─────────────────┐

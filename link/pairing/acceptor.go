@@ -23,7 +23,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// Limits of a code. An attacker who uses up all tries guesses it with a chance of 1 in 2^33.
+// Limits of a code. An attacker that uses up all tries guesses it with a chance of 1 in 2^33.
 const (
 	// Lifetime is how long a code is valid.
 	Lifetime = 10 * time.Minute

@@ -17,7 +17,7 @@
 //
 // The proof is OPAQUE (RFC 9807). An attacker without the code learns only whether one guess was
 // right. The transcript includes both device keys and the TLS exporter (RFC 9266, "channel
-// binding"). So a man in the middle, whose two connections have other keys, cannot relay messages.
+// binding"). So a man in the middle cannot relay messages: its two connections have other keys.
 // The caller detects a wrong acceptor before it has sent anything about itself.
 //
 //	code.go      codes as users write them

@@ -13,7 +13,7 @@ import (
 )
 
 // opaqueConfig returns the first configuration that RFC 9807 section 7 recommends, but without key
-// stretching. Stretching slows down guesses by an attacker who has stolen a server's records. Our
+// stretching. Stretching slows down guesses by an attacker that has stolen a server's records. Our
 // record is made for one connection and never stored, and the code is random.
 func opaqueConfig(binding []byte) *opaque.Configuration {
 	return &opaque.Configuration{

@@ -12,7 +12,7 @@
 //	Link     <== HOP_DATA =======> Link | HSPath <== HOP_DATA ==> HSPath
 //
 // The helper connects the pipe, so that it can reconnect by itself. The pipe then waits in silence.
-// The primary uses it for a new subflow, or to resume a subflow whose pipe broke
+// The primary uses it for a new subflow, or to resume a subflow after its pipe broke
 // (docs/adr/0005-pipes-are-sessions.md).
 //
 //	carrier.go    interface of carriers; TCP

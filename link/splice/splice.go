@@ -107,7 +107,7 @@ func Copy(out io.Writer, src net.Conn) (total int64, err error) {
 	return total, err
 }
 
-// isPlainTCP reports whether c is a plain TCP connection, whose WriteTo would only choose a smaller
+// isPlainTCP reports whether c is a plain TCP connection. Its WriteTo would only choose a smaller
 // buffer.
 func isPlainTCP(c net.Conn) bool { _, ok := c.(*net.TCPConn); return ok }
 

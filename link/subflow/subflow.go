@@ -23,8 +23,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// Transport is a reliable ordered connection whose sending hop can be observed. One goroutine calls
-// Write, WaitWritable, Cork and Flush, another one Read, any one Probe and Close.
+// Transport is a reliable ordered connection with a sending hop that can be observed. One goroutine
+// calls Write, WaitWritable, Cork and Flush, another one Read, any one Probe and Close.
 type Transport interface {
 	net.Conn
 	// WaitWritable blocks until a segment written now would leave soon.

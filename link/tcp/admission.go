@@ -40,7 +40,7 @@ type AdmissionLimit struct {
 
 	waiting   []*Slot // waiting for their turn
 	nextTurn  time.Time
-	turns     int         // turns given to callers whose handshake was answered
+	turns     int         // turns given to callers after their handshake was answered
 	turnTimer *time.Timer // gives the next turn; nil: not running
 }
 
@@ -325,7 +325,7 @@ func (v *Slot) IsSourceProved() bool {
 	return ok
 }
 
-// oldestProvedSource returns the source whose proof is the oldest. mu must be held.
+// oldestProvedSource returns the source with the oldest proof. mu must be held.
 func (l *AdmissionLimit) oldestProvedSource() (oldest netip.Prefix) {
 	first := true
 	for from, at := range l.provedSources {

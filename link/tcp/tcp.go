@@ -49,7 +49,7 @@ const (
 	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
 )
 
-// OwnMark is the firewall mark of mpbond's own sockets on a machine whose other traffic goes to a
+// OwnMark is the firewall mark of mpbond's own sockets on a machine that sends other traffic to a
 // TUN device: "mpbd".
 const OwnMark = 0x6d706264
 
@@ -77,8 +77,9 @@ func CheckCongestion(name string, udp bool) error {
 	return checkCongestion(name)
 }
 
-// selectCongestion sets the congestion control of a TCP socket. A name that exists over UDP, but not
-// in this system, selects the system's default: CheckCongestion has rejected it where UDP is off.
+// selectCongestion sets the congestion control of a TCP socket. A name that exists over UDP, but
+// not in this system, selects the system's default: CheckCongestion has rejected it where UDP is
+// off.
 func selectCongestion(fd int, name string) error {
 	if name == "" || name == Copa || name == PBE {
 		return nil
@@ -112,9 +113,9 @@ type Options struct {
 	// KeepAlive is the silence before the first keep-alive probe; 0 is DefaultKeepAlive, a negative
 	// value disables probes.
 	KeepAlive time.Duration
-	// UserTimeout ends a connection whose data is not acknowledged for this long; 0 is the kernel's
-	// limit, about 15 minutes. Linux also applies it to a peer that keeps its window closed: do not
-	// use it where back-pressure may last.
+	// UserTimeout ends a connection if its data is not acknowledged for this long; 0 is the
+	// kernel's limit, about 15 minutes. Linux also applies it to a peer that keeps its window
+	// closed: do not use it where back-pressure may last.
 	UserTimeout time.Duration
 	// Ledger, if not nil, is notified of each connection.
 	Ledger Ledger

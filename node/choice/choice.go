@@ -11,8 +11,8 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// ByPolicy chooses by package policy. It implements endpoint.Chooser for one endpoint, whose lock
-// guards it.
+// ByPolicy chooses by package policy. It implements endpoint.Chooser for one endpoint. Its
+// lock guards it.
 type ByPolicy struct {
 	// Up is set at the primary.
 	Up         bool

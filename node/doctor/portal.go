@@ -15,7 +15,7 @@ import (
 )
 
 // detectPortal returns what a captive portal answers in place of the server, "" if there is none.
-// It calls only the server's own address, so that nobody else is contacted: a portal answers at
+// It calls only the server's own address and contacts no other host: a portal answers at
 // port 80 of any address. kind is why joining the server has failed.
 func (p Config) detectPortal(ctx context.Context, a Address, iface string, kind fault.Kind) string {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -4,7 +4,7 @@ package doctor
 
 import "cmp"
 
-// checkRefused reports devices whose connection was refused by either end.
+// checkRefused reports devices with a connection that either end refused.
 func (j *evaluator) checkRefused() {
 	for _, r := range j.facts.Refused {
 		switch {

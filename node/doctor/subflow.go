@@ -107,7 +107,7 @@ func (p Config) openOwnBond(ctx context.Context, list []Address, iface string) (
 			return o, nil
 		}
 		if fault.Is(err, fault.Timeout) && a.Problem == nil && ctx.Err() == nil {
-			// TCP works and TLS, whose packets are long, does not.
+			// TCP works, and TLS with its long packets does not.
 			opt.MaxSegment = shortSegment
 			if o, short := p.joinServer(ctx, at, opt); short == nil {
 				o.closeBond()

@@ -44,7 +44,7 @@ func (a *announcer) addPipe(p factsPipe, primary identity.PublicKey) {
 	a.sending.Lock()
 	defer a.sending.Unlock()
 	if f := a.factsFor(primary); f != (wire.Facts{}) {
-		_ = p.SendFacts(f) // who waits on a pipe notices that it broke
+		_ = p.SendFacts(f) // the waiting goroutine notices that the pipe broke
 	}
 }
 

@@ -95,7 +95,7 @@ func (h *Helper) CheckAllowed(ctx context.Context, primary identity.Peer, server
 	return fault.New(fault.Limit, err, "see the caps in policy.toml there")
 }
 
-// CapReached ends all subflows whose cap is used up, and tells their primaries.
+// CapReached ends all subflows with a used-up cap and notifies their primaries.
 func (h *Helper) CapReached(of device.CapTarget, a policy.Allowance) {
 	h.relays.closeWhere(func(s *subflow) error {
 		switch primary := primaryBound(s.primary); {

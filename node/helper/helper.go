@@ -59,7 +59,7 @@ type Config struct {
 	// empty leaves it to the routes.
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
-	// UDP are the interfaces whose HS-paths use UDP instead of TCP, where it gets through and the
+	// UDP are the interfaces with HS-paths over UDP instead of TCP, where it gets through and the
 	// server offers it (docs/explanation/pbe.md); "any" is all.
 	UDP []string `toml:"udp"`
 	// Cell are the sources of control messages of mobile cells, for interfaces of UDP: a table for

@@ -19,8 +19,8 @@ import (
 
 // relayTable holds the subflows that a helper relays and bounds their number. A subflow takes a
 // slot before it connects (reserveSlot), is added when both hops are connected, and removed when
-// its relay has ended. The table closes relays but never waits for one; who runs a relay owns it.
-// mu guards the set only: each subflow has its own lock. Safe for concurrent use.
+// its relay has ended. The table closes relays but never waits for one; the goroutine that runs a
+// relay owns it. mu guards the set only: each subflow has its own lock. Safe for concurrent use.
 type relayTable struct {
 	maxSubflows int
 
@@ -73,7 +73,7 @@ func (t *relayTable) releaseSlot() {
 	t.slots--
 }
 
-// addSubflow adds s, whose slot is reserved, and sets its number.
+// addSubflow adds s and sets its number. Its slot must be reserved.
 func (t *relayTable) addSubflow(s *subflow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +82,7 @@ func (t *relayTable) addSubflow(s *subflow) {
 	t.subflows[s] = struct{}{}
 }
 
-// removeSubflow removes s, whose relay has ended.
+// removeSubflow removes s after its relay has ended.
 func (t *relayTable) removeSubflow(s *subflow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

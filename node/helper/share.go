@@ -232,7 +232,7 @@ func (s *linkShare) updateShares(now time.Time) time.Duration {
 	return shareInterval
 }
 
-// readTotals reads the counters of interfaces. An interface whose counters cannot be read keeps its
+// readTotals reads the counters of interfaces. An interface with unreadable counters keeps its
 // last values. mu must be held.
 func (s *linkShare) readTotals() {
 	totals, err := s.readCounters()

@@ -41,7 +41,7 @@ func (w *waitingPipes) trackPipe(ctx context.Context, local net.Addr) (_ context
 	}
 }
 
-// dropWhere drops, for the reason err, the pipes whose local address lost accepts.
+// dropWhere drops, for the reason err, the pipes with a local address that lost accepts.
 func (w *waitingPipes) dropWhere(err error, lost func(local net.Addr) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

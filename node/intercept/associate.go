@@ -21,13 +21,13 @@ import (
 //	00 00 | fragment | address | data
 //
 // in both directions. An association is one flow of the bond. It accepts datagrams only from the
-// host whose TCP connection asked for it. If a port was announced, it accepts only that one,
+// host that asked for it by TCP. If a port was announced, it accepts only that one,
 // otherwise only the port that sent first. It ends with the TCP connection. Fragments are dropped,
 // as the RFC allows.
 //
 // SOCKS5 cannot report that a destination refuses datagrams or cannot be reached. `mpbond run`,
-// whose associations serveAssociationOnly serves, gets such refusals on the TCP connection, which
-// carries nothing else: as FLOW_REFUSED frames (package wire) of flow 1.
+// with associations that serveAssociationOnly serves, gets such refusals on the TCP connection,
+// which carries nothing else: as FLOW_REFUSED frames (package wire) of flow 1.
 
 // serveAssociation serves a requested association. from is the announced source of the app's
 // datagrams; its port may be 0. reportRefusals enables FLOW_REFUSED frames.

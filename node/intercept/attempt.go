@@ -26,7 +26,7 @@ type Attempt interface {
 // anyway.
 //
 // Config.Direct is used only for destinations in private networks. All other traffic uses the bond
-// or fails. In particular IPv6 must not bypass a bond whose server has no IPv6.
+// or fails. In particular IPv6 must not bypass a bond with a server without IPv6.
 func (e *Edge) ServeAttempt(attempt Attempt, app App, dest netip.AddrPort) {
 	if !e.beginWork() {
 		attempt.Refuse(wire.CodeClosed)

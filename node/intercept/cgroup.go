@@ -139,7 +139,7 @@ func openDir(at int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// removeStaleCgroups removes cgroups anywhere in the hierarchy whose owner died before removing
+// removeStaleCgroups removes cgroups anywhere in the hierarchy if their owner died before removing
 // them, and returns their paths. The kernel refuses to remove a cgroup that still holds processes.
 func removeStaleCgroups(mnt int) (removed []string, err error) {
 	root := fmt.Sprintf("/proc/self/fd/%d/", mnt)
@@ -166,7 +166,7 @@ func removeStaleCgroups(mnt int) (removed []string, err error) {
 	})
 }
 
-// remove moves processes that outlived the app to the parent, whose network they then use, and
+// remove moves processes that outlived the app to the parent and its network, and
 // removes the cgroup.
 func (g *cgroup) remove() error {
 	defer g.parent.Close()

@@ -93,8 +93,8 @@ type Config struct {
 	// WaitOpen makes SOCKS5 and CONNECT always wait for the far end's answer.
 	WaitOpen bool
 	// MaxConns bounds the apps' connections. A further one replaces the connection that has waited
-	// longest without a request, or else the one whose destination has not answered for longest. If
-	// there is neither, the new connection is reset. 0 means DefaultMaxConns.
+	// longest without a request, or else that of the destination that has not answered for longest.
+	// If there is neither, the new connection is reset. 0 means DefaultMaxConns.
 	MaxConns int
 	// Log gets one line for each failed connection. nil discards.
 	Log *slog.Logger
@@ -323,7 +323,7 @@ func (e *Edge) logRejected(err error) {
 }
 
 // appConn is a connection of an app. Closing unregisters it from the Edge. It ends with a reset
-// unless CloseInOrder closes it. So an app whose stream was cut off, even by the end of this
+// unless CloseInOrder closes it. So an app with a stream that was cut off, even by the end of this
 // process, never takes a part for the whole.
 type appConn struct {
 	net.Conn

@@ -247,7 +247,7 @@ func connectTarget(hostport string) (string, error) {
 	return parseDestination(host, uint16(n))
 }
 
-// writeHTTPError answers a request whose destination could not be reached.
+// writeHTTPError answers a request for a destination that could not be reached.
 func (e *Edge) writeHTTPError(w http.ResponseWriter, r *http.Request, err error) {
 	a := appConnOf(r)
 	e.log.Info("HTTP request failed", "dest", r.Host, "app", a.RemoteAddr(), "err", err)

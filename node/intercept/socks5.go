@@ -58,7 +58,7 @@ func (e *socksError) Error() string { return e.text }
 var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch it off, this port is for " +
 	"this machine only")
 
-// serveSOCKS serves a connection whose first byte is socksVersion.
+// serveSOCKS serves a connection that begins with socksVersion.
 func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	dest, udp, err := socksHandshake(a)

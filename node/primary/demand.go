@@ -36,7 +36,7 @@ type demand struct {
 	backingOff     int           // supervisors that back off
 	wanted         chan struct{} // closed and replaced when a stream is wanted
 	joined         chan struct{} // closed and replaced when a subflow has joined
-	retryNow       chan struct{} // closed to retry refused subflows at once; nil while nobody waits for that
+	retryNow       chan struct{} // closed to retry refused subflows at once; nil while none waits for that
 }
 
 func newDemand(busy func() bool) *demand {

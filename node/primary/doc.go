@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package primary is the role on the device whose apps are carried. It keeps the bond with the
+// Package primary is the role on the device with the apps. It keeps the bond with the
 // server, joins a direct subflow for each interface of this device and a helped one for each
 // connected helper, and opens streams for package intercept. It stands between intercept and
 // endpoint.

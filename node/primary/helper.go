@@ -15,9 +15,9 @@ import (
 
 // helper is one connected helper with its pipes: the reserve of waiting pipes, the pipe that its
 // supervisor holds while the helper is suspended, and the link that carries its subflow. At most
-// one supervisor uses it at a time: admitPipe starts one, and nextPipe returns nil to end it. Who
-// takes a pipe from the reserve owns it. Safe for concurrent use; mu is held while locks of pipes
-// are taken and events are recorded.
+// one supervisor uses it at a time: admitPipe starts one, and nextPipe returns nil to end it. The
+// caller that takes a pipe from the reserve owns it. Safe for concurrent use; mu is held while
+// locks of pipes are taken and events are recorded.
 type helper struct {
 	key          identity.PublicKey
 	revoked      chan struct{}    // closed when the helper is no longer trusted

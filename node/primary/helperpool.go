@@ -349,7 +349,7 @@ func (p *helperPool) findHelper(key identity.PublicKey) *helper {
 	return p.byKey[key]
 }
 
-// findByLink returns the helper whose subflow uses a link, or nil.
+// findByLink returns the helper with the subflow that uses a link, or nil.
 func (p *helperPool) findByLink(link *pipe.Link) *helper {
 	for _, h := range p.listHelpers() {
 		if l, _ := h.currentLink(); l != nil && l == link {

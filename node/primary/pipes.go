@@ -29,7 +29,7 @@ type pipeChooser struct {
 	tasks      sync.WaitGroup
 }
 
-// activePipe is a helped subflow whose pipe is monitored.
+// activePipe is a helped subflow with a monitored pipe.
 type activePipe struct {
 	liveSubflow
 	acked uint64

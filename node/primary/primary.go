@@ -279,8 +279,8 @@ func (p *Primary) CapReached(of device.CapTarget, _ policy.Allowance) {
 	}
 }
 
-// reviewDevices suspends and resumes devices as policy decides, and reopens subflows whose tier has
-// changed. It is called each second.
+// reviewDevices suspends and resumes devices as policy decides, and reopens subflows if their tier
+// has changed. It is called each second.
 func (p *Primary) reviewDevices(now time.Time) {
 	p.states.updateAll(now)
 	p.sessions.endUnwanted(p.states.endReason)

@@ -379,8 +379,8 @@ func (b *sessions) sendClasses() {
 	}
 }
 
-// runClassLoop keeps the classes up to date until ctx ends. It ends streams whose class has had no
-// subflow for too long. New streams wait as awaitSubflow describes.
+// runClassLoop keeps the classes up to date until ctx ends. It ends streams if their class has had
+// no subflow for too long. New streams wait as awaitSubflow describes.
 func (b *sessions) runClassLoop(ctx context.Context) {
 	t := time.NewTicker(classInterval)
 	defer t.Stop()

@@ -28,7 +28,7 @@ const (
 	// silentLimit is how long a subflow may be silent before it is given up and a new one is tried.
 	// TCP's own retries are seconds apart by then.
 	silentLimit = 3 * time.Second
-	// userTimeout ends a direct subflow whose data is not acknowledged.
+	// userTimeout ends a direct subflow if its data is not acknowledged.
 	userTimeout = 30 * time.Second
 	// dialTimeout allows SYNs at 0, 1 and 3 s, so that a server's return is noticed within 2 s.
 	dialTimeout = 3500 * time.Millisecond

@@ -180,7 +180,7 @@ type uplinkFinder struct {
 	routes device.Routes
 }
 
-// findUplinks lists the interfaces without tunnels, whose bytes go over another one of these. It
+// findUplinks lists the interfaces without tunnels: their bytes go over another one of these. It
 // returns none if the routes to the server use none of them: the server is on this device or a
 // local network, or behind a VPN.
 func (f *uplinkFinder) findUplinks() ([]string, error) {

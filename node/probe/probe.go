@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package probe measures a subflow of a bond. It uses a stream to a reserved name, which the server
-// answers itself and whose bytes both ends bind to one subflow. So it measures what apps get,
+// answers itself. Both ends bind its bytes to one subflow. So it measures what apps get,
 // including TLS, frames and a helper's relaying. It stands beside the data path: a primary or
 // `mpbond doctor` asks, a server answers.
 //

@@ -27,7 +27,7 @@ type ServerSide struct {
 	Now func() time.Time
 }
 
-// Serve answers a request on c, whose bytes are bound to the subflow, until it is done or ctx ends.
+// Serve answers a request on c, which is bound to the subflow, until it is done or ctx ends.
 // It does not close c.
 func Serve(ctx context.Context, c net.Conn, f ServerSide) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })

@@ -31,7 +31,7 @@ type account struct {
 	memory *endpoint.Share
 
 	mu    sync.Mutex // guards slots and slotsReleased of its sessions too
-	slots slotCounts // of all bonds whose slots are not released
+	slots slotCounts // of all bonds with slots that are not released
 }
 
 // slotCounts counts used slots by kind.

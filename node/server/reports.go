@@ -16,9 +16,9 @@ import (
 )
 
 // The server keeps reports of helpers that cannot reach their primary (wire.Report) for the
-// primary. Their senders are not authenticated: a signature proves only who has the key, and only
-// the primary knows whether that is the key of its helper. The server knows whether an enrolled
-// device has joined from a report's source address, as through its helpers.
+// primary. Their senders are not authenticated: a signature proves only possession of the key, and
+// only the primary knows whether that is the key of its helper. The server knows whether an
+// enrolled device has joined from a report's source address, as through its helpers.
 const (
 	maxReports     = 6                // for one primary: what fits into one line of a measurement
 	reportLifetime = 30 * time.Minute // a helper repeats it every ten minutes while it is true

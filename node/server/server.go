@@ -97,7 +97,7 @@ const (
 	// largeBondLifetime is how long it is kept if its device exceeds its share of the memory. With
 	// the interval of runReapLoop and Memory.Trim, its memory is freed within 30 s.
 	largeBondLifetime = 15 * time.Second
-	// UserTimeout ends a subflow whose data is not acknowledged.
+	// UserTimeout ends a subflow if its data is not acknowledged.
 	UserTimeout = time.Minute
 	// maxHandshakes bounds unauthenticated connections, maxPerSource those of one source.
 	// maxPerMinute bounds the handshakes of one source, and the subflows of one device, in a
@@ -166,8 +166,8 @@ func (c Config) Validate() error {
 	return tcp.CheckCongestion(c.Congestion, c.UDP)
 }
 
-// New checks the configuration and opens the server's port. trust lists the enrolled devices; rec, if
-// not nil, records events.
+// New checks the configuration and opens the server's port. trust lists the enrolled devices; rec,
+// if not nil, records events.
 func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -419,7 +419,7 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 	)
 }
 
-// runReapLoop ends bonds whose device has been away for long.
+// runReapLoop ends bonds of devices that have been away for long.
 func (s *Server) runReapLoop(ctx context.Context) {
 	t := time.NewTicker(bondLifetime / 12)
 	defer t.Stop()

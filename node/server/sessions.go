@@ -197,7 +197,7 @@ func (t *sessionTable) retireUnenrolled() {
 	}
 }
 
-// listUnused returns the bonds whose device has been away for bondLifetime, or for
+// listUnused returns the bonds of devices that have been away for bondLifetime, or for
 // largeBondLifetime while it exceeds its share of the memory.
 func (t *sessionTable) listUnused() []*session {
 	return slices.DeleteFunc(t.listSessions(), func(b *session) bool {

@@ -113,7 +113,7 @@ func (v *View) minSplitFor(path int) unit.Bytes {
 }
 
 // splitCost returns what a split costs the path that loses the end: the home line needs a new
-// connection, whose window must grow.
+// connection: its window must grow.
 func (v *View) splitCost(j Job) time.Duration {
 	if !v.isHomePath(j.Path) {
 		return 0

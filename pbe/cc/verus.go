@@ -198,7 +198,7 @@ func (v *Verus) delayFor(w float64) time.Duration {
 	return time.Duration(d * float64(time.Second))
 }
 
-// windowFor returns the largest window, at least 1, whose delay is at most d.
+// windowFor returns the largest window, at least 1, with a delay of at most d.
 func (v *Verus) windowFor(d time.Duration) float64 {
 	n := len(v.curve)
 	if n == 0 {

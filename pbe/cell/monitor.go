@@ -52,8 +52,8 @@ type Estimate struct {
 	Usage  [MaxCells]Usage
 	Active [MaxCells]bool
 	// Age counts the subframes since the last one received of each cell: MaxAge if there was none,
-	// 0 if the cell is not listened to. It stands still while no cell is received: whoever adds
-	// rows must know the time of the last row.
+	// 0 if the cell is not listened to. It stands still while no cell is received: a caller that
+	// adds rows must know the time of the last row.
 	Age [MaxCells]int64
 }
 
@@ -199,7 +199,7 @@ func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 	}
 }
 
-// bitsPerPRB returns R_w: of own blocks, in the window or shortly before; else of other users who
+// bitsPerPRB returns R_w: of own blocks, in the window or shortly before; else of other users that
 // share the cell; else the last one of own blocks; 0 if nothing is known.
 func (o *cellState) bitsPerPRB(f Usage, now int64) float64 {
 	if f.Rate > 0 {

@@ -54,7 +54,7 @@ func (s usageSum) bitsPerPRB() float64 {
 // isDataUser reports whether the user counts as sharing the cell.
 func (s usageSum) isDataUser() bool { return IsDataUser(s.subframes, s.prb) }
 
-// IsDataUser is the user filter. It reports whether a user who got prb resource blocks in a number
+// IsDataUser is the user filter. It reports whether a user that got prb resource blocks in a number
 // of subframes of a window shares the cell, and does not only exchange control traffic.
 func IsDataUser(subframes, prb int) bool {
 	return subframes > controlSubframes && prb > controlPRB*subframes

@@ -202,7 +202,7 @@ func (t *cellTally) countBlock(mcs uint8, retransmitted bool) {
 type Census struct {
 	startOffset int64
 	cells       [cell.MaxCells]*cellTally
-	// Invalid counts subframes that no cell sends, or whose cell changed its width.
+	// Invalid counts subframes that no cell sends, or of a cell that changed its width.
 	Invalid int64
 }
 

@@ -155,7 +155,7 @@ func (b *blindDecoder) tryLocation(soft []float32, elements []cceStats, at cceLo
 	return bestAgreement > 0
 }
 
-// decodeWord decodes soft, whose total weight is all, as a word of size a into b.word. It returns
+// decodeWord decodes soft, of total weight all, as a word of size a into b.word. It returns
 // the part of the weight that the word explains, or 0 if it stopped early because that is below
 // minAgreement.
 func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize, minAgreement float64) float64 {

@@ -8,8 +8,8 @@ import "slices"
 const maxPSSPeaks = 8
 
 // FindCells finds the cells in some frames of samples, with rate samples per second, the strongest
-// first. It reports cells whose MIB decodes twice. Besides the strongest cell it finds those with
-// the same slot timing, such as those of one site, that are at most a few dB weaker.
+// first. It reports a cell when its MIB has decoded twice. Besides the strongest cell it finds
+// those with the same slot timing, such as those of one site, that are at most a few dB weaker.
 func FindCells(rate int, samples []complex64) ([]Cell, error) {
 	r, err := NewReceiver(rate)
 	if err != nil {

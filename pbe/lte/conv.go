@@ -64,7 +64,7 @@ type viterbiDecoder struct {
 // fitCheckInterval is the number of steps between checks whether the word can still fit.
 const fitCheckInterval = 6
 
-// decodeBits fills out with the bits whose code word is most like soft: the streams one after the
+// decodeBits fills out with the bits of the code word most like soft: the streams one after the
 // other, each as long as out. It returns false if it finds in the first round, which may begin in
 // any state, that no word reaches minFit.
 func (v *viterbiDecoder) decodeBits(soft []int32, out []byte, minFit int32) bool {

@@ -85,7 +85,7 @@ func (f bitReader) isPadding() bool {
 	return true
 }
 
-// parseDCI parses d.Payload, whose size must fit d.Format. It returns false if no such DCI is ever
+// parseDCI parses d.Payload. Its size must fit d.Format. It returns false if no such DCI is ever
 // sent.
 func (c Cell) parseDCI(d *DCI) bool {
 	f := bitReader(d.Payload)

@@ -72,8 +72,8 @@ func (s *locationStats) expectedFit(elements []cceStats) float64 {
 	return 1 - (8*lost+4*math.Sqrt(8*spread)+8)/(8*all) - 2*burstAllowance
 }
 
-// noiseForUniformity returns the noise of bits of power 1 whose mean absolute value is this part of
-// their root mean square.
+// noiseForUniformity returns the noise of bits of power 1 with a mean absolute value of this part
+// of their root mean square.
 func noiseForUniformity(uniformity float64) float64 {
 	at := (1 - uniformity) * float64(len(uniformityTable)-1) / (1 - noiseUniformity)
 	if i := int(at); at >= 0 && i < len(uniformityTable)-1 {

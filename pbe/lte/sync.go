@@ -125,7 +125,7 @@ func locatePrefixes(y []complex128) (offset float64, slot int) {
 	return -cmplx.Phase(best) / (2 * math.Pi) * subcarrierSpacing, slot
 }
 
-// foundCell is a cell whose MIB was decoded.
+// foundCell is a cell with a decoded MIB.
 type foundCell struct {
 	mib        mib
 	start      int     // first sample, at searchSize, of the frame of the MIB

@@ -32,7 +32,7 @@ func newDecodeTask(d *cellDecoder) *DecodeTask {
 // Subframe returns the subframe. It is complete when the Receiver passes it to OnSubframe.
 func (w *DecodeTask) Subframe() *Subframe { return &w.subframe }
 
-// trackSubframe copies the samples of a subframe whose Index is set and measures its time and
+// trackSubframe copies the samples of a subframe with its Index set and measures its time and
 // carrier. offset is the carrier offset in cycles per sample.
 func (w *DecodeTask) trackSubframe(samples []complex64, offset float64) trackingResult {
 	w.samples = append(w.samples[:0], samples[:symbolStart(w.demodulator.fftSize, 5)]...)

@@ -31,7 +31,7 @@ type ackTracker struct {
 	oneWayDelay uint32           // one-way delay of that packet in µs, by two unsynchronized clocks
 
 	eliciting uint64        // ack-eliciting packets received
-	confirmed uint64        // ack-eliciting packets whose ACK the peer has received
+	confirmed uint64        // ack-eliciting packets with an ACK that the peer has received
 	pending   int           // ack-eliciting packets since the last ACK
 	ackNow    bool          // an ACK is due now
 	ackTime   time.Duration // when a delayed ACK is due; 0: none

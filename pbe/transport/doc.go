@@ -40,10 +40,10 @@
 //   - There is one version and no negotiation to attack. Other versions get no answer, and the
 //     first packets are part of the keys.
 //
-// The exchange itself is unauthenticated: an attacker who can intercept packets during the exchange
-// can stay in between. It can then do what anyone on the path of a TCP connection can do: delay,
-// drop and end. TLS detects that the attacker is not the peer. Otherwise the attacker only relays
-// what it can neither read nor modify.
+// The exchange itself is unauthenticated: an attacker that can intercept packets during the
+// exchange can stay in between. It can then do what anyone on the path of a TCP connection can do:
+// delay, drop and end. TLS detects that the attacker is not the peer. Otherwise the attacker only
+// relays what it can neither read nor modify.
 //
 // CLOSE ends a connection and is repeated for three probe timeouts. A server that has lost its
 // state answers with RESET. A client that vanishes is given up after 45 s of silence, or after
@@ -52,5 +52,6 @@
 // # Limits
 //
 // A server notices only by silence that a client has vanished. Each WELCOME costs a client an
-// X25519 computation, so an observer of the HELLO can cause work with forged ones. See docs/explanation/pbe.md.
+// X25519 computation, so an observer of the HELLO can cause work with forged ones. See
+// docs/explanation/pbe.md.
 package transport

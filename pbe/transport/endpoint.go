@@ -179,8 +179,8 @@ func openEndpoint(network, addr string, opt Options) (*Endpoint, error) {
 // Addr returns the local address of the socket.
 func (ep *Endpoint) Addr() net.Addr { return ep.socket.LocalAddr() }
 
-// Accept returns the next connection whose client has proved that it has the keys. After Close it
-// returns net.ErrClosed, and after a failure of the socket the reason.
+// Accept returns the next connection after its client has proved that it has the keys. After Close
+// it returns net.ErrClosed, and after a failure of the socket the reason.
 func (ep *Endpoint) Accept() (*Conn, error) {
 	select {
 	case c := <-ep.accepted:

@@ -209,7 +209,7 @@ func (e *engine) choosePayload(now time.Duration, window unit.Bytes) packetPaylo
 	return payload
 }
 
-// appendPayload appends the payload to a packet whose frames begin at start.
+// appendPayload appends the payload to a packet with frames from start on.
 func (e *engine) appendPayload(b []byte, start int, payload packetPayload, p *sentPacket) []byte {
 	var seg segment
 	switch {

@@ -33,7 +33,7 @@ const (
 	priorityLocal, priorityAll = 7600, 7601
 )
 
-// Addresses of the device, from which apps' packets come. Nobody else sees them. The IPv4 address
+// Addresses of the device, from which apps' packets come. No other host sees them. The IPv4 address
 // is from the block for benchmarks (RFC 2544), because a private one may be in use nearby. The IPv6
 // address is a unique local one (RFC 4193). With these, by RFC 6724, apps prefer IPv4 for names
 // that have both.

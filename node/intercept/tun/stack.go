@@ -202,7 +202,7 @@ func (n *netstack) handleAttempt(r *tcp.ForwarderRequest) {
 	}
 }
 
-// attempt is a TCP connection whose SYN was not answered yet. It implements intercept.Attempt.
+// attempt is a TCP connection before its SYN is answered. It implements intercept.Attempt.
 type attempt struct {
 	n    *netstack
 	r    *tcp.ForwarderRequest

@@ -4,7 +4,7 @@
 
 // Package tun takes the whole traffic of a machine, or of a network namespace, from a TUN device.
 // Apps and the kernel's own TCP/IP come before it in the data path. After it comes package
-// intercept, whose Edge carries TCP connections, DNS queries and datagram flows.
+// intercept. Its Edge carries TCP connections, DNS queries and datagram flows.
 //
 //	link.go     packets from and to the device
 //	icmp.go     which packets are carried, and which are refused
