@@ -139,7 +139,8 @@ func TestFramesAreDocumented(t *testing.T) {
 		t.Fatalf("found %v: this test looks in the wrong place", want)
 	}
 	var got []string
-	for _, m := range regexp.MustCompile(`(?m)^\| (0x[0-9a-f]{2}) \| (\S+) \| \S.* \|$`).FindAllStringSubmatch(readFile(t, "docs/reference/wire.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (0x[0-9a-f]{2}) \| (\S+) \| \S.* \|$`).FindAllStringSubmatch(readFile(t,
+		"docs/reference/wire.md"), -1) {
 		got = append(got, m[1]+" "+m[2])
 	}
 	var names []string

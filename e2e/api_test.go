@@ -46,7 +46,8 @@ func (n *network) awaitEvent(c *client.Client, what string, matches func(api.Eve
 func TestAPI(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
-	primary, server, helper := n.NewClient("primary", "primary"), n.NewClient("server", "server"), n.NewClient("helper1", "helper")
+	primary, server, helper := n.NewClient("primary", "primary"), n.NewClient("server", "server"),
+		n.NewClient("helper1", "helper")
 	n.awaitEvent(primary, "the helper's arrival", func(e api.Event) bool {
 		return e.Kind == "device_up" && e.Device == "phone"
 	})

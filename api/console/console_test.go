@@ -65,7 +65,9 @@ func TestServes(t *testing.T) {
 		want         bool
 	}{
 		{"GET", "/", true}, {"HEAD", "/", true}, {"GET", "/console.js", true}, {"GET", "/index.html", true},
-		{"POST", "/", false}, {"GET", "/v2/status", false}, {"GET", "/page/index.html", false}, {"GET", "/../console.go", false}, {"GET", "//", false}, {"GET", "/openapi.json", false}, {"GET", "/page", false}, {"GET", "/.", false},
+		{"POST", "/", false}, {"GET", "/v2/status", false}, {"GET", "/page/index.html", false},
+		{"GET", "/../console.go", false}, {"GET", "//", false}, {"GET", "/openapi.json", false}, {"GET", "/page", false},
+		{"GET", "/.", false},
 	} {
 		r := httptest.NewRequest(c.method, "http://localhost/", nil)
 		r.URL.Path = c.path
@@ -79,7 +81,8 @@ func TestHeaders(t *testing.T) {
 	w := httptest.NewRecorder()
 	Handler().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/", nil))
 	csp := strings.Split(w.Header().Get("Content-Security-Policy"), "; ")
-	for _, want := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} {
+	for _, want := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'",
+		"form-action 'none'"} {
 		if !slices.Contains(csp, want) {
 			t.Errorf("no %s in %q", want, csp)
 		}
@@ -87,7 +90,8 @@ func TestHeaders(t *testing.T) {
 	if strings.Contains(strings.Join(csp, " "), "unsafe") {
 		t.Errorf("%q", csp)
 	}
-	for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Content-Type": "text/html; charset=utf-8", "Cross-Origin-Resource-Policy": "same-origin"} {
+	for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+		"Content-Type": "text/html; charset=utf-8", "Cross-Origin-Resource-Policy": "same-origin"} {
 		if got := w.Header().Get(name); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -108,7 +112,8 @@ func TestColours(t *testing.T) {
 		for _, m := range regexp.MustCompile(`--([a-z0-9-]+): #([0-9a-f]{6})`).FindAllStringSubmatch(text, -1) {
 			colours[m[1]] = relativeLuminance(t, m[2])
 		}
-		for colour, want := range map[string]float64{"text": 4.5, "soft": 4.5, "series-0": 3, "series-1": 3, "series-2": 3, "series-3": 3, "series-4": 3, "series-5": 3, "series-6": 3, "series-7": 3} {
+		for colour, want := range map[string]float64{"text": 4.5, "soft": 4.5, "series-0": 3, "series-1": 3, "series-2": 3,
+			"series-3": 3, "series-4": 3, "series-5": 3, "series-6": 3, "series-7": 3} {
 			a, b := colours[colour], colours["card"]
 			if contrast := (max(a, b) + 0.05) / (min(a, b) + 0.05); contrast < want {
 				t.Errorf("%s %s has a contrast of %.1f", name, colour, contrast)

@@ -177,7 +177,8 @@ func TestTooManyReaders(t *testing.T) {
 }
 
 func TestEventsBadInput(t *testing.T) {
-	for _, target := range []string{"/v2/events?after=-1", "/v2/events?after=x", "/v2/events?after=99999999999999999999", "/v2/events?before=1"} {
+	for _, target := range []string{"/v2/events?after=-1", "/v2/events?after=x", "/v2/events?after=99999999999999999999",
+		"/v2/events?before=1"} {
 		if w := request(Role{Status: exampleStatus, Feed: new(Feed)}, "GET", target, ""); w.Code != 400 {
 			t.Errorf("%s: %d %s", target, w.Code, w.Body)
 		}

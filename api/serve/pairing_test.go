@@ -72,7 +72,8 @@ func TestPair(t *testing.T) {
 		fault.HintOf(err) != "wait" {
 		t.Errorf("%v", err)
 	}
-	for _, body := range []string{`{"codes":[]}`, `{}`, `{"codes":["1","2","3","4","5","6","7","8","9"]}`, `{"codes":["1"],"as":"king"}`, `{"codes":["1"],"name":"x"}`} {
+	for _, body := range []string{`{"codes":[]}`, `{}`, `{"codes":["1","2","3","4","5","6","7","8","9"]}`,
+		`{"codes":["1"],"as":"king"}`, `{"codes":["1"],"name":"x"}`} {
 		if w := request(r, "POST", "/v2/pair", body); w.Code != 400 {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}

@@ -217,7 +217,8 @@ func TestPlots(t *testing.T) {
 		w.Header().Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%v", w.Header())
 	}
-	for _, path := range []string{"/v2/plots/x", "/v2/plots/devices/svg", "/v2/plots/devices/csv?width=300", "/v2/plots/devices?span=year", "/v2/plots/devices?x=1"} {
+	for _, path := range []string{"/v2/plots/x", "/v2/plots/devices/svg", "/v2/plots/devices/csv?width=300",
+		"/v2/plots/devices?span=year", "/v2/plots/devices?x=1"} {
 		if w := request(r, "GET", path, ""); w.Code != 400 {
 			t.Errorf("%s: %d", path, w.Code)
 		}

@@ -105,7 +105,8 @@ func TestPolicy(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{{"GET", "/v2/policy"}, {"PUT", "/v2/policy"}, {"POST", "/v2/policy/check"}} {
-		if w := request(Role{Status: exampleStatus}, c[0], c[1], map[bool]string{true: "", false: `{"text":""}`}[c[0] == "GET"]); w.Code != 501 {
+		if w := request(Role{Status: exampleStatus}, c[0], c[1], map[bool]string{true: "",
+			false: `{"text":""}`}[c[0] == "GET"]); w.Code != 501 {
 			t.Errorf("%s %s at a helper: %d %s", c[0], c[1], w.Code, w.Body)
 		}
 	}

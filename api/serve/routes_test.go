@@ -251,7 +251,9 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
 		}
 	}
-	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5 is latency 3`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "pause phone true", "pause phone false", "revoke pixel", "facts 40 wifi"}; !slices.Equal(
+	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5 is latency 3`,
+		`stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "pause phone true", "pause phone false",
+		"revoke pixel", "facts 40 wifi"}; !slices.Equal(
 		changed,
 		want,
 	) {
@@ -262,8 +264,11 @@ func TestResources(t *testing.T) {
 // TestUnsupported: a role answers 501 to changes that it does not support.
 func TestUnsupported(t *testing.T) {
 	r := Role{Status: exampleStatus}
-	for _, c := range [][3]string{{"DELETE", "/v2/subflows/b/1"}, {"DELETE", "/v2/streams/b/1"}, {"PATCH", "/v2/subflows/b/1", `{"pipe":"x"}`}, {"POST", "/v2/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
-		{"PATCH", "/v2/devices/phone", `{"name":"x"}`}, {"DELETE", "/v2/devices/phone"}, {"POST", "/v2/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v2/pair"}, {"PUT", "/v2/facts", `{}`}, {"POST", "/v2/invitation"}} {
+	for _, c := range [][3]string{{"DELETE", "/v2/subflows/b/1"}, {"DELETE", "/v2/streams/b/1"},
+		{"PATCH", "/v2/subflows/b/1", `{"pipe":"x"}`}, {"POST", "/v2/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
+		{"PATCH", "/v2/devices/phone", `{"name":"x"}`}, {"DELETE", "/v2/devices/phone"},
+		{"POST", "/v2/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v2/pair"}, {"PUT", "/v2/facts", `{}`},
+		{"POST", "/v2/invitation"}} {
 		w := request(r, c[0], c[1], c[2])
 		if w.Code != http.StatusNotImplemented || !strings.Contains(w.Body.String(), `"kind":"unsupported"`) {
 			t.Errorf("%v: %d %s", c, w.Code, w.Body)
@@ -324,8 +329,10 @@ func TestOpenAPI(t *testing.T) {
 	if !strings.HasPrefix(doc.OpenAPI, "3.1") {
 		t.Error(doc.OpenAPI)
 	}
-	for _, path := range []string{"/v2/status", "/v2/devices", "/v2/devices/{name}", "/v2/pipes", "/v2/pipes/{name}/{address}", "/v2/subflows", "/v2/subflows/{bond}/{subflow}",
-		"/v2/streams", "/v2/streams/{bond}/{stream}", "/v2/flows", "/v2/flows/{bond}/{flow}", "/v2/chunk", "/v2/facts", "/v2/invitation", "/v2/pair", "/v2/policy", "/v2/policy/check", "/v2/events"} {
+	for _, path := range []string{"/v2/status", "/v2/devices", "/v2/devices/{name}", "/v2/pipes",
+		"/v2/pipes/{name}/{address}", "/v2/subflows", "/v2/subflows/{bond}/{subflow}",
+		"/v2/streams", "/v2/streams/{bond}/{stream}", "/v2/flows", "/v2/flows/{bond}/{flow}", "/v2/chunk", "/v2/facts",
+		"/v2/invitation", "/v2/pair", "/v2/policy", "/v2/policy/check", "/v2/events"} {
 		if len(doc.Paths[path]) == 0 {
 			t.Errorf("%s is missing", path)
 		}
@@ -357,7 +364,11 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}
-	for field, want := range map[string]string{"Subflow.pad_ms": "predicted delivery", "BondSubflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "KnownFacts.battery_percent": "how full", "PolicyRule.subflows": "may carry it now", "PolicyFlow.port": "", "Stream.app": "the name of the app", "BondStream.app": "the name of the app", "BondStream.mode": "redundant", "BondFlow.user": "runs as", "BondFlow.subflow": "pinned"} {
+	for field, want := range map[string]string{"Subflow.pad_ms": "predicted delivery",
+		"BondSubflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe",
+		"KnownFacts.battery_percent": "how full", "PolicyRule.subflows": "may carry it now", "PolicyFlow.port": "",
+		"Stream.app": "the name of the app", "BondStream.app": "the name of the app", "BondStream.mode": "redundant",
+		"BondFlow.user": "runs as", "BondFlow.subflow": "pinned"} {
 		name, field, _ := strings.Cut(field, ".")
 		if p, ok := doc.Components.Schemas[name].Properties[field]; !ok || !strings.Contains(p.Description, want) {
 			t.Errorf("%s.%s: %+v", name, field, p)
@@ -417,7 +428,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%s has no %v: %v", name, labels, families[name])
 		return 0
 	}
-	for name, want := range map[string]float64{"mpbond_subflow_received_bytes_total": 7, "mpbond_subflow_received_bytes_per_second": 1e6, "mpbond_subflow_rtt_seconds": 0.00125,
+	for name, want := range map[string]float64{"mpbond_subflow_received_bytes_total": 7,
+		"mpbond_subflow_received_bytes_per_second": 1e6, "mpbond_subflow_rtt_seconds": 0.00125,
 		"mpbond_subflow_pbe_capacity_bytes_per_second": 1e6, "mpbond_subflow_pbe_doubted": 0} {
 		if got := value(name, "bond=b", "device=phone", "kind=helped", "peer=home", "subflow=1"); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -426,7 +438,8 @@ func TestMetrics(t *testing.T) {
 	if got := value("mpbond_wasted_bytes_total", "bond=b", "cause=reinject", "peer=home"); got != 5 {
 		t.Errorf("wasted: %v", got)
 	}
-	if got := value("mpbond_onload_tunnels", "device=laptop") + value("mpbond_onload_open") + value("mpbond_onload_left_bytes") + value("mpbond_onload_today_bytes"); got != 2+1+7+3 {
+	if got := value("mpbond_onload_tunnels",
+		"device=laptop") + value("mpbond_onload_open") + value("mpbond_onload_left_bytes") + value("mpbond_onload_today_bytes"); got != 2+1+7+3 {
 		t.Errorf("onloading: %v", got)
 	}
 	if got := value("mpbond_cells_fair_bytes_per_second", "interface=wwan0"); got != 1e6 {
@@ -478,21 +491,27 @@ func fuzzRole() Role {
 // FuzzAPI: any request gets a good answer or a problem, never status 500.
 func FuzzAPI(f *testing.F) {
 	for _, s := range []string{
-		"GET /v2/status?why=1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /openapi.json HTTP/1.0\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n",
-		"GET /v2/devices/phone HTTP/1.0\r\n\r\n", "GET /v2/pipes/phone/rfcomm:%2F%2FAA HTTP/1.0\r\n\r\n", "DELETE /v2/subflows/b/1 HTTP/1.0\r\n\r\n",
-		"GET /v2/events?after=0 HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5\r\nAccept: text/event-stream\r\n\r\n", "DELETE /v2/streams/b/18446744073709551615 HTTP/1.0\r\n\r\n",
+		"GET /v2/status?why=1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /openapi.json HTTP/1.0\r\n\r\n",
+		"GET /metrics HTTP/1.0\r\n\r\n",
+		"GET /v2/devices/phone HTTP/1.0\r\n\r\n", "GET /v2/pipes/phone/rfcomm:%2F%2FAA HTTP/1.0\r\n\r\n",
+		"DELETE /v2/subflows/b/1 HTTP/1.0\r\n\r\n",
+		"GET /v2/events?after=0 HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5\r\nAccept: text/event-stream\r\n\r\n",
+		"DELETE /v2/streams/b/18446744073709551615 HTTP/1.0\r\n\r\n",
 		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n{\"app\": \"127.0.0.1:1\", \"bytes\": 1}",
 		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"app\r\n0\r\n\r\n",
 		"PATCH /v2/devices/phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"name\": \"x\"}",
 		"POST /v2/pair HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n{\"codes\": [\"K7QF-3M2A\"]}",
 		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", // cut
-		"PUT //v2/../x HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+		"PUT //v2/../x HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		f.Add([]byte(s))
 	}
 	for _, s := range [][3]string{
-		{"PATCH", "/v2/streams/b/5", `{"mode":"latency","priority":"high","weight":3}`}, {"PATCH", "/v2/subflows/b/1", `{"pipe":"10.0.0.9:7"}`},
-		{"PATCH", "/v2/devices/phone", `{"paused":true}`}, {"GET", "/v2/policy", ""}, {"PUT", "/v2/policy", `{"text":"default = \"deny\"\n","version":"v"}`},
+		{"PATCH", "/v2/streams/b/5", `{"mode":"latency","priority":"high","weight":3}`},
+		{"PATCH", "/v2/subflows/b/1", `{"pipe":"10.0.0.9:7"}`},
+		{"PATCH", "/v2/devices/phone", `{"paused":true}`}, {"GET", "/v2/policy", ""},
+		{"PUT", "/v2/policy", `{"text":"default = \"deny\"\n","version":"v"}`},
 		{"POST", "/v2/policy/check", `{"text":"mod=1","flow":{"host":"example.org","port":443,"app":"/usr/bin/curl","uid":7}}`},
 		{"PUT", "/v2/facts", `{"battery_percent":55,"charging":false,"temperature_c":31.5,"link":"cellular","metered":true,"signal_percent":70}`},
 		{"GET", "/v2/plots/subflows?direction=up&span=hour", ""}, {"GET", "/v2/plots/subflows/csv", ""},

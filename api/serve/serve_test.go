@@ -107,7 +107,8 @@ func TestStatus(t *testing.T) {
 
 func TestNamesHaveUnits(t *testing.T) {
 	got := asJSON(t, exampleStatus(true))
-	for _, want := range []string{`"rx_rate_bps":8000000`, `"uptime_seconds":1.5`, `"srtt_ms":1.25`, `"memory_bytes":1048576`, `"wasted_bytes":{"reinject":5}`} {
+	for _, want := range []string{`"rx_rate_bps":8000000`, `"uptime_seconds":1.5`, `"srtt_ms":1.25`,
+		`"memory_bytes":1048576`, `"wasted_bytes":{"reinject":5}`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in %s", want, got)
 		}
@@ -223,7 +224,8 @@ func TestClientFaults(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	startRole(t, path)
-	for _, noise := range [][]byte{[]byte("hello\r\n\r\n"), bytes.Repeat([]byte{0xff}, 1<<16), []byte("GET /v2/status HTTP/1.1\r\nX: " + strings.Repeat("y", 1<<16))} {
+	for _, noise := range [][]byte{[]byte("hello\r\n\r\n"), bytes.Repeat([]byte{0xff}, 1<<16),
+		[]byte("GET /v2/status HTTP/1.1\r\nX: " + strings.Repeat("y", 1<<16))} {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)

@@ -81,11 +81,14 @@ func TestGuard(t *testing.T) {
 		{"address in the network", "GET /v2/status HTTP/1.1\r\nHost: 192.168.1.7:" + port + "\r\n" + good, 403},
 		{"no host", "GET /v2/status HTTP/1.0\r\n" + good, 403},
 		{"host in the request line", "GET http://evil.example/v2/status HTTP/1.1\r\nHost: " + addr + "\r\n" + good, 403},
-		{"foreign origin", "DELETE /v2/streams/b/5 HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: https://evil.example\r\n" + good, 403},
+		{"foreign origin", "DELETE /v2/streams/b/5 HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: https://evil.example\r\n" + good,
+			403},
 		{"origin of a file", "POST /v2/chunk HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: null\r\n" + good, 403},
-		{"another port's page", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://127.0.0.1:1\r\n" + good, 403},
+		{"another port's page", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://127.0.0.1:1\r\n" + good,
+			403},
 		{"two origins", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://" + addr + "\r\nOrigin: http://evil.example\r\n" + good, 403},
-		{"form of another page", "POST /v2/chunk HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" + good, 403},
+		{"form of another page", "POST /v2/chunk HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" + good,
+			403},
 	} {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -102,7 +105,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: %s %s, want %d", c.name, answer.Status, body, c.status)
 		}
 		if c.status != 200 &&
-			(!bytes.Contains(body, []byte(`"kind":"permission"`)) || bytes.Contains(body, []byte(secret)) || bytes.Contains(body, []byte("laptop"))) {
+			(!bytes.Contains(body, []byte(`"kind":"permission"`)) || bytes.Contains(body, []byte(secret)) ||
+				bytes.Contains(body, []byte("laptop"))) {
 			t.Errorf("%s: %s", c.name, body)
 		}
 		for name := range answer.Header {
@@ -155,7 +159,8 @@ func TestConnectionsAreLimited(t *testing.T) {
 }
 
 func TestListenTCPRefuses(t *testing.T) {
-	for _, addr := range []string{"0.0.0.0:7680", ":7680", "192.168.1.7:7680", "[::]:7680", "localhost", "127.0.0.1", "example.org:80", "127.0.0.1:99999"} {
+	for _, addr := range []string{"0.0.0.0:7680", ":7680", "192.168.1.7:7680", "[::]:7680", "localhost", "127.0.0.1",
+		"example.org:80", "127.0.0.1:99999"} {
 		if l, err := ListenTCP(addr); !fault.Is(err, fault.Config) || fault.HintOf(err) == "" {
 			t.Errorf("%s: %v", addr, err)
 			if err == nil {
@@ -202,8 +207,10 @@ func TestToken(t *testing.T) {
 		mode os.FileMode
 		kind fault.Kind
 	}{
-		{tokens[0], 0o640, fault.Permission}, {tokens[0], 0o604, fault.Permission}, {"", 0o600, fault.Config}, {"short\n", 0o600, fault.Config},
-		{tokens[0] + "x", 0o600, fault.Config}, {strings.Repeat("x", 1<<20), 0o600, fault.Config}, {tokens[0], 0o600, ""}, {tokens[0] + "\n", 0o400, ""},
+		{tokens[0], 0o640, fault.Permission}, {tokens[0], 0o604, fault.Permission}, {"", 0o600, fault.Config},
+		{"short\n", 0o600, fault.Config},
+		{tokens[0] + "x", 0o600, fault.Config}, {strings.Repeat("x", 1<<20), 0o600, fault.Config}, {tokens[0], 0o600, ""},
+		{tokens[0] + "\n", 0o400, ""},
 	} {
 		path := filepath.Join(t.TempDir(), "api.token")
 		if err := errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chmod(path, c.mode)); err != nil {
@@ -228,8 +235,10 @@ func TestToken(t *testing.T) {
 // FuzzGuard: no request passes without the token, or with it from elsewhere, except for the
 // console's own files under a loopback name.
 func FuzzGuard(f *testing.F) {
-	for _, s := range []string{"Host: localhost\r\nAuthorization: Bearer " + secret, "Host: [::1]:80\r\nOrigin: http://[::1]:80", "Host: evil\r\nAuthorization: Bearer " + secret,
-		"Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site", "Host: [::1%lo]:1\r\nOrigin: %zz", "Host: evil\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document"} {
+	for _, s := range []string{"Host: localhost\r\nAuthorization: Bearer " + secret,
+		"Host: [::1]:80\r\nOrigin: http://[::1]:80", "Host: evil\r\nAuthorization: Bearer " + secret,
+		"Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site", "Host: [::1%lo]:1\r\nOrigin: %zz",
+		"Host: evil\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document"} {
 		f.Add([]byte("GET /v2/status HTTP/1.1\r\n" + s + "\r\n\r\n"))
 		f.Add([]byte("GET / HTTP/1.1\r\n" + s + "\r\n\r\n"))
 	}

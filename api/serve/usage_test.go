@@ -107,7 +107,8 @@ func TestUsageMetrics(t *testing.T) {
 		got = append(got, fmt.Sprint(s.value, s.labels))
 	}
 	slices.Sort(got)
-	if want := []string{"0 [a    up month]", "2 [a pipe d i down day]", "3 [a pipe d i up day]", "4 [a    down month]"}; !slices.Equal(
+	if want := []string{"0 [a    up month]", "2 [a pipe d i down day]", "3 [a pipe d i up day]",
+		"4 [a    down month]"}; !slices.Equal(
 		got,
 		want,
 	) {
@@ -136,7 +137,8 @@ func TestUsageMetrics(t *testing.T) {
 		t.Error("a cap that is not kept has metrics")
 	}
 	for _, want := range []string{"mpbond_link_bytes{device=\"\",device_id=\"\",direction=\"up\",link=\"b?0\",period=\"month\",purpose=\"\"} 6", `mpbond_cap_bytes{name="wwan0",period="daily"} 20`, `mpbond_cap_used_bytes{name="wwan0",period="daily"} 21`,
-		`mpbond_cap_reached{name="wwan0",period="daily"} 1`, `mpbond_link_bytes{device="",device_id="",direction="down",link="a",period="month",purpose=""} 4`} {
+		`mpbond_cap_reached{name="wwan0",period="daily"} 1`,
+		`mpbond_link_bytes{device="",device_id="",direction="down",link="a",period="month",purpose=""} 4`} {
 		if !strings.Contains(w.Body.String(), want+"\n") {
 			t.Errorf("there is no %s", want)
 		}

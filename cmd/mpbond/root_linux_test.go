@@ -36,7 +36,8 @@ const ordinaryUID = 12345 // a user
 // role.
 func knownNames(t *testing.T) (names []string) {
 	t.Helper()
-	name, ending := regexp.MustCompile(`^\.?[a-z][a-z-]*\.(toml|json|jsonl|key|token|html|sock)$`), regexp.MustCompile(`^\.[a-z]+$`)
+	name, ending := regexp.MustCompile(`^\.?[a-z][a-z-]*\.(toml|json|jsonl|key|token|html|sock)$`),
+		regexp.MustCompile(`^\.[a-z]+$`)
 	bases, endings := map[string]bool{"run": true, ".lock": true}, map[string]bool{"": true}
 	for _, dir := range []string{"cmd/mpbond", "cmd/mpbond-lab", "internal/cli", "api", "api/serve", "base/config",
 		"control/device", "base/identity", "node/primary", "base/store", "onload/page", "onload/permit",

@@ -46,7 +46,8 @@ func TestChoose(t *testing.T) {
 	}{
 		{"a single path", 1e6, []Subflow{phone}, []bool{true}, ReasonOnly},
 		{"a single path that costs money", 1e6, []Subflow{metered(phone)}, []bool{true}, ReasonOnly},
-		{"cables", 100, []Subflow{newOwnSubflow(8*unit.Mbps, none), helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonFree},
+		{"cables", 100, []Subflow{newOwnSubflow(8*unit.Mbps, none), helper(5*unit.Mbps, none)}, []bool{true, true},
+			ReasonFree},
 		{"a message", 200, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
 		{"20 KB, helper asleep", 20e3, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
 		{"20 KB, helper just used", 20e3, []Subflow{w8, idle(phone, 0)}, []bool{true, true}, ReasonHelpers},
@@ -67,18 +68,23 @@ func TestChoose(t *testing.T) {
 		{"own LTE asleep, a message", 200, []Subflow{w8, newOwnSubflow(10*unit.Mbps, lte)}, []bool{true, false}, ReasonOne},
 		{"own LTE takes too long to wake for 300 KB", 300e3, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)},
 			[]bool{true, false, false}, ReasonOne},
-		{"own LTE first, and it is enough", 1e6, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)}, []bool{true, false, true},
+		{"own LTE first, and it is enough", 1e6, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)},
+			[]bool{true, false, true},
 			ReasonLocal},
-		{"all for much", 20 * unit.MB, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)}, []bool{true, true, true}, ReasonHelpers},
+		{"all for much", 20 * unit.MB, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)}, []bool{true, true, true},
+			ReasonHelpers},
 		{"it was used when the free one came", 20 * unit.MB, []Subflow{w8, withUse(metered(phone))}, []bool{true, false},
 			ReasonTier},
-		{"nothing is free", 20 * unit.MB, []Subflow{metered(phone), metered(newOwnSubflow(20*unit.Mbps, lte))}, []bool{true, true},
+		{"nothing is free", 20 * unit.MB, []Subflow{metered(phone), metered(newOwnSubflow(20*unit.Mbps, lte))},
+			[]bool{true, true},
 			ReasonHelpers},
-		{"nothing is free, a message", 100, []Subflow{metered(phone), metered(newOwnSubflow(20*unit.Mbps, lte))}, []bool{false, true},
+		{"nothing is free, a message", 100, []Subflow{metered(phone), metered(newOwnSubflow(20*unit.Mbps, lte))},
+			[]bool{false, true},
 			ReasonPaid},
 		{"own LTE costs money", 20 * unit.MB, []Subflow{w8, metered(newOwnSubflow(20*unit.Mbps, lte))}, []bool{true, false},
 			ReasonTier},
-		{"nothing is known of rates", 20 * unit.MB, []Subflow{newOwnSubflow(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
+		{"nothing is known of rates", 20 * unit.MB, []Subflow{newOwnSubflow(0, wifi), helper(0, lte)}, []bool{true, false},
+			ReasonOne},
 		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Subflow{w8, helper(5*unit.Mbps, none)},
 			[]bool{true, true}, ReasonLocal},
 		{"64 KB, nothing is known of rates", 64 * unit.KB, []Subflow{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
@@ -105,7 +111,8 @@ func TestChoose(t *testing.T) {
 // TestTiers: a subflow of tier secondary is used when those of tier primary have had no pause for a
 // second, or none works. One of tier backup is used when no other works.
 func TestTiers(t *testing.T) {
-	cable, spare, last := newOwnSubflow(10*unit.Mbps, wire.RadioNone), withSecondaryTier(helper(10*unit.Mbps, wire.RadioNone)),
+	cable, spare, last := newOwnSubflow(10*unit.Mbps, wire.RadioNone),
+		withSecondaryTier(helper(10*unit.Mbps, wire.RadioNone)),
 		metered(helper(10*unit.Mbps, wire.RadioNone))
 	for _, c := range []struct {
 		name  string

@@ -22,7 +22,8 @@ func TestIgnoredByHelper(t *testing.T) {
 		"phone": {Caps: cap, Limits: Limits{BatteryFloor: 20, MaxTemperature: 45, Metered: &metered}},
 		"tab":   {Limits: Limits{BatteryFloor: 20, MaxTemperature: 45, Metered: &metered, Tier: &backup}},
 	}}
-	want := []string{"the rules (2): they are for a primary", `default = "deny": it is for a primary`, "metered of phone: the policy of the primary says that",
+	want := []string{"the rules (2): they are for a primary", `default = "deny": it is for a primary`,
+		"metered of phone: the policy of the primary says that",
 		"tier and metered of tab: the policy of the primary says that",
 		"battery_floor and max_temperature of tab: here they count for phone alone"}
 	r, err := f.Compile()

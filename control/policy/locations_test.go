@@ -50,7 +50,8 @@ func TestPlaces(t *testing.T) {
 		p.Lookup("hotel 3", "wlan0").Down != 0 {
 		t.Errorf("%d places, %d devices at home", len(p.List), len(p.List["home"].Devices))
 	}
-	for _, bad := range []string{`{"places":{"a":null}}`, `{"places":{"a":{"devices":null}}}`, `{"places":{"a":{"devices":{"b":{"down_bps":-1}}}}}`,
+	for _, bad := range []string{`{"places":{"a":null}}`, `{"places":{"a":{"devices":null}}}`,
+		`{"places":{"a":{"devices":{"b":{"down_bps":-1}}}}}`,
 		`{"places":{"a":{"devices":{"b":{"rtt_ms":-1}}}}}`} {
 		var p Locations
 		if err := json.Unmarshal([]byte(bad), &p); err != nil {

@@ -197,7 +197,8 @@ func TestRulesRefused(t *testing.T) {
 
 // TestPatterns: what is looked at first changes nothing.
 func TestPatterns(t *testing.T) {
-	for _, text := range []string{"a", "a*", "*a", "a*b", "a?b", "[ab]c", `a\*b`, `a\b`, "/x/*/a", "*", "[a]]", "a[^b]c*d"} {
+	for _, text := range []string{"a", "a*", "*a", "a*b", "a?b", "[ab]c", `a\*b`, `a\b`, "/x/*/a", "*", "[a]]",
+		"a[^b]c*d"} {
 		var p Pattern
 		if err := p.UnmarshalText([]byte(text)); err != nil {
 			t.Fatal(err)

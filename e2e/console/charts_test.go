@@ -205,8 +205,10 @@ func TestBarCharts(t *testing.T) {
 	}
 	for _, c := range [][2]string{
 		{`{"period":"day","of":"bytes","link":""}`, `Used by day|2026-10-30 2026-10-31 2026-11-01 2026-11-02|10 0 0 50`},
-		{`{"period":"day","of":"joules","link":"wlan0"}`, `Energy of radios by day, estimated over wlan0|2026-10-30 2026-10-31 2026-11-01 2026-11-02|1.125 0 0 127.25`},
-		{`{"period":"month","of":"joules","link":""}`, `Energy of radios by month, estimated|2026-10-01 2026-10-31 2026-11-01|0.625 0.75 0.875`},
+		{`{"period":"day","of":"joules","link":"wlan0"}`,
+			`Energy of radios by day, estimated over wlan0|2026-10-30 2026-10-31 2026-11-01 2026-11-02|1.125 0 0 127.25`},
+		{`{"period":"month","of":"joules","link":""}`,
+			`Energy of radios by month, estimated|2026-10-01 2026-10-31 2026-11-01|0.625 0.75 0.875`},
 		{`{"period":"day","of":"bytes","link":"wwan0"}`, `Used by day over wwan0|2026-11-02|30`},
 		{`{"period":"day","of":"bytes","link":"eth0"}`, `Used by day over eth0||`},
 		{`{"period":"month","of":"bytes","link":""}`, `Used by month|2026-10-01 2026-10-31 2026-11-01|6 7 8`},
@@ -227,7 +229,8 @@ func TestChartWidth(t *testing.T) {
 		svg.parentNode.style.width = "auto"; svg.show((width) => plot.lineChart(p, 60, width)); })()`))
 	for _, width := range []int64{900, 360, 1000} {
 		b.runSteps(chromedp.EmulateViewport(width, 400))
-		b.waitUntil(fmt.Sprintf("one chart unit is one pixel at width %d", width), `(() => { const svg = document.querySelector(".chart"); return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
+		b.waitUntil(fmt.Sprintf("one chart unit is one pixel at width %d", width),
+			`(() => { const svg = document.querySelector(".chart"); return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
 		b.checkReadable(fmt.Sprint(width))
 	}
 	b.checkProblems()

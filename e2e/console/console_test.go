@@ -117,7 +117,8 @@ func watchTransfer(t *testing.T, w *testbed, b *browser) {
 	for _, link := range []string{"primary laptop>helper phone", "primary laptop>server"} {
 		b.waitUntil(link+" is thick", fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && g.querySelector(".link")?.getAttribute("stroke-width") > 5)`, quoteJS(link)))
 	}
-	b.waitUntil("no link exceeds the maximum width", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") <= 16)`)
+	b.waitUntil("no link exceeds the maximum width",
+		`[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") <= 16)`)
 	b.waitForText("#topology .rate", "↓")
 	b.waitUntil("a plot of the phone", `/phone: [\d.]+ Mbit\/s now/.test(`+chartTextScript+`)`)
 	b.waitUntil("the plot has a line", `document.querySelector(".plot .line").getTotalLength() > 0`)
@@ -263,7 +264,8 @@ func checkUsage(t *testing.T, b *browser) {
 	b.waitUntil("months and days", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "123 MB").length === 2`)
 	b.waitForText("main tbody td", "wlan0")
 	b.waitUntil("bars", `document.querySelector(".plot .bar").getBBox().height > 0 && /: 123 MB/.test(`+chartTextScript+`)`)
-	b.waitUntil("radio energy of a day and a month", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "98.7 J").length === 2`)
+	b.waitUntil("radio energy of a day and a month",
+		`[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "98.7 J").length === 2`)
 	chooseOption(b, "usage-of", "joules")
 	b.waitUntil("bars of energy", `/: 98.7 J/.test(`+chartTextScript+`)`)
 	chooseOption(b, "usage-of", "bytes")
@@ -406,7 +408,8 @@ func TestHostilePage(t *testing.T) {
 	b.openURL(at.String()) // the right address still works
 	b.waitForText(".whoami", "server")
 	b.pressByName("Traffic")
-	b.waitUntil("no plot by app, since a server knows no apps", `[...document.querySelectorAll("main option")].filter((o) => o.hidden).map((o) => o.value).join() === "apps"`)
+	b.waitUntil("no plot by app, since a server knows no apps",
+		`[...document.querySelectorAll("main option")].filter((o) => o.hidden).map((o) => o.value).join() === "apps"`)
 	b.checkProblems()
 }
 

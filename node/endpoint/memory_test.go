@@ -68,7 +68,8 @@ func TestTrim(t *testing.T) {
 		for i, c := range []struct {
 			take unit.Bytes
 			want bool
-		}{{100 * unit.MB, false}, {-40 * unit.MB, false}, {-20 * unit.MB, true}, {40 * unit.MB, false}, {-80 * unit.MB, true}, {10 * unit.MB, false}, {-10 * unit.MB, false}} {
+		}{{100 * unit.MB, false}, {-40 * unit.MB, false}, {-20 * unit.MB, true}, {40 * unit.MB, false}, {-80 * unit.MB, true},
+			{10 * unit.MB, false}, {-10 * unit.MB, false}} {
 			s.forceTake(c.take)
 			time.Sleep(trimInterval)
 			if got := trims(); got != c.want {

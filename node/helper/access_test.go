@@ -34,7 +34,8 @@ func TestServersOfEach(t *testing.T) {
 	for _, p := range []identity.Peer{
 		{Name: "laptop", Roles: primary, Key: laptop, Servers: []string{"192.0.2.1:7600", "[2001:DB8::1]:7600"}},
 		{Name: "tablet", Roles: primary, Key: tablet, Servers: []string{"192.0.2.2:7600"}},
-		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(), Addresses: []string{"Home.example.org:7600"}},
+		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(),
+			Addresses: []string{"Home.example.org:7600"}},
 	} {
 		if err := trust.Add(p); err != nil {
 			t.Fatal(err)

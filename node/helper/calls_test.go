@@ -59,12 +59,14 @@ func TestRefused(t *testing.T) {
 			refusePipe(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version - 1, Text: "too new"})
 		}, fmt.Sprintf("version %d here, %d there: upgrade mpbond on laptop", wire.Version, wire.Version-1)},
 		"unknown": {func(t *testing.T, c pipe.Conn) {
-			if _, err := pipe.Accept(t.Context(), c, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
+			if _, err := pipe.Accept(t.Context(), c, keys().primary.ServerConfig(wire.PipeALPN,
+				func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
 				t.Error(err)
 			}
 		}, "the other end refused the key of this device"},
 		"another device": {func(t *testing.T, c pipe.Conn) {
-			_, _ = pipe.Accept(t.Context(), c, keys().server.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+			_, _ = pipe.Accept(t.Context(), c, keys().server.ServerConfig(wire.PipeALPN,
+				func(identity.PublicKey) bool { return true }))
 		}, "a device with another key answered"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +161,8 @@ func TestLastLog(t *testing.T) {
 		text string
 		at   time.Duration
 		due  bool
-	}{{"a", 0, true}, {"a", time.Minute, false}, {"b", time.Minute, true}, {"a", time.Minute, true}, {"a", 59 * time.Minute, false}, {"a", 61 * time.Minute, true}} {
+	}{{"a", 0, true}, {"a", time.Minute, false}, {"b", time.Minute, true}, {"a", time.Minute, true},
+		{"a", 59 * time.Minute, false}, {"a", 61 * time.Minute, true}} {
 		if got := l.shouldLog(c.text, now.Add(c.at)); got != c.due {
 			t.Errorf("%d: %v", i, got)
 		}

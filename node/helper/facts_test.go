@@ -136,7 +136,8 @@ func TestRests(t *testing.T) {
 		t.Errorf("afterwards: %+v", got)
 	}
 	w.joinSubflow()
-	if _, err := New(Config{BatteryFloor: 200}, "x", Identity{keys().helper, w.h.trust}, slog.New(slog.DiscardHandler), nil); err == nil {
+	if _, err := New(Config{BatteryFloor: 200}, "x", Identity{keys().helper, w.h.trust}, slog.New(slog.DiscardHandler),
+		nil); err == nil {
 		t.Error("a floor of 200 % is taken")
 	}
 }

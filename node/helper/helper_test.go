@@ -366,7 +366,8 @@ func TestBadConfig(t *testing.T) {
 	}
 	check := func(cfg Config, says string) {
 		t.Helper()
-		if _, err := New(cfg, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil); !fault.Is(err, fault.Config) ||
+		if _, err := New(cfg, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil); !fault.Is(err,
+			fault.Config) ||
 			fault.HintOf(err) == "" ||
 			!strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v", cfg, err)
@@ -383,7 +384,8 @@ func TestBadConfig(t *testing.T) {
 	check(Config{PipeCongestion: "copa", UDP: []string{"any"}}, "pipe_congestion")
 	check(Config{HSCongestion: "pbe"}, "UDP is off")
 	for i, name := range []string{"laptop", "tablet"} {
-		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary}, Key: []*identity.Key{keys().primary, keys().server}[i].Public()}); err != nil {
+		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary},
+			Key: []*identity.Key{keys().primary, keys().server}[i].Public()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -436,7 +438,8 @@ func TestRunEndsWhileDialling(t *testing.T) {
 }
 
 func TestLongestWait(t *testing.T) {
-	for away, want := range map[time.Duration]time.Duration{0: soonCallBackoff, 15 * time.Second: 1500 * time.Millisecond, time.Minute: 6 * time.Second, time.Hour: maxCallBackoff} {
+	for away, want := range map[time.Duration]time.Duration{0: soonCallBackoff, 15 * time.Second: 1500 * time.Millisecond,
+		time.Minute: 6 * time.Second, time.Hour: maxCallBackoff} {
 		if got := maxCallWait(away); got != want {
 			t.Errorf("away %v: %v, want %v", away, got, want)
 		}

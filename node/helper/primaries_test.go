@@ -19,9 +19,11 @@ func TestPrimaryList(t *testing.T) {
 	}
 	primary := []identity.Role{identity.RolePrimary}
 	for _, p := range []identity.Peer{
-		{Name: "laptop", Roles: primary, Key: keys().primary.Public(), Addresses: []string{"192.0.2.1:7602", "192.0.2.2:7602"}},
+		{Name: "laptop", Roles: primary, Key: keys().primary.Public(),
+			Addresses: []string{"192.0.2.1:7602", "192.0.2.2:7602"}},
 		{Name: "desk", Roles: primary, Key: keys().helper.Public(), Addresses: []string{"127.0.0.1:7602"}},
-		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(), Addresses: []string{"192.0.2.9:7600"}},
+		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(),
+			Addresses: []string{"192.0.2.9:7600"}},
 	} {
 		if err := trust.Add(p); err != nil {
 			t.Fatal(err)
@@ -42,7 +44,8 @@ func TestPrimaryList(t *testing.T) {
 		{nil, []string{"192.0.2.1:7602", "192.0.2.2:7602", "127.0.0.1:7602", "10.0.0.1:7602"}, []string{"laptop"}, false},
 		{[]string{"laptop"}, []string{"192.0.2.1:7602", "192.0.2.2:7602", "10.0.0.1:7602"}, []string{"laptop"}, false},
 		{[]string{"desk"}, []string{"127.0.0.1:7602"}, nil, false}, // known to be on this machine
-		{[]string{"laptop@198.51.100.7:1", "laptop@rfcomm://00:11:22:33:44:55"}, []string{"198.51.100.7:1", "rfcomm://00:11:22:33:44:55"}, nil, false},
+		{[]string{"laptop@198.51.100.7:1", "laptop@rfcomm://00:11:22:33:44:55"},
+			[]string{"198.51.100.7:1", "rfcomm://00:11:22:33:44:55"}, nil, false},
 		{[]string{"192.0.2.2:7602"}, []string{"192.0.2.2:7602"}, nil, false}, // the trust file has its device
 		{[]string{"198.51.100.7:1"}, nil, nil, true},                         // two could match
 		{[]string{"home", "desk"}, []string{"127.0.0.1:7602"}, nil, true},

@@ -35,7 +35,8 @@ func TestOwnerGoesFirst(t *testing.T) {
 		"a primary here": func(s *linkShare, own func() uint64) {
 			s.readCounters = func() (map[string]device.Counters, error) { return nil, os.ErrPermission }
 			s.ownFlows = func() map[string]device.ConnBytes {
-				return map[string]device.ConnBytes{"x/1": {Local: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, Rx: own(), Tx: own()}}
+				return map[string]device.ConnBytes{"x/1": {Local: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, Rx: own(),
+					Tx: own()}}
 			}
 		},
 	} {

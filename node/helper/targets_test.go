@@ -135,12 +135,15 @@ func TestUnreachable(t *testing.T) {
 		at      string
 		cause   fault.Cause
 	}{
-		"nothing":        {nil, "", fault.CauseUnknown},
-		"not yet":        {[]*target{fails("192.0.2.1:1", refused, minReportDelay-1)}, "", fault.CauseUnknown},
-		"refused":        {[]*target{fails("192.0.2.1:1", refused, minReportDelay)}, "192.0.2.1:1", fault.CauseRefused},
-		"the oldest":     {[]*target{fails("192.0.2.1:1", refused, time.Minute), fails("192.0.2.2:1", silent, time.Hour)}, "192.0.2.2:1", fault.CauseNoAnswer},
-		"one waits":      {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: stateWaiting}}, "", fault.CauseUnknown},
-		"one is busy":    {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: stateBusy}}, "", fault.CauseUnknown},
+		"nothing": {nil, "", fault.CauseUnknown},
+		"not yet": {[]*target{fails("192.0.2.1:1", refused, minReportDelay-1)}, "", fault.CauseUnknown},
+		"refused": {[]*target{fails("192.0.2.1:1", refused, minReportDelay)}, "192.0.2.1:1", fault.CauseRefused},
+		"the oldest": {[]*target{fails("192.0.2.1:1", refused, time.Minute), fails("192.0.2.2:1", silent, time.Hour)},
+			"192.0.2.2:1", fault.CauseNoAnswer},
+		"one waits": {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: stateWaiting}},
+			"", fault.CauseUnknown},
+		"one is busy": {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: stateBusy}}, "",
+			fault.CauseUnknown},
 		"no route":       {[]*target{fails("192.0.2.1:1", noRoute, time.Hour)}, "", fault.CauseUnknown},
 		"another error":  {[]*target{fails("192.0.2.1:1", dial.ErrElsewhere, time.Hour)}, "", fault.CauseUnknown},
 		"over Bluetooth": {[]*target{fails("rfcomm://00:11:22:33:44:55", silent, time.Hour)}, "", fault.CauseUnknown},

@@ -80,8 +80,10 @@ func (w *testWorld) startHelper(cfg Config) {
 		w.t.Fatal(err)
 	}
 	for _, p := range []identity.Peer{
-		{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys().primary.Public(), Addresses: []string{w.primary}},
-		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(), Addresses: []string{w.server, "192.0.2.9:1", "[2001:DB8::0]:7"}},
+		{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys().primary.Public(),
+			Addresses: []string{w.primary}},
+		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(),
+			Addresses: []string{w.server, "192.0.2.9:1", "[2001:DB8::0]:7"}},
 	} {
 		if err := trust.Add(p); err != nil {
 			w.t.Fatal(err)

@@ -58,10 +58,13 @@ func TestOwnerNames(t *testing.T) {
 		process *policy.Process
 		want    endpoint.AppInfo
 	}{
-		{here, &policy.Process{Exe: "/usr/bin/curl", UID: 4000000000}, endpoint.AppInfo{App: "curl", Program: "/usr/bin/curl", User: name}},
-		{here, &policy.Process{Exe: "/usr/bin/curl", Label: "work", UID: 4000000000}, endpoint.AppInfo{App: "work", Program: "/usr/bin/curl", Label: "work", User: name}},
+		{here, &policy.Process{Exe: "/usr/bin/curl", UID: 4000000000},
+			endpoint.AppInfo{App: "curl", Program: "/usr/bin/curl", User: name}},
+		{here, &policy.Process{Exe: "/usr/bin/curl", Label: "work", UID: 4000000000},
+			endpoint.AppInfo{App: "work", Program: "/usr/bin/curl", Label: "work", User: name}},
 		{here, &policy.Process{UID: 4000000000}, endpoint.AppInfo{App: "user " + name, User: name}},
-		{here, &policy.Process{Exe: "/tmp/a\xffb", UID: 4000000000}, endpoint.AppInfo{App: "a\uFFFDb", Program: "/tmp/a\uFFFDb", User: name}},
+		{here, &policy.Process{Exe: "/tmp/a\xffb", UID: 4000000000},
+			endpoint.AppInfo{App: "a\uFFFDb", Program: "/tmp/a\uFFFDb", User: name}},
 		{here, nil, endpoint.AppInfo{App: api.AppUnknown}},
 		{there, nil, endpoint.AppInfo{App: "from 192.168.1.9"}},
 		{at("[fe80::9%eth0]:4000"), nil, endpoint.AppInfo{App: "from fe80::9%eth0"}},
@@ -118,7 +121,8 @@ func TestOwnersRest(t *testing.T) {
 			app   string
 			after time.Duration
 		}{
-			{first, "x1", settleDelay + took}, {second, "x2", settleDelay + 11*took}, {ruled, "ruled", settleDelay + 20*took}, {third, "x3", settleDelay + 21*took},
+			{first, "x1", settleDelay + took}, {second, "x2", settleDelay + 11*took}, {ruled, "ruled", settleDelay + 20*took},
+			{third, "x3", settleDelay + 21*took},
 		} {
 			if is, at := c.f.currentApp(); is.App != c.app || at.Sub(began) != c.after {
 				t.Errorf("%d: %+v after %v, want %s after %v", i, is, at.Sub(began), c.app, c.after)

@@ -41,7 +41,8 @@ func (m *mute) Probe() (estimate.Hop, error)       { return estimate.Hop{}, nil 
 // then only while busy. If UDP passes only the beginning, that end is noticed at once.
 func TestHold(t *testing.T) {
 	for name, ends := range map[string]time.Duration{
-		"before the look": udpFirstRetry / 2, "during the attempt": udpFirstRetry + 100*time.Millisecond, "long after": 10 * time.Minute,
+		"before the look": udpFirstRetry / 2, "during the attempt": udpFirstRetry + 100*time.Millisecond,
+		"long after": 10 * time.Minute,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -55,7 +55,8 @@ func TestRadioMeters(t *testing.T) {
 	seconds(30, 0, 0)
 	active, wifi = active+1.06*11.576, wifi+0.1193*0.238
 	check("asleep", map[byte]float64{1: active, 2: wifi, 3: 0})
-	for key, want := range map[byte]wire.Radio{1: wire.RadioCellular, 2: wire.RadioWiFi, 3: wire.RadioNone, 4: wire.RadioNone} {
+	for key, want := range map[byte]wire.Radio{1: wire.RadioCellular, 2: wire.RadioWiFi, 3: wire.RadioNone,
+		4: wire.RadioNone} {
 		if got, _ := m.energyOf(identity.PublicKey{key}); got != want {
 			t.Errorf("helper %d has %v, want %v", key, got, want)
 		}

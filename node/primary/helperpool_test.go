@@ -79,7 +79,8 @@ func TestRename(t *testing.T) {
 		},
 	}
 	l.renameDevices(renamed)
-	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(
+	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"},
+		"wlan0": {Text: "own"}}; !maps.Equal(
 		l.listTroubles(),
 		want,
 	) {
@@ -93,7 +94,8 @@ func TestPoolFollowsTrust(t *testing.T) {
 	us, phone, tablet := newKey(t), newKey(t), newKey(t)
 	p, _ := newPool(t)
 	for name, key := range map[string]*identity.Key{"phone": phone, "tablet": tablet} {
-		if err := p.trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()}); err != nil {
+		if err := p.trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleHelper},
+			Key: key.Public()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,7 +105,8 @@ func TestPoolFollowsTrust(t *testing.T) {
 		w, _ := waitingPipe(t, us, key)
 		pipes = append(pipes, w)
 		p.wg.Go(func() { p.addPipe(ctx, w) })
-		for began := time.Now(); p.findHelper(key.Public()) == nil || len(pipes) == 2 && len(p.findHelper(key.Public()).reservePipes()) == 0; time.Sleep(time.Millisecond) {
+		for began := time.Now(); p.findHelper(key.Public()) == nil || len(pipes) == 2 &&
+			len(p.findHelper(key.Public()).reservePipes()) == 0; time.Sleep(time.Millisecond) {
 			if time.Since(began) > time.Minute {
 				t.Fatal("the pipe is not taken")
 			}

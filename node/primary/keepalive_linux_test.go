@@ -48,7 +48,8 @@ func keepAliveIn(t *testing.T, local, remote int) time.Duration {
 // TestRadioKeepAlive: neither end probes an idle direct subflow over a cellular link for minutes;
 // others are probed every 30 s.
 func TestRadioKeepAlive(t *testing.T) {
-	for radio, want := range map[wire.Radio]time.Duration{wire.RadioCellular: tcp.RadioKeepAlive, wire.RadioWiFi: tcp.DefaultKeepAlive} {
+	for radio, want := range map[wire.Radio]time.Duration{wire.RadioCellular: tcp.RadioKeepAlive,
+		wire.RadioWiFi: tcp.DefaultKeepAlive} {
 		k := newTestSupervisor(t)
 		theirs := newKey(t)
 		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))

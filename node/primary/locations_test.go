@@ -38,8 +38,10 @@ func TestPlacesFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, bad := range map[string][]byte{"empty": {}, "truncated": whole[:len(whole)-5], "not JSON": []byte("\x7fELF"), "another kind of JSON": []byte(`["home"]`),
-		"huge": append(slices.Clone(whole), make([]byte, 100*unit.MB)...), "huge, and would be right": append(slices.Clone(whole), bytes.Repeat([]byte(" "), int(maxLocationsFile))...)} {
+	for name, bad := range map[string][]byte{"empty": {}, "truncated": whole[:len(whole)-5], "not JSON": []byte("\x7fELF"),
+		"another kind of JSON":     []byte(`["home"]`),
+		"huge":                     append(slices.Clone(whole), make([]byte, 100*unit.MB)...),
+		"huge, and would be right": append(slices.Clone(whole), bytes.Repeat([]byte(" "), int(maxLocationsFile))...)} {
 		if err := os.WriteFile(file, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -73,7 +73,8 @@ func newPipeWorld(t *testing.T, rates map[string]unit.Rate) *pipeWorld {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	for _, peer := range []identity.Peer{
 		{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: w.key.Public()},
-		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: w.server.Public(), Addresses: []string{"192.0.2.1:1"}},
+		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: w.server.Public(),
+			Addresses: []string{"192.0.2.1:1"}},
 	} {
 		if err == nil {
 			err = trust.Add(peer)
@@ -165,7 +166,8 @@ func (w *pipeWorld) serveRequest(ctx context.Context, o *pipe.Offer, q pipe.Requ
 		w.t.Error(err)
 		return
 	}
-	for s := (wire.HopState{AboutPipe: true, ForPrimary: true}); ctx.Err() == nil && !l.HasEnded(); time.Sleep(100 * time.Millisecond) {
+	for s := (wire.HopState{AboutPipe: true, ForPrimary: true}); ctx.Err() == nil &&
+		!l.HasEnded(); time.Sleep(100 * time.Millisecond) {
 		s.Received = 1 << 20
 		if s.Forwarded = s.Received; w.busy.Load() {
 			s.Forwarded -= 200_000

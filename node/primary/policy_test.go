@@ -101,7 +101,8 @@ func TestPolicy(t *testing.T) {
 	write("default='allow'\n")
 	p.File().Reload(false)
 	p.File().Reload(false) // unchanged
-	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(
+	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed",
+		"policy_changed"}; !slices.Equal(
 		events,
 		want,
 	) {

@@ -39,8 +39,10 @@ func TestBadConfig(t *testing.T) {
 		says, hint string
 	}{
 		{"nobody", nil, nil, "no server is trusted", "mpbond trust add"},
-		{"a helper only", []identity.Peer{peer("phone", identity.RoleHelper)}, nil, "no server is trusted", "mpbond trust add"},
-		{"no address", []identity.Peer{peer("home", identity.RoleServer)}, nil, "server home has no address", "mpbond trust add"},
+		{"a helper only", []identity.Peer{peer("phone", identity.RoleHelper)}, nil, "no server is trusted",
+			"mpbond trust add"},
+		{"no address", []identity.Peer{peer("home", identity.RoleServer)}, nil, "server home has no address",
+			"mpbond trust add"},
 		{"two", []identity.Peer{one, two}, nil, "2 servers are trusted", "--server"},
 		{"another", []identity.Peer{one}, func(c *Config) { c.Server = "hom" }, `no server called "hom"`, "mpbond trust add"},
 		{"scheduler", []identity.Peer{one}, func(c *Config) { c.Scheduler = "best" }, "best", "scheduler"},
@@ -52,14 +54,25 @@ func TestBadConfig(t *testing.T) {
 		{"no resume", []identity.Peer{one}, func(c *Config) { c.Resume = 0 }, "", ""},
 		{"reinject", []identity.Peer{one}, func(c *Config) { c.Reinject = 0 }, "threshold is 0", "0.2"},
 		{"no reinjection", []identity.Peer{one}, func(c *Config) { c.Reinject = -1 }, "", ""},
-		{"UDP over another interface", []identity.Peer{one}, func(c *Config) { c.UDP, c.Interfaces = []string{"wwan0"}, []string{"wlan0"} }, "wwan0", "interfaces"},
+		{"UDP over another interface", []identity.Peer{one}, func(c *Config) {
+			c.UDP, c.Interfaces = []string{"wwan0"},
+				[]string{"wlan0"}
+		}, "wwan0", "interfaces"},
 		{"copa over TCP", []identity.Peer{one}, func(c *Config) { c.Congestion = "copa" }, "UDP is off", "udp"},
-		{"copa over UDP", []identity.Peer{one}, func(c *Config) { c.Congestion, c.UDP, c.DialUDP = "copa", []string{"any"}, noUDP }, "", ""},
-		{"pbe over UDP", []identity.Peer{one}, func(c *Config) { c.Congestion, c.UDP, c.DialUDP = "pbe", []string{"any"}, noUDP }, "", ""},
-		{"auto and a name", []identity.Peer{one}, func(c *Config) { c.Interfaces = []string{"wlan0", "auto"} }, "wlan0", "alone"},
+		{"copa over UDP", []identity.Peer{one}, func(c *Config) {
+			c.Congestion, c.UDP, c.DialUDP = "copa", []string{"any"},
+				noUDP
+		}, "", ""},
+		{"pbe over UDP", []identity.Peer{one}, func(c *Config) {
+			c.Congestion, c.UDP, c.DialUDP = "pbe", []string{"any"},
+				noUDP
+		}, "", ""},
+		{"auto and a name", []identity.Peer{one}, func(c *Config) { c.Interfaces = []string{"wlan0", "auto"} }, "wlan0",
+			"alone"},
 		{"give up", []identity.Peer{one}, func(c *Config) { c.GiveUp = 0 }, "after 0s", "60s"},
 		{"pipe", []identity.Peer{one}, func(c *Config) { c.Pipe = "203.0.113.1:7602" }, "203.0.113.1", "ip address"},
-		{"pipe of no carrier", []identity.Peer{one}, func(c *Config) { c.Pipe = "127.0.0.1:0,smoke://1" }, "smoke", "rfcomm://"},
+		{"pipe of no carrier", []identity.Peer{one}, func(c *Config) { c.Pipe = "127.0.0.1:0,smoke://1" }, "smoke",
+			"rfcomm://"},
 		{"resume", []identity.Peer{one}, func(c *Config) { c.Resume = -1 }, "wait -1ns", "10s"},
 		{"one of two", []identity.Peer{one, two}, func(c *Config) { c.Server = "away" }, "", ""},
 	} {

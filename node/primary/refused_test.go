@@ -105,7 +105,8 @@ func TestRefusedRests(t *testing.T) {
 func TestCallersRefused(t *testing.T) {
 	helper, unknown := newKey(t), newKey(t)
 	p, _ := newPool(t)
-	if err := p.trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: helper.Public()}); err != nil {
+	if err := p.trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper},
+		Key: helper.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder

@@ -15,7 +15,8 @@ func TestServerPeer(t *testing.T) {
 	trust, _ := newTrustWith(t, "phone")
 	add := func(name string, addrs ...string) {
 		t.Helper()
-		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer}, Key: newKey(t).Public(), Addresses: addrs}); err != nil {
+		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer}, Key: newKey(t).Public(),
+			Addresses: addrs}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -98,7 +98,8 @@ func TestStandingOfHelper(t *testing.T) {
 		refuses string
 		why     string
 		again   bool
-	}{{true, "", pausedHere, false}, {true, "no", pausedHere, false}, {false, "no", "it refuses: no", false}, {true, "", pausedHere, true}, {false, "", "", false}} {
+	}{{true, "", pausedHere, false}, {true, "no", pausedHere, false}, {false, "no", "it refuses: no", false},
+		{true, "", pausedHere, true}, {false, "", "", false}} {
 		s.setHelper(phoneKey, "phone", c.paused, now)
 		if again := s.setFacts(phoneKey, wire.Facts{RefusalReason: c.refuses}, now); again != c.again {
 			t.Errorf("%+v: it carries again: %v", c, again)

@@ -37,11 +37,15 @@ func TestExplain(t *testing.T) {
 		refused bool
 		reason  string
 	}{
-		{there(wire.Version + 1), true, fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1)},
-		{fault.New(fault.Protocol, there(wire.Version-1), "y"), true, fmt.Sprintf("version %d here, %d there: upgrade mpbond on home", wire.Version, wire.Version-1)},
-		{fmt.Errorf("pipe: %w", wire.VersionMismatch{Peer: "helper", Here: 9, There: 7}), true, "version 9 here, 7 there: upgrade mpbond on home"},
+		{there(wire.Version + 1), true, fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version,
+			wire.Version+1)},
+		{fault.New(fault.Protocol, there(wire.Version-1), "y"), true,
+			fmt.Sprintf("version %d here, %d there: upgrade mpbond on home", wire.Version, wire.Version-1)},
+		{fmt.Errorf("pipe: %w", wire.VersionMismatch{Peer: "helper", Here: 9, There: 7}), true,
+			"version 9 here, 7 there: upgrade mpbond on home"},
 		{there(wire.Version), true, "x"}, // about a third device
-		{fmt.Errorf("pipe from x: %w", fault.New(fault.UnknownDevice, errors.New("unknown device"), "z")), true, "unknown device"},
+		{fmt.Errorf("pipe from x: %w", fault.New(fault.UnknownDevice, errors.New("unknown device"), "z")), true,
+			"unknown device"},
 		{wire.Refuse{Code: wire.CodeLimit, Text: "paused"}, true, "paused"},
 		{wire.Refuse{Code: wire.CodeUnreachable, Text: "no route"}, false, "no route"},
 		{errors.New("connection refused"), false, "connection refused"},

@@ -65,7 +65,8 @@ func newServer(t *testing.T, cfg Config) (s *Server, primary *identity.Key, log 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: primary.Public()}); err != nil {
+	if err := trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary},
+		Key: primary.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	log = &bytes.Buffer{}
@@ -171,7 +172,8 @@ func TestHandshakesAreBounded(t *testing.T) {
 	began := time.Now()
 	for range 20 { // logged once a minute
 		c := dialServer(t, s)
-		if err := tls.Client(c, primary.ClientConfig(s.handshakes.key.Public(), wire.ALPN)).HandshakeContext(t.Context()); err != nil {
+		if err := tls.Client(c, primary.ClientConfig(s.handshakes.key.Public(),
+			wire.ALPN)).HandshakeContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 func TestPath(t *testing.T) {
 	info := bond.SubflowInfo{ID: 3, Sent: 7, Received: 9, Estimate: estimate.Estimate{SRTT: 1500 * time.Microsecond}}
 	plain := describeSubflow(endpoint.Subflow{SubflowInfo: info, Device: "laptop", Transport: "tcp"})
-	if plain.ID != 3 || plain.Kind != api.Direct || plain.State != api.Up || plain.Radio+plain.Tier != "" || plain.Hop != nil ||
+	if plain.ID != 3 || plain.Kind != api.Direct || plain.State != api.Up || plain.Radio+plain.Tier != "" ||
+		plain.Hop != nil ||
 		plain.SRTTms != 1.5 || plain.RxBytes != 9 || plain.TxBytes != 7 ||
 		plain.Device != "laptop" ||
 		plain.Transport != "tcp" {

@@ -34,7 +34,8 @@ func TestGroupsGo(t *testing.T) {
 	y := newLibrary()
 	for i := range 10 * maxDocuments {
 		addTestDocument(t, y, fmt.Sprintf("http://tv.test/%d.m3u8", i),
-			fmt.Sprintf("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%d-low.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n%d-high.m3u8\n", i, i))
+			fmt.Sprintf("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%d-low.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n%d-high.m3u8\n", i,
+				i))
 		y.evictOld()
 	}
 	if len(y.documents) != maxDocuments || len(y.groups) != 2*maxDocuments ||

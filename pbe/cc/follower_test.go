@@ -16,7 +16,8 @@ import (
 func TestFeedbackFollower(t *testing.T) {
 	const r = 16 * mbps
 	a := virtual.Run(newTestLink(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewCUBIC()))[0]
-	b := virtual.Run(newTestLink(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewFeedbackFollower(cc.NewCUBIC(), 1)))[0]
+	b := virtual.Run(newTestLink(virtual.SteadyRate(r), r), 5*sec, 1,
+		defaultFlow(cc.NewFeedbackFollower(cc.NewCUBIC(), 1)))[0]
 	if a.Delivered != b.Delivered || a.Delay(0, 5*sec, 0.9) != b.Delay(0, 5*sec, 0.9) {
 		t.Errorf("%v and %v", a.Delivered, b.Delivered)
 	}

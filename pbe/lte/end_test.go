@@ -109,7 +109,8 @@ func TestGivenVectors(t *testing.T) {
 			}
 			r.Feed(v.samples)
 			r.Close()
-			t.Logf("%s: %d subframes, %d missed, %d CFI wrong; %d of %d DCIs, %d false; %.1f decodes a subframe; offset %.1f Hz", v.name, subframes, len(cfis), wrongCFI, hits, all, wrong,
+			t.Logf("%s: %d subframes, %d missed, %d CFI wrong; %d of %d DCIs, %d false; %.1f decodes a subframe; offset %.1f Hz",
+				v.name, subframes, len(cfis), wrongCFI, hits, all, wrong,
 				float64(r.decoder.decodedWords)/float64(subframes), r.Offset())
 			for k := range truth {
 				if v.snr >= 15 {

@@ -16,17 +16,22 @@ func TestDocumentedCommands(t *testing.T) {
 	text := "Use `mpbond get --onload` or `other get`.\n\n" +
 		"    laptop$ mpbond pair A 'B C' && sudo HOME=/x mpbond primary   # comment\n" +
 		"    mpbond-lab get\n\n```\nbin/mpbond get URL >file\n```\n"
-	want := []documentedCommand{{[]string{"get", "--onload"}, false}, {[]string{"pair", "A", "B C"}, true}, {[]string{"primary"}, true},
+	want := []documentedCommand{{[]string{"get", "--onload"}, false}, {[]string{"pair", "A", "B C"}, true},
+		{[]string{"primary"}, true},
 		{[]string{"get", "URL"}, true}}
 	got := documentedCommands(text, "mpbond")
-	if !slices.EqualFunc(got, want, func(a, b documentedCommand) bool { return slices.Equal(a.args, b.args) && a.whole == b.whole }) {
+	if !slices.EqualFunc(got, want, func(a, b documentedCommand) bool {
+		return slices.Equal(a.args, b.args) &&
+			a.whole == b.whole
+	}) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
 func TestParseCommand(t *testing.T) {
 	p := cli.Program{Name: "p", Commands: func() []*cobra.Command {
-		c := &cobra.Command{Use: "get URL", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return errors.ErrUnsupported }}
+		c := &cobra.Command{Use: "get URL", Args: cobra.ExactArgs(1),
+			RunE: func(*cobra.Command, []string) error { return errors.ErrUnsupported }}
 		c.Flags().Bool("onload", false, "")
 		return []*cobra.Command{c}
 	}}
