@@ -6,7 +6,7 @@
 //	mpbond get, play, put ─▶ fetch, playlist, upload: know how to carry one item
 //	                              │ Task
 //	                          transfer: runs the loop ◀─ orders ─ board: assigns items to devices
-//	                              │ Carrier, one per running item
+//	                              │ JobRunner, one per running item
 //	                              └─▶ interfaces of this device, or relay on a helper ─▶ web server
 //
 //	board     decides which device carries which item or range; no input or output

@@ -49,7 +49,7 @@ func (r *role) capTarget(isSelf func(name string) bool, name string) mydevice.Ca
 	case isSelf(name):
 		return mydevice.CapTarget{}
 	case known && r.name != "primary" && peer.HasRole(identity.RolePrimary):
-		return mydevice.CapTarget{Peer: peer.Key.ID().String(), Purpose: policy.ForPath}
+		return mydevice.CapTarget{Peer: peer.Key.ID().String(), Purpose: policy.ForHSPath}
 	case known && r.name != "helper" && peer.HasRole(identity.RoleHelper):
 		return mydevice.CapTarget{Peer: peer.Key.ID().String(), Purpose: policy.ForPipe}
 	}

@@ -157,8 +157,8 @@ func TestBounded(t *testing.T) {
 	}
 	for at, want := range map[string]map[string]policy.Purpose{
 		"primary": {"phone": policy.ForPipe, "both": policy.ForPipe},
-		"helper":  {"laptop": policy.ForPath, "both": policy.ForPath},
-		"dual":    {"phone": policy.ForPipe, "laptop": policy.ForPath, "both": policy.ForPath},
+		"helper":  {"laptop": policy.ForHSPath, "both": policy.ForHSPath},
+		"dual":    {"phone": policy.ForPipe, "laptop": policy.ForHSPath, "both": policy.ForHSPath},
 	} {
 		r := &role{name: at, trust: trust}
 		for _, name := range []string{"phone", "laptop", "home", "both", "me", "wwan0"} {

@@ -20,7 +20,7 @@ import (
 type CapTarget struct {
 	Link string // name of the link
 	Peer string // ID of the other device
-	// Purpose selects the traffic that counts. With Peer: policy.ForPath for traffic that this
+	// Purpose selects the traffic that counts. With Peer: policy.ForHSPath for traffic that this
 	// device carries for it over the Internet, or policy.ForPipe for traffic over its pipes, which
 	// is all that a primary sees of a helper. Without Peer: that purpose only, or all Internet
 	// traffic if "".

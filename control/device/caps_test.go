@@ -50,10 +50,10 @@ func TestCaps(t *testing.T) {
 	c, told := capsOf(u, "phone", limits)
 	lte, other, pipe, wifi := &fakeConn{local: "10.0.0.1:1"}, &fakeConn{local: "10.0.0.1:2"},
 		&fakeConn{local: "10.0.0.1:3"}, &fakeConn{local: "10.0.0.2:1"}
-	lte.open(u, policy.ForPath)
+	lte.open(u, policy.ForHSPath)
 	other.open(u, policy.ForDirect)
 	pipe.open(u, policy.ForPipe)
-	wifi.open(u, policy.ForPath)
+	wifi.open(u, policy.ForHSPath)
 	step := func(wantTold string, wantWindow unit.Bytes) {
 		t.Helper()
 		told.Reset()
@@ -103,7 +103,7 @@ func TestCaps(t *testing.T) {
 	step("wwan0 reached-fine; ", lte.window)
 
 	again := &fakeConn{local: "10.0.0.1:9", in: 9e6}
-	again.open(u, policy.ForPath)
+	again.open(u, policy.ForHSPath)
 	step("wwan0 fine-warned; ", lte.window)
 	if again.window != 950_000/4 {
 		t.Errorf("a window of %d", again.window)
@@ -151,7 +151,7 @@ func TestCheckEnforced(t *testing.T) {
 			return []net.Interface{{Name: "lo"}, {Name: "wlan0"}}, nil
 		}
 		gone := &fakeConn{in: 1, device: "usb0"}
-		gone.open(u, policy.ForPath)
+		gone.open(u, policy.ForHSPath)
 		u.removeConn(gone)
 		caps, _ := capsOf(u, "laptop", nil)
 		for name, want := range c.want {
@@ -201,7 +201,7 @@ func TestCapsInTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			u, _, _ := newUsage(t)
 			past := &fakeConn{local: "10.0.0.1:1", in: k.before}
-			past.open(u, policy.ForPath)
+			past.open(u, policy.ForHSPath)
 			u.removeConn(past)
 			c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: limit}})
 			ctx, end := context.WithCancel(t.Context())
@@ -209,11 +209,11 @@ func TestCapsInTime(t *testing.T) {
 			all.Go(func() { c.Run(ctx) })
 			f := &fakeConn{local: "10.0.0.1:2"}
 			if !k.late {
-				f.open(u, policy.ForPath)
+				f.open(u, policy.ForHSPath)
 			}
 			time.Sleep(10*time.Second + lookAt)
 			if k.late {
-				f.open(u, policy.ForPath)
+				f.open(u, policy.ForHSPath)
 				synctest.Wait()
 			}
 			const step = time.Millisecond
@@ -245,7 +245,7 @@ const lookAt = 500 * time.Millisecond
 // TestOpenConnTriggersCheck: a new connection is checked at once.
 func TestOpenConnTriggersCheck(t *testing.T) {
 	u, _, _ := newUsage(t)
-	for _, p := range []policy.Purpose{policy.ForPipe, policy.ForPath, policy.ForPath} {
+	for _, p := range []policy.Purpose{policy.ForPipe, policy.ForHSPath, policy.ForHSPath} {
 		(&fakeConn{local: "10.0.0.1:1"}).open(u, p)
 		if len(u.connOpened) != 1 {
 			t.Errorf("%s: nobody is told", p)
@@ -259,8 +259,8 @@ func TestOpenConnTriggersCheck(t *testing.T) {
 func TestCapsOfDevices(t *testing.T) {
 	u, _, _ := newUsage(t)
 	u.interfaces = func() ([]net.Interface, error) { return []net.Interface{{Name: "wwan0"}}, nil }
-	laptop, phone := CapTarget{Peer: "L", Purpose: policy.ForPath}, CapTarget{Peer: "P", Purpose: policy.ForPipe}
-	names := map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Peer: "X", Purpose: policy.ForPath}}
+	laptop, phone := CapTarget{Peer: "L", Purpose: policy.ForHSPath}, CapTarget{Peer: "P", Purpose: policy.ForPipe}
+	names := map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Peer: "X", Purpose: policy.ForHSPath}}
 	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "phone": {Monthly: 20e6}}
 	var told strings.Builder
 	c := NewCaps(u, meaning(names), func() map[string]policy.Caps { return maps.Clone(limits) },
@@ -287,8 +287,8 @@ func TestCapsOfDevices(t *testing.T) {
 		f.open(u, p)
 		return f
 	}
-	lte, wifi := open(policy.ForPath, "10.0.0.1:1", "L"), open(policy.ForPath, "10.0.0.2:1", "L")
-	other, ownPipe := open(policy.ForPath, "10.0.0.1:2", "M"), open(policy.ForPipe, "10.0.0.2:2", "L")
+	lte, wifi := open(policy.ForHSPath, "10.0.0.1:1", "L"), open(policy.ForHSPath, "10.0.0.2:1", "L")
+	other, ownPipe := open(policy.ForHSPath, "10.0.0.1:2", "M"), open(policy.ForPipe, "10.0.0.2:2", "L")
 	pipe := open(policy.ForPipe, "10.0.0.2:3", "P")
 	other.in, ownPipe.in, lte.in, wifi.out, pipe.in = 1e9, 1e9, 4e6, 1e6, 10e6
 	step("")
@@ -298,7 +298,7 @@ func TestCapsOfDevices(t *testing.T) {
 			other.window, ownPipe.window)
 	}
 	for b, want := range map[CapTarget]string{laptop: "fine", phone: "fine",
-		{Peer: "M", Purpose: policy.ForPath}: "none", linkTarget("wlan0"): "none", {}: "none"} {
+		{Peer: "M", Purpose: policy.ForHSPath}: "none", linkTarget("wlan0"): "none", {}: "none"} {
 		if a := c.AllowanceOf(b); a.Level.String() != want {
 			t.Errorf("%+v: %v", b, a)
 		}
@@ -347,15 +347,15 @@ func TestCapsOfDevices(t *testing.T) {
 // TestCapsOfUnknown: a connection of an unknown peer may soon count, so it is checked often.
 func TestCapsOfUnknown(t *testing.T) {
 	u, _, _ := newUsage(t)
-	c := NewCaps(u, meaning(map[string]CapTarget{"laptop": {Peer: "L", Purpose: policy.ForPath}}),
+	c := NewCaps(u, meaning(map[string]CapTarget{"laptop": {Peer: "L", Purpose: policy.ForHSPath}}),
 		func() map[string]policy.Caps { return map[string]policy.Caps{"laptop": {Daily: 1e6}} },
 		func(string, CapTarget, policy.Allowance, policy.Allowance) {})
 	f := &fakeConn{local: "10.0.0.1:1"}
 	for peer, soon := range map[string]bool{"": true, "M": false, "L": true} {
-		for _, p := range []policy.Purpose{policy.ForPath, policy.ForPipe} {
+		for _, p := range []policy.Purpose{policy.ForHSPath, policy.ForPipe} {
 			f.peer = peer
 			f.open(u, p)
-			if again := c.enforceAll(); again < 100*time.Millisecond != (soon && p == policy.ForPath) {
+			if again := c.enforceAll(); again < 100*time.Millisecond != (soon && p == policy.ForHSPath) {
 				t.Errorf("%s of %q: looked at again after %v", p, peer, again)
 			}
 			u.removeConn(f)
@@ -369,7 +369,7 @@ func TestCapsWithoutClock(t *testing.T) {
 	u, clock, _ := newUsage(t)
 	c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: 10e6, Monthly: 1e9, ResetDay: 21}})
 	f := &fakeConn{local: "10.0.0.1:1"}
-	f.open(u, policy.ForPath)
+	f.open(u, policy.ForHSPath)
 	is := func(day, want string) {
 		t.Helper()
 		when, err := time.Parse(time.DateOnly, day)

@@ -54,7 +54,7 @@ func TestEnergy(t *testing.T) {
 	cable := &fakeConn{local: "10.0.0.3:1", device: "eth0", peer: "p"}
 	pipe := &fakeConn{local: "10.0.0.2:1", peer: "p"}
 	for _, c := range []*fakeConn{p, q, cable} {
-		c.open(u, policy.ForPath)
+		c.open(u, policy.ForHSPath)
 	}
 	pipe.open(u, policy.ForPipe)
 	second := func(looks int) {
@@ -146,7 +146,7 @@ func TestEnergyChanges(t *testing.T) {
 		return kind
 	})
 	c := &fakeConn{local: "10.0.0.1:1", peer: "p"}
-	c.open(u, policy.ForPath)
+	c.open(u, policy.ForHSPath)
 	look := func() []policy.UsageRecord {
 		list, err := u.List()
 		if err != nil {
@@ -173,7 +173,7 @@ func TestEnergyChanges(t *testing.T) {
 		t.Error("a radio of nobody")
 	}
 	for _, j := range []unit.Joules{-1, unit.Joules(math.NaN())} {
-		if (policy.UsageRecord{Day: "2026-11-21", Link: "x", Purpose: policy.ForPath, Joules: j}).Validate() == nil {
+		if (policy.UsageRecord{Day: "2026-11-21", Link: "x", Purpose: policy.ForHSPath, Joules: j}).Validate() == nil {
 			t.Errorf("a row of %v", j)
 		}
 	}
@@ -190,7 +190,7 @@ func TestTailsAreKept(t *testing.T) {
 	}
 	p, q := &fakeConn{local: "10.0.0.1:1", peer: "p"}, &fakeConn{local: "10.0.0.1:2", peer: "q"}
 	for _, c := range []*fakeConn{p, q} {
-		c.open(u, policy.ForPath)
+		c.open(u, policy.ForHSPath)
 	}
 	for second, in := range []unit.Bytes{0, 125_000, 0, 0, 0} {
 		*clock = clock.Add(time.Second)

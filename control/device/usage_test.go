@@ -121,7 +121,7 @@ func TestAddRecords(t *testing.T) {
 // log entry says so. Once the file is free it gets all counts.
 func TestUsageKeptLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
-	row := policy.UsageRecord{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForPath, Peer: "p", Down: 1000, Up: 2000}
+	row := policy.UsageRecord{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForHSPath, Peer: "p", Down: 1000, Up: 2000}
 	older := row
 	older.Day = "2026-11-20"
 	if err := AddRecords(path, []policy.UsageRecord{older, row}); err != nil {
@@ -136,7 +136,7 @@ func TestUsageKeptLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &fakeConn{local: "10.0.0.1:1", in: 100, out: 10, peer: "p"}
-	c.open(u, policy.ForPath)
+	c.open(u, policy.ForHSPath)
 	for range 3 {
 		u.CountNow()
 	}
@@ -176,10 +176,10 @@ func TestUsageCounts(t *testing.T) {
 	pipe := &fakeConn{local: "10.0.0.2:1", in: 5, out: 50, peer: "p"}
 	bound := &fakeConn{local: "10.0.0.2:2", device: "wwan0", in: 7, peer: "p"}
 	lo := &fakeConn{local: "127.0.0.1:1", in: 1 << 40}
-	hs.open(u, policy.ForPath)
+	hs.open(u, policy.ForHSPath)
 	pipe.open(u, policy.ForPipe)
-	bound.open(u, policy.ForPath)
-	lo.open(u, policy.ForPath)
+	bound.open(u, policy.ForHSPath)
+	lo.open(u, policy.ForHSPath)
 	u.CountNow()
 	hs.peer = "p"
 	hs.in, hs.out, pipe.out = 200, 20, 70
@@ -214,7 +214,7 @@ func TestUsageKept(t *testing.T) {
 	if err := u.OpenFile(path); err != nil {
 		t.Fatal(err)
 	}
-	c.open(u, policy.ForPath)
+	c.open(u, policy.ForHSPath)
 	u.CountNow()
 	c.in = 300
 	u.CountNow()
@@ -244,7 +244,7 @@ func TestUsageKept(t *testing.T) {
 	u = again(nil)
 	wants(t, u, "11-21 wwan0 hs-path p 400/10")
 	other := &fakeConn{local: "10.0.0.1:2", in: 1, peer: "p"} // the counts of another connection
-	other.open(u, policy.ForPath)
+	other.open(u, policy.ForHSPath)
 	wants(t, u, "11-21 wwan0 hs-path p 401/10")
 	u.Close()
 
@@ -273,7 +273,7 @@ func TestUsageForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &fakeConn{local: "10.0.0.1:1"}
-	c.open(u, policy.ForPath)
+	c.open(u, policy.ForHSPath)
 	const more = 3
 	first := *clock
 	for n := range keepDays + more {
@@ -302,7 +302,7 @@ func TestUsageForgets(t *testing.T) {
 	defer u.Close()
 	*clock = first.AddDate(0, 0, -1) // a clock that is behind
 	behind := &fakeConn{local: "10.0.0.1:1", in: 5}
-	behind.open(u, policy.ForPath)
+	behind.open(u, policy.ForHSPath)
 	u.mu.Lock()
 	for c, n := range u.open {
 		u.countConn(c, n, false)
@@ -336,7 +336,7 @@ func TestUsageWithoutRoom(t *testing.T) {
 		t.Error("it does not say that nothing is kept")
 	}
 	c := &fakeConn{local: "10.0.0.1:1", in: 100}
-	c.open(u, policy.ForPath)
+	c.open(u, policy.ForHSPath)
 	journal := u.journal
 	u.journal = &failing{}
 	if u.CountNow(); !strings.Contains(log.String(), "no room") {
@@ -377,7 +377,7 @@ func TestUsageInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &fakeConn{local: "10.0.0.1:1"}
-		c.open(u, policy.ForPath)
+		c.open(u, policy.ForHSPath)
 		ctx, end := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() { u.Run(ctx) })

@@ -17,8 +17,8 @@ type Purpose string
 const (
 	// ForDirect is a direct subflow at its primary, over a local link.
 	ForDirect Purpose = "direct"
-	// ForPath is the HS-path of a helped subflow at its helper.
-	ForPath Purpose = "hs-path"
+	// ForHSPath is the HS-path of a helped subflow at its helper.
+	ForHSPath Purpose = "hs-path"
 	// ForOnload is a connection that a helper makes for an onloading primary.
 	ForOnload Purpose = "onload"
 	// ForSubflow is a subflow at the server, direct or helped.
@@ -33,8 +33,8 @@ const (
 func (p Purpose) UsesInternet() bool { return p != ForPipe }
 
 // CountsAs reports whether bytes of purpose p count as bytes of purpose of: ForOnload counts as
-// ForPath, since a helper carries both for a primary.
-func (p Purpose) CountsAs(of Purpose) bool { return p == of || p == ForOnload && of == ForPath }
+// ForHSPath, since a helper carries both for a primary.
+func (p Purpose) CountsAs(of Purpose) bool { return p == of || p == ForOnload && of == ForHSPath }
 
 // UsageRecord counts what one link carried on one day, for one purpose and one device. It counts
 // bytes of IP packets, retransmissions included. It is a line of the usage file.
@@ -56,7 +56,7 @@ func (u UsageRecord) Validate() error {
 		return err
 	}
 	switch u.Purpose {
-	case ForDirect, ForPath, ForOnload, ForSubflow, ForPipe:
+	case ForDirect, ForHSPath, ForOnload, ForSubflow, ForPipe:
 	default:
 		return fmt.Errorf("unknown purpose %q", u.Purpose)
 	}

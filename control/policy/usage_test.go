@@ -106,12 +106,12 @@ func TestDayOf(t *testing.T) {
 
 func TestSince(t *testing.T) {
 	list := []UsageRecord{
-		{"2026-11-14", "wwan0", ForPath, "a", 1, 10, 0},
-		{"2026-11-15", "wwan0", ForPath, "a", 2, 20, 0},
-		{"2026-11-15", "wwan0", ForPath, "b", 4, 40, 0},
+		{"2026-11-14", "wwan0", ForHSPath, "a", 1, 10, 0},
+		{"2026-11-15", "wwan0", ForHSPath, "a", 2, 20, 0},
+		{"2026-11-15", "wwan0", ForHSPath, "b", 4, 40, 0},
 		{"2026-11-21", "wwan0", ForDirect, "", 8, 80, 0},
 		{"2026-11-21", "wwan0", ForPipe, "a", 1000, 1000, 0},
-		{"2031-01-01", "wwan0", ForPath, "a", 16, 160, 0}, // by a clock that was wrong
+		{"2031-01-01", "wwan0", ForHSPath, "a", 16, 160, 0}, // by a clock that was wrong
 	}
 	from, _ := Month(at(t, "2026-11-21 10:00:00", "UTC"), 15)
 	var sum unit.Bytes
@@ -121,9 +121,9 @@ func TestSince(t *testing.T) {
 	if sum != 2330 {
 		t.Errorf("since %v: %d", from, sum)
 	}
-	for _, bad := range []UsageRecord{{"21.11.2026", "a", ForPath, "", 1, 1, 0},
-		{"2026-11-21", "", ForPath, "", 1, 1, 0}, {"2026-11-21", "a", "x", "", 1, 1, 0},
-		{"2026-11-21", "a", ForPath, "", -1, 1, 0}} {
+	for _, bad := range []UsageRecord{{"21.11.2026", "a", ForHSPath, "", 1, 1, 0},
+		{"2026-11-21", "", ForHSPath, "", 1, 1, 0}, {"2026-11-21", "a", "x", "", 1, 1, 0},
+		{"2026-11-21", "a", ForHSPath, "", -1, 1, 0}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is taken", bad)
 		}

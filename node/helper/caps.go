@@ -29,7 +29,7 @@ func (e capError) Error() string {
 
 // primaryBound returns the target of caps that are set for a primary by name.
 func primaryBound(p identity.Peer) device.CapTarget {
-	return device.CapTarget{Peer: p.Key.ID().String(), Purpose: policy.ForPath}
+	return device.CapTarget{Peer: p.Key.ID().String(), Purpose: policy.ForHSPath}
 }
 
 // capChecker checks the owner's caps before a subflow is opened. It caches routes and sends
@@ -99,7 +99,7 @@ func (h *Helper) CheckAllowed(ctx context.Context, primary identity.Peer, server
 func (h *Helper) CapReached(of device.CapTarget, a policy.Allowance) {
 	h.relays.closeWhere(func(s *subflow) error {
 		switch primary := primaryBound(s.primary); {
-		case !of.CountsTraffic(policy.ForPath, s.link, primary.Peer):
+		case !of.CountsTraffic(policy.ForHSPath, s.link, primary.Peer):
 			return nil
 		case of.Peer == "":
 			return capError{device.CapTarget{Link: s.link}, a}

@@ -53,8 +53,8 @@ func TestSpentLink(t *testing.T) {
 // primaries get the reason. New ones are refused before anything is sent, until the cap allows
 // traffic again. Other caps have no effect.
 func TestSpent(t *testing.T) {
-	laptop := device.CapTarget{Peer: keys().primary.Public().ID().String(), Purpose: policy.ForPath}
-	somebody := device.CapTarget{Peer: keys().server.Public().ID().String(), Purpose: policy.ForPath}
+	laptop := device.CapTarget{Peer: keys().primary.Public().ID().String(), Purpose: policy.ForHSPath}
+	somebody := device.CapTarget{Peer: keys().server.Public().ID().String(), Purpose: policy.ForHSPath}
 	itsPipe := device.CapTarget{Peer: laptop.Peer, Purpose: policy.ForPipe}
 	for _, c := range []struct {
 		of     device.CapTarget

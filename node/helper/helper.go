@@ -162,7 +162,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		facts:  &deviceFacts{limits: cfg.deviceLimits},
 	}
 	h.announcer = newAnnouncer(h.facts.currentFacts, func() []identity.PublicKey { return pausedPrimaries(ids.Trust) })
-	udpDialer := &dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath}
+	udpDialer := &dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForHSPath}
 	servers := hsDialer{
 		udpDialer,
 		tcp.Options{

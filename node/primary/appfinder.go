@@ -30,8 +30,8 @@ const (
 	maxUserNames = 64 // cached
 )
 
-// appCarrier is a stream or flow.
-type appCarrier interface {
+// appTraffic is a stream or flow of an app.
+type appTraffic interface {
 	SetApp(endpoint.AppInfo)
 	IsDone() bool
 }
@@ -41,7 +41,7 @@ var ownApp = endpoint.AppInfo{App: "mpbond"}
 
 // appQuery asks for the app of a stream or flow.
 type appQuery struct {
-	conn         appCarrier
+	conn         appTraffic
 	queuedAt     time.Time // set by queueQuery
 	app          intercept.App
 	process      *policy.Process // the process that a rule found

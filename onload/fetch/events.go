@@ -50,7 +50,7 @@ func hasUserinfo(s string) bool {
 	return err != nil || u.User != nil
 }
 
-// OnEnd implements transfer.Carrier.
+// OnEnd implements transfer.JobRunner.
 func (j *job) OnEnd(err error) {
 	t, o := j.task, j.object
 	o.runningJobs--

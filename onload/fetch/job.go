@@ -44,8 +44,8 @@ type job struct {
 	seenVersion version // other version that the device has seen, as far as known
 }
 
-// Carry implements transfer.Carrier.
-func (j *job) Carry(ctx context.Context) error {
+// Run implements transfer.JobRunner.
+func (j *job) Run(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.url, nil)
 	if err != nil {
 		return err

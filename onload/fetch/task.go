@@ -151,7 +151,7 @@ func (t *task) Schedule() (more bool) {
 }
 
 // StartJob implements transfer.Task.
-func (t *task) StartJob(of *transfer.Job) transfer.Carrier {
+func (t *task) StartJob(of *transfer.Job) transfer.JobRunner {
 	o := t.objects[of.Item.Object]
 	if o.part == nil {
 		if err := o.openPartFile(); err != nil {

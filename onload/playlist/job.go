@@ -59,8 +59,8 @@ func newRefusal(format string, args ...any) *transfer.Refusal {
 	return &transfer.Refusal{Verdict: transfer.Exclude, Err: fmt.Errorf(format, args...)}
 }
 
-// Carry implements transfer.Carrier.
-func (j *job) Carry(ctx context.Context) error {
+// Run implements transfer.JobRunner.
+func (j *job) Run(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, j.segment.url, nil)
 	if err != nil {
 		return newRefusal("%w", err)

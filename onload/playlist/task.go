@@ -27,7 +27,7 @@ func (p *prefetcher) Schedule() (more bool) {
 }
 
 // StartJob implements transfer.Task.
-func (p *prefetcher) StartJob(of *transfer.Job) transfer.Carrier {
+func (p *prefetcher) StartJob(of *transfer.Job) transfer.JobRunner {
 	s := p.queue.segments[of.Item.Object]
 	j := &job{Job: of, prefetcher: p, segment: s, header: s.requestHeader.Clone(), from: of.Item.From, to: of.Item.To,
 		ranged: s.split || s.to != board.Unknown}
@@ -49,7 +49,7 @@ func (p *prefetcher) ReportProgress(now time.Time) {
 // GiveUp implements transfer.Task. It does nothing: players decide how long they wait.
 func (p *prefetcher) GiveUp() {}
 
-// OnEnd implements transfer.Carrier.
+// OnEnd implements transfer.JobRunner.
 func (j *job) OnEnd(err error) {
 	p, s := j.prefetcher, j.segment
 	switch refusal := (*transfer.Refusal)(nil); {

@@ -155,7 +155,7 @@ func (l *Loop) startJob(boardJob board.Job) {
 	j := &Job{Job: boardJob, Worker: l.workers[boardJob.Path]}
 	j.SetEnd(boardJob.Item.To)
 	j.SetAwaitingResponse(!l.Upload)
-	if j.carrier = l.task.StartJob(j); j.carrier == nil {
+	if j.runner = l.task.StartJob(j); j.runner == nil {
 		return
 	}
 	l.jobs[j.ID] = j
@@ -166,7 +166,7 @@ func (l *Loop) startJob(boardJob board.Job) {
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	j.cancel = cancel
 	l.running.Go(func() {
-		err := j.carrier.Carry(ctx)
+		err := j.runner.Run(ctx)
 		if cause := context.Cause(ctx); cause != nil && err != nil && !errors.As(err, new(LocalError)) {
 			err = cause
 		}
@@ -183,7 +183,7 @@ func (l *Loop) dropJob(j *Job) {
 	j.dropped = true
 	l.releaseJob(j)
 	j.cancel(ErrDropped)
-	if d, ok := j.carrier.(dropObserver); ok {
+	if d, ok := j.runner.(dropObserver); ok {
 		d.OnDrop()
 	}
 }
@@ -211,7 +211,7 @@ func (l *Loop) finishJob(j *Job, err error, now time.Time) {
 			err = ErrDropped
 		}
 	}
-	j.carrier.OnEnd(err)
+	j.runner.OnEnd(err)
 }
 
 // CountProgress records the bytes that a job has carried so far. The lock must be held.
@@ -226,7 +226,7 @@ func (l *Loop) CountProgress(j *Job) {
 	if got >= l.RecoveryBytes && !l.Upload { // sent bytes may still be in buffers
 		j.Worker.failures, j.Worker.lastError = 0, nil
 	}
-	if c, ok := j.carrier.(progressCounter); ok {
+	if c, ok := j.runner.(progressCounter); ok {
 		c.CountMoved(n)
 	}
 	if j.dropped {

@@ -130,11 +130,11 @@ func (r *fakeTask) failObject(object int, err error) {
 }
 
 // StartJob implements Task.
-func (r *fakeTask) StartJob(j *Job) Carrier {
+func (r *fakeTask) StartJob(j *Job) JobRunner {
 	r.started++
 	l := r.lines[j.Worker.Path()]
 	l.jobs++
-	return &fakeCarrier{Job: j, r: r, line: l}
+	return &fakeRunner{Job: j, r: r, line: l}
 }
 
 // ReportProgress implements Task.
@@ -162,14 +162,14 @@ func (r *fakeTask) runAfter(after time.Duration, f func()) {
 	})
 }
 
-type fakeCarrier struct {
+type fakeRunner struct {
 	*Job
 	r    *fakeTask
 	line *fakeLine
 }
 
-// Carry implements Carrier.
-func (c *fakeCarrier) Carry(ctx context.Context) error {
+// Run implements JobRunner.
+func (c *fakeRunner) Run(ctx context.Context) error {
 	const step = 20 * time.Millisecond
 	c.r.Lock()
 	wait := c.line.latency
@@ -209,10 +209,10 @@ func (c *fakeCarrier) Carry(ctx context.Context) error {
 }
 
 // OnDrop counts drops.
-func (c *fakeCarrier) OnDrop() { c.r.dropped++ }
+func (c *fakeRunner) OnDrop() { c.r.dropped++ }
 
-// OnEnd implements Carrier.
-func (c *fakeCarrier) OnEnd(err error) {
+// OnEnd implements JobRunner.
+func (c *fakeRunner) OnEnd(err error) {
 	r, i := c.r, c.Item.Object
 	if _, twice := r.ended[c.ID]; twice {
 		r.t.Error("a job has ended twice")

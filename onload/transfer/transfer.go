@@ -4,16 +4,16 @@
 // onload/board, which decides which device carries which item, and the packages that know
 // how to carry one item: fetch, upload and playlist. Each of them implements Task.
 //
-//	board ─ orders ─▶ Loop ─ StartJob ─▶ Task ─▶ Carrier: one item over one device
+//	board ─ orders ─▶ Loop ─ StartJob ─▶ Task ─▶ JobRunner: one item over one device
 //	  ▲                │ ▲                           │
 //	  └─── progress ───┘ └───────── bytes, end ──────┘
 //
-//	transfer.go  configuration, Task, Carrier and Job
+//	transfer.go  configuration, Task, JobRunner and Job
 //	loop.go      executes orders, records ends of jobs, checks timeouts
 //	worker.go    a device: its availability, failures and bytes
 //	refusal.go   unusable responses and errors of several devices
 //
-// One lock guards the loop, its board and the state of its task. Carriers run without it.
+// One lock guards the loop, its board and the state of its task. Runners run without it.
 package transfer
 
 import (
@@ -121,30 +121,30 @@ type Task interface {
 	// Schedule adds due items to the board and gives up objects that no device can carry. It
 	// reports whether any work is left.
 	Schedule() (more bool)
-	// StartJob returns the carrier of a job, or nil if its object was given up.
-	StartJob(j *Job) Carrier
+	// StartJob returns the runner of a job, or nil if its object was given up.
+	StartJob(j *Job) JobRunner
 	// ReportProgress is called now and then.
 	ReportProgress(now time.Time)
 	// GiveUp fails all open objects: nothing moves, and no device will be usable soon.
 	GiveUp()
 }
 
-// Carrier carries the item of one job over its device and handles the result.
-type Carrier interface {
-	// Carry moves the bytes and reports them to the job. It runs in its own goroutine without the
+// JobRunner carries the item of one job over its device and handles the result.
+type JobRunner interface {
+	// Run moves the bytes and reports them to the job. It runs in its own goroutine without the
 	// lock. If ctx ends first, the loop replaces the returned error by the cause of ctx, except for
 	// a LocalError.
-	Carry(ctx context.Context) error
-	// OnEnd is called once, after Carry has returned. err is nil if the item is complete and was
+	Run(ctx context.Context) error
+	// OnEnd is called once, after Run has returned. err is nil if the item is complete and was
 	// still wanted, and ErrDropped if it is not needed. The lock is held.
 	OnEnd(err error)
 }
 
-// progressCounter is a Carrier that wants to know how many more bytes were carried since the last call.
-// The lock is held.
+// progressCounter is a JobRunner that wants to know how many more bytes were carried since the last
+// call. The lock is held.
 type progressCounter interface{ CountMoved(n unit.Bytes) }
 
-// dropObserver is a Carrier that is called at once when its job is dropped, with the lock held.
+// dropObserver is a JobRunner that is called at once when its job is dropped, with the lock held.
 // OnEnd follows.
 type dropObserver interface{ OnDrop() }
 
@@ -154,7 +154,7 @@ type Job struct {
 	board.Job
 	Worker *Worker
 
-	carrier Carrier
+	runner  JobRunner
 	cancel  context.CancelCauseFunc
 	dropped bool
 	counted unit.Bytes // part of carried that the loop has recorded

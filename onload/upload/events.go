@@ -26,8 +26,8 @@ type job struct {
 	proof          Proof
 }
 
-// Carry implements transfer.Carrier.
-func (j *job) Carry(ctx context.Context) error { return j.task.protocol.sendItem(ctx, j) }
+// Run implements transfer.JobRunner.
+func (j *job) Run(ctx context.Context) error { return j.task.protocol.sendItem(ctx, j) }
 
 // OnDrop records that another device will send the item instead.
 func (j *job) OnDrop() {
@@ -36,7 +36,7 @@ func (j *job) OnDrop() {
 	}
 }
 
-// OnEnd implements transfer.Carrier.
+// OnEnd implements transfer.JobRunner.
 func (j *job) OnEnd(err error) {
 	t, f := j.task, j.file
 	if err == nil {

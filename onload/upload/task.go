@@ -263,7 +263,7 @@ func (t *task) pickDevice(f *file, now time.Time) (best *transfer.Worker, more b
 }
 
 // StartJob implements transfer.Task.
-func (t *task) StartJob(of *transfer.Job) transfer.Carrier {
+func (t *task) StartJob(of *transfer.Job) transfer.JobRunner {
 	f := t.files[of.Item.Object]
 	j := &job{Job: of, task: t, file: f, expectContinue: !t.accepted || f.tries > 0}
 	if f.maybeStored && t.Target.Method == Post {
