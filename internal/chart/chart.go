@@ -50,6 +50,8 @@ type frame struct {
 	width, height      float64
 }
 
+// renderSVG returns the drawing as an SVG image, with the title and description of f for screen
+// readers.
 func renderSVG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	canvas := vgsvg.New(vg.Length(f.width), vg.Length(f.height))
 	if err := drawing(draw.New(canvas)); err != nil {

@@ -98,15 +98,15 @@ func explainArgs(cmd *cobra.Command, err error) error {
 
 // reportError shows the error that ended cmd, and returns the exit code.
 func (p Program) reportError(ctx context.Context, stderr io.Writer, cmd *cobra.Command, err error) int {
-	var own interface {
+	var withStatus interface {
 		ExitCode() int // the exit code of the process
 		Silent() bool  // whether the command has printed all
 	}
-	if errors.As(err, &own) {
-		if !own.Silent() {
+	if errors.As(err, &withStatus) {
+		if !withStatus.Silent() {
 			p.showError(stderr, err, WantsJSON(cmd))
 		}
-		return own.ExitCode()
+		return withStatus.ExitCode()
 	}
 	if ctx.Err() != nil && fault.KindOf(err) == fault.Other {
 		fmt.Fprintln(stderr, p.Name+": interrupted")

@@ -237,7 +237,8 @@ func (n *virtualNet) deliverSegment(l *subflow, d int, seg []byte) {
 	}
 }
 
-// dispatchSegments sends the segments that the ends have ready, and schedules their ticks.
+// dispatchSegments sends the segments that the ends have ready, and schedules their ticks. Direction
+// d is the one in which end b sends.
 func (n *virtualNet) dispatchSegments() {
 	for d, b := range n.ends {
 		for {

@@ -19,7 +19,7 @@ import (
 func ReadMahimahi(r io.Reader) (Profile, error) {
 	p := Profile{Step: Step}
 	const bits = 1500 * 8
-	return p, p.readLines(r, func(line string) error {
+	err := p.readLines(r, func(line string) error {
 		ms, err := strconv.ParseInt(line, 10, 64)
 		if err != nil || ms < 0 {
 			return fmt.Errorf("%q: write milliseconds", line)
@@ -37,13 +37,14 @@ func ReadMahimahi(r io.Reader) (Profile, error) {
 		p.Rates[i] += unit.Rate(bits / Step.Seconds())
 		return nil
 	})
+	return p, err
 }
 
 // ReadPerSecond reads a trace of lines "second,bytes in this second", from second 1 on. Missing
 // seconds have rate 0.
 func ReadPerSecond(r io.Reader) (Profile, error) {
 	p := Profile{Step: time.Second}
-	return p, p.readLines(r, func(line string) error {
+	err := p.readLines(r, func(line string) error {
 		at, n, _ := strings.Cut(line, ",")
 		second, err := strconv.Atoi(strings.TrimSpace(at))
 		bytes, err2 := strconv.ParseFloat(strings.TrimSpace(n), 64)
@@ -59,6 +60,7 @@ func ReadPerSecond(r io.Reader) (Profile, error) {
 		p.Rates[second-1] = unit.Rate(8 * bytes)
 		return nil
 	})
+	return p, err
 }
 
 // ReadTimed reads a trace of lines "second Mbit/s" in ascending order. The profile has samples of
@@ -66,7 +68,7 @@ func ReadPerSecond(r io.Reader) (Profile, error) {
 func ReadTimed(r io.Reader) (Profile, error) {
 	p := Profile{Step: Step}
 	last := -1.0
-	return p, p.readLines(r, func(line string) error {
+	err := p.readLines(r, func(line string) error {
 		f := strings.Fields(line)
 		if len(f) != 2 {
 			return fmt.Errorf("%q: write seconds and Mbit/s", line)
@@ -91,6 +93,7 @@ func ReadTimed(r io.Reader) (Profile, error) {
 		p.Rates = append(p.Rates[:i], unit.Rate(mbps*1e6))
 		return nil
 	})
+	return p, err
 }
 
 // readLines passes each line to take. It returns an error if the profile then has no sample.

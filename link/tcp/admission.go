@@ -376,7 +376,7 @@ type RateLimiter[K comparable] struct {
 }
 
 // Allow counts a request of key, and reports whether it is within the limit. A refused request is
-// not counted.
+// not counted. Keys that do not fit in counts share the limit of one key.
 func (t *RateLimiter[K]) Allow(key K, now time.Time) bool {
 	if t.counts == nil || now.Sub(t.minuteStart) >= time.Minute {
 		t.counts, t.overflow, t.minuteStart = map[K]int{}, 0, now
