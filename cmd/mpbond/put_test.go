@@ -126,7 +126,7 @@ func TestPutElsewhere(t *testing.T) {
 			t.Errorf("%+v: %v, %+v", o, err, res)
 		}
 		if said := strings.Contains(notes.String(),
-			"helpers could read the requests (headers)"); said != (len(o.headers) > 0) {
+			"helpers could read the requests (headers, form fields)"); said != (len(o.headers) > 0) {
 			t.Errorf("%+v: %s", o, &notes)
 		}
 	}
