@@ -45,7 +45,8 @@ type Dialer struct {
 
 // DialContext connects to addr, "host:port", from the helper, which also resolves the name. network
 // must be a TCP network. Errors are faults. Reads return io.EOF only if the server closed the
-// connection; if the helper aborts it, they return another error.
+// connection; if the helper aborts it, they return another error. If ctx is cancelled, the error wraps
+// its cause.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects only by TCP, not by %q", network), "")
@@ -60,6 +61,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		if through, err = d.requestTunnel(ctx, c, addr); err == nil {
 			return through, nil
 		}
+	}
+	if errors.Is(err, context.Canceled) {
+		err = context.Cause(ctx)
 	}
 	return nil, fmt.Errorf("over %s: %w", d.Helper.Name, err)
 }

@@ -219,8 +219,11 @@ func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
 			t.primary.writeRefusal(err)
 		}
 	}()
+	serving := ctx
 	ctx, t.cancelDial = context.WithCancelCause(ctx)
 	defer t.cancelDial(nil)
+	// Without this, a server that sends nothing would keep Serve from ending.
+	defer context.AfterFunc(serving, func() { t.abort(context.Cause(serving)) })()
 	if err := r.addTunnel(t); err != nil {
 		return err
 	}
