@@ -13,10 +13,12 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/store"
+	"mpbond/base/unit"
 )
 
 // TestChanging checks that a file that changes during the upload is sent again in its new version,
@@ -194,36 +196,24 @@ func TestGoesOn(t *testing.T) {
 
 // TestSlowDevice checks that a file of a slow device moves to a fast idle one, and is stored once.
 func TestSlowDevice(t *testing.T) {
-	s := newTestServer()
-	files, sums := testPhotos(t, 900_000, 300_000, 300_000)
-	cfg := testConfig(t, Post, startServer(t, s.form), files)
-	cfg.times.IdleTimeout, cfg.times.StallTimeout = 10*time.Second, 5*time.Second
-	cfg.Devices[0].Transport = trickleTransport{cfg.Devices[0].Transport}
-	res, err := Send(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	expectFiles(t, s, sums, "")
-	// the slow device alone would need nine
-	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 ||
-		res.Duration > 8*time.Second {
-		t.Errorf("%+v in %v", d, res.Duration)
-	}
-}
-
-// trickleTransport sends 10 kB in 20 ms.
-type trickleTransport struct{ http.RoundTripper }
-
-func (s trickleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.Body = trickleBody{r.Body}
-	return s.RoundTripper.RoundTrip(r)
-}
-
-type trickleBody struct{ io.ReadCloser }
-
-func (b trickleBody) Read(p []byte) (int, error) {
-	time.Sleep(20 * time.Millisecond)
-	return b.ReadCloser.Read(p[:min(len(p), 2000)])
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer()
+		files, sums := testPhotos(t, 900_000, 300_000, 300_000)
+		cfg := testConfig(t, Post, "http://photos.test/", files)
+		cfg.times = defaultTimes
+		cfg.Devices = []Device{{Name: "slow", Transport: directTransport{s.form, unit.Mbps * 8 / 10}},
+			{Name: "fast", Transport: directTransport{s.form, 50 * unit.Mbps}}}
+		res, err := Send(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectFiles(t, s, sums, "")
+		// the slow device alone would need nine
+		if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 ||
+			res.Duration > 8*time.Second {
+			t.Errorf("%+v in %v", d, res.Duration)
+		}
+	})
 }
 
 func TestRefusals(t *testing.T) {

@@ -3,6 +3,7 @@
 package upload
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -24,22 +25,31 @@ type directTransport struct {
 func (d directTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	w, in := httptest.NewRecorder(), r.Clone(r.Context())
 	if r.Body != nil {
-		in.Body = pacedReader{r.Body, d.rate}
+		in.Body = pacedReader{r.Body, d.rate, r.Context()}
 		defer r.Body.Close()
 	}
 	d.to(w, in)
-	return w.Result(), r.Context().Err()
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
 }
 
+// pacedReader is a request's body at the server. It breaks off when the request is cancelled.
 type pacedReader struct {
 	io.ReadCloser
 	rate unit.Rate
+	ctx  context.Context
 }
 
 func (p pacedReader) Read(b []byte) (int, error) {
 	n, err := p.ReadCloser.Read(b[:min(len(b), 4<<10)])
-	time.Sleep(p.rate.Time(unit.Bytes(n)))
-	return n, err
+	select {
+	case <-time.After(p.rate.Time(unit.Bytes(n))):
+		return n, err
+	case <-p.ctx.Done():
+		return 0, p.ctx.Err()
+	}
 }
 
 // TestJoins checks that an upload starts at once, that devices found later take part, and that each

@@ -19,11 +19,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/onload/board"
 	"mpbond/onload/transfer"
 )
@@ -329,11 +331,6 @@ func TestServers(t *testing.T) {
 					err = http.NewResponseController(w).Flush()
 				}
 			})},
-		{name: "no answer", method: Post, kind: fault.Timeout, says: "does not respond", there: true,
-			serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) {
-				read(r)
-				<-r.Context().Done()
-			})},
 		{name: "takes nothing", method: Put, kind: fault.Timeout, says: "",
 			serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
 		{name: "keeps a part only", method: Put, kind: fault.Integrity, says: "1000 bytes of the file instead of",
@@ -360,7 +357,7 @@ func TestServers(t *testing.T) {
 			files, sums := testPhotos(t, size)
 			cfg := testConfig(t, c.method, startServer(t, c.serve(s, 1))+"/", files)
 			if c.kind == fault.Timeout {
-				cfg.times.ResponseTimeout, cfg.times.StallTimeout = 100*time.Millisecond, 100*time.Millisecond
+				cfg.times.StallTimeout = 100 * time.Millisecond
 			}
 			res, err := Send(t.Context(), cfg)
 			if c.kind == "" {
@@ -385,6 +382,25 @@ func TestServers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNoAnswer checks that a server that takes a file and does not respond is given up, and that the
+// file counts as possibly stored.
+func TestNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, _ := testPhotos(t, 300_000)
+		cfg := testConfig(t, Post, "http://photos.test/", files)
+		cfg.times = defaultTimes
+		cfg.Devices = []Device{{Name: "own", Transport: directTransport{func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}, unit.Mbps}}}
+		res, err := Send(t.Context(), cfg)
+		if !fault.Is(err, fault.Timeout) || !strings.Contains(err.Error(), "does not respond") ||
+			len(res.Files) != 0 || len(res.Failed) != 1 || !res.Failed[0].MaybeStored {
+			t.Errorf("%q (%s), %+v", err, fault.KindOf(err), res)
+		}
+	})
 }
 
 // TestKeepsSecrets checks that targets of redirects get no credentials, and that messages contain
