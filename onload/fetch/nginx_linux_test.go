@@ -98,7 +98,11 @@ func TestNginx(t *testing.T) {
 			if c.path == "/blind/big" {
 				waitFresh(t, filepath.Join(root, "big"))
 			}
-			r, file, err := runGet(t, url+c.path, testDevices(testLines(t, 3, 80*unit.Mbps)...), nil)
+			r, file, err := runGet(t, url+c.path, testDevices(testLines(t, 3, 80*unit.Mbps)...), func(cfg *Config) {
+				if c.text == "" {
+					cfg.times = socketTimes
+				}
+			})
 			if c.text != "" {
 				if err == nil || !strings.Contains(err.Error(), c.text) {
 					t.Error(err)
@@ -134,6 +138,7 @@ func TestNginxChanges(t *testing.T) {
 	changed := false
 	l := testLines(t, 2, 40*unit.Mbps)
 	_, file, err := runGet(t, url+"/big", testDevices(l...), func(c *Config) {
+		c.times = socketTimes
 		c.OnProgress = func(p Progress) {
 			if !changed && p.Bytes > size/4 {
 				changed = true
@@ -154,7 +159,8 @@ func TestNginxSmall(t *testing.T) {
 	url, root := nginx(t, nil)
 	writeFile(t, filepath.Join(root, "one"), []byte("x"))
 	for name, want := range map[string]string{"big": "", "one": "x"} {
-		_, file, err := runGet(t, url+"/"+name, testDevices(testLines(t, 2, 0)...), nil)
+		_, file, err := runGet(t, url+"/"+name, testDevices(testLines(t, 2, 0)...),
+			func(c *Config) { c.times = socketTimes })
 		if got, _ := os.ReadFile(file); err != nil || !bytes.Equal(got, []byte(want)) {
 			t.Errorf("%s: %q, %v (%s)", name, got, err, fault.HintOf(err))
 		}

@@ -40,6 +40,11 @@ var fastTimes = times{saveInterval: 30 * time.Millisecond, Times: transfer.Times
 	StallTimeout: 300 * time.Millisecond, ResponseTimeout: time.Second, FirstBackoff: 20 * time.Millisecond,
 	IdleTimeout: 1500 * time.Millisecond, TickInterval: 10 * time.Millisecond}}
 
+// socketTimes are time limits for tests in real time, where a busy machine must not exceed them.
+var socketTimes = times{saveInterval: 30 * time.Millisecond, Times: transfer.Times{
+	StallTimeout: 10 * time.Second, ResponseTimeout: 10 * time.Second, FirstBackoff: 20 * time.Millisecond,
+	IdleTimeout: 20 * time.Second, TickInterval: 10 * time.Millisecond}}
+
 func randomBytes(n int, seed uint64) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{byte(seed)})

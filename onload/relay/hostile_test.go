@@ -175,7 +175,7 @@ func openHandshaken(t testing.TB, w *world) *tls.Conn {
 
 // TestSlowLoris checks that clients that send no request in time release their slots, known or not.
 func TestSlowLoris(t *testing.T) {
-	w := newWorld(t, func(r *Relay) { r.handshakeTimeout = 300 * time.Millisecond })
+	w := newWorld(t, func(r *Relay) { r.handshakeTimeout = time.Second })
 	silent, err := net.Dial("tcp", w.addr)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@
 package upload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -24,6 +25,7 @@ type directTransport struct {
 
 func (d directTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	w, in := httptest.NewRecorder(), r.Clone(r.Context())
+	in.RequestURI, in.Host, in.Body = r.URL.RequestURI(), cmp.Or(r.Host, r.URL.Host), http.NoBody
 	if r.Body != nil {
 		in.Body = pacedReader{r.Body, d.rate, r.Context()}
 		defer r.Body.Close()

@@ -12,9 +12,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/onload/board"
 	"mpbond/onload/transfer"
 )
@@ -148,21 +150,26 @@ func TestStaysBarred(t *testing.T) {
 	expectFiles(t, s, sums, "/")
 }
 
-// TestJoinTakesLong checks that S3 may take long to complete a multipart upload.
+// TestJoinTakesLong checks that S3 may take longer to complete a multipart upload than to respond
+// otherwise.
 func TestJoinTakesLong(t *testing.T) {
-	b := newBucket(t)
-	var joins atomic.Int32
-	files, sums := testPhotos(t, large)
-	cfg := s3Config(t, startServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && strings.Contains(r.URL.RawQuery, "uploadId") {
-			joins.Add(1)
-			time.Sleep(700 * time.Millisecond) // the server takes long
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket(t)
+		joins := 0
+		files, sums := testPhotos(t, large)
+		cfg := s3Config(t, "http://photos.test/bucket/", files)
+		cfg.times = defaultTimes
+		cfg.times.minPartSize = smallPart
+		cfg.Devices = []Device{{Name: "own", Transport: directTransport{func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && strings.Contains(r.URL.RawQuery, "uploadId") {
+				joins++
+				time.Sleep(cfg.times.ResponseTimeout + cfg.times.IdleTimeout)
+			}
+			b.ServeHTTP(w, r)
+		}, 8 * unit.Mbps}}}
+		if _, err := Send(t.Context(), cfg); err != nil || joins != 1 ||
+			sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
+			t.Errorf("%v, %d times", err, joins)
 		}
-		b.ServeHTTP(w, r)
-	})+"/bucket/", files)
-	cfg.times.ResponseTimeout, cfg.times.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond
-	if _, err := Send(t.Context(), cfg); err != nil || joins.Load() != 1 ||
-		sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
-		t.Errorf("%v, %d times", err, joins.Load())
-	}
+	})
 }
