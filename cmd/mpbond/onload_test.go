@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,13 +47,35 @@ func startProcess(t *testing.T, args ...string) {
 	})
 }
 
-// grantPermits runs an operator's permit service for one cell until the test ends. The
-// returned function sets the load of the cell.
-func grantPermits(t *testing.T, address string, id permit.Identity) (observe func(load float64)) {
+// permitService is an operator's permit service for one cell.
+type permitService struct {
+	service *permit.Service
+	log     clitest.LockedBuffer
+
+	mu   sync.Mutex // one load after the other
+	load float64
+}
+
+// setLoad sets the load of the cell.
+func (p *permitService) setLoad(load float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.load = load
+	p.service.SetLoad("north", load)
+}
+
+// requestCount returns how many requests the service has answered.
+func (p *permitService) requestCount() int { return strings.Count(p.log.String(), "msg=permit ") }
+
+// grantPermits runs a permit service until the test ends. load is the load of its cell. A helper
+// that is refused asks again after 5 s, and one with a permit after 10 s.
+func grantPermits(t *testing.T, address string, id permit.Identity, load float64) *permitService {
 	t.Helper()
-	rules := allowance.Rules{Threshold: .7, Life: time.Minute, MaxPermits: 16}
-	s, err := permit.NewService(id, allowance.NewIssuer(rules, "north"), filepath.Join(t.TempDir(), "permits.jsonl"),
-		slog.Default())
+	rules := allowance.Rules{Threshold: .7, Life: 20 * time.Second, MaxPermits: 16}
+	p := &permitService{}
+	var err error
+	p.service, err = permit.NewService(id, allowance.NewIssuer(rules, "north"),
+		filepath.Join(t.TempDir(), "permits.jsonl"), slog.New(slog.NewTextHandler(&p.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,23 +84,29 @@ func grantPermits(t *testing.T, address string, id permit.Identity) (observe fun
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	var load atomic.Uint64
-	go func() { // a load that is not observed for a while counts as unknown
-		for tick := time.NewTicker(time.Second); ctx.Err() == nil; <-tick.C {
-			s.SetLoad("north", math.Float64frombits(load.Load()))
+	p.setLoad(load)
+	var running sync.WaitGroup
+	running.Go(func() { // a load that is not observed for a while counts as unknown
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				p.mu.Lock()
+				p.service.SetLoad("north", p.load)
+				p.mu.Unlock()
+			case <-ctx.Done():
+				return
+			}
 		}
-	}()
-	go func() { ended <- s.Serve(ctx, l) }()
+	})
+	running.Go(func() { _ = p.service.Serve(ctx, l) })
 	t.Cleanup(func() {
 		stop()
-		<-ended
-		s.Close()
+		running.Wait()
+		p.service.Close()
 	})
-	return func(v float64) {
-		load.Store(math.Float64bits(v))
-		s.SetLoad("north", v)
-	}
+	return p
 }
 
 // TestOnload checks that a helper without a primary accepts connections while the operator's
@@ -104,8 +131,7 @@ func TestOnload(t *testing.T) {
 		}
 	}
 	service, at := clitest.FreeAddress(t), clitest.FreeAddress(t)
-	observe := grantPermits(t, service, permit.Identity{Key: key, Trust: trust})
-	observe(.91)
+	operator := grantPermits(t, service, permit.Identity{Key: key, Trust: trust}, .91)
 	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"),
 		fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\n"+
 			"allow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
@@ -119,7 +145,7 @@ func TestOnload(t *testing.T) {
 	}
 	eventually := func(what string, ok func(*api.OnloadStatus) bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			if st := status(); st != nil && ok(st) {
 				return
 			} else if time.Now().After(end) {
@@ -128,8 +154,7 @@ func TestOnload(t *testing.T) {
 		}
 	}
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_,
-			_ = io.WriteString(w, "hello")
+		_, _ = io.WriteString(w, "hello")
 	}))
 	defer site.Close()
 	d := &relay.Dialer{Key: laptop, Helper: identity.Peer{Name: "phone", Key: key.Public()}, Addresses: []string{at}}
@@ -143,7 +168,7 @@ func TestOnload(t *testing.T) {
 		!strings.Contains(err.Error(), "load of the cell is 91 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
-	observe(.3)
+	operator.setLoad(.3)
 	eventually("it is open", func(st *api.OnloadStatus) bool { return st.Open && !st.Bounded })
 	a, err := web.Get(site.URL)
 	if err != nil {
@@ -154,7 +179,7 @@ func TestOnload(t *testing.T) {
 	if err != nil || string(text) != "hello" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if st := status(); len(st.Tunnels) != 1 || st.Tunnels[0].Device != "laptop" ||
+	if st := status(); st == nil || len(st.Tunnels) != 1 || st.Tunnels[0].Device != "laptop" ||
 		st.Tunnels[0].Server != site.Listener.Addr().String() || st.Tunnels[0].DownBytes == 0 {
 		t.Errorf("%+v", st)
 	}
@@ -162,11 +187,14 @@ func TestOnload(t *testing.T) {
 		"onloading open at "+at+": the operator permits it until") {
 		t.Error(out)
 	}
-	observe(.9) // the permit would hold for a minute, and be renewed at half of that
+	asked := operator.requestCount()
+	operator.setLoad(.9)
 	eventually("the operator takes the permit back", func(st *api.OnloadStatus) bool {
-		return !st.Open &&
-			len(st.Tunnels) == 0
+		return !st.Open && len(st.Tunnels) == 0
 	})
+	if n := operator.requestCount(); n != asked {
+		t.Errorf("the helper asked %d times until its permit was taken back", n-asked)
+	}
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) ||
 		!strings.Contains(err.Error(), "load of the cell is 90 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
