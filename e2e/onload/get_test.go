@@ -14,11 +14,16 @@ import (
 
 var long = flag.Bool("long", false, "TestGetKilled fetches 1 GB, as fast as the lines are: 3 minutes")
 
-// linkRates are the rates of the home link and of two helpers' own links and pipes, in Mbit/s.
-// ratesSum is the sum of those to the Internet, in bit/s.
-const (
-	linkRates = "24/36/120,36/120"
-	ratesSum  = 96e6
+// getRates are the rates of a download's links.
+type getRates struct {
+	links        string  // as in rig.Triangle: two helpers
+	home, helper string  // of the home link and of a helper's own link
+	sum          float64 // of the links to the Internet, in bit/s
+}
+
+var (
+	longRates  = getRates{"24/36/120,36/120", "24Mbit/s", "36Mbit/s", 96e6}
+	shortRates = getRates{"12/18/60,18/60", "12Mbit/s", "18Mbit/s", 48e6}
 )
 
 // getResult is the output of `mpbond get --onload --json`.
@@ -36,16 +41,18 @@ type getResult struct {
 // helper is killed twice and must take part again each time. Then `mpbond get` itself is killed and
 // must resume from its journal.
 func TestGetKilled(t *testing.T) {
-	n := newNetwork(t, rig.Triangle(t, linkRates))
+	rates, size := shortRates, int64(20*mb)
+	if *long { // judges a rate, so nothing else may run
+		rates, size = longRates, 1000*mb
+	} else {
+		t.Parallel()
+	}
+	n := newNetwork(t, rig.Triangle(t, rates.links))
 	n.url = n.startNginx()
 	n.startHelper("helper1")
 	n.startHelper("helper2")
-	big := n.addObject("big", 40*mb)
-	if *long {
-		big = n.addObject("big", 1000*mb)
-	}
-	n.checkHelperKilled(big)
-	n.checkGetKilled(n.addObject("small", 32*mb))
+	n.checkHelperKilled(n.addObject("big", size), rates)
+	n.checkGetKilled(n.addObject("small", 16*mb))
 }
 
 // object is a file on the web server, and the file that it is downloaded to.
@@ -76,7 +83,7 @@ func (o object) checkFetched(n *network, res getResult) {
 }
 
 // checkHelperKilled kills a helper at a third and at two thirds of a download.
-func (n *network) checkHelperKilled(o object) {
+func (n *network) checkHelperKilled(o object, rates getRates) {
 	r, size := n.startGet(o), o.size
 	for k := 1; k <= 2; k++ {
 		at := n.waitForProgress(r, float64(k)/3)
@@ -95,7 +102,7 @@ func (n *network) checkHelperKilled(o object) {
 		})
 		back, _ := r.progress()
 		n.Logf("helper1 was killed at %d bytes and carried again at %d", at, back)
-		n.setRates("24Mbit/s", "36Mbit/s")
+		n.setRates(rates.home, rates.helper)
 	}
 	var res getResult
 	n.waitForResult(r, &res)
@@ -111,7 +118,7 @@ func (n *network) checkHelperKilled(o object) {
 	if len(res.Devices) != 3 || all-wasted != size || res.Bytes != size || res.Wasted != wasted || wasted > size/20 {
 		n.Errorf("%d bytes arrived, %d of them wasted: %+v", all, wasted, res)
 	}
-	bound := float64(size) * 8 / ratesSum
+	bound := float64(size) * 8 / rates.sum
 	n.Logf("%d bytes in %.1f s; the sum of the rates allows %.1f s: %.1f %%; %d wasted",
 		size, res.Seconds, bound, 100*bound/res.Seconds, wasted)
 	if *long && bound < .8*res.Seconds { // a single curl uses 92 %

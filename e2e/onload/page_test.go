@@ -3,6 +3,7 @@
 package onload
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -87,6 +88,7 @@ func (p *photoPage) spooledNames() map[string]bool {
 // own link and the home link, two real interfaces. The helper is killed half-way. It must then send
 // what it had without the browser, and files that the endpoint confirmed must exist once.
 func TestPageLines(t *testing.T) {
+	t.Parallel()
 	links := rig.Triangle(t, "4/6/40") // the primary is the home link's router
 	links.Node["primary"].Forward, links.Node["primary"].NAT = true, []string{"ps"}
 	n := newNetwork(t, links)
@@ -99,6 +101,13 @@ func TestPageLines(t *testing.T) {
 	p := &photoPage{network: n}
 	p.enterCode()
 	const files, size = 16, 150_000
+	setRates := func(ps, hs1 string) {
+		t.Helper()
+		if err := cmp.Or(n.Lab.Set("ps", "", "rate="+ps), n.Lab.Set("hs1", "", "rate="+hs1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setRates("50kbit/s", "50kbit/s") // until the helper has all files, however long that takes
 	names := map[string]string{}
 	for i := range files {
 		name := fmt.Sprintf("%02d.jpg", i)
@@ -108,11 +117,13 @@ func TestPageLines(t *testing.T) {
 			t.Fatal(name, status, text)
 		}
 	}
+	setRates("1500kbit/s", "2Mbit/s")
 	n.waitUntil("the page", "has sent a third", func() (bool, error) {
 		o, err := p.onloadStatus()
 		return err == nil && o.Page.Sent >= files/3, err
 	})
 	n.killProcess(n.helpers["helper1"])
+	setRates("8Mbit/s", "12Mbit/s")
 	left := p.spooledNames()
 	if len(left) == 0 || len(left) > files-files/3 {
 		t.Fatalf("%d files are left to send", len(left))

@@ -97,22 +97,43 @@ func (n *network) startPlay() (string, *rig.Process) {
 	return "http://" + at, p
 }
 
-// TestPlaySilent silences a helper's link after a second. A video that the home link alone can play
-// without a stall must still arrive byte for byte. The stall time is only logged.
+// TestPlaySilent silences a helper's link once the helper carries. A video that the home link alone
+// can play without a stall must still arrive byte for byte. The stall time is only logged.
 func TestPlaySilent(t *testing.T) {
-	n := newNetwork(t, rig.Triangle(t, "6/6/50"))
+	t.Parallel()
+	n := newNetwork(t, rig.Triangle(t, "12/12/100"))
 	n.url = n.startNginx()
-	v := video{6, 1 * mb, 4 * time.Second}
+	v := video{6, 1 * mb, 2 * time.Second}
 	urls, sums := v.publish(n)
 	n.startHelper("helper1")
 	proxy, play := n.startPlay()
-	failed := make(chan error, 1)
+	watched, silenced := make(chan struct{}), make(chan error, 1)
 	at := n.watchVideo(proxy, urls, sums, func() {
-		time.AfterFunc(time.Second, func() { failed <- n.Lab.Set("hs1", "", "outage=on") })
+		go func() { silenced <- n.silenceWhenCarrying("helper1", "hs1", watched) }()
 	})
-	if err := <-failed; err != nil {
+	close(watched)
+	if err := <-silenced; err != nil {
 		t.Error(err)
 	}
 	play.End(os.Interrupt)
 	n.Logf("the player stalled for %v; segments arrived at %v\n%s", v.stallTime(at), at, &play.Log)
+}
+
+// silenceWhenCarrying cuts a link once a helper carries. It returns an error if that has not
+// happened before watched is closed.
+func (n *network) silenceWhenCarrying(helper, link string, watched <-chan struct{}) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if down, err := n.carriedBytes(helper); err != nil {
+			return err
+		} else if down > 0 {
+			return n.Lab.Set(link, "", "outage=on")
+		}
+		select {
+		case <-tick.C:
+		case <-watched:
+			return fmt.Errorf("%s carried nothing", helper)
+		}
+	}
 }

@@ -209,6 +209,7 @@ const maxResent = 3 * (1 + 2)
 // TestPutKilled kills `mpbond put` twice half-way; a third run completes the upload. At each kill
 // the server must have every confirmed file. At the end it must have each file once, and intact.
 func TestPutKilled(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t, rig.Triangle(t, slowLinkRates))
 	url := n.startNginx() + "photos/"
 	n.startHelper("helper1")
@@ -242,6 +243,7 @@ func TestPutKilled(t *testing.T) {
 // TestPostKilled is the same test with forms. A form whose answer was lost may exist twice. That
 // must be reported, and both copies must have the same idempotency key.
 func TestPostKilled(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t, rig.Triangle(t, slowLinkRates))
 	dir := filepath.Join(n.Dir, "forms")
 	n.writeFile(filepath.Join(dir, "received"), "")
