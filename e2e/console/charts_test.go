@@ -77,15 +77,34 @@ func (b *browser) drawChart(function string, chart any, more ...any) string {
 	return runAction(b, chromedp.Evaluate[string](`[...draw(plot.`+function+`(`+args+`)).querySelectorAll("title, desc, text")].map((e) => e.textContent).join("\n") + "\n"`))
 }
 
-// TestLineCharts checks the scales, gaps, names and descriptions of charts over time. At any width,
-// no label may cover another or leave the picture.
-func TestLineCharts(t *testing.T) {
+// TestCharts checks the charts of the page.
+func TestCharts(t *testing.T) {
+	t.Parallel()
 	b := openChartPage(t)
+	for _, step := range []struct {
+		name string
+		f    func(*testing.T, *browser)
+	}{
+		{"lines", checkLineCharts},
+		{"bars", checkBarCharts},
+		{"width", checkChartWidth},
+		{"schemes", checkChartsInTheDark},
+	} {
+		t.Run(step.name, func(t *testing.T) { step.f(t, b) })
+	}
+	b.TB = t
+	b.checkProblems()
+}
+
+// checkLineCharts checks the scales, gaps, names and descriptions of charts over time. At any width,
+// no label may cover another or leave the picture.
+func checkLineCharts(t *testing.T, b *browser) {
+	b.TB = t
 	empty := newPlot("Down by device", "bit/s")
 	gone := newPlot("x", "ms", newSeries("a", nil, nil), newSeries("b", 20, nil))
 	hostile := newLines(3)
 	hostile[0]["name"] = "<script>alert(1)</script> \u202e& a name without end"
-	for _, c := range []struct {
+	cases := []struct {
 		name string
 		plot fields
 		span int
@@ -113,9 +132,10 @@ func TestLineCharts(t *testing.T) {
 			[]string{"Predicted delivery time (PAD) by subflow, ms\n"}, ""},
 		{"ms", newPlot("x", "ms", newSeries("a", 0, 41)), 60, []string{"x, ms", "\n50\n", "41 ms now"}, ""},
 		{"s", newPlot("x", "ms", newSeries("a", 0, 2600)), 60, []string{"x, s", "\n3\n", "2.6 s now"}, ""},
-	} {
-		for _, width := range []int{240, 340, 760, 1200} {
-			b.runSteps(chromedp.EmulateViewport(int64(width)+80, 400))
+	}
+	for _, width := range []int{240, 340, 760, 1200} {
+		b.runSteps(chromedp.EmulateViewport(int64(width)+80, 400))
+		for _, c := range cases {
 			got := b.drawChart("lineChart", c.plot, c.span, width)
 			what := fmt.Sprintf("%s, %d wide", c.name, width)
 			b.saveScreenshot("lines-" + strings.NewReplacer("/", "", ", ", "-", " wide", "").Replace(what))
@@ -135,7 +155,6 @@ func TestLineCharts(t *testing.T) {
 	if !regexp.MustCompile(`^M[\d.]+ [\d.]+M[\d.]+ [\d.]+L[\d.]+ [\d.]+$`).MatchString(path) {
 		t.Errorf("a line with gaps is %q", path)
 	}
-	b.checkProblems()
 }
 
 // checkReadable fails the test if labels of the chart cover each other or leave it, or if two lines
@@ -155,9 +174,9 @@ func (b *browser) checkReadable(what string) {
 	}
 }
 
-// TestBarCharts checks bars of bytes and joules by day and by month.
-func TestBarCharts(t *testing.T) {
-	b := openChartPage(t)
+// checkBarCharts checks bars of bytes and joules by day and by month.
+func checkBarCharts(t *testing.T, b *browser) {
+	b.TB = t
 	bars := fields{"title": "Used by day <over wlan0>", "unit": "B", "names": []string{}, "values": []float64{}}
 	got := b.drawChart("barChart", bars, 400)
 	if !strings.Contains(got, "Nothing to show yet.") || !strings.Contains(got, ", kB\n") {
@@ -218,12 +237,11 @@ func TestBarCharts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c[0], got, c[1])
 		}
 	}
-	b.checkProblems()
 }
 
-// TestChartWidth checks that a chart on the page adapts to another width at once.
-func TestChartWidth(t *testing.T) {
-	b := openChartPage(t)
+// checkChartWidth checks that a chart on the page adapts to another width at once.
+func checkChartWidth(t *testing.T, b *browser) {
+	b.TB = t
 	b.runSteps(chromedp.EmulateViewport(900, 400))
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`(() => { const p = ` + marshalJSON(t, newPlot("Down by device", "bit/s", newLines(3)...)) + `, svg = draw(plot.lineChart(p, 60, 760));
 		svg.parentNode.style.width = "auto"; svg.show((width) => plot.lineChart(p, 60, width)); })()`))
@@ -233,12 +251,11 @@ func TestChartWidth(t *testing.T) {
 			`(() => { const svg = document.querySelector(".chart"); return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
 		b.checkReadable(fmt.Sprint(width))
 	}
-	b.checkProblems()
 }
 
-// TestChartsInTheDark checks that a chart on the page follows the system's light or dark scheme.
-func TestChartsInTheDark(t *testing.T) {
-	b := openChartPage(t)
+// checkChartsInTheDark checks that a chart on the page follows the system's light or dark scheme.
+func checkChartsInTheDark(t *testing.T, b *browser) {
+	b.TB = t
 	b.runSteps(chromedp.EmulateViewport(840, 400))
 	colours := map[string]bool{}
 	for _, scheme := range []string{"light", "dark"} {
@@ -256,5 +273,4 @@ func TestChartsInTheDark(t *testing.T) {
 	if len(colours) != 2 {
 		t.Errorf("light and dark have the same colours: %v", colours)
 	}
-	b.checkProblems()
 }

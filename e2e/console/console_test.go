@@ -30,6 +30,7 @@ import (
 // TestConsole uses the console as a person does, without a mouse: it enters the token, pairs a
 // device, watches a transfer, cuts a link, and revokes the device.
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
 	helper := w.startRoles()
@@ -53,6 +54,7 @@ func TestConsole(t *testing.T) {
 			break
 		}
 	}
+	b.TB = t
 	b.checkProblems()
 }
 
@@ -359,6 +361,7 @@ func revokeDevice(t *testing.T, b *browser) {
 // the API, even with the token, nor change anything. The same goes for a page whose host name
 // resolves to the loopback address.
 func TestHostilePage(t *testing.T) {
+	t.Parallel()
 	b := newBrowser(t, map[string]any{"host-resolver-rules": "MAP evil.example 127.0.0.1"})
 	w := newTestbed(t)
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")

@@ -25,6 +25,7 @@ import (
 // list, and the page must fit a phone. Photos that the helper does not have when it is killed must
 // wait in the browser, and go on once the helper is back and the code is entered.
 func TestPhotos(t *testing.T) {
+	t.Parallel()
 	b := newBrowser(t, map[string]any{"window-size": "360,640"})
 	w := &testbed{Network: rig.New(t, rig.Options{})}
 	dir := t.TempDir()

@@ -62,6 +62,7 @@ var programs = []program{
 // through mpbond play. Each program must get the same bytes as without the proxy. Most segments
 // must come over all devices, ahead of the program.
 func TestPrograms(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip("no nginx is installed: apt-get install nginx-light")
 	}
@@ -75,11 +76,20 @@ func TestPrograms(t *testing.T) {
 			if _, err := exec.LookPath(p.name); err != nil {
 				t.Skipf("%s is not installed: .ci/deps programs", p.name)
 			}
+			t.Parallel()
 			for _, list := range p.lists {
 				p.compareOutput(t, w, s, list)
 			}
 		})
 	}
+}
+
+// startPlay starts mpbond play and returns its address. It may be called concurrently.
+func (w *testbed) startPlay() (at string, play *rig.Process) {
+	w.starting.Lock()
+	defer w.starting.Unlock()
+	at = w.freePort()
+	return at, w.Start("laptop", w.Mpbond, "play", "--json", "--listen", at)
 }
 
 // compareOutput runs a program with a video, without and with mpbond play, and compares the output.
@@ -89,8 +99,7 @@ func (p program) compareOutput(t *testing.T, w *testbed, s *site, list string) {
 	if err != nil {
 		t.Fatalf("%s without the proxy: %v\n%s", list, err, direct)
 	}
-	at := w.freePort()
-	play := w.Start("laptop", w.Mpbond, "play", "--json", "--listen", at)
+	at, play := w.startPlay()
 	rig.Eventually(t, func() error {
 		if log := play.Log.String(); !strings.Contains(log, "also using phone1, phone2") {
 			return errors.New(log)

@@ -157,6 +157,7 @@ const positionsScript = `[...document.querySelectorAll("#topology g[transform]")
 // node, and no label may cover anything. Nodes must not move when rates or the order of devices
 // change. On a phone, controls must be large enough, and Devices must fit three screens.
 func TestPictures(t *testing.T) {
+	t.Parallel()
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
@@ -223,6 +224,7 @@ func TestPictures(t *testing.T) {
 // TestAlarms checks that faults are shown with the name of the device, and that states that a user
 // chose are not shown as faults.
 func TestAlarms(t *testing.T) {
+	t.Parallel()
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +30,8 @@ type testbed struct {
 	*rig.Network
 	proxy  string // address of the primary's proxy
 	origin *httptest.Server
+
+	starting sync.Mutex // held by tests that start programs concurrently
 }
 
 func newTestbed(t testing.TB) *testbed {
@@ -55,15 +59,26 @@ func serveEndless(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// freePort returns a loopback address with a port that is free now.
+// firstPort and endPort bound the ports of freePort. They are below those that the kernel gives to
+// outgoing connections, one of which could take a port before its server listens.
+const firstPort, endPort = 20_000, 32_000
+
+var portCount atomic.Uint32
+
+// freePort returns a loopback address with a port that is free now. No other test of this process
+// gets it, and those of other processes begin elsewhere.
 func (w *testbed) freePort() string {
 	w.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		w.Fatal(err)
+	for range endPort - firstPort {
+		n := (uint32(os.Getpid())*64 + portCount.Add(1)) % (endPort - firstPort)
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+int(n)))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	w.Fatal("no port is free")
+	return ""
 }
 
 // writeConfig writes the configuration file of a device's role.
