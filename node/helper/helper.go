@@ -310,7 +310,7 @@ func (h *Helper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	h.relays.closeWhere(func(*subflow) error { return ctx.Err() })
+	h.relays.closeAll(ctx.Err())
 	h.calls.tasks.Wait()
 	all.Wait()
 	return ctx.Err()

@@ -29,6 +29,7 @@ type relayTable struct {
 	slots       int    // of subflows and reservations
 	openedCount uint64 // all relays so far, for their numbers
 	endedBytes  uint64 // of ended relays
+	ending      error  // why all relays end; nil while the helper runs
 }
 
 // subflow is one relay and its state. The fields above mu do not change once it is in the table.
@@ -73,13 +74,24 @@ func (t *relayTable) releaseSlot() {
 	t.slots--
 }
 
-// addSubflow adds s and sets its number. Its slot must be reserved.
-func (t *relayTable) addSubflow(s *subflow) {
+// addSubflow adds s, whose slot is reserved, and sets its number. It returns why s must end at once,
+// nil if it may go on.
+func (t *relayTable) addSubflow(s *subflow) (ending error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.openedCount++
 	s.number = t.openedCount
 	t.subflows[s] = struct{}{}
+	return t.ending
+}
+
+// closeAll closes all subflows, with that error. Those that are added later must end too: a request
+// may be under way while the helper ends.
+func (t *relayTable) closeAll(why error) {
+	t.mu.Lock()
+	t.ending = why
+	t.mu.Unlock()
+	t.closeWhere(func(*subflow) error { return why })
 }
 
 // removeSubflow removes s after its relay has ended.

@@ -141,6 +141,22 @@ func TestRelayTable(t *testing.T) {
 	}
 }
 
+// TestCloseAll: all subflows are closed, and one that is added later is told to end.
+func TestCloseAll(t *testing.T) {
+	table, why := newRelayTable(2), errors.New("why")
+	early, late := idleSubflow(t, keys().primary.Public(), "wlan0"), idleSubflow(t, keys().primary.Public(), "wlan0")
+	if ending := table.addSubflow(early); ending != nil {
+		t.Errorf("a new subflow must end: %v", ending)
+	}
+	table.closeAll(why)
+	if <-early.done; early.err != why {
+		t.Errorf("closed for %v", early.err)
+	}
+	if ending := table.addSubflow(late); ending != why {
+		t.Errorf("a subflow added at the end may go on: %v", ending)
+	}
+}
+
 // TestCloseWhere: the selected subflows are closed once for the reason; they stay in the table
 // until they are removed.
 func TestCloseWhere(t *testing.T) {

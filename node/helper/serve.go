@@ -152,10 +152,10 @@ func (h *Helper) connectSubflow(
 		share:   h.share.addRelay(p, hs),
 	}
 	s.hasPipeChoice = func() bool { return h.targets.countWaiting(primary.Key) > 1 }
-	h.relays.addSubflow(s)
+	ending := h.relays.addSubflow(s)
 	missed := h.access.checkAccess(primary.Key, q.Server) // others may have been closed for this reason meanwhile
 	switch {
-	case ctx.Err() != nil:
+	case ending != nil || ctx.Err() != nil:
 		missed = context.Canceled
 	case missed == nil && h.Facts().RefusalReason != "":
 		missed = errSuspended
