@@ -24,7 +24,9 @@ func (k *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w *p
 			w.Close()
 		}
 		joined := false
+		h.setJoiningPipe(w)
 		l, err := k.openHelped(ctx, h, w, attempt, h.setLink)
+		h.setJoiningPipe(nil)
 		if err == nil {
 			h.setAttempt(attempt)
 			attempt = -1

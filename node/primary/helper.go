@@ -31,6 +31,7 @@ type helper struct {
 	lastPipe      time.Time       // when the last pipe came
 	reserve       []*pipe.Waiting // oldest first
 	heldPipe      *pipe.Waiting   // while the helper is suspended, else nil
+	joiningPipe   *pipe.Waiting   // while a subflow joins over it, else nil
 	link          *pipe.Link      // carries its subflow; may be nil
 	attempt       int             // index of the server address in use
 }
@@ -176,6 +177,24 @@ func (h *helper) setHeldPipe(w *pipe.Waiting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.heldPipe = w
+}
+
+// setJoiningPipe sets the pipe over which a subflow joins; nil for none.
+func (h *helper) setJoiningPipe(w *pipe.Waiting) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.joiningPipe = w
+}
+
+// idlePipes returns all pipes that carry no subflow yet.
+func (h *helper) idlePipes() []*pipe.Waiting {
+	list := h.waitingPipes()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.joiningPipe != nil {
+		list = append(list, h.joiningPipe)
+	}
+	return list
 }
 
 // setLink sets the link that carries the subflow; nil for none.

@@ -370,10 +370,11 @@ func (p *helperPool) countWaiting() map[*pipe.Link]int {
 	return n
 }
 
-// waitingPipes lists the pipes that wait.
+// waitingPipes lists the pipes that wait: in reserve, for a suspended helper, or for the helper's
+// way to the server.
 func (p *helperPool) waitingPipes() (list []api.Pipe) {
 	for _, h := range p.listHelpers() {
-		for _, w := range h.waitingPipes() {
+		for _, w := range h.idlePipes() {
 			if w.Err() == nil {
 				list = append(
 					list,
