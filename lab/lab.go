@@ -48,11 +48,13 @@ type Options struct {
 	// EndWithProcess takes the lab down when this process ends, for whatever reason. Other labs
 	// stay until Down.
 	EndWithProcess bool
+	// Program is the path of the binary that the background process runs, this program's if empty.
+	Program string
 }
 
 // Up emulates a topology in a background process and returns when every node is ready. The process
-// runs this program's binary with the arguments "lab daemon", which must call RunDaemon ("lab
-// guard" must call RunGuard).
+// runs Options.Program with the arguments "lab daemon", which must call RunDaemon ("lab guard" must
+// call RunGuard).
 func Up(t *Topology, o Options) (*Lab, error) {
 	if o.Name == "" {
 		o.Name = DefaultName
@@ -79,7 +81,7 @@ func Up(t *Topology, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	tie, err := startDaemon(daemonSpec{o.Name, dir, o.Pcap, o.EndWithProcess, t})
+	tie, err := startDaemon(o.Program, daemonSpec{o.Name, dir, o.Pcap, o.EndWithProcess, t})
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, err
@@ -102,19 +104,20 @@ func uniqueName(kind string) string {
 	return fmt.Sprintf("%s-%d-%d", kind, os.Getpid(), labCounter.Add(1)%100)
 }
 
-// startDaemon starts the background process and waits until it is ready. For an ordinary user it
-// runs in a user namespace, where it is root.
-func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+// startDaemon starts the background process by a program, this one if that is "", and waits until it
+// is ready. For an ordinary user it runs in a user namespace, where it is root.
+func startDaemon(program string, spec daemonSpec) (tie io.Closer, err error) {
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
 	log, err := os.Create(filepath.Join(spec.Dir, "daemon.log"))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(self, "lab", "daemon")
+	cmd := exec.Command(program, "lab", "daemon")
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {

@@ -17,7 +17,8 @@ import (
 // how TCP ends. It answers
 //
 //	GET /N HTTP/1.x        N bytes of noise without a length, at 1 MB/s if "?paced" follows N
-//	PUT /NAME HTTP/1.x     nothing, and prints how the upload ends: "upload NAME: end" or "upload NAME: reset"
+//	PUT /NAME HTTP/1.x     nothing, and prints "begin NAME", then how the upload ends: "upload NAME: end"
+//	                       or "upload NAME: reset"
 //	put N                  and N bytes and a half-close: Sum of the bytes
 //
 // and prints SHORT for each upload by put that ends with FIN before its N bytes.
@@ -55,6 +56,7 @@ func answerPlainly(c net.Conn) {
 			_, _ = io.WriteString(c, got)
 		}
 	} else if _, err := fmt.Sscanf(line, "PUT /%s HTTP/", &name); err == nil {
+		fmt.Printf("begin %s\n", name)
 		how := "end"
 		if _, err := io.Copy(io.Discard, r); errors.Is(err, syscall.ECONNRESET) {
 			how = "reset"

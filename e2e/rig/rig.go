@@ -40,9 +40,10 @@ var Race bool
 // 108 bytes.
 var filesDir string
 
-// Main is the TestMain of a package and ends the process. A lab starts the running binary, here
-// that of the tests, as daemon and guard. Tests start it as a web server (see serveNoise and
-// servePlain) or as a program of their package: other receives the arguments after "lab".
+// Main is the TestMain of a package and ends the process. Without the race detector, a lab starts
+// the running binary, here that of the tests, as daemon and guard. Tests start it as a web server
+// (see serveNoise and servePlain) or as a program of their package: other receives the arguments
+// after "lab".
 func Main(m *testing.M, other func(args []string) error) {
 	if len(os.Args) > 2 && os.Args[1] == "lab" {
 		if err := runProgram(os.Args[2:], other); err != nil {
@@ -137,17 +138,24 @@ func Sum(r io.Reader) (string, error) {
 	return fmt.Sprintf("%d:%x", n, h.Sum(nil)), err
 }
 
-// Eventually calls f until it returns nil, and fails the test after Patience.
+// Eventually calls f until it returns nil, and fails the test after Patience. It pauses between
+// calls, for longer the longer it waits: tests run beside each other, and each call costs processor
+// time.
 func Eventually(t testing.TB, f func() error) {
 	t.Helper()
-	for end := time.Now().Add(Patience); ; time.Sleep(2 * time.Millisecond) {
+	began := time.Now()
+	for {
+		before := time.Now()
 		err := f()
 		if err == nil {
 			return
 		}
-		if time.Now().After(end) {
+		now := time.Now()
+		if now.Sub(began) > Patience {
 			t.Fatalf("not within %v: %v", Patience, err)
 		}
+		pause := max(min(now.Sub(before), 50*time.Millisecond), min(now.Sub(began)/50, 30*time.Millisecond))
+		time.Sleep(max(pause, 2*time.Millisecond))
 	}
 }
 
@@ -176,31 +184,36 @@ func (j *Journal) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-var plainBinary, racedBinary = sync.OnceValues(func() (string, error) { return buildProgram("mpbond", "plain") }),
-	sync.OnceValues(func() (string, error) { return buildProgram("mpbond", "raced", "-race") })
+// The directories below filesDir for programs with and without the race detector.
+const plainDir, racedDir = "plain", "raced"
 
 // Beside builds another program of this module, cellwatch or mpbond-lab, into the directory of the
 // program mpbond, where mpbond-lab looks for it. It returns its path.
 func Beside(tb testing.TB, mpbond, name string) string {
 	tb.Helper()
-	var flags []string
-	if filepath.Base(filepath.Dir(mpbond)) == "raced" {
-		flags = []string{"-race"}
-	}
-	path, err := buildProgram(name, filepath.Base(filepath.Dir(mpbond)), flags...)
+	path, err := buildProgram(name, filepath.Base(filepath.Dir(mpbond)))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return path
 }
 
-// buildProgram builds a program into the directory in below filesDir and returns its path.
-func buildProgram(name, in string, flags ...string) (string, error) {
+// builds has a function for each path of a program, which builds it once.
+var builds sync.Map
+
+// buildProgram builds a program into the directory in, unless it is there, and returns its path.
+func buildProgram(name, in string) (string, error) {
 	path := filepath.Join(filesDir, in, name)
-	out, err := exec.Command("go", append(append([]string{"build", "-o", path}, flags...),
-		"mpbond/cmd/"+name)...).CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, err
+	build, _ := builds.LoadOrStore(path, sync.OnceValue(func() error {
+		args := []string{"build", "-o", path}
+		if in == racedDir {
+			args = append(args, "-race")
+		}
+		out, err := exec.Command("go", append(args, "mpbond/cmd/"+name)...).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+		return err
+	}))
+	return path, build.(func() error)()
 }
