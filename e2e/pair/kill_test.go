@@ -303,6 +303,7 @@ func (k *killTest) runRound() {
 // value before or after the write under way. The devices must find each other again, and apps must
 // receive the right bytes.
 func TestKill(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	k := &killTest{network: newNetwork(t, "40/40/-"), procs: map[string]*rig.Process{}, meters: map[string]*meter{},
 		longLives: *kills > 10, ids: map[string]string{}, rng: rand.New(rand.NewPCG(*killSeed, 0)),
 		roles: map[string][]string{

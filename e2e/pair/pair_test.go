@@ -35,6 +35,7 @@ func (n *network) deviceStates(node string) map[string]string {
 // TestFromNothing takes three devices without keys. After five commands in all, an app's bytes must
 // use both paths.
 func TestFromNothing(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t, "20/20/-")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16") // 1
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")                                // 2
@@ -75,6 +76,7 @@ func TestFromNothing(t *testing.T) {
 // TestRevoke renames a paired device, revokes it, and pairs it again, while all processes run. They
 // learn of it from their files alone. A revoked device must be cut off at once.
 func TestRevoke(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t, "20/20/20")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
@@ -116,6 +118,7 @@ func TestRevoke(t *testing.T) {
 // TestPrimaryIsFound starts the primary again at other addresses than those it was paired from. The
 // helper must discover it in each of two local networks.
 func TestPrimaryIsFound(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t, "20/20/-+-")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
@@ -148,6 +151,7 @@ func TestPrimaryIsFound(t *testing.T) {
 // TestServerLater pairs servers after the helper, before the primary runs and while it runs. The
 // primary must use them through the helper too.
 func TestServerLater(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t, "20/20/20")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.waitForCode(helper))
@@ -181,6 +185,7 @@ func TestServerLater(t *testing.T) {
 // TestNoWayOut has two devices find each other over IPv4 in a network without an uplink, such as a
 // phone's hotspot without a SIM card.
 func TestNoWayOut(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t, "20/20/-")
 	for _, node := range []string{"primary", "helper1"} {
 		n.Must(node, "ip", "-6", "addr", "flush", "dev", "pipe1")

@@ -61,9 +61,9 @@ func (n *network) startRole(r *role, tun bool) {
 	})
 }
 
-// restartRole ends a role with a signal and starts it again after the time away. With tun, the
-// primary then runs with --tun.
-func (n *network) restartRole(r *role, s syscall.Signal, away time.Duration, tun bool) {
+// restartRole ends a role with a signal and starts it again after the time away, when ctx ends at
+// the latest. With tun, the primary then runs with --tun.
+func (n *network) restartRole(ctx context.Context, r *role, s syscall.Signal, away time.Duration, tun bool) {
 	n.Helper()
 	endsStreams := r.node == "server" || r.node == "primary"
 	if endsStreams {
@@ -79,7 +79,7 @@ func (n *network) restartRole(r *role, s syscall.Signal, away time.Duration, tun
 	if strings.Contains(r.process.Log.String(), "DATA RACE") || strings.Contains(r.process.Log.String(), "panic:") {
 		n.Errorf("%s:\n%s", r.node, &r.process.Log)
 	}
-	time.Sleep(away)
+	pause(ctx, away)
 	n.startRole(r, tun)
 	if endsStreams {
 		n.mu.Lock()
@@ -103,8 +103,16 @@ func (n *network) setLinks(links []string, props ...string) {
 	}
 }
 
-// injectFault injects one random fault and repairs it.
-func (n *network) injectFault(r *rand.Rand) {
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// injectFault injects one random fault and repairs it, when ctx ends at the latest.
+func (n *network) injectFault(ctx context.Context, r *rand.Rand) {
 	n.Helper()
 	nodes := []string{"server", "primary", "helper1", "helper2"}
 	node := n.roles[nodes[r.IntN(len(nodes))]]
@@ -121,7 +129,7 @@ func (n *network) injectFault(r *rand.Rand) {
 	}
 	changeLinks := func(props ...string) {
 		n.setLinks(links, props...)
-		time.Sleep(uniform(time.Second, 10*time.Second))
+		pause(ctx, uniform(time.Second, 10*time.Second))
 		for i, l := range links {
 			n.setLinks([]string{l}, restored[i]...)
 		}
@@ -136,27 +144,27 @@ func (n *network) injectFault(r *rand.Rand) {
 	case 0, 1:
 		away := uniform(0, 3*time.Second)
 		recordFault("kill: %s killed, away for %v", helper.node, away)
-		n.restartRole(helper, syscall.SIGKILL, away, false)
+		n.restartRole(ctx, helper, syscall.SIGKILL, away, false)
 	case 2:
 		away, tun := uniform(0, 8*time.Second), r.IntN(2) == 0
 		recordFault("kill: %s killed, away for %v, TUN after it %v", node.node, away, tun && node.node == "primary")
-		n.restartRole(node, syscall.SIGKILL, away, tun && node.node == "primary")
+		n.restartRole(ctx, node, syscall.SIGKILL, away, tun && node.node == "primary")
 	case 3:
 		away, tun := uniform(0, 3*time.Second), r.IntN(2) == 0
 		recordFault("stop: %s stopped in order, away for %v, TUN after it %v",
 			node.node, away, tun && node.node == "primary")
-		n.restartRole(node, syscall.SIGTERM, away, tun && node.node == "primary")
+		n.restartRole(ctx, node, syscall.SIGTERM, away, tun && node.node == "primary")
 	case 4, 5:
 		d := uniform(100*time.Millisecond, 6*time.Second)
 		recordFault("freeze: %s for %v", node.node, d)
 		_ = node.process.Cmd.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(d)
+		pause(ctx, d)
 		_ = node.process.Cmd.Process.Signal(syscall.SIGCONT)
 	case 6, 7:
 		d := uniform(100*time.Millisecond, 10*time.Second)
 		recordFault("outage: %v for %v", links, d)
 		n.setLinks(links, "outage=on")
-		time.Sleep(d)
+		pause(ctx, d)
 		n.setLinks(links, "outage=off")
 	case 8:
 		rate := 200 + r.IntN(5000)
@@ -178,12 +186,11 @@ func (n *network) injectFaultsUntil(ctx context.Context, seed uint64) {
 	n.Helper()
 	r := rand.New(rand.NewPCG(seed, 1<<32))
 	for {
-		select {
-		case <-ctx.Done():
+		pause(ctx, time.Duration(r.ExpFloat64()*2*float64(time.Second)))
+		if ctx.Err() != nil {
 			return
-		case <-time.After(time.Duration(r.ExpFloat64() * 2 * float64(time.Second))):
 		}
-		n.injectFault(r)
+		n.injectFault(ctx, r)
 	}
 }
 

@@ -29,7 +29,7 @@ import (
 const mb = 1_000_000
 
 var (
-	soakDuration = flag.Duration("soak", 15*time.Second, "how long transfers and faults go on")
+	soakDuration = flag.Duration("soak", 10*time.Second, "how long transfers and faults go on")
 	soakSeed     = flag.Uint64("seed", 0, "seed of transfers and faults; 0: a new one")
 )
 
