@@ -121,7 +121,7 @@ func countQueued(t *testing.T, truth, user string) (end func() queueCount) {
 // status, log and events report that. It follows the cell again when it is received again. A
 // helper's subflow is paced by the helper's cell, though the primary receives none on that path.
 func TestCells(t *testing.T) {
-	t.Parallel() // it does not judge the queue on a busy machine
+	t.Parallel() // its bound on the queue is far above that of a quiet machine
 	newCellLink := func(rnti cell.RNTI, ends ...string) *lab.Link {
 		return &lab.Link{Ends: [2]string(ends), LinkSettings: lab.LinkSettings{Delay: "20ms"},
 			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}
@@ -229,8 +229,6 @@ func TestCells(t *testing.T) {
 		queue.queued, queue.deep, stats.Lateness, err)
 	if err != nil || queue.queued < 500 {
 		t.Errorf("the network reported %d subframes with a queue: %v", queue.queued, err)
-	} else if late := stats.Lateness; late.P99 > 5*time.Millisecond || late.Max > 50*time.Millisecond {
-		t.Logf("queue not judged: the links stalled for %v", late.Max)
 	} else if queue.deep > queue.queued/5 {
 		t.Errorf("the queue was deep for %d of %d subframes", queue.deep, queue.queued)
 	}

@@ -78,6 +78,17 @@ func TestKilledPrimaryResetsApps(t *testing.T) {
 	}
 }
 
+// awaitUploadBegin waits until a plain web server has printed that it has an upload's request.
+func awaitUploadBegin(t *testing.T, web *rig.Process, number int) {
+	t.Helper()
+	rig.Eventually(t, func() error {
+		if !strings.Contains(web.Log.String(), fmt.Sprintf("begin %d\n", number)) {
+			return fmt.Errorf("upload %d has not begun", number)
+		}
+		return nil
+	})
+}
+
 // awaitUploadEnd waits until a plain web server has printed how an upload ended, and returns that.
 func awaitUploadEnd(t *testing.T, web *rig.Process, number int) (how string) {
 	t.Helper()
@@ -132,6 +143,9 @@ func TestKilledServerResetsUploads(t *testing.T) {
 				"127.0.0.1:1080", "-T", file, fmt.Sprintf("http://%s:81/%d", at, number))
 			apps, number = append(apps, x), number+1
 		}
+		for i := began; i < number; i++ {
+			awaitUploadBegin(t, web, i)
+		}
 		rig.Eventually(t, func() error {
 			s, err := n.Status("server", "server")
 			for _, b := range s.Bonds {
@@ -141,7 +155,7 @@ func TestKilledServerResetsUploads(t *testing.T) {
 					}
 				}
 			}
-			return errors.New("the uploads have not begun")
+			return errors.New("the uploads have not come far")
 		})
 		crashed := n.processIn("server")
 		crashed.End([]os.Signal{syscall.SIGKILL, syscall.SIGABRT}[round%2])

@@ -30,6 +30,7 @@ func (n *network) findDevice(c *client.Client, name string) (d api.Device, err e
 // TestFacts: the primary knows what a helper knows of its battery and link, from a file and from
 // its API.
 func TestFacts(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	primary, server, helper := n.NewClient("primary", "primary"), n.NewClient("server", "server"), n.NewClient("helper1", "helper")
 	file := filepath.Join(n.Dir, "helper1", "facts.toml")

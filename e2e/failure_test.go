@@ -149,8 +149,8 @@ var allLinks = []string{"ps", "hs1", "pipe1"}
 // must arrive complete.
 func TestFailures(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
-	n := newNetworkWith(t, "10/10/10", "", nil)
-	const size = 6 * mb
+	n := newNetworkWith(t, "5/5/5", "", nil)
+	const size = 3 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, size)
@@ -208,6 +208,7 @@ func TestFailures(t *testing.T) {
 // TestServerKilled: streams end with a reset when the server is back. New ones work promptly after
 // its return, whatever the absence.
 func TestServerKilled(t *testing.T) {
+	t.Parallel() // its bound is far above the time of a quiet machine
 	n := newNetwork(t)
 	for _, absence := range []time.Duration{500 * time.Millisecond, 15 * time.Second} {
 		t.Run(absence.String(), func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"mpbond/core/trace"
+	"mpbond/e2e/rig"
 	"mpbond/link/wire"
 )
 
@@ -80,23 +81,27 @@ func readTrace(t *testing.T, file string) (list []trace.Event) {
 // there are none, although PS-path and pipe are busy and the server still receives reports of the
 // pipe.
 func TestFeedback(t *testing.T) {
-	pcap := t.TempDir()
-	traced := filepath.Join(t.TempDir(), "server.jsonl")
-	n := newNetworkWith(t, "4/40/4", pcap, []string{"--scheduler", "minrtt", "--reinject", "-1", "--trace", traced})
-	server, err := n.Lab.Topology.Addr("server", "core")
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()                   // its bounds on times are far above those of a quiet machine
 	const files, size = 6, 500_000 // each within a stream's first window
 	for _, c := range []struct {
 		mode           string
 		reports, woken bool // the server gets reports of the draining pipe; the HS-path has packets meanwhile
 	}{{"flexible", true, false}, {"fixed-on-demand", false, false}, {"fixed-always", true, true}} {
 		t.Run(c.mode, func(t *testing.T) {
-			_ = n.helper.Cmd.Process.Signal(syscall.SIGTERM)
-			<-n.helper.Done
-			n.Await(1)
-			own := filepath.Join(t.TempDir(), "helper.jsonl")
+			t.Parallel()
+			pcap := t.TempDir()
+			traced, own := filepath.Join(t.TempDir(), "server.jsonl"), filepath.Join(t.TempDir(), "helper.jsonl")
+			topology := rig.Triangle(t, "4/40/4")
+			// The helped subflow sends an ACK itself when the PS-path's TCP does not confirm within
+			// 300 ms that one arrived. With a short queue its round trip takes 80 ms of these.
+			topology.Link["ps"].Delay, topology.Link["ps"].Queue = "10ms", "30KB"
+			n := &network{Network: rig.New(t, rig.Options{Lab: topology, Pcap: pcap})}
+			n.startRoles([]string{"--scheduler", "minrtt", "--reinject", "-1", "--trace", traced})
+			server, err := topology.Addr("server", "core")
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.stopHelper()
 			n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--feedback", c.mode, "--trace", own)
 			n.Await(2)
 			if _, err := n.Lab.Stats(true); err != nil { // resets the lateness
@@ -151,11 +156,10 @@ func TestFeedback(t *testing.T) {
 			}
 			t.Logf("while the pipe drained for %v: %d packets on the HS-path, %d reports reached the server, %d in all",
 				drained.Sub(quiet), woken, received, all)
-			// The helped subflow sends an ACK itself when the PS-path's TCP does not confirm within
-			// 300 ms that one arrived. Its round trip takes 150 ms of these. Beyond that the
-			// PS-path may be a black hole, and an ACK that the emulator delayed looks the same.
-			if s, err := n.Lab.Stats(false); err != nil || woken > 0 && s.Lateness.Max > 100*time.Millisecond {
-				t.Skipf("the machine was too busy: the links stalled for %v; %v", s.Lateness.Max, err)
+			if s, err := n.Lab.Stats(false); err != nil {
+				t.Error(err)
+			} else {
+				t.Logf("the links were late by %v at most", s.Lateness.Max)
 			}
 			if (woken > 0) != c.woken {
 				t.Errorf("%d packets crossed the HS-path while only PS-path and pipe were busy%s", woken, &which)

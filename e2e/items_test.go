@@ -23,7 +23,7 @@ func TestLabOnload(t *testing.T) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip("nginx is not installed")
 	}
-	program := rig.Beside(t, rig.New(t, rig.Options{Race: true}).Mpbond, "mpbond-lab")
+	program := rig.Beside(t, rig.New(t, rig.Options{}).Mpbond, "mpbond-lab")
 	for _, c := range []struct{ scheme, direction string }{{"onload:grd:helpers=1", "--get"}, {"onload", "--put"}} {
 		cmd := exec.Command(program, "run", "--links", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items",
 			"6", "--json")

@@ -54,7 +54,7 @@ func newNetworkIn(t testing.TB, topology *lab.Topology, pcap string, server []st
 }
 
 // newNetworkWithoutRace is newNetworkIn without the race detector, with which a process uses
-// several times as much memory and processor time.
+// several times as much memory and processor time: for tests of memory, rates and times.
 func newNetworkWithoutRace(t testing.TB, topology *lab.Topology) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology})}

@@ -170,7 +170,7 @@ func (l *liar) relayHop(from, to pipe.Hop) {
 //	go test ./e2e -run TestLyingHelper -v -liar-rounds 3
 func TestLyingHelper(t *testing.T) {
 	t.Parallel() // it compares times with those without a helper, which are far apart
-	n := newNetworkWith(t, "8/10/5", "", nil)
+	n := newNetworkWithoutRace(t, rig.Triangle(t, "8/10/5"))
 	startLiar := func(claims, passes string) func() {
 		return func() { n.helper = n.Start("helper1", os.Args[0], "lab", "liar", claims, passes) }
 	}

@@ -117,11 +117,12 @@ func (n *network) holdStreams(t *testing.T, target string) (end func()) {
 // TestMemoryOfStoppedReaders: 1,000 apps each ask for 20 MB and read nothing, over unlimited links.
 // Another app still gets its bytes.
 func TestMemoryOfStoppedReaders(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	topology := rig.Triangle(t, "-/-/-")
 	// With default buffer sizes 1,000 connections can take all memory that the kernel has for TCP.
-	// Then subflows get none.
-	topology.Sysctl = map[string]string{"net.ipv4.tcp_rmem": "4096 131072 262144",
-		"net.ipv4.tcp_wmem": "4096 65536 262144"}
+	// Then subflows get none. All that fits into the kernel's buffers must be carried first.
+	topology.Sysctl = map[string]string{"net.ipv4.tcp_rmem": "4096 65536 65536",
+		"net.ipv4.tcp_wmem": "4096 65536 65536"}
 	n := newNetworkWithoutRace(t, topology)
 	end := n.holdStreams(t, fmt.Sprintf("http://web/zeros/%d", 20*mb))
 	defer end()
@@ -145,6 +146,7 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 // TestMemory: with 1,000 streams, the peak memory of each process is within the bounds in
 // docs/explanation/memory.md.
 func TestMemory(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWithoutRace(t, rig.Triangle(t, "60/60/60"))
 	const streams = manyStreams
 	checkMemory := func(what string, held unit.Bytes) { t.Helper(); n.checkMemory(t, what, held) }

@@ -199,7 +199,8 @@ func TestUDPReaddressed(t *testing.T) {
 // survives when that link's address changes.
 func TestHelpedOverUDP(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
-	n := newNetworkWith(t, "20/20/8", "", []string{"--udp"})
+	n := &network{Network: rig.New(t, rig.Options{Lab: rig.Triangle(t, "20/20/8")})}
+	n.startRoles([]string{"--udp"})
 	n.helper.End(os.Interrupt)
 	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "any")
 	asker := n.NewClient("helper1", "helper")

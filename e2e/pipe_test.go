@@ -29,8 +29,9 @@ func (n *network) helpedSubflow() (p api.Subflow) {
 // TestPipeBreaks: the pipe's link is down for 3 s in the middle of a download. In another download
 // its connection is reset. The helped subflow survives both, and every byte is right.
 func TestPipeBreaks(t *testing.T) {
-	n := newNetworkWith(t, "20/20/20", "", nil)
-	const size = 20 * mb
+	t.Parallel() // it checks neither rates nor times
+	n := newNetworkWith(t, "10/10/10", "", nil)
+	const size = 10 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	for _, c := range []struct {
 		name string
@@ -45,7 +46,7 @@ func TestPipeBreaks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := n.helpedSubflow()
-			x := n.startAppTransfer(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40",
+			x := n.startAppTransfer(3*mb/2, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40",
 				fmt.Sprintf("http://web/%d", size))
 			<-x.begun
 			c.hurt(t)

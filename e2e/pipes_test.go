@@ -30,7 +30,8 @@ func (n *network) helpedSubflows() (list []api.Subflow) {
 // TestTwoPipesTogether: the helper has two pipes, of 5 and 3 Mbit/s, and an HS-path of 10. A long
 // download uses both pipes.
 func TestTwoPipesTogether(t *testing.T) {
-	n := newNetworkWith(t, "1/10/5+3", "", nil)
+	t.Parallel() // its bound is far above the time that the links take
+	n := newNetworkWithoutRace(t, rig.Triangle(t, "1/10/5+3"))
 	const size = 10 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	began := time.Now()
@@ -54,7 +55,8 @@ func TestTwoPipesTogether(t *testing.T) {
 // TestPipeFalls: the HS-path needs only one of two pipes, and the rate of the one in use falls to
 // 0.3 Mbit/s. The same subflow continues over the other pipe.
 func TestPipeFalls(t *testing.T) {
-	n := newNetworkWith(t, "2/8/10+10", "", nil)
+	t.Parallel() // it compares bytes, not times
+	n := newNetworkWithoutRace(t, rig.Triangle(t, "2/8/10+10"))
 	const size = 8 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	before := n.helpedSubflows()

@@ -40,12 +40,14 @@ func (n *network) pickAddresses(node, link string) (old, next netip.Addr) {
 // TestHelperReaddressed: the helper's address on the pipe's network changes in the middle of a
 // download that has no other path. The helped subflow survives.
 func TestHelperReaddressed(t *testing.T) {
+	t.Parallel() // its bound is far above the time of a quiet machine
 	for _, c := range []struct {
 		name string
 		down time.Duration
 	}{{"at once", 0}, {"after 2 s", 2 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNetworkWith(t, "20/20/20", "", nil)
+			t.Parallel()
+			n := newNetworkWithoutRace(t, rig.Triangle(t, "20/20/20"))
 			const size = 12 * mb
 			want, _ := rig.Sum(rig.Noise(size))
 			before := n.helpedSubflow()

@@ -31,13 +31,13 @@ func (n *network) sleepNode(node string, links ...string) {
 // returns by itself and carries its part, and every byte is right.
 func TestSleep(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
-	n := newNetworkWith(t, "10/20/20", "", nil)
+	n := newNetworkWith(t, "5/10/10", "", nil)
 	n.signalProcess("primary", syscall.SIGKILL)
 	config := filepath.Join(n.Dir, "primary.toml")
 	writeFile(t, config, "resume = \"2s\"\n") // pipes are given up sooner
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--config", config)
 	n.Await(2)
-	const down, up = 7 * mb, mb
+	const down, up = 7 * mb / 2, mb / 2
 	want, _ := rig.Sum(rig.Noise(down))
 	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, up)

@@ -97,7 +97,8 @@ func (n *network) longestGap(size int64) (longest time.Duration) {
 // and its part of bulk data. One of tier backup carries nothing until the direct path falls silent,
 // then everything. Afterwards it is idle again.
 func TestTiers(t *testing.T) {
-	n := newNetworkWith(t, "10/20/20", "", nil)
+	t.Parallel() // it compares bytes, not times
+	n := newNetworkWithoutRace(t, rig.Triangle(t, "10/20/20"))
 	get := func(url string) {
 		t.Helper()
 		if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", "-o",

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"mpbond/e2e/rig"
 )
 
 // pingResult is what a ping prints: round trips in ms of datagrams sent every 20 ms.
@@ -80,25 +82,26 @@ func (n *network) runPing(count int) (p pingResult) {
 // TestDatagramsInTheLab: a ping by `mpbond run` works over an unused bond, beside a download, and
 // while its link becomes a black hole.
 func TestDatagramsInTheLab(t *testing.T) {
-	n := newNetworkWith(t, "8/10/5", "", nil)
+	t.Parallel() // its bounds on times are far above those of a quiet machine
+	n := newNetworkWithoutRace(t, rig.Triangle(t, "8/10/5"))
 	n.Start("web", os.Args[0], "lab", "services")
-	alone := n.runPing(100)
+	alone := n.runPing(50)
 	t.Logf("unused bond: %+v", alone)
 	bulk := n.Command("primary", "curl", "-sS", "-x", "socks5h://127.0.0.1:1080", "-o", "/dev/null",
-		fmt.Sprintf("http://%s/%d", n.web4, 10*mb))
+		fmt.Sprintf("http://%s/%d", n.web4, 6*mb))
 	if err := bulk.Start(); err != nil {
 		t.Fatal(err)
 	}
-	beside := n.runPing(200)
+	beside := n.runPing(150)
 	t.Logf("beside a download: %+v", beside)
 	if err := bulk.Wait(); err != nil {
 		t.Error(err)
 	}
 	go func() {
-		time.Sleep(2 * time.Second) // of the ping's 6: when does not matter
+		time.Sleep(time.Second) // of the ping's 4: when does not matter
 		_ = n.Lab.Set("ps", "", "outage=on")
 	}()
-	cut := n.runPing(300)
+	cut := n.runPing(200)
 	t.Logf("PS-path cut: %+v", cut)
 	if err := n.Lab.Set("ps", "", "outage=off"); err != nil {
 		t.Error(err)
@@ -108,11 +111,8 @@ func TestDatagramsInTheLab(t *testing.T) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
-	// The bounds are generous because other programs share this machine. Times mean nothing when
-	// the links themselves stalled.
-	if s, err := n.Lab.Stats(false); err != nil || s.Lateness.Max > 100*time.Millisecond {
-		t.Logf("times not judged: the links stalled for %v; %v", s.Lateness.Max, err)
-	} else if beside.P95 > alone.P50+400 || cut.Gap > 2000 {
+	// The bounds are generous because other programs share this machine.
+	if beside.P95 > alone.P50+400 || cut.Gap > 2000 {
 		t.Errorf("p95 of %v ms beside a download, %v ms without answers when the link is cut", beside.P95, cut.Gap)
 	}
 }

@@ -90,6 +90,7 @@ func (n *network) awaitDevices(want ...string) {
 // TestOwnInterfaces: the primary finds its interfaces by their default routes and follows changes.
 // A metered interface carries a subflow only while the other one does not work.
 func TestOwnInterfaces(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newUplinkNetwork(t)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16")
 

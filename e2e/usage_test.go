@@ -16,6 +16,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 )
 
@@ -43,6 +44,7 @@ func (n *network) linkUsage(c *client.Client, link string) (down, up int64) {
 // TestUsage: usage is within 1 % of the interfaces' own counters, for downloads and uploads, with
 // and without losses. Nothing counts at two links.
 func TestUsage(t *testing.T) {
+	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "30/30/30", "", nil)
 	const size = 4 * mb
 	file := filepath.Join(n.Dir, "upload")
@@ -123,6 +125,9 @@ func TestUsage(t *testing.T) {
 	for _, l := range at {
 		u, err := l.asked.Usage(t.Context())
 		for _, d := range u.Days {
+			if d.Device == "" && d.DownBytes+d.UpBytes < 20*unit.KB {
+				continue // connections that ended before they named their device
+			}
 			if d.Link == l.link && (d.Purpose != l.purpose ||
 				d.Device != map[string]string{"ps": "home", "pipe1": map[string]string{"primary": "phone",
 					"helper1": "laptop"}[l.node], "hs1": "laptop"}[l.link]) {
@@ -189,7 +194,8 @@ func checkUsageAfterKill(t *testing.T, n *network) {
 // TestCap: a helper stops within 1 % of its cap, by its interface's own counters, while the
 // download continues by the other subflow. All roles report it, also when the cap is raised.
 func TestCap(t *testing.T) {
-	n := newNetwork(t)
+	t.Parallel() // it checks neither rates nor times
+	n := newNetworkWith(t, "10/60/60", "", nil)
 	const limit = 20_000_000
 	plan := filepath.Join(n.Dir, "helper1", "policy.toml")
 	// The default applies to a primary on the same node.
@@ -210,8 +216,8 @@ func TestCap(t *testing.T) {
 		s, err := helper.Status(t.Context(), false)
 		return err == nil && len(s.Caps) == 1 && s.Caps[0].State == "reached"
 	}
-	// The other subflow may have carried more than half.
-	for size, tries := int64(32*mb), 0; !isReached(); size, tries = 8*mb, tries+1 {
+	// The other subflow may carry more than its part.
+	for size, tries := int64(24*mb), 0; !isReached(); size, tries = 4*mb, tries+1 {
 		want, _ := rig.Sum(rig.Noise(size))
 		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
 			fmt.Sprintf("http://web/%d", size))
@@ -282,7 +288,7 @@ func TestCap(t *testing.T) {
 // for a primary, within 1 % of what each has counted. The download continues by the other subflow.
 func TestCapsOfDevices(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
-	n := newNetwork(t)
+	n := newNetworkWith(t, "10/60/60", "", nil)
 	for _, c := range []struct {
 		node, role, name, purpose string
 		megabytes                 int // the helper has then carried the primary's previous cap
@@ -306,7 +312,7 @@ func TestCapsOfDevices(t *testing.T) {
 			}
 			return nil
 		})
-		const size = 8 * mb
+		const size = 4 * mb
 		want, _ := rig.Sum(rig.Noise(size))
 		for tries := 0; awaitState() != "reached"; tries++ {
 			got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080",
