@@ -282,7 +282,10 @@ func (r runs) undisturbed(sets ...string) bool {
 	return !slices.ContainsFunc(sets, func(s string) bool { return r.disturbed[s] != "" })
 }
 
-// runSpec runs a flow spec. Without -long it skips the test if all runs of a set were disturbed.
+// leastUsed is the share of the rate that each short run must use, even on a busy machine.
+const leastUsed = 0.4
+
+// runSpec runs a flow spec.
 func runSpec(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 	t.Helper()
 	got, late := map[string][][]phase{}, map[string]string{}
@@ -303,9 +306,6 @@ func runSpec(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 		t.Fatal(err)
 	}
 	for _, set := range p.Sets {
-		if len(got[set]) == 0 && !*long && !t.Failed() {
-			t.Skipf("the machine was too busy to measure: %v", late)
-		}
 		if len(got[set]) > 0 {
 			delete(late, set)
 		} else {
@@ -320,7 +320,8 @@ func runSpec(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 
 // TestKernel compares our BBR and CUBIC over pbe/transport with the kernel's on the same link, and
 // with themselves in virtual time. With -long it runs all cases of docs/explanation/pbe.md with the
-// bounds stated there; otherwise one case with loose bounds.
+// bounds stated there; otherwise one case with loose bounds, once. While the machine is busy that
+// case shows only that all of them use the link.
 func TestKernel(t *testing.T) {
 	requireLab(t)
 	if *long {
@@ -332,13 +333,19 @@ func TestKernel(t *testing.T) {
 	n := network{rate: 8 * unit.Mbps, roundTrip: 40 * time.Millisecond, queue: 2, sets: singleSets,
 		length: 5 * time.Second, marks: []time.Duration{2 * time.Second}}
 	p := n.flowSpec(t, n.sets, 1)
-	p.Together, p.Tries = true, 2
+	p.Together, p.Tries = true, 1
 	got := runSpec(t, n.roundTrip, p)
 	b := tolerance{0.25, 0.6, 40 * time.Millisecond}
 	last := func(set string) phase { return got.bySet[set][0][1] }
 	for _, name := range []string{"bbr", "cubic"} {
 		ours, kernels, model := last(name), last(flow.KernelPrefix+name), n.runVirtual(name, 1)[1]
-		t.Logf("%s: %v; the kernel's %v; in virtual time %v", name, ours, kernels, model)
+		t.Logf("%s: %v; the kernel's %v; in virtual time %v %s", name, ours, kernels, model, got.disturbed[name])
+		if min(ours.used, kernels.used) < leastUsed {
+			t.Errorf("%s: %v, the kernel's %v: want at least %.0f %%", name, ours, kernels, 100*leastUsed)
+		}
+		if !got.undisturbed(name, flow.KernelPrefix+name) {
+			continue
+		}
 		if d := b.difference(ours, kernels); d != "" {
 			t.Errorf("%s: %v, the kernel's %v: %s", name, ours, kernels, d)
 		}
@@ -347,7 +354,8 @@ func TestKernel(t *testing.T) {
 		}
 	}
 	// BBR and CUBIC differ in their queues.
-	if bbr, cubic := last("bbr").queue, last("cubic").queue; bbr > cubic+10*time.Millisecond {
+	if bbr, cubic := last("bbr").queue, last("cubic").queue; bbr > cubic+10*time.Millisecond &&
+		got.undisturbed("bbr", "cubic") {
 		t.Errorf("the queueing delay of BBR is %v, that of CUBIC %v", bbr, cubic)
 	}
 }

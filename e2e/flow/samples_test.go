@@ -50,18 +50,23 @@ func TestSamples(t *testing.T) {
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 20*time.Second
 	out, err := cmd.Output()
 	got := map[string][][]float64{} // by set: rate in Mbit/s, p95 of the delay in ms
-	disturbed := 0
+	var disturbed []float64         // shares of the cell that disturbed runs used
 	for lines := json.NewDecoder(bytes.NewReader(out)); ; {
 		var r lab.FlowResult
 		if lines.Decode(&r) != nil {
 			break
 		}
-		if r.Disturbed || r.Error != "" || len(r.Phases) < 2 {
-			disturbed++
+		if r.Error != "" || len(r.Phases) < 2 || *long && r.Disturbed {
 			t.Log(r.Set, r.Error, r.Lateness, r.Starved)
 			continue
 		}
 		ph := r.Phases[1]
+		if r.Disturbed { // packets and samples came late
+			t.Logf("%s: used %.1f %%, disturbed: late p99 %v, max %v, starved %v", r.Set, 100*ph.Used, r.Lateness.P99,
+				r.Lateness.Max, r.Starved)
+			disturbed = append(disturbed, ph.Used)
+			continue
+		}
 		got[r.Set] = append(got[r.Set], []float64{float64(ph.Rate) / 1e6, toMillis(ph.Delay.P95)})
 		t.Logf("%s: %v, %.1f %%, p95 %v", r.Set, ph.Rate, 100*ph.Used, ph.Delay.P95)
 		if ph.Used < 0.6 || ph.Delay.P95 > 65*time.Millisecond {
@@ -70,10 +75,13 @@ func TestSamples(t *testing.T) {
 		}
 	}
 	fromMessages, fromSamples := got["pbe"], got[lab.SamplesPrefix+"pbe"]
-	if *long && len(fromMessages) == 0 || len(fromSamples) == 0 {
-		if !*long && (disturbed > 0 || ctx.Err() != nil) {
-			t.Skipf("the machine was too busy to measure: %v, %d disturbed", err, disturbed)
+	if len(fromSamples) == 0 && len(disturbed) > 0 { // the machine is busy
+		if most := slices.Max(disturbed); most < leastUsed {
+			t.Errorf("at most %.1f %% of the cell were used, want at least %.0f %%", 100*most, 100*leastUsed)
 		}
+		return
+	}
+	if *long && len(fromMessages) == 0 || len(fromSamples) == 0 {
 		t.Fatalf("no results: %v: %s", errors.Join(err, ctx.Err()), stderr.String())
 	}
 	if !*long {
