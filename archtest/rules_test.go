@@ -22,7 +22,8 @@ var purePackages = []string{
 	"base/event", "base/fault", "base/span", "base/text", "base/unit",
 	"pbe/cc", "pbe/cell", "pbe/census", "pbe/lte",
 	"onload/allowance", "onload/board", "onload/simulate",
-	"lab/lte", "lab/radio", "lab/replay", "lab/virtual",
+	"lab/lte", "lab/radio", "lab/replay", "lab/virtual", "lab/virtual/network",
+	"link/tcpinfo",
 }
 
 // Groups of folders for the rules.
@@ -69,7 +70,9 @@ var importRules = []importRule{
 		reason: "the specification depends on no implementation"},
 	{from: []string{"link/estimate"}, only: []string{"base/unit", "link/wire"},
 		reason: "estimates are made of numbers alone"},
-	{from: []string{"link/tcp"}, only: []string{"base/unit", "base/fault", "link/estimate"},
+	{from: []string{"link/tcpinfo"}, only: []string{"base/unit", "link/estimate"},
+		reason: "what a kernel reports becomes a sample without a kernel"},
+	{from: []string{"link/tcp"}, only: []string{"base/unit", "base/fault", "link/estimate", "link/tcpinfo"},
 		reason: "tcp is a transport and knows nothing of what it carries"},
 	{from: []string{"link/pairing"}, only: []string{"base/fault", "base/loglimit", "base/text", "base/identity",
 		"link/tcp", "link/wire"}, reason: "two devices meet before either has a role to play"},
@@ -150,10 +153,13 @@ var importRules = []importRule{
 		only: []string{"lab", "base/unit", "base/fault", "base/config", "core/trace", "api", "pbe/cell", "pbe/lte"},
 		reason: "the lab measures the real program, as processes, like any other; it must not reach into it (but " +
 			"emulates cells, also as samples)"},
-	{from: cellFolders, only: []string{"base/event", "base/unit", "base/fault", "lab/lte", "pbe/cell", "pbe/cc",
+	{from: cellFolders, except: []string{"lab/virtual/network"}, only: []string{"base/event", "base/unit", "base/fault", "lab/lte", "pbe/cell", "pbe/cc",
 		"pbe/lte"},
 		reason: "emulated cells send control messages, also as samples, and controllers run in virtual time; they " +
 			"know nothing else of the program"},
+	{from: []string{"lab/virtual/network"}, only: []string{"base/event", "base/unit", "link/wire", "link/estimate",
+		"link/tcpinfo", "core/sched", "core/bond", "core/trace", "pbe/cc"},
+		reason: "it judges the core in virtual time, without anything that does I/O"},
 	{from: []string{"lab/replay"}, only: []string{"base/event", "base/unit", "base/fault", "link/wire",
 		"link/estimate", "core/sched", "core/bond", "core/trace"},
 		reason: "a replay is the core in virtual time, without anything that does I/O"},

@@ -20,6 +20,7 @@ import (
 	"mpbond/base/identity"
 	"mpbond/base/unit"
 	"mpbond/link/estimate"
+	"mpbond/link/tcpinfo"
 	"mpbond/link/wire"
 )
 
@@ -238,22 +239,16 @@ const maxTLSRecord = 16 << 10 // RFC 8446 section 5.1
 // late on a slow one.
 func (s *Subflow) Probe() (estimate.Hop, error) {
 	h, err := s.transport.Probe()
-	if l, ok := s.transport.(interface{ SetNotSentLowat(unit.Bytes) error }); ok && err == nil && h.Rate > 0 {
-		want := min(max(h.Rate.Bytes(lowatTime), minLowat), maxLowat)
-		if want > 2*s.notSentLowat || want < s.notSentLowat/4 {
-			s.notSentLowat = want
-			if err := l.SetNotSentLowat(want); err != nil {
+	if l, ok := s.transport.(interface{ SetNotSentLowat(unit.Bytes) error }); ok && err == nil {
+		if mark, changed := tcpinfo.AdaptLowat(s.notSentLowat, h.Rate); changed {
+			s.notSentLowat = mark
+			if err := l.SetNotSentLowat(mark); err != nil {
 				return h, err
 			}
 		}
 	}
 	return h, err
 }
-
-const (
-	lowatTime          = 2 * time.Millisecond
-	minLowat, maxLowat = 16 * unit.KB, 512 * unit.KB
-)
 
 // RejectedReports returns how many reports of the helper were forged or repeated; see
 // pipe.HSPath.Rejected.

@@ -18,6 +18,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/link/estimate"
+	"mpbond/link/tcpinfo"
 )
 
 // Probe reads the state of the sending direction from the kernel (TCP_INFO and SIOCOUTQ; together
@@ -48,26 +49,7 @@ func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	if err != nil {
 		return h, fmt.Errorf("SIOCOUTQ: %w", err)
 	}
-	unsent := min(int(i.Notsent_bytes), queue) // since Linux 4.6
-	// Data beyond a gap has arrived, though TCP does not count it as acknowledged. Without it a
-	// single loss would look like a stall.
-	sacked := min(unit.Bytes(i.Sacked)*unit.Bytes(i.Snd_mss), unit.Bytes(queue-unsent))
-	h = estimate.Hop{
-		SRTT:          time.Duration(i.Rtt) * time.Microsecond,
-		RTTVar:        time.Duration(i.Rttvar) * time.Microsecond,
-		Rate:          unit.Rate(min(i.Delivery_rate, math.MaxInt64/8) * 8),
-		AppLimited:    appLimited(i),
-		Cwnd:          unit.Bytes(i.Snd_cwnd) * unit.Bytes(i.Snd_mss),
-		SlowStart:     i.Snd_cwnd < i.Snd_ssthresh,
-		MSS:           unit.Bytes(i.Snd_mss),
-		Queue:         unit.Bytes(queue),
-		Unsent:        unit.Bytes(unsent),
-		Acked:         i.Bytes_acked + uint64(max(sacked, 0)),
-		Received:      i.Bytes_received,
-		PathMTU:       unit.Bytes(i.Pmtu),
-		Packets:       uint64(i.Data_segs_out),
-		Retransmitted: uint64(i.Total_retrans),
-	}
+	h = hopInfo(i, queue).Hop()
 	if i.Bytes_sent > 0 { // since Linux 4.19
 		headers, ack := uint64(dataHeaders), uint64(ackPacketSize)
 		if ipv6 {
@@ -76,10 +58,17 @@ func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 		h.WireOut = i.Bytes_sent + uint64(i.Data_segs_out)*headers + uint64(i.Segs_out-i.Data_segs_out)*ack
 		h.WireIn = i.Bytes_received + uint64(i.Data_segs_in)*headers + uint64(i.Segs_in-i.Data_segs_in)*ack
 	}
-	if i.Min_rtt != math.MaxUint32 { // the kernel's "not measured"
-		h.MinRTT = time.Duration(i.Min_rtt) * time.Microsecond
-	}
 	return h, nil
+}
+
+// hopInfo returns the fields of TCP_INFO that samples are made of. Notsent_bytes exists since Linux
+// 4.6.
+func hopInfo(i *unix.TCPInfo, queue int) *tcpinfo.Info {
+	return &tcpinfo.Info{RTT: i.Rtt, RTTVar: i.Rttvar, MinRTT: i.Min_rtt, DeliveryRate: i.Delivery_rate,
+		DeliveryRateAppLimited: appLimited(i), CongestionWindow: i.Snd_cwnd, SlowStartThreshold: i.Snd_ssthresh,
+		MSS: i.Snd_mss, Sacked: i.Sacked, Unsent: i.Notsent_bytes, Queue: uint32(max(queue, 0)),
+		BytesAcked: i.Bytes_acked, BytesReceived: i.Bytes_received, PathMTU: i.Pmtu, Packets: i.Data_segs_out,
+		Retransmission: i.Total_retrans}
 }
 
 // CarriedSupported reports whether Carried works on this system.

@@ -148,3 +148,27 @@ func (c *CUBIC) Limits(time.Duration) Limits {
 	}
 	return l
 }
+
+// InSlowStart reports whether the window still doubles with each round trip.
+func (c *CUBIC) InSlowStart() bool { return c.window < c.slowStartThreshold }
+
+// SlowStartThreshold returns the window in packets at which slow start ends; +Inf before it is
+// known.
+func (c *CUBIC) SlowStartThreshold() float64 { return c.slowStartThreshold }
+
+// EndSlowStart ends slow start with the present window.
+func (c *CUBIC) EndSlowStart() { c.slowStartThreshold = min(c.slowStartThreshold, c.window) }
+
+// RestartAfterIdle halves the window for each retransmission timeout of an idle period, down to the
+// initial window, as Linux does before it sends again (RFC 2861, tcp_cwnd_restart). Slow start then
+// leads back to three quarters of the former window.
+func (c *CUBIC) RestartAfterIdle(timeouts int) {
+	if !c.InSlowStart() {
+		c.slowStartThreshold = max(c.slowStartThreshold, c.window*3/4)
+	}
+	initial := min(c.window, float64(cubicInitialWindow/MSS))
+	for ; timeouts > 0 && c.window > initial; timeouts-- {
+		c.window /= 2
+	}
+	c.window, c.inEpoch = max(c.window, initial), false
+}
