@@ -28,8 +28,8 @@ type labFlags struct {
 // text.
 func labCommands() []*cobra.Command {
 	f := &labFlags{}
-	all := []*cobra.Command{labDemo(), labRun(f), expCommand(), labReplay(), labFlow(f), labDual(), labBound(f),
-		labCalibrate(f)}
+	all := []*cobra.Command{labDemo(), labRun(f), expCommand(), labReplay(), labRandom(), labFlow(f), labDual(),
+		labBound(f), labCalibrate(f)}
 	for _, c := range []*cobra.Command{labUp(f), labExec(f), labSet(f), labStart(f), labRewind(f), labLs(f),
 		labStats(f), labRecord(f), labDown(f)} {
 		c.Flags().StringVar(&f.name, "name", lab.DefaultName, "use the lab of this name")

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"fmt"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/bond"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/link/tcpinfo"
+	"mpbond/link/wire"
+)
+
+// epoch is the arbitrary time at which runs begin.
+var epoch = time.Unix(1e9, 0)
+
+// Ends of a bond.
+const (
+	primary = 0
+	server  = 1
+)
+
+// bonded is a bond in virtual time: both ends, as package endpoint drives them.
+type bonded struct {
+	sim  *sim
+	ends [2]*end
+	err  error
+}
+
+// end is one end of a bond.
+type end struct {
+	net      *bonded
+	side     int
+	bond     *bond.Bond
+	subflows []*subflowEnd
+	tick     *timer
+	spare    []*segmentBuffer
+	busy     bool
+	onStream func(*bond.Stream) // a stream was accepted
+	onChange func(*bond.Stream)
+}
+
+// subflowEnd is one end of a subflow. Its records carry what this end sends.
+type subflowEnd struct {
+	end     *end
+	id      wire.SubflowID
+	helped  bool
+	out     *channel
+	far     *subflowEnd
+	records []record
+	head    int
+	sealed  uint64 // ciphertext written
+	lowat   unit.Bytes
+	probed  time.Duration
+	got     uint64 // ciphertext received
+}
+
+// record is a TLS record under way.
+type record struct {
+	end     uint64 // position of its end in the ciphertext
+	plain   int    // position of its end in the segment
+	segment *segmentBuffer
+}
+
+// segmentBuffer holds a segment of frames until the other end has read it.
+type segmentBuffer struct {
+	frames []byte
+	read   int // whole frames that the other end has got
+}
+
+// probeAge is the greatest age of a sample at a decision, as in package endpoint.
+const probeAge = time.Millisecond
+
+// newBonded returns a bond without subflows. events, if not nil, gets the trace.
+func newBonded(s *sim, scheduler string, eta float64, events func(trace.Event)) (*bonded, error) {
+	n := &bonded{sim: s}
+	for i := range n.ends {
+		policy, err := sched.New(scheduler)
+		if err != nil {
+			return nil, err
+		}
+		e := &end{net: n, side: i}
+		cfg := bond.Config{OpensStreams: i == primary, Scheduler: policy, Eta: eta}
+		if events != nil {
+			who := [2]string{"primary", "server"}[i]
+			cfg.Trace = func(ev trace.Event) {
+				ev.Who = who
+				if ev.T == 0 {
+					ev.T = epoch.Add(s.now).UnixNano()
+				}
+				events(ev)
+			}
+		}
+		e.bond = bond.New(cfg)
+		e.tick = newTimer(s, e.handleTick)
+		n.ends[i] = e
+	}
+	return n, nil
+}
+
+// addSubflow adds a joined subflow. out are the channels from the primary and from the server; in
+// both, the local TCP is that of the end.
+func (n *bonded) addSubflow(id wire.SubflowID, helped bool, out [2]*channel, in [2]*channel, rtt time.Duration) {
+	var both [2]*subflowEnd
+	for i, e := range n.ends {
+		p := &subflowEnd{end: e, id: id, helped: helped, out: out[i], lowat: 0}
+		both[i] = p
+		e.subflows = append(e.subflows, p)
+		in[i].accept = p.receive
+		out[i].from.onWritable = func() {
+			p.markIdle()
+			e.process()
+		}
+	}
+	both[0].far, both[1].far = both[1], both[0]
+	for i, e := range n.ends {
+		e.bond.AddSubflow(id, helped, epoch.Add(n.sim.now))
+		if i == primary {
+			e.bond.SetJoinRTT(id, rtt)
+		}
+	}
+	for i, e := range n.ends {
+		both[i].markIdle()
+		e.process()
+	}
+}
+
+func (e *end) now() time.Time { return epoch.Add(e.net.sim.now) }
+
+// markIdle reports that the subflow has room.
+func (p *subflowEnd) markIdle() {
+	p.probe(0)
+	p.end.bond.MarkIdle(p.id)
+}
+
+// probe samples the local hop unless the last sample is younger than age.
+func (p *subflowEnd) probe(age time.Duration) {
+	now := p.end.net.sim.now
+	if age > 0 && now-p.probed < age {
+		return
+	}
+	p.probed = now
+	h := p.out.from.info().Hop()
+	if !p.helped {
+		if mark, changed := tcpinfo.AdaptLowat(p.lowat, h.Rate); changed {
+			p.lowat, p.out.from.lowat = mark, mark
+		}
+	}
+	p.end.bond.ObserveLocalHop(p.id, p.end.now(), h)
+}
+
+// process handles what may follow from an event, until nothing does.
+func (e *end) process() {
+	if e.busy {
+		return
+	}
+	e.busy = true
+	for again := true; again; {
+		again = false
+		for s := e.bond.AcceptStream(); s != nil; s = e.bond.AcceptStream() {
+			e.onStream(s)
+		}
+		for _, p := range e.subflows {
+			p.probe(probeAge)
+		}
+		for e.sendSegment() {
+		}
+		for s := e.bond.NextChangedStream(); s != nil; s = e.bond.NextChangedStream() {
+			e.onChange(s)
+			again = true
+		}
+	}
+	e.busy = false
+	if at := e.bond.NextTick(); !at.IsZero() {
+		if due := at.Sub(epoch); due < e.tick.due {
+			e.tick.set(due)
+		}
+	}
+}
+
+// sendSegment writes one segment, if there is one to send now.
+func (e *end) sendSegment() bool {
+	var b *segmentBuffer
+	if k := len(e.spare); k > 0 {
+		b, e.spare = e.spare[k-1], e.spare[:k-1]
+	} else {
+		b = &segmentBuffer{}
+	}
+	id, frames := e.bond.NextSegment(e.now(), b.frames[:0])
+	b.frames, b.read = frames, 0
+	if id == 0 {
+		e.spare = append(e.spare, b)
+		return false
+	}
+	p := e.find(id)
+	if !e.bond.BeginSegment(id) {
+		e.net.fail(fmt.Errorf("subflow %d: a segment was taken back at once", id))
+		return false
+	}
+	p.write(b)
+	if p.out.from.isWritable() {
+		p.markIdle()
+	} else {
+		p.out.from.wantsWrite = true
+	}
+	return true
+}
+
+// write gives a segment to TCP in TLS records.
+func (p *subflowEnd) write(b *segmentBuffer) {
+	total := 0
+	for at := 0; at < len(b.frames); {
+		n := min(maxRecord, len(b.frames)-at)
+		at += n
+		p.sealed += uint64(n + recordOverhead)
+		p.records = append(p.records, record{p.sealed, at, b})
+		if total += n + recordOverhead; !p.helped {
+			p.out.queue(n+recordOverhead, n+recordOverhead, nil)
+		}
+	}
+	if p.helped {
+		for total > 0 { // HOP_DATA; from the primary in TLS records of the pipe
+			n := min(total, maxHopData)
+			total -= n
+			size := n + wire.HeaderLen
+			if p.end.side == primary {
+				size = sealedSize(size)
+			}
+			p.out.queue(size, n, nil)
+		}
+	}
+	p.out.flush()
+}
+
+// receive takes a piece that the other end or the helper has sent.
+func (p *subflowEnd) receive(q *piece) bool {
+	e := p.end
+	if q.report != nil {
+		s := *q.report
+		switch {
+		case s.AboutPipe && e.side == primary:
+			e.bond.RelayReport(wire.PipeState{Subflow: p.id, HopState: s}, e.now())
+		default:
+			e.bond.ObserveFarHop(p.id, e.now(), s)
+		}
+		return true
+	}
+	p.got += uint64(q.ciphertext)
+	from := p.far
+	for from.head < len(from.records) && from.records[from.head].end <= p.got {
+		r := &from.records[from.head]
+		p.readFrames(r)
+		if r.segment.read == len(r.segment.frames) {
+			from.end.spare = append(from.end.spare, r.segment)
+		}
+		*r = record{}
+		from.head++
+	}
+	if from.head > 64 && 2*from.head > len(from.records) {
+		from.records = from.records[:copy(from.records, from.records[from.head:])]
+		from.head = 0
+	}
+	e.net.sim.schedule(e.net.sim.now, e.processLater, nil)
+	return true
+}
+
+func (e *end) processLater(*packet) { e.process() }
+
+// readFrames passes on the frames that end before the end of a record.
+func (p *subflowEnd) readFrames(r *record) {
+	b := r.segment
+	for b.read+wire.HeaderLen <= r.plain {
+		h := b.frames[b.read:]
+		size := wire.HeaderLen + int(h[1])<<16 + int(h[2])<<8 + int(h[3])
+		if b.read+size > r.plain {
+			return
+		}
+		if err := p.end.bond.ReceiveFrame(p.id, wire.Type(h[0]), h[wire.HeaderLen:size], p.end.now()); err != nil {
+			p.end.net.fail(fmt.Errorf("subflow %d at end %d: %w", p.id, p.end.side, err))
+		}
+		b.read += size
+	}
+}
+
+func (e *end) find(id wire.SubflowID) *subflowEnd {
+	for _, p := range e.subflows {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// handleTick is the timer of the bond.
+func (e *end) handleTick() {
+	for _, p := range e.subflows {
+		p.probe(0)
+	}
+	e.bond.Tick(e.now())
+	e.process()
+}
+
+func (n *bonded) fail(err error) {
+	if n.err == nil {
+		n.err = err
+	}
+}

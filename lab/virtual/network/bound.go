@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"math"
+	"sort"
+	"time"
+)
+
+// Bound has the least times that a network allows for the measured object of a workload, from its
+// request on. Both count packet headers, random loss as lost capacity, the delay of each path, and
+// the round trips of connecting (a cold object) and of the request over the shortest path. They
+// allow a helper a buffer without limit.
+type Bound struct {
+	// Fluid assumes links that are always used.
+	Fluid time.Duration `json:"fluid"`
+	// SlowStart also assumes that the window of each TCP connection begins with ten packets and
+	// doubles with each round trip. For a warm object it begins with what the objects before can
+	// have made of it.
+	SlowStart time.Duration `json:"slow_start"`
+}
+
+// Bounds returns the bounds of a workload that begins at startAt. On a changing network a warm
+// object has no bound: when it begins depends on the scheme. Then both are those of its paths at
+// their best, 0.
+func Bounds(n *Network, w *Workload) Bound {
+	least := n.leastRTT()
+	trips := 0.5
+	if !w.IsWarm() {
+		trips = 1.5
+	}
+	begin := startAt + time.Duration(trips*float64(least))
+	if w.Direction == Upload { // the data leaves with the request, the answer comes back
+		begin -= least / 2
+	}
+	if w.IsWarm() && n.Changing {
+		return Bound{}
+	}
+	need := float64(w.Size) * 1500 / mss
+	back := time.Duration(0)
+	if w.Direction == Upload {
+		back = least / 2
+	}
+	var paths [2][]*flowPath
+	for i := range n.Paths {
+		for k := range paths {
+			paths[k] = append(paths[k], newFlowPath(&n.Paths[i], w, begin, k == 1))
+		}
+	}
+	end := func(all []*flowPath) time.Duration {
+		at := earliest(func(t time.Duration) bool {
+			sum := 0.0
+			for _, p := range all {
+				sum += p.arrived(t)
+			}
+			return sum >= need
+		}, begin)
+		if at == never {
+			return never
+		}
+		return at - startAt + back
+	}
+	return Bound{end(paths[0]), end(paths[1])}
+}
+
+// leastRTT returns the round trip of the shortest path.
+func (n *Network) leastRTT() time.Duration {
+	least := never
+	for i := range n.Paths {
+		d := time.Duration(0)
+		for j := range n.Paths[i].Hops {
+			h := &n.Paths[i].Hops[j]
+			d += h.Up.Delay + h.Down.Delay
+		}
+		least = min(least, d)
+	}
+	return least
+}
+
+// earliest returns the first time at which reached is true, to a thousandth of it.
+func earliest(reached func(time.Duration) bool, from time.Duration) time.Duration {
+	step := time.Millisecond
+	for !reached(from + step) {
+		if step > 24*time.Hour {
+			return never
+		}
+		step *= 2
+	}
+	lo, hi := from, from+step
+	for hi-lo > max((hi-startAt)/2000, 10*time.Microsecond) {
+		if m := (lo + hi) / 2; reached(m) {
+			hi = m
+		} else {
+			lo = m
+		}
+	}
+	return hi
+}
+
+// flowPath computes what can have arrived over a path by a time.
+type flowPath struct {
+	hops  []*flowHop
+	delay time.Duration
+}
+
+// flowHop is a hop of a flowPath. Its capacity is that of its link; its window limits what enters.
+type flowHop struct {
+	link   *Link
+	offset time.Duration // delay of the hops before it: its first byte may enter then
+	begin  time.Duration
+	bits   []float64     // capacity in bytes until the steps of the link
+	window float64       // bytes of the first round trip; +Inf: no limit
+	rtt    time.Duration // of this hop
+}
+
+func newFlowPath(p *Path, w *Workload, begin time.Duration, slowStart bool) *flowPath {
+	f := &flowPath{}
+	hops := make([]*Hop, 0, 2)
+	for i := range p.Hops {
+		hops = append(hops, &p.Hops[i])
+	}
+	if w.Direction == Download && len(hops) == 2 {
+		hops[0], hops[1] = hops[1], hops[0]
+	}
+	for _, h := range hops {
+		l := h.link(w.Direction)
+		g := &flowHop{link: l, offset: f.delay, begin: begin, window: math.Inf(1), rtt: h.Up.Delay + h.Down.Delay}
+		if slowStart {
+			g.window = initialWindow
+			if w.IsWarm() {
+				g.window += float64(w.Size) / mss * float64(w.Objects-1)
+			}
+			g.window *= 1500
+		}
+		sum := 0.0
+		for i := range l.Rates {
+			if i > 0 {
+				sum += float64(l.Rates[i-1].Rate) / 8 * (l.Rates[i].At - l.Rates[i-1].At).Seconds()
+			}
+			g.bits = append(g.bits, sum)
+		}
+		f.delay += l.Delay
+		f.hops = append(f.hops, g)
+	}
+	return f
+}
+
+// capacity returns the bytes that the link can have carried by t, since the time 0.
+func (g *flowHop) capacity(t time.Duration) float64 {
+	i := sort.Search(len(g.link.Rates), func(i int) bool { return g.link.Rates[i].At > t }) - 1
+	if i < 0 {
+		return 0
+	}
+	return (g.bits[i] + float64(g.link.Rates[i].Rate)/8*(t-g.link.Rates[i].At).Seconds()) * (1 - g.link.Loss)
+}
+
+// passed returns the most bytes that can have left the hop by t.
+func (g *flowHop) passed(t time.Duration) float64 {
+	from := g.begin + g.offset
+	if t <= from {
+		return 0
+	}
+	all := g.capacity(t) - g.capacity(from)
+	if math.IsInf(g.window, 1) || g.rtt <= 0 {
+		return all
+	}
+	// Rounds that the window limits: what has entered by the end of a round, and then the link.
+	sum, window := 0.0, g.window
+	for at := from; at < t; at += g.rtt {
+		// Everything that entered before this round has left by now at most; what enters later
+		// leaves at the rate of the link.
+		if rest := g.capacity(t) - g.capacity(at); sum+rest < all {
+			all = sum + rest
+		}
+		sum += window
+		if window *= 2; sum > all {
+			break
+		}
+	}
+	return min(all, sum)
+}
+
+// arrived returns the most bytes that can have arrived over the path by t.
+func (f *flowPath) arrived(t time.Duration) float64 {
+	all := math.Inf(1)
+	for i, g := range f.hops {
+		later := g.link.Delay
+		for _, h := range f.hops[i+1:] {
+			later += h.link.Delay
+		}
+		all = min(all, g.passed(t-later))
+	}
+	return all
+}

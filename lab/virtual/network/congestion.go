@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+// congestion is the congestion control of one direction: a controller of package cc as Linux runs
+// it.
+type congestion struct {
+	controller cc.Controller
+	cubic      *cc.CUBIC // nil: another controller
+	saved      cc.CUBIC  // cubic before the last reduction, to undo it
+
+	// HyStart's train of acknowledgements (net/ipv4/tcp_cubic.c), which cc.CUBIC lacks.
+	roundEnd   uint64
+	roundStart time.Duration
+	lastAck    time.Duration
+	minDelay   time.Duration
+	found      bool
+}
+
+func newCongestion(name string, seed uint64) congestion {
+	c := congestion{controller: cc.New(name, seed)}
+	if c.controller == nil {
+		c.controller = cc.NewCUBIC()
+	}
+	c.cubic, _ = c.controller.(*cc.CUBIC)
+	return c
+}
+
+// paces reports whether packets are paced. Without the queueing discipline fq, Linux paces for BBR
+// alone.
+func (c *congestion) paces() bool { return c.cubic == nil }
+
+func (c *congestion) limits(now time.Duration) cc.Limits { return c.controller.Limits(now) }
+
+func (c *congestion) onSent(now time.Duration, inFlight unit.Bytes) {
+	c.controller.OnSent(now, cc.MSS, inFlight)
+}
+
+// restart reduces the window after idle timeouts. BBR restarts by itself.
+func (c *congestion) restart(timeouts int) {
+	if c.cubic != nil {
+		c.cubic.RestartAfterIdle(timeouts)
+	}
+}
+
+// hystartAckGap is the longest gap within a train of acknowledgements. hystartWindow is the window
+// in packets below which slow start goes on.
+const (
+	hystartAckGap = 2 * time.Millisecond
+	hystartWindow = 16
+)
+
+// onAck passes an acknowledgement on. Linux grows no window while it reduces it.
+func (c *congestion) onAck(a cc.Ack, reduces bool, unacked, next uint64) {
+	if c.cubic == nil {
+		c.controller.OnAck(a)
+		return
+	}
+	if a.RTT > 0 && (c.minDelay == 0 || a.RTT < c.minDelay) {
+		c.minDelay = a.RTT
+	}
+	if reduces {
+		return
+	}
+	c.checkAckTrain(a, unacked, next)
+	c.controller.OnAck(a)
+}
+
+// checkAckTrain ends slow start when acknowledgements have come close to each other for half of the
+// least round trip (hystart_update).
+func (c *congestion) checkAckTrain(a cc.Ack, unacked, next uint64) {
+	if !c.cubic.InSlowStart() || c.found || a.RTT == 0 {
+		return
+	}
+	if unacked > c.roundEnd {
+		c.roundEnd, c.roundStart, c.lastAck = next, a.Now, a.Now
+		return
+	}
+	if a.Now-c.lastAck > hystartAckGap {
+		return
+	}
+	c.lastAck = a.Now
+	if a.Now-c.roundStart > (c.minDelay+time.Millisecond)/2 &&
+		c.controller.Limits(a.Now).Window >= hystartWindow*cc.MSS {
+		c.found = true
+		c.cubic.EndSlowStart()
+	}
+}
+
+// reduce reacts to losses. It returns the new threshold in packets.
+func (c *congestion) reduce(l cc.Loss) int {
+	if c.cubic != nil {
+		c.saved = *c.cubic
+	}
+	c.controller.OnLoss(l)
+	return max(2, int(c.controller.Limits(l.Now).Window/cc.MSS))
+}
+
+// undo takes the last reduction back.
+func (c *congestion) undo() {
+	if c.cubic != nil {
+		*c.cubic = c.saved
+	}
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// dice draws what a network is made of.
+type dice struct{ *rand.Rand }
+
+// logUniform draws a number whose logarithm is uniformly distributed.
+func (d dice) logUniform(lo, hi float64) float64 { return lo * math.Exp(d.Float64()*math.Log(hi/lo)) }
+
+func (d dice) rate(lo, hi unit.Rate) unit.Rate {
+	return unit.Rate(d.logUniform(float64(lo), float64(hi)))
+}
+
+func (d dice) duration(lo, hi time.Duration) time.Duration {
+	return time.Duration(d.logUniform(float64(lo), float64(hi)))
+}
+
+func (d dice) chance(p float64) bool { return d.Float64() < p }
+
+// Ranges of random networks.
+const (
+	lowRate, highRate     = 300 * unit.Kbps, 200 * unit.Mbps
+	lowRTT, highRTT       = 4 * time.Millisecond, 700 * time.Millisecond
+	lowQueue, highQueue   = 20 * time.Millisecond, 2 * time.Second
+	minQueue              = 10 * 1500 // devices hold some packets however slow they are
+	maxLoss               = 0.02
+	smallSize             = 2 * unit.KB
+	largeSize             = 100 * unit.MB
+	longestBound          = 60 * time.Second
+	upShareLow, upShareHi = 0.1, 1.0 // of the rate down
+)
+
+// Limits restrict what is drawn. The zero value draws everything.
+type Limits struct {
+	// Class is stable or changing; empty: a third of the networks changes.
+	Class string
+	// Workload names the workload; empty: any.
+	Workload string
+}
+
+// WorkloadNames are the names of workloads in Limits.
+var WorkloadNames = []string{"download", "upload", "cold", "warm", "streams"}
+
+// Generate returns the network and the workload of a seed. They do not depend on Limits.Class other
+// than by their changes.
+func Generate(seed uint64, limits Limits) (*Network, *Workload) {
+	d := dice{rand.New(rand.NewPCG(seed, 2021))}
+	n := &Network{Seed: seed, Changing: d.chance(1. / 3)}
+	if limits.Class != "" {
+		n.Changing = limits.Class == "changing"
+	}
+	n.addPaths(d)
+	if d.chance(0.5) {
+		n.addLoss(d)
+	}
+	if d.chance(0.3) {
+		n.addJitter(d)
+	}
+	w := &Workload{Size: unit.Bytes(d.logUniform(float64(smallSize), float64(largeSize))), Streams: 1, Objects: 1}
+	if d.chance(0.4) {
+		w.Direction = Upload
+	}
+	if d.chance(0.4) {
+		w.Objects = 2 + d.IntN(9)
+	}
+	if d.chance(0.3) {
+		w.Streams = 2 + d.IntN(7)
+	}
+	w.restrict(limits.Workload, d)
+	if n.Changing {
+		n.addChanges(d)
+	}
+	w.limit(n)
+	return n, w
+}
+
+// restrict makes the workload one of that name.
+func (w *Workload) restrict(name string, d dice) {
+	switch name {
+	case "download":
+		w.Direction = Download
+	case "upload":
+		w.Direction = Upload
+	case "cold":
+		w.Objects = 1
+	case "warm":
+		w.Objects = 2 + d.IntN(9)
+	case "streams":
+		w.Streams = 2 + d.IntN(7)
+	}
+}
+
+// limit reduces a workload to what its network carries in the longest bound.
+func (w *Workload) limit(n *Network) {
+	for w.Size > smallSize {
+		all := *w
+		all.Size *= unit.Bytes(w.Objects)
+		all.Objects = 1
+		if b := Bounds(n, &all); b.Fluid <= longestBound {
+			return
+		} else if f := float64(longestBound) / float64(b.Fluid); b.Fluid == never || f > 0.9 {
+			w.Size = w.Size * 9 / 10
+		} else {
+			w.Size = unit.Bytes(float64(w.Size) * f)
+		}
+	}
+}
+
+// addPaths draws the paths: a direct one and some over helpers, or more direct ones over own links.
+func (n *Network) addPaths(d dice) {
+	n.Paths = append(n.Paths, Path{"direct", []Hop{wanHop(d, "ps")}})
+	if d.chance(0.75) {
+		for i := range 1 + d.IntN(6) {
+			n.Paths = append(n.Paths, Path{fmt.Sprintf("helper%d", i+1),
+				[]Hop{pipeHop(d, fmt.Sprintf("pipe%d", i+1)), wanHop(d, fmt.Sprintf("hs%d", i+1))}})
+		}
+	} else {
+		for i := range 1 + d.IntN(3) {
+			n.Paths = append(n.Paths, Path{fmt.Sprintf("own%d", i+1), []Hop{wanHop(d, fmt.Sprintf("own%d", i+1))}})
+		}
+	}
+}
+
+// wanHop draws a link to the server.
+func wanHop(d dice, name string) Hop {
+	down := d.rate(lowRate, highRate)
+	up := max(lowRate, unit.Rate(float64(down)*d.logUniform(upShareLow, upShareHi)))
+	rtt := d.duration(lowRTT, highRTT)
+	queue := d.duration(lowQueue, highQueue)
+	return newHop(name, up, down, rtt, queue)
+}
+
+// pipeHop draws a pipe: Bluetooth, WiFi, USB or Ethernet.
+func pipeHop(d dice, name string) Hop {
+	var rate unit.Rate
+	var rtt time.Duration
+	switch x := d.Float64(); {
+	case x < 0.2:
+		rate, rtt = d.rate(unit.Mbps, 2*unit.Mbps), d.duration(20*time.Millisecond, 50*time.Millisecond)
+	case x < 0.7:
+		rate, rtt = d.rate(2*unit.Mbps, 300*unit.Mbps), d.duration(2*time.Millisecond, 20*time.Millisecond)
+	case x < 0.85:
+		rate, rtt = d.rate(100*unit.Mbps, 400*unit.Mbps), d.duration(time.Millisecond, 3*time.Millisecond)
+	default:
+		rate, rtt = 1000*unit.Mbps, time.Millisecond
+	}
+	return newHop(name, rate, rate, rtt, d.duration(lowQueue, 200*time.Millisecond))
+}
+
+// newHop returns a hop with a queue that lasts that long at its rate.
+func newHop(name string, up, down unit.Rate, rtt, queue time.Duration) Hop {
+	link := func(r unit.Rate) Link {
+		return Link{Rates: []RateStep{{0, r}}, Delay: rtt / 2, Queue: max(minQueue, r.Bytes(queue))}
+	}
+	return Hop{Name: name, Up: link(up), Down: link(down)}
+}
+
+// addLoss gives about half of the links random loss.
+func (n *Network) addLoss(d dice) {
+	n.eachHop(func(h *Hop) {
+		if d.chance(0.5) {
+			p := d.logUniform(1e-4, maxLoss)
+			h.Up.Loss, h.Down.Loss = p, p
+		}
+	})
+}
+
+// addJitter gives about half of the links jitter.
+func (n *Network) addJitter(d dice) {
+	n.eachHop(func(h *Hop) {
+		if d.chance(0.5) {
+			j := min(d.duration(time.Millisecond, 30*time.Millisecond), h.Down.Delay)
+			h.Up.Jitter, h.Down.Jitter = j, j
+			if d.chance(0.5) {
+				h.Up.Reorders, h.Down.Reorders = true, true
+			}
+		}
+	})
+}
+
+func (n *Network) eachHop(f func(h *Hop)) {
+	for i := range n.Paths {
+		for j := range n.Paths[i].Hops {
+			f(&n.Paths[i].Hops[j])
+		}
+	}
+}
+
+// changesUntil is how long rates change. The last one remains.
+const changesUntil = 120 * time.Second
+
+// addChanges makes rates change: steps, fades and outages. The first path keeps a rate in the end.
+func (n *Network) addChanges(d dice) {
+	first := true
+	n.eachHop(func(h *Hop) {
+		always := first
+		first = false
+		if !always && !d.chance(0.6) {
+			return
+		}
+		kind := d.IntN(3)
+		for _, l := range []*Link{&h.Up, &h.Down} {
+			base := l.Rates[0].Rate
+			switch kind {
+			case 0:
+				l.Rates = steps(d, base)
+			case 1:
+				l.Rates = fades(d, base)
+			default:
+				l.Rates = outages(d, base)
+			}
+		}
+	})
+}
+
+// steps draws a rate that jumps every few seconds.
+func steps(d dice, base unit.Rate) (list []RateStep) {
+	for at := time.Duration(0); at < changesUntil; at += d.duration(500*time.Millisecond, 10*time.Second) {
+		list = append(list, RateStep{at, max(lowRate, unit.Rate(float64(base)*d.logUniform(0.2, 1)))})
+	}
+	return list
+}
+
+// fades draws a rate that sinks slowly and recovers.
+func fades(d dice, base unit.Rate) (list []RateStep) {
+	list = append(list, RateStep{0, base})
+	at := d.duration(200*time.Millisecond, 5*time.Second)
+	for at < changesUntil {
+		depth, length := d.logUniform(0.02, 0.5), d.duration(500*time.Millisecond, 8*time.Second)
+		const parts = 20
+		for i := 1; i <= parts; i++ {
+			x := float64(i) / parts
+			f := math.Pow(depth, math.Sin(math.Pi*x))
+			list = append(list, RateStep{at + time.Duration(x*float64(length)), max(lowRate/10, unit.Rate(float64(base)*f))})
+		}
+		at += length + d.duration(500*time.Millisecond, 10*time.Second)
+	}
+	return list
+}
+
+// outages draws a rate that is zero at times.
+func outages(d dice, base unit.Rate) (list []RateStep) {
+	list = append(list, RateStep{0, base})
+	at := d.duration(200*time.Millisecond, 8*time.Second)
+	for at < changesUntil {
+		length := d.duration(100*time.Millisecond, 5*time.Second)
+		list = append(list, RateStep{at, 0}, RateStep{at + length, base})
+		at += length + d.duration(time.Second, 20*time.Second)
+	}
+	return list
+}

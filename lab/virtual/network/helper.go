@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// Tuning of node/helper, which the model follows.
+const (
+	helperBuffer  = 4 * unit.MB
+	writeTime     = 5 * time.Millisecond
+	writeOverhead = wire.HeaderLen + recordOverhead
+	minWrite      = mss - writeOverhead
+	reportFast    = 20 * time.Millisecond
+	reportSlow    = 100 * time.Millisecond
+	reportBytes   = 16 << 10
+	activeRTTs    = 3
+	activeLeast   = 200 * time.Millisecond
+	awakeTime     = 100 * time.Millisecond
+)
+
+// helper is the connection split of one subflow: both TCP connections end at it, with a buffer
+// between them in each direction. It reports to each sender about the hop that it cannot see.
+type helper struct {
+	sim      *sim
+	up, down relay
+	pipe, hs hopWatch
+	timer    *timer
+	asleep   bool
+	upSent   reportState
+	downSent reportState
+}
+
+// relay is one direction.
+type relay struct {
+	helper  *helper
+	in, out *channel
+	isPipe  bool // out is a pipe: its frames are in TLS records, and bytes stay until they have arrived
+	held    int  // bytes in the buffer
+	unsent  int  // of these, not written
+	segment int  // size of a write
+	waiting bool // for out to be writable
+	read    uint64
+	marks   []mark // of writes to a pipe
+}
+
+// mark relates a position of the bytes on the pipe to one of the subflow.
+type mark struct {
+	end        uint64
+	ciphertext int
+}
+
+// hopWatch is the reporter's view of a hop: that of the direction away from the helper, and what
+// arrives from its other end.
+type hopWatch struct {
+	out, in   *channel
+	state     estimate.Hop
+	moved     uint64
+	lastUsed  time.Duration
+	lastCame  time.Duration
+	came      uint64
+	forwarded uint64
+	meter     estimate.Meter
+}
+
+// reportState is the last report about a direction.
+type reportState struct {
+	last wire.HopState
+	at   time.Duration
+	any  bool
+}
+
+// newHelper connects the channels of both hops.
+func newHelper(s *sim, pipeIn, pipeOut, hsIn, hsOut *channel) *helper {
+	h := &helper{sim: s, asleep: true}
+	h.up = relay{helper: h, in: pipeIn, out: hsOut, segment: minWrite}
+	h.down = relay{helper: h, in: hsIn, out: pipeOut, isPipe: true, segment: minWrite}
+	h.pipe, h.hs = hopWatch{out: pipeOut, in: pipeIn}, hopWatch{out: hsOut, in: hsIn}
+	h.timer = newTimer(s, h.handleReports)
+	for _, r := range []*relay{&h.up, &h.down} {
+		r.in.accept = r.fill
+		r.out.from.onWritable = func() { r.waiting = false; r.drain() }
+		r.out.from.onAcked = r.confirm
+	}
+	return h
+}
+
+// fill takes a piece into the buffer if there is room.
+func (r *relay) fill(p *piece) bool {
+	if r.held >= int(helperBuffer) {
+		return false
+	}
+	r.held += p.ciphertext
+	r.unsent += p.ciphertext
+	r.read += uint64(p.ciphertext)
+	if r.helper.asleep {
+		r.helper.asleep = false
+		r.helper.timer.set(r.helper.sim.now)
+	}
+	r.drain()
+	return true
+}
+
+// drain writes as late as it can, so that bytes stay where they are counted.
+func (r *relay) drain() {
+	for r.unsent > 0 && !r.waiting {
+		if !r.out.from.isWritable() {
+			r.waiting, r.out.from.wantsWrite = true, true
+			return
+		}
+		n := min(r.unsent, r.segment)
+		r.unsent -= n
+		size := n + wire.HeaderLen
+		if r.isPipe {
+			size = sealedSize(size)
+		} else {
+			r.held -= n
+		}
+		r.out.queue(size, n, nil)
+		if r.isPipe {
+			r.marks = append(r.marks, mark{r.out.written, n})
+		}
+		r.out.flush()
+		if !r.isPipe {
+			r.in.resume()
+		}
+	}
+}
+
+// confirm drops what has arrived over a pipe.
+func (r *relay) confirm() {
+	n := 0
+	for n < len(r.marks) && r.marks[n].end <= r.out.from.unacked {
+		r.held -= r.marks[n].ciphertext
+		n++
+	}
+	if n > 0 {
+		r.marks = r.marks[:copy(r.marks, r.marks[n:])]
+		r.in.resume()
+	}
+}
+
+// probe updates the view of a hop.
+func (h *hopWatch) probe(now time.Duration) {
+	h.state = h.out.from.info().Hop()
+	h.forwarded = max(h.forwarded, h.out.sent-min(h.out.sent, uint64(h.state.Queue)))
+	h.meter.Add(epoch.Add(now), h.state)
+	if n := h.in.received; n != h.came {
+		h.came, h.lastCame = n, now
+	}
+	if moved := h.out.sent + h.came + h.forwarded; moved != h.moved {
+		h.moved, h.lastUsed = moved, now
+	}
+}
+
+func (h *hopWatch) isAwake(now time.Duration) bool {
+	return h.came > 0 && now-h.lastCame < awakeTime
+}
+
+func (h *hopWatch) isInUse(now time.Duration) bool {
+	return h.moved > 0 && now-h.lastUsed < max(activeRTTs*h.state.SRTT, activeLeast)
+}
+
+// handleReports sends the reports that are due and decides when to look again.
+func (h *helper) handleReports() {
+	now := h.sim.now
+	h.pipe.probe(now)
+	h.hs.probe(now)
+	h.up.setSegment(&h.hs)
+	h.down.setSegment(&h.pipe)
+	awake, pipeUsed := h.hs.isAwake(now), h.pipe.isInUse(now)
+	if s, due := h.upSent.next(&h.up, &h.hs, now); due && pipeUsed {
+		h.send(&h.upSent, s, h.pipe.out, now)
+	}
+	if s, due := h.downSent.next(&h.down, &h.pipe, now); due {
+		switch {
+		case awake:
+			h.send(&h.downSent, s, h.hs.out, now)
+		case pipeUsed:
+			s.AboutPipe = true
+			h.send(&h.downSent, s, h.pipe.out, now)
+		}
+	}
+	if pipeUsed || h.hs.isInUse(now) || h.pipe.state.Queue+h.hs.state.Queue > 0 {
+		h.timer.set(now + reportFast)
+	} else {
+		h.asleep = true
+	}
+}
+
+// send writes a report into a channel.
+func (h *helper) send(r *reportState, s wire.HopState, over *channel, now time.Duration) {
+	over.queue(reportSize+recordOverhead, 0, &s)
+	over.flush()
+	r.last, r.at, r.any = s, now, true
+}
+
+// setSegment sets the size of writes from the hop's rate.
+func (r *relay) setSegment(h *hopWatch) {
+	rate, _ := h.meter.Rate()
+	r.segment = int(max(minWrite, min(maxHopData, rate.Bytes(writeTime)/mss*mss-writeOverhead)))
+}
+
+// next returns the report about the hop beyond, and whether it must be sent now.
+func (r *reportState) next(in *relay, beyond *hopWatch, now time.Duration) (s wire.HopState, due bool) {
+	s = wire.HopState{Received: in.read, Forwarded: min(beyond.forwarded, in.read), RTT: beyond.state.MinRTT}
+	s.Rate, s.AppLimited = beyond.meter.Rate()
+	moved := s.Received - r.last.Received + s.Forwarded - r.last.Forwarded
+	since := now - r.at
+	switch {
+	case moved == 0:
+		return s, false
+	case since >= reportSlow || !r.any:
+		return s, true
+	}
+	return s, since >= reportFast && moved >= reportBytes && differs(s, r.last)
+}
+
+// differs reports whether rate or backlog differ by more than a tenth.
+func differs(a, b wire.HopState) bool {
+	differ := func(x, y, least uint64) bool { return max(x, y)-min(x, y) > max(y/10, least) }
+	return a.AppLimited != b.AppLimited || differ(uint64(a.Rate), uint64(b.Rate), 0) ||
+		differ(a.Received-a.Forwarded, b.Received-b.Forwarded, 4<<10)
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// Outcome is what all schemes made of the network and workload of a seed.
+type Outcome struct {
+	Seed     uint64    `json:"seed"`
+	Network  *Network  `json:"network"`
+	Workload *Workload `json:"workload"`
+	Bound    Bound     `json:"bound"`
+	// Singles are plain TCP over each path, Schemes the bond with each scheduler.
+	Singles []Result `json:"singles"`
+	Schemes []Result `json:"schemes"`
+}
+
+// Judge runs a workload over its network: over each path alone, and bonded with each scheduler.
+func Judge(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
+	out := &Outcome{Seed: n.Seed, Network: n, Workload: w, Bound: Bounds(n, w)}
+	for i := range n.Paths {
+		out.Singles = append(out.Singles, RunSingle(n, i, w, o))
+	}
+	for _, s := range schedulers {
+		out.Schemes = append(out.Schemes, RunBond(n, s, w, o))
+	}
+	return out
+}
+
+// BestSingle returns the least time over one path, never if none has finished.
+func (o *Outcome) BestSingle() time.Duration {
+	best := never
+	for _, r := range o.Singles {
+		if r.Err == "" {
+			best = min(best, r.Time)
+		}
+	}
+	return best
+}
+
+// Classes of outcomes. One outcome may belong to several.
+var classes = []struct {
+	name    string
+	applies func(o *Outcome) bool
+}{
+	{"all", func(*Outcome) bool { return true }},
+	{"stable, 2 MB and more", func(o *Outcome) bool { return !o.Network.Changing && o.Workload.Size >= 2*unit.MB }},
+	{"stable, 64 KB to 2 MB", func(o *Outcome) bool {
+		return !o.Network.Changing && o.Workload.Size < 2*unit.MB && o.Workload.Size >= 64*unit.KB
+	}},
+	{"stable, below 64 KB", func(o *Outcome) bool { return !o.Network.Changing && o.Workload.Size < 64*unit.KB }},
+	{"changing", func(o *Outcome) bool { return o.Network.Changing }},
+	{"without loss", func(o *Outcome) bool { return !o.Network.hasLoss() }},
+	{"with loss", func(o *Outcome) bool { return o.Network.hasLoss() }},
+	{"cold", func(o *Outcome) bool { return !o.Workload.IsWarm() }},
+	{"warm", func(o *Outcome) bool { return o.Workload.IsWarm() }},
+	{"download", func(o *Outcome) bool { return o.Workload.Direction == Download }},
+	{"upload", func(o *Outcome) bool { return o.Workload.Direction == Upload }},
+	{"several streams", func(o *Outcome) bool { return o.Workload.Streams > 1 }},
+	{"over helpers", func(o *Outcome) bool { return len(o.Network.Paths[len(o.Network.Paths)-1].Hops) > 1 }},
+	{"own links", func(o *Outcome) bool { return len(o.Network.Paths[len(o.Network.Paths)-1].Hops) == 1 }},
+}
+
+// ClassNames returns the names of the classes of outcomes.
+func ClassNames() (names []string) {
+	for _, c := range classes {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func (n *Network) hasLoss() (found bool) {
+	n.eachHop(func(h *Hop) { found = found || h.Up.Loss > 0 || h.Down.Loss > 0 })
+	return found
+}
+
+// Summary has the distributions of a scheme in a class.
+type Summary struct {
+	Class  string `json:"class"`
+	Scheme string `json:"scheme"`
+	Count  int    `json:"count"`
+	Failed int    `json:"failed"`
+	// Efficiency is bound / time, with the fluid bound and with the one that pays slow start.
+	Fluid     Quantiles `json:"fluid"`
+	SlowStart Quantiles `json:"slow_start"`
+	// Behind is the share of outcomes that take over 1.03 times as long as the best single path,
+	// and 5 ms more. FarBehind is the same for 1.10. Worst is the largest ratio.
+	Behind    float64 `json:"behind"`
+	FarBehind float64 `json:"far_behind"`
+	Worst     float64 `json:"worst"`
+	// Twice is the share of bytes that were given to a second subflow.
+	TwiceMean float64 `json:"twice_mean"`
+	Twice95   float64 `json:"twice_95"`
+	// Gap95 is the 95th percentile of the longest gap at the app, in seconds.
+	Gap95 float64 `json:"gap_95"`
+	// WorstSeeds are those of the least efficiency, BehindSeeds those that are furthest behind the
+	// best single path. The worst comes first.
+	WorstSeeds  []uint64 `json:"worst_seeds"`
+	BehindSeeds []uint64 `json:"behind_seeds"`
+}
+
+// Quantiles are the median, 5th and 1st percentile.
+type Quantiles struct {
+	Median float64 `json:"median"`
+	P5     float64 `json:"p5"`
+	P1     float64 `json:"p1"`
+}
+
+// shownSeeds is how many of the worst seeds a Summary has.
+const shownSeeds = 5
+
+// Summarize returns the summaries of all classes that occur, for each scheme.
+func Summarize(all []*Outcome) (list []Summary) {
+	if len(all) == 0 {
+		return nil
+	}
+	for _, c := range classes {
+		for i, r := range all[0].Schemes {
+			s := Summary{Class: c.name, Scheme: r.Scheme}
+			s.fill(all, i, c.applies)
+			if s.Count > 0 {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// rated is an outcome with a figure.
+type rated struct {
+	seed  uint64
+	value float64
+}
+
+// fill computes a summary of scheme i.
+func (s *Summary) fill(all []*Outcome, i int, applies func(*Outcome) bool) {
+	var fluid, slow, twice, gaps []float64
+	var efficient, behind []rated
+	for _, o := range all {
+		if !applies(o) {
+			continue
+		}
+		s.Count++
+		r := &o.Schemes[i]
+		if r.Err != "" {
+			s.Failed++
+			s.WorstSeeds = append(s.WorstSeeds, o.Seed)
+			continue
+		}
+		best := o.BestSingle()
+		ratio := float64(r.Time) / float64(best)
+		if best != never {
+			behind = append(behind, rated{o.Seed, ratio})
+			over := r.Time - best
+			if ratio > 1.03 && over > 5*time.Millisecond {
+				s.Behind++
+			}
+			if ratio > 1.10 && over > 5*time.Millisecond {
+				s.FarBehind++
+			}
+			s.Worst = max(s.Worst, ratio)
+		}
+		if o.Bound.SlowStart > 0 {
+			fluid = append(fluid, float64(o.Bound.Fluid)/float64(r.Time))
+			e := float64(o.Bound.SlowStart) / float64(r.Time)
+			slow = append(slow, e)
+			efficient = append(efficient, rated{o.Seed, e})
+		}
+		twice = append(twice, float64(r.Twice)/float64(r.Total))
+		gaps = append(gaps, r.Gap.Seconds())
+	}
+	s.Behind /= float64(max(s.Count, 1))
+	s.FarBehind /= float64(max(s.Count, 1))
+	s.Fluid, s.SlowStart = quantilesOf(fluid), quantilesOf(slow)
+	s.TwiceMean, s.Twice95, s.Gap95 = mean(twice), quantile(twice, 0.95), quantile(gaps, 0.95)
+	slices.SortFunc(efficient, func(a, b rated) int { return cmp.Compare(a.value, b.value) })
+	slices.SortFunc(behind, func(a, b rated) int { return cmp.Compare(b.value, a.value) })
+	for _, e := range efficient[:min(len(efficient), shownSeeds)] {
+		s.WorstSeeds = append(s.WorstSeeds, e.seed)
+	}
+	for _, e := range behind[:min(len(behind), shownSeeds)] {
+		s.BehindSeeds = append(s.BehindSeeds, e.seed)
+	}
+}
+
+func quantilesOf(v []float64) Quantiles {
+	return Quantiles{quantile(v, 0.5), quantile(v, 0.05), quantile(v, 0.01)}
+}
+
+// quantile returns a quantile by the nearest rank, 0 of nothing. It sorts v.
+func quantile(v []float64, q float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	slices.Sort(v)
+	return v[max(0, int(math.Ceil(q*float64(len(v))))-1)]
+}
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(max(len(v), 1))
+}

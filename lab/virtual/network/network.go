@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"mpbond/base/unit"
+)
+
+// Network is what connects a primary and a server: paths of one or two links.
+type Network struct {
+	Seed  uint64 `json:"seed"`
+	Paths []Path `json:"paths"`
+	// Changing reports that rates change during a run.
+	Changing bool `json:"changing"`
+}
+
+// Path is one way from primary to server.
+type Path struct {
+	Name string `json:"name"`
+	// Hops are its links from the primary on: one for a direct path, pipe and HS-path for one over
+	// a helper.
+	Hops []Hop `json:"hops"`
+}
+
+// Hop is a link in both directions.
+type Hop struct {
+	Name string `json:"name"`
+	// Up is the direction from the primary to the server.
+	Up   Link `json:"up"`
+	Down Link `json:"down"`
+}
+
+// Direction says which way the bytes of a workload go.
+type Direction uint8
+
+// Directions.
+const (
+	Download Direction = iota
+	Upload
+)
+
+func (d Direction) String() string { return [...]string{"download", "upload"}[d] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Direction) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// link returns the link of a hop in the direction of the data.
+func (h *Hop) link(d Direction) *Link {
+	if d == Upload {
+		return &h.Up
+	}
+	return &h.Down
+}
+
+// linesOf returns running lines of a path, from the primary and from the server.
+func linesOf(s *sim, p *Path) (up, down []*line) {
+	for i := range p.Hops {
+		up = append(up, newLine(s, p.Hops[i].Up))
+		down = append(down, newLine(s, p.Hops[len(p.Hops)-1-i].Down))
+	}
+	return up, down
+}
+
+// Workload is what an app transfers.
+type Workload struct {
+	Direction Direction `json:"direction"`
+	// Size is the payload of one object, over all its streams.
+	Size    unit.Bytes `json:"size"`
+	Streams int        `json:"streams"`
+	// Objects is how many objects follow each other on open connections; the last one is measured.
+	Objects int `json:"objects"`
+}
+
+// IsWarm reports whether the measured object follows others.
+func (w *Workload) IsWarm() bool { return w.Objects > 1 }
+
+// part returns the size of the i-th stream of an object.
+func (w *Workload) part(i int) uint64 {
+	n := uint64(w.Size)
+	k := uint64(w.Streams)
+	return n*uint64(i+1)/k - n*uint64(i)/k
+}

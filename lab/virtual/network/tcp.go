@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+// Sizes of packets (RFC 791, RFC 9293, RFC 7323), and the constants of Linux that the model follows
+// (include/net/tcp.h, net/ipv4/tcp*.c).
+const (
+	mss        = 1448
+	headers    = 52 // IPv4, TCP, time stamps
+	sackHeader = 4
+	sackBlock  = 8
+
+	minTimeout      = 200 * time.Millisecond // TCP_RTO_MIN
+	maxTimeout      = 120 * time.Second      // TCP_RTO_MAX
+	firstTimeout    = time.Second            // TCP_TIMEOUT_INIT
+	delayedAck      = 40 * time.Millisecond  // TCP_DELACK_MIN, TCP_ATO_MIN
+	quickAcks       = 16                     // TCP_MAX_QUICKACKS
+	maxReadBuffer   = 8 << 20                // half of the largest tcp_rmem of the lab, as Linux counts it
+	firstReadBuffer = 64 << 10               // half of the second value of tcp_rmem
+	reorderPackets  = 3                      // tcp_reordering
+	initialWindow   = 10                     // packets, RFC 6928
+)
+
+// endpoint is one end of a TCP connection, for both directions: a model of Linux at packet level.
+// It counts bytes and does not hold them. Selective acknowledgements, RACK, tail loss probes,
+// proportional rate reduction, timeouts and their undo by time stamps follow Linux.
+type endpoint struct {
+	sim   *sim
+	peer  *endpoint
+	route []*line
+
+	// Sender. Packets in flight are in flight, by sequence number.
+	control    congestion
+	sampler    cc.Sampler
+	flight     []*segment
+	spare      []*segment
+	written    uint64 // bytes that the app has written
+	next       uint64 // the next byte to send for the first time
+	unacked    uint64 // the first byte that is not acknowledged
+	allowed    uint64 // end of the peer's window
+	sackedOut  int
+	lostOut    int
+	resentOut  int
+	lostFrom   uint64 // no lost segment lies before it
+	highSacked uint64 // end of the highest segment that was selectively acknowledged
+
+	srtt, deviation  time.Duration // tcpi_rtt, tcpi_rttvar
+	maxDeviation     time.Duration // of this round trip and the last one, at least 50 ms
+	roundDeviation   time.Duration
+	deviationUntil   uint64
+	minRTT           time.Duration
+	backoff          uint
+	lastSent         time.Duration
+	rackSent         time.Duration // of the packet sent last of those that have arrived
+	rackEnd          uint64
+	rackRTT          time.Duration
+	reorderSeen      bool
+	probeOutstanding bool
+	lossTimer        *timer
+	lossKind         lossKind
+	paceTimer        *timer
+	nextSend         time.Duration
+
+	// The delivery rate of struct tcp_info.
+	rate        unit.Rate
+	rateLimited bool
+
+	recovery recovery
+
+	lowat       unit.Bytes
+	wantsWrite  bool // the writer waits for onWritable
+	onWritable  func()
+	onAnswer    func() // optional: a probe was answered
+	onAcked     func() // optional: unacked has advanced
+	sentPackets uint32
+	resent      uint32
+
+	receiver
+}
+
+// segment is a packet in flight.
+type segment struct {
+	seq      uint64
+	length   int
+	mark     cc.Mark
+	sentAt   time.Duration
+	sacked   bool
+	lost     bool // and not sent again
+	resent   bool // the newest copy was sent again and is in flight
+	everSent bool // sent more than once
+}
+
+func (g *segment) end() uint64 { return g.seq + uint64(g.length) }
+
+// lossKind says what the loss timer is set for.
+type lossKind uint8
+
+const (
+	timeoutLoss lossKind = iota
+	probeLoss
+	reorderLoss
+	persistProbe
+)
+
+// connect returns both ends of an open connection over the lines of each direction, whose handshake
+// measured a round trip.
+func connect(s *sim, forth, back []*line, control string, seed uint64) (a, b *endpoint) {
+	a, b = newEndpoint(s, forth, control, seed), newEndpoint(s, back, control, seed+1)
+	a.peer, b.peer = b, a
+	rtt := baseRoundTrip(forth, back)
+	for _, e := range []*endpoint{a, b} {
+		e.updateRTT(rtt, rtt)
+		e.allowed = firstReadBuffer
+	}
+	return a, b
+}
+
+// baseRoundTrip returns the round trip of small packets over idle lines.
+func baseRoundTrip(forth, back []*line) (d time.Duration) {
+	for _, l := range append(forth[:len(forth):len(forth)], back...) {
+		d += l.Delay + l.Jitter/2
+		if r := l.Rates[0].Rate; r > 0 {
+			d += r.Time(headers + 20)
+		}
+	}
+	return d
+}
+
+func newEndpoint(s *sim, route []*line, control string, seed uint64) *endpoint {
+	e := &endpoint{sim: s, route: route, control: newCongestion(control, seed), lowat: 16 * unit.KB}
+	e.lossTimer = newTimer(s, e.handleLossTimer)
+	e.paceTimer = newTimer(s, e.transmit)
+	e.receiver.init(s, e)
+	return e
+}
+
+// write gives n more bytes to TCP.
+func (e *endpoint) write(n int) {
+	e.checkAppLimited()
+	e.written += uint64(n)
+	e.transmit()
+}
+
+// unsent returns the bytes that were never sent.
+func (e *endpoint) unsent() unit.Bytes { return unit.Bytes(e.written - e.next) }
+
+// isWritable reports whether the kernel would signal POLLOUT: half of the low-water mark is unsent
+// at most (tcp_stream_memory_free).
+func (e *endpoint) isWritable() bool { return 2*e.unsent() < e.lowat }
+
+// inFlight returns the packets in flight (tcp_packets_in_flight).
+func (e *endpoint) inFlight() int { return len(e.flight) - e.sackedOut - e.lostOut + e.resentOut }
+
+// checkAppLimited is tcp_rate_check_app_limited.
+func (e *endpoint) checkAppLimited() {
+	if e.written-e.next < mss && e.inFlight() < e.window() && e.lostOut <= e.resentOut {
+		e.sampler.SetAppLimited(unit.Bytes(e.inFlight()) * cc.MSS)
+	}
+}
+
+// window returns the congestion window in packets.
+func (e *endpoint) window() int {
+	if e.recovery.reduces {
+		return e.recovery.window
+	}
+	return max(1, int(e.control.limits(e.sim.now).Window/cc.MSS))
+}
+
+// transmit sends what windows and pacing allow: lost packets first.
+func (e *endpoint) transmit() {
+	now := e.sim.now
+	window := e.window()
+	for e.inFlight() < window {
+		g := e.nextLost()
+		if g == nil && !e.mayAdvance() {
+			break
+		}
+		if e.control.paces() {
+			if e.nextSend > now {
+				e.paceTimer.set(e.nextSend)
+				return
+			}
+			if r := e.control.limits(now).Rate; r > 0 {
+				e.nextSend = max(e.nextSend, now-time.Millisecond) + r.Time(cc.MSS)
+			}
+		}
+		if g != nil {
+			e.resend(g)
+			continue
+		}
+		e.restartAfterIdle()
+		window = e.window()
+		n := int(min(mss, e.written-e.next, e.allowed-e.next))
+		e.sendNew(n)
+	}
+	if len(e.flight) == 0 && e.written > e.next && !e.mayAdvance() {
+		e.setLossTimer() // the peer's window is closed
+	}
+}
+
+// mayAdvance reports whether there is a packet to send that the peer's window allows.
+func (e *endpoint) mayAdvance() bool {
+	n := min(mss, e.written-e.next)
+	return n > 0 && e.allowed >= e.next+n
+}
+
+// nextLost returns the first lost segment that was not sent again, or nil.
+func (e *endpoint) nextLost() *segment {
+	if e.lostOut <= e.resentOut {
+		return nil
+	}
+	for i := e.find(e.lostFrom); i < len(e.flight); i++ {
+		if g := e.flight[i]; g.lost && !g.resent {
+			e.lostFrom = g.seq
+			return g
+		}
+	}
+	return nil
+}
+
+// find returns the index of the first segment that ends after a position.
+func (e *endpoint) find(seq uint64) int {
+	lo, hi := 0, len(e.flight)
+	for lo < hi {
+		if m := (lo + hi) / 2; e.flight[m].end() > seq {
+			hi = m
+		} else {
+			lo = m + 1
+		}
+	}
+	return lo
+}
+
+// sendNew sends n bytes for the first time.
+func (e *endpoint) sendNew(n int) {
+	var g *segment
+	if k := len(e.spare); k > 0 {
+		g, e.spare = e.spare[k-1], e.spare[:k-1]
+		*g = segment{}
+	} else {
+		g = &segment{}
+	}
+	g.seq, g.length = e.next, n
+	g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.inFlight())*cc.MSS)
+	first := len(e.flight) == 0
+	e.next += uint64(n)
+	e.flight = append(e.flight, g)
+	e.sendSegment(g)
+	if first || e.lossKind == probeLoss {
+		e.setLossTimer()
+	}
+}
+
+// resend sends a lost segment again.
+func (e *endpoint) resend(g *segment) {
+	if e.recovery.resentAt == 0 {
+		e.recovery.resentAt = e.sim.now
+	}
+	g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.inFlight())*cc.MSS)
+	g.resent, g.everSent = true, true
+	e.resentOut++
+	e.resent++
+	e.sendSegment(g)
+	if g == e.flight[0] && e.lossKind != reorderLoss {
+		e.setLossTimer()
+	}
+}
+
+func (e *endpoint) sendSegment(g *segment) {
+	now := e.sim.now
+	g.sentAt, e.lastSent = now, now
+	e.sentPackets++
+	e.recovery.sent++
+	e.control.onSent(now, unit.Bytes(e.inFlight())*cc.MSS)
+	p := e.sim.newPacket()
+	p.seq, p.length = g.seq, g.length
+	e.sendPacket(p)
+}
+
+// sendPacket sends a packet with the acknowledgement of what has arrived.
+func (e *endpoint) sendPacket(p *packet) {
+	e.receiver.fillAck(p)
+	p.sentAt, p.to, p.route = e.sim.now, e.peer, e.route
+	p.size = unit.Bytes(p.length) + headers
+	if p.sackCount > 0 {
+		p.size += sackHeader + sackBlock*unit.Bytes(p.sackCount)
+	}
+	e.route[0].send(p)
+}
+
+// restartAfterIdle reduces the window after an idle time (net.ipv4.tcp_slow_start_after_idle).
+func (e *endpoint) restartAfterIdle() {
+	idle := e.sim.now - e.lastSent
+	if len(e.flight) > 0 || idle <= e.timeout() || e.lastSent == 0 {
+		return
+	}
+	e.control.restart(int(idle / e.timeout()))
+}
+
+// timeout returns the retransmission timeout.
+func (e *endpoint) timeout() time.Duration {
+	if e.srtt == 0 {
+		return firstTimeout
+	}
+	return min((e.srtt+max(4*e.maxDeviation, minTimeout))<<min(e.backoff, 10), maxTimeout)
+}
+
+// setLossTimer sets the timer for a tail loss probe or a timeout.
+func (e *endpoint) setLossTimer() {
+	now := e.sim.now
+	if len(e.flight) == 0 {
+		if e.written > e.next {
+			e.lossKind = persistProbe
+			e.lossTimer.set(now + e.timeout())
+			return
+		}
+		e.lossTimer.stop()
+		return
+	}
+	rto := e.timeout()
+	if e.recovery.state == open && e.sackedOut == 0 && !e.probeOutstanding && e.srtt > 0 {
+		probe := 2 * e.srtt
+		if len(e.flight) == 1 {
+			probe += minTimeout
+		} else {
+			probe += 2 * tick
+		}
+		if probe < rto {
+			e.lossKind = probeLoss
+			e.lossTimer.set(now + probe)
+			return
+		}
+	}
+	e.lossKind = timeoutLoss
+	e.lossTimer.set(now + rto)
+}
+
+// tick is a tick of the kernel's clock (HZ of 250).
+const tick = 4 * time.Millisecond
+
+// handleLossTimer handles the end of the time that setLossTimer set.
+func (e *endpoint) handleLossTimer() {
+	if e.lossKind == persistProbe {
+		if len(e.flight) == 0 && e.written > e.next {
+			e.backoff++
+			e.sendProbe()
+			e.setLossTimer()
+		}
+		return
+	}
+	if len(e.flight) == 0 {
+		return
+	}
+	switch e.lossKind {
+	case reorderLoss:
+		e.detectLosses()
+		e.transmit()
+		if e.lossKind != reorderLoss || e.lossTimer.due == never {
+			e.setLossTimer()
+		}
+	case probeLoss:
+		e.sendTailProbe()
+	default:
+		e.enterLoss()
+	}
+}
+
+// sendTailProbe sends new data or the last segment again (RFC 8985 section 7).
+func (e *endpoint) sendTailProbe() {
+	e.probeOutstanding = true
+	if e.mayAdvance() {
+		e.sendNew(int(min(mss, e.written-e.next, e.allowed-e.next)))
+	} else {
+		g := e.flight[len(e.flight)-1]
+		g.everSent = true
+		g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.inFlight())*cc.MSS)
+		e.resent++
+		if e.recovery.resentAt == 0 {
+			e.recovery.resentAt = e.sim.now
+		}
+		e.sendSegment(g)
+	}
+	e.lossKind = timeoutLoss
+	e.lossTimer.set(e.sim.now + e.timeout())
+}
+
+// sendProbe asks the peer for an acknowledgement.
+func (e *endpoint) sendProbe() {
+	p := e.sim.newPacket()
+	p.seq, p.isProbe = e.next, true
+	e.sendPacket(p)
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"math"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/tcpinfo"
+	"mpbond/pbe/cc"
+)
+
+// recoveryState is what a sender does about losses (enum tcp_ca_state).
+type recoveryState uint8
+
+const (
+	open       recoveryState = iota
+	recovering               // fast recovery
+	lossState                // after a timeout
+)
+
+// recovery is the state of loss recovery.
+type recovery struct {
+	state    recoveryState
+	until    uint64        // it ends when everything before this is acknowledged
+	resentAt time.Duration // when the first segment was sent again; 0: none was
+	canUndo  bool
+
+	// Proportional rate reduction (RFC 6937), for CUBIC.
+	reduces   bool
+	window    int // packets
+	threshold int
+	prior     int
+	delivered int
+	sent      int
+}
+
+// acked collects what one acknowledgement reports.
+type acked struct {
+	delivered int
+	newest    *segment // delivered and sent last
+	newestEnd uint64
+	mark      cc.Mark
+	firstRTT  time.Duration // of the first acknowledged segment that was sent once; 0: none
+	lastRTT   time.Duration // of the last one
+	sackRTT   time.Duration
+	advanced  bool
+}
+
+// receiveAck handles the acknowledgement in a packet.
+func (e *endpoint) receiveAck(p *packet) {
+	if p.ack < e.unacked {
+		return
+	}
+	e.allowed = max(e.allowed, p.ack+p.window)
+	var a acked
+	fack := e.highSacked
+	for i := range p.sackCount {
+		e.markSacked(p.sacks[i], fack, &a)
+	}
+	if p.ack > e.unacked {
+		e.popAcked(p.ack, fack, &a)
+	}
+	now := e.sim.now
+	if a.advanced {
+		e.backoff = 0
+		if e.probeOutstanding {
+			e.probeOutstanding = false
+		}
+	}
+	if rtt := firstOf(a.firstRTT, a.sackRTT); rtt > 0 {
+		e.updateRTT(rtt, firstOf(a.lastRTT, a.sackRTT))
+	} else if a.advanced && p.echo > 0 {
+		e.updateRTT(max(now-p.echo, time.Microsecond), max(now-p.echo, time.Microsecond))
+	}
+	if a.delivered > 0 {
+		e.takeRateSample(&a)
+	}
+	if a.advanced && e.recovery.state != open && e.recovery.canUndo && p.echo > 0 && p.echo < e.recovery.resentAt {
+		e.undoRecovery()
+	}
+	newlyLost, kind := 0, e.lossKind
+	if e.sackedOut > 0 || e.recovery.state != open {
+		newlyLost = e.detectLosses()
+	} else if e.lossKind == reorderLoss {
+		e.lossKind = timeoutLoss
+	}
+	if e.recovery.state != open && e.unacked >= e.recovery.until {
+		e.endRecovery()
+	}
+	if e.recovery.reduces && a.delivered > 0 {
+		e.reduceProportionally(a.delivered, a.advanced && newlyLost == 0)
+	}
+	if e.lossKind != reorderLoss && (a.advanced || kind == reorderLoss || kind == probeLoss && e.sackedOut > 0) {
+		e.setLossTimer()
+	}
+	e.transmit()
+	if a.advanced && e.onAcked != nil {
+		e.onAcked()
+	}
+	if e.wantsWrite && e.isWritable() {
+		e.wantsWrite = false
+		e.onWritable()
+	}
+}
+
+// firstOf returns the first duration that is not zero.
+func firstOf(a, b time.Duration) time.Duration {
+	if a > 0 {
+		return a
+	}
+	return b
+}
+
+// markSacked marks the segments of a range as arrived.
+func (e *endpoint) markSacked(r span, fack uint64, a *acked) {
+	for i := e.find(r.from); i < len(e.flight); i++ {
+		g := e.flight[i]
+		if g.end() > r.to {
+			break
+		}
+		if g.sacked || g.seq < r.from {
+			continue
+		}
+		e.deliver(g, fack, a)
+		if !g.everSent {
+			a.sackRTT = e.sim.now - g.sentAt
+		}
+		e.clearLost(g)
+		g.sacked = true
+		e.sackedOut++
+		e.highSacked = max(e.highSacked, g.end())
+	}
+}
+
+// popAcked removes the segments before a position.
+func (e *endpoint) popAcked(to uint64, fack uint64, a *acked) {
+	n := 0
+	for n < len(e.flight) && e.flight[n].end() <= to {
+		g := e.flight[n]
+		if g.sacked {
+			e.sackedOut--
+		} else {
+			e.deliver(g, fack, a)
+			if !g.everSent {
+				rtt := e.sim.now - g.sentAt
+				if a.firstRTT == 0 {
+					a.firstRTT = rtt
+				}
+				a.lastRTT = rtt
+			}
+			e.clearLost(g)
+		}
+		e.spare = append(e.spare, g)
+		n++
+	}
+	e.flight = e.flight[:copy(e.flight, e.flight[n:])]
+	e.unacked, a.advanced = to, true
+}
+
+// clearLost takes a segment that has arrived from the counts of lost ones.
+func (e *endpoint) clearLost(g *segment) {
+	if g.lost {
+		e.lostOut--
+	}
+	if g.resent {
+		e.resentOut--
+	}
+	g.lost, g.resent = false, false
+}
+
+// deliver counts a segment that has arrived.
+func (e *endpoint) deliver(g *segment, fack uint64, a *acked) {
+	if !g.everSent && g.end() < fack {
+		e.reorderSeen = true
+	}
+	rtt := e.sim.now - g.sentAt
+	if !(g.everSent && rtt < e.minRTT) && (g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.end() > e.rackEnd) {
+		e.rackSent, e.rackEnd, e.rackRTT = g.sentAt, g.end(), rtt
+	}
+	a.delivered++
+	if a.newest == nil || g.sentAt > a.mark.Sent || g.sentAt == a.mark.Sent && g.end() > a.newestEnd {
+		a.newest, a.mark, a.newestEnd = g, g.mark, g.end()
+	}
+}
+
+// updateRTT is tcp_rtt_estimator.
+func (e *endpoint) updateRTT(sample, least time.Duration) {
+	if e.minRTT == 0 || least < e.minRTT {
+		e.minRTT = least
+	}
+	if e.srtt == 0 {
+		e.srtt, e.deviation = sample, sample/2
+		e.maxDeviation = max(e.deviation, minTimeout/4)
+		e.roundDeviation, e.deviationUntil = e.maxDeviation, e.next
+		return
+	}
+	err := sample - e.srtt
+	e.srtt += err / 8
+	if err < 0 {
+		err = -err
+		if d := err - e.deviation; d > 0 { // a shorter round trip counts little
+			e.deviation += d / 32
+		} else {
+			e.deviation += d / 4
+		}
+	} else {
+		e.deviation += (err - e.deviation) / 4
+	}
+	e.roundDeviation = max(e.roundDeviation, e.deviation)
+	e.maxDeviation = max(e.maxDeviation, e.roundDeviation)
+	if e.unacked > e.deviationUntil {
+		if e.roundDeviation < e.maxDeviation {
+			e.maxDeviation -= (e.maxDeviation - e.roundDeviation) / 4
+		}
+		e.deviationUntil, e.roundDeviation = e.next, minTimeout/4
+	}
+}
+
+// takeRateSample updates the delivery rate and tells the controller.
+func (e *endpoint) takeRateSample(a *acked) {
+	now := e.sim.now
+	for range a.delivered {
+		e.sampler.OnDelivered(now, cc.MSS)
+	}
+	s := cc.Ack{Now: now, Bytes: unit.Bytes(a.delivered) * cc.MSS, Packets: a.delivered,
+		RTT: firstOf(a.lastRTT, a.sackRTT), InFlight: unit.Bytes(e.inFlight()) * cc.MSS}
+	e.sampler.FillAck(&s, a.mark, e.minRTT)
+	if r := s.Rate * mss / unit.Rate(cc.MSS); r > 0 && (!s.AppLimited || r >= e.rate) {
+		e.rate, e.rateLimited = r, s.AppLimited
+	}
+	e.control.onAck(s, e.recovery.reduces, e.unacked, e.next)
+}
+
+// detectLosses marks segments as lost that were sent long enough before one that has arrived (RACK,
+// RFC 8985), and starts recovery. It returns how many it marked.
+func (e *endpoint) detectLosses() (n int) {
+	now := e.sim.now
+	window := e.reorderWindow()
+	var wait time.Duration
+	l := cc.Loss{Now: now}
+	for _, g := range e.flight {
+		if g.sacked || g.lost && !g.resent {
+			continue
+		}
+		if g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.end() >= e.rackEnd {
+			if !g.everSent && !g.resent {
+				break // later ones were sent later
+			}
+			continue
+		}
+		if left := g.sentAt + e.rackRTT + window - now; left > 0 {
+			wait = max(wait, left)
+			continue
+		}
+		if g.resent {
+			g.resent = false
+			e.resentOut--
+		} else {
+			g.lost = true
+			e.lostOut++
+		}
+		e.lostFrom = min(e.lostFrom, g.seq)
+		if n++; g.sentAt > l.Sent {
+			l.Sent = g.sentAt
+		}
+	}
+	if n > 0 {
+		l.Bytes, l.InFlight = unit.Bytes(n)*cc.MSS, unit.Bytes(e.inFlight())*cc.MSS
+		e.enterRecovery(l)
+	}
+	if wait > 0 {
+		e.lossKind = reorderLoss
+		e.lossTimer.set(now + wait + time.Microsecond)
+	} else if e.lossKind == reorderLoss {
+		e.lossKind = timeoutLoss
+	}
+	return n
+}
+
+// reorderWindow returns how much later than its successors a packet may arrive
+// (tcp_rack_reo_wnd).
+func (e *endpoint) reorderWindow() time.Duration {
+	if !e.reorderSeen && (e.recovery.state != open || e.sackedOut >= reorderPackets) {
+		return 0
+	}
+	return min(e.minRTT/4, e.srtt)
+}
+
+// enterRecovery reacts to losses. CUBIC reacts once until what was in flight has arrived.
+func (e *endpoint) enterRecovery(l cc.Loss) {
+	r := &e.recovery
+	if e.control.cubic == nil {
+		e.control.reduce(l)
+	}
+	if r.state != open {
+		return
+	}
+	*r = recovery{state: recovering, until: e.next, canUndo: true, prior: e.window(), resentAt: r.resentAt}
+	if !e.probeOutstanding {
+		r.resentAt = 0
+	}
+	if e.control.cubic != nil {
+		r.threshold, r.reduces, r.window = e.control.reduce(l), true, e.inFlight()+1
+	}
+}
+
+// reduceProportionally is tcp_cwnd_reduction.
+func (e *endpoint) reduceProportionally(delivered int, safe bool) {
+	r := &e.recovery
+	r.delivered += delivered
+	more := 0
+	if left := r.threshold - e.inFlight(); left < 0 {
+		more = (r.threshold*r.delivered+r.prior-1)/r.prior - r.sent
+	} else {
+		more = max(r.delivered-r.sent, delivered)
+		if safe {
+			more++
+		}
+		more = min(left, more)
+	}
+	if r.sent == 0 {
+		more = max(more, 1)
+	}
+	r.window = e.inFlight() + max(more, 0)
+}
+
+func (e *endpoint) endRecovery() {
+	e.recovery, e.probeOutstanding = recovery{}, false
+}
+
+// undoRecovery takes the reaction to losses back that did not happen: the acknowledgement is of a
+// packet that was sent before any was sent again (tcp_try_undo_recovery, tcp_try_undo_loss).
+func (e *endpoint) undoRecovery() {
+	e.control.undo()
+	for _, g := range e.flight {
+		if g.lost && !g.resent {
+			g.lost = false
+			e.lostOut--
+		}
+	}
+	e.recovery = recovery{}
+}
+
+// enterLoss handles a timeout: everything that has not arrived is lost.
+func (e *endpoint) enterLoss() {
+	now := e.sim.now
+	l := cc.Loss{Now: now, PersistentCongestion: true}
+	e.resentOut = 0
+	for _, g := range e.flight {
+		g.resent = false
+		if g.sacked {
+			continue
+		}
+		if !g.lost {
+			g.lost = true
+			e.lostOut++
+		}
+		l.Bytes += cc.MSS
+		l.Sent = max(l.Sent, g.sentAt)
+	}
+	e.lostFrom = e.unacked
+	if e.recovery.state != lossState || e.unacked >= e.recovery.until {
+		wasOpen := e.recovery.state == open
+		saved := e.control.saved
+		e.control.reduce(l)
+		if !wasOpen {
+			e.control.saved = saved
+		}
+		e.recovery = recovery{state: lossState, until: e.next, canUndo: true}
+	}
+	e.backoff++
+	e.probeOutstanding = false
+	e.lossKind = timeoutLoss
+	e.lossTimer.set(now + e.timeout())
+	e.transmit()
+}
+
+// info returns what TCP_INFO reports.
+func (e *endpoint) info() *tcpinfo.Info {
+	i := &tcpinfo.Info{RTT: microseconds(e.srtt), RTTVar: microseconds(e.deviation), MinRTT: microseconds(e.minRTT),
+		DeliveryRate: uint64(e.rate / 8), DeliveryRateAppLimited: e.rateLimited, CongestionWindow: uint32(e.window()),
+		SlowStartThreshold: math.MaxInt32, MSS: mss, Sacked: uint32(e.sackedOut), Unsent: uint32(e.unsent()),
+		Queue: uint32(e.written - e.unacked), BytesAcked: e.unacked, BytesReceived: e.receiver.next, PathMTU: 1500,
+		Packets: e.sentPackets, Retransmission: e.resent}
+	if c := e.control.cubic; c != nil && c.SlowStartThreshold() < math.MaxInt32 {
+		i.SlowStartThreshold = uint32(c.SlowStartThreshold())
+	}
+	return i
+}
+
+func microseconds(d time.Duration) uint32 { return uint32(d / time.Microsecond) }

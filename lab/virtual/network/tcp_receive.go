@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"slices"
+	"time"
+)
+
+// receiver is the receiving half of an endpoint: reassembly and acknowledgements.
+type receiver struct {
+	end      *endpoint
+	next     uint64 // the next byte expected: all before it have arrived
+	read     uint64 // bytes that the app has read
+	gaps     []span // what has arrived beyond next, by position
+	recent   []uint64
+	onData   func() // next has advanced
+	reported uint64 // end of the window reported last
+
+	// The buffer grows with what the app reads in a round trip (tcp_rcv_space_adjust).
+	buffer    uint64
+	roundRead uint64 // what the app had read when the round began
+	roundAt   time.Duration
+	readBest  uint64 // the most that it read in a round
+
+	ackedTo    uint64        // reported last
+	stamp      time.Duration // the time stamp to return
+	quick      int           // acknowledgements to send at once
+	lastData   time.Duration
+	delayTimer *timer
+}
+
+func (r *receiver) init(s *sim, e *endpoint) {
+	r.end, r.quick = e, quickAcks
+	r.delayTimer = newTimer(s, r.sendAck)
+	r.buffer, r.reported = firstReadBuffer, firstReadBuffer
+}
+
+// receive handles a packet.
+func (e *endpoint) receive(p *packet) {
+	e.receiver.receiveData(p)
+	e.receiveAck(p)
+	if f := e.onAnswer; f != nil {
+		e.onAnswer = nil
+		f()
+	}
+	e.sim.recycle(p)
+}
+
+// receiveData handles the data of a packet.
+func (r *receiver) receiveData(p *packet) {
+	if p.length == 0 {
+		if p.isProbe {
+			r.sendAck()
+		}
+		return
+	}
+	now := r.end.sim.now
+	if p.seq <= r.ackedTo {
+		r.stamp = p.sentAt
+	}
+	if r.lastData > 0 && now-r.lastData > r.end.timeout() {
+		r.quick = quickAcks
+	}
+	r.lastData = now
+	end := p.seq + uint64(p.length)
+	if p.seq > r.next || end <= r.next { // beyond a gap, or a duplicate
+		if end > r.next {
+			r.storeGap(span{p.seq, end})
+		}
+		r.sendAck()
+		return
+	}
+	hadGaps := len(r.gaps) > 0
+	r.next = end
+	for len(r.gaps) > 0 && r.gaps[0].from <= r.next {
+		r.next = max(r.next, r.gaps[0].to)
+		r.gaps = slices.Delete(r.gaps, 0, 1)
+	}
+	switch {
+	case hadGaps || r.quick > 0:
+		if !hadGaps {
+			r.quick--
+		}
+		r.sendAck()
+	case r.next-r.ackedTo > mss:
+		r.sendAck()
+	case r.delayTimer.due == never:
+		r.delayTimer.set(now + delayedAck)
+	}
+	r.onData()
+}
+
+// storeGap adds a range beyond a gap.
+func (r *receiver) storeGap(s span) {
+	i := 0
+	for i < len(r.gaps) && r.gaps[i].to < s.from {
+		i++
+	}
+	j := i
+	for j < len(r.gaps) && r.gaps[j].from <= s.to {
+		s.from, s.to = min(s.from, r.gaps[j].from), max(s.to, r.gaps[j].to)
+		j++
+	}
+	r.gaps = slices.Replace(r.gaps, i, j, s)
+	// The ranges reported first are those that changed last.
+	r.recent = slices.DeleteFunc(r.recent, func(at uint64) bool { return at >= s.from && at < s.to || at < r.next })
+	r.recent = slices.Insert(r.recent, 0, s.from)
+	r.recent = r.recent[:min(len(r.recent), 4)]
+}
+
+// sendAck sends an acknowledgement.
+func (r *receiver) sendAck() { r.end.sendPacket(r.end.sim.newPacket()) }
+
+// fillAck puts the acknowledgement of everything that has arrived into a packet.
+func (r *receiver) fillAck(p *packet) {
+	r.delayTimer.stop()
+	p.ack, p.echo, p.window = r.next, r.stamp, r.read+r.buffer-min(r.read+r.buffer, r.next)
+	r.ackedTo, r.reported = r.next, r.next+p.window
+	for _, at := range r.recent {
+		if p.sackCount == len(p.sacks) {
+			break
+		}
+		for _, g := range r.gaps {
+			if at >= g.from && at < g.to {
+				p.sacks[p.sackCount] = g
+				p.sackCount++
+				break
+			}
+		}
+	}
+}
+
+// consume records that the app has read up to a position. If that opens the window by much, the
+// peer is told.
+func (r *receiver) consume(to uint64) {
+	r.read = to
+	r.growBuffer()
+	if r.read+r.buffer > r.reported+max(2*mss, r.buffer/2) {
+		r.sendAck()
+	}
+}
+
+// growBuffer doubles the buffer when the app reads as much as fits it in a round trip.
+func (r *receiver) growBuffer() {
+	now := r.end.sim.now
+	if now-r.roundAt < r.end.srtt {
+		return
+	}
+	if n := r.read - r.roundRead; n > max(r.readBest, 1) {
+		more := 2*n + 16*mss
+		if r.readBest > 0 {
+			more += 2 * (more * (n - r.readBest) / r.readBest)
+		}
+		r.buffer, r.readBest = min(max(r.buffer, more), maxReadBuffer), n
+	}
+	r.roundRead, r.roundAt = r.read, now
+}
