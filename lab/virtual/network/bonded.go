@@ -38,6 +38,7 @@ type end struct {
 	subflows []*subflowEnd
 	tick     *timer
 	spare    []*segmentBuffer
+	sentData unit.Bytes // stream bytes given to subflows
 	busy     bool
 	onStream func(*bond.Stream) // a stream was accepted
 	onChange func(*bond.Stream)
@@ -209,8 +210,23 @@ func (e *end) sendSegment() bool {
 	return true
 }
 
+// countData returns the stream bytes in the frames of a segment.
+func countData(frames []byte) (n unit.Bytes) {
+	for len(frames) >= wire.HeaderLen {
+		size := int(frames[1])<<16 | int(frames[2])<<8 | int(frames[3])
+		if wire.Type(frames[0]) == wire.TypeData {
+			if f, err := wire.ParseData(frames[wire.HeaderLen : wire.HeaderLen+size]); err == nil {
+				n += unit.Bytes(len(f.Bytes))
+			}
+		}
+		frames = frames[wire.HeaderLen+size:]
+	}
+	return n
+}
+
 // write gives a segment to TCP in TLS records.
 func (p *subflowEnd) write(b *segmentBuffer) {
+	p.end.sentData += countData(b.frames)
 	total := 0
 	for at := 0; at < len(b.frames); {
 		n := min(maxRecord, len(b.frames)-at)

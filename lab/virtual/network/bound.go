@@ -21,31 +21,48 @@ type Bound struct {
 	SlowStart time.Duration `json:"slow_start"`
 }
 
-// Bounds returns the bounds of a workload that begins at startAt. On a changing network a warm
-// object has no bound: when it begins depends on the scheme. Then both are those of its paths at
-// their best, 0.
-func Bounds(n *Network, w *Workload) Bound {
+// Bounds returns the bounds of a workload that begins at startAt. They are 0 where there is none: for
+// small requests beside bulk, and on a changing network for objects that follow others, since when
+// these begin depends on the scheme.
+func Bounds(n *Network, w *Workload) (b Bound) {
+	switch {
+	case w.Kind == Beside || n.Changing && (w.IsWarm() || w.Kind == Video):
+		return Bound{}
+	case w.Kind == Page:
+		// Each object of a connection takes a round trip, after that of the handshake.
+		rounds := (len(w.Sizes) + pageConnections - 1) / pageConnections
+		least := time.Duration(rounds+1) * n.leastRTT()
+		b = objectBound(n, w, 0)
+		return Bound{max(b.Fluid, least), max(b.SlowStart, least)}
+	case w.Kind == Video:
+		for i := range w.Objects {
+			one := objectBound(n, w, i)
+			b.Fluid += one.Fluid
+			b.SlowStart += one.SlowStart
+		}
+		return b
+	}
+	return objectBound(n, w, w.Objects-1)
+}
+
+// objectBound returns the bounds of an object that follows a number of others.
+func objectBound(n *Network, w *Workload, before int) Bound {
 	least := n.leastRTT()
 	trips := 0.5
-	if !w.IsWarm() {
+	if before == 0 {
 		trips = 1.5
 	}
 	begin := startAt + time.Duration(trips*float64(least))
+	back := time.Duration(0)
 	if w.Direction == Upload { // the data leaves with the request, the answer comes back
 		begin -= least / 2
-	}
-	if w.IsWarm() && n.Changing {
-		return Bound{}
-	}
-	need := float64(w.Size) * 1500 / mss
-	back := time.Duration(0)
-	if w.Direction == Upload {
 		back = least / 2
 	}
+	need := float64(w.Size) * 1500 / mss
 	var paths [2][]*flowPath
 	for i := range n.Paths {
 		for k := range paths {
-			paths[k] = append(paths[k], newFlowPath(&n.Paths[i], w, begin, k == 1))
+			paths[k] = append(paths[k], newFlowPath(&n.Paths[i], w, begin, k == 1, before))
 		}
 	}
 	end := func(all []*flowPath) time.Duration {
@@ -114,7 +131,7 @@ type flowHop struct {
 	rtt    time.Duration // of this hop
 }
 
-func newFlowPath(p *Path, w *Workload, begin time.Duration, slowStart bool) *flowPath {
+func newFlowPath(p *Path, w *Workload, begin time.Duration, slowStart bool, before int) *flowPath {
 	f := &flowPath{}
 	hops := make([]*Hop, 0, 2)
 	for i := range p.Hops {
@@ -128,9 +145,7 @@ func newFlowPath(p *Path, w *Workload, begin time.Duration, slowStart bool) *flo
 		g := &flowHop{link: l, offset: f.delay, begin: begin, window: math.Inf(1), rtt: h.Up.Delay + h.Down.Delay}
 		if slowStart {
 			g.window = initialWindow
-			if w.IsWarm() {
-				g.window += float64(w.Size) / mss * float64(w.Objects-1)
-			}
+			g.window += float64(w.Size) / mss * float64(before)
 			g.window *= 1500
 		}
 		sum := 0.0
@@ -181,15 +196,29 @@ func (g *flowHop) passed(t time.Duration) float64 {
 	return min(all, sum)
 }
 
-// arrived returns the most bytes that can have arrived over the path by t.
+// arrived returns the most bytes that can have arrived over the path by t. What leaves the second
+// hop by a time has left the first one before some moment, or leaves the second one after it.
 func (f *flowPath) arrived(t time.Duration) float64 {
-	all := math.Inf(1)
-	for i, g := range f.hops {
-		later := g.link.Delay
-		for _, h := range f.hops[i+1:] {
-			later += h.link.Delay
+	last := f.hops[len(f.hops)-1]
+	t -= last.link.Delay
+	all := last.passed(t)
+	if len(f.hops) == 1 {
+		return all
+	}
+	first := f.hops[0]
+	from := last.begin + last.offset
+	end := last.capacity(t)
+	consider := func(moment time.Duration) {
+		if moment > from && moment <= t {
+			all = min(all, first.passed(moment-first.link.Delay)+end-last.capacity(moment))
 		}
-		all = min(all, g.passed(t-later))
+	}
+	consider(t)
+	for _, r := range last.link.Rates {
+		consider(r.At)
+	}
+	for _, r := range first.link.Rates {
+		consider(r.At + first.link.Delay)
 	}
 	return all
 }

@@ -16,6 +16,9 @@
 //	channel.go      TLS records and frames over TCP
 //	helper.go       the connection split, its buffer and its reports
 //	bonded.go       a bond over these
-//	run.go          apps: objects over a bond, or over plain TCP
+//	driver.go       workloads
+//	app.go          apps at both ends of a bond
+//	plain.go        apps over plain TCP
+//	run.go          a run
 //	network.go, generate.go, bound.go, judge.go   what is judged, and how
 package network

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -49,7 +50,7 @@ type Limits struct {
 }
 
 // WorkloadNames are the names of workloads in Limits.
-var WorkloadNames = []string{"download", "upload", "cold", "warm", "streams"}
+var WorkloadNames = []string{"download", "upload", "cold", "warm", "streams", "page", "video", "beside"}
 
 // Generate returns the network and the workload of a seed. They do not depend on Limits.Class other
 // than by their changes.
@@ -76,7 +77,19 @@ func Generate(seed uint64, limits Limits) (*Network, *Workload) {
 	if d.chance(0.3) {
 		w.Streams = 2 + d.IntN(7)
 	}
+	if w.Objects > 1 && d.chance(0.5) {
+		w.Pause = d.duration(50*time.Millisecond, 3*time.Second)
+	}
+	switch x := d.Float64(); {
+	case x < 0.05:
+		w.Kind = Page
+	case x < 0.1:
+		w.Kind = Video
+	case x < 0.15:
+		w.Kind = Beside
+	}
 	w.restrict(limits.Workload, d)
+	w.complete(n, d)
 	if n.Changing {
 		n.addChanges(d)
 	}
@@ -97,11 +110,54 @@ func (w *Workload) restrict(name string, d dice) {
 		w.Objects = 2 + d.IntN(9)
 	case "streams":
 		w.Streams = 2 + d.IntN(7)
+	case "page":
+		w.Kind = Page
+	case "video":
+		w.Kind = Video
+	case "beside":
+		w.Kind = Beside
 	}
+	if plain := []string{"download", "upload", "cold", "warm", "streams"}; slices.Contains(plain, name) {
+		w.Kind = Objects
+	}
+}
+
+// complete sets what follows from the kind of a workload.
+func (w *Workload) complete(n *Network, d dice) {
+	switch w.Kind {
+	case Page:
+		w.Direction, w.Streams, w.Objects, w.Size = Download, 1, 1, 0
+		for range pageObjects {
+			size := unit.Bytes(d.logUniform(1e3, 150e3))
+			w.Sizes, w.Size = append(w.Sizes, size), w.Size+size
+		}
+	case Video:
+		w.Direction, w.Streams, w.Objects = Download, 1, 8
+		all := unit.Rate(0)
+		for i := range n.Paths {
+			all += n.Paths[i].rate(Download)
+		}
+		w.Size = unit.Rate(float64(min(all, 20*unit.Mbps)) * d.logUniform(0.2, 0.8)).Bytes(segmentLength)
+	case Beside:
+		w.Objects, w.Pause = 1, 0
+		w.Size = max(w.Size, 500*unit.KB)
+	}
+}
+
+// rate returns the first rate of the slowest link.
+func (p *Path) rate(d Direction) unit.Rate {
+	r := unit.Rate(math.MaxInt64)
+	for i := range p.Hops {
+		r = min(r, p.Hops[i].link(d).Rates[0].Rate)
+	}
+	return r
 }
 
 // limit reduces a workload to what its network carries in the longest bound.
 func (w *Workload) limit(n *Network) {
+	if w.Kind == Video || w.Kind == Page {
+		return
+	}
 	for w.Size > smallSize {
 		all := *w
 		all.Size *= unit.Bytes(w.Objects)

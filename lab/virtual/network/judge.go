@@ -51,11 +51,11 @@ var classes = []struct {
 	applies func(o *Outcome) bool
 }{
 	{"all", func(*Outcome) bool { return true }},
-	{"stable, 2 MB and more", func(o *Outcome) bool { return !o.Network.Changing && o.Workload.Size >= 2*unit.MB }},
+	{"stable, 2 MB and more", func(o *Outcome) bool { return o.isPlain() && o.Workload.Size >= 2*unit.MB }},
 	{"stable, 64 KB to 2 MB", func(o *Outcome) bool {
-		return !o.Network.Changing && o.Workload.Size < 2*unit.MB && o.Workload.Size >= 64*unit.KB
+		return o.isPlain() && o.Workload.Size < 2*unit.MB && o.Workload.Size >= 64*unit.KB
 	}},
-	{"stable, below 64 KB", func(o *Outcome) bool { return !o.Network.Changing && o.Workload.Size < 64*unit.KB }},
+	{"stable, below 64 KB", func(o *Outcome) bool { return o.isPlain() && o.Workload.Size < 64*unit.KB }},
 	{"changing", func(o *Outcome) bool { return o.Network.Changing }},
 	{"without loss", func(o *Outcome) bool { return !o.Network.hasLoss() }},
 	{"with loss", func(o *Outcome) bool { return o.Network.hasLoss() }},
@@ -63,10 +63,16 @@ var classes = []struct {
 	{"warm", func(o *Outcome) bool { return o.Workload.IsWarm() }},
 	{"download", func(o *Outcome) bool { return o.Workload.Direction == Download }},
 	{"upload", func(o *Outcome) bool { return o.Workload.Direction == Upload }},
+	{"page of 200 objects", func(o *Outcome) bool { return o.Workload.Kind == Page }},
+	{"video", func(o *Outcome) bool { return o.Workload.Kind == Video }},
+	{"beside bulk", func(o *Outcome) bool { return o.Workload.Kind == Beside }},
 	{"several streams", func(o *Outcome) bool { return o.Workload.Streams > 1 }},
 	{"over helpers", func(o *Outcome) bool { return len(o.Network.Paths[len(o.Network.Paths)-1].Hops) > 1 }},
 	{"own links", func(o *Outcome) bool { return len(o.Network.Paths[len(o.Network.Paths)-1].Hops) == 1 }},
 }
+
+// isPlain reports whether the outcome is of objects over a stable network.
+func (o *Outcome) isPlain() bool { return !o.Network.Changing && o.Workload.Kind == Objects }
 
 // ClassNames returns the names of the classes of outcomes.
 func ClassNames() (names []string) {

@@ -3,6 +3,8 @@
 package network
 
 import (
+	"time"
+
 	"mpbond/base/unit"
 )
 
@@ -61,18 +63,51 @@ func linesOf(s *sim, p *Path) (up, down []*line) {
 	return up, down
 }
 
+// Kind is what kind of transfer a workload is.
+type Kind uint8
+
+// Kinds of workloads.
+const (
+	// Objects follow each other on open connections; the time of the last one counts.
+	Objects Kind = iota
+	// Page fetches the objects of a page over six connections; the time of all counts.
+	Page
+	// Video fetches segments that last two seconds each; the sum of their times counts.
+	Video
+	// Beside sends small requests beside one object; the 95th percentile of the times until their
+	// answers counts.
+	Beside
+)
+
+func (k Kind) String() string { return [...]string{"objects", "page", "video", "beside bulk"}[k] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// Parameters of the kinds.
+const (
+	pageObjects     = 200
+	pageConnections = 6
+	segmentLength   = 2 * time.Second
+	besideEvery     = 100 * time.Millisecond
+	besideAnswer    = 4 << 10
+)
+
 // Workload is what an app transfers.
 type Workload struct {
+	Kind      Kind      `json:"kind"`
 	Direction Direction `json:"direction"`
-	// Size is the payload of one object, over all its streams.
-	Size    unit.Bytes `json:"size"`
-	Streams int        `json:"streams"`
-	// Objects is how many objects follow each other on open connections; the last one is measured.
-	Objects int `json:"objects"`
+	// Size is the payload of one object, over all its streams; of a page, that of all objects.
+	Size    unit.Bytes   `json:"size"`
+	Sizes   []unit.Bytes `json:"sizes,omitempty"` // of the objects of a page
+	Streams int          `json:"streams"`
+	Objects int          `json:"objects"`
+	// Pause is the time between objects.
+	Pause time.Duration `json:"pause,omitempty"`
 }
 
 // IsWarm reports whether the measured object follows others.
-func (w *Workload) IsWarm() bool { return w.Objects > 1 }
+func (w *Workload) IsWarm() bool { return w.Kind == Objects && w.Objects > 1 }
 
 // part returns the size of the i-th stream of an object.
 func (w *Workload) part(i int) uint64 {

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"slices"
+	"time"
+)
+
+// carrier carries exchanges of an app over connections that stay open.
+type carrier interface {
+	// exchange sends up bytes on connection i, gets down bytes, and calls done. It opens the
+	// connection if there is none. progress is called when bytes in the direction of the data
+	// arrive.
+	exchange(i int, up, down uint64, progress func(), done func())
+}
+
+// driver runs a workload over a carrier.
+type driver struct {
+	sim      *sim
+	workload *Workload
+	carrier  carrier
+	object   int // objects begun
+	left     int // exchanges of the object that have not ended; of a page all objects that have not
+	began    time.Duration
+	last     time.Duration // when bytes arrived last; 0: none yet
+	result   Result
+	done     bool
+
+	answers []time.Duration // of the small requests beside bulk
+}
+
+// begin starts the next object, or all connections of a page.
+func (d *driver) begin() {
+	w := d.workload
+	d.began, d.last = d.sim.now, 0
+	switch w.Kind {
+	case Page:
+		d.left = len(w.Sizes)
+		for i := range min(pageConnections, len(w.Sizes)) {
+			d.fetchNext(i)
+		}
+		return
+	case Beside:
+		d.sim.schedule(d.sim.now+besideEvery, d.askBeside, nil)
+	case Video:
+	default:
+		d.result.Gap = 0 // of the measured object
+	}
+	d.object++
+	d.left = w.Streams
+	d.result.Total += w.Size
+	for i := range w.Streams {
+		d.exchange(i, w.part(i), d.finish)
+	}
+}
+
+// exchange moves n bytes of data over connection i.
+func (d *driver) exchange(i int, n uint64, done func()) {
+	up, down := uint64(requestSize), n
+	if d.workload.Direction == Upload {
+		up, down = up+down, replySize
+	}
+	d.carrier.exchange(i, up, down, d.progress, done)
+}
+
+// progress records that bytes have arrived.
+func (d *driver) progress() {
+	if d.last > 0 {
+		d.result.Gap = max(d.result.Gap, d.sim.now-d.last)
+	}
+	d.last = d.sim.now
+}
+
+// finish records the end of a stream of an object.
+func (d *driver) finish() {
+	if d.left--; d.left > 0 {
+		return
+	}
+	w := d.workload
+	switch took := d.sim.now - d.began; w.Kind {
+	case Beside:
+		slices.Sort(d.answers)
+		d.result.Time, d.done = took, true
+		if n := len(d.answers); n > 0 {
+			d.result.Time = d.answers[(n*95+99)/100-1]
+		}
+		return
+	case Video:
+		d.result.Time += took
+	default:
+		d.result.Time = took
+	}
+	if d.object == w.Objects {
+		d.done = true
+		return
+	}
+	next := d.sim.now + w.Pause
+	if w.Kind == Video {
+		next = max(d.sim.now, startAt+time.Duration(d.object)*segmentLength)
+	}
+	d.sim.schedule(next, func(*packet) { d.begin() }, nil)
+}
+
+// fetchNext fetches the next object of a page over connection i.
+func (d *driver) fetchNext(i int) {
+	w := d.workload
+	if d.object == len(w.Sizes) {
+		return
+	}
+	n := w.Sizes[d.object]
+	d.object++
+	d.result.Total += n
+	d.exchange(i, uint64(n), func() {
+		if d.left--; d.left == 0 {
+			d.result.Time, d.done = d.sim.now-d.began, true
+			return
+		}
+		d.fetchNext(i)
+	})
+}
+
+// askBeside sends a small request beside bulk, and the next one a time after its answer.
+func (d *driver) askBeside(*packet) {
+	if d.done {
+		return
+	}
+	asked := d.sim.now
+	d.carrier.exchange(d.workload.Streams, requestSize, besideAnswer, func() {}, func() {
+		d.answers = append(d.answers, d.sim.now-asked)
+		d.sim.schedule(d.sim.now+besideEvery, d.askBeside, nil)
+	})
+}
+
+// run handles events until the workload is done.
+func (d *driver) run(failed func() error) Result {
+	d.sim.schedule(startAt, func(*packet) { d.begin() }, nil)
+	for !d.done {
+		if err := failed(); err != nil {
+			d.result.Err = err.Error()
+			break
+		}
+		if !d.sim.step(runLimit) {
+			d.result.Err = "nothing is left to happen"
+			break
+		}
+	}
+	d.result.Events = d.sim.count
+	return d.result
+}
