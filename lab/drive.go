@@ -115,6 +115,13 @@ func readDrive(r io.Reader) (rows []driveRow, err error) {
 	return rows, nil
 }
 
+// EachRate calls f with each rate of a carrier and the time from which it holds.
+func (d Drive) EachRate(carrier int, f func(at time.Duration, r unit.Rate)) {
+	for _, row := range d.rows {
+		f(row.at, row.rate[carrier])
+	}
+}
+
 // MeanRate returns a carrier's mean rate over the first length of the drive.
 func (d Drive) MeanRate(carrier int, length time.Duration) unit.Rate {
 	sum := 0.0

@@ -25,6 +25,7 @@ import (
 	"mpbond/core/sched"
 	"mpbond/core/trace"
 	"mpbond/internal/cli"
+	"mpbond/lab"
 	"mpbond/lab/virtual/network"
 )
 
@@ -110,6 +111,9 @@ func (f *randomFlags) run(c *cobra.Command) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	if err := f.loadDrives(); err != nil {
+		return err
+	}
 	if f.seed != 0 {
 		return f.replay(c.OutOrStdout())
 	}
@@ -128,6 +132,24 @@ func (f *randomFlags) run(c *cobra.Command) error {
 		return cli.PrintJSON(c.OutOrStdout(), report)
 	}
 	return report.print(c.OutOrStdout())
+}
+
+// loadDrives reads the drives that come with the program.
+func (f *randomFlags) loadDrives() error {
+	all, err := lab.LoadDrives("")
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		var rates network.Drive
+		for i := range rates.Rates {
+			d.EachRate(i, func(at time.Duration, r unit.Rate) {
+				rates.Rates[i] = append(rates.Rates[i], network.RateStep{At: at, Rate: r})
+			})
+		}
+		f.limits.Drives = append(f.limits.Drives, rates)
+	}
+	return nil
 }
 
 // judge runs all networks on all processors.

@@ -24,6 +24,7 @@ type driver struct {
 	left     int // exchanges of the object that have not ended; of a page all objects that have not
 	began    time.Duration
 	last     time.Duration // when bytes arrived last; 0: none yet
+	limit    time.Duration // of the run; 0: runLimit
 	result   Result
 	done     bool
 
@@ -135,16 +136,21 @@ func (d *driver) askBeside(*packet) {
 // run handles events until the workload is done.
 func (d *driver) run(failed func() error) Result {
 	d.sim.schedule(startAt, func(*packet) { d.begin() }, nil)
+	limit := runLimit
+	if d.limit > 0 {
+		limit = startAt + d.limit
+	}
 	for !d.done {
 		if err := failed(); err != nil {
 			d.result.Err = err.Error()
 			break
 		}
-		if !d.sim.step(runLimit) {
-			d.result.Err = "nothing is left to happen"
+		if !d.sim.step(limit) {
+			d.result.Err = "not done after " + limit.String()
 			break
 		}
 	}
+	d.result.Ended = d.sim.now - startAt
 	d.result.Events = d.sim.count
 	return d.result
 }

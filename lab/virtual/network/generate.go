@@ -47,6 +47,13 @@ type Limits struct {
 	Class string
 	// Workload names the workload; empty: any.
 	Workload string
+	// Drives are recorded rates, of which some changing networks are made.
+	Drives []Drive
+}
+
+// Drive has the recorded rates of two carriers at the same time.
+type Drive struct {
+	Rates [2][]RateStep
 }
 
 // WorkloadNames are the names of workloads in Limits.
@@ -92,6 +99,9 @@ func Generate(seed uint64, limits Limits) (*Network, *Workload) {
 	w.complete(n, d)
 	if n.Changing {
 		n.addChanges(d)
+		if d.chance(0.2) {
+			n.addDrive(d, limits.Drives)
+		}
 	}
 	w.limit(n)
 	return n, w
@@ -277,6 +287,44 @@ func (n *Network) addChanges(d dice) {
 			}
 		}
 	})
+}
+
+// addDrive gives the links to the server of the first two paths the rates of a drive, in both
+// directions. It begins somewhere in the drive and repeats it.
+func (n *Network) addDrive(d dice, drives []Drive) {
+	which, at := d.Float64(), d.Float64()
+	if len(drives) == 0 {
+		return
+	}
+	r := drives[int(which*float64(len(drives)))]
+	for i := range min(2, len(n.Paths)) {
+		hops := n.Paths[i].Hops
+		h := &hops[len(hops)-1]
+		list := turnedSteps(r.Rates[i], at)
+		h.Up.Rates, h.Down.Rates = list, list
+		h.Up.Queue, h.Down.Queue = max(h.Up.Queue, driveQueue), max(h.Down.Queue, driveQueue)
+	}
+}
+
+// driveQueue is the least queue of a link with recorded rates.
+const driveQueue = 96 * unit.KB
+
+// turnedSteps repeats rates from a share of their length on.
+func turnedSteps(rates []RateStep, share float64) (list []RateStep) {
+	begin := int(share * float64(len(rates)))
+	at := time.Duration(0)
+	for i := begin; at < changesUntil; i++ {
+		k := i % len(rates)
+		list = append(list, RateStep{at, rates[k].Rate})
+		if k+1 < len(rates) {
+			at += rates[k+1].At - rates[k].At
+		} else {
+			at += 500 * time.Millisecond
+		}
+	}
+	last := &list[len(list)-1]
+	last.Rate = max(last.Rate, lowRate)
+	return list
 }
 
 // steps draws a rate that jumps every few seconds.

@@ -25,14 +25,23 @@ type Outcome struct {
 // Judge runs a workload over its network: over each path alone, and bonded with each scheduler.
 func Judge(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 	out := &Outcome{Seed: n.Seed, Network: n, Workload: w, Bound: Bounds(n, w)}
+	o.Limit = 0
 	for i := range n.Paths {
-		out.Singles = append(out.Singles, RunSingle(n, i, w, o))
+		r := RunSingle(n, i, w, o)
+		out.Singles = append(out.Singles, r)
+		if limit := hopeless * r.Ended; r.Err == "" && (o.Limit == 0 || limit < o.Limit) {
+			o.Limit = limit
+		}
 	}
+	o.Limit = 0
 	for _, s := range schedulers {
 		out.Schemes = append(out.Schemes, RunBond(n, s, w, o))
 	}
 	return out
 }
+
+// hopeless is how many times as long as another path one may take before it is given up.
+const hopeless = 3
 
 // BestSingle returns the least time over one path, never if none has finished.
 func (o *Outcome) BestSingle() time.Duration {

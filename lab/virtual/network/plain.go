@@ -8,7 +8,7 @@ func RunSingle(n *Network, path int, w *Workload, o Options) Result {
 	s := newSim(n.Seed)
 	up, down := linesOf(s, &n.Paths[path])
 	c := &plain{sim: s, up: up, down: down, workload: w, control: o.Control, seed: n.Seed}
-	d := &driver{sim: s, workload: w, carrier: c, result: Result{Scheme: "single:" + n.Paths[path].Name}}
+	d := &driver{sim: s, workload: w, carrier: c, limit: o.Limit, result: Result{Scheme: "single:" + n.Paths[path].Name}}
 	return d.run(func() error { return nil })
 }
 

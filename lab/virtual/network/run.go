@@ -17,6 +17,8 @@ type Options struct {
 	Control string
 	// Eta is the reinjection threshold; 0 is the default.
 	Eta float64
+	// Limit ends a run that takes longer; 0: an hour.
+	Limit time.Duration
 	// Trace, if not nil, gets the events of both ends.
 	Trace func(trace.Event)
 }
@@ -29,11 +31,12 @@ type Result struct {
 	Gap time.Duration `json:"gap"`
 	// Twice counts the bytes that were given to a second subflow. Duplicate counts those that
 	// arrived twice. Both are of all objects.
-	Twice     unit.Bytes `json:"twice"`
-	Duplicate unit.Bytes `json:"duplicate"`
-	Total     unit.Bytes `json:"total"` // payload of all objects
-	Events    int        `json:"events"`
-	Err       string     `json:"error,omitempty"`
+	Twice     unit.Bytes    `json:"twice"`
+	Duplicate unit.Bytes    `json:"duplicate"`
+	Total     unit.Bytes    `json:"total"` // payload of all objects
+	Ended     time.Duration `json:"ended"` // the end of the last object, since the first began
+	Events    int           `json:"events"`
+	Err       string        `json:"error,omitempty"`
 }
 
 // Sizes of a request and of the answer to an upload, and when the first object begins.
@@ -64,7 +67,7 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 			}
 		}
 	}
-	d := &driver{sim: s, workload: w, carrier: c, result: Result{Scheme: scheduler}}
+	d := &driver{sim: s, workload: w, carrier: c, limit: o.Limit, result: Result{Scheme: scheduler}}
 	r := d.run(func() error { return b.err })
 	for i, e := range b.ends {
 		for _, a := range c.apps {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/core/sched"
 )
 
 // triangle is the network of the published setup.
@@ -43,20 +44,73 @@ func TestTriangle(t *testing.T) {
 
 // TestReplay runs networks twice: a seed gives the same results.
 func TestReplay(t *testing.T) {
-	for seed := range uint64(20) {
-		var times [2][]Result
-		for i := range times {
-			n, w := Generate(seed+1, Limits{})
+	for seed := uint64(1); seed <= 20; seed++ {
+		var results [2][]Result
+		for i := range results {
+			n, w := Generate(seed, Limits{})
 			w.Size = min(w.Size, 500*unit.KB)
 			o := Judge(n, w, []string{"auto", "ecf"}, Options{})
-			times[i] = append(o.Singles, o.Schemes...)
+			results[i] = append(o.Singles, o.Schemes...)
 		}
-		for i, r := range times[0] {
-			if r != times[1][i] {
-				t.Errorf("seed %d: %+v, then %+v", seed+1, r, times[1][i])
+		for i, r := range results[0] {
+			if r != results[1][i] {
+				t.Errorf("seed %d: %+v, then %+v", seed, r, results[1][i])
 			}
-			if r.Err != "" {
-				t.Errorf("seed %d: %+v", seed+1, r)
+		}
+	}
+}
+
+// TestBounds checks over random networks, with each scheduler, that no transfer fails, that no bound
+// is beaten by over 1 %, and that the bound which pays slow start is not less than the fluid one.
+// Apps check each byte.
+func TestBounds(t *testing.T) {
+	const networks = 60
+	for seed := uint64(1000); seed < 1000+networks; seed++ {
+		n, w := Generate(seed, Limits{})
+		if w.Kind == Objects {
+			w.Size = min(w.Size, unit.MB)
+		}
+		b := Bounds(n, w)
+		if b.SlowStart < b.Fluid*99/100 {
+			t.Errorf("seed %d: bounds %v", seed, b)
+		}
+		for _, control := range []string{"cubic", "bbr"} {
+			name := sched.Names()[int(seed)%len(sched.Names())]
+			r := RunBond(n, name, w, Options{Control: control})
+			if r.Err != "" || r.Time < b.SlowStart*99/100 || r.Twice < 0 {
+				t.Errorf("seed %d, %s, %s: %+v, bounds %v", seed, name, control, r, b)
+			}
+			if got := r.Total; w.Kind == Objects && got != w.Size*unit.Bytes(w.Objects) {
+				t.Errorf("seed %d: %v of payload", seed, got)
+			}
+		}
+	}
+}
+
+// TestBoundOfOnePath compares the bounds with closed forms: over a link of 1000 packets a second with
+// a round trip of 100 ms, windows of 10, 20, 40 and 80 packets leave it unused for 250 ms.
+func TestBoundOfOnePath(t *testing.T) {
+	rate := 12 * unit.Mbps
+	l := Link{Rates: steady(rate), Delay: 50 * ms, Queue: unit.MB}
+	n := &Network{Paths: []Path{{"direct", []Hop{{"ps", l, l}}}}}
+	for _, c := range []struct {
+		packets         int
+		direction       Direction
+		objects         int
+		fluid, slowPays time.Duration
+	}{
+		{1000, Download, 1, 1200 * ms, 1450 * ms},
+		{1000, Download, 2, 1100 * ms, 1100 * ms},
+		{1000, Upload, 1, 1200 * ms, 1450 * ms},
+		{10, Download, 1, 210 * ms, 210 * ms},
+		{20, Download, 1, 220 * ms, 310 * ms},
+	} {
+		w := &Workload{Direction: c.direction, Size: unit.Bytes(c.packets * mss), Streams: 1, Objects: c.objects}
+		b := Bounds(n, w)
+		for _, x := range [][2]time.Duration{{b.Fluid, c.fluid}, {b.SlowStart, c.slowPays}} {
+			if d := x[0] - x[1]; d < -3*ms || d > 3*ms {
+				t.Errorf("%d packets, %v, %d objects: bounds %v, want %v and %v", c.packets, c.direction, c.objects, b,
+					c.fluid, c.slowPays)
 			}
 		}
 	}

@@ -49,6 +49,7 @@ type acked struct {
 }
 
 // receiveAck handles the acknowledgement in a packet.
+
 func (e *endpoint) receiveAck(p *packet) {
 	if p.ack < e.unacked {
 		return

@@ -136,7 +136,7 @@ func (r *receiver) fillAck(p *packet) {
 func (r *receiver) consume(to uint64) {
 	r.read = to
 	r.growBuffer()
-	if r.read+r.buffer > r.reported+max(2*mss, r.buffer/2) {
+	if left := r.reported - r.next; left < r.buffer/4 && r.read+r.buffer-r.next >= max(2*left, 2*mss) {
 		r.sendAck()
 	}
 }
