@@ -16,7 +16,6 @@ type bondCarrier struct {
 	workload *Workload
 	apps     []*bondApp
 	order    []*bondApp // by stream ID
-	reached  bool
 }
 
 // bondApp is the app at both ends of a stream.
@@ -27,12 +26,11 @@ type bondApp struct {
 	toWrite, written, got [2]uint64
 	answers               []answer // that the server owes, oldest first
 	wanted                uint64
-	waitsForOpen          bool
 	progress, done        func()
 }
 
-// exchange implements carrier. The first object waits until the stream is known to be open, as the
-// proxy of a primary makes apps wait for an unknown destination.
+// exchange implements carrier. The app need not wait until the stream is known to be open: a primary
+// answers at once for numeric addresses and for known destinations.
 func (c *bondCarrier) exchange(i int, up, down uint64, progress, done func()) {
 	for i >= len(c.apps) {
 		c.apps = append(c.apps, nil)
@@ -45,7 +43,7 @@ func (c *bondCarrier) exchange(i int, up, down uint64, progress, done func()) {
 			c.net.fail(err)
 			return
 		}
-		a = &bondApp{carrier: c, waitsForOpen: !c.reached}
+		a = &bondApp{carrier: c}
 		a.streams[primary], s.User, c.apps[i] = s, a, a
 		c.order = append(c.order, a)
 	}
@@ -99,12 +97,6 @@ func (a *bondApp) handle(i int) {
 		s.ReadableSlices(n, func(b []byte) { a.check(i, b) })
 		s.Consume(n)
 		a.read(i)
-	}
-	if i == primary && a.waitsForOpen {
-		if !s.Opened() {
-			return
-		}
-		a.waitsForOpen, a.carrier.reached = false, true
 	}
 	for a.written[i] < a.toWrite[i] {
 		at := a.written[i] % patternBlock

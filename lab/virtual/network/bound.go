@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Bound has the least times that a network allows for the measured object of a workload, from its
-// request on. Both count packet headers, random loss as lost capacity, the delay of each path, and
-// the round trips of connecting (a cold object) and of the request over the shortest path. They
-// allow a helper a buffer without limit.
+// Bound has the least times that a network allows a bond for the measured object of a workload, from
+// its request on. Both count packet headers, random loss as lost capacity, the delay of each path,
+// and the round trip of the request over the shortest path. The bond is connected before. Helpers
+// have buffers without limit.
 type Bound struct {
 	// Fluid assumes links that are always used.
 	Fluid time.Duration `json:"fluid"`
@@ -29,9 +29,9 @@ func Bounds(n *Network, w *Workload) (b Bound) {
 	case w.Kind == Beside || n.Changing && (w.IsWarm() || w.Kind == Video):
 		return Bound{}
 	case w.Kind == Page:
-		// Each object of a connection takes a round trip, after that of the handshake.
+		// Each object of a connection takes a round trip.
 		rounds := (len(w.Sizes) + pageConnections - 1) / pageConnections
-		least := time.Duration(rounds+1) * n.leastRTT()
+		least := time.Duration(rounds) * n.leastRTT()
 		b = objectBound(n, w, 0)
 		return Bound{max(b.Fluid, least), max(b.SlowStart, least)}
 	case w.Kind == Video:
@@ -48,11 +48,7 @@ func Bounds(n *Network, w *Workload) (b Bound) {
 // objectBound returns the bounds of an object that follows a number of others.
 func objectBound(n *Network, w *Workload, before int) Bound {
 	least := n.leastRTT()
-	trips := 0.5
-	if before == 0 {
-		trips = 1.5
-	}
-	begin := startAt + time.Duration(trips*float64(least))
+	begin := startAt + least/2
 	back := time.Duration(0)
 	if w.Direction == Upload { // the data leaves with the request, the answer comes back
 		begin -= least / 2
