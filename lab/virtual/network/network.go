@@ -3,6 +3,8 @@
 package network
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -41,10 +43,25 @@ const (
 	Upload
 )
 
-func (d Direction) String() string { return [...]string{"download", "upload"}[d] }
+var directionNames = []string{"download", "upload"}
+
+func (d Direction) String() string { return directionNames[d] }
 
 // MarshalText implements encoding.TextMarshaler.
 func (d Direction) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Direction) UnmarshalText(b []byte) error { return findName(d, directionNames, b) }
+
+// findName sets v to the index of a name.
+func findName[T ~uint8](v *T, names []string, name []byte) error {
+	i := slices.Index(names, string(name))
+	if i < 0 {
+		return fmt.Errorf("unknown name %q", name)
+	}
+	*v = T(i)
+	return nil
+}
 
 // link returns the link of a hop in the direction of the data.
 func (h *Hop) link(d Direction) *Link {
@@ -79,10 +96,15 @@ const (
 	Beside
 )
 
-func (k Kind) String() string { return [...]string{"objects", "page", "video", "beside bulk"}[k] }
+var kindNames = []string{"objects", "page", "video", "beside bulk"}
+
+func (k Kind) String() string { return kindNames[k] }
 
 // MarshalText implements encoding.TextMarshaler.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *Kind) UnmarshalText(b []byte) error { return findName(k, kindNames, b) }
 
 // Parameters of the kinds.
 const (
