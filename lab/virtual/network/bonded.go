@@ -38,8 +38,9 @@ type end struct {
 	subflows []*subflowEnd
 	tick     *timer
 	spare    []*segmentBuffer
-	sentData unit.Bytes // stream bytes given to subflows
-	busy     bool
+	sentData unit.Bytes         // stream bytes given to subflows
+	busy     bool               // process is running
+	isDue    bool               // processSoon has scheduled it
 	onStream func(*bond.Stream) // a stream was accepted
 	onChange func(*bond.Stream)
 }
@@ -100,33 +101,6 @@ func newBonded(s *sim, scheduler string, eta float64, events func(trace.Event)) 
 		n.ends[i] = e
 	}
 	return n, nil
-}
-
-// addSubflow adds a joined subflow. out are the channels from the primary and from the server; in
-// both, the local TCP is that of the end.
-func (n *bonded) addSubflow(id wire.SubflowID, helped bool, out [2]*channel, in [2]*channel, rtt time.Duration) {
-	var both [2]*subflowEnd
-	for i, e := range n.ends {
-		p := &subflowEnd{end: e, id: id, helped: helped, out: out[i], lowat: 0}
-		both[i] = p
-		e.subflows = append(e.subflows, p)
-		in[i].accept = p.receive
-		out[i].from.onWritable = func() {
-			p.markIdle()
-			e.process()
-		}
-	}
-	both[0].far, both[1].far = both[1], both[0]
-	for i, e := range n.ends {
-		e.bond.AddSubflow(id, helped, epoch.Add(n.sim.now))
-		if i == primary {
-			e.bond.SetJoinRTT(id, rtt)
-		}
-	}
-	for i, e := range n.ends {
-		both[i].markIdle()
-		e.process()
-	}
 }
 
 func (e *end) now() time.Time { return epoch.Add(e.net.sim.now) }
@@ -279,11 +253,21 @@ func (p *subflowEnd) receive(q *piece) bool {
 		from.records = from.records[:copy(from.records, from.records[from.head:])]
 		from.head = 0
 	}
-	e.net.sim.schedule(e.net.sim.now, e.processLater, nil)
+	e.processSoon()
 	return true
 }
 
-func (e *end) processLater(*packet) { e.process() }
+// processSoon calls process after the events of this moment that are queued already, once for all of
+// them.
+func (e *end) processSoon() {
+	if !e.isDue {
+		e.isDue = true
+		e.net.sim.schedule(e.net.sim.now, func(*packet) {
+			e.isDue = false
+			e.process()
+		}, nil)
+	}
+}
 
 // readFrames passes on the frames that end before the end of a record.
 func (p *subflowEnd) readFrames(r *record) {

@@ -16,6 +16,7 @@
 //	channel.go      TLS records and frames over TCP
 //	helper.go       the connection split, its buffer and its reports
 //	bonded.go       a bond over these
+//	join.go         handshakes of subflows
 //	driver.go       workloads
 //	app.go          apps at both ends of a bond
 //	plain.go        apps over plain TCP

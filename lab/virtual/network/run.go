@@ -43,7 +43,7 @@ type Result struct {
 const (
 	requestSize = 200
 	replySize   = 200
-	startAt     = time.Second
+	startAt     = 4 * time.Second
 	runLimit    = time.Hour
 )
 
@@ -79,20 +79,21 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 	return r
 }
 
-// addPath adds the subflow of a path, with its helper.
+// addPath joins the subflow of a path, with its helper.
 func (b *bonded) addPath(id wire.SubflowID, p *Path, control string, seed uint64) {
 	up, down := linesOf(b.sim, p)
-	rtt := baseRoundTrip(up, down)
+	j := &join{net: b, id: id}
 	if len(p.Hops) == 1 {
 		x, y := connect(b.sim, up, down, control, seed)
 		u, d := newChannel(x, y), newChannel(y, x)
-		b.addSubflow(id, false, [2]*channel{u, d}, [2]*channel{d, u}, rtt)
-		return
+		j.out, j.in = [2]*channel{u, d}, [2]*channel{d, u}
+	} else {
+		x, h := connect(b.sim, up[:1], down[1:], control, seed)
+		g, y := connect(b.sim, up[1:], down[:1], control, seed+2)
+		pipeUp, pipeDown := newChannel(x, h), newChannel(h, x)
+		hsUp, hsDown := newChannel(g, y), newChannel(y, g)
+		newHelper(b.sim, pipeUp, pipeDown, hsDown, hsUp)
+		j.helped, j.out, j.in = true, [2]*channel{pipeUp, hsDown}, [2]*channel{pipeDown, hsUp}
 	}
-	x, h := connect(b.sim, up[:1], down[1:], control, seed)
-	g, y := connect(b.sim, up[1:], down[:1], control, seed+2)
-	pipeUp, pipeDown := newChannel(x, h), newChannel(h, x)
-	hsUp, hsDown := newChannel(g, y), newChannel(y, g)
-	newHelper(b.sim, pipeUp, pipeDown, hsDown, hsUp)
-	b.addSubflow(id, true, [2]*channel{pipeUp, hsDown}, [2]*channel{pipeDown, hsUp}, rtt)
+	j.begin()
 }
