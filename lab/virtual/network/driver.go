@@ -146,7 +146,7 @@ func (d *driver) run(failed func() error) Result {
 			break
 		}
 		if !d.sim.step(limit) {
-			d.result.Err = "not done after " + limit.String()
+			d.result.Err = "not done after " + (limit - startAt).Round(time.Millisecond).String()
 			break
 		}
 	}

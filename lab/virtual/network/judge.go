@@ -17,6 +17,9 @@ type Outcome struct {
 	Network  *Network  `json:"network"`
 	Workload *Workload `json:"workload"`
 	Bound    Bound     `json:"bound"`
+	// BestBound is the bound that pays slow start, and the handshake of a first object, over the
+	// best path alone.
+	BestBound time.Duration `json:"best_bound"`
 	// Singles are plain TCP over each path, Schemes the bond with each scheduler.
 	Singles []Result `json:"singles"`
 	Schemes []Result `json:"schemes"`
@@ -34,6 +37,7 @@ func Judge(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 		}
 	}
 	o.Limit = 0
+	out.BestBound = out.bestBound()
 	for _, s := range schedulers {
 		out.Schemes = append(out.Schemes, RunBond(n, s, w, o))
 	}
@@ -54,6 +58,22 @@ func (o *Outcome) BestSingle() time.Duration {
 	return best
 }
 
+// bestBound returns BestBound.
+func (o *Outcome) bestBound() time.Duration {
+	for i, r := range o.Singles {
+		if r.Err != "" || r.Time != o.BestSingle() {
+			continue
+		}
+		alone := &Network{Paths: o.Network.Paths[i : i+1], Changing: o.Network.Changing}
+		b := Bounds(alone, o.Workload).SlowStart
+		if b > 0 && o.Workload.Kind == Objects && !o.Workload.IsWarm() {
+			b += alone.leastRTT()
+		}
+		return b
+	}
+	return 0
+}
+
 // Classes of outcomes. One outcome may belong to several.
 var classes = []struct {
 	name    string
@@ -61,6 +81,9 @@ var classes = []struct {
 }{
 	{"all", func(*Outcome) bool { return true }},
 	{"stable, 2 MB and more", func(o *Outcome) bool { return o.isPlain() && o.Workload.Size >= 2*unit.MB }},
+	{"stable, 2 MB and more, without loss", func(o *Outcome) bool {
+		return o.isPlain() && o.Workload.Size >= 2*unit.MB && !o.Network.hasLoss()
+	}},
 	{"stable, 64 KB to 2 MB", func(o *Outcome) bool {
 		return o.isPlain() && o.Workload.Size < 2*unit.MB && o.Workload.Size >= 64*unit.KB
 	}},
@@ -105,6 +128,9 @@ type Summary struct {
 	// Efficiency is bound / time, with the fluid bound and with the one that pays slow start.
 	Fluid     Quantiles `json:"fluid"`
 	SlowStart Quantiles `json:"slow_start"`
+	// Single is the same of plain TCP over the best path alone, with the bound of that path: what
+	// TCP leaves unused without any scheduler.
+	Single Quantiles `json:"single"`
 	// Behind is the share of outcomes that take over 1.03 times as long as the best single path,
 	// and 5 ms more. FarBehind is the same for 1.10. Worst is the largest ratio.
 	Behind    float64 `json:"behind"`
@@ -156,7 +182,7 @@ type rated struct {
 
 // fill computes a summary of scheme i.
 func (s *Summary) fill(all []*Outcome, i int, applies func(*Outcome) bool) {
-	var fluid, slow, twice, gaps []float64
+	var fluid, slow, single, twice, gaps []float64
 	var efficient, behind []rated
 	for _, o := range all {
 		if !applies(o) {
@@ -181,6 +207,9 @@ func (s *Summary) fill(all []*Outcome, i int, applies func(*Outcome) bool) {
 				s.FarBehind++
 			}
 			s.Worst = max(s.Worst, ratio)
+			if o.BestBound > 0 {
+				single = append(single, float64(o.BestBound)/float64(best))
+			}
 		}
 		if o.Bound.SlowStart > 0 {
 			fluid = append(fluid, float64(o.Bound.Fluid)/float64(r.Time))
@@ -193,7 +222,7 @@ func (s *Summary) fill(all []*Outcome, i int, applies func(*Outcome) bool) {
 	}
 	s.Behind /= float64(max(s.Count, 1))
 	s.FarBehind /= float64(max(s.Count, 1))
-	s.Fluid, s.SlowStart = quantilesOf(fluid), quantilesOf(slow)
+	s.Fluid, s.SlowStart, s.Single = quantilesOf(fluid), quantilesOf(slow), quantilesOf(single)
 	s.TwiceMean, s.Twice95, s.Gap95 = mean(twice), quantile(twice, 0.95), quantile(gaps, 0.95)
 	slices.SortFunc(efficient, func(a, b rated) int { return cmp.Compare(a.value, b.value) })
 	slices.SortFunc(behind, func(a, b rated) int { return cmp.Compare(b.value, a.value) })
