@@ -133,6 +133,9 @@ func (d *driver) askBeside(*packet) {
 	})
 }
 
+// maxAtOnce is how many events at one moment mean that a run does not get on.
+const maxAtOnce = 200_000
+
 // run handles events until the workload is done.
 func (d *driver) run(failed func() error) Result {
 	d.sim.schedule(startAt, func(*packet) { d.begin() }, nil)
@@ -140,7 +143,15 @@ func (d *driver) run(failed func() error) Result {
 	if d.limit > 0 {
 		limit = startAt + d.limit
 	}
+	moment, atOnce := d.sim.now, 0
 	for !d.done {
+		if atOnce++; d.sim.now > moment {
+			moment, atOnce = d.sim.now, 0
+		}
+		if atOnce > maxAtOnce {
+			d.result.Err = "time does not pass after " + (moment - startAt).String()
+			break
+		}
 		if err := failed(); err != nil {
 			d.result.Err = err.Error()
 			break

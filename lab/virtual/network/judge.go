@@ -36,7 +36,9 @@ func Judge(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 			o.Limit = limit
 		}
 	}
-	o.Limit = 0
+	if o.Limit > 0 {
+		o.Limit = o.Limit/hopeless*bondHopeless + time.Minute
+	}
 	out.BestBound = out.bestBound()
 	for _, s := range schedulers {
 		out.Schemes = append(out.Schemes, RunBond(n, s, w, o))
@@ -46,6 +48,9 @@ func Judge(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 
 // hopeless is how many times as long as another path one may take before it is given up.
 const hopeless = 3
+
+// bondHopeless is the same for a bond, beside the best path; it also gets a minute more.
+const bondHopeless = 10
 
 // BestSingle returns the least time over one path, never if none has finished.
 func (o *Outcome) BestSingle() time.Duration {
