@@ -211,9 +211,9 @@ func expReport(f *expFlags) *cobra.Command {
 		Example: "  mpbond-lab exp report --markdown results.md\n  mpbond-lab exp report bench --markdown " +
 			"performance.md --overview README.md",
 		Long: `Write report.html, a self-contained page, and report.csv into the directory of
-results. They cover everything measured so far, or the named rows. Results that
-are worse than a baseline, than published or than claimed come first. Tables for an
-existing document must be of the rows that it has.`,
+results. They cover everything measured so far, or the named rows. The page begins
+with what was measured and a picture of all rows. Then come the results that are worse
+than a baseline, than published or than claimed, by cause, and then each row.`,
 		RunE: func(c *cobra.Command, ids []string) error {
 			rows, err := f.selectRows(ids)
 			if err != nil {

@@ -60,10 +60,9 @@ func (c chart) withTitle(title, unit string) chart {
 	return c
 }
 
-// drawSVG draws the chart. Lines named after schemes have the schemes' colors.
-func (c chart) drawSVG(all palette) ([]byte, error) {
-	p := newPlot(c.unit)
-	p.Title.Text, p.X.Label.Text = c.title, "s"
+// draw draws the chart. Lines named after schemes have the schemes' colors.
+func (c chart) draw(all palette) (linePlot, error) {
+	p := newPlot(c.title, "s", c.unit)
 	for i, name := range c.names {
 		points := make(plotter.XYs, 0, len(c.values[i]))
 		for at, v := range c.values[i] {
@@ -76,11 +75,11 @@ func (c chart) drawSVG(all palette) ([]byte, error) {
 		if len(all) > 0 && all[all.indexOf(name)] == name {
 			color = all.schemeColor(name)
 		}
-		if err := addLine(p, name, points, color); err != nil {
-			return nil, err
+		if err := p.addLine(name, points, color); err != nil {
+			return p, err
 		}
 	}
-	return renderSVG(p, plotMargin+400)
+	return p, nil
 }
 
 // virtualSpreads returns the distributions of a row in virtual time: over its places, or within the

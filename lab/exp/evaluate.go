@@ -31,10 +31,11 @@ type Evaluation struct {
 	Points          []PointLine `json:"points"`
 	Lines           []Line      `json:"lines"`
 	// Tables replace the lines on screens and in documents, if there are any.
-	Tables       []Table      `json:"tables,omitempty"`
-	Energies     []EnergyLine `json:"energies,omitempty"` // of the cell that is shown in detail
-	secondMetric string       // also compared; "" if there is none
-	overview     Table        // the row's part of WriteOverview
+	Tables       []Table       `json:"tables,omitempty"`
+	Energies     []EnergyLine  `json:"energies,omitempty"` // of the cell that is shown in detail
+	secondMetric string        // also compared; "" if there is none
+	worse        []WorseResult // as in Worse
+	overview     Table         // the row's part of WriteOverview
 	figures      reportFigures
 }
 
@@ -154,7 +155,7 @@ func Evaluate(row Row, rec Record) Evaluation {
 		e.Points = append(e.Points, o.pointLine())
 	}
 	for _, b := range row.WorseThan(d) {
-		e.Worse = append(e.Worse, b.String())
+		e.Worse, e.worse = append(e.Worse, b.String()), append(e.worse, b)
 	}
 	for cell := range d {
 		e.Counted += d.countTransfers(cell)

@@ -26,16 +26,16 @@ func escapeText(format string, args ...any) string {
 	return html.EscapeString(fmt.Sprintf(format, args...))
 }
 
-// WriteHTML writes one self-contained page: for each record a plot of each metric, the measured and
-// published values, and the verdict. Results that are worse than published or than a baseline come
-// first.
+// WriteHTML writes one self-contained page. First comes what was measured, with a picture of all
+// rows; then the rows; then results that are worse than published or than a baseline, by cause; then
+// for each record its plots, the measured and published values, and the verdict.
 func WriteHTML(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	writeList(&b, worseHead, worseItems(all))
-	writeList(&b, unsureHead, unsureItems(all))
-	b.WriteString("<h2>All rows</h2>\n")
+	writeSummary(&b, all)
+	b.WriteString("<h2 id=\"rows\">Rows</h2>\n")
 	rowTable(all).writeHTML(&b)
+	writeCauses(&b, all)
 	for _, e := range all {
 		if err := writeSection(&b, e); err != nil {
 			return err
@@ -84,22 +84,6 @@ func worseItems(all []Evaluation) (list []worseItem) {
 	return list
 }
 
-// writeList writes a list of worse results below a head.
-func writeList(b *strings.Builder, head string, list []worseItem) {
-	fmt.Fprintf(b, "<h2>%s</h2>\n<ul>\n", head)
-	for _, w := range list {
-		class := ""
-		if w.surely {
-			class = ` class="worse"`
-		}
-		fmt.Fprintf(b, "<li%s>%s: %s</li>\n", class, rowLink(w.row), escapeText("%s", w.what))
-	}
-	if len(list) == 0 {
-		b.WriteString("<li>" + nothingWorse + "</li>\n")
-	}
-	b.WriteString("</ul>\n")
-}
-
 // unsureItems returns where mpbond is not surely faster than kernel MPTCP, its best fixed ratio or
 // COMBINE.
 func unsureItems(all []Evaluation) (list []worseItem) {
@@ -121,7 +105,7 @@ const (
 // writeSection writes everything about one row.
 func writeSection(b *strings.Builder, e Evaluation) error {
 	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), escapeText("%s: %s", e.Row,
-		e.Title), escapeText("%s%s", e.VerdictLine, e.Caution()), escapeText("%s. %s", e.Source, e.Setup))
+		e.Title), escapeText("%s%s", e.verdictCounts(), e.Caution()), escapeText("%s. %s", e.Source, e.Setup))
 	if e.Search != "" {
 		b.WriteString(escapeText(" %s", e.Search))
 	}
@@ -141,17 +125,12 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 			colors = append(colors, l.Scheme)
 		}
 	}
-	b.WriteString("<div class=\"row\">\n")
+	b.WriteString("<div class=\"metrics\">\n")
 	for _, l := range tabled {
-		if drawn[l.Metric] {
-			continue
+		if !drawn[l.Metric] {
+			drawn[l.Metric] = true
+			writeBars(b, tabled, l.Metric, colors)
 		}
-		drawn[l.Metric] = true
-		plot, err := drawBars(tabled, l.Metric, colors)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(b, "<figure>%s</figure>\n", plot) // the library escapes names
 	}
 	b.WriteString("</div>\n")
 	if err := writeDetails(b, e, colors); err != nil {
@@ -172,20 +151,25 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 // writeDetails writes distributions, charts, and the timelines and energies by radio of the shown
 // cell.
 func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
+	var plots []linePlot
+	add := func(p linePlot, err error) error {
+		plots = append(plots, p)
+		return err
+	}
 	for _, s := range e.figures.spreads {
-		plot, err := drawDistribution(s, colors)
-		if err != nil {
+		if err := add(drawDistribution(s, colors)); err != nil {
 			return err
 		}
-		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
 	for _, c := range e.figures.charts {
-		plot, err := c.drawSVG(colors)
-		if err != nil {
+		if err := add(c.draw(colors)); err != nil {
 			return err
 		}
-		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
+	if err := writePlots(b, plots); err != nil {
+		return err
+	}
+	plots = nil
 	seconds, mb := 0.0, 0.0
 	for _, t := range e.figures.timelines {
 		seconds = max(seconds, t.took)
@@ -194,18 +178,16 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 		}
 	}
 	if len(e.figures.timelines) > 0 {
-		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", escapeText("%s: IP bytes over each link of the primary "+
-			"so far, and the backlog of helpers, of each scheme's median transfer.", e.figures.shown))
+		fmt.Fprintf(b, "<p>%s</p>\n", escapeText("%s: IP bytes over each link of the primary so far, and the backlog "+
+			"of helpers, of each scheme's median transfer.", e.figures.shown))
 	}
 	for _, t := range e.figures.timelines {
-		plot, err := t.drawSVG(seconds, mb)
-		if err != nil {
+		if err := add(t.draw(seconds, mb)); err != nil {
 			return err
 		}
-		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
-	if len(e.figures.timelines) > 0 {
-		b.WriteString("</div>\n")
+	if err := writePlots(b, plots); err != nil {
+		return err
 	}
 	if len(e.Energies) == 0 {
 		return nil
@@ -222,6 +204,21 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 		t.Add(r...)
 	}
 	t.writeHTML(b)
+	return nil
+}
+
+// writePlots writes plots beside each other as the window allows.
+func writePlots(b *strings.Builder, plots []linePlot) error {
+	if len(plots) == 0 {
+		return nil
+	}
+	b.WriteString("<div class=\"plots\">\n")
+	for _, p := range plots {
+		if err := p.writeFigure(b); err != nil {
+			return err
+		}
+	}
+	b.WriteString("</div>\n")
 	return nil
 }
 

@@ -92,7 +92,7 @@ func (t Table) writeHTML(b *strings.Builder) {
 	if t.Title != "" {
 		fmt.Fprintf(b, "<p>%s</p>\n", html.EscapeString(t.Title))
 	}
-	b.WriteString("<table>\n")
+	b.WriteString("<div class=\"scroll\"><table>\n")
 	columns := t.shownColumns()
 	for n, row := range append([][]string{t.Head}, t.Rows...) {
 		tag := "td"
@@ -109,7 +109,7 @@ func (t Table) writeHTML(b *strings.Builder) {
 		}
 		b.WriteString("</tr>\n")
 	}
-	b.WriteString("</table>\n")
+	b.WriteString("</table></div>\n")
 }
 
 // formatUnlessZero formats a number; 0 is empty.

@@ -107,8 +107,11 @@ func TestCloser(t *testing.T) {
 	if err := WriteHTML(&page, []Evaluation{e}); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(page.String(), "<svg"); n != 2+2+1 { // bars, distributions, a timeline
+	if n := strings.Count(page.String(), "<svg"); n != 2+1 { // distributions, a timeline
 		t.Errorf("%d plots", n)
+	}
+	if n := strings.Count(page.String(), "<figure class=\"bars"); n != 2 {
+		t.Errorf("bars of %d metrics", n)
 	}
 	d["two"] = d["two"][:2]
 	r.Spread, r.Shown = nil, "one"
