@@ -5,12 +5,14 @@ package main
 import (
 	"context"
 	"io"
+	"math"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
 
 	"mpbond/internal/cli"
 	"mpbond/pbe/air"
+	"mpbond/pbe/cell"
 	"mpbond/pbe/census"
 )
 
@@ -105,9 +107,7 @@ func paintTiles(screen tcell.Screen, rows []viewRow) {
 		for i, t := range r.tiles {
 			style := tcell.StyleDefault
 			if t.rnti != 0 {
-				red, green, blue := census.UserColour(t.rnti)
-				style = style.Background(tcell.NewRGBColor(int32(red), int32(green),
-					int32(blue))).Foreground(tcell.ColorBlack)
+				style = tileStyle(t.rnti)
 			} else {
 				style = style.Dim(true)
 			}
@@ -116,3 +116,18 @@ func paintTiles(screen tcell.Screen, rows []viewRow) {
 	}
 	screen.Show()
 }
+
+// tileStyle returns the style of a user's tile: the user's colour behind black or white text, the
+// one that can be read there.
+func tileStyle(r cell.RNTI) tcell.Style {
+	red, green, blue := census.UserColour(r)
+	linear := func(v uint8) float64 { return math.Pow(float64(v)/255, 2.2) }
+	text := tcell.ColorBlack
+	if 0.2126*linear(red)+0.7152*linear(green)+0.0722*linear(blue) < darkTile {
+		text = tcell.ColorWhite
+	}
+	return tcell.StyleDefault.Background(tcell.NewRGBColor(int32(red), int32(green), int32(blue))).Foreground(text)
+}
+
+// darkTile is the luminance (WCAG 2) below which white text contrasts more than black.
+const darkTile = 0.179

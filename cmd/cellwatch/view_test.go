@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -270,5 +271,27 @@ func TestCellScreen(t *testing.T) {
 	_, s = begin(t.Context(), func() {})
 	if err := s.Close(); err != nil { // without any subframe
 		t.Error(err)
+	}
+}
+
+// TestTilesCanBeRead checks that the letter of each user contrasts with the user's colour.
+func TestTilesCanBeRead(t *testing.T) {
+	luminance := func(c tcell.Color) float64 { // WCAG 2
+		part := func(v int32) float64 {
+			x := float64(v) / 255
+			if x <= 0.03928 {
+				return x / 12.92
+			}
+			return math.Pow((x+0.055)/1.055, 2.4)
+		}
+		r, g, b := c.RGB()
+		return 0.2126*part(r) + 0.7152*part(g) + 0.0722*part(b)
+	}
+	for r := range cell.RNTI(0xFFFF) {
+		text, back, _ := tileStyle(r).Decompose()
+		a, b := luminance(text), luminance(back)
+		if ratio := (max(a, b) + 0.05) / (min(a, b) + 0.05); ratio < 4.4 {
+			t.Fatalf("RNTI %#x: contrast %.1f", uint16(r), ratio)
+		}
 	}
 }
