@@ -93,9 +93,9 @@ func (n LTEStats) printNetwork(out io.Writer) {
 
 // Print prints a transfer in one line.
 func (r Result) Print(out io.Writer) {
-	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %v  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds,
-		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency,
-		r.Bound, r.LongestGap,
+	rate := unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second)))
+	fmt.Fprintf(out, "%-12s #%d %7.3f s %11v %4.0f %% of bound  gap %.2f s  %s", r.Scheme, r.Rep, r.Seconds, rate,
+		100*r.Efficiency, r.LongestGap,
 		FormatByDevice(r.Devices, unit.Bytes.String))
 	for _, link := range slices.Sorted(maps.Keys(r.Pings)) {
 		p := r.Pings[link]

@@ -24,6 +24,9 @@ import (
 	"mpbond/onload/board"
 )
 
+// screenWidth is the width of tables, in columns.
+const screenWidth = 100
+
 // runOptions are the options of "run".
 type runOptions struct {
 	*labFlags
@@ -327,7 +330,7 @@ func runTransfers(c *cobra.Command, p lab.RunSpec, asJSON bool) error {
 	}
 	all := exp.SummarizeSchemes(p.Schemes, results)
 	if !asJSON {
-		if err := exp.SchemeTable("", all).Print(out); err != nil {
+		if err := exp.SchemeTable("", all).PrintWithin(out, screenWidth); err != nil {
 			return err
 		}
 	}

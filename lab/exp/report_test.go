@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"mpbond/lab/radio"
 )
@@ -118,5 +119,34 @@ func TestCauses(t *testing.T) {
 	}
 	if got := b.verdictCounts(); !strings.Contains(got, "1 of 8 figures opposite, surely") {
 		t.Error(got)
+	}
+}
+
+// TestPrintWithin checks that a wide table continues below, with the first column again, and that no
+// line is wider than the screen unless one column is.
+func TestPrintWithin(t *testing.T) {
+	table := Table{Head: []string{"scheme", "one", "two", "empty", "three"}}
+	table.Add("mpbond", "12345678", "–234567890", "", "12345")
+	table.Add("mptcp", "1", "", "", "2")
+	for _, c := range []struct {
+		width, blocks int
+	}{{1000, 1}, {35, 1}, {34, 2}, {20, 3}, {3, 3}} {
+		var b strings.Builder
+		if err := table.PrintWithin(&b, c.width); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(b.String(), "mpbond"); n != c.blocks {
+			t.Errorf("width %d: %d blocks, want %d:\n%s", c.width, n, c.blocks, &b)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, " \n")); n > max(c.width, 18) {
+				t.Errorf("width %d: %d columns: %q", c.width, n, line)
+			}
+		}
+		for _, want := range []string{"12345678", "–234567890", "12345"} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("width %d: no %s", c.width, want)
+			}
+		}
 	}
 }

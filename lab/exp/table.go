@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // Table is a table for people, on screens and in documents alike. Each row has as many cells as the
@@ -36,22 +38,62 @@ func (t Table) shownColumns() (keep []int) {
 }
 
 // Print prints the table after an empty line; nothing without rows.
-func (t Table) Print(w io.Writer) error {
+func (t Table) Print(w io.Writer) error { return t.PrintWithin(w, math.MaxInt) }
+
+// PrintWithin is Print for a screen of that width. Columns that do not fit follow in a further
+// block, which begins with the first column again.
+func (t Table) PrintWithin(w io.Writer, width int) error {
 	if len(t.Rows) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
-	if t.Title != "" {
-		fmt.Fprintln(w, t.Title)
-	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{t.Head}, t.Rows...) {
-		for _, i := range t.shownColumns() {
-			fmt.Fprintf(tw, "%s\t", cmp.Or(row[i], "-"))
+	for n, columns := range t.splitColumns(width) {
+		fmt.Fprintln(w)
+		if n == 0 && t.Title != "" {
+			fmt.Fprintln(w, t.Title)
 		}
-		fmt.Fprintln(tw)
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, row := range append([][]string{t.Head}, t.Rows...) {
+			for _, i := range columns {
+				fmt.Fprintf(tw, "%s\t", cmp.Or(row[i], "-"))
+			}
+			fmt.Fprintln(tw)
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
 	}
-	return tw.Flush()
+	return nil
+}
+
+// splitColumns returns the shown columns in blocks of at most that width, as far as possible. Each
+// block begins with the first column.
+func (t Table) splitColumns(width int) (blocks [][]int) {
+	all := t.shownColumns()
+	used := 0
+	for _, i := range all {
+		wide := t.columnWidth(i)
+		last := len(blocks) - 1
+		if last < 0 {
+			blocks, used = [][]int{{i}}, wide
+			continue
+		}
+		const gap = 2
+		if used+gap+wide > width && len(blocks[last]) > 1 {
+			used = t.columnWidth(all[0])
+			blocks, last = append(blocks, []int{all[0]}), last+1
+		}
+		blocks[last] = append(blocks[last], i)
+		used += gap + wide
+	}
+	return blocks
+}
+
+// columnWidth returns the width of a column in characters.
+func (t Table) columnWidth(i int) (width int) {
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		width = max(width, utf8.RuneCountInString(row[i]))
+	}
+	return width
 }
 
 // writeMarkdown writes the table as Markdown; nothing without rows.
