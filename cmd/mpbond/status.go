@@ -164,9 +164,12 @@ func printStatus(w io.Writer, s api.Status) {
 	up := time.Duration(s.UptimeSeconds * float64(time.Second)).Round(time.Second)
 	fmt.Fprintf(w, "%s %s, ID %s, up %v, %v of memory\n", s.Role, text.Printable(s.Name), s.ID, up, s.MemoryBytes)
 	var at []string
+	socks, proxy := s.SOCKS, "HTTP proxy"
+	if socks == s.HTTP { // the usual case, in a line that fits a screen
+		socks, proxy = "", "SOCKS5 and HTTP proxy"
+	}
 	for _, a := range []struct{ what, address string }{
-		{"devices", s.Listen}, {"SOCKS5", s.SOCKS}, {"HTTP proxy", s.HTTP}, {"mpbond run", s.Transparent},
-		{"the API", s.API},
+		{"devices", s.Listen}, {"SOCKS5", socks}, {proxy, s.HTTP}, {"mpbond run", s.Transparent}, {"the API", s.API},
 	} {
 		if a.address != "" {
 			at = append(at, a.what+" at "+a.address)
@@ -403,7 +406,7 @@ func describeTransport(p api.Subflow) string {
 }
 
 func printBond(w io.Writer, b api.Bond) {
-	fmt.Fprintf(w, "\nbond %s with %s, scheduler %s: %d streams now, %d in all; %v to schedule, %v out of order",
+	fmt.Fprintf(w, "\nbond %s with %s, scheduler %s: %d streams now, %d in all\n  %v to schedule, %v out of order",
 		text.Printable(b.ID), text.Printable(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal,
 		b.MetaBytes, b.ReorderBytes)
 	for _, cause := range slices.Sorted(maps.Keys(b.WastedBytes)) {
