@@ -74,6 +74,11 @@ export function table(caption, columns, key, none) {
       });
       return row;
     });
+    columns.forEach((c, i) => { // an optional column without any value takes no room
+      if (!c.optional) return;
+      const none = [...body.rows].every((r) => r.cells[i].classList.contains("empty"));
+      for (const r of whole.rows) r.cells[i].hidden = none;
+    });
   };
   return el;
 }

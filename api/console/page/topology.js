@@ -221,11 +221,13 @@ export function topology() {
       return g;
     });
     keyed(labels, now.links, (l) => l.id, () => {
-      const g = s("g"), text = g.appendChild(s("text", { class: "rate" }));
+      const g = s("g"), plate = g.appendChild(s("rect", { class: "plate", rx: 5 })), text = g.appendChild(s("text", { class: "rate" }));
       const rows = [text.appendChild(s("tspan")), text.appendChild(s("tspan"))];
       g.update = (l) => {
         const a = at.get(l.from), b = at.get(l.to), [t, dx] = labelSpots.get(l.id), say = labelLines(l);
         set(g, "class", l.state !== "up" ? "cut" : null);
+        const wide = Math.max(...say.map((t) => t.length)) * charWide + 8, high = say.length * lineHigh + 4;
+        for (const [k, v] of Object.entries({ x: a.x + (b.x - a.x) * t + dx - wide / 2, y: a.y + (b.y - a.y) * t - high / 2, width: wide, height: high })) set(plate, k, v.toFixed(1));
         rows.forEach((row, i) => {
           set(row, "x", (a.x + (b.x - a.x) * t + dx).toFixed(1));
           set(row, "y", (a.y + (b.y - a.y) * t + 4 + (i - (say.length - 1) / 2) * lineHigh).toFixed(1));
