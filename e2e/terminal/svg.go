@@ -48,7 +48,7 @@ func styleSheet() string {
 	}
 	return fmt.Sprintf("text{font:%dpx ui-monospace,SFMono-Regular,Menlo,Consolas,\"DejaVu Sans Mono\",monospace;"+
 		"white-space:pre}.bold{font-weight:bold}.dim{opacity:.65}.italic{font-style:italic}"+
-		".underline{text-decoration:underline}\n%s\n@media (prefers-color-scheme:dark){%s}",
+		".underline{text-decoration:underline}.block{shape-rendering:crispEdges}\n%s\n@media (prefers-color-scheme:dark){%s}",
 		fontSize, rules(light), rules(dark))
 }
 
@@ -87,20 +87,20 @@ func (s *Screen) drawRow(b *strings.Builder, y int) {
 	for x := 0; x < len(line); {
 		end := runEnd(line, x, func(a, c Cell) bool { return a.Style.paper() == c.Style.paper() })
 		if paper := line[x].Style.paper(); paper != DefaultColor {
-			drawRect(b, columnAt(x), rowAt(y), float64(end-x)*cellWidth, cellHeight, fill(paper))
+			drawBox(b, box{columnAt(x), rowAt(y), float64(end-x) * cellWidth, cellHeight}, fill(paper))
 		}
 		x = end
 	}
 	for x := 0; x < len(line); {
 		end := runEnd(line, x, func(a, c Cell) bool { return a == c })
-		if left, top, w, h, ok := blockShape(line[x].Rune); ok {
+		if shape, ok := blockShape(line[x].Rune); ok {
 			step := cellWidth
-			if w == 1 { // such blocks touch each other
-				step, w = float64(end-x)*cellWidth, float64(end-x)
+			if shape.width == 1 { // such blocks touch each other
+				step, shape.width = float64(end-x)*cellWidth, float64(end-x)
 			}
 			for at := columnAt(x); at < columnAt(end)-0.1; at += step {
-				drawRect(b, at+left*cellWidth, rowAt(y)+top*cellHeight, w*cellWidth, h*cellHeight,
-					line[x].Style.attributes("block"))
+				drawBox(b, box{at + shape.left*cellWidth, rowAt(y) + shape.top*cellHeight, shape.width * cellWidth,
+					shape.height * cellHeight}, line[x].Style.attributes("block"))
 			}
 		}
 		x = end
@@ -123,7 +123,7 @@ func runEnd(line []Cell, x int, alike func(a, b Cell) bool) int {
 // its own column, so that tables stay aligned whatever the font.
 func textParts(line []Cell) (parts [][2]int) {
 	isBlank := func(x int) bool {
-		_, _, _, _, isBlock := blockShape(line[x].Rune)
+		_, isBlock := blockShape(line[x].Rune)
 		return line[x].Rune == ' ' && !line[x].Style.Underline || isBlock
 	}
 	for x := 0; x < len(line); x++ {
@@ -171,25 +171,28 @@ func (s *Screen) drawText(b *strings.Builder, y, from, to int) {
 	b.WriteString("</text>\n")
 }
 
-func drawRect(b *strings.Builder, x, y, width, height float64, attributes string) {
-	fmt.Fprintf(b, "<rect x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"%s/>\n", number(x), number(y), number(width),
-		number(height), attributes)
+// box is a rectangle.
+type box struct{ left, top, width, height float64 }
+
+func drawBox(b *strings.Builder, r box, attributes string) {
+	fmt.Fprintf(b, "<rect x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"%s/>\n", number(r.left), number(r.top),
+		number(r.width), number(r.height), attributes)
 }
 
 // blockShape returns the part of a cell that a block character fills, in fractions of the cell.
-func blockShape(r rune) (left, top, width, height float64, ok bool) {
+func blockShape(r rune) (shape box, ok bool) {
 	switch {
 	case r == '▀':
-		return 0, 0, 1, 0.5, true
+		return box{0, 0, 1, 0.5}, true
 	case r >= '▁' && r <= '█':
 		part := float64(r-'▁'+1) / 8
-		return 0, 1 - part, 1, part, true
+		return box{0, 1 - part, 1, part}, true
 	case r >= '▉' && r <= '▏':
-		return 0, 0, float64('▐'-r) / 8, 1, true
+		return box{0, 0, float64('▐'-r) / 8, 1}, true
 	case r == '▐':
-		return 0.5, 0, 0.5, 1, true
+		return box{0.5, 0, 0.5, 1}, true
 	}
-	return 0, 0, 0, 0, false
+	return box{}, false
 }
 
 // paper returns the colour behind the text.
