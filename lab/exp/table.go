@@ -77,8 +77,8 @@ func (t Table) splitColumns(width int) (blocks [][]int) {
 			blocks, used = [][]int{{i}}, wide
 			continue
 		}
-		const gap = 2
-		if used+gap+wide > width && len(blocks[last]) > 1 {
+		const gap = 2 // lines end in one too
+		if used+gap+wide+gap > width && len(blocks[last]) > 1 {
 			used = t.columnWidth(all[0])
 			blocks, last = append(blocks, []int{all[0]}), last+1
 		}
