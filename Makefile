@@ -19,10 +19,10 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
 BASE ?= HEAD
-.PHONY: help demo test quick check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build product install deb cross long reference picture deps clean
+.PHONY: help demo test quick check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build product install deb cross long reference picture screenshots deps clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: deps build ## one download over three emulated devices, beside one link and kernel MPTCP
 	@bin/mpbond-lab demo
@@ -132,6 +132,10 @@ reference: ## docs/reference*.md, from the types and commands
 
 picture: ## the picture of layers and imports in ARCHITECTURE.md
 	@go test -count=1 -run '^TestPicture$$' ./archtest -update
+
+screenshots: deps ## the pictures in docs/images, of the programs over emulated links: 5 minutes
+	@.ci/deps browser
+	@go test -count=1 -v -timeout 15m -run '^TestScreenshots$$' ./e2e/console -update
 
 deps: ## install the Debian packages that demo and tests need, or say which
 	@.ci/deps

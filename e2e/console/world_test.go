@@ -23,7 +23,7 @@ import (
 	"mpbond/e2e/rig"
 )
 
-func TestMain(m *testing.M) { rig.Main(m, nil) }
+func TestMain(m *testing.M) { rig.Main(m, runProgram) }
 
 // testbed runs the real program on loopback.
 type testbed struct {
