@@ -238,6 +238,16 @@ func (b *Bench) cpuTimes() map[string]time.Duration {
 	return used
 }
 
+// processorWaits returns how long the threads of running programs have waited for a processor so far
+// by node, added up.
+func (b *Bench) processorWaits() map[string]time.Duration {
+	waited := map[string]time.Duration{}
+	for _, p := range b.running {
+		waited[p.node] += processorWait(p.cmd.Process.Pid)
+	}
+	return waited
+}
+
 // stopTimeout is how long a program may take to exit after SIGTERM.
 const stopTimeout = 3 * time.Second
 

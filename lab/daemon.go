@@ -486,7 +486,7 @@ func (d *daemon) collectStats(reset bool) (*Stats, error) {
 			}
 			shaped[l.name] = lines
 		}
-		hist = d.emu.lateness
+		hist, s.Silence = d.emu.lateness, d.emu.silence.longest
 		for _, st := range d.stations {
 			s.LTE = append(s.LTE, st.readStats())
 		}

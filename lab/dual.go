@@ -59,6 +59,8 @@ type DualResult struct {
 	Seconds   [2]float64 `json:"seconds"` // of each user
 	Disturbed bool       `json:"disturbed"`
 	Lateness  Lateness   `json:"lateness"`
+	// Starved is as in Result.
+	Starved time.Duration `json:"starved_ns"`
 	// Chunks are the downloads of each user, if there are several.
 	Chunks [2][]DualChunk `json:"chunks,omitzero"`
 	// OwnShare is the user's share of the bytes that the user's own link carried until the end of
@@ -151,7 +153,7 @@ func (p DualSpec) runTransfers(ctx context.Context, w runHooks, emit func(Result
 		for i, user := range DualUsers {
 			emit(Result{Scheme: DualSchemeName(d.Case, user), Rep: d.Rep, Direction: "get", Bytes: p.Size, Streams: 1,
 				Seconds: d.Seconds[i],
-				SHA:     d.Error == "", Disturbed: d.Disturbed, Lateness: d.Lateness, Error: d.Error,
+				SHA:     d.Error == "", Disturbed: d.Disturbed, Lateness: d.Lateness, Starved: d.Starved, Error: d.Error,
 				Traffic: slices.DeleteFunc(slices.Clone(d.Traffic), func(t Traffic) bool { return t.Node != user })})
 		}
 	})
@@ -305,7 +307,7 @@ func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResul
 	if _, err := d.takeTraffic(); err != nil {
 		return r, err
 	}
-	begin := time.Now()
+	begin, starved := time.Now(), starvation.begin()
 	var errs [2]error
 	if c != DualIdle {
 		var both sync.WaitGroup
@@ -327,11 +329,12 @@ func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResul
 			errs[i] = d.runUser(within, i, &r, begin)
 		}
 	}
-	took := time.Since(begin)
+	took, longest := time.Since(begin), starved()
 	traffic, err1 := d.takeTraffic()
 	r.Traffic = traffic
 	stats, err := d.Lab.Stats(false)
-	r.Lateness, r.Disturbed = stats.Lateness, stats.Lateness.isDisturbed(took, false)
+	r.Lateness, r.Starved = stats.Lateness, longest
+	r.Disturbed = stats.Lateness.isDisturbed(took, false) || longest > maxStarved
 	if failed := errors.Join(errs[0], errs[1], context.Cause(within)); failed != nil && ctx.Err() == nil {
 		r.Error = failed.Error()
 	}

@@ -57,6 +57,7 @@ type emulator struct {
 	tap         packetTap // or nil
 	base        time.Time
 	lateness    latenessHist
+	silence     silenceMeter
 	hasRealtime bool
 	// recording appends to the traffic logs of links, without limit.
 	recording   bool
@@ -184,6 +185,7 @@ func (e *emulator) readPackets(l *emulatedLink, end int) {
 		case e.recording:
 			l.traffic[end].addPacket(now, int(n))
 		}
+		e.silence.addPacket(now)
 	}
 }
 
@@ -229,12 +231,13 @@ func (e *emulator) handOver(l *emulatedLink, dir Direction, p shaper.Packet, due
 	now := e.elapsed()
 	e.writePacket(l, 1-int(dir), p.Data)
 	e.lateness.addLateness(now - due)
+	e.silence.addPacket(now)
 	l.delays[dir].addDelay(now - p.At)
 }
 
-// resetPeriod begins a new period of lateness and delays.
+// resetPeriod begins a new period of lateness, silence and delays.
 func (e *emulator) resetPeriod() {
-	e.lateness = latenessHist{}
+	e.lateness, e.silence = latenessHist{}, silenceMeter{}
 	for _, l := range e.links {
 		l.delays = [2]delayHist{}
 	}

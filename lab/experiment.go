@@ -120,7 +120,7 @@ func (e Experiment) runFlowSets(ctx context.Context, w runHooks, emit func(Resul
 // asResult returns the last phase of a measurement as the result of one flow.
 func (f FlowResult) asResult(scheme string, rep int) Result {
 	r := Result{Scheme: scheme, Rep: rep, Streams: 1, Direction: "get", Disturbed: f.Disturbed, Discarded: f.Discarded,
-		Lateness: f.Lateness, Error: f.Error}
+		Lateness: f.Lateness, Starved: f.Starved, Error: f.Error}
 	if len(f.Phases) == 0 {
 		return r
 	}

@@ -239,7 +239,7 @@ func (w *flowRun) runSets(ctx context.Context, rep int, sets []int) (results []F
 	}
 	begin, err := s.beginFlows(w.Lab)
 	if err == nil {
-		starved := watchStarvation()
+		starved := starvation.begin()
 		err = w.sampleLinks(ctx, begin, sets, results)
 		most := starved()
 		for i := range results {
@@ -293,32 +293,6 @@ func (w *flowRun) sinkOptions(ctx context.Context, set int) ([]string, error) {
 		}
 	}
 	return []string{"--cells", source, "--rnti", strconv.Itoa(int(lte.RNTI))}, nil
-}
-
-// maxStarved is how long senders and receivers may wait for a processor. The queues of these links
-// hold some 50 ms.
-const maxStarved = 50 * time.Millisecond
-
-// watchStarvation measures how late an ordinary thread wakes. The returned function stops it and
-// returns the largest delay.
-func watchStarvation() (stop func() time.Duration) {
-	const tick = 5 * time.Millisecond
-	end, most := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		var worst time.Duration
-		for {
-			select {
-			case <-end:
-				most <- worst
-				return
-			default:
-			}
-			before := time.Now()
-			time.Sleep(tick)
-			worst = max(worst, time.Since(before)-tick)
-		}
-	}()
-	return func() time.Duration { close(end); return <-most }
 }
 
 // flowSource is the program that sends.

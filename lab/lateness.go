@@ -25,8 +25,8 @@ const (
 	allowedLateP99   = 2 * time.Millisecond
 )
 
-// isDisturbed reports whether a transfer of that duration is disturbed. timed is true if something
-// happens at a fixed time.
+// isDisturbed reports whether lateness disturbs a transfer of that duration. timed is true if
+// something happens at a fixed time.
 func (l Lateness) isDisturbed(took time.Duration, timed bool) bool {
 	most := max(minAllowedLate, time.Duration(allowedLateShare*float64(took)))
 	if timed {
@@ -49,6 +49,20 @@ type Lateness struct {
 	P999      time.Duration `json:"p999_ns"`
 	Max       time.Duration `json:"max_ns"`
 	Disturbed bool          `json:"disturbed"`
+}
+
+// silenceMeter measures the longest time between two packets. The zero value is ready.
+type silenceMeter struct {
+	began         bool
+	last, longest time.Duration
+}
+
+// addPacket counts a packet that enters or leaves a link.
+func (m *silenceMeter) addPacket(now time.Duration) {
+	if m.began {
+		m.longest = max(m.longest, now-m.last)
+	}
+	m.began, m.last = true, now
 }
 
 // latenessHist is a histogram of lateness.

@@ -102,7 +102,8 @@ func (r Result) Print(out io.Writer) {
 		fmt.Fprintf(out, "  ping %s %s ms, %d of %d lost", link, p.Down, p.Lost, p.Sent)
 	}
 	if r.Disturbed {
-		fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v), discarded", r.Lateness.P999, r.Lateness.Max)
+		fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v; a program starved %v), discarded", r.Lateness.P999,
+			r.Lateness.Max, r.Starved.Round(time.Millisecond))
 	}
 	if r.Error != "" {
 		fmt.Fprint(out, "  ERROR: ", r.Error)
@@ -126,7 +127,8 @@ func (r FlowResult) Print(out io.Writer) {
 	w := newColumns(out)
 	fmt.Fprintf(w, "%s #%d", r.Set, r.Rep)
 	if r.Disturbed {
-		fmt.Fprintf(w, "  DISTURBED (late: p99 %v, max %v), discarded", r.Lateness.P99, r.Lateness.Max)
+		fmt.Fprintf(w, "  DISTURBED (late: p99 %v, max %v; a program starved %v), discarded", r.Lateness.P99,
+			r.Lateness.Max, r.Starved.Round(time.Millisecond))
 	}
 	if r.Error != "" {
 		fmt.Fprint(w, "  ERROR: ", r.Error)

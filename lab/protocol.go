@@ -53,13 +53,15 @@ type daemonInfo struct {
 	Warnings []string
 }
 
-// Stats are the counters of a lab. Counters of links begin when the lab comes up. Lateness and
-// delays begin at the last request with a reset.
+// Stats are the counters of a lab. Counters of links begin when the lab comes up. Lateness,
+// silence and delays begin at the last request with a reset.
 type Stats struct {
 	Links    []LinkStats `json:"links"`
 	Lateness Lateness    `json:"lateness"`
-	Realtime bool        `json:"realtime"` // the emulator has real-time priority
-	Playing  bool        `json:"playing"`  // schedules have been started
+	// Silence is the longest time between two packets on any shaped link, in the same period.
+	Silence  time.Duration `json:"silence_ns"`
+	Realtime bool          `json:"realtime"` // the emulator has real-time priority
+	Playing  bool          `json:"playing"`  // schedules have been started
 	// LTE are the mobile networks, by name.
 	LTE []LTEStats `json:"lte,omitempty"`
 	// PcapLost counts packets that are missing in the capture.

@@ -44,12 +44,20 @@ type Result struct {
 	Devices map[string]unit.Bytes `json:"device_bytes"`
 	Links   map[string]unit.Bytes `json:"link_bytes"` // likewise over each shaped link
 	// Delays are the delays of packets over each shaped link, in the direction of the data.
-	Delays    map[string]Delays `json:"link_delays,omitempty"`
-	Pings     map[string]Ping   `json:"pings,omitempty"` // by link, if the spec asks for them
-	Drops     int64             `json:"queue_drops"`     // packets, all links
-	Disturbed bool              `json:"disturbed"`       // the emulator was late: discarded, repeated
-	Discarded int               `json:"discarded"`       // disturbed tries before this one
-	Lateness  Lateness          `json:"lateness"`
+	Delays map[string]Delays `json:"link_delays,omitempty"`
+	Pings  map[string]Ping   `json:"pings,omitempty"` // by link, if the spec asks for them
+	Drops  int64             `json:"queue_drops"`     // packets, all links
+	// Disturbed says that the emulator was late or a program starved: the transfer is discarded and
+	// repeated.
+	Disturbed bool     `json:"disturbed"`
+	Discarded int      `json:"discarded"` // disturbed tries before this one
+	Lateness  Lateness `json:"lateness"`
+	// Starved is the longest time that an ordinary program waited for a processor, whichever
+	// program. Waits is how long the threads of each node's programs waited, added up.
+	Starved time.Duration      `json:"starved_ns"`
+	Waits   map[string]float64 `json:"processor_wait_seconds,omitempty"`
+	// LinkSilence is the longest time between two packets on any shaped link.
+	LinkSilence time.Duration `json:"link_silence_ns"`
 	// The following come from mpbond's processes, see mpbondScheme.Verify.
 	//
 	// EndSpread is the time between the last new bytes of the subflows.
@@ -279,11 +287,13 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 	if err := s.recordTraffic(b, nil); err != nil {
 		return err
 	}
-	begin, used := time.Now(), b.cpuTimes()
+	begin, used, waited, starved := time.Now(), b.cpuTimes(), b.processorWaits(), starvation.begin()
 	if err := b.Lab.StartAt(s.spec.startOffset(t.Rep)); err != nil {
+		starved()
 		return err
 	}
 	clientErr := s.runClient(b, t, c, before)
+	r.Starved = starved()
 	if c.cmd.ProcessState == nil {
 		return clientErr // it did not start
 	}
@@ -292,6 +302,10 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 		map[string]float64{}
 	for node, t := range b.cpuTimes() {
 		r.CPU[node] = max(0, t-used[node]).Seconds() // a killed program has no times
+	}
+	r.Waits = map[string]float64{}
+	for node, t := range b.processorWaits() {
+		r.Waits[node] = max(0, t-waited[node]).Seconds()
 	}
 	after, err := b.Lab.Stats(false)
 	if err != nil {
@@ -304,7 +318,7 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 	if err := s.recordTraffic(b, r); err != nil {
 		return err
 	}
-	r.Disturbed = after.Lateness.isDisturbed(took, len(s.spec.At) > 0)
+	r.Disturbed = after.Lateness.isDisturbed(took, len(s.spec.At) > 0) || s.starvedTooLong(r.Starved)
 	if clientErr == nil {
 		clientErr = s.evaluateClient(ctx, b, t, c, r)
 	}
@@ -314,6 +328,12 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 		r.Disturbed = true
 	}
 	return clientErr
+}
+
+// starvedTooLong reports whether a wait disturbs a transfer. Over links without limits the programs
+// themselves use all processors.
+func (s *session) starvedTooLong(d time.Duration) bool {
+	return d > maxStarved && s.topology.hasShapedLink()
 }
 
 // runClient starts the client, kills nodes on time and waits for the client's end.
@@ -492,7 +512,7 @@ func (s *session) startWatch(b *Bench, t Transfer, before Stats, m *byteCounter)
 
 // countLinks fills in the counters of the links.
 func (r *Result) countLinks(t *Topology, before, after Stats) {
-	r.Lateness, r.Disturbed = after.Lateness, after.Lateness.Disturbed
+	r.Lateness, r.LinkSilence = after.Lateness, after.Silence
 	r.Devices, r.Links = deviceBytes(t, r.Direction == "put", before, after), map[string]unit.Bytes{}
 	r.Delays = map[string]Delays{}
 	towards := Downlink
