@@ -31,7 +31,7 @@ const itemsNginxConf = `  log_format item '$remote_addr $request_method $status'
   dav_methods PUT DELETE MKCOL;
 `
 
-// totalBytes returns the bytes of a transfer, of all its streams or items.
+// totalBytes returns the bytes of a transfer, of all its streams, objects or items.
 func (p RunSpec) totalBytes() (n unit.Bytes) {
 	for _, size := range p.Items {
 		n += size
@@ -39,7 +39,7 @@ func (p RunSpec) totalBytes() (n unit.Bytes) {
 	if len(p.Items) > 0 {
 		return n
 	}
-	return p.Size * unit.Bytes(max(1, p.Streams))
+	return p.Size * unit.Bytes(max(1, p.Streams, p.Objects))
 }
 
 // checkItems returns what is wrong with the items, if anything.

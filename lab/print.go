@@ -97,6 +97,9 @@ func (r Result) Print(out io.Writer) {
 	fmt.Fprintf(out, "%-12s #%d %7.3f s %11v %4.0f %% of bound  gap %.2f s  %s", r.Scheme, r.Rep, r.Seconds, rate,
 		100*r.Efficiency, r.LongestGap,
 		FormatByDevice(r.Devices, unit.Bytes.String))
+	if o := r.Objects; o != nil {
+		fmt.Fprintf(out, "  cold %.3f s, warm %.3f s (bounds %.3f, %.3f s)", o.Cold, o.Warm, o.ColdBound, o.WarmBound)
+	}
 	for _, link := range slices.Sorted(maps.Keys(r.Pings)) {
 		p := r.Pings[link]
 		fmt.Fprintf(out, "  ping %s %s ms, %d of %d lost", link, p.Down, p.Lost, p.Sent)

@@ -31,15 +31,17 @@ type Result struct {
 	Streams   int        `json:"streams"`   // concurrent
 	// Items is when each item was complete, in seconds from the start; Bytes is the sum of all.
 	// Requests counts the web server's requests by the device whose link they came from.
-	Items      []float64      `json:"item_seconds,omitempty"`
-	Requests   map[string]int `json:"requests,omitempty"`
-	Seconds    float64        `json:"seconds"` // curl's time_total
-	Bound      float64        `json:"bound_seconds"`
-	Efficiency float64        `json:"efficiency"` // bound / seconds
-	FirstByte  float64        `json:"first_byte_seconds"`
-	LongestGap float64        `json:"longest_gap_seconds"` // between two reads of the receiver, after the first
-	SHA        bool           `json:"sha256_ok"`
-	Unchecked  bool           `json:"unchecked,omitempty"` // only the size was checked, see RunSpec
+	Items    []float64      `json:"item_seconds,omitempty"`
+	Requests map[string]int `json:"requests,omitempty"`
+	// Objects is the times of the objects, if the spec has Objects.
+	Objects    *ObjectTimes `json:"objects,omitempty"`
+	Seconds    float64      `json:"seconds"` // curl's time_total
+	Bound      float64      `json:"bound_seconds"`
+	Efficiency float64      `json:"efficiency"` // bound / seconds
+	FirstByte  float64      `json:"first_byte_seconds"`
+	LongestGap float64      `json:"longest_gap_seconds"` // between two reads of the receiver, after the first
+	SHA        bool         `json:"sha256_ok"`
+	Unchecked  bool         `json:"unchecked,omitempty"` // only the size was checked, see RunSpec
 	// Devices is the IP bytes that arrived through primary or helper, in the direction of the data.
 	Devices map[string]unit.Bytes `json:"device_bytes"`
 	Links   map[string]unit.Bytes `json:"link_bytes"` // likewise over each shaped link
@@ -189,6 +191,9 @@ func (s *session) runUndisturbed(ctx context.Context, b *Bench, t Transfer, emit
 			r.Error = err.Error()
 		}
 		r.Discarded, r.Bound = discarded, s.boundSeconds(r)
+		if s.spec.Objects > 0 {
+			r.Objects = s.objectTimes(r)
+		}
 		if r.Seconds > 0 {
 			r.Efficiency = r.Bound / r.Seconds
 		}

@@ -22,13 +22,17 @@ type RunSpec struct {
 	Streams  int // concurrent downloads of that size; 0 is 1
 	// Items are the sizes of files that one transfer fetches or sends instead of one of Size:
 	// segments of a video, or photos. Schemes that move one file at a time keep this order.
-	Items  []unit.Bytes
-	Upload bool
-	Reps   int
-	Seed   uint64
-	At     []string // "2s:hs1.rate=1Mbit/s", "3s:kill=helper1"
-	Trace  string   // directory for programs' output and events, or none
-	Pcap   string   // directory for packet captures, or none
+	Items []unit.Bytes
+	// Objects makes a transfer move that many objects of Size, one after the other over one
+	// connection. Their times are reported apart: of the first one, and of the others, for which
+	// connections, windows and estimates are warm.
+	Objects int
+	Upload  bool
+	Reps    int
+	Seed    uint64
+	At      []string // "2s:hs1.rate=1Mbit/s", "3s:kill=helper1"
+	Trace   string   // directory for programs' output and events, or none
+	Pcap    string   // directory for packet captures, or none
 	// Unchecked makes curl discard downloads and checks only their size. It is for rates at which
 	// reading would take the processor.
 	Unchecked bool
@@ -103,6 +107,9 @@ func (p RunSpec) newSession() (*session, error) {
 
 // parseSession checks a spec without looking at this machine.
 func (p RunSpec) parseSession() (*session, error) {
+	if err := p.expandObjects(); err != nil {
+		return nil, err
+	}
 	if err := p.checkItems(); err != nil {
 		return nil, err
 	}
@@ -141,6 +148,9 @@ func (p RunSpec) parseSession() (*session, error) {
 		}
 		if len(p.Items) > 0 && !s.schemes[name].Capabilities().items {
 			return nil, fmt.Errorf("%s cannot move several items", name)
+		}
+		if p.Objects > 0 && s.schemes[name].Capabilities().ownReport {
+			return nil, fmt.Errorf("%s does not move objects one after the other over one connection", name)
 		}
 		expected, err := p.expectedTime(name)
 		if err != nil {
