@@ -202,6 +202,8 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
+// A value is reproduced if its direction is sure and it is near the published one, or its interval
+// overlaps that and is narrow enough to say something.
 func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		aim       Aim
@@ -209,25 +211,34 @@ func TestJudge(t *testing.T) {
 		values    []float64
 		want      Verdict
 	}{
-		{AimAtMost, 4.8, 4.8, []float64{4.7, 4.8}, Reproduced},
-		{AimAtMost, 4.8, 4.8, []float64{4.9, 4.91}, NotReproduced},
+		{AimAtMost, 4.8, 4.8, []float64{4.7, 4.8, 4.75}, Reproduced},
+		{AimAtMost, 4.8, 4.8, []float64{5.2, 5.21, 5.19}, Reproduced}, // 8 % more
+		{AimAtMost, 4.8, 4.8, []float64{5.4, 5.41, 5.39}, NotReproduced},
+		{AimAtMost, 4.8, 4.8, []float64{4, 4.01, 3.99}, Exceeded},
+		{AimAtMost, 4.8, 4.8, []float64{1, 8, 5}, NotReproduced}, // 4.7 ± 8.7
 		{AimAtMost, 4.8, 4.8, nil, NotMeasured},
-		{AimReduction, -11, -5, []float64{-16, -15, -16}, Reproduced},
+		{AimReduction, -11, -5, []float64{-9, -8.5, -8}, Reproduced},
+		{AimReduction, -11, -5, []float64{-16, -15, -16}, Exceeded},
+		{AimReduction, -11, -5, []float64{-13, -12, -11.5}, Reproduced}, // overlaps
 		{AimReduction, -11, -5, []float64{-5.5}, Reproduced},
+		{AimReduction, -11, -5, []float64{-4.6, -4.55, -4.65}, Reproduced}, // 8 % less of an effect
 		{AimReduction, -11, -5, []float64{-3, -3.1, -2.9}, DirectionOnly},
 		{AimReduction, -11, -5, []float64{-3}, NotReproduced},
 		{AimReduction, -11, -5, []float64{-9, 6, 2}, NotReproduced},
-		{AimReduction, -11, -5, []float64{3, 3.1, 2.9}, Opposite},
-		{AimNear, 4.5, 4.5, []float64{5.06}, Reproduced},
-		{AimNear, 4.5, 4.5, []float64{5.3}, NotReproduced},
-		{AimNear, 9.7, 9.7, []float64{7.9, 7.91}, NotReproduced},
-		{AimAtLeast, 10, 15, []float64{10.1, 9.95}, Reproduced},
-		{AimAtLeast, 10, 15, []float64{99}, Reproduced},
-		{AimAtLeast, 10, 15, []float64{9.9, 9.91}, NotReproduced},
-		{AimAtLeast, 10, 15, nil, NotMeasured},
-		{AimIncrease, 13, 23, []float64{12, 15}, NotReproduced}, // the interval is wider than the change
-		{AimIncrease, 13, 23, []float64{13, 14, 15}, Reproduced},
 		{AimReduction, -11, -5, []float64{-20, -1, 2}, NotReproduced},
+		{AimReduction, -11, -5, []float64{-11, -9, -4}, NotReproduced}, // -8 ± 9
+		{AimReduction, -11, -5, []float64{-12, -8, -6}, DirectionOnly}, // -8.7 ± 7.6: surely less, but by how much?
+		{AimReduction, -11, -5, []float64{3, 3.1, 2.9}, Opposite},
+		{AimNear, 4.5, 4.5, []float64{4.9}, Reproduced},
+		{AimNear, 4.5, 4.5, []float64{5.06}, NotReproduced},
+		{AimNear, 9.7, 9.7, []float64{7.9, 7.91, 7.9}, NotReproduced},
+		{AimAtLeast, 10, 15, []float64{10.1, 9.95, 10}, Reproduced},
+		{AimAtLeast, 10, 15, []float64{99}, Exceeded},
+		{AimAtLeast, 10, 15, []float64{8.9, 8.91, 8.9}, NotReproduced},
+		{AimAtLeast, 10, 15, nil, NotMeasured},
+		{AimIncrease, 13, 23, []float64{12, 15}, NotReproduced}, // 13.5 ± 19
+		{AimIncrease, 15.8, 474, []float64{2, 60, 40, 30, 1300}, NotReproduced},
+		{AimIncrease, 13, 23, []float64{13, 14, 15}, Reproduced},
 		{AimIncrease, 13, 13, []float64{6, 7, 8}, DirectionOnly},
 		{AimIncrease, 13, 13, []float64{-1, 7, 2}, NotReproduced},
 		{AimIncrease, 13, 13, []float64{7}, NotReproduced},
@@ -236,6 +247,40 @@ func TestJudge(t *testing.T) {
 		p := Point{Low: c.low, High: c.high, Aim: c.aim, Of: func(Data) []float64 { return c.values }}
 		if got := p.evaluate(nil).Verdict; got != c.want {
 			t.Errorf("aim %d, published %s, here %v: %s, not %s", c.aim, p.Published(), c.values, got, c.want)
+		}
+		p.IsFitted = true
+		if c.want.isAsPublished() {
+			c.want = Fitted
+		}
+		if got := p.evaluate(nil).Verdict; got != c.want {
+			t.Errorf("aim %d, fitted to %s, here %v: %s, not %s", c.aim, p.Published(), c.values, got, c.want)
+		}
+	}
+}
+
+// A limit is met as a whole, or by the mean of a narrow interval.
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		aim       Aim
+		low, high float64
+		values    []float64
+		want      Verdict
+	}{
+		{AimAtMost, 0, 2, []float64{0.6, 0.1, 1.1}, Reproduced},
+		{AimAtMost, 0, 2, []float64{-9, -10, -11}, Reproduced},
+		{AimAtMost, 0, 2, []float64{-9, 2, 9}, NotReproduced},
+		{AimAtMost, 0, 2, []float64{2.2, 2.1, 2.3}, NotReproduced},
+		{AimAtLeast, 95, 95, []float64{99, 96, 97}, Reproduced},
+		{AimNear, 1, 1, []float64{1.1, 1.05, 1.12}, Reproduced},
+		{AimNear, 1, 1, []float64{1.2}, NotReproduced},
+		{AimFactor, 1, 1, []float64{1.1, 1.12, 1.13}, Reproduced},
+		{AimFactor, 1, 1, []float64{0.9, 1.1, 1.2}, NotReproduced},
+		{AimFraction, 1, 1, []float64{1.1, 1.12, 1.13}, Opposite},
+		{AimIncrease, -2, -2, []float64{0.1, -0.2, 0.3}, Reproduced},
+	} {
+		p := Point{Low: c.low, High: c.high, Aim: c.aim, IsLimit: true, Of: func(Data) []float64 { return c.values }}
+		if got := p.evaluate(nil).Verdict; got != c.want {
+			t.Errorf("aim %d, limit %s, here %v: %s, not %s", c.aim, p.Published(), c.values, got, c.want)
 		}
 	}
 }
@@ -505,7 +550,7 @@ func TestDual(t *testing.T) {
 	seconds := map[string]float64{"both:primary": 1.2, "alone:primary": 2, "both:helper1": 1.9, "alone:helper1": 1.8}
 	d := newData(r, 4, func(_, scheme string) float64 { return seconds[scheme] })
 	outcomes, v := r.EvaluatePoints(d)
-	if len(outcomes) != 2 || outcomes[0].Verdict != Reproduced || outcomes[1].Verdict != Opposite ||
+	if len(outcomes) != 2 || outcomes[0].Verdict != Exceeded || outcomes[1].Verdict != Opposite ||
 		v != NotReproduced {
 		t.Errorf("%+v %s", outcomes, v)
 	}

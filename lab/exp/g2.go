@@ -105,7 +105,7 @@ func rowG2(radio.Set) Row {
 		need := home[0] * (1/0.62 - 1)
 		r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: rate of both phones alone, and the least that a "+
 			"change by -38 %% needs", connected[i]), Unit: "Mbit/s", Low: math.Round(100*need) / 100,
-			High: math.Round(100*need) / 100, Aim: AimAtLeast,
+			High: math.Round(100*need) / 100, Aim: AimAtLeast, IsLimit: true,
 			Of: func(d Data) []float64 { return d.sumOfSchemes(connected[0], phonesAlone, Rate) }})
 	}
 	r.Points = append(r.Points,
@@ -168,6 +168,7 @@ func (r *Row) addG2Needed() {
 				r.Cells = append(r.Cells, c)
 				r.Points = append(r.Points, Point{What: c.Name + ": speedup of " + onloadScheme + " over the home line",
 					Unit: "times", Low: math.Round(100*times) / 100, High: math.Round(100*times) / 100, Aim: AimNear,
+					IsFitted: true,
 					Of: func(d Data) []float64 {
 						return speedups(d.Changes(c.Name, [2]string{onloadScheme, "single"}, Time))
 					}})

@@ -64,7 +64,7 @@ func rowG3(radio.Set) Row {
 			published := g3Homes[i].took[n]
 			c.Published[s] = published
 			r.Points = append(r.Points, Point{What: home + ": time, " + g3SchemeNames[n], Unit: "s", Low: published,
-				High: published, Aim: AimNear,
+				High: published, Aim: AimNear, IsFitted: true,
 				Of: func(d Data) []float64 { return d.Values(home, s, Time) }})
 		}
 		r.Points = append(r.Points, bestSchedulerPoint(c))

@@ -144,7 +144,7 @@ func rowM0a(radio.Set) Row {
 		// places are not samples of one value
 		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices),
 			Unit: "%", Low: published[0], High: published[1], PublishedText: fmt.Sprintf("%g…%g %% (a span of cases)",
-				published[0], published[1]), Aim: AimAtLeast,
+				published[0], published[1]), Aim: AimIncrease,
 			Of: func(d Data) (percent []float64) {
 				for _, place := range places {
 					cells := [2]string{m0aCell(place, devices).Name, m0aCell(place, 2).Name}

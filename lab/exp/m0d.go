@@ -33,9 +33,11 @@ func rowM0d(radio.Set) Row {
 			{What: "minRTT: the helped subflow ends after the direct one", Unit: "s", Low: 4.5, High: 4.5, Aim: AimNear,
 				Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", naive, EndSpread) }},
 			{What: "PAMS: subflows end together (we take that as 0.1 s)", Unit: "s", High: 0.1, Aim: AimAtMost,
-				Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", pams, EndSpread) }},
+				IsLimit: true,
+				Of:      func(d Data) []float64 { return d.Values("8/10/5, 10 MB", pams, EndSpread) }},
 			{What: "mpbond's own choice: likewise", Unit: "s", High: 0.1, Aim: AimAtMost,
-				Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", Product, EndSpread) }},
+				IsLimit: true,
+				Of:      func(d Data) []float64 { return d.Values("8/10/5, 10 MB", Product, EndSpread) }},
 		},
 	}
 }

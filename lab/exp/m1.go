@@ -59,7 +59,7 @@ func rowM1(set radio.Set) Row {
 					r.Points = append(r.Points, p)
 				}
 				if name == m1Stable {
-					point(Time, Point{High: 2, PublishedText: "the same", Aim: AimAtMost})
+					point(Time, Point{High: 2, PublishedText: "the same", Aim: AimAtMost, IsLimit: true})
 					point(active, Point{Low: -22, High: -10, Aim: AimReduction})
 				} else {
 					point(Time, Point{PublishedText: "less", Aim: AimAnyReduction})

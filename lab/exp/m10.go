@@ -103,7 +103,7 @@ func rowM10(set radio.Set) Row {
 			if i > 0 {
 				r.Points = append(r.Points,
 					Point{What: c.Name + ": bitrate beside " + mptcp, Unit: "%", Low: -2, High: -2,
-						PublishedText: "the same", Aim: AimIncrease,
+						PublishedText: "the same", Aim: AimIncrease, IsLimit: true,
 						Of: func(d Data) []float64 { return d.Changes(c.Name, [2]string{Product, mptcp}, Bitrate) }},
 					singleGroup(c).comparePoint(mptcp, active, -14, -13))
 			}

@@ -49,7 +49,7 @@ func rowM11(radio.Set) Row {
 		}
 		r.Cells = append(r.Cells, c)
 		r.Points = append(r.Points, Point{What: "stall ratio, " + c.Name, Unit: "%", Low: m11Published[i],
-			High: m11Published[i], Aim: aim,
+			High: m11Published[i], Aim: aim, IsFitted: true,
 			Of: func(d Data) []float64 { return d.Values(c.Name, Product, StallRatio) }})
 	}
 	return r

@@ -68,16 +68,17 @@ func rowM13(radio.Set) Row {
 		}
 		r.Points = append(r.Points,
 			Point{What: "time of mpbond by two LTE links, " + p.name, Unit: "s", Low: p.mpbond, High: p.mpbond,
-				Aim: AimAtMost, Of: values(m13Cellular, Time)},
+				Aim: AimAtMost, IsFitted: true, Of: values(m13Cellular, Time)},
 			Point{What: "time of MPTCP by own WiFi and LTE, " + p.name, Unit: "s", Low: p.mptcp, High: p.mptcp,
-				Aim: AimNear, Of: values(m13MPTCP, Time)},
+				Aim: AimNear, IsFitted: true, Of: values(m13MPTCP, Time)},
 			Point{What: "by cellular with MPTCP, " + p.name, Unit: "MB", Low: p.bytes, High: p.bytes, Aim: AimNear,
-				Of: values(m13MPTCP, cellular)})
+				IsFitted: true,
+				Of:       values(m13MPTCP, cellular)})
 	}
 	poor := m13Places[1]
 	change := math.Round(100 * (poor.mpbond/poor.mptcp - 1))
 	r.Points = append(r.Points, Point{What: "time of mpbond by two LTE links beside MPTCP, " + poor.name, Unit: "%",
-		Low: change, High: change, Aim: AimReduction,
+		Low: change, High: change, Aim: AimReduction, IsFitted: true,
 		Of: func(d Data) []float64 { return d.Changes(poor.name, [2]string{m13Cellular, m13MPTCP}, Time) }})
 	return r
 }

@@ -101,13 +101,13 @@ func rowM14(set radio.Set) Row {
 	for _, cell := range []string{m14Cell, m14Video} {
 		for _, node := range []string{"primary", "helper1"} {
 			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: what mpbond adds at %s, of a processor of "+
-				"this machine", cell, node), Unit: "%", Low: 4, High: 4, Aim: AimAtMost,
+				"this machine", cell, node), Unit: "%", Low: 4, High: 4, Aim: AimAtMost, IsLimit: true,
 				Of: func(d Data) []float64 { return d.Differences(cell, [2]string{Product, "single"}, CPU(node)) }})
 		}
 	}
 	for _, node := range []string{"primary", "helper1"} {
 		r.Points = append(r.Points, Point{What: fmt.Sprintf("15 minutes of video: what mpbond adds at %s, of a "+
-			"watch's battery", node), Unit: "%", Low: 7, High: 7, Aim: AimAtMost,
+			"watch's battery", node), Unit: "%", Low: 7, High: 7, Aim: AimAtMost, IsLimit: true,
 			Of: func(d Data) []float64 {
 				return d.Differences(m14Video, [2]string{Product, "single"}, Battery(set, node))
 			}})

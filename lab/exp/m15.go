@@ -69,10 +69,12 @@ func rowM15(radio.Set) Row {
 	}
 	r.Groups = [][]string{cellNames(r.Cells)}
 	r.Points = []Point{
-		{What: "one device", Unit: "Mbit/s", Low: 10.1, High: 10.1, Aim: AimNear, Of: all("single", Rate)},
-		{What: "two devices", Unit: "Mbit/s", Low: 15.1, High: 15.1, Aim: AimAtLeast, Of: all(Product, Rate)},
+		{What: "one device", Unit: "Mbit/s", Low: 10.1, High: 10.1, Aim: AimNear, IsFitted: true,
+			Of: all("single", Rate)},
+		{What: "two devices", Unit: "Mbit/s", Low: 15.1, High: 15.1, Aim: AimAtLeast, IsFitted: true,
+			Of: all(Product, Rate)},
 		{What: "two devices beside one", Unit: "%", Low: 49.5, High: 49.5, PublishedText: "49.5 % (derived)",
-			Aim: AimIncrease, Of: each(func(d Data, cell string) []float64 {
+			Aim: AimIncrease, IsFitted: true, Of: each(func(d Data, cell string) []float64 {
 				return d.Changes(cell, [2]string{Product, "single"}, Rate)
 			})},
 		{What: "of two devices, by the primary", Unit: "Mbit/s", Low: 8.2, High: 8.2, Aim: AimNear,

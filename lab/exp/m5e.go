@@ -62,7 +62,7 @@ func rowM5e(set radio.Set) Row {
 	if s5, err := radio.FindSet(mobiSet); err == nil {
 		for _, scheme := range []string{pams, Product} {
 			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s, %s: energy of helper1 by %s", m5eHelper, scheme,
-				mobiSet), Unit: "J", Low: 1.9, High: 1.9, Aim: AimNear,
+				mobiSet), Unit: "J", Low: 1.9, High: 1.9, Aim: AimNear, IsFitted: true,
 				Of: func(d Data) []float64 { return d.Values(m5eHelper, scheme, Energy(s5, "helper1", true)) }})
 		}
 	}

@@ -107,11 +107,14 @@ func TestRatios(t *testing.T) {
 		ours      []float64
 		want      Verdict
 	}{
-		{AimFactor, 1.06, []float64{1.07, 1.08}, Reproduced}, {AimFactor, 2.3, []float64{1.07, 1.08}, DirectionOnly},
+		{AimFactor, 1.06, []float64{1.058, 1.06, 1.062}, Reproduced},
+		{AimFactor, 1.06, []float64{1.08, 1.081, 1.079}, Exceeded},
+		{AimFactor, 2.3, []float64{1.07, 1.075, 1.08}, DirectionOnly},
 		{AimFactor, 1.06, []float64{0.97, 0.971, 0.972}, Opposite},
 		{AimFactor, 1.06, []float64{0.9, 1.2}, NotReproduced}, {AimFactor, 0.92, []float64{0.95, 0.96}, Reproduced},
-		{AimFraction, 0.5, []float64{0.3, 0.31}, Reproduced},
-		{AimFraction, 0.2, []float64{0.3, 0.31}, DirectionOnly}, {AimFraction, 0.2, []float64{1.3, 1.31}, Opposite},
+		{AimFraction, 0.5, []float64{0.3, 0.31, 0.305}, Exceeded},
+		{AimFraction, 0.5, []float64{0.5, 0.51, 0.52}, Reproduced},
+		{AimFraction, 0.2, []float64{0.3, 0.31, 0.305}, DirectionOnly}, {AimFraction, 0.2, []float64{1.3, 1.31, 1.32}, Opposite},
 		{AimFraction, 0.2, []float64{1.3}, NotReproduced},
 	} {
 		if o := (Point{Low: c.published, High: c.published, Aim: c.aim,

@@ -44,12 +44,14 @@ func pbeCell(name string, m *model) Cell {
 // factorPoint returns a point: how many times as much of a metric pbe has, at least. published, if
 // not empty, is the published text.
 func (r Row) factorPoint(cells []string, other string, m Metric, low float64, published string) Point {
-	return r.ratioPoint(cells, other, m, Point{Low: low, High: low, PublishedText: published, Aim: AimFactor})
+	return r.ratioPoint(cells, other, m, Point{Low: low, High: low, PublishedText: published, Aim: AimFactor,
+		IsLimit: low == AimFactor.noEffect()})
 }
 
 // fractionPoint returns a point: which fraction of a metric pbe has, at most.
 func (r Row) fractionPoint(cells []string, other string, m Metric, high float64, published string) Point {
-	return r.ratioPoint(cells, other, m, Point{Low: high, High: high, PublishedText: published, Aim: AimFraction})
+	return r.ratioPoint(cells, other, m, Point{Low: high, High: high, PublishedText: published, Aim: AimFraction,
+		IsLimit: high == AimFraction.noEffect()})
 }
 
 // ratioPoint returns a point of a ratio of pbe to another scheme.
@@ -97,8 +99,8 @@ func rowP0(radio.Set) Row {
 	}
 	first := r.Cells[0].Name
 	r.Points = []Point{
-		pbePoint(first, used, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast}),
-		pbePoint(first, over, Point{Low: 30, High: 30, PublishedText: "30 ms (required)", Aim: AimAtMost}),
+		pbePoint(first, used, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast, IsLimit: true}),
+		pbePoint(first, over, Point{Low: 30, High: 30, PublishedText: "30 ms (required)", Aim: AimAtMost, IsLimit: true}),
 	}
 	return r
 }
@@ -235,6 +237,7 @@ func rowP2(radio.Set) Row {
 	const same, shorter = 0.99, 1 // factor of the rate, and ms
 	r.Points = []Point{{What: "places where no other scheme has as much rate (within 1 %) and a p95 of the delay " +
 		"that is 1 ms shorter", Unit: "%", Low: 100, High: 100, PublishedText: "100 % (required)", Aim: AimAtLeast,
+		IsLimit: true,
 		Of: func(d Data) []float64 {
 			var by byRep
 			for _, c := range r.Cells {
@@ -468,9 +471,9 @@ func rowP9(radio.Set) Row {
 		c.Schemes = []string{pbe, pbeAsPaper}
 		r.Cells = append(r.Cells, c)
 		r.Points = append(r.Points, pbePoint(c.Name, all[0],
-			Point{Low: 5, High: 5, PublishedText: "no value (5 % required)", Aim: AimAtMost}),
+			Point{Low: 5, High: 5, PublishedText: "no value (5 % required)", Aim: AimAtMost, IsLimit: true}),
 			pbePoint(c.Name, all[1], Point{Low: 10, High: 10, PublishedText: "no value (10 % required)",
-				Aim: AimAtMost}))
+				Aim: AimAtMost, IsLimit: true}))
 	}
 	return r
 }
@@ -496,7 +499,8 @@ func rowP10(radio.Set) Row {
 	}
 	for _, c := range r.Cells {
 		r.Points = append(r.Points, r.fractionPoint([]string{c.Name}, "bbr", DelayP95, 1, "shorter (required)"),
-			pbePoint(c.Name, share, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast}))
+			pbePoint(c.Name, share, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast,
+				IsLimit: true}))
 	}
 	return r
 }

@@ -43,7 +43,7 @@ func rowP12(radio.Set) Row {
 	for _, s := range schemes {
 		for _, m := range r.Metrics[:2] {
 			r.Points = append(r.Points, Point{What: s + ": " + m.Name + ", real by virtual", Unit: "times", Low: 1,
-				High: 1, PublishedText: "1 ± 0.15 (required)", Aim: AimNear,
+				High: 1, PublishedText: "1 ± 0.15 (required)", Aim: AimNear, IsLimit: true,
 				Of: func(d Data) (all []float64) {
 					for _, change := range d.cellChanges([2]string{p12Real, p12Model}, s, m) {
 						all = append(all, 1+change/100)

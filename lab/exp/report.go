@@ -69,9 +69,9 @@ func worseItems(all []Evaluation) (list []worseItem) {
 	for _, e := range all {
 		missing := 0
 		for _, p := range e.Points {
-			switch p.Verdict {
-			case Reproduced:
-			case NotMeasured:
+			switch {
+			case p.Verdict.isAsPublished():
+			case p.Verdict == NotMeasured:
 				missing++
 			default:
 				list = append(list, worseItem{e.Row, p.String(), false})

@@ -4,6 +4,7 @@ package exp
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,7 +17,13 @@ type Point struct {
 	Low, High     float64 // published; equal, or a range
 	PublishedText string  // what is published if it is not a value
 	Aim           Aim
-	Of            func(Data) []float64 // measured, one value for each repetition
+	// IsLimit says that Low or High is a limit, ours or published, and not a published value: a
+	// measured value needs to meet it and not to be near it.
+	IsLimit bool
+	// IsFitted says that rates or constants were chosen so that the value comes out. To measure it
+	// again shows nothing.
+	IsFitted bool
+	Of       func(Data) []float64 // measured, one value for each repetition
 	// Cases makes the point a claim of mpbond instead, if set. Each case must be at least Low (with
 	// AimAtLeast) or at most High (AimAtMost).
 	Cases func(Data) []Case
@@ -47,7 +54,7 @@ const (
 	AimAtMost       Aim = iota // at most the published value, or the range's upper end
 	AimReduction               // a change in percent, at most the published one; 0 is no effect
 	AimAnyReduction            // a change in percent without a published value: surely below 0
-	AimNear                    // within nearTolerance of it: how bad something else is
+	AimNear                    // the published value: how bad something else is
 	AimAtLeast                 // at least the published value, or the range's lower end
 	AimIncrease                // a change in percent, at least the published one; 0 is no effect
 	AimFactor                  // a factor, at least the published one; 1 is no effect
@@ -55,7 +62,7 @@ const (
 )
 
 // isDrop reports whether the effect is a value below noEffect.
-func (a Aim) isDrop() bool { return a == AimReduction || a == AimFraction }
+func (a Aim) isDrop() bool { return a == AimReduction || a == AimAnyReduction || a == AimFraction }
 
 // isGain reports whether the effect is a value above noEffect.
 func (a Aim) isGain() bool { return a == AimIncrease || a == AimFactor }
@@ -68,16 +75,27 @@ func (a Aim) noEffect() float64 {
 	return 0
 }
 
-// nearTolerance is our choice: papers give no tolerances.
-const nearTolerance = 0.15
+// Tolerances are our choice: papers give none.
+const (
+	// limitTolerance is how near a value must be to a limit with AimNear.
+	limitTolerance = 0.15
+	// valueTolerance is how near a value must be to a published one to count as reproduced although
+	// its interval does not include that. Of a change, an effect may differ by that much.
+	valueTolerance = 0.10
+	// maxUncertainty is the largest half of an interval, as a share of the value or effect. With
+	// more, a mean says nothing.
+	maxUncertainty = 0.5
+)
 
 // Verdict is the verdict on a point or row.
 type Verdict string
 
 // Verdicts, the best first.
 const (
-	Reproduced    Verdict = "reproduced"         // as published or better; a change surely exists
-	DirectionOnly Verdict = "direction only"     // less than published, but surely an effect
+	Reproduced    Verdict = "reproduced"         // the published direction and, nearly, value
+	Exceeded      Verdict = "exceeded"           // surely more of the effect, or a better value
+	Fitted        Verdict = "fitted"             // as published, since our networks were fitted to it
+	DirectionOnly Verdict = "direction only"     // surely an effect, but less than published
 	NotReproduced Verdict = "not reproduced"     // no effect outside the noise, or another value
 	Opposite      Verdict = "opposite, surely"   // a change that surely goes the other way
 	NotMeasured   Verdict = "not fully measured" // transfers are missing
@@ -86,7 +104,10 @@ const (
 // NoClaim is the verdict on rows without points.
 const NoClaim Verdict = "nothing is claimed"
 
-var verdicts = []Verdict{Reproduced, DirectionOnly, NotReproduced, Opposite, NotMeasured}
+var verdicts = []Verdict{Reproduced, Exceeded, Fitted, DirectionOnly, NotReproduced, Opposite, NotMeasured}
+
+// isAsPublished reports whether the verdict needs no explanation.
+func (v Verdict) isAsPublished() bool { return v == Reproduced || v == Exceeded || v == Fitted }
 
 // Outcome is a point with its measured values.
 type Outcome struct {
@@ -117,27 +138,106 @@ func (p Point) evaluate(d Data) Outcome {
 		return p.evaluateClaim(d)
 	}
 	o := Outcome{Point: p, Stat: Summarize(p.Of(d))}
-	low, high := o.confidenceInterval()
-	switch {
-	case o.N == 0:
-		o.Verdict = NotMeasured
-	case p.Aim == AimAnyReduction:
-		o.Verdict = NotReproduced
-		if high < 0 {
-			o.Verdict = Reproduced
-		} else if low > 0 {
-			o.Verdict = Opposite
-		}
-	case p.isMet(o.Mean) && (o.N < 2 || p.isSure(low, high)):
-		o.Verdict = Reproduced
-	case p.Aim.isDrop() && high < p.Aim.noEffect(), p.Aim.isGain() && low > p.Aim.noEffect():
-		o.Verdict = DirectionOnly
-	case p.Aim.isDrop() && low > p.Aim.noEffect(), p.Aim.isGain() && high < p.Aim.noEffect():
-		o.Verdict = Opposite
-	default:
-		o.Verdict = NotReproduced
+	if o.Verdict = p.judge(o.Stat); p.IsFitted && o.Verdict.isAsPublished() {
+		o.Verdict = Fitted
 	}
 	return o
+}
+
+// judge returns the verdict on measured values, without regard to IsFitted.
+func (p Point) judge(s Stat) Verdict {
+	if s.N == 0 {
+		return NotMeasured
+	}
+	low, high := s.confidenceInterval()
+	none := p.Aim.noEffect()
+	surelyEffect := p.Aim.isDrop() && high < none || p.Aim.isGain() && low > none
+	surelyOpposite := p.Aim.isDrop() && low > none || p.Aim.isGain() && high < none
+	// A single value has no interval: it is taken as it is, and Caution says so.
+	hasDirection := !p.publishesEffect() || surelyEffect || s.N == 1 && p.isBeyond(s.Mean, none)
+	switch {
+	case p.Aim == AimAnyReduction && surelyEffect:
+		return Reproduced
+	case p.Aim == AimAnyReduction:
+	case p.IsLimit && hasDirection && p.isMet(s.Mean) && p.staysInLimit(s):
+		return Reproduced
+	case p.IsLimit:
+	case hasDirection && p.isCertain(s) && p.isNear(s):
+		return Reproduced
+	case hasDirection && p.isCertain(s) && p.isBetter(s):
+		return Exceeded
+	}
+	switch {
+	case surelyOpposite:
+		return Opposite
+	case surelyEffect && p.publishesEffect() && p.Aim != AimAnyReduction:
+		return DirectionOnly
+	}
+	return NotReproduced
+}
+
+// publishesEffect reports whether the published value, or limit, has a direction: all of it is on
+// one side of no effect.
+func (p Point) publishesEffect() bool {
+	none := p.Aim.noEffect()
+	switch {
+	case p.Aim == AimAnyReduction:
+		return true
+	case p.IsLimit && p.Low == none && p.High == none: // more, or less
+		return p.Aim.isDrop() || p.Aim.isGain()
+	}
+	return p.Aim.isDrop() && p.High < none || p.Aim.isGain() && p.Low > none
+}
+
+// isBeyond reports whether a value is on the aim's side of another one.
+func (p Point) isBeyond(v, other float64) bool {
+	switch p.Aim {
+	case AimAtMost, AimReduction, AimAnyReduction, AimFraction:
+		return v < other
+	case AimAtLeast, AimIncrease, AimFactor:
+		return v > other
+	}
+	return false
+}
+
+// scale returns what tolerances of a value are relative to: its effect if it is less.
+func (p Point) scale(v float64) float64 {
+	size := math.Abs(v)
+	if p.publishesEffect() {
+		size = min(size, math.Abs(v-p.Aim.noEffect()))
+	}
+	return size
+}
+
+// isCertain reports whether the interval is narrow enough for the mean to say something. Of single
+// values this is not known.
+func (p Point) isCertain(s Stat) bool { return s.N == 1 || s.Half <= maxUncertainty*p.scale(s.Mean) }
+
+// isNear reports whether the mean is near the published range, or the interval overlaps it.
+func (p Point) isNear(s Stat) bool {
+	if s.Mean >= p.Low-valueTolerance*p.scale(p.Low) && s.Mean <= p.High+valueTolerance*p.scale(p.High) {
+		return true
+	}
+	low, high := s.confidenceInterval()
+	return s.N > 1 && low <= p.High && high >= p.Low
+}
+
+// isBetter reports whether the whole interval is beyond the published range on the aim's side.
+func (p Point) isBetter(s Stat) bool {
+	weaker, best := s.Mean+s.Half, p.Low
+	if p.Aim.isGain() || p.Aim == AimAtLeast {
+		weaker, best = s.Mean-s.Half, p.High
+	}
+	return p.isBeyond(weaker, best)
+}
+
+// staysInLimit reports whether the interval leaves no doubt that a limit is met: it meets the limit
+// as a whole, or is narrow.
+func (p Point) staysInLimit(s Stat) bool {
+	if s.N == 1 || p.isMet(s.Mean-s.Half) && p.isMet(s.Mean+s.Half) {
+		return true
+	}
+	return s.Half <= maxUncertainty*max(math.Abs(p.Low), math.Abs(p.High))
 }
 
 // evaluateClaim evaluates a claim. One case that does not hold refutes it.
@@ -183,27 +283,15 @@ func (r Row) withoutMissingCells(rec Record) Row {
 	return r
 }
 
-// isMet reports whether a mean is as published or better.
+// isMet reports whether a value meets the limit, or a case its claim.
 func (p Point) isMet(mean float64) bool {
 	switch p.Aim {
 	case AimNear:
-		return mean >= (1-nearTolerance)*p.Low && mean <= (1+nearTolerance)*p.High
+		return mean >= (1-limitTolerance)*p.Low && mean <= (1+limitTolerance)*p.High
 	case AimAtLeast, AimIncrease, AimFactor:
 		return mean >= p.Low
 	}
 	return mean <= p.High
-}
-
-// isSure reports whether the interval of a change confirms the published direction, if there is
-// one.
-func (p Point) isSure(low, high float64) bool {
-	switch none := p.Aim.noEffect(); {
-	case p.Aim.isDrop() && p.High < none:
-		return high < none
-	case p.Aim.isGain() && p.Low > none:
-		return low > none
-	}
-	return true
 }
 
 // EvaluatePoints evaluates all points of a row, and the row, which is as good as its worst point.
@@ -383,9 +471,9 @@ func (r Row) VerdictLine(d Data) string {
 	var why []string
 	missing := 0
 	for _, o := range outcomes {
-		switch o.Verdict {
-		case Reproduced:
-		case NotMeasured:
+		switch {
+		case o.Verdict.isAsPublished():
+		case o.Verdict == NotMeasured:
 			missing++
 		default:
 			why = append(why, o.pointLine().String())
