@@ -106,6 +106,30 @@ func TestRunUnshaped(t *testing.T) {
 	}
 }
 
+// Subflows must join unless links lose packets; they may take longer over slow round trips and links
+// that change.
+func TestJoinTime(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Topology)
+		want   time.Duration
+		must   bool
+	}{
+		{func(*Topology) {}, maxJoinTime + 8*70*time.Millisecond, true},
+		{func(t *Topology) { t.Link["ps"].Schedule = []string{"at 2s: rate 1Mbit/s"} },
+			changingJoinTime + 8*70*time.Millisecond, true},
+		{func(t *Topology) { t.Link["hs1"].Loss = "1%" }, 0, false},
+	} {
+		top, err := Triangle("8/10/5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(top)
+		if got, must := joinTimeLimit(top); got != c.want || must != c.must {
+			t.Errorf("%v, %v; want %v, %v", got, must, c.want, c.must)
+		}
+	}
+}
+
 func TestParseBonded(t *testing.T) {
 	m, err := parseMPBondScheme("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b:udp:cc=bbr")
 	if err != nil || !reflect.DeepEqual(*m, mpbondScheme{schemeDefaults{}, "minrtt", true, true, 0, 2,

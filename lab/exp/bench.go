@@ -30,7 +30,7 @@ func ClaimRows(drives string) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []Row{rowB1(), rowB2(), rowB3(), rowB4(ridden), rowB5(), rowB6()}
+	all := []Row{rowB1(), rowB2(), rowB3(), rowB4(ridden), rowB5(), rowB6(), rowB7()}
 	for i := range all {
 		all[i].Source, all[i].IsClaim = "none: ours", true
 	}

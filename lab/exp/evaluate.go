@@ -138,7 +138,8 @@ func EvaluateAll(dir string, rows []Row) (all []Evaluation, err error) {
 
 // Evaluate evaluates a record.
 func Evaluate(row Row, rec Record) Evaluation {
-	row, d := row.withoutMissingCells(rec), rec.Results
+	row = row.withSeed(rec.Seed).withoutMissingCells(rec)
+	d := rec.Results
 	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searchText(d),
 		NotCovered: row.NotCovered,
 		Stamp:      rec.Stamp, Rerun: rec.rerunCommand(), VerdictLine: row.VerdictLine(d), Worse: []string{},

@@ -52,6 +52,9 @@ type Row struct {
 	// tables returns the row's own tables.
 	IsClaim bool
 	tables  func(Record) []Table
+	// For rows of random networks: cellsOf makes the cells for the seed of a run.
+	IsNetwork bool
+	cellsOf   func(seed uint64) []Cell
 }
 
 // Cell is one network and transfer, with the schemes that take turns in it.
@@ -87,6 +90,7 @@ type Cell struct {
 	// FillsMachine says that the cell always runs alone.
 	FillsMachine bool
 	Streams      int  // concurrent downloads of Size; 0 is 1
+	Objects      int  // as in lab.RunSpec
 	Unchecked    bool // as in lab.RunSpec
 	// Drive is a recorded drive with its network, size and direction. The short form uses less of
 	// it.
@@ -135,12 +139,27 @@ var (
 	Rate = Metric{Name: "rate", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
 		return float64(8*payloadBytes(r)) / 1e6 / r.Seconds, r.Seconds > 0
 	}}
+	// Cold and Warm are the times of the first object over a connection and of the later ones.
+	Cold = Metric{Name: "time, connection opened", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+		return objectTime(r, func(o lab.ObjectTimes) float64 { return o.Cold })
+	}}
+	Warm = Metric{Name: "time, connection open", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+		return objectTime(r, func(o lab.ObjectTimes) float64 { return o.Warm })
+	}}
 	// EndSpread is the time between the ends of the first and the last subflow. Only mpbond reports
 	// it.
 	EndSpread = Metric{Name: "subflows end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
 		return r.EndSpread, strings.HasPrefix(r.Scheme, Product)
 	}}
 )
+
+// objectTime returns a time of a transfer's objects. ok is false without objects.
+func objectTime(r lab.Result, f func(lab.ObjectTimes) float64) (v float64, ok bool) {
+	if r.Objects == nil {
+		return 0, false
+	}
+	return f(*r.Objects), true
+}
 
 // payloadBytes returns the payload of all streams.
 func payloadBytes(r lab.Result) unit.Bytes { return r.Bytes * unit.Bytes(max(1, r.Streams)) }
@@ -209,11 +228,23 @@ func PublishedRows(set radio.Set) (all []Row) {
 	return all
 }
 
-// Names of groups of rows: the published ones, and those of the bench.
+// Names of groups of rows: the published ones, those of the bench, and those of random networks.
 const (
-	AllRows   = "all"
-	BenchRows = "bench"
+	AllRows    = "all"
+	BenchRows  = "bench"
+	RandomRows = "networks"
 )
+
+// groupName returns the name of the row's group.
+func (r Row) groupName() string {
+	switch {
+	case r.IsNetwork:
+		return RandomRows
+	case r.IsClaim:
+		return BenchRows
+	}
+	return AllRows
+}
 
 // SelectRows returns the rows with these IDs or group names, each once, in the order of the
 // arguments.
@@ -221,7 +252,7 @@ func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 	for _, id := range ids {
 		found := false
 		for _, r := range rows {
-			if r.ID != id && (id != AllRows || r.IsClaim) && (id != BenchRows || !r.IsClaim) {
+			if r.ID != id && id != r.groupName() {
 				continue
 			}
 			found = true
@@ -238,7 +269,7 @@ func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 
 // RowIDs returns the group names and the IDs of rows.
 func RowIDs(rows []Row) []string {
-	ids := []string{AllRows, BenchRows}
+	ids := []string{AllRows, BenchRows, RandomRows}
 	for _, r := range rows {
 		ids = append(ids, r.ID)
 	}
@@ -247,6 +278,7 @@ func RowIDs(rows []Row) []string {
 
 // Experiments returns the experiments of a row, one for each cell, named after the cell.
 func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
+	r = r.withSeed(o.Seed)
 	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.FromRecordings != nil })
 	for _, c := range r.Cells {
 		reps := c.repetitions(o)
@@ -306,7 +338,7 @@ func (r Row) newExperiment(c Cell, reps int, o Options) (lab.Experiment, error) 
 // runSpec returns the spec of a cell's transfers, without repetitions.
 func (r Row) runSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 	p = lab.RunSpec{Schemes: c.Schemes, Size: c.Size, Streams: max(1, c.Streams), Seed: o.Seed, At: c.At,
-		Upload: c.Upload, Unchecked: c.Unchecked,
+		Upload: c.Upload, Unchecked: c.Unchecked, Objects: c.Objects,
 		Length: c.Length, Stride: c.Stride, RepsByScheme: c.RepsByScheme, Video: c.Video, Ping: c.Ping,
 		Traffic: r.needsPackets() || c.Name == r.Shown}
 	if c.Items != nil {

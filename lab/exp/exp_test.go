@@ -39,6 +39,7 @@ func newData(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t,
 					EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
 					Items:   itemTimes(c, t),
+					Objects: objectTimes(c, t),
 					Links:   map[string]unit.Bytes{"wwan0": unit.MB},
 					Pings:   map[string]lab.Ping{"cell1": newPing(t), "cell2": newPing(t)},
 					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
@@ -59,6 +60,14 @@ func itemTimes(c Cell, t float64) (at []float64) {
 		}
 	}
 	return at
+}
+
+// objectTimes returns the times of a cell's objects.
+func objectTimes(c Cell, t float64) *lab.ObjectTimes {
+	if c.Objects == 0 {
+		return nil
+	}
+	return &lab.ObjectTimes{Cold: 2 * t, Warm: t, ColdBound: t, WarmBound: t}
 }
 
 // newPing returns pings of t seconds.

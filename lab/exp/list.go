@@ -33,17 +33,22 @@ type ListCell struct {
 
 // List lists rows, then the groups of rows.
 func List(rows []Row, o Options) (list []ListEntry, err error) {
-	pools := map[bool][]lab.Experiment{} // by whether they are claims
+	pools := map[string][]lab.Experiment{} // by group
 	for _, r := range rows {
 		all, err := r.Experiments(o)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, newListEntry(r.ID, r.Title, r.Source, all))
-		pools[r.IsClaim] = append(pools[r.IsClaim], all...)
+		pools[r.groupName()] = append(pools[r.groupName()], all...)
 	}
-	return append(list, newListEntry(AllRows, "all published rows together", "", pools[false]),
-		newListEntry(BenchRows, "claims of mpbond, beside its baselines", "", pools[true])), nil
+	for _, g := range [][2]string{{AllRows, "all published rows together"},
+		{BenchRows, "claims of mpbond, beside its baselines"}, {RandomRows, "random networks"}} {
+		if len(pools[g[0]]) > 0 {
+			list = append(list, newListEntry(g[0], g[1], "", pools[g[0]]))
+		}
+	}
+	return list, nil
 }
 
 // ListCells lists rows with their cells, without rows that have no cell of o.Only.

@@ -346,6 +346,9 @@ func joinErrors(all []error) error {
 // virtual time, or compare transports alone.
 func (r Run) RunsProduct() bool {
 	for _, row := range r.Rows {
+		if row.IsNetwork {
+			return true
+		}
 		for _, c := range row.Cells {
 			real := c.Model == nil && !c.VirtualTime && c.Flows == nil && strings.Contains(c.Name, r.Options.Only)
 			if real && (c.Dual != nil || slices.ContainsFunc(c.Schemes, lab.RunsProduct)) {

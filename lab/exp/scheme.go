@@ -25,6 +25,7 @@ type Summary struct {
 	Rate           unit.Rate
 	Gap            float64               // the longest of all, s
 	MedianGap      float64               // of the longest gaps, s
+	Cold, Warm     float64               // times of objects, s; 0 without objects
 	EndSpread      float64               // between the ends of subflows, s
 	DuplicateShare float64               // part of the bytes that arrived more than once
 	Shares         map[string]float64    // means
@@ -50,7 +51,7 @@ func SummarizeSchemes(schemes []string, results []lab.Result) (all []Summary) {
 // summarizeScheme summarises the results of a scheme.
 func summarizeScheme(scheme string, results []lab.Result) Summary {
 	s := Summary{Scheme: scheme, Shares: map[string]float64{}, PeakRSS: map[string]unit.Bytes{}}
-	var seconds, rates, bounds, gaps, spreads, twice []float64
+	var seconds, rates, bounds, gaps, spreads, twice, cold, warm []float64
 	for _, r := range results {
 		switch {
 		case r.Scheme != scheme:
@@ -70,6 +71,9 @@ func summarizeScheme(scheme string, results []lab.Result) Summary {
 			append(gaps, r.LongestGap)
 		seconds, spreads, twice = append(seconds, r.Seconds), append(spreads, r.EndSpread),
 			append(twice, float64(r.Duplicate)/float64(max(1, bytes)))
+		if r.Objects != nil {
+			cold, warm = append(cold, r.Objects.Cold), append(warm, r.Objects.Warm)
+		}
 		s.addDevices(r)
 	}
 	if s.N == 0 {
@@ -78,6 +82,9 @@ func summarizeScheme(scheme string, results []lab.Result) Summary {
 	s.Seconds, s.Min, s.Max = medianOf(seconds), slices.Min(seconds), slices.Max(seconds)
 	s.Rate, s.Bound, s.Gap, s.MedianGap = unit.Rate(medianOf(rates)), medianOf(bounds), slices.Max(gaps), medianOf(gaps)
 	s.EndSpread, s.DuplicateShare = medianOf(spreads), medianOf(twice)
+	if len(cold) > 0 {
+		s.Cold, s.Warm = medianOf(cold), medianOf(warm)
+	}
 	for device := range s.Shares {
 		s.Shares[device] /= float64(s.N)
 	}
@@ -113,7 +120,8 @@ var baselines = []string{
 
 // SchemeTable has a row for each scheme of a cell, with its rate relative to each baseline.
 func SchemeTable(title string, all []Summary) Table {
-	t := Table{Title: title, Head: []string{"scheme", "counted", "median", "min–max", "rate", "of bound"}}
+	t := Table{Title: title, Head: []string{"scheme", "counted", "median", "min–max", "rate", "of bound", "cold",
+		"warm"}}
 	for _, base := range baselines {
 		t.Head = append(t.Head, "× "+base)
 	}
@@ -125,7 +133,7 @@ func SchemeTable(title string, all []Summary) Table {
 			continue
 		}
 		row = append(row, formatSeconds(s.Seconds), fmt.Sprintf("%.3f–%.3f s", s.Min, s.Max), s.Rate.String(),
-			s.boundText())
+			s.boundText(), formatMeasured(s.Cold), formatMeasured(s.Warm))
 		for _, base := range baselines {
 			row = append(row, s.ratioText(all, base))
 		}
@@ -171,6 +179,14 @@ func (s Summary) remarkText() string {
 }
 
 func formatSeconds(v float64) string { return fmt.Sprintf("%.3f s", v) }
+
+// formatMeasured formats seconds; 0 is empty.
+func formatMeasured(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return formatSeconds(v)
+}
 
 // formatNoticeable formats seconds if they are not negligible.
 func formatNoticeable(v float64) string {
