@@ -66,7 +66,7 @@ func (f *expFlags) selectRows(ids []string) ([]exp.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := append(exp.PublishedRows(set), claims...)
+	all := slices.Concat(exp.PublishedRows(set), claims, exp.NetworkRows())
 	if len(ids) == 0 {
 		return all, nil
 	}
@@ -115,8 +115,8 @@ func expRun(f *expFlags) *cobra.Command {
 		Use: "run ID…", Short: "measure rows", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeRow,
 		Example: "  mpbond-lab exp run m3\n  mpbond-lab exp run all --quick\n  mpbond-lab exp run bench --quick " +
 			"--only '2 MB'",
-		Long: `Measure rows of "mpbond-lab exp list": "all" stands for all published rows, and
-"bench" for what mpbond claims. Print each result beside the published one or
+		Long: `Measure rows of "mpbond-lab exp list": "all" stands for all published rows,
+"bench" for what mpbond claims, and "networks" for random networks. Print each result beside the published one or
 the claim. Schemes are interleaved. Several transfers run at once, each in its
 own namespaces: as many as the processors allow, judged by how many are
 disturbed, or --jobs. Cells that measure the machine run first and alone. Do not

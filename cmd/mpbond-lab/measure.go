@@ -32,6 +32,7 @@ type runOptions struct {
 	*labFlags
 	lab.RunSpec
 	schemes, get, put, drive string
+	network                  string
 	items                    int
 }
 
@@ -72,8 +73,8 @@ Schedulers of mpbond: ` + strings.Join(sched.Names(), ", ") + `
 (ratio:0.6 sets the direct subflow's share). Schedulers of onload:
 ` + strings.Join(board.Names(), ", ") + `.
 
-A transfer in which the emulator was late is marked disturbed, discarded and
-repeated.
+A transfer in which the emulator was late, or a program waited for a processor for
+over 50 ms, is marked disturbed, discarded and repeated.
 
 Changes, at times after the start of the client:
 
@@ -94,13 +95,16 @@ Changes, at times after the start of the client:
 	c.Flags().StringVar(&o.put, "put", "", "upload that many `BYTES`")
 	c.Flags().StringVar(&o.drive, "drive", "", "transfer for 30 s over the recorded drive `NAME` instead, as the "+
 		"bench does")
-	c.Flags().IntVar(&o.Streams, "streams", 1, "make this `NUMBER` of downloads at once")
-	c.Flags().IntVar(&o.items, "items", 0,
-		"move this `NUMBER` of files in one transfer, like segments of a video or photos")
-	c.Flags().IntVar(&o.Reps, "reps", 1, "make this `NUMBER` of transfers of each scheme")
-	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed the file's content with this `NUMBER`")
-	c.Flags().StringArrayVar(&o.At, "at", nil, "make a change at a time, `TIME:WHAT`; repeatable")
-	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet at this `INTERVAL` over each link between "+
+	c.Flags().StringVar(&o.network, "network", "", "transfer over a random network, `KIND/SEED` with a kind of "+
+		strings.Join(lab.RandomKinds, ", ")+", as rows n1 to n3 of exp do")
+	c.Flags().IntVar(&o.Streams, "streams", 1, "make that many downloads at once")
+	c.Flags().IntVar(&o.items, "items", 0, "move that many files in one transfer, like segments of a video or photos")
+	c.Flags().IntVar(&o.Objects, "objects", 0, "move that many objects of that size one after the other over one "+
+		"connection, and report the first (cold) and the others (warm) apart")
+	c.Flags().IntVar(&o.Reps, "reps", 1, "make that many transfers of each scheme")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed the file's content")
+	c.Flags().StringArrayVar(&o.At, "at", nil, "make a change at a time, `TIME:WHAT` (repeatable)")
+	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet at this interval over each link between "+
 		"primary and server, and report its delays")
 	c.Flags().StringVar(&o.Trace, "trace", "", "keep the output and events of programs in `DIR`")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per transfer")
@@ -120,6 +124,14 @@ func (o runOptions) runSpec(args []string) (p lab.RunSpec, err error) {
 	if p.Reps <= 0 {
 		return p, cli.UsageError("--reps must be over 0")
 	}
+	if o.network != "" {
+		if len(args) > 0 || o.get+o.put+o.links+o.drive != "" || o.Objects+o.items > 0 {
+			return p, cli.UsageError("--network excludes FILE, --links, --drive, --get, --put, --objects and --items")
+		}
+		drawn, err := lab.ParseRandomSpec(o.network)
+		p.Topology, p.Size, p.Upload, p.Objects = drawn.Topology, drawn.Size, drawn.Upload, drawn.Objects
+		return p, cli.AsUsageError(err)
+	}
 	if o.drive != "" {
 		if len(args) > 0 || o.get+o.put+o.links != "" {
 			return p, cli.UsageError("--drive excludes FILE, --links, --get and --put")
@@ -136,6 +148,9 @@ func (o runOptions) runSpec(args []string) (p lab.RunSpec, err error) {
 	}
 	if p.Size, err = unit.ParseBytes(o.get + o.put); err != nil || p.Size <= 0 {
 		return p, cli.AsUsageError(cmp.Or(err, errors.New("the size must be over 0")))
+	}
+	if o.Objects > 0 && o.items > 0 {
+		return p, cli.UsageError("--objects excludes --items")
 	}
 	if o.items > 0 {
 		p.Items, p.Size = slices.Repeat([]unit.Bytes{p.Size}, o.items), 0
