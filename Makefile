@@ -45,6 +45,7 @@ check: ## format, vet, staticcheck, spelling, links, govulncheck and the import 
 	go tool staticcheck ./...
 	@git ls-files '*.go' '*.md' '*.js' '*.html' '*.toml' | grep -v _test.go | xargs go tool misspell -error
 	@.ci/vulns
+	@go run ./cmd/mpbond-lab exp ages $$(git ls-files '*.md') || true # warns of old figures, never fails
 	@go build -o bin/count ./archtest/count
 	go test -json ./archtest/... | bin/count
 

@@ -7,6 +7,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +42,7 @@ same run. Each result is a row with an ID; "mpbond-lab exp list" lists them.`,
 		"compute energies with these constants of radios: "+strings.Join(radio.SetNames(), ", "))
 	c.PersistentFlags().StringVar(&f.drives, "drives", "", "use the recorded drives in `DIR` for row b4: CSV "+
 		"files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
-	c.AddCommand(expList(&f), expRun(&f), expReport(&f))
+	c.AddCommand(expList(&f), expRun(&f), expReport(&f), expAges())
 	return c
 }
 
@@ -230,6 +231,7 @@ than a baseline, than published or than claimed, by cause, and then each row.`,
 			if len(all) == 0 {
 				return fault.New(fault.NotFound, fmt.Errorf("no results in %s", dir), "run "+rerun+" first")
 			}
+			exp.AddAges(all, coreCommits(c.Context()))
 			if asJSON {
 				return cli.PrintJSON(c.OutOrStdout(), all)
 			}
@@ -245,7 +247,7 @@ than a baseline, than published or than claimed, by cause, and then each row.`,
 				return err
 			}
 			for _, e := range all {
-				fmt.Fprintf(c.OutOrStdout(), "%-4s %s%s\n", e.Row, e.Verdict, e.Caution())
+				fmt.Fprintf(c.OutOrStdout(), "%-4s %s%s, %s\n", e.Row, e.Verdict, e.Caution(), e.VersionText())
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), page)
 			return err
@@ -260,36 +262,58 @@ than a baseline, than published or than claimed, by cause, and then each row.`,
 	return c
 }
 
-// rowHeading matches the heading of a row in the tables of a document.
-var rowHeading = regexp.MustCompile(`(?m)^## ([a-z]+[0-9]+[a-z]?)$`)
-
-// checkSameRows returns an error if the tables of an existing document have only other rows, or only
-// some of these: the document would become one of all rows.
-func checkSameRows(file string, all []exp.Evaluation) error {
-	if file == "" {
-		return nil
+// coreCommits returns a function that counts the commits of the core since a version, each once.
+func coreCommits(ctx context.Context) func(version string) (n int, ok bool) {
+	type count struct {
+		n  int
+		ok bool
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil // exp.WriteDocument creates a missing file, and reports other errors
-	}
-	_, tables, _ := strings.Cut(string(text), exp.DocumentBegin)
-	tables, _, _ = strings.Cut(tables, exp.DocumentEnd)
-	var old, added []string
-	for _, m := range rowHeading.FindAllStringSubmatch(tables, -1) {
-		old = append(old, m[1])
-	}
-	for _, e := range all {
-		if !slices.Contains(old, e.Row) {
-			added = append(added, e.Row)
+	known := map[string]count{}
+	return func(version string) (int, bool) {
+		c, found := known[version]
+		if !found {
+			c.n, c.ok = exp.CoreCommits(ctx, version)
+			known[version] = c
 		}
+		return c.n, c.ok
 	}
-	if len(old) == 0 || len(added) == 0 {
-		return nil
+}
+
+func expAges() *cobra.Command {
+	var update bool
+	c := &cobra.Command{
+		Use: "ages FILE…", Short: "find pages whose figures are old", Args: cobra.MinimumNArgs(1),
+		Example: "  mpbond-lab exp ages README.md docs/evidence/*.md",
+		Long: `Compare the commits that pages name below their tables with the repository of the
+current directory. A page whose oldest figures are older than 50 commits of the core
+(scheduler, bond, estimates) must say so in a line of its own. Print pages whose line
+is missing or wrong. Old figures do not change the exit code.`,
+		RunE: func(c *cobra.Command, files []string) error {
+			count := coreCommits(c.Context())
+			for _, name := range files {
+				old, err := os.ReadFile(name)
+				if err != nil {
+					return err
+				}
+				marked := exp.MarkAge(string(old), count)
+				switch {
+				case marked == string(old):
+					continue
+				case update:
+					err = os.WriteFile(name, []byte(marked), 0o644)
+				default:
+					_, err = fmt.Fprintf(c.OutOrStdout(), "warning: %s does not say whether its figures are old: run "+
+						"mpbond-lab exp ages --update %s\n", name, name)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	}
-	return fault.New(fault.Exists, fmt.Errorf("the tables of %s do not have %s", file, strings.Join(added, ", ")),
-		fmt.Sprintf("name the rows: report %s --markdown %s. To add rows, first empty the text between its lines %s and %s",
-			strings.Join(old, " "), file, exp.DocumentBegin, exp.DocumentEnd))
+	c.Flags().BoolVar(&update, "update", false, "write the lines into the pages")
+	return c
 }
 
 // writeReport writes one form of the report to a file, unless its name is empty.

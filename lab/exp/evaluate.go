@@ -18,6 +18,8 @@ type Evaluation struct {
 	Search     string `json:"search,omitempty"` // what the search for fixed ratios may have missed
 	NotCovered string `json:"not_covered,omitempty"`
 	Stamp
+	// CoreCommits is how many commits have changed the core since, if known: see AddAges.
+	CoreCommits int      `json:"core_commits_since,omitempty"`
 	Rerun       string   `json:"rerun"`
 	Counted     int      `json:"counted"` // transfers
 	Errors      []string `json:"errors,omitempty"`

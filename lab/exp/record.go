@@ -34,10 +34,13 @@ type Stamp struct {
 	Cells map[string]int `json:"cells,omitempty"`
 }
 
+// VersionText names the program's version, and says if it is old.
+func (e Evaluation) VersionText() string { return "mpbond " + e.Version + ageText(e.CoreCommits) }
+
 // Provenance describes the run for people.
 func (e Evaluation) Provenance() string {
-	return fmt.Sprintf("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.Version, e.Seed,
-		e.Kernel, e.Processors, e.Date, e.countedText())
+	return fmt.Sprintf("%s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.VersionText(),
+		e.Seed, e.Kernel, e.Processors, e.Date, e.countedText())
 }
 
 // Record is a row's transfers, complete or not, of one run or of several, each of which resumed the
