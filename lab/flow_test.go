@@ -66,7 +66,8 @@ func TestFlows(t *testing.T) {
 			t.Errorf("%s: %.0f bits of payload in %.0f", set, payload, carried)
 		}
 	}
-	if r := got["bbr"]; r.Phases[1].Rate > 7*unit.Mbps && !r.Disturbed {
+	// Packets of the first phase that were late came in the second.
+	if r := got["bbr"]; r.Phases[1].Rate > 7*unit.Mbps+unit.Rate(10e6*r.Lateness.Max.Seconds()) {
 		t.Errorf("the link did not change: %+v", r.Phases)
 	}
 	for _, bad := range []FlowSpec{

@@ -263,15 +263,21 @@ const pairTopology = `
 ends = ["a", "b"]
 `
 
-// skipIfDisturbed ends a test if the machine has disturbed its measurements.
-func skipIfDisturbed(t *testing.T, l *Lab) {
+// watchDisturbances measures what the machine adds to delays from now on. The returned function
+// returns the most that it can have added to one delay, and to a whole measurement: the lateness of
+// the emulator, and the waits of programs for a processor. Tests add it to their bounds, so that
+// they hold on any machine and say the same on an idle one.
+func watchDisturbances(t *testing.T, l *Lab) (end func() (once, inAll time.Duration)) {
 	t.Helper()
-	s, err := l.Stats(false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Lateness.Disturbed {
-		t.Skipf("the machine was too busy for figures: %+v", s.Lateness)
+	starved := starvation.beginPeriod()
+	return func() (time.Duration, time.Duration) {
+		t.Helper()
+		s, err := l.Stats(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := starved()
+		return s.Lateness.Max + p.worst, s.Lateness.Max + p.sum
 	}
 }
 
@@ -287,25 +293,26 @@ outages=["3s+400ms"]`, Options{})
 	if err := l.Start(); err != nil {
 		t.Fatal(err)
 	}
+	disturbances := watchDisturbances(t, l)
 	cmd, out := startCommand(t, l, "a", "test-fetch", "10.77.1.2", "3500ms")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err, out)
 	}
 	n := parseNumbers(t, out)
-	skipIfDisturbed(t, l)
+	_, inAll := disturbances()
 	if len(n) < 33 {
 		t.Fatalf("%d samples", len(n))
 	}
 	mbit := func(from, to int) float64 { return (n[to-1] - n[from-1]) * 8 / (float64(to-from) * 1e5) }
-	// A sample may be one packet off at each end.
-	if got, want := mbit(5, 15), 10*1448.0/1500; math.Abs(got/want-1) > .01+.003 {
-		t.Errorf("TCP gets %.3f Mbit/s of 10, want %.3f", got, want)
+	// A sample may be one packet off at each end. What the machine delays may come in another part.
+	if got, want := mbit(5, 15), 10*1448.0/1500; math.Abs(got/want-1) > .01+.003+inAll.Seconds() { // of a second
+		t.Errorf("TCP gets %.3f Mbit/s of 10, want %.3f; delays of %v in all", got, want, inAll)
 	}
-	if got, want := mbit(22, 28), 2*1448.0/1500; math.Abs(got/want-1) > .05 {
-		t.Errorf("after the change TCP gets %.3f Mbit/s, want %.3f", got, want)
+	if got, want := mbit(22, 28), 2*1448.0/1500; math.Abs(got-want) > .05*want+10*inAll.Seconds()/.6 {
+		t.Errorf("after the change TCP gets %.3f Mbit/s, want %.3f; delays of %v in all", got, want, inAll)
 	}
-	if got := n[32] - n[30]; got != 0 {
-		t.Errorf("%.0f bytes came through the outage", got)
+	if got := n[32] - n[30]; got > float64((10 * unit.Mbps).Bytes(max(0, inAll-50*time.Millisecond))) {
+		t.Errorf("%.0f bytes came through the outage; delays of %v in all", got, inAll)
 	}
 	s, _ := l.Stats(false)
 	if s.Link("l").Lines[Downlink].Count.OutageDrops.Packets == 0 {
@@ -330,17 +337,20 @@ func TestDelay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		disturbances := watchDisturbances(t, l)
 		cmd, out := startCommand(t, l, "a", "test-ping", "10.77.1.2")
 		if err := cmd.Wait(); err != nil {
 			t.Fatal(err, out)
 		}
-		skipIfDisturbed(t, l)
 		least := math.Inf(1)
 		for _, v := range parseNumbers(t, out) {
-			least = min(least, v)
+			if v >= 0 {
+				least = min(least, v)
+			}
 		}
-		if off := time.Duration(least) - c.want; off < 0 || off > 2*time.Millisecond {
-			t.Errorf("round trip %v with %v, want %v", time.Duration(least), c.set, c.want)
+		once, _ := disturbances()
+		if off := time.Duration(least) - c.want; off < 0 || off > 2*time.Millisecond+2*once {
+			t.Errorf("round trip %v with %v, want %v; delays of up to %v", time.Duration(least), c.set, c.want, once)
 		}
 	}
 	for _, bad := range []error{l.Set("m", "", "rate=1"), l.Set("l", "left", "rate=1"), l.Set("l", "", "rate=x"),

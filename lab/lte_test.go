@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -81,8 +82,62 @@ type lteRecord struct {
 	est   map[int64]cell.Estimate
 }
 
-// recordNetwork records a network until end is called.
-func recordNetwork(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end func() lteRecord) {
+// lteCondition is a condition of users in a subframe. Its done is closed once it has held for
+// lteLength subframes after the first lteWarm, one after the other.
+type lteCondition struct {
+	is          func(at func(user string) TruthLine) bool
+	begin, last int64
+	done        chan struct{}
+}
+
+// Subframes that a comparison with the model needs, and those before it.
+const (
+	lteWarm   = 300
+	lteLength = 500
+)
+
+func newLTECondition(is func(at func(user string) TruthLine) bool) *lteCondition {
+	return &lteCondition{is: is, begin: -1, last: -1, done: make(chan struct{})}
+}
+
+// addSubframe counts a subframe.
+func (c *lteCondition) addSubframe(n int64, at func(user string) TruthLine) {
+	switch {
+	case !c.is(at):
+		c.begin = -1
+		return
+	case c.begin < 0 || c.last != n-1:
+		c.begin = n
+	}
+	if c.last = n; n-c.begin == lteWarm+lteLength {
+		select {
+		case <-c.done:
+		default:
+			close(c.done)
+		}
+	}
+}
+
+// wait waits until the condition has held for long enough, however slow the machine is.
+func (c *lteCondition) wait(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("%s: the queues were never full for %d subframes", what, lteWarm+lteLength)
+	}
+}
+
+// recordNetwork records a network until end is called. lastUser is the user whose line of a subframe
+// comes last.
+func recordNetwork(
+	t *testing.T,
+	st LTEStats,
+	rnti cell.RNTI,
+	carriers int,
+	lastUser string,
+	conditions ...*lteCondition,
+) (end func() lteRecord) {
 	t.Helper()
 	h := lteRecord{map[string]map[int64]TruthLine{}, map[int64]cell.Estimate{}}
 	var conns []net.Conn
@@ -95,6 +150,11 @@ func recordNetwork(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end
 					h.truth[l.User] = map[int64]TruthLine{}
 				}
 				h.truth[l.User][l.Number] = l
+				if l.User == lastUser {
+					for _, c := range conditions {
+						c.addSubframe(l.Number, func(user string) TruthLine { return h.truth[user][l.Number] })
+					}
+				}
 			}
 		},
 		st.Messages: func(c net.Conn) {
@@ -139,7 +199,7 @@ func recordNetwork(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end
 }
 
 // longest returns the longest run of subframes in which holds is true for all users. It skips the
-// first 300, since the model's users have been busy for as long.
+// first lteWarm, since the model's users have been busy for as long.
 func (h lteRecord) longest(holds func(at func(user string) TruthLine) bool) (from, to int64) {
 	var numbers []int64
 	for _, lines := range h.truth {
@@ -154,8 +214,8 @@ func (h lteRecord) longest(holds func(at func(user string) TruthLine) bool) (fro
 		case begin < 0 || last != n-1:
 			begin = n
 		}
-		if last = n; last-begin-300 > to-from {
-			from, to = begin+300, last
+		if last = n; last-begin-lteWarm > to-from {
+			from, to = begin+lteWarm, last
 		}
 	}
 	return from, to
@@ -176,51 +236,51 @@ func TestLTELink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends := []func() lteRecord{recordNetwork(t, s.LTE[0], 0x4601, 1), recordNetwork(t, s.LTE[1], 0x4603, 2)}
-	var clients []func()
-	for link, length := range map[string]string{"a": "6s", "b": "3s", "c": "4s"} {
+	const full = 30_000 // more than one subframe carries
+	alone := newLTECondition(func(at func(string) TruthLine) bool {
+		return at("a").Waiting > full && at("b").Waiting == 0
+	})
+	share := newLTECondition(func(at func(string) TruthLine) bool {
+		return at("a").Waiting > full && at("b").Waiting > full
+	})
+	carriers := newLTECondition(func(at func(string) TruthLine) bool {
+		return at("c").Waiting > full && at("c").Carriers == 2
+	})
+	ends := []func() lteRecord{recordNetwork(t, s.LTE[0], 0x4601, 1, "b", alone, share),
+		recordNetwork(t, s.LTE[1], 0x4603, 2, "c", carriers)}
+	clients := map[string]*exec.Cmd{}
+	for _, link := range []string{"a", "b", "c"} {
 		addr, err := l.Topology.Addr("server", link)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd, out := startCommand(t, l, "phone", "test-fetch", addr.String(), length)
-		clients = append(clients, func() {
-			if err := cmd.Wait(); err != nil {
-				t.Fatal(err, out)
-			}
-		})
+		clients[link], _ = startCommand(t, l, "phone", "test-fetch", addr.String(), "10m")
 	}
-	for _, wait := range clients {
-		wait()
+	share.wait(t, "two share")
+	carriers.wait(t, "two carriers")
+	if err := clients["b"].Process.Kill(); err != nil {
+		t.Fatal(err)
 	}
+	alone.wait(t, "alone")
 	heard := map[string]lteRecord{"one": ends[0](), "two": ends[1]()}
 	if s, err = l.Stats(false); err != nil {
 		t.Fatal(err)
 	}
-	const full = 30_000 // more than one subframe carries
 	for _, c := range []struct {
 		name, network, user string
 		users               int
-		is                  func(at func(string) TruthLine) bool
+		condition           *lteCondition
 	}{
-		{"alone", "one", "a", 1, func(at func(string) TruthLine) bool {
-			return at("a").Waiting > full && at("b").Waiting == 0
-		}},
-		{"two share", "one", "a", 2, func(at func(string) TruthLine) bool {
-			return at("a").Waiting > full && at("b").Waiting > full
-		}},
-		{"the other", "one", "b", 2, func(at func(string) TruthLine) bool {
-			return at("a").Waiting > full && at("b").Waiting > full
-		}},
-		{"two carriers", "two", "c", 1, func(at func(string) TruthLine) bool {
-			return at("c").Waiting > full && at("c").Carriers == 2
-		}},
+		{"alone", "one", "a", 1, alone},
+		{"two share", "one", "a", 2, share},
+		{"the other", "one", "b", 2, share},
+		{"two carriers", "two", "c", 1, carriers},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := heard[c.network]
-			from, to := h.longest(c.is)
-			if to-from < 500 {
-				t.Skipf("the machine was too busy: the queue was never full for more than %d ms", to-from)
+			from, to := h.longest(c.condition.is)
+			if to-from < lteLength {
+				t.Fatalf("the queues were full for only %d subframes", to-from)
 			}
 			lines := h.truth[c.user]
 			got, want := float64(lines[to].Delivered-lines[from].Delivered)/float64(to-from),

@@ -4,12 +4,40 @@ package lab
 
 import (
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"mpbond/base/unit"
 )
+
+// TestRunObjects moves objects over one connection each way: both schemes report their times.
+func TestRunObjects(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "curl", "nginx", "mptcpize", "nft", "ip")
+	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
+		t.Skip("needs a kernel with MPTCP")
+	}
+	top, err := Triangle("8/10/5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, upload := range []bool{false, true} {
+		p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp"}, Size: 256 * unit.KB, Objects: 3, Upload: upload,
+			Reps: 1, KeepDisturbed: true}
+		n := 0
+		if err := Run(t.Context(), p, func(r Result) {
+			n++
+			if o := r.Objects; r.Error != "" || o == nil || o.Cold <= 0 || o.Warm <= 0 || o.Cold+o.Warm > r.Seconds ||
+				o.Cold < o.ColdBound || o.Warm < o.WarmBound || r.Bytes != 3*p.Size || !r.SHA {
+				t.Errorf("upload %v: %+v, %+v", upload, r, r.Objects)
+			}
+		}); err != nil || n != 2 {
+			t.Errorf("upload %v: %d results, %v", upload, n, err)
+		}
+	}
+}
 
 // The first object is cold, the others are warm. Their bounds differ by a round trip.
 func TestObjectTimes(t *testing.T) {

@@ -39,8 +39,8 @@ func TestRun(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, upload := range []bool{false, true} {
-		p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp"}, Size: 512 * unit.KB, Upload: upload, Reps: 1,
-			Seed: 3, Trace: dir}
+		p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp"}, Size: unit.MB, Upload: upload, Reps: 1,
+			Seed: 3, Trace: dir, KeepDisturbed: true}
 		var got []Result
 		if err := Run(context.Background(), p, func(r Result) { got = append(got, r) }); err != nil {
 			t.Fatal(err)
@@ -53,16 +53,13 @@ func TestRun(t *testing.T) {
 			if r.Error != "" {
 				t.Errorf("%+v", r)
 			}
-			if !r.Disturbed {
-				counted[r.Scheme] = r
-			}
+			counted[r.Scheme] = r
 		}
 		for _, s := range p.Schemes {
-			r, ok := counted[s]
-			if !ok {
-				t.Skip("the machine was too busy for figures")
-			}
-			if !r.SHA || r.Seconds < r.Bound-.05 || r.Seconds > 3 || r.LongestGap <= 0 || r.LongestGap > 1 {
+			r := counted[s]
+			// Some seconds more are for a machine that does other things.
+			if !r.SHA || r.Seconds < r.Bound-.05 || r.Seconds > 10 || r.LongestGap <= 0 || r.LongestGap > r.Seconds ||
+				r.Starved <= 0 || r.LinkSilence <= 0 {
 				t.Errorf("%+v", r)
 			}
 			sum := r.Devices["primary"] + r.Devices["helper1"]
@@ -156,8 +153,8 @@ func TestRunFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := RunSpec{Topology: top, Schemes: []string{"single"}, Size: 512 * unit.KB, Reps: 1,
-		At: []string{"300ms:ps.outage=on", "500ms:ps.outage=off", "300ms:kill=primary"}}
+	p := RunSpec{Topology: top, Schemes: []string{"single"}, Size: 4 * unit.MB, Reps: 1, KeepDisturbed: true,
+		At: []string{"2s:ps.outage=on", "2.5s:ps.outage=off", "1s:kill=primary"}}
 	// Killing the programs on the primary ends curl: an error, not a hang.
 	failed := false
 	if err := Run(context.Background(), p, func(r Result) { failed = r.Error != "" }); err != nil || !failed {
@@ -168,10 +165,7 @@ func TestRunFaults(t *testing.T) {
 	if err := Run(context.Background(), p, func(r Result) { got = r }); err != nil {
 		t.Fatal(err)
 	}
-	if got.Disturbed {
-		t.Skip("the machine was too busy for figures")
-	}
-	if got.Error != "" || got.LongestGap < .18 || !got.SHA {
+	if got.Error != "" || got.LongestGap < .48 || got.LinkSilence <= 0 || !got.SHA {
 		t.Errorf("%+v", got)
 	}
 	for _, bad := range []string{"", "2s", "x:kill=primary", "1s:kill=nobody", "1s:hs9.rate=1", "1s:ps.speed=1",

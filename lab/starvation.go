@@ -35,11 +35,18 @@ type starvationWatch struct {
 	stop    chan struct{}              // ends the watchers; nil without any; guarded by mu
 }
 
-// starvationPeriod is the time of one measurement.
-type starvationPeriod struct{ worst time.Duration } // guarded by starvationWatch.mu
+// starvationPeriod is the time of one measurement: the longest wait of a processor in it, and the
+// sum of all waits that are longer than a tick.
+type starvationPeriod struct{ worst, sum time.Duration } // guarded by starvationWatch.mu
 
 // begin begins a period. The returned function ends it and returns the longest wait in it.
 func (w *starvationWatch) begin() (end func() time.Duration) {
+	whole := w.beginPeriod()
+	return func() time.Duration { return whole().worst }
+}
+
+// beginPeriod is like begin with all that a period measures.
+func (w *starvationWatch) beginPeriod() (end func() starvationPeriod) {
 	p := &starvationPeriod{}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,14 +57,14 @@ func (w *starvationWatch) begin() (end func() time.Duration) {
 		}
 	}
 	w.running[p] = true
-	return func() time.Duration {
+	return func() starvationPeriod {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if delete(w.running, p); len(w.running) == 0 && w.stop != nil {
 			close(w.stop)
 			w.stop = nil
 		}
-		return p.worst
+		return *p
 	}
 }
 
@@ -102,6 +109,9 @@ func (w *starvationWatch) addWait(d time.Duration) {
 	defer w.mu.Unlock()
 	for p := range w.running {
 		p.worst = max(p.worst, d)
+		if d > starvationTick {
+			p.sum += d
+		}
 	}
 }
 
