@@ -85,6 +85,7 @@ type lteRecord struct {
 // lteCondition is a condition of users in a subframe. Its done is closed once it has held for
 // lteLength subframes after the first lteWarm, one after the other.
 type lteCondition struct {
+	lastUser    string // whose line of a subframe comes last
 	is          func(at func(user string) TruthLine) bool
 	begin, last int64
 	done        chan struct{}
@@ -96,8 +97,8 @@ const (
 	lteLength = 500
 )
 
-func newLTECondition(is func(at func(user string) TruthLine) bool) *lteCondition {
-	return &lteCondition{is: is, begin: -1, last: -1, done: make(chan struct{})}
+func newLTECondition(lastUser string, is func(at func(user string) TruthLine) bool) *lteCondition {
+	return &lteCondition{lastUser: lastUser, is: is, begin: -1, last: -1, done: make(chan struct{})}
 }
 
 // addSubframe counts a subframe.
@@ -128,14 +129,12 @@ func (c *lteCondition) wait(t *testing.T, what string) {
 	}
 }
 
-// recordNetwork records a network until end is called. lastUser is the user whose line of a subframe
-// comes last.
+// recordNetwork records a network until end is called, and checks conditions meanwhile.
 func recordNetwork(
 	t *testing.T,
 	st LTEStats,
 	rnti cell.RNTI,
 	carriers int,
-	lastUser string,
 	conditions ...*lteCondition,
 ) (end func() lteRecord) {
 	t.Helper()
@@ -150,8 +149,8 @@ func recordNetwork(
 					h.truth[l.User] = map[int64]TruthLine{}
 				}
 				h.truth[l.User][l.Number] = l
-				if l.User == lastUser {
-					for _, c := range conditions {
+				for _, c := range conditions {
+					if c.lastUser == l.User {
 						c.addSubframe(l.Number, func(user string) TruthLine { return h.truth[user][l.Number] })
 					}
 				}
@@ -237,17 +236,17 @@ func TestLTELink(t *testing.T) {
 		t.Fatal(err)
 	}
 	const full = 30_000 // more than one subframe carries
-	alone := newLTECondition(func(at func(string) TruthLine) bool {
+	alone := newLTECondition("b", func(at func(string) TruthLine) bool {
 		return at("a").Waiting > full && at("b").Waiting == 0
 	})
-	share := newLTECondition(func(at func(string) TruthLine) bool {
+	share := newLTECondition("b", func(at func(string) TruthLine) bool {
 		return at("a").Waiting > full && at("b").Waiting > full
 	})
-	carriers := newLTECondition(func(at func(string) TruthLine) bool {
+	carriers := newLTECondition("c", func(at func(string) TruthLine) bool {
 		return at("c").Waiting > full && at("c").Carriers == 2
 	})
-	ends := []func() lteRecord{recordNetwork(t, s.LTE[0], 0x4601, 1, "b", alone, share),
-		recordNetwork(t, s.LTE[1], 0x4603, 2, "c", carriers)}
+	ends := []func() lteRecord{recordNetwork(t, s.LTE[0], 0x4601, 1, alone, share),
+		recordNetwork(t, s.LTE[1], 0x4603, 2, carriers)}
 	clients := map[string]*exec.Cmd{}
 	for _, link := range []string{"a", "b", "c"} {
 		addr, err := l.Topology.Addr("server", link)
