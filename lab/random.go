@@ -230,3 +230,36 @@ func (p RunSpec) SinglePaths(worst float64) (all []string, err error) {
 
 // maxSingleTime ends the search for single paths.
 const maxSingleTime = 30 * time.Second
+
+// DescribeNetwork describes the transfer and each shaped link, a line each.
+func (p RunSpec) DescribeNetwork() string {
+	var b strings.Builder
+	what, way := fmt.Sprint(p.Size), "down"
+	if p.Objects > 0 {
+		what = fmt.Sprintf("%d objects of %v", p.Objects, p.Size)
+	}
+	if p.Upload {
+		way = "up"
+	}
+	fmt.Fprintf(&b, "%s, %s\n", what, way)
+	w := newColumns(&b)
+	for _, name := range p.Topology.Links() {
+		l := p.Topology.Link[name]
+		if !l.Shaped() {
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\tdelay %s\tqueue %s B", name, l.Rate, l.Delay, l.Queue)
+		for _, x := range [][2]string{{"loss", l.Loss}, {"jitter", l.Jitter}, {"changes", strings.Join(l.Schedule, "; ")},
+			{"outages", strings.Join(l.Outages, "; ")}} {
+			if text := x[1]; text != "" {
+				fmt.Fprintf(w, "\t%s %s", x[0], text[:min(len(text), maxDescribed)])
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+// maxDescribed is the largest part of a schedule that is shown.
+const maxDescribed = 160

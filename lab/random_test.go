@@ -25,6 +25,9 @@ func TestRandomSpec(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(p, again) {
 				t.Fatalf("%s/%d differs: %v", kind, seed, err)
 			}
+			if text := p.DescribeNetwork(); !strings.Contains(text, "\npipe1 ") || !strings.Contains(text, "\nps ") {
+				t.Errorf("%s/%d is described as %q", kind, seed, text)
+			}
 			helpers[len(p.Topology.Helpers())]++
 			sizes = append(sizes, p.Size)
 			all, err := p.SinglePaths(3)

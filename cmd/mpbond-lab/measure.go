@@ -36,6 +36,10 @@ type runOptions struct {
 	items                    int
 }
 
+// randomPathTimes is how many times as long as the fastest single path others may take, to be
+// measured over a random network.
+const randomPathTimes = 3
+
 func labRun(f *labFlags) *cobra.Command {
 	o := runOptions{labFlags: f}
 	c := &cobra.Command{
@@ -86,6 +90,16 @@ Changes, at times after the start of the client:
 			if err != nil {
 				return err
 			}
+			if o.network != "" {
+				if !c.Flags().Changed("scheme") {
+					paths, err := p.SinglePaths(randomPathTimes)
+					if err != nil {
+						return err
+					}
+					p.Schemes = append([]string{"mpbond", "mptcp"}, paths...)
+				}
+				fmt.Fprint(c.ErrOrStderr(), p.DescribeNetwork())
+			}
 			return runTransfers(c, p, f.asJSON)
 		},
 	}
@@ -96,7 +110,8 @@ Changes, at times after the start of the client:
 	c.Flags().StringVar(&o.drive, "drive", "", "transfer for 30 s over the recorded drive `NAME` instead, as the "+
 		"bench does")
 	c.Flags().StringVar(&o.network, "network", "", "transfer over a random network, `KIND/SEED` with a kind of "+
-		strings.Join(lab.RandomKinds, ", ")+", as rows n1 to n3 of exp do")
+		strings.Join(lab.RandomKinds, ", ")+", as rows n1 to n3 of exp do; without --scheme with mpbond, mptcp and the "+
+		"single paths that can be the fastest")
 	c.Flags().IntVar(&o.Streams, "streams", 1, "make that many downloads at once")
 	c.Flags().IntVar(&o.items, "items", 0, "move that many files in one transfer, like segments of a video or photos")
 	c.Flags().IntVar(&o.Objects, "objects", 0, "move that many objects of that size one after the other over one "+
