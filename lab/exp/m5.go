@@ -91,7 +91,7 @@ const oneHelperMPTCP = mptcp + ":helpers=1"
 // kernel MPTCP's needs longer than a stream over an open bond.
 const (
 	m5Objects  = 5
-	m5WarmReps = 5
+	m5WarmReps = 6
 )
 
 var m5WarmSizes = []unit.Bytes{512 * unit.KB, unit.MB}
