@@ -248,8 +248,9 @@ func (d *demo) printComparison() error {
 		}
 		fmt.Fprintf(w, "\t%.0f %%\t%s\t\n", 100*r.Efficiency, verdict)
 		if r.Disturbed {
-			notes = append(notes, fmt.Sprintf("%s: the machine was busy and delayed links by up to %v; the time "+
-				"may be wrong.", s, r.Lateness.Max.Round(time.Millisecond)))
+			notes = append(notes, fmt.Sprintf("%s: the machine was busy and delayed links by up to %v, and "+
+				"programs by up to %v; the time may be wrong.", s, r.Lateness.Max.Round(time.Millisecond),
+				r.Starved.Round(time.Millisecond)))
 		}
 	}
 	fmt.Fprintf(w, "fluid bound of all links\t%.2f s\t%v\t\n", bound, unit.RateOf(d.size, toDuration(bound)))
