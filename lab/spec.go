@@ -79,10 +79,12 @@ func (p RunSpec) startOffset(rep int) time.Duration { return time.Duration(rep) 
 
 // A transfer fails if it takes longer than transferTimeFactor times its expected time plus
 // transferGrace. The slowest scheme that is known to succeed is a naive scheduler that leaves its
-// last bytes to the slowest link.
+// last bytes to the slowest link. Over links with random loss and long round trips, congestion
+// control uses a small part of the rate: the factor is lossyTimeFactor.
 const (
 	transferGrace      = 30 * time.Second
 	transferTimeFactor = 4
+	lossyTimeFactor    = 20
 )
 
 // session is a RunSpec, ready to run.
@@ -156,9 +158,21 @@ func (p RunSpec) parseSession() (*session, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.limits[name] = transferGrace + transferTimeFactor*expected
+		s.limits[name] = transferGrace + s.topology.timeFactor()*expected
 	}
 	return s, nil
+}
+
+// timeFactor returns by which factor a transfer may exceed its expected time.
+func (t *Topology) timeFactor() time.Duration {
+	for _, l := range t.Link {
+		for _, s := range []*LinkSettings{&l.LinkSettings, l.Up, l.Down} {
+			if s != nil && s.Loss != "" {
+				return lossyTimeFactor
+			}
+		}
+	}
+	return transferTimeFactor
 }
 
 // Check returns why the spec cannot run, on this machine or at all.
