@@ -299,10 +299,11 @@ func (t *Table) addHighest(class, scheme string, all []networkRatio) {
 		0.99)), ratio(worst.value), worst.network, share(1.03), share(1.10))
 }
 
-// networkWaste has bytes that were sent twice and gaps.
+// networkWaste has bytes that were sent twice, gaps, and failed transfers, which no distribution
+// has.
 func networkWaste(d Data) Table {
 	t := Table{Title: "Bytes sent twice, and longest gaps at the client", Head: []string{"scheme", "networks",
-		"twice, mean", "95 % point", "worst", "of", "gap, median", "gap, 95 % point", "gap, worst", "gap of"}}
+		"twice, mean", "95 % point", "worst", "of", "gap, median", "gap, 95 % point", "gap, worst", "gap of", "failed"}}
 	worstOf := func(all []networkRatio) networkRatio {
 		return slices.MaxFunc(all, func(a, b networkRatio) int { return cmp.Compare(a.value, b.value) })
 	}
@@ -319,9 +320,20 @@ func networkWaste(d Data) Table {
 		}
 		v, worst := sortedValues(gaps), worstOf(gaps)
 		t.Add(append(row, formatSeconds(medianOf(v)), formatSeconds(quantileOf(v, 0.95)), formatSeconds(worst.value),
-			worst.network)...)
+			worst.network, failedNetworks(d, scheme))...)
 	}
 	return t
+}
+
+// failedNetworks names the networks in which a transfer of a scheme failed and none counts.
+func failedNetworks(d Data, scheme string) string {
+	var names []string
+	for _, cell := range sortedCells(d) {
+		if s := summarizeScheme(scheme, d[cell]); s.Failed > 0 && s.N == 0 {
+			names = append(names, cell)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // networkWorstTable has the networks in which the product is worst beside single paths.

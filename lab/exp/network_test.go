@@ -50,7 +50,11 @@ func TestNetworkTables(t *testing.T) {
 			objectResult("single:helper1", 1.2, 1.2)},
 		"down/2": {objectResult(Product, 1.5, 1), objectResult(mptcp, 1.4, 1.1), objectResult("single", 1.205, 1.2)},
 	}
-	d["down/2"] = append(d["down/2"], lab.Result{Scheme: Product, Seconds: 99, Disturbed: true})
+	d["down/2"] = append(d["down/2"], lab.Result{Scheme: Product, Seconds: 99, Disturbed: true},
+		lab.Result{Scheme: Product + ":ecf", Error: "it took too long"})
+	if got := failedNetworks(d, Product+":ecf"); got != "down/2" || failedNetworks(d, Product) != "" {
+		t.Errorf("failed in %q", got)
+	}
 	cases := networkCases(d)
 	if len(cases) != 4 || cases[0].network != "down/1" || cases[0].class != "cold" || cases[3].class != "warm" ||
 		cases[1].bound != 0.9 {
