@@ -103,8 +103,8 @@ func TestRunUnshaped(t *testing.T) {
 	}
 }
 
-// Subflows must join unless links lose packets; they may take longer over slow round trips and links
-// that change.
+// Subflows must join unless links lose packets. They may take longer over slow round trips and
+// links that change.
 func TestJoinTime(t *testing.T) {
 	for _, c := range []struct {
 		change func(*Topology)

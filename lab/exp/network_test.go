@@ -9,7 +9,8 @@ import (
 	"mpbond/lab"
 )
 
-// Rows of random networks have their cells by the seed of the run, and a short form of two networks.
+// Rows of random networks have their cells by the seed of the run, and a short form of two
+// networks.
 func TestNetworkRows(t *testing.T) {
 	quick := 0
 	for _, r := range NetworkRows() {
@@ -68,7 +69,7 @@ func TestNetworkTables(t *testing.T) {
 	for _, p := range points {
 		got = append(got, p.evaluate(d).Mean)
 	}
-	// 3 of 4 are at most 3 % slower than the best single path, and 10 %; 2 not slower than kernel MPTCP.
+	// 3 of 4 are at most 3 % slower than the best single path, and 10 %; 2 not slower than mptcp.
 	for i, want := range []float64{75, 75, 50, 100} {
 		if got[i] != want {
 			t.Errorf("%s: %v, not %v", points[i].What, got[i], want)
