@@ -80,8 +80,7 @@ func drawRandomSpec(rng *rand.Rand, kind string) (p RunSpec, err error) {
 		return p, err
 	}
 	lossy, jittery := rng.IntN(2) == 0, rng.IntN(3) == 0
-	capacity := 0.0 // Mbit/s of all paths
-	rates := map[string]float64{}
+	rates, usable := map[string]float64{}, map[string]float64{}
 	for _, name := range t.Links() {
 		l := t.Link[name]
 		if name == "core" {
@@ -95,17 +94,20 @@ func drawRandomSpec(rng *rand.Rand, kind string) (p RunSpec, err error) {
 		queue := max(minRandomQueueSize, unit.Rate(1e6*mbps).Bytes(drawLogTime(rng, minRandomQueue, maxRandomQueue)))
 		l.Rate, l.Delay = fmt.Sprintf("%.3fMbit/s", mbps), (rtt / 2).Round(10*time.Microsecond).String()
 		l.Queue = strconv.FormatInt(int64(queue), 10)
+		usable[name] = mbps
 		if loss := drawLog(rng, minRandomLoss, maxRandomLoss); lossy && rng.IntN(2) == 0 {
 			l.Loss = fmt.Sprintf("%.4f", loss)
+			usable[name] = min(mbps, cubicMbps(rtt, loss))
 		}
 		if jitter := time.Duration(rng.Int64N(int64(min(maxRandomJitter, rtt)))); jittery && jitter > time.Millisecond {
 			l.Jitter = jitter.Round(100 * time.Microsecond).String()
 		}
 	}
+	sum, capacity := rates["ps"], usable["ps"] // Mbit/s that all links carry, and all paths
 	for i := range helpers {
-		capacity += min(rates[fmt.Sprint("hs", i+1)], rates[fmt.Sprint("pipe", i+1)])
+		hs, pipe := fmt.Sprint("hs", i+1), fmt.Sprint("pipe", i+1)
+		sum, capacity = sum+2*min(rates[hs], rates[pipe]), capacity+min(usable[hs], usable[pipe])
 	}
-	sum, capacity := 2*capacity+rates["ps"], capacity+rates["ps"] // sum: over all links
 	size := unit.Bytes(drawLog(rng, float64(minRandomSize), float64(maxRandomSize)))
 	p = RunSpec{Size: size, Upload: kind == RandomUp, Objects: randomObjects}
 	switch kind {
@@ -117,7 +119,7 @@ func drawRandomSpec(rng *rand.Rand, kind string) (p RunSpec, err error) {
 		return p, fmt.Errorf("no kind of networks %q; there are %s", kind, strings.Join(RandomKinds, ", "))
 	}
 	if float64(8*size)/1e6/capacity > 2*maxRandomBound.Seconds() {
-		return RunSpec{}, nil // far too long: the next draw may fit
+		return RunSpec{}, nil // too long: the next draw may fit
 	}
 	bound, err := Bound(t, p.Size, p.Upload)
 	if err != nil || sum > maxRandomSum || bound > 2*maxRandomBound ||
@@ -126,6 +128,16 @@ func drawRandomSpec(rng *rand.Rand, kind string) (p RunSpec, err error) {
 	}
 	p.Topology = t
 	return p, t.Check()
+}
+
+// cubicMbps returns the mean rate of TCP with CUBIC over a link with random loss, if that limits it
+// (RFC 9438, section 5; for short round trips that of Reno).
+func cubicMbps(rtt time.Duration, loss float64) float64 {
+	if loss <= 0 {
+		return math.Inf(1)
+	}
+	window := max(1.054*math.Pow(rtt.Seconds()/loss, 0.75), 1.22/math.Sqrt(loss)) // packets
+	return window * 8 * packetPayload / rtt.Seconds() / 1e6
 }
 
 // drawLog draws from a log-uniform distribution.
@@ -187,33 +199,26 @@ func drawChanges(rng *rand.Rand, t *Topology, rates map[string]float64) {
 }
 
 // SinglePaths returns the schemes of single paths that can be the best one: the fastest by the fluid
-// model, and those that need at most worst times as long.
+// model, and those that need at most worst times as long. Where links lose packets, a path has no
+// more than the mean rate of CUBIC.
 func (p RunSpec) SinglePaths(worst float64) (all []string, err error) {
 	names := []string{"single"}
 	for _, h := range p.Topology.Helpers() {
 		names = append(names, "single:"+h)
 	}
-	var paths [][]*fluidGroup
+	var paths []singlePath
 	for _, s := range names {
-		t, err := p.Topology.reducedTo(schemeParticipants(p.Topology, s))
+		path, err := p.newSinglePath(s)
 		if err != nil {
 			return nil, err
 		}
-		groups, err := t.fluidGroups(p.Upload)
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, groups)
+		paths = append(paths, path)
 	}
 	need, end := float64(p.Size)/PayloadShare, maxSingleTime
 	done := make([]bool, len(names))
-	for at := boundStep; at <= end; at += boundStep {
-		for i, groups := range paths {
-			sum := 0.0
-			for _, g := range groups {
-				sum += g.carriedUntil(at)
-			}
-			if !done[i] && sum >= need {
+	for at := singleStep; at <= end; at += singleStep {
+		for i, path := range paths {
+			if !done[i] && path.carriedUntil(at) >= need {
 				if len(all) == 0 {
 					end = min(end, time.Duration(worst*float64(at)))
 				}
@@ -228,8 +233,48 @@ func (p RunSpec) SinglePaths(worst float64) (all []string, err error) {
 	return all, nil
 }
 
-// maxSingleTime ends the search for single paths.
-const maxSingleTime = 30 * time.Second
+// The search for single paths has this step and ends at this time.
+const (
+	singleStep    = 4 * time.Millisecond
+	maxSingleTime = 2 * time.Minute
+)
+
+// singlePath is one path alone.
+type singlePath struct {
+	groups []*fluidGroup
+	most   float64 // bytes a second that CUBIC sends where packets are lost
+}
+
+// newSinglePath returns the path of a scheme.
+func (p RunSpec) newSinglePath(scheme string) (path singlePath, err error) {
+	t, err := p.Topology.reducedTo(schemeParticipants(p.Topology, scheme))
+	if err != nil {
+		return path, err
+	}
+	rtt, passed := time.Duration(0), 1.0
+	for _, name := range t.Links() {
+		if !t.Link[name].Shaped() {
+			continue
+		}
+		program, err := t.Link[name].Program(Downlink)
+		if err != nil {
+			return path, err
+		}
+		rtt += 2 * program.Base.Delay
+		passed *= 1 - program.Base.Loss
+	}
+	path.most = cubicMbps(rtt, 1-passed) * 1e6 / 8 / PayloadShare
+	path.groups, err = t.fluidGroups(p.Upload)
+	return path, err
+}
+
+// carriedUntil returns the bytes that the path can have carried by a time.
+func (s singlePath) carriedUntil(at time.Duration) (sum float64) {
+	for _, g := range s.groups {
+		sum += g.carriedUntil(at)
+	}
+	return min(sum, s.most*at.Seconds())
+}
 
 // DescribeNetwork describes the transfer and each shaped link, a line each.
 func (p RunSpec) DescribeNetwork() string {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"mpbond/base/unit"
 )
@@ -82,6 +83,26 @@ func TestSinglePaths(t *testing.T) {
 		}
 		if all, err := (RunSpec{Topology: top, Size: unit.MB}).SinglePaths(3); err != nil || !slices.Equal(all, want) {
 			t.Errorf("%s: %v, %v", links, all, err)
+		}
+	}
+}
+
+// The path with the highest rate is not the fastest if it loses packets over a long round trip.
+func TestLossySinglePath(t *testing.T) {
+	top, err := Triangle("3/50/50")
+	if err != nil {
+		t.Fatal(err)
+	}
+	top.Link["hs1"].Delay, top.Link["hs1"].Loss = "300ms", "0.01"
+	if all, err := (RunSpec{Topology: top, Size: unit.MB}).SinglePaths(2); err != nil || !slices.Equal(all,
+		[]string{"single"}) {
+		t.Errorf("%v, %v", all, err)
+	}
+	// Windows of a round trip of 0.1 s, as in the table of RFC 9438, section 5.
+	for loss, window := range map[float64]float64{1e-2: 12, 1e-3: 38.6, 1e-4: 187} {
+		if got := cubicMbps(100*time.Millisecond, loss) * 0.1 * 1e6 / 8 / packetPayload; got < 0.97*window ||
+			got > 1.03*window {
+			t.Errorf("loss %g: a window of %.1f packets, not %.1f", loss, got, window)
 		}
 	}
 }

@@ -47,7 +47,8 @@ func NetworkRows() (all []Row) {
 			Setup: fmt.Sprintf("%d networks, drawn by seed (lab/random.go): one to six helpers, rates log-uniform "+
 				"from 0.3 to 100 Mbit/s, pipes from Bluetooth to Ethernet, round trips from 4 to 700 ms, queues from "+
 				"20 ms to 2 s, loss of up to 2 %% in half of them, jitter in a third. Objects of 64 KB to 20 MB, of "+
-				"at most 4 s at the fluid bound (8 s where links change). %s Nothing in mpbond was tuned on them. The "+
+				"at most 4 s at the fluid bound (8 s where links change), and 8 s at the mean rates of CUBIC "+
+				"over links that lose packets. %s Nothing in mpbond was tuned on them. The "+
 				"single paths are those that can be the fastest. Limits are our requirements.", x.networks, what),
 			Metrics: []Metric{Time, Cold, Warm, DuplicateShare, LongestGap}}
 		r.cellsOf = func(seed uint64) []Cell { return networkCells(x.kind, seed, x.networks, x.quick) }
