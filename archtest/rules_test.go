@@ -17,7 +17,7 @@ type importRule struct {
 // purePackages have no sockets, clocks, goroutines or unseeded randomness.
 var purePackages = []string{
 	"core/bond", "core/sched",
-	"link/estimate", "link/wire",
+	"link/congestion", "link/estimate", "link/wire",
 	"control/policy",
 	"base/event", "base/fault", "base/span", "base/text", "base/unit",
 	"pbe/cc", "pbe/cell", "pbe/census", "pbe/lte",
@@ -29,8 +29,8 @@ var purePackages = []string{
 // Groups of folders for the rules.
 var (
 	productFolders  = []string{"node", "control", "core", "api", "link", "base", "onload", "pbe"}
-	dataPathFolders = []string{"node/intercept", "core", "link/estimate", "link/subflow", "link/pipe", "link/wire",
-		"link/tcp", "link/splice"}
+	dataPathFolders = []string{"node/intercept", "core", "link/congestion", "link/estimate", "link/subflow", "link/pipe",
+		"link/wire", "link/tcp", "link/splice"}
 	roleFolders = []string{"node/primary", "node/helper", "node/server"}
 	cellFolders = []string{"lab/lte", "lab/virtual"} // deleted with pbe
 )
@@ -70,9 +70,8 @@ var importRules = []importRule{
 		reason: "the specification depends on no implementation"},
 	{from: []string{"link/estimate"}, only: []string{"base/unit", "link/wire"},
 		reason: "estimates are made of numbers alone"},
-	{from: []string{"link/tcpinfo"}, only: []string{"base/unit", "link/estimate"},
-		reason: "what a kernel reports becomes a sample without a kernel"},
-	{from: []string{"link/tcp"}, only: []string{"base/unit", "base/fault", "link/estimate", "link/tcpinfo"},
+	{from: []string{"link/congestion"}, only: []string{}, reason: "the choice is made of numbers alone"},
+	{from: []string{"link/tcp"}, only: []string{"base/unit", "base/fault", "link/congestion", "link/estimate"},
 		reason: "tcp is a transport and knows nothing of what it carries"},
 	{from: []string{"link/pairing"}, only: []string{"base/fault", "base/loglimit", "base/text", "base/identity",
 		"link/tcp", "link/wire"}, reason: "two devices meet before either has a role to play"},
@@ -92,8 +91,8 @@ var importRules = []importRule{
 	// api, node
 	{from: []string{"api"}, only: []string{"base/unit", "base/fault", "base/text", "base/userfile"},
 		reason: "the types of the local API are a contract, not a view of our internals"},
-	{from: []string{"node/endpoint"}, only: []string{"base/unit", "base/fault", "link/estimate", "link/subflow",
-		"link/wire", "core/bond", "core/trace"},
+	{from: []string{"node/endpoint"}, only: []string{"base/unit", "base/fault", "link/congestion", "link/estimate",
+		"link/subflow", "link/wire", "core/bond", "core/trace"},
 		reason: "it drives the core and its subflows; the role hands in what policy chooses, and describes the state"},
 	{from: []string{"node/probe"}, only: []string{"base/unit", "api"},
 		reason: "it speaks over any stream, and knows nothing of bonds"},

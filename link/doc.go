@@ -8,6 +8,7 @@
 //	                        pipe (helped) ── helper ──── tcp
 //
 //	wire      every frame, its layout and its bounds (pure)
+//	congestion  the choice between CUBIC and BBR for a TCP hop (pure)
 //	estimate  throughput, delay and bytes in flight of a subflow (pure)
 //	subflow   frames over one connection, in TLS
 //	pipe      the connection between a primary and its helper
