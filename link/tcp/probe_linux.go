@@ -17,6 +17,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/link/congestion"
 	"mpbond/link/estimate"
 	"mpbond/link/tcpinfo"
 )
@@ -237,6 +238,26 @@ func checkCongestion(name string) error {
 	}
 	defer unix.Close(fd) //nolint:errcheck // never connected
 	return setCongestion(fd, name)
+}
+
+func readCongestion(fd int) (string, error) {
+	return unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+}
+
+// readCongestionSample reads a sample without its time. A packet that was sent again although it
+// had arrived (RFC 2883) was not lost.
+func readCongestionSample(fd int) (s congestion.Sample, err error) {
+	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil || i.Min_rtt == math.MaxUint32 {
+		return s, err
+	}
+	return congestion.Sample{
+		Sent:     uint64(i.Data_segs_out),
+		Lost:     uint64(i.Total_retrans - min(i.Total_retrans, i.Dsack_dups)),
+		SRTT:     time.Duration(i.Rtt) * time.Microsecond,
+		MinRTT:   time.Duration(i.Min_rtt) * time.Microsecond,
+		InFlight: int(i.Unacked),
+	}, nil
 }
 
 func setMaxSegment(fd, n int) error {

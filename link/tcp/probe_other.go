@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/link/congestion"
 	"mpbond/link/estimate"
 )
 
@@ -44,6 +45,12 @@ func setCongestion(int, string) error {
 
 // checkCongestion accepts no name.
 func checkCongestion(name string) error { return setCongestion(-1, name) }
+
+func readCongestion(int) (string, error) { return "", errors.ErrUnsupported }
+
+func readCongestionSample(int) (congestion.Sample, error) {
+	return congestion.Sample{}, errors.ErrUnsupported
+}
 
 func bindSocket(_ int, device string, mark int) error {
 	if device != "" || mark != 0 {

@@ -93,8 +93,8 @@ func selectCongestion(fd int, name string) error {
 // Options are the settings of a connection or listener. The zero value is usable.
 type Options struct {
 	// Congestion names the congestion control of the sending side, as listed in
-	// /proc/sys/net/ipv4/tcp_available_congestion_control. Empty, and a name that exists over UDP
-	// only, selects the system's default.
+	// /proc/sys/net/ipv4/tcp_available_congestion_control. Empty, PBE and Copa leave it to package
+	// congestion if the system's default is CUBIC, otherwise to the system.
 	Congestion string
 	// Interface binds to a network device by name, Local to a local address ("192.0.2.7" or
 	// "192.0.2.7:0"). Dial only.
@@ -152,6 +152,8 @@ type Conn struct {
 	resetSeen   atomic.Bool   // a write has failed by a reset
 	pace        atomic.Int64  // bit/s; 0: none
 
+	congestion *congestionChooser // nil: the hop does not choose
+
 	mu     sync.Mutex // guards the fields below; held while writing
 	corked bool
 	buf    []byte
@@ -173,7 +175,11 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 		t.ipv6 = a.IP.To4() == nil
 	}
 	t.ackedBefore = readAckedBytes(raw)
-	if t.ledger, t.device = opt.Ledger, opt.Interface; t.ledger != nil {
+	t.ledger, t.device = opt.Ledger, opt.Interface
+	if !isSystemCongestion(opt.Congestion) {
+		t.startCongestionChoice()
+	}
+	if t.ledger != nil {
 		t.ledger.Opened(t)
 	}
 	return t, nil
@@ -334,9 +340,11 @@ func (c *Conn) writeGathered() error {
 	return err
 }
 
+// writeCounted writes p. mu must be held.
 func (c *Conn) writeCounted(p []byte) (int, error) {
 	n, err := c.tcpConn.Write(p)
 	c.written.Add(uint64(n))
+	c.observeCongestion()
 	if errors.Is(err, syscall.ECONNRESET) { // not EPIPE, which can follow a FIN
 		c.resetSeen.Store(true)
 	}
