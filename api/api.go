@@ -195,8 +195,20 @@ type Hop struct {
 	// RejectedReports counts, at the server, reports in the helper's name that had no effect, since
 	// they were altered or repeated on the HS-path.
 	RejectedReports uint64 `json:"rejected_reports,omitempty"`
+	// Congestion is the congestion control over TCP, if the hop's losses choose it.
+	Congestion *Congestion `json:"congestion,omitempty"`
 	// PBE is the other end's feedback about its mobile cells; omitted if there was none.
 	PBE *PBE `json:"pbe,omitempty"`
+}
+
+// Congestion is the congestion control that a hop's losses have led to.
+type Congestion struct {
+	Name string `json:"name"` // cubic or bbr
+	// Reason is "losses without a queue" for bbr. For cubic it is "few losses" at first, later
+	// "losses with a queue", "more losses than with cubic" (bbr had), "a comparison" of both, or "no
+	// more losses".
+	Reason  string `json:"reason"`
+	Changes int    `json:"changes"` // since the connection began
 }
 
 // PBE is the state of PBE-CC (docs/explanation/pbe.md) at a sender.

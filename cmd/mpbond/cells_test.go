@@ -121,6 +121,8 @@ func TestCellWords(t *testing.T) {
 			Reason: errors.New("no").Error()}),
 		"PBE-CC: capacity in its cell 30 Mbit/s, fair share 10 Mbit/s; the cell is the bottleneck and sets the rate": describePBE(api.PBE{State: "wireless",
 			CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps, FollowsFeedback: true}),
+		"congestion control of what this device sends: bbr, because of losses without a queue; changed 1 times": describeCongestion(
+			api.Congestion{Name: "bbr", Reason: "losses without a queue", Changes: 1}),
 	} {
 		if got != want {
 			t.Errorf("%s\nwant\n%s", got, want)

@@ -123,7 +123,8 @@ func addSchedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinj
 		joinNames(sched.Names())+" (ratio:0.6 sets the share of the direct subflow)")
 	cmd.Flags().StringVar(congestion, "congestion", "",
 		"use the congestion control `NAME` for subflows; pbe: PBE-CC over UDP; "+
-			"empty: the system's default for TCP, and for UDP CUBIC, or PBE-CC if the receiver sends cell feedback")
+			"empty: cubic or bbr by the losses of each hop for TCP, and for UDP CUBIC, or PBE-CC if the receiver "+
+			"sends cell feedback")
 	cli.CompleteWith(cmd, "scheduler", sched.Names()...)
 	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "reinject bytes when one subflow is later than another by this share η (`NUMBER`) of the delay; negative: never")
 }

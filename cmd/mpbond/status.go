@@ -451,6 +451,12 @@ func printBond(w io.Writer, b api.Bond) {
 		}
 	}
 	for _, p := range b.Subflows {
+		if p.Hop != nil && p.Hop.Congestion != nil && p.Hop.Congestion.Changes > 0 {
+			fmt.Fprintf(w, "  subflow %d by %s: %s\n", p.ID, text.Printable(p.Device),
+				describeCongestion(*p.Hop.Congestion))
+		}
+	}
+	for _, p := range b.Subflows {
 		if p.Hop != nil && p.Hop.RejectedReports > 0 {
 			fmt.Fprintf(w, "  subflow %d by %s: %d forged reports ignored: something between it and the server "+
 				"changes its reports\n",
@@ -524,4 +530,11 @@ func queryPrimary(ctx context.Context, c *client.Client) (api.Status, error) {
 
 	}
 	return s, err
+}
+
+// describeCongestion describes in one line the congestion control that the losses of a hop have led
+// to.
+func describeCongestion(c api.Congestion) string {
+	return fmt.Sprintf("congestion control of what this device sends: %s, because of %s; changed %d times", c.Name,
+		c.Reason, c.Changes)
 }

@@ -5,6 +5,7 @@ package pipe
 import (
 	"net"
 
+	"mpbond/link/congestion"
 	"mpbond/link/wire"
 )
 
@@ -31,6 +32,14 @@ var (
 	_ Hop = (*Link)(nil)
 	_ Hop = (*HSPath)(nil)
 )
+
+// congestionChoice returns the congestion control that a connection's hop has led to.
+func congestionChoice(c Conn) (choice congestion.Choice, ok bool) {
+	if t, chooses := c.(congestion.Chooser); chooses {
+		return t.CongestionChoice()
+	}
+	return choice, false
+}
 
 // localLinkName names a local link by the addresses of both ends, without ports: connections
 // between the same addresses use the same link.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/link/congestion"
 	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
@@ -145,6 +146,9 @@ func (h *HSPath) WaitWritable() error { return h.conn.raw.WaitWritable() }
 
 // Probe returns the state of this hop's sending direction. Byte counts include framing.
 func (h *HSPath) Probe() (estimate.Hop, error) { return h.conn.raw.Probe() }
+
+// CongestionChoice implements congestion.Chooser.
+func (h *HSPath) CongestionChoice() (congestion.Choice, bool) { return congestionChoice(h.conn.raw) }
 
 // CloseWrite implements Hop.
 func (h *HSPath) CloseWrite() error {

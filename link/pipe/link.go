@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/link/congestion"
 	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
@@ -163,6 +164,14 @@ func (l *Link) Refuse(code wire.Code, text string) error {
 	err := l.flushLocked()
 	l.wmu.Unlock()
 	return errors.Join(err, l.Close())
+}
+
+// CongestionChoice implements congestion.Chooser.
+func (l *Link) CongestionChoice() (choice congestion.Choice, ok bool) {
+	if c := l.slot.usableConn(); c != nil {
+		return congestionChoice(c.raw)
+	}
+	return choice, false
 }
 
 // Probe returns the state of this hop's sending direction. Byte counts include framing and TLS. It

@@ -19,6 +19,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/link/congestion"
 	"mpbond/link/estimate"
 	"mpbond/link/tcpinfo"
 	"mpbond/link/wire"
@@ -249,6 +250,20 @@ func (s *Subflow) Probe() (estimate.Hop, error) {
 	}
 	return h, err
 }
+
+// CongestionChoice returns the congestion control that the sending hop has led to; ok is false if it
+// is not chosen by the hop.
+func (s *Subflow) CongestionChoice() (choice congestion.Choice, ok bool) {
+	if t, chooses := s.transport.(congestion.Chooser); chooses {
+		return t.CongestionChoice()
+	}
+	return choice, false
+}
+
+const (
+	lowatTime          = 2 * time.Millisecond
+	minLowat, maxLowat = 16 * unit.KB, 512 * unit.KB
+)
 
 // RejectedReports returns how many reports of the helper were forged or repeated; see
 // pipe.HSPath.Rejected.

@@ -390,7 +390,7 @@ func (j *evaluator) checkHop(l Subflow, h Hop) {
 			where = "move the two devices closer, or use another channel, 5 GHz or a cable"
 		}
 		j.addFinding(topic{"loss", subject}, Warn,
-			where+"; with much loss --congestion bbr carries more than cubic",
+			where,
 			"%.1f %% of the packets on the %s were lost and sent again", 100*loss, subject)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"mpbond/base/unit"
 	"mpbond/core/bond"
+	"mpbond/link/congestion"
 	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
@@ -196,6 +197,8 @@ type Hop struct {
 	NearRate, FarRate unit.Rate     // estimates of this hop and the next
 	FarWait           time.Duration // delay of what waits at the helper
 	RejectedReports   uint64
+	// Congestion is the choice of the congestion control, nil if the hop does not choose it.
+	Congestion *congestion.Choice
 }
 
 // Stream is the state of a stream. Down is towards the end that opens streams.
@@ -259,7 +262,12 @@ func (l *attachedSubflow) describeHop(p bond.SubflowInfo) *Hop {
 	if err != nil {
 		return nil
 	}
-	return &Hop{h, p.Th1, p.Th2, p.FarQueueTime, l.sf.RejectedReports()}
+	hop := &Hop{Hop: h, NearRate: p.Th1, FarRate: p.Th2, FarWait: p.FarQueueTime,
+		RejectedReports: l.sf.RejectedReports()}
+	if choice, ok := l.sf.CongestionChoice(); ok {
+		hop.Congestion = &choice
+	}
+	return hop
 }
 
 // HopOf returns the hop of a subflow that begins here and the address of its far end; nil if there

@@ -52,7 +52,7 @@ type Config struct {
 	// Empty is flexible.
 	Feedback string `toml:"feedback"`
 	// PipeCongestion and HSCongestion are the congestion control of what this device sends over
-	// pipes, and to servers; empty is the system's default.
+	// pipes, and to servers; empty lets the losses of each hop choose between CUBIC and BBR.
 	PipeCongestion string `toml:"pipe_congestion"`
 	HSCongestion   string `toml:"hs_congestion"`
 	// PipeInterface and HSInterface are the interfaces for pipes, and for HS-paths to servers;

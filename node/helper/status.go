@@ -11,6 +11,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/link/congestion"
 )
 
 // Status is the state of a helper at one moment, for the API.
@@ -65,11 +66,20 @@ type Direction struct {
 	Buffered    int       `json:"buffered"`
 	MaxBuffered int       `json:"max_buffered"`
 	Rate        unit.Rate `json:"rate"`
+	// Congestion is the congestion control of the hop beyond, if that hop's losses choose it.
+	Congestion *api.Congestion `json:"congestion,omitempty"`
 }
 
 func (d *direction) describeDirection() Direction {
 	now, most := d.ring.Held()
-	return Direction{d.bytesRead.Load(), now, most, unit.Rate(d.rate.Load())}
+	one := Direction{d.bytesRead.Load(), now, most, unit.Rate(d.rate.Load()), nil}
+	if c, chooses := d.out.(congestion.Chooser); chooses {
+		if choice, ok := c.CongestionChoice(); ok {
+			one.Congestion = &api.Congestion{Name: choice.Algorithm.String(), Reason: choice.Reason.String(),
+				Changes: choice.Changes}
+		}
+	}
+	return one
 }
 
 // currentName returns the current name of a device, or the last one if it is no longer trusted.

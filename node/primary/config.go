@@ -65,7 +65,8 @@ type Config struct {
 	// policy.toml beside this file.
 	Policy string `toml:"policy"` // for the caller, which calls PolicyFile.Use
 	// Congestion is the congestion control of direct subflows and pipes; "pbe" applies to those
-	// over UDP only. Empty is the system's default.
+	// over UDP only. Empty lets the losses of each hop choose between CUBIC and BBR
+	// (docs/explanation/congestion.md).
 	Congestion string `toml:"congestion"`
 	// Reinject is the threshold η of reinjection (docs/explanation/schedulers.md); a negative value
 	// switches it off. It must not be 0.

@@ -43,7 +43,7 @@ type Config struct {
 	// Scheduler is the scheduler for bytes to the devices; see docs/explanation/schedulers.md.
 	Scheduler string `toml:"scheduler"`
 	// Congestion is the congestion control of every subflow; "pbe" applies to those over UDP only
-	// (docs/explanation/pbe.md). Empty is the system's default.
+	// (docs/explanation/pbe.md). Empty lets the losses of each hop choose between CUBIC and BBR.
 	Congestion string `toml:"congestion"`
 	// Allow are address prefixes that devices may connect to although they are private.
 	Allow []netip.Prefix `toml:"allow"`

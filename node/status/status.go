@@ -84,6 +84,10 @@ func Hop(h *endpoint.Hop) *api.Hop {
 		FarWaitMs:       milliseconds(h.FarWait),
 		RejectedReports: h.RejectedReports,
 	}
+	if h.Congestion != nil {
+		c := h.Congestion
+		a.Congestion = &api.Congestion{Name: c.Algorithm.String(), Reason: c.Reason.String(), Changes: c.Changes}
+	}
 	if c := h.Cells; c.State != "" {
 		a.PBE = &api.PBE{
 			State:           c.State,

@@ -10,6 +10,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/unit"
 	"mpbond/core/bond"
+	"mpbond/link/congestion"
 	"mpbond/link/estimate"
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
@@ -31,12 +32,14 @@ func TestPath(t *testing.T) {
 		endpoint.Subflow{
 			SubflowInfo: info,
 			Terms:       wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierBackup, Metered: true},
-			Hop:         &endpoint.Hop{FarRate: unit.Mbps},
+			Hop: &endpoint.Hop{FarRate: unit.Mbps, Congestion: &congestion.Choice{Algorithm: congestion.BBR,
+				Reason: congestion.LossesWithoutQueue, Changes: 1}},
 		},
 	)
 	if p.Kind != api.Helped || p.State != api.Silent || p.Radio == "" || p.Tier == "" || !p.Metered ||
 		p.Hop.FarRateBps != unit.Mbps ||
-		p.Hop.PBE != nil {
+		p.Hop.PBE != nil ||
+		*p.Hop.Congestion != (api.Congestion{Name: "bbr", Reason: "losses without a queue", Changes: 1}) {
 		t.Errorf("%+v", p)
 	}
 }
