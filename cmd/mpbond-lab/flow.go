@@ -31,8 +31,9 @@ its first, and take it down again. Controllers joined with + share the link; the
 others run one after the other.
 
 Controllers: ` + strings.Join(cc.Names, ", ") + ` over UDP (package
-pbe/transport), and kernel:NAME for the kernel's TCP with its controller NAME. If
-the link is a device of a mobile network, flows over UDP get feedback from its
+pbe/transport); kernel:NAME for the kernel's TCP with its controller NAME; and tcp
+for the kernel's TCP as mpbond's subflows use it, with cubic or bbr by the losses
+of the link. If the link is a device of a mobile network, flows over UDP get feedback from its
 cells: their control messages; or, with "samples:" before the controllers, what
 cellwatch watch decodes from their samples. Elsewhere pbe works like bbr.
 

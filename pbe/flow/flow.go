@@ -19,6 +19,9 @@ import (
 // KernelPrefix begins the names of the kernel's controllers.
 const KernelPrefix = "kernel:"
 
+// HopChoice names TCP as mpbond's subflows use it: the hop chooses between CUBIC and BBR.
+const HopChoice = "tcp"
+
 // maxFlows bounds the flows that a Sink counts.
 const maxFlows = 256
 
@@ -34,7 +37,8 @@ type Job struct {
 
 // Flow is one flow of a Job.
 type Flow struct {
-	// Controller is one of cc.Names, or kernel:NAME for the kernel's TCP with that controller.
+	// Controller is one of cc.Names, kernel:NAME for the kernel's TCP with that controller, or
+	// HopChoice.
 	Controller string
 	// To is the address of the Sink.
 	To string
@@ -53,12 +57,12 @@ type Outcome struct {
 // CheckController returns an error if no controller has that name. It does not check whether the
 // kernel has a controller.
 func CheckController(name string) error {
-	if strings.HasPrefix(name, KernelPrefix) && len(name) > len(KernelPrefix) {
+	if name == HopChoice || strings.HasPrefix(name, KernelPrefix) && len(name) > len(KernelPrefix) {
 		return nil
 	}
 	if cc.New(name, 0) == nil {
-		return fmt.Errorf("unknown controller %q: write %s, or kernel:NAME for one of the kernel (kernel:bbr, kernel:cubic)",
-			name, strings.Join(cc.Names, ", "))
+		return fmt.Errorf("unknown controller %q: write %s, %s, or kernel:NAME for one of the kernel (kernel:bbr, "+
+			"kernel:cubic)", name, strings.Join(cc.Names, ", "), HopChoice)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mpbond/base/fault"
+	"mpbond/link/tcp"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/transport"
 )
@@ -107,6 +108,13 @@ func (f Flow) dialStream(ctx context.Context) (flowStream, error) {
 	if name, ok := strings.CutPrefix(f.Controller, KernelPrefix); ok {
 		return dialTCP(ctx, f.To, name)
 	}
+	if f.Controller == HopChoice {
+		c, err := tcp.Dial(ctx, joinHostPort(f.To, tcpPort), tcp.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return hopStream{c}, nil
+	}
 	if err := CheckController(f.Controller); err != nil {
 		return nil, err
 	}
@@ -127,6 +135,15 @@ type udpStream struct{ *transport.Conn }
 
 // Resent implements flowStream.
 func (o udpStream) Resent() int64 {
+	h, _ := o.Probe()
+	return int64(h.Retransmitted)
+}
+
+// hopStream is a flow over TCP as mpbond's subflows use it.
+type hopStream struct{ *tcp.Conn }
+
+// Resent implements flowStream.
+func (o hopStream) Resent() int64 {
 	h, _ := o.Probe()
 	return int64(h.Retransmitted)
 }
