@@ -107,6 +107,8 @@ const (
 	// comparison is how many times the packets that CUBIC has sent BBR may send, while it loses more,
 	// before CUBIC sends as many again.
 	comparison = 8
+	// maxCompared bounds the losses of CUBIC that are compared, and so the work of a comparison.
+	maxCompared = 512
 )
 
 // queueClass is the queue at a loss event.
@@ -201,7 +203,7 @@ func (s *Selector) Add(n Sample) (changed bool) {
 	}
 	s.bbrSent += sent
 	s.bbrLost += lost
-	return s.evaluateBBR(n)
+	return s.evaluateBBR(n, lost > 0)
 }
 
 // addLosses adds lost packets to the newest loss event, or begins one.
@@ -219,8 +221,13 @@ func (s *Selector) addLosses(n Sample, lost uint64) {
 		e.class, s.evidence = highQueue, e.before
 		s.addEvidence(highQueue)
 	}
-	if !e.long && !e.isBurst(n) {
-		s.cubicLost += lost
+	if e.long || e.isBurst(n) {
+		return
+	}
+	s.cubicLost += lost
+	if s.cubicLost >= maxCompared { // what is recent counts more
+		s.cubicLost /= 2
+		s.cubicSent /= 2
 	}
 }
 
@@ -282,9 +289,9 @@ func (s *Selector) evaluateCUBIC(n Sample) bool {
 
 // evaluateBBR changes to CUBIC if BBR causes the losses or is not needed. It errs on the side of
 // BBR less often than evaluateCUBIC, because it runs with each sample.
-func (s *Selector) evaluateBBR(n Sample) bool {
+func (s *Selector) evaluateBBR(n Sample, hasLost bool) bool {
 	switch {
-	case chanceOfGrowth(s.cubicLost, s.cubicSent, s.bbrLost, s.bbrSent) < doubt*doubt:
+	case hasLost && chanceOfGrowth(s.cubicLost, s.cubicSent, s.bbrLost, s.bbrSent) < doubt*doubt:
 		s.failed++
 		s.choose(CUBIC, LossesGrew, n)
 	case s.evidence >= 2*math.Log(1/doubt):

@@ -206,6 +206,17 @@ func TestAnySamples(t *testing.T) {
 	}
 }
 
+// BenchmarkAdd measures the work per write, after many losses under both algorithms.
+func BenchmarkAdd(b *testing.B) {
+	var h hop
+	h.lose(10000, 40*ms, 1)
+	h.lose(10000, 0, 1)
+	h.sendMany(100, 0)
+	for b.Loop() {
+		h.send(0, 1)
+	}
+}
+
 func TestBounds(t *testing.T) {
 	for _, c := range []struct {
 		k, n int
