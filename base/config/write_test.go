@@ -56,18 +56,6 @@ func TestWrite(t *testing.T) {
 	if err := Write(filepath.Join(dir, "none", "p.toml"), nil); !fault.Is(err, fault.Config) {
 		t.Errorf("without a directory: %v", err)
 	}
-	if os.Geteuid() == 0 {
-		if err := os.Chown(path, 1234, 1235); err != nil {
-			t.Fatal(err)
-		}
-		if err := Write(path, []byte("theirs")); err != nil {
-			t.Fatal(err)
-		}
-		expect("theirs", 0o640)
-		if uid, gid := ownerOf(t, path); uid != 1234 || gid != 1235 {
-			t.Errorf("it belongs to %d:%d now", uid, gid)
-		}
-	}
 }
 
 func TestLocate(t *testing.T) {

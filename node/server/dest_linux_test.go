@@ -11,20 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"mpbond/link/wire"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func parsePrefixes(list ...string) (out []netip.Prefix) {
-	for _, s := range list {
-		out = append(out, netip.MustParsePrefix(s))
-	}
-	return out
-}
 
 func TestDialRefusals(t *testing.T) {
 	web, err := net.Listen("tcp", "127.0.0.1:0")
