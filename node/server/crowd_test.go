@@ -21,33 +21,34 @@ import (
 	"mpbond/link/wire"
 )
 
-// crowdedServer is an attack: each of many addresses keeps 64 connections to the server and
-// replaces each that the server ends, 500 a second in all.
+// crowdedServer is an attack: each of many addresses keeps connections to the server, 64 at most,
+// and replaces each that the server ends, 500 a second in all. No more than maxQueued connections
+// wait until the server accepts them: on a slow machine they would fill the kernel's queue, where a
+// device's connection waits behind all of them, whatever the server does.
 type crowdedServer struct {
 	opened, ended atomic.Int64
 	first         []byte // what each sends before it falls silent
 }
 
+// maxQueued is the most connections of the attack beyond those that the server holds.
+const maxQueued = 256
+
 // startCrowd starts the attack from that many addresses.
 func (a *crowdedServer) startCrowd(t *testing.T, s *Server, addresses int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	pace := rate.NewLimiter(500, 1)
+	open := make(chan struct{}, maxHandshakes+maxQueued)
 	var all sync.WaitGroup
 	for i := range addresses * 64 {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 7, byte(i%addresses), 1)}}
 		all.Go(func() {
-			for pace.Wait(ctx) == nil {
-				c, err := from.DialContext(ctx, "tcp", s.Addr().String())
-				if err != nil {
-					continue
+			for ctx.Err() == nil {
+				select {
+				case open <- struct{}{}:
+					a.keepConn(ctx, pace, from, s.Addr().String())
+					<-open
+				case <-ctx.Done():
 				}
-				a.opened.Add(1)
-				stop := context.AfterFunc(ctx, func() { c.Close() })
-				_, _ = c.Write(a.first)
-				_, _ = io.Copy(io.Discard, c)
-				stop()
-				c.Close()
-				a.ended.Add(1)
 			}
 		})
 	}
@@ -55,6 +56,24 @@ func (a *crowdedServer) startCrowd(t *testing.T, s *Server, addresses int) {
 		cancel()
 		all.Wait()
 	})
+}
+
+// keepConn opens a connection when pace permits, and keeps it until the server or ctx ends it.
+func (a *crowdedServer) keepConn(ctx context.Context, pace *rate.Limiter, from net.Dialer, server string) {
+	if pace.Wait(ctx) != nil {
+		return
+	}
+	c, err := from.DialContext(ctx, "tcp", server)
+	if err != nil {
+		return
+	}
+	a.opened.Add(1)
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	_, _ = c.Write(a.first)
+	_, _ = io.Copy(io.Discard, c)
+	stop()
+	c.Close()
+	a.ended.Add(1)
 }
 
 // clientHello is the first flight of an unknown device that speaks our protocol.
