@@ -22,6 +22,7 @@ import (
 // TestDemo runs the demo to its end, and interrupts it at several moments. Nothing may be left each
 // time.
 func TestDemo(t *testing.T) {
+	t.Parallel() // it judges no figures
 	program := buildPrograms(t)
 	runtime, err := os.MkdirTemp("", "demo") // short: a socket's path has 108 bytes at most
 	if err != nil {

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,7 +14,16 @@ import (
 	"mpbond/internal/cli/clitest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	var err error
+	if programDir, err = os.MkdirTemp("", "mpbond-lab"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(programDir)
+		os.Exit(code)
+	}))
+}
 
 // runProgram runs the program in this process.
 func runProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -22,13 +33,19 @@ func runProgram(t *testing.T, args ...string) (code int, stdout, stderr string) 
 
 func TestMan(t *testing.T) { clitest.CheckMan(t, thisProgram()) }
 
-// buildPrograms builds all programs into a directory and returns the path of mpbond-lab.
-func buildPrograms(t *testing.T, flags ...string) string {
+// buildPrograms builds all programs, with version v1, and returns the path of mpbond-lab. All tests
+// share one build.
+func buildPrograms(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	args := append(append([]string{"build", "-o", dir + "/"}, flags...), "mpbond/cmd/...")
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	if out, err := builtPrograms(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return filepath.Join(dir, "mpbond-lab")
+	return filepath.Join(programDir, "mpbond-lab")
 }
+
+var programDir string // of this run of all tests
+
+var builtPrograms = sync.OnceValues(func() ([]byte, error) {
+	return exec.Command("go", "build", "-ldflags", "-s -w -X mpbond/internal/cli.Version=v1", "-o", programDir+"/",
+		"mpbond/cmd/...").CombinedOutput()
+})
