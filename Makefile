@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The whole surface for developers. Plain `make` lists it.
+# All commands for developers. Plain `make` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -19,25 +19,25 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
 BASE ?= HEAD
-.PHONY: help demo test quick check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build product install deb cross long reference picture screenshots deps clean
+.PHONY: help demo test quick lint check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build product install deb cross long reference picture deps clean
 
-help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: deps build ## one download over three emulated devices, beside one link and kernel MPTCP
+demo: deps build ## compare one download over three emulated devices with one link and kernel MPTCP: 1 min
 	@bin/mpbond-lab demo
 
 # Packages after bin/count run programs in real time: what fails there is made once
 # more. Whether all is well bin/count decides.
 AGAIN := cmd/mpbond cmd/mpbond-lab e2e e2e/console e2e/flow e2e/onload e2e/pair lab onload/fetch onload/page onload/playlist onload/upload
-test: ## all tests, with the race detector where there are goroutines, and their counts
+test: ## run all tests, with the race detector where there are goroutines, and count them: 12 min
 	@go build -o bin/count ./archtest/count
 	@.ci/test | bin/count $(addprefix mpbond/,$(AGAIN))
 
-quick: ## vet and test what the change can have broken: packages that differ from BASE (HEAD) and those that import them
+quick: ## vet and test the packages that differ from BASE (HEAD) and those that import them: 1 min
 	@BASE='$(BASE)' .ci/quick
 
-check: ## format, vet, staticcheck, spelling, links, govulncheck and the import rules of the tree
+lint: ## check format, vet, staticcheck, spelling and known vulnerabilities
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
 		[ -z "$$bad" ] || { echo "gofmt -w $$bad"; exit 1; }
 	go vet ./...
@@ -45,72 +45,73 @@ check: ## format, vet, staticcheck, spelling, links, govulncheck and the import 
 	go tool staticcheck ./...
 	@git ls-files '*.go' '*.md' '*.js' '*.html' '*.toml' | grep -v _test.go | xargs go tool misspell -error
 	@.ci/vulns
-	@go run ./cmd/mpbond-lab exp ages $$(git ls-files '*.md') || true # warns of old figures, never fails
+
+check: lint ## run lint, and check the import rules, links and documents of the tree
 	@go build -o bin/count ./archtest/count
 	go test -json ./archtest/... | bin/count
 
-fuzz: ## every fuzz target for FUZZTIME each (30s)
+fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@.ci/fuzzers | while read -r p f; do \
 		echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p </dev/null; \
 	done
 
-kill: ## a hundred times kill -9 of server, helper and primary while they write: 8 minutes at most
+kill: ## kill server, helper and primary a hundred times while they write files: 8 min
 	@go test -count=1 -v -timeout 20m -run '^TestKill$$' ./e2e/pair -kills 100
 
-again: ## UDP blocked for a while, in the middle of a transfer, and attacks of a minute: 3 minutes
+again: ## block UDP for a while, also during a transfer, and run attacks of a minute: 3 min
 	@go test -count=1 -v -timeout 10m -run '^Test(UDPAgain|ExhaustedServer|StrangersInTheLog)$$' ./e2e -patient
 
-sleep: ## helper and primary asleep for 75 s each, in the middle of transfers: 3 minutes
+sleep: ## suspend helper and primary for 75 s each during transfers: 3 min
 	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 75s
 
-soak: ## random transfers of all kinds under random faults for SOAK (1h), every failure explained
+soak: ## run random transfers under random faults for SOAK (1h); each failure must have a cause
 	@go test -count=1 -v -timeout 24h -run '^TestSoak$$' ./e2e/soak -soak $(SOAK)
 
-flows: ## our BBR and CUBIC beside the kernel's, and PBE-CC over a cell of real packets: 10 minutes, or RUN='TestKernel/two'
+flows: ## compare our BBR and CUBIC with the kernel's, and run PBE-CC over a cell: 10 min (RUN='TestKernel/two': one test)
 	@go test -count=1 -v -timeout 40m -run '$(or $(RUN),.)' ./e2e/flow -long -tries 4
 
-gigabyte: ## 1 GB over three lines without a server, a helper killed twice on the way: 3 minutes
+gigabyte: ## fetch 1 GB by onloading over three links, and kill a helper twice: 3 min
 	@go test -count=1 -v -timeout 10m -run '^TestGetKilled$$' ./e2e/onload -long
 
-hostile: ## 10,000,000 frames of hostile peers to bonds: 10 minutes
+hostile: ## send 10,000,000 frames of hostile peers to bonds: 10 min
 	@go test -count=1 -v -timeout 2h -run '^TestHostile$$' ./core/bond -frames 10000000
 
-vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetches 300 MB once
+vm: build ## test pipes over Bluetooth in virtual machines: 1 min; downloads 300 MB the first time
 	@.ci/deps vm
 	@.ci/guest
 	@CGO_ENABLED=0 go test -c -o bin/vm/pipe.test ./link/pipe
 	@MPBOND_TEST_VM=$(CURDIR)/bin/vm CGO_ENABLED=0 go test -count=1 -v ./e2e/vm
 
-bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5; see mpbond-lab exp run --help)
+bench: deps build ## measure what mpbond claims: 45 min (BENCH=--quick: 5 min; see mpbond-lab exp run --help)
 	@go test -run '^$$' -bench . -benchmem -benchtime 200ms ./... | grep -v '^ok\|no test files\|^PASS\|^goos\|^goarch'
 	@bin/mpbond-lab exp --dir bin/exp run bench --for 45m $(BENCH)
 
-exp: deps build ## the published tables and figures, and ours: bin/exp/report.html (EXP=--quick: bin/exp/quick/report.html, 12 minutes at most)
+exp: deps build ## reproduce the published figures, and ours, in bin/exp/report.html: hours (EXP=--quick: bin/exp/quick/report.html, 12 min)
 	@bin/mpbond-lab exp --dir bin/exp run all $(EXP); status=$$?; bin/mpbond-lab exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status
 
 # The programs, each static. Targets for other machines build the product alone.
 TAGS ?=
 BUILD = CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) -X mpbond/internal/cli.Version=$(VERSION)'
-build: ## bin/mpbond, bin/mpbond-lab and bin/cellwatch
+build: ## build bin/mpbond, bin/mpbond-lab and bin/cellwatch
 	@mkdir -p bin
 	@$(BUILD) -o bin/ ./cmd/...
 
-product: ## bin/mpbond alone
+product: ## build bin/mpbond only
 	@$(BUILD) -o $(MPBOND) ./cmd/mpbond
 
-# Does not build what is there: root seldom has Go.
-install: $(if $(wildcard $(MPBOND)),,product) ## bin/mpbond, units, completion, configuration to PREFIX (/usr/local), below DESTDIR
+# Builds nothing if bin/mpbond exists: root seldom has Go.
+install: $(if $(wildcard $(MPBOND)),,product) ## install bin/mpbond, units, completion and configuration to PREFIX (/usr/local) below DESTDIR
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' UNITDIR='$(UNITDIR)' ZSHDIR='$(ZSHDIR)' \
 		MPBOND='$(abspath $(MPBOND))' packaging/install
 
 deb: LDFLAGS := -s -w
-deb: product ## bin/mpbond_VERSION_ARCH.deb (GOARCH=arm64 make deb: for another machine)
+deb: product ## build bin/mpbond_VERSION_ARCH.deb (GOARCH=arm64 make deb: for another processor)
 	@MPBOND='$(MPBOND)' VERSION='$(VERSION)' packaging/deb
 
-# What cannot be run here is vetted at least.
+# Programs that cannot run here are at least vetted.
 CROSS := linux/amd64 linux/arm64 linux/arm linux/mips linux/mipsle darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 ROUTER := router,nethttpomithttp2
-cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7; mips as for OpenWrt: no FPU, tag router), macOS, Windows: minutes
+cross: ## build bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7; mips without FPU, tag router), macOS and Windows: minutes
 	@for t in $(CROSS); do \
 		export GOOS=$${t%/*} GOARCH=$${t#*/} GOARM=7 GOMIPS=softfloat CGO_ENABLED=0; \
 		out=bin/cross/mpbond-$$GOOS-$$GOARCH; \
@@ -125,21 +126,17 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7; mips as for OpenW
 		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
 	done
 
-long: ## cross, kill, sleep, again, soak, gigabyte, hostile, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
+long: ## run cross, kill, sleep, again, soak, gigabyte, hostile, flows, fuzz, exp, vm: hours; resumable (LONG="kill vm": only these)
 	@.ci/long $(LONG)
 
-reference: ## docs/reference*.md, from the types and commands
+reference: ## generate docs/reference/*.md from the types and commands
 	@go test -count=1 -run '^TestReference$$' ./cmd/... -update
 
-picture: ## the picture of layers and imports in ARCHITECTURE.md
+picture: ## draw the picture of layers and imports in ARCHITECTURE.md
 	@go test -count=1 -run '^TestPicture$$' ./archtest -update
 
-screenshots: deps ## the pictures in docs/images, of the programs over emulated links: 5 minutes
-	@.ci/deps browser
-	@go test -count=1 -v -timeout 15m -run '^TestScreenshots$$' ./e2e/console -update
-
-deps: ## install the Debian packages that demo and tests need, or say which
+deps: ## install the Debian packages that demo and tests need, or list them
 	@.ci/deps
 
-clean: ## remove what was built
+clean: ## remove bin
 	@rm -rf bin
