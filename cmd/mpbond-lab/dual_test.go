@@ -30,25 +30,24 @@ func TestDual(t *testing.T) {
 	}
 	program := buildPrograms(t)
 	const leastOwn = 0.75
-	const tries = 2 // the machine may be busy with other things
-	for try := 1; ; try++ {
-		got, disturbed, err := measureDual(t, program)
-		if err != nil {
+	const measurements = 3 // at most: a disturbed one is discarded, whatever it shows
+	var got map[string]lab.DualResult
+	disturbed := true
+	for n := 0; disturbed && n < measurements; n++ {
+		var err error
+		if got, disturbed, err = measureDual(t, program); err != nil {
 			t.Fatal(err)
 		}
-		alone, idle, own := got[lab.DualAlone].Seconds, got[lab.DualIdle].Seconds, got[lab.DualBoth].OwnShare
-		text := fmt.Sprintf("seconds of both users: alone %.2f, the other idle %.2f; owners' parts of their links %.2f",
-			alone, idle, own)
-		t.Log(text)
-		switch kept := min(own[0], own[1]) > leastOwn && max(own[0], own[1]) < 1.05; {
-		case kept && idle[0] < alone[0] && idle[1] < alone[1]/2:
-			return
-		case try < tries:
-		case kept && disturbed:
-			t.Skip("the machine is too busy to emulate links: ", text)
-		default:
-			t.Fatal(text)
-		}
+	}
+	alone, idle, own := got[lab.DualAlone].Seconds, got[lab.DualIdle].Seconds, got[lab.DualBoth].OwnShare
+	t.Logf("seconds of both users: alone %.2f, the other idle %.2f; owners' shares of their links %.2f; disturbed %v",
+		alone, idle, own, disturbed)
+	if min(own[0], own[1]) <= leastOwn || max(own[0], own[1]) >= 1.05 {
+		t.Errorf("owners' shares of their links are %.2f", own)
+	}
+	// Times depend on the machine, shares do not.
+	if !disturbed && (idle[0] >= alone[0] || idle[1] >= alone[1]/2) {
+		t.Errorf("with the other's link %.2f s, alone %.2f s", idle, alone)
 	}
 }
 
