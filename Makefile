@@ -19,7 +19,7 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
 BASE ?= HEAD
-.PHONY: help demo test quick lint check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build product install deb cross long reference picture deps clean
+.PHONY: help demo test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile vm bench exp build product install deb cross long reference picture deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ flows: ## compare our BBR and CUBIC with the kernel's, and run PBE-CC over a cel
 
 gigabyte: ## fetch 1 GB by onloading over three links, and kill a helper twice: 3 min
 	@go test -count=1 -v -timeout 10m -run '^TestGetKilled$$' ./e2e/onload -long
+
+homes: ## compare videos with phones and by the home line alone in 100 random cases of each kind: 3 min
+	@go test -count=1 -v -timeout 30m -run '^TestNeverBehindHome$$' ./onload/playlist -home.seed 0 -home.cases 100
 
 hostile: ## send 10,000,000 frames of hostile peers to bonds: 10 min
 	@go test -count=1 -v -timeout 2h -run '^TestHostile$$' ./core/bond -frames 10000000
@@ -126,7 +129,7 @@ cross: ## build bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7; mips withou
 		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
 	done
 
-long: ## run cross, kill, sleep, again, soak, gigabyte, hostile, flows, fuzz, exp, vm: hours; resumable (LONG="kill vm": only these)
+long: ## run cross, kill, sleep, again, soak, gigabyte, homes, hostile, flows, fuzz, exp, vm: hours; resumable (LONG="kill vm": only these)
 	@.ci/long $(LONG)
 
 reference: ## generate docs/reference/*.md from the types and commands
