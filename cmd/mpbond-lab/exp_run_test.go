@@ -40,11 +40,11 @@ func TestExpGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(runtime)
-	const row, cell, transfers = "m13", "A, good WiFi", 5
+	const row = "m13"
 	full := keepFull(t, results, row)
 	// run starts or resumes a run and sends it a signal after some more transfers.
 	run := func(more int, signal syscall.Signal) (code int, screen string) {
-		cmd := exec.Command(program, "exp", "run", row, "--only", cell, "--quick", "--dir", results)
+		cmd := exec.Command(program, "exp", "run", row, "--quick", "--dir", results)
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
@@ -98,8 +98,8 @@ func TestExpGoesOn(t *testing.T) {
 			t.Errorf("%s was made again", transfer)
 		}
 	}
-	if len(times) < transfers {
-		t.Logf("only %d of %d transfers were not disturbed: %s", len(times), transfers, screen)
+	if len(times) < 10 {
+		t.Logf("only %d of 10 transfers were not disturbed: %s", len(times), screen)
 	}
 }
 
