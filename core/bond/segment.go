@@ -138,7 +138,7 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 		if (s.route.mode == wire.Redundant) != redundant {
 			break
 		}
-		if i > 0 || n < len(l.ready) { // the scheduler was asked about the first one
+		if s != t.stream { // the scheduler was asked about that one
 			w.filter.refreshRoute(s.id, &s.route, l.contendingBytes(s), l.avoided, now)
 		}
 		if !w.filter.permitsSubflow(&s.route, p.id) {
