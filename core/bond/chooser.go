@@ -228,8 +228,9 @@ func (c *turnChooser) pickSubflow(s *Stream, now time.Time, view []sched.Subflow
 		return sched.Redundant.Pick(view, c.backlog.pending)
 	}
 	if w, ok := c.scheduler.(sched.WindowAware); ok {
-		w.ObserveWindow(sched.Window{Size: unit.Bytes(s.send.limit - s.send.firstUnacked), Blocked: c.backlog.windowBlocked,
-			NoMoreData: s.noMoreData() && !c.subflows.hasLowLatency(now)}, now)
+		w.ObserveWindow(sched.Window{Size: unit.Bytes(s.send.limit - s.send.firstUnacked),
+			Room:    s.send.sendableRoom() * unit.Bytes(len(c.backlog.ready)), // streams take turns
+			Blocked: c.backlog.windowBlocked, NoMoreData: s.noMoreData() && !c.subflows.hasLowLatency(now)}, now)
 	}
 	return c.scheduler.Pick(view, c.backlog.contendingBytes(s))
 }

@@ -168,7 +168,7 @@ func (p *subflow) tailView(now time.Time) sched.Subflow {
 	if !some {
 		v.InFlight = 0
 	}
-	v.Tail = max(n.Overdue, v.PAD-min(v.PAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
+	v.Tail = max(n.AckLate, v.PAD-min(v.PAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
 	return v
 }
 

@@ -34,6 +34,15 @@ func (s *sendBuffer) isEmpty() bool { return s.firstUnacked == s.end }
 // isSendable reports whether an unsent byte lies within the window.
 func (s *sendBuffer) isSendable() bool { return len(s.unsent) > 0 && s.unsent[0].From < s.limit }
 
+// sendableRoom returns how many bytes of the window follow from the next unsent byte on.
+func (s *sendBuffer) sendableRoom() unit.Bytes {
+	next := s.end
+	if len(s.unsent) > 0 {
+		next = s.unsent[0].From
+	}
+	return unit.Bytes(max(s.limit, next) - next)
+}
+
 // sharesNext reports whether a live subflow may still deliver the next unsent byte.
 func (s *sendBuffer) sharesNext() bool {
 	return len(s.unsent) > 0 && s.shared.Contains(s.unsent[0].From, s.unsent[0].From+1)

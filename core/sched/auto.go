@@ -8,43 +8,48 @@ import (
 	"mpbond/base/unit"
 )
 
-// auto is PAMS with a bound on out-of-order bytes. PAMS fills a helper's buffer as far as the link
-// between helper and server allows, seconds ahead of the pipe. When another subflow then dies, the
-// bytes that the app waits for queue behind all of these. auto gives a subflow no more bytes while
-// those at its far hop last longer than farQueueBudget. That much keeps the hop as busy as more
-// would.
+// auto is PAMS that expects its estimates to be wrong. docs/explanation/scheduling.md gives the
+// principle. It differs from PAMS in four ways:
 //
-// At the end of a transfer, and for a short one, auto does not rely on a helper that has delivered
-// less than it would hold: see isTrusted.
+//   - A subflow whose limit is unknown is expected to double its rate each round trip. So a short
+//     transfer does not use a slow subflow that a fast one in slow start will outrun.
+//   - A byte is never sent so far ahead that the send window would be full before it arrives (the
+//     test of BLEST).
+//   - A helper that was never measured holds little more than it has delivered, and together such
+//     helpers hold a small part of the transfer: see mayProve and isTrusted.
+//   - A helper holds a bounded time of bytes. PAMS fills its buffer seconds ahead of the pipe, and
+//     when another subflow dies, the bytes that the app waits for queue behind all of these.
 type auto struct {
-	view       []Subflow
-	noMoreData bool
+	view   []Subflow
+	window Window
 }
 
-// farQueueBudget is how long bytes may wait before the far hop. It is ten times the age of a
-// helper's reports, so the hop never runs dry. It hides a break of the helper's link for as long.
-// The death of a subflow costs no more than the budget and the time to detect it.
-const farQueueBudget = 250 * time.Millisecond
+const (
+	// farQueueBudget is how long bytes may wait before the far hop. It is ten times the age of a
+	// helper's reports, so the hop never runs dry. It hides a break of the helper's link for as
+	// long. The death of a subflow costs no more than the budget and the time to detect it.
+	farQueueBudget = 250 * time.Millisecond
 
-// finalQueueBudget replaces farQueueBudget once the source has no more data. The app then waits for
-// the end rather than for the next byte, and bytes at a helper arrive even if its link to the
-// server breaks.
-const finalQueueBudget = 2 * farQueueBudget
+	// finalQueueBudget replaces farQueueBudget once the source has no more data. The app then waits
+	// for the end rather than for the next byte, and bytes at a helper arrive even if its link to
+	// the server breaks.
+	finalQueueBudget = 2 * farQueueBudget
+
+	// initialWindow is TCP's initial window in segments (RFC 6928).
+	initialWindow = 10
+	// One byte in wasteDivisor may be wasted: on helpers that were never measured, and on copies for
+	// small gaps.
+	wasteDivisor = 100
+)
 
 func (*auto) Name() string { return "auto" }
 
 // ObserveWindow implements WindowAware.
-func (a *auto) ObserveWindow(w Window, _ time.Time) { a.noMoreData = w.NoMoreData }
+func (a *auto) ObserveWindow(w Window, _ time.Time) { a.window = w }
 
 func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
-	a.view = a.view[:0]
-	for i := range subflows {
-		if isTrusted(subflows, &subflows[i], remaining) {
-			a.view = append(a.view, subflows[i])
-		}
-	}
 	most := farQueueBudget
-	if a.noMoreData {
+	if a.window.NoMoreData {
 		most = finalQueueBudget
 	}
 	for i := range subflows {
@@ -55,17 +60,74 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 			break
 		}
 	}
-	full := false
-	for i := range a.view {
-		if p := &a.view[i]; p.Idle && p.FarQueueTime > most {
-			p.Idle, full = false, true
+	next := soonestOf(subflows)
+	atRisk := remaining / wasteDivisor
+	for i := range subflows {
+		if p := &subflows[i]; p != next && p.Helped && !p.Measured {
+			atRisk -= p.unprovenBytes()
 		}
 	}
-	d := pams{}.Pick(a.view, remaining)
+	full := false
+	a.view = a.view[:0]
+	for i := range subflows {
+		p := subflows[i]
+		proves := p.Helped && !p.Measured
+		wait := p.FarQueueTime > most || proves && !mayProve(&p, &subflows[i] == next, atRisk)
+		if proves && wait && p.InFlight == 0 || !isTrusted(subflows, &p, remaining) {
+			full = full || p.Idle
+			continue // no acknowledgement will change that soon: others must not wait for it
+		}
+		if p.Idle && wait {
+			p.Idle, full = false, true
+		}
+		a.view = append(a.view, p)
+	}
+	if a.window.Size > 0 {
+		remaining = min(remaining, a.window.Room)
+	}
+	d := pickInTime(a.view, remaining)
 	if d.Reason == NoIdleSubflow && full {
 		d.Reason = BudgetSpent
 	}
 	return d
+}
+
+// unprovenBytes returns how many more bytes the subflow holds than it has delivered.
+func (p *Subflow) unprovenBytes() unit.Bytes { return max(0, p.InFlight-p.Acked) }
+
+// mayProve reports whether a helper that was never measured may carry one more segment: at most a
+// TCP's initial window more than it has delivered, so that it grows as slow start does, and within
+// atRisk. next reports that it delivers before all others, which is no risk.
+func mayProve(p *Subflow, next bool, atRisk unit.Bytes) bool {
+	more := p.InFlight + p.MSS - p.Acked
+	return more <= initialWindow*p.MSS && (next || more <= 0 || p.MSS <= atRisk)
+}
+
+// pickInTime uses the idle subflow that delivers first, unless busy ones deliver all remaining
+// bytes before it would: PAMS with forecasts.
+func pickInTime(subflows []Subflow, remaining unit.Bytes) Decision {
+	t := leastIdle(subflows, (*Subflow).soonestPAD)
+	if t == nil {
+		return Decision{Wait: true, Reason: NoIdleSubflow}
+	}
+	if len(subflows) == 1 {
+		return Decision{Subflow: t.ID, Reason: OnlySubflow}
+	}
+	var diff unit.Bytes
+	faster := false
+	for i := range subflows {
+		if p := &subflows[i]; !p.Idle && p.soonestPAD() < t.PAD {
+			faster = true
+			diff += p.forecastBytes(t.PAD - p.soonestPAD())
+		}
+	}
+	switch {
+	case !faster:
+		return Decision{Subflow: t.ID, Reason: LeastPAD}
+	case diff > remaining:
+		return Decision{Wait: true, Reason: FasterIsSoon, Diff: diff}
+	}
+	return Decision{Subflow: t.ID, Reason: LeastIdlePAD, Diff: diff}
 }
 
 // isTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes left.
@@ -80,7 +142,7 @@ func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	for i := range subflows {
 		if q := &subflows[i]; !q.Helped && !q.Doubtful {
 			alone = false
-			left -= q.Th.Bytes(max(0, p.TimeToAck-q.PAD))
+			left -= q.forecastBytes(max(0, p.TimeToAck-q.soonestPAD()))
 		}
 	}
 	return alone || left > 0

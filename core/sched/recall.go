@@ -100,20 +100,10 @@ func throughputShare(n unit.Bytes, own, other unit.Rate) unit.Bytes {
 }
 
 // copyAllowance returns how many bytes may be copied for small gaps.
-func (l Ledger) copyAllowance() unit.Bytes {
-	if l.Given < shortTransfer {
-		return 0
-	}
-	return max(l.Given/copyDivisor, minCopyAllowance)
-}
+func (l Ledger) copyAllowance() unit.Bytes { return l.Given / wasteDivisor }
 
-// Tuning of auto's end of a transfer.
+// Estimates may be wrong by earlyEstimateError until shortTransfer bytes were sent.
 const (
-	// One byte in copyDivisor may be copied, and at least minCopyAllowance. Nothing is copied of a
-	// transfer shorter than shortTransfer, where one packet exceeds that share.
-	copyDivisor      = 100
-	minCopyAllowance = 16 * unit.KB
-	shortTransfer    = 128 * unit.KB
-	// earlyEstimateError is the error of estimates until shortTransfer bytes were sent.
+	shortTransfer      = 128 * unit.KB
 	earlyEstimateError = 200 * time.Millisecond
 )

@@ -37,6 +37,11 @@ type Subflow struct {
 	// what the helper reports.
 	MinRTT time.Duration
 	Th     unit.Rate // end to end
+	// DoublingTime is the round trip in which Th may still double; 0 once it was seen at its limit.
+	// Ceiling bounds this growth; 0 is no bound.
+	DoublingTime time.Duration
+	Ceiling      unit.Rate
+	Measured     bool
 
 	Helped bool
 	// TimeToAck is the time until we know whether a byte given to a helped subflow now arrived in
@@ -60,6 +65,7 @@ type Subflow struct {
 // Window describes the send window of the stream that is scheduled next.
 type Window struct {
 	Size    unit.Bytes // bound on bytes in flight over all subflows
+	Room    unit.Bytes // part of Size that is not sent yet
 	Blocked uint64     // how often windows of this bond's streams blocked sending
 	// NoMoreData reports that the stream's source is not ahead of the subflows, so that no bytes
 	// are known to follow the remaining ones, and that no subflow carries low-latency data.

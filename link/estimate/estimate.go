@@ -43,6 +43,10 @@ type Estimate struct {
 	SRTT         time.Duration // of both hops together
 	Th, Th1, Th2 unit.Rate
 	RateKnown    bool // Th was measured while the network was the limit; otherwise Th is a guess
+	// DoublingTime is the round trip in which Th may still double, as in TCP's slow start; 0 once a
+	// hop was seen at its limit. Ceiling bounds this growth by the hops that were; 0 is no bound.
+	DoublingTime time.Duration
+	Ceiling      unit.Rate
 	B1, B2       unit.Bytes
 	FarQueueTime time.Duration // time that the far hop needs for B2
 	// PastPAD is PAD computed from the wait last measured at the helper instead of its present
@@ -54,7 +58,8 @@ type Estimate struct {
 	// TimeToAck is the time until the acknowledgement of a byte sent now is due. AckLate is how
 	// long the oldest due acknowledgement has been missing.
 	TimeToAck, AckLate time.Duration
-	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting.
+	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting. For a
+	// direct subflow it equals RateKnown.
 	ArrivalsMeasured bool
 	// Acked counts the bytes of this subflow that the far end has acknowledged.
 	Acked unit.Bytes
@@ -186,7 +191,8 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	}
 	th1, limited := p.nearMeter.Rate()
 	n := Estimate{Th1: th1, SRTT: h.SRTT + farRTT}
-	if limited && h.Cwnd > 0 {
+	growing := h.isGrowing() || limited && h.Blind
+	if (limited || growing) && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
 	if n.Th1 == 0 {
@@ -200,7 +206,17 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	n.B1 = max(0, h.Queue-n.Th1.Bytes(h.MinRTT))
 	owd1 := h.MinRTT / 2
 	n.Th, n.OWD, n.RateKnown = n.Th1, owd1, !limited
+	if growing {
+		n.DoublingTime = n.SRTT
+	} else {
+		n.Ceiling = n.Th1
+	}
+	if h.PacingLimit > 0 {
+		n.Ceiling = h.PacingLimit
+	}
+	n.Acked = p.ackedBytes
 	if !p.Helped {
+		n.ArrivalsMeasured = n.RateKnown
 		n.QueueTime = n.Th1.Time(n.B1)
 		n.PAD = owd1 + n.QueueTime
 		n.PastPAD = n.PAD
@@ -219,6 +235,14 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	}
 	th2 = min(th2, p.arrivals.rateBound(p.acked, max(p.JoinRTT, h.MinRTT)))
 	n.Th = min(n.Th1, th2)
+	if !p.farLimitSeen && !p.arrivals.rateKnown {
+		n.DoublingTime = n.SRTT
+	} else if n.Ceiling == 0 || th2 < n.Ceiling {
+		n.Ceiling = th2
+	}
+	if n.Ceiling > 0 && n.Th >= n.Ceiling {
+		n.DoublingTime = 0
+	}
 	// The slower hop must be known. The other one carries at least as much.
 	n.RateKnown = p.farLimitSeen && (!limited || th2 <= n.Th1) || !limited && p.farState.Rate >= n.Th1
 	// Count all bytes ahead of a new one, except those in transit on a hop. On hop 1 that is at
@@ -232,11 +256,11 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	n.QueueTime = max(n.Th1.Time(n.B1), th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	n.Overdue = max(0, p.arrivals.oldestAge(now)-p.arrivals.endToEndRTT(p.JoinRTT)-ackSlack)
-	n.PAD = max(n.PAD, n.Overdue)
 	n.AckLate, n.ArrivalsMeasured = p.arrivals.overdueBy(now), p.arrivals.rateKnown
 	if p.arrivals.rateKnown {
 		n.PAD = max(n.PAD, th2.Time(ahead))
 	}
+	n.PAD += n.AckLate
 	n.PastPAD = n.OWD + n.Th1.Time(n.B1) + p.helperDelay.delay
 	n.TimeToAck, n.Acked = n.PAD+n.OWD+ackSlack, p.ackedBytes
 	return n

@@ -48,6 +48,12 @@ type Hop struct {
 	Cells Cells
 }
 
+// isGrowing reports whether TCP is in slow start and has not filled the hop: no queue adds to the
+// round trip. The bound on the queue is that of HyStart (RFC 9406 section 4.3).
+func (h *Hop) isGrowing() bool {
+	return h.SlowStart && h.SRTT <= h.MinRTT+min(max(h.MinRTT/8, 4*time.Millisecond), 16*time.Millisecond)
+}
+
 // Cells is a receiver's report about its cells, and how the sender uses it.
 type Cells struct {
 	// State names the sender's state; "" before the first report.
