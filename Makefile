@@ -19,10 +19,10 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
 BASE ?= HEAD
-.PHONY: help demo test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile vm bench exp build product install deb cross long reference picture deps clean
+.PHONY: help demo test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile vm bench exp build product install deb cross long reference picture screenshots deps clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: deps build ## compare one download over three emulated devices with one link and kernel MPTCP: 1 min
 	@bin/mpbond-lab demo
@@ -45,6 +45,7 @@ lint: ## check format, vet, staticcheck, spelling and known vulnerabilities
 	go tool staticcheck ./...
 	@git ls-files '*.go' '*.md' '*.js' '*.html' '*.toml' | grep -v _test.go | xargs go tool misspell -error
 	@.ci/vulns
+	@go run ./cmd/mpbond-lab exp ages $$(git ls-files '*.md') || true # warns of old figures, never fails
 
 check: lint ## run lint, and check the import rules, links and documents of the tree
 	@go build -o bin/count ./archtest/count
@@ -137,6 +138,10 @@ reference: ## generate docs/reference/*.md from the types and commands
 
 picture: ## draw the picture of layers and imports in ARCHITECTURE.md
 	@go test -count=1 -run '^TestPicture$$' ./archtest -update
+
+screenshots: deps ## take the pictures in docs/images of the programs over emulated links: 5 min
+	@.ci/deps browser
+	@go test -count=1 -v -timeout 15m -run '^TestScreenshots$$' ./e2e/console -update
 
 deps: ## install the Debian packages that demo and tests need, or list them
 	@.ci/deps

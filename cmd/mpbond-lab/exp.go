@@ -214,7 +214,8 @@ func expReport(f *expFlags) *cobra.Command {
 		Long: `Write report.html, a self-contained page, and report.csv into the directory of
 results. They cover everything measured so far, or the named rows. The page begins
 with what was measured and a picture of all rows. Then come the results that are worse
-than a baseline, than published or than claimed, by cause, and then each row.`,
+than a baseline, than published or than claimed, by cause, and then each row. Tables
+for an existing document must be of the rows that it has.`,
 		RunE: func(c *cobra.Command, ids []string) error {
 			rows, err := f.selectRows(ids)
 			if err != nil {
@@ -260,6 +261,38 @@ than a baseline, than published or than claimed, by cause, and then each row.`,
 	c.Flags().StringVar(&overview, "overview", "",
 		"also write one table of the bench's rows to `FILE`, in the same way")
 	return c
+}
+
+// rowHeading matches the heading of a row in the tables of a document.
+var rowHeading = regexp.MustCompile(`(?m)^## ([a-z]+[0-9]+[a-z]?)$`)
+
+// checkSameRows returns an error if the tables of an existing document have only other rows, or only
+// some of these: the document would become one of all rows.
+func checkSameRows(file string, all []exp.Evaluation) error {
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil // exp.WriteDocument creates a missing file, and reports other errors
+	}
+	_, tables, _ := strings.Cut(string(text), exp.DocumentBegin)
+	tables, _, _ = strings.Cut(tables, exp.DocumentEnd)
+	var old, added []string
+	for _, m := range rowHeading.FindAllStringSubmatch(tables, -1) {
+		old = append(old, m[1])
+	}
+	for _, e := range all {
+		if !slices.Contains(old, e.Row) {
+			added = append(added, e.Row)
+		}
+	}
+	if len(old) == 0 || len(added) == 0 {
+		return nil
+	}
+	return fault.New(fault.Exists, fmt.Errorf("the tables of %s do not have %s", file, strings.Join(added, ", ")),
+		fmt.Sprintf("name the rows: report %s --markdown %s. To add rows, first empty the text between its lines %s and %s",
+			strings.Join(old, " "), file, exp.DocumentBegin, exp.DocumentEnd))
 }
 
 // coreCommits returns a function that counts the commits of the core since a version, each once.

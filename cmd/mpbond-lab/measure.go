@@ -112,14 +112,15 @@ Changes, at times after the start of the client:
 	c.Flags().StringVar(&o.network, "network", "", "transfer over a random network, `KIND/SEED` with a kind of "+
 		strings.Join(lab.RandomKinds, ", ")+", as rows n1 to n3 of exp do; without --scheme with mpbond, mptcp and the "+
 		"single paths that can be the fastest")
-	c.Flags().IntVar(&o.Streams, "streams", 1, "make that many downloads at once")
-	c.Flags().IntVar(&o.items, "items", 0, "move that many files in one transfer, like segments of a video or photos")
-	c.Flags().IntVar(&o.Objects, "objects", 0, "move that many objects of that size one after the other over one "+
+	c.Flags().IntVar(&o.Streams, "streams", 1, "make this `NUMBER` of downloads at once")
+	c.Flags().IntVar(&o.items, "items", 0,
+		"move this `NUMBER` of files in one transfer, like segments of a video or photos")
+	c.Flags().IntVar(&o.Objects, "objects", 0, "move this `NUMBER` of objects of that size one after the other over one "+
 		"connection, and report the first (cold) and the others (warm) apart")
-	c.Flags().IntVar(&o.Reps, "reps", 1, "make that many transfers of each scheme")
-	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed the file's content")
-	c.Flags().StringArrayVar(&o.At, "at", nil, "make a change at a time, `TIME:WHAT` (repeatable)")
-	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet at this interval over each link between "+
+	c.Flags().IntVar(&o.Reps, "reps", 1, "make this `NUMBER` of transfers of each scheme")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed the file's content with this `NUMBER`")
+	c.Flags().StringArrayVar(&o.At, "at", nil, "make a change at a time, `TIME:WHAT`; repeatable")
+	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet at this `INTERVAL` over each link between "+
 		"primary and server, and report its delays")
 	c.Flags().StringVar(&o.Trace, "trace", "", "keep the output and events of programs in `DIR`")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per transfer")

@@ -114,7 +114,8 @@ func TestRatios(t *testing.T) {
 		{AimFactor, 1.06, []float64{0.9, 1.2}, NotReproduced}, {AimFactor, 0.92, []float64{0.95, 0.96}, Reproduced},
 		{AimFraction, 0.5, []float64{0.3, 0.31, 0.305}, Exceeded},
 		{AimFraction, 0.5, []float64{0.5, 0.51, 0.52}, Reproduced},
-		{AimFraction, 0.2, []float64{0.3, 0.31, 0.305}, DirectionOnly}, {AimFraction, 0.2, []float64{1.3, 1.31, 1.32}, Opposite},
+		{AimFraction, 0.2, []float64{0.3, 0.31, 0.305}, DirectionOnly},
+		{AimFraction, 0.2, []float64{1.3, 1.31, 1.32}, Opposite},
 		{AimFraction, 0.2, []float64{1.3}, NotReproduced},
 	} {
 		if o := (Point{Low: c.published, High: c.published, Aim: c.aim,

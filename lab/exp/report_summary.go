@@ -15,7 +15,7 @@ type verdictMark struct {
 	class   string
 }
 
-var verdictMarks = []verdictMark{{Reproduced, "v0"}, {DirectionOnly, "v1"}, {NotReproduced, "v2"}, {Opposite, "v3"},
+var verdictMarks = []verdictMark{{Reproduced, "v0"}, {Exceeded, "v0"}, {Fitted, "v0"}, {DirectionOnly, "v1"}, {NotReproduced, "v2"}, {Opposite, "v3"},
 	{NotMeasured, "v4"}}
 
 // writeSummary writes what was measured and a picture of all rows.
@@ -184,7 +184,7 @@ func groupByCause(all []Evaluation) (groups []*cause) {
 	}
 	for _, e := range all {
 		for _, p := range e.Points {
-			if p.Verdict != Reproduced && p.Verdict != NotMeasured && !p.claimed && p.N == 1 {
+			if !p.Verdict.isAsPublished() && p.Verdict != NotMeasured && !p.claimed && p.N == 1 {
 				add("Not as published, in one transfer: nothing is sure", false, e.Row, p.String())
 			}
 		}

@@ -260,11 +260,6 @@ func (s *Subflow) CongestionChoice() (choice congestion.Choice, ok bool) {
 	return choice, false
 }
 
-const (
-	lowatTime          = 2 * time.Millisecond
-	minLowat, maxLowat = 16 * unit.KB, 512 * unit.KB
-)
-
 // RejectedReports returns how many reports of the helper were forged or repeated; see
 // pipe.HSPath.Rejected.
 func (s *Subflow) RejectedReports() uint64 {

@@ -93,8 +93,8 @@ func selectCongestion(fd int, name string) error {
 // Options are the settings of a connection or listener. The zero value is usable.
 type Options struct {
 	// Congestion names the congestion control of the sending side, as listed in
-	// /proc/sys/net/ipv4/tcp_available_congestion_control. Empty, PBE and Copa leave it to package
-	// congestion if the system's default is CUBIC, otherwise to the system.
+	// /proc/sys/net/ipv4/tcp_available_congestion_control. Empty, and a name that exists over UDP
+	// only, leave it to package congestion if the system's default is CUBIC, otherwise to the system.
 	Congestion string
 	// Interface binds to a network device by name, Local to a local address ("192.0.2.7" or
 	// "192.0.2.7:0"). Dial only.
@@ -176,7 +176,7 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 	}
 	t.ackedBefore = readAckedBytes(raw)
 	t.ledger, t.device = opt.Ledger, opt.Interface
-	if !isSystemCongestion(opt.Congestion) {
+	if opt.Congestion == "" || opt.Congestion == Copa || opt.Congestion == PBE {
 		t.startCongestionChoice()
 	}
 	if t.ledger != nil {

@@ -74,8 +74,8 @@ func (t *relayTable) releaseSlot() {
 	t.slots--
 }
 
-// addSubflow adds s, whose slot is reserved, and sets its number. It returns why s must end at once,
-// nil if it may go on.
+// addSubflow adds s and sets its number. Its slot must be reserved. It returns why s must end at
+// once, or nil if it may go on.
 func (t *relayTable) addSubflow(s *subflow) (ending error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
