@@ -23,10 +23,12 @@ func TestCommandsAreComplete(t *testing.T) {
 		"mpbond-lab demo":         "a picture for people: run --json has what is in it",
 		"mpbond-lab permit":       "it has subcommands",
 		"mpbond-lab exp":          "it has subcommands",
+		"mpbond-lab exp ages":     "it prints warnings, or writes files",
 	}, clitest.Excuses{
 		"mpbond-lab permit ask":    "an address",
 		"mpbond-lab permit status": "an address",
 		"mpbond-lab up":            "a file",
+		"mpbond-lab exp ages":      "files",
 		"mpbond-lab run":           "a file",
 		"mpbond-lab bound":         "a file",
 		"mpbond-lab flow":          "a file",

@@ -60,7 +60,7 @@ func Main(m *testing.M, other func(args []string) error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/exec.(*Cmd).Wait"), // the lab's daemon, for a moment
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("os/exec.(*Cmd).Wait"), // the lab's daemon, for a moment
 		goleak.Cleanup(func(code int) { os.RemoveAll(filesDir); os.Exit(code) }))
 }
 
