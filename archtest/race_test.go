@@ -12,7 +12,7 @@ import (
 // TestPureHaveNoGoroutines checks that packages that .ci/test tests without the race detector, and
 // their tests, start no goroutines.
 func TestPureHaveNoGoroutines(t *testing.T) {
-	m := regexp.MustCompile(`(?m)^pure=\((.*)\)`).FindStringSubmatch(readFile(t, ".ci/test"))
+	m := regexp.MustCompile(`(?m)^pure=\(([^)]*)\)`).FindStringSubmatch(readFile(t, ".ci/test"))
 	if m == nil {
 		t.Fatal(".ci/test names no pure packages")
 	}

@@ -191,8 +191,8 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	}
 	th1, limited := p.nearMeter.Rate()
 	n := Estimate{Th1: th1, SRTT: h.SRTT + farRTT}
-	growing := h.isGrowing() || limited && h.Blind
-	if (limited || growing) && h.Cwnd > 0 {
+	growing := limited && (h.isGrowing() || h.Blind)
+	if limited && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
 	if n.Th1 == 0 {
