@@ -85,7 +85,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	if a.window.Size > 0 {
 		remaining = min(remaining, a.window.Room)
 	}
-	d := pickInTime(a.view, remaining)
+	d := pickUnlessFaster(a.view, remaining, (*Subflow).soonestPAD, (*Subflow).forecastBytes)
 	if d.Reason == NoIdleSubflow && full {
 		d.Reason = BudgetSpent
 	}
@@ -101,33 +101,6 @@ func (p *Subflow) unprovenBytes() unit.Bytes { return max(0, p.InFlight-p.Acked)
 func mayProve(p *Subflow, next bool, atRisk unit.Bytes) bool {
 	more := p.InFlight + p.MSS - p.Acked
 	return more <= initialWindow*p.MSS && (next || more <= 0 || p.MSS <= atRisk)
-}
-
-// pickInTime uses the idle subflow that delivers first, unless busy ones deliver all remaining
-// bytes before it would: PAMS with forecasts.
-func pickInTime(subflows []Subflow, remaining unit.Bytes) Decision {
-	t := leastIdle(subflows, (*Subflow).soonestPAD)
-	if t == nil {
-		return Decision{Wait: true, Reason: NoIdleSubflow}
-	}
-	if len(subflows) == 1 {
-		return Decision{Subflow: t.ID, Reason: OnlySubflow}
-	}
-	var diff unit.Bytes
-	faster := false
-	for i := range subflows {
-		if p := &subflows[i]; !p.Idle && p.soonestPAD() < t.PAD {
-			faster = true
-			diff += p.forecastBytes(t.PAD - p.soonestPAD())
-		}
-	}
-	switch {
-	case !faster:
-		return Decision{Subflow: t.ID, Reason: LeastPAD}
-	case diff > remaining:
-		return Decision{Wait: true, Reason: FasterIsSoon, Diff: diff}
-	}
-	return Decision{Subflow: t.ID, Reason: LeastIdlePAD, Diff: diff}
 }
 
 // isTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes left.

@@ -38,8 +38,8 @@ func (p *Subflow) forecastBytes(within time.Duration) unit.Bytes {
 	return unit.Bytes(min(windows*float64(p.Th.Bytes(p.DoublingTime)), 1<<60))
 }
 
-// soonestPAD returns PAD if the rate doubles as in forecastBytes, of which it is the inverse. A
-// subflow whose bytes are late gets no such credit.
+// soonestPAD returns PAD if the rate doubles as in forecastBytes. It is the inverse of that
+// function. A subflow with late bytes gets no such credit.
 func (p *Subflow) soonestPAD() time.Duration {
 	owd := p.MinRTT / 2
 	queue := p.PAD - owd

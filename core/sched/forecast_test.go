@@ -128,3 +128,35 @@ func TestAutoProves(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffIsTheSum checks that PAMS and auto count what all faster busy subflows deliver.
+func TestDiffIsTheSum(t *testing.T) {
+	list := []Subflow{
+		{ID: 1, PAD: 10 * ms, MinRTT: 20 * ms, Th: 4 * unit.Mbps, MSS: 1448, Measured: true},
+		{ID: 2, PAD: 10 * ms, MinRTT: 20 * ms, Th: 2 * unit.Mbps, MSS: 1448, Measured: true},
+		{ID: 3, Idle: true, PAD: 110 * ms, MinRTT: 220 * ms, Th: unit.Mbps, MSS: 1448, Measured: true},
+	}
+	for _, s := range []Scheduler{pams{}, &auto{}} {
+		// In 100 ms the two carry 50 and 25 KB.
+		if d := s.Pick(list, 70_000); !d.Wait || d.Diff != 75_000 {
+			t.Errorf("%s, 70 KB: %+v", s.Name(), d)
+		}
+		if d := s.Pick(list, 80_000); d.Wait || d.Subflow != 3 || d.Diff != 75_000 {
+			t.Errorf("%s, 80 KB: %+v", s.Name(), d)
+		}
+	}
+}
+
+// TestAutoDoesNotWaitForItself checks that a helper that auto may not try yet keeps no other subflow
+// waiting: nothing would ever move.
+func TestAutoDoesNotWaitForItself(t *testing.T) {
+	list := []Subflow{
+		{ID: 1, Helped: true, PAD: 5 * ms, MinRTT: 10 * ms, Th: unit.Mbps, MSS: 1448, Measured: true, Acked: unit.MB},
+		{ID: 2, Helped: true, Idle: true, PAD: 20 * ms, MinRTT: 40 * ms, Th: 10 * unit.Mbps, MSS: 1448},
+		{ID: 3, Helped: true, Idle: true, PAD: 100 * ms, MinRTT: 200 * ms, Th: unit.Mbps, MSS: 1448, Measured: true,
+			Acked: unit.MB},
+	}
+	if d := (&auto{}).Pick(list, 50_000); d.Wait || d.Subflow != 3 {
+		t.Errorf("%+v", d)
+	}
+}

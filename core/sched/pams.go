@@ -2,7 +2,11 @@
 
 package sched
 
-import "mpbond/base/unit"
+import (
+	"time"
+
+	"mpbond/base/unit"
+)
 
 // pams is the pipe-aware multipath scheduler (MPBond, MobiSys 2020, section 4.3). It uses the idle
 // subflow of least PAD, unless the faster busy subflows together deliver all remaining bytes before
@@ -12,7 +16,17 @@ type pams struct{}
 func (pams) Name() string { return "pams" }
 
 func (pams) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
-	t := leastIdle(subflows, padOf)
+	return pickUnlessFaster(subflows, remaining, padOf, func(p *Subflow, within time.Duration) unit.Bytes {
+		return p.Th.Bytes(within)
+	})
+}
+
+// pickUnlessFaster uses the idle subflow of least earliest, unless busy ones deliver all remaining
+// bytes before it would by its PAD. earliest returns when a subflow delivers a byte given to it now
+// at the earliest, carried how many bytes it carries within a time.
+func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, earliest func(*Subflow) time.Duration,
+	carried func(*Subflow, time.Duration) unit.Bytes) Decision {
+	t := leastIdle(subflows, earliest)
 	if t == nil {
 		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
@@ -20,15 +34,19 @@ func (pams) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 		return Decision{Subflow: t.ID, Reason: OnlySubflow}
 	}
 	var diff unit.Bytes
-	quicker := false
+	faster := false
 	for i := range subflows {
-		if p := &subflows[i]; !p.Idle && p.PAD < t.PAD {
-			quicker = true
-			diff += p.Th.Bytes(t.PAD - p.PAD)
+		p := &subflows[i]
+		if p.Idle {
+			continue
+		}
+		if ahead := t.PAD - earliest(p); ahead > 0 {
+			faster = true
+			diff += carried(p, ahead)
 		}
 	}
 	switch {
-	case !quicker:
+	case !faster:
 		return Decision{Subflow: t.ID, Reason: LeastPAD}
 	case diff > remaining:
 		return Decision{Wait: true, Reason: FasterIsSoon, Diff: diff}
