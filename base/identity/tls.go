@@ -96,7 +96,7 @@ func OnHello(cfg *tls.Config, f func() error) *tls.Config {
 //   - TLS 1.3 and nothing older;
 //   - one application protocol, which must be agreed on: crypto/tls accepts a peer that names
 //     none, VerifyConnection below does not;
-//   - both ends send a certificate, of which only the Ed25519 key counts;
+//   - both ends send a certificate, and only its Ed25519 key counts;
 //   - no session tickets: each connection proves the keys again, so that a device removed from
 //     the trust file stays out;
 //   - full-size records from the first byte on, for throughput.

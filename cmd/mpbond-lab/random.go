@@ -237,7 +237,7 @@ func (f *randomFlags) runTraced(n *network.Network, w *network.Workload, name st
 	return r, err
 }
 
-// randomReport is what the command prints.
+// randomReport is the output of the command.
 type randomReport struct {
 	First     uint64             `json:"first"`
 	Networks  int                `json:"networks"`

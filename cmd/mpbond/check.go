@@ -26,7 +26,7 @@ import (
 	"mpbond/node/server"
 )
 
-// checkResult is what `mpbond check --json` prints of a file.
+// checkResult is the output of `mpbond check --json` for a file.
 type checkResult struct {
 	File  string `json:"file"`
 	Valid bool   `json:"valid"`

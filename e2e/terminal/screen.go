@@ -35,7 +35,7 @@ type Cell struct {
 
 var blankCell = Cell{Rune: ' ', Style: plainStyle}
 
-// Screen is what a terminal of a fixed size shows. Lines that leave it at the top are lost.
+// Screen holds the characters of a terminal of a fixed size. Lines that scroll off its top are lost.
 type Screen struct {
 	Columns, Rows int
 	cells         [][]Cell

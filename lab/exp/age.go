@@ -16,7 +16,7 @@ import (
 // say so.
 const maxFigureAge = 50
 
-// corePaths are what decides figures, by their present and former names.
+// corePaths are the directories that decide figures, by their present and former names.
 var corePaths = []string{"core", "link/estimate", "bond", "sched", "estimate"}
 
 var versionPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]*$`)
