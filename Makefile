@@ -27,12 +27,9 @@ help: ## list the targets
 demo: deps build ## compare one download over three emulated devices with one link and kernel MPTCP: 1 min
 	@bin/mpbond-lab demo
 
-# Packages after bin/count run programs in real time: what fails there is made once
-# more. Whether all is well bin/count decides.
-AGAIN := cmd/mpbond cmd/mpbond-lab e2e e2e/console e2e/flow e2e/onload e2e/pair lab onload/fetch onload/page onload/playlist onload/upload
 test: ## run all tests, with the race detector where there are goroutines, and count them: 12 min
 	@go build -o bin/count ./archtest/count
-	@.ci/test | bin/count $(addprefix mpbond/,$(AGAIN))
+	@.ci/test | bin/count $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...)
 
 quick: ## vet and test the packages that differ from BASE (HEAD) and those that import them: 1 min
 	@BASE='$(BASE)' .ci/quick

@@ -5,21 +5,14 @@
 // skipped tests with their reasons, the names of failed ones, and at the end "N passed, N failed, N
 // skipped". It stands behind `make test`, outside the data path. It exits with 1 if a test failed,
 // none ran, or a package named on its command line was not tested.
-//
-// Packages named on its command line run real programs over emulated links in real time. A failed
-// test of theirs is run once more, alone, unless it found a data race: other programs on the
-// machine may have disturbed it. It is run up to three times if it skips itself because the machine
-// is too busy. A test that passes then does not fail the run; it is named at the end.
 package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 )
@@ -49,29 +42,17 @@ type tally struct {
 	failedPackages            map[string]bool // packages with a failed test
 	testedPackages            map[string]bool // packages that were tested
 	buildOutput               map[string][]string
-	retryPackages             []string      // packages
-	failures                  map[test]int  // of top-level tests of those, with their subtests
-	noRetry                   map[test]bool // tests of those not to retry: after a race, or in a cut-off package
-	flaky                     []test
 }
 
-func newTally(out io.Writer, again ...string) *tally {
-	return &tally{out: out, retryPackages: again, output: map[test][]string{}, running: map[test]bool{},
-		failedPackages: map[string]bool{}, testedPackages: map[string]bool{}, buildOutput: map[string][]string{},
-		failures: map[test]int{}, noRetry: map[test]bool{}}
+func newTally(out io.Writer) *tally {
+	return &tally{out: out, output: map[test][]string{}, running: map[test]bool{}, failedPackages: map[string]bool{},
+		testedPackages: map[string]bool{}, buildOutput: map[string][]string{}}
 }
-
-// maxTries is the most times that a failed test is run again if it skips itself.
-const maxTries = 3
 
 func main() {
-	t := newTally(os.Stdout, os.Args[1:]...)
+	t := newTally(os.Stdout)
 	t.readEvents(os.Stdin)
-	t.retryFailed(func(f test) io.Reader {
-		out, _ := exec.Command("go", "test", "-race", "-count=1", "-timeout", "5m", "-json", "-run", "^"+f.name+"$",
-			f.pkg).Output()
-		return bytes.NewReader(out)
-	})
+	t.requireTested(os.Args[1:])
 	if !t.printSummary() {
 		os.Exit(1)
 	}
@@ -88,49 +69,6 @@ func (t *tally) readEvents(events io.Reader) {
 		if err != nil {
 			return
 		}
-	}
-}
-
-// retryFailed runs failed tests again with run, which returns their events.
-func (t *tally) retryFailed(run func(test) io.Reader) {
-	for f, n := range t.failures {
-		if t.noRetry[f] {
-			continue
-		}
-		var second *tally
-		for range maxTries {
-			fmt.Fprintf(t.out, "again: %s %s\n", f.pkg, f.name)
-			second = newTally(t.out)
-			if second.readEvents(run(f)); second.skipped == 0 || second.failed > 0 {
-				break
-			}
-		}
-		if second.failed+second.skipped+len(second.running) == 0 && second.passed > 0 {
-			t.failed -= n
-			t.passed += second.passed
-			t.failedNames = slices.DeleteFunc(t.failedNames, func(name string) bool {
-				return name == f.pkg+" "+f.name || strings.HasPrefix(name, f.pkg+" "+f.name+"/")
-			})
-			t.flaky = append(t.flaky, f)
-		}
-	}
-}
-
-// topLevel returns the test that a subtest belongs to.
-func topLevel(key test) test {
-	key.name, _, _ = strings.Cut(key.name, "/")
-	return key
-}
-
-// recordFailure records a failed test of a package to retry, with its output.
-func (t *tally) recordFailure(key test, output string) {
-	if !slices.Contains(t.retryPackages, key.pkg) {
-		return
-	}
-	key = topLevel(key)
-	t.failures[key]++
-	for _, words := range []string{"DATA RACE", "race detected during", "panic: "} {
-		t.noRetry[key] = t.noRetry[key] || strings.Contains(output, words)
 	}
 }
 
@@ -168,7 +106,6 @@ func (t *tally) endTest(action string, key test) {
 		t.failed++
 		t.failedNames = append(t.failedNames, key.pkg+" "+key.name)
 		t.failedPackages[key.pkg] = true
-		t.recordFailure(key, strings.Join(t.output[key], ""))
 		fmt.Fprintf(t.out, "FAIL  %s %s\n%s", key.pkg, key.name, shortenDump(strings.Join(t.output[key], "")))
 	case "skip":
 		t.skipped++
@@ -178,13 +115,12 @@ func (t *tally) endTest(action string, key test) {
 }
 
 func (t *tally) endPackage(e event) {
-	t.testedPackages[e.Package] = true
+	t.testedPackages[e.Package] = t.testedPackages[e.Package] || e.Action != "skip" // skip: it has no tests
 	if e.Action == "fail" {
 		// A panic or the time limit cut off tests that never ended.
 		for key := range t.running {
 			if key.pkg == e.Package {
 				t.endTest("fail", key)
-				t.noRetry[topLevel(key)] = true // tests after it did not run
 			}
 		}
 		if !t.failedPackages[e.Package] { // it did not build, or TestMain failed it
@@ -194,10 +130,21 @@ func (t *tally) endPackage(e event) {
 		fmt.Fprint(t.out, strings.Join(t.buildOutput[e.FailedBuild], ""),
 			shortenDump(strings.Join(t.output[test{e.Package, ""}], "")))
 	}
-	if e.Action != "skip" { // a package without tests
+	if e.Action != "skip" {
 		fmt.Fprintf(t.out, "%-5s %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
 	}
 	delete(t.output, test{e.Package, ""})
+}
+
+// requireTested counts each of the packages that was not tested as failed: a list of packages lacks
+// it, or the go command ended before.
+func (t *tally) requireTested(packages []string) {
+	for _, p := range packages {
+		if !t.testedPackages[p] {
+			t.failed++
+			t.failedNames = append(t.failedNames, p+" was not tested")
+		}
+	}
 }
 
 // maxNamed is the most failed tests named at the end.
@@ -208,18 +155,9 @@ func (t *tally) printSummary() bool {
 	for key := range t.running { // the go command itself was killed
 		t.endTest("fail", key)
 	}
-	for _, p := range t.retryPackages {
-		if !t.testedPackages[p] { // the go command failed before
-			t.failed++
-			t.failedNames = append(t.failedNames, p+" was not tested")
-		}
-	}
 	slices.Sort(t.skippedNames)
 	for _, s := range t.skippedNames {
 		fmt.Fprintln(t.out, "skipped:", s)
-	}
-	for _, f := range t.flaky {
-		fmt.Fprintf(t.out, "flaky: %s %s failed once and passed when run again\n", f.pkg, f.name)
 	}
 	for _, f := range t.failedNames[:min(maxNamed, len(t.failedNames))] { // the output scrolled away long ago
 		fmt.Fprintln(t.out, "failed:", f)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 )
@@ -63,50 +62,23 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestAgain checks that a failed test of the given packages is run once more unless it found a
-// race, and that all other failures count.
-func TestAgain(t *testing.T) {
-	const (
-		fail  = `{"Action":"fail","Package":"p","Test":"A/part"}` + "\n" + `{"Action":"fail","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n"
-		race  = `{"Action":"output","Package":"p","Test":"A/part","Output":"WARNING: DATA RACE\n"}` + "\n"
-		skip  = `{"Action":"skip","Package":"p","Test":"A/part"}` + "\n"
-		pass  = `{"Action":"pass","Package":"p","Test":"A"}` + "\n"
-		other = `{"Action":"pass","Package":"q","Test":"B"}` + "\n" + `{"Action":"pass","Package":"q"}` + "\n"
-		end   = `{"Action":"fail","Package":"p"}` + "\n"
-	)
+// TestNotTested checks that a named package without the result of a test fails the run.
+func TestNotTested(t *testing.T) {
+	const tested = `{"Action":"pass","Package":"p","Test":"A"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n"
 	for name, c := range map[string]struct {
-		pkg, first, second string
-		ok                 bool
-		want               string
+		events, want string
 	}{
-		"passes then":  {"p", fail, pass, true, "flaky: p A failed once"},
-		"fails again":  {"p", fail, fail, false, "1 passed, 2 failed"},
-		"says nothing": {"p", fail, "", false, "1 passed, 2 failed"},
-		"race":         {"p", race + fail, pass, false, "1 passed, 2 failed"},
-		"cut off":      {"p", `{"Action":"run","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n", pass, false, "1 passed, 1 failed"},
-		"panic": {"p", `{"Action":"output","Package":"p","Test":"A","Output":"panic: oh\n"}` + "\n" + fail,
-			pass, false, "1 passed, 2 failed"},
-		"skips then": {"p", fail, skip + pass, false, "1 passed, 2 failed"},
-		"skips at first": {"p", fail, skip + pass + "\x00" + skip + pass + "\x00" + pass, true,
-			"flaky: p A failed once"},
-		"fails after it": {"p", fail, skip + pass + "\x00" + fail + "\x00" + pass, false, "1 passed, 2 failed"},
-		"elsewhere":      {"q", fail, pass, false, "1 passed, 2 failed"},
-		"not tested":     {"r", fail, pass, false, "failed: r was not tested"},
+		"tested":          {tested + `{"Action":"pass","Package":"q"}`, "1 passed, 0 failed"},
+		"tested in parts": {tested + `{"Action":"pass","Package":"q"}` + "\n" + `{"Action":"skip","Package":"q"}`, "1 passed, 0 failed"},
+		"failed":          {tested + `{"Action":"fail","Package":"q"}`, "failed: q\n1 passed, 1 failed"},
+		"not tested":      {tested, "failed: q was not tested\n1 passed, 1 failed"},
+		"without tests":   {tested + `{"Action":"skip","Package":"q"}`, "failed: q was not tested\n1 passed, 1 failed"},
 	} {
 		var b strings.Builder
-		y := newTally(&b, c.pkg)
-		y.readEvents(strings.NewReader(other + c.first + end))
-		times := strings.Split(c.second, "\x00")
-		y.retryFailed(func(f test) io.Reader {
-			if f != (test{"p", "A"}) {
-				t.Errorf("%s: %v is run again", name, f)
-			}
-			now := times[0]
-			times = append(times[1:], now)
-			return strings.NewReader(now)
-		})
-		if ok := y.printSummary(); ok != c.ok || !strings.Contains(b.String(), c.want) ||
-			ok == strings.Contains(b.String(), "failed: ") {
+		y := newTally(&b)
+		y.readEvents(strings.NewReader(c.events))
+		y.requireTested([]string{"p", "q"})
+		if ok := y.printSummary(); ok != strings.Contains(c.want, " 0 failed") || !strings.Contains(b.String(), c.want) {
 			t.Errorf("%s: %v\n%s", name, ok, b.String())
 		}
 	}
@@ -114,7 +86,6 @@ func TestAgain(t *testing.T) {
 
 // TestDump checks that a dump is shortened to its relevant stacks, each once, and within limits,
 // and that other output stays unchanged.
-
 func TestDump(t *testing.T) {
 	const (
 		head   = "    x_test.go:5: before\npanic: test timed out after 10m0s\n\trunning tests:\n\t\tTestX (9m59s)\n\n"
