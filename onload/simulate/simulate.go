@@ -76,6 +76,10 @@ type Result struct {
 // reportInterval is how often progress is reported, as in live transfers.
 const reportInterval = 100 * time.Millisecond
 
+// notReported is the progress of a job whose first byte has not come: the first report, of 0 bytes,
+// ends the wait for a response.
+const notReported = -1
+
 // pathState is the state of a path.
 type pathState struct {
 	Path
@@ -83,6 +87,7 @@ type pathState struct {
 	firstByte time.Duration // of the current job
 	started   bool          // the first byte was reported
 	received  float64
+	reported  unit.Bytes    // to the board, of the current job
 	lastUsed  time.Duration // when it last was
 	isAwake   bool
 	needsConn bool // the next request needs a new connection
@@ -232,11 +237,16 @@ func (r *simulation) countJob(l *pathState) {
 	}
 }
 
-// reportProgress reports the progress of a path to the board.
+// reportProgress reports the progress of a path to the board, if any: as in live transfers, a path
+// without further bytes is silent.
 func (r *simulation) reportProgress(l *pathState) {
-	if l.job != nil && l.started {
-		r.board.ReportProgress(l.job.ID,
-			min(unit.Bytes(l.received)+l.Buffer, max(unit.Bytes(l.received), r.jobSize(l.job)-1)), r.clockTime())
+	if l.job == nil || !l.started {
+		return
+	}
+	got := min(unit.Bytes(l.received)+l.Buffer, max(unit.Bytes(l.received), r.jobSize(l.job)-1))
+	if got != l.reported {
+		l.reported = got
+		r.board.ReportProgress(l.job.ID, got, r.clockTime())
 	}
 }
 
@@ -272,7 +282,8 @@ func (r *simulation) startJob(l *pathState, j board.Job) {
 	if !l.isAwake || l.Tail > 0 && r.now-l.lastUsed > l.Tail {
 		wait += l.Promotion
 	}
-	l.job, l.firstByte, l.started, l.received, l.isAwake, l.needsConn = &j, r.now+wait, false, 0, true, false
+	l.job, l.firstByte, l.started, l.isAwake, l.needsConn = &j, r.now+wait, false, true, false
+	l.received, l.reported = 0, notReported
 }
 
 // rateAt returns the rate in bytes per second at a time, and when it changes. Times must not
