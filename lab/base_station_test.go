@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 	"mpbond/lab/lte"
 	"mpbond/lab/shaper"
 	"mpbond/pbe/cell"
@@ -60,17 +61,8 @@ func connectListener(t *testing.T, b *broadcast, path string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	waitUntil(t, "a hearer", func() bool { return b.listenerCount.Load() == before+1 })
+	waittest.Until(t, "a listener", func() bool { return b.listenerCount.Load() == before+1 })
 	return c
-}
-
-func waitUntil(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("no %s", what)
-		}
-	}
 }
 
 // Each listener gets everything from its connection on, in order, as a recording or as ground
@@ -83,7 +75,7 @@ func TestBroadcast(t *testing.T) {
 	}
 	first := connectListener(t, b, messages)
 	send(100, 600)
-	waitUntil(t, "room", func() bool { return b.taken.Load() == b.written.Load() })
+	waittest.Until(t, "room for more", func() bool { return b.taken.Load() == b.written.Load() })
 	second, third := connectListener(t, b, messages), connectListener(t, b, truth)
 	send(600, 1100)
 	for _, c := range []struct {
@@ -124,7 +116,7 @@ func TestBroadcast(t *testing.T) {
 	for _, c := range []net.Conn{first, second, third} {
 		c.Close()
 	}
-	waitUntil(t, "end", func() bool { return b.listenerCount.Load() == 0 })
+	waittest.Until(t, "the end of a listener", func() bool { return b.listenerCount.Load() == 0 })
 }
 
 // A listener that does not read is dropped and does not delay others.
@@ -150,7 +142,7 @@ func TestBroadcastDropsSlowListener(t *testing.T) {
 	if _, err := io.Copy(io.Discard, slow); err != nil {
 		t.Error(err)
 	}
-	waitUntil(t, "end", func() bool { return b.listenerCount.Load() == 1 })
+	waittest.Until(t, "the end of a listener", func() bool { return b.listenerCount.Load() == 1 })
 }
 
 // Subframes without a free slot are counted as missed, and the emulator's thread continues.

@@ -23,6 +23,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 	"mpbond/pbe/flow"
 )
 
@@ -233,15 +234,15 @@ func serveInNode(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
 	if udp {
 		table, state = "udp", "07"
 	}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	waittest.Success(t, func() error {
 		// This order matters: a program that still enters the node sees other sockets.
 		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", cmd.Process.Pid, table))
 		if strings.Contains(string(b), " "+state+" ") && !strings.Contains(link, "nsenter") {
-			return
+			return nil
 		}
-	}
-	t.Fatalf("%v does not listen: %s", argv, out)
+		return fmt.Errorf("%v does not listen: %s", argv, out)
+	})
 }
 
 func parseNumbers(t *testing.T, out *bytes.Buffer) (n []float64) {
@@ -437,11 +438,7 @@ func isAlive(pid int) bool {
 
 func waitExited(t *testing.T, pid int, what string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); isAlive(pid); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s still runs", what)
-		}
-	}
+	waittest.Until(t, what+" has exited", func() bool { return !isAlive(pid) })
 }
 
 // TestNothingLeaks takes labs down in every way. The processes inside, their namespaces and the

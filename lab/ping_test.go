@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"mpbond/base/waittest"
 )
 
 // Pings measure the known delays of a link, and nothing of a link that loses everything.
@@ -39,7 +41,7 @@ ends = ["server", "web"]
 	}
 	// Ten more than the one of each link that was answered.
 	before := l.sentDown(t, "near")
-	waitUntil(t, "ten pings", func() bool { return l.sentDown(t, "near") >= before+10 })
+	waittest.Until(t, "ten pings", func() bool { return l.sentDown(t, "near") >= before+10 })
 	all, err := stop()
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 	"mpbond/internal/cli/clitest"
 	"mpbond/onload/allowance"
@@ -50,14 +52,13 @@ func TestPermitService(t *testing.T) {
 	}()
 	ask := func(want string, code int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(400 * time.Millisecond) {
+		waittest.Success(t, func() error {
 			got, out, errs := runProgram(t, "permit", "ask", service, "--key", key.Public().String())
-			if got == code && strings.Contains(out, want) {
-				return
-			} else if time.Now().After(end) {
-				t.Fatalf("code %d, want %d and %q: %s%s", got, code, want, out, errs)
+			if got != code || !strings.Contains(out, want) {
+				return fmt.Errorf("code %d, want %d and %q: %s%s", got, code, want, out, errs)
 			}
-		}
+			return nil
+		})
 	}
 	ask("cell north, load 91 %: not permitted", cli.ExitFailure)
 	clitest.ReplaceFile(t, load, "0.3")

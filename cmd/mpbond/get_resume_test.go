@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 	"mpbond/internal/cli/clitest"
 )
@@ -199,14 +200,10 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 	}
 	start(exec.Command(nginx, "-e", "stderr", "-c", dir+"/conf"), "")
 	s, p := server(), primary()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if all, err := queryStatus(t.Context(), statusSockets(""), false); err == nil && len(all[0].Bonds) > 0 &&
-			len(all[0].Bonds[0].Subflows) > 0 {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("there is no bond", err)
-		}
-	}
+	waittest.Until(t, "a bond with a subflow", func() bool {
+		all, err := queryStatus(t.Context(), statusSockets(""), false)
+		return err == nil && len(all[0].Bonds) > 0 && len(all[0].Bonds[0].Subflows) > 0
+	})
 	t.Chdir(t.TempDir())
 	var said bytes.Buffer
 	get := newProcess("get", "--sha256", fmt.Sprintf("%x", sha256.Sum256(data)), "http://"+web+"/big")
@@ -216,15 +213,14 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 	}
 	part := func(n int64) { // waits until so much is there
 		t.Helper()
-		for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		waittest.Until(t, fmt.Sprint(n, " bytes in the part file"), func() bool {
 			list, _ := filepath.Glob(".big.part-*")
-			if len(list) == 1 {
-				if st, err := os.Stat(list[0]); err == nil && st.Size() >= n {
-					return
-				}
+			if len(list) != 1 {
+				return false
 			}
-		}
-		t.Fatalf("never %d bytes", n)
+			st, err := os.Stat(list[0])
+			return err == nil && st.Size() >= n
+		})
 	}
 	part(1 << 20)
 	kill(s)

@@ -22,6 +22,7 @@ import (
 	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 	"mpbond/internal/cli/clitest"
 	"mpbond/link/tcp"
@@ -145,13 +146,12 @@ func TestOnload(t *testing.T) {
 	}
 	eventually := func(what string, ok func(*api.OnloadStatus) bool) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			if st := status(); st != nil && ok(st) {
-				return
-			} else if time.Now().After(end) {
-				t.Fatalf("never: %s; %+v", what, st)
+		waittest.Success(t, func() error {
+			if st := status(); st == nil || !ok(st) {
+				return fmt.Errorf("not yet: %s; %+v", what, st)
 			}
-		}
+			return nil
+		})
 	}
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "hello")
@@ -233,16 +233,14 @@ func TestOnloadRests(t *testing.T) {
 	until := func(what string, ok func(*api.OnloadStatus) bool) {
 		t.Helper()
 		var st *api.OnloadStatus
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		waittest.Success(t, func() error {
 			if all, err := queryStatus(t.Context(), statusSockets(""), false); err == nil && all[0].Onload != nil {
 				if st = all[0].Onload; ok(st) {
-					return
+					return nil
 				}
 			}
-			if time.Now().After(end) {
-				t.Fatalf("never: %s; %+v", what, st)
-			}
-		}
+			return fmt.Errorf("not yet: %s; %+v", what, st)
+		})
 	}
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -275,13 +273,10 @@ func TestOnloadRests(t *testing.T) {
 			t.Fatal(err)
 		}
 		var a *http.Response
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // until it knows of it
-			if a, err = web.Do(q); err == nil {
-				break
-			} else if time.Now().After(end) {
-				t.Fatal(err)
-			}
-		}
+		waittest.Success(t, func() error { // until the relay knows of it
+			a, err = web.Do(q)
+			return err
+		})
 		if _, out, _ := runProgram(t, "status"); !strings.Contains(out, "for laptop: 1 connection, ") {
 			t.Error(out)
 		}

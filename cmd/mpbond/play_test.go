@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/waittest"
 	"mpbond/internal/cli/clitest"
 	"mpbond/onload/fetch"
 )
@@ -51,14 +52,11 @@ func TestPlay(t *testing.T) {
 	defer through.CloseIdleConnections()
 	player := &http.Client{Transport: through}
 	get := func(name string) string {
-		a, err := player.Get(site.URL + name)
-		for end := time.Now().Add(10 * time.Second); err != nil &&
-			time.Now().Before(end); a, err = player.Get(site.URL + name) {
-			time.Sleep(10 * time.Millisecond) // until it listens
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		var a *http.Response
+		waittest.Success(t, func() (err error) { // until it listens
+			a, err = player.Get(site.URL + name)
+			return err
+		})
 		defer a.Body.Close()
 		data, err := io.ReadAll(a.Body)
 		if err != nil || a.StatusCode != http.StatusOK {

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mpbond/base/waittest"
 )
 
 // TestAnnounceAndFind checks that a service is found on each network, by its address there, and
@@ -57,15 +59,12 @@ func TestAnnounceAndFind(t *testing.T) {
 	}
 	want := []Found{{"K7QF", netip.MustParseAddrPort("10.0.1.1:7602")},
 		{"K7QF", netip.MustParseAddrPort("10.0.2.1:7602")}}
-	for end := time.Now().Add(time.Minute); ; {
-		got := find(Pipes)
-		if slices.Equal(got, want) {
-			break
+	waittest.Success(t, func() error {
+		if got := find(Pipes); !slices.Equal(got, want) {
+			return fmt.Errorf("found %v, want %v", got, want)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("found %v, want %v", got, want)
-		}
-	}
+		return nil
+	})
 	before := receivedBytes(t)
 	if got := find(Codes); len(got) > 0 {
 		t.Errorf("of another service: %v", got)

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/base/waittest"
 	"mpbond/link/pipe"
 	"mpbond/link/wire"
 )
@@ -83,7 +84,7 @@ func TestPipeLosesAddress(t *testing.T) {
 		t.Fatal("the pipe that waits is still there")
 	}
 	a.set("127.0.0.1", "192.0.2.1")
-	eventually(t, "the subflow needs another pipe", p.IsBroken)
+	waittest.Until(t, "the subflow needs another pipe", p.IsBroken)
 	next := w.acceptWaiting()
 	if err := p.Resume(t.Context(), next); err != nil {
 		t.Fatal(err)

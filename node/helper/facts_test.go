@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 	"mpbond/control/facts"
 	"mpbond/control/policy"
 	"mpbond/link/pipe"
@@ -232,7 +233,7 @@ func TestRoaming(t *testing.T) {
 		t.Fatal("it was known before")
 	}
 	a.set("127.0.0.1", "192.0.2.2")
-	eventually(
+	waittest.Until(
 		t,
 		"the other link was sent",
 		func() bool { return w.h.Facts().Link == "lo" && w.h.Facts().Metered == wire.MeteredYes },

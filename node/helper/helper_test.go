@@ -20,6 +20,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
@@ -46,16 +47,6 @@ func transferBytes(t *testing.T, from, to pipe.Hop, n int64, seed byte) {
 	}
 }
 
-// eventually waits for a state of the helper that has no event.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 func TestRelayBothWays(t *testing.T) {
 	for name, c := range map[string]struct {
 		carrier func() pipe.Carrier
@@ -72,7 +63,7 @@ func TestRelayBothWays(t *testing.T) {
 			all.Go(func() { transferBytes(t, p, s, c.n, 1) })
 			all.Go(func() { transferBytes(t, s, p, c.n, 2) })
 			all.Wait()
-			eventually(t, "the relay has ended", func() bool { return len(w.h.Status().Subflows) == 0 })
+			waittest.Until(t, "the relay has ended", func() bool { return len(w.h.Status().Subflows) == 0 })
 			if got := w.h.Status().Relayed; got != uint64(2*c.n) {
 				t.Errorf("relayed %d bytes", got)
 			}
@@ -118,7 +109,7 @@ func TestPushBackTCP(t *testing.T) {
 		_, _ = io.Copy(struct{ io.Writer }{s}, newNoise(n, 1))
 		_ = s.CloseWrite()
 	}()
-	eventually(t, "the ring is full", func() bool {
+	waittest.Until(t, "the ring is full", func() bool {
 		f := w.h.Status().Subflows
 		return len(f) == 1 && f[0].Down.Buffered == buffer
 	})
@@ -182,7 +173,7 @@ func TestKillEitherEnd(t *testing.T) {
 			_, _ = io.Copy(io.Discard, s)
 		}
 		s.Close()
-		eventually(t, "the relay has ended: "+end, func() bool { return len(w.h.Status().Subflows) == 0 })
+		waittest.Until(t, "the relay has ended: "+end, func() bool { return len(w.h.Status().Subflows) == 0 })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 )
 
 // TestMeter: a relay's rates are those of the last second in each direction and end with it.
@@ -58,7 +59,7 @@ func TestStatusShowsRates(t *testing.T) {
 		}
 		return down, up
 	}
-	eventually(t, "a rate down is shown", func() bool { down, up := shown(); return down > unit.Mbps && up < down })
+	waittest.Until(t, "a rate down is shown", func() bool { down, up := shown(); return down > unit.Mbps && up < down })
 	primary.Close()
 	server.Close()
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 	"mpbond/control/device"
 	"mpbond/link/estimate"
 	"mpbond/link/pipe"
@@ -72,13 +73,13 @@ func TestOwnerGoesFirst(t *testing.T) {
 				return p.PacingLimit > 0, up
 			}
 			busy.Store(true)
-			eventually(t, "both ends are limited", func() bool { down, up := limited(); return down && up })
+			waittest.Until(t, "both ends are limited", func() bool { down, up := limited(); return down && up })
 			if l := w.h.Status().Shares; len(l) != 1 || l[0].Interface != "wwan0" || !l[0].Down.Limited ||
 				l[0].Down.Owner == 0 {
 				t.Errorf("status: %+v", l)
 			}
 			busy.Store(false)
-			eventually(t, "no end is limited", func() bool { down, up := limited(); return !down && !up })
+			waittest.Until(t, "no end is limited", func() bool { down, up := limited(); return !down && !up })
 		})
 	}
 }
@@ -117,12 +118,12 @@ func TestLimitEndsOnFullHop(t *testing.T) {
 		}
 		return false, 0
 	}
-	eventually(t, "the hop takes nothing", func() bool { full, _ := hop(); return full })
+	waittest.Until(t, "the hop takes nothing", func() bool { full, _ := hop(); return full })
 	for range 2 {
 		busy.Store(true)
-		eventually(t, "it is limited", func() bool { _, limit := hop(); return limit > 0 })
+		waittest.Until(t, "it is limited", func() bool { _, limit := hop(); return limit > 0 })
 		busy.Store(false)
-		eventually(t, "it is not limited", func() bool { _, limit := hop(); return limit == 0 })
+		waittest.Until(t, "it is not limited", func() bool { _, limit := hop(); return limit == 0 })
 	}
 }
 
@@ -153,7 +154,7 @@ func TestLossIsNoOwner(t *testing.T) {
 	w.listenAll("127.0.0.1:0")
 	w.startHelper(Config{})
 	w.joinSubflow()
-	eventually(t, "the relay is there", func() bool {
+	waittest.Until(t, "the relay is there", func() bool {
 		return len(w.h.relays.listSubflows()) == 1
 	})
 	s := newLinkShare(w.h.log) // the helper's own ignores loopback
@@ -209,7 +210,7 @@ func TestOnloadIsNoOwner(t *testing.T) {
 	w.listenAll("127.0.0.1:0")
 	w.startHelper(Config{})
 	w.joinSubflow()
-	eventually(t, "the relay is there", func() bool {
+	waittest.Until(t, "the relay is there", func() bool {
 		return len(w.h.relays.listSubflows()) == 1
 	})
 	wwan := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
@@ -320,7 +321,7 @@ func TestLendTotals(t *testing.T) {
 			// Two relays: one sends down, the other up.
 			p1, s1, _ := w.joinSubflow()
 			p2, s2, _ := w.joinSubflow()
-			eventually(t, "both are there", func() bool {
+			waittest.Until(t, "both are there", func() bool {
 				return len(w.h.relays.listSubflows()) == 2
 			})
 			first := sums()
@@ -346,7 +347,7 @@ func TestLendTotals(t *testing.T) {
 			if same {
 				wantDown, wantUp = wantDown+wantUp, wantUp+wantDown
 			}
-			eventually(
+			waittest.Until(
 				t,
 				"all is counted",
 				func() bool { l := sums(); return l.down.sharedBytes >= wantDown && l.up.sharedBytes >= wantUp },

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/waittest"
 	"mpbond/link/wire"
 )
 
@@ -175,16 +176,14 @@ func TestSOCKSReplies(t *testing.T) {
 // awaitReply repeats a request until the edge has noticed how the previous connection ended.
 func awaitReply(t *testing.T, proxy, name string, want byte) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; {
+	waittest.Success(t, func() error {
 		c, reply := socksDial(t, proxy, name)
 		c.Close()
-		if reply == want {
-			return
+		if reply != want {
+			return fmt.Errorf("%s: reply %d, want %d", name, reply, want)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: reply %d, want %d", name, reply, want)
-		}
-	}
+		return nil
+	})
 }
 
 // TestReached checks that the memory of destinations is bounded and expires.

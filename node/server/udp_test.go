@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/waittest"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
 	"mpbond/node/dial"
@@ -66,11 +67,7 @@ func TestOtherListener(t *testing.T) {
 	}
 	o.broken <- errors.New("the socket is on fire")
 	ln.Close()
-	for end := time.Now().Add(time.Minute); len(o.broken) > 0; time.Sleep(time.Millisecond) { // Accept takes it
-		if time.Now().After(end) {
-			t.Fatal("nobody accepts any more")
-		}
-	}
+	waittest.Until(t, "Accept takes the error", func() bool { return len(o.broken) == 0 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

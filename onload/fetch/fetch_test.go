@@ -18,6 +18,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 	"mpbond/onload/board"
 )
 
@@ -234,9 +235,7 @@ func TestKilled(t *testing.T) {
 		}
 		return j.Have.Size()
 	}
-	for end := time.Now().Add(time.Minute); have() < half && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, "half of the object", func() bool { return have() >= half })
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/text"
+	"mpbond/base/waittest"
 	"mpbond/link/tcp"
 	"mpbond/onload/allowance"
 )
@@ -298,11 +299,7 @@ func TestKeeperAsks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { k.Run(ctx); close(done) }()
-	for end := time.Now().Add(10 * time.Second); !k.DayLimit().Unlimited; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(k.DayLimit().Reason)
-		}
-	}
+	waittest.Until(t, "a permit", func() bool { return k.DayLimit().Unlimited })
 	cancel()
 	<-done
 }

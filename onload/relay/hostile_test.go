@@ -21,6 +21,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/link/tcp"
 )
 
@@ -98,7 +99,7 @@ func TestNoMore(t *testing.T) {
 	c := dialWorld(t, w, at)
 	w.forbid(fault.New(fault.Limit, errors.New("nothing is left today"), ""))
 	expectClosed(t, c, "no allowance")
-	eventually(t, "its place is free", func() bool { return len(w.r.Status().Tunnels) == 0 })
+	waittest.Until(t, "its place is free", func() bool { return len(w.r.Status().Tunnels) == 0 })
 }
 
 // TestIdle checks that idle tunnels release their slots.

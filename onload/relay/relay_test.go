@@ -24,6 +24,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/link/discovery"
 	"mpbond/link/tcp"
 )
@@ -148,16 +149,6 @@ func listen(t testing.TB, serve func(*net.TCPConn)) string {
 	return l.Addr().String()
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 func getBody(t testing.TB, c *http.Client, url string) []byte {
 	t.Helper()
 	a, err := c.Get(url)
@@ -218,7 +209,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%d connections for five requests", n)
 		}
 		var s Status
-		eventually(t, "all is counted", func() bool {
+		waittest.Until(t, "all is counted", func() bool {
 			s = w.r.Status()
 			return len(s.Tunnels) == 1 && s.Tunnels[0].Up >= 2<<20 && s.Tunnels[0].Down >= 8<<20
 		})
@@ -227,7 +218,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		c.CloseIdleConnections()
-		eventually(t, "the tunnel ends", func() bool { return len(w.r.Status().Tunnels) == 0 })
+		waittest.Until(t, "the tunnel ends", func() bool { return len(w.r.Status().Tunnels) == 0 })
 		if now := w.r.Status(); now.Bytes < s.Bytes {
 			t.Errorf("%d bytes were carried, now %d", s.Bytes, now.Bytes)
 		}

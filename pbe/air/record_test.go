@@ -5,6 +5,7 @@ package air
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/waittest"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
 )
@@ -125,11 +127,7 @@ func TestServer(t *testing.T) {
 	}
 	until := func(n int) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); callers() != n; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%d callers, want %d", callers(), n)
-			}
-		}
+		waittest.Until(t, fmt.Sprint(n, " callers"), func() bool { return callers() == n })
 	}
 	r := s.Recorder(1)
 	r.Self = 7000

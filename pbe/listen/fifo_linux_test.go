@@ -3,6 +3,7 @@
 package listen
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -11,22 +12,23 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// patience is the timeout for other goroutines and the system, on a busy machine too.
-const patience = time.Minute
+	"mpbond/base/waittest"
+)
 
 // waitUntil waits until the state of a listener fits, while meanwhile continues the input.
 func waitUntil(t *testing.T, l *Listener, is func(silent error) bool, meanwhile func() error) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(l.State().Silent); time.Sleep(ms) {
-		if time.Now().After(end) {
-			t.Fatalf("silent: %v", l.State().Silent)
+	waittest.Success(t, func() error {
+		silent := l.State().Silent
+		if is(silent) {
+			return nil
 		}
 		if err := meanwhile(); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return fmt.Errorf("silent: %v", silent)
+	})
 }
 
 // TestRealSources checks that a decoder is received over a FIFO and a Unix socket, is reported

@@ -22,6 +22,7 @@ import (
 
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 	"mpbond/link/subflow"
 	"mpbond/link/wire"
 	"mpbond/pbe/cc"
@@ -112,16 +113,6 @@ func (c *Conn) snapshotCounts() packetCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.engine.counts
-}
-
-// eventually waits for other goroutines until ok returns true.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", testTimeout, what)
-		}
-	}
 }
 
 func TestLoopback(t *testing.T) {
@@ -233,7 +224,7 @@ func TestStrangers(t *testing.T) {
 func TestFollowsWhoAnswers(t *testing.T) {
 	c, s, sh := connectViaShim(t, nil)
 	exchangeStreams(t, c, s, 100_000)
-	eventually(t, "all is acknowledged", func() bool { h, _ := c.Probe(); return h.Queue == 0 })
+	waittest.Until(t, "all is acknowledged", func() bool { h, _ := c.Probe(); return h.Queue == 0 })
 	elsewhere := loopback(t)
 	defer elsewhere.Close()
 	var sent int
@@ -266,7 +257,7 @@ func TestFollowsWhoAnswers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "path validation ends",
+	waittest.Until(t, "path validation ends",
 		func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.route.validation.remaining == 0 })
 	if addrOf(s.RemoteAddr()) != sh.address() {
 		t.Error("the server moved without path validation")
@@ -304,7 +295,7 @@ func TestMigrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	eventually(t, "the client is at the new address", func() bool {
+	waittest.Until(t, "the client is at the new address", func() bool {
 		var at netip.AddrPort
 		sh.do(func() { at = sh.client })
 		return at == addrOf(other.Addr()) && c.LocalAddr().String() == other.Addr().String()
@@ -325,7 +316,7 @@ func TestServerFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	exchangeStreams(t, c, s, 1<<20)
-	eventually(t, "the server follows", func() bool { return s.RemoteAddr().String() == other.Addr().String() })
+	waittest.Until(t, "the server follows", func() bool { return s.RemoteAddr().String() == other.Addr().String() })
 }
 
 // TestClose: written bytes arrive before the end. Afterwards neither side can read or write.
@@ -344,7 +335,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("%s after Close: %v", what, err)
 		}
 	}
-	eventually(t, "the peer receives a RESET", func() bool {
+	waittest.Until(t, "the peer receives a RESET", func() bool {
 		return errors.Is(s.WaitWritable(), syscall.ECONNRESET)
 	})
 	<-s.finished
@@ -473,7 +464,7 @@ func TestDeadlines(t *testing.T) {
 		n, err := c.Write(make([]byte, maxSendBuffer+initialWindow+1))
 		done <- result{n, err}
 	}()
-	eventually(t, "writing blocks", func() bool {
+	waittest.Until(t, "writing blocks", func() bool {
 		h, _ := c.Probe()
 		return h.Queue > maxSendBuffer-defaultLowat && h.Acked == initialWindow
 	})
@@ -507,7 +498,7 @@ func TestRadio(t *testing.T) {
 	want := cc.Radio{Capacity: 50 * unit.Mbps, Fair: 10 * unit.Mbps, Internet: true, Activated: 2}
 	ep := listenLocal(t, Options{Feedback: func() Feedback { return &fixedFeedback{radio: want} }})
 	c := dialLocal(t, ep.Addr(), Options{})
-	eventually(t, "the feedback arrives", func() bool {
+	waittest.Until(t, "the feedback arrives", func() bool {
 		c.Write([]byte("x"))
 		return c.Radio() == want
 	})
@@ -536,7 +527,7 @@ func TestFeedbackMoves(t *testing.T) {
 	tells := func(want cc.Radio) func() bool {
 		return func() bool { s.Write([]byte("x")); return s.Radio() == want }
 	}
-	eventually(t, "the first endpoint's feedback arrives", tells(here.radio))
+	waittest.Until(t, "the first endpoint's feedback arrives", tells(here.radio))
 	other, err := Listen("127.0.0.1:0", Options{Feedback: func() Feedback { return there }})
 	if err != nil {
 		t.Fatal(err)
@@ -545,12 +536,12 @@ func TestFeedbackMoves(t *testing.T) {
 	if err := c.Migrate(other); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the second endpoint's feedback arrives", tells(there.radio))
+	waittest.Until(t, "the second endpoint's feedback arrives", tells(there.radio))
 	if !here.closed.Load() || there.closed.Load() {
 		t.Errorf("closed: here %v, there %v", here.closed.Load(), there.closed.Load())
 	}
 	c.Abort()
-	eventually(t, "the feedback is closed", there.closed.Load)
+	waittest.Until(t, "the feedback is closed", there.closed.Load)
 }
 
 // TestSubflow runs a subflow over a connection.

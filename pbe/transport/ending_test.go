@@ -14,6 +14,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 )
 
 // TestCloseAgain: if the CLOSE was lost, it is repeated in reply to further packets during the
@@ -95,7 +96,7 @@ func TestRestart(t *testing.T) {
 	crashEndpoint(ep)
 	for _, opt := range []Options{{}, {ResetKey: []byte("another")}, {ResetKey: secret}} {
 		var again *Endpoint
-		eventually(t, "the address is free", func() bool { again, err = Listen(at, opt); return err == nil })
+		waittest.Until(t, "the address is free", func() bool { again, err = Listen(at, opt); return err == nil })
 		c.Write([]byte("are you there?"))
 		if bytes.Equal(opt.ResetKey, secret) {
 			c.SetReadDeadline(time.Now().Add(testTimeout))
@@ -103,7 +104,7 @@ func TestRestart(t *testing.T) {
 				t.Error(err)
 			}
 		} else {
-			eventually(t, "a RESET was sent",
+			waittest.Until(t, "a RESET was sent",
 				func() bool { again.mu.Lock(); defer again.mu.Unlock(); return again.resetBudget.used > 0 })
 			if _, err := c.Probe(); err != nil {
 				t.Error("a RESET of another endpoint ends it: ", err)
@@ -162,7 +163,7 @@ func TestBusy(t *testing.T) {
 		ep.conns[newConnID()] = &Conn{}
 	}
 	ep.mu.Unlock()
-	eventually(t, "the client knows why", func() bool {
+	waittest.Until(t, "the client knows why", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := Dial(ctx, ep.Addr().String(), Options{})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 )
 
 // TestMove changes the client's socket repeatedly during a transfer. Each old one is closed.
@@ -30,7 +31,7 @@ func TestMove(t *testing.T) {
 		}
 	}
 	<-done
-	eventually(t, "the server follows", func() bool { return s.RemoteAddr().String() == c.LocalAddr().String() })
+	waittest.Until(t, "the server follows", func() bool { return s.RemoteAddr().String() == c.LocalAddr().String() })
 	c.mu.Lock()
 	n := len(c.route.endpoints)
 	c.mu.Unlock()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"mpbond/base/waittest"
 )
 
 // inNamespaces creates two network namespaces with two links between them. The returned functions
@@ -123,7 +125,7 @@ func TestNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	mtu := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.engine.mtu.size }
-	eventually(t, "packets are as long as the link's", func() bool {
+	waittest.Until(t, "packets are as long as the link's", func() bool {
 		exchangeStreams(t, c, s,
 			100_000)
 		return mtu() == 1472 || t.Failed()

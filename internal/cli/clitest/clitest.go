@@ -5,6 +5,7 @@ package clitest
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,13 +14,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/gdamore/tcell/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 )
 
@@ -175,10 +176,7 @@ func CheckMan(t *testing.T, p cli.Program) {
 // AwaitText waits until a screen shows all of want.
 func AwaitText(t testing.TB, screen tcell.SimulationScreen, want ...string) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(time.Minute)
-	for {
+	waittest.Success(t, func() error {
 		width, height := screen.Size()
 		var b strings.Builder
 		for y := range height {
@@ -188,21 +186,13 @@ func AwaitText(t testing.TB, screen tcell.SimulationScreen, want ...string) {
 			}
 			b.WriteByte('\n')
 		}
-		missing := ""
 		for _, w := range want {
 			if !strings.Contains(b.String(), w) {
-				missing = w
+				return fmt.Errorf("no %q on the screen:\n%s", w, b.String())
 			}
 		}
-		if missing == "" {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("no %q on the screen:\n%s", missing, b.String())
-		}
-	}
+		return nil
+	})
 }
 
 // FreeAddress returns a local address on which nothing listens.
