@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,24 @@ func (n *network) countPhoneBytes(f func()) (down, up unit.Bytes) {
 	return after.RxBytes - before.RxBytes, after.TxBytes - before.TxBytes
 }
 
+// rescuedBytes returns how many bytes both ends have sent again over another subflow because the
+// first one was late with them.
+func (n *network) rescuedBytes() (sum unit.Bytes) {
+	n.Helper()
+	for _, role := range []string{"primary", "server"} {
+		s, err := n.Status(role, role)
+		if err != nil || len(s.Bonds) == 0 {
+			n.Fatalf("no bond: %v", err)
+		}
+		for cause, bytes := range s.Bonds[0].WastedBytes {
+			if strings.HasPrefix(cause, "reinjected_") {
+				sum += bytes
+			}
+		}
+	}
+	return sum
+}
+
 // longestGap returns the longest time without a byte within a download, which must arrive complete.
 func (n *network) longestGap(size int64) (longest time.Duration) {
 	n.Helper()
@@ -95,7 +114,8 @@ func (n *network) longestGap(size int64) (longest time.Duration) {
 
 // TestTiers: a helper of tier secondary carries nothing that the direct path can carry, down or up,
 // and its part of bulk data. One of tier backup carries nothing until the direct path falls silent,
-// then everything. Afterwards it is idle again.
+// then everything. Afterwards it is idle again. If the direct path was late in the meantime, because
+// a program got no processor for two round trips, the helper may carry what it can.
 func TestTiers(t *testing.T) {
 	t.Parallel() // it compares bytes, not times
 	n := newNetworkWithoutRace(t, rig.Triangle(t, "10/20/20"))
@@ -110,9 +130,11 @@ func TestTiers(t *testing.T) {
 	const little = 2 * unit.KB
 	expectQuiet := func(what string, f func()) {
 		t.Helper()
+		rescued := n.rescuedBytes()
 		down, up := n.countPhoneBytes(f)
-		t.Logf("%s: the phone carried %v down and %v up", what, down, up)
-		if down > little || up > little {
+		rescued = n.rescuedBytes() - rescued
+		t.Logf("%s: the phone carried %v down and %v up; %v were rescued", what, down, up, rescued)
+		if (down > little || up > little) && rescued == 0 {
 			t.Errorf("%s: the phone carried %v down and %v up", what, down, up)
 		}
 	}
