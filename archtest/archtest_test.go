@@ -33,32 +33,17 @@ func parseSources(t *testing.T) []*source {
 	t.Helper()
 	var all []*source
 	fset := token.NewFileSet()
-	root := os.DirFS("..")
-	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+	eachFile(t, ".go", 500, func(name, text string) {
+		f, err := parser.ParseFile(fset, filepath.FromSlash(name), text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		if isNoSource(name, d) {
-			return fs.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(name, ".go") {
-			return nil
-		}
-		data, err := fs.ReadFile(root, name)
-		if err != nil {
-			return err
-		}
-		f, err := parser.ParseFile(fset, filepath.FromSlash(name), data,
-			parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		s := &source{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), strings.Count(string(data), "\n"), f,
+		s := &source{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), strings.Count(text, "\n"), f,
 			map[string]string{}}
 		for _, i := range f.Imports {
 			p, err := strconv.Unquote(i.Path.Value)
 			if err != nil {
-				return err
+				t.Fatal(err)
 			}
 			s.imports[p] = path.Base(p)
 			if base := path.Base(p); len(base) > 1 && base[0] == 'v' && base[1] >= '0' && base[1] <= '9' {
@@ -69,15 +54,39 @@ func parseSources(t *testing.T) []*source {
 			}
 		}
 		all = append(all, s)
-		return nil
+	})
+	return all
+}
+
+// eachFile calls f with the name and text of each file of the tree whose name has that ending. There
+// must be at least that many.
+func eachFile(t *testing.T, ending string, least int, f func(name, text string)) {
+	t.Helper()
+	root := os.DirFS("..")
+	found := 0
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if isNoSource(name, d) {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(name, ending) {
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err == nil {
+			found++
+			f(name, string(text))
+		}
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) < 20 {
-		t.Fatalf("found %d files: this test looks in the wrong place", len(all))
+	if found < least {
+		t.Fatalf("%d files: this test looks in the wrong place", found)
 	}
-	return all
 }
 
 // isNoSource reports whether a folder holds no source that people write: hidden folders, test data

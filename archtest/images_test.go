@@ -27,31 +27,14 @@ var imageLink = regexp.MustCompile(`!\[([^\]]*)\]\(([^)\s]*)\)`)
 func TestImages(t *testing.T) {
 	root := os.DirFS("..")
 	shown := map[string]bool{}
-	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if isNoSource(name, d) {
-			return fs.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(name, ".md") {
-			return nil
-		}
-		text, err := fs.ReadFile(root, name)
-		if err != nil {
-			return err
-		}
-		for _, m := range imageLink.FindAllStringSubmatch(string(text), -1) {
+	eachFile(t, ".md", 40, func(name, text string) {
+		for _, m := range imageLink.FindAllStringSubmatch(text, -1) {
 			if len(strings.Fields(m[1])) < 3 {
 				t.Errorf("%s: the picture %s needs a text that says what it shows, not %q", name, m[2], m[1])
 			}
 			shown[path.Join(path.Dir(name), m[2])] = true
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	files, err := fs.ReadDir(root, imagesDir)
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d pictures, %v: this test looks in the wrong place", len(files), err)

@@ -45,21 +45,8 @@ func TestAnchors(t *testing.T) {
 func TestLinksLead(t *testing.T) {
 	root := os.DirFS("..")
 	links := 0
-	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if isNoSource(name, d) {
-			return fs.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(name, ".md") {
-			return nil
-		}
-		text, err := fs.ReadFile(root, name)
-		if err != nil {
-			return err
-		}
-		for _, m := range markdownLink.FindAllStringSubmatch(string(text), -1) {
+	eachFile(t, ".md", 40, func(name, text string) {
+		for _, m := range markdownLink.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], ":") {
 				continue // not in the tree
 			}
@@ -70,21 +57,11 @@ func TestLinksLead(t *testing.T) {
 			}
 			if _, err := fs.Stat(root, target); err != nil {
 				t.Errorf("%s links to %s, which does not exist", name, m[1])
-			} else if m[2] != "" && strings.HasSuffix(target, ".md") {
-				text, err := fs.ReadFile(root, target)
-				if err != nil {
-					return err
-				}
-				if !anchorsOf(string(text))[m[2]] {
-					t.Errorf("%s links to %s#%s, which has no such heading", name, m[1], m[2])
-				}
+			} else if m[2] != "" && strings.HasSuffix(target, ".md") && !anchorsOf(readFile(t, target))[m[2]] {
+				t.Errorf("%s links to %s#%s, which has no such heading", name, m[1], m[2])
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if links < 100 {
 		t.Errorf("%d links: this test looks in the wrong place", links)
 	}

@@ -4,7 +4,6 @@ package lab
 
 import (
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +14,7 @@ import (
 // TestRunObjects moves objects over one connection each way: both schemes report their times.
 func TestRunObjects(t *testing.T) {
 	t.Parallel()
-	needPrograms(t, "curl", "nginx", "mptcpize", "nft", "ip")
-	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
-		t.Skip("needs a kernel with MPTCP")
-	}
+	needTransfers(t)
 	top, err := Triangle("8/10/5")
 	if err != nil {
 		t.Fatal(err)

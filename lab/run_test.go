@@ -28,11 +28,17 @@ func needPrograms(t *testing.T, names ...string) {
 	}
 }
 
-func TestRun(t *testing.T) {
+// needTransfers skips a test that moves data by programs and kernel MPTCP if one is missing.
+func needTransfers(t *testing.T) {
+	t.Helper()
 	needPrograms(t, "curl", "nginx", "mptcpize", "nft", "ip")
 	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 		t.Skip("needs a kernel with MPTCP")
 	}
+}
+
+func TestRun(t *testing.T) {
+	needTransfers(t)
 	top, err := Triangle("8/10/5")
 	if err != nil {
 		t.Fatal(err)

@@ -196,10 +196,7 @@ func testPlayer(args []string) error {
 // connection (of MPTCP by its counters), at the bitrate that the links allow.
 func TestPlayback(t *testing.T) {
 	t.Parallel()
-	needPrograms(t, "curl", "nginx", "mptcpize", "nft", "ip")
-	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
-		t.Skip("needs a kernel with MPTCP")
-	}
+	needTransfers(t)
 	top, err := Triangle("8/10/5")
 	if err != nil {
 		t.Fatal(err)

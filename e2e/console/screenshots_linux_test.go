@@ -159,22 +159,6 @@ func (g *gallery) waitForScreen(term *terminal.Terminal, pattern string) *termin
 	return screen
 }
 
-var shownCode = regexp.MustCompile(`mpbond pair (\S+)`)
-
-// waitForCode waits until a process shows a pairing code and returns it.
-func (g *gallery) waitForCode(p *rig.Process) (code string) {
-	g.Helper()
-	rig.Eventually(g, func() error {
-		m := shownCode.FindStringSubmatch(p.Log.String())
-		if m == nil {
-			return fmt.Errorf("%s shows no code:\n%s", p.Node, &p.Log)
-		}
-		code = m[1]
-		return nil
-	})
-	return code
-}
-
 // pairDevices starts all roles and pairs them, as the tutorial does.
 func (g *gallery) pairDevices() {
 	g.Helper()
@@ -194,10 +178,10 @@ func (g *gallery) pairDevices() {
 	// A server's name is that of its host.
 	server := g.Start("server", "unshare", "--uts", "sh", "-c", `echo vps >/proc/sys/kernel/hostname && exec "$@"`, "sh",
 		g.Mpbond, "server", "--public", "server", "--allow", "10.77.0.0/16")
-	codes := []string{g.waitForCode(server)}
+	codes := []string{server.AwaitCode()}
 	for i, name := range []string{"phone", "tablet"} {
 		node := fmt.Sprintf("helper%d", i+1)
-		code, _, _ := strings.Cut(g.waitForCode(g.Start(node, g.Mpbond, "helper", "--name", name)), "@")
+		code, _, _ := strings.Cut(g.Start(node, g.Mpbond, "helper", "--name", name).AwaitCode(), "@")
 		address, err := g.Lab.Topology.Addr(node, fmt.Sprintf("pipe%d", i+1))
 		if err != nil {
 			g.Fatal(err)

@@ -314,7 +314,7 @@ func TestKill(t *testing.T) {
 	k.startNode("server")
 	k.startNode("helper1")
 	k.Must("primary", k.Mpbond, "pair", "--name", "laptop",
-		k.waitForCode(k.procs["server"]), k.waitForCode(k.procs["helper1"]))
+		k.procs["server"].AwaitCode(), k.procs["helper1"].AwaitCode())
 	k.startNode("primary")
 	k.readTrust("primary", "tablet")
 	for node := range k.roles {

@@ -8,7 +8,6 @@ package pair
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -33,22 +32,6 @@ func (n *network) runJSON(into any, node string, args ...string) {
 	if err := n.JSON(into, node, args...); err != nil {
 		n.Fatal(err)
 	}
-}
-
-var shownCode = regexp.MustCompile(`mpbond pair (\S+)`)
-
-// waitForCode waits until a process shows a pairing code and returns it.
-func (n *network) waitForCode(p *rig.Process) (code string) {
-	n.Helper()
-	rig.Eventually(n, func() error {
-		m := shownCode.FindStringSubmatch(p.Log.String())
-		if m == nil {
-			return fmt.Errorf("%s shows no code:\n%s", p.Node, &p.Log)
-		}
-		code = m[1]
-		return nil
-	})
-	return code
 }
 
 // stripAddress returns a pairing code without its address, so that the device must be discovered.

@@ -40,7 +40,7 @@ func TestFromNothing(t *testing.T) {
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16") // 1
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")                                // 2
 	n.Must("primary", n.Mpbond, "pair", "--name", "laptop",
-		n.waitForCode(server), stripAddress(n.waitForCode(helper))) // 3
+		server.AwaitCode(), stripAddress(helper.AwaitCode())) // 3
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop") // 4
 	n.Await(2)                                                  // shorter than a person takes to type the next command
 	const size = 4 * mb                                         // over links of 2.5 MB/s each
@@ -68,7 +68,7 @@ func TestFromNothing(t *testing.T) {
 			t.Errorf("%s knows %v, want %v", node, got, want)
 		}
 	}
-	if _, err := n.Run("primary", n.Mpbond, "pair", n.waitForCode(helper)); err == nil {
+	if _, err := n.Run("primary", n.Mpbond, "pair", helper.AwaitCode()); err == nil {
 		t.Error("a code could be used twice")
 	}
 }
@@ -80,7 +80,7 @@ func TestRevoke(t *testing.T) {
 	n := newNetwork(t, "20/20/20")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.waitForCode(server), n.waitForCode(helper))
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", server.AwaitCode(), helper.AwaitCode())
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.Await(2)
 	n.Must("primary", n.Mpbond, "rename", "phone", "old-phone")
@@ -122,7 +122,7 @@ func TestPrimaryIsFound(t *testing.T) {
 	n := newNetwork(t, "20/20/-+-")
 	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	n.Must("primary", n.Mpbond, "pair", n.waitForCode(server), n.waitForCode(helper))
+	n.Must("primary", n.Mpbond, "pair", server.AwaitCode(), helper.AwaitCode())
 	p := n.Start("primary", n.Mpbond, "primary")
 	n.Await(2)
 	p.End(syscall.SIGTERM)
@@ -154,10 +154,10 @@ func TestServerLater(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t, "20/20/20")
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.waitForCode(helper))
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", helper.AwaitCode())
 	allow := []string{"--allow", "10.77.0.0/16", "--allow", "fd77::/16"}
 	first := n.Start("server", append([]string{n.Mpbond, "server"}, allow...)...)
-	n.Must("primary", n.Mpbond, "pair", n.waitForCode(first))
+	n.Must("primary", n.Mpbond, "pair", first.AwaitCode())
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.Await(2)
 	home := ""
@@ -168,7 +168,7 @@ func TestServerLater(t *testing.T) {
 	}
 	second := n.Start("server", append([]string{"env", "MPBOND_HOME=" + filepath.Join(n.Dir, "second"),
 		n.Mpbond, "server", "--listen", ":7700"}, allow...)...)
-	n.Must("primary", n.Mpbond, "pair", "--as", "server", n.waitForCode(second))
+	n.Must("primary", n.Mpbond, "pair", "--as", "server", second.AwaitCode())
 	n.Must("primary", n.Mpbond, "revoke", home)
 	rig.Eventually(n, func() error {
 		up, err := n.Up()
@@ -195,7 +195,7 @@ func TestNoWayOut(t *testing.T) {
 		}
 	}
 	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
-	code := stripAddress(n.waitForCode(helper))
+	code := stripAddress(helper.AwaitCode())
 	rig.Eventually(n, func() error { // a busy machine may answer too late the first time
 		_, err := n.Run("primary", n.Mpbond, "pair", code)
 		return err

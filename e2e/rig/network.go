@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -211,6 +212,22 @@ func (p *Process) End(s os.Signal) {
 	p.t.Helper()
 	_ = p.Cmd.Process.Signal(s)
 	p.awaitExit()
+}
+
+var shownCode = regexp.MustCompile(`mpbond pair (\S+)`)
+
+// AwaitCode waits until a process shows a pairing code and returns it.
+func (p *Process) AwaitCode() (code string) {
+	p.t.Helper()
+	Eventually(p.t, func() error {
+		m := shownCode.FindStringSubmatch(p.Log.String())
+		if m == nil {
+			return fmt.Errorf("%s shows no code:\n%s", p.Node, &p.Log)
+		}
+		code = m[1]
+		return nil
+	})
+	return code
 }
 
 // awaitExit waits until the process has exited, and kills it after Patience.
