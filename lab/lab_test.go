@@ -229,19 +229,16 @@ func startCommand(t *testing.T, l *Lab, node string, argv ...string) (*exec.Cmd,
 // serveInNode starts a program that listens on a port, and waits until it does.
 func serveInNode(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
 	t.Helper()
-	cmd, out := startCommand(t, l, node, argv...)
+	cmd, _ := startCommand(t, l, node, argv...)
 	table, state := "tcp", "0A"
 	if udp {
 		table, state = "udp", "07"
 	}
-	waittest.Success(t, func() error {
+	waittest.Until(t, fmt.Sprint(argv, " listens"), func() bool {
 		// This order matters: a program that still enters the node sees other sockets.
 		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", cmd.Process.Pid, table))
-		if strings.Contains(string(b), " "+state+" ") && !strings.Contains(link, "nsenter") {
-			return nil
-		}
-		return fmt.Errorf("%v does not listen: %s", argv, out)
+		return strings.Contains(string(b), " "+state+" ") && !strings.Contains(link, "nsenter")
 	})
 }
 
