@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/waittest"
 	"mpbond/internal/cli/clitest"
 )
 
@@ -128,17 +129,11 @@ func TestBlackHolesMakeRoom(t *testing.T) {
 	}
 	dialed := func(n int) { // until that many dials have started
 		t.Helper()
-		for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		waittest.Until(t, fmt.Sprint(n, " dials"), func() bool {
 			bond.mu.Lock()
-			got := len(bond.dialed)
-			bond.mu.Unlock()
-			if got >= n {
-				return
-			}
-			if time.Since(began) > time.Minute {
-				t.Fatalf("%d dials, want %d", got, n)
-			}
-		}
+			defer bond.mu.Unlock()
+			return len(bond.dialed) >= n
+		})
 	}
 	var streams []net.Conn
 	for range 10 {
@@ -170,15 +165,9 @@ func TestBlackHolesMakeRoom(t *testing.T) {
 	if n := e.Conns(); n > most {
 		t.Errorf("%d connections have places", n)
 	}
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+	waittest.Until(t, "streams to black holes are given up", func() bool {
 		bond.mu.Lock()
-		n := bond.resets
-		bond.mu.Unlock()
-		if want := 10 + 2*most + 10 - most; n >= want {
-			break
-		}
-		if time.Since(began) > time.Minute {
-			t.Fatalf("%d streams to black holes were given up", n)
-		}
-	}
+		defer bond.mu.Unlock()
+		return bond.resets >= 10+2*most+10-most
+	})
 }

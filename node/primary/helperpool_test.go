@@ -14,6 +14,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/identity"
 	"mpbond/base/loglimit"
+	"mpbond/base/waittest"
 	"mpbond/link/pipe"
 	"mpbond/link/wire"
 )
@@ -105,12 +106,10 @@ func TestPoolFollowsTrust(t *testing.T) {
 		w, _ := waitingPipe(t, us, key)
 		pipes = append(pipes, w)
 		p.wg.Go(func() { p.addPipe(ctx, w) })
-		for began := time.Now(); p.findHelper(key.Public()) == nil || len(pipes) == 2 &&
-			len(p.findHelper(key.Public()).reservePipes()) == 0; time.Sleep(time.Millisecond) {
-			if time.Since(began) > time.Minute {
-				t.Fatal("the pipe is not taken")
-			}
-		}
+		waittest.Until(t, "the pipe is taken", func() bool {
+			h := p.findHelper(key.Public())
+			return h != nil && (len(pipes) != 2 || len(h.reservePipes()) > 0)
+		})
 	}
 	if n := len(p.waitingPipes()); n != 1 {
 		t.Errorf("%d pipes wait", n)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/control/facts"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
@@ -77,16 +78,13 @@ func TestRadioKeepAlive(t *testing.T) {
 			t.Fatal(err)
 		}
 		here, there := l.conn.LocalAddr().(*net.TCPAddr).Port, s.Addr().(*net.TCPAddr).Port
-		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { // until everything is acknowledged
+		waittest.Success(t, func() error { // when everything is acknowledged
 			a, b := keepAliveIn(t, here, there), keepAliveIn(t, there, here)
 			if a > want/2 && a <= want+time.Second && b > want/2 && b <= want+time.Second {
-				break
+				return nil
 			}
-			if time.Since(began) > 10*time.Second {
-				t.Errorf("%v: keep-alives in %v here and %v at the server, want %v", radio, a, b, want)
-				break
-			}
-		}
+			return fmt.Errorf("%v: keep-alives in %v here and %v at the server, want %v", radio, a, b, want)
+		})
 		if got := dial.RadioKeepAlive(l.conn); got != tcp.RadioKeepAlive {
 			t.Errorf("over TCP: %v", got)
 		}

@@ -4,13 +4,14 @@ package primary
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/core/trace"
 	"mpbond/node/server"
 )
@@ -89,20 +90,18 @@ func TestUplinksJoinFirst(t *testing.T) {
 	}()
 	uses := func(want string) {
 		t.Helper()
-		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		waittest.Success(t, func() error {
 			up := ""
 			for _, path := range p.sessions.active.endpoint.Status(false).Subflows {
 				if !path.SubflowInfo.Silent {
 					up += path.Device
 				}
 			}
-			if up == want {
-				return
+			if up != want {
+				return fmt.Errorf("subflows by %q, want %q", up, want)
 			}
-			if time.Since(began) > time.Minute {
-				t.Fatalf("subflows by %q, want %q", up, want)
-			}
-		}
+			return nil
+		})
 	}
 	uses("laptop/lo")
 	vpn.Store(true)

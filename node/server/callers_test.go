@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/link/wire"
 )
 
@@ -38,17 +39,14 @@ func TestRefusals(t *testing.T) {
 	}
 	refused := func(device, reason string, count int) {
 		t.Helper()
-		for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		waittest.Success(t, func() error {
 			list := s.Refusals()
 			if len(list) == 1 && list[0].Device == device && strings.HasPrefix(list[0].Reason, reason) &&
-				list[0].Count == count &&
-				list[0].Here {
-				return
+				list[0].Count == count && list[0].Here {
+				return nil
 			}
-			if time.Since(began) > 10*time.Second {
-				t.Fatalf("refusals %+v, want %q", list, reason)
-			}
-		}
+			return fmt.Errorf("refusals %+v, want %q", list, reason)
+		})
 	}
 	for range 3 {
 		call(primary, wire.Version+1)
@@ -73,11 +71,7 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	call(primary, wire.Version)
-	for began := time.Now(); len(s.Refusals()) > 0; time.Sleep(time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Fatalf("refusals %+v", s.Refusals())
-		}
-	}
+	waittest.Until(t, "the end of the refusal", func() bool { return len(s.Refusals()) == 0 })
 	call(unknown, wire.Version)
 	refused("", "unknown device", 1)
 	if n := strings.Count(stop(), "connection refused"); n < 1 || n > 4 { // the log limits them too
