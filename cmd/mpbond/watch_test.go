@@ -66,23 +66,29 @@ type trustCounter struct{ atomic.Int32 }
 func (*trustCounter) Run(context.Context) error { return nil }
 func (c *trustCounter) TrustChanged()           { c.Add(1) }
 
-// TestSavingCutsNobody checks that devices stay connected while an editor empties or renames the
-// file before it writes it. A file that stays empty counts.
-func TestSavingCutsNobody(t *testing.T) {
-	path := filepath.Join(newHome(t), "trust.toml")
+// trustPhone adds a helper to the trust file of the test's home and returns the trust.
+func trustPhone(t *testing.T) *identity.Trust {
+	t.Helper()
 	key, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
+	trust, err := cli.OpenTrust()
+	if err == nil {
+		err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trust
+}
+
+// TestSavingCutsNobody checks that devices stay connected while an editor empties or renames the
+// file before it writes it. A file that stays empty counts.
+func TestSavingCutsNobody(t *testing.T) {
+	path := filepath.Join(newHome(t), "trust.toml")
 	synctest.Test(t, func(t *testing.T) {
-		trust, err := cli.OpenTrust()
-		if err == nil {
-			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper},
-				Key: key.Public()})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		trust := trustPhone(t)
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -129,20 +135,9 @@ func TestSavingCutsNobody(t *testing.T) {
 // at once and only once, and that the removal is saved when the file can be read again.
 func TestRevokedUnread(t *testing.T) {
 	path := filepath.Join(newHome(t), "trust.toml")
-	key, err := identity.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
-		trust, err := cli.OpenTrust()
-		if err == nil {
-			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper},
-				Key: key.Public()})
-		}
-		if err == nil {
-			err = os.Chmod(path, 0o666)
-		}
-		if err != nil {
+		trust := trustPhone(t)
+		if err := os.Chmod(path, 0o666); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
