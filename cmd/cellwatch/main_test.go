@@ -42,7 +42,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestReference checks that docs/reference-cellwatch.md matches the commands.
+// TestReference checks that docs/reference/cellwatch.md matches the commands.
 func TestReference(t *testing.T) {
 	clitest.CheckCommandReference(t, "../../docs/reference/cellwatch.md", thisProgram())
 }

@@ -20,12 +20,12 @@
 // A stream of the bond can be used at once: its first bytes travel with the request to open it.
 // SOCKS5 and CONNECT therefore answer success immediately, and save one round trip, if success is
 // likely: for destinations that were reached recently, and for web ports of numeric addresses
-// (docs/adr/0013). In all other cases they wait for the far end, so that the app learns of an
-// unknown name or a closed port. The kernel has already accepted a redirected connection. If the
-// far end refuses a destination after success was answered, the app's connection is reset and never
-// closed in order, so that the app does not take the refusal for an empty answer. Plain HTTP
-// requests get a 502 or 504 with a text. With Config.WaitOpen all apps wait. Attempts always wait
-// for the far end's answer.
+// (docs/adr/0013-the-proxy-waits-for-strangers.md). In all other cases they wait for the far end,
+// so that the app learns of an unknown name or a closed port. The kernel has already accepted a
+// redirected connection. If the far end refuses a destination after success was answered, the app's
+// connection is reset and never closed in order, so that the app does not take the refusal for an
+// empty answer. Plain HTTP requests get a 502 or 504 with a text. With Config.WaitOpen all apps
+// wait. Attempts always wait for the far end's answer.
 //
 // With Config.Direct a destination that the far end cannot reach or does not allow (a printer at
 // home, IPv6 if the server has none) is tried from here instead, with the data that the app has
