@@ -41,7 +41,7 @@ const (
 	LossesWithQueue
 	// LossesGrew: a larger share was lost under BBR than under CUBIC. CUBIC.
 	LossesGrew
-	// Compared: BBR seems to lose a larger share, but too little is known of CUBIC. CUBIC.
+	// Compared: BBR seems to lose a larger share, but CUBIC has sent too little to be sure. CUBIC.
 	Compared
 	// LossesEnded: so few packets are lost that CUBIC fills the hop too. CUBIC.
 	LossesEnded
@@ -61,7 +61,8 @@ type Choice struct {
 	Changes int
 }
 
-// Chooser is a connection whose congestion control its hop may choose; ok reports whether it does.
+// Chooser is a connection that reports the choice for its hop. ok is false if the congestion control
+// of the connection was set by its owner or by the system.
 type Chooser interface {
 	CongestionChoice() (choice Choice, ok bool)
 }
@@ -81,18 +82,20 @@ type Sample struct {
 // its window. Then a loss costs CUBIC nothing.
 func (s Sample) isQueueLong() bool { return float64(s.SRTT)*cubicBeta >= float64(s.MinRTT) }
 
-// Constants of CUBIC (RFC 9438): the part of the window that a loss leaves, and the mean window
-// times √p at a share p of lost packets where it behaves as Reno.
+// Constants of CUBIC (RFC 9438).
 const (
+	// cubicBeta is the part of the window that a loss leaves.
 	cubicBeta = 0.7
-	cubicReno = 1.22
+	// renoWindow is the mean window in packets, times √p, at a share p of lost packets. CUBIC
+	// behaves as Reno where windows are small.
+	renoWindow = 1.22
 )
 
 // Tuning. The values were chosen over model links (TestLossyHop, TestBesideCUBIC).
 const (
-	// doubt is the error probability of a decision. Each failed trial squares it for the next
-	// trial.
-	doubt = 1.0 / 8
+	// errorProbability is that of the first decision for BBR. Each failed trial squares it for the
+	// next trial.
+	errorProbability = 1.0 / 8
 	// rankedSamples is how many recent samples a loss is compared with. lowRank and highRank are the
 	// shares of them that bound a low and a high queue.
 	rankedSamples     = 256
@@ -104,9 +107,10 @@ const (
 	// settlingRounds is how many round trips BBR takes at most to find the rate and to drain the
 	// queue that it caused meanwhile. They say nothing about the hop.
 	settlingRounds = 10
-	// comparison is how many times the packets that CUBIC has sent BBR may send, while it loses more,
-	// before CUBIC sends as many again.
-	comparison = 8
+	// maxSentRatio bounds how many packets BBR sends for each one that CUBIC has sent, while BBR
+	// seems to lose a larger share. Then CUBIC sends as many again as before, so that the shares can
+	// be compared.
+	maxSentRatio = 8
 	// maxCompared bounds the losses of CUBIC that are compared, and so the work of a comparison.
 	maxCompared = 512
 )
@@ -154,9 +158,10 @@ type lossEvent struct {
 	lost   uint64        // packets; 0: there was no event yet
 	class  queueClass
 	long   bool    // Sample.isQueueLong
-	before float64 // the evidence before it
+	before float64 // Selector.evidence before it
 }
 
+// isBurst reports whether the event has lost so much of the window that the queue must be full.
 func (e *lossEvent) isBurst(s Sample) bool {
 	return e.lost > burstPackets && float64(e.lost) > burstShare*float64(s.InFlight)
 }
@@ -280,26 +285,27 @@ func (s *Selector) hasSettled(n Sample) bool {
 
 // evaluateCUBIC changes to BBR if losses come without a queue.
 func (s *Selector) evaluateCUBIC(n Sample) bool {
-	if s.cubicSent < s.cubicWanted || s.evidence < math.Ldexp(math.Log(1/doubt), s.failed) {
+	if s.cubicSent < s.cubicWanted || s.evidence < math.Ldexp(math.Log(1/errorProbability), s.failed) {
 		return false
 	}
 	s.choose(BBR, LossesWithoutQueue, n)
 	return true
 }
 
-// evaluateBBR changes to CUBIC if BBR causes the losses or is not needed. It errs on the side of
-// BBR less often than evaluateCUBIC, because it runs with each sample.
+// evaluateBBR changes to CUBIC if BBR causes the losses or is not needed. It runs with each sample,
+// so it must be surer than evaluateCUBIC: its error probability is the square.
 func (s *Selector) evaluateBBR(n Sample, hasLost bool) bool {
 	switch {
-	case hasLost && chanceOfGrowth(s.cubicLost, s.cubicSent, s.bbrLost, s.bbrSent) < doubt*doubt:
+	case hasLost && chanceOfGrowth(s.cubicLost, s.cubicSent, s.bbrLost, s.bbrSent) <
+		errorProbability*errorProbability:
 		s.failed++
 		s.choose(CUBIC, LossesGrew, n)
-	case s.evidence >= 2*math.Log(1/doubt):
+	case s.evidence >= 2*math.Log(1/errorProbability):
 		s.failed++
 		s.choose(CUBIC, LossesWithQueue, n)
-	case s.bbrSent > comparison*s.cubicSent && s.bbrLost*s.cubicSent > s.cubicLost*s.bbrSent:
+	case s.bbrSent > maxSentRatio*s.cubicSent && s.bbrLost*s.cubicSent > s.cubicLost*s.bbrSent:
 		s.choose(CUBIC, Compared, n)
-	case cubicReno/math.Sqrt(upperShare(s.bbrLost, s.bbrSent)) >= float64(n.InFlight):
+	case renoWindow/math.Sqrt(upperShare(s.bbrLost, s.bbrSent)) >= float64(n.InFlight):
 		s.choose(CUBIC, LossesEnded, n)
 	default:
 		return false
@@ -321,8 +327,9 @@ func (s *Selector) choose(a Algorithm, r Reason, n Sample) {
 	}
 }
 
-// chanceOfGrowth returns the probability that of all losses so many or more come after a change, if
-// the share of lost packets is the same before and after. It is 1 without a sample of each.
+// chanceOfGrowth returns the probability that lostAfter or more of all losses come after a change by
+// chance alone, that is if the share of lost packets is the same before and after. It is 1 if
+// nothing was sent before, or nothing sent or lost after.
 func chanceOfGrowth(lostBefore, sentBefore, lostAfter, sentAfter uint64) float64 {
 	if sentBefore == 0 || sentAfter == 0 || lostAfter == 0 {
 		return 1
@@ -347,13 +354,13 @@ func binomialTail(k, n int, p float64) (sum float64) {
 	return min(sum, 1)
 }
 
-// upperShare returns an upper bound of the share of lost packets, after so many of those sent were
-// lost, with an error probability of doubt (Wilson's score interval).
+// upperShare returns an upper bound of the share of packets that get lost, after lost of sent packets
+// were. The bound is wrong with errorProbability (Wilson's score interval).
 func upperShare(lost, sent uint64) float64 {
 	if sent == 0 {
 		return 1
 	}
-	const z = 1.15 // the quantile 1-doubt of the normal distribution
+	const z = 1.15 // the quantile 1-errorProbability of the normal distribution
 	p, n := float64(lost)/float64(sent), float64(sent)
 	return (p + z*z/(2*n) + z*math.Sqrt(p*(1-p)/n+z*z/(4*n*n))) / (1 + z*z/n)
 }
