@@ -10,8 +10,8 @@ import (
 	"mpbond/core/bond"
 )
 
-// bondCarrier carries exchanges over streams of a bond.
-type bondCarrier struct {
+// bondExchanger carries exchanges over streams of a bond.
+type bondExchanger struct {
 	net      *bonded
 	workload *Workload
 	apps     []*bondApp
@@ -20,18 +20,18 @@ type bondCarrier struct {
 
 // bondApp is the app at both ends of a stream.
 type bondApp struct {
-	carrier *bondCarrier
-	streams [2]*bond.Stream
+	exchanger *bondExchanger
+	streams   [2]*bond.Stream
 	// By end: bytes to write, written and read so far.
-	toWrite, written, got [2]uint64
-	answers               []answer // that the server owes, oldest first
-	wanted                uint64
-	progress, done        func()
+	toWrite, written, received [2]uint64
+	answers                    []answer // that the server owes, oldest first
+	expected                   uint64   // bytes of all answers
+	progress, done             func()
 }
 
-// exchange implements carrier. The app need not wait until the stream is known to be open: a primary
-// answers at once for numeric addresses and for known destinations.
-func (c *bondCarrier) exchange(i int, up, down uint64, progress, done func()) {
+// exchange implements exchanger. The app need not wait until the stream is known to be open: a
+// primary answers at once for numeric addresses and for known destinations.
+func (c *bondExchanger) exchange(i int, up, down uint64, progress, done func()) {
 	for i >= len(c.apps) {
 		c.apps = append(c.apps, nil)
 	}
@@ -43,22 +43,22 @@ func (c *bondCarrier) exchange(i int, up, down uint64, progress, done func()) {
 			c.net.fail(err)
 			return
 		}
-		a = &bondApp{carrier: c}
+		a = &bondApp{exchanger: c}
 		a.streams[primary], s.User, c.apps[i] = s, a, a
 		c.order = append(c.order, a)
 	}
 	a.toWrite[primary] += up
 	a.answers = append(a.answers, answer{a.toWrite[primary], int(down)})
-	a.wanted += down
+	a.expected += down
 	a.progress, a.done = progress, done
 	c.net.sim.schedule(c.net.sim.now, func(*packet) {
-		a.handle(primary)
+		a.readAndWrite(primary)
 		e.process()
 	}, nil)
 }
 
 // accept takes a stream at the server.
-func (c *bondCarrier) accept(s *bond.Stream) {
+func (c *bondExchanger) accept(s *bond.Stream) {
 	if int(s.ID()) > len(c.order) {
 		c.net.fail(fmt.Errorf("stream %d was never opened", s.ID()))
 		return
@@ -66,13 +66,14 @@ func (c *bondCarrier) accept(s *bond.Stream) {
 	a := c.order[s.ID()-1]
 	a.streams[server], s.User = s, a
 	s.SetOpened()
-	a.handle(server)
+	a.readAndWrite(server)
 }
 
-// pattern is what apps write: a block whose length is prime, again and again, so that a byte that is
+// patternBlock is the length of the block that pattern repeats. It is prime, so that a byte that is
 // lost, repeated or out of order shows.
 const patternBlock = 65521
 
+// pattern is what apps write, over and over: five equal blocks.
 var pattern = func() []byte {
 	b := make([]byte, 5*patternBlock)
 	x := uint32(1)
@@ -86,17 +87,17 @@ var pattern = func() []byte {
 	return b
 }()
 
-// handle lets the app of an end write and read what it can.
-func (a *bondApp) handle(i int) {
+// readAndWrite lets the app of an end write and read what it can.
+func (a *bondApp) readAndWrite(i int) {
 	s := a.streams[i]
 	if err := s.Err(); err != nil {
-		a.carrier.net.fail(fmt.Errorf("stream %d: %w", s.ID(), err))
+		a.exchanger.net.fail(fmt.Errorf("stream %d: %w", s.ID(), err))
 		return
 	}
 	if n := s.Readable(); n > 0 {
-		s.ReadableSlices(n, func(b []byte) { a.check(i, b) })
+		s.ReadableSlices(n, func(b []byte) { a.checkReceived(i, b) })
 		s.Consume(n)
-		a.read(i)
+		a.handleRead(i)
 	}
 	for a.written[i] < a.toWrite[i] {
 		at := a.written[i] % patternBlock
@@ -108,29 +109,30 @@ func (a *bondApp) handle(i int) {
 	}
 }
 
-// check counts bytes that have arrived and fails unless they are those that come next.
-func (a *bondApp) check(i int, b []byte) {
+// checkReceived counts bytes that have arrived and fails unless they are those that come next.
+func (a *bondApp) checkReceived(i int, b []byte) {
 	for part := range slices.Chunk(b, patternBlock) {
-		if !bytes.Equal(part, pattern[a.got[i]%patternBlock:][:len(part)]) {
-			a.carrier.net.fail(fmt.Errorf("end %d reads other bytes at %d than were written", i, a.got[i]))
+		if !bytes.Equal(part, pattern[a.received[i]%patternBlock:][:len(part)]) {
+			a.exchanger.net.fail(fmt.Errorf("end %d reads other bytes at %d than were written", i, a.received[i]))
 		}
-		a.got[i] += uint64(len(part))
+		a.received[i] += uint64(len(part))
 	}
-	if a.got[i] > a.written[1-i] {
-		a.carrier.net.fail(fmt.Errorf("end %d reads %d bytes of %d", i, a.got[i], a.written[1-i]))
+	if a.received[i] > a.written[1-i] {
+		a.exchanger.net.fail(fmt.Errorf("end %d reads %d bytes of %d", i, a.received[i], a.written[1-i]))
 	}
 }
 
-// read handles what the app of an end has read.
-func (a *bondApp) read(i int) {
-	if isData := (i == primary) == (a.carrier.workload.Direction == Download); isData {
+// handleRead acts on what the app of an end has read: the server answers complete requests, and the
+// exchange is done when the primary has all answers.
+func (a *bondApp) handleRead(i int) {
+	if isData := (i == primary) == (a.exchanger.workload.Direction == Download); isData {
 		a.progress()
 	}
-	for i == server && len(a.answers) > 0 && a.got[server] >= a.answers[0].after {
+	for i == server && len(a.answers) > 0 && a.received[server] >= a.answers[0].after {
 		a.toWrite[server] += uint64(a.answers[0].size)
 		a.answers = a.answers[1:]
 	}
-	if i == primary && a.got[primary] == a.wanted {
-		a.carrier.net.sim.schedule(a.carrier.net.sim.now, func(*packet) { a.done() }, nil)
+	if i == primary && a.received[primary] == a.expected {
+		a.exchanger.net.sim.schedule(a.exchanger.net.sim.now, func(*packet) { a.done() }, nil)
 	}
 }

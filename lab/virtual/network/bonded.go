@@ -47,17 +47,17 @@ type end struct {
 
 // subflowEnd is one end of a subflow. Its records carry what this end sends.
 type subflowEnd struct {
-	end     *end
-	id      wire.SubflowID
-	helped  bool
-	out     *channel
-	far     *subflowEnd
-	records []record
-	head    int
-	sealed  uint64 // ciphertext written
-	lowat   unit.Bytes
-	probed  time.Duration
-	got     uint64 // ciphertext received
+	end      *end
+	id       wire.SubflowID
+	helped   bool
+	out      *channel
+	far      *subflowEnd
+	records  []record
+	head     int
+	written  uint64 // ciphertext written
+	lowat    unit.Bytes
+	probed   time.Duration
+	received uint64 // ciphertext received
 }
 
 // record is a TLS record under way.
@@ -170,7 +170,7 @@ func (e *end) sendSegment() bool {
 		e.spare = append(e.spare, b)
 		return false
 	}
-	p := e.find(id)
+	p := e.findSubflow(id)
 	if !e.bond.BeginSegment(id) {
 		e.net.fail(fmt.Errorf("subflow %d: a segment was taken back at once", id))
 		return false
@@ -205,10 +205,10 @@ func (p *subflowEnd) write(b *segmentBuffer) {
 	for at := 0; at < len(b.frames); {
 		n := min(maxRecord, len(b.frames)-at)
 		at += n
-		p.sealed += uint64(n + recordOverhead)
-		p.records = append(p.records, record{p.sealed, at, b})
+		p.written += uint64(n + recordOverhead)
+		p.records = append(p.records, record{p.written, at, b})
 		if total += n + recordOverhead; !p.helped {
-			p.out.queue(n+recordOverhead, n+recordOverhead, nil)
+			p.out.queuePiece(n+recordOverhead, n+recordOverhead, nil)
 		}
 	}
 	if p.helped {
@@ -219,7 +219,7 @@ func (p *subflowEnd) write(b *segmentBuffer) {
 			if p.end.side == primary {
 				size = sealedSize(size)
 			}
-			p.out.queue(size, n, nil)
+			p.out.queuePiece(size, n, nil)
 		}
 	}
 	p.out.flush()
@@ -238,9 +238,9 @@ func (p *subflowEnd) receive(q *piece) bool {
 		}
 		return true
 	}
-	p.got += uint64(q.ciphertext)
+	p.received += uint64(q.ciphertext)
 	from := p.far
-	for from.head < len(from.records) && from.records[from.head].end <= p.got {
+	for from.head < len(from.records) && from.records[from.head].end <= p.received {
 		r := &from.records[from.head]
 		p.readFrames(r)
 		if r.segment.read == len(r.segment.frames) {
@@ -285,7 +285,7 @@ func (p *subflowEnd) readFrames(r *record) {
 	}
 }
 
-func (e *end) find(id wire.SubflowID) *subflowEnd {
+func (e *end) findSubflow(id wire.SubflowID) *subflowEnd {
 	for _, p := range e.subflows {
 		if p.id == id {
 			return p

@@ -21,9 +21,9 @@ type Bound struct {
 	SlowStart time.Duration `json:"slow_start"`
 }
 
-// Bounds returns the bounds of a workload that begins at startAt. They are 0 where there is none: for
-// small requests beside bulk, and on a changing network for objects that follow others, since when
-// these begin depends on the scheme.
+// Bounds returns the bounds of a workload that begins at startAt. They are 0 where no bound is known:
+// for small requests beside bulk, and for objects that follow others on a changing network, since
+// the time at which these begin depends on the scheme.
 func Bounds(n *Network, w *Workload) (b Bound) {
 	switch {
 	case w.Kind == Beside || n.Changing && (w.IsWarm() || w.Kind == Video):
@@ -192,8 +192,9 @@ func (g *flowHop) passed(t time.Duration) float64 {
 	return min(all, sum)
 }
 
-// arrived returns the most bytes that can have arrived over the path by t. What leaves the second
-// hop by a time has left the first one before some moment, or leaves the second one after it.
+// arrived returns the most bytes that can have arrived over the path by t. For each moment before t,
+// the bytes that leave the second hop by t have left the first hop before that moment, or leave the
+// second hop after it: both are bounded.
 func (f *flowPath) arrived(t time.Duration) float64 {
 	last := f.hops[len(f.hops)-1]
 	t -= last.link.Delay

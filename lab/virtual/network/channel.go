@@ -42,8 +42,8 @@ func newChannel(from, to *endpoint) *channel {
 	return c
 }
 
-// queue adds a piece that the next flush writes.
-func (c *channel) queue(size, ciphertext int, report *wire.HopState) {
+// queuePiece adds a piece that the next flush writes.
+func (c *channel) queuePiece(size, ciphertext int, report *wire.HopState) {
 	c.written += uint64(size)
 	c.sent += uint64(ciphertext)
 	c.pieces = append(c.pieces, piece{c.written, ciphertext, report})

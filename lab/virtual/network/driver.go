@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// carrier carries exchanges of an app over connections that stay open.
-type carrier interface {
+// exchanger carries exchanges of an app over connections that stay open.
+type exchanger interface {
 	// exchange sends up bytes on connection i, gets down bytes, and calls done. It opens the
 	// connection if there is none. progress is called when bytes in the direction of the data
 	// arrive.
 	exchange(i int, up, down uint64, progress func(), done func())
 }
 
-// driver runs a workload over a carrier.
+// driver runs a workload over an exchanger.
 type driver struct {
-	sim      *sim
-	workload *Workload
-	carrier  carrier
-	object   int // objects begun
-	left     int // exchanges of the object that have not ended; of a page all objects that have not
-	began    time.Duration
-	last     time.Duration // when bytes arrived last; 0: none yet
-	limit    time.Duration // of the run; 0: runLimit
-	result   Result
-	done     bool
+	sim       *sim
+	workload  *Workload
+	exchanger exchanger
+	object    int // objects begun
+	left      int // exchanges of the object under way; of a page, objects not complete
+	began     time.Duration
+	last      time.Duration // when bytes arrived last; 0: none yet
+	limit     time.Duration // of the run; 0: runLimit
+	result    Result
+	done      bool
 
 	answers []time.Duration // of the small requests beside bulk
 }
 
-// begin starts the next object, or all connections of a page.
-func (d *driver) begin() {
+// beginObject starts the next object, or all connections of a page.
+func (d *driver) beginObject() {
 	w := d.workload
 	d.began, d.last = d.sim.now, 0
 	switch w.Kind {
@@ -52,7 +52,7 @@ func (d *driver) begin() {
 	d.left = w.Streams
 	d.result.Total += w.Size
 	for i := range w.Streams {
-		d.exchange(i, w.part(i), d.finish)
+		d.exchange(i, w.part(i), d.finishStream)
 	}
 }
 
@@ -62,19 +62,19 @@ func (d *driver) exchange(i int, n uint64, done func()) {
 	if d.workload.Direction == Upload {
 		up, down = up+down, replySize
 	}
-	d.carrier.exchange(i, up, down, d.progress, done)
+	d.exchanger.exchange(i, up, down, d.recordProgress, done)
 }
 
-// progress records that bytes have arrived.
-func (d *driver) progress() {
+// recordProgress records that bytes have arrived.
+func (d *driver) recordProgress() {
 	if d.last > 0 {
 		d.result.Gap = max(d.result.Gap, d.sim.now-d.last)
 	}
 	d.last = d.sim.now
 }
 
-// finish records the end of a stream of an object.
-func (d *driver) finish() {
+// finishStream records the end of a stream of an object.
+func (d *driver) finishStream() {
 	if d.left--; d.left > 0 {
 		return
 	}
@@ -100,7 +100,7 @@ func (d *driver) finish() {
 	if w.Kind == Video {
 		next = max(d.sim.now, startAt+time.Duration(d.object)*segmentLength)
 	}
-	d.sim.schedule(next, func(*packet) { d.begin() }, nil)
+	d.sim.schedule(next, func(*packet) { d.beginObject() }, nil)
 }
 
 // fetchNext fetches the next object of a page over connection i.
@@ -127,18 +127,18 @@ func (d *driver) askBeside(*packet) {
 		return
 	}
 	asked := d.sim.now
-	d.carrier.exchange(d.workload.Streams, requestSize, besideAnswer, func() {}, func() {
+	d.exchanger.exchange(d.workload.Streams, requestSize, besideAnswer, func() {}, func() {
 		d.answers = append(d.answers, d.sim.now-asked)
 		d.sim.schedule(d.sim.now+besideEvery, d.askBeside, nil)
 	})
 }
 
-// maxAtOnce is how many events at one moment mean that a run does not get on.
-const maxAtOnce = 200_000
+// maxEventsAtOnce bounds the events at one moment. A run with more hangs: its time does not pass.
+const maxEventsAtOnce = 200_000
 
 // run handles events until the workload is done.
 func (d *driver) run(failed func() error) Result {
-	d.sim.schedule(startAt, func(*packet) { d.begin() }, nil)
+	d.sim.schedule(startAt, func(*packet) { d.beginObject() }, nil)
 	limit := runLimit
 	if d.limit > 0 {
 		limit = startAt + d.limit
@@ -148,7 +148,7 @@ func (d *driver) run(failed func() error) Result {
 		if atOnce++; d.sim.now > moment {
 			moment, atOnce = d.sim.now, 0
 		}
-		if atOnce > maxAtOnce {
+		if atOnce > maxEventsAtOnce {
 			d.result.Err = "time does not pass after " + (moment - startAt).String()
 			break
 		}

@@ -58,14 +58,14 @@ type mark struct {
 // hopWatch is the reporter's view of a hop: that of the direction away from the helper, and what
 // arrives from its other end.
 type hopWatch struct {
-	out, in   *channel
-	state     estimate.Hop
-	moved     uint64
-	lastUsed  time.Duration
-	lastCame  time.Duration
-	came      uint64
-	forwarded uint64
-	meter     estimate.Meter
+	out, in     *channel
+	state       estimate.Hop
+	moved       uint64
+	lastUsed    time.Duration
+	lastArrival time.Duration
+	arrived     uint64
+	forwarded   uint64
+	meter       estimate.Meter
 }
 
 // reportState is the last report about a direction.
@@ -121,7 +121,7 @@ func (r *relay) drain() {
 		} else {
 			r.held -= n
 		}
-		r.out.queue(size, n, nil)
+		r.out.queuePiece(size, n, nil)
 		if r.isPipe {
 			r.marks = append(r.marks, mark{r.out.written, n})
 		}
@@ -150,16 +150,16 @@ func (h *hopWatch) probe(now time.Duration) {
 	h.state = h.out.from.info().Hop()
 	h.forwarded = max(h.forwarded, h.out.sent-min(h.out.sent, uint64(h.state.Queue)))
 	h.meter.Add(epoch.Add(now), h.state)
-	if n := h.in.received; n != h.came {
-		h.came, h.lastCame = n, now
+	if n := h.in.received; n != h.arrived {
+		h.arrived, h.lastArrival = n, now
 	}
-	if moved := h.out.sent + h.came + h.forwarded; moved != h.moved {
+	if moved := h.out.sent + h.arrived + h.forwarded; moved != h.moved {
 		h.moved, h.lastUsed = moved, now
 	}
 }
 
 func (h *hopWatch) isAwake(now time.Duration) bool {
-	return h.came > 0 && now-h.lastCame < awakeTime
+	return h.arrived > 0 && now-h.lastArrival < awakeTime
 }
 
 func (h *hopWatch) isInUse(now time.Duration) bool {
@@ -175,15 +175,15 @@ func (h *helper) handleReports() {
 	h.down.setSegment(&h.pipe)
 	awake, pipeUsed := h.hs.isAwake(now), h.pipe.isInUse(now)
 	if s, due := h.upSent.next(&h.up, &h.hs, now); due && pipeUsed {
-		h.send(&h.upSent, s, h.pipe.out, now)
+		h.sendReport(&h.upSent, s, h.pipe.out, now)
 	}
 	if s, due := h.downSent.next(&h.down, &h.pipe, now); due {
 		switch {
 		case awake:
-			h.send(&h.downSent, s, h.hs.out, now)
+			h.sendReport(&h.downSent, s, h.hs.out, now)
 		case pipeUsed:
 			s.AboutPipe = true
-			h.send(&h.downSent, s, h.pipe.out, now)
+			h.sendReport(&h.downSent, s, h.pipe.out, now)
 		}
 	}
 	if pipeUsed || h.hs.isInUse(now) || h.pipe.state.Queue+h.hs.state.Queue > 0 {
@@ -193,9 +193,9 @@ func (h *helper) handleReports() {
 	}
 }
 
-// send writes a report into a channel.
-func (h *helper) send(r *reportState, s wire.HopState, over *channel, now time.Duration) {
-	over.queue(reportSize+recordOverhead, 0, &s)
+// sendReport writes a report into a channel.
+func (h *helper) sendReport(r *reportState, s wire.HopState, over *channel, now time.Duration) {
+	over.queuePiece(reportSize+recordOverhead, 0, &s)
 	over.flush()
 	r.last, r.at, r.any = s, now, true
 }

@@ -15,15 +15,15 @@ var handshakeSizes = [4]int{300, 1500, 1400, 150}
 // join is the handshake of a subflow. Its bytes also give TCP its first round trips, and the helper
 // something to report.
 type join struct {
-	net    *bonded
-	id     wire.SubflowID
-	helped bool
-	out    [2]*channel // from the primary and from the server
-	in     [2]*channel // what arrives there
-	flight int         // under way
-	got    int         // bytes of it
-	sentAt time.Duration
-	ends   [2]*subflowEnd
+	net      *bonded
+	id       wire.SubflowID
+	helped   bool
+	out      [2]*channel // from the primary and from the server
+	in       [2]*channel // what arrives there
+	flight   int         // under way
+	received int         // bytes of it
+	sentAt   time.Duration
+	ends     [2]*subflowEnd
 }
 
 // begin sends the first flight.
@@ -31,11 +31,11 @@ func (j *join) begin() {
 	for i := range j.in {
 		j.in[i].accept = func(p *piece) bool { return j.receive(i, p) }
 	}
-	j.send()
+	j.sendFlight()
 }
 
-// send sends the flight.
-func (j *join) send() {
+// sendFlight sends the flight.
+func (j *join) sendFlight() {
 	side, n := j.flight%2, handshakeSizes[j.flight]
 	if j.flight == 2 {
 		j.sentAt = j.net.sim.now
@@ -46,21 +46,21 @@ func (j *join) send() {
 			size = sealedSize(size)
 		}
 	}
-	j.out[side].queue(size, n, nil)
+	j.out[side].queuePiece(size, n, nil)
 	j.out[side].flush()
 }
 
 // receive takes a part of a flight. Reports that come before the subflow is joined are lost.
 func (j *join) receive(side int, p *piece) bool {
-	if j.got += p.ciphertext; p.ciphertext == 0 || j.got < handshakeSizes[j.flight] {
+	if j.received += p.ciphertext; p.ciphertext == 0 || j.received < handshakeSizes[j.flight] {
 		return true
 	}
-	j.got = 0
+	j.received = 0
 	if j.flight++; j.flight >= 3 {
 		j.attach(side)
 	}
 	if j.flight < len(handshakeSizes) {
-		j.send()
+		j.sendFlight()
 	}
 	return true
 }

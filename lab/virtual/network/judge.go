@@ -32,12 +32,12 @@ func Judge(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 	for i := range n.Paths {
 		r := RunSingle(n, i, w, o)
 		out.Singles = append(out.Singles, r)
-		if limit := hopeless * r.Ended; r.Err == "" && (o.Limit == 0 || limit < o.Limit) {
+		if limit := giveUpFactor * r.Ended; r.Err == "" && (o.Limit == 0 || limit < o.Limit) {
 			o.Limit = limit
 		}
 	}
 	if o.Limit > 0 {
-		o.Limit = o.Limit/hopeless*bondHopeless + time.Minute
+		o.Limit = o.Limit/giveUpFactor*bondGiveUpFactor + time.Minute
 	}
 	out.BestBound = out.bestBound()
 	for _, s := range schedulers {
@@ -46,11 +46,11 @@ func Judge(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 	return out
 }
 
-// hopeless is how many times as long as another path one may take before it is given up.
-const hopeless = 3
+// giveUpFactor is how many times as long as another path one may take before it is given up.
+const giveUpFactor = 3
 
-// bondHopeless is the same for a bond, beside the best path; it also gets a minute more.
-const bondHopeless = 10
+// bondGiveUpFactor is the same for a bond, beside the best path; it also gets a minute more.
+const bondGiveUpFactor = 10
 
 // BestSingle returns the least time over one path, never if none has finished.
 func (o *Outcome) BestSingle() time.Duration {
@@ -130,10 +130,11 @@ type Summary struct {
 	Scheme string `json:"scheme"`
 	Count  int    `json:"count"`
 	Failed int    `json:"failed"`
-	// Efficiency is bound / time, with the fluid bound and with the one that pays slow start.
+	// Fluid and SlowStart are bound / time, with the fluid bound and with the one that pays slow
+	// start.
 	Fluid     Quantiles `json:"fluid"`
 	SlowStart Quantiles `json:"slow_start"`
-	// Single is the same of plain TCP over the best path alone, with the bound of that path: what
+	// Single is SlowStart of plain TCP over the best path alone, with the bound of that path: what
 	// TCP leaves unused without any scheduler.
 	Single Quantiles `json:"single"`
 	// Behind is the share of outcomes that take over 1.03 times as long as the best single path,
@@ -146,7 +147,7 @@ type Summary struct {
 	Twice95   float64 `json:"twice_95"`
 	// Gap95 is the 95th percentile of the longest gap at the app, in seconds.
 	Gap95 float64 `json:"gap_95"`
-	// WorstSeeds are those of the least efficiency, BehindSeeds those that are furthest behind the
+	// WorstSeeds are those of the least SlowStart, BehindSeeds those that are furthest behind the
 	// best single path. The worst comes first.
 	WorstSeeds  []uint64 `json:"worst_seeds"`
 	BehindSeeds []uint64 `json:"behind_seeds"`

@@ -8,7 +8,7 @@ func RunSingle(n *Network, path int, w *Workload, o Options) Result {
 	s := newSim(n.Seed)
 	up, down := linesOf(s, &n.Paths[path])
 	c := &plain{sim: s, up: up, down: down, workload: w, control: o.Control, seed: n.Seed}
-	d := &driver{sim: s, workload: w, carrier: c, limit: o.Limit, result: Result{Scheme: "single:" + n.Paths[path].Name}}
+	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit, result: Result{Scheme: "single:" + n.Paths[path].Name}}
 	return d.run(func() error { return nil })
 }
 
@@ -36,7 +36,7 @@ type answer struct {
 	size  int
 }
 
-// exchange implements carrier.
+// exchange implements exchanger.
 func (c *plain) exchange(i int, up, down uint64, progress, done func()) {
 	if i < len(c.conns) {
 		c.conns[i].begin(c.workload, up, down, progress, done)

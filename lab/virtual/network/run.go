@@ -57,17 +57,17 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 	for i := range n.Paths {
 		b.addPath(wire.SubflowID(i+1), &n.Paths[i], o.Control, n.Seed+uint64(8*i))
 	}
-	c := &bondCarrier{net: b, workload: w}
+	c := &bondExchanger{net: b, workload: w}
 	b.ends[primary].onStream = func(*bond.Stream) {}
 	b.ends[server].onStream = c.accept
 	for i, e := range b.ends {
 		e.onChange = func(s *bond.Stream) {
 			if a, ok := s.User.(*bondApp); ok {
-				a.handle(i)
+				a.readAndWrite(i)
 			}
 		}
 	}
-	d := &driver{sim: s, workload: w, carrier: c, limit: o.Limit, result: Result{Scheme: scheduler}}
+	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit, result: Result{Scheme: scheduler}}
 	r := d.run(func() error { return b.err })
 	for i, e := range b.ends {
 		for _, a := range c.apps {
