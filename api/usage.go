@@ -42,7 +42,7 @@ type Cap struct {
 }
 
 // CapNotCounted is the state of a cap that counts nothing: nothing here has its name, or the system
-// does not count the bytes of links. Its text tells which.
+// does not count the bytes of links. Its text says which.
 const CapNotCounted = "not_counted"
 
 // UsageEntry is what one link carried in one period, for one purpose and device.

@@ -20,7 +20,7 @@ import (
 	"mpbond/node/server"
 )
 
-// runTool makes a command in the root of the tree succeed, and tells what it says.
+// runTool runs a command, which must succeed, in the root of the tree, and returns its output.
 func runTool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)

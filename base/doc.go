@@ -12,5 +12,5 @@
 //	config, store, identity  settings, state that survives restarts, keys and trust
 //	dialpolicy  addresses to which others may be connected
 //	backoff     delays between attempts
-//	loglimit    rate limits for logs that strangers could fill
+//	loglimit    rate limits for logs that unknown callers could fill
 package base

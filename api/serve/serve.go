@@ -14,7 +14,7 @@
 //	history.go   rates of the last minute and hour
 //	plots.go     the same as pictures
 //	qr.go        the code for pairing as a picture
-//	tcp.go       all of it over TCP, for those who know a token, with the web console
+//	tcp.go       the same over TCP, for clients with a token, and the web console
 package serve
 
 import (

@@ -102,7 +102,7 @@ func ReadToken(path string) (string, error) {
 	return text, err
 }
 
-// newTokenHint tells how to get a new token file: the mpbond that reads it creates it.
+// newTokenHint says how to get a new token file: the mpbond that reads it creates it.
 const newTokenHint = "restart the mpbond that has --api, which creates a new one"
 
 func readToken(path string) (string, error) {

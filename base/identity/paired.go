@@ -97,15 +97,15 @@ func mergePeer(known, p Peer) Peer {
 	return known
 }
 
-// freeName derives an unused name from wish.
-func freeName(wish string, now *trustState) string {
+// freeName derives an unused name from the preferred one.
+func freeName(preferred string, now *trustState) string {
 	const room = 8 // for the number
 	name := strings.Map(func(r rune) rune {
 		if checkName(string(r)) != nil {
 			return '-'
 		}
 		return r
-	}, wish)
+	}, preferred)
 	name = strings.Trim(name[:min(len(name), maxName-room)], "-.")
 	if name == "" {
 		name = "device"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loglimit keeps strangers from filling a log. Ports that anybody can reach log through it:
+// Package loglimit keeps unknown callers from filling a log. Ports that anybody can reach log through it:
 // one line per kind of event and minute, with a count.
 package loglimit
 
@@ -36,7 +36,7 @@ func New(log *slog.Logger) *Limiter { return &Limiter{log: log, kinds: map[strin
 
 // Log logs an event at once if it is the first of its kind within a minute. After the minute it
 // logs the last one of the others, with their number as "count"; at debug level each is logged at
-// once. Strangers must not choose the kinds.
+// once. Unknown callers must not choose the kinds.
 func (l *Limiter) Log(level slog.Level, kind, msg string, args ...any) {
 	now := time.Now()
 	l.mu.Lock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package text makes text from other devices, web servers and strangers safe to show. Every
+// Package text makes text from other devices, web servers and unknown callers safe to show. Every
 // terminal, page and metric uses it, so that there is one rule for all. It imports no package of
 // this module.
 package text

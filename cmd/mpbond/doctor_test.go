@@ -185,13 +185,13 @@ func TestRoleOf(t *testing.T) {
 	}
 }
 
-// TestLanesOf: what runs tells which lanes there are, not the file.
-func TestLanesOf(t *testing.T) {
+// TestDirectSubflows: the direct subflows are those of the running primary, not of the file.
+func TestDirectSubflows(t *testing.T) {
 	p := doctor.Config{Name: "primary", Interfaces: []string{"eth7"}, Helpers: []identity.Peer{{Name: "phone"}},
 		Now: time.Now}
 	setDirectSubflows(api.Status{}, &p)
 	if p.Name != "primary" || !slices.Equal(p.Interfaces, []string{"eth7"}) {
-		t.Errorf("nothing is told: %+v", p)
+		t.Errorf("changed without a status: %+v", p)
 	}
 	setDirectSubflows(api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop/wlan0",
 		Kind: api.Direct}, {Device: "laptop/wwan0", State: api.Down}, {Device: "phone", State: api.Down},

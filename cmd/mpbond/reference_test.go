@@ -177,10 +177,12 @@ func fieldComments(t *testing.T, dir, name string) map[string]string {
 	return list
 }
 
-// useKeyNames replaces Go names in a comment by keys, and names of documents by links.
+// useKeyNames replaces Go names in a comment by keys, and names of documents by links. An acronym
+// after the first word is no name: UDP is the protocol, not the key udp.
 func useKeyNames(s string, names map[string]string) string {
+	first, _, _ := strings.Cut(s, " ")
 	s = regexp.MustCompile(`\b[A-Z]\w+\b`).ReplaceAllStringFunc(s, func(w string) string {
-		if key := names[w]; key != "" {
+		if key := names[w]; key != "" && (w == first || w != strings.ToUpper(w)) {
 			return "`" + key + "`"
 		}
 		return w

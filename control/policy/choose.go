@@ -96,7 +96,7 @@ const (
 //
 // So energy decides only between sets of subflows that take at most 3 % longer than the best single
 // one, as far as their rates are known. A subflow of unknown rate (Window) is assumed to be fast
-// until it was measured; see docs/adr/0008.
+// until it was measured (docs/adr/0008-which-subflows-a-stream-may-use.md).
 //
 // It is a pure function and fast enough to be called for each segment.
 func ChooseSubflows(subflows []Subflow, d Demand) string {
@@ -109,11 +109,11 @@ func ChooseSubflows(subflows []Subflow, d Demand) string {
 	most, full := usableTiers(subflows, d)
 	usable := func(l *Subflow) bool { return l.Tier <= most }
 	n := d.expectedBytes()
-	some, costs, left, best := false, false, false, maxFinish
+	some, costs, hasExcluded, best := false, false, false, maxFinish
 	for i := range subflows {
 		l := &subflows[i]
 		l.Allowed = usable(l) && !UsesEnergy(l.Radio)
-		left = left || !usable(l)
+		hasExcluded = hasExcluded || !usable(l)
 		if usable(l) {
 			some = some || l.Allowed
 			costs = costs || !l.Allowed
@@ -124,7 +124,7 @@ func ChooseSubflows(subflows []Subflow, d Demand) string {
 	switch {
 	case most == wire.TierBackup:
 		reason = ReasonPaid
-	case left && most == wire.TierPrimary && !full:
+	case hasExcluded && most == wire.TierPrimary && !full:
 		reason = ReasonTier
 	case !costs:
 		reason = ReasonFree

@@ -14,7 +14,7 @@ import (
 
 const asleep = time.Minute
 
-// Lanes of the published setups, with round trips of 50 and 75 ms.
+// Subflows of the published setups, with round trips of 50 and 75 ms.
 func newOwnSubflow(r unit.Rate, radio wire.Radio) Subflow {
 	return Subflow{Local: true, Rate: r, Delay: 25 * time.Millisecond, Radio: radio, Idle: asleep}
 }
@@ -38,11 +38,11 @@ func TestChoose(t *testing.T) {
 	w8, w1 := newOwnSubflow(8*unit.Mbps, wifi), newOwnSubflow(unit.Mbps, wifi)
 	phone := helper(5*unit.Mbps, lte)
 	for _, c := range []struct {
-		name  string
-		bytes unit.Bytes
-		lanes []Subflow
-		want  []bool
-		why   string
+		name     string
+		bytes    unit.Bytes
+		subflows []Subflow
+		want     []bool
+		why      string
 	}{
 		{"a single path", 1e6, []Subflow{phone}, []bool{true}, ReasonOnly},
 		{"a single path that costs money", 1e6, []Subflow{metered(phone)}, []bool{true}, ReasonOnly},
@@ -95,11 +95,11 @@ func TestChoose(t *testing.T) {
 			[]Subflow{cold(w1), idle(cold(phone), 2*time.Second)}, []bool{true, false}, ReasonOne},
 		{"no path", 200, nil, nil, ReasonOnly},
 	} {
-		lanes := slices.Clone(c.lanes)
-		why := ChooseSubflows(lanes, Demand{Pending: c.bytes})
-		for i := range lanes {
-			if lanes[i].Allowed != c.want[i] {
-				t.Errorf("%s: path %d allowed %v: %s", c.name, i, lanes[i].Allowed, why)
+		subflows := slices.Clone(c.subflows)
+		why := ChooseSubflows(subflows, Demand{Pending: c.bytes})
+		for i := range subflows {
+			if subflows[i].Allowed != c.want[i] {
+				t.Errorf("%s: subflow %d allowed %v: %s", c.name, i, subflows[i].Allowed, why)
 			}
 		}
 		if why != c.why {
@@ -115,11 +115,11 @@ func TestTiers(t *testing.T) {
 		withSecondaryTier(helper(10*unit.Mbps, wire.RadioNone)),
 		metered(helper(10*unit.Mbps, wire.RadioNone))
 	for _, c := range []struct {
-		name  string
-		lanes []Subflow
-		full  time.Duration
-		want  []bool
-		why   string
+		name     string
+		subflows []Subflow
+		full     time.Duration
+		want     []bool
+		why      string
 	}{
 		{"at first", []Subflow{cable, spare, last}, 0, []bool{true, false, false}, ReasonTier},
 		{"for less than a second", []Subflow{cable, spare, last}, 999 * time.Millisecond, []bool{true, false, false},
@@ -134,11 +134,11 @@ func TestTiers(t *testing.T) {
 		{"no first, and the second is full", []Subflow{spare, last}, time.Hour, []bool{true, false}, ReasonFree},
 		{"the last", []Subflow{last, last}, 0, []bool{true, true}, ReasonPaid},
 	} {
-		lanes := slices.Clone(c.lanes)
-		why := ChooseSubflows(lanes, Demand{Pending: 10 * unit.MB, BackloggedFor: c.full})
-		for i, l := range lanes {
+		subflows := slices.Clone(c.subflows)
+		why := ChooseSubflows(subflows, Demand{Pending: 10 * unit.MB, BackloggedFor: c.full})
+		for i, l := range subflows {
 			if l.Allowed != c.want[i] {
-				t.Errorf("%s: path %d allowed %v", c.name, i, l.Allowed)
+				t.Errorf("%s: subflow %d allowed %v", c.name, i, l.Allowed)
 			}
 		}
 		if why != c.why {
@@ -151,9 +151,9 @@ func TestTiers(t *testing.T) {
 // however much it has carried in all.
 func TestChooseGrowsWithTheBurst(t *testing.T) {
 	may := func(pending, burst unit.Bytes) bool {
-		lanes := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), helper(5*unit.Mbps, wire.RadioCellular)}
-		ChooseSubflows(lanes, Demand{Pending: pending, Burst: burst})
-		return lanes[1].Allowed
+		subflows := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), helper(5*unit.Mbps, wire.RadioCellular)}
+		ChooseSubflows(subflows, Demand{Pending: pending, Burst: burst})
+		return subflows[1].Allowed
 	}
 	if may(64*unit.KB, 0) || !may(64*unit.KB, 2*unit.MB) {
 		t.Error("64 KB that wait at the start, or after 2 MB without a pause: the helper is", may(64*unit.KB, 0),
@@ -170,35 +170,35 @@ func TestChooseStays(t *testing.T) {
 		l := helper(120*unit.Kbps, wire.RadioCellular) // saves 1.5 %, takes 1.3 %
 		l.Rate += unit.Rate(rng.IntN(30_000) - 15_000) // as measurements sway
 		l.Idle, l.InUse = 0, use
-		lanes := []Subflow{withUse(newOwnSubflow(8*unit.Mbps, wire.RadioWiFi)), l}
-		ChooseSubflows(lanes, Demand{Pending: 10 * unit.MB})
-		if lanes[1].Allowed != use {
-			use = lanes[1].Allowed
+		subflows := []Subflow{withUse(newOwnSubflow(8*unit.Mbps, wire.RadioWiFi)), l}
+		ChooseSubflows(subflows, Demand{Pending: 10 * unit.MB})
+		if subflows[1].Allowed != use {
+			use = subflows[1].Allowed
 			flips++
 		}
 	}
 	if flips != 1 || !use {
 		t.Errorf("%d changes, used %v in the end", flips, use)
 	}
-	lanes := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), withUse(helper(5*unit.Mbps, wire.RadioCellular))}
-	if ChooseSubflows(lanes, Demand{Pending: 500}); lanes[1].Allowed {
+	subflows := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), withUse(helper(5*unit.Mbps, wire.RadioCellular))}
+	if ChooseSubflows(subflows, Demand{Pending: 500}); subflows[1].Allowed {
 		t.Error("the last bytes of a trickle keep a helper's radio awake")
 	}
 }
 
-// randomLanes draws subflows of all kinds.
-func randomLanes(r *rand.Rand) []Subflow {
-	lanes := make([]Subflow, 1+r.IntN(6))
-	for i := range lanes {
-		lanes[i] = Subflow{Local: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20),
+// randomSubflows draws subflows of all kinds.
+func randomSubflows(r *rand.Rand) []Subflow {
+	subflows := make([]Subflow, 1+r.IntN(6))
+	for i := range subflows {
+		subflows[i] = Subflow{Local: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20),
 			Delay: time.Duration(r.IntN(1e9)) >> r.IntN(10),
 			Radio: wire.Radio(r.IntN(len(radioEnergies))), Idle: time.Duration(r.Int64N(20e9)),
 			Tier: wire.Tier(max(r.IntN(6)-3, 0)), InUse: r.IntN(3) == 0}
 		if r.IntN(3) == 0 {
-			lanes[i] = cold(lanes[i])
+			subflows[i] = cold(subflows[i])
 		}
 	}
-	return lanes
+	return subflows
 }
 
 // TestChooseProperties, in many random situations: something is always allowed; a tier waits as
@@ -207,23 +207,23 @@ func randomLanes(r *rand.Rand) []Subflow {
 func TestChooseProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for range 50_000 {
-		lanes := randomLanes(r)
+		subflows := randomSubflows(r)
 		d := Demand{Pending: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Burst: unit.Bytes(r.IntN(1e8)) >> r.IntN(27),
 			BackloggedFor: time.Duration(r.IntN(2)) * fullTime, Upload: r.IntN(2) == 0}
-		before := slices.Clone(lanes)
-		ChooseSubflows(lanes, d)
+		before := slices.Clone(subflows)
+		ChooseSubflows(subflows, d)
 		some, most := false, wire.TierBackup
-		for _, l := range lanes {
+		for _, l := range subflows {
 			some = some || l.Allowed
 			most = min(most, l.Tier)
 		}
 		if most == wire.TierPrimary && d.BackloggedFor > 0 {
 			most = wire.TierSecondary
 		}
-		took := finishTime(lanes, d.expectedBytes())
-		for i, l := range lanes {
+		took := finishTime(subflows, d.expectedBytes())
+		for i, l := range subflows {
 			if l.Allowed && l.Tier > most || !some {
-				t.Fatalf("%+v", lanes)
+				t.Fatalf("%+v", subflows)
 			}
 			if l.Tier > most {
 				continue
@@ -231,7 +231,7 @@ func TestChooseProperties(t *testing.T) {
 			one := slices.Clone(before)
 			one[i].Allowed = true
 			if alone := finishTime(one, d.expectedBytes()); float64(took) > 1.03*float64(alone)+1e3 {
-				t.Fatalf("%v, alone over %d %v: %+v", took, i, alone, lanes)
+				t.Fatalf("%v, alone over %d %v: %+v", took, i, alone, subflows)
 			}
 			for _, dearer := range []func(*Subflow){
 				func(l *Subflow) { l.Idle += time.Duration(r.Int64N(20e9)) },
@@ -241,7 +241,7 @@ func TestChooseProperties(t *testing.T) {
 				again := slices.Clone(before)
 				dearer(&again[i])
 				if ChooseSubflows(again, d); again[i].Allowed && !l.Allowed {
-					t.Fatalf("path %d is allowed because it costs more: %+v, was %+v", i, again, lanes)
+					t.Fatalf("subflow %d is allowed because it costs more: %+v, was %+v", i, again, subflows)
 				}
 			}
 		}
@@ -263,9 +263,9 @@ func TestEnergies(t *testing.T) {
 }
 
 func BenchmarkChoose(b *testing.B) {
-	lanes := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), newOwnSubflow(20*unit.Mbps, wire.RadioCellular),
+	subflows := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), newOwnSubflow(20*unit.Mbps, wire.RadioCellular),
 		helper(5*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular)}
 	for b.Loop() {
-		ChooseSubflows(lanes, Demand{Pending: unit.MB})
+		ChooseSubflows(subflows, Demand{Pending: unit.MB})
 	}
 }

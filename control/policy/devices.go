@@ -108,7 +108,7 @@ func (r Suspension) Update(now time.Time, s Limits, f wire.Facts) Suspension {
 
 // reasonFor returns why the device must be suspended, "" if it need not.
 func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
-	rests := r.Reason != ""
+	wasSuspended := r.Reason != ""
 	if f.RefusalReason != "" {
 		return "it refuses: " + f.RefusalReason
 	}
@@ -116,7 +116,7 @@ func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
 		switch n := f.Battery.Percent(); {
 		case n < floor:
 			return fmt.Sprintf("its battery is at %d %%, suspended below %d %%", n, floor)
-		case rests && n < min(floor+floorMargin, 100):
+		case wasSuspended && n < min(floor+floorMargin, 100):
 			return fmt.Sprintf("its battery is at %d %%, was below %d %%, suspended until %d %%", n, floor,
 				min(floor+floorMargin, 100))
 		}
@@ -125,7 +125,7 @@ func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
 		switch {
 		case f.Temperature >= most:
 			return fmt.Sprintf("its temperature is %v, suspended from %v", f.Temperature, most)
-		case rests && f.Temperature > most-10*heatMargin:
+		case wasSuspended && f.Temperature > most-10*heatMargin:
 			return fmt.Sprintf("its temperature is %v, was %v or more, suspended above %v", f.Temperature, most,
 				most-10*heatMargin)
 		}

@@ -60,10 +60,10 @@ type RuleSpec struct {
 	// that carry it; see docs/reference/policy.md.
 	Device []string `toml:"device"`
 	Pipe   []string `toml:"pipe"`
-	// Priority is "high", "normal" or "low", Weight is 1 to 100, relative to other streams; the
-	// defaults are "normal" and 1.
+	// Priority is "high", "normal" or "low"; empty is "normal".
 	Priority Priority `toml:"priority"`
-	Weight   int      `toml:"weight"`
+	// Weight is the share of a stream relative to others of its priority, 1 to 100; 0 is 1.
+	Weight int `toml:"weight"`
 
 	// Conditions that only a primary's settings have: DSCP marks (RFC 2474), and the host as the
 	// app named it, as a shell pattern in lower case.

@@ -34,8 +34,8 @@ func newLink(capacity unit.Rate) *link {
 	return &link{now: time.Unix(1000, 0), capacity: capacity}
 }
 
-// run lets the owner offer own, and others borrow, for d. It returns the rate of each, in Mbit/s.
-func (l *link) run(d time.Duration, own, borrow unit.Rate) (gotOwn, gotLent float64) {
+// run lets the owner offer the rate own, and others the rate shared, for d. It returns the rate of each, in Mbit/s.
+func (l *link) run(d time.Duration, own, shared unit.Rate) (gotOwn, gotShared float64) {
 	ownBefore, lentBefore := l.own, l.lent
 	for t := time.Duration(0); t < d; t += modelStep {
 		if l.now.UnixNano()/int64(modelStep)%10 == 0 {
@@ -50,7 +50,7 @@ func (l *link) run(d time.Duration, own, borrow unit.Rate) (gotOwn, gotLent floa
 			limit = l.limits[len(l.limits)-n-1]
 		}
 		want, c := float64(own), float64(l.capacity)
-		b := min(float64(borrow), limit)
+		b := min(float64(shared), limit)
 		fair := max(c/2, c-b)
 		target := min(want, fair)
 		l.ownRate += (target - l.ownRate) * ownGain

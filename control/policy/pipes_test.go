@@ -25,21 +25,21 @@ type pipeWorld struct {
 
 // step moves bytes for some time, and returns what is seen of the pipes.
 func (w *pipeWorld) step(d time.Duration, joining bool) (list []Pipe) {
-	lanes := []string{w.main}
+	used := []string{w.main}
 	if w.second != "" && !joining {
-		lanes = append(lanes, w.second)
+		used = append(used, w.second)
 	}
 	left := min(w.hs, w.demand)
 	got := map[string]unit.Rate{}
 	for range 3 {
-		share := left / unit.Rate(len(lanes))
-		for _, l := range lanes {
+		share := left / unit.Rate(len(used))
+		for _, l := range used {
 			r := min(share, w.links[l]-got[l])
 			got[l] += r
 			left -= r
 		}
 	}
-	for i, l := range lanes {
+	for i, l := range used {
 		p := Pipe{Link: l, Use: PipeMain, RTT: w.rtt[l], Moved: w.moved[l]}
 		if i > 0 {
 			p.Use = PipeSecond

@@ -54,7 +54,7 @@ const (
 	AimAtMost       Aim = iota // at most the published value, or the range's upper end
 	AimReduction               // a change in percent, at most the published one; 0 is no effect
 	AimAnyReduction            // a change in percent without a published value: surely below 0
-	AimNear                    // the published value: how bad something else is
+	AimNear                    // the published value, neither more nor less, such as of a baseline
 	AimAtLeast                 // at least the published value, or the range's lower end
 	AimIncrease                // a change in percent, at least the published one; 0 is no effect
 	AimFactor                  // a factor, at least the published one; 1 is no effect

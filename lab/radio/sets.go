@@ -167,7 +167,7 @@ var Sets = []Set{
 	}},
 }
 
-const fittedByUs = "fitted by us, so that a helper takes the 1.9 J that MPBond (MobiSys 2020) tells of 4 MB " +
+const fittedByUs = "fitted by us, so that a helper takes the 1.9 J that MPBond (MobiSys 2020) reports for 4 MB " +
 	"at 8/10/5 Mbit/s"
 
 // SetNames returns the names of Sets.

@@ -46,8 +46,8 @@ type delayedPacket struct {
 	p  *Packet
 }
 
-// NewJitter returns a link with exponentially distributed delays. The share within of the delays is
-// at most most. Packets keep their order. In 94 % of the authors' cases wired parts had 3 ms at
+// NewJitter returns a link with exponentially distributed delays, of which the share within is at
+// most limit. Packets keep their order. In 94 % of the authors' cases wired parts had 3 ms at
 // most (section 4.2.3 of PBE-CC).
 func NewJitter(limit time.Duration, within float64, seed uint64) Link {
 	return &jitter{mean: time.Duration(float64(limit) / -math.Log(1-within)), rnd: rand.New(rand.NewPCG(seed, 12))}

@@ -62,7 +62,7 @@ type Invitation struct {
 type Acceptor struct {
 	self     Self
 	log      *slog.Logger
-	refusals *loglimit.Limiter // rate-limited log for events that strangers cause
+	refusals *loglimit.Limiter // rate-limited log for events that unknown callers cause
 
 	mu            sync.Mutex
 	invitation    Invitation

@@ -467,7 +467,7 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestRefusalsArePlain checks that a stranger's text is made printable before it is shown.
+// TestRefusalsArePlain checks that an unknown device's text is made printable before it is shown.
 func TestRefusalsArePlain(t *testing.T) {
 	laptop := newTestDevice(t, "laptop", wire.PairPrimary)
 	evil, err := identity.Generate()

@@ -23,7 +23,7 @@ var (
 type signer struct {
 	tagger  tagger
 	counter uint64
-	scratch []byte // scratch
+	scratch []byte // reused for the payload of each frame
 }
 
 // appendAuth appends f, wrapped in a HOP_AUTH frame, to b.
@@ -77,7 +77,7 @@ func (v *verifier) verify(payload []byte) (f wire.HopAuth, ok bool, err error) {
 // tagger computes tags with one key.
 type tagger struct {
 	mac     hash.Hash
-	scratch []byte // scratch
+	scratch []byte // reused for signed bytes and sums
 }
 
 func newTagger(key wire.HopKey) tagger { return tagger{mac: hmac.New(sha256.New, key[:])} }

@@ -392,7 +392,7 @@ func TestBadCallers(t *testing.T) {
 	}
 }
 
-func TestStrangers(t *testing.T) {
+func TestUnknownCallers(t *testing.T) {
 	a, b := MemoryPipe()
 	errs := make(chan error)
 	go func() {

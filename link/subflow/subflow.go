@@ -236,8 +236,8 @@ func (s *Subflow) Write(segment []byte) error {
 const maxTLSRecord = 16 << 10 // RFC 8446 section 5.1
 
 // Probe returns the state of the sending hop, and adapts the limit of unsent bytes there to about
-// two milliseconds of its rate. So the writer is woken in time on a fast link, and decisions stay
-// late on a slow one.
+// two milliseconds of its rate. So the writer wakes in time on a fast link, and on a slow one each
+// segment is decided as late as possible.
 func (s *Subflow) Probe() (estimate.Hop, error) {
 	h, err := s.transport.Probe()
 	if l, ok := s.transport.(interface{ SetNotSentLowat(unit.Bytes) error }); ok && err == nil {

@@ -188,7 +188,7 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 // SetPeerName sets the name of the peer, once it is known. A Ledger reads it with Peer.
 func (c *Conn) SetPeerName(peer string) { c.peer.Store(&peer) }
 
-// Peer returns the name set by For, or "".
+// Peer returns the name that SetPeerName set, or "".
 func (c *Conn) Peer() string {
 	if p := c.peer.Load(); p != nil {
 		return *p

@@ -70,8 +70,8 @@ const (
 )
 
 // AdaptLowat returns the low-water mark of unsent bytes for a connection of a delivery rate: about
-// two milliseconds of it. So the writer is woken in time on a fast link, and decisions stay late on
-// a slow one. changed is false while the present mark is near enough.
+// two milliseconds of it. So the writer wakes in time on a fast link, and on a slow one each
+// segment is decided as late as possible. changed is false while the present mark is near enough.
 func AdaptLowat(present unit.Bytes, rate unit.Rate) (mark unit.Bytes, changed bool) {
 	if rate <= 0 {
 		return present, false

@@ -130,7 +130,7 @@ type Code uint8
 const (
 	CodeInternal     Code = 0  // failure of the sender
 	CodeVersion      Code = 1  // unsupported protocol version
-	CodeUnknown      Code = 2  // device or server not enrolled
+	CodeUnknown      Code = 2  // device or server not trusted
 	CodeUnreachable  Code = 3  // unreachable destination or server
 	CodeForbidden    Code = 4  // forbidden destination
 	CodeTimeout      Code = 5  // no answer in time

@@ -43,7 +43,7 @@ func ParseTrouble(b []byte) (f Trouble, err error) {
 
 // Report, REPORT, is a helper's report that its calls to an address of a primary fail. The helper
 // leaves it at a server for that primary. It follows HELLO on its own connection and ends it. The
-// server checks the signature against From, keeps the newest few reports for an enrolled device,
+// server checks the signature against From, keeps the newest few reports for a trusted device,
 // and passes them on to that device. A report proves nothing to the server: only the primary knows
 // whether From is one of its helpers.
 //

@@ -14,8 +14,8 @@ import (
 // ByPolicy chooses by package policy. It implements endpoint.Chooser for one endpoint. Its
 // lock guards it.
 type ByPolicy struct {
-	// Up is set at the primary.
-	Up         bool
+	// Upload is set at the primary, which sends uploads.
+	Upload     bool
 	candidates []policy.Subflow
 }
 
@@ -51,7 +51,7 @@ func (c *ByPolicy) Choose(list []endpoint.Candidate, d bond.Demand) string {
 	}
 	reason := policy.ChooseSubflows(
 		c.candidates,
-		policy.Demand{Pending: d.Pending, Burst: d.Burst, BackloggedFor: d.BackloggedFor, Upload: c.Up},
+		policy.Demand{Pending: d.Pending, Burst: d.Burst, BackloggedFor: d.BackloggedFor, Upload: c.Upload},
 	)
 	for i := range list {
 		list[i].Allowed = c.candidates[i].Allowed

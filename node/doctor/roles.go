@@ -110,7 +110,7 @@ func (j *evaluator) checkPrimaries() {
 	j.checkCalls()
 	if len(j.facts.Primaries) == 0 {
 		j.addFinding(topic{"device", ""}, Note,
-			"run `mpbond accept` here and `mpbond pair CODE` on the primary", "no device is enrolled")
+			"run `mpbond accept` here and `mpbond pair CODE` on the primary", "no device is trusted")
 	}
 }
 

@@ -150,18 +150,18 @@ func (c *Conn) Bind(id wire.SubflowID) bool {
 	return c.stream.BindToSubflow(id)
 }
 
-// Await tells the other end that the app waits for n more bytes than it has read. See
+// RequestChunk announces to the other end that the app waits for n more bytes than it has read. See
 // bond.Stream.RequestChunk.
-func (c *Conn) Await(n unit.Bytes) {
+func (c *Conn) RequestChunk(n unit.Bytes) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	c.stream.RequestChunk(n)
 	c.endpoint.processEvents(time.Now())
 }
 
-// Mark marks the end of a chunk after n more bytes than were written so far: the other end waits
+// MarkChunkEnd marks the end of a chunk after n more bytes than were written so far: the other end waits
 // for these. See bond.Stream.MarkChunkEnd.
-func (c *Conn) Mark(n unit.Bytes) {
+func (c *Conn) MarkChunkEnd(n unit.Bytes) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	c.stream.MarkChunkEnd(n)
@@ -228,7 +228,7 @@ func (c *Conn) finishClose() {
 	c.endpoint.processEvents(time.Now())
 }
 
-// Opened tells the other end that the destination is connected.
+// Opened reports to the other end that the destination is connected.
 func (c *Conn) Opened() {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()

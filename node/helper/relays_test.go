@@ -141,7 +141,7 @@ func TestRelayTable(t *testing.T) {
 	}
 }
 
-// TestCloseAll: all subflows are closed, and one that is added later is told to end.
+// TestCloseAll: all subflows are closed, and one that is added later gets an order to end.
 func TestCloseAll(t *testing.T) {
 	table, why := newRelayTable(2), errors.New("why")
 	early, late := idleSubflow(t, keys().primary.Public(), "wlan0"), idleSubflow(t, keys().primary.Public(), "wlan0")

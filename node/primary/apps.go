@@ -65,9 +65,9 @@ func (a *appStreams) markChunk(c api.Chunk) error {
 		)
 	}
 	if c.Up {
-		s.Mark(c.Bytes)
+		s.MarkChunkEnd(c.Bytes)
 	} else {
-		s.Await(c.Bytes)
+		s.RequestChunk(c.Bytes)
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ type Config struct {
 	// UDP are the interfaces with direct subflows over UDP instead of TCP, where it gets through
 	// and the server offers it (docs/explanation/pbe.md); "any" is all.
 	UDP []string `toml:"udp"`
-	// Cell are the sources of control messages of mobile cells, for interfaces of UDP: a table for
-	// each, like [cell.wwan0].
+	// Cell are the sources of control messages of mobile cells, for interfaces that use UDP: a table
+	// for each, like [cell.wwan0].
 	Cell map[string]device.Cell `toml:"cell"` // for the caller, which starts the listeners
 	// Metered are interfaces and helpers with data that costs money: they carry nothing while
 	// another one works.
@@ -58,7 +58,7 @@ type Config struct {
 	Scheduler string `toml:"scheduler"`
 	// Latency and Redundant are rules for connections that need low latency, or that use every
 	// subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the first packet (of datagrams
-	// only with TUN). See docs/explanation/latency.md.
+	// only with --tun). See docs/explanation/latency.md.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
 	// Policy is the file with rules for apps and destinations (docs/reference/policy.md); empty is

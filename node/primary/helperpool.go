@@ -298,7 +298,7 @@ func (p *helperPool) sendServers() {
 	p.forEachPipe((*helper).reservePipes, func(w *pipe.Waiting) { w.SendServers(p.trust.ServerAddresses) })
 }
 
-// sendTrouble tells waiting helpers why this device has no server, or that it has one again.
+// sendTrouble reports to waiting helpers why this device has no server, or that it has one again.
 func (p *helperPool) sendTrouble() {
 	p.forEachPipe((*helper).waitingPipes, func(w *pipe.Waiting) { w.SendTrouble(p.serverTrouble) })
 }

@@ -285,7 +285,7 @@ func (c numberedConn) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: int(c.number)}
 }
 
-// TestMoveByHand: a subflow moves to the requested pipe, or the error tells why not.
+// TestMoveByHand: a subflow moves to the requested pipe, or the error gives the reason.
 func TestMoveByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipeWorld(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 5 * unit.Mbps})

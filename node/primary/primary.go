@@ -166,7 +166,7 @@ func bondOpener(
 				Trace:        rec.AddFunc(id.String()),
 				ChangesOnly:  !rec.Enabled(),
 			},
-			Chooser: &choice.ByPolicy{Up: true},
+			Chooser: &choice.ByPolicy{Upload: true},
 			Share:   share,
 			Down:    down,
 			Log:     log,

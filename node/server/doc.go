@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is the role at the far end. It accepts subflows of enrolled devices, keeps
-// their bonds, and connects streams to their destinations. It stands between package endpoint and
+// Package server is the role at the far end. It accepts subflows of trusted devices, keeps their
+// bonds, and connects streams to their destinations. It stands between package endpoint and
 // the Internet.
 //
 //	         handshake    sessions         server, dest

@@ -331,9 +331,9 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 	})
 }
 
-// TestStrangersDoNotFillTheLog: whatever unknown devices send, the log has one line a minute for
+// TestUnknownDevicesDoNotFillTheLog: whatever unknown devices send, the log has one line a minute for
 // each kind of failure.
-func TestStrangersDoNotFillTheLog(t *testing.T) {
+func TestUnknownDevicesDoNotFillTheLog(t *testing.T) {
 	s, _, stop := startServer(t, time.Minute)
 	for i := range 60 {
 		c := dialServer(t, s)

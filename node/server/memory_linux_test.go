@@ -21,7 +21,7 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// hostileDevice is an enrolled device that writes arbitrary frames.
+// hostileDevice is a trusted device that writes arbitrary frames.
 type hostileDevice struct {
 	t    *testing.T
 	sf   *subflow.Subflow

@@ -18,7 +18,7 @@ import (
 // The server keeps reports of helpers that cannot reach their primary (wire.Report) for the
 // primary. Their senders are not authenticated: a signature proves only possession of the key, and
 // only the primary knows whether that is the key of its helper. The server knows whether an
-// enrolled device has joined from a report's source address, as through its helpers.
+// trusted device has joined from a report's source address, as through its helpers.
 const (
 	maxReports     = 6                // for one primary: what fits into one line of a measurement
 	reportLifetime = 30 * time.Minute // a helper repeats it every ten minutes while it is true
@@ -29,21 +29,21 @@ type storedReport struct {
 	wire.Report
 	at              time.Time
 	source          netip.Prefix
-	fromKnownSource bool // an enrolled device has joined from that source
+	fromKnownSource bool // a trusted device has joined from that source
 }
 
-// reportStore keeps reports of helpers for enrolled devices: one of each helper, at most maxReports
-// for one device, for reportLifetime. Reports for devices that are no longer enrolled stay until
+// reportStore keeps reports of helpers for trusted devices: one of each helper, at most maxReports
+// for one device, for reportLifetime. Reports for devices that are no longer trusted stay until
 // the end. Safe for concurrent use.
 type reportStore struct {
-	enrolled func(identity.PublicKey) bool
+	isTrusted func(identity.PublicKey) bool
 
 	mu       sync.Mutex
 	byDevice map[identity.PublicKey][]storedReport // for devices, oldest first
 }
 
-func newReportStore(enrolled func(identity.PublicKey) bool) *reportStore {
-	return &reportStore{enrolled: enrolled, byDevice: map[identity.PublicKey][]storedReport{}}
+func newReportStore(isTrusted func(identity.PublicKey) bool) *reportStore {
+	return &reportStore{isTrusted: isTrusted, byDevice: map[identity.PublicKey][]storedReport{}}
 }
 
 // acceptReport stores the report that comes on an HS-path instead of a subflow. Checking its
@@ -60,10 +60,10 @@ func (s *reportStore) acceptReport(link *pipe.HSPath, v *tcp.Slot) (left func() 
 	return func() bool { return came }
 }
 
-// storeReport stores a valid report for an enrolled device.
+// storeReport stores a valid report for a trusted device.
 func (s *reportStore) storeReport(r storedReport) {
 	to := identity.PublicKey(r.To)
-	if !s.enrolled(to) || !identity.PublicKey(r.From).Verify(r.Signed(), r.Sig) {
+	if !s.isTrusted(to) || !identity.PublicKey(r.From).Verify(r.Signed(), r.Sig) {
 		return
 	}
 	s.mu.Lock()

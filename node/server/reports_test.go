@@ -38,7 +38,7 @@ func storeFor(primary *identity.Key) *reportStore {
 	return newReportStore(func(k identity.PublicKey) bool { return k == primary.Public() })
 }
 
-// TestReports: reports for an enrolled device are kept for a while, a few, one of each helper;
+// TestReports: reports for a trusted device are kept for a while, a few, one of each helper;
 // others are not.
 func TestReports(t *testing.T) {
 	primary := newTestKey(t)
@@ -69,10 +69,10 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestReportsOfStrangers: reports of unknown devices do not displace that of a helper, at all if a
+// TestReportsOfUnknownDevices: reports of unknown devices do not displace that of a helper, at all if a
 // device has joined from its address, else unless they come from as many addresses as there are
 // reports.
-func TestReportsOfStrangers(t *testing.T) {
+func TestReportsOfUnknownDevices(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		proved  bool

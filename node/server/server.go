@@ -166,7 +166,7 @@ func (c Config) Validate() error {
 	return tcp.CheckCongestion(c.Congestion, c.UDP)
 }
 
-// New checks the configuration and opens the server's port. trust lists the enrolled devices; rec,
+// New checks the configuration and opens the server's port. trust lists the trusted devices; rec,
 // if not nil, records events.
 func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
@@ -205,13 +205,13 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		dest: destinations{cfg.Allow}, memory: memory, accounts: newAccountTable(memory, cfg.Rate),
 		reports: newReportStore(trust.Allowed(identity.RolePrimary)), callers: newCallerLog(trust, log)}
 	s.sessions = &sessionTable{
-		maxBonds: cfg.MaxBonds,
-		trust:    trust,
-		log:      log,
-		rec:      rec,
-		enrolled: s.checkEnrolled,
-		retire:   s.retireSession,
-		bonds:    map[bondKey]*session{},
+		maxBonds:   cfg.MaxBonds,
+		trust:      trust,
+		log:        log,
+		rec:        rec,
+		checkTrust: s.checkTrust,
+		retire:     s.retireSession,
+		bonds:      map[bondKey]*session{},
 	}
 	s.handshakes = &handshakes{
 		key:              key,
@@ -302,8 +302,8 @@ const (
 // errShutdown is the refusal of joins while the server ends.
 var errShutdown = wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
 
-// checkEnrolled returns why a device must not join, a wire.Refuse, or nil.
-func (s *Server) checkEnrolled(device identity.PublicKey) error {
+// checkTrust returns why a device must not join, a wire.Refuse, or nil.
+func (s *Server) checkTrust(device identity.PublicKey) error {
 	switch {
 	case !s.trust.Allowed(identity.RolePrimary)(device):
 		return wire.Refuse{Code: wire.CodeUnknown, Text: textNotTrusted}
@@ -315,7 +315,7 @@ func (s *Server) checkEnrolled(device identity.PublicKey) error {
 
 // TrustChanged applies a changed trust file: it ends the bonds of devices that are no longer
 // trusted, or are paused.
-func (s *Server) TrustChanged() { s.sessions.retireUnenrolled() }
+func (s *Server) TrustChanged() { s.sessions.retireUntrusted() }
 
 // joinBond finds or creates the bond of a subflow. It returns nil if the device refers to a lost
 // bond: the other instance makes the device start a new one. Errors are wire.Refuse.
@@ -323,7 +323,7 @@ func (s *Server) joinBond(ctx context.Context, key bondKey, j wire.Join) (*sessi
 	if ctx.Err() != nil {
 		return nil, errShutdown
 	}
-	if err := s.checkEnrolled(key.device); err != nil { // its attempts do not count
+	if err := s.checkTrust(key.device); err != nil { // its attempts do not count
 		return nil, err
 	}
 	if !s.accounts.admitJoin(key.device, time.Now()) {

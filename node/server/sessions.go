@@ -47,17 +47,17 @@ type session struct {
 
 // sessionTable holds the bonds of all devices. It bounds the bonds of one device. It makes room for
 // new bonds and their slots by retiring bonds without a subflow, the longest idle first. It owns
-// only the set: retire ends bonds, and removeSession removes them. enrolled returns why a device
+// only the set: retire ends bonds, and removeSession removes them. checkTrust returns why a device
 // must not join, a wire.Refuse, or nil. It and retire are called with mu held and must not block,
-// so that no bond starts for a device whose bonds retireUnenrolled has ended. A closed table
+// so that no bond starts for a device whose bonds retireUntrusted has ended. A closed table
 // accepts and retires none. Safe for concurrent use; mu is held while a bond's own lock is taken.
 type sessionTable struct {
-	maxBonds int // of a device
-	trust    *identity.Trust
-	log      *slog.Logger
-	rec      *trace.Recorder // nil: no trace
-	enrolled func(identity.PublicKey) error
-	retire   func(b *session, why wire.Refuse) // a zero why is no reason
+	maxBonds   int // of a device
+	trust      *identity.Trust
+	log        *slog.Logger
+	rec        *trace.Recorder // nil: no trace
+	checkTrust func(identity.PublicKey) error
+	retire     func(b *session, why wire.Refuse) // a zero why is no reason
 
 	mu       sync.Mutex
 	bonds    map[bondKey]*session
@@ -82,7 +82,7 @@ func (t *sessionTable) joinBond(key bondKey, instance uint64, begin func(id stri
 	if t.isClosed {
 		return nil, errShutdown
 	}
-	if err := t.enrolled(key.device); err != nil {
+	if err := t.checkTrust(key.device); err != nil {
 		return nil, err
 	}
 	if b := t.bonds[key]; b != nil || instance != 0 {
@@ -181,15 +181,15 @@ func (t *sessionTable) longestIdle(device identity.PublicKey, may func(*session)
 	return lost
 }
 
-// retireUnenrolled retires the bonds of devices that are no longer enrolled.
-func (t *sessionTable) retireUnenrolled() {
+// retireUntrusted retires the bonds of devices that must not join any more.
+func (t *sessionTable) retireUntrusted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isClosed {
 		return
 	}
 	for k, b := range t.bonds {
-		if r, ok := t.enrolled(k.device).(wire.Refuse); ok {
+		if r, ok := t.checkTrust(k.device).(wire.Refuse); ok {
 			delete(t.bonds, k) // closeTable must not return it too
 			t.log.Info("bond ended", "device", b.name, "why", r.Text)
 			t.retire(b, r)

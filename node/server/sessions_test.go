@@ -24,7 +24,7 @@ import (
 func tableOf(
 	t *testing.T,
 	limit int,
-	enrolled func(identity.PublicKey) error,
+	checkTrust func(identity.PublicKey) error,
 	retired *[]*session,
 ) (*sessionTable, func(bondKey) func(string) *session) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
@@ -33,11 +33,11 @@ func tableOf(
 	}
 	accounts := newAccountTable(endpoint.NewMemory(0), 0)
 	table := &sessionTable{
-		maxBonds: limit,
-		trust:    trust,
-		log:      slog.New(slog.DiscardHandler),
-		enrolled: enrolled,
-		bonds:    map[bondKey]*session{},
+		maxBonds:   limit,
+		trust:      trust,
+		log:        slog.New(slog.DiscardHandler),
+		checkTrust: checkTrust,
+		bonds:      map[bondKey]*session{},
 		retire: func(b *session, _ wire.Refuse) {
 			*retired = append(*retired, b)
 			b.endpoint.Close(context.Background())
@@ -54,7 +54,7 @@ func tableOf(
 
 // TestSessionTable: in any order of events, a bond belongs to one device, has a unique name and
 // stays the same until it ends. A device has no more bonds than its limit, and its longest idle one
-// makes room. Devices that are not enrolled have none.
+// makes room. Devices that are not trusted have none.
 func TestSessionTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3
@@ -82,7 +82,7 @@ func TestSessionTable(t *testing.T) {
 				}
 			case 1:
 				unknown[key.device] = !unknown[key.device]
-				table.retireUnenrolled()
+				table.retireUntrusted()
 				forget(func(o *session) bool { return unknown[o.key.device] })
 			case 2:
 				if b, err := table.joinBond(key, 5, nil); err == nil && b != nil && !slices.Contains(have, b) {
@@ -132,7 +132,7 @@ func TestSessionTable(t *testing.T) {
 		}
 		clear(unknown)
 		unknown[identity.PublicKey{0}], unknown[identity.PublicKey{1}], unknown[identity.PublicKey{2}] = true, true, true
-		if table.retireUnenrolled(); len(retired) > 0 {
+		if table.retireUntrusted(); len(retired) > 0 {
 			t.Error("a bond was retired after the end")
 		}
 	})

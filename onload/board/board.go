@@ -420,17 +420,17 @@ func (b *Board) updateView(path int, now time.Time) {
 	v.HomePath, v.Unsplittable, v.wanted = b.homePath, b.unsplittable, b.wanted
 	v.Lead = b.lead.bytesAhead(b.oldestMissing())
 	v.Waiting, v.Running = v.Waiting[:0], v.Running[:0]
-	line := path / b.concurrency
+	device := path / b.concurrency
 	if path < 0 {
-		line = -1
+		device = -1
 	}
 	for _, i := range b.waiting {
-		if !b.excluded[[2]int{line, i.Object}] {
+		if !b.excluded[[2]int{device, i.Object}] {
 			v.Waiting = append(v.Waiting, i)
 		}
 	}
 	for _, j := range b.jobs {
-		if !b.excluded[[2]int{line, j.Item.Object}] {
+		if !b.excluded[[2]int{device, j.Item.Object}] {
 			v.Running = append(v.Running, *j)
 		}
 		if size := j.Item.Size(); j.IsCopy && size == Unknown {

@@ -71,7 +71,7 @@ func (j *job) Run(ctx context.Context) error {
 func (j *job) CountMoved(n unit.Bytes) { j.object.countReceived(j, n) }
 
 // setHeaders sets the fields of a request for the range. ifRange is the value of If-Range, or "".
-func (w byteRange) setHeaders(h http.Header, agent, guard string) {
+func (w byteRange) setHeaders(h http.Header, agent, ifRange string) {
 	h.Set("User-Agent", agent)
 	h.Set("Accept-Encoding", "identity") // no content coding
 	h.Set("Want-Repr-Digest", "sha-256=1")
@@ -83,8 +83,8 @@ func (w byteRange) setHeaders(h http.Header, agent, guard string) {
 		last = strconv.FormatInt(int64(w.to)-1, 10)
 	}
 	h.Set("Range", fmt.Sprintf("bytes=%d-%s", w.from, last))
-	if guard != "" {
-		h.Set("If-Range", guard)
+	if ifRange != "" {
+		h.Set("If-Range", ifRange)
 	}
 }
 

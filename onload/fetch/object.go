@@ -157,14 +157,14 @@ func (p *part) resizeFile(size unit.Bytes) error {
 	return nil
 }
 
-// hasChanged reports whether the object has changed at the server: the version that w sees must be
-// confirmed by another device, and the local device decides if it works.
-func (o *object) hasChanged(w, own *transfer.Worker) bool {
-	if own != w && own.IsUp() && o.excluded[own] == nil {
+// hasChanged reports whether the object has changed at the server: another device must confirm the
+// version that w sees. While the local device works, only it decides.
+func (o *object) hasChanged(w, local *transfer.Worker) bool {
+	if local != w && local.IsUp() && o.excluded[local] == nil {
 		return false
 	}
 	for other, v := range o.otherVersions {
-		if is := o.otherVersions[w]; other != w && (v == version{} || is == version{} || v.matches(is)) {
+		if seen := o.otherVersions[w]; other != w && (v == version{} || seen == version{} || v.matches(seen)) {
 			return true
 		}
 	}

@@ -32,8 +32,8 @@ func (o *object) forgeableHost() string {
 }
 
 // hasSingleSource reports whether a single device, other than the local one, has seen the object.
-func (o *object) hasSingleSource(own *transfer.Worker) bool {
-	return len(o.seenBy) == 1 && !o.seenBy[own] && o.resumed == 0
+func (o *object) hasSingleSource(local *transfer.Worker) bool {
+	return len(o.seenBy) == 1 && !o.seenBy[local] && o.resumed == 0
 }
 
 // conflicts maps hosts to the devices that see other versions than the local device.
@@ -81,15 +81,15 @@ func (q versionProber) probeDevices(
 	limit time.Duration,
 	devices []*transfer.Worker,
 	url string,
-) (device *transfer.Worker, is version, notFound error) {
+) (device *transfer.Worker, seen version, notFound error) {
 	for _, w := range devices {
 		ctx, cancel := context.WithTimeout(ctx, limit)
-		is, notFound, ok := q.probeDevice(ctx, w, url)
+		seen, notFound, ok := q.probeDevice(ctx, w, url)
 		if cancel(); ok {
-			return w, is, notFound
+			return w, seen, notFound
 		}
 	}
-	return nil, is, nil
+	return nil, seen, nil
 }
 
 // probeDevice asks one device, by GET if HEAD fails. ok reports whether the response is definite.
@@ -97,11 +97,11 @@ func (q versionProber) probeDevice(
 	ctx context.Context,
 	w *transfer.Worker,
 	url string,
-) (is version, notFound error, ok bool) {
+) (seen version, notFound error, ok bool) {
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
 		r, err := q.sendRequest(ctx, w, method, url)
 		if err != nil {
-			return is, nil, false
+			return seen, nil, false
 		}
 		r.Body.Close()
 		a, refusal := parseResponse(r, byteRange{}, time.Now())
@@ -109,10 +109,10 @@ func (q versionProber) probeDevice(
 		case refusal == nil:
 			return a.version, nil, true
 		case method == http.MethodGet && (r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusGone):
-			return is, refusal, true
+			return seen, refusal, true
 		}
 	}
-	return is, nil, false
+	return seen, nil, false
 }
 
 // askOtherDevices asks the devices that have not seen a complete object for its version.
@@ -123,24 +123,24 @@ func (t *task) askOtherDevices(o *object) {
 			others = append(others, w)
 		}
 	}
-	right := o.complete
+	asked := o.complete
 	t.loop.Go(func(ctx context.Context) {
-		device, is, notFound := versionProber{t.UserAgent}.probeDevices(ctx,
+		device, seen, notFound := versionProber{t.UserAgent}.probeDevices(ctx,
 			min(secondTimeout, t.times.ResponseTimeout), others, o.URL)
 		t.loop.Lock()
 		defer t.loop.DispatchAndUnlock()
 		// Otherwise the object was restarted meanwhile, or the request was cancelled.
-		if !t.loop.IsClosing() && o.phase == confirming && o.complete == right {
-			t.compareVersions(o, device, is, notFound)
+		if !t.loop.IsClosing() && o.phase == confirming && o.complete == asked {
+			t.compareVersions(o, device, seen, notFound)
 		}
 	})
 }
 
 // compareVersions compares an object with the version that another device sees, if there is one.
 func (t *task) compareVersions(o *object, device *transfer.Worker, seen version, notFound error) {
-	is := o.version
+	ours := o.version
 	if st, err := o.complete.file.Stat(); err == nil {
-		is.Size = unit.Bytes(st.Size())
+		ours.Size = unit.Bytes(st.Size())
 	}
 	if device != nil && !device.IsUp() { // it responded
 		t.loop.Resume(device)
@@ -153,23 +153,23 @@ func (t *task) compareVersions(o *object, device *transfer.Worker, seen version,
 	case notFound != nil:
 		t.distrustSources(o, fmt.Errorf("over %s: %w", device.Name, notFound))
 		return
-	case !is.matches(seen):
-		t.distrustSources(o, fmt.Errorf("%s sees version %v instead of %v", device.Name, seen, is))
+	case !ours.matches(seen):
+		t.distrustSources(o, fmt.Errorf("%s sees version %v instead of %v", device.Name, seen, ours))
 		return
 	}
 	t.verifyObject(o)
 }
 
-// settleDisagreement handles a device that sees another version than the devices before it. It
-// reports whether it is known which side is wrong: the local device is right.
+// settleDisagreement handles a device that sees another version than the devices before it. The
+// local device is right: it reports whether that has decided which side is wrong.
 func (t *task) settleDisagreement(o *object, d *transfer.Worker, err error) bool {
-	own := t.loop.LocalWorker()
+	local := t.loop.LocalWorker()
 	switch {
 	case o.forgeableHost() == "" || len(o.seenBy) == 0 || o.seenBy[d]:
 		return false
-	case d == own && o.hasSingleSource(own):
+	case d == local && o.hasSingleSource(local):
 		t.distrustSources(o, err)
-	case o.seenBy[own]:
+	case o.seenBy[local]:
 		t.distrustDevice(o.forgeableHost(), d, err)
 	default:
 		return false

@@ -82,8 +82,8 @@ type (
 
 // parseMPD parses an MPD; it returns nil for invalid XML. clockOffset is how far the clock of the
 // server is ahead.
-func parseMPD(at *url.URL, text string, off time.Duration) *mpd {
-	m := &mpd{location: at, clockOffset: off}
+func parseMPD(at *url.URL, text string, clockOffset time.Duration) *mpd {
+	m := &mpd{location: at, clockOffset: clockOffset}
 	if xml.Unmarshal([]byte(text), m) != nil {
 		return nil
 	}

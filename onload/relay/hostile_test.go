@@ -300,9 +300,9 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestStrangers checks that devices without a known key and role fail in the handshake, and that
+// TestUnknownCallers checks that devices without a known key and role fail in the handshake, and that
 // handshakes per source are limited.
-func TestStrangers(t *testing.T) {
+func TestUnknownCallers(t *testing.T) {
 	w := newWorld(t)
 	if err := w.trust.Add(identity.Peer{Name: "vps", Roles: []identity.Role{identity.RoleServer, identity.RoleHelper},
 		Key: keys().stranger.Public()}); err != nil {

@@ -30,8 +30,8 @@ const (
 type controllerBounds struct {
 	name string
 	make func(seed uint64) cc.Controller
-	// told reports that the controller gets feedback: its share of the current rate.
-	told bool
+	// hasFeedback reports that the controller gets feedback: its share of the current rate.
+	hasFeedback bool
 	// most is the fastest link that it supports, 0 for any.
 	most unit.Rate
 	// deep is the queueing delay that the buffer must hold by design, 0 for any.
@@ -111,7 +111,7 @@ func (p controllerBounds) upTo(r unit.Rate) unit.Rate {
 // flow returns one of n flows on a link.
 func (p controllerBounds) flow(seed uint64, rate func(time.Duration) unit.Rate, n unit.Rate) virtual.Flow {
 	f := defaultFlow(p.make(seed))
-	if p.told {
+	if p.hasFeedback {
 		f.Feedback = feedback(func(now time.Duration) cc.Capacity {
 			return cc.Capacity{Transport: rate(now) / n, Fair: rate(now) / n}
 		})

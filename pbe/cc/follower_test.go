@@ -37,7 +37,7 @@ func TestFeedbackFollower(t *testing.T) {
 		t.Errorf("before feedback: %+v", st)
 	}
 	x.radio = cc.Radio{Capacity: 30 * mbps, Fair: 30 * mbps}
-	expectRate(t, "told", run(400), 30*mbps, 30*mbps)
+	expectRate(t, "with feedback", run(400), 30*mbps, 30*mbps)
 	if st := h.Status(); !st.Fresh || st.Feedback != x.radio || st.State != cc.Wireless {
 		t.Errorf("with feedback: %+v", st)
 	}

@@ -65,7 +65,7 @@ func TestPBEStates(t *testing.T) {
 		t.Errorf("window %v", l.Window)
 	}
 	a.rate, a.radio.Capacity = 30*mbps, 15*mbps
-	expectRate(t, "at once, what is told", a.run(ms).Rate, 15*mbps, 15*mbps)
+	expectRate(t, "at once, the rate of the feedback", a.run(ms).Rate, 15*mbps, 15*mbps)
 	// Another carrier: to its fair share in three round trips again.
 	a.radio = cc.Radio{Capacity: 45 * mbps, Fair: 40 * mbps, Activated: 1}
 	a.run(ms)
@@ -109,13 +109,13 @@ func TestPBEWithoutFeedback(t *testing.T) {
 	}
 	x := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: 10 * mbps,
 		radio: cc.Radio{Capacity: 90 * mbps, Fair: 90 * mbps}}
-	expectRate(t, "told", x.run(sec).Rate, 90*mbps, 90*mbps)
-	told := x.radio
+	expectRate(t, "with feedback", x.run(sec).Rate, 90*mbps, 90*mbps)
+	radio := x.radio
 	x.radio = cc.Radio{}
-	expectRate(t, "told lately", x.run(400*ms).Rate, 90*mbps, 90*mbps)
-	expectRate(t, "not told", x.run(200*ms).Rate, 5*mbps, 30*mbps)
-	x.radio = told
-	expectRate(t, "told again", x.run(ms).Rate, 10*mbps, 11*mbps)
+	expectRate(t, "soon after the last feedback", x.run(400*ms).Rate, 90*mbps, 90*mbps)
+	expectRate(t, "without feedback", x.run(200*ms).Rate, 5*mbps, 30*mbps)
+	x.radio = radio
+	expectRate(t, "with feedback again", x.run(ms).Rate, 10*mbps, 11*mbps)
 	x.run(sec)
 	x.OnLoss(cc.Loss{Now: x.now, Bytes: cc.MSS, PersistentCongestion: true})
 	if w := x.Limits(x.now).Window; w != cc.MSS {

@@ -147,7 +147,7 @@ func (s *flowCounter) sendReport(c net.Conn) {
 	_ = json.NewEncoder(c).Encode(s.flows[flow[0]])
 }
 
-// fetchCounts fetches the slots of a flow from a Sink.
+// fetchCounts asks a Sink how many bytes of a flow arrived in each time slot.
 func fetchCounts(ctx context.Context, addr string, flow int) (slots []unit.Bytes, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

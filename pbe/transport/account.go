@@ -11,7 +11,7 @@ import (
 // SetPeerName sets the name of the peer for which traffic is counted.
 func (c *Conn) SetPeerName(peer string) { c.peerName.Store(&peer) }
 
-// Peer returns the name that For set, or "".
+// Peer returns the name that SetPeerName set, or "".
 func (c *Conn) Peer() string {
 	if p := c.peerName.Load(); p != nil {
 		return *p

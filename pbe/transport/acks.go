@@ -86,8 +86,7 @@ func (a *ackTracker) onTimer(now time.Duration) {
 	a.ackNow = a.ackNow || a.ackTime > 0 && now >= a.ackTime
 }
 
-// onConfirmed records that the peer has received an ACK that covered the first eliciting
-// ack-eliciting packets.
+// onConfirmed records that the peer has received an ACK of that many ack-eliciting packets.
 func (a *ackTracker) onConfirmed(eliciting uint64) { a.confirmed = max(a.confirmed, eliciting) }
 
 // shouldSend reports whether to send an ACK: one is due, or a packet leaves anyway (piggyback) and

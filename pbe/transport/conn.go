@@ -42,7 +42,7 @@ type Conn struct {
 	confirmed bool // accepted by the application, or dialed; only for the endpoint's receive loop
 	running   bool // guarded by Endpoint.mu
 
-	peerName atomic.Pointer[string] // set by For
+	peerName atomic.Pointer[string] // set by SetPeerName
 	cork     writeCork              // for the writing goroutine
 	peeked   []byte                 // read by Peek but not by Read; for the reading goroutine
 

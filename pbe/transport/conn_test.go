@@ -168,9 +168,9 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// TestStrangers: injected packets change nothing, wherever they come from. Neither do repeated
+// TestInjectedPackets: injected packets change nothing, wherever they come from. Neither do repeated
 // packets of the peer.
-func TestStrangers(t *testing.T) {
+func TestInjectedPackets(t *testing.T) {
 	var seen [2][][]byte
 	c, s, sh := connectViaShim(t, nil)
 	sh.do(func() {

@@ -127,9 +127,9 @@ func TestForgottenID(t *testing.T) {
 	s.route.ep.adoptConn(s) // so that the test can end it
 }
 
-// TestResetOfStrangers: only a RESET with the true token ends a connection. Nothing else that an
+// TestResetByOthers: only a RESET with the true token ends a connection. Nothing else that an
 // observer sees does.
-func TestResetOfStrangers(t *testing.T) {
+func TestResetByOthers(t *testing.T) {
 	var welcome []byte
 	var sh *shim
 	c, _ := connectVia(t, Options{}, func(a net.Addr) net.Addr {
