@@ -71,6 +71,8 @@ func Listen(path string) (net.Listener, error) {
 	return &listener{UnixListener: l, path: path, lock: lock}, nil
 }
 
+// listenLocked is Listen with the lock file of the socket. It takes the lock and removes a socket
+// that a dead process left.
 func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 	err = userfile.TryLock(lock)
 	if errors.Is(err, userfile.ErrLocked) {
@@ -118,6 +120,7 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 	return l, nil
 }
 
+// ensureOwnDir creates a directory for its owner, or checks that an existing one is.
 func ensureOwnDir(dir string) error {
 	if err := userfile.MkdirAll(dir, 0o700); err != nil {
 		return fault.New(fault.Permission, err, directoryHint)

@@ -201,6 +201,7 @@ type pairInput struct{ Body api.PairRequest }
 
 type factsInput struct{ Body api.Facts }
 
+// registerCore registers status, pipes, subflows, streams, flows, chunks and facts.
 func (r Role) registerCore(a huma.API) {
 	registerGet(
 		a,
@@ -340,6 +341,7 @@ func (r Role) registerCore(a huma.API) {
 	)
 }
 
+// registerDevices registers the trusted devices.
 func (r Role) registerDevices(a huma.API) {
 	registerGet(
 		a,
@@ -390,6 +392,7 @@ func (r Role) registerDevices(a huma.API) {
 	)
 }
 
+// registerPair registers pairing by the codes of other devices.
 func (r Role) registerPair(a huma.API) {
 	elsewhere := fault.New(
 		fault.Unsupported,
@@ -420,6 +423,7 @@ func (r Role) registerPair(a huma.API) {
 	})
 }
 
+// registerInvitation registers the code of this device.
 func (r Role) registerInvitation(a huma.API) {
 	registerGet(
 		a,
@@ -448,6 +452,7 @@ func (r Role) registerInvitation(a huma.API) {
 	)
 }
 
+// registerPolicy registers the policy file and its check.
 func (r Role) registerPolicy(a huma.API) {
 	manager := func() (*api.PolicyManager, error) {
 		if r.Policy == nil {

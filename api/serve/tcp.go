@@ -105,6 +105,7 @@ func ReadToken(path string) (string, error) {
 // newTokenHint says how to get a new token file: the mpbond that reads it creates it.
 const newTokenHint = "restart the mpbond that has --api, which creates a new one"
 
+// readToken reads a token file, which must belong to this user and be unreadable for others.
 func readToken(path string) (string, error) {
 	f, err := userfile.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
 	if errors.Is(err, os.ErrPermission) {

@@ -130,6 +130,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Place returns the position and the probably intended name.
 func (e *Error) Place() (line, column int, near string) { return e.Line, e.Column, e.Near }
 
+// unknownKeyError returns the error for a key without a field, with the nearest valid name.
 func unknownKeyError(name string, e *toml.DecodeError, into any) error {
 	line, column := e.Position()
 	key := e.Key()

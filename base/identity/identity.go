@@ -64,6 +64,7 @@ func ParsePublicKey(s string) (PublicKey, error) {
 	return k, fault.New(fault.Config, err, keyHint)
 }
 
+// parseKey parses the text form of a key, without surrounding space.
 func parseKey(s string) (k PublicKey, err error) {
 	rest, ok := strings.CutPrefix(s, keyPrefix)
 	switch {

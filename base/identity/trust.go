@@ -67,6 +67,7 @@ type Peer struct {
 // HasRole reports whether the peer has role r.
 func (p Peer) HasRole(r Role) bool { return slices.Contains(p.Roles, r) }
 
+// validate returns the first problem of an entry.
 func (p Peer) validate() error {
 	if err := checkName(p.Name); err != nil {
 		return err
@@ -111,6 +112,7 @@ func checkName(s string) error {
 	return nil
 }
 
+// checkAddress returns what is wrong with an address of a device.
 func checkAddress(a string) error {
 	if strings.ContainsFunc(a, func(r rune) bool { return !text.IsPrintable(r) || unicode.IsSpace(r) }) {
 		return fmt.Errorf("address %q: invalid characters", a)

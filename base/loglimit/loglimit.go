@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loglimit keeps unknown callers from filling a log. Ports that anybody can reach log through it:
-// one line per kind of event and minute, with a count.
+// Package loglimit keeps unknown callers from filling a log. Ports that anybody can reach log
+// through it: one line per kind of event and minute, with a count.
 package loglimit
 
 import (

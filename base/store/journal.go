@@ -240,6 +240,7 @@ func (j *Journal) Close() error {
 	return errors.Join(j.file.Sync(), j.file.Close())
 }
 
+// encodeLines appends each value to b as a line of JSON.
 func encodeLines(b *bytes.Buffer, lines []any) error {
 	for _, l := range lines {
 		text, err := json.Marshal(l)

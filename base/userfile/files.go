@@ -68,6 +68,7 @@ func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
 // OpenSpecial is OpenFile but also opens FIFOs and devices.
 func OpenSpecial(path string, flag int) (*os.File, error) { return openChecked(path, flag, 0, false) }
 
+// openChecked opens a file with the rights that findAccess names. plain requires a regular file.
 func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.File, err error) {
 	o, err := findAccess(path)
 	if err != nil {

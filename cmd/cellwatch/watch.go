@@ -79,6 +79,8 @@ type watcher interface {
 	Close() error
 }
 
+// watchCells runs `cellwatch watch`: it decodes the sources until their end and writes what o asks
+// for.
 func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	self, err := parseRNTI(o.rnti)
 	if err == nil {

@@ -405,6 +405,7 @@ func describeTransport(p api.Subflow) string {
 	return ""
 }
 
+// printBond prints a bond with its subflows.
 func printBond(w io.Writer, b api.Bond) {
 	fmt.Fprintf(w, "\nbond %s with %s, scheduler %s: %d streams now, %d in all\n  %v to schedule, %v out of order",
 		text.Printable(b.ID), text.Printable(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal,

@@ -34,7 +34,8 @@ func newLink(capacity unit.Rate) *link {
 	return &link{now: time.Unix(1000, 0), capacity: capacity}
 }
 
-// run lets the owner offer the rate own, and others the rate shared, for d. It returns the rate of each, in Mbit/s.
+// run lets the owner offer the rate own, and others the rate shared, for d. It returns the rate of
+// each, in Mbit/s.
 func (l *link) run(d time.Duration, own, shared unit.Rate) (gotOwn, gotShared float64) {
 	ownBefore, lentBefore := l.own, l.lent
 	for t := time.Duration(0); t < d; t += modelStep {

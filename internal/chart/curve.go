@@ -70,6 +70,7 @@ func (c Curves) stepPoints(l Curve, low float64) plotter.XYs {
 	return points
 }
 
+// drawChart draws the curves with their axes on dc.
 func (c Curves) drawChart(dc draw.Canvas) error {
 	theme := newTheme()
 	dc.SetColor(theme.ground)

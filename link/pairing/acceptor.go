@@ -169,6 +169,8 @@ func (a *Acceptor) ServeConn(ctx context.Context, conn net.Conn) {
 	a.log.Info("paired", "device", p.Name, "roles", p.Roles, "id", p.Key.ID())
 }
 
+// pairWith pairs with the caller at conn: it verifies the proof of the code, exchanges identities
+// and stores the device.
 func (a *Acceptor) pairWith(ctx context.Context, conn net.Conn) (p identity.Peer, err error) {
 	_ = conn.SetDeadline(time.Now().Add(stepTimeout))
 	hello, err := readPair(conn)

@@ -59,6 +59,8 @@ func (a *caller) turnFor(device identity.PublicKey) chan error {
 // errAlreadyReached is the result after a correct code.
 var errAlreadyReached = errors.New("the device was reached at another address")
 
+// callAt makes the exchange over conn, up to the identity of the acceptor. addr is the dialed
+// address. It closes conn unless it succeeds.
 func (a *caller) callAt(ctx context.Context, conn net.Conn, addr string) (*PendingPairing, error) {
 	m := &PendingPairing{self: a.self, peer: peerInfo{dialedAddr: addr, remoteAddr: conn.RemoteAddr()}}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)

@@ -195,6 +195,7 @@ func (w *Waiting) readFrames() {
 	w.replies <- reply{payload, err}
 }
 
+// nextReply handles frames until the awaited answer comes, or an error.
 func (w *Waiting) nextReply() ([]byte, error) {
 	for {
 		t, payload, err := w.r.Next()

@@ -40,6 +40,7 @@ func rfcommSocket() (int, error) {
 	return fd, nil
 }
 
+// explainRFCOMM turns an error of the kernel into a fault with a hint for Bluetooth.
 func explainRFCOMM(err error) error {
 	for _, h := range []struct {
 		is   error
@@ -82,6 +83,7 @@ func (RFCOMM) Dial(ctx context.Context, addr string) (Conn, error) {
 	return dialRFCOMM(ctx, to)
 }
 
+// dialRFCOMM connects to a channel of a device. It gives up when ctx ends.
 func dialRFCOMM(ctx context.Context, to rfcommAddr) (Conn, error) {
 	fd, err := rfcommSocket()
 	if err != nil {

@@ -122,6 +122,8 @@ func refusedBytes(i *unix.TCPInfo) unit.Bytes {
 	return unit.Bytes(i.Bytes_sent - min(i.Bytes_sent, left))
 }
 
+// carriedBytes estimates what the network carried for a connection, as Carried returns it. refused
+// bytes never left.
 func carriedBytes(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pending unit.Bytes) {
 	header := unit.Bytes(ipv4Header + tcpHeader)
 	if ipv6 {

@@ -213,6 +213,7 @@ func (c *Conn) notifyClosing() {
 	}
 }
 
+// applyOptions sets the socket options of a connection.
 func (c *Conn) applyOptions(opt Options) error {
 	if err := c.tcpConn.SetNoDelay(true); err != nil { // segments are chosen above; their tails must not wait
 		return err
@@ -413,6 +414,7 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	return Wrap(c.(*net.TCPConn), opt)
 }
 
+// beforeConnect checks the address and sets the options that must be set before connecting.
 func (o Options) beforeConnect(_, address string, raw syscall.RawConn) error {
 	if o.CheckAddress != nil {
 		to, err := netip.ParseAddrPort(address)

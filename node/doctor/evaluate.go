@@ -90,6 +90,7 @@ func (j *evaluator) checkSetup() {
 	j.addFinding(topic{"configuration", ""}, OK, "", "configuration, key and trust file are valid")
 }
 
+// checkHost reports the state of this device.
 func (j *evaluator) checkHost() {
 	h := j.facts.Host
 	reached := j.facts.Role == identity.RoleServer || slices.ContainsFunc(j.facts.Server.Addresses,
@@ -367,6 +368,7 @@ func addrOf(s string) netip.Addr {
 	return a.Addr().Unmap().WithZone("")
 }
 
+// checkHop reports the MTU, forged reports and loss of a hop.
 func (j *evaluator) checkHop(l Subflow, h Hop) {
 	subject := hopTitle(l, h.Name)
 	switch {
@@ -432,6 +434,7 @@ func roundTime(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
+// reportSubflows returns the subflows for the report.
 func reportSubflows(list []Subflow) []SubflowReport {
 	out := []SubflowReport{}
 	for _, l := range list {

@@ -340,6 +340,7 @@ func callsFrom(st api.Status, now time.Time) *Calls {
 		Last: now.Sub(st.Calls.Last)}
 }
 
+// pipesFrom returns the pipes in the status of the running role.
 func pipesFrom(st api.Status) (list []Pipe) {
 	for _, p := range st.Pipes {
 		l := Pipe{Device: p.Device, Address: p.Address, Via: p.Via, Carries: p.State == api.PipeCarries,

@@ -124,6 +124,7 @@ func (p Config) openOwnBond(ctx context.Context, list []Address, iface string) (
 	return nil, err
 }
 
+// joinServer joins a bond of the doctor with one subflow over TCP to the server at an address.
 func (p Config) joinServer(ctx context.Context, at string, opt tcp.Options) (*ownBond, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

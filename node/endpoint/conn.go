@@ -159,8 +159,8 @@ func (c *Conn) RequestChunk(n unit.Bytes) {
 	c.endpoint.processEvents(time.Now())
 }
 
-// MarkChunkEnd marks the end of a chunk after n more bytes than were written so far: the other end waits
-// for these. See bond.Stream.MarkChunkEnd.
+// MarkChunkEnd marks the end of a chunk after n more bytes than were written so far: the other end
+// waits for these. See bond.Stream.MarkChunkEnd.
 func (c *Conn) MarkChunkEnd(n unit.Bytes) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()

@@ -182,6 +182,7 @@ func newReporter(r *relay, mode feedback, traceReport func(trace.Event)) *report
 	}
 }
 
+// runReports sends reports until the relay ends. It sleeps while nothing moves.
 func (p *reporter) runReports() {
 	timer := time.NewTimer(reportFast)
 	defer timer.Stop()
@@ -234,6 +235,7 @@ func (p *reporter) isBusy(now time.Time) bool {
 	return p.pipe.isInUse(now) || p.hs.isInUse(now) || p.pipe.state.Queue+p.hs.state.Queue > 0
 }
 
+// sendDueReports samples both hops and sends the reports that are due.
 func (p *reporter) sendDueReports(now time.Time) {
 	p.r.up.reporterAsleep.Store(false)
 	p.r.down.reporterAsleep.Store(false)

@@ -190,6 +190,7 @@ func (g *cgroup) remove() error {
 	return fmt.Errorf("removing cgroup %s: %w", g.name, err)
 }
 
+// moveProcessesOut moves the processes of the group to its parent.
 func (g *cgroup) moveProcessesOut() error {
 	procs, err := openAt(g.dir, "cgroup.procs", unix.O_RDONLY)
 	if err != nil {

@@ -52,6 +52,7 @@ type dnsForwarder struct {
 	direct, bonded dnsQueryFunc
 }
 
+// newDNSForwarder returns a forwarder that serves redirected queries until it is closed.
 func newDNSForwarder(log *slog.Logger) (*dnsForwarder, error) {
 	track, err := newConntrack()
 	if err != nil {
@@ -85,6 +86,8 @@ func (f *dnsForwarder) Close() error {
 	return f.track.Close()
 }
 
+// serveQueries answers the queries at c, each in its own goroutine, until c is closed. Queries
+// beyond querySlots are dropped.
 func (f *dnsForwarder) serveQueries(c *net.UDPConn) {
 	local := c.LocalAddr().(*net.UDPAddr).AddrPort()
 	b := make([]byte, 64<<10)

@@ -36,6 +36,8 @@ type fallbackConn struct {
 	err   error    // the refusal, if both have failed
 }
 
+// newFallbackConn returns a fallbackConn of a stream to dest. It waits for the answer, and dials
+// directly if that may help.
 func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallbackConn {
 	ctx, cancel := context.WithTimeout(e.ctx, openTimeout)
 	f := &fallbackConn{Conn: stream, cancel: cancel, answered: make(chan struct{})}

@@ -92,6 +92,7 @@ func (h *connQueue) Addr() net.Addr { return h.addr }
 // appConnOf returns the app's connection of a request.
 func appConnOf(r *http.Request) *appConn { return splice.WebConnOf(r).Conn.(*appConn) }
 
+// newHTTPServer returns the HTTP proxy: CONNECT becomes a stream, plain requests are forwarded.
 func (e *Edge) newHTTPServer() *http.Server {
 	proxy := &httputil.ReverseProxy{
 		Transport:      originTransport{e},

@@ -114,6 +114,7 @@ func (p *helperPool) acceptPipes(ctx context.Context) error {
 	return first
 }
 
+// acceptFrom accepts pipes at one listener until ctx ends or accepting fails.
 func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, admission *tcp.AdmissionLimit) error {
 	for {
 		c, err := l.Accept()

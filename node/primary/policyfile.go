@@ -177,6 +177,8 @@ func (f *PolicyFile) SetTables(t api.PolicyText) (api.Policy, error) {
 	return f.Tables(), nil
 }
 
+// writeText replaces the policy file and activates its rules. It changes nothing if the text is
+// invalid, or if the file differs from the version that the text was made from.
 func (f *PolicyFile) writeText(t api.PolicyText) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -149,6 +149,8 @@ func sendBlocks(c net.Conn, r *bufio.Reader, a Request, each func()) (unit.Bytes
 	return f.confirmed.total(), err
 }
 
+// writeBlocks writes blocks until the requested time or bytes are over and the other end has
+// received all. It calls each once in a sampleInterval.
 func (f *sendState) writeBlocks(c net.Conn, a Request, each func()) error {
 	block := make([]byte, 2+maxBlock)
 	binary.BigEndian.PutUint16(block, maxBlock)

@@ -32,6 +32,7 @@ func Bond(s endpoint.Status) api.Bond {
 	return b
 }
 
+// describeSubflow converts a subflow for the API.
 func describeSubflow(s endpoint.Subflow) api.Subflow {
 	p := api.Subflow{
 		ID:        uint32(s.ID),
@@ -68,7 +69,7 @@ func describeSubflow(s endpoint.Subflow) api.Subflow {
 	return p
 }
 
-// Hop describes the hop of a subflow that begins at this end; nil for nil.
+// Hop converts the hop of a subflow that begins at this end for the API; nil becomes nil.
 func Hop(h *endpoint.Hop) *api.Hop {
 	if h == nil {
 		return nil

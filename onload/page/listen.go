@@ -17,15 +17,15 @@ const (
 	maxOpen, maxFromOne, maxPerMinute = 64, 16, 600
 )
 
-// gatedListener accepts connections from the local network, within limits.
-type gatedListener struct {
+// localListener accepts connections from the local network, within limits.
+type localListener struct {
 	listener *tcp.Listener
 	limit    *tcp.AdmissionLimit
 	uplink   string // interface that accepts no connections; "" is none
 }
 
 // Accept implements net.Listener.
-func (d *gatedListener) Accept() (net.Conn, error) {
+func (d *localListener) Accept() (net.Conn, error) {
 	for {
 		c, err := d.listener.Accept()
 		if err != nil {
@@ -41,10 +41,10 @@ func (d *gatedListener) Accept() (net.Conn, error) {
 }
 
 // Addr implements net.Listener.
-func (d *gatedListener) Addr() net.Addr { return d.listener.Addr() }
+func (d *localListener) Addr() net.Addr { return d.listener.Addr() }
 
 // Close implements net.Listener.
-func (d *gatedListener) Close() error { return d.listener.Close() }
+func (d *localListener) Close() error { return d.listener.Close() }
 
 // maxAddresses bounds the number of addresses that are shown.
 const maxAddresses = 4

@@ -521,7 +521,7 @@ func TestAway(t *testing.T) {
 		in := make(chan net.Conn)
 		go func() {
 			defer close(in)
-			d := &gatedListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne,
+			d := &localListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne,
 				maxPerMinute), uplink: away}
 			if c, err := d.Accept(); err == nil {
 				in <- c

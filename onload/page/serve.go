@@ -61,7 +61,7 @@ func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
 			s.Close()
 		}
 	})()
-	err := s.Serve(&gatedListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne,
+	err := s.Serve(&localListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne,
 		maxPerMinute), uplink: p.cfg.Uplink})
 	s.Close()
 	if ctx.Err() != nil {

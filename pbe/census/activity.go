@@ -88,6 +88,7 @@ func (a *activityTracker) endAll() {
 	}
 }
 
+// endActivity counts an activity of a user that has ended.
 func (a *activityTracker) endActivity(user cell.RNTI, x *activity) {
 	delete(a.open, user)
 	a.spare = append(a.spare, x)

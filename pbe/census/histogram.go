@@ -83,6 +83,7 @@ type Point struct {
 	Part  float64 `json:"part"`
 }
 
+// distribution returns the distribution of all values, by the values of the bins.
 func (s *histogram) distribution() Distribution {
 	d := Distribution{Count: s.count}
 	if s.count == 0 {

@@ -135,6 +135,7 @@ func (c *Census) Close() (all []Summary) {
 	return all
 }
 
+// summarize returns the summary of a cell with that ID.
 func (t *cellTally) summarize(id cell.ID) Summary {
 	f := Summary{Cell: id, PRB: t.prb, Subframes: t.all.received, Missed: t.all.missed, Late: t.late,
 		Restarts: t.restarts, Load: t.all.averages(), PerPRB: quotient(t.bits, t.sized) / 1000,

@@ -135,6 +135,7 @@ func (t *cellTally) endHour() {
 	t.users, t.dataUsers = rntiSet{}, rntiSet{}
 }
 
+// addSubframe counts the messages of a subframe.
 func (t *cellTally) addSubframe(s Subframe) {
 	if !t.advanceTo(s.Number) {
 		return

@@ -111,6 +111,8 @@ func (w *userWindow) dropSlot(number int64) {
 	w.ring[i] = w.ring[i][:0]
 }
 
+// applyShare adds what a user got in a subframe, or removes it with sign -1, and counts the data
+// users anew.
 func (w *userWindow) applyShare(m *windowUser, h share, sign int) {
 	m.addSigned(h, sign)
 	if h.prb > 0 {

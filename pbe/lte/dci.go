@@ -142,6 +142,7 @@ func newDownlinkBlock(mcs, ndi, rv, prb int) cell.Block {
 		Size: cell.Bits(tbs.Size(tbs.Downlink(mcs).Index, prb))}
 }
 
+// parseFormat0 parses the fields of an uplink grant. It reports whether they are valid.
 func (c Cell) parseFormat0(d *DCI, f bitReader) bool {
 	if f.readBits(1) != 0 {
 		return false
@@ -222,6 +223,7 @@ func isUplinkSize(n int) bool {
 // cells from 50 PRB on (36.213 section 7.1.6.3).
 const maxDistributedPRB = 16
 
+// parseFormat1A parses the fields of a compact downlink grant. It reports whether they are valid.
 func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 	if f.readBits(1) != 1 {
 		return false

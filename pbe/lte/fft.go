@@ -20,6 +20,7 @@ type fftStep struct {
 	twiddles [3][]complex128 // of all inputs but the first
 }
 
+// newFFT returns the transform of a size.
 func newFFT(size int) *fft {
 	f := &fft{order: make([]int32, size)}
 	for n := 1; n < size; {

@@ -83,7 +83,8 @@ func TestNeighbour(t *testing.T) {
 	}
 }
 
-// TestUsersWithOneMessage checks that users with a single message are decoded from 15 dB on, at level 1 too.
+// TestUsersWithOneMessage checks that users with a single message are decoded from 15 dB on, at
+// level 1 too.
 func TestUsersWithOneMessage(t *testing.T) {
 	n, seed := sweepSize()
 	snrs, sizes := []float64{15}, map[int]int{25: 512}

@@ -93,6 +93,7 @@ func (s Source) Open(ctx context.Context) (r io.ReadCloser, isFile bool, err err
 	return closeWithContext(ctx, &idleConn{c, s.kind}), false, nil
 }
 
+// openFile opens a file or FIFO. The second result reports whether it is a regular file.
 func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
 	st, err := userfile.Stat(s.address)
 	if err != nil {

@@ -39,7 +39,7 @@ func CheckDocuments(t *testing.T, p cli.Program) {
 		}
 		for _, c := range documentedCommands(string(text), p.Name) {
 			found++
-			if err := parseCommand(p, c); err != nil {
+			if err := checkCommand(p, c); err != nil {
 				t.Errorf("%s: %s %s: %v", name, p.Name, strings.Join(c.args, " "), err)
 			}
 		}
@@ -139,9 +139,9 @@ func splitWords(line string) (words []string) {
 	return words
 }
 
-// parseCommand returns an error if p does not know the command or a flag, or refuses the number
+// checkCommand returns an error if p does not know the command or a flag, or refuses the number
 // of arguments.
-func parseCommand(p cli.Program, c documentedCommand) error {
+func checkCommand(p cli.Program, c documentedCommand) error {
 	args := c.args
 	if !c.whole {
 		args = slices.DeleteFunc(slices.Clone(args), placeholder.MatchString)

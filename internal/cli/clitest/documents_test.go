@@ -28,7 +28,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-func TestParseCommand(t *testing.T) {
+func TestCheckCommand(t *testing.T) {
 	p := cli.Program{Name: "p", Commands: func() []*cobra.Command {
 		c := &cobra.Command{Use: "get URL", Args: cobra.ExactArgs(1),
 			RunE: func(*cobra.Command, []string) error { return errors.ErrUnsupported }}
@@ -47,7 +47,7 @@ func TestParseCommand(t *testing.T) {
 		{documentedCommand{[]string{"get", "--onlaod"}, false}, false},
 		{documentedCommand{[]string{"put"}, false}, false},
 	} {
-		if err := parseCommand(p, c.documentedCommand); (err == nil) != c.ok {
+		if err := checkCommand(p, c.documentedCommand); (err == nil) != c.ok {
 			t.Errorf("%q, whole %v: %v", c.args, c.whole, err)
 		}
 	}

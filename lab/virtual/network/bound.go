@@ -127,6 +127,8 @@ type flowHop struct {
 	rtt    time.Duration // of this hop
 }
 
+// newFlowPath returns the path of a workload whose data begins to move at begin. slowStart adds the
+// windows of slow start, after a number of objects before.
 func newFlowPath(p *Path, w *Workload, begin time.Duration, slowStart bool, before int) *flowPath {
 	f := &flowPath{}
 	hops := make([]*Hop, 0, 2)

@@ -50,6 +50,8 @@ type acked struct {
 
 // receiveAck handles the acknowledgement in a packet.
 
+// receiveAck handles the acknowledgement in a packet: what has arrived, what is lost, and what may
+// be sent.
 func (e *endpoint) receiveAck(p *packet) {
 	if p.ack < e.unacked {
 		return
