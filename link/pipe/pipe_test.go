@@ -550,7 +550,9 @@ func TestSendServers(t *testing.T) {
 	o, w = waitingPair(t, a, b)
 	times := 0
 	o.OnServers = func([]string) error { times++; return nil }
+	sent := make(chan struct{})
 	go func() {
+		defer close(sent)
 		for n := range maxServersFrames {
 			w.SendServers(func() []string { return []string{fmt.Sprintf("a:%d", n+1)} })
 		}
@@ -559,6 +561,7 @@ func TestSendServers(t *testing.T) {
 	if _, err := o.Wait(t.Context()); !errors.Is(err, wire.ErrMalformed) || times != maxServersFrames {
 		t.Errorf("announced %d times of %d: %v", times, maxServersFrames, err)
 	}
+	<-sent
 
 	a, b = MemoryPipe()
 	o, w = waitingPair(t, a, b)

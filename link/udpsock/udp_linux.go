@@ -33,8 +33,8 @@ func EnableFailures(c *net.UDPConn) error {
 	return errors.Join(err4, err6)
 }
 
-// waitReadable waits for a datagram, or for an error that ends c. If failed is not nil, it is
-// called with the errors that the kernel has kept.
+// waitReadable waits until raw has a datagram, or returns the error that ends raw. If failed is not
+// nil, it is called with the errors that the kernel has kept.
 func waitReadable(raw syscall.RawConn, failed func(Failure)) error {
 	return raw.Read(func(fd uintptr) bool {
 		for {
