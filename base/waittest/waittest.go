@@ -6,7 +6,7 @@
 package waittest
 
 import (
-	"fmt"
+	"errors"
 	"testing"
 	"time"
 )
@@ -21,19 +21,19 @@ const (
 	reserve = 20 * time.Second
 )
 
-// Until polls ok until it returns true. what says what is waited for.
+// Until polls ok until it returns true. what names the awaited event or state for the failure.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	Success(t, func() error {
+	UntilSuccess(t, func() error {
 		if ok() {
 			return nil
 		}
-		return fmt.Errorf("waited in vain: %s", what)
+		return errors.New(what)
 	})
 }
 
-// Success calls f until it returns nil.
-func Success(t testing.TB, f func() error) {
+// UntilSuccess calls f until it returns nil.
+func UntilSuccess(t testing.TB, f func() error) {
 	t.Helper()
 	began, limit := time.Now(), limitOf(t)
 	for {

@@ -35,7 +35,7 @@ func TestWaits(t *testing.T) {
 	}{
 		"at once":  {time.Minute, 0, ""},
 		"late":     {10 * time.Minute, 9 * time.Minute, ""},
-		"too late": {10 * time.Minute, 10 * time.Minute, "not within 9m40s: waited in vain: an event"},
+		"too late": {10 * time.Minute, 10 * time.Minute, "not within 9m40s: an event"},
 		"no limit": {0, time.Hour, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestSuccess checks that a wait names the last error.
-func TestSuccess(t *testing.T) {
+// TestUntilSuccess checks that a wait names the last error.
+func TestUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTest{TB: t, deadline: time.Now().Add(time.Minute)}
 		defer func() {
@@ -69,6 +69,6 @@ func TestSuccess(t *testing.T) {
 				t.Errorf("%q", f.failure)
 			}
 		}()
-		Success(f, func() error { return errors.New("no answer") })
+		UntilSuccess(f, func() error { return errors.New("no answer") })
 	})
 }

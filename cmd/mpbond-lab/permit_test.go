@@ -52,7 +52,7 @@ func TestPermitService(t *testing.T) {
 	}()
 	ask := func(want string, code int) {
 		t.Helper()
-		waittest.Success(t, func() error {
+		waittest.UntilSuccess(t, func() error {
 			got, out, errs := runProgram(t, "permit", "ask", service, "--key", key.Public().String())
 			if got != code || !strings.Contains(out, want) {
 				return fmt.Errorf("code %d, want %d and %q: %s%s", got, code, want, out, errs)

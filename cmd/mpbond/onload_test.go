@@ -146,7 +146,7 @@ func TestOnload(t *testing.T) {
 	}
 	eventually := func(what string, ok func(*api.OnloadStatus) bool) {
 		t.Helper()
-		waittest.Success(t, func() error {
+		waittest.UntilSuccess(t, func() error {
 			if st := status(); st == nil || !ok(st) {
 				return fmt.Errorf("not yet: %s; %+v", what, st)
 			}
@@ -233,7 +233,7 @@ func TestOnloadRests(t *testing.T) {
 	until := func(what string, ok func(*api.OnloadStatus) bool) {
 		t.Helper()
 		var st *api.OnloadStatus
-		waittest.Success(t, func() error {
+		waittest.UntilSuccess(t, func() error {
 			if all, err := queryStatus(t.Context(), statusSockets(""), false); err == nil && all[0].Onload != nil {
 				if st = all[0].Onload; ok(st) {
 					return nil
@@ -273,7 +273,7 @@ func TestOnloadRests(t *testing.T) {
 			t.Fatal(err)
 		}
 		var a *http.Response
-		waittest.Success(t, func() error { // until the relay knows of it
+		waittest.UntilSuccess(t, func() error { // until the relay knows of it
 			a, err = web.Do(q)
 			return err
 		})

@@ -53,7 +53,7 @@ func TestPlay(t *testing.T) {
 	player := &http.Client{Transport: through}
 	get := func(name string) string {
 		var a *http.Response
-		waittest.Success(t, func() (err error) { // until it listens
+		waittest.UntilSuccess(t, func() (err error) { // until it listens
 			a, err = player.Get(site.URL + name)
 			return err
 		})

@@ -42,10 +42,10 @@ const (
 	minBackoff  = 10 * time.Second
 	maxBackoff  = 10 * time.Minute
 	provenAfter = time.Minute
-	// Several pipes become one when nothing was carried for idlePipes, or when none was full for
-	// sparePipes and one could carry everything.
-	idlePipes  = time.Minute
-	sparePipes = 10 * time.Second
+	// Several pipes become one when nothing was carried for unusedTimeout, or when none was full for
+	// spareTimeout and one could carry everything.
+	unusedTimeout = time.Minute
+	spareTimeout  = 10 * time.Second
 )
 
 // PipeUse says what a pipe is used for.
@@ -261,7 +261,7 @@ func (p *Pipes) addSample(now time.Time, used []Pipe) {
 		}
 	}
 	p.points = append(p.points, x)
-	old := slices.IndexFunc(p.points, func(x pipePoint) bool { return now.Sub(x.at) <= sparePipes })
+	old := slices.IndexFunc(p.points, func(x pipePoint) bool { return now.Sub(x.at) <= spareTimeout })
 	p.points = slices.Delete(p.points, 0, old)
 	for i, name := range p.used {
 		r, ok := p.meanRate(now, rateWindow, i)
@@ -347,7 +347,7 @@ func (p *Pipes) evaluateTrial(now time.Time) PipeDecision {
 // reviewSeveral checks whether several pipes are still useful.
 func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 	last := p.used[len(p.used)-1]
-	if now.Sub(p.lastMoved) >= idlePipes {
+	if now.Sub(p.lastMoved) >= unusedTimeout {
 		return PipeDecision{PipesEnd, last, "no data to carry"}
 	}
 	sum, ok := p.meanRate(now, trialTime, -1)
@@ -369,7 +369,7 @@ func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 			return PipeDecision{PipesEnd, p.used[i], fmt.Sprintf("it carries %v of %v", r, sum)}
 		}
 	}
-	if sum, ok := p.meanRate(now, sparePipes, -1); ok && sum > 0 &&
+	if sum, ok := p.meanRate(now, spareTimeout, -1); ok && sum > 0 &&
 		!slices.ContainsFunc(p.points, func(x pipePoint) bool { return slices.Contains(x.full, true) }) &&
 		float64(p.linkRecord(p.used[0]).rate) > pipeGain*float64(sum) {
 		return PipeDecision{PipesEnd, last, "one link could carry everything"}

@@ -59,7 +59,7 @@ func TestAnnounceAndFind(t *testing.T) {
 	}
 	want := []Found{{"K7QF", netip.MustParseAddrPort("10.0.1.1:7602")},
 		{"K7QF", netip.MustParseAddrPort("10.0.2.1:7602")}}
-	waittest.Success(t, func() error {
+	waittest.UntilSuccess(t, func() error {
 		if got := find(Pipes); !slices.Equal(got, want) {
 			return fmt.Errorf("found %v, want %v", got, want)
 		}

@@ -15,7 +15,7 @@ import (
 // CauseOf returns why an address could not be reached, or fault.CauseUnknown for any other error.
 func CauseOf(err error) fault.Cause {
 	var name *net.DNSError
-	var late net.Error
+	var timeout net.Error
 	switch {
 	case err == nil:
 		return fault.CauseUnknown
@@ -26,7 +26,7 @@ func CauseOf(err error) fault.Cause {
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETDOWN):
 		return fault.CauseNoRoute
 	case fault.Is(err, fault.Timeout), errors.Is(err, os.ErrDeadlineExceeded),
-		errors.Is(err, context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
+		errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fault.CauseNoAnswer
 	}
 	return fault.CauseUnknown

@@ -273,18 +273,18 @@ func (e *Edge) registerLocked(a *appConn, idle **appConn) error {
 // unregisterLocked removes a connection and cancels its dial. mu must be held.
 func (e *Edge) unregisterLocked(a *appConn) {
 	delete(e.conns, a)
-	e.removeFromIdle(a)
+	e.removeFromWaiting(a)
 	if a.cancelDial != nil {
 		a.cancelDial()
 	}
 }
 
-// removeFromIdle removes a from awaitingRequest and awaitingAnswer. mu must be held.
-func (e *Edge) removeFromIdle(a *appConn) {
-	if a.idleElement != nil {
-		e.awaitingRequest.Remove(a.idleElement) // Remove ignores elements of the other list
-		e.awaitingAnswer.Remove(a.idleElement)
-		a.idleElement = nil
+// removeFromWaiting removes a from awaitingRequest and awaitingAnswer. mu must be held.
+func (e *Edge) removeFromWaiting(a *appConn) {
+	if a.waitingElement != nil {
+		e.awaitingRequest.Remove(a.waitingElement) // Remove ignores elements of the other list
+		e.awaitingAnswer.Remove(a.waitingElement)
+		a.waitingElement = nil
 	}
 }
 
@@ -292,8 +292,8 @@ func (e *Edge) removeFromIdle(a *appConn) {
 func (e *Edge) awaitRequest(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.conns[a] && a.idleElement == nil {
-		a.idleElement = e.awaitingRequest.PushBack(a)
+	if e.conns[a] && a.waitingElement == nil {
+		a.waitingElement = e.awaitingRequest.PushBack(a)
 	}
 }
 
@@ -306,15 +306,15 @@ func (e *Edge) awaitAnswer(a *appConn, giveUp func()) {
 		giveUp()
 		return
 	}
-	e.removeFromIdle(a)
-	a.idleElement, a.cancelDial = e.awaitingAnswer.PushBack(a), giveUp
+	e.removeFromWaiting(a)
+	a.waitingElement, a.cancelDial = e.awaitingAnswer.PushBack(a), giveUp
 }
 
 // markActive makes a, which now carries data, no longer replaceable.
 func (e *Edge) markActive(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.removeFromIdle(a)
+	e.removeFromWaiting(a)
 }
 
 func (e *Edge) logRejected(err error) {
@@ -327,10 +327,10 @@ func (e *Edge) logRejected(err error) {
 // process, never takes a part for the whole.
 type appConn struct {
 	net.Conn
-	edge        *Edge
-	readAhead   []byte        // bytes read ahead; belongs to the reader
-	idleElement *list.Element // its element in awaitingRequest or awaitingAnswer, or nil; guarded by Edge.mu
-	cancelDial  func()        // cancels its dial, or nil; guarded by Edge.mu
+	edge           *Edge
+	readAhead      []byte        // bytes read ahead; belongs to the reader
+	waitingElement *list.Element // its element in awaitingRequest or awaitingAnswer, or nil; guarded by Edge.mu
+	cancelDial     func()        // cancels its dial, or nil; guarded by Edge.mu
 
 	transportOnce sync.Once // creates transport, for plain HTTP
 	transport     *http.Transport

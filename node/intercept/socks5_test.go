@@ -176,7 +176,7 @@ func TestSOCKSReplies(t *testing.T) {
 // awaitReply repeats a request until the edge has noticed how the previous connection ended.
 func awaitReply(t *testing.T, proxy, name string, want byte) {
 	t.Helper()
-	waittest.Success(t, func() error {
+	waittest.UntilSuccess(t, func() error {
 		c, reply := socksDial(t, proxy, name)
 		c.Close()
 		if reply != want {

@@ -186,8 +186,9 @@ func (h *helper) setJoiningPipe(w *pipe.Waiting) {
 	h.joiningPipe = w
 }
 
-// idlePipes returns all pipes that carry no subflow yet.
-func (h *helper) idlePipes() []*pipe.Waiting {
+// unusedPipes returns all pipes that carry no subflow yet: those that wait, and the one over which a
+// subflow joins.
+func (h *helper) unusedPipes() []*pipe.Waiting {
 	list := h.waitingPipes()
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -140,13 +140,13 @@ func TestRevokedHelper(t *testing.T) {
 	second, _ := waitingPipe(t, us, key)
 	h.admitPipe(first, time.Now())
 	h.setJoiningPipe(first)
-	if n := len(h.idlePipes()); n != 1 || len(h.waitingPipes()) != 0 {
+	if n := len(h.unusedPipes()); n != 1 || len(h.waitingPipes()) != 0 {
 		t.Errorf("%d pipes while a subflow joins", n)
 	}
 	h.setJoiningPipe(nil)
 	h.setHeldPipe(first)
 	h.admitPipe(second, time.Now())
-	if n := len(h.waitingPipes()); n != 2 || len(h.idlePipes()) != 2 || len(h.reservePipes()) != 1 {
+	if n := len(h.waitingPipes()); n != 2 || len(h.unusedPipes()) != 2 || len(h.reservePipes()) != 1 {
 		t.Errorf("%d wait", n)
 	}
 	h.revoke()

@@ -375,7 +375,7 @@ func (p *helperPool) countWaiting() map[*pipe.Link]int {
 // way to the server.
 func (p *helperPool) waitingPipes() (list []api.Pipe) {
 	for _, h := range p.listHelpers() {
-		for _, w := range h.idlePipes() {
+		for _, w := range h.unusedPipes() {
 			if w.Err() == nil {
 				list = append(
 					list,

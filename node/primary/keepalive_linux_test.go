@@ -78,7 +78,7 @@ func TestRadioKeepAlive(t *testing.T) {
 			t.Fatal(err)
 		}
 		here, there := l.conn.LocalAddr().(*net.TCPAddr).Port, s.Addr().(*net.TCPAddr).Port
-		waittest.Success(t, func() error { // when everything is acknowledged
+		waittest.UntilSuccess(t, func() error { // when everything is acknowledged
 			a, b := keepAliveIn(t, here, there), keepAliveIn(t, there, here)
 			if a > want/2 && a <= want+time.Second && b > want/2 && b <= want+time.Second {
 				return nil

@@ -90,7 +90,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 	}()
 	uses := func(want string) {
 		t.Helper()
-		waittest.Success(t, func() error {
+		waittest.UntilSuccess(t, func() error {
 			up := ""
 			for _, path := range p.sessions.active.endpoint.Status(false).Subflows {
 				if !path.SubflowInfo.Silent {

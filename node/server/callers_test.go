@@ -39,7 +39,7 @@ func TestRefusals(t *testing.T) {
 	}
 	refused := func(device, reason string, count int) {
 		t.Helper()
-		waittest.Success(t, func() error {
+		waittest.UntilSuccess(t, func() error {
 			list := s.Refusals()
 			if len(list) == 1 && list[0].Device == device && strings.HasPrefix(list[0].Reason, reason) &&
 				list[0].Count == count && list[0].Here {

@@ -46,7 +46,7 @@ type session struct {
 }
 
 // sessionTable holds the bonds of all devices. It bounds the bonds of one device. It makes room for
-// new bonds and their slots by retiring bonds without a subflow, the longest idle first. It owns
+// new bonds and their slots by retiring bonds without a subflow, the longest so first. It owns
 // only the set: retire ends bonds, and removeSession removes them. checkTrust returns why a device
 // must not join, a wire.Refuse, or nil. It and retire are called with mu held and must not block,
 // so that no bond starts for a device whose bonds retireUntrusted has ended. A closed table
@@ -90,7 +90,7 @@ func (t *sessionTable) joinBond(key bondKey, instance uint64, begin func(id stri
 	}
 	n := t.countBonds(key.device)
 	// such as of a crashed process
-	if n >= t.maxBonds && t.retireIdle(key.device, func(*session) bool { return true }) {
+	if n >= t.maxBonds && t.retireDisconnected(key.device, func(*session) bool { return true }) {
 		n--
 	}
 	if n >= t.maxBonds {
@@ -141,7 +141,7 @@ func (t *sessionTable) admitSlot(b *session, k slotKind, limit int) bool {
 	t.mu.Lock()
 	for {
 		_, all := b.countSlots(k)
-		if all < limit || !t.retireIdle(b.key.device, func(o *session) bool {
+		if all < limit || !t.retireDisconnected(b.key.device, func(o *session) bool {
 			own, _ := o.countSlots(k)
 			return o != b && own > 0
 		}) {
@@ -152,10 +152,10 @@ func (t *sessionTable) admitSlot(b *session, k slotKind, limit int) bool {
 	return b.takeSlot(k, limit)
 }
 
-// retireIdle retires the bond of a device that has been without a subflow for longest, among those
-// that may accepts. It reports whether there was one. mu must be held.
-func (t *sessionTable) retireIdle(device identity.PublicKey, may func(*session) bool) bool {
-	lost := t.longestIdle(device, may)
+// retireDisconnected retires the bond of a device that has been without a subflow for longest, among
+// those for which mayRetire returns true. It reports whether there was one. mu must be held.
+func (t *sessionTable) retireDisconnected(device identity.PublicKey, mayRetire func(*session) bool) bool {
+	lost := t.findLongestDisconnected(device, mayRetire)
 	if lost == nil || t.isClosed {
 		return false
 	}
@@ -166,12 +166,14 @@ func (t *sessionTable) retireIdle(device identity.PublicKey, may func(*session) 
 	return true
 }
 
-// longestIdle returns the bond of a device that has been without a subflow for longest, among those
-// that may accepts, or nil. mu must be held.
-func (t *sessionTable) longestIdle(device identity.PublicKey, may func(*session) bool) (lost *session) {
+// findLongestDisconnected returns the bond of a device that has been without a subflow for longest,
+// among those for which mayRetire returns true. It returns nil if there is none. mu must be held.
+func (t *sessionTable) findLongestDisconnected(
+	device identity.PublicKey, mayRetire func(*session) bool,
+) (lost *session) {
 	var longest time.Duration
 	for key, o := range t.bonds {
-		if key.device != device || !may(o) {
+		if key.device != device || !mayRetire(o) {
 			continue
 		}
 		if away := o.endpoint.NoSubflowFor(); away > longest {

@@ -59,16 +59,16 @@ func ParseRetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// ClassifyNetworkError wraps a network error in a fault: fault.Timeout with the hint late, or
-// fault.Unreachable with the hint unreachable. Other errors are returned unchanged.
-func ClassifyNetworkError(err error, late, unreachable string) error {
+// ClassifyNetworkError wraps a network error in a fault: fault.Timeout with timeoutHint, or
+// fault.Unreachable with unreachableHint. Other errors are returned unchanged.
+func ClassifyNetworkError(err error, timeoutHint, unreachableHint string) error {
 	var op net.Error
 	switch {
 	case fault.KindOf(err) != fault.Other, errors.Is(err, context.Canceled):
 	case errors.As(err, &op) && op.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		return fault.New(fault.Timeout, err, late)
+		return fault.New(fault.Timeout, err, timeoutHint)
 	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.New(fault.Unreachable, err, unreachable)
+		return fault.New(fault.Unreachable, err, unreachableHint)
 	}
 	return err
 }

@@ -19,7 +19,7 @@ import (
 // waitUntil waits until the state of a listener fits, while meanwhile continues the input.
 func waitUntil(t *testing.T, l *Listener, is func(silent error) bool, meanwhile func() error) {
 	t.Helper()
-	waittest.Success(t, func() error {
+	waittest.UntilSuccess(t, func() error {
 		silent := l.State().Silent
 		if is(silent) {
 			return nil

@@ -317,9 +317,9 @@ func (c Cell) setDistributed(d *DCI, first, n int, second bool) {
 	for v := first; v < first+n; v++ {
 		i, base := v%unit, v/unit*unit
 		prb := rows*(i%4) + i/4 + base
-		switch late := i >= unit-null; {
+		switch afterNull := i >= unit-null; {
 		case null == 0:
-		case late:
+		case afterNull:
 			prb = 2*rows*(i%2) + i/2 + base - rows
 			if i%2 == 0 {
 				prb += null / 2
@@ -357,10 +357,10 @@ func (c Cell) setAllocation(d *DCI, typeOne bool, bits int) bool {
 	if subset >= p {
 		return false
 	}
-	late := bits>>size&1 == 1
+	shifted := bits>>size&1 == 1
 	for i := range size {
 		if bits>>(size-1-i)&1 == 1 {
-			prb := c.subsetBlock(subset, late, i)
+			prb := c.subsetBlock(subset, shifted, i)
 			if prb >= c.PRB {
 				return false
 			}
@@ -371,11 +371,11 @@ func (c Cell) setAllocation(d *DCI, typeOne bool, bits int) bool {
 	return d.PRB > 0
 }
 
-// subsetBlock returns block i of a subset in a type 1 map; late selects the shifted map, which ends
+// subsetBlock returns block i of a subset in a type 1 map; shifted selects the shifted map, which ends
 // with the last block of the subset (36.213 section 7.1.6.2).
-func (c Cell) subsetBlock(subset int, late bool, i int) int {
+func (c Cell) subsetBlock(subset int, shifted bool, i int) int {
 	p := c.rbgSize()
-	if late {
+	if shifted {
 		whole, rest := (c.PRB-1)/(p*p)*p, (c.PRB-1)/p%p
 		of := whole
 		switch {

@@ -233,10 +233,10 @@ func (c Cell) allocationBits(m PRBSet) (bits int, typeOne, ok bool) {
 	shift := bitsFor(p)
 	size := n - shift - 1
 	for subset := range p {
-		for late := range 2 {
-			bits = subset<<(size+1) | late<<size
+		for shifted := range 2 {
+			bits = subset<<(size+1) | shifted<<size
 			for i := range size {
-				if prb := c.subsetBlock(subset, late == 1, i); prb < c.PRB && m.Has(prb) {
+				if prb := c.subsetBlock(subset, shifted == 1, i); prb < c.PRB && m.Has(prb) {
 					bits |= 1 << (size - 1 - i)
 				}
 			}

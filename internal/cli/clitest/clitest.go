@@ -176,7 +176,7 @@ func CheckMan(t *testing.T, p cli.Program) {
 // AwaitText waits until a screen shows all of want.
 func AwaitText(t testing.TB, screen tcell.SimulationScreen, want ...string) {
 	t.Helper()
-	waittest.Success(t, func() error {
+	waittest.UntilSuccess(t, func() error {
 		width, height := screen.Size()
 		var b strings.Builder
 		for y := range height {
