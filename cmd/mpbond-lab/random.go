@@ -44,8 +44,8 @@ type randomFlags struct {
 func labRandom() *cobra.Command {
 	f := &randomFlags{}
 	c := &cobra.Command{
-		Use: "random", Short: "judge schedulers over random networks in virtual time", Args: cobra.NoArgs,
-		Long: `Judge schedulers over random networks, in virtual time. Nothing is emulated: models
+		Use: "random", Short: "compare schedulers over random networks in virtual time", Args: cobra.NoArgs,
+		Long: `Compare schedulers over random networks, in virtual time. Nothing is emulated: models
 of links, TCP and helpers carry two real bonds.
 
 A network has a direct path and up to six helpers or three more own links, with
@@ -55,12 +55,13 @@ Ethernet. In a third of them rates step, fade or break. An app gets or sends 2 K
 100 MB in one to eight streams: the first object of a connection, or one of the
 nine after it.
 
-Efficiency is the least time that the network allows divided by the time taken. One
-bound assumes links that are always used, the other also that TCP begins with ten
-packets. ONE PATH is the efficiency of plain TCP over the best path, of the bound of
-that path alone: what TCP leaves unused without any scheduler. BEHIND is the share of networks in which the best path alone, by plain TCP,
-is over 3 % and 5 ms faster; FAR the same for 10 %. TWICE is the share of bytes that
-were given to a second subflow, GAP the longest time between bytes at the app.
+Efficiency is the least time that the network allows, divided by the time taken. The
+FLUID bound assumes that links are always used, the SLOW-START BOUND also that TCP
+begins with ten packets. ONE PATH is the efficiency of plain TCP over the best path,
+beside the bound of that path: it shows what TCP leaves unused without a scheduler.
+BEHIND is the share of networks in which plain TCP over the best path is over 3 %
+and 5 ms faster; FAR is the same for 10 %. TWICE is the share of bytes that were
+given to a second subflow, GAP the longest time between bytes at the app.
 
 Seeds are new each time unless --first gives the first one. --seed shows one network
 and what each scheme made of it.
@@ -71,11 +72,11 @@ Schedulers: ` + strings.Join(sched.Names(), ", "),
   mpbond-lab random --seed 17 --trace /tmp/t    # one network, with the decisions taken`,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
-	c.Flags().IntVar(&f.networks, "networks", 100, "judge over this many networks")
+	c.Flags().IntVar(&f.networks, "networks", 100, "draw this many networks")
 	c.Flags().Uint64Var(&f.first, "first", 0, "begin with this seed, not 0 (default: a new one)")
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "show the network of this seed, not 0, and each result")
 	c.Flags().StringSliceVar(&f.schedulers, "schedulers", []string{"auto", "pams", "ecf", "blest", "minrtt", "minpad"},
-		"judge these schedulers")
+		"compare these schedulers")
 	c.Flags().StringVar(&f.limits.Class, "class", "", "draw networks of one class: stable or changing")
 	c.Flags().StringVar(&f.limits.Workload, "workload", "", "draw one kind of workload: "+
 		strings.Join(network.WorkloadNames, ", "))
@@ -122,7 +123,7 @@ func (f *randomFlags) run(c *cobra.Command) error {
 		f.first = rand.Uint64N(1e9) + 1
 	}
 	began := time.Now()
-	all, err := f.judge(c.Context())
+	all, err := f.compareSchemes(c.Context())
 	if err != nil {
 		return err
 	}
@@ -153,8 +154,8 @@ func (f *randomFlags) loadDrives() error {
 	return nil
 }
 
-// judge runs all networks on all processors.
-func (f *randomFlags) judge(ctx context.Context) ([]*network.Outcome, error) {
+// compareSchemes runs all networks on all processors.
+func (f *randomFlags) compareSchemes(ctx context.Context) ([]*network.Outcome, error) {
 	all := make([]*network.Outcome, f.networks)
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -162,7 +163,7 @@ func (f *randomFlags) judge(ctx context.Context) ([]*network.Outcome, error) {
 		workers.Go(func() {
 			for i := range next {
 				n, w := network.Generate(f.first+uint64(i), f.limits)
-				all[i] = network.Judge(n, w, f.schedulers, f.options)
+				all[i] = network.CompareSchemes(n, w, f.schedulers, f.options)
 			}
 		})
 	}
@@ -199,7 +200,7 @@ func (f *randomFlags) replayCommand(seed string) string {
 // replay shows the network of one seed, and each result.
 func (f *randomFlags) replay(out io.Writer) error {
 	n, w := network.Generate(f.seed, f.limits)
-	o := network.Judge(n, w, nil, f.options)
+	o := network.CompareSchemes(n, w, nil, f.options)
 	for _, name := range f.schedulers {
 		r, err := f.runTraced(n, w, name)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"mpbond/lab/virtual/network"
 )
 
-// TestRandom judges a few networks. The printed command shows one of them with the same results.
+// TestRandom compares schedulers over a few networks. The printed command shows one of them with the same results.
 func TestRandom(t *testing.T) {
 	code, out, errs := runProgram(t, "random", "--networks", "4", "--first", "3", "--schedulers", "auto,pams", "--json")
 	var report randomReport

@@ -86,7 +86,7 @@ works, even slowly; 3 if something cannot be reached; else as for other commands
 	return cmd
 }
 
-// runDoctor collects facts, judges them and prints the report.
+// runDoctor collects facts, evaluates them and prints the report.
 func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) error {
 	if o.repair {
 		removed, err := removeLeftovers()

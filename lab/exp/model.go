@@ -20,8 +20,8 @@ type model struct {
 	makeCase func(seed uint64) virtual.Case
 	// controllers are the controllers of the flows, if they differ.
 	controllers func(scheme string) []string
-	// judgeFrom is when the evaluation of flows begins. Series cover the whole time.
-	judgeFrom time.Duration
+	// evaluateFrom is when the evaluation of flows begins. Series cover the whole time.
+	evaluateFrom time.Duration
 	// instrument prepares a case for metrics of its own, if set, and returns a function that reads
 	// them.
 	instrument func(c *virtual.Case) func(virtual.Outcome) map[string]float64
@@ -77,17 +77,17 @@ func (m model) runTransfer(seed uint64, scheme string) lab.Result {
 			v.Flows[len(v.Flows)-1].Carriers = carriers[at]
 		}
 	}
-	return lab.Result{Bytes: v.Flows[0].Bytes, Seconds: (c.Length - m.judgeFrom).Seconds(), SHA: true, Virtual: v}
+	return lab.Result{Bytes: v.Flows[0].Bytes, Seconds: (c.Length - m.evaluateFrom).Seconds(), SHA: true, Virtual: v}
 }
 
 // flowResult returns the result of flow i.
 func (m model) flowResult(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 	r, of := o.Flows[i], c.Flows[i]
-	rate := r.Rate(m.judgeFrom, c.Length)
+	rate := r.Rate(m.evaluateFrom, c.Length)
 	f := lab.Flow{Controller: o.Names[i], Rate: roundToMilli(float64(rate) / 1e6),
-		Bytes:       rate.Bytes(c.Length - m.judgeFrom),
+		Bytes:       rate.Bytes(c.Length - m.evaluateFrom),
 		Propagation: toMilliseconds(of.DelayToLink + of.DelayFromLink),
-		Lost:        roundToMilli(100 * r.Loss(m.judgeFrom, c.Length))}
+		Lost:        roundToMilli(100 * r.Loss(m.evaluateFrom, c.Length))}
 	var delays []float64
 	sum := 0.0
 	step := virtual.SlotLength
@@ -98,7 +98,7 @@ func (m model) flowResult(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 			slots[at] += toMilliseconds(a.Delay)
 			n[at]++
 		}
-		if a.At >= m.judgeFrom {
+		if a.At >= m.evaluateFrom {
 			delays = append(delays, toMilliseconds(a.Delay))
 			sum += toMilliseconds(a.Delay)
 		}
@@ -182,7 +182,7 @@ func modelMetric(name, unit string, more bool) Metric {
 	}}
 }
 
-// medianLines returns lines of the median place by scheme and metric, and the ratios of the judged
+// medianLines returns lines of the median place by scheme and metric, and the ratios of the evaluated
 // scheme in the row's first metric and its delay, place by place.
 func (r Row) medianLines(d Data) (all []Line) {
 	if !r.Places {
@@ -206,8 +206,8 @@ func (r Row) medianLines(d Data) (all []Line) {
 	}
 	for _, m := range r.comparedMetrics() {
 		for _, s := range schemes {
-			ratios := d.medianRatios(cells, [2]string{r.judgedScheme(), s}, m)
-			all = append(all, Line{Cell: cell, Scheme: s, Metric: m.Name + ": " + r.judgedScheme() +
+			ratios := d.medianRatios(cells, [2]string{r.evaluatedScheme(), s}, m)
+			all = append(all, Line{Cell: cell, Scheme: s, Metric: m.Name + ": " + r.evaluatedScheme() +
 				" by this scheme's", Unit: "times", Stat: Summarize(ratios)})
 		}
 	}

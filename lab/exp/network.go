@@ -166,7 +166,7 @@ func (c networkCase) excess(scheme string, other float64) (ratio float64, ok boo
 	return max(0, v-freeSeconds) / other, ok && other > 0
 }
 
-// networkRatio is a value of a case that is judged.
+// networkRatio is a value of a case that has a verdict.
 type networkRatio struct {
 	networkCase
 	value float64

@@ -43,7 +43,7 @@ func objectResult(scheme string, cold, warm float64) lab.Result {
 		Warm: warm, ColdBound: 1, WarmBound: 0.9}, Duplicate: 30_000, LongestGap: 0.2}
 }
 
-// Cold and warm objects are judged apart, beside the best single path and kernel MPTCP, and the
+// Cold and warm objects are evaluated apart, beside the best single path and kernel MPTCP, and the
 // worst network comes with the command that replays it.
 func TestNetworkTables(t *testing.T) {
 	d := Data{

@@ -323,7 +323,7 @@ func rowP5(radio.Set) Row {
 		func(f lab.Flow) float64 {
 			return f.Rate
 		})}
-	r.Cells = []Cell{pbeCell("two flows", &model{keepSeries: true, judgeFrom: 4 * time.Second,
+	r.Cells = []Cell{pbeCell("two flows", &model{keepSeries: true, evaluateFrom: 4 * time.Second,
 		makeCase: func(seed uint64) virtual.Case {
 			return virtual.OneDevice(seed, pbeLength, pbeLength)
 		}})}

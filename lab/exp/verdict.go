@@ -138,14 +138,14 @@ func (p Point) evaluate(d Data) Outcome {
 		return p.evaluateClaim(d)
 	}
 	o := Outcome{Point: p, Stat: Summarize(p.Of(d))}
-	if o.Verdict = p.judge(o.Stat); p.IsFitted && o.Verdict.isAsPublished() {
+	if o.Verdict = p.evaluateStat(o.Stat); p.IsFitted && o.Verdict.isAsPublished() {
 		o.Verdict = Fitted
 	}
 	return o
 }
 
-// judge returns the verdict on measured values, without regard to IsFitted.
-func (p Point) judge(s Stat) Verdict {
+// evaluateStat returns the verdict on measured values, without regard to IsFitted.
+func (p Point) evaluateStat(s Stat) Verdict {
 	if s.N == 0 {
 		return NotMeasured
 	}
@@ -339,7 +339,7 @@ func (r Row) WorseThan(d Data) (all []WorseResult) {
 	for _, m := range r.comparedMetrics() {
 		for _, group := range r.cellGroups() {
 			best := d.bestScheme(group[0].Name, group[0].ratioSchemes(), Time)
-			for _, pair := range group[0].schemePairs(r.judgedScheme()) {
+			for _, pair := range group[0].schemePairs(r.evaluatedScheme()) {
 				if isRatioScheme(pair[1]) && pair[1] != best {
 					continue
 				}
@@ -357,8 +357,8 @@ func (r Row) WorseThan(d Data) (all []WorseResult) {
 	return all
 }
 
-// judgedScheme returns the scheme that is evaluated.
-func (r Row) judgedScheme() string {
+// evaluatedScheme returns the scheme that is evaluated.
+func (r Row) evaluatedScheme() string {
 	if r.Judged != "" {
 		return r.Judged
 	}

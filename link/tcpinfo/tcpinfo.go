@@ -2,7 +2,7 @@
 
 // Package tcpinfo turns what a kernel reports about a TCP connection into the sample that
 // estimators use, and derives settings from it. Package tcp fills Info from TCP_INFO; the virtual
-// networks of the lab fill it from a model of TCP. So both judge schedulers by the same figures. It
+// networks of the lab fill it from a model of TCP. So schedulers see the same figures in both. It
 // is pure.
 package tcpinfo
 

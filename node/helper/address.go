@@ -36,7 +36,7 @@ type addressWatch struct {
 	listAddresses func() (map[netip.Addr]bool, error) // device.LocalAddresses; fakes in tests
 	wall          func() time.Time                    // wallClock; fakes in tests
 
-	last         time.Time           // time of the last check, by wall
+	last         time.Time           // time of the last check, by the wall clock
 	known        map[netip.Addr]bool // all addresses that this device ever had
 	before       map[netip.Addr]bool // at the last check; nil before the first
 	linkRechecks int                 // checks of the link in use that remain

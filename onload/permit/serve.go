@@ -153,7 +153,7 @@ func (s *Service) Serve(ctx context.Context, l *tcp.Listener) error {
 	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
 	defer web.Close()
-	err := web.Serve(&gatedListener{l, tcp.NewAdmissionLimit(maxConns, maxConnsPerAddress, maxConnsPerMinute),
+	err := web.Serve(&limitedListener{l, tcp.NewAdmissionLimit(maxConns, maxConnsPerAddress, maxConnsPerMinute),
 		s.key.ServerConfig(ALPN, s.isAdmitted)})
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -192,22 +192,22 @@ func (s *Service) servePermit(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// gatedListener is a TLS listener that limits its connections.
-type gatedListener struct {
+// limitedListener is a TLS listener that limits its connections.
+type limitedListener struct {
 	*tcp.Listener
 	limit     *tcp.AdmissionLimit
 	tlsConfig *tls.Config
 }
 
 // Accept implements net.Listener.
-func (g *gatedListener) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
-		c, err := g.Listener.Accept()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if leave := g.limit.Admit(c.RemoteAddr()); leave != nil {
-			return &admittedConn{tls.Server(c, g.tlsConfig), sync.OnceFunc(leave)}, nil
+		if leave := l.limit.Admit(c.RemoteAddr()); leave != nil {
+			return &admittedConn{tls.Server(c, l.tlsConfig), sync.OnceFunc(leave)}, nil
 		}
 		_ = c.Abort()
 	}

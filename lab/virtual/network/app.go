@@ -40,7 +40,7 @@ func (c *bondExchanger) exchange(i int, up, down uint64, progress, done func()) 
 	if a == nil {
 		s, err := e.bond.OpenStream("web:80")
 		if err != nil {
-			c.net.fail(err)
+			c.net.setError(err)
 			return
 		}
 		a = &bondApp{exchanger: c}
@@ -53,14 +53,14 @@ func (c *bondExchanger) exchange(i int, up, down uint64, progress, done func()) 
 	a.progress, a.done = progress, done
 	c.net.sim.schedule(c.net.sim.now, func(*packet) {
 		a.readAndWrite(primary)
-		e.process()
+		e.processEvents()
 	}, nil)
 }
 
 // accept takes a stream at the server.
 func (c *bondExchanger) accept(s *bond.Stream) {
 	if int(s.ID()) > len(c.order) {
-		c.net.fail(fmt.Errorf("stream %d was never opened", s.ID()))
+		c.net.setError(fmt.Errorf("stream %d was never opened", s.ID()))
 		return
 	}
 	a := c.order[s.ID()-1]
@@ -91,7 +91,7 @@ var pattern = func() []byte {
 func (a *bondApp) readAndWrite(i int) {
 	s := a.streams[i]
 	if err := s.Err(); err != nil {
-		a.exchanger.net.fail(fmt.Errorf("stream %d: %w", s.ID(), err))
+		a.exchanger.net.setError(fmt.Errorf("stream %d: %w", s.ID(), err))
 		return
 	}
 	if n := s.Readable(); n > 0 {
@@ -113,12 +113,12 @@ func (a *bondApp) readAndWrite(i int) {
 func (a *bondApp) checkReceived(i int, b []byte) {
 	for part := range slices.Chunk(b, patternBlock) {
 		if !bytes.Equal(part, pattern[a.received[i]%patternBlock:][:len(part)]) {
-			a.exchanger.net.fail(fmt.Errorf("end %d reads other bytes at %d than were written", i, a.received[i]))
+			a.exchanger.net.setError(fmt.Errorf("end %d reads other bytes at %d than were written", i, a.received[i]))
 		}
 		a.received[i] += uint64(len(part))
 	}
 	if a.received[i] > a.written[1-i] {
-		a.exchanger.net.fail(fmt.Errorf("end %d reads %d bytes of %d", i, a.received[i], a.written[1-i]))
+		a.exchanger.net.setError(fmt.Errorf("end %d reads %d bytes of %d", i, a.received[i], a.written[1-i]))
 	}
 }
 

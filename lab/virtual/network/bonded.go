@@ -107,18 +107,18 @@ func (e *end) now() time.Time { return epoch.Add(e.net.sim.now) }
 
 // markIdle reports that the subflow has room.
 func (p *subflowEnd) markIdle() {
-	p.probe(0)
+	p.sampleHop(0)
 	p.end.bond.MarkIdle(p.id)
 }
 
-// probe samples the local hop unless the last sample is younger than age.
-func (p *subflowEnd) probe(age time.Duration) {
+// sampleHop samples the local hop unless the last sample is younger than age.
+func (p *subflowEnd) sampleHop(age time.Duration) {
 	now := p.end.net.sim.now
 	if age > 0 && now-p.probed < age {
 		return
 	}
 	p.probed = now
-	h := p.out.from.info().Hop()
+	h := p.out.from.readInfo().Hop()
 	if !p.helped {
 		if mark, changed := tcpinfo.AdaptLowat(p.lowat, h.Rate); changed {
 			p.lowat, p.out.from.lowat = mark, mark
@@ -127,8 +127,8 @@ func (p *subflowEnd) probe(age time.Duration) {
 	p.end.bond.ObserveLocalHop(p.id, p.end.now(), h)
 }
 
-// process handles what may follow from an event, until nothing does.
-func (e *end) process() {
+// processEvents handles what may follow from an event, until nothing does.
+func (e *end) processEvents() {
 	if e.busy {
 		return
 	}
@@ -139,7 +139,7 @@ func (e *end) process() {
 			e.onStream(s)
 		}
 		for _, p := range e.subflows {
-			p.probe(probeAge)
+			p.sampleHop(probeAge)
 		}
 		for e.sendSegment() {
 		}
@@ -172,7 +172,7 @@ func (e *end) sendSegment() bool {
 	}
 	p := e.findSubflow(id)
 	if !e.bond.BeginSegment(id) {
-		e.net.fail(fmt.Errorf("subflow %d: a segment was taken back at once", id))
+		e.net.setError(fmt.Errorf("subflow %d: a segment was taken back at once", id))
 		return false
 	}
 	p.write(b)
@@ -222,7 +222,7 @@ func (p *subflowEnd) write(b *segmentBuffer) {
 			p.out.queuePiece(size, n, nil)
 		}
 	}
-	p.out.flush()
+	p.out.writeQueued()
 }
 
 // receive takes a piece that the other end or the helper has sent.
@@ -264,7 +264,7 @@ func (e *end) processSoon() {
 		e.isDue = true
 		e.net.sim.schedule(e.net.sim.now, func(*packet) {
 			e.isDue = false
-			e.process()
+			e.processEvents()
 		}, nil)
 	}
 }
@@ -279,7 +279,7 @@ func (p *subflowEnd) readFrames(r *record) {
 			return
 		}
 		if err := p.end.bond.ReceiveFrame(p.id, wire.Type(h[0]), h[wire.HeaderLen:size], p.end.now()); err != nil {
-			p.end.net.fail(fmt.Errorf("subflow %d at end %d: %w", p.id, p.end.side, err))
+			p.end.net.setError(fmt.Errorf("subflow %d at end %d: %w", p.id, p.end.side, err))
 		}
 		b.read += size
 	}
@@ -297,13 +297,13 @@ func (e *end) findSubflow(id wire.SubflowID) *subflowEnd {
 // handleTick is the timer of the bond.
 func (e *end) handleTick() {
 	for _, p := range e.subflows {
-		p.probe(0)
+		p.sampleHop(0)
 	}
 	e.bond.Tick(e.now())
-	e.process()
+	e.processEvents()
 }
 
-func (n *bonded) fail(err error) {
+func (n *bonded) setError(err error) {
 	if n.err == nil {
 		n.err = err
 	}

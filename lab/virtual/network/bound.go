@@ -62,10 +62,10 @@ func objectBound(n *Network, w *Workload, before int) Bound {
 		}
 	}
 	end := func(all []*flowPath) time.Duration {
-		at := earliest(func(t time.Duration) bool {
+		at := findEarliest(func(t time.Duration) bool {
 			sum := 0.0
 			for _, p := range all {
-				sum += p.arrived(t)
+				sum += p.maxArrived(t)
 			}
 			return sum >= need
 		}, begin)
@@ -91,8 +91,8 @@ func (n *Network) leastRTT() time.Duration {
 	return least
 }
 
-// earliest returns the first time at which reached is true, to a thousandth of it.
-func earliest(reached func(time.Duration) bool, from time.Duration) time.Duration {
+// findEarliest returns the first time at which reached is true, to a thousandth of it.
+func findEarliest(reached func(time.Duration) bool, from time.Duration) time.Duration {
 	step := time.Millisecond
 	for !reached(from + step) {
 		if step > 24*time.Hour {
@@ -159,8 +159,8 @@ func newFlowPath(p *Path, w *Workload, begin time.Duration, slowStart bool, befo
 	return f
 }
 
-// capacity returns the bytes that the link can have carried by t, since the time 0.
-func (g *flowHop) capacity(t time.Duration) float64 {
+// maxLinkBytes returns the bytes that the link can have carried by t, since the time 0.
+func (g *flowHop) maxLinkBytes(t time.Duration) float64 {
 	i := sort.Search(len(g.link.Rates), func(i int) bool { return g.link.Rates[i].At > t }) - 1
 	if i < 0 {
 		return 0
@@ -168,13 +168,13 @@ func (g *flowHop) capacity(t time.Duration) float64 {
 	return (g.bits[i] + float64(g.link.Rates[i].Rate)/8*(t-g.link.Rates[i].At).Seconds()) * (1 - g.link.Loss)
 }
 
-// passed returns the most bytes that can have left the hop by t.
-func (g *flowHop) passed(t time.Duration) float64 {
+// maxPassed returns the most bytes that can have left the hop by t.
+func (g *flowHop) maxPassed(t time.Duration) float64 {
 	from := g.begin + g.offset
 	if t <= from {
 		return 0
 	}
-	all := g.capacity(t) - g.capacity(from)
+	all := g.maxLinkBytes(t) - g.maxLinkBytes(from)
 	if math.IsInf(g.window, 1) || g.rtt <= 0 {
 		return all
 	}
@@ -183,7 +183,7 @@ func (g *flowHop) passed(t time.Duration) float64 {
 	for at := from; at < t; at += g.rtt {
 		// Everything that entered before this round has left by now at most; what enters later
 		// leaves at the rate of the link.
-		if rest := g.capacity(t) - g.capacity(at); sum+rest < all {
+		if rest := g.maxLinkBytes(t) - g.maxLinkBytes(at); sum+rest < all {
 			all = sum + rest
 		}
 		sum += window
@@ -194,22 +194,22 @@ func (g *flowHop) passed(t time.Duration) float64 {
 	return min(all, sum)
 }
 
-// arrived returns the most bytes that can have arrived over the path by t. For each moment before t,
-// the bytes that leave the second hop by t have left the first hop before that moment, or leave the
-// second hop after it: both are bounded.
-func (f *flowPath) arrived(t time.Duration) float64 {
+// maxArrived returns the most bytes that can have arrived over the path by t. For each moment
+// before t, the bytes that leave the second hop by t have left the first hop before that moment, or
+// leave the second hop after it: both are bounded.
+func (f *flowPath) maxArrived(t time.Duration) float64 {
 	last := f.hops[len(f.hops)-1]
 	t -= last.link.Delay
-	all := last.passed(t)
+	all := last.maxPassed(t)
 	if len(f.hops) == 1 {
 		return all
 	}
 	first := f.hops[0]
 	from := last.begin + last.offset
-	end := last.capacity(t)
+	end := last.maxLinkBytes(t)
 	consider := func(moment time.Duration) {
 		if moment > from && moment <= t {
-			all = min(all, first.passed(moment-first.link.Delay)+end-last.capacity(moment))
+			all = min(all, first.maxPassed(moment-first.link.Delay)+end-last.maxLinkBytes(moment))
 		}
 	}
 	consider(t)

@@ -38,7 +38,7 @@ type channel struct {
 
 func newChannel(from, to *endpoint) *channel {
 	c := &channel{from: from, to: to}
-	to.onData = c.resume
+	to.onData = c.passArrived
 	return c
 }
 
@@ -49,11 +49,11 @@ func (c *channel) queuePiece(size, ciphertext int, report *wire.HopState) {
 	c.pieces = append(c.pieces, piece{c.written, ciphertext, report})
 }
 
-// flush writes the queued pieces to TCP.
-func (c *channel) flush() { c.from.write(int(c.written - c.from.written)) }
+// writeQueued writes the queued pieces to TCP.
+func (c *channel) writeQueued() { c.from.write(int(c.written - c.from.written)) }
 
-// resume passes on the pieces that have arrived.
-func (c *channel) resume() {
+// passArrived passes on the pieces that have arrived.
+func (c *channel) passArrived() {
 	if c.busy {
 		return
 	}

@@ -33,9 +33,9 @@ func newCongestion(name string, seed uint64) congestion {
 	return c
 }
 
-// paces reports whether packets are paced. Without the queueing discipline fq, Linux paces for BBR
+// isPaced reports whether packets are paced. Without the queueing discipline fq, Linux paces for BBR
 // alone.
-func (c *congestion) paces() bool { return c.cubic == nil }
+func (c *congestion) isPaced() bool { return c.cubic == nil }
 
 func (c *congestion) limits(now time.Duration) cc.Limits { return c.controller.Limits(now) }
 
@@ -43,8 +43,8 @@ func (c *congestion) onSent(now time.Duration, inFlight unit.Bytes) {
 	c.controller.OnSent(now, cc.MSS, inFlight)
 }
 
-// restart reduces the window after idle timeouts. BBR restarts by itself.
-func (c *congestion) restart(timeouts int) {
+// restartAfterIdle reduces the window after idle timeouts. BBR restarts by itself.
+func (c *congestion) restartAfterIdle(timeouts int) {
 	if c.cubic != nil {
 		c.cubic.RestartAfterIdle(timeouts)
 	}
@@ -94,8 +94,8 @@ func (c *congestion) checkAckTrain(a cc.Ack, unacked, next uint64) {
 	}
 }
 
-// reduce reacts to losses. It returns the new threshold in packets.
-func (c *congestion) reduce(l cc.Loss) int {
+// reduceWindow reacts to losses. It returns the new threshold in packets.
+func (c *congestion) reduceWindow(l cc.Loss) int {
 	if c.cubic != nil {
 		c.saved = *c.cubic
 	}
@@ -103,8 +103,8 @@ func (c *congestion) reduce(l cc.Loss) int {
 	return max(2, int(c.controller.Limits(l.Now).Window/cc.MSS))
 }
 
-// undo takes the last reduction back.
-func (c *congestion) undo() {
+// undoReduction takes the last reduction back.
+func (c *congestion) undoReduction() {
 	if c.cubic != nil {
 		*c.cubic = c.saved
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network judges schedulers over random networks in virtual time. It drives two real bonds
+// Package network compares schedulers over random networks in virtual time. It drives two real bonds
 // of core/bond over links with rates, delays, jitter, queues and losses, TCP at packet level and
 // helpers, as package endpoint and the role of a helper drive them over sockets. The same networks
 // also carry plain TCP over each path alone, and have bounds that no scheme can beat. The package
@@ -21,5 +21,5 @@
 //	app.go          apps at both ends of a bond
 //	plain.go        apps over plain TCP
 //	run.go          a run
-//	network.go, generate.go, bound.go, judge.go   what is judged, and how
+//	network.go, generate.go, bound.go, judge.go   what is compared, and how
 package network

@@ -52,7 +52,7 @@ func (d *driver) beginObject() {
 	d.left = w.Streams
 	d.result.Total += w.Size
 	for i := range w.Streams {
-		d.exchange(i, w.part(i), d.finishStream)
+		d.exchange(i, w.streamSize(i), d.finishStream)
 	}
 }
 
@@ -156,7 +156,7 @@ func (d *driver) run(failed func() error) Result {
 			d.result.Err = err.Error()
 			break
 		}
-		if !d.sim.step(limit) {
+		if !d.sim.handleNext(limit) {
 			d.result.Err = "not done after " + (limit - startAt).Round(time.Millisecond).String()
 			break
 		}

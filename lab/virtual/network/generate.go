@@ -95,20 +95,20 @@ func Generate(seed uint64, limits Limits) (*Network, *Workload) {
 	case x < 0.15:
 		w.Kind = Beside
 	}
-	w.restrict(limits.Workload, d)
-	w.complete(n, d)
+	w.setKind(limits.Workload, d)
+	w.drawDetails(n, d)
 	if n.Changing {
 		n.addChanges(d)
 		if d.chance(0.2) {
 			n.addDrive(d, limits.Drives)
 		}
 	}
-	w.limit(n)
+	w.reduceToBound(n)
 	return n, w
 }
 
-// restrict makes the workload one of that name.
-func (w *Workload) restrict(name string, d dice) {
+// setKind makes the workload one of that name.
+func (w *Workload) setKind(name string, d dice) {
 	switch name {
 	case "download":
 		w.Direction = Download
@@ -132,8 +132,8 @@ func (w *Workload) restrict(name string, d dice) {
 	}
 }
 
-// complete sets what follows from the kind of a workload.
-func (w *Workload) complete(n *Network, d dice) {
+// drawDetails sets what follows from the kind of a workload.
+func (w *Workload) drawDetails(n *Network, d dice) {
 	switch w.Kind {
 	case Page:
 		w.Direction, w.Streams, w.Objects, w.Size = Download, 1, 1, 0
@@ -145,7 +145,7 @@ func (w *Workload) complete(n *Network, d dice) {
 		w.Direction, w.Streams, w.Objects = Download, 1, 8
 		all := unit.Rate(0)
 		for i := range n.Paths {
-			all += n.Paths[i].rate(Download)
+			all += n.Paths[i].slowestRate(Download)
 		}
 		w.Size = unit.Rate(float64(min(all, 20*unit.Mbps)) * d.logUniform(0.2, 0.8)).Bytes(segmentLength)
 	case Beside:
@@ -154,8 +154,8 @@ func (w *Workload) complete(n *Network, d dice) {
 	}
 }
 
-// rate returns the first rate of the slowest link.
-func (p *Path) rate(d Direction) unit.Rate {
+// slowestRate returns the first rate of the slowest link.
+func (p *Path) slowestRate(d Direction) unit.Rate {
 	r := unit.Rate(math.MaxInt64)
 	for i := range p.Hops {
 		r = min(r, p.Hops[i].link(d).Rates[0].Rate)
@@ -163,8 +163,8 @@ func (p *Path) rate(d Direction) unit.Rate {
 	return r
 }
 
-// limit reduces a workload to what its network carries in the longest bound.
-func (w *Workload) limit(n *Network) {
+// reduceToBound reduces a workload to what its network carries in the longest bound.
+func (w *Workload) reduceToBound(n *Network) {
 	if w.Kind == Video || w.Kind == Page {
 		return
 	}
@@ -279,11 +279,11 @@ func (n *Network) addChanges(d dice) {
 			base := l.Rates[0].Rate
 			switch kind {
 			case 0:
-				l.Rates = steps(d, base)
+				l.Rates = drawSteps(d, base)
 			case 1:
-				l.Rates = fades(d, base)
+				l.Rates = drawFades(d, base)
 			default:
-				l.Rates = outages(d, base)
+				l.Rates = drawOutages(d, base)
 			}
 		}
 	})
@@ -327,16 +327,16 @@ func turnedSteps(rates []RateStep, share float64) (list []RateStep) {
 	return list
 }
 
-// steps draws a rate that jumps every few seconds.
-func steps(d dice, base unit.Rate) (list []RateStep) {
+// drawSteps draws a rate that jumps every few seconds.
+func drawSteps(d dice, base unit.Rate) (list []RateStep) {
 	for at := time.Duration(0); at < changesUntil; at += d.duration(500*time.Millisecond, 10*time.Second) {
 		list = append(list, RateStep{at, max(lowRate, unit.Rate(float64(base)*d.logUniform(0.2, 1)))})
 	}
 	return list
 }
 
-// fades draws a rate that sinks slowly and recovers.
-func fades(d dice, base unit.Rate) (list []RateStep) {
+// drawFades draws a rate that sinks slowly and recovers.
+func drawFades(d dice, base unit.Rate) (list []RateStep) {
 	list = append(list, RateStep{0, base})
 	at := d.duration(200*time.Millisecond, 5*time.Second)
 	for at < changesUntil {
@@ -352,8 +352,8 @@ func fades(d dice, base unit.Rate) (list []RateStep) {
 	return list
 }
 
-// outages draws a rate that is zero at times.
-func outages(d dice, base unit.Rate) (list []RateStep) {
+// drawOutages draws a rate that is zero at times.
+func drawOutages(d dice, base unit.Rate) (list []RateStep) {
 	list = append(list, RateStep{0, base})
 	at := d.duration(200*time.Millisecond, 8*time.Second)
 	for at < changesUntil {

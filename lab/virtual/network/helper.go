@@ -83,15 +83,15 @@ func newHelper(s *sim, pipeIn, pipeOut, hsIn, hsOut *channel) *helper {
 	h.pipe, h.hs = hopWatch{out: pipeOut, in: pipeIn}, hopWatch{out: hsOut, in: hsIn}
 	h.timer = newTimer(s, h.handleReports)
 	for _, r := range []*relay{&h.up, &h.down} {
-		r.in.accept = r.fill
-		r.out.from.onWritable = func() { r.waiting = false; r.drain() }
-		r.out.from.onAcked = r.confirm
+		r.in.accept = r.takePiece
+		r.out.from.onWritable = func() { r.waiting = false; r.writeUnsent() }
+		r.out.from.onAcked = r.dropConfirmed
 	}
 	return h
 }
 
-// fill takes a piece into the buffer if there is room.
-func (r *relay) fill(p *piece) bool {
+// takePiece takes a piece into the buffer if there is room.
+func (r *relay) takePiece(p *piece) bool {
 	if r.held >= int(helperBuffer) {
 		return false
 	}
@@ -102,12 +102,12 @@ func (r *relay) fill(p *piece) bool {
 		r.helper.asleep = false
 		r.helper.timer.set(r.helper.sim.now)
 	}
-	r.drain()
+	r.writeUnsent()
 	return true
 }
 
-// drain writes as late as it can, so that bytes stay where they are counted.
-func (r *relay) drain() {
+// writeUnsent writes as late as it can, so that bytes stay where they are counted.
+func (r *relay) writeUnsent() {
 	for r.unsent > 0 && !r.waiting {
 		if !r.out.from.isWritable() {
 			r.waiting, r.out.from.wantsWrite = true, true
@@ -125,15 +125,15 @@ func (r *relay) drain() {
 		if r.isPipe {
 			r.marks = append(r.marks, mark{r.out.written, n})
 		}
-		r.out.flush()
+		r.out.writeQueued()
 		if !r.isPipe {
-			r.in.resume()
+			r.in.passArrived()
 		}
 	}
 }
 
-// confirm drops what has arrived over a pipe.
-func (r *relay) confirm() {
+// dropConfirmed drops what has arrived over a pipe.
+func (r *relay) dropConfirmed() {
 	n := 0
 	for n < len(r.marks) && r.marks[n].end <= r.out.from.unacked {
 		r.held -= r.marks[n].ciphertext
@@ -141,13 +141,13 @@ func (r *relay) confirm() {
 	}
 	if n > 0 {
 		r.marks = r.marks[:copy(r.marks, r.marks[n:])]
-		r.in.resume()
+		r.in.passArrived()
 	}
 }
 
-// probe updates the view of a hop.
-func (h *hopWatch) probe(now time.Duration) {
-	h.state = h.out.from.info().Hop()
+// sampleHop updates the view of a hop.
+func (h *hopWatch) sampleHop(now time.Duration) {
+	h.state = h.out.from.readInfo().Hop()
 	h.forwarded = max(h.forwarded, h.out.sent-min(h.out.sent, uint64(h.state.Queue)))
 	h.meter.Add(epoch.Add(now), h.state)
 	if n := h.in.received; n != h.arrived {
@@ -169,8 +169,8 @@ func (h *hopWatch) isInUse(now time.Duration) bool {
 // handleReports sends the reports that are due and decides when to look again.
 func (h *helper) handleReports() {
 	now := h.sim.now
-	h.pipe.probe(now)
-	h.hs.probe(now)
+	h.pipe.sampleHop(now)
+	h.hs.sampleHop(now)
 	h.up.setSegment(&h.hs)
 	h.down.setSegment(&h.pipe)
 	awake, pipeUsed := h.hs.isAwake(now), h.pipe.isInUse(now)
@@ -196,7 +196,7 @@ func (h *helper) handleReports() {
 // sendReport writes a report into a channel.
 func (h *helper) sendReport(r *reportState, s wire.HopState, over *channel, now time.Duration) {
 	over.queuePiece(reportSize+recordOverhead, 0, &s)
-	over.flush()
+	over.writeQueued()
 	r.last, r.at, r.any = s, now, true
 }
 
@@ -218,11 +218,11 @@ func (r *reportState) next(in *relay, beyond *hopWatch, now time.Duration) (s wi
 	case since >= reportSlow || !r.any:
 		return s, true
 	}
-	return s, since >= reportFast && moved >= reportBytes && differs(s, r.last)
+	return s, since >= reportFast && moved >= reportBytes && hasChangedMuch(s, r.last)
 }
 
-// differs reports whether rate or backlog differ by more than a tenth.
-func differs(a, b wire.HopState) bool {
+// hasChangedMuch reports whether rate or backlog differ by more than a tenth.
+func hasChangedMuch(a, b wire.HopState) bool {
 	differ := func(x, y, least uint64) bool { return max(x, y)-min(x, y) > max(y/10, least) }
 	return a.AppLimited != b.AppLimited || differ(uint64(a.Rate), uint64(b.Rate), 0) ||
 		differ(a.Received-a.Forwarded, b.Received-b.Forwarded, 4<<10)

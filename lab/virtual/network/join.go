@@ -26,10 +26,10 @@ type join struct {
 	ends     [2]*subflowEnd
 }
 
-// begin sends the first flight.
-func (j *join) begin() {
+// sendFirstFlight sends the first flight.
+func (j *join) sendFirstFlight() {
 	for i := range j.in {
-		j.in[i].accept = func(p *piece) bool { return j.receive(i, p) }
+		j.in[i].accept = func(p *piece) bool { return j.receiveFlight(i, p) }
 	}
 	j.sendFlight()
 }
@@ -47,17 +47,17 @@ func (j *join) sendFlight() {
 		}
 	}
 	j.out[side].queuePiece(size, n, nil)
-	j.out[side].flush()
+	j.out[side].writeQueued()
 }
 
-// receive takes a part of a flight. Reports that come before the subflow is joined are lost.
-func (j *join) receive(side int, p *piece) bool {
+// receiveFlight takes a part of a flight. Reports that come before the subflow is joined are lost.
+func (j *join) receiveFlight(side int, p *piece) bool {
 	if j.received += p.ciphertext; p.ciphertext == 0 || j.received < handshakeSizes[j.flight] {
 		return true
 	}
 	j.received = 0
 	if j.flight++; j.flight >= 3 {
-		j.attach(side)
+		j.addSubflow(side)
 	}
 	if j.flight < len(handshakeSizes) {
 		j.sendFlight()
@@ -65,8 +65,8 @@ func (j *join) receive(side int, p *piece) bool {
 	return true
 }
 
-// attach adds the subflow at one end: at the server after MP_JOIN, at the primary after MP_OK.
-func (j *join) attach(side int) {
+// addSubflow adds the subflow at one end: at the server after MP_JOIN, at the primary after MP_OK.
+func (j *join) addSubflow(side int) {
 	e := j.net.ends[side]
 	p := &subflowEnd{end: e, id: j.id, helped: j.helped, out: j.out[side], far: &subflowEnd{}}
 	if j.ends[side] = p; j.ends[1-side] != nil {
@@ -76,7 +76,7 @@ func (j *join) attach(side int) {
 	j.in[side].accept = p.receive
 	j.out[side].from.onWritable = func() {
 		p.markIdle()
-		e.process()
+		e.processEvents()
 	}
 	e.bond.AddSubflow(j.id, j.helped, e.now())
 	if side == primary {

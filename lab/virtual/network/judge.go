@@ -25,8 +25,9 @@ type Outcome struct {
 	Schemes []Result `json:"schemes"`
 }
 
-// Judge runs a workload over its network: over each path alone, and bonded with each scheduler.
-func Judge(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
+// CompareSchemes runs a workload over its network: over each path alone, and bonded with each
+// scheduler.
+func CompareSchemes(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 	out := &Outcome{Seed: n.Seed, Network: n, Workload: w, Bound: Bounds(n, w)}
 	o.Limit = 0
 	for i := range n.Paths {
@@ -171,7 +172,7 @@ func Summarize(all []*Outcome) (list []Summary) {
 	for _, c := range classes {
 		for i, r := range all[0].Schemes {
 			s := Summary{Class: c.name, Scheme: r.Scheme}
-			s.fill(all, i, c.applies)
+			s.summarizeScheme(all, i, c.applies)
 			if s.Count > 0 {
 				list = append(list, s)
 			}
@@ -186,8 +187,8 @@ type rated struct {
 	value float64
 }
 
-// fill computes a summary of scheme i.
-func (s *Summary) fill(all []*Outcome, i int, applies func(*Outcome) bool) {
+// summarizeScheme computes a summary of scheme i.
+func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) bool) {
 	var fluid, slow, single, twice, gaps []float64
 	var efficient, behind []rated
 	for _, o := range all {

@@ -131,8 +131,8 @@ type Workload struct {
 // IsWarm reports whether the measured object follows others.
 func (w *Workload) IsWarm() bool { return w.Kind == Objects && w.Objects > 1 }
 
-// part returns the size of the i-th stream of an object.
-func (w *Workload) part(i int) uint64 {
+// streamSize returns the size of the i-th stream of an object.
+func (w *Workload) streamSize(i int) uint64 {
 	n := uint64(w.Size)
 	k := uint64(w.Streams)
 	return n*uint64(i+1)/k - n*uint64(i)/k

@@ -39,18 +39,18 @@ type answer struct {
 // exchange implements exchanger.
 func (c *plain) exchange(i int, up, down uint64, progress, done func()) {
 	if i < len(c.conns) {
-		c.conns[i].begin(c.workload, up, down, progress, done)
+		c.conns[i].sendRequest(c.workload, up, down, progress, done)
 		return
 	}
-	a, b := connect(c.sim, c.up, c.down, c.control, c.seed+uint64(2*i))
+	a, b := connectEndpoints(c.sim, c.up, c.down, c.control, c.seed+uint64(2*i))
 	p := &plainConn{client: a, server: b}
 	c.conns = append(c.conns, p)
 	a.onData, b.onData = p.readAnswer, p.readRequest
-	a.open(func() { p.begin(c.workload, up, down, progress, done) })
+	a.doHandshake(func() { p.sendRequest(c.workload, up, down, progress, done) })
 }
 
-// open does the handshake and calls done.
-func (e *endpoint) open(done func()) {
+// doHandshake does the handshake and calls done.
+func (e *endpoint) doHandshake(done func()) {
 	wait := firstTimeout
 	var retry *timer
 	retry = newTimer(e.sim, func() {
@@ -65,8 +65,8 @@ func (e *endpoint) open(done func()) {
 	retry.fire()
 }
 
-// begin sends a request.
-func (p *plainConn) begin(w *Workload, up, down uint64, progress, done func()) {
+// sendRequest sends a request.
+func (p *plainConn) sendRequest(w *Workload, up, down uint64, progress, done func()) {
 	p.asked += up
 	p.wanted += down
 	p.answers = append(p.answers, answer{p.asked, int(down)})

@@ -84,16 +84,16 @@ func (b *bonded) addPath(id wire.SubflowID, p *Path, control string, seed uint64
 	up, down := linesOf(b.sim, p)
 	j := &join{net: b, id: id}
 	if len(p.Hops) == 1 {
-		x, y := connect(b.sim, up, down, control, seed)
+		x, y := connectEndpoints(b.sim, up, down, control, seed)
 		u, d := newChannel(x, y), newChannel(y, x)
 		j.out, j.in = [2]*channel{u, d}, [2]*channel{d, u}
 	} else {
-		x, h := connect(b.sim, up[:1], down[1:], control, seed)
-		g, y := connect(b.sim, up[1:], down[:1], control, seed+2)
+		x, h := connectEndpoints(b.sim, up[:1], down[1:], control, seed)
+		g, y := connectEndpoints(b.sim, up[1:], down[:1], control, seed+2)
 		pipeUp, pipeDown := newChannel(x, h), newChannel(h, x)
 		hsUp, hsDown := newChannel(g, y), newChannel(y, g)
 		newHelper(b.sim, pipeUp, pipeDown, hsDown, hsUp)
 		j.helped, j.out, j.in = true, [2]*channel{pipeUp, hsDown}, [2]*channel{pipeDown, hsUp}
 	}
-	j.begin()
+	j.sendFirstFlight()
 }

@@ -61,7 +61,7 @@ func TestReplay(t *testing.T) {
 		for i := range results {
 			n, w := Generate(seed, Limits{})
 			w.Size = min(w.Size, 500*unit.KB)
-			o := Judge(n, w, []string{"auto", "ecf"}, Options{})
+			o := CompareSchemes(n, w, []string{"auto", "ecf"}, Options{})
 			results[i] = append(o.Singles, o.Schemes...)
 		}
 		for i, r := range results[0] {

@@ -38,8 +38,8 @@ func (s *sim) schedule(t time.Duration, do func(*packet), p *packet) {
 	s.events.Push(max(t, s.now), task{do, p})
 }
 
-// step handles one event. It reports false if there is none before the limit.
-func (s *sim) step(limit time.Duration) bool {
+// handleNext handles one event. It reports false if there is none before the limit.
+func (s *sim) handleNext(limit time.Duration) bool {
 	if s.events.Len() == 0 || s.events.Next() > limit {
 		return false
 	}
@@ -75,7 +75,7 @@ type timer struct {
 
 func newTimer(s *sim, fire func()) *timer {
 	t := &timer{sim: s, fire: fire, due: never, queued: never}
-	t.ring = func(*packet) { t.handle() }
+	t.ring = func(*packet) { t.handleEvent() }
 	return t
 }
 
@@ -91,8 +91,8 @@ func (t *timer) set(at time.Duration) {
 // stop unsets the timer.
 func (t *timer) stop() { t.due = never }
 
-// handle handles a queued event.
-func (t *timer) handle() {
+// handleEvent handles a queued event.
+func (t *timer) handleEvent() {
 	if t.sim.now != t.queued {
 		return // an earlier event has replaced it
 	}

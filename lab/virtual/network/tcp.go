@@ -109,9 +109,9 @@ const (
 	persistProbe
 )
 
-// connect returns both ends of an open connection over the lines of each direction, whose handshake
-// measured a round trip.
-func connect(s *sim, forth, back []*line, control string, seed uint64) (a, b *endpoint) {
+// connectEndpoints returns both ends of an open connection over the lines of each direction. Its
+// handshake has measured a round trip.
+func connectEndpoints(s *sim, forth, back []*line, control string, seed uint64) (a, b *endpoint) {
 	a, b = newEndpoint(s, forth, control, seed), newEndpoint(s, back, control, seed+1)
 	a.peer, b.peer = b, a
 	rtt := baseRoundTrip(forth, back)
@@ -182,7 +182,7 @@ func (e *endpoint) transmit() {
 		if g == nil && !e.mayAdvance() {
 			break
 		}
-		if e.control.paces() {
+		if e.control.isPaced() {
 			if e.nextSend > now {
 				e.paceTimer.set(e.nextSend)
 				return
@@ -216,7 +216,7 @@ func (e *endpoint) nextLost() *segment {
 	if e.lostOut <= e.resentOut {
 		return nil
 	}
-	for i := e.find(e.lostFrom); i < len(e.flight); i++ {
+	for i := e.findSegment(e.lostFrom); i < len(e.flight); i++ {
 		if g := e.flight[i]; g.lost && !g.resent {
 			e.lostFrom = g.seq
 			return g
@@ -225,8 +225,8 @@ func (e *endpoint) nextLost() *segment {
 	return nil
 }
 
-// find returns the index of the first segment that ends after a position.
-func (e *endpoint) find(seq uint64) int {
+// findSegment returns the index of the first segment that ends after a position.
+func (e *endpoint) findSegment(seq uint64) int {
 	lo, hi := 0, len(e.flight)
 	for lo < hi {
 		if m := (lo + hi) / 2; e.flight[m].end() > seq {
@@ -301,7 +301,7 @@ func (e *endpoint) restartAfterIdle() {
 	if len(e.flight) > 0 || idle <= e.timeout() || e.lastSent == 0 {
 		return
 	}
-	e.control.restart(int(idle / e.timeout()))
+	e.control.restartAfterIdle(int(idle / e.timeout()))
 }
 
 // timeout returns the retransmission timeout.

@@ -118,7 +118,7 @@ func firstOf(a, b time.Duration) time.Duration {
 
 // markSacked marks the segments of a range as arrived.
 func (e *endpoint) markSacked(r span, fack uint64, a *acked) {
-	for i := e.find(r.from); i < len(e.flight); i++ {
+	for i := e.findSegment(r.from); i < len(e.flight); i++ {
 		g := e.flight[i]
 		if g.end() > r.to {
 			break
@@ -295,7 +295,7 @@ func (e *endpoint) reorderWindow() time.Duration {
 func (e *endpoint) enterRecovery(l cc.Loss) {
 	r := &e.recovery
 	if e.control.cubic == nil {
-		e.control.reduce(l)
+		e.control.reduceWindow(l)
 	}
 	if r.state != open {
 		return
@@ -305,7 +305,7 @@ func (e *endpoint) enterRecovery(l cc.Loss) {
 		r.resentAt = 0
 	}
 	if e.control.cubic != nil {
-		r.threshold, r.reduces, r.window = e.control.reduce(l), true, e.inFlight()+1
+		r.threshold, r.reduces, r.window = e.control.reduceWindow(l), true, e.inFlight()+1
 	}
 }
 
@@ -336,7 +336,7 @@ func (e *endpoint) endRecovery() {
 // undoRecovery takes the reaction to losses back that did not happen: the acknowledgement is of a
 // packet that was sent before any was sent again (tcp_try_undo_recovery, tcp_try_undo_loss).
 func (e *endpoint) undoRecovery() {
-	e.control.undo()
+	e.control.undoReduction()
 	for _, g := range e.flight {
 		if g.lost && !g.resent {
 			g.lost = false
@@ -367,7 +367,7 @@ func (e *endpoint) enterLoss() {
 	if e.recovery.state != lossState || e.unacked >= e.recovery.until {
 		wasOpen := e.recovery.state == open
 		saved := e.control.saved
-		e.control.reduce(l)
+		e.control.reduceWindow(l)
 		if !wasOpen {
 			e.control.saved = saved
 		}
@@ -380,8 +380,8 @@ func (e *endpoint) enterLoss() {
 	e.transmit()
 }
 
-// info returns what TCP_INFO reports.
-func (e *endpoint) info() *tcpinfo.Info {
+// readInfo returns what TCP_INFO reports.
+func (e *endpoint) readInfo() *tcpinfo.Info {
 	i := &tcpinfo.Info{RTT: microseconds(e.srtt), RTTVar: microseconds(e.deviation), MinRTT: microseconds(e.minRTT),
 		DeliveryRate: uint64(e.rate / 8), DeliveryRateAppLimited: e.rateLimited, CongestionWindow: uint32(e.window()),
 		SlowStartThreshold: math.MaxInt32, MSS: mss, Sacked: uint32(e.sackedOut), Unsent: uint32(e.unsent()),

@@ -27,7 +27,7 @@ func lossyTransfer(t *testing.T, l Link, n int, control string, loses func(i int
 	back := l
 	back.Loss = 0
 	forth := newLine(s, l)
-	a, b := connect(s, []*line{forth}, []*line{newLine(s, back)}, control, 1)
+	a, b := connectEndpoints(s, []*line{forth}, []*line{newLine(s, back)}, control, 1)
 	arrive, sent := forth.arrive, 0
 	forth.arrive = func(p *packet) {
 		if sent++; !loses(sent - 1) {
@@ -43,10 +43,10 @@ func lossyTransfer(t *testing.T, l Link, n int, control string, loses func(i int
 	}
 	a.onData = func() {}
 	a.write(n)
-	for done == never && s.step(10*time.Minute) {
+	for done == never && s.handleNext(10*time.Minute) {
 	}
 	if done == never {
-		t.Fatalf("%d of %d bytes arrived; %+v", b.receiver.next, n, a.info())
+		t.Fatalf("%d of %d bytes arrived; %+v", b.receiver.next, n, a.readInfo())
 	}
 	return done, a
 }
