@@ -100,9 +100,9 @@ func TestOverUDP(t *testing.T) {
 	n.awaitTransport("primary", "laptop/wifi", "tcp")
 	n.awaitTransport("server", "laptop/lte", "udp")
 	const size = 2 * mb
-	asker := n.NewClient("primary", "primary")
+	primaryAPI := n.NewClient("primary", "primary")
 	rx0, tx0 := n.Counters("primary", "lte")
-	down0, up0 := n.linkUsage(asker, "lte")
+	down0, up0 := n.linkUsage(primaryAPI, "lte")
 	n.download(size)
 	p.End(os.Interrupt)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte")
@@ -110,7 +110,7 @@ func TestOverUDP(t *testing.T) {
 	n.download(size)
 	rig.Eventually(t, func() error { // the last packets may be in flight
 		rx, tx := n.Counters("primary", "lte")
-		down, up := n.linkUsage(asker, "lte")
+		down, up := n.linkUsage(primaryAPI, "lte")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
 		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < size {
 			return fmt.Errorf("%.0f bytes on the link, counted %+.2f %% more", is, off)
@@ -203,7 +203,7 @@ func TestHelpedOverUDP(t *testing.T) {
 	n.startRoles([]string{"--udp"})
 	n.helper.End(os.Interrupt)
 	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "any")
-	asker := n.NewClient("helper1", "helper")
+	helperAPI := n.NewClient("helper1", "helper")
 	rig.Eventually(t, func() error {
 		p, err := n.subflowBy("server", "phone")
 		if err != nil || p.Transport == "udp" {
@@ -212,14 +212,14 @@ func TestHelpedOverUDP(t *testing.T) {
 		s, err := n.Status("helper1", "helper")
 		// The next attempt may be in time.
 		if err == nil && s.Helper != nil && strings.Contains(s.Helper.Fallback, "later than TCP") {
-			if list, e := asker.Subflows(t.Context()); e == nil && len(list) > 0 {
-				err = asker.CloseSubflow(t.Context(), "", list[0].ID)
+			if list, e := helperAPI.Subflows(t.Context()); e == nil && len(list) > 0 {
+				err = helperAPI.CloseSubflow(t.Context(), "", list[0].ID)
 			}
 		}
 		return errors.Join(err, fmt.Errorf("the helped subflow goes over TCP: %+v", s.Helper))
 	})
 	rx0, tx0 := n.Counters("helper1", "hs1")
-	down0, up0 := n.linkUsage(asker, "hs1")
+	down0, up0 := n.linkUsage(helperAPI, "hs1")
 	if err := n.Lab.Set("ps", "", "outage=on"); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestHelpedOverUDP(t *testing.T) {
 	n.Must("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-T", file, "http://web/upload")
 	rig.Eventually(t, func() error {
 		rx, tx := n.Counters("helper1", "hs1")
-		down, up := n.linkUsage(asker, "hs1")
+		down, up := n.linkUsage(helperAPI, "hs1")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
 		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < 2*size {
 			return fmt.Errorf("%.0f bytes on the helper's link, counted %+.2f %% more", is, off)

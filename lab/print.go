@@ -105,13 +105,19 @@ func (r Result) Print(out io.Writer) {
 		fmt.Fprintf(out, "  ping %s %s ms, %d of %d lost", link, p.Down, p.Lost, p.Sent)
 	}
 	if r.Disturbed {
-		fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v; a program starved %v), discarded", r.Lateness.P999,
-			r.Lateness.Max, r.Starved.Round(time.Millisecond))
+		fmt.Fprint(out, describeDisturbance("p99.9", r.Lateness.P999, r.Lateness.Max, r.Starved))
 	}
 	if r.Error != "" {
 		fmt.Fprint(out, "  ERROR: ", r.Error)
 	}
 	fmt.Fprintln(out)
+}
+
+// describeDisturbance says why a result is discarded: how late packets were, at a quantile and at
+// most, and how long a program waited for a processor.
+func describeDisturbance(name string, quantile, most, starved time.Duration) string {
+	return fmt.Sprintf("  DISTURBED (packets late: %s %v, max %v; a program waited %v for a processor), discarded", name,
+		quantile.Round(time.Millisecond), most.Round(time.Millisecond), starved.Round(time.Millisecond))
 }
 
 // FormatByDevice lists the values of all devices, without empty ones.
@@ -130,8 +136,7 @@ func (r FlowResult) Print(out io.Writer) {
 	w := newColumns(out)
 	fmt.Fprintf(w, "%s #%d", r.Set, r.Rep)
 	if r.Disturbed {
-		fmt.Fprintf(w, "  DISTURBED (late: p99 %v, max %v; a program starved %v), discarded", r.Lateness.P99,
-			r.Lateness.Max, r.Starved.Round(time.Millisecond))
+		fmt.Fprint(w, describeDisturbance("p99", r.Lateness.P99, r.Lateness.Max, r.Starved))
 	}
 	if r.Error != "" {
 		fmt.Fprint(w, "  ERROR: ", r.Error)

@@ -118,11 +118,11 @@ func TestSlowReader(t *testing.T) {
 	r := Role{Feed: feed}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var told []string
+	var got []string
 	err := r.streamEvents(ctx, &eventsInput{}, func(m sse.Message) error {
 		switch d := m.Data.(type) {
 		case api.Position:
-			told = append(told, fmt.Sprintf("at %d, %d missed", d.Seq, d.MissedEvents))
+			got = append(got, fmt.Sprintf("at %d, %d missed", d.Seq, d.MissedEvents))
 			if d.MissedEvents == 0 {
 				feed.Add(openEvents(1)) // wakes it
 			}
@@ -133,15 +133,15 @@ func TestSlowReader(t *testing.T) {
 					feed.Add(openEvents(n + 2))
 				}
 			case 7:
-				told = append(told, "then 7")
+				got = append(got, "then 7")
 			case maxKeptEvents + 6:
 				cancel()
 			}
 		}
 		return nil
 	})
-	if err != context.Canceled || fmt.Sprint(told) != "[at 0, 0 missed at 6, 5 missed then 7]" {
-		t.Errorf("told %q, %v", told, err)
+	if err != context.Canceled || fmt.Sprint(got) != "[at 0, 0 missed at 6, 5 missed then 7]" {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 

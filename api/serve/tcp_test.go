@@ -120,9 +120,9 @@ func TestGuard(t *testing.T) {
 	if s, err := c.Status(t.Context(), false); err != nil || s.Name != "laptop" {
 		t.Error(s, err)
 	}
-	stranger := client.NewTCP(addr, "x")
-	defer stranger.Close()
-	if _, err := stranger.Status(t.Context(), false); !fault.Is(err, fault.Permission) || fault.HintOf(err) == "" {
+	untrusted := client.NewTCP(addr, "x")
+	defer untrusted.Close()
+	if _, err := untrusted.Status(t.Context(), false); !fault.Is(err, fault.Permission) || fault.HintOf(err) == "" {
 		t.Error(err)
 	}
 }

@@ -175,9 +175,9 @@ func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *ide
 		}
 		path, err := permitPath(r.name)
 		if err == nil {
-			asker := permit.Client{Key: key, Address: cfg.Allowance.Permit, Service: service, Cell: cfg.PermitCell,
+			client := permit.Client{Key: key, Address: cfg.Allowance.Permit, Service: service, Cell: cfg.PermitCell,
 				Options: tcp.Options{Mark: helperConfig.Mark}}
-			o.permit, err = permit.NewKeeper(asker.WatchPermit, path, slog.Default())
+			o.permit, err = permit.NewKeeper(client.WatchPermit, path, slog.Default())
 		}
 		if err != nil {
 			return err

@@ -181,7 +181,7 @@ func TestPolicyCommand(t *testing.T) {
 				t.Errorf("told %+v, want %s, %s", e, kind, text)
 			}
 		case <-ctx.Done():
-			t.Fatalf("%s is not told\n%s", kind, log)
+			t.Fatalf("%s is not logged\n%s", kind, log)
 		}
 	}
 	told("policy_changed", file) // at the start

@@ -142,7 +142,7 @@ func TestBus(t *testing.T) {
 	select {
 	case <-b.Changed():
 	case <-time.After(30 * time.Second):
-		t.Fatal("a change is not told")
+		t.Fatal("a change is not reported")
 	}
 	if f := b.Read(); f.Power != wire.PowerExternal {
 		t.Errorf("when it charges: %+v", f)

@@ -67,7 +67,7 @@ func TestCapsOfFile(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestEvaluateCaps(t *testing.T) {
 	now := at(t, "2026-11-21 12:00:00", "UTC")
 	for _, c := range []struct {
 		caps         Caps
@@ -122,7 +122,7 @@ func TestJudge(t *testing.T) {
 	fine, warned := Caps{Daily: 100e6}.Evaluate(now, 1e6, 0), Caps{Daily: 100e6}.Evaluate(now, 90e6, 0)
 	if Stricter(fine, warned) != warned || Stricter(warned, fine) != warned || Stricter(Allowance{}, fine) != fine ||
 		Stricter(fine, Allowance{}) != fine {
-		t.Error("the worse one is not told of")
+		t.Error("Stricter does not return the stricter one")
 	}
 }
 

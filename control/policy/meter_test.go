@@ -143,9 +143,9 @@ func bursts(r *rand.Rand) (packets []radio.Packet, n int) {
 	return packets, n
 }
 
-// reckoned returns the energy that an EnergyMeter measures for packets, called as by device.Usage:
+// measureEnergy returns the energy that an EnergyMeter measures for packets, called as by device.Usage:
 // each 250 ms while bytes move, else each second.
-func reckoned(kind wire.Radio, packets []radio.Packet, phase time.Duration) (took unit.Joules) {
+func measureEnergy(kind wire.Radio, packets []radio.Packet, phase time.Duration) (took unit.Joules) {
 	m := meterOf(kind)
 	began := time.Unix(1e9, 0)
 	took = m.AddCarried(began.Add(-phase), 0, 0)
@@ -201,7 +201,7 @@ func TestMeterLab(t *testing.T) {
 			packets, n := bursts(r)
 			e := m.EnergyOf(packets)
 			want := float64(e.Full() - e.Idle)
-			got := float64(reckoned(c.radio, packets, time.Duration(r.Int64N(1e9))))
+			got := float64(measureEnergy(c.radio, packets, time.Duration(r.Int64N(1e9))))
 			bound := float64(n) * 0.75 * float64(radioEnergies[c.radio].base)
 			all, are, worst = all+got, are+want, max(worst, math.Abs(got-want)/bound)
 			if math.Abs(got-want) > bound {

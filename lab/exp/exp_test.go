@@ -213,7 +213,7 @@ func TestSummarize(t *testing.T) {
 
 // A value is reproduced if its direction is sure and it is near the published one, or its interval
 // overlaps that and is narrow enough to say something.
-func TestJudge(t *testing.T) {
+func TestEvaluatePoint(t *testing.T) {
 	for _, c := range []struct {
 		aim       Aim
 		low, high float64

@@ -89,7 +89,7 @@ func (l link) isSameLink(m link) bool {
 }
 
 // startResponder answers queries on one interface. Instance and host names differ between
-// interfaces, because a query may arrive, and be answered, on several. So the asker learns all
+// interfaces, because a query may arrive, and be answered, on several. So the querier learns all
 // addresses, not just one.
 func (a *announcer) startResponder(l link) (*mdns.Server, error) {
 	name := fmt.Sprintf("%s-%d", a.instance, l.iface.Index)

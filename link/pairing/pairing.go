@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pairing introduces two devices to each other with a short code, which the user copies
-// from one to the other. It belongs to the control path and comes before package identity's trust
-// file. Only the entry in this file remains of a pairing: from then on both devices prove the keys
-// that they exchanged here.
+// from one to the other. It belongs to the control path. Only an entry in the trust file of each
+// device (package identity) remains of a pairing: from then on both prove the keys that they
+// exchanged here.
 //
 //	caller: mpbond pair CODE          acceptor: shows CODE
 //	PAIR (in the clear)  ---------->
@@ -61,7 +61,7 @@ type channel struct {
 	binding []byte // exported from the TLS connection
 }
 
-// newChannel runs the TLS handshake.
+// newChannel runs the TLS handshake and learns the peer's key, which nothing vouches for yet.
 func newChannel(ctx context.Context, c *tls.Conn) (*channel, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, identity.ExplainTLS(err)

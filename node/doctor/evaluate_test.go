@@ -113,7 +113,7 @@ func TestVerdict(t *testing.T) {
 			f.Refused = []Refused{{Device: "phone", Here: true,
 				Reason: "version 5 here, 4 there: upgrade mpbond on phone"}}
 		}, "refused", "phone", Bad, fault.Protocol, "upgrade mpbond on phone"},
-		"stranger calls": {func(f *Facts) {
+		"unknown device calls": {func(f *Facts) {
 			f.Refused = []Refused{{Address: "10.0.0.9:1", Here: true,
 				Reason: "unknown device"}}
 		},

@@ -168,7 +168,7 @@ func TestSentences(t *testing.T) {
 // TestReported checks that only recent reports for this device that are signed with the helper's
 // key count.
 func TestReported(t *testing.T) {
-	phone, stranger, self := generateKey(t), generateKey(t), generateKey(t)
+	phone, unknown, self := generateKey(t), generateKey(t), generateKey(t)
 	now := time.Unix(1_800_000_000, 0)
 	left := func(by, as *identity.Key, change func(*wire.Report)) probe.Report {
 		f := wire.Report{To: self.Public(), From: as.Public(), Unix: now.Unix(), Code: wire.CodeTimeout,
@@ -184,8 +184,8 @@ func TestReported(t *testing.T) {
 		want bool
 	}{
 		"the helper's":        {left(phone, phone, none), true},
-		"a stranger's":        {left(stranger, stranger, none), false},
-		"forged":              {left(stranger, phone, none), false},
+		"an unknown key's":    {left(unknown, unknown, none), false},
+		"forged":              {left(unknown, phone, none), false},
 		"for another device":  {left(phone, phone, func(f *wire.Report) { f.To[3]++ }), false},
 		"an old one":          {left(phone, phone, func(f *wire.Report) { f.Unix -= 4000 }), false},
 		"of the future":       {left(phone, phone, func(f *wire.Report) { f.Unix += 4000 }), false},

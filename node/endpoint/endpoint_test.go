@@ -351,7 +351,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		t.Errorf("Dial after Close: %v", err)
 	}
 	if !p.server.PeerClosed() { // Close has waited for the acknowledgement
-		t.Error("the other end was not told")
+		t.Error("the other end was not notified")
 	}
 }
 

@@ -222,7 +222,7 @@ func TestServerRefusal(t *testing.T) {
 	_ = s.Refuse(wire.CodeVersion, "too old")
 	var r wire.Refuse
 	if _, err := p.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Text != "too old" {
-		t.Errorf("primary was told %v", err)
+		t.Errorf("primary got %v", err)
 	}
 }
 

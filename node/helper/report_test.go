@@ -192,7 +192,7 @@ func TestReportsOfHS(t *testing.T) {
 			t.Errorf("rate %v, app-limited %v", last.Rate, last.AppLimited)
 		}
 		if got, _ := atServer.takeReports(t, true); len(got) > 0 {
-			t.Error("the server was told of a pipe that carried nothing to the primary")
+			t.Error("the server got a report about a pipe that carried nothing to the primary")
 		}
 		p.Close()
 		s.Close()

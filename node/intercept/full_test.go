@@ -36,7 +36,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 			_, err = io.ReadFull(c, got)
 		}
 		if err != nil || string(got) != what {
-			t.Fatalf("said %q, heard %q: %v", what, got, err)
+			t.Fatalf("wrote %q, read %q: %v", what, got, err)
 		}
 	}
 	stream := func() net.Conn {
@@ -115,7 +115,7 @@ func TestBlackHolesMakeRoom(t *testing.T) {
 			_, err = io.ReadFull(c, got)
 		}
 		if err != nil || string(got) != what {
-			t.Fatalf("said %q, heard %q: %v", what, got, err)
+			t.Fatalf("wrote %q, read %q: %v", what, got, err)
 		}
 	}
 	stream := func() net.Conn {

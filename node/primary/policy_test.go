@@ -207,9 +207,9 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// BenchmarkJudge measures the cost of 1,000 rules for a new connection, without and with finding
+// BenchmarkRules measures the cost of 1,000 rules for a new connection, without and with finding
 // its program among the processes of this machine.
-func BenchmarkJudge(b *testing.B) {
+func BenchmarkRules(b *testing.B) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

@@ -45,7 +45,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// FuzzMeasure checks that the asker ends by itself for any answer.
+// FuzzMeasure checks that the client ends by itself for any answer.
 func FuzzMeasure(f *testing.F) {
 	about := `{"version":"1","time":"2026-01-01T00:00:00Z"}` + "\n"
 	f.Add(byte(0), []byte(about+"{}\n"))

@@ -8,15 +8,15 @@
 //	probe.go    the reserved names, requests and answers
 //	bulk.go     transfer in one direction, and its rate
 //	serve.go    the server's side
-//	measure.go  the asking side
+//	measure.go  the client's side
 //	busy.go     processor load
 //
 // On the stream each line is one JSON object:
 //
-//	asker                          server
+//	client                        server
 //	  | -- Request, a line ----------> |
 //	  | <--------------- About, a line |
-//	  |  down: blocks <---------------|    up: blocks from the asker
+//	  |  down: blocks <---------------|    up: blocks from the client
 //	  |  an octet 01 for each block ->|    and octets 01 from the server
 //	  | <-------------- Result, a line |
 //
@@ -67,7 +67,7 @@ const (
 // Directions of the transfer.
 const (
 	None = ""     // only About
-	Down = "down" // towards the asker
+	Down = "down" // towards the client
 	Up   = "up"
 )
 
@@ -77,7 +77,7 @@ type Request struct {
 	Bytes     unit.Bytes `json:"bytes,omitempty"` // maximum
 	Ms        int64      `json:"ms,omitempty"`    // maximum
 	// Resolve asks for further facts of the server: whether names resolve there, which may take
-	// time, and reports left for the asker.
+	// time, and reports left for the client.
 	Resolve bool `json:"resolve,omitempty"`
 }
 
@@ -97,13 +97,13 @@ type About struct {
 	IPv6 bool   `json:"ipv6"` // the server can reach IPv6 destinations
 	// Names is why the server's resolver does not answer, if requested; "" if it answers.
 	Names string `json:"names,omitempty"`
-	// Copied reports that two instances of mpbond use the asker's key at once. Reports were left
-	// for the asker. The server does not verify them.
+	// Copied reports that two instances of mpbond use the client's key at once. Reports were left
+	// for the client. The server does not verify them.
 	Copied  bool     `json:"copied,omitempty"`
 	Reports []Report `json:"reports,omitempty"`
 }
 
-// Report is a report left at the server for the asker.
+// Report is a report left at the server for the client.
 type Report struct {
 	Frame []byte  `json:"frame"` // payload of a wire.Report
 	AgeS  float64 `json:"age_s"`

@@ -182,9 +182,9 @@ func TestMeasureWithoutRate(t *testing.T) {
 	})
 }
 
-// TestHostileAsker checks that excessive requests are reduced, and that invalid or silent askers
+// TestHostileClient checks that excessive requests are reduced, and that invalid or silent clients
 // are dropped.
-func TestHostileAsker(t *testing.T) {
+func TestHostileClient(t *testing.T) {
 	if a := (Request{Bytes: 1 << 60, Ms: 1 << 60}).clamped(); a.Bytes != MaxBytes || a.Ms != MaxTime.Milliseconds() {
 		t.Errorf("%+v", a)
 	}

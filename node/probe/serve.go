@@ -19,7 +19,7 @@ import (
 type ServerSide struct {
 	Version string
 	Seen    string // where the subflow comes from
-	Copied  bool   // two instances of mpbond use the asker's key
+	Copied  bool   // two instances of mpbond use the client's key
 	Reports []Report
 	// Hop returns a sample of the subflow, nil after it has ended.
 	Hop func() *api.Hop

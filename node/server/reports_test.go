@@ -104,7 +104,7 @@ func TestReportsOfUnknownDevices(t *testing.T) {
 					kept,
 					func(k storedReport) bool { return k.From == phone.Public() && k.fromKnownSource },
 				) {
-				t.Error("an unknown who said the helper's report again took its protection")
+				t.Error("a helper's report lost its protection when an unknown device repeated it")
 			}
 			if !slices.ContainsFunc(kept, func(k storedReport) bool { return k.From == phone.Public() }) ||
 				len(kept) != maxReports {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allowance decides how much a helper may carry for onloading: its allowance.
-// Package onload/relay carries nothing without one. This package uses no sockets, files
-// or clocks: callers pass the usage, the responses of a service
-// and the time.
+// Package allowance decides how much a helper may carry for onloading: its allowance. Package
+// onload/relay carries nothing without one. This package uses no sockets, files or clocks: callers
+// pass the usage, the answers of a permit service, and the time.
 //
 //	allow.go   the choice of the owner, and the limit of a day
 //	track.go   caps: what a data plan usually leaves unused

@@ -53,7 +53,7 @@ func newClock() (c *clock)           { c = &clock{}; c.at.Store(1_800_000_000); 
 func rules(most int) allowance.Rules {
 	return allowance.Rules{Threshold: .7, Life: time.Minute, MaxPermits: most}
 }
-func (w *world) asker() Client {
+func (w *world) newClient() Client {
 	return Client{Key: keys().phone, Address: w.addr, Service: keys().service.Public()}
 }
 func (w *world) restart(path string) { w.stop(); w.serve(path) }
@@ -125,11 +125,11 @@ func TestPermits(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "permits.jsonl")
 	w := newWorld(t, path)
-	if a := ask(t, w.asker()); a.Granted || !strings.Contains(a.Reason, "is unknown") || a.RetryAfter == 0 {
+	if a := ask(t, w.newClient()); a.Granted || !strings.Contains(a.Reason, "is unknown") || a.RetryAfter == 0 {
 		t.Errorf("%+v", a)
 	}
 	w.s.SetLoad("north", .5)
-	if a := ask(t, w.asker()); !a.Granted || a.Life != time.Minute || a.Load != .5 || a.Cell != "north" {
+	if a := ask(t, w.newClient()); !a.Granted || a.Life != time.Minute || a.Load != .5 || a.Cell != "north" {
 		t.Errorf("%+v", a)
 	}
 	if held := w.s.HeldPermits(); len(held) != 1 || held[0].Device != keys().phone.ID().String() {
@@ -142,13 +142,13 @@ func TestPermits(t *testing.T) {
 	since := w.s.HeldPermits()[0].Since
 	w.add(10 * time.Second)
 	w.s.SetLoad("north", .5)
-	ask(t, w.asker())
+	ask(t, w.newClient())
 	w.restart(path)
 	if held := w.s.HeldPermits(); len(held) != 1 || !held[0].Since.Equal(since) {
 		t.Errorf("a permit held since %v was renewed and stored as %+v", since, held)
 	}
 	w.s.SetLoad("north", .5)
-	second := w.asker()
+	second := w.newClient()
 	second.Key, second.Cell = keys().other, "north"
 	if a := ask(t, second); a.Granted || !strings.Contains(a.Reason, "1 devices") {
 		t.Errorf("after a restart: %+v", a)
@@ -175,7 +175,7 @@ func TestRefusals(t *testing.T) {
 		"a long cell":     {func(a *Client) { a.Cell = strings.Repeat("x", 100) }, fault.Protocol},
 		"a huge cell":     {func(a *Client) { a.Cell = strings.Repeat("x", 2*maxBody) }, fault.Protocol},
 	} {
-		a := w.asker()
+		a := w.newClient()
 		c.change(&a)
 		if _, err := a.RequestPermit(t.Context()); !fault.Is(err, c.kind) {
 			t.Errorf("%s: %v (%s)", name, err, fault.KindOf(err))
@@ -184,7 +184,7 @@ func TestRefusals(t *testing.T) {
 	if err := w.trust.SetPaused("phone", true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.asker().RequestPermit(t.Context()); !fault.Is(err, fault.UnknownDevice) || fault.HintOf(err) == "" {
+	if _, err := w.newClient().RequestPermit(t.Context()); !fault.Is(err, fault.UnknownDevice) || fault.HintOf(err) == "" {
 		t.Errorf("paused: %v", err)
 	}
 	if held := w.s.HeldPermits(); len(held) != 0 {
@@ -292,7 +292,7 @@ func TestKeeper(t *testing.T) {
 func TestKeeperAsks(t *testing.T) {
 	w := newWorld(t, "")
 	w.s.SetLoad("north", .1)
-	k, err := NewKeeper(w.asker().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet)
+	k, err := NewKeeper(w.newClient().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestCallers(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	if _, err := w.asker().RequestPermit(t.Context()); err == nil {
+	if _, err := w.newClient().RequestPermit(t.Context()); err == nil {
 		t.Error("connections are not limited")
 	}
 }

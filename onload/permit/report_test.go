@@ -16,7 +16,7 @@ import (
 // TestReport checks that only the service's own key gets the report.
 func TestReport(t *testing.T) {
 	w := newWorld(t, "")
-	own := w.asker()
+	own := w.newClient()
 	own.Key = keys().service
 	report := func() Cell {
 		t.Helper()
@@ -32,7 +32,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	w.s.SetLoad("north", .5)
-	ask(t, w.asker())
+	ask(t, w.newClient())
 	w.add(10 * time.Second)
 	want := HeldPermit{Device: "phone", DeviceID: keys().phone.ID().String(), HeldSeconds: 10, LeftSeconds: 50}
 	if c := report(); c.Load == nil || *c.Load != .5 || c.Why != "" || len(c.Permits) != 1 || c.Permits[0] != want {

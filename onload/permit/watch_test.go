@@ -19,7 +19,7 @@ func TestRevokes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "permits.jsonl")
 	w := newWorld(t, path) // with a stopped clock: no permit expires
 	w.s.SetLoad("north", .1)
-	k, err := newKeeper(w.asker().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, w.now)
+	k, err := newKeeper(w.newClient().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, w.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestOlderService(t *testing.T) {
 	w := newWorld(t, "")
 	w.s.SetLoad("north", .1)
 	// a request of an older helper
-	if a, err := w.asker().RequestPermit(t.Context()); err != nil || !a.Granted {
+	if a, err := w.newClient().RequestPermit(t.Context()); err != nil || !a.Granted {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if len(w.s.watchers) != 0 {

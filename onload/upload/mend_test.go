@@ -97,7 +97,7 @@ func TestDropped(t *testing.T) {
 		j.SetAwaitingResponse(true)
 		j.OnEnd(transfer.ErrDropped)
 		if f := e.files[i]; !f.maybeDuplicate || !f.maybeStored {
-			t.Errorf("late %v: not told", late)
+			t.Errorf("late %v: maybeDuplicate or maybeStored is not set", late)
 		}
 	}
 }

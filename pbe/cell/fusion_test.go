@@ -28,12 +28,12 @@ func TestClock(t *testing.T) {
 func TestFusionOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		type told struct {
+		type arrival struct {
 			s  Subframe
 			at int
 		}
 		const rows = 400
-		var list []told
+		var list []arrival
 		want := [rows][3]bool{}
 		for n := range rows {
 			for c := range 3 {
@@ -43,9 +43,9 @@ func TestFusionOrder(t *testing.T) {
 				want[n][c] = true
 				s := Subframe{Cell: ID(c), Number: int64(n), PRB: 50,
 					Grants: []Grant{{RNTI: RNTI(1000 + n), PRB: uint8(c), Format: Format1}}}
-				list = append(list, told{s, n + r.IntN(maxDisorder)})
+				list = append(list, arrival{s, n + r.IntN(maxDisorder)})
 				if r.IntN(20) == 0 {
-					list = append(list, told{s, n + r.IntN(maxDisorder)})
+					list = append(list, arrival{s, n + r.IntN(maxDisorder)})
 				}
 			}
 		}
@@ -62,7 +62,7 @@ func TestFusionOrder(t *testing.T) {
 			next++
 			for c := range 3 {
 				if row.Received[c] != want[row.Number][c] {
-					t.Fatalf("seed %d: row %d: cell %d told %v, want %v", seed, row.Number, c, row.Received[c],
+					t.Fatalf("seed %d: row %d: cell %d received %v, want %v", seed, row.Number, c, row.Received[c],
 						want[row.Number][c])
 				}
 				if !row.Received[c] {

@@ -208,24 +208,24 @@ func TestRecordingOfSelf(t *testing.T) {
 	write(4)
 	w.Flush()
 	data := buf.Bytes()
-	names := func(data []byte) (list []RNTI, told []bool, err error) {
+	names := func(data []byte) (list []RNTI, known []bool, err error) {
 		r, err := NewReader(bytes.NewReader(data))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for {
 			if _, err := r.Read(); err == io.EOF {
-				return list, told, nil
+				return list, known, nil
 			} else if err != nil {
-				return list, told, err
+				return list, known, err
 			}
-			list, told = append(list, r.Self), append(told, r.SelfKnown)
+			list, known = append(list, r.Self), append(known, r.SelfKnown)
 		}
 	}
-	list, told, err := names(data)
+	list, known, err := names(data)
 	if err != nil || !reflect.DeepEqual(list, []RNTI{0, 700, 700, 0}) ||
-		!reflect.DeepEqual(told, []bool{false, true, true, true}) {
-		t.Errorf("%v, told: %v, %v", list, told, err)
+		!reflect.DeepEqual(known, []bool{false, true, true, true}) {
+		t.Errorf("%v, known: %v, %v", list, known, err)
 	}
 	if _, _, err := names(data[:len(data)-3]); fault.KindOf(err) != fault.Integrity {
 		t.Errorf("cut off within a name: %v", err)

@@ -125,7 +125,7 @@ func TestFigures(t *testing.T) {
 	c.Add(Subframe{PRB: 200})
 	f := c.Close()[0]
 	if c.Invalid != 2 || f.Subframes != all*99/100 || f.Missed != all/100-1 || f.Late != 1 || f.Restarts != 0 {
-		t.Errorf("invalid %d; %d heard, %d missed, %d late, %d restarts", c.Invalid, f.Subframes, f.Missed, f.Late,
+		t.Errorf("invalid %d; %d received, %d missed, %d late, %d restarts", c.Invalid, f.Subframes, f.Missed, f.Late,
 			f.Restarts)
 	}
 	for _, x := range []struct {

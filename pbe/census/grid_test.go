@@ -22,7 +22,7 @@ func placed(who cell.RNTI, first, n int) lte.DCI {
 
 func TestGrid(t *testing.T) {
 	g := NewGrid(10)
-	at := func(i int) (number int64, heard bool, users []cell.RNTI) {
+	at := func(i int) (number int64, received bool, users []cell.RNTI) {
 		c := g.At(i)
 		return c.Number, c.Received, c.Users[:g.PRB]
 	}
@@ -33,7 +33,7 @@ func TestGrid(t *testing.T) {
 	if g.Len() != 4 || g.PRB != 50 {
 		t.Fatalf("%d columns of %d", g.Len(), g.PRB)
 	}
-	n, heard, users := at(0)
+	n, received, users := at(0)
 	for prb, who := range users {
 		want := cell.RNTI(0)
 		switch {
@@ -46,12 +46,12 @@ func TestGrid(t *testing.T) {
 			t.Errorf("PRB %d of subframe %d is %d's, want %d", prb, n, who, want)
 		}
 	}
-	if n != 5 || !heard || !g.At(0).HasPositions {
-		t.Errorf("subframe %d, heard: %v", n, heard)
+	if n != 5 || !received || !g.At(0).HasPositions {
+		t.Errorf("subframe %d, received: %v", n, received)
 	}
 	for i, want := range []bool{true, false, false, true} {
-		if n, heard, _ := at(i); n != int64(5+i) || heard != want {
-			t.Errorf("column %d is of %d, heard: %v", i, n, heard)
+		if n, received, _ := at(i); n != int64(5+i) || received != want {
+			t.Errorf("column %d is of %d, received: %v", i, n, received)
 		}
 	}
 	if _, _, users := at(3); users[47] != 0 || users[48] != 501 || users[49] != 501 {

@@ -152,7 +152,7 @@ func TestChain(t *testing.T) {
 		synctest.Wait()
 		if len(news) != 3 || news[0] != "<nil>" || !strings.HasPrefix(news[1], "the newest control messages are 1") ||
 			news[2] != "<nil>" {
-			t.Errorf("told: %q", news)
+			t.Errorf("reported: %q", news)
 		}
 		conn.Close()
 	})
@@ -202,7 +202,7 @@ func TestSelf(t *testing.T) {
 		conn := <-src.opened
 		defer conn.Close()
 		st := newTestDecoder(t, conn)
-		tell := func(self cell.RNTI) cc.Radio {
+		announce := func(self cell.RNTI) cc.Radio {
 			if err := st.w.WriteSelf(self); err != nil {
 				t.Fatal(err)
 			}
@@ -211,14 +211,14 @@ func TestSelf(t *testing.T) {
 		}
 		writeSubframes(t, st, me, 100*ms, nil)
 		if r := f.OnPacket(0, 0, 40*ms); r.Capacity != 0 || l.State().Silent == nil {
-			t.Errorf("not told who it is: %+v", r)
+			t.Errorf("the radio is not named: %+v", r)
 		}
-		asMe, asOther := tell(me), tell(77)
+		asMe, asOther := announce(me), announce(77)
 		if s := l.State(); s.Self != 77 || asMe.Capacity < 25*unit.Mbps || asOther.Capacity == 0 ||
 			asOther.Capacity > asMe.Capacity*2/3 {
 			t.Errorf("%+v and %+v, %+v", asMe, asOther, s)
 		}
-		if r := tell(0); r.Capacity != 0 {
+		if r := announce(0); r.Capacity != 0 {
 			t.Errorf("not connected: %+v", r)
 		}
 	})
@@ -483,7 +483,7 @@ func TestQueueIsNoClock(t *testing.T) {
 				missed, pause := gap(n)
 				st.number += missed
 				if time.Sleep(pause); n > 1000 && l.State().Silent == nil {
-					t.Fatalf("%s: heard at %d", what, n)
+					t.Fatalf("%s: received at %d", what, n)
 				}
 			}
 		})

@@ -104,12 +104,12 @@ func TestBeyond(t *testing.T) {
 		for k, in := range a.missing {
 			if in < 37 || in > 40 {
 				late++
-				t.Log("not heard:", k)
+				t.Log("not received:", k)
 			}
 		}
 		if counts := a.r.Counts(); late > 0 || counts.Found != 1 || counts.Reacquired != 1 ||
 			math.Abs(a.r.Offset()-offset) > 30 {
-			t.Errorf("%v Hz: %d not heard, %+v at %.0f Hz", offset, late, counts, a.r.Offset())
+			t.Errorf("%v Hz: %d not received, %+v at %.0f Hz", offset, late, counts, a.r.Offset())
 		}
 		if found, err := FindCells(128*subcarrierSpacing, all); err != nil || len(found) != 1 {
 			t.Errorf("%v Hz: %v, %v", offset, found, err)

@@ -46,16 +46,16 @@ func TestDrift(t *testing.T) {
 	for _, ppm := range []float64{-40, 40} {
 		samples := tx.transmitThrough(t, NewEPAChannel(70, 100*ppm, 22, 4))
 		a := receiveStream(t, 128, 20_000, truth, resample(samples, ppm))
-		heard := 0
-		for _, n := range a.heard {
-			heard += n
+		received := 0
+		for _, n := range a.received {
+			received += n
 		}
 		counts := a.r.Counts()
-		t.Logf("%v ppm: %d of %d heard, %d wrong, %+v, %.0f Hz", ppm, heard, len(truth), len(a.wrong), counts,
+		t.Logf("%v ppm: %d of %d received, %d wrong, %+v, %.0f Hz", ppm, received, len(truth), len(a.wrong), counts,
 			a.r.Offset())
-		if heard < len(truth)*97/100 || len(a.wrong) > len(truth)/500 || counts.Found != 1 ||
+		if received < len(truth)*97/100 || len(a.wrong) > len(truth)/500 || counts.Found != 1 ||
 			counts.Reacquired+counts.SFNJumps+counts.Lost > 0 || a.subframes < subframes-2 {
-			t.Errorf("%v ppm: %d of %d heard, %d subframes, %v wrong, %+v", ppm, heard, len(truth), a.subframes,
+			t.Errorf("%v ppm: %d of %d received, %d subframes, %v wrong, %+v", ppm, received, len(truth), a.subframes,
 				a.wrong, counts)
 		}
 	}
@@ -82,7 +82,7 @@ func TestOffsets(t *testing.T) {
 			a := receiveStream(t, c.size, 50_000, truth, tx.transmitThrough(t, Channel{Offset: offset, SNR: 20})[cut:])
 			for k, sf := range a.missing {
 				if sf > 0 || cut == 0 {
-					t.Errorf("%+v at %v Hz: not heard: %s", want, offset, k)
+					t.Errorf("%+v at %v Hz: not received: %s", want, offset, k)
 				}
 			}
 			if got, _ := a.r.Cell(); got != want || math.Abs(a.r.Offset()-offset) > 30 || len(a.wrong) > 0 {
@@ -132,7 +132,7 @@ func TestTruncated(t *testing.T) {
 	want := ""
 	for _, piece := range []int{len(samples), 1, 12_345} {
 		a := receiveStream(t, 128, piece, truth, samples)
-		if got := fmt.Sprint(a.heard, a.subframes, a.r.Counts()); want == "" {
+		if got := fmt.Sprint(a.received, a.subframes, a.r.Counts()); want == "" {
 			want = got
 		} else if got != want {
 			t.Errorf("in pieces of %d: %s, want %s", piece, got, want)
@@ -155,12 +155,12 @@ func TestClipped(t *testing.T) {
 		clipped[i] = complex(min(max(real(s), -most), most), min(max(imag(s), -most), most))
 	}
 	a := receiveStream(t, 512, 10_000, truth, clipped)
-	heard := 0
-	for _, n := range a.heard {
-		heard += n
+	received := 0
+	for _, n := range a.received {
+		received += n
 	}
-	t.Logf("%d of %d heard, %d wrong", heard, len(truth), len(a.wrong))
-	if heard < len(truth)*80/100 || len(a.wrong) > 1 || a.subframes != 40 {
-		t.Errorf("%d of %d heard, %d subframes, %v wrong", heard, len(truth), a.subframes, a.wrong)
+	t.Logf("%d of %d received, %d wrong", received, len(truth), len(a.wrong))
+	if received < len(truth)*80/100 || len(a.wrong) > 1 || a.subframes != 40 {
+		t.Errorf("%d of %d received, %d subframes, %v wrong", received, len(truth), a.subframes, a.wrong)
 	}
 }

@@ -197,7 +197,7 @@ func TestEnd(t *testing.T) {
 				t.Errorf("offset %f, want %f", r.Offset(), a.offset)
 			}
 			for k := range want {
-				t.Error("not heard:", k)
+				t.Error("not received:", k)
 			}
 			if subframes != 14-skip || all < 10 {
 				t.Errorf("%d subframes, %d DCIs", subframes, all)

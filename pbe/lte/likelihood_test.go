@@ -97,7 +97,7 @@ func TestUsersWithOneMessage(t *testing.T) {
 			tx, truth := randomStream(c, size, n, seed, 3000)
 			s := scoreAgainst(t, c, size, truth, tx.transmitThrough(t, NewEPAChannel(5, 500, snr, 3)))
 			if t.Logf("%d PRB at %v dB: %+v", prb, snr, s); snr >= 15 && s.ours < s.all || s.oursFalse > s.all/100 {
-				t.Error("not all heard")
+				t.Error("not all received")
 			}
 		}
 	}

@@ -32,12 +32,12 @@ func TestMulticast(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			heard, wrong := 0, 0
+			received, wrong := 0, 0
 			r.OnSubframe = func(s *Subframe) {
 				snr += s.SNR / subframes
 				for i := range s.DCIs {
 					if _, ok := truth[s.DCIs[i].key(s)]; ok {
-						heard++
+						received++
 					} else {
 						wrong++
 					}
@@ -52,9 +52,9 @@ func TestMulticast(t *testing.T) {
 			}
 			r.Feed(tx.transmitThrough(t, NewEPAChannel(5, 500, c.snr, 3)))
 			r.Close()
-			t.Logf("%d PRB, %v dB, %v: %d of %d heard, %d wrong, %d short, mean %.1f dB, %.0f Hz", c.prb, c.snr,
-				which, heard, len(truth), wrong, short, snr, r.Offset())
-			if heard < len(truth)*98/100 || wrong > 1 || short < len(which)*subframes/10*98/100 || len(which) == 0 &&
+			t.Logf("%d PRB, %v dB, %v: %d of %d received, %d wrong, %d short, mean %.1f dB, %.0f Hz", c.prb, c.snr,
+				which, received, len(truth), wrong, short, snr, r.Offset())
+			if received < len(truth)*98/100 || wrong > 1 || short < len(which)*subframes/10*98/100 || len(which) == 0 &&
 				short > 0 || math.Abs(r.Offset()-500) > 20 {
 				t.Errorf("%d PRB, %v: too little", c.prb, which)
 			}

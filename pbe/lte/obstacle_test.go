@@ -140,7 +140,7 @@ func TestWhy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.OnSubframe = func(s *Subframe) { t.Errorf("%+v: heard %d.%d", c.want, s.SFN, s.Index) }
+		r.OnSubframe = func(s *Subframe) { t.Errorf("%+v: received %d.%d", c.want, s.SFN, s.Index) }
 		r.Feed(c.samples)
 		r.Close()
 		if got := r.Obstacle(); got != c.want || !strings.Contains(got.String(), c.text) {

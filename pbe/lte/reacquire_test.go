@@ -26,7 +26,7 @@ func transmitStream(c Cell, size, n int, a air) (samples []complex64, truth map[
 // account is the result of decoding a stream.
 type account struct {
 	subframes, gaps int
-	heard           map[int]int // right messages, by subframe
+	received        map[int]int // right messages, by subframe
 	wrong           []string
 	missing         map[string]int // messages of the truth
 	r               *Receiver
@@ -38,7 +38,7 @@ func receiveStream(t *testing.T, size, piece int, truth map[string]int, samples 
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &account{heard: map[int]int{}, missing: maps.Clone(truth), r: r}
+	a := &account{received: map[int]int{}, missing: maps.Clone(truth), r: r}
 	r.OnSubframe = func(s *Subframe) {
 		a.subframes++
 		if s.AfterGap {
@@ -47,7 +47,7 @@ func receiveStream(t *testing.T, size, piece int, truth map[string]int, samples 
 		for i := range s.DCIs {
 			k := s.DCIs[i].key(s)
 			if at, ok := truth[k]; ok {
-				a.heard[at]++
+				a.received[at]++
 				delete(a.missing, k)
 			} else {
 				a.wrong = append(a.wrong, k)
@@ -90,7 +90,7 @@ func TestGap(t *testing.T) {
 			}
 			lost := 0
 			for k, in := range truth {
-				if (in < at || in > first) && a.heard[in] == 0 {
+				if (in < at || in > first) && a.received[in] == 0 {
 					lost++
 					t.Log("lost:", k)
 				}
@@ -128,13 +128,13 @@ func TestFade(t *testing.T) {
 			for _, at := range truth {
 				if at < 40 || at >= 40+silent {
 					want++
-					if a.heard[at] > 0 {
+					if a.received[at] > 0 {
 						got++
 					}
 				}
 			}
 			if now, _ := a.r.Cell(); got != want || now != c || a.gaps != 1 || a.subframes != 120 {
-				t.Errorf("%s for %d subframes: %d of %d heard, %d gaps, %d subframes, %v, %+v", name, silent, got,
+				t.Errorf("%s for %d subframes: %d of %d received, %d gaps, %d subframes, %v, %+v", name, silent, got,
 					want, a.gaps, a.subframes, now, a.r.Counts())
 			}
 		}

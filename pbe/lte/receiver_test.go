@@ -37,10 +37,10 @@ func TestFoundAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard := map[int]int{}
+	received := map[int]int{}
 	r.OnSubframe = func(s *Subframe) {
 		if c, _ := r.Cell(); len(s.DCIs) > 0 {
-			heard[c.ID]++
+			received[c.ID]++
 		}
 	}
 	var all []complex64
@@ -53,8 +53,8 @@ func TestFoundAgain(t *testing.T) {
 		all = all[n:]
 	}
 	r.Close()
-	if heard[9] < 20 || heard[300] < 40 {
-		t.Errorf("subframes with messages by cell: %v", heard)
+	if received[9] < 20 || received[300] < 40 {
+		t.Errorf("subframes with messages by cell: %v", received)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestNoCell(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.OnSubframe = func(*Subframe) { t.Errorf("%s: heard something", name) }
+		r.OnSubframe = func(*Subframe) { t.Errorf("%s: received something", name) }
 		r.Feed(samples)
 		r.Close()
 		if c, ok := r.Cell(); ok || len(r.samples) > maxSearchBuffer*subframeLen(128) {

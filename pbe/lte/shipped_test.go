@@ -187,7 +187,7 @@ func TestShipped(t *testing.T) {
 		r.Feed(samples)
 		r.Close()
 		for k := range want {
-			t.Errorf("%s: not heard: %s", v.name, k)
+			t.Errorf("%s: not received: %s", v.name, k)
 		}
 		whole := v.subframes
 		if v.cut > 0 {

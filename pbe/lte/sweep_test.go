@@ -19,7 +19,7 @@ func TestSweep(t *testing.T) {
 	}
 	c := Cell{ID: 302, PRB: 25, Ports: 2, PHICHSixths: 6}
 	for _, snr := range snrs {
-		sent, heard := map[int]int{}, map[int]int{}
+		sent, received := map[int]int{}, map[int]int{}
 		wrong, gone := 0, 0
 		for seed := range max(*seeds, 1) {
 			tx := newTransmitter(c, 512, uint64(seed))
@@ -32,20 +32,20 @@ func TestSweep(t *testing.T) {
 				sent[s.d.Level]++
 			}
 			a := receiveStream(t, 512, 100_000, truth, tx.transmitThrough(t, NewEPAChannel(5, 1500, snr, uint64(seed))))
-			for level, n := range a.heard {
-				heard[level] += n
+			for level, n := range a.received {
+				received[level] += n
 			}
 			wrong += len(a.wrong)
 			gone += subframes - a.subframes
 		}
-		t.Logf("| %v dB | %.1f | %.1f | %.1f | %.1f | %d of %d | (%d subframes not heard)", snr,
-			100*float64(heard[1])/float64(sent[1]), 100*float64(heard[2])/float64(sent[2]),
-			100*float64(heard[4])/float64(sent[4]), 100*float64(heard[8])/float64(sent[8]), wrong,
+		t.Logf("| %v dB | %.1f | %.1f | %.1f | %.1f | %d of %d | (%d subframes not received)", snr,
+			100*float64(received[1])/float64(sent[1]), 100*float64(received[2])/float64(sent[2]),
+			100*float64(received[4])/float64(sent[4]), 100*float64(received[8])/float64(sent[8]), wrong,
 			sent[1]+sent[2]+sent[4]+sent[8], gone)
 		all := sent[1] + sent[2] + sent[4] + sent[8]
-		if snr >= 15 && heard[1]+heard[2]+heard[4]+heard[8] < all*97/100 || heard[8] < sent[8]*9/10 && snr >= 2 ||
-			snr >= 10 && wrong > all/100 {
-			t.Errorf("at %v dB: heard %v of %v, %d wrong", snr, heard, sent, wrong)
+		if snr >= 15 && received[1]+received[2]+received[4]+received[8] < all*97/100 ||
+			received[8] < sent[8]*9/10 && snr >= 2 || snr >= 10 && wrong > all/100 {
+			t.Errorf("at %v dB: received %v of %v, %d wrong", snr, received, sent, wrong)
 		}
 	}
 }
@@ -76,9 +76,9 @@ func TestFifteen(t *testing.T) {
 		}
 	}
 	a := receiveStream(t, 256, 100_000, truth, tx.transmitThrough(t, Channel{SNR: 25}))
-	t.Logf("%d of %d others heard; %d of two bits, of which %d were read as something else",
+	t.Logf("%d of %d others received; %d of two bits, of which %d were read as something else",
 		len(truth)-len(a.missing), len(truth), other, len(a.wrong))
 	if len(a.missing) > len(truth)/50 || len(a.wrong) > other {
-		t.Errorf("not heard: %v; wrong: %v", a.missing, a.wrong)
+		t.Errorf("not received: %v; wrong: %v", a.missing, a.wrong)
 	}
 }

@@ -242,16 +242,16 @@ func TestTransmitter(t *testing.T) {
 		}
 		rnd := rand.New(rand.NewPCG(9, 9))
 		want := map[int][]cell.Grant{}
-		heard, said, false := 0, 0, 0
+		matched, sent, wrong := 0, 0, 0
 		r.OnSubframe = func(s *Subframe) {
 			for i := range s.DCIs {
 				g := s.DCIs[i].Grant()
 				k := slices.Index(want[s.SFN*10+s.Index], g)
 				if k < 0 {
-					false++
+					wrong++
 					continue
 				}
-				heard++
+				matched++
 			}
 		}
 		p := c.cell.rbgSize()
@@ -275,9 +275,9 @@ func TestTransmitter(t *testing.T) {
 			r.Feed(tx.SendGrants(int64(n), all))
 		}
 		r.Close()
-		said = 80
-		if tx.Sent != said || heard < said*95/100 || false > 0 {
-			t.Errorf("%+v: %d said, %d not, %d heard, %d wrong", c, tx.Sent, tx.Unencodable, heard, false)
+		sent = 80
+		if tx.Sent != sent || matched < sent*95/100 || wrong > 0 {
+			t.Errorf("%+v: %d sent, %d not, %d matched, %d wrong", c, tx.Sent, tx.Unencodable, matched, wrong)
 		}
 		// Part of a group, a wrong size, no room, too many blocks.
 		odd := cell.Grant{RNTI: 0x4601, Format: cell.Format1, PRB: 1, N: 1, Blocks: [2]cell.Block{{MCS: 3, Size: 1}}}
@@ -292,7 +292,7 @@ func TestTransmitter(t *testing.T) {
 		tx.SendGrants(40, many)
 		if tx.Unencodable < 2 || tx.Sent == before || tx.Unplaced == 0 && c.cell.PRB > 6 ||
 			tx.Sent-before+tx.Unencodable+tx.Unplaced != len(many) {
-			t.Errorf("%+v: %d said of %d, %d not, %d without a place", c, tx.Sent-before, len(many), tx.Unencodable,
+			t.Errorf("%+v: %d sent of %d, %d not, %d without a place", c, tx.Sent-before, len(many), tx.Unencodable,
 				tx.Unplaced)
 		}
 	}
