@@ -140,9 +140,9 @@ func TestAPI(t *testing.T) {
 
 	// Each role can close a subflow, and a new one replaces it.
 	last := first.Subflow
-	for _, end := range []func(bond string, path uint32) error{
-		func(bond string, path uint32) error { return primary.CloseSubflow(t.Context(), bond, path) },
-		func(bond string, path uint32) error { return server.CloseSubflow(t.Context(), bond, path) },
+	for _, end := range []func(bond string, id uint32) error{
+		func(bond string, id uint32) error { return primary.CloseSubflow(t.Context(), bond, id) },
+		func(bond string, id uint32) error { return server.CloseSubflow(t.Context(), bond, id) },
 		func(string, uint32) error {
 			list, err := helper.Subflows(t.Context())
 			if err == nil {

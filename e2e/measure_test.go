@@ -68,9 +68,9 @@ func TestMeasure(t *testing.T) {
 }
 
 // subflowBytes returns the bytes that a subflow has carried, in both directions.
-func (w *testbed) subflowBytes(path uint32) unit.Bytes {
+func (w *testbed) subflowBytes(id uint32) unit.Bytes {
 	for _, p := range w.p.Status(false).Subflows {
-		if p.ID == path {
+		if p.ID == id {
 			return p.RxBytes + p.TxBytes
 		}
 	}

@@ -140,14 +140,14 @@ func fullRole(changed *[]string) Role {
 		Flows: func() []api.BondFlow {
 			return api.BondFlows("b", "home", []api.Flow{{ID: 6, AppInfo: api.AppInfo{App: "curl"}}})
 		},
-		CloseSubflow: func(bond string, path uint32) error {
-			if path == 404 {
+		CloseSubflow: func(bond string, id uint32) error {
+			if id == 404 {
 				return fault.New(fault.NotFound, errors.New("no such subflow"), "look")
 			}
-			return note(fmt.Sprintf("subflow %q %d", bond, path))
+			return note(fmt.Sprintf("subflow %q %d", bond, id))
 		},
-		MoveSubflow: func(bond string, path uint32, pipe string) error {
-			return note(fmt.Sprintf("subflow %q %d to %s", bond, path, pipe))
+		MoveSubflow: func(bond string, id uint32, pipe string) error {
+			return note(fmt.Sprintf("subflow %q %d to %s", bond, id, pipe))
 		},
 		ChangeStream: func(bond string, id uint64, c api.StreamChange) error {
 			return note(fmt.Sprintf("stream %q %d is %s %d", bond, id, orZero(c.Mode), orZero(c.Weight)))

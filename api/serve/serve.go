@@ -49,9 +49,9 @@ type Role struct {
 	Streams  func() []api.BondStream
 	Flows    func() []api.BondFlow // datagram flows
 	// MoveSubflow moves a subflow to the pipe at an address.
-	MoveSubflow func(bond string, path uint32, pipe string) error
+	MoveSubflow func(bond string, subflow uint32, pipe string) error
 	// CloseSubflow and ResetStream end a subflow or stream of a bond.
-	CloseSubflow func(bond string, path uint32) error
+	CloseSubflow func(bond string, subflow uint32) error
 	ResetStream  func(bond string, id uint64) error
 	// ChangeStream changes how a stream is carried.
 	ChangeStream func(bond string, id uint64, c api.StreamChange) error

@@ -164,7 +164,9 @@ func newDemoDisplay(d *demo, scheme string) *demoDisplay {
 	for _, name := range append([]string{demoTotal}, d.deviceNames()...) {
 		b := &demoBar{}
 		b.rate.Store(new(string))
-		b.bar = cli.NewBar(s.screen, d.size, "  "+name, func(unit.Bytes) string { return *b.rate.Load() })
+		// The sizes of the lab are powers of 1024, as its report prints them.
+		b.bar = cli.NewBar(s.screen, d.size, "  "+name, unit.Bytes.String,
+			func(unit.Bytes) string { return *b.rate.Load() })
 		s.bars[name] = b
 	}
 	return s

@@ -127,11 +127,11 @@ the two, and mpbond pair --dual CODE on the other.`,
 				Subflows: func() []api.BondSubflow { return listRelayedSubflows(h.Status(), name) },
 				Streams:  e.Streams,
 				Flows:    e.Flows,
-				CloseSubflow: func(bond string, path uint32) error {
+				CloseSubflow: func(bond string, subflow uint32) error {
 					if bond == "" {
-						return h.CloseSubflow(bond, path)
+						return h.CloseSubflow(bond, subflow)
 					}
-					return e.CloseSubflow(bond, path)
+					return e.CloseSubflow(bond, subflow)
 				},
 				ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow,
 				MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary),

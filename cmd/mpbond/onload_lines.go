@@ -124,9 +124,8 @@ type onloadBars struct {
 func newOnloadBars(to, notes io.Writer) *onloadBars {
 	b := &onloadBars{screen: cli.NewBars(to), started: time.Now(), visible: cli.IsTerminal(to)}
 	b.failures = newFailureLog(b.writerAbove(notes))
-	b.total = cli.NewBar(b.screen, -1, "total", func(n unit.Bytes) string {
-		return unit.RateOf(n,
-			time.Since(b.started)).String()
+	b.total = cli.NewBar(b.screen, -1, "total", unit.Bytes.Decimal, func(n unit.Bytes) string {
+		return unit.RateOf(n, time.Since(b.started)).String()
 	})
 	return b
 }
@@ -146,7 +145,8 @@ func (b *onloadBars) drawProgress(p fetch.Progress) {
 		if i == len(b.devices) {
 			one := &deviceBar{}
 			one.note.Store(new(string))
-			one.bar = cli.NewBar(b.screen, -1, d.Device, func(unit.Bytes) string { return *one.note.Load() })
+			one.bar = cli.NewBar(b.screen, -1, d.Device, unit.Bytes.Decimal,
+				func(unit.Bytes) string { return *one.note.Load() })
 			b.devices = append(b.devices, one)
 		}
 		note := d.Rate.String()

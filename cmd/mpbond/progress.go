@@ -39,8 +39,8 @@ type shareCounter struct {
 }
 
 type subflowKey struct {
-	bond string
-	path uint32
+	bond    string
+	subflow uint32
 }
 
 type deviceTotal struct {
@@ -142,9 +142,8 @@ func startProgress(ctx context.Context, c progressConfig) *progress {
 		screen: cli.NewBars(c.output),
 		shares: newShareCounter(c.start, begin), devices: map[string]*deviceBar{},
 	}
-	p.total = cli.NewBar(p.screen, p.size, "total", func(n unit.Bytes) string {
-		return unit.RateOf(n,
-			time.Since(begin)).String()
+	p.total = cli.NewBar(p.screen, p.size, "total", unit.Bytes.Decimal, func(n unit.Bytes) string {
+		return unit.RateOf(n, time.Since(begin)).String()
 	})
 	p.drawBars()
 	p.done.Go(func() { p.pollPrimary(ctx) })
@@ -188,7 +187,8 @@ func (p *progress) drawBars() {
 		if b == nil {
 			b = &deviceBar{}
 			b.note.Store(new(string))
-			b.bar = cli.NewBar(p.screen, p.size, d.Device, func(unit.Bytes) string { return *b.note.Load() })
+			b.bar = cli.NewBar(p.screen, p.size, d.Device, unit.Bytes.Decimal,
+				func(unit.Bytes) string { return *b.note.Load() })
 			p.devices[d.Device] = b
 		}
 		note := fmt.Sprintf("%v, %.0f %%", p.shares.devices[d.Device].rate, 100*d.Share)

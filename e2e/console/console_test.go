@@ -329,7 +329,7 @@ func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 	b.pressByName("Cut it")
 	b.waitUntil("a new subflow by the phone", `((l) => l && l !== `+quoteJS(label)+`)(`+cutPhone+`)`)
 	b.pressByName("Events")
-	b.waitForText(".log li", strings.ToLower(strings.TrimPrefix(label, "Cut "))+" has ended")
+	b.waitForText(".log li", strings.ToLower(strings.TrimPrefix(label, "Cut "))+" ended")
 	b.pressByName("Overview")
 	helper.End(syscall.SIGTERM)
 	b.waitForText("#topology text", "helper, away")

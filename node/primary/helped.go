@@ -157,7 +157,7 @@ func (k *subflowSupervisor) movePipe(
 	if after.Resumed > before.Resumed {
 		moved.Reason, moved.Gap = "break", after.Downtime-before.Downtime
 	}
-	k.log.Info("pipe goes on", "by", name, "subflow", l.id, "over", by, "reason", moved.Reason)
+	k.log.Info("subflow moved to another pipe", "by", name, "subflow", l.id, "over", by, "reason", moved.Reason)
 	k.rec.Add(moved)
 	return nil
 }

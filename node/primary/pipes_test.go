@@ -307,7 +307,7 @@ func TestMoveByHand(t *testing.T) {
 			look()
 			look() // the pipe in use is known by now
 			from, _ := w.mainPipe()
-			move := func(bond string, path uint32, to string) error { return w.p.MoveSubflow(bond, path, to) }
+			move := func(bond string, id uint32, to string) error { return w.p.MoveSubflow(bond, id, to) }
 			if err := move(used.Bond, used.Subflow, "nowhere:1"); !fault.Is(err, fault.NotFound) ||
 				fault.HintOf(err) == "" {
 				t.Errorf("to no pipe: %v", err)

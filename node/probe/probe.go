@@ -42,13 +42,13 @@ import (
 const nameSuffix = ".measure.mpbond.invalid"
 
 // Dest returns the destination that measures a subflow.
-func Dest(path uint32) string {
-	return net.JoinHostPort(strconv.FormatUint(uint64(path), 10)+nameSuffix, "1")
+func Dest(subflow uint32) string {
+	return net.JoinHostPort(strconv.FormatUint(uint64(subflow), 10)+nameSuffix, "1")
 }
 
 // SubflowOf returns the subflow that a destination measures. ok reports whether dest is a result of
 // Dest.
-func SubflowOf(dest string) (path uint32, ok bool) {
+func SubflowOf(dest string) (subflow uint32, ok bool) {
 	number, rest, _ := strings.Cut(dest, ".")
 	n, err := strconv.ParseUint(number, 10, 32)
 	return uint32(n), err == nil && n > 0 && "."+rest == nameSuffix+":1"

@@ -58,7 +58,7 @@ func TestForgedReports(t *testing.T) {
 	go func() { done <- s.Run(ctx) }()
 
 	report := func(n uint64) wire.HopState { return wire.HopState{Received: n, Forwarded: n, RTT: time.Millisecond} }
-	helped := func(path wire.SubflowID, joins, helper wire.HopKey) (*pipe.HSPath, *recordedConn, *subflow.Subflow) {
+	helped := func(id wire.SubflowID, joins, helper wire.HopKey) (*pipe.HSPath, *recordedConn, *subflow.Subflow) {
 		t.Helper()
 		c, err := tcp.Dial(ctx, s.Addr().String(), tcp.Options{})
 		if err != nil {
@@ -67,7 +67,7 @@ func TestForgedReports(t *testing.T) {
 		h := &recordedConn{Conn: c}
 		l, err := pipe.DialHS(ctx, h, "phone", helper)
 		if err == nil {
-			err = l.SendState(report(1000 * uint64(path))) // before the key is known
+			err = l.SendState(report(1000 * uint64(id))) // before the key is known
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestForgedReports(t *testing.T) {
 			wire.Join{
 				Version: wire.Version,
 				Bond:    wire.BondID{1},
-				Subflow: path,
+				Subflow: id,
 				Helped:  true,
 				Key:     joins,
 				Device:  "phone",

@@ -1,31 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of events.
 
-import { h, put, clock } from "./dom.js";
+import { h, put, bytes, clock } from "./dom.js";
 
 const maxShown = 200;
 const all = []; // newest last
 let shownList = null, missed = 0;
 
-// describe returns an event as text.
+// describe returns an event as text, in the words of `mpbond events`.
 function describe(e) {
-  const by = e.device ? " by " + e.device : "", at = e.text ? " at " + e.text : "";
+  const because = e.reason ? ` (${e.reason})` : "";
   switch (e.kind) {
-    case "device_up": return `${e.device} has come`;
-    case "device_down": return `${e.device} has gone`;
-    case "pipe_up": return `pipe with ${e.device}${at} is ready`;
-    case "pipe_down": return `pipe with ${e.device}${at} has ended${e.subflow ? ", under subflow " + e.subflow : ""}${e.reason ? ": " + e.reason : ""}`;
-    case "pipe_moved": return `subflow ${e.subflow}${by} goes on over the pipe${at} (${e.reason || "better"})`;
-    case "subflow_up": return `subflow ${e.subflow}${by} joined (${e.reason})`;
-    case "subflow_down": return `subflow ${e.subflow}${by} has ended${e.reason ? ": " + e.reason : ""}`;
-    case "subflow_silent": return `subflow ${e.subflow}${by} is silent; others take over`;
-    case "relay_up": return `relaying subflow ${e.relay ?? ""}`;
-    case "relay_down": return `relay of subflow ${e.relay ?? ""} ended`;
-    case "stream_open": return `stream ${e.stream} with ${e.text} opened`;
-    case "stream_close": return `stream ${e.stream} closed${e.reason ? ": " + e.reason : ""}`;
-    case "flow_open": return `flow ${e.flow} opened`;
-    case "flow_move": return `flow ${e.flow} goes by subflow ${e.subflow}`;
-    case "flow_close": return `flow ${e.flow} closed`;
+    case "device_up": return `${e.device} is online`;
+    case "device_down": return `${e.device} is offline`;
+    case "device_added": return `${e.device} is trusted as ${e.text}`;
+    case "device_renamed": return `${e.text} is renamed to ${e.device}`;
+    case "device_removed": return `${e.device} is no longer trusted`;
+    case "device_paused": return `${e.device} is paused`;
+    case "device_resumed": return `${e.device} is resumed`;
+    case "device_suspended": return `${e.device} is suspended: ${e.reason}`;
+    case "device_unsuspended": return `${e.device} is no longer suspended`;
+    case "subflow_up": return `subflow ${e.subflow} by ${e.device} joined${because}`;
+    case "subflow_down": return `subflow ${e.subflow} by ${e.device} ended${because}`;
+    case "subflow_silent": return `subflow ${e.subflow} is silent, ${bytes(e.bytes ?? 0)} are sent over others`;
+    case "pipe_up": return `pipe with ${e.device} at ${e.text} is ready`;
+    case "pipe_down": return e.subflow ? `pipe of subflow ${e.subflow} with ${e.device} broke` : `pipe with ${e.device} ended${because}`;
+    case "pipe_moved": return `subflow ${e.subflow} by ${e.device} moved to the pipe at ${e.text}${because}`;
+    case "policy_changed": return `policy loaded from ${e.text}${because}`;
+    case "policy_refused": return `policy not changed: ${e.text}`;
+    case "cap_warning": return `${e.device} is nearly at its cap: ${e.text}`;
+    case "cap_reached": return `${e.device}: ${e.text}`;
+    case "cap_cleared": return `${e.device} has room again: ${e.text}`;
+    case "cell_received": return `cell messages for ${e.device} are received`;
+    case "cell_lost": return `no cell messages for ${e.device}, senders get no cell feedback: ${e.reason}`;
+    case "relay_up": return `subflow ${e.relay} of ${e.device} to ${e.text} is relayed`;
+    case "relay_down": return `subflow ${e.relay} of ${e.device} ended, ${bytes(e.bytes ?? 0)} relayed${because}`;
+    case "stream_open": return `stream ${e.stream} to ${e.text} opened`;
+    case "stream_class_changed": return `stream ${e.stream} changed to mode ${e.text}`;
+    case "stream_close": return `stream ${e.stream} closed, ${bytes(e.bytes ?? 0)} received${because}`;
+    case "flow_open": return `datagram flow ${e.flow} opened`;
+    case "flow_move": return `datagram flow ${e.flow} moved to subflow ${e.subflow}${because}`;
+    case "flow_close": return `datagram flow ${e.flow} closed, ${e.datagrams ?? 0} datagrams${because}`;
   }
   return [e.kind.replaceAll("_", " "), e.device, e.text, e.reason].filter(Boolean).join(": ");
 }

@@ -129,7 +129,7 @@ function login(why) {
   const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const form = h("form", { onsubmit: (e) => { e.preventDefault(); keepToken(field.value.trim()); begin(); } },
     h("p", { class: "row" }, h("label", { for: "token" }, "Token"), field, h("button", { class: "main", type: "submit" }, "Open")));
-  main.replaceChildren(h("section", { class: "card" }, h("h2", null, "Who are you?"),
+  main.replaceChildren(h("section", { class: "card" }, h("h2", null, "Enter the token"),
     h("p", null, "Run ", h("code", null, "mpbond console"), " on this machine and open the address that it prints, or paste the token of the file ", h("code", null, "api.token"), " beside the device key."), problem, form));
   notice(problem, "bad", why);
   field.focus();
