@@ -141,9 +141,9 @@ func describeEvent(e api.Event) string {
 	}
 	switch trace.Kind(e.Kind) {
 	case trace.DeviceUp:
-		return e.Device + " is online"
+		return e.Device + " is connected"
 	case trace.DeviceDown:
-		return e.Device + " is offline"
+		return e.Device + " is away"
 	case trace.DeviceAdded:
 		return e.Device + " is trusted as " + e.Text
 	case trace.DeviceRenamed:

@@ -44,7 +44,7 @@ func statusCommand() *cobra.Command {
 It asks every mpbond that you run on this machine: server, helper and primary. With
 --json each prints one object on one line.
 
-For each device: whether it is online, its pipes, and the subflows that it carries or
+For each device: whether it is connected, its pipes, and the subflows that it carries or
 ends. For each subflow:
 
   DOWN, UP  rates over the last second

@@ -52,16 +52,16 @@ func TestTopView(t *testing.T) {
 	for i, rate := range []unit.Rate{0, 0, 8 * unit.Mbps, 16 * unit.Mbps} {
 		v.applySnapshot(topSnapshot{begin.Add(time.Duration(i) * topInterval), []api.Status{topStatus(rate)}, nil, nil})
 	}
-	v.addChange("10:00:00 phone is online")
+	v.addChange("10:00:00 phone is connected")
 	got := rowsText(v.drawView(110, 20))
 	for _, want := range []string{
 		"primary laptop, up 1m5s, 20 MB of memory", "bond b1 with home: 3 streams, 0 datagram flows, 1 MB to schedule",
 		"laptop        direct up           8 Mbit/s       0 bit/s      25 ms     64 KB", "TO 32 Mbit/s",
 		"▃▃▃▃\n", // 8 of 32, four times
 		"phone         helped silent      16 Mbit/s     16 Mbit/s", "    ▅█\n",
-		"laptop/wwan0  down: no route", "tablet (helper) is offline", "pipe to anna at 10.0.0.1:7602: nobody ?[2J " +
+		"laptop/wwan0  down: no route", "tablet (helper) is away", "pipe to anna at 10.0.0.1:7602: nobody ?[2J " +
 			"answers",
-		"anna          relayed, 2          8 Mbit/s", "10:00:00 phone is online", "q: quit",
+		"anna          relayed, 2          8 Mbit/s", "10:00:00 phone is connected", "q: quit",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -209,7 +209,7 @@ func TestTop(t *testing.T) {
 		screen.SetSize(100, 24)
 		ended := make(chan error)
 		go func() { ended <- runTop(t.Context(), screen, []string{api.SocketPath("primary")}) }()
-		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is offline",
+		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is away",
 			"  curl            2 ")
 		screen.SetSize(60, 10)
 		clitest.AwaitText(t, screen, "q: quit")

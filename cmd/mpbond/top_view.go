@@ -161,7 +161,7 @@ func (v *topView) drawView(width, height int) (rows []cli.Row) {
 		}
 		for _, d := range s.Devices {
 			if !d.Self && !d.Online {
-				add(cli.StyleDim, "%s (%s) is offline", d.Name, strings.Join(d.Roles, ", "))
+				add(cli.StyleDim, "%s (%s) is away", d.Name, strings.Join(d.Roles, ", "))
 			}
 			if text, rests := describeDevice(d); text != "" {
 				add(cli.IfElse(rests, cli.StyleBad, cli.StyleDim), "%s: %s", d.Name, text)

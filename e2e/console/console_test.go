@@ -333,10 +333,10 @@ func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 	b.pressByName("Overview")
 	helper.End(syscall.SIGTERM)
 	b.waitForText("#topology text", "helper, away")
-	b.waitForText("#topology desc", "helper phone is not there.")
+	b.waitForText("#topology desc", "helper phone is away.")
 	b.waitUntil("no link to the phone", `![...document.querySelectorAll("#topology .link")].some((l) => l.parentNode.dataset.key.includes("phone") && l.parentNode.dataset.state === "up")`)
 	b.pressByName("Events")
-	b.waitForText(".log li", "phone has gone")
+	b.waitForText(".log li", "phone is away")
 }
 
 // revokeDevice pauses, resumes, renames and revokes a device.

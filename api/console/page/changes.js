@@ -11,8 +11,8 @@ let shownList = null, missed = 0;
 function describe(e) {
   const because = e.reason ? ` (${e.reason})` : "";
   switch (e.kind) {
-    case "device_up": return `${e.device} is online`;
-    case "device_down": return `${e.device} is offline`;
+    case "device_up": return `${e.device} is connected`;
+    case "device_down": return `${e.device} is away`;
     case "device_added": return `${e.device} is trusted as ${e.text}`;
     case "device_renamed": return `${e.text} is renamed to ${e.device}`;
     case "device_removed": return `${e.device} is no longer trusted`;

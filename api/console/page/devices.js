@@ -29,7 +29,7 @@ export function devices({ ask }) {
   const list = table("This device and the trusted ones. Compare devices by their IDs, which are short for their keys.", [
     { title: "Name", of: (d) => d.name },
     { title: "Roles", of: (d) => d.roles.join(", ") + (d.tier && d.tier !== "primary" ? ", " + d.tier : "") },
-    { title: "State", of: (d) => (d.self ? badge("this device", "off") : d.paused ? badge("paused", "warn") : d.online ? badge("there", "good") : badge("away", "warn")) },
+    { title: "State", of: (d) => (d.self ? badge("this device", "off") : d.paused ? badge("paused", "warn") : d.online ? badge("connected", "good") : badge("away", "warn")) },
     { title: "Suspended", optional: true, class: "why wide", of: (d) => d.suspended ?? "" },
     { title: "Key", optional: true, class: "why wide", of: (d) => (d.key_copied ? "two running mpbond use it: revoke this device, and pair each device with its own key" : "") },
     { title: "ID", class: "mono wide", of: (d) => d.id },

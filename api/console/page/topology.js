@@ -182,7 +182,7 @@ function sentence({ nodes, links }) {
   const name = new Map(nodes.map((n) => [n.id, n.role + " " + n.name]));
   const parts = links.map((l) => `${name.get(l.from)} to ${name.get(l.to)}: ${l.state !== "up" ? stateWords[l.state] : isIdle(l) ? "idle" : "down " + rate(l.down) + ", up " + rate(l.up)}.`);
   for (const n of nodes) if (n.online && n.battery) parts.push(`Battery of ${name.get(n.id)}: ${n.battery}.`);
-  for (const n of nodes) if (!n.online) parts.push(`${name.get(n.id)} is not there.`);
+  for (const n of nodes) if (!n.online) parts.push(`${name.get(n.id)} is away.`);
   return parts.join(" ") || "No other device is there.";
 }
 
