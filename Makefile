@@ -57,7 +57,7 @@ kill: ## kill server, helper and primary a hundred times while they write files:
 	@go test -count=1 -v -timeout 20m -run '^TestKill$$' ./e2e/pair -kills 100
 
 again: ## block UDP for a while, also during a transfer, time datagrams, and run attacks of a minute: 3 min
-	@go test -count=1 -v -timeout 10m -run '^Test(UDPAgain|DatagramsInTheLab|ExhaustedServer|StrangersInTheLog)$$' ./e2e -patient
+	@go test -count=1 -v -timeout 10m -run '^Test(UDPAgain|DatagramsInTheLab|ExhaustedServer|UnknownCallersInTheLog)$$' ./e2e -patient
 
 sleep: ## suspend helper and primary for 75 s each during transfers: 3 min
 	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 75s

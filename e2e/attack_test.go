@@ -298,8 +298,8 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 	}
 }
 
-// TestStrangersInTheLog: whatever strangers do, the server logs only a few lines a minute.
-func TestStrangersInTheLog(t *testing.T) {
+// TestUnknownCallersInTheLog: whatever strangers do, the server logs only a few lines a minute.
+func TestUnknownCallersInTheLog(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newVictim(t, nil)
 	server := n.processIn("server")

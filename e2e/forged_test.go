@@ -90,9 +90,9 @@ func forgeFrame(typ wire.Type, payload []byte) []byte {
 	return append(f, wire.Append(nil, a)...)
 }
 
-// TestForgedOnTheWay: an attacker between a helper and the server rewrites the helper's reports and
+// TestForgedOnHSPath: an attacker between a helper and the server rewrites the helper's reports and
 // asks the server to send no faster than 16 kbit/s. Neither has an effect.
-func TestForgedOnTheWay(t *testing.T) {
+func TestForgedOnHSPath(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	traced := filepath.Join(t.TempDir(), "server.jsonl")
 	n := newNetworkWith(t, "8/10/5", "", []string{"--trace", traced})

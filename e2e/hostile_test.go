@@ -153,9 +153,9 @@ func TestHelperMeddles(t *testing.T) {
 	}
 }
 
-// TestForgedEndOfTheOnlyWay: a helper carries everything, and somebody forges an orderly end on the
+// TestForgedEndOfOnlySubflow: a helper carries everything, and somebody forges an orderly end on the
 // HS-path. The app sees a reset.
-func TestForgedEndOfTheOnlyWay(t *testing.T) {
+func TestForgedEndOfOnlySubflow(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
 	m := &meddler{down: true}

@@ -43,10 +43,10 @@ func runProgram(args []string) error {
 		return runPing(args[1], args[2])
 	case "meddle":
 		return runMeddler(args[1], args[2])
-	case "liar":
+	case "false-helper":
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		return runLiar(ctx, os.Getenv("MPBOND_HOME"), args[1], args[2])
+		return runFalseHelper(ctx, os.Getenv("MPBOND_HOME"), args[1], args[2])
 	case "probe":
 		return probeAddress(args[1], args[2])
 	}

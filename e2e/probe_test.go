@@ -15,9 +15,9 @@ import (
 	"mpbond/e2e/rig"
 )
 
-// TestWhatIsHeard: an eavesdropper on all traffic of a server learns that it is mpbond and what a
+// TestObservedTraffic: an eavesdropper on all traffic of a server learns that it is mpbond and what a
 // helper calls itself. It learns no device's key, no primary's name, and nothing of streams.
-func TestWhatIsHeard(t *testing.T) {
+func TestObservedTraffic(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
 	captured := new(rig.Journal)

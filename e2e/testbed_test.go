@@ -5,11 +5,11 @@
 //
 //	testbed_test.go  the devices and how to wait for them
 //	roles_test.go    roles work, stop and start again
-//	refuse_test.go   strangers, limits, private destinations, revoked trust
+//	refuse_test.go   unknown devices, limits, private destinations, revoked trust
 //	garbage_test.go  peers that break the protocol
 //	hostile_test.go  attackers on the path, on another device or at a port
 //	attack_test.go   floods and exhaustion of the real program
-//	liar_test.go     a trusted helper that lies
+//	false_reports_test.go  a trusted helper that reports falsely
 //	lab_test.go      the real program in an emulated network
 package e2e
 

@@ -114,9 +114,9 @@ func FuzzMeet(f *testing.F) {
 	})
 }
 
-// TestTold checks that a primary's servers replace the earlier ones, and are accepted from
+// TestServersOfPrimary checks that a primary's servers replace the earlier ones, and are accepted from
 // primaries only.
-func TestTold(t *testing.T) {
+func TestServersOfPrimary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr := openTrust(t, path)
 	laptop, phone := mustKey(t).Public(), mustKey(t).Public()

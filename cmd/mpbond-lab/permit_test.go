@@ -124,7 +124,7 @@ func TestPermitUsage(t *testing.T) {
 
 // The load of control messages is the share of allocated resource blocks, at the pace of a
 // recording.
-func TestHearLoad(t *testing.T) {
+func TestObserveLoad(t *testing.T) {
 	var b bytes.Buffer
 	w, err := cell.NewWriter(&b, [cell.MaxCells]uint8{50})
 	if err != nil {

@@ -208,9 +208,9 @@ func TestOnload(t *testing.T) {
 	})
 }
 
-// TestOnloadRests checks that a device with a low battery cuts its connections off, so that they do
+// TestOnloadSuspended checks that a device with a low battery cuts its connections off, so that they do
 // not look complete, and accepts none. Nor does it accept paused primaries.
-func TestOnloadRests(t *testing.T) {
+func TestOnloadSuspended(t *testing.T) {
 	dir := newHome(t)
 	key, trust, err := cli.LoadIdentity()
 	if err != nil {

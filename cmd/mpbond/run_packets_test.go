@@ -104,9 +104,9 @@ func refusedByUDP(args []string) int {
 	return 0
 }
 
-// TestRunTellsRefusals checks that ICMP errors of the far end reach the app. Destinations
+// TestRunReportsRefusals checks that ICMP errors of the far end reach the app. Destinations
 // unreachable there are first tried directly for 3 s.
-func TestRunTellsRefusals(t *testing.T) {
+func TestRunReportsRefusals(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}

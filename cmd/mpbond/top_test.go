@@ -115,9 +115,9 @@ func TestTopOnload(t *testing.T) {
 	}
 }
 
-// TestTopTells checks tiers, caps, batteries and what keeps devices from carrying, with the right
+// TestTopShowsLimits checks tiers, caps, batteries and what keeps devices from carrying, with the right
 // colours.
-func TestTopTells(t *testing.T) {
+func TestTopShowsLimits(t *testing.T) {
 	battery, charging, metered := 15.0, false, true
 	s := topStatus(unit.Mbps)
 	s.Bonds[0].Subflows[0].Metered, s.Bonds[0].Subflows[1].Tier = true, "secondary"

@@ -90,9 +90,9 @@ func TestOwnerComesFirst(t *testing.T) {
 	}
 }
 
-// TestAllIsLentToTheIdle: without limit at first, and soon again after the
+// TestIdleOwnerSharesAll: without limit at first, and soon again after the
 // owner was busy.
-func TestAllIsLentToTheIdle(t *testing.T) {
+func TestIdleOwnerSharesAll(t *testing.T) {
 	l := newLink(5 * unit.Mbps)
 	if _, lent := l.run(3*time.Second, 0, much); lent < 4.99 || l.last.Limited {
 		t.Errorf("lent %.2f Mbit/s, %+v", lent, l.last)
@@ -211,8 +211,8 @@ func TestOwnerWaitsForLostPacket(t *testing.T) {
 	}
 }
 
-// TestLenderSurvivesOddCounters: time and counters that stand still or go back.
-func TestLenderSurvivesOddCounters(t *testing.T) {
+// TestLinkShareSurvivesOddCounters: time and counters that stand still or go back.
+func TestLinkShareSurvivesOddCounters(t *testing.T) {
 	var l LinkShare
 	now := time.Unix(1000, 0)
 	for _, v := range []uint64{0, 0, 1 << 40, 5, 1 << 62, 0} {

@@ -350,9 +350,9 @@ port = [80, "1-2"]
 	}
 }
 
-// TestVerdictTellsWhich: a verdict names the rule and its index, also without one. An unknown user
+// TestVerdictNamesRule: a verdict names the rule and its index, also without one. An unknown user
 // matches none.
-func TestVerdictTellsWhich(t *testing.T) {
+func TestVerdictNamesRule(t *testing.T) {
 	r := compile(t, "default='deny'\n[[rule]]\nuid=[4294967295, 0]\n[[rule]]\nport=[80]\nmode='block'\n")
 	for dest, want := range map[string]int{"x:80": 1, "x:81": -1} {
 		if v := r.Decide(Flow{Dest: dest, Process: &Process{Exe: "/x", UID: NoUID}}); v.Index != want || v.Reason == "" {

@@ -194,10 +194,10 @@ func TestSubflowWhileEnding(t *testing.T) {
 	})
 }
 
-// TestServersAreTold: a primary with other servers than at pairing announces them and may reach
+// TestServersAreAnnounced: a primary with other servers than at pairing announces them and may reach
 // them, but nothing that only this device can reach. The servers are saved, and the number of
 // changes is bounded.
-func TestServersAreTold(t *testing.T) {
+func TestServersAreAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorld(t, inMemory, "x:1", Config{})
 		ask := func(p *pipe.Waiting, server string) wire.Code {

@@ -19,9 +19,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestFactsAreTold: a waiting pipe and one in use get the earlier facts and then each change, but
+// TestFactsAreReported: a waiting pipe and one in use get the earlier facts and then each change, but
 // nothing that has not changed.
-func TestFactsAreTold(t *testing.T) {
+func TestFactsAreReported(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
 	knows := func(n float64) {
 		w.h.SetFacts(
@@ -97,9 +97,9 @@ func TestFactsAreTold(t *testing.T) {
 	}
 }
 
-// TestRests: below the owner's floor a helper ends its relays and refuses more with the reason,
+// TestHelperSuspends: below the owner's floor a helper ends its relays and refuses more with the reason,
 // until its battery is better and some time has passed.
-func TestRests(t *testing.T) {
+func TestHelperSuspends(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo", BatteryFloor: 20})
 	knows := func(n float64) {
 		w.h.SetFacts(facts.Facts{Battery: unit.Percent(n), Power: wire.PowerBattery})

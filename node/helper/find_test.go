@@ -88,9 +88,9 @@ func TestPrimaryIsFound(t *testing.T) {
 	})
 }
 
-// TestLiarsAreBounded: a device that claims to be the primary at many addresses does not make the
+// TestFalseAnswersAreBounded: a device that claims to be the primary at many addresses does not make the
 // helper call all of them, and is forgotten when it is silent; the primary is then found.
-func TestLiarsAreBounded(t *testing.T) {
+func TestFalseAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l fakeLAN
 		w := &testWorld{

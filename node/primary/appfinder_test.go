@@ -84,10 +84,10 @@ func TestOwnerNames(t *testing.T) {
 	}
 }
 
-// TestOwnersRest: a slow lookup does not block callers, and later queries wait; nine tenths of the
+// TestAppLookupsPause: a slow lookup does not block callers, and later queries wait; nine tenths of the
 // time there is no lookup. What a rule has found, or what has ended, is not looked up. Queries
 // beyond the queue stay unknown.
-func TestOwnersRest(t *testing.T) {
+func TestAppLookupsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 2 * time.Millisecond
 		looks := 0

@@ -53,9 +53,9 @@ func newOfflinePrimary(t *testing.T, giveUp time.Duration) *Primary {
 	return p
 }
 
-// TestRefusedRests: after refusals by the server a supervisor waits for minutes although apps want
+// TestRefusalsBackOff: after refusals by the server a supervisor waits for minutes although apps want
 // streams; another trust file ends that.
-func TestRefusedRests(t *testing.T) {
+func TestRefusalsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newOfflinePrimary(t, 3*time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -81,9 +81,9 @@ func TestSpentLink(t *testing.T) {
 	}
 }
 
-// TestSpentLinkRests: a link with a used-up cap is tried every limitBackoff although apps want
+// TestSpentLinkBacksOff: a link with a used-up cap is tried every limitBackoff although apps want
 // streams, since a dial to find out carries bytes itself.
-func TestSpentLinkRests(t *testing.T) {
+func TestSpentLinkBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTestSupervisor(t)
 		k.sessions.streamTimeout = time.Hour

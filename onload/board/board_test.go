@@ -167,9 +167,9 @@ func TestAutoWaitsForSizes(t *testing.T) {
 	expectOrders(t, drainOrders(b, at(1.2)), "cancel p0 0:0-1000000, shorten p1 0:0-496724, start p0 0:496724-1000000")
 }
 
-// TestBarredAndDropped checks that an excluded path gets other objects, and that a removed object
+// TestExcludedAndDropped checks that an excluded path gets other objects, and that a removed object
 // can be added again.
-func TestBarredAndDropped(t *testing.T) {
+func TestExcludedAndDropped(t *testing.T) {
 	for _, name := range board.Names() {
 		b := newBoard(t, name, 2, makeItems(2, 100, true)...)
 		b.Exclude(0, 0, at(0))

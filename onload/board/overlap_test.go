@@ -78,16 +78,16 @@ func TestOverlapsAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestHomeHasLanes checks that several connections of the home line count as one home line, at any
+// TestHomeHasSeveralConnections checks that several connections of the home line count as one home line, at any
 // position in the list.
-func TestHomeHasLanes(t *testing.T) {
-	for lanes := 1; lanes <= 4; lanes += 3 {
+func TestHomeHasSeveralConnections(t *testing.T) {
+	for connections := 1; connections <= 4; connections += 3 {
 		s, err := board.New("auto")
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := board.NewBoard(s, 2)
-		b.SetConcurrency(lanes)
+		b.SetConcurrency(connections)
 		b.SetHome(1)
 		b.AddItems(board.Item{Object: 0, To: 8e6, Splittable: true})
 		b.SetUp(0)

@@ -102,8 +102,8 @@ func TestSendsToIdle(t *testing.T) {
 	expectOrders(t, drainOrders(b, at(3.75)), "start p0 3:0-1000000, start p1 9:0-3000000, start p2 1:0-1000000")
 }
 
-// TestSendsBarred checks that an item is not reserved for the fastest path if that is excluded.
-func TestSendsBarred(t *testing.T) {
+// TestExcludedFastestGetsNoItem checks that an item is not reserved for the fastest path if that is excluded.
+func TestExcludedFastestGetsNoItem(t *testing.T) {
 	list := makeItems(3, 1_000_000, false)
 	for i := range list {
 		list[i].NoCopies = true

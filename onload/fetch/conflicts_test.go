@@ -11,9 +11,9 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// TestLiars checks that an object seen only by conflicting devices is distrusted, for its host and
+// TestConflictingSources checks that an object seen only by conflicting devices is distrusted, for its host and
 // plain HTTP only.
-func TestLiars(t *testing.T) {
+func TestConflictingSources(t *testing.T) {
 	own, a, b := new(transfer.Worker), new(transfer.Worker), new(transfer.Worker)
 	l := conflicts{}
 	l.addConflict("h", a, errors.New("another one"))

@@ -128,9 +128,9 @@ func TestUnchecked(t *testing.T) {
 	})
 }
 
-// TestOwnWord checks that an object that the local device knows not to exist is not accepted from a
+// TestOwnAnswerCounts checks that an object that the local device knows not to exist is not accepted from a
 // helper.
-func TestOwnWord(t *testing.T) {
+func TestOwnAnswerCounts(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(100, 23), etag: `"v1"`}
 		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {

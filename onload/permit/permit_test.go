@@ -206,8 +206,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestLies checks that only a clear grant leads to a permit, and only for a limited time.
-func TestLies(t *testing.T) {
+// TestUnclearGrantsAreRefused checks that only a clear grant leads to a permit, and only for a limited time.
+func TestUnclearGrantsAreRefused(t *testing.T) {
 	for body, status := range map[string]int{
 		"": 200, "{": 200, "[]": 200, `{"granted":true}`: 200, `{"granted":true,"seconds":-5}`: 200,
 		`{"granted":true,"seconds":"x"}`: 200,

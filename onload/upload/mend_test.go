@@ -122,8 +122,8 @@ func TestFlaps(t *testing.T) {
 	expectFiles(t, s, sums, "/")
 }
 
-// TestStaysBarred checks that an excluded device stays excluded from a restarted file.
-func TestStaysBarred(t *testing.T) {
+// TestStaysExcluded checks that an excluded device stays excluded from a restarted file.
+func TestStaysExcluded(t *testing.T) {
 	s := newTestServer()
 	var refused, n atomic.Int32
 	files, sums := testPhotos(t, 1000)

@@ -100,9 +100,9 @@ func TestSilentLine(t *testing.T) {
 	})
 }
 
-// TestAsksWhoAnswered checks that steps prefer a device that has had a response over an idle one
+// TestPrefersDeviceThatAnswered checks that steps prefer a device that has had a response over an idle one
 // that never had.
-func TestAsksWhoAnswered(t *testing.T) {
+func TestPrefersDeviceThatAnswered(t *testing.T) {
 	cfg := testConfig(t, Post, "http://photos.test/", nil)
 	cfg.Devices = []Device{{Name: "a"}, {Name: "b"}}
 	e, err := newTask(cfg)

@@ -204,8 +204,8 @@ func TestCountBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestHalfHeard checks that windows with many missed subframes do not count users.
-func TestHalfHeard(t *testing.T) {
+// TestHalfReceived checks that windows with many missed subframes do not count users.
+func TestHalfReceived(t *testing.T) {
 	c := New(0)
 	for i := range int64(1000) {
 		if i < 500 || i%2 == 0 {

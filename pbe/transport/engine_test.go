@@ -470,8 +470,8 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
-// TestLyingAck: an acknowledgement of packets never sent changes nothing.
-func TestLyingAck(t *testing.T) {
+// TestFalseAck: an acknowledgement of packets never sent changes nothing.
+func TestFalseAck(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	e.sender.write(make([]byte, 5000))
 	for ok := true; ok; {

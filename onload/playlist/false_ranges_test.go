@@ -11,66 +11,66 @@ import (
 	"time"
 )
 
-// TestLies checks that a helper whose network claims a wrong range or version delivers no byte to
+// TestFalseRangesAreRefused checks that a helper whose network claims a wrong range or version delivers no byte to
 // the player, which gets each segment over the other device: once with a split segment, once with
 // segments that are ranges of a file.
-func TestLies(t *testing.T) {
-	type said struct{ head, body string }
+func TestFalseRangesAreRefused(t *testing.T) {
+	type response struct{ head, body string }
 	// The Content-Range is a-b/of, and body is what should come.
-	for name, lie := range map[string]func(a, b, of int, body string) said{
-		"in chunks, with something before": func(a, b, of int, body string) said {
+	for name, falsify := range map[string]func(a, b, of int, body string) response{
+		"in chunks, with something before": func(a, b, of int, body string) response {
 			body = "WARNING: quota" + body
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of),
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of),
 				fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)}
 		},
-		"in chunks, too short": func(a, b, of int, body string) said {
+		"in chunks, too short": func(a, b, of int, body string) response {
 			body = body[:len(body)/2]
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of),
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of),
 				fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)}
 		},
-		"to the end of the connection": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d", a, b, of), "WARNING: quota" + body}
+		"to the end of the connection": func(a, b, of int, body string) response {
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d", a, b, of), "WARNING: quota" + body}
 		},
-		"longer": func(a, b, of int, body string) said {
+		"longer": func(a, b, of int, body string) response {
 			body = "WARNING: quota" + body
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of, len(body)), body}
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of, len(body)), body}
 		},
-		"shorter": func(a, b, of int, body string) said {
+		"shorter": func(a, b, of int, body string) response {
 			body = body[10:]
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of, len(body)), body}
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of, len(body)), body}
 		},
-		"a part of it": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b-10, of,
+		"a part of it": func(a, b, of int, body string) response {
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b-10, of,
 				len(body)-10), body[:len(body)-10]}
 		},
-		"more than it": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b+10, of+10,
+		"more than it": func(a, b, of int, body string) response {
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b+10, of+10,
 				len(body)+10), "0123456789" + body}
 		},
-		"another range": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a+1, b+1, of+1,
+		"another range": func(a, b, of int, body string) response {
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a+1, b+1, of+1,
 				len(body)), body[1:] + "x"}
 		},
-		"of another size": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of+7,
+		"of another size": func(a, b, of int, body string) response {
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of+7,
 				len(body)), "x" + body[1:]}
 		},
-		"of no size": func(a, b, _ int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/*\r\nContent-Length: %d", a, b,
+		"of no size": func(a, b, _ int, body string) response {
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/*\r\nContent-Length: %d", a, b,
 				len(body)), body[1:] + "x"}
 		},
-		"two ranges": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Range: bytes 0-1/2\r\nContent-Length: %d",
+		"two ranges": func(a, b, of int, body string) response {
+			return response{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Range: bytes 0-1/2\r\nContent-Length: %d",
 				a, b, of, len(body)), body[1:] + "x"}
 		},
-		"several parts": func(a, b, of int, body string) said {
+		"several parts": func(a, b, of int, body string) response {
 			body = ("--x\r\nContent-Range: bytes 0-9/10\r\n\r\n" + body)[:len(body)]
-			return said{fmt.Sprintf(
+			return response{fmt.Sprintf(
 				"Content-Range: bytes %d-%d/%d\r\nContent-Type: multipart/byteranges; boundary=x\r\nContent-Length: %d",
 				a, b, of, len(body)), body}
 		},
-		"no word of which": func(_, _, _ int, body string) said {
-			return said{fmt.Sprintf("Content-Length: %d", len(body)), body[1:] + "x"}
+		"no word of which": func(_, _, _ int, body string) response {
+			return response{fmt.Sprintf("Content-Length: %d", len(body)), body[1:] + "x"}
 		},
 	} {
 		for _, oneFile := range []bool{false, true} {
@@ -92,7 +92,7 @@ func TestLies(t *testing.T) {
 						r.web.put("/v/all.ts", all)
 						r.web.put(list, []byte(text))
 					}
-					told := 0
+					falseCount := 0
 					r.web.wrong = func(w http.ResponseWriter, q *http.Request) bool {
 						all, a, b := r.web.files[q.URL.RequestURI()], 0, 0
 						if k, _ := fmt.Sscanf(q.Header.Get("Range"), "bytes=%d-%d", &a, &b); k < 2 || b >= len(all) ||
@@ -108,9 +108,9 @@ func TestLies(t *testing.T) {
 						}
 						defer c.Close()
 						r.web.mu.Lock()
-						told++
+						falseCount++
 						r.web.mu.Unlock()
-						it := lie(a, b, len(all), string(all[a:b+1]))
+						it := falsify(a, b, len(all), string(all[a:b+1]))
 						_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 206 OK\r\nETag: \"%d-%x\"\r\n%s\r\n\r\n%s",
 							len(all), all[:8], it.head, it.body))
 						return true
@@ -125,9 +125,9 @@ func TestLies(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 					res := r.stop()
-					if told < 2 && oneFile || told < 1 || int(res.Devices[1].Bytes) > size/8 ||
+					if falseCount < 2 && oneFile || falseCount < 1 || int(res.Devices[1].Bytes) > size/8 ||
 						res.Segments+res.Passed != n {
-						t.Errorf("%d lies: %+v", told, res)
+						t.Errorf("%d false responses: %+v", falseCount, res)
 					}
 				})
 			})

@@ -24,20 +24,22 @@ import (
 	"mpbond/link/wire"
 )
 
-var liarRounds = flag.Int("liar-rounds", 1, "how often TestLyingHelper measures each helper, in turn")
+var falseHelperRounds = flag.Int("false-helper-rounds", 1,
+	"how often TestHelperReportsFalsely measures each helper, in turn")
 
-// liar is a helper that both other devices trust and that lies. It accepts all data, forwards
-// little and reports any rate.
-type liar struct {
+// falseHelper is a helper that both other devices trust, and that reports falsely. It accepts all
+// data, forwards little and reports any rate.
+type falseHelper struct {
 	key    *identity.Key
 	claims unit.Rate // the rate that it reports
 	passes unit.Rate // the rate that it forwards, each way
 	all    sync.WaitGroup
 }
 
-// runLiar runs a liar until ctx ends. The directory home has its key and its trust file.
-func runLiar(ctx context.Context, home, claims, passes string) error {
-	l := &liar{}
+// runFalseHelper runs a falseHelper until ctx ends. The directory home has its key and its trust
+// file.
+func runFalseHelper(ctx context.Context, home, claims, passes string) error {
+	l := &falseHelper{}
 	var err error
 	if l.claims, err = unit.ParseRate(claims); err != nil {
 		return err
@@ -62,7 +64,7 @@ func runLiar(ctx context.Context, home, claims, passes string) error {
 }
 
 // keepOffering offers pipes to a primary, one after the other.
-func (l *liar) keepOffering(ctx context.Context, p identity.Peer, addr string) {
+func (l *falseHelper) keepOffering(ctx context.Context, p identity.Peer, addr string) {
 	for ctx.Err() == nil {
 		if err := l.offerPipe(ctx, p, addr); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -75,7 +77,7 @@ func (l *liar) keepOffering(ctx context.Context, p identity.Peer, addr string) {
 }
 
 // offerPipe offers one pipe, waits until the primary takes it, and relays its subflow.
-func (l *liar) offerPipe(ctx context.Context, p identity.Peer, addr string) error {
+func (l *falseHelper) offerPipe(ctx context.Context, p identity.Peer, addr string) error {
 	conn, err := pipe.TCP{}.Dial(ctx, addr)
 	if err != nil {
 		return err
@@ -106,7 +108,7 @@ func (l *liar) offerPipe(ctx context.Context, p identity.Peer, addr string) erro
 }
 
 // relaySubflow forwards a subflow's bytes, both ways, until a hop ends.
-func (l *liar) relaySubflow(ctx context.Context, near, hs pipe.Hop) {
+func (l *falseHelper) relaySubflow(ctx context.Context, near, hs pipe.Hop) {
 	end := sync.OnceFunc(func() { near.Close(); hs.Close() })
 	defer context.AfterFunc(ctx, end)()
 	var both sync.WaitGroup
@@ -117,7 +119,7 @@ func (l *liar) relaySubflow(ctx context.Context, near, hs pipe.Hop) {
 
 // relayHop reads all that a hop sends and reports it as forwarded at once. It forwards at the rate
 // passes.
-func (l *liar) relayHop(from, to pipe.Hop) {
+func (l *falseHelper) relayHop(from, to pipe.Hop) {
 	var received atomic.Uint64
 	var mu sync.Mutex
 	var waiting []byte
@@ -164,15 +166,15 @@ func (l *liar) relayHop(from, to pipe.Hop) {
 	both.Wait()
 }
 
-// TestLyingHelper: whatever a trusted helper reports and does, all bytes arrive. What it withholds
-// is sent another way. The links have 8/10/5 Mbit/s. To measure:
+// TestHelperReportsFalsely: whatever a trusted helper reports and does, all bytes arrive. What it
+// withholds is sent another way. The links have 8/10/5 Mbit/s. To measure:
 //
-//	go test ./e2e -run TestLyingHelper -v -liar-rounds 3
-func TestLyingHelper(t *testing.T) {
+//	go test ./e2e -run TestHelperReportsFalsely -v -false-helper-rounds 3
+func TestHelperReportsFalsely(t *testing.T) {
 	t.Parallel() // it compares times with those without a helper, which are far apart
 	n := newNetworkWithoutRace(t, rig.Triangle(t, "8/10/5"))
-	startLiar := func(claims, passes string) func() {
-		return func() { n.helper = n.Start("helper1", os.Args[0], "lab", "liar", claims, passes) }
+	startFalseHelper := func(claims, passes string) func() {
+		return func() { n.helper = n.Start("helper1", os.Args[0], "lab", "false-helper", claims, passes) }
 	}
 	startHonest := func(link, rate string) func() {
 		return func() {
@@ -190,17 +192,17 @@ func TestLyingHelper(t *testing.T) {
 	}{
 		{"no helper, 6 MB", 6 * mb, nil, false},
 		{"honest, 6 MB", 6 * mb, startHonest("pipe1", "5Mbit/s"), false},
-		{"claims 900 Gbit/s, passes 200 kbit/s, 6 MB", 6 * mb, startLiar("900Gbit/s", "200kbit/s"), true},
+		{"claims 900 Gbit/s, passes 200 kbit/s, 6 MB", 6 * mb, startFalseHelper("900Gbit/s", "200kbit/s"), true},
 		{"no helper, 3 MB", 3 * mb, nil, false},
 		{"honest, 3 MB", 3 * mb, startHonest("pipe1", "5Mbit/s"), false},
-		{"claims 100 Mbit/s, passes 1 Mbit/s, 3 MB", 3 * mb, startLiar("100Mbit/s", "1Mbit/s"), true},
+		{"claims 100 Mbit/s, passes 1 Mbit/s, 3 MB", 3 * mb, startFalseHelper("100Mbit/s", "1Mbit/s"), true},
 		{"honest, pipe of 200 kbit/s, 3 MB", 3 * mb, startHonest("pipe1", "200kbit/s"), false},
 		{"honest, HS-path of 200 kbit/s, 3 MB", 3 * mb, startHonest("hs1", "200kbit/s"), false},
 	}
 	n.stopHelper()
 	took := make([][]string, len(cases))
 	alone := map[int64]time.Duration{} // times without a helper, by size
-	for range *liarRounds {
+	for range *falseHelperRounds {
 		for i, c := range cases {
 			want := 1
 			if c.start != nil {
@@ -216,7 +218,7 @@ func TestLyingHelper(t *testing.T) {
 			if c.start == nil {
 				alone[c.size] = last
 			} else if bound := 2*alone[c.size] + 3*time.Second; last > bound {
-				// Undetected lies would take 3.5 to 17 times as long.
+				// Undetected false reports would take 3.5 to 17 times as long.
 				t.Errorf("%s: %v, over twice as long as without a helper and 3 s more (%v)", c.name, last, bound)
 			}
 			again := n.resentBytes() - before
