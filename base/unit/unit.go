@@ -207,7 +207,7 @@ func (b *Bytes) UnmarshalText(t []byte) (err error) { *b, err = ParseBytes(strin
 // UnmarshalJSON accepts a number of bits per second, as rates are written in JSON, or a text for
 // ParseRate.
 func (r *Rate) UnmarshalJSON(j []byte) error {
-	if text, ok := jsonText(j); ok {
+	if text, ok := unquoteJSON(j); ok {
 		return r.UnmarshalText([]byte(text))
 	}
 	return json.Unmarshal(j, (*int64)(r))
@@ -215,13 +215,14 @@ func (r *Rate) UnmarshalJSON(j []byte) error {
 
 // UnmarshalJSON accepts a number of bytes, as sizes are written in JSON, or a text for ParseBytes.
 func (b *Bytes) UnmarshalJSON(j []byte) error {
-	if text, ok := jsonText(j); ok {
+	if text, ok := unquoteJSON(j); ok {
 		return b.UnmarshalText([]byte(text))
 	}
 	return json.Unmarshal(j, (*int64)(b))
 }
 
-func jsonText(j []byte) (s string, ok bool) {
+// unquoteJSON returns the text of a JSON string. ok is false if j is anything else.
+func unquoteJSON(j []byte) (s string, ok bool) {
 	if len(j) == 0 || j[0] != '"' {
 		return "", false
 	}

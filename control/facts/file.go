@@ -38,15 +38,15 @@ func (f *File) Close() {
 
 // Read implements Source.
 func (f *File) Read() Facts {
-	var say api.Facts
-	err := config.Load(f.Path, &say)
+	var stated api.Facts
+	err := config.Load(f.Path, &stated)
 	if fault.Is(err, fault.NotFound) {
 		f.last, f.lastError = Facts{}, ""
 		return f.last
 	}
 	var now Facts
 	if err == nil {
-		now, err = FromAPI(say)
+		now, err = FromAPI(stated)
 	}
 	if err == nil {
 		f.last, f.lastError = now, ""

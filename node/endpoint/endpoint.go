@@ -445,8 +445,8 @@ func (e *Endpoint) Streams() int {
 	return e.bond.StreamCount()
 }
 
-// Subflows returns the number of attached subflows.
-func (e *Endpoint) Subflows() int {
+// SubflowCount returns the number of attached subflows.
+func (e *Endpoint) SubflowCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.subflows)

@@ -222,7 +222,7 @@ func TestPipesAreChosen(t *testing.T) {
 				t.Fatalf("begins over %s", via)
 			}
 			time.Sleep(10 * time.Second)
-			if n := w.e.Subflows(); n != 1 {
+			if n := w.e.SubflowCount(); n != 1 {
 				t.Errorf("%d subflows while nothing is carried", n)
 			}
 			w.busy.Store(true)
@@ -239,7 +239,7 @@ func TestPipesAreChosen(t *testing.T) {
 				got <- h.Sum(nil)
 			}()
 			time.Sleep(8 * time.Second)
-			if n := w.e.Subflows(); n != 2 {
+			if n := w.e.SubflowCount(); n != 2 {
 				t.Errorf("%d subflows after 8 s", n)
 			}
 			w.rates["a"].Store(int64(100 * unit.Kbps))
@@ -247,7 +247,7 @@ func TestPipesAreChosen(t *testing.T) {
 			if via, n := w.mainPipe(); via != "b-caller" || n.Migrated+n.Resumed != 1 {
 				t.Errorf("8 s after the fall it is over %s, %+v", via, n)
 			}
-			if n := w.e.Subflows(); n != 1 {
+			if n := w.e.SubflowCount(); n != 1 {
 				t.Errorf("%d subflows after the fall", n)
 			}
 			want := sha256.New()
@@ -258,8 +258,8 @@ func TestPipesAreChosen(t *testing.T) {
 			w.busy.Store(false)
 			c.Close()
 			time.Sleep(time.Minute)
-			if _, n := w.mainPipe(); n.Migrated+n.Resumed != 1 || w.e.Subflows() != 1 {
-				t.Errorf("it went on: %+v, %d subflows", n, w.e.Subflows())
+			if _, n := w.mainPipe(); n.Migrated+n.Resumed != 1 || w.e.SubflowCount() != 1 {
+				t.Errorf("it went on: %+v, %d subflows", n, w.e.SubflowCount())
 			}
 		})
 	})

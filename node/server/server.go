@@ -336,7 +336,7 @@ func (s *Server) joinBond(ctx context.Context, key bondKey, j wire.Join) (*sessi
 	if err != nil || b == nil {
 		return nil, err
 	}
-	if b.endpoint.Subflows() >= s.cfg.MaxSubflows {
+	if b.endpoint.SubflowCount() >= s.cfg.MaxSubflows {
 		return nil, wire.Refuse{
 			Code: wire.CodeLimit,
 			Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows),

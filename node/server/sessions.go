@@ -126,7 +126,7 @@ func (t *sessionTable) attachSubflow(sf *subflow.Subflow, id wire.BondID, most i
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.bonds[bondKey{sf.Peer, id}]
-	if b == nil || b.endpoint.Subflows() >= most || b.endpoint.Attach(sf) != nil {
+	if b == nil || b.endpoint.SubflowCount() >= most || b.endpoint.Attach(sf) != nil {
 		return nil
 	}
 	return b
