@@ -171,7 +171,7 @@ func Open(name string) (*Lab, error) {
 	}
 	l := &Lab{Name: name, dir: filepath.Join(root, name)}
 	if l.client, err = dialDaemon(filepath.Join(l.dir, socketName)); err != nil {
-		return nil, fmt.Errorf("no lab %q is up (start one: mpbond-lab up FILE)", name)
+		return nil, fmt.Errorf("no lab %q is up (start one, for example: mpbond-lab up --links 8/10/5)", name)
 	}
 	a, err := l.client.sendRequest(request{Op: "hello"})
 	if err != nil {

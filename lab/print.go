@@ -44,7 +44,8 @@ func (s Stats) Print(out io.Writer) {
 		n.printNetwork(out)
 	}
 	lt := s.Lateness
-	fmt.Fprintf(out, "lateness of %d packets: p50 %v, p99 %v, p99.9 %v, max %v", lt.Packets, lt.P50, lt.P99, lt.P999,
+	fmt.Fprintf(out, "lateness of %d packets: p50 %v, p99 %v, p99.9 %v, max %v", lt.Packets,
+		lt.P50.Round(time.Microsecond), lt.P99.Round(time.Microsecond), lt.P999.Round(time.Microsecond),
 		lt.Max.Round(time.Microsecond))
 	if lt.Disturbed {
 		fmt.Fprint(out, ": DISTURBED")
