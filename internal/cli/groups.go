@@ -62,6 +62,10 @@ func FlagGroups(c *cobra.Command) []FlagGroup {
 // flagStart matches the first line of a flag in the help text.
 var flagStart = regexp.MustCompile(`^  (-.,|   ) --`)
 
+// optionalValue matches a flag whose value may be left out: NAME[=" "], with a space as the value
+// that stands for none.
+var optionalValue = regexp.MustCompile(` (\S+)\[=" "\]`)
+
 // describeFlags returns the groups with their headings. The texts of all flags begin in the same
 // column.
 func describeFlags(groups []FlagGroup) string {
@@ -80,7 +84,7 @@ func describeFlags(groups []FlagGroup) string {
 			b.WriteString(headings[0])
 			headings = headings[1:]
 		}
-		b.WriteString(line)
+		b.WriteString(optionalValue.ReplaceAllString(line, "[=$1]    ")) // of the same width
 	}
 	return b.String()
 }

@@ -110,6 +110,9 @@ const maxUngroupedFlags = 10
 func checkFlagHelp(t *testing.T, c *cobra.Command) {
 	t.Helper()
 	usage := c.UsageString()
+	if strings.Contains(usage, `[="`) {
+		t.Errorf("%s: the help shows the value that stands for none:\n%s", c.CommandPath(), usage)
+	}
 	groups := cli.FlagGroups(c)
 	if len(groups) == 0 {
 		return
@@ -128,7 +131,7 @@ func checkFlagHelp(t *testing.T, c *cobra.Command) {
 			t.Errorf("%s has %d flags: show them in groups", c.CommandPath(), len(g.Flags))
 		}
 		for _, f := range g.Flags {
-			if n := strings.Count(flags, "--"+f.Name+" "); n == 0 {
+			if n := strings.Count(flags, "--"+f.Name+" ") + strings.Count(flags, "--"+f.Name+"["); n == 0 {
 				t.Errorf("%s does not show --%s", c.CommandPath(), f.Name)
 			}
 		}

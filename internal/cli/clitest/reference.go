@@ -93,6 +93,9 @@ func describeCommand(b *bytes.Buffer, c *cobra.Command) {
 func describeFlag(b *bytes.Buffer, f *pflag.Flag) {
 	value, usage := pflag.UnquoteUsage(f)
 	name := strings.TrimSpace(f.Name + " " + value)
+	if value != "" && f.NoOptDefVal != "" { // the value may be left out
+		name = f.Name + "[=" + value + "]"
+	}
 	def := f.DefValue
 	if def == "[]" || def == "false" && f.NoOptDefVal != "" || def == "0" && !strings.Contains(usage, "0:") {
 		def = ""
