@@ -31,7 +31,6 @@ func findListed(comment string) (list []string) {
 
 // deadPaths are named paths that may be missing, by the file that names them, with the reason.
 var deadPaths = map[string]string{
-	"core/sched/auto.go docs/explanation/scheduling.md": "schedulers.md: is corrected with the next change of auto",
 }
 
 // findPaths returns the paths that a comment names.

@@ -195,7 +195,8 @@ func setDefault[T comparable](v *T, def T) {
 // AddSubflow adds a subflow. It is busy until MarkIdle is called.
 func (b *Bond) AddSubflow(id wire.SubflowID, helped bool, now time.Time) {
 	b.RemoveSubflow(id, now)
-	p := &subflow{id: id, lastProgress: now, lastHopProgress: now, lastActive: now}
+	p := &subflow{id: id, lastProgress: now, lastHopProgress: now, lastActive: now,
+		trainLeft: trainLength, trainUntil: now.Add(maxTrainDelay)}
 	p.est.Helped = helped
 	b.subflows.insert(p)
 	b.filter.expireAnswers()

@@ -73,7 +73,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 		idle = idle || p.idle
 		if c.filter.permitsSmall(p) {
 			any.offerSubflow(p, n.PAD)
-			if n.AckLate == 0 {
+			if n.AckLate == 0 && !p.inFlight.endsWithTrain() {
 				onTime.offerSubflow(p, n.PAD)
 			}
 		}

@@ -79,6 +79,16 @@ func (t *classTable) findClass(id wire.GroupID) *trafficClass {
 	return unknownGroup
 }
 
+// excludesSubflow reports whether there are groups and none of them may use a subflow.
+func (t *classTable) excludesSubflow(id wire.SubflowID) bool {
+	for _, c := range t.groups {
+		if c.permitsSubflow(id) {
+			return false
+		}
+	}
+	return len(t.groups) > 0
+}
+
 // isRetired reports whether the opening end has no stream or flow of a group left.
 func (t *classTable) isRetired(id wire.GroupID) bool {
 	return id > 0 && id <= t.maxGroupID && t.groups[id] == nil

@@ -77,6 +77,7 @@ func newFilledBond(t *testing.T, segments int) *Bond {
 		b.AddSubflow(id, false, start)
 		b.ObserveLocalHop(id, start, hop)
 	}
+	skipTrains(b)
 	s, err := b.OpenStream("a:1")
 	if err != nil {
 		t.Fatal(err)
@@ -144,6 +145,13 @@ func TestOwnPauseBlamesNobody(t *testing.T) {
 	}
 }
 
+// skipTrains lets no subflow of b send a packet train.
+func skipTrains(b *Bond) {
+	for _, p := range b.subflows.list {
+		p.trainLeft = 0
+	}
+}
+
 // TestControlPrefersTheQuickest: an end of stream does not queue behind bulk
 // data on a slow subflow only because that one is idle.
 func TestControlPrefersTheQuickest(t *testing.T) {
@@ -172,6 +180,7 @@ func TestAckOnItsOwnPath(t *testing.T) {
 		b.AddSubflow(wire.SubflowID(id+1), false, start)
 		b.ObserveLocalHop(wire.SubflowID(id+1), start, estimate.Hop{SRTT: rtt, MinRTT: rtt, Cwnd: 100_000, MSS: 1448})
 	}
+	skipTrains(b)
 	sent := map[wire.SubflowID]int{}
 	for i := range 50 { // 500 ms
 		now := start.Add(time.Duration(i) * 10 * time.Millisecond)
@@ -209,6 +218,7 @@ func TestSlowConfirmationWakesNoHelper(t *testing.T) {
 	direct := estimate.Hop{SRTT: 180 * ms, MinRTT: 50 * ms, RTTVar: 20 * ms, Cwnd: 100_000, MSS: 1448}
 	b.ObserveLocalHop(2, start, direct)
 	b.ObserveFarHop(1, start, wire.HopState{RTT: 500 * ms, Rate: unit.Mbps})
+	skipTrains(b)
 	type written struct {
 		at   time.Duration
 		size int
@@ -258,6 +268,7 @@ func TestReportsAreNoQueue(t *testing.T) {
 	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000,
 		MSS: 1448})
 	b.ObserveFarHop(1, start, wire.HopState{Rate: 200 * unit.Kbps, RTT: 10 * time.Millisecond})
+	skipTrains(b)
 	now := start
 	for range 2000 {
 		now = now.Add(20 * time.Millisecond)

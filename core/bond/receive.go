@@ -28,6 +28,8 @@ var frameHandlers = [256]frameHandler{
 	wire.TypeAck:       {handle: (*Bond).receiveAck, needsNoAck: true},
 	wire.TypePipeState: {handle: (*Bond).receivePipeState, needsNoAck: true},
 	wire.TypeChoice:    {handle: (*Bond).receiveChoice, needsNoAck: true},
+	wire.TypeTrain:     {handle: (*Bond).receiveTrain},
+	wire.TypeRate:      {handle: (*Bond).receiveRate, needsNoAck: true},
 
 	wire.TypeData: {handle: streamHandler(wire.ParseData, func(f wire.Data) wire.StreamID { return f.Stream },
 		(*Stream).receiveData)},

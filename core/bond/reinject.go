@@ -64,8 +64,7 @@ func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
 	all := p.inFlight.all()
 	for i := range all {
 		f := &all[i]
-		if f.recalled || f.repeated || f.frameType == wire.TypeData || f.frameType == wire.TypeDatagram ||
-			f.frameType == wire.TypePing {
+		if f.recalled || f.repeated || !f.isControl() {
 			continue
 		}
 		p.inFlight.markRecalled(f)

@@ -36,6 +36,10 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	if p == nil {
 		p = b.subflows.probeTarget()
 	}
+	train := p == nil && b.backlog.pending+b.backlog.lowLatencyPending == 0
+	if train {
+		p = b.filter.trainTarget(now)
+	}
 	if p == nil {
 		return 0, buf
 	}
@@ -48,6 +52,9 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 		buf = b.writer.fillTurn(t, now, buf)
 	}
 	buf = p.appendProbe(buf)
+	if train {
+		buf = p.appendTrain(buf)
+	}
 	n := len(buf) - start
 	if n == 0 {
 		return 0, buf
@@ -75,7 +82,7 @@ func (b *Bond) SendBye() { b.control.queueFrame(nil, wire.TypeBye) }
 func (b *Bond) ControlAcknowledged() bool {
 	for _, p := range b.subflows.list {
 		for _, f := range p.inFlight.all() {
-			if f.frameType != wire.TypeData && f.frameType != wire.TypeDatagram && !f.recalled {
+			if f.isControl() && !f.recalled {
 				return false
 			}
 		}

@@ -33,6 +33,9 @@ type subflow struct {
 	stalledSince    time.Time // as silentSince, also while no other subflow is alive
 	lastProbeTime   time.Time // when it was last probed
 	probeDue        bool
+	trainLeft       int       // packets of a train that are still to be sent
+	trainUntil      time.Time // later it is not begun
+	train           arrivingTrain
 
 	lowLatencyUntil time.Time // until then bulk data keeps the queue short
 	streamsFirst    bool      // streams have the next segment
@@ -97,6 +100,15 @@ type sentFrames struct {
 // Stream bytes and the end of a stream may, once.
 func (s *sentFrame) isRecallable() bool {
 	return !s.recalled && !s.noRecall && (s.frameType == wire.TypeData || s.frameType == wire.TypeFin)
+}
+
+// isControl reports whether the frame is needed and holds no bytes of a stream or flow.
+func (s *sentFrame) isControl() bool {
+	switch s.frameType {
+	case wire.TypeData, wire.TypeDatagram, wire.TypePing, wire.TypeTrain:
+		return false
+	}
+	return true
 }
 
 // isWanted reports whether the frame is recallable and the far end waits for it.
@@ -169,6 +181,12 @@ func (f *sentFrames) markRecalled(s *sentFrame) {
 func (f *sentFrames) len() int         { return len(f.frames) - f.head }
 func (f *sentFrames) all() []sentFrame { return f.frames[f.head:] }
 
+// endsWithTrain reports whether the newest frame belongs to a packet train: others would wait
+// behind it.
+func (f *sentFrames) endsWithTrain() bool {
+	return f.len() > 0 && f.frames[len(f.frames)-1].frameType == wire.TypeTrain
+}
+
 // pop removes the oldest frame.
 func (f *sentFrames) pop() (s sentFrame) {
 	s = f.frames[f.head]
@@ -225,13 +243,25 @@ func (b *Bond) CarriedBytes(id wire.SubflowID) (received, sent uint64) {
 
 // segmentSize returns the number of frame bytes that fill whole packets for about segmentTime.
 func (p *subflow) segmentSize(now time.Time) int {
-	mss := int(p.est.LocalHop().MSS)
-	if mss < minSegment/2 {
-		mss = minSegment
+	packets := p.est.EstimateAt(now).Th.Bytes(segmentTime) / p.mss()
+	return p.packetSize(max(int(packets), 1))
+}
+
+// packetSize returns the number of frame bytes that fill n packets, at most maxSegment.
+func (p *subflow) packetSize(n int) int {
+	room := int(p.mss())
+	if p.est.Helped {
+		room -= wire.HeaderLen + tlsOverhead // both hops add a header, and the pipe a TLS record
 	}
-	n := int(p.est.EstimateAt(now).Th.Bytes(segmentTime))
-	n = max(n/mss, 1) * mss
-	return min(n-tlsOverhead, maxSegment)
+	return min(n*room-tlsOverhead, maxSegment)
+}
+
+// mss returns the size of the local hop's packets.
+func (p *subflow) mss() unit.Bytes {
+	if mss := p.est.LocalHop().MSS; mss >= minSegment/2 {
+		return mss
+	}
+	return minSegment
 }
 
 // A subflow that carries urgent data counts as low-latency for a while. Bulk data then keeps its

@@ -8,10 +8,10 @@ import (
 	"mpbond/base/unit"
 )
 
-// auto is PAMS that expects its estimates to be wrong. docs/explanation/scheduling.md gives the
-// principle. It differs from PAMS in four ways:
+// auto is PAMS that expects its estimates to be wrong. docs/explanation/schedulers.md gives the
+// principle. It differs from PAMS in four ways, and by its own rule for copies in recall.go:
 //
-//   - A subflow whose limit is unknown is expected to double its rate each round trip. So a short
+//   - A subflow in slow start is expected to send twice as much in each round trip. So a short
 //     transfer does not use a slow subflow that a fast one in slow start will outrun.
 //   - A byte is never sent so far ahead that the send window would be full before it arrives (the
 //     test of BLEST).
@@ -48,59 +48,68 @@ func (*auto) Name() string { return "auto" }
 func (a *auto) ObserveWindow(w Window, _ time.Time) { a.window = w }
 
 func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
-	most := farQueueBudget
-	if a.window.NoMoreData {
-		most = finalQueueBudget
-	}
-	for i := range subflows {
-		if subflows[i].Doubtful {
-			// Bytes that the app waits for may soon queue behind these. Half of the budget keeps
-			// the far hop busy until the doubt is resolved.
-			most /= 2
-			break
-		}
-	}
-	next := soonestOf(subflows)
+	budget := a.queueBudget(subflows)
+	soonest := soonestOf(subflows)
 	atRisk := remaining / wasteDivisor
 	for i := range subflows {
-		if p := &subflows[i]; p != next && p.Helped && !p.Measured {
+		if p := &subflows[i]; p != soonest && p.isUnproven() {
 			atRisk -= p.unprovenBytes()
 		}
 	}
-	full := false
+	budgetSpent := false
 	a.view = a.view[:0]
 	for i := range subflows {
 		p := subflows[i]
-		proves := p.Helped && !p.Measured
-		wait := p.FarQueueTime > most || proves && !mayProve(&p, &subflows[i] == next, atRisk)
-		if proves && wait && p.InFlight == 0 || !isTrusted(subflows, &p, remaining) {
-			full = full || p.Idle
+		p.PAD += p.packetTime() // until the packet that is given to it has arrived
+		unproven := p.isUnproven()
+		wait := p.FarQueueTime > budget || unproven && !mayProve(&p, &subflows[i] == soonest, atRisk)
+		if unproven && wait && p.InFlight == 0 || !isTrusted(subflows, &p, remaining) {
+			budgetSpent = budgetSpent || p.Idle
 			continue // no acknowledgement will change that soon: others must not wait for it
 		}
 		if p.Idle && wait {
-			p.Idle, full = false, true
+			p.Idle, budgetSpent = false, true
 		}
 		a.view = append(a.view, p)
 	}
 	if a.window.Size > 0 {
 		remaining = min(remaining, a.window.Room)
 	}
-	d := pickUnlessFaster(a.view, remaining, (*Subflow).soonestPAD, (*Subflow).forecastBytes)
-	if d.Reason == NoIdleSubflow && full {
+	d := pickUnlessFaster(a.view, remaining, (*Subflow).soonestPAD, (*Subflow).carriedBy)
+	if d.Reason == NoIdleSubflow && budgetSpent {
 		d.Reason = BudgetSpent
 	}
 	return d
 }
+
+// queueBudget returns how long bytes may wait before a far hop now.
+func (a *auto) queueBudget(subflows []Subflow) time.Duration {
+	budget := farQueueBudget
+	if a.window.NoMoreData {
+		budget = finalQueueBudget
+	}
+	for i := range subflows {
+		if subflows[i].Doubtful {
+			// Bytes that the app waits for may soon queue behind these. Half of the budget keeps
+			// the far hop busy until the doubt is resolved.
+			return budget / 2
+		}
+	}
+	return budget
+}
+
+// isUnproven reports whether the subflow is a helper's whose rate was never measured.
+func (p *Subflow) isUnproven() bool { return p.Helped && !p.Measured }
 
 // unprovenBytes returns how many more bytes the subflow holds than it has delivered.
 func (p *Subflow) unprovenBytes() unit.Bytes { return max(0, p.InFlight-p.Acked) }
 
 // mayProve reports whether a helper that was never measured may carry one more segment: at most a
 // TCP's initial window more than it has delivered, so that it grows as slow start does, and within
-// atRisk. next reports that it delivers before all others, which is no risk.
-func mayProve(p *Subflow, next bool, atRisk unit.Bytes) bool {
+// atRisk. A subflow that delivers before all others, soonest, is no risk.
+func mayProve(p *Subflow, soonest bool, atRisk unit.Bytes) bool {
 	more := p.InFlight + p.MSS - p.Acked
-	return more <= initialWindow*p.MSS && (next || more <= 0 || p.MSS <= atRisk)
+	return more <= initialWindow*p.MSS && (soonest || more <= 0 || p.MSS <= atRisk)
 }
 
 // isTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes left.
@@ -115,7 +124,7 @@ func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	for i := range subflows {
 		if q := &subflows[i]; !q.Helped && !q.Doubtful {
 			alone = false
-			left -= q.forecastBytes(max(0, p.TimeToAck-q.soonestPAD()))
+			left -= q.carriedBy(p.TimeToAck + q.soonestPAD())
 		}
 	}
 	return alone || left > 0

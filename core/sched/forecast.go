@@ -9,48 +9,64 @@ import (
 	"mpbond/base/unit"
 )
 
-// doublings returns in how many round trips the rate of a subflow may still double: without bound
-// if no limit is known.
-func (p *Subflow) doublings() float64 {
-	switch {
-	case p.DoublingTime <= 0 || p.Th <= 0:
-		return 0
-	case p.Ceiling <= p.Th:
-		return maxDoublings
-	}
-	return min(math.Floor(math.Log2(float64(p.Ceiling)/float64(p.Th))), maxDoublings)
-}
+// Forecasts of a subflow whose TCP is in slow start. Its window is Th times DoublingTime. As much
+// leaves at once, at the rate of the slowest link, and twice as much in each round trip that
+// follows, until that rate, Ceiling, is reached. A subflow with late bytes gets no such credit.
+
+// isDoubling reports whether the subflow is in slow start.
+func (p *Subflow) isDoubling() bool { return p.DoublingTime > 0 && p.Th > 0 && !p.IsAckLate }
+
+// window returns how many bytes the subflow sends in a round trip of slow start.
+func (p *Subflow) window() unit.Bytes { return p.Th.Bytes(p.DoublingTime) }
 
 // maxDoublings keeps numbers finite: 40 doublings of a rate of one bit are a terabit per second.
 const maxDoublings = 40
 
-// forecastBytes returns how many bytes the subflow can deliver within a time if it sends twice as
-// much in each round trip, as in TCP's slow start, up to its limit.
-func (p *Subflow) forecastBytes(within time.Duration) unit.Bytes {
-	most := p.doublings()
-	if most == 0 {
-		return p.Th.Bytes(within)
-	}
-	rounds := float64(within) / float64(p.DoublingTime)
-	whole := math.Floor(min(rounds, most))
-	windows := math.Exp2(whole) - 1 // sent in whole round trips
-	windows += (rounds - whole) * math.Exp2(min(whole, most))
-	return unit.Bytes(min(windows*float64(p.Th.Bytes(p.DoublingTime)), 1<<60))
-}
-
-// soonestPAD returns PAD if the rate doubles as in forecastBytes. It is the inverse of that
-// function. A subflow with late bytes gets no such credit.
+// soonestPAD returns when a byte given to the subflow now arrives at the earliest. It is PAD unless
+// the byte has to wait for round trips of slow start.
 func (p *Subflow) soonestPAD() time.Duration {
-	owd := p.MinRTT / 2
-	queue := p.PAD - owd
-	most := p.doublings()
-	if most == 0 || queue <= 0 || p.IsAckLate {
+	window := p.window()
+	if !p.isDoubling() || p.InFlight <= window || window <= 0 {
 		return p.PAD
 	}
-	windows := float64(queue) / float64(p.DoublingTime)
-	whole := math.Floor(min(math.Log2(1+windows), most))
-	rounds := whole + (windows-(math.Exp2(whole)-1))/math.Exp2(whole)
-	return owd + time.Duration(rounds*float64(p.DoublingTime))
+	windows := float64(p.InFlight) / float64(window)
+	whole := min(math.Floor(math.Log2(windows+1)), maxDoublings) // round trips that are full
+	rounds := whole - 1 + (windows-(math.Exp2(whole)-1))/math.Exp2(whole)
+	wait := time.Duration(rounds * float64(p.DoublingTime))
+	if p.Ceiling > p.Th {
+		wait = max(wait, p.Ceiling.Time(p.InFlight-window))
+	}
+	return min(p.PAD, p.MinRTT/2+wait)
+}
+
+// carriedBy returns how many more bytes the subflow can deliver until t.
+func (p *Subflow) carriedBy(t time.Duration) unit.Bytes {
+	if !p.isDoubling() {
+		return p.Th.Bytes(max(0, t-p.PAD))
+	}
+	rounds := float64(t-p.MinRTT/2) / float64(p.DoublingTime)
+	if rounds <= 0 {
+		return 0
+	}
+	whole := math.Floor(min(rounds, maxDoublings))
+	windows := math.Exp2(whole+1) - 1 + min(rounds-whole, 1)*math.Exp2(whole+1)
+	n := unit.Bytes(min(windows*float64(p.window()), 1<<60)) - p.InFlight
+	if p.Ceiling > p.Th {
+		n = min(n, p.Ceiling.Bytes(max(0, t-p.soonestPAD())))
+	}
+	return max(0, n)
+}
+
+// packetTime returns how long the slowest link takes for one packet; 0 if its rate is unknown.
+func (p *Subflow) packetTime() time.Duration {
+	rate := p.Th
+	if p.isDoubling() && p.InFlight+p.MSS <= p.window() {
+		rate = p.Ceiling
+	}
+	if rate == 0 {
+		return 0
+	}
+	return rate.Time(p.MSS)
 }
 
 // soonestOf returns the subflow of least soonestPAD, idle or not; nil if there is none.

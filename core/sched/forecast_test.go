@@ -9,55 +9,66 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestForecastBytes checks that a subflow in slow start carries (2^k − 1) windows in k round trips,
-// and no more than its ceiling from then on.
-func TestForecastBytes(t *testing.T) {
+// TestCarriedBy checks that a subflow in slow start delivers its window after half a round trip and
+// twice as much in each round trip that follows, but no more than its ceiling and less what is in
+// flight.
+func TestCarriedBy(t *testing.T) {
 	// A window of 10,000 bytes each 100 ms.
-	known := Subflow{Th: 800 * unit.Kbps}
-	growing := Subflow{Th: 800 * unit.Kbps, DoublingTime: 100 * ms}
-	capped := Subflow{Th: 800 * unit.Kbps, DoublingTime: 100 * ms, Ceiling: 1600 * unit.Kbps}
-	below := Subflow{Th: 800 * unit.Kbps, DoublingTime: 0, Ceiling: 400 * unit.Kbps}
+	known := Subflow{Th: 800 * unit.Kbps, PAD: 50 * ms, MinRTT: 100 * ms}
+	growing, capped, late := known, known, known
+	growing.DoublingTime = 100 * ms
+	capped.DoublingTime, capped.Ceiling = 100*ms, 1600*unit.Kbps
+	late.DoublingTime, late.IsAckLate = 100*ms, true
+	busy := growing
+	busy.InFlight, busy.PAD = 15_000, 200*ms
 	for _, c := range []struct {
-		name   string
-		p      Subflow
-		within time.Duration
-		want   unit.Bytes
+		name string
+		p    Subflow
+		by   time.Duration
+		want unit.Bytes
 	}{
-		{"known", known, 300 * ms, 30_000},
-		{"one round trip", growing, 100 * ms, 10_000},
-		{"three round trips", growing, 300 * ms, 70_000},
-		{"up to the ceiling", capped, 100 * ms, 10_000},
-		{"beyond the ceiling", capped, 300 * ms, 50_000},
-		{"at its limit", below, 100 * ms, 10_000},
-		{"no time", growing, 0, 0},
+		{"known", known, 350 * ms, 30_000},
+		{"known, before anything arrives", known, 40 * ms, 0},
+		{"before anything arrives", growing, 40 * ms, 0},
+		{"a window", growing, 51 * ms, 10_200},
+		{"three windows", growing, 150 * ms, 30_000},
+		{"seven windows", growing, 250 * ms, 70_000},
+		{"less what is in flight", busy, 150 * ms, 15_000},
+		{"up to the ceiling", capped, 250 * ms, 40_000},
+		{"late: as known", late, 250 * ms, 20_000},
 	} {
-		if got := c.p.forecastBytes(c.within); got < c.want-2 || got > c.want+2 {
+		if got := c.p.carriedBy(c.by); got < c.want-2 || got > c.want+2 {
 			t.Errorf("%s: %d bytes, want %d", c.name, got, c.want)
 		}
 	}
-	if n := growing.forecastBytes(time.Hour); n <= 0 {
+	if n := growing.carriedBy(time.Hour); n <= 0 {
 		t.Errorf("an hour of slow start: %d bytes", n)
 	}
 }
 
-// TestSoonestPAD checks that soonestPAD inverts forecastBytes, and gives no credit to a subflow
-// whose bytes are late.
+// TestSoonestPAD checks that a byte arrives when carriedBy has delivered all before it, and that
+// a subflow whose bytes are late gets no credit.
 func TestSoonestPAD(t *testing.T) {
 	for _, ceiling := range []unit.Rate{0, 1600 * unit.Kbps, 6 * unit.Mbps} {
 		p := Subflow{Th: 800 * unit.Kbps, DoublingTime: 100 * ms, Ceiling: ceiling, MinRTT: 100 * ms}
-		for queued := unit.Bytes(0); queued < unit.MB; queued = queued*2 + 1000 {
-			p.PAD = p.MinRTT/2 + p.Th.Time(queued)
+		empty := p
+		empty.PAD = p.MinRTT / 2
+		for n := unit.Bytes(0); n < unit.MB; n = n*2 + 1000 {
+			p.InFlight, p.PAD = n, p.MinRTT/2+p.Th.Time(n)
 			got := p.soonestPAD()
-			if n := p.forecastBytes(got - p.MinRTT/2); n < queued-queued/100-10 || n > queued+queued/100+10 {
-				t.Errorf("ceiling %v, %v queued: %v, in which %v leave", ceiling, queued, got, n)
+			if got > p.PAD || got < p.MinRTT/2 {
+				t.Errorf("ceiling %v, %v in flight: %v, PAD %v", ceiling, n, got, p.PAD)
 			}
-			if got > p.PAD {
-				t.Errorf("ceiling %v, %v queued: %v, PAD %v", ceiling, queued, got, p.PAD)
+			if carried := empty.carriedBy(got); n > p.window() && carried > n+n/50 {
+				t.Errorf("ceiling %v, %v in flight: %v, in which %v arrive", ceiling, n, got, carried)
+			}
+			if carried := empty.carriedBy(got); n > p.window() && got < p.PAD && carried < n-n/50-p.window() {
+				t.Errorf("ceiling %v, %v in flight: %v, in which only %v arrive", ceiling, n, got, carried)
 			}
 			late := p
 			late.IsAckLate = true
 			if late.soonestPAD() != p.PAD {
-				t.Errorf("late, %v queued: %v, want PAD %v", queued, late.soonestPAD(), p.PAD)
+				t.Errorf("late, %v in flight: %v, want PAD %v", n, late.soonestPAD(), p.PAD)
 			}
 		}
 	}
@@ -136,13 +147,19 @@ func TestDiffIsTheSum(t *testing.T) {
 		{ID: 2, PAD: 10 * ms, MinRTT: 20 * ms, Th: 2 * unit.Mbps, MSS: 1448, Measured: true},
 		{ID: 3, Idle: true, PAD: 110 * ms, MinRTT: 220 * ms, Th: unit.Mbps, MSS: 1448, Measured: true},
 	}
-	for _, s := range []Scheduler{pams{}, &auto{}} {
-		// In 100 ms the two carry 50 and 25 KB.
-		if d := s.Pick(list, 70_000); !d.Wait || d.Diff != 75_000 {
-			t.Errorf("%s, 70 KB: %+v", s.Name(), d)
+	for _, c := range []struct {
+		s    Scheduler
+		diff unit.Bytes
+	}{
+		{pams{}, 75_000}, // in 100 ms the two carry 50 and 25 KB
+		// A packet takes them 2.896, 5.792 and 11.584 ms: they carry 108.688 and 105.792 ms long.
+		{&auto{}, 54_344 + 26_448},
+	} {
+		if d := c.s.Pick(list, c.diff-1000); !d.Wait || d.Diff != c.diff {
+			t.Errorf("%s, less than that: %+v", c.s.Name(), d)
 		}
-		if d := s.Pick(list, 80_000); d.Wait || d.Subflow != 3 || d.Diff != 75_000 {
-			t.Errorf("%s, 80 KB: %+v", s.Name(), d)
+		if d := c.s.Pick(list, c.diff+1000); d.Wait || d.Subflow != 3 || d.Diff != c.diff {
+			t.Errorf("%s, more than that: %+v", c.s.Name(), d)
 		}
 	}
 }

@@ -16,8 +16,8 @@ type pams struct{}
 func (pams) Name() string { return "pams" }
 
 func (pams) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
-	return pickUnlessFaster(subflows, remaining, padOf, func(p *Subflow, within time.Duration) unit.Bytes {
-		return p.Th.Bytes(within)
+	return pickUnlessFaster(subflows, remaining, padOf, func(p *Subflow, by time.Duration) unit.Bytes {
+		return p.Th.Bytes(by - p.PAD)
 	})
 }
 
@@ -40,9 +40,9 @@ func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, earliest func(*S
 		if p.Idle {
 			continue
 		}
-		if ahead := t.PAD - earliest(p); ahead > 0 {
+		if earliest(p) < t.PAD {
 			faster = true
-			diff += carried(p, ahead)
+			diff += carried(p, t.PAD)
 		}
 	}
 	switch {

@@ -167,11 +167,11 @@ func TestDecisionsFromWindows(t *testing.T) {
 		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
 		{"within the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = farQueueBudget }), unit.MB,
-			Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+			Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_868}},
 		{"beyond the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = farQueueBudget + 1 }), unit.MB,
 			Window{}, Decision{Wait: true, Reason: BudgetSpent}},
 		{"all is at hand", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = finalQueueBudget }), unit.MB,
-			Window{NoMoreData: true}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+			Window{NoMoreData: true}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_868}},
 		{"all is at hand, and enough at the helper", "auto",
 			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = finalQueueBudget + 1 }), unit.MB, Window{NoMoreData: true},
 			Decision{Wait: true, Reason: BudgetSpent}},

@@ -58,8 +58,8 @@ type Estimate struct {
 	// TimeToAck is the time until the acknowledgement of a byte sent now is due. AckLate is how
 	// long the oldest due acknowledgement has been missing.
 	TimeToAck, AckLate time.Duration
-	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting. For a
-	// direct subflow it equals RateKnown.
+	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting, or by
+	// a packet train. For a direct subflow it equals RateKnown.
 	ArrivalsMeasured bool
 	// Acked counts the bytes of this subflow that the far end has acknowledged.
 	Acked unit.Bytes
@@ -88,6 +88,9 @@ type Subflow struct {
 	helperDelay  helperDelay
 	farLimitSeen bool // far.Rate was measured at least once at the hop's limit
 	arrivals     arrivals
+	// trainRate is the rate of a packet train over the whole subflow. It replaces guesses until more
+	// is measured. 0 is none.
+	trainRate unit.Rate
 
 	sent       uint64
 	acked      uint64 // or assumed to be acknowledged
@@ -101,6 +104,15 @@ func (p *Subflow) OnSent(now time.Time, n unit.Bytes) {
 		p.arrivals.recordSent(now, p.sent, p.EstimateAt(now).TimeToAck)
 	}
 	p.sent += uint64(n)
+}
+
+// SetTrain sets the rate at which a packet train arrived at the far end, and the round trip if it is
+// not known yet.
+func (p *Subflow) SetTrain(r unit.Rate, rtt time.Duration) {
+	p.trainRate = r
+	if p.JoinRTT == 0 {
+		p.JoinRTT = rtt
+	}
 }
 
 // OnUnsent records that the newest n bytes were not sent after all.
@@ -201,18 +213,25 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if h.PacingLimit > 0 {
 		n.Th1 = min(n.Th1, h.PacingLimit)
 	}
+	if limited && p.trainRate > 0 {
+		n.Th1 = max(th1, min(n.Th1, p.trainRate))
+	}
 	// What TCP keeps in flight with an empty queue does not wait: the propagation delay accounts
 	// for it.
 	n.B1 = max(0, h.Queue-n.Th1.Bytes(h.MinRTT))
 	owd1 := h.MinRTT / 2
 	n.Th, n.OWD, n.RateKnown = n.Th1, owd1, !limited
-	if growing {
-		n.DoublingTime = n.SRTT
-	} else {
+	switch {
+	case !growing:
 		n.Ceiling = n.Th1
+	case p.trainRate > 0:
+		n.Ceiling = max(p.trainRate, n.Th1)
 	}
 	if h.PacingLimit > 0 {
 		n.Ceiling = h.PacingLimit
+	}
+	if growing && n.Ceiling != n.Th1 {
+		n.DoublingTime = n.SRTT
 	}
 	n.Acked = p.ackedBytes
 	if !p.Helped {
@@ -233,10 +252,16 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 		window := unit.RateOf(initialWindow+unit.Bytes(p.acked), max(farRTT, time.Millisecond))
 		th2 = max(th2, min(n.Th1, window))
 	}
+	if p.trainRate > 0 && !p.farLimitSeen {
+		th2 = max(p.farState.Rate, min(th2, p.trainRate))
+	}
 	th2 = min(th2, p.arrivals.rateBound(p.acked, max(p.JoinRTT, h.MinRTT)))
 	n.Th = min(n.Th1, th2)
 	if !p.farLimitSeen && !p.arrivals.rateKnown {
 		n.DoublingTime = n.SRTT
+		if p.trainRate > 0 {
+			n.Ceiling = max(p.trainRate, th2)
+		}
 	} else if n.Ceiling == 0 || th2 < n.Ceiling {
 		n.Ceiling = th2
 	}
@@ -256,7 +281,7 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	n.QueueTime = max(n.Th1.Time(n.B1), th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	n.Overdue = max(0, p.arrivals.oldestAge(now)-p.arrivals.endToEndRTT(p.JoinRTT)-ackSlack)
-	n.AckLate, n.ArrivalsMeasured = p.arrivals.overdueBy(now), p.arrivals.rateKnown
+	n.AckLate, n.ArrivalsMeasured = p.arrivals.overdueBy(now), p.arrivals.rateKnown || p.trainRate > 0
 	if p.arrivals.rateKnown {
 		n.PAD = max(n.PAD, th2.Time(ahead))
 	}

@@ -87,6 +87,8 @@ const (
 	TypeBye         Type = 0x22
 	TypePing        Type = 0x80 // skipped if unknown
 	TypeChoice      Type = 0x81 // skipped if unknown
+	TypeTrain       Type = 0x85 // skipped if unknown
+	TypeRate        Type = 0x86 // skipped if unknown
 )
 
 // Hop frames. TypeRefuse appears on hops too.
@@ -122,7 +124,7 @@ var typeNames = map[Type]string{
 	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK",
 	TypeClassTable: "CLASS_TABLE", TypeClassUpdate: "CLASS_UPDATE", TypeAck: "ACK",
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
-	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO",
+	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeTrain: "TRAIN", TypeRate: "RATE", TypeHello: "HELLO",
 	TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK:   "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",

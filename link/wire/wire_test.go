@@ -26,6 +26,8 @@ var frames = []struct {
 	{Join{Version: Version, Subflow: 1, Device: "laptop"}, wrap(ParseJoin)},
 	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
 	{Choice{Stream: 300, Subflows: []SubflowID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
+	{Train{Left: 9, Padding: 1300}, wrap(ParseTrain)},
+	{Rate{Subflow: 300, Rate: 5e6, RTT: 70 * time.Millisecond}, wrap(ParseRate)},
 	{OK{Instance: 77}, wrap(ParseOK)},
 	{Refuse{Code: CodeUnknown, Version: 1, Text: "who?"}, wrap(ParseRefuse)},
 	{Open{Stream: 300, Mode: Redundant, Group: 900, Dest: "example.org:443"}, wrap(ParseOpen)},
@@ -116,7 +118,7 @@ func TestRoundTrip(t *testing.T) {
 var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 4, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7,
 	TypeInitJoin: 50,
 	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypeClassTable: 2, TypePairStep: 1,
-	TypeFacts: 13, TypeTrouble: 22, TypeHopAuth: 18}
+	TypeFacts: 13, TypeTrain: 1, TypeTrouble: 22, TypeHopAuth: 18}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {
