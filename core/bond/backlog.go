@@ -137,6 +137,24 @@ func (l *backlog) contendingBytes(s *Stream) unit.Bytes {
 	return n
 }
 
+// bytesUntilDone returns how many bytes are sent in all until stream s has sent its last one, if
+// the ready streams take turns: those of higher priority first, others of the same priority at most
+// as much as s, by weight. If faster subflows carry as many in time, a slower one gets none of s.
+func (l *backlog) bytesUntilDone(s *Stream) unit.Bytes {
+	own, r := s.backlog.countedBytes, l.rankStream(s)
+	all := own
+	for _, o := range l.ready {
+		switch q := l.rankStream(o); {
+		case o == s:
+		case q.priority == r.priority:
+			all += min(o.backlog.countedBytes, own*unit.Bytes(q.weight)/unit.Bytes(r.weight))
+		case q.priority.Above(r.priority):
+			all += o.backlog.countedBytes
+		}
+	}
+	return all
+}
+
 // streamShare returns the part of n bytes that s would send if the ready streams take turns.
 func (l *backlog) streamShare(n unit.Bytes, s *Stream) unit.Bytes {
 	if !l.classes.ranked {

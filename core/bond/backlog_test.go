@@ -54,6 +54,38 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
+// newBacklogStream returns a stream of the backlog with n bytes to send.
+func newBacklogStream(l *backlog, id wire.StreamID, g wire.GroupID, n wire.DataSeq) *Stream {
+	s := &Stream{id: id, route: route{group: g}}
+	s.send.unsent.Add(0, n)
+	s.send.limit = n
+	l.updateStream(s)
+	return s
+}
+
+// TestBytesUntilDone: until the last byte of a stream others send as much as their turns give them,
+// but not more than they have.
+func TestBytesUntilDone(t *testing.T) {
+	table := classTable{}
+	table.replaceGroups(1, nil)
+	l := backlog{classes: &table}
+	small, bulk := newBacklogStream(&l, 1, 0, 4000), newBacklogStream(&l, 2, 0, 1_000_000)
+	heavy, high := newBacklogStream(&l, 3, 3, 200_000), newBacklogStream(&l, 4, 4, 50_000)
+	want := func(s *Stream, n unit.Bytes) {
+		t.Helper()
+		if got := l.bytesUntilDone(s); got != n {
+			t.Errorf("stream %d: %v bytes, want %v", s.id, got, n)
+		}
+	}
+	want(small, 16_000)
+	want(bulk, 1_254_000)
+	want(heavy, 454_000)
+	table.replaceGroups(2, []wire.Group{{ID: 3, Weight: 3}, {ID: 4, Weight: 1, Priority: wire.High}})
+	want(small, 4000+4000+12_000+50_000)
+	want(heavy, 200_000+4000+66_666+50_000)
+	want(high, 50_000)
+}
+
 func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 	t.Helper()
 	var pending, urgent unit.Bytes

@@ -232,7 +232,7 @@ func (c *turnChooser) pickSubflow(s *Stream, now time.Time, view []sched.Subflow
 			Room:    s.send.sendableRoom() * unit.Bytes(len(c.backlog.ready)), // streams take turns
 			Blocked: c.backlog.windowBlocked, NoMoreData: s.noMoreData() && !c.subflows.hasLowLatency(now)}, now)
 	}
-	return c.scheduler.Pick(view, c.backlog.contendingBytes(s))
+	return c.scheduler.Pick(view, c.backlog.bytesUntilDone(s))
 }
 
 // fastestSubflows finds the fastest subflow, and the fastest idle one.
