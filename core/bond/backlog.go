@@ -60,14 +60,29 @@ func (l *backlog) updateStream(s *Stream) {
 	}
 }
 
-// enqueueStream queues a stream for its next turn.
+// enqueueStream queues a stream for its next turn. Short streams precede others unless classes
+// differ in priority or weight.
 func (l *backlog) enqueueStream(s *Stream) {
-	if s.route.mode == wire.Latency {
+	switch {
+	case s.route.mode == wire.Latency:
 		l.lowLatency = append(l.lowLatency, s)
-	} else {
+	case s.isShort() && !l.classes.ranked:
+		at := len(l.ready)
+		for at > 0 && !l.ready[at-1].isShort() {
+			at--
+		}
+		l.ready = slices.Insert(l.ready, at, s)
+	default:
 		l.ready = insertByRank(l.classes, l.ready, s, l.rankStream)
 	}
 }
+
+// isShort reports whether the stream carries small messages, such as requests: what it has sent
+// since it last had nothing to send, and what it has to send, is at most shortBurst.
+func (s *Stream) isShort() bool { return s.route.burst+s.backlog.countedBytes <= shortBurst }
+
+// shortBurst is TCP's initial window (RFC 6928): what a connection of its own would send at once.
+const shortBurst = unit.Bytes(10 * 1448)
 
 // dequeueStream removes a stream from the turns. Its bytes stay counted.
 func (l *backlog) dequeueStream(s *Stream) {

@@ -86,6 +86,29 @@ func TestBytesUntilDone(t *testing.T) {
 	want(high, 50_000)
 }
 
+// TestShortStreamsFirst: streams with few bytes have their turns before others, in the order in
+// which they came.
+func TestShortStreamsFirst(t *testing.T) {
+	table := classTable{}
+	table.replaceGroups(1, nil)
+	l := backlog{classes: &table}
+	newBacklogStream(&l, 1, 0, 1_000_000)
+	newBacklogStream(&l, 2, 0, 100)
+	newBacklogStream(&l, 3, 0, wire.DataSeq(shortBurst)+1)
+	newBacklogStream(&l, 4, 0, wire.DataSeq(shortBurst))
+	tail := &Stream{id: 5, route: route{burst: shortBurst}} // the end of what it sends in one go
+	tail.send.unsent.Add(0, 100)
+	tail.send.limit = 100
+	l.updateStream(tail)
+	var order []wire.StreamID
+	for _, s := range l.ready {
+		order = append(order, s.id)
+	}
+	if want := []wire.StreamID{2, 4, 1, 3, 5}; !slices.Equal(order, want) {
+		t.Errorf("turns of %v, want %v", order, want)
+	}
+}
+
 func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 	t.Helper()
 	var pending, urgent unit.Bytes

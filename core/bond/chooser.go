@@ -79,7 +79,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 		}
 		if p.id != c.backlog.avoided && (timely == 0 || p.inFlight.tailRecalledFrames == 0) {
 			v := p.schedulerView(n, now)
-			v.Idle = v.Idle && (c.backlog.pending == 0 || !p.mustHoldBulk(n, now, c.timer))
+			p.holdsBulk = c.backlog.pending > 0 && p.mustHoldBulk(n, now, c.timer)
 			view = append(view, v)
 		}
 	}
@@ -167,13 +167,19 @@ func (c *turnChooser) copyTarget(now time.Time) *subflow {
 	return nil
 }
 
-// permittedView returns the part of view that stream s may use.
+// permittedView returns the part of view that stream s may use. Subflows that hold bulk data are
+// busy for all but short streams.
 func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Time) []sched.Subflow {
-	if !c.filter.isLimited(&s.route) {
-		return view
+	if c.filter.isLimited(&s.route) {
+		c.filter.refreshRoute(s.id, &s.route, c.backlog.contendingBytes(s), c.backlog.avoided, now)
+		c.permitted = c.filter.appendPermitted(c.permitted[:0], view, &s.route)
+	} else {
+		c.permitted = append(c.permitted[:0], view...)
 	}
-	c.filter.refreshRoute(s.id, &s.route, c.backlog.contendingBytes(s), c.backlog.avoided, now)
-	c.permitted = c.filter.appendPermitted(c.permitted[:0], view, &s.route)
+	for i := range c.permitted {
+		p := &c.permitted[i]
+		p.Idle = p.Idle && c.subflows.find(p.ID).permitsBulkOf(s)
+	}
 	return c.permitted
 }
 

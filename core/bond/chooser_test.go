@@ -9,6 +9,7 @@ import (
 	"mpbond/base/span"
 	"mpbond/core/sched"
 	"mpbond/core/trace"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -69,6 +70,28 @@ func TestTurnsByUrgency(t *testing.T) {
 	c.backlog.dequeueStream(bulkStream)
 	if got := c.chooseTurn(start); got.subflow != nil {
 		t.Errorf("a turn without anything to send: %+v", got)
+	}
+}
+
+// TestBulkHeldBesideShortStream: while subflows have long queues and are low-latency, only a short
+// stream gets a turn.
+func TestBulkHeldBesideShortStream(t *testing.T) {
+	c := newChooser()
+	for _, p := range c.subflows.list {
+		p.est.AddLocalSample(start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 100_000,
+			MSS: 1448, Queue: 1_000_000})
+		p.extendLowLatency(start.Add(time.Second))
+	}
+	bulk := waitingStream(c, 1, wire.Redundant)
+	bulk.route.burst = shortBurst
+	c.surveySubflows(start)
+	if got := c.chooseTurn(start); got.subflow != nil {
+		t.Errorf("bulk data gets subflow %d", got.subflow.id)
+	}
+	short := waitingStream(c, 2, wire.Redundant)
+	c.surveySubflows(start)
+	if got := c.chooseTurn(start); got.subflow == nil || got.stream != short {
+		t.Errorf("turn %+v, want one of the short stream", got)
 	}
 }
 

@@ -141,7 +141,7 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 		if s != t.stream { // the scheduler was asked about that one
 			w.filter.refreshRoute(s.id, &s.route, l.contendingBytes(s), l.avoided, now)
 		}
-		if !w.filter.permitsSubflow(&s.route, p.id) {
+		if !w.filter.permitsSubflow(&s.route, p.id) || !p.permitsBulkOf(s) {
 			i++
 			continue
 		}
@@ -191,6 +191,9 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		f.room -= len(buf) - at
 	}
 	if len(s.send.unsent) == 0 {
+		if s.route.burst <= shortBurst && w.backlog.pending > s.backlog.countedBytes {
+			p.extendLowLatency(now.Add(lowLatencyPeriod)) // others must not make it wait for their queue
+		}
 		s.route.burst = 0
 	}
 	if !s.send.isSendable() {

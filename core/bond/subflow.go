@@ -38,6 +38,7 @@ type subflow struct {
 	train           arrivingTrain
 
 	lowLatencyUntil time.Time // until then bulk data keeps the queue short
+	holdsBulk       bool      // by the last survey it must not get bulk data now
 	streamsFirst    bool      // streams have the next segment
 
 	ack ackDebt
@@ -293,6 +294,10 @@ func (p *subflow) mustHoldBulk(n estimate.Estimate, now time.Time, timer *wakeTi
 	timer.wakeAt(now.Add(max(over, time.Millisecond)))
 	return true
 }
+
+// permitsBulkOf reports whether the stream may use p now. Short streams may although p holds bulk
+// data.
+func (p *subflow) permitsBulkOf(s *Stream) bool { return !p.holdsBulk || s.isShort() }
 
 // appendProbe appends a PING if the subflow must be probed.
 func (p *subflow) appendProbe(buf []byte) []byte {
