@@ -58,6 +58,9 @@ func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byt
 				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 			}
 			p.recordFrame(len(buf)-at, note)
+			if c.frameType == wire.TypeOpen {
+				c.stream.openSentOn = p.id
+			}
 			return len(buf) <= maxSegment
 		})
 	}
@@ -169,6 +172,8 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 	r := w.backlog.rankStream(s)
 	w.classes.beginTurn(r)
 	start := len(buf)
+	buf = w.appendSecondOpen(p, s, buf)
+	f.room -= len(buf) - start
 	for f.room > wire.MaxDataHeader {
 		skip, found := p.inFlight.firstUncarried(s)
 		if !found {
@@ -205,6 +210,19 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		w.streams.notifyChange(s)
 	}
 	return buf, f.room
+}
+
+// appendSecondOpen appends OPEN if the first byte of a stream goes over another subflow than OPEN
+// did. Otherwise the byte would wait at the far end for OPEN if that takes longer.
+func (w *segmentWriter) appendSecondOpen(p *subflow, s *Stream, buf []byte) []byte {
+	if s.opened || s.openSentOn == 0 || s.openSentOn == p.id || !s.send.isSendable() || s.send.unsent[0].From > 0 {
+		return buf
+	}
+	at := len(buf)
+	buf = wire.Append(buf, w.buildControlFrame(controlFrame{s, wire.TypeOpen}))
+	p.recordFrame(len(buf)-at, sentFrame{frameType: wire.TypeOpen, stream: s, repeated: true})
+	s.openSentOn = p.id
+	return buf
 }
 
 // Copies: bytes of a stream of mode Redundant go over every subflow, and so do all bytes with a

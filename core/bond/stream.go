@@ -18,9 +18,10 @@ type Stream struct {
 	id           wire.StreamID
 	bond         *Bond
 	dest         string
-	err          error // set when the stream is reset
-	opened       bool  // the destination is connected
-	openReceived bool  // OPEN has arrived, at the accepting end
+	err          error          // set when the stream is reset
+	opened       bool           // the destination is connected
+	openReceived bool           // OPEN has arrived, at the accepting end
+	openSentOn   wire.SubflowID // carries the newest OPEN; 0: none was sent
 	inChanged    bool
 
 	send             sendBuffer
