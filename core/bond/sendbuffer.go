@@ -34,13 +34,14 @@ func (s *sendBuffer) isEmpty() bool { return s.firstUnacked == s.end }
 // isSendable reports whether an unsent byte lies within the window.
 func (s *sendBuffer) isSendable() bool { return len(s.unsent) > 0 && s.unsent[0].From < s.limit }
 
-// sendableRoom returns how many bytes of the window follow from the next unsent byte on.
+// sendableRoom returns how many bytes of the window are still to be sent: unsent bytes, and those
+// that may be written.
 func (s *sendBuffer) sendableRoom() unit.Bytes {
-	next := s.end
-	if len(s.unsent) > 0 {
-		next = s.unsent[0].From
+	n := max(s.limit, s.end) - s.end
+	for _, part := range s.unsent {
+		n += max(min(part.To, s.limit), part.From) - part.From
 	}
-	return unit.Bytes(max(s.limit, next) - next)
+	return unit.Bytes(n)
 }
 
 // sharesNext reports whether a live subflow may still deliver the next unsent byte.

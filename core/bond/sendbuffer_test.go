@@ -37,6 +37,25 @@ func TestSendBufferNext(t *testing.T) {
 	}
 }
 
+func TestSendableRoom(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		unsent seqSet
+		limit  wire.DataSeq
+		want   unit.Bytes
+	}{
+		{"all written", nil, 1500, 500},
+		{"beyond the window", seqSet{{From: 900, To: 1000}}, 950, 50},
+		{"a recalled byte behind bytes in flight", seqSet{{From: 100, To: 200}}, 1500, 600},
+		{"none", seqSet{{From: 900, To: 1000}}, 800, 0},
+	} {
+		s := &sendBuffer{unsent: c.unsent, limit: c.limit, end: 1000}
+		if got := s.sendableRoom(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // Where a byte of the model is.
 const (
 	isUnsent = 1 << iota
