@@ -53,13 +53,10 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 	c.filter.refreshSmallAnswer(now)
 	var onTime, any fastestSubflows // a late helper carries them only if all are late
 	view := c.view[:0]
-	live, timely := 0, 0
+	live := 0
 	for _, p := range c.subflows.list {
 		if !p.isSilent() {
 			live++
-			if p.inFlight.tailRecalledFrames == 0 {
-				timely++
-			}
 		}
 	}
 	if live < 2 {
@@ -77,7 +74,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 				onTime.offerSubflow(p, n.PAD)
 			}
 		}
-		if p.id != c.backlog.avoided && (timely == 0 || p.inFlight.tailRecalledFrames == 0) {
+		if p.id != c.backlog.avoided {
 			v := p.schedulerView(n, now)
 			p.holdsBulk = c.backlog.pending > 0 && p.mustHoldBulk(n, now, c.timer)
 			view = append(view, v)
@@ -183,13 +180,22 @@ func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Ti
 	return c.permitted
 }
 
-// withoutHolders returns the part of view that does not have all sendable bytes of stream s in
-// flight already.
-func (c *turnChooser) withoutHolders(view []sched.Subflow, s *Stream) []sched.Subflow {
+// withoutLate returns the part of view that may carry the next bytes of stream s: without subflows
+// from which bytes of it were recalled that are still missing. If all are such, they must not carry
+// the same bytes again.
+func (c *turnChooser) withoutLate(view []sched.Subflow, s *Stream) []sched.Subflow {
+	c.others = c.others[:0]
+	for i := range view {
+		if !c.subflows.find(view[i].ID).inFlight.missesRecalled(s) {
+			c.others = append(c.others, view[i])
+		}
+	}
+	if len(c.others) > 0 {
+		return c.others
+	}
 	if !s.send.sharesNext() {
 		return view
 	}
-	c.others = c.others[:0]
 	for i := range view {
 		if _, found := c.subflows.find(view[i].ID).inFlight.firstUncarried(s); found {
 			c.others = append(c.others, view[i])
@@ -210,7 +216,7 @@ func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 			continue
 		}
 		asked = s
-		seen := c.withoutHolders(c.permittedView(c.view, s, now), s)
+		seen := c.withoutLate(c.permittedView(c.view, s, now), s)
 		if len(seen) == 0 && len(c.view) > 0 {
 			continue // all subflows that it may use are removed or silent
 		}

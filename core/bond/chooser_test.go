@@ -135,3 +135,30 @@ func TestSurveyCarrier(t *testing.T) {
 		t.Errorf("the scheduler sees %d subflows", len(c.view))
 	}
 }
+
+// TestLateSubflowCarriesOthers checks that a subflow from which bytes were recalled carries other
+// streams, and the same one as soon as nothing of it is missing.
+func TestLateSubflowCarriesOthers(t *testing.T) {
+	c := newChooser()
+	late, other := waitingStream(c, 1, wire.Bond), waitingStream(c, 2, wire.Bond)
+	one := c.subflows.find(1)
+	one.recordFrame(1000, sentFrame{frameType: wire.TypeData, stream: late, from: 0, to: 500, recalled: true,
+		tailRecalled: true})
+	one.inFlight.tailRecalledFrames++
+	c.surveySubflows(start)
+	permits := func(s *Stream) bool {
+		for _, v := range c.withoutLate(c.view, s) {
+			if v.ID == one.id {
+				return true
+			}
+		}
+		return false
+	}
+	if permits(late) || !permits(other) {
+		t.Errorf("late subflow: carries the stream %v, another one %v", permits(late), permits(other))
+	}
+	late.send.acknowledge(seqSpan{From: 0, To: 500})
+	if !permits(late) {
+		t.Error("all recalled bytes have arrived, but the subflow must not carry the stream")
+	}
+}

@@ -3,6 +3,7 @@
 package bond
 
 import (
+	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -136,6 +137,14 @@ func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
 		}
 	}
 	return 0, false
+}
+
+// missesRecalled reports whether bytes of a stream that were recalled because they would arrive too
+// late are still missing.
+func (f *sentFrames) missesRecalled(s *Stream) bool {
+	return f.tailRecalledFrames > 0 && slices.ContainsFunc(f.all(), func(x sentFrame) bool {
+		return x.tailRecalled && x.stream == s && s.send.hasUnacked(seqSpan{From: x.from, To: x.to})
+	})
 }
 
 // carriedUntil returns the end of the recalled frame that carries the byte of a stream at that
