@@ -159,7 +159,8 @@ func (r *reinjector) reinjectTail(now time.Time) {
 
 // tailView returns the subflow as the rules of reinjection see it. The far end gets recalled bytes
 // from another subflow. So the tail of this one ends with its newest byte that was not recalled:
-// bytes before it delay that one, recalled or not, and bytes after it do not.
+// bytes before it delay that one, recalled or not, and bytes after it do not. PAD includes the time
+// for which the oldest byte has been overdue: the tail takes that long, or what its bytes take.
 func (p *subflow) tailView(now time.Time) sched.Subflow {
 	n := p.est.EstimateAt(now)
 	v := p.schedulerView(n, now)
@@ -167,7 +168,8 @@ func (p *subflow) tailView(now time.Time) sched.Subflow {
 	if !some {
 		v.InFlight = 0
 	}
-	v.Tail = max(n.AckLate, v.PAD-min(v.PAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
+	timely := v.PAD - n.AckLate
+	v.Tail = max(n.AckLate, timely-min(timely, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
 	return v
 }
 
