@@ -12,7 +12,9 @@ import (
 const (
 	checkInterval = 20 * time.Millisecond  // how often subflows with bytes in flight are checked
 	minSilence    = 200 * time.Millisecond // as TCP's least retransmission timeout in Linux
-	maxSilence    = time.Second            // bounds one limit; findStall waits for two of them at most
+	// maxSilence bounds a limit if two round trips over empty queues are shorter. findStall waits for
+	// two limits at most.
+	maxSilence = time.Second
 
 	// A receiver has nothing in flight on dead subflows. In a download the sender sees that nothing
 	// arrives, but only the receiver, the primary, can open a new subflow. So the primary probes:
@@ -64,7 +66,7 @@ func (d *silenceDetector) findStall(p *subflow, now time.Time) stall {
 	if h.PacingLimit > 0 {
 		hopApart = min(h.PacingLimit.Time(two), maxSilence)
 	}
-	limit, since := silenceLimit(est.SRTT+apart), now.Sub(p.lastProgress)
+	limit, since := silenceLimit(est.SRTT+apart, est.MinRTT), now.Sub(p.lastProgress)
 	switch {
 	case p.inFlight.len() > 0 && since > limit && (d.lastAck.Sub(p.lastProgress) > limit || since > 2*limit):
 		return allStalled
@@ -110,9 +112,10 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 	return c
 }
 
-// silenceLimit returns how long a hop or subflow of that round trip may make no progress.
-func silenceLimit(srtt time.Duration) time.Duration {
-	return min(max(minSilence, 2*srtt), maxSilence)
+// silenceLimit returns how long a hop or subflow of these round trips may make no progress: minRTT is
+// the least that was measured, srtt may be what a helper reports.
+func silenceLimit(srtt, minRTT time.Duration) time.Duration {
+	return min(max(minSilence, 2*srtt), max(maxSilence, 2*minRTT))
 }
 
 // hopSilenceLimit returns how long a hop's TCP may get no acknowledgement while bytes are queued.
@@ -120,9 +123,9 @@ func silenceLimit(srtt time.Duration) time.Duration {
 // long queue makes these long and steady.
 func hopSilenceLimit(h estimate.Hop) time.Duration {
 	if h.RTTVar == 0 {
-		return silenceLimit(h.SRTT)
+		return silenceLimit(h.SRTT, h.MinRTT)
 	}
-	return min(max(minSilence, h.SRTT+4*h.RTTVar), maxSilence)
+	return min(max(minSilence, h.SRTT+4*h.RTTVar), max(maxSilence, 2*h.MinRTT))
 }
 
 // discountPause moves all times by a pause of this process: a subflow is not silent because of it.
@@ -233,5 +236,6 @@ func (p *subflow) isConfirmedAlive() bool {
 // possiblySilent reports whether p is silent or may be: nothing was acknowledged for the time of a
 // silence. Missing ACKs on other subflows may be the cause, but a flow can move at no cost.
 func (p *subflow) possiblySilent(now time.Time) bool {
-	return p.isSilent() || p.inFlight.len() > 0 && now.Sub(p.lastProgress) > silenceLimit(p.est.EstimateAt(now).SRTT)
+	n := p.est.EstimateAt(now)
+	return p.isSilent() || p.inFlight.len() > 0 && now.Sub(p.lastProgress) > silenceLimit(n.SRTT, n.MinRTT)
 }

@@ -23,6 +23,23 @@ func newSilence() (*silenceDetector, *subflow, *subflow) {
 	return d, d.subflows.list[0], d.subflows.list[1]
 }
 
+func TestSilenceLimit(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ srtt, minRTT, want time.Duration }{
+		{50 * ms, 50 * ms, minSilence},
+		{300 * ms, 50 * ms, 600 * ms},
+		{3000 * ms, 50 * ms, maxSilence}, // a long queue, or a helper that reports a long round trip
+		{700 * ms, 600 * ms, 1200 * ms},
+	} {
+		if got := silenceLimit(c.srtt, c.minRTT); got != c.want {
+			t.Errorf("round trip %v, at least %v: %v, want %v", c.srtt, c.minRTT, got, c.want)
+		}
+		if got := hopSilenceLimit(estimate.Hop{SRTT: c.srtt, MinRTT: c.minRTT}); got != c.want {
+			t.Errorf("a hop's round trip of %v, at least %v: %v, want %v", c.srtt, c.minRTT, got, c.want)
+		}
+	}
+}
+
 func TestStalls(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -28,8 +28,8 @@ type arrivals struct {
 const (
 	// ackSlack is how much acknowledgements may be delayed before they count as late.
 	ackSlack = 40 * time.Millisecond
-	// maxAckGap is the longest pause between acknowledgements within one measurement. After a
-	// longer pause they were probably lost with the subflow that carried them.
+	// maxAckGap is the longest pause between acknowledgements within one measurement, unless a round
+	// trip is longer. After a longer pause they were probably lost with the subflow that carried them.
 	maxAckGap = 250 * time.Millisecond
 	// headroom is how far a helper's report may exceed what arrived, since measurements vary.
 	headroom = 5.0 / 4
@@ -115,13 +115,13 @@ func (a *arrivals) oldestAge(now time.Time) time.Duration {
 // addSample adds a sample of the bytes acknowledged and the bytes in flight.
 func (a *arrivals) addSample(now time.Time, acked uint64, outstanding unit.Bytes) {
 	n := len(a.points)
-	if n > 0 && now.Sub(a.points[n-1].at) > maxAckGap {
+	if n > 0 && now.Sub(a.points[n-1].at) > max(maxAckGap, a.minRTT) {
 		a.points, n = a.points[:0], 0
 	}
 	if n > 0 && now.Sub(a.points[n-1].at) < pointInterval {
 		return
 	}
-	span := min(max(2*a.minRTT+ackSlack, 2*minSpan), time.Second)
+	span := max(2*a.minRTT+ackSlack, 2*minSpan)
 	old := 0
 	for old+1 < n && now.Sub(a.points[old+1].at) >= span {
 		old++

@@ -41,6 +41,7 @@ type Estimate struct {
 	PAD          time.Duration
 	OWD          time.Duration // of both hops together
 	SRTT         time.Duration // of both hops together
+	MinRTT       time.Duration // the least that was measured end to end, not reported; 0 if unknown
 	Th, Th1, Th2 unit.Rate
 	RateKnown    bool // Th was measured while the network was the limit; otherwise Th is a guess
 	// DoublingTime is the round trip in which Th may still double, as in TCP's slow start; 0 once a
@@ -202,7 +203,10 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 		farRTT = max(farRTT, p.arrivals.endToEndRTT(p.JoinRTT)-h.MinRTT)
 	}
 	th1, limited := p.nearMeter.Rate()
-	n := Estimate{Th1: th1, SRTT: h.SRTT + farRTT}
+	n := Estimate{Th1: th1, SRTT: h.SRTT + farRTT, MinRTT: h.MinRTT}
+	if p.Helped {
+		n.MinRTT = p.arrivals.endToEndRTT(p.JoinRTT)
+	}
 	growing := limited && (h.isGrowing() || h.Blind)
 	if limited && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
