@@ -30,8 +30,9 @@ type samplePoint struct {
 
 // Tuning.
 const (
-	// A measurement spans one round trip within these bounds. Shorter spans suffer from delayed
-	// acknowledgements, longer ones notice a drop too late.
+	// A measurement spans one round trip within these bounds, but at least one over empty queues.
+	// Shorter spans suffer from delayed acknowledgements and see a part of a burst, longer ones
+	// notice a drop too late.
 	minSpan, maxSpan = 40 * time.Millisecond, 250 * time.Millisecond
 	// maxSampleGap is the longest pause between samples within one measurement.
 	maxSampleGap = 100 * time.Millisecond
@@ -48,7 +49,7 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	if n > 0 && now.Sub(m.points[n-1].at) < pointInterval {
 		return
 	}
-	span := min(max(h.SRTT, minSpan), maxSpan)
+	span := min(max(h.SRTT, minSpan), max(h.MinRTT, maxSpan))
 	old := 0
 	for old+1 < n && now.Sub(m.points[old+1].at) >= span {
 		old++
