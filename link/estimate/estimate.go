@@ -207,7 +207,9 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if p.Helped {
 		n.MinRTT = p.arrivals.endToEndRTT(p.JoinRTT)
 	}
-	growing := limited && (h.isGrowing() || h.Blind)
+	// Delayed acknowledgements of short transfers look like a queue. The rate of a train bounds what
+	// such a hop may grow to.
+	growing := limited && (h.isGrowing() || h.Blind || h.SlowStart && p.trainRate > 0)
 	if limited && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
