@@ -75,7 +75,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	if a.window.Size > 0 {
 		remaining = min(remaining, a.window.Room)
 	}
-	d := pickUnlessFaster(a.view, remaining, (*Subflow).soonestPAD, (*Subflow).carriedBy)
+	d := pickUnlessFaster(a.view, remaining, (*Subflow).soonestPAD, (*Subflow).latestPAD, (*Subflow).carriedBy)
 	if d.Reason == NoIdleSubflow && budgetSpent {
 		d.Reason = BudgetSpent
 	}

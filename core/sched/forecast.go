@@ -39,6 +39,10 @@ func (p *Subflow) soonestPAD() time.Duration {
 	return min(p.PAD, p.MinRTT/2+wait)
 }
 
+// latestPAD returns PAD if the queue takes a quarter longer than estimated, since rates vary. A byte
+// given to a slow subflow too early is waited for, or sent twice. One given too late costs less.
+func (p *Subflow) latestPAD() time.Duration { return p.PAD + (p.PAD-p.MinRTT/2)/4 }
+
 // carriedBy returns how many more bytes the subflow can deliver until t.
 func (p *Subflow) carriedBy(t time.Duration) unit.Bytes {
 	if !p.isDoubling() {

@@ -16,15 +16,15 @@ type pams struct{}
 func (pams) Name() string { return "pams" }
 
 func (pams) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
-	return pickUnlessFaster(subflows, remaining, padOf, func(p *Subflow, by time.Duration) unit.Bytes {
+	return pickUnlessFaster(subflows, remaining, padOf, padOf, func(p *Subflow, by time.Duration) unit.Bytes {
 		return p.Th.Bytes(by - p.PAD)
 	})
 }
 
 // pickUnlessFaster uses the idle subflow of least earliest, unless busy ones deliver all remaining
-// bytes before it would by its PAD. earliest returns when a subflow delivers a byte given to it now
-// at the earliest, carried how many bytes it carries within a time.
-func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, earliest func(*Subflow) time.Duration,
+// bytes before it does at the latest. earliest and latest return when a subflow delivers a byte given
+// to it now, carried how many bytes it carries until a time.
+func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, earliest, latest func(*Subflow) time.Duration,
 	carried func(*Subflow, time.Duration) unit.Bytes) Decision {
 	t := leastIdle(subflows, earliest)
 	if t == nil {
@@ -42,7 +42,7 @@ func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, earliest func(*S
 		}
 		if earliest(p) < t.PAD {
 			faster = true
-			diff += carried(p, t.PAD)
+			diff += carried(p, latest(t))
 		}
 	}
 	switch {
