@@ -56,7 +56,8 @@ type simNet struct {
 	paths  []*simPath
 	dirty  [2]bool // something happened that this end has not looked at
 	frozen [2]time.Time
-	tickAt [2]time.Time // when the end's timer rings; zero: not set
+	missed [2][]simEvent // of a frozen end, in the order in which they came
+	tickAt [2]time.Time  // when the end's timer rings; zero: not set
 	probed [2]time.Time
 	limit  time.Time
 
@@ -178,9 +179,30 @@ func (n *simNet) step() bool {
 		n.now, n.crowd, n.atOnce = simStart.Add(since), max(n.crowd, n.atOnce), 0
 	}
 	if e.end >= 0 && n.now.Before(n.frozen[e.end]) {
-		n.at(n.frozen[e.end], e.end, e.f)
+		if n.missed[e.end] = append(n.missed[e.end], e); len(n.missed[e.end]) == 1 {
+			n.at(n.frozen[e.end], nobody, func() { n.thaw(e.end) })
+		}
 		return true
 	}
+	n.handle(e)
+	return true
+}
+
+// thaw handles the events that an end has missed, unless it was frozen again.
+func (n *simNet) thaw(d int) {
+	if n.now.Before(n.frozen[d]) {
+		n.at(n.frozen[d], nobody, func() { n.thaw(d) })
+		return
+	}
+	missed := n.missed[d]
+	n.missed[d] = nil
+	for _, e := range missed {
+		n.handle(e)
+	}
+}
+
+// handle lets an end handle an event.
+func (n *simNet) handle(e simEvent) {
 	switch n.events++; {
 	case n.most > 0 && n.events > n.most:
 		panic(brokenOff{})
@@ -198,7 +220,6 @@ func (n *simNet) step() bool {
 		}
 		n.dispatch()
 	}
-	return true
 }
 
 func (n *simNet) dispatch() {
