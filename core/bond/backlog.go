@@ -34,6 +34,7 @@ type backlogEntry struct {
 	countedBytes    unit.Bytes    // its part of pending or lowLatencyPending
 	countedPriority wire.Priority // its index in pendingByPriority
 	sentCounter     uint64        // bytes sent, weighted; see classTable
+	overtaken       unit.Bytes    // of short streams, queued before it since its last turn
 }
 
 // rankStream returns the rank of a stream.
@@ -61,15 +62,17 @@ func (l *backlog) updateStream(s *Stream) {
 }
 
 // enqueueStream queues a stream for its next turn. Short streams precede others unless classes
-// differ in priority or weight.
+// differ in priority or weight. So that they cannot starve another stream, maxOvertaken bytes of
+// them precede each of its turns.
 func (l *backlog) enqueueStream(s *Stream) {
 	switch {
 	case s.route.mode == wire.Latency:
 		l.lowLatency = append(l.lowLatency, s)
 	case s.isShort() && !l.classes.ranked:
 		at := len(l.ready)
-		for at > 0 && !l.ready[at-1].isShort() {
+		for at > 0 && !l.ready[at-1].isShort() && l.ready[at-1].backlog.overtaken < maxOvertaken {
 			at--
+			l.ready[at].backlog.overtaken += s.backlog.countedBytes
 		}
 		l.ready = slices.Insert(l.ready, at, s)
 	default:
@@ -83,6 +86,9 @@ func (s *Stream) isShort() bool { return s.route.burst+s.backlog.countedBytes <=
 
 // shortBurst is TCP's initial window (RFC 6928): what a connection of its own would send at once.
 const shortBurst = unit.Bytes(10 * 1448)
+
+// maxOvertaken is how many bytes of short streams may precede a turn of another stream.
+const maxOvertaken = 8 * shortBurst
 
 // dequeueStream removes a stream from the turns. Its bytes stay counted.
 func (l *backlog) dequeueStream(s *Stream) {

@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"mpbond/base/unit"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -106,6 +108,35 @@ func TestShortStreamsFirst(t *testing.T) {
 	}
 	if want := []wire.StreamID{2, 4, 1, 3, 5}; !slices.Equal(order, want) {
 		t.Errorf("turns of %v, want %v", order, want)
+	}
+}
+
+// TestShortStreamsStarveNobody checks that a stream has a turn although ever more short ones come.
+func TestShortStreamsStarveNobody(t *testing.T) {
+	b := New(Config{OpensStreams: true})
+	b.AddSubflow(1, false, start)
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, MSS: 1448})
+	open := func(n int) *Stream {
+		s, err := b.OpenStream("a:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Write(make([]byte, n))
+		return s
+	}
+	bulk := open(200_000)
+	var sent unit.Bytes
+	for bulk.route.burst == 0 {
+		open(3000)
+		b.MarkIdle(1)
+		id, segment := b.NextSegment(start, nil)
+		if sent += unit.Bytes(len(segment)); id == 0 || sent > maxOvertaken*5/4 {
+			t.Fatalf("after %v of short streams the other one has had no turn", sent)
+		}
+		b.BeginSegment(1)
+	}
+	if sent < maxOvertaken/2 {
+		t.Errorf("%v of short streams preceded the other one", sent)
 	}
 }
 

@@ -204,7 +204,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 	if !s.send.isSendable() {
 		s.route.backloggedSince = time.Time{}
 	}
-	s.backlog.queued = false
+	s.backlog.queued, s.backlog.overtaken = false, 0
 	w.backlog.updateStream(s)
 	if len(buf) > start && s.hasNotableRoom() {
 		w.streams.notifyChange(s)
