@@ -114,14 +114,14 @@ func (a *arrivals) oldestAge(now time.Time) time.Duration {
 
 // addSample adds a sample of the bytes acknowledged and the bytes in flight.
 func (a *arrivals) addSample(now time.Time, acked uint64, outstanding unit.Bytes) {
-	n := len(a.points)
-	if n > 0 && now.Sub(a.points[n-1].at) > max(maxAckGap, a.minRTT) {
+	n, rtt := len(a.points), min(a.minRTT, maxRTT)
+	if n > 0 && now.Sub(a.points[n-1].at) > max(maxAckGap, rtt) {
 		a.points, n = a.points[:0], 0
 	}
 	if n > 0 && now.Sub(a.points[n-1].at) < pointInterval {
 		return
 	}
-	span := max(2*a.minRTT+ackSlack, 2*minSpan)
+	span := max(2*rtt+ackSlack, 2*minSpan)
 	old := 0
 	for old+1 < n && now.Sub(a.points[old+1].at) >= span {
 		old++

@@ -216,11 +216,11 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if n.Th1 == 0 {
 		n.Th1 = guessRate
 	}
-	if h.PacingLimit > 0 {
-		n.Th1 = min(n.Th1, h.PacingLimit)
-	}
 	if limited && p.trainRate > 0 {
 		n.Th1 = max(th1, min(n.Th1, p.trainRate))
+	}
+	if h.PacingLimit > 0 {
+		n.Th1 = min(n.Th1, h.PacingLimit)
 	}
 	// What TCP keeps in flight with an empty queue does not wait: the propagation delay accounts
 	// for it.
@@ -266,7 +266,14 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if !p.farLimitSeen && !p.arrivals.rateKnown {
 		n.DoublingTime = n.SRTT
 		if p.trainRate > 0 {
-			n.Ceiling = max(p.trainRate, th2)
+			most := max(p.trainRate, th2)
+			if !limited {
+				most = min(most, n.Th1)
+			}
+			if h.PacingLimit > 0 {
+				most = min(most, h.PacingLimit)
+			}
+			n.Ceiling = most
 		}
 	} else if n.Ceiling == 0 || th2 < n.Ceiling {
 		n.Ceiling = th2

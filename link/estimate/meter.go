@@ -34,6 +34,9 @@ const (
 	// Shorter spans suffer from delayed acknowledgements and see a part of a burst, longer ones
 	// notice a drop too late.
 	minSpan, maxSpan = 40 * time.Millisecond, 250 * time.Millisecond
+	// maxRTT bounds the round trip that a measurement spans, and with it the samples that are kept:
+	// the other end or a helper can delay all that it acknowledges.
+	maxRTT = 2 * time.Second
 	// maxSampleGap is the longest pause between samples within one measurement.
 	maxSampleGap = 100 * time.Millisecond
 	// pointInterval is the least time between samples that are kept.
@@ -49,7 +52,7 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	if n > 0 && now.Sub(m.points[n-1].at) < pointInterval {
 		return
 	}
-	span := min(max(h.SRTT, minSpan), max(h.MinRTT, maxSpan))
+	span := min(max(h.SRTT, minSpan), max(min(h.MinRTT, maxRTT), maxSpan))
 	old := 0
 	for old+1 < n && now.Sub(m.points[old+1].at) >= span {
 		old++
