@@ -22,6 +22,9 @@ func (p *Subflow) window() unit.Bytes { return p.Th.Bytes(p.DoublingTime) }
 // maxDoublings keeps numbers finite: 40 doublings of a rate of one bit are a terabit per second.
 const maxDoublings = 40
 
+// maxForecast is a petabyte, so that sums over all subflows do not overflow.
+const maxForecast = 1 << 50
+
 // soonestPAD returns when a byte given to the subflow now arrives at the earliest. It is PAD unless
 // the byte has to wait for round trips of slow start.
 func (p *Subflow) soonestPAD() time.Duration {
@@ -54,7 +57,7 @@ func (p *Subflow) carriedBy(t time.Duration) unit.Bytes {
 	}
 	whole := math.Floor(min(rounds, maxDoublings))
 	windows := math.Exp2(whole+1) - 1 + min(rounds-whole, 1)*math.Exp2(whole+1)
-	n := unit.Bytes(min(windows*float64(p.window()), 1<<60)) - p.InFlight
+	n := unit.Bytes(min(windows*float64(p.window()), maxForecast)) - p.InFlight
 	if p.Ceiling > p.Th {
 		n = min(n, p.Ceiling.Bytes(max(0, t-p.soonestPAD())))
 	}

@@ -178,3 +178,39 @@ func TestAutoDoesNotWaitForItself(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestForecastsDoNotOverflow checks that a helper that shows its failure after many round trips of
+// many direct subflows gets no bytes of a short transfer.
+func TestForecastsDoNotOverflow(t *testing.T) {
+	helper := Subflow{ID: 1, Helped: true, MSS: 1448, TimeToAck: time.Minute}
+	list := []Subflow{helper}
+	for range 20 {
+		list = append(list, Subflow{Th: 10 * unit.Gbps, DoublingTime: ms, MinRTT: ms, PAD: ms, MSS: 1448})
+	}
+	for n := range list {
+		if list := list[:n+1]; isTrusted(list, &helper, 100*unit.KB) != (n == 0) {
+			t.Errorf("%d direct subflows: trusted %v", n, n > 0)
+		}
+	}
+}
+
+// TestPacketTime checks that a packet takes the time of the slowest link, not that of the window.
+func TestPacketTime(t *testing.T) {
+	const mss = 1000
+	p := Subflow{Th: 800 * unit.Kbps, MSS: mss}
+	if got := p.packetTime(); got != 10*ms {
+		t.Errorf("at its limit: %v", got)
+	}
+	p.DoublingTime = 100 * ms
+	if got := p.packetTime(); got != 0 {
+		t.Errorf("nothing is known of its links: %v", got)
+	}
+	p.Ceiling = 8 * unit.Mbps
+	if got := p.packetTime(); got != ms {
+		t.Errorf("within the window: %v", got)
+	}
+	p.InFlight = 10_000
+	if got := p.packetTime(); got != 10*ms {
+		t.Errorf("beyond the window: %v", got)
+	}
+}
