@@ -15,6 +15,8 @@ const (
 	// maxSilence bounds a limit if two round trips over empty queues are shorter. findStall waits for
 	// two limits at most.
 	maxSilence = time.Second
+	// maxRTT bounds the least round trip that counts for a limit: a helper can delay all that passes.
+	maxRTT = 2 * time.Second
 
 	// A receiver has nothing in flight on dead subflows. In a download the sender sees that nothing
 	// arrives, but only the receiver, the primary, can open a new subflow. So the primary probes:
@@ -115,7 +117,7 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 // silenceLimit returns how long a hop or subflow of these round trips may make no progress: minRTT is
 // the least that was measured, srtt may be what a helper reports.
 func silenceLimit(srtt, minRTT time.Duration) time.Duration {
-	return min(max(minSilence, 2*srtt), max(maxSilence, 2*minRTT))
+	return min(max(minSilence, 2*srtt), max(maxSilence, 2*min(minRTT, maxRTT)))
 }
 
 // hopSilenceLimit returns how long a hop's TCP may get no acknowledgement while bytes are queued.
@@ -125,7 +127,7 @@ func hopSilenceLimit(h estimate.Hop) time.Duration {
 	if h.RTTVar == 0 {
 		return silenceLimit(h.SRTT, h.MinRTT)
 	}
-	return min(max(minSilence, h.SRTT+4*h.RTTVar), max(maxSilence, 2*h.MinRTT))
+	return min(max(minSilence, h.SRTT+4*h.RTTVar), max(maxSilence, 2*min(h.MinRTT, maxRTT)))
 }
 
 // discountPause moves all times by a pause of this process: a subflow is not silent because of it.

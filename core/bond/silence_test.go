@@ -30,6 +30,7 @@ func TestSilenceLimit(t *testing.T) {
 		{300 * ms, 50 * ms, 600 * ms},
 		{3000 * ms, 50 * ms, maxSilence}, // a long queue, or a helper that reports a long round trip
 		{700 * ms, 600 * ms, 1200 * ms},
+		{9000 * ms, 9000 * ms, 2 * maxRTT}, // a helper that delays also the handshake
 	} {
 		if got := silenceLimit(c.srtt, c.minRTT); got != c.want {
 			t.Errorf("round trip %v, at least %v: %v, want %v", c.srtt, c.minRTT, got, c.want)
