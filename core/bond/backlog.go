@@ -128,11 +128,14 @@ func (l *backlog) reorderStreams(streams map[wire.StreamID]*Stream) {
 	}
 }
 
-// dropUnsendable removes streams without sendable bytes from the front of lowLatency.
+// dropUnsendable removes streams without sendable bytes from the front of both lists: other streams
+// must not wait for them.
 func (l *backlog) dropUnsendable() {
-	for len(l.lowLatency) > 0 && !l.lowLatency[0].send.isSendable() { // reset, or acknowledged meanwhile
-		l.lowLatency[0].backlog.queued = false
-		l.lowLatency = l.lowLatency[:copy(l.lowLatency, l.lowLatency[1:])]
+	for _, list := range []*[]*Stream{&l.lowLatency, &l.ready} {
+		for len(*list) > 0 && !(*list)[0].send.isSendable() { // reset, or acknowledged meanwhile
+			(*list)[0].backlog.queued = false
+			*list = slices.Delete(*list, 0, 1)
+		}
 	}
 }
 
@@ -162,8 +165,17 @@ func (l *backlog) contendingBytes(s *Stream) unit.Bytes {
 // the ready streams take turns: those of higher priority first, others of the same priority at most
 // as much as s, by weight. If faster subflows carry as many in time, a slower one gets none of s.
 func (l *backlog) bytesUntilDone(s *Stream) unit.Bytes {
-	own, r := s.backlog.countedBytes, l.rankStream(s)
+	own := s.backlog.countedBytes
 	all := own
+	if !l.classes.ranked { // for speed: without ranks
+		for _, o := range l.ready {
+			if o != s {
+				all += min(o.backlog.countedBytes, own)
+			}
+		}
+		return all
+	}
+	r := l.rankStream(s)
 	for _, o := range l.ready {
 		switch q := l.rankStream(o); {
 		case o == s:
@@ -174,6 +186,16 @@ func (l *backlog) bytesUntilDone(s *Stream) unit.Bytes {
 		}
 	}
 	return all
+}
+
+// hasPendingAbove reports whether streams of a higher priority have pending bytes.
+func (l *backlog) hasPendingAbove(p wire.Priority) bool {
+	for q, n := range l.pendingByPriority {
+		if n > 0 && wire.Priority(q).Above(p) {
+			return true
+		}
+	}
+	return false
 }
 
 // streamShare returns the part of n bytes that s would send if the ready streams take turns.

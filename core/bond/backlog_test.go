@@ -175,3 +175,45 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 			l.rankStream(l.ready[i+1]).priority)
 	}
 }
+
+// TestHoldRespectsPriority: a short stream makes a subflow hold the bulk data of streams of its
+// priority, not of a higher one.
+func TestHoldRespectsPriority(t *testing.T) {
+	for _, bulk := range []wire.Priority{wire.Low, wire.Normal, wire.High} {
+		b := New(Config{OpensStreams: true})
+		b.AddSubflow(1, false, start)
+		b.SetClassTable([]wire.Group{{ID: 1, Weight: 1, Priority: bulk}})
+		for group, n := range []int{100, 1 << 20} {
+			s, err := b.OpenStream("a:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.SetGroup(wire.GroupID(group))
+			s.Write(make([]byte, n))
+		}
+		p, short := b.subflows.find(1), b.streams.all[1]
+		b.backlog.dequeueStream(short)
+		b.writer.fillStream(p, short, fillSpec{room: 1000}, start, nil)
+		if holds := start.Before(p.lowLatencyUntil); holds != (bulk != wire.High) {
+			t.Errorf("bulk data of priority %v: held %v", bulk, holds)
+		}
+	}
+}
+
+// TestBusySubflowNeedsNoTimer: only a subflow that could take bulk data now is looked at again when
+// its queue is short.
+func TestBusySubflowNeedsNoTimer(t *testing.T) {
+	c := newChooser()
+	waitingStream(c, 1, wire.Bond)
+	p := c.subflows.find(1)
+	p.est.AddLocalSample(start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 100_000,
+		MSS: 1448, Queue: 1_000_000})
+	p.extendLowLatency(start.Add(time.Second))
+	for _, idle := range []bool{false, true} {
+		p.idle = idle
+		c.surveySubflows(start)
+		if set := !c.timer.next.IsZero(); set != idle {
+			t.Errorf("idle %v: the timer is set: %v", idle, set)
+		}
+	}
+}

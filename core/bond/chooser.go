@@ -25,7 +25,7 @@ type turnChooser struct {
 
 	view      []sched.Subflow // from the last survey
 	permitted []sched.Subflow // part of view that one stream may use
-	others    []sched.Subflow // part of permitted that does not carry all of the stream yet
+	others    []sched.Subflow // part of permitted that withoutLate leaves
 }
 
 // turn says what the next segment carries, and on which subflow; nil: none.
@@ -76,7 +76,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 		}
 		if p.id != c.backlog.avoided {
 			v := p.schedulerView(n, now)
-			p.holdsBulk = c.backlog.pending > 0 && p.mustHoldBulk(n, now, c.timer)
+			p.holdsBulk = p.idle && c.backlog.pending > 0 && p.mustHoldBulk(n, now, c.timer)
 			view = append(view, v)
 		}
 	}

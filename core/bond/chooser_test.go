@@ -162,3 +162,22 @@ func TestLateSubflowCarriesOthers(t *testing.T) {
 		t.Error("all recalled bytes have arrived, but the subflow must not carry the stream")
 	}
 }
+
+// TestAcknowledgedStreamBlocksNobody checks that a stream whose recalled bytes have arrived meanwhile
+// loses its turn. auto would wait for a faster subflow, since nothing remains to be sent.
+func TestAcknowledgedStreamBlocksNobody(t *testing.T) {
+	c := newChooser()
+	c.scheduler, _ = sched.New("auto")
+	one, bulk := waitingStream(c, 1, wire.Bond), waitingStream(c, 2, wire.Bond)
+	bulk.send.unsent.Add(1000, 1_000_000)
+	bulk.send.limit, bulk.send.end = 1_000_000, 1_000_000
+	c.backlog.updateStream(bulk)
+	bulk.finSet = true
+	one.send.acknowledge(seqSpan{From: 0, To: 1000})
+	c.backlog.updateStream(one)
+	c.subflows.find(1).idle = false
+	c.surveySubflows(start)
+	if got := c.chooseTurn(start); got.subflow == nil || got.stream != bulk {
+		t.Errorf("turn %+v, want one of the other stream", got)
+	}
+}

@@ -19,7 +19,7 @@ const maxNotices = 256
 type controlQueue struct {
 	frames   []controlFrame
 	repeated typeSet      // as Stream.repeated, for frames of the bond
-	notices  []wire.Frame // FLOW_END, FLOW_REFUSED and CHOICE
+	notices  []wire.Frame // FLOW_END, FLOW_REFUSED, CHOICE and RATE
 }
 
 // typeSet is a set of types of control frames.

@@ -196,7 +196,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		f.room -= len(buf) - at
 	}
 	if len(s.send.unsent) == 0 {
-		if s.route.burst <= shortBurst && w.backlog.pending > s.backlog.countedBytes {
+		if s.route.burst <= shortBurst && w.backlog.pending > s.backlog.countedBytes && !w.backlog.hasPendingAbove(r.priority) {
 			p.extendLowLatency(now.Add(lowLatencyPeriod)) // others must not make it wait for their queue
 		}
 		s.route.burst = 0

@@ -24,7 +24,7 @@ type subflow struct {
 	streamBytesSent unit.Bytes // stream bytes given to it
 	inFlight        sentFrames
 	// unwritten is the size of the segment that its writer has not begun, if it holds only stream
-	// bytes, else 0. withdrawn reports that it was withdrawn.
+	// bytes and the OPEN before them, else 0. withdrawn reports that it was withdrawn.
 	unwritten unit.Bytes
 	withdrawn bool
 
