@@ -30,8 +30,7 @@ func findListed(comment string) (list []string) {
 }
 
 // deadPaths are named paths that may be missing, by the file that names them, with the reason.
-var deadPaths = map[string]string{
-}
+var deadPaths = map[string]string{}
 
 // findPaths returns the paths that a comment names.
 func findPaths(comment string) (list []string) {

@@ -188,7 +188,7 @@ func TestHelperReportsFalsely(t *testing.T) {
 		name  string
 		size  int64
 		start func() // nil: there is no helper
-		found bool   // the lie is detected: the direct subflow sends bytes again
+		found bool   // the false report is detected: the direct subflow sends bytes again
 	}{
 		{"no helper, 6 MB", 6 * mb, nil, false},
 		{"honest, 6 MB", 6 * mb, startHonest("pipe1", "5Mbit/s"), false},

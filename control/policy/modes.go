@@ -86,9 +86,9 @@ func (s *RuleSpec) matchesSetting(q *query) bool {
 func (m Mode) StreamMode() wire.Mode {
 	switch m {
 	case ModeLatency:
-		return wire.Latency
+		return wire.ModeLatency
 	case ModeRedundant:
-		return wire.Redundant
+		return wire.ModeRedundant
 	}
-	return wire.Bond
+	return wire.ModeBond
 }

@@ -46,7 +46,7 @@ func (l *backlog) rankStream(s *Stream) rank {
 func (l *backlog) updateStream(s *Stream) {
 	e := &s.backlog
 	n := unit.Bytes(s.send.unsent.Size())
-	if s.route.mode == wire.Latency {
+	if s.route.mode == wire.ModeLatency {
 		l.lowLatencyPending += n - e.countedBytes
 	} else {
 		l.pending += n - e.countedBytes
@@ -66,7 +66,7 @@ func (l *backlog) updateStream(s *Stream) {
 // them precede each of its turns.
 func (l *backlog) enqueueStream(s *Stream) {
 	switch {
-	case s.route.mode == wire.Latency:
+	case s.route.mode == wire.ModeLatency:
 		l.lowLatency = append(l.lowLatency, s)
 	case s.isShort() && !l.classes.ranked:
 		at := len(l.ready)
@@ -188,14 +188,15 @@ func (l *backlog) bytesUntilDone(s *Stream) unit.Bytes {
 	return all
 }
 
-// hasPendingAbove reports whether streams of a higher priority have pending bytes.
-func (l *backlog) hasPendingAbove(p wire.Priority) bool {
+// othersMayWait reports whether streams other than s, of priority p, have pending bytes, and none a
+// higher priority.
+func (l *backlog) othersMayWait(s *Stream, p wire.Priority) bool {
 	for q, n := range l.pendingByPriority {
 		if n > 0 && wire.Priority(q).Above(p) {
-			return true
+			return false
 		}
 	}
-	return false
+	return l.pending > s.backlog.countedBytes
 }
 
 // streamShare returns the part of n bytes that s would send if the ready streams take turns.

@@ -152,10 +152,10 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 			}
 		}
 		if s.backlog.queued != (turns == 1) || s.send.isSendable() && turns == 0 || slices.Contains(l.ready, s) &&
-			s.route.mode == wire.Latency {
+			s.route.mode == wire.ModeLatency {
 			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.route.mode, turns)
 		}
-		if s.route.mode == wire.Latency {
+		if s.route.mode == wire.ModeLatency {
 			urgent += n
 			continue
 		}
@@ -204,7 +204,7 @@ func TestHoldRespectsPriority(t *testing.T) {
 // its queue is short.
 func TestBusySubflowNeedsNoTimer(t *testing.T) {
 	c := newChooser()
-	waitingStream(c, 1, wire.Bond)
+	waitingStream(c, 1, wire.ModeBond)
 	p := c.subflows.find(1)
 	p.est.AddLocalSample(start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 100_000,
 		MSS: 1448, Queue: 1_000_000})

@@ -10,10 +10,10 @@ import (
 
 // BindToSubflow makes one subflow carry all bytes that this end sends of the stream from now on.
 // Measurements use it. When the subflow ends, the stream is reset. It reports whether the subflow
-// exists; the stream must be of mode wire.Bond. Control frames may use any subflow.
+// exists; the stream must be of mode wire.ModeBond. Control frames may use any subflow.
 func (s *Stream) BindToSubflow(id wire.SubflowID) bool {
 	b := s.bond
-	if b.subflows.find(id) == nil || s.Done() || s.route.mode != wire.Bond {
+	if b.subflows.find(id) == nil || s.Done() || s.route.mode != wire.ModeBond {
 		return false
 	}
 	b.filter.bindRoute(&s.route, id)

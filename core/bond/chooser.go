@@ -51,7 +51,7 @@ const (
 // wait a moment. idle reports whether any subflow is idle.
 func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool) {
 	c.filter.refreshSmallAnswer(now)
-	var onTime, any fastestSubflows // a late helper carries them only if all are late
+	var onTime, all fastestSubflows // late ones carry control frames only if no other can
 	view := c.view[:0]
 	live := 0
 	for _, p := range c.subflows.list {
@@ -69,7 +69,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 		n := p.est.EstimateAt(now)
 		idle = idle || p.idle
 		if c.filter.permitsSmall(p) {
-			any.offerSubflow(p, n.PAD)
+			all.offerSubflow(p, n.PAD)
 			if n.AckLate == 0 && !p.inFlight.endsWithTrain() {
 				onTime.offerSubflow(p, n.PAD)
 			}
@@ -84,7 +84,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 	if onTime.found {
 		return onTime.idleCarrier(), idle
 	}
-	return any.idleCarrier(), idle
+	return all.idleCarrier(), idle
 }
 
 // chooseTurn returns the next turn, after a survey, by descending urgency. A flow whose datagrams
@@ -236,7 +236,7 @@ func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 
 // pickSubflow asks the scheduler about the ready stream s.
 func (c *turnChooser) pickSubflow(s *Stream, now time.Time, view []sched.Subflow) sched.Decision {
-	if s.route.mode == wire.Redundant {
+	if s.route.mode == wire.ModeRedundant {
 		return sched.Redundant.Pick(view, c.backlog.pending)
 	}
 	if w, ok := c.scheduler.(sched.WindowAware); ok {

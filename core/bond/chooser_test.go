@@ -48,7 +48,7 @@ func TestTurnsByUrgency(t *testing.T) {
 	if err := f.Send(simAddr, []byte("?"), start); err != nil {
 		t.Fatal(err)
 	}
-	urgent, bulkStream := waitingStream(c, 1, wire.Latency), waitingStream(c, 2, wire.Redundant)
+	urgent, bulkStream := waitingStream(c, 1, wire.ModeLatency), waitingStream(c, 2, wire.ModeRedundant)
 	two := c.subflows.find(2)
 	two.copies = []copiedSpan{{bulkStream, 0, 100}}
 	want := func(kind turnKind, p wire.SubflowID) {
@@ -82,13 +82,13 @@ func TestBulkHeldBesideShortStream(t *testing.T) {
 			MSS: 1448, Queue: 1_000_000})
 		p.extendLowLatency(start.Add(time.Second))
 	}
-	bulk := waitingStream(c, 1, wire.Redundant)
+	bulk := waitingStream(c, 1, wire.ModeRedundant)
 	bulk.route.burst = shortBurst
 	c.surveySubflows(start)
 	if got := c.chooseTurn(start); got.subflow != nil {
 		t.Errorf("bulk data gets subflow %d", got.subflow.id)
 	}
-	short := waitingStream(c, 2, wire.Redundant)
+	short := waitingStream(c, 2, wire.ModeRedundant)
 	c.surveySubflows(start)
 	if got := c.chooseTurn(start); got.subflow == nil || got.stream != short {
 		t.Errorf("turn %+v, want one of the short stream", got)
@@ -98,7 +98,7 @@ func TestBulkHeldBesideShortStream(t *testing.T) {
 // TestNoTurnWithoutBound: a subflow without acknowledgements gets no more frames.
 func TestNoTurnWithoutBound(t *testing.T) {
 	c := newChooser()
-	waitingStream(c, 1, wire.Redundant)
+	waitingStream(c, 1, wire.ModeRedundant)
 	for range maxUnackedFrames + 1 {
 		for _, p := range c.subflows.list {
 			p.recordFrame(1, sentFrame{frameType: wire.TypePing})
@@ -140,7 +140,7 @@ func TestSurveyCarrier(t *testing.T) {
 // streams, and the same one as soon as nothing of it is missing.
 func TestLateSubflowCarriesOthers(t *testing.T) {
 	c := newChooser()
-	late, other := waitingStream(c, 1, wire.Bond), waitingStream(c, 2, wire.Bond)
+	late, other := waitingStream(c, 1, wire.ModeBond), waitingStream(c, 2, wire.ModeBond)
 	one := c.subflows.find(1)
 	one.recordFrame(1000, sentFrame{frameType: wire.TypeData, stream: late, from: 0, to: 500, recalled: true,
 		tailRecalled: true})
@@ -168,7 +168,7 @@ func TestLateSubflowCarriesOthers(t *testing.T) {
 func TestAcknowledgedStreamBlocksNobody(t *testing.T) {
 	c := newChooser()
 	c.scheduler, _ = sched.New("auto")
-	one, bulk := waitingStream(c, 1, wire.Bond), waitingStream(c, 2, wire.Bond)
+	one, bulk := waitingStream(c, 1, wire.ModeBond), waitingStream(c, 2, wire.ModeBond)
 	bulk.send.unsent.Add(1000, 1_000_000)
 	bulk.send.limit, bulk.send.end = 1_000_000, 1_000_000
 	c.backlog.updateStream(bulk)

@@ -34,7 +34,7 @@ func TestTreat(t *testing.T) {
 		mode  wire.Mode
 		group wire.GroupID
 	}
-	steps := []state{{wire.Bond, 1}, {wire.Redundant, 0}, {wire.Latency, 1}, {wire.Bond, 0}}
+	steps := []state{{wire.ModeBond, 1}, {wire.ModeRedundant, 0}, {wire.ModeLatency, 1}, {wire.ModeBond, 0}}
 	var got []state
 	for i, to := range steps {
 		n.after(time.Duration(1+i)*time.Second, func() {
@@ -60,7 +60,7 @@ func TestTreat(t *testing.T) {
 		if alone := second < first/10; alone != (to.group == 1) {
 			t.Errorf("%+v: %d and %d bytes", to, first, second)
 		}
-		if (copies > 100*unit.KB) != (to.mode == wire.Redundant) {
+		if (copies > 100*unit.KB) != (to.mode == wire.ModeRedundant) {
 			t.Errorf("%+v: %v of copies", to, copies)
 		}
 	}
@@ -88,29 +88,29 @@ func TestClassUpdateOutOfOrder(t *testing.T) {
 		mode  wire.Mode
 		group wire.GroupID
 	}{
-		{wire.ClassUpdate{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 7}, wire.Latency, 7},
-		{wire.Open{Stream: 1, Mode: wire.Redundant, Group: 3, Dest: "a:1"}, wire.Latency, 7},
-		{wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.Redundant, Group: 3}, wire.Latency, 7},
-		{wire.ClassUpdate{Stream: 1, Serial: 3, Mode: wire.Bond}, wire.Bond, 0},
+		{wire.ClassUpdate{Stream: 1, Serial: 2, Mode: wire.ModeLatency, Group: 7}, wire.ModeLatency, 7},
+		{wire.Open{Stream: 1, Mode: wire.ModeRedundant, Group: 3, Dest: "a:1"}, wire.ModeLatency, 7},
+		{wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.ModeRedundant, Group: 3}, wire.ModeLatency, 7},
+		{wire.ClassUpdate{Stream: 1, Serial: 3, Mode: wire.ModeBond}, wire.ModeBond, 0},
 	} {
 		if err := receive(server, c.frame); err != nil {
 			t.Fatal(err)
 		}
 		is(c.mode, c.group)
 	}
-	if server.SetClass(99, wire.Bond, 0) {
+	if server.SetClass(99, wire.ModeBond, 0) {
 		t.Error("a stream that there is not was changed")
 	}
 	if _, err := primary.OpenStream("a:1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := receive(primary, wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.Latency}); !errors.Is(err,
+	if err := receive(primary, wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.ModeLatency}); !errors.Is(err,
 		wire.ErrMalformed) {
 		t.Errorf("the server changes a stream: %v", err)
 	}
 	server.ResetStream(1, wire.CodeClosed, "")
 	if _, _, ok := server.ClassOf(1); ok || receive(server,
-		wire.ClassUpdate{Stream: 1, Serial: 9, Mode: wire.Latency}) != nil {
+		wire.ClassUpdate{Stream: 1, Serial: 9, Mode: wire.ModeLatency}) != nil {
 		t.Error("one that has ended")
 	}
 }
@@ -126,7 +126,7 @@ func TestClassUpdateKeepsGroups(t *testing.T) {
 	}
 	s.SetGroup(5)
 	for _, g := range []wire.GroupID{7, 5, 7, 0} {
-		b.SetClass(s.ID(), wire.Bond, g)
+		b.SetClass(s.ID(), wire.ModeBond, g)
 	}
 	if used := b.UsedGroups(); !used[5] || !used[7] || !used[0] || len(used) != 3 {
 		t.Errorf("%v", used)
@@ -175,7 +175,7 @@ func TestClassUpdateFreesGroups(t *testing.T) {
 	add(1)
 	sent := send(1) // OPEN
 	for g := wire.GroupID(2); g <= 1000; g++ {
-		b.SetClass(s.ID(), wire.Bond, g)
+		b.SetClass(s.ID(), wire.ModeBond, g)
 		newer := send(1)
 		if g > 2 {
 			is(g-2, g-1, g)
@@ -184,11 +184,11 @@ func TestClassUpdateFreesGroups(t *testing.T) {
 		is(g-1, g)
 		sent = newer
 	}
-	b.SetClass(s.ID(), wire.Latency, 1000) // it stays where it is
+	b.SetClass(s.ID(), wire.ModeLatency, 1000) // it stays where it is
 	is(999, 1000)
-	b.SetClass(s.ID(), wire.Bond, 999) // and comes back
+	b.SetClass(s.ID(), wire.ModeBond, 999) // and comes back
 	sent = send(1)
-	b.SetClass(s.ID(), wire.Bond, 1001)
+	b.SetClass(s.ID(), wire.ModeBond, 1001)
 	send(1)
 	knows(1, sent)
 	is(999, 1001)
@@ -226,12 +226,12 @@ func TestRetiredGroup(t *testing.T) {
 	receive(wire.Open{Stream: 1, Group: 2, Dest: "a:1"})
 	receive(wire.Open{Stream: 3, Group: 2, Dest: "a:1"})
 	receive(wire.ClassTable{Serial: 2, Groups: []wire.Group{{ID: 2, Weight: 1}}})
-	receive(wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.Latency, Group: 1})
-	if m, g, ok := b.ClassOf(1); m != wire.Bond || g != 2 || !ok {
+	receive(wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.ModeLatency, Group: 1})
+	if m, g, ok := b.ClassOf(1); m != wire.ModeBond || g != 2 || !ok {
 		t.Errorf("CLASS_UPDATE: mode %v, group %d, %v", m, g, ok)
 	}
-	receive(wire.ClassUpdate{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 3}) // a later class table names it
-	if m, g, ok := b.ClassOf(1); m != wire.Latency || g != 3 || !ok {
+	receive(wire.ClassUpdate{Stream: 1, Serial: 2, Mode: wire.ModeLatency, Group: 3}) // a later class table names it
+	if m, g, ok := b.ClassOf(1); m != wire.ModeLatency || g != 3 || !ok {
 		t.Errorf("the next CLASS_UPDATE: mode %v, group %d, %v", m, g, ok)
 	}
 	open := wire.Open{Stream: 2, Group: 1, Dest: "a:1"}

@@ -28,7 +28,7 @@ func measureOutage(t *testing.T, scheduler string, redundant bool,
 	last, read := n.now, 0
 	n.run(func() bool {
 		if tr.s[1] != nil && redundant {
-			tr.s[1].SetMode(wire.Redundant)
+			tr.s[1].SetMode(wire.ModeRedundant)
 		}
 		if tr.read > read {
 			if read == 0 {

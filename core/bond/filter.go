@@ -117,7 +117,7 @@ func (f *subflowFilter) permitsSmall(p *subflow) bool {
 
 // isGuided reports whether the guide decides about a route.
 func (f *subflowFilter) isGuided(r *route) bool {
-	return f.guide != nil && r.mode == wire.Bond && r.boundTo == 0
+	return f.guide != nil && r.mode == wire.ModeBond && r.boundTo == 0
 }
 
 // refreshRoute refreshes the answer for the route of stream id. It is called before each segment.
@@ -164,13 +164,13 @@ func (f *subflowFilter) permitsSubflow(r *route, id wire.SubflowID) bool {
 	if !f.classes.findClass(r.group).permitsSubflow(id) {
 		return false
 	}
-	return f.guide == nil || r.mode != wire.Bond || r.allowsAll || slices.Contains(r.answer.subflows, id)
+	return f.guide == nil || r.mode != wire.ModeBond || r.allowsAll || slices.Contains(r.answer.subflows, id)
 }
 
 // isLimited reports whether a route may exclude some subflows.
 func (f *subflowFilter) isLimited(r *route) bool {
 	c := f.classes.findClass(r.group)
-	return r.boundTo != 0 || f.guide != nil && r.mode == wire.Bond || c != nil && c.limited
+	return r.boundTo != 0 || f.guide != nil && r.mode == wire.ModeBond || c != nil && c.limited
 }
 
 // appendPermitted appends the subflows of view that a route may use to list.

@@ -54,7 +54,7 @@ func TestSubflowFilterPermits(t *testing.T) {
 		{name: "guide", guide: []wire.SubflowID{2}, want: []wire.SubflowID{2}},
 		{name: "the guide allows none", guide: []wire.SubflowID{}, want: []wire.SubflowID{1, 2, 3}},
 		{name: "guide and class", guide: []wire.SubflowID{1, 2}, route: route{group: 1}, want: []wire.SubflowID{2}},
-		{name: "not of mode Bond", guide: []wire.SubflowID{2}, route: route{mode: wire.Latency},
+		{name: "not of mode Bond", guide: []wire.SubflowID{2}, route: route{mode: wire.ModeLatency},
 			want: []wire.SubflowID{1, 2, 3}},
 		{name: "silent", guide: []wire.SubflowID{2}, silent: 2, want: []wire.SubflowID{1, 2, 3}},
 		{name: "avoided", guide: []wire.SubflowID{2}, avoid: 2, want: []wire.SubflowID{1, 2, 3}},

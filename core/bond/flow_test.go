@@ -400,7 +400,7 @@ func TestNumbers(t *testing.T) {
 				want = !seen[n]
 			}
 			if got := w.add(n); got != want {
-				t.Fatalf("fresh(%d) = %v with %d the highest, want %v", n, got, top, want)
+				t.Fatalf("add(%d) = %v with %d the highest, want %v", n, got, top, want)
 			}
 			if want {
 				seen[n] = true

@@ -74,7 +74,7 @@ func (b *Bond) ListStreams(limit int) (list []StreamInfo) {
 		if b.cfg.OpensStreams {
 			i.In = s.route.choice
 		}
-		if b.filter.guide != nil && s.route.mode == wire.Bond && !s.route.allowsAll {
+		if b.filter.guide != nil && s.route.mode == wire.ModeBond && !s.route.allowsAll {
 			i.Out = wire.Choice{Subflows: slices.Clone(s.route.answer.subflows), Reason: s.route.answer.reason}
 		} else if g := b.classes.findClass(s.route.group); g != nil && g.limited {
 			i.Out = wire.Choice{Subflows: slices.Clone(g.allowed), Reason: "policy"}

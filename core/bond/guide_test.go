@@ -29,12 +29,12 @@ func (g *simGuide) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 	b := n.ends[d]
 	s := b.streams.all[f.Stream]
-	if s != nil && s.route.mode != wire.Redundant && b.Scheduler() != "redundant" &&
+	if s != nil && s.route.mode != wire.ModeRedundant && b.Scheduler() != "redundant" &&
 		!b.classes.findClass(s.route.group).permitsSubflow(on.id) {
 		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
 			"%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
 	}
-	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.Bond ||
+	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.ModeBond ||
 		slices.Contains(s.route.answer.subflows, on.id) {
 		return
 	}
@@ -124,7 +124,7 @@ func TestStreamList(t *testing.T) {
 	}
 	if len(other) != 1 || !slices.Equal(other[0].In.Subflows, []wire.SubflowID{1}) || other[0].In.Reason != "by size" ||
 		other[0].Received == 0 {
-		t.Errorf("the opener was told %+v", other)
+		t.Errorf("the opener was notified of %+v", other)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestChoicesOfManyStreams(t *testing.T) {
 		}
 	}
 	b.control.frames = b.control.frames[:0] // OPENED of each
-	told := 0
+	notified := 0
 	for range 20 {
 		_, seg := b.NextSegment(now, nil)
 		if len(seg) > 2*maxSegment {
@@ -210,14 +210,14 @@ func TestChoicesOfManyStreams(t *testing.T) {
 		}
 		_ = eachFrame(seg, func(f wire.Type, _ []byte) error {
 			if f == wire.TypeChoice {
-				told++
+				notified++
 			}
 			return nil
 		})
 		b.MarkIdle(1)
 		now = now.Add(maxAnswerAge)
 	}
-	if told < maxNotices {
-		t.Errorf("%d of %d streams are told of", told, streams)
+	if notified < maxNotices {
+		t.Errorf("%d of %d streams are notified of", notified, streams)
 	}
 }

@@ -186,7 +186,7 @@ type simPath struct {
 	relay     bool        // its reports about the pipe go by the opener
 	reporting [2]bool
 	reported  [2]wire.HopState
-	lies      *[2]lie // by direction; nil: it is honest
+	reports   *[2]falseReports // by direction; nil: it is honest
 
 	early [2][][]byte // segments that arrived before the end had the subflow
 	got   [2]uint64   // bytes delivered to each end
@@ -269,8 +269,8 @@ func (n *simNet) report(p *simPath, d int) {
 	s := wire.HopState{Received: far.written, Forwarded: far.acked, Rate: far.rate(n.now), RTT: far.roundTrip(n.now),
 		AppLimited: far.written == far.acked}
 	heard := true
-	if p.lies != nil {
-		s, heard = p.lies[d].distortReport(s, n.now.Sub(simStart))
+	if p.reports != nil {
+		s, heard = p.reports[d].distortReport(s, n.now.Sub(simStart))
 	}
 	if s == p.reported[d] || !heard {
 		return

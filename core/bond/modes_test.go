@@ -99,8 +99,8 @@ func TestLatencyMode(t *testing.T) {
 			n.run(done)
 			return g.p95(), tr.done.Sub(start)
 		}
-		_, alone := run(wire.Bond, time.Hour)
-		for _, mode := range []wire.Mode{wire.Latency, wire.Bond} {
+		_, alone := run(wire.ModeBond, time.Hour)
+		for _, mode := range []wire.Mode{wire.ModeLatency, wire.ModeBond} {
 			delay, took := run(mode, 25*time.Millisecond)
 			t.Logf("%s: p95 %v in mode %v; the download takes %v instead of %v", c.name, delay.Round(time.Millisecond), mode,
 				took.Round(time.Millisecond), alone.Round(time.Millisecond))
@@ -121,7 +121,7 @@ func TestLatencyMoves(t *testing.T) {
 	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	tr := &transfer{size: int(4 * unit.MB)}
 	done := n.carry([]*transfer{tr})
-	g := n.addMessages(wire.Latency, 10*time.Millisecond)
+	g := n.addMessages(wire.ModeLatency, 10*time.Millisecond)
 	n.after(time.Second, func() { n.kill(n.paths[0]) })
 	n.run(done)
 	sent, worst := len(g.sent), slices.Max(g.delay)
@@ -143,8 +143,8 @@ func TestModeChanges(t *testing.T) {
 		mode            wire.Mode
 		pending, urgent unit.Bytes
 		ready, express  int
-	}{{wire.Latency, 0, 1000, 0, 1}, {wire.Latency, 0, 1000, 0, 1}, {wire.Redundant, 1000, 0, 1, 0},
-		{wire.Bond, 1000, 0, 1, 0}} {
+	}{{wire.ModeLatency, 0, 1000, 0, 1}, {wire.ModeLatency, 0, 1000, 0, 1}, {wire.ModeRedundant, 1000, 0, 1, 0},
+		{wire.ModeBond, 1000, 0, 1, 0}} {
 		s.SetMode(c.mode)
 		if b.backlog.pending != c.pending || b.backlog.lowLatencyPending != c.urgent || len(b.backlog.ready) != c.ready ||
 			len(b.backlog.lowLatency) != c.express {
@@ -152,7 +152,7 @@ func TestModeChanges(t *testing.T) {
 				len(b.backlog.ready), len(b.backlog.lowLatency))
 		}
 	}
-	s.SetMode(wire.Latency)
+	s.SetMode(wire.ModeLatency)
 	s.Reset(wire.CodeClosed, "")
 	if b.backlog.pending != 0 || b.backlog.lowLatencyPending != 0 {
 		t.Errorf("after a reset %v are pending, %v urgent", b.backlog.pending, b.backlog.lowLatencyPending)

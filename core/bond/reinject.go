@@ -42,8 +42,8 @@ func (r *reinjector) hasTimelyOther(not *subflow, now time.Time) bool {
 	return false
 }
 
-// recallInFlight returns what subflow p has in flight beyond a byte count to the meta buffers,
-// once. It returns how many stream bytes were sent in vain.
+// recallInFlight queues what subflow p has in flight beyond a byte count again, once. It returns how
+// many stream bytes are sent twice by that.
 func (r *reinjector) recallInFlight(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
 	all := p.inFlight.all()
 	for i := range all {
@@ -121,20 +121,20 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	if s, ok := r.scheduler.(sched.Recaller); ok {
 		rule = s.Recall
 	}
-	what := rule(r.view, r.eta, r.ledger)
-	if what.From == 0 || !r.subflows.hasIdleExcept(what.From) {
+	recall := rule(r.view, r.eta, r.ledger)
+	if recall.From == 0 || !r.subflows.hasIdleExcept(recall.From) {
 		return
 	}
-	slow := r.subflows.find(what.From)
+	slow := r.subflows.find(recall.From)
 	nothingElse := r.backlog.pending == 0
 	if !nothingElse && slow.deliversSoon(now) {
 		return
 	}
-	var back unit.Bytes
+	var recalled unit.Bytes
 	all := slow.inFlight.all()
-	for i := len(all) - 1; i >= 0 && what.Bytes > 0; i-- {
+	for i := len(all) - 1; i >= 0 && recall.Bytes > 0; i-- {
 		f := &all[i]
-		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.route, slow, what.Bytes,
+		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.route, slow, recall.Bytes,
 			r.backlog.contendingBytes(f.stream), now)) {
 			slow.inFlight.markRecalled(f)
 			f.tailRecalled = true
@@ -142,18 +142,18 @@ func (r *reinjector) reinjectTail(now time.Time) {
 			if f.frameType == wire.TypeFin {
 				f.stream.finRecalled = true
 			}
-			what.Bytes -= unit.Bytes(f.to - f.from)
+			recall.Bytes -= unit.Bytes(f.to - f.from)
 			n := r.requeueFrame(f, slow, now, true, "eta")
-			back += n
+			recalled += n
 			if n > 0 && nothingElse {
 				r.backlog.avoided = slow.id
 			}
 		}
 	}
-	back -= min(back, r.withdrawSegment(slow))
-	r.stats.ReinjectedTail += back
-	if what.Budgeted {
-		r.ledger.SmallGapRecalls += back
+	recalled -= min(recalled, r.withdrawSegment(slow))
+	r.stats.ReinjectedTail += recalled
+	if recall.Budgeted {
+		r.ledger.SmallGapRecalls += recalled
 	}
 }
 
@@ -168,8 +168,8 @@ func (p *subflow) tailView(now time.Time) sched.Subflow {
 	if !some {
 		v.InFlight = 0
 	}
-	timely := v.PAD - n.AckLate
-	v.Tail = max(n.AckLate, timely-min(timely, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
+	timelyPAD := v.PAD - n.AckLate
+	v.Tail = max(n.AckLate, timelyPAD-min(timelyPAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
 	return v
 }
 

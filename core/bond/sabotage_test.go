@@ -144,11 +144,11 @@ var sabotages = []sabotage{
 	{"what is sent twice is not counted", func(_ *simNet, _ int, b *Bond) {
 		b.stats.LostSubflow, b.stats.ReinjectedSilent, b.stats.ReinjectedTail, b.stats.Redundant = 0, 0, 0, 0
 	}},
-	{"writers are not told of room", func(_ *simNet, _ int, b *Bond) {
+	{"writers are not notified of room", func(_ *simNet, _ int, b *Bond) {
 		b.streams.changed = slices.DeleteFunc(b.streams.changed,
 			func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.reassembly.finalSizeKnown })
 	}},
-	{"readers are not told of bytes", func(_ *simNet, _ int, b *Bond) {
+	{"readers are not notified of bytes", func(_ *simNet, _ int, b *Bond) {
 		b.streams.changed = slices.DeleteFunc(b.streams.changed,
 			func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
 	}},

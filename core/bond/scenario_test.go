@@ -336,7 +336,7 @@ func (sc *scenario) addStreams(r dice, total float64) {
 			}
 		}
 		if r.chance(0.2) {
-			st.mode = []wire.Mode{wire.Latency, wire.Redundant}[r.IntN(2)]
+			st.mode = []wire.Mode{wire.ModeLatency, wire.ModeRedundant}[r.IntN(2)]
 		}
 		if r.chance(0.2) {
 			st.await = 1 + st.talk[1].Bytes/(1+r.IntN(8))

@@ -135,10 +135,10 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 	f := fillSpec{room: p.segmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoided != 0,
 		ahead: l.streamShare(t.decision.Diff, t.stream)} // streams share the faster subflows
 	p.streamsFirst = false
-	redundant := len(l.ready) > 0 && l.ready[0].route.mode == wire.Redundant
+	redundant := len(l.ready) > 0 && l.ready[0].route.mode == wire.ModeRedundant
 	for i, n := 0, len(l.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
 		s := l.ready[i]
-		if (s.route.mode == wire.Redundant) != redundant {
+		if (s.route.mode == wire.ModeRedundant) != redundant {
 			break
 		}
 		if s != t.stream { // the scheduler was asked about that one
@@ -196,8 +196,8 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		f.room -= len(buf) - at
 	}
 	if len(s.send.unsent) == 0 {
-		if s.route.burst <= shortBurst && w.backlog.pending > s.backlog.countedBytes && !w.backlog.hasPendingAbove(r.priority) {
-			p.extendLowLatency(now.Add(lowLatencyPeriod)) // others must not make it wait for their queue
+		if s.route.burst <= shortBurst && w.backlog.othersMayWait(s, r.priority) {
+			p.extendLowLatency(now.Add(lowLatencyPeriod)) // they must not make it wait for their queue
 		}
 		s.route.burst = 0
 	}
@@ -238,15 +238,15 @@ type copiedSpan struct {
 
 // copyToOthers lists bytes that p carries for each other live subflow. A list holds at most what
 // streams have in flight.
-func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (any bool) {
+func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (copied bool) {
 	for _, q := range w.subflows.list {
 		if q == p || q.isSilent() || !w.filter.permitsSubflow(&c.stream.route, q.id) {
 			continue
 		}
-		any = true
+		copied = true
 		q.copies = append(q.neededCopies(), c)
 	}
-	return any
+	return copied
 }
 
 // neededCopies drops the oldest copies that are no longer needed and returns the rest.

@@ -151,7 +151,7 @@ func (d *silenceDetector) scheduleWake(now time.Time) {
 // recordNewBytes records that p delivered new bytes.
 func (d *silenceDetector) recordNewBytes(p *subflow, now time.Time) {
 	if pause := now.Sub(d.lastData); pause >= recentActivity {
-		d.lastPause = 0 // activity starts anew
+		d.lastPause = 0 // activity begins again
 	} else if pause > minSilence && !d.lastStalled.After(d.lastData) {
 		d.lastPause = pause // otherwise it was a stall, which predicts nothing
 	}
@@ -190,7 +190,7 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 		switch {
 		case trouble.After(p.lastProbeTime) && !p.lastData.After(trouble):
 			at = p.lastData.Add(minSilence) // until then it may be delivering bytes
-		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity && (p == one || !d.broughtNewest(p)):
+		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity && (p == one || !d.deliveredLast(p)):
 			at = d.lastData.Add(d.quietTime(p))
 		default:
 			continue
@@ -205,15 +205,15 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 
 // quietTime returns how long nothing must have arrived before p is probed.
 func (d *silenceDetector) quietTime(p *subflow) time.Duration {
-	if d.broughtNewest(p) && p.isConfirmedAlive() {
+	if d.deliveredLast(p) && p.isConfirmedAlive() {
 		return max(minQuietTime, min(d.lastPause*5/4, maxQuietTime))
 	}
 	return minQuietTime
 }
 
-// broughtNewest reports whether p delivered bytes until the end: since then the far end has not had
-// the time to find it silent.
-func (d *silenceDetector) broughtNewest(p *subflow) bool {
+// deliveredLast reports whether p delivered bytes within minSilence before the newest: the far end
+// has had no time to find it silent.
+func (d *silenceDetector) deliveredLast(p *subflow) bool {
 	return d.lastData.Sub(p.lastData) < minSilence
 }
 
@@ -221,7 +221,7 @@ func (d *silenceDetector) broughtNewest(p *subflow) bool {
 // nil. It prefers direct ones, which wake no helper, and then the one with the newest bytes.
 func (d *silenceDetector) probeCandidate() (one *subflow) {
 	for _, p := range d.subflows.list {
-		if d.broughtNewest(p) && (one == nil || one.est.Helped && !p.est.Helped ||
+		if d.deliveredLast(p) && (one == nil || one.est.Helped && !p.est.Helped ||
 			one.est.Helped == p.est.Helped && p.lastData.After(one.lastData)) {
 			one = p
 		}

@@ -21,9 +21,9 @@ func (pams) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	})
 }
 
-// pickUnlessFaster uses the idle subflow of least earliest, unless busy ones deliver all remaining
+// pickUnlessFaster uses the idle subflow that delivers earliest, unless busy ones deliver all remaining
 // bytes before it does at the latest. earliest and latest return when a subflow delivers a byte given
-// to it now, carried how many bytes it carries until a time.
+// to it now, and carried returns how many bytes it carries until a time.
 func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, earliest, latest func(*Subflow) time.Duration,
 	carried func(*Subflow, time.Duration) unit.Bytes) Decision {
 	t := leastIdle(subflows, earliest)

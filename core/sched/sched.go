@@ -182,11 +182,11 @@ func New(name string) (Scheduler, error) {
 	if share, ok := strings.CutPrefix(name, "ratio:"); ok {
 		return newRatio(name, share)
 	}
-	mk, ok := constructors[name]
+	construct, ok := constructors[name]
 	if !ok {
 		return nil, fmt.Errorf("unknown scheduler %q: use one of %s", name, strings.Join(Names(), ", "))
 	}
-	return mk(), nil
+	return construct(), nil
 }
 
 // leastIdle returns the idle subflow of least key, or nil.

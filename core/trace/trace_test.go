@@ -316,8 +316,8 @@ func TestNotifyChanges(t *testing.T) {
 		r  *Recorder
 		on bool
 	}{{nil, false}, {New(file, "primary", quiet), true}} {
-		var told []Event
-		r := c.r.NotifyChanges("primary", func(e Event) { told = append(told, e) })
+		var notified []Event
+		r := c.r.NotifyChanges("primary", func(e Event) { notified = append(notified, e) })
 		if r.Enabled() != c.on {
 			t.Errorf("on: %v", r.Enabled())
 		}
@@ -330,13 +330,13 @@ func TestNotifyChanges(t *testing.T) {
 			}
 		}
 		r.Close()
-		for _, e := range told {
+		for _, e := range notified {
 			if !e.Kind.IsChange() || e.Bond != "b" || e.Who != "primary" || e.T == 0 {
-				t.Errorf("told %+v", e)
+				t.Errorf("notified of %+v", e)
 			}
 		}
-		if len(told) != changes || changes == 0 {
-			t.Errorf("told of %d kinds of %d", len(told), changes)
+		if len(notified) != changes || changes == 0 {
+			t.Errorf("notified of %d kinds of %d", len(notified), changes)
 		}
 	}
 	if got := all(t, strings.NewReader(file.text())); len(got) != len(Kinds()) {

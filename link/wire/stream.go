@@ -34,13 +34,13 @@ type Mode uint8
 
 // Modes.
 const (
-	Bond      Mode = iota // over all subflows, as the scheduler decides
-	Latency               // over the subflow of least delay, before bulk data
-	Redundant             // every byte over every subflow; the first copy counts
+	ModeBond      Mode = iota // over all subflows, as the scheduler decides
+	ModeLatency               // over the subflow of least delay, before bulk data
+	ModeRedundant             // every byte over every subflow; the first copy counts
 	modeCount
 )
 
-var modeNames = [modeCount]string{Bond: "bond", Latency: "latency", Redundant: "redundant"}
+var modeNames = [modeCount]string{ModeBond: "bond", ModeLatency: "latency", ModeRedundant: "redundant"}
 
 func (m Mode) String() string {
 	if m < modeCount {

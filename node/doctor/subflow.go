@@ -161,7 +161,7 @@ func (o *ownBond) closeBond() {
 }
 
 func (o *ownBond) dialProbe(context.Context) (net.Conn, error) {
-	c, err := o.endpoint.Dial(probe.Dest(ownSubflowID), wire.Bond, 0)
+	c, err := o.endpoint.Dial(probe.Dest(ownSubflowID), wire.ModeBond, 0)
 	if err != nil {
 		return nil, err
 	}

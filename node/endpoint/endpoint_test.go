@@ -123,7 +123,7 @@ func (p *bondPair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool)
 
 func (p *bondPair) dialStream() *Conn {
 	p.t.Helper()
-	c, err := p.client.Dial("test:1", wire.Bond, 0)
+	c, err := p.client.Dial("test:1", wire.ModeBond, 0)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("a stream of a closed bond is readable")
 	}
-	if _, err := p.client.Dial("test:1", wire.Bond, 0); !errors.Is(err, ErrClosed) {
+	if _, err := p.client.Dial("test:1", wire.ModeBond, 0); !errors.Is(err, ErrClosed) {
 		t.Errorf("Dial after Close: %v", err)
 	}
 	if !p.server.PeerClosed() { // Close has waited for the acknowledgement
@@ -453,7 +453,7 @@ func TestStreamOpenedDuringFarewell(t *testing.T) {
 					return
 				default:
 				}
-				if c, err := p.client.Dial("test:1", wire.Bond, 0); err == nil {
+				if c, err := p.client.Dial("test:1", wire.ModeBond, 0); err == nil {
 					defer c.Close()
 				}
 			}

@@ -63,7 +63,7 @@ func TestClassesAreReused(t *testing.T) {
 					t.Fatalf("class %d means %s, and meant %s", id, class.Key(), was)
 				}
 				meant[id] = class.Key()
-				c, err := b.active.endpoint.Dial("web:80", wire.Bond, id)
+				c, err := b.active.endpoint.Dial("web:80", wire.ModeBond, id)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -35,7 +35,7 @@ func TestRest(t *testing.T) {
 		answer := make(chan error)
 		go func() {
 			time.Sleep(10 * time.Second)
-			_, err := s.dialStream(t.Context(), "web:80", wire.Bond, nil)
+			_, err := s.dialStream(t.Context(), "web:80", wire.ModeBond, nil)
 			answer <- err
 		}()
 		if d := took(); d != 10*time.Second {

@@ -238,7 +238,7 @@ func BenchmarkRules(b *testing.B) {
 		p.file.activate(rules, nil)
 		b.Run(strings.Fields(kind)[0], func(b *testing.B) {
 			for b.Loop() {
-				if how, err := p.decideConn(app, "www.example.net:443"); err != nil || how.mode != wire.Bond {
+				if how, err := p.decideConn(app, "www.example.net:443"); err != nil || how.mode != wire.ModeBond {
 					b.Fatal(how, err)
 				}
 			}

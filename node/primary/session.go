@@ -244,7 +244,7 @@ func (b *sessions) dialOnSubflow(ctx context.Context, dest string, id wire.Subfl
 	if err := b.awaitSubflow(ctx); err != nil {
 		return nil, err
 	}
-	c, err := b.active.endpoint.Dial(dest, wire.Bond, 0)
+	c, err := b.active.endpoint.Dial(dest, wire.ModeBond, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func TestPatience(t *testing.T) {
 		b := newSessions(t, time.Minute)
 		dial := func() time.Duration {
 			began := time.Now()
-			if _, err := b.dialStream(t.Context(), "web:80", wire.Bond, nil); err == nil {
+			if _, err := b.dialStream(t.Context(), "web:80", wire.ModeBond, nil); err == nil {
 				t.Fatal("a stream without a subflow")
 			}
 			return time.Since(began)
@@ -77,7 +77,7 @@ func TestClassPatience(t *testing.T) {
 		lasts := func(want time.Duration) {
 			t.Helper()
 			began := time.Now()
-			c, err := b.active.endpoint.Dial("web:80", wire.Bond, id)
+			c, err := b.active.endpoint.Dial("web:80", wire.ModeBond, id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSessions(t, time.Minute)
 		old := b.currentSession()
-		c, err := old.endpoint.Dial("web:80", wire.Bond, 0)
+		c, err := old.endpoint.Dial("web:80", wire.ModeBond, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -203,7 +203,7 @@ func TestLostBondsMakeRoom(t *testing.T) {
 	defer web.Close()
 	open := func(e *endpoint.Endpoint) error {
 		t.Helper()
-		c, err := e.Dial(web.Addr().String(), wire.Bond, 0)
+		c, err := e.Dial(web.Addr().String(), wire.ModeBond, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -128,7 +128,7 @@ func startEchoes(t *testing.T, s *Server) (check func()) {
 		}
 	}()
 	e, _ := bondWith(t, s, key, 9)
-	c, err := e.Dial(web.Addr().String(), wire.Bond, 0)
+	c, err := e.Dial(web.Addr().String(), wire.ModeBond, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

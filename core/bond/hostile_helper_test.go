@@ -18,15 +18,15 @@ import (
 )
 
 var (
-	liesFlag    = flag.Int("lies", 300, "how many hostile helpers TestHostileHelper draws")
-	showFlag    = flag.Int("show", 2, "how many hostile helpers TestHostileHelper shows")
-	lieSeedFlag = flag.Uint64("lie-seed", 0, "the first seed of TestHostileHelper; 0: a new one at each run")
+	helpersFlag    = flag.Int("helpers", 300, "how many hostile helpers TestHostileHelper draws")
+	showFlag       = flag.Int("show", 2, "how many hostile helpers TestHostileHelper shows")
+	helperSeedFlag = flag.Uint64("helper-seed", 0, "the first seed of TestHostileHelper; 0: a new one at each run")
 )
 
-// lie describes the false reports of a hostile helper.
-type lie struct {
-	from, to time.Duration // while it lies, from the beginning on
-	every    time.Duration // its mood changes that often; 0: never
+// falseReports describes the false reports of a hostile helper.
+type falseReports struct {
+	from, to time.Duration // when it reports falsely, from the beginning
+	every    time.Duration // it alternates between false and true that often; 0: never
 	rate     unit.Rate     // 0: the true one
 	times    float64       // its factor on the true rate, if rate is 0
 	rtt      time.Duration // 0: the true one
@@ -37,7 +37,7 @@ type lie struct {
 }
 
 // distortReport returns the false report of a state, and whether it is sent.
-func (l *lie) distortReport(s wire.HopState, since time.Duration) (wire.HopState, bool) {
+func (l *falseReports) distortReport(s wire.HopState, since time.Duration) (wire.HopState, bool) {
 	if since < l.from || since > l.to || l.every > 0 && since/l.every%2 == 1 {
 		return s, true
 	}
@@ -61,23 +61,23 @@ func (l *lie) distortReport(s wire.HopState, since time.Duration) (wire.HopState
 	return s, !l.mute
 }
 
-// lyingHelperCase is a transfer over a direct subflow, and a helper that need not be honest.
-type lyingHelperCase struct {
+// hostileHelperCase is a transfer over a direct subflow, and a helper that need not be honest.
+type hostileHelperCase struct {
 	seed    uint64
 	direct  hopPlan
 	pipe    hopPlan
 	hs      hopPlan
-	buffer  unit.Bytes // of the helper; 0: it acknowledges all that comes
-	lies    [2]lie     // by direction
+	buffer  unit.Bytes      // of the helper; 0: it acknowledges all that comes
+	reports [2]falseReports // by direction
 	size    int
 	streams int
 	up      bool
 	late    time.Duration // how long the bond is there before the transfer
 }
 
-func newLiarCase(seed uint64) *lyingHelperCase {
+func newHostileHelperCase(seed uint64) *hostileHelperCase {
 	r := dice{rand.New(rand.NewPCG(seed, 18))}
-	c := &lyingHelperCase{seed: seed, up: r.chance(0.4), streams: 1,
+	c := &hostileHelperCase{seed: seed, up: r.chance(0.4), streams: 1,
 		direct: evenHop(r.rate(unit.Mbps, 50*unit.Mbps), r.duration(2*ms, 60*ms))}
 	if r.chance(0.2) {
 		c.streams = 2 + r.IntN(4)
@@ -117,8 +117,8 @@ func newLiarCase(seed uint64) *lyingHelperCase {
 	if r.chance(0.5) {
 		c.buffer = unit.Bytes(r.logUniform(32e3, 4e6))
 	}
-	for d := range c.lies {
-		l := &c.lies[d]
+	for d := range c.reports {
+		l := &c.reports[d]
 		l.to = time.Hour
 		switch r.IntN(4) {
 		case 0:
@@ -155,7 +155,7 @@ func evenHop(rate unit.Rate, delay time.Duration) (h hopPlan) {
 }
 
 // run carries the transfer with the helper or without it, and returns how long it took.
-func (c *lyingHelperCase) run(helper bool) (took time.Duration, err error) {
+func (c *hostileHelperCase) run(helper bool) (took time.Duration, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			f, ok := r.(simFailure)
@@ -171,7 +171,7 @@ func (c *lyingHelperCase) run(helper bool) (took time.Duration, err error) {
 	n.addPath(1, make2(&c.direct), nil)
 	if helper {
 		p := n.newPath(2, make2(&c.hs), make2(&c.pipe))
-		p.buffer, p.lies = c.buffer, &c.lies
+		p.buffer, p.reports = c.buffer, &c.reports
 		for d := range 2 {
 			n.join(p, d)
 			n.ends[d].SetJoinRTT(2, p.hops[0][0].roundTrip(n.now)+p.hops[0][1].roundTrip(n.now))
@@ -188,7 +188,7 @@ func (c *lyingHelperCase) run(helper bool) (took time.Duration, err error) {
 	return n.now.Sub(begin), nil
 }
 
-func (c *lyingHelperCase) String() string {
+func (c *hostileHelperCase) String() string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "size %d, %d streams, up %v, after %v, helper's buffer %v\n", c.size, c.streams, c.up, c.late,
 		c.buffer)
@@ -198,22 +198,22 @@ func (c *lyingHelperCase) String() string {
 			fmt.Fprintf(&w, "    %+v\n", f)
 		}
 	}
-	fmt.Fprintf(&w, "  lies up   %+v\n  lies down %+v", c.lies[0], c.lies[1])
+	fmt.Fprintf(&w, "  reports up   %+v\n  reports down %+v", c.reports[0], c.reports[1])
 	return w.String()
 }
 
 // TestHostileHelper: whatever a helper reports, and however it carries what it is
 // given, a bond is hardly slower with it than without it. Seeds are new at each run.
 //
-//	go test ./core/bond -run TestHostileHelper -v -lies 10000
-//	go test ./core/bond -run TestHostileHelper -v -lies 1 -lie-seed 42
+//	go test ./core/bond -run TestHostileHelper -v -helpers 10000
+//	go test ./core/bond -run TestHostileHelper -v -helpers 1 -helper-seed 42
 func TestHostileHelper(t *testing.T) {
-	first := *lieSeedFlag
+	first := *helperSeedFlag
 	if first == 0 {
 		first = rand.Uint64() >> 16
 	}
 	type result struct {
-		*lyingHelperCase
+		*hostileHelperCase
 		with, without time.Duration
 	}
 	var mu sync.Mutex
@@ -224,10 +224,10 @@ func TestHostileHelper(t *testing.T) {
 		wg.Go(func() {
 			for {
 				i := next.Add(1) - 1
-				if i >= int64(*liesFlag) {
+				if i >= int64(*helpersFlag) {
 					return
 				}
-				c := newLiarCase(first + uint64(i))
+				c := newHostileHelperCase(first + uint64(i))
 				with, err := c.run(true)
 				without, err2 := c.run(false)
 				if err != nil || err2 != nil {
@@ -275,7 +275,7 @@ func TestHostileHelper(t *testing.T) {
 	for i := k - 1; i >= max(0, k-*showFlag); i-- {
 		if ratio(i) > 1.1 {
 			t.Logf("seed %d: %.3f s instead of %.3f s, %.2f times\n%v", all[i].seed, all[i].with.Seconds(),
-				all[i].without.Seconds(), ratio(i), all[i].lyingHelperCase)
+				all[i].without.Seconds(), ratio(i), all[i].hostileHelperCase)
 		}
 	}
 }
@@ -303,7 +303,7 @@ func TestRecalledFromBoth(t *testing.T) { notSlower(t, []uint64{51153219129948})
 func notSlower(t *testing.T, seeds []uint64) {
 	t.Helper()
 	for _, seed := range seeds {
-		c := newLiarCase(seed)
+		c := newHostileHelperCase(seed)
 		with, err := c.run(true)
 		without, err2 := c.run(false)
 		if err != nil || err2 != nil {
