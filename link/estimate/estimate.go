@@ -195,113 +195,137 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if h.MinRTT == 0 {
 		h.MinRTT = h.SRTT
 	}
-	farRTT := p.farState.RTT
-	if farRTT == 0 && p.Helped {
-		farRTT = max(0, p.JoinRTT-h.MinRTT)
-	}
-	if p.JoinRTT > 0 && p.Helped { // never below the round trip seen end to end
-		farRTT = max(farRTT, p.arrivals.endToEndRTT(p.JoinRTT)-h.MinRTT)
-	}
-	th1, limited := p.nearMeter.Rate()
-	n := Estimate{Th1: th1, SRTT: h.SRTT + farRTT, MinRTT: h.MinRTT}
+	n := p.estimateNear(h)
 	if p.Helped {
+		farRTT := p.farRTT(h)
+		n.SRTT += farRTT
+		if n.DoublingTime > 0 {
+			n.DoublingTime = n.SRTT
+		}
 		n.MinRTT = p.arrivals.endToEndRTT(p.JoinRTT)
+		n.OWD += farRTT / 2
+		th2 := p.addFarRate(&n, h, farRTT)
+		p.addFarDelay(&n, now, h, farRTT/2, th2)
 	}
-	// Delayed acknowledgements of short transfers look like a queue. The rate of a train bounds what
-	// such a hop may grow to.
-	growing := limited && (h.isGrowing() || h.Blind || h.SlowStart && p.trainRate > 0)
-	if limited && h.Cwnd > 0 {
+	return n
+}
+
+// farRTT returns the round trip of hop 2, at least what is left of the one end to end.
+func (p *Subflow) farRTT(h Hop) time.Duration {
+	rtt := p.farState.RTT
+	if rtt == 0 {
+		rtt = max(0, p.JoinRTT-h.MinRTT)
+	}
+	if p.JoinRTT > 0 {
+		rtt = max(rtt, p.arrivals.endToEndRTT(p.JoinRTT)-h.MinRTT)
+	}
+	return rtt
+}
+
+// estimateNear returns the estimate of a subflow that consists of hop 1 alone.
+func (p *Subflow) estimateNear(h Hop) Estimate {
+	th1, lowerBound := p.nearMeter.Rate()
+	n := Estimate{Th1: th1, SRTT: h.SRTT, MinRTT: h.MinRTT, OWD: h.MinRTT / 2, RateKnown: !lowerBound,
+		ArrivalsMeasured: !lowerBound, Acked: p.ackedBytes}
+	if lowerBound && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
 	if n.Th1 == 0 {
 		n.Th1 = guessRate
 	}
-	if limited && p.trainRate > 0 {
+	if lowerBound && p.trainRate > 0 {
 		n.Th1 = max(th1, min(n.Th1, p.trainRate))
 	}
 	if h.PacingLimit > 0 {
 		n.Th1 = min(n.Th1, h.PacingLimit)
 	}
-	// What TCP keeps in flight with an empty queue does not wait: the propagation delay accounts
-	// for it.
-	n.B1 = max(0, h.Queue-n.Th1.Bytes(h.MinRTT))
-	owd1 := h.MinRTT / 2
-	n.Th, n.OWD, n.RateKnown = n.Th1, owd1, !limited
+	n.Th = n.Th1
+	// Delayed acknowledgements of short transfers look like a queue. The rate of a train bounds what
+	// such a hop may grow to.
+	growing := lowerBound && (h.isGrowing() || h.Blind || h.SlowStart && p.trainRate > 0)
 	switch {
+	case h.PacingLimit > 0:
+		n.Ceiling = h.PacingLimit
 	case !growing:
 		n.Ceiling = n.Th1
 	case p.trainRate > 0:
 		n.Ceiling = max(p.trainRate, n.Th1)
 	}
-	if h.PacingLimit > 0 {
-		n.Ceiling = h.PacingLimit
-	}
 	if growing && n.Ceiling != n.Th1 {
 		n.DoublingTime = n.SRTT
 	}
-	n.Acked = p.ackedBytes
-	if !p.Helped {
-		n.ArrivalsMeasured = n.RateKnown
-		n.QueueTime = n.Th1.Time(n.B1)
-		n.PAD = owd1 + n.QueueTime
-		n.PastPAD = n.PAD
-		return n
-	}
-	owd2 := farRTT / 2
-	n.OWD += owd2
-	th2 := p.farState.Rate
+	// What TCP keeps in flight with an empty queue does not wait: the propagation delay accounts
+	// for it.
+	n.B1 = max(0, h.Queue-n.Th1.Bytes(h.MinRTT))
+	n.QueueTime = n.Th1.Time(n.B1)
+	n.PAD = n.OWD + n.QueueTime
+	n.PastPAD = n.PAD
+	return n
+}
+
+// addFarRate adds the rate of hop 2, and what both hops may grow to, to an estimate of hop 1. It
+// returns the rate up to which hop 2 is used. Arrivals bound what a helper reports.
+func (p *Subflow) addFarRate(n *Estimate, h Hop, farRTT time.Duration) (th2 unit.Rate) {
+	nearKnown := n.RateKnown
+	th2 = p.farState.Rate
 	if p.farLimitSeen {
 		n.Th2 = th2
 	} else {
 		// A hop never seen at its limit is not taken as the limit. But its TCP begins with a small
 		// window, which grows with the acknowledged bytes.
-		window := unit.RateOf(initialWindow+unit.Bytes(p.acked), max(farRTT, time.Millisecond))
-		th2 = max(th2, min(n.Th1, window))
-	}
-	if p.trainRate > 0 && !p.farLimitSeen {
-		th2 = max(p.farState.Rate, min(th2, p.trainRate))
+		th2 = max(th2, min(n.Th1, unit.RateOf(initialWindow+unit.Bytes(p.acked), max(farRTT, time.Millisecond))))
+		if p.trainRate > 0 {
+			th2 = max(p.farState.Rate, min(th2, p.trainRate))
+		}
 	}
 	th2 = min(th2, p.arrivals.rateBound(p.acked, max(p.JoinRTT, h.MinRTT)))
 	n.Th = min(n.Th1, th2)
-	if !p.farLimitSeen && !p.arrivals.rateKnown {
+	// The slower hop must be known. The other one carries at least as much.
+	n.RateKnown = p.farLimitSeen && (!nearKnown || th2 <= n.Th1) || nearKnown && p.farState.Rate >= n.Th1
+	n.ArrivalsMeasured = p.arrivals.rateKnown || p.trainRate > 0
+	if p.farLimitSeen || p.arrivals.rateKnown {
+		if n.Ceiling == 0 || th2 < n.Ceiling {
+			n.Ceiling = th2
+		}
+	} else {
 		n.DoublingTime = n.SRTT
 		if p.trainRate > 0 {
-			most := max(p.trainRate, th2)
-			if !limited {
-				most = min(most, n.Th1)
+			n.Ceiling = max(p.trainRate, th2)
+			if nearKnown {
+				n.Ceiling = min(n.Ceiling, n.Th1)
 			}
 			if h.PacingLimit > 0 {
-				most = min(most, h.PacingLimit)
+				n.Ceiling = min(n.Ceiling, h.PacingLimit)
 			}
-			n.Ceiling = most
 		}
-	} else if n.Ceiling == 0 || th2 < n.Ceiling {
-		n.Ceiling = th2
 	}
 	if n.Ceiling > 0 && n.Th >= n.Ceiling {
 		n.DoublingTime = 0
 	}
-	// The slower hop must be known. The other one carries at least as much.
-	n.RateKnown = p.farLimitSeen && (!limited || th2 <= n.Th1) || !limited && p.farState.Rate >= n.Th1
-	// Count all bytes ahead of a new one, except those in transit on a hop. On hop 1 that is at
-	// most half of what its TCP has unacknowledged.
+	return th2
+}
+
+// addFarDelay adds the bytes on hop 2, which carries th2, and the delays over both hops to an
+// estimate of hop 1. It counts all bytes ahead of a new one, except those in transit on a hop. On
+// hop 1 that is at most half of what its TCP has unacknowledged.
+func (p *Subflow) addFarDelay(n *Estimate, now time.Time, h Hop, owd2 time.Duration, th2 unit.Rate) {
+	owd1 := n.OWD - owd2
 	air1 := min(n.Th1.Bytes(owd1), h.Queue/2)
 	ahead := unit.Bytes(p.sent - p.estimateReceived(now, th2))
 	n.FarFlight = max(0, ahead-n.B1-air1)
 	n.FarCwnd = max(initialWindow, p.farState.Rate.Bytes(p.farState.RTT))
 	n.B2 = max(0, n.FarFlight-th2.Bytes(owd2))
 	n.FarQueueTime = th2.Time(n.B2)
-	n.QueueTime = max(n.Th1.Time(n.B1), th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
+	n.QueueTime = max(n.QueueTime, th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	n.Overdue = max(0, p.arrivals.oldestAge(now)-p.arrivals.endToEndRTT(p.JoinRTT)-ackSlack)
-	n.AckLate, n.ArrivalsMeasured = p.arrivals.overdueBy(now), p.arrivals.rateKnown || p.trainRate > 0
 	if p.arrivals.rateKnown {
 		n.PAD = max(n.PAD, th2.Time(ahead))
 	}
+	n.AckLate = p.arrivals.overdueBy(now)
 	n.PAD += n.AckLate
 	n.PastPAD = n.OWD + n.Th1.Time(n.B1) + p.helperDelay.delay
-	n.TimeToAck, n.Acked = n.PAD+n.OWD+ackSlack, p.ackedBytes
-	return n
+	n.TimeToAck = n.PAD + n.OWD + ackSlack
 }
 
 // estimateReceived extrapolates how much the far end has received by now. It assumes that the far

@@ -89,7 +89,7 @@ func (m *Meter) isHopLimited(r unit.Rate, h Hop) bool {
 	return r > 0
 }
 
-// Rate returns the estimate, 0 before the first. limited reports that it is only a lower bound,
-// because the hop was never seen at its limit. An estimate at the limit remains until a later one,
+// Rate returns the estimate, 0 before the first. lowerBound reports that the hop was never seen at
+// its limit and may carry more. An estimate at the limit remains until a later one,
 // or until more was carried.
-func (m *Meter) Rate() (r unit.Rate, limited bool) { return m.rate, !m.limitSeen }
+func (m *Meter) Rate() (r unit.Rate, lowerBound bool) { return m.rate, !m.limitSeen }
