@@ -253,10 +253,12 @@ func TestBreachesAtTheServer(t *testing.T) {
 			if sf, err = w.joinAsPrimary(j); err != nil {
 				t.Fatal(err)
 			}
-			if err := sf.Write(wire.Append(nil, wire.Bye{})); err != nil {
+			bye := wire.Append(nil, wire.Bye{})
+			if err := sf.Write(bye); err != nil {
 				t.Fatal(err)
 			}
-			defer sf.Close() // with unread bytes it would reset the connection, and BYE could be lost
+			awaitAck(t, sf, len(bye)) // closing with unread bytes resets the connection: BYE could be lost
+			sf.Close()
 			rig.Eventually(t, func() error {
 				if n := len(w.s.Status(false)); n != 1 {
 					return errors.New("the bond is still open")
@@ -269,6 +271,29 @@ func TestBreachesAtTheServer(t *testing.T) {
 		t.Error(err)
 	}
 	w.awaitSubflows("laptop", "phone")
+}
+
+// awaitAck reads frames until the other end has acknowledged n bytes of the subflow.
+func awaitAck(t *testing.T, sf *subflow.Subflow, n int) {
+	t.Helper()
+	for {
+		kind, payload, err := sf.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind != wire.TypeAck {
+			continue
+		}
+		ack, err := wire.ParseAck(payload, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range ack.Subflows {
+			if a.Subflow == sf.ID && a.Received >= uint64(n) {
+				return
+			}
+		}
+	}
 }
 
 // TestBreachesAtThePrimary: the trusted server itself breaks the protocol.
