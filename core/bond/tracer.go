@@ -85,6 +85,11 @@ func (t *tracer) traceDecision(now time.Time, d sched.Decision, remaining unit.B
 		e := trace.Event{Kind: trace.Decision, Length: remaining, Diff: d.Diff, Reason: d.Reason.String()}
 		if !d.Wait {
 			e.Subflow = uint32(d.Subflow)
+			for i := range seen {
+				if seen[i].ID == d.Subflow {
+					e.PAD = seen[i].PAD
+				}
+			}
 		}
 		t.emitAt(now, e)
 	}
