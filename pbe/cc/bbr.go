@@ -129,6 +129,9 @@ func NewBBR(seed uint64) *BBR {
 	return &BBR{rnd: rand.New(rand.NewPCG(seed, 0)), cwnd: bbrInitialCwnd, bwFilter: windowedExtreme{}}
 }
 
+// SetWindow sets the congestion window of a new controller that continues a connection.
+func (b *BBR) SetWindow(n unit.Bytes) { b.cwnd = max(n, bbrMinCwnd) }
+
 // OnSent implements Controller. A packet after a pause, with nothing else in flight although the
 // pacer would have allowed packets, restarts from idle (BBRHandleRestartFromIdle).
 func (b *BBR) OnSent(now time.Duration, size, inFlight unit.Bytes) {

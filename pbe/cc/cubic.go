@@ -47,6 +47,9 @@ func NewCUBIC() *CUBIC {
 	return &CUBIC{window: float64(cubicInitialWindow / MSS), slowStartThreshold: math.Inf(1)}
 }
 
+// SetWindow sets the congestion window of a new controller that continues a connection.
+func (c *CUBIC) SetWindow(n unit.Bytes) { c.window = max(float64(n)/float64(MSS), float64(cubicMinWindow/MSS)) }
+
 // OnSent implements Controller.
 func (c *CUBIC) OnSent(now time.Duration, size, inFlight unit.Bytes) {}
 

@@ -6,15 +6,23 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/link/congestion"
 	"mpbond/pbe/cc"
 )
 
-// congestion is the congestion control of one direction: a controller of package cc as Linux runs
+// ChosenByHop is the congestion control that mpbond uses by default: each sender of the bond chooses
+// between CUBIC and BBR by what its hop shows (package link/congestion). Plain TCP uses CUBIC.
+const ChosenByHop = "default"
+
+// windowControl is the congestion control of one direction: a controller of package cc as Linux runs
 // it.
-type congestion struct {
+type windowControl struct {
 	controller cc.Controller
 	cubic      *cc.CUBIC // nil: another controller
 	saved      cc.CUBIC  // cubic before the last reduction, to undo it
+	seed       uint64
+
+	selector *congestion.Selector // nil: the controller stays
 
 	// HyStart's train of acknowledgements (net/ipv4/tcp_cubic.c), which cc.CUBIC lacks.
 	roundEnd   uint64
@@ -24,8 +32,11 @@ type congestion struct {
 	found      bool
 }
 
-func newCongestion(name string, seed uint64) congestion {
-	c := congestion{controller: cc.New(name, seed)}
+func newWindowControl(name string, seed uint64) windowControl {
+	c := windowControl{controller: cc.New(name, seed), seed: seed}
+	if name == ChosenByHop {
+		c.selector = &congestion.Selector{}
+	}
 	if c.controller == nil {
 		c.controller = cc.NewCUBIC()
 	}
@@ -33,18 +44,38 @@ func newCongestion(name string, seed uint64) congestion {
 	return c
 }
 
+// observeHop gives the selector a sample, as link/tcp does after each write. It reports whether the
+// controller has changed. The new one keeps the window, and begins in slow start as in Linux.
+func (c *windowControl) observeHop(s congestion.Sample) (changed bool) {
+	if c.selector == nil || !c.selector.Add(s) {
+		return false
+	}
+	window := c.limits(s.At).Window
+	c.found, c.roundEnd = false, 0
+	if c.selector.Choice().Algorithm == congestion.BBR {
+		b := cc.NewBBR(c.seed)
+		b.SetWindow(window)
+		c.controller, c.cubic = b, nil
+	} else {
+		c.cubic = cc.NewCUBIC()
+		c.cubic.SetWindow(window)
+		c.controller = c.cubic
+	}
+	return true
+}
+
 // isPaced reports whether packets are paced. Without the queueing discipline fq, Linux paces for BBR
 // alone.
-func (c *congestion) isPaced() bool { return c.cubic == nil }
+func (c *windowControl) isPaced() bool { return c.cubic == nil }
 
-func (c *congestion) limits(now time.Duration) cc.Limits { return c.controller.Limits(now) }
+func (c *windowControl) limits(now time.Duration) cc.Limits { return c.controller.Limits(now) }
 
-func (c *congestion) onSent(now time.Duration, inFlight unit.Bytes) {
+func (c *windowControl) onSent(now time.Duration, inFlight unit.Bytes) {
 	c.controller.OnSent(now, cc.MSS, inFlight)
 }
 
 // restartAfterIdle reduces the window after idle timeouts. BBR restarts by itself.
-func (c *congestion) restartAfterIdle(timeouts int) {
+func (c *windowControl) restartAfterIdle(timeouts int) {
 	if c.cubic != nil {
 		c.cubic.RestartAfterIdle(timeouts)
 	}
@@ -58,7 +89,7 @@ const (
 )
 
 // onAck passes an acknowledgement on. Linux grows no window while it reduces it.
-func (c *congestion) onAck(a cc.Ack, reduces bool, unacked, next uint64) {
+func (c *windowControl) onAck(a cc.Ack, reduces bool, unacked, next uint64) {
 	if c.cubic == nil {
 		c.controller.OnAck(a)
 		return
@@ -75,7 +106,7 @@ func (c *congestion) onAck(a cc.Ack, reduces bool, unacked, next uint64) {
 
 // checkAckTrain ends slow start when acknowledgements have come close to each other for half of the
 // least round trip (hystart_update).
-func (c *congestion) checkAckTrain(a cc.Ack, unacked, next uint64) {
+func (c *windowControl) checkAckTrain(a cc.Ack, unacked, next uint64) {
 	if !c.cubic.InSlowStart() || c.found || a.RTT == 0 {
 		return
 	}
@@ -95,7 +126,7 @@ func (c *congestion) checkAckTrain(a cc.Ack, unacked, next uint64) {
 }
 
 // reduceWindow reacts to losses. It returns the new threshold in packets.
-func (c *congestion) reduceWindow(l cc.Loss) int {
+func (c *windowControl) reduceWindow(l cc.Loss) int {
 	if c.cubic != nil {
 		c.saved = *c.cubic
 	}
@@ -104,7 +135,7 @@ func (c *congestion) reduceWindow(l cc.Loss) int {
 }
 
 // undoReduction takes the last reduction back.
-func (c *congestion) undoReduction() {
+func (c *windowControl) undoReduction() {
 	if c.cubic != nil {
 		*c.cubic = c.saved
 	}

@@ -28,7 +28,8 @@ type driver struct {
 	result    Result
 	done      bool
 
-	answers []time.Duration // of the small requests beside bulk
+	progressed func()          // optional: bytes have arrived
+	answers    []time.Duration // of the small requests beside bulk
 }
 
 // beginObject starts the next object, or all connections of a page.
@@ -71,6 +72,9 @@ func (d *driver) recordProgress() {
 		d.result.Gap = max(d.result.Gap, d.sim.now-d.last)
 	}
 	d.last = d.sim.now
+	if d.progressed != nil {
+		d.progressed()
+	}
 }
 
 // finishStream records the end of a stream of an object.

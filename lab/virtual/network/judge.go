@@ -20,19 +20,30 @@ type Outcome struct {
 	// BestBound is the bound that pays slow start, and the handshake of a first object, over the
 	// best path alone.
 	BestBound time.Duration `json:"best_bound"`
+	// Pooled is when all paths together have carried the object if each carries as much as a bond of
+	// that path alone: a bound for schedulers, given what TCP makes of the paths. 0: not known.
+	Pooled time.Duration `json:"pooled"`
+	// Again is plain TCP over the best path with other luck.
+	Again Result `json:"again"`
+	best  int    // path of the best single run
 	// Singles are plain TCP over each path, Schemes the bond with each scheduler.
 	Singles []Result `json:"singles"`
 	Schemes []Result `json:"schemes"`
 }
 
 // CompareSchemes runs a workload over its network: over each path alone, and bonded with each
-// scheduler.
+// scheduler. A network with random loss or jitter is run draws times: the run of the median time
+// counts, so that no scheme is judged by its luck.
 func CompareSchemes(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 	out := &Outcome{Seed: n.Seed, Network: n, Workload: w, Bound: Bounds(n, w)}
 	o.Limit = 0
+	best := never
 	for i := range n.Paths {
-		r := RunSingle(n, i, w, o)
+		r := medianRun(n, o, func(o Options) Result { return RunSingle(n, i, w, o) })
 		out.Singles = append(out.Singles, r)
+		if r.Err == "" && r.Time < best {
+			best, out.best = r.Time, i
+		}
 		if limit := giveUpFactor * r.Ended; r.Err == "" && (o.Limit == 0 || limit < o.Limit) {
 			o.Limit = limit
 		}
@@ -40,11 +51,116 @@ func CompareSchemes(n *Network, w *Workload, schedulers []string, o Options) *Ou
 	if o.Limit > 0 {
 		o.Limit = o.Limit/giveUpFactor*bondGiveUpFactor + time.Minute
 	}
+	if best != never {
+		o.Luck += draws
+		out.Again = medianRun(n, o, func(o Options) Result { return RunSingle(n, out.best, w, o) })
+		o.Luck -= draws
+	}
 	out.BestBound = out.bestBound()
 	for _, s := range schedulers {
-		out.Schemes = append(out.Schemes, RunBond(n, s, w, o))
+		out.Schemes = append(out.Schemes, RunMedianBond(n, s, w, o))
+	}
+	if w.Kind == Objects && w.Objects == 1 && best != never {
+		out.Pooled = medianRun(n, o, func(o Options) Result { return poolPaths(n, w, best, o) }).Time
 	}
 	return out
+}
+
+// draws is how often a network is run whose packets are lost or delayed at random.
+const draws = 5
+
+// RunMedianBond is RunBond for the median of draws.
+func RunMedianBond(n *Network, scheduler string, w *Workload, o Options) Result {
+	return medianRun(n, o, func(o Options) Result { return RunBond(n, scheduler, w, o) })
+}
+
+// medianRun returns the run of the median time of several draws. Runs that failed count as longest.
+func medianRun(n *Network, o Options, run func(o Options) Result) Result {
+	if !n.isRandom() {
+		return run(o)
+	}
+	var all []Result
+	for range draws {
+		all = append(all, run(o))
+		o.Luck++
+	}
+	slices.SortStableFunc(all, func(a, b Result) int {
+		if (a.Err == "") != (b.Err == "") {
+			return cmp.Compare(len(a.Err), len(b.Err))
+		}
+		return cmp.Compare(a.Time, b.Time)
+	})
+	r := all[draws/2]
+	r.fast, r.slow = all[1].Time, all[draws-2].Time
+	return r
+}
+
+// isSurelyBehind reports whether a scheme is behind the best single path whatever their luck: all
+// draws but its fastest take over 3 % longer than all draws of that path but the slowest.
+func (o *Outcome) isSurelyBehind(r *Result) bool {
+	best := &o.Singles[o.best]
+	fast, slow := r.Time, best.Time
+	if best.slow > 0 && best.Err == "" {
+		slow = max(best.slow, o.Again.slow)
+	}
+	if r.fast > 0 {
+		fast = r.fast
+	}
+	return isBehind(fast, slow, 1.03)
+}
+
+// isBehind reports whether a transfer takes over factor times as long as another one, and over 5 ms
+// longer.
+func isBehind(took, other time.Duration, factor float64) bool {
+	return float64(took) > factor*float64(other) && took-other > 5*time.Millisecond
+}
+
+// poolPaths returns when the paths have carried the object together if each carries what it can, as
+// a bond of that path alone would.
+func poolPaths(n *Network, w *Workload, limit time.Duration, o Options) Result {
+	least := n.leastRTT()
+	curves := make([][]arrivedBytes, len(n.Paths))
+	for i := range n.Paths {
+		alone := &Network{Seed: n.Seed + uint64(i), Paths: n.Paths[i : i+1], Changing: n.Changing}
+		shift := (alone.leastRTT() - least) / 2
+		o.Limit = limit + shift
+		o.arrived = func(at time.Duration, total uint64) {
+			curves[i] = append(curves[i], arrivedBytes{at - startAt - shift, total})
+		}
+		RunBond(alone, "minrtt", w, o)
+	}
+	var at [16]int
+	sum := uint64(0)
+	r := Result{Scheme: "pooled", Time: limit}
+	for sum < uint64(w.Size) {
+		next, first := never, -1
+		for i, c := range curves {
+			if at[i] < len(c) && c[at[i]].at < next {
+				next, first = c[at[i]].at, i
+			}
+		}
+		if first < 0 {
+			return r
+		}
+		before := uint64(0)
+		if at[first] > 0 {
+			before = curves[first][at[first]-1].total
+		}
+		sum += curves[first][at[first]].total - before
+		at[first]++
+		r.Time = next
+	}
+	if w.Direction == Upload {
+		r.Time += least / 2
+	}
+	r.Time = min(r.Time, limit)
+	return r
+}
+
+// arrivedBytes says how many bytes have arrived by a time.
+type arrivedBytes struct {
+	at    time.Duration
+	total uint64
 }
 
 // giveUpFactor is how many times as long as another path one may take before it is given up.
@@ -125,6 +241,12 @@ func (n *Network) hasLoss() (found bool) {
 	return found
 }
 
+// isRandom reports whether packets are lost or delayed at random.
+func (n *Network) isRandom() (found bool) {
+	n.eachHop(func(h *Hop) { found = found || h.Up.Jitter > 0 || h.Down.Jitter > 0 })
+	return found || n.hasLoss()
+}
+
 // Summary has the distributions of a scheme in a class.
 type Summary struct {
 	Class  string `json:"class"`
@@ -143,6 +265,12 @@ type Summary struct {
 	Behind    float64 `json:"behind"`
 	FarBehind float64 `json:"far_behind"`
 	Worst     float64 `json:"worst"`
+	// SurelyBehind is the share of outcomes that are behind whatever the luck of both; Luck is the
+	// share in which the best single path, run again, is as far behind itself as Behind counts.
+	SurelyBehind float64 `json:"surely_behind"`
+	Luck         float64 `json:"luck"`
+	// Pooled is Outcome.Pooled / time.
+	Pooled Quantiles `json:"pooled"`
 	// Twice is the share of bytes that were given to a second subflow.
 	TwiceMean float64 `json:"twice_mean"`
 	Twice95   float64 `json:"twice_95"`
@@ -189,7 +317,7 @@ type rated struct {
 
 // summarizeScheme computes a summary of scheme i.
 func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) bool) {
-	var fluid, slow, single, twice, gaps []float64
+	var fluid, slow, pooled, single, twice, gaps []float64
 	var efficient, behind []rated
 	for _, o := range all {
 		if !applies(o) {
@@ -206,17 +334,17 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 		ratio := float64(r.Time) / float64(best)
 		if best != never {
 			behind = append(behind, rated{o.Seed, ratio})
-			over := r.Time - best
-			if ratio > 1.03 && over > 5*time.Millisecond {
-				s.Behind++
-			}
-			if ratio > 1.10 && over > 5*time.Millisecond {
-				s.FarBehind++
-			}
+			s.Behind += share(isBehind(r.Time, best, 1.03))
+			s.FarBehind += share(isBehind(r.Time, best, 1.10))
+			s.SurelyBehind += share(o.isSurelyBehind(r))
+			s.Luck += share(isBehind(o.Again.Time, best, 1.03))
 			s.Worst = max(s.Worst, ratio)
 			if o.BestBound > 0 {
 				single = append(single, float64(o.BestBound)/float64(best))
 			}
+		}
+		if o.Pooled > 0 {
+			pooled = append(pooled, float64(o.Pooled)/float64(r.Time))
 		}
 		if o.Bound.SlowStart > 0 {
 			fluid = append(fluid, float64(o.Bound.Fluid)/float64(r.Time))
@@ -227,8 +355,10 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 		twice = append(twice, float64(r.Twice)/float64(r.Total))
 		gaps = append(gaps, r.Gap.Seconds())
 	}
-	s.Behind /= float64(max(s.Count, 1))
-	s.FarBehind /= float64(max(s.Count, 1))
+	for _, sum := range []*float64{&s.Behind, &s.FarBehind, &s.SurelyBehind, &s.Luck} {
+		*sum /= float64(max(s.Count, 1))
+	}
+	s.Pooled = quantilesOf(pooled)
 	s.Fluid, s.SlowStart, s.Single = quantilesOf(fluid), quantilesOf(slow), quantilesOf(single)
 	s.TwiceMean, s.Twice95, s.Gap95 = mean(twice), quantile(twice, 0.95), quantile(gaps, 0.95)
 	slices.SortFunc(efficient, func(a, b rated) int { return cmp.Compare(a.value, b.value) })
@@ -239,6 +369,14 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 	for _, e := range behind[:min(len(behind), shownSeeds)] {
 		s.BehindSeeds = append(s.BehindSeeds, e.seed)
 	}
+}
+
+// share returns 1 for each outcome to count.
+func share(counts bool) float64 {
+	if counts {
+		return 1
+	}
+	return 0
 }
 
 func quantilesOf(v []float64) Quantiles {

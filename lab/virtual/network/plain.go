@@ -5,11 +5,20 @@ package network
 // RunSingle runs a workload over plain TCP along one path, end to end: through a helper it is
 // routed. Each stream has a connection.
 func RunSingle(n *Network, path int, w *Workload, o Options) Result {
-	s := newSim(n.Seed)
+	s := newSim(n.Seed, o.Luck)
 	up, down := linesOf(s, &n.Paths[path])
-	c := &plain{sim: s, up: up, down: down, workload: w, control: o.Control, seed: n.Seed}
-	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit, result: Result{Scheme: "single:" + n.Paths[path].Name}}
+	c := &plain{sim: s, up: up, down: down, workload: w, control: o.plainControl(), seed: n.Seed}
+	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit,
+		result: Result{Scheme: "single:" + n.Paths[path].Name, Luck: o.Luck}}
 	return d.run(func() error { return nil })
+}
+
+// plainControl returns the congestion control of plain TCP.
+func (o Options) plainControl() string {
+	if o.Control == ChosenByHop {
+		return "cubic"
+	}
+	return o.Control
 }
 
 // plain carries streams over TCP connections.

@@ -13,12 +13,15 @@ import (
 
 // Options configure a run.
 type Options struct {
-	// Control names the congestion control of all TCP connections: cubic or bbr.
+	// Control names the congestion control of all TCP connections: cubic, bbr, or ChosenByHop.
 	Control string
+	// Luck draws other losses and jitter on the same network.
+	Luck uint64
 	// Eta is the reinjection threshold; 0 is the default.
 	Eta float64
 	// Limit ends a run that takes longer; 0: an hour.
-	Limit time.Duration
+	Limit   time.Duration
+	arrived func(at time.Duration, total uint64) // bytes at the reading apps
 	// Trace, if not nil, gets the events of both ends.
 	Trace func(trace.Event)
 }
@@ -31,12 +34,19 @@ type Result struct {
 	Gap time.Duration `json:"gap"`
 	// Twice counts the bytes that were given to a second subflow. Duplicate counts those that
 	// arrived twice. Both are of all objects.
-	Twice     unit.Bytes    `json:"twice"`
-	Duplicate unit.Bytes    `json:"duplicate"`
-	Total     unit.Bytes    `json:"total"` // payload of all objects
-	Ended     time.Duration `json:"ended"` // the end of the last object, since the first began
-	Events    int           `json:"events"`
-	Err       string        `json:"error,omitempty"`
+	Twice     unit.Bytes `json:"twice"`
+	Duplicate unit.Bytes `json:"duplicate"`
+	// Tail and Silent are the parts of Twice sent at the end of a transfer and after a silence.
+	Tail   unit.Bytes    `json:"tail"`
+	Silent unit.Bytes    `json:"silent"`
+	Total  unit.Bytes    `json:"total"` // payload of all objects
+	Ended  time.Duration `json:"ended"` // the end of the last object, since the first began
+	Events int           `json:"events"`
+	// Luck is that of the run. Of all draws but one at each end, fast is the fastest and slow the
+	// slowest; 0 without draws.
+	Luck       uint64 `json:"luck,omitempty"`
+	fast, slow time.Duration
+	Err        string `json:"error,omitempty"`
 }
 
 // Sizes of a request and of the answer to an upload, and when the first object begins.
@@ -49,7 +59,7 @@ const (
 
 // RunBond runs a workload over a bond with that scheduler.
 func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
-	s := newSim(n.Seed)
+	s := newSim(n.Seed, o.Luck)
 	b, err := newBonded(s, scheduler, o.Eta, o.Trace)
 	if err != nil {
 		return Result{Scheme: scheduler, Err: err.Error()}
@@ -67,14 +77,30 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 			}
 		}
 	}
-	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit, result: Result{Scheme: scheduler}}
+	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit, result: Result{Scheme: scheduler, Luck: o.Luck}}
+	if o.arrived != nil {
+		reader := primary
+		if w.Direction == Upload {
+			reader = server
+		}
+		d.progressed = func() {
+			total := uint64(0)
+			for _, a := range c.apps {
+				total += a.received[reader]
+			}
+			o.arrived(s.now, total)
+		}
+	}
 	r := d.run(func() error { return b.err })
 	for i, e := range b.ends {
 		for _, a := range c.apps {
 			r.Twice -= unit.Bytes(a.written[i])
 		}
 		r.Twice += e.sentData
-		r.Duplicate += e.bond.Stats().Duplicate
+		st := e.bond.Stats()
+		r.Duplicate += st.Duplicate
+		r.Tail += st.ReinjectedTail
+		r.Silent += st.ReinjectedSilent
 	}
 	return r
 }

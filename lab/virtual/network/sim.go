@@ -29,8 +29,8 @@ type task struct {
 	p  *packet
 }
 
-func newSim(seed uint64) *sim {
-	return &sim{random: rand.New(rand.NewPCG(seed, 21))}
+func newSim(seed, luck uint64) *sim {
+	return &sim{random: rand.New(rand.NewPCG(seed, 21+luck))}
 }
 
 // schedule calls do with p at time t.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/link/congestion"
 	"mpbond/pbe/cc"
 )
 
@@ -37,7 +38,7 @@ type endpoint struct {
 	route []*line
 
 	// Sender. Packets in flight are in flight, by sequence number.
-	control    congestion
+	control    windowControl
 	sampler    cc.Sampler
 	flight     []*segment
 	spare      []*segment
@@ -134,7 +135,7 @@ func baseRoundTrip(forth, back []*line) (d time.Duration) {
 }
 
 func newEndpoint(s *sim, route []*line, control string, seed uint64) *endpoint {
-	e := &endpoint{sim: s, route: route, control: newCongestion(control, seed), lowat: 16 * unit.KB}
+	e := &endpoint{sim: s, route: route, control: newWindowControl(control, seed), lowat: 16 * unit.KB}
 	e.lossTimer = newTimer(s, e.handleLossTimer)
 	e.paceTimer = newTimer(s, e.transmit)
 	e.receiver.init(s, e)
@@ -146,6 +147,13 @@ func (e *endpoint) write(n int) {
 	e.checkAppLimited()
 	e.written += uint64(n)
 	e.transmit()
+	if e.control.selector != nil {
+		s := congestion.Sample{At: e.sim.now, Sent: uint64(e.sentPackets), Lost: uint64(e.resent), SRTT: e.srtt,
+			MinRTT: e.minRTT, InFlight: len(e.flight)}
+		if e.control.observeHop(s) {
+			e.recovery.reduces = false
+		}
+	}
 }
 
 // unsent returns the bytes that were never sent.

@@ -23,7 +23,7 @@ func transferTime(t *testing.T, l Link, n int, control string) (time.Duration, *
 // accepts.
 func lossyTransfer(t *testing.T, l Link, n int, control string, loses func(i int) bool) (time.Duration, *endpoint) {
 	t.Helper()
-	s := newSim(1)
+	s := newSim(1, 0)
 	back := l
 	back.Loss = 0
 	forth := newLine(s, l)
