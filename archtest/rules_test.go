@@ -158,7 +158,7 @@ var importRules = []importRule{
 		"pbe/lte"},
 		reason: "emulated cells send control messages, also as samples, and controllers run in virtual time; they " +
 			"know nothing else of the program"},
-	{from: []string{"lab/virtual/network"}, only: []string{"base/event", "base/unit", "link/wire", "link/estimate",
+	{from: []string{"lab/virtual/network"}, only: []string{"base/event", "base/unit", "link/congestion", "link/wire", "link/estimate",
 		"link/tcpinfo", "core/sched", "core/bond", "core/trace", "pbe/cc"},
 		reason: "it judges the core in virtual time, without anything that does I/O"},
 	{from: []string{"lab/replay"}, only: []string{"base/event", "base/unit", "base/fault", "link/wire",
