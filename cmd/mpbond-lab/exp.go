@@ -210,7 +210,7 @@ func expReport(f *expFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use: "report [ID…]", Short: "write the results as one HTML page and as CSV", ValidArgsFunction: completeRow,
 		Example: "  mpbond-lab exp report --markdown results.md\n  mpbond-lab exp report bench --markdown " +
-			"performance.md --overview README.md",
+			"docs/evidence/performance.md --overview README.md",
 		Long: `Write report.html, a self-contained page, and report.csv into the directory of
 results. They cover everything measured so far, or the named rows. The page begins
 with what was measured and a picture of all rows. Then come the results that are worse
