@@ -23,7 +23,7 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 		b.WriteString("\n")
 		writeListMarkdown(&b, unsureHead, unsureItems(all))
 	}
-	b.WriteString("\n## All rows\n\n")
+	fmt.Fprintf(&b, "\n## All rows\n\n%s\n\n", verdictSummary(all))
 	rowTable(all).writeMarkdown(&b)
 	for _, e := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. %s. Verdict: **%s**%s.\n\n%s\n\n", e.Row, escapeMarkdown(e.Title),
@@ -46,6 +46,34 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// verdictSummary returns how many rows, and how many figures, have which verdict.
+func verdictSummary(all []Evaluation) string {
+	rows, figures := map[Verdict]int{}, map[Verdict]int{}
+	for _, e := range all {
+		rows[e.Verdict]++
+		for _, p := range e.Points {
+			figures[p.Verdict]++
+		}
+	}
+	return strings.TrimSpace(countedVerdicts("rows", rows) + " " + countedVerdicts("figures", figures))
+}
+
+// countedVerdicts returns a sentence that counts verdicts on things with this name; without any, "".
+func countedVerdicts(name string, counts map[Verdict]int) string {
+	var parts []string
+	total := 0
+	for _, v := range append(slices.Clone(verdicts), NoClaim) {
+		if n := counts[v]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, v))
+			total += n
+		}
+	}
+	if total == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %s: %s.", total, name, strings.Join(parts, ", "))
 }
 
 // writeListMarkdown writes a list of worse results below a head.

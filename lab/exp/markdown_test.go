@@ -3,6 +3,7 @@
 package exp
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -28,6 +29,11 @@ func TestMarkdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkResults(t, text.String())
+	rows, figures := countVerdicts(text.String())
+	if want := countedVerdicts("rows", rows) + " " + countedVerdicts("figures", figures); !strings.Contains(
+		text.String(), "\n## All rows\n\n"+want+"\n\n") {
+		t.Errorf("the verdicts in the tables are not those counted above them: %s", want)
+	}
 	if first, _, _ := strings.Cut(text.String(), "\n## All rows"); !strings.Contains(first,
 		"the &lt;lab> died \\| twice") || !strings.Contains(first, "slower than") {
 		t.Errorf("what is worse: %s", first)
@@ -79,14 +85,58 @@ func checkResults(t *testing.T, text string) {
 	}
 }
 
-// TestResults checks the documents of the latest full run, if they exist.
+// TestResults checks the documents of the latest full run, if they exist: their tables, the sentence
+// that counts verdicts, and that the page of headlines has these counts.
 func TestResults(t *testing.T) {
-	for _, name := range []string{"../../docs/evidence/bonding.md", "../../docs/evidence/pbe.md",
-		"../../docs/evidence/onload.md"} {
-		text, err := os.ReadFile(name)
+	const dir = "../../docs/evidence/"
+	headlines, err := os.ReadFile(dir + "README.md")
+	if err != nil {
+		t.Skip("no results are kept")
+	}
+	for _, name := range []string{"bonding.md", "pbe.md", "onload.md"} {
+		text, err := os.ReadFile(dir + name)
 		if err != nil {
 			t.Skip("no results are kept")
 		}
 		checkResults(t, string(text))
+		rows, figures := countVerdicts(string(text))
+		if want := countedVerdicts("rows", rows) + " " + countedVerdicts("figures", figures) + "\n"; !strings.Contains(
+			string(text), "\n\n"+want) {
+			t.Errorf("%s does not say: %s", name, want)
+		}
+		for what, counts := range map[string]map[Verdict]int{"rows": rows, "values": figures} {
+			total := 0
+			for _, n := range counts {
+				total += n
+			}
+			if want := fmt.Sprintf("%d of %d %s", counts[Reproduced]+counts[Exceeded], total,
+				what); !strings.Contains(string(headlines), want) {
+				t.Errorf("README.md does not say of %s: %s", name, want)
+			}
+		}
 	}
+}
+
+// countVerdicts counts the verdicts in the tables of a document of WriteMarkdown.
+func countVerdicts(text string) (rows, figures map[Verdict]int) {
+	rows, figures = map[Verdict]int{}, map[Verdict]int{}
+	for _, m := range regexp.MustCompile(`(?m)^\S.* Verdict: \*\*(.+?)\*\*`).FindAllStringSubmatch(text, -1) {
+		rows[Verdict(m[1])]++
+	}
+	inPoints := false
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, "| figure | published |"):
+			inPoints = true
+		case !strings.HasPrefix(line, "|"):
+			inPoints = false
+		case inPoints && !strings.HasPrefix(line, "|---"):
+			for _, v := range verdicts {
+				if strings.Contains(line, " | "+string(v)+" |") {
+					figures[v]++
+				}
+			}
+		}
+	}
+	return rows, figures
 }
