@@ -20,7 +20,7 @@
 // A stream of the bond can be used at once: its first bytes travel with the request to open it.
 // SOCKS5 and CONNECT therefore answer success immediately, and save one round trip, if success is
 // likely: for destinations that were reached recently, and for web ports of numeric addresses
-// (docs/adr/0013-the-proxy-waits-for-strangers.md). In all other cases they wait for the far end,
+// (docs/adr/0013-the-proxy-waits-for-the-answer.md). In all other cases they wait for the far end,
 // so that the app learns of an unknown name or a closed port. The kernel has already accepted a
 // redirected connection. If the far end refuses a destination after success was answered, the app's
 // connection is reset and never closed in order, so that the app does not take the refusal for an
