@@ -83,8 +83,8 @@ func MarkAge(page string, count func(version string) (n int, ok bool)) string {
 		if at < 0 {
 			at = slices.IndexFunc(lines, provenancePattern.MatchString)
 		}
-		lines = slices.Insert(lines, at, fmt.Sprintf("**Old figures:** over %d commits changed the core since %s: "+
-			"they may be wrong now. %s\n", maxFigureAge, oldest, ageMark))
+		lines = slices.Insert(lines, at, fmt.Sprintf("**These figures are from an older version (%s)** and may be "+
+			"wrong now. %s\n", oldest, ageMark))
 	}
 	return strings.Join(lines, "")
 }

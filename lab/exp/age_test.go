@@ -14,7 +14,7 @@ func TestMarkAge(t *testing.T) {
 	const page = "# Page\n\n" + DocumentBegin + "\n| x |\n\nmpbond def5678, seed 1\nmpbond abc1234 (x), seed 1\n" +
 		DocumentEnd + "\n"
 	marked := MarkAge(page, count)
-	line := "**Old figures:** over 50 commits changed the core since abc1234: they may be wrong now. " + ageMark + "\n"
+	line := "**These figures are from an older version (abc1234)** and may be wrong now. " + ageMark + "\n"
 	if marked != strings.Replace(page, DocumentBegin, line+DocumentBegin, 1) {
 		t.Errorf("%s", marked)
 	}

@@ -265,7 +265,7 @@ func TestMatrix(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"| 2 MB, 8/10/5 | 1.00 s | 1.25 s | 1.50 s | 3.00 s |",
-		"| 20 MB, two helpers, PS-path silent from 3 s | 1.00 s | 1.25 s | 2.50 s | – |", "mpbond abc1234"} {
+		"| 20 MB, two helpers, primary's own link silent from 3 s | 1.00 s | 1.25 s | 2.50 s | – |", "mpbond abc1234"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}

@@ -152,7 +152,7 @@ var overviewCells = map[string]string{
 	"8/10/5, 10 MB, down": "10 MB, 8/10/5",
 	"5/10/5, 2 MB, down":  "2 MB, 5/10/5",
 	"20 MB, two helpers":  "20 MB, two helpers",
-	"20 MB, two helpers, the PS-path falls silent at 3 s": "20 MB, two helpers, PS-path silent from 3 s",
+	"20 MB, two helpers, the PS-path falls silent at 3 s": "20 MB, two helpers, primary's own link silent from 3 s",
 }
 
 // overviewTable compares mpbond with kernel MPTCP and with one link, for the row's cells among
