@@ -33,7 +33,7 @@ func permitCommand() *cobra.Command {
 		Use: "permit", Short: "grant permits for onloading, as an operator of cells",
 		Long: `Grant permits for onloading, as an operator of mobile cells. With permits, helpers
 whose owners do not pay for that volume carry data for others only while their
-cell has room (docs/howto/onload.md).`,
+cell has room (docs/howto/onload-helper.md).`,
 		Example: `  mpbond-lab permit serve --cell north=load:/run/north.load
   mpbond-lab permit status
   mpbond-lab permit ask permits.example.org:7605 --key mpb1…`,
@@ -297,7 +297,7 @@ request is refused.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&key, "key", "", "the service's public `KEY`")
+	cmd.Flags().StringVar(&key, "key", "", "accept only a service with this public `KEY`")
 	cmd.Flags().StringVar(&in, "cell", "", "request a permit for this cell (default: the only one of the service)")
 	_ = cmd.MarkFlagRequired("key")
 	return cmd

@@ -45,7 +45,8 @@ primary; mpbond accept prints further ones. TCP port 7603 is open while a code i
 valid, and for ten minutes more to report the result.
 
 With --onload=ALLOWANCE, or [onload] in helper.toml, it also accepts connections of
-primaries that onload (docs/howto/onload.md), on TCP port 7604, while its allowance lasts.`,
+primaries that onload (docs/howto/onload-helper.md), on TCP port 7604, while its
+allowance lasts. Web sites then see the address of this device.`,
 		Example: `  mpbond helper
   mpbond helper --onload=200MB
   mpbond helper --name phone`,
@@ -115,7 +116,7 @@ primaries that onload (docs/howto/onload.md), on TCP port 7604, while its allowa
 		},
 	}
 	r.addFlags(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "`NAME` that others see; default: the host name")
+	cmd.Flags().StringVar(&name, "name", "", "show this `NAME` to other devices; default: the host name")
 	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0],
 		"report the state of the pipe to the server in this `MODE`: "+joinNames(helper.FeedbackModes()))
 	addCellFlag(cmd, &cellFlags)

@@ -185,9 +185,10 @@ func acceptCommand() *cobra.Command {
 		Long: `Print a code that pairs one primary with this device, which must run mpbond server,
 helper or dual, and wait until the primary has used it.
 
-The code is valid for ten minutes, one device and a few tries. A new code replaces the
-last one. A server or helper without a primary prints a code when it starts. With
---json it prints the code at once, and the result as a second object.`,
+The code is valid for ten minutes, one device and 100 failed tries, 5 from one
+address. A new code replaces the last one. A server or helper without a primary prints
+a code when it starts. With --json it prints the code at once, and the result as a
+second object.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, role, inv, err := requestInvitation(cmd.Context(), socket)
 			if err != nil {

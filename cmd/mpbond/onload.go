@@ -99,7 +99,7 @@ func (c *onloadConfig) applyFlag(given bool, text string) error {
 // validate returns an error if the configuration is inconsistent.
 func (c onloadConfig) validate() error {
 	bad := func(format string, args ...any) error {
-		return fault.New(fault.Config, fmt.Errorf("[onload]: "+format, args...), "see docs/howto/onload.md")
+		return fault.New(fault.Config, fmt.Errorf("[onload]: "+format, args...), "see docs/howto/onload-helper.md")
 	}
 	switch {
 	case c.Allowance.Caps && (c.Interface == "" || c.Plan == 0):

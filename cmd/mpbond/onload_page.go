@@ -68,7 +68,7 @@ type onloadPage struct {
 // validate returns an error if the configuration is inconsistent.
 func (c pageConfig) validate(of onloadConfig) error {
 	bad := func(text string) error {
-		return fault.New(fault.Config, errors.New("[onload.page]: "+text), "see docs/howto/onload.md")
+		return fault.New(fault.Config, errors.New("[onload.page]: "+text), "see docs/howto/onload-helper.md")
 	}
 	switch {
 	case c.To == "" && !reflect.ValueOf(c).IsZero():

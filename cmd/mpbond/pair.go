@@ -92,7 +92,7 @@ the end, in the order of the codes.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&name, "name", "",
-		"`NAME` that others see; default: that of primary.toml, else the host name")
+		"show this `NAME` to other devices; default: that of primary.toml, else the host name")
 	cmd.Flags().BoolVar(&dual, "dual", false, "pair as a device that runs mpbond dual, which helps others too")
 	cmd.Flags().StringVar(&as, "as", "",
 		"refuse devices that do not have this `ROLE`, server or helper; required for a second server")

@@ -23,7 +23,7 @@ does the same on both devices at once.
 Run it at both ends of each connection:
   primary  trusts the server and each helper
   server   trusts the primary
-  helper   trusts the primary and the server
+  helper   trusts the primary, which sends it the addresses of its servers
 mpbond keygen prints the key of a device. A running mpbond applies changes at once and
 closes its connections with a removed device.`,
 		Example: `  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600

@@ -22,9 +22,10 @@ type Limits struct {
 	// (docs/reference/facts.md).
 	Metered *bool `toml:"metered"`
 	// BatteryFloor is the battery level, in percent, below which it is suspended unless plugged in;
-	// 0 is none.
+	// 0 is none. An unknown battery level forbids nothing.
 	BatteryFloor int `toml:"battery_floor"`
-	// MaxTemperature is the temperature, in °C, from which it is suspended; 0 is none.
+	// MaxTemperature is the temperature, in °C, from which it is suspended; 0 is none. An
+	// unknown temperature forbids nothing.
 	MaxTemperature float64 `toml:"max_temperature"`
 }
 

@@ -19,7 +19,7 @@ import (
 
 // File is a policy file as written. Package config fills it; Compile turns it into Rules.
 type File struct {
-	// Default applies to connections that no rule matches, "allow" or "deny"; "allow" if left out.
+	// Default applies to connections that no rule matches, "allow" or "deny"; empty is "allow".
 	Default DefaultAction `toml:"default"`
 	// Rules are evaluated in order; the first that matches decides.
 	Rules []RuleSpec `toml:"rule"`

@@ -145,8 +145,8 @@ func refusalFault(f wire.Refuse) error {
 }
 
 var errWrongCode = fault.New(fault.UnknownDevice, errors.New("the code is wrong"),
-	"compare it with the other device's display; a code is valid for a few tries and minutes, then run "+
-		"`mpbond accept` there for a new one")
+	"compare it with the other device's display; a code is valid for ten minutes and five failed tries from one "+
+		"address, then run `mpbond accept` there for a new one")
 
 // hostOf returns the host of an address.
 func hostOf(a net.Addr) string {

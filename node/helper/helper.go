@@ -66,10 +66,10 @@ type Config struct {
 	// for each, like [cell.wwan0].
 	Cell map[string]device.Cell `toml:"cell"` // for the caller, which starts the listeners
 	// BatteryFloor is the battery level, in percent, below which this device carries nothing for
-	// others unless it is plugged in; 0 is none.
+	// others unless it is plugged in; 0 is none. An unknown battery level forbids nothing.
 	BatteryFloor int `toml:"battery_floor"`
 	// MaxTemperature is the temperature, in °C, from which on this device carries nothing; 0 is
-	// none.
+	// none. An unknown temperature forbids nothing.
 	MaxTemperature float64 `toml:"max_temperature"`
 	// Pair is the address where a primary calls while a pairing code is valid, "host:port"; empty
 	// is ":7603".
