@@ -104,7 +104,6 @@ func TestPrintedMessages(t *testing.T) {
 var pagesThatNameTests = map[string]string{
 	"docs/explanation/security.md": "each promise names the test that tries it",
 	"docs/explanation/datapath.md": "it is the page for people who change the data path",
-	"docs/explanation/pbe.md":      "names tests beside its measurements; remove this line with them",
 }
 
 // TestTextsForUsersNameNoTests checks that neither pages for users nor the programs' texts name a
