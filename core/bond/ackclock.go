@@ -88,8 +88,9 @@ func (d *ackDebt) markOwed(now time.Time) {
 	}
 }
 
-// isAckDue reports whether an ACK must leave now, on any subflow.
-func (c *ackClock) isAckDue(now time.Time) bool {
+// isSharedAckDue reports whether an ACK of all subflows is due now, on the fastest idle one. It
+// does not count ACKs that one subflow must carry itself: see subflowOwingAck.
+func (c *ackClock) isSharedAckDue(now time.Time) bool {
 	return c.pending && (c.pendingBytes >= ackBytes || !now.Before(c.dueAt))
 }
 

@@ -26,24 +26,24 @@ func newAckClock(helped ...bool) *ackClock {
 func TestAckClockDue(t *testing.T) {
 	c := newAckClock(false, true)
 	p := c.subflows.list[0]
-	if c.isAckDue(start.Add(time.Hour)) {
+	if c.isSharedAckDue(start.Add(time.Hour)) {
 		t.Error("an ACK of nothing is due")
 	}
 	c.recordFrame(p, 100, start)
 	c.recordFrame(p, 100, start.Add(ackDelay/2))
-	if c.isAckDue(start.Add(ackDelay-1)) || !c.isAckDue(start.Add(ackDelay)) || !c.timer.next.Equal(start.Add(ackDelay)) {
+	if c.isSharedAckDue(start.Add(ackDelay-1)) || !c.isSharedAckDue(start.Add(ackDelay)) || !c.timer.next.Equal(start.Add(ackDelay)) {
 		t.Errorf("due at the wrong time; the timer rings after %v", c.timer.next.Sub(start))
 	}
 	p.bytesReceived = 200
 	f := c.buildAck(p, start.Add(ackDelay))
-	if f.Delay != ackDelay/2 || len(f.Subflows) != 2 || f.Subflows[0].Received != 200 || c.isAckDue(start.Add(time.Hour)) {
+	if f.Delay != ackDelay/2 || len(f.Subflows) != 2 || f.Subflows[0].Received != 200 || c.isSharedAckDue(start.Add(time.Hour)) {
 		t.Errorf("the ACK is %+v", f)
 	}
 	c.recordFrame(p, ackBytes-1, start)
-	if c.isAckDue(start) {
+	if c.isSharedAckDue(start) {
 		t.Error("due one byte too early")
 	}
-	if c.recordFrame(p, 1, start); !c.isAckDue(start) {
+	if c.recordFrame(p, 1, start); !c.isSharedAckDue(start) {
 		t.Error("64 KB are not acknowledged at once")
 	}
 }

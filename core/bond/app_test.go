@@ -108,7 +108,7 @@ func (n *simNet) newApp(tr *transfer, d int, s *Stream) {
 	a := &simApp{n: n, d: d, s: s, tr: tr, since: n.now}
 	tr.apps[d], tr.s[d], s.User = a, s, a
 	if tr.only != 0 && !s.BindToSubflow(tr.only) {
-		n.fatal("stream %d is not bound to path %d", s.ID(), tr.only)
+		n.fatal("stream %d is not bound to subflow %d", s.ID(), tr.only)
 	}
 	if r := tr.talk[d].ResetAt; r > 0 {
 		n.at(n.now.Add(r), d, a.reset)
@@ -355,10 +355,10 @@ func (n *simNet) unfinished() (text string) {
 			}
 		}
 	}
-	for _, p := range n.paths {
+	for _, p := range n.subflows {
 		for d, b := range n.ends {
 			if q := b.subflows.find(p.id); q != nil {
-				text += fmt.Sprintf("\n  path %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id,
+				text += fmt.Sprintf("\n  subflow %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id,
 					endNames[d], q.idle, q.isSilent(), q.inFlight.len(), q.est.EstimateAt(n.now))
 				for _, h := range p.hops[d] {
 					text += fmt.Sprintf(" %d", h.written-h.acked)
@@ -368,7 +368,7 @@ func (n *simNet) unfinished() (text string) {
 		}
 	}
 	for d, b := range n.ends {
-		text += fmt.Sprintf("\n  %s: %v pending, %d control frames, ack pending %v, avoids path %d, last decision %+v, tick %v", endNames[d], b.backlog.pending, len(b.control.frames), b.acks.pending, b.backlog.avoided, b.trace.last, b.timer.next.Sub(simStart))
+		text += fmt.Sprintf("\n  %s: %v pending, %d control frames, ack pending %v, avoids subflow %d, last decision %+v, tick %v", endNames[d], b.backlog.pending, len(b.control.frames), b.acks.pending, b.backlog.avoided, b.trace.last, b.timer.next.Sub(simStart))
 	}
 	return text
 }

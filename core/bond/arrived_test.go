@@ -62,12 +62,12 @@ func TestArrivedAgainstSpans(t *testing.T) {
 	}
 }
 
-// TestSmallWritesOverUnequalPaths: an app writes 10 bytes at a time over two subflows, one with a
-// delay of 2 s. This leaves 10,000 gaps at the far end, which are no reason to reset the stream.
-func TestSmallWritesOverUnequalPaths(t *testing.T) {
+// TestSmallWritesOverUnequalSubflows: an app writes 10 bytes at a time over two subflows, one with
+// a delay of 2 s. This leaves 10,000 gaps at the far end, which are no reason to reset the stream.
+func TestSmallWritesOverUnequalSubflows(t *testing.T) {
 	n := newSim(t, "roundrobin", -1)
-	n.addPath(1, n.newHopPair(50*unit.Mbps, 5*time.Millisecond), nil)
-	n.addPath(2, n.newHopPair(50*unit.Mbps, 2*time.Second), nil)
+	n.addSubflow(1, n.newHopPair(50*unit.Mbps, 5*time.Millisecond), nil)
+	n.addSubflow(2, n.newHopPair(50*unit.Mbps, 2*time.Second), nil)
 	s, err := n.ends[0].OpenStream("far:1")
 	if err != nil {
 		t.Fatal(err)

@@ -33,13 +33,13 @@ func cutDirect(t *testing.T, scheduler string) (gap time.Duration, before unit.B
 	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	cut := n.now.Add(2 * time.Second)
 	for d := range 2 {
-		h := n.paths[0].hops[d][0]
+		h := n.subflows[0].hops[d][0]
 		h.steps = append(h.steps, simStep{cut, 0})
 	}
 	tr := &transfer{size: int(8 * unit.MB)}
 	done := n.carry([]*transfer{tr})
 	last, read := n.now, 0
-	far, direct, helped := n.paths[1].hops[1][1], n.ends[1].subflows.list[0], n.ends[1].subflows.list[1]
+	far, direct, helped := n.subflows[1].hops[1][1], n.ends[1].subflows.list[0], n.ends[1].subflows.list[1]
 	var doubtAt time.Time
 	var given unit.Bytes
 	seen := false
@@ -63,10 +63,10 @@ func cutDirect(t *testing.T, scheduler string) (gap time.Duration, before unit.B
 	return gap, before, doubting
 }
 
-// TestAutoAndADyingPath: what the app waits for when a subflow dies goes by the helper, and does not
-// queue there behind seconds of other bytes. While the death is only suspected, the helper gets less
-// than its link carries.
-func TestAutoAndADyingPath(t *testing.T) {
+// TestAutoAndADyingSubflow: what the app waits for when a subflow dies goes by the helper, and does
+// not queue there behind seconds of other bytes. While the death is only suspected, the helper gets
+// less than its link carries.
+func TestAutoAndADyingSubflow(t *testing.T) {
 	gap, before, doubting := cutDirect(t, "auto")
 	other, filled, growing := cutDirect(t, "pams")
 	if gap > other/2 {

@@ -142,7 +142,7 @@ func TestShortStreamsStarveNobody(t *testing.T) {
 
 func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 	t.Helper()
-	var pending, urgent unit.Bytes
+	var pending, lowLatency unit.Bytes
 	var byClass [wire.PriorityCount]unit.Bytes
 	for _, s := range all {
 		n, turns := unit.Bytes(s.send.unsent.Size()), 0
@@ -156,15 +156,15 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.route.mode, turns)
 		}
 		if s.route.mode == wire.ModeLatency {
-			urgent += n
+			lowLatency += n
 			continue
 		}
 		pending += n
 		byClass[l.classes.rankGroup(s.route.group, nil).priority] += n
 	}
-	if pending != l.pending || urgent != l.lowLatencyPending || byClass != l.pendingByPriority {
-		t.Fatalf("counts %v pending %v, %v urgent; want %v %v, %v", l.pending, l.pendingByPriority, l.lowLatencyPending,
-			pending, byClass, urgent)
+	if pending != l.pending || lowLatency != l.lowLatencyPending || byClass != l.pendingByPriority {
+		t.Fatalf("counts %v pending %v, %v low-latency; want %v %v, %v", l.pending, l.pendingByPriority, l.lowLatencyPending,
+			pending, byClass, lowLatency)
 	}
 	if !l.classes.ranked {
 		return
@@ -176,9 +176,9 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 	}
 }
 
-// TestHoldRespectsPriority: a short stream makes a subflow hold the bulk data of streams of its
-// priority, not of a higher one.
-func TestHoldRespectsPriority(t *testing.T) {
+// TestDeferringRespectsPriority: a short stream makes a subflow defer the bulk data of streams of
+// its priority, not of a higher one.
+func TestDeferringRespectsPriority(t *testing.T) {
 	for _, bulk := range []wire.Priority{wire.Low, wire.Normal, wire.High} {
 		b := New(Config{OpensStreams: true})
 		b.AddSubflow(1, false, start)
@@ -194,8 +194,8 @@ func TestHoldRespectsPriority(t *testing.T) {
 		p, short := b.subflows.find(1), b.streams.all[1]
 		b.backlog.dequeueStream(short)
 		b.writer.fillStream(p, short, fillSpec{room: 1000}, start, nil)
-		if holds := start.Before(p.lowLatencyUntil); holds != (bulk != wire.High) {
-			t.Errorf("bulk data of priority %v: held %v", bulk, holds)
+		if defers := start.Before(p.lowLatencyUntil); defers != (bulk != wire.High) {
+			t.Errorf("bulk data of priority %v: deferred %v", bulk, defers)
 		}
 	}
 }

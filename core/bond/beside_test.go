@@ -18,9 +18,9 @@ func TestDatagramsBesideBulkBothWays(t *testing.T) {
 		oneWay := 25 * time.Millisecond
 		if hs > 0 {
 			oneWay += 2500 * time.Microsecond
-			n.addPath(1, n.newHopPair(hs, 25*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
+			n.addSubflow(1, n.newHopPair(hs, 25*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
 		} else {
-			n.addPath(1, n.newHopPair(10*unit.Mbps, oneWay), nil)
+			n.addSubflow(1, n.newHopPair(10*unit.Mbps, oneWay), nil)
 		}
 		n.useDeepQueues()
 		down, up := &transfer{size: int(8 * unit.MB)}, &transfer{size: int(8 * unit.MB), up: true}

@@ -52,7 +52,7 @@ func TestBoundEnds(t *testing.T) {
 	free := &transfer{size: int(2 * unit.MB)}
 	bound.talk[1].Bytes = bound.size
 	n.open(bound)
-	n.after(time.Second, func() { n.kill(n.findPath(2)) })
+	n.after(time.Second, func() { n.kill(n.findSubflow(2)) })
 	n.run(n.carry([]*transfer{free}))
 	n.run(func() bool { return bound.s[0].Done() && bound.s[1].Done() })
 	var r wire.Reset

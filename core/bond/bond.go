@@ -308,7 +308,7 @@ func (b *Bond) traceStreamOpen(s *Stream) {
 	b.trace.emit(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
 }
 
-// newStream adds a stream of that ID.
+// newStream adds a stream of that ID to the table.
 func (b *Bond) newStream(id wire.StreamID) *Stream {
 	s := &Stream{id: id, bond: b, send: sendBuffer{pages: pages{pool: &b.pool},
 		limit: wire.DataSeq(initialWindow(b.cfg.OpensStreams))},

@@ -40,8 +40,8 @@ func TestRateDrops(t *testing.T) {
 		hop   func(*simNet) *simHop
 		bound time.Duration
 	}{
-		{"HS 10 to 1 at 2 s", func(n *simNet) *simHop { return n.paths[1].hops[1][0] }, 2800 * time.Millisecond},
-		{"pipe 5 to 1 at 2 s", func(n *simNet) *simHop { return n.paths[1].hops[1][1] }, 3100 * time.Millisecond},
+		{"HS 10 to 1 at 2 s", func(n *simNet) *simHop { return n.subflows[1].hops[1][0] }, 2800 * time.Millisecond},
+		{"pipe 5 to 1 at 2 s", func(n *simNet) *simHop { return n.subflows[1].hops[1][1] }, 3100 * time.Millisecond},
 	} {
 		n := newSim(t, "auto", 0.2)
 		n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
@@ -64,8 +64,8 @@ func TestRateDrops(t *testing.T) {
 func TestLinkIsTakenBack(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(10*unit.Mbps, 3*unit.Mbps, 100*unit.Mbps)
-	h := n.paths[1].hops[1][0]
-	h.lent = true
+	h := n.subflows[1].hops[1][0]
+	h.knownRates = true
 	h.steps = append(h.steps, simStep{n.now.Add(250 * time.Millisecond), 64 * unit.Kbps})
 	tr := &transfer{size: int(4 * unit.MB)}
 	last, gap, read := n.now, time.Duration(0), 0
@@ -87,9 +87,9 @@ func TestSilence(t *testing.T) {
 		n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 		cut := n.now.Add(time.Second)
 		for d := range 2 {
-			h := n.paths[0].hops[d][0]
+			h := n.subflows[0].hops[d][0]
 			if hop > 0 {
-				h = n.paths[1].hops[d][(hop-1)^(1-d)]
+				h = n.subflows[1].hops[d][(hop-1)^(1-d)]
 			}
 			h.steps = append(h.steps, simStep{cut, 0})
 		}

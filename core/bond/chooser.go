@@ -76,7 +76,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 		}
 		if p.id != c.backlog.avoided {
 			v := p.schedulerView(n, now)
-			p.holdsBulk = p.idle && c.backlog.pending > 0 && p.mustHoldBulk(n, now, c.timer)
+			p.defersBulk = p.idle && c.backlog.pending > 0 && p.mustDeferBulk(n, now, c.timer)
 			view = append(view, v)
 		}
 	}
@@ -87,8 +87,8 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 	return all.idleCarrier(), idle
 }
 
-// chooseTurn returns the next turn, after a survey, by descending urgency. A flow whose datagrams
-// come faster than a network would carry them takes turns with streams.
+// chooseTurn returns the next turn, after a survey, in the order of turnKind. A flow whose
+// datagrams come faster than a network would carry them takes turns with streams.
 func (c *turnChooser) chooseTurn(now time.Time) turn {
 	var datagramSubflow *subflow
 	if l := c.flows.nextLeg(now); l != nil {
@@ -157,15 +157,15 @@ func (c *turnChooser) copyTarget(now time.Time) *subflow {
 		if !p.idle || p.isSilent() || len(p.copies) == 0 || len(p.neededCopies()) == 0 {
 			continue
 		}
-		if n := p.est.EstimateAt(now); n.FarQueueTime <= sched.MaxCopyFarWait && !p.mustHoldBulk(n, now, c.timer) {
+		if n := p.est.EstimateAt(now); n.FarQueueTime <= sched.MaxCopyFarWait && !p.mustDeferBulk(n, now, c.timer) {
 			return p
 		}
 	}
 	return nil
 }
 
-// permittedView returns the part of view that stream s may use. Subflows that hold bulk data are
-// busy for all but short streams.
+// permittedView returns the part of view that stream s may use. Some subflows take no bulk data
+// now, to keep their queue short. Only short streams see them as idle.
 func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Time) []sched.Subflow {
 	if c.filter.isLimited(&s.route) {
 		c.filter.refreshRoute(s.id, &s.route, c.backlog.contendingBytes(s), c.backlog.avoided, now)

@@ -48,7 +48,7 @@ func TestTurnsByUrgency(t *testing.T) {
 	if err := f.Send(simAddr, []byte("?"), start); err != nil {
 		t.Fatal(err)
 	}
-	urgent, bulkStream := waitingStream(c, 1, wire.ModeLatency), waitingStream(c, 2, wire.ModeRedundant)
+	lowLatency, bulkStream := waitingStream(c, 1, wire.ModeLatency), waitingStream(c, 2, wire.ModeRedundant)
 	two := c.subflows.find(2)
 	two.copies = []copiedSpan{{bulkStream, 0, 100}}
 	want := func(kind turnKind, p wire.SubflowID) {
@@ -63,7 +63,7 @@ func TestTurnsByUrgency(t *testing.T) {
 	want(turnDatagrams, 1)
 	c.flows.fillDatagrams(c.subflows.find(1), c.backlog, start, nil)
 	want(turnLowLatency, 1)
-	c.backlog.dequeueStream(urgent)
+	c.backlog.dequeueStream(lowLatency)
 	want(turnCopies, 2)
 	two.copies = nil
 	want(turnBulk, 1)
@@ -163,8 +163,8 @@ func TestLateSubflowCarriesOthers(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedStreamBlocksNobody checks that a stream whose recalled bytes have arrived meanwhile
-// loses its turn. auto would wait for a faster subflow, since nothing remains to be sent.
+// TestAcknowledgedStreamBlocksNobody checks that a stream whose recalled bytes have arrived
+// meanwhile loses its turn. auto would wait for a faster subflow, since nothing remains to be sent.
 func TestAcknowledgedStreamBlocksNobody(t *testing.T) {
 	c := newChooser()
 	c.scheduler, _ = sched.New("auto")

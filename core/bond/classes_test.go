@@ -26,12 +26,12 @@ func (sc *scenario) addPlans(r dice) {
 	for at, last := time.Duration(0), false; !last; at += r.duration(ms, 3*time.Second) {
 		last = r.chance(0.5)
 		p := classPlan{at: at, class: wire.Priority(r.IntN(3)), weight: uint8(1 + r.IntN(5))}
-		for g := range p.paths {
-			p.paths[g] = uint(r.IntN(1 << len(sc.paths)))
+		for g := range p.subflows {
+			p.subflows[g] = uint(r.IntN(1 << len(sc.subflows)))
 			if last && r.chance(0.5) {
-				p.paths[g] |= 1
+				p.subflows[g] |= 1
 			} else if last {
-				p.paths[g] = 0
+				p.subflows[g] = 0
 			}
 		}
 		sc.plans = append(sc.plans, p)
@@ -39,12 +39,12 @@ func (sc *scenario) addPlans(r dice) {
 }
 
 // buildGroups returns the class table of the bond.
-func (p classPlan) buildGroups(paths int) []wire.Group {
+func (p classPlan) buildGroups(subflows int) []wire.Group {
 	list := []wire.Group{{ID: 1, Priority: p.class, Weight: p.weight}, {ID: 2, Weight: 1}}
 	for g := range list {
-		list[g].Limited = p.paths[g] != 0
-		for i := range paths {
-			if p.paths[g]&(1<<i) != 0 {
+		list[g].Limited = p.subflows[g] != 0
+		for i := range subflows {
+			if p.subflows[g]&(1<<i) != 0 {
 				list[g].Subflows = append(list[g].Subflows, wire.SubflowID(i+1))
 			}
 		}
@@ -96,7 +96,7 @@ func (s *simGroups) use(plan []wire.Group) {
 	}
 	b := s.n.ends[0]
 	used := b.UsedGroups()
-	var told []wire.Group
+	var groups []wire.Group
 	for _, g := range plan {
 		n := s.number[g.ID]
 		if n == 0 || !used[n] && n < s.newest {
@@ -104,10 +104,10 @@ func (s *simGroups) use(plan []wire.Group) {
 			continue
 		}
 		g.ID = n
-		told = append(told, g)
+		groups = append(groups, g)
 	}
-	slices.SortFunc(told, func(x, y wire.Group) int { return cmp.Compare(x.ID, y.ID) })
-	b.SetClassTable(told)
+	slices.SortFunc(groups, func(x, y wire.Group) int { return cmp.Compare(x.ID, y.ID) })
+	b.SetClassTable(groups)
 }
 
 // newAlone returns a bond with one subflow and no other end, and a function that passes it a frame.
@@ -191,7 +191,7 @@ func runWithClasses(t *testing.T, size unit.Bytes, build func(*simNet), plan ...
 	for _, tr := range trs {
 		took = append(took, tr.done.Sub(simStart))
 	}
-	for _, p := range n.paths {
+	for _, p := range n.subflows {
 		over = append(over, n.ends[1].subflows.find(p.id).bytesSent)
 	}
 	return took, over
@@ -202,15 +202,17 @@ func buildTriangle(n *simNet) { n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.
 // TestClassTableLimits: streams use all subflows that the class table permits and no others, at
 // both ends. Other streams are not delayed.
 func TestClassTableLimits(t *testing.T) {
-	limited := func(paths ...wire.SubflowID) wire.Group { return wire.Group{Weight: 1, Limited: true, Subflows: paths} }
+	limited := func(subflows ...wire.SubflowID) wire.Group {
+		return wire.Group{Weight: 1, Limited: true, Subflows: subflows}
+	}
 	const size = 2 * unit.MB
 	took, over := runWithClasses(t, size, buildTriangle, limited(1))
 	if over[1] > uint64(size/100) || took[0] > 2400*time.Millisecond {
-		t.Errorf("over path 1 only: %v bytes, took %v", over, took)
+		t.Errorf("over subflow 1 only: %v bytes, took %v", over, took)
 	}
 	took, over = runWithClasses(t, size, buildTriangle, limited(2))
 	if over[0] > uint64(size/50) { // it carries control frames
-		t.Errorf("over path 2 only: %v bytes, took %v", over, took)
+		t.Errorf("over subflow 2 only: %v bytes, took %v", over, took)
 	}
 	took, over = runWithClasses(t, size, buildTriangle, limited(1, 2))
 	free, _ := runWithClasses(t, size, buildTriangle, wire.Group{Weight: 1})
@@ -220,14 +222,14 @@ func TestClassTableLimits(t *testing.T) {
 	// One each: both are done as if alone.
 	took, over = runWithClasses(t, size, buildTriangle, limited(1), limited(2))
 	if took[0] > 2400*time.Millisecond || took[1] > 3800*time.Millisecond {
-		t.Errorf("one path each: %v bytes, took %v", over, took)
+		t.Errorf("one subflow each: %v bytes, took %v", over, took)
 	}
 	// A stream that waits for a slow subflow delays none on a fast one.
 	slow := func(n *simNet) { n.addTriangle(unit.Mbps/4, 10*unit.Mbps, 10*unit.Mbps) }
 	alone, _ := runWithClasses(t, size, slow, limited(2))
 	took, over = runWithClasses(t, size, slow, limited(2), limited(1))
 	if took[0] > alone[0]*110/100 {
-		t.Errorf("beside one on a slow path: %v bytes, took %v, alone %v", over, took, alone)
+		t.Errorf("beside one on a slow subflow: %v bytes, took %v, alone %v", over, took, alone)
 	}
 }
 
@@ -246,7 +248,7 @@ func TestClassTableWaits(t *testing.T) {
 	})
 	n.run(done)
 	if early != 0 || other.done.Sub(simStart) > 1200*time.Millisecond {
-		t.Errorf("%d bytes came by no path; the other one took %v", early, other.done.Sub(simStart))
+		t.Errorf("%d bytes came by no subflow; the other one took %v", early, other.done.Sub(simStart))
 	}
 	if took := waits.done.Sub(simStart); took > 8*time.Second {
 		t.Errorf("allowed after 5 s, it took %v", took)
@@ -259,7 +261,7 @@ func TestClassTableSubflowSilent(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	buildTriangle(n)
 	for d := range 2 {
-		h := n.paths[0].hops[d][0]
+		h := n.subflows[0].hops[d][0]
 		h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), 0},
 			simStep{n.now.Add(3 * time.Second), 8 * unit.Mbps})
 	}
@@ -267,7 +269,7 @@ func TestClassTableSubflowSilent(t *testing.T) {
 	tr := &transfer{size: int(2 * unit.MB), group: 1}
 	n.run(n.carry([]*transfer{tr}))
 	if over := n.ends[1].subflows.find(2).bytesSent; over > 100_000 {
-		t.Errorf("%d bytes went over the other path", over)
+		t.Errorf("%d bytes went over the other subflow", over)
 	}
 	if took := tr.done.Sub(simStart); took > 7*time.Second {
 		t.Errorf("took %v", took)

@@ -14,9 +14,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestTreat: while a download runs, how it is carried is changed, and both ends do so
-// from then on.
-func TestTreat(t *testing.T) {
+// TestSetClassDuringDownload: both ends apply each change of the class of a running download from
+// then on.
+func TestSetClassDuringDownload(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	buildTriangle(n)
 	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Priority: wire.High, Weight: 3, Limited: true,
@@ -154,7 +154,7 @@ func TestClassUpdateFreesGroups(t *testing.T) {
 		t.Helper()
 		b.MarkIdle(id)
 		if on, _ := b.NextSegment(start, nil); on != id {
-			t.Fatalf("a segment for path %d", on)
+			t.Fatalf("a segment for subflow %d", on)
 		}
 		b.BeginSegment(id)
 		return b.subflows.find(id).bytesSent
@@ -199,9 +199,9 @@ func TestClassUpdateFreesGroups(t *testing.T) {
 	is(1001)
 }
 
-// TestTreatsAreNotKept: a server has no use for the groups that its streams have left,
+// TestClassUpdatesAreNotKept: a server has no use for the groups that its streams have left,
 // and a primary that makes ever new ones takes no memory there.
-func TestTreatsAreNotKept(t *testing.T) {
+func TestClassUpdatesAreNotKept(t *testing.T) {
 	const streams, times = 100, 1000
 	b := New(Config{})
 	b.AddSubflow(1, false, start)

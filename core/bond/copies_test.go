@@ -49,9 +49,9 @@ func TestRedundant(t *testing.T) {
 		hop  func(n *simNet, dir int) *simHop
 	}{
 		{"nothing", nil},
-		{"PS-path", func(n *simNet, d int) *simHop { return n.paths[0].hops[d][0] }},
-		{"HS-path", func(n *simNet, d int) *simHop { return n.paths[1].hops[d][1-d] }},
-		{"pipe", func(n *simNet, d int) *simHop { return n.paths[1].hops[d][d] }},
+		{"PS-path", func(n *simNet, d int) *simHop { return n.subflows[0].hops[d][0] }},
+		{"HS-path", func(n *simNet, d int) *simHop { return n.subflows[1].hops[d][1-d] }},
+		{"pipe", func(n *simNet, d int) *simHop { return n.subflows[1].hops[d][d] }},
 	} {
 		once, _ := measureOutage(t, "pams", false, c.hop)
 		for _, how := range []string{"redundant", "pams"} {

@@ -33,12 +33,12 @@ type simFlow struct {
 
 // simSender is the state of the datagrams of one direction.
 type simSender struct {
-	sent  uint64
-	done  bool
-	paths [][]wire.SubflowID // by number: what each was given to
-	at    []time.Time        // by number: when it was sent
-	got   map[uint64]bool
-	last  map[wire.SubflowID]uint64 // the newest that arrived, by subflow; not of redundant flows
+	sent     uint64
+	done     bool
+	subflows [][]wire.SubflowID // by number: what each was given to
+	at       []time.Time        // by number: when it was sent
+	got      map[uint64]bool
+	last     map[wire.SubflowID]uint64 // the newest that arrived, by subflow; not of redundant flows
 	// delays are those of the datagrams that came, in the order in which they did.
 	delays []time.Duration
 }
@@ -92,7 +92,7 @@ func (g *simFlow) send(d int) {
 		g.n.fatal("flow %d: %v", g.f[d].ID(), err)
 	}
 	by.at = append(by.at, g.n.now)
-	by.paths = append(by.paths, nil)
+	by.subflows = append(by.subflows, nil)
 	by.sent++
 	g.n.at(g.n.now.Add(g.plan.every), d, func() { g.send(d) })
 }
@@ -105,20 +105,20 @@ func (g *simFlow) datagram(d int, number uint64) []byte {
 }
 
 // recordSent checks a datagram that end d gives to a subflow.
-func (g *simFlow) recordSent(d int, path wire.SubflowID, number uint64) {
+func (g *simFlow) recordSent(d int, subflow wire.SubflowID, number uint64) {
 	by := &g.by[d]
-	if number >= uint64(len(by.paths)) {
+	if number >= uint64(len(by.subflows)) {
 		g.n.fatal("flow %d: datagram %d was never sent", g.f[d].ID(), number)
 	}
-	before := by.paths[number]
+	before := by.subflows[number]
 	if len(before) > 1 || len(before) > 0 && !g.plan.redundant {
-		g.n.fatal("flow %d: datagram %d from %s is given to path %d, after %v", g.f[d].ID(), number, endNames[d], path,
+		g.n.fatal("flow %d: datagram %d from %s is given to subflow %d, after %v", g.f[d].ID(), number, endNames[d], subflow,
 			before)
 	}
-	if slices.Contains(before, path) {
-		g.n.fatal("flow %d: both copies of datagram %d from %s are given to path %d", g.f[d].ID(), number, endNames[d], path)
+	if slices.Contains(before, subflow) {
+		g.n.fatal("flow %d: both copies of datagram %d from %s are given to subflow %d", g.f[d].ID(), number, endNames[d], subflow)
 	}
-	by.paths[number] = append(before, path)
+	by.subflows[number] = append(before, subflow)
 	if late := g.n.now.Sub(by.at[number]); late > maxQueueTime+checkInterval+g.n.lag[d] &&
 		g.n.frozen[d].Before(by.at[number]) {
 		g.n.fatal("flow %d: datagram %d from %s leaves after %v", g.f[d].ID(), number, endNames[d], late)
@@ -148,12 +148,12 @@ func (g *simFlow) receive(to int) {
 		if g.plan.redundant {
 			continue
 		}
-		path := by.paths[number][0]
-		if last, ok := by.last[path]; ok && last > number {
-			n.fatal("flow %d: datagram %d comes to %s after %d, both over path %d", g.f[to].ID(), number, endNames[to], last,
-				path)
+		subflow := by.subflows[number][0]
+		if last, ok := by.last[subflow]; ok && last > number {
+			n.fatal("flow %d: datagram %d comes to %s after %d, both over subflow %d", g.f[to].ID(), number, endNames[to], last,
+				subflow)
 		}
-		by.last[path] = number
+		by.last[subflow] = number
 	}
 }
 

@@ -17,7 +17,7 @@ var endNames = [2]string{"opener", "acceptor"}
 type entry struct {
 	at       time.Time
 	end      int // 0, 1; nobody: the network
-	path     wire.SubflowID
+	subflow  wire.SubflowID
 	arrives  bool
 	frame    wire.Type // 0: none
 	stream   wire.StreamID
@@ -62,11 +62,11 @@ func (n *simNet) addEntry(e entry) {
 }
 
 // recordFrame keeps a frame that end writes, or that arrives there.
-func (n *simNet) noteFrame(end int, path wire.SubflowID, arrives bool, t wire.Type, payload []byte) {
+func (n *simNet) noteFrame(end int, subflow wire.SubflowID, arrives bool, t wire.Type, payload []byte) {
 	if n.diagram == nil {
 		return
 	}
-	e := entry{end: end, path: path, arrives: arrives, frame: t, dir: end}
+	e := entry{end: end, subflow: subflow, arrives: arrives, frame: t, dir: end}
 	if arrives {
 		e.dir = 1 - end
 	}
@@ -146,7 +146,7 @@ func (d *diagram) draw(about focus) string {
 const column = 40
 
 func drawHead(w *strings.Builder) {
-	fmt.Fprintf(w, "%10s  %-*s %-9s %s\n", "time, s", column, "opener", "  path", "acceptor")
+	fmt.Fprintf(w, "%10s  %-*s %-9s %s\n", "time, s", column, "opener", "  subflow", "acceptor")
 }
 
 func (e *entry) draw(w *strings.Builder) {
@@ -163,13 +163,13 @@ func (e *entry) draw(w *strings.Builder) {
 			text += fmt.Sprintf(" [%d, %d)", e.from, e.to)
 		}
 	}
-	path := "    │    "
-	if e.path != 0 {
-		path = fmt.Sprintf("  × %-3d  ", e.path) // the subflow itself
+	subflow := "    │    "
+	if e.subflow != 0 {
+		subflow = fmt.Sprintf("  × %-3d  ", e.subflow) // the subflow itself
 		if e.frame != 0 {
 			// What is sent leaves its column, what arrives reaches it.
-			path = [2][2]string{{fmt.Sprintf("─ %3d ·  ", e.path), fmt.Sprintf("  · %3d ─", e.path)},
-				{fmt.Sprintf("◀ %3d ·  ", e.path), fmt.Sprintf("  · %3d ▶", e.path)}}[btoi(e.arrives)][e.end&1]
+			subflow = [2][2]string{{fmt.Sprintf("─ %3d ·  ", e.subflow), fmt.Sprintf("  · %3d ─", e.subflow)},
+				{fmt.Sprintf("◀ %3d ·  ", e.subflow), fmt.Sprintf("  · %3d ▶", e.subflow)}}[btoi(e.arrives)][e.end&1]
 		}
 	}
 	left, right := text, ""
@@ -179,7 +179,7 @@ func (e *entry) draw(w *strings.Builder) {
 	case nobody:
 		left, right = "", "── "+text
 	}
-	fmt.Fprintf(w, "%10.6f  %-*s %s %s\n", e.at.Sub(simStart).Seconds(), column, left, path, right)
+	fmt.Fprintf(w, "%10.6f  %-*s %s %s\n", e.at.Sub(simStart).Seconds(), column, left, subflow, right)
 }
 
 func btoi(b bool) int {

@@ -20,10 +20,10 @@ type countingGuide struct {
 	last  Demand
 }
 
-func (g *countingGuide) AllowSubflows(paths []GuideSubflow, d Demand) string {
+func (g *countingGuide) AllowSubflows(subflows []GuideSubflow, d Demand) string {
 	g.asked, g.last = g.asked+1, d
-	for i := range paths {
-		paths[i].Allowed = slices.Contains(g.allow, paths[i].ID)
+	for i := range subflows {
+		subflows[i].Allowed = slices.Contains(g.allow, subflows[i].ID)
 	}
 	return "test"
 }

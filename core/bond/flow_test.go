@@ -108,7 +108,7 @@ func (g *pings) reordered() (n int) {
 
 // useDeepQueues makes a sender's window cover a queue of 300 ms, as in networks of phones.
 func (n *simNet) useDeepQueues() {
-	for _, p := range n.paths {
+	for _, p := range n.subflows {
 		for d := range 2 {
 			for _, h := range p.hops[d] {
 				h.window = h.rate(n.now).Bytes(h.roundTrip(n.now) + 300*time.Millisecond)
@@ -126,11 +126,11 @@ func TestDatagramsBesideBulk(t *testing.T) {
 		idle    time.Duration // the delay of an unused bond
 		slowest float64       // of the download, to that without the flow
 	}{
-		{"one path of 10 Mbit/s", func(n *simNet) { n.addTriangle(10 * unit.Mbps) }, 25 * time.Millisecond, 1.05},
+		{"one subflow of 10 Mbit/s", func(n *simNet) { n.addTriangle(10 * unit.Mbps) }, 25 * time.Millisecond, 1.05},
 		{"8/10/5", func(n *simNet) { n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }, 25 * time.Millisecond, 1.05},
 		{"1/18/5", func(n *simNet) { n.addTriangle(1*unit.Mbps, 18*unit.Mbps, 5*unit.Mbps) }, 25 * time.Millisecond, 1.08},
 		{"helper only, 10/5", func(n *simNet) {
-			n.addPath(1, n.newHopPair(10*unit.Mbps, 35*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
+			n.addSubflow(1, n.newHopPair(10*unit.Mbps, 35*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
 		}, 38 * time.Millisecond, 1.05},
 	} {
 		run := func(with bool) (took time.Duration, g *pings) {
@@ -168,31 +168,31 @@ func TestDatagramsBesideBulk(t *testing.T) {
 	}
 }
 
-// TestFlowSurvivesItsPath: datagrams continue over another subflow within half a second, none
+// TestFlowSurvivesItsSubflow: datagrams continue over another subflow within half a second, none
 // twice.
-func TestFlowSurvivesItsPath(t *testing.T) {
+func TestFlowSurvivesItsSubflow(t *testing.T) {
 	for _, redundant := range []bool{false, true} {
 		for _, how := range []string{"silent", "silent pipe", "gone"} {
 			n := newSim(t, "auto", 0.2)
 			n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 			on := 0
 			if how == "silent pipe" { // the flow starts there
-				n.paths[0].hops[1][0].delay = 80 * time.Millisecond
-				n.paths[0].hops[0][0].delay = 80 * time.Millisecond
+				n.subflows[0].hops[1][0].delay = 80 * time.Millisecond
+				n.subflows[0].hops[0][0].delay = 80 * time.Millisecond
 				on = 1
 			}
 			n.carry(nil)
 			g := n.addPings(redundant, 10*time.Millisecond, 200)
 			n.after(2*time.Second, func() {
 				if got := n.ends[1].ListFlows(1)[0].Subflow; int(got) != on+1 {
-					n.fatal("%s: pinned to path %d", how, got)
+					n.fatal("%s: pinned to subflow %d", how, got)
 				}
 				if how == "gone" {
-					n.kill(n.paths[on])
+					n.kill(n.subflows[on])
 					return
 				}
 				for d := range 2 {
-					hops := n.paths[on].hops[d]
+					hops := n.subflows[on].hops[d]
 					h := hops[(len(hops)-1)*d]
 					h.steps = append(h.steps, simStep{n.now, 0})
 				}
@@ -216,18 +216,18 @@ func TestFlowSurvivesItsPath(t *testing.T) {
 	}
 }
 
-// TestFlowMovesToAQuickerPath: only when it is clearly quicker, and for a while.
-func TestFlowMovesToAQuickerPath(t *testing.T) {
+// TestFlowMovesToAFasterSubflow: only when it is clearly faster, and for a while.
+func TestFlowMovesToAFasterSubflow(t *testing.T) {
 	for _, c := range []struct {
 		delay time.Duration // of the other subflow, against 50 ms
 		moves int
 	}{{45 * time.Millisecond, 0}, {15 * time.Millisecond, 1}} {
 		n := newSim(t, "auto", 0.2)
-		n.addPath(1, n.newHopPair(8*unit.Mbps, 50*time.Millisecond), nil)
+		n.addSubflow(1, n.newHopPair(8*unit.Mbps, 50*time.Millisecond), nil)
 		n.carry(nil)
 		g := n.addPings(false, 10*time.Millisecond, 200)
 		start := n.now
-		n.after(time.Second, func() { n.addPath(2, n.newHopPair(8*unit.Mbps, c.delay), nil) })
+		n.after(time.Second, func() { n.addSubflow(2, n.newHopPair(8*unit.Mbps, c.delay), nil) })
 		n.run(func() bool {
 			if at := n.now.Sub(start); at < time.Second+moveDelay && g.f[1] != nil && g.f[1].stats.Moves > 0 {
 				n.fatal("moved after %v", at)
@@ -410,37 +410,37 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRedundantFlowAndOnePath: while only one subflow is left it carries each datagram once. With a
-// second one there are two copies again, and never two on one subflow (recordSent checks that in
-// each random transfer too).
-func TestRedundantFlowAndOnePath(t *testing.T) {
+// TestRedundantFlowAndOneSubflow: while only one subflow is left it carries each datagram once.
+// With a second one there are two copies again, and never two on one subflow (recordSent checks
+// that in each random transfer too).
+func TestRedundantFlowAndOneSubflow(t *testing.T) {
 	for dead := range 2 {
 		n := newSim(t, "auto", 0.2)
-		n.addPath(1, n.newHopPair(8*unit.Mbps, 20*time.Millisecond), nil)
-		n.addPath(2, n.newHopPair(8*unit.Mbps, 30*time.Millisecond), nil)
+		n.addSubflow(1, n.newHopPair(8*unit.Mbps, 20*time.Millisecond), nil)
+		n.addSubflow(2, n.newHopPair(8*unit.Mbps, 30*time.Millisecond), nil)
 		n.openFlow(flowPlan{every: 10 * time.Millisecond, count: [2]int{300, 300}, size: 200, redundant: true})
 		g := n.flows[1]
-		n.after(time.Second, func() { n.kill(n.paths[dead]) })
-		n.after(2*time.Second, func() { n.addPath(3, n.newHopPair(8*unit.Mbps, 40*time.Millisecond), nil) })
+		n.after(time.Second, func() { n.kill(n.subflows[dead]) })
+		n.after(2*time.Second, func() { n.addSubflow(3, n.newHopPair(8*unit.Mbps, 40*time.Millisecond), nil) })
 		end := n.now.Add(4 * time.Second)
 		n.run(func() bool { return n.now.After(end) })
 		for d, by := range g.by {
 			copies := [3]int{}
-			for number, paths := range by.paths {
+			for number, subflows := range by.subflows {
 				// not around a change
 				if at := by.at[number].Sub(simStart).Milliseconds(); at%1000 > 150 && at%1000 < 850 {
-					copies[at/1000] += len(paths)
-					if want := [3]int{2, 1, 2}[at/1000]; len(paths) != want {
-						t.Fatalf("path %d ends: datagram %d from %s, after %d ms, is given to %v", dead+1, number, endNames[d], at, paths)
+					copies[at/1000] += len(subflows)
+					if want := [3]int{2, 1, 2}[at/1000]; len(subflows) != want {
+						t.Fatalf("subflow %d ends: datagram %d from %s, after %d ms, is given to %v", dead+1, number, endNames[d], at, subflows)
 					}
 				}
 			}
 			if lost := int(by.sent) - len(by.got); lost > 0 || copies[1] == 0 {
-				t.Errorf("path %d ends: %d of %d from %s are lost, %v were given to paths", dead+1, lost, by.sent, endNames[d],
+				t.Errorf("subflow %d ends: %d of %d from %s are lost, %v were given to subflows", dead+1, lost, by.sent, endNames[d],
 					copies)
 			}
 			if want := unit.Bytes(300 * 208); g.f[d].stats.SentBytes != want || g.f[d].stats.ReceivedBytes != want {
-				t.Errorf("path %d ends: %+v at %s, want %d bytes each way, no copy counted", dead+1, g.f[d].stats, endNames[d],
+				t.Errorf("subflow %d ends: %+v at %s, want %d bytes each way, no copy counted", dead+1, g.f[d].stats, endNames[d],
 					want)
 			}
 		}

@@ -58,9 +58,9 @@ func (l *leg) dropOldest() {
 	}
 }
 
-// pinnedSubflow ties urgent data to one subflow, so that it is not reordered. The pin moves at once
-// when that subflow is removed or may be silent, and when another one has been clearly faster for
-// moveDelay.
+// pinnedSubflow ties low-latency data to one subflow, so that it is not reordered. The pin moves at
+// once when that subflow is removed or may be silent, and when another one has been clearly faster
+// for moveDelay.
 type pinnedSubflow struct {
 	subflow          *subflow  // nil: none yet, or removed
 	otherFasterSince time.Time // since when another one has been clearly faster
@@ -156,7 +156,7 @@ func (t *flowTable) nextLeg(now time.Time) *leg {
 	for _, l := range t.ready {
 		t.pinLeg(l, now)
 		p := l.subflow
-		if p != nil && p.idle && len(l.waiting) > 0 && !(l.isBulk && p.mustHoldBulk(p.est.EstimateAt(now), now, t.timer)) {
+		if p != nil && p.idle && len(l.waiting) > 0 && !(l.isBulk && p.mustDeferBulk(p.est.EstimateAt(now), now, t.timer)) {
 			return l
 		}
 	}

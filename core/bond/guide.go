@@ -35,8 +35,8 @@ type GuideSubflow struct {
 	Allowed bool
 }
 
-// Demand describes a stream for a Guide. The zero Demand is small urgent data: a message, a control
-// frame, a datagram.
+// Demand describes a stream for a Guide. The zero Demand is small data that must not wait: a
+// message, a control frame, a datagram.
 type Demand struct {
 	Pending unit.Bytes // of all streams
 	Burst   unit.Bytes // bytes given to subflows since the stream had none left to send

@@ -14,11 +14,11 @@ import (
 // simGuide changes its mind now and then, and sometimes allows nothing.
 type simGuide struct{ dice }
 
-func (g *simGuide) AllowSubflows(paths []GuideSubflow, _ Demand) string {
+func (g *simGuide) AllowSubflows(subflows []GuideSubflow, _ Demand) string {
 	keep := g.chance(0.9)
-	for i := range paths {
-		if paths[i].Allowed = paths[i].InUse; !keep {
-			paths[i].Allowed = g.chance(0.5)
+	for i := range subflows {
+		if subflows[i].Allowed = subflows[i].InUse; !keep {
+			subflows[i].Allowed = g.chance(0.5)
 		}
 	}
 	return "by lot"
@@ -26,13 +26,13 @@ func (g *simGuide) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 
 // checkGuided fails if bytes of a stream use a forbidden subflow although an allowed one is alive.
 // Copies may have been listed before the guide changed its answer.
-func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
+func (n *simNet) checkGuided(on *simSubflow, d int, f wire.Data) {
 	b := n.ends[d]
 	s := b.streams.all[f.Stream]
 	if s != nil && s.route.mode != wire.ModeRedundant && b.Scheduler() != "redundant" &&
 		!b.classes.findClass(s.route.group).permitsSubflow(on.id) {
 		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
-			"%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
+			"%s sends stream %d of group %d on subflow %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
 	}
 	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.ModeBond ||
 		slices.Contains(s.route.answer.subflows, on.id) {
@@ -42,7 +42,7 @@ func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findClass(s.route.group).permitsSubflow(p.id) &&
 			slices.Contains(s.route.answer.subflows, p.id) {
 			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
-				"%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.answer.subflows)
+				"%s sends stream %d on subflow %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.answer.subflows)
 		}
 	}
 }
@@ -50,9 +50,9 @@ func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 // byNumber allows only subflow 1 to a stream of less than limit bytes.
 type byNumber struct{ limit unit.Bytes }
 
-func (g byNumber) AllowSubflows(paths []GuideSubflow, d Demand) string {
-	for i := range paths {
-		paths[i].Allowed = paths[i].ID == 1 || d.Pending+d.Burst >= g.limit
+func (g byNumber) AllowSubflows(subflows []GuideSubflow, d Demand) string {
+	for i := range subflows {
+		subflows[i].Allowed = subflows[i].ID == 1 || d.Pending+d.Burst >= g.limit
 	}
 	return "by size"
 }
@@ -92,7 +92,7 @@ func TestGuidedIsReleased(t *testing.T) {
 	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	n.ends[1].SetGuide(byNumber{unit.GB})
 	for d := range 2 {
-		h := n.paths[0].hops[d][0]
+		h := n.subflows[0].hops[d][0]
 		h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), 0},
 			simStep{n.now.Add(3 * time.Second), 8 * unit.Mbps})
 	}
@@ -104,7 +104,7 @@ func TestGuidedIsReleased(t *testing.T) {
 	n.after(5*time.Second, func() { back = carried() })
 	n.run(done)
 	if silent < uint64(unit.MB) || carried() > back+uint64(64*unit.KB) {
-		t.Errorf("over the forbidden path: %d bytes while the other was silent, %d in all, %d two seconds after it came back", silent, carried(), back)
+		t.Errorf("over the forbidden subflow: %d bytes while the other was silent, %d in all, %d two seconds after it came back", silent, carried(), back)
 	}
 }
 
@@ -131,10 +131,10 @@ func TestStreamList(t *testing.T) {
 // byDelay allows a second subflow only while the first one is slow.
 type byDelay struct{}
 
-func (byDelay) AllowSubflows(paths []GuideSubflow, _ Demand) string {
-	slow := paths[0].Delay > 400*time.Millisecond
-	for i := range paths {
-		paths[i].Allowed = i == 0 || slow
+func (byDelay) AllowSubflows(subflows []GuideSubflow, _ Demand) string {
+	slow := subflows[0].Delay > 400*time.Millisecond
+	for i := range subflows {
+		subflows[i].Allowed = i == 0 || slow
 	}
 	return "by delay"
 }
@@ -145,7 +145,7 @@ func TestGuideIsAskedAboutTheEnd(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
 	n.ends[1].SetGuide(byDelay{})
-	h := n.paths[0].hops[1][0]
+	h := n.subflows[0].hops[1][0]
 	h.steps = append(h.steps, simStep{n.now.Add(370 * time.Millisecond), 100 * unit.Kbps})
 	tr := &transfer{size: int(400 * unit.KB)}
 	n.run(n.carry([]*transfer{tr}))
@@ -172,9 +172,9 @@ func TestStreamListIsQuick(t *testing.T) {
 // elsewhereGuide allows small data on subflow 1 and streams on subflow 2.
 type elsewhereGuide struct{}
 
-func (elsewhereGuide) AllowSubflows(paths []GuideSubflow, d Demand) string {
-	for i := range paths {
-		paths[i].Allowed = (paths[i].ID == 2) == (d.Pending > 0)
+func (elsewhereGuide) AllowSubflows(subflows []GuideSubflow, d Demand) string {
+	for i := range subflows {
+		subflows[i].Allowed = (subflows[i].ID == 2) == (d.Pending > 0)
 	}
 	return "streams go by the other one"
 }

@@ -14,14 +14,14 @@ import (
 // simHop is one direction of one hop: TCP over a link. A rate change is a new
 // value of rate from then on; rate 0 is an outage.
 type simHop struct {
-	delay   time.Duration
-	steps   []simStep // rising times; the first one's is the start
-	moves   []simMove // rising times
-	back    *simHop   // the other direction, which carries acknowledgements
-	window  unit.Bytes
-	written uint64
-	acked   uint64
-	lent    bool // after its first step the sender knows rates as limits
+	delay      time.Duration
+	steps      []simStep // rising times; the first one's is the start
+	moves      []simMove // rising times
+	back       *simHop   // the other direction, which carries acknowledgements
+	window     unit.Bytes
+	written    uint64
+	acked      uint64
+	knownRates bool // after its first step the sender knows rates as limits
 
 	// A lost segment comes again after a round trip and this; what follows
 	// waits for it.
@@ -170,9 +170,9 @@ const (
 	gone
 )
 
-// simPath is a subflow; hops[d] are those of direction d in the order a byte
+// simSubflow is a subflow; hops[d] are those of direction d in the order a byte
 // takes them (0: from the opener).
-type simPath struct {
+type simSubflow struct {
 	id   wire.SubflowID
 	hops [2][]*simHop
 	at   [2]int // unknown, joined or left, at each end
@@ -192,9 +192,9 @@ type simPath struct {
 	got   [2]uint64   // bytes delivered to each end
 }
 
-// newPath connects hops; far and pipe by direction, pipe nil for a direct subflow.
-func (n *simNet) newPath(id wire.SubflowID, far, pipe *[2]*simHop) *simPath {
-	p := &simPath{id: id}
+// newSubflow connects hops; far and pipe by direction, pipe nil for a direct subflow.
+func (n *simNet) newSubflow(id wire.SubflowID, far, pipe *[2]*simHop) *simSubflow {
+	p := &simSubflow{id: id}
 	for d := range 2 {
 		far[d].back = far[1-d]
 		p.hops[d] = []*simHop{far[d]}
@@ -206,13 +206,13 @@ func (n *simNet) newPath(id wire.SubflowID, far, pipe *[2]*simHop) *simPath {
 			}
 		}
 	}
-	n.paths = append(n.paths, p)
+	n.subflows = append(n.subflows, p)
 	return p
 }
 
-// addPath joins a subflow at both ends.
-func (n *simNet) addPath(id wire.SubflowID, far, pipe *[2]*simHop) *simPath {
-	p := n.newPath(id, far, pipe)
+// addSubflow joins a subflow at both ends.
+func (n *simNet) addSubflow(id wire.SubflowID, far, pipe *[2]*simHop) *simSubflow {
+	p := n.newSubflow(id, far, pipe)
 	for d := range 2 {
 		n.join(p, d)
 	}
@@ -220,11 +220,11 @@ func (n *simNet) addPath(id wire.SubflowID, far, pipe *[2]*simHop) *simPath {
 }
 
 // join adds a subflow at one end.
-func (n *simNet) join(p *simPath, d int) {
+func (n *simNet) join(p *simSubflow, d int) {
 	if p.at[d] != unknown {
 		return
 	}
-	n.addEntry(entry{end: d, path: p.id, text: "the path joins"})
+	n.addEntry(entry{end: d, subflow: p.id, text: "the subflow joins"})
 	p.at[d] = joined
 	helped := len(p.hops[d]) > 1
 	n.ends[d].AddSubflow(p.id, helped, n.now)
@@ -240,11 +240,11 @@ func (n *simNet) join(p *simPath, d int) {
 }
 
 // leave removes a subflow at one end.
-func (n *simNet) leave(p *simPath, d int) {
+func (n *simNet) leave(p *simSubflow, d int) {
 	if p.at[d] == gone {
 		return
 	}
-	n.addEntry(entry{end: d, path: p.id, text: "the path is gone"})
+	n.addEntry(entry{end: d, subflow: p.id, text: "the subflow is gone"})
 	if p.at[d] == joined {
 		n.ends[d].RemoveSubflow(p.id, n.now)
 	}
@@ -253,7 +253,7 @@ func (n *simNet) leave(p *simPath, d int) {
 }
 
 // kill ends a subflow; the other end learns of it after a moment.
-func (n *simNet) kill(p *simPath) {
+func (n *simNet) kill(p *simSubflow) {
 	p.dead = true
 	n.leave(p, 0)
 	n.at(n.now.Add(30*time.Millisecond), 1, func() { n.leave(p, 1) })
@@ -261,7 +261,7 @@ func (n *simNet) kill(p *simPath) {
 
 // report sends the helper's reports about its far hop to the sender of direction d every 20 ms, as
 // long as they change.
-func (n *simNet) report(p *simPath, d int) {
+func (n *simNet) report(p *simSubflow, d int) {
 	if p.dead || p.reporting[d] {
 		return
 	}
@@ -296,7 +296,7 @@ func (n *simNet) report(p *simPath, d int) {
 }
 
 // write gives a segment to a subflow of end d.
-func (n *simNet) write(p *simPath, d int, seg []byte) {
+func (n *simNet) write(p *simSubflow, d int, seg []byte) {
 	h := p.hops[d][0]
 	arrives := h.carrySegment(n.now, len(seg))
 	if len(p.hops[d]) == 1 {
@@ -309,13 +309,13 @@ func (n *simNet) write(p *simPath, d int, seg []byte) {
 }
 
 // acknowledge lets the first hop's TCP know at its sender what arrives.
-func (n *simNet) acknowledge(p *simPath, d int, arrives time.Time, size int) {
+func (n *simNet) acknowledge(p *simSubflow, d int, arrives time.Time, size int) {
 	h := p.hops[d][0]
 	n.at(h.ackAt(arrives), d, func() { h.acked += uint64(size); n.writable(p, d) })
 }
 
 // writable marks a subflow's socket as writable at an end.
-func (n *simNet) writable(p *simPath, d int) {
+func (n *simNet) writable(p *simSubflow, d int) {
 	h := p.hops[d][0]
 	if p.at[d] == joined && !p.holds[d] && unit.Bytes(h.written-h.acked) < h.window+16*unit.KB {
 		n.sampleHop(p, d)
@@ -324,7 +324,7 @@ func (n *simNet) writable(p *simPath, d int) {
 }
 
 // relay takes a segment at the helper.
-func (n *simNet) relay(p *simPath, d int, seg []byte) {
+func (n *simNet) relay(p *simSubflow, d int, seg []byte) {
 	p.waiting[d] = append(p.waiting[d], seg)
 	n.forward(p, d)
 	n.report(p, d)
@@ -332,7 +332,7 @@ func (n *simNet) relay(p *simPath, d int, seg []byte) {
 
 // forward gives the last hop the helper's waiting bytes that fit its buffer. The rest stays in the
 // first hop, unacknowledged.
-func (n *simNet) forward(p *simPath, d int) {
+func (n *simNet) forward(p *simSubflow, d int) {
 	h := p.hops[d][1]
 	for len(p.waiting[d]) > 0 && !p.dead && (p.buffer == 0 || unit.Bytes(h.written-h.acked) < p.buffer) {
 		seg := p.waiting[d][0]
@@ -349,7 +349,7 @@ func (n *simNet) forward(p *simPath, d int) {
 }
 
 // deliver takes a segment at the end of its last hop.
-func (n *simNet) deliver(p *simPath, d int, seg []byte) {
+func (n *simNet) deliver(p *simSubflow, d int, seg []byte) {
 	to := 1 - d
 	switch {
 	case p.dead || p.at[to] == gone:
@@ -368,7 +368,7 @@ func (n *simNet) deliver(p *simPath, d int, seg []byte) {
 		return n.ends[to].ReceiveFrame(p.id, t, payload, n.now)
 	})
 	if err != nil {
-		n.fatal("%s refuses what arrives on path %d: %v", endNames[to], p.id, err)
+		n.fatal("%s refuses what arrives on subflow %d: %v", endNames[to], p.id, err)
 	}
 	n.recycleSegment(seg)
 }

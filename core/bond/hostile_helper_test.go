@@ -168,9 +168,9 @@ func (c *hostileHelperCase) run(helper bool) (took time.Duration, err error) {
 	n := newNet(nil, "auto", Config{})
 	n.limit = n.now.Add(time.Hour)
 	make2 := func(h *hopPlan) *[2]*simHop { return &[2]*simHop{h.make(0, 1), h.make(1, 1)} }
-	n.addPath(1, make2(&c.direct), nil)
+	n.addSubflow(1, make2(&c.direct), nil)
 	if helper {
-		p := n.newPath(2, make2(&c.hs), make2(&c.pipe))
+		p := n.newSubflow(2, make2(&c.hs), make2(&c.pipe))
 		p.buffer, p.reports = c.buffer, &c.reports
 		for d := range 2 {
 			n.join(p, d)

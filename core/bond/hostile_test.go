@@ -201,7 +201,7 @@ func (h *hostilePeer) run() (err error) {
 	}
 	if n := h.b.pool.inUse; n != 0 || h.b.StreamCount() != 0 || h.b.buffers.heldBytes != 0 || h.b.backlog.pending != 0 ||
 		h.b.backlog.lowLatencyPending != 0 || h.b.buffers.grownWindows != 0 {
-		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.StreamCount(),
+		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v low-latency, %v grown", n, h.b.StreamCount(),
 			h.b.buffers.heldBytes, h.b.backlog.pending, h.b.backlog.lowLatencyPending, h.b.buffers.grownWindows)
 	}
 	if h.b.ReleaseMemory(); h.m.used != 0 {
@@ -270,9 +270,9 @@ func (h *hostilePeer) step() {
 // fickle is a Guide that allows random subflows.
 type fickle struct{ c *choices }
 
-func (g fickle) AllowSubflows(paths []GuideSubflow, _ Demand) string {
-	for i := range paths {
-		paths[i].Allowed = g.c.numberBelow(2) == 0
+func (g fickle) AllowSubflows(subflows []GuideSubflow, _ Demand) string {
+	for i := range subflows {
+		subflows[i].Allowed = g.c.numberBelow(2) == 0
 	}
 	return "so"
 }
@@ -471,7 +471,7 @@ func (h *hostilePeer) checkFrame(t wire.Type, payload []byte) {
 		}
 		for _, a := range f.Subflows {
 			if a.Received < h.acked[a.Subflow] || a.Received > h.fed[a.Subflow] {
-				h.fail("ACK of %d bytes of path %d, after %d, of %d sent", a.Received, a.Subflow, h.acked[a.Subflow],
+				h.fail("ACK of %d bytes of subflow %d, after %d, of %d sent", a.Received, a.Subflow, h.acked[a.Subflow],
 					h.fed[a.Subflow])
 			}
 			h.acked[a.Subflow] = a.Received
@@ -506,7 +506,7 @@ func (h *hostilePeer) check() {
 		}
 	}
 	pages := 0
-	var marked, pending, urgent, held, grown unit.Bytes
+	var marked, pending, lowLatency, held, grown unit.Bytes
 	for s := range all {
 		for _, l := range [][]*page{s.reassembly.pages.list, s.send.pages.list} {
 			for _, p := range l {
@@ -541,16 +541,16 @@ func (h *hostilePeer) check() {
 		grown += s.reassembly.window - b.buffers.firstWindow
 		held += unit.Bytes(s.send.end - s.send.firstUnacked - s.send.acked.Size())
 		if n := unit.Bytes(s.send.unsent.Size()); s.route.mode == wire.ModeLatency {
-			urgent += n
+			lowLatency += n
 		} else {
 			pending += n
 		}
 	}
-	if pages != b.pool.inUse || pending != b.backlog.pending || urgent != b.backlog.lowLatencyPending ||
+	if pages != b.pool.inUse || pending != b.backlog.pending || lowLatency != b.backlog.lowLatencyPending ||
 		held != b.buffers.heldBytes || grown != b.buffers.grownWindows {
-		h.fail("counted %d pages, %v pending, %v urgent, %v held, %v grown; there are %d, %v, %v, %v and %v",
+		h.fail("counted %d pages, %v pending, %v low-latency, %v held, %v grown; there are %d, %v, %v, %v and %v",
 			b.pool.inUse, b.backlog.pending, b.backlog.lowLatencyPending, b.buffers.heldBytes, b.buffers.grownWindows, pages,
-			pending, urgent, held, grown)
+			pending, lowLatency, held, grown)
 	}
 	if want := unit.Bytes(pages)*pageSize + marked + b.flows.inBytes + b.flows.outBytes; b.memory.taken != want ||
 		h.m.used != want || want > h.m.limit {

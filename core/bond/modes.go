@@ -31,8 +31,8 @@ func (s *Stream) SetChunkEnd(end wire.DataSeq) {
 	s.peerChunkEnd = max(s.peerChunkEnd, min(end, wire.MaxSeq))
 }
 
-// RequestChunk tells the other end that this end waits for n bytes beyond those read from the
-// stream: see MarkChunkEnd.
+// RequestChunk announces to the other end that this end waits for n bytes beyond those read from
+// the stream: see MarkChunkEnd.
 func (s *Stream) RequestChunk(n unit.Bytes) {
 	end := min(s.reassembly.readOffset+wire.DataSeq(max(n, 0)), wire.MaxSeq)
 	if s.err == nil && end > s.localChunkEnd {

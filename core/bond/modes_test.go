@@ -56,7 +56,7 @@ func (n *simNet) addMessages(mode wire.Mode, every time.Duration) *messages {
 		}
 		if s := b.streams.all[g.s[0].ID()]; s != nil && s.openReceived && g.s[1] == nil {
 			if g.s[1] = s; s.Mode() != mode {
-				n.fatal("the other end was told of mode %v", s.Mode())
+				n.fatal("the other end got mode %v", s.Mode())
 			}
 			tick()
 		}
@@ -83,9 +83,9 @@ func TestLatencyMode(t *testing.T) {
 		most  time.Duration // for 95 % of the messages
 	}{
 		{"8/10/5", func(n *simNet) { n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }, 80 * time.Millisecond},
-		{"one path", func(n *simNet) { n.addTriangle(10 * unit.Mbps) }, 80 * time.Millisecond},
+		{"one subflow", func(n *simNet) { n.addTriangle(10 * unit.Mbps) }, 80 * time.Millisecond},
 		{"helper only", func(n *simNet) {
-			n.addPath(1, n.newHopPair(10*unit.Mbps, 35*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
+			n.addSubflow(1, n.newHopPair(10*unit.Mbps, 35*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
 		}, 120 * time.Millisecond},
 	} {
 		run := func(mode wire.Mode, every time.Duration) (time.Duration, time.Duration) {
@@ -122,7 +122,7 @@ func TestLatencyMoves(t *testing.T) {
 	tr := &transfer{size: int(4 * unit.MB)}
 	done := n.carry([]*transfer{tr})
 	g := n.addMessages(wire.ModeLatency, 10*time.Millisecond)
-	n.after(time.Second, func() { n.kill(n.paths[0]) })
+	n.after(time.Second, func() { n.kill(n.subflows[0]) })
 	n.run(done)
 	sent, worst := len(g.sent), slices.Max(g.delay)
 	t.Logf("%d of %d messages, the slowest took %v", len(g.delay), sent, worst.Round(time.Millisecond))
@@ -140,22 +140,22 @@ func TestModeChanges(t *testing.T) {
 	}
 	s.Write(make([]byte, 1000))
 	for _, c := range []struct {
-		mode            wire.Mode
-		pending, urgent unit.Bytes
-		ready, express  int
+		mode                     wire.Mode
+		pending, lowLatency      unit.Bytes
+		ready, lowLatencyStreams int
 	}{{wire.ModeLatency, 0, 1000, 0, 1}, {wire.ModeLatency, 0, 1000, 0, 1}, {wire.ModeRedundant, 1000, 0, 1, 0},
 		{wire.ModeBond, 1000, 0, 1, 0}} {
 		s.SetMode(c.mode)
-		if b.backlog.pending != c.pending || b.backlog.lowLatencyPending != c.urgent || len(b.backlog.ready) != c.ready ||
-			len(b.backlog.lowLatency) != c.express {
-			t.Errorf("%v: %v pending, %v urgent, %d ready, %d express", c.mode, b.backlog.pending, b.backlog.lowLatencyPending,
+		if b.backlog.pending != c.pending || b.backlog.lowLatencyPending != c.lowLatency || len(b.backlog.ready) != c.ready ||
+			len(b.backlog.lowLatency) != c.lowLatencyStreams {
+			t.Errorf("%v: %v pending, %v low-latency, %d ready, %d low-latency streams", c.mode, b.backlog.pending, b.backlog.lowLatencyPending,
 				len(b.backlog.ready), len(b.backlog.lowLatency))
 		}
 	}
 	s.SetMode(wire.ModeLatency)
 	s.Reset(wire.CodeClosed, "")
 	if b.backlog.pending != 0 || b.backlog.lowLatencyPending != 0 {
-		t.Errorf("after a reset %v are pending, %v urgent", b.backlog.pending, b.backlog.lowLatencyPending)
+		t.Errorf("after a reset %v are pending, %v low-latency", b.backlog.pending, b.backlog.lowLatencyPending)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestModeChanges(t *testing.T) {
 func runChunked(t *testing.T, mark bool) time.Duration {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
-	h := n.paths[1].hops[1][1]
+	h := n.subflows[1].hops[1][1]
 	h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), unit.Mbps / 2})
 	chunk := int(unit.MB)
 	tr := &transfer{size: 3 * chunk}

@@ -11,7 +11,7 @@ import (
 // ends there, not where the harm shows.
 
 // inspect checks a segment that end d gives to a subflow.
-func (n *simNet) inspect(p *simPath, d int, seg []byte) {
+func (n *simNet) inspect(p *simSubflow, d int, seg []byte) {
 	if len(seg) > 2*maxSegment+wire.MaxPayload {
 		n.fatal("a segment of %d bytes", len(seg))
 	}
@@ -38,7 +38,7 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 			if int(f.Flow) < len(n.flows) {
 				n.flows[f.Flow].recordSent(d, p.id, f.Number)
 				if !n.ends[d].classes.findClass(f.Group).permitsSubflow(p.id) {
-					n.fatal("%s sends a datagram of group %d on path %d, which the plan forbids", endNames[d], f.Group, p.id)
+					n.fatal("%s sends a datagram of group %d on subflow %d, which the plan forbids", endNames[d], f.Group, p.id)
 				}
 			}
 		case wire.TypeWindow:
@@ -54,8 +54,8 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 				return err
 			}
 			for _, a := range f.Subflows {
-				if q := n.findPath(a.Subflow); q == nil || a.Received > q.got[d] {
-					n.fatal("%s acknowledges %d bytes of path %d, of which it has got %d", endNames[d], a.Received, a.Subflow,
+				if q := n.findSubflow(a.Subflow); q == nil || a.Received > q.got[d] {
+					n.fatal("%s acknowledges %d bytes of subflow %d, of which it has got %d", endNames[d], a.Received, a.Subflow,
 						q.got[d])
 				}
 			}

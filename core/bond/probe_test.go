@@ -71,9 +71,9 @@ func runProbes(b *Bond, from, to float64) (pings []wire.SubflowID) {
 	return pings
 }
 
-// TestQuietPathIsAskedOnce: only the recently active subflow is probed. The radio of another one
-// may sleep.
-func TestQuietPathIsAskedOnce(t *testing.T) {
+// TestQuietSubflowIsProbedOnce: only the recently active subflow is probed. The radio of another
+// one may sleep.
+func TestQuietSubflowIsProbedOnce(t *testing.T) {
 	b := newReceiver(t)
 	if pings := runProbes(b, 0, 0.98); len(pings) > 0 {
 		t.Fatalf("asked %v after less than a second", pings)
@@ -195,10 +195,10 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 				receiveBytes(t, b, 1, at.Seconds())
 				last, c.brings = at, c.brings[1:]
 			}
-			told := !p.lastSent.Before(p.lastData)
+			sentSince := !p.lastSent.Before(p.lastData)
 			b.Tick(now)
 			if pings := takeProbes(b, now); len(pings) > 0 && unanswered == 0 {
-				if !told {
+				if !sentSince {
 					t.Fatalf("%s: no ACK was sent before the question", c.name)
 				}
 				if unanswered = at; len(c.brings) == 0 {
@@ -212,9 +212,9 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 	}
 }
 
-// TestEarlierPathDoesNotWait: a pause like the last one does not delay the probe of a subflow that
-// brought nothing until the end.
-func TestEarlierPathDoesNotWait(t *testing.T) {
+// TestEarlierSubflowDoesNotWait: a pause like the last one does not delay the probe of a subflow
+// that brought nothing until the end.
+func TestEarlierSubflowDoesNotWait(t *testing.T) {
 	b := newReceiver(t)
 	b.silence.lastPause = 3 * time.Second
 	b.subflows.find(2).est.Helped = false
@@ -229,9 +229,9 @@ func TestEarlierPathDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestStuckPathAsksOthers: when a subflow is stalled another one is probed once it has brought
-// nothing for 200 ms. One that still brings bytes is not probed.
-func TestStuckPathAsksOthers(t *testing.T) {
+// TestStalledSubflowProbesOthers: when a subflow is stalled another one is probed once it has
+// brought nothing for 200 ms. One that still brings bytes is not probed.
+func TestStalledSubflowProbesOthers(t *testing.T) {
 	for _, c := range []struct{ until, want float64 }{
 		{0.1, 0.42}, // quiet when the first one is found stuck
 		{0.36, 0.56},
@@ -256,7 +256,7 @@ func TestStuckPathAsksOthers(t *testing.T) {
 			}
 		}
 		if found < 0.35 || found > 0.43 {
-			t.Fatalf("the first path is found stuck after %v s", found)
+			t.Fatalf("the first subflow is found stuck after %v s", found)
 		}
 		if asked < c.want-0.001 || asked > c.want+0.041 {
 			t.Errorf("bytes until %v s: asked after %v s, want %v", c.until, asked, c.want)
@@ -264,9 +264,9 @@ func TestStuckPathAsksOthers(t *testing.T) {
 	}
 }
 
-// TestAllPathsStuck: without an answer the other subflows are probed. If none answers, all are
+// TestAllSubflowsStalled: without an answer the other subflows are probed. If none answers, all are
 // reported as stalled, the last one too.
-func TestAllPathsStuck(t *testing.T) {
+func TestAllSubflowsStalled(t *testing.T) {
 	b := newReceiver(t)
 	asked := map[wire.SubflowID]bool{}
 	for _, id := range runProbes(b, 0.98, 6) {
@@ -277,7 +277,7 @@ func TestAllPathsStuck(t *testing.T) {
 	}
 	for _, p := range b.ListSubflows(nil, start.Add(6*time.Second)) {
 		if p.StalledFor < time.Second {
-			t.Errorf("path %d is stuck for %v", p.ID, p.StalledFor)
+			t.Errorf("subflow %d is stuck for %v", p.ID, p.StalledFor)
 		}
 	}
 	if b.subflows.find(1).isSilent() == b.subflows.find(2).isSilent() {

@@ -62,7 +62,7 @@ func TestViolations(t *testing.T) {
 		t.Errorf("an unknown frame that may be skipped: %v", err)
 	}
 	if err := b.ReceiveFrame(7, wire.TypeData, nil, start); err != nil {
-		t.Errorf("a frame of a path removed a moment ago: %v", err)
+		t.Errorf("a frame of a subflow removed a moment ago: %v", err)
 	}
 }
 
@@ -86,16 +86,16 @@ func newFilledBond(t *testing.T, segments int) *Bond {
 	for range segments {
 		b.MarkIdle(1)
 		if id, _ := b.NextSegment(start, nil); id != 1 {
-			t.Fatalf("segment for path %d", id)
+			t.Fatalf("segment for subflow %d", id)
 		}
 		b.BeginSegment(1)
 	}
 	return b
 }
 
-// TestSilentPathGivesBackEverything: first the bytes that its own TCP still holds are requeued. If
-// no ACK arrives for the others, these are too: the far TCP may hold them out of order.
-func TestSilentPathGivesBackEverything(t *testing.T) {
+// TestSilentSubflowGivesBackEverything: first the bytes that its own TCP still holds are requeued.
+// If no ACK arrives for the others, these are too: the far TCP may hold them out of order.
+func TestSilentSubflowGivesBackEverything(t *testing.T) {
 	b := newFilledBond(t, 5)
 	p := b.subflows.find(1)
 	sent := b.streams.all[1].send.end - wire.DataSeq(b.backlog.pending)
@@ -164,17 +164,17 @@ func TestControlPrefersTheQuickest(t *testing.T) {
 	s.CloseWrite()
 	b.MarkIdle(2)
 	if id, _ := b.NextSegment(start, nil); id != 0 {
-		t.Errorf("the end went to path %d at once", id)
+		t.Errorf("the end went to subflow %d at once", id)
 	}
 	b.MarkIdle(1)
 	if id, seg := b.NextSegment(start, nil); id != 1 || len(seg) == 0 {
-		t.Errorf("the end went to path %d", id)
+		t.Errorf("the end went to subflow %d", id)
 	}
 }
 
-// TestAckOnItsOwnPath: what comes on a slow subflow is acknowledged by the
+// TestAckOnItsOwnSubflow: what comes on a slow subflow is acknowledged by the
 // quickest one, and once by itself, since that one may be a black hole.
-func TestAckOnItsOwnPath(t *testing.T) {
+func TestAckOnItsOwnSubflow(t *testing.T) {
 	b := New(Config{})
 	for id, rtt := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond} {
 		b.AddSubflow(wire.SubflowID(id+1), false, start)
@@ -202,7 +202,7 @@ func TestAckOnItsOwnPath(t *testing.T) {
 		}
 	}
 	if sent[2] != 4 || sent[1] != 1 {
-		t.Errorf("acknowledgements by path: %v, want 4 on the quick one and the last on the slow one", sent)
+		t.Errorf("acknowledgements by subflow: %v, want 4 on the quick one and the last on the slow one", sent)
 	}
 }
 
@@ -283,7 +283,7 @@ func TestReportsAreNoQueue(t *testing.T) {
 		id, seg := b.NextSegment(now.Add(ackDelay), nil)
 		if ack := len(wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1,
 			Received: b.subflows.find(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
-			t.Fatalf("%d bytes leave by path %d, an ACK has %d", len(seg), id, ack)
+			t.Fatalf("%d bytes leave by subflow %d, an ACK has %d", len(seg), id, ack)
 		}
 	}
 	now = now.Add(time.Second)
@@ -294,7 +294,7 @@ func TestReportsAreNoQueue(t *testing.T) {
 	}
 	s.Write(make([]byte, 1000))
 	if id, seg := b.NextSegment(now, nil); id != 1 || len(seg) < 1000 {
-		t.Errorf("path %d gets %d bytes: %+v", id, len(seg), b.trace.last)
+		t.Errorf("subflow %d gets %d bytes: %+v", id, len(seg), b.trace.last)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestLateReport(t *testing.T) {
 		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay,
 			Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesReceived}}}))
 		if id, seg := b.NextSegment(now.Add(c.late), nil); id != 1 || len(seg) < ack || len(seg) > ack != c.want {
-			t.Errorf("%v late: %d bytes leave by path %d, an ACK has %d", c.late, len(seg), id, ack)
+			t.Errorf("%v late: %d bytes leave by subflow %d, an ACK has %d", c.late, len(seg), id, ack)
 		}
 		b.MarkIdle(1)
 		if err := b.ReceiveFrame(1, wire.TypePing, nil, now.Add(c.late)); err != nil {

@@ -42,8 +42,8 @@ func (r *reinjector) hasTimelyOther(not *subflow, now time.Time) bool {
 	return false
 }
 
-// recallInFlight queues what subflow p has in flight beyond a byte count again, once. It returns how
-// many stream bytes are sent twice by that.
+// recallInFlight queues again what subflow p has in flight beyond a byte count, unless it was
+// recalled before. It returns how many stream bytes are sent twice by that.
 func (r *reinjector) recallInFlight(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
 	all := p.inFlight.all()
 	for i := range all {
@@ -77,7 +77,8 @@ func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
 }
 
 // requeueFrame queues a frame in flight to be sent again. While its subflow is alive, the requeued
-// bytes are not recalled once more, or two subflows could pass the same bytes back and forth.
+// bytes are not recalled once more, or two subflows could pass the same bytes back and forth. It
+// returns how many stream bytes were not unsent before.
 func (r *reinjector) requeueFrame(f *sentFrame, p *subflow, now time.Time, alive bool, why string) (n unit.Bytes) {
 	s := f.stream
 	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypeClassTable ||
@@ -164,8 +165,8 @@ func (r *reinjector) reinjectTail(now time.Time) {
 func (p *subflow) tailView(now time.Time) sched.Subflow {
 	n := p.est.EstimateAt(now)
 	v := p.schedulerView(n, now)
-	newest, some := p.inFlight.newestWanted()
-	if !some {
+	newest, found := p.inFlight.newestWanted()
+	if !found {
 		v.InFlight = 0
 	}
 	timelyPAD := v.PAD - n.AckLate

@@ -162,7 +162,7 @@ var sabotages = []sabotage{
 			}
 		}
 	}},
-	{"both copies of a datagram go over one path", func(n *simNet, _ int, b *Bond) {
+	{"both copies of a datagram go over one subflow", func(n *simNet, _ int, b *Bond) {
 		for _, f := range b.flows.all {
 			if f.redundant && f.legs[1].subflow != nil {
 				f.legs[1].subflow = f.legs[0].subflow

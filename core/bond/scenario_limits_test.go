@@ -43,8 +43,8 @@ func (h *hopPlan) last(d int) (unit.Rate, time.Duration) {
 func (sc *scenario) bound() time.Duration {
 	var calm, apps, stalls time.Duration
 	slowest := unit.Rate(math.MaxInt64)
-	for i := range sc.paths {
-		p := &sc.paths[i]
+	for i := range sc.subflows {
+		p := &sc.subflows[i]
 		calm = max(calm, p.join[0], p.join[1], p.leave[0], p.leave[1])
 		works, least := true, unit.Rate(math.MaxInt64)
 		for j := range p.hops {
@@ -78,7 +78,7 @@ func (sc *scenario) bound() time.Duration {
 	for _, p := range sc.plans {
 		calm = max(calm, p.at)
 	}
-	for _, t := range sc.treats {
+	for _, t := range sc.classChanges {
 		calm = max(calm, t.at)
 	}
 	for i := range sc.streams {
@@ -109,11 +109,11 @@ func (sc *scenario) fluid() time.Duration {
 	type pipe struct{ rate, delay float64 }
 	var pipes []pipe
 	request := math.Inf(1)
-	for i := range sc.paths {
+	for i := range sc.subflows {
 		p := pipe{rate: math.Inf(1)}
 		there := 0.0
-		for j := range sc.paths[i].hops {
-			h := &sc.paths[i].hops[j]
+		for j := range sc.subflows[i].hops {
+			h := &sc.subflows[i].hops[j]
 			rtt := h.delay[0] + h.delay[1]
 			p.rate = min(p.rate, float64(h.rate[d])/8, float64(h.window[d])/rtt.Seconds())
 			p.delay += h.delay[d].Seconds()

@@ -17,23 +17,23 @@ import (
 // scenario describes a network, its events, and the data to carry. It is plain data: it can be
 // printed, and reduced as long as it fails.
 type scenario struct {
-	seed      uint64
-	stable    bool // nothing happens to the network: its time says how well it was used
-	scheduler string
-	eta       float64
-	meta      unit.Bytes // 0: the default
-	buffered  unit.Bytes
-	paths     []pathPlan // the first one stays and works in the end
-	streams   []streamPlan
-	freezes   []freezePlan
-	flows     []flowPlan
-	guide     bool        // a guide allows each stream changing subsets of subflows
-	plans     []classPlan // in order
-	treats    []treatPlan
-	lag       [2]time.Duration // how long the writers of each end take to begin
+	seed         uint64
+	stable       bool // nothing happens to the network: its time says how well it was used
+	scheduler    string
+	eta          float64
+	meta         unit.Bytes // 0: the default
+	buffered     unit.Bytes
+	subflows     []subflowPlan // the first one stays and works in the end
+	streams      []streamPlan
+	freezes      []freezePlan
+	flows        []flowPlan
+	guide        bool        // a guide allows each stream changing subsets of subflows
+	plans        []classPlan // in order
+	classChanges []classChange
+	lag          [2]time.Duration // how long the writers of each end take to begin
 }
 
-type pathPlan struct {
+type subflowPlan struct {
 	join   [2]time.Duration // at each end
 	leave  [2]time.Duration // 0: stays
 	drain  bool             // what is under way when it leaves still arrives
@@ -73,14 +73,14 @@ type streamPlan struct {
 // classPlan is a change of the class table: the subflows that groups 1 and 2 may use, a bit for
 // each; 0 is no limit.
 type classPlan struct {
-	at     time.Duration
-	paths  [2]uint
-	class  wire.Priority // of group 1
-	weight uint8
+	at       time.Duration
+	subflows [2]uint
+	class    wire.Priority // of group 1
+	weight   uint8
 }
 
-// treatPlan is a change of a stream's class.
-type treatPlan struct {
+// classChange is a change of a stream's class.
+type classChange struct {
 	at     time.Duration
 	stream wire.StreamID
 	mode   wire.Mode
@@ -125,7 +125,7 @@ func newScenario(seed uint64) *scenario {
 	}
 	var all unit.Rate
 	for i := range 1 + r.IntN(4) {
-		p := newPathPlan(r, 100*unit.Kbps, 200*unit.Mbps)
+		p := newSubflowPlan(r, 100*unit.Kbps, 200*unit.Mbps)
 		all += p.rate()
 		if i > 0 && r.chance(0.6) || r.chance(0.1) {
 			p.join[0] = r.duration(ms, 5*time.Second)
@@ -138,16 +138,16 @@ func newScenario(seed uint64) *scenario {
 			p.leave[r.IntN(2)] += r.duration(ms, 2*time.Second)
 			p.drain = r.chance(0.5)
 		}
-		sc.paths = append(sc.paths, p)
+		sc.subflows = append(sc.subflows, p)
 	}
 	// What takes up to some seconds, mostly.
 	total := float64(min(all.Bytes(r.duration(20*ms, 10*time.Second)), unit.Bytes(r.logUniform(100, 12e6))))
 	sc.addStreams(r, total)
 	horizon := 2*time.Second + all.Time(unit.Bytes(total))
-	for i := range sc.paths {
-		for j := range sc.paths[i].hops {
+	for i := range sc.subflows {
+		for j := range sc.subflows[i].hops {
 			if r.chance(0.5) {
-				sc.paths[i].hops[j].addFaults(r, horizon, i > 0)
+				sc.subflows[i].hops[j].addFaults(r, horizon, i > 0)
 			}
 		}
 	}
@@ -169,7 +169,7 @@ func newScenario(seed uint64) *scenario {
 	}
 	sc.guide = r.chance(0.4)
 	for d := range 2 {
-		// Paths are held to what a stream may use when its writer begins.
+		// Subflows are held to what a stream may use when its writer begins.
 		if !sc.guide && r.chance(0.1) {
 			sc.lag[d] = r.duration(ms, 100*ms)
 		}
@@ -178,12 +178,12 @@ func newScenario(seed uint64) *scenario {
 		sc.addPlans(r)
 	}
 	for sc.lag == [2]time.Duration{} && r.chance(0.4) {
-		t := treatPlan{at: r.durationUpTo(horizon), stream: wire.StreamID(1 + r.IntN(len(sc.streams))),
+		t := classChange{at: r.durationUpTo(horizon), stream: wire.StreamID(1 + r.IntN(len(sc.streams))),
 			mode: wire.Mode(r.IntN(3))}
 		if len(sc.plans) > 0 {
 			t.group = wire.GroupID(r.IntN(3))
 		}
-		sc.treats = append(sc.treats, t)
+		sc.classChanges = append(sc.classChanges, t)
 	}
 	return sc
 }
@@ -193,12 +193,12 @@ func stableScenario(seed uint64, r dice) *scenario {
 		scheduler: []string{"auto", "pams"}[r.IntN(2)]}
 	var all unit.Rate
 	for range 1 + r.IntN(3) {
-		p := newPathPlan(r, unit.Mbps, 100*unit.Mbps)
+		p := newSubflowPlan(r, unit.Mbps, 100*unit.Mbps)
 		for i := range p.hops {
 			p.hops[i].loss = 0
 		}
 		all += p.rate()
-		sc.paths = append(sc.paths, p)
+		sc.subflows = append(sc.subflows, p)
 	}
 	size := min(all.Bytes(r.duration(time.Second, 8*time.Second)), unit.Bytes(r.logUniform(256e3, 8e6)))
 	st := streamPlan{}
@@ -207,7 +207,7 @@ func stableScenario(seed uint64, r dice) *scenario {
 	return sc
 }
 
-func newPathPlan(r dice, lo, hi unit.Rate) (p pathPlan) {
+func newSubflowPlan(r dice, lo, hi unit.Rate) (p subflowPlan) {
 	p.hops = []hopPlan{newHopPlan(r, lo, hi, 300*ms)}
 	if r.chance(0.6) {
 		p.hops = append([]hopPlan{newHopPlan(r, lo, hi, 30*ms)}, p.hops...)
@@ -236,7 +236,7 @@ func newHopPlan(r dice, lo, hi unit.Rate, delay time.Duration) (h hopPlan) {
 }
 
 // rate is that of the slower hop, of the quicker direction.
-func (p *pathPlan) rate() unit.Rate {
+func (p *subflowPlan) rate() unit.Rate {
 	least := p.hops[0].rate
 	for _, h := range p.hops {
 		for d := range 2 {
@@ -378,8 +378,8 @@ func (sc *scenario) network() *simNet {
 	n := newNet(nil, sc.scheduler, Config{Eta: sc.eta, MetaBuffer: sc.meta, MaxBuffered: sc.buffered})
 	n.lag = sc.lag
 	n.limit = simStart.Add(2 * sc.bound())
-	for i := range sc.paths {
-		plan := &sc.paths[i]
+	for i := range sc.subflows {
+		plan := &sc.subflows[i]
 		var hops [2][2]*simHop
 		for j := range plan.hops {
 			for d := range 2 {
@@ -390,7 +390,7 @@ func (sc *scenario) network() *simNet {
 		if len(plan.hops) > 1 {
 			far, pipe = &hops[1], &hops[0]
 		}
-		p := n.newPath(wire.SubflowID(i+1), far, pipe)
+		p := n.newSubflow(wire.SubflowID(i+1), far, pipe)
 		p.buffer, p.relay = plan.buffer, plan.relay
 		for d := range 2 {
 			n.at(simStart.Add(plan.join[d]), d, func() { n.join(p, d) })
@@ -409,9 +409,9 @@ func (sc *scenario) network() *simNet {
 	}
 	groups := newSimGroups(n)
 	for _, p := range sc.plans {
-		n.at(simStart.Add(p.at), 0, func() { groups.use(p.buildGroups(len(sc.paths))) })
+		n.at(simStart.Add(p.at), 0, func() { groups.use(p.buildGroups(len(sc.subflows))) })
 	}
-	for _, t := range sc.treats {
+	for _, t := range sc.classChanges {
 		n.at(simStart.Add(t.at), 0, func() { n.ends[0].SetClass(t.stream, t.mode, groups.of(t.group)) })
 	}
 	for _, st := range sc.streams {
@@ -438,9 +438,9 @@ func (sc *scenario) String() string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "scheduler %s, η %.2g, meta buffer %v, buffers %v, guide %v\n", sc.scheduler, sc.eta, sc.meta,
 		sc.buffered, sc.guide)
-	for i := range sc.paths {
-		p := &sc.paths[i]
-		fmt.Fprintf(&w, "path %d: joins at %v, leaves at %v, drain %v, helper's buffer %v, relay %v\n", i+1, p.join,
+	for i := range sc.subflows {
+		p := &sc.subflows[i]
+		fmt.Fprintf(&w, "subflow %d: joins at %v, leaves at %v, drain %v, helper's buffer %v, relay %v\n", i+1, p.join,
 			p.leave, p.drain, p.buffer, p.relay)
 		for _, h := range p.hops {
 			fmt.Fprintf(&w, "  hop: %v, delay %v, window %v", h.rate, h.delay, h.window)
@@ -461,8 +461,8 @@ func (sc *scenario) String() string {
 	for _, p := range sc.plans {
 		fmt.Fprintf(&w, "plan: %+v\n", p)
 	}
-	for _, t := range sc.treats {
-		fmt.Fprintf(&w, "treated: %+v\n", t)
+	for _, t := range sc.classChanges {
+		fmt.Fprintf(&w, "class change: %+v\n", t)
 	}
 	for i, f := range sc.flows {
 		fmt.Fprintf(&w, "flow %d: %+v\n", i+1, f)

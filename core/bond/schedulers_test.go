@@ -33,7 +33,7 @@ func measure(t *testing.T, scheduler string, size unit.Bytes, rates ...unit.Rate
 	tr := &transfer{size: int(size)}
 	done := n.carry([]*transfer{tr})
 	n.run(func() bool {
-		far := n.paths[1].hops[1][1]
+		far := n.subflows[1].hops[1][1]
 		e.atMost = max(e.atMost, unit.Bytes(far.written-far.acked))
 		return done()
 	})
@@ -84,12 +84,12 @@ func TestEffects(t *testing.T) {
 	}
 }
 
-// TestSlowPathIsLeftAlone: once both are known, a small download over a quick
+// TestSlowSubflowIsLeftAlone: once both are known, a small download over a quick
 // and a very slow subflow waits for the quick one with ECF, BLEST and PAMS; minPAD,
 // which is PAMS without waiting, does not. The slow
 // one is still given the first bytes, which it would deliver before the last
 // ones of the quick.
-func TestSlowPathIsLeftAlone(t *testing.T) {
+func TestSlowSubflowIsLeftAlone(t *testing.T) {
 	const size = 512 * unit.KB
 	second := func(scheduler string) time.Duration {
 		n := newSim(t, scheduler, -1)
@@ -118,7 +118,7 @@ func TestHelperBufferHidesAFade(t *testing.T) {
 	fade := func(scheduler string) time.Duration {
 		n := newSim(t, scheduler, -1)
 		n.addTriangle(5*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
-		h := n.paths[1].hops[1][0]
+		h := n.subflows[1].hops[1][0]
 		h.steps = append(h.steps, simStep{n.now.Add(time.Second), unit.Mbps},
 			simStep{n.now.Add(2 * time.Second), 10 * unit.Mbps})
 		begin := n.now
@@ -142,7 +142,7 @@ func measureTrickle(t *testing.T, scheduler string, join func(n *simNet)) float6
 	n.run(n.carry([]*transfer{tr}))
 	p := n.ends[1].subflows.list
 	share := float64(p[0].streamBytesSent) / float64(p[0].streamBytesSent+p[1].streamBytesSent)
-	t.Logf("%-10s %.3f by path 1", scheduler, share)
+	t.Logf("%-10s %.3f by subflow 1", scheduler, share)
 	return share
 }
 
@@ -151,8 +151,8 @@ func measureTrickle(t *testing.T, scheduler string, join func(n *simNet)) float6
 func TestMinPADSeesThePipe(t *testing.T) {
 	ms := time.Millisecond
 	farPipe := func(n *simNet) {
-		n.addPath(1, n.newHopPair(10*unit.Mbps, 40*ms), nil)
-		n.addPath(2, n.newHopPair(10*unit.Mbps, 10*ms), n.newHopPair(10*unit.Mbps, 80*ms))
+		n.addSubflow(1, n.newHopPair(10*unit.Mbps, 40*ms), nil)
+		n.addSubflow(2, n.newHopPair(10*unit.Mbps, 10*ms), n.newHopPair(10*unit.Mbps, 80*ms))
 	}
 	if s := measureTrickle(t, "minpad", farPipe); s < .98 {
 		t.Errorf("minpad: %.3f of the bytes by the subflow that delivers first", s)
@@ -168,8 +168,8 @@ func TestMinPADSeesThePipe(t *testing.T) {
 func TestRoundRobinTakesTurns(t *testing.T) {
 	ms := time.Millisecond
 	nearAndFar := func(n *simNet) {
-		n.addPath(1, n.newHopPair(10*unit.Mbps, 10*ms), nil)
-		n.addPath(2, n.newHopPair(10*unit.Mbps, 60*ms), nil)
+		n.addSubflow(1, n.newHopPair(10*unit.Mbps, 10*ms), nil)
+		n.addSubflow(2, n.newHopPair(10*unit.Mbps, 60*ms), nil)
 	}
 	if s := measureTrickle(t, "roundrobin", nearAndFar); math.Abs(s-.5) > .02 {
 		t.Errorf("roundrobin: %.3f of the bytes by the quicker subflow", s)
@@ -196,8 +196,8 @@ func TestBlind(t *testing.T) {
 		rtts []time.Duration // of handshakes
 	}{
 		{"direct", func(n *simNet) {
-			n.addPath(1, n.newHopPair(8*m, 25*time.Millisecond), nil)
-			n.addPath(2, n.newHopPair(4*m, 60*time.Millisecond), nil)
+			n.addSubflow(1, n.newHopPair(8*m, 25*time.Millisecond), nil)
+			n.addSubflow(2, n.newHopPair(4*m, 60*time.Millisecond), nil)
 		}, 12 * m, []time.Duration{50 * time.Millisecond, 120 * time.Millisecond}},
 		{"helped", func(n *simNet) { n.addTriangle(8*m, 10*m, 5*m) }, 13 * m,
 			[]time.Duration{50 * time.Millisecond, 75 * time.Millisecond}},

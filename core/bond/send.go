@@ -30,7 +30,7 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	}
 	t := b.chooser.chooseTurn(now)
 	p := t.subflow
-	if carrier != nil && (!b.control.isEmpty() || b.acks.isAckDue(now)) {
+	if carrier != nil && (!b.control.isEmpty() || b.acks.isSharedAckDue(now)) {
 		p = carrier
 	}
 	if p == nil {
@@ -75,7 +75,7 @@ func (b *Bond) recordSegment(p *subflow, n int, now time.Time) {
 	b.timer.wakeAt(now.Add(checkInterval))
 }
 
-// SendBye tells the other end that this end ends the bond.
+// SendBye queues a BYE frame: this end ends the bond.
 func (b *Bond) SendBye() { b.control.queueFrame(nil, wire.TypeBye) }
 
 // ControlAcknowledged reports whether the other end has acknowledged every control frame.

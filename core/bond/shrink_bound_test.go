@@ -36,8 +36,8 @@ func TestShrinkIsBounded(t *testing.T) {
 		if events > shrinkEvents {
 			t.Errorf("%s: %d events were spent on making it smaller", name, events)
 		}
-		if len(small.paths) > 1 || len(small.streams) > 1 {
-			t.Errorf("%s: %d paths and %d streams are left", name, len(small.paths), len(small.streams))
+		if len(small.subflows) > 1 || len(small.streams) > 1 {
+			t.Errorf("%s: %d subflows and %d streams are left", name, len(small.subflows), len(small.streams))
 		}
 	}
 }

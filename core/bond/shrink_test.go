@@ -10,18 +10,18 @@ import (
 // clone is a copy that shares nothing with the original.
 func (sc *scenario) clone() *scenario {
 	c := *sc
-	c.paths = slices.Clone(sc.paths)
-	for i := range c.paths {
-		c.paths[i].hops = slices.Clone(c.paths[i].hops)
-		for j := range c.paths[i].hops {
-			c.paths[i].hops[j].faults = slices.Clone(c.paths[i].hops[j].faults)
+	c.subflows = slices.Clone(sc.subflows)
+	for i := range c.subflows {
+		c.subflows[i].hops = slices.Clone(c.subflows[i].hops)
+		for j := range c.subflows[i].hops {
+			c.subflows[i].hops[j].faults = slices.Clone(c.subflows[i].hops[j].faults)
 		}
 	}
 	c.streams = slices.Clone(sc.streams)
 	c.freezes = slices.Clone(sc.freezes)
 	c.flows = slices.Clone(sc.flows)
 	c.plans = slices.Clone(sc.plans)
-	c.treats = slices.Clone(sc.treats)
+	c.classChanges = slices.Clone(sc.classChanges)
 	return &c
 }
 
@@ -35,8 +35,8 @@ func (sc *scenario) smaller() (list []*scenario) {
 	for i := len(sc.streams) - 1; i >= 0 && len(sc.streams) > 1; i-- {
 		with(func(c *scenario) { c.streams = slices.Delete(c.streams, i, i+1) })
 	}
-	for i := len(sc.paths) - 1; i > 0; i-- {
-		with(func(c *scenario) { c.paths = slices.Delete(c.paths, i, i+1) })
+	for i := len(sc.subflows) - 1; i > 0; i-- {
+		with(func(c *scenario) { c.subflows = slices.Delete(c.subflows, i, i+1) })
 	}
 	for i := range sc.flows {
 		with(func(c *scenario) { c.flows = slices.Delete(c.flows, i, i+1) })
@@ -47,37 +47,37 @@ func (sc *scenario) smaller() (list []*scenario) {
 	for i := range len(sc.plans) - 1 {
 		with(func(c *scenario) { c.plans = slices.Delete(c.plans, i, i+1) })
 	}
-	for i := range sc.treats {
-		with(func(c *scenario) { c.treats = slices.Delete(c.treats, i, i+1) })
+	for i := range sc.classChanges {
+		with(func(c *scenario) { c.classChanges = slices.Delete(c.classChanges, i, i+1) })
 	}
 	for i := range sc.freezes {
 		with(func(c *scenario) { c.freezes = slices.Delete(c.freezes, i, i+1) })
 	}
-	for i := range sc.paths {
-		p := &sc.paths[i]
+	for i := range sc.subflows {
+		p := &sc.subflows[i]
 		for j := range p.hops {
 			h := &p.hops[j]
 			if len(h.faults) > 1 {
-				with(func(c *scenario) { c.paths[i].hops[j].faults = nil })
+				with(func(c *scenario) { c.subflows[i].hops[j].faults = nil })
 			}
 			for k := len(h.faults) - 1; k >= 0; k-- {
 				with(func(c *scenario) {
-					g := &c.paths[i].hops[j]
+					g := &c.subflows[i].hops[j]
 					g.faults = slices.Delete(g.faults, k, k+1)
 				})
 			}
 			if h.loss > 0 {
-				with(func(c *scenario) { c.paths[i].hops[j].loss = 0 })
+				with(func(c *scenario) { c.subflows[i].hops[j].loss = 0 })
 			}
 		}
 		if len(p.hops) > 1 {
-			with(func(c *scenario) { c.paths[i].hops = c.paths[i].hops[1:] })
+			with(func(c *scenario) { c.subflows[i].hops = c.subflows[i].hops[1:] })
 		}
 		if p.leave[0] > 0 {
-			with(func(c *scenario) { c.paths[i].leave = [2]time.Duration{} })
+			with(func(c *scenario) { c.subflows[i].leave = [2]time.Duration{} })
 		}
 		if p.join[0] > 0 {
-			with(func(c *scenario) { c.paths[i].join = [2]time.Duration{} })
+			with(func(c *scenario) { c.subflows[i].join = [2]time.Duration{} })
 		}
 	}
 	for i := range sc.streams {

@@ -12,10 +12,11 @@ import (
 const (
 	checkInterval = 20 * time.Millisecond  // how often subflows with bytes in flight are checked
 	minSilence    = 200 * time.Millisecond // as TCP's least retransmission timeout in Linux
-	// maxSilence bounds a limit if two round trips over empty queues are shorter. findStall waits for
-	// two limits at most.
+	// maxSilence bounds a limit if two round trips over empty queues are shorter. findStall waits
+	// for two limits at most.
 	maxSilence = time.Second
-	// maxRTT bounds the least round trip that counts for a limit: a helper can delay all that passes.
+	// maxRTT bounds the least round trip that counts for a limit: a helper can delay all that
+	// passes.
 	maxRTT = 2 * time.Second
 
 	// A receiver has nothing in flight on dead subflows. In a download the sender sees that nothing
@@ -114,8 +115,8 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 	return c
 }
 
-// silenceLimit returns how long a hop or subflow of these round trips may make no progress: minRTT is
-// the least that was measured, srtt may be what a helper reports.
+// silenceLimit returns how long a hop or subflow of these round trips may make no progress: minRTT
+// is the least that was measured, srtt may be what a helper reports.
 func silenceLimit(srtt, minRTT time.Duration) time.Duration {
 	return min(max(minSilence, 2*srtt), max(maxSilence, 2*min(minRTT, maxRTT)))
 }
@@ -175,22 +176,23 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 	if !d.opensStreams {
 		return
 	}
-	var trouble time.Time
+	var newestStall time.Time
 	for _, p := range d.subflows.list {
-		if p.stalledSince.After(trouble) {
-			trouble = p.stalledSince
+		if p.stalledSince.After(newestStall) {
+			newestStall = p.stalledSince
 		}
 	}
-	one := d.probeCandidate()
+	candidate := d.probeCandidate()
 	for _, p := range d.subflows.list {
 		if p.inFlight.len() > 0 {
 			continue // bytes in flight serve as a probe
 		}
 		var at time.Time
 		switch {
-		case trouble.After(p.lastProbeTime) && !p.lastData.After(trouble):
+		case newestStall.After(p.lastProbeTime) && !p.lastData.After(newestStall):
 			at = p.lastData.Add(minSilence) // until then it may be delivering bytes
-		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity && (p == one || !d.deliveredLast(p)):
+		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity &&
+			(p == candidate || !d.deliveredLast(p)):
 			at = d.lastData.Add(d.quietTime(p))
 		default:
 			continue
@@ -219,14 +221,14 @@ func (d *silenceDetector) deliveredLast(p *subflow) bool {
 
 // probeCandidate returns the subflow to probe among those that delivered bytes until the end, or
 // nil. It prefers direct ones, which wake no helper, and then the one with the newest bytes.
-func (d *silenceDetector) probeCandidate() (one *subflow) {
+func (d *silenceDetector) probeCandidate() (best *subflow) {
 	for _, p := range d.subflows.list {
-		if d.deliveredLast(p) && (one == nil || one.est.Helped && !p.est.Helped ||
-			one.est.Helped == p.est.Helped && p.lastData.After(one.lastData)) {
-			one = p
+		if d.deliveredLast(p) && (best == nil || best.est.Helped && !p.est.Helped ||
+			best.est.Helped == p.est.Helped && p.lastData.After(best.lastData)) {
+			best = p
 		}
 	}
-	return one
+	return best
 }
 
 // isConfirmedAlive reports whether everything sent on a direct subflow has arrived, including data

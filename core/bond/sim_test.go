@@ -45,21 +45,21 @@ const (
 )
 
 type simNet struct {
-	t      testing.TB // nil: a failure is a panic with a simFailure
-	now    time.Time
-	queue  event.Queue[simEvent] // by the time since simStart
-	events int
-	most   int // events, after which the run is broken off; 0: none
-	atOnce int // events since time last passed
-	crowd  int // the most of these
-	ends   [2]*Bond
-	paths  []*simPath
-	dirty  [2]bool // something happened that this end has not looked at
-	frozen [2]time.Time
-	missed [2][]simEvent // of a frozen end, in the order in which they came
-	tickAt [2]time.Time  // when the end's timer rings; zero: not set
-	probed [2]time.Time
-	limit  time.Time
+	t        testing.TB // nil: a failure is a panic with a simFailure
+	now      time.Time
+	queue    event.Queue[simEvent] // by the time since simStart
+	events   int
+	most     int // events, after which the run is broken off; 0: none
+	atOnce   int // events since time last passed
+	crowd    int // the most of these
+	ends     [2]*Bond
+	subflows []*simSubflow
+	dirty    [2]bool // something happened that this end has not looked at
+	frozen   [2]time.Time
+	missed   [2][]simEvent // of a frozen end, in the order in which they came
+	tickAt   [2]time.Time  // when the end's timer rings; zero: not set
+	probed   [2]time.Time
+	limit    time.Time
 
 	transfers []*transfer // by stream number, from 1
 	woken     [2][]*simApp
@@ -270,9 +270,9 @@ func (n *simNet) runEnd(d int) {
 				n.recycleSegment(seg)
 				break
 			}
-			p := n.findPath(id)
+			p := n.findSubflow(id)
 			if p == nil || p.at[d] != joined {
-				n.fatal("a segment for path %d, which end %d does not have", id, d)
+				n.fatal("a segment for subflow %d, which end %d does not have", id, d)
 			}
 			if n.lag[d] > 0 {
 				p.holds[d] = true
@@ -312,7 +312,7 @@ func (n *simNet) runEnd(d int) {
 }
 
 // beginSegment is the moment at which a subflow's writer has got hold of a segment.
-func (n *simNet) beginSegment(p *simPath, d int, seg []byte) {
+func (n *simNet) beginSegment(p *simSubflow, d int, seg []byte) {
 	p.holds[d] = false
 	if p.at[d] != joined {
 		return
@@ -338,14 +338,14 @@ func (n *simNet) checkProbe(d int, age time.Duration) {
 		return
 	}
 	n.probed[d] = n.now
-	for _, p := range n.paths {
+	for _, p := range n.subflows {
 		if p.at[d] == joined {
 			n.sampleHop(p, d)
 		}
 	}
 }
 
-func (n *simNet) sampleHop(p *simPath, d int) {
+func (n *simNet) sampleHop(p *simSubflow, d int) {
 	if n.blind {
 		n.ends[d].ObserveLocalHop(p.id, n.now, estimate.Hop{Blind: true})
 		return
@@ -353,7 +353,7 @@ func (n *simNet) sampleHop(p *simPath, d int) {
 	h := p.hops[d][0]
 	q := unit.Bytes(h.written - h.acked)
 	limit := unit.Rate(0)
-	if r := h.rate(n.now); h.lent && h.nowStep > 0 {
+	if r := h.rate(n.now); h.knownRates && h.nowStep > 0 {
 		limit = r
 	}
 	n.ends[d].ObserveLocalHop(p.id, n.now, estimate.Hop{SRTT: h.srtt(n.now, q), MinRTT: h.roundTrip(n.now),
@@ -362,8 +362,8 @@ func (n *simNet) sampleHop(p *simPath, d int) {
 		Acked: h.acked})
 }
 
-func (n *simNet) findPath(id wire.SubflowID) *simPath {
-	for _, p := range n.paths {
+func (n *simNet) findSubflow(id wire.SubflowID) *simSubflow {
+	for _, p := range n.subflows {
 		if p.id == id {
 			return p
 		}
@@ -387,10 +387,10 @@ func (n *simNet) newHopPair(rate unit.Rate, oneWay time.Duration) *[2]*simHop {
 // addTriangle joins a direct subflow and helped ones as in the published setup:
 // rates PS, HS, pipe, HS, pipe…; round trips about 50, 70 and 5 ms.
 func (n *simNet) addTriangle(ps unit.Rate, helpers ...unit.Rate) {
-	n.addPath(1, n.newHopPair(ps, 25*time.Millisecond), nil)
+	n.addSubflow(1, n.newHopPair(ps, 25*time.Millisecond), nil)
 	for i := 0; i < len(helpers); i += 2 {
 		pipe := n.newHopPair(helpers[i+1], 2500*time.Microsecond)
-		n.addPath(wire.SubflowID(2+i/2), n.newHopPair(helpers[i], 35*time.Millisecond), pipe)
+		n.addSubflow(wire.SubflowID(2+i/2), n.newHopPair(helpers[i], 35*time.Millisecond), pipe)
 	}
 }
 

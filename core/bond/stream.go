@@ -53,7 +53,7 @@ func (s *Stream) Err() error { return s.err }
 // Opened reports whether the destination is known to be connected. Bytes from it prove that too.
 func (s *Stream) Opened() bool { return s.opened }
 
-// SetOpened tells the other end that the destination is connected.
+// SetOpened queues an OPENED frame: the destination is connected. It does so once.
 func (s *Stream) SetOpened() {
 	if !s.opened && s.err == nil {
 		s.opened = true

@@ -31,9 +31,9 @@ func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 		s.Reset(wire.CodeLimit, memoryExhausted)
 		return nil
 	}
-	if twice := len(f.Bytes) - added; twice > 0 {
-		b.stats.Duplicate += unit.Bytes(twice)
-		b.trace.traceBytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(twice)}, "")
+	if n := len(f.Bytes) - added; n > 0 {
+		b.stats.Duplicate += unit.Bytes(n)
+		b.trace.traceBytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(n)}, "")
 	}
 	if added > 0 {
 		b.silence.recordNewBytes(p, now)

@@ -39,7 +39,7 @@ type subflow struct {
 	train           arrivingTrain
 
 	lowLatencyUntil time.Time // until then bulk data keeps the queue short
-	holdsBulk       bool      // by the last survey it must not get bulk data now
+	defersBulk      bool      // by the last survey it must not get bulk data now
 	streamsFirst    bool      // streams have the next segment
 
 	ack ackDebt
@@ -160,7 +160,7 @@ func (f *sentFrames) carriedUntil(s *Stream, at wire.DataSeq) wire.DataSeq {
 }
 
 // newestWanted returns the subflow's byte count after the newest wanted frame, if there is one.
-func (f *sentFrames) newestWanted() (end uint64, some bool) {
+func (f *sentFrames) newestWanted() (end uint64, found bool) {
 	if f.recallable == 0 {
 		return 0, false
 	}
@@ -274,11 +274,11 @@ func (p *subflow) mss() unit.Bytes {
 	return minSegment
 }
 
-// A subflow that carries urgent data counts as low-latency for a while. Bulk data then keeps its
-// queue short: urgent data cannot overtake a queue in the network or at a helper, so it does not
-// suffice to be first in NextSegment.
+// A subflow that carries low-latency data, or the end of a short stream's message, counts as
+// low-latency for a while. Bulk data then keeps its queue short: such data cannot overtake a queue
+// in the network or at a helper, so it does not suffice to be first in NextSegment.
 const (
-	// lowLatencyPeriod is how long that lasts after the last urgent byte.
+	// lowLatencyPeriod is how long that lasts after the last such byte.
 	lowLatencyPeriod = time.Second
 	// maxStandingQueue bounds the delay of the bytes that wait on such a subflow before bulk data
 	// gets a turn. It keeps a link busy between two checks of its queue and while its rate varies
@@ -286,16 +286,16 @@ const (
 	maxStandingQueue = 25 * time.Millisecond
 )
 
-// extendLowLatency marks p as carrying urgent data until t.
+// extendLowLatency makes bulk data keep the queue of p short at least until t.
 func (p *subflow) extendLowLatency(t time.Time) {
 	if t.After(p.lowLatencyUntil) {
 		p.lowLatencyUntil = t
 	}
 }
 
-// mustHoldBulk reports whether p must not get bulk data now. If so, it sets the timer to when the
-// queue will be short.
-func (p *subflow) mustHoldBulk(n estimate.Estimate, now time.Time, timer *wakeTimer) bool {
+// mustDeferBulk reports whether p must not get bulk data now, because the queue of a low-latency
+// subflow is long. If so, it sets the timer to when the queue will be short.
+func (p *subflow) mustDeferBulk(n estimate.Estimate, now time.Time, timer *wakeTimer) bool {
 	over := n.QueueTime - maxStandingQueue
 	if over <= 0 || !now.Before(p.lowLatencyUntil) {
 		return false
@@ -304,9 +304,9 @@ func (p *subflow) mustHoldBulk(n estimate.Estimate, now time.Time, timer *wakeTi
 	return true
 }
 
-// permitsBulkOf reports whether the stream may use p now. Short streams may although p holds bulk
-// data.
-func (p *subflow) permitsBulkOf(s *Stream) bool { return !p.holdsBulk || s.isShort() }
+// permitsBulkOf reports whether stream s may use p now, by the last survey. Short streams always
+// may.
+func (p *subflow) permitsBulkOf(s *Stream) bool { return !p.defersBulk || s.isShort() }
 
 // appendProbe appends a PING if the subflow must be probed.
 func (p *subflow) appendProbe(buf []byte) []byte {

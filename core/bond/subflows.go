@@ -72,8 +72,8 @@ func (t *subflowTable) framesInFlight() (n int) {
 	return n
 }
 
-// hasLowLatency reports whether a subflow carries urgent data. If that subflow fails the data moves
-// to another one, which must have no long queue.
+// hasLowLatency reports whether a subflow counts as low-latency. If it fails its data moves to
+// another one, which must have no long queue.
 func (t *subflowTable) hasLowLatency(now time.Time) bool {
 	for _, p := range t.list {
 		if now.Before(p.lowLatencyUntil) {

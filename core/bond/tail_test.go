@@ -38,7 +38,7 @@ func runWithChange(t *testing.T, scheduler string, size unit.Bytes, rates []unit
 func TestDeeperAtTheEnd(t *testing.T) {
 	m := unit.Mbps
 	fall := func(n *simNet) {
-		h := n.paths[1].hops[1][0]
+		h := n.subflows[1].hops[1][0]
 		h.steps = append(h.steps, simStep{n.now.Add(2 * time.Second), m})
 	}
 	auto, _ := runWithChange(t, "auto", 4*unit.MB, []unit.Rate{8 * m, 10 * m, 5 * m}, fall)
@@ -50,7 +50,7 @@ func TestDeeperAtTheEnd(t *testing.T) {
 	for _, rates := range [][]unit.Rate{{8 * m, 10 * m, 5 * m}, {8 * m, 10 * m, 5 * m, 10 * m, 5 * m}} {
 		_, gap := runWithChange(t, "auto", 20*unit.MB, rates, func(n *simNet) {
 			for d := range 2 {
-				h := n.paths[0].hops[d][0]
+				h := n.subflows[0].hops[d][0]
 				h.steps = append(h.steps, simStep{n.now.Add(3 * time.Second), 0})
 			}
 		})
@@ -84,11 +84,11 @@ func TestNoMoreData(t *testing.T) {
 	b.AddSubflow(1, false, start)
 	b.AddSubflow(2, false, start)
 	if b.subflows.hasLowLatency(start) {
-		t.Error("nothing is urgent")
+		t.Error("nothing is low-latency")
 	}
 	b.subflows.find(2).extendLowLatency(start.Add(time.Second))
 	if !b.subflows.hasLowLatency(start) || b.subflows.hasLowLatency(start.Add(time.Second)) {
-		t.Error("an express path beside is not seen, or for ever")
+		t.Error("a low-latency subflow beside is not seen, or forever")
 	}
 }
 
@@ -101,7 +101,7 @@ func TestWithdrawn(t *testing.T) {
 		before := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending)
 		b.MarkIdle(1)
 		if id, _ := b.NextSegment(start, nil); id != 1 {
-			t.Fatalf("segment for path %d", id)
+			t.Fatalf("segment for subflow %d", id)
 		}
 		if begun && !b.BeginSegment(1) {
 			t.Fatal("a segment that nobody recalled may not be written")
@@ -153,7 +153,7 @@ func TestWithdrawn(t *testing.T) {
 	b.MarkIdle(2)
 	id, _ := b.NextSegment(start, nil)
 	if id != 2 || b.BeginSegment(1) || !b.BeginSegment(2) {
-		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.BeginSegment(1))
+		t.Errorf("the end goes to subflow %d; subflow 1 may write %v", id, b.BeginSegment(1))
 	}
 	if b.stats.ReinjectedTail != 0 || b.reinject.ledger.SmallGapRecalls != 0 || len(s.send.shared) != 0 {
 		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.ReinjectedTail, b.reinject.ledger.SmallGapRecalls,
@@ -165,11 +165,11 @@ func TestWithdrawn(t *testing.T) {
 type onlyNewest struct{ n unit.Bytes }
 
 func (onlyNewest) Name() string { return "test" }
-func (onlyNewest) Pick(paths []sched.Subflow, _ unit.Bytes) sched.Decision {
-	return sched.Decision{Subflow: paths[len(paths)-1].ID}
+func (onlyNewest) Pick(subflows []sched.Subflow, _ unit.Bytes) sched.Decision {
+	return sched.Decision{Subflow: subflows[len(subflows)-1].ID}
 }
-func (o onlyNewest) Recall(paths []sched.Subflow, _ float64, _ sched.Ledger) sched.Recall {
-	for _, p := range paths {
+func (o onlyNewest) Recall(subflows []sched.Subflow, _ float64, _ sched.Ledger) sched.Recall {
+	for _, p := range subflows {
 		if p.ID == 1 && p.InFlight > o.n {
 			return sched.Recall{From: 1, Bytes: o.n, Budgeted: true}
 		}
@@ -224,7 +224,7 @@ func TestSmallGapOfHelped(t *testing.T) {
 func TestRecalledBefore(t *testing.T) {
 	at := func(n *simNet, after time.Duration, rate unit.Rate) {
 		for d := range 2 {
-			pipe := n.paths[1].hops[d][d]
+			pipe := n.subflows[1].hops[d][d]
 			pipe.steps = append(pipe.steps, simStep{n.now.Add(after), rate})
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"mpbond/link/wire"
 )
 
-// A packet train measures a subflow before it carries data: a TCP's initial window of packets leaves
-// at once, and the far end reports how far apart they arrive. So a first short transfer does not
-// use a link of 0.3 Mbit/s because its round trip is the shortest, and a helper has shown that it
-// delivers.
+// A packet train measures a subflow before it carries data: a TCP's initial window of packets
+// leaves at once, and the far end reports how far apart they arrive. So a first short transfer does
+// not use a link of 0.3 Mbit/s because its round trip is the shortest, and a helper has shown that
+// it delivers.
 const (
 	// trainLength is in packets. With what the handshake has sent a train fits TCP's initial window
 	// of ten (RFC 6928).
@@ -23,7 +23,8 @@ const (
 	// minTrainTime bounds the rate that a train can show. Packets that one read returns seem to
 	// arrive at once.
 	minTrainTime = time.Millisecond
-	// maxTrainDelay is how long after a join a train may begin. Later the radio of a helper may sleep.
+	// maxTrainDelay is how long after a join a train may begin. Later the radio of a helper may
+	// sleep.
 	maxTrainDelay = time.Second
 )
 
@@ -37,8 +38,8 @@ type arrivingTrain struct {
 }
 
 // trainTarget returns an idle subflow that must carry a packet of a train, or nil. Data that comes
-// first replaces a train. A subflow that all groups exclude gets none: it may cost money. The guide is
-// not asked, since radios are awake from the handshake.
+// first replaces a train. A subflow that all groups exclude gets none: it may cost money. The guide
+// is not asked, since radios are awake from the handshake.
 func (f *subflowFilter) trainTarget(now time.Time) *subflow {
 	for _, p := range f.subflows.list {
 		if p.streamBytesSent > 0 || now.After(p.trainUntil) {
@@ -60,7 +61,8 @@ func (p *subflow) appendTrain(buf []byte) []byte {
 	return buf
 }
 
-// receiveTrain measures a packet train.
+// receiveTrain takes one packet of a train. After the last one it queues a RATE frame if enough
+// have arrived.
 func (b *Bond) receiveTrain(p *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseTrain(payload)
 	if err != nil {

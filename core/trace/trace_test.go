@@ -29,15 +29,15 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // memory is a file in memory that may be stuck.
 type memory struct {
-	mu   sync.Mutex
-	data bytes.Buffer
-	gate chan struct{} // if set, each Write waits for it to be closed
-	fail error
+	mu      sync.Mutex
+	data    bytes.Buffer
+	unblock chan struct{} // if set, each Write waits for it to be closed
+	fail    error
 }
 
 func (m *memory) Write(p []byte) (int, error) {
-	if m.gate != nil {
-		<-m.gate
+	if m.unblock != nil {
+		<-m.unblock
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,13 +149,13 @@ func TestNilRecorder(t *testing.T) {
 // TestStuckDisk: Add returns while nothing can be written, memory is bounded, and lost events are
 // counted.
 func TestStuckDisk(t *testing.T) {
-	m := &memory{gate: make(chan struct{})}
+	m := &memory{unblock: make(chan struct{})}
 	r := New(m, "p", quiet)
 	const n = 4 * queueLen
 	for i := range n {
 		r.Add(Event{T: int64(i + 1), Kind: Segment})
 	}
-	close(m.gate)
+	close(m.unblock)
 	r.Close()
 	written, lost := 0, uint64(0)
 	for _, e := range all(t, strings.NewReader(m.text())) {
