@@ -37,8 +37,8 @@ const (
 
 	// initialWindow is TCP's initial window in segments (RFC 6928).
 	initialWindow = 10
-	// One byte in wasteDivisor may be wasted: on helpers that were never measured, and on copies for
-	// small gaps.
+	// One byte in wasteDivisor may be wasted: on helpers that were never measured, and on copies
+	// for small gaps.
 	wasteDivisor = 100
 )
 
@@ -115,17 +115,18 @@ func mayProve(p *Subflow, soonest bool, atRisk unit.Bytes) bool {
 // isTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes left.
 // A helper proves itself by acknowledgements. It may hold more than it has ever delivered only
 // while the direct subflows have enough other bytes to carry until its failure would show. Its
-// failure then costs little time.
+// failure then costs little time. Direct subflows are always trusted. Without a working direct
+// subflow, every helper is.
 func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	if !p.Helped || p.Acked >= p.InFlight+p.MSS {
 		return true
 	}
-	alone, left := true, remaining+p.InFlight
+	noDirect, left := true, remaining+p.InFlight
 	for i := range subflows {
 		if q := &subflows[i]; !q.Helped && !q.Doubtful {
-			alone = false
+			noDirect = false
 			left -= q.carriedBy(p.TimeToAck + q.soonestPAD())
 		}
 	}
-	return alone || left > 0
+	return noDirect || left > 0
 }

@@ -25,8 +25,8 @@ const maxDoublings = 40
 // maxForecast is a petabyte, so that sums over all subflows do not overflow.
 const maxForecast = 1 << 50
 
-// soonestPAD returns when a byte given to the subflow now arrives at the earliest. It is PAD unless
-// the byte has to wait for round trips of slow start.
+// soonestPAD returns when a byte given to the subflow now arrives at the earliest. It is at most
+// PAD. In slow start it can be less, because the rate still grows.
 func (p *Subflow) soonestPAD() time.Duration {
 	window := p.window()
 	if !p.isDoubling() || p.InFlight <= window || window <= 0 {
@@ -42,11 +42,12 @@ func (p *Subflow) soonestPAD() time.Duration {
 	return min(p.PAD, p.MinRTT/2+wait)
 }
 
-// latestPAD returns PAD if the queue takes a quarter longer than estimated, since rates vary. A byte
-// given to a slow subflow too early is waited for, or sent twice. One given too late costs less.
+// latestPAD returns when a byte given to the subflow now arrives if the queue takes a quarter
+// longer than estimated, since rates vary. A byte given to a slow subflow too early is waited for,
+// or sent twice. One given too late costs less.
 func (p *Subflow) latestPAD() time.Duration { return p.PAD + (p.PAD-p.MinRTT/2)/4 }
 
-// carriedBy returns how many more bytes the subflow can deliver until t.
+// carriedBy returns how many bytes beyond those in flight the subflow can deliver within t.
 func (p *Subflow) carriedBy(t time.Duration) unit.Bytes {
 	if !p.isDoubling() {
 		return p.Th.Bytes(max(0, t-p.PAD))
@@ -64,7 +65,7 @@ func (p *Subflow) carriedBy(t time.Duration) unit.Bytes {
 	return max(0, n)
 }
 
-// packetTime returns how long the slowest link takes for one packet; 0 if its rate is unknown.
+// packetTime returns how long the slowest hop takes for one packet; 0 if its rate is unknown.
 func (p *Subflow) packetTime() time.Duration {
 	rate := p.Th
 	if p.isDoubling() && p.InFlight+p.MSS <= p.window() {

@@ -17,8 +17,8 @@ func (m *measuredPAMS) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 }
 
 // Recall applies the paper's rule with the measured PAD.
-func (m *measuredPAMS) Recall(subflows []Subflow, eta float64, so Ledger) Recall {
-	return PaperRecall(m.withMeasuredPAD(subflows), eta, so)
+func (m *measuredPAMS) Recall(subflows []Subflow, eta float64, sent Ledger) Recall {
+	return PaperRecall(m.withMeasuredPAD(subflows), eta, sent)
 }
 
 // withMeasuredPAD returns a copy of the subflows with the measured PAD. It is valid until the next

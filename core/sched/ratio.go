@@ -20,14 +20,16 @@ import (
 type ratio struct {
 	name         string
 	p            float64
-	givenAtStart []givenBytes
+	givenAtStart []givenBytes // when the set of subflows last changed
 }
 
+// givenBytes is how many stream bytes a subflow had been given at a time.
 type givenBytes struct {
 	id    wire.SubflowID
 	bytes unit.Bytes
 }
 
+// newRatio returns the scheduler "ratio:SHARE" of that name, where share is p as text.
 func newRatio(name, share string) (Scheduler, error) {
 	p, err := strconv.ParseFloat(share, 64)
 	if err != nil || !(p >= 0 && p <= 1) {
@@ -71,18 +73,20 @@ func (r *ratio) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	return Decision{Subflow: next.ID, Reason: BehindShare}
 }
 
-// shareOf returns the share of one subflow. If all subflows are of one kind, that kind has all
-// bytes.
-func (r *ratio) shareOf(helped bool, direct, others int) float64 {
+// shareOf returns the share of one subflow, among that many direct and helped ones. If all are of
+// one kind it returns 1: then only their equality counts.
+func (r *ratio) shareOf(isHelped bool, direct, helped int) float64 {
 	switch {
-	case direct == 0 || others == 0:
+	case direct == 0 || helped == 0:
 		return 1
-	case helped:
-		return (1 - r.p) / float64(others)
+	case isHelped:
+		return (1 - r.p) / float64(helped)
 	}
 	return r.p / float64(direct)
 }
 
+// sameSubflows reports whether the set of subflows is the one of the last call of Pick. A subflow
+// whose count of bytes has fallen is a new one.
 func (r *ratio) sameSubflows(subflows []Subflow) bool {
 	if len(subflows) != len(r.givenAtStart) {
 		return false

@@ -20,7 +20,7 @@ type Recall struct {
 // Recaller is a scheduler with its own rule for reinjection at the end of a transfer. Other
 // schedulers use PaperRecall.
 type Recaller interface {
-	Recall(subflows []Subflow, eta float64, so Ledger) Recall
+	Recall(subflows []Subflow, eta float64, sent Ledger) Recall
 }
 
 // Ledger counts the stream bytes that a bond has sent so far.
@@ -69,21 +69,21 @@ func fastestAndSlowest(subflows []Subflow) (fast, slow *Subflow) {
 //
 // Of r bytes the fastest subflow gets its share by throughput. It sends the newest bytes while the
 // slow one delivers the others, and both finish together.
-func (*auto) Recall(subflows []Subflow, eta float64, so Ledger) Recall {
-	r := PaperRecall(subflows, eta, so)
+func (*auto) Recall(subflows []Subflow, eta float64, sent Ledger) Recall {
+	r := PaperRecall(subflows, eta, sent)
 	if r.From == 0 {
 		return r
 	}
 	fast, slow := fastestAndSlowest(subflows)
 	r.Bytes = throughputShare(r.Bytes, fast.Th, slow.Th)
 	small := fast.MinRTT
-	if so.Given < shortTransfer {
+	if sent.Given < shortTransfer {
 		small = max(small, earlyEstimateError)
 	}
 	if slow.IsAckLate || slow.Tail-fast.PAD > small {
 		return r
 	}
-	r.Bytes, r.Budgeted = min(r.Bytes, so.copyAllowance()-so.SmallGapRecalls), true
+	r.Bytes, r.Budgeted = min(r.Bytes, sent.copyAllowance()-sent.SmallGapRecalls), true
 	if r.Bytes < slow.MSS {
 		return Recall{}
 	}
@@ -99,7 +99,8 @@ func throughputShare(n unit.Bytes, own, other unit.Rate) unit.Bytes {
 	return unit.Bytes(float64(n) * float64(own) / (float64(own) + float64(other)))
 }
 
-// copyAllowance returns how many bytes may be copied for small gaps.
+// copyAllowance returns how many bytes may be copied for small gaps in all, including those that
+// SmallGapRecalls counts already.
 func (l Ledger) copyAllowance() unit.Bytes { return l.Given / wasteDivisor }
 
 // Estimates may be wrong by earlyEstimateError until shortTransfer bytes were sent.

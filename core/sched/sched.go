@@ -200,5 +200,5 @@ func leastIdle(subflows []Subflow, key func(*Subflow) time.Duration) *Subflow {
 	return best
 }
 
-func padOf(p *Subflow) time.Duration { return p.PAD }
-func rttOf(p *Subflow) time.Duration { return p.SRTT }
+func padOf(p *Subflow) time.Duration  { return p.PAD }
+func srttOf(p *Subflow) time.Duration { return p.SRTT }

@@ -28,8 +28,9 @@ type arrivals struct {
 const (
 	// ackSlack is how much acknowledgements may be delayed before they count as late.
 	ackSlack = 40 * time.Millisecond
-	// maxAckGap is the longest pause between acknowledgements within one measurement, unless a round
-	// trip is longer. After a longer pause they were probably lost with the subflow that carried them.
+	// maxAckGap is the longest pause between acknowledgements within one measurement, unless a
+	// round trip is longer. After a longer pause they were probably lost with the subflow that
+	// carried them.
 	maxAckGap = 250 * time.Millisecond
 	// headroom is how far a helper's report may exceed what arrived, since measurements vary.
 	headroom = 5.0 / 4
@@ -54,7 +55,7 @@ func (a *arrivals) recordSent(now time.Time, from uint64, within time.Duration) 
 	a.pending = append(a.pending, pendingAck{arrivalMark{now, from}, now.Add(within)})
 }
 
-// overdueBy returns how long the oldest acknowledgement has been overdue, 0 if none is.
+// overdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is not.
 func (a *arrivals) overdueBy(now time.Time) time.Duration {
 	if len(a.pending) == 0 {
 		return 0
@@ -104,7 +105,8 @@ func (a *arrivals) endToEndRTT(join time.Duration) time.Duration {
 	return a.minRTT
 }
 
-// oldestAge returns how long the oldest byte that has not arrived has been in flight.
+// oldestAge returns how long the oldest byte that has not arrived has been in flight, 0 if there is
+// none.
 func (a *arrivals) oldestAge(now time.Time) time.Duration {
 	if len(a.pending) == 0 {
 		return 0
@@ -142,8 +144,8 @@ func (a *arrivals) addSample(now time.Time, acked uint64, outstanding unit.Bytes
 	}
 }
 
-// rateBound returns the highest rate that the subflow is believed to carry. Until bytes have
-// waited, this bound doubles with each round trip, like TCP's slow start.
+// rateBound returns the highest rate that a helper's reports may claim for the subflow. Until bytes
+// have waited, this bound doubles with each round trip, like TCP's slow start.
 func (a *arrivals) rateBound(acked uint64, rtt time.Duration) unit.Rate {
 	window := unit.RateOf(initialWindow+unit.Bytes(acked), cmp.Or(a.minRTT, max(rtt, time.Millisecond)))
 	if !a.rateKnown {

@@ -4,8 +4,8 @@
 // throughput, one-way delay, backlog and, from these, the pipe-aware delay (PAD). It stands between
 // the probes of package tcp and the choices of package sched. It is pure: no clock, no sockets.
 //
-// With hop 1 nearest the sender and hop 2 the far one, B the bytes waiting before a hop, Th its
-// throughput and OWD its one-way delay:
+// With the local hop, at the sender, as hop 1 and the far one as hop 2, B the bytes waiting before
+// a hop, Th its throughput and OWD its one-way delay:
 //
 //	direct:  PAD = OWD1 + B1/Th1
 //	helped:  PAD = OWD1 + OWD2 + max(B1/Th1, (B1+B2)/Th2)
@@ -59,8 +59,8 @@ type Estimate struct {
 	// TimeToAck is the time until the acknowledgement of a byte sent now is due. AckLate is how
 	// long the oldest due acknowledgement has been missing.
 	TimeToAck, AckLate time.Duration
-	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting, or by
-	// a packet train. For a direct subflow it equals RateKnown.
+	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting, or
+	// by a packet train. For a direct subflow it equals RateKnown.
 	ArrivalsMeasured bool
 	// Acked counts the bytes of this subflow that the far end has acknowledged.
 	Acked unit.Bytes
@@ -83,14 +83,14 @@ type Subflow struct {
 	// as fast as its first hop.
 	JoinRTT time.Duration
 
-	lastHop      Hop
-	nearMeter    Meter
-	farState     wire.HopState
+	lastHop      Hop // newest sample of the local hop
+	localMeter   Meter
+	farState     wire.HopState // newest report about the far hop
 	helperDelay  helperDelay
-	farLimitSeen bool // far.Rate was measured at least once at the hop's limit
+	farLimitSeen bool // farState.Rate was measured at least once at the hop's limit
 	arrivals     arrivals
-	// trainRate is the rate of a packet train over the whole subflow. It replaces guesses until more
-	// is measured. 0 is none.
+	// trainRate is the rate of a packet train over the whole subflow. It replaces guesses until
+	// more is measured. 0 is none.
 	trainRate unit.Rate
 
 	sent       uint64
@@ -107,8 +107,8 @@ func (p *Subflow) OnSent(now time.Time, n unit.Bytes) {
 	p.sent += uint64(n)
 }
 
-// SetTrain sets the rate at which a packet train arrived at the far end, and the round trip if it is
-// not known yet.
+// SetTrain sets the rate at which a packet train arrived at the far end, and the round trip if it
+// is not known yet.
 func (p *Subflow) SetTrain(r unit.Rate, rtt time.Duration) {
 	p.trainRate = r
 	if p.JoinRTT == 0 {
@@ -165,7 +165,7 @@ func (p *Subflow) FillBlindHop(h Hop) Hop {
 // AddLocalSample adds a sample of hop 1.
 func (p *Subflow) AddLocalSample(now time.Time, h Hop) {
 	p.lastHop = h
-	p.nearMeter.Add(now, h)
+	p.localMeter.Add(now, h)
 }
 
 // AddHelperReport adds a helper's report about hop 2 that arrived at time now. A rate measured
@@ -195,7 +195,7 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if h.MinRTT == 0 {
 		h.MinRTT = h.SRTT
 	}
-	n := p.estimateNear(h)
+	n := p.estimateLocal(h)
 	if p.Helped {
 		farRTT := p.farRTT(h)
 		n.SRTT += farRTT
@@ -222,9 +222,9 @@ func (p *Subflow) farRTT(h Hop) time.Duration {
 	return rtt
 }
 
-// estimateNear returns the estimate of a subflow that consists of hop 1 alone.
-func (p *Subflow) estimateNear(h Hop) Estimate {
-	th1, lowerBound := p.nearMeter.Rate()
+// estimateLocal returns the estimate of a subflow that consists of hop 1 alone.
+func (p *Subflow) estimateLocal(h Hop) Estimate {
+	th1, lowerBound := p.localMeter.Rate()
 	n := Estimate{Th1: th1, SRTT: h.SRTT, MinRTT: h.MinRTT, OWD: h.MinRTT / 2, RateKnown: !lowerBound,
 		ArrivalsMeasured: !lowerBound, Acked: p.ackedBytes}
 	if lowerBound && h.Cwnd > 0 {
@@ -240,8 +240,8 @@ func (p *Subflow) estimateNear(h Hop) Estimate {
 		n.Th1 = min(n.Th1, h.PacingLimit)
 	}
 	n.Th = n.Th1
-	// Delayed acknowledgements of short transfers look like a queue. The rate of a train bounds what
-	// such a hop may grow to.
+	// Delayed acknowledgements of short transfers look like a queue. The rate of a train bounds
+	// what such a hop may grow to.
 	growing := lowerBound && (h.isGrowing() || h.Blind || h.SlowStart && p.trainRate > 0)
 	switch {
 	case h.PacingLimit > 0:
@@ -266,7 +266,7 @@ func (p *Subflow) estimateNear(h Hop) Estimate {
 // addFarRate adds the rate of hop 2, and what both hops may grow to, to an estimate of hop 1. It
 // returns the rate up to which hop 2 is used. Arrivals bound what a helper reports.
 func (p *Subflow) addFarRate(n *Estimate, h Hop, farRTT time.Duration) (th2 unit.Rate) {
-	nearKnown := n.RateKnown
+	localKnown := n.RateKnown
 	th2 = p.farState.Rate
 	if p.farLimitSeen {
 		n.Th2 = th2
@@ -281,7 +281,7 @@ func (p *Subflow) addFarRate(n *Estimate, h Hop, farRTT time.Duration) (th2 unit
 	th2 = min(th2, p.arrivals.rateBound(p.acked, max(p.JoinRTT, h.MinRTT)))
 	n.Th = min(n.Th1, th2)
 	// The slower hop must be known. The other one carries at least as much.
-	n.RateKnown = p.farLimitSeen && (!nearKnown || th2 <= n.Th1) || nearKnown && p.farState.Rate >= n.Th1
+	n.RateKnown = p.farLimitSeen && (!localKnown || th2 <= n.Th1) || localKnown && p.farState.Rate >= n.Th1
 	n.ArrivalsMeasured = p.arrivals.rateKnown || p.trainRate > 0
 	if p.farLimitSeen || p.arrivals.rateKnown {
 		if n.Ceiling == 0 || th2 < n.Ceiling {
@@ -291,7 +291,7 @@ func (p *Subflow) addFarRate(n *Estimate, h Hop, farRTT time.Duration) (th2 unit
 		n.DoublingTime = n.SRTT
 		if p.trainRate > 0 {
 			n.Ceiling = max(p.trainRate, th2)
-			if nearKnown {
+			if localKnown {
 				n.Ceiling = min(n.Ceiling, n.Th1)
 			}
 			if h.PacingLimit > 0 {

@@ -32,7 +32,7 @@ func TestDirectPAD(t *testing.T) {
 	} {
 		var p Subflow
 		p.AddLocalSample(t0, c.h)
-		p.nearMeter.rate, p.nearMeter.limitSeen = c.h.Rate, c.h.Rate > 0
+		p.localMeter.rate, p.localMeter.limitSeen = c.h.Rate, c.h.Rate > 0
 		if got := p.EstimateAt(t0).PAD; !nearlyEqual(got, c.want) {
 			t.Errorf("%s: PAD %v, want %v", c.name, got, c.want)
 		}
@@ -61,7 +61,7 @@ func TestJoinRTT(t *testing.T) {
 // TestHelpedPAD checks both cases of the paper: a new byte waits for the pipe, or for the HS-path.
 func TestHelpedPAD(t *testing.T) {
 	p := Subflow{Helped: true}
-	p.nearMeter.rate, p.nearMeter.limitSeen = 10*unit.Mbps, true
+	p.localMeter.rate, p.localMeter.limitSeen = 10*unit.Mbps, true
 	p.arrivals.rate = 100 * unit.Mbps
 	p.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
 	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms})

@@ -17,7 +17,7 @@ import (
 type helperDelay struct {
 	marks     []arrivalMark // by time, beginning with the newest mark that has left completely
 	forwarded uint64
-	delay     time.Duration
+	delay     time.Duration // the newest measurement
 }
 
 // arrivalMark records how much the helper had received at a time.
@@ -49,15 +49,15 @@ func (h *helperDelay) addReport(now time.Time, s wire.HopState) {
 		i++
 	}
 	h.marks = h.marks[:copy(h.marks, h.marks[i:])]
-	came := h.marks[0].at
+	arrivedAt := h.marks[0].at // of the bytes that have just left
 	if first := h.marks[0].received; len(h.marks) > 1 && first < s.Forwarded {
 		next := h.marks[1]
 		// nothing came before, or an earlier report would have said so
-		if from := next.at.Add(-reportDelay); from.After(came) {
-			came = from
+		if from := next.at.Add(-reportDelay); from.After(arrivedAt) {
+			arrivedAt = from
 		}
-		came = came.Add(time.Duration(
-			float64(next.at.Sub(came)) * float64(s.Forwarded-first) / float64(next.received-first)))
+		arrivedAt = arrivedAt.Add(time.Duration(
+			float64(next.at.Sub(arrivedAt)) * float64(s.Forwarded-first) / float64(next.received-first)))
 	}
-	h.delay = max(0, now.Sub(came)-s.RTT)
+	h.delay = max(0, now.Sub(arrivedAt)-s.RTT)
 }

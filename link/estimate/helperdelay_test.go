@@ -46,7 +46,7 @@ func TestHelperDelay(t *testing.T) {
 // direct subflow.
 func TestPastPAD(t *testing.T) {
 	p := Subflow{Helped: true}
-	p.nearMeter.rate, p.nearMeter.limitSeen = 10*unit.Mbps, true
+	p.localMeter.rate, p.localMeter.limitSeen = 10*unit.Mbps, true
 	p.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
 	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 100_000})
 	p.OnSent(t0, 1_000_000)

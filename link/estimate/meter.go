@@ -21,6 +21,7 @@ type Meter struct {
 	limitSeen bool      // rate was measured at least once while the hop was the limit
 }
 
+// samplePoint is what a measurement keeps of a sample.
 type samplePoint struct {
 	at            time.Time
 	acked         uint64

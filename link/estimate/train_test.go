@@ -27,7 +27,7 @@ func TestTrainOfADirectSubflow(t *testing.T) {
 	if n := p.EstimateAt(t0); n.Th != 800*unit.Kbps || n.DoublingTime != 0 {
 		t.Errorf("0.8 Mbit/s by a train: %+v", n)
 	}
-	p.nearMeter.rate, p.nearMeter.limitSeen = 3*unit.Mbps, true
+	p.localMeter.rate, p.localMeter.limitSeen = 3*unit.Mbps, true
 	if n := p.EstimateAt(t0); n.Th != 3*unit.Mbps || n.DoublingTime != 0 {
 		t.Errorf("measured at its limit: %+v", n)
 	}
@@ -57,14 +57,14 @@ func TestTrainUnderAPace(t *testing.T) {
 		p := Subflow{Helped: helped}
 		p.AddLocalSample(t0, hop)
 		p.SetTrain(5*unit.Mbps, 50*ms)
-		p.nearMeter.rate = 10 * unit.Mbps // before the pace was set
+		p.localMeter.rate = 10 * unit.Mbps // before the pace was set
 		if n := p.EstimateAt(t0); n.Th > unit.Mbps || n.Ceiling > unit.Mbps {
 			t.Errorf("helped %v: %+v", helped, n)
 		}
 	}
 	p := Subflow{Helped: true}
 	p.AddLocalSample(t0, Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448})
-	p.nearMeter.rate, p.nearMeter.limitSeen = 2*unit.Mbps, true
+	p.localMeter.rate, p.localMeter.limitSeen = 2*unit.Mbps, true
 	p.SetTrain(5*unit.Mbps, 50*ms)
 	if n := p.EstimateAt(t0); n.Ceiling != 2*unit.Mbps {
 		t.Errorf("the local hop carries 2 Mbit/s: %+v", n)
