@@ -62,12 +62,12 @@ carried a first object together if each carries all that it can: what remains is
 loss of the scheduler. ONE PATH is the efficiency of plain TCP over the best path, beside
 the bound of that path: it shows what TCP leaves unused without a scheduler.
 
-BEHIND is the share of networks in which plain TCP over the best path is over 3 % and 5
-ms faster; FAR is the same for 10 %. Where packets are lost or delayed at random, each
+WORSE is the share of networks in which plain TCP over the best path is over 3 % and 5
+ms faster; MUCH WORSE is the same for 10 %, WORST the largest ratio of times. Where packets are lost or delayed at random, each
 scheme runs five times, and the median counts. LUCK is the share in which the best path
-itself, run again, is as far behind. SURELY is the share in which all runs but one are
-behind all of the best path but one. TWICE is the share of bytes that were
-given to a second subflow, GAP the longest time between bytes at the app.
+itself, run again, is as much slower. SURELY is the share in which all runs but one are
+slower than all of the best path but one. COPIED is the share of bytes that were given
+to a second subflow, GAP the longest time between bytes at the app.
 
 Seeds are new each time unless --first gives the first one. --seed shows one network
 and what each scheme made of it.
@@ -264,21 +264,21 @@ func (r randomReport) print(out io.Writer) error {
 	for _, s := range r.Summaries {
 		if s.Class != class {
 			class = s.Class
-			fmt.Fprintf(t, "\n%s (%d)\tSLOW-START BOUND\tPOOLED TCP\tONE PATH\tBEHIND\tLUCK\tSURELY\tFAR\tWORST\tTWICE\tGAP\tFAILED\tWORST SEEDS\n",
+			fmt.Fprintf(t, "\n%s (%d)\tSLOW-START BOUND\tPOOLED TCP\tONE PATH\tWORSE\tLUCK\tSURELY\tMUCH WORSE\tWORST\tCOPIED\tGAP\tFAILED\tWORST SEEDS\n",
 				class, s.Count)
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s %s\t%.2f s\t%d\t%v %v\n", s.Scheme,
-			formatQuantiles(s.SlowStart), formatQuantiles(s.Pooled), formatQuantiles(s.Single), formatPercent(s.Behind),
-			formatPercent(s.Luck), formatPercent(s.SurelyBehind), formatPercent(s.FarBehind), s.Worst,
-			formatPercent(s.TwiceMean), formatPercent(s.Twice95), s.Gap95, s.Failed, s.WorstSeeds, s.BehindSeeds)
+			formatQuantiles(s.SlowStart), formatQuantiles(s.Pooled), formatQuantiles(s.Single), formatPercent(s.Worse),
+			formatPercent(s.Luck), formatPercent(s.SurelyWorse), formatPercent(s.MuchWorse), s.Worst,
+			formatPercent(s.CopiedMean), formatPercent(s.Copied95), s.Gap95, s.Failed, s.WorstSeeds, s.WorstRatioSeeds)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, `
 Efficiency: median, 5th and 1st percentile; ONE PATH: of the best path alone, of its own bound.
-TWICE: mean and 95th percentile; GAP: 95th percentile.
-Seeds: of the least efficiency, and furthest behind the best path alone. To see one:
+COPIED: mean and 95th percentile; GAP: 95th percentile.
+Seeds: of the least efficiency, and slowest beside the best path alone. To see one:
   %s
 `, r.Replay)
 	return nil
@@ -309,7 +309,7 @@ func printOutcome(out io.Writer, o *network.Outcome) error {
 				milliseconds(h.Down.Jitter), reorders, len(h.Down.Rates)-1)
 		}
 	}
-	fmt.Fprintln(t, "\nSCHEME\tSECONDS\tOF SLOW-START BOUND\tOF FLUID\tGAP\tTWICE\tARRIVED TWICE")
+	fmt.Fprintln(t, "\nSCHEME\tSECONDS\tOF SLOW-START BOUND\tOF FLUID\tGAP\tCOPIED\tDUPLICATE")
 	fmt.Fprintf(t, "bound that pays slow start\t%.4f\nfluid bound\t%.4f\n", o.Bound.SlowStart.Seconds(),
 		o.Bound.Fluid.Seconds())
 	if o.Pooled > 0 {
@@ -322,7 +322,7 @@ func printOutcome(out io.Writer, o *network.Outcome) error {
 		}
 		fmt.Fprintf(t, "%s\t%.4f\t%.3f\t%.3f\t%.3f\t%v\t%v\n", r.Scheme, r.Time.Seconds(),
 			float64(o.Bound.SlowStart)/float64(r.Time), float64(o.Bound.Fluid)/float64(r.Time), r.Gap.Seconds(),
-			unit.Bytes(r.Twice), r.Duplicate)
+			unit.Bytes(r.Copied), r.Duplicate)
 	}
 	return t.Flush()
 }

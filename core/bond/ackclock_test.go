@@ -31,12 +31,14 @@ func TestAckClockDue(t *testing.T) {
 	}
 	c.recordFrame(p, 100, start)
 	c.recordFrame(p, 100, start.Add(ackDelay/2))
-	if c.isSharedAckDue(start.Add(ackDelay-1)) || !c.isSharedAckDue(start.Add(ackDelay)) || !c.timer.next.Equal(start.Add(ackDelay)) {
+	if c.isSharedAckDue(start.Add(ackDelay-1)) || !c.isSharedAckDue(start.Add(ackDelay)) ||
+		!c.timer.next.Equal(start.Add(ackDelay)) {
 		t.Errorf("due at the wrong time; the timer rings after %v", c.timer.next.Sub(start))
 	}
 	p.bytesReceived = 200
 	f := c.buildAck(p, start.Add(ackDelay))
-	if f.Delay != ackDelay/2 || len(f.Subflows) != 2 || f.Subflows[0].Received != 200 || c.isSharedAckDue(start.Add(time.Hour)) {
+	if f.Delay != ackDelay/2 || len(f.Subflows) != 2 || f.Subflows[0].Received != 200 ||
+		c.isSharedAckDue(start.Add(time.Hour)) {
 		t.Errorf("the ACK is %+v", f)
 	}
 	c.recordFrame(p, ackBytes-1, start)

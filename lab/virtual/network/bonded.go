@@ -39,7 +39,7 @@ type end struct {
 	tick     *timer
 	spare    []*segmentBuffer
 	sentData unit.Bytes         // stream bytes given to subflows
-	busy     bool               // process is running
+	busy     bool               // processEvents is running
 	isDue    bool               // processSoon has scheduled it
 	onStream func(*bond.Stream) // a stream was accepted
 	onChange func(*bond.Stream)
@@ -127,14 +127,15 @@ func (p *subflowEnd) sampleHop(age time.Duration) {
 	p.end.bond.ObserveLocalHop(p.id, p.end.now(), h)
 }
 
-// processEvents handles what may follow from an event, until nothing does.
+// processEvents accepts streams, sends segments and lets the apps of changed streams read and
+// write, until nothing more follows. Then it sets the timer of the bond.
 func (e *end) processEvents() {
 	if e.busy {
 		return
 	}
 	e.busy = true
-	for again := true; again; {
-		again = false
+	for changed := true; changed; {
+		changed = false
 		for s := e.bond.AcceptStream(); s != nil; s = e.bond.AcceptStream() {
 			e.onStream(s)
 		}
@@ -145,7 +146,7 @@ func (e *end) processEvents() {
 		}
 		for s := e.bond.NextChangedStream(); s != nil; s = e.bond.NextChangedStream() {
 			e.onChange(s)
-			again = true
+			changed = true
 		}
 	}
 	e.busy = false
@@ -257,8 +258,8 @@ func (p *subflowEnd) receive(q *piece) bool {
 	return true
 }
 
-// processSoon calls process after the events of this moment that are queued already, once for all of
-// them.
+// processSoon calls processEvents after the events of this moment that are queued already, once for
+// all of them.
 func (e *end) processSoon() {
 	if !e.isDue {
 		e.isDue = true
@@ -294,7 +295,7 @@ func (e *end) findSubflow(id wire.SubflowID) *subflowEnd {
 	return nil
 }
 
-// handleTick is the timer of the bond.
+// handleTick handles the timer of the bond.
 func (e *end) handleTick() {
 	for _, p := range e.subflows {
 		p.sampleHop(0)

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Bound has the least times that a network allows a bond for the measured object of a workload, from
-// its request on. Both count packet headers, random loss as lost capacity, the delay of each path,
-// and the round trip of the request over the shortest path. The bond is connected before. Helpers
-// have buffers without limit.
+// Bound has the least times that a network allows a bond for the measured object of a workload,
+// from its request on. Both count packet headers, random loss as lost capacity, the delay of each
+// path, and the round trip of the request over the shortest path. The bond is connected before.
+// Helpers have buffers without limit.
 type Bound struct {
 	// Fluid assumes links that are always used.
 	Fluid time.Duration `json:"fluid"`
@@ -21,9 +21,9 @@ type Bound struct {
 	SlowStart time.Duration `json:"slow_start"`
 }
 
-// Bounds returns the bounds of a workload that begins at startAt. They are 0 where no bound is known:
-// for small requests beside bulk, and for objects that follow others on a changing network, since
-// the time at which these begin depends on the scheme.
+// Bounds returns the bounds of a workload that begins at startAt. They are 0 where no bound is
+// known: for small requests beside bulk, and for objects that follow others on a changing network,
+// since the time at which these begin depends on the scheme.
 func Bounds(n *Network, w *Workload) (b Bound) {
 	switch {
 	case w.Kind == Beside || n.Changing && (w.IsWarm() || w.Kind == Video):
@@ -122,7 +122,7 @@ type flowHop struct {
 	link   *Link
 	offset time.Duration // delay of the hops before it: its first byte may enter then
 	begin  time.Duration
-	bits   []float64     // capacity in bytes until the steps of the link
+	steps  []float64     // bytes that the link can carry until each of its rate steps
 	window float64       // bytes of the first round trip; +Inf: no limit
 	rtt    time.Duration // of this hop
 }
@@ -151,7 +151,7 @@ func newFlowPath(p *Path, w *Workload, begin time.Duration, slowStart bool, befo
 			if i > 0 {
 				sum += float64(l.Rates[i-1].Rate) / 8 * (l.Rates[i].At - l.Rates[i-1].At).Seconds()
 			}
-			g.bits = append(g.bits, sum)
+			g.steps = append(g.steps, sum)
 		}
 		f.delay += l.Delay
 		f.hops = append(f.hops, g)
@@ -165,7 +165,7 @@ func (g *flowHop) maxLinkBytes(t time.Duration) float64 {
 	if i < 0 {
 		return 0
 	}
-	return (g.bits[i] + float64(g.link.Rates[i].Rate)/8*(t-g.link.Rates[i].At).Seconds()) * (1 - g.link.Loss)
+	return (g.steps[i] + float64(g.link.Rates[i].Rate)/8*(t-g.link.Rates[i].At).Seconds()) * (1 - g.link.Loss)
 }
 
 // maxPassed returns the most bytes that can have left the hop by t.

@@ -30,10 +30,10 @@ type channel struct {
 	written  uint64
 	sent     uint64 // ciphertext written, and read at the other end
 	received uint64
-	// accept takes a piece at the other end. It returns false if there is no room: then it is asked
-	// again by resume.
+	// accept takes a piece at the other end. It returns false if there is no room: call passArrived
+	// when there is.
 	accept func(p *piece) bool
-	busy   bool // resume is running
+	busy   bool // passArrived is running
 }
 
 func newChannel(from, to *endpoint) *channel {
@@ -42,7 +42,7 @@ func newChannel(from, to *endpoint) *channel {
 	return c
 }
 
-// queuePiece adds a piece that the next flush writes.
+// queuePiece adds a piece that writeQueued writes.
 func (c *channel) queuePiece(size, ciphertext int, report *wire.HopState) {
 	c.written += uint64(size)
 	c.sent += uint64(ciphertext)
@@ -52,7 +52,7 @@ func (c *channel) queuePiece(size, ciphertext int, report *wire.HopState) {
 // writeQueued writes the queued pieces to TCP.
 func (c *channel) writeQueued() { c.from.write(int(c.written - c.from.written)) }
 
-// passArrived passes on the pieces that have arrived.
+// passArrived passes the pieces that have arrived to accept, until it has no room.
 func (c *channel) passArrived() {
 	if c.busy {
 		return

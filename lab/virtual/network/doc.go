@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network compares schedulers over random networks in virtual time. It drives two real bonds
-// of core/bond over links with rates, delays, jitter, queues and losses, TCP at packet level and
-// helpers, as package endpoint and the role of a helper drive them over sockets. The same networks
-// also carry plain TCP over each path alone, and have bounds that no scheme can beat. The package
-// is pure: a seed gives the same result each time.
+// Package network compares schedulers over random networks in virtual time. It drives two real
+// bonds of core/bond over links with rates, delays, jitter, queues and losses, TCP at packet level
+// and helpers, as package endpoint and the role of a helper drive them over sockets. The same
+// networks also carry plain TCP over each path alone, and have bounds that no scheme can beat. The
+// package is pure: a seed gives the same result each time.
 //
 //	primary ══ endpoint ── line ── endpoint ══════════════════════ server   direct
 //	        ══ endpoint ── line ── endpoint helper endpoint ── … ═ server   helped
@@ -21,5 +21,5 @@
 //	app.go          apps at both ends of a bond
 //	plain.go        apps over plain TCP
 //	run.go          a run
-//	network.go, generate.go, bound.go, judge.go   what is compared, and how
+//	network.go, generate.go, bound.go, compare.go   what is compared, and how
 package network

@@ -44,7 +44,7 @@ func (d *driver) beginObject() {
 		}
 		return
 	case Beside:
-		d.sim.schedule(d.sim.now+besideEvery, d.askBeside, nil)
+		d.sim.schedule(d.sim.now+besideEvery, d.requestBeside, nil)
 	case Video:
 	default:
 		d.result.Gap = 0 // of the measured object
@@ -125,15 +125,15 @@ func (d *driver) fetchNext(i int) {
 	})
 }
 
-// askBeside sends a small request beside bulk, and the next one a time after its answer.
-func (d *driver) askBeside(*packet) {
+// requestBeside sends a small request beside bulk, and the next one besideEvery after its answer.
+func (d *driver) requestBeside(*packet) {
 	if d.done {
 		return
 	}
-	asked := d.sim.now
+	requestedAt := d.sim.now
 	d.exchanger.exchange(d.workload.Streams, requestSize, besideAnswer, func() {}, func() {
-		d.answers = append(d.answers, d.sim.now-asked)
-		d.sim.schedule(d.sim.now+besideEvery, d.askBeside, nil)
+		d.answers = append(d.answers, d.sim.now-requestedAt)
+		d.sim.schedule(d.sim.now+besideEvery, d.requestBeside, nil)
 	})
 }
 

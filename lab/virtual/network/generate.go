@@ -18,14 +18,17 @@ type dice struct{ *rand.Rand }
 // logUniform draws a number whose logarithm is uniformly distributed.
 func (d dice) logUniform(lo, hi float64) float64 { return lo * math.Exp(d.Float64()*math.Log(hi/lo)) }
 
+// rate draws a rate by logUniform.
 func (d dice) rate(lo, hi unit.Rate) unit.Rate {
 	return unit.Rate(d.logUniform(float64(lo), float64(hi)))
 }
 
+// duration draws a duration by logUniform.
 func (d dice) duration(lo, hi time.Duration) time.Duration {
 	return time.Duration(d.logUniform(float64(lo), float64(hi)))
 }
 
+// chance returns true with probability p.
 func (d dice) chance(p float64) bool { return d.Float64() < p }
 
 // Ranges of random networks.
@@ -163,7 +166,8 @@ func (p *Path) slowestRate(d Direction) unit.Rate {
 	return r
 }
 
-// reduceToBound reduces a workload to what its network carries in the longest bound.
+// reduceToBound reduces the size of objects until the fluid bound of all of them is at most
+// longestBound.
 func (w *Workload) reduceToBound(n *Network) {
 	if w.Kind == Video || w.Kind == Page {
 		return
@@ -309,7 +313,8 @@ func (n *Network) addDrive(d dice, drives []Drive) {
 // driveQueue is the least queue of a link with recorded rates.
 const driveQueue = 96 * unit.KB
 
-// turnedSteps repeats rates from a share of their length on.
+// turnedSteps returns the rates from a share of their number on, repeated until changesUntil. The
+// last rate is at least lowRate.
 func turnedSteps(rates []RateStep, share float64) (list []RateStep) {
 	begin := int(share * float64(len(rates)))
 	at := time.Duration(0)

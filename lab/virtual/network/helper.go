@@ -106,7 +106,8 @@ func (r *relay) takePiece(p *piece) bool {
 	return true
 }
 
-// writeUnsent writes as late as it can, so that bytes stay where they are counted.
+// writeUnsent writes bytes of the buffer while the hop is writable. The rest stays in the buffer,
+// where it is counted.
 func (r *relay) writeUnsent() {
 	for r.unsent > 0 && !r.waiting {
 		if !r.out.from.isWritable() {
@@ -132,7 +133,7 @@ func (r *relay) writeUnsent() {
 	}
 }
 
-// dropConfirmed drops what has arrived over a pipe.
+// dropConfirmed drops the bytes from the buffer that have arrived over a pipe.
 func (r *relay) dropConfirmed() {
 	n := 0
 	for n < len(r.marks) && r.marks[n].end <= r.out.from.unacked {
@@ -145,7 +146,7 @@ func (r *relay) dropConfirmed() {
 	}
 }
 
-// sampleHop updates the view of a hop.
+// sampleHop updates the view of a hop with a sample of its TCP.
 func (h *hopWatch) sampleHop(now time.Duration) {
 	h.state = h.out.from.readInfo().Hop()
 	h.forwarded = max(h.forwarded, h.out.sent-min(h.out.sent, uint64(h.state.Queue)))
@@ -158,15 +159,19 @@ func (h *hopWatch) sampleHop(now time.Duration) {
 	}
 }
 
+// isAwake reports whether bytes have arrived so recently that the hop's radio has not gone to
+// sleep.
 func (h *hopWatch) isAwake(now time.Duration) bool {
 	return h.arrived > 0 && now-h.lastArrival < awakeTime
 }
 
+// isInUse reports whether the hop has carried bytes in either direction within a few round trips.
 func (h *hopWatch) isInUse(now time.Duration) bool {
 	return h.moved > 0 && now-h.lastUsed < max(activeRTTs*h.state.SRTT, activeLeast)
 }
 
-// handleReports sends the reports that are due and decides when to look again.
+// handleReports samples both hops and sends the reports that are due. While a hop is in use it sets
+// the timer for the next call; otherwise the helper sleeps until bytes arrive.
 func (h *helper) handleReports() {
 	now := h.sim.now
 	h.pipe.sampleHop(now)

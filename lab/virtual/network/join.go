@@ -26,7 +26,7 @@ type join struct {
 	ends     [2]*subflowEnd
 }
 
-// sendFirstFlight sends the first flight.
+// sendFirstFlight begins the handshake.
 func (j *join) sendFirstFlight() {
 	for i := range j.in {
 		j.in[i].accept = func(p *piece) bool { return j.receiveFlight(i, p) }
@@ -34,7 +34,7 @@ func (j *join) sendFirstFlight() {
 	j.sendFlight()
 }
 
-// sendFlight sends the flight.
+// sendFlight sends the flight that is under way.
 func (j *join) sendFlight() {
 	side, n := j.flight%2, handshakeSizes[j.flight]
 	if j.flight == 2 {

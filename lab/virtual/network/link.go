@@ -96,7 +96,7 @@ func newLine(s *sim, l Link) *line {
 	return n
 }
 
-// send takes a packet.
+// send queues a packet, or drops it if the queue is full, and schedules its arrival.
 func (l *line) send(p *packet) {
 	now := l.sim.now
 	for l.head < len(l.queue) && l.queue[l.head].at <= now {
@@ -144,12 +144,13 @@ func (l *line) departureTime(now time.Duration, size unit.Bytes) time.Duration {
 	}
 	t := max(now, l.freeAt)
 	l.hint = l.rateIndex(t, l.hint)
-	l.freeAt = l.serve(t, l.hint, float64(size)*8)
+	l.freeAt = l.finishTime(t, l.hint, float64(size)*8)
 	return l.freeAt
 }
 
-// serve returns when that many bits have left that begin to leave at t, when rate i is in force.
-func (l *Link) serve(t time.Duration, i int, bits float64) time.Duration {
+// finishTime returns when that many bits have left that begin to leave at t, when rate i is in
+// force; never if they do not.
+func (l *Link) finishTime(t time.Duration, i int, bits float64) time.Duration {
 	for ; ; i++ {
 		r := l.Rates[i].Rate
 		last := i+1 == len(l.Rates)

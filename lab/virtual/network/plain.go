@@ -34,7 +34,8 @@ type plain struct {
 // plainConn is a connection of plain.
 type plainConn struct {
 	client, server *endpoint
-	wanted, asked  uint64   // positions of the end of the answer and of the request
+	requested      uint64   // end of the last request, as a position of the client's bytes
+	wanted         uint64   // end of its answer, as a position of the server's
 	answers        []answer // that the server owes, oldest first
 	progress, done func()
 }
@@ -76,9 +77,9 @@ func (e *endpoint) doHandshake(done func()) {
 
 // sendRequest sends a request.
 func (p *plainConn) sendRequest(w *Workload, up, down uint64, progress, done func()) {
-	p.asked += up
+	p.requested += up
 	p.wanted += down
-	p.answers = append(p.answers, answer{p.asked, int(down)})
+	p.answers = append(p.answers, answer{p.requested, int(down)})
 	p.progress, p.done = progress, done
 	if w.Direction == Upload {
 		p.progress = nil

@@ -32,11 +32,11 @@ type Result struct {
 	Time   time.Duration `json:"time"`
 	// Gap is the longest time between bytes at the reading app, from the first byte on.
 	Gap time.Duration `json:"gap"`
-	// Twice counts the bytes that were given to a second subflow. Duplicate counts those that
+	// Copied counts the bytes that were given to a second subflow. Duplicate counts those that
 	// arrived twice. Both are of all objects.
-	Twice     unit.Bytes `json:"twice"`
+	Copied    unit.Bytes `json:"copied"`
 	Duplicate unit.Bytes `json:"duplicate"`
-	// Tail and Silent are the parts of Twice sent at the end of a transfer and after a silence.
+	// Tail and Silent are the parts of Copied sent at the end of a transfer and after a silence.
 	Tail   unit.Bytes    `json:"tail"`
 	Silent unit.Bytes    `json:"silent"`
 	Total  unit.Bytes    `json:"total"` // payload of all objects
@@ -94,9 +94,9 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 	r := d.run(func() error { return b.err })
 	for i, e := range b.ends {
 		for _, a := range c.apps {
-			r.Twice -= unit.Bytes(a.written[i])
+			r.Copied -= unit.Bytes(a.written[i])
 		}
-		r.Twice += e.sentData
+		r.Copied += e.sentData
 		st := e.bond.Stats()
 		r.Duplicate += st.Duplicate
 		r.Tail += st.ReinjectedTail

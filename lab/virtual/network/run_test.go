@@ -72,9 +72,9 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestBounds checks over random networks, with each scheduler, that no transfer fails, that no bound
-// is beaten by over 1 %, and that the bound which pays slow start is not less than the fluid one.
-// Apps check each byte.
+// TestBounds checks over random networks, with each scheduler, that no transfer fails, that no
+// bound is beaten by over 1 %, and that the bound which pays slow start is not less than the fluid
+// one. Apps check each byte.
 func TestBounds(t *testing.T) {
 	const networks = 60
 	for seed := uint64(1000); seed < 1000+networks; seed++ {
@@ -89,7 +89,7 @@ func TestBounds(t *testing.T) {
 		for _, control := range []string{"cubic", "bbr"} {
 			name := sched.Names()[int(seed)%len(sched.Names())]
 			r := RunBond(n, name, w, Options{Control: control})
-			if r.Err != "" || r.Time < b.SlowStart*99/100 || r.Twice < 0 {
+			if r.Err != "" || r.Time < b.SlowStart*99/100 || r.Copied < 0 {
 				t.Errorf("seed %d, %s, %s: %+v, bounds %v", seed, name, control, r, b)
 			}
 			if got := r.Total; w.Kind == Objects && got != w.Size*unit.Bytes(w.Objects) {
@@ -99,8 +99,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestBoundOfOnePath compares the bounds with closed forms: over a link of 1000 packets a second with
-// a round trip of 100 ms, windows of 10, 20, 40 and 80 packets leave it unused for 250 ms.
+// TestBoundOfOnePath compares the bounds with closed forms: over a link of 1000 packets a second
+// with a round trip of 100 ms, windows of 10, 20, 40 and 80 packets leave it unused for 250 ms.
 func TestBoundOfOnePath(t *testing.T) {
 	rate := 12 * unit.Mbps
 	l := Link{Rates: steady(rate), Delay: 50 * ms, Queue: unit.MB}

@@ -61,7 +61,7 @@ func (s *sim) newPacket() *packet {
 	return &packet{}
 }
 
-// recycle takes a packet back that nobody uses any more.
+// recycle returns a packet that is no longer used, for newPacket.
 func (s *sim) recycle(p *packet) { s.spare = append(s.spare, p) }
 
 // timer calls fire once when it is due. It may be set again at any time.
@@ -91,7 +91,7 @@ func (t *timer) set(at time.Duration) {
 // stop unsets the timer.
 func (t *timer) stop() { t.due = never }
 
-// handleEvent handles a queued event.
+// handleEvent handles a queued event: it fires the timer if it is due, or queues the next event.
 func (t *timer) handleEvent() {
 	if t.sim.now != t.queued {
 		return // an earlier event has replaced it

@@ -37,20 +37,20 @@ type endpoint struct {
 	peer  *endpoint
 	route []*line
 
-	// Sender. Packets in flight are in flight, by sequence number.
-	control    windowControl
-	sampler    cc.Sampler
-	flight     []*segment
-	spare      []*segment
-	written    uint64 // bytes that the app has written
-	next       uint64 // the next byte to send for the first time
-	unacked    uint64 // the first byte that is not acknowledged
-	allowed    uint64 // end of the peer's window
-	sackedOut  int
-	lostOut    int
-	resentOut  int
-	lostFrom   uint64 // no lost segment lies before it
-	highSacked uint64 // end of the highest segment that was selectively acknowledged
+	// Sender. flight holds the packets in flight, by sequence number.
+	control          windowControl
+	sampler          cc.Sampler
+	flight           []*segment
+	spare            []*segment
+	written          uint64 // bytes that the app has written
+	next             uint64 // the next byte to send for the first time
+	unacked          uint64 // the first byte that is not acknowledged
+	allowed          uint64 // end of the peer's window
+	sackedOut        int
+	lostOut          int
+	retransmittedOut int
+	lostFrom         uint64 // no lost segment lies before it
+	highSacked       uint64 // end of the highest segment that was selectively acknowledged
 
 	srtt, deviation  time.Duration // tcpi_rtt, tcpi_rttvar
 	maxDeviation     time.Duration // of this round trip and the last one, at least 50 ms
@@ -75,27 +75,27 @@ type endpoint struct {
 
 	recovery recovery
 
-	lowat       unit.Bytes
-	wantsWrite  bool // the writer waits for onWritable
-	onWritable  func()
-	onAnswer    func() // optional: a probe was answered
-	onAcked     func() // optional: unacked has advanced
-	sentPackets uint32
-	resent      uint32
+	lowat         unit.Bytes
+	wantsWrite    bool // the writer waits for onWritable
+	onWritable    func()
+	onAnswer      func() // optional: a probe was answered
+	onAcked       func() // optional: unacked has advanced
+	sentPackets   uint32
+	retransmitted uint32
 
 	receiver
 }
 
 // segment is a packet in flight.
 type segment struct {
-	seq      uint64
-	length   int
-	mark     cc.Mark
-	sentAt   time.Duration
-	sacked   bool
-	lost     bool // and not sent again
-	resent   bool // the newest copy was sent again and is in flight
-	everSent bool // sent more than once
+	seq               uint64
+	length            int
+	mark              cc.Mark
+	sentAt            time.Duration
+	sacked            bool
+	lost              bool // an earlier copy is lost; counted in lostOut
+	retransmitted     bool // the newest copy is in flight; counted in retransmittedOut
+	everRetransmitted bool // sent more than once
 }
 
 func (g *segment) end() uint64 { return g.seq + uint64(g.length) }
@@ -104,10 +104,10 @@ func (g *segment) end() uint64 { return g.seq + uint64(g.length) }
 type lossKind uint8
 
 const (
-	timeoutLoss lossKind = iota
-	probeLoss
-	reorderLoss
-	persistProbe
+	timeoutLoss  lossKind = iota // retransmission timeout
+	probeLoss                    // tail loss probe
+	reorderLoss                  // end of RACK's reordering window
+	persistProbe                 // probe of a closed window
 )
 
 // connectEndpoints returns both ends of an open connection over the lines of each direction. Its
@@ -148,7 +148,7 @@ func (e *endpoint) write(n int) {
 	e.written += uint64(n)
 	e.transmit()
 	if e.control.selector != nil {
-		s := congestion.Sample{At: e.sim.now, Sent: uint64(e.sentPackets), Lost: uint64(e.resent), SRTT: e.srtt,
+		s := congestion.Sample{At: e.sim.now, Sent: uint64(e.sentPackets), Lost: uint64(e.retransmitted), SRTT: e.srtt,
 			MinRTT: e.minRTT, InFlight: len(e.flight)}
 		if e.control.observeHop(s) {
 			e.recovery.reduces = false
@@ -164,11 +164,13 @@ func (e *endpoint) unsent() unit.Bytes { return unit.Bytes(e.written - e.next) }
 func (e *endpoint) isWritable() bool { return 2*e.unsent() < e.lowat }
 
 // inFlight returns the packets in flight (tcp_packets_in_flight).
-func (e *endpoint) inFlight() int { return len(e.flight) - e.sackedOut - e.lostOut + e.resentOut }
+func (e *endpoint) inFlight() int {
+	return len(e.flight) - e.sackedOut - e.lostOut + e.retransmittedOut
+}
 
 // checkAppLimited is tcp_rate_check_app_limited.
 func (e *endpoint) checkAppLimited() {
-	if e.written-e.next < mss && e.inFlight() < e.window() && e.lostOut <= e.resentOut {
+	if e.written-e.next < mss && e.inFlight() < e.window() && e.lostOut <= e.retransmittedOut {
 		e.sampler.SetAppLimited(unit.Bytes(e.inFlight()) * cc.MSS)
 	}
 }
@@ -200,7 +202,7 @@ func (e *endpoint) transmit() {
 			}
 		}
 		if g != nil {
-			e.resend(g)
+			e.retransmit(g)
 			continue
 		}
 		e.restartAfterIdle()
@@ -221,11 +223,11 @@ func (e *endpoint) mayAdvance() bool {
 
 // nextLost returns the first lost segment that was not sent again, or nil.
 func (e *endpoint) nextLost() *segment {
-	if e.lostOut <= e.resentOut {
+	if e.lostOut <= e.retransmittedOut {
 		return nil
 	}
 	for i := e.findSegment(e.lostFrom); i < len(e.flight); i++ {
-		if g := e.flight[i]; g.lost && !g.resent {
+		if g := e.flight[i]; g.lost && !g.retransmitted {
 			e.lostFrom = g.seq
 			return g
 		}
@@ -266,21 +268,22 @@ func (e *endpoint) sendNew(n int) {
 	}
 }
 
-// resend sends a lost segment again.
-func (e *endpoint) resend(g *segment) {
-	if e.recovery.resentAt == 0 {
-		e.recovery.resentAt = e.sim.now
+// retransmit sends a lost segment once more.
+func (e *endpoint) retransmit(g *segment) {
+	if e.recovery.retransmittedAt == 0 {
+		e.recovery.retransmittedAt = e.sim.now
 	}
 	g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.inFlight())*cc.MSS)
-	g.resent, g.everSent = true, true
-	e.resentOut++
-	e.resent++
+	g.retransmitted, g.everRetransmitted = true, true
+	e.retransmittedOut++
+	e.retransmitted++
 	e.sendSegment(g)
 	if g == e.flight[0] && e.lossKind != reorderLoss {
 		e.setLossTimer()
 	}
 }
 
+// sendSegment sends a segment, for the first time or again.
 func (e *endpoint) sendSegment(g *segment) {
 	now := e.sim.now
 	g.sentAt, e.lastSent = now, now
@@ -353,7 +356,7 @@ func (e *endpoint) setLossTimer() {
 // tick is a tick of the kernel's clock (HZ of 250).
 const tick = 4 * time.Millisecond
 
-// handleLossTimer handles the end of the time that setLossTimer set.
+// handleLossTimer acts on what the loss timer was set for: see lossKind.
 func (e *endpoint) handleLossTimer() {
 	if e.lossKind == persistProbe {
 		if len(e.flight) == 0 && e.written > e.next {
@@ -387,11 +390,11 @@ func (e *endpoint) sendTailProbe() {
 		e.sendNew(int(min(mss, e.written-e.next, e.allowed-e.next)))
 	} else {
 		g := e.flight[len(e.flight)-1]
-		g.everSent = true
+		g.everRetransmitted = true
 		g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.inFlight())*cc.MSS)
-		e.resent++
-		if e.recovery.resentAt == 0 {
-			e.recovery.resentAt = e.sim.now
+		e.retransmitted++
+		if e.recovery.retransmittedAt == 0 {
+			e.recovery.retransmittedAt = e.sim.now
 		}
 		e.sendSegment(g)
 	}

@@ -22,10 +22,10 @@ const (
 
 // recovery is the state of loss recovery.
 type recovery struct {
-	state    recoveryState
-	until    uint64        // it ends when everything before this is acknowledged
-	resentAt time.Duration // when the first segment was sent again; 0: none was
-	canUndo  bool
+	state           recoveryState
+	until           uint64        // it ends when everything before this is acknowledged
+	retransmittedAt time.Duration // when the first segment was sent again; 0: none was
+	canUndo         bool
 
 	// Proportional rate reduction (RFC 6937), for CUBIC.
 	reduces   bool
@@ -47,8 +47,6 @@ type acked struct {
 	sackRTT   time.Duration
 	advanced  bool
 }
-
-// receiveAck handles the acknowledgement in a packet.
 
 // receiveAck handles the acknowledgement in a packet: what has arrived, what is lost, and what may
 // be sent.
@@ -80,7 +78,7 @@ func (e *endpoint) receiveAck(p *packet) {
 	if a.delivered > 0 {
 		e.takeRateSample(&a)
 	}
-	if a.advanced && e.recovery.state != open && e.recovery.canUndo && p.echo > 0 && p.echo < e.recovery.resentAt {
+	if a.advanced && e.recovery.state != open && e.recovery.canUndo && p.echo > 0 && p.echo < e.recovery.retransmittedAt {
 		e.undoRecovery()
 	}
 	newlyLost, kind := 0, e.lossKind
@@ -116,7 +114,8 @@ func firstOf(a, b time.Duration) time.Duration {
 	return b
 }
 
-// markSacked marks the segments of a range as arrived.
+// markSacked marks the segments of a range as arrived. fack is highSacked before this
+// acknowledgement.
 func (e *endpoint) markSacked(r span, fack uint64, a *acked) {
 	for i := e.findSegment(r.from); i < len(e.flight); i++ {
 		g := e.flight[i]
@@ -127,7 +126,7 @@ func (e *endpoint) markSacked(r span, fack uint64, a *acked) {
 			continue
 		}
 		e.deliver(g, fack, a)
-		if !g.everSent {
+		if !g.everRetransmitted {
 			a.sackRTT = e.sim.now - g.sentAt
 		}
 		e.clearLost(g)
@@ -137,7 +136,7 @@ func (e *endpoint) markSacked(r span, fack uint64, a *acked) {
 	}
 }
 
-// popAcked removes the segments before a position.
+// popAcked removes the segments before a position. fack is as for markSacked.
 func (e *endpoint) popAcked(to uint64, fack uint64, a *acked) {
 	n := 0
 	for n < len(e.flight) && e.flight[n].end() <= to {
@@ -146,7 +145,7 @@ func (e *endpoint) popAcked(to uint64, fack uint64, a *acked) {
 			e.sackedOut--
 		} else {
 			e.deliver(g, fack, a)
-			if !g.everSent {
+			if !g.everRetransmitted {
 				rtt := e.sim.now - g.sentAt
 				if a.firstRTT == 0 {
 					a.firstRTT = rtt
@@ -167,19 +166,21 @@ func (e *endpoint) clearLost(g *segment) {
 	if g.lost {
 		e.lostOut--
 	}
-	if g.resent {
-		e.resentOut--
+	if g.retransmitted {
+		e.retransmittedOut--
 	}
-	g.lost, g.resent = false, false
+	g.lost, g.retransmitted = false, false
 }
 
-// deliver counts a segment that has arrived.
+// deliver counts a segment that has arrived in a, and updates the state of RACK. fack is as for
+// markSacked.
 func (e *endpoint) deliver(g *segment, fack uint64, a *acked) {
-	if !g.everSent && g.end() < fack {
+	if !g.everRetransmitted && g.end() < fack {
 		e.reorderSeen = true
 	}
 	rtt := e.sim.now - g.sentAt
-	if !(g.everSent && rtt < e.minRTT) && (g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.end() > e.rackEnd) {
+	if !(g.everRetransmitted && rtt < e.minRTT) &&
+		(g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.end() > e.rackEnd) {
 		e.rackSent, e.rackEnd, e.rackRTT = g.sentAt, g.end(), rtt
 	}
 	a.delivered++
@@ -188,7 +189,8 @@ func (e *endpoint) deliver(g *segment, fack uint64, a *acked) {
 	}
 }
 
-// updateRTT is tcp_rtt_estimator.
+// updateRTT updates the round trip and its deviation with a sample, as tcp_rtt_estimator does, and
+// the least round trip with least.
 func (e *endpoint) updateRTT(sample, least time.Duration) {
 	if e.minRTT == 0 || least < e.minRTT {
 		e.minRTT = least
@@ -221,7 +223,7 @@ func (e *endpoint) updateRTT(sample, least time.Duration) {
 	}
 }
 
-// takeRateSample updates the delivery rate and tells the controller.
+// takeRateSample updates the delivery rate and passes the acknowledgement to the controller.
 func (e *endpoint) takeRateSample(a *acked) {
 	now := e.sim.now
 	for range a.delivered {
@@ -244,11 +246,11 @@ func (e *endpoint) detectLosses() (n int) {
 	var wait time.Duration
 	l := cc.Loss{Now: now}
 	for _, g := range e.flight {
-		if g.sacked || g.lost && !g.resent {
+		if g.sacked || g.lost && !g.retransmitted {
 			continue
 		}
 		if g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.end() >= e.rackEnd {
-			if !g.everSent && !g.resent {
+			if !g.everRetransmitted && !g.retransmitted {
 				break // later ones were sent later
 			}
 			continue
@@ -257,9 +259,9 @@ func (e *endpoint) detectLosses() (n int) {
 			wait = max(wait, left)
 			continue
 		}
-		if g.resent {
-			g.resent = false
-			e.resentOut--
+		if g.retransmitted {
+			g.retransmitted = false
+			e.retransmittedOut--
 		} else {
 			g.lost = true
 			e.lostOut++
@@ -300,16 +302,16 @@ func (e *endpoint) enterRecovery(l cc.Loss) {
 	if r.state != open {
 		return
 	}
-	*r = recovery{state: recovering, until: e.next, canUndo: true, prior: e.window(), resentAt: r.resentAt}
+	*r = recovery{state: recovering, until: e.next, canUndo: true, prior: e.window(), retransmittedAt: r.retransmittedAt}
 	if !e.probeOutstanding {
-		r.resentAt = 0
+		r.retransmittedAt = 0
 	}
 	if e.control.cubic != nil {
 		r.threshold, r.reduces, r.window = e.control.reduceWindow(l), true, e.inFlight()+1
 	}
 }
 
-// reduceProportionally is tcp_cwnd_reduction.
+// reduceProportionally sets the window of proportional rate reduction, as tcp_cwnd_reduction does.
 func (e *endpoint) reduceProportionally(delivered int, safe bool) {
 	r := &e.recovery
 	r.delivered += delivered
@@ -329,16 +331,17 @@ func (e *endpoint) reduceProportionally(delivered int, safe bool) {
 	r.window = e.inFlight() + max(more, 0)
 }
 
+// endRecovery ends the reaction to losses: what was in flight when it began has arrived.
 func (e *endpoint) endRecovery() {
 	e.recovery, e.probeOutstanding = recovery{}, false
 }
 
-// undoRecovery takes the reaction to losses back that did not happen: the acknowledgement is of a
-// packet that was sent before any was sent again (tcp_try_undo_recovery, tcp_try_undo_loss).
+// undoRecovery undoes the reaction to losses that did not happen: the acknowledgement is of a
+// packet that was sent before the first retransmission (tcp_try_undo_recovery, tcp_try_undo_loss).
 func (e *endpoint) undoRecovery() {
 	e.control.undoReduction()
 	for _, g := range e.flight {
-		if g.lost && !g.resent {
+		if g.lost && !g.retransmitted {
 			g.lost = false
 			e.lostOut--
 		}
@@ -350,9 +353,9 @@ func (e *endpoint) undoRecovery() {
 func (e *endpoint) enterLoss() {
 	now := e.sim.now
 	l := cc.Loss{Now: now, PersistentCongestion: true}
-	e.resentOut = 0
+	e.retransmittedOut = 0
 	for _, g := range e.flight {
-		g.resent = false
+		g.retransmitted = false
 		if g.sacked {
 			continue
 		}
@@ -386,7 +389,7 @@ func (e *endpoint) readInfo() *tcpinfo.Info {
 		DeliveryRate: uint64(e.rate / 8), DeliveryRateAppLimited: e.rateLimited, CongestionWindow: uint32(e.window()),
 		SlowStartThreshold: math.MaxInt32, MSS: mss, Sacked: uint32(e.sackedOut), Unsent: uint32(e.unsent()),
 		Queue: uint32(e.written - e.unacked), BytesAcked: e.unacked, BytesReceived: e.receiver.next, PathMTU: 1500,
-		Packets: e.sentPackets, Retransmission: e.resent}
+		Packets: e.sentPackets, Retransmission: e.retransmitted}
 	if c := e.control.cubic; c != nil && c.SlowStartThreshold() < math.MaxInt32 {
 		i.SlowStartThreshold = uint32(c.SlowStartThreshold())
 	}

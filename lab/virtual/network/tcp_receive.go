@@ -131,8 +131,8 @@ func (r *receiver) fillAck(p *packet) {
 	}
 }
 
-// consume records that the app has read up to a position. If that opens the window by much, the
-// peer is told.
+// consume records that the app has read up to a position. If that opens the window by much, it
+// sends an acknowledgement.
 func (r *receiver) consume(to uint64) {
 	r.read = to
 	r.growBuffer()
@@ -141,7 +141,8 @@ func (r *receiver) consume(to uint64) {
 	}
 }
 
-// growBuffer doubles the buffer when the app reads as much as fits it in a round trip.
+// growBuffer grows the buffer to twice what the app has read in a round trip, or more while that
+// grows, once per round trip (tcp_rcv_space_adjust).
 func (r *receiver) growBuffer() {
 	now := r.end.sim.now
 	if now-r.roundAt < r.end.srtt {

@@ -58,7 +58,7 @@ func TestFullLink(t *testing.T) {
 		n := int(rate.Bytes(10*time.Second) * mss / 1500)
 		d, a := transferTime(t, l, n, "cubic")
 		if d < 10*time.Second || d > 10200*ms {
-			t.Errorf("%v: 10 s of data took %v; resent %d of %d", rate, d, a.resent, a.sentPackets)
+			t.Errorf("%v: 10 s of data took %v; retransmitted %d of %d", rate, d, a.retransmitted, a.sentPackets)
 		}
 	}
 }
@@ -76,24 +76,24 @@ func TestSlowStart(t *testing.T) {
 		// The packets of the last round take a while, and each round waits for the last delayed
 		// acknowledgement of the one before.
 		slack := rate.Time(unit.Bytes(initialWindow<<rounds)*1500) + time.Duration(rounds)*200*time.Microsecond
-		if got < want || got > want+slack || a.resent > 0 {
-			t.Errorf("%d packets took %v, want %v to %v; resent %d", packets, got, want, want+slack, a.resent)
+		if got < want || got > want+slack || a.retransmitted > 0 {
+			t.Errorf("%d packets took %v, want %v to %v; retransmitted %d", packets, got, want, want+slack, a.retransmitted)
 		}
 	}
 }
 
-// TestRecovery checks how long the loss of packets delays a transfer of 40 packets over a round trip
-// of 100 ms, which takes 2.5 of them.
+// TestRecovery checks how long the loss of packets delays a transfer of 40 packets over a round
+// trip of 100 ms, which takes 2.5 of them.
 func TestRecovery(t *testing.T) {
 	const rtt = 100 * ms
 	rate := 1000 * unit.Mbps
 	l := Link{Rates: steady(rate), Delay: rtt / 2, Queue: rate.Bytes(rtt)}
 	whole, _ := transferTime(t, l, 40*mss, "cubic")
 	for _, c := range []struct {
-		name     string
-		lost     []int
-		from, to time.Duration // later than without loss
-		resent   uint32
+		name          string
+		lost          []int
+		from, to      time.Duration // later than without loss
+		retransmitted uint32
 	}{
 		{"one packet: fast retransmission", []int{2}, 0, rtt + 5*ms, 1},
 		{"one of the last round", []int{32}, rtt - 5*ms, rtt + 5*ms, 1},
@@ -108,8 +108,9 @@ func TestRecovery(t *testing.T) {
 			lost[i] = true
 		}
 		got, a := lossyTransfer(t, l, 40*mss, "cubic", func(i int) bool { return lost[i] })
-		if d := got - whole; d < c.from || d > c.to || a.resent < c.resent || a.resent > c.resent+1 {
-			t.Errorf("%s: %v later, want %v to %v; resent %d", c.name, d, c.from, c.to, a.resent)
+		if d := got - whole; d < c.from || d > c.to || a.retransmitted < c.retransmitted ||
+			a.retransmitted > c.retransmitted+1 {
+			t.Errorf("%s: %v later, want %v to %v; retransmitted %d", c.name, d, c.from, c.to, a.retransmitted)
 		}
 	}
 }
@@ -121,7 +122,7 @@ func TestReordering(t *testing.T) {
 	for _, control := range []string{"cubic", "bbr"} {
 		l := Link{Rates: steady(rate), Delay: 25 * ms, Queue: rate.Bytes(200 * ms), Jitter: 10 * ms, Reorders: true}
 		if d, a := transferTime(t, l, n, control); d > 10700*ms {
-			t.Errorf("%s: 10 s of data took %v; resent %d of %d", control, d, a.resent, a.sentPackets)
+			t.Errorf("%s: 10 s of data took %v; retransmitted %d of %d", control, d, a.retransmitted, a.sentPackets)
 		}
 	}
 }
@@ -147,6 +148,6 @@ func TestOutage(t *testing.T) {
 		Queue: rate.Bytes(200 * ms)}
 	n := int(rate.Bytes(4*time.Second) * mss / 1500)
 	if d, a := transferTime(t, l, n, "cubic"); d < 6*time.Second || d > 6500*ms {
-		t.Errorf("4 s of data with an outage of 2 s took %v; resent %d", d, a.resent)
+		t.Errorf("4 s of data with an outage of 2 s took %v; retransmitted %d", d, a.retransmitted)
 	}
 }

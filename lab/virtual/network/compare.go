@@ -95,9 +95,9 @@ func medianRun(n *Network, o Options, run func(o Options) Result) Result {
 	return r
 }
 
-// isSurelyBehind reports whether a scheme is behind the best single path whatever their luck: all
+// isSurelyWorse reports whether a scheme is slower than the best single path whatever their luck: all
 // draws but its fastest take over 3 % longer than all draws of that path but the slowest.
-func (o *Outcome) isSurelyBehind(r *Result) bool {
+func (o *Outcome) isSurelyWorse(r *Result) bool {
 	best := &o.Singles[o.best]
 	fast, slow := r.Time, best.Time
 	if best.slow > 0 && best.Err == "" {
@@ -106,12 +106,12 @@ func (o *Outcome) isSurelyBehind(r *Result) bool {
 	if r.fast > 0 {
 		fast = r.fast
 	}
-	return isBehind(fast, slow, 1.03)
+	return isSlower(fast, slow, 1.03)
 }
 
-// isBehind reports whether a transfer takes over factor times as long as another one, and over 5 ms
+// isSlower reports whether a transfer takes over factor times as long as another one, and over 5 ms
 // longer.
-func isBehind(took, other time.Duration, factor float64) bool {
+func isSlower(took, other time.Duration, factor float64) bool {
 	return float64(took) > factor*float64(other) && took-other > 5*time.Millisecond
 }
 
@@ -260,26 +260,26 @@ type Summary struct {
 	// Single is SlowStart of plain TCP over the best path alone, with the bound of that path: what
 	// TCP leaves unused without any scheduler.
 	Single Quantiles `json:"single"`
-	// Behind is the share of outcomes that take over 1.03 times as long as the best single path,
-	// and 5 ms more. FarBehind is the same for 1.10. Worst is the largest ratio.
-	Behind    float64 `json:"behind"`
-	FarBehind float64 `json:"far_behind"`
+	// Worse is the share of outcomes that take over 1.03 times as long as the best single path,
+	// and 5 ms more. MuchWorse is the same for 1.10. Worst is the largest ratio.
+	Worse     float64 `json:"worse"`
+	MuchWorse float64 `json:"much_worse"`
 	Worst     float64 `json:"worst"`
-	// SurelyBehind is the share of outcomes that are behind whatever the luck of both; Luck is the
-	// share in which the best single path, run again, is as far behind itself as Behind counts.
-	SurelyBehind float64 `json:"surely_behind"`
-	Luck         float64 `json:"luck"`
+	// SurelyWorse is the share of outcomes that are behind whatever the luck of both; Luck is the
+	// share in which the best single path, run again, is as far behind itself as Worse counts.
+	SurelyWorse float64 `json:"surely_worse"`
+	Luck        float64 `json:"luck"`
 	// Pooled is Outcome.Pooled / time.
 	Pooled Quantiles `json:"pooled"`
-	// Twice is the share of bytes that were given to a second subflow.
-	TwiceMean float64 `json:"twice_mean"`
-	Twice95   float64 `json:"twice_95"`
+	// Mean and 95th percentile of the share of bytes that were given to a second subflow.
+	CopiedMean float64 `json:"copied_mean"`
+	Copied95   float64 `json:"copied_95"`
 	// Gap95 is the 95th percentile of the longest gap at the app, in seconds.
 	Gap95 float64 `json:"gap_95"`
-	// WorstSeeds are those of the least SlowStart, BehindSeeds those that are furthest behind the
-	// best single path. The worst comes first.
-	WorstSeeds  []uint64 `json:"worst_seeds"`
-	BehindSeeds []uint64 `json:"behind_seeds"`
+	// WorstSeeds are those of the least SlowStart, WorstRatioSeeds those that take longest beside
+	// the best single path. The worst comes first.
+	WorstSeeds      []uint64 `json:"worst_seeds"`
+	WorstRatioSeeds []uint64 `json:"worst_ratio_seeds"`
 }
 
 // Quantiles are the median, 5th and 1st percentile.
@@ -309,16 +309,16 @@ func Summarize(all []*Outcome) (list []Summary) {
 	return list
 }
 
-// rated is an outcome with a figure.
-type rated struct {
+// ratedSeed is a seed with a figure of its outcome.
+type ratedSeed struct {
 	seed  uint64
 	value float64
 }
 
 // summarizeScheme computes a summary of scheme i.
 func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) bool) {
-	var fluid, slow, pooled, single, twice, gaps []float64
-	var efficient, behind []rated
+	var fluid, slow, pooled, single, copied, gaps []float64
+	var efficiencies, ratios []ratedSeed
 	for _, o := range all {
 		if !applies(o) {
 			continue
@@ -333,11 +333,11 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 		best := o.BestSingle()
 		ratio := float64(r.Time) / float64(best)
 		if best != never {
-			behind = append(behind, rated{o.Seed, ratio})
-			s.Behind += share(isBehind(r.Time, best, 1.03))
-			s.FarBehind += share(isBehind(r.Time, best, 1.10))
-			s.SurelyBehind += share(o.isSurelyBehind(r))
-			s.Luck += share(isBehind(o.Again.Time, best, 1.03))
+			ratios = append(ratios, ratedSeed{o.Seed, ratio})
+			s.Worse += share(isSlower(r.Time, best, 1.03))
+			s.MuchWorse += share(isSlower(r.Time, best, 1.10))
+			s.SurelyWorse += share(o.isSurelyWorse(r))
+			s.Luck += share(isSlower(o.Again.Time, best, 1.03))
 			s.Worst = max(s.Worst, ratio)
 			if o.BestBound > 0 {
 				single = append(single, float64(o.BestBound)/float64(best))
@@ -350,24 +350,24 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 			fluid = append(fluid, float64(o.Bound.Fluid)/float64(r.Time))
 			e := float64(o.Bound.SlowStart) / float64(r.Time)
 			slow = append(slow, e)
-			efficient = append(efficient, rated{o.Seed, e})
+			efficiencies = append(efficiencies, ratedSeed{o.Seed, e})
 		}
-		twice = append(twice, float64(r.Twice)/float64(r.Total))
+		copied = append(copied, float64(r.Copied)/float64(r.Total))
 		gaps = append(gaps, r.Gap.Seconds())
 	}
-	for _, sum := range []*float64{&s.Behind, &s.FarBehind, &s.SurelyBehind, &s.Luck} {
+	for _, sum := range []*float64{&s.Worse, &s.MuchWorse, &s.SurelyWorse, &s.Luck} {
 		*sum /= float64(max(s.Count, 1))
 	}
 	s.Pooled = quantilesOf(pooled)
 	s.Fluid, s.SlowStart, s.Single = quantilesOf(fluid), quantilesOf(slow), quantilesOf(single)
-	s.TwiceMean, s.Twice95, s.Gap95 = mean(twice), quantile(twice, 0.95), quantile(gaps, 0.95)
-	slices.SortFunc(efficient, func(a, b rated) int { return cmp.Compare(a.value, b.value) })
-	slices.SortFunc(behind, func(a, b rated) int { return cmp.Compare(b.value, a.value) })
-	for _, e := range efficient[:min(len(efficient), shownSeeds)] {
+	s.CopiedMean, s.Copied95, s.Gap95 = mean(copied), quantile(copied, 0.95), quantile(gaps, 0.95)
+	slices.SortFunc(efficiencies, func(a, b ratedSeed) int { return cmp.Compare(a.value, b.value) })
+	slices.SortFunc(ratios, func(a, b ratedSeed) int { return cmp.Compare(b.value, a.value) })
+	for _, e := range efficiencies[:min(len(efficiencies), shownSeeds)] {
 		s.WorstSeeds = append(s.WorstSeeds, e.seed)
 	}
-	for _, e := range behind[:min(len(behind), shownSeeds)] {
-		s.BehindSeeds = append(s.BehindSeeds, e.seed)
+	for _, e := range ratios[:min(len(ratios), shownSeeds)] {
+		s.WorstRatioSeeds = append(s.WorstRatioSeeds, e.seed)
 	}
 }
 
