@@ -99,11 +99,11 @@ func (r replayReport) printReport(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, p := range r.Subflows {
 		if !p.Helped {
-			fmt.Fprintf(t, "  %s\tdirect\t%s\n", text.Printable(p.Device), formatHop(p.FirstHop))
+			fmt.Fprintf(t, "  %s\tdirect\t%s\n", text.Printable(p.Device), formatHop(p.LocalHop))
 			continue
 		}
-		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", text.Printable(p.Device), formatHop(p.FirstHop),
-			formatHop(p.SecondHop))
+		fmt.Fprintf(t, "  %s\tlocal hop\t%s\n  \tfar hop\t%s\n", text.Printable(p.Device), formatHop(p.LocalHop),
+			formatHop(p.FarHop))
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(t, "  note:", text.Printable(n))

@@ -19,7 +19,7 @@ import (
 // recordTrace unpacks the recording of package replay.
 func recordTrace(t *testing.T) string {
 	t.Helper()
-	f, err := os.Open("../../lab/replay/testdata/house-8-10-5-2MB-pams.jsonl.gz")
+	f, err := os.Open("../../lab/replay/testdata/triangle-8-10-5-2MB-pams.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestReplay(t *testing.T) {
 		t.Fatalf("%d: %s", code, errs)
 	}
 	for _, want := range []string{"server sent 2 MB", "recorded ", "\npams ", "\nminrtt ", "\nratio:0.6 ", "PRIMARY",
-		"HELPER1", "second hop", "least RTT of the idle"} {
+		"HELPER1", "far hop", "least RTT of the idle"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}

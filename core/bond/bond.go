@@ -267,7 +267,7 @@ func (b *Bond) ObserveFarHop(id wire.SubflowID, now time.Time, s wire.HopState) 
 	p.est.AddHelperReport(now, s)
 	if b.trace.wantsSegments() {
 		e := trace.Event{Kind: trace.PipeState, Subflow: uint32(id), Rate: s.Rate, SRTT: s.RTT, Offset: s.Received,
-			Backlog: unit.Bytes(s.Received - s.Forwarded)}
+			FarBacklog: unit.Bytes(s.Received - s.Forwarded)}
 		if s.AppLimited {
 			e.Reason = "app-limited"
 		}

@@ -74,7 +74,7 @@ func (t *tracer) traceEstimates(now time.Time, list []*subflow) {
 		p.lastTraced = now
 		n, h := p.est.EstimateAt(now), p.est.LocalHop()
 		t.emitAt(now, trace.Event{Kind: trace.SubflowState, Subflow: uint32(p.id), Rate: n.Th, PAD: n.PAD, SRTT: n.SRTT,
-			Backlog: n.B1, Backlog2: n.B2, Cwnd: h.Cwnd, Length: h.Queue, Count: h.Acked})
+			LocalBacklog: n.B1, FarBacklog: n.B2, Cwnd: h.Cwnd, Length: h.Queue, Count: h.Acked})
 	}
 }
 

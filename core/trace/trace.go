@@ -32,14 +32,14 @@ const (
 	Ack      Kind = "ack"      // subflow it is about, off: bytes received on it, frame headers included
 	Deliver  Kind = "deliver"  // stream, off, len: passed in order to the app or the Internet server
 	Decision Kind = "decision" // subflow unless it waits, len: bytes still to schedule, pad, diff, reason
-	// SubflowState: subflow, device; estimates rate, pad, srtt, backlog, backlog2; of the sender's
-	// hop cwnd, len: bytes in its TCP, count: bytes acknowledged. One each 10 to 20 ms while
+	// SubflowState: subflow, device; estimates rate, pad, srtt, local_backlog, far_backlog; of the
+	// local hop cwnd, len: bytes in its TCP, count: bytes acknowledged. One each 10 to 20 ms while
 	// sending.
 	SubflowState Kind = "subflow_state"
 	Reinject     Kind = "reinject"  // subflow that had them, stream, off, len, reason
 	Duplicate    Kind = "duplicate" // subflow, stream, off, len: received again and dropped
 	// PipeState: subflow; rate and srtt of the far hop; off: bytes of the subflow that the helper
-	// has received; backlog: those that it still holds; reason: "app-limited" or none.
+	// has received; far_backlog: those that it still holds; reason: "app-limited" or none.
 	PipeState Kind = "pipe_state"
 	PipeUp    Kind = "pipe_up"   // device, text: the carrier and address
 	PipeDown  Kind = "pipe_down" // device, reason
@@ -49,7 +49,8 @@ const (
 	RelayUp Kind = "relay_up"
 	// at a helper; count, device, len: bytes relayed in both directions, reason
 	RelayDown Kind = "relay_down"
-	// at a helper; count, rate, srtt, backlog, reason: hop that carries it, text: hop it describes
+	// at a helper; count, rate, srtt, far_backlog, reason: hop that carries it, text: hop it
+	// describes
 	HopReport Kind = "hop_report"
 	Stall     Kind = "stall"  // stream, off: delivery stopped here
 	Resume    Kind = "resume" // stream, off, gap: delivery continues after that time
@@ -127,17 +128,18 @@ type Event struct {
 	Offset uint64 `json:"off,omitempty"`
 	// Length is in bytes.
 	Length unit.Bytes `json:"len,omitempty"`
-	// Backlog is the number of bytes waiting before the hop nearest the sender.
-	Backlog unit.Bytes `json:"backlog,omitempty"`
-	// Backlog2 is the number of bytes waiting before the far hop of a helped subflow.
-	Backlog2 unit.Bytes `json:"backlog2,omitempty"`
+	// LocalBacklog is the number of bytes waiting before the local hop.
+	LocalBacklog unit.Bytes `json:"local_backlog,omitempty"`
+	// FarBacklog is the number of bytes waiting before the far hop of a helped subflow.
+	FarBacklog unit.Bytes `json:"far_backlog,omitempty"`
 	// Rate is in bits per second.
 	Rate unit.Rate `json:"rate,omitempty"`
 	// PAD is the predicted delivery time, in ns.
 	PAD time.Duration `json:"pad,omitempty"`
-	// SRTT is the smoothed round-trip time of the sender's hop, in ns.
+	// SRTT is the smoothed round-trip time, in ns: over all hops for SubflowState, else of the far
+	// hop.
 	SRTT time.Duration `json:"srtt,omitempty"`
-	// Cwnd is the congestion window of the sender's hop, in bytes.
+	// Cwnd is the congestion window of the local hop, in bytes.
 	Cwnd unit.Bytes `json:"cwnd,omitempty"`
 	// Gap is the time without delivery, in ns.
 	Gap time.Duration `json:"gap,omitempty"`

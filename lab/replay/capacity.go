@@ -44,9 +44,9 @@ const (
 // subflowHistory has the events of one subflow.
 type subflowHistory struct {
 	Subflow
-	firstHop, secondHop   []hopSample
-	minSRTT, minSecondRTT time.Duration // of the whole subflow, and of the second hop
-	maxReportedRate       unit.Rate     // of the second hop, reported by the helper
+	localHop, farHop      []hopSample
+	minSRTT, minFarRTT    time.Duration // of the whole subflow, and of the far hop
+	maxReportedRate       unit.Rate     // of the far hop, reported by the helper
 	firstWindow, maxQueue unit.Bytes
 }
 
@@ -66,35 +66,35 @@ func (h *subflowHistory) addState(at time.Duration, e *trace.Event) {
 		h.firstWindow = e.Cwnd
 	}
 	h.maxQueue = max(h.maxQueue, e.Length)
-	h.firstHop = append(h.firstHop, hopSample{at, e.Count, e.Length})
+	h.localHop = append(h.localHop, hopSample{at, e.Count, e.Length})
 }
 
-// addReport adds a helper's report of the second hop.
+// addReport adds a helper's report of the far hop.
 func (h *subflowHistory) addReport(at time.Duration, e *trace.Event) {
-	if e.SRTT > 0 && (h.minSecondRTT == 0 || e.SRTT < h.minSecondRTT) {
-		h.minSecondRTT = e.SRTT
+	if e.SRTT > 0 && (h.minFarRTT == 0 || e.SRTT < h.minFarRTT) {
+		h.minFarRTT = e.SRTT
 	}
 	h.Helped = true
 	h.maxReportedRate = max(h.maxReportedRate, e.Rate)
-	h.secondHop = append(h.secondHop, hopSample{at, e.Offset - min(e.Offset, uint64(e.Backlog)), e.Backlog})
+	h.farHop = append(h.farHop, hopSample{at, e.Offset - min(e.Offset, uint64(e.FarBacklog)), e.FarBacklog})
 }
 
 // buildSubflow computes the hops. It returns false if one of them has no known rate.
 func (h *subflowHistory) buildSubflow() (Subflow, bool) {
 	p := h.Subflow
 	// States of a helped subflow have the RTT of both hops.
-	p.FirstHop.RTT = max(h.minSRTT-h.minSecondRTT, time.Millisecond)
-	p.FirstHop.FirstWindow = max(h.firstWindow, 2*segment)
-	p.FirstHop.Window = max(h.maxQueue-notSentLowat, 10*segment)
-	p.FirstHop.estimateRates(h.firstHop, p.FirstHop.RTT/2)
+	p.LocalHop.RTT = max(h.minSRTT-h.minFarRTT, time.Millisecond)
+	p.LocalHop.FirstWindow = max(h.firstWindow, 2*segment)
+	p.LocalHop.Window = max(h.maxQueue-notSentLowat, 10*segment)
+	p.LocalHop.estimateRates(h.localHop, p.LocalHop.RTT/2)
 	if p.Helped {
-		p.SecondHop.RTT = max(h.minSecondRTT, time.Millisecond)
-		p.SecondHop.estimateRates(h.secondHop, p.FirstHop.RTT/2)
-		if p.SecondHop.Measured == 0 && len(p.SecondHop.Rates) > 0 {
-			p.SecondHop.Rates[0].Rate = max(p.SecondHop.Rates[0].Rate, h.maxReportedRate)
+		p.FarHop.RTT = max(h.minFarRTT, time.Millisecond)
+		p.FarHop.estimateRates(h.farHop, p.LocalHop.RTT/2)
+		if p.FarHop.Measured == 0 && len(p.FarHop.Rates) > 0 {
+			p.FarHop.Rates[0].Rate = max(p.FarHop.Rates[0].Rate, h.maxReportedRate)
 		}
 	}
-	return p, len(p.FirstHop.Rates) > 0 && (!p.Helped || len(p.SecondHop.Rates) > 0)
+	return p, len(p.LocalHop.Rates) > 0 && (!p.Helped || len(p.FarHop.Rates) > 0)
 }
 
 // rateBin is a period with its rate.

@@ -21,8 +21,8 @@ import (
 // The virtual network has a sender and a receiver, which are real bonds, and subflows of one or two
 // hops between them.
 //
-//	sender ══ first hop ═══════════════════════ receiver     direct
-//	       ══ first hop ═ helper ═ second hop ══             helped
+//	sender ══ local hop ═══════════════════════ receiver     direct
+//	       ══ local hop ═ helper ═ far hop ══                helped
 //	       ←─────────── back ──────────────────              acknowledgements
 const (
 	helperBuffer = 4 * unit.MB // buffer of a helper for one subflow
@@ -149,7 +149,7 @@ func (l *tcpHop) isWritable() bool { return l.unsent < notSentLowat }
 type subflow struct {
 	id           wire.SubflowID
 	hops         [2]*tcpHop
-	secondHop    *tcpHop // behind the helper, or nil
+	farHop       *tcpHop // behind the helper, or nil
 	meter        estimate.Meter
 	lastReported uint64 // state of the newest report, to skip reports without change
 	up           bool
@@ -158,19 +158,19 @@ type subflow struct {
 // addSubflow adds a subflow to both ends.
 func (n *virtualNet) addSubflow(p Subflow) {
 	l := &subflow{id: p.ID, up: true}
-	near := newTCPHop(n, p.FirstHop)
-	back := newTCPHop(n, Hop{RTT: p.FirstHop.RTT + p.SecondHop.RTT, Rates: []Step{{0, backRate}}, Window: 1 << 30})
-	l.hops = [2]*tcpHop{near, back}
-	near.deliver = func(seg []byte) { n.deliverSegment(l, 1, seg) }
+	local := newTCPHop(n, p.LocalHop)
+	back := newTCPHop(n, Hop{RTT: p.LocalHop.RTT + p.FarHop.RTT, Rates: []Step{{0, backRate}}, Window: 1 << 30})
+	l.hops = [2]*tcpHop{local, back}
+	local.deliver = func(seg []byte) { n.deliverSegment(l, 1, seg) }
 	if p.Helped {
-		far := newTCPHop(n, p.SecondHop)
+		far := newTCPHop(n, p.FarHop)
 		far.Window = 1 << 30
-		far.cwnd = max(p.SecondHop.Rates[0].Rate.Bytes(p.SecondHop.RTT), 64*unit.KB)
-		far.deliver = near.deliver
-		far.onAcked = near.sendAllowed
-		near.deliver = far.writeSegment
-		near.peerRoom = func() unit.Bytes { return helperBuffer - far.queuedBytes() }
-		l.secondHop = far
+		far.cwnd = max(p.FarHop.Rates[0].Rate.Bytes(p.FarHop.RTT), 64*unit.KB)
+		far.deliver = local.deliver
+		far.onAcked = local.sendAllowed
+		local.deliver = far.writeSegment
+		local.peerRoom = func() unit.Bytes { return helperBuffer - far.queuedBytes() }
+		l.farHop = far
 	}
 	back.deliver = func(seg []byte) { n.deliverSegment(l, 0, seg) }
 	n.subflows = append(n.subflows, l)
@@ -180,7 +180,7 @@ func (n *virtualNet) addSubflow(p Subflow) {
 		n.ends[d].ObserveLocalHop(p.ID, n.now, first.sampleHop())
 		n.ends[d].MarkIdle(p.ID)
 	}
-	if l.secondHop != nil {
+	if l.farHop != nil {
 		n.sendReport(l)
 	}
 }
@@ -209,7 +209,7 @@ func (n *virtualNet) sendReport(l *subflow) {
 	if !l.up {
 		return
 	}
-	far := l.secondHop
+	far := l.farHop
 	l.meter.Add(n.now, far.sampleHop())
 	if now := far.written + far.acked; now != l.lastReported {
 		l.lastReported = now
@@ -237,8 +237,8 @@ func (n *virtualNet) deliverSegment(l *subflow, d int, seg []byte) {
 	}
 }
 
-// dispatchSegments sends the segments that the ends have ready, and schedules their ticks. Direction
-// d is the one in which end b sends.
+// dispatchSegments sends the segments that the ends have ready, and schedules their ticks.
+// Direction d is the one in which end b sends.
 func (n *virtualNet) dispatchSegments() {
 	for d, b := range n.ends {
 		for {

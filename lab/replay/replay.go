@@ -41,13 +41,13 @@ type Recording struct {
 
 // Subflow is a subflow of a recording.
 type Subflow struct {
-	ID        wire.SubflowID `json:"id"`
-	Device    string         `json:"device"`
-	Helped    bool           `json:"helped"`
-	Up        time.Duration  `json:"up_ns"`
-	Down      time.Duration  `json:"down_ns,omitempty"` // 0: it stayed up
-	FirstHop  Hop            `json:"first_hop"`         // from the sender
-	SecondHop Hop            `json:"second_hop"`        // only of a helped subflow
+	ID       wire.SubflowID `json:"id"`
+	Device   string         `json:"device"`
+	Helped   bool           `json:"helped"`
+	Up       time.Duration  `json:"up_ns"`
+	Down     time.Duration  `json:"down_ns,omitempty"` // 0: it stayed up
+	LocalHop Hop            `json:"local_hop"`         // from the sender
+	FarHop   Hop            `json:"far_hop"`           // only of a helped subflow
 }
 
 // Stream is the data of one application stream.

@@ -27,11 +27,11 @@ func fixedRate(r unit.Rate) []Step { return []Step{{0, r}} }
 // newTriangle returns a download in the published setup, as if recorded.
 func newTriangle(size unit.Bytes) *Recording {
 	return &Recording{Sender: "server", Bond: "b", Streams: []Stream{{ID: 1, Size: size}}, Subflows: []Subflow{
-		{ID: 1, Device: "primary", FirstHop: Hop{RTT: 50 * ms, Rates: fixedRate(8 * unit.Mbps),
+		{ID: 1, Device: "primary", LocalHop: Hop{RTT: 50 * ms, Rates: fixedRate(8 * unit.Mbps),
 			FirstWindow: 10 * segment, Window: 150_000}},
-		{ID: 2, Device: "helper1", Helped: true, FirstHop: Hop{RTT: 70 * ms, Rates: fixedRate(10 * unit.Mbps),
+		{ID: 2, Device: "helper1", Helped: true, LocalHop: Hop{RTT: 70 * ms, Rates: fixedRate(10 * unit.Mbps),
 			FirstWindow: 10 * segment, Window: 210_000},
-			SecondHop: Hop{RTT: 5 * ms, Rates: fixedRate(5 * unit.Mbps)}},
+			FarHop: Hop{RTT: 5 * ms, Rates: fixedRate(5 * unit.Mbps)}},
 	}, Recorded: Result{Seconds: 10}}
 }
 
@@ -72,7 +72,7 @@ func recordTrace(t *testing.T, r *Recording, scheduler string, o Options) *Recor
 	return got
 }
 
-func near(a, b float64) bool { return a > b*0.95 && a < b*1.05 }
+func isNear(a, b float64) bool { return a > b*0.95 && a < b*1.05 }
 
 // TestTriangle: a trace of PAMS is enough to compute the time of PAMS and of minRTT: the published
 // gap of 4.5 s at 10 MB.
@@ -80,11 +80,11 @@ func TestTriangle(t *testing.T) {
 	truth := newTriangle(10 * unit.MB)
 	off := Options{Eta: -1}
 	recording := recordTrace(t, truth, "pams", off)
-	for i, h := range []Hop{recording.Subflows[0].FirstHop, recording.Subflows[1].FirstHop,
-		recording.Subflows[1].SecondHop} {
+	for i, h := range []Hop{recording.Subflows[0].LocalHop, recording.Subflows[1].LocalHop,
+		recording.Subflows[1].FarHop} {
 		want := []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 5 * unit.Mbps}[i]
 		for _, s := range h.Rates {
-			if !near(float64(s.Rate), float64(want)) {
+			if !isNear(float64(s.Rate), float64(want)) {
 				t.Errorf("hop %d, from %v: %v, want %v", i, s.At, s.Rate, want)
 			}
 		}
@@ -93,7 +93,7 @@ func TestTriangle(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"pams", "minrtt", "ecf", "ratio:0.3"} {
-		if was, is := replayRun(t, truth, name, off), replayRun(t, recording, name, off); !near(is.Seconds, was.Seconds) {
+		if was, is := replayRun(t, truth, name, off), replayRun(t, recording, name, off); !isNear(is.Seconds, was.Seconds) {
 			t.Errorf("%s: %.3f s over the rebuilt hops, %.3f over the true ones", name, is.Seconds, was.Seconds)
 		}
 	}
@@ -110,10 +110,10 @@ func TestTriangle(t *testing.T) {
 func TestChangesAreRebuilt(t *testing.T) {
 	for name, change := range map[string]func(*Recording){
 		"pipe slow from 1 s": func(r *Recording) {
-			r.Subflows[1].SecondHop.Rates = []Step{{0, 5 * unit.Mbps}, {time.Second, unit.Mbps}}
+			r.Subflows[1].FarHop.Rates = []Step{{0, 5 * unit.Mbps}, {time.Second, unit.Mbps}}
 		},
 		"PS-path dead for 0.8 s": func(r *Recording) {
-			r.Subflows[0].FirstHop.Rates = []Step{{0, 8 * unit.Mbps}, {time.Second, 0}, {1800 * ms, 8 * unit.Mbps}}
+			r.Subflows[0].LocalHop.Rates = []Step{{0, 8 * unit.Mbps}, {time.Second, 0}, {1800 * ms, 8 * unit.Mbps}}
 		},
 		"helper leaves": func(r *Recording) { r.Subflows[1].Down = time.Second },
 	} {
@@ -135,7 +135,7 @@ func TestRealRecording(t *testing.T) {
 		len(r.Notes) > 0 {
 		t.Fatalf("%+v", r)
 	}
-	if is := replayRun(t, r, "pams", Options{}); !near(is.Seconds, r.Recorded.Seconds) {
+	if is := replayRun(t, r, "pams", Options{}); !isNear(is.Seconds, r.Recorded.Seconds) {
 		t.Errorf("replayed in %.3f s, recorded %.3f", is.Seconds, r.Recorded.Seconds)
 	}
 }
@@ -143,7 +143,7 @@ func TestRealRecording(t *testing.T) {
 // realRecording reads that recording.
 func realRecording(t *testing.T) *Recording {
 	t.Helper()
-	f, err := os.Open("testdata/house-8-10-5-2MB-pams.jsonl.gz")
+	f, err := os.Open("testdata/triangle-8-10-5-2MB-pams.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestEveryScheduler(t *testing.T) {
 			t.Errorf("%s gave %v of %v, %v of it again", name, given, size, again)
 		}
 	}
-	if once := replayRun(t, r, "ratio:0.3", Options{Eta: -1}); !near(once.Subflows[0].Share, .3) {
+	if once := replayRun(t, r, "ratio:0.3", Options{Eta: -1}); !isNear(once.Subflows[0].Share, .3) {
 		t.Errorf("ratio:0.3 gave the direct subflow %.3f", once.Subflows[0].Share)
 	}
 }
@@ -348,13 +348,13 @@ func TestMeasure(t *testing.T) {
 // TestHelperPushesBack: no more than its buffer waits at a helper.
 func TestHelperPushesBack(t *testing.T) {
 	r := newTriangle(16 * unit.MB)
-	r.Subflows[0].FirstHop.Rates, r.Subflows[1].FirstHop.Rates, r.Subflows[1].SecondHop.Rates = fixedRate(2*unit.Mbps),
+	r.Subflows[0].LocalHop.Rates, r.Subflows[1].LocalHop.Rates, r.Subflows[1].FarHop.Rates = fixedRate(2*unit.Mbps),
 		fixedRate(50*unit.Mbps), fixedRate(2*unit.Mbps)
 	r.Recorded.Seconds = 40
 	most := unit.Bytes(0)
 	replayRun(t, r, "minrtt", Options{Eta: -1, Trace: func(e trace.Event) {
 		if e.Kind == trace.PipeState {
-			most = max(most, e.Backlog)
+			most = max(most, e.FarBacklog)
 		}
 	}})
 	if most > helperBuffer+256*unit.KB || most < helperBuffer/2 {

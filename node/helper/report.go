@@ -286,7 +286,7 @@ func (p *reporter) sendReport(r *hopReport, s wire.HopState, over reportRoute, n
 				Kind:    trace.HopReport,
 				Rate:    s.Rate,
 				SRTT:    s.RTT,
-				Backlog: unit.Bytes(s.Received - s.Forwarded),
+				FarBacklog: unit.Bytes(s.Received - s.Forwarded),
 				Reason:  "over the " + over.String(),
 				Text:    "about the " + about,
 			},
