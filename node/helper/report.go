@@ -283,12 +283,12 @@ func (p *reporter) sendReport(r *hopReport, s wire.HopState, over reportRoute, n
 	if p.traceReport != nil {
 		p.traceReport(
 			trace.Event{
-				Kind:    trace.HopReport,
-				Rate:    s.Rate,
-				SRTT:    s.RTT,
+				Kind:       trace.HopReport,
+				Rate:       s.Rate,
+				SRTT:       s.RTT,
 				FarBacklog: unit.Bytes(s.Received - s.Forwarded),
-				Reason:  "over the " + over.String(),
-				Text:    "about the " + about,
+				Reason:     "over the " + over.String(),
+				Text:       "about the " + about,
 			},
 		)
 	}
