@@ -113,8 +113,8 @@ func ParseInitOK(b []byte) (f InitOK, err error) {
 }
 
 // HopState, HOP_STATE, is a helper's report about the hop beyond it, as seen by the receiver of the
-// report. It describes the pipe if it goes to the server and the HS-path if it goes to the primary.
-// On an HS-path it travels in a HOP_AUTH only.
+// report. It describes the helper's other hop: to the server, the pipe; to the primary, the
+// HS-path, or the pipe if AboutPipe is set. On an HS-path it travels in a HOP_AUTH only.
 //
 //	received | forwarded | rate, bit/s | rtt, µs | flags (1 byte: 1 app-limited, 2 about the pipe, 4 for the primary)
 type HopState struct {

@@ -6,12 +6,12 @@
 //
 // Three protocols share one frame format:
 //
-//   - Subflow frames (types 0x01–0x3f) travel inside the TLS 1.3 connection
-//     that runs end to end between primary and server.
-//   - Hop frames (types 0x40–0x5f) travel on a pipe (inside the TLS connection
-//     between primary and helper) and on an HS-path (plain TCP between helper
-//     and server). They carry subflow ciphertext, which the helper cannot read.
-//     On an HS-path the helper's own frames have a tag (HOP_AUTH).
+//   - Subflow frames (types 0x01–0x3f, 0x80, 0x81, 0x85 and 0x86) travel inside the
+//     TLS 1.3 connection that runs end to end between primary and server.
+//   - Hop frames (types 0x40–0x5f and 0x82–0x84) travel on a pipe (inside the TLS
+//     connection between primary and helper) and on an HS-path (plain TCP between
+//     helper and server). They carry subflow ciphertext, which the helper cannot
+//     read. On an HS-path the helper's own frames have a tag (HOP_AUTH).
 //   - Pairing frames (types 0x60–0x7f) travel inside a separate TLS connection
 //     between two devices that pair. Only PAIR precedes that connection.
 //

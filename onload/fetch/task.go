@@ -114,7 +114,7 @@ func closeParts(objects []*object) {
 // warmUp contacts the server over a device that has nothing to do at first. So its connection and
 // its radio are ready when the size is known.
 func (t *task) warmUp(w *transfer.Worker) func(context.Context) error {
-	if w.Path() < len(t.objects) || t.objects[0].versionKnown {
+	if w.BoardIndex() < len(t.objects) || t.objects[0].versionKnown {
 		return nil
 	}
 	return func(ctx context.Context) error {

@@ -100,7 +100,7 @@ func (l *Loop) CloseIdleConnections() {
 	}
 }
 
-// runLoop admits new devices and checks time limits until the task is done or ctx ends.
+// runLoop admits new devices and handles ticks until the task is done or ctx ends.
 func (l *Loop) runLoop(ctx context.Context) error {
 	tick := time.NewTicker(l.Times.TickInterval)
 	defer tick.Stop()
@@ -120,7 +120,7 @@ func (l *Loop) runLoop(ctx context.Context) error {
 			l.DispatchAndUnlock()
 		case <-tick.C:
 			l.Lock()
-			l.checkTimeouts(time.Now())
+			l.handleTick(time.Now())
 			l.DispatchAndUnlock()
 		}
 	}
@@ -128,13 +128,13 @@ func (l *Loop) runLoop(ctx context.Context) error {
 
 // executeOrders executes the pending orders of the board. It reports whether there were any. mu
 // must be held.
-func (l *Loop) executeOrders() (any bool) {
+func (l *Loop) executeOrders() (executed bool) {
 	for {
 		o, ok := l.Board.NextOrder(time.Now())
 		if !ok {
-			return any
+			return executed
 		}
-		any = true
+		executed = true
 		switch j := l.jobs[o.Job.ID]; {
 		case o.Kind == board.Start:
 			l.startJob(o.Job)
@@ -181,15 +181,16 @@ func (l *Loop) startJob(boardJob board.Job) {
 func (l *Loop) dropJob(j *Job) {
 	l.CountProgress(j)
 	j.dropped = true
-	l.releaseJob(j)
+	l.removeJob(j)
 	j.cancel(ErrDropped)
 	if d, ok := j.runner.(dropObserver); ok {
 		d.OnDrop()
 	}
 }
 
-// releaseJob marks the device of a job as free. mu must be held.
-func (l *Loop) releaseJob(j *Job) {
+// removeJob removes a job from the running jobs. It does nothing if the job was removed before. mu
+// must be held.
+func (l *Loop) removeJob(j *Job) {
 	if l.jobs[j.ID] == j {
 		delete(l.jobs, j.ID)
 		j.Worker.jobs--
@@ -200,7 +201,7 @@ func (l *Loop) releaseJob(j *Job) {
 // mu must be held.
 func (l *Loop) finishJob(j *Job, err error, now time.Time) {
 	l.CountProgress(j)
-	l.releaseJob(j)
+	l.removeJob(j)
 	switch {
 	case j.dropped, err != nil && l.IsClosing():
 		j.dropped, err = true, ErrDropped
@@ -261,9 +262,10 @@ func (l *Loop) IsUnderWay(object int) bool {
 	return false
 }
 
-// checkTimeouts counts progress, cancels stalled jobs, resumes devices and gives the task up when
-// nothing moves. mu must be held.
-func (l *Loop) checkTimeouts(now time.Time) {
+// handleTick does what is due: it counts progress, cancels stalled jobs and resumes devices after
+// their back-off. It gives the task up when nothing moves, and else has it report its progress. mu
+// must be held.
+func (l *Loop) handleTick(now time.Time) {
 	for _, j := range l.jobs {
 		l.CountProgress(j)
 		switch quiet, waits := now.Sub(time.Unix(0, j.lastActivity.Load())), j.AwaitsResponse(); {
@@ -273,9 +275,9 @@ func (l *Loop) checkTimeouts(now time.Time) {
 			j.cancel(l.ErrStalled)
 		}
 	}
-	back, hopeless := l.reviewWorkers(now)
+	usableAt, hopeless := l.reviewWorkers(now)
 	if limit := l.lastProgress.Add(l.Times.IdleTimeout + l.IdleTimeoutExtension); l.Times.IdleTimeout > 0 &&
-		(now.After(limit) || !l.ExpectsDevices() && (back.After(limit) || hopeless)) {
+		(now.After(limit) || !l.ExpectsDevices() && (usableAt.After(limit) || hopeless)) {
 		l.task.GiveUp()
 		return
 	}

@@ -308,7 +308,7 @@ func TestRandom(t *testing.T) {
 				t.Errorf("%v of use, instead of %v", sum, want)
 			}
 			if t.Failed() {
-				t.Fatalf("seed %d: %d lines, %s, split %v, %d lanes", seed, len(lines),
+				t.Fatalf("seed %d: %d lines, %s, split %v, concurrency %d", seed, len(lines),
 					r.Scheduler.Name(), r.split, r.Concurrency)
 			}
 		})

@@ -132,7 +132,7 @@ func (r *fakeTask) failObject(object int, err error) {
 // StartJob implements Task.
 func (r *fakeTask) StartJob(j *Job) JobRunner {
 	r.started++
-	l := r.lines[j.Worker.Path()]
+	l := r.lines[j.Worker.BoardIndex()]
 	l.jobs++
 	return &fakeRunner{Job: j, r: r, line: l}
 }

@@ -21,7 +21,7 @@ type Worker struct {
 	Wasted unit.Bytes
 
 	times      Times
-	path       int // number on the board
+	boardIndex int // index of its path on the board
 	jobs       int // running jobs
 	bytes      unit.Bytes
 	failures   int // since the last success
@@ -32,11 +32,12 @@ type Worker struct {
 	lastError  error // of the last failure, or nil
 }
 
-// Path returns the number of the device on the board. The local device has number 0.
-func (w *Worker) Path() int { return w.path }
+// BoardIndex returns the index of the path of the device on the board. That of the local device is
+// 0.
+func (w *Worker) BoardIndex() int { return w.boardIndex }
 
 // IsLocal reports whether this is the local device, the first of Config.Devices.
-func (w *Worker) IsLocal() bool { return w.path == 0 }
+func (w *Worker) IsLocal() bool { return w.boardIndex == 0 }
 
 // IsUp reports whether the device is not suspended.
 func (w *Worker) IsUp() bool { return w.suspended == nil }
@@ -91,27 +92,27 @@ func (l *Loop) Usage(now time.Time) (list []DeviceUsage) {
 }
 
 // addWorker adds a device and its path on the board, which is down. It returns nil if
-// Config.NewClient rejects the device.
+// Config.NewClient rejects the device. mu must be held once Run was called.
 func (l *Loop) addWorker(d Device) *Worker {
 	client := l.NewClient(d)
 	if client == nil {
 		return nil
 	}
-	w := &Worker{Device: d, Client: client, times: l.Times, path: len(l.workers)}
+	w := &Worker{Device: d, Client: client, times: l.Times, boardIndex: len(l.workers)}
 	l.workers = append(l.workers, w)
 	l.Board.AddDevice()
-	l.Board.SetMetered(w.path, d.IsMetered())
+	l.Board.SetMetered(w.boardIndex, d.IsMetered())
 	return w
 }
 
-// admitWorker puts a device to use, after its warm-up if it has one.
+// admitWorker puts a device to use, after its warm-up if it has one. mu must be held.
 func (l *Loop) admitWorker(w *Worker) {
 	var warm func(context.Context) error
 	if l.WarmUp != nil {
 		warm = l.WarmUp(w)
 	}
 	if warm == nil {
-		l.Board.SetUp(w.path)
+		l.Board.SetUp(w.boardIndex)
 		return
 	}
 	l.Go(func(ctx context.Context) {
@@ -124,7 +125,7 @@ func (l *Loop) admitWorker(w *Worker) {
 			l.Suspend(w, 0, err)
 			return
 		}
-		l.Board.SetUp(w.path)
+		l.Board.SetUp(w.boardIndex)
 	})
 }
 
@@ -132,7 +133,7 @@ func (l *Loop) admitWorker(w *Worker) {
 // reason in from. The lock must be held.
 func (l *Loop) Exclude(object int, from Excluded, w *Worker, err error) {
 	from[w] = err
-	l.Board.Exclude(w.path, object, time.Now())
+	l.Board.Exclude(w.boardIndex, object, time.Now())
 	l.Log.Debug("device excluded from object", "device", w.Name, "object", object, "err", err)
 }
 
@@ -145,7 +146,7 @@ func (l *Loop) NoteRecovery(w *Worker) {
 // Resume ends the suspension of a device. The lock must be held.
 func (l *Loop) Resume(w *Worker) {
 	w.suspended = nil
-	l.Board.SetUp(w.path)
+	l.Board.SetUp(w.boardIndex)
 }
 
 // Suspend backs off as Worker.BackOff does and suspends the device: its jobs fail. After a refusal
@@ -159,9 +160,9 @@ func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
 		}
 	}
 	w.suspended = err
-	l.Board.SetDown(w.path, time.Now())
+	l.Board.SetDown(w.boardIndex, time.Now())
 	if several && errors.As(err, new(*Refusal)) { // the server may allow fewer connections
-		l.Board.SetSingle(w.path)
+		l.Board.SetSingle(w.boardIndex)
 	}
 	l.Log.Debug("device suspended", "device", w.Name, "for", pause, "err", err)
 	if l.OnSuspend != nil {
@@ -170,20 +171,21 @@ func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
 }
 
 // reviewWorkers resumes devices after their back-off. It returns when the next device will be
-// usable, and whether all devices have failed maxFailures times without any response.
-func (l *Loop) reviewWorkers(now time.Time) (back time.Time, hopeless bool) {
-	back, hopeless = now.Add(24*time.Hour), true
+// usable, and whether all devices have failed maxFailures times without any response. mu must be
+// held.
+func (l *Loop) reviewWorkers(now time.Time) (usableAt time.Time, hopeless bool) {
+	usableAt, hopeless = now.Add(24*time.Hour), true
 	for _, w := range l.workers {
-		l.Board.SetMetered(w.path, w.IsMetered())
+		l.Board.SetMetered(w.boardIndex, w.IsMetered())
 		if w.suspended != nil && now.After(w.retryTime) {
 			l.Resume(w)
 		}
 		if w.suspended == nil {
-			back = now
-		} else if w.retryTime.Before(back) {
-			back = w.retryTime
+			usableAt = now
+		} else if w.retryTime.Before(usableAt) {
+			usableAt = w.retryTime
 		}
 		hopeless = hopeless && w.unanswered >= maxFailures && !w.responded
 	}
-	return back, hopeless
+	return usableAt, hopeless
 }

@@ -56,8 +56,8 @@ func (a *ackTracker) nextExpected() uint64 {
 	return 0
 }
 
-// onPacket records a packet that is neither too old nor a duplicate. An ack-eliciting packet is
-// acknowledged with the next one or after ackDelay, and at once if it is out of order.
+// onPacket records a packet. The caller has checked isTooOld and isDuplicate. An ack-eliciting
+// packet is acknowledged with the next one or after ackDelay, and at once if it is out of order.
 func (a *ackTracker) onPacket(now time.Duration, number uint64, eliciting bool) {
 	expected := a.nextExpected()
 	if number >= expected {

@@ -83,11 +83,11 @@ func (c *Conn) currentPath() (*Endpoint, netip.AddrPort) {
 	return c.route.ep, c.route.remote
 }
 
-// receiveTrain handles DATA packets of one size that arrived back to back in b. It stops at the
-// first packet of another connection and returns the number of bytes handled. The first packet must
-// be for this connection. authenticated reports whether any packet so far had a valid tag. b may be
-// reused after the call.
-func (c *Conn) receiveTrain(ep *Endpoint, b []byte, size int, from netip.AddrPort) (consumed int, authenticated bool) {
+// receiveBatch handles DATA packets of one size that one read returned back to back in b. It stops
+// at the first packet of another connection and returns the number of bytes handled. The first
+// packet must be for this connection. authenticated reports whether any packet so far had a valid
+// tag. b may be reused after the call.
+func (c *Conn) receiveBatch(ep *Endpoint, b []byte, size int, from netip.AddrPort) (consumed int, authenticated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for consumed < len(b) {
@@ -101,7 +101,7 @@ func (c *Conn) receiveTrain(ep *Endpoint, b []byte, size int, from netip.AddrPor
 	if c.engine.receiver.readableBytes() > 0 || c.engine.receiver.finReceived {
 		c.readWaiters.Broadcast()
 	}
-	c.wakeWaiters(false)
+	c.wakeWriters(false)
 	c.wake.raise()
 	return consumed, c.route.authenticated
 }
@@ -144,9 +144,9 @@ func (c *Conn) resetFeedback() {
 	c.engine.radio.resetReceiving(c.reporter.switchTo(listen))
 }
 
-// wakeWaiters wakes the goroutines that can make progress. It wakes all if all is set or the
-// connection has ended. mu must be held.
-func (c *Conn) wakeWaiters(all bool) {
+// wakeWriters wakes the goroutines that wait to write and now can. If all is set or the connection
+// has ended, it wakes all goroutines that wait, readers too. mu must be held.
+func (c *Conn) wakeWriters(all bool) {
 	all = all || c.engine.closing.err != nil
 	if all {
 		c.readWaiters.Broadcast()
@@ -271,7 +271,7 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.notSentLowat = max(n, 2*minPayload)
-	c.wakeWaiters(false)
+	c.wakeWriters(false)
 	return nil
 }
 
@@ -343,7 +343,7 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.engine.sender.fin = true
-	c.wakeWaiters(true)
+	c.wakeWriters(true)
 	c.wake.raise()
 	return nil
 }
@@ -355,7 +355,7 @@ func (c *Conn) Close() error {
 	if !c.closed {
 		c.closed, c.engine.sender.fin = true, true
 		c.closeDeadline = c.now() + lingerTimeout
-		c.wakeWaiters(true)
+		c.wakeWriters(true)
 		c.wake.raise()
 	}
 	return nil
@@ -367,7 +367,7 @@ func (c *Conn) Abort() error {
 	defer c.mu.Unlock()
 	c.closed = true
 	c.engine.closing.closeLocally(net.ErrClosed)
-	c.wakeWaiters(true)
+	c.wakeWriters(true)
 	c.wake.raise()
 	return nil
 }
@@ -387,7 +387,7 @@ func (c *Conn) handleReset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.engine.closing.closeByPeer(errStatelessReset)
-	c.wakeWaiters(true)
+	c.wakeWriters(true)
 	c.wake.raise()
 }
 

@@ -2,8 +2,8 @@
 
 // Package transport is a reliable, ordered byte stream over UDP with an exchangeable congestion
 // controller (pbe/cc). A receiver that measures its mobile cells reports their capacity in every
-// acknowledgement. Package subflow uses it in place of package tcp: end-to-end TLS runs inside it
-// as inside TCP.
+// acknowledgement. Programs pass it to package subflow, as a Transport, in place of package tcp:
+// end-to-end TLS runs inside it as inside TCP.
 //
 //	subflow ─ Conn ─ engine (no I/O) ─ Endpoint (one socket, batches) ─ network
 //

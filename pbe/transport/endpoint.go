@@ -256,7 +256,7 @@ func (ep *Endpoint) handleTrain(b []byte, size int, from netip.AddrPort) {
 		n := min(size, len(b))
 		if c := ep.findConn(b[:n]); c != nil {
 			var authenticated bool
-			if n, authenticated = c.receiveTrain(ep, b, size, from); authenticated {
+			if n, authenticated = c.receiveBatch(ep, b, size, from); authenticated {
 				ep.confirmConn(c)
 			}
 		} else {

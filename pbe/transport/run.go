@@ -98,7 +98,7 @@ func (c *Conn) sendBatch(o, challengeBox *outbox) (over bool, wait time.Duration
 		c.route.validation.onChallengeSent(now)
 	}
 	over = c.engine.closing.isOver(now)
-	c.wakeWaiters(false)
+	c.wakeWriters(false)
 	at := c.engine.nextWakeTime(now)
 	if c.route.validation.remaining > 0 {
 		at = min(at, c.route.validation.nextTime)
