@@ -151,7 +151,7 @@ type Pattern struct {
 
 const patternMeta = `*?[]\`
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. It rejects empty and malformed patterns.
 func (p *Pattern) UnmarshalText(t []byte) error {
 	*p = Pattern{text: string(t), base: !strings.Contains(string(t), "/")}
 	if i := strings.IndexAny(p.text, patternMeta); i >= 0 {

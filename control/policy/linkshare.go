@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides, from measurements, how a device may use its links. Its pure functions
-// turn a snapshot into a choice and a reason. It stands beside the data path: package device and
-// others measure, the roles carry the decisions out.
+// Package policy decides, from measurements and a policy file, how a device may use its links. Its
+// functions turn a snapshot into a choice and a reason; some types keep state between calls. It
+// uses no clock and does no I/O. It stands beside the data path: package device and others measure,
+// the roles carry the decisions out.
 //
+//	caps.go          caps on the bytes of a link or device, and their periods
 //	choose.go        which subflows a stream may use
+//	describe.go      parts of a policy file as text
+//	devices.go       limits of a device, and when its battery or temperature suspends it
 //	energy.go        energy that radios use
+//	file.go          the policy file: its values, and the patterns that they match
 //	linkshare.go     how much of a link its owner's traffic leaves to others
 //	locations.go     performance of subflows at known locations
+//	matchfilter.go   a quick check that rejects most rules
 //	meter.go         energy that a radio has used
 //	modes.go         mode settings compiled to rules
 //	othertraffic.go  traffic on a link that is not ours
 //	pipes.go         which pipes to a helper carry subflows
+//	rules.go         compiled rules, and the verdict on a connection
 //	trafficclass.go  traffic classes that rules give to connections
 //	uplinks.go       which of its interfaces a primary uses
+//	usage.go         records of bytes carried, and the periods that they count for
 package policy
 
 import (
@@ -212,7 +220,7 @@ func (l *LinkShare) buildDecision(owner, shared unit.Rate) ShareDecision {
 	return g
 }
 
-// spareRate returns what an owner of that rate leaves.
+// spareRate returns the capacity less the owner's rate with ownerHeadroom. It may be negative.
 func (l *LinkShare) spareRate(owner unit.Rate) unit.Rate {
 	return l.linkCapacity() - unit.Rate(ownerHeadroom*float64(owner))
 }

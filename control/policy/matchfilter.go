@@ -14,15 +14,15 @@ type matchFilter struct {
 	app, domain        string    // suffixes that the executable's path and the name must have
 	address            [2]uint32 // least and greatest IPv4 address
 	port               [2]uint16
-	asksName, asksAddr bool
-	asksProcess        bool
+	needsName, needsAddr bool
+	needsProcess        bool
 	v6                 bool // the rule has IPv6 addresses
 }
 
 // newMatchFilter returns the filter of a rule.
 func newMatchFilter(s *RuleSpec) matchFilter {
-	g := matchFilter{asksName: len(s.Domain) > 0, asksAddr: len(s.Address) > 0, port: [2]uint16{0, ^uint16(0)},
-		asksProcess: len(s.App)+len(s.Cgroup)+len(s.Label)+len(s.UID) > 0}
+	g := matchFilter{needsName: len(s.Domain) > 0, needsAddr: len(s.Address) > 0, port: [2]uint16{0, ^uint16(0)},
+		needsProcess: len(s.App)+len(s.Cgroup)+len(s.Label)+len(s.UID) > 0}
 	for i, r := range s.Port {
 		if i == 0 {
 			g.port = [2]uint16{r.from, r.to}
@@ -70,11 +70,11 @@ func ipv4Number(a netip.Addr) uint32 {
 
 // mayMatch reports whether the rule may match. If not, it certainly does not.
 func (g *matchFilter) mayMatch(q *query) bool {
-	if q.port < g.port[0] || q.port > g.port[1] || g.asksProcess && q.process == nil {
+	if q.port < g.port[0] || q.port > g.port[1] || g.needsProcess && q.process == nil {
 		return false
 	}
-	if g.asksAddr && (q.is4 && (q.v4 < g.address[0] || q.v4 > g.address[1]) || !q.is4 && !g.v6) {
+	if g.needsAddr && (q.is4 && (q.v4 < g.address[0] || q.v4 > g.address[1]) || !q.is4 && !g.v6) {
 		return false
 	}
-	return (!g.asksName || strings.HasSuffix(q.name, g.domain)) && (g.app == "" || strings.HasSuffix(q.process.Exe, g.app))
+	return (!g.needsName || strings.HasSuffix(q.name, g.domain)) && (g.app == "" || strings.HasSuffix(q.process.Exe, g.app))
 }

@@ -42,8 +42,8 @@ const (
 	minBackoff  = 10 * time.Second
 	maxBackoff  = 10 * time.Minute
 	provenAfter = time.Minute
-	// Several pipes become one when nothing was carried for unusedTimeout, or when none was full for
-	// spareTimeout and one could carry everything.
+	// Several pipes become one when nothing was carried for unusedTimeout, or when none was full
+	// for spareTimeout and one could carry everything.
 	unusedTimeout = time.Minute
 	spareTimeout  = 10 * time.Second
 )
@@ -177,9 +177,10 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipeDecision {
 	return plan
 }
 
-// useOrder returns the position of a link among those in use; a new one comes last.
+// useOrder returns the index of a link in used, or the largest uint if it is absent: a new link
+// comes last.
 func (p *Pipes) useOrder(link string) uint {
-	return uint(slices.Index(p.used, link)) // -1 is the largest
+	return uint(slices.Index(p.used, link)) // -1 becomes the largest uint
 }
 
 // planStep remembers a step and returns it.
@@ -281,8 +282,8 @@ func (p *Pipes) addSample(now time.Time, used []Pipe) {
 	}
 }
 
-// meanRate returns the rate of pipe i, or of all if i < 0, over the last d. It is unknown until
-// they have been in use for d.
+// meanRate returns the rate of pipe i, or of all if i < 0, over the last d. It returns false until
+// the same pipes have been in use for d, or if samples are missing.
 func (p *Pipes) meanRate(now time.Time, d time.Duration, i int) (unit.Rate, bool) {
 	n := len(p.points)
 	if n == 0 || now.Sub(p.since) < d {
@@ -303,7 +304,8 @@ func (p *Pipes) meanRate(now time.Time, d time.Duration, i int) (unit.Rate, bool
 	return unit.RateOf(unit.Bytes(sum), last.at.Sub(first.at)), true
 }
 
-// wasFull reports whether pipe i, or any if i < 0, was full in half of the samples of the last d.
+// wasFull reports whether pipe i was full in at least half of the samples of the last d. If i < 0,
+// any full pipe makes a sample count. It returns false until the same pipes have been in use for d.
 func (p *Pipes) wasFull(now time.Time, d time.Duration, i int) bool {
 	n, full := 0, 0
 	for _, x := range p.points {
@@ -318,7 +320,8 @@ func (p *Pipes) wasFull(now time.Time, d time.Duration, i int) bool {
 	return full > 0 && full*2 >= n && now.Sub(p.since) >= d
 }
 
-// evaluateTrial ends a trial or waits.
+// evaluateTrial evaluates the trial of a further pipe. Once it is over, it ends the use of a pipe
+// that did not raise the rate enough.
 func (p *Pipes) evaluateTrial(now time.Time) PipeDecision {
 	link := p.trial
 	if now.Sub(p.since) < trialSettle {

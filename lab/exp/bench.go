@@ -118,7 +118,7 @@ func rowB2() Row {
 		cell("8/10/5", "HS-path falls from 10 to 1 Mbit/s", "2s:hs1.rate=1Mbit/s", Product, pams, mptcp, singleScheme),
 		cell("8/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, mptcp, singleScheme),
 	}
-	r.Points = append(dropClaims(drop), fallClaim(falls))
+	r.Points = append(pipeDropClaims(drop), fallClaim(falls))
 	return r.withCells(append([]Cell{drop}, falls...))
 }
 

@@ -152,8 +152,8 @@ func isolationClaim(alone []Cell) Point {
 		}))
 }
 
-// dropClaims are about the published drop of a pipe.
-func dropClaims(drop ...Cell) []Point {
+// pipeDropClaims returns the claims about the published drop of a pipe.
+func pipeDropClaims(drop ...Cell) []Point {
 	return []Point{
 		newClaim(fmt.Sprintf("the published drop of a pipe: within %.0f %% of %.2f s", 100*(maxDropRatio-1),
 			publishedDropBound), AimAtMost, maxDropRatio*publishedDropBound,

@@ -293,7 +293,7 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 		all = append(all, e)
 	}
 	if o.Quick {
-		startShortestFirst(all)
+		markShortestFirst(all)
 	}
 	return all, nil
 }
@@ -362,9 +362,9 @@ func (r Row) runSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 	return p, err
 }
 
-// startShortestFirst makes the shortest cell in real time start first. So the short form has
-// something of every row even if time runs out.
-func startShortestFirst(all []lab.Experiment) {
+// markShortestFirst marks the shortest experiment in real time to start before the others. So the
+// short form has something of every row even if time runs out.
+func markShortestFirst(all []lab.Experiment) {
 	var first *lab.Experiment
 	for i := range all {
 		if e := &all[i]; !e.IsVirtual() && (first == nil || e.Expected < first.Expected) {

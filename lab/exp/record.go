@@ -138,8 +138,9 @@ func (r *Record) addEntry(e entry) {
 	}
 }
 
-// CanResume reports whether a run with that stamp can resume the record: it would make the same
-// transfers. In the short form some may be shorter.
+// CanResume reports whether a run with that stamp would make the same transfers as the record, and
+// so can resume it. The number of repetitions may differ. The short form makes shorter transfers,
+// so it resumes only its own records.
 func (r Record) CanResume(s Stamp) bool {
 	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick && r.Traces == s.Traces &&
 		r.Drives == s.Drives && r.Only == s.Only

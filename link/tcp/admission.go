@@ -246,7 +246,8 @@ func (v *Slot) AwaitTurn() bool {
 	return <-turn
 }
 
-// grantTurns gives the next turn and starts the timer if more callers wait. mu must be held.
+// grantTurns gives the next turn, refuses callers whose sources have used up their minute, and
+// starts the timer if more callers wait. mu must be held.
 func (l *AdmissionLimit) grantTurns() {
 	now := time.Now()
 	l.turnTimer = nil
@@ -271,7 +272,8 @@ func (l *AdmissionLimit) grantTurns() {
 	}
 }
 
-// compareTurns returns a negative number if v gets a turn before o. mu must be held.
+// compareTurns returns a negative number if v gets a turn before o: mostly the one whose source has
+// had fewer turns in this minute. mu must be held.
 func (l *AdmissionLimit) compareTurns(v, o *Slot) int {
 	mine, other := l.rate.counts[v.source], l.rate.counts[o.source]
 	if l.turns%repeatTurnEvery == repeatTurnEvery-1 && (mine > 0) != (other > 0) {
@@ -280,6 +282,7 @@ func (l *AdmissionLimit) compareTurns(v, o *Slot) int {
 	return cmp.Or(cmp.Compare(mine, other), cmp.Compare(v.number, o.number))
 }
 
+// laterOf returns the later of two times.
 func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

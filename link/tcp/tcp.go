@@ -94,7 +94,8 @@ func selectCongestion(fd int, name string) error {
 type Options struct {
 	// Congestion names the congestion control of the sending side, as listed in
 	// /proc/sys/net/ipv4/tcp_available_congestion_control. Empty, and a name that exists over UDP
-	// only, leave it to package congestion if the system's default is CUBIC, otherwise to the system.
+	// only, leave it to package congestion if the system's default is CUBIC, otherwise to the
+	// system.
 	Congestion string
 	// Interface binds to a network device by name, Local to a local address ("192.0.2.7" or
 	// "192.0.2.7:0"). Dial only.
@@ -478,7 +479,7 @@ func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 func (l *Listener) Accept() (*Conn, error) {
 	for {
 		c, err := l.listener.AcceptTCP()
-		if IsResourceExhausted(err) {
+		if IsTemporaryAcceptError(err) {
 			l.pause()
 			continue
 		}
@@ -491,9 +492,9 @@ func (l *Listener) Accept() (*Conn, error) {
 	}
 }
 
-// IsResourceExhausted reports whether err is an error of accept that passes when resources are
-// freed.
-func IsResourceExhausted(err error) bool {
+// IsTemporaryAcceptError reports whether accept may succeed later: descriptors or memory ran out,
+// or the connection broke before it was accepted.
+func IsTemporaryAcceptError(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
 		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
 }

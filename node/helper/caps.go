@@ -67,7 +67,8 @@ func (c *capChecker) checkServerCap(ctx context.Context, primary identity.Peer, 
 	return c.checkCap(device.CapTarget{Link: link})
 }
 
-// refusalFor returns why nothing is carried for a primary now, whatever its caps; nil if it may be.
+// refusalFor returns nil if traffic for a primary may be carried now, whatever its caps, else the
+// reason.
 func (h *Helper) refusalFor(primary identity.Peer) error {
 	if h.trust.Paused(primary.Key) {
 		return fault.New(fault.Limit, errPaused, "on the helper run `mpbond resume NAME`")
@@ -82,8 +83,9 @@ func (h *Helper) refusalFor(primary identity.Peer) error {
 	return nil
 }
 
-// CheckAllowed returns why nothing may be carried for a primary now, to a server address unless
-// server is ""; nil if it may be. It is for traffic outside subflows. Errors are faults.
+// CheckAllowed returns nil if traffic for the primary may be carried now, else a fault with the
+// reason. If server is not empty, it also checks the cap of the link to it. It is for traffic
+// outside subflows.
 func (h *Helper) CheckAllowed(ctx context.Context, primary identity.Peer, server string) error {
 	if err := h.refusalFor(primary); err != nil {
 		return err
@@ -95,7 +97,8 @@ func (h *Helper) CheckAllowed(ctx context.Context, primary identity.Peer, server
 	return fault.New(fault.Limit, err, "see the caps in policy.toml there")
 }
 
-// CapReached ends all subflows with a used-up cap and notifies their primaries.
+// CapReached ends the subflows whose traffic counts toward the cap of target of, which is used up,
+// and sends the reason to their primaries. a is the allowance of the target.
 func (h *Helper) CapReached(of device.CapTarget, a policy.Allowance) {
 	h.relays.closeWhere(func(s *subflow) error {
 		switch primary := primaryBound(s.primary); {

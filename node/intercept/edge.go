@@ -197,7 +197,7 @@ func (e *Edge) acceptLoop(ln net.Listener, handle func(*appConn)) error {
 			switch {
 			case e.ctx.Err() != nil:
 				return nil
-			case errors.As(err, &ne) && ne.Timeout(), tcp.IsResourceExhausted(err):
+			case errors.As(err, &ne) && ne.Timeout(), tcp.IsTemporaryAcceptError(err):
 				// File descriptors or memory have run out: wait until some are free.
 				e.refusals.Log(slog.LevelWarn, "accept", "cannot accept an app's connection", "err", err)
 				if !e.sleepUnlessClosed(50 * time.Millisecond) {

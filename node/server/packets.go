@@ -69,7 +69,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 	sock, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		code := wire.CodeInternal
-		if tcp.IsResourceExhausted(err) {
+		if tcp.IsTemporaryAcceptError(err) {
 			code = wire.CodeLimit
 		}
 		s.log.Warn("no socket for a datagram flow", "device", currentName(s.trust, b), "err", err)
