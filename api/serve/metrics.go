@@ -183,6 +183,7 @@ var (
 	subflowLabels = []string{"bond", "peer", "subflow", "device", "kind"}
 )
 
+// sampleDevices returns a function that samples f of each other device, labelled by its name.
 func sampleDevices(f func(api.Device) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, d := range s.Devices {
@@ -234,6 +235,8 @@ func sampleBonds(f func(api.Bond) float64) func(api.Status) []sample {
 	}
 }
 
+// sampleSubflows returns a function that samples f of each subflow that has joined its bond, with
+// subflowLabels.
 func sampleSubflows(f func(api.Subflow) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {

@@ -103,6 +103,8 @@ func (e *jsonOperation) describeTypes(output reflect.Type) {
 	e.api.OpenAPI().AddOperation(e.op)
 }
 
+// describeOutput adds the answer to the description of the operation: its status, its body if the
+// type has a field Body, and its headers.
 func (e *jsonOperation) describeOutput(output reflect.Type, schemas huma.Registry) {
 	body, ok := output.FieldByName("Body")
 	status := http.StatusNoContent
@@ -142,6 +144,7 @@ func schemaName(t reflect.Type, other string) string {
 	return other
 }
 
+// parameterOf returns the parameter that the tags of a field name; ok is false if there is none.
 func parameterOf(f reflect.StructField) (p param, ok bool) {
 	for _, place := range []string{"path", "query", "header"} {
 		if name := f.Tag.Get(place); name != "" && !f.Anonymous {

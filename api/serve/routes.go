@@ -115,6 +115,7 @@ func registerGet[I, T any](a huma.API, path, summary string, f func(*I) (T, erro
 	registerJSON(a, newOperation(http.MethodGet, path, summary), f)
 }
 
+// registerJSON registers an operation whose answer is the result of f as JSON, not to be cached.
 func registerJSON[I, T any](a huma.API, op huma.Operation, f func(*I) (T, error)) {
 	registerTyped(a, op, func(_ context.Context, in *I) (*jsonAnswer[T], error) {
 		body, err := f(in)
@@ -135,6 +136,7 @@ func registerChange[I any](a huma.API, method, path, summary string, f func(*I) 
 	})
 }
 
+// newOperation returns an operation with our limits. Its ID follows from the method and the path.
 func newOperation(method, path, summary string) huma.Operation {
 	id := strings.ToLower(method) + strings.NewReplacer("/v2", "", "/", "-", "{", "", "}", "").Replace(path)
 	return huma.Operation{

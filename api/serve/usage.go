@@ -44,6 +44,7 @@ func (r Role) currentUsage() api.Usage {
 // capLabels are the labels of a cap's metrics. A cap that is not counted has none.
 var capLabels = []string{"name", "period"}
 
+// sampleCaps returns a function that samples f of each cap that is counted, with capLabels.
 func sampleCaps(f func(api.Cap) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, c := range s.Caps {

@@ -72,6 +72,7 @@ func (t *tally) readEvents(events io.Reader) {
 	}
 }
 
+// handleLine takes a line of `go test -json`: it collects output and counts what ends.
 func (t *tally) handleLine(line string) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil {
@@ -97,6 +98,7 @@ func (t *tally) handleLine(line string) {
 	}
 }
 
+// endTest counts a test that has ended. It prints the output of one that failed.
 func (t *tally) endTest(action string, key test) {
 	delete(t.running, key)
 	switch action {
@@ -114,6 +116,8 @@ func (t *tally) endTest(action string, key test) {
 	delete(t.output, key)
 }
 
+// endPackage counts a package that has ended, and its tests that had not as failed. It prints the
+// result, and the output if the package failed.
 func (t *tally) endPackage(e event) {
 	t.testedPackages[e.Package] = t.testedPackages[e.Package] || e.Action != "skip" // skip: it has no tests
 	if e.Action == "fail" {

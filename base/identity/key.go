@@ -123,6 +123,7 @@ func LoadKey(path string) (*Key, error) {
 			"then pair all devices again")
 }
 
+// parseKeyFile returns the key in the content of a key file. Errors do not quote it.
 func parseKeyFile(data []byte) (*Key, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != pemType {
@@ -199,7 +200,8 @@ func checkPrivate(f *os.File, forbidden os.FileMode) error {
 }
 
 // writeFile replaces or creates the file at path with owner-only permissions. The directory's lock
-// must be held, so that the next writer removes the temporary file of a process that was killed.
+// must be held: the temporary file has a fixed name, and userfile.CreateNew removes the one that a
+// killed process has left.
 func writeFile(path string, data []byte) error {
 	f, err := userfile.CreateNew(path + ".new")
 	if err != nil {

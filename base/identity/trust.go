@@ -100,6 +100,7 @@ func (p Peer) validate() error {
 	return nil
 }
 
+// checkName returns an error unless s may be the name of a device.
 func checkName(s string) error {
 	if s == "" || len(s) > maxName {
 		return fmt.Errorf("device name %.70q: must have 1 to %d characters", s, maxName)
@@ -143,6 +144,7 @@ type trustState struct {
 	byName map[string]int
 }
 
+// newTrustState returns the list with its indexes. Names and keys must be unique.
 func newTrustState(list []Peer) (*trustState, error) {
 	p := &trustState{list, make(map[PublicKey]int, len(list)), make(map[string]int, len(list))}
 	for i, peer := range list {
@@ -244,6 +246,7 @@ func (t *Trust) readSaved() (*trustState, error) {
 	return parseTrust(t.path, data)
 }
 
+// parseTrust parses the content of a trust file of that name.
 func parseTrust(name string, data []byte) (*trustState, error) {
 	var file trustFile
 	if err := config.Parse(name, data, &file); err != nil {

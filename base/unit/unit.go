@@ -178,6 +178,7 @@ func ParseBytes(s string) (Bytes, error) {
 	return Bytes(math.Round(v * float64(scale))), nil
 }
 
+// splitUnit splits a number and its unit, which it returns in lower case.
 func splitUnit(s string) (v float64, suffix string, err error) {
 	s = strings.ToLower(strings.TrimSpace(s))
 	i := 0

@@ -210,6 +210,7 @@ func Rename(from, to string) error { return withinDir(from, to, os.Rename) }
 // Link gives a file a second name within a directory.
 func Link(from, to string) error { return withinDir(from, to, os.Link) }
 
+// withinDir calls f, with the rights for the directory, on two paths that must be in the same one.
 func withinDir(from, to string, f func(from, to string) error) error {
 	if a, b := absoluteDir(from), absoluteDir(to); a != b {
 		return &os.LinkError{Op: "move", Old: from, New: to, Err: errors.New("they are in different directories")}

@@ -89,7 +89,7 @@ func (o fileAccess) withRights(f func(path string) error) error {
 	}
 	result := make(chan error, 1)
 	go func() { result <- r.runWith(func() error { return f(path) }) }()
-	return restoreNames(<-result, pinned, o.pin)
+	return unpinErrorPaths(<-result, pinned, o.pin)
 }
 
 // openPinned opens the user's directory. Root's process gets there even if the user cannot: systemd
@@ -102,8 +102,8 @@ func (o fileAccess) openPinned() (fd int, err error) {
 	return fd, nil
 }
 
-// restoreNames replaces pinned paths in errors by the caller's names.
-func restoreNames(err error, pinned, dir string) error {
+// unpinErrorPaths replaces pinned, where an error names it as the beginning of a path, by dir.
+func unpinErrorPaths(err error, pinned, dir string) error {
 	if err == nil || pinned == "" {
 		return err
 	}

@@ -20,6 +20,8 @@ func ActAsOwnerOf(path string) error {
 	return err
 }
 
+// findAccess returns the rights for path. On this system root cannot use directories of other
+// users.
 func findAccess(path string) (fileAccess, error) {
 	if os.Geteuid() != 0 {
 		return fileAccess{ownRights: true, path: path}, nil

@@ -89,6 +89,7 @@ type scanCollector struct {
 	others      []lte.Cell // cells decoded before or after
 }
 
+// Add counts the messages of a subframe by format and user, and notes its cell.
 func (s *scanCollector) Add(sub *air.Subframe) error {
 	at := fmt.Sprintf("%d.%d", sub.SFN, sub.Index)
 	if s.last = at; s.first == "" {
@@ -108,6 +109,7 @@ func (s *scanCollector) Add(sub *air.Subframe) error {
 
 func (s *scanCollector) Close() error { return nil }
 
+// scanCell decodes a source until it ends, or for the time of the options, and prints what was found.
 func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
 	o.air.allCells = true
 	if o.length < 0 {

@@ -212,6 +212,7 @@ var viewHelp = []string{
 	"MCS and format, and the part of the transport blocks that were retransmissions (RETX).",
 }
 
+// drawFoot draws the last line: why nothing moves, a warning, or the keys.
 func (v *cellView) drawFoot(add func(style int, format string, args ...any)) {
 	switch {
 	case v.ended:

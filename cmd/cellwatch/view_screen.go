@@ -59,6 +59,8 @@ func (s *cellScreen) Close() error {
 	return s.err
 }
 
+// runScreen draws the view and handles keys until one of them quits, ctx ends or the terminal is
+// gone.
 func (s *cellScreen) runScreen(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	keys := make(chan tcell.Event)

@@ -83,6 +83,8 @@ func defaultLink(t *lab.Topology) string {
 	return "ps"
 }
 
+// runFlows runs the flows and prints each result. It returns an error if a run failed or too many
+// were disturbed.
 func runFlows(c *cobra.Command, p lab.FlowSpec, asJSON bool) error {
 	out := c.OutOrStdout()
 	var failed error

@@ -125,6 +125,8 @@ func queryPresence(ctx context.Context) peerPresence {
 	return s
 }
 
+// addStatus adds what the status of one role shows: which roles of peers it can see, which peers it
+// is in contact with, and which it refuses.
 func (s *peerPresence) addStatus(st api.Status) {
 	if st.Role == "server" {
 		s.visibleRoles[identity.RolePrimary] = true

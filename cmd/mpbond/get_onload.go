@@ -126,6 +126,7 @@ type onloadTask struct {
 	log     *slog.Logger
 }
 
+// newOnloadTask checks the options for `mpbond get --onload` and chooses the file of each URL.
 func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
 	g := &onloadTask{getOptions: o, urls: urls, log: slog.Default()}
 	if o.socket != "" {

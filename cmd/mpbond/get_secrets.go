@@ -95,6 +95,7 @@ func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
 	return s, nil
 }
 
+// readSecretFile calls read with an open file. Errors name the file once.
 func readSecretFile(name string, read func(io.Reader) error) error {
 	f, err := userfile.Open(name)
 	if err != nil {

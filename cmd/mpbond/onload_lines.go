@@ -101,6 +101,7 @@ type failureLog struct {
 
 func newFailureLog(to io.Writer) *failureLog { return &failureLog{to: to, reported: map[string]bool{}} }
 
+// reportFailure prints the first failure of a device.
 func (r *failureLog) reportFailure(device string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -50,6 +50,7 @@ func (p *pairer) servePairing(ctx context.Context) error {
 	return nil
 }
 
+// startPairing begins to pair the devices of the codes in the background.
 func (p *pairer) startPairing(r api.PairRequest) (api.Pairing, error) {
 	codes, err := parseCodes(r.Codes)
 	if err != nil {
@@ -97,6 +98,7 @@ func (p *pairer) recordDevice(i int, d api.PairedDevice) {
 	p.state.Devices[i] = d
 }
 
+// currentPairing returns the state of the pairing that is running or has ended last.
 func (p *pairer) currentPairing() api.Pairing {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -204,6 +204,7 @@ type appListeners struct {
 	transparent []net.Listener // IPv4 and, where there is one, IPv6
 }
 
+// openAppListeners opens the listeners for apps that cfg names.
 func openAppListeners(cfg primary.Config) (a appListeners, err error) {
 	if cfg.Proxy != "" {
 		if a.proxy, err = intercept.Listen("tcp", cfg.Proxy); err != nil {

@@ -134,6 +134,8 @@ type deviceBar struct {
 	note atomic.Pointer[string] // rate and share
 }
 
+// startProgress draws the bars and polls the primary for the shares of devices until the progress
+// is closed.
 func startProgress(ctx context.Context, c progressConfig) *progress {
 	ctx, cancel := context.WithCancel(ctx)
 	begin := time.Now()
@@ -159,6 +161,7 @@ func (p *progress) Write(b []byte) (int, error) {
 // reset sets the total back to zero.
 func (p *progress) reset() { p.total.SetCurrent(0) }
 
+// pollPrimary updates the shares of devices each pollInterval until ctx ends.
 func (p *progress) pollPrimary(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -167,6 +167,8 @@ func startError(err error) *cli.ExitStatus {
 	return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 }
 
+// startAndWait runs cmd, passes signals on to it, and returns how it ended, as a shell would.
+// Signals from the keyboard reach the command by themselves.
 func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *cli.ExitStatus {
 	if err := cmd.Start(); err != nil {
 		return startError(err)

@@ -68,6 +68,7 @@ ends. For each subflow:
 	return cmd
 }
 
+// runStatus prints the status of all roles, with --watch again and again.
 func runStatus(ctx context.Context, w io.Writer, o statusOptions) error {
 	sockets := statusSockets(o.socket)
 	for {
@@ -138,6 +139,7 @@ func queryAll[T any](sockets []string, query func(*client.Client) (T, error)) (a
 	return nil, err
 }
 
+// printAll prints statuses in one piece, with --watch over a cleared screen.
 func printAll(w io.Writer, all []api.Status, o statusOptions) error {
 	var page bytes.Buffer // written in one piece, so that --watch does not flicker
 	if o.watch && !o.asJSON && cli.IsTerminal(w) {

@@ -164,6 +164,7 @@ func (s *RuleSpec) matchesAddress(a netip.Addr) bool {
 	return false
 }
 
+// matchesProcess reports whether the process matches each list of conditions on it that is given.
 func (s *RuleSpec) matchesProcess(q *query) bool {
 	if len(s.App)+len(s.Cgroup)+len(s.Label)+len(s.UID) == 0 {
 		return true

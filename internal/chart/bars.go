@@ -56,6 +56,7 @@ func (b Bars) Describe() string {
 	return fmt.Sprintf("%s. Most in %s.", describeBar(last), describeBar(top))
 }
 
+// drawChart draws the bars with a scale from 0 and, as room permits, their names.
 func (b Bars) drawChart(dc draw.Canvas) error {
 	theme := newTheme()
 	dc.SetColor(theme.ground)

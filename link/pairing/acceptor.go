@@ -265,7 +265,8 @@ func (e *endedCodeError) Error() string { return e.text }
 // Is reports whether target is errNoCode.
 func (e *endedCodeError) Is(target error) bool { return target == errNoCode }
 
-// beginTry counts a try.
+// beginTry counts a try of the code by a peer at an address and returns it for finishTry. It returns
+// an error if the code may not be tried now.
 func (a *Acceptor) beginTry(from netip.Prefix, peer identity.PublicKey) (codeTry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

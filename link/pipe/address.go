@@ -35,6 +35,8 @@ func (a Any) Listen(ctx context.Context, addr string) (Listener, error) {
 	return c.Listen(ctx, addr)
 }
 
+// selectCarrier returns the carrier that an address names, or the first one, and the rest of the
+// address.
 func (a Any) selectCarrier(addr string) (Carrier, string, error) {
 	name, rest, ok := strings.Cut(addr, "://")
 	if !ok {

@@ -186,6 +186,7 @@ func (q *memoryQueue) raiseFlags(flags ...*bool) {
 	q.cond.Broadcast()
 }
 
+// setDeadline sets a deadline, which wakes all waiting calls when it has passed; zero is none.
 func (q *memoryQueue) setDeadline(d *deadline, t time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -204,6 +205,7 @@ func (q *memoryQueue) setDeadline(d *deadline, t time.Time) {
 	q.cond.Broadcast()
 }
 
+// read waits for bytes and takes them, as net.Conn's Read does.
 func (q *memoryQueue) read(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -243,6 +245,7 @@ func (q *memoryQueue) waitRoom(limit int) error {
 	}
 }
 
+// write waits for room and appends all of p, as net.Conn's Write does.
 func (q *memoryQueue) write(p []byte) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -27,6 +27,7 @@ const rfcommBuffer = 32 << 10
 // dialTries bounds how often a connection is retried that is reset while it is being made.
 const dialTries = 3
 
+// rfcommSocket opens a non-blocking RFCOMM socket.
 func rfcommSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_BLUETOOTH, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC,
 		unix.BTPROTO_RFCOMM)

@@ -178,6 +178,7 @@ func (s *Subflow) sendRefusal(r wire.Refuse) error {
 	return explainRefusal(r)
 }
 
+// explainRefusal adds to a server's refusal what the user can do.
 func explainRefusal(r wire.Refuse) error {
 	switch r.Code {
 	case wire.CodeVersion:

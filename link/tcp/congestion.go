@@ -58,6 +58,8 @@ func (c *Conn) startCongestionChoice() {
 // a connection pace its packets, also under CUBIC afterwards.
 var mayUseBBR = sync.OnceValue(func() bool { return checkCongestion(congestion.BBR.String()) == nil })
 
+// hopKey returns the key by which the choice of congestion control is remembered: the interface, or
+// else the local address, and the peer's address.
 func (c *Conn) hopKey() (k hopKey) {
 	if a, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
 		k.local = a.Addr().String()

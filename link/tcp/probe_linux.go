@@ -41,6 +41,7 @@ func readAckedBytes(raw syscall.RawConn) (n uint64) {
 	return n
 }
 
+// readHop reads a sample of a socket's hop from the kernel.
 func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -216,6 +217,7 @@ func setUserTimeout(fd int, d time.Duration) error {
 
 const congestionList = "/proc/sys/net/ipv4/tcp_available_congestion_control"
 
+// setCongestion sets a socket's congestion control.
 func setCongestion(fd int, name string) error {
 	err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
 	if err == nil {
@@ -266,6 +268,8 @@ func setMaxSegment(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, n)
 }
 
+// bindSocket binds a socket to an interface unless device is empty, and marks its packets unless
+// mark is 0.
 func bindSocket(fd int, device string, mark int) error {
 	if device != "" {
 		if err := unix.BindToDevice(fd, device); err != nil {

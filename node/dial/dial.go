@@ -147,6 +147,7 @@ func (d *Dialer) Dial(ctx context.Context, addr string, opt tcp.Options) (Conn, 
 	return d.dialTCP(ctx, addr, opt)
 }
 
+// dialTCP dials by TCP, or by fakeTCP in tests.
 func (d *Dialer) dialTCP(ctx context.Context, addr string, opt tcp.Options) (Conn, error) {
 	if d.fakeTCP != nil {
 		return d.fakeTCP(ctx, addr, opt)

@@ -134,6 +134,7 @@ func (j *evaluator) checkHost() {
 
 var featureNames = map[string]string{"tun": "`mpbond primary --tun`", "run": "`mpbond run`"}
 
+// checkProcessor reports whether the processors were busy while rates were measured.
 func (j *evaluator) checkProcessor() {
 	h := j.facts.Host
 	switch {
@@ -330,6 +331,7 @@ func (s Server) firstAddress() string {
 const blackHoleHint = "set a smaller MTU on the link (`ip link set dev NAME mtu 1280`), or have the " +
 	"firewall let ICMP \"too big\" pass"
 
+// checkStalls reports bulk data that stalled on a subflow, and rates that could not be measured.
 func (j *evaluator) checkStalls(l Subflow) {
 	for _, d := range []struct {
 		name string

@@ -17,6 +17,7 @@ import (
 	"mpbond/node/probe"
 )
 
+// inspectHost collects what the doctor needs to know about this device and its networks.
 func inspectHost(ctx context.Context) Host {
 	h := Host{Uplinks: listUplinks(), IPv6: probe.HasIPv6(), Public: hasPublicAddress()}
 	err := probe.CheckResolver(ctx)

@@ -160,6 +160,7 @@ func (o *ownBond) closeBond() {
 	o.endpoint.Close(ctx)
 }
 
+// dialProbe opens a stream to the server's probe, bound to the one subflow of this bond.
 func (o *ownBond) dialProbe(context.Context) (net.Conn, error) {
 	c, err := o.endpoint.Dial(probe.Dest(ownSubflowID), wire.ModeBond, 0)
 	if err != nil {
@@ -202,6 +203,7 @@ func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Con
 	}
 }
 
+// runProbe makes one measurement over a connection of its own.
 func runProbe(ctx context.Context, dial func(context.Context) (net.Conn, error), a probe.Request,
 	now func() time.Time) (probe.Measurement, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout+time.Duration(a.Ms)*time.Millisecond)

@@ -348,6 +348,7 @@ func (e *Endpoint) dispatchSegments(now time.Time) {
 	}
 }
 
+// handleTimer samples all hops, runs the bond's tick and handles what follows.
 func (e *Endpoint) handleTimer() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

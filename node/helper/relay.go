@@ -66,6 +66,8 @@ type direction struct {
 	wake           chan struct{} // shared by both directions
 }
 
+// newRelay returns a relay between a pipe and an HS-path, with a buffer of that size in each
+// direction. It does not run yet.
 func newRelay(p *pipe.Link, hs *pipe.HSPath, buffer int) *relay {
 	r := &relay{pipe: p, hs: hs, done: make(chan struct{})}
 	wake := make(chan struct{}, 1)

@@ -70,6 +70,7 @@ type Direction struct {
 	Congestion *api.Congestion `json:"congestion,omitempty"`
 }
 
+// describeDirection returns the state of a direction for status output.
 func (d *direction) describeDirection() Direction {
 	now, most := d.ring.Held()
 	one := Direction{d.bytesRead.Load(), now, most, unit.Rate(d.rate.Load()), nil}

@@ -92,6 +92,7 @@ type target struct {
 	primaryTrouble peerTrouble
 }
 
+// setState sets the state of the target, why it fails, and since when it is ready or failing.
 func (t *target) setState(state string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -30,6 +30,7 @@ func (e *Edge) openStream(ctx context.Context, dest string) (net.Conn, error) {
 	return c, err
 }
 
+// dialAround dials a destination around the bond, if this device can.
 func (e *Edge) dialAround(ctx context.Context, network, dest string) (net.Conn, error) {
 	if e.cfg.Around == nil {
 		return nil, wire.Reset{Code: wire.CodeForbidden, Text: "this device cannot connect around the bond"}

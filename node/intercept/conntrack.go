@@ -42,6 +42,7 @@ const (
 	ctaProtoDstPort = 3
 )
 
+// newConntrack opens a socket to the kernel's connection tracking and checks that queries work.
 func newConntrack() (*conntrack, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

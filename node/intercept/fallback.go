@@ -205,6 +205,8 @@ func (f *fallbackConn) Reset() {
 	f.closeBoth(func(c net.Conn) error { splice.Reset(c); return nil }) //nolint:errcheck // always nil
 }
 
+// closeBoth ends the bond's connection, if it is not answered yet, and the one that is in use in
+// the end, by calling how.
 func (f *fallbackConn) closeBoth(how func(net.Conn) error) error {
 	select {
 	case <-f.answered:

@@ -166,6 +166,7 @@ func (f *appFlow) goDirect(r *PacketRefusal) {
 	f.wg.Go(func() { f.carryDirect(f.edge.cfg.Direct, r.Dest) })
 }
 
+// mayGoDirect reports whether a refused destination may be reached around the bond.
 func (f *appFlow) mayGoDirect(r *PacketRefusal) bool {
 	if f.edge.cfg.Direct == nil || !mayWorkDirect(wire.Reset{Code: r.Code}) {
 		return false

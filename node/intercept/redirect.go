@@ -145,6 +145,7 @@ func cgroupFault(err error) error {
 		"cgroups (version 2) are unusable here: start the app as a user of its own with --user, or "+proxyHint)
 }
 
+// nftFault explains an error of loading rules to the user.
 func nftFault(err error) error {
 	err = fmt.Errorf("loading redirect rules: %w", err)
 	if errors.Is(err, os.ErrPermission) {
@@ -272,6 +273,8 @@ func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
 	}
 }
 
+// matchApp returns the expressions that match packets of a user or, if user is nil, of the control
+// group.
 func (r *Redirect) matchApp(user *uint32) []expr.Any {
 	if user != nil {
 		return matchMeta(expr.MetaKeySKUID, binaryutil.NativeEndian.PutUint32(*user))
@@ -301,6 +304,7 @@ func matchDestPort(port uint16) []expr.Any {
 	}
 }
 
+// matchDestAddr returns the expressions that match packets to addresses of a prefix.
 func matchDestAddr(p netip.Prefix) []expr.Any {
 	family, offset := byte(unix.NFPROTO_IPV4), uint32(16)
 	if p.Addr().Is6() {

@@ -188,6 +188,7 @@ func (p *helperPool) authenticate(ctx context.Context, c pipe.Conn, visit *tcp.S
 	return w
 }
 
+// trackConn adds a connection to conns if on is set, else it removes it.
 func (p *helperPool) trackConn(c net.Conn, on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -139,6 +139,7 @@ func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	return a, nil
 }
 
+// toPolicyFlow returns a flow of the API as package policy sees it.
 func toPolicyFlow(f api.PolicyFlow) policy.Flow {
 	flow := policy.Flow{
 		Dest: net.JoinHostPort(strings.Trim(f.Host, "[]"), strconv.Itoa(int(f.Port))),

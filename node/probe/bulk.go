@@ -40,6 +40,7 @@ type rateMeter struct {
 // meterInterval is the least time between samples.
 const meterInterval = 10 * time.Millisecond
 
+// addBytes counts n bytes that arrived now. Samples are at least meterInterval apart.
 func (m *rateMeter) addBytes(now time.Time, n unit.Bytes) {
 	last := len(m.at) - 1
 	if last < 0 {

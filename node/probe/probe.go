@@ -135,6 +135,7 @@ func writeLine(c net.Conn, v any) error {
 	return err
 }
 
+// readLine reads a line of JSON, of at most maxLine bytes, into a value.
 func readLine(r *bufio.Reader, into any) error {
 	var line []byte
 	for len(line) < maxLine {

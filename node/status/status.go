@@ -157,6 +157,7 @@ func describeReason(r sched.Reason) string {
 	return r.String()
 }
 
+// describeDecision returns a decision of the scheduler for the API.
 func describeDecision(d bond.Decision) api.Decision {
 	a := api.Decision{T: d.At, RemainingBytes: d.Remaining, DiffBytes: d.Diff, Reason: describeReason(d.Reason)}
 	if !d.Wait {

@@ -44,7 +44,8 @@ func (j *job) acceptResponse(a response, url string) (*part, error) {
 	return to, nil
 }
 
-// hasUserinfo reports whether a URL contains credentials. URLs of redirects lack them.
+// hasUserinfo reports whether a URL contains credentials, or may: it is invalid. URLs of redirects
+// lack them.
 func hasUserinfo(s string) bool {
 	u, err := url.Parse(s)
 	return err != nil || u.User != nil

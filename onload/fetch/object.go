@@ -127,7 +127,7 @@ func (o *object) acceptResponse(j *job, a response) (*part, error) {
 	return p, nil
 }
 
-// checkSpace returns an error unless the disk has room for a file of the size.
+// checkSpace returns an error if the disk is known to lack room for a file of the size.
 func (p *part) checkSpace(size unit.Bytes) error {
 	need := size - unit.Bytes(userfile.DiskUsage(p.file))
 	free, ok := userfile.FreeSpace(p.file)

@@ -190,7 +190,8 @@ func (p *part) hasJournal() bool {
 	return err == nil && !p.temp
 }
 
-// recreate removes the part file and creates a new one, since jobs may still write to the old one.
+// recreate removes the part file and its journal and creates a new part file, since jobs may still
+// write to the old one.
 func (p *part) recreate() (*part, error) {
 	p.discard()
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|userfile.NoFollow, 0o600)

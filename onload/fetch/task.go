@@ -201,7 +201,7 @@ func (t *task) saveJournal(o *object, now time.Time) {
 	})
 }
 
-// ReportProgress implements transfer.Task.
+// ReportProgress implements transfer.Task. It also starts to write the journals that are due.
 func (t *task) ReportProgress(now time.Time) {
 	p := Progress{Devices: t.loop.Usage(now)}
 	for _, o := range t.objects {

@@ -13,6 +13,7 @@ type levelMeter struct {
 	atPeak int64   // samples that reach it
 }
 
+// addSamples adds the peak and the power of every eighth sample.
 func (m *levelMeter) addSamples(samples []complex64) {
 	top, at, power := m.peak, m.atPeak, 0.0
 	for i := 0; i < len(samples); i += 8 {

@@ -27,6 +27,7 @@ func newParallelDecoder(r *lte.Receiver, maxJobs int) *parallelDecoder {
 	return s
 }
 
+// startJob decodes a task in a goroutine. If maxJobs are running it first finishes the oldest.
 func (s *parallelDecoder) startJob(w *lte.DecodeTask) {
 	for len(s.jobs) >= s.maxJobs {
 		s.finishOldest()

@@ -118,6 +118,8 @@ func (s *Server) Recorder(carriers int) *Recorder {
 	}}
 }
 
+// acceptLoop serves clients until the listener is closed. Those that come before the head of the
+// stream is known are served later.
 func (s *Server) acceptLoop() {
 	for {
 		conn, err := s.ln.Accept()

@@ -215,6 +215,7 @@ func (i *Reader) Read() (Subframe, error) {
 	return s, nil
 }
 
+// readGrant reads a grant and checks its values.
 func (i *Reader) readGrant() (Grant, error) {
 	var h [4]byte
 	if _, err := io.ReadFull(i.r, h[:]); err != nil {

@@ -198,6 +198,7 @@ func (w *Window) evictUntil(number int64) {
 	}
 }
 
+// dropOldest removes the oldest subframe from the sums of the window.
 func (w *Window) dropOldest() {
 	t := &w.slots[w.head]
 	for _, h := range t.shares {

@@ -40,6 +40,7 @@ func newLogIntegerHistogram(decades int) histogram {
 	return s
 }
 
+// addValue counts a value. The first and last bins take what lies beyond them.
 func (s *histogram) addValue(v float64) {
 	i := 0
 	switch {

@@ -95,6 +95,7 @@ type MCS struct {
 	Retransmitted   float64 `json:"retransmitted"` // part of all transmissions
 }
 
+// averages returns the load: parts of all PRBs, and users per window.
 func (l loadSums) averages() Load {
 	o := Load{Used: l.partOfPRB(l.down), Uplink: l.partOfPRB(l.up), Blocks: l.blocks,
 		Retransmitted: quotient(l.retransmitted, l.blocks)}

@@ -123,6 +123,7 @@ func (t *cellTally) advanceTo(number int64) bool {
 	return true
 }
 
+// endHour stores the sums of the hour, of at most maxHours, and begins the next.
 func (t *cellTally) endHour() {
 	t.hour.userCount, t.hour.dataUserCount = t.users.count(), t.dataUsers.count()
 	if len(t.hours) == maxHours {

@@ -231,6 +231,8 @@ type symbolStats struct {
 	slope         complex128
 }
 
+// measureSymbol measures signal, noise and slope over frequency from the raw estimates of one
+// symbol.
 func (e *channelEstimator) measureSymbol(symbol int) (l symbolStats) {
 	h := e.rawEstimates[symbol]
 	for m := 1; m < len(h); m++ {

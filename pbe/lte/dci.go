@@ -274,6 +274,7 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 	return f.isPadding()
 }
 
+// parseFormat1C parses the fields of format 1C. It returns false if they are impossible.
 func (c Cell) parseFormat1C(d *DCI, f bitReader) bool {
 	second := c.PRB >= 50 && f.readBits(1) == 1
 	rows := c.virtualBlockCount(false) / c.format1CStep()

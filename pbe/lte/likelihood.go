@@ -40,6 +40,7 @@ type locationStats struct {
 	weight float64 // half the sum of the weights
 }
 
+// measureLocation returns the sums of the statistics of elements.
 func measureLocation(elements []cceStats) (s locationStats) {
 	for i := range elements {
 		e := &elements[i]

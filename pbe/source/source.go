@@ -138,6 +138,7 @@ type idleConn struct {
 	kind *Kind
 }
 
+// Read is net.Conn's Read. It fails after the idle timeout of the kind.
 func (l *idleConn) Read(b []byte) (int, error) {
 	if l.kind.IdleTimeout > 0 {
 		if err := l.SetReadDeadline(time.Now().Add(l.kind.IdleTimeout)); err != nil {
@@ -160,6 +161,7 @@ type fifoReader struct {
 	started bool
 }
 
+// Read waits for the first writer of a FIFO; the end of later ones is the end of the input.
 func (f *fifoReader) Read(b []byte) (int, error) {
 	for {
 		n, err := f.File.Read(b)

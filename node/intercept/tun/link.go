@@ -113,6 +113,7 @@ func (l *link) writePacket(packet []byte) error {
 	return l.writeParts([][]byte{make([]byte, vnetLen), packet})
 }
 
+// writeParts writes one packet, given in parts, and waits while the interface has no room.
 func (l *link) writeParts(parts [][]byte) error {
 	var werr error
 	err := l.raw.Write(func(fd uintptr) bool {

@@ -88,6 +88,8 @@ func newStack(l *link, e edge, log *slog.Logger) (*netstack, error) {
 	return n, nil
 }
 
+// configureStack sets the options of TCP, the handlers of TCP and UDP, and the interface, which
+// accepts packets to every address.
 func (n *netstack) configureStack() tcpip.Error {
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
 	for _, o := range []tcpip.SettableTransportProtocolOption{
