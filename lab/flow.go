@@ -45,14 +45,14 @@ type FlowSpec struct {
 // FlowResult is the result of one set in one repetition. It counts unless it is Disturbed or has an
 // Error.
 type FlowResult struct {
-	Set       string       `json:"controllers"`
-	Rep       int          `json:"rep"`
-	Phases    []FlowPhase  `json:"phases"`
-	Seconds   []FlowSecond `json:"seconds"`
-	Resent    []int64      `json:"resent"` // packets, by flow
-	Disturbed bool         `json:"disturbed"`
-	Discarded int          `json:"discarded"` // disturbed tries before this one
-	Lateness  Lateness     `json:"lateness"`  // of the worst phase
+	Set           string       `json:"controllers"`
+	Rep           int          `json:"rep"`
+	Phases        []FlowPhase  `json:"phases"`
+	Seconds       []FlowSecond `json:"seconds"`
+	Retransmitted []int64      `json:"retransmitted_packets"` // by flow
+	Disturbed     bool         `json:"disturbed"`
+	Discarded     int          `json:"discarded"` // disturbed tries before this one
+	Lateness      Lateness     `json:"lateness"`  // of the worst phase
 	// Starved is the longest time that an ordinary program waited for a processor. Sender and
 	// receiver may have waited as long.
 	Starved time.Duration `json:"starved_ns"`
@@ -305,8 +305,8 @@ type flowSource struct {
 
 // flowOutcome is Outcome of pbe/flow.
 type flowOutcome struct {
-	SlotBytes []unit.Bytes `json:"slot_bytes"`
-	Resent    int64        `json:"retransmitted_packets"`
+	SlotBytes     []unit.Bytes `json:"slot_bytes"`
+	Retransmitted int64        `json:"retransmitted_packets"`
 }
 
 // startSource starts the program and returns when all flows are connected.
@@ -422,7 +422,7 @@ func (w *flowRun) meanCapacity(link string, from, to time.Duration) (unit.Rate, 
 // addOutcomes adds the sink's counts to phases and seconds.
 func (r *FlowResult) addOutcomes(outcomes []flowOutcome) {
 	for _, o := range outcomes {
-		r.Resent = append(r.Resent, o.Resent)
+		r.Retransmitted = append(r.Retransmitted, o.Retransmitted)
 		rate := func(from, to float64) unit.Rate {
 			a, b := int(from/flowSlot.Seconds()+0.5), int(to/flowSlot.Seconds()+0.5)
 			a, b = min(a, len(o.SlotBytes)), min(b, len(o.SlotBytes))

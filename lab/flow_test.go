@@ -42,7 +42,7 @@ func TestFlows(t *testing.T) {
 	for i, set := range p.Sets {
 		r := got[set]
 		flows := 1 + i/2
-		if r.Error != "" || len(r.Phases) != 2 || len(r.Seconds) < 2 || len(r.Resent) != flows {
+		if r.Error != "" || len(r.Phases) != 2 || len(r.Seconds) < 2 || len(r.Retransmitted) != flows {
 			t.Fatalf("%s: %+v", set, r)
 		}
 		for j, ph := range r.Phases {

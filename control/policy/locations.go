@@ -19,7 +19,9 @@ const (
 // been, so that the first stream there needs no guess. A location is an opaque name, see
 // device.Location. The JSON is the format of the primary's file. The zero Locations is empty.
 type Locations struct {
-	List map[string]*Location `json:"places,omitempty"`
+	List map[string]*Location `json:"locations,omitempty"`
+	// OldList is List in files of former versions. Trim moves it there.
+	OldList map[string]*Location `json:"places,omitempty"`
 }
 
 // Location holds the records of one location, by device.
@@ -38,8 +40,8 @@ type SubflowRecord struct {
 }
 
 // Lookup returns the record of a device's subflows at a location.
-func (p *Locations) Lookup(place, device string) SubflowRecord {
-	if at := p.List[place]; at != nil {
+func (p *Locations) Lookup(location, device string) SubflowRecord {
+	if at := p.List[location]; at != nil {
 		return at.Devices[device]
 	}
 	return SubflowRecord{}
@@ -47,17 +49,17 @@ func (p *Locations) Lookup(place, device string) SubflowRecord {
 
 // Record adds a measurement; a rate of 0 is none. Half of a rise counts at once. Of a fall an
 // eighth counts, since the app may not have needed more.
-func (p *Locations) Record(now time.Time, place, device string, s SubflowRecord) {
-	if len(place) > maxName || len(device) > maxName {
+func (p *Locations) Record(now time.Time, location, device string, s SubflowRecord) {
+	if len(location) > maxName || len(device) > maxName {
 		return
 	}
 	if p.List == nil {
 		p.List = map[string]*Location{}
 	}
-	at := p.List[place]
+	at := p.List[location]
 	if at == nil {
 		at = &Location{Devices: map[string]SubflowRecord{}}
-		p.List[place] = at
+		p.List[location] = at
 	}
 	at.Last = now
 	old := at.Devices[device]
@@ -90,8 +92,13 @@ func learnRTT(old, now float64) float64 {
 	return old + (now-old)/64
 }
 
-// Trim drops entries beyond the bounds, those unseen for longest first, and malformed ones.
+// Trim drops entries beyond the bounds, those unseen for longest first, and malformed ones. Call it
+// after reading a file.
 func (p *Locations) Trim() {
+	if p.List == nil {
+		p.List = p.OldList
+	}
+	p.OldList = nil
 	for name, at := range p.List {
 		if at == nil || at.Devices == nil || len(name) > maxName {
 			delete(p.List, name)

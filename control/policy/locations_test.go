@@ -6,21 +6,23 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"mpbond/base/unit"
 )
 
-func TestPlaces(t *testing.T) {
+// TestLocations checks what is learnt at locations, the bounds, and that files are read.
+func TestLocations(t *testing.T) {
 	var p Locations
 	now := time.Unix(1e9, 0)
-	note := func(place, device string, down unit.Rate, rtt float64) {
+	note := func(location, device string, down unit.Rate, rtt float64) {
 		now = now.Add(time.Second)
-		p.Record(now, place, device, SubflowRecord{Down: down, RTTms: rtt})
+		p.Record(now, location, device, SubflowRecord{Down: down, RTTms: rtt})
 	}
 	if p.Lookup("home", "wlan0") != (SubflowRecord{}) {
-		t.Error("it knows a place where it has not been")
+		t.Error("it knows a location where it has not been")
 	}
 	note("home", "wlan0", 8*unit.Mbps, 50)
 	note("home", "wlan0", 0, 0)
@@ -48,17 +50,30 @@ func TestPlaces(t *testing.T) {
 	if len(p.List) != maxLocations || len(p.List["home"].Devices) != maxDevices ||
 		p.Lookup("hotel 199", "wlan0").Down == 0 || p.Lookup("home", "device 199").Down == 0 ||
 		p.Lookup("hotel 3", "wlan0").Down != 0 {
-		t.Errorf("%d places, %d devices at home", len(p.List), len(p.List["home"].Devices))
+		t.Errorf("%d locations, %d devices at home", len(p.List), len(p.List["home"].Devices))
 	}
-	for _, bad := range []string{`{"places":{"a":null}}`, `{"places":{"a":{"devices":null}}}`,
-		`{"places":{"a":{"devices":{"b":{"down_bps":-1}}}}}`,
+	for _, former := range []bool{false, true} {
+		text := `{"locations":{"a":{"devices":{"b":{"rtt_ms":7}}}}}`
+		if former {
+			text = strings.Replace(text, "locations", "places", 1)
+		}
+		var p Locations
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Fatal(err)
+		}
+		if p.Trim(); p.Lookup("a", "b").RTTms != 7 || p.OldList != nil {
+			t.Errorf("%s: %+v", text, p)
+		}
+	}
+	for _, bad := range []string{`{"places":{"a":null}}`, `{"locations":{"a":{"devices":null}}}`,
+		`{"locations":{"a":{"devices":{"b":{"down_bps":-1}}}}}`,
 		`{"places":{"a":{"devices":{"b":{"rtt_ms":-1}}}}}`} {
 		var p Locations
 		if err := json.Unmarshal([]byte(bad), &p); err != nil {
 			t.Fatal(err)
 		}
 		if p.Trim(); p.Lookup("a", "b") != (SubflowRecord{}) {
-			t.Errorf("%s is believed", bad)
+			t.Errorf("%s is accepted", bad)
 		}
 		p.Record(now, "a", "b", SubflowRecord{Down: 1})
 	}

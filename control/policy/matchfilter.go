@@ -11,12 +11,12 @@ import (
 // matchFilter is a necessary condition of a rule. It rejects most rules for most flows, and takes
 // about 50 contiguous bytes.
 type matchFilter struct {
-	app, domain        string    // suffixes that the executable's path and the name must have
-	address            [2]uint32 // least and greatest IPv4 address
-	port               [2]uint16
+	app, domain          string    // suffixes that the executable's path and the name must have
+	address              [2]uint32 // least and greatest IPv4 address
+	port                 [2]uint16
 	needsName, needsAddr bool
-	needsProcess        bool
-	v6                 bool // the rule has IPv6 addresses
+	needsProcess         bool
+	v6                   bool // the rule has IPv6 addresses
 }
 
 // newMatchFilter returns the filter of a rule.

@@ -73,25 +73,25 @@ func (m *locationMemory) loadFrom(file string) error {
 
 // ratesHere returns what a device's subflows carried at this location before; zero if unknown.
 func (m *locationMemory) ratesHere(name string) (seen policy.SubflowRecord) {
-	place, err := m.currentLocation()
-	if err != nil || place == "" {
+	location, err := m.currentLocation()
+	if err != nil || location == "" {
 		return seen
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.rates.Lookup(place, name)
+	return m.rates.Lookup(location, name)
 }
 
 // recordRates adds what the subflows carried lately to the memory, and saves it when due. It is
 // called each second.
 func (m *locationMemory) recordRates(list []endpoint.SteadyRate, log *slog.Logger) {
 	if len(list) > 0 {
-		if place, err := m.currentLocation(); err == nil && place != "" {
+		if location, err := m.currentLocation(); err == nil && location != "" {
 			m.mu.Lock()
 			for _, r := range list {
 				m.rates.Record(
 					time.Now(),
-					place,
+					location,
 					r.Device,
 					policy.SubflowRecord{Down: r.Rx, Up: r.Tx, RTTms: float64(r.RTT.Microseconds()) / 1e3},
 				)

@@ -16,9 +16,9 @@ import (
 	"mpbond/control/policy"
 )
 
-// TestPlacesFile: learnt rates are read back from the file even after a kill; a broken file is
+// TestLocationsFile: learnt rates are read back from the file even after a kill; a broken file is
 // reported and kept aside.
-func TestPlacesFile(t *testing.T) {
+func TestLocationsFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "places.json")
 	var p locationMemory
 	if err := p.loadFrom(file); err != nil {

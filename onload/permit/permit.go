@@ -20,6 +20,7 @@
 package permit
 
 import (
+	"cmp"
 	"time"
 
 	"mpbond/onload/allowance"
@@ -54,20 +55,23 @@ type wireAnswer struct {
 	Granted    bool    `json:"granted"`
 	Cell       string  `json:"cell"`
 	Load       float64 `json:"load"`
-	Seconds    float64 `json:"seconds,omitempty"`       // validity of the permit
-	Why        string  `json:"why,omitempty"`           // reason of a refusal
-	RetryAfter float64 `json:"again_seconds,omitempty"` // when to ask again
+	Seconds    float64 `json:"seconds,omitempty"` // validity of the permit
+	Why        string  `json:"why,omitempty"`     // reason of a refusal
+	RetryAfter float64 `json:"retry_after_seconds,omitempty"`
+	// OldRetryAfter is RetryAfter for and from former versions.
+	OldRetryAfter float64 `json:"again_seconds,omitempty"`
 }
 
 // toWireAnswer converts an answer for the wire.
 func toWireAnswer(a allowance.Answer) wireAnswer {
-	return wireAnswer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Reason, a.RetryAfter.Seconds()}
+	retry := a.RetryAfter.Seconds()
+	return wireAnswer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Reason, retry, retry}
 }
 
 // toAnswer converts an answer from the wire.
 func (a wireAnswer) toAnswer() allowance.Answer {
 	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: secondsToDuration(a.Seconds),
-		Reason: a.Why, RetryAfter: secondsToDuration(a.RetryAfter)}
+		Reason: a.Why, RetryAfter: secondsToDuration(cmp.Or(a.RetryAfter, a.OldRetryAfter))}
 }
 
 // secondsToDuration converts seconds from the wire; invalid values become 0.

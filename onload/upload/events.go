@@ -81,7 +81,7 @@ func (t *task) finishStep(f *file, w *transfer.Worker, err error) {
 func (t *task) markDone(f *file) {
 	f.state = done
 	x := t.journaled.newEntry(f)
-	x.Done, x.Twice = f.proof, f.maybeDuplicate
+	x.Done, x.MaybeDuplicate = f.proof, f.maybeDuplicate
 	t.journaled.saveEntry(x)
 	if t.OnConfirmed != nil {
 		t.OnConfirmed(f.sentInfo())

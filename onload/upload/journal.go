@@ -23,9 +23,10 @@ type entry struct {
 	Size    unit.Bytes `json:"size"`
 	Changed time.Time  `json:"changed"`
 
-	Done  Proof  `json:"done,omitempty"`  // confirmed
-	Twice bool   `json:"twice,omitempty"` // may be stored twice
-	Key   string `json:"key,omitempty"`   // idempotency key of a form
+	Done           Proof  `json:"done,omitempty"`            // confirmed
+	MaybeDuplicate bool   `json:"maybe_duplicate,omitempty"` // may be stored twice
+	OldDuplicate   bool   `json:"twice,omitempty"`           // MaybeDuplicate in journals of former versions
+	Key            string `json:"key,omitempty"`             // idempotency key of a form
 	// the server may have it: a form, or a file that must not replace one
 	Begun  bool         `json:"begun,omitempty"`
 	Upload string       `json:"upload,omitempty"` // S3: ID of a multipart upload
@@ -52,6 +53,7 @@ func (k *KnownUploads) LoadEntry(line []byte) error {
 	if e.Path == "" || e.URL == "" || e.Size < 0 {
 		return errors.New("journal entry without a valid file")
 	}
+	e.MaybeDuplicate, e.OldDuplicate = e.MaybeDuplicate || e.OldDuplicate, false
 	k.putEntry(e)
 	return nil
 }
@@ -132,7 +134,7 @@ func (n *fileJournal) restoreFile(f *file) {
 	}
 	switch {
 	case old.Done != "":
-		f.state, f.proof, f.earlier, f.maybeDuplicate = done, old.Done, true, old.Twice
+		f.state, f.proof, f.earlier, f.maybeDuplicate = done, old.Done, true, old.MaybeDuplicate
 	case old.Begun:
 		f.maybeStored = true
 		if old.Key != "" {

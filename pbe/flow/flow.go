@@ -50,8 +50,8 @@ type Flow struct {
 type Outcome struct {
 	// SlotBytes is the payload received in each slot since the beginning.
 	SlotBytes []unit.Bytes `json:"slot_bytes"`
-	// Resent counts packets sent again.
-	Resent int64 `json:"retransmitted_packets"`
+	// Retransmitted counts packets sent again.
+	Retransmitted int64 `json:"retransmitted_packets"`
 }
 
 // CheckController returns an error if no controller has that name. It does not check whether the

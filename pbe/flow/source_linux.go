@@ -30,8 +30,8 @@ type flowStream interface {
 	io.Writer
 	// WaitWritable blocks while enough bytes wait to be sent.
 	WaitWritable() error
-	// Resent returns the number of packets sent again.
-	Resent() int64
+	// Retransmitted returns the number of packets sent again.
+	Retransmitted() int64
 	// Abort ends the connection at once.
 	Abort() error
 }
@@ -73,7 +73,7 @@ func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
 	}
 	outcomes := make([]Outcome, len(streams))
 	for i, s := range streams {
-		outcomes[i].Resent = s.Resent()
+		outcomes[i].Retransmitted = s.Retransmitted()
 		_ = s.Abort()
 	}
 	for i, f := range job.Flows {
@@ -133,8 +133,8 @@ func joinHostPort(addr string, n int) string { return net.JoinHostPort(addr, str
 // udpStream is a flow over pbe/transport.
 type udpStream struct{ *transport.Conn }
 
-// Resent implements flowStream.
-func (o udpStream) Resent() int64 {
+// Retransmitted implements flowStream.
+func (o udpStream) Retransmitted() int64 {
 	h, _ := o.Probe()
 	return int64(h.Retransmitted)
 }
@@ -142,8 +142,8 @@ func (o udpStream) Resent() int64 {
 // hopStream is a flow over TCP as mpbond's subflows use it.
 type hopStream struct{ *tcp.Conn }
 
-// Resent implements flowStream.
-func (o hopStream) Resent() int64 {
+// Retransmitted implements flowStream.
+func (o hopStream) Retransmitted() int64 {
 	h, _ := o.Probe()
 	return int64(h.Retransmitted)
 }
@@ -183,8 +183,8 @@ func dialTCP(ctx context.Context, addr, controller string) (flowStream, error) {
 // WaitWritable implements flowStream. Writes to the kernel block by themselves.
 func (tcpStream) WaitWritable() error { return nil }
 
-// Resent implements flowStream.
-func (k tcpStream) Resent() (n int64) {
+// Retransmitted implements flowStream.
+func (k tcpStream) Retransmitted() (n int64) {
 	_ = k.raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			n = int64(info.Total_retrans)

@@ -318,7 +318,7 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 		WireOut:       e.counts.wireOut,
 		PathMTU:       e.packetSize(),
 		Packets:       e.counts.packets,
-		Retransmitted: e.sender.resentSegments,
+		Retransmitted: e.sender.retransmittedSegments,
 	}
 	if p, ok := e.controller.(interface{ Status() cc.PBEStatus }); ok {
 		if st := p.Status(); st.Feedback.Capacity > 0 {

@@ -386,7 +386,7 @@ func (d *digestRun) recordState(i int) {
 		e.receiver.readOffset, uint64(e.receiver.readableBytes()), uint64(e.sender.unsentBytes()), e.sender.buf.base,
 		e.sender.acked.Size(), uint64(e.mtu.size), boolValue(e.closing.err != nil), boolValue(e.sender.isFlushed()),
 		uint64(e.radio.incoming.Capacity),
-		c.packets, e.sender.resentSegments, e.loss.lostCount, e.loss.spuriousCount, c.wireOut, c.wireIn, c.duplicate,
+		c.packets, e.sender.retransmittedSegments, e.loss.lostCount, e.loss.spuriousCount, c.wireOut, c.wireIn, c.duplicate,
 		c.tooOld)
 }
 

@@ -262,7 +262,7 @@ func TestOvertaking(t *testing.T) {
 		queue: 200 * time.Millisecond}, 1)
 	w.transfer(4<<20, 0)
 	if l, packets := &w.engines[0].loss, w.engines[0].counts.packets; l.spuriousCount > packets/50 {
-		t.Errorf("%d of %d packets were resent without need", l.spuriousCount, packets)
+		t.Errorf("%d of %d packets were retransmitted without need", l.spuriousCount, packets)
 	}
 }
 

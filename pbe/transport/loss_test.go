@@ -47,7 +47,8 @@ func TestHeldBack(t *testing.T) {
 		for what, held := range map[string][2]bool{"both": {true, true}, "data": {true, false},
 			"acknowledgements": {false, true}} {
 			w, before := newLoadedWorld(t, ctl)
-			resent, mtu, until := w.engines[0].sender.resentSegments, w.engines[0].mtu.size, w.now+700*time.Millisecond
+			retransmitted, mtu := w.engines[0].sender.retransmittedSegments, w.engines[0].mtu.size
+			until := w.now + 700*time.Millisecond
 			var flying []flight // packets in flight are delayed too
 			for w.packets.Len() > 0 {
 				_, f := w.packets.Pop()
@@ -71,10 +72,10 @@ func TestHeldBack(t *testing.T) {
 			after := w.measure(2 * time.Second)
 			e := w.engines[0]
 			t.Logf("%s, %s: %v before, %v after, %d sent again", name, what, before, after,
-				e.sender.resentSegments-resent)
-			if float64(after) < 0.9*float64(before) || e.sender.resentSegments != resent {
+				e.sender.retransmittedSegments-retransmitted)
+			if float64(after) < 0.9*float64(before) || e.sender.retransmittedSegments != retransmitted {
 				t.Errorf("%s, %s: %v, %v before; %d sent again", name, what, after, before,
-					e.sender.resentSegments-resent)
+					e.sender.retransmittedSegments-retransmitted)
 			}
 			if e.mtu.size != mtu || mtu != 1472 {
 				t.Errorf("%s, %s: packets of %d, %d before", name, what, e.mtu.size, mtu)

@@ -21,16 +21,16 @@ const (
 // window. It builds STREAM and FIN frames. Offsets are in bytes of the stream. It knows neither
 // packets nor times. It copies its input. It is not safe for concurrent use.
 type sender struct {
-	buf            ringBuffer       // from the first unacknowledged byte
-	written        uint64           // offset after the last written byte
-	next           uint64           // offset of the first byte never sent
-	lost           span.Set[uint64] // ranges to send again
-	acked          span.Set[uint64] // acknowledged ranges above buf.base
-	maxData        uint64           // the peer accepts bytes below this offset
-	fin            bool             // the application has closed its side
-	finSent        bool
-	finAcked       bool
-	resentSegments uint64 // segments sent again
+	buf                   ringBuffer       // from the first unacknowledged byte
+	written               uint64           // offset after the last written byte
+	next                  uint64           // offset of the first byte never sent
+	lost                  span.Set[uint64] // ranges to send again
+	acked                 span.Set[uint64] // acknowledged ranges above buf.base
+	maxData               uint64           // the peer accepts bytes below this offset
+	fin                   bool             // the application has closed its side
+	finSent               bool
+	finAcked              bool
+	retransmittedSegments uint64 // segments sent again
 }
 
 // segment is the part of the stream in one packet: bytes from lo up to hi (none if they are equal),
@@ -90,7 +90,7 @@ func (s *sender) appendData(b []byte, room int) ([]byte, segment) {
 	case len(s.lost) > 0:
 		first := s.lost.TakeFirst(n)
 		seg.lo, seg.hi = first.From, first.To
-		s.resentSegments++
+		s.retransmittedSegments++
 	case s.next < s.written && s.next < s.maxData:
 		seg.lo = s.next
 		seg.hi = min(s.written, s.maxData, s.next+n)

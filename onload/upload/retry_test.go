@@ -100,8 +100,8 @@ func TestSilentLine(t *testing.T) {
 	})
 }
 
-// TestPrefersDeviceThatAnswered checks that steps prefer a device that has had a response over an idle one
-// that never had.
+// TestPrefersDeviceThatAnswered checks that steps prefer a device that has had a response over an
+// idle one that never had.
 func TestPrefersDeviceThatAnswered(t *testing.T) {
 	cfg := testConfig(t, Post, "http://photos.test/", nil)
 	cfg.Devices = []Device{{Name: "a"}, {Name: "b"}}

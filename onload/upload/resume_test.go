@@ -233,3 +233,16 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestFormerJournal checks that a field with its former name is read.
+func TestFormerJournal(t *testing.T) {
+	for _, field := range []string{"maybe_duplicate", "twice"} {
+		k := NewKnownUploads()
+		if err := k.LoadEntry([]byte(`{"path":"/a","url":"u","` + field + `":true}`)); err != nil {
+			t.Fatal(err)
+		}
+		if e := k.entries[entryKey{"", "/a", "u"}]; !e.MaybeDuplicate || e.OldDuplicate {
+			t.Errorf("%s: %+v", field, e)
+		}
+	}
+}

@@ -15,10 +15,10 @@ import (
 )
 
 var (
-	locationsFlag = flag.Int("places", 3, "places of TestPlaces; the paper has 40")
-	lengthFlag    = flag.Duration("place", 12*time.Second, "time of each flow of TestPlaces; the paper has 20s")
+	locationsFlag = flag.Int("locations", 3, "locations of TestLocations; the paper has 40")
+	lengthFlag    = flag.Duration("length", 12*time.Second, "time of each flow of TestLocations; the paper has 20s")
 	lossFlag      = flag.Float64("loss", 0,
-		"part of the packets that TestPlaces loses before the cells: then it judges nothing")
+		"part of the packets that TestLocations loses before the cells: then it checks nothing")
 )
 
 // fortyLocations are the results of forty locations with 20 s each: the median over all runs of
@@ -28,20 +28,20 @@ var fortyLocations = map[string]struct{ rate, delay float64 }{
 	"sprout": {2.39, 1.24}, "verus": {0.99, 0.15},
 }
 
-// TestPlaces runs locations with each controller, as often as -seeds says. It compares PBE-CC's
+// TestLocations runs locations with each controller, as often as -seeds says. It compares PBE-CC's
 // rate and p95 of the one-way delay with theirs, location by location. Flows are long enough for
-// the RTT probes of BBR and others every 10 s. All forty locations must match docs/explanation/pbe.md within a
-// tenth (minutes; row p1 of mpbond-lab exp has them too):
+// the RTT probes of BBR and others every 10 s. All forty locations must match
+// docs/explanation/pbe.md within a tenth (minutes; row p1 of mpbond-lab exp has them too):
 //
-//	go test -run TestPlaces -v -timeout 30m ./lab/virtual -places 40 -place 20s -seeds 5
-func TestPlaces(t *testing.T) {
+//	go test -run TestLocations -v -timeout 30m ./lab/virtual -locations 40 -length 20s -seeds 5
+func TestLocations(t *testing.T) {
 	rates, delays := map[string][]float64{}, map[string][]float64{}
 	activated, second := 0, 0
 	var internet, all time.Duration
 	for run := range uint64(*seedsFlag) {
-		for place := range uint64(*locationsFlag) {
+		for location := range uint64(*locationsFlag) {
 			for _, name := range cc.Names {
-				c := Location(place, run)
+				c := Location(location, run)
 				c.Length, c.Flows[0].Loss = *lengthFlag, *lossFlag
 				o := c.Run(name)
 				r := o.Flows[0]
@@ -80,7 +80,7 @@ func TestPlaces(t *testing.T) {
 			"%.2f (%.2f to %.2f) of the delay", name, middle(rates[name]), middle(delays[name]),
 			middle(rate), slices.Min(runs[0]), slices.Max(runs[0]), middle(delay), slices.Min(runs[1]),
 			slices.Max(runs[1]))
-		low, high := 0.9, 0.9 // of a few places
+		low, high := 0.9, 0.9 // of a few locations
 		switch x, ok := fortyLocations[name]; {
 		case *locationsFlag >= 40 && ok:
 			low, high = 0.9*x.rate, 1.1*x.delay
@@ -95,9 +95,9 @@ func TestPlaces(t *testing.T) {
 			t.Log(line)
 		}
 	}
-	t.Logf("a second carrier was activated at %d of %d places that have one; %.1f %% of the time in drain and internet",
+	t.Logf("a second carrier was activated at %d of %d locations that have one; %.1f %% of the time in drain and internet",
 		activated, second, 100*internet.Seconds()/all.Seconds())
 	if activated != second {
-		t.Errorf("a second carrier was activated at %d of %d places", activated, second)
+		t.Errorf("a second carrier was activated at %d of %d locations", activated, second)
 	}
 }
