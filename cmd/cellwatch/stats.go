@@ -188,8 +188,8 @@ func readMessages(in io.Reader, each func(census.Subframe)) error {
 	}
 	var list []lte.DCI
 	row := func(row *cell.Row) {
-		for c, told := range row.Received {
-			if told {
+		for c, received := range row.Received {
+			if received {
 				s := census.FromRecording(row.Cells[c], list[:0])
 				list = s.DCIs
 				each(s)

@@ -221,7 +221,7 @@ func (f *randomFlags) replay(out io.Writer) error {
 	return printOutcome(out, o)
 }
 
-// runTraced runs one scheduler, and writes its events if asked.
+// runTraced runs one scheduler, and with --trace writes its events.
 func (f *randomFlags) runTraced(n *network.Network, w *network.Workload, name string) (r network.Result, err error) {
 	options := f.options
 	r = network.RunMedianBond(n, name, w, options)

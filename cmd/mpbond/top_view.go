@@ -66,14 +66,14 @@ func (v *topView) applySnapshot(l topSnapshot) {
 	v.last, v.rows = l, nil
 	rates, before := map[string][]unit.Rate{}, map[string]relaySample{}
 	for _, s := range l.statuses {
-		lanes := v.listRows(s)
-		v.rows = append(v.rows, lanes)
-		for _, x := range lanes {
+		list := v.listRows(s)
+		v.rows = append(v.rows, list)
+		for _, x := range list {
 			if x.key == "" {
 				continue
 			}
-			list := append(v.rates[x.key], x.down+x.up)
-			rates[x.key] = list[max(0, len(list)-maxRates):]
+			all := append(v.rates[x.key], x.down+x.up)
+			rates[x.key] = all[max(0, len(all)-maxRates):]
 		}
 		if s.Helper != nil {
 			before[s.Role] = relaySample{l.at, s.Helper.RelayedBytes}
@@ -163,8 +163,8 @@ func (v *topView) drawView(width, height int) (rows []cli.Row) {
 			if !d.Self && !d.Online {
 				add(cli.StyleDim, "%s (%s) is away", d.Name, strings.Join(d.Roles, ", "))
 			}
-			if text, rests := describeDevice(d); text != "" {
-				add(cli.IfElse(rests, cli.StyleBad, cli.StyleDim), "%s: %s", d.Name, text)
+			if text, suspended := describeDevice(d); text != "" {
+				add(cli.IfElse(suspended, cli.StyleBad, cli.StyleDim), "%s: %s", d.Name, text)
 			}
 		}
 		for _, c := range s.Caps {

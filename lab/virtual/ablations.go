@@ -127,14 +127,14 @@ func delayFeedback(by time.Duration) func(*Case) {
 			if now == nil {
 				return
 			}
-			var told []cc.Radio
+			var reports []cc.Radio
 			var at []time.Duration
 			flows[0].Feedback = func(t time.Duration, p *Packet) cc.Radio {
-				told, at = append(told, now(t, p)), append(at, t)
+				reports, at = append(reports, now(t, p)), append(at, t)
 				for len(at) > 1 && at[1] < t-by {
-					told, at = told[1:], at[1:]
+					reports, at = reports[1:], at[1:]
 				}
-				return told[0]
+				return reports[0]
 			}
 		})
 	}

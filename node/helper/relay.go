@@ -178,7 +178,7 @@ func (r *relay) peerName(h pipe.Hop) string {
 }
 
 // closeRelay ends the relay at once. The first reason counts; nil means that both directions ended
-// in order. Otherwise both ends are told the reason.
+// in order. Otherwise it sends the reason to both ends.
 func (r *relay) closeRelay(err error) {
 	r.once.Do(func() {
 		r.err = err

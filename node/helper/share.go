@@ -75,16 +75,16 @@ type sharedConnCount struct {
 
 // sharedLink is an interface that is shared.
 type sharedLink struct {
-	down, up sharedDirection
-	ownSent  uint64 // bytes that the owner's direct subflows sent
+	down, up  sharedDirection
+	ownerSent uint64 // bytes that the owner's direct subflows sent
 }
 
 // sharedDirection is one direction of a link. It counts all bytes with headers.
 type sharedDirection struct {
-	sharedBytes, ownerBytes float64
-	otherTraffic            policy.OtherTraffic
-	limiter                 policy.LinkShare
-	grant                   policy.ShareDecision
+	sharedBytes, directBytes float64 // of relays for others; of the owner's direct subflows
+	otherTraffic             policy.OtherTraffic
+	limiter                  policy.LinkShare
+	grant                    policy.ShareDecision
 }
 
 // sharedRelay is the linkShare's view of a relay.
@@ -221,7 +221,7 @@ func (s *linkShare) updateShares(now time.Time) time.Duration {
 	}
 	s.lastCounters = seen
 	for name, link := range s.links {
-		link.down.updateGrant(now, s.totals[name].Rx, link.ownSent)
+		link.down.updateGrant(now, s.totals[name].Rx, link.ownerSent)
 		link.up.updateGrant(now, s.totals[name].Tx, 0)
 	}
 	s.divideGrants(now)
@@ -255,8 +255,8 @@ func (s *linkShare) countOwner(flows map[string]device.ConnBytes, seen map[any]d
 	for key, f := range flows {
 		rx, tx := s.movedSince(key, device.Counters{Rx: f.Rx, Tx: f.Tx}, seen)
 		if link := s.links[s.interfaceName(f.Local)]; link != nil {
-			link.addPayload(rx, tx, func(d *sharedDirection) *float64 { return &d.ownerBytes })
-			link.ownSent += uint64(tx)
+			link.addPayload(rx, tx, func(d *sharedDirection) *float64 { return &d.directBytes })
+			link.ownerSent += uint64(tx)
 		}
 	}
 }
@@ -353,14 +353,14 @@ func (l *sharedLink) addPayload(rx, tx float64, of func(*sharedDirection) *float
 
 // updateGrant asks policy how much may be shared. total is the interface's counter, 0 if there is
 // none.
-func (d *sharedDirection) updateGrant(now time.Time, total, ownSent uint64) {
-	own := uint64(d.ownerBytes)
+func (d *sharedDirection) updateGrant(now time.Time, total, ownerSent uint64) {
+	owner := uint64(d.directBytes)
 	if total > 0 {
-		own += d.otherTraffic.Observe(now, total, uint64(d.ownerBytes+d.sharedBytes))
+		owner += d.otherTraffic.Observe(now, total, uint64(d.directBytes+d.sharedBytes))
 	}
 	d.grant = d.limiter.Observe(
 		now,
-		policy.LinkBytes{Owner: own, Shared: uint64(d.sharedBytes), Total: total, Requested: ownSent},
+		policy.LinkBytes{Owner: owner, Shared: uint64(d.sharedBytes), Total: total, Requested: ownerSent},
 	)
 }
 

@@ -325,8 +325,8 @@ func TestLendTotals(t *testing.T) {
 				return len(w.h.relays.listSubflows()) == 2
 			})
 			first := sums()
-			if first.down.sharedBytes != 0 || first.up.sharedBytes != 0 || first.down.ownerBytes != 0 ||
-				first.ownSent != 0 {
+			if first.down.sharedBytes != 0 || first.up.sharedBytes != 0 || first.down.directBytes != 0 ||
+				first.ownerSent != 0 {
 				t.Errorf("before anything has moved: %+v", first)
 			}
 			const down, up = 2_000_000., 1_000_000.
@@ -378,10 +378,10 @@ func TestLendTotals(t *testing.T) {
 			step("b/2", device.ConnBytes{Rx: 9_000_000, Tx: 9_000_100}, true)
 			l := sums()
 			const rx, tx = 500_000., 100_100.
-			if math.Abs(l.down.ownerBytes-(rx*headerFactor+tx*ackFactor)) > 1 ||
-				math.Abs(l.up.ownerBytes-(tx*headerFactor+rx*ackFactor)) > 1 ||
-				l.ownSent != tx {
-				t.Errorf("owned: %.0f down, %.0f up, %d asked", l.down.ownerBytes, l.up.ownerBytes, l.ownSent)
+			if math.Abs(l.down.directBytes-(rx*headerFactor+tx*ackFactor)) > 1 ||
+				math.Abs(l.up.directBytes-(tx*headerFactor+rx*ackFactor)) > 1 ||
+				l.ownerSent != tx {
+				t.Errorf("direct: %.0f down, %.0f up, %d sent", l.down.directBytes, l.up.directBytes, l.ownerSent)
 			}
 			s.mu.Lock()
 			if s.totals["wwan0"] != counters["wwan0"] {

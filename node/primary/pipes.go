@@ -106,7 +106,7 @@ func (c *pipeChooser) moveTo(ctx context.Context, r moveRequest) error {
 	c.endSecond(to.Via())
 	return fault.New(
 		fault.Unreachable,
-		c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, to, "asked for"),
+		c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, to, "requested"),
 		"the subflow stays on its pipe if that works",
 	)
 }

@@ -44,20 +44,20 @@ func (h *Holder) Restore(p Permit, now time.Time) {
 // NextRequest returns when the next request is due.
 func (h *Holder) NextRequest() time.Time { return h.nextRequest }
 
-// NoteGrant records a permit that is valid for life from the time asked of its request. It returns
-// the permit to be stored. A permit is renewed after half of its life.
-func (h *Holder) NoteGrant(asked time.Time, life time.Duration) Permit {
+// NoteGrant records a permit that is valid for life from the time of its request. It returns the
+// permit to be stored. A permit is renewed after half of its life.
+func (h *Holder) NoteGrant(requestedAt time.Time, life time.Duration) Permit {
 	life = min(life, MaxLife)
-	h.expires, h.life, h.reason, h.backoff = asked.Add(life), life, "", 0
-	h.nextRequest = asked.Add(max(life/2, time.Second))
+	h.expires, h.life, h.reason, h.backoff = requestedAt.Add(life), life, "", 0
+	h.nextRequest = requestedAt.Add(max(life/2, time.Second))
 	return Permit{h.expires, life}
 }
 
-// NoteRefusal records a refusal, which also ends a valid permit: the cell is loaded now. again is
-// the delay that the service asks for, or 0.
-func (h *Holder) NoteRefusal(now time.Time, why string, again time.Duration) {
+// NoteRefusal records a refusal, which also ends a valid permit: the cell is loaded now. retryAfter
+// is the delay that the service asks for, or 0.
+func (h *Holder) NoteRefusal(now time.Time, why string, retryAfter time.Duration) {
 	h.expires, h.reason = time.Time{}, why
-	h.scheduleNext(now, again)
+	h.scheduleNext(now, retryAfter)
 }
 
 // NoteFailure records a request without a response. A permit stays valid until it expires.
@@ -66,12 +66,12 @@ func (h *Holder) NoteFailure(now time.Time, err error) {
 	h.scheduleNext(now, 0)
 }
 
-// scheduleNext sets the time of the next request.
-func (h *Holder) scheduleNext(now time.Time, again time.Duration) {
+// scheduleNext sets the time of the next request: after retryAfter, or else after a back-off.
+func (h *Holder) scheduleNext(now time.Time, retryAfter time.Duration) {
 	h.backoff = min(max(2*h.backoff, minBackoff), maxBackoff)
 	h.nextRequest = now.Add(h.backoff)
-	if again > 0 {
-		h.nextRequest = now.Add(min(max(again, time.Second), MaxLife))
+	if retryAfter > 0 {
+		h.nextRequest = now.Add(min(max(retryAfter, time.Second), MaxLife))
 	}
 }
 

@@ -111,7 +111,7 @@ func (t *task) startCheck(o *object) {
 		o.part.discard()
 	}
 	if o.forgeableHost() != "" && o.hasSingleSource(t.loop.LocalWorker()) {
-		t.askOtherDevices(o)
+		t.requestOtherVersions(o)
 	} else {
 		t.verifyObject(o)
 	}

@@ -115,22 +115,23 @@ func (q versionProber) probeDevice(
 	return seen, nil, false
 }
 
-// askOtherDevices asks the devices that have not seen a complete object for its version.
-func (t *task) askOtherDevices(o *object) {
+// requestOtherVersions requests the version of a complete object over the devices that have not seen
+// it, and compares it.
+func (t *task) requestOtherVersions(o *object) {
 	var others []*transfer.Worker
 	for _, w := range t.loop.Workers() {
 		if !o.seenBy[w] {
 			others = append(others, w)
 		}
 	}
-	asked := o.complete
+	complete := o.complete
 	t.loop.Go(func(ctx context.Context) {
 		device, seen, notFound := versionProber{t.UserAgent}.probeDevices(ctx,
 			min(secondTimeout, t.times.ResponseTimeout), others, o.URL)
 		t.loop.Lock()
 		defer t.loop.DispatchAndUnlock()
 		// Otherwise the object was restarted meanwhile, or the request was cancelled.
-		if !t.loop.IsClosing() && o.phase == confirming && o.complete == asked {
+		if !t.loop.IsClosing() && o.phase == confirming && o.complete == complete {
 			t.compareVersions(o, device, seen, notFound)
 		}
 	})

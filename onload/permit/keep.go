@@ -198,18 +198,18 @@ const maxReason = 300
 func (k *Keeper) Run(ctx context.Context) {
 	defer k.journal.Close()
 	for ctx.Err() == nil {
-		asking, cancel := context.WithCancel(ctx)
-		askedAt := k.now()
-		a, later, err := k.watchPermit(asking)
+		requestCtx, cancel := context.WithCancel(ctx)
+		requestedAt := k.now()
+		a, later, err := k.watchPermit(requestCtx)
 		if ctx.Err() == nil {
-			k.waitToAsk(ctx, k.applyAnswer(askedAt, a, err), later)
+			k.waitForRequest(ctx, k.applyAnswer(requestedAt, a, err), later)
 		}
 		cancel()
 	}
 }
 
-// waitToAsk waits until the next request is due, at next or earlier. later is that of WatchFunc.
-func (k *Keeper) waitToAsk(ctx context.Context, next time.Time, later <-chan allowance.Answer) {
+// waitForRequest waits until the next request is due, at next or earlier. later is that of WatchFunc.
+func (k *Keeper) waitForRequest(ctx context.Context, next time.Time, later <-chan allowance.Answer) {
 	t := time.NewTimer(next.Sub(k.now()))
 	defer t.Stop()
 	for {
@@ -230,7 +230,7 @@ func (k *Keeper) waitToAsk(ctx context.Context, next time.Time, later <-chan all
 }
 
 // applyAnswer records the result of a request and returns when the next one is due.
-func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) time.Time {
+func (k *Keeper) applyAnswer(requestedAt time.Time, a allowance.Answer, err error) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
@@ -239,7 +239,7 @@ func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) tim
 	case err != nil:
 		k.holder.NoteFailure(now, err)
 	case a.Granted:
-		kept = k.holder.NoteGrant(asked, a.Life)
+		kept = k.holder.NoteGrant(requestedAt, a.Life)
 	default:
 		k.holder.NoteRefusal(now, "the operator refuses: "+cmp.Or(text.Short(a.Reason, maxReason),
 			"no reason given"), a.RetryAfter)

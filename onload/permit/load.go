@@ -53,7 +53,7 @@ func openLoadPage(ctx context.Context, at string) (io.ReadCloser, error) {
 	if a.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", at, a.Status)
 	} else {
-		err = checkFresh(at, a.Header)
+		err = checkPageAge(at, a.Header)
 	}
 	if err != nil {
 		a.Body.Close()
@@ -74,9 +74,9 @@ func openLoadFile(_ context.Context, at string) (io.ReadCloser, error) {
 	return userfile.Open(at)
 }
 
-// checkFresh returns an error if a page is too old by the clock of its server. A page without
+// checkPageAge returns an error if a page is too old by the clock of its server. A page without
 // Last-Modified counts as generated now.
-func checkFresh(at string, h http.Header) error {
+func checkPageAge(at string, h http.Header) error {
 	changed, err := http.ParseTime(h.Get("Last-Modified"))
 	if err != nil {
 		return nil

@@ -285,8 +285,8 @@ func (l *Listener) estimateAge(now time.Duration) time.Duration {
 	return now - l.baseDelay - time.Duration(l.newestRow)*subframeDuration
 }
 
-// checkFreshness returns nil if the estimate is current, else the reason. mu must be held.
-func (l *Listener) checkFreshness(now time.Duration) error {
+// checkCurrent returns nil if the estimate is current, else the reason. mu must be held.
+func (l *Listener) checkCurrent(now time.Duration) error {
 	switch age := l.estimateAge(now); {
 	case l.rows == 0 && l.sourceErr != nil:
 		return l.sourceErr
@@ -321,23 +321,23 @@ func (l *Listener) newestEstimate() cell.Estimate {
 func (l *Listener) watchSilence(ctx context.Context) {
 	t := time.NewTicker(silenceCheckInterval)
 	defer t.Stop()
-	const unknown, fresh, silent = 0, 1, 2
-	lastReport, lastFresh := unknown, time.Now() // the last report, and when messages were last fresh
+	const unknown, current, silent = 0, 1, 2
+	lastReport, lastCurrent := unknown, time.Now() // the last report, and when the estimate was last current
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
 			l.mu.Lock()
-			reason := l.checkFreshness(time.Since(l.epoch))
+			reason := l.checkCurrent(time.Since(l.epoch))
 			l.mu.Unlock()
 			switch {
 			case reason == nil:
-				if lastFresh = now; lastReport != fresh {
-					lastReport = fresh
+				if lastCurrent = now; lastReport != current {
+					lastReport = current
 					l.reportSilence(nil)
 				}
-			case lastReport != silent && now.Sub(lastFresh) >= silenceTimeout:
+			case lastReport != silent && now.Sub(lastCurrent) >= silenceTimeout:
 				lastReport = silent
 				l.reportSilence(reason)
 			}
@@ -345,6 +345,7 @@ func (l *Listener) watchSilence(ctx context.Context) {
 	}
 }
 
+// reportSilence passes on why no messages arrive, or nil if they do again.
 func (l *Listener) reportSilence(reason error) {
 	if l.cfg.OnSilence != nil {
 		l.cfg.OnSilence(reason)
@@ -371,7 +372,7 @@ func (l *Listener) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.epoch)
-	s := State{Source: l.cfg.Source, Silent: l.checkFreshness(now), Self: l.self, PRB: l.prb}
+	s := State{Source: l.cfg.Source, Silent: l.checkCurrent(now), Self: l.self, PRB: l.prb}
 	if l.rows > 0 {
 		s.Estimate = l.newestEstimate()
 	}
@@ -412,7 +413,7 @@ func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.Radio {
 	now := time.Since(l.epoch)
 	f.lastPacket, f.rtprop = now, min(rtprop, cell.MaxWindow*subframeDuration)
 	var c cc.Capacity
-	if l.checkFreshness(now) == nil {
+	if l.checkCurrent(now) == nil {
 		e := l.newestEstimate()
 		c = cc.Capacity{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}
 	}
