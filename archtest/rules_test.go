@@ -217,7 +217,7 @@ var libraries = map[string]struct {
 	"gvisor.dev/gvisor": {[]string{"node/intercept/tun"},
 		"a TCP/IP stack has many types of its own; they end where packets become connections"},
 	"github.com/hashicorp/mdns": {[]string{"link/discovery"},
-		"one place decides what is told to a network and taken from it"},
+		"one package decides what is sent to a network and received from it"},
 	"github.com/bytemare/opaque":   {[]string{"link/pairing"}, "one place decides how a code is proved"},
 	"github.com/mdp/qrterminal/v3": {[]string{"cmd"}, "the screen is an edge"},
 	"github.com/fsnotify/fsnotify": {[]string{"cmd"}, "files are an edge"},

@@ -37,17 +37,17 @@ func TestMeet(t *testing.T) {
 	}
 	if p, err := tr.AddPaired(Peer{"other", []Role{RoleHelper}, k1, nil, nil, false}); err != nil ||
 		fmt.Sprint(p.Servers) != "[b:1 c:1]" {
-		t.Fatalf("those it told last: %+v, %v", p, err)
+		t.Fatalf("those announced last: %+v, %v", p, err)
 	}
 	// Another device with that name.
 	if p, err := tr.AddPaired(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil, false}); err != nil ||
 		p.Name != "Anna-s-phone-2" {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	for i, wish := range []string{"", "...", "--", strings.Repeat("x", 64), "日本", "a b"} {
-		p, err := tr.AddPaired(Peer{wish, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, false})
+	for i, proposed := range []string{"", "...", "--", strings.Repeat("x", 64), "日本", "a b"} {
+		p, err := tr.AddPaired(Peer{proposed, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, false})
 		if err != nil || checkName(p.Name) != nil {
-			t.Errorf("wish %d %q: %+v, %v", i, wish, p, err)
+			t.Errorf("proposal %d %q: %+v, %v", i, proposed, p, err)
 		}
 	}
 	if _, err := tr.AddPaired(Peer{"x", nil, mustKey(t).Public(), nil, nil, false}); err == nil {
@@ -88,13 +88,13 @@ func FuzzMeet(f *testing.F) {
 	f.Add("phone", "10.0.0.9:7602", "vps.example.org:7600")
 	f.Add("-.", "rfcomm://AA:BB:CC:DD:EE:FF/3", "[2001:db8::1%25]:1")
 	f.Add("home\x00'''\n[[peer]]", "a'b\":1", "\xff:2")
-	f.Fuzz(func(t *testing.T, wish, address, server string) {
+	f.Fuzz(func(t *testing.T, proposed, address, server string) {
 		known, err := newTrustState([]Peer{{Name: "home", Roles: []Role{RoleServer}, Key: PublicKey{1},
 			Addresses: []string{"h:1"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := Peer{Name: freeName(wish, known), Roles: []Role{RolePrimary}, Key: PublicKey{2},
+		p := Peer{Name: freeName(proposed, known), Roles: []Role{RolePrimary}, Key: PublicKey{2},
 			Addresses: []string{address}, Servers: []string{server}}
 		if err := checkName(p.Name); err != nil {
 			t.Fatal(err)

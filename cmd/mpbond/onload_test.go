@@ -161,7 +161,7 @@ func TestOnload(t *testing.T) {
 	web := &http.Client{Transport: d.Transport()}
 	defer web.CloseIdleConnections()
 
-	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool {
+	eventually("the operator's refusal is shown", func(st *api.OnloadStatus) bool {
 		return strings.Contains(st.Why, "load of the cell is 91 %") && !st.Open
 	})
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) ||

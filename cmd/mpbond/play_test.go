@@ -99,12 +99,12 @@ func TestPlay(t *testing.T) {
 // connections.
 func TestUntilEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	var told []string
-	rests := reportUntilDone(ctx, func(device string, err error) { told = append(told, device+": "+err.Error()) })
-	rests("phone", errors.New("gone"))
+	var reported []string
+	report := reportUntilDone(ctx, func(device string, err error) { reported = append(reported, device+": "+err.Error()) })
+	report("phone", errors.New("gone"))
 	cancel()
-	rests("tablet", errors.New("closed"))
-	if len(told) != 1 || told[0] != "phone: gone" {
-		t.Errorf("told: %q", told)
+	report("tablet", errors.New("closed"))
+	if len(reported) != 1 || reported[0] != "phone: gone" {
+		t.Errorf("reported: %q", reported)
 	}
 }

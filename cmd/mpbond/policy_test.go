@@ -173,23 +173,23 @@ func TestPolicyCommand(t *testing.T) {
 			}
 		}
 	}()
-	told := func(kind, text string) {
+	expectEvent := func(kind, text string) {
 		t.Helper()
 		select {
 		case e := <-news:
 			if e.Kind != kind || !strings.Contains(e.Text, text) {
-				t.Errorf("told %+v, want %s, %s", e, kind, text)
+				t.Errorf("got %+v, want %s, %s", e, kind, text)
 			}
 		case <-ctx.Done():
 			t.Fatalf("%s is not logged\n%s", kind, log)
 		}
 	}
-	told("policy_changed", file) // at the start
+	expectEvent("policy_changed", file) // at the start
 	p, err = c.SetPolicy(t.Context(), api.PolicyText{Text: "default='deny'\n", Version: &p.Version})
 	if err != nil || p.Default != "deny" || len(p.Rules) != 0 {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	told("policy_changed", file)
+	expectEvent("policy_changed", file)
 	if data, err := os.ReadFile(file); err != nil || string(data) != "default='deny'\n" {
 		t.Errorf("%q, %v", data, err)
 	}
@@ -201,7 +201,7 @@ func TestPolicyCommand(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	write(file, "default='nein'\n") // by hand: the primary notices
-	told("policy_refused", "nein")
+	expectEvent("policy_refused", "nein")
 	if p, err = c.Policy(t.Context()); err != nil || p.Default != "deny" || p.Refused == nil || p.Refused.Line != 1 ||
 		p.Text != "default='nein'\n" {
 		t.Errorf("%+v, %v", p, err)
@@ -213,7 +213,7 @@ func TestPolicyCommand(t *testing.T) {
 	if _, err := c.SetPolicy(t.Context(), api.PolicyText{Text: "", Version: &p.Version}); err != nil {
 		t.Error(err)
 	}
-	told("policy_changed", file)
+	expectEvent("policy_changed", file)
 	if p, err = c.Policy(t.Context()); err != nil || p.Default != "allow" || p.Refused != nil {
 		t.Errorf("%+v, %v", p, err)
 	}

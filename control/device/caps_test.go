@@ -20,7 +20,7 @@ import (
 
 // capsOf returns Caps for a test, and the text of its notifications.
 func capsOf(u *Usage, self string, caps map[string]policy.Caps) (*Caps, *strings.Builder) {
-	var told strings.Builder
+	var changes strings.Builder
 	return NewCaps(u, meaning(map[string]CapTarget{self: {}}), func() map[string]policy.Caps {
 		all := map[string]policy.Caps{}
 		for name, c := range caps {
@@ -28,8 +28,8 @@ func capsOf(u *Usage, self string, caps map[string]policy.Caps) (*Caps, *strings
 		}
 		return all
 	}, func(name string, of CapTarget, before, now policy.Allowance) {
-		fmt.Fprintf(&told, "%s %v-%v; ", of.Link, before.Level, now.Level)
-	}), &told
+		fmt.Fprintf(&changes, "%s %v-%v; ", of.Link, before.Level, now.Level)
+	}), &changes
 }
 
 // meaning has some names mean what it says, and others links.
@@ -47,19 +47,19 @@ func linkTarget(name string) CapTarget { return CapTarget{Link: name} }
 func TestCaps(t *testing.T) {
 	u, clock, _ := newUsage(t)
 	limits := map[string]policy.Caps{"wwan0": {Daily: 10e6}, "phone": {Monthly: 1e9}, "somebody": {Daily: 1e6}}
-	c, told := capsOf(u, "phone", limits)
+	c, changes := capsOf(u, "phone", limits)
 	lte, other, pipe, wifi := &fakeConn{local: "10.0.0.1:1"}, &fakeConn{local: "10.0.0.1:2"},
 		&fakeConn{local: "10.0.0.1:3"}, &fakeConn{local: "10.0.0.2:1"}
 	lte.open(u, policy.ForHSPath)
 	other.open(u, policy.ForDirect)
 	pipe.open(u, policy.ForPipe)
 	wifi.open(u, policy.ForHSPath)
-	step := func(wantTold string, wantWindow unit.Bytes) {
+	step := func(wantChanges string, wantWindow unit.Bytes) {
 		t.Helper()
-		told.Reset()
+		changes.Reset()
 		c.enforceAll()
-		if told.String() != wantTold {
-			t.Errorf("told %q, want %q", told, wantTold)
+		if changes.String() != wantChanges {
+			t.Errorf("got %q, want %q", changes, wantChanges)
 		}
 		if lte.window != wantWindow || other.window != wantWindow {
 			t.Errorf("windows of %d and %d, want %d", lte.window, other.window, wantWindow)
@@ -71,8 +71,8 @@ func TestCaps(t *testing.T) {
 	in := []string{" none-fine", "wwan0 none-fine", "somebody none-fine"}
 	c.enforceAll()
 	for _, want := range in {
-		if !strings.Contains(told.String(), want+";") {
-			t.Errorf("told %q, not %q", told, want)
+		if !strings.Contains(changes.String(), want+";") {
+			t.Errorf("got %q, not %q", changes, want)
 		}
 	}
 	lte.in, other.out, pipe.in = 3e6, 2e6, 1e9
@@ -114,10 +114,10 @@ func TestCaps(t *testing.T) {
 		t.Errorf("it stays limited to %d", again.window)
 	}
 	wifi.in += 600e6
-	told.Reset()
+	changes.Reset()
 	c.enforceAll()
-	if told.String() != " fine-reached; " || !wifi.aborted || !again.aborted || pipe.aborted {
-		t.Errorf("all links: told %q, %+v, %+v, %+v", told, wifi, again, pipe)
+	if changes.String() != " fine-reached; " || !wifi.aborted || !again.aborted || pipe.aborted {
+		t.Errorf("all links: got %q, %+v, %+v, %+v", changes, wifi, again, pipe)
 	}
 	if list := c.ListAllowances(); len(list) != 2 || list["phone"].Level != policy.CapReached ||
 		list["somebody"].Level != policy.CapFine {
@@ -248,7 +248,7 @@ func TestOpenConnTriggersCheck(t *testing.T) {
 	for _, p := range []policy.Purpose{policy.ForPipe, policy.ForHSPath, policy.ForHSPath} {
 		(&fakeConn{local: "10.0.0.1:1"}).open(u, p)
 		if len(u.connOpened) != 1 {
-			t.Errorf("%s: nobody is told", p)
+			t.Errorf("%s: nothing is reported", p)
 		}
 	}
 }
@@ -262,11 +262,11 @@ func TestCapsOfDevices(t *testing.T) {
 	laptop, phone := CapTarget{Peer: "L", Purpose: policy.ForHSPath}, CapTarget{Peer: "P", Purpose: policy.ForPipe}
 	names := map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Peer: "X", Purpose: policy.ForHSPath}}
 	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "phone": {Monthly: 20e6}}
-	var told strings.Builder
+	var changes strings.Builder
 	c := NewCaps(u, meaning(names), func() map[string]policy.Caps { return maps.Clone(limits) },
 		func(name string, of CapTarget, before, now policy.Allowance) {
 			if now.Level == policy.CapReached || before.Level == policy.CapReached {
-				fmt.Fprintf(&told, "%s %s %v-%v; ", name, of.Peer, before.Level, now.Level)
+				fmt.Fprintf(&changes, "%s %s %v-%v; ", name, of.Peer, before.Level, now.Level)
 			}
 		})
 	for name, want := range map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Link: "wwan0"},
@@ -277,9 +277,9 @@ func TestCapsOfDevices(t *testing.T) {
 	}
 	step := func(want string) {
 		t.Helper()
-		told.Reset()
-		if c.enforceAll(); told.String() != want {
-			t.Errorf("told %q, want %q", told.String(), want)
+		changes.Reset()
+		if c.enforceAll(); changes.String() != want {
+			t.Errorf("got %q, want %q", changes.String(), want)
 		}
 	}
 	open := func(p policy.Purpose, local, peer string) *fakeConn {
@@ -309,11 +309,11 @@ func TestCapsOfDevices(t *testing.T) {
 		}
 	}
 	wifi.out, pipe.in = 6e6, 20e6
-	told.Reset()
+	changes.Reset()
 	c.enforceAll()
 	for _, want := range []string{"laptop L fine-reached; ", "phone P fine-reached; "} {
-		if !strings.Contains(told.String(), want) {
-			t.Errorf("told %q, not %q", told.String(), want)
+		if !strings.Contains(changes.String(), want) {
+			t.Errorf("got %q, not %q", changes.String(), want)
 		}
 	}
 	if !lte.aborted || !wifi.aborted || other.aborted || ownPipe.aborted || pipe.aborted {

@@ -85,14 +85,14 @@ func TestEnergy(t *testing.T) {
 	p.in += 125_000
 	*clock = clock.Add(time.Second / 4)
 	u.CountNow()
-	var told []int // looks at which the file was
+	var changedAt []int // looks at which the file changed
 	for n := range 20 {
 		if *clock = clock.Add(time.Second); u.CountNow() {
-			told = append(told, n)
+			changedAt = append(changedAt, n)
 		}
 	}
-	if !slices.Equal(told, []int{11}) {
-		t.Errorf("the file is told at looks %v, and not once, when the radio falls asleep", told)
+	if !slices.Equal(changedAt, []int{11}) {
+		t.Errorf("the file changed at looks %v, not only when the radio falls asleep", changedAt)
 	}
 	all := first*3/4 + 0.25*1.28804 + 0.05197 + 1.06*11.576
 	if got := joules(t, u); !near(got["wwan0 p"], all) || !near(got["wwan0 q"], first/4) {

@@ -166,7 +166,7 @@ func TestKeeper(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if got := k.Facts(); !got.equal(f) || !seen[len(seen)-1].equal(f) {
-				t.Fatalf("%+v is known, %+v was told, not %+v", got, seen[len(seen)-1], f)
+				t.Fatalf("%+v is known, %+v was reported, not %+v", got, seen[len(seen)-1], f)
 			}
 		}
 		want(Facts{})
@@ -180,22 +180,22 @@ func TestKeeper(t *testing.T) {
 		want(found)
 
 		k.Report(Facts{Battery: unit.Percent(10), Links: map[string]Link{"": {Metered: wire.MeteredNo}}})
-		told := found
-		told.Battery, told.Links = unit.Percent(10), map[string]Link{"": {Metered: wire.MeteredNo},
+		reported := found
+		reported.Battery, reported.Links = unit.Percent(10), map[string]Link{"": {Metered: wire.MeteredNo},
 			"wlan0": found.Links["wlan0"], "eth0": {}}
-		want(told)
-		if f := told.ForLink("wlan0"); f.Metered != wire.MeteredYes || f.Battery.Percent() != 10 || f.Signal.Percent() != 70 {
+		want(reported)
+		if f := reported.ForLink("wlan0"); f.Metered != wire.MeteredYes || f.Battery.Percent() != 10 || f.Signal.Percent() != 70 {
 			t.Errorf("of wlan0: %+v", f)
 		}
-		if f := told.ForLink("eth0"); f.Metered != wire.MeteredNo || f.Link != "eth0" {
+		if f := reported.ForLink("eth0"); f.Metered != wire.MeteredNo || f.Link != "eth0" {
 			t.Errorf("of eth0: %+v", f)
 		}
 		time.Sleep(ReportLifetime - time.Second)
-		want(told)
+		want(reported)
 		time.Sleep(time.Second + ReadInterval)
 		want(found)
 		if len(seen) != 4 {
-			t.Errorf("%d changes were told", len(seen))
+			t.Errorf("%d changes were reported", len(seen))
 		}
 		if n := a.reads.Load(); n < 20 || n > 30 {
 			t.Errorf("read %d times in %v", n, ReportLifetime)

@@ -15,13 +15,13 @@ import (
 // traffic keeps to the limit, which takes effect one delay after the decision.
 type link struct {
 	LinkShare
-	now       time.Time
-	capacity  unit.Rate
-	own, lent float64 // bytes
-	ownRate   float64 // bit/s, now
-	asked     uint64
-	limits    []float64
-	last      ShareDecision
+	now         time.Time
+	capacity    unit.Rate
+	own, shared float64 // bytes
+	ownRate     float64 // bit/s, now
+	asked       uint64
+	limits      []float64
+	last        ShareDecision
 }
 
 const (
@@ -37,10 +37,10 @@ func newLink(capacity unit.Rate) *link {
 // run lets the owner offer the rate own, and others the rate shared, for d. It returns the rate of
 // each, in Mbit/s.
 func (l *link) run(d time.Duration, own, shared unit.Rate) (gotOwn, gotShared float64) {
-	ownBefore, lentBefore := l.own, l.lent
+	ownBefore, sharedBefore := l.own, l.shared
 	for t := time.Duration(0); t < d; t += modelStep {
 		if l.now.UnixNano()/int64(modelStep)%10 == 0 {
-			l.last = l.Observe(l.now, LinkBytes{Owner: uint64(l.own), Shared: uint64(l.lent), Requested: l.asked})
+			l.last = l.Observe(l.now, LinkBytes{Owner: uint64(l.own), Shared: uint64(l.shared), Requested: l.asked})
 		}
 		limit := math.Inf(1)
 		if l.last.Limited {
@@ -58,22 +58,22 @@ func (l *link) run(d time.Duration, own, shared unit.Rate) (gotOwn, gotShared fl
 		b = min(b, c-l.ownRate)
 		sec := modelStep.Seconds() / 8
 		l.own += l.ownRate * sec
-		l.lent += b * sec
+		l.shared += b * sec
 		l.now = l.now.Add(modelStep)
 	}
 	sec := d.Seconds() * 1e6 / 8
-	return (l.own - ownBefore) / sec, (l.lent - lentBefore) / sec
+	return (l.own - ownBefore) / sec, (l.shared - sharedBefore) / sec
 }
 
 const much = 1000 * unit.Mbps
 
 func TestOwnerComesFirst(t *testing.T) {
 	for _, c := range []struct {
-		name             string
-		before           unit.Rate // shared, 5 s, while the owner is idle
-		own              unit.Rate // then, for 10 s, beside all that can be shared
-		leastOwn         float64   // Mbit/s it gets
-		leastLent, atMax float64
+		name               string
+		before             unit.Rate // shared, 5 s, while the owner is idle
+		own                unit.Rate // then, for 10 s, beside all that can be shared
+		leastOwn           float64   // Mbit/s it gets
+		leastShared, atMax float64
 	}{
 		{"owner in bulk, link known", much, much, 9.5, 0, 0.6},
 		{"owner in bulk, nothing known", 0, much, 9.3, 0, 0.7},
@@ -83,9 +83,9 @@ func TestOwnerComesFirst(t *testing.T) {
 	} {
 		l := newLink(10 * unit.Mbps)
 		l.run(5*time.Second, 0, c.before)
-		own, lent := l.run(10*time.Second, c.own, much)
-		if own < c.leastOwn || lent < c.leastLent || lent > c.atMax {
-			t.Errorf("%s: owner %.2f, lent %.2f Mbit/s; at the end %+v", c.name, own, lent, l.last)
+		own, shared := l.run(10*time.Second, c.own, much)
+		if own < c.leastOwn || shared < c.leastShared || shared > c.atMax {
+			t.Errorf("%s: owner %.2f, shared %.2f Mbit/s; at the end %+v", c.name, own, shared, l.last)
 		}
 	}
 }
@@ -94,16 +94,16 @@ func TestOwnerComesFirst(t *testing.T) {
 // owner was busy.
 func TestIdleOwnerSharesAll(t *testing.T) {
 	l := newLink(5 * unit.Mbps)
-	if _, lent := l.run(3*time.Second, 0, much); lent < 4.99 || l.last.Limited {
-		t.Errorf("lent %.2f Mbit/s, %+v", lent, l.last)
+	if _, shared := l.run(3*time.Second, 0, much); shared < 4.99 || l.last.Limited {
+		t.Errorf("shared %.2f Mbit/s, %+v", shared, l.last)
 	}
 	l.run(3*time.Second, much, much)
 	if !l.last.Limited || l.last.Limit > 110*unit.Kbps || l.last.Reason != reasonYielding {
 		t.Errorf("while the owner is busy: %+v", l.last)
 	}
 	l.run(time.Second, 0, much)
-	if _, lent := l.run(time.Second, 0, much); lent < 4.9 || l.last.Limited {
-		t.Errorf("a second after the owner ended: lent %.2f Mbit/s, %+v", lent, l.last)
+	if _, shared := l.run(time.Second, 0, much); shared < 4.9 || l.last.Limited {
+		t.Errorf("a second after the owner ended: shared %.2f Mbit/s, %+v", shared, l.last)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestOwnerWaitsForLostPacket(t *testing.T) {
 			}
 		}
 		if counted != (most == minSharedRate) {
-			t.Errorf("counted %v: up to %v is lent", counted, most)
+			t.Errorf("counted %v: up to %v is shared", counted, most)
 		}
 	}
 }

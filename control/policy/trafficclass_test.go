@@ -14,9 +14,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestTreatment: which subflows a rule's devices and pipes come to, and that a
-// single one stays as long as it works, and none of an earlier tier does.
-func TestTreatment(t *testing.T) {
+// TestTrafficClass checks which subflows the devices and pipes of a rule allow. A single one stays
+// as long as it works, and no subflow of an earlier tier does.
+func TestTrafficClass(t *testing.T) {
 	routes := []ClassSubflow{
 		{ID: 1, Local: true, Names: []string{"laptop/wlan0", "laptop", "wlan0"}, Delay: 30 * time.Millisecond},
 		{ID: 2, Local: true, Names: []string{"laptop/wwan0", "laptop", "wwan0"}, Delay: 20 * time.Millisecond},
@@ -92,7 +92,8 @@ func TestTreatment(t *testing.T) {
 	}
 }
 
-func TestTreatmentOfRules(t *testing.T) {
+// TestTrafficClassOfRules checks the traffic classes that compiled rules give.
+func TestTrafficClassOfRules(t *testing.T) {
 	r := compile(t, `
 [[rule]]
 port = [1]

@@ -17,14 +17,14 @@ import (
 
 var longFlag = flag.Bool("long", false, "PBE-CC over samples of the air for long: minutes")
 
-// airedRun has the results of a case with messages from the emulator and from samples.
-type airedRun struct {
-	told, heard []float64 // rate, p95 of the delay
-	counts      AirCounts
+// samplesRun has the results of a case with messages from the emulator and from samples.
+type samplesRun struct {
+	fromMessages, fromSamples []float64 // rate, p95 of the delay
+	counts                    AirCounts
 }
 
 // overAir runs a case twice: its devices get messages from the emulator, then decode samples.
-func overAir(of func() Case, channel lte.Channel) (r airedRun) {
+func overAir(of func() Case, channel lte.Channel) (r samplesRun) {
 	for i := range 2 {
 		c := of()
 		a := &Air{Channel: func(cell.ID) lte.Channel { return channel }, DecodingDelay: 3, Seed: c.Seed}
@@ -34,9 +34,9 @@ func overAir(of func() Case, channel lte.Channel) (r airedRun) {
 		f := c.Run("pbe").Flows[0]
 		v := []float64{float64(f.Rate(0, c.Length)) / 1e6, milliseconds(f.Delay(0, c.Length, 0.95))}
 		if i == 0 {
-			r.told = v
+			r.fromMessages = v
 		} else {
-			r.heard, r.counts = v, a.Counts()
+			r.fromSamples, r.counts = v, a.Counts()
 		}
 	}
 	return r
@@ -88,9 +88,9 @@ func TestAir(t *testing.T) {
 			c := r.counts
 			t.Logf("%s, %.0f dB, seed %d: %.2f Mbit/s, p95 %.1f ms; with messages %.2f Mbit/s, %.1f ms; "+
 				"in %d subframes %d of %d grants decoded, %d wrong, %d not sendable", x.name, x.snr, seed,
-				r.heard[0], r.heard[1], r.told[0], r.told[1], c.Subframes, c.Received, c.Granted, c.Wrong,
+				r.fromSamples[0], r.fromSamples[1], r.fromMessages[0], r.fromMessages[1], c.Subframes, c.Received, c.Granted, c.Wrong,
 				c.NotSendable)
-			rate, delay := r.heard[0]/r.told[0], r.heard[1]/r.told[1]
+			rate, delay := r.fromSamples[0]/r.fromMessages[0], r.fromSamples[1]/r.fromMessages[1]
 			if rate < 0.95 || rate > 1.05 || delay > 1.05 || delay < 0.95 && x.snr > 5 {
 				t.Errorf("%s, %.0f dB: %.3f of the rate and %.3f of the delay with messages", x.name, x.snr, rate,
 					delay)

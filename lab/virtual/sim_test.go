@@ -110,13 +110,13 @@ func TestRunLoses(t *testing.T) {
 	w := &fixedWindow{packets: 20}
 	r := Run(NewWire(SteadyRate(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 3,
 		Flow{Controller: w, DelayToLink: 25 * ms, AckDelay: 25 * ms, Loss: 0.1})[0]
-	var told unit.Bytes
+	var reported unit.Bytes
 	for _, l := range w.losses {
-		told += l.Bytes
+		reported += l.Bytes
 	}
 	part := float64(r.Lost) / float64(r.Sent)
-	if told != r.Lost || part < 0.08 || part > 0.12 || r.Sent-r.Lost-r.Delivered > 25*cc.MSS {
-		t.Errorf("reported %v; %+v", told, r.Lost)
+	if reported != r.Lost || part < 0.08 || part > 0.12 || r.Sent-r.Lost-r.Delivered > 25*cc.MSS {
+		t.Errorf("reported %v; %+v", reported, r.Lost)
 	}
 	// All are lost: a timeout after a second, then after the least time.
 	w = &fixedWindow{packets: 2}

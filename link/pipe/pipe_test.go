@@ -24,7 +24,7 @@ import (
 )
 
 // Keys of a primary, a helper and an unknown device.
-var primaryKey, helperKey, strangerKey = sync.OnceValue(generateKey), sync.OnceValue(generateKey),
+var primaryKey, helperKey, unknownKey = sync.OnceValue(generateKey), sync.OnceValue(generateKey),
 	sync.OnceValue(generateKey)
 
 func generateKey() *identity.Key {
@@ -396,7 +396,7 @@ func TestUnknownCallers(t *testing.T) {
 	a, b := MemoryPipe()
 	errs := make(chan error)
 	go func() {
-		o, err := NewOffer(t.Context(), a, strangerKey().ClientConfig(primaryKey().Public(), wire.PipeALPN), "x")
+		o, err := NewOffer(t.Context(), a, unknownKey().ClientConfig(primaryKey().Public(), wire.PipeALPN), "x")
 		if err == nil {
 			_, err = o.Wait(t.Context())
 		}
@@ -412,7 +412,7 @@ func TestUnknownCallers(t *testing.T) {
 
 	a, b = MemoryPipe()
 	go func() {
-		_, err := NewOffer(t.Context(), a, helperKey().ClientConfig(strangerKey().Public(), wire.PipeALPN), "x")
+		_, err := NewOffer(t.Context(), a, helperKey().ClientConfig(unknownKey().Public(), wire.PipeALPN), "x")
 		errs <- err
 	}()
 	if w, err := Accept(t.Context(), b, primaryConfig()); err == nil {

@@ -117,14 +117,14 @@ func TestCallersRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	gate := tcp.NewAdmissionLimit(maxHandshakes, maxPerSource, maxPerSourceMinute)
+	admission := tcp.NewAdmissionLimit(maxHandshakes, maxPerSource, maxPerSourceMinute)
 	call := func(key *identity.Key) {
 		var both sync.WaitGroup
 		both.Go(func() {
 			if a, err := l.Accept(); err != nil {
 				t.Error(err)
 			} else {
-				v := gate.AdmitEvicting(a.RemoteAddr(), func() {})
+				v := admission.AdmitEvicting(a.RemoteAddr(), func() {})
 				defer v.Release()
 				p.authenticate(t.Context(), a, v)
 			}

@@ -139,7 +139,7 @@ func TestTrackGaps(t *testing.T) {
 func TestTrackYear(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 9))
 	plan := Plan{Cap: 10 * gb, ResetDay: 17}
-	h, lent, over := History{}, unit.Bytes(0), 0
+	h, onloaded, over := History{}, unit.Bytes(0), 0
 	var month unit.Bytes
 	for now := at("2026-01-17", 12); now.Before(at("2030-01-17", 0)); now = now.AddDate(0, 0, 1) {
 		if now.Day() == plan.ResetDay {
@@ -152,10 +152,10 @@ func TestTrackYear(t *testing.T) {
 		day := now.Format(time.DateOnly)
 		today := plan.DayLimit(now, h).Bytes
 		h[day] = Day{AllBytes: own + today, OnloadBytes: today}
-		lent, month = lent+today, month+own+today
+		onloaded, month = onloaded+today, month+own+today
 	}
-	if over > 0 || lent < 40*gb {
-		t.Errorf("%d months over the cap, %v onloaded in 43", over, policy.Volume(lent))
+	if over > 0 || onloaded < 40*gb {
+		t.Errorf("%d months over the cap, %v onloaded in 43", over, policy.Volume(onloaded))
 	}
 }
 

@@ -138,7 +138,7 @@ func TestHostile(t *testing.T) {
 			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/*", from, to-1))
 			return from, to
 		}), "", ""},
-		{"no range told", 2, rangeFault(func(h http.Header, from, to int) (int,
+		{"no range given", 2, rangeFault(func(h http.Header, from, to int) (int,
 			int) {
 			h.Del("Content-Range")
 			return from, to
@@ -156,7 +156,7 @@ func TestHostile(t *testing.T) {
 		{"more than the part", 2,
 			rangeFault(func(h http.Header, from, to int) (int, int) { return from, to + 5000 }), "", ""},
 		{"more than the part, in chunks", 2, bodyFault("WARNING: quota exceeded", ""), "", ""},
-		{"several parts told as one", 2, bodyFault("--x\r\nContent-Type: text/plain\r\n\r\n",
+		{"several parts sent as one", 2, bodyFault("--x\r\nContent-Type: text/plain\r\n\r\n",
 			"multipart/byteranges; boundary=x"), "", ""},
 		{"a length that is no part's", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Set("Content-Length", fmt.Sprint(to-from-1))

@@ -47,10 +47,10 @@ func TestOneDissents(t *testing.T) {
 				cfg := interruptedConfig(t, o, 3)
 				o.asked.Store(0)
 				seen := make(chan struct{})
-				told := sync.OnceFunc(func() { close(seen) })
+				markSeen := sync.OnceFunc(func() { close(seen) })
 				o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
 					if device == portal && (!middle || o.calls.Add(1) > 1) {
-						told()
+						markSeen()
 						r.Header.Del("If-Range")
 						(&origin{data: other, etag: `"stale"`}).serve(w, r)
 						return true

@@ -102,7 +102,7 @@ func TestUnchecked(t *testing.T) {
 		url = serveOrigin(t, o)
 		unused := newTestLine(t, 1, 0)
 		unused.down(true)
-		told := false
+		reported := false
 		r, right = getSeveral(t, url, 9, testDevices(own, unused, newTestLine(t, 2, 0)), func(c *Config) {
 			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
 				if device != 2 {
@@ -110,14 +110,14 @@ func TestUnchecked(t *testing.T) {
 				}
 				if strings.HasSuffix(r.URL.Path, "/8.jpg") {
 					own.down(false)
-					told = true
+					reported = true
 				}
 				w.Header().Set("Content-Type", "text/html")
 				_, _ = io.WriteString(w, portal)
 				return true
 			}
 		})
-		if right != 9 || !told {
+		if right != 9 || !reported {
 			t.Errorf("%d of 9 are right", right)
 		}
 		for _, o := range r.Objects {

@@ -187,7 +187,7 @@ func TestPlaylistBounds(t *testing.T) {
 		}
 		if sum > maxURLBytes || sum != l.urlBytes || len(l.tracks) < min(c.tracks, 1) || len(l.tracks) > maxTracks ||
 			c.tracks == 0 && sum > 0 {
-			t.Errorf("%s: %d tracks, %d bytes of URLs, told as %d", c.name, len(l.tracks), sum, l.urlBytes)
+			t.Errorf("%s: %d tracks, %d bytes of URLs, counted as %d", c.name, len(l.tracks), sum, l.urlBytes)
 		}
 	}
 }

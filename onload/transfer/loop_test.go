@@ -52,17 +52,17 @@ func TestShared(t *testing.T) {
 // TestComesBack checks that a failing device is suspended, longer each time, and used again when it
 // works; its items continue over another device.
 func TestComesBack(t *testing.T) {
-	flaky, told := goodLine(), 0
+	flaky, suspensions := goodLine(), 0
 	runTask(t, itemSpec{1, 20 * second, true}, []*fakeLine{goodLine(), flaky},
-		func(c *Config) { c.OnSuspend = func(string, error) { told++ } }, func(r *fakeTask) {
+		func(c *Config) { c.OnSuspend = func(string, error) { suspensions++ } }, func(r *fakeTask) {
 			r.runAfter(2*time.Second, func() { flaky.err = errLine })
 			r.runAfter(7*time.Second, func() {
 				if s := r.Usage(time.Now())[1]; !errors.Is(s.Down, errLine) {
 					t.Errorf("it is used: %v", s.Down)
 				}
 				// the tries are at about 2, 2.5, 3.5 and 5.5 s
-				if told != 4 {
-					t.Errorf("it has failed %d times", told)
+				if suspensions != 4 {
+					t.Errorf("it has failed %d times", suspensions)
 				}
 				flaky.err = nil
 			})

@@ -217,13 +217,13 @@ func TestSources(t *testing.T) {
 // TestNumbers checks that carriers share one count, whichever starts first, when the frame numbers
 // of one have wrapped, and after a silence of any length.
 func TestNumbers(t *testing.T) {
-	type told struct {
+	type numbered struct {
 		c     int
 		tti   int64
 		start int64 // subframe
 		want  int64
 	}
-	for _, all := range [][]told{
+	for _, all := range [][]numbered{
 		{{c: 0, tti: 10239, want: 20479}, {c: 1, tti: 0, want: 20480}, {c: 0, tti: 0, start: 1, want: 20480},
 			{c: 1, tti: 1, start: 1, want: 20481}},
 		{{c: 0, tti: 0, want: 10240}, {c: 1, tti: 10239, want: 10239}, {c: 1, tti: 0, start: 1, want: 10240}},

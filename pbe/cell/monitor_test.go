@@ -468,11 +468,11 @@ func TestSilentCell(t *testing.T) {
 		t.Errorf("before anything was heard: %+v", e)
 	}
 	number := int64(0)
-	hear := func(n int, told ...int) Estimate {
+	receiveRows := func(n int, received ...int) Estimate {
 		for range n {
 			number++
 			r := &Row{Number: number}
-			for _, c := range told {
+			for _, c := range received {
 				r.Received[c], r.Cells[c] = true, Subframe{Cell: ID(c), Number: number, PRB: 50,
 					Grants: []Grant{newTestGrant(self, 50, 600)}}
 			}
@@ -480,27 +480,27 @@ func TestSilentCell(t *testing.T) {
 		}
 		return m.Estimate()
 	}
-	both := hear(200, 0, 1)
+	both := receiveRows(200, 0, 1)
 	if both.Cells != 2 || both.Physical != 60*unit.Mbps || both.Age[0] != 0 {
 		t.Fatalf("both: %+v", both)
 	}
 	for _, c := range []struct {
-		n, told  int
-		cells    int
-		physical unit.Rate
-		age      int64
+		n, received int
+		cells       int
+		physical    unit.Rate
+		age         int64
 	}{
 		{100, 1, 2, 60 * unit.Mbps, 100},
 		{1, 1, 1, 30 * unit.Mbps, 101}, // the primary too
 		{1, 0, 2, 60 * unit.Mbps, 0},
 	} {
-		if e := hear(c.n, c.told); e.Cells != c.cells || e.Physical != c.physical || e.Age[0] != c.age ||
+		if e := receiveRows(c.n, c.received); e.Cells != c.cells || e.Physical != c.physical || e.Age[0] != c.age ||
 			e.Active[0] != (c.cells == 2) {
 			t.Errorf("%d subframes later: %+v, want %+v", c.n, e, c)
 		}
 	}
 	m.SetWindow(300 * time.Millisecond)
-	if e := hear(200, 1); e.Cells != 2 {
+	if e := receiveRows(200, 1); e.Cells != 2 {
 		t.Errorf("a cell is out before the window is over: %+v", e)
 	}
 }

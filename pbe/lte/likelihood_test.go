@@ -10,7 +10,7 @@ import (
 	"mpbond/pbe/cell"
 )
 
-var beliefCell = Cell{ID: 302, PRB: 50, Ports: 2, PHICHSixths: 6}
+var likelihoodCell = Cell{ID: 302, PRB: 50, Ports: 2, PHICHSixths: 6}
 
 // randomStream returns n subframes of random messages to some users, and the keys of these.
 func randomStream(c Cell, size, n int, seed uint64, users int) (*transmitter, map[string]int) {
@@ -47,9 +47,9 @@ func TestPower(t *testing.T) {
 	}
 	for _, snr := range snrs {
 		for _, db := range []float64{3, -3, -6} {
-			tx, truth := randomStream(beliefCell, 1024, n, seed, 4)
+			tx, truth := randomStream(likelihoodCell, 1024, n, seed, 4)
 			tx.gain = db
-			s := scoreAgainst(t, beliefCell, 1024, truth, tx.transmitThrough(t, NewEPAChannel(5, 500, snr, 3)))
+			s := scoreAgainst(t, likelihoodCell, 1024, truth, tx.transmitThrough(t, NewEPAChannel(5, 500, snr, 3)))
 			if t.Logf("SNR %v dB, PDCCH %+v dB: %+v", snr, db, s); snr >= 15 && (s.ours < s.theirs || s.oursFalse > 0) {
 				t.Error("worse than the plain search")
 			}
@@ -68,14 +68,14 @@ func TestNeighbour(t *testing.T) {
 	for _, id := range []int{303, 308} { // with other and with the same reference signal positions
 		for _, db := range dbs {
 			other, _ := randomStream(Cell{ID: id, PRB: 50, Ports: 2, PHICHSixths: 6}, 1024, n, 77, 4)
-			tx, truth := randomStream(beliefCell, 1024, n, seed, 4)
+			tx, truth := randomStream(likelihoodCell, 1024, n, seed, 4)
 			x, y := tx.transmitThrough(t, NewEPAChannel(5, 500, 25, 3)),
 				other.transmitThrough(t, NewEPAChannel(5, 500, 40, 9))
 			g := complex64(complex(math.Pow(10, db/20), 0))
 			for i := range x {
 				x[i] += g * y[i]
 			}
-			s := scoreAgainst(t, beliefCell, 1024, truth, x)
+			s := scoreAgainst(t, likelihoodCell, 1024, truth, x)
 			if t.Logf("cell %d at %v dB: %+v", id, db, s); s.ours < s.theirs || s.oursFalse > s.all/100 {
 				t.Error("worse than the plain search")
 			}
@@ -111,7 +111,7 @@ func TestEvidence(t *testing.T) {
 	if *seeds > 0 {
 		n = 400
 	}
-	b := newBlindDecoder(beliefCell, newCandidateSizes(beliefCell))
+	b := newBlindDecoder(likelihoodCell, newCandidateSizes(likelihoodCell))
 	for _, kind := range []string{"noise", "others"} {
 		for _, a := range b.candidateSizes {
 			for _, level := range aggregationLevels {
@@ -150,7 +150,7 @@ func TestEvidence(t *testing.T) {
 // TestHalf checks that a word is not accepted for a location of which it fills only half, however
 // clear it is.
 func TestHalf(t *testing.T) {
-	b := newBlindDecoder(beliefCell, newCandidateSizes(beliefCell))
+	b := newBlindDecoder(likelihoodCell, newCandidateSizes(likelihoodCell))
 	rnd := rand.New(rand.NewPCG(1, 1))
 	a := b.candidateSizes[0]
 	payload := make([]byte, a.size)

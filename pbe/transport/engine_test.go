@@ -536,16 +536,16 @@ func TestFeedback(t *testing.T) {
 	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 50 * time.Millisecond,
 		mtu: 1472}, 6)
 	var least, most, rtprop time.Duration
-	told := 0
+	reports := 0
 	w.engines[1].radio.report = func(now, oneWay, rt time.Duration) cc.Radio {
-		told++
+		reports++
 		least, most, rtprop = min(least, oneWay), max(most, oneWay), rt
-		return cc.Radio{Capacity: unit.Rate(told) * unit.Mbps, Activated: 3}
+		return cc.Radio{Capacity: unit.Rate(reports) * unit.Mbps, Activated: 3}
 	}
 	w.transfer(2<<20, 0)
 	w.runUntil(time.Second, w.engines[0].sender.isFlushed)
-	if got := w.engines[0].radio.incoming; got.Capacity != unit.Rate(told)*unit.Mbps || got.Activated != 3 {
-		t.Errorf("%+v after %d packets", got, told)
+	if got := w.engines[0].radio.incoming; got.Capacity != unit.Rate(reports)*unit.Mbps || got.Activated != 3 {
+		t.Errorf("%+v after %d packets", got, reports)
 	}
 	// The queue is 50 ms; the first packet found it empty.
 	if least < -time.Millisecond || most < 30*time.Millisecond || most > 60*time.Millisecond ||

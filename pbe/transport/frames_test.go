@@ -81,7 +81,7 @@ func TestBadFrames(t *testing.T) {
 		"a range below zero":             ack(5, 0, 6),
 		"a second range below zero":      ack(5, 1, 2, 2, 0),
 		"a range that begins nowhere":    ack(5, 1, 2, 0, 2),
-		"more ranges than are ever told": ack(1<<20, maxAckRanges, 0),
+		"more ranges than are ever sent": ack(1<<20, maxAckRanges, 0),
 		"a challenge of 7 bytes":         append([]byte{frameChallenge}, make([]byte, 7)...),
 	} {
 		r := frameReader{buf: b}

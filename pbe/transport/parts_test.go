@@ -75,8 +75,8 @@ func TestClosing(t *testing.T) {
 	if c.onLatePacket(time.Second, true); !c.isOver(time.Second) {
 		t.Error("not over though both ends know")
 	}
-	told := closing{}
-	if told.closeByPeer(errClosedByPeer); !told.isOver(0) {
+	closedByPeer := closing{}
+	if closedByPeer.closeByPeer(errClosedByPeer); !closedByPeer.isOver(0) {
 		t.Error("a connection closed by the peer has a closing period")
 	}
 	quick := closing{}
