@@ -213,7 +213,8 @@ func (m *User) newUser(carriers int) (u airUser, err error) {
 	return u, nil
 }
 
-// newUser checks what all devices have in common. It reads trace files.
+// newUser returns the user that the device describes, without name and RNTI, or an error if a
+// setting is impossible. It reads trace files.
 func (d Device) newUser(carriers int) (u airUser, err error) {
 	if u.signal, err = d.parseSignal(); err != nil {
 		return u, err

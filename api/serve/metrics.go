@@ -253,7 +253,8 @@ func sampleSubflows(f func(api.Subflow) float64) func(api.Status) []sample {
 	}
 }
 
-// samplePBE returns a sample for each subflow with current feedback about cells.
+// samplePBE returns a function that samples f of the feedback about cells of each subflow that
+// follows it, with subflowLabels.
 func samplePBE(f func(api.PBE) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {

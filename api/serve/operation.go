@@ -62,7 +62,8 @@ func registerTyped[I, O any](a huma.API, op huma.Operation, f func(context.Conte
 	a.Adapter().Handle(e.op, a.Middlewares().Handler(op.Middlewares.Handler(e.serveRequest)))
 }
 
-// describeTypes reads the types and adds them to the API's description.
+// describeTypes derives parameters, body and answer from the types, and adds the operation to the
+// API's description.
 func (e *jsonOperation) describeTypes(output reflect.Type) {
 	schemas := e.api.OpenAPI().Components.Schemas
 	for _, f := range reflect.VisibleFields(e.input) {
@@ -183,7 +184,8 @@ func (e *jsonOperation) serveRequest(ctx huma.Context) {
 	}
 }
 
-// readInput fills an input. It returns the status and the errors of an unusable request.
+// readInput fills an input. It returns the status and the errors of an unusable request; status 0
+// if it is usable.
 func (e *jsonOperation) readInput(ctx huma.Context, in reflect.Value) (status int, msg string, errs []error) {
 	found, path := new(huma.ValidateResult), huma.NewPathBuffer(nil, 0)
 	u := ctx.URL()

@@ -88,7 +88,7 @@ func (u *Usage) shareEnergy(now time.Time) {
 		took := l.meter.AddCarried(now, l.sinceLook.down, l.sinceLook.up)
 		if n > 0 {
 			if l.unsaved { // they belong to the records that used the radio last
-				u.markUnsaved(l)
+				u.queueLastRecords(l)
 			}
 			l.last, l.sinceLook = l.sinceLook, carriedBytes{}
 		}
@@ -100,24 +100,24 @@ func (u *Usage) shareEnergy(now time.Time) {
 			l.unsaved = n == 0 // else CountNow saves the records with bytes
 		}
 		if l.unsaved && !l.meter.IsAwake() {
-			u.markUnsaved(l)
+			u.queueLastRecords(l)
 		}
 	}
 }
 
-// markUnsaved marks the last records of the link for saving. mu must be held.
-func (u *Usage) markUnsaved(l *linkEnergy) {
+// queueLastRecords queues the records that used the link's radio last to be saved. mu must be held.
+func (u *Usage) queueLastRecords(l *linkEnergy) {
 	for of := range l.last.byRecord {
 		u.changed[u.record(of)] = true
 	}
 	l.unsaved = false
 }
 
-// markAllUnsaved marks the last records of all links for saving. mu must be held.
-func (u *Usage) markAllUnsaved() {
+// queueUnsavedRecords marks the last records of all links for saving. mu must be held.
+func (u *Usage) queueUnsavedRecords() {
 	for _, l := range u.energy.links {
 		if l.unsaved {
-			u.markUnsaved(l)
+			u.queueLastRecords(l)
 		}
 	}
 }

@@ -56,7 +56,8 @@ func (r *Routes) LinkVia(ctx context.Context, addr string, mark int) (link strin
 	return NetworkOf(c.LocalAddr()), true
 }
 
-// resolvedAddr returns the cached meaning of an address, else the address.
+// resolvedAddr returns addr with the address that its name was resolved to lately, or addr itself
+// if none is cached.
 func (r *Routes) resolvedAddr(addr string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

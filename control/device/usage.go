@@ -444,7 +444,7 @@ func (u *Usage) Run(ctx context.Context) {
 func (u *Usage) Close() {
 	u.mu.Lock()
 	u.shareEnergy(u.now())
-	u.markAllUnsaved()
+	u.queueUnsavedRecords()
 	u.mu.Unlock()
 	u.CountNow()
 	u.file.Lock()

@@ -38,7 +38,7 @@ func (e Evaluation) Print(w io.Writer) error {
 	return err
 }
 
-// pointTable has the published values and the measured ones.
+// pointTable returns a table of the published values and the measured ones.
 func (e Evaluation) pointTable() Table {
 	t := Table{Head: []string{"figure", "published", "measured, mean ± 95 %", "n", "σ", "verdict", "not in",
 		"not measured"}}

@@ -111,6 +111,7 @@ func (c *Conn) applyCongestion(h *congestionChooser) error {
 	return controlFD(c.raw, func(fd int) error { return setCongestion(fd, name) })
 }
 
+// publishChoice makes the selector's choice visible to other goroutines.
 func (h *congestionChooser) publishChoice() {
 	choice := h.selector.Choice()
 	h.current.Store(&choice)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/nftables"
 )
 
-// missingTUN returns what is missing for `mpbond primary --tun`; "" if nothing is.
+// missingTUN returns why `mpbond primary --tun` does not work here; "" if it does.
 func missingTUN() string {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {

@@ -260,11 +260,11 @@ func (p Config) measureDirect(ctx context.Context, l *Subflow, o *ownBond, id ui
 		share = u.cpuShare()
 		l.DownRate.Limit, l.UpRate.Limit = HopPSPath, HopPSPath
 	}
-	near := newHop(HopPSPath, hop())
-	l.Hops[0].Packets += near.Packets
-	l.Hops[0].Retransmitted += near.Retransmitted
-	l.Hops[0].MTU = minKnown(l.Hops[0].MTU, near.MTU)
-	l.Hops[0].RTT = minKnown(l.Hops[0].RTT, near.RTT)
+	local := newHop(HopPSPath, hop())
+	l.Hops[0].Packets += local.Packets
+	l.Hops[0].Retransmitted += local.Retransmitted
+	l.Hops[0].MTU = minKnown(l.Hops[0].MTU, local.MTU)
+	l.Hops[0].RTT = minKnown(l.Hops[0].RTT, local.RTT)
 	return share
 }
 

@@ -233,8 +233,8 @@ func (o *object) closePart() {
 	o.part.file.Close()
 }
 
-// verifyAndPublish compares the file with the expected size and digests and gives it its name. No
-// other method of the object may run at the same time.
+// verifyAndPublish compares the file with the expected size and digests and gives it its name. If
+// they differ it removes the file. No other method of the object may run at the same time.
 func (o *object) verifyAndPublish(cfg *Config) error {
 	p := o.complete
 	st, err := p.file.Stat()

@@ -162,7 +162,8 @@ func (ep *Endpoint) startConn(c *Conn) error {
 	return nil
 }
 
-// handleHello answers a client's HELLO with WELCOME, RETRY or BUSY.
+// handleHello answers a client's HELLO with WELCOME, RETRY or BUSY, or not at all, and drops
+// expired half-open connections.
 func (ep *Endpoint) handleHello(p []byte, from netip.AddrPort) {
 	k := halfKey{from: from}
 	copy(k.id[:], p[2:])

@@ -236,7 +236,7 @@ func (ep *Endpoint) Close() error {
 func (ep *Endpoint) runReceiveLoop() {
 	var err error
 	for failed := 0; failed < maxSocketErrors; {
-		if err = ep.socket.receiveBatch(ep.handleTrain); err == nil {
+		if err = ep.socket.receiveBatch(ep.handleBatch); err == nil {
 			failed = 0
 		} else if errors.Is(err, net.ErrClosed) {
 			return
@@ -250,8 +250,8 @@ func (ep *Endpoint) runReceiveLoop() {
 	ep.Close()
 }
 
-// handleTrain handles packets of one size that arrived back to back. The last may be shorter.
-func (ep *Endpoint) handleTrain(b []byte, size int, from netip.AddrPort) {
+// handleBatch handles packets of one size that arrived back to back. The last may be shorter.
+func (ep *Endpoint) handleBatch(b []byte, size int, from netip.AddrPort) {
 	for len(b) > 0 {
 		n := min(size, len(b))
 		if c := ep.findConn(b[:n]); c != nil {
