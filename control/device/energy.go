@@ -113,7 +113,8 @@ func (u *Usage) queueLastRecords(l *linkEnergy) {
 	l.unsaved = false
 }
 
-// queueUnsavedRecords marks the last records of all links for saving. mu must be held.
+// queueUnsavedRecords queues the last records of all links whose energy is not saved. mu must be
+// held.
 func (u *Usage) queueUnsavedRecords() {
 	for _, l := range u.energy.links {
 		if l.unsaved {
