@@ -88,8 +88,8 @@ func TestAir(t *testing.T) {
 			c := r.counts
 			t.Logf("%s, %.0f dB, seed %d: %.2f Mbit/s, p95 %.1f ms; with messages %.2f Mbit/s, %.1f ms; "+
 				"in %d subframes %d of %d grants decoded, %d wrong, %d not sendable", x.name, x.snr, seed,
-				r.fromSamples[0], r.fromSamples[1], r.fromMessages[0], r.fromMessages[1], c.Subframes, c.Received, c.Granted, c.Wrong,
-				c.NotSendable)
+				r.fromSamples[0], r.fromSamples[1], r.fromMessages[0], r.fromMessages[1], c.Subframes, c.Received,
+				c.Granted, c.Wrong, c.NotSendable)
 			rate, delay := r.fromSamples[0]/r.fromMessages[0], r.fromSamples[1]/r.fromMessages[1]
 			if rate < 0.95 || rate > 1.05 || delay > 1.05 || delay < 0.95 && x.snr > 5 {
 				t.Errorf("%s, %.0f dB: %.3f of the rate and %.3f of the delay with messages", x.name, x.snr, rate,
