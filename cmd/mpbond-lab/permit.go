@@ -130,8 +130,9 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	return nil
 }
 
-// loadPollInterval is how often a load is read, and how soon a failed source is tried again.
-const loadPollInterval = 2 * time.Second
+// loadPollInterval is how often a load is read, and how soon a failed source is tried again. Tests
+// shorten it.
+var loadPollInterval = 2 * time.Second
 
 // reloadTrust reads the trust file each second, so that revoked devices get no permits.
 func reloadTrust(ctx context.Context, trust *identity.Trust) error {
