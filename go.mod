@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 module mpbond
 
 go 1.26.0

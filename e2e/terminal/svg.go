@@ -58,6 +58,7 @@ func (s *Screen) SVG(title string) []byte {
 	width := 2*margin + float64(s.Columns)*cellWidth
 	height := titleBar + 2*margin - 4 + rows*cellHeight
 	var b strings.Builder
+	b.WriteString("<!-- SPDX-License-Identifier: Apache-2.0 -->\n")
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %d" width="%s" height="%d" role="img">`,
 		number(width), height, number(width), height)
 	fmt.Fprintf(&b, "\n<title>%s</title>\n<style>%s</style>\n", html.EscapeString(title), styleSheet())
