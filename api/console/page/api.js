@@ -37,7 +37,8 @@ export async function request(method, path, body, signal, accept) {
   if (accept) headers.Accept = accept;
   let answer;
   try {
-    answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal, credentials: "omit", cache: "no-store" });
+    answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal,
+      credentials: "omit", cache: "no-store" });
   } catch (e) {
     if (signal?.aborted) throw e;
     throw new Problem(0, { detail: "mpbond does not answer", hint: "check whether it is still running" });

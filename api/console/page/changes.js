@@ -24,7 +24,8 @@ function describe(e) {
     case "subflow_down": return `subflow ${e.subflow} by ${e.device} ended${because}`;
     case "subflow_silent": return `subflow ${e.subflow} is silent, ${bytes(e.bytes ?? 0)} are sent over others`;
     case "pipe_up": return `pipe with ${e.device} at ${e.text} is ready`;
-    case "pipe_down": return e.subflow ? `pipe of subflow ${e.subflow} with ${e.device} broke` : `pipe with ${e.device} ended${because}`;
+    case "pipe_down": return e.subflow ? `pipe of subflow ${e.subflow} with ${e.device} broke`
+      : `pipe with ${e.device} ended${because}`;
     case "pipe_moved": return `subflow ${e.subflow} by ${e.device} moved to the pipe at ${e.text}${because}`;
     case "policy_changed": return `policy loaded from ${e.text}${because}`;
     case "policy_refused": return `policy not changed: ${e.text}`;
@@ -53,14 +54,16 @@ export function changes() {
   const apps = h("input", { type: "checkbox", id: "with-apps", onchange: () => draw() });
   const none = h("p", { class: "soft" }, "No events yet."), lost = h("p", { class: "soft", hidden: true });
   const el = h("section", { class: "card", "aria-labelledby": "h-events" },
-    h("div", { class: "head" }, h("h2", { id: "h-events" }, "Events"), h("label", { for: "with-apps" }, apps, "show connections of apps")), lost, none, list);
+    h("div", { class: "head" }, h("h2", { id: "h-events" }, "Events"),
+      h("label", { for: "with-apps" }, apps, "show connections of apps")), lost, none, list);
   let drawn = -1;
   function draw() {
     const some = all.filter((e) => apps.checked || !isApp(e)).slice(-maxShown).reverse();
     none.hidden = some.length > 0;
     lost.hidden = missed === 0;
     put(lost, `${missed} earlier events were not kept.`);
-    list.replaceChildren(...some.map((e) => h("li", { class: bad.includes(e.kind) && "bad" }, h("time", { datetime: e.t }, clock(e.t)), h("span", null, describe(e)))));
+    list.replaceChildren(...some.map((e) => h("li", { class: bad.includes(e.kind) && "bad" },
+      h("time", { datetime: e.t }, clock(e.t)), h("span", null, describe(e)))));
   }
   el.update = () => {
     if (drawn !== changes.seq) draw();

@@ -7,7 +7,8 @@ import { get, request } from "./api.js";
 import { canvas, lineChart } from "./plot.js";
 import { fileButtons, saveSVG, savePNG } from "./picture.js";
 
-const names = { devices: "by device", subflows: "by subflow", apps: "by app", destinations: "by destination", pad: "predicted delivery time" };
+const names = { devices: "by device", subflows: "by subflow", apps: "by app", destinations: "by destination",
+  pad: "predicted delivery time" };
 const spans = { minute: 60, hour: 3600 }; // seconds
 let count = 0;
 
@@ -16,23 +17,27 @@ export function chart(title, plots) {
   const n = ++count;
   const svg = canvas(`chart-${n}`, title);
   const choice = (label, options, id) => {
-    const el = h("select", { id: `chart-${n}-${id}`, onchange: () => show() }, options.map(([v, text]) => h("option", { value: v }, text)));
+    const el = h("select", { id: `chart-${n}-${id}`, onchange: () => show() },
+      options.map(([v, text]) => h("option", { value: v }, text)));
     return [el, h("label", { for: el.id }, label, el)];
   };
   const [plot, plotLabel] = choice("Plot", plots.map((p) => [p, names[p]]), "plot");
   const [direction, directionLabel] = choice("Direction", [["down", "down"], ["up", "up"]], "direction");
   const [span, spanLabel] = choice("Time", [["minute", "last minute"], ["hour", "last hour"]], "span");
-  const values = h("div"), details = h("details", { ontoggle: () => show() }, h("summary", null, "Values as a table"), values);
+  const values = h("div"), details = h("details", { ontoggle: () => show() }, h("summary", null, "Values as a table"),
+    values);
   const problem = h("p", { class: "soft", hidden: true });
   const query = () => `?direction=${direction.value}&span=${span.value}`;
   const file = () => `mpbond-${plot.value}`;
   const files = fileButtons("This plot as a file", {
     SVG: () => saveSVG(svg, file()),
     PNG: () => savePNG(svg, file()),
-    CSV: async () => save(await (await request("GET", `/v2/plots/${plot.value}/csv${query()}`)).blob(), file() + ".csv"),
+    CSV: async () => save(await (await request("GET", `/v2/plots/${plot.value}/csv${query()}`)).blob(),
+      file() + ".csv"),
   });
   const el = h("figure", null,
-    h("div", { class: "tools" }, plots.length > 1 && plotLabel, directionLabel, spanLabel), h("div", { class: "plot" }, svg), problem, files, details);
+    h("div", { class: "tools" }, plots.length > 1 && plotLabel, directionLabel, spanLabel),
+    h("div", { class: "plot" }, svg), problem, files, details);
   let busy = false;
   // show fetches and draws the values, and lists them if the table is open.
   async function show() {
@@ -52,7 +57,8 @@ export function chart(title, plots) {
   }
   function list(p) {
     const text = (v) => (v === null || v === undefined ? "–" : p.unit === "ms" ? ms(v) : rate(v));
-    const columns = [{ title: "Time", of: (i) => clock(p.times[i]) }, ...p.series.map((s) => ({ title: s.name, number: true, of: (i) => text(s.values[i]) }))];
+    const columns = [{ title: "Time", of: (i) => clock(p.times[i]) },
+      ...p.series.map((s) => ({ title: s.name, number: true, of: (i) => text(s.values[i]) }))];
     const t = table(p.title, columns, (i) => p.times[i], "There are no values yet.");
     t.show([...p.times.keys()].reverse().filter((_, i) => i % 5 === 0));
     values.replaceChildren(t);

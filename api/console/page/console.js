@@ -89,7 +89,8 @@ async function listen() {
       await events(changes.seq ?? 0, (kind, e) => {
         if (kind === "position") return changes.position(e);
         const isNew = changes.take(e, last);
-        if (isNew && e.kind !== "stream_open" && e.kind !== "stream_close" && e.kind !== "flow_open" && e.kind !== "flow_close") {
+        if (isNew && e.kind !== "stream_open" && e.kind !== "stream_close" && e.kind !== "flow_open" &&
+          e.kind !== "flow_close") {
           if (["device_up", "device_down", "subflow_down", "subflow_silent"].includes(e.kind)) say(changes.describe(e));
           refresh();
         }
@@ -128,9 +129,12 @@ function login(why) {
   const problem = h("p", { role: "alert", hidden: true });
   const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const form = h("form", { onsubmit: (e) => { e.preventDefault(); keepToken(field.value.trim()); begin(); } },
-    h("p", { class: "row" }, h("label", { for: "token" }, "Token"), field, h("button", { class: "main", type: "submit" }, "Open")));
+    h("p", { class: "row" }, h("label", { for: "token" }, "Token"), field,
+      h("button", { class: "main", type: "submit" }, "Open")));
   main.replaceChildren(h("section", { class: "card" }, h("h2", null, "Enter the token"),
-    h("p", null, "Run ", h("code", null, "mpbond console"), " on this machine and open the address that it prints, or paste the token of the file ", h("code", null, "api.token"), " beside the device key."), problem, form));
+    h("p", null, "Run ", h("code", null, "mpbond console"),
+      " on this machine and open the address that it prints, or paste the token of the file ",
+      h("code", null, "api.token"), " beside the device key."), problem, form));
   notice(problem, "bad", why);
   field.focus();
 }

@@ -57,13 +57,15 @@ export function table(caption, columns, key, none) {
   const body = h("tbody");
   const empty = h("p", { class: "soft" }, none);
   const whole = h("table", { class: "stack" }, h("caption", null, caption),
-    h("thead", null, h("tr", null, columns.map((c) => h("th", { scope: "col", class: c.number && "n" }, c.title)))), body);
+    h("thead", null, h("tr", null, columns.map((c) => h("th", { scope: "col", class: c.number && "n" }, c.title)))),
+    body);
   const el = h("div", { class: "scroll" }, whole, empty);
   el.show = (items) => {
     whole.hidden = items.length === 0;
     empty.hidden = items.length > 0;
     keyed(body, items, key, () => {
-      const cells = columns.map((c, i) => h(i === 0 ? "th" : "td", { scope: i === 0 && "row", class: c.class ?? (c.number && "n"), "data-label": c.title }));
+      const cells = columns.map((c, i) => h(i === 0 ? "th" : "td",
+        { scope: i === 0 && "row", class: c.class ?? (c.number && "n"), "data-label": c.title }));
       const row = h("tr", null, cells);
       row.update = (item) => columns.forEach((c, i) => {
         const v = c.of(item, cells[i]);
@@ -108,13 +110,20 @@ export function notice(el, kind, text, hint) {
 export function confirm({ title, text, field, value, yes, danger }) {
   const dialog = document.getElementById("dialog");
   return new Promise((done) => {
-    const input = field && h("input", { id: "dialog-field", value: value ?? "", autocomplete: "off", maxlength: 64, required: true });
+    const input = field && h("input", { id: "dialog-field", value: value ?? "", autocomplete: "off", maxlength: 64,
+      required: true });
     const back = document.activeElement;
     let answer = null;
-    const form = h("form", { method: "dialog", onsubmit: (e) => { e.preventDefault(); answer = input ? input.value.trim() : true; dialog.close(); } },
+    const onsubmit = (e) => {
+      e.preventDefault();
+      answer = input ? input.value.trim() : true;
+      dialog.close();
+    };
+    const form = h("form", { method: "dialog", onsubmit },
       h("h2", { id: "dialog-title" }, title), text && h("p", null, text),
       input && h("label", { for: "dialog-field" }, field), input,
-      h("p", { class: "row" }, h("button", { class: danger ? "danger" : "main", type: "submit" }, yes), h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
+      h("p", { class: "row" }, h("button", { class: danger ? "danger" : "main", type: "submit" }, yes),
+        h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
     dialog.replaceChildren(form);
     dialog.addEventListener("close", () => { back?.focus(); done(answer); }, { once: true });
     dialog.showModal();

@@ -25,7 +25,8 @@ export function totals(st) {
 // and is none.
 export function alarms(st) {
   const found = new Map(), known = new Map(st.devices.map((d) => [d.name, d]));
-  const wanted = (name, text) => known.get(name)?.paused || known.get(name)?.suspended || known.get(name)?.facts?.refuses || /\bpaused\b|^suspended: /.test(text);
+  const wanted = (name, text) => known.get(name)?.paused || known.get(name)?.suspended ||
+    known.get(name)?.facts?.refuses || /\bpaused\b|^suspended: /.test(text);
   const add = (who, what, hint) => { if (!found.has(who) && !wanted(who, what)) found.set(who, { who, what, hint }); };
   const subflows = st.bonds.flatMap((b) => b.subflows);
   for (const p of subflows) {
@@ -37,7 +38,8 @@ export function alarms(st) {
     if (p.error && !works) add(p.device, `no pipe at ${p.address}: ${p.error}`, p.hint);
     else if (!p.error && p.trouble) add(p.device, "it does not reach its server: " + p.trouble.text, p.trouble.hint);
   }
-  for (const d of st.devices) if (d.key_copied) add(d.name, "two running mpbond use its key", "revoke it, and pair each device with its own key");
+  for (const d of st.devices) if (d.key_copied) add(d.name, "two running mpbond use its key",
+    "revoke it, and pair each device with its own key");
   if (st.policy?.error) add("policy", st.policy.error);
   return [...found.values()];
 }
@@ -46,10 +48,12 @@ export function overview() {
   const picture = topology(), plot = chart("Rates by device", ["devices"]);
   const dl = h("dl", { class: "numbers" });
   const number = (name) => { const dd = h("dd"); dl.append(h("div", null, h("dt", null, name), dd)); return dd; };
-  const cells = { down: number("Down"), up: number("Up"), subflows: number("Subflows up"), streams: number("Streams"), memory: number("Memory"), uptime: number("Running for") };
+  const cells = { down: number("Down"), up: number("Up"), subflows: number("Subflows up"), streams: number("Streams"),
+    memory: number("Memory"), uptime: number("Running for") };
   const list = h("ul"), trouble = h("div", { class: "notice bad", id: "alarms", hidden: true }, list);
   const el = h("div", { class: "two" },
-    h("section", { class: "card", "aria-labelledby": "h-topology" }, h("h2", { id: "h-topology" }, "Devices and links"), trouble, picture),
+    h("section", { class: "card", "aria-labelledby": "h-topology" }, h("h2", { id: "h-topology" }, "Devices and links"),
+      trouble, picture),
     h("section", { class: "card", "aria-labelledby": "h-now" }, h("h2", { id: "h-now" }, "Now"), dl, plot));
   el.update = (st) => {
     picture.update(st);
@@ -57,7 +61,8 @@ export function overview() {
     const t = totals(st);
     put(cells.down, rate(t.down));
     put(cells.up, rate(t.up));
-    put(cells.subflows, String(sum(st.bonds, (b) => b.subflows.filter((p) => p.id && p.state === "up").length) + (st.helper?.subflows ?? 0)));
+    put(cells.subflows, String(sum(st.bonds, (b) => b.subflows.filter((p) => p.id && p.state === "up").length) +
+      (st.helper?.subflows ?? 0)));
     put(cells.streams, String(sum(st.bonds, (b) => b.streams)));
     put(cells.memory, bytes(st.memory_bytes));
     put(cells.uptime, duration(st.uptime_seconds));

@@ -3,7 +3,8 @@
 
 import { h, s, save, say } from "./dom.js";
 
-const kept = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order", "font-family", "font-size", "font-weight", "text-anchor"];
+const kept = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order",
+  "font-family", "font-size", "font-weight", "text-anchor"];
 
 // standalone returns a picture as a file with its current colours.
 function standalone(svg) {
@@ -44,5 +45,6 @@ export function fileButtons(label, savers) {
   const saver = (f) => async () => {
     try { await f(); } catch (e) { say(e.message); }
   };
-  return h("div", { class: "tools small", role: "group", "aria-label": label }, Object.entries(savers).map(([format, f]) => h("button", { type: "button", onclick: saver(f) }, format)));
+  return h("div", { class: "tools small", role: "group", "aria-label": label }, Object.entries(savers)
+    .map(([format, f]) => h("button", { type: "button", onclick: saver(f) }, format)));
 }

@@ -9,7 +9,8 @@ import { s, put, set } from "./dom.js";
 const height = 240, high = 33, low = 219; // of a chart; of its highest and lowest value
 const narrow = 480; // narrower charts have the names below
 const beside = 174, nameHeight = 15, nameWidth = 148, sample = 22; // of names; of the sample of a line
-const margin = 24, dayMargin = 32, digit = 6, letter = 7.5; // at the right, also of bars; widths of a digit at the axis and a letter of the title
+// at the right, also of bars; widths of a digit at the axis and a letter of the title
+const margin = 24, dayMargin = 32, digit = 6, letter = 7.5;
 const nameLength = 19; // characters
 const barPart = 0.7, barWidth = 64; // part of its room that a bar fills, and at most
 
@@ -48,8 +49,10 @@ function niceStep(top) {
 // canvas makes an SVG element. Its function `show` takes a function from a width to the result of
 // lineChart or barChart; the chart is redrawn when the element's width changes.
 export function canvas(id, name) {
-  const title = s("title", { id: id + "-title" }, name), desc = s("desc", { id: id + "-desc" }, "Nothing to show yet."), marks = s("g");
-  const svg = s("svg", { class: "chart", role: "img", viewBox: `0 0 760 ${height}`, "aria-labelledby": `${id}-title ${id}-desc` }, title, desc, marks);
+  const title = s("title", { id: id + "-title" }, name), desc = s("desc", { id: id + "-desc" }, "Nothing to show yet."),
+    marks = s("g");
+  const svg = s("svg", { class: "chart", role: "img", viewBox: `0 0 760 ${height}`,
+    "aria-labelledby": `${id}-title ${id}-desc` }, title, desc, marks);
   let chart, width;
   const widthNow = () => Math.round(Math.min(Math.max(svg.getBoundingClientRect().width, 240), 1200));
   svg.show = (f) => {
@@ -69,8 +72,10 @@ export function canvas(id, name) {
 function headOf(text, x) {
   const middle = text.length / 2, spaces = [...text.matchAll(/ /g)].map((m) => m.index);
   const cut = spaces.sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle))[0];
-  const rows = text.length * letter <= 2 * x ? [text] : [text.slice(0, cut), text.slice(cut + 1)]; // keep a unit with its number
-  return [s("text", { class: "head" }, rows.flatMap((row, i) => [i > 0 && " ", s("tspan", { x, y: rows.length > 1 ? 12 + 13 * i : 16 }, row)]))];
+  // keep a unit with its number
+  const rows = text.length * letter <= 2 * x ? [text] : [text.slice(0, cut), text.slice(cut + 1)];
+  return [s("text", { class: "head" },
+    rows.flatMap((row, i) => [i > 0 && " ", s("tspan", { x, y: rows.length > 1 ? 12 + 13 * i : 16 }, row)]))];
 }
 
 // axes returns the marks that lines and bars share, and the positions of values: x takes a part of
@@ -80,11 +85,13 @@ function axes({ title, unit, top, right }, ticks) {
   const steps = Math.max(Math.ceil(top / factor / step - 1e-9), 1);
   const labels = Array.from({ length: steps + 1 }, (_, i) => rounded(i * step, 4));
   const left = 16 + digit * Math.max(...labels.map((l) => l.length));
-  const x = (part) => px(left + (right - left) * part), y = (v) => px(low - ((low - high) * v) / (factor * step * steps));
+  const x = (part) => px(left + (right - left) * part),
+    y = (v) => px(low - ((low - high) * v) / (factor * step * steps));
   const marks = headOf(`${title}, ${name}`, px((left + right) / 2));
   labels.forEach((label, i) => {
     const at = y(i * step * factor);
-    marks.push(s("path", { class: "rule", d: `M${left - 5} ${at}H${right}` }), s("text", { class: "value", x: left - 9, y: at + 4 }, label));
+    marks.push(s("path", { class: "rule", d: `M${left - 5} ${at}H${right}` }),
+      s("text", { class: "value", x: left - 9, y: at + 4 }, label));
   });
   for (const [part, label] of ticks) {
     marks.push(s("path", { class: "rule", d: `M${x(part)} ${low}v5` }), s("text", { x: x(part), y: low + 16 }, label));
@@ -96,14 +103,17 @@ function axes({ title, unit, top, right }, ticks) {
 // lineChart draws an answer to /v2/plots/NAME over the last span seconds. A null value is a gap.
 export function lineChart(p, span, width) {
   const ago = p.times.map((t) => (Date.parse(p.times.at(-1)) - Date.parse(t)) / 1000);
-  const all = p.series.map((l) => ({ name: printable(l.name), values: l.values.map((v, i) => (ago[i] > span ? null : v)) }));
+  const all = p.series.map((l) =>
+    ({ name: printable(l.name), values: l.values.map((v, i) => (ago[i] > span ? null : v)) }));
   const lines = busiest(all), more = all.length - lines.length, isNarrow = width < narrow;
-  const c = { title: p.title, words: all.map((l) => sentence(p.unit, l)).join(" ") || "Nothing to show yet.", width, height, unit: p.unit };
+  const c = { title: p.title, words: all.map((l) => sentence(p.unit, l)).join(" ") || "Nothing to show yet.",
+    width, height, unit: p.unit };
   c.top = Math.max(0, ...lines.flatMap((l) => l.values));
   c.right = width - (isNarrow ? margin : beside);
   const { x, y, marks } = axes(c, agoTicks(span));
   lines.forEach((l, i) => {
-    const d = l.values.map((v, k) => (v === null ? "" : `${l.values[k - 1] === null || k === 0 ? "M" : "L"}${x(1 - ago[k] / span)} ${y(v)}`)).join("");
+    const d = l.values.map((v, k) =>
+      (v === null ? "" : `${l.values[k - 1] === null || k === 0 ? "M" : "L"}${x(1 - ago[k] / span)} ${y(v)}`)).join("");
     marks.push(s("path", { class: "line series-" + i, "stroke-dasharray": dashes[i], d }));
   });
   const rest = more > 0 ? `and ${more} more with less` : "";
@@ -123,7 +133,8 @@ function busiest(lines) {
 // sentence describes a line's last and highest value.
 function sentence(unit, l) {
   const last = l.values.at(-1) ?? null, values = l.values.filter((v) => v !== null);
-  return `${l.name}: ${last === null ? "not there now" : valueText(unit, last) + " now"}, at most ${values.length ? valueText(unit, Math.max(...values)) : "nothing"}.`;
+  return `${l.name}: ${last === null ? "not there now" : valueText(unit, last) + " now"}, at most ` +
+    `${values.length ? valueText(unit, Math.max(...values)) : "nothing"}.`;
 }
 
 // agoTicks are quarters of the span, in seconds or minutes.
@@ -136,7 +147,8 @@ const agoTicks = (span) => [0, 1, 2, 3, 4].map((i) => {
 function nameOf(l, i, x, y) {
   const letters = [...l.name];
   const name = letters.length > nameLength ? letters.slice(0, nameLength - 1).join("") + "…" : l.name;
-  return [s("path", { class: "line series-" + i, "stroke-dasharray": dashes[i], d: `M${x} ${y}h${sample}` }), s("text", { class: "name", x: x + sample + 5, y: y + 4 }, name)];
+  return [s("path", { class: "line series-" + i, "stroke-dasharray": dashes[i], d: `M${x} ${y}h${sample}` }),
+    s("text", { class: "name", x: x + sample + 5, y: y + 4 }, name)];
 }
 
 // namesBeside places each name at the end of its line, or as near as possible.
@@ -150,28 +162,33 @@ function namesBeside(lines, rest, x, y) {
     label.y = Math.max(label.y, limit);
     limit = label.y + nameHeight;
   }
-  return [...labels.flatMap((label) => nameOf(label.l, label.i, x, label.y)), rest && s("text", { class: "name rest", x: x + sample + 5, y: height - 5 }, rest)].filter(Boolean);
+  return [...labels.flatMap((label) => nameOf(label.l, label.i, x, label.y)),
+    rest && s("text", { class: "name rest", x: x + sample + 5, y: height - 5 }, rest)].filter(Boolean);
 }
 
 const columnsOf = (width) => Math.max(Math.floor(width / nameWidth), 1);
 
 // namesBelow places the names in columns under a narrow chart.
 function namesBelow(lines, rest, width) {
-  const columns = columnsOf(width), at = (i) => [10 + (i % columns) * nameWidth, height + 7 + Math.floor(i / columns) * nameHeight];
+  const columns = columnsOf(width);
+  const at = (i) => [10 + (i % columns) * nameWidth, height + 7 + Math.floor(i / columns) * nameHeight];
   const [x, y] = at(lines.length);
-  return [...lines.flatMap((l, i) => nameOf(l, i, ...at(i))), rest && s("text", { class: "name rest", x, y: y + 3 }, rest)].filter(Boolean);
+  return [...lines.flatMap((l, i) => nameOf(l, i, ...at(i))),
+    rest && s("text", { class: "name rest", x, y: y + 3 }, rest)].filter(Boolean);
 }
 
 // barChart draws a bar for each period. Values are bytes (unit B) or joules (J).
 export function barChart({ title, unit, names, values }, width) {
   const n = values.length, at = (i) => (i + 0.5) / n, text = (i) => `${names[i]}: ${valueText(unit, values[i])}`;
-  const c = { title: printable(title), words: "Nothing to show yet.", width, height, unit, top: Math.max(0, ...values), right: width - dayMargin };
+  const c = { title: printable(title), words: "Nothing to show yet.", width, height, unit, top: Math.max(0, ...values),
+    right: width - dayMargin };
   if (n > 0) c.words = `${text(n - 1)}. Most in ${text(values.indexOf(c.top))}.`;
   const every = Math.ceil(n / Math.max(Math.floor(width / 95), 1)), ticks = []; // always label the last period
   for (let i = n - 1; i >= 0; i -= every) ticks.push([at(i), names[i]]);
   const { x, y, marks } = axes(c, ticks);
   const wide = Math.max(Math.min(((x(1) - x(0)) / n) * barPart, barWidth), 1);
-  const bars = values.map((v, i) => s("rect", { class: "bar", x: px(x(at(i)) - wide / 2), y: y(v), width: px(wide), height: px(low - y(v)) }));
+  const bars = values.map((v, i) => s("rect", { class: "bar", x: px(x(at(i)) - wide / 2), y: y(v), width: px(wide),
+    height: px(low - y(v)) }));
   marks.splice(-1, 0, ...bars); // below the axis
   return { ...c, marks };
 }

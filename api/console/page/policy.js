@@ -28,11 +28,13 @@ export function policy({ ask }) {
   const refused = h("p", { hidden: true });
   const label = h("label", { for: "policy-text" });
   const verdict = h("p", { id: "policy-verdict", role: "status", hidden: true });
-  const text = h("textarea", { id: "policy-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", readonly: true, "aria-describedby": "policy-verdict", oninput: () => scheduleCheck() });
+  const text = h("textarea", { id: "policy-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off",
+    wrap: "off", readonly: true, "aria-describedby": "policy-verdict", oninput: () => scheduleCheck() });
   const go = h("button", { type: "button", hidden: true, onclick: () => mark(bad.line) }, "Go to line");
   const save = h("button", { type: "button", class: "main", onclick: () => putInForce() }, "Put in force");
   const discard = h("button", { type: "button", onclick: () => load(known.newer ?? known) }, "Discard changes");
-  const sample = h("button", { type: "button", onclick: () => { text.value = example; scheduleCheck(); text.focus(); } }, "Insert an example");
+  const insert = () => { text.value = example; scheduleCheck(); text.focus(); };
+  const sample = h("button", { type: "button", onclick: insert }, "Insert an example");
   let known = null, bad = null, timer, checks = 0;
 
   const dirty = () => known && text.value !== known.text;
@@ -66,7 +68,8 @@ export function policy({ ask }) {
     const n = ++checks;
     try {
       const a = await post("/v2/policy/check", { text: text.value });
-      if (n === checks) showVerdict(null, dirty() ? `Usable: ${a.rules} ${a.rules === 1 ? "rule" : "rules"}. Not in force yet.` : "");
+      if (n === checks) showVerdict(null,
+        dirty() ? `Usable: ${a.rules} ${a.rules === 1 ? "rule" : "rules"}. Not in force yet.` : "");
     } catch (e) {
       if (n === checks) showVerdict(broken(e));
     }
@@ -96,18 +99,25 @@ export function policy({ ask }) {
 
   const rules = table("Rules in force: the first that matches decides.", [
     { title: "Rule", of: (r) => r.name },
-    { title: "When", class: "why", of: (r) => Object.entries(r.when ?? {}).map(([k, v]) => `${k} ${v.join(", ")}`).join("; ") || "always" },
-    { title: "Then", of: (r) => [r.mode, r.device && "by " + r.device.join(", "), r.pipe && "over " + r.pipe.join(", "), r.priority && r.priority !== "normal" && r.priority + " priority", r.weight > 1 && "weight " + r.weight].filter(Boolean).join(", ") },
+    { title: "When", class: "why",
+      of: (r) => Object.entries(r.when ?? {}).map(([k, v]) => `${k} ${v.join(", ")}`).join("; ") || "always" },
+    { title: "Then", of: (r) => [r.mode, r.device && "by " + r.device.join(", "), r.pipe && "over " + r.pipe.join(", "),
+      r.priority && r.priority !== "normal" && r.priority + " priority",
+      r.weight > 1 && "weight " + r.weight].filter(Boolean).join(", ") },
     { title: "Now", class: "why", of: (r) => r.reason },
     { title: "Matched", number: true, of: (r) => String(r.matched) },
   ], (r) => r.name + "/" + (r.line ?? ""), "There are no rules; the default below applies.");
   const otherwise = h("p", { class: "soft" });
   function show(p) {
     rules.show(p.rules);
-    put(otherwise, `Connections that no rule matches are ${p.default === "deny" ? "blocked" : "allowed"}. Blocked so far: ${p.blocked}; outside the bond: ${p.direct}.`);
-    put(about, (p.version ? p.file : `${p.file}, which does not exist yet`) + (p.read_only ? ". mpbond must not write it: change it by hand, which takes effect at once. You can check a text here." : ""));
+    put(otherwise, `Connections that no rule matches are ${p.default === "deny" ? "blocked" : "allowed"}. ` +
+      `Blocked so far: ${p.blocked}; outside the bond: ${p.direct}.`);
+    put(about, (p.version ? p.file : `${p.file}, which does not exist yet`) +
+      (p.read_only ? ". mpbond must not write it: change it by hand, which takes effect at once. " +
+        "You can check a text here." : ""));
     save.disabled = p.read_only === true;
-    notice(refused, "bad", p.refused ? "The current file is not in force: " + errorText(p.refused) : "", p.refused ? errorHint(p.refused) : "");
+    notice(refused, "bad", p.refused ? "The current file is not in force: " + errorText(p.refused) : "",
+      p.refused ? errorHint(p.refused) : "");
   }
 
   const host = h("input", { id: "flow-host", required: true, maxlength: 255, placeholder: "example.org" });
@@ -121,26 +131,35 @@ export function policy({ ask }) {
       if (app.value.trim()) body.flow.app = app.value.trim();
       if (dirty()) body.text = text.value;
       const a = await post("/v2/policy/check", body);
-      notice(answer, "good", `${a.rule ? `Rule “${a.rule}”` : "No rule"}: ${a.verdict.mode}. ${a.verdict.reason}`, dirty() ? "by the text above, which is not in force" : "");
+      notice(answer, "good", `${a.rule ? `Rule “${a.rule}”` : "No rule"}: ${a.verdict.mode}. ${a.verdict.reason}`,
+        dirty() ? "by the text above, which is not in force" : "");
     } catch (e) { notice(answer, "bad", e.message, e.hint); }
   } }, h("p", { class: "row" }, 
-    h("span", { class: "field" }, h("label", { for: "flow-host" }, "Host"), host), h("span", { class: "field short" }, h("label", { for: "flow-port" }, "Port"), port), h("span", { class: "field" }, h("label", { for: "flow-app" }, "App"), app),
+    h("span", { class: "field" }, h("label", { for: "flow-host" }, "Host"), host),
+    h("span", { class: "field short" }, h("label", { for: "flow-port" }, "Port"), port),
+    h("span", { class: "field" }, h("label", { for: "flow-app" }, "App"), app),
      h("button", { type: "submit" }, "Ask")));
 
-  const editor = h("section", { class: "card", "aria-labelledby": "h-policy" }, h("h2", { id: "h-policy" }, "Policy"), about, refused,
+  const editor = h("section", { class: "card", "aria-labelledby": "h-policy" }, h("h2", { id: "h-policy" }, "Policy"),
+    about, refused,
     label, text, verdict,
     h("p", { class: "row" }, go, save, discard, sample));
   const rest = [
-    h("section", { class: "card", "aria-labelledby": "h-why" }, h("h2", { id: "h-why" }, "What happens to a connection?"), why, answer),
-    h("section", { class: "card", "aria-labelledby": "h-rules" }, h("h2", { id: "h-rules" }, "In force"), rules, otherwise)];
-  const none = h("section", { class: "card", hidden: true, "aria-labelledby": "h-nopolicy" }, h("h2", { id: "h-nopolicy" }, "Policy"), h("p", null, "A server has no policy. Open the console of a primary or helper."));
+    h("section", { class: "card", "aria-labelledby": "h-why" },
+      h("h2", { id: "h-why" }, "What happens to a connection?"), why, answer),
+    h("section", { class: "card", "aria-labelledby": "h-rules" }, h("h2", { id: "h-rules" }, "In force"),
+      rules, otherwise)];
+  const none = h("section", { class: "card", hidden: true, "aria-labelledby": "h-nopolicy" },
+    h("h2", { id: "h-nopolicy" }, "Policy"),
+    h("p", null, "A server has no policy. Open the console of a primary or helper."));
   const el = h("div", { class: "stackof" }, none, editor, rest);
   el.update = async (st) => {
     const here = st.role !== "server", apps = here && st.role !== "helper";
     none.hidden = here;
     editor.hidden = !here;
     for (const part of rest) part.hidden = !apps;
-    put(label, apps ? "Rules for apps and destinations, and device tables, as TOML" : "Device tables, as TOML; rules for apps apply at a primary");
+    put(label, apps ? "Rules for apps and destinations, and device tables, as TOML"
+      : "Device tables, as TOML; rules for apps apply at a primary");
     if (!here) return;
     let p;
     try {
@@ -149,7 +168,8 @@ export function policy({ ask }) {
       return notice(refused, "bad", e.message, e.hint);
     }
     if (!known || (p.version !== known.version && !dirty())) load(p);
-    else if (p.version !== known.version && !bad) showVerdict({ text: "the file has changed meanwhile", hint: "discard your changes to see it" });
+    else if (p.version !== known.version && !bad) showVerdict(
+      { text: "the file has changed meanwhile", hint: "discard your changes to see it" });
     if (p.version !== known.version) known = { ...known, newer: p };
     show(p);
   };

@@ -35,20 +35,25 @@ function app(s) {
 export function traffic({ ask }) {
   const plot = chart("Rates", ["subflows", "devices", "apps", "destinations", "pad"]);
   const cut = async (p) => {
-    if (await confirm({ title: `Cut subflow ${p.id} by ${p.device}?`, text: "Other subflows take over its bytes, and a new one is opened.", yes: "Cut it", danger: true })) {
-      await sendDelete(`/v2/subflows/${encodeURIComponent(p.bond || "-")}/${p.id}`, `subflow ${p.id} by ${p.device} is cut`);
+    if (await confirm({ title: `Cut subflow ${p.id} by ${p.device}?`,
+      text: "Other subflows take over its bytes, and a new one is opened.", yes: "Cut it", danger: true })) {
+      await sendDelete(`/v2/subflows/${encodeURIComponent(p.bond || "-")}/${p.id}`,
+        `subflow ${p.id} by ${p.device} is cut`);
       ask();
     }
   };
   const reset = async (s) => {
-    if (await confirm({ title: `Reset the connection with ${s.dest}?`, text: "The app's connection ends.", yes: "Reset it", danger: true })) {
+    if (await confirm({ title: `Reset the connection with ${s.dest}?`, text: "The app's connection ends.",
+      yes: "Reset it", danger: true })) {
       await sendDelete(`/v2/streams/${encodeURIComponent(s.bond)}/${s.id}`, `the connection with ${s.dest} is reset`);
       ask();
     }
   };
-  const subflows = table("Subflows: connections between primary and server, direct or through a helper. PAD is the predicted delivery time of a byte sent now.", [
+  const subflows = table("Subflows: connections between primary and server, direct or through a helper. PAD is the " +
+    "predicted delivery time of a byte sent now.", [
     { title: "Carried by", of: (p) => `${p.device || p.peer}${p.id ? " " + p.id : ""}` },
-    { title: "Kind", of: (p) => p.kind + (p.radio ? ", " + p.radio : "") + (p.metered ? ", metered" : "") + (p.tier ? ", " + p.tier : "") },
+    { title: "Kind", of: (p) => p.kind + (p.radio ? ", " + p.radio : "") + (p.metered ? ", metered" : "") +
+      (p.tier ? ", " + p.tier : "") },
     { title: "State", of: (p) => badge(p.state, states[p.state] ?? "off") },
     { title: "Down", number: true, of: (p) => (p.relay ? "–" : rate(p.down)) },
     { title: "Up", number: true, of: (p) => (p.relay ? "–" : rate(p.up)) },
@@ -57,7 +62,10 @@ export function traffic({ ask }) {
     { title: "Round trip", number: true, of: (p) => ms(p.srtt_ms) },
     { title: "Waiting", number: true, of: (p) => bytes(p.backlog_bytes) },
     { title: "Last decision", class: "why", of: (p) => p.last_error || p.why || "" },
-    { title: "Change", of: (p, cell) => { if (!p.id) return ""; button(cell, "Cut", `Cut subflow ${p.id} by ${p.device}`, cut, p); } },
+    { title: "Change", of: (p, cell) => {
+      if (!p.id) return "";
+      button(cell, "Cut", `Cut subflow ${p.id} by ${p.device}`, cut, p);
+    } },
   ], (p) => p.bond + "/" + p.id + "/" + p.device, "There is no subflow.");
   const streams = table("Streams: connections of apps.", [
     { title: "With", of: (s) => s.dest },
@@ -67,7 +75,9 @@ export function traffic({ ask }) {
     { title: "Up", number: true, of: (s) => bytes(s.up_bytes) },
     { title: "Carried by", of: (s) => s.by },
     { title: "Why", class: "why", of: (s) => s.why },
-    { title: "Change", of: (s, cell) => { button(cell, "Reset", `Reset the connection ${s.id} with ${s.dest}`, reset, s); } },
+    { title: "Change", of: (s, cell) => {
+      button(cell, "Reset", `Reset the connection ${s.id} with ${s.dest}`, reset, s);
+    } },
   ], (s) => s.bond + "/" + s.id, "No app is connected.");
   const flows = table("Datagram flows: UDP sockets of apps.", [
     { title: "Flow", of: (f) => String(f.id) },
@@ -82,8 +92,10 @@ export function traffic({ ask }) {
   ], (f) => f.bond + "/" + f.id, "There is none.");
   const el = h("div", { class: "views" },
     h("section", { class: "card", "aria-labelledby": "h-rates" }, h("h2", { id: "h-rates" }, "Traffic"), plot),
-    h("section", { class: "card", "aria-labelledby": "h-subflows" }, h("h2", { id: "h-subflows" }, "Subflows"), subflows),
-    h("section", { class: "card", "aria-labelledby": "h-streams" }, h("h2", { id: "h-streams" }, "Streams"), streams, flows));
+    h("section", { class: "card", "aria-labelledby": "h-subflows" }, h("h2", { id: "h-subflows" }, "Subflows"),
+      subflows),
+    h("section", { class: "card", "aria-labelledby": "h-streams" }, h("h2", { id: "h-streams" }, "Streams"),
+      streams, flows));
   el.className = "stackof";
   el.update = (st) => {
     plot.offer("apps", st.role !== "server" && st.role !== "helper");
@@ -93,14 +105,17 @@ export function traffic({ ask }) {
       const name = new Map(b.subflows.map((p) => [p.id, `${p.device} ${p.id}`]));
       const why = new Map((b.decisions ?? []).map((d) => [d.subflow ?? 0, d.reason]));
       const toPrimary = st.role === "server";
-      for (const p of b.subflows) rows.push({ ...p, bond: b.id, peer: b.peer, why: why.get(p.id), down: toPrimary ? p.tx_rate_bps : p.rx_rate_bps, up: toPrimary ? p.rx_rate_bps : p.tx_rate_bps });
+      for (const p of b.subflows) rows.push({ ...p, bond: b.id, peer: b.peer, why: why.get(p.id),
+        down: toPrimary ? p.tx_rate_bps : p.rx_rate_bps, up: toPrimary ? p.rx_rate_bps : p.tx_rate_bps });
       const all = "any subflow";
       for (const s of b.stream_list ?? []) {
         const by = (c) => (c?.subflows?.length ? c.subflows.map((i) => name.get(i) ?? i).join(", ") : all);
         const down = by(s.down), up = by(s.up);
-        conns.push({ ...s, bond: b.id, by: down === up ? down : `down ${down}; up ${up}`, why: [...new Set([s.down?.reason, s.up?.reason].filter(Boolean))].join("; ") });
+        conns.push({ ...s, bond: b.id, by: down === up ? down : `down ${down}; up ${up}`,
+          why: [...new Set([s.down?.reason, s.up?.reason].filter(Boolean))].join("; ") });
       }
-      for (const f of b.flow_list ?? []) packets.push({ ...f, bond: b.id, by: f.subflow ? [f.subflow, f.second_subflow].filter(Boolean).map((i) => name.get(i) ?? i).join(", ") : "–" });
+      for (const f of b.flow_list ?? []) packets.push({ ...f, bond: b.id,
+        by: f.subflow ? [f.subflow, f.second_subflow].filter(Boolean).map((i) => name.get(i) ?? i).join(", ") : "–" });
     }
     for (const f of st.subflows) if (f.bond === "") rows.push({ ...f, relay: true, why: "relayed for " + f.peer });
     subflows.show(rows);

@@ -8,7 +8,8 @@ import { fileButtons, saveSVG, savePNG } from "./picture.js";
 
 const refreshInterval = 5000; // ms between requests: it grows slowly
 const shownDays = 31, shownMonths = 13; // of bars
-const purposes = { direct: "direct subflows", "hs-path": "helping, by the Internet", onload: "onloading, by the Internet", pipe: "pipes, locally", subflow: "subflows of devices" };
+const purposes = { direct: "direct subflows", "hs-path": "helping, by the Internet",
+  onload: "onloading, by the Internet", pipe: "pipes, locally", subflow: "subflows of devices" };
 
 // size formats bytes in decimal units, as providers count.
 function size(n) {
@@ -24,33 +25,39 @@ export function usageBars(u, { period, of, link }) {
   const list = period === "month" ? u.months : u.days, inJoules = of === "joules", sums = new Map();
   for (const used of list) {
     if (link && used.link !== link || !inJoules && used.purpose === "pipe") continue;
-    sums.set(used.from, (sums.get(used.from) ?? 0) + (inJoules ? used.radio_joules ?? 0 : used.down_bytes + used.up_bytes));
+    sums.set(used.from, (sums.get(used.from) ?? 0) + 
+      (inJoules ? used.radio_joules ?? 0 : used.down_bytes + used.up_bytes));
   }
   let names = [...sums.keys()].sort().slice(-shownMonths);
   if (period !== "month" && names.length > 0) {
     const days = daysUntil(list.map((used) => used.from).sort().at(-1)), first = days.findIndex((day) => sums.has(day));
     names = first < 0 ? [] : days.slice(first);
   }
-  const title = (inJoules ? `Energy of radios by ${period}, estimated` : `Used by ${period}`) + (link ? ` over ${link}` : "");
+  const title = (inJoules ? `Energy of radios by ${period}, estimated` : `Used by ${period}`) +
+    (link ? ` over ${link}` : "");
   return { title, unit: inJoules ? "J" : "B", names, values: names.map((name) => sums.get(name) ?? 0) };
 }
 
 // daysUntil returns the days that a picture may show, up to the newest one.
 function daysUntil(newest) {
   const day = 86_400_000, last = Date.parse(newest); // UTC: all days have the same length
-  return Array.from({ length: shownDays }, (_, i) => new Date(last - (shownDays - 1 - i) * day).toISOString().slice(0, 10));
+  return Array.from({ length: shownDays }, (_, i) => new Date(last - (shownDays - 1 - i) * day)
+    .toISOString().slice(0, 10));
 }
 
 export function usage() {
   const problem = h("p", { hidden: true });
   const svg = canvas("usage", "Usage");
-  const period = h("select", { id: "usage-period", onchange: () => refresh() }, h("option", { value: "day" }, "by day"), h("option", { value: "month" }, "by month"));
-  const what = h("select", { id: "usage-of", onchange: () => refresh() }, h("option", { value: "bytes" }, "bytes"), h("option", { value: "joules" }, "energy of radios"));
+  const period = h("select", { id: "usage-period", onchange: () => refresh() }, h("option", { value: "day" }, "by day"),
+    h("option", { value: "month" }, "by month"));
+  const what = h("select", { id: "usage-of", onchange: () => refresh() }, h("option", { value: "bytes" }, "bytes"),
+    h("option", { value: "joules" }, "energy of radios"));
   const link = h("select", { id: "usage-link", onchange: () => refresh() }, h("option", { value: "" }, "all links"));
   const files = fileButtons("Usage as a file", {
     SVG: () => saveSVG(svg, "mpbond-usage"),
     PNG: () => savePNG(svg, "mpbond-usage"),
-    CSV: async () => save(await (await request("GET", "/v2/usage", undefined, undefined, "text/csv")).blob(), "mpbond-usage.csv"),
+    CSV: async () => save(await (await request("GET", "/v2/usage", undefined, undefined, "text/csv")).blob(),
+      "mpbond-usage.csv"),
   });
   const columns = [
     { title: "From", of: (u) => u.from },
@@ -63,22 +70,31 @@ export function usage() {
     { title: "Radio energy (estimate)", number: true, of: (u) => (u.radio_joules ? joules(u.radio_joules) : "") },
   ];
   const key = (u) => [u.from, u.link, u.purpose, u.device_id, u.device].join("/");
-  const months = table("By month: IP packets with headers, including retransmissions, as a provider counts; and the energy of the link's radio, if known, estimated from bytes and published measurements.", columns, key, "Nothing was used yet.");
+  const months = table("By month: IP packets with headers, including retransmissions, as a provider counts; and the " +
+    "energy of the link's radio, if known, estimated from bytes and published measurements.", columns, key,
+    "Nothing was used yet.");
   const days = table("By day, the newest first.", columns, key, "Nothing was used yet.");
   const caps = table("How much of its cap each link or device has used.", [
     { title: "Link", of: (c) => c.name },
     { title: "Cap", of: (c) => c.period + ", " + size(c.cap_bytes) },
-    { title: "Used", of: (c) => h("span", null, size(c.used_bytes) + " ", h("meter", { min: 0, max: c.cap_bytes, value: c.used_bytes, high: c.cap_bytes * 0.8, low: c.cap_bytes * 0.8, optimum: 0, "aria-label": `of the cap of ${c.name}` })) },
+    { title: "Used", of: (c) => h("span", null, size(c.used_bytes) + " ",
+      h("meter", { min: 0, max: c.cap_bytes, value: c.used_bytes, high: c.cap_bytes * 0.8, low: c.cap_bytes * 0.8,
+      optimum: 0, "aria-label": `of the cap of ${c.name}` })) },
     { title: "Room", number: true, of: (c) => size(c.room_bytes) },
-    { title: "State", of: (c) => badge(c.state.replace("_", " "), c.state === "fine" ? "good" : c.state === "warned" ? "warn" : "bad") },
+    { title: "State", of: (c) => badge(c.state.replace("_", " "),
+      c.state === "fine" ? "good" : c.state === "warned" ? "warn" : "bad") },
     { title: "Until", of: (c) => new Date(c.until).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) },
     { title: "Details", class: "why", of: (c) => c.text },
   ], (c) => c.name + "/" + c.period, "");
-  const capCard = h("section", { class: "card", hidden: true, "aria-labelledby": "h-caps" }, h("h2", { id: "h-caps" }, "Caps"), caps);
+  const capCard = h("section", { class: "card", hidden: true, "aria-labelledby": "h-caps" },
+    h("h2", { id: "h-caps" }, "Caps"), caps);
   const el = h("div", { class: "stackof" }, capCard,
     h("section", { class: "card", "aria-labelledby": "h-usage" }, h("h2", { id: "h-usage" }, "Usage"), problem,
-      h("figure", null, h("div", { class: "tools" }, h("label", { for: "usage-period" }, "Bars", period), h("label", { for: "usage-of" }, "of", what), h("label", { for: "usage-link" }, "Link", link)), h("div", { class: "plot" }, svg),
-        h("figcaption", { class: "soft" }, "Pipes are local: their bytes are not included, the energy of their radios is."),
+      h("figure", null, h("div", { class: "tools" }, h("label", { for: "usage-period" }, "Bars", period),
+        h("label", { for: "usage-of" }, "of", what), h("label", { for: "usage-link" }, "Link", link)),
+        h("div", { class: "plot" }, svg),
+        h("figcaption", { class: "soft" },
+          "Pipes are local: their bytes are not included, the energy of their radios is."),
         files), months),
     h("section", { class: "card", "aria-labelledby": "h-days" }, h("h2", { id: "h-days" }, "Days"), days));
   let last = -Infinity, busy = false, isStale = false;
@@ -93,7 +109,8 @@ export function usage() {
       const links = [...new Set(u.days.map((d) => d.link))].sort();
       if ([...link.options].slice(1).map((o) => o.value).join("/") !== links.join("/")) {
         const chosen = link.value;
-        link.replaceChildren(h("option", { value: "" }, "all links"), ...links.map((l) => h("option", { value: l }, l)));
+        link.replaceChildren(h("option", { value: "" }, "all links"),
+          ...links.map((l) => h("option", { value: l }, l)));
         link.value = links.includes(chosen) ? chosen : "";
       }
       capCard.hidden = !u.caps?.length;

@@ -34,9 +34,11 @@ function bytes(n) {
 async function ask(method, path, body, signal) {
   const headers = { Authorization: "Bearer " + sessionStorage.getItem(tokenKey) };
   if (body) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal, credentials: "omit", cache: "no-store" });
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal, credentials: "omit",
+    cache: "no-store" });
   if (answer.status === 401) out();
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? "the helper answered with status " + answer.status);
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ??
+    "the helper answered with status " + answer.status);
   return answer;
 }
 
@@ -84,7 +86,8 @@ async function listen() {
     const quiet = new AbortController();
     let end = setTimeout(() => quiet.abort(), eventTimeout);
     try {
-      const reader = (await ask("GET", "/events", null, quiet.signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+      const reader = (await ask("GET", "/events", null, quiet.signal)).body.pipeThrough(new TextDecoderStream())
+        .getReader();
       there = true;
       put(el("link"), "connected to the helper");
       const first = !el("enter").hidden;
@@ -105,7 +108,9 @@ async function listen() {
     clearTimeout(end);
     there = false;
     if (!sessionStorage.getItem(tokenKey)) break;
-    if (Date.now() - lastEvent > helperTimeout) for (const o of own) if (o.sent === null) o.error ||= "the helper is gone";
+    if (Date.now() - lastEvent > helperTimeout) {
+      for (const o of own) if (o.sent === null) o.error ||= "the helper is gone";
+    }
     put(el("link"), "the helper does not respond, retrying" + kept());
     show();
     await new Promise((done) => setTimeout(done, 1000));
@@ -113,7 +118,8 @@ async function listen() {
   listening = false;
 }
 
-const words = { waiting: "with the helper, waiting to be sent", sending: "with the helper, being sent", done: "arrived: confirmed by the server", failed: "failed" };
+const words = { waiting: "with the helper, waiting to be sent", sending: "with the helper, being sent",
+  done: "arrived: confirmed by the server", failed: "failed" };
 
 function show(v) {
   view = v ?? view;
@@ -126,7 +132,8 @@ function show(v) {
     const size = Math.max(1, view.now.size);
     el("total").max = size;
     el("total").value = Math.min(size, view.now.bytes);
-    put(el("lines"), view.now.lines.map((l) => l.name + ": " + bytes(l.bytes) + (l.down ? ", suspended: " + l.down : ", " + (l.rate_bps / 1e6).toFixed(1) + " Mbit/s")).join("; "));
+    put(el("lines"), view.now.lines.map((l) => l.name + ": " + bytes(l.bytes) +
+      (l.down ? ", suspended: " + l.down : ", " + (l.rate_bps / 1e6).toFixed(1) + " Mbit/s")).join("; "));
   }
   const arrived = view.files.filter((f) => f.state === "done").length;
   const failed = view.files.filter((f) => f.state === "failed").length + own.filter((o) => o.error).length;
@@ -155,7 +162,10 @@ function make(i) {
   row.update = (i) => {
     put(name, i.name);
     const failed = i.state === "failed" || i.error;
-    const text = i.error ? "not with the helper: " + i.error : i.n !== undefined ? (i.sent === null ? "waits in this browser" + (there ? "" : " until the helper is back") : "on its way to the helper") : words[i.state];
+    const text = i.error ? "not with the helper: " + i.error
+      : i.n === undefined ? words[i.state]
+      : i.sent === null ? "waits in this browser" + (there ? "" : " until the helper is back")
+      : "on its way to the helper";
     put(state, bytes(i.size) + " · " + text + (i.note ? ": " + i.note : ""));
     state.className = failed ? "bad" : i.state === "done" ? "good" : "soft";
     bar.hidden = i.n === undefined || i.sent === null || Boolean(i.error);
@@ -164,7 +174,8 @@ function make(i) {
     const can = [failed && "Try again", (failed || i.state === "done") && "Remove"].filter(Boolean);
     if (tools.dataset.can !== can.join()) {
       tools.dataset.can = can.join();
-      tools.replaceChildren(...can.map((c) => h("button", { type: "button", "aria-label": c + ": " + i.name, onclick: () => act(c, i) }, c)));
+      tools.replaceChildren(...can.map((c) => h("button",
+        { type: "button", "aria-label": c + ": " + i.name, onclick: () => act(c, i) }, c)));
     }
   };
   return row;
@@ -174,7 +185,8 @@ async function act(what, i) {
   const mine = own.find((o) => "own" + o.n === i.key);
   if (mine && what === "Remove") own.splice(own.indexOf(mine), 1);
   else if (mine) Object.assign(mine, { error: "", broke: 0 });
-  else await ask(...(what === "Remove" ? ["DELETE", "/files/" + i.id] : ["POST", "/files/" + i.id + "/again"])).catch((e) => put(el("link"), e.message));
+  else await ask(...(what === "Remove" ? ["DELETE", "/files/" + i.id] : ["POST", "/files/" + i.id + "/again"]))
+    .catch((e) => put(el("link"), e.message));
   show();
   if (what === "Remove") el("choose").focus();
   feed();
@@ -183,7 +195,8 @@ async function act(what, i) {
 // Uploads to the helper.
 
 function add(files) {
-  for (const file of files) own.push({ n: next++, name: file.name, size: file.size, file, sent: null, error: "", broke: 0, paused: false });
+  for (const file of files) own.push({ n: next++, name: file.name, size: file.size, file, sent: null, error: "",
+    broke: 0, paused: false });
   show();
   feed();
 }
@@ -193,7 +206,8 @@ function feed() {
   for (const o of own) {
     if (own.filter((x) => x.sent !== null && !x.error).length >= maxUploads) return;
     if (o.sent !== null || o.error || o.paused) continue;
-    if (o.size > view.room && view.files.some((f) => f.state === "waiting" || f.state === "sending")) continue; // wait for free space
+    // wait for free space
+    if (o.size > view.room && view.files.some((f) => f.state === "waiting" || f.state === "sending")) continue;
     give(o);
   }
 }
