@@ -19,7 +19,8 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
 BASE ?= HEAD
-.PHONY: help demo test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile vm bench exp build product install deb cross long reference picture screenshots deps clean
+.PHONY: help demo test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile vm bench exp build \
+	product install deb cross long reference picture screenshots deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +58,8 @@ kill: ## kill server, helper and primary a hundred times while they write files:
 	@go test -count=1 -v -timeout 20m -run '^TestKill$$' ./e2e/pair -kills 100
 
 again: ## block UDP for a while, also during a transfer, time datagrams, and run attacks of a minute: 3 min
-	@go test -count=1 -v -timeout 10m -run '^Test(UDPAgain|DatagramsInTheLab|ExhaustedServer|UnknownCallersInTheLog)$$' ./e2e -patient
+	@go test -count=1 -v -timeout 10m \
+		-run '^Test(UDPAgain|DatagramsInTheLab|ExhaustedServer|UnknownCallersInTheLog)$$' ./e2e -patient
 
 sleep: ## suspend helper and primary for 75 s each during transfers: 3 min
 	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 75s
@@ -65,7 +67,7 @@ sleep: ## suspend helper and primary for 75 s each during transfers: 3 min
 soak: ## run random transfers under random faults for SOAK (1h); each failure must have a cause
 	@go test -count=1 -v -timeout 24h -run '^TestSoak$$' ./e2e/soak -soak $(SOAK)
 
-flows: ## compare our BBR and CUBIC with the kernel's, and run PBE-CC over a cell: 10 min (RUN='TestKernel/two': one test)
+flows: ## compare our BBR and CUBIC with the kernel's, and run PBE-CC over a cell: 10 min (RUN=REGEXP: these tests)
 	@go test -count=1 -v -timeout 40m -run '$(or $(RUN),.)' ./e2e/flow -long -tries 4
 
 gigabyte: ## fetch 1 GB by onloading over three links, and kill a helper twice: 3 min
@@ -87,8 +89,9 @@ bench: deps build ## measure what mpbond claims: 45 min (BENCH=--quick: 5 min; s
 	@go test -run '^$$' -bench . -benchmem -benchtime 200ms ./... | grep -v '^ok\|no test files\|^PASS\|^goos\|^goarch'
 	@bin/mpbond-lab exp --dir bin/exp run bench --for 45m $(BENCH)
 
-exp: deps build ## reproduce the published figures, and ours, in bin/exp/report.html: hours (EXP=--quick: bin/exp/quick/report.html, 12 min)
-	@bin/mpbond-lab exp --dir bin/exp run all $(EXP); status=$$?; bin/mpbond-lab exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status
+exp: deps build ## reproduce all figures in bin/exp/report.html: hours (EXP=--quick: bin/exp/quick/report.html, 12 min)
+	@bin/mpbond-lab exp --dir bin/exp run all $(EXP); status=$$?; \
+		bin/mpbond-lab exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status
 
 # The programs, each static. Targets for other machines build the product alone.
 TAGS ?=
@@ -101,7 +104,8 @@ product: ## build bin/mpbond only
 	@$(BUILD) -o $(MPBOND) ./cmd/mpbond
 
 # Builds nothing if bin/mpbond exists: root seldom has Go.
-install: $(if $(wildcard $(MPBOND)),,product) ## install bin/mpbond, units, completion and configuration to PREFIX (/usr/local) below DESTDIR
+install: $(if $(wildcard $(MPBOND)),,product)
+install: ## install bin/mpbond, units, completion and configuration to PREFIX (/usr/local) below DESTDIR
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' UNITDIR='$(UNITDIR)' ZSHDIR='$(ZSHDIR)' \
 		MPBOND='$(abspath $(MPBOND))' packaging/install
 
@@ -112,7 +116,7 @@ deb: product ## build bin/mpbond_VERSION_ARCH.deb (GOARCH=arm64 make deb: for an
 # Programs that cannot run here are at least vetted.
 CROSS := linux/amd64 linux/arm64 linux/arm linux/mips linux/mipsle darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 ROUTER := router,nethttpomithttp2
-cross: ## build bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7; mips without FPU, tag router), macOS and Windows: minutes
+cross: ## build bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7; mips: tag router), macOS and Windows: minutes
 	@for t in $(CROSS); do \
 		export GOOS=$${t%/*} GOARCH=$${t#*/} GOARM=7 GOMIPS=softfloat CGO_ENABLED=0; \
 		out=bin/cross/mpbond-$$GOOS-$$GOARCH; \
@@ -127,7 +131,7 @@ cross: ## build bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7; mips withou
 		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
 	done
 
-long: ## run cross, kill, sleep, again, soak, gigabyte, homes, hostile, flows, fuzz, exp, vm: hours; resumable (LONG="kill vm": only these)
+long: ## run cross, kill, sleep and all other long tests: hours; resumable (LONG="kill vm": only these)
 	@.ci/long $(LONG)
 
 reference: ## generate docs/reference/*.md from the types and commands
