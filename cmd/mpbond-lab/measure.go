@@ -73,7 +73,8 @@ Schemes:
 
 With mptcp, mpbond and onload, :helpers=N uses the first N helpers only.
 
-Schedulers of mpbond: ` + strings.Join(sched.Names(), ", ") + `
+Schedulers of mpbond:
+` + strings.Join(sched.Names(), ", ") + `
 (ratio:0.6 sets the direct subflow's share). Schedulers of onload:
 ` + strings.Join(board.Names(), ", ") + `.
 

@@ -50,8 +50,8 @@ each device and when its last new bytes arrived; APART, the time between these
 ends; REINJECTED, the bytes sent more than once. The rate of a hop that was never
 at its limit in the recording is an estimate, which is noted.
 
-Schedulers: ` + strings.Join(sched.Names(), ", ") + ` (ratio:0.6
-sets the direct subflow's share).`,
+Schedulers: ` + strings.Join(sched.Names(), ", ") + `
+(ratio:0.6 sets the direct subflow's share).`,
 		Example: `  mpbond-lab run --links 8/10/5 --scheme mpbond:pams --get 10MB --trace /tmp/t
   mpbond-lab replay /tmp/t/mpbond-pams-0/events.jsonl --scheduler pams,minrtt,ecf`,
 		RunE: func(c *cobra.Command, args []string) error {

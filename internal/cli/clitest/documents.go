@@ -61,6 +61,7 @@ var (
 	shellPrompt  = regexp.MustCompile(`^[a-z]*\$ +`)
 	shellComment = regexp.MustCompile(`(^| )# .*$`)
 	separators   = regexp.MustCompile(`&&|\|\||[|;]`)
+	continued    = regexp.MustCompile(`\\\n +`)
 	placeholder  = regexp.MustCompile(`[…\[\]<>*]|\.\.\.|^(X|COMMAND)$`)
 )
 
@@ -75,7 +76,7 @@ func documentedCommands(text, program string) (list []documentedCommand) {
 		}
 	}
 	fenced := false
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
 		line = strings.TrimRight(line, "\n")
 		switch {
 		case strings.HasPrefix(line, "```"):

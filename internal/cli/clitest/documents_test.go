@@ -15,7 +15,7 @@ import (
 func TestDocumentedCommands(t *testing.T) {
 	text := "Use `mpbond get --onload` or `other get`.\n\n" +
 		"    laptop$ mpbond pair A 'B C' && sudo HOME=/x mpbond primary   # comment\n" +
-		"    mpbond-lab get\n\n```\nbin/mpbond get URL >file\n```\n"
+		"    mpbond-lab get\n\n```\nbin/mpbond get \\\n    URL >file\n```\n"
 	want := []documentedCommand{{[]string{"get", "--onload"}, false}, {[]string{"pair", "A", "B C"}, true},
 		{[]string{"primary"}, true},
 		{[]string{"get", "URL"}, true}}

@@ -52,7 +52,7 @@ func CheckCommandReference(t *testing.T, file string, p cli.Program) {
 func DescribeCommands(b *bytes.Buffer, p cli.Program) {
 	cobra.EnableCommandSorting = false
 	root, _ := p.Root(io.Discard)
-	fmt.Fprintf(b, "## Commands\n\nFlags of every command: %s.\n\n", flagNames(root.PersistentFlags()))
+	fmt.Fprintf(b, "## Commands\n\nFlags of every command:\n%s.\n\n", flagNames(root.PersistentFlags()))
 	cli.EachCommand(root, func(c *cobra.Command) { describeCommand(b, c) })
 	b.Truncate(len(bytes.TrimRight(b.Bytes(), "\n")))
 	b.WriteByte('\n')
@@ -112,7 +112,7 @@ func flagNames(flags *pflag.FlagSet) string {
 		_, usage := pflag.UnquoteUsage(f)
 		list = append(list, fmt.Sprintf("`--%s`, %s (`%s`)", f.Name, usage, f.DefValue))
 	})
-	return strings.Join(list, "; ")
+	return strings.Join(list, ";\n")
 }
 
 // TableCell escapes text for a cell of a table.
