@@ -163,7 +163,9 @@ func TestDoctorNamesTheFault(t *testing.T) {
 	n.Must("primary", "sh", "-c", "echo '# none' >/etc/resolv.conf")
 
 	n.Start("primary", os.Args[0], "lab", "portal", "127.0.0.1:8088")
-	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type nat hook output priority -100; }' && nft add rule ip p out oifname ps tcp dport '{ 80, 7600 }' redirect to :8088")
+	n.Must("primary", "sh", "-c", "nft add table ip p && "+
+		"nft add chain ip p out '{ type nat hook output priority -100; }' && "+
+		"nft add rule ip p out oifname ps tcp dport '{ 80, 7600 }' redirect to :8088")
 	rig.Eventually(t, func() error {
 		_, err := n.Run("primary", "curl", "-s", "http://10.77.1.1/")
 		return err
@@ -174,7 +176,9 @@ func TestDoctorNamesTheFault(t *testing.T) {
 		}})
 	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
-	n.Must("server", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname ps meta length '>' 1490 drop")
+	n.Must("server", "sh", "-c", "nft add table ip p && "+
+		"nft add chain ip p out '{ type filter hook output priority 0; }' && "+
+		"nft add rule ip p out oifname ps meta length '>' 1490 drop")
 	n.diagnose(diagnosis{args: "--no-rate", code: 1, what: "mtu", subject: "10.77.1.1:7600"})
 	n.Must("server", "nft", "delete", "table", "ip", "p")
 
@@ -191,7 +195,9 @@ func TestDoctorNamesTheHelper(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetworkWith(t, "8/8/8", "", nil)
 	// A helper without Internet reports that over the pipe. doctor names it at both ends.
-	n.Must("helper1", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname hs1 drop")
+	n.Must("helper1", "sh", "-c", "nft add table ip p && "+
+		"nft add chain ip p out '{ type filter hook output priority 0; }' && "+
+		"nft add rule ip p out oifname hs1 drop")
 	_, _ = n.Run("primary", n.Mpbond, "doctor", "--no-rate") // its traffic lets the primary notice the silence
 	rig.Eventually(t, func() error {                         // the helper's call to the server times out
 		s, err := n.Status("primary", "primary")
@@ -219,7 +225,9 @@ func TestDoctorNamesTheHelper(t *testing.T) {
 			"runs `mpbond helper`")})
 
 	// The laptop's firewall drops the helper's calls. The laptop learns of them from the server.
-	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p in '{ type filter hook input priority 0; }' && nft add rule ip p in tcp dport 7602 drop")
+	n.Must("primary", "sh", "-c", "nft add table ip p && "+
+		"nft add chain ip p in '{ type filter hook input priority 0; }' && "+
+		"nft add rule ip p in tcp dport 7602 drop")
 	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	rig.Eventually(t, func() error {
 		if log := n.helper.Log.String(); !strings.Contains(log, "reported an unreachable primary to a server") {
@@ -228,7 +236,8 @@ func TestDoctorNamesTheHelper(t *testing.T) {
 		return nil
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
-		accept: bottleneckHas("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall blocks it",
+		accept: bottleneckHas("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: "+
+			"a firewall blocks it",
 			"open TCP port 7602 in this device's firewall")})
 	n.diagnose(diagnosis{node: "helper1", code: 3, what: "pipe", subject: "laptop at 10.77.3.1:7602",
 		accept: bottleneckHas("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall blocks the call",

@@ -32,7 +32,8 @@ func (n *network) findDevice(c *client.Client, name string) (d api.Device, err e
 func TestFacts(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
-	primary, server, helper := n.NewClient("primary", "primary"), n.NewClient("server", "server"), n.NewClient("helper1", "helper")
+	primary, server, helper := n.NewClient("primary", "primary"), n.NewClient("server", "server"),
+		n.NewClient("helper1", "helper")
 	file := filepath.Join(n.Dir, "helper1", "facts.toml")
 	if err := os.WriteFile(file, []byte("temperature_c = 31.5\nlink = \"cellular\"\nbattery_percent = 11\n"),
 		0o600); err != nil {

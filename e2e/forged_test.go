@@ -101,7 +101,8 @@ func TestForgedOnHSPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Start("helper1", os.Args[0], "lab", "meddle", ":7700", server.String()+":7600")
-	n.Must("helper1", "nft", fmt.Sprintf("add table inet meddler; add chain inet meddler out { type nat hook output priority -100; }; "+
+	n.Must("helper1", "nft", fmt.Sprintf("add table inet meddler; "+
+		"add chain inet meddler out { type nat hook output priority -100; }; "+
 		"add rule inet meddler out tcp dport 7600 meta mark != %d redirect to :7700", meddlerMark))
 	n.helper.End(os.Interrupt)
 	n.Await(1)

@@ -125,7 +125,8 @@ func TestOverUDP(t *testing.T) {
 // blockUDP makes the server's packet filter drop UDP.
 func (n *network) blockUDP() {
 	n.Helper()
-	n.Must("server", "nft", "add table inet blocked; add chain inet blocked in { type filter hook input priority 0; }; add rule inet blocked in udp dport 7600 drop")
+	n.Must("server", "nft", "add table inet blocked; add chain inet blocked in { type filter hook input priority 0; }; "+
+		"add rule inet blocked in udp dport 7600 drop")
 }
 
 // TestUDPBlocked: where UDP does not get through, the subflow uses TCP and reports why.

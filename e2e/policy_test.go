@@ -96,7 +96,8 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("the status does not report the error:\n%s", out)
 	}
 
-	applyPolicy(t, "[[rule]]\nlabel = ['work']\nmode = 'block'\n[[rule]]\napp = ['curl']\ndomain = ['example.org']\nmode = 'block'\n[[rule]]\napp = ['nginx']\nmode = 'block'\n", true)
+	applyPolicy(t, "[[rule]]\nlabel = ['work']\nmode = 'block'\n[[rule]]\napp = ['curl']\ndomain = ['example.org']\n"+
+		"mode = 'block'\n[[rule]]\napp = ['nginx']\nmode = 'block'\n", true)
 	expectFails(t, "label", run("--label", "work"), page, "curl: (")
 	expectWorks(t, "another label", run("--label", "play"), page)
 	expectWorks(t, "no label", run(), page)

@@ -141,7 +141,8 @@ func TestTiers(t *testing.T) {
 	n.setTier("secondary")
 	expectQuiet("2 Mbit/s down", func() { get("500000?paced") })
 	expectQuiet("2 Mbit/s up", func() {
-		const paced = `i=0; while [ $i -lt 50 ]; do head -c 10000 /dev/zero; sleep 0.04; i=$((i+1)); done | curl -sSf -o /dev/null --socks5-hostname 127.0.0.1:1080 -T - http://web/up`
+		const paced = `i=0; while [ $i -lt 50 ]; do head -c 10000 /dev/zero; sleep 0.04; i=$((i+1)); done | ` +
+			`curl -sSf -o /dev/null --socks5-hostname 127.0.0.1:1080 -T - http://web/up`
 		if _, err := n.Run("primary", "sh", "-c", paced); err != nil {
 			t.Error(err)
 		}

@@ -221,7 +221,8 @@ func probeAddress(what, addr string) error {
 // routingState returns all rules, routes, links and addresses of the primary.
 func (n *network) routingState() string {
 	n.Helper()
-	out := n.Must("primary", "sh", "-c", `for f in -4 -6; do echo "rules $f"; ip $f rule; echo "routes $f"; ip $f route show table all; done; ip -o link | sed 's/:.*//; s/^/link /'; ip -o addr`)
+	out := n.Must("primary", "sh", "-c", `for f in -4 -6; do echo "rules $f"; ip $f rule; echo "routes $f"; `+
+		`ip $f route show table all; done; ip -o link | sed 's/:.*//; s/^/link /'; ip -o addr`)
 	lines := strings.Split(out, "\n")
 	slices.Sort(lines) // a restored route may be listed elsewhere
 	return strings.Join(lines, "\n")

@@ -15,7 +15,8 @@ import (
 
 // chartTextScript returns the title and description of the page's first chart, which screen readers
 // announce.
-const chartTextScript = `[...document.querySelectorAll(".plot svg > title, .plot svg > desc")].slice(0, 2).map((e) => e.textContent).join(". ")`
+const chartTextScript = `[...document.querySelectorAll(".plot svg > title, .plot svg > desc")]` +
+	`.slice(0, 2).map((e) => e.textContent).join(". ")`
 
 // newPlot returns an answer to /v2/plots/NAME: one value a second, from a fixed time on.
 func newPlot(title, unit string, series ...fields) fields {
@@ -61,7 +62,15 @@ func openChartPage(t *testing.T) *browser {
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`(async () => {
 		window.plot = await import("/plot.js"), window.usage = await import("/usage.js");
 		document.querySelector("header").hidden = true;
-		window.draw = (c) => { const svg = plot.canvas("test", "nothing"), box = document.createElement("div"); box.className = "card"; box.style.width = c.width + 34 + "px"; box.append(svg); document.querySelector("main").replaceChildren(box); svg.show(() => c); return svg; };
+		window.draw = (c) => {
+			const svg = plot.canvas("test", "nothing"), box = document.createElement("div");
+			box.className = "card";
+			box.style.width = c.width + 34 + "px";
+			box.append(svg);
+			document.querySelector("main").replaceChildren(box);
+			svg.show(() => c);
+			return svg;
+		};
 	})()`, chromedp.EvalAwaitPromise))
 	return b
 }
@@ -74,7 +83,8 @@ func (b *browser) drawChart(function string, chart any, more ...any) string {
 	for _, m := range more {
 		args += ", " + marshalJSON(b, m)
 	}
-	return runAction(b, chromedp.Evaluate[string](`[...draw(plot.`+function+`(`+args+`)).querySelectorAll("title, desc, text")].map((e) => e.textContent).join("\n") + "\n"`))
+	return runAction(b, chromedp.Evaluate[string](`[...draw(plot.`+function+`(`+args+`)).`+
+		`querySelectorAll("title, desc, text")].map((e) => e.textContent).join("\n") + "\n"`))
 }
 
 // TestCharts checks the charts of the page.
@@ -161,11 +171,15 @@ func checkLineCharts(t *testing.T, b *browser) {
 // have the same dash pattern.
 func (b *browser) checkReadable(what string) {
 	b.Helper()
-	found := runAction(b, chromedp.Evaluate[[]string](`(() => { const svg = document.querySelector(".chart"), out = [], edge = svg.getBoundingClientRect();
+	found := runAction(b, chromedp.Evaluate[[]string](`(() => {
+		const svg = document.querySelector(".chart"), out = [], edge = svg.getBoundingClientRect();
 		const texts = [...svg.querySelectorAll("text")].map((e) => [e.textContent, e.getBoundingClientRect()]);
 		texts.forEach(([text, a], i) => {
-			if (a.left < edge.left || a.right > edge.right || a.top < edge.top || a.bottom > edge.bottom) out.push(text + " is outside");
-			for (const [other, b] of texts.slice(i + 1)) if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3) out.push(text + " covers " + other);
+			if (a.left < edge.left || a.right > edge.right || a.top < edge.top || a.bottom > edge.bottom)
+				out.push(text + " is outside");
+			for (const [other, b] of texts.slice(i + 1))
+				if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+					out.push(text + " covers " + other);
 		});
 		if (new Set(plot.dashes).size < 8) out.push("lines are dashed alike");
 		return out })()`))
@@ -232,7 +246,9 @@ func checkBarCharts(t *testing.T, b *browser) {
 		{`{"period":"day","of":"bytes","link":"eth0"}`, `Used by day over eth0||`},
 		{`{"period":"month","of":"bytes","link":""}`, `Used by month|2026-10-01 2026-10-31 2026-11-01|6 7 8`},
 	} {
-		got := runAction(b, chromedp.Evaluate[string](`((x) => [x.title, x.names.join(" "), x.values.join(" ")].join("|"))(usage.usageBars(`+marshalJSON(t, u)+`, `+c[0]+`))`))
+		got := runAction(b, chromedp.Evaluate[string](
+			`((x) => [x.title, x.names.join(" "), x.values.join(" ")].join("|"))`+
+				`(usage.usageBars(`+marshalJSON(t, u)+`, `+c[0]+`))`))
 		if got != c[1] {
 			t.Errorf("%s: %q, want %q", c[0], got, c[1])
 		}
@@ -243,12 +259,15 @@ func checkBarCharts(t *testing.T, b *browser) {
 func checkChartWidth(t *testing.T, b *browser) {
 	b.TB = t
 	b.runSteps(chromedp.EmulateViewport(900, 400))
-	b.runSteps(chromedp.Evaluate[chromedp.Void](`(() => { const p = ` + marshalJSON(t, newPlot("Down by device", "bit/s", newLines(3)...)) + `, svg = draw(plot.lineChart(p, 60, 760));
+	b.runSteps(chromedp.Evaluate[chromedp.Void](`(() => {
+		const p = ` + marshalJSON(t, newPlot("Down by device", "bit/s", newLines(3)...)) + `;
+		const svg = draw(plot.lineChart(p, 60, 760));
 		svg.parentNode.style.width = "auto"; svg.show((width) => plot.lineChart(p, 60, width)); })()`))
 	for _, width := range []int64{900, 360, 1000} {
 		b.runSteps(chromedp.EmulateViewport(width, 400))
 		b.waitUntil(fmt.Sprintf("one chart unit is one pixel at width %d", width),
-			`(() => { const svg = document.querySelector(".chart"); return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
+			`(() => { const svg = document.querySelector(".chart"); `+
+				`return Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 1 })()`)
 		b.checkReadable(fmt.Sprint(width))
 	}
 }
@@ -268,7 +287,9 @@ func checkChartsInTheDark(t *testing.T, b *browser) {
 		}
 		b.drawChart("lineChart", newPlot("Down by device", "bit/s", newLines(8)...), 60, 760)
 		b.saveScreenshot("scheme-" + scheme)
-		colours[runAction(b, chromedp.Evaluate[string](`["line", "head", "rule"].map((c) => { const s = getComputedStyle(document.querySelector("." + c)); return s.stroke + s.fill }).join()`))] = true
+		colours[runAction(b, chromedp.Evaluate[string](`["line", "head", "rule"].map((c) => {
+			const s = getComputedStyle(document.querySelector("." + c));
+			return s.stroke + s.fill }).join()`))] = true
 	}
 	if len(colours) != 2 {
 		t.Errorf("light and dark have the same colours: %v", colours)

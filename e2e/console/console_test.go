@@ -107,17 +107,21 @@ func pairDevices(t *testing.T, w *testbed, b *browser) {
 	b.waitForText("tbody th", "phone")
 	b.pressByName("Overview")
 	b.waitForText("#topology text", "phone")
-	b.waitUntil("a link to the phone", `document.querySelector('#topology [data-key="primary laptop>helper phone"][data-state=up]')`)
+	b.waitUntil("a link to the phone",
+		`document.querySelector('#topology [data-key="primary laptop>helper phone"][data-state=up]')`)
 }
 
 // watchTransfer checks that each link shows what an app receives: as its width, in numbers and in
 // the plots.
 func watchTransfer(t *testing.T, w *testbed, b *browser) {
 	b.TB = t
-	b.waitUntil("all links are thin", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") < 3)`)
+	b.waitUntil("all links are thin",
+		`[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") < 3)`)
 	w.startDownload()
 	for _, link := range []string{"primary laptop>helper phone", "primary laptop>server"} {
-		b.waitUntil(link+" is thick", fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && g.querySelector(".link")?.getAttribute("stroke-width") > 5)`, quoteJS(link)))
+		b.waitUntil(link+" is thick",
+			fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && `+
+				`g.querySelector(".link")?.getAttribute("stroke-width") > 5)`, quoteJS(link)))
 	}
 	b.waitUntil("no link exceeds the maximum width",
 		`[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") <= 16)`)
@@ -149,9 +153,12 @@ func watchTransfer(t *testing.T, w *testbed, b *browser) {
 func checkFacts(t *testing.T, b *browser) {
 	b.TB = t
 	b.pressByName("Devices")
-	b.waitUntil("the phone's facts", `(() => { const row = [...document.querySelectorAll("[aria-labelledby=h-facts] tbody tr")].find((r) => r.firstChild.textContent === "phone");
+	b.waitUntil("the phone's facts", `(() => {
+		const rows = [...document.querySelectorAll("[aria-labelledby=h-facts] tbody tr")];
+		const row = rows.find((r) => r.firstChild.textContent === "phone");
 		const cells = [...(row?.children ?? [])].map((c) => c.textContent).join("|");
-		return cells.startsWith("phone|55 % |31.5 °C|cellular, ") && cells.includes("|yes, it costs money|70 %|") && / J \(cellular [^)]+\)$/.test(cells) })()`)
+		return cells.startsWith("phone|55 % |31.5 °C|cellular, ") && cells.includes("|yes, it costs money|70 %|") &&
+			/ J \(cellular [^)]+\)$/.test(cells) })()`)
 	b.waitUntil("a battery meter at 55 %", `document.querySelector("[aria-labelledby=h-facts] meter").value === 55`)
 	b.pressByName("Overview")
 	b.waitForText("#topology text", "55 %")
@@ -167,7 +174,11 @@ func savePictures(t *testing.T, b *browser) {
 	for _, picture := range []string{"topology", "devices"} {
 		group := map[string]string{"topology": "This picture as a file", "devices": "This plot as a file"}[picture]
 		for _, format := range []string{"SVG", "PNG", "CSV"} {
-			b.waitUntil("the button "+format, fmt.Sprintf(`(() => { const e = [...document.querySelectorAll('[role=group][aria-label=%s] button')].find((e) => e.textContent === %s); e?.click(); return e })()`, quoteJS(group), quoteJS(format)))
+			b.waitUntil("the button "+format, fmt.Sprintf(`(() => {
+				const e = [...document.querySelectorAll('[role=group][aria-label=%s] button')]
+					.find((e) => e.textContent === %s);
+				e?.click();
+				return e })()`, quoteJS(group), quoteJS(format)))
 			body := b.waitForFile(filepath.Join(dir, "mpbond-"+picture+"."+strings.ToLower(format)))
 			switch format {
 			case "PNG":
@@ -192,7 +203,8 @@ func savePictures(t *testing.T, b *browser) {
 // chooseOption sets a select element to a value.
 func chooseOption(b *browser, id, value string) {
 	b.Helper()
-	b.waitUntil("choosing "+value, fmt.Sprintf(`(() => { const s = document.getElementById(%s); s.value = %s; s.dispatchEvent(new Event("change")); return s.value })()`, quoteJS(id), quoteJS(value)))
+	b.waitUntil("choosing "+value, fmt.Sprintf(`(() => { const s = document.getElementById(%s); s.value = %s; `+
+		`s.dispatchEvent(new Event("change")); return s.value })()`, quoteJS(id), quoteJS(value)))
 }
 
 // editPolicy checks that a policy with a mistake is refused, with the line of the mistake, and that
@@ -229,11 +241,16 @@ func editPolicy(t *testing.T, w *testbed, b *browser) {
 	if code := w.fetchStatus(other.URL); code != http.StatusForbidden {
 		t.Errorf("status with a rule that blocks: %d", code)
 	}
-	b.waitUntil("the rule has a count", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
+	b.waitUntil("the rule has a count",
+		`[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
 	// If mpbond cannot write the file, as in a service, the page must say so beforehand.
 	const button = `[...document.querySelectorAll("main button")].find((e) => e.textContent === "Put in force")`
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.realFetch = window.fetch;
-		window.fetch = async (...a) => { const r = await realFetch(...a); return a[0] === "/v2/policy" ? new Response(JSON.stringify({ ...await r.json(), read_only: true })) : r; }; undefined`))
+		window.fetch = async (...a) => {
+			const r = await realFetch(...a);
+			return a[0] === "/v2/policy" ? new Response(JSON.stringify({ ...await r.json(), read_only: true })) : r;
+		};
+		undefined`))
 	b.waitForText("main p", "change it by hand")
 	b.waitUntil("the button is disabled", button+`.disabled`)
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.fetch = realFetch; undefined`))
@@ -244,16 +261,24 @@ func editPolicy(t *testing.T, w *testbed, b *browser) {
 // as one device with one link, and that no element is left over.
 func checkSeveralBonds(t *testing.T, b *browser) {
 	b.TB = t
-	const path = `{ id: 1, kind: "direct", state: "up", rx_rate_bps: 4e6, tx_rate_bps: 1e6 }, { id: 2, kind: "helped", device: "phone", state: "up", rx_rate_bps: 1e6, tx_rate_bps: 1e6 }`
+	const path = `{ id: 1, kind: "direct", state: "up", rx_rate_bps: 4e6, tx_rate_bps: 1e6 }, { id: 2, kind: "helped", ` +
+		`device: "phone", state: "up", rx_rate_bps: 1e6, tx_rate_bps: 1e6 }`
 	got := runAction(b, chromedp.Evaluate[string](`(async () => {
 		const { model } = await import("/topology.js"), { keyed } = await import("/dom.js");
 		const bond = { peer: "laptop", subflows: [`+path+`] };
-		const m = model({ role: "server", name: "home", devices: [], bonds: [bond, { peer: "laptop", subflows: [{ ...bond.subflows[0], state: "joining" }] }, bond] });
+		const joining = { peer: "laptop", subflows: [{ ...bond.subflows[0], state: "joining" }] };
+		const m = model({ role: "server", name: "home", devices: [], bonds: [bond, joining, bond] });
 		const parent = document.createElement("div"), make = () => document.createElement("p");
-		const count = (...items) => { keyed(parent, items, (i) => i, make); return [...parent.children].map((e) => e.dataset.key).join(""); };
-		return JSON.stringify([m.links.map((l) => [l.id, l.state, l.up, l.down, l.subflows.length]), bond.subflows.length, m.nodes.length, count("a", "a", "b"), count("a", "a", "b"), count("b", "a")]);
+		const count = (...items) => {
+			keyed(parent, items, (i) => i, make);
+			return [...parent.children].map((e) => e.dataset.key).join("");
+		};
+		return JSON.stringify([m.links.map((l) => [l.id, l.state, l.up, l.down, l.subflows.length]),
+			bond.subflows.length, m.nodes.length, count("a", "a", "b"), count("a", "a", "b"), count("b", "a")]);
 	})()`, chromedp.EvalAwaitPromise))
-	const want = `[[["primary laptop>server home","up",12000000,3000000,3],["primary laptop>helper phone","up",2000000,2000000,2],["helper phone>server home","up",2000000,2000000,2]],2,3,"aab","aab","ba"]`
+	const want = `[[["primary laptop>server home","up",12000000,3000000,3],` +
+		`["primary laptop>helper phone","up",2000000,2000000,2],` +
+		`["helper phone>server home","up",2000000,2000000,2]],2,3,"aab","aab","ba"]`
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -263,9 +288,11 @@ func checkSeveralBonds(t *testing.T, b *browser) {
 func checkUsage(t *testing.T, b *browser) {
 	b.TB = t
 	b.pressByName("Usage")
-	b.waitUntil("months and days", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "123 MB").length === 2`)
+	b.waitUntil("months and days",
+		`[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "123 MB").length === 2`)
 	b.waitForText("main tbody td", "wlan0")
-	b.waitUntil("bars", `document.querySelector(".plot .bar").getBBox().height > 0 && /: 123 MB/.test(`+chartTextScript+`)`)
+	b.waitUntil("bars", `document.querySelector(".plot .bar").getBBox().height > 0 && `+
+		`/: 123 MB/.test(`+chartTextScript+`)`)
 	b.waitUntil("radio energy of a day and a month",
 		`[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "98.7 J").length === 2`)
 	chooseOption(b, "usage-of", "joules")
@@ -286,7 +313,8 @@ func checkAccessibility(t *testing.T, b *browser) {
 	for _, view := range views {
 		b.runSteps(chromedp.EmulateViewport(1280, 900))
 		b.pressByName(view)
-		b.waitUntil(view+" is shown", `document.activeElement.matches("main h2") && document.title.startsWith(`+quoteJS(view)+`)`)
+		b.waitUntil(view+" is shown", `document.activeElement.matches("main h2") && `+
+			`document.title.startsWith(`+quoteJS(view)+`)`)
 		found := b.listAccessible()
 		b.saveScreenshot(strings.ToLower(view) + "-1280")
 		headings := 0
@@ -318,7 +346,8 @@ func checkAccessibility(t *testing.T, b *browser) {
 func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 	b.TB = t
 	b.pressByName("Traffic")
-	const cutPhone = `[...document.querySelectorAll("button")].map((b) => b.getAttribute("aria-label") ?? "").find((l) => /^Cut subflow \d+ by phone$/.test(l)) ?? ""`
+	const cutPhone = `[...document.querySelectorAll("button")].map((b) => b.getAttribute("aria-label") ?? "")` +
+		`.find((l) => /^Cut subflow \d+ by phone$/.test(l)) ?? ""`
 	b.waitUntil("the phone's subflow", cutPhone)
 	label := runAction(b, chromedp.Evaluate[string](cutPhone))
 	b.pressByName(label)
@@ -334,7 +363,9 @@ func cutSubflow(t *testing.T, b *browser, helper *rig.Process) {
 	helper.End(syscall.SIGTERM)
 	b.waitForText("#topology text", "helper, away")
 	b.waitForText("#topology desc", "helper phone is away.")
-	b.waitUntil("no link to the phone", `![...document.querySelectorAll("#topology .link")].some((l) => l.parentNode.dataset.key.includes("phone") && l.parentNode.dataset.state === "up")`)
+	b.waitUntil("no link to the phone",
+		`![...document.querySelectorAll("#topology .link")].some((l) => l.parentNode.dataset.key.includes("phone") && `+
+			`l.parentNode.dataset.state === "up")`)
 	b.pressByName("Events")
 	b.waitForText(".log li", "phone is away")
 }
@@ -354,7 +385,8 @@ func revokeDevice(t *testing.T, b *browser) {
 	b.pressByName("Revoke old-phone")
 	b.waitForText("dialog", "no longer trusted")
 	b.pressByName("Revoke old-phone")
-	b.waitUntil("old-phone is gone", `![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
+	b.waitUntil("old-phone is gone",
+		`![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
 }
 
 // TestHostilePage checks that a page of another origin in the same browser can neither read from
@@ -379,7 +411,8 @@ func TestHostilePage(t *testing.T) {
 	b.openURL(evil.URL)
 	// fetchResult returns the response that the page can read, or "error".
 	fetchResult := func(path, options string) string {
-		return runAction(b, chromedp.Evaluate[string](fmt.Sprintf(`fetch(%s, %s).then(async (a) => a.type + " " + a.status + " " + await a.text(), (e) => "error")`,
+		return runAction(b, chromedp.Evaluate[string](fmt.Sprintf(`fetch(%s, %s).then(
+			async (a) => a.type + " " + a.status + " " + await a.text(), (e) => "error")`,
 			quoteJS("http://"+at.Host+path), options), chromedp.EvalAwaitPromise))
 	}
 	auth := `{ headers: { Authorization: ` + quoteJS("Bearer "+token) + ` } }`
@@ -390,7 +423,8 @@ func TestHostilePage(t *testing.T) {
 		{"/console.js", "{}", "error"},
 		{"/console.js", `{ mode: "no-cors" }`, "error"}, // Cross-Origin-Resource-Policy, or blocked
 		{"/v2/invitation", `{ method: "POST", mode: "no-cors", body: "{}" }`, "opaque 0 "},
-		{"/v2/invitation", `{ method: "POST", headers: { Authorization: ` + quoteJS("Bearer "+token) + `, "Content-Type": "application/json" }, body: "{}" }`, "error"},
+		{"/v2/invitation", `{ method: "POST", headers: { Authorization: ` + quoteJS("Bearer "+token) +
+			`, "Content-Type": "application/json" }, body: "{}" }`, "error"},
 	} {
 		if got := fetchResult(c[0], c[1]); got != c[2] && !(c[2] == "error" && got == "opaque 0 ") {
 			t.Errorf("%s %s: %q", c[0], c[1], got)

@@ -58,7 +58,8 @@ func TestPhotos(t *testing.T) {
 	runAction(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();
 		d.items.add(new File(["one"], "a.jpg"));
 		d.items.add(new File([new Uint8Array(3e6).fill(7)], "b c.jpg"));
-		document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true }));
+		document.getElementById("drop").dispatchEvent(
+			new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true }));
 		return true })()`))
 	b.waitForText("#summary", "2 of 2 arrived")
 	for name, want := range map[string][]byte{"a.jpg": []byte("one"), "b c.jpg": bytes.Repeat([]byte{7}, 3e6)} {
@@ -87,7 +88,8 @@ func TestPhotos(t *testing.T) {
 	_ = helper.Cmd.Process.Signal(syscall.SIGSTOP)
 	runAction(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();
 		for (const name of ["d.jpg", "e.jpg", "f.jpg"]) d.items.add(new File([name], name));
-		document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true }));
+		document.getElementById("drop").dispatchEvent(
+			new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true }));
 		return true })()`))
 	b.waitForText("#files", "on its way to the helper")
 	w.All = slices.DeleteFunc(w.All, func(p *rig.Process) bool { return p == helper })

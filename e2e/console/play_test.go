@@ -94,11 +94,16 @@ func (s *site) writeText(name, format string, args ...any) {
 func (s *site) startNginx(w *testbed) {
 	s.t.Helper()
 	conf := fmt.Sprintf(`%[3]s daemon off; master_process off; pid %[1]s/pid; error_log stderr error; events {}
-http { log_format asked '$msec $request_time $uri $http_range'; access_log %[1]s/log asked; types { text/html html; text/javascript js; }
-client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+http { log_format asked '$msec $request_time $uri $http_range'; access_log %[1]s/log asked;
+types { text/html html; text/javascript js; }
+client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f;
+uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 server { listen %[2]s; listen 127.0.0.2:%[4]s; root %[1]s/www; limit_rate 1500k; location ~ js$ { limit_rate 0; }
 location /gzip/ { gzip on; gzip_min_length 1; gzip_types *; }
-location ~ ^/moved/.*ts$ { add_header Access-Control-Allow-Origin *; if ($http_host = %[2]s) { return 302 http://127.0.0.2:%[4]s$uri; } } } }`, s.dir, s.addr, map[bool]string{true: "user root;"}[os.Geteuid() == 0], s.addr[strings.Index(s.addr, ":")+1:])
+location ~ ^/moved/.*ts$ {
+  add_header Access-Control-Allow-Origin *;
+  if ($http_host = %[2]s) { return 302 http://127.0.0.2:%[4]s$uri; }
+} } }`, s.dir, s.addr, map[bool]string{true: "user root;"}[os.Geteuid() == 0], s.addr[strings.Index(s.addr, ":")+1:])
 	if err := os.WriteFile(s.dir+"/conf", []byte(conf), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
@@ -174,14 +179,21 @@ func (s *site) publishVideos() []string {
 	s.writeText("map/list.m3u8", "%s#EXT-X-ENDLIST\n", byterange)
 	s.publishLive(4)
 	mpd := func(dir, text string) {
-		s.writeText(dir+"/a.mpd", `<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" profiles="urn:mpeg:dash:profile:full:2011" minBufferTime="PT1S" mediaPresentationDuration="PT%dS"><Period>
-<AdaptationSet mimeType="video/mp4" segmentAlignment="true"><Representation id="v" bandwidth="1500000" codecs=%q width="%d" height="%d">%s</Representation></AdaptationSet></Period></MPD>`,
+		s.writeText(dir+"/a.mpd", `<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static"
+profiles="urn:mpeg:dash:profile:full:2011" minBufferTime="PT1S" mediaPresentationDuration="PT%dS"><Period>
+<AdaptationSet mimeType="video/mp4" segmentAlignment="true">
+<Representation id="v" bandwidth="1500000" codecs=%q width="%d" height="%d">%s</Representation>
+</AdaptationSet></Period></MPD>`,
 			segmentCount, codec, 16*sideMacroblocks, 16*sideMacroblocks, text)
 	}
 	mpd("number", `<SegmentTemplate duration="1" initialization="init.mp4" media="$Number$.m4s"/>`)
-	mpd("time", fmt.Sprintf(`<SegmentTemplate timescale="90000" initialization="init.mp4" media="$Time$.m4s"><SegmentTimeline><S t="0" d="90000" r="%d"/></SegmentTimeline></SegmentTemplate>`, segmentCount-1))
-	mpd("parts", fmt.Sprintf(`<SegmentList duration="1"><Initialization sourceURL="all.mp4" range="0-%d"/>%s</SegmentList>`, len(begin)-1, parts))
-	mpd("base", fmt.Sprintf(`<BaseURL>all.mp4</BaseURL><SegmentBase indexRange="%d-%d"><Initialization range="0-%d"/></SegmentBase>`, len(begin), len(begin)+len(sidx)-1, len(begin)-1))
+	mpd("time", fmt.Sprintf(`<SegmentTemplate timescale="90000" initialization="init.mp4" media="$Time$.m4s">`+
+		`<SegmentTimeline><S t="0" d="90000" r="%d"/></SegmentTimeline></SegmentTemplate>`, segmentCount-1))
+	mpd("parts",
+		fmt.Sprintf(`<SegmentList duration="1"><Initialization sourceURL="all.mp4" range="0-%d"/>%s</SegmentList>`,
+			len(begin)-1, parts))
+	mpd("base", fmt.Sprintf(`<BaseURL>all.mp4</BaseURL><SegmentBase indexRange="%d-%d"><Initialization range="0-%d"/>`+
+		`</SegmentBase>`, len(begin), len(begin)+len(sidx)-1, len(begin)-1))
 	return []string{
 		"ts/list.m3u8", "aes/list.m3u8", "map/list.m3u8", "moved/list.m3u8", "live/list.m3u8",
 		"number/a.mpd", "time/a.mpd", "parts/a.mpd", "base/a.mpd",
@@ -203,29 +215,38 @@ func (s *site) publishLive(n int) {
 
 // playerPage plays several videos at once, at double speed unless they are live. It records what
 // the players request and receive.
-const playerPage = `<!doctype html><meta charset=utf-8><script src=hls.js></script><script src=dash.js></script><body><script>
+const playerPage = `<!doctype html><meta charset=utf-8><script src=hls.js></script><script src=dash.js></script>
+<body><script>
 const asked = [], state = {};
-const hex = async (b) => [...new Uint8Array(await crypto.subtle.digest("SHA-256", b))].map((x) => x.toString(16).padStart(2, "0")).join("");
-const note = (u) => { const n = { url: new URL(u, location).pathname, range: "", at: Date.now(), size: 0, sum: "" }; asked.push(n); return n };
+const hex = async (b) => [...new Uint8Array(await crypto.subtle.digest("SHA-256", b))]
+	.map((x) => x.toString(16).padStart(2, "0")).join("");
+const note = (u) => {
+	const n = { url: new URL(u, location).pathname, range: "", at: Date.now(), size: 0, sum: "" };
+	asked.push(n); return n };
 const keep = async (n, b) => { n.size = b.byteLength; n.sum = await hex(b) };
 const P = XMLHttpRequest.prototype, { open, send, setRequestHeader } = P;
 P.open = function (m, u, ...more) { this.n = note(u);
 	this.addEventListener("readystatechange", () => { // before the player's listener, which transfers the buffer
 		if (this.readyState == 4 && this.response instanceof ArrayBuffer) keep(this.n, this.response.slice(0)) });
 	return open.call(this, m, u, ...more) };
-P.setRequestHeader = function (k, v) { if (k.toLowerCase() == "range") this.n.range = v; return setRequestHeader.call(this, k, v) };
+P.setRequestHeader = function (k, v) {
+	if (k.toLowerCase() == "range") this.n.range = v;
+	return setRequestHeader.call(this, k, v) };
 P.send = function (...a) { this.n.at = Date.now(); return send.apply(this, a) };
 const real = fetch;
-window.fetch = async (q, o) => { const n = note(q.url ?? q), r = new Request(q, o); n.range = r.headers.get("Range") ?? "";
+window.fetch = async (q, o) => {
+	const n = note(q.url ?? q), r = new Request(q, o); n.range = r.headers.get("Range") ?? "";
 	const a = await real(q, o); a.clone().arrayBuffer().then((b) => keep(n, b), () => {}); return a };
 function play(list) {
-	const v = document.body.appendChild(document.createElement("video")), s = state[list] = { at: 0, ended: false, errors: [] };
+	const v = document.body.appendChild(document.createElement("video"));
+	const s = state[list] = { at: 0, ended: false, errors: [] };
 	v.muted = true; v.defaultPlaybackRate = list.startsWith("live") ? 1 : 2;
 	v.addEventListener("ended", () => s.ended = true); v.addEventListener("timeupdate", () => s.at = v.currentTime);
 	v.addEventListener("error", () => s.errors.push(v.error.message));
 	if (list.endsWith("mpd")) {
 		const d = dashjs.MediaPlayer().create();
-		d.updateSettings({ streaming: { buffer: { bufferTimeDefault: 2, bufferTimeAtTopQuality: 2, bufferTimeAtTopQualityLongForm: 2, fastSwitchEnabled: false } } });
+		d.updateSettings({ streaming: { buffer: { bufferTimeDefault: 2, bufferTimeAtTopQuality: 2,
+			bufferTimeAtTopQualityLongForm: 2, fastSwitchEnabled: false } } });
 		d.on(dashjs.MediaPlayer.events.ERROR, (e) => s.errors.push(JSON.stringify(e.error ?? e)));
 		d.initialize(v, list, true);
 	} else {
@@ -276,7 +297,8 @@ func TestPlayers(t *testing.T) {
 	// Publish segments as playback proceeds. The player keeps 2 s and reloads the list each second, so
 	// it learns of a segment before it needs it, and the proxy can be first.
 	for n := 5; n <= segmentCount; n++ {
-		b.waitUntil("the live video goes on", fmt.Sprintf(`state["live/list.m3u8"].at > %d || state["live/list.m3u8"].errors.length`, n-5))
+		b.waitUntil("the live video goes on",
+			fmt.Sprintf(`state["live/list.m3u8"].at > %d || state["live/list.m3u8"].errors.length`, n-5))
 		s.publishLive(n)
 	}
 	b.waitUntil("all videos have ended", "Object.values(state).every((s) => s.ended || s.errors.length)")

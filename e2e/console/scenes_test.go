@@ -104,8 +104,9 @@ func (b *browser) showStatus(status fields) {
 		b.Fatal(err)
 	}
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`window.realFetch ??= window.fetch; window.shown = ` + string(text) + `;
-		window.fetch = async (...a) => String(a[0]).startsWith("/v2/status") ? new Response(JSON.stringify(window.shown), { headers: { "Content-Type": "application/json" } }) :
-			String(a[0]) === "/v2/subflows" ? new Response("[]", { headers: { "Content-Type": "application/json" } }) : realFetch(...a); undefined`))
+		window.answer = (text) => new Response(text, { headers: { "Content-Type": "application/json" } });
+		window.fetch = async (...a) => String(a[0]).startsWith("/v2/status") ? answer(JSON.stringify(window.shown)) :
+			String(a[0]) === "/v2/subflows" ? answer("[]") : realFetch(...a); undefined`))
 }
 
 // saveScreenshot saves a picture of the page in the directory MPBOND_TEST_SHOTS, if that is set.
@@ -126,32 +127,45 @@ func (b *browser) saveScreenshot(name string) {
 const collisionsScript = `(() => {
 	const svg = document.getElementById("topology"), out = [];
 	const [links, nodes, labels] = [...svg.querySelectorAll(":scope > g")].map((g) => [...g.children]);
-	const rect = (e) => { const r = e.getBoundingClientRect(); return { l: r.left + 1, r: r.right - 1, t: r.top + 1, b: r.bottom - 1 }; };
+	const rect = (e) => {
+		const r = e.getBoundingClientRect();
+		return { l: r.left + 1, r: r.right - 1, t: r.top + 1, b: r.bottom - 1 };
+	};
 	const meet = (a, b) => a.l < b.r && b.l < a.r && a.t < b.b && b.t < a.b;
 	const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width, edge = svg.getBoundingClientRect();
-	const at = new Map(nodes.map((g) => { const [, x, y] = g.getAttribute("transform").match(/translate\(([-\d.]+) ([-\d.]+)\)/).map(Number); return [g.dataset.key, { x, y }]; }));
+	const at = new Map(nodes.map((g) => {
+		const [, x, y] = g.getAttribute("transform").match(/translate\(([-\d.]+) ([-\d.]+)\)/).map(Number);
+		return [g.dataset.key, { x, y }];
+	}));
 	for (const g of links) {
-		const line = g.querySelector("line"), [x1, y1, x2, y2] = ["x1", "y1", "x2", "y2"].map((k) => Number(line.getAttribute(k)));
+		const line = g.querySelector("line");
+		const [x1, y1, x2, y2] = ["x1", "y1", "x2", "y2"].map((k) => Number(line.getAttribute(k)));
 		const wide = Number(line.getAttribute("stroke-width")) / 2;
 		for (const [id, p] of at) {
 			if (g.dataset.key.split(">").includes(id)) continue;
-			const t = Math.max(0, Math.min(1, ((p.x - x1) * (x2 - x1) + (p.y - y1) * (y2 - y1)) / ((x2 - x1) ** 2 + (y2 - y1) ** 2)));
+			const along = ((p.x - x1) * (x2 - x1) + (p.y - y1) * (y2 - y1)) / ((x2 - x1) ** 2 + (y2 - y1) ** 2);
+			const t = Math.max(0, Math.min(1, along));
 			const d = Math.hypot(p.x - x1 - t * (x2 - x1), p.y - y1 - t * (y2 - y1)) - wide;
 			if (d < 27) out.push(g.dataset.key + " runs through " + id);
 		}
 	}
-	const texts = [...labels.map((g) => ["label of " + g.dataset.key, g.querySelector("text")]), ...nodes.flatMap((g) => [...g.querySelectorAll("text")].map((e) => [g.dataset.key + " " + e.textContent, e]))].filter(([, e]) => e.textContent);
+	const namesOf = (g) => [...g.querySelectorAll("text")].map((e) => [g.dataset.key + " " + e.textContent, e]);
+	const texts = [...labels.map((g) => ["label of " + g.dataset.key, g.querySelector("text")]),
+		...nodes.flatMap(namesOf)].filter(([, e]) => e.textContent);
 	for (const [i, [who, e]] of texts.entries()) {
 		const r = rect(e);
 		if (r.l < edge.left || r.r > edge.right || r.t < edge.top || r.b > edge.bottom) out.push(who + " is outside");
-		for (const [other, o] of texts.slice(i + 1)) if (e.parentNode !== o.parentNode && meet(r, rect(o))) out.push(who + " covers " + other);
-		for (const g of nodes) if (g !== e.parentNode && meet(r, rect(g.querySelector("circle")))) out.push(who + " covers " + g.dataset.key);
+		for (const [other, o] of texts.slice(i + 1))
+			if (e.parentNode !== o.parentNode && meet(r, rect(o))) out.push(who + " covers " + other);
+		for (const g of nodes)
+			if (g !== e.parentNode && meet(r, rect(g.querySelector("circle")))) out.push(who + " covers " + g.dataset.key);
 	}
 	return out;
 })()`
 
 // positionsScript returns the positions of the picture's nodes.
-const positionsScript = `[...document.querySelectorAll("#topology g[transform]")].map((g) => g.dataset.key + " " + g.getAttribute("transform")).sort().join("\n")`
+const positionsScript = `[...document.querySelectorAll("#topology g[transform]")]` +
+	`.map((g) => g.dataset.key + " " + g.getAttribute("transform")).sort().join("\n")`
 
 // TestPictures checks the device picture on desktop and phone screens. No link may run through a
 // node, and no label may cover anything. Nodes must not move when rates or the order of devices
@@ -168,7 +182,10 @@ func TestPictures(t *testing.T) {
 	// draw shows a status in a new picture, or changes it, without waiting for the page to poll.
 	draw := func(status fields, change string) {
 		b.runSteps(chromedp.Evaluate[chromedp.Void](`(async () => { const { topology } = await import("/topology.js");
-			if (`+ifElse(change == "", "true", "false")+`) { window.status_ = `+marshalJSON(t, status)+`; document.getElementById("topology")?.removeAttribute("id"); window.figure = topology();
+			if (`+ifElse(change == "", "true", "false")+`) {
+				window.status_ = `+marshalJSON(t, status)+`;
+				document.getElementById("topology")?.removeAttribute("id");
+				window.figure = topology();
 				document.querySelector("main").replaceChildren(figure); }
 			`+change+`; figure.update(status_) })()`, chromedp.EvalAwaitPromise))
 	}
@@ -186,8 +203,10 @@ func TestPictures(t *testing.T) {
 			b.saveScreenshot(what)
 			check(what)
 			before := runAction(b, chromedp.Evaluate[string](positionsScript))
-			draw(p.status, `for (const x of status_.bonds) for (const p of x.subflows) { p.rx_rate_bps *= 1.7; p.tx_rate_bps /= 3; }
-				status_.bonds.reverse(); for (const x of status_.bonds) x.subflows.reverse(); status_.devices.push(...status_.devices.splice(1, 1))`)
+			draw(p.status, `for (const x of status_.bonds)
+					for (const p of x.subflows) { p.rx_rate_bps *= 1.7; p.tx_rate_bps /= 3; }
+				status_.bonds.reverse(); for (const x of status_.bonds) x.subflows.reverse();
+				status_.devices.push(...status_.devices.splice(1, 1))`)
 			if now := runAction(b, chromedp.Evaluate[string](positionsScript)); now != before {
 				t.Errorf("%s: nodes move from\n%s\nto\n%s", what, before, now)
 			}
@@ -203,9 +222,12 @@ func TestPictures(t *testing.T) {
 	b.waitForText(".whoami", "server")
 	b.showStatus(scenes[2].status) // the screen is still a phone's
 	b.waitForText(".whoami", "laptop")
-	for _, view := range runAction(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`)) {
+	for _, view := range runAction(b,
+		chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`)) {
 		b.pressByName(view)
-		small := runAction(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("button, select, nav a, summary, input")].filter((e) => e.offsetParent && Math.min(e.offsetWidth, e.offsetHeight) < 44)
+		small := runAction(b, chromedp.Evaluate[[]string](`
+			[...document.querySelectorAll("button, select, nav a, summary, input")]
+			.filter((e) => e.offsetParent && Math.min(e.offsetWidth, e.offsetHeight) < 44)
 			.map((e) => (e.textContent || e.id) + " " + e.offsetWidth + "x" + e.offsetHeight)`))
 		if len(small) > 0 {
 			t.Errorf("%s: too small to touch: %s", view, strings.Join(small, "; "))

@@ -107,7 +107,8 @@ func (g *gallery) savePage(name string, width, height int64, scale float64) {
 	g.b.runSteps(chromedp.EmulateViewport(width, height, chromedp.EmulateScale(scale)))
 	// The page draws pictures for their new width with the next values.
 	g.b.runSteps(chromedp.Evaluate[chromedp.Void]("performance.clearResourceTimings()"))
-	g.b.waitUntil("the page is drawn", `performance.getEntriesByType("resource").filter((e) => e.name.includes("/v2/plots/")).length > 2`)
+	g.b.waitUntil("the page is drawn",
+		`performance.getEntriesByType("resource").filter((e) => e.name.includes("/v2/plots/")).length > 2`)
 	if wide := runAction(g.b, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > innerWidth")); wide {
 		g.Errorf("%s: the page is wider than the window", name)
 	}
@@ -125,7 +126,8 @@ func (g *gallery) saveScreen(name, title string, screen *terminal.Screen) {
 func (g *gallery) start(node string, screen *terminal.Screen, argv ...string) *terminal.Terminal {
 	g.Helper()
 	home := filepath.Join(g.Dir, node)
-	term, err := terminal.Start(g.Command(node, append([]string{"sh", "-c", `cd "$0" && exec "$@"`, home}, argv...)...), screen)
+	term, err := terminal.Start(g.Command(node, append([]string{"sh", "-c", `cd "$0" && exec "$@"`, home}, argv...)...),
+		screen)
 	if err != nil {
 		g.Skipf("no terminals can be made here: %v", err)
 	}
@@ -164,8 +166,10 @@ func (g *gallery) pairDevices() {
 	g.Helper()
 	for file, text := range map[string]string{
 		"primary/primary.toml": "name = \"laptop\"\napi = \"127.0.0.1:7680\"\ntransparent = 0\n",
-		"helper1/facts.toml":   "battery_percent = 76\ncharging = false\ntemperature_c = 30.5\nlink = \"cellular\"\nsignal_percent = 80\n",
-		"helper2/facts.toml":   "battery_percent = 58\ncharging = true\ntemperature_c = 28\nlink = \"cellular\"\nsignal_percent = 55\n",
+		"helper1/facts.toml": "battery_percent = 76\ncharging = false\ntemperature_c = 30.5\nlink = \"cellular\"\n" +
+			"signal_percent = 80\n",
+		"helper2/facts.toml": "battery_percent = 58\ncharging = true\ntemperature_c = 28\nlink = \"cellular\"\n" +
+			"signal_percent = 55\n",
 	} {
 		path := filepath.Join(g.Dir, file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -217,7 +221,8 @@ func (g *gallery) showTraffic() {
 	}
 	url := g.forwardConsole()
 	app := g.Start("primary", "curl", "-sSo", "/dev/null", "-x", "socks5h://127.0.0.1:1080", "http://web/zeros/1000000000")
-	video := g.Start("primary", "curl", "-sSo", "/dev/null", "-x", "socks5h://127.0.0.1:1080", "http://web/zeros/1000000000?paced")
+	video := g.Start("primary", "curl", "-sSo", "/dev/null", "-x", "socks5h://127.0.0.1:1080",
+		"http://web/zeros/1000000000?paced")
 	g.runFullScreen("mpbond top", "primary", func(top *terminal.Terminal) {
 		g.awaitReceived(full[int64](190_000_000, 5_000_000))
 		g.saveScreen("top", "laptop: mpbond top", g.waitForScreen(top, `Mbit/s(.|\n)*curl`))
@@ -230,7 +235,9 @@ func (g *gallery) showTraffic() {
 	b.openURL(url)
 	b.waitForText(".whoami", "laptop · primary")
 	for _, link := range []string{"helper phone", "helper tablet", "server"} {
-		b.waitUntil(link+" is thick", fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && g.querySelector(".link")?.getAttribute("stroke-width") > 3)`, quoteJS("primary laptop>"+link)))
+		b.waitUntil(link+" is thick",
+			fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && `+
+				`g.querySelector(".link")?.getAttribute("stroke-width") > 3)`, quoteJS("primary laptop>"+link)))
 	}
 	b.waitUntil("the plot has a line", `document.querySelector(".plot .line").getTotalLength() > 0`)
 	g.savePage("console-overview", 1280, 800, 1)

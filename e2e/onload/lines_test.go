@@ -154,7 +154,8 @@ events { }
 http {
   default_type application/octet-stream; sendfile on; client_max_body_size 0;
   log_format plain '$request_method $uri $status'; access_log %[1]s/access plain;
-  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
+  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3;
+  uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
   server { listen %[2]s; root %[3]s; dav_methods PUT MKCOL; }
 }
 `

@@ -111,7 +111,8 @@ func TestSVG(t *testing.T) {
 
 // TestTerminal checks that a program finds a terminal of the right size, and gets what is typed.
 func TestTerminal(t *testing.T) {
-	term, err := Start(exec.Command("sh", "-c", "stty size; test -t 0 && test -t 2 && echo yes $TERM; read x; echo got $x"), NewScreen(70, 9))
+	term, err := Start(exec.Command("sh", "-c", "stty size; test -t 0 && test -t 2 && echo yes $TERM; read x; "+
+		"echo got $x"), NewScreen(70, 9))
 	if err != nil {
 		t.Skipf("no terminals can be made here: %v", err)
 	}
