@@ -22,8 +22,9 @@ var embedded embed.FS
 
 // contentPolicy lets the page use only its own files and this origin's API: no inline script, no
 // other origin, no frame.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
 
 // mediaTypes maps file extensions to media types, independent of the system's tables.
 var mediaTypes = map[string]string{

@@ -19,7 +19,8 @@ import (
 func TestPage(t *testing.T) {
 	refers := regexp.MustCompile(`(?:from|src=|href=)\s*"(\./)?([a-z]+\.(?:js|css|svg))"`)
 	inline := regexp.MustCompile(
-		`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://[^"]*\.js`,
+		`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|` +
+			`document\.write|\beval\(|https?://[^"]*\.js`,
 	)
 	asked := map[string]bool{"page/index.html": true}
 	err := fs.WalkDir(embedded, "page", func(name string, d fs.DirEntry, err error) error {

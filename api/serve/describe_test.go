@@ -10,7 +10,9 @@ import (
 func TestReadComments(t *testing.T) {
 	got := map[string]string{}
 	readComments(
-		"package x\n\n// A is one\n// thing.\ntype A struct {\n\t// B is above.\n\tB int `json:\"b,omitempty\"` // and behind\n\n\t// Nobody's.\n\n\tC int `json:\"c_ms\"`\n\tD int\n}\n\n// E is\n//   not a struct.\ntype E int\n",
+		"package x\n\n// A is one\n// thing.\ntype A struct {\n\t// B is above.\n"+
+			"\tB int `json:\"b,omitempty\"` // and behind\n\n\t// Nobody's.\n\n\tC int `json:\"c_ms\"`\n\tD int\n}\n\n"+
+			"// E is\n//   not a struct.\ntype E int\n",
 		got,
 	)
 	want := map[string]string{

@@ -28,7 +28,7 @@ const (
 )
 
 type eventsInput struct {
-	After string `query:"after" maxLength:"20" pattern:"^[0-9]*$" doc:"start after the event with this number; omitted: with the next event"`
+	After string `query:"after" maxLength:"20" pattern:"^[0-9]*$" doc:"start after this number; default: the newest event"`
 	// LastEventID is sent by browsers when they reconnect.
 	LastEventID string `header:"Last-Event-ID" maxLength:"20" doc:"the same, sent by browsers when they reconnect"`
 }
@@ -61,7 +61,8 @@ func (r Role) registerEvents(a huma.API) {
 	op := newOperation(
 		http.MethodGet,
 		"/v2/events",
-		"changes as they happen, as server-sent events: event `change`, and `position` with the reader's position and missed events",
+		"changes as they happen, as server-sent events: event `change`, "+
+			"and `position` with the reader's position and missed events",
 	)
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		defer readers.Add(-1)

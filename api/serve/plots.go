@@ -19,8 +19,8 @@ import (
 // PlotInput is exported because the library reads embedded types only if they are exported.
 type PlotInput struct {
 	Name      string `path:"name" enum:"devices,subflows,apps,destinations,pad" doc:"the plot"`
-	Direction string `query:"direction" enum:"down,up" default:"down" doc:"bytes to or from the primary; pad has no direction"`
-	Span      string `query:"span" enum:"minute,hour" default:"minute" doc:"a minute second by second, or an hour of means of 10 s"`
+	Direction string `query:"direction" enum:"down,up" default:"down" doc:"to or from the primary; pad has no direction"`
+	Span      string `query:"span" enum:"minute,hour" default:"minute" doc:"a minute by seconds, or an hour by 10 s means"`
 }
 
 func (in *PlotInput) plotQuery() plotQuery {

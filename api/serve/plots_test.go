@@ -174,10 +174,13 @@ func TestCounters(t *testing.T) {
 			)
 		}}
 	}
-	const byDest = "destinations:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0} {b/3 new 1 0 0} {b/udp 1 datagrams 4 5 0} {b/udp 2 datagrams 0 0 0} {b/udp 3 datagrams 0 0 0}]"
+	const byDest = "destinations:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0} {b/3 new 1 0 0} {b/udp 1 datagrams 4 5 0} " +
+		"{b/udp 2 datagrams 0 0 0} {b/udp 3 datagrams 0 0 0}]"
 	for role, want := range map[string]string{
-		"primary": "map[apps:[{b/1 curl 7 2 0} {b/2 odd 1 0 0} {b/udp 1 curl 4 5 0} {b/udp 2 datagrams 0 0 0}] " + byDest + " devices:[{b/2 phone 10 3 5}] subflows:[{b/2 phone 2 10 3 5}]]",
-		"server":  "map[apps:" + byDest[len("destinations:"):] + " " + byDest + " devices:[{b/2 anna/phone 3 10 5}] subflows:[{b/2 anna/phone 2 3 10 5}]]",
+		"primary": "map[apps:[{b/1 curl 7 2 0} {b/2 odd 1 0 0} {b/udp 1 curl 4 5 0} {b/udp 2 datagrams 0 0 0}] " + byDest +
+			" devices:[{b/2 phone 10 3 5}] subflows:[{b/2 phone 2 10 3 5}]]",
+		"server": "map[apps:" + byDest[len("destinations:"):] + " " + byDest +
+			" devices:[{b/2 anna/phone 3 10 5}] subflows:[{b/2 anna/phone 2 3 10 5}]]",
 	} {
 		if got := fmt.Sprint(describe(role).readCounters()); got != want {
 			t.Errorf("%s:\n%s\n%s", role, got, want)

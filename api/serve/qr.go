@@ -58,7 +58,8 @@ func qrSVG(c *qr.Code) []byte {
 	side := c.Size + 2*quietZone
 	fmt.Fprintf(
 		&b,
-		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" shape-rendering="crispEdges"><title>QR code for pairing</title><rect width="%d" height="%d" fill="#fff"/><path d="`,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" shape-rendering="crispEdges">`+
+			`<title>QR code for pairing</title><rect width="%d" height="%d" fill="#fff"/><path d="`,
 		side,
 		side,
 		side,

@@ -439,7 +439,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("wasted: %v", got)
 	}
 	if got := value("mpbond_onload_tunnels",
-		"device=laptop") + value("mpbond_onload_open") + value("mpbond_onload_left_bytes") + value("mpbond_onload_today_bytes"); got != 2+1+7+3 {
+		"device=laptop") + value("mpbond_onload_open") + value("mpbond_onload_left_bytes") +
+		value("mpbond_onload_today_bytes"); got != 2+1+7+3 {
 		t.Errorf("onloading: %v", got)
 	}
 	if got := value("mpbond_cells_fair_bytes_per_second", "interface=wwan0"); got != 1e6 {
@@ -497,10 +498,13 @@ func FuzzAPI(f *testing.F) {
 		"DELETE /v2/subflows/b/1 HTTP/1.0\r\n\r\n",
 		"GET /v2/events?after=0 HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5\r\nAccept: text/event-stream\r\n\r\n",
 		"DELETE /v2/streams/b/18446744073709551615 HTTP/1.0\r\n\r\n",
-		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n{\"app\": \"127.0.0.1:1\", \"bytes\": 1}",
+		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n" +
+			"{\"app\": \"127.0.0.1:1\", \"bytes\": 1}",
 		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"app\r\n0\r\n\r\n",
-		"PATCH /v2/devices/phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"name\": \"x\"}",
-		"POST /v2/pair HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n{\"codes\": [\"K7QF-3M2A\"]}",
+		"PATCH /v2/devices/phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n" +
+			"{\"name\": \"x\"}",
+		"POST /v2/pair HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n" +
+			"{\"codes\": [\"K7QF-3M2A\"]}",
 		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", // cut
 		"PUT //v2/../x HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -512,8 +516,10 @@ func FuzzAPI(f *testing.F) {
 		{"PATCH", "/v2/subflows/b/1", `{"pipe":"10.0.0.9:7"}`},
 		{"PATCH", "/v2/devices/phone", `{"paused":true}`}, {"GET", "/v2/policy", ""},
 		{"PUT", "/v2/policy", `{"text":"default = \"deny\"\n","version":"v"}`},
-		{"POST", "/v2/policy/check", `{"text":"mod=1","flow":{"host":"example.org","port":443,"app":"/usr/bin/curl","uid":7}}`},
-		{"PUT", "/v2/facts", `{"battery_percent":55,"charging":false,"temperature_c":31.5,"link":"cellular","metered":true,"signal_percent":70}`},
+		{"POST", "/v2/policy/check",
+			`{"text":"mod=1","flow":{"host":"example.org","port":443,"app":"/usr/bin/curl","uid":7}}`},
+		{"PUT", "/v2/facts",
+			`{"battery_percent":55,"charging":false,"temperature_c":31.5,"link":"cellular","metered":true,"signal_percent":70}`},
 		{"GET", "/v2/plots/subflows?direction=up&span=hour", ""}, {"GET", "/v2/plots/subflows/csv", ""},
 		{"GET", "/v2/usage", ""},
 	} {

@@ -174,7 +174,8 @@ func requireToken(h http.Handler, token string) http.Handler {
 				fault.New(
 					fault.Permission,
 					err,
-					"send `Authorization: Bearer TOKEN` with the token of the file api.token, to a loopback address, not from another web page",
+					"send `Authorization: Bearer TOKEN` with the token of the file api.token, to a loopback address, "+
+						"not from another web page",
 				),
 			).writeTo(w)
 			return

@@ -58,7 +58,8 @@ func TestGuard(t *testing.T) {
 		{"by name", "GET /v2/status HTTP/1.1\r\nHost: localhost:" + port + "\r\n" + good, 200},
 		{"forwarded", "GET /v2/status HTTP/1.1\r\nHost: LocalHost:9999\r\n" + good, 200},
 		{"IPv6", "GET /v2/status HTTP/1.1\r\nHost: [::1]:9999\r\n" + good, 200},
-		{"own page", "GET /v2/status HTTP/1.1\r\nHost: localhost:1\r\nOrigin: http://localhost:1\r\nSec-Fetch-Site: same-origin\r\n" + good, 200},
+		{"own page", "GET /v2/status HTTP/1.1\r\nHost: localhost:1\r\nOrigin: http://localhost:1\r\n" +
+			"Sec-Fetch-Site: same-origin\r\n" + good, 200},
 		{"no token", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
 		{"wrong token", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\n" + strings.Replace(good, "AAEC", "AAED", 1), 401},
 		{"token's beginning", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\n" + good[:len(good)-3] + "\r\n", 401},
@@ -68,11 +69,16 @@ func TestGuard(t *testing.T) {
 		{"what is public elsewhere", "GET /openapi.json HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
 		{"console", "GET / HTTP/1.1\r\nHost: " + addr + "\r\n", 200},
 		{"console's script", "GET /console.js HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n", 200},
-		{"link to the console", "GET / HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 200},
-		{"link to the API", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n" + good, 403},
-		{"console in a frame", "GET / HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n", 403},
-		{"console's script elsewhere", "GET /console.js HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script\r\n", 403},
-		{"console by rebinding", "GET / HTTP/1.1\r\nHost: evil.example:" + port + "\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 403},
+		{"link to the console", "GET / HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" +
+			"Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 200},
+		{"link to the API", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" +
+			"Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n" + good, 403},
+		{"console in a frame", "GET / HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" +
+			"Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n", 403},
+		{"console's script elsewhere", "GET /console.js HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" +
+			"Sec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script\r\n", 403},
+		{"console by rebinding", "GET / HTTP/1.1\r\nHost: evil.example:" + port + "\r\nSec-Fetch-Mode: navigate\r\n" +
+			"Sec-Fetch-Dest: document\r\n", 403},
 		{"console, changed", "POST / HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
 		{"no such place", "GET /x HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
 		{"DNS rebinding", "GET /v2/status HTTP/1.1\r\nHost: evil.example:" + port + "\r\n" + good, 403},
@@ -86,7 +92,8 @@ func TestGuard(t *testing.T) {
 		{"origin of a file", "POST /v2/chunk HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: null\r\n" + good, 403},
 		{"another port's page", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://127.0.0.1:1\r\n" + good,
 			403},
-		{"two origins", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://" + addr + "\r\nOrigin: http://evil.example\r\n" + good, 403},
+		{"two origins", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://" + addr +
+			"\r\nOrigin: http://evil.example\r\n" + good, 403},
 		{"form of another page", "POST /v2/chunk HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" + good,
 			403},
 	} {

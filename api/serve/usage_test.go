@@ -136,7 +136,9 @@ func TestUsageMetrics(t *testing.T) {
 	if strings.Contains(w.Body.String(), "wwna0") {
 		t.Error("a cap that is not kept has metrics")
 	}
-	for _, want := range []string{"mpbond_link_bytes{device=\"\",device_id=\"\",direction=\"up\",link=\"b?0\",period=\"month\",purpose=\"\"} 6", `mpbond_cap_bytes{name="wwan0",period="daily"} 20`, `mpbond_cap_used_bytes{name="wwan0",period="daily"} 21`,
+	for _, want := range []string{
+		"mpbond_link_bytes{device=\"\",device_id=\"\",direction=\"up\",link=\"b?0\",period=\"month\",purpose=\"\"} 6",
+		`mpbond_cap_bytes{name="wwan0",period="daily"} 20`, `mpbond_cap_used_bytes{name="wwan0",period="daily"} 21`,
 		`mpbond_cap_reached{name="wwan0",period="daily"} 1`,
 		`mpbond_link_bytes{device="",device_id="",direction="down",link="a",period="month",purpose=""} 4`} {
 		if !strings.Contains(w.Body.String(), want+"\n") {
