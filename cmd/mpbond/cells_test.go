@@ -119,9 +119,11 @@ func TestCellWords(t *testing.T) {
 			Cells: []api.Cell{{PRB: 50, Active: true, Users: 3, OwnPRB: 12, IdlePRB: 3}, {Number: 1, PRB: 100}}}),
 		"cells of wwan0: no messages from unix:/s: no": describeCells(api.Cells{Interface: "wwan0", Source: "unix:/s",
 			Reason: errors.New("no").Error()}),
-		"PBE-CC: capacity in its cell 30 Mbit/s, fair share 10 Mbit/s; the cell is the bottleneck and sets the rate": describePBE(api.PBE{State: "wireless",
+		"PBE-CC: capacity in its cell 30 Mbit/s, fair share 10 Mbit/s; the cell is the bottleneck and " +
+			"sets the rate": describePBE(api.PBE{State: "wireless",
 			CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps, FollowsFeedback: true}),
-		"congestion control of what this device sends: bbr, because of losses without a queue; changed 1 times": describeCongestion(
+		"congestion control of what this device sends: bbr, because of losses without a queue; " +
+			"changed 1 times": describeCongestion(
 			api.Congestion{Name: "bbr", Reason: "losses without a queue", Changes: 1}),
 	} {
 		if got != want {

@@ -61,7 +61,8 @@ func TestOpenConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(tools+"/xdg-open",
-		[]byte("#!/bin/sh\nprintf '%s ' \"$@\" >"+tools+"/args; stat -c %a \"$1\" >>"+tools+"/args; cat \"$1\" >>"+tools+"/args\n"), 0o755); err != nil {
+		[]byte("#!/bin/sh\nprintf '%s ' \"$@\" >"+tools+"/args; stat -c %a \"$1\" >>"+tools+"/args; "+
+			"cat \"$1\" >>"+tools+"/args\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // what an earlier one left is replaced

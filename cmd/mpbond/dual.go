@@ -139,7 +139,8 @@ the two, and mpbond pair --dual CODE on the other.`,
 		},
 	}
 	r.addFlags(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "show this `NAME` to other devices; default: that of [primary], else the host name")
+	cmd.Flags().StringVar(&name, "name", "", "show this `NAME` to other devices; default: that of [primary], "+
+		"else the host name")
 	return cmd
 }
 

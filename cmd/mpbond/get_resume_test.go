@@ -150,7 +150,8 @@ func TestGetRestarts(t *testing.T) {
 	}
 	web, listen, proxy := clitest.FreeAddress(t), clitest.FreeAddress(t), clitest.FreeAddress(t)
 	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr error; events {}
-http { access_log %[1]s/log; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+http { access_log %[1]s/log; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f;
+ uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 	for name, text := range map[string][]byte{"conf": []byte(conf), "big": data} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {

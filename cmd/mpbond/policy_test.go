@@ -44,7 +44,8 @@ func TestPolicyCheck(t *testing.T) {
 		{[]string{"--config", typo}, 2, `did you mean "policy"?`},
 		{[]string{bad}, 2, `did you mean "port"?`},
 		{[]string{bad, "--json"}, 2,
-			`"valid":false,"rules":0,"refused":{"text":"` + bad + `:2: unknown setting \"rule.prot\"","line":2,"column":1,"nearest":"port"`},
+			`"valid":false,"rules":0,"refused":{"text":"` + bad +
+				`:2: unknown setting \"rule.prot\"","line":2,"column":1,"nearest":"port"`},
 		{[]string{good, "--json"}, 0, `"valid":true,"rules":1`},
 		{[]string{filepath.Join(dir, "none.toml")}, 1, "check the path"},
 		{[]string{good, bad}, 2, "mpbond policy check --help"},

@@ -126,5 +126,6 @@ func addSchedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinj
 			"empty: cubic or bbr by the losses of each hop for TCP, and for UDP CUBIC, or PBE-CC if the receiver "+
 			"sends cell feedback")
 	cli.CompleteWith(cmd, "scheduler", sched.Names()...)
-	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "reinject bytes when one subflow is later than another by this share η (`NUMBER`) of the delay; negative: never")
+	cmd.Flags().Float64Var(reinject, "reinject", 0.2,
+		"reinject bytes when one subflow is later than another by this share η (`NUMBER`) of the delay; negative: never")
 }

@@ -117,7 +117,8 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 func checkEnergyShown(t *testing.T, now time.Time) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
-	if err := os.WriteFile(path, []byte(`{"day":"2096-11-29","link":"wwan0","purpose":"hs-path","down":1,"up":2,"joules":1500.00049}
+	if err := os.WriteFile(path, []byte(`{"day":"2096-11-29","link":"wwan0","purpose":"hs-path",`+
+		`"down":1,"up":2,"joules":1500.00049}
 {"day":"2096-11-30","link":"eth0","purpose":"pipe","down":7,"up":8}
 {"day":"2096-11-30","link":"wwan0","purpose":"hs-path","down":1,"up":2,"joules":12.6}
 `), 0o600); err != nil {

@@ -148,10 +148,12 @@ func TestRoff(t *testing.T) {
 
 // TestMovedCommand: an old command fails, and its hint is a line that a shell takes.
 func TestMovedCommand(t *testing.T) {
-	p := Program{Name: "p", Commands: func() []*cobra.Command { return []*cobra.Command{MovedCommand("lab", "p-lab", nil)} }}
+	commands := func() []*cobra.Command { return []*cobra.Command{MovedCommand("lab", "p-lab", nil)} }
+	p := Program{Name: "p", Commands: commands}
 	var out, errs bytes.Buffer
 	code := p.Run(t.Context(), []string{"lab", "run", "--get", "it's 2 MB", ""}, &out, &errs)
-	if want := "p: `p lab` is `p-lab` now\nhint: write `p-lab run --get 'it'\\''s 2 MB' ''`\n"; code != ExitUsage || errs.String() != want || out.Len() > 0 {
+	const want = "p: `p lab` is `p-lab` now\nhint: write `p-lab run --get 'it'\\''s 2 MB' ''`\n"
+	if code != ExitUsage || errs.String() != want || out.Len() > 0 {
 		t.Errorf("code %d: %s%s", code, &out, &errs)
 	}
 }
