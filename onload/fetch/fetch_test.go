@@ -257,7 +257,7 @@ func TestJournals(t *testing.T) {
 	data := randomBytes(100_000, 7)
 	for name, text := range map[string]string{
 		"no JSON":          `{`,
-		"other URL":        `{"url":"http://other/","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
+		"other URL":        `{"url":"http://o/","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
 		"other size":       `{"url":"URL","version":{"size":99999,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
 		"no version":       `{"url":"URL","version":{"size":100000},"have":[{"from":0,"to":50000}]}`,
 		"behind the end":   `{"url":"URL","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":500000}]}`,

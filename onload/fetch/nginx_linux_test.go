@@ -20,7 +20,8 @@ const nginxConf = `worker_processes 1; daemon off; pid %[1]s/pid; error_log stde
 events { worker_connections 64; }
 http {
   access_log off; default_type application/octet-stream; gzip on; gzip_types *; gzip_min_length 1;
-  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
+  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3;
+  uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
   server {
     listen %[2]s;
     root %[1]s/www; limit_rate 8m;

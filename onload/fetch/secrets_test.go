@@ -67,7 +67,9 @@ func secretsOf(t *testing.T, url string) *Secrets {
 		t.Fatal(err)
 	}
 	cookies, err := ReadCookies(
-		strings.NewReader("# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\tsid\ts1\n#HttpOnly_127.0.0.1\tFALSE\t/\tTRUE\t0\tsafe\tt1\nother.test\tTRUE\t/\tFALSE\t0\tsid\to1\n127.0.0.1\tFALSE\t/\tFALSE\t1\told\tx1\n"))
+		strings.NewReader("# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\tsid\ts1\n" +
+			"#HttpOnly_127.0.0.1\tFALSE\t/\tTRUE\t0\tsafe\tt1\nother.test\tTRUE\t/\tFALSE\t0\tsid\to1\n" +
+			"127.0.0.1\tFALSE\t/\tFALSE\t1\told\tx1\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +153,8 @@ func TestSecretsOverHelpers(t *testing.T) {
 // that secure ones go only over https.
 func TestCookieFile(t *testing.T) {
 	list, err := ReadCookies(
-		strings.NewReader("example.test\tFALSE\t/\tFALSE\t0\ta\t1\n.example.test\tTRUE\t/dir\tFALSE\t0\tb\t2\n#HttpOnly_example.test\tFALSE\t/\tTRUE\t0\tc\t3\n"))
+		strings.NewReader("example.test\tFALSE\t/\tFALSE\t0\ta\t1\n.example.test\tTRUE\t/dir\tFALSE\t0\tb\t2\n" +
+			"#HttpOnly_example.test\tFALSE\t/\tTRUE\t0\tc\t3\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +182,9 @@ func TestNetrc(t *testing.T) {
 		t.Error("an invalid netrc file was accepted")
 	}
 	n, err := ReadNetrc(
-		strings.NewReader("# mine\nmachine Example.org\n login me\n password \"pw\"\nmachine b.test login you password x account y\nmacdef init\ncd /\nmachine no\n\nmachine b.test login late password z\ndefault login any password one\n"))
+		strings.NewReader("# mine\nmachine Example.org\n login me\n password \"pw\"\n" +
+			"machine b.test login you password x account y\nmacdef init\ncd /\nmachine no\n\n" +
+			"machine b.test login late password z\ndefault login any password one\n"))
 	if err != nil || len(n) != 3 || n["example.org"].String() != "me:pw" || n["b.test"].String() != "you:x" ||
 		n[""].String() != "any:one" {
 		t.Errorf("%v, %v", n, err)

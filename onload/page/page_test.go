@@ -263,7 +263,8 @@ func TestBroken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(c, "POST /files?name=a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\nhalf", b.token)
+		fmt.Fprintf(c, "POST /files?name=a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Length: 100\r\n\r\nhalf", b.token)
 		if !slow {
 			_ = c.(*net.TCPConn).CloseWrite()
 		}
@@ -388,7 +389,8 @@ func TestGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "POST /files?name=a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b.token)
+	fmt.Fprintf(c, "POST /files?name=a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+		"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b.token)
 	if a, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || a.StatusCode != http.StatusLengthRequired {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -558,7 +560,8 @@ func TestAway(t *testing.T) {
 func TestFiles(t *testing.T) {
 	refers := regexp.MustCompile(`(?:from|src=|href=)\s*"(\./)?([a-z]+\.(?:js|css|svg))"`)
 	inline := regexp.MustCompile(
-		`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://[^"]*\.js`)
+		`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|` +
+			`document\.write|\beval\(|https?://[^"]*\.js`)
 	asked := map[string]bool{"page/index.html": true}
 	all, _ := fs.Glob(embedded, "page/*")
 	for _, name := range all {

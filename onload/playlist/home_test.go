@@ -148,14 +148,18 @@ func TestNeverBehindHome(t *testing.T) {
 				slack := max(c.home.rtt*3/2, 150*time.Millisecond) + 100*time.Millisecond + 2*c.home.rtt
 				longer = append(longer, (with.stalled - alone.stalled).Seconds())
 				if ends[i] > 1.05 || starts[i] > 1.05 || float64(with.stalled-slack) > 1.05*float64(alone.stalled) {
-					t.Errorf("%s, ranges %v, seed %d: start %v alone %v, stalled %v alone %v; home %v RTT %v, %d phones, %d bytes each %v", name, ranges, seed+uint64(i), with.start, alone.start, with.stalled, alone.stalled, c.home.rate, c.home.rtt, len(c.phones), c.size, c.each)
+					t.Errorf("%s, ranges %v, seed %d: start %v alone %v, stalled %v alone %v; home %v RTT %v, %d phones, "+
+						"%d bytes each %v", name, ranges, seed+uint64(i), with.start, alone.start, with.stalled, alone.stalled,
+						c.home.rate, c.home.rtt, len(c.phones), c.size, c.each)
 				}
 			}
 			for _, s := range [][]float64{starts, ends, wasted, longer} {
 				slices.Sort(s)
 			}
 			n := len(starts)
-			t.Logf("%-22s ranges %-5v first fifth: median %.3f p95 %.3f p99 %.3f worst %.3f; playing: p95 %.3f p99 %.3f worst %.3f; stalls longer by: p95 %.2f s worst %.2f s, of %d; wasted by phones: median %.3f worst %.3f", name, ranges,
+			t.Logf("%-22s ranges %-5v first fifth: median %.3f p95 %.3f p99 %.3f worst %.3f; "+
+				"playing: p95 %.3f p99 %.3f worst %.3f; stalls longer by: p95 %.2f s worst %.2f s, of %d; "+
+				"wasted by phones: median %.3f worst %.3f", name, ranges,
 				starts[n/2], starts[n*95/100], starts[n*99/100], starts[n-1], ends[n*95/100], ends[n*99/100], ends[n-1],
 				longer[n*95/100], longer[n-1], n, wasted[n/2], wasted[n-1])
 		}

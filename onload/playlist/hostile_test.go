@@ -20,10 +20,12 @@ import (
 func TestRanges(t *testing.T) {
 	const n, size, head = 8, 150_000, 700
 	all := randomBytes(head+n*size, 3)
-	hls := fmt.Sprintf("#EXTM3U\n#EXT-X-MAP:URI=\"all.mp4\",BYTERANGE=\"%d@0\"\n#EXTINF:4,\n#EXT-X-BYTERANGE:%d@%d\nall.mp4\n", head, size, head)
+	hls := fmt.Sprintf("#EXTM3U\n#EXT-X-MAP:URI=\"all.mp4\",BYTERANGE=\"%d@0\"\n#EXTINF:4,\n#EXT-X-BYTERANGE:%d@%d\n"+
+		"all.mp4\n", head, size, head)
 	hls += strings.Repeat(fmt.Sprintf("#EXTINF:4,\n#EXT-X-BYTERANGE:%d\nall.mp4\n", size), n-1)
 	mpd := func(by string) string {
-		return `<MPD type="static" mediaPresentationDuration="PT32S"><Period><AdaptationSet><Representation id="v"><BaseURL>all.mp4</BaseURL>` +
+		return `<MPD type="static" mediaPresentationDuration="PT32S"><Period><AdaptationSet><Representation id="v">` +
+			`<BaseURL>all.mp4</BaseURL>` +
 			by + `</Representation></AdaptationSet></Period></MPD>`
 	}
 	list := fmt.Sprintf(`<SegmentList duration="4"><Initialization range="0-%d"/>`, head-1)

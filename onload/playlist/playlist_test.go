@@ -345,9 +345,12 @@ func TestDash(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
 		r.web.put("/d/a.mpd",
 			[]byte(`<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" mediaPresentationDuration="PT40S"><Period>
-<AdaptationSet><SegmentTemplate timescale="10" duration="40" initialization="$RepresentationID$/i.mp4" media="$RepresentationID$/$Number%03d$.m4s"/>
+<AdaptationSet>
+<SegmentTemplate timescale="10" duration="40" initialization="$RepresentationID$/i.mp4"
+media="$RepresentationID$/$Number%03d$.m4s"/>
 <Representation id="v1" bandwidth="1"/><Representation id="v2" bandwidth="2"/></AdaptationSet>
-<AdaptationSet><Representation id="s"><SegmentTemplate timescale="1" media="t$Time$.m4s"><SegmentTimeline><S t="7" d="4" r="9"/></SegmentTimeline></SegmentTemplate></Representation></AdaptationSet>
+<AdaptationSet><Representation id="s"><SegmentTemplate timescale="1" media="t$Time$.m4s">
+<SegmentTimeline><S t="7" d="4" r="9"/></SegmentTimeline></SegmentTemplate></Representation></AdaptationSet>
 </Period></MPD>`))
 		var v1, v2, s [][]byte
 		for i := range 10 {
@@ -383,7 +386,8 @@ func TestDashLive(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
 		r.web.put("/d/a.mpd",
 			[]byte(`<MPD type="dynamic" availabilityStartTime="`+time.Now().UTC().Format(time.RFC3339)+`"><Period>
-<AdaptationSet><Representation id="v"><SegmentTemplate duration="4" media="$Number$"/></Representation></AdaptationSet></Period></MPD>`))
+<AdaptationSet><Representation id="v"><SegmentTemplate duration="4" media="$Number$"/></Representation>
+</AdaptationSet></Period></MPD>`))
 		var data [][]byte
 		for i := range 20 {
 			data = append(data, randomBytes(200_000, i))

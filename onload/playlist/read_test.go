@@ -51,10 +51,12 @@ func TestReadHLS(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"#EXTM3U\r\n#EXT-X-MEDIA-SEQUENCE:7\r\n#EXTINF:4.5,title, with\r\nx.ts?k=a/b\r\n#EXTINF:4,\r\n/y.ts\r\n",
 			"7:a/x.ts?k=a/b 4.5s|8:y.ts 4s"},
-		{"#EXTM3U\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10@0\"\n#EXTINF:1,\n#EXT-X-BYTERANGE:90@10\nv.mp4\n#EXTINF:1,\n#EXT-X-BYTERANGE:50\nv.mp4\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10@0\"\n#EXTINF:1,\n#EXT-X-BYTERANGE:5\nw.mp4\n",
+		{"#EXTM3U\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10@0\"\n#EXTINF:1,\n#EXT-X-BYTERANGE:90@10\nv.mp4\n#EXTINF:1,\n" +
+			"#EXT-X-BYTERANGE:50\nv.mp4\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10@0\"\n#EXTINF:1,\n#EXT-X-BYTERANGE:5\nw.mp4\n",
 			"i0:a/i.mp4 0-10 0s|0:a/v.mp4 10-100 1s|1:a/v.mp4 100-150 1s|2:a/w.mp4 0-5 1s"},
 		{"#EXTM3U\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10\"\n#EXTINF:x,\nv.mp4", "i0:a/i.mp4 0-10 0s|0:a/v.mp4 0s"},
-		{"\ufeff#EXTM3U\n#EXTINF:1,\nhttps://tv.test/s.ts\n#EXTINF:1,\n#EXT-X-BYTERANGE:x@1\nbad.ts\n#EXT-X-PART:URI=\"p\"\n#EXTINF:1,\nhttp://o.test/z.ts#f\n", "1:a/bad.ts 1s|2:http://o.test/z.ts 1s"},
+		{"\ufeff#EXTM3U\n#EXTINF:1,\nhttps://tv.test/s.ts\n#EXTINF:1,\n#EXT-X-BYTERANGE:x@1\nbad.ts\n" +
+			"#EXT-X-PART:URI=\"p\"\n#EXTINF:1,\nhttp://o.test/z.ts#f\n", "1:a/bad.ts 1s|2:http://o.test/z.ts 1s"},
 		{"#EXTM3U\n", ""},
 	} {
 		l, ok := parseHLS(at, c.text)
@@ -80,19 +82,29 @@ func TestReadDASH(t *testing.T) {
 	at := mustParse(t, "http://tv.test/a/x.mpd")
 	now := time.Date(2030, 1, 1, 0, 1, 0, 0, time.UTC)
 	period := func(s string) string {
-		return `<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" mediaPresentationDuration="PT10S"><BaseURL>b/</BaseURL><Period><AdaptationSet>` + s + `</AdaptationSet></Period></MPD>`
+		return `<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" mediaPresentationDuration="PT10S"><BaseURL>b/</BaseURL><Period>` +
+			`<AdaptationSet>` + s + `</AdaptationSet></Period></MPD>`
 	}
 	for _, c := range []struct{ text, want string }{
-		{period(`<SegmentTemplate timescale="10" duration="40" startNumber="0"/><Representation id="r" bandwidth="9"><SegmentTemplate media="$RepresentationID$-$Number%02d$-$Bandwidth$$$.m4s"/></Representation>`),
+		{period(`<SegmentTemplate timescale="10" duration="40" startNumber="0"/><Representation id="r" bandwidth="9">` +
+			`<SegmentTemplate media="$RepresentationID$-$Number%02d$-$Bandwidth$$$.m4s"/></Representation>`),
 			"0:a/b/r-00-9$.m4s 4s|1:a/b/r-01-9$.m4s 4s|2:a/b/r-02-9$.m4s 4s"},
-		{period(`<Representation id="r"><BaseURL>c/</BaseURL><SegmentTemplate timescale="2" presentationTimeOffset="100" initialization="i" media="$Time$"><SegmentTimeline><S t="100" d="4" r="1"/><S d="6" r="-1"/></SegmentTimeline></SegmentTemplate></Representation>`),
+		{period(`<Representation id="r"><BaseURL>c/</BaseURL>` +
+			`<SegmentTemplate timescale="2" presentationTimeOffset="100" initialization="i" media="$Time$"><SegmentTimeline>` +
+			`<S t="100" d="4" r="1"/><S d="6" r="-1"/></SegmentTimeline></SegmentTemplate></Representation>`),
 			"i0:a/b/c/i 0s|100:a/b/c/100 2s|104:a/b/c/104 2s|108:a/b/c/108 3s|114:a/b/c/114 3s"},
-		{period(`<SegmentList duration="5"><Initialization sourceURL="v" range="0-9"/><SegmentURL media="v" mediaRange="10-19"/><SegmentURL media="w"/></SegmentList><Representation id="r"/>`),
+		{period(`<SegmentList duration="5"><Initialization sourceURL="v" range="0-9"/>` +
+			`<SegmentURL media="v" mediaRange="10-19"/><SegmentURL media="w"/></SegmentList><Representation id="r"/>`),
 			"i0:a/b/v 0-10 0s|1:a/b/v 10-20 5s|2:a/b/w 5s"},
 		{period(`<Representation id="r"><BaseURL>v.mp4</BaseURL><SegmentBase indexRange="0-9"/></Representation>`), ""},
-		{`<MPD type="dynamic" availabilityStartTime="2030-01-01T00:00:00" timeShiftBufferDepth="PT12S"><Period start="PT10S"><AdaptationSet><Representation id="r"><SegmentTemplate duration="4" media="$Number$"/></Representation></AdaptationSet></Period></MPD>`,
+		{`<MPD type="dynamic" availabilityStartTime="2030-01-01T00:00:00" timeShiftBufferDepth="PT12S">` +
+			`<Period start="PT10S"><AdaptationSet><Representation id="r"><SegmentTemplate duration="4" media="$Number$"/>` +
+			`</Representation></AdaptationSet></Period></MPD>`,
 			"10:a/10 4s|11:a/11 4s|12:a/12 4s"}, // 50 s of the period have passed
-		{`<MPD mediaPresentationDuration="PT6S"><Period duration="PT2S"><AdaptationSet><Representation id="r"><SegmentTemplate duration="2" media="p$Number$"/></Representation></AdaptationSet></Period><Period><AdaptationSet><Representation id="r"><SegmentTemplate duration="2" media="q$Number$"/></Representation></AdaptationSet></Period></MPD>`,
+		{`<MPD mediaPresentationDuration="PT6S"><Period duration="PT2S"><AdaptationSet><Representation id="r">` +
+			`<SegmentTemplate duration="2" media="p$Number$"/></Representation></AdaptationSet></Period><Period>` +
+			`<AdaptationSet><Representation id="r"><SegmentTemplate duration="2" media="q$Number$"/></Representation>` +
+			`</AdaptationSet></Period></MPD>`,
 			"1:a/p1 2s|1:a/q1 2s|2:a/q2 2s"},
 	} {
 		m := parseMPD(at, c.text, 0)
@@ -117,8 +129,11 @@ func TestReadDASH(t *testing.T) {
 // FuzzRead checks that any playlist leads to limited and valid entries.
 func FuzzRead(f *testing.F) {
 	f.Add("#EXTM3U\n#EXT-X-MAP:URI=\"i\",BYTERANGE=\"1@2\"\n#EXTINF:4,\n#EXT-X-BYTERANGE:3\ns\n#EXT-X-STREAM-INF:\nv\n")
-	f.Add(`<MPD type="dynamic" availabilityStartTime="2030-01-01T00:00:00Z"><Period start="PT1S"><AdaptationSet><SegmentTemplate duration="1" media="$Number%05d$"/><Representation id="1"/></AdaptationSet></Period></MPD>`)
-	f.Add(`<MPD mediaPresentationDuration="P9D"><Period><AdaptationSet><Representation><SegmentTemplate media="$Time$"><SegmentTimeline><S t="18446744073709551615" d="1" r="-1"/><S d="1" r="9223372036854775807"/></SegmentTimeline></SegmentTemplate></Representation></AdaptationSet></Period></MPD>`)
+	f.Add(`<MPD type="dynamic" availabilityStartTime="2030-01-01T00:00:00Z"><Period start="PT1S"><AdaptationSet>` +
+		`<SegmentTemplate duration="1" media="$Number%05d$"/><Representation id="1"/></AdaptationSet></Period></MPD>`)
+	f.Add(`<MPD mediaPresentationDuration="P9D"><Period><AdaptationSet><Representation><SegmentTemplate media="$Time$">` +
+		`<SegmentTimeline><S t="18446744073709551615" d="1" r="-1"/><S d="1" r="9223372036854775807"/></SegmentTimeline>` +
+		`</SegmentTemplate></Representation></AdaptationSet></Period></MPD>`)
 	at := mustParse(f, "http://tv.test/a/x")
 	now := time.Date(2030, 1, 1, 0, 1, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, text string) {

@@ -100,7 +100,8 @@ func TestRealApache(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf := fmt.Sprintf(
-		"ServerName localhost\nServerRoot %[1]s\nPidFile %[1]s/pid\nDocumentRoot %[1]s/www\nListen %[2]s\nDavLockDB %[1]s/lock\nErrorLog %[1]s/errors\n", dir, addr)
+		"ServerName localhost\nServerRoot %[1]s\nPidFile %[1]s/pid\nDocumentRoot %[1]s/www\nListen %[2]s\n"+
+			"DavLockDB %[1]s/lock\nErrorLog %[1]s/errors\n", dir, addr)
 	for _, m := range []string{"mpm_event", "authz_core", "dav", "dav_fs"} {
 		conf += fmt.Sprintf("LoadModule %s_module %s/mod_%s.so\n", m, modules, m)
 	}

@@ -71,7 +71,8 @@ func TestRealWebDAV(t *testing.T) {
 	root := filepath.Join(dir, "www")
 	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr error;
 events {}
-http { access_log off; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+http { access_log off; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f;
+ uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 server { listen %[2]s; root %[1]s/www; client_max_body_size 3m; dav_methods PUT DELETE MKCOL COPY MOVE; } }`, dir, addr)
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
