@@ -303,7 +303,8 @@ worker_rlimit_nofile 8192;
 events { worker_connections 4096; }
 http {
 %[3]s  sendfile on;
-  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
+  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3;
+  uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
   server { listen %[2]d; listen [::]:%[2]d; root %[1]s/www; }
 }
 `

@@ -417,7 +417,8 @@ func TestExec(t *testing.T) {
 		}
 	}
 	cmd, _ := l.Command(context.Background(), "b", "sh", "-c",
-		`pwd; grep -c ' a$' /etc/hosts; ls /sys/fs/cgroup | head -1; cat /proc/sys/net/ipv4/tcp_congestion_control; echo "$@"`,
+		`pwd; grep -c ' a$' /etc/hosts; ls /sys/fs/cgroup | head -1; cat /proc/sys/net/ipv4/tcp_congestion_control; `+
+			`echo "$@"`,
 		"sh", "x y", "")
 	out, err := cmd.CombinedOutput()
 	wd, _ := os.Getwd()

@@ -29,10 +29,12 @@ type pageScheme struct {
 // and polls until all have arrived. Its time begins with the first file.
 const pageClient = `set -e
 at=$1 code=$2; shift 2
-token=$(curl -sSf -H 'Content-Type: application/octet-stream' -d "{\"Code\":\"$code\"}" "$at/enter" | sed 's/.*"token":"\([^"]*\)".*/\1/')
+token=$(curl -sSf -H 'Content-Type: application/octet-stream' -d "{\"Code\":\"$code\"}" "$at/enter" |
+	sed 's/.*"token":"\([^"]*\)".*/\1/')
 begin=$(date +%s%N)
 for f; do
-	curl -sSf -H Expect: -H "Authorization: Bearer $token" -H 'Content-Type: application/octet-stream' --data-binary "@$f" "$at/files?name=${f##*/}"
+	curl -sSf -H Expect: -H "Authorization: Bearer $token" -H 'Content-Type: application/octet-stream' \
+		--data-binary "@$f" "$at/files?name=${f##*/}"
 done
 while :; do
 	list=$(curl -sN -m 0.2 -H "Authorization: Bearer $token" "$at/events" || :)

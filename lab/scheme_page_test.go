@@ -25,7 +25,8 @@ func TestPageScheme(t *testing.T) {
 		t.Error(err)
 	}
 	if code, err := findPageCode(
-		`[{"role":"helper","onload":{"code":"","page":{"urls":["http://10.0.0.1:7607/"],"code":"7-AB12-CD34"}}}]`); err != nil ||
+		`[{"role":"helper","onload":{"code":"","page":` +
+			`{"urls":["http://10.0.0.1:7607/"],"code":"7-AB12-CD34"}}}]`); err != nil ||
 		code != "7-AB12-CD34" {
 		t.Errorf("%q %v", code, err)
 	}

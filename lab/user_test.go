@@ -27,9 +27,11 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	exe, _ := os.Executable()
-	script := `set -e; cd "$1"; chmod 755 .; mkdir dev; mount -t tmpfs none dev; mknod -m 666 dev/tun c 10 200; mount --bind dev/tun /dev/net/tun
+	script := `set -e; cd "$1"; chmod 755 .; mkdir dev; mount -t tmpfs none dev
+mknod -m 666 dev/tun c 10 200; mount --bind dev/tun /dev/net/tun
 cp "$2" bin; chmod 755 bin; mkdir run; chown nobody run
-exec setpriv --reuid=nobody --regid=nogroup --clear-groups env XDG_RUNTIME_DIR="$1/run" LAB_USER_TEST=1 ./bin -test.run '^TestAsUser$' -test.v`
+exec setpriv --reuid=nobody --regid=nogroup --clear-groups \
+	env XDG_RUNTIME_DIR="$1/run" LAB_USER_TEST=1 ./bin -test.run '^TestAsUser$' -test.v`
 	out, err := exec.Command("unshare", "--mount", "sh", "-c", script, "sh", dir, exe).CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestAsUser")) {
 		t.Errorf("as an ordinary user: %v\n%s", err, out)

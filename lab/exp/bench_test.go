@@ -259,7 +259,8 @@ func TestMatrix(t *testing.T) {
 	}
 	text.Reset()
 	fails := Data{}
-	setCellTimes(fails, "20 MB, two helpers, the PS-path falls silent at 3 s", map[string]float64{"mpbond": 1.25, "mptcp": 2.5})
+	setCellTimes(fails, "20 MB, two helpers, the PS-path falls silent at 3 s",
+		map[string]float64{"mpbond": 1.25, "mptcp": 2.5})
 	all := []Evaluation{e, Evaluate(rows[2], newRecord(rows[2], fails))}
 	if err := WriteOverview(&text, all); err != nil {
 		t.Fatal(err)

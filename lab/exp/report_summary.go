@@ -15,7 +15,8 @@ type verdictMark struct {
 	class   string
 }
 
-var verdictMarks = []verdictMark{{Reproduced, "v0"}, {Exceeded, "v0"}, {Fitted, "v0"}, {DirectionOnly, "v1"}, {NotReproduced, "v2"}, {Opposite, "v3"},
+var verdictMarks = []verdictMark{{Reproduced, "v0"}, {Exceeded, "v0"}, {Fitted, "v0"}, {DirectionOnly, "v1"},
+	{NotReproduced, "v2"}, {Opposite, "v3"},
 	{NotMeasured, "v4"}}
 
 // writeSummary writes what was measured and a picture of all rows.

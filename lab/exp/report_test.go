@@ -73,7 +73,8 @@ func TestPlotFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	if !strings.Contains(text, `<svg role="img" viewBox=`) || !strings.Contains(text, "</i>a long name, which is cut in no legend<") ||
+	if !strings.Contains(text, `<svg role="img" viewBox=`) ||
+		!strings.Contains(text, "</i>a long name, which is cut in no legend<") ||
 		!strings.Contains(text, "<figcaption>a &lt;title&gt;") {
 		t.Error(text)
 	}
@@ -92,7 +93,8 @@ func TestCauses(t *testing.T) {
 	a := Evaluation{Row: "a", Errors: []string{"cell: the lab died"}, worse: []WorseResult{
 		{Cell: "c", Ours: Product, Other: "single", Metric: Energy(radio.Sets[0], "", false), Stat: stat(3, 5, 1)},
 		{Cell: "c", Ours: Product, Other: "mptcp:own", Metric: Time, Stat: stat(3, 5, 1)}}}
-	b := Evaluation{Row: "b", worse: []WorseResult{{Cell: "d", Ours: Product, Other: mptcp, Metric: Time, Stat: stat(3, 5, 1)}},
+	b := Evaluation{Row: "b",
+		worse: []WorseResult{{Cell: "d", Ours: Product, Other: mptcp, Metric: Time, Stat: stat(3, 5, 1)}},
 		Points: []PointLine{
 			{What: "p1", Unit: "%", Stat: stat(3, 0, 1), Verdict: NotReproduced},
 			{What: "p2", Unit: "s", Stat: stat(3, 9, 1), Verdict: NotReproduced},

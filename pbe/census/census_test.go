@@ -63,7 +63,8 @@ func TestModelledCell(t *testing.T) {
 		t.Errorf("%.3f and %.3f users in %d windows; the estimate has %.3f and %.3f in %.0f", f.Users.Mean,
 			f.DataUsers.Mean, f.Users.Count, all/count, filtered/count, count)
 	}
-	t.Logf("%.1f users in 40 ms, %v at most; after the filter %.2f, %v at most; one subframe %.2f, four PRB %.2f, both %.2f; %.2f came again, %.2f Mbit/s per PRB", f.Users.Mean, f.Users.Max,
+	t.Logf("%.1f users in 40 ms, %v at most; after the filter %.2f, %v at most; one subframe %.2f, four PRB %.2f, "+
+		"both %.2f; %.2f came again, %.2f Mbit/s per PRB", f.Users.Mean, f.Users.Max,
 		f.DataUsers.Mean, f.DataUsers.Max, f.Activity.OneSubframe, f.Activity.FourPRB, f.Activity.Both,
 		f.Retransmitted, f.PerPRB)
 	if f.Users.Mean < 13.4 || f.Users.Mean > 18.2 || f.Users.Max < 24 || f.Users.Max > 36 ||
