@@ -59,7 +59,8 @@ func TestWrite(t *testing.T) {
 }
 
 func TestLocate(t *testing.T) {
-	const text = "default = 'deny' # [[rule]]\n\n[[rule]]\nname = \"\"\"\n[[rule]]\n\"\"\"\n\n  [[ rule ]]\r\nmode='block'\n\tport = [ 1,\n2 ]\n" +
+	const text = "default = 'deny' # [[rule]]\n\n[[rule]]\nname = \"\"\"\n[[rule]]\n\"\"\"\n\n  [[ rule ]]\r\n" +
+		"mode='block'\n\tport = [ 1,\n2 ]\n" +
 		"[device.phone]\nx=1\n[device.\"a b\"]\n[[rule]]"
 	l := NewLocator([]byte(text))
 	for _, c := range []struct {

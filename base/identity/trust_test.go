@@ -221,7 +221,8 @@ func TestReloadKeepsChanges(t *testing.T) {
 }
 
 func FuzzTrustFile(f *testing.F) {
-	f.Add("[[peer]]\nname='a'\nroles=['helper']\nkey='mpb1aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dypya6um'\naddresses=['h:1']")
+	f.Add("[[peer]]\nname='a'\nroles=['helper']\nkey='mpb1aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dypya6um'\n" +
+		"addresses=['h:1']")
 	f.Add("[[peer]]\nname=1")
 	f.Fuzz(func(t *testing.T, in string) {
 		p, err := parseTrust("f", []byte(in))

@@ -9,7 +9,8 @@ import (
 )
 
 const sample = `Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+ face |bytes    packets errs drop fifo frame compressed multicast|` +
+	`bytes    packets errs drop fifo colls carrier compressed
     lo:  1000       2    0    0    0     0          0         0     1000       2    0    0    0     0       0          0
 wlan0:18446744073709551615 9 0 0 0 0 0 0 77 1 0 0 0 0 0 0
 eth0:1: 5 1 0 0 0 0 0 0 6 1 0 0 0 0 0 0

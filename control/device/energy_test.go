@@ -43,7 +43,8 @@ func TestEnergy(t *testing.T) {
 	u, clock, _ := newUsage(t)
 	u.MeterRadios(radios)
 	file := filepath.Join(t.TempDir(), "usage.jsonl")
-	old := `{"day":"2026-11-20","link":"wwan0","purpose":"hs-path","peer":"p","down":7,"up":8}` + "\n" // of before energy was counted
+	// of before energy was counted
+	old := `{"day":"2026-11-20","link":"wwan0","purpose":"hs-path","peer":"p","down":7,"up":8}` + "\n"
 	if err := os.WriteFile(file, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}

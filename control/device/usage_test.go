@@ -191,11 +191,13 @@ func TestUsageCounts(t *testing.T) {
 	u.removeConn(hs) // with what the kernel still sends
 	u.removeConn(hs)
 	pipe.err, pipe.in = errors.New("closed"), 1<<40
-	wants(t, u, "11-21 wlan0 pipe p 5/70; 11-21 wwan0 hs-path  100/10; 11-21 wwan0 hs-path p 107/10; 11-22 wwan0 hs-path p 10/995")
+	wants(t, u, "11-21 wlan0 pipe p 5/70; 11-21 wwan0 hs-path  100/10; 11-21 wwan0 hs-path p 107/10; "+
+		"11-22 wwan0 hs-path p 10/995")
 
 	*clock = time.Unix(0, 0) // a clock that has lost its time
 	bound.in = 8
-	wants(t, u, "11-21 wlan0 pipe p 5/70; 11-21 wwan0 hs-path  100/10; 11-21 wwan0 hs-path p 107/10; 11-22 wwan0 hs-path p 11/995")
+	wants(t, u, "11-21 wlan0 pipe p 5/70; 11-21 wwan0 hs-path  100/10; 11-21 wwan0 hs-path p 107/10; "+
+		"11-22 wwan0 hs-path p 11/995")
 }
 
 func TestUsageOfNobody(t *testing.T) {

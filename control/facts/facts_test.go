@@ -65,7 +65,8 @@ func TestSysfs(t *testing.T) {
 			class/power_supply/battery/status: Charging
 			class/power_supply/battery/temp: 384
 			class/thermal/thermal_zone3/type: skin-therm
-			class/thermal/thermal_zone3/temp: 45000`, Facts{Battery: unit.Percent(7), Power: wire.PowerExternal, Temperature: unit.Celsius(38.4)}},
+			class/thermal/thermal_zone3/temp: 45000`,
+			Facts{Battery: unit.Percent(7), Power: wire.PowerExternal, Temperature: unit.Celsius(38.4)}},
 		"two batteries, and a mouse": {`
 			class/power_supply/BAT0/type: Battery
 			class/power_supply/BAT0/capacity: 5
@@ -106,7 +107,8 @@ func TestSysfs(t *testing.T) {
 			class/power_supply/b/type: Battery
 			class/power_supply/b/capacity: 100
 			class/thermal/thermal_zone0/type: skin
-			class/thermal/thermal_zone0/temp: 33500`, Facts{Battery: unit.Percent(100), Power: wire.PowerExternal, Temperature: unit.Celsius(33.5)}},
+			class/thermal/thermal_zone0/temp: 33500`,
+			Facts{Battery: unit.Percent(100), Power: wire.PowerExternal, Temperature: unit.Celsius(33.5)}},
 		"a bay without a battery, and nonsense": {`
 			class/power_supply/AC/type: Mains
 			class/power_supply/AC/online: 1
@@ -222,7 +224,8 @@ func TestFile(t *testing.T) {
 		want   Facts
 		warned string
 	}{
-		{"battery_percent = 55\ncharging = false\ntemperature_c = 31.5\nlink = \"cellular\"\nmetered = true\nsignal_percent = 80\n", good, ""},
+		{"battery_percent = 55\ncharging = false\ntemperature_c = 31.5\nlink = \"cellular\"\nmetered = true\n" +
+			"signal_percent = 80\n", good, ""},
 		{"batery_percent = 5\n", good, "battery_percent"},
 		{"battery_percent = 101\n", good, "0 to 100"},
 		{"temperature_c = nan\n", good, "temperature_c"},

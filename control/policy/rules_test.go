@@ -341,7 +341,8 @@ address = ["192.0.2.7", "2001:db8::1/32"]
 port = [80, "1-2"]
 [[rule]]
 `).List()
-	const want = "map[address:[192.0.2.7 2001:db8::/32] app:[/usr/bin/a* b] cgroup:[/x] domain:[example.org] label:[l] port:[80 1-2] uid:[7]]"
+	const want = "map[address:[192.0.2.7 2001:db8::/32] app:[/usr/bin/a* b] cgroup:[/x] domain:[example.org] label:[l] " +
+		"port:[80 1-2] uid:[7]]"
 	if got := fmt.Sprint(r[0].Conditions()); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

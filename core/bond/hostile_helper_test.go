@@ -260,7 +260,8 @@ func TestHostileHelper(t *testing.T) {
 			excess = max(excess, all[i].with-all[i].without*11/10)
 		}
 	}
-	t.Logf("seeds %d + %d: time with a hostile helper over time without one: median %.3f, p95 %.3f, p99 %.3f, worst %.3f; %d of %d over 1.1, by at most %v",
+	t.Logf("seeds %d + %d: time with a hostile helper over time without one: median %.3f, p95 %.3f, p99 %.3f, "+
+		"worst %.3f; %d of %d over 1.1, by at most %v",
 		first, k, ratio(k/2), ratio(k*95/100), ratio(k*99/100), ratio(k-1), over, k, excess)
 	if p95 := ratio(k * 95 / 100); k >= 100 && p95 > 1.2 {
 		t.Errorf("p95 is %.3f: want 1.2 at most", p95)

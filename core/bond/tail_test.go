@@ -156,7 +156,8 @@ func TestWithdrawn(t *testing.T) {
 		t.Errorf("the end goes to subflow %d; subflow 1 may write %v", id, b.BeginSegment(1))
 	}
 	if b.stats.ReinjectedTail != 0 || b.reinject.ledger.SmallGapRecalls != 0 || len(s.send.shared) != 0 {
-		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.ReinjectedTail, b.reinject.ledger.SmallGapRecalls,
+		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.ReinjectedTail,
+			b.reinject.ledger.SmallGapRecalls,
 			s.send.shared)
 	}
 }

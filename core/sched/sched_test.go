@@ -160,9 +160,11 @@ func TestDecisionsFromWindows(t *testing.T) {
 
 		{"quickest first", "redundant", pair(true, true, nil), 1, Window{},
 			Decision{Subflow: 1, Copy: true, Reason: OnEverySubflow}},
-		{"no copy into a queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = MaxCopyFarWait + 1 }), 1,
+		{"no copy into a queue", "redundant",
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = MaxCopyFarWait + 1 }), 1,
 			Window{}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"a short queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = MaxCopyFarWait }), 1, Window{},
+		{"a short queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = MaxCopyFarWait }), 1,
+			Window{},
 			Decision{Subflow: 2, Copy: true, Reason: OnEverySubflow}},
 		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 

@@ -39,7 +39,8 @@ func TestAnnounceAndFind(t *testing.T) {
 	}
 	const setUp = `echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 # which says things of its own accord
 		ip link set lo up && for i in 1 2; do
-		ip link add n$i type veth peer name other$i && ip addr add 10.0.$i.1/24 dev n$i && ip link set n$i up && ip link set other$i up || exit; done`
+		ip link add n$i type veth peer name other$i && ip addr add 10.0.$i.1/24 dev n$i &&
+		ip link set n$i up && ip link set other$i up || exit; done`
 	if out, err := exec.Command("sh", "-c", setUp).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

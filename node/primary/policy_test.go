@@ -66,7 +66,8 @@ func TestPolicy(t *testing.T) {
 	if err := p.File().Use(file, true); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a file that must exist: %v", err)
 	}
-	const good = "default='deny'\n[[rule]]\nport=[22]\n[[rule]]\nport=[80]\nmode='redundant'\n[[rule]]\nport=[81]\nmode='direct'\n"
+	const good = "default='deny'\n[[rule]]\nport=[22]\n[[rule]]\nport=[80]\nmode='redundant'\n[[rule]]\nport=[81]\n" +
+		"mode='direct'\n"
 	write(good)
 	if err := p.File().Use(file, false); err != nil {
 		t.Fatal(err)

@@ -179,7 +179,8 @@ func TestCapOfHelper(t *testing.T) {
 		s.setHelper(tabletKey, "tablet", false, time.Now())
 		spent = true
 		s.updateAll(time.Now())
-		for key, want := range map[identity.PublicKey]string{phoneKey: "the monthly cap of 20 MB is used up, until 2026-12-01 00:00", tabletKey: ""} {
+		for key, want := range map[identity.PublicKey]string{
+			phoneKey: "the monthly cap of 20 MB is used up, until 2026-12-01 00:00", tabletKey: ""} {
 			if _, rests := s.stateOf(deviceRef{helper: key}); rests != want {
 				t.Errorf("%v rests: %q, want %q", key[0], rests, want)
 			}
