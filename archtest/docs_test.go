@@ -56,7 +56,8 @@ func TestDependenciesAreDocumented(t *testing.T) {
 	var got []string
 	for _, m := range row.FindAllStringSubmatch(text, -1) {
 		got = append(got, m[1])
-		if cells := strings.Split(m[2], "|"); len(cells) != 3 || slices.ContainsFunc(cells, func(c string) bool { return strings.TrimSpace(c) == "" }) {
+		isEmpty := func(cell string) bool { return strings.TrimSpace(cell) == "" }
+		if cells := strings.Split(m[2], "|"); len(cells) != 3 || slices.ContainsFunc(cells, isEmpty) {
 			t.Errorf("docs/dependencies.md: `%s` needs its purpose, alternatives and licence", m[1])
 		}
 	}
@@ -74,7 +75,8 @@ func TestDependenciesAreDocumented(t *testing.T) {
 
 // TestRequired checks the reading of go.mod.
 func TestRequired(t *testing.T) {
-	const mod = "module x\n\nrequire a.b/c v1.0.0\n\nrequire (\n\td.e/f v0.1.0\n\tg.h/i v1.2.3 // indirect\n)\n\ntool j.k/l/cmd/m\n\ntool (\n\tn.o/p/cmd/q\n)\n"
+	const mod = "module x\n\nrequire a.b/c v1.0.0\n\nrequire (\n\td.e/f v0.1.0\n\tg.h/i v1.2.3 // indirect\n)\n\n" +
+		"tool j.k/l/cmd/m\n\ntool (\n\tn.o/p/cmd/q\n)\n"
 	if got := requiredModules(mod); !slices.Equal(got, []string{"a.b/c", "d.e/f", "j.k/l", "n.o/p"}) {
 		t.Errorf("%v", got)
 	}

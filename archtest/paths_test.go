@@ -14,7 +14,8 @@ import (
 
 // namedPath matches a path from the root of the tree, in a comment: a document or a folder of
 // documents, or a file with a suffix that only files have.
-var namedPath = regexp.MustCompile(`(?:^|[\s("'` + "`" + `])(?:\.\./)*(docs/[\w./-]*\w|[a-z]\w*/[\w./-]+\.(?:go|md|sh|mk))\b`)
+var namedPath = regexp.MustCompile(`(?:^|[\s("'` + "`" + `])(?:\.\./)*(docs/[\w./-]*\w|` +
+	`[a-z]\w*/[\w./-]+\.(?:go|md|sh|mk))\b`)
 
 // listedFile matches a file of the same folder in a list of files, as in the comment of a package.
 var listedFile = regexp.MustCompile(`[\w*]+\.go\b`)

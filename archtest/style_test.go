@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -126,26 +127,74 @@ func TestLicenceMistakes(t *testing.T) {
 	}
 }
 
-// longLines are files that may have longer lines, with the reason.
-var longLines = map[string]string{
-	"core/bond/bind_test.go": "one condition of a figure and its bound",
-}
+// wideFiles match files that may have longer lines: data of tests and drives, hashes and pictures
+// that a program draws.
+var wideFiles = regexp.MustCompile(`(^|/)testdata/|\.csv$|(^|/)go\.sum$|^docs/images/`)
 
-// TestLinesAreShort checks that no line of code is over maxColumns wide. Lines with a string
-// literal, a URL or a struct tag may be longer: a split hides them from a search.
-func TestLinesAreShort(t *testing.T) {
-	eachFile(t, ".go", 500, func(name, text string) {
-		raw := false
-		for line := range strings.Lines(text) {
-			inRaw := raw
-			raw = raw != (strings.Count(line, "`")%2 == 1)
-			line = strings.TrimSuffix(line, "\n")
-			if longLines[name] != "" || utf8.RuneCountInString(line) <= maxColumns || inRaw ||
-				strings.ContainsAny(line, "\"`") {
+var (
+	webAddress = regexp.MustCompile(`\b[a-z]+://[^\s"'` + "`" + `<>)]+`)
+	blockBegin = regexp.MustCompile(`^<!-- (\w+)(: .*)? -->$`)
+)
+
+// overlongLines returns the lines of a file that are wider than maxColumns. Web addresses and links to
+// pictures have no width, because they cannot be split. Rows of tables, and what a program writes
+// between the lines <!-- NAME --> and <!-- end of NAME --> of a page, may be wider.
+func overlongLines(name, text string) (list []string) {
+	if wideFiles.MatchString(name) {
+		return nil
+	}
+	isPage, generated := strings.HasSuffix(name, ".md"), ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		measured := webAddress.ReplaceAllString(line, "")
+		if isPage {
+			if m := blockBegin.FindStringSubmatch(line); m != nil {
+				generated = "<!-- end of " + m[1] + " -->"
+			}
+			if line == generated {
+				generated = ""
+			}
+			if generated != "" || strings.HasPrefix(strings.TrimSpace(line), "|") {
 				continue
 			}
+			measured = imageLink.ReplaceAllString(measured, "")
+		}
+		if utf8.RuneCountInString(measured) > maxColumns {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+// TestLinesAreShort checks that no line of a text file is wider than maxColumns.
+func TestLinesAreShort(t *testing.T) {
+	eachText(t, func(name, text string) {
+		for _, line := range overlongLines(name, text) {
 			t.Errorf("%s: %d columns, over %d: %s", name, utf8.RuneCountInString(line), maxColumns,
 				strings.TrimSpace(line))
 		}
 	})
+}
+
+// TestOverlongLines checks which lines may be wide.
+func TestOverlongLines(t *testing.T) {
+	wide := strings.Repeat("x", maxColumns+1)
+	for _, c := range []struct {
+		name, text string
+		found      int
+	}{
+		{"a/b.go", wide[1:] + "\n" + "\t" + wide[2:] + "\n", 0}, {"a/b.go", "\n" + wide, 1},
+		{"a/b.go", "const a = `" + wide + "`\n", 1}, {"Makefile", wide + "\n" + wide + "\n", 2},
+		{"a.js", "// see https://example.org/" + wide + "\n", 0},
+		{"a.js", "// see https://example.org/ " + wide + "\n", 1},
+		{"a/testdata/b.json", wide, 0}, {"go.sum", wide, 0}, {"docs/images/a.svg", wide, 0}, {"a/b.svg", wide, 1},
+		{"a.md", "| " + wide + " |\n", 0}, {"a.go", "| " + wide + " |\n", 1}, {"a.md", wide, 1},
+		{"a.md", "![a b c](../" + wide + ".png)\n", 0},
+		{"a.md", "<!-- bench -->\n" + wide + "\n<!-- end of bench -->\n" + wide + "\n", 1},
+		{"a.md", "<!-- picture: make picture -->\n" + wide + "\n<!-- end of picture -->\n", 0},
+	} {
+		if got := overlongLines(c.name, c.text); len(got) != c.found {
+			t.Errorf("%s %.40q: found %q, want %d", c.name, c.text, got, c.found)
+		}
+	}
 }

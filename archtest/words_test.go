@@ -15,7 +15,8 @@ import (
 // internalTerms match what texts for people must not contain: paths of the API, types of Go and
 // marks of packets. People know commands, settings and plain words.
 var internalTerms = regexp.MustCompile(`/v[0-9]+/|\b(GET|POST|PUT|PATCH|DELETE) /|%#?T|%#v|\bmark (0x|%#?x)|` +
-	`\b(netip|net|http|url|json|toml|time|strconv|context|config|primary|helper|server|policy|device|pipe|wire|unit|relay|fetch|upload|playlist)\.[A-Z][a-z]`)
+	`\b(netip|net|http|url|json|toml|time|strconv|context|config|primary|helper|server|policy|device|pipe|` +
+	`wire|unit|relay|fetch|upload|playlist)\.[A-Z][a-z]`)
 
 // routePattern matches the path of a request, alone or with its method.
 var routePattern = regexp.MustCompile(`^((GET|POST|PUT|PATCH|DELETE) )?(/[a-z0-9._{}-]+)+/?$`)
@@ -65,9 +66,11 @@ func listTexts(f *ast.File) (list []string) {
 func TestInternalsAreFound(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", `package x
 import _ "net/v1/http"
-var list = []string{"see GET /v2/streams", "holds a %T", "mark 0x6d70", "mark %#x", "POST /openapi.json makes it", "a net.Conn was closed", "in /v2/policy"}
+var list = []string{"see GET /v2/streams", "holds a %T", "mark 0x6d70", "mark %#x", "POST /openapi.json makes it",
+	"a net.Conn was closed", "in /v2/policy"}
 type x struct { a int `+"`doc:\"GET /v2/pipes\"`"+` }
-var fine = []string{"/v2/streams/{bond}/{stream}", "GET /metrics", "see `+"`mpbond status`"+`", "host:port", "example.org/v1", "config.toml"}
+var fine = []string{"/v2/streams/{bond}/{stream}", "GET /metrics", "see `+"`mpbond status`"+`", "host:port",
+	"example.org/v1", "config.toml"}
 `, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -68,11 +68,12 @@ func TestNotTested(t *testing.T) {
 	for name, c := range map[string]struct {
 		events, want string
 	}{
-		"tested":          {tested + `{"Action":"pass","Package":"q"}`, "1 passed, 0 failed"},
-		"tested in parts": {tested + `{"Action":"pass","Package":"q"}` + "\n" + `{"Action":"skip","Package":"q"}`, "1 passed, 0 failed"},
-		"failed":          {tested + `{"Action":"fail","Package":"q"}`, "failed: q\n1 passed, 1 failed"},
-		"not tested":      {tested, "failed: q was not tested\n1 passed, 1 failed"},
-		"without tests":   {tested + `{"Action":"skip","Package":"q"}`, "failed: q was not tested\n1 passed, 1 failed"},
+		"tested": {tested + `{"Action":"pass","Package":"q"}`, "1 passed, 0 failed"},
+		"tested in parts": {tested + `{"Action":"pass","Package":"q"}` + "\n" + `{"Action":"skip","Package":"q"}`,
+			"1 passed, 0 failed"},
+		"failed":        {tested + `{"Action":"fail","Package":"q"}`, "failed: q\n1 passed, 1 failed"},
+		"not tested":    {tested, "failed: q was not tested\n1 passed, 1 failed"},
+		"without tests": {tested + `{"Action":"skip","Package":"q"}`, "failed: q was not tested\n1 passed, 1 failed"},
 	} {
 		var b strings.Builder
 		y := newTally(&b)
