@@ -7,6 +7,7 @@ package waittest
 
 import (
 	"errors"
+	"flag"
 	"testing"
 	"time"
 )
@@ -50,11 +51,21 @@ func UntilSuccess(t testing.TB, f func() error) {
 	}
 }
 
-// limitOf returns when a wait of t fails; zero: never.
+// started is about when the tests of this binary began.
+var started = time.Now()
+
+// limitOf returns when a wait of t fails; zero: never. A type that embeds a testing.TB has no method
+// Deadline: its limit is that of the test binary.
 func limitOf(t testing.TB) time.Time {
 	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
 		if end, ok := d.Deadline(); ok {
 			return end.Add(-reserve)
+		}
+		return time.Time{}
+	}
+	if f := flag.Lookup("test.timeout"); f != nil {
+		if timeout, err := time.ParseDuration(f.Value.String()); err == nil && timeout > 0 {
+			return started.Add(timeout - reserve)
 		}
 	}
 	return time.Time{}

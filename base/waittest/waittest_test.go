@@ -60,6 +60,18 @@ func TestWaits(t *testing.T) {
 	}
 }
 
+// TestEmbedded checks that a type that embeds a testing.TB has the limit of the test binary.
+func TestEmbedded(t *testing.T) {
+	end, ok := t.Deadline()
+	if !ok {
+		t.Skip("the test binary has no limit")
+	}
+	limit := limitOf(struct{ testing.TB }{t})
+	if d := end.Add(-reserve).Sub(limit); d < 0 || d > time.Minute {
+		t.Errorf("the limit is %v, that of the test binary %v later", limit, d)
+	}
+}
+
 // TestUntilSuccess checks that a wait names the last error.
 func TestUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
