@@ -5,6 +5,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 )
 
 // Each experiment reaches three repetitions before any has six. Within a round the longest one is
@@ -79,16 +81,11 @@ func TestAdmission(t *testing.T) {
 	entered := make(chan string, 3)
 	waiting := func(n int) {
 		t.Helper()
-		for range 10_000 {
+		waittest.Until(t, fmt.Sprint(n, " in the queue"), func() bool {
 			g.mu.Lock()
-			got := len(g.queue)
-			g.mu.Unlock()
-			if got == n {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-		t.Fatalf("never %d in the queue", n)
+			defer g.mu.Unlock()
+			return len(g.queue) == n
+		})
 	}
 	var wg sync.WaitGroup
 	leaves := make(chan func(), 3)

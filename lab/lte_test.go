@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
 	"mpbond/lab/lte"
 	"mpbond/pbe/cell"
 )
@@ -333,18 +334,19 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // ends it when there is data
-		for {
-			m, err1 := messages.Stat()
-			n, err2 := truth.Stat()
-			if err1 != nil || err2 != nil || m.Size() > 0 && n.Size() > 0 {
-				cancel()
-				return
-			}
-			time.Sleep(time.Millisecond)
+	defer cancel()
+	recorded := make(chan error, 1)
+	go func() { recorded <- l.Record(ctx, "two", messages, truth) }()
+	waittest.Until(t, "data in both files", func() bool {
+		m, err1 := messages.Stat()
+		n, err2 := truth.Stat()
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
 		}
-	}()
-	if err := l.Record(ctx, "two", messages, truth); err != nil {
+		return m.Size() > 0 && n.Size() > 0
+	})
+	cancel()
+	if err := <-recorded; err != nil {
 		t.Fatal(err)
 	}
 	if _, err := messages.Seek(0, io.SeekStart); err != nil {

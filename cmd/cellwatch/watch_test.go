@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
@@ -119,7 +120,7 @@ func TestCellServe(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		tick := time.NewTicker(time.Millisecond)
+		tick := time.NewTicker(time.Millisecond) // a subframe lasts 1 ms
 		defer tick.Stop()
 		const sub = 1920 * 8
 		for i := range 400 {
@@ -143,16 +144,15 @@ func TestCellServe(t *testing.T) {
 		watched <- out
 	}()
 	var conn net.Conn
-	for { // until it serves
-		if conn, err = net.Dial("unix", sock); err == nil {
-			break
-		}
+	waittest.UntilSuccess(t, func() error { // until it serves
 		select {
 		case out := <-watched:
 			t.Fatal(out)
-		case <-time.After(time.Millisecond):
+		default:
 		}
-	}
+		conn, err = net.Dial("unix", sock)
+		return err
+	})
 	var copied bytes.Buffer
 	r, err := cell.NewReader(io.TeeReader(conn, &copied))
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 )
 
@@ -39,7 +40,7 @@ func TestDemo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if after > 0 {
-			time.Sleep(after)
+			time.Sleep(after)                      // any moment of its run will do
 			_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
 		}
 		err := cmd.Wait()
@@ -58,17 +59,15 @@ func TestDemo(t *testing.T) {
 		case code != cli.ExitInterrupted && code != cli.ExitOK && code != -1: // -1: before it handled signals
 			t.Errorf("after %v: %v: %s", after, err, stderr.String())
 		}
-		if left := leftFiles(runtime); left != "" {
-			t.Errorf("after %v: left: %s", after, left)
-		}
+		awaitNothingLeft(t, fmt.Sprintf("after %v", after), runtime)
 	}
 }
 
-// leftFiles waits until runtime is empty and no process refers to it. It returns what is left at
-// the end.
-func leftFiles(runtime string) (left string) {
-	for range 3000 {
-		left = ""
+// awaitNothingLeft waits until runtime is empty and no process refers to it.
+func awaitNothingLeft(t *testing.T, after, runtime string) {
+	t.Helper()
+	waittest.UntilSuccess(t, func() error {
+		left := ""
 		if files, _ := os.ReadDir(runtime); len(files) > 0 {
 			left = fmt.Sprint(files)
 		}
@@ -79,10 +78,9 @@ func leftFiles(runtime string) (left string) {
 				left += " " + strings.ReplaceAll(string(name), "\x00", " ")
 			}
 		}
-		if left == "" {
-			return ""
+		if left != "" {
+			return fmt.Errorf("%s: left: %s", after, left)
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return left
+		return nil
+	})
 }

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 	"mpbond/lab"
 	"mpbond/lab/exp"
@@ -54,20 +54,19 @@ func TestExpGoesOn(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- cmd.Wait() }()
-		for more > 0 && len(endedCells(t, dir, row, anyTransfer)) < before+more {
-			select {
-			case err := <-done:
-				t.Fatalf("%s ended before its signal: %v: %s", row, err, stderr.String())
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
 		if more > 0 {
+			waittest.Until(t, fmt.Sprint(more, " more transfers"), func() bool {
+				select {
+				case err := <-done:
+					t.Fatalf("%s ended before its signal: %v: %s", row, err, stderr.String())
+				default:
+				}
+				return len(endedCells(t, dir, row, anyTransfer)) >= before+more
+			})
 			_ = cmd.Process.Signal(signal)
 		}
 		<-done
-		if left := leftFiles(runtime); left != "" {
-			t.Errorf("%v left: %s", signal, left)
-		}
+		awaitNothingLeft(t, fmt.Sprint(signal), runtime)
 		return cmd.ProcessState.ExitCode(), stderr.String()
 	}
 	run(real, 1, syscall.SIGKILL)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 	"mpbond/internal/cli/clitest"
 	"mpbond/node/primary"
@@ -225,21 +225,13 @@ func awaitStatus(t *testing.T, role string, log fmt.Stringer, right func(api.Sta
 	t.Helper()
 	c := client.New(api.SocketPath(role))
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		s, err := c.Status(ctx, false)
+	waittest.UntilSuccess(t, func() error {
+		s, err := c.Status(t.Context(), false)
 		if err == nil && right(s) {
-			return
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("status of %s: %+v, %v:\n%s", role, s, err, log)
-		case <-tick.C:
-		}
-	}
+		return fmt.Errorf("status of %s: %+v, %w:\n%s", role, s, err, log)
+	})
 }
 
 // safeBuffer is the log of a running program.
@@ -248,16 +240,12 @@ type safeBuffer struct{ clitest.LockedBuffer }
 // awaitText waits until the log contains a text.
 func (s *safeBuffer) awaitText(t *testing.T, words string) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(time.Minute)
-	for !strings.Contains(s.String(), words) {
-		select {
-		case <-end:
-			t.Fatalf("it does not say %q:\n%s", words, s)
-		case <-tick.C:
+	waittest.UntilSuccess(t, func() error {
+		if log := s.String(); !strings.Contains(log, words) {
+			return fmt.Errorf("it does not say %q:\n%s", words, log)
 		}
-	}
+		return nil
+	})
 }
 
 // TestFullDisk checks that a role runs on if its log or trace cannot be written.

@@ -26,6 +26,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 )
 
@@ -291,8 +292,6 @@ func (p plantedHome) serve(t *testing.T, uid uint32, tun, must bool) {
 	if tun {
 		args = append(args, "--tun")
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
-	defer stop()
 	var log bytes.Buffer
 	cmd := exec.Command(p.self, args...)
 	cmd.Env = append(os.Environ(), "MPBOND_TEST_ROLE=program", "MPBOND_HOME="+p.home, "GORACE=atexit_sleep_ms=0")
@@ -307,20 +306,18 @@ func (p plantedHome) serve(t *testing.T, uid uint32, tun, must bool) {
 	c := client.New(filepath.Join(p.home, "run", "primary.sock"))
 	defer c.Close()
 	up := false
-	for !up {
-		_, err := c.Status(ctx, false)
-		if up = err == nil; up {
-			break
-		}
+	waittest.UntilSuccess(t, func() error { // until it answers or ends
+		_, err := c.Status(t.Context(), false)
+		up = err == nil
 		select {
 		case <-ended:
-		case <-ctx.Done():
-			t.Errorf("it neither answers nor ends: %v", err)
-		case <-time.After(20 * time.Millisecond):
-			continue
+			return nil
+		default:
+			return err
 		}
-		break
-	}
+	})
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
 	if up {
 		if p.later != nil {
 			if err := p.later(); err != nil {

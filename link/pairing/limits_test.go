@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/waittest"
 	"mpbond/link/wire"
 )
 
@@ -64,11 +65,11 @@ func TestTriesAreLimited(t *testing.T) {
 
 // awaitNoTries waits until no caller has reserved the code.
 func (d *testDevice) awaitNoTries() {
-	for taken := true; taken; time.Sleep(time.Millisecond) {
+	waittest.Until(d.t, "the code is free", func() bool {
 		d.a.mu.Lock()
-		taken = d.a.codeTaken
-		d.a.mu.Unlock()
-	}
+		defer d.a.mu.Unlock()
+		return !d.a.codeTaken
+	})
 }
 
 // TestReplacedMeanwhile checks that a caller with a proved code is not stored once the code is

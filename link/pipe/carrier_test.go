@@ -9,13 +9,13 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"mpbond/base/fault"
+	"mpbond/base/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -118,19 +118,16 @@ func TestCarrierMovesBytesAndEnds(t *testing.T) {
 		if err != nil || !bytes.Equal(got, sent) {
 			t.Fatalf("%d bytes, %v", len(got), err)
 		}
-		for { // the last acknowledgement may still be in flight
+		waittest.Until(t, "the last acknowledgement", func() bool {
 			h, err := a.Probe()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if h.Queue == 0 && h.Acked == uint64(len(sent)) {
-				break
-			}
 			if h.Acked > uint64(len(sent)) {
 				t.Fatalf("%d acknowledged of %d", h.Acked, len(sent))
 			}
-			runtime.Gosched()
-		}
+			return h.Queue == 0 && h.Acked == uint64(len(sent))
+		})
 		// After half-close the other direction still works.
 		if _, err := b.Write([]byte("bye")); err != nil {
 			t.Fatal(err)

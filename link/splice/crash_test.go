@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mpbond/base/waittest"
 )
 
 // crashEnv is set in a process that crashes for a test, to the address that it calls.
@@ -109,10 +111,10 @@ func TestCrashResets(t *testing.T) {
 			return
 		}
 		var err error
-		for err == nil { // until the reset has come
+		waittest.Until(t, "the reset", func() bool {
 			_, err = c.Write([]byte("more"))
-			time.Sleep(time.Millisecond)
-		}
+			return err != nil
+		})
 		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("write: %v, want a reset", err)
 		}

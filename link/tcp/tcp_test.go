@@ -18,6 +18,8 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/base/waittest"
+	"mpbond/link/estimate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,6 +40,19 @@ func connPair(t testing.TB, opt Options) (a, b *Conn) {
 	}
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
+}
+
+// awaitProbe probes c until right accepts what it finds, and returns that.
+func awaitProbe(t *testing.T, c *Conn, what string, right func(estimate.Hop) bool) (h estimate.Hop) {
+	t.Helper()
+	waittest.Until(t, what, func() (ok bool) {
+		var err error
+		if h, err = c.Probe(); err != nil {
+			t.Fatal(err)
+		}
+		return right(h)
+	})
+	return h
 }
 
 // TestLateBinding checks that a writer that waits keeps at most the low-water mark and one segment
@@ -66,7 +81,8 @@ func TestLateBinding(t *testing.T) {
 		// The writer is blocked when the kernel's queue no longer grows: then both windows are
 		// full.
 		var last unit.Bytes
-		for same := 0; same < 20; {
+		same := 0
+		waittest.Until(t, "a blocked writer", func() bool {
 			h, err := a.Probe()
 			if err != nil {
 				t.Fatal(err)
@@ -80,8 +96,8 @@ func TestLateBinding(t *testing.T) {
 				same = 0
 			}
 			last = h.Queue
-			time.Sleep(time.Millisecond) // polls the kernel, no synchronisation
-		}
+			return same >= 20
+		})
 		// When the reader reads, the writer continues.
 		written := a.Written()
 		if _, err := io.CopyN(io.Discard, b, int64(written)+10*segment); err != nil {
@@ -153,29 +169,21 @@ func TestProbe(t *testing.T) {
 	if _, err := io.CopyN(io.Discard, b, n); err != nil {
 		t.Fatal(err)
 	}
-	for {
-		h, err := a.Probe()
-		if err != nil {
-			t.Fatal(err)
-		}
+	h := awaitProbe(t, a, "the last acknowledgement", func(h estimate.Hop) bool {
 		if h.Acked > n {
 			t.Fatalf("%d bytes acknowledged of %d", h.Acked, n)
 		}
-		if h.Acked < n { // the last acknowledgement is in flight
-			runtime.Gosched()
-			continue
-		}
-		if h.Queue != 0 || h.Unsent != 0 || h.SRTT <= 0 || h.SRTT > time.Second || h.MinRTT <= 0 ||
-			h.MinRTT > h.SRTT+time.Second ||
-			h.Rate < unit.Mbps || h.Cwnd < h.MSS || h.MSS < 500 || a.Written() != n {
-			t.Fatalf("probe makes no sense: %+v", h)
-		}
-		if h.WireOut == 0 {
-			t.Log("this kernel does not count packets (before Linux 4.19)")
-		} else if h.WireOut < n || h.WireOut > n*11/10 || h.WireIn == 0 || h.WireIn > n/10 {
-			t.Errorf("%d bytes went as packets of %d, and %d came", n, h.WireOut, h.WireIn)
-		}
-		break
+		return h.Acked == n
+	})
+	if h.Queue != 0 || h.Unsent != 0 || h.SRTT <= 0 || h.SRTT > time.Second || h.MinRTT <= 0 ||
+		h.MinRTT > h.SRTT+time.Second ||
+		h.Rate < unit.Mbps || h.Cwnd < h.MSS || h.MSS < 500 || a.Written() != n {
+		t.Fatalf("probe makes no sense: %+v", h)
+	}
+	if h.WireOut == 0 {
+		t.Log("this kernel does not count packets (before Linux 4.19)")
+	} else if h.WireOut < n || h.WireOut > n*11/10 || h.WireIn == 0 || h.WireIn > n/10 {
+		t.Errorf("%d bytes went as packets of %d, and %d came", n, h.WireOut, h.WireIn)
 	}
 	if plain, _ := a.Probe(); plain.WireOut > 0 {
 		a.ipv6 = true // its headers are 20 bytes longer
@@ -190,14 +198,8 @@ func TestProbe(t *testing.T) {
 	}
 	_, _ = b.Write([]byte{1})
 	_, _ = a.Read(make([]byte, 1))
-	for h, _ := b.Probe(); ; h, _ = b.Probe() {
-		if h.Acked == 1 {
-			if !h.AppLimited {
-				t.Error("one byte is not limited by the application")
-			}
-			break
-		}
-		runtime.Gosched()
+	if h := awaitProbe(t, b, "an acknowledgement", func(h estimate.Hop) bool { return h.Acked == 1 }); !h.AppLimited {
+		t.Error("one byte is not limited by the application")
 	}
 	// A FIN does not count as a byte.
 	_ = a.CloseWrite()

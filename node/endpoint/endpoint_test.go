@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/core/bond"
 	"mpbond/link/splice"
 	"mpbond/link/subflow"
@@ -495,11 +495,11 @@ func TestNothingIsAcceptedDuringFarewell(t *testing.T) {
 	defer cancel()
 	done := make(chan struct{})
 	go func() { p.server.Close(ctx); close(done) }()
-	for leaving := false; !leaving; runtime.Gosched() {
+	waittest.Until(t, "the server leaves", func() bool {
 		p.server.mu.Lock()
-		leaving = p.server.isClosing
-		p.server.mu.Unlock()
-	}
+		defer p.server.mu.Unlock()
+		return p.server.isClosing
+	})
 	c := p.dialStream()
 	defer c.Close()
 	<-done

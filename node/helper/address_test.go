@@ -103,6 +103,7 @@ func TestForeignAddress(t *testing.T) {
 	w, a := newWorldWith(t, "192.0.2.1")
 	p, s, _ := w.joinSubflow()
 	a.set("192.0.2.2")
+	// That nothing happens has no event: addresses are compared twice meanwhile.
 	for end := time.Now().Add(2 * addressInterval); time.Now().Before(end); {
 		if _, err := s.Write(make([]byte, 1000)); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/waittest"
 	"mpbond/link/wire"
 )
 
@@ -209,10 +210,10 @@ func TestAssociationEndsWithItsConnection(t *testing.T) {
 	sendPacket(t, app, "name.test:7", "x")
 	expectPacket(t, app, one, "X")
 	c.Close()
-	end := time.Now().Add(time.Minute)
-	for e.Conns() > 0 && time.Now().Before(end) {
+	waittest.Until(t, "the end of the association", func() bool {
 		_, _ = app.Write([]byte("x")) // the port is closed soon
-	}
+		return e.Conns() == 0
+	})
 	if err := d.conns[0].SetReadDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the flow goes on after its connection: %v", err)
 	}

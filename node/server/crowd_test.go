@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/link/subflow"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
@@ -112,9 +113,7 @@ func TestCrowdAtTheServer(t *testing.T) {
 			s, primary, _ := startServer(t, firstByteTimeout)
 			c := crowdedServer{first: a.first(s.handshakes.key.Public())}
 			c.startCrowd(t, s, a.addresses)
-			for c.opened.Load() < maxHandshakes+100 {
-				time.Sleep(time.Millisecond)
-			}
+			waittest.Until(t, "a crowd", func() bool { return c.opened.Load() >= maxHandshakes+100 })
 			var worst time.Duration
 			most := 0
 			for try := range 10 {

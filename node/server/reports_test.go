@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
@@ -150,12 +151,9 @@ func TestReportIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(s.reports.reportsFor(primary.Public(), time.Now())) == 0 {
-		if ctx.Err() != nil {
-			t.Fatal("nothing was left")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, "a report", func() bool {
+		return len(s.reports.reportsFor(primary.Public(), time.Now())) > 0
+	})
 	if log := stop(); strings.Contains(log, "refused") {
 		t.Errorf("it logs %s", log)
 	}

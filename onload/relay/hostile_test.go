@@ -191,7 +191,7 @@ func TestSlowLoris(t *testing.T) {
 	_ = slow.SetDeadline(time.Now().Add(10 * time.Second))
 	ended := make(chan error, 1)
 	go func() { _, err := io.Copy(io.Discard, slow); ended <- err }()
-	for tick := time.NewTicker(50 * time.Millisecond); ; {
+	for tick := time.NewTicker(50 * time.Millisecond); ; { // a byte of the request each time
 		select {
 		case err := <-ended:
 			if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() {

@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/waittest"
 )
 
 // freePort returns an unused port.
@@ -37,16 +37,13 @@ func startDaemon(t *testing.T, cmd *exec.Cmd, addr string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for range 1000 {
-		if c, err := net.Dial("tcp", addr); err == nil {
+	waittest.UntilSuccess(t, func() error {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
 			c.Close()
-			return
 		}
-		<-tick.C
-	}
-	t.Fatal("does not listen at", addr)
+		return err
+	})
 }
 
 func expectSameFiles(t *testing.T, dir string, sums map[string][32]byte) {

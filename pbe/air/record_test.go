@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/waittest"
@@ -158,8 +157,8 @@ func TestServer(t *testing.T) {
 		if err := r.Add(testSubframe(0, number, 50)); err != nil {
 			t.Fatal(err)
 		}
-		for number%500 == 0 && len(fast.out) > 0 { // the fast client reads
-			time.Sleep(time.Millisecond)
+		if number%500 == 0 {
+			waittest.Until(t, "the fast client reads", func() bool { return len(fast.out) == 0 })
 		}
 	}
 	later := call()
@@ -204,14 +203,12 @@ func TestServer(t *testing.T) {
 		t.Errorf("served twice: %v", err)
 	}
 	early := call() // connects before the first subframe
-	for again.Recorder(1); ; time.Sleep(time.Millisecond) {
+	again.Recorder(1)
+	waittest.Until(t, "this client, and the check for a running server", func() bool {
 		again.mu.Lock()
-		n := len(again.clients)
-		again.mu.Unlock()
-		if n == 2 { // and the check for a running server
-			break
-		}
-	}
+		defer again.mu.Unlock()
+		return len(again.clients) == 2
+	})
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
