@@ -207,7 +207,7 @@ func TestExhaustedServer(t *testing.T) {
 				t.Errorf("the server used %v of %v", peak, limit)
 			}
 			if *slowTests {
-				time.Sleep(30 * time.Second)
+				time.Sleep(30 * time.Second) // what is in use after this time is the result
 				if now := residentMemory(t, server); now > before+64*unit.MB {
 					t.Errorf("%v in use 30 s after the end, %v before", now, before)
 				} else {
@@ -308,7 +308,7 @@ func TestUnknownCallersInTheLog(t *testing.T) {
 	began := time.Now()
 	crowd := n.startCrowd(t, 60, kinds...)
 	if *slowTests {
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // the length of the attack
 	}
 	n.startPrimary()
 	n.download(mb)

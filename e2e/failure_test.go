@@ -217,7 +217,7 @@ func TestServerKilled(t *testing.T) {
 			<-busy.begun
 			<-idle.begun
 			n.signalProcess("server", syscall.SIGKILL)
-			time.Sleep(absence)
+			time.Sleep(absence) // the length of the fault
 			n.startServer()
 			began := time.Now()
 			early := n.startTransfer(fmt.Sprintf("http://web/%d", 100_000)) // before the primary knows
@@ -237,7 +237,7 @@ func TestServerKilled(t *testing.T) {
 	}
 	t.Run("without streams", func(t *testing.T) {
 		n.signalProcess("server", syscall.SIGKILL)
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * time.Second) // the length of the fault: the primary tries ever less often
 		n.startServer()
 		began := time.Now()
 		if x := n.startTransfer(fmt.Sprintf("http://web/%d", 100_000)); true {
@@ -257,8 +257,7 @@ func TestGiveUp(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	n.signalProcess("primary", syscall.SIGKILL)
-	time.Sleep(8 * time.Second) // the pipe may resume for most of this time
-	rig.Eventually(t, func() error {
+	rig.Eventually(t, func() error { // seconds: until then the pipe may resume
 		s, err := n.Status("helper1", "helper")
 		if err == nil && s.Helper.Subflows != 0 {
 			err = errors.New("the helper still relays")

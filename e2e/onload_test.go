@@ -59,8 +59,8 @@ func onloadURL(at, url string) error {
 	return nil
 }
 
-// watchShare polls what a helper may share of its link until stop is called. stop returns the first
-// share that was limited, as text, and the highest shared rate.
+// watchShare samples what a helper may share of its link until stop is called. stop returns the first
+// share that was limited, as text, and the highest shared rate. It polls, because no event has them.
 func watchShare(t *testing.T, helper *client.Client) (stop func() (busy string, peak unit.Rate)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy string
@@ -68,8 +68,14 @@ func watchShare(t *testing.T, helper *client.Client) (stop func() (busy string, 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
 		for ctx.Err() == nil {
-			time.Sleep(50 * time.Millisecond) // polling interval
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
 			s, err := helper.Status(ctx, false)
 			if err != nil || s.Helper == nil {
 				continue

@@ -323,14 +323,13 @@ func TestPolicyPriorities(t *testing.T) {
 	}
 	awaitProgress := func(what string, done func() bool) (int64, int64) {
 		t.Helper()
-		for end := time.Now().Add(rig.Patience); ; time.Sleep(5 * time.Millisecond) {
-			if readProgress(); done() {
-				return one, other
+		rig.Eventually(t, func() error {
+			if readProgress(); !done() {
+				return fmt.Errorf("%s: %d and %d bytes", what, one, other)
 			}
-			if time.Now().After(end) {
-				t.Fatalf("%s: %d and %d bytes", what, one, other)
-			}
-		}
+			return nil
+		})
+		return one, other
 	}
 	// compareBytes returns the bytes of the second download for each byte of the first one, which
 	// begins while the second loads.

@@ -156,9 +156,14 @@ func TestTiers(t *testing.T) {
 	expectQuiet("1 MB beside a backup", func() { get(fmt.Sprint(mb)) })
 	var gap time.Duration
 	down, _ := n.countPhoneBytes(func() {
-		done := make(chan struct{})
+		before, done := n.primaryBondBytes(), make(chan struct{})
 		go func() { defer close(done); gap = n.longestGap(5 * mb) }()
-		time.Sleep(time.Second)
+		rig.Eventually(t, func() error { // some is there before the silence, and most is not
+			if carried := n.primaryBondBytes() - before; carried < mb {
+				return fmt.Errorf("%d bytes were carried", carried)
+			}
+			return nil
+		})
 		n.silenceLinks(2*time.Second, "ps")
 		<-done
 	})

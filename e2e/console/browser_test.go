@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
 	cdpbrowser "github.com/chromedp/cdproto/browser"
@@ -19,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"mpbond/base/waittest"
 	"mpbond/e2e/rig"
 )
 
@@ -148,20 +148,23 @@ func (b *browser) elementText(selector string) string {
 // waitUntil waits until a JavaScript expression is true. what names the condition in the failure.
 func (b *browser) waitUntil(what, expression string) {
 	b.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(rig.Patience)
-	for {
+	waittest.UntilSuccess(b, func() error {
 		if runAction(b, chromedp.Evaluate[bool]("Boolean("+expression+")")) {
-			return
+			return nil
 		}
-		select {
-		case <-tick.C:
-		case <-end:
-			b.checkProblems()
-			b.Fatalf("timed out after %v waiting for: %s. The page:\n%s", rig.Patience, what, b.elementText("body"))
-		}
-	}
+		return &unmetCondition{b, what}
+	})
+}
+
+// unmetCondition is a condition for which a browser waited in vain. Its text shows the page.
+type unmetCondition struct {
+	b    *browser
+	what string
+}
+
+func (u *unmetCondition) Error() string {
+	u.b.checkProblems()
+	return fmt.Sprintf("%s. The page:\n%s", u.what, u.b.elementText("body"))
 }
 
 // waitForText waits until an element that matches selector contains want.

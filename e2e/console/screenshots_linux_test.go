@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -276,17 +275,20 @@ func (g *gallery) runFullScreen(command, node string, f func(*terminal.Terminal)
 // awaitReceived waits until the primary has received that many bytes over its subflows.
 func (g *gallery) awaitReceived(want int64) {
 	g.Helper()
-	end := time.Now().Add(2 * rig.Patience)
-	for got := unit.Bytes(0); got < unit.Bytes(want); time.Sleep(50 * time.Millisecond) {
+	rig.Eventually(g, func() error {
 		up, err := g.Up()
-		if err != nil || time.Now().After(end) {
-			g.Fatalf("%v of %d bytes: %v", got, want, err)
+		if err != nil {
+			g.Fatal(err)
 		}
-		got = 0
+		got := unit.Bytes(0)
 		for _, p := range up {
 			got += p.RxBytes
 		}
-	}
+		if got < unit.Bytes(want) {
+			return fmt.Errorf("%v of %d bytes", got, want)
+		}
+		return nil
+	})
 }
 
 // forwardConsole makes the console of the primary reachable from this process, and returns its

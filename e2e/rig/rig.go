@@ -27,10 +27,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mpbond/base/waittest"
 	"mpbond/lab"
 )
 
-// Patience bounds every wait. A wait that takes longer has failed.
+// Patience bounds waits for events. A wait that takes longer has failed.
 const Patience = time.Minute
 
 // Race reports whether these tests run with the race detector.
@@ -138,25 +139,10 @@ func Sum(r io.Reader) (string, error) {
 	return fmt.Sprintf("%d:%x", n, h.Sum(nil)), err
 }
 
-// Eventually calls f until it returns nil, and fails the test after Patience. It pauses between
-// calls, for longer the longer it waits: tests run beside each other, and each call costs processor
-// time.
+// Eventually calls f until it returns nil.
 func Eventually(t testing.TB, f func() error) {
 	t.Helper()
-	began := time.Now()
-	for {
-		before := time.Now()
-		err := f()
-		if err == nil {
-			return
-		}
-		now := time.Now()
-		if now.Sub(began) > Patience {
-			t.Fatalf("not within %v: %v", Patience, err)
-		}
-		pause := max(min(now.Sub(before), 50*time.Millisecond), min(now.Sub(began)/50, 30*time.Millisecond))
-		time.Sleep(max(pause, 2*time.Millisecond))
-	}
+	waittest.UntilSuccess(t, f)
 }
 
 // Journal stores what is written to it. It is safe for concurrent use.

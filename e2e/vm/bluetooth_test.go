@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"mpbond/base/waittest"
 )
 
 // ioctl requests of the kernel's Bluetooth sockets (include/net/bluetooth/hci_sock.h).
@@ -33,7 +35,7 @@ func startControllers(t *testing.T) (list [2]string) {
 	}
 	defer unix.Close(fd)
 	for i := range list {
-		waitUntil(t, func() error {
+		waittest.UntilSuccess(t, func() error {
 			if _, err := os.Stat(fmt.Sprintf("/sys/class/bluetooth/hci%d", i)); err != nil {
 				return err
 			}

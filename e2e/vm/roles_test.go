@@ -23,6 +23,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/identity"
+	"mpbond/base/waittest"
 )
 
 // runCommand runs a program to completion and fails the test if it fails.
@@ -55,22 +56,6 @@ func startProcess(t *testing.T, env []string, argv ...string) (stop func() strin
 		}
 	})
 	return stop
-}
-
-// waitUntil polls f until it returns nil. It polls because f observes other processes.
-func waitUntil(t *testing.T, f func() error) {
-	t.Helper()
-	end := time.Now().Add(guestTimeout / 4)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 }
 
 // network holds the addresses of the devices.
@@ -162,7 +147,7 @@ func (b *bond) waitHelpedSubflow() (p api.Subflow) {
 	b.Helper()
 	c := client.New(filepath.Join(b.home, "primary/run/primary.sock"))
 	defer c.Close()
-	waitUntil(b.T, func() error {
+	waittest.UntilSuccess(b.T, func() error {
 		s, err := c.Status(b.Context(), false)
 		if err != nil {
 			return err
