@@ -48,7 +48,9 @@ func NewCUBIC() *CUBIC {
 }
 
 // SetWindow sets the congestion window of a new controller that continues a connection.
-func (c *CUBIC) SetWindow(n unit.Bytes) { c.window = max(float64(n)/float64(MSS), float64(cubicMinWindow/MSS)) }
+func (c *CUBIC) SetWindow(n unit.Bytes) {
+	c.window = max(float64(n)/float64(MSS), float64(cubicMinWindow/MSS))
+}
 
 // OnSent implements Controller.
 func (c *CUBIC) OnSent(now time.Duration, size, inFlight unit.Bytes) {}
