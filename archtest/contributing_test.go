@@ -122,7 +122,7 @@ var sleepingLoops = map[string]string{
 	"e2e/udp_lab_test.go:runPing":                       "an app that sends every 20 ms",
 	"node/helper/meter_test.go:TestStatusShowsRates":    "a sender that paces its data",
 	"onload/fetch/overlap_test.go:TestOverlap":          "a server in virtual time, which answers late",
-	"onload/fetch/patience_test.go:TestRetryAfterOfOne": "a device in virtual time, which is found late",
+	"onload/fetch/retry_test.go:TestRetryAfterOfOne": "a device in virtual time, which is found late",
 	"onload/playlist/rig_test.go:playNoting":            "a player in virtual time, whose buffer is full",
 }
 

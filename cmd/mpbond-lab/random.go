@@ -63,9 +63,10 @@ loss of the scheduler. ONE PATH is the efficiency of plain TCP over the best pat
 the bound of that path: it shows what TCP leaves unused without a scheduler.
 
 WORSE is the share of networks in which plain TCP over the best path is over 3 % and 5
-ms faster; MUCH WORSE is the same for 10 %, WORST the largest ratio of times. Where packets are lost or delayed at random, each
-scheme runs five times, and the median counts. LUCK is the share in which the best path
-itself, run again, is as much slower. SURELY is the share in which all runs but one are
+ms faster; MUCH WORSE is the same for 10 %, WORST the largest ratio of times. Where
+packets are lost or delayed at random, each scheme runs five times, and the median
+counts. LUCK is the share in which the best path itself, run again, is as much slower.
+SURELY is the share in which all runs but one are
 slower than all of the best path but one. COPIED is the share of bytes that were given
 to a second subflow, GAP the longest time between bytes at the app.
 
@@ -264,7 +265,8 @@ func (r randomReport) print(out io.Writer) error {
 	for _, s := range r.Summaries {
 		if s.Class != class {
 			class = s.Class
-			fmt.Fprintf(t, "\n%s (%d)\tSLOW-START BOUND\tPOOLED TCP\tONE PATH\tWORSE\tLUCK\tSURELY\tMUCH WORSE\tWORST\tCOPIED\tGAP\tFAILED\tWORST SEEDS\n",
+			fmt.Fprintf(t, "\n%s (%d)\tSLOW-START BOUND\tPOOLED TCP\tONE PATH\tWORSE\tLUCK\tSURELY\t"+
+				"MUCH WORSE\tWORST\tCOPIED\tGAP\tFAILED\tWORST SEEDS\n",
 				class, s.Count)
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s %s\t%.2f s\t%d\t%v %v\n", s.Scheme,

@@ -186,7 +186,8 @@ func TestKeeper(t *testing.T) {
 		reported.Battery, reported.Links = unit.Percent(10), map[string]Link{"": {Metered: wire.MeteredNo},
 			"wlan0": found.Links["wlan0"], "eth0": {}}
 		want(reported)
-		if f := reported.ForLink("wlan0"); f.Metered != wire.MeteredYes || f.Battery.Percent() != 10 || f.Signal.Percent() != 70 {
+		if f := reported.ForLink("wlan0"); f.Metered != wire.MeteredYes || f.Battery.Percent() != 10 ||
+			f.Signal.Percent() != 70 {
 			t.Errorf("of wlan0: %+v", f)
 		}
 		if f := reported.ForLink("eth0"); f.Metered != wire.MeteredNo || f.Link != "eth0" {

@@ -76,5 +76,6 @@ func (g *matchFilter) mayMatch(q *query) bool {
 	if g.needsAddr && (q.is4 && (q.v4 < g.address[0] || q.v4 > g.address[1]) || !q.is4 && !g.v6) {
 		return false
 	}
-	return (!g.needsName || strings.HasSuffix(q.name, g.domain)) && (g.app == "" || strings.HasSuffix(q.process.Exe, g.app))
+	return (!g.needsName || strings.HasSuffix(q.name, g.domain)) &&
+		(g.app == "" || strings.HasSuffix(q.process.Exe, g.app))
 }

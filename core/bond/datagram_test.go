@@ -116,7 +116,8 @@ func (g *simFlow) recordSent(d int, subflow wire.SubflowID, number uint64) {
 			before)
 	}
 	if slices.Contains(before, subflow) {
-		g.n.fatal("flow %d: both copies of datagram %d from %s are given to subflow %d", g.f[d].ID(), number, endNames[d], subflow)
+		g.n.fatal("flow %d: both copies of datagram %d from %s are given to subflow %d", g.f[d].ID(), number,
+			endNames[d], subflow)
 	}
 	by.subflows[number] = append(before, subflow)
 	if late := g.n.now.Sub(by.at[number]); late > maxQueueTime+checkInterval+g.n.lag[d] &&

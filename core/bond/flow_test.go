@@ -431,12 +431,14 @@ func TestRedundantFlowAndOneSubflow(t *testing.T) {
 				if at := by.at[number].Sub(simStart).Milliseconds(); at%1000 > 150 && at%1000 < 850 {
 					copies[at/1000] += len(subflows)
 					if want := [3]int{2, 1, 2}[at/1000]; len(subflows) != want {
-						t.Fatalf("subflow %d ends: datagram %d from %s, after %d ms, is given to %v", dead+1, number, endNames[d], at, subflows)
+						t.Fatalf("subflow %d ends: datagram %d from %s, after %d ms, is given to %v", dead+1, number, endNames[d],
+							at, subflows)
 					}
 				}
 			}
 			if lost := int(by.sent) - len(by.got); lost > 0 || copies[1] == 0 {
-				t.Errorf("subflow %d ends: %d of %d from %s are lost, %v were given to subflows", dead+1, lost, by.sent, endNames[d],
+				t.Errorf("subflow %d ends: %d of %d from %s are lost, %v were given to subflows", dead+1, lost, by.sent,
+					endNames[d],
 					copies)
 			}
 			if want := unit.Bytes(300 * 208); g.f[d].stats.SentBytes != want || g.f[d].stats.ReceivedBytes != want {

@@ -104,7 +104,8 @@ func TestGuidedIsReleased(t *testing.T) {
 	n.after(5*time.Second, func() { back = carried() })
 	n.run(done)
 	if silent < uint64(unit.MB) || carried() > back+uint64(64*unit.KB) {
-		t.Errorf("over the forbidden subflow: %d bytes while the other was silent, %d in all, %d two seconds after it came back", silent, carried(), back)
+		t.Errorf("over the forbidden subflow: %d bytes while the other was silent, %d in all, %d two seconds after it "+
+			"came back", silent, carried(), back)
 	}
 }
 

@@ -201,7 +201,8 @@ func (h *hostilePeer) run() (err error) {
 	}
 	if n := h.b.pool.inUse; n != 0 || h.b.StreamCount() != 0 || h.b.buffers.heldBytes != 0 || h.b.backlog.pending != 0 ||
 		h.b.backlog.lowLatencyPending != 0 || h.b.buffers.grownWindows != 0 {
-		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v low-latency, %v grown", n, h.b.StreamCount(),
+		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v low-latency, %v grown", n,
+			h.b.StreamCount(),
 			h.b.buffers.heldBytes, h.b.backlog.pending, h.b.backlog.lowLatencyPending, h.b.buffers.grownWindows)
 	}
 	if h.b.ReleaseMemory(); h.m.used != 0 {

@@ -148,7 +148,8 @@ func TestModeChanges(t *testing.T) {
 		s.SetMode(c.mode)
 		if b.backlog.pending != c.pending || b.backlog.lowLatencyPending != c.lowLatency || len(b.backlog.ready) != c.ready ||
 			len(b.backlog.lowLatency) != c.lowLatencyStreams {
-			t.Errorf("%v: %v pending, %v low-latency, %d ready, %d low-latency streams", c.mode, b.backlog.pending, b.backlog.lowLatencyPending,
+			t.Errorf("%v: %v pending, %v low-latency, %d ready, %d low-latency streams", c.mode, b.backlog.pending,
+				b.backlog.lowLatencyPending,
 				len(b.backlog.ready), len(b.backlog.lowLatency))
 		}
 	}
