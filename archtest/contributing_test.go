@@ -113,17 +113,17 @@ func silentSkips(f *ast.File) (list []string) {
 // sleepingLoops are loops of tests that may sleep outside a bubble of testing/synctest, as
 // "file:function", with the reason: most make traffic or a fault of some length.
 var sleepingLoops = map[string]string{
-	"cmd/mpbond-lab/demo_test.go:TestDemo":              "interrupts each run at another moment",
-	"e2e/attack_test.go:TestExhaustedServer":            "measures memory 30 s after each attack",
-	"e2e/failure_test.go:silenceLinks":                  "the length of a fault",
-	"e2e/failure_test.go:TestServerKilled":              "the lengths of faults",
-	"e2e/rig/plain.go:answerPlainly":                    "a server that paces its answer",
-	"e2e/soak/programs_test.go:exchangeDatagrams":       "an app that sends as often as a call",
-	"e2e/udp_lab_test.go:runPing":                       "an app that sends every 20 ms",
-	"node/helper/meter_test.go:TestStatusShowsRates":    "a sender that paces its data",
-	"onload/fetch/overlap_test.go:TestOverlap":          "a server in virtual time, which answers late",
+	"cmd/mpbond-lab/demo_test.go:TestDemo":           "interrupts each run at another moment",
+	"e2e/attack_test.go:TestExhaustedServer":         "measures memory 30 s after each attack",
+	"e2e/failure_test.go:silenceLinks":               "the length of a fault",
+	"e2e/failure_test.go:TestServerKilled":           "the lengths of faults",
+	"e2e/rig/plain.go:answerPlainly":                 "a server that paces its answer",
+	"e2e/soak/programs_test.go:exchangeDatagrams":    "an app that sends as often as a call",
+	"e2e/udp_lab_test.go:runPing":                    "an app that sends every 20 ms",
+	"node/helper/meter_test.go:TestStatusShowsRates": "a sender that paces its data",
+	"onload/fetch/overlap_test.go:TestOverlap":       "a server in virtual time, which answers late",
 	"onload/fetch/retry_test.go:TestRetryAfterOfOne": "a device in virtual time, which is found late",
-	"onload/playlist/rig_test.go:playNoting":            "a player in virtual time, whose buffer is full",
+	"onload/playlist/rig_test.go:playNoting":         "a player in virtual time, whose buffer is full",
 }
 
 // TestTestsPollWithWaittest checks that tests wait for events, or poll with base/waittest: no loop
