@@ -57,12 +57,10 @@ type documentedCommand struct {
 }
 
 var (
-	inlineCode   = regexp.MustCompile("`([^`\n]+)`")
-	shellPrompt  = regexp.MustCompile(`^[a-z]*\$ +`)
-	shellComment = regexp.MustCompile(`(^| )# .*$`)
-	separators   = regexp.MustCompile(`&&|\|\||[|;]`)
-	continued    = regexp.MustCompile(`\\\n +`)
-	placeholder  = regexp.MustCompile(`[…\[\]<>*]|\.\.\.|^(X|COMMAND)$`)
+	inlineCode  = regexp.MustCompile("`([^`\n]+)`")
+	separators  = regexp.MustCompile(`&&|\|\||[|;]`)
+	continued   = regexp.MustCompile(`\\\n +`)
+	placeholder = regexp.MustCompile(`[…\[\]<>*]|\.\.\.|^(X|COMMAND)$`)
 )
 
 // documentedCommands returns the commands of a program in a document.
@@ -75,18 +73,20 @@ func documentedCommands(text, program string) (list []documentedCommand) {
 			}
 		}
 	}
-	fenced := false
-	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case strings.HasPrefix(line, "```"):
-			fenced = !fenced
-		case fenced || strings.HasPrefix(line, "    "):
-			add(line, true)
-		default:
-			for _, m := range inlineCode.FindAllStringSubmatch(line, -1) {
-				add(m[1], false)
-			}
+	text = continued.ReplaceAllString(text, "")
+	code := map[int]string{}
+	for _, l := range codeLines(text) {
+		code[l.number] = l.text
+	}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if code[number] != "" {
+			add(code[number], true)
+			continue
+		}
+		for _, m := range inlineCode.FindAllStringSubmatch(line, -1) {
+			add(m[1], false)
 		}
 	}
 	return list
@@ -99,7 +99,7 @@ func programArgs(words []string, program string) ([]string, bool) {
 		switch {
 		case filepath.Base(w) == program && (w == program || strings.Contains(w, "bin/") || strings.HasPrefix(w, "./")):
 			return words[i+1:], true
-		case w == "sudo" || w == "nohup" || regexp.MustCompile(`^[A-Z_]+=`).MatchString(w):
+		case w == "sudo" || w == "nohup" || assignment.MatchString(w):
 		default:
 			return nil, false
 		}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clitest
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// codeLine is a line of a code block.
+type codeLine struct {
+	number int    // in the document, from 1
+	text   string // without indentation
+	begins bool   // the first line of its block, or after an empty line
+}
+
+// codeLines returns the lines of a document's code blocks that are not empty. A block is fenced, or
+// indented by four columns after an empty line.
+func codeLines(text string) (list []codeLine) {
+	fenced, indented, empty := false, false, true
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "```"):
+			fenced, empty = !fenced, true
+			continue
+		case strings.TrimSpace(line) == "":
+			empty = true
+			continue
+		case !fenced:
+			indented = strings.HasPrefix(line, "    ") && (empty || indented)
+		}
+		if fenced || indented {
+			list = append(list, codeLine{number, strings.TrimSpace(line), empty})
+		}
+		empty = false
+	}
+	return list
+}
+
+// Command is a command line in a code block of a document.
+type Command struct {
+	Line   int    // in the document, from 1
+	Begins bool   // the first command of its block
+	Prompt string // the device whose prompt the line has, or ""
+	Text   string // without prompt and comment, lines that end with a backslash joined
+}
+
+// shellPrograms are the programs with which a block of commands without prompts may begin.
+var shellPrograms = []string{"mpbond", "mpbond-lab", "cellwatch", "make", "go", "curl", "jq", "cp", "scp", "ssh",
+	"mkfifo", "mpv", "podman", "docker", "taskset", "git"}
+
+var (
+	shellPrompt  = regexp.MustCompile(`^([a-z]*)\$ +`)
+	shellComment = regexp.MustCompile(`(^| )# .*$`)
+	assignment   = regexp.MustCompile(`^[A-Za-z_]+=`)
+)
+
+// Commands returns the command lines in a document's code blocks. A block of commands begins with a
+// prompt or one of shellPrograms. If it begins with a prompt, lines without one are output. Usage
+// lines with "[flags]" are no commands.
+func Commands(text string) (list []Command) {
+	commands, prompts, continued := false, false, false
+	for _, l := range codeLines(text) {
+		prompt := shellPrompt.FindStringSubmatch(l.text)
+		if l.begins {
+			prompts = prompt != nil
+			commands = (prompts || beginsWithProgram(l.text)) && !strings.Contains(l.text, "[flags]")
+		}
+		if !commands || prompts && prompt == nil && !continued {
+			continue
+		}
+		c := Command{Line: l.number, Begins: l.begins, Text: l.text}
+		if prompt != nil {
+			c.Prompt, c.Text = prompt[1], l.text[len(prompt[0]):]
+		}
+		c.Text = strings.TrimSpace(shellComment.ReplaceAllString(c.Text, ""))
+		again := continued
+		c.Text, continued = strings.CutSuffix(c.Text, "\\")
+		if last := len(list) - 1; again {
+			list[last].Text += c.Text
+		} else {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// beginsWithProgram reports whether a line begins with sudo, one of shellPrograms or the path of a
+// program, maybe after variables.
+func beginsWithProgram(line string) bool {
+	for _, w := range strings.Fields(line) {
+		if !assignment.MatchString(w) {
+			return w == "sudo" || slices.Contains(shellPrograms, w) || strings.HasPrefix(w, "./") || path.Dir(w) == "bin"
+		}
+	}
+	return false
+}
