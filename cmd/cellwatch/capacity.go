@@ -41,7 +41,7 @@ C_p is the physical capacity with all idle resource blocks, C_f the fair share, 
 part of C_p that remains for the transport, and N the number of users who share the cell,
 including the device. The last line counts missed subframes.`,
 		Example: `  cellwatch capacity walk.cells --rnti 0x4601
-  cellwatch capacity unix:/run/cells.sock --json | jq .transport_bps`,
+  cellwatch capacity unix:cells.sock --json | jq .transport_bps`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := openMessages(cmd.Context(), args[0], cmd.InOrStdin())
 			if err != nil {

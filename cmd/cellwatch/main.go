@@ -19,7 +19,7 @@ func commands() []*cobra.Command {
 		statsCommand(),
 		gridCommand(),
 		capacityCommand(),
-		cli.VersionCommand(),
+		cli.VersionCommand("cellwatch"),
 		cli.ManCommand(),
 	}
 }
@@ -31,7 +31,7 @@ mpbond primary --cell paces downloads with the same messages; cellwatch works wi
 const rootExample = `  cellwatch scan walk.cf32
   cellwatch watch walk.cf32 --record walk.cells
   cellwatch stats walk.cells
-  cellwatch capacity unix:/run/cells.sock --rnti 0x4601`
+  cellwatch capacity unix:cells.sock --rnti 0x4601`
 
 // thisProgram describes this program.
 func thisProgram() cli.Program {

@@ -53,7 +53,7 @@ mpbond primary --cell wwan0=unix:PATH (files play at their sample rate then).
 Only resource grants are decoded, never the content of a user.`,
 		Example: `  cellwatch watch walk.cf32
   cellwatch watch primary.sc16 secondary.sc16 --record walk.cells
-  cellwatch watch unix:/run/iq.sock --format sc16 --rate 15.36M --serve unix:/run/cells.sock --rnti 0x4601`,
+  cellwatch watch unix:iq.sock --format sc16 --rate 15.36M --serve unix:cells.sock --rnti 0x4601`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cli.IsTerminal(cmd.OutOrStdout()) && !o.asJSON && o.record == "" && o.serve == "" {
 				o.screen = func() (tcell.Screen, error) {

@@ -13,7 +13,7 @@ import (
 
 // subcommands returns the subcommands in the order of the help text.
 func subcommands() []*cobra.Command {
-	return append(labCommands(), permitCommand(), cli.VersionCommand(), cli.ManCommand())
+	return append(labCommands(), permitCommand(), cli.VersionCommand("mpbond-lab"), cli.ManCommand())
 }
 
 const rootHelp = `mpbond-lab emulates networks in network namespaces and measures transfers over them.

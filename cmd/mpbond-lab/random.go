@@ -76,7 +76,7 @@ and what each scheme made of it.
 Schedulers: ` + strings.Join(sched.Names(), ", "),
 		Example: `  mpbond-lab random --networks 200
   mpbond-lab random --networks 2000 --first 1 --schedulers auto,pams,ecf
-  mpbond-lab random --seed 17 --trace /tmp/t    # one network, with the decisions taken`,
+  mpbond-lab random --seed 25 --trace /tmp/t    # one network, with the decisions taken`,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	c.Flags().IntVar(&f.networks, "networks", 100, "draw this many networks")

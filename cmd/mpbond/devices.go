@@ -272,7 +272,7 @@ func pauseCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
 		Use: "pause NAME", Short: "stop using a device until it is resumed", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeDevice,
-		Example:           "  mpbond pause phone",
+		Example:           "  mpbond pause old-phone",
 		Long: `Stop using a device until mpbond resume, also after a restart. It stays trusted.
 A helper that is paused at its primary carries nothing: others take over its bytes.
 A primary that is paused at a helper or at the server gets no subflow there. The
@@ -285,7 +285,7 @@ func resumeCommand() *cobra.Command {
 	return addJSONFlag(&cobra.Command{
 		Use: "resume NAME", Short: "use a paused device again", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeDevice,
-		Example:           "  mpbond resume phone",
+		Example:           "  mpbond resume old-phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return setPaused(cmd, args[0], false, "%s is resumed")
 		},

@@ -82,8 +82,8 @@ need them use this device's link alone.`,
 		Example: `  mpbond get https://example.org/big.iso
   mpbond get -o image.iso --sha256 9f86d0… https://example.org/big.iso
   mpbond get --json -o - https://example.org/data >data
-  mpbond get --cookie cookies.txt --header 'Accept-Language: de' https://example.org/data
-  mpbond get --onload https://example.org/big.iso
+  mpbond get --cookie cookies.txt --header 'Accept-Language: de' https://example.org/account
+  mpbond get --onload https://example.org/other.iso
   mpbond get --onload -o photos https://example.org/1.jpg https://example.org/2.jpg`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.onload {

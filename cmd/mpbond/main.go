@@ -48,7 +48,7 @@ func commands() []*cobra.Command {
 
 		keygenCommand(),
 		trustCommand(),
-		cli.VersionCommandWith(cli.Protocols{Wire: wire.Version, API: apiVersion}),
+		cli.VersionCommandWith("mpbond", cli.Protocols{Wire: wire.Version, API: apiVersion}),
 
 		cli.ManCommand(),
 		cli.TopicCommand("files", "where files are", filesHelp),

@@ -64,9 +64,9 @@ before apps try to use it.
 It needs root, or CAP_NET_ADMIN and CAP_SYS_ADMIN. The exit code is that of the
 command; 128 + N if signal N ended it; 125 if mpbond failed; 126 or 127 if the command
 cannot be run or is not found.`,
-		Example: `  mpbond run -- curl -O https://example.org/file
-  mpbond run -- sudo -u alice firefox
-  mpbond run --direct 192.168.0.0/16 -- rsync -a files backup.example.org:`,
+		Example: `  sudo mpbond run -- curl -O https://example.org/file
+  sudo mpbond run -- sudo -u alice firefox
+  sudo mpbond run --direct 192.168.0.0/16 -- rsync -a files backup.example.org:`,
 		Args: func(c *cobra.Command, args []string) error {
 			if err := cobra.MinimumNArgs(1)(c, args); err != nil {
 				return &cli.ExitStatus{Code: exitRunFailed, Err: err}

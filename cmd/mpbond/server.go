@@ -37,7 +37,7 @@ Open its TCP port, 7600, in the firewall, and with --udp the same UDP port. Help
 need not be paired with it: they carry ciphertext that only the primary and this server
 can read. It refuses destinations in private networks unless --allow permits them.`,
 		Example: `  mpbond server
-  mpbond server --listen :443 --allow 192.168.7.0/24`,
+  mpbond server --listen :8443 --allow 192.168.7.0/24`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := r.loadFiles(cmd, &cfg, func(changed func(string) bool) {
 				overrideIfChanged(changed, "listen", &cfg.Listen, flags.Listen)

@@ -28,7 +28,7 @@ func failingProgram(err error) Program {
 		work := &cobra.Command{Use: "work FILE", Args: cobra.ExactArgs(1),
 			RunE: func(*cobra.Command, []string) error { return err }}
 		work.Flags().Bool("json", false, "")
-		return []*cobra.Command{work, VersionCommand()}
+		return []*cobra.Command{work, VersionCommand("prog")}
 	}}
 }
 

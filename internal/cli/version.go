@@ -62,11 +62,12 @@ type Protocols struct {
 	API  int `json:"api_version,omitempty"`  // between a role and local programs
 }
 
-// VersionCommand returns the command that prints the version.
-func VersionCommand() *cobra.Command { return VersionCommandWith(Protocols{}) }
+// VersionCommand returns the command that prints the version of a program.
+func VersionCommand(program string) *cobra.Command { return VersionCommandWith(program, Protocols{}) }
 
-// VersionCommandWith returns the command that prints the version and those of the protocols.
-func VersionCommandWith(protocols Protocols) *cobra.Command {
+// VersionCommandWith returns the command that prints the version of a program and those of its
+// protocols.
+func VersionCommandWith(program string, protocols Protocols) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "print the version", Args: cobra.NoArgs,
@@ -85,7 +86,7 @@ func VersionCommandWith(protocols Protocols) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Example = "  mpbond version\n  mpbond version --json | jq -r .version"
+	cmd.Example = fmt.Sprintf("  %[1]s version\n  %[1]s version --json | jq -r .version", program)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
