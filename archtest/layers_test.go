@@ -29,7 +29,7 @@ var layers = []layer{
 		[]string{"cli", "lab", "onload", "node", "pbe", "control", "core", "api", "link", "base"}},
 	{"cli", []string{"internal"}, "what the programs share: the command line, charts of what was measured",
 		[]string{"base"}},
-	{"tests", []string{"e2e", "archtest"}, "tests of whole programs and of the tree", []string{"lab", "api", "base"}},
+	{"tests", []string{"e2e", "archtest"}, "tests of whole programs and of the tree", []string{"lab", "pbe", "api", "base"}},
 	{"lab", []string{"lab"}, "emulated networks and what is measured on them",
 		[]string{"onload", "pbe", "core", "api", "link", "base"}},
 	{"onload", []string{"onload"}, "whole items over several devices, without a bonding server",

@@ -20,6 +20,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 	"mpbond/e2e/terminal"
+	"mpbond/pbe/lte"
 )
 
 var update = flag.Bool("update", false, "write the pictures in docs/images, from transfers of a minute")
@@ -344,7 +345,8 @@ func showCell(g *gallery) {
 	program := rig.Beside(g, g.Mpbond, "cellwatch")
 	cmd := exec.Command(program, "watch", "walk.sc16", "--rnti", "0x4601")
 	cmd.Dir = g.TempDir()
-	writeSamples(g, filepath.Join(cmd.Dir, "walk.sc16"), full(1500, 300))
+	rig.WriteSamples(g, filepath.Join(cmd.Dir, "walk.sc16"), lte.Cell{ID: 301, PRB: 25, Ports: 2, PHICHSixths: 6},
+		7_680_000, full(1500, 300))
 	term, err := terminal.Start(cmd, terminal.NewScreen(100, 34))
 	if err != nil {
 		g.Fatal(err)

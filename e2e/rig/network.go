@@ -91,7 +91,7 @@ func New(t testing.TB, o Options) *Network {
 func (n *Network) shutDown() {
 	n.Helper()
 	for _, p := range n.All {
-		_ = p.Cmd.Process.Signal(syscall.SIGTERM)
+		p.signal(syscall.SIGTERM)
 	}
 	for _, p := range n.All {
 		p.awaitExit()
@@ -194,7 +194,14 @@ type Process struct {
 // Start starts a program in a node and returns at once.
 func (n *Network) Start(node string, argv ...string) *Process {
 	n.Helper()
-	p := &Process{Node: node, Cmd: n.Command(node, argv...), Done: make(chan struct{}), t: n.TB}
+	return n.StartCommand(node, n.Command(node, argv...))
+}
+
+// StartCommand starts a program that is prepared to run in a node and returns at once. If it leads
+// a process group, signals go to the group.
+func (n *Network) StartCommand(node string, cmd *exec.Cmd) *Process {
+	n.Helper()
+	p := &Process{Node: node, Cmd: cmd, Done: make(chan struct{}), t: n.TB}
 	p.Cmd.Stdout, p.Cmd.Stderr = &p.Log, &p.Log
 	if err := p.Cmd.Start(); err != nil {
 		n.Fatal(err)
@@ -210,8 +217,17 @@ func (n *Network) Start(node string, argv ...string) *Process {
 // End sends a signal to a process and waits until it has exited. It may have exited before.
 func (p *Process) End(s os.Signal) {
 	p.t.Helper()
-	_ = p.Cmd.Process.Signal(s)
+	p.signal(s)
 	p.awaitExit()
+}
+
+// signal sends a signal to a process that may have exited, or to the process group that it leads.
+func (p *Process) signal(s os.Signal) {
+	if attr := p.Cmd.SysProcAttr; attr != nil && attr.Setpgid {
+		_ = syscall.Kill(-p.Cmd.Process.Pid, s.(syscall.Signal))
+		return
+	}
+	_ = p.Cmd.Process.Signal(s)
 }
 
 var shownCode = regexp.MustCompile(`mpbond pair (\S+)`)
@@ -237,7 +253,7 @@ func (p *Process) awaitExit() {
 	case <-p.Done:
 	case <-time.After(Patience):
 		p.t.Errorf("%s does not end", p.Cmd)
-		_ = p.Cmd.Process.Kill()
+		p.signal(syscall.SIGKILL)
 		<-p.Done
 	}
 }
