@@ -47,7 +47,7 @@ type Command struct {
 	Line   int    // in the document, from 1
 	Begins bool   // the first command of its block
 	Prompt string // the device whose prompt the line has, or ""
-	Text   string // without prompt and comment, lines that end with a backslash joined
+	Text   string // without prompt and comment, joined with the lines on which it continues
 }
 
 // shellPrograms are the programs with which a block of commands without prompts may begin.
@@ -61,8 +61,9 @@ var (
 )
 
 // Commands returns the command lines in a document's code blocks. A block of commands begins with a
-// prompt or one of shellPrograms. If it begins with a prompt, lines without one are output. Usage
-// lines with "[flags]" are no commands.
+// prompt or one of shellPrograms. If it begins with a prompt, lines without one are output. A
+// command continues on the next line after a backslash or inside quotes. Usage lines with "[flags]"
+// are no commands.
 func Commands(text string) (list []Command) {
 	commands, prompts, continued := false, false, false
 	for _, l := range codeLines(text) {
@@ -79,15 +80,31 @@ func Commands(text string) (list []Command) {
 			c.Prompt, c.Text = prompt[1], l.text[len(prompt[0]):]
 		}
 		c.Text = strings.TrimSpace(shellComment.ReplaceAllString(c.Text, ""))
-		again := continued
+		if !continued {
+			list = append(list, Command{c.Line, c.Begins, c.Prompt, ""})
+		}
+		whole := &list[len(list)-1]
 		c.Text, continued = strings.CutSuffix(c.Text, "\\")
-		if last := len(list) - 1; again {
-			list[last].Text += c.Text
-		} else {
-			list = append(list, c)
+		whole.Text += c.Text
+		if !continued && hasOpenQuote(whole.Text) {
+			whole.Text, continued = whole.Text+" ", true
 		}
 	}
 	return list
+}
+
+// hasOpenQuote reports whether a quote of a command line is not closed.
+func hasOpenQuote(line string) bool {
+	quote := rune(0)
+	for _, c := range line {
+		switch {
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote = c
+		case c == quote:
+			quote = 0
+		}
+	}
+	return quote != 0
 }
 
 // beginsWithProgram reports whether a line begins with sudo, one of shellPrograms or the path of a
