@@ -71,7 +71,14 @@ ends = ["server", "web"]
 // before does what a reader has done before a command. The key is the command, with its page if
 // other pages have it too.
 var before = map[string]func(*scene){
-	"docs/tutorial/first-bond.md: mpbond pair CODE": func(s *scene) { s.at("helper1").invite() },
+	"docs/tutorial/first-bond.md: sudo install mpbond /usr/local/bin/": func(s *scene) { // which scp has copied
+		s.at("server").must("cp $(command -v mpbond) mpbond")
+	},
+	"docs/tutorial/first-bond.md: mpbond pair --as helper CODE": func(s *scene) { s.at("helper1").invite() },
+
+	"mpbond primary --proxy 192.168.1.5:1080": func(s *scene) {
+		s.Must("primary", "ip", "addr", "add", "192.168.1.5/32", "dev", "lo")
+	},
 
 	"docs/reference/mpbond.md: mpbond dual": func(s *scene) { s.at("server").serve(roleCommands["server"]) },
 	"sudo mpbond run -- curl -O https://example.org/file": func(s *scene) { // over a primary of root
@@ -138,10 +145,6 @@ var before = map[string]func(*scene){
 		s.at("").must("test -d /mnt/repo/docs && rm -rf .git && git init -q -b main && git add -A && " +
 			"git -c user.name=a -c user.email=a@b commit -qm x && printf '\n// x\n' >>cmd/cellwatch/main.go")
 	},
-	"bin/mpbond-lab exp --dir bin/exp report bench --markdown bench.md --overview README.md": func(s *scene) {
-		s.makeResults()
-		s.at("").must("mkdir bin && cp -r /mnt/files/results bin/exp && ln -s $(command -v mpbond-lab) bin/")
-	},
 	"docs/explanation/schedulers.md: bin/mpbond-lab run --links 8/10/5 --scheme mpbond:NAME,mpbond:pams,mptcp " +
 		"--get 10MB --reps 5": func(s *scene) { s.at("").must("mkdir bin && ln -s $(command -v mpbond-lab) bin/") },
 	"mpbond-lab exp report":                       (*scene).copyResults,
@@ -174,7 +177,8 @@ var before = map[string]func(*scene){
 	// A service stands for the unit that systemctl would start.
 	"sudo systemctl enable --now mpbond-server": func(s *scene) {
 		s.here = "server"
-		s.at("server").must(`sudo sh -c 'mkdir -p /etc/mpbond && echo "public = \"vps.example.org\"" >/etc/mpbond/server.toml'`)
+		s.at("server").must("sudo mkdir -p /etc/mpbond")
+		s.at("server").must(`sudo sh -c 'echo "public = \"vps.example.org\"" >/etc/mpbond/server.toml'`)
 		s.at("server").serve("sudo mpbond server")
 	},
 	"sudo systemctl enable --now mpbond-helper": func(s *scene) {

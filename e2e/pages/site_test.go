@@ -108,11 +108,10 @@ func runProgram(args []string) error {
 	switch {
 	case args[0] == "sites":
 		s := &sites{files: map[string][]byte{}}
+		cert, key := filepath.Join(args[1], "cert"), filepath.Join(args[1], "key")
 		failed := make(chan error)
 		go func() { failed <- http.ListenAndServe(siteAddress+":80", s) }()
-		go func() {
-			failed <- http.ListenAndServeTLS(siteAddress+":443", filepath.Join(args[1], "cert"), filepath.Join(args[1], "key"), s)
-		}()
+		go func() { failed <- http.ListenAndServeTLS(siteAddress+":443", cert, key, s) }()
 		return <-failed
 	case len(args) == 2:
 		return sendSamples(os.Stdout, args[1], true)
@@ -204,7 +203,9 @@ func makeCertificate(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, b := range map[string]pem.Block{"cert": {Type: "CERTIFICATE", Bytes: cert}, "key": {Type: "PRIVATE KEY", Bytes: private}} {
+	for name, b := range map[string]pem.Block{
+		"cert": {Type: "CERTIFICATE", Bytes: cert}, "key": {Type: "PRIVATE KEY", Bytes: private},
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(&b), 0o600); err != nil {
 			t.Fatal(err)
 		}
