@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 FUZZTIME ?= 30s
+DEMO ?=
 BENCH ?=
 LONG ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -25,8 +26,8 @@ BASE ?= HEAD
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: deps build ## compare one download over three emulated devices with one link and kernel MPTCP: 1 min
-	@bin/mpbond-lab demo
+demo: deps build ## compare one download over three emulated devices with one link and kernel MPTCP: 1 min (DEMO: flags)
+	@bin/mpbond-lab demo $(DEMO)
 
 test: ## run all tests, with the race detector where there are goroutines, and count them: 12 min
 	@go build -o bin/count ./archtest/count

@@ -35,7 +35,7 @@ var measureResults sync.Once
 func (s *scene) makeResults() {
 	s.Helper()
 	measureResults.Do(func() {
-		s.at("").must("mpbond-lab exp --dir /mnt/files/results run b1 --only '8/10/5, 2 MB, down' --reps 1")
+		s.at("").must("mpbond-lab exp --dir /mnt/files/results run b1 --only '5/10/5, 2 MB, down' --reps 1")
 	})
 }
 
@@ -68,6 +68,9 @@ rate = "5Mbit/s"
 ends = ["server", "web"]
 `
 
+// commit commits all changes of files that git knows.
+const commit = "git -c user.name=a -c user.email=a@b commit -qam x"
+
 // before does what a reader has done before a command. The key is the command, with its page if
 // other pages have it too.
 var before = map[string]func(*scene){
@@ -80,6 +83,10 @@ var before = map[string]func(*scene){
 		s.Must("primary", "ip", "addr", "add", "192.168.1.5/32", "dev", "lo")
 	},
 
+	"docs/howto/apps.md: mpbond doctor": func(s *scene) {
+		s.bond()
+		s.at("primary").awaitConnected()
+	},
 	"docs/reference/mpbond.md: mpbond dual": func(s *scene) { s.at("server").serve(roleCommands["server"]) },
 	"sudo mpbond run -- curl -O https://example.org/file": func(s *scene) { // over a primary of root
 		s.at("primary").stop("role")
@@ -143,7 +150,11 @@ var before = map[string]func(*scene){
 
 	"make quick": func(s *scene) { // in a clone with one change
 		s.at("").must("test -d /mnt/repo/docs && rm -rf .git && git init -q -b main && git add -A && " +
-			"git -c user.name=a -c user.email=a@b commit -qm x && printf '\n// x\n' >>cmd/cellwatch/main.go")
+			commit + " && printf '\n// x\n' >>cmd/cellwatch/main.go")
+	},
+	"make quick BASE=main": func(s *scene) { // on a branch with one commit, whose tests take less time
+		s.at("").must("git checkout -q . && git checkout -qb topic && printf '\n// x\n' >>archtest/style_test.go && " +
+			commit)
 	},
 	"docs/explanation/schedulers.md: bin/mpbond-lab run --links 8/10/5 --scheme mpbond:NAME,mpbond:pams,mptcp " +
 		"--get 10MB --reps 5": func(s *scene) { s.at("").must("mkdir bin && ln -s $(command -v mpbond-lab) bin/") },

@@ -16,6 +16,7 @@ package pages
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -29,7 +30,10 @@ import (
 	"mpbond/internal/cli/clitest"
 )
 
-func TestMain(m *testing.M) { rig.Main(m, runProgram) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // unless go test has -parallel: most commands wait
+	rig.Main(m, runProgram)
+}
 
 // root is the root of the repository.
 const root = "../.."
