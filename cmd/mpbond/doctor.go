@@ -58,10 +58,11 @@ If a primary runs here, its helpers are checked too; else only this device's pat
 to the server. On a helper its pipes and the path to the servers are checked, on a
 server its devices.
 
-Each rate is measured by sending for 2 seconds over each subflow, at most 24 MB.
---no-rate skips that. Metered links, backups and local links with a cap are skipped
-unless --metered is given. mpbond usage counts these bytes, except those of the
-doctor's own connections beside a running primary.
+Rates are measured over each subflow, for 2 seconds down and 2 seconds up, with at most
+24 MB each, also of mobile data. --no-rate skips that: start with it. Metered links,
+backups and local links with a cap are skipped unless --metered is given. mpbond usage
+counts these bytes, except those of the doctor's own connections beside a running
+primary.
 
 --repair first removes what killed processes of mpbond run and --tun left in the
 kernel: ip rules, routes, control groups, sockets. Every role that starts with
@@ -69,8 +70,8 @@ the rights to do so removes them too.
 
 Only this device's resolver and its server are queried. The exit code is 0 if all
 works, even slowly; 3 if something cannot be reached; else as for other commands.`,
-		Example: `  mpbond doctor
-  mpbond doctor --no-rate
+		Example: `  mpbond doctor --no-rate
+  mpbond doctor
   mpbond doctor --json | jq .bottleneck`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.subflows = args

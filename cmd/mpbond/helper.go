@@ -44,9 +44,17 @@ it is paired with no primary it prints a code at the start, for mpbond pair on t
 primary; mpbond accept prints further ones. TCP port 7603 is open while a code is
 valid, and for ten minutes more to report the result.
 
-With --onload=ALLOWANCE, or [onload] in helper.toml, it also accepts connections of
-primaries that onload (docs/howto/onload-helper.md), on TCP port 7604, while its
-allowance lasts. Web sites then see the address of this device.`,
+With --onload=ALLOWANCE, or [onload] in helper.toml, let paired primaries also onload:
+download and upload files over this device's link, without a server (mpbond get
+--onload, put, play). The allowance bounds what they carry:
+
+    200MB               at most this volume a day
+    caps                what the data plan in [onload] usually leaves unused
+    permit HOST:PORT    any volume while the operator's service there permits it
+    unlimited           any volume
+
+Web sites then see the address of this device. TCP port 7604 is open for these
+connections while the allowance lasts (docs/howto/onload-helper.md).`,
 		Example: `  mpbond helper
   mpbond helper --onload=200MB
   mpbond helper --name phone`,

@@ -70,8 +70,8 @@ type onloadConfig struct {
 
 // addOnloadFlag adds --onload, which sets the allowance.
 func addOnloadFlag(cmd *cobra.Command, text *string) {
-	cmd.Flags().StringVar(text, "onload", "", "accept connections of primaries that onload, within this `ALLOWANCE`: "+
-		`"50MB" a day, "caps", "permit HOST:PORT" or "unlimited"; default: that of [onload] in helper.toml`)
+	cmd.Flags().StringVar(text, "onload", "", "let paired primaries onload over this device's link within this "+
+		"`ALLOWANCE`: 200MB (a day), caps, \"permit HOST:PORT\" or unlimited; default: that of [onload] in helper.toml")
 	cmd.Flags().Lookup("onload").NoOptDefVal = " "
 }
 

@@ -31,13 +31,16 @@ func serverCommand() *cobra.Command {
 		Long: `Run the bonding server: accept the subflows of paired primaries, join them, and
 connect their streams to the Internet. While no primary is paired it prints a code
 when it starts: enter it on the primary with mpbond pair. mpbond accept prints further
-ones.
+ones. With --public the code contains this name or address, else those of the
+interfaces, which behind NAT are private.
 
-Open its TCP port, 7600, in the firewall, and with --udp the same UDP port. Helpers
-need not be paired with it: they carry ciphertext that only the primary and this server
-can read. It refuses destinations in private networks unless --allow permits them.`,
-		Example: `  mpbond server
-  mpbond server --listen :8443 --allow 192.168.7.0/24`,
+Open its TCP port, 7600, in the firewall of the machine and of its provider, and with
+--udp the same UDP port. Helpers need not be paired with it: they carry ciphertext that
+only the primary and this server can read. It refuses destinations in private networks
+unless --allow permits them.`,
+		Example: `  mpbond server --public vps.example.org
+  mpbond server --public vps.example.org --listen :8443
+  mpbond server --allow 192.168.7.0/24`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := r.loadFiles(cmd, &cfg, func(changed func(string) bool) {
 				overrideIfChanged(changed, "listen", &cfg.Listen, flags.Listen)
