@@ -23,7 +23,7 @@ const (
 		"the first."
 )
 
-// ClaimRows returns the rows of the bench: what mpbond claims, beside its baselines. Drives are
+// ClaimRows returns the rows of the bench: what mpbond claims, compared with its baselines. Drives are
 // read from a directory; with "" they are those that come with the program.
 func ClaimRows(drives string) ([]Row, error) {
 	ridden, err := lab.LoadDrives(drives)

@@ -62,7 +62,7 @@ func (e Evaluation) Caution() string {
 	return ""
 }
 
-// PointLine is a published value beside the measured one.
+// PointLine is a published value and the measured one.
 type PointLine struct {
 	What      string `json:"what"`
 	Unit      string `json:"unit"`

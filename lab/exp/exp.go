@@ -7,7 +7,7 @@
 //	Row ─ Experiments ─▶ Run: lab.RunAll ─▶ Journal, Record ─▶ Evaluate ─▶ screen, HTML, CSV, Markdown
 //
 // A row is one table or figure. It has cells (networks and sizes, each with the schemes that are
-// compared in it, in turn), metrics, and points: published values beside the measured ones, or
+// compared in it, in turn), metrics, and points: published values and the measured ones, or
 // claims of mpbond. Evaluation depends on results alone.
 package exp
 

@@ -78,7 +78,7 @@ func newPing(t float64) lab.Ping {
 
 // newVirtualResult returns a result in virtual time: three flows with the rate 1/t.
 func newVirtualResult(r Row, t float64) *lab.VirtualResult {
-	v := &lab.VirtualResult{Figures: map[string]float64{}}
+	v := &lab.VirtualResult{Figures: map[string]float64{usedFigure: t, shareFigure: t}}
 	for _, m := range r.Metrics {
 		v.Figures[m.Name] = t
 	}
@@ -339,7 +339,7 @@ func TestMore(t *testing.T) {
 	if len(got) != 2 || got[0].Other != "a" || got[1].Other != "b" || math.Abs(got[0].Mean+50) > 0.1 {
 		t.Errorf("%v", got)
 	}
-	if text := got[0].String(); !strings.Contains(text, "rate of mpbond is worse than that of a: -50.0") {
+	if text := got[0].String(); !strings.Contains(text, "rate is worse with mpbond than with a: -50.0") {
 		t.Error(text)
 	}
 	for _, m := range []Metric{Rate, Time} {

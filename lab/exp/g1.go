@@ -54,7 +54,7 @@ func rowG1(radio.Set) Row {
 			"100 ms for phones, whose radio takes %v to wake (idle; lab/radio's 3G), or is awake (connected). In "+
 			"virtual time: onload/simulate over what the links of the lab's network would carry, without TCP's "+
 			"start-up; the same seed gives the same values. Some cells also run with real packets (mpbond get "+
-			"--onload, nginx), with the first repetitions of the same phones, beside kernel MPTCP, mpbond's bond "+
+			"--onload, nginx), with the first repetitions of the same phones, and over kernel MPTCP, mpbond's bond "+
 			"and each line alone; virtual time should agree with them within 15 %%. Each repetition has a "+
 			"different profile of %v for each phone: rates that lab/vary generates, about a mean drawn from 1.5 "+
 			"to 2.5 Mbit/s, which is an assumption. With --traces they are parts of 3G recordings (UMTS, EVDO, "+

@@ -45,7 +45,7 @@ func rowG3(radio.Set) Row {
 			"first phone by what one phone adds, the second by what the second adds; 40 ms there and back for " +
 			"ADSL, 100 ms for phones that are connected, a WLAN of 20 Mbit/s. So the row shows how much of these " +
 			"links is used. " + g3Implied() + " In virtual time, each repetition with other photos. Ten of them " +
-			"are also sent once with real packets (mpbond put, nginx), beside one phone alone, kernel MPTCP and " +
+			"are also sent once with real packets (mpbond put, nginx), and over one phone alone, kernel MPTCP and " +
 			"mpbond's bond; virtual time should agree with them within 15 %.",
 		Metrics: []Metric{Time, Wasted, EndApart},
 	}

@@ -18,10 +18,10 @@ const (
 	g5Small  = "small receive buffers"
 )
 
-// rowG5 returns row g5: beside kernel MPTCP.
+// rowG5 returns row g5: onloading compared with kernel MPTCP.
 func rowG5(radio.Set) Row {
 	r := Row{
-		ID: "g5", Title: "Onloading beside kernel MPTCP", Source: golPaper + ", against MPTCP", Judged: onloadScheme,
+		ID: "g5", Title: "Onloading compared with kernel MPTCP", Source: golPaper + ", against MPTCP", Judged: onloadScheme,
 		Setup: fmt.Sprintf("The video of g2 over ADSL of 4/0.512 Mbit/s and two phones, as there. We read "+
 			"the published 2.3 as the speedup over MPTCP; the other reading is relative to the home line. MPTCP "+
 			"is that of this machine's kernel, with one subflow by each phone, and fetches segment after segment "+

@@ -43,7 +43,7 @@ func (g group) productChanges(d Data, other func(cell string) string, m Metric) 
 // comparePoint returns a point: by how many percent the product differs from another scheme in the
 // cells, by repetition.
 func (g group) comparePoint(other string, m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s", g.name, m.Name, other), Unit: "%", Low: low, High: high,
+	return Point{What: fmt.Sprintf("%s: %s relative to %s", g.name, m.Name, other), Unit: "%", Low: low, High: high,
 		Aim: AimReduction,
 		Of:  func(d Data) []float64 { return g.productChanges(d, func(string) string { return other }, m) }}
 }
@@ -51,7 +51,7 @@ func (g group) comparePoint(other string, m Metric, low, high float64) Point {
 // compareCombine is like comparePoint, relative to COMBINE with the fastest chunk size of each
 // cell.
 func (g group) compareCombine(m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", g.name, m.Name), Unit: "%", Low: low, High: high,
+	return Point{What: fmt.Sprintf("%s: %s relative to COMBINE", g.name, m.Name), Unit: "%", Low: low, High: high,
 		Aim: AimReduction,
 		Of:  func(d Data) []float64 { return g.bestChanges(d, combineSchemes, m) }}
 }
@@ -59,7 +59,7 @@ func (g group) compareCombine(m Metric, low, high float64) Point {
 // compareBestRatio is like comparePoint, relative to the fastest fixed ratio of each cell. No paper
 // publishes a value of it: the result is surely less, or not.
 func (g group) compareBestRatio(ratios []string, m Metric) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s with the best fixed ratio", g.name, m.Name, mptcp), Unit: "%",
+	return Point{What: fmt.Sprintf("%s: %s relative to %s with the best fixed ratio", g.name, m.Name, mptcp), Unit: "%",
 		PublishedText: noFigureText, Aim: AimAnyReduction,
 		Of: func(d Data) []float64 { return g.bestChanges(d, ratios, m) }}
 }

@@ -43,7 +43,7 @@ func List(rows []Row, o Options) (list []ListEntry, err error) {
 		pools[r.groupName()] = append(pools[r.groupName()], all...)
 	}
 	for _, g := range [][2]string{{AllRows, "all published rows together"},
-		{BenchRows, "claims of mpbond, beside its baselines"}, {RandomRows, "random networks"}} {
+		{BenchRows, "claims of mpbond, compared with its baselines"}, {RandomRows, "random networks"}} {
 		if len(pools[g[0]]) > 0 {
 			list = append(list, newListEntry(g[0], g[1], "", pools[g[0]]))
 		}

@@ -142,7 +142,7 @@ func rowM0a(radio.Set) Row {
 	for i, published := range [][2]float64{{15.8, 474}, {63, 695}} {
 		devices := 2 + i
 		// places are not samples of one value
-		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices),
+		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices relative to one, mean of places", devices),
 			Unit: "%", Low: published[0], High: published[1], PublishedText: fmt.Sprintf("%g…%g %% (a span of cases)",
 				published[0], published[1]), Aim: AimIncrease,
 			Of: func(d Data) (percent []float64) {

@@ -51,7 +51,7 @@ func rowM1(set radio.Set) Row {
 			c.Schemes = append(c.Schemes, fixed...)
 			for _, ours := range []string{pams, Product} {
 				point := func(m Metric, p Point) {
-					p.What = name + ": " + m.Name + " of " + ours + " beside the best " + prefix + "P"
+					p.What = name + ": " + m.Name + " of " + ours + " relative to the best " + prefix + "P"
 					p.Unit = "%"
 					p.Of = func(d Data) []float64 {
 						return d.Changes(name, [2]string{ours, d.bestScheme(name, fixed, Time)}, m)

@@ -102,7 +102,7 @@ func rowM10(set radio.Set) Row {
 			}
 			if i > 0 {
 				r.Points = append(r.Points,
-					Point{What: c.Name + ": bitrate beside " + mptcp, Unit: "%", Low: -2, High: -2,
+					Point{What: c.Name + ": bitrate relative to " + mptcp, Unit: "%", Low: -2, High: -2,
 						PublishedText: "the same", Aim: AimIncrease, IsLimit: true,
 						Of: func(d Data) []float64 { return d.Changes(c.Name, [2]string{Product, mptcp}, Bitrate) }},
 					singleGroup(c).comparePoint(mptcp, active, -14, -13))
@@ -112,7 +112,7 @@ func rowM10(set radio.Set) Row {
 		if v.name == "B2" {
 			continue
 		}
-		r.Points = append(r.Points, Point{What: v.name + ": bitrate, 3 devices beside 1 without mpbond", Unit: "%",
+		r.Points = append(r.Points, Point{What: v.name + ": bitrate, 3 devices relative to 1 without mpbond", Unit: "%",
 			Low: 118, High: 118, Aim: AimIncrease,
 			Of: func(d Data) []float64 {
 				return d.crossChanges([2]string{m10Cell(v.name, 3), m10Cell(v.name, 1)}, [2]string{Product, "single"},

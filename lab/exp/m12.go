@@ -33,7 +33,7 @@ func rowM12(set radio.Set) Row {
 		pair := dualPair(user)
 		c.Schemes = append(c.Schemes, pair[:]...)
 		published := []float64{-32, -29}[i]
-		r.Points = append(r.Points, Point{What: "time of a chunk beside the own link alone, " + user, Unit: "%",
+		r.Points = append(r.Points, Point{What: "time of a chunk relative to the own link alone, " + user, Unit: "%",
 			Low: published, High: published, Aim: AimReduction,
 			Of: func(d Data) []float64 { return d.Changes(m12Cell, pair, Time) }})
 	}

@@ -77,7 +77,7 @@ func rowM13(radio.Set) Row {
 	}
 	poor := m13Places[1]
 	change := math.Round(100 * (poor.mpbond/poor.mptcp - 1))
-	r.Points = append(r.Points, Point{What: "time of mpbond by two LTE links beside MPTCP, " + poor.name, Unit: "%",
+	r.Points = append(r.Points, Point{What: "time of mpbond by two LTE links relative to MPTCP, " + poor.name, Unit: "%",
 		Low: change, High: change, Aim: AimReduction, IsFitted: true,
 		Of: func(d Data) []float64 { return d.Changes(poor.name, [2]string{m13Cellular, m13MPTCP}, Time) }})
 	return r

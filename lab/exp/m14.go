@@ -73,7 +73,7 @@ func repeatTraces(once []radio.Trace, from, to time.Duration) (all []radio.Trace
 	return all
 }
 
-// rowM14 returns row m14: processor time of mpbond, beside the kernel's protocols.
+// rowM14 returns row m14: processor time of mpbond, compared with the kernel's protocols.
 func rowM14(set radio.Set) Row {
 	r := Row{
 		ID: "m14", Title: "Processor time of primary and helper; a watch's battery", Source: mpbondPaper + ", overhead",

@@ -73,7 +73,7 @@ func rowM15(radio.Set) Row {
 			Of: all("single", Rate)},
 		{What: "two devices", Unit: "Mbit/s", Low: 15.1, High: 15.1, Aim: AimAtLeast, IsFitted: true,
 			Of: all(Product, Rate)},
-		{What: "two devices beside one", Unit: "%", Low: 49.5, High: 49.5, PublishedText: "49.5 % (derived)",
+		{What: "two devices relative to one", Unit: "%", Low: 49.5, High: 49.5, PublishedText: "49.5 % (derived)",
 			Aim: AimIncrease, IsFitted: true, Of: each(func(d Data, cell string) []float64 {
 				return d.Changes(cell, [2]string{Product, "single"}, Rate)
 			})},

@@ -27,7 +27,7 @@ func rowM2(set radio.Set) Row {
 		always, demand := ours+":feedback=fixed-always", ours+":feedback=fixed-on-demand"
 		c.Schemes = append(c.Schemes, ours, always, demand)
 		falls := func(m Metric, other string) Point {
-			return Point{What: m.Name + " of " + ours + " beside " + other, Unit: "%", PublishedText: "less",
+			return Point{What: m.Name + " of " + ours + " relative to " + other, Unit: "%", PublishedText: "less",
 				Aim: AimAnyReduction,
 				Of:  func(d Data) []float64 { return d.Changes(m2Cell, [2]string{ours, other}, m) }}
 		}

@@ -52,7 +52,7 @@ func rowM5e(set radio.Set) Row {
 	for n := 2; n <= len(m5Links); n++ {
 		for _, by := range comparedSets(set) {
 			primary := Energy(by, "primary", false)
-			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s by %s: %d devices beside %d", primary.Name, by.Name,
+			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s by %s: %d devices relative to %d", primary.Name, by.Name,
 				n, n-1), Unit: "%", PublishedText: "less", Aim: AimAnyReduction,
 				Of: func(d Data) []float64 {
 					return d.cellChanges([2]string{m5eCell(n), m5eCell(n - 1)}, Product, primary)

@@ -9,11 +9,11 @@ import (
 	"mpbond/lab/radio"
 )
 
-// rowM7 returns row m7: rates of the direct path, beside COMBINE.
+// rowM7 returns row m7: rates of the direct path, compared with COMBINE.
 func rowM7(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
-		ID: "m7", Title: "Small files beside COMBINE, rate of PS varied", Source: mpbondPaper + ", stable networks",
+		ID: "m7", Title: "Small files compared with COMBINE, rate of PS varied", Source: mpbondPaper + ", stable networks",
 		Setup: commonSetup + " HS 10, pipe 5 Mbit/s. The published ranges are those of all cells; the sizes of " +
 			"files are our choice. " + ratioSetup + " " + energySetup(set),
 		Metrics: []Metric{Time, active, Energy(set, "", true), CPUEnergy(set, "")},

@@ -36,7 +36,7 @@ var m8Kinds = []struct {
 	}, map[string]string{"pipe1": "wifi-cellular-pairs/8_1_wifi.csv"}},
 }
 
-// m8Walk leads from beside each other to where the pipe is slower than the HS-path, or out of range
+// m8Walk leads from close together to where the pipe is slower than the HS-path, or out of range
 // behind a wall.
 var m8Walk = vary.Walk{Near: 1, Far: 35}
 

@@ -103,7 +103,7 @@ func rowM9(set radio.Set) Row {
 	r.Groups, r.Spread = [][]string{cells}, cells
 	all := group{"all places", cells, false}
 	gain := func(p percentile, what, other string, published float64) Point {
-		return Point{What: fmt.Sprintf("%s beside %s", what, other), Unit: "%", Low: published, High: published,
+		return Point{What: fmt.Sprintf("%s relative to %s", what, other), Unit: "%", Low: published, High: published,
 			Aim: AimIncrease,
 			Of:  func(d Data) []float64 { return p.timePartChanges(d, cells, [2]string{Product, other}) }}
 	}

@@ -13,12 +13,14 @@ import (
 // have a line for each cell and a column for each scheme.
 const maxWideLines = 16
 
-// WriteMarkdown writes the results for a document. First comes what is worse than a baseline or
-// than published; then for each row its verdict, its assumptions, its points and its metrics. The
+// WriteMarkdown writes the results for a document. First comes what is worse than another
+// scheme or not as published; then for each row its verdict, its assumptions, its points and its metrics. The
 // HTML page and the CSV have the rest.
 func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	writeListMarkdown(&b, worseHead, worseItems(all))
+	b.WriteString("\n")
+	writeListMarkdown(&b, unlikePublishedHead, unlikePublishedItems(all))
 	if slices.ContainsFunc(all, Evaluation.hasTimes) {
 		b.WriteString("\n")
 		writeListMarkdown(&b, unsureHead, unsureItems(all))
@@ -124,7 +126,7 @@ func (e Evaluation) writeMetricTables(b *strings.Builder) {
 	}
 }
 
-// maxWideMetrics is the largest number of metrics beside each other.
+// maxWideMetrics is the largest number of metrics in one table.
 const maxWideMetrics = 6
 
 // writeWideTable writes a line for each scheme in each cell, and a column for each metric.

@@ -93,7 +93,7 @@ func TestMedianPlace(t *testing.T) {
 		x.Virtual.Flows[0].P95 = map[string]float64{pbe: 3, "bbr": 1}[x.Scheme]
 	}
 	if got := r.WorseThan(d); len(got) != 1 || !strings.HasPrefix(got[0].String(),
-		"a to d: delay, p95 of pbe is worse than that of bbr") {
+		"a to d: delay, p95 is worse with pbe than with bbr") {
 		t.Error(got)
 	}
 }

@@ -182,8 +182,8 @@ func networkRatios(d Data, class string, of func(networkCase) (float64, bool)) (
 	return all
 }
 
-// besideSingle returns a scheme's time relative to the best single path.
-func besideSingle(scheme string) func(networkCase) (float64, bool) {
+// relativeToSingle returns a scheme's time relative to the best single path.
+func relativeToSingle(scheme string) func(networkCase) (float64, bool) {
 	return func(c networkCase) (float64, bool) {
 		best, ok := c.bestSingle()
 		v, ok2 := c.excess(scheme, best)
@@ -191,8 +191,8 @@ func besideSingle(scheme string) func(networkCase) (float64, bool) {
 	}
 }
 
-// besideScheme returns a scheme's time relative to another scheme.
-func besideScheme(scheme, other string) func(networkCase) (float64, bool) {
+// relativeToScheme returns a scheme's time relative to another scheme.
+func relativeToScheme(scheme, other string) func(networkCase) (float64, bool) {
 	return func(c networkCase) (float64, bool) { return c.excess(scheme, c.seconds[other]) }
 }
 
@@ -217,13 +217,13 @@ func networkPoints(kind string) []Point {
 	}
 	all := []Point{
 		share("at most 3 % (or 5 ms) slower than the best single path", 99, func(d Data) []float64 {
-			return shareAtMost(networkRatios(d, "", besideSingle(Product)), 1.03)
+			return shareAtMost(networkRatios(d, "", relativeToSingle(Product)), 1.03)
 		}),
 		share("at most 10 % (or 5 ms) slower than the best single path", 100, func(d Data) []float64 {
-			return shareAtMost(networkRatios(d, "", besideSingle(Product)), 1.10)
+			return shareAtMost(networkRatios(d, "", relativeToSingle(Product)), 1.10)
 		}),
 		share("not slower than "+mptcp+" (by over 5 ms)", 99, func(d Data) []float64 {
-			return shareAtMost(networkRatios(d, "", besideScheme(Product, mptcp)), 1)
+			return shareAtMost(networkRatios(d, "", relativeToScheme(Product, mptcp)), 1)
 		}),
 		share("at most 2 % of the bytes sent twice", 95, func(d Data) []float64 {
 			return shareAtMost(metricOfNetworks(d, Product, DuplicateShare), 2)
@@ -266,9 +266,9 @@ func networkTables(rec Record) []Table {
 				v, ok := c.seconds[scheme]
 				return c.bound / v, ok
 			}))
-			single.addHighest(class, scheme, networkRatios(d, class, besideSingle(scheme)))
+			single.addHighest(class, scheme, networkRatios(d, class, relativeToSingle(scheme)))
 			if scheme != mptcp {
-				kernel.addHighest(class, scheme, networkRatios(d, class, besideScheme(scheme, mptcp)))
+				kernel.addHighest(class, scheme, networkRatios(d, class, relativeToScheme(scheme, mptcp)))
 			}
 		}
 	}
@@ -337,11 +337,11 @@ func failedNetworks(d Data, scheme string) string {
 	return strings.Join(names, ", ")
 }
 
-// networkWorstTable has the networks in which the product is worst beside single paths.
+// networkWorstTable has the networks in which the product is worst relative to single paths.
 func networkWorstTable(d Data) Table {
-	t := Table{Title: "Where mpbond is worst beside the best single path", Head: []string{"network", "objects",
+	t := Table{Title: "Where mpbond is worst relative to the best single path", Head: []string{"network", "objects",
 		"bound", Product, "best single path", mptcp, "ratio", "replay"}}
-	all := networkRatios(d, "", besideSingle(Product))
+	all := networkRatios(d, "", relativeToSingle(Product))
 	slices.SortStableFunc(all, func(a, b networkRatio) int { return cmp.Compare(b.value, a.value) })
 	for _, r := range all[:min(worstNetworks, len(all))] {
 		best, _ := r.bestSingle()

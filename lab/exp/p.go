@@ -60,7 +60,7 @@ func (r Row) ratioPoint(cells []string, other string, m Metric, p Point) Point {
 	if len(r.Cells) > 1 && !r.Places {
 		where = cells[0] + ": "
 	}
-	p.What, p.Unit = fmt.Sprintf("%s%s beside %s's", where, m.Name, other), "times"
+	p.What, p.Unit = fmt.Sprintf("%s%s relative to %s's", where, m.Name, other), "times"
 	p.Of = func(d Data) []float64 { return d.medianRatios(cells, [2]string{pbe, other}, m) }
 	return p
 }
@@ -72,23 +72,29 @@ func pbePoint(cell string, m Metric, p Point) Point {
 	return p
 }
 
+// Names of figures in recorded results.
+const (
+	usedFigure  = "used"
+	shareFigure = "of a fair share"
+)
+
 // rowP0 returns row p0: requirements for PBE-CC in one cell.
 func rowP0(radio.Set) Row {
 	r := pbeRow("p0", "One device alone in a cell", "section 6.1, and our requirements", "The default cell: 10 "+
 		"MHz, two layers, 18 dB, p = 2·10⁻⁶, control traffic, a queue of 750 KB, 50 ms there and back; 10 s. The "+
-		"metric used is relative to what the same cell carries for a queue that is never empty, from the first "+
+		"capacity used is relative to what the same cell carries for a queue that is never empty, from the first "+
 		"packet on.")
-	used, over := modelMetric("used", "%", true), flowMetric("delay over propagation, p95", "ms", 0, false,
+	used, over := modelMetric(usedFigure, "%", true), flowMetric("delay over propagation, p95", "ms", 0, false,
 		func(f lab.Flow) float64 {
 			return f.P95 - f.Propagation
 		})
-	over.alsoCompared = true
+	used.Name, over.alsoCompared = "capacity used", true
 	r.Metrics = []Metric{used, over, Rate, DelayMean, DrainTime, Lost}
 	for _, v := range virtual.Variants {
 		c := pbeCell(v.Name, &model{makeCase: v.Case,
 			instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 				return func(o virtual.Outcome) map[string]float64 {
-					return map[string]float64{used.Name: 100 * float64(o.Flows[0].Rate(0,
+					return map[string]float64{usedFigure: 100 * float64(o.Flows[0].Rate(0,
 						c.Length)) / float64(c.Available(0))}
 				}
 			}})
@@ -287,7 +293,7 @@ func rowP3(radio.Set) Row {
 // rowP4 returns row p4: a competitor that comes and goes.
 func rowP4(radio.Set) Row {
 	const length = 40 * time.Second
-	r := pbeRow("p4", "Beside 60 Mbit/s for 4 s of each 8", "section 6.3.3", fmt.Sprintf("Two devices at 22 dB in "+
+	r := pbeRow("p4", "A competitor of 60 Mbit/s for 4 s of each 8", "section 6.3.3", fmt.Sprintf("Two devices at 22 dB in "+
 		"the default cell, %v.", length))
 	r.Cells = []Cell{pbeCell("competitor", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
 		return virtual.Competitor(seed, length, 4*time.Second)
@@ -425,7 +431,7 @@ func rowP7(radio.Set) Row {
 	return r
 }
 
-// rowP8 returns row p8: fairness beside other controllers.
+// rowP8 returns row p8: fairness between PBE-CC and other controllers.
 func rowP8(radio.Set) Row {
 	var cells []Cell
 	for _, other := range []string{"bbr", "cubic"} {
@@ -444,7 +450,7 @@ func rowP8(radio.Set) Row {
 // rowP9 returns row p9: errors of capacity estimates.
 func rowP9(radio.Set) Row {
 	r := pbeRow("p9", "Estimates of capacity against the truth", "section 4.2", "A device of the default cell "+
-		"beside another one, 20 s: what its monitor reports each 20 ms from 1 s on, against the mean of the last "+
+		"that competes with another one, 20 s: what its monitor reports each 20 ms from 1 s on, against the mean of the last "+
 		"50 subframes as the model knows it. C_p is the capacity, C_f the fair share.")
 	var all [4]Metric
 	for i, name := range []string{"C_p, median error", "C_p, p95 of the error", "C_f, median error",
@@ -481,16 +487,17 @@ func rowP9(radio.Set) Row {
 // rowP10 returns row p10: advantages of the model for PBE-CC are removed.
 func rowP10(radio.Set) Row {
 	r := pbeRow("p10", "Advantages of the model for PBE-CC, removed one by one", "none: ours",
-		"Beside a device that is always sent 60 Mbit/s, 10 s. A fair share is what the same cell carries for each "+
+		"Competing with a device that is always sent 60 Mbit/s, 10 s. A fair share is what the same cell carries for each "+
 			"of two who always have data. The paper has no values of it. We require that queues stay shorter than "+
 			"BBR's, and that pbe gets 95 % of its share.")
-	share := modelMetric("of a fair share", "%", true)
+	share := modelMetric(shareFigure, "%", true)
+	share.Name = "part of a fair share"
 	r.Metrics = []Metric{share, DelayP95, Rate, DelayMean}
 	for _, a := range virtual.Ablations {
 		c := pbeCell(a.Name, &model{makeCase: a.Case,
 			instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 				return func(o virtual.Outcome) map[string]float64 {
-					return map[string]float64{share.Name: 100 * float64(o.Flows[0].Rate(0,
+					return map[string]float64{shareFigure: 100 * float64(o.Flows[0].Rate(0,
 						c.Length)) / float64(c.Share(0))}
 				}
 			}})

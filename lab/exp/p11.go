@@ -34,7 +34,7 @@ func rowP11(radio.Set) Row {
 			"15 dB, 35 " +
 			"ms; two layers, p = 2·10⁻⁶, control traffic, 750 KB of queue each. Subflows are paced over UDP by " +
 			"PBE-CC, which listens to both cells, BBR or CUBIC, or are the kernel's TCP with CUBIC; kernel MPTCP, " +
-			"with CUBIC and its default scheduler, has a subflow by each link. 20 MB are fetched, and beside them " +
+			"with CUBIC and its default scheduler, has a subflow by each link. 20 MB are fetched, and at the same time " +
 			"a packet of 60 bytes goes over each link every 20 ms, there and back: its delay shows the queue that " +
 			"the transfer leaves for other traffic of the device. In the second network another device, which " +
 			"receives 60 Mbit/s for 2 of each 4 s, shares the first cell.",
@@ -75,7 +75,7 @@ func rowP11(radio.Set) Row {
 	return r
 }
 
-// pingMetric returns the metric of small packets' delays from the server over a link, beside the
+// pingMetric returns the metric of small packets' delays from the server over a link during the
 // transfer.
 func pingMetric(link, which string, of func(lab.Delays) time.Duration) Metric {
 	return Metric{Name: "ping over " + link + ", " + which, Unit: "ms", Of: func(r lab.Result) (float64, bool) {

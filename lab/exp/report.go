@@ -56,7 +56,8 @@ type worseItem struct {
 	surely    bool // than a baseline; or it could not be measured
 }
 
-// worseItems returns all worse results, those relative to other schemes first.
+// worseItems returns the results that are worse than those of other schemes, and the cells that
+// could not be measured.
 func worseItems(all []Evaluation) (list []worseItem) {
 	for _, e := range all {
 		for _, what := range e.Worse {
@@ -66,6 +67,11 @@ func worseItems(all []Evaluation) (list []worseItem) {
 			list = append(list, worseItem{e.Row, "incomplete: " + failed, true})
 		}
 	}
+	return list
+}
+
+// unlikePublishedItems returns the figures that are not as published, or not as claimed.
+func unlikePublishedItems(all []Evaluation) (list []worseItem) {
 	for _, e := range all {
 		missing := 0
 		for _, p := range e.Points {
@@ -95,11 +101,13 @@ func unsureItems(all []Evaluation) (list []worseItem) {
 	return list
 }
 
-// Heads of both lists, and the text of an empty one.
+// Heads of the lists, and the text of an empty one. The page groups the first two by cause.
 const (
-	worseHead    = "Where mpbond is worse"
-	unsureHead   = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
-	nothingWorse = "Nowhere in what was measured."
+	worseHead           = "Worse than another scheme"
+	unlikePublishedHead = "Not as published or claimed"
+	causesHead          = "Worse than another scheme, or not as published or claimed"
+	unsureHead          = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
+	nothingWorse        = "Nowhere in what was measured."
 )
 
 // writeSection writes everything about one row.
@@ -207,7 +215,7 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 	return nil
 }
 
-// writePlots writes plots beside each other as the window allows.
+// writePlots writes plots side by side as the window allows.
 func writePlots(b *strings.Builder, plots []linePlot) error {
 	if len(plots) == 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 )
 
 // writeBars writes one metric: a block for each cell, with a bar for each scheme, a line for the
-// 95 % interval, and a mark at the fluid bound. Blocks stand beside each other as the window allows.
+// 95 % interval, and a mark at the fluid bound. Blocks stand side by side as the window allows.
 // Names and values are text, so that nothing is cut.
 func writeBars(b *strings.Builder, lines []Line, metric string, all palette) {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Metric != metric || l.N == 0 })
@@ -34,7 +34,7 @@ func writeBars(b *strings.Builder, lines []Line, metric string, all palette) {
 	}
 	class := "bars"
 	if len(cells) == 1 {
-		class += " one" // metrics stand beside each other
+		class += " one" // metrics stand side by side
 	}
 	fmt.Fprintf(b, "<figure class=%q><figcaption>%s</figcaption>\n<div class=\"cells\">\n", class,
 		escapeText("%s, %s%s", metric, lines[0].Unit, note))

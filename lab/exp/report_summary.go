@@ -49,9 +49,9 @@ func writeSummary(b *strings.Builder, all []Evaluation) {
 		}
 	}
 	b.WriteString("</p>\n")
-	if slices.ContainsFunc(all, func(e Evaluation) bool { return len(e.besideMPTCP()) > 0 }) {
-		fmt.Fprintf(b, "<p class=\"legend\"><span><i class=\"dot\"></i>a cell: time of %s beside %s, from −%d %% (left, "+
-			"faster) to +%[3]d %%</span></p>\n", Product, html.EscapeString(mptcp), maxBeside)
+	if slices.ContainsFunc(all, func(e Evaluation) bool { return len(e.changesFromMPTCP()) > 0 }) {
+		fmt.Fprintf(b, "<p class=\"legend\"><span><i class=\"dot\"></i>a cell: time of %s relative to %s, from −%d %% (left, "+
+			"faster) to +%[3]d %%</span></p>\n", Product, html.EscapeString(mptcp), maxShownChange)
 	}
 	b.WriteString("<div class=\"picture\">\n")
 	for _, e := range all {
@@ -95,7 +95,7 @@ func appendNew(list []string, text string) []string {
 }
 
 // writePictureLine writes the row's line of the picture: how many of its published figures have
-// which verdict, and the times of the product beside kernel MPTCP.
+// which verdict, and the times of the product relative to kernel MPTCP.
 func (e Evaluation) writePictureLine(b *strings.Builder) {
 	fmt.Fprintf(b, "<span>%s</span><span class=\"title\">%s</span><span class=\"stack\">", rowLink(e.Row),
 		escapeText("%s", e.Title))
@@ -106,18 +106,18 @@ func (e Evaluation) writePictureLine(b *strings.Builder) {
 		}
 	}
 	b.WriteString("</span><span class=\"beside\">")
-	if changes := e.besideMPTCP(); len(changes) > 0 {
+	if changes := e.changesFromMPTCP(); len(changes) > 0 {
 		b.WriteString("<b></b>")
 		for _, c := range changes {
-			fmt.Fprintf(b, "<i style=\"left:%.1f%%\" title=\"%s\"></i>", scale{-maxBeside, maxBeside}.percent(c.percent),
+			fmt.Fprintf(b, "<i style=\"left:%.1f%%\" title=\"%s\"></i>", scale{-maxShownChange, maxShownChange}.percent(c.percent),
 				escapeText("%s: %+.1f %%", c.cell, c.percent))
 		}
 	}
 	b.WriteString("</span>\n")
 }
 
-// maxBeside is the end of the axis of changes beside kernel MPTCP, in percent.
-const maxBeside = 60
+// maxShownChange is the end of the axis of changes relative to kernel MPTCP, in percent.
+const maxShownChange = 60
 
 // cellChange is the change of a cell's mean in percent.
 type cellChange struct {
@@ -125,9 +125,9 @@ type cellChange struct {
 	percent float64
 }
 
-// besideMPTCP returns for each cell by how much the product's mean time differs from that of kernel
-// MPTCP.
-func (e Evaluation) besideMPTCP() (list []cellChange) {
+// changesFromMPTCP returns for each cell by how much the product's mean time differs from
+// that of kernel MPTCP.
+func (e Evaluation) changesFromMPTCP() (list []cellChange) {
 	base := map[string]float64{}
 	for _, l := range e.Lines {
 		if l.Metric == Time.Name && l.Scheme == mptcp && l.N > 0 {
@@ -248,10 +248,10 @@ func (p PointLine) causeText() string {
 // maxOpenItems is the largest number of a row's results that are shown without a click.
 const maxOpenItems = 3
 
-// writeCauses writes what is worse, by cause and row.
+// writeCauses writes what is worse or not as published, by cause and row.
 func writeCauses(b *strings.Builder, all []Evaluation) {
 	groups := groupByCause(all)
-	fmt.Fprintf(b, "<h2 id=\"worse\">%s</h2>\n", worseHead)
+	fmt.Fprintf(b, "<h2 id=\"worse\">%s</h2>\n", causesHead)
 	if len(groups) == 0 {
 		b.WriteString("<p>" + nothingWorse + "</p>\n")
 	}

@@ -326,7 +326,7 @@ func (b WorseResult) String() string {
 	if b.Metric.Name == Time.Name {
 		return fmt.Sprintf("%s: %s %s slower than %s", b.Cell, b.Ours, b.Text("%"), b.Other)
 	}
-	return fmt.Sprintf("%s: %s of %s is worse than that of %s: %s", b.Cell, b.Metric.Name, b.Ours, b.Other, b.Text("%"))
+	return fmt.Sprintf("%s: %s is worse with %s than with %s: %s", b.Cell, b.Metric.Name, b.Ours, b.Other, b.Text("%"))
 }
 
 // Product is the scheme that users get by default.
@@ -403,7 +403,7 @@ func (r Row) NotSurelyFaster(d Data) []string {
 			d.bestScheme(c.Name, combineSchemes, Time)} {
 			s := Summarize(d.Changes(c.Name, [2]string{Product, other}, Time))
 			if _, high := s.confidenceInterval(); s.N > 1 && high >= 0 {
-				list = append(list, fmt.Sprintf("%s: %s beside %s", c.Name, s.Text("%"), other))
+				list = append(list, fmt.Sprintf("%s: %s relative to %s", c.Name, s.Text("%"), other))
 			}
 		}
 	}
