@@ -127,9 +127,9 @@ func delayFeedback(by time.Duration) func(*Case) {
 			if now == nil {
 				return
 			}
-			var reports []cc.Radio
+			var reports []cc.CellFeedback
 			var at []time.Duration
-			flows[0].Feedback = func(t time.Duration, p *Packet) cc.Radio {
+			flows[0].Feedback = func(t time.Duration, p *Packet) cc.CellFeedback {
 				reports, at = append(reports, now(t, p)), append(at, t)
 				for len(at) > 1 && at[1] < t-by {
 					reports, at = reports[1:], at[1:]

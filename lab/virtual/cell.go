@@ -32,7 +32,7 @@ type Cell struct {
 // cachedCapacity is the capacity computed for a subframe.
 type cachedCapacity struct {
 	subframe time.Duration
-	capacity cc.Capacity
+	capacity cc.CellRates
 }
 
 // NewCell creates the link. listens[u] reports whether user u monitors its cells.
@@ -104,9 +104,9 @@ func (c *Cell) FeedMonitors(s cell.Subframe) {
 
 // FlowFeedback returns the feedback function of a PBE-CC flow to user u. It sets the window of the
 // user's monitor to the RTT in the flow's packets.
-func (c *Cell) FlowFeedback(u int) func(time.Duration, *Packet) cc.Radio {
+func (c *Cell) FlowFeedback(u int) func(time.Duration, *Packet) cc.CellFeedback {
 	r := c.devices[u].AddReceiver()
-	return func(now time.Duration, p *Packet) cc.Radio {
+	return func(now time.Duration, p *Packet) cc.CellFeedback {
 		if p.RTprop > 0 {
 			c.monitors[u].SetWindow(p.RTprop)
 		}
@@ -115,10 +115,10 @@ func (c *Cell) FlowFeedback(u int) func(time.Duration, *Packet) cc.Radio {
 }
 
 // capacityOf returns the capacity of user u, computed once for each subframe.
-func (c *Cell) capacityOf(u int) cc.Capacity {
+func (c *Cell) capacityOf(u int) cc.CellRates {
 	if k := &c.capacities[u]; k.subframe != c.nextSubframe {
 		e := c.monitors[u].Estimate()
-		*k = cachedCapacity{c.nextSubframe, cc.Capacity{
+		*k = cachedCapacity{c.nextSubframe, cc.CellRates{
 			Transport: e.Transport,
 			Fair:      e.FairTransport,
 			Activated: e.Activated,

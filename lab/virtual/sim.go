@@ -31,7 +31,7 @@ type Packet struct {
 
 	seq   int64
 	mark  cc.Mark
-	radio cc.Radio // feedback in its acknowledgement
+	radio cc.CellFeedback // feedback in its acknowledgement
 }
 
 // Link is a bottleneck in virtual time.
@@ -53,7 +53,7 @@ type Flow struct {
 	// receiver. AckDelay is the delay of acknowledgements.
 	DelayToLink, DelayFromLink, AckDelay time.Duration
 	// Feedback, if set, returns the feedback for a packet that reaches the receiver.
-	Feedback func(now time.Duration, p *Packet) cc.Radio
+	Feedback func(now time.Duration, p *Packet) cc.CellFeedback
 	// Loss is the share of packets dropped at random before the link, 0 to 1.
 	Loss float64
 	// Rate, if set, is the sending rate whatever the controller (which may be nil) allows: a
@@ -372,7 +372,7 @@ func (f *flowState) handleAck(e simEvent) {
 	f.srtt += (rtt - f.srtt) / 8
 	f.minRTT = min(f.minRTT, rtt)
 	f.sampler.OnDelivered(e.at, p.Size)
-	a := cc.Ack{Now: e.at, Bytes: p.Size, Packets: 1, RTT: rtt, OneWay: e.at - f.AckDelay - p.Sent, Radio: p.radio}
+	a := cc.Ack{Now: e.at, Bytes: p.Size, Packets: 1, RTT: rtt, OneWay: e.at - f.AckDelay - p.Sent, Cells: p.radio}
 	f.sampler.FillAck(&a, p.mark, f.minRTT)
 	for j := int64(0); j+reorderThreshold <= i; j++ {
 		if q := f.unacked[j]; q != nil {

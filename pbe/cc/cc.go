@@ -5,6 +5,10 @@
 // and window. The package is pure: times are durations since any fixed moment, the same for all
 // calls, and never decrease.
 //
+// PBE-CC names two rates of a device's cells. C_t is what remains for the transport of the physical
+// capacity C_p, without retransmissions and overhead. C_f is the device's fair share of the cells.
+// The receiver computes both (package pbe/cell), and CellFeedback carries them in acknowledgements.
+//
 // Package lab/virtual runs controllers side by side in virtual time. Controllers cannot distinguish
 // that from real sockets.
 package cc
@@ -45,15 +49,16 @@ type Ack struct {
 	InFlight unit.Bytes
 	// Delivered counts all bytes acknowledged since the beginning.
 	Delivered unit.Bytes
-	// Radio is the receiver's feedback on its cells. The zero value means that there is none.
-	Radio Radio
+	// Cells is the receiver's feedback on its cells. The zero value means that there is none.
+	Cells CellFeedback
 }
 
-// Radio is PBE-CC's feedback in an acknowledgement (section 4.2.3 of the paper, which sends the
-// spacing of two packets instead of a rate).
-type Radio struct {
-	// Capacity is C_t, and Fair the transport's part of C_f. A Capacity of 0 means no feedback.
-	Capacity, Fair unit.Rate
+// CellFeedback is PBE-CC's feedback in an acknowledgement (section 4.2.3 of the paper, which sends
+// the spacing of two packets instead of a rate).
+type CellFeedback struct {
+	// TransportRate is the flow's part of C_t; 0 means no feedback. FairRate is its part of C_f,
+	// without retransmissions and overhead. The active flows of a device have equal parts.
+	TransportRate, FairRate unit.Rate
 	// Internet reports that the bottleneck is not the cell: one-way delays exceed the threshold, so
 	// packets wait somewhere before the cell.
 	Internet bool

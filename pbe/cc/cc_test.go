@@ -112,17 +112,17 @@ func (p controllerBounds) upTo(r unit.Rate) unit.Rate {
 func (p controllerBounds) flow(seed uint64, rate func(time.Duration) unit.Rate, n unit.Rate) virtual.Flow {
 	f := defaultFlow(p.make(seed))
 	if p.hasFeedback {
-		f.Feedback = feedback(func(now time.Duration) cc.Capacity {
-			return cc.Capacity{Transport: rate(now) / n, Fair: rate(now) / n}
+		f.Feedback = feedback(func(now time.Duration) cc.CellRates {
+			return cc.CellRates{Transport: rate(now) / n, Fair: rate(now) / n}
 		})
 	}
 	return f
 }
 
 // feedback returns the feedback of a receiver that knows the capacity.
-func feedback(c func(now time.Duration) cc.Capacity) func(time.Duration, *virtual.Packet) cc.Radio {
+func feedback(c func(now time.Duration) cc.CellRates) func(time.Duration, *virtual.Packet) cc.CellFeedback {
 	var r cc.Receiver
-	return func(now time.Duration, p *virtual.Packet) cc.Radio { return r.OnPacket(now, now-p.Sent, c(now)) }
+	return func(now time.Duration, p *virtual.Packet) cc.CellFeedback { return r.OnPacket(now, now-p.Sent, c(now)) }
 }
 
 // newTestLink returns a link with a buffer of twice the bandwidth-delay product.

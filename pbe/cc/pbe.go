@@ -66,7 +66,7 @@ type PBE struct {
 	bbr          *BBR
 	passive      bool // another controller decides: BBR measures and does not probe
 	state        PBEState
-	radio        Radio
+	cells        CellFeedback
 	hasFeedback  bool          // radio is valid
 	feedbackTime time.Duration // when radio arrived
 
@@ -103,7 +103,7 @@ func (p *PBE) Doubted() bool { return p.doubted }
 // PBEStatus is the state of PBE-CC's sender.
 type PBEStatus struct {
 	// Feedback is the newest feedback, zero before the first.
-	Feedback Radio
+	Feedback CellFeedback
 	// Fresh reports that feedback is used. Otherwise the sender is BBR.
 	Fresh bool
 	// Doubted reports that the reported capacity is not delivered. Feedback then only bounds BBR's
@@ -115,7 +115,7 @@ type PBEStatus struct {
 // Status returns the current status.
 func (p *PBE) Status() PBEStatus {
 	return PBEStatus{
-		Feedback: p.radio,
+		Feedback: p.cells,
 		Fresh:    p.hasFeedback,
 		Doubted:  p.hasFeedback && p.doubtRounds >= pbeDoubtRounds,
 		State:    p.state,
@@ -150,28 +150,28 @@ func (p *PBE) OnAck(a Ack) {
 	p.timeInState[p.state] += a.Now - p.lastAckTime
 	p.lastAckTime = a.Now
 	p.acked += a.Bytes
-	if a.Radio.Capacity <= 0 || p.minRTT == 0 {
+	if a.Cells.TransportRate <= 0 || p.minRTT == 0 {
 		if p.hasFeedback && a.Now > p.feedbackTime+pbeFeedbackTimeout {
 			p.fallBackToBBR()
 		}
 		return
 	}
 	first := !p.hasFeedback
-	p.radio, p.hasFeedback, p.feedbackTime = a.Radio, true, a.Now
-	p.bbr.probeRateCap = p.radio.Fair
+	p.cells, p.hasFeedback, p.feedbackTime = a.Cells, true, a.Now
+	p.bbr.probeRateCap = p.cells.FairRate
 	if first {
-		p.activated = a.Radio.Activated
+		p.activated = a.Cells.Activated
 		p.acked, p.lost = 0, 0
-		p.beginApproach(a.Now, min(p.bbr.bottleneckRate(), p.radio.Fair))
+		p.beginApproach(a.Now, min(p.bbr.bottleneckRate(), p.cells.FairRate))
 	}
 	p.checkFeedback(a)
-	internet := p.radio.Internet || p.doubtRounds >= pbeDoubtRounds
+	internet := p.cells.Internet || p.doubtRounds >= pbeDoubtRounds
 	switch p.state {
 	case Approach, Wireless:
 		switch {
 		case internet:
 			p.state, p.drainEnd = Drain, a.Now+p.minRTT
-		case p.activated != a.Radio.Activated:
+		case p.activated != a.Cells.Activated:
 			p.beginApproach(a.Now, p.targetRate(a.Now))
 		case p.state == Approach && a.Now >= p.approachStart+pbeApproachRTTs*p.minRTT:
 			p.state = Wireless
@@ -184,11 +184,11 @@ func (p *PBE) OnAck(a Ack) {
 		}
 	case Internet:
 		// Section 4.2.3: return when the queue is gone and the rate has reached the fair share.
-		if !internet && p.bbr.bottleneckRate() >= scaleRate(p.radio.Fair, pbeFairShareReached) {
+		if !internet && p.bbr.bottleneckRate() >= scaleRate(p.cells.FairRate, pbeFairShareReached) {
 			p.state = Wireless
 		}
 	}
-	p.activated = a.Radio.Activated
+	p.activated = a.Cells.Activated
 }
 
 // beginApproach starts to grow from a rate to the fair share.
@@ -204,7 +204,7 @@ func (p *PBE) checkFeedback(a Ack) {
 	}
 	late := a.RTT > p.minRTT+pbeReorderingDelay+DelayThreshold
 	lossy := float64(p.lost) > pbeMaxLoss*float64(p.acked+p.lost)
-	switch short := p.bestRate < scaleRate(p.radio.Capacity, pbeMinDeliveredShare); {
+	switch short := p.bestRate < scaleRate(p.cells.TransportRate, pbeMinDeliveredShare); {
 	case lossy, short && late && p.state != Approach && !a.AppLimited:
 		if p.doubtRounds = min(p.doubtRounds+1, 4*pbeDoubtRounds); p.doubtRounds == pbeDoubtRounds {
 			p.doubted = true
@@ -221,10 +221,10 @@ func (p *PBE) checkFeedback(a Ack) {
 // targetRate returns the pacing rate in states that know the capacity.
 func (p *PBE) targetRate(now time.Duration) unit.Rate {
 	if p.state != Approach {
-		return p.radio.Capacity
+		return p.cells.TransportRate
 	}
 	part := min(1, float64(now-p.approachStart)/float64(pbeApproachRTTs*p.minRTT))
-	return p.approachFrom + scaleRate(p.radio.Fair-p.approachFrom, part)
+	return p.approachFrom + scaleRate(p.cells.FairRate-p.approachFrom, part)
 }
 
 // Limits implements Controller.
@@ -234,7 +234,7 @@ func (p *PBE) Limits(now time.Duration) Limits {
 	}
 	// BBR may have measured at a time when the cell had more capacity. Then the queue that changed
 	// the state was in the cell.
-	most := max(p.radio.Capacity, p.radio.Fair)
+	most := max(p.cells.TransportRate, p.cells.FairRate)
 	switch p.state {
 	case Internet:
 		l := p.bbr.Limits(now)

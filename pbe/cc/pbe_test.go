@@ -15,7 +15,7 @@ import (
 type ackSequence struct {
 	*cc.PBE
 	now   time.Duration
-	radio cc.Radio
+	radio cc.CellFeedback
 	rate  unit.Rate
 	rtt   time.Duration
 	round time.Duration
@@ -25,7 +25,7 @@ func (a *ackSequence) run(length time.Duration) cc.Limits {
 	for end := a.now + length; a.now < end; {
 		a.now += ms
 		x := cc.Ack{Now: a.now, Bytes: cc.MSS, Packets: 1, RTT: a.rtt, Sent: a.now - a.rtt, Rate: a.rate,
-			InFlight: a.rate.Bytes(a.rtt), Radio: a.radio}
+			InFlight: a.rate.Bytes(a.rtt), Cells: a.radio}
 		if a.now >= a.round {
 			x.Round, a.round = true, a.now+a.rtt
 		}
@@ -53,7 +53,7 @@ const mbps = unit.Mbps
 // TestPBEStates visits all states.
 func TestPBEStates(t *testing.T) {
 	a := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: mbps,
-		radio: cc.Radio{Capacity: 30 * mbps, Fair: 20 * mbps}}
+		radio: cc.CellFeedback{TransportRate: 30 * mbps, FairRate: 20 * mbps}}
 	// To the fair share linearly in three round trips, then to all that is free.
 	expectRate(t, "after half of the approach", a.run(150*ms).Rate, 9*mbps, 12*mbps)
 	a.expectState(t, cc.Approach)
@@ -64,10 +64,10 @@ func TestPBEStates(t *testing.T) {
 	if w := unit.RateOf(l.Window, 124*ms); w < 29*mbps || w > 31*mbps {
 		t.Errorf("window %v", l.Window)
 	}
-	a.rate, a.radio.Capacity = 30*mbps, 15*mbps
+	a.rate, a.radio.TransportRate = 30*mbps, 15*mbps
 	expectRate(t, "at once, the rate of the feedback", a.run(ms).Rate, 15*mbps, 15*mbps)
 	// Another carrier: to its fair share in three round trips again.
-	a.radio = cc.Radio{Capacity: 45 * mbps, Fair: 40 * mbps, Activated: 1}
+	a.radio = cc.CellFeedback{TransportRate: 45 * mbps, FairRate: 40 * mbps, Activated: 1}
 	a.run(ms)
 	a.expectState(t, cc.Approach)
 	expectRate(t, "half way to the new share", a.run(150*ms).Rate, 36*mbps, 44*mbps)
@@ -75,7 +75,7 @@ func TestPBEStates(t *testing.T) {
 	a.expectState(t, cc.Wireless)
 	// The bottleneck is elsewhere, at 12 Mbit/s: half of what BBR has measured for
 	// a round trip, then its cycle, which asks for no more than the fair share.
-	a.radio.Internet, a.radio.Fair, a.rate = true, 14*mbps, 12*mbps
+	a.radio.Internet, a.radio.FairRate, a.rate = true, 14*mbps, 12*mbps
 	a.run(3 * sec) // of BBR's filter, in Drain and Internet
 	a.expectState(t, cc.Internet)
 	most := unit.Rate(0)
@@ -108,10 +108,10 @@ func TestPBEWithoutFeedback(t *testing.T) {
 		t.Errorf("%v and %v", a.Delivered, b.Delivered)
 	}
 	x := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: 10 * mbps,
-		radio: cc.Radio{Capacity: 90 * mbps, Fair: 90 * mbps}}
+		radio: cc.CellFeedback{TransportRate: 90 * mbps, FairRate: 90 * mbps}}
 	expectRate(t, "with feedback", x.run(sec).Rate, 90*mbps, 90*mbps)
 	radio := x.radio
-	x.radio = cc.Radio{}
+	x.radio = cc.CellFeedback{}
 	expectRate(t, "soon after the last feedback", x.run(400*ms).Rate, 90*mbps, 90*mbps)
 	expectRate(t, "without feedback", x.run(200*ms).Rate, 5*mbps, 30*mbps)
 	x.radio = radio
@@ -131,8 +131,8 @@ func TestPBEDoubts(t *testing.T) {
 		for _, lie := range []unit.Rate{1, 2, 3, 10} {
 			p := cc.NewPBE(1)
 			f := virtual.Flow{Controller: p, DelayToLink: trip / 4, DelayFromLink: trip / 4, AckDelay: trip / 2}
-			f.Feedback = func(time.Duration, *virtual.Packet) cc.Radio {
-				return cc.Radio{Capacity: lie * r, Fair: lie * r}
+			f.Feedback = func(time.Duration, *virtual.Packet) cc.CellFeedback {
+				return cc.CellFeedback{TransportRate: lie * r, FairRate: lie * r}
 			}
 			res := virtual.Run(virtual.NewWire(virtual.SteadyRate(r), r.Bytes(6*rtt)), 30*sec, 1, f)[0]
 			queue := res.Delay(5*sec, 30*sec, 0.5) - trip/2
@@ -152,8 +152,8 @@ func TestPBELossy(t *testing.T) {
 		for _, lie := range []unit.Rate{1, 2, 3, 10} {
 			p := cc.NewPBE(1)
 			f := virtual.Flow{Controller: p, DelayToLink: trip / 4, DelayFromLink: trip / 4, AckDelay: trip / 2}
-			f.Feedback = func(time.Duration, *virtual.Packet) cc.Radio {
-				return cc.Radio{Capacity: lie * r, Fair: lie * r}
+			f.Feedback = func(time.Duration, *virtual.Packet) cc.CellFeedback {
+				return cc.CellFeedback{TransportRate: lie * r, FairRate: lie * r}
 			}
 			res := virtual.Run(virtual.NewWire(virtual.SteadyRate(r), r.Bytes(10*ms)), 30*sec, 1, f)[0]
 			rate, lost, start := res.Rate(5*sec, 30*sec), res.Loss(5*sec, 30*sec), res.Loss(0, 2*sec)
@@ -174,7 +174,7 @@ func TestPBERandomLoss(t *testing.T) {
 		p := cc.NewPBE(seed)
 		f := defaultFlow(p)
 		f.Loss = 0.02
-		f.Feedback = feedback(func(time.Duration) cc.Capacity { return cc.Capacity{Transport: r, Fair: r} })
+		f.Feedback = feedback(func(time.Duration) cc.CellRates { return cc.CellRates{Transport: r, Fair: r} })
 		res := virtual.Run(virtual.NewWire(virtual.SteadyRate(r), r.Bytes(10*ms)), 20*sec, seed, f)[0]
 		if got := res.Rate(sec, 20*sec); p.Doubted() || got < r*97/100 {
 			t.Errorf("seed %d: %v of %v, doubted %v", seed, got, r, p.Doubted())
@@ -201,7 +201,7 @@ func TestPBELossByHand(t *testing.T) {
 				}
 				p.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 100 * ms, Sent: now - 100*ms, Rate: 10 * mbps,
 					Round: i == 0,
-					Radio: cc.Radio{Capacity: 11 * mbps, Fair: 11 * mbps}})
+					Cells: cc.CellFeedback{TransportRate: 11 * mbps, FairRate: 11 * mbps}})
 			}
 		}
 		for range 5 {
@@ -226,17 +226,18 @@ func TestPBELossByHand(t *testing.T) {
 // TestReceiver: the state changes after as many packets over the threshold of 27 ms as six
 // subframes hold, and back after as many under it. One packet on the other side restarts the count.
 func TestReceiver(t *testing.T) {
-	c := cc.Capacity{Transport: 24 * mbps, Fair: 20 * mbps, Activated: 3} // two packets a subframe
+	c := cc.CellRates{Transport: 24 * mbps, Fair: 20 * mbps, Activated: 3} // two packets a subframe
 	var r cc.Receiver
 	now := time.Duration(0)
-	tell := func(delay time.Duration, n int) (last cc.Radio) {
+	tell := func(delay time.Duration, n int) (last cc.CellFeedback) {
 		for range n {
 			now += ms
 			last = r.OnPacket(now, -sec+delay, c)
 		}
 		return last
 	}
-	if got, want := tell(40*ms, 1), (cc.Radio{Capacity: 24 * mbps, Fair: 20 * mbps, Activated: 3}); got != want {
+	want := cc.CellFeedback{TransportRate: 24 * mbps, FairRate: 20 * mbps, Activated: 3}
+	if got := tell(40*ms, 1); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for _, x := range []struct {

@@ -63,10 +63,12 @@ type Receiver struct {
 	internet       bool
 }
 
-// Capacity is the state of the cells that a Receiver needs.
-type Capacity struct {
+// CellRates is the state of a device's cells that a Receiver needs.
+type CellRates struct {
+	// Transport is C_t, Fair is C_f without retransmissions and overhead. Both are of the device.
 	Transport, Fair unit.Rate
-	Activated       int
+	// Activated counts how often the network has activated another carrier.
+	Activated int
 	// Full reports that the cells gave the device nearly all it could get, so the queue is in the
 	// cells. This is our addition: the paper uses delays alone and takes new neighbors or
 	// retransmitted blocks for a bottleneck elsewhere.
@@ -75,7 +77,7 @@ type Capacity struct {
 
 // OnPacket handles an arriving packet and returns the feedback for its acknowledgement. The clocks
 // of the one-way delay need not be synchronized.
-func (r *Receiver) OnPacket(now, oneWay time.Duration, c Capacity) Radio {
+func (r *Receiver) OnPacket(now, oneWay time.Duration, c CellRates) CellFeedback {
 	if !r.started {
 		r.minDelay.keepsLeast, r.started = true, true
 	}
@@ -96,5 +98,6 @@ func (r *Receiver) OnPacket(now, oneWay time.Duration, c Capacity) Radio {
 	} else if r.packetsUnder >= need {
 		r.internet = false
 	}
-	return Radio{Capacity: c.Transport, Fair: c.Fair, Internet: r.internet, Activated: uint8(c.Activated)}
+	return CellFeedback{TransportRate: c.Transport, FairRate: c.Fair, Internet: r.internet,
+		Activated: uint8(c.Activated)}
 }

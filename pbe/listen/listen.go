@@ -404,18 +404,18 @@ func (l *Listener) Flow() *Flow {
 // OnPacket returns the feedback for a packet with the one-way delay oneWay, by clocks that need not
 // agree. rtprop is the least round trip that the sender knows, 0 for none; it is limited to
 // cell.MaxWindow. The first argument is the time of the connection's clock and is ignored, since
-// the flows of a device do not share it. Without current estimates the feedback has a Capacity of
-// 0.
-func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.Radio {
+// the flows of a device do not share it. Without current estimates the feedback has a TransportRate
+// of 0.
+func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.CellFeedback {
 	l := f.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.epoch)
 	f.lastPacket, f.rtprop = now, min(rtprop, cell.MaxWindow*subframeDuration)
-	var c cc.Capacity
+	var c cc.CellRates
 	if l.checkCurrent(now) == nil {
 		e := l.newestEstimate()
-		c = cc.Capacity{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}
+		c = cc.CellRates{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}
 	}
 	return f.receiver.OnPacket(now, oneWay, c)
 }

@@ -115,7 +115,7 @@ func TestChain(t *testing.T) {
 		ack := func() {
 			now := time.Since(begin) + time.Second
 			p.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 40 * ms, Sent: now - 40*ms, Rate: 5 * unit.Mbps,
-				InFlight: 30 * unit.KB, Radio: f.OnPacket(now, 0, 40*ms)})
+				InFlight: 30 * unit.KB, Cells: f.OnPacket(now, 0, 40*ms)})
 		}
 		conn := <-src.opened
 		st := newTestDecoder(t, conn)
@@ -123,8 +123,8 @@ func TestChain(t *testing.T) {
 		got := p.Status()
 		// C_p without the overhead of 6.8 %; without retransmissions p goes to 0.
 		if want := 30 * unit.Mbps * 932 / 1000; !got.Fresh || got.State != cc.Wireless ||
-			got.Feedback.Capacity < want*98/100 || got.Feedback.Capacity > want*101/100 ||
-			got.Feedback.Fair != got.Feedback.Capacity {
+			got.Feedback.TransportRate < want*98/100 || got.Feedback.TransportRate > want*101/100 ||
+			got.Feedback.FairRate != got.Feedback.TransportRate {
 			t.Errorf("after a second: %+v, want %v", got, want)
 		}
 		silent := func(length time.Duration) cc.PBEStatus {
@@ -202,7 +202,7 @@ func TestSelf(t *testing.T) {
 		conn := <-src.opened
 		defer conn.Close()
 		st := newTestDecoder(t, conn)
-		announce := func(self cell.RNTI) cc.Radio {
+		announce := func(self cell.RNTI) cc.CellFeedback {
 			if err := st.w.WriteSelf(self); err != nil {
 				t.Fatal(err)
 			}
@@ -210,15 +210,15 @@ func TestSelf(t *testing.T) {
 			return f.OnPacket(0, 0, 40*ms)
 		}
 		writeSubframes(t, st, me, 100*ms, nil)
-		if r := f.OnPacket(0, 0, 40*ms); r.Capacity != 0 || l.State().Silent == nil {
+		if r := f.OnPacket(0, 0, 40*ms); r.TransportRate != 0 || l.State().Silent == nil {
 			t.Errorf("the radio is not named: %+v", r)
 		}
 		asMe, asOther := announce(me), announce(77)
-		if s := l.State(); s.Self != 77 || asMe.Capacity < 25*unit.Mbps || asOther.Capacity == 0 ||
-			asOther.Capacity > asMe.Capacity*2/3 {
+		if s := l.State(); s.Self != 77 || asMe.TransportRate < 25*unit.Mbps || asOther.TransportRate == 0 ||
+			asOther.TransportRate > asMe.TransportRate*2/3 {
 			t.Errorf("%+v and %+v, %+v", asMe, asOther, s)
 		}
-		if r := announce(0); r.Capacity != 0 {
+		if r := announce(0); r.TransportRate != 0 {
 			t.Errorf("not connected: %+v", r)
 		}
 	})
@@ -233,13 +233,13 @@ func TestFlows(t *testing.T) {
 		st := newTestDecoder(t, conn)
 		writeSubframes(t, st, me, 100*ms, nil)
 		a, b := l.Flow(), l.Flow()
-		one := a.OnPacket(0, 0, 40*ms).Capacity
-		two := b.OnPacket(0, 0, 40*ms).Capacity
+		one := a.OnPacket(0, 0, 40*ms).TransportRate
+		two := b.OnPacket(0, 0, 40*ms).TransportRate
 		if one == 0 || two != one/2 || l.State().Flows != 2 {
 			t.Errorf("alone %v, of two %v, %d flows", one, two, l.State().Flows)
 		}
 		b.Close()
-		if again := a.OnPacket(0, 0, 40*ms).Capacity; again != one {
+		if again := a.OnPacket(0, 0, 40*ms).TransportRate; again != one {
 			t.Errorf("alone again %v", again)
 		}
 		a.Close()
@@ -261,10 +261,10 @@ func TestFull(t *testing.T) {
 			defer conn.Close()
 			st := newTestDecoder(t, conn)
 			st.prb = prb
-			var got cc.Radio
+			var got cc.CellFeedback
 			oneWay := time.Duration(0)
 			writeSubframes(t, st, me, time.Second, func() { got, oneWay = f.OnPacket(0, oneWay, 40*ms), 50*ms })
-			if got.Capacity == 0 || got.Internet != want {
+			if got.TransportRate == 0 || got.Internet != want {
 				t.Errorf("%d of 50 blocks: %+v", prb, got)
 			}
 		})
@@ -530,10 +530,10 @@ func TestLongRoundTrip(t *testing.T) {
 		conn := <-src.opened
 		defer conn.Close()
 		writeSubframes(t, newTestDecoder(t, conn), me, time.Second, func() { f.OnPacket(0, 0, 10*time.Second) })
-		if time.Sleep(900 * ms); f.OnPacket(0, 0, 10*time.Second).Capacity == 0 {
+		if time.Sleep(900 * ms); f.OnPacket(0, 0, 10*time.Second).TransportRate == 0 {
 			t.Error("0.9 s are less than a round trip of a second")
 		}
-		if time.Sleep(200 * ms); f.OnPacket(0, 0, 10*time.Second).Capacity != 0 {
+		if time.Sleep(200 * ms); f.OnPacket(0, 0, 10*time.Second).TransportRate != 0 {
 			t.Error("1.1 s count as now")
 		}
 	})

@@ -321,9 +321,9 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 		Retransmitted: e.sender.retransmittedSegments,
 	}
 	if p, ok := e.controller.(interface{ Status() cc.PBEStatus }); ok {
-		if st := p.Status(); st.Feedback.Capacity > 0 {
+		if st := p.Status(); st.Feedback.TransportRate > 0 {
 			h.Cells = estimate.Cells{
-				State: st.State.String(), Capacity: st.Feedback.Capacity, Fair: st.Feedback.Fair,
+				State: st.State.String(), Capacity: st.Feedback.TransportRate, Fair: st.Feedback.FairRate,
 				Followed: st.Fresh, Doubted: st.Doubted,
 			}
 		}
@@ -332,7 +332,7 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 }
 
 // Radio returns the newest feedback from the peer.
-func (c *Conn) Radio() cc.Radio {
+func (c *Conn) Radio() cc.CellFeedback {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.engine.radio.incoming

@@ -495,7 +495,7 @@ func TestCork(t *testing.T) {
 
 // TestRadio: the receiver's feedback reaches the sender.
 func TestRadio(t *testing.T) {
-	want := cc.Radio{Capacity: 50 * unit.Mbps, Fair: 10 * unit.Mbps, Internet: true, Activated: 2}
+	want := cc.CellFeedback{TransportRate: 50 * unit.Mbps, FairRate: 10 * unit.Mbps, Internet: true, Activated: 2}
 	ep := listenLocal(t, Options{Feedback: func() Feedback { return &fixedFeedback{radio: want} }})
 	c := dialLocal(t, ep.Addr(), Options{})
 	waittest.Until(t, "the feedback arrives", func() bool {
@@ -506,25 +506,25 @@ func TestRadio(t *testing.T) {
 
 // fixedFeedback is a Feedback with constant reports.
 type fixedFeedback struct {
-	radio  cc.Radio
+	radio  cc.CellFeedback
 	closed atomic.Bool
 }
 
-func (s *fixedFeedback) OnPacket(now, oneWay, rtprop time.Duration) cc.Radio { return s.radio }
-func (s *fixedFeedback) Close()                                              { s.closed.Store(true) }
+func (s *fixedFeedback) OnPacket(now, oneWay, rtprop time.Duration) cc.CellFeedback { return s.radio }
+func (s *fixedFeedback) Close()                                                     { s.closed.Store(true) }
 
 // TestFeedbackMoves: after a migration the feedback of the new endpoint is used. At the end it is
 // closed.
 func TestFeedbackMoves(t *testing.T) {
-	here, there := &fixedFeedback{radio: cc.Radio{Capacity: 10 * unit.Mbps}},
-		&fixedFeedback{radio: cc.Radio{Capacity: 20 * unit.Mbps}}
+	here, there := &fixedFeedback{radio: cc.CellFeedback{TransportRate: 10 * unit.Mbps}},
+		&fixedFeedback{radio: cc.CellFeedback{TransportRate: 20 * unit.Mbps}}
 	ep := listenLocal(t, Options{})
 	c := dialLocal(t, ep.Addr(), Options{Feedback: func() Feedback { return here }})
 	s, err := ep.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tells := func(want cc.Radio) func() bool {
+	tells := func(want cc.CellFeedback) func() bool {
 		return func() bool { s.Write([]byte("x")); return s.Radio() == want }
 	}
 	waittest.Until(t, "the first endpoint's feedback arrives", tells(here.radio))

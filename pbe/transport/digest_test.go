@@ -385,7 +385,7 @@ func (d *digestRun) recordState(i int) {
 		uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), boolValue(e.appLimited),
 		e.receiver.readOffset, uint64(e.receiver.readableBytes()), uint64(e.sender.unsentBytes()), e.sender.buf.base,
 		e.sender.acked.Size(), uint64(e.mtu.size), boolValue(e.closing.err != nil), boolValue(e.sender.isFlushed()),
-		uint64(e.radio.incoming.Capacity),
+		uint64(e.radio.incoming.TransportRate),
 		c.packets, e.sender.retransmittedSegments, e.loss.lostCount, e.loss.spuriousCount, c.wireOut, c.wireIn, c.duplicate,
 		c.tooOld)
 }
@@ -434,10 +434,10 @@ func (c *recordedController) OnLoss(l cc.Loss) {
 }
 
 // feedback returns reports that vary with time.
-func (d *digestRun) feedback(end int) func(now, oneWay, rtprop time.Duration) cc.Radio {
-	return func(now, oneWay, rtprop time.Duration) cc.Radio {
+func (d *digestRun) feedback(end int) func(now, oneWay, rtprop time.Duration) cc.CellFeedback {
+	return func(now, oneWay, rtprop time.Duration) cc.CellFeedback {
 		d.record('F', end, uint64(now), uint64(oneWay), uint64(rtprop))
-		return cc.Radio{Capacity: unit.Rate(1+now.Milliseconds()%50) * unit.Mbps, Fair: unit.Mbps,
+		return cc.CellFeedback{TransportRate: unit.Rate(1+now.Milliseconds()%50) * unit.Mbps, FairRate: unit.Mbps,
 			Internet: oneWay > 30*time.Millisecond, Activated: uint8(now / time.Second)}
 	}
 }

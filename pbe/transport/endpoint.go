@@ -46,8 +46,9 @@ type Feedback interface {
 	// OnPacket is called for each packet that arrives and returns the feedback for the next
 	// acknowledgements. now and oneWay use the connection's clocks, of which only differences are
 	// meaningful. rtprop is the sender's minimum RTT, 0 while unknown. The feedback is repeated for
-	// 100 ms at most. OnPacket must return a Capacity of 0 when its own measurements are too old.
-	OnPacket(now, oneWay, rtprop time.Duration) cc.Radio
+	// 100 ms at most. OnPacket must return a TransportRate of 0 when its own measurements
+	// are too old.
+	OnPacket(now, oneWay, rtprop time.Duration) cc.CellFeedback
 	// Close is called last.
 	Close()
 }

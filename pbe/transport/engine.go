@@ -260,7 +260,7 @@ func (e *engine) onAck(now time.Duration, f *ackFrame) error {
 	}
 	e.sender.raiseMaxData(f.maxData)
 	r := e.loss.onAck(now, f)
-	ack := cc.Ack{Now: now, Radio: e.radio.current, RTT: r.rtt}
+	ack := cc.Ack{Now: now, Cells: e.radio.current, RTT: r.rtt}
 	var newest cc.Mark
 	for i := range r.acked {
 		p := &r.acked[i]

@@ -537,14 +537,14 @@ func TestFeedback(t *testing.T) {
 		mtu: 1472}, 6)
 	var least, most, rtprop time.Duration
 	reports := 0
-	w.engines[1].radio.report = func(now, oneWay, rt time.Duration) cc.Radio {
+	w.engines[1].radio.report = func(now, oneWay, rt time.Duration) cc.CellFeedback {
 		reports++
 		least, most, rtprop = min(least, oneWay), max(most, oneWay), rt
-		return cc.Radio{Capacity: unit.Rate(reports) * unit.Mbps, Activated: 3}
+		return cc.CellFeedback{TransportRate: unit.Rate(reports) * unit.Mbps, Activated: 3}
 	}
 	w.transfer(2<<20, 0)
 	w.runUntil(time.Second, w.engines[0].sender.isFlushed)
-	if got := w.engines[0].radio.incoming; got.Capacity != unit.Rate(reports)*unit.Mbps || got.Activated != 3 {
+	if got := w.engines[0].radio.incoming; got.TransportRate != unit.Rate(reports)*unit.Mbps || got.Activated != 3 {
 		t.Errorf("%+v after %d packets", got, reports)
 	}
 	// The queue is 50 ms; the first packet found it empty.
@@ -558,22 +558,22 @@ func TestFeedback(t *testing.T) {
 // and that of another path is not repeated.
 func TestFeedbackAge(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
-	first, second := cc.Radio{Capacity: unit.Mbps}, cc.Radio{Capacity: 2 * unit.Mbps}
+	first, second := cc.CellFeedback{TransportRate: unit.Mbps}, cc.CellFeedback{TransportRate: 2 * unit.Mbps}
 	for _, p := range []struct {
 		number uint64
-		radio  cc.Radio
+		radio  cc.CellFeedback
 	}{{5, second}, {4, first}} {
 		if err := e.handlePacket(time.Second, p.number, appendRadio(nil, p.radio)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if e.radio.incoming != second || e.radio.current.Capacity != 0 {
+	if e.radio.incoming != second || e.radio.current.TransportRate != 0 {
 		t.Errorf("after a packet that was overtaken: %+v, and of itself %+v", e.radio.incoming, e.radio.current)
 	}
-	if e.switchPath(time.Second, cc.NewCUBIC()); e.radio.incoming.Capacity != 0 {
+	if e.switchPath(time.Second, cc.NewCUBIC()); e.radio.incoming.TransportRate != 0 {
 		t.Errorf("on another path still %+v", e.radio.incoming)
 	}
-	e.radio.report = func(now, oneWay, rtprop time.Duration) cc.Radio { return first }
+	e.radio.report = func(now, oneWay, rtprop time.Duration) cc.CellFeedback { return first }
 	if err := e.handlePacket(2*time.Second, 6, append(appendStamp(nil, time.Second, 0), framePing)); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 // An ACK says that packets largest−first to largest were received. Then, downwards, gap+1 packets
 // were not received and length+1 were. oneway_us is the one-way delay of the largest by two
 // unsynchronized clocks, modulo 2^32. window_end is the stream offset up to which the peer may
-// send. A RADIO frame is PBE-CC's feedback (cc.Radio) and belongs to the ACK that follows.
+// send. A RADIO frame is PBE-CC's feedback (cc.CellFeedback) and belongs to the ACK that follows.
 const (
 	framePadding   = 0x00
 	framePing      = 0x01
@@ -76,10 +76,10 @@ func (a *ackFrame) appendTo(b []byte) []byte {
 }
 
 // appendRadio appends a RADIO frame.
-func appendRadio(b []byte, r cc.Radio) []byte {
+func appendRadio(b []byte, r cc.CellFeedback) []byte {
 	b = append(b, frameRadio)
-	b = binary.AppendUvarint(b, uint64(max(0, r.Capacity/unit.Kbps)))
-	b = binary.AppendUvarint(b, uint64(max(0, r.Fair/unit.Kbps)))
+	b = binary.AppendUvarint(b, uint64(max(0, r.TransportRate/unit.Kbps)))
+	b = binary.AppendUvarint(b, uint64(max(0, r.FairRate/unit.Kbps)))
 	flags := byte(0)
 	if r.Internet {
 		flags = 1
@@ -101,7 +101,7 @@ type frame struct {
 	sent  uint32 // µs
 	data  []byte // refers to the packet's memory
 	ack   ackFrame
-	radio cc.Radio
+	radio cc.CellFeedback
 }
 
 // elicitsAck reports whether the peer must acknowledge the packet that contains f.
@@ -207,14 +207,14 @@ func (r *frameReader) readAck(a *ackFrame) {
 }
 
 // readRadio reads the fields of a RADIO frame.
-func (r *frameReader) readRadio() cc.Radio {
+func (r *frameReader) readRadio() cc.CellFeedback {
 	const most = 1e9 // kbit/s: a terabit
-	capacity, fair := min(r.readUvarint(), most), min(r.readUvarint(), most)
+	transport, fair := min(r.readUvarint(), most), min(r.readUvarint(), most)
 	flags, activated := r.readByte(), r.readByte()
-	return cc.Radio{
-		Capacity:  unit.Rate(capacity) * unit.Kbps,
-		Fair:      unit.Rate(fair) * unit.Kbps,
-		Internet:  flags&1 != 0,
-		Activated: activated,
+	return cc.CellFeedback{
+		TransportRate: unit.Rate(transport) * unit.Kbps,
+		FairRate:      unit.Rate(fair) * unit.Kbps,
+		Internet:      flags&1 != 0,
+		Activated:     activated,
 	}
 }

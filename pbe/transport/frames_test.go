@@ -16,7 +16,7 @@ import (
 func someFrames() (list []frame, b [][]byte) {
 	ack := ackFrame{delay: 3 * time.Millisecond, oneWayDelay: 1 << 31, maxData: 1 << 40, count: 3}
 	copy(ack.ranges[:], []ackRange{{90, 1 << 35}, {70, 88}, {0, 3}})
-	radio := cc.Radio{Capacity: 77 * unit.Mbps, Fair: 3 * unit.Kbps, Internet: true, Activated: 200}
+	radio := cc.CellFeedback{TransportRate: 77 * unit.Mbps, FairRate: 3 * unit.Kbps, Internet: true, Activated: 200}
 	add := func(f frame, bytes []byte) { list, b = append(list, f), append(b, bytes) }
 	add(frame{kind: framePadding}, []byte{framePadding})
 	add(frame{kind: framePing}, []byte{framePing})

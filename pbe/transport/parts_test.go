@@ -120,8 +120,8 @@ func TestLiveness(t *testing.T) {
 // repeated until it expires, and forgotten on another path.
 func TestRadioFeedback(t *testing.T) {
 	var delays []time.Duration
-	said := cc.Radio{Capacity: 3 * unit.Mbps}
-	report := func(now, oneWay, minRTT time.Duration) cc.Radio {
+	said := cc.CellFeedback{TransportRate: 3 * unit.Mbps}
+	report := func(now, oneWay, minRTT time.Duration) cc.CellFeedback {
 		delays = append(delays, oneWay)
 		return said
 	}
@@ -138,11 +138,11 @@ func TestRadioFeedback(t *testing.T) {
 		t.Error("the report is not repeated, or when it is old")
 	}
 	f.onRadio(said)
-	if f.beginPacket(); f.incoming != said || f.current != (cc.Radio{}) {
+	if f.beginPacket(); f.incoming != said || f.current != (cc.CellFeedback{}) {
 		t.Errorf("%+v, of the packet itself %+v", f.incoming, f.current)
 	}
 	f.delayToPeer.sinceFirst(7)
-	if f.resetSending(); f.incoming != (cc.Radio{}) || f.delayToPeer.known || !f.delayFromPeer.known {
+	if f.resetSending(); f.incoming != (cc.CellFeedback{}) || f.delayToPeer.known || !f.delayFromPeer.known {
 		t.Error("the path to the peer is remembered, or that from it forgotten")
 	}
 	if f.resetReceiving(nil); len(f.appendReport(time.Second, nil)) > 0 || f.delayFromPeer.known {

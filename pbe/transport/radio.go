@@ -19,14 +19,14 @@ const reportLifetime = 100 * time.Millisecond
 type radioFeedback struct {
 	// report returns the feedback for a packet that arrived with that one-way delay. minRTT is the
 	// sender's minimum RTT. Nil sends no feedback.
-	report        func(now, oneWay, minRTT time.Duration) cc.Radio
-	outgoing      cc.Radio
+	report        func(now, oneWay, minRTT time.Duration) cc.CellFeedback
+	outgoing      cc.CellFeedback
 	reportTime    time.Duration // when outgoing was made; 0: there is no report
 	delayFromPeer relativeDelay
 	peerMinRTT    time.Duration // minimum RTT measured by the peer
 
-	incoming    cc.Radio // newest report of the peer
-	current     cc.Radio // report in the packet being handled, if that is the newest packet
+	incoming    cc.CellFeedback // newest report of the peer
+	current     cc.CellFeedback // report in the packet being handled, if that is the newest packet
 	delayToPeer relativeDelay
 }
 
@@ -45,10 +45,10 @@ func (r *relativeDelay) sinceFirst(oneWay uint32) time.Duration {
 }
 
 // beginPacket clears the report of the previous packet.
-func (f *radioFeedback) beginPacket() { f.current = cc.Radio{} }
+func (f *radioFeedback) beginPacket() { f.current = cc.CellFeedback{} }
 
 // onRadio handles a RADIO frame in the newest packet.
-func (f *radioFeedback) onRadio(r cc.Radio) { f.incoming, f.current = r, r }
+func (f *radioFeedback) onRadio(r cc.CellFeedback) { f.incoming, f.current = r, r }
 
 // onArrival handles the one-way delay of a packet that has arrived. minRTT is its sender's minimum
 // RTT.
@@ -70,11 +70,11 @@ func (f *radioFeedback) appendReport(now time.Duration, b []byte) []byte {
 
 // resetSending forgets the path on which packets are sent.
 func (f *radioFeedback) resetSending() {
-	f.incoming, f.current, f.delayToPeer = cc.Radio{}, cc.Radio{}, relativeDelay{}
+	f.incoming, f.current, f.delayToPeer = cc.CellFeedback{}, cc.CellFeedback{}, relativeDelay{}
 }
 
 // resetReceiving forgets the path on which packets arrive and sets the source of new reports.
-func (f *radioFeedback) resetReceiving(report func(now, oneWay, minRTT time.Duration) cc.Radio) {
+func (f *radioFeedback) resetReceiving(report func(now, oneWay, minRTT time.Duration) cc.CellFeedback) {
 	f.report, f.reportTime, f.delayFromPeer = report, 0, relativeDelay{}
 }
 
@@ -86,7 +86,8 @@ type feedbackSource struct {
 
 // switchTo closes the source and, if enabled, opens the one that listen creates; nil opens none. It
 // returns the function that makes reports, or nil.
-func (r *feedbackSource) switchTo(listen func() Feedback) (report func(now, oneWay, minRTT time.Duration) cc.Radio) {
+func (r *feedbackSource) switchTo(listen func() Feedback) (
+	report func(now, oneWay, minRTT time.Duration) cc.CellFeedback) {
 	if r.feedback != nil {
 		r.feedback.Close()
 		r.feedback = nil

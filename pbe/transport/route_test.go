@@ -120,7 +120,8 @@ func TestWaiters(t *testing.T) {
 
 // TestReporter: one listener is open at a time, and none while the reporter is disabled.
 func TestReporter(t *testing.T) {
-	first, second := &fixedFeedback{radio: cc.Radio{Capacity: 1}}, &fixedFeedback{radio: cc.Radio{Capacity: 2}}
+	first := &fixedFeedback{radio: cc.CellFeedback{TransportRate: 1}}
+	second := &fixedFeedback{radio: cc.CellFeedback{TransportRate: 2}}
 	var r feedbackSource
 	listen := func(s *fixedFeedback) func() Feedback { return func() Feedback { return s } }
 	if r.switchTo(listen(first)) != nil {
