@@ -229,7 +229,7 @@ func (f *randomFlags) runTraced(n *network.Network, w *network.Workload, name st
 	if f.trace == "" {
 		return r, nil
 	}
-	options.Luck = r.Luck
+	options.DrawSeed = r.DrawSeed
 	if err := os.MkdirAll(f.trace, 0o755); err != nil {
 		return r, err
 	}
@@ -271,7 +271,7 @@ func (r randomReport) print(out io.Writer) error {
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s %s\t%.2f s\t%d\t%v %v\n", s.Scheme,
 			formatQuantiles(s.SlowStart), formatQuantiles(s.Pooled), formatQuantiles(s.Single), formatPercent(s.Worse),
-			formatPercent(s.Luck), formatPercent(s.SurelyWorse), formatPercent(s.MuchWorse), s.Worst,
+			formatPercent(s.WorseByChance), formatPercent(s.SurelyWorse), formatPercent(s.MuchWorse), s.Worst,
 			formatPercent(s.CopiedMean), formatPercent(s.Copied95), s.Gap95, s.Failed, s.WorstSeeds, s.WorstRatioSeeds)
 	}
 	if err := t.Flush(); err != nil {
@@ -317,7 +317,7 @@ func printOutcome(out io.Writer, o *network.Outcome) error {
 	if o.Pooled > 0 {
 		fmt.Fprintf(t, "pooled TCP\t%.4f\n", o.Pooled.Seconds())
 	}
-	for _, r := range slices.Concat(o.Singles, []network.Result{o.Again}, o.Schemes) {
+	for _, r := range slices.Concat(o.Singles, []network.Result{o.BestPathRerun}, o.Schemes) {
 		if r.Err != "" {
 			fmt.Fprintf(t, "%s\t%s\n", r.Scheme, r.Err)
 			continue

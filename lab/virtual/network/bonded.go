@@ -23,7 +23,7 @@ const (
 	server  = 1
 )
 
-// bonded is a bond in virtual time: both ends, as package endpoint drives them.
+// bonded is a bond in virtual time: both ends, as node/endpoint drives them.
 type bonded struct {
 	sim  *sim
 	ends [2]*end
@@ -73,7 +73,7 @@ type segmentBuffer struct {
 	read   int // whole frames that the other end has got
 }
 
-// probeAge is the greatest age of a sample at a decision, as in package endpoint.
+// probeAge is the greatest age of a sample at a decision, as in node/endpoint.
 const probeAge = time.Millisecond
 
 // newBonded returns a bond without subflows. events, if not nil, gets the trace.

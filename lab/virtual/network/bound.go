@@ -91,7 +91,8 @@ func (n *Network) leastRTT() time.Duration {
 	return least
 }
 
-// findEarliest returns the first time at which reached is true, to a thousandth of it.
+// findEarliest returns the first time at which reached is true. It may return up to
+// a two-thousandth of it more, at least 10 µs.
 func findEarliest(reached func(time.Duration) bool, from time.Duration) time.Duration {
 	step := time.Millisecond
 	for !reached(from + step) {

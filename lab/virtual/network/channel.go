@@ -24,7 +24,7 @@ type piece struct {
 
 // channel is one direction of a hop of a subflow: pieces over TCP.
 type channel struct {
-	from, to *endpoint
+	from, to *tcpEnd
 	pieces   []piece
 	head     int
 	written  uint64
@@ -36,7 +36,7 @@ type channel struct {
 	busy   bool // passArrived is running
 }
 
-func newChannel(from, to *endpoint) *channel {
+func newChannel(from, to *tcpEnd) *channel {
 	c := &channel{from: from, to: to}
 	to.onData = c.passArrived
 	return c

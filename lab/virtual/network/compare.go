@@ -23,9 +23,10 @@ type Outcome struct {
 	// Pooled is when all paths together have carried the object if each carries as much as a bond of
 	// that path alone: a bound for schedulers, given what TCP makes of the paths. 0: not known.
 	Pooled time.Duration `json:"pooled"`
-	// Again is plain TCP over the best path with other luck.
-	Again Result `json:"again"`
-	best  int    // path of the best single run
+	// BestPathRerun is plain TCP over the best path, run again with other random losses and jitter.
+	// Its difference to the first run is chance.
+	BestPathRerun Result `json:"again"`
+	best          int    // path of the best single run
 	// Singles are plain TCP over each path, Schemes the bond with each scheduler.
 	Singles []Result `json:"singles"`
 	Schemes []Result `json:"schemes"`
@@ -33,7 +34,7 @@ type Outcome struct {
 
 // CompareSchemes runs a workload over its network: over each path alone, and bonded with each
 // scheduler. A network with random loss or jitter is run draws times: the run of the median time
-// counts, so that no scheme is judged by its luck.
+// counts, so that no scheme is judged by one lucky run.
 func CompareSchemes(n *Network, w *Workload, schedulers []string, o Options) *Outcome {
 	out := &Outcome{Seed: n.Seed, Network: n, Workload: w, Bound: Bounds(n, w)}
 	o.Limit = 0
@@ -52,9 +53,9 @@ func CompareSchemes(n *Network, w *Workload, schedulers []string, o Options) *Ou
 		o.Limit = o.Limit/giveUpFactor*bondGiveUpFactor + time.Minute
 	}
 	if best != never {
-		o.Luck += draws
-		out.Again = medianRun(n, o, func(o Options) Result { return RunSingle(n, out.best, w, o) })
-		o.Luck -= draws
+		o.DrawSeed += draws
+		out.BestPathRerun = medianRun(n, o, func(o Options) Result { return RunSingle(n, out.best, w, o) })
+		o.DrawSeed -= draws
 	}
 	out.BestBound = out.bestBound()
 	for _, s := range schedulers {
@@ -82,7 +83,7 @@ func medianRun(n *Network, o Options, run func(o Options) Result) Result {
 	var all []Result
 	for range draws {
 		all = append(all, run(o))
-		o.Luck++
+		o.DrawSeed++
 	}
 	slices.SortStableFunc(all, func(a, b Result) int {
 		if (a.Err == "") != (b.Err == "") {
@@ -95,13 +96,13 @@ func medianRun(n *Network, o Options, run func(o Options) Result) Result {
 	return r
 }
 
-// isSurelyWorse reports whether a scheme is slower than the best single path whatever their luck: all
-// draws but its fastest take over 3 % longer than all draws of that path but the slowest.
+// isSurelyWorse reports whether a scheme is slower than the best single path in nearly all draws: all
+// its runs but the fastest take over 3 % longer than all runs of that path but the slowest.
 func (o *Outcome) isSurelyWorse(r *Result) bool {
 	best := &o.Singles[o.best]
 	fast, slow := r.Time, best.Time
 	if best.slow > 0 && best.Err == "" {
-		slow = max(best.slow, o.Again.slow)
+		slow = max(best.slow, o.BestPathRerun.slow)
 	}
 	if r.fast > 0 {
 		fast = r.fast
@@ -166,7 +167,7 @@ type arrivedBytes struct {
 // giveUpFactor is how many times as long as another path one may take before it is given up.
 const giveUpFactor = 3
 
-// bondGiveUpFactor is the same for a bond, beside the best path; it also gets a minute more.
+// bondGiveUpFactor is the same for a bond, relative to the best path; it also gets a minute more.
 const bondGiveUpFactor = 10
 
 // BestSingle returns the least time over one path, never if none has finished.
@@ -265,10 +266,11 @@ type Summary struct {
 	Worse     float64 `json:"worse"`
 	MuchWorse float64 `json:"much_worse"`
 	Worst     float64 `json:"worst"`
-	// SurelyWorse is the share of outcomes that are behind whatever the luck of both; Luck is the
-	// share in which the best single path, run again, is as far behind itself as Worse counts.
+	// SurelyWorse is the share of outcomes that are slower in nearly all draws (isSurelyWorse).
 	SurelyWorse float64 `json:"surely_worse"`
-	Luck        float64 `json:"luck"`
+	// WorseByChance is the share of outcomes in which BestPathRerun is as much slower than the first
+	// run of the same path as Worse requires: so much of Worse is chance.
+	WorseByChance float64 `json:"luck"`
 	// Pooled is Outcome.Pooled / time.
 	Pooled Quantiles `json:"pooled"`
 	// Mean and 95th percentile of the share of bytes that were given to a second subflow.
@@ -276,8 +278,8 @@ type Summary struct {
 	Copied95   float64 `json:"copied_95"`
 	// Gap95 is the 95th percentile of the longest gap at the app, in seconds.
 	Gap95 float64 `json:"gap_95"`
-	// WorstSeeds are those of the least SlowStart, WorstRatioSeeds those that take longest beside
-	// the best single path. The worst comes first.
+	// WorstSeeds are those of the least SlowStart, WorstRatioSeeds those that take longest
+	// relative to the best single path. The worst comes first.
 	WorstSeeds      []uint64 `json:"worst_seeds"`
 	WorstRatioSeeds []uint64 `json:"worst_ratio_seeds"`
 }
@@ -337,7 +339,7 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 			s.Worse += share(isSlower(r.Time, best, 1.03))
 			s.MuchWorse += share(isSlower(r.Time, best, 1.10))
 			s.SurelyWorse += share(o.isSurelyWorse(r))
-			s.Luck += share(isSlower(o.Again.Time, best, 1.03))
+			s.WorseByChance += share(isSlower(o.BestPathRerun.Time, best, 1.03))
 			s.Worst = max(s.Worst, ratio)
 			if o.BestBound > 0 {
 				single = append(single, float64(o.BestBound)/float64(best))
@@ -355,7 +357,7 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 		copied = append(copied, float64(r.Copied)/float64(r.Total))
 		gaps = append(gaps, r.Gap.Seconds())
 	}
-	for _, sum := range []*float64{&s.Worse, &s.MuchWorse, &s.SurelyWorse, &s.Luck} {
+	for _, sum := range []*float64{&s.Worse, &s.MuchWorse, &s.SurelyWorse, &s.WorseByChance} {
 		*sum /= float64(max(s.Count, 1))
 	}
 	s.Pooled = quantilesOf(pooled)

@@ -304,7 +304,7 @@ func (n *Network) addDrive(d dice, drives []Drive) {
 	for i := range min(2, len(n.Paths)) {
 		hops := n.Paths[i].Hops
 		h := &hops[len(hops)-1]
-		list := turnedSteps(r.Rates[i], at)
+		list := rotateSteps(r.Rates[i], at)
 		h.Up.Rates, h.Down.Rates = list, list
 		h.Up.Queue, h.Down.Queue = max(h.Up.Queue, driveQueue), max(h.Down.Queue, driveQueue)
 	}
@@ -313,9 +313,10 @@ func (n *Network) addDrive(d dice, drives []Drive) {
 // driveQueue is the least queue of a link with recorded rates.
 const driveQueue = 96 * unit.KB
 
-// turnedSteps returns the rates from a share of their number on, repeated until changesUntil. The
-// last rate is at least lowRate.
-func turnedSteps(rates []RateStep, share float64) (list []RateStep) {
+// rotateSteps returns recorded rates that begin with a later one: that at the given share (0 to 1) of
+// their number. After the last one they begin again, until changesUntil. The very last rate, which
+// lasts for ever, is at least lowRate.
+func rotateSteps(rates []RateStep, share float64) (list []RateStep) {
 	begin := int(share * float64(len(rates)))
 	at := time.Duration(0)
 	for i := begin; at < changesUntil; i++ {

@@ -47,7 +47,7 @@ type span struct{ from, to uint64 }
 type packet struct {
 	route []*line
 	hop   int
-	to    *endpoint
+	to    *tcpEnd
 	size  unit.Bytes
 
 	seq    uint64

@@ -5,11 +5,11 @@ package network
 // RunSingle runs a workload over plain TCP along one path, end to end: through a helper it is
 // routed. Each stream has a connection.
 func RunSingle(n *Network, path int, w *Workload, o Options) Result {
-	s := newSim(n.Seed, o.Luck)
+	s := newSim(n.Seed, o.DrawSeed)
 	up, down := linesOf(s, &n.Paths[path])
 	c := &plain{sim: s, up: up, down: down, workload: w, control: o.plainControl(), seed: n.Seed}
 	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit,
-		result: Result{Scheme: "single:" + n.Paths[path].Name, Luck: o.Luck}}
+		result: Result{Scheme: "single:" + n.Paths[path].Name, DrawSeed: o.DrawSeed}}
 	return d.run(func() error { return nil })
 }
 
@@ -33,7 +33,7 @@ type plain struct {
 
 // plainConn is a connection of plain.
 type plainConn struct {
-	client, server *endpoint
+	client, server *tcpEnd
 	requested      uint64   // end of the last request, as a position of the client's bytes
 	wanted         uint64   // end of its answer, as a position of the server's
 	answers        []answer // that the server owes, oldest first
@@ -52,7 +52,7 @@ func (c *plain) exchange(i int, up, down uint64, progress, done func()) {
 		c.conns[i].sendRequest(c.workload, up, down, progress, done)
 		return
 	}
-	a, b := connectEndpoints(c.sim, c.up, c.down, c.control, c.seed+uint64(2*i))
+	a, b := connectTCPEnds(c.sim, c.up, c.down, c.control, c.seed+uint64(2*i))
 	p := &plainConn{client: a, server: b}
 	c.conns = append(c.conns, p)
 	a.onData, b.onData = p.readAnswer, p.readRequest
@@ -60,7 +60,7 @@ func (c *plain) exchange(i int, up, down uint64, progress, done func()) {
 }
 
 // doHandshake does the handshake and calls done.
-func (e *endpoint) doHandshake(done func()) {
+func (e *tcpEnd) doHandshake(done func()) {
 	wait := firstTimeout
 	var retry *timer
 	retry = newTimer(e.sim, func() {

@@ -15,8 +15,8 @@ import (
 type Options struct {
 	// Control names the congestion control of all TCP connections: cubic, bbr, or ChosenByHop.
 	Control string
-	// Luck draws other losses and jitter on the same network.
-	Luck uint64
+	// DrawSeed is the seed of random losses and jitter. Another one draws others on the same network.
+	DrawSeed uint64
 	// Eta is the reinjection threshold; 0 is the default.
 	Eta float64
 	// Limit ends a run that takes longer; 0: an hour.
@@ -42,9 +42,10 @@ type Result struct {
 	Total  unit.Bytes    `json:"total"` // payload of all objects
 	Ended  time.Duration `json:"ended"` // the end of the last object, since the first began
 	Events int           `json:"events"`
-	// Luck is that of the run. Of all draws but one at each end, fast is the fastest and slow the
-	// slowest; 0 without draws.
-	Luck       uint64 `json:"luck,omitempty"`
+	// DrawSeed is Options.DrawSeed of the run.
+	DrawSeed uint64 `json:"luck,omitempty"`
+	// fast and slow are the second fastest and the second slowest of several runs with other seeds,
+	// of which this is the median; 0 without random losses and jitter.
 	fast, slow time.Duration
 	Err        string `json:"error,omitempty"`
 }
@@ -59,7 +60,7 @@ const (
 
 // RunBond runs a workload over a bond with that scheduler.
 func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
-	s := newSim(n.Seed, o.Luck)
+	s := newSim(n.Seed, o.DrawSeed)
 	b, err := newBonded(s, scheduler, o.Eta, o.Trace)
 	if err != nil {
 		return Result{Scheme: scheduler, Err: err.Error()}
@@ -77,7 +78,7 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 			}
 		}
 	}
-	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit, result: Result{Scheme: scheduler, Luck: o.Luck}}
+	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit, result: Result{Scheme: scheduler, DrawSeed: o.DrawSeed}}
 	if o.arrived != nil {
 		reader := primary
 		if w.Direction == Upload {
@@ -110,12 +111,12 @@ func (b *bonded) addPath(id wire.SubflowID, p *Path, control string, seed uint64
 	up, down := linesOf(b.sim, p)
 	j := &join{net: b, id: id}
 	if len(p.Hops) == 1 {
-		x, y := connectEndpoints(b.sim, up, down, control, seed)
+		x, y := connectTCPEnds(b.sim, up, down, control, seed)
 		u, d := newChannel(x, y), newChannel(y, x)
 		j.out, j.in = [2]*channel{u, d}, [2]*channel{d, u}
 	} else {
-		x, h := connectEndpoints(b.sim, up[:1], down[1:], control, seed)
-		g, y := connectEndpoints(b.sim, up[1:], down[:1], control, seed+2)
+		x, h := connectTCPEnds(b.sim, up[:1], down[1:], control, seed)
+		g, y := connectTCPEnds(b.sim, up[1:], down[:1], control, seed+2)
 		pipeUp, pipeDown := newChannel(x, h), newChannel(h, x)
 		hsUp, hsDown := newChannel(g, y), newChannel(y, g)
 		newHelper(b.sim, pipeUp, pipeDown, hsDown, hsUp)

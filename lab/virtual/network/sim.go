@@ -29,8 +29,9 @@ type task struct {
 	p  *packet
 }
 
-func newSim(seed, luck uint64) *sim {
-	return &sim{random: rand.New(rand.NewPCG(seed, 21+luck))}
+// newSim returns a sim whose random losses and jitter depend on the network's seed and on drawSeed.
+func newSim(seed, drawSeed uint64) *sim {
+	return &sim{random: rand.New(rand.NewPCG(seed, 21+drawSeed))}
 }
 
 // schedule calls do with p at time t.

@@ -29,12 +29,12 @@ const (
 	initialWindow   = 10                     // packets, RFC 6928
 )
 
-// endpoint is one end of a TCP connection, for both directions: a model of Linux at packet level.
+// tcpEnd is one end of a TCP connection, for both directions: a model of Linux at packet level.
 // It counts bytes and does not hold them. Selective acknowledgements, RACK, tail loss probes,
 // proportional rate reduction, timeouts and their undo by time stamps follow Linux.
-type endpoint struct {
+type tcpEnd struct {
 	sim   *sim
-	peer  *endpoint
+	peer  *tcpEnd
 	route []*line
 
 	// Sender. flight holds the packets in flight, by sequence number.
@@ -110,13 +110,13 @@ const (
 	persistProbe                 // probe of a closed window
 )
 
-// connectEndpoints returns both ends of an open connection over the lines of each direction. Its
+// connectTCPEnds returns both ends of an open connection over the lines of each direction. Its
 // handshake has measured a round trip.
-func connectEndpoints(s *sim, forth, back []*line, control string, seed uint64) (a, b *endpoint) {
-	a, b = newEndpoint(s, forth, control, seed), newEndpoint(s, back, control, seed+1)
+func connectTCPEnds(s *sim, forth, back []*line, control string, seed uint64) (a, b *tcpEnd) {
+	a, b = newTCPEnd(s, forth, control, seed), newTCPEnd(s, back, control, seed+1)
 	a.peer, b.peer = b, a
 	rtt := baseRoundTrip(forth, back)
-	for _, e := range []*endpoint{a, b} {
+	for _, e := range []*tcpEnd{a, b} {
 		e.updateRTT(rtt, rtt)
 		e.allowed = firstReadBuffer
 	}
@@ -134,8 +134,8 @@ func baseRoundTrip(forth, back []*line) (d time.Duration) {
 	return d
 }
 
-func newEndpoint(s *sim, route []*line, control string, seed uint64) *endpoint {
-	e := &endpoint{sim: s, route: route, control: newWindowControl(control, seed), lowat: 16 * unit.KB}
+func newTCPEnd(s *sim, route []*line, control string, seed uint64) *tcpEnd {
+	e := &tcpEnd{sim: s, route: route, control: newWindowControl(control, seed), lowat: 16 * unit.KB}
 	e.lossTimer = newTimer(s, e.handleLossTimer)
 	e.paceTimer = newTimer(s, e.transmit)
 	e.receiver.init(s, e)
@@ -143,7 +143,7 @@ func newEndpoint(s *sim, route []*line, control string, seed uint64) *endpoint {
 }
 
 // write gives n more bytes to TCP.
-func (e *endpoint) write(n int) {
+func (e *tcpEnd) write(n int) {
 	e.checkAppLimited()
 	e.written += uint64(n)
 	e.transmit()
@@ -157,26 +157,26 @@ func (e *endpoint) write(n int) {
 }
 
 // unsent returns the bytes that were never sent.
-func (e *endpoint) unsent() unit.Bytes { return unit.Bytes(e.written - e.next) }
+func (e *tcpEnd) unsent() unit.Bytes { return unit.Bytes(e.written - e.next) }
 
 // isWritable reports whether the kernel would signal POLLOUT: half of the low-water mark is unsent
 // at most (tcp_stream_memory_free).
-func (e *endpoint) isWritable() bool { return 2*e.unsent() < e.lowat }
+func (e *tcpEnd) isWritable() bool { return 2*e.unsent() < e.lowat }
 
 // inFlight returns the packets in flight (tcp_packets_in_flight).
-func (e *endpoint) inFlight() int {
+func (e *tcpEnd) inFlight() int {
 	return len(e.flight) - e.sackedOut - e.lostOut + e.retransmittedOut
 }
 
 // checkAppLimited is tcp_rate_check_app_limited.
-func (e *endpoint) checkAppLimited() {
+func (e *tcpEnd) checkAppLimited() {
 	if e.written-e.next < mss && e.inFlight() < e.window() && e.lostOut <= e.retransmittedOut {
 		e.sampler.SetAppLimited(unit.Bytes(e.inFlight()) * cc.MSS)
 	}
 }
 
 // window returns the congestion window in packets.
-func (e *endpoint) window() int {
+func (e *tcpEnd) window() int {
 	if e.recovery.reduces {
 		return e.recovery.window
 	}
@@ -184,7 +184,7 @@ func (e *endpoint) window() int {
 }
 
 // transmit sends what windows and pacing allow: lost packets first.
-func (e *endpoint) transmit() {
+func (e *tcpEnd) transmit() {
 	now := e.sim.now
 	window := e.window()
 	for e.inFlight() < window {
@@ -216,13 +216,13 @@ func (e *endpoint) transmit() {
 }
 
 // mayAdvance reports whether there is a packet to send that the peer's window allows.
-func (e *endpoint) mayAdvance() bool {
+func (e *tcpEnd) mayAdvance() bool {
 	n := min(mss, e.written-e.next)
 	return n > 0 && e.allowed >= e.next+n
 }
 
 // nextLost returns the first lost segment that was not sent again, or nil.
-func (e *endpoint) nextLost() *segment {
+func (e *tcpEnd) nextLost() *segment {
 	if e.lostOut <= e.retransmittedOut {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (e *endpoint) nextLost() *segment {
 }
 
 // findSegment returns the index of the first segment that ends after a position.
-func (e *endpoint) findSegment(seq uint64) int {
+func (e *tcpEnd) findSegment(seq uint64) int {
 	lo, hi := 0, len(e.flight)
 	for lo < hi {
 		if m := (lo + hi) / 2; e.flight[m].end() > seq {
@@ -249,7 +249,7 @@ func (e *endpoint) findSegment(seq uint64) int {
 }
 
 // sendNew sends n bytes for the first time.
-func (e *endpoint) sendNew(n int) {
+func (e *tcpEnd) sendNew(n int) {
 	var g *segment
 	if k := len(e.spare); k > 0 {
 		g, e.spare = e.spare[k-1], e.spare[:k-1]
@@ -269,7 +269,7 @@ func (e *endpoint) sendNew(n int) {
 }
 
 // retransmit sends a lost segment once more.
-func (e *endpoint) retransmit(g *segment) {
+func (e *tcpEnd) retransmit(g *segment) {
 	if e.recovery.retransmittedAt == 0 {
 		e.recovery.retransmittedAt = e.sim.now
 	}
@@ -284,7 +284,7 @@ func (e *endpoint) retransmit(g *segment) {
 }
 
 // sendSegment sends a segment, for the first time or again.
-func (e *endpoint) sendSegment(g *segment) {
+func (e *tcpEnd) sendSegment(g *segment) {
 	now := e.sim.now
 	g.sentAt, e.lastSent = now, now
 	e.sentPackets++
@@ -296,7 +296,7 @@ func (e *endpoint) sendSegment(g *segment) {
 }
 
 // sendPacket sends a packet with the acknowledgement of what has arrived.
-func (e *endpoint) sendPacket(p *packet) {
+func (e *tcpEnd) sendPacket(p *packet) {
 	e.receiver.fillAck(p)
 	p.sentAt, p.to, p.route = e.sim.now, e.peer, e.route
 	p.size = unit.Bytes(p.length) + headers
@@ -307,7 +307,7 @@ func (e *endpoint) sendPacket(p *packet) {
 }
 
 // restartAfterIdle reduces the window after an idle time (net.ipv4.tcp_slow_start_after_idle).
-func (e *endpoint) restartAfterIdle() {
+func (e *tcpEnd) restartAfterIdle() {
 	idle := e.sim.now - e.lastSent
 	if len(e.flight) > 0 || idle <= e.timeout() || e.lastSent == 0 {
 		return
@@ -316,7 +316,7 @@ func (e *endpoint) restartAfterIdle() {
 }
 
 // timeout returns the retransmission timeout.
-func (e *endpoint) timeout() time.Duration {
+func (e *tcpEnd) timeout() time.Duration {
 	if e.srtt == 0 {
 		return firstTimeout
 	}
@@ -324,7 +324,7 @@ func (e *endpoint) timeout() time.Duration {
 }
 
 // setLossTimer sets the timer for a tail loss probe or a timeout.
-func (e *endpoint) setLossTimer() {
+func (e *tcpEnd) setLossTimer() {
 	now := e.sim.now
 	if len(e.flight) == 0 {
 		if e.written > e.next {
@@ -357,7 +357,7 @@ func (e *endpoint) setLossTimer() {
 const tick = 4 * time.Millisecond
 
 // handleLossTimer acts on what the loss timer was set for: see lossKind.
-func (e *endpoint) handleLossTimer() {
+func (e *tcpEnd) handleLossTimer() {
 	if e.lossKind == persistProbe {
 		if len(e.flight) == 0 && e.written > e.next {
 			e.backoff++
@@ -384,7 +384,7 @@ func (e *endpoint) handleLossTimer() {
 }
 
 // sendTailProbe sends new data or the last segment again (RFC 8985 section 7).
-func (e *endpoint) sendTailProbe() {
+func (e *tcpEnd) sendTailProbe() {
 	e.probeOutstanding = true
 	if e.mayAdvance() {
 		e.sendNew(int(min(mss, e.written-e.next, e.allowed-e.next)))
@@ -403,7 +403,7 @@ func (e *endpoint) sendTailProbe() {
 }
 
 // sendProbe asks the peer for an acknowledgement.
-func (e *endpoint) sendProbe() {
+func (e *tcpEnd) sendProbe() {
 	p := e.sim.newPacket()
 	p.seq, p.isProbe = e.next, true
 	e.sendPacket(p)

@@ -50,7 +50,7 @@ type acked struct {
 
 // receiveAck handles the acknowledgement in a packet: what has arrived, what is lost, and what may
 // be sent.
-func (e *endpoint) receiveAck(p *packet) {
+func (e *tcpEnd) receiveAck(p *packet) {
 	if p.ack < e.unacked {
 		return
 	}
@@ -116,7 +116,7 @@ func firstOf(a, b time.Duration) time.Duration {
 
 // markSacked marks the segments of a range as arrived. fack is highSacked before this
 // acknowledgement.
-func (e *endpoint) markSacked(r span, fack uint64, a *acked) {
+func (e *tcpEnd) markSacked(r span, fack uint64, a *acked) {
 	for i := e.findSegment(r.from); i < len(e.flight); i++ {
 		g := e.flight[i]
 		if g.end() > r.to {
@@ -137,7 +137,7 @@ func (e *endpoint) markSacked(r span, fack uint64, a *acked) {
 }
 
 // popAcked removes the segments before a position. fack is as for markSacked.
-func (e *endpoint) popAcked(to uint64, fack uint64, a *acked) {
+func (e *tcpEnd) popAcked(to uint64, fack uint64, a *acked) {
 	n := 0
 	for n < len(e.flight) && e.flight[n].end() <= to {
 		g := e.flight[n]
@@ -162,7 +162,7 @@ func (e *endpoint) popAcked(to uint64, fack uint64, a *acked) {
 }
 
 // clearLost takes a segment that has arrived from the counts of lost ones.
-func (e *endpoint) clearLost(g *segment) {
+func (e *tcpEnd) clearLost(g *segment) {
 	if g.lost {
 		e.lostOut--
 	}
@@ -174,7 +174,7 @@ func (e *endpoint) clearLost(g *segment) {
 
 // deliver counts a segment that has arrived in a, and updates the state of RACK. fack is as for
 // markSacked.
-func (e *endpoint) deliver(g *segment, fack uint64, a *acked) {
+func (e *tcpEnd) deliver(g *segment, fack uint64, a *acked) {
 	if !g.everRetransmitted && g.end() < fack {
 		e.reorderSeen = true
 	}
@@ -191,7 +191,7 @@ func (e *endpoint) deliver(g *segment, fack uint64, a *acked) {
 
 // updateRTT updates the round trip and its deviation with a sample, as tcp_rtt_estimator does, and
 // the least round trip with least.
-func (e *endpoint) updateRTT(sample, least time.Duration) {
+func (e *tcpEnd) updateRTT(sample, least time.Duration) {
 	if e.minRTT == 0 || least < e.minRTT {
 		e.minRTT = least
 	}
@@ -224,7 +224,7 @@ func (e *endpoint) updateRTT(sample, least time.Duration) {
 }
 
 // takeRateSample updates the delivery rate and passes the acknowledgement to the controller.
-func (e *endpoint) takeRateSample(a *acked) {
+func (e *tcpEnd) takeRateSample(a *acked) {
 	now := e.sim.now
 	for range a.delivered {
 		e.sampler.OnDelivered(now, cc.MSS)
@@ -240,7 +240,7 @@ func (e *endpoint) takeRateSample(a *acked) {
 
 // detectLosses marks segments as lost that were sent long enough before one that has arrived (RACK,
 // RFC 8985), and starts recovery. It returns how many it marked.
-func (e *endpoint) detectLosses() (n int) {
+func (e *tcpEnd) detectLosses() (n int) {
 	now := e.sim.now
 	window := e.reorderWindow()
 	var wait time.Duration
@@ -286,7 +286,7 @@ func (e *endpoint) detectLosses() (n int) {
 
 // reorderWindow returns how much later than its successors a packet may arrive
 // (tcp_rack_reo_wnd).
-func (e *endpoint) reorderWindow() time.Duration {
+func (e *tcpEnd) reorderWindow() time.Duration {
 	if !e.reorderSeen && (e.recovery.state != open || e.sackedOut >= reorderPackets) {
 		return 0
 	}
@@ -294,7 +294,7 @@ func (e *endpoint) reorderWindow() time.Duration {
 }
 
 // enterRecovery reacts to losses. CUBIC reacts once until what was in flight has arrived.
-func (e *endpoint) enterRecovery(l cc.Loss) {
+func (e *tcpEnd) enterRecovery(l cc.Loss) {
 	r := &e.recovery
 	if e.control.cubic == nil {
 		e.control.reduceWindow(l)
@@ -312,7 +312,7 @@ func (e *endpoint) enterRecovery(l cc.Loss) {
 }
 
 // reduceProportionally sets the window of proportional rate reduction, as tcp_cwnd_reduction does.
-func (e *endpoint) reduceProportionally(delivered int, safe bool) {
+func (e *tcpEnd) reduceProportionally(delivered int, safe bool) {
 	r := &e.recovery
 	r.delivered += delivered
 	more := 0
@@ -332,13 +332,13 @@ func (e *endpoint) reduceProportionally(delivered int, safe bool) {
 }
 
 // endRecovery ends the reaction to losses: what was in flight when it began has arrived.
-func (e *endpoint) endRecovery() {
+func (e *tcpEnd) endRecovery() {
 	e.recovery, e.probeOutstanding = recovery{}, false
 }
 
 // undoRecovery undoes the reaction to losses that did not happen: the acknowledgement is of a
 // packet that was sent before the first retransmission (tcp_try_undo_recovery, tcp_try_undo_loss).
-func (e *endpoint) undoRecovery() {
+func (e *tcpEnd) undoRecovery() {
 	e.control.undoReduction()
 	for _, g := range e.flight {
 		if g.lost && !g.retransmitted {
@@ -350,7 +350,7 @@ func (e *endpoint) undoRecovery() {
 }
 
 // enterLoss handles a timeout: everything that has not arrived is lost.
-func (e *endpoint) enterLoss() {
+func (e *tcpEnd) enterLoss() {
 	now := e.sim.now
 	l := cc.Loss{Now: now, PersistentCongestion: true}
 	e.retransmittedOut = 0
@@ -384,7 +384,7 @@ func (e *endpoint) enterLoss() {
 }
 
 // readInfo returns what TCP_INFO reports.
-func (e *endpoint) readInfo() *tcpinfo.Info {
+func (e *tcpEnd) readInfo() *tcpinfo.Info {
 	i := &tcpinfo.Info{RTT: microseconds(e.srtt), RTTVar: microseconds(e.deviation), MinRTT: microseconds(e.minRTT),
 		DeliveryRate: uint64(e.rate / 8), DeliveryRateAppLimited: e.rateLimited, CongestionWindow: uint32(e.window()),
 		SlowStartThreshold: math.MaxInt32, MSS: mss, Sacked: uint32(e.sackedOut), Unsent: uint32(e.unsent()),

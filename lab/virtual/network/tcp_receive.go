@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// receiver is the receiving half of an endpoint: reassembly and acknowledgements.
+// receiver is the receiving half of a tcpEnd: reassembly and acknowledgements.
 type receiver struct {
-	end      *endpoint
+	end      *tcpEnd
 	next     uint64 // the next byte expected: all before it have arrived
 	read     uint64 // bytes that the app has read
 	gaps     []span // what has arrived beyond next, by position
@@ -30,14 +30,14 @@ type receiver struct {
 	delayTimer *timer
 }
 
-func (r *receiver) init(s *sim, e *endpoint) {
+func (r *receiver) init(s *sim, e *tcpEnd) {
 	r.end, r.quick = e, quickAcks
 	r.delayTimer = newTimer(s, r.sendAck)
 	r.buffer, r.reported = firstReadBuffer, firstReadBuffer
 }
 
 // receive handles a packet.
-func (e *endpoint) receive(p *packet) {
+func (e *tcpEnd) receive(p *packet) {
 	e.receiver.receiveData(p)
 	e.receiveAck(p)
 	if f := e.onAnswer; f != nil {

@@ -14,20 +14,20 @@ const ms = time.Millisecond
 func steady(r unit.Rate) []RateStep { return []RateStep{{0, r}} }
 
 // transferTime returns how long n bytes take over one open connection, and its sender.
-func transferTime(t *testing.T, l Link, n int, control string) (time.Duration, *endpoint) {
+func transferTime(t *testing.T, l Link, n int, control string) (time.Duration, *tcpEnd) {
 	t.Helper()
 	return lossyTransfer(t, l, n, control, func(int) bool { return false })
 }
 
 // lossyTransfer is transferTime where the packets with data are lost whose number, from 0, loses
 // accepts.
-func lossyTransfer(t *testing.T, l Link, n int, control string, loses func(i int) bool) (time.Duration, *endpoint) {
+func lossyTransfer(t *testing.T, l Link, n int, control string, loses func(i int) bool) (time.Duration, *tcpEnd) {
 	t.Helper()
 	s := newSim(1, 0)
 	back := l
 	back.Loss = 0
 	forth := newLine(s, l)
-	a, b := connectEndpoints(s, []*line{forth}, []*line{newLine(s, back)}, control, 1)
+	a, b := connectTCPEnds(s, []*line{forth}, []*line{newLine(s, back)}, control, 1)
 	arrive, sent := forth.arrive, 0
 	forth.arrive = func(p *packet) {
 		if sent++; !loses(sent - 1) {
