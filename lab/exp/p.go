@@ -293,8 +293,8 @@ func rowP3(radio.Set) Row {
 // rowP4 returns row p4: a competitor that comes and goes.
 func rowP4(radio.Set) Row {
 	const length = 40 * time.Second
-	r := pbeRow("p4", "A competitor of 60 Mbit/s for 4 s of each 8", "section 6.3.3", fmt.Sprintf("Two devices at 22 dB in "+
-		"the default cell, %v.", length))
+	r := pbeRow("p4", "A competitor of 60 Mbit/s for 4 s of each 8", "section 6.3.3", fmt.Sprintf("Two devices at 22 dB "+
+		"in the default cell, %v.", length))
 	r.Cells = []Cell{pbeCell("competitor", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
 		return virtual.Competitor(seed, length, 4*time.Second)
 	}})}
@@ -450,8 +450,8 @@ func rowP8(radio.Set) Row {
 // rowP9 returns row p9: errors of capacity estimates.
 func rowP9(radio.Set) Row {
 	r := pbeRow("p9", "Estimates of capacity against the truth", "section 4.2", "A device of the default cell "+
-		"that competes with another one, 20 s: what its monitor reports each 20 ms from 1 s on, against the mean of the last "+
-		"50 subframes as the model knows it. C_p is the capacity, C_f the fair share.")
+		"that competes with another one, 20 s: what its monitor reports each 20 ms from 1 s on, against the mean of "+
+		"the last 50 subframes as the model knows it. C_p is the capacity, C_f the fair share.")
 	var all [4]Metric
 	for i, name := range []string{"C_p, median error", "C_p, p95 of the error", "C_f, median error",
 		"C_f, p95 of the error"} {

@@ -50,8 +50,8 @@ func writeSummary(b *strings.Builder, all []Evaluation) {
 	}
 	b.WriteString("</p>\n")
 	if slices.ContainsFunc(all, func(e Evaluation) bool { return len(e.changesFromMPTCP()) > 0 }) {
-		fmt.Fprintf(b, "<p class=\"legend\"><span><i class=\"dot\"></i>a cell: time of %s relative to %s, from −%d %% (left, "+
-			"faster) to +%[3]d %%</span></p>\n", Product, html.EscapeString(mptcp), maxShownChange)
+		fmt.Fprintf(b, "<p class=\"legend\"><span><i class=\"dot\"></i>a cell: time of %s relative to %s, from −%d %% "+
+			"(left, faster) to +%[3]d %%</span></p>\n", Product, html.EscapeString(mptcp), maxShownChange)
 	}
 	b.WriteString("<div class=\"picture\">\n")
 	for _, e := range all {
@@ -109,8 +109,8 @@ func (e Evaluation) writePictureLine(b *strings.Builder) {
 	if changes := e.changesFromMPTCP(); len(changes) > 0 {
 		b.WriteString("<b></b>")
 		for _, c := range changes {
-			fmt.Fprintf(b, "<i style=\"left:%.1f%%\" title=\"%s\"></i>", scale{-maxShownChange, maxShownChange}.percent(c.percent),
-				escapeText("%s: %+.1f %%", c.cell, c.percent))
+			fmt.Fprintf(b, "<i style=\"left:%.1f%%\" title=\"%s\"></i>",
+				scale{-maxShownChange, maxShownChange}.percent(c.percent), escapeText("%s: %+.1f %%", c.cell, c.percent))
 		}
 	}
 	b.WriteString("</span>\n")

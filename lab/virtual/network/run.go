@@ -78,7 +78,8 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 			}
 		}
 	}
-	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit, result: Result{Scheme: scheduler, DrawSeed: o.DrawSeed}}
+	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit,
+		result: Result{Scheme: scheduler, DrawSeed: o.DrawSeed}}
 	if o.arrived != nil {
 		reader := primary
 		if w.Direction == Upload {
