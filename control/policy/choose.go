@@ -12,8 +12,8 @@ import (
 
 // Subflow is a subflow as ChooseSubflows sees it. Silent and ended subflows are left out.
 type Subflow struct {
-	Local bool      // over an interface of the primary; else by a helper
-	Rate  unit.Rate // measured or expected rate
+	Direct bool      // over an interface of the primary; else by a helper
+	Rate   unit.Rate // measured or expected rate
 	// Window, if not 0, means that the rate is unknown: TCP may have that many bytes in flight, and
 	// twice as many after each RoundTrip.
 	Window    unit.Bytes
@@ -22,9 +22,9 @@ type Subflow struct {
 	// time to wake its radio.
 	Delay time.Duration
 	Radio wire.Radio
-	// Idle is the time since it last carried bytes. Within its tail the radio is awake.
-	Idle time.Duration
-	Tier wire.Tier
+	// QuietFor is the time since it last carried bytes. Within its tail the radio is awake.
+	QuietFor time.Duration
+	Tier     wire.Tier
 	// InUse reports whether the last choice allowed it for the stream.
 	InUse bool
 	// Allowed is the result.
@@ -75,7 +75,7 @@ const (
 	ReasonOnly    = "the only subflow"
 	ReasonFree    = "no subflow costs energy or money"
 	ReasonOne     = "one subflow suffices: another costs more energy than its time is worth"
-	ReasonLocal   = "several interfaces save more time than their energy is worth"
+	ReasonDirect  = "several interfaces save more time than their energy is worth"
 	ReasonHelpers = "helpers save more time than their energy is worth"
 	ReasonPaid    = "only subflows of tier backup work"
 	ReasonTier    = "subflows of tier primary suffice"
@@ -91,7 +91,7 @@ const (
 //  3. If these would complete the expected bytes over 3 % later than the best single subflow (whose
 //     radio may have to wake first), one more is allowed: the one that keeps within that bound at
 //     the least sum of time and energy price.
-//  4. More are allowed, local ones before helped ones, as long as each makes the stream complete
+//  4. More are allowed, direct ones before helped ones, as long as each makes the stream complete
 //     earlier by more than the price of its energy.
 //
 // So energy decides only between sets of subflows that take at most 3 % longer than the best single
@@ -135,8 +135,8 @@ func ChooseSubflows(subflows []Subflow, d Demand) string {
 			reason = additionReason(l)
 		}
 	}
-	for _, local := range [...]bool{true, false} {
-		eligible := func(l *Subflow) bool { return l.Local == local && usable(l) }
+	for _, direct := range [...]bool{true, false} {
+		eligible := func(l *Subflow) bool { return l.Direct == direct && usable(l) }
 		for {
 			l := addSubflow(subflows, d, eligible, bound, scoreAllowed(subflows, d))
 			if l == nil {
@@ -157,7 +157,7 @@ func usableTiers(subflows []Subflow, d Demand) (most wire.Tier, full bool) {
 		most = min(most, l.Tier)
 		switch {
 		case l.Tier != wire.TierSecondary:
-		case l.Idle < fullTime:
+		case l.QuietFor < fullTime:
 			wait = fullAgain
 		default:
 			wait = min(wait, fullTime)
@@ -171,8 +171,8 @@ func usableTiers(subflows []Subflow, d Demand) (most wire.Tier, full bool) {
 
 // additionReason returns the reason for adding a subflow.
 func additionReason(l *Subflow) string {
-	if l.Local {
-		return ReasonLocal
+	if l.Direct {
+		return ReasonDirect
 	}
 	return ReasonHelpers
 }
@@ -215,7 +215,7 @@ func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Dur
 			continue
 		}
 		e := radioEnergies[l.Radio]
-		p := timeWorth(e.wakeEnergy(l.Idle) + e.activePower(l.Rate, up).energyOver(end-l.totalDelay()))
+		p := timeWorth(e.wakeEnergy(l.QuietFor) + e.activePower(l.Rate, up).energyOver(end-l.totalDelay()))
 		if l.InUse {
 			p = time.Duration(stayFactor * float64(p))
 		}
@@ -232,7 +232,7 @@ func (l Subflow) finishAlone(n unit.Bytes) time.Duration {
 
 // totalDelay returns the delay of a byte given to the subflow now, with the time to wake its radio.
 func (l *Subflow) totalDelay() time.Duration {
-	return l.Delay + radioEnergies[l.Radio].wakeDelay(l.Idle)
+	return l.Delay + radioEnergies[l.Radio].wakeDelay(l.QuietFor)
 }
 
 // finishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate

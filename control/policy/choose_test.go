@@ -16,16 +16,16 @@ const asleep = time.Minute
 
 // Subflows of the published setups, with round trips of 50 and 75 ms.
 func newOwnSubflow(r unit.Rate, radio wire.Radio) Subflow {
-	return Subflow{Local: true, Rate: r, Delay: 25 * time.Millisecond, Radio: radio, Idle: asleep}
+	return Subflow{Direct: true, Rate: r, Delay: 25 * time.Millisecond, Radio: radio, QuietFor: asleep}
 }
 
 func helper(r unit.Rate, radio wire.Radio) Subflow {
-	return Subflow{Rate: r, Delay: 38 * time.Millisecond, Radio: radio, Idle: asleep}
+	return Subflow{Rate: r, Delay: 38 * time.Millisecond, Radio: radio, QuietFor: asleep}
 }
 
-func idle(l Subflow, d time.Duration) Subflow { l.Idle = d; return l }
+func idle(l Subflow, d time.Duration) Subflow { l.QuietFor = d; return l }
 func cold(l Subflow) Subflow                  { l.Window, l.RoundTrip = 14_480, 2*l.Delay; return l }
-func withUse(l Subflow) Subflow               { l.InUse, l.Idle = true, 0; return l }
+func withUse(l Subflow) Subflow               { l.InUse, l.QuietFor = true, 0; return l }
 func metered(l Subflow) Subflow               { l.Tier = wire.TierBackup; return l }
 func withSecondaryTier(l Subflow) Subflow     { l.Tier = wire.TierSecondary; return l }
 
@@ -55,11 +55,11 @@ func TestChoose(t *testing.T) {
 			ReasonOne},
 		{"20 KB on a poor link: LTE takes longer to wake", 20e3, []Subflow{w1, phone}, []bool{true, false}, ReasonOne},
 		{"20 KB on a poor link, helper used two seconds ago", 20e3, []Subflow{w1, idle(phone, 2*time.Second)},
-			[]bool{true, true}, ReasonLocal},
+			[]bool{true, true}, ReasonDirect},
 		{"50 KB on a poor link: LTE is quicker alone, by less than its energy is worth", 50e3, []Subflow{w1, phone},
-			[]bool{true, true}, ReasonLocal},
+			[]bool{true, true}, ReasonDirect},
 		{"40 KB on a poor link: LTE would be slower", 40e3, []Subflow{w1, phone}, []bool{true, false}, ReasonOne},
-		{"64 KB on a poor link", 64 * unit.KB, []Subflow{w1, phone}, []bool{true, true}, ReasonLocal},
+		{"64 KB on a poor link", 64 * unit.KB, []Subflow{w1, phone}, []bool{true, true}, ReasonDirect},
 		{"50 KB on a poor cable", 50e3, []Subflow{newOwnSubflow(unit.Mbps, none), phone}, []bool{true, true}, ReasonHelpers},
 		{"64 KB", 64 * unit.KB, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
 		{"2 MB", 2 * unit.MB, []Subflow{w8, phone}, []bool{true, true}, ReasonHelpers},
@@ -70,7 +70,7 @@ func TestChoose(t *testing.T) {
 			[]bool{true, false, false}, ReasonOne},
 		{"own LTE first, and it is enough", 1e6, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)},
 			[]bool{true, false, true},
-			ReasonLocal},
+			ReasonDirect},
 		{"all for much", 20 * unit.MB, []Subflow{w8, phone, newOwnSubflow(20*unit.Mbps, lte)}, []bool{true, true, true},
 			ReasonHelpers},
 		{"it was used when the free one came", 20 * unit.MB, []Subflow{w8, withUse(metered(phone))}, []bool{true, false},
@@ -86,11 +86,11 @@ func TestChoose(t *testing.T) {
 		{"nothing is known of rates", 20 * unit.MB, []Subflow{newOwnSubflow(0, wifi), helper(0, lte)}, []bool{true, false},
 			ReasonOne},
 		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Subflow{w8, helper(5*unit.Mbps, none)},
-			[]bool{true, true}, ReasonLocal},
+			[]bool{true, true}, ReasonDirect},
 		{"64 KB, nothing is known of rates", 64 * unit.KB, []Subflow{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
 		{"10 MB, nothing is known of rates: what is awake shows soon", 10 * unit.MB, []Subflow{cold(w1), cold(phone)},
 			[]bool{true, false}, ReasonOne},
-		{"10 MB, nothing is known of the phone", 10 * unit.MB, []Subflow{w1, cold(phone)}, []bool{true, true}, ReasonLocal},
+		{"10 MB, nothing is known of the phone", 10 * unit.MB, []Subflow{w1, cold(phone)}, []bool{true, true}, ReasonDirect},
 		{"20 KB, nothing is known, helper used two seconds ago", 20e3,
 			[]Subflow{cold(w1), idle(cold(phone), 2*time.Second)}, []bool{true, false}, ReasonOne},
 		{"no path", 200, nil, nil, ReasonOnly},
@@ -169,7 +169,7 @@ func TestChooseStays(t *testing.T) {
 	for range 1000 {
 		l := helper(120*unit.Kbps, wire.RadioCellular) // saves 1.5 %, takes 1.3 %
 		l.Rate += unit.Rate(rng.IntN(30_000) - 15_000) // as measurements sway
-		l.Idle, l.InUse = 0, use
+		l.QuietFor, l.InUse = 0, use
 		subflows := []Subflow{withUse(newOwnSubflow(8*unit.Mbps, wire.RadioWiFi)), l}
 		ChooseSubflows(subflows, Demand{Pending: 10 * unit.MB})
 		if subflows[1].Allowed != use {
@@ -190,9 +190,9 @@ func TestChooseStays(t *testing.T) {
 func randomSubflows(r *rand.Rand) []Subflow {
 	subflows := make([]Subflow, 1+r.IntN(6))
 	for i := range subflows {
-		subflows[i] = Subflow{Local: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20),
+		subflows[i] = Subflow{Direct: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20),
 			Delay: time.Duration(r.IntN(1e9)) >> r.IntN(10),
-			Radio: wire.Radio(r.IntN(len(radioEnergies))), Idle: time.Duration(r.Int64N(20e9)),
+			Radio: wire.Radio(r.IntN(len(radioEnergies))), QuietFor: time.Duration(r.Int64N(20e9)),
 			Tier: wire.Tier(max(r.IntN(6)-3, 0)), InUse: r.IntN(3) == 0}
 		if r.IntN(3) == 0 {
 			subflows[i] = cold(subflows[i])
@@ -234,7 +234,7 @@ func TestChooseProperties(t *testing.T) {
 				t.Fatalf("%v, alone over %d %v: %+v", took, i, alone, subflows)
 			}
 			for _, dearer := range []func(*Subflow){
-				func(l *Subflow) { l.Idle += time.Duration(r.Int64N(20e9)) },
+				func(l *Subflow) { l.QuietFor += time.Duration(r.Int64N(20e9)) },
 				func(l *Subflow) { l.Tier = min(l.Tier+1, wire.TierBackup) },
 				func(l *Subflow) { l.InUse = false },
 			} {

@@ -39,7 +39,7 @@ func (t *TrafficClass) Key() string {
 // ClassSubflow is a subflow as TrafficClass sees it.
 type ClassSubflow struct {
 	ID     wire.SubflowID
-	Local  bool
+	Direct bool     // over an interface of this device; else by a helper
 	Names  []string // names of the device that carries it and of its interface
 	Pipe   string   // interface of a helped subflow's pipe, "" while the pipe is broken
 	Tier   wire.Tier
@@ -93,5 +93,5 @@ func (t *TrafficClass) permitsSubflow(r *ClassSubflow) bool {
 	if len(t.Devices) > 0 && !slices.ContainsFunc(r.Names, func(n string) bool { return slices.Contains(t.Devices, n) }) {
 		return false
 	}
-	return r.Local || len(t.Pipes) == 0 || slices.Contains(t.Pipes, r.Pipe)
+	return r.Direct || len(t.Pipes) == 0 || slices.Contains(t.Pipes, r.Pipe)
 }

@@ -18,8 +18,8 @@ import (
 // as long as it works, and no subflow of an earlier tier does.
 func TestTrafficClass(t *testing.T) {
 	routes := []ClassSubflow{
-		{ID: 1, Local: true, Names: []string{"laptop/wlan0", "laptop", "wlan0"}, Delay: 30 * time.Millisecond},
-		{ID: 2, Local: true, Names: []string{"laptop/wwan0", "laptop", "wwan0"}, Delay: 20 * time.Millisecond},
+		{ID: 1, Direct: true, Names: []string{"laptop/wlan0", "laptop", "wlan0"}, Delay: 30 * time.Millisecond},
+		{ID: 2, Direct: true, Names: []string{"laptop/wwan0", "laptop", "wwan0"}, Delay: 20 * time.Millisecond},
 		{ID: 3, Names: []string{"phone"}, Pipe: "wlan0", Delay: 40 * time.Millisecond},
 		{ID: 4, Names: []string{"tablet"}, Pipe: "usb0", Delay: 10 * time.Millisecond, Silent: true},
 	}
@@ -50,8 +50,8 @@ func TestTrafficClass(t *testing.T) {
 		}
 	}
 	paid := []ClassSubflow{
-		{ID: 1, Local: true, Names: []string{"laptop", "wlan0"}, Delay: 60 * time.Millisecond},
-		{ID: 2, Local: true, Names: []string{"laptop", "wwan0"}, Tier: wire.TierBackup, Delay: 10 * time.Millisecond},
+		{ID: 1, Direct: true, Names: []string{"laptop", "wlan0"}, Delay: 60 * time.Millisecond},
+		{ID: 2, Direct: true, Names: []string{"laptop", "wwan0"}, Tier: wire.TierBackup, Delay: 10 * time.Millisecond},
 		{ID: 3, Names: []string{"phone"}, Tier: wire.TierSecondary, Delay: 20 * time.Millisecond},
 		{ID: 4, Names: []string{"tablet"}, Delay: 70 * time.Millisecond},
 	}

@@ -88,14 +88,14 @@ func (a *arrivedSet) eachMissing(from, to wire.DataSeq, f func(from, to wire.Dat
 	}
 }
 
-// releaseBefore removes [from, before), of which unmarked bytes were not in the set, and frees the
-// pages before it.
-func (a *arrivedSet) releaseBefore(from, before wire.DataSeq, unmarked uint64) {
-	if a.count -= uint64(before-from) - unmarked; a.count == 0 {
-		*a = arrivedSet{base: before - before%pageSize}
+// releaseBefore removes the bytes of [from, to) from the set and frees the pages before to. The
+// caller says how many bytes of [from, to) were not in the set.
+func (a *arrivedSet) releaseBefore(from, to wire.DataSeq, notInSet uint64) {
+	if a.count -= uint64(to-from) - notInSet; a.count == 0 {
+		*a = arrivedSet{base: to - to%pageSize}
 		return
 	}
-	n := min(int((before-a.base)/pageSize), len(a.list))
+	n := min(int((to-a.base)/pageSize), len(a.list))
 	if n == 0 {
 		return
 	}

@@ -39,14 +39,14 @@ type backlogEntry struct {
 
 // rankStream returns the rank of a stream.
 func (l *backlog) rankStream(s *Stream) rank {
-	return l.classes.rankGroup(s.route.group, &s.backlog.sentCounter)
+	return l.classes.rankGroup(s.permission.group, &s.backlog.sentCounter)
 }
 
 // updateStream updates counts and lists after a change to the stream.
 func (l *backlog) updateStream(s *Stream) {
 	e := &s.backlog
 	n := unit.Bytes(s.send.unsent.Size())
-	if s.route.mode == wire.ModeLatency {
+	if s.permission.mode == wire.ModeLatency {
 		l.lowLatencyPending += n - e.countedBytes
 	} else {
 		l.pending += n - e.countedBytes
@@ -66,7 +66,7 @@ func (l *backlog) updateStream(s *Stream) {
 // them precede each of its turns.
 func (l *backlog) enqueueStream(s *Stream) {
 	switch {
-	case s.route.mode == wire.ModeLatency:
+	case s.permission.mode == wire.ModeLatency:
 		l.lowLatency = append(l.lowLatency, s)
 	case s.isShort() && !l.classes.ranked:
 		at := len(l.ready)
@@ -82,7 +82,7 @@ func (l *backlog) enqueueStream(s *Stream) {
 
 // isShort reports whether the stream carries small messages, such as requests: what it has sent
 // since it last had nothing to send, and what it has to send, is at most shortBurst.
-func (s *Stream) isShort() bool { return s.route.burst+s.backlog.countedBytes <= shortBurst }
+func (s *Stream) isShort() bool { return s.permission.burst+s.backlog.countedBytes <= shortBurst }
 
 // shortBurst is TCP's initial window (RFC 6928): what a connection of its own would send at once.
 const shortBurst = unit.Bytes(10 * 1448)
@@ -112,7 +112,7 @@ func (l *backlog) setStreamMode(s *Stream, m wire.Mode) {
 	all := s.send.unsent
 	s.send.unsent = nil
 	l.updateStream(s) // removes its bytes from the count of the old mode
-	s.send.unsent, s.route.mode = all, m
+	s.send.unsent, s.permission.mode = all, m
 	l.updateStream(s)
 }
 
@@ -217,7 +217,7 @@ func (l *backlog) streamShare(n unit.Bytes, s *Stream) unit.Bytes {
 // to subflows. Streams without a live subflow do not count.
 func (l *backlog) allScheduled(subflows []*subflow) bool {
 	for _, s := range l.ready {
-		if s.send.isSendable() && l.classes.findClass(s.route.group).permitsLiveSubflow(subflows) &&
+		if s.send.isSendable() && l.classes.findClass(s.permission.group).permitsLiveSubflow(subflows) &&
 			s.send.unsent[0].From < s.awaitedEnd() {
 			return false
 		}

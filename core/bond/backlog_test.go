@@ -23,7 +23,7 @@ func TestBacklog(t *testing.T) {
 		l := backlog{classes: &table}
 		all := map[wire.StreamID]*Stream{}
 		for id := range wire.StreamID(6) {
-			all[id] = &Stream{id: id, route: route{group: wire.GroupID(r.IntN(3)), mode: wire.Mode(r.IntN(3))}}
+			all[id] = &Stream{id: id, permission: permission{group: wire.GroupID(r.IntN(3)), mode: wire.Mode(r.IntN(3))}}
 		}
 		for range 300 {
 			s := all[wire.StreamID(r.IntN(len(all)))]
@@ -39,7 +39,7 @@ func TestBacklog(t *testing.T) {
 			case 4:
 				l.setStreamMode(s, wire.Mode(r.IntN(3)))
 			case 5:
-				s.route.group = wire.GroupID(r.IntN(3))
+				s.permission.group = wire.GroupID(r.IntN(3))
 				l.requeueStream(s)
 			case 6:
 				table.replaceGroups(table.serial+1,
@@ -58,7 +58,7 @@ func TestBacklog(t *testing.T) {
 
 // newBacklogStream returns a stream of the backlog with n bytes to send.
 func newBacklogStream(l *backlog, id wire.StreamID, g wire.GroupID, n wire.DataSeq) *Stream {
-	s := &Stream{id: id, route: route{group: g}}
+	s := &Stream{id: id, permission: permission{group: g}}
 	s.send.unsent.Add(0, n)
 	s.send.limit = n
 	l.updateStream(s)
@@ -98,7 +98,7 @@ func TestShortStreamsFirst(t *testing.T) {
 	newBacklogStream(&l, 2, 0, 100)
 	newBacklogStream(&l, 3, 0, wire.DataSeq(shortBurst)+1)
 	newBacklogStream(&l, 4, 0, wire.DataSeq(shortBurst))
-	tail := &Stream{id: 5, route: route{burst: shortBurst}} // the end of what it sends in one go
+	tail := &Stream{id: 5, permission: permission{burst: shortBurst}} // the end of what it sends in one go
 	tail.send.unsent.Add(0, 100)
 	tail.send.limit = 100
 	l.updateStream(tail)
@@ -126,7 +126,7 @@ func TestShortStreamsStarveNobody(t *testing.T) {
 	}
 	bulk := open(200_000)
 	var sent unit.Bytes
-	for bulk.route.burst == 0 {
+	for bulk.permission.burst == 0 {
 		open(3000)
 		b.MarkIdle(1)
 		id, segment := b.NextSegment(start, nil)
@@ -152,15 +152,15 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 			}
 		}
 		if s.backlog.queued != (turns == 1) || s.send.isSendable() && turns == 0 || slices.Contains(l.ready, s) &&
-			s.route.mode == wire.ModeLatency {
-			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.route.mode, turns)
+			s.permission.mode == wire.ModeLatency {
+			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.permission.mode, turns)
 		}
-		if s.route.mode == wire.ModeLatency {
+		if s.permission.mode == wire.ModeLatency {
 			lowLatency += n
 			continue
 		}
 		pending += n
-		byClass[l.classes.rankGroup(s.route.group, nil).priority] += n
+		byClass[l.classes.rankGroup(s.permission.group, nil).priority] += n
 	}
 	if pending != l.pending || lowLatency != l.lowLatencyPending || byClass != l.pendingByPriority {
 		t.Fatalf("counts %v pending %v, %v low-latency; want %v %v, %v", l.pending, l.pendingByPriority, l.lowLatencyPending,

@@ -13,21 +13,21 @@ import (
 // exists; the stream must be of mode wire.ModeBond. Control frames may use any subflow.
 func (s *Stream) BindToSubflow(id wire.SubflowID) bool {
 	b := s.bond
-	if b.subflows.find(id) == nil || s.Done() || s.route.mode != wire.ModeBond {
+	if b.subflows.find(id) == nil || s.Done() || s.permission.mode != wire.ModeBond {
 		return false
 	}
-	b.filter.bindRoute(&s.route, id)
+	b.filter.bindStream(&s.permission, id)
 	return true
 }
 
 // resetBoundStreams resets the streams that are bound to a removed subflow.
 func (b *Bond) resetBoundStreams(p *subflow) {
-	if b.filter.boundRoutes == 0 {
+	if b.filter.boundStreams == 0 {
 		return
 	}
 	var gone []*Stream
 	for _, s := range b.streams.all {
-		if s.route.boundTo == p.id {
+		if s.permission.boundTo == p.id {
 			gone = append(gone, s)
 		}
 	}

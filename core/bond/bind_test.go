@@ -61,8 +61,8 @@ func TestBoundEnds(t *testing.T) {
 		t.Errorf("it ended with %v", bound.s[0].Err())
 	}
 	for d, b := range n.ends {
-		if b.filter.boundRoutes != 0 {
-			t.Errorf("end %d counts %d bound streams", d, b.filter.boundRoutes)
+		if b.filter.boundStreams != 0 {
+			t.Errorf("end %d counts %d bound streams", d, b.filter.boundStreams)
 		}
 	}
 	s := bound.s[0]

@@ -258,7 +258,8 @@ func (b *Bond) ObserveUnknownHop(id wire.SubflowID, now time.Time) {
 	}
 }
 
-// ObserveFarHop takes a helper's report about a subflow's far hop.
+// ObserveFarHop takes a helper's report about a subflow's far hop: at the server the pipe, at the
+// primary the HS-path. It traces the report as PipeState at both ends.
 func (b *Bond) ObserveFarHop(id wire.SubflowID, now time.Time, s wire.HopState) {
 	p := b.subflows.find(id)
 	if p == nil {

@@ -11,8 +11,9 @@ import (
 )
 
 // turnChooser decides what the next segment carries and on which subflow: datagrams, low-latency
-// streams, copies, or other streams as the scheduler decides, in this order. It asks the parts that
-// hold the waiting data, and sends nothing itself. Not safe for concurrent use.
+// streams, copies, or other streams as the scheduler decides, in this order. It offers the scheduler
+// only the subflows that the subflowFilter permits. It asks the parts that hold the waiting data,
+// and sends nothing itself. Not safe for concurrent use.
 type turnChooser struct {
 	subflows  *subflowTable
 	filter    *subflowFilter
@@ -25,7 +26,7 @@ type turnChooser struct {
 
 	view      []sched.Subflow // from the last survey
 	permitted []sched.Subflow // part of view that one stream may use
-	others    []sched.Subflow // part of permitted that withoutLate leaves
+	others    []sched.Subflow // part of permitted that withoutRecalledFrom keeps
 }
 
 // turn says what the next segment carries, and on which subflow; nil: none.
@@ -132,7 +133,7 @@ func (c *turnChooser) nextLowLatency(now time.Time) (*subflow, *Stream) {
 			continue
 		}
 		best := all
-		if g := c.classes.findClass(s.route.group); g != nil && g.limited {
+		if g := c.classes.findClass(s.permission.group); g != nil && g.limited {
 			best = c.filter.fastestPermitted(nil, g, now)
 			if s.pin.subflow != nil && !g.permitsSubflow(s.pin.subflow.id) {
 				s.pin.subflow = nil
@@ -167,9 +168,9 @@ func (c *turnChooser) copyTarget(now time.Time) *subflow {
 // permittedView returns the part of view that stream s may use. Some subflows take no bulk data
 // now, to keep their queue short. Only short streams see them as idle.
 func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Time) []sched.Subflow {
-	if c.filter.isLimited(&s.route) {
-		c.filter.refreshRoute(s.id, &s.route, c.backlog.contendingBytes(s), c.backlog.avoided, now)
-		c.permitted = c.filter.appendPermitted(c.permitted[:0], view, &s.route)
+	if c.filter.isLimited(&s.permission) {
+		c.filter.refreshPermission(s.id, &s.permission, c.backlog.contendingBytes(s), c.backlog.avoided, now)
+		c.permitted = c.filter.appendPermitted(c.permitted[:0], view, &s.permission)
 	} else {
 		c.permitted = append(c.permitted[:0], view...)
 	}
@@ -180,10 +181,10 @@ func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Ti
 	return c.permitted
 }
 
-// withoutLate returns the part of view that may carry the next bytes of stream s: without subflows
-// from which bytes of it were recalled that are still missing. If all are such, they must not carry
-// the same bytes again.
-func (c *turnChooser) withoutLate(view []sched.Subflow, s *Stream) []sched.Subflow {
+// withoutRecalledFrom returns the part of view that may carry the next bytes of stream s: without
+// subflows from which bytes of it were recalled that are still missing. If all are such, they must
+// not carry the same bytes again.
+func (c *turnChooser) withoutRecalledFrom(view []sched.Subflow, s *Stream) []sched.Subflow {
 	c.others = c.others[:0]
 	for i := range view {
 		if !c.subflows.find(view[i].ID).inFlight.missesRecalled(s) {
@@ -208,15 +209,15 @@ func (c *turnChooser) withoutLate(view []sched.Subflow, s *Stream) []sched.Subfl
 // subflows, it asks about streams that may use others.
 func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 	t.kind = turnBulk
-	differ := c.filter.routesDiffer()
+	differ := c.filter.permissionsDiffer()
 	var asked *Stream
 	for i, s := range c.backlog.ready {
-		if i > 0 && (!differ || !s.send.isSendable() || c.filter.sameRoute(&s.route, &c.backlog.ready[0].route) ||
-			asked != nil && c.filter.sameRoute(&s.route, &asked.route)) {
+		if i > 0 && (!differ || !s.send.isSendable() || c.filter.samePermission(&s.permission, &c.backlog.ready[0].permission) ||
+			asked != nil && c.filter.samePermission(&s.permission, &asked.permission)) {
 			continue
 		}
 		asked = s
-		seen := c.withoutLate(c.permittedView(c.view, s, now), s)
+		seen := c.withoutRecalledFrom(c.permittedView(c.view, s, now), s)
 		if len(seen) == 0 && len(c.view) > 0 {
 			continue // all subflows that it may use are removed or silent
 		}
@@ -236,7 +237,7 @@ func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 
 // pickSubflow asks the scheduler about the ready stream s.
 func (c *turnChooser) pickSubflow(s *Stream, now time.Time, view []sched.Subflow) sched.Decision {
-	if s.route.mode == wire.ModeRedundant {
+	if s.permission.mode == wire.ModeRedundant {
 		return sched.Redundant.Pick(view, c.backlog.pending)
 	}
 	if w, ok := c.scheduler.(sched.WindowAware); ok {

@@ -30,7 +30,7 @@ func newChooser() *turnChooser {
 
 // waitingStream returns a stream of a mode with bytes to send.
 func waitingStream(c *turnChooser, id wire.StreamID, m wire.Mode) *Stream {
-	s := &Stream{id: id, route: route{mode: m}, send: sendBuffer{end: 1000, limit: 1000,
+	s := &Stream{id: id, permission: permission{mode: m}, send: sendBuffer{end: 1000, limit: 1000,
 		unsent: span.Set[wire.DataSeq]{{From: 0, To: 1000}}}}
 	s.bond = &Bond{streams: streamTable{all: map[wire.StreamID]*Stream{id: s}}}
 	c.backlog.updateStream(s)
@@ -83,7 +83,7 @@ func TestBulkHeldBesideShortStream(t *testing.T) {
 		p.extendLowLatency(start.Add(time.Second))
 	}
 	bulk := waitingStream(c, 1, wire.ModeRedundant)
-	bulk.route.burst = shortBurst
+	bulk.permission.burst = shortBurst
 	c.surveySubflows(start)
 	if got := c.chooseTurn(start); got.subflow != nil {
 		t.Errorf("bulk data gets subflow %d", got.subflow.id)
@@ -147,7 +147,7 @@ func TestLateSubflowCarriesOthers(t *testing.T) {
 	one.inFlight.tailRecalledFrames++
 	c.surveySubflows(start)
 	permits := func(s *Stream) bool {
-		for _, v := range c.withoutLate(c.view, s) {
+		for _, v := range c.withoutRecalledFrom(c.view, s) {
 			if v.ID == one.id {
 				return true
 			}

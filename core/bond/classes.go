@@ -24,7 +24,7 @@ func (b *Bond) SetClassTable(groups []wire.Group) {
 func (b *Bond) UsedGroups() map[wire.GroupID]bool {
 	used := map[wire.GroupID]bool{}
 	for _, s := range b.streams.all {
-		used[s.route.group] = true
+		used[s.permission.group] = true
 		for g := range s.groups.leftGroups {
 			used[g] = true
 		}
@@ -37,7 +37,7 @@ func (b *Bond) UsedGroups() map[wire.GroupID]bool {
 // app has not closed such a stream, a RESET is on its way; otherwise everything has arrived.
 func (b *Bond) endRetiredStreams(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(b.streams.all)) {
-		if s := b.streams.all[id]; b.classes.isRetired(s.route.group) && s.finSet {
+		if s := b.streams.all[id]; b.classes.isRetired(s.permission.group) && s.finSet {
 			b.frameAcknowledged(sentFrame{stream: s, frameType: wire.TypeFin})
 			b.frameAcknowledged(sentFrame{stream: s, frameType: wire.TypeData, from: s.send.firstUnacked, to: s.send.end})
 		}
@@ -59,11 +59,11 @@ func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
 // SetGroup puts the stream into a group. At the end that opened the stream it also sets the group
 // of the other end if it is called before NextSegment.
 func (s *Stream) SetGroup(g wire.GroupID) {
-	if s.err != nil || s.route.group == g {
+	if s.err != nil || s.permission.group == g {
 		return
 	}
-	s.route.group = g
-	s.route.answer.expire()
+	s.permission.group = g
+	s.permission.answer.expire()
 	s.bond.backlog.requeueStream(s)
 	s.bond.backlog.updateStream(s)
 }
@@ -86,28 +86,28 @@ func (b *Bond) ClassOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok
 	if s == nil || s.err != nil {
 		return 0, 0, false
 	}
-	return s.route.mode, s.route.group, true
+	return s.permission.mode, s.permission.group, true
 }
 
 // changeClass applies the change of that serial number.
 func (s *Stream) changeClass(serial uint64, mode wire.Mode, group wire.GroupID) {
-	if s.bond.cfg.OpensStreams && group != s.route.group {
-		s.groups.leaveGroup(s.route.group, serial)
+	if s.bond.cfg.OpensStreams && group != s.permission.group {
+		s.groups.leaveGroup(s.permission.group, serial)
 	}
 	s.groups.serial = serial
-	if mode != s.route.mode {
+	if mode != s.permission.mode {
 		s.bond.subflows.dropCopies(s)
 	}
 	s.SetMode(mode)
 	s.SetGroup(group)
-	s.route.answer.expire()
+	s.permission.answer.expire()
 	s.bond.trace.emit(trace.Event{Kind: trace.StreamClassChanged, Stream: uint64(s.id), Text: mode.String()})
 }
 
 // ResetGroup resets the streams of a group for which isOld returns true.
 func (b *Bond) ResetGroup(id wire.GroupID, why wire.Reset, isOld func(*Stream) bool) {
 	for _, s := range b.streams.all {
-		if s.route.group == id && isOld(s) {
+		if s.permission.group == id && isOld(s) {
 			s.Reset(why.Code, why.Text)
 		}
 	}

@@ -45,7 +45,7 @@ func TestSetClassDuringDownload(t *testing.T) {
 		n.after(time.Duration(1+i)*time.Second+500*time.Millisecond, func() { // what was on its way has come
 			note()
 			s := n.ends[1].streams.all[tr.id]
-			got = append(got, state{s.route.mode, s.route.group})
+			got = append(got, state{s.permission.mode, s.permission.group})
 		})
 		n.after(time.Duration(2+i)*time.Second-ms, note)
 	}

@@ -20,7 +20,7 @@ const (
 
 // subflowFilter decides which subflows something may use now: those that its traffic class permits
 // and the Guide allows, or the one that a stream is bound to. It keeps an answer of the guide for
-// maxAnswerAge: in the route of a stream, or in itself for small data that must not wait. The
+// maxAnswerAge: in the permission of a stream, or in itself for small data that must not wait. The
 // scheduler chooses among the permitted subflows; the filter chooses only for small data. Not safe
 // for concurrent use.
 type subflowFilter struct {
@@ -28,11 +28,11 @@ type subflowFilter struct {
 	classes  *classTable
 	reports  *controlQueue // for changed answers to report to the other end; nil: none
 
-	guide       Guide       // nil: allows all
-	smallAnswer guideAnswer // for control frames, datagrams and streams of mode Latency
-	generation  uint64      // of answers; older ones are expired
-	boundRoutes int         // number of bound routes
-	view        []GuideSubflow
+	guide        Guide       // nil: allows all
+	smallAnswer  guideAnswer // for control frames, datagrams and streams of mode Latency
+	generation   uint64      // of answers; older ones are expired
+	boundStreams int         // number of streams bound to one subflow
+	view         []GuideSubflow
 }
 
 // guideAnswer is an answer of the guide. The zero value is expired.
@@ -48,9 +48,9 @@ type guideAnswer struct {
 // expire makes the next use ask the guide.
 func (a *guideAnswer) expire() { a.at = time.Time{} }
 
-// route holds how a stream may be sent. The zero value is that of a new stream of mode Bond and
-// group 0.
-type route struct {
+// permission holds how a stream may be sent: its mode, its group and the subflows that it may use.
+// The zero value is that of a new stream of mode Bond and group 0.
+type permission struct {
 	mode    wire.Mode
 	group   wire.GroupID
 	boundTo wire.SubflowID // the only permitted subflow; 0: any
@@ -91,7 +91,7 @@ func (f *subflowFilter) refreshAnswer(a *guideAnswer, c *trafficClass, d Demand,
 		}
 		n := p.est.EstimateAt(now)
 		list = append(list, GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, RTT: n.SRTT, Delay: n.PAD,
-			Idle: now.Sub(p.lastActive), InUse: slices.Contains(a.subflows, p.id)})
+			QuietFor: now.Sub(p.lastActive), InUse: slices.Contains(a.subflows, p.id)})
 	}
 	f.view = list
 	a.reason, a.at, a.generation, a.demand = f.guide.AllowSubflows(list, d), now, f.generation, d
@@ -115,132 +115,134 @@ func (f *subflowFilter) permitsSmall(p *subflow) bool {
 	return f.guide == nil || len(f.smallAnswer.subflows) == 0 || slices.Contains(f.smallAnswer.subflows, p.id)
 }
 
-// isGuided reports whether the guide decides about a route.
-func (f *subflowFilter) isGuided(r *route) bool {
-	return f.guide != nil && r.mode == wire.ModeBond && r.boundTo == 0
+// isGuided reports whether the guide decides about a stream with this permission.
+func (f *subflowFilter) isGuided(perm *permission) bool {
+	return f.guide != nil && perm.mode == wire.ModeBond && perm.boundTo == 0
 }
 
-// refreshRoute refreshes the answer for the route of stream id. It is called before each segment.
+// refreshPermission refreshes the guide's answer for stream id. It is called before each segment.
 // pending is the number of bytes to send, avoid a subflow that must not be used, or 0.
-func (f *subflowFilter) refreshRoute(id wire.StreamID, r *route, pending unit.Bytes, avoid wire.SubflowID,
+func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, pending unit.Bytes, avoid wire.SubflowID,
 	now time.Time) {
-	if !f.isGuided(r) {
+	if !f.isGuided(perm) {
 		return
 	}
-	if r.backloggedSince.IsZero() {
-		r.backloggedSince = now
+	if perm.backloggedSince.IsZero() {
+		perm.backloggedSince = now
 	}
-	f.refreshAnswer(&r.answer, f.classes.findClass(r.group), Demand{pending, r.burst, now.Sub(r.backloggedSince)}, now)
+	f.refreshAnswer(&perm.answer, f.classes.findClass(perm.group), Demand{pending, perm.burst, now.Sub(perm.backloggedSince)}, now)
 	if f.reports != nil && f.reports.hasNoticeRoom() {
-		if c, ok := r.changedChoice(id, now); ok {
+		if c, ok := perm.changedChoice(id, now); ok {
 			f.reports.queueNotice(c)
 		}
 	}
-	r.allowsAll = true
+	perm.allowsAll = true
 	for _, p := range f.subflows.list {
-		if !p.isSilent() && p.id != avoid && slices.Contains(r.answer.subflows, p.id) {
-			r.allowsAll = false
+		if !p.isSilent() && p.id != avoid && slices.Contains(perm.answer.subflows, p.id) {
+			perm.allowsAll = false
 		}
 	}
 }
 
 // changedChoice returns the answer for stream id, for the primary's status, if it differs from the
 // last one returned and that one is older than choiceInterval.
-func (r *route) changedChoice(id wire.StreamID, now time.Time) (wire.Choice, bool) {
-	if now.Sub(r.choiceAt) < choiceInterval ||
-		r.choice.Reason == r.answer.reason && slices.Equal(r.choice.Subflows, r.answer.subflows) {
+func (perm *permission) changedChoice(id wire.StreamID, now time.Time) (wire.Choice, bool) {
+	if now.Sub(perm.choiceAt) < choiceInterval ||
+		perm.choice.Reason == perm.answer.reason && slices.Equal(perm.choice.Subflows, perm.answer.subflows) {
 		return wire.Choice{}, false
 	}
-	r.choiceAt = now
-	r.choice = wire.Choice{Stream: id, Subflows: slices.Clone(r.answer.subflows), Reason: r.answer.reason}
-	return r.choice, true
+	perm.choiceAt = now
+	perm.choice = wire.Choice{Stream: id, Subflows: slices.Clone(perm.answer.subflows), Reason: perm.answer.reason}
+	return perm.choice, true
 }
 
-// permitsSubflow reports whether a route may use a subflow, by its last refresh.
-func (f *subflowFilter) permitsSubflow(r *route, id wire.SubflowID) bool {
-	if r.boundTo != 0 {
-		return id == r.boundTo
+// permitsSubflow reports whether a stream with this permission may use a subflow, by its last
+// refresh.
+func (f *subflowFilter) permitsSubflow(perm *permission, id wire.SubflowID) bool {
+	if perm.boundTo != 0 {
+		return id == perm.boundTo
 	}
-	if !f.classes.findClass(r.group).permitsSubflow(id) {
+	if !f.classes.findClass(perm.group).permitsSubflow(id) {
 		return false
 	}
-	return f.guide == nil || r.mode != wire.ModeBond || r.allowsAll || slices.Contains(r.answer.subflows, id)
+	return f.guide == nil || perm.mode != wire.ModeBond || perm.allowsAll || slices.Contains(perm.answer.subflows, id)
 }
 
-// isLimited reports whether a route may exclude some subflows.
-func (f *subflowFilter) isLimited(r *route) bool {
-	c := f.classes.findClass(r.group)
-	return r.boundTo != 0 || f.guide != nil && r.mode == wire.ModeBond || c != nil && c.limited
+// isLimited reports whether a permission may exclude some subflows.
+func (f *subflowFilter) isLimited(perm *permission) bool {
+	c := f.classes.findClass(perm.group)
+	return perm.boundTo != 0 || f.guide != nil && perm.mode == wire.ModeBond || c != nil && c.limited
 }
 
-// appendPermitted appends the subflows of view that a route may use to list.
-func (f *subflowFilter) appendPermitted(list, view []sched.Subflow, r *route) []sched.Subflow {
+// appendPermitted appends to list the subflows of view that a stream with this permission may use.
+func (f *subflowFilter) appendPermitted(list, view []sched.Subflow, perm *permission) []sched.Subflow {
 	for i := range view {
-		if f.permitsSubflow(r, view[i].ID) {
+		if f.permitsSubflow(perm, view[i].ID) {
 			list = append(list, view[i])
 		}
 	}
 	return list
 }
 
-// routesDiffer reports whether streams may differ in their permitted subflows or in the order of
+// permissionsDiffer reports whether streams may differ in their permitted subflows or in the order of
 // turns.
-func (f *subflowFilter) routesDiffer() bool {
-	return f.guide != nil || f.classes.limited || f.boundRoutes > 0 || f.classes.ranked
+func (f *subflowFilter) permissionsDiffer() bool {
+	return f.guide != nil || f.classes.limited || f.boundStreams > 0 || f.classes.ranked
 }
 
-// sameRoute reports whether two routes have the same class and the same permitted subflows.
-func (f *subflowFilter) sameRoute(r, o *route) bool {
-	return (r.group == o.group || f.classes.findClass(r.group).equivalentTo(f.classes.findClass(o.group))) &&
-		r.boundTo == o.boundTo && slices.Equal(r.answer.subflows, o.answer.subflows)
+// samePermission reports whether two permissions have the same class and the same permitted
+// subflows.
+func (f *subflowFilter) samePermission(a, b *permission) bool {
+	return (a.group == b.group || f.classes.findClass(a.group).equivalentTo(f.classes.findClass(b.group))) &&
+		a.boundTo == b.boundTo && slices.Equal(a.answer.subflows, b.answer.subflows)
 }
 
 // permitsOtherSubflow reports whether n bytes in flight on p may move to another subflow that can
 // take them now. pending is the number of other bytes to send. The guide's last answer concerned
 // the stream's last segment, and p may have become slow since, so it asks the guide again.
-func (f *subflowFilter) permitsOtherSubflow(r *route, p *subflow, n, pending unit.Bytes, now time.Time) bool {
-	if f.guide == nil && !f.classes.limited || f.hasOtherIdle(r, p) {
+func (f *subflowFilter) permitsOtherSubflow(perm *permission, p *subflow, n, pending unit.Bytes, now time.Time) bool {
+	if f.guide == nil && !f.classes.limited || f.hasOtherIdle(perm, p) {
 		return true
 	}
 	if f.guide == nil {
 		return false
 	}
 	d := Demand{Pending: pending + n}
-	if !r.backloggedSince.IsZero() {
-		d.BackloggedFor = now.Sub(r.backloggedSince)
+	if !perm.backloggedSince.IsZero() {
+		d.BackloggedFor = now.Sub(perm.backloggedSince)
 	}
-	f.refreshAnswer(&r.answer, f.classes.findClass(r.group), d, now)
-	return f.hasOtherIdle(r, p)
+	f.refreshAnswer(&perm.answer, f.classes.findClass(perm.group), d, now)
+	return f.hasOtherIdle(perm, p)
 }
 
-// hasOtherIdle reports whether a route may use an idle subflow other than p.
-func (f *subflowFilter) hasOtherIdle(r *route, p *subflow) bool {
+// hasOtherIdle reports whether a permission has an idle subflow other than p.
+func (f *subflowFilter) hasOtherIdle(perm *permission, p *subflow) bool {
 	for _, q := range f.subflows.list {
-		if q != p && q.idle && !q.isSilent() && f.permitsSubflow(r, q.id) {
+		if q != p && q.idle && !q.isSilent() && f.permitsSubflow(perm, q.id) {
 			return true
 		}
 	}
 	return false
 }
 
-// bindRoute restricts a route to one subflow.
-func (f *subflowFilter) bindRoute(r *route, id wire.SubflowID) {
-	if r.boundTo == 0 {
-		f.boundRoutes++
+// bindStream restricts the stream of a permission to one subflow.
+func (f *subflowFilter) bindStream(perm *permission, id wire.SubflowID) {
+	if perm.boundTo == 0 {
+		f.boundStreams++
 	}
-	r.boundTo = id
+	perm.boundTo = id
 }
 
-// endRoute records that the stream of a route has ended. Frames of it may still be in flight. The
-// route is no longer bound.
-func (f *subflowFilter) endRoute(r *route) {
-	if r.answer.generation != f.generation {
-		r.answer.expire()
+// markEnded records that the stream of a permission has ended and releases its binding to one
+// subflow. Frames of the stream may still be in flight.
+func (f *subflowFilter) markEnded(perm *permission) {
+	if perm.answer.generation != f.generation {
+		perm.answer.expire()
 	}
-	r.answer.streamEnded = true
-	if r.boundTo != 0 {
-		r.boundTo = 0
-		f.boundRoutes--
+	perm.answer.streamEnded = true
+	if perm.boundTo != 0 {
+		perm.boundTo = 0
+		f.boundStreams--
 	}
 }
 

@@ -40,21 +40,21 @@ func newFilter() *subflowFilter {
 
 func TestSubflowFilterPermits(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		guide  []wire.SubflowID // nil: no guide
-		route  route
-		silent wire.SubflowID
-		avoid  wire.SubflowID
-		want   []wire.SubflowID
+		name       string
+		guide      []wire.SubflowID // nil: no guide
+		permission permission
+		silent     wire.SubflowID
+		avoid      wire.SubflowID
+		want       []wire.SubflowID
 	}{
 		{name: "nothing limits it", want: []wire.SubflowID{1, 2, 3}},
-		{name: "class", route: route{group: 1}, want: []wire.SubflowID{2, 3}},
-		{name: "no CLASS_TABLE has named the group", route: route{group: 2}},
-		{name: "bound", guide: []wire.SubflowID{2}, route: route{group: 1, boundTo: 1}, want: []wire.SubflowID{1}},
+		{name: "class", permission: permission{group: 1}, want: []wire.SubflowID{2, 3}},
+		{name: "no CLASS_TABLE has named the group", permission: permission{group: 2}},
+		{name: "bound", guide: []wire.SubflowID{2}, permission: permission{group: 1, boundTo: 1}, want: []wire.SubflowID{1}},
 		{name: "guide", guide: []wire.SubflowID{2}, want: []wire.SubflowID{2}},
 		{name: "the guide allows none", guide: []wire.SubflowID{}, want: []wire.SubflowID{1, 2, 3}},
-		{name: "guide and class", guide: []wire.SubflowID{1, 2}, route: route{group: 1}, want: []wire.SubflowID{2}},
-		{name: "not of mode Bond", guide: []wire.SubflowID{2}, route: route{mode: wire.ModeLatency},
+		{name: "guide and class", guide: []wire.SubflowID{1, 2}, permission: permission{group: 1}, want: []wire.SubflowID{2}},
+		{name: "not of mode Bond", guide: []wire.SubflowID{2}, permission: permission{mode: wire.ModeLatency},
 			want: []wire.SubflowID{1, 2, 3}},
 		{name: "silent", guide: []wire.SubflowID{2}, silent: 2, want: []wire.SubflowID{1, 2, 3}},
 		{name: "avoided", guide: []wire.SubflowID{2}, avoid: 2, want: []wire.SubflowID{1, 2, 3}},
@@ -66,16 +66,16 @@ func TestSubflowFilterPermits(t *testing.T) {
 		if c.silent > 0 {
 			f.subflows.find(c.silent).silentSince = start
 		}
-		f.refreshRoute(1, &c.route, unit.MB, c.avoid, start)
+		f.refreshPermission(1, &c.permission, unit.MB, c.avoid, start)
 		var got []wire.SubflowID
 		view := []sched.Subflow{{ID: 1}, {ID: 2}, {ID: 3}}
-		for _, p := range f.appendPermitted(nil, view, &c.route) {
+		for _, p := range f.appendPermitted(nil, view, &c.permission) {
 			got = append(got, p.ID)
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: permits %v, want %v", c.name, got, c.want)
 		}
-		if len(got) < 3 && !f.isLimited(&c.route) {
+		if len(got) < 3 && !f.isLimited(&c.permission) {
 			t.Errorf("%s: said not to be limited", c.name)
 		}
 	}
@@ -86,7 +86,7 @@ func TestSubflowFilterPermits(t *testing.T) {
 func TestSubflowFilterAsks(t *testing.T) {
 	f, g := newFilter(), &countingGuide{allow: []wire.SubflowID{1}}
 	f.setGuide(g)
-	var r route
+	var r permission
 	now := start
 	for _, c := range []struct {
 		name  string
@@ -102,12 +102,12 @@ func TestSubflowFilterAsks(t *testing.T) {
 		{"old", func() { now = now.Add(1) }, 1251, true},
 		{"all expired", f.expireAnswers, 1251, true},
 		{"this one expired", r.answer.expire, 1251, true},
-		{"ended", func() { f.endRoute(&r); f.expireAnswers() }, 1251, false},
+		{"ended", func() { f.markEnded(&r); f.expireAnswers() }, 1251, false},
 		{"ended, and old", func() { now = now.Add(maxAnswerAge) }, 1251, true},
 	} {
 		before := g.asked
 		c.do()
-		if f.refreshRoute(1, &r, c.bytes, 0, now); g.asked > before != c.asks {
+		if f.refreshPermission(1, &r, c.bytes, 0, now); g.asked > before != c.asks {
 			t.Errorf("%s: asked %d times", c.name, g.asked-before)
 		}
 	}
@@ -119,7 +119,7 @@ func TestSubflowFilterAsks(t *testing.T) {
 func TestSubflowFilterOther(t *testing.T) {
 	f := newFilter()
 	one := f.subflows.find(1)
-	r := route{group: 1}
+	r := permission{group: 1}
 	if f.permitsOtherSubflow(&r, one, 0, 0, start) {
 		t.Error("another subflow is permitted, but none is idle")
 	}
@@ -129,7 +129,7 @@ func TestSubflowFilterOther(t *testing.T) {
 	}
 	g := &countingGuide{allow: []wire.SubflowID{2}}
 	f.setGuide(g)
-	f.refreshRoute(1, &r, 0, 0, start)
+	f.refreshPermission(1, &r, 0, 0, start)
 	g.allow = []wire.SubflowID{3} // as soon as it is asked about the bytes in flight too
 	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 {
 		t.Errorf("the guide was asked %d times", g.asked)
@@ -139,19 +139,19 @@ func TestSubflowFilterOther(t *testing.T) {
 func TestSubflowFilterBound(t *testing.T) {
 	f := newFilter()
 	f.classes.limited = false
-	var r route
-	f.bindRoute(&r, 2)
-	if f.bindRoute(&r, 3); f.boundRoutes != 1 || !f.routesDiffer() {
-		t.Errorf("%d routes are bound", f.boundRoutes)
+	var r permission
+	f.bindStream(&r, 2)
+	if f.bindStream(&r, 3); f.boundStreams != 1 || !f.permissionsDiffer() {
+		t.Errorf("%d streams are bound", f.boundStreams)
 	}
-	f.endRoute(&r)
-	if f.endRoute(&r); f.boundRoutes != 0 || r.boundTo != 0 || f.routesDiffer() {
-		t.Errorf("%d routes are bound after the end", f.boundRoutes)
+	f.markEnded(&r)
+	if f.markEnded(&r); f.boundStreams != 0 || r.boundTo != 0 || f.permissionsDiffer() {
+		t.Errorf("%d streams are bound after the end", f.boundStreams)
 	}
 }
 
 func TestChangedChoice(t *testing.T) {
-	var r route
+	var r permission
 	r.answer.reason, r.answer.subflows = "a", []wire.SubflowID{1}
 	for _, c := range []struct {
 		after  time.Duration

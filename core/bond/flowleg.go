@@ -228,7 +228,7 @@ func (t *flowTable) streamsGoFirst(l *leg, streams *backlog) bool {
 		return l.subflow.streamsFirst
 	}
 	for _, s := range streams.ready {
-		if !s.send.isSendable() || !t.filter.permitsSubflow(&s.route, l.subflow.id) {
+		if !s.send.isSendable() || !t.filter.permitsSubflow(&s.permission, l.subflow.id) {
 			continue
 		}
 		own, other := t.rankLeg(l), streams.rankStream(s)

@@ -13,8 +13,9 @@ import (
 )
 
 // Guide decides which subflows a stream may use now. It weighs costs that the bond does not know,
-// such as energy and money. The scheduler chooses among the allowed subflows. The bond calls it
-// often; it must not block.
+// such as energy and money. The scheduler then chooses one of the allowed subflows for each segment.
+// A server reports the allowed set to the primary in a CHOICE frame. The bond calls a Guide often;
+// it must not block.
 type Guide interface {
 	// AllowSubflows sets Allowed in the subflows that may be used and returns the reason. They are
 	// the live ones, by rising ID. It must not keep a reference to them. If it allows none, all are
@@ -29,8 +30,9 @@ type GuideSubflow struct {
 	Known bool      // Rate was measured while it was the limit; else it is a guess
 	RTT   time.Duration
 	Delay time.Duration // PAD
-	Idle  time.Duration // time since it last carried anything in either direction
-	InUse bool          // the last answer allowed it
+	// QuietFor is the time since it last carried anything in either direction.
+	QuietFor time.Duration
+	InUse    bool // the last answer allowed it
 	// Allowed is the result.
 	Allowed bool
 }
@@ -49,13 +51,13 @@ func (b *Bond) SetGuide(g Guide) { b.filter.setGuide(g) }
 
 // StreamInfo describes a stream, for status output.
 type StreamInfo struct {
-	ID       wire.StreamID
-	Dest     string
-	Mode     wire.Mode
-	Priority wire.Priority
-	Weight   uint8
-	Sent     unit.Bytes // bytes acknowledged by the far end
-	Received unit.Bytes // bytes read by the app
+	ID        wire.StreamID
+	Dest      string
+	Mode      wire.Mode
+	Priority  wire.Priority
+	Weight    uint8
+	Acked     unit.Bytes // bytes that the far end has acknowledged, without gaps
+	ReadByApp unit.Bytes // bytes that the app has read
 	// Out holds the subflows that this end may use for it, none for all, and the reason. In is the
 	// server's report on the other direction, at the primary.
 	Out, In wire.Choice
@@ -67,16 +69,16 @@ func (b *Bond) ListStreams(limit int) (list []StreamInfo) {
 	ids := slices.SortedFunc(maps.Keys(b.streams.all), func(x, y wire.StreamID) int { return cmp.Compare(y, x) })
 	for _, id := range ids[:min(limit, len(ids))] {
 		s := b.streams.all[id]
-		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.route.mode, Sent: unit.Bytes(s.send.firstUnacked),
-			Received: unit.Bytes(s.reassembly.readOffset), User: s.User}
+		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.permission.mode, Acked: unit.Bytes(s.send.firstUnacked),
+			ReadByApp: unit.Bytes(s.reassembly.readOffset), User: s.User}
 		r := b.backlog.rankStream(s)
 		i.Priority, i.Weight = r.priority, r.weight
 		if b.cfg.OpensStreams {
-			i.In = s.route.choice
+			i.In = s.permission.choice
 		}
-		if b.filter.guide != nil && s.route.mode == wire.ModeBond && !s.route.allowsAll {
-			i.Out = wire.Choice{Subflows: slices.Clone(s.route.answer.subflows), Reason: s.route.answer.reason}
-		} else if g := b.classes.findClass(s.route.group); g != nil && g.limited {
+		if b.filter.guide != nil && s.permission.mode == wire.ModeBond && !s.permission.allowsAll {
+			i.Out = wire.Choice{Subflows: slices.Clone(s.permission.answer.subflows), Reason: s.permission.answer.reason}
+		} else if g := b.classes.findClass(s.permission.group); g != nil && g.limited {
 			i.Out = wire.Choice{Subflows: slices.Clone(g.allowed), Reason: "policy"}
 		}
 		list = append(list, i)

@@ -29,20 +29,20 @@ func (g *simGuide) AllowSubflows(subflows []GuideSubflow, _ Demand) string {
 func (n *simNet) checkGuided(on *simSubflow, d int, f wire.Data) {
 	b := n.ends[d]
 	s := b.streams.all[f.Stream]
-	if s != nil && s.route.mode != wire.ModeRedundant && b.Scheduler() != "redundant" &&
-		!b.classes.findClass(s.route.group).permitsSubflow(on.id) {
+	if s != nil && s.permission.mode != wire.ModeRedundant && b.Scheduler() != "redundant" &&
+		!b.classes.findClass(s.permission.group).permitsSubflow(on.id) {
 		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
-			"%s sends stream %d of group %d on subflow %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
+			"%s sends stream %d of group %d on subflow %d, which the plan forbids", endNames[d], f.Stream, s.permission.group, on.id)
 	}
-	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.ModeBond ||
-		slices.Contains(s.route.answer.subflows, on.id) {
+	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.permission.mode != wire.ModeBond ||
+		slices.Contains(s.permission.answer.subflows, on.id) {
 		return
 	}
 	for _, p := range b.subflows.list {
-		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findClass(s.route.group).permitsSubflow(p.id) &&
-			slices.Contains(s.route.answer.subflows, p.id) {
+		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findClass(s.permission.group).permitsSubflow(p.id) &&
+			slices.Contains(s.permission.answer.subflows, p.id) {
 			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
-				"%s sends stream %d on subflow %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.answer.subflows)
+				"%s sends stream %d on subflow %d, but it may use %v", endNames[d], f.Stream, on.id, s.permission.answer.subflows)
 		}
 	}
 }
@@ -120,11 +120,11 @@ func TestStreamList(t *testing.T) {
 	n.after(500*time.Millisecond, func() { list, other = n.ends[1].ListStreams(5), n.ends[0].ListStreams(5) })
 	n.run(done)
 	if len(list) != 1 || list[0].ID != 2 || !slices.Equal(list[0].Out.Subflows, []wire.SubflowID{1}) ||
-		list[0].Out.Reason != "by size" || list[0].Sent == 0 {
+		list[0].Out.Reason != "by size" || list[0].Acked == 0 {
 		t.Errorf("%+v", list)
 	}
 	if len(other) != 1 || !slices.Equal(other[0].In.Subflows, []wire.SubflowID{1}) || other[0].In.Reason != "by size" ||
-		other[0].Received == 0 {
+		other[0].ReadByApp == 0 {
 		t.Errorf("the opener was notified of %+v", other)
 	}
 }

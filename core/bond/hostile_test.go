@@ -541,7 +541,7 @@ func (h *hostilePeer) check() {
 		}
 		grown += s.reassembly.window - b.buffers.firstWindow
 		held += unit.Bytes(s.send.end - s.send.firstUnacked - s.send.acked.Size())
-		if n := unit.Bytes(s.send.unsent.Size()); s.route.mode == wire.ModeLatency {
+		if n := unit.Bytes(s.send.unsent.Size()); s.permission.mode == wire.ModeLatency {
 			lowLatency += n
 		} else {
 			pending += n

@@ -10,14 +10,14 @@ import (
 // SetMode sets the mode of the bytes that this end sends from now on. At the end that opened the
 // stream it also sets the mode of the other end if it is called before NextSegment.
 func (s *Stream) SetMode(m wire.Mode) {
-	if s.err != nil || s.route.mode == m {
+	if s.err != nil || s.permission.mode == m {
 		return
 	}
 	s.bond.backlog.setStreamMode(s, m)
 }
 
 // Mode returns the stream's mode.
-func (s *Stream) Mode() wire.Mode { return s.route.mode }
+func (s *Stream) Mode() wire.Mode { return s.permission.mode }
 
 // MarkChunkEnd marks the end of a chunk that the far end waits for, n bytes after the bytes written
 // so far. Until the chunk is delivered, bytes are scheduled so that it is complete early; later

@@ -207,7 +207,7 @@ func (b *Bond) receivePipeState(_ *subflow, payload []byte, now time.Time) error
 func (b *Bond) receiveChoice(_ *subflow, payload []byte, _ time.Time) error {
 	f, err := wire.ParseChoice(payload)
 	if s := b.streams.all[f.Stream]; err == nil && s != nil && b.cfg.OpensStreams {
-		s.route.choice = f
+		s.permission.choice = f
 	}
 	return err
 }

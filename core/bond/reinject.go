@@ -135,7 +135,7 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	all := slow.inFlight.all()
 	for i := len(all) - 1; i >= 0 && recall.Bytes > 0; i-- {
 		f := &all[i]
-		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.route, slow, recall.Bytes,
+		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.permission, slow, recall.Bytes,
 			r.backlog.contendingBytes(f.stream), now)) {
 			slow.inFlight.markRecalled(f)
 			f.tailRecalled = true

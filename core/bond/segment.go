@@ -100,7 +100,7 @@ func (w *segmentWriter) buildControlFrame(c controlFrame) wire.Frame {
 	}
 	switch c.frameType {
 	case wire.TypeOpen:
-		return wire.Open{Stream: s.id, Mode: s.route.mode, Group: s.route.group, Dest: s.dest}
+		return wire.Open{Stream: s.id, Mode: s.permission.mode, Group: s.permission.group, Dest: s.dest}
 	case wire.TypeOpened:
 		return wire.Opened{Stream: s.id}
 	case wire.TypeFin:
@@ -110,7 +110,7 @@ func (w *segmentWriter) buildControlFrame(c controlFrame) wire.Frame {
 	case wire.TypeWindow:
 		return wire.Window{Stream: s.id, Limit: s.reassembly.limit}
 	case wire.TypeClassUpdate:
-		return wire.ClassUpdate{Stream: s.id, Serial: s.groups.serial, Mode: s.route.mode, Group: s.route.group}
+		return wire.ClassUpdate{Stream: s.id, Serial: s.groups.serial, Mode: s.permission.mode, Group: s.permission.group}
 	}
 	return nil
 }
@@ -135,16 +135,16 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 	f := fillSpec{room: p.segmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoided != 0,
 		ahead: l.streamShare(t.decision.Diff, t.stream)} // streams share the faster subflows
 	p.streamsFirst = false
-	redundant := len(l.ready) > 0 && l.ready[0].route.mode == wire.ModeRedundant
+	redundant := len(l.ready) > 0 && l.ready[0].permission.mode == wire.ModeRedundant
 	for i, n := 0, len(l.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
 		s := l.ready[i]
-		if (s.route.mode == wire.ModeRedundant) != redundant {
+		if (s.permission.mode == wire.ModeRedundant) != redundant {
 			break
 		}
 		if s != t.stream { // the scheduler was asked about that one
-			w.filter.refreshRoute(s.id, &s.route, l.contendingBytes(s), l.avoided, now)
+			w.filter.refreshPermission(s.id, &s.permission, l.contendingBytes(s), l.avoided, now)
 		}
-		if !w.filter.permitsSubflow(&s.route, p.id) || !p.permitsBulkOf(s) {
+		if !w.filter.permitsSubflow(&s.permission, p.id) || !p.permitsBulkOf(s) {
 			i++
 			continue
 		}
@@ -184,25 +184,25 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 		buf = s.send.appendSpan(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}
-		sent.noRecall = s.send.markSent(part) || s.route.boundTo != 0 // a bound stream may use no other subflow
+		sent.noRecall = s.send.markSent(part) || s.permission.boundTo != 0 // a bound stream may use no other subflow
 		if f.copies {
 			sent.noRecall = w.copyToOthers(p, copiedSpan{s, part.From, part.To}) || sent.noRecall
 		}
 		sent.end = p.recordFrame(len(buf)-at, sent)
-		s.route.burst += unit.Bytes(part.To - part.From)
+		s.permission.burst += unit.Bytes(part.To - part.From)
 		r.countSent(unit.Bytes(part.To - part.From))
 		w.ledger.Given += unit.Bytes(part.To - part.From)
 		w.trace.traceBytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
 	}
 	if len(s.send.unsent) == 0 {
-		if s.route.burst <= shortBurst && w.backlog.othersMayWait(s, r.priority) {
+		if s.permission.burst <= shortBurst && w.backlog.othersMayWait(s, r.priority) {
 			p.extendLowLatency(now.Add(lowLatencyPeriod)) // they must not make it wait for their queue
 		}
-		s.route.burst = 0
+		s.permission.burst = 0
 	}
 	if !s.send.isSendable() {
-		s.route.backloggedSince = time.Time{}
+		s.permission.backloggedSince = time.Time{}
 	}
 	s.backlog.queued, s.backlog.overtaken = false, 0
 	w.backlog.updateStream(s)
@@ -240,7 +240,7 @@ type copiedSpan struct {
 // streams have in flight.
 func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (copied bool) {
 	for _, q := range w.subflows.list {
-		if q == p || q.isSilent() || !w.filter.permitsSubflow(&c.stream.route, q.id) {
+		if q == p || q.isSilent() || !w.filter.permitsSubflow(&c.stream.permission, q.id) {
 			continue
 		}
 		copied = true

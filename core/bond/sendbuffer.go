@@ -7,11 +7,12 @@ import (
 	"mpbond/link/wire"
 )
 
-// sendBuffer holds the bytes of a stream from Write until they are acknowledged. A byte is unsent
-// (in the meta buffer), in flight on at least one subflow, or acknowledged. The pages of bytes
-// before firstUnacked are freed. Requeued bytes are unsent again; they are shared while the subflow
-// that carried them may still deliver them. Positions count from the start of the stream. The FIN
-// is not included. Not safe for concurrent use.
+// sendBuffer holds the bytes of a stream from Write until they are acknowledged. A byte that is not
+// acknowledged is unsent, in flight on at least one subflow, or both. Unsent bytes are the meta
+// buffer: they wait for a subflow, for the first time or again. Recalled bytes are unsent again, and
+// in alsoInFlight while the subflow that carries them may still deliver them. The pages of bytes
+// before firstUnacked are freed. Positions count from the start of the stream. The FIN is not
+// included. Not safe for concurrent use.
 type sendBuffer struct {
 	pages        pages
 	firstUnacked wire.DataSeq // all bytes before it are acknowledged
@@ -19,7 +20,7 @@ type sendBuffer struct {
 	limit        wire.DataSeq // end of the far end's window
 	unsent       seqSet
 	acked        seqSet // beyond firstUnacked
-	shared       seqSet // unsent bytes that a live subflow already carries
+	alsoInFlight seqSet // unsent bytes that are still in flight on a live subflow
 }
 
 // unackedBytes returns how many bytes lie from the first unacknowledged byte to the end.
@@ -46,7 +47,7 @@ func (s *sendBuffer) sendableRoom() unit.Bytes {
 
 // sharesNext reports whether a live subflow may still deliver the next unsent byte.
 func (s *sendBuffer) sharesNext() bool {
-	return len(s.unsent) > 0 && s.shared.Contains(s.unsent[0].From, s.unsent[0].From+1)
+	return len(s.unsent) > 0 && s.alsoInFlight.Contains(s.unsent[0].From, s.unsent[0].From+1)
 }
 
 // write appends a copy of p as unsent bytes. It returns false and does nothing if there is no
@@ -99,10 +100,11 @@ func (s *sendBuffer) appendSpan(buf []byte, part seqSpan) []byte {
 	return s.pages.appendTo(buf, part.From, part.To)
 }
 
-// markSent records that a span is in flight. It reports whether any byte of it was shared.
-func (s *sendBuffer) markSent(part seqSpan) (wasShared bool) {
+// markSent records that a span is in flight. It reports whether any byte of it already was, on
+// another live subflow.
+func (s *sendBuffer) markSent(part seqSpan) (wasInFlight bool) {
 	s.unsent.Remove(part.From, part.To)
-	return s.shared.Remove(part.From, part.To) > 0
+	return s.alsoInFlight.Remove(part.From, part.To) > 0
 }
 
 // eachUnacked calls f for each unacknowledged part of a span.
@@ -124,9 +126,9 @@ func (s *sendBuffer) requeueSpan(part seqSpan, alive bool, f func(seqSpan)) (n u
 	s.eachUnacked(part, func(part seqSpan) {
 		n += unit.Bytes(s.unsent.Add(part.From, part.To))
 		if alive {
-			s.shared.Add(part.From, part.To)
+			s.alsoInFlight.Add(part.From, part.To)
 		} else {
-			s.shared.Remove(part.From, part.To)
+			s.alsoInFlight.Remove(part.From, part.To)
 		}
 		f(part)
 	})
@@ -138,7 +140,7 @@ func (s *sendBuffer) requeueSpan(part seqSpan, alive bool, f func(seqSpan)) (n u
 func (s *sendBuffer) acknowledge(part seqSpan) unit.Bytes {
 	n := s.acked.Add(max(part.From, s.firstUnacked), max(part.To, s.firstUnacked))
 	s.unsent.Remove(part.From, part.To)
-	s.shared.Remove(part.From, part.To)
+	s.alsoInFlight.Remove(part.From, part.To)
 	if end := s.acked.EndOf(s.firstUnacked); end > s.firstUnacked {
 		s.acked.Remove(s.firstUnacked, end)
 		s.firstUnacked = end
@@ -155,7 +157,7 @@ func (s *sendBuffer) acknowledge(part seqSpan) unit.Bytes {
 func (s *sendBuffer) dropAll() unit.Bytes {
 	n := s.heldBytes()
 	s.firstUnacked = s.end
-	s.unsent, s.acked, s.shared = nil, nil, nil
+	s.unsent, s.acked, s.alsoInFlight = nil, nil, nil
 	s.pages.dropAll()
 	return n
 }

@@ -160,7 +160,7 @@ func checkSendBuffer(t *testing.T, s *sendBuffer, model []byte) {
 		t.Fatalf("end %d, first unacknowledged %d, %d unsent, %v held; want %d, %d, %v, %v", s.end, s.firstUnacked,
 			s.unsent.Size(), s.heldBytes(), len(model), first, unsent, held)
 	}
-	for _, part := range s.shared {
+	for _, part := range s.alsoInFlight {
 		s.eachUnacked(part, func(p seqSpan) {
 			if p != part {
 				t.Fatalf("%v of the shared %v is acknowledged", part, p)

@@ -132,11 +132,11 @@ func hopSilenceLimit(h estimate.Hop) time.Duration {
 }
 
 // discountPause moves all times by a pause of this process: a subflow is not silent because of it.
-func (d *silenceDetector) discountPause(late time.Duration) {
+func (d *silenceDetector) discountPause(pause time.Duration) {
 	for _, p := range d.subflows.list {
-		p.lastProgress = p.lastProgress.Add(late)
-		p.lastHopProgress = p.lastHopProgress.Add(late)
-		p.est.OnPause(late)
+		p.lastProgress = p.lastProgress.Add(pause)
+		p.lastHopProgress = p.lastHopProgress.Add(pause)
+		p.est.OnPause(pause)
 	}
 }
 

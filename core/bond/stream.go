@@ -31,7 +31,7 @@ type Stream struct {
 	repeated         typeSet // types whose next frame is a repetition
 	backlog          backlogEntry
 
-	route         route
+	permission    permission
 	groups        groupHistory
 	pin           pinnedSubflow // for mode Latency
 	peerChunkEnd  wire.DataSeq  // end of the bytes that the far end waits for; 0: all
@@ -203,8 +203,8 @@ func (b *Bond) forgetStream(s *Stream) {
 		return
 	}
 	delete(b.streams.all, s.id)
-	b.backlog.dequeueStream(s)  // its turn may never come, for example if all subflows of its group are silent
-	b.filter.endRoute(&s.route) // it may still have a turn, in which it blocks no other stream
+	b.backlog.dequeueStream(s)        // its turn may never come, for example if all subflows of its group are silent
+	b.filter.markEnded(&s.permission) // it may still have a turn, in which it blocks no other stream
 	e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.reassembly.readOffset)}
 	if s.err != nil {
 		e.Reason = s.err.Error()

@@ -60,7 +60,7 @@ func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
 			s.Reset(wire.CodeClosed, "the other end has ended it")
 			return nil
 		}
-		s.route.group = f.Group
+		s.permission.group = f.Group
 		s.SetMode(f.Mode)
 	}
 	b.streams.accepted = append(b.streams.accepted, s)

@@ -155,10 +155,10 @@ func TestWithdrawn(t *testing.T) {
 	if id != 2 || b.BeginSegment(1) || !b.BeginSegment(2) {
 		t.Errorf("the end goes to subflow %d; subflow 1 may write %v", id, b.BeginSegment(1))
 	}
-	if b.stats.ReinjectedTail != 0 || b.reinject.ledger.SmallGapRecalls != 0 || len(s.send.shared) != 0 {
+	if b.stats.ReinjectedTail != 0 || b.reinject.ledger.SmallGapRecalls != 0 || len(s.send.alsoInFlight) != 0 {
 		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.ReinjectedTail,
 			b.reinject.ledger.SmallGapRecalls,
-			s.send.shared)
+			s.send.alsoInFlight)
 	}
 }
 

@@ -12,9 +12,10 @@ import (
 // Tick does what is due: acknowledgements, silence detection and expiry. Call ObserveLocalHop for
 // all subflows first.
 func (b *Bond) Tick(now time.Time) {
-	if late := b.timer.overdueBy(now); late > checkInterval {
-		b.silence.discountPause(late)
-		b.acks.shiftSubflowDeadlines(late)
+	// A late Tick means that this process has paused.
+	if pause := b.timer.overdueBy(now); pause > checkInterval {
+		b.silence.discountPause(pause)
+		b.acks.shiftSubflowDeadlines(pause)
 	}
 	b.timer.clear()
 	b.checkSilence(now)

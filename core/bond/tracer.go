@@ -18,6 +18,8 @@ const maxViewed = 8
 type Decision struct {
 	At time.Time
 	sched.Decision
+	// Remaining is how many unsent bytes all streams have. The scheduler may have been given fewer:
+	// those that are sent until the last one of its stream (backlog.bytesUntilDone).
 	Remaining unit.Bytes
 	Seen      [maxViewed]sched.Subflow // the first subflows; unused elements have ID 0
 }
@@ -78,8 +80,8 @@ func (t *tracer) traceEstimates(now time.Time, list []*subflow) {
 	}
 }
 
-// traceDecision traces and keeps a decision about the remaining bytes. It keeps only the first of
-// consecutive decisions with the same choice and reason, so that the list covers more time.
+// traceDecision traces and keeps a decision, with the unsent bytes of all streams. It keeps only the
+// first of consecutive decisions with the same choice and reason, so that the list covers more time.
 func (t *tracer) traceDecision(now time.Time, d sched.Decision, remaining unit.Bytes, seen []sched.Subflow) {
 	if t.wantsSegments() {
 		e := trace.Event{Kind: trace.Decision, Length: remaining, Diff: d.Diff, Reason: d.Reason.String()}

@@ -12,9 +12,9 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// TestChoose: policy gets the costs of a subflow and, until its rate is measured, the rate seen at
+// TestByPolicy: policy gets the costs of a subflow and, until its rate is measured, the rate seen at
 // this location.
-func TestChoose(t *testing.T) {
+func TestByPolicy(t *testing.T) {
 	wifi := wire.Terms{Radio: wire.RadioWiFi, Rate: unit.Mbps}
 	phone := wire.Terms{Radio: wire.RadioCellular}
 	c := &ByPolicy{}
@@ -22,27 +22,27 @@ func TestChoose(t *testing.T) {
 		list := []endpoint.Candidate{
 			{
 				GuideSubflow: bond.GuideSubflow{
-					ID:    1,
-					Rate:  20 * unit.Mbps,
-					Known: known,
-					Delay: 25 * time.Millisecond,
-					Idle:  time.Minute,
+					ID:       1,
+					Rate:     20 * unit.Mbps,
+					Known:    known,
+					Delay:    25 * time.Millisecond,
+					QuietFor: time.Minute,
 				},
 				Terms: wifi,
 			},
 			{
 				GuideSubflow: bond.GuideSubflow{
-					ID:    2,
-					Rate:  5 * unit.Mbps,
-					Known: true,
-					Delay: 35 * time.Millisecond,
-					Idle:  time.Minute,
+					ID:       2,
+					Rate:     5 * unit.Mbps,
+					Known:    true,
+					Delay:    35 * time.Millisecond,
+					QuietFor: time.Minute,
 				},
 				Terms:  phone,
 				Helped: true,
 			},
 		}
-		if why := c.Choose(list, bond.Demand{Pending: pending}); list[0].Allowed == (wifi.Tier == wire.TierBackup) ||
+		if why := c.AllowSubflows(list, bond.Demand{Pending: pending}); list[0].Allowed == (wifi.Tier == wire.TierBackup) ||
 			why == "" {
 			t.Errorf("%+v: %s", list, why)
 		}

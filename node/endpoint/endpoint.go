@@ -30,8 +30,8 @@ import (
 // Config configures an endpoint.
 type Config struct {
 	Bond bond.Config
-	// Chooser decides which subflows a stream may use; nil: the scheduler alone decides.
-	Chooser Chooser
+	// Guide decides which subflows a stream may use; nil: all, so that the scheduler alone decides.
+	Guide Guide
 	// Share is the memory budget of the bond; nil: not counted.
 	Share *Share
 	// Accept is called in its own goroutine for each stream that the other end opens. It owns the

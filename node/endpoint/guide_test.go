@@ -15,7 +15,7 @@ import (
 type secondOnly struct{ seen []wire.Terms }
 
 func (c *secondOnly) Costs(t wire.Terms) bool { return t.Radio != wire.RadioNone }
-func (c *secondOnly) Choose(list []Candidate, d bond.Demand) string {
+func (c *secondOnly) AllowSubflows(list []Candidate, d bond.Demand) string {
 	c.seen = nil
 	for i := range list {
 		list[i].Allowed = list[i].Helped
@@ -24,12 +24,12 @@ func (c *secondOnly) Choose(list []Candidate, d bond.Demand) string {
 	return "helped only"
 }
 
-// TestGuide: the chooser gets the terms of each subflow, and its answer is applied.
+// TestGuide: the guide gets the terms of each subflow, and its answer is applied.
 func TestGuide(t *testing.T) {
 	wifi := wire.Terms{Radio: wire.RadioWiFi}
 	c := &secondOnly{}
-	g := &guide{
-		chooser: c,
+	g := &bondGuide{
+		guide: c,
 		subflows: map[wire.SubflowID]*attachedSubflow{
 			1: {sf: &subflow.Subflow{ID: 1, Terms: wifi}},
 			2: {sf: &subflow.Subflow{ID: 2, Helped: true}},

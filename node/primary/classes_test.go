@@ -103,9 +103,9 @@ func TestClassPlan(t *testing.T) {
 		t.Errorf("what says the same is class %d", again)
 	}
 	own, helped := policy.ClassSubflow{
-		ID:    1,
-		Local: true,
-		Names: []string{"laptop"},
+		ID:     1,
+		Direct: true,
+		Names:  []string{"laptop"},
 	}, policy.ClassSubflow{
 		ID:    2,
 		Names: []string{"phone"},

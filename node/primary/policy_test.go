@@ -171,10 +171,10 @@ func TestSetPolicy(t *testing.T) {
 func TestExplain(t *testing.T) {
 	now := routeSnapshot{routes: []policy.ClassSubflow{
 		{
-			ID:    1,
-			Local: true,
-			Names: []string{"laptop", "wlan0"},
-			Delay: 2,
+			ID:     1,
+			Direct: true,
+			Names:  []string{"laptop", "wlan0"},
+			Delay:  2,
 		}, {ID: 2, Names: []string{"phone"}, Pipe: "wlan0", Delay: 1},
 	}}
 	class := func(t policy.TrafficClass) *policy.TrafficClass { t.Weight = 1; return &t }

@@ -166,10 +166,10 @@ func bondOpener(
 				Trace:        rec.AddFunc(id.String()),
 				ChangesOnly:  !rec.Enabled(),
 			},
-			Chooser: &choice.ByPolicy{Upload: true},
-			Share:   share,
-			Down:    down,
-			Log:     log,
+			Guide: &choice.ByPolicy{Upload: true},
+			Share: share,
+			Down:  down,
+			Log:   log,
 		})
 	}
 }

@@ -421,7 +421,7 @@ func (b *sessions) listRoutes() (list []policy.ClassSubflow) {
 		}
 		r := policy.ClassSubflow{
 			ID:     a.ID,
-			Local:  !a.Helped,
+			Direct: !a.Helped,
 			Names:  []string{a.Device},
 			Tier:   m.tier,
 			Silent: a.SubflowInfo.Silent,

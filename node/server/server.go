@@ -368,7 +368,7 @@ func (s *Server) newSession(ctx context.Context, key bondKey, id string) *sessio
 			Trace:       s.rec.AddFunc(b.id),
 			ChangesOnly: !s.rec.Enabled(),
 		},
-		Chooser:       &choice.ByPolicy{},
+		Guide:         &choice.ByPolicy{},
 		Share:         b.account.memory,
 		Accept:        func(c *endpoint.Conn) { s.serveStream(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
