@@ -45,14 +45,14 @@ func TestFacts(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			l, err := o.Accept(q, q.Window, wire.RadioNone)
+			l, err := o.Accept(q, q.ResumeTimeout, wire.RadioNone)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			ends <- l
 		}()
-		p, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow)
+		p, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultResumeTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}

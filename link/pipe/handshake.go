@@ -322,13 +322,13 @@ func (w *Waiting) Close() error {
 // Join asks the helper to connect the pipe to server, "host:port". It may be called once and takes
 // at most JoinTimeout. When it fails the pipe is closed. A refusal is a fault that wraps the
 // wire.Refuse. If a pipe of the returned Link breaks, the Link waits for another one for
-// resumeWindow.
-func (w *Waiting) Join(ctx context.Context, server string, resumeWindow time.Duration) (*Link, error) {
+// resumeTimeout.
+func (w *Waiting) Join(ctx context.Context, server string, resumeTimeout time.Duration) (*Link, error) {
 	var token wire.Token
 	var key wire.HopKey
 	_, _ = rand.Read(token[:]) // never fails
 	_, _ = rand.Read(key[:])
-	payload, err := w.request(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, Window: resumeWindow,
+	payload, err := w.request(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, ResumeTimeout: resumeTimeout,
 		Server: server}, wire.TypeInitOK)
 	if err != nil {
 		return nil, fmt.Errorf("joining through %s: %w", w.name, err)
@@ -338,7 +338,7 @@ func (w *Waiting) Join(ctx context.Context, server string, resumeWindow time.Dur
 		w.tls.Close()
 		return nil, fmt.Errorf("joining through %s: %w", w.name, notMpbondError(err))
 	}
-	l := newLink(w.newLinkConn(), token, resumeWindow)
+	l := newLink(w.newLinkConn(), token, resumeTimeout)
 	l.radio, l.key = ok.Radio, key
 	return l, nil
 }

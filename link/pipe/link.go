@@ -27,7 +27,7 @@ type Link struct {
 	slot
 
 	token           wire.Token
-	resumeWindow    time.Duration
+	resumeTimeout   time.Duration
 	radio           wire.Radio                 // type of the helper's link to the server; at the primary
 	key             wire.HopKey                // key of the subflow; at the primary
 	facts           atomic.Pointer[wire.Facts] // newest unsent facts
@@ -49,8 +49,8 @@ type Link struct {
 	ackedBefore, acked uint64
 }
 
-// DefaultWindow is how long a Link waits for a new connection after a break.
-const DefaultWindow = 10 * time.Second
+// DefaultResumeTimeout is how long a Link waits for a new connection after a break.
+const DefaultResumeTimeout = 10 * time.Second
 
 // Counts describes what happened to a Link.
 type Counts struct {
@@ -62,8 +62,8 @@ type Counts struct {
 	LastStalled   time.Time // when CheckStalled last found it stalled; zero: never
 }
 
-func newLink(c *linkConn, token wire.Token, window time.Duration) *Link {
-	l := &Link{frameWriter: newFrameWriter(), slot: slot{conn: c}, token: token, resumeWindow: window,
+func newLink(c *linkConn, token wire.Token, resumeTimeout time.Duration) *Link {
+	l := &Link{frameWriter: newFrameWriter(), slot: slot{conn: c}, token: token, resumeTimeout: resumeTimeout,
 		connNeeded: make(chan struct{}, 1), replay: newReplay()}
 	l.slot.cond.L = &l.slot.mu
 	l.receivedSender.timer = time.AfterFunc(time.Hour, l.sendReceived)

@@ -60,11 +60,11 @@ func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Of
 // Request is a primary's request on a waiting pipe: a new subflow to Server, or the resumption of a
 // subflow of another pipe.
 type Request struct {
-	Token  wire.Token
-	Key    wire.HopKey // key of the subflow, for DialHS
-	Server string
-	Window time.Duration // how long the subflow outlives a break
-	Resume *wire.Resume  // nil for a new subflow
+	Token         wire.Token
+	Key           wire.HopKey // key of the subflow, for DialHS
+	Server        string
+	ResumeTimeout time.Duration // how long the subflow outlives a break
+	Resume        *wire.Resume  // nil for a new subflow
 }
 
 // Wait blocks until the primary sends a request. The caller must then call Accept, Refuse or
@@ -93,7 +93,7 @@ func (o *Offer) Wait(ctx context.Context) (req Request, err error) {
 		o.Close()
 		return req, identity.ExplainTLS(err)
 	}
-	return Request{Token: f.Token, Key: f.Key, Server: f.Server, Window: f.Window}, nil
+	return Request{Token: f.Token, Key: f.Key, Server: f.Server, ResumeTimeout: f.ResumeTimeout}, nil
 }
 
 // nextRequest reads frames until one that is a request.
@@ -146,13 +146,13 @@ func (o *Offer) SendFacts(f wire.Facts) error {
 }
 
 // Accept answers req with INIT_MP_OK: the HS-path is connected, over a link of the given radio. If
-// a pipe of the returned Link breaks, the Link waits for another one for window.
-func (o *Offer) Accept(req Request, window time.Duration, radio wire.Radio) (*Link, error) {
+// a pipe of the returned Link breaks, the Link waits for another one for resumeTimeout.
+func (o *Offer) Accept(req Request, resumeTimeout time.Duration, radio wire.Radio) (*Link, error) {
 	if _, err := o.tls.Write(wire.Append(nil, wire.InitOK{Radio: radio})); err != nil {
 		o.Close()
 		return nil, err
 	}
-	return newLink(o.newLinkConn(), req.Token, window), nil
+	return newLink(o.newLinkConn(), req.Token, resumeTimeout), nil
 }
 
 func (o *Offer) newLinkConn() *linkConn {

@@ -81,13 +81,13 @@ func linkPair(t testing.TB, a, b Conn) (helper, primary *Link) {
 			o.Close()
 			return
 		}
-		l, err := o.Accept(q, q.Window, wire.RadioCellular)
+		l, err := o.Accept(q, q.ResumeTimeout, wire.RadioCellular)
 		if err != nil {
 			t.Error(err)
 		}
 		c <- l
 	}()
-	p, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow)
+	p, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultResumeTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,13 +237,13 @@ func TestRefusals(t *testing.T) {
 			}
 			_ = o.Refuse(wire.CodeUnreachable, "no route to the server")
 		}()
-		_, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow)
+		_, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultResumeTimeout)
 		var r wire.Refuse
 		if !errors.As(err, &r) || r.Code != wire.CodeUnreachable || !fault.Is(err, fault.Unreachable) ||
 			!strings.Contains(err.Error(), "no route") {
 			t.Errorf("refused with %v", err)
 		}
-		if _, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow); err == nil {
+		if _, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultResumeTimeout); err == nil {
 			t.Error("a pipe joined twice")
 		}
 
@@ -272,7 +272,7 @@ func TestWaitingNoticesTheEnd(t *testing.T) {
 		if w.Err() == nil {
 			t.Error("no reason given")
 		}
-		if _, err := w.Join(t.Context(), "x:1", DefaultWindow); err == nil {
+		if _, err := w.Join(t.Context(), "x:1", DefaultResumeTimeout); err == nil {
 			t.Error("joined by a broken pipe")
 		}
 
@@ -337,7 +337,7 @@ func TestSilentEnds(t *testing.T) {
 		a, b := MemoryPipe()
 		o, w := waitingPair(t, a, b)
 		began := time.Now()
-		if _, err := w.Join(t.Context(), "x:1", DefaultWindow); !fault.Is(err, fault.Timeout) ||
+		if _, err := w.Join(t.Context(), "x:1", DefaultResumeTimeout); !fault.Is(err, fault.Timeout) ||
 			time.Since(began) != JoinTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
@@ -522,7 +522,7 @@ func TestSendServers(t *testing.T) {
 		send("a:1", "b:2")
 		send("a:1", "b:2")
 		send("b:2")
-		l, err := w.Join(t.Context(), "b:2", DefaultWindow)
+		l, err := w.Join(t.Context(), "b:2", DefaultResumeTimeout)
 		if err != nil {
 			t.Error(err)
 			return
@@ -537,7 +537,7 @@ func TestSendServers(t *testing.T) {
 	if err != nil || q.Server != "b:2" || fmt.Sprint(announced) != "[[] [a:1 b:2] [b:2]]" {
 		t.Fatalf("%+v, %v: announced %v", q, err, announced)
 	}
-	l, err := o.Accept(q, q.Window, wire.RadioNone)
+	l, err := o.Accept(q, q.ResumeTimeout, wire.RadioNone)
 	if err != nil {
 		t.Fatal(err)
 	}

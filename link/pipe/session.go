@@ -237,12 +237,12 @@ func (l *Link) handleBreak(c *linkConn, err error) bool {
 	}
 	if c.breakErr == nil {
 		c.breakErr, l.brokenSince = err, time.Now()
-		l.expiryTimer = time.AfterFunc(l.resumeWindow, func() {
+		l.expiryTimer = time.AfterFunc(l.resumeTimeout, func() {
 			if l.slot.currentConn() != c {
 				return // it was resumed just now
 			}
 			l.endWith(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and did not return within %v: %w",
-				l.resumeWindow, err),
+				l.resumeTimeout, err),
 				"check that both devices are on the same network"))
 		})
 		l.slot.cond.Broadcast()

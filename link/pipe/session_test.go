@@ -183,9 +183,9 @@ func randomBreaks(t *testing.T, seed uint64) {
 	time.Sleep(time.Minute) // all timers have fired
 }
 
-// TestWindow checks that both ends of a Link that is not resumed end after its window, and that
+// TestResumeTimeout checks that both ends of a Link that is not resumed end after that time, and that
 // data received before is not lost.
-func TestWindow(t *testing.T) {
+func TestResumeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLinkTest(t)
 		_, _ = p.helper.Write([]byte("hello"))
@@ -202,7 +202,7 @@ func TestWindow(t *testing.T) {
 			}
 		})
 		got, err := io.ReadAll(p.primary)
-		if string(got) != "ello" || !fault.Is(err, fault.Unreachable) || time.Since(began) != DefaultWindow {
+		if string(got) != "ello" || !fault.Is(err, fault.Unreachable) || time.Since(began) != DefaultResumeTimeout {
 			t.Errorf("%q, %v after %v", got, err, time.Since(began))
 		}
 		all.Wait()

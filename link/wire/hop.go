@@ -55,15 +55,15 @@ type Token [16]byte
 
 // InitJoin, INIT_MP_JOIN, asks a helper to connect the pipe to a server. The helper answers with
 // INIT_MP_OK or REFUSE. After INIT_MP_OK both ends of the pipe send HOP_DATA. RESUME later names
-// the subflow by Token. When the pipe breaks, both ends wait for a RESUME for the time Window. Key
+// the subflow by Token. When the pipe breaks, both ends wait for a RESUME for ResumeTimeout. Key
 // is the subflow's key for HOP_AUTH.
 //
-//	token (16 bytes) | key (32 bytes) | window, ms | server "host:port", to the end
+//	token (16 bytes) | key (32 bytes) | resume timeout, ms | server "host:port", to the end
 type InitJoin struct {
-	Token  Token
-	Key    HopKey
-	Window time.Duration
-	Server string
+	Token         Token
+	Key           HopKey
+	ResumeTimeout time.Duration
+	Server        string
 }
 
 // Type implements Frame.
@@ -72,7 +72,7 @@ func (InitJoin) Type() Type { return TypeInitJoin }
 // AppendPayload implements Frame.
 func (f InitJoin) AppendPayload(b []byte) []byte {
 	b = append(append(b, f.Token[:]...), f.Key[:]...)
-	b = binary.AppendUvarint(b, uint64(max(f.Window, 0)/time.Millisecond))
+	b = binary.AppendUvarint(b, uint64(max(f.ResumeTimeout, 0)/time.Millisecond))
 	return append(b, f.Server...)
 }
 
@@ -83,7 +83,7 @@ func ParseInitJoin(b []byte) (f InitJoin, err error) {
 	p.readFixed(f.Key[:])
 	ms := p.readUvarint()
 	p.bad = p.bad || ms > uint64(time.Hour/time.Millisecond)
-	f.Window = time.Duration(ms) * time.Millisecond
+	f.ResumeTimeout = time.Duration(ms) * time.Millisecond
 	if len(p.b) > MaxDest {
 		return f, fmt.Errorf("%v: %w", TypeInitJoin, ErrTooLarge)
 	}

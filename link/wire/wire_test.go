@@ -52,7 +52,7 @@ var frames = []struct {
 		wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
 	{PipeState{Subflow: 3, HopState: state}, wrap(ParsePipeState)},
 	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
-	{InitJoin{Token: token, Key: key, Window: 10 * time.Second, Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
+	{InitJoin{Token: token, Key: key, ResumeTimeout: 10 * time.Second, Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
 	{Resume{Token: token, Attempt: 300, Received: 1 << 40}, wrap(ParseResume)},
 	{Resumed{Received: 1 << 63, From: 300}, wrap(ParseResumed)},
 	{Received{Count: 1 << 33}, wrap(ParseReceived)},

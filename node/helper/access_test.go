@@ -172,7 +172,7 @@ func TestSubflowWhileEnding(t *testing.T) {
 		p := w.acceptWaiting()
 		joined := make(chan error, 1)
 		go func() {
-			_, err := p.Join(t.Context(), w.server, pipe.DefaultWindow)
+			_, err := p.Join(t.Context(), w.server, pipe.DefaultResumeTimeout)
 			joined <- err
 		}()
 		conn, err := w.sl.Accept()
@@ -202,7 +202,7 @@ func TestServersAreAnnounced(t *testing.T) {
 		w := newTestWorld(t, inMemory, "x:1", Config{})
 		ask := func(p *pipe.Waiting, server string) wire.Code {
 			t.Helper()
-			_, err := p.Join(t.Context(), server, pipe.DefaultWindow)
+			_, err := p.Join(t.Context(), server, pipe.DefaultResumeTimeout)
 			var r wire.Refuse
 			if !errors.As(err, &r) {
 				t.Errorf("%s: %v", server, err)
@@ -236,7 +236,7 @@ func TestServersAreAnnounced(t *testing.T) {
 				t.Errorf("announced %d times: %v", n+1, got)
 			}
 		}
-		_, err := tell(other).Join(t.Context(), other, pipe.DefaultWindow)
+		_, err := tell(other).Join(t.Context(), other, pipe.DefaultResumeTimeout)
 		if r := (wire.Refuse{}); err == nil || errors.As(err, &r) { // else the pipe has ended
 			t.Errorf("announced %d times: %v", maxServerChanges+1, err)
 		}

@@ -207,7 +207,7 @@ func TestPipeCaller(t *testing.T) {
 			return p
 		}
 		began := time.Now()
-		if _, err := accept().Join(t.Context(), "192.0.2.7:7600", pipe.DefaultWindow); err == nil {
+		if _, err := accept().Join(t.Context(), "192.0.2.7:7600", pipe.DefaultResumeTimeout); err == nil {
 			t.Error("it was refused, and joined")
 		}
 		if q := <-taken; q.Server != "192.0.2.7:7600" {

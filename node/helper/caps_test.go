@@ -38,7 +38,7 @@ func TestSpentLink(t *testing.T) {
 		}
 		came <- err
 	}()
-	_, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow)
+	_, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultResumeTimeout)
 	if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "the daily cap of 20 MB is used up") {
 		t.Errorf("a subflow: %v", err)
 	}
@@ -127,7 +127,7 @@ func checkCapReached(t *testing.T, of device.CapTarget, others []device.CapTarge
 			t.Errorf("%d subflows are left", n)
 		}
 		carriers[1].on.Store(true)
-		_, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow)
+		_, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultResumeTimeout)
 		if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), text) {
 			t.Errorf("a new one: %v", err)
 		}

@@ -58,7 +58,7 @@ func TestFactsAreReported(t *testing.T) {
 
 	joined := make(chan *pipe.Link)
 	go func() {
-		l, err := first.Join(t.Context(), w.server, pipe.DefaultWindow)
+		l, err := first.Join(t.Context(), w.server, pipe.DefaultResumeTimeout)
 		if err != nil {
 			t.Error(err)
 		}
@@ -124,7 +124,7 @@ func TestHelperSuspends(t *testing.T) {
 	if got := w.h.Facts().RefusalReason; got != why {
 		t.Errorf("it refuses: %q", got)
 	}
-	if _, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow); err == nil ||
+	if _, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultResumeTimeout); err == nil ||
 		!strings.Contains(err.Error(), why) {
 		t.Errorf("joined: %v", err)
 	}
@@ -215,7 +215,7 @@ func TestPaused(t *testing.T) {
 	set(true)
 	expect("this device is paused there")
 	var r wire.Refuse
-	if _, err := next.Join(t.Context(), w.server, pipe.DefaultWindow); !errors.As(err, &r) ||
+	if _, err := next.Join(t.Context(), w.server, pipe.DefaultResumeTimeout); !errors.As(err, &r) ||
 		r.Code != wire.CodeLimit ||
 		!strings.Contains(err.Error(), "mpbond resume") {
 		t.Errorf("joined: %v", err)

@@ -202,7 +202,7 @@ func TestRefusals(t *testing.T) {
 	w := newTestWorld(t, inMemory, "x:1", Config{MaxSubflows: 1})
 	refused := func(server string, code wire.Code, says string) {
 		t.Helper()
-		_, err := w.acceptWaiting().Join(t.Context(), server, pipe.DefaultWindow)
+		_, err := w.acceptWaiting().Join(t.Context(), server, pipe.DefaultResumeTimeout)
 		var r wire.Refuse
 		if !errors.As(err, &r) || r.Code != code || !strings.Contains(r.Text, says) {
 			t.Errorf("%s: %v", server, err)

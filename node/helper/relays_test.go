@@ -48,7 +48,7 @@ func memoryPipe(t *testing.T) *pipe.Link {
 			t.Error(err)
 			return
 		}
-		l, err := w.Join(t.Context(), "x:1", pipe.DefaultWindow)
+		l, err := w.Join(t.Context(), "x:1", pipe.DefaultResumeTimeout)
 		if err != nil {
 			t.Error(err)
 			return
@@ -68,7 +68,7 @@ func memoryPipe(t *testing.T) *pipe.Link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := o.Accept(q, pipe.DefaultWindow, wire.RadioNone)
+	l, err := o.Accept(q, pipe.DefaultResumeTimeout, wire.RadioNone)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func (w *testWorld) joinPipe(p *pipe.Waiting) (primary *pipe.Link, server *pipe.
 	w.t.Helper()
 	got := make(chan *pipe.Link, 1)
 	go func() {
-		l, err := p.Join(w.t.Context(), w.server, pipe.DefaultWindow)
+		l, err := p.Join(w.t.Context(), w.server, pipe.DefaultResumeTimeout)
 		if err != nil {
 			w.t.Error(err)
 		}
@@ -164,7 +164,7 @@ func TestRefusedRescue(t *testing.T) {
 				one, cut := w.acceptPipe(w.pl, keys().primary)
 				p, s := w.joinPipe(one)
 				two, _ := w.acceptPipe(w.pl, keys().primary)
-				passed, calls := time.Now().Add(pipe.DefaultWindow*2/3), 0
+				passed, calls := time.Now().Add(pipe.DefaultResumeTimeout*2/3), 0
 				var resumed atomic.Bool
 				done := make(chan struct{})
 				cut.Close()

@@ -16,8 +16,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// maxResumeWindow bounds how long a primary may let this device keep a broken subflow.
-const maxResumeWindow = time.Minute
+// maxResumeTimeout bounds how long a primary may let this device keep a broken subflow.
+const maxResumeTimeout = time.Minute
 
 // errSuspended is why subflows end, and no new ones are opened, while the device is suspended.
 var errSuspended = errors.New("the helper is suspended")
@@ -138,7 +138,7 @@ func (h *Helper) connectSubflow(
 	if err != nil {
 		return nil, code, err
 	}
-	p, err := o.Accept(q, min(q.Window, maxResumeWindow), device.RadioOf(link))
+	p, err := o.Accept(q, min(q.ResumeTimeout, maxResumeTimeout), device.RadioOf(link))
 	if err != nil {
 		hs.Close()
 		return nil, wire.CodeInternal, err

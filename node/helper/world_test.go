@@ -143,7 +143,7 @@ func (w *testWorld) joinSubflow() (primary *pipe.Link, server *pipe.HSPath, conn
 	p := w.acceptWaiting()
 	joined := make(chan *pipe.Link, 1)
 	go func() {
-		l, err := p.Join(w.t.Context(), w.server, pipe.DefaultWindow)
+		l, err := p.Join(w.t.Context(), w.server, pipe.DefaultResumeTimeout)
 		if err != nil {
 			w.t.Error(err)
 		}

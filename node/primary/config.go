@@ -121,7 +121,7 @@ var Default = Config{
 	Scheduler:   sched.Default,
 	Latency:     []string{"dscp:46"},
 	Reinject:    0.2,
-	Resume:      Duration(pipe.DefaultWindow),
+	Resume:      Duration(pipe.DefaultResumeTimeout),
 	GiveUp:      Duration(60 * time.Second),
 }
 

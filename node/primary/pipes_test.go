@@ -145,7 +145,7 @@ func (w *pipeWorld) serveRequest(ctx context.Context, o *pipe.Offer, q pipe.Requ
 		}
 		return
 	}
-	l, err := o.Accept(q, q.Window, wire.RadioNone)
+	l, err := o.Accept(q, q.ResumeTimeout, wire.RadioNone)
 	if err != nil {
 		w.t.Error(err)
 		return
