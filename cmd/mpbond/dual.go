@@ -102,7 +102,7 @@ the two, and mpbond pair --dual CODE on the other.`,
 				return err
 			}
 			r.enforceCaps(e.IsOwnName, e.Policy().Rules, h.CapReached, e.CapReached)
-			h.SetOwnFlows(e.DirectFlows)
+			h.SetOwnSubflows(e.DirectSubflowBytes)
 			h.SetDiscovery(findPrimaries)
 			if err := r.initOnload(cfg.Helper.Onload, cfg.Helper.Config, key, h); err != nil {
 				return err

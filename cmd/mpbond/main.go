@@ -2,7 +2,8 @@
 
 // Command mpbond bonds the links of several devices. It is the product's program: it reads
 // flags and files, connects the packages of the data path with each other, and turns errors
-// into texts and exit codes. Each file holds one subcommand.
+// into texts and exit codes. The file NAME.go has the subcommand NAME; other files have a part of
+// one, or what several share.
 package main
 
 import (

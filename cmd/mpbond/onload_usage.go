@@ -20,8 +20,8 @@ import (
 // onloadRole is the role, in usage, of commands that are no role: get --onload, put and play.
 const onloadRole = "onload"
 
-// onloadTally counts the bytes that such a command sends over this device's links. Other commands
-// and roles may count at the same time.
+// onloadTally counts the bytes that get --onload, put or play sends over this device's links. Other
+// commands and roles may count at the same time.
 type onloadTally struct{ *mydevice.Tally }
 
 func openOnloadTally() (t onloadTally, err error) {

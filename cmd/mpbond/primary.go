@@ -298,7 +298,8 @@ func (e primaryRole) addPrimaryStatus(st *api.Status, why bool) {
 	st.Refused = append(st.Refused, toAPIRefusals(e.Primary.Refusals())...)
 }
 
-// Run serves both until ctx ends or one of them fails.
+// Run runs the primary, its listeners for apps and what goes with them until ctx ends or one of
+// them fails.
 func (e primaryRole) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.Primary.Run(ctx) })

@@ -115,7 +115,7 @@ func (p *Locations) Trim() {
 	keepLatest(p.List, maxLocations, func(at *Location) time.Time { return at.Last })
 }
 
-// keepLatest drops the entries unseen for longest until at most most are left.
+// keepLatest drops the entries unseen for longest until at most limit are left.
 func keepLatest[V any](m map[string]V, limit int, last func(V) time.Time) {
 	for len(m) > limit {
 		drop, found := "", false

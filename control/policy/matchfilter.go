@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// matchFilter is a necessary condition of a rule. It rejects most rules for most flows, and takes
-// about 50 contiguous bytes.
+// matchFilter is a necessary condition of a rule. It rejects most rules for most connections, and
+// takes about 50 contiguous bytes.
 type matchFilter struct {
 	app, domain          string    // suffixes that the executable's path and the name must have
 	address              [2]uint32 // least and greatest IPv4 address

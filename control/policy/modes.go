@@ -12,8 +12,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// Flow describes a connection that an app opens.
-type Flow struct {
+// Connection describes a connection that an app opens.
+type Connection struct {
 	Dest string // "host:port", the host as the app named it
 	DSCP uint8  // of the app's packets (RFC 2474), 0 if unknown
 	Name string // name that the app resolved to the address in Dest, "" if unknown

@@ -12,25 +12,25 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		flow Flow
+		conn Connection
 		mode Mode
 		rule string
 	}{
-		{Flow{Dest: "example.net:443"}, ModeUnset, ""},
-		{Flow{Dest: "example.net:443", DSCP: 46}, ModeLatency, "dscp:46"},
-		{Flow{Dest: "example.net:443", DSCP: 45}, ModeUnset, ""},
-		{Flow{Dest: "[2001:db8::1]:22"}, ModeLatency, "port:22"},
-		{Flow{Dest: "a:4999"}, ModeUnset, ""},
-		{Flow{Dest: "a:5000"}, ModeLatency, "port:5000-5100"},
-		{Flow{Dest: "a:5100"}, ModeLatency, "port:5000-5100"},
-		{Flow{Dest: "a:5101"}, ModeUnset, ""},
-		{Flow{Dest: "WWW.example.ORG.:80"}, ModeLatency, "host:*.Example.org"},
-		{Flow{Dest: "example.org:80"}, ModeUnset, ""},
-		{Flow{Dest: "call.example.org:80"}, ModeRedundant, "host:call.example.org"},
-		{Flow{Dest: "a:5060", DSCP: 46}, ModeRedundant, "port:5060"},
+		{Connection{Dest: "example.net:443"}, ModeUnset, ""},
+		{Connection{Dest: "example.net:443", DSCP: 46}, ModeLatency, "dscp:46"},
+		{Connection{Dest: "example.net:443", DSCP: 45}, ModeUnset, ""},
+		{Connection{Dest: "[2001:db8::1]:22"}, ModeLatency, "port:22"},
+		{Connection{Dest: "a:4999"}, ModeUnset, ""},
+		{Connection{Dest: "a:5000"}, ModeLatency, "port:5000-5100"},
+		{Connection{Dest: "a:5100"}, ModeLatency, "port:5000-5100"},
+		{Connection{Dest: "a:5101"}, ModeUnset, ""},
+		{Connection{Dest: "WWW.example.ORG.:80"}, ModeLatency, "host:*.Example.org"},
+		{Connection{Dest: "example.org:80"}, ModeUnset, ""},
+		{Connection{Dest: "call.example.org:80"}, ModeRedundant, "host:call.example.org"},
+		{Connection{Dest: "a:5060", DSCP: 46}, ModeRedundant, "port:5060"},
 	} {
-		if v := m.Decide(c.flow); v.Mode != c.mode || v.Rule != c.rule {
-			t.Errorf("%+v: %v by %q, want %v by %q", c.flow, v.Mode, v.Rule, c.mode, c.rule)
+		if v := m.Decide(c.conn); v.Mode != c.mode || v.Rule != c.rule {
+			t.Errorf("%+v: %v by %q, want %v by %q", c.conn, v.Mode, v.Rule, c.mode, c.rule)
 		}
 	}
 	for _, bad := range []string{"", "22", "port:", "port:0", "port:70000", "port:9-8", "dscp:64", "dscp:ef", "host:",

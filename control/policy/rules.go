@@ -80,10 +80,10 @@ func (r *Rules) NeedsProcess() bool { return r.needsProcess }
 // NeedsNames reports whether a rule has a condition on destination names.
 func (r *Rules) NeedsNames() bool { return r.needsNames }
 
-// Decide returns the verdict of the first rule that matches a flow. An unknown property of a flow
-// matches no condition on it.
-func (r *Rules) Decide(f Flow) Verdict {
-	q := f.toQuery()
+// Decide returns the verdict of the first rule that matches a connection. An unknown property of a
+// connection matches no condition on it.
+func (r *Rules) Decide(c Connection) Verdict {
+	q := c.toQuery()
 	for i := range r.rules {
 		if s := &r.rules[i]; r.filters[i].mayMatch(&q) && s.matchesQuery(&q) {
 			return Verdict{Mode: s.Mode, Class: s.class, Rule: s.Name, Index: i,
@@ -96,7 +96,7 @@ func (r *Rules) Decide(f Flow) Verdict {
 	return r.defaultVerdict
 }
 
-// query is a flow prepared for comparison with many rules.
+// query is a connection prepared for comparison with many rules.
 type query struct {
 	process *Process
 	exe     string // last element of the executable's path
@@ -109,14 +109,14 @@ type query struct {
 	dscp    uint8
 }
 
-// toQuery prepares a flow for comparison with rules.
-func (f Flow) toQuery() (q query) {
-	host, port := f.Dest, ""
-	if i := strings.LastIndexByte(f.Dest, ':'); i >= 0 {
-		host, port = strings.Trim(f.Dest[:i], "[]"), f.Dest[i+1:]
+// toQuery prepares a connection for comparison with rules.
+func (c Connection) toQuery() (q query) {
+	host, port := c.Dest, ""
+	if i := strings.LastIndexByte(c.Dest, ':'); i >= 0 {
+		host, port = strings.Trim(c.Dest[:i], "[]"), c.Dest[i+1:]
 	}
 	n, _ := strconv.ParseUint(port, 10, 16)
-	q.port, q.name, q.host, q.dscp = uint16(n), normalizeName(f.Name), host, f.DSCP
+	q.port, q.name, q.host, q.dscp = uint16(n), normalizeName(c.Name), host, c.DSCP
 	if a, err := netip.ParseAddr(host); err == nil {
 		q.addr = a.Unmap().WithZone("")
 		if q.is4 = q.addr.Is4(); q.is4 {
@@ -125,7 +125,7 @@ func (f Flow) toQuery() (q query) {
 	} else {
 		q.name = normalizeName(host)
 	}
-	if q.process = f.Process; q.process != nil {
+	if q.process = c.Process; q.process != nil {
 		q.exe = q.process.Exe[strings.LastIndexByte(q.process.Exe, '/')+1:]
 	}
 	return q

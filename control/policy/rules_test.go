@@ -73,45 +73,45 @@ func TestRules(t *testing.T) {
 	}
 	rsync := &Process{Exe: "/usr/bin/rsync", UID: 1000}
 	for _, c := range []struct {
-		flow Flow
+		conn Connection
 		mode Mode
 		rule string
 	}{
-		{Flow{Dest: "example.net:443"}, ModeUnset, ""},
-		{Flow{Dest: "meet.example.org:443"}, ModeLatency, "voice"},
-		{Flow{Dest: "a.b.MEET.Example.org.:3480"}, ModeLatency, "voice"},
-		{Flow{Dest: "meet.example.org:80"}, ModeUnset, ""},
-		{Flow{Dest: "notmeet.example.org:443"}, ModeUnset, ""},
-		{Flow{Dest: "example.org:443"}, ModeUnset, ""},
-		{Flow{Dest: "198.51.100.1:443", Name: "meet.example.org."}, ModeLatency, "voice"},
-		{Flow{Dest: "telemetry.example.org:443"}, ModeBlock, "no telemetry"},
-		{Flow{Dest: "ads.example.com:443"}, ModeBlock, "no telemetry"},
-		{Flow{Dest: "192.168.1.1:80"}, ModeDirect, "home"},
-		{Flow{Dest: "[::ffff:192.168.1.1]:80"}, ModeDirect, "home"},
-		{Flow{Dest: "203.0.113.7:80"}, ModeDirect, "home"},
-		{Flow{Dest: "203.0.113.8:80"}, ModeUnset, ""},
-		{Flow{Dest: "[fd12::1]:80"}, ModeDirect, "home"},
-		{Flow{Dest: "a:22", Process: rsync}, ModeBond, "backups"},
-		{Flow{Dest: "a:22", Process: &Process{Exe: "/usr/bin/rsync", UID: 5}}, ModeUnset, ""},
-		{Flow{Dest: "a:22", Process: &Process{Exe: "/opt/rsync"}}, ModeUnset, ""},
-		{Flow{Dest: "a:22", Process: &Process{Exe: "/opt/restic-0.17"}}, ModeBond, "backups"},
-		{Flow{Dest: "a:22", Process: &Process{UID: 1000}}, ModeUnset, ""},
-		{Flow{Dest: "a:22", Process: &Process{Label: "work"}}, ModeRedundant, "work"},
-		{Flow{Dest: "a:22", Process: &Process{Label: "play"}}, ModeUnset, ""},
-		{Flow{Dest: "a:22", Process: &Process{Cgroup: "/system.slice/cron.service/x"}}, ModeDirect, "services"},
-		{Flow{Dest: "a:22", Process: &Process{Cgroup: "/user.slice/cron.service"}}, ModeUnset, ""},
-		{Flow{Dest: "a:25"}, ModeBlock, "rule 7"},
-		{Flow{Dest: "nonsense"}, ModeUnset, ""},
-		{Flow{}, ModeUnset, ""},
+		{Connection{Dest: "example.net:443"}, ModeUnset, ""},
+		{Connection{Dest: "meet.example.org:443"}, ModeLatency, "voice"},
+		{Connection{Dest: "a.b.MEET.Example.org.:3480"}, ModeLatency, "voice"},
+		{Connection{Dest: "meet.example.org:80"}, ModeUnset, ""},
+		{Connection{Dest: "notmeet.example.org:443"}, ModeUnset, ""},
+		{Connection{Dest: "example.org:443"}, ModeUnset, ""},
+		{Connection{Dest: "198.51.100.1:443", Name: "meet.example.org."}, ModeLatency, "voice"},
+		{Connection{Dest: "telemetry.example.org:443"}, ModeBlock, "no telemetry"},
+		{Connection{Dest: "ads.example.com:443"}, ModeBlock, "no telemetry"},
+		{Connection{Dest: "192.168.1.1:80"}, ModeDirect, "home"},
+		{Connection{Dest: "[::ffff:192.168.1.1]:80"}, ModeDirect, "home"},
+		{Connection{Dest: "203.0.113.7:80"}, ModeDirect, "home"},
+		{Connection{Dest: "203.0.113.8:80"}, ModeUnset, ""},
+		{Connection{Dest: "[fd12::1]:80"}, ModeDirect, "home"},
+		{Connection{Dest: "a:22", Process: rsync}, ModeBond, "backups"},
+		{Connection{Dest: "a:22", Process: &Process{Exe: "/usr/bin/rsync", UID: 5}}, ModeUnset, ""},
+		{Connection{Dest: "a:22", Process: &Process{Exe: "/opt/rsync"}}, ModeUnset, ""},
+		{Connection{Dest: "a:22", Process: &Process{Exe: "/opt/restic-0.17"}}, ModeBond, "backups"},
+		{Connection{Dest: "a:22", Process: &Process{UID: 1000}}, ModeUnset, ""},
+		{Connection{Dest: "a:22", Process: &Process{Label: "work"}}, ModeRedundant, "work"},
+		{Connection{Dest: "a:22", Process: &Process{Label: "play"}}, ModeUnset, ""},
+		{Connection{Dest: "a:22", Process: &Process{Cgroup: "/system.slice/cron.service/x"}}, ModeDirect, "services"},
+		{Connection{Dest: "a:22", Process: &Process{Cgroup: "/user.slice/cron.service"}}, ModeUnset, ""},
+		{Connection{Dest: "a:25"}, ModeBlock, "rule 7"},
+		{Connection{Dest: "nonsense"}, ModeUnset, ""},
+		{Connection{}, ModeUnset, ""},
 	} {
-		if v := r.Decide(c.flow); v.Mode != c.mode || v.Rule != c.rule || v.Reason == "" {
-			t.Errorf("%+v: %+v, want %v by %q", c.flow, v, c.mode, c.rule)
+		if v := r.Decide(c.conn); v.Mode != c.mode || v.Rule != c.rule || v.Reason == "" {
+			t.Errorf("%+v: %+v, want %v by %q", c.conn, v, c.mode, c.rule)
 		}
 	}
-	if v := compile(t, "default = 'deny'\n[[rule]]\nport=['443']").Decide(Flow{Dest: "a:80"}); v.Mode != ModeBlock {
+	if v := compile(t, "default = 'deny'\n[[rule]]\nport=['443']").Decide(Connection{Dest: "a:80"}); v.Mode != ModeBlock {
 		t.Errorf("the default is to deny, and it is %+v", v)
 	}
-	if v := new(Rules).Decide(Flow{Dest: "a:80"}); v.Mode != ModeUnset {
+	if v := new(Rules).Decide(Connection{Dest: "a:80"}); v.Mode != ModeUnset {
 		t.Errorf("without rules it is %+v", v)
 	}
 }
@@ -151,11 +151,11 @@ domain = ["*.Bücher.example", "xn--strae-oqa.example"]
 		"straße.example:80":           "books",
 		"\xff.example:80":             "",
 	} {
-		if v := r.Decide(Flow{Dest: dest}); v.Rule != want {
+		if v := r.Decide(Connection{Dest: dest}); v.Rule != want {
 			t.Errorf("%s: %q, want %q", dest, v.Rule, want)
 		}
 	}
-	if v := r.Decide(Flow{Dest: "203.0.113.1:443", Name: "www.bücher.example"}); v.Rule != "books" {
+	if v := r.Decide(Connection{Dest: "203.0.113.1:443", Name: "www.bücher.example"}); v.Rule != "books" {
 		t.Errorf("by name: %+v", v)
 	}
 }
@@ -213,7 +213,7 @@ func TestPatterns(t *testing.T) {
 }
 
 // agrees checks that the first rule that matches decides.
-func agrees(t *testing.T, r *Rules, f Flow) {
+func agrees(t *testing.T, r *Rules, f Connection) {
 	t.Helper()
 	want, q := -1, f.toQuery()
 	for i := len(r.rules) - 1; i >= 0; i-- {
@@ -252,7 +252,7 @@ func TestFirstRuleDecides(t *testing.T) {
 		}
 		rules := compile(t, text)
 		for range 50 {
-			f := Flow{Dest: pick("192.0.2.7", "192.0.3.1", "[2001:db8::1]", "[::1]", "www.example.org", "org", "x.example.com",
+			f := Connection{Dest: pick("192.0.2.7", "192.0.3.1", "[2001:db8::1]", "[::1]", "www.example.org", "org", "x.example.com",
 				"[::ffff:10.1.2.3]") + ":" + pick("80", "443", "22"),
 				Name: pick("", "www.example.org", "Example.com.")}
 			if r.IntN(4) > 0 {
@@ -284,11 +284,11 @@ func FuzzRules(f *testing.F) {
 			return
 		}
 		process := &Process{Exe: dest, Cgroup: "/" + dest, Label: dest}
-		for _, flow := range []Flow{{Dest: dest}, {Dest: dest, Name: dest, Process: process}} {
-			v := r.Decide(flow)
-			agrees(t, r, flow)
+		for _, conn := range []Connection{{Dest: dest}, {Dest: dest, Name: dest, Process: process}} {
+			v := r.Decide(conn)
+			agrees(t, r, conn)
 			if v.Reason == "" || v.Mode >= modeCount {
-				t.Errorf("%+v: %+v", flow, v)
+				t.Errorf("%+v: %+v", conn, v)
 			}
 		}
 	})
@@ -315,7 +315,7 @@ func BenchmarkRules(b *testing.B) {
 			fmt.Fprintf(&text, "[[rule]]\n%s\nmode = 'block'\n", line)
 		}
 		r := compile(b, text.String()+"[[rule]]\nname = 'last'\nmode = 'direct'")
-		f := Flow{Dest: "203.0.113.9:443", Name: "www.example.net",
+		f := Connection{Dest: "203.0.113.9:443", Name: "www.example.net",
 			Process: &Process{Exe: "/opt/suite/bin/program", UID: 1000}}
 		b.Run(kind, func(b *testing.B) {
 			b.ReportAllocs()
@@ -356,11 +356,11 @@ port = [80, "1-2"]
 func TestVerdictNamesRule(t *testing.T) {
 	r := compile(t, "default='deny'\n[[rule]]\nuid=[4294967295, 0]\n[[rule]]\nport=[80]\nmode='block'\n")
 	for dest, want := range map[string]int{"x:80": 1, "x:81": -1} {
-		if v := r.Decide(Flow{Dest: dest, Process: &Process{Exe: "/x", UID: NoUID}}); v.Index != want || v.Reason == "" {
+		if v := r.Decide(Connection{Dest: dest, Process: &Process{Exe: "/x", UID: NoUID}}); v.Index != want || v.Reason == "" {
 			t.Errorf("%s: %+v, want %d", dest, v, want)
 		}
 	}
-	if v := new(Rules).Decide(Flow{Dest: "x:80"}); v.Index != -1 || v.Mode != ModeUnset || v.Reason == "" {
+	if v := new(Rules).Decide(Connection{Dest: "x:80"}); v.Index != -1 || v.Mode != ModeUnset || v.Reason == "" {
 		t.Errorf("no rules: %+v", v)
 	}
 }

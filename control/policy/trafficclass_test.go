@@ -109,14 +109,14 @@ port = [3]
 mode = "bond"
 `)
 	want := &TrafficClass{Devices: []string{"phone"}, Pipes: []string{"usb0"}, Single: true, Weight: 1}
-	if v := r.Decide(Flow{Dest: "a:1"}); v.Mode != ModeSingle || !reflect.DeepEqual(v.Class, want) {
+	if v := r.Decide(Connection{Dest: "a:1"}); v.Mode != ModeSingle || !reflect.DeepEqual(v.Class, want) {
 		t.Errorf("%+v", v.Class)
 	}
-	if v := r.Decide(Flow{Dest: "a:2"}); v.Mode != ModeUnset ||
+	if v := r.Decide(Connection{Dest: "a:2"}); v.Mode != ModeUnset ||
 		!reflect.DeepEqual(v.Class, &TrafficClass{Priority: wire.High, Weight: 5}) {
 		t.Errorf("%+v", v.Class)
 	}
-	if v := r.Decide(Flow{Dest: "a:3"}); v.Class != nil {
+	if v := r.Decide(Connection{Dest: "a:3"}); v.Class != nil {
 		t.Errorf("%+v", v.Class)
 	}
 }

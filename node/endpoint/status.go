@@ -106,50 +106,50 @@ func (e *Endpoint) SteadyRates() (list []SteadyRate) {
 	return list
 }
 
-// DirectFlow counts the bytes of a direct subflow: received in order, and sent at least once.
-type DirectFlow struct {
+// DirectBytes counts the bytes of a direct subflow: received in order, and sent at least once.
+type DirectBytes struct {
 	Local  net.Addr
 	Rx, Tx uint64
 }
 
-// DirectFlows returns the byte counts of the direct subflows.
-func (e *Endpoint) DirectFlows() map[wire.SubflowID]DirectFlow {
+// DirectSubflowBytes returns the byte counts of the direct subflows.
+func (e *Endpoint) DirectSubflowBytes() map[wire.SubflowID]DirectBytes {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	flows := map[wire.SubflowID]DirectFlow{}
+	counts := map[wire.SubflowID]DirectBytes{}
 	for id, l := range e.subflows {
 		if l.sf.Helped {
 			continue
 		}
 		if h, err := l.sf.Probe(); err == nil {
-			flows[id] = DirectFlow{
+			counts[id] = DirectBytes{
 				Local: l.sf.LocalAddr(),
 				Rx:    h.Received,
 				Tx:    h.Acked + uint64(max(h.Queue-h.Unsent, 0)),
 			}
 		}
 	}
-	return flows
+	return counts
 }
 
-// HelpedFlow counts the bytes of a helped subflow in both directions, with the radio of its helper.
-type HelpedFlow struct {
+// HelpedBytes counts the bytes of a helped subflow in both directions, with the radio of its helper.
+type HelpedBytes struct {
 	Radio  wire.Radio
 	Rx, Tx unit.Bytes
 }
 
-// HelpedFlows returns the byte counts of the helped subflows.
-func (e *Endpoint) HelpedFlows() map[wire.SubflowID]HelpedFlow {
+// HelpedSubflowBytes returns the byte counts of the helped subflows.
+func (e *Endpoint) HelpedSubflowBytes() map[wire.SubflowID]HelpedBytes {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	flows := map[wire.SubflowID]HelpedFlow{}
+	counts := map[wire.SubflowID]HelpedBytes{}
 	for id, l := range e.subflows {
 		if l.sf.Helped {
 			rx, tx := e.bond.CarriedBytes(id)
-			flows[id] = HelpedFlow{l.sf.Terms.Radio, unit.Bytes(rx), unit.Bytes(tx)}
+			counts[id] = HelpedBytes{l.sf.Terms.Radio, unit.Bytes(rx), unit.Bytes(tx)}
 		}
 	}
-	return flows
+	return counts
 }
 
 // SilentSubflows returns the subflows that have been silent for longer than d, even if none is left

@@ -281,10 +281,10 @@ func (h *Helper) SetDiscovery(find func(context.Context) ([]discovery.Found, err
 	h.finder.search = find
 }
 
-// SetOwnFlows sets the function that returns the direct subflows of a primary in this process.
+// SetOwnSubflows sets the function that returns the direct subflows of a primary in this process.
 // Their bytes count as the owner's traffic. Keys must never be reused. It must be called before
 // Run.
-func (h *Helper) SetOwnFlows(own func() map[string]device.ConnBytes) { h.share.ownFlows = own }
+func (h *Helper) SetOwnSubflows(own func() map[string]device.ConnBytes) { h.share.ownSubflows = own }
 
 // CountShared returns a ledger for connections that serve other devices without a bond, such as
 // onloading. Their bytes count as shared, not as the owner's. It passes them on to next, which may

@@ -44,7 +44,7 @@ const (
 // goroutines are those that send limits; runShares waits for them. Safe for concurrent use.
 type linkShare struct {
 	log      *slog.Logger
-	ownFlows func() map[string]device.ConnBytes // of a primary here; nil without; set before runShares
+	ownSubflows func() map[string]device.ConnBytes // of a primary here; nil without; set before runShares
 
 	readCounters func() (map[string]device.Counters, error) // fakes in tests
 	interfaceOf  func(net.Addr) string
@@ -216,8 +216,8 @@ func (s *linkShare) updateShares(now time.Time) time.Duration {
 		return idleInterval
 	}
 	s.readTotals()
-	if s.ownFlows != nil {
-		s.countOwner(s.ownFlows(), seen)
+	if s.ownSubflows != nil {
+		s.countOwner(s.ownSubflows(), seen)
 	}
 	s.lastCounters = seen
 	for name, link := range s.links {

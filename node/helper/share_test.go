@@ -35,7 +35,7 @@ func TestOwnerGoesFirst(t *testing.T) {
 		},
 		"a primary here": func(s *linkShare, own func() uint64) {
 			s.readCounters = func() (map[string]device.Counters, error) { return nil, os.ErrPermission }
-			s.ownFlows = func() map[string]device.ConnBytes {
+			s.ownSubflows = func() map[string]device.ConnBytes {
 				return map[string]device.ConnBytes{"x/1": {Local: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, Rx: own(),
 					Tx: own()}}
 			}
@@ -297,7 +297,7 @@ func TestLendTotals(t *testing.T) {
 					}
 					return maps.Clone(counters), nil
 				}
-				h.share.ownFlows = func() map[string]device.ConnBytes {
+				h.share.ownSubflows = func() map[string]device.ConnBytes {
 					mu.Lock()
 					defer mu.Unlock()
 					return maps.Clone(own)

@@ -77,13 +77,13 @@ func (c *classTable) settingsOf(id wire.GroupID) (t policy.TrafficClass, ok bool
 
 // computeTable returns the classes with the subflows that each may use. changed reports whether the
 // result differs from what the bond has; the caller then sends it.
-func (c *classTable) computeTable(routes []policy.ClassSubflow, now time.Time) (table []wire.Group, changed bool) {
+func (c *classTable) computeTable(subflows []policy.ClassSubflow, now time.Time) (table []wire.Group, changed bool) {
 	for _, g := range c.list {
 		previous := wire.SubflowID(0)
 		if len(g.current.Subflows) > 0 {
 			previous = g.current.Subflows[0]
 		}
-		n := g.settings.BuildGroup(g.id, routes, previous)
+		n := g.settings.BuildGroup(g.id, subflows, previous)
 		table = append(table, n)
 		if g.isSent && slices.Equal(n.Subflows, g.current.Subflows) {
 			continue

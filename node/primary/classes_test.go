@@ -112,10 +112,10 @@ func TestClassPlan(t *testing.T) {
 	}
 	now := time.Unix(1e9, 0)
 	for i, step := range []struct {
-		routes  []policy.ClassSubflow
-		again   bool // the bond is new
-		changed bool
-		empty   int // classes without a subflow for over a minute
+		subflows []policy.ClassSubflow
+		again    bool // the bond is new
+		changed  bool
+		empty    int // classes without a subflow for over a minute
 	}{
 		{[]policy.ClassSubflow{own}, false, true, 0},
 		{[]policy.ClassSubflow{own}, false, false, 0},
@@ -128,7 +128,7 @@ func TestClassPlan(t *testing.T) {
 		if step.again {
 			c.resetSent()
 		}
-		plan, changed := c.computeTable(step.routes, now)
+		plan, changed := c.computeTable(step.subflows, now)
 		if changed != step.changed || len(plan) != 1 || plan[0].ID != id {
 			t.Errorf("step %d: changed %v, %+v", i, changed, plan)
 		}

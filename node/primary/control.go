@@ -153,12 +153,12 @@ func (p *Primary) Flows() []api.BondFlow {
 	return api.BondFlows(s.id.String(), peer.Name, status.Flows(s.endpoint.FlowList()))
 }
 
-// DirectFlows returns the bytes that each direct subflow has moved, by a key that is never reused.
-func (p *Primary) DirectFlows() map[string]device.ConnBytes {
+// DirectSubflowBytes returns the bytes that each direct subflow has moved, by a key that is never reused.
+func (p *Primary) DirectSubflowBytes() map[string]device.ConnBytes {
 	s := p.sessions.currentSession()
-	flows := map[string]device.ConnBytes{}
-	for id, f := range s.endpoint.DirectFlows() {
-		flows[fmt.Sprintf("%v/%d", s.id, id)] = device.ConnBytes(f)
+	counts := map[string]device.ConnBytes{}
+	for id, f := range s.endpoint.DirectSubflowBytes() {
+		counts[fmt.Sprintf("%v/%d", s.id, id)] = device.ConnBytes(f)
 	}
-	return flows
+	return counts
 }

@@ -45,7 +45,7 @@ func (k *subflowSupervisor) superviseDirect(ctx context.Context, iface string) {
 		if iface != "" {
 			k.states.awaitAllowed(
 				ctx,
-				deviceRef{link: iface},
+				deviceRef{iface: iface},
 				func(why error) { k.troubles.setTrouble(device, why) },
 				nil,
 				nil,
@@ -112,11 +112,11 @@ func (k *subflowSupervisor) joinDirect(
 	server, _ := k.server.current()
 	c.SetPeerName(server.Key.ID().String())
 	// its interface may differ from the predicted route
-	if err := k.checkLinkCap(interfaceOf(iface, c.LocalAddr())); err != nil {
+	if err := k.checkInterfaceCap(interfaceOf(iface, c.LocalAddr())); err != nil {
 		c.Close()
 		return liveSubflow{}, err
 	}
-	l, err := k.joinSubflow(ctx, c, nil, deviceRef{link: interfaceOf("", c.LocalAddr())}, device)
+	l, err := k.joinSubflow(ctx, c, nil, deviceRef{iface: interfaceOf("", c.LocalAddr())}, device)
 	if fault.Is(err, fault.Timeout) { // the first packet was answered, later ones were not
 		k.dialer.ReportSilent(c, err)
 	}
@@ -155,7 +155,7 @@ func (k *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface
 			return nil
 		case <-retryTimer.C:
 			retryTimer.Reset(udpRetryInterval)
-			f := l.session.endpoint.DirectFlows()[l.id]
+			f := l.session.endpoint.DirectSubflowBytes()[l.id]
 			idle := f.Rx+f.Tx == moved && !first // do not wake a radio to find out
 			moved, first = f.Rx+f.Tx, false
 			if !idle && a.result == nil && l.conn.LocalAddr().Network() != "udp" {

@@ -13,9 +13,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// helper is one connected helper with its pipes: the reserve of waiting pipes, the pipe that its
-// supervisor holds while the helper is suspended, and the link that carries its subflow. At most
-// one supervisor uses it at a time: admitPipe starts one, and nextPipe returns nil to end it. The
+// helper is one connected helper with its pipes. A pipe waits while it is in reserve, or held by the
+// supervisor because the helper is suspended. It is unused while it waits, and while a subflow joins
+// over it. The link carries the subflow, over one pipe after the other. At most one supervisor uses it at a time: admitPipe starts one, and nextPipe returns nil to end it. The
 // caller that takes a pipe from the reserve owns it. Safe for concurrent use; mu is held while
 // locks of pipes are taken and events are recorded.
 type helper struct {
@@ -32,7 +32,7 @@ type helper struct {
 	reserve       []*pipe.Waiting // oldest first
 	heldPipe      *pipe.Waiting   // while the helper is suspended, else nil
 	joiningPipe   *pipe.Waiting   // while a subflow joins over it, else nil
-	link          *pipe.Link      // carries its subflow; may be nil
+	link          *pipe.Link      // session of pipes that carries its subflow; may be nil
 	attempt       int             // index of the server address in use
 }
 
@@ -97,15 +97,16 @@ func (h *helper) addReserve(w *pipe.Waiting) {
 	}
 }
 
-// nextPipe returns the pipe for the supervisor to go on with, or nil if there is none. If over is
-// set it closes all pipes. After nil, the next pipe starts a supervisor again.
-func (h *helper) nextPipe(over bool) *pipe.Waiting {
+// nextPipe takes the pipe for the supervisor to go on with from the reserve, or returns nil if there
+// is none. If closing is set it closes the pipes in reserve and returns nil. After nil, the next pipe
+// starts a supervisor again.
+func (h *helper) nextPipe(closing bool) *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if over || h.isRevoked() {
+	if closing || h.isRevoked() {
 		h.closeReserve()
 	}
-	w := h.takeLast()
+	w := h.takeNewestLocked()
 	if h.hasSupervisor = w != nil; !h.hasSupervisor {
 		h.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: h.name})
 	}
@@ -117,11 +118,11 @@ func (h *helper) nextPipe(over bool) *pipe.Waiting {
 func (h *helper) takeNewest() *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.takeLast()
+	return h.takeNewestLocked()
 }
 
-// takeLast takes the newest pipe in reserve, or returns nil. mu must be held.
-func (h *helper) takeLast() *pipe.Waiting {
+// takeNewestLocked is takeNewest with mu held.
+func (h *helper) takeNewestLocked() *pipe.Waiting {
 	n := len(h.reserve)
 	if n == 0 {
 		return nil
@@ -131,9 +132,9 @@ func (h *helper) takeLast() *pipe.Waiting {
 	return w
 }
 
-// takeVia takes the newest reserve pipe over a link of this device, or returns nil.
-func (h *helper) takeVia(link string) *pipe.Waiting {
-	return h.takeMatching(func(w *pipe.Waiting) bool { return w.Via() == link })
+// takeVia takes the newest reserve pipe over an interface of this device, or returns nil.
+func (h *helper) takeVia(iface string) *pipe.Waiting {
+	return h.takeMatching(func(w *pipe.Waiting) bool { return w.Via() == iface })
 }
 
 // takeAt takes the newest reserve pipe to an address, or returns nil.
@@ -161,7 +162,7 @@ func (h *helper) reservePipes() []*pipe.Waiting {
 	return slices.Clone(h.reserve)
 }
 
-// waitingPipes returns all pipes that wait.
+// waitingPipes returns the pipes that wait: those in reserve and the one that the supervisor holds.
 func (h *helper) waitingPipes() []*pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -275,7 +276,7 @@ func (h *helper) isRevoked() bool {
 
 // closeReserve closes the pipes in reserve. mu must be held.
 func (h *helper) closeReserve() {
-	for w := h.takeLast(); w != nil; w = h.takeLast() {
+	for w := h.takeNewestLocked(); w != nil; w = h.takeNewestLocked() {
 		w.Close()
 	}
 }

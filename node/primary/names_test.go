@@ -52,7 +52,7 @@ func TestDeviceNames(t *testing.T) {
 		for _, name := range []string{"", "laptop", "desk", "primary", "phone"} {
 			s := newTestStates(t, "[device.'"+name+"']\nbattery_floor = 30\n", n)
 			means := slices.Contains(own, name)
-			if limited := s.limitsOf(deviceRef{link: "wlan0"}).BatteryFloor == 30; limited != means {
+			if limited := s.limitsOf(deviceRef{iface: "wlan0"}).BatteryFloor == 30; limited != means {
 				t.Errorf("%+v: %q means this device: %v, its limits hold: %v", c, name, means, limited)
 			}
 			s.byDevice[deviceRef{helper: keys[0]}] = &deviceState{name: name}

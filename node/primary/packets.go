@@ -72,7 +72,7 @@ func (c *packetConn) decideDest(dest string) error {
 			appQuery{conn: c.PacketConn, app: c.app, process: c.process, processKnown: c.processKnown},
 		)
 	}
-	v := c.policy.decideCounted(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
+	v := c.policy.decideCounted(rules, policy.Connection{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
 	switch v.Mode {
 	case policy.ModeBlock:
 		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: formatBlocked(dest, v)}

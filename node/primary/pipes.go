@@ -25,7 +25,7 @@ type pipeChooser struct {
 	helper     *helper
 	main       activePipe
 	policy     policy.Pipes
-	seconds    map[string]*secondSubflow // by link
+	seconds    map[string]*secondSubflow // by local interface
 	tasks      sync.WaitGroup
 }
 
@@ -54,8 +54,8 @@ func newPipeChooser(k *subflowSupervisor, h *helper, main liveSubflow) *pipeChoo
 
 // endSeconds ends the second subflows and waits for them.
 func (c *pipeChooser) endSeconds() {
-	for link := range c.seconds {
-		c.endSecond(link)
+	for iface := range c.seconds {
+		c.endSecond(iface)
 	}
 	c.tasks.Wait()
 }
@@ -114,10 +114,10 @@ func (c *pipeChooser) moveTo(ctx context.Context, r moveRequest) error {
 // listPipes describes all pipes of the helper for policy.
 func (c *pipeChooser) listPipes(now time.Time) []policy.Pipe {
 	list := []policy.Pipe{c.main.describePipe(now, policy.PipeMain)}
-	for link, x := range c.seconds {
+	for iface, x := range c.seconds {
 		select {
 		case <-x.done:
-			delete(c.seconds, link)
+			delete(c.seconds, iface)
 			continue
 		default:
 		}
@@ -125,7 +125,7 @@ func (c *pipeChooser) listPipes(now time.Time) []policy.Pipe {
 		case <-x.up:
 			list = append(list, x.active.describePipe(now, policy.PipeSecond))
 		default:
-			list = append(list, policy.Pipe{Link: link, Use: policy.PipeJoining})
+			list = append(list, policy.Pipe{Link: iface, Use: policy.PipeJoining})
 		}
 	}
 	for _, w := range c.helper.reservePipes() {
@@ -151,10 +151,10 @@ func (t *activePipe) describePipe(now time.Time, use policy.PipeUse) policy.Pipe
 
 // trySecond opens a second subflow over w. It lasts until its pipe breaks or stalls, or until it is
 // ended.
-func (c *pipeChooser) trySecond(ctx context.Context, link string, w *pipe.Waiting) {
+func (c *pipeChooser) trySecond(ctx context.Context, iface string, w *pipe.Waiting) {
 	tried, end := context.WithCancel(ctx)
 	x := &secondSubflow{end: end, done: make(chan struct{}), up: make(chan struct{})}
-	c.seconds[link] = x
+	c.seconds[iface] = x
 	attempt := c.helper.lastAttempt()
 	c.tasks.Go(func() {
 		defer close(x.done)
@@ -171,7 +171,7 @@ func (c *pipeChooser) trySecond(ctx context.Context, link string, w *pipe.Waitin
 			}
 		}
 		if tried.Err() == nil {
-			c.supervisor.log.Info("no second subflow", "by", c.helper.currentName(), "link", link, "err", err)
+			c.supervisor.log.Info("no second subflow", "by", c.helper.currentName(), "link", iface, "err", err)
 		}
 	})
 }
@@ -196,10 +196,10 @@ func (c *pipeChooser) runSecond(ctx context.Context, l liveSubflow) error {
 	}
 }
 
-// endSecond ends the second subflow over a link, if there is one.
-func (c *pipeChooser) endSecond(link string) {
-	if x := c.seconds[link]; x != nil {
+// endSecond ends the second subflow over a local interface, if there is one.
+func (c *pipeChooser) endSecond(iface string) {
+	if x := c.seconds[iface]; x != nil {
 		x.end()
-		delete(c.seconds, link)
+		delete(c.seconds, iface)
 	}
 }

@@ -23,11 +23,11 @@ import (
 // use. No method blocks on the network; the lock of the file is held only while it is read or
 // written.
 type Policy struct {
-	file          PolicyFile
-	settings      *policy.Rules // of the configuration, where the file has no rule
-	names         *intercept.Names
-	processes     device.ProcessFinder
-	currentRoutes func() routeSnapshot // the subflows that could carry something
+	file            PolicyFile
+	settings        *policy.Rules // of the configuration, where the file has no rule
+	names           *intercept.Names
+	processes       device.ProcessFinder
+	currentSubflows func() subflowSnapshot // the subflows that could carry something
 
 	blockedCount, directCount atomic.Int64 // connections, and destinations of datagrams
 }
@@ -44,8 +44,8 @@ func newActiveRules(rules *policy.Rules, text []byte) *activeRules {
 }
 
 // newPolicy returns a policy without a file. rec, if not nil, records changes.
-func newPolicy(usual *policy.Rules, routes func() routeSnapshot, log *slog.Logger, rec *trace.Recorder) *Policy {
-	l := &Policy{settings: usual, currentRoutes: routes, file: PolicyFile{log: log, rec: rec}}
+func newPolicy(usual *policy.Rules, subflows func() subflowSnapshot, log *slog.Logger, rec *trace.Recorder) *Policy {
+	l := &Policy{settings: usual, currentSubflows: subflows, file: PolicyFile{log: log, rec: rec}}
 	l.file.active.Store(newActiveRules(new(policy.Rules), nil))
 	l.names = &intercept.Names{Wanted: func() bool { return l.active().NeedsNames() }}
 	return l
@@ -62,8 +62,8 @@ func (l *Policy) Rules() *policy.Rules { return l.file.Rules() }
 
 func (l *Policy) active() *activeRules { return l.file.active.Load() }
 
-// decideCounted returns the verdict for a flow and counts it.
-func (l *Policy) decideCounted(rules *activeRules, f policy.Flow) policy.Verdict {
+// decideCounted returns the verdict for a connection and counts it.
+func (l *Policy) decideCounted(rules *activeRules, f policy.Connection) policy.Verdict {
 	v := l.verdictFor(rules.Rules, f)
 	if v.Index >= 0 {
 		rules.matchCounts[v.Index].Add(1)
@@ -77,9 +77,9 @@ func (l *Policy) decideCounted(rules *activeRules, f policy.Flow) policy.Verdict
 	return v
 }
 
-// verdictFor returns the verdict for a flow. Where the rules leave it open, the primary's settings
-// decide.
-func (l *Policy) verdictFor(rules *policy.Rules, f policy.Flow) policy.Verdict {
+// verdictFor returns the verdict for a connection. Where the rules leave it open, the primary's
+// settings decide.
+func (l *Policy) verdictFor(rules *policy.Rules, f policy.Connection) policy.Verdict {
 	if f.Name == "" && rules.NeedsNames() {
 		if a, err := netip.ParseAddrPort(f.Dest); err == nil {
 			f.Name = l.names.Of(a.Addr())
@@ -94,7 +94,7 @@ func (l *Policy) verdictFor(rules *policy.Rules, f policy.Flow) policy.Verdict {
 
 // defaultMode returns the mode of a connection that no app has made; rules do not apply to it.
 func (l *Policy) defaultMode(dest string) wire.Mode {
-	return l.settings.Decide(policy.Flow{Dest: dest}).Mode.StreamMode()
+	return l.settings.Decide(policy.Connection{Dest: dest}).Mode.StreamMode()
 }
 
 // findProcess returns the process that owns an app's socket, or nil if it is unknown.
@@ -112,8 +112,8 @@ func (l *Policy) findProcess(app intercept.App) *policy.Process {
 	return &policy.Process{Exe: o.Exe, Cgroup: o.Cgroup, Label: intercept.LabelOf(o.Cgroup), UID: o.UID}
 }
 
-// flowHandling is how a connection of an app is carried.
-type flowHandling struct {
+// connHandling is how a connection of an app is carried.
+type connHandling struct {
 	mode         wire.Mode
 	class        *policy.TrafficClass
 	process      *policy.Process // that owns the socket, if a rule needed it
@@ -122,9 +122,9 @@ type flowHandling struct {
 
 // decideConn decides how a connection of an app is carried. An error tells why the bond does not
 // carry it.
-func (l *Policy) decideConn(app intercept.App, dest string) (how flowHandling, err error) {
+func (l *Policy) decideConn(app intercept.App, dest string) (how connHandling, err error) {
 	rules := l.active()
-	f := policy.Flow{Dest: dest, DSCP: app.DSCP, Name: app.Name}
+	f := policy.Connection{Dest: dest, DSCP: app.DSCP, Name: app.Name}
 	if how.processKnown = rules.NeedsProcess(); how.processKnown {
 		f.Process = l.findProcess(app)
 	}

@@ -169,7 +169,7 @@ func TestSetPolicy(t *testing.T) {
 
 // TestExplain: a rule means now what its class allows.
 func TestExplain(t *testing.T) {
-	now := routeSnapshot{routes: []policy.ClassSubflow{
+	now := subflowSnapshot{all: []policy.ClassSubflow{
 		{
 			ID:     1,
 			Direct: true,
@@ -203,7 +203,7 @@ func TestExplain(t *testing.T) {
 	if a := now.explainClass(policy.ModeSingle, single); !slices.Equal(a.Subflows, []uint32{1}) {
 		t.Errorf("a single one stays with what it uses: %+v", a)
 	}
-	if a := (routeSnapshot{}).explainClass(policy.ModeBond, nil); !strings.Contains(a.Reason, "there is no subflow") {
+	if a := (subflowSnapshot{}).explainClass(policy.ModeBond, nil); !strings.Contains(a.Reason, "there is no subflow") {
 		t.Errorf("%+v", a)
 	}
 }

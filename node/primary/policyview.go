@@ -24,7 +24,7 @@ import (
 func (l *Policy) View() api.Policy {
 	a, force, places := l.file.describeFile()
 	a.Default, a.Blocked, a.Direct = force.Default().String(), l.blockedCount.Load(), l.directCount.Load()
-	now := l.currentRoutes()
+	now := l.currentSubflows()
 	for i, r := range force.List() {
 		rule := api.PolicyRule{
 			Name:        r.Name,
@@ -132,37 +132,37 @@ func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	if c.Flow == nil {
 		return a, nil
 	}
-	v := l.verdictFor(rules, toPolicyFlow(*c.Flow))
-	t := l.currentRoutes().explainClass(v.Mode, v.Class)
+	v := l.verdictFor(rules, toPolicyConnection(*c.Flow))
+	t := l.currentSubflows().explainClass(v.Mode, v.Class)
 	t.Reason = v.Reason + "; " + t.Reason
 	a.Rule, a.Verdict = v.Rule, &t
 	return a, nil
 }
 
-// toPolicyFlow returns a flow of the API as package policy sees it.
-func toPolicyFlow(f api.PolicyFlow) policy.Flow {
-	flow := policy.Flow{
+// toPolicyConnection returns a connection of the API as package policy sees it.
+func toPolicyConnection(f api.PolicyFlow) policy.Connection {
+	c := policy.Connection{
 		Dest: net.JoinHostPort(strings.Trim(f.Host, "[]"), strconv.Itoa(int(f.Port))),
 		Name: f.Name,
 		DSCP: f.DSCP,
 	}
 	if f.App != "" || f.Cgroup != "" || f.Label != "" || f.UID != nil {
-		flow.Process = &policy.Process{Exe: f.App, Cgroup: f.Cgroup, Label: f.Label, UID: policy.NoUID}
+		c.Process = &policy.Process{Exe: f.App, Cgroup: f.Cgroup, Label: f.Label, UID: policy.NoUID}
 		if f.UID != nil {
-			flow.Process.UID = *f.UID
+			c.Process.UID = *f.UID
 		}
 	}
-	return flow
+	return c
 }
 
-// routeSnapshot is the subflows that could carry something, at one moment.
-type routeSnapshot struct {
-	routes []policy.ClassSubflow
+// subflowSnapshot is the subflows that could carry something, at one moment.
+type subflowSnapshot struct {
+	all    []policy.ClassSubflow
 	single map[string]wire.SubflowID // the subflow of each single-subflow class, by settings key
 }
 
 // explainClass explains what a mode and class mean now. A nil class has no settings.
-func (r routeSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.PolicyClass {
+func (r subflowSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.PolicyClass {
 	a := api.PolicyClass{Mode: m.String()}
 	switch m {
 	case policy.ModeBlock:
@@ -176,9 +176,9 @@ func (r routeSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.P
 		t = &policy.TrafficClass{Weight: 1}
 	}
 	a.Device, a.Pipe, a.Priority, a.Weight = t.Devices, t.Pipes, t.Priority.String(), int(t.Weight)
-	g := t.BuildGroup(1, r.routes, r.single[t.Key()])
+	g := t.BuildGroup(1, r.all, r.single[t.Key()])
 	var by []string
-	for _, one := range r.routes {
+	for _, one := range r.all {
 		if g.Limited && !slices.Contains(g.Subflows, one.ID) {
 			continue
 		}

@@ -88,7 +88,7 @@ func New(
 	}
 	p.demand = newDemand(p.sessions.isBusy)
 	p.sessions.demand = p.demand
-	p.policy = newPolicy(usual, p.sessions.snapshotRoutes, log, rec)
+	p.policy = newPolicy(usual, p.sessions.snapshotSubflows, log, rec)
 	p.states = &deviceStates{
 		names:    p.names,
 		rules:    p.policy.Rules,
@@ -230,7 +230,7 @@ func (p *Primary) runMaintenance(ctx context.Context) {
 			p.demand.retryRefused()
 		}
 		p.reviewDevices(time.Now())
-		p.meters.updateMeters(time.Now(), p.helpers.helperRadios(), p.sessions.helpedFlows())
+		p.meters.updateMeters(time.Now(), p.helpers.helperRadios(), p.sessions.helpedSubflowBytes())
 		frozen := time.Since(last) > 2*every
 		if last = time.Now(); frozen {
 			continue // this process was frozen, not its subflows: what they sent is still unread

@@ -60,7 +60,7 @@ type session struct {
 type sessionSubflow struct {
 	device        deviceRef
 	tier          wire.Tier  // when it joined
-	link          *pipe.Link // of a helped subflow, else nil
+	link          *pipe.Link // session of pipes of a helped subflow, else nil
 	conn          net.Conn   // of a direct subflow, else nil
 	ended         chan error // receives why it ended, once
 	pipeInterface string     // the interface of this device that the pipe uses
@@ -374,7 +374,7 @@ func (b *sessions) sendClasses() {
 	if b.classes.isEmpty() {
 		return
 	}
-	if table, changed := b.classes.computeTable(b.listRoutes(), time.Now()); changed {
+	if table, changed := b.classes.computeTable(b.listClassSubflows(), time.Now()); changed {
 		b.active.endpoint.SetClasses(table)
 	}
 }
@@ -405,15 +405,16 @@ func (b *sessions) failEmptyClasses(now time.Time) {
 	}
 }
 
-// snapshotRoutes returns the subflows that could carry something now.
-func (b *sessions) snapshotRoutes() routeSnapshot {
+// snapshotSubflows returns the subflows that could carry something now.
+func (b *sessions) snapshotSubflows() subflowSnapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return routeSnapshot{b.listRoutes(), b.classes.firstSubflows()}
+	return subflowSnapshot{b.listClassSubflows(), b.classes.firstSubflows()}
 }
 
-// listRoutes returns the subflows with the names that rules use. mu must be held.
-func (b *sessions) listRoutes() (list []policy.ClassSubflow) {
+// listClassSubflows describes the subflows for traffic classes, with the names that rules use. mu
+// must be held.
+func (b *sessions) listClassSubflows() (list []policy.ClassSubflow) {
 	for _, a := range b.active.endpoint.Status(false).Subflows {
 		m := b.active.subflows[a.ID]
 		if m == nil {
@@ -427,19 +428,19 @@ func (b *sessions) listRoutes() (list []policy.ClassSubflow) {
 			Silent: a.SubflowInfo.Silent,
 			Delay:  a.PAD,
 		}
-		if m.device.isOwnLink() {
-			r.Names = slices.Concat(r.Names, b.names.policyNames(), []string{m.device.link})
+		if m.device.isLocalInterface() {
+			r.Names = slices.Concat(r.Names, b.names.policyNames(), []string{m.device.iface})
 		}
 		if m.link != nil && !m.link.IsBroken() {
-			r.Pipe = m.pipeLink()
+			r.Pipe = m.findPipeInterface()
 		}
 		list = append(list, r)
 	}
 	return list
 }
 
-// pipeLink returns the interface of this device that the pipe uses, as rules name it.
-func (m *sessionSubflow) pipeLink() string {
+// findPipeInterface returns the interface of this device that the pipe uses, as rules name it.
+func (m *sessionSubflow) findPipeInterface() string {
 	if at := m.link.LocalAddr(); at.String() != m.pipeLocal {
 		m.pipeLocal = at.String()
 		if m.pipeInterface = device.InterfaceOf(at); m.pipeInterface == "" && m.link.Radio() == wire.RadioBluetooth ||

@@ -166,7 +166,7 @@ func TestReviewSubflows(t *testing.T) {
 		tier:   wire.TierBackup,
 		ended:  make(chan error, 1),
 	}
-	b.active.subflows[2] = &sessionSubflow{device: deviceRef{link: "wlan0"}, ended: make(chan error, 1)}
+	b.active.subflows[2] = &sessionSubflow{device: deviceRef{iface: "wlan0"}, ended: make(chan error, 1)}
 	seen := map[deviceRef]wire.Tier{}
 	b.endUnwanted(func(c deviceRef, tier wire.Tier) error {
 		seen[c] = tier

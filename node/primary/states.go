@@ -22,11 +22,11 @@ import (
 // device by its name.
 type deviceRef struct {
 	helper identity.PublicKey // zero for a local interface
-	link   string
+	iface  string             // name of a local interface, else ""
 }
 
-// isOwnLink reports whether it is an interface of this device.
-func (c deviceRef) isOwnLink() bool { return c.helper == identity.PublicKey{} }
+// isLocalInterface reports whether the device is an interface of this device.
+func (c deviceRef) isLocalInterface() bool { return c.helper == identity.PublicKey{} }
 
 // deviceStates decides for each helper and each local interface whether it may carry traffic now,
 // and in which tier. It considers the rules in force, the facts that the device reports, a pause by
@@ -125,7 +125,7 @@ func (s *deviceStates) stateOf(c deviceRef) (tier wire.Tier, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.byDevice[c]
-	if one == nil && !c.isOwnLink() {
+	if one == nil && !c.isLocalInterface() {
 		return wire.TierPrimary, ""
 	}
 	tier, _ = s.tierOf(c)
@@ -146,7 +146,7 @@ func (s *deviceStates) endReason(c deviceRef, joined wire.Tier) error {
 	if one != nil && one.suspended != "" {
 		return suspendedError(one.suspended)
 	}
-	if one == nil && !c.isOwnLink() {
+	if one == nil && !c.isLocalInterface() {
 		return nil // no longer trusted; revoke ends it
 	}
 	if tier, _ := s.tierOf(c); tier != joined {
@@ -167,12 +167,12 @@ func (s *deviceStates) completeTerms(t *wire.Terms, by deviceRef) {
 
 // isMeteredByDefault reports whether data over a local interface costs money, unless a rule sets
 // its tier.
-func (s *deviceStates) isMeteredByDefault(link string) bool {
+func (s *deviceStates) isMeteredByDefault(iface string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := deviceRef{link: link}
+	c := deviceRef{iface: iface}
 	_, metered := s.tierOf(c)
-	return (metered || slices.Contains(s.metered, link)) && s.limitsOf(c).Tier == nil
+	return (metered || slices.Contains(s.metered, iface)) && s.limitsOf(c).Tier == nil
 }
 
 // limitsOf returns the policy limits of a device. For a local interface without limits it uses
@@ -180,7 +180,7 @@ func (s *deviceStates) isMeteredByDefault(link string) bool {
 func (s *deviceStates) limitsOf(c deviceRef) policy.Limits {
 	rules := s.rules()
 	l := rules.Device(s.nameOf(c)).Limits
-	if !c.isOwnLink() {
+	if !c.isLocalInterface() {
 		return l
 	}
 	for _, own := range s.names.policyNames() {
@@ -193,17 +193,17 @@ func (s *deviceStates) limitsOf(c deviceRef) policy.Limits {
 
 // nameOf returns the name that rules use for a device. mu must be held.
 func (s *deviceStates) nameOf(c deviceRef) string {
-	if one := s.byDevice[c]; one != nil && !c.isOwnLink() {
+	if one := s.byDevice[c]; one != nil && !c.isLocalInterface() {
 		return one.name
 	}
-	return c.link
+	return c.iface
 }
 
 // currentFacts returns the facts of a helper, or of this device with a local interface. mu must be
 // held.
 func (s *deviceStates) currentFacts(c deviceRef) wire.Facts {
-	if c.isOwnLink() {
-		return s.ownFacts.ForLink(c.link)
+	if c.isLocalInterface() {
+		return s.ownFacts.ForLink(c.iface)
 	}
 	if one := s.byDevice[c]; one != nil {
 		return one.facts
@@ -233,7 +233,7 @@ func (s *deviceStates) updateOne(now time.Time, c deviceRef, one *deviceState) {
 	switch one.suspended = one.limits.Reason; {
 	case one.paused:
 		one.suspended = pausedHere
-	case one.suspended == "" && !c.isOwnLink():
+	case one.suspended == "" && !c.isLocalInterface():
 		one.suspended = s.capReason(one.id)
 	}
 	switch after := one.suspended; {
@@ -294,7 +294,7 @@ func (s *deviceStates) watchDevice(c deviceRef) (why string, awake <-chan struct
 	defer s.mu.Unlock()
 	one := s.byDevice[c]
 	switch {
-	case one == nil && !c.isOwnLink():
+	case one == nil && !c.isLocalInterface():
 		return "", nil // no longer trusted
 	case one == nil:
 		one = &deviceState{}

@@ -68,7 +68,7 @@ func TestStandingOfLink(t *testing.T) {
 		s.recordEvents(&events)
 		low := facts.Facts{Battery: unit.Percent(20), Power: wire.PowerBattery}
 		s.setOwnFacts(low)
-		waits, why := s.startWaiting(t, deviceRef{link: "wwan0"})
+		waits, why := s.startWaiting(t, deviceRef{iface: "wwan0"})
 		if !waits() || !strings.Contains(*why, "suspended: its battery is at 20 %") {
 			t.Errorf("at 20 %%: %q", *why)
 		}
@@ -135,8 +135,8 @@ func TestTiers(t *testing.T) {
 		by   deviceRef
 		want wire.Terms
 	}{
-		{deviceRef{link: "eth0"}, wire.Terms{Tier: wire.TierBackup}},
-		{deviceRef{link: "wwan0"}, wire.Terms{Tier: wire.TierBackup, Metered: true}}, // as configured
+		{deviceRef{iface: "eth0"}, wire.Terms{Tier: wire.TierBackup}},
+		{deviceRef{iface: "wwan0"}, wire.Terms{Tier: wire.TierBackup, Metered: true}}, // as configured
 		{deviceRef{helper: phoneKey}, wire.Terms{Radio: wire.RadioCellular}},
 		{deviceRef{helper: tabletKey}, wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierSecondary, Metered: true}},
 	} {

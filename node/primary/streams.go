@@ -23,7 +23,7 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 		return c, nil
 	}
 	app, known := intercept.AppOf(ctx)
-	var how flowHandling
+	var how connHandling
 	if known {
 		var err error
 		if how, err = p.policy.decideConn(app, dest); err != nil {

@@ -38,14 +38,17 @@ func isAwaitingPipe(link *pipe.Link, now time.Time, hopeless bool) bool {
 	return shouldAwaitPipe(link.IsBroken(), hopeless, now.Sub(c.LastStalled), now.Sub(c.LastChange))
 }
 
-// shouldAwaitPipe decides whether a silent subflow keeps waiting for its pipe. stalled and back are
-// the times since the pipe was last found stalled and since it last moved to another connection. A
-// broken pipe has the window of its session, which ends by itself. A pipe that has just moved gets
-// time to deliver, even at the end of that window. A pipe that only stalls is awaited until that is
-// hopeless. A pipe that no longer stalls carries our bytes again, but bytes of the other direction
-// may wait for a retransmission timer as long as the silence was.
-func shouldAwaitPipe(broken, hopeless bool, stalled, back time.Duration) bool {
-	return broken || back < silentLimit || stalled < silentLimit && !hopeless
+// shouldAwaitPipe decides whether a silent subflow keeps waiting for its pipe. sinceStall is the time
+// since the pipe was last found stalled, sinceMove since it last moved to another connection.
+func shouldAwaitPipe(broken, hopeless bool, sinceStall, sinceMove time.Duration) bool {
+	// The link ends a broken pipe by itself after its resume timeout.
+	return broken ||
+		// A pipe that has just moved gets time to deliver, even after that timeout.
+		sinceMove < silentLimit ||
+		// A pipe that stalls is awaited until that is hopeless. One that stalled until a moment ago
+		// carries our bytes again, but bytes of the other direction may wait for a retransmission
+		// timer as long as the silence was.
+		sinceStall < silentLimit && !hopeless
 }
 
 // linkOfSubflow returns the pipe link of a subflow, nil if it is direct or has ended.
@@ -158,15 +161,15 @@ func (b *sessions) renameHelpers(list []deviceRename) {
 	}
 }
 
-// helpedFlows returns what the helped subflows have carried so far.
-func (b *sessions) helpedFlows() map[subflowOf]helpedBytes {
+// helpedSubflowBytes returns what the helped subflows have carried so far.
+func (b *sessions) helpedSubflowBytes() map[subflowOf]helpedBytes {
 	s := b.currentSession()
-	flows := s.endpoint.HelpedFlows()
+	counts := s.endpoint.HelpedSubflowBytes()
 	list := map[subflowOf]helpedBytes{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id, f := range flows {
-		if m := s.subflows[id]; m != nil && !m.device.isOwnLink() {
+	for id, f := range counts {
+		if m := s.subflows[id]; m != nil && !m.device.isLocalInterface() {
 			list[subflowOf{s.id, id}] = helpedBytes{m.device.helper, f.Radio, f.Rx, f.Tx}
 		}
 	}
@@ -202,7 +205,7 @@ func (b *sessions) describeSubflows(
 	s *session,
 	subflows []api.Subflow,
 	waiting map[*pipe.Link]int,
-	why func(link string, local net.Addr) string,
+	why func(iface string, local net.Addr) string,
 ) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -219,7 +222,7 @@ func (b *sessions) describeSubflows(
 		case m.conn != nil:
 			p.Migrated = m.moves
 			if p.Transport != "udp" {
-				p.Fallback = why(m.device.link, m.conn.LocalAddr())
+				p.Fallback = why(m.device.iface, m.conn.LocalAddr())
 			}
 		}
 	}

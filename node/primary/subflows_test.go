@@ -21,9 +21,9 @@ func TestAwaited(t *testing.T) {
 		{"a pipe that stalled until a moment ago, silent for too long", false, true, time.Second, time.Hour, false},
 		{"a pipe that stalled long ago", false, false, silentLimit, time.Hour, false},
 		{"a broken pipe", true, false, time.Hour, time.Hour, true},
-		{"a broken pipe in the last moments of its window", true, true, time.Hour, time.Hour, true},
+		{"a broken pipe at the end of its resume timeout", true, true, time.Hour, time.Hour, true},
 		{"a pipe that has just come back", false, false, time.Hour, time.Second, true},
-		{"a pipe that came back in the last moments of its window", false, true, time.Hour, time.Second, true},
+		{"a pipe that came back at the end of its resume timeout", false, true, time.Hour, time.Second, true},
 		{"a pipe that has been back for long", false, true, time.Hour, silentLimit, false},
 	} {
 		if got := shouldAwaitPipe(c.broken, c.hopeless, c.stalled, c.back); got != c.want {

@@ -54,7 +54,7 @@ type subflowSupervisor struct {
 	locations    *locationMemory
 	dialer       dial.Dialer
 	routes       device.Routes
-	countSubflow func(link string, by int)            // adds by to the subflow count of an interface
+	countSubflow func(iface string, by int)           // adds by to the subflow count of an interface
 	updateFacts  func(identity.PublicKey, wire.Facts) // stores facts that a helper reports
 	log          *slog.Logger
 	rec          *trace.Recorder // nil: no trace
@@ -156,7 +156,7 @@ func (k *subflowSupervisor) computeTerms(m sessionSubflow, name string) (terms w
 	if m.link != nil {
 		terms.Radio = m.link.Radio()
 	} else {
-		terms.Radio = device.RadioOf(m.device.link)
+		terms.Radio = device.RadioOf(m.device.iface)
 	}
 	k.states.completeTerms(&terms, m.device)
 	seen := k.locations.ratesHere(name)
@@ -164,16 +164,16 @@ func (k *subflowSupervisor) computeTerms(m sessionSubflow, name string) (terms w
 	return terms, seen.Up
 }
 
-// checkCap returns an error if the cap of a local link is used up: of that link or, if link is
-// empty, of the one that the routes use for the server. It sends nothing.
-func (k *subflowSupervisor) checkCap(ctx context.Context, link, server string) error {
+// checkCap returns an error if the cap of a local interface is used up: of that interface or, if
+// iface is empty, of the one that the routes use for the server. It sends nothing.
+func (k *subflowSupervisor) checkCap(ctx context.Context, iface, server string) error {
 	if k.cfg.Allowed == nil {
 		return nil
 	}
-	if link == "" {
-		link = k.routes.LinkTo(ctx, server, k.cfg.socketMark())
+	if iface == "" {
+		iface = k.routes.LinkTo(ctx, server, k.cfg.socketMark())
 	}
-	return k.checkLinkCap(link)
+	return k.checkInterfaceCap(iface)
 }
 
 // interfaceOf returns the local interface of a connection: the one that it is bound to, else the
@@ -182,15 +182,15 @@ func interfaceOf(bound string, local net.Addr) string {
 	return cmp.Or(bound, device.InterfaceOf(local))
 }
 
-// checkLinkCap returns an error if the cap of a local link is used up.
-func (k *subflowSupervisor) checkLinkCap(link string) error {
+// checkInterfaceCap returns an error if the cap of a local interface is used up.
+func (k *subflowSupervisor) checkInterfaceCap(iface string) error {
 	if k.cfg.Allowed == nil {
 		return nil
 	}
-	if a := k.cfg.Allowed(device.CapTarget{Link: link}); a.Level == policy.CapReached {
+	if a := k.cfg.Allowed(device.CapTarget{Link: iface}); a.Level == policy.CapReached {
 		return fault.New(
 			fault.Limit,
-			fmt.Errorf("%s: %v", link, a),
+			fmt.Errorf("%s: %v", iface, a),
 			"raise the cap in policy.toml, or wait; see `mpbond usage`",
 		)
 	}
@@ -198,6 +198,6 @@ func (k *subflowSupervisor) checkLinkCap(link string) error {
 }
 
 // udpFallbackReason returns why an interface does not use UDP, or "" if it does or need not.
-func (k *subflowSupervisor) udpFallbackReason(link string, local net.Addr) string {
-	return k.dialer.WhyTCP(link, local)
+func (k *subflowSupervisor) udpFallbackReason(iface string, local net.Addr) string {
+	return k.dialer.WhyTCP(iface, local)
 }

@@ -196,15 +196,15 @@ func (f *uplinkFinder) findUplinks() ([]string, error) {
 }
 
 // routesReachServer reports whether the system's routes lead to an address of the server over one
-// of links, or to none of its addresses at all.
-func (f *uplinkFinder) routesReachServer(links []string) bool {
+// of ifaces, or to none of its addresses at all.
+func (f *uplinkFinder) routesReachServer(ifaces []string) bool {
 	server, _ := f.server.current()
 	ctx, cancel := context.WithTimeout(context.Background(), uplinkInterval)
 	defer cancel()
 	elsewhere := false
 	for _, a := range server.Addresses {
-		link, ok := f.routes.LinkVia(ctx, a, f.mark)
-		if ok && slices.Contains(links, link) {
+		iface, ok := f.routes.LinkVia(ctx, a, f.mark)
+		if ok && slices.Contains(ifaces, iface) {
 			return true
 		}
 		elsewhere = elsewhere || ok

@@ -83,7 +83,7 @@ func (b *Board) noteSilence(j *Job) {
 // isHelperPath reports whether there is a home line and path does not belong to it.
 func (v *View) isHelperPath(path int) bool { return v.HomePath >= 0 && !v.isHomePath(path) }
 
-// isOnHomeLine reports whether a path belongs to the home line.
+// isHomePath reports whether a path belongs to the home line.
 func (v *View) isHomePath(path int) bool {
 	return v.HomePath >= 0 && v.Paths[path].Device == v.Paths[v.HomePath].Device
 }
