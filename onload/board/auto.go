@@ -61,7 +61,7 @@ func (autoScheduler) Pick(v *View, path int) Decision {
 		if d, ok := planHelpOlder(v, path, v.Waiting[index]); ok {
 			return d
 		}
-		return Decision{Action: Take, Item: index, Reason: NextItem}
+		return Decision{Action: Take, WaitingIndex: index, Reason: NextItem}
 	}
 	best, most := waitDecision(v, NothingLeft), time.Duration(0)
 	for _, j := range v.Running {

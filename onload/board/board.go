@@ -62,7 +62,7 @@ type Board struct {
 	lead                 lead
 }
 
-// path is one connection of a device.
+// path is one of a device's parallel connections.
 type path struct {
 	up            bool
 	metered       bool
@@ -186,9 +186,9 @@ func (b *Board) RemoveObject(object int) {
 // IsDone reports whether no item waits and no job is under way.
 func (b *Board) IsDone() bool { return len(b.waiting) == 0 && len(b.jobs) == 0 }
 
-// Paths returns the state of the devices, one entry each. It is valid until the next call of the
-// board.
-func (b *Board) Paths(now time.Time) []Path {
+// DeviceStates returns the state of the devices, one entry each: Busy and Rate are those of all its
+// connections, the rest is that of the first one. It is valid until the next call of the board.
+func (b *Board) DeviceStates(now time.Time) []Path {
 	b.updateView(-1, now)
 	list := b.view.Paths[:0]
 	for i, p := range b.view.Paths {
@@ -466,7 +466,7 @@ func (b *Board) applyDecision(d Decision, path int, now time.Time) {
 	case Wait:
 		return
 	case Take:
-		j.Item = b.view.Waiting[d.Item]
+		j.Item = b.view.Waiting[d.WaitingIndex]
 		b.waiting = slices.DeleteFunc(b.waiting, func(i Item) bool { return i.piece == j.Item.piece })
 		if size := j.Item.Size(); d.Size > 0 && j.Item.Splittable && size > d.Size {
 			rest := j.Item

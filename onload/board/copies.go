@@ -21,9 +21,9 @@ const (
 	defaultMeteredRate = 512 << 10
 )
 
-// canAffordCopy reports whether a copy over path may waste cost bytes. The limit is one item per
-// device but one, since items were last added. A free path may always copy an item that only
-// metered paths carry.
+// canAffordCopy reports whether a copy over path may waste cost bytes. With n devices, copies may
+// waste n-1 times the size of the largest item, counted since items were last added. Beyond that only
+// an unmetered path may copy an item, and only one that no unmetered path carries.
 func (v *View) canAffordCopy(path int, j Job, cost unit.Bytes) bool {
 	if v.WastedByCopies+cost <= unit.Bytes(v.countDevices()-1)*v.LargestSize {
 		return true
@@ -54,7 +54,7 @@ func planCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	if cost > 2*minSplitSize && j.Item.Splittable || !v.canAffordCopy(path, j, cost) {
 		return Decision{}, 0 // a split would be better, if anything helped
 	}
-	return d, estimateErrorFactor*v.estimateItemEnd(j.Item.piece) - estimateDelivery(v, path).transferTime(cost)
+	return d, estimateErrorFactor*v.estimatePieceEnd(j.Item.piece) - estimateDelivery(v, path).transferTime(cost)
 }
 
 // planMeteredCopy is planCopy for a metered path: the copy must be predicted to be first by a
@@ -71,7 +71,7 @@ func planMeteredCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	if v.Paths[path].Rate == 0 { // slow other paths may be why a copy is wanted
 		own.rate = max(own.rate, defaultMeteredRate)
 	}
-	gain := v.estimateItemEnd(j.Item.piece) - time.Duration(meteredMargin*float64(own.transferTime(cost)))
+	gain := v.estimatePieceEnd(j.Item.piece) - time.Duration(meteredMargin*float64(own.transferTime(cost)))
 	if j.LastProgress.IsZero() {
 		gain = min(gain, v.Now.Sub(j.StartTime)-max(answerTimeout, 4*own.delay))
 		return Decision{Action: Copy, Job: j.ID, Reason: NoAnswer}, gain
@@ -107,11 +107,11 @@ func (v *View) estimateJobEnd(j Job) time.Duration {
 	return estimateJob(v, j).transferTime(max(0, v.estimateJobSize(j)-j.Transferred))
 }
 
-// estimateItemEnd returns the time until the first job of an item is complete.
-func (v *View) estimateItemEnd(item int) time.Duration {
+// estimatePieceEnd returns the time until the first job of a piece is complete.
+func (v *View) estimatePieceEnd(piece int) time.Duration {
 	first := never
 	for _, j := range v.Running {
-		if j.Item.piece == item {
+		if j.Item.piece == piece {
 			first = min(first, v.estimateJobEnd(j))
 		}
 	}
@@ -124,7 +124,7 @@ func (v *View) estimateItemEnd(item int) time.Duration {
 func planUnsizedCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	own, waited, minWait := estimateDelivery(v, path), v.Now.Sub(j.StartTime), answerTimeout
 	if holder := v.Paths[j.Path]; holder.Metered && holder.Rate == 0 && v.Paths[path].Rate > 0 {
-		minWait = 0 // nothing is known of the metered path, and this one is free
+		minWait = 0 // nothing is known of the metered path, and this one is unmetered
 	}
 	if j.LastProgress.IsZero() && waited <= max(minWait, 4*own.delay) ||
 		!v.canAffordCopy(path, j, max(j.Transferred, v.LargestSize)) {

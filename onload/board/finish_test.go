@@ -93,7 +93,7 @@ func TestLatency(t *testing.T) {
 		o := drainOrders(b, at(now))
 		now += float64(c.took) / 1000
 		b.ReportProgress(o[0].Job.ID, 1, at(now))
-		if got := b.Paths(at(now))[0].Latency.Round(time.Millisecond); got != c.want*time.Millisecond {
+		if got := b.DeviceStates(at(now))[0].Latency.Round(time.Millisecond); got != c.want*time.Millisecond {
 			t.Errorf("after one of %d ms it is %v, want %d ms", c.took, got, c.want)
 		}
 		b.Finish(o[0].Job.ID, at(now))

@@ -228,7 +228,7 @@ func (autoScheduler) Preempt(v *View) (Decision, bool) {
 	}
 	for i, item := range v.Waiting {
 		if v.wanted[item.Object] && compareOrder(item, homeJob.Item) < 0 {
-			return Decision{Action: Take, Item: i, Reason: HomeWanted}, true
+			return Decision{Action: Take, WaitingIndex: i, Reason: HomeWanted}, true
 		}
 	}
 	for _, j := range v.Running {

@@ -25,7 +25,7 @@ func planInTime(v *View, path int) Decision {
 		p.applyReassignment(c)
 	}
 	if at := slices.Index(p.pathOf, path); at >= 0 {
-		return Decision{Action: Take, Item: p.items[at], Reason: InTime}
+		return Decision{Action: Take, WaitingIndex: p.items[at], Reason: InTime}
 	}
 	return Decision{Reason: NoGain}
 }

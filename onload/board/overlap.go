@@ -26,5 +26,5 @@ func planOverlap(v *View, path int) Decision {
 	if size == 0 || size*unit.Bytes(busy) > unit.Bytes(maxRoundTrips*rate*v.Paths[path].Latency.Seconds()) {
 		return waitDecision(v, NoGain)
 	}
-	return Decision{Action: Take, Item: index, Reason: Overlaps}
+	return Decision{Action: Take, WaitingIndex: index, Reason: Overlaps}
 }

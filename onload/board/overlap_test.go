@@ -68,7 +68,7 @@ func TestOverlapsAtTheEnd(t *testing.T) {
 			t.Error("a copy over the device that carries the item", o)
 		}
 	}
-	if list := b.Paths(at(0.06)); len(list) != 2 {
+	if list := b.DeviceStates(at(0.06)); len(list) != 2 {
 		t.Errorf("%d paths", len(list))
 	}
 	b.SetDown(1, at(0.07))

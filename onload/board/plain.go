@@ -49,7 +49,7 @@ func (roundRobin) Pick(v *View, path int) Decision {
 	n := v.countUp()
 	for i, item := range v.Waiting {
 		if item.Index%n == turn {
-			return Decision{Action: Take, Item: i, Reason: ItsTurn}
+			return Decision{Action: Take, WaitingIndex: i, Reason: ItsTurn}
 		}
 	}
 	return waitDecision(v, NotItsItem)
@@ -114,7 +114,7 @@ func (m *leastTime) Pick(v *View, path int) Decision {
 	if index < 0 {
 		return waitDecision(v, NotItsItem)
 	}
-	return Decision{Action: Take, Item: index, Reason: LeastTime}
+	return Decision{Action: Take, WaitingIndex: index, Reason: LeastTime}
 }
 
 // allRatesKnown reports whether each usable path has a rate.

@@ -29,14 +29,14 @@ type Item struct {
 	// Index is the position among the items that were added to the board. Parts of an item have the
 	// index of the whole.
 	Index    int
-	Object   int // number of the object, chosen by the user; lower numbers are wanted first
+	Object   int // number of the object, chosen by the caller; lower numbers are wanted first
 	From, To unit.Bytes
 	// Splittable reports that any range of the item can be requested alone.
 	Splittable bool
 	// NoCopies forbids a second job for the item: each upload may be stored.
 	NoCopies bool
 
-	piece int // unique on its board
+	piece int // number of this part on its board; jobs with the same number carry copies of it
 }
 
 // Size returns the number of bytes, or Unknown.
@@ -52,7 +52,7 @@ func compareOrder(a, b Item) int {
 	return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.From, b.From))
 }
 
-// Path is the state of a path as a scheduler sees it.
+// Path is the state of one of a device's parallel connections, as a scheduler sees it.
 type Path struct {
 	Up, Busy   bool
 	Rate       unit.Rate     // recent measured rate; 0: unknown
@@ -151,11 +151,11 @@ const (
 
 // Decision is an action with its reason.
 type Decision struct {
-	Action Action
-	Item   int        // Take: index in View.Waiting
-	Job    JobID      // Split, Copy, Move: the other job
-	Size   unit.Bytes // Take: only the first Size bytes, if not 0; Split: the last Size bytes
-	Reason Reason
+	Action       Action
+	WaitingIndex int        // Take: index of the item in View.Waiting
+	Job          JobID      // Split, Copy, Move: the other job
+	Size         unit.Bytes // Take: only the first Size bytes, if not 0; Split: the last Size bytes
+	Reason       Reason
 }
 
 // Reason says why a decision was made. String explains it to users.

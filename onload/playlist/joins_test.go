@@ -78,7 +78,7 @@ func TestMeteredNow(t *testing.T) {
 			metered.Store(want)
 			time.Sleep(time.Second) // virtual
 			r.proxy.prefetcher.loop.Lock()
-			list := slices.Clone(r.proxy.prefetcher.loop.Board.Paths(time.Now())) // of the board
+			list := slices.Clone(r.proxy.prefetcher.loop.Board.DeviceStates(time.Now())) // of the board
 			r.proxy.prefetcher.loop.Unlock()
 			if len(list) != 2 || list[0].Metered || list[1].Metered != want {
 				t.Errorf("metered %v: %+v", want, list)

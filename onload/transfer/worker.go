@@ -80,7 +80,7 @@ func (l *Loop) Workers() []*Worker { return l.workers }
 
 // Usage returns what the devices have carried. The lock must be held.
 func (l *Loop) Usage(now time.Time) (list []DeviceUsage) {
-	paths := l.Board.Paths(now)
+	paths := l.Board.DeviceStates(now)
 	for i, w := range l.workers {
 		s := DeviceUsage{Device: w.Name, Bytes: w.bytes, Wasted: w.Wasted, Down: w.suspended}
 		if paths[i].Busy {
