@@ -127,25 +127,25 @@ func queryPresence(ctx context.Context) peerPresence {
 
 // addStatus adds what the status of one role shows: which roles of peers it can see, which peers it
 // is in contact with, and which it refuses.
-func (s *peerPresence) addStatus(st api.Status) {
+func (pp *peerPresence) addStatus(st api.Status) {
 	if st.Role == "server" {
-		s.visibleRoles[identity.RolePrimary] = true
+		pp.visibleRoles[identity.RolePrimary] = true
 	}
 	if st.Role == "primary" || st.Role == "dual" {
-		s.visibleRoles[identity.RoleServer], s.visibleRoles[identity.RoleHelper] = true, true
+		pp.visibleRoles[identity.RoleServer], pp.visibleRoles[identity.RoleHelper] = true, true
 	}
 	if h := st.Helper; h != nil {
-		s.visibleRoles[identity.RolePrimary] = true
+		pp.visibleRoles[identity.RolePrimary] = true
 		if h.Primary != "" {
-			s.recordContact(h.Primary, time.Time{})
+			pp.recordContact(h.Primary, time.Time{})
 		}
 	}
 	for _, d := range st.Devices { // a helper with pipes may carry no subflow
 		if d.Online && !d.Self {
-			s.recordContact(d.Name, time.Time{})
+			pp.recordContact(d.Name, time.Time{})
 		}
 		if d.Refused != "" {
-			s.refused[d.Name] = d.Refused
+			pp.refused[d.Name] = d.Refused
 		}
 	}
 	for _, b := range st.Bonds {
@@ -153,26 +153,26 @@ func (s *peerPresence) addStatus(st api.Status) {
 			if p.State != api.Up {
 				continue
 			}
-			s.recordContact(b.Peer, p.LastData)
+			pp.recordContact(b.Peer, p.LastData)
 			if p.Kind == api.Helped && st.Role != "server" { // at a server the primary chooses these names
-				s.recordContact(p.Device, p.LastData)
+				pp.recordContact(p.Device, p.LastData)
 			}
 		}
 	}
 }
 
-func (s *peerPresence) recordContact(name string, at time.Time) {
-	if before, ok := s.lastData[name]; !ok || at.After(before) {
-		s.lastData[name] = at
+func (pp *peerPresence) recordContact(name string, at time.Time) {
+	if before, ok := pp.lastData[name]; !ok || at.After(before) {
+		pp.lastData[name] = at
 	}
 }
 
 // stateOf returns the state of a device and when data last arrived over it.
-func (s *peerPresence) stateOf(p identity.Peer) (state string, last time.Time) {
-	if at, ok := s.lastData[p.Name]; ok {
+func (pp *peerPresence) stateOf(p identity.Peer) (state string, last time.Time) {
+	if at, ok := pp.lastData[p.Name]; ok {
 		return "connected", at
 	}
-	if slices.ContainsFunc(p.Roles, func(r identity.Role) bool { return s.visibleRoles[r] }) {
+	if slices.ContainsFunc(p.Roles, func(r identity.Role) bool { return pp.visibleRoles[r] }) {
 		return "away", time.Time{}
 	}
 	return "", time.Time{}

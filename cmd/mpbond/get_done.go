@@ -45,16 +45,16 @@ type finishedFiles struct {
 }
 
 // openFinished opens the journal of the command and checks which files remain.
-func (g *onloadTask) openFinished() (*finishedFiles, error) {
-	d := &finishedFiles{remaining: g.objects}
-	if len(g.objects) < 2 {
+func (t *onloadTask) openFinished() (*finishedFiles, error) {
+	d := &finishedFiles{remaining: t.objects}
+	if len(t.objects) < 2 {
 		return d, nil
 	}
-	dir, err := filepath.Abs(filepath.Dir(g.objects[0].File))
+	dir, err := filepath.Abs(filepath.Dir(t.objects[0].File))
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256([]byte(dir + "\n" + strings.Join(g.urls, "\n")))
+	sum := sha256.Sum256([]byte(dir + "\n" + strings.Join(t.urls, "\n")))
 	if d.path, err = cli.InHome(fmt.Sprintf("get-%x.jsonl", sum[:8])); err != nil {
 		return nil, err
 	}
@@ -74,61 +74,61 @@ func (g *onloadTask) openFinished() (*finishedFiles, error) {
 		slog.Warn("journal of finished files incomplete", "file", d.path, "err", err)
 	}
 	d.remaining = nil
-	for _, o := range g.objects {
+	for _, o := range t.objects {
 		d.classifyFile(o, known[o.File])
 	}
 	return d, nil
 }
 
 // classifyFile adds an object to remaining, existing or failed.
-func (d *finishedFiles) classifyFile(o fetch.Object, known finishedFile) {
+func (ff *finishedFiles) classifyFile(o fetch.Object, known finishedFile) {
 	f, err := userfile.Open(o.File)
 	if err != nil {
-		d.remaining = append(d.remaining, o)
+		ff.remaining = append(ff.remaining, o)
 		return
 	}
 	defer f.Close()
 	sum := sha256.New()
 	n, err := io.Copy(sum, f)
 	if got := fmt.Sprintf("%x", sum.Sum(nil)); err == nil && known.URL == o.URL && known.SHA256 == got {
-		d.existing = append(d.existing, fetch.Fetched{URL: o.URL, File: o.File, Bytes: unit.Bytes(n),
+		ff.existing = append(ff.existing, fetch.Fetched{URL: o.URL, File: o.File, Bytes: unit.Bytes(n),
 			Resumed: unit.Bytes(n), SHA256: got})
 		return
 	}
 	err = fault.New(fault.Exists, fmt.Errorf("%s already exists", text.Printable(o.File)),
 		"move it away, or choose another directory with --output")
-	d.failed = append(d.failed, fetch.Failed{URL: o.URL, File: o.File, Error: err.Error(), Kind: fault.Exists})
-	d.err = errors.Join(d.err, err)
+	ff.failed = append(ff.failed, fetch.Failed{URL: o.URL, File: o.File, Error: err.Error(), Kind: fault.Exists})
+	ff.err = errors.Join(ff.err, err)
 }
 
 // recordFinished journals that a file is complete.
-func (d *finishedFiles) recordFinished(o fetch.Fetched) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.journal == nil {
+func (ff *finishedFiles) recordFinished(o fetch.Fetched) {
+	ff.mu.Lock()
+	defer ff.mu.Unlock()
+	if ff.journal == nil {
 		return
 	}
-	if err := d.journal.Append(finishedFile{o.URL, o.File, o.SHA256}); err != nil {
+	if err := ff.journal.Append(finishedFile{o.URL, o.File, o.SHA256}); err != nil {
 		slog.Warn("finished file not recorded", "file", o.File, "err", err)
 	}
 }
 
 // mergeResult adds the files of earlier runs to the result of this one.
-func (d *finishedFiles) mergeResult(r fetch.Result) fetch.Result {
-	r.Objects = append(d.existing, r.Objects...)
-	r.Failed = append(d.failed, r.Failed...)
+func (ff *finishedFiles) mergeResult(r fetch.Result) fetch.Result {
+	r.Objects = append(ff.existing, r.Objects...)
+	r.Failed = append(ff.failed, r.Failed...)
 	return r
 }
 
 // closeJournal closes the journal and returns the errors of failed files. It removes the journal if
 // all files are complete.
-func (d *finishedFiles) closeJournal() error {
-	if d.journal != nil {
-		if d.complete {
-			_ = userfile.Remove(d.path) // while it is locked
+func (ff *finishedFiles) closeJournal() error {
+	if ff.journal != nil {
+		if ff.complete {
+			_ = userfile.Remove(ff.path) // while it is locked
 		}
-		_ = d.journal.Close() // at worst the next run finds a file that it does not know
+		_ = ff.journal.Close() // at worst the next run finds a file that it does not know
 
 	}
-	return d.err
+	return ff.err
 }

@@ -270,16 +270,16 @@ func openLocalLinks(interfaces []string, ledger tcp.Ledger) (list []fetch.Device
 }
 
 // runDownload downloads the files. Progress appears on stderr if that is a terminal.
-func (g *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onloadResult, err error) {
-	scheduler, err := board.New(cmp.Or(g.scheduler, board.Default))
+func (t *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onloadResult, err error) {
+	scheduler, err := board.New(cmp.Or(t.scheduler, board.Default))
 	if err != nil {
 		return res, err
 	}
 	notes := io.Writer(&lockedWriter{w: stderr})
-	if g.quiet {
+	if t.quiet {
 		notes = io.Discard
 	}
-	done, err := g.openFinished()
+	done, err := t.openFinished()
 	if err != nil {
 		return res, err
 	}
@@ -287,35 +287,35 @@ func (g *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onl
 		done.complete = len(done.failed) == 0
 		return newOnloadResult(done.mergeResult(fetch.Result{})), done.closeJournal()
 	}
-	if g.dir != "" {
-		if err := userfile.MkdirAll(g.dir, 0o777); err != nil {
+	if t.dir != "" {
+		if err := userfile.MkdirAll(t.dir, 0o777); err != nil {
 			return res, fault.New(fault.Usage, err, "name another directory with --output")
 		}
-		defer userfile.Remove(g.dir) // fails unless it is empty
+		defer userfile.Remove(t.dir) // fails unless it is empty
 	}
 	use, err := openOnloadTally()
 	if err != nil {
 		return res, err
 	}
 	defer use.close()
-	devices, err := openLocalLinks(g.interfaces, use.LedgerFor(policy.ForDirect))
+	devices, err := openLocalLinks(t.interfaces, use.LedgerFor(policy.ForDirect))
 	if err != nil {
 		return res, err
 	}
 	screen := io.Discard
-	if !g.quiet && !g.asJSON {
+	if !t.quiet && !t.asJSON {
 		screen = stderr
 	}
 	bars := newOnloadBars(screen, notes)
-	if text := describeExposed(g.secrets, g.urls); text != "" {
+	if text := describeExposed(t.secrets, t.urls); text != "" {
 		fmt.Fprintln(bars.writerAbove(notes), text)
 	}
-	search := startHelperSearch(ctx, use.helperFinder(g.find), len(devices) == 1, bars.writerAbove(notes))
+	search := startHelperSearch(ctx, use.helperFinder(t.find), len(devices) == 1, bars.writerAbove(notes))
 	defer search.stopSearch()
 	cfg := fetch.Config{
-		Devices: devices, NewDevices: search.found, Objects: done.remaining, Secrets: g.secrets,
+		Devices: devices, NewDevices: search.found, Objects: done.remaining, Secrets: t.secrets,
 		OnVerified: done.recordFinished,
-		Scheduler:  scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: g.log,
+		Scheduler:  scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: t.log,
 		OnProgress: bars.drawProgress,
 	}
 	r, err := fetch.Get(ctx, cfg)
@@ -340,13 +340,13 @@ func addOnloadHint(err error) error {
 }
 
 // runAndPrint downloads and prints the result, even if some files failed.
-func (g *onloadTask) runAndPrint(cmd *cobra.Command) error {
-	res, err := g.runDownload(cmd.Context(), cmd.ErrOrStderr())
+func (t *onloadTask) runAndPrint(cmd *cobra.Command) error {
+	res, err := t.runDownload(cmd.Context(), cmd.ErrOrStderr())
 	switch {
-	case len(res.Objects) == 0 && err != nil && (!g.asJSON || len(res.Failed) == 0):
-	case g.asJSON:
+	case len(res.Objects) == 0 && err != nil && (!t.asJSON || len(res.Failed) == 0):
+	case t.asJSON:
 		err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), res))
-	case !g.quiet:
+	case !t.quiet:
 		cmd.PrintErrln(res)
 	}
 	return err

@@ -220,9 +220,9 @@ func socksProxy(t *testing.T) string {
 }
 
 // listFiles lists the files in the working directory.
-func (w *testSite) listFiles(t *testing.T) (names []string) {
+func (s *testSite) listFiles(t *testing.T) (names []string) {
 	t.Helper()
-	list, err := os.ReadDir(w.dir)
+	list, err := os.ReadDir(s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

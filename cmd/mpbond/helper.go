@@ -151,19 +151,19 @@ type helperRole struct {
 }
 
 // TrustChanged notifies the helper and onloading.
-func (l helperRole) TrustChanged() {
-	l.Helper.TrustChanged()
-	l.onload.trustChanged()
+func (h helperRole) TrustChanged() {
+	h.Helper.TrustChanged()
+	h.onload.trustChanged()
 }
 
 // Run helps until ctx ends.
-func (l helperRole) Run(ctx context.Context) error {
+func (h helperRole) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { l.listenAll(ctx) })
-	if err := l.Helper.Run(ctx); ctx.Err() == nil {
+	all.Go(func() { h.listenAll(ctx) })
+	if err := h.Helper.Run(ctx); ctx.Err() == nil {
 		return err
 	}
 	return nil

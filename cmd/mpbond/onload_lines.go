@@ -86,10 +86,10 @@ type lockedWriter struct {
 }
 
 // Write implements io.Writer.
-func (s *lockedWriter) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.w.Write(p)
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.w.Write(p)
 }
 
 // failureLog prints the first failure of each device. Safe for concurrent use.
@@ -102,13 +102,13 @@ type failureLog struct {
 func newFailureLog(to io.Writer) *failureLog { return &failureLog{to: to, reported: map[string]bool{}} }
 
 // reportFailure prints the first failure of a device.
-func (r *failureLog) reportFailure(device string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.reported[device] {
-		r.reported[device] = true
+func (l *failureLog) reportFailure(device string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.reported[device] {
+		l.reported[device] = true
 		reason := transfer.DeviceError{Device: device, Err: err}
-		fmt.Fprintf(r.to, "%s fails, retrying: %s\n", text.Printable(device), text.Printable(reason.String()))
+		fmt.Fprintf(l.to, "%s fails, retrying: %s\n", text.Printable(device), text.Printable(reason.String()))
 	}
 }
 

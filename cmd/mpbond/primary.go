@@ -265,61 +265,61 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 }
 
 // pipePort returns the TCP port for helpers, 0 if there is none.
-func (e primaryRole) pipePort() uint16 {
-	if a := e.PipeAddr(); a != nil {
+func (r primaryRole) pipePort() uint16 {
+	if a := r.PipeAddr(); a != nil {
 		return firstPort(a.String())
 	}
 	return 0
 }
 
 // closeEdge closes what newPrimaryRole opened.
-func (e primaryRole) closeEdge() {
-	if e.tun != nil {
-		e.tun.Close()
+func (r primaryRole) closeEdge() {
+	if r.tun != nil {
+		r.tun.Close()
 	}
-	e.edge.Close()
+	r.edge.Close()
 }
 
 // logAddresses appends the addresses of the listeners to args, for the log.
-func (e primaryRole) logAddresses(args ...any) []any {
-	return append(args, "proxy", e.apps.proxyAddr(), "transparent", e.apps.transparentAddr(), "pipe", e.PipeAddr())
+func (r primaryRole) logAddresses(args ...any) []any {
+	return append(args, "proxy", r.apps.proxyAddr(), "transparent", r.apps.transparentAddr(), "pipe", r.PipeAddr())
 }
 
 // addPrimaryStatus adds the primary's part to a status.
-func (e primaryRole) addPrimaryStatus(st *api.Status, why bool) {
-	st.SOCKS, st.HTTP, st.Transparent = e.apps.proxyAddr(), e.apps.proxyAddr(), e.apps.transparentAddr()
-	if a := e.PipeAddr(); a != nil {
-		st.Listen, st.Calls = a.String(), e.Calls()
+func (r primaryRole) addPrimaryStatus(st *api.Status, why bool) {
+	st.SOCKS, st.HTTP, st.Transparent = r.apps.proxyAddr(), r.apps.proxyAddr(), r.apps.transparentAddr()
+	if a := r.PipeAddr(); a != nil {
+		st.Listen, st.Calls = a.String(), r.Calls()
 	}
-	st.Bonds = append(st.Bonds, e.Primary.Status(why))
-	st.Pipes = append(st.Pipes, e.Pipes()...)
-	st.Policy = e.Policy().Status()
-	st.Cells = e.cellListeners.listCells()
-	st.Refused = append(st.Refused, toAPIRefusals(e.Primary.Refusals())...)
+	st.Bonds = append(st.Bonds, r.Primary.Status(why))
+	st.Pipes = append(st.Pipes, r.Pipes()...)
+	st.Policy = r.Policy().Status()
+	st.Cells = r.cellListeners.listCells()
+	st.Refused = append(st.Refused, toAPIRefusals(r.Primary.Refusals())...)
 }
 
 // Run runs the primary, its listeners for apps and what goes with them until ctx ends or one of
 // them fails.
-func (e primaryRole) Run(ctx context.Context) error {
+func (r primaryRole) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return e.Primary.Run(ctx) })
-	g.Go(func() error { e.listenAll(ctx); return nil })
-	if a, ok := e.PipeAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+	g.Go(func() error { return r.Primary.Run(ctx) })
+	g.Go(func() error { r.listenAll(ctx); return nil })
+	if a, ok := r.PipeAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		g.Go(func() error {
-			discovery.Announce(ctx, discovery.Pipes, e.id, a.Port, slog.Default())
+			discovery.Announce(ctx, discovery.Pipes, r.id, a.Port, slog.Default())
 			return nil
 		})
 	}
-	if e.apps.proxy != nil {
-		g.Go(func() error { return e.edge.ServeProxy(e.apps.proxy) })
+	if r.apps.proxy != nil {
+		g.Go(func() error { return r.edge.ServeProxy(r.apps.proxy) })
 	}
-	for _, l := range e.apps.transparent {
-		g.Go(func() error { return e.edge.ServeTransparent(l) })
+	for _, l := range r.apps.transparent {
+		g.Go(func() error { return r.edge.ServeTransparent(l) })
 	}
-	if e.tun != nil {
-		g.Go(func() error { return e.tun.Run(ctx) })
+	if r.tun != nil {
+		g.Go(func() error { return r.tun.Run(ctx) })
 	} else {
-		g.Go(func() error { <-ctx.Done(); return e.edge.Close() })
+		g.Go(func() error { <-ctx.Done(); return r.edge.Close() })
 	}
 	return g.Wait()
 }

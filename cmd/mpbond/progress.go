@@ -60,21 +60,21 @@ func newShareCounter(s api.Status, now time.Time) *shareCounter {
 }
 
 // addStatus adds a status, received at time now.
-func (h *shareCounter) addStatus(s api.Status, now time.Time) {
-	for _, d := range h.devices {
+func (c *shareCounter) addStatus(s api.Status, now time.Time) {
+	for _, d := range c.devices {
 		d.rate = 0
 	}
 	for _, b := range s.Bonds {
 		for _, p := range b.Subflows {
-			d := h.devices[p.Device]
+			d := c.devices[p.Device]
 			if d == nil {
 				d = &deviceTotal{}
-				h.devices[p.Device] = d
+				c.devices[p.Device] = d
 			}
 			d.rate += p.RxRate
 			key := subflowKey{b.ID, p.ID}
-			grown := p.RxBytes - h.last[key]
-			h.last[key] = p.RxBytes
+			grown := p.RxBytes - c.last[key]
+			c.last[key] = p.RxBytes
 			if grown <= 0 {
 				continue
 			}
@@ -88,10 +88,10 @@ func (h *shareCounter) addStatus(s api.Status, now time.Time) {
 }
 
 // listShares returns the devices, the busiest first.
-func (h *shareCounter) listShares() []deviceShare {
+func (c *shareCounter) listShares() []deviceShare {
 	list := []deviceShare{}
 	var total unit.Bytes
-	for name, d := range h.devices {
+	for name, d := range c.devices {
 		total += d.bytes
 		list = append(list, deviceShare{Device: name, Bytes: d.bytes,
 			RateBps: unit.RateOf(d.bytes, d.end.Sub(d.first))})

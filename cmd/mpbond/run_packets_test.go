@@ -25,8 +25,8 @@ import (
 
 // DialPackets answers each datagram with its text, from the address to which it was sent. Forbidden
 // destinations are refused.
-func (w *farSide) DialPackets(context.Context) (intercept.PacketConn, error) {
-	return &farPackets{w: w, answers: make(chan any, 64), closed: make(chan bool)}, nil
+func (s *farSide) DialPackets(context.Context) (intercept.PacketConn, error) {
+	return &farPackets{w: s, answers: make(chan any, 64), closed: make(chan bool)}, nil
 }
 
 type farPackets struct {
@@ -41,30 +41,30 @@ type answer struct {
 	text string
 }
 
-func (c *farPackets) Send(b []byte, dest string) error {
-	c.w.mu.Lock()
-	defer c.w.mu.Unlock()
-	c.w.dialed = append(c.w.dialed, "udp "+dest)
+func (p *farPackets) Send(b []byte, dest string) error {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.w.dialed = append(p.w.dialed, "udp "+dest)
 	if strings.HasPrefix(dest, "10.") {
-		c.answers <- &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: "private"}
+		p.answers <- &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: "private"}
 		return nil
 	}
 	for part, code := range map[string]wire.Code{":9": wire.CodeConnRefused, ":10": wire.CodeUnreachable,
 		":11": wire.CodeTooBig} {
 		if strings.HasSuffix(dest, part) {
-			c.answers <- &intercept.PacketRefusal{Dest: dest, Code: code, MTU: 1400, Text: "so says the network"}
+			p.answers <- &intercept.PacketRefusal{Dest: dest, Code: code, MTU: 1400, Text: "so says the network"}
 			return nil
 		}
 	}
-	c.answers <- answer{netip.MustParseAddrPort(dest), "world:" + string(b)}
+	p.answers <- answer{netip.MustParseAddrPort(dest), "world:" + string(b)}
 	return nil
 }
 
-func (c *farPackets) Receive(b []byte) (int, netip.AddrPort, error) {
+func (p *farPackets) Receive(b []byte) (int, netip.AddrPort, error) {
 	select {
-	case <-c.closed:
+	case <-p.closed:
 		return 0, netip.AddrPort{}, net.ErrClosed
-	case v := <-c.answers:
+	case v := <-p.answers:
 		if a, ok := v.(answer); ok {
 			return copy(b, a.text), a.from, nil
 		}
@@ -72,8 +72,8 @@ func (c *farPackets) Receive(b []byte) (int, netip.AddrPort, error) {
 	}
 }
 
-func (c *farPackets) SetReadDeadline(time.Time) error { return nil }
-func (c *farPackets) Close() error                    { c.once.Do(func() { close(c.closed) }); return nil }
+func (p *farPackets) SetReadDeadline(time.Time) error { return nil }
+func (p *farPackets) Close() error                    { p.once.Do(func() { close(p.closed) }); return nil }
 
 // refusedByUDP prints the error that a connected socket of an app gets for refused datagrams.
 func refusedByUDP(args []string) int {

@@ -98,21 +98,21 @@ type farSide struct {
 	dialed []string
 }
 
-func (w *farSide) DialStream(ctx context.Context, dest string) (net.Conn, error) {
-	w.mu.Lock()
-	w.dialed = append(w.dialed, dest)
-	addr, ok := w.at[dest]
-	w.mu.Unlock()
+func (s *farSide) DialStream(ctx context.Context, dest string) (net.Conn, error) {
+	s.mu.Lock()
+	s.dialed = append(s.dialed, dest)
+	addr, ok := s.at[dest]
+	s.mu.Unlock()
 	if !ok {
 		return nil, fmt.Errorf("%s: %w", dest, unix.EHOSTUNREACH)
 	}
 	return new(net.Dialer).DialContext(ctx, "tcp", addr)
 }
 
-func (w *farSide) hasDialed(dest string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, d := range w.dialed {
+func (s *farSide) hasDialed(dest string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.dialed {
 		if d == dest {
 			return true
 		}

@@ -28,13 +28,13 @@ type CapTarget struct {
 }
 
 // covers reports whether traffic of a link and peer belongs to the target.
-func (b CapTarget) covers(link, peer string) bool {
-	return (b.Link == "" || b.Link == link) && (b.Peer == "" || b.Peer == peer)
+func (t CapTarget) covers(link, peer string) bool {
+	return (t.Link == "" || t.Link == link) && (t.Peer == "" || t.Peer == peer)
 }
 
 // CountsTraffic reports whether traffic of a purpose, link and peer counts for the target.
-func (b CapTarget) CountsTraffic(p policy.Purpose, link, peer string) bool {
-	return b.covers(link, peer) && (p.CountsAs(b.Purpose) || b.Purpose == "" && p.UsesInternet())
+func (t CapTarget) CountsTraffic(p policy.Purpose, link, peer string) bool {
+	return t.covers(link, peer) && (p.CountsAs(t.Purpose) || t.Purpose == "" && p.UsesInternet())
 }
 
 // Caps enforces the caps of links and other devices. It checks their usage when a connection opens,

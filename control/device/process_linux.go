@@ -48,14 +48,14 @@ const maxRecent = 16
 // FindBySocket returns the process that owns the socket of that local and remote address. network
 // is "tcp" or "udp". It takes microseconds for a recently found program and milliseconds for
 // others.
-func (o *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPort) (Process, error) {
+func (pf *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPort) (Process, error) {
 	s, err := querySocket(network, local, remote)
 	if err != nil {
 		return Process{}, fmt.Errorf("find the process of connection %v: %w", local, err)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	owner := Process{UID: s.uid, PID: o.findProcess(s)}
+	pf.mu.Lock()
+	defer pf.mu.Unlock()
+	owner := Process{UID: s.uid, PID: pf.findProcess(s)}
 	if owner.PID > 0 {
 		proc := filepath.Join("/proc", strconv.Itoa(owner.PID))
 		exe, _ := os.Readlink(filepath.Join(proc, "exe"))
@@ -63,13 +63,13 @@ func (o *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPor
 		owner.Cgroup = readCgroup(filepath.Join(proc, "cgroup"))
 	}
 	if owner.Cgroup == "" && s.cgroup != 0 {
-		owner.Cgroup = o.cgroupPath(s.cgroup)
+		owner.Cgroup = pf.cgroupPath(s.cgroup)
 	}
 	return owner, nil
 }
 
 // FindChild returns the oldest running child of a process, the command of `mpbond run`.
-func (o *ProcessFinder) FindChild(of Process) (Process, error) {
+func (pf *ProcessFinder) FindChild(of Process) (Process, error) {
 	if of.PID == 0 {
 		return Process{}, errors.New("the process is not visible")
 	}
@@ -162,13 +162,13 @@ func querySocket(network string, local, remote netip.AddrPort) (s socket, err er
 }
 
 // findProcess returns the PID of a process that has the socket open, 0 if none is visible.
-func (o *ProcessFinder) findProcess(s socket) int {
+func (pf *ProcessFinder) findProcess(s socket) int {
 	if s.inode == 0 {
 		return 0 // already closed
 	}
 	want := "socket:[" + strconv.FormatUint(uint64(s.inode), 10) + "]"
 	found := 0
-	for _, pid := range o.recent {
+	for _, pid := range pf.recent {
 		if hasOpenFile(pid, want) {
 			found = pid
 			break
@@ -177,16 +177,16 @@ func (o *ProcessFinder) findProcess(s socket) int {
 	if found == 0 {
 		all, _ := os.ReadDir("/proc")
 		for _, e := range slices.Backward(all) { // the newest first
-			if pid, err := strconv.Atoi(e.Name()); err == nil && !slices.Contains(o.recent, pid) && hasOpenFile(pid, want) {
+			if pid, err := strconv.Atoi(e.Name()); err == nil && !slices.Contains(pf.recent, pid) && hasOpenFile(pid, want) {
 				found = pid
 				break
 			}
 		}
 	}
 	if found > 0 {
-		o.recent = slices.DeleteFunc(o.recent, func(pid int) bool { return pid == found })
-		o.recent = slices.Insert(o.recent, 0, found)
-		o.recent = o.recent[:min(len(o.recent), maxRecent)]
+		pf.recent = slices.DeleteFunc(pf.recent, func(pid int) bool { return pid == found })
+		pf.recent = slices.Insert(pf.recent, 0, found)
+		pf.recent = pf.recent[:min(len(pf.recent), maxRecent)]
 	}
 	return found
 }
@@ -229,27 +229,27 @@ func readCgroup(file string) string {
 
 // cgroupPath returns the path of the control group of that number, which is the inode of its
 // directory.
-func (o *ProcessFinder) cgroupPath(id uint64) string {
-	if p, ok := o.cgroups[id]; ok {
+func (pf *ProcessFinder) cgroupPath(id uint64) string {
+	if p, ok := pf.cgroups[id]; ok {
 		return p
 	}
 	root := cgroupRoot()
 	if root == "" {
 		return ""
 	}
-	o.cgroups = map[uint64]string{}
+	pf.cgroups = map[uint64]string{}
 	_ = filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() {
 			return nil //nolint:nilerr // what cannot be seen is left out
 		}
 		if i, err := e.Info(); err == nil {
 			if st, ok := i.Sys().(*syscall.Stat_t); ok {
-				o.cgroups[st.Ino] = path.Join("/", strings.TrimPrefix(name, root))
+				pf.cgroups[st.Ino] = path.Join("/", strings.TrimPrefix(name, root))
 			}
 		}
 		return nil
 	})
-	return o.cgroups[id]
+	return pf.cgroups[id]
 }
 
 // cgroupRoot returns the mount point of the version 2 hierarchy, "" if there is none. A line of

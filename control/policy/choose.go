@@ -225,14 +225,14 @@ func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Dur
 }
 
 // finishAlone returns when the subflow alone would deliver n bytes.
-func (l Subflow) finishAlone(n unit.Bytes) time.Duration {
-	l.Allowed = true
-	return finishTime([]Subflow{l}, n)
+func (s Subflow) finishAlone(n unit.Bytes) time.Duration {
+	s.Allowed = true
+	return finishTime([]Subflow{s}, n)
 }
 
 // totalDelay returns the delay of a byte given to the subflow now, with the time to wake its radio.
-func (l *Subflow) totalDelay() time.Duration {
-	return l.Delay + radioEnergies[l.Radio].wakeDelay(l.QuietFor)
+func (s *Subflow) totalDelay() time.Duration {
+	return s.Delay + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
 }
 
 // finishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
@@ -269,13 +269,13 @@ func finishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 }
 
 // expectedRate returns the rate, in bytes per second, at which the subflow would carry n bytes.
-func (l *Subflow) expectedRate(n unit.Bytes) float64 {
-	if l.Window <= 0 || l.RoundTrip <= 0 {
-		return float64(l.Rate) / 8
+func (s *Subflow) expectedRate(n unit.Bytes) float64 {
+	if s.Window <= 0 || s.RoundTrip <= 0 {
+		return float64(s.Rate) / 8
 	}
 	// Slow start (RFC 5681): one window arrives at once, twice as much each round trip later.
-	rounds := max(math.Log2(float64(n)/float64(l.Window)), minRounds)
-	return float64(n) / (rounds * l.RoundTrip.Seconds())
+	rounds := max(math.Log2(float64(n)/float64(s.Window)), minRounds)
+	return float64(n) / (rounds * s.RoundTrip.Seconds())
 }
 
 // minRounds is the time, in round trips, from the first to the last byte of one window.

@@ -26,11 +26,11 @@ func (n Network) String() string {
 	return n.Prefix.String()
 }
 
-func (r Ports) String() string {
-	if r.from == r.to {
-		return strconv.Itoa(int(r.from))
+func (p Ports) String() string {
+	if p.from == p.to {
+		return strconv.Itoa(int(p.from))
 	}
-	return fmt.Sprintf("%d-%d", r.from, r.to)
+	return fmt.Sprintf("%d-%d", p.from, p.to)
 }
 
 // TrafficClass returns the traffic class of a compiled rule, or nil for the default.

@@ -30,12 +30,12 @@ type Limits struct {
 }
 
 // Check returns the first invalid key and what is wrong with it.
-func (s Limits) Check() (key string, err error) {
+func (l Limits) Check() (key string, err error) {
 	switch {
-	case s.BatteryFloor < 0 || s.BatteryFloor > 100:
-		return "battery_floor", fmt.Errorf("battery_floor is %d: use a percentage from 0 to 100", s.BatteryFloor)
-	case s.MaxTemperature != 0 && !(s.MaxTemperature >= 20 && s.MaxTemperature <= 120):
-		return "max_temperature", fmt.Errorf("max_temperature is %v: use °C from 20 to 120", s.MaxTemperature)
+	case l.BatteryFloor < 0 || l.BatteryFloor > 100:
+		return "battery_floor", fmt.Errorf("battery_floor is %d: use a percentage from 0 to 100", l.BatteryFloor)
+	case l.MaxTemperature != 0 && !(l.MaxTemperature >= 20 && l.MaxTemperature <= 120):
+		return "max_temperature", fmt.Errorf("max_temperature is %v: use °C from 20 to 120", l.MaxTemperature)
 	}
 	return "", nil
 }
@@ -93,27 +93,27 @@ type Suspension struct {
 	refused bool // the device itself refuses, and applies its own minimum time
 }
 
-// Update returns the suspension that follows from r, given the facts at that time.
-func (r Suspension) Update(now time.Time, s Limits, f wire.Facts) Suspension {
-	why := r.reasonFor(s, f)
+// Update returns the suspension that follows from s, given the facts at that time.
+func (s Suspension) Update(now time.Time, l Limits, f wire.Facts) Suspension {
+	why := s.reasonFor(l, f)
 	switch {
-	case why != "" && r.Reason == "":
+	case why != "" && s.Reason == "":
 		return Suspension{why, now, f.RefusalReason != ""}
 	case why != "":
-		return Suspension{why, r.since, f.RefusalReason != ""}
-	case r.Reason != "" && !r.refused && now.Sub(r.since) < minSuspension:
-		return r
+		return Suspension{why, s.since, f.RefusalReason != ""}
+	case s.Reason != "" && !s.refused && now.Sub(s.since) < minSuspension:
+		return s
 	}
 	return Suspension{}
 }
 
 // reasonFor returns why the device must be suspended, "" if it need not.
-func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
-	wasSuspended := r.Reason != ""
+func (s Suspension) reasonFor(l Limits, f wire.Facts) string {
+	wasSuspended := s.Reason != ""
 	if f.RefusalReason != "" {
 		return "it refuses: " + f.RefusalReason
 	}
-	if floor := s.BatteryFloor; floor > 0 && f.Battery.Known() && f.Power != wire.PowerExternal {
+	if floor := l.BatteryFloor; floor > 0 && f.Battery.Known() && f.Power != wire.PowerExternal {
 		switch n := f.Battery.Percent(); {
 		case n < floor:
 			return fmt.Sprintf("its battery is at %d %%, suspended below %d %%", n, floor)
@@ -122,7 +122,7 @@ func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
 				min(floor+floorMargin, 100))
 		}
 	}
-	if most := unit.Celsius(s.MaxTemperature); s.MaxTemperature != 0 && f.Temperature != 0 {
+	if most := unit.Celsius(l.MaxTemperature); l.MaxTemperature != 0 && f.Temperature != 0 {
 		switch {
 		case f.Temperature >= most:
 			return fmt.Sprintf("its temperature is %v, suspended from %v", f.Temperature, most)

@@ -16,8 +16,8 @@ func timeWorth(j unit.Joules) time.Duration { return time.Duration(float64(j) * 
 type watts float64
 
 // energyOver returns the energy of that power over d.
-func (p watts) energyOver(d time.Duration) unit.Joules {
-	return unit.Joules(float64(p) * max(d.Seconds(), 0))
+func (w watts) energyOver(d time.Duration) unit.Joules {
+	return unit.Joules(float64(w) * max(d.Seconds(), 0))
 }
 
 // energy holds the energy constants of a radio, beyond its sleep power. The zero energy is that of

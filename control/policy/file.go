@@ -266,7 +266,7 @@ func (n *Network) UnmarshalText(t []byte) error {
 type Ports struct{ from, to uint16 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (r *Ports) UnmarshalText(t []byte) error {
+func (p *Ports) UnmarshalText(t []byte) error {
 	low, high, isRange := strings.Cut(string(t), "-")
 	if !isRange {
 		high = low
@@ -276,7 +276,7 @@ func (r *Ports) UnmarshalText(t []byte) error {
 	if err1 != nil || err2 != nil || from == 0 || from > to {
 		return fmt.Errorf("%q is not a port from 1 to 65535 or a range like \"5000-5100\"", t)
 	}
-	*r = Ports{uint16(from), uint16(to)}
+	*p = Ports{uint16(from), uint16(to)}
 	return nil
 }
 
@@ -322,10 +322,10 @@ type FileError struct {
 }
 
 // Error implements error.
-func (m *FileError) Error() string { return m.Err.Error() }
+func (e *FileError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the underlying error.
-func (m *FileError) Unwrap() error { return m.Err }
+func (e *FileError) Unwrap() error { return e.Err }
 
 // Compile returns the rules of a file. An error is a *FileError.
 func (f File) Compile() (*Rules, error) {

@@ -40,8 +40,8 @@ type SubflowRecord struct {
 }
 
 // Lookup returns the record of a device's subflows at a location.
-func (p *Locations) Lookup(location, device string) SubflowRecord {
-	if at := p.List[location]; at != nil {
+func (l *Locations) Lookup(location, device string) SubflowRecord {
+	if at := l.List[location]; at != nil {
 		return at.Devices[device]
 	}
 	return SubflowRecord{}
@@ -49,23 +49,23 @@ func (p *Locations) Lookup(location, device string) SubflowRecord {
 
 // Record adds a measurement; a rate of 0 is none. Half of a rise counts at once. Of a fall an
 // eighth counts, since the app may not have needed more.
-func (p *Locations) Record(now time.Time, location, device string, s SubflowRecord) {
+func (l *Locations) Record(now time.Time, location, device string, s SubflowRecord) {
 	if len(location) > maxName || len(device) > maxName {
 		return
 	}
-	if p.List == nil {
-		p.List = map[string]*Location{}
+	if l.List == nil {
+		l.List = map[string]*Location{}
 	}
-	at := p.List[location]
+	at := l.List[location]
 	if at == nil {
 		at = &Location{Devices: map[string]SubflowRecord{}}
-		p.List[location] = at
+		l.List[location] = at
 	}
 	at.Last = now
 	old := at.Devices[device]
 	at.Devices[device] = SubflowRecord{Down: learnRate(old.Down, s.Down), Up: learnRate(old.Up, s.Up),
 		RTTms: learnRTT(old.RTTms, s.RTTms), Last: now}
-	p.Trim()
+	l.Trim()
 }
 
 // learnRate returns the stored rate after a measurement; see Record.
@@ -94,14 +94,14 @@ func learnRTT(old, now float64) float64 {
 
 // Trim drops entries beyond the bounds, those unseen for longest first, and malformed ones. Call it
 // after reading a file.
-func (p *Locations) Trim() {
-	if p.List == nil {
-		p.List = p.OldList
+func (l *Locations) Trim() {
+	if l.List == nil {
+		l.List = l.OldList
 	}
-	p.OldList = nil
-	for name, at := range p.List {
+	l.OldList = nil
+	for name, at := range l.List {
 		if at == nil || at.Devices == nil || len(name) > maxName {
-			delete(p.List, name)
+			delete(l.List, name)
 			continue
 		}
 		for d, s := range at.Devices {
@@ -112,7 +112,7 @@ func (p *Locations) Trim() {
 		}
 		keepLatest(at.Devices, maxDevices, func(s SubflowRecord) time.Time { return s.Last })
 	}
-	keepLatest(p.List, maxLocations, func(at *Location) time.Time { return at.Last })
+	keepLatest(l.List, maxLocations, func(at *Location) time.Time { return at.Last })
 }
 
 // keepLatest drops the entries unseen for longest until at most limit are left.

@@ -69,13 +69,13 @@ func ipv4Number(a netip.Addr) uint32 {
 }
 
 // mayMatch reports whether the rule may match. If not, it certainly does not.
-func (g *matchFilter) mayMatch(q *query) bool {
-	if q.port < g.port[0] || q.port > g.port[1] || g.needsProcess && q.process == nil {
+func (f *matchFilter) mayMatch(q *query) bool {
+	if q.port < f.port[0] || q.port > f.port[1] || f.needsProcess && q.process == nil {
 		return false
 	}
-	if g.needsAddr && (q.is4 && (q.v4 < g.address[0] || q.v4 > g.address[1]) || !q.is4 && !g.v6) {
+	if f.needsAddr && (q.is4 && (q.v4 < f.address[0] || q.v4 > f.address[1]) || !q.is4 && !f.v6) {
 		return false
 	}
-	return (!g.needsName || strings.HasSuffix(q.name, g.domain)) &&
-		(g.app == "" || strings.HasSuffix(q.process.Exe, g.app))
+	return (!f.needsName || strings.HasSuffix(q.name, f.domain)) &&
+		(f.app == "" || strings.HasSuffix(q.process.Exe, f.app))
 }

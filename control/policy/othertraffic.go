@@ -26,23 +26,23 @@ type otherTrafficPoint struct {
 
 // Observe takes the total bytes that the link has carried and the known part of them. It returns
 // how many bytes of others have moved since the first call.
-func (r *OtherTraffic) Observe(now time.Time, total, known uint64) uint64 {
-	r.points = append(r.points, otherTrafficPoint{now, int64(total) - int64(known)})
+func (t *OtherTraffic) Observe(now time.Time, total, known uint64) uint64 {
+	t.points = append(t.points, otherTrafficPoint{now, int64(total) - int64(known)})
 	old := 0
-	for old+1 < len(r.points) && now.Sub(r.points[old+1].at) >= otherTrafficWindow {
+	for old+1 < len(t.points) && now.Sub(t.points[old+1].at) >= otherTrafficWindow {
 		old++
 	}
-	r.points = r.points[:copy(r.points, r.points[old:])]
-	if now.Sub(r.points[0].at) < otherTrafficWindow {
-		return r.moved
+	t.points = t.points[:copy(t.points, t.points[old:])]
+	if now.Sub(t.points[0].at) < otherTrafficWindow {
+		return t.moved
 	}
-	low := r.points[0].x
-	for _, p := range r.points[1:] {
+	low := t.points[0].x
+	for _, p := range t.points[1:] {
 		low = min(low, p.x)
 	}
-	if r.known && low > r.lowest {
-		r.moved += uint64(low - r.lowest)
+	if t.known && low > t.lowest {
+		t.moved += uint64(low - t.lowest)
 	}
-	r.lowest, r.known = low, true
-	return r.moved
+	t.lowest, t.known = low, true
+	return t.moved
 }

@@ -47,20 +47,20 @@ type ClassSubflow struct {
 	Delay  time.Duration
 }
 
-// isBetter reports whether a single-subflow class prefers r to o. A working subflow comes first,
+// isBetter reports whether a single-subflow class prefers s to o. A working subflow comes first,
 // then the lower tier, then the current subflow, then the least delay. While none works, the
 // current one stays.
-func (r *ClassSubflow) isBetter(o *ClassSubflow, current wire.SubflowID) bool {
-	stay := r.ID == current || o.ID == current
+func (s *ClassSubflow) isBetter(o *ClassSubflow, current wire.SubflowID) bool {
+	stay := s.ID == current || o.ID == current
 	switch {
-	case r.Silent != o.Silent:
+	case s.Silent != o.Silent:
 		return o.Silent
-	case stay && (r.Silent || r.Tier == o.Tier):
-		return r.ID == current
-	case r.Tier != o.Tier:
-		return r.Tier < o.Tier
+	case stay && (s.Silent || s.Tier == o.Tier):
+		return s.ID == current
+	case s.Tier != o.Tier:
+		return s.Tier < o.Tier
 	}
-	return r.Delay < o.Delay
+	return s.Delay < o.Delay
 }
 
 // BuildGroup returns the class as a group of the subflows that it permits. current is the subflow

@@ -43,7 +43,7 @@ const (
 // connections when they open and remove them when they close; they keep owning them. The only
 // goroutines are those that send limits; runShares waits for them. Safe for concurrent use.
 type linkShare struct {
-	log      *slog.Logger
+	log         *slog.Logger
 	ownSubflows func() map[string]device.ConnBytes // of a primary here; nil without; set before runShares
 
 	readCounters func() (map[string]device.Counters, error) // fakes in tests

@@ -31,7 +31,7 @@ func (r *roamer) Move() error {
 // TestFollow: subflows that have lost their address retry until they have moved to another one;
 // others are not touched.
 func TestFollow(t *testing.T) {
-	b := newSessions(t, time.Minute)
+	b := newBondHolder(t, time.Minute)
 	present := map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true, netip.MustParseAddr("10.9.0.1"): true}
 	fails := false
 	a := &addressTracker{known: map[netip.Addr]bool{}, listAddresses: func() (map[netip.Addr]bool, error) {

@@ -66,17 +66,17 @@ func newAppFinder(find func(intercept.App) *policy.Process) *appFinder {
 }
 
 // queueQuery queues a query. It does not block.
-func (o *appFinder) queueQuery(q appQuery) {
+func (f *appFinder) queueQuery(q appQuery) {
 	q.queuedAt = time.Now()
 	select {
-	case o.queries <- q:
+	case f.queries <- q:
 	default:
 		q.conn.SetApp(endpoint.AppInfo{App: api.AppUnknown})
 	}
 }
 
 // runQueries answers queries until ctx ends.
-func (o *appFinder) runQueries(ctx context.Context) {
+func (f *appFinder) runQueries(ctx context.Context) {
 	var nextLookup time.Time
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -85,7 +85,7 @@ func (o *appFinder) runQueries(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case q = <-o.queries:
+		case q = <-f.queries:
 		}
 		wait.Reset(max(time.Until(nextLookup), time.Until(q.queuedAt.Add(settleDelay))))
 		select {
@@ -95,19 +95,19 @@ func (o *appFinder) runQueries(ctx context.Context) {
 		}
 		began := time.Now()
 		if !q.conn.IsDone() {
-			q.conn.SetApp(o.identifyApp(q))
+			q.conn.SetApp(f.identifyApp(q))
 		}
 		nextLookup = time.Now().Add(pauseFactor * time.Since(began))
 	}
 }
 
 // identifyApp returns the app of a stream or flow.
-func (o *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
+func (f *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
 	if !q.processKnown {
-		q.process = o.findProcess(q.app)
+		q.process = f.findProcess(q.app)
 	}
 	if p := q.process; p != nil {
-		a = endpoint.AppInfo{Program: p.Exe, Label: p.Label, User: o.userName(p.UID)}
+		a = endpoint.AppInfo{Program: p.Exe, Label: p.Label, User: f.userName(p.UID)}
 	}
 	addr := q.app.Addr.Addr()
 	switch {
@@ -117,7 +117,7 @@ func (o *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
 		a.App = path.Base(a.Program)
 	case q.process != nil:
 		a.App = "user " + a.User
-	case addr.IsValid() && !o.isLocal(addr):
+	case addr.IsValid() && !f.isLocal(addr):
 		a.App = "from " + addr.String()
 	default:
 		a.App = api.AppUnknown
@@ -129,19 +129,19 @@ func (o *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
 }
 
 // userName returns the name of a user.
-func (o *appFinder) userName(uid uint32) string {
-	name, known := o.userNames[uid]
+func (f *appFinder) userName(uid uint32) string {
+	name, known := f.userNames[uid]
 	if known {
 		return name
 	}
-	if len(o.userNames) >= maxUserNames {
-		clear(o.userNames)
+	if len(f.userNames) >= maxUserNames {
+		clear(f.userNames)
 	}
 	name = strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(name); err == nil && u.Username != "" {
 		name = u.Username
 	}
-	o.userNames[uid] = name
+	f.userNames[uid] = name
 	return name
 }
 

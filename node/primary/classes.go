@@ -15,7 +15,7 @@ import (
 // class. A class ID is never reused, and a class in use keeps its ID when the rules change. There
 // are at most wire.MaxGroups classes; unused ones make room for new ones. The table computes which
 // subflows each class may use and remembers what was sent to the bond, so that only changes are
-// sent. Time is a parameter. Not safe for concurrent use: sessions.mu guards it.
+// sent. Time is a parameter. Not safe for concurrent use: bondHolder.mu guards it.
 type classTable struct {
 	list  []*trafficClass // by ascending ID
 	maxID wire.GroupID    // the highest ID used

@@ -26,7 +26,7 @@ func TestClassesAreReused(t *testing.T) {
 	}
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newSessions(t, time.Minute)
+			b := newBondHolder(t, time.Minute)
 			r := rand.New(rand.NewPCG(seed, 0))
 			meant := map[wire.GroupID]string{}
 			var open []stream

@@ -19,7 +19,7 @@ import (
 // and waits are short while it waits.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSessions(t, time.Minute)
+		s := newBondHolder(t, time.Minute)
 		var b backoff.Backoff
 		for range 10 {
 			b.Next(maxIdleBackoff, maxIdleBackoff)

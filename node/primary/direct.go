@@ -25,100 +25,100 @@ const (
 
 // superviseUplink keeps the direct subflows over an interface open until ctx ends and all have
 // ended. An empty name leaves the interface to the routes.
-func (k *subflowSupervisor) superviseUplink(ctx context.Context, iface string) {
+func (sup *subflowSupervisor) superviseUplink(ctx context.Context, iface string) {
 	var all sync.WaitGroup
-	for range max(k.cfg.Subflows, 1) {
-		all.Go(func() { k.superviseDirect(ctx, iface) })
+	for range max(sup.cfg.Subflows, 1) {
+		all.Go(func() { sup.superviseDirect(ctx, iface) })
 	}
 	all.Wait()
 }
 
 // superviseDirect keeps one direct subflow over an interface open until ctx ends. An empty name
 // leaves the interface to the routes.
-func (k *subflowSupervisor) superviseDirect(ctx context.Context, iface string) {
-	device := k.name
+func (sup *subflowSupervisor) superviseDirect(ctx context.Context, iface string) {
+	device := sup.name
 	if iface != "" {
 		device += "/" + iface
 	}
 	var b backoff.Backoff
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if iface != "" {
-			k.states.awaitAllowed(
+			sup.states.awaitAllowed(
 				ctx,
 				deviceRef{iface: iface},
-				func(why error) { k.troubles.setTrouble(device, why) },
+				func(why error) { sup.troubles.setTrouble(device, why) },
 				nil,
 				nil,
 			)
 		}
-		l, err := k.openDirect(ctx, iface, device, attempt)
+		l, err := sup.openDirect(ctx, iface, device, attempt)
 		if err == nil {
 			attempt = -1
-			k.troubles.setTrouble(device, nil)
-			k.troubles.forgetRefusalBy(l.peer)
+			sup.troubles.setTrouble(device, nil)
+			sup.troubles.forgetRefusalBy(l.peer)
 			b.Reset()
-			k.countSubflow(iface, 1)
-			err = k.runDirect(ctx, &l, iface, device)
-			k.dialer.ReportEnded(l.conn, l.since, silenceOf(err))
-			k.countSubflow(iface, -1)
+			sup.countSubflow(iface, 1)
+			err = sup.runDirect(ctx, &l, iface, device)
+			sup.dialer.ReportEnded(l.conn, l.since, silenceOf(err))
+			sup.countSubflow(iface, -1)
 		}
 		if ctx.Err() != nil {
-			k.troubles.setTrouble(device, nil)
+			sup.troubles.setTrouble(device, nil)
 			return
 		}
 		if errors.Is(err, errRestarted) || err == errTierChanged {
 			continue
 		}
-		k.troubles.setTrouble(device, err)
-		k.demand.backOff(ctx, err, &b, nil)
+		sup.troubles.setTrouble(device, err)
+		sup.demand.backOff(ctx, err, &b, nil)
 	}
 }
 
 // openDirect opens a subflow over an interface to one of the server's addresses, chosen by attempt.
 // An empty name leaves the interface to the routes.
-func (k *subflowSupervisor) openDirect(ctx context.Context, iface, device string, attempt int) (liveSubflow, error) {
-	addr, err := k.server.addressFor(attempt)
+func (sup *subflowSupervisor) openDirect(ctx context.Context, iface, device string, attempt int) (liveSubflow, error) {
+	addr, err := sup.server.addressFor(attempt)
 	if err != nil {
 		return liveSubflow{}, err
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if err := k.checkCap(dctx, iface, addr); err != nil {
+	if err := sup.checkCap(dctx, iface, addr); err != nil {
 		return liveSubflow{}, err
 	}
-	c, err := k.dialer.Dial(dctx, addr, k.dialOptions(iface))
+	c, err := sup.dialer.Dial(dctx, addr, sup.dialOptions(iface))
 	if err != nil {
 		return liveSubflow{}, err
 	}
-	return k.joinDirect(ctx, c, iface, device, addr)
+	return sup.joinDirect(ctx, c, iface, device, addr)
 }
 
 // dialOptions returns the socket options of a direct subflow.
-func (k *subflowSupervisor) dialOptions(iface string) tcp.Options {
+func (sup *subflowSupervisor) dialOptions(iface string) tcp.Options {
 	return tcp.Options{
-		Congestion:  k.cfg.Congestion,
+		Congestion:  sup.cfg.Congestion,
 		Interface:   iface,
 		UserTimeout: userTimeout,
-		Mark:        k.cfg.socketMark(),
+		Mark:        sup.cfg.socketMark(),
 	}
 }
 
 // joinDirect joins a subflow over a connection to the server at addr.
-func (k *subflowSupervisor) joinDirect(
+func (sup *subflowSupervisor) joinDirect(
 	ctx context.Context,
 	c dial.Conn,
 	iface, device, addr string,
 ) (liveSubflow, error) {
-	server, _ := k.server.current()
+	server, _ := sup.server.current()
 	c.SetPeerName(server.Key.ID().String())
 	// its interface may differ from the predicted route
-	if err := k.checkInterfaceCap(interfaceOf(iface, c.LocalAddr())); err != nil {
+	if err := sup.checkInterfaceCap(interfaceOf(iface, c.LocalAddr())); err != nil {
 		c.Close()
 		return liveSubflow{}, err
 	}
-	l, err := k.joinSubflow(ctx, c, nil, deviceRef{iface: interfaceOf("", c.LocalAddr())}, device)
+	l, err := sup.joinSubflow(ctx, c, nil, deviceRef{iface: interfaceOf("", c.LocalAddr())}, device)
 	if fault.Is(err, fault.Timeout) { // the first packet was answered, later ones were not
-		k.dialer.ReportSilent(c, err)
+		sup.dialer.ReportSilent(c, err)
 	}
 	l.server = addr
 	return l, err
@@ -126,14 +126,14 @@ func (k *subflowSupervisor) joinDirect(
 
 // runDirect waits until a direct subflow or ctx ends, and returns why the subflow ended. A subflow
 // that fell back to TCP is replaced as soon as UDP works.
-func (k *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface, device string) error {
+func (sup *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface, device string) error {
 	retryTimer := time.NewTimer(udpFirstRetry)
 	defer retryTimer.Stop()
 	var a udpAttempt // no attempt unless result is set
 	moved, first := uint64(0), true
 	withdraw := func(l liveSubflow, err error) {
 		l.session.endpoint.Detach(l.id)
-		k.sessions.endSubflow(l.session, l.id, err)
+		sup.bond.endSubflow(l.session, l.id, err)
 	}
 	for {
 		select {
@@ -159,13 +159,13 @@ func (k *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface
 			idle := f.Rx+f.Tx == moved && !first // do not wake a radio to find out
 			moved, first = f.Rx+f.Tx, false
 			if !idle && a.result == nil && l.conn.LocalAddr().Network() != "udp" {
-				a = k.tryUDP(ctx, *l, iface, device)
+				a = sup.tryUDP(ctx, *l, iface, device)
 			}
 		case next := <-a.result:
 			if a = (udpAttempt{}); next == nil {
 				continue
 			}
-			k.log.Info("replacing subflow over TCP: UDP works", "subflow", l.id, "by", next.id)
+			sup.log.Info("replacing subflow over TCP: UDP works", "subflow", l.id, "by", next.id)
 			withdraw(*l, nil)
 			*l = *next
 		}
@@ -191,17 +191,17 @@ func (a *udpAttempt) stop() *liveSubflow {
 }
 
 // tryUDP starts an attempt to replace a subflow over TCP with one over UDP.
-func (k *subflowSupervisor) tryUDP(ctx context.Context, l liveSubflow, iface, device string) udpAttempt {
+func (sup *subflowSupervisor) tryUDP(ctx context.Context, l liveSubflow, iface, device string) udpAttempt {
 	ctx, cancel := context.WithTimeout(ctx, udpRetryTimeout)
 	a := udpAttempt{make(chan *liveSubflow, 1), cancel}
 	go func() {
 		defer cancel()
 		var next *liveSubflow
-		if c := k.dialer.RedialUDP(ctx, l.server, k.dialOptions(iface)); c != nil {
-			if l, err := k.joinDirect(ctx, c, iface, device, l.server); err == nil {
+		if c := sup.dialer.RedialUDP(ctx, l.server, sup.dialOptions(iface)); c != nil {
+			if l, err := sup.joinDirect(ctx, c, iface, device, l.server); err == nil {
 				next = &l
 			} else {
-				k.log.Debug("no subflow over UDP yet", "by", device, "err", err)
+				sup.log.Debug("no subflow over UDP yet", "by", device, "err", err)
 			}
 		}
 		a.result <- next

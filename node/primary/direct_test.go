@@ -65,7 +65,7 @@ func TestHold(t *testing.T) {
 				}
 				down := make(chan error, 1)
 				l := liveSubflow{
-					session: k.sessions.active,
+					session: k.bond.active,
 					id:      wire.SubflowID(7),
 					ended:   down,
 					conn:    &roamer{at: "127.0.0.1:3"},

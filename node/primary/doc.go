@@ -9,7 +9,7 @@
 // Primary: what a type needs of another it gets as a value, or as a function from New.
 //
 //	Policy             how each connection of an app is carried         policy*.go
-//	sessions           the bond, its streams, subflows and classes      session.go, subflows.go
+//	bondHolder         the bond, its streams, subflows and classes      session.go, subflows.go
 //	  classTable       traffic classes and their allowed subflows       classes.go
 //	subflowSupervisor  opens, retries and withdraws subflows            supervisor.go, direct.go,
 //	                                                                    helped.go, pipes.go
@@ -30,15 +30,15 @@
 //
 //	helperPool → helper → pipes and links
 //	helperPool → deviceStates
-//	sessions → deviceStates
-//	sessions → demand
-//	sessions, appStreams → endpoint
-//	sessions → links
-//	helperPool, sessions, deviceStates, serverPeer → trust file
+//	bondHolder → deviceStates
+//	bondHolder → demand
+//	bondHolder, appStreams → endpoint
+//	bondHolder → links
+//	helperPool, bondHolder, deviceStates, serverPeer → trust file
 //	deviceStates → caps
 //
 // The locks of demand, uplinks, troubleLog, radioMeters, locationMemory and Policy are taken last.
 // Callbacks into another type, such as uplinks.supervise, troubleLog.onChange or demand.isBusy,
-// are called without the caller's lock. sessions.endUnwanted and sessions.describeSubflows call
+// are called without the caller's lock. bondHolder.endUnwanted and bondHolder.describeSubflows call
 // theirs with it.
 package primary

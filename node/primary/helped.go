@@ -16,67 +16,67 @@ import (
 )
 
 // superviseHelped keeps a subflow by a helper open as long as pipes to it arrive.
-func (k *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w *pipe.Waiting) {
+func (sup *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w *pipe.Waiting) {
 	var b backoff.Backoff
 	for attempt := 0; w != nil; attempt++ {
-		k.awaitHelperAllowed(ctx, h, w)
+		sup.awaitHelperAllowed(ctx, h, w)
 		if h.isRevoked() {
 			w.Close()
 		}
 		joined := false
 		h.setJoiningPipe(w)
-		l, err := k.openHelped(ctx, h, w, attempt, h.setLink)
+		l, err := sup.openHelped(ctx, h, w, attempt, h.setLink)
 		h.setJoiningPipe(nil)
 		if err == nil {
 			h.setAttempt(attempt)
 			attempt = -1
-			k.troubles.setTrouble(h.currentName(), nil)
-			k.troubles.forgetRefusalBy(l.peer)
-			k.troubles.forgetRefusalBy(w.Peer())
+			sup.troubles.setTrouble(h.currentName(), nil)
+			sup.troubles.forgetRefusalBy(l.peer)
+			sup.troubles.forgetRefusalBy(w.Peer())
 			b.Reset()
-			joined, err = true, k.runHelped(ctx, h, l)
+			joined, err = true, sup.runHelped(ctx, h, l)
 		}
 		w.Close()
 		h.setLink(nil)
 		if ctx.Err() == nil {
-			k.troubles.setTrouble(h.currentName(), err)
+			sup.troubles.setTrouble(h.currentName(), err)
 		}
 		if !joined && !errors.Is(err, errRestarted) {
-			k.demand.backOff(ctx, err, &b, h.revoked)
+			sup.demand.backOff(ctx, err, &b, h.revoked)
 		}
 		w = h.nextPipe(ctx.Err() != nil)
 		if h.isRevoked() {
-			k.troubles.forgetDevice(h.currentName())
+			sup.troubles.forgetDevice(h.currentName())
 		}
 	}
 }
 
 // openHelped joins a subflow over a waiting pipe. It passes the pipe's link to use as soon as there
 // is one.
-func (k *subflowSupervisor) openHelped(
+func (sup *subflowSupervisor) openHelped(
 	ctx context.Context,
 	h *helper,
 	w *pipe.Waiting,
 	attempt int,
 	use func(*pipe.Link),
 ) (liveSubflow, error) {
-	addr, err := k.server.addressFor(attempt)
+	addr, err := sup.server.addressFor(attempt)
 	if err != nil {
 		return liveSubflow{}, err
 	}
-	w.SendServers(k.trust.ServerAddresses) // they may have changed since the pipe came
-	link, err := w.Join(ctx, addr, time.Duration(k.cfg.Resume))
+	w.SendServers(sup.trust.ServerAddresses) // they may have changed since the pipe came
+	link, err := w.Join(ctx, addr, time.Duration(sup.cfg.Resume))
 	if err != nil {
-		server, _ := k.server.current()
+		server, _ := sup.server.current()
 		return liveSubflow{}, &identity.PeerError{
 			Peer: w.Peer(),
 			Err:  explainJoinError(h.currentName(), server.Name, addr, err),
 		}
 	}
 	key := w.Peer()
-	link.OnFacts(func(f wire.Facts) { k.updateFacts(key, f) })
+	link.OnFacts(func(f wire.Facts) { sup.updateFacts(key, f) })
 	use(link)
-	l, err := k.joinSubflow(ctx, link, link, deviceRef{helper: h.key}, h.currentName())
+	l, err := sup.joinSubflow(ctx, link, link, deviceRef{helper: h.key}, h.currentName())
 	if err != nil {
 		link.Close()
 	}
@@ -90,10 +90,10 @@ const stallCheckInterval = 100 * time.Millisecond
 // ended. When the pipe breaks or stalls, the subflow moves to the newest reserve pipe or to the
 // next one that arrives. It also moves to a better pipe when there is one. Second subflows by this
 // helper end with it.
-func (k *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubflow) error {
+func (sup *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubflow) error {
 	tick := time.NewTicker(stallCheckInterval)
 	defer tick.Stop()
-	c := newPipeChooser(k, h, l)
+	c := newPipeChooser(sup, h, l)
 	defer c.endSeconds()
 	for wanted := false; ; {
 		select {
@@ -101,13 +101,13 @@ func (k *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubf
 			return err
 		case <-h.revoked:
 			l.session.endpoint.Detach(l.id)
-			k.sessions.endSubflow(l.session, l.id, nil)
+			sup.bond.endSubflow(l.session, l.id, nil)
 			return nil
 		case <-ctx.Done():
 			return nil
 		case <-l.link.ConnNeeded():
 			if wanted = true; l.link.IsBroken() {
-				k.rec.Add(
+				sup.rec.Add(
 					trace.Event{
 						Kind:    trace.PipeDown,
 						Bond:    l.session.id.String(),
@@ -132,14 +132,14 @@ func (k *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubf
 				wanted = l.link.IsBroken() // the next pipe comes later than this request
 				break
 			}
-			wanted = k.movePipe(ctx, h, l, w, "") != nil
+			wanted = sup.movePipe(ctx, h, l, w, "") != nil
 		}
 	}
 }
 
 // movePipe moves a subflow to another pipe. reason is empty if the current pipe is broken or
 // stalled.
-func (k *subflowSupervisor) movePipe(
+func (sup *subflowSupervisor) movePipe(
 	ctx context.Context,
 	h *helper,
 	l liveSubflow,
@@ -148,7 +148,7 @@ func (k *subflowSupervisor) movePipe(
 ) error {
 	before, by := l.link.Counts(), w.RemoteAddr()
 	if err := l.link.Resume(ctx, w); err != nil {
-		k.log.Info("pipe not resumed", "by", h.currentName(), "subflow", l.id, "over", by, "err", err)
+		sup.log.Info("pipe not resumed", "by", h.currentName(), "subflow", l.id, "over", by, "err", err)
 		return err
 	}
 	name := h.currentName()
@@ -157,20 +157,20 @@ func (k *subflowSupervisor) movePipe(
 	if after.Resumed > before.Resumed {
 		moved.Reason, moved.Gap = "break", after.Downtime-before.Downtime
 	}
-	k.log.Info("subflow moved to another pipe", "by", name, "subflow", l.id, "over", by, "reason", moved.Reason)
-	k.rec.Add(moved)
+	sup.log.Info("subflow moved to another pipe", "by", name, "subflow", l.id, "over", by, "reason", moved.Reason)
+	sup.rec.Add(moved)
 	return nil
 }
 
 // awaitHelperAllowed waits until a helper with a waiting pipe is allowed to carry traffic.
-func (k *subflowSupervisor) awaitHelperAllowed(ctx context.Context, h *helper, w *pipe.Waiting) {
+func (sup *subflowSupervisor) awaitHelperAllowed(ctx context.Context, h *helper, w *pipe.Waiting) {
 	h.setHeldPipe(w)
 	defer h.setHeldPipe(nil)
 	name := h.currentName()
-	k.states.awaitAllowed(
+	sup.states.awaitAllowed(
 		ctx,
 		deviceRef{helper: h.key},
-		func(why error) { k.troubles.setTrouble(name, why) },
+		func(why error) { sup.troubles.setTrouble(name, why) },
 		w.Done(),
 		h.revoked,
 	)

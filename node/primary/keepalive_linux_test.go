@@ -89,7 +89,7 @@ func TestRadioKeepAlive(t *testing.T) {
 			t.Errorf("over TCP: %v", got)
 		}
 		cancel()
-		k.sessions.closeBond(ctx)
+		k.bond.closeBond(ctx)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -15,7 +15,7 @@ import (
 
 // DialPackets opens a datagram flow of the bond; see intercept.PacketDialer.
 func (p *Primary) DialPackets(ctx context.Context) (intercept.PacketConn, error) {
-	c, err := p.sessions.dialPackets()
+	c, err := p.bond.dialPackets()
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func (p *Primary) DialPackets(ctx context.Context) (intercept.PacketConn, error)
 		PacketConn: c,
 		policy:     p.policy,
 		appFinder:  p.appFinder,
-		sessions:   p.sessions,
+		bond:       p.bond,
 		app:        app,
 		verdicts:   map[string]error{},
 	}, nil
@@ -36,7 +36,7 @@ type packetConn struct {
 	*endpoint.PacketConn
 	policy    *Policy
 	appFinder *appFinder
-	sessions  *sessions
+	bond      *bondHolder
 	app       intercept.App // of its first datagram
 
 	mu           sync.Mutex
@@ -80,7 +80,7 @@ func (c *packetConn) decideDest(dest string) error {
 		err = intercept.ErrAround
 	default: // datagrams always use mode latency
 		c.SetRedundant(v.Mode == policy.ModeRedundant) // no effect after the first datagram
-		err = c.sessions.setFlowClass(c.PacketConn, v.Class)
+		err = c.bond.setFlowClass(c.PacketConn, v.Class)
 	}
 	c.verdicts[dest] = err
 	return err

@@ -137,13 +137,13 @@ func (c *pipeChooser) listPipes(now time.Time) []policy.Pipe {
 }
 
 // describePipe describes a pipe in use.
-func (t *activePipe) describePipe(now time.Time, use policy.PipeUse) policy.Pipe {
-	s := policy.Pipe{Link: t.link.Via(), Use: use}
-	if h, err := t.link.Probe(); err == nil {
-		t.acked, s.Waiting, s.RTT = h.Acked, h.Queue, h.MinRTT
+func (a *activePipe) describePipe(now time.Time, use policy.PipeUse) policy.Pipe {
+	s := policy.Pipe{Link: a.link.Via(), Use: use}
+	if h, err := a.link.Probe(); err == nil {
+		a.acked, s.Waiting, s.RTT = h.Acked, h.Queue, h.MinRTT
 	}
-	s.Moved = t.link.Received() + t.acked
-	if r := t.lastReport.Load(); r != nil && now.Sub(r.at) <= maxReportAge {
+	s.Moved = a.link.Received() + a.acked
+	if r := a.lastReport.Load(); r != nil && now.Sub(r.at) <= maxReportAge {
 		s.Waiting = max(s.Waiting, r.waiting)
 	}
 	return s
@@ -167,7 +167,7 @@ func (c *pipeChooser) trySecond(ctx context.Context, iface string, w *pipe.Waiti
 			err = c.runSecond(tried, l)
 			if ctx.Err() == nil { // else the session says goodbye for all subflows
 				l.session.endpoint.Detach(l.id)
-				c.supervisor.sessions.endSubflow(l.session, l.id, nil)
+				c.supervisor.bond.endSubflow(l.session, l.id, nil)
 			}
 		}
 		if tried.Err() == nil {

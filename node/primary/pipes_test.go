@@ -192,7 +192,7 @@ func (w *pipeWorld) runWorld(f func(ctx context.Context)) {
 	now, over := context.WithCancel(context.Background())
 	over()
 	cancel()
-	w.p.sessions.closeBond(now)
+	w.p.bond.closeBond(now)
 	w.e.Close(now)
 	w.p.wg.Wait()
 	w.p.helpers.waitClosed()
@@ -271,9 +271,9 @@ type numbered struct {
 	calls *atomic.Int64
 }
 
-func (l numbered) Accept() (pipe.Conn, error) {
-	c, err := l.Listener.Accept()
-	return numberedConn{c, l.calls.Add(1)}, err
+func (n numbered) Accept() (pipe.Conn, error) {
+	c, err := n.Listener.Accept()
+	return numberedConn{c, n.calls.Add(1)}, err
 }
 
 type numberedConn struct {

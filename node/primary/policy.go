@@ -52,59 +52,59 @@ func newPolicy(usual *policy.Rules, subflows func() subflowSnapshot, log *slog.L
 }
 
 // Names returns the DNS names that the rules need; see intercept.Config.
-func (l *Policy) Names() *intercept.Names { return l.names }
+func (p *Policy) Names() *intercept.Names { return p.names }
 
 // File returns the policy file.
-func (l *Policy) File() *PolicyFile { return &l.file }
+func (p *Policy) File() *PolicyFile { return &p.file }
 
 // Rules returns the rules in force, with the device tables.
-func (l *Policy) Rules() *policy.Rules { return l.file.Rules() }
+func (p *Policy) Rules() *policy.Rules { return p.file.Rules() }
 
-func (l *Policy) active() *activeRules { return l.file.active.Load() }
+func (p *Policy) active() *activeRules { return p.file.active.Load() }
 
 // decideCounted returns the verdict for a connection and counts it.
-func (l *Policy) decideCounted(rules *activeRules, f policy.Connection) policy.Verdict {
-	v := l.verdictFor(rules.Rules, f)
+func (p *Policy) decideCounted(rules *activeRules, f policy.Connection) policy.Verdict {
+	v := p.verdictFor(rules.Rules, f)
 	if v.Index >= 0 {
 		rules.matchCounts[v.Index].Add(1)
 	}
 	switch v.Mode {
 	case policy.ModeBlock:
-		l.blockedCount.Add(1)
+		p.blockedCount.Add(1)
 	case policy.ModeDirect:
-		l.directCount.Add(1)
+		p.directCount.Add(1)
 	}
 	return v
 }
 
 // verdictFor returns the verdict for a connection. Where the rules leave it open, the primary's
 // settings decide.
-func (l *Policy) verdictFor(rules *policy.Rules, f policy.Connection) policy.Verdict {
+func (p *Policy) verdictFor(rules *policy.Rules, f policy.Connection) policy.Verdict {
 	if f.Name == "" && rules.NeedsNames() {
 		if a, err := netip.ParseAddrPort(f.Dest); err == nil {
-			f.Name = l.names.Of(a.Addr())
+			f.Name = p.names.Of(a.Addr())
 		}
 	}
 	v := rules.Decide(f)
 	if v.Mode == policy.ModeUnset {
-		v.Mode = cmp.Or(l.settings.Decide(f).Mode, policy.ModeBond)
+		v.Mode = cmp.Or(p.settings.Decide(f).Mode, policy.ModeBond)
 	}
 	return v
 }
 
 // defaultMode returns the mode of a connection that no app has made; rules do not apply to it.
-func (l *Policy) defaultMode(dest string) wire.Mode {
-	return l.settings.Decide(policy.Connection{Dest: dest}).Mode.StreamMode()
+func (p *Policy) defaultMode(dest string) wire.Mode {
+	return p.settings.Decide(policy.Connection{Dest: dest}).Mode.StreamMode()
 }
 
 // findProcess returns the process that owns an app's socket, or nil if it is unknown.
-func (l *Policy) findProcess(app intercept.App) *policy.Process {
+func (p *Policy) findProcess(app intercept.App) *policy.Process {
 	if !app.Addr.IsValid() || !app.Peer.IsValid() {
 		return nil
 	}
-	o, err := l.processes.FindBySocket(app.Network, app.Addr, app.Peer)
+	o, err := p.processes.FindBySocket(app.Network, app.Addr, app.Peer)
 	if err == nil && app.ByRun {
-		o, err = l.processes.FindChild(o)
+		o, err = p.processes.FindChild(o)
 	}
 	if err != nil {
 		return nil // such as of another machine: rules that name programs do not match
@@ -122,13 +122,13 @@ type connHandling struct {
 
 // decideConn decides how a connection of an app is carried. An error tells why the bond does not
 // carry it.
-func (l *Policy) decideConn(app intercept.App, dest string) (how connHandling, err error) {
-	rules := l.active()
+func (p *Policy) decideConn(app intercept.App, dest string) (how connHandling, err error) {
+	rules := p.active()
 	f := policy.Connection{Dest: dest, DSCP: app.DSCP, Name: app.Name}
 	if how.processKnown = rules.NeedsProcess(); how.processKnown {
-		f.Process = l.findProcess(app)
+		f.Process = p.findProcess(app)
 	}
-	v := l.decideCounted(rules, f)
+	v := p.decideCounted(rules, f)
 	how.mode, how.class, how.process = v.Mode.StreamMode(), v.Class, f.Process
 	switch v.Mode {
 	case policy.ModeBlock:

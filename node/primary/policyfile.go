@@ -162,11 +162,11 @@ func orEmpty(text []byte) []byte {
 
 // SetText writes the policy file and puts it in force. It fails without a change if the text is
 // unusable or was made from an older version of the file.
-func (l *Policy) SetText(t api.PolicyText) (api.Policy, error) {
-	if err := l.file.writeText(t); err != nil {
+func (p *Policy) SetText(t api.PolicyText) (api.Policy, error) {
+	if err := p.file.writeText(t); err != nil {
 		return api.Policy{}, err
 	}
-	return l.View(), nil
+	return p.View(), nil
 }
 
 // SetTables writes the policy file of a role without rules for apps; see Policy.SetText.
@@ -217,10 +217,10 @@ func textVersion(text []byte) string {
 }
 
 // Status summarizes the policy in force; nil if there is none.
-func (l *Policy) Status() *api.PolicyStatus {
-	s := l.file.Status()
+func (p *Policy) Status() *api.PolicyStatus {
+	s := p.file.Status()
 	if s != nil {
-		s.Blocked, s.Direct = l.blockedCount.Load(), l.directCount.Load()
+		s.Blocked, s.Direct = p.blockedCount.Load(), p.directCount.Load()
 	}
 	return s
 }

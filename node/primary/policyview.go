@@ -21,10 +21,10 @@ import (
 )
 
 // View returns the policy file and what is in force, with what each rule means now.
-func (l *Policy) View() api.Policy {
-	a, force, places := l.file.describeFile()
-	a.Default, a.Blocked, a.Direct = force.Default().String(), l.blockedCount.Load(), l.directCount.Load()
-	now := l.currentSubflows()
+func (p *Policy) View() api.Policy {
+	a, force, places := p.file.describeFile()
+	a.Default, a.Blocked, a.Direct = force.Default().String(), p.blockedCount.Load(), p.directCount.Load()
+	now := p.currentSubflows()
 	for i, r := range force.List() {
 		rule := api.PolicyRule{
 			Name:        r.Name,
@@ -121,8 +121,8 @@ func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err err
 }
 
 // Check reports whether a text is usable and what would happen to a connection. It changes nothing.
-func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
-	rules := l.Rules()
+func (p *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
+	rules := p.Rules()
 	if c.Text != nil {
 		if rules, err = ParsePolicy("policy.toml", []byte(*c.Text)); err != nil {
 			return a, err
@@ -132,8 +132,8 @@ func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	if c.Flow == nil {
 		return a, nil
 	}
-	v := l.verdictFor(rules, toPolicyConnection(*c.Flow))
-	t := l.currentSubflows().explainClass(v.Mode, v.Class)
+	v := p.verdictFor(rules, toPolicyConnection(*c.Flow))
+	t := p.currentSubflows().explainClass(v.Mode, v.Class)
 	t.Reason = v.Reason + "; " + t.Reason
 	a.Rule, a.Verdict = v.Rule, &t
 	return a, nil
@@ -162,7 +162,7 @@ type subflowSnapshot struct {
 }
 
 // explainClass explains what a mode and class mean now. A nil class has no settings.
-func (r subflowSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.PolicyClass {
+func (s subflowSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.PolicyClass {
 	a := api.PolicyClass{Mode: m.String()}
 	switch m {
 	case policy.ModeBlock:
@@ -176,9 +176,9 @@ func (r subflowSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api
 		t = &policy.TrafficClass{Weight: 1}
 	}
 	a.Device, a.Pipe, a.Priority, a.Weight = t.Devices, t.Pipes, t.Priority.String(), int(t.Weight)
-	g := t.BuildGroup(1, r.all, r.single[t.Key()])
+	g := t.BuildGroup(1, s.all, s.single[t.Key()])
 	var by []string
-	for _, one := range r.all {
+	for _, one := range s.all {
 		if g.Limited && !slices.Contains(g.Subflows, one.ID) {
 			continue
 		}

@@ -48,7 +48,7 @@ type Primary struct {
 	states     *deviceStates
 	troubles   *troubleLog
 	demand     *demand
-	sessions   *sessions
+	bond       *bondHolder
 	helpers    *helperPool
 	meters     radioMeters
 	apps       appStreams
@@ -80,15 +80,15 @@ func New(
 		names: deviceNames{configured: cfg.Name, trust: trust}}
 	p.names.host, _ = os.Hostname()
 	p.troubles = &troubleLog{server: server, trust: trust, log: log, last: map[string]api.Trouble{}}
-	p.sessions = &sessions{
+	p.bond = &bondHolder{
 		names:         p.names,
 		streamTimeout: time.Duration(cfg.GiveUp),
 		log:           log,
 		open:          bondOpener(cfg, p.memory.NewShare(), log, rec),
 	}
-	p.demand = newDemand(p.sessions.isBusy)
-	p.sessions.demand = p.demand
-	p.policy = newPolicy(usual, p.sessions.snapshotSubflows, log, rec)
+	p.demand = newDemand(p.bond.isBusy)
+	p.bond.demand = p.demand
+	p.policy = newPolicy(usual, p.bond.snapshotSubflows, log, rec)
 	p.states = &deviceStates{
 		names:    p.names,
 		rules:    p.policy.Rules,
@@ -124,7 +124,7 @@ func New(
 		key:          key,
 		trust:        trust,
 		server:       server,
-		sessions:     p.sessions,
+		bond:         p.bond,
 		states:       p.states,
 		troubles:     p.troubles,
 		demand:       p.demand,
@@ -137,7 +137,7 @@ func New(
 	}
 	p.uplinks.supervise, p.helpers.supervise = p.supervisor.superviseUplink, p.supervisor.superviseHelped
 	p.troubles.onChange, p.troubles.helperNames = p.helpers.sendTrouble, p.helpers.helperNames
-	p.troubles.hasSubflow = p.sessions.hasSubflow
+	p.troubles.hasSubflow = p.bond.hasSubflow
 	options := tcp.Options{
 		Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.socketMark(),
 		Ledger: cfg.Usage.LedgerFor(policy.ForPipe),
@@ -145,7 +145,7 @@ func New(
 	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, options); err != nil {
 		return nil, err
 	}
-	p.sessions.openFirst()
+	p.bond.openFirst()
 	return p, nil
 }
 
@@ -196,14 +196,14 @@ func (p *Primary) Run(ctx context.Context) error {
 		}
 	}
 	p.wg.Go(func() { p.runMaintenance(ctx) })
-	p.wg.Go(func() { p.sessions.runClassLoop(ctx) })
+	p.wg.Go(func() { p.bond.runClassLoop(ctx) })
 	p.wg.Go(func() { p.appFinder.runQueries(ctx) })
 	err := p.helpers.acceptPipes(ctx)
 	cancel()
 	p.helpers.closeHandshakes()
 	farewell, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
-	p.sessions.closeBond(farewell)
+	p.bond.closeBond(farewell)
 	p.helpers.waitClosed()
 	p.wg.Wait()
 	p.locations.saveChanges(p.log)
@@ -224,18 +224,18 @@ func (p *Primary) runMaintenance(ctx context.Context) {
 		case <-t.C:
 		}
 		p.memory.Trim()
-		p.locations.recordRates(p.sessions.currentSession().endpoint.SteadyRates(), p.log)
-		p.sessions.migrateSubflows(own.detectLost())
+		p.locations.recordRates(p.bond.currentSession().endpoint.SteadyRates(), p.log)
+		p.bond.migrateSubflows(own.detectLost())
 		if own.takeChanged() {
 			p.demand.retryRefused()
 		}
 		p.reviewDevices(time.Now())
-		p.meters.updateMeters(time.Now(), p.helpers.helperRadios(), p.sessions.helpedSubflowBytes())
+		p.meters.updateMeters(time.Now(), p.helpers.helperRadios(), p.bond.helpedSubflowBytes())
 		frozen := time.Since(last) > 2*every
 		if last = time.Now(); frozen {
 			continue // this process was frozen, not its subflows: what they sent is still unread
 		}
-		p.sessions.giveUpSilent(time.Duration(p.cfg.Resume))
+		p.bond.giveUpSilent(time.Duration(p.cfg.Resume))
 	}
 }
 
@@ -247,14 +247,14 @@ func (p *Primary) Policy() *Policy { return p.policy }
 func (p *Primary) TrustChanged() {
 	now := time.Now()
 	renamed := p.helpers.applyTrust(now)
-	p.sessions.renameHelpers(renamed)
+	p.bond.renameHelpers(renamed)
 	p.troubles.renameDevices(renamed)
 	// A session read after the reload has the new server: see subflowSupervisor.joinSubflow.
 	changed := p.server.reloadTrust()
-	s := p.sessions.currentSession()
+	s := p.bond.currentSession()
 	p.helpers.sendServers()
 	if changed {
-		p.sessions.replaceSession(s, "the server is no longer trusted")
+		p.bond.replaceSession(s, "the server is no longer trusted")
 	}
 	p.demand.retryRefused() // supervisors find the new server
 	p.reviewDevices(now)
@@ -283,7 +283,7 @@ func (p *Primary) CapReached(of device.CapTarget, _ policy.Allowance) {
 // has changed. It is called each second.
 func (p *Primary) reviewDevices(now time.Time) {
 	p.states.updateAll(now)
-	p.sessions.endUnwanted(p.states.endReason)
+	p.bond.endUnwanted(p.states.endReason)
 }
 
 // LoadLocations reads the rates learnt at locations from a file, which need not exist, and saves
@@ -314,12 +314,12 @@ func (p *Primary) HelperState(key identity.PublicKey) (h HelperInfo) {
 
 // Status describes the bond. If why is set it includes the last decisions.
 func (p *Primary) Status(why bool) api.Bond {
-	s := p.sessions.currentSession()
+	s := p.bond.currentSession()
 	peer, _ := p.server.current()
 	errs := p.troubles.listTroubles()
 	b := status.Bond(s.endpoint.Status(why))
 	b.ID, b.Peer = s.id.String(), peer.Name
-	p.sessions.describeSubflows(s, b.Subflows, p.helpers.countWaiting(), p.supervisor.udpFallbackReason)
+	p.bond.describeSubflows(s, b.Subflows, p.helpers.countWaiting(), p.supervisor.udpFallbackReason)
 	for _, one := range b.Subflows {
 		delete(errs, one.Device)
 	}

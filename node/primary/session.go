@@ -24,13 +24,13 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// sessions holds the bond with the server. A session is the bond with one instance of the server:
+// bondHolder holds the bond with the server. A session is the bond with one instance of the server:
 // when the server has lost the bond, replaceSession starts a new session, and the streams end. It
 // opens streams and flows in the current session, knows the connection of each subflow, notifies
 // the supervisor of an ended subflow, and keeps the class table up to date. Safe for concurrent
 // use. mu is held while locks of the endpoint, of demand and of the trust file are taken, so that
 // the session is not replaced between two steps; none of these calls back.
-type sessions struct {
+type bondHolder struct {
 	names         deviceNames
 	demand        *demand
 	streamTimeout time.Duration // how long streams wait without a subflow
@@ -46,7 +46,7 @@ type sessions struct {
 	wg        sync.WaitGroup
 }
 
-// session is the bond with one instance of the server. id and endpoint do not change; sessions.mu
+// session is the bond with one instance of the server. id and endpoint do not change; bondHolder.mu
 // guards the rest.
 type session struct {
 	id          wire.BondID
@@ -56,7 +56,7 @@ type session struct {
 	subflows    map[wire.SubflowID]*sessionSubflow
 }
 
-// sessionSubflow is what a session knows of a joined subflow. sessions.mu must be held.
+// sessionSubflow is what a session knows of a joined subflow. bondHolder.mu must be held.
 type sessionSubflow struct {
 	device        deviceRef
 	tier          wire.Tier  // when it joined
@@ -73,12 +73,12 @@ type sessionSubflow struct {
 var errRestarted = errors.New("the server has lost the bond; starting a new one")
 
 // openFirst makes the first session.
-func (b *sessions) openFirst() {
+func (b *bondHolder) openFirst() {
 	b.closing = make(chan struct{})
 	b.active = b.newSession()
 }
 
-func (b *sessions) newSession() *session {
+func (b *bondHolder) newSession() *session {
 	s := &session{subflows: map[wire.SubflowID]*sessionSubflow{}}
 	_, _ = rand.Read(s.id[:]) // never fails
 	s.endpoint = b.open(s.id, func(sf *subflow.Subflow, err error) {
@@ -91,14 +91,14 @@ func (b *sessions) newSession() *session {
 }
 
 // currentSession returns the current session.
-func (b *sessions) currentSession() *session {
+func (b *bondHolder) currentSession() *session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.active
 }
 
 // findSession returns the current session if bond is its ID.
-func (b *sessions) findSession(bond string) (*session, error) {
+func (b *bondHolder) findSession(bond string) (*session, error) {
 	s := b.currentSession()
 	if s.id.String() != bond {
 		return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
@@ -107,13 +107,13 @@ func (b *sessions) findSession(bond string) (*session, error) {
 }
 
 // isBusy reports whether streams are open.
-func (b *sessions) isBusy() bool { return b.currentSession().endpoint.Streams() > 0 }
+func (b *bondHolder) isBusy() bool { return b.currentSession().endpoint.Streams() > 0 }
 
 // hasSubflow reports whether there is a subflow.
-func (b *sessions) hasSubflow() bool { return b.currentSession().endpoint.NoSubflowFor() == 0 }
+func (b *bondHolder) hasSubflow() bool { return b.currentSession().endpoint.NoSubflowFor() == 0 }
 
 // newJoin returns the current session and a JOIN for its next subflow, to be completed.
-func (b *sessions) newJoin() (*session, wire.Join) {
+func (b *bondHolder) newJoin() (*session, wire.Join) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.active
@@ -123,7 +123,7 @@ func (b *sessions) newJoin() (*session, wire.Join) {
 
 // addSubflow adds a subflow that an instance of the server has accepted. The returned channel
 // receives why the subflow ended. addSubflow owns the subflow, also after an error.
-func (b *sessions) addSubflow(
+func (b *bondHolder) addSubflow(
 	s *session,
 	sf *subflow.Subflow,
 	instance uint64,
@@ -149,7 +149,7 @@ func (b *sessions) addSubflow(
 }
 
 // endSubflow notifies the supervisor of a subflow that it has ended.
-func (b *sessions) endSubflow(s *session, id wire.SubflowID, err error) {
+func (b *bondHolder) endSubflow(s *session, id wire.SubflowID, err error) {
 	var m *sessionSubflow
 	b.updateClasses(func() {
 		m = s.subflows[id]
@@ -161,7 +161,7 @@ func (b *sessions) endSubflow(s *session, id wire.SubflowID, err error) {
 }
 
 // detachSubflow ends a subflow for a reason and reports whether it existed.
-func (b *sessions) detachSubflow(s *session, id wire.SubflowID, why error) bool {
+func (b *bondHolder) detachSubflow(s *session, id wire.SubflowID, why error) bool {
 	found := s.endpoint.Detach(id)
 	if found {
 		b.endSubflow(s, id, why)
@@ -171,7 +171,7 @@ func (b *sessions) detachSubflow(s *session, id wire.SubflowID, why error) bool 
 
 // replaceSession replaces a session for a reason: its streams are reset, and new ones use the new
 // session.
-func (b *sessions) replaceSession(old *session, why string) {
+func (b *bondHolder) replaceSession(old *session, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.active != old || b.isClosing {
@@ -197,7 +197,7 @@ func (b *sessions) replaceSession(old *session, why string) {
 }
 
 // closeBond ends the bond and says goodbye to the server until ctx ends.
-func (b *sessions) closeBond(ctx context.Context) {
+func (b *bondHolder) closeBond(ctx context.Context) {
 	b.mu.Lock()
 	if !b.isClosing {
 		b.isClosing = true
@@ -217,7 +217,7 @@ const minStreamWait = 10 * time.Second
 
 // dialStream opens a stream with a mode and the class of a rule, nil for the default. It waits
 // until there is a subflow.
-func (b *sessions) dialStream(
+func (b *bondHolder) dialStream(
 	ctx context.Context,
 	dest string,
 	mode wire.Mode,
@@ -238,7 +238,7 @@ func (b *sessions) dialStream(
 
 // dialOnSubflow opens a stream that only one subflow carries. Rules do not apply, since only the
 // server sees its bytes.
-func (b *sessions) dialOnSubflow(ctx context.Context, dest string, id wire.SubflowID) (*endpoint.Conn, error) {
+func (b *bondHolder) dialOnSubflow(ctx context.Context, dest string, id wire.SubflowID) (*endpoint.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.awaitSubflow(ctx); err != nil {
@@ -256,7 +256,7 @@ func (b *sessions) dialOnSubflow(ctx context.Context, dest string, id wire.Subfl
 }
 
 // dialPackets opens a datagram flow. It does not wait.
-func (b *sessions) dialPackets() (*endpoint.PacketConn, error) {
+func (b *bondHolder) dialPackets() (*endpoint.PacketConn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.active.endpoint.DialPackets(false)
@@ -265,7 +265,7 @@ func (b *sessions) dialPackets() (*endpoint.PacketConn, error) {
 // awaitSubflow waits until the session has a subflow. mu must be held; it is released during the
 // wait. A stream opened without a subflow might belong to a bond that the server has lost, and be
 // reset.
-func (b *sessions) awaitSubflow(ctx context.Context) error {
+func (b *bondHolder) awaitSubflow(ctx context.Context) error {
 	gone := b.active.endpoint.NoSubflowFor()
 	if gone == 0 {
 		return nil
@@ -309,7 +309,7 @@ func (b *sessions) awaitSubflow(ctx context.Context) error {
 const classInterval = 100 * time.Millisecond
 
 // classOf returns the class ID for the settings of a rule. mu must be held.
-func (b *sessions) classOf(settings *policy.TrafficClass) (wire.GroupID, error) {
+func (b *bondHolder) classOf(settings *policy.TrafficClass) (wire.GroupID, error) {
 	id, added, err := b.classes.assignClass(settings, b.active.endpoint.ClassesInUse)
 	if added {
 		b.sendClasses()
@@ -319,7 +319,7 @@ func (b *sessions) classOf(settings *policy.TrafficClass) (wire.GroupID, error) 
 
 // setFlowClass sets the class of a flow, unless a datagram was sent before. If a socket has several
 // destinations, the first one decides.
-func (b *sessions) setFlowClass(c *endpoint.PacketConn, t *policy.TrafficClass) error {
+func (b *bondHolder) setFlowClass(c *endpoint.PacketConn, t *policy.TrafficClass) error {
 	b.mu.Lock()
 	defer b.mu.Unlock() // the class must not be retired meanwhile
 	class, err := b.classOf(t)
@@ -331,7 +331,7 @@ func (b *sessions) setFlowClass(c *endpoint.PacketConn, t *policy.TrafficClass) 
 
 // changeStreamClass changes how a stream is carried. change gets its mode and class settings and
 // returns new ones. found reports whether the stream exists.
-func (b *sessions) changeStreamClass(
+func (b *bondHolder) changeStreamClass(
 	s *session,
 	id wire.StreamID,
 	change func(wire.Mode, policy.TrafficClass) (wire.Mode, policy.TrafficClass, error),
@@ -362,7 +362,7 @@ func (b *sessions) changeStreamClass(
 }
 
 // updateClasses calls f and then updates the classes, both with mu held.
-func (b *sessions) updateClasses(f func()) {
+func (b *bondHolder) updateClasses(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f()
@@ -370,7 +370,7 @@ func (b *sessions) updateClasses(f func()) {
 }
 
 // sendClasses sends the bond the class table if it has changed. mu must be held.
-func (b *sessions) sendClasses() {
+func (b *bondHolder) sendClasses() {
 	if b.classes.isEmpty() {
 		return
 	}
@@ -381,7 +381,7 @@ func (b *sessions) sendClasses() {
 
 // runClassLoop keeps the classes up to date until ctx ends. It ends streams if their class has had
 // no subflow for too long. New streams wait as awaitSubflow describes.
-func (b *sessions) runClassLoop(ctx context.Context) {
+func (b *bondHolder) runClassLoop(ctx context.Context) {
 	t := time.NewTicker(classInterval)
 	defer t.Stop()
 	for {
@@ -396,7 +396,7 @@ func (b *sessions) runClassLoop(ctx context.Context) {
 }
 
 // failEmptyClasses ends streams of classes that have had no subflow for too long.
-func (b *sessions) failEmptyClasses(now time.Time) {
+func (b *bondHolder) failEmptyClasses(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.classes.listEmpty(now, b.streamTimeout) {
@@ -406,7 +406,7 @@ func (b *sessions) failEmptyClasses(now time.Time) {
 }
 
 // snapshotSubflows returns the subflows that could carry something now.
-func (b *sessions) snapshotSubflows() subflowSnapshot {
+func (b *bondHolder) snapshotSubflows() subflowSnapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return subflowSnapshot{b.listClassSubflows(), b.classes.firstSubflows()}
@@ -414,7 +414,7 @@ func (b *sessions) snapshotSubflows() subflowSnapshot {
 
 // listClassSubflows describes the subflows for traffic classes, with the names that rules use. mu
 // must be held.
-func (b *sessions) listClassSubflows() (list []policy.ClassSubflow) {
+func (b *bondHolder) listClassSubflows() (list []policy.ClassSubflow) {
 	for _, a := range b.active.endpoint.Status(false).Subflows {
 		m := b.active.subflows[a.ID]
 		if m == nil {
@@ -440,13 +440,13 @@ func (b *sessions) listClassSubflows() (list []policy.ClassSubflow) {
 }
 
 // findPipeInterface returns the interface of this device that the pipe uses, as rules name it.
-func (m *sessionSubflow) findPipeInterface() string {
-	if at := m.link.LocalAddr(); at.String() != m.pipeLocal {
-		m.pipeLocal = at.String()
-		if m.pipeInterface = device.InterfaceOf(at); m.pipeInterface == "" && m.link.Radio() == wire.RadioBluetooth ||
-			strings.HasPrefix(m.link.RemoteAddr().Network(), "rfcomm") {
-			m.pipeInterface = "bluetooth"
+func (s *sessionSubflow) findPipeInterface() string {
+	if at := s.link.LocalAddr(); at.String() != s.pipeLocal {
+		s.pipeLocal = at.String()
+		if s.pipeInterface = device.InterfaceOf(at); s.pipeInterface == "" && s.link.Radio() == wire.RadioBluetooth ||
+			strings.HasPrefix(s.link.RemoteAddr().Network(), "rfcomm") {
+			s.pipeInterface = "bluetooth"
 		}
 	}
-	return m.pipeInterface
+	return s.pipeInterface
 }

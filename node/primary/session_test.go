@@ -17,11 +17,11 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// newSessions returns sessions without a server.
-func newSessions(t *testing.T, giveUp time.Duration) *sessions {
+// newBondHolder returns a bondHolder without a server.
+func newBondHolder(t *testing.T, giveUp time.Duration) *bondHolder {
 	t.Helper()
 	trust, _ := newTrustWith(t)
-	b := &sessions{
+	b := &bondHolder{
 		names:         deviceNames{configured: "laptop", trust: trust},
 		streamTimeout: giveUp,
 		log:           slog.New(slog.DiscardHandler),
@@ -38,7 +38,7 @@ func newSessions(t *testing.T, giveUp time.Duration) *sessions {
 // has been none for longer.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newSessions(t, time.Minute)
+		b := newBondHolder(t, time.Minute)
 		dial := func() time.Duration {
 			began := time.Now()
 			if _, err := b.dialStream(t.Context(), "web:80", wire.ModeBond, nil); err == nil {
@@ -64,7 +64,7 @@ func TestPatience(t *testing.T) {
 // TestClassPatience: a stream whose rule allows no working device waits as long.
 func TestClassPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newSessions(t, time.Minute)
+		b := newBondHolder(t, time.Minute)
 		b.mu.Lock()
 		id, err := b.classOf(&policy.TrafficClass{Devices: []string{"phone"}, Weight: 1})
 		b.mu.Unlock()
@@ -100,7 +100,7 @@ func TestClassPatience(t *testing.T) {
 // nothing.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newSessions(t, time.Minute)
+		b := newBondHolder(t, time.Minute)
 		old := b.currentSession()
 		c, err := old.endpoint.Dial("web:80", wire.ModeBond, 0)
 		if err != nil {
@@ -160,7 +160,7 @@ func TestRestart(t *testing.T) {
 // TestReviewSubflows: each subflow is checked by device and tier, and one that must end gets the
 // reason; one that is not attached yet is not touched.
 func TestReviewSubflows(t *testing.T) {
-	b := newSessions(t, time.Minute)
+	b := newBondHolder(t, time.Minute)
 	b.active.subflows[1] = &sessionSubflow{
 		device: deviceRef{helper: phoneKey},
 		tier:   wire.TierBackup,

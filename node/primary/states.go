@@ -26,7 +26,7 @@ type deviceRef struct {
 }
 
 // isLocalInterface reports whether the device is an interface of this device.
-func (c deviceRef) isLocalInterface() bool { return c.helper == identity.PublicKey{} }
+func (d deviceRef) isLocalInterface() bool { return d.helper == identity.PublicKey{} }
 
 // deviceStates decides for each helper and each local interface whether it may carry traffic now,
 // and in which tier. It considers the rules in force, the facts that the device reports, a pause by
@@ -64,7 +64,7 @@ const pausedHere = "paused by its owner"
 // suspendedError is why a suspended device has no subflow.
 type suspendedError string
 
-func (r suspendedError) Error() string { return "suspended: " + string(r) }
+func (e suspendedError) Error() string { return "suspended: " + string(e) }
 
 // setHelper adds a helper, or updates its entry of the trust file.
 func (s *deviceStates) setHelper(key identity.PublicKey, name string, paused bool, now time.Time) {

@@ -15,7 +15,7 @@ import (
 // DialStream opens a stream of the bond; see intercept.Dialer.
 func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error) {
 	if subflow, ok := probe.SubflowOf(dest); ok {
-		c, err := p.sessions.dialOnSubflow(ctx, dest, wire.SubflowID(subflow))
+		c, err := p.bond.dialOnSubflow(ctx, dest, wire.SubflowID(subflow))
 		if err != nil {
 			return nil, err
 		}
@@ -32,12 +32,12 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 	} else { // mpbond's own, such as a forwarded DNS query
 		how.mode = p.policy.defaultMode(dest)
 	}
-	c, err := p.sessions.dialStream(ctx, dest, how.mode, how.class)
+	c, err := p.bond.dialStream(ctx, dest, how.mode, how.class)
 	if err != nil {
 		return nil, err
 	}
 	if known {
-		p.apps.addStream(app.Addr, c, p.sessions.currentSession().endpoint.Streams())
+		p.apps.addStream(app.Addr, c, p.bond.currentSession().endpoint.Streams())
 		p.appFinder.queueQuery(appQuery{conn: c, app: app, process: how.process, processKnown: how.processKnown})
 	} else {
 		c.SetApp(ownApp)

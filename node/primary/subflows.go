@@ -52,7 +52,7 @@ func shouldAwaitPipe(broken, hopeless bool, sinceStall, sinceMove time.Duration)
 }
 
 // linkOfSubflow returns the pipe link of a subflow, nil if it is direct or has ended.
-func (b *sessions) linkOfSubflow(s *session, id wire.SubflowID) *pipe.Link {
+func (b *bondHolder) linkOfSubflow(s *session, id wire.SubflowID) *pipe.Link {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m := s.subflows[id]; m != nil {
@@ -63,7 +63,7 @@ func (b *sessions) linkOfSubflow(s *session, id wire.SubflowID) *pipe.Link {
 
 // giveUpSilent ends subflows that have been silent for too long, and all streams after too long
 // without a subflow. Pipes get the time resume to come back.
-func (b *sessions) giveUpSilent(resume time.Duration) {
+func (b *bondHolder) giveUpSilent(resume time.Duration) {
 	s := b.currentSession()
 	hopeless := s.endpoint.SilentSubflows(max(silentLimit, resume))
 	for _, id := range s.endpoint.SilentSubflows(silentLimit) {
@@ -83,7 +83,7 @@ func (b *sessions) giveUpSilent(resume time.Duration) {
 
 // endUnwanted ends the subflows for which check returns a reason. check gets the device and the
 // tier at joining.
-func (b *sessions) endUnwanted(check func(deviceRef, wire.Tier) error) {
+func (b *bondHolder) endUnwanted(check func(deviceRef, wire.Tier) error) {
 	ends := map[wire.SubflowID]error{}
 	b.mu.Lock()
 	s := b.active
@@ -100,7 +100,7 @@ func (b *sessions) endUnwanted(check func(deviceRef, wire.Tier) error) {
 
 // migrateSubflows moves direct subflows to the new address of their interface where possible, which
 // is over UDP. lost reports whether this device lost an address.
-func (b *sessions) migrateSubflows(lost func(net.Addr) bool) {
+func (b *bondHolder) migrateSubflows(lost func(net.Addr) bool) {
 	conns := map[wire.SubflowID]net.Conn{}
 	b.mu.Lock()
 	s := b.active
@@ -129,7 +129,7 @@ func (b *sessions) migrateSubflows(lost func(net.Addr) bool) {
 }
 
 // recordMove records that a subflow moved to another address, or tried to.
-func (b *sessions) recordMove(s *session, id wire.SubflowID, moved bool) {
+func (b *bondHolder) recordMove(s *session, id wire.SubflowID, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m := s.subflows[id]; m != nil {
@@ -142,7 +142,7 @@ func (b *sessions) recordMove(s *session, id wire.SubflowID, moved bool) {
 
 // isMoving reports whether a silent subflow may deliver soon: it moved to another address, or is
 // trying to.
-func (b *sessions) isMoving(s *session, id wire.SubflowID, now time.Time) bool {
+func (b *bondHolder) isMoving(s *session, id wire.SubflowID, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := s.subflows[id]
@@ -150,7 +150,7 @@ func (b *sessions) isMoving(s *session, id wire.SubflowID, now time.Time) bool {
 }
 
 // renameHelpers renames helpers all at once, since one may get the old name of another.
-func (b *sessions) renameHelpers(list []deviceRename) {
+func (b *bondHolder) renameHelpers(list []deviceRename) {
 	e := b.currentSession().endpoint
 	aside := func(i int) string { return fmt.Sprintf(" %d", i) } // not a valid name
 	for i, r := range list {
@@ -162,7 +162,7 @@ func (b *sessions) renameHelpers(list []deviceRename) {
 }
 
 // helpedSubflowBytes returns what the helped subflows have carried so far.
-func (b *sessions) helpedSubflowBytes() map[subflowOf]helpedBytes {
+func (b *bondHolder) helpedSubflowBytes() map[subflowOf]helpedBytes {
 	s := b.currentSession()
 	counts := s.endpoint.HelpedSubflowBytes()
 	list := map[subflowOf]helpedBytes{}
@@ -177,7 +177,7 @@ func (b *sessions) helpedSubflowBytes() map[subflowOf]helpedBytes {
 }
 
 // carryingPipes lists the pipes that carry a subflow.
-func (b *sessions) carryingPipes() []api.Pipe {
+func (b *bondHolder) carryingPipes() []api.Pipe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := []api.Pipe{}
@@ -201,7 +201,7 @@ func (b *sessions) carryingPipes() []api.Pipe {
 
 // describeSubflows adds connection details to the subflows of a session. waiting is the number of
 // reserve pipes for each link; why returns the reason that an interface does not use UDP.
-func (b *sessions) describeSubflows(
+func (b *bondHolder) describeSubflows(
 	s *session,
 	subflows []api.Subflow,
 	waiting map[*pipe.Link]int,

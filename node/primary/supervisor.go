@@ -47,7 +47,7 @@ type subflowSupervisor struct {
 	key          *identity.Key
 	trust        *identity.Trust
 	server       *serverPeer
-	sessions     *sessions
+	bond         *bondHolder
 	states       *deviceStates
 	troubles     *troubleLog
 	demand       *demand
@@ -82,7 +82,7 @@ type pipeReport struct {
 
 // joinSubflow joins a subflow over t. device is the name that the status shows; link is nil for a
 // direct subflow.
-func (k *subflowSupervisor) joinSubflow(
+func (sup *subflowSupervisor) joinSubflow(
 	ctx context.Context,
 	t subflow.Transport,
 	link *pipe.Link,
@@ -91,14 +91,14 @@ func (k *subflowSupervisor) joinSubflow(
 ) (liveSubflow, error) {
 	// The order matters: a changed server is replaced before the session. So a session read first
 	// is never used with an older server.
-	s, j := k.sessions.newJoin()
-	server, _ := k.server.current()
+	s, j := sup.bond.newJoin()
+	server, _ := sup.server.current()
 	j.Helped, j.Device = link != nil, name
 	m := sessionSubflow{device: by, link: link}
 	if link == nil {
 		m.conn = t
 	}
-	terms, up := k.computeTerms(m, name)
+	terms, up := sup.computeTerms(m, name)
 	j.Terms, m.tier = terms, terms.Tier
 	seen := &atomic.Pointer[pipeReport]{}
 	if link != nil {
@@ -117,7 +117,7 @@ func (k *subflowSupervisor) joinSubflow(
 			}
 		})
 	}
-	sf, ok, err := subflow.Join(ctx, t, k.key.ClientConfig(server.Key, wire.ALPN), j)
+	sf, ok, err := subflow.Join(ctx, t, sup.key.ClientConfig(server.Key, wire.ALPN), j)
 	if err != nil {
 		return liveSubflow{}, err
 	}
@@ -128,7 +128,7 @@ func (k *subflowSupervisor) joinSubflow(
 			return liveSubflow{}, err
 		}
 	}
-	down, err := k.sessions.addSubflow(s, sf, ok.Instance, m)
+	down, err := sup.bond.addSubflow(s, sf, ok.Instance, m)
 	if err != nil {
 		return liveSubflow{}, err
 	}
@@ -136,7 +136,7 @@ func (k *subflowSupervisor) joinSubflow(
 	if j.Helped {
 		far = "via" // the transport ends at the helper
 	}
-	k.log.Info("subflow joined", "subflow", j.Subflow, "by", name, "helped", j.Helped, far, t.RemoteAddr(),
+	sup.log.Info("subflow joined", "subflow", j.Subflow, "by", name, "helped", j.Helped, far, t.RemoteAddr(),
 		"over", t.LocalAddr().Network())
 	return liveSubflow{
 		session:    s,
@@ -152,28 +152,28 @@ func (k *subflowSupervisor) joinSubflow(
 
 // computeTerms returns the terms of a subflow that is about to join, and the uplink rate that the
 // named device carried at this location before.
-func (k *subflowSupervisor) computeTerms(m sessionSubflow, name string) (terms wire.Terms, up unit.Rate) {
+func (sup *subflowSupervisor) computeTerms(m sessionSubflow, name string) (terms wire.Terms, up unit.Rate) {
 	if m.link != nil {
 		terms.Radio = m.link.Radio()
 	} else {
 		terms.Radio = device.RadioOf(m.device.iface)
 	}
-	k.states.completeTerms(&terms, m.device)
-	seen := k.locations.ratesHere(name)
+	sup.states.completeTerms(&terms, m.device)
+	seen := sup.locations.ratesHere(name)
 	terms.Rate, terms.RTT = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond))
 	return terms, seen.Up
 }
 
 // checkCap returns an error if the cap of a local interface is used up: of that interface or, if
 // iface is empty, of the one that the routes use for the server. It sends nothing.
-func (k *subflowSupervisor) checkCap(ctx context.Context, iface, server string) error {
-	if k.cfg.Allowed == nil {
+func (sup *subflowSupervisor) checkCap(ctx context.Context, iface, server string) error {
+	if sup.cfg.Allowed == nil {
 		return nil
 	}
 	if iface == "" {
-		iface = k.routes.LinkTo(ctx, server, k.cfg.socketMark())
+		iface = sup.routes.LinkTo(ctx, server, sup.cfg.socketMark())
 	}
-	return k.checkInterfaceCap(iface)
+	return sup.checkInterfaceCap(iface)
 }
 
 // interfaceOf returns the local interface of a connection: the one that it is bound to, else the
@@ -183,11 +183,11 @@ func interfaceOf(bound string, local net.Addr) string {
 }
 
 // checkInterfaceCap returns an error if the cap of a local interface is used up.
-func (k *subflowSupervisor) checkInterfaceCap(iface string) error {
-	if k.cfg.Allowed == nil {
+func (sup *subflowSupervisor) checkInterfaceCap(iface string) error {
+	if sup.cfg.Allowed == nil {
 		return nil
 	}
-	if a := k.cfg.Allowed(device.CapTarget{Link: iface}); a.Level == policy.CapReached {
+	if a := sup.cfg.Allowed(device.CapTarget{Link: iface}); a.Level == policy.CapReached {
 		return fault.New(
 			fault.Limit,
 			fmt.Errorf("%s: %v", iface, a),
@@ -198,6 +198,6 @@ func (k *subflowSupervisor) checkInterfaceCap(iface string) error {
 }
 
 // udpFallbackReason returns why an interface does not use UDP, or "" if it does or need not.
-func (k *subflowSupervisor) udpFallbackReason(iface string, local net.Addr) string {
-	return k.dialer.WhyTCP(iface, local)
+func (sup *subflowSupervisor) udpFallbackReason(iface string, local net.Addr) string {
+	return sup.dialer.WhyTCP(iface, local)
 }

@@ -21,14 +21,14 @@ import (
 // newTestSupervisor returns a supervisor without a server.
 func newTestSupervisor(t *testing.T) *subflowSupervisor {
 	t.Helper()
-	b := newSessions(t, time.Minute)
+	b := newBondHolder(t, time.Minute)
 	k := &subflowSupervisor{
-		cfg:      Default,
-		name:     "laptop",
-		key:      newKey(t),
-		trust:    b.names.trust,
-		sessions: b,
-		demand:   b.demand,
+		cfg:    Default,
+		name:   "laptop",
+		key:    newKey(t),
+		trust:  b.names.trust,
+		bond:   b,
+		demand: b.demand,
 		server: &serverPeer{
 			peer: identity.Peer{Name: "home", Key: newKey(t).Public(), Addresses: []string{"192.0.2.1:1"}},
 		},
@@ -86,7 +86,7 @@ func TestSpentLink(t *testing.T) {
 func TestSpentLinkBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTestSupervisor(t)
-		k.sessions.streamTimeout = time.Hour
+		k.bond.streamTimeout = time.Hour
 		tries := 0
 		spent := policy.Caps{Daily: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
 		k.cfg.Allowed = func(device.CapTarget) policy.Allowance {
@@ -97,7 +97,7 @@ func TestSpentLinkBacksOff(t *testing.T) {
 		defer cancel()
 		wanted := make(chan error)
 		go func() {
-			_, err := k.sessions.dialStream(ctx, "web:80", wire.ModeBond, nil)
+			_, err := k.bond.dialStream(ctx, "web:80", wire.ModeBond, nil)
 			wanted <- err
 		}()
 		k.superviseDirect(ctx, "wwan0")

@@ -20,12 +20,12 @@ type helperTrouble struct {
 	err                error
 }
 
-func (e *helperTrouble) Error() string {
-	return fmt.Sprintf("%s has no way to %s at %s: %v", e.helper, e.server, e.at, causeTexts[e.code])
+func (t *helperTrouble) Error() string {
+	return fmt.Sprintf("%s has no way to %s at %s: %v", t.helper, t.server, t.at, causeTexts[t.code])
 }
 
 // Unwrap returns the helper's refusal.
-func (e *helperTrouble) Unwrap() error { return e.err }
+func (t *helperTrouble) Unwrap() error { return t.err }
 
 // causeTexts are texts for the codes by which a helper reports that the server was not reached.
 var causeTexts = map[wire.Code]string{wire.CodeUnreachable: "no route", wire.CodeTimeout: "no answer",

@@ -92,7 +92,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 		t.Helper()
 		waittest.UntilSuccess(t, func() error {
 			up := ""
-			for _, path := range p.sessions.active.endpoint.Status(false).Subflows {
+			for _, path := range p.bond.active.endpoint.Status(false).Subflows {
 				if !path.SubflowInfo.Silent {
 					up += path.Device
 				}
@@ -114,7 +114,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 	cancel()
 	<-ran
 	p.wg.Wait()
-	p.sessions.closeBond(ctx)
+	p.bond.closeBond(ctx)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
