@@ -252,8 +252,8 @@ func TestFirstRuleDecides(t *testing.T) {
 		}
 		rules := compile(t, text)
 		for range 50 {
-			f := Connection{Dest: pick("192.0.2.7", "192.0.3.1", "[2001:db8::1]", "[::1]", "www.example.org", "org", "x.example.com",
-				"[::ffff:10.1.2.3]") + ":" + pick("80", "443", "22"),
+			f := Connection{Dest: pick("192.0.2.7", "192.0.3.1", "[2001:db8::1]", "[::1]", "www.example.org", "org",
+				"x.example.com", "[::ffff:10.1.2.3]") + ":" + pick("80", "443", "22"),
 				Name: pick("", "www.example.org", "Example.com.")}
 			if r.IntN(4) > 0 {
 				f.Process = &Process{Exe: pick("", "/usr/bin/curl", "/usr/bin/wget", "/opt/curl"),
@@ -356,7 +356,8 @@ port = [80, "1-2"]
 func TestVerdictNamesRule(t *testing.T) {
 	r := compile(t, "default='deny'\n[[rule]]\nuid=[4294967295, 0]\n[[rule]]\nport=[80]\nmode='block'\n")
 	for dest, want := range map[string]int{"x:80": 1, "x:81": -1} {
-		if v := r.Decide(Connection{Dest: dest, Process: &Process{Exe: "/x", UID: NoUID}}); v.Index != want || v.Reason == "" {
+		if v := r.Decide(Connection{Dest: dest, Process: &Process{Exe: "/x", UID: NoUID}}); v.Index != want ||
+			v.Reason == "" {
 			t.Errorf("%s: %+v, want %d", dest, v, want)
 		}
 	}

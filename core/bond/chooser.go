@@ -11,9 +11,9 @@ import (
 )
 
 // turnChooser decides what the next segment carries and on which subflow: datagrams, low-latency
-// streams, copies, or other streams as the scheduler decides, in this order. It offers the scheduler
-// only the subflows that the subflowFilter permits. It asks the parts that hold the waiting data,
-// and sends nothing itself. Not safe for concurrent use.
+// streams, copies, or other streams as the scheduler decides, in this order. It offers the
+// scheduler only the subflows that the subflowFilter permits. It asks the parts that hold the
+// waiting data, and sends nothing itself. Not safe for concurrent use.
 type turnChooser struct {
 	subflows  *subflowTable
 	filter    *subflowFilter
@@ -212,7 +212,8 @@ func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 	differ := c.filter.permissionsDiffer()
 	var asked *Stream
 	for i, s := range c.backlog.ready {
-		if i > 0 && (!differ || !s.send.isSendable() || c.filter.samePermission(&s.permission, &c.backlog.ready[0].permission) ||
+		if i > 0 && (!differ || !s.send.isSendable() ||
+			c.filter.samePermission(&s.permission, &c.backlog.ready[0].permission) ||
 			asked != nil && c.filter.samePermission(&s.permission, &asked.permission)) {
 			continue
 		}

@@ -130,7 +130,8 @@ func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, pe
 	if perm.backloggedSince.IsZero() {
 		perm.backloggedSince = now
 	}
-	f.refreshAnswer(&perm.answer, f.classes.findClass(perm.group), Demand{pending, perm.burst, now.Sub(perm.backloggedSince)}, now)
+	d := Demand{pending, perm.burst, now.Sub(perm.backloggedSince)}
+	f.refreshAnswer(&perm.answer, f.classes.findClass(perm.group), d, now)
 	if f.reports != nil && f.reports.hasNoticeRoom() {
 		if c, ok := perm.changedChoice(id, now); ok {
 			f.reports.queueNotice(c)
@@ -184,8 +185,8 @@ func (f *subflowFilter) appendPermitted(list, view []sched.Subflow, perm *permis
 	return list
 }
 
-// permissionsDiffer reports whether streams may differ in their permitted subflows or in the order of
-// turns.
+// permissionsDiffer reports whether streams may differ in their permitted subflows or in the order
+// of turns.
 func (f *subflowFilter) permissionsDiffer() bool {
 	return f.guide != nil || f.classes.limited || f.boundStreams > 0 || f.classes.ranked
 }

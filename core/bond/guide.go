@@ -13,9 +13,9 @@ import (
 )
 
 // Guide decides which subflows a stream may use now. It weighs costs that the bond does not know,
-// such as energy and money. The scheduler then chooses one of the allowed subflows for each segment.
-// A server reports the allowed set to the primary in a CHOICE frame. The bond calls a Guide often;
-// it must not block.
+// such as energy and money. The scheduler then chooses one of the allowed subflows for each
+// segment. A server reports the allowed set to the primary in a CHOICE frame. The bond calls a
+// Guide often; it must not block.
 type Guide interface {
 	// AllowSubflows sets Allowed in the subflows that may be used and returns the reason. They are
 	// the live ones, by rising ID. It must not keep a reference to them. If it allows none, all are

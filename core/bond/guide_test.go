@@ -32,7 +32,8 @@ func (n *simNet) checkGuided(on *simSubflow, d int, f wire.Data) {
 	if s != nil && s.permission.mode != wire.ModeRedundant && b.Scheduler() != "redundant" &&
 		!b.classes.findClass(s.permission.group).permitsSubflow(on.id) {
 		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
-			"%s sends stream %d of group %d on subflow %d, which the plan forbids", endNames[d], f.Stream, s.permission.group, on.id)
+			"%s sends stream %d of group %d on subflow %d, which the table forbids", endNames[d], f.Stream,
+			s.permission.group, on.id)
 	}
 	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.permission.mode != wire.ModeBond ||
 		slices.Contains(s.permission.answer.subflows, on.id) {

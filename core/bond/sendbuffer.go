@@ -9,9 +9,9 @@ import (
 
 // sendBuffer holds the bytes of a stream from Write until they are acknowledged. A byte that is not
 // acknowledged is unsent, in flight on at least one subflow, or both. Unsent bytes are the meta
-// buffer: they wait for a subflow, for the first time or again. Recalled bytes are unsent again, and
-// in alsoInFlight while the subflow that carries them may still deliver them. The pages of bytes
-// before firstUnacked are freed. Positions count from the start of the stream. The FIN is not
+// buffer: they wait for a subflow, for the first time or again. Recalled bytes are unsent again,
+// and in alsoInFlight while the subflow that carries them may still deliver them. The pages of
+// bytes before firstUnacked are freed. Positions count from the start of the stream. The FIN is not
 // included. Not safe for concurrent use.
 type sendBuffer struct {
 	pages        pages

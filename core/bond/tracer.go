@@ -80,8 +80,9 @@ func (t *tracer) traceEstimates(now time.Time, list []*subflow) {
 	}
 }
 
-// traceDecision traces and keeps a decision, with the unsent bytes of all streams. It keeps only the
-// first of consecutive decisions with the same choice and reason, so that the list covers more time.
+// traceDecision traces and keeps a decision, with the unsent bytes of all streams. It keeps only
+// the first of consecutive decisions with the same choice and reason, so that the list covers more
+// time.
 func (t *tracer) traceDecision(now time.Time, d sched.Decision, remaining unit.Bytes, seen []sched.Subflow) {
 	if t.wantsSegments() {
 		e := trace.Event{Kind: trace.Decision, Length: remaining, Diff: d.Diff, Reason: d.Reason.String()}

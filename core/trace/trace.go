@@ -38,9 +38,9 @@ const (
 	SubflowState Kind = "subflow_state"
 	Reinject     Kind = "reinject"  // subflow that had them, stream, off, len, reason
 	Duplicate    Kind = "duplicate" // subflow, stream, off, len: received again and dropped
-	// PipeState: a helper's report about the far hop, so about the pipe only at the server; at the
-	// primary it is about the HS-path. subflow; rate and srtt of the far hop; off: bytes of the subflow that the helper
-	// has received; far_backlog: those that it still holds; reason: "app-limited" or none.
+	// PipeState: subflow; rate and srtt of the far hop; off: bytes of the subflow that the helper
+	// has received; far_backlog: those that it still holds; reason: "app-limited" or none. It is a
+	// helper's report. At the server the far hop is the pipe, at the primary the HS-path.
 	PipeState Kind = "pipe_state"
 	PipeUp    Kind = "pipe_up"   // device, text: the carrier and address
 	PipeDown  Kind = "pipe_down" // device, reason

@@ -183,8 +183,8 @@ func randomBreaks(t *testing.T, seed uint64) {
 	time.Sleep(time.Minute) // all timers have fired
 }
 
-// TestResumeTimeout checks that both ends of a Link that is not resumed end after that time, and that
-// data received before is not lost.
+// TestResumeTimeout checks that both ends of a Link that is not resumed end after that time, and
+// that data received before is not lost.
 func TestResumeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLinkTest(t)

@@ -11,8 +11,8 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// ByPolicy decides by package policy. It implements endpoint.Guide for one endpoint. Its lock guards
-// it.
+// ByPolicy decides by package policy. It implements endpoint.Guide for one endpoint. Its lock
+// guards it.
 type ByPolicy struct {
 	// Upload is set at the primary, which sends uploads.
 	Upload     bool
@@ -26,8 +26,8 @@ func (*ByPolicy) Costs(t wire.Terms) bool {
 	return t.Tier != wire.TierPrimary || policy.UsesEnergy(t.Radio)
 }
 
-// AllowSubflows implements endpoint.Guide. Until the rate of a subflow is measured, it uses the rate
-// seen at this location before, else the rate that its window allows.
+// AllowSubflows implements endpoint.Guide. Until the rate of a subflow is measured, it uses the
+// rate seen at this location before, else the rate that its window allows.
 func (p *ByPolicy) AllowSubflows(list []endpoint.Candidate, d bond.Demand) string {
 	p.candidates = p.candidates[:0]
 	for _, s := range list {

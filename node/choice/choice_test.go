@@ -12,8 +12,8 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// TestByPolicy: policy gets the costs of a subflow and, until its rate is measured, the rate seen at
-// this location.
+// TestByPolicy: policy gets the costs of a subflow and, until its rate is measured, the rate seen
+// at this location.
 func TestByPolicy(t *testing.T) {
 	wifi := wire.Terms{Radio: wire.RadioWiFi, Rate: unit.Mbps}
 	phone := wire.Terms{Radio: wire.RadioCellular}

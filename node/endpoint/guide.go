@@ -7,9 +7,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// Guide decides which subflows a stream may use, as bond.Guide does, but by the terms of each subflow
-// too. The scheduler then chooses one of them for each segment. An endpoint calls it with its lock
-// held; it must not block or call the endpoint.
+// Guide decides which subflows a stream may use, as bond.Guide does, but by the terms of each
+// subflow too. The scheduler then chooses one of them for each segment. An endpoint calls it with
+// its lock held; it must not block or call the endpoint.
 type Guide interface {
 	// Costs reports whether a subflow with these terms costs energy or money. While none does, the
 	// scheduler alone decides.

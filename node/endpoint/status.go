@@ -132,7 +132,8 @@ func (e *Endpoint) DirectSubflowBytes() map[wire.SubflowID]DirectBytes {
 	return counts
 }
 
-// HelpedBytes counts the bytes of a helped subflow in both directions, with the radio of its helper.
+// HelpedBytes counts the bytes of a helped subflow in both directions, with the radio of its
+// helper.
 type HelpedBytes struct {
 	Radio  wire.Radio
 	Rx, Tx unit.Bytes

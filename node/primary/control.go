@@ -153,7 +153,8 @@ func (p *Primary) Flows() []api.BondFlow {
 	return api.BondFlows(s.id.String(), peer.Name, status.Flows(s.endpoint.FlowList()))
 }
 
-// DirectSubflowBytes returns the bytes that each direct subflow has moved, by a key that is never reused.
+// DirectSubflowBytes returns the bytes that each direct subflow has moved, by a key that is never
+// reused.
 func (p *Primary) DirectSubflowBytes() map[string]device.ConnBytes {
 	s := p.bond.currentSession()
 	counts := map[string]device.ConnBytes{}

@@ -13,9 +13,10 @@ import (
 	"mpbond/link/wire"
 )
 
-// helper is one connected helper with its pipes. A pipe waits while it is in reserve, or held by the
-// supervisor because the helper is suspended. It is unused while it waits, and while a subflow joins
-// over it. The link carries the subflow, over one pipe after the other. At most one supervisor uses it at a time: admitPipe starts one, and nextPipe returns nil to end it. The
+// helper is one connected helper with its pipes. A pipe waits while it is in reserve, or held by
+// the supervisor because the helper is suspended. It is unused while it waits, and while a subflow
+// joins over it. The link carries the subflow, over one pipe after the other. At most one
+// supervisor uses it at a time: admitPipe starts one, and nextPipe returns nil to end it. The
 // caller that takes a pipe from the reserve owns it. Safe for concurrent use; mu is held while
 // locks of pipes are taken and events are recorded.
 type helper struct {
@@ -97,9 +98,9 @@ func (h *helper) addReserve(w *pipe.Waiting) {
 	}
 }
 
-// nextPipe takes the pipe for the supervisor to go on with from the reserve, or returns nil if there
-// is none. If closing is set it closes the pipes in reserve and returns nil. After nil, the next pipe
-// starts a supervisor again.
+// nextPipe takes the pipe for the supervisor to go on with from the reserve, or returns nil if
+// there is none. If closing is set it closes the pipes in reserve and returns nil. After nil, the
+// next pipe starts a supervisor again.
 func (h *helper) nextPipe(closing bool) *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -38,8 +38,8 @@ func isAwaitingPipe(link *pipe.Link, now time.Time, hopeless bool) bool {
 	return shouldAwaitPipe(link.IsBroken(), hopeless, now.Sub(c.LastStalled), now.Sub(c.LastChange))
 }
 
-// shouldAwaitPipe decides whether a silent subflow keeps waiting for its pipe. sinceStall is the time
-// since the pipe was last found stalled, sinceMove since it last moved to another connection.
+// shouldAwaitPipe decides whether a silent subflow keeps waiting for its pipe. sinceStall is the
+// time since the pipe was last found stalled, sinceMove since it last moved to another connection.
 func shouldAwaitPipe(broken, hopeless bool, sinceStall, sinceMove time.Duration) bool {
 	// The link ends a broken pipe by itself after its resume timeout.
 	return broken ||

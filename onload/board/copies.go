@@ -22,8 +22,8 @@ const (
 )
 
 // canAffordCopy reports whether a copy over path may waste cost bytes. With n devices, copies may
-// waste n-1 times the size of the largest item, counted since items were last added. Beyond that only
-// an unmetered path may copy an item, and only one that no unmetered path carries.
+// waste n-1 times the size of the largest item, counted since items were last added. Beyond that
+// only an unmetered path may copy an item, and only one that no unmetered path carries.
 func (v *View) canAffordCopy(path int, j Job, cost unit.Bytes) bool {
 	if v.WastedByCopies+cost <= unit.Bytes(v.countDevices()-1)*v.LargestSize {
 		return true
