@@ -28,22 +28,23 @@ var prepareDevice = map[string]func(*device){
 	"server": func(d *device) { d.must("sudo sh -c 'echo 0.42 >/run/north.load'") },
 }
 
-// measureResults measures the results that pages report, once.
+// measureResults makes makeResults measure once in a test run.
 var measureResults sync.Once
 
-// makeResults has results of mpbond-lab exp in /mnt/files/results.
+// makeResults measures results of mpbond-lab exp into /mnt/files/results, which all scenes share.
+// Only the first scene that needs them measures.
 func (s *scene) makeResults() {
 	s.Helper()
 	measureResults.Do(func() {
-		s.at("").must("mpbond-lab exp --dir /mnt/files/results run b1 --only '5/10/5, 2 MB, down' --reps 1")
+		s.at(clone).must("mpbond-lab exp --dir /mnt/files/results run b1 --only '5/10/5, 2 MB, down' --reps 1")
 	})
 }
 
-// copyResults has results of mpbond-lab exp in the clone.
+// copyResults puts results of mpbond-lab exp into the clone.
 func (s *scene) copyResults() {
 	s.Helper()
 	s.makeResults()
-	s.at("").must("cp -rT /mnt/files/results exp-results")
+	s.at(clone).must("cp -rT /mnt/files/results exp-results")
 }
 
 // cellTopology is a network in which a mobile network has the name and settings that are filled in.
@@ -149,30 +150,30 @@ var before = map[string]func(*scene){
 	},
 
 	"make quick": func(s *scene) { // in a clone with one change
-		s.at("").must("test -d /mnt/repo/docs && rm -rf .git && git init -q -b main && git add -A && " +
+		s.at(clone).must("test -d /mnt/repo/docs && rm -rf .git && git init -q -b main && git add -A && " +
 			commit + " && printf '\n// x\n' >>cmd/cellwatch/main.go")
 	},
 	"make quick BASE=main": func(s *scene) { // on a branch with one commit, whose tests take less time
-		s.at("").must("git checkout -q . && git checkout -qb topic && printf '\n// x\n' >>archtest/style_test.go && " +
+		s.at(clone).must("git checkout -q . && git checkout -qb topic && printf '\n// x\n' >>archtest/style_test.go && " +
 			commit)
 	},
 	"docs/explanation/schedulers.md: bin/mpbond-lab run --links 8/10/5 --scheme mpbond:NAME,mpbond:pams,mptcp " +
-		"--get 10MB --reps 5": func(s *scene) { s.at("").must("mkdir bin && ln -s $(command -v mpbond-lab) bin/") },
+		"--get 10MB --reps 5": func(s *scene) { s.at(clone).must("mkdir bin && ln -s $(command -v mpbond-lab) bin/") },
 	"mpbond-lab exp report":                       (*scene).copyResults,
 	"mpbond-lab exp report --markdown results.md": (*scene).copyResults,
 
 	"docs/explanation/pbe.md: mpbond-lab up net.toml": func(s *scene) {
-		s.at("").write("net.toml", fmt.Sprintf(cellTopology, "one", `samples = {snr = "20dB", doppler = 5}`))
+		s.at(clone).write("net.toml", fmt.Sprintf(cellTopology, "one", `samples = {snr = "20dB", doppler = 5}`))
 	},
 	"mpbond-lab exec primary -- mpbond primary --udp lte --cell lte=unix:cells.sock": func(s *scene) {
-		d := s.at("")
+		d := s.at(clone)
 		p := d.start("MPBOND_HOME=/tmp/server mpbond-lab exec server -- mpbond server --udp --allow 10.77.0.0/16")
 		s.awaitReady("the server", p, func() bool { return shownCode.MatchString(p.Log.String()) })
 		d.must("mpbond-lab exec primary -- mpbond pair " + shownCode.FindStringSubmatch(p.Log.String())[1])
 	},
 	"docs/reference/mpbond-lab.md: mpbond-lab up net.toml": func(s *scene) {
-		s.at("").write("net.toml", fmt.Sprintf(cellTopology, "tower", ""))
-		s.at("").must("mpbond-lab down")
+		s.at(clone).write("net.toml", fmt.Sprintf(cellTopology, "tower", ""))
+		s.at(clone).must("mpbond-lab down")
 	},
 	"mpbond-lab permit serve --cell north=load:/run/north.load": func(s *scene) {
 		if s.values["mpb1…"] == "" {
@@ -183,7 +184,7 @@ var before = map[string]func(*scene){
 	"mpbond-lab permit ask permits.example.org:7605 --key mpb1… --cell north": func(s *scene) { // of a known load
 		s.at("server").serve("mpbond-lab permit serve --cell north=load:/run/north.load")
 	},
-	"docs/explanation/pbe.md: mpbond-lab down": func(s *scene) { s.at("").stop("role") },
+	"docs/explanation/pbe.md: mpbond-lab down": func(s *scene) { s.at(clone).stop("role") },
 
 	// A service stands for the unit that systemctl would start.
 	"sudo systemctl enable --now mpbond-server": func(s *scene) {

@@ -30,7 +30,7 @@ const (
 // the repository, /etc, /usr and /var it has the files of this machine.
 type device struct {
 	*scene
-	node     string // of the lab; "" for the clone of the repository
+	node     string // of the lab, or clone
 	holder   *rig.Process
 	services map[string]*service // those that run, by name of their kind
 }
@@ -95,7 +95,7 @@ func (s *scene) newDevice(node, name string) *device {
 	argv := []string{"unshare", "--mount", "--uts", "sh", "-c", deviceScript}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	hosts := ""
-	if node != "" {
+	if node != clone {
 		cmd = s.Command(node, argv...)
 		at, err := s.Lab.Topology.Addr("server", "")
 		if err != nil {
@@ -131,7 +131,7 @@ func (d *device) command(line string) *exec.Cmd {
 		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8", "REPO=" + d.repository,
 		"AWS_ACCESS_KEY_ID=alice", "AWS_SECRET_ACCESS_KEY=secret"}
 	switch {
-	case d.node == "":
+	case d.node == clone:
 		dir = d.repository
 		env = append(os.Environ(), env[0], "HOME=/root", "USER=root", "XDG_RUNTIME_DIR=/run", "GOCACHE=/mnt/gocache",
 			"GOMODCACHE=/mnt/gomodcache", "TMPDIR=/tmp", "PATH=/usr/local/bin:"+os.Getenv("PATH"))

@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 // root is the root of the repository.
 const root = "../.."
 
+// clone is the node of commands that run in the clone of the repository, on this machine.
+const clone = ""
+
 // page is a document with commands, or a part of one whose commands need no others.
 type page struct {
 	name     string // path in the repository
@@ -48,7 +51,7 @@ type page struct {
 type command struct {
 	clitest.Command
 	page string
-	node string // where it runs; "" is the clone of the repository
+	node string // where it runs: a node of the lab, or clone
 }
 
 func (c command) String() string { return fmt.Sprintf("%s:%d: %s", c.page, c.Line, c.Text) }
@@ -61,10 +64,11 @@ func (c command) reason() reason {
 	return notRun[c.Text]
 }
 
-// longRuns returns the number of commands that run in the clone, which build or measure.
-func (p page) longRuns() (n int) {
+// countCloneCommands returns the number of commands that run in the clone. They take longest, since
+// they build or measure.
+func (p page) countCloneCommands() (n int) {
 	for _, c := range p.commands {
-		if c.node == "" && c.reason() == "" {
+		if c.node == clone && c.reason() == "" {
 			n++
 		}
 	}
@@ -129,9 +133,9 @@ func TestTables(t *testing.T) {
 			t.Errorf("before or partsBegin has %q, which no page has", text)
 		}
 	}
-	for _, name := range append(slices.Collect(maps.Keys(startsAlone)), slices.Collect(maps.Keys(after))...) {
+	for _, name := range append(slices.Collect(maps.Keys(startsWithoutBond)), slices.Collect(maps.Keys(after))...) {
 		if !found[name] {
-			t.Errorf("startsAlone or after has %s, which is no page with commands", name)
+			t.Errorf("startsWithoutBond or after has %s, which is no page with commands", name)
 		}
 	}
 	text := strings.Join(all, "\n")
@@ -158,7 +162,9 @@ func TestPages(t *testing.T) {
 	files := t.TempDir()
 	makeCertificate(t, files)
 	pages := readPages(t)
-	slices.SortStableFunc(pages, func(a, b page) int { return b.longRuns() - a.longRuns() }) // these begin first
+	slices.SortStableFunc(pages, func(a, b page) int { // the longest begin first
+		return b.countCloneCommands() - a.countCloneCommands()
+	})
 	for _, p := range pages {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel() // it checks neither rates nor times

@@ -26,7 +26,7 @@ var nodes = map[string]string{"vps": "server", "permits": "server", "spare": "he
 	"ben": "helper1", "laptop": "primary", "anna": "primary"}
 
 // defaultNames are the host names of nodes whose prompts a page does not show.
-var defaultNames = map[string]string{"server": "vps", "helper1": "phone", "primary": "laptop", "": "clone"}
+var defaultNames = map[string]string{"server": "vps", "helper1": "phone", "primary": "laptop", clone: "clone"}
 
 // nodePatterns choose the node of commands without prompt; others run at the primary.
 var nodePatterns = []struct {
@@ -36,7 +36,7 @@ var nodePatterns = []struct {
 	{regexp.MustCompile(`^mpbond-lab permit ask`), "helper1"},
 	{regexp.MustCompile(`^mpbond (helper|accept)|/helper\.sock`), "helper1"},
 	{regexp.MustCompile(`^mpbond server|^mpbond-lab permit`), "server"},
-	{regexp.MustCompile(`^(mpbond-lab|make|go|bin/|taskset|\./transport|sudo install bin/)\b`), ""},
+	{regexp.MustCompile(`^(mpbond-lab|make|go|bin/|taskset|\./transport|sudo install bin/)\b`), clone},
 }
 
 // chooseNodes sets where the commands of a page run. If a command of a block runs in the clone, all
@@ -59,9 +59,9 @@ func (p *page) chooseNodes() {
 				break
 			}
 		}
-		if c.node == "" || p.commands[begin].node == "" {
+		if c.node == clone || p.commands[begin].node == clone {
 			for j := begin; j <= i; j++ {
-				p.commands[j].node = ""
+				p.commands[j].node = clone
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func newScene(t *testing.T, p page, files string) *scene {
 		if s.names[c.node] == "" {
 			s.names[c.node] = c.Prompt
 		}
-		if c.node != "" && c.reason() == "" {
+		if c.node != clone && c.reason() == "" {
 			o.Lab = newTopology(t)
 		}
 	}
@@ -170,7 +170,7 @@ func (s *scene) run() {
 				prepare(s)
 			}
 		}
-		if c.Prompt == "" && c.node != "" && s.here != "" {
+		if c.Prompt == "" && c.node != clone && s.here != "" {
 			c.node = s.here
 		}
 		if c.reason() == "" {
@@ -185,7 +185,7 @@ func (s *scene) run() {
 // runCommand runs one command of the page.
 func (s *scene) runCommand(c command) {
 	s.Helper()
-	if c.node != "" && c.Prompt == "" && !startsAlone[c.page] {
+	if c.node != clone && c.Prompt == "" && !startsWithoutBond[c.page] {
 		s.bond()
 	}
 	d := s.at(c.node)

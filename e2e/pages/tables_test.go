@@ -125,8 +125,8 @@ var partsBegin = map[string]bool{
 	"docs/reference/mpbond-lab.md: mpbond-lab up --links 8/10/5":                                          true,
 }
 
-// startsAlone has the pages that begin without a bond.
-var startsAlone = map[string]bool{
+// startsWithoutBond has the pages that begin without a bond.
+var startsWithoutBond = map[string]bool{
 	"README.md":                    true,
 	"docs/howto/dual.md":           true,
 	"docs/howto/install.md":        true,
