@@ -47,20 +47,28 @@ func decisionMistakes(number int, text string) (list []string) {
 	return list
 }
 
-// TestDecisions checks that decision records have consecutive numbers, a date, a status and their
-// sections, and that links to them name the right number.
+// TestDecisions checks that decision records have consecutive numbers, a date, a status, their
+// sections and a row in the list of decisions, and that links to them name the right number.
 func TestDecisions(t *testing.T) {
 	files, err := os.ReadDir("../" + decisionsDir)
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d records, %v: this test looks in the wrong place", len(files), err)
 	}
+	const list = "README.md"
+	rows := readFile(t, decisionsDir+"/"+list)
+	files = slices.DeleteFunc(files, func(f fs.DirEntry) bool { return f.Name() == list })
 	for i, f := range files {
 		m := decisionName.FindStringSubmatch(f.Name())
 		if want := fmt.Sprintf("%04d", i+1); m == nil || m[1] != want {
 			t.Fatalf("%s/%s: the name must begin with the next number, %s", decisionsDir, f.Name(), want)
 		}
-		for _, why := range decisionMistakes(i+1, readFile(t, decisionsDir+"/"+f.Name())) {
+		text := readFile(t, decisionsDir+"/"+f.Name())
+		for _, why := range decisionMistakes(i+1, text) {
 			t.Errorf("%s/%s %s", decisionsDir, f.Name(), why)
+		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(text, fmt.Sprintf("# %d. ", i+1)), "\n")
+		if row := fmt.Sprintf("| [%d](%s) | %s | ", i+1, f.Name(), title); !strings.Contains(rows, row) {
+			t.Errorf("%s/%s has no row that begins with %q", decisionsDir, list, row)
 		}
 	}
 	eachFile(t, ".md", 40, func(name, text string) {
