@@ -157,9 +157,13 @@ func (n *network) injectFault(ctx context.Context, r *rand.Rand) {
 	case 4, 5:
 		d := uniform(100*time.Millisecond, 6*time.Second)
 		recordFault("freeze: %s for %v", node.node, d)
+		begin := time.Now()
 		_ = node.process.Cmd.Process.Signal(syscall.SIGSTOP)
 		pause(ctx, d)
 		_ = node.process.Cmd.Process.Signal(syscall.SIGCONT)
+		n.mu.Lock()
+		n.freezes = append(n.freezes, absence{node.node, begin, time.Now()})
+		n.mu.Unlock()
 	case 6, 7:
 		d := uniform(100*time.Millisecond, 10*time.Second)
 		recordFault("outage: %v for %v", links, d)

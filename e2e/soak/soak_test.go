@@ -53,7 +53,8 @@ type network struct {
 	mu       sync.Mutex // protects all fields below
 	tun      bool       // the primary runs with --tun
 	began    time.Time
-	absences []absence
+	absences []absence // restarts
+	freezes  []absence
 	faults   []string
 	results  []result
 }
@@ -221,9 +222,10 @@ func (n *network) runTransfer(t transfer, worker int) (r result) {
 	return r
 }
 
-// explainFailure returns the restart of the primary or the server that explains a failed transfer,
-// or "". Streams do not survive a restart of these two. Wrong bytes, and failures of onloading,
-// which needs neither, have no explanation.
+// explainFailure returns what explains a failed transfer, or "". Streams do not survive a restart of
+// the primary or the server. `mpbond run` does not begin if the primary was frozen for as long as
+// commands wait for an answer. Wrong bytes, and failures of onloading, which needs neither, have no
+// explanation.
 func (n *network) explainFailure(r result) string {
 	if r.wrongBytes || r.name == "onloading" {
 		return ""
@@ -235,8 +237,17 @@ func (n *network) explainFailure(r result) string {
 			return a.node + " restarted"
 		}
 	}
+	for _, f := range n.freezes {
+		if f.node == "primary" && r.from.Before(f.to) && f.to.Sub(f.from) > commandTimeout &&
+			strings.Contains(r.err.Error(), "primary.sock does not answer") {
+			return "frozen primary did not answer"
+		}
+	}
 	return ""
 }
+
+// commandTimeout is about how long commands wait for the running mpbond (api/client).
+const commandTimeout = 4900 * time.Millisecond
 
 // transferUntil runs random transfers one after the other until ctx ends.
 func (n *network) transferUntil(ctx context.Context, worker int, seed uint64) {
