@@ -138,7 +138,7 @@ func runProgram(args []string) error {
 }
 
 // liveRate is the rate of the samples in live.sc16, per second.
-const liveRate = 15_360_000
+const liveRate = 1_920_000
 
 // sendSamples writes a file of samples as a radio does, again and again if it repeats.
 func sendSamples(w io.Writer, file string, repeats bool) error {
