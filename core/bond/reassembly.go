@@ -116,6 +116,14 @@ func (r *reassembly) isWindowDue() bool {
 	return r.expectsMore() && unit.Bytes(r.limit-r.readOffset) <= r.window*3/4
 }
 
+// isGapWide reports whether the bytes beyond a gap take half of the window, and the app has read all
+// before the gap. Then fast subflows may soon fill the window and stop, because a slow one has not
+// delivered yet.
+func (r *reassembly) isGapWide() bool {
+	return r.expectsMore() && r.readOffset > 0 && r.readableBytes() == 0 && r.arrived.count > 0 &&
+		unit.Bytes(r.arrived.end-r.nextExpected) >= r.window/2
+}
+
 // nextWindow returns the next size of the window. It doubles up to share, or shrinks towards share
 // as bytes are consumed, since a granted window cannot be revoked.
 func (r *reassembly) nextWindow(share unit.Bytes) unit.Bytes {

@@ -141,12 +141,18 @@ func (s *Stream) Consume(n int) {
 	r := &s.reassembly
 	r.consume(n)
 	if s.err == nil && r.isWindowDue() {
-		s.setWindow(r.nextWindow(s.bond.buffers.maxWindowOf(r.window)))
+		s.growWindow()
 	}
 	if s.EOF() {
 		s.eofConsumed = true
 		s.bond.finishStream(s)
 	}
+}
+
+// growWindow moves the window on, and doubles its size as far as memory permits.
+func (s *Stream) growWindow() {
+	r := &s.reassembly
+	s.setWindow(r.nextWindow(s.bond.buffers.maxWindowOf(r.window)))
 }
 
 // setWindow sets the size of the window and sends it if it permits more.

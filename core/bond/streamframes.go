@@ -42,6 +42,9 @@ func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 		b.trace.traceBytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.From, to: delivered.To}, "")
 		b.streams.notifyChange(s)
 	}
+	if s.reassembly.isGapWide() {
+		s.growWindow()
+	}
 	if !s.reassembly.chargeBitmaps() {
 		s.Reset(wire.CodeLimit, memoryExhausted)
 	}

@@ -88,3 +88,51 @@ func TestWindowsShare(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowGrowsBeyondGap checks that a window grows when bytes beyond a gap take half of it, that
+// it stays within the limits of memory, and that it does not grow for an app that does not read, or
+// after a FIN.
+func TestWindowGrowsBeyondGap(t *testing.T) {
+	now := time.Unix(0, 0)
+	open := func() *Stream {
+		s, err := New(Config{OpensStreams: true, MaxBuffered: 12 * unit.MB}).OpenStream("x:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.reassembly.insertBytes(0, make([]byte, 1000))
+		s.reassembly.consume(1000)
+		return s
+	}
+	receive := func(s *Stream, at wire.DataSeq) {
+		if err := s.receiveData(&subflow{}, wire.Data{Stream: s.id, Seq: at, Bytes: make([]byte, 1000)}, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open()
+	before := s.reassembly.limit
+	half := 1000 + before/2
+	if receive(s, half-1001); s.reassembly.limit != before {
+		t.Errorf("less than half of the window lies beyond the gap, and it grows to %d", s.reassembly.limit)
+	}
+	if receive(s, half-1000); s.reassembly.limit != 1000+2*before {
+		t.Errorf("half of the window lies beyond the gap: its limit is %d, want %d", s.reassembly.limit, 1000+2*before)
+	}
+	for range 20 {
+		receive(s, s.reassembly.limit-1000)
+	}
+	if most := wire.InitialDownWindow + 12*unit.MB/3; s.reassembly.window > most || s.reassembly.window < most*9/10 {
+		t.Errorf("the window is %v, want about %v", s.reassembly.window, most)
+	}
+	s = open()
+	s.reassembly.insertBytes(1000, make([]byte, 1000))
+	if receive(s, before-1000); s.reassembly.limit != before {
+		t.Errorf("the app has not read all, and the limit is %d, want %d", s.reassembly.limit, before)
+	}
+	s = open()
+	if err := s.reassembly.receiveFin(before); err != nil {
+		t.Fatal(err)
+	}
+	if receive(s, before-1000); s.reassembly.limit != before {
+		t.Errorf("after FIN the limit is %d, want %d", s.reassembly.limit, before)
+	}
+}
