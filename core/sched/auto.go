@@ -60,7 +60,6 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	a.view = a.view[:0]
 	for i := range subflows {
 		p := subflows[i]
-		p.PAD += p.packetTime() // until the packet that is given to it has arrived
 		unproven := p.isUnproven()
 		wait := p.FarQueueTime > budget || unproven && !mayProve(&p, &subflows[i] == soonest, atRisk)
 		if unproven && wait && p.InFlight == 0 || !isTrusted(subflows, &p, remaining) {
@@ -75,7 +74,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	if a.window.Size > 0 {
 		remaining = min(remaining, a.window.Room)
 	}
-	d := pickUnlessFaster(a.view, remaining, (*Subflow).soonestPAD, (*Subflow).latestPAD, (*Subflow).carriedBy)
+	d := pickUnlessFaster(a.view, remaining, forecastOf, (*Subflow).carriedBy)
 	if d.Reason == NoIdleSubflow && budgetSpent {
 		d.Reason = BudgetSpent
 	}
@@ -125,7 +124,7 @@ func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	for i := range subflows {
 		if q := &subflows[i]; !q.Helped && !q.Doubtful {
 			noDirect = false
-			left -= q.carriedBy(p.TimeToAck + q.soonestPAD())
+			left -= q.carriedBy(p.TimeToAck + q.Forecast)
 		}
 	}
 	return noDirect || left > 0

@@ -16,17 +16,17 @@ type pams struct{}
 func (pams) Name() string { return "pams" }
 
 func (pams) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
-	return pickUnlessFaster(subflows, remaining, padOf, padOf, func(p *Subflow, by time.Duration) unit.Bytes {
+	return pickUnlessFaster(subflows, remaining, padOf, func(p *Subflow, by time.Duration) unit.Bytes {
 		return p.Th.Bytes(by - p.PAD)
 	})
 }
 
-// pickUnlessFaster uses the idle subflow that delivers earliest, unless busy ones deliver all remaining
-// bytes before it does at the latest. earliest and latest return when a subflow delivers a byte given
-// to it now, and carried returns how many bytes it carries until a time.
-func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, earliest, latest func(*Subflow) time.Duration,
+// pickUnlessFaster uses the idle subflow that delivers earliest, unless busy ones deliver all
+// remaining bytes before it does. delivers returns how long a subflow takes to deliver a byte given
+// to it now, and carried how many bytes it carries within a time.
+func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, delivers func(*Subflow) time.Duration,
 	carried func(*Subflow, time.Duration) unit.Bytes) Decision {
-	t := leastIdle(subflows, earliest)
+	t := leastIdle(subflows, delivers)
 	if t == nil {
 		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
@@ -40,9 +40,9 @@ func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, earliest, latest
 		if p.Idle {
 			continue
 		}
-		if earliest(p) < t.PAD {
+		if delivers(p) < delivers(t) {
 			faster = true
-			diff += carried(p, latest(t))
+			diff += carried(p, delivers(t))
 		}
 	}
 	switch {

@@ -95,7 +95,7 @@ func TestRecallLate(t *testing.T) {
 // TestTrusted checks that a helper holds more than has ever arrived by it only while the others have
 // enough to do until its failure would show.
 func TestTrusted(t *testing.T) {
-	direct := Subflow{ID: 1, PAD: 30 * ms, Th: 8 * unit.Mbps}
+	direct := Subflow{ID: 1, Forecast: 30 * ms, Th: 8 * unit.Mbps}
 	for _, c := range []struct {
 		name      string
 		acked     unit.Bytes
@@ -110,7 +110,7 @@ func TestTrusted(t *testing.T) {
 		{"proved", 30_000, 20_000, 10_000, true},
 		{"proved too little", 20_000, 20_000, 10_000, false},
 	} {
-		helper := Subflow{ID: 2, Idle: true, PAD: 20 * ms, TimeToAck: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true,
+		helper := Subflow{ID: 2, Idle: true, Forecast: 20 * ms, TimeToAck: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true,
 			Measured: true, Acked: c.acked, InFlight: c.inFlight}
 		if got := isTrusted([]Subflow{direct, helper}, &helper, c.remaining); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -25,6 +25,10 @@ type Subflow struct {
 	// subflow counts as silent.
 	Doubtful bool
 	PAD      time.Duration // predicted delivery time of a byte given to it now
+	// Forecast is the time until a packet given to it now has arrived, predicted segment by segment.
+	// Unlike PAD it knows that a window in slow start grows. HalfArrives is the time until half of
+	// the bytes in flight have arrived.
+	Forecast, HalfArrives time.Duration
 	// PastPAD is PAD with the last measured delay of the helper's buffer instead of the predicted
 	// one. For a direct subflow it equals PAD.
 	PastPAD time.Duration
@@ -200,5 +204,6 @@ func leastIdle(subflows []Subflow, key func(*Subflow) time.Duration) *Subflow {
 	return best
 }
 
-func padOf(p *Subflow) time.Duration  { return p.PAD }
-func srttOf(p *Subflow) time.Duration { return p.SRTT }
+func padOf(p *Subflow) time.Duration      { return p.PAD }
+func forecastOf(p *Subflow) time.Duration { return p.Forecast }
+func srttOf(p *Subflow) time.Duration     { return p.SRTT }

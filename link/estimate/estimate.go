@@ -68,6 +68,10 @@ type Estimate struct {
 	// the window of the far hop. The helper reports only rate and round trip, so FarCwnd is their
 	// product, but at least TCP's initial window.
 	FarFlight, FarCwnd unit.Bytes
+	// Forecast is the time until a packet given to the subflow now has arrived, computed segment by
+	// segment (see forecast.go). Unlike PAD it does not take a hop in slow start for one of constant
+	// rate. HalfArrives is the time until half of the bytes in flight have arrived.
+	Forecast, HalfArrives time.Duration
 	// QueueTime is how long a byte sent now would wait in queues if hop 1 is fed no faster than the
 	// whole subflow carries. Then fewer of the bytes in flight are in transit on hop 1 than PAD
 	// assumes.
@@ -89,12 +93,16 @@ type Subflow struct {
 	helperDelay  helperDelay
 	farLimitSeen bool // farState.Rate was measured at least once at the hop's limit
 	arrivals     arrivals
+	flight       flight
+	// farIdleEnd is the position at which hop 2 was last idle so long that its window restarted.
+	farIdleEnd uint64
 	// trainRate is the rate of a packet train over the whole subflow. It replaces guesses until
 	// more is measured. 0 is none.
 	trainRate unit.Rate
 
 	sent       uint64
-	acked      uint64 // or assumed to be acknowledged
+	sentAt     time.Time // when bytes were last given to it
+	acked      uint64    // or assumed to be acknowledged
 	ackedAt    time.Time
 	ackedBytes unit.Bytes // bytes that were really acknowledged
 }
@@ -104,7 +112,16 @@ func (p *Subflow) OnSent(now time.Time, n unit.Bytes) {
 	if p.Helped && n > 0 && p.arrivals.needsMark(now) {
 		p.arrivals.recordSent(now, p.sent, p.EstimateAt(now).TimeToAck)
 	}
+	if n > 0 {
+		_, hops := p.estimateHops(now)
+		leaves, arrives := p.forecastSegment(now, n, &hops)
+		p.flight.add(segmentForecast{p.sent + uint64(n), leaves, arrives})
+		if p.idleTimeouts(now, 2*hops.owd2+minTimeout) > 0 {
+			p.farIdleEnd = p.acked
+		}
+	}
 	p.sent += uint64(n)
+	p.sentAt = now
 }
 
 // SetTrain sets the rate at which a packet train arrived at the far end, and the round trip if it
@@ -120,6 +137,7 @@ func (p *Subflow) SetTrain(r unit.Rate, rtt time.Duration) {
 func (p *Subflow) OnUnsent(n unit.Bytes) {
 	p.sent -= uint64(n)
 	p.arrivals.dropUnsent(p.sent)
+	p.flight.dropUnsent(p.sent)
 }
 
 // OnPause records that this process did not run for d, so that no acknowledgement is late because
@@ -139,6 +157,7 @@ func (p *Subflow) OnAcked(total uint64, at time.Time, travelled time.Duration) {
 		total = min(total, p.sent)
 		p.ackedBytes += unit.Bytes(total - p.acked)
 		p.acked, p.ackedAt = total, at
+		p.flight.recordAcked(total, at)
 		if p.Helped {
 			p.arrivals.recordAcked(at.Add(travelled), p.acked, p.sent)
 			p.arrivals.addSample(at.Add(travelled), p.acked, p.BytesInFlight())
@@ -150,6 +169,7 @@ func (p *Subflow) OnAcked(total uint64, at time.Time, travelled time.Duration) {
 func (p *Subflow) AssumeAllReceived(at time.Time) {
 	p.acked, p.ackedAt = p.sent, at
 	p.arrivals.pending = p.arrivals.pending[:0]
+	p.flight.clear()
 }
 
 // FillBlindHop replaces a blind sample of hop 1 by values derived from the far end's
@@ -188,6 +208,13 @@ func (p *Subflow) AddHelperReport(now time.Time, s wire.HopState) {
 
 // EstimateAt returns the estimate for time now.
 func (p *Subflow) EstimateAt(now time.Time) Estimate {
+	n, hops := p.estimateHops(now)
+	p.addForecast(&n, now, &hops)
+	return n
+}
+
+// estimateHops returns the estimate without its forecasts, and what these need.
+func (p *Subflow) estimateHops(now time.Time) (n Estimate, s hopState) {
 	h := p.lastHop
 	if h.SRTT == 0 {
 		h.SRTT = guessRTT
@@ -195,7 +222,15 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if h.MinRTT == 0 {
 		h.MinRTT = h.SRTT
 	}
-	n := p.estimateLocal(h)
+	n = p.estimateLocal(h)
+	s = hopState{hop1: h, owd1: n.OWD}
+	switch {
+	case n.RateKnown:
+		s.bottleneck = n.Th1
+	case p.trainRate > 0:
+		s.bottleneck = max(p.trainRate, p.localMeter.rate)
+	}
+	s.limitBottleneck(h.PacingLimit)
 	if p.Helped {
 		farRTT := p.farRTT(h)
 		n.SRTT += farRTT
@@ -206,8 +241,18 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 		n.OWD += farRTT / 2
 		th2 := p.addFarRate(&n, h, farRTT)
 		p.addFarDelay(&n, now, h, farRTT/2, th2)
+		s.owd2 = farRTT / 2
+		switch {
+		case p.farLimitSeen || p.arrivals.rateKnown:
+			s.limitBottleneck(th2)
+		default:
+			s.farWindow = initialWindow + unit.Bytes(p.acked-p.farIdleEnd)
+			if p.trainRate > 0 {
+				s.limitBottleneck(max(p.trainRate, p.farState.Rate))
+			}
+		}
 	}
-	return n
+	return n, s
 }
 
 // farRTT returns the round trip of hop 2, at least what is left of the one end to end.

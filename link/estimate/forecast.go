@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package estimate
+
+import (
+	"sort"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// Forecasts of when each segment arrives. A segment leaves hop 1 once the window of that hop's TCP
+// permits, passes the helper once the window of hop 2 permits, and follows the segment before it at
+// the rate of the slowest hop. So a forecast needs no average rate of slow start: it follows each
+// byte whose acknowledgement opens a window. See docs/explanation/schedulers.md.
+
+// minTimeout is the least retransmission timeout of Linux. After an idle time of one timeout, TCP
+// halves its window, down to the initial window (RFC 2861).
+const minTimeout = 200 * time.Millisecond
+
+// flight holds the forecast of each segment in flight, oldest first. The zero value is ready. Not
+// safe for concurrent use.
+type flight struct {
+	segments []segmentForecast
+	// late is how much later than forecast the acknowledged segments arrived. The others are assumed
+	// to be as late.
+	late    time.Duration
+	last    time.Time // forecast for the newest segment, without late
+	ackedAt time.Time // when the newest acknowledged byte had arrived
+}
+
+// segmentForecast says when a segment leaves hop 1, and when it arrives if it is not late.
+type segmentForecast struct {
+	end             uint64 // position after its last byte
+	leaves, arrives time.Time
+}
+
+// add adds a segment. Beyond maxMarks it is merged with the newest one.
+func (f *flight) add(s segmentForecast) {
+	s.arrives = s.arrives.Add(-f.late)
+	if n := len(f.segments); n >= maxMarks {
+		f.segments[n-1] = s
+	} else {
+		f.segments = append(f.segments, s)
+	}
+	f.last = s.arrives
+}
+
+// find returns the segment with the byte at a position. It returns false if that byte is not in
+// flight.
+func (f *flight) find(position uint64) (s segmentForecast, ok bool) {
+	i := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].end > position })
+	if i == len(f.segments) {
+		return s, false
+	}
+	s = f.segments[i]
+	s.arrives = s.arrives.Add(f.late)
+	return s, true
+}
+
+// arrivedBefore returns the position up to which bytes have arrived before a time, at least acked.
+func (f *flight) arrivedBefore(at time.Time, acked uint64) uint64 {
+	at = at.Add(-f.late)
+	i := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].arrives.After(at) })
+	if i == 0 {
+		return acked
+	}
+	return max(acked, f.segments[i-1].end)
+}
+
+// newest returns when the newest byte arrives; zero if nothing is in flight.
+func (f *flight) newest() time.Time {
+	if len(f.segments) == 0 {
+		return time.Time{}
+	}
+	return f.last.Add(f.late)
+}
+
+// dropUnsent removes the bytes from a position on.
+func (f *flight) dropUnsent(from uint64) {
+	for n := len(f.segments); n > 0 && f.segments[n-1].end > from; n-- {
+		f.segments = f.segments[:n-1]
+		if n > 1 {
+			f.last = f.segments[n-2].arrives
+		}
+	}
+}
+
+// recordAcked records that the bytes before a position had arrived by time at, but not by the time
+// of the acknowledgement before. If the forecast lies outside of these times, all segments that
+// follow are corrected by the difference.
+func (f *flight) recordAcked(to uint64, at time.Time) {
+	n := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].end > to })
+	if n > 0 {
+		switch arrives := f.segments[n-1].arrives.Add(f.late); {
+		case at.Before(arrives):
+			f.late += at.Sub(arrives)
+		case f.ackedAt.After(arrives):
+			f.late += f.ackedAt.Sub(arrives)
+		}
+		f.segments = f.segments[:copy(f.segments, f.segments[n:])]
+	}
+	if len(f.segments) == 0 {
+		f.late = 0
+	}
+	f.ackedAt = at
+}
+
+// clear removes all segments.
+func (f *flight) clear() { f.segments, f.late = f.segments[:0], 0 }
+
+// hopState is what a forecast uses of both hops.
+type hopState struct {
+	hop1       Hop
+	owd1, owd2 time.Duration
+	// bottleneck is the rate of the slowest hop, as far as it is known: that of a hop that was at
+	// its limit, of a packet train or of pacing. 0 is unknown.
+	bottleneck unit.Rate
+	// farWindow is the window of hop 2 while that was never seen at its limit; 0 otherwise.
+	farWindow unit.Bytes
+}
+
+// limitBottleneck records that a hop carries at most r.
+func (s *hopState) limitBottleneck(r unit.Rate) {
+	if r > 0 && (s.bottleneck == 0 || r < s.bottleneck) {
+		s.bottleneck = r
+	}
+}
+
+// forecastSegment returns when n more bytes leave hop 1, and when the last of them arrives.
+func (p *Subflow) forecastSegment(now time.Time, n unit.Bytes, s *hopState) (leaves, arrives time.Time) {
+	leaves = p.leavesLocalHop(now, n, s)
+	arrives = leaves.Add(s.owd1 + s.owd2)
+	if at := p.leavesFarHop(now, n, s).Add(s.owd2); at.After(arrives) {
+		arrives = at
+	}
+	if newest := p.flight.newest(); newest.After(arrives) {
+		arrives = newest
+	}
+	if s.bottleneck > 0 {
+		arrives = arrives.Add(s.bottleneck.Time(n))
+	}
+	return leaves, arrives
+}
+
+// leavesLocalHop returns when the window of hop 1 permits n more bytes. They wait for the
+// acknowledgement of the byte that lies a window before them. In slow start each acknowledged byte
+// permits two, so that byte is half as far into the window.
+func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.Time {
+	h := &s.hop1
+	window := h.Cwnd
+	if window == 0 || h.Blind {
+		return now
+	}
+	if h.Queue == 0 {
+		window = p.idleWindow(now, window, h.SRTT+max(4*h.RTTVar, minTimeout))
+	}
+	over := h.Queue + n - window
+	if h.SlowStart {
+		over /= 2
+	}
+	if over <= 0 || p.sent == 0 {
+		return now
+	}
+	first := p.sent - min(p.sent, uint64(h.Queue)) // position of the first byte on hop 1
+	position := min(first+uint64(over), p.sent-1)
+	if position < p.acked {
+		return now
+	}
+	before, ok := p.flight.find(position)
+	if !ok {
+		return now
+	}
+	acked := before.leaves.Add(2 * s.owd1)
+	if !p.Helped {
+		acked = before.arrives.Add(s.owd1)
+	}
+	if acked.After(now) {
+		return acked
+	}
+	return now
+}
+
+// leavesFarHop returns when the window of hop 2 permits n more bytes. Its TCP is in slow start
+// while farWindow is known.
+func (p *Subflow) leavesFarHop(now time.Time, n unit.Bytes, s *hopState) time.Time {
+	window := p.idleWindow(now, s.farWindow, 2*s.owd2+minTimeout)
+	if window == 0 {
+		return now
+	}
+	first := p.flight.arrivedBefore(now.Add(-s.owd2), p.acked) // the helper has acknowledgements up to it
+	over := (unit.Bytes(p.sent-first) + n - window) / 2
+	if over <= 0 || p.sent == 0 {
+		return now
+	}
+	before, ok := p.flight.find(min(first+uint64(over), p.sent-1))
+	if !ok {
+		return now
+	}
+	return before.arrives.Add(s.owd2)
+}
+
+// idleWindow returns what is left of a congestion window after the idle time up to now.
+func (p *Subflow) idleWindow(now time.Time, window unit.Bytes, timeout time.Duration) unit.Bytes {
+	restarts := p.idleTimeouts(now, timeout)
+	if restarts == 0 || window <= initialWindow {
+		return window
+	}
+	return max(window>>min(restarts, 20), initialWindow)
+}
+
+// idleTimeouts returns for how many timeouts nothing has been in flight.
+func (p *Subflow) idleTimeouts(now time.Time, timeout time.Duration) int {
+	if p.sent != p.acked || p.sentAt.IsZero() {
+		return 0
+	}
+	return int(now.Sub(p.sentAt) / timeout)
+}
+
+// addForecast adds the forecasts to an estimate.
+func (p *Subflow) addForecast(n *Estimate, now time.Time, s *hopState) {
+	_, arrives := p.forecastSegment(now, max(s.hop1.MSS, guessMSS), s)
+	n.Forecast = arrives.Sub(now) + n.AckLate
+	n.HalfArrives = n.OWD
+	if middle, ok := p.flight.find(p.acked + (p.sent-p.acked)/2); ok {
+		n.HalfArrives = middle.arrives.Sub(now)
+	}
+}
+
+// ArrivesIn returns how long the byte before a position, which was given to the subflow, takes to
+// arrive. It is 0 for a byte that has arrived in time.
+func (p *Subflow) ArrivesIn(end uint64, now time.Time) time.Duration {
+	late := p.arrivals.overdueBy(now)
+	if s, ok := p.flight.find(end - 1); ok {
+		return max(s.arrives.Sub(now), 0) + late
+	}
+	return late
+}
