@@ -12,12 +12,11 @@ import (
 // arrivals measures what arrives at the far end, from its own acknowledgements. A helper can only
 // report, it cannot forge acknowledgements. So arrivals limit what a helper's reports may claim:
 // the subflow carries no more than what arrived while bytes were waiting, and a new byte takes at
-// least as long as the oldest missing byte has taken so far. arrivals also detect acknowledgements
-// that are late compared with the estimate made when the bytes were sent.
+// least as long as the oldest missing byte has taken so far.
 //
 // The zero value is ready. Not safe for concurrent use.
 type arrivals struct {
-	pending   []pendingAck // bytes sent that have not arrived, oldest first
+	pending   []arrivalMark // bytes sent that have not arrived, oldest first
 	points    []samplePoint
 	rate      unit.Rate
 	rateKnown bool          // rate was measured at least once while bytes were waiting
@@ -36,38 +35,15 @@ const (
 	headroom = 5.0 / 4
 )
 
-// pendingAck marks bytes sent at about the same time. due is when the acknowledgement of the first
-// of them is expected, by the estimates at that time.
-type pendingAck struct {
-	arrivalMark
-	due time.Time
-}
-
 // needsMark reports whether bytes sent now need a mark of their own.
 func (a *arrivals) needsMark(now time.Time) bool {
 	n := len(a.pending)
 	return n == 0 || n < maxMarks && now.Sub(a.pending[n-1].at) >= pointInterval
 }
 
-// recordSent records that bytes from position from on were given to the subflow and that their
-// acknowledgement is expected after within.
-func (a *arrivals) recordSent(now time.Time, from uint64, within time.Duration) {
-	a.pending = append(a.pending, pendingAck{arrivalMark{now, from}, now.Add(within)})
-}
-
-// overdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is not.
-func (a *arrivals) overdueBy(now time.Time) time.Duration {
-	if len(a.pending) == 0 {
-		return 0
-	}
-	return max(0, now.Sub(a.pending[0].due))
-}
-
-// postponeDue delays the due time of each acknowledgement by d.
-func (a *arrivals) postponeDue(d time.Duration) {
-	for i := range a.pending {
-		a.pending[i].due = a.pending[i].due.Add(d)
-	}
+// recordSent records that bytes from a position on were given to the subflow.
+func (a *arrivals) recordSent(now time.Time, from uint64) {
+	a.pending = append(a.pending, arrivalMark{now, from})
 }
 
 // dropUnsent removes bytes from position from on.

@@ -44,8 +44,8 @@ func TestLate(t *testing.T) {
 	p.AddLocalSample(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
 	p.AddHelperReport(t0, wire.HopState{Rate: unit.Mbps, RTT: 70 * ms})
 	p.OnSent(t0, 10_000)
-	p.OnSent(t0.Add(10*ms), 100_000)
-	within := p.arrivals.pending[1].due.Sub(t0)
+	p.OnSent(t0.Add(10*ms), 10_000)
+	within := p.flight.segments[1].due.Sub(t0)
 	if within < 110*ms || within > 300*ms {
 		t.Errorf("due after %v", within)
 	}
@@ -60,8 +60,8 @@ func TestLate(t *testing.T) {
 	if n := p.EstimateAt(t0.Add(within + 50*ms)); n.AckLate != 0 {
 		t.Errorf("late by %v after this process stood still", n.AckLate)
 	}
-	p.OnAcked(110_000, t0.Add(within+50*ms), 35*ms)
-	if n := p.EstimateAt(t0.Add(within + 60*ms)); n.AckLate != 0 || n.Acked != 110_000 {
+	p.OnAcked(20_000, t0.Add(within+50*ms), 35*ms)
+	if n := p.EstimateAt(t0.Add(within + 60*ms)); n.AckLate != 0 || n.Acked != 20_000 {
 		t.Errorf("after it came: %+v", n)
 	}
 }

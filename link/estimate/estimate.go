@@ -110,12 +110,13 @@ type Subflow struct {
 // OnSent records that n more bytes were given to the subflow.
 func (p *Subflow) OnSent(now time.Time, n unit.Bytes) {
 	if p.Helped && n > 0 && p.arrivals.needsMark(now) {
-		p.arrivals.recordSent(now, p.sent, p.EstimateAt(now).TimeToAck)
+		p.arrivals.recordSent(now, p.sent)
 	}
 	if n > 0 {
-		_, hops := p.estimateHops(now)
+		est, hops := p.estimateHops(now)
 		leaves, arrives := p.forecastSegment(now, n, &hops)
-		p.flight.add(segmentForecast{p.sent + uint64(n), leaves, arrives})
+		due := now.Add(max(est.TimeToAck, arrives.Sub(now)+est.OWD+ackSlack))
+		p.flight.add(segmentForecast{p.sent + uint64(n), leaves, arrives, due})
 		if p.idleTimeouts(now, 2*hops.owd2+minTimeout) > 0 {
 			p.farIdleEnd = p.acked
 		}
@@ -142,7 +143,7 @@ func (p *Subflow) OnUnsent(n unit.Bytes) {
 
 // OnPause records that this process did not run for d, so that no acknowledgement is late because
 // of it.
-func (p *Subflow) OnPause(d time.Duration) { p.arrivals.postponeDue(d) }
+func (p *Subflow) OnPause(d time.Duration) { p.flight.postponeDue(d) }
 
 // BytesInFlight returns the bytes that were sent and are neither known nor assumed to have arrived.
 func (p *Subflow) BytesInFlight() unit.Bytes { return unit.Bytes(p.sent - p.acked) }
@@ -246,7 +247,7 @@ func (p *Subflow) estimateHops(now time.Time) (n Estimate, s hopState) {
 		case p.farLimitSeen || p.arrivals.rateKnown:
 			s.limitBottleneck(th2)
 		default:
-			s.farWindow = initialWindow + unit.Bytes(p.acked-p.farIdleEnd)
+			s.farGrowing = true
 			if p.trainRate > 0 {
 				s.limitBottleneck(max(p.trainRate, p.farState.Rate))
 			}
@@ -367,7 +368,7 @@ func (p *Subflow) addFarDelay(n *Estimate, now time.Time, h Hop, owd2 time.Durat
 	if p.arrivals.rateKnown {
 		n.PAD = max(n.PAD, th2.Time(ahead))
 	}
-	n.AckLate = p.arrivals.overdueBy(now)
+	n.AckLate = p.ackLate(now)
 	n.PAD += n.AckLate
 	n.PastPAD = n.OWD + n.Th1.Time(n.B1) + p.helperDelay.delay
 	n.TimeToAck = n.PAD + n.OWD + ackSlack

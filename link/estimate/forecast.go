@@ -29,10 +29,11 @@ type flight struct {
 	ackedAt time.Time // when the newest acknowledged byte had arrived
 }
 
-// segmentForecast says when a segment leaves hop 1, and when it arrives if it is not late.
+// segmentForecast says when a segment leaves hop 1, when it arrives if it is not late, and when its
+// acknowledgement is due by the estimates at its sending.
 type segmentForecast struct {
-	end             uint64 // position after its last byte
-	leaves, arrives time.Time
+	end                  uint64 // position after its last byte
+	leaves, arrives, due time.Time
 }
 
 // add adds a segment. Beyond maxMarks it is merged with the newest one.
@@ -106,6 +107,21 @@ func (f *flight) recordAcked(to uint64, at time.Time) {
 	f.ackedAt = at
 }
 
+// overdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is not.
+func (f *flight) overdueBy(now time.Time) time.Duration {
+	if len(f.segments) == 0 {
+		return 0
+	}
+	return max(0, now.Sub(f.segments[0].due))
+}
+
+// postponeDue delays the due time of each acknowledgement by d.
+func (f *flight) postponeDue(d time.Duration) {
+	for i := range f.segments {
+		f.segments[i].due = f.segments[i].due.Add(d)
+	}
+}
+
 // clear removes all segments.
 func (f *flight) clear() { f.segments, f.late = f.segments[:0], 0 }
 
@@ -116,8 +132,7 @@ type hopState struct {
 	// bottleneck is the rate of the slowest hop, as far as it is known: that of a hop that was at
 	// its limit, of a packet train or of pacing. 0 is unknown.
 	bottleneck unit.Rate
-	// farWindow is the window of hop 2 while that was never seen at its limit; 0 otherwise.
-	farWindow unit.Bytes
+	farGrowing bool // hop 2 was never seen at its limit: its TCP is in slow start
 }
 
 // limitBottleneck records that a hop carries at most r.
@@ -143,9 +158,9 @@ func (p *Subflow) forecastSegment(now time.Time, n unit.Bytes, s *hopState) (lea
 	return leaves, arrives
 }
 
-// leavesLocalHop returns when the window of hop 1 permits n more bytes. They wait for the
-// acknowledgement of the byte that lies a window before them. In slow start each acknowledged byte
-// permits two, so that byte is half as far into the window.
+// leavesLocalHop returns when the window of hop 1 permits n more bytes. They wait until as
+// many bytes are acknowledged as exceed the window. In slow start half of them suffice, since each
+// acknowledged byte permits two.
 func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.Time {
 	h := &s.hop1
 	window := h.Cwnd
@@ -162,8 +177,8 @@ func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.
 	if over <= 0 || p.sent == 0 {
 		return now
 	}
-	first := p.sent - min(p.sent, uint64(h.Queue)) // position of the first byte on hop 1
-	position := min(first+uint64(over), p.sent-1)
+	first := p.sent - min(p.sent, uint64(h.Queue))  // position of the first byte on hop 1
+	position := min(first+uint64(over-1), p.sent-1) // the last byte that must be acknowledged
 	if position < p.acked {
 		return now
 	}
@@ -181,19 +196,20 @@ func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.
 	return now
 }
 
-// leavesFarHop returns when the window of hop 2 permits n more bytes. Its TCP is in slow start
-// while farWindow is known.
+// leavesFarHop returns when the window of hop 2 permits n more bytes, while its TCP is in slow start.
+// That window is an initial window, and what was acknowledged to the helper since hop 2 was idle.
 func (p *Subflow) leavesFarHop(now time.Time, n unit.Bytes, s *hopState) time.Time {
-	window := p.idleWindow(now, s.farWindow, 2*s.owd2+minTimeout)
-	if window == 0 {
+	if !s.farGrowing || p.sent == 0 {
 		return now
 	}
 	first := p.flight.arrivedBefore(now.Add(-s.owd2), p.acked) // the helper has acknowledgements up to it
+	window := initialWindow + unit.Bytes(first-p.farIdleEnd)
+	window = p.idleWindow(now, window, 2*s.owd2+minTimeout)
 	over := (unit.Bytes(p.sent-first) + n - window) / 2
-	if over <= 0 || p.sent == 0 {
+	if over <= 0 {
 		return now
 	}
-	before, ok := p.flight.find(min(first+uint64(over), p.sent-1))
+	before, ok := p.flight.find(min(first+uint64(over-1), p.sent-1))
 	if !ok {
 		return now
 	}
@@ -221,6 +237,7 @@ func (p *Subflow) idleTimeouts(now time.Time, timeout time.Duration) int {
 func (p *Subflow) addForecast(n *Estimate, now time.Time, s *hopState) {
 	_, arrives := p.forecastSegment(now, max(s.hop1.MSS, guessMSS), s)
 	n.Forecast = arrives.Sub(now) + n.AckLate
+	n.TimeToAck = max(n.TimeToAck, n.Forecast+n.OWD+ackSlack)
 	n.HalfArrives = n.OWD
 	if middle, ok := p.flight.find(p.acked + (p.sent-p.acked)/2); ok {
 		n.HalfArrives = middle.arrives.Sub(now)
@@ -228,11 +245,23 @@ func (p *Subflow) addForecast(n *Estimate, now time.Time, s *hopState) {
 }
 
 // ArrivesIn returns how long the byte before a position, which was given to the subflow, takes to
-// arrive. It is 0 for a byte that has arrived in time.
+// arrive. It is 0 for a byte that is acknowledged.
 func (p *Subflow) ArrivesIn(end uint64, now time.Time) time.Duration {
-	late := p.arrivals.overdueBy(now)
+	if end <= p.acked {
+		return 0
+	}
+	late := p.ackLate(now)
 	if s, ok := p.flight.find(end - 1); ok {
 		return max(s.arrives.Sub(now), 0) + late
 	}
 	return late
+}
+
+// ackLate returns how long the oldest awaited acknowledgement of a helped subflow has been overdue.
+// Of a direct one TCP itself reports losses.
+func (p *Subflow) ackLate(now time.Time) time.Duration {
+	if !p.Helped {
+		return 0
+	}
+	return p.flight.overdueBy(now)
 }

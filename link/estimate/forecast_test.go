@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package estimate
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+const testMSS = 1448
+
+// tcpHop is one TCP in slow start over an ideal link, in virtual time. Bytes are whole packets.
+type tcpHop struct {
+	rate unit.Rate
+	owd  time.Duration
+	cwnd int // in packets
+
+	waiting int         // packets given and not sent
+	linkAt  time.Time   // when the link is free
+	arrives []time.Time // of packets that have not arrived
+	acks    []time.Time // of packets that are not acknowledged
+	acked   int
+}
+
+// step moves on to time now. It returns how many packets arrived.
+func (h *tcpHop) step(now time.Time) (arrived int) {
+	for len(h.arrives) > 0 && !h.arrives[0].After(now) {
+		h.arrives = h.arrives[1:]
+		arrived++
+	}
+	for len(h.acks) > 0 && !h.acks[0].After(now) {
+		h.acks = h.acks[1:]
+		h.acked++
+		h.cwnd++
+	}
+	for h.waiting > 0 && len(h.acks) < h.cwnd {
+		if h.linkAt.Before(now) {
+			h.linkAt = now
+		}
+		h.linkAt = h.linkAt.Add(h.rate.Time(testMSS))
+		h.arrives = append(h.arrives, h.linkAt.Add(h.owd))
+		h.acks = append(h.acks, h.linkAt.Add(2*h.owd))
+		h.waiting--
+	}
+	return arrived
+}
+
+// sample returns what the kernel reports of the hop.
+func (h *tcpHop) sample() Hop {
+	return Hop{SRTT: 2 * h.owd, MinRTT: 2 * h.owd, Cwnd: unit.Bytes(h.cwnd) * testMSS, SlowStart: true, MSS: testMSS,
+		Queue: unit.Bytes(h.waiting+len(h.acks)) * testMSS, Unsent: unit.Bytes(h.waiting) * testMSS,
+		Acked: uint64(h.acked) * testMSS}
+}
+
+// TestForecastOfSlowStart checks that each packet arrives about when it was forecast to, while
+// one or two hops are in slow start, if the rate of the slowest hop is known.
+func TestForecastOfSlowStart(t *testing.T) {
+	exact, total := 0, 0
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		draw := func() *tcpHop {
+			return &tcpHop{rate: unit.Rate(1+r.IntN(40)) * unit.Mbps, owd: time.Duration(2+r.IntN(60)) * ms, cwnd: 10}
+		}
+		hops := []*tcpHop{draw()}
+		if r.IntN(2) == 0 {
+			hops = append(hops, draw())
+		}
+		bottleneck, owd := hops[0].rate, time.Duration(0)
+		for _, h := range hops {
+			bottleneck, owd = min(bottleneck, h.rate), owd+h.owd
+		}
+		p := Subflow{Helped: len(hops) == 2, JoinRTT: 2 * owd}
+		p.SetTrain(bottleneck, 2*owd)
+		p.AddLocalSample(t0, hops[0].sample())
+		type report struct {
+			at      time.Time
+			packets int
+		}
+		var forecasts, errors []time.Duration
+		var reports []report
+		const packets = 120
+		arrived := 0
+		for now := t0; arrived < packets && now.Before(t0.Add(time.Minute)); now = now.Add(100 * time.Microsecond) {
+			n := hops[0].step(now)
+			if len(hops) == 2 {
+				hops[1].waiting += n
+				n = hops[1].step(now)
+			}
+			for ; n > 0; n-- {
+				errors = append(errors, now.Sub(t0)-forecasts[arrived])
+				arrived++
+				reports = append(reports, report{now, arrived})
+			}
+			for len(reports) > 0 && !now.Before(reports[0].at.Add(owd)) {
+				p.AddLocalSample(now, hops[0].sample())
+				p.OnAcked(uint64(reports[0].packets)*testMSS, reports[0].at, owd)
+				reports = reports[1:]
+			}
+			for len(forecasts) < packets && hops[0].waiting < 3 {
+				p.AddLocalSample(now, hops[0].sample())
+				forecasts = append(forecasts, now.Sub(t0)+p.EstimateAt(now).Forecast)
+				p.OnSent(now, testMSS)
+				hops[0].waiting++
+			}
+		}
+		if arrived < packets {
+			t.Fatalf("seed %d: only %d packets arrive", seed, arrived)
+		}
+		// Packets that waited at the helper can be faster than the slowest hop.
+		slack := 4*ms + 2*bottleneck.Time(testMSS)
+		for i, e := range errors {
+			if e > slack || e < -slack-forecasts[i]/4 {
+				t.Errorf("seed %d: packet %d of %d hops arrives %v later than forecast, after %v", seed, i, len(hops), e,
+					forecasts[i]+e)
+				break
+			}
+			if e.Abs() <= slack {
+				exact++
+			}
+			total++
+		}
+	}
+	if exact < total*95/100 {
+		t.Errorf("%d of %d packets arrive when forecast", exact, total)
+	}
+	t.Logf("%d of %d packets arrive when forecast", exact, total)
+}
+
+// TestForecastCorrects checks that segments in flight count as late as those before them, that a
+// withdrawn segment counts no more, and that nothing is late once all has arrived.
+func TestForecastCorrects(t *testing.T) {
+	var p Subflow
+	p.AddLocalSample(t0, Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000})
+	p.SetTrain(8*unit.Mbps, 50*ms)
+	for range 10 {
+		p.OnSent(t0, 5000) // of 5 ms each
+	}
+	check := func(name string, end uint64, at, want time.Duration) {
+		t.Helper()
+		if got := p.ArrivesIn(end, t0.Add(at)); !nearlyEqual(got, want) {
+			t.Errorf("%s: bytes before %d arrive in %v, want %v", name, end, got, want)
+		}
+	}
+	check("at once", 5000, 0, 30*ms)
+	check("at once", 50_000, 0, 75*ms)
+	check("later", 50_000, 40*ms, 35*ms)
+	p.OnAcked(5000, t0.Add(60*ms), 25*ms)   // 30 ms later than forecast, or some of it
+	p.OnAcked(10_000, t0.Add(70*ms), 25*ms) // not before 60 ms
+	check("the second was 25 ms late", 50_000, 70*ms, 30*ms)
+	p.OnAcked(20_000, t0.Add(60*ms), 25*ms)
+	check("the fourth was 5 ms early after that", 50_000, 60*ms, 30*ms)
+	check("arrived", 20_000, 60*ms, 0)
+	p.OnUnsent(5000)
+	if n := p.EstimateAt(t0.Add(60 * ms)); !nearlyEqual(n.Forecast, 25*ms+(8*unit.Mbps).Time(guessMSS)) {
+		t.Errorf("after the newest segment was withdrawn: %v", n.Forecast)
+	}
+	p.OnAcked(45_000, t0.Add(90*ms), 25*ms)
+	if n := p.EstimateAt(t0.Add(90 * ms)); !nearlyEqual(n.Forecast, 25*ms+(8*unit.Mbps).Time(guessMSS)) || p.flight.late != 0 {
+		t.Errorf("when all has arrived: %v", n.Forecast)
+	}
+}
+
+// TestForecastAfterIdle checks that an idle time shrinks the windows of both hops as TCP does.
+func TestForecastAfterIdle(t *testing.T) {
+	p := Subflow{Helped: true, JoinRTT: 100 * ms}
+	p.AddLocalSample(t0, Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 8 * initialWindow, SlowStart: true})
+	for i := range 8 {
+		p.OnSent(t0, initialWindow)
+		p.OnAcked(uint64(i+1)*initialWindow, t0, 50*ms)
+	}
+	_, hops := p.estimateHops(t0)
+	waits := func(at time.Time) (local, far bool) {
+		return p.leavesLocalHop(at, 6*initialWindow, &hops).After(at), p.leavesFarHop(at, 6*initialWindow, &hops).After(at)
+	}
+	p.OnSent(t0, 1000) // so that there is an acknowledgement to wait for
+	if local, far := waits(t0); local || far {
+		t.Errorf("at once: hop 1 waits %v, hop 2 waits %v", local, far)
+	}
+	p.OnAcked(8*initialWindow+1000, t0, 50*ms)
+	for _, c := range []struct {
+		idle time.Duration
+		want unit.Bytes
+	}{{100 * ms, 8}, {250 * ms, 4}, {500 * ms, 2}, {time.Hour, 1}} {
+		if got := p.idleWindow(t0.Add(c.idle), 8*initialWindow, 250*ms); got != c.want*initialWindow {
+			t.Errorf("idle for %v: window %v, want %v", c.idle, got, c.want*initialWindow)
+		}
+	}
+	later := t0.Add(time.Hour)
+	p.OnSent(later, 1000)
+	if _, hops = p.estimateHops(later); p.farIdleEnd != 8*initialWindow+1000 {
+		t.Errorf("hop 2 begins again at %d", p.farIdleEnd)
+	}
+	if _, far := waits(later); !far {
+		t.Error("hop 2 does not begin again after an hour")
+	}
+}
+
+// TestForecastMemory checks that a helper that acknowledges nothing cannot make forecasts take more
+// and more memory, and that all bytes in flight still count.
+func TestForecastMemory(t *testing.T) {
+	p := Subflow{Helped: true}
+	p.SetTrain(8*unit.Mbps, 50*ms)
+	for i := range 10 * maxMarks {
+		p.OnSent(t0.Add(time.Duration(i)*ms), 1000)
+	}
+	if n := len(p.flight.segments); n > maxMarks {
+		t.Errorf("%d segments are kept", n)
+	}
+	if in := p.ArrivesIn(10*maxMarks*1000, t0); in < 10*maxMarks*ms {
+		t.Errorf("the newest byte arrives in %v", in)
+	}
+}
