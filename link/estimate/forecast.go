@@ -12,7 +12,7 @@ import (
 // Forecasts of when each segment arrives. A segment leaves hop 1 once the window of that hop's TCP
 // permits, passes the helper once the window of hop 2 permits, and follows the segment before it at
 // the rate of the slowest hop. So a forecast needs no average rate of slow start: it follows each
-// byte whose acknowledgement opens a window. See docs/explanation/schedulers.md.
+// byte whose acknowledgement opens a window. See docs/adr/0022.
 
 // minTimeout is the least retransmission timeout of Linux. After an idle time of one timeout, TCP
 // halves its window, down to the initial window (RFC 2861).
