@@ -155,7 +155,8 @@ func TestForecastsDoNotOverflow(t *testing.T) {
 	helper := Subflow{ID: 1, Helped: true, MSS: 1448, TimeToAck: time.Minute}
 	list := []Subflow{helper}
 	for range 20 {
-		list = append(list, Subflow{Th: 10 * unit.Gbps, DoublingTime: ms, MinRTT: ms, Forecast: ms, HalfArrives: ms, MSS: 1448})
+		list = append(list, Subflow{Th: 10 * unit.Gbps, DoublingTime: ms, MinRTT: ms, Forecast: ms, HalfArrives: ms,
+			MSS: 1448})
 	}
 	for n := range list {
 		if list := list[:n+1]; isTrusted(list, &helper, 100*unit.KB) != (n == 0) {

@@ -110,8 +110,8 @@ func TestTrusted(t *testing.T) {
 		{"proved", 30_000, 20_000, 10_000, true},
 		{"proved too little", 20_000, 20_000, 10_000, false},
 	} {
-		helper := Subflow{ID: 2, Idle: true, Forecast: 20 * ms, TimeToAck: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true,
-			Measured: true, Acked: c.acked, InFlight: c.inFlight}
+		helper := Subflow{ID: 2, Idle: true, Forecast: 20 * ms, TimeToAck: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400,
+			Helped: true, Measured: true, Acked: c.acked, InFlight: c.inFlight}
 		if got := isTrusted([]Subflow{direct, helper}, &helper, c.remaining); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}

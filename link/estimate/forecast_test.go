@@ -158,8 +158,9 @@ func TestForecastCorrects(t *testing.T) {
 		t.Errorf("after the newest segment was withdrawn: %v", n.Forecast)
 	}
 	p.OnAcked(45_000, t0.Add(90*ms), 25*ms)
-	if n := p.EstimateAt(t0.Add(90 * ms)); !nearlyEqual(n.Forecast, 25*ms+(8*unit.Mbps).Time(guessMSS)) || p.flight.late != 0 {
-		t.Errorf("when all has arrived: %v", n.Forecast)
+	n := p.EstimateAt(t0.Add(90 * ms))
+	if !nearlyEqual(n.Forecast, 25*ms+(8*unit.Mbps).Time(guessMSS)) || p.flight.late != 0 {
+		t.Errorf("when all has arrived: %v, %v late", n.Forecast, p.flight.late)
 	}
 }
 
