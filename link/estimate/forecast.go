@@ -25,7 +25,6 @@ type flight struct {
 	// late is how much later than forecast the acknowledged segments arrived. The others are assumed
 	// to be as late.
 	late    time.Duration
-	last    time.Time // forecast for the newest segment, without late
 	ackedAt time.Time // when the newest acknowledged byte had arrived
 }
 
@@ -44,7 +43,6 @@ func (f *flight) add(s segmentForecast) {
 	} else {
 		f.segments = append(f.segments, s)
 	}
-	f.last = s.arrives
 }
 
 // find returns the segment with the byte at a position. It returns false if that byte is not in
@@ -74,16 +72,13 @@ func (f *flight) newest() time.Time {
 	if len(f.segments) == 0 {
 		return time.Time{}
 	}
-	return f.last.Add(f.late)
+	return f.segments[len(f.segments)-1].arrives.Add(f.late)
 }
 
 // dropUnsent removes the bytes from a position on.
 func (f *flight) dropUnsent(from uint64) {
 	for n := len(f.segments); n > 0 && f.segments[n-1].end > from; n-- {
 		f.segments = f.segments[:n-1]
-		if n > 1 {
-			f.last = f.segments[n-2].arrives
-		}
 	}
 }
 
@@ -242,19 +237,6 @@ func (p *Subflow) addForecast(n *Estimate, now time.Time, s *hopState) {
 	if middle, ok := p.flight.find(p.acked + (p.sent-p.acked)/2); ok {
 		n.HalfArrives = middle.arrives.Sub(now)
 	}
-}
-
-// ArrivesIn returns how long the byte before a position, which was given to the subflow, takes to
-// arrive. It is 0 for a byte that is acknowledged.
-func (p *Subflow) ArrivesIn(end uint64, now time.Time) time.Duration {
-	if end <= p.acked {
-		return 0
-	}
-	late := p.ackLate(now)
-	if s, ok := p.flight.find(end - 1); ok {
-		return max(s.arrives.Sub(now), 0) + late
-	}
-	return late
 }
 
 // ackLate returns how long the oldest awaited acknowledgement of a helped subflow has been overdue.
