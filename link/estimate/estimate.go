@@ -70,12 +70,15 @@ type Estimate struct {
 	FarFlight, FarCwnd unit.Bytes
 	// Forecast is the time until a packet given to the subflow now has arrived, computed segment by
 	// segment (see forecast.go). Unlike PAD it does not take a hop in slow start for one of constant
-	// rate. HalfArrives is the time until half of the bytes in flight have arrived.
+	// rate. HalfArrives is the time until half of the bytes in flight have arrived. Both are 0 before
+	// AddForecast.
 	Forecast, HalfArrives time.Duration
 	// QueueTime is how long a byte sent now would wait in queues if hop 1 is fed no faster than the
 	// whole subflow carries. Then fewer of the bytes in flight are in transit on hop 1 than PAD
 	// assumes.
 	QueueTime time.Duration
+
+	hops hopState
 }
 
 // Subflow computes the estimates of one subflow in its sending direction. Byte counts are those of
@@ -113,11 +116,11 @@ func (p *Subflow) OnSent(now time.Time, n unit.Bytes) {
 		p.arrivals.recordSent(now, p.sent)
 	}
 	if n > 0 {
-		est, hops := p.estimateHops(now)
-		leaves, arrives := p.forecastSegment(now, n, &hops)
+		est := p.EstimateAt(now)
+		leaves, arrives := p.forecastSegment(now, n, &est.hops)
 		due := now.Add(max(est.TimeToAck, arrives.Sub(now)+est.OWD+ackSlack))
 		p.flight.add(segmentForecast{p.sent + uint64(n), leaves, arrives, due})
-		if p.idleTimeouts(now, 2*hops.owd2+minTimeout) > 0 {
+		if p.idleTimeouts(now, 2*est.hops.owd2+minTimeout) > 0 {
 			p.farIdleEnd = p.acked
 		}
 	}
@@ -207,15 +210,8 @@ func (p *Subflow) AddHelperReport(now time.Time, s wire.HopState) {
 	p.helperDelay.addReport(now, s)
 }
 
-// EstimateAt returns the estimate for time now.
+// EstimateAt returns the estimate for time now, without a forecast.
 func (p *Subflow) EstimateAt(now time.Time) Estimate {
-	n, hops := p.estimateHops(now)
-	p.addForecast(&n, now, &hops)
-	return n
-}
-
-// estimateHops returns the estimate without its forecasts, and what these need.
-func (p *Subflow) estimateHops(now time.Time) (n Estimate, s hopState) {
 	h := p.lastHop
 	if h.SRTT == 0 {
 		h.SRTT = guessRTT
@@ -223,8 +219,9 @@ func (p *Subflow) estimateHops(now time.Time) (n Estimate, s hopState) {
 	if h.MinRTT == 0 {
 		h.MinRTT = h.SRTT
 	}
-	n = p.estimateLocal(h)
-	s = hopState{hop1: h, owd1: n.OWD}
+	n := p.estimateLocal(h)
+	s := &n.hops
+	s.hop1, s.owd1 = h, n.OWD
 	switch {
 	case n.RateKnown:
 		s.bottleneck = n.Th1
@@ -253,7 +250,7 @@ func (p *Subflow) estimateHops(now time.Time) (n Estimate, s hopState) {
 			}
 		}
 	}
-	return n, s
+	return n
 }
 
 // farRTT returns the round trip of hop 2, at least what is left of the one end to end.

@@ -228,9 +228,9 @@ func (p *Subflow) idleTimeouts(now time.Time, timeout time.Duration) int {
 	return int(now.Sub(p.sentAt) / timeout)
 }
 
-// addForecast adds the forecasts to an estimate.
-func (p *Subflow) addForecast(n *Estimate, now time.Time, s *hopState) {
-	_, arrives := p.forecastSegment(now, max(s.hop1.MSS, guessMSS), s)
+// AddForecast adds the forecast to an estimate for time now.
+func (p *Subflow) AddForecast(n *Estimate, now time.Time) {
+	_, arrives := p.forecastSegment(now, max(n.hops.hop1.MSS, guessMSS), &n.hops)
 	n.Forecast = arrives.Sub(now) + n.AckLate
 	n.TimeToAck = max(n.TimeToAck, n.Forecast+n.OWD+ackSlack)
 	n.HalfArrives = n.OWD

@@ -12,6 +12,13 @@ import (
 
 const testMSS = 1448
 
+// estimateWithForecast returns the estimate with its forecast.
+func estimateWithForecast(p *Subflow, now time.Time) Estimate {
+	n := p.EstimateAt(now)
+	p.AddForecast(&n, now)
+	return n
+}
+
 // tcpHop is one TCP in slow start over an ideal link, in virtual time. Bytes are whole packets.
 type tcpHop struct {
 	rate unit.Rate
@@ -101,7 +108,7 @@ func TestForecastOfSlowStart(t *testing.T) {
 			}
 			for len(forecasts) < packets && hops[0].waiting < 3 {
 				p.AddLocalSample(now, hops[0].sample())
-				forecasts = append(forecasts, now.Sub(t0)+p.EstimateAt(now).Forecast)
+				forecasts = append(forecasts, now.Sub(t0)+estimateWithForecast(&p, now).Forecast)
 				p.OnSent(now, testMSS)
 				hops[0].waiting++
 			}
@@ -154,11 +161,11 @@ func TestForecastCorrects(t *testing.T) {
 	p.OnAcked(20_000, t0.Add(60*ms), 25*ms)
 	check("the fourth was 5 ms early after that", 50_000, 60*ms, 30*ms)
 	p.OnUnsent(5000)
-	if n := p.EstimateAt(t0.Add(60 * ms)); !nearlyEqual(n.Forecast, 25*ms+(8*unit.Mbps).Time(guessMSS)) {
+	if n := estimateWithForecast(&p, t0.Add(60*ms)); !nearlyEqual(n.Forecast, 25*ms+(8*unit.Mbps).Time(guessMSS)) {
 		t.Errorf("after the newest segment was withdrawn: %v", n.Forecast)
 	}
 	p.OnAcked(45_000, t0.Add(90*ms), 25*ms)
-	n := p.EstimateAt(t0.Add(90 * ms))
+	n := estimateWithForecast(&p, t0.Add(90*ms))
 	if !nearlyEqual(n.Forecast, 25*ms+(8*unit.Mbps).Time(guessMSS)) || p.flight.late != 0 {
 		t.Errorf("when all has arrived: %v, %v late", n.Forecast, p.flight.late)
 	}
@@ -172,7 +179,7 @@ func TestForecastAfterIdle(t *testing.T) {
 		p.OnSent(t0, initialWindow)
 		p.OnAcked(uint64(i+1)*initialWindow, t0, 50*ms)
 	}
-	_, hops := p.estimateHops(t0)
+	hops := p.EstimateAt(t0).hops
 	waits := func(at time.Time) (local, far bool) {
 		return p.leavesLocalHop(at, 6*initialWindow, &hops).After(at), p.leavesFarHop(at, 6*initialWindow, &hops).After(at)
 	}
@@ -191,7 +198,7 @@ func TestForecastAfterIdle(t *testing.T) {
 	}
 	later := t0.Add(time.Hour)
 	p.OnSent(later, 1000)
-	if _, hops = p.estimateHops(later); p.farIdleEnd != 8*initialWindow+1000 {
+	if hops = p.EstimateAt(later).hops; p.farIdleEnd != 8*initialWindow+1000 {
 		t.Errorf("hop 2 begins again at %d", p.farIdleEnd)
 	}
 	if _, far := waits(later); !far {
