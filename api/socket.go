@@ -108,7 +108,7 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 			l = made.(*net.UnixListener)
 			l.SetUnlinkOnClose(false) // no other process finds it by that name
 		}
-		return withPath(err, path)
+		return withSocketPath(err, path)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("status socket: %w", err)
@@ -143,13 +143,13 @@ func ensureOwnDir(dir string) error {
 func Dial(ctx context.Context, path string) (c net.Conn, err error) {
 	err = userfile.WithOwnerRights(path, func(at string) error {
 		c, err = new(net.Dialer).DialContext(ctx, "unix", at)
-		return withPath(err, path)
+		return withSocketPath(err, path)
 	})
 	return c, err
 }
 
-// withPath makes a network error show the path that the caller knows.
-func withPath(err error, path string) error {
+// withSocketPath makes a network error show the path that the caller knows.
+func withSocketPath(err error, path string) error {
 	if e := (*net.OpError)(nil); errors.As(err, &e) && e.Addr != nil {
 		e.Addr = &net.UnixAddr{Net: "unix", Name: path}
 	}

@@ -91,15 +91,15 @@ func (u Usage) CSV(w io.Writer) error {
 				strconv.FormatInt(
 					int64(r.DownBytes),
 					10,
-				), strconv.FormatInt(int64(r.UpBytes), 10), formatJoules(r.RadioJoules)})
+				), strconv.FormatInt(int64(r.UpBytes), 10), formatUsageJoules(r.RadioJoules)})
 		}
 	}
 	c.Flush()
 	return c.Error()
 }
 
-// formatJoules formats an energy for a table, empty without an estimate.
-func formatJoules(j unit.Joules) string {
+// formatUsageJoules formats an energy for a table, empty without an estimate.
+func formatUsageJoules(j unit.Joules) string {
 	if j == 0 {
 		return ""
 	}

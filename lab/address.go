@@ -31,8 +31,8 @@ func (t *Topology) linkAddresses(link string) (ends [2][]netip.Prefix, err error
 	return ends, nil
 }
 
-// endIndex returns which end of the link the node is: 0 or 1.
-func (t *Topology) endIndex(node, link string) (int, error) {
+// linkEndIndex returns which end of the link the node is: 0 or 1.
+func (t *Topology) linkEndIndex(node, link string) (int, error) {
 	l := t.Link[link]
 	if l == nil {
 		return 0, fmt.Errorf("no link %q", link)
@@ -43,9 +43,9 @@ func (t *Topology) endIndex(node, link string) (int, error) {
 	return 0, fmt.Errorf("link %s does not end at %s", link, node)
 }
 
-// peerNode returns the node at the other end of a link.
-func (t *Topology) peerNode(node, link string) (string, error) {
-	i, err := t.endIndex(node, link)
+// linkPeerNode returns the node at the other end of a link.
+func (t *Topology) linkPeerNode(node, link string) (string, error) {
+	i, err := t.linkEndIndex(node, link)
 	if err != nil {
 		return "", err
 	}
@@ -56,7 +56,7 @@ func (t *Topology) peerNode(node, link string) (string, error) {
 // link.
 func (t *Topology) Addr(node, link string) (netip.Addr, error) {
 	for _, name := range t.Links() {
-		if i, err := t.endIndex(node, name); err == nil && (link == "" || link == name) {
+		if i, err := t.linkEndIndex(node, name); err == nil && (link == "" || link == name) {
 			ends, err := t.linkAddresses(name)
 			if err != nil {
 				return netip.Addr{}, err
@@ -84,7 +84,7 @@ func (t *Topology) parseRoute(node, s string) ([]route, error) {
 	if len(f) != 3 || f[1] != "via" {
 		return nil, fmt.Errorf("route %q: write \"default via LINK\" or \"10.0.0.0/8 via LINK\"", s)
 	}
-	i, err := t.endIndex(node, f[2])
+	i, err := t.linkEndIndex(node, f[2])
 	if err != nil {
 		return nil, fmt.Errorf("route %q: %w", s, err)
 	}
@@ -125,7 +125,7 @@ func (t *Topology) nodeRoutes(node string) (out []route, err error) {
 			continue
 		}
 		for _, link := range t.Links() {
-			next, err := t.peerNode(at, link)
+			next, err := t.linkPeerNode(at, link)
 			if _, known := firstLink[next]; err != nil || known {
 				continue
 			}
@@ -140,7 +140,7 @@ func (t *Topology) nodeRoutes(node string) (out []route, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := t.endIndex(node, link); err == nil {
+		if _, err := t.linkEndIndex(node, link); err == nil {
 			continue // on-link
 		}
 		for i, endNode := range t.Link[link].Ends {
@@ -166,9 +166,9 @@ func (t *Topology) nodeRoutes(node string) (out []route, err error) {
 	return out, nil
 }
 
-// hostsFile returns the text of the lab's /etc/hosts. NODE is the node's address on its first link
+// hostsFileText returns the text of the lab's /etc/hosts. NODE is the node's address on its first link
 // in order of name; NODE.LINK is its address on that link.
-func (t *Topology) hostsFile() string {
+func (t *Topology) hostsFileText() string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1 localhost\n::1 localhost\n")
 	named := map[string]bool{}

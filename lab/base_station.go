@@ -70,7 +70,7 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 	}
 	if n.Samples != nil {
 		for i, c := range cfg.Cells {
-			ch, err := n.Samples.newChannel(cfg.Seed + uint64(i))
+			ch, err := n.Samples.newRadioChannel(cfg.Seed + uint64(i))
 			if err != nil {
 				return nil, err
 			}
@@ -93,7 +93,7 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 	s.net = lte.New(cfg)
 	s.onSubframe = func(f cell.Subframe) {
 		if s.slot != nil {
-			s.slot.addSubframe(f)
+			s.slot.copyCellSubframe(f)
 		}
 	}
 	return s, nil
@@ -116,8 +116,8 @@ func (s *baseStation) StartAt(_, into time.Duration) {
 // Rewind removes time zero.
 func (s *baseStation) Rewind(time.Duration) { s.playing = false }
 
-// nextDue returns when to call runSubframes next.
-func (s *baseStation) nextDue() time.Duration {
+// nextSubframeTime returns when to call runSubframes next.
+func (s *baseStation) nextSubframeTime() time.Duration {
 	if s.broadcast.listenerCount.Load() > 0 {
 		return s.next
 	}
@@ -162,7 +162,7 @@ func (s *baseStation) runSubframes(e *emulator, now time.Duration) {
 			s.broadcast.commitSlot()
 		}
 		for _, o := range s.outputs {
-			s.deliverPacket(e, o)
+			s.deliverFromAir(e, o)
 		}
 	}
 }
@@ -181,8 +181,8 @@ func (s *baseStation) offerPacket(u int, p shaper.Packet) bool {
 	return true
 }
 
-// deliverPacket delivers a packet that has left the air interface.
-func (s *baseStation) deliverPacket(e *emulator, o lte.Delivery) {
+// deliverFromAir delivers a packet that has left the air interface.
+func (s *baseStation) deliverFromAir(e *emulator, o lte.Delivery) {
 	m := &s.members[o.User]
 	if m.source != nil {
 		m.source.Recycle(o.Item)
@@ -198,7 +198,7 @@ func (s *baseStation) deliverPacket(e *emulator, o lte.Delivery) {
 		return
 	}
 	m.delivered.Add(p.Size)
-	e.handOver(m.link, Downlink, p, s.next)
+	e.deliverToReceiver(m.link, Downlink, p, s.next)
 }
 
 // addNetworkCounts makes the statistics of a link's downlink cover both its parts.
@@ -240,8 +240,8 @@ func (s *baseStation) openSockets(dir string) error {
 	return nil
 }
 
-// readStats returns the network's statistics.
-func (s *baseStation) readStats() LTEStats {
+// readLTEStats returns the network's statistics.
+func (s *baseStation) readLTEStats() LTEStats {
 	st := LTEStats{Name: s.name, Messages: s.messages, Truth: s.truth, Number: s.net.Number(),
 		Listeners: int(s.broadcast.listenerCount.Load()), Dropped: s.broadcast.droppedListeners.Load(),
 		Missed: s.broadcast.missedSubframes.Load()}

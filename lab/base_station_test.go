@@ -41,7 +41,7 @@ func serveBroadcast(t *testing.T) (b *broadcast, send func(from, to int64), mess
 				for c, prb := range []uint8{50, 25} {
 					g := []cell.Grant{{RNTI: 0x4601, Format: cell.Format1, PRB: prb, N: 1,
 						Blocks: [2]cell.Block{{MCS: 9, Size: cell.Bits(n % 1000)}}}}
-					o.addSubframe(cell.Subframe{Cell: cell.ID(c), Number: n, PRB: prb, Grants: g})
+					o.copyCellSubframe(cell.Subframe{Cell: cell.ID(c), Number: n, PRB: prb, Grants: g})
 				}
 				o.truth = append(o.truth, lte.Truth{Physical: float64(n), Fair: 2, Waiting: 3, Delivered: 4,
 					Carriers: 1}, lte.Truth{})

@@ -56,15 +56,15 @@ type program struct {
 	out  *outputTail
 }
 
-// withBench brings up a lab for f. It stops every program that f started and takes the lab down
+// withBenchInNewLab brings up a lab for f. It stops every program that f started and takes the lab down
 // afterwards.
-func withBench(t *Topology, o Options, seed uint64, f func(*Bench) error) (err error) {
+func withBenchInNewLab(t *Topology, o Options, seed uint64, f func(*Bench) error) (err error) {
 	o.Name, o.EndWithProcess = uniqueName(o.Name), true
 	l, err := Up(t, o)
 	if err != nil {
 		return err
 	}
-	b := newBench(l, seed)
+	b := newBenchInLab(l, seed)
 	defer func() {
 		b.StopAll()
 		err = cmp.Or(err, l.Down())
@@ -72,8 +72,8 @@ func withBench(t *Topology, o Options, seed uint64, f func(*Bench) error) (err e
 	return f(b)
 }
 
-// newBench returns a bench in a lab that is up.
-func newBench(l *Lab, seed uint64) *Bench {
+// newBenchInLab returns a bench in a lab that is up.
+func newBenchInLab(l *Lab, seed uint64) *Bench {
 	return &Bench{Lab: l, Dir: filepath.Join(l.dir, "bench"), Seed: seed, hashes: map[string][32]byte{}}
 }
 
@@ -208,8 +208,8 @@ func (b *Bench) recentOutput() (text string) {
 	return text
 }
 
-// peakRSS returns the peak resident memory of running programs by node, without the web node.
-func (b *Bench) peakRSS() map[string]unit.Bytes {
+// peakRSSByNode returns the peak resident memory of running programs by node, without the web node.
+func (b *Bench) peakRSSByNode() map[string]unit.Bytes {
 	peak := map[string]unit.Bytes{}
 	for _, p := range b.running {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -226,13 +226,13 @@ func (b *Bench) peakRSS() map[string]unit.Bytes {
 	return peak
 }
 
-// cpuTimes returns the processor time that running programs have used so far by node, without the
+// cpuTimeByNode returns the processor time that running programs have used so far by node, without the
 // web node.
-func (b *Bench) cpuTimes() map[string]time.Duration {
+func (b *Bench) cpuTimeByNode() map[string]time.Duration {
 	used := map[string]time.Duration{}
 	for _, p := range b.running {
 		if p.node != "web" {
-			used[p.node] += cpuTime(p.cmd.Process.Pid)
+			used[p.node] += processCPUTime(p.cmd.Process.Pid)
 		}
 	}
 	return used
@@ -334,23 +334,27 @@ func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 // random by the bench's seed: the same size gives the same file. MakeFile returns the path and
 // SHA-256.
 func (b *Bench) MakeFile(size unit.Bytes) (string, [32]byte, error) {
-	return b.makeContent(b.filePath(size), 0, size)
+	return b.makeContent(b.filePathForSize(size), 0, size)
 }
 
-// filePath returns the path of the file of a size.
-func (b *Bench) filePath(size unit.Bytes) string { return filepath.Join(b.Dir, "www", fileName(size)) }
+// filePathForSize returns the path of the file of a size.
+func (b *Bench) filePathForSize(size unit.Bytes) string {
+	return filepath.Join(b.Dir, "www", fileNameForSize(size))
+}
 
-// fileURL returns the URL of the file of a size.
-func (b *Bench) fileURL(size unit.Bytes) string { return b.webURL() + "/" + fileName(size) }
+// fileURLForSize returns the URL of the file of a size.
+func (b *Bench) fileURLForSize(size unit.Bytes) string {
+	return b.webNodeURL() + "/" + fileNameForSize(size)
+}
 
-// webURL returns the web node's URL, with its IP address.
-func (b *Bench) webURL() string {
+// webNodeURL returns the web node's URL, with its IP address.
+func (b *Bench) webNodeURL() string {
 	addr, _ := b.Lab.Topology.Addr("web", "")
 	return fmt.Sprintf("http://%s:%d", addr, webPort)
 }
 
-// fileName returns the name of the file of a size.
-func fileName(size unit.Bytes) string { return strconv.FormatInt(int64(size), 10) }
+// fileNameForSize returns the name of the file of a size.
+func fileNameForSize(size unit.Bytes) string { return strconv.FormatInt(int64(size), 10) }
 
 // makeContent makes a file with random content, unless it exists. The content depends on the
 // bench's seed and on which, the number of the file.
@@ -385,7 +389,7 @@ func (b *Bench) FetchCommand(t Transfer) []string {
 	if t.Video != nil {
 		return b.playerCommand(t)
 	}
-	url := b.fileURL(t.Size)
+	url := b.fileURLForSize(t.Size)
 	if t.Streams > 1 {
 		return labCommand("streams", "--streams", strconv.Itoa(t.Streams), url)
 	}
@@ -400,7 +404,7 @@ func (b *Bench) FetchCommand(t Transfer) []string {
 		if t.Length > 0 {
 			sink += fmt.Sprintf("?seconds=%g", t.Length.Seconds())
 		}
-		return append(args, "-H", "Expect:", "-T", b.filePath(t.Size), sink)
+		return append(args, "-H", "Expect:", "-T", b.filePathForSize(t.Size), sink)
 	case t.Unchecked:
 		args = append(args, "-o", "/dev/null")
 	}
@@ -430,7 +434,7 @@ func (b *Bench) hashPrefix(size unit.Bytes, n int64) ([]byte, error) {
 	hash := sha256.New()
 	path, _, err := b.MakeFile(size)
 	if err == nil {
-		err = copyFile(hash, path, n)
+		err = copyFilePrefix(hash, path, n)
 	}
 	return hash.Sum(nil), err
 }
@@ -454,8 +458,8 @@ func parseCurlReport(stderr string) (r clientReport, err error) {
 	return r, nil
 }
 
-// lastLine returns the last line that is not empty.
-func lastLine(s string) string {
+// lastNonEmptyLine returns the last line that is not empty.
+func lastNonEmptyLine(s string) string {
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }

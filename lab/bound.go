@@ -37,19 +37,19 @@ const maxBound = 4 * time.Hour
 // paths, and anything between server and web, count as zero. A link of a cell gets what it would
 // get alone; all links of the cell together get what that many users get.
 func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
-	return boundAt(t, n, upload, 0)
+	return boundStartingAt(t, n, upload, 0)
 }
 
-// boundAt is like Bound for a transfer that begins that far into schedules, outages and traces.
-func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.Duration, error) {
+// boundStartingAt is like Bound for a transfer that begins that far into schedules, outages and traces.
+func boundStartingAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.Duration, error) {
 	groups, err := t.fluidGroups(upload)
 	if err != nil {
 		return 0, err
 	}
 	for _, g := range groups {
-		g.skipTo(into)
+		g.skipGroupTo(into)
 	}
-	rtt, err := t.directRTT()
+	rtt, err := t.directLinkRTT()
 	if err != nil {
 		return 0, err
 	}
@@ -58,7 +58,7 @@ func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.D
 	for at := boundStep; at <= maxBound; at += boundStep {
 		sum := 0.0
 		for _, g := range groups {
-			sum += g.carriedUntil(into + at)
+			sum += g.groupBytesUntil(into + at)
 		}
 		if sum >= need {
 			part := 1.0
@@ -83,7 +83,7 @@ func CarriedPayload(t *Topology, upload bool, length time.Duration) (unit.Bytes,
 	for at := boundStep; at <= length; at += boundStep {
 		sum = 0
 		for _, g := range groups {
-			sum += g.carriedUntil(at)
+			sum += g.groupBytesUntil(at)
 		}
 	}
 	return unit.Bytes(sum * PayloadShare), nil
@@ -96,20 +96,20 @@ type fluidGroup struct {
 	carriedBefore float64          // by cellShare before the transfer
 }
 
-// skipTo advances to a time without sending.
-func (g *fluidGroup) skipTo(until time.Duration) {
+// skipGroupTo advances to a time without sending.
+func (g *fluidGroup) skipGroupTo(until time.Duration) {
 	for _, p := range g.paths {
-		p.skipTo(until)
+		p.skipPathTo(until)
 	}
 	if g.cellShare != nil {
 		g.carriedBefore = g.cellShare.BytesUntil(until)
 	}
 }
 
-// carriedUntil returns the bytes that the group can have carried by a time.
-func (g *fluidGroup) carriedUntil(at time.Duration) (sum float64) {
+// groupBytesUntil returns the bytes that the group can have carried by a time.
+func (g *fluidGroup) groupBytesUntil(at time.Duration) (sum float64) {
 	for _, p := range g.paths {
-		sum += p.carriedUntil(at)
+		sum += p.pathBytesUntil(at)
 	}
 	if g.cellShare != nil {
 		sum = min(sum, g.cellShare.BytesUntil(at)-g.carriedBefore)
@@ -160,22 +160,22 @@ type fluidPath struct {
 	passedOn    []float64     // bytes that each hop has forwarded so far
 }
 
-// skipTo advances to a time without sending.
-func (p *fluidPath) skipTo(until time.Duration) {
+// skipPathTo advances to a time without sending.
+func (p *fluidPath) skipPathTo(until time.Duration) {
 	for i, h := range p.hops {
 		for _, line := range h {
-			p.hopCapacity[i] += line.carriedUntil(until)
+			p.hopCapacity[i] += line.lineBytesUntil(until)
 		}
 	}
 }
 
-// carriedUntil returns the bytes that can have arrived at the end of the path by a time.
-func (p *fluidPath) carriedUntil(at time.Duration) float64 {
+// pathBytesUntil returns the bytes that can have arrived at the end of the path by a time.
+func (p *fluidPath) pathBytesUntil(at time.Duration) float64 {
 	arrived := 0.0
 	for i, h := range p.hops {
 		c := 0.0
 		for _, line := range h {
-			c += line.carriedUntil(at)
+			c += line.lineBytesUntil(at)
 		}
 		p.passedOn[i] += c - p.hopCapacity[i]
 		p.hopCapacity[i] = c
@@ -187,8 +187,8 @@ func (p *fluidPath) carriedUntil(at time.Duration) float64 {
 	return arrived
 }
 
-// appendHop appends a hop behind those of the path.
-func (p *fluidPath) appendHop(hop []*fluidLine) {
+// appendFluidHop appends a hop behind those of the path.
+func (p *fluidPath) appendFluidHop(hop []*fluidLine) {
 	p.hops, p.hopCapacity, p.passedOn = append(p.hops, hop), append(p.hopCapacity, 0), append(p.passedOn, 0)
 	other := func(l *fluidLine) bool { return l.cell != hop[0].cell }
 	if p.cell.name == "" && !slices.ContainsFunc(hop, other) {
@@ -205,8 +205,8 @@ type fluidLine struct {
 	total                   float64
 }
 
-// carriedUntil returns the bytes that the line can have carried by a time.
-func (l *fluidLine) carriedUntil(at time.Duration) float64 {
+// lineBytesUntil returns the bytes that the line can have carried by a time.
+func (l *fluidLine) lineBytesUntil(at time.Duration) float64 {
 	if l.cellAlone == nil {
 		return l.linkCapacity.BytesUntil(at)
 	}
@@ -224,7 +224,7 @@ func (t *Topology) newFluidLine(from, link string) (*fluidLine, error) {
 	}
 	l := &fluidLine{linkCapacity: shaper.NewCapacity(&prog)}
 	if name := t.Link[link].Cell; name != "" {
-		end, err := t.endIndex(from, link)
+		end, err := t.linkEndIndex(from, link)
 		if err != nil {
 			return nil, err
 		}
@@ -257,7 +257,7 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 	add := func(hops ...[]*fluidLine) {
 		p := &fluidPath{}
 		for _, h := range hops {
-			p.appendHop(h)
+			p.appendFluidHop(h)
 		}
 		paths = append(paths, p)
 	}
@@ -287,21 +287,21 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 
 // lineProgram returns the program of the line of a link that begins at a node.
 func (t *Topology) lineProgram(from, link string) (p shaper.Program, err error) {
-	end, err := t.endIndex(from, link)
+	end, err := t.linkEndIndex(from, link)
 	if err != nil {
 		return p, err
 	}
 	p, err = t.Link[link].Program(Direction(end))
 	if err == nil && t.Link[link].LTE != nil && Direction(end) == Downlink {
 		var peak unit.Rate
-		peak, err = t.peakRate(link)
+		peak, err = t.peakLinkRate(link)
 		p.Base.Rate = min(p.Base.Rate, peak)
 	}
 	return p, err
 }
 
-// directRTT returns the round-trip time of the first direct link, 0 without one.
-func (t *Topology) directRTT() (rtt time.Duration, err error) {
+// directLinkRTT returns the round-trip time of the first direct link, 0 without one.
+func (t *Topology) directLinkRTT() (rtt time.Duration, err error) {
 	link := t.linkBetween("primary", "server")
 	if link == "" {
 		return 0, nil

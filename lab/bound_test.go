@@ -62,7 +62,7 @@ func TestBound(t *testing.T) {
 	}
 	for into, want := range map[time.Duration]float64{0: 2 + (34.7598-26)/9 + .1, time.Second: 1 + (34.7598-13)/9 + .1,
 		2 * time.Second: 34.7598/9 + .1} {
-		if got, err := boundAt(top, 4*unit.MB, false, into); err != nil || math.Abs(got.Seconds()-want) > .0011 {
+		if got, err := boundStartingAt(top, 4*unit.MB, false, into); err != nil || math.Abs(got.Seconds()-want) > .0011 {
 			t.Errorf("%v into it: %v, %v; want %.3f s", into, got, err, want)
 		}
 	}

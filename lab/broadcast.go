@@ -33,9 +33,9 @@ type slot struct {
 	truth  []lte.Truth // by user
 }
 
-// addSubframe copies the messages of a cell. The originals are valid only until the network's next
+// copyCellSubframe copies the messages of a cell. The originals are valid only until the network's next
 // step.
-func (s *slot) addSubframe(f cell.Subframe) {
+func (s *slot) copyCellSubframe(f cell.Subframe) {
 	s.grants[f.Cell] = append(s.grants[f.Cell][:0], f.Grants...)
 	f.Grants = s.grants[f.Cell]
 	s.cells = append(s.cells, f)
@@ -69,8 +69,8 @@ type listenerSet struct {
 	listeners []*listener // guarded by mu; replaced, never changed
 }
 
-// snapshot returns the listeners of this moment. The slice must not be changed.
-func (a *listenerSet) snapshot() []*listener {
+// currentListeners returns the listeners of this moment. The slice must not be changed.
+func (a *listenerSet) currentListeners() []*listener {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.listeners
@@ -146,8 +146,8 @@ func (b *broadcast) deliverLoop(done <-chan struct{}) {
 func (b *broadcast) deliverSlots() {
 	for ; b.taken.Load() < b.written.Load(); b.taken.Add(1) {
 		s := &b.ring[b.taken.Load()%ringSlots]
-		for _, h := range b.listeners.snapshot() {
-			h.appendData(maxListenerBacklog, func() error { return h.encode(s) })
+		for _, h := range b.listeners.currentListeners() {
+			h.appendToBacklog(maxListenerBacklog, func() error { return h.encode(s) })
 		}
 		for _, c := range s.cells {
 			if b.transmitters != nil {
@@ -176,7 +176,7 @@ func (b *broadcast) acceptListeners(l net.Listener, to *listenerSet, ready func(
 		to.addListener(h)
 		b.listenerCount.Add(1)
 		go func() {
-			h.writeLoop()
+			h.runBacklogWriter()
 			conn.Close()
 			b.listenerCount.Add(-1)
 			to.removeListener(h)
@@ -260,9 +260,9 @@ func (h *listener) truthEncoder(users []airUser) func(*slot) error {
 	}
 }
 
-// appendData lets add append to the listener's backlog. It drops a listener if its backlog exceeds
+// appendToBacklog lets add append to the listener's backlog. It drops a listener if its backlog exceeds
 // most bytes.
-func (h *listener) appendData(most int, add func() error) {
+func (h *listener) appendToBacklog(most int, add func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.overrun {
@@ -283,8 +283,8 @@ func (h *listener) appendData(most int, add func() error) {
 	}
 }
 
-// writeLoop sends the backlog until the connection ends or the listener is dropped.
-func (h *listener) writeLoop() {
+// runBacklogWriter sends the backlog until the connection ends or the listener is dropped.
+func (h *listener) runBacklogWriter() {
 	var chunk []byte
 	closed := make(chan struct{})
 	go func() { // a listener sends nothing: Read returns at its end

@@ -72,7 +72,7 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 		t.Link[fmt.Sprintf("l%d", i)] = &Link{Ends: [2]string{"a", "b"},
 			LinkSettings: LinkSettings{Rate: strconv.FormatInt(int64(rate), 10), Delay: calibrateDelay.String()}}
 	}
-	err = withBench(t, Options{Name: "cal"}, 0, func(b *Bench) error {
+	err = withBenchInNewLab(t, Options{Name: "cal"}, 0, func(b *Bench) error {
 		c, err = b.measureCalibration(ctx, rate, length)
 		return err
 	})
@@ -96,12 +96,12 @@ func (b *Bench) measureCalibration(
 		return c, err
 	}
 	emulator := b.Lab.info.PID
-	cpu, from := cpuTime(emulator), time.Now()
+	cpu, from := processCPUTime(emulator), time.Now()
 	out, err := b.Run(ctx, "a", labCommand("probe", "measure", job)...)
 	if err != nil {
 		return c, fmt.Errorf("calibration at %v: %w", rate, err)
 	}
-	used := (cpuTime(emulator) - cpu).Seconds() / time.Since(from).Seconds()
+	used := (processCPUTime(emulator) - cpu).Seconds() / time.Since(from).Seconds()
 	s, err := b.Lab.Stats(false)
 	if err != nil {
 		return c, err
@@ -146,8 +146,8 @@ func (res probeResult) newCalibration(rate unit.Rate) Calibration {
 	return c
 }
 
-// cpuTime returns the processor time that a process has used, 0 if it has ended.
-func cpuTime(pid int) time.Duration {
+// processCPUTime returns the processor time that a process has used, 0 if it has ended.
+func processCPUTime(pid int) time.Duration {
 	const sched = 2 // see clock_getcpuclockid(3): exact time, not ticks
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {

@@ -45,7 +45,7 @@ func (c *RadioCell) Program(dir Direction) (shaper.Program, error) {
 		return p, err
 	}
 	p.Base = base.Apply(p.Base)
-	if err := (LinkSettings{Schedule: d.Schedule, Loop: d.Loop}).addTracks(&p); err != nil {
+	if err := (LinkSettings{Schedule: d.Schedule, Loop: d.Loop}).addProgramTracks(&p); err != nil {
 		return p, err
 	}
 	return p, p.CheckCell()

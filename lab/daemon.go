@@ -57,7 +57,7 @@ func RunDaemon(in io.Reader, out io.WriteCloser) error {
 	runtime.GOMAXPROCS(daemonProcs)
 	stdin := bufio.NewReader(in)
 	d := &daemon{nodes: map[string]*namespace{}, stopped: make(chan struct{}, 4)}
-	err := d.readSpec(stdin)
+	err := d.readLabSpec(stdin)
 	if err == nil {
 		err = d.buildNetwork()
 	}
@@ -90,13 +90,13 @@ func RunDaemon(in io.Reader, out io.WriteCloser) error {
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	go d.acceptLoop(listener)
-	go d.emu.runLoop()
+	go d.acceptDaemonConns(listener)
+	go d.emu.runEmulatorLoop()
 	select {
 	case <-signals:
 	case <-d.stopped:
 	}
-	d.emu.stopLoop()
+	d.emu.stopEmulatorLoop()
 	if d.pcap != nil {
 		return d.pcap.closeFiles()
 	}
@@ -111,8 +111,8 @@ func (d *daemon) requestStop() {
 	}
 }
 
-// readSpec reads the spec and checks its topology.
-func (d *daemon) readSpec(in *bufio.Reader) error {
+// readLabSpec reads the spec and checks its topology.
+func (d *daemon) readLabSpec(in *bufio.Reader) error {
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("lab daemon: no topology on standard input: %w", err)
@@ -144,7 +144,7 @@ func (d *daemon) buildNetwork() error {
 		}
 	}
 	for i, name := range t.Links() {
-		if err := d.buildLink(name, uint64(i)); err != nil {
+		if err := d.buildLinkAndEnds(name, uint64(i)); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (d *daemon) buildNetwork() error {
 		if err != nil {
 			return err
 		}
-		if err := d.nodes[name].addRoutes(routes); err != nil {
+		if err := d.nodes[name].addKernelRoutes(routes); err != nil {
 			return err
 		}
 		if err := d.masquerade(name, t.Node[name].NAT); err != nil {
@@ -200,12 +200,12 @@ func (d *daemon) buildNodes() error {
 	return nil
 }
 
-// buildLink makes one link and sets up both ends.
-func (d *daemon) buildLink(name string, index uint64) error {
+// buildLinkAndEnds makes one link and sets up both ends.
+func (d *daemon) buildLinkAndEnds(name string, index uint64) error {
 	t := d.spec.Topology
 	l := t.Link[name]
 	if !l.Shaped() {
-		if err := addVeth(name, d.nodes[l.Ends[0]], d.nodes[l.Ends[1]]); err != nil {
+		if err := createVethPair(name, d.nodes[l.Ends[0]], d.nodes[l.Ends[1]]); err != nil {
 			return err
 		}
 	} else {
@@ -219,7 +219,7 @@ func (d *daemon) buildLink(name string, index uint64) error {
 			if l.Cell != "" {
 				d.cells[l.Cell][end].Add(el.lines[end])
 			}
-			if el.tunFDs[end], err = d.nodes[node].openTUN(name); err != nil {
+			if el.tunFDs[end], err = d.nodes[node].openTUNDevice(name); err != nil {
 				return err
 			}
 		}
@@ -247,7 +247,7 @@ func (d *daemon) mountFiles() error {
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
-	for file, text := range map[string]string{"hosts": d.spec.Topology.hostsFile(),
+	for file, text := range map[string]string{"hosts": d.spec.Topology.hostsFileText(),
 		"resolv.conf": "# the lab has no name servers\n"} {
 		src := filepath.Join(d.spec.Dir, file)
 		if err := os.WriteFile(src, []byte(text), 0o644); err != nil {
@@ -267,7 +267,7 @@ func (d *daemon) masquerade(node string, links []string) error {
 	}
 	rules := fmt.Sprintf("table inet lab { chain out { type nat hook postrouting priority srcnat;\n oifname { %s "+
 		"} masquerade\n }\n}\n", strings.Join(links, ", "))
-	return d.nodes[node].runInside(func() error {
+	return d.nodes[node].runInNamespace(func() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -330,8 +330,8 @@ func RunGuard(in io.Reader, dir string) error {
 	return err
 }
 
-// acceptLoop serves connections until accepting fails.
-func (d *daemon) acceptLoop(l net.Listener) {
+// acceptDaemonConns serves connections until accepting fails.
+func (d *daemon) acceptDaemonConns(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -339,12 +339,12 @@ func (d *daemon) acceptLoop(l net.Listener) {
 			d.requestStop()
 			return
 		}
-		go d.serveConn(conn)
+		go d.serveDaemonConn(conn)
 	}
 }
 
-// serveConn serves one connection.
-func (d *daemon) serveConn(conn net.Conn) {
+// serveDaemonConn serves one connection.
+func (d *daemon) serveDaemonConn(conn net.Conn) {
 	defer conn.Close()
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {
@@ -376,9 +376,9 @@ func (d *daemon) handleRequest(r request) (a response, err error) {
 		}
 		a.Info = h
 	case "set":
-		err = d.setLink(r)
+		err = d.changeLinkSettings(r)
 	case "start", "rewind":
-		d.emu.runInLoop(func(now time.Duration) {
+		d.emu.runInEmulatorLoop(func(now time.Duration) {
 			d.playing = r.Op == "start"
 			for _, p := range d.scheduledParts() {
 				if d.playing {
@@ -392,7 +392,7 @@ func (d *daemon) handleRequest(r request) (a response, err error) {
 	case "stats":
 		a.Stats, err = d.collectStats(r.Reset)
 	case "traffic":
-		a.Traffic = d.takeTraffic()
+		a.Traffic = d.takeTrafficLogs()
 	case "down":
 	default:
 		err = fmt.Errorf("unknown request %q", r.Op)
@@ -420,8 +420,8 @@ func (d *daemon) scheduledParts() (all []scheduled) {
 	return all
 }
 
-// setLink changes the settings of a link.
-func (d *daemon) setLink(r request) error {
+// changeLinkSettings changes the settings of a link.
+func (d *daemon) changeLinkSettings(r request) error {
 	dirs, err := ParseDirection(r.Dir)
 	if err != nil {
 		return err
@@ -434,7 +434,7 @@ func (d *daemon) setLink(r request) error {
 		if l.name != r.Link {
 			continue
 		}
-		d.emu.runInLoop(func(now time.Duration) {
+		d.emu.runInEmulatorLoop(func(now time.Duration) {
 			for _, dir := range dirs {
 				l.lines[dir].Apply(now, change)
 			}
@@ -473,7 +473,7 @@ func (d *daemon) collectStats(reset bool) (*Stats, error) {
 	shaped := map[string][2]LineStats{}
 	var hist latenessHist
 	delays := make([][2]delayHist, len(d.links))
-	d.emu.runInLoop(func(now time.Duration) {
+	d.emu.runInEmulatorLoop(func(now time.Duration) {
 		for k, l := range d.links {
 			var lines [2]LineStats
 			for i := range lines {
@@ -488,18 +488,18 @@ func (d *daemon) collectStats(reset bool) (*Stats, error) {
 		}
 		hist, s.Silence = d.emu.lateness, d.emu.silence.longest
 		for _, st := range d.stations {
-			s.LTE = append(s.LTE, st.readStats())
+			s.LTE = append(s.LTE, st.readLTEStats())
 		}
 		if reset {
 			d.emu.resetPeriod()
 		}
 		s.Realtime, s.Playing = d.emu.hasRealtime, d.playing
 	})
-	s.Lateness = hist.summarize()
+	s.Lateness = hist.summarizeLateness()
 	for k, l := range d.links {
 		lines := shaped[l.name]
 		for dir := range lines {
-			lines[dir].Delays = delays[k][dir].summarize()
+			lines[dir].Delays = delays[k][dir].summarizeDelays()
 		}
 		shaped[l.name] = lines
 	}
@@ -522,14 +522,14 @@ func (d *daemon) collectStats(reset bool) (*Stats, error) {
 // addVethStats adds the counters of a link that is a veth pair.
 func (d *daemon) addVethStats(ls *LinkStats) error {
 	for end, node := range ls.Ends {
-		err := d.nodes[node].runInside(func() error {
+		err := d.nodes[node].runInNamespace(func() error {
 			dev, err := netlink.LinkByName(ls.Name)
 			if err != nil {
 				return err
 			}
 			if st := dev.Attrs().Statistics; st != nil {
 				c := &ls.Lines[end].Count
-				c.Sent.Packets, c.Sent.Bytes = int64(st.TxPackets), toBytes(st.TxBytes)
+				c.Sent.Packets, c.Sent.Bytes = int64(st.TxPackets), bytesFromUint64(st.TxBytes)
 				c.Delivered = c.Sent
 			}
 			ls.Lines[end].Rate = -1

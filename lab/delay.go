@@ -34,8 +34,8 @@ type delayHist struct {
 	max   time.Duration
 }
 
-// addDelay counts a delay.
-func (h *delayHist) addDelay(d time.Duration) {
+// countPacketDelay counts a delay.
+func (h *delayHist) countPacketDelay(d time.Duration) {
 	d = max(d, 0)
 	h.count[delayBucket(d)]++
 	h.n++
@@ -52,8 +52,8 @@ func delayBucket(d time.Duration) int {
 	return min(delaySteps+(octave-1)*delaySteps/2+int(v>>octave)-delaySteps/2, delayBuckets-1)
 }
 
-// delayEdge returns the upper edge of a bucket.
-func delayEdge(i int) time.Duration {
+// delayBucketEdge returns the upper edge of a bucket.
+func delayBucketEdge(i int) time.Duration {
 	if i < delaySteps {
 		return time.Duration(i+1) * delayStep
 	}
@@ -63,7 +63,7 @@ func delayEdge(i int) time.Duration {
 
 // quantileEdge returns the upper edge of the bucket of quantile q, at most the largest delay.
 func (h *delayHist) quantileEdge(q float64) time.Duration {
-	return min(delayEdge(quantileBucket(h.count[:], h.n, q)), h.max)
+	return min(delayBucketEdge(quantileBucket(h.count[:], h.n, q)), h.max)
 }
 
 // quantileBucket returns the bucket in which the quantile q of n values lies.
@@ -77,7 +77,7 @@ func quantileBucket(count []int64, n int64, q float64) int {
 	return len(count) - 1
 }
 
-// summarize returns the quantiles of the histogram.
-func (h *delayHist) summarize() Delays {
+// summarizeDelays returns the quantiles of the histogram.
+func (h *delayHist) summarizeDelays() Delays {
 	return Delays{h.n, h.quantileEdge(.5), h.quantileEdge(.95), h.quantileEdge(.99), h.max}
 }

@@ -13,9 +13,9 @@ func TestDelayHist(t *testing.T) {
 		var h delayHist
 		const n = 10000
 		for i := range n {
-			h.addDelay(top * time.Duration(i+1) / n)
+			h.countPacketDelay(top * time.Duration(i+1) / n)
 		}
-		s := h.summarize()
+		s := h.summarizeDelays()
 		for _, c := range []struct {
 			got  time.Duration
 			want float64
@@ -29,17 +29,17 @@ func TestDelayHist(t *testing.T) {
 			t.Errorf("%d packets", s.Packets)
 		}
 	}
-	if s := (&delayHist{}).summarize(); s != (Delays{}) {
+	if s := (&delayHist{}).summarizeDelays(); s != (Delays{}) {
 		t.Errorf("nothing: %+v", s)
 	}
 	var h delayHist
-	h.addDelay(time.Hour)
-	if h.summarize().P50 > time.Hour || h.summarize().Max != time.Hour {
+	h.countPacketDelay(time.Hour)
+	if h.summarizeDelays().P50 > time.Hour || h.summarizeDelays().Max != time.Hour {
 		t.Error("an hour")
 	}
 	for d := time.Duration(0); d < 60*time.Second; d += d/300 + 1 {
-		if i := delayBucket(d); d > delayEdge(i) || i > 0 && d < delayEdge(i-1) {
-			t.Fatalf("%v in the bucket up to %v", d, delayEdge(i))
+		if i := delayBucket(d); d > delayBucketEdge(i) || i > 0 && d < delayBucketEdge(i-1) {
+			t.Fatalf("%v in the bucket up to %v", d, delayBucketEdge(i))
 		}
 	}
 }

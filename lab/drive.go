@@ -67,7 +67,7 @@ func LoadDrives(dir string) (all []Drive, err error) {
 		}
 		base, _, _ := strings.Cut(path.Base(name), ".")
 		d := Drive{Name: base, Upload: strings.HasPrefix(base, "UL")}
-		d.rows, err = readDrive(f)
+		d.rows, err = readDriveRows(f)
 		f.Close()
 		if err != nil {
 			return nil, fmt.Errorf("drive %s: %w", name, err)
@@ -77,8 +77,8 @@ func LoadDrives(dir string) (all []Drive, err error) {
 	return all, nil
 }
 
-// readDrive parses one recording.
-func readDrive(r io.Reader) (rows []driveRow, err error) {
+// readDriveRows parses one recording.
+func readDriveRows(r io.Reader) (rows []driveRow, err error) {
 	in := csv.NewReader(r)
 	if _, err := in.Read(); err != nil {
 		return nil, fmt.Errorf("header: %w", err)

@@ -101,8 +101,8 @@ func (p DualSpec) caseSchemes() (all []string) {
 	return all
 }
 
-// buildTopology returns the network of both users.
-func (p DualSpec) buildTopology() (*Topology, error) {
+// buildDualTopology returns the network of both users.
+func (p DualSpec) buildDualTopology() (*Topology, error) {
 	pipe := "-"
 	if p.Traffic {
 		pipe = dualPipe
@@ -114,9 +114,9 @@ func (p DualSpec) buildTopology() (*Topology, error) {
 	return t, nil
 }
 
-// expectedTime returns half the expected time of a case, since both users of a case are counted. It
+// halfCaseTime returns half the expected time of a case, since both users of a case are counted. It
 // guesses where the rates are unknown.
-func (p DualSpec) expectedTime(scheme string) time.Duration {
+func (p DualSpec) halfCaseTime(scheme string) time.Duration {
 	var a, b float64
 	if _, err := fmt.Sscanf(p.Links, "%g/%g", &a, &b); err != nil || a <= 0 || b <= 0 {
 		return unknownDuration
@@ -144,12 +144,12 @@ const (
 
 // RunDual measures all cases, interleaved, and passes each result to emit.
 func RunDual(ctx context.Context, p DualSpec, emit func(DualResult)) error {
-	return p.runCases(ctx, runHooks{}, emit)
+	return p.runDualCases(ctx, runHooks{}, emit)
 }
 
-// runTransfers is like RunDual with one Result for each user.
-func (p DualSpec) runTransfers(ctx context.Context, w runHooks, emit func(Result)) error {
-	return p.runCases(ctx, w, func(d DualResult) {
+// runUserTransfers is like RunDual with one Result for each user.
+func (p DualSpec) runUserTransfers(ctx context.Context, w runHooks, emit func(Result)) error {
+	return p.runDualCases(ctx, w, func(d DualResult) {
 		for i, user := range DualUsers {
 			emit(Result{Scheme: DualSchemeName(d.Case, user), Rep: d.Rep, Direction: "get", Bytes: p.Size, Streams: 1,
 				Seconds: d.Seconds[i],
@@ -164,20 +164,20 @@ func (p DualSpec) Check() error {
 	if p.Size <= 0 || p.Reps < 1 || p.Chunks < 0 {
 		return fault.New(fault.Usage, errors.New("the size and the repetitions must be over 0"), "")
 	}
-	_, err := p.buildTopology()
+	_, err := p.buildDualTopology()
 	return err
 }
 
-// runCases implements RunDual with hooks.
-func (p DualSpec) runCases(ctx context.Context, w runHooks, emit func(DualResult)) error {
+// runDualCases implements RunDual with hooks.
+func (p DualSpec) runDualCases(ctx context.Context, w runHooks, emit func(DualResult)) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
-	t, err := p.buildTopology()
+	t, err := p.buildDualTopology()
 	if err != nil {
 		return err
 	}
-	return withBench(t, Options{Name: "dual"}, p.Seed, func(b *Bench) error {
+	return withBenchInNewLab(t, Options{Name: "dual"}, p.Seed, func(b *Bench) error {
 		if b.LogDir = p.Trace; p.Trace != "" {
 			if err := os.MkdirAll(p.Trace, 0o755); err != nil {
 				return err
@@ -193,7 +193,7 @@ func (p DualSpec) runCases(ctx context.Context, w runHooks, emit func(DualResult
 					w.skip(DualSchemeName(c, DualUsers[1]), rep) {
 					continue
 				}
-				r, err := d.runCase(ctx, w, c, rep)
+				r, err := d.runCaseInTurn(ctx, w, c, rep)
 				if err != nil {
 					return fmt.Errorf("%s: %w%s", c, err, b.recentOutput())
 				}
@@ -229,12 +229,12 @@ func (d *dualRun) startPrograms(ctx context.Context) error {
 	if err := d.setupDualTrust(ctx, mpbond); err != nil {
 		return err
 	}
-	if err := d.Spawn(ctx, "server", bondPort, mpbondEnv(d.Bench, "server"), mpbond, "server", "--allow",
+	if err := d.Spawn(ctx, "server", bondPort, mpbondHomeEnv(d.Bench, "server"), mpbond, "server", "--allow",
 		"10.0.0.0/8"); err != nil {
 		return err
 	}
 	for _, node := range DualUsers {
-		if err := d.Spawn(ctx, node, socksPort, mpbondEnv(d.Bench, node), mpbond, "dual", "--name", node); err != nil {
+		if err := d.Spawn(ctx, node, socksPort, mpbondHomeEnv(d.Bench, node), mpbond, "dual", "--name", node); err != nil {
 			return err
 		}
 	}
@@ -248,12 +248,12 @@ func (d *dualRun) startPrograms(ctx context.Context) error {
 
 // setupDualTrust makes keys. The server trusts both users, and they trust each other.
 func (d *dualRun) setupDualTrust(ctx context.Context, mpbond string) error {
-	h, err := d.makeHomes(ctx, mpbond, mpbondHome(d.Bench, ""), append([]string{"server"}, DualUsers[:]...))
+	h, err := d.makeDeviceHomes(ctx, mpbond, mpbondHome(d.Bench, ""), append([]string{"server"}, DualUsers[:]...))
 	if err != nil {
 		return err
 	}
 	for _, node := range DualUsers {
-		if err := os.WriteFile(filepath.Join(h.homeDir(node), "dual.toml"), []byte("[primary]\ntransparent = 0\n"),
+		if err := os.WriteFile(filepath.Join(h.nodeHomeDir(node), "dual.toml"), []byte("[primary]\ntransparent = 0\n"),
 			0o600); err != nil {
 			return err
 		}
@@ -270,9 +270,9 @@ func (d *dualRun) setupDualTrust(ctx context.Context, mpbond string) error {
 			return err
 		}
 		if err := errors.Join(
-			h.addTrust(ctx, "server", node, "primary"),
-			h.addTrust(ctx, node, "server", "server", "--addr", fmt.Sprintf("%s:%d", server, bondPort)),
-			h.addTrust(ctx, node, other, "primary", "--role", "helper", "--addr", fmt.Sprintf("%s:%d", pipe, pipePort)),
+			h.addTrustedPeer(ctx, "server", node, "primary"),
+			h.addTrustedPeer(ctx, node, "server", "server", "--addr", fmt.Sprintf("%s:%d", server, bondPort)),
+			h.addTrustedPeer(ctx, node, other, "primary", "--role", "helper", "--addr", fmt.Sprintf("%s:%d", pipe, pipePort)),
 		); err != nil {
 			return err
 		}
@@ -280,8 +280,8 @@ func (d *dualRun) setupDualTrust(ctx context.Context, mpbond string) error {
 	return nil
 }
 
-// runCase measures a case when it is its turn.
-func (d *dualRun) runCase(ctx context.Context, w runHooks, c string, rep int) (DualResult, error) {
+// runCaseInTurn measures a case when it is its turn.
+func (d *dualRun) runCaseInTurn(ctx context.Context, w runHooks, c string, rep int) (DualResult, error) {
 	if w.waitTurn != nil {
 		done, err := w.waitTurn(ctx, DualSchemeName(c, DualUsers[0]))
 		if err != nil {
@@ -298,24 +298,24 @@ func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResul
 	if err := d.Lab.Start(); err != nil {
 		return r, err
 	}
-	limit := transferGrace + 2*transferTimeFactor*d.expectedTime(c)
+	limit := transferGrace + 2*transferTimeFactor*d.halfCaseTime(c)
 	if d.Chunks > 0 {
 		limit = time.Hour
 	}
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %v", errTooLong, limit))
 	defer cancel()
-	if _, err := d.takeTraffic(); err != nil {
+	if _, err := d.takeDeviceTraffic(); err != nil {
 		return r, err
 	}
-	begin, starved := time.Now(), starvation.begin()
+	begin, starved := time.Now(), starvation.watchLongestWait()
 	var errs [2]error
 	if c != DualIdle {
 		var both sync.WaitGroup
 		for i := range DualUsers {
 			both.Go(func() {
-				before, e1 := d.linkBytes(within, i)
-				errs[i] = d.runUser(within, i, &r, begin)
-				after, e2 := d.linkBytes(within, i)
+				before, e1 := d.userLinkBytes(within, i)
+				errs[i] = d.runCaseForUser(within, i, &r, begin)
+				after, e2 := d.userLinkBytes(within, i)
 				if c == DualBoth {
 					r.OwnShare[i] = float64(after.own-before.own) * packetIP / packetPayload / float64(max(1,
 						after.all-before.all))
@@ -326,11 +326,11 @@ func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResul
 		both.Wait()
 	} else {
 		for i := range DualUsers {
-			errs[i] = d.runUser(within, i, &r, begin)
+			errs[i] = d.runCaseForUser(within, i, &r, begin)
 		}
 	}
 	took, longest := time.Since(begin), starved()
-	traffic, err1 := d.takeTraffic()
+	traffic, err1 := d.takeDeviceTraffic()
 	r.Traffic = traffic
 	stats, err := d.Lab.Stats(false)
 	r.Lateness, r.Starved = stats.Lateness, longest
@@ -341,8 +341,8 @@ func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResul
 	return r, errors.Join(ctx.Err(), err, err1, d.Lab.Rewind(), d.Lab.WaitDrained(ctx))
 }
 
-// takeTraffic returns the traffic of both devices since the last call, if the spec asks for it.
-func (d *dualRun) takeTraffic() (some []Traffic, err error) {
+// takeDeviceTraffic returns the traffic of both devices since the last call, if the spec asks for it.
+func (d *dualRun) takeDeviceTraffic() (some []Traffic, err error) {
 	if !d.DualSpec.Traffic {
 		return nil, nil
 	}
@@ -359,8 +359,8 @@ func (d *dualRun) takeTraffic() (some []Traffic, err error) {
 // subflows, and all IP bytes.
 type carriedBytes struct{ own, all unit.Bytes }
 
-// linkBytes returns what the link of user i has carried.
-func (d *dualRun) linkBytes(ctx context.Context, i int) (b carriedBytes, err error) {
+// userLinkBytes returns what the link of user i has carried.
+func (d *dualRun) userLinkBytes(ctx context.Context, i int) (b carriedBytes, err error) {
 	node, t := DualUsers[i], d.Lab.Topology
 	s, err := mpbondStatus(ctx, d.Bench, node, "primary")
 	if err != nil {
@@ -378,7 +378,7 @@ func (d *dualRun) linkBytes(ctx context.Context, i int) (b carriedBytes, err err
 		return b, err
 	}
 	name := t.linkBetween("server", node)
-	end, err := t.endIndex("server", name)
+	end, err := t.linkEndIndex("server", name)
 	if err != nil {
 		return b, err
 	}
@@ -386,15 +386,15 @@ func (d *dualRun) linkBytes(ctx context.Context, i int) (b carriedBytes, err err
 	return b, nil
 }
 
-// runUser runs one user's part of a case that began at begin. Its time is that of one download, or
+// runCaseForUser runs one user's part of a case that began at begin. Its time is that of one download, or
 // the mean of its chunks.
-func (d *dualRun) runUser(ctx context.Context, i int, r *DualResult, begin time.Time) (err error) {
+func (d *dualRun) runCaseForUser(ctx context.Context, i int, r *DualResult, begin time.Time) (err error) {
 	argv := d.FetchCommand(Transfer{Size: d.Size, Streams: 1})
 	if r.Case != DualAlone {
 		argv = append(argv, "--socks5-hostname", fmt.Sprintf("127.0.0.1:%d", socksPort))
 	}
 	if d.Chunks == 0 {
-		r.Seconds[i], err = d.fetchOnce(ctx, DualUsers[i], argv)
+		r.Seconds[i], err = d.fetchAndVerify(ctx, DualUsers[i], argv)
 		return err
 	}
 	pauses := rand.New(rand.NewPCG(d.DualSpec.Seed, uint64(2*r.Rep+i))) // the same in each case
@@ -405,7 +405,7 @@ func (d *dualRun) runUser(ctx context.Context, i int, r *DualResult, begin time.
 			return ctx.Err()
 		}
 		at := time.Since(begin)
-		one, err := d.fetchOnce(ctx, DualUsers[i], argv)
+		one, err := d.fetchAndVerify(ctx, DualUsers[i], argv)
 		if err != nil {
 			return err
 		}
@@ -415,8 +415,8 @@ func (d *dualRun) runUser(ctx context.Context, i int, r *DualResult, begin time.
 	return nil
 }
 
-// fetchOnce makes one download and checks its content.
-func (d *dualRun) fetchOnce(ctx context.Context, node string, argv []string) (seconds float64, err error) {
+// fetchAndVerify makes one download and checks its content.
+func (d *dualRun) fetchAndVerify(ctx context.Context, node string, argv []string) (seconds float64, err error) {
 	c, err := newClientRun(d.Lab.Command(ctx, node, argv...))
 	if err != nil {
 		return 0, err
@@ -426,7 +426,7 @@ func (d *dualRun) fetchOnce(ctx context.Context, node string, argv []string) (se
 	}
 	failed := c.readOutput(Transfer{Streams: 1}, false, &byteCounter{})
 	r := Result{Bytes: d.Size}
-	if err = cmp.Or(c.waitExit(), failed); err == nil {
+	if err = cmp.Or(c.waitClientExit(), failed); err == nil {
 		err = r.evaluateDownload(d.Bench, c.received, c.stderr.String())
 	}
 	if err != nil {

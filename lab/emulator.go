@@ -50,7 +50,7 @@ type packetTap interface {
 }
 
 // emulator moves packets between TUN devices as the lines decide. All its fields belong to the
-// thread that runs runLoop; other threads use runInLoop.
+// thread that runs runEmulatorLoop; other threads use runInEmulatorLoop.
 type emulator struct {
 	links       []*emulatedLink
 	stations    []*baseStation
@@ -68,7 +68,7 @@ type emulator struct {
 	stopped     bool
 }
 
-// newEmulator prepares the emulator; runLoop starts it. The caller keeps the descriptors of links.
+// newEmulator prepares the emulator; runEmulatorLoop starts it. The caller keeps the descriptors of links.
 func newEmulator(links []*emulatedLink, stations []*baseStation, t packetTap) (*emulator, error) {
 	e := &emulator{links: links, stations: stations, tap: t, base: time.Now(), calls: make(chan func(time.Duration),
 		16)}
@@ -96,8 +96,8 @@ func newEmulator(links []*emulatedLink, stations []*baseStation, t packetTap) (*
 	return e, nil
 }
 
-// runInLoop runs f in the emulator's thread and returns when f has returned.
-func (e *emulator) runInLoop(f func(now time.Duration)) {
+// runInEmulatorLoop runs f in the emulator's thread and returns when f has returned.
+func (e *emulator) runInEmulatorLoop(f func(now time.Duration)) {
 	done := make(chan struct{})
 	e.calls <- func(now time.Duration) { f(now); close(done) }
 	one := [8]byte{1}
@@ -105,11 +105,11 @@ func (e *emulator) runInLoop(f func(now time.Duration)) {
 	<-done
 }
 
-// elapsed returns the time since newEmulator.
-func (e *emulator) elapsed() time.Duration { return time.Since(e.base) }
+// emulatorTime returns the time since newEmulator.
+func (e *emulator) emulatorTime() time.Duration { return time.Since(e.base) }
 
-// runLoop takes over the calling goroutine's thread until stopLoop is called.
-func (e *emulator) runLoop() {
+// runEmulatorLoop takes over the calling goroutine's thread until stopEmulatorLoop is called.
+func (e *emulator) runEmulatorLoop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with its priority
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
@@ -127,20 +127,20 @@ func (e *emulator) runLoop() {
 			if ev.Fd < 0 {
 				e.serveCalls()
 			} else {
-				e.readPackets(e.links[ev.Fd/2], int(ev.Fd%2))
+				e.readPacketsFromEnd(e.links[ev.Fd/2], int(ev.Fd%2))
 			}
 		}
 	}
 }
 
-// stopLoop ends runLoop. Later calls of runInLoop block for ever.
-func (e *emulator) stopLoop() { e.runInLoop(func(time.Duration) { e.stopped = true }) }
+// stopEmulatorLoop ends runEmulatorLoop. Later calls of runInEmulatorLoop block for ever.
+func (e *emulator) stopEmulatorLoop() { e.runInEmulatorLoop(func(time.Duration) { e.stopped = true }) }
 
 // waitEvents waits for packets until the time next, or without limit if wait is false.
 func (e *emulator) waitEvents(events []unix.EpollEvent, next time.Duration, wait bool) int {
 	var ts *unix.Timespec
 	if wait {
-		t := unix.NsecToTimespec(int64(max(0, next-e.elapsed())))
+		t := unix.NsecToTimespec(int64(max(0, next-e.emulatorTime())))
 		ts = &t
 	}
 	n, _, errno := syscall.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.epollFD), uintptr(unsafe.Pointer(&events[0])),
@@ -151,22 +151,22 @@ func (e *emulator) waitEvents(events []unix.EpollEvent, next time.Duration, wait
 	return int(n)
 }
 
-// serveCalls runs the functions of runInLoop.
+// serveCalls runs the functions of runInEmulatorLoop.
 func (e *emulator) serveCalls() {
 	var buf [8]byte
 	_, _ = unix.Read(e.wakeFD, buf[:])
 	for {
 		select {
 		case f := <-e.calls:
-			f(e.elapsed())
+			f(e.emulatorTime())
 		default:
 			return
 		}
 	}
 }
 
-// readPackets moves packets from one end of a link into its line.
-func (e *emulator) readPackets(l *emulatedLink, end int) {
+// readPacketsFromEnd moves packets from one end of a link into its line.
+func (e *emulator) readPacketsFromEnd(l *emulatedLink, end int) {
 	for range readsPerWake {
 		buf := e.takeBuffer()
 		n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(l.tunFDs[end]), uintptr(unsafe.Pointer(&buf[0])),
@@ -178,14 +178,14 @@ func (e *emulator) readPackets(l *emulatedLink, end int) {
 		if e.tap != nil {
 			e.tap.observePacket(l.name, end, buf[:n])
 		}
-		now := e.elapsed()
+		now := e.emulatorTime()
 		switch taken := l.lines[end].Enqueue(now, shaper.Packet{Size: unit.Bytes(n), Data: buf[:n]}); {
 		case !taken:
 			e.releaseBuffer(buf)
 		case e.recording:
-			l.traffic[end].addPacket(now, int(n))
+			l.traffic[end].logTrafficPacket(now, int(n))
 		}
-		e.silence.addPacket(now)
+		e.silence.notePacketTime(now)
 	}
 }
 
@@ -193,8 +193,8 @@ func (e *emulator) readPackets(l *emulatedLink, end int) {
 // on its way.
 func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 	for _, s := range e.stations {
-		s.runSubframes(e, e.elapsed())
-		if at := s.nextDue(); !wait || at < next {
+		s.runSubframes(e, e.emulatorTime())
+		if at := s.nextSubframeTime(); !wait || at < next {
 			next, wait = at, true
 		}
 	}
@@ -204,7 +204,7 @@ func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 				continue // its station takes its packets
 			}
 			for {
-				now := e.elapsed()
+				now := e.emulatorTime()
 				at, ok := line.Due()
 				if !ok {
 					break
@@ -219,20 +219,20 @@ func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 				if !ok {
 					continue // the line changed, and so did its Due
 				}
-				e.handOver(l, Direction(end), p, due)
+				e.deliverToReceiver(l, Direction(end), p, due)
 			}
 		}
 	}
 	return next, wait
 }
 
-// handOver delivers a packet to its receiver. due is its ideal time of arrival.
-func (e *emulator) handOver(l *emulatedLink, dir Direction, p shaper.Packet, due time.Duration) {
-	now := e.elapsed()
-	e.writePacket(l, 1-int(dir), p.Data)
+// deliverToReceiver delivers a packet to its receiver. due is its ideal time of arrival.
+func (e *emulator) deliverToReceiver(l *emulatedLink, dir Direction, p shaper.Packet, due time.Duration) {
+	now := e.emulatorTime()
+	e.writePacketToEnd(l, 1-int(dir), p.Data)
 	e.lateness.addLateness(now - due)
-	e.silence.addPacket(now)
-	l.delays[dir].addDelay(now - p.At)
+	e.silence.notePacketTime(now)
+	l.delays[dir].countPacketDelay(now - p.At)
 }
 
 // resetPeriod begins a new period of lateness, silence and delays.
@@ -243,8 +243,8 @@ func (e *emulator) resetPeriod() {
 	}
 }
 
-// writePacket gives a packet to the kernel of one end and releases its buffer.
-func (e *emulator) writePacket(l *emulatedLink, end int, data []byte) {
+// writePacketToEnd gives a packet to the kernel of one end and releases its buffer.
+func (e *emulator) writePacketToEnd(l *emulatedLink, end int, data []byte) {
 	_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(l.tunFDs[end]), uintptr(unsafe.Pointer(&data[0])),
 		uintptr(len(data)))
 	if errno != 0 {
@@ -256,7 +256,7 @@ func (e *emulator) writePacket(l *emulatedLink, end int, data []byte) {
 		e.tap.observePacket(l.name, end, data)
 	}
 	if e.recording {
-		l.traffic[end].addPacket(e.elapsed(), -len(data))
+		l.traffic[end].logTrafficPacket(e.emulatorTime(), -len(data))
 	}
 	e.releaseBuffer(data)
 }

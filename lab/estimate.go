@@ -33,20 +33,20 @@ func (e *Experiment) estimateTimes() error {
 	e.Spec.RepsByScheme = fewer
 	e.Expected, e.cpuSeconds = experimentExtra, experimentExtra.Seconds()/2
 	for _, s := range e.Spec.Schemes {
-		each, err := e.expectedTime(s)
+		each, err := e.expectedSchemeTime(s)
 		if err != nil {
 			return err
 		}
 		if each > slowTransfer && e.Spec.Length == 0 && s == "single" {
 			e.Spec.RepsByScheme[s] = slowReps
 		}
-		e.addScheme(s, each+transferExtra, e.Spec.busyCores(s, each))
+		e.addSchemeEstimate(s, each+transferExtra, e.Spec.estimateBusyCores(s, each))
 	}
 	return nil
 }
 
-// addScheme adds a scheme whose transfers take that time and keep that many processors busy.
-func (e *Experiment) addScheme(scheme string, took time.Duration, cores float64) {
+// addSchemeEstimate adds a scheme whose transfers take that time and keep that many processors busy.
+func (e *Experiment) addSchemeEstimate(scheme string, took time.Duration, cores float64) {
 	if e.schemeTimes == nil {
 		e.schemeTimes, e.schemeCores = map[string]time.Duration{}, map[string]float64{}
 	}
@@ -56,17 +56,17 @@ func (e *Experiment) addScheme(scheme string, took time.Duration, cores float64)
 	e.cpuSeconds += cores * all.Seconds()
 }
 
-// expectedTime estimates the time of a transfer of a scheme once its programs run. Both users of a
+// expectedSchemeTime estimates the time of a transfer of a scheme once its programs run. Both users of a
 // DualSpec share the time of a case.
-func (e *Experiment) expectedTime(scheme string) (time.Duration, error) {
+func (e *Experiment) expectedSchemeTime(scheme string) (time.Duration, error) {
 	if e.Dual != nil {
-		return e.Dual.expectedTime(scheme), nil
+		return e.Dual.halfCaseTime(scheme), nil
 	}
-	return e.Spec.expectedTime(scheme)
+	return e.Spec.expectedTransferTime(scheme)
 }
 
-// expectedTime estimates the time of a transfer of a scheme.
-func (p RunSpec) expectedTime(scheme string) (time.Duration, error) {
+// expectedTransferTime estimates the time of a transfer of a scheme.
+func (p RunSpec) expectedTransferTime(scheme string) (time.Duration, error) {
 	n := p.totalBytes()
 	switch {
 	case p.Length > 0 && p.Video == nil:
@@ -78,7 +78,7 @@ func (p RunSpec) expectedTime(scheme string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if t, err = t.reducedTo(schemeParticipants(t, scheme)); err != nil {
+	if t, err = t.reducedTopology(schemeParticipants(t, scheme)); err != nil {
 		return 0, err
 	}
 	if p.Video != nil {
@@ -94,10 +94,10 @@ func (p RunSpec) expectedTime(scheme string) (time.Duration, error) {
 	return d * 104 / 100, nil
 }
 
-// reducedTo returns a copy of the topology with some of the helpers, and with or without the direct
+// reducedTopology returns a copy of the topology with some of the helpers, and with or without the direct
 // links.
-func (t *Topology) reducedTo(helpers []string, direct bool) (*Topology, error) {
-	c, err := t.clone()
+func (t *Topology) reducedTopology(helpers []string, direct bool) (*Topology, error) {
+	c, err := t.cloneTopology()
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ const (
 	coresPerBit    = 0.007 / 1e6
 )
 
-// busyCores estimates how many processors a transfer of a scheme keeps busy if it takes that long.
-func (p RunSpec) busyCores(scheme string, took time.Duration) float64 {
+// estimateBusyCores estimates how many processors a transfer of a scheme keeps busy if it takes that long.
+func (p RunSpec) estimateBusyCores(scheme string, took time.Duration) float64 {
 	start, base := otherStartCPU, otherCores
 	if strings.HasPrefix(scheme, "mpbond") || isOnloadScheme(scheme) || strings.HasPrefix(scheme, DualBoth) ||
 		strings.HasPrefix(scheme, DualIdle) {

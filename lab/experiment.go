@@ -45,7 +45,7 @@ func NewDualExperiment(name string, d DualSpec) (Experiment, error) {
 	e := Experiment{Name: name, Dual: &d, Spec: RunSpec{Schemes: d.caseSchemes(), Size: d.Size, Reps: d.Reps,
 		Seed: d.Seed}}
 	var err error
-	if e.Spec.Topology, err = d.buildTopology(); err != nil {
+	if e.Spec.Topology, err = d.buildDualTopology(); err != nil {
 		return e, err
 	}
 	return e, e.estimateTimes()
@@ -62,7 +62,7 @@ func NewVirtualExperiment(
 ) Experiment {
 	e := Experiment{Name: name, Spec: p, computeTransfer: compute}
 	for _, s := range p.Schemes {
-		e.addScheme(s, took, 1)
+		e.addSchemeEstimate(s, took, 1)
 	}
 	return e
 }
@@ -85,7 +85,7 @@ func (e Experiment) runComputed(ctx context.Context, w runHooks, emit func(Resul
 func NewFlowExperiment(name string, p RunSpec, of func(rep int) (FlowSpec, error)) Experiment {
 	e := Experiment{Name: name, Spec: p, flowSpec: of}
 	for _, s := range p.Schemes {
-		e.addScheme(s, p.Length+flowExtra, flowCores)
+		e.addSchemeEstimate(s, p.Length+flowExtra, flowCores)
 	}
 	return e
 }
@@ -107,7 +107,7 @@ func (e Experiment) runFlowSets(ctx context.Context, w runHooks, emit func(Resul
 		p, err := e.flowSpec(t.rep)
 		if err == nil {
 			p.Sets, p.Reps, p.Tries = []string{t.scheme}, 1, roundTries
-			err = RunFlows(ctx, p, func(f FlowResult) { emit(f.asResult(t.scheme, t.rep)) })
+			err = RunFlows(ctx, p, func(f FlowResult) { emit(f.lastPhaseResult(t.scheme, t.rep)) })
 		}
 		leave()
 		if err != nil {
@@ -117,8 +117,8 @@ func (e Experiment) runFlowSets(ctx context.Context, w runHooks, emit func(Resul
 	return nil
 }
 
-// asResult returns the last phase of a measurement as the result of one flow.
-func (f FlowResult) asResult(scheme string, rep int) Result {
+// lastPhaseResult returns the last phase of a measurement as the result of one flow.
+func (f FlowResult) lastPhaseResult(scheme string, rep int) Result {
 	r := Result{Scheme: scheme, Rep: rep, Streams: 1, Direction: "get", Disturbed: f.Disturbed, Discarded: f.Discarded,
 		Lateness: f.Lateness, Starved: f.Starved, Error: f.Error}
 	if len(f.Phases) == 0 {
@@ -170,8 +170,8 @@ const (
 	phaseShared                   // as many as the processors allow
 )
 
-// phaseOf returns the phase of the experiment.
-func (e Experiment) phaseOf() phaseKind {
+// experimentPhase returns the phase of the experiment.
+func (e Experiment) experimentPhase() phaseKind {
 	switch {
 	case e.RunAlone:
 		return phaseAlone

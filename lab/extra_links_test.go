@@ -59,7 +59,7 @@ delay = "20ms"
 		t.Errorf("%d of %d transfers: %v", made, len(p.Schemes), err)
 	}
 	for _, bad := range []string{"mpbond:if=", "mpbond:if=a+", "mptcp:own:x"} {
-		if _, err := newScheme(bad); err == nil {
+		if _, err := newSchemeByName(bad); err == nil {
 			t.Errorf("scheme %q was taken", bad)
 		}
 	}

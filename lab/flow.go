@@ -112,11 +112,11 @@ func RunFlows(ctx context.Context, p FlowSpec, emit func(FlowResult)) error {
 			groups = append(groups, []int{i})
 		}
 	}
-	return withBench(w.topology, Options{Name: "flow"}, p.Seed, func(b *Bench) error {
+	return withBenchInNewLab(w.topology, Options{Name: "flow"}, p.Seed, func(b *Bench) error {
 		w.Bench = b
 		for rep := range p.Reps {
 			for _, sets := range groups {
-				if err := w.runUndisturbed(ctx, rep, sets, emit); err != nil {
+				if err := w.runFlowSetTries(ctx, rep, sets, emit); err != nil {
 					return err
 				}
 			}
@@ -173,10 +173,10 @@ func (p FlowSpec) newFlowRun() (*flowRun, error) {
 	return w, t.Check()
 }
 
-// runUndisturbed runs sets until they are not disturbed, or tries are used up.
-func (w *flowRun) runUndisturbed(ctx context.Context, rep int, sets []int, emit func(FlowResult)) error {
+// runFlowSetTries runs sets until they are not disturbed, or tries are used up.
+func (w *flowRun) runFlowSetTries(ctx context.Context, rep int, sets []int, emit func(FlowResult)) error {
 	for discarded := range cmp.Or(w.Tries, 1+maxDiscarded) {
-		results, err := w.runSets(ctx, rep, sets)
+		results, err := w.measureFlowSets(ctx, rep, sets)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -199,8 +199,8 @@ func (w *flowRun) runUndisturbed(ctx context.Context, rep int, sets []int, emit 
 	return nil
 }
 
-// runSets runs sets once.
-func (w *flowRun) runSets(ctx context.Context, rep int, sets []int) (results []FlowResult, err error) {
+// measureFlowSets runs sets once.
+func (w *flowRun) measureFlowSets(ctx context.Context, rep int, sets []int) (results []FlowResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.Length+transferGrace)
 	defer cancel()
 	var flows []string // CONTROLLER@ADDRESS
@@ -239,7 +239,7 @@ func (w *flowRun) runSets(ctx context.Context, rep int, sets []int) (results []F
 	}
 	begin, err := s.beginFlows(w.Lab)
 	if err == nil {
-		starved := starvation.begin()
+		starved := starvation.watchLongestWait()
 		err = w.sampleLinks(ctx, begin, sets, results)
 		most := starved()
 		for i := range results {
@@ -411,7 +411,7 @@ func (w *flowRun) meanCapacity(link string, from, to time.Duration) (unit.Rate, 
 	}
 	before, now := 0.0, 0.0
 	for at := boundStep; at <= to; at += boundStep {
-		now = line.carriedUntil(at)
+		now = line.lineBytesUntil(at)
 		if at <= from {
 			before = now
 		}

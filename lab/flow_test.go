@@ -98,15 +98,15 @@ func TestFlowExperiment(t *testing.T) {
 			top, err := Triangle("10")
 			return FlowSpec{Topology: top, Link: "ps", Length: time.Second}, err
 		})
-	if e.Check() != nil || e.Expected != 4*e.TransferTime("bbr") || e.phaseOf() != phaseShared {
-		t.Errorf("%v, %v, %v", e.Expected, e.phaseOf(), e.Check())
+	if e.Check() != nil || e.Expected != 4*e.TransferTime("bbr") || e.experimentPhase() != phaseShared {
+		t.Errorf("%v, %v, %v", e.Expected, e.experimentPhase(), e.Check())
 	}
 	turns, made := 0, map[transferID]int{}
 	w := runHooks{
 		skip:     func(s string, rep int) bool { return rep == 0 || s == "bbr" },
 		waitTurn: func(context.Context, string) (func(), error) { turns++; return func() { turns-- }, nil },
 	}
-	if err := e.runTransfers(t.Context(), w, func(r Result) {
+	if err := e.runPendingTransfers(t.Context(), w, func(r Result) {
 		made[transferID{r.Scheme, r.Rep}]++
 		if r.Error != "" || r.Virtual == nil {
 			t.Fatalf("%+v", r)

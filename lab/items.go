@@ -58,11 +58,11 @@ func (p RunSpec) checkItems() error {
 	return nil
 }
 
-func itemName(i int) string { return fmt.Sprintf("item%03d", i) }
+func itemFileName(i int) string { return fmt.Sprintf("item%03d", i) }
 
-// makeItem makes the i-th item. Each item has different content.
-func (b *Bench) makeItem(i int, size unit.Bytes) (path string, sum [32]byte, err error) {
-	return b.makeContent(filepath.Join(b.Dir, itemsDir, itemName(i)), uint64(i)+1, size)
+// makeItemFile makes the i-th item. Each item has different content.
+func (b *Bench) makeItemFile(i int, size unit.Bytes) (path string, sum [32]byte, err error) {
+	return b.makeContent(filepath.Join(b.Dir, itemsDir, itemFileName(i)), uint64(i)+1, size)
 }
 
 // curlItemArgs appends curl's arguments for items. curl fetches or sends them in order over one
@@ -70,9 +70,9 @@ func (b *Bench) makeItem(i int, size unit.Bytes) (path string, sum [32]byte, err
 func (b *Bench) curlItemArgs(args []string, t Transfer) []string {
 	for i := range t.Items {
 		if t.Upload {
-			args = append(args, "-T", filepath.Join(b.Dir, itemsDir, itemName(i)), b.itemURL(t, i))
+			args = append(args, "-T", filepath.Join(b.Dir, itemsDir, itemFileName(i)), b.itemOrDirURL(t, i))
 		} else {
-			args = append(args, b.itemURL(t, i))
+			args = append(args, b.itemOrDirURL(t, i))
 		}
 	}
 	if t.Upload {
@@ -81,16 +81,16 @@ func (b *Bench) curlItemArgs(args []string, t Transfer) []string {
 	return args
 }
 
-// itemURL returns the URL of an item, for i < 0 that of its directory.
-func (b *Bench) itemURL(t Transfer, i int) string {
+// itemOrDirURL returns the URL of an item, for i < 0 that of its directory.
+func (b *Bench) itemOrDirURL(t Transfer, i int) string {
 	dir, name := filepath.Base(itemsDir), ""
 	if t.Upload {
 		dir = filepath.Base(sentDir)
 	}
 	if i >= 0 {
-		name = itemName(i)
+		name = itemFileName(i)
 	}
-	return b.webURL() + "/" + dir + "/" + name
+	return b.webNodeURL() + "/" + dir + "/" + name
 }
 
 // clearItemDirs removes the files that earlier transfers wrote.
@@ -143,11 +143,11 @@ func (r *Result) evaluateItems(b *Bench, t Transfer, got Received, report string
 	r.LongestGap = got.Gap
 	all := sha256.New()
 	for i, size := range t.Items {
-		path, _, err := b.makeItem(i, size)
+		path, _, err := b.makeItemFile(i, size)
 		if err != nil {
 			return err
 		}
-		if err := copyFile(all, path, -1); err != nil {
+		if err := copyFilePrefix(all, path, -1); err != nil {
 			return err
 		}
 	}
@@ -161,12 +161,12 @@ func (r *Result) evaluateItems(b *Bench, t Transfer, got Received, report string
 // each file got its name.
 func (b *Bench) checkItemFiles(t Transfer, dir string) (named []time.Time, err error) {
 	for i, size := range t.Items {
-		_, want, err := b.makeItem(i, size)
+		_, want, err := b.makeItemFile(i, size)
 		if err != nil {
 			return nil, err
 		}
-		hash, path := sha256.New(), filepath.Join(b.Dir, dir, itemName(i))
-		if err := copyFile(hash, path, -1); err != nil {
+		hash, path := sha256.New(), filepath.Join(b.Dir, dir, itemFileName(i))
+		if err := copyFilePrefix(hash, path, -1); err != nil {
 			return nil, err
 		}
 		if [32]byte(hash.Sum(nil)) != want {
@@ -181,8 +181,8 @@ func (b *Bench) checkItemFiles(t Transfer, dir string) (named []time.Time, err e
 	return named, nil
 }
 
-// copyFile copies the first n bytes of a file to a writer, or all if n is negative.
-func copyFile(to io.Writer, path string, n int64) error {
+// copyFilePrefix copies the first n bytes of a file to a writer, or all if n is negative.
+func copyFilePrefix(to io.Writer, path string, n int64) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func TestCheckFiles(t *testing.T) {
 	}
 	put := func(as, from int, less int) {
 		t.Helper()
-		path, _, err := b.makeItem(from, 1000)
+		path, _, err := b.makeItemFile(from, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestCheckFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(b.Dir, receivedDir, itemName(as)), data[less:], 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(b.Dir, receivedDir, itemFileName(as)), data[less:], 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestItemPlans(t *testing.T) {
 	p := RunSpec{Topology: top, Items: two}
 	for scheme, rate := range map[string]unit.Rate{"single": 8, "single:helper2": 2, "mptcp:helpers=1": 12,
 		"onload:grd:helpers=1": 12, "mpbond:direct": 8, "onload": 14} {
-		took, err := p.expectedTime(scheme)
+		took, err := p.expectedTransferTime(scheme)
 		if want := (rate * unit.Mbps).Time(2 * unit.MB); err != nil || took < want || took > want*13/10 {
 			t.Errorf("%s: %v, about %v: %v", scheme, took, want, err)
 		}
@@ -125,13 +125,13 @@ func TestParseOnloaded(t *testing.T) {
 	for text, want := range map[string]onloadScheme{"onload": {}, "onload:grd": {scheduler: "grd", maxHelpers: 0},
 		"onload:helpers=2": {scheduler: "", maxHelpers: 2}, "onload:auto:helpers=1": {scheduler: "auto",
 			maxHelpers: 1}} {
-		if s, err := newScheme(text); err != nil || *s.(*onloadScheme) != want {
+		if s, err := newSchemeByName(text); err != nil || *s.(*onloadScheme) != want {
 			t.Errorf("%s: %+v, %v", text, s, err)
 		}
 	}
 	for _, bad := range []string{"onload:grd:rr", "onload:helpers=0", "onload:helpers=all", "mptcp:helpers=x",
 		"onload:grd:"} {
-		if _, err := newScheme(bad); err == nil {
+		if _, err := newSchemeByName(bad); err == nil {
 			t.Errorf("%s was taken", bad)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // Experiments that run at once have separate labs: namespaces, emulators and programs. They share
 // only the processors. Each transfer therefore waits until the running ones and itself need less
-// than a budget, by measured values (RunSpec.busyCores). The emulators' threads have real-time
+// than a budget, by measured values (RunSpec.estimateBusyCores). The emulators' threads have real-time
 // priority and always come first. Experiments that run alone show the effect on results.
 //
 // The more transfers run at once, the more are disturbed; the goal is many transfers that count.
@@ -58,7 +58,7 @@ type budget struct {
 	transfers        int     // in this window
 }
 
-func newBudget(cpus int) *budget { return &budget{cpus: cpus, share: budgetStart} }
+func newCPUBudget(cpus int) *budget { return &budget{cpus: cpus, share: budgetStart} }
 
 // currentCores returns the budget in processors; 0 is no limit.
 func (b *budget) currentCores() float64 { return b.share * float64(b.cpus) }
@@ -88,7 +88,7 @@ func (j Jobs) Estimate(all []Experiment, left func(i int) float64) time.Duration
 	var alone, longest, work float64 // seconds; work in seconds of one job, or of one processor
 	for i, e := range all {
 		took := e.Expected.Seconds() * left(i)
-		switch e.phaseOf() {
+		switch e.experimentPhase() {
 		case phaseAlone:
 			alone += took
 			continue
@@ -162,7 +162,7 @@ type transferID struct {
 func orderRounds(all []Experiment, of phaseKind) (order []experimentRound) {
 	for round := range roundReps {
 		for i, e := range all {
-			if e.phaseOf() == of {
+			if e.experimentPhase() == of {
 				order = append(order, experimentRound{i, round})
 			}
 		}
@@ -191,8 +191,8 @@ func newRoundQueue(parts []experimentRound) *roundQueue {
 	return t
 }
 
-// nextRound waits for a round that may run. ok is false if none is left.
-func (t *roundQueue) nextRound() (p experimentRound, ok bool) {
+// waitForRound waits for a round that may run. ok is false if none is left.
+func (t *roundQueue) waitForRound() (p experimentRound, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.pending) > 0 {
@@ -220,7 +220,7 @@ func (t *roundQueue) finishRound(p experimentRound) {
 // again for its missing transfers. done reports whether a transfer is not to be made.
 func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, scheme string, rep int) bool, ev Events) {
 	var mu sync.Mutex // guards ev, b and roundsLeft of states
-	b := newBudget(j.cpus)
+	b := newCPUBudget(j.cpus)
 	admission := newAdmission(b.currentCores())
 	states := make([]progress, len(all))
 	for i := range states {
@@ -231,26 +231,26 @@ func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, sche
 		var wg sync.WaitGroup
 		for range j.parallelism(phase) {
 			wg.Go(func() {
-				for p, ok := t.nextRound(); ok; p, ok = t.nextRound() {
+				for p, ok := t.waitForRound(); ok; p, ok = t.waitForRound() {
 					c := &states[p.experiment]
-					withLock(&mu, func() { ev.RoundBegan(p.experiment) })
+					withLockHeld(&mu, func() { ev.RoundBegan(p.experiment) })
 					w := runHooks{
 						skip: func(s string, rep int) bool {
-							return rep >= roundReps[p.index] || c.shouldSkip(s, rep) || done(p.experiment, s, rep)
+							return rep >= roundReps[p.index] || c.isDoneOrGivenUp(s, rep) || done(p.experiment, s, rep)
 						},
 						waitTurn: func(ctx context.Context, s string) (func(), error) {
-							return admission.acquire(ctx, all[p.experiment].schemeCores[s])
+							return admission.waitForAdmission(ctx, all[p.experiment].schemeCores[s])
 						},
 					}
-					err := runRound(ctx, all[p.experiment], c, w, func(r Result) {
-						withLock(&mu, func() {
+					err := runExperimentRound(ctx, all[p.experiment], c, w, func(r Result) {
+						withLockHeld(&mu, func() {
 							if ev.Result(p.experiment, r); phase == phaseShared && j.cpus > 0 {
 								b.addTransfer(r)
-								admission.update(func() { admission.capacity = b.currentCores() })
+								admission.updateAndAdmit(func() { admission.capacity = b.currentCores() })
 							}
 						})
 					})
-					withLock(&mu, func() { c.roundsLeft--; ev.RoundEnded(p.experiment, err, c.roundsLeft == 0) })
+					withLockHeld(&mu, func() { c.roundsLeft--; ev.RoundEnded(p.experiment, err, c.roundsLeft == 0) })
 					t.finishRound(p)
 				}
 			})
@@ -259,25 +259,25 @@ func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, sche
 	}
 }
 
-// withLock calls f with mu held.
-func withLock(mu *sync.Mutex, f func()) {
+// withLockHeld calls f with mu held.
+func withLockHeld(mu *sync.Mutex, f func()) {
 	mu.Lock()
 	defer mu.Unlock()
 	f()
 }
 
-// shouldSkip reports whether a transfer has been made or given up.
-func (c *progress) shouldSkip(scheme string, rep int) bool {
+// isDoneOrGivenUp reports whether a transfer has been made or given up.
+func (c *progress) isDoneOrGivenUp(scheme string, rep int) bool {
 	return c.completed[transferID{scheme, rep}] || c.failed[scheme] >= maxFailed
 }
 
-// runRound runs a round of an experiment, and again if its lab failed.
-func runRound(ctx context.Context, e Experiment, c *progress, w runHooks, emit func(Result)) (err error) {
+// runExperimentRound runs a round of an experiment, and again if its lab failed.
+func runExperimentRound(ctx context.Context, e Experiment, c *progress, w runHooks, emit func(Result)) (err error) {
 	for range maxLabTries {
-		if ctx.Err() != nil || e.Spec.isComplete(w.skip) {
+		if ctx.Err() != nil || e.Spec.allTransfersDone(w.skip) {
 			return ctx.Err()
 		}
-		err = e.runTransfers(ctx, w, func(r Result) {
+		err = e.runPendingTransfers(ctx, w, func(r Result) {
 			switch {
 			case r.Error != "":
 				c.failed[r.Scheme]++
@@ -299,23 +299,23 @@ type runHooks struct {
 	waitTurn func(ctx context.Context, scheme string) (done func(), err error)
 }
 
-// runTransfers makes the transfers of an experiment in a new lab.
-func (e Experiment) runTransfers(ctx context.Context, w runHooks, emit func(Result)) error {
+// runPendingTransfers makes the transfers of an experiment in a new lab.
+func (e Experiment) runPendingTransfers(ctx context.Context, w runHooks, emit func(Result)) error {
 	switch {
 	case e.computeTransfer != nil:
 		return e.runComputed(ctx, w, emit)
 	case e.flowSpec != nil:
 		return e.runFlowSets(ctx, w, emit)
 	case e.Dual != nil:
-		return e.Dual.runTransfers(ctx, w, emit)
+		return e.Dual.runUserTransfers(ctx, w, emit)
 	}
 	p := e.Spec
 	p.Skip, p.WaitTurn, p.Tries = w.skip, w.waitTurn, roundTries
 	return Run(ctx, p, emit)
 }
 
-// isComplete reports whether no transfer of the spec is pending.
-func (p RunSpec) isComplete(skip func(scheme string, rep int) bool) bool {
+// allTransfersDone reports whether no transfer of the spec is pending.
+func (p RunSpec) allTransfersDone(skip func(scheme string, rep int) bool) bool {
 	for range p.pendingTransfers(skip) {
 		return false
 	}
@@ -339,19 +339,19 @@ type waiter struct {
 // newAdmission returns an admission limit of a capacity in processors, without limit if it is 0.
 func newAdmission(total float64) *admission { return &admission{capacity: total} }
 
-// acquire waits for admission. A transfer that needs more than the capacity runs alone. The caller
+// waitForAdmission waits for admission. A transfer that needs more than the capacity runs alone. The caller
 // must call leave at the end.
-func (g *admission) acquire(ctx context.Context, need float64) (leave func(), err error) {
+func (g *admission) waitForAdmission(ctx context.Context, need float64) (leave func(), err error) {
 	t := &waiter{need: need, admitted: make(chan struct{})}
-	g.update(func() { g.queue = append(g.queue, t) })
+	g.updateAndAdmit(func() { g.queue = append(g.queue, t) })
 	var once sync.Once
-	leave = func() { once.Do(func() { g.update(func() { g.used -= t.need }) }) }
+	leave = func() { once.Do(func() { g.updateAndAdmit(func() { g.used -= t.need }) }) }
 	select {
 	case <-t.admitted:
 		return leave, nil
 	case <-ctx.Done():
 	}
-	g.update(func() {
+	g.updateAndAdmit(func() {
 		for i, o := range g.queue {
 			if o == t {
 				g.queue = append(g.queue[:i:i], g.queue[i+1:]...)
@@ -364,8 +364,8 @@ func (g *admission) acquire(ctx context.Context, need float64) (leave func(), er
 	return nil, context.Cause(ctx)
 }
 
-// update calls f with mu held, then admits waiters as far as possible.
-func (g *admission) update(f func()) {
+// updateAndAdmit calls f with mu held, then admits waiters as far as possible.
+func (g *admission) updateAndAdmit(f func()) {
 	const slack = 1e-9 // rounding of sums
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -35,11 +35,11 @@ func TestOrderRounds(t *testing.T) {
 		t.Error(got)
 	}
 	turns := newRoundQueue(orderRounds(all, phaseShared))
-	a, _ := turns.nextRound()
-	b, _ := turns.nextRound()
+	a, _ := turns.waitForRound()
+	b, _ := turns.waitForRound()
 	next := make(chan experimentRound)
 	go func() {
-		p, _ := turns.nextRound() // both experiments are busy
+		p, _ := turns.waitForRound() // both experiments are busy
 		next <- p
 	}()
 	turns.finishRound(b)
@@ -50,7 +50,7 @@ func TestOrderRounds(t *testing.T) {
 
 // TestBudget checks that the budget follows the share of disturbed transfers within its limits.
 func TestBudget(t *testing.T) {
-	b := newBudget(2)
+	b := newCPUBudget(2)
 	feed := func(n, disturbed int) {
 		for i := range n {
 			b.addTransfer(Result{Seconds: 1, Disturbed: i%10 < disturbed})
@@ -74,7 +74,7 @@ func TestBudget(t *testing.T) {
 // Transfers are admitted in order while they fit, also past one that has given up.
 func TestAdmission(t *testing.T) {
 	g := newAdmission(1)
-	first, err := g.acquire(t.Context(), .6)
+	first, err := g.waitForAdmission(t.Context(), .6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestAdmission(t *testing.T) {
 	leaves := make(chan func(), 3)
 	enter := func(ctx context.Context, name string, need float64) {
 		wg.Go(func() {
-			leave, err := g.acquire(ctx, need)
+			leave, err := g.waitForAdmission(ctx, need)
 			if err != nil {
 				entered <- "not " + name
 				return
@@ -121,7 +121,7 @@ func TestAdmission(t *testing.T) {
 	if g.used > 1e-9 || g.used < -1e-9 || len(g.queue) != 0 {
 		t.Errorf("%v in use, %d wait", g.used, len(g.queue))
 	}
-	if _, err := newAdmission(0).acquire(t.Context(), 100); err != nil {
+	if _, err := newAdmission(0).waitForAdmission(t.Context(), 100); err != nil {
 		t.Error(err)
 	}
 }
@@ -322,14 +322,14 @@ func TestRunGivesUp(t *testing.T) {
 	}
 	p := RunSpec{Topology: top, Schemes: []string{"single", "single:none"}, Size: 64 * unit.KB, Reps: 4,
 		KeepDisturbed: true}
-	s, err := p.newSession()
+	s, err := p.newRunSession()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.schemes["single:none"] = &hangingScheme{}
 	s.limits["single:none"] = 50 * time.Millisecond
 	n := map[string]int{}
-	if err := s.runBench(t.Context(), func(r Result) {
+	if err := s.runInNewLab(t.Context(), func(r Result) {
 		n[r.Scheme]++
 		if hung := strings.Contains(r.Error, errTooLong.Error()); hung != (r.Scheme == "single:none") {
 			t.Errorf("%+v", r)

@@ -72,12 +72,12 @@ func Up(t *Topology, o Options) (*Lab, error) {
 		}
 	}
 	addSbinToPath()
-	unlock, err := lockRoot() // one at a time
+	unlock, err := lockRuntimeRoot() // one at a time
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	dir, err := claimDir(o.Name)
+	dir, err := claimLabDir(o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func Open(name string) (*Lab, error) {
 	if l.client, err = dialDaemon(filepath.Join(l.dir, socketName)); err != nil {
 		return nil, fmt.Errorf("no lab %q is up (start one, for example: mpbond-lab up --links 8/10/5)", name)
 	}
-	a, err := l.client.sendRequest(request{Op: "hello"})
+	a, err := l.client.exchangeWithDaemon(request{Op: "hello"})
 	if err != nil {
 		return nil, err
 	}
@@ -181,11 +181,11 @@ func Open(name string) (*Lab, error) {
 	return l, nil
 }
 
-// sendRequest sends a request to the daemon and returns its response.
-func (l *Lab) sendRequest(r request) (response, error) {
+// sendDaemonRequest sends a request to the daemon and returns its response.
+func (l *Lab) sendDaemonRequest(r request) (response, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.client.sendRequest(r)
+	return l.client.exchangeWithDaemon(r)
 }
 
 // Command prepares a program to run in a node. The program sees the network and the names of the
@@ -217,7 +217,7 @@ func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.C
 // Set changes a link at once, in both directions if dir is empty. Properties are written as for
 // "mpbond-lab set": rate=1Mbit/s, delay=40ms, outage=on.
 func (l *Lab) Set(link, dir string, props ...string) error {
-	_, err := l.sendRequest(request{Op: "set", Link: link, Dir: dir, Props: props})
+	_, err := l.sendDaemonRequest(request{Op: "set", Link: link, Dir: dir, Props: props})
 	return err
 }
 
@@ -228,16 +228,16 @@ func (l *Lab) Start() error { return l.StartAt(0) }
 // StartAt is like Start, but that far into all schedules, outages and traces: links are as they
 // would be by then.
 func (l *Lab) StartAt(into time.Duration) error {
-	_, err := l.sendRequest(request{Op: "start", Into: into})
+	_, err := l.sendDaemonRequest(request{Op: "start", Into: into})
 	return err
 }
 
 // Rewind resets every link and stops the schedules.
-func (l *Lab) Rewind() error { _, err := l.sendRequest(request{Op: "rewind"}); return err }
+func (l *Lab) Rewind() error { _, err := l.sendDaemonRequest(request{Op: "rewind"}); return err }
 
 // Stats returns all counters. With reset it begins a new period of lateness and delays.
 func (l *Lab) Stats(reset bool) (Stats, error) {
-	a, err := l.sendRequest(request{Op: "stats", Reset: reset})
+	a, err := l.sendDaemonRequest(request{Op: "stats", Reset: reset})
 	if err != nil {
 		return Stats{}, err
 	}
@@ -264,7 +264,7 @@ const downTimeout = 10 * time.Second
 
 // Down ends every process in the lab and removes the network. It returns when nothing is left.
 func (l *Lab) Down() error {
-	if _, err := l.sendRequest(request{Op: "down"}); err != nil {
+	if _, err := l.sendDaemonRequest(request{Op: "down"}); err != nil {
 		return err
 	}
 	if l.daemonStdin != nil {
@@ -327,9 +327,9 @@ func runtimeRoot() (string, error) {
 	return d, nil
 }
 
-// lockRoot locks the runtime directory, which it makes if necessary. It waits until no other lab is
+// lockRuntimeRoot locks the runtime directory, which it makes if necessary. It waits until no other lab is
 // brought up and the directory is not being removed.
-func lockRoot() (unlock func(), err error) {
+func lockRuntimeRoot() (unlock func(), err error) {
 	root, err := runtimeRoot()
 	if err != nil {
 		return nil, err
@@ -370,9 +370,9 @@ func removeEmptyRoot(root string) {
 	}
 }
 
-// claimDir makes the runtime directory of a new lab. It first removes one that a dead lab left
+// claimLabDir makes the runtime directory of a new lab. It first removes one that a dead lab left
 // behind.
-func claimDir(name string) (string, error) {
+func claimLabDir(name string) (string, error) {
 	root, err := runtimeRoot()
 	if err != nil {
 		return "", err

@@ -371,7 +371,7 @@ func TestPcap(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err, out)
 	}
-	if _, err := l.sendRequest(request{Op: "down"}); err != nil {
+	if _, err := l.sendDaemonRequest(request{Op: "down"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := waitRemoved(l.dir); err != nil {

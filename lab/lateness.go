@@ -57,8 +57,8 @@ type silenceMeter struct {
 	last, longest time.Duration
 }
 
-// addPacket counts a packet that enters or leaves a link.
-func (m *silenceMeter) addPacket(now time.Duration) {
+// notePacketTime counts a packet that enters or leaves a link.
+func (m *silenceMeter) notePacketTime(now time.Duration) {
 	if m.began {
 		m.longest = max(m.longest, now-m.last)
 	}
@@ -79,8 +79,8 @@ func (h *latenessHist) addLateness(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// summarize returns the quantiles of the histogram.
-func (h *latenessHist) summarize() Lateness {
+// summarizeLateness returns the quantiles of the histogram.
+func (h *latenessHist) summarizeLateness() Lateness {
 	at := func(q float64) time.Duration {
 		i := quantileBucket(h.count[:], h.n, q)
 		return min(time.Duration(i+1)*lateStep, h.max)

@@ -123,7 +123,7 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 			Groups: n.Samples != nil})
 	}
 	if n.Samples != nil {
-		if _, err := n.Samples.newChannel(0); err != nil {
+		if _, err := n.Samples.newRadioChannel(0); err != nil {
 			return cfg, nil, err
 		}
 	}
@@ -132,7 +132,7 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 		if l == nil || l.Network != name {
 			continue
 		}
-		u, err := l.newUser(len(n.Carriers))
+		u, err := l.newLinkUser(len(n.Carriers))
 		if err != nil {
 			return cfg, nil, fmt.Errorf("link %s: %w", link, err)
 		}
@@ -140,7 +140,7 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 		users = append(users, u)
 	}
 	for i, user := range slices.Sorted(maps.Keys(n.User)) {
-		u, err := n.User[user].newUser(len(n.Carriers))
+		u, err := n.User[user].newOtherUser(len(n.Carriers))
 		switch {
 		case err != nil:
 		case !namePattern.MatchString(user):
@@ -168,9 +168,9 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 	return cfg, users, nil
 }
 
-// newUser returns the user of a link, without its name.
-func (l *LTELink) newUser(carriers int) (u airUser, err error) {
-	if u, err = l.Device.newUser(carriers); err != nil {
+// newLinkUser returns the user of a link, without its name.
+func (l *LTELink) newLinkUser(carriers int) (u airUser, err error) {
+	if u, err = l.Device.newDeviceUser(carriers); err != nil {
 		return u, err
 	}
 	u.isLink, u.RNTI, u.Buffer = true, l.RNTI, defaultAirQueue
@@ -186,9 +186,9 @@ func (l *LTELink) newUser(carriers int) (u airUser, err error) {
 	return u, err
 }
 
-// newUser returns the user, without name and RNTI.
-func (m *User) newUser(carriers int) (u airUser, err error) {
-	if u, err = m.Device.newUser(carriers); err != nil {
+// newOtherUser returns the user, without name and RNTI.
+func (m *User) newOtherUser(carriers int) (u airUser, err error) {
+	if u, err = m.Device.newDeviceUser(carriers); err != nil {
 		return u, err
 	}
 	u.source = &lte.Source{}
@@ -213,9 +213,9 @@ func (m *User) newUser(carriers int) (u airUser, err error) {
 	return u, nil
 }
 
-// newUser returns the user that the device describes, without name and RNTI, or an error if a
+// newDeviceUser returns the user that the device describes, without name and RNTI, or an error if a
 // setting is impossible. It reads trace files.
-func (d Device) newUser(carriers int) (u airUser, err error) {
+func (d Device) newDeviceUser(carriers int) (u airUser, err error) {
 	if u.signal, err = d.parseSignal(); err != nil {
 		return u, err
 	}
@@ -302,8 +302,8 @@ func (t *Topology) allDevices() (all []*Device) {
 	return all
 }
 
-// checkLTE returns the first error in the mobile networks and their links.
-func (t *Topology) checkLTE() error {
+// checkLTENetworks returns the first error in the mobile networks and their links.
+func (t *Topology) checkLTENetworks() error {
 	for _, name := range slices.Sorted(maps.Keys(t.LTE)) {
 		if !namePattern.MatchString(name) {
 			return fmt.Errorf("lte %q: a name is a letter, then up to 14 letters, digits, - or _", name)
@@ -324,9 +324,9 @@ func (t *Topology) checkLTE() error {
 	return nil
 }
 
-// peakRate returns the most that the network would give the link, without other users and always at
+// peakLinkRate returns the most that the network would give the link, without other users and always at
 // the best signal.
-func (t *Topology) peakRate(link string) (unit.Rate, error) {
+func (t *Topology) peakLinkRate(link string) (unit.Rate, error) {
 	l := t.Link[link].LTE
 	n := t.LTE[l.Network]
 	cfg, users, err := n.buildConfig(t, l.Network)

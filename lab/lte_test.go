@@ -102,7 +102,7 @@ func newLTECondition(lastUser string, is func(at func(user string) TruthLine) bo
 	return &lteCondition{lastUser: lastUser, is: is, begin: -1, last: -1, done: make(chan struct{})}
 }
 
-// addSubframe counts a subframe.
+// copyCellSubframe counts a subframe.
 func (c *lteCondition) addSubframe(n int64, at func(user string) TruthLine) {
 	switch {
 	case !c.is(at):

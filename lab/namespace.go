@@ -53,17 +53,17 @@ func allowCongestion(f func() error) error {
 	b, err := os.ReadFile(sysctlFile(allowedKey))
 	list := strings.TrimSpace(string(b))
 	if err == nil && !slices.Contains(strings.Fields(list), defaultCongestion) {
-		if setSysctl(allowedKey, list+" "+defaultCongestion) == nil {
-			defer func() { _ = setSysctl(allowedKey, list) }()
+		if setNamespaceSysctl(allowedKey, list+" "+defaultCongestion) == nil {
+			defer func() { _ = setNamespaceSysctl(allowedKey, list) }()
 		}
 	}
 	return f()
 }
 
-// setCongestion sets the default of the calling thread's namespace. If this user may not, it
+// setDefaultCongestion sets the default of the calling thread's namespace. If this user may not, it
 // returns a warning that names the control in use.
-func setCongestion() (warning string) {
-	err := setSysctl(congestionKey, defaultCongestion)
+func setDefaultCongestion() (warning string) {
+	err := setNamespaceSysctl(congestionKey, defaultCongestion)
 	if err == nil {
 		return ""
 	}
@@ -97,8 +97,8 @@ func newNamespace(name string) (*namespace, error) {
 	return ns, err
 }
 
-// runInside runs f on a thread inside the namespace.
-func (ns *namespace) runInside(f func() error) error {
+// runInNamespace runs f on a thread inside the namespace.
+func (ns *namespace) runInNamespace(f func() error) error {
 	return runOnThread(func() error {
 		if err := unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("node %s: enter its namespace: %w", ns.name, err)
@@ -126,8 +126,8 @@ func runOnThread(f func() error) error {
 	return <-err
 }
 
-// setSysctl sets a sysctl of the calling thread's namespace.
-func setSysctl(key, value string) error {
+// setNamespaceSysctl sets a sysctl of the calling thread's namespace.
+func setNamespaceSysctl(key, value string) error {
 	if err := os.WriteFile(sysctlFile(key), []byte(value), 0); err != nil {
 		return fmt.Errorf("sysctl %s=%s: %w", key, value, err)
 	}
@@ -137,10 +137,10 @@ func setSysctl(key, value string) error {
 // applySysctls sets the sysctls of a node and brings its loopback up. It skips defaults that this
 // kernel does not have. A missing sysctl of the topology is an error.
 func (ns *namespace) applySysctls(t *Topology) (warning string, err error) {
-	err = ns.runInside(func() error {
-		warning = setCongestion()
+	err = ns.runInNamespace(func() error {
+		warning = setDefaultCongestion()
 		for _, kv := range defaultSysctls {
-			if err := setSysctl(kv[0], kv[1]); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := setNamespaceSysctl(kv[0], kv[1]); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
@@ -149,13 +149,13 @@ func (ns *namespace) applySysctls(t *Topology) (warning string, err error) {
 			forward = "1"
 		}
 		for _, key := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
-			if err := setSysctl(key, forward); err != nil {
+			if err := setNamespaceSysctl(key, forward); err != nil {
 				return err
 			}
 		}
 		for _, m := range []map[string]string{t.Sysctl, t.Node[ns.name].Sysctl} {
 			for k, v := range m {
-				if err := setSysctl(k, v); err != nil {
+				if err := setNamespaceSysctl(k, v); err != nil {
 					return err
 				}
 			}
@@ -169,9 +169,9 @@ func (ns *namespace) applySysctls(t *Topology) (warning string, err error) {
 	return warning, err
 }
 
-// openTUN makes the TUN device of one end of a link. The device lives as long as the descriptor.
-func (ns *namespace) openTUN(link string) (fd int, err error) {
-	err = ns.runInside(func() error {
+// openTUNDevice makes the TUN device of one end of a link. The device lives as long as the descriptor.
+func (ns *namespace) openTUNDevice(link string) (fd int, err error) {
+	err = ns.runInNamespace(func() error {
 		fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return fmt.Errorf("open /dev/net/tun: %w (the lab needs it; run as root, or let your user read and "+
@@ -191,9 +191,9 @@ func (ns *namespace) openTUN(link string) (fd int, err error) {
 	return fd, err
 }
 
-// addVeth joins two namespaces by a veth pair, with both ends named link.
-func addVeth(link string, a, b *namespace) error {
-	return a.runInside(func() error {
+// createVethPair joins two namespaces by a veth pair, with both ends named link.
+func createVethPair(link string, a, b *namespace) error {
+	return a.runInNamespace(func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: link, MTU: 1500}, PeerName: link,
 			PeerNamespace: netlink.NsFd(int(b.file.Fd()))}
 		if err := netlink.LinkAdd(veth); err != nil {
@@ -205,7 +205,7 @@ func addVeth(link string, a, b *namespace) error {
 
 // addAddresses brings one end of a link up with its addresses.
 func (ns *namespace) addAddresses(link string, addrs []netip.Prefix) error {
-	return ns.runInside(func() error {
+	return ns.runInNamespace(func() error {
 		dev, err := netlink.LinkByName(link)
 		if err != nil {
 			return fmt.Errorf("%s: %w", link, err)
@@ -216,7 +216,7 @@ func (ns *namespace) addAddresses(link string, addrs []netip.Prefix) error {
 			}
 		}
 		for _, a := range addrs {
-			na := &netlink.Addr{IPNet: toIPNet(a)}
+			na := &netlink.Addr{IPNet: ipNetFromPrefix(a)}
 			if a.Addr().Is6() {
 				na.Flags = unix.IFA_F_NODAD
 			}
@@ -231,15 +231,15 @@ func (ns *namespace) addAddresses(link string, addrs []netip.Prefix) error {
 	})
 }
 
-// addRoutes adds routes.
-func (ns *namespace) addRoutes(routes []route) error {
-	return ns.runInside(func() error {
+// addKernelRoutes adds routes.
+func (ns *namespace) addKernelRoutes(routes []route) error {
+	return ns.runInNamespace(func() error {
 		for _, r := range routes {
 			dev, err := netlink.LinkByName(r.link)
 			if err != nil {
 				return fmt.Errorf("%s: %w", r.link, err)
 			}
-			nr := &netlink.Route{LinkIndex: dev.Attrs().Index, Dst: toIPNet(r.dst), Gw: r.via.AsSlice()}
+			nr := &netlink.Route{LinkIndex: dev.Attrs().Index, Dst: ipNetFromPrefix(r.dst), Gw: r.via.AsSlice()}
 			if err := netlink.RouteReplace(nr); err != nil {
 				return fmt.Errorf("route %s via %s: %w", r.dst, r.link, err)
 			}
@@ -248,8 +248,8 @@ func (ns *namespace) addRoutes(routes []route) error {
 	})
 }
 
-// toIPNet converts a prefix.
-func toIPNet(p netip.Prefix) *net.IPNet {
+// ipNetFromPrefix converts a prefix.
+func ipNetFromPrefix(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 

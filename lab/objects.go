@@ -49,7 +49,7 @@ func (s *session) objectTimes(r Result) *ObjectTimes {
 	o.Warm = (warm[(len(warm)-1)/2] + warm[len(warm)/2]) / 2
 	// A session without a bound could not have been made.
 	bound, _ := Bound(s.topology, s.spec.Items[0], s.spec.Upload)
-	rtt, _ := s.topology.directRTT()
+	rtt, _ := s.topology.directLinkRTT()
 	o.ColdBound, o.WarmBound = bound.Seconds(), max(0, bound-rtt).Seconds()
 	return o
 }

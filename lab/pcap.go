@@ -75,7 +75,7 @@ func newCapture(dir string, t *Topology) (*capture, error) {
 			c.files[captureKey{link, end}] = &captureFile{f, buf, w}
 		}
 	}
-	go c.writeLoop()
+	go c.runCaptureWriter()
 	return c, nil
 }
 
@@ -94,8 +94,8 @@ func (c *capture) observePacket(link string, end int, data []byte) {
 	}
 }
 
-// writeLoop writes packets until the queue is closed.
-func (c *capture) writeLoop() {
+// runCaptureWriter writes packets until the queue is closed.
+func (c *capture) runCaptureWriter() {
 	var err error
 	for p := range c.queue {
 		info := gopacket.CaptureInfo{Timestamp: p.at, CaptureLength: len(p.data), Length: len(p.data)}
@@ -129,4 +129,4 @@ func (c *capture) closeFiles() error {
 	return err
 }
 
-func toBytes(n uint64) unit.Bytes { return unit.Bytes(n) }
+func bytesFromUint64(n uint64) unit.Bytes { return unit.Bytes(n) }

@@ -73,9 +73,9 @@ type linkPinger struct {
 	down, back delayHist
 }
 
-// runPings sends pings until in ends. It prints a line when all links have answered, and at the end
+// pingUntilEOF sends pings until in ends. It prints a line when all links have answered, and at the end
 // a Ping for each link. It fails if a link does not answer within First.
-func (j pingJob) runPings(in io.Reader, out io.Writer) error {
+func (j pingJob) pingUntilEOF(in io.Reader, out io.Writer) error {
 	all := map[string]*linkPinger{}
 	var readers, senders sync.WaitGroup
 	end := make(chan struct{})
@@ -87,7 +87,7 @@ func (j pingJob) runPings(in io.Reader, out io.Writer) error {
 		p := &linkPinger{conn: c, answered: make(chan struct{})}
 		all[link] = p
 		readers.Go(p.receiveAnswers)
-		senders.Go(func() { p.sendPings(j.Every, end) })
+		senders.Go(func() { p.sendPeriodicPings(j.Every, end) })
 	}
 	late := time.After(j.First)
 	for link, p := range all {
@@ -118,13 +118,13 @@ func (j pingJob) runPings(in io.Reader, out io.Writer) error {
 	readers.Wait()
 	results := map[string]Ping{}
 	for link, p := range all {
-		results[link] = Ping{p.sent, p.sent - int(p.back.n), p.down.summarize(), p.back.summarize()}
+		results[link] = Ping{p.sent, p.sent - int(p.back.n), p.down.summarizeDelays(), p.back.summarizeDelays()}
 	}
 	return json.NewEncoder(out).Encode(results)
 }
 
-// sendPings sends a ping in each interval until end is closed.
-func (p *linkPinger) sendPings(every time.Duration, end <-chan struct{}) {
+// sendPeriodicPings sends a ping in each interval until end is closed.
+func (p *linkPinger) sendPeriodicPings(every time.Duration, end <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	msg := make([]byte, pingSize)
@@ -157,8 +157,8 @@ func (p *linkPinger) receiveAnswers() {
 		}
 		now := time.Now().UnixNano()
 		p.mu.Lock()
-		p.back.addDelay(time.Duration(now - int64(binary.BigEndian.Uint64(buf))))
-		p.down.addDelay(time.Duration(now - int64(binary.BigEndian.Uint64(buf[8:]))))
+		p.back.countPacketDelay(time.Duration(now - int64(binary.BigEndian.Uint64(buf))))
+		p.down.countPacketDelay(time.Duration(now - int64(binary.BigEndian.Uint64(buf[8:]))))
 		first, last := p.back.n == 1, p.ended && int(p.back.n) == p.sent
 		p.mu.Unlock()
 		if first {

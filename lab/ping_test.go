@@ -30,7 +30,7 @@ ends = ["primary", "server"]
 [link.core]
 ends = ["server", "web"]
 `, Options{})
-	b := newBench(l, 1)
+	b := newBenchInLab(l, 1)
 	if err := b.prepareDir(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestPingsUnanswered(t *testing.T) {
 	}
 	in, out := io.Pipe()
 	defer out.Close()
-	if err := job.runPings(in, io.Discard); err == nil || !strings.Contains(err.Error(), "cell2") {
+	if err := job.pingUntilEOF(in, io.Discard); err == nil || !strings.Contains(err.Error(), "cell2") {
 		t.Errorf("nothing answers: %v", err)
 	}
 }

@@ -46,11 +46,11 @@ func (p *Player) Run(ctx context.Context, out io.Writer) error {
 	}
 	result, err := p.playSegments(ctx, func(ctx context.Context, level int) error {
 		check := &segmentCheck{hash: sha256.New()}
-		if err := fetch(ctx, p.URL+"/"+fileName(p.Video.segmentSize(level)), p.Video.segmentSize(level),
+		if err := fetch(ctx, p.URL+"/"+fileNameForSize(p.Video.segmentSizeAt(level)), p.Video.segmentSizeAt(level),
 			check); err != nil {
 			return err
 		}
-		return check.verifySegment(p.Video.segmentSize(level), p.SHA[level])
+		return check.verifySegment(p.Video.segmentSizeAt(level), p.SHA[level])
 	})
 	if err != nil {
 		return err
@@ -64,11 +64,11 @@ func (p *Player) playSegments(ctx context.Context, fetch func(ctx context.Contex
 	now := func() time.Duration { return time.Since(begin) }
 	core := &playback{video: p.Video, length: p.Length}
 	for {
-		level, wait := core.nextRequest(now())
-		after, certain := core.timeToEnd()
+		level, wait := core.nextSegmentRequest(now())
+		after, certain := core.timeToPlaybackEnd()
 		switch {
-		case core.isOver():
-			return core.summarize(), nil
+		case core.isPlaybackOver():
+			return core.summarizePlayback(), nil
 		case wait > 0:
 			select {
 			case <-time.After(wait):
@@ -87,7 +87,7 @@ func (p *Player) playSegments(ctx context.Context, fetch func(ctx context.Contex
 		cancel()
 		switch {
 		case err == nil:
-			core.addSegment(now(), level, now()-requested)
+			core.addFetchedSegment(now(), level, now()-requested)
 		case ctx.Err() != nil:
 			return Playback{}, context.Cause(ctx)
 		case !certain || !errors.Is(err, context.DeadlineExceeded):
@@ -104,9 +104,9 @@ func (p *Player) plainFetcher() fetcher {
 	dialer := &net.Dialer{}
 	dialer.SetMultipathTCP(p.MPTCP)
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: dialer.DialContext,
-		MaxConnsPerHost: 1, Proxy: proxyFunc("socks5h", p.SOCKS)}}
+		MaxConnsPerHost: 1, Proxy: httpProxyFunc("socks5h", p.SOCKS)}}
 	return func(ctx context.Context, target string, _ unit.Bytes, to io.Writer) error {
-		res, err := getRange(ctx, client, target, 0, 0)
+		res, err := requestByteRange(ctx, client, target, 0, 0)
 		if err != nil {
 			return err
 		}
@@ -146,9 +146,9 @@ func (c *segmentCheck) verifySegment(size unit.Bytes, sha string) error {
 
 // playerCommand returns the command that plays. Schemes append options for the path to take.
 func (b *Bench) playerCommand(t Transfer) []string {
-	p := Player{Video: *t.Video, Length: t.Length, URL: b.webURL()}
+	p := Player{Video: *t.Video, Length: t.Length, URL: b.webNodeURL()}
 	for level := range t.Video.Ladder {
-		_, sha, _ := b.MakeFile(t.Video.segmentSize(level)) // makeFiles made it
+		_, sha, _ := b.MakeFile(t.Video.segmentSizeAt(level)) // makeTransferFiles made it
 		p.SHA = append(p.SHA, hex.EncodeToString(sha[:]))
 	}
 	spec, _ := json.Marshal(p) // plain values cannot fail

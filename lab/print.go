@@ -146,7 +146,7 @@ func (r FlowResult) Print(out io.Writer) {
 	for _, ph := range r.Phases {
 		fmt.Fprintf(w, "  %.0f–%.0f s\t%v\t%.1f %%\tdelay p50 %.1f\tp95 %.1f ms\t%d dropped\t%d lost", ph.From, ph.To,
 			ph.Rate, 100*ph.Used,
-			toMilliseconds(ph.Delay.P50), toMilliseconds(ph.Delay.P95), ph.Drops, ph.Losses)
+			fractionalMillis(ph.Delay.P50), fractionalMillis(ph.Delay.P95), ph.Drops, ph.Losses)
 		if len(ph.Flows) > 1 {
 			fmt.Fprintf(w, "\tJain %.3f:", Jain(ph.Flows))
 			for _, f := range ph.Flows {
@@ -191,7 +191,7 @@ func (p DualSpec) Print(out io.Writer, all map[string][]DualResult) {
 	_ = w.Flush()
 }
 
-func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func fractionalMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // PrintCalibrations prints the accuracy of the emulator at each rate and the highest rate at which
 // it is accurate. It returns an error if there is none.

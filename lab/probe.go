@@ -43,7 +43,7 @@ func RunProbe(args []string) error {
 		if err := json.Unmarshal([]byte(args[1]), &job); err != nil {
 			return err
 		}
-		return job.runPings(os.Stdin, os.Stdout)
+		return job.pingUntilEOF(os.Stdin, os.Stdout)
 	case len(args) == 2 && args[0] == "measure":
 		var job probeJob
 		if err := json.Unmarshal([]byte(args[1]), &job); err != nil {
@@ -107,7 +107,7 @@ func (j probeJob) measureLinks() (res probeResult, err error) {
 // measureStream measures the rate of arriving data segments, including retransmitted and reordered
 // ones, since the link's rate counts and not TCP's.
 func measureStream(addr string, length time.Duration) (rate float64, err error) {
-	c, err := dialPort("tcp4", addr, probeTCP)
+	c, err := dialHostPort("tcp4", addr, probeTCP)
 	if err != nil {
 		return 0, err
 	}
@@ -144,7 +144,7 @@ func measureStream(addr string, length time.Duration) (rate float64, err error) 
 
 // sendProbes sends numbered datagrams and returns when each was sent.
 func (j probeJob) sendProbes() (sent []int64, err error) {
-	c, err := dialPort("udp4", j.Probe, probeUDP)
+	c, err := dialHostPort("udp4", j.Probe, probeUDP)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ type arrival struct{ Seq, At int64 }
 // compareArrivals fetches the arrivals and compares them with those of an ideal link.
 func (j probeJob) compareArrivals(sent []int64, res *probeResult) error {
 	time.Sleep(j.Delay + 200*time.Millisecond) // let the last one arrive
-	c, err := dialPort("tcp4", j.Probe, probeReport)
+	c, err := dialHostPort("tcp4", j.Probe, probeReport)
 	if err != nil {
 		return err
 	}
@@ -272,6 +272,6 @@ func recordArrivals(note func(arrival)) error {
 	}
 }
 
-func dialPort(network, addr string, port int) (net.Conn, error) {
+func dialHostPort(network, addr string, port int) (net.Conn, error) {
 	return net.Dial(network, net.JoinHostPort(addr, strconv.Itoa(port)))
 }

@@ -189,8 +189,8 @@ func dialDaemon(socket string) (*daemonClient, error) {
 // requestTimeout is how long a daemon may take to answer.
 const requestTimeout = 30 * time.Second
 
-// sendRequest sends a request and returns the response.
-func (c *daemonClient) sendRequest(r request) (a response, err error) {
+// exchangeWithDaemon sends a request and returns the response.
+func (c *daemonClient) exchangeWithDaemon(r request) (a response, err error) {
 	_ = c.conn.SetDeadline(time.Now().Add(requestTimeout)) // cannot fail for an open socket
 	if err := c.enc.Encode(r); err != nil {
 		return a, fmt.Errorf("the lab's daemon does not answer: %w", err)

@@ -86,18 +86,18 @@ func drawRandomSpec(rng *rand.Rand, kind string) (p RunSpec, err error) {
 		if name == "core" {
 			continue
 		}
-		mbps, rtt := drawLog(rng, minRandomMbps, maxRandomMbps), drawLogTime(rng, minRandomRTT, maxRandomRTT)
+		mbps, rtt := drawLogUniform(rng, minRandomMbps, maxRandomMbps), drawLogTime(rng, minRandomRTT, maxRandomRTT)
 		if strings.HasPrefix(name, "pipe") {
-			mbps, rtt = drawPipe(rng)
+			mbps, rtt = drawRandomPipe(rng)
 		}
 		rates[name] = mbps
 		queue := max(minRandomQueueSize, unit.Rate(1e6*mbps).Bytes(drawLogTime(rng, minRandomQueue, maxRandomQueue)))
 		l.Rate, l.Delay = fmt.Sprintf("%.3fMbit/s", mbps), (rtt / 2).Round(10*time.Microsecond).String()
 		l.Queue = strconv.FormatInt(int64(queue), 10)
 		usable[name] = mbps
-		if loss := drawLog(rng, minRandomLoss, maxRandomLoss); lossy && rng.IntN(2) == 0 {
+		if loss := drawLogUniform(rng, minRandomLoss, maxRandomLoss); lossy && rng.IntN(2) == 0 {
 			l.Loss = fmt.Sprintf("%.4f", loss)
-			usable[name] = min(mbps, cubicMbps(rtt, loss))
+			usable[name] = min(mbps, cubicRateMbps(rtt, loss))
 		}
 		if jitter := time.Duration(rng.Int64N(int64(min(maxRandomJitter, rtt)))); jittery && jitter > time.Millisecond {
 			l.Jitter = jitter.Round(100 * time.Microsecond).String()
@@ -108,7 +108,7 @@ func drawRandomSpec(rng *rand.Rand, kind string) (p RunSpec, err error) {
 		hs, pipe := fmt.Sprint("hs", i+1), fmt.Sprint("pipe", i+1)
 		sum, capacity = sum+2*min(rates[hs], rates[pipe]), capacity+min(usable[hs], usable[pipe])
 	}
-	size := unit.Bytes(drawLog(rng, float64(minRandomSize), float64(maxRandomSize)))
+	size := unit.Bytes(drawLogUniform(rng, float64(minRandomSize), float64(maxRandomSize)))
 	p = RunSpec{Size: size, Upload: kind == RandomUp, Objects: randomObjects}
 	switch kind {
 	case RandomDown, RandomUp:
@@ -130,9 +130,9 @@ func drawRandomSpec(rng *rand.Rand, kind string) (p RunSpec, err error) {
 	return p, t.Check()
 }
 
-// cubicMbps returns the mean rate of TCP with CUBIC over a link with random loss, if that limits it
+// cubicRateMbps returns the mean rate of TCP with CUBIC over a link with random loss, if that limits it
 // (RFC 9438, section 5; for short round trips that of Reno).
-func cubicMbps(rtt time.Duration, loss float64) float64 {
+func cubicRateMbps(rtt time.Duration, loss float64) float64 {
 	if loss <= 0 {
 		return math.Inf(1)
 	}
@@ -140,24 +140,24 @@ func cubicMbps(rtt time.Duration, loss float64) float64 {
 	return window * 8 * packetPayload / rtt.Seconds() / 1e6
 }
 
-// drawLog draws from a log-uniform distribution.
-func drawLog(rng *rand.Rand, low, high float64) float64 {
+// drawLogUniform draws from a log-uniform distribution.
+func drawLogUniform(rng *rand.Rand, low, high float64) float64 {
 	return low * math.Pow(high/low, rng.Float64())
 }
 
 func drawLogTime(rng *rand.Rand, low, high time.Duration) time.Duration {
-	return time.Duration(drawLog(rng, float64(low), float64(high)))
+	return time.Duration(drawLogUniform(rng, float64(low), float64(high)))
 }
 
-// drawPipe draws a pipe: one in six is Bluetooth and one is Ethernet, the others are WLANs.
-func drawPipe(rng *rand.Rand) (mbps float64, rtt time.Duration) {
+// drawRandomPipe draws a pipe: one in six is Bluetooth and one is Ethernet, the others are WLANs.
+func drawRandomPipe(rng *rand.Rand) (mbps float64, rtt time.Duration) {
 	switch rng.IntN(6) {
 	case 0:
-		return drawLog(rng, 1, 2), drawLogTime(rng, 20*time.Millisecond, 50*time.Millisecond)
+		return drawLogUniform(rng, 1, 2), drawLogTime(rng, 20*time.Millisecond, 50*time.Millisecond)
 	case 1:
 		return maxRandomMbps, time.Millisecond
 	}
-	return drawLog(rng, 5, maxRandomMbps), drawLogTime(rng, 2*time.Millisecond, 20*time.Millisecond)
+	return drawLogUniform(rng, 5, maxRandomMbps), drawLogTime(rng, 2*time.Millisecond, 20*time.Millisecond)
 }
 
 // drawChanges makes at least one link fade, step or fail, within the first randomLoop.
@@ -173,7 +173,7 @@ func drawChanges(rng *rand.Rand, t *Topology, rates map[string]float64) {
 		l := t.Link[name]
 		from := time.Duration(rng.Int64N(int64(4 * time.Second))).Round(time.Millisecond)
 		length := drawLogTime(rng, 300*time.Millisecond, 6*time.Second).Round(time.Millisecond)
-		low := drawLog(rng, 0.05, 0.6) * rates[name]
+		low := drawLogUniform(rng, 0.05, 0.6) * rates[name]
 		change := func(at time.Duration, mbps float64) string {
 			return fmt.Sprintf("at %v: rate %.3fMbit/s", at, mbps)
 		}
@@ -218,7 +218,7 @@ func (p RunSpec) SinglePaths(worst float64) (all []string, err error) {
 	done := make([]bool, len(names))
 	for at := singleStep; at <= end; at += singleStep {
 		for i, path := range paths {
-			if !done[i] && path.carriedUntil(at) >= need {
+			if !done[i] && path.cappedBytesUntil(at) >= need {
 				if len(all) == 0 {
 					end = min(end, time.Duration(worst*float64(at)))
 				}
@@ -247,7 +247,7 @@ type singlePath struct {
 
 // newSinglePath returns the path of a scheme.
 func (p RunSpec) newSinglePath(scheme string) (path singlePath, err error) {
-	t, err := p.Topology.reducedTo(schemeParticipants(p.Topology, scheme))
+	t, err := p.Topology.reducedTopology(schemeParticipants(p.Topology, scheme))
 	if err != nil {
 		return path, err
 	}
@@ -263,15 +263,15 @@ func (p RunSpec) newSinglePath(scheme string) (path singlePath, err error) {
 		rtt += 2 * program.Base.Delay
 		passed *= 1 - program.Base.Loss
 	}
-	path.most = cubicMbps(rtt, 1-passed) * 1e6 / 8 / PayloadShare
+	path.most = cubicRateMbps(rtt, 1-passed) * 1e6 / 8 / PayloadShare
 	path.groups, err = t.fluidGroups(p.Upload)
 	return path, err
 }
 
-// carriedUntil returns the bytes that the path can have carried by a time.
-func (s singlePath) carriedUntil(at time.Duration) (sum float64) {
+// cappedBytesUntil returns the bytes that the path can have carried by a time.
+func (s singlePath) cappedBytesUntil(at time.Duration) (sum float64) {
 	for _, g := range s.groups {
-		sum += g.carriedUntil(at)
+		sum += g.groupBytesUntil(at)
 	}
 	return min(sum, s.most*at.Seconds())
 }

@@ -100,7 +100,7 @@ func TestLossySinglePath(t *testing.T) {
 	}
 	// Windows of a round trip of 0.1 s, as in the table of RFC 9438, section 5.
 	for loss, window := range map[float64]float64{1e-2: 12, 1e-3: 38.6, 1e-4: 187} {
-		if got := cubicMbps(100*time.Millisecond, loss) * 0.1 * 1e6 / 8 / packetPayload; got < 0.97*window ||
+		if got := cubicRateMbps(100*time.Millisecond, loss) * 0.1 * 1e6 / 8 / packetPayload; got < 0.97*window ||
 			got > 1.03*window {
 			t.Errorf("loss %g: a window of %.1f packets, not %.1f", loss, got, window)
 		}

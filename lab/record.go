@@ -32,7 +32,7 @@ func (l *Lab) Record(ctx context.Context, network string, messages, truth io.Wri
 			at   string
 			to   io.Writer
 			copy func(io.Writer, io.Reader) error
-		}{{n.Messages, messages, copyMessages}, {n.Truth, truth, copyLines}} {
+		}{{n.Messages, messages, copyMessages}, {n.Truth, truth, copyWholeLines}} {
 			if c.to != nil {
 				running++
 				go func() { errs <- copySocket(ctx, c.at, c.to, c.copy) }()
@@ -95,8 +95,8 @@ func copyMessages(to io.Writer, from io.Reader) error {
 	}
 }
 
-// copyLines copies whole lines.
-func copyLines(to io.Writer, from io.Reader) error {
+// copyWholeLines copies whole lines.
+func copyWholeLines(to io.Writer, from io.Reader) error {
 	w := bufio.NewWriter(to)
 	in := bufio.NewReader(from)
 	for {

@@ -98,27 +98,27 @@ const maxDiscarded = 5
 // Run brings up the spec's lab and makes the transfers, schemes interleaved. It passes each result
 // to emit and takes everything down again, also when ctx ends.
 func Run(ctx context.Context, p RunSpec, emit func(Result)) error {
-	s, err := p.newSession()
+	s, err := p.newRunSession()
 	if err != nil {
 		return err
 	}
-	return s.runBench(ctx, emit)
+	return s.runInNewLab(ctx, emit)
 }
 
-// runBench runs the session in a new lab.
-func (s *session) runBench(ctx context.Context, emit func(Result)) error {
-	return withBench(s.topology, Options{Name: "run", Pcap: s.spec.Pcap}, s.spec.Seed, func(b *Bench) error {
+// runInNewLab runs the session in a new lab.
+func (s *session) runInNewLab(ctx context.Context, emit func(Result)) error {
+	return withBenchInNewLab(s.topology, Options{Name: "run", Pcap: s.spec.Pcap}, s.spec.Seed, func(b *Bench) error {
 		for _, w := range b.Lab.Warnings {
 			fmt.Fprintln(os.Stderr, "warning:", w)
 		}
-		return s.runTransfers(ctx, b, emit)
+		return s.runSpecTransfers(ctx, b, emit)
 	})
 }
 
-// runTransfers makes the transfers of the spec.
-func (s *session) runTransfers(ctx context.Context, b *Bench, emit func(Result)) error {
+// runSpecTransfers makes the transfers of the spec.
+func (s *session) runSpecTransfers(ctx context.Context, b *Bench, emit func(Result)) error {
 	p := s.spec
-	if err := cmp.Or(b.prepareDir(), b.makeFiles(p)); err != nil {
+	if err := cmp.Or(b.prepareDir(), b.makeTransferFiles(p)); err != nil {
 		return err
 	}
 	for id := range p.pendingTransfers(p.Skip) {
@@ -129,17 +129,17 @@ func (s *session) runTransfers(ctx context.Context, b *Bench, emit func(Result))
 		if len(p.Items) > 0 {
 			t.Size = p.totalBytes()
 		}
-		if err := s.runInTurn(ctx, b, t, emit); err != nil {
+		if err := s.runTransferInTurn(ctx, b, t, emit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// makeFiles makes the files that the spec's transfers fetch.
-func (b *Bench) makeFiles(p RunSpec) error {
+// makeTransferFiles makes the files that the spec's transfers fetch.
+func (b *Bench) makeTransferFiles(p RunSpec) error {
 	for i, n := range p.Items {
-		if _, _, err := b.makeItem(i, n); err != nil {
+		if _, _, err := b.makeItemFile(i, n); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (b *Bench) makeFiles(p RunSpec) error {
 	if p.Video != nil {
 		sizes = nil
 		for level := range p.Video.Ladder {
-			sizes = append(sizes, p.Video.segmentSize(level))
+			sizes = append(sizes, p.Video.segmentSizeAt(level))
 		}
 	}
 	for _, n := range sizes {
@@ -161,8 +161,8 @@ func (b *Bench) makeFiles(p RunSpec) error {
 	return nil
 }
 
-// runInTurn makes one transfer when it is its turn.
-func (s *session) runInTurn(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
+// runTransferInTurn makes one transfer when it is its turn.
+func (s *session) runTransferInTurn(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
 	if s.spec.WaitTurn != nil {
 		done, err := s.spec.WaitTurn(ctx, t.Scheme)
 		if err != nil {
@@ -170,11 +170,11 @@ func (s *session) runInTurn(ctx context.Context, b *Bench, t Transfer, emit func
 		}
 		defer done()
 	}
-	return s.runUndisturbed(ctx, b, t, emit)
+	return s.runTransferTries(ctx, b, t, emit)
 }
 
-// runUndisturbed makes one transfer, and repeats it if it was disturbed or as RunSpec.Tries says.
-func (s *session) runUndisturbed(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
+// runTransferTries makes one transfer, and repeats it if it was disturbed or as RunSpec.Tries says.
+func (s *session) runTransferTries(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
 	tries := cmp.Or(s.spec.Tries, 1+maxDiscarded)
 	for discarded := range tries {
 		if s.spec.Trace != "" {
@@ -183,7 +183,7 @@ func (s *session) runUndisturbed(ctx context.Context, b *Bench, t Transfer, emit
 				return err
 			}
 		}
-		r, err := s.runTransfer(ctx, b, t)
+		r, err := s.runSchemeTransfer(ctx, b, t)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -221,7 +221,7 @@ func (s *session) boundSeconds(r Result) float64 {
 	if s.spec.Length == 0 && s.spec.Stride == 0 {
 		return s.bound.Seconds()
 	}
-	d, err := boundAt(s.topology, r.Bytes, s.spec.Upload, s.spec.startOffset(r.Rep))
+	d, err := boundStartingAt(s.topology, r.Bytes, s.spec.Upload, s.spec.startOffset(r.Rep))
 	if err != nil {
 		return 0
 	}
@@ -234,8 +234,8 @@ func (s *session) boundSeconds(r Result) float64 {
 // drainTimeout bounds the wait for queues between transfers.
 const drainTimeout = 30 * time.Second
 
-// runTransfer starts the scheme, makes one transfer and stops the scheme.
-func (s *session) runTransfer(ctx context.Context, b *Bench, t Transfer) (r Result, err error) {
+// runSchemeTransfer starts the scheme, makes one transfer and stops the scheme.
+func (s *session) runSchemeTransfer(ctx context.Context, b *Bench, t Transfer) (r Result, err error) {
 	scheme := s.schemes[t.Scheme]
 	r = Result{Scheme: t.Scheme, Rep: t.Rep, Bytes: t.Size, Streams: t.Streams, Unchecked: t.Unchecked,
 		Direction: "get"}
@@ -292,12 +292,12 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 	if err := s.recordTraffic(b, nil); err != nil {
 		return err
 	}
-	begin, used, waited, starved := time.Now(), b.cpuTimes(), b.processorWaits(), starvation.begin()
+	begin, used, waited, starved := time.Now(), b.cpuTimeByNode(), b.processorWaits(), starvation.watchLongestWait()
 	if err := b.Lab.StartAt(s.spec.startOffset(t.Rep)); err != nil {
 		starved()
 		return err
 	}
-	clientErr := s.runClient(b, t, c, before)
+	clientErr := s.runTransferClient(b, t, c, before)
 	r.Starved = starved()
 	if c.cmd.ProcessState == nil {
 		return clientErr // it did not start
@@ -305,7 +305,7 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 	took := time.Since(begin)
 	r.ClientCPU, r.CPU = (c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()).Seconds(),
 		map[string]float64{}
-	for node, t := range b.cpuTimes() {
+	for node, t := range b.cpuTimeByNode() {
 		r.CPU[node] = max(0, t-used[node]).Seconds() // a killed program has no times
 	}
 	r.Waits = map[string]float64{}
@@ -341,8 +341,8 @@ func (s *session) starvedTooLong(d time.Duration) bool {
 	return d > maxStarved && s.topology.hasShapedLink()
 }
 
-// runClient starts the client, kills nodes on time and waits for the client's end.
-func (s *session) runClient(b *Bench, t Transfer, c *clientRun, before Stats) error {
+// runTransferClient starts the client, kills nodes on time and waits for the client's end.
+func (s *session) runTransferClient(b *Bench, t Transfer, c *clientRun, before Stats) error {
 	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
@@ -351,10 +351,10 @@ func (s *session) runClient(b *Bench, t Transfer, c *clientRun, before Stats) er
 		defer timer.Stop()
 	}
 	meter := &byteCounter{}
-	stop := s.startWatch(b, t, before, meter)
+	stop := s.startTransferWatch(b, t, before, meter)
 	err := c.readOutput(t, s.schemes[t.Scheme].Capabilities().ownReport, meter)
 	stop()
-	if e := c.waitExit(); e != nil && !(t.Video == nil && t.Length > 0 &&
+	if e := c.waitClientExit(); e != nil && !(t.Video == nil && t.Length > 0 &&
 		(t.Upload || c.cmd.ProcessState.ExitCode() == curlTimedOut)) {
 		err = fmt.Errorf("client: %w", e)
 	}
@@ -396,8 +396,8 @@ func newClientRun(cmd *exec.Cmd, err error) (*clientRun, error) {
 	return c, err
 }
 
-// waitExit waits for the client's exit. The error includes what it printed.
-func (c *clientRun) waitExit() error {
+// waitClientExit waits for the client's exit. The error includes what it printed.
+func (c *clientRun) waitClientExit() error {
 	if err := c.cmd.Wait(); err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(c.stderr.String()))
 	}
@@ -489,8 +489,8 @@ type Sample struct {
 // watchEvery is the interval of samples.
 const watchEvery = 250 * time.Millisecond
 
-// startWatch passes samples of a transfer to the spec's Watch, if set, until stop is called.
-func (s *session) startWatch(b *Bench, t Transfer, before Stats, m *byteCounter) (stop func()) {
+// startTransferWatch passes samples of a transfer to the spec's Watch, if set, until stop is called.
+func (s *session) startTransferWatch(b *Bench, t Transfer, before Stats, m *byteCounter) (stop func()) {
 	if s.spec.Watch == nil {
 		return func() {}
 	}
@@ -507,7 +507,7 @@ func (s *session) startWatch(b *Bench, t Transfer, before Stats, m *byteCounter)
 			case <-tick.C:
 			}
 			if now, err := b.Lab.Stats(false); err == nil {
-				s.spec.Watch(Sample{t.Scheme, time.Since(begin), m.total(), deviceBytes(b.Lab.Topology, t.Upload,
+				s.spec.Watch(Sample{t.Scheme, time.Since(begin), m.countedBytes(), deviceBytes(b.Lab.Topology, t.Upload,
 					before, now)})
 			}
 		}
@@ -545,7 +545,7 @@ func deviceBytes(t *Topology, upload bool, before, after Stats) map[string]unit.
 	}
 	carried := func(sender, receiver string) (sum unit.Bytes) {
 		for _, link := range t.linksBetween(sender, receiver) {
-			if end, err := t.endIndex(sender, link); err == nil {
+			if end, err := t.linkEndIndex(sender, link); err == nil {
 				sum += after.Link(link).Lines[end].Count.Delivered.Bytes -
 					before.Link(link).Lines[end].Count.Delivered.Bytes
 			}

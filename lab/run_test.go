@@ -197,7 +197,7 @@ func TestRunInterrupted(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("interrupted: %v", err)
 	}
-	if _, err := newScheme("carrier-pigeon"); err == nil {
+	if _, err := newSchemeByName("carrier-pigeon"); err == nil {
 		t.Error("an unknown scheme was taken")
 	}
 }

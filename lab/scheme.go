@@ -69,8 +69,8 @@ func CanonicalScheme(name string) string {
 	return name
 }
 
-// newScheme returns the scheme of a name.
-func newScheme(name string) (Scheme, error) {
+// newSchemeByName returns the scheme of a name.
+func newSchemeByName(name string) (Scheme, error) {
 	switch name {
 	case "relay", "relay:copy":
 		return &relayScheme{copyBytes: name == "relay:copy"}, nil
@@ -261,7 +261,7 @@ func (k *mptcpScheme) Start(ctx context.Context, b *Bench) error {
 		return err
 	}
 	var err error
-	k.countersBefore, err = k.readCounters(ctx, b)
+	k.countersBefore, err = k.readMPTCPCounters(ctx, b)
 	return err
 }
 
@@ -357,7 +357,7 @@ func joinTimeLimit(t *Topology) (limit time.Duration, ok bool) {
 // Verify fails unless the connection was MPTCP and its other subflows joined. A fall-back to TCP
 // would look like slow MPTCP.
 func (k *mptcpScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
-	after, err := k.readCounters(ctx, b)
+	after, err := k.readMPTCPCounters(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -380,8 +380,8 @@ func (k *mptcpScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	return nil
 }
 
-// readCounters reads the primary's MPTCP counters.
-func (*mptcpScheme) readCounters(ctx context.Context, b *Bench) (map[string]int64, error) {
+// readMPTCPCounters reads the primary's MPTCP counters.
+func (*mptcpScheme) readMPTCPCounters(ctx context.Context, b *Bench) (map[string]int64, error) {
 	out, err := b.Run(ctx, "primary", "cat", "/proc/net/netstat")
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func (c *combineScheme) Start(ctx context.Context, b *Bench) error {
 // and several streams.
 func (c *combineScheme) Client(b *Bench, t Transfer) []string {
 	top := b.Lab.Topology
-	argv := labCommand("combine", b.fileURL(t.Size))
+	argv := labCommand("combine", b.fileURLForSize(t.Size))
 	if t.Video != nil {
 		argv = b.FetchCommand(t)
 	}
@@ -190,7 +190,7 @@ func (c *CombineClient) Run(ctx context.Context, out, report io.Writer) error {
 func (c *CombineClient) newPathClients() (paths []*http.Client) {
 	for _, proxy := range append([]string{""}, c.Proxies...) {
 		paths = append(paths, &http.Client{Transport: &http.Transport{DisableCompression: true,
-			Proxy: proxyFunc("http", proxy)}})
+			Proxy: httpProxyFunc("http", proxy)}})
 	}
 	return paths
 }
@@ -230,7 +230,7 @@ func (c *CombineClient) fetchChunk(
 	client *http.Client,
 	i int64,
 ) (data []byte, size int64, err error) {
-	res, err := getRange(ctx, client, c.URL, i*c.Chunk, (i+1)*c.Chunk)
+	res, err := requestByteRange(ctx, client, c.URL, i*c.Chunk, (i+1)*c.Chunk)
 	if err != nil {
 		return nil, 0, err
 	}

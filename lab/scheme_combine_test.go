@@ -92,13 +92,13 @@ func TestProxy(t *testing.T) {
 
 func TestParseCombine(t *testing.T) {
 	for name, want := range map[string]int64{"combine": 256 << 10, "combine:64KB": 64 << 10} {
-		s, err := newScheme(name)
+		s, err := newSchemeByName(name)
 		if err != nil || int64(s.(*combineScheme).chunk) != want {
 			t.Errorf("%s: %v %v", name, s, err)
 		}
 	}
 	for _, bad := range []string{"combine:", "combine:10", "combine:x", "combine:-1KB"} {
-		if _, err := newScheme(bad); err == nil && bad != "combine:" {
+		if _, err := newSchemeByName(bad); err == nil && bad != "combine:" {
 			t.Errorf("%s is a scheme", bad)
 		}
 	}

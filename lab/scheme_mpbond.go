@@ -80,7 +80,7 @@ func parseMPBondScheme(variant string) (*mpbondScheme, error) {
 			m.feedback = f
 		case isInterfaces:
 			m.interfaces = strings.Split(i, "+")
-		case strings.HasPrefix(m.scheduler, "ratio") && !strings.Contains(m.scheduler, ":") && isNumber(o):
+		case strings.HasPrefix(m.scheduler, "ratio") && !strings.Contains(m.scheduler, ":") && parsesAsNumber(o):
 			m.scheduler += ":" + o // ratio:0.6
 		case m.scheduler == "" && o != "":
 			m.scheduler = o // mpbond rejects an unknown one
@@ -101,8 +101,8 @@ func parseMPBondScheme(variant string) (*mpbondScheme, error) {
 	return m, nil
 }
 
-// isNumber reports whether text is a number.
-func isNumber(text string) bool {
+// parsesAsNumber reports whether text is a number.
+func parsesAsNumber(text string) bool {
 	_, err := strconv.ParseFloat(text, 64)
 	return err == nil
 }
@@ -131,7 +131,7 @@ func (m *mpbondScheme) Start(ctx context.Context, b *Bench) error {
 		if b.LogDir != "" {
 			p.argv = append(p.argv, "--trace", filepath.Join(b.LogDir, p.node+"-trace.jsonl"))
 		}
-		if err := b.Spawn(ctx, p.node, p.port, mpbondEnv(b, p.node), p.argv...); err != nil {
+		if err := b.Spawn(ctx, p.node, p.port, mpbondHomeEnv(b, p.node), p.argv...); err != nil {
 			return err
 		}
 	}
@@ -181,16 +181,16 @@ func (m *mpbondScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	}
 	for _, bond := range got.Bonds {
 		r.Duplicate += bond.WastedBytes["duplicate_received"]
-		r.EndSpread = max(r.EndSpread, endSpread(bond).Seconds())
+		r.EndSpread = max(r.EndSpread, subflowEndSpread(bond).Seconds())
 	}
-	r.PeakRSS = b.peakRSS()
+	r.PeakRSS = b.peakRSSByNode()
 	r.Notes = map[string]any{"received": got.Bonds, "sent": sent.Bonds}
 	return nil
 }
 
-// endSpread returns the time between the last new bytes of the first and of the last subflow to
+// subflowEndSpread returns the time between the last new bytes of the first and of the last subflow to
 // end, of those that carried data.
-func endSpread(bond api.Bond) time.Duration {
+func subflowEndSpread(bond api.Bond) time.Duration {
 	var first, last time.Time
 	for _, p := range bond.Subflows {
 		if p.LastData.IsZero() {
@@ -252,8 +252,10 @@ type mpbondProcess struct {
 // mpbondHome returns the home directory of the device in a node.
 func mpbondHome(b *Bench, node string) string { return filepath.Join(b.Dir, "mpbond", node) }
 
-// mpbondEnv returns the environment of the device in a node.
-func mpbondEnv(b *Bench, node string) []string { return []string{"MPBOND_HOME=" + mpbondHome(b, node)} }
+// mpbondHomeEnv returns the environment of the device in a node.
+func mpbondHomeEnv(b *Bench, node string) []string {
+	return []string{"MPBOND_HOME=" + mpbondHome(b, node)}
+}
 
 // processList returns the commands in the order in which to start them.
 func (m *mpbondScheme) processList(b *Bench, mpbond string) (p []mpbondProcess) {
@@ -281,7 +283,7 @@ func (m *mpbondScheme) processList(b *Bench, mpbond string) (p []mpbondProcess) 
 		if m.udp {
 			primary = append(primary, "--udp", i)
 		}
-		primary = append(primary, m.cellArgs(b, i)...)
+		primary = append(primary, m.cellListenerArgs(b, i)...)
 	}
 	if m.udp {
 		server = append(server, "--udp")
@@ -294,16 +296,16 @@ func (m *mpbondScheme) processList(b *Bench, mpbond string) (p []mpbondProcess) 
 		}
 		if m.udp {
 			link := b.Lab.Topology.linkBetween(h, "server")
-			helper = append(append(helper, "--udp", link), m.cellArgs(b, link)...)
+			helper = append(append(helper, "--udp", link), m.cellListenerArgs(b, link)...)
 		}
 		p = append(p, mpbondProcess{h, 0, helper})
 	}
 	return p
 }
 
-// cellArgs returns the options that make a process listen to the cells of a link for PBE-CC, if the
+// cellListenerArgs returns the options that make a process listen to the cells of a link for PBE-CC, if the
 // link is a device of a mobile network.
-func (m *mpbondScheme) cellArgs(b *Bench, link string) []string {
+func (m *mpbondScheme) cellListenerArgs(b *Bench, link string) []string {
 	l := b.Lab.Topology.Link[link]
 	if !m.udp || m.congestion != pbeName || l == nil || l.LTE == nil {
 		return nil
@@ -323,7 +325,7 @@ func (b *Bench) setupTrust(ctx context.Context, mpbond string) error {
 		return nil
 	}
 	t := b.Lab.Topology
-	homes, err := b.makeHomes(ctx, mpbond, mpbondHome(b, ""), append([]string{"primary", "server"}, t.Helpers()...))
+	homes, err := b.makeDeviceHomes(ctx, mpbond, mpbondHome(b, ""), append([]string{"primary", "server"}, t.Helpers()...))
 	if err != nil {
 		return err
 	}
@@ -331,11 +333,11 @@ func (b *Bench) setupTrust(ctx context.Context, mpbond string) error {
 	if err != nil {
 		return err
 	}
-	if err := homes.addTrust(ctx, "server", "primary", "primary"); err != nil {
+	if err := homes.addTrustedPeer(ctx, "server", "primary", "primary"); err != nil {
 		return err
 	}
 	server := fmt.Sprintf("%s:%d", addr, bondPort)
-	if err := homes.addTrust(ctx, "primary", "server", "server", "--addr", server); err != nil {
+	if err := homes.addTrustedPeer(ctx, "primary", "server", "server", "--addr", server); err != nil {
 		return err
 	}
 	for _, h := range t.Helpers() {
@@ -347,13 +349,13 @@ func (b *Bench) setupTrust(ctx context.Context, mpbond string) error {
 			}
 			pipes = append(pipes, "--addr", fmt.Sprintf("%s:%d", addr, pipePort))
 		}
-		if err := homes.addTrust(ctx, "primary", h, "helper"); err != nil {
+		if err := homes.addTrustedPeer(ctx, "primary", h, "helper"); err != nil {
 			return err
 		}
-		if err := homes.addTrust(ctx, h, "server", "server", "--addr", server); err != nil {
+		if err := homes.addTrustedPeer(ctx, h, "server", "server", "--addr", server); err != nil {
 			return err
 		}
-		if err := homes.addTrust(ctx, h, "primary", "primary", pipes...); err != nil {
+		if err := homes.addTrustedPeer(ctx, h, "primary", "primary", pipes...); err != nil {
 			return err
 		}
 	}

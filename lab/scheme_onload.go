@@ -71,7 +71,7 @@ func (o *onloadScheme) Start(ctx context.Context, b *Bench) error {
 		if b.LogDir != "" {
 			argv = append(argv, "--trace", filepath.Join(b.LogDir, h+"-trace.jsonl"))
 		}
-		if err := b.Spawn(ctx, h, onloadPort, []string{b.onloadHomes.homeEnv(h)}, argv...); err != nil {
+		if err := b.Spawn(ctx, h, onloadPort, []string{b.onloadHomes.nodeHomeEnv(h)}, argv...); err != nil {
 			return err
 		}
 	}
@@ -80,9 +80,9 @@ func (o *onloadScheme) Start(ctx context.Context, b *Bench) error {
 
 func (o *onloadScheme) Client(b *Bench, t Transfer) []string {
 	mpbond, _ := findProgram("mpbond") // Start has found it
-	argv := []string{"env", b.onloadHomes.homeEnv("primary"), mpbond}
+	argv := []string{"env", b.onloadHomes.nodeHomeEnv("primary"), mpbond}
 	if t.Upload {
-		argv = append(argv, "put", "--to", b.itemURL(t, -1))
+		argv = append(argv, "put", "--to", b.itemOrDirURL(t, -1))
 	} else {
 		argv = append(argv, "get", "--onload", "--output", filepath.Join(b.Dir, receivedDir))
 	}
@@ -92,9 +92,9 @@ func (o *onloadScheme) Client(b *Bench, t Transfer) []string {
 	}
 	for i := range t.Items {
 		if t.Upload {
-			argv = append(argv, filepath.Join(b.Dir, itemsDir, itemName(i)))
+			argv = append(argv, filepath.Join(b.Dir, itemsDir, itemFileName(i)))
 		} else {
-			argv = append(argv, b.itemURL(t, i))
+			argv = append(argv, b.itemOrDirURL(t, i))
 		}
 	}
 	return argv
@@ -166,7 +166,7 @@ func (o *onloadScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 			return fmt.Errorf("onload: %v arrived through %s, which takes no part", r.Devices[h], h)
 		}
 	}
-	r.PeakRSS = b.peakRSS()
+	r.PeakRSS = b.peakRSSByNode()
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (*onloadScheme) Capabilities() capabilities { return capabilities{items: tr
 func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) error {
 	t := b.Lab.Topology
 	if b.onloadHomes == nil {
-		h, err := b.makeHomes(ctx, mpbond, filepath.Join(b.Dir, "onload"), append([]string{"primary"}, t.Helpers()...))
+		h, err := b.makeDeviceHomes(ctx, mpbond, filepath.Join(b.Dir, "onload"), append([]string{"primary"}, t.Helpers()...))
 		if err != nil {
 			return err
 		}
@@ -186,11 +186,11 @@ func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) erro
 			return err
 		}
 		for _, name := range t.Helpers() {
-			if err := h.addTrust(ctx, name, "primary", "primary"); err != nil {
+			if err := h.addTrustedPeer(ctx, name, "primary", "primary"); err != nil {
 				return err
 			}
 			allow := fmt.Sprintf("[onload]\nallow = [\"%s/32\"]\n", web) // a private address needs this
-			if err := os.WriteFile(filepath.Join(h.homeDir(name), "helper.toml"), []byte(allow), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(h.nodeHomeDir(name), "helper.toml"), []byte(allow), 0o600); err != nil {
 				return err
 			}
 		}
@@ -198,11 +198,11 @@ func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) erro
 	}
 	h := b.onloadHomes
 	// The state of a failed upload would spare the next one a part of it.
-	kept, err := filepath.Glob(filepath.Join(h.homeDir("primary"), "put-*.jsonl"))
+	kept, err := filepath.Glob(filepath.Join(h.nodeHomeDir("primary"), "put-*.jsonl"))
 	if err != nil {
 		return err
 	}
-	for _, name := range append(kept, filepath.Join(h.homeDir("primary"), "trust.toml")) {
+	for _, name := range append(kept, filepath.Join(h.nodeHomeDir("primary"), "trust.toml")) {
 		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
 			return err
 		}
@@ -212,7 +212,7 @@ func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) erro
 		if err != nil {
 			return err
 		}
-		if err := h.addTrust(ctx, "primary", name, "helper", "--addr",
+		if err := h.addTrustedPeer(ctx, "primary", name, "helper", "--addr",
 			fmt.Sprintf("%s:%d", addr, onloadPort)); err != nil {
 			return err
 		}

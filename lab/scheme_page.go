@@ -75,7 +75,7 @@ func (p *pageScheme) Start(ctx context.Context, b *Bench) error {
 		"900"); err != nil {
 		return err
 	}
-	dir := b.onloadHomes.homeDir(h)
+	dir := b.onloadHomes.nodeHomeDir(h)
 	spools, err := filepath.Glob(filepath.Join(dir, "page-*"))
 	if err != nil {
 		return err
@@ -90,14 +90,15 @@ func (p *pageScheme) Start(ctx context.Context, b *Bench) error {
 		return err
 	}
 	text := fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = %q\n[onload.page]\nhome = %q\nto = %q\n", hs,
-		pipe, b.itemURL(Transfer{Upload: true}, -1))
+		pipe, b.itemOrDirURL(Transfer{Upload: true}, -1))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	if err := b.Spawn(ctx, h, pagePort, []string{b.onloadHomes.homeEnv(h)}, mpbond, "helper", "--name", h); err != nil {
+	if err := b.Spawn(ctx, h, pagePort, []string{b.onloadHomes.nodeHomeEnv(h)}, mpbond, "helper", "--name",
+		h); err != nil {
 		return err
 	}
-	out, err := b.onloadHomes.runMPBond(ctx, h, "status", "--json")
+	out, err := b.onloadHomes.runMPBondInNode(ctx, h, "status", "--json")
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func findPageCode(status string) (string, error) {
 func (p *pageScheme) Client(b *Bench, t Transfer) []string {
 	argv := []string{"sh", "-c", pageClient, "page", p.pageURL, p.code}
 	for i := range t.Items {
-		argv = append(argv, filepath.Join(b.Dir, itemsDir, itemName(i)))
+		argv = append(argv, filepath.Join(b.Dir, itemsDir, itemFileName(i)))
 	}
 	return argv
 }
@@ -149,7 +150,7 @@ func (p *pageScheme) Stop(ctx context.Context, b *Bench) error {
 	if p.savedConfig == nil {
 		return nil
 	}
-	if err := os.WriteFile(filepath.Join(b.onloadHomes.homeDir(h), "helper.toml"), p.savedConfig, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.onloadHomes.nodeHomeDir(h), "helper.toml"), p.savedConfig, 0o600); err != nil {
 		return err
 	}
 	_, err := b.Run(ctx, h, "ip", "route", "del", "default", "metric", "900")

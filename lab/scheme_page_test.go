@@ -10,10 +10,10 @@ import (
 
 // The scheme page has no variants, moves only items, and finds its code in a helper's status.
 func TestPageScheme(t *testing.T) {
-	if s, err := newScheme("page"); err != nil || s.Capabilities() != (capabilities{items: true, ownReport: true}) {
+	if s, err := newSchemeByName("page"); err != nil || s.Capabilities() != (capabilities{items: true, ownReport: true}) {
 		t.Error(s, err)
 	}
-	if _, err := newScheme("page:x"); err == nil {
+	if _, err := newSchemeByName("page:x"); err == nil {
 		t.Error("a variant of it")
 	}
 	top, err := Triangle("8/0.9/20")

@@ -54,9 +54,9 @@ func parseRatioScheme(variant string) (*ratioScheme, error) {
 	return s, nil
 }
 
-// partSizes returns how many bytes each path carries, the direct one first. That one has at least
+// splitPartSizes returns how many bytes each path carries, the direct one first. That one has at least
 // one byte: the first connection requests the file, as in MPTCP.
-func (s *ratioScheme) partSizes(size unit.Bytes, helpers int) ([]unit.Bytes, error) {
+func (s *ratioScheme) splitPartSizes(size unit.Bytes, helpers int) ([]unit.Bytes, error) {
 	sum := 0.0
 	for _, p := range s.shares {
 		sum += p
@@ -81,7 +81,7 @@ func (s *ratioScheme) partSizes(size unit.Bytes, helpers int) ([]unit.Bytes, err
 }
 
 func (s *ratioScheme) Start(ctx context.Context, b *Bench) error {
-	if _, err := s.partSizes(0, len(b.Lab.Topology.Helpers())); err != nil {
+	if _, err := s.splitPartSizes(0, len(b.Lab.Topology.Helpers())); err != nil {
 		return err
 	}
 	if err := b.tetherHelpers(ctx); err != nil {
@@ -93,7 +93,7 @@ func (s *ratioScheme) Start(ctx context.Context, b *Bench) error {
 func (s *ratioScheme) Client(b *Bench, t Transfer) []string {
 	top := b.Lab.Topology
 	argv := labCommand("split")
-	parts, _ := s.partSizes(t.Size, len(top.Helpers())) // Start has checked it
+	parts, _ := s.splitPartSizes(t.Size, len(top.Helpers())) // Start has checked it
 	for i, n := range parts {
 		from := ""
 		if i > 0 {
@@ -103,7 +103,7 @@ func (s *ratioScheme) Client(b *Bench, t Transfer) []string {
 		}
 		argv = append(argv, "--part", fmt.Sprintf("%s=%d", from, n))
 	}
-	return append(argv, b.fileURL(t.Size))
+	return append(argv, b.fileURLForSize(t.Size))
 }
 
 // Verify fails unless each path carried its part.
@@ -112,7 +112,7 @@ func (s *ratioScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 		return fmt.Errorf("mptcp:ratio: only single downloads of whole files")
 	}
 	helpers := b.Lab.Topology.Helpers()
-	parts, err := s.partSizes(r.Bytes, len(helpers))
+	parts, err := s.splitPartSizes(r.Bytes, len(helpers))
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (s SplitClient) Run(ctx context.Context, out, report io.Writer) error {
 				}
 			}
 			var err error
-			got[i], err = p.fetchSpan(ctx, s.URL, span, total, answered)
+			got[i], err = p.fetchFileSpan(ctx, s.URL, span, total, answered)
 			ends <- err
 		}()
 	}
@@ -206,8 +206,8 @@ func (s SplitClient) Run(ctx context.Context, out, report io.Writer) error {
 	return err
 }
 
-// fetchSpan fetches a span of a file of known size over a new connection.
-func (p SplitPart) fetchSpan(
+// fetchFileSpan fetches a span of a file of known size over a new connection.
+func (p SplitPart) fetchFileSpan(
 	ctx context.Context,
 	url string,
 	span [2]int64,
@@ -224,7 +224,7 @@ func (p SplitPart) fetchSpan(
 	}
 	t := &http.Transport{DialContext: dialer.DialContext, DisableCompression: true, DisableKeepAlives: true}
 	defer t.CloseIdleConnections()
-	res, err := getRange(ctx, &http.Client{Transport: t}, url, span[0], span[1])
+	res, err := requestByteRange(ctx, &http.Client{Transport: t}, url, span[0], span[1])
 	if err != nil {
 		return nil, err
 	}

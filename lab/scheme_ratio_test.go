@@ -108,18 +108,18 @@ func TestParseSplit(t *testing.T) {
 		{"mptcp:ratio=1", 0, []unit.Bytes{1000}},
 		{"mptcp:ratio=0.5/0.3", 1, nil},
 	} {
-		s, err := newScheme(c.name)
+		s, err := newSchemeByName(c.name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.(*ratioScheme).partSizes(1000, c.helpers)
+		got, err := s.(*ratioScheme).splitPartSizes(1000, c.helpers)
 		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) {
 			t.Errorf("%s with %d helpers: %v, %v", c.name, c.helpers, got, err)
 		}
 	}
 	for _, bad := range []string{"mptcp:", "mptcp:ratio=", "mptcp:ratio=2", "mptcp:ratio=-0.1", "mptcp:ratio=NaN",
 		"mptcp:ratio=0.6/0.6", "mptcp:ratio=x", "mptcp:0.5"} {
-		if _, err := newScheme(bad); err == nil {
+		if _, err := newSchemeByName(bad); err == nil {
 			t.Errorf("%s is a scheme", bad)
 		}
 	}

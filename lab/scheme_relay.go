@@ -68,15 +68,15 @@ func Relay(ctx context.Context, listen, target string, copies bool) error {
 		if err != nil {
 			return err
 		}
-		go relayConn(c, target, copies)
+		go relayToTarget(c, target, copies)
 	}
 }
 
 // relayBuffer is the buffer size of a relay that copies.
 const relayBuffer = 64 << 10
 
-// relayConn relays both directions of c to target.
-func relayConn(c net.Conn, target string, copies bool) {
+// relayToTarget relays both directions of c to target.
+func relayToTarget(c net.Conn, target string, copies bool) {
 	defer c.Close()
 	d, err := net.Dial("tcp", target)
 	if err != nil {

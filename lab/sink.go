@@ -26,7 +26,7 @@ type Received struct {
 // byteCounter counts the bytes of a running transfer. It is safe for concurrent use.
 type byteCounter struct{ n atomic.Int64 }
 
-func (m *byteCounter) total() unit.Bytes { return unit.Bytes(m.n.Load()) }
+func (m *byteCounter) countedBytes() unit.Bytes { return unit.Bytes(m.n.Load()) }
 
 // receiveAll reads r to its end. With a length, later bytes do not count.
 func receiveAll(r io.Reader, m *byteCounter, length time.Duration) (Received, error) {

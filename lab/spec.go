@@ -98,8 +98,8 @@ type session struct {
 	schemes  map[string]Scheme        // by name in the spec
 }
 
-// newSession checks a spec, and that this machine can run it.
-func (p RunSpec) newSession() (*session, error) {
+// newRunSession checks a spec, and that this machine can run it.
+func (p RunSpec) newRunSession() (*session, error) {
 	s, err := p.parseSession()
 	if err != nil {
 		return nil, fault.New(fault.Usage, err, "")
@@ -142,7 +142,7 @@ func (p RunSpec) parseSession() (*session, error) {
 		return nil, fmt.Errorf("several streams can only download")
 	}
 	for _, name := range p.Schemes {
-		if s.schemes[name], err = newScheme(name); err != nil {
+		if s.schemes[name], err = newSchemeByName(name); err != nil {
 			return nil, err
 		}
 		if p.Video != nil && !s.schemes[name].Capabilities().video {
@@ -154,7 +154,7 @@ func (p RunSpec) parseSession() (*session, error) {
 		if p.Objects > 0 && s.schemes[name].Capabilities().ownReport {
 			return nil, fmt.Errorf("%s does not move objects one after the other over one connection", name)
 		}
-		expected, err := p.expectedTime(name)
+		expected, err := p.expectedTransferTime(name)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +177,7 @@ func (t *Topology) timeFactor() time.Duration {
 
 // Check returns why the spec cannot run, on this machine or at all.
 func (p RunSpec) Check() error {
-	_, err := p.newSession()
+	_, err := p.newRunSession()
 	return err
 }
 
@@ -206,7 +206,7 @@ type nodeKill struct {
 // applyChanges returns a copy of the topology with the spec's changes of links, which the emulator
 // applies exactly on time. It returns the other changes separately.
 func (p RunSpec) applyChanges() (*Topology, []nodeKill, error) {
-	t, err := p.Topology.clone()
+	t, err := p.Topology.cloneTopology()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -244,7 +244,7 @@ func (p RunSpec) applyChanges() (*Topology, []nodeKill, error) {
 // fluidBound returns the bound over t. A helper whose programs are killed carries nothing from then
 // on.
 func (p RunSpec) fluidBound(t *Topology, kills []nodeKill) (time.Duration, error) {
-	t, err := t.clone()
+	t, err := t.cloneTopology()
 	if err != nil {
 		return 0, err
 	}
@@ -258,8 +258,8 @@ func (p RunSpec) fluidBound(t *Topology, kills []nodeKill) (time.Duration, error
 	return Bound(t, p.totalBytes(), p.Upload)
 }
 
-// clone returns a deep copy.
-func (t *Topology) clone() (*Topology, error) {
+// cloneTopology returns a deep copy.
+func (t *Topology) cloneTopology() (*Topology, error) {
 	b, err := json.Marshal(t)
 	if err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func (t *Topology) clone() (*Topology, error) {
 func (t *Topology) addOutages(at time.Duration, node string) error {
 	found := false
 	for _, link := range t.Links() {
-		if _, err := t.endIndex(node, link); err != nil || !t.Link[link].Shaped() {
+		if _, err := t.linkEndIndex(node, link); err != nil || !t.Link[link].Shaped() {
 			continue
 		}
 		found = true

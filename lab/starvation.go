@@ -39,8 +39,8 @@ type starvationWatch struct {
 // sum of all waits that are longer than a tick.
 type starvationPeriod struct{ worst, sum time.Duration } // guarded by starvationWatch.mu
 
-// begin begins a period. The returned function ends it and returns the longest wait in it.
-func (w *starvationWatch) begin() (end func() time.Duration) {
+// watchLongestWait begins a period. The returned function ends it and returns the longest wait in it.
+func (w *starvationWatch) watchLongestWait() (end func() time.Duration) {
 	whole := w.beginPeriod()
 	return func() time.Duration { return whole().worst }
 }
@@ -94,7 +94,7 @@ func (w *starvationWatch) watchProcessor(cpu int, stop chan struct{}) {
 	for {
 		before := time.Now()
 		_ = unix.Nanosleep(&wait, nil)
-		w.addWait(time.Since(before) - starvationTick)
+		w.addProcessorWait(time.Since(before) - starvationTick)
 		select {
 		case <-stop:
 			return
@@ -103,8 +103,8 @@ func (w *starvationWatch) watchProcessor(cpu int, stop chan struct{}) {
 	}
 }
 
-// addWait counts a wait for all periods that run.
-func (w *starvationWatch) addWait(d time.Duration) {
+// addProcessorWait counts a wait for all periods that run.
+func (w *starvationWatch) addProcessorWait(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p := range w.running {

@@ -11,13 +11,13 @@ import (
 // The longest wait of any processor counts for all periods that run, and for no other.
 func TestStarvation(t *testing.T) {
 	var w starvationWatch
-	first := w.begin()
-	second := w.begin()
-	w.addWait(70 * time.Millisecond)
+	first := w.watchLongestWait()
+	second := w.watchLongestWait()
+	w.addProcessorWait(70 * time.Millisecond)
 	if got := second(); got < 70*time.Millisecond {
 		t.Errorf("the second period: %v", got)
 	}
-	third := w.begin()
+	third := w.watchLongestWait()
 	if got := first(); got < 70*time.Millisecond {
 		t.Errorf("the first period: %v", got)
 	}
@@ -48,7 +48,7 @@ func TestProcessorWait(t *testing.T) {
 func TestSilence(t *testing.T) {
 	var m silenceMeter
 	for _, at := range []time.Duration{100, 103, 110, 112} {
-		m.addPacket(at)
+		m.notePacketTime(at)
 	}
 	if m.longest != 7 {
 		t.Errorf("%v", m.longest)

@@ -23,7 +23,7 @@ type Streams struct {
 // curl's to report. It reports no gaps, since streams wait for each other.
 func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true,
-		Proxy: proxyFunc("socks5h", s.SOCKS)}, Timeout: 10 * time.Minute}
+		Proxy: httpProxyFunc("socks5h", s.SOCKS)}, Timeout: 10 * time.Minute}
 	type answer struct {
 		got   Received
 		first time.Duration
@@ -56,17 +56,17 @@ func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
 	return json.NewEncoder(out).Encode(all)
 }
 
-// proxyFunc returns the Proxy of an http.Transport, nil without an address.
-func proxyFunc(scheme, addr string) func(*http.Request) (*url.URL, error) {
+// httpProxyFunc returns the Proxy of an http.Transport, nil without an address.
+func httpProxyFunc(scheme, addr string) func(*http.Request) (*url.URL, error) {
 	if addr == "" {
 		return nil
 	}
 	return http.ProxyURL(&url.URL{Scheme: scheme, Host: addr})
 }
 
-// getRange requests the bytes of a URL between two offsets. With 0 and 0 it requests all of them;
+// requestByteRange requests the bytes of a URL between two offsets. With 0 and 0 it requests all of them;
 // any answer but 200 is then an error.
-func getRange(ctx context.Context, client *http.Client, target string, from, to int64) (*http.Response, error) {
+func requestByteRange(ctx context.Context, client *http.Client, target string, from, to int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func downloadURL(
 	target string,
 ) (got Received, first time.Duration, err error) {
 	begin := time.Now()
-	res, err := getRange(ctx, client, target, 0, 0)
+	res, err := requestByteRange(ctx, client, target, 0, 0)
 	if err != nil {
 		return got, 0, err
 	}

@@ -171,7 +171,7 @@ func (t *Topology) Check() error {
 			return fmt.Errorf("node %q: a name is a letter, then up to 14 letters, digits, - or _", name)
 		}
 		for _, l := range n.NAT {
-			if _, err := t.peerNode(name, l); err != nil {
+			if _, err := t.linkPeerNode(name, l); err != nil {
 				return fmt.Errorf("node %s: nat: %w", name, err)
 			}
 		}
@@ -216,7 +216,7 @@ func (t *Topology) Check() error {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
 	}
-	return t.checkLTE()
+	return t.checkLTENetworks()
 }
 
 // Nodes returns the names of all nodes in order.
@@ -228,7 +228,7 @@ func (t *Topology) Links() []string { return slices.Sorted(maps.Keys(t.Link)) }
 // Shaped reports whether the link is emulated. Otherwise it is a veth pair.
 func (l *Link) Shaped() bool {
 	for _, d := range []*LinkSettings{&l.LinkSettings, l.Up, l.Down} {
-		if d != nil && !d.isEmpty() {
+		if d != nil && !d.hasNoSettings() {
 			return true
 		}
 	}
@@ -263,8 +263,8 @@ func (l *Link) attachRadio(lines ...*shaper.Line) (*shaper.Radio, error) {
 	return shaper.NewRadio(times[0], times[1], lines...)
 }
 
-// isEmpty reports whether nothing is set.
-func (d LinkSettings) isEmpty() bool {
+// hasNoSettings reports whether nothing is set.
+func (d LinkSettings) hasNoSettings() bool {
 	return d.Rate+d.Delay+d.Jitter+d.Loss+d.Reorder+d.Queue+d.Trace+d.Loop == "" && len(d.Schedule)+len(d.Outages) == 0
 }
 
@@ -285,7 +285,7 @@ func (l *Link) Program(dir Direction) (shaper.Program, error) {
 		}
 	}
 	p.Base = base.Apply(p.Base)
-	if err := d.addTracks(&p); err != nil {
+	if err := d.addProgramTracks(&p); err != nil {
 		return p, err
 	}
 	if base.Queue == nil {
@@ -294,8 +294,8 @@ func (l *Link) Program(dir Direction) (shaper.Program, error) {
 	return p, p.Check()
 }
 
-// addTracks adds trace, schedule and outages to p.
-func (d LinkSettings) addTracks(p *shaper.Program) error {
+// addProgramTracks adds trace, schedule and outages to p.
+func (d LinkSettings) addProgramTracks(p *shaper.Program) error {
 	if d.Trace != "" {
 		f, err := os.Open(d.Trace)
 		if err != nil {

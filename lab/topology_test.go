@@ -222,7 +222,7 @@ off="2s"`)), dir)
 		t.Error("m is no veth")
 	}
 	// the highest rate
-	if p, err := top.peakRate("l"); err != nil ||
+	if p, err := top.peakLinkRate("l"); err != nil ||
 		math.Abs(float64(p)/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
 		t.Errorf("at most %v, %v", p, err)
 	}
@@ -280,6 +280,6 @@ func FuzzTopology(f *testing.F) {
 				t.Errorf("a topology that was taken has a bad route: %v", err)
 			}
 		}
-		_ = top.hostsFile()
+		_ = top.hostsFileText()
 	})
 }

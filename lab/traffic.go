@@ -44,16 +44,16 @@ func (t Traffic) coarsened() Traffic {
 	flush := func() {
 		switch {
 		case n == 1:
-			log.addPacket(first, sent-received)
+			log.logTrafficPacket(first, sent-received)
 		case sent == 0: // each time needs a packet
-			log.addPacket(first, -1)
-			log.addPacket(last, 1-received)
+			log.logTrafficPacket(first, -1)
+			log.logTrafficPacket(last, 1-received)
 		case received == 0:
-			log.addPacket(first, 1)
-			log.addPacket(last, sent-1)
+			log.logTrafficPacket(first, 1)
+			log.logTrafficPacket(last, sent-1)
 		default:
-			log.addPacket(first, sent)
-			log.addPacket(last, -received)
+			log.logTrafficPacket(first, sent)
+			log.logTrafficPacket(last, -received)
 		}
 		sent, received, n = 0, 0, 0
 	}
@@ -85,15 +85,15 @@ type trafficLog struct {
 	sizes []int32
 }
 
-func (l *trafficLog) addPacket(now time.Duration, size int) {
+func (l *trafficLog) logTrafficPacket(now time.Duration, size int) {
 	gap := (now - l.last) / time.Microsecond
 	l.last += gap * time.Microsecond // the rounding error counts next time
 	l.gaps, l.sizes = append(l.gaps, int64(gap)), append(l.sizes, int32(size))
 }
 
-// takeTraffic returns the recorded packets and continues recording.
-func (d *daemon) takeTraffic() (all []Traffic) {
-	d.emu.runInLoop(func(now time.Duration) {
+// takeTrafficLogs returns the recorded packets and continues recording.
+func (d *daemon) takeTrafficLogs() (all []Traffic) {
+	d.emu.runInEmulatorLoop(func(now time.Duration) {
 		for _, l := range d.links {
 			ends := d.spec.Topology.Link[l.name].Ends
 			for end := range l.traffic {
@@ -111,7 +111,7 @@ func (d *daemon) takeTraffic() (all []Traffic) {
 // Traffic returns what both ends of each shaped link sent and received since the last call. The
 // first call starts recording.
 func (l *Lab) Traffic() ([]Traffic, error) {
-	a, err := l.sendRequest(request{Op: "traffic"})
+	a, err := l.sendDaemonRequest(request{Op: "traffic"})
 	return a.Traffic, err
 }
 

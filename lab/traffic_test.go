@@ -72,7 +72,7 @@ func TestTraffic(t *testing.T) {
 func TestTrafficRounding(t *testing.T) {
 	var l trafficLog
 	for i := range 1000 {
-		l.addPacket(time.Duration(i)*1999, 1)
+		l.logTrafficPacket(time.Duration(i)*1999, 1)
 	}
 	at := time.Duration(0)
 	Traffic{Gaps: l.gaps, Sizes: l.sizes}.Each(func(t time.Duration, _ unit.Bytes, _ bool) { at = t })

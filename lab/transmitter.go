@@ -24,8 +24,8 @@ type Samples struct {
 	Offset  float64 `toml:"offset" json:"offset,omitempty"`
 }
 
-// newChannel returns the channel of a carrier.
-func (s *Samples) newChannel(seed uint64) (phy.Channel, error) {
+// newRadioChannel returns the channel of a carrier.
+func (s *Samples) newRadioChannel(seed uint64) (phy.Channel, error) {
 	snr := 20.0
 	if s.SNR != "" {
 		var err error
@@ -88,7 +88,7 @@ func newTransmitter(i int, prb int, ch phy.Channel, seed uint64) *transmitter {
 
 // queueSubframe queues a subframe if there are listeners and there is room.
 func (m *transmitter) queueSubframe(s cell.Subframe) {
-	if len(m.listeners.snapshot()) == 0 {
+	if len(m.listeners.currentListeners()) == 0 {
 		return
 	}
 	select {
@@ -123,13 +123,13 @@ func (m *transmitter) transmitLoop(done <-chan struct{}) {
 		}
 		last = a.number
 		bytes = appendSamples(bytes, tx.SendGrants(a.number, a.grants))
-		for _, h := range m.listeners.snapshot() {
-			h.appendData(maxSampleBacklog, func() error {
+		for _, h := range m.listeners.currentListeners() {
+			h.appendToBacklog(maxSampleBacklog, func() error {
 				h.buf.Write(bytes)
 				return nil
 			})
 		}
-		if len(m.listeners.snapshot()) == 0 {
+		if len(m.listeners.currentListeners()) == 0 {
 			last = -1
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // silence, so that later ones come at their time.
 func TestSamples(t *testing.T) {
 	m := newTransmitter(0, 6, phy.NewEPAChannel(5, 500, 20, 1), 1)
-	if _, err := (&Samples{SNR: "loud"}).newChannel(1); err == nil {
+	if _, err := (&Samples{SNR: "loud"}).newRadioChannel(1); err == nil {
 		t.Error("a loud channel")
 	}
 	b := newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 6}}}, nil)
@@ -35,7 +35,7 @@ func TestSamples(t *testing.T) {
 			continue
 		}
 		o := b.beginSlot(n)
-		o.addSubframe(cell.Subframe{Number: n, PRB: 6, Grants: []cell.Grant{g}})
+		o.copyCellSubframe(cell.Subframe{Number: n, PRB: 6, Grants: []cell.Grant{g}})
 		b.commitSlot()
 	}
 	raw := make([]byte, all*1920*4)

@@ -107,7 +107,7 @@ func (t *Topology) linkBetween(a, b string) string {
 // linksBetween returns all links between two nodes.
 func (t *Topology) linksBetween(a, b string) (names []string) {
 	for _, name := range t.Links() {
-		if p, err := t.peerNode(a, name); err == nil && p == b {
+		if p, err := t.linkPeerNode(a, name); err == nil && p == b {
 			names = append(names, name)
 		}
 	}

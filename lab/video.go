@@ -17,11 +17,11 @@ type Video struct {
 	Segment time.Duration `json:"segment_ns"`
 }
 
-func (v Video) segmentSize(level int) unit.Bytes { return v.Ladder[level].Bytes(v.Segment) }
+func (v Video) segmentSizeAt(level int) unit.Bytes { return v.Ladder[level].Bytes(v.Segment) }
 
 func (v Video) checkLadder() error {
 	if len(v.Ladder) == 0 || v.Segment <= 0 || v.Segment > maxMediaBuffer || !slices.IsSorted(v.Ladder) ||
-		v.segmentSize(0) <= 0 {
+		v.segmentSizeAt(0) <= 0 {
 		return fmt.Errorf("video: bitrates must ascend, and segments may be up to %v long", maxMediaBuffer)
 	}
 	return nil
@@ -81,18 +81,18 @@ type playback struct {
 	segments       []VideoSegment
 }
 
-// advanceTo lets time pass until now.
-func (p *playback) advanceTo(now time.Duration) {
+// advancePlayback lets time pass until now.
+func (p *playback) advancePlayback(now time.Duration) {
 	d := now - p.accountedUntil
 	p.accountedUntil = now
-	if p.isOver() {
+	if p.isPlaybackOver() {
 		return
 	}
 	if p.playing {
 		m := min(d, p.buffered, p.length-p.played)
 		p.played += m
 		p.buffered -= m
-		if d -= m; d == 0 || p.isOver() {
+		if d -= m; d == 0 || p.isPlaybackOver() {
 			return
 		}
 		p.playing = false
@@ -103,20 +103,20 @@ func (p *playback) advanceTo(now time.Duration) {
 	}
 }
 
-func (p *playback) isOver() bool { return p.played >= p.length }
+func (p *playback) isPlaybackOver() bool { return p.played >= p.length }
 
-// timeToEnd returns when the playback ends if certain: nothing more needs to be fetched. advanceTo
+// timeToPlaybackEnd returns when the playback ends if certain: nothing more needs to be fetched. advancePlayback
 // must have been called.
-func (p *playback) timeToEnd() (after time.Duration, certain bool) {
+func (p *playback) timeToPlaybackEnd() (after time.Duration, certain bool) {
 	left := p.length - p.played
 	return left, p.playing && p.buffered >= left
 }
 
-// nextRequest returns the level of the segment to request now, or how long to wait.
-func (p *playback) nextRequest(now time.Duration) (level int, wait time.Duration) {
-	p.advanceTo(now)
+// nextSegmentRequest returns the level of the segment to request now, or how long to wait.
+func (p *playback) nextSegmentRequest(now time.Duration) (level int, wait time.Duration) {
+	p.advancePlayback(now)
 	if over := p.buffered + p.video.Segment - maxMediaBuffer; over > 0 {
-		if after, certain := p.timeToEnd(); certain {
+		if after, certain := p.timeToPlaybackEnd(); certain {
 			over = min(over, after)
 		}
 		return 0, over
@@ -143,11 +143,11 @@ func (p *playback) chooseLevel() (level int) {
 	return level
 }
 
-// addSegment adds a segment that took that long to fetch.
-func (p *playback) addSegment(now time.Duration, level int, took time.Duration) {
-	p.advanceTo(now)
+// addFetchedSegment adds a segment that took that long to fetch.
+func (p *playback) addFetchedSegment(now time.Duration, level int, took time.Duration) {
+	p.advancePlayback(now)
 	p.buffered += p.video.Segment
-	size := p.video.segmentSize(level)
+	size := p.video.segmentSizeAt(level)
 	p.bytes += size
 	p.segments = append(p.segments, VideoSegment{p.video.Ladder[level], now.Seconds(), took.Seconds(),
 		p.buffered.Seconds()})
@@ -162,8 +162,8 @@ func (p *playback) addSegment(now time.Duration, level int, took time.Duration) 
 	}
 }
 
-// summarize returns the report. advanceTo must have been called.
-func (p *playback) summarize() Playback {
+// summarizePlayback returns the report. advancePlayback must have been called.
+func (p *playback) summarizePlayback() Playback {
 	r := Playback{Stalls: p.stalls, Stalled: p.stalled.Seconds(), StartUp: p.start.Seconds(),
 		Played: p.played.Seconds(), Seconds: p.accountedUntil.Seconds(),
 		Bytes: p.bytes, Segments: p.segments}

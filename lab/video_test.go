@@ -31,7 +31,7 @@ func playVideo(t *testing.T, v Video, length, rtt time.Duration, rate func(at ti
 		p := &Player{Video: v, Length: length}
 		var err error
 		r, err = p.playSegments(t.Context(), func(ctx context.Context, level int) error {
-			wait := rtt + time.Duration(float64(8*v.segmentSize(level))/rate(time.Since(begin))*1e3)
+			wait := rtt + time.Duration(float64(8*v.segmentSizeAt(level))/rate(time.Since(begin))*1e3)
 			select {
 			case <-time.After(wait):
 				return nil
@@ -251,7 +251,7 @@ func TestCoarseEnergy(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					size = -size
 				}
-				log.addPacket(at, size)
+				log.logTrafficPacket(at, size)
 			}
 			full := Traffic{Gaps: log.gaps, Sizes: log.sizes}
 			thin := full.coarsened()

@@ -242,7 +242,7 @@ func (c *Client) getJSON(ctx context.Context, path string, into any) error {
 func (c *Client) requestJSON(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	answer, err := c.doRequest(ctx, method, path, body)
+	answer, err := c.sendAPIRequest(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -261,15 +261,15 @@ func (c *Client) requestJSON(ctx context.Context, method, path string, body, int
 func (c *Client) requestChange(ctx context.Context, method, path string, body any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	answer, err := c.doRequest(ctx, method, path, body)
+	answer, err := c.sendAPIRequest(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
 	return answer.Body.Close()
 }
 
-// doRequest sends a request. An error answer becomes a fault.
-func (c *Client) doRequest(ctx context.Context, method, path string, body any) (*http.Response, error) {
+// sendAPIRequest sends a request. An error answer becomes a fault.
+func (c *Client) sendAPIRequest(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		j, err := json.Marshal(body)
@@ -290,7 +290,7 @@ func (c *Client) doRequest(ctx context.Context, method, path string, body any) (
 	}
 	answer, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.explainError(err)
+		return nil, c.explainAPIError(err)
 	}
 	if answer.StatusCode < 300 {
 		return answer, nil
@@ -303,8 +303,8 @@ func (c *Client) doRequest(ctx context.Context, method, path string, body any) (
 	return nil, fault.New(fault.Kind(p.Kind), errors.New(p.Detail), p.Hint)
 }
 
-// explainError turns an error of a request into a fault.
-func (c *Client) explainError(err error) error {
+// explainAPIError turns an error of a request into a fault.
+func (c *Client) explainAPIError(err error) error {
 	var op *net.OpError
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -40,13 +40,13 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[Update, err
 		if after != Now {
 			path += "?after=" + strconv.FormatUint(after, 10)
 		}
-		answer, err := c.doRequest(ctx, http.MethodGet, path, nil)
+		answer, err := c.sendAPIRequest(ctx, http.MethodGet, path, nil)
 		if err != nil {
 			yield(Update{}, err)
 			return
 		}
 		defer answer.Body.Close()
-		err = readEvents(answer.Body, func(n Update) bool { return yield(n, nil) })
+		err = readEventStream(answer.Body, func(n Update) bool { return yield(n, nil) })
 		if err != nil {
 			if ctx.Err() != nil {
 				err = ctx.Err()
@@ -56,9 +56,9 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[Update, err
 	}
 }
 
-// readEvents passes the events of a text/event-stream to take until that returns false. It skips
+// readEventStream passes the events of a text/event-stream to take until that returns false. It skips
 // unknown kinds.
-func readEvents(r io.Reader, take func(Update) bool) error {
+func readEventStream(r io.Reader, take func(Update) bool) error {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 4096), maxEvent)
 	var kind string

@@ -34,8 +34,8 @@ var mediaTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// embeddedFile returns the name of the file for a URL path, "" if there is none.
-func embeddedFile(urlPath string) string {
+// embeddedFileName returns the name of the file for a URL path, "" if there is none.
+func embeddedFileName(urlPath string) string {
 	name := "page/" + strings.TrimPrefix(urlPath, "/")
 	if urlPath == "/" {
 		name = "page/index.html"
@@ -48,13 +48,13 @@ func embeddedFile(urlPath string) string {
 
 // IsConsoleFile reports whether a request is for a file of the console, not for the API.
 func IsConsoleFile(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && embeddedFile(r.URL.Path) != ""
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && embeddedFileName(r.URL.Path) != ""
 }
 
 // Handler returns the handler of requests for which IsConsoleFile is true.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := embeddedFile(r.URL.Path)
+		name := embeddedFileName(r.URL.Path)
 		body, err := embedded.ReadFile(name)
 		if err != nil {
 			http.NotFound(w, r)

@@ -80,14 +80,14 @@ func readComments(source string, comments map[string]string) {
 		}
 		if m := typeLine.FindStringSubmatch(line); m != nil {
 			typ = m[1]
-			comments[typ] = joinLines(above...)
+			comments[typ] = joinCommentLines(above...)
 		} else if m := fieldLine.FindStringSubmatch(line); m != nil {
-			comments[typ+"."+m[1]] = joinLines(append(above, m[2])...)
+			comments[typ+"."+m[1]] = joinCommentLines(append(above, m[2])...)
 		}
 		above = nil
 	}
 }
 
-func joinLines(lines ...string) string {
+func joinCommentLines(lines ...string) string {
 	return strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
 }

@@ -77,7 +77,7 @@ func (r Role) registerEvents(a huma.API) {
 		op,
 		map[string]any{"change": api.Event{}, "position": api.Position{}},
 		func(ctx context.Context, in *eventsInput, send sse.Sender) {
-			_ = r.streamEvents(ctx, in, send) // an error means that the reader has gone
+			_ = r.sendRoleEvents(ctx, in, send) // an error means that the reader has gone
 		},
 	)
 }
@@ -105,14 +105,14 @@ func (l lenientWriter) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// streamEvents sends events until ctx ends or sending fails.
-func (r Role) streamEvents(ctx context.Context, in *eventsInput, send sse.Sender) error {
+// sendRoleEvents sends events until ctx ends or sending fails.
+func (r Role) sendRoleEvents(ctx context.Context, in *eventsInput, send sse.Sender) error {
 	feed := r.Feed
 	if feed == nil {
 		feed = new(Feed)
 	}
 	at, given, _ := in.startPosition()
-	newest := feed.newestSeq()
+	newest := feed.newestEventSeq()
 	begin := api.Position{Restarted: given && at > newest}
 	switch {
 	case begin.Restarted:

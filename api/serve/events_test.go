@@ -119,7 +119,7 @@ func TestSlowReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var got []string
-	err := r.streamEvents(ctx, &eventsInput{}, func(m sse.Message) error {
+	err := r.sendRoleEvents(ctx, &eventsInput{}, func(m sse.Message) error {
 		switch d := m.Data.(type) {
 		case api.Position:
 			got = append(got, fmt.Sprintf("at %d, %d missed", d.Seq, d.MissedEvents))

@@ -40,8 +40,8 @@ func (f *Feed) Add(e api.Event) {
 	}
 }
 
-// newestSeq returns the number of the newest event.
-func (f *Feed) newestSeq() uint64 {
+// newestEventSeq returns the number of the newest event.
+func (f *Feed) newestEventSeq() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last

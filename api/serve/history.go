@@ -63,7 +63,7 @@ func (h *History) Run(ctx context.Context, r Role) {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for {
-		h.addSample(time.Now(), r.readCounters())
+		h.addCounterSample(time.Now(), r.readRoleCounters())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -72,11 +72,11 @@ func (h *History) Run(ctx context.Context, r Role) {
 	}
 }
 
-// readCounters returns what a role has carried so far, by plot.
-func (r Role) readCounters() map[string][]counter {
+// readRoleCounters returns what a role has carried so far, by plot.
+func (r Role) readRoleCounters() map[string][]counter {
 	s := r.currentStatus(false)
 	all := map[string][]counter{}
-	for _, f := range r.listSubflows() {
+	for _, f := range r.listRoleSubflows() {
 		c := counter{
 			key:  f.Bond + "/" + strconv.FormatUint(uint64(f.ID), 10),
 			down: f.RxBytes,
@@ -103,10 +103,10 @@ func (r Role) readCounters() map[string][]counter {
 		}
 		all[api.PlotApps] = append(all[api.PlotApps], c)
 	}
-	for _, f := range r.listStreams() {
-		add(f.Bond+"/"+strconv.FormatUint(f.ID, 10), lineDest(f), f.AppInfo, f.DownBytes, f.UpBytes)
+	for _, f := range r.listRoleStreams() {
+		add(f.Bond+"/"+strconv.FormatUint(f.ID, 10), plotDestination(f), f.AppInfo, f.DownBytes, f.UpBytes)
 	}
-	for _, f := range r.listFlows() {
+	for _, f := range r.listRoleFlows() {
 		add(f.Bond+"/udp "+strconv.FormatUint(f.ID, 10), datagramLine, f.AppInfo, f.DownBytes, f.UpBytes)
 	}
 	return all
@@ -123,16 +123,16 @@ func lineDevice(role string, f api.BondSubflow) string {
 	return cmp.Or(f.Device, f.Peer)
 }
 
-// lineDest returns the destination that a stream counts for.
-func lineDest(f api.BondStream) string {
+// plotDestination returns the destination that a stream counts for.
+func plotDestination(f api.BondStream) string {
 	if host, _, err := net.SplitHostPort(f.Dest); err == nil {
 		return host
 	}
 	return f.Dest
 }
 
-// addSample adds the counters of a time.
-func (h *History) addSample(at time.Time, all map[string][]counter) {
+// addCounterSample adds the counters of a time.
+func (h *History) addCounterSample(at time.Time, all map[string][]counter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	first := h.lastCounters == nil
@@ -164,9 +164,9 @@ func (h *History) addSample(at time.Time, all map[string][]counter) {
 	if first || took <= 0 {
 		return // the period of earlier bytes is unknown
 	}
-	h.seconds = keepLast(append(h.seconds, m), maxSeconds)
+	h.seconds = keepLastMoments(append(h.seconds, m), maxSeconds)
 	if len(h.means) == 0 || at.Sub(h.means[len(h.means)-1].at) >= samplesPerMean*sampleInterval-sampleInterval/2 {
-		h.means = keepLast(append(h.means, meanMoment(h.seconds[max(len(h.seconds)-samplesPerMean, 0):])), maxMeans)
+		h.means = keepLastMoments(append(h.means, meanMoment(h.seconds[max(len(h.seconds)-samplesPerMean, 0):])), maxMeans)
 	}
 }
 
@@ -178,8 +178,8 @@ func busiestLines(list []plotLine) []plotLine {
 	return slices.Clip(list[:min(len(list), maxLines)])
 }
 
-// keepLast returns the last n moments.
-func keepLast(list []moment, n int) []moment {
+// keepLastMoments returns the last n moments.
+func keepLastMoments(list []moment, n int) []moment {
 	if len(list) > n {
 		copy(list, list[len(list)-n:])
 		clear(list[n:])
@@ -241,8 +241,8 @@ var plotTitles = map[string]string{
 	api.PlotDestinations: "by destination of apps",
 }
 
-// buildPlot returns a plot. Lines are sorted by name, so that each keeps its colour.
-func (h *History) buildPlot(v plotQuery) api.Plot {
+// buildHistoryPlot returns a plot. Lines are sorted by name, so that each keeps its colour.
+func (h *History) buildHistoryPlot(v plotQuery) api.Plot {
 	h.mu.Lock()
 	moments := slices.Clone(h.seconds)
 	if v.hour {

@@ -35,7 +35,7 @@ var metricList = []metric{
 
 	{"mpbond_device_online",
 		"1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.", false,
-		[]string{"device"}, sampleDevices(func(d api.Device) float64 { return boolValue(d.Online) })},
+		[]string{"device"}, sampleDevices(func(d api.Device) float64 { return boolSampleValue(d.Online) })},
 	{"mpbond_device_battery_ratio", "Battery level of a device that reports it, 0 to 1; this device included.", false,
 		[]string{"device"}, sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.BatteryPercent, 0.01) })},
 	{"mpbond_device_charging", "1 while a device that reports it charges or is plugged in, else 0.", false,
@@ -102,9 +102,9 @@ var metricList = []metric{
 	{"mpbond_subflow_rtt_seconds", "Smoothed round-trip time of the hop at this end.", false,
 		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.SRTTms / 1000 })},
 	{"mpbond_subflow_silent", "1 while bytes are in flight without progress; else 0.", false,
-		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.State == api.Silent) })},
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolSampleValue(p.State == api.Silent) })},
 	{"mpbond_subflow_udp", "1 while the hop at this end uses UDP; else 0.", false,
-		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.Transport == "udp") })},
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolSampleValue(p.Transport == "udp") })},
 	{"mpbond_subflow_resumed_total", "How often a helped subflow resumed on another pipe after a break.", true,
 		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.Resumed) })},
 	{"mpbond_subflow_migrated_total",
@@ -113,14 +113,14 @@ var metricList = []metric{
 
 	{"mpbond_subflow_pbe_capacity_bytes_per_second",
 		"Rate available in the mobile cells of the other end, while it reports it (PBE-CC).", false,
-		subflowLabels, samplePBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 })},
+		subflowLabels, samplePBEFeedback(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 })},
 	{"mpbond_subflow_pbe_fair_bytes_per_second", "Its fair share of these cells.", false,
-		subflowLabels, samplePBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 })},
+		subflowLabels, samplePBEFeedback(func(p api.PBE) float64 { return float64(p.FairBps) / 8 })},
 	{"mpbond_subflow_pbe_doubted", "1 while less arrives than the reported rate; else 0.", false,
-		subflowLabels, samplePBE(func(p api.PBE) float64 { return boolValue(p.Doubted) })},
+		subflowLabels, samplePBEFeedback(func(p api.PBE) float64 { return boolSampleValue(p.Doubted) })},
 	{"mpbond_cells_receiving",
 		"1 while control messages of the mobile cells of a monitored local interface are received, else 0.", false,
-		[]string{"interface"}, sampleCells(func(c api.Cells) float64 { return boolValue(c.Receiving) })},
+		[]string{"interface"}, sampleCells(func(c api.Cells) float64 { return boolSampleValue(c.Receiving) })},
 	{"mpbond_cells_capacity_bytes_per_second",
 		"Rate available to this device in those cells; 0 while they are not received.", false,
 		[]string{"interface"}, sampleCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 })},
@@ -134,7 +134,7 @@ var metricList = []metric{
 	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false,
 		capLabels, sampleCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
 	{"mpbond_cap_reached", "1 while the cap is used up and nothing is carried; else 0.", false,
-		capLabels, sampleCaps(func(c api.Cap) float64 { return boolValue(c.State == "reached") })},
+		capLabels, sampleCaps(func(c api.Cap) float64 { return boolSampleValue(c.State == "reached") })},
 
 	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true,
 		nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
@@ -143,7 +143,7 @@ var metricList = []metric{
 	{"mpbond_helper_subflows", "At a helper: subflows relayed now.", false,
 		nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) })},
 	{"mpbond_onload_open", "At a helper that onloads: 1 while it accepts connections, else 0.", false,
-		nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{boolValue(o.Open), nil}} })},
+		nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{boolSampleValue(o.Open), nil}} })},
 	{"mpbond_onload_today_bytes",
 		"At a helper that onloads: bytes carried today, as a provider counts; mpbond_link_bytes has them by device.", false,
 		nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} })},
@@ -222,7 +222,7 @@ func optionalBool(v *bool) *float64 {
 	if v == nil {
 		return nil
 	}
-	n := boolValue(*v)
+	n := boolSampleValue(*v)
 	return &n
 }
 
@@ -253,9 +253,9 @@ func sampleSubflows(f func(api.Subflow) float64) func(api.Status) []sample {
 	}
 }
 
-// samplePBE returns a function that samples f of the feedback about cells of each subflow that
+// samplePBEFeedback returns a function that samples f of the feedback about cells of each subflow that
 // follows it, with subflowLabels.
-func samplePBE(f func(api.PBE) float64) func(api.Status) []sample {
+func samplePBEFeedback(f func(api.PBE) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {
 			for _, p := range b.Subflows {
@@ -301,7 +301,7 @@ func sampleOnload(f func(api.OnloadStatus) []sample) func(api.Status) []sample {
 	}
 }
 
-func boolValue(b bool) float64 {
+func boolSampleValue(b bool) float64 {
 	if b {
 		return 1
 	}

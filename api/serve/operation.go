@@ -59,7 +59,7 @@ func registerTyped[I, O any](a huma.API, op huma.Operation, f func(context.Conte
 		},
 	}
 	e.describeTypes(reflect.TypeFor[O]())
-	a.Adapter().Handle(e.op, a.Middlewares().Handler(op.Middlewares.Handler(e.serveRequest)))
+	a.Adapter().Handle(e.op, a.Middlewares().Handler(op.Middlewares.Handler(e.serveAPIRequest)))
 }
 
 // describeTypes derives parameters, body and answer from the types, and adds the operation to the
@@ -162,10 +162,10 @@ func parameterOf(f reflect.StructField) (p param, ok bool) {
 	return p, false
 }
 
-// serveRequest answers one request.
-func (e *jsonOperation) serveRequest(ctx huma.Context) {
+// serveAPIRequest answers one request.
+func (e *jsonOperation) serveAPIRequest(ctx huma.Context) {
 	in := reflect.New(e.input)
-	status, msg, errs := e.readInput(ctx, in.Elem())
+	status, msg, errs := e.readRequestInput(ctx, in.Elem())
 	if status != 0 {
 		_ = huma.WriteErr(e.api, ctx, status, msg, errs...) // an error means that the client has gone
 		return
@@ -184,29 +184,29 @@ func (e *jsonOperation) serveRequest(ctx huma.Context) {
 	}
 }
 
-// readInput fills an input. It returns the status and the errors of an unusable request; status 0
+// readRequestInput fills an input. It returns the status and the errors of an unusable request; status 0
 // if it is usable.
-func (e *jsonOperation) readInput(ctx huma.Context, in reflect.Value) (status int, msg string, errs []error) {
+func (e *jsonOperation) readRequestInput(ctx huma.Context, in reflect.Value) (status int, msg string, errs []error) {
 	found, path := new(huma.ValidateResult), huma.NewPathBuffer(nil, 0)
 	u := ctx.URL()
 	for key := range u.Query() {
 		if !slices.ContainsFunc(e.params, func(p param) bool { return p.location == "query" && p.name == key }) {
-			found.Add(errorPath(path, "query", key), "", "unknown query parameter")
+			found.Add(buildErrorPath(path, "query", key), "", "unknown query parameter")
 		}
 	}
 	if len(found.Errors) > 0 {
 		return http.StatusUnprocessableEntity, "validation failed", found.Errors
 	}
 	for _, p := range e.params {
-		e.readParam(ctx, p, in.FieldByIndex(p.index), found, path)
+		e.readParameter(ctx, p, in.FieldByIndex(p.index), found, path)
 	}
 	status = http.StatusUnprocessableEntity
 	if e.body != nil {
-		body, code, msg, errs := readBody(ctx, e.op.MaxBodyBytes, e.op.BodyReadTimeout)
+		body, code, msg, errs := readRequestBody(ctx, e.op.MaxBodyBytes, e.op.BodyReadTimeout)
 		if code != 0 {
 			return code, msg, errs
 		}
-		status = cmp.Or(e.readJSON(ctx, body, in.FieldByIndex(e.body), found, path), status)
+		status = cmp.Or(e.readJSONBody(ctx, body, in.FieldByIndex(e.body), found, path), status)
 	}
 	if r, ok := in.Addr().Interface().(huma.Resolver); ok {
 		found.Errors = append(found.Errors, r.Resolve(ctx)...)
@@ -217,7 +217,7 @@ func (e *jsonOperation) readInput(ctx huma.Context, in reflect.Value) (status in
 	return 0, "", nil
 }
 
-func errorPath(path *huma.PathBuffer, names ...string) *huma.PathBuffer {
+func buildErrorPath(path *huma.PathBuffer, names ...string) *huma.PathBuffer {
 	path.Reset()
 	for _, n := range names {
 		path.Push(n)
@@ -225,15 +225,15 @@ func errorPath(path *huma.PathBuffer, names ...string) *huma.PathBuffer {
 	return path
 }
 
-// readParam sets a field to the value of a parameter if that is valid.
-func (e *jsonOperation) readParam(
+// readParameter sets a field to the value of a parameter if that is valid.
+func (e *jsonOperation) readParameter(
 	ctx huma.Context,
 	p param,
 	field reflect.Value,
 	found *huma.ValidateResult,
 	path *huma.PathBuffer,
 ) {
-	errorPath(path, p.location, p.name)
+	buildErrorPath(path, p.location, p.name)
 	ask := map[string]func(string) string{"path": ctx.Param, "query": ctx.Query, "header": ctx.Header}[p.location]
 	text := cmp.Or(ask(p.name), p.defaultValue)
 	if text == "" {
@@ -257,9 +257,9 @@ func (e *jsonOperation) readParam(
 	huma.Validate(e.api.OpenAPI().Components.Schemas, p.schema, path, huma.ModeWriteToServer, value, found)
 }
 
-// readBody reads a request's body, which must not be empty. On failure it returns a status and the
+// readRequestBody reads a request's body, which must not be empty. On failure it returns a status and the
 // errors.
-func readBody(
+func readRequestBody(
 	ctx huma.Context,
 	limit int64,
 	timeout time.Duration,
@@ -283,9 +283,9 @@ func readBody(
 	return body, 0, "", nil
 }
 
-// readJSON validates a body by its schema and sets a field to it. It returns the status for an
+// readJSONBody validates a body by its schema and sets a field to it. It returns the status for an
 // error, 0 for none.
-func (e *jsonOperation) readJSON(
+func (e *jsonOperation) readJSONBody(
 	ctx huma.Context,
 	body []byte,
 	field reflect.Value,
@@ -308,7 +308,7 @@ func (e *jsonOperation) readJSON(
 	huma.Validate(
 		e.api.OpenAPI().Components.Schemas,
 		e.schema,
-		errorPath(path, "body"),
+		buildErrorPath(path, "body"),
 		huma.ModeWriteToServer,
 		parsed,
 		found,

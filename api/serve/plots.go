@@ -23,7 +23,7 @@ type PlotInput struct {
 	Span      string `query:"span" enum:"minute,hour" default:"minute" doc:"a minute by seconds, or an hour by 10 s means"`
 }
 
-func (in *PlotInput) plotQuery() plotQuery {
+func (in *PlotInput) toPlotQuery() plotQuery {
 	return plotQuery{in.Name, in.Direction == "up", in.Span == "hour"}
 }
 
@@ -53,18 +53,18 @@ func (r Role) registerPlots(a huma.API) {
 			if r.History == nil {
 				return p, noPlotsError()
 			}
-			return r.History.buildPlot(in.plotQuery()), nil
+			return r.History.buildHistoryPlot(in.toPlotQuery()), nil
 		},
 	)
 	op := newOperation(http.MethodGet, "/v2/plots/{name}/{format}", "the same as CSV")
 	op.Responses = fileResponses("csv")
 	registerTyped(a, op, func(_ context.Context, in *plotFileInput) (*fileAnswer, error) {
 		if r.History == nil {
-			return nil, problemOf(noPlotsError())
+			return nil, problemForError(noPlotsError())
 		}
-		body, err := plotCSV(r.History.buildPlot(in.plotQuery()))
+		body, err := formatPlotCSV(r.History.buildHistoryPlot(in.toPlotQuery()))
 		if err != nil {
-			return nil, problemOf(err)
+			return nil, problemForError(err)
 		}
 		return newFileAnswer(in.Name, in.Format, body), nil
 	})
@@ -93,9 +93,9 @@ func noPlotsError() error {
 	)
 }
 
-// plotCSV returns a plot as CSV: a row for each time, a column for each line. It escapes names that
+// formatPlotCSV returns a plot as CSV: a row for each time, a column for each line. It escapes names that
 // a spreadsheet would read as a formula.
-func plotCSV(p api.Plot) ([]byte, error) {
+func formatPlotCSV(p api.Plot) ([]byte, error) {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	head := []string{"time"}

@@ -22,7 +22,7 @@ var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func newTestHistory(seconds int, counters func(second int) map[string][]counter) *History {
 	h := new(History)
 	for i := range seconds {
-		h.addSample(t0.Add(time.Duration(i)*time.Second), counters(i))
+		h.addCounterSample(t0.Add(time.Duration(i)*time.Second), counters(i))
 	}
 	return h
 }
@@ -59,14 +59,14 @@ func TestHistory(t *testing.T) {
 		}
 		return map[string][]counter{api.PlotSubflows: list}
 	})
-	p := h.buildPlot(plotQuery{name: api.PlotSubflows})
+	p := h.buildHistoryPlot(plotQuery{name: api.PlotSubflows})
 	if len(p.Times) != 11 || p.Unit != "bit/s" || !p.Times[10].Equal(t0.Add(11*time.Second)) {
 		t.Errorf("%+v", p)
 	}
 	if v, ok := lastValue(t, p, "phone"); !ok || v != 12000 {
 		t.Errorf("phone: %v %v", v, ok)
 	}
-	if v, ok := lastValue(t, h.buildPlot(plotQuery{name: api.PlotSubflows, up: true}), "phone"); !ok || v != 800 {
+	if v, ok := lastValue(t, h.buildHistoryPlot(plotQuery{name: api.PlotSubflows, up: true}), "phone"); !ok || v != 800 {
 		t.Errorf("phone up: %v %v", v, ok)
 	}
 	if v, ok := lastValue(t, p, "tablet"); ok {
@@ -77,11 +77,11 @@ func TestHistory(t *testing.T) {
 		p.Series[2].Values[4] != nil {
 		t.Errorf("watch: %v %v, %v", v, ok, p.Series[2])
 	}
-	pad := h.buildPlot(plotQuery{name: api.PlotPAD})
+	pad := h.buildHistoryPlot(plotQuery{name: api.PlotPAD})
 	if v, ok := lastValue(t, pad, "phone"); !ok || v != 20 || len(pad.Series) != 1 || pad.Unit != "ms" {
 		t.Errorf("%+v", pad)
 	}
-	if p := h.buildPlot(plotQuery{name: api.PlotSubflows, hour: true}); len(p.Times) != 2 {
+	if p := h.buildHistoryPlot(plotQuery{name: api.PlotSubflows, hour: true}); len(p.Times) != 2 {
 		t.Errorf("%d means of 11 seconds", len(p.Times))
 	} else if v, _ := lastValue(t, p, "phone"); v != 12000 {
 		t.Errorf("mean %v", v)
@@ -94,11 +94,11 @@ func TestHistoryGoesBack(t *testing.T) {
 	h := new(History)
 	for i, n := range []unit.Bytes{1000, 2000, 10, 20} {
 		at := t0.Add(time.Duration(i) * time.Second)
-		h.addSample(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
-		h.addSample(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
+		h.addCounterSample(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
+		h.addCounterSample(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
 	}
 	var got []float64
-	for _, v := range h.buildPlot(plotQuery{name: api.PlotDevices}).Series[0].Values {
+	for _, v := range h.buildHistoryPlot(plotQuery{name: api.PlotDevices}).Series[0].Values {
 		got = append(got, *v)
 	}
 	if fmt.Sprint(got) != "[8000 0 80]" {
@@ -122,7 +122,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("%d seconds (%d), %d means (%d)", len(h.seconds), cap(h.seconds), len(h.means), cap(h.means))
 	}
 	for _, hour := range []bool{false, true} {
-		p := h.buildPlot(plotQuery{name: api.PlotDevices, hour: hour})
+		p := h.buildHistoryPlot(plotQuery{name: api.PlotDevices, hour: hour})
 		span := p.Times[len(p.Times)-1].Sub(p.Times[0])
 		if want := map[bool]time.Duration{false: time.Minute, true: time.Hour}[hour]; span != want ||
 			len(p.Series) != maxLines {
@@ -182,7 +182,7 @@ func TestCounters(t *testing.T) {
 		"server": "map[apps:" + byDest[len("destinations:"):] + " " + byDest +
 			" devices:[{b/2 anna/phone 3 10 5}] subflows:[{b/2 anna/phone 2 3 10 5}]]",
 	} {
-		if got := fmt.Sprint(describe(role).readCounters()); got != want {
+		if got := fmt.Sprint(describe(role).readRoleCounters()); got != want {
 			t.Errorf("%s:\n%s\n%s", role, got, want)
 		}
 	}
@@ -263,7 +263,7 @@ func TestApps(t *testing.T) {
 	at := t0
 	look := func(list ...api.Stream) {
 		streams = list
-		h.addSample(at, r.readCounters())
+		h.addCounterSample(at, r.readRoleCounters())
 		at = at.Add(time.Second)
 	}
 	of := func(id uint64, app string, down unit.Bytes) api.Stream {
@@ -272,7 +272,7 @@ func TestApps(t *testing.T) {
 	look()
 	look(of(1, "curl", 100), of(2, "", 1000))
 	look(of(1, "curl", 200), of(2, "wget", 3000), of(3, "curl", 50))
-	p := h.buildPlot(plotQuery{name: api.PlotApps})
+	p := h.buildHistoryPlot(plotQuery{name: api.PlotApps})
 	for name, want := range map[string]float64{"curl": 1200, "wget": 24000} {
 		if v, ok := lastValue(t, p, name); !ok || v != want {
 			t.Errorf("%s: %v %v, want %v", name, v, ok, want)
@@ -281,17 +281,17 @@ func TestApps(t *testing.T) {
 	if len(p.Series) != 2 || p.Title != "Down by app" {
 		t.Errorf("%+v", p)
 	}
-	if v, ok := lastValue(t, h.buildPlot(plotQuery{name: api.PlotDestinations}), "x"); !ok || v != 17200 {
+	if v, ok := lastValue(t, h.buildHistoryPlot(plotQuery{name: api.PlotDestinations}), "x"); !ok || v != 17200 {
 		t.Errorf("by destination: %v %v", v, ok)
 	}
 	look(of(2, "wget", 3000))
-	if p := h.buildPlot(plotQuery{name: api.PlotApps}); len(p.Series) != 2 {
+	if p := h.buildHistoryPlot(plotQuery{name: api.PlotApps}); len(p.Series) != 2 {
 		t.Errorf("an app is forgotten as soon as it ends: %+v", p.Series)
 	}
 	for range maxSeconds {
 		look(of(2, "wget", 3000))
 	}
-	if p := h.buildPlot(plotQuery{name: api.PlotApps}); len(p.Series) != 1 || p.Series[0].Name != "wget" {
+	if p := h.buildHistoryPlot(plotQuery{name: api.PlotApps}); len(p.Series) != 1 || p.Series[0].Name != "wget" {
 		t.Errorf("an app that has ended a minute ago: %+v", p.Series)
 	}
 }

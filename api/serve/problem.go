@@ -36,12 +36,12 @@ var statusByKind = map[fault.Kind]int{
 	fault.Unsupported: http.StatusNotImplemented, fault.NotSaved: http.StatusInsufficientStorage,
 }
 
-// problemOf returns the answer to an error of a role.
-func problemOf(err error) *problem {
-	return newProblem(cmp.Or(statusByKind[fault.KindOf(err)], http.StatusInternalServerError), err)
+// problemForError returns the answer to an error of a role.
+func problemForError(err error) *problem {
+	return newHTTPProblem(cmp.Or(statusByKind[fault.KindOf(err)], http.StatusInternalServerError), err)
 }
 
-func newProblem(status int, err error) *problem {
+func newHTTPProblem(status int, err error) *problem {
 	return &problem{api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)}}
 }
@@ -49,9 +49,9 @@ func newProblem(status int, err error) *problem {
 // problemOfText returns the answer to an error about a text.
 func problemOfText(err error) *problem {
 	if fault.KindOf(err) != fault.Config {
-		return problemOf(err)
+		return problemForError(err)
 	}
-	p := newProblem(http.StatusUnprocessableEntity, err)
+	p := newHTTPProblem(http.StatusUnprocessableEntity, err)
 	var at interface {
 		Place() (line, column int, nearest string)
 	}
@@ -93,12 +93,12 @@ func init() {
 		case status == http.StatusRequestTimeout:
 			kind = fault.Timeout
 		}
-		return newProblem(status, fault.New(kind, errors.New(msg), "see GET /openapi.json"))
+		return newHTTPProblem(status, fault.New(kind, errors.New(msg), "see GET /openapi.json"))
 	}
 }
 
-// writeTo answers outside the library.
-func (p *problem) writeTo(w http.ResponseWriter) {
+// writeHTTPAnswer answers outside the library.
+func (p *problem) writeHTTPAnswer(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)

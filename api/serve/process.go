@@ -16,7 +16,7 @@ type processMetric struct {
 	sample
 }
 
-func newGauge(name, help string, v float64) processMetric {
+func newProcessGauge(name, help string, v float64) processMetric {
 	return processMetric{metric{name: name, help: help}, sample{value: v}}
 }
 
@@ -41,13 +41,13 @@ func processMetrics() []processMetric {
 			metric{name: "go_info", help: "Always 1; the label is the version of Go.", labels: []string{"version"}},
 			sample{1, []string{runtime.Version()}},
 		},
-		newGauge("go_goroutines", "Number of goroutines.", of(0)),
-		newGauge(
+		newProcessGauge("go_goroutines", "Number of goroutines.", of(0)),
+		newProcessGauge(
 			"go_memstats_heap_alloc_bytes",
 			"Bytes of objects on the heap, including those not yet collected.",
 			of(1),
 		),
-		newGauge("go_memstats_sys_bytes", "Bytes that the Go runtime took from the system.", of(2)),
+		newProcessGauge("go_memstats_sys_bytes", "Bytes that the Go runtime took from the system.", of(2)),
 		newCounter("go_memstats_alloc_bytes_total", "Bytes allocated on the heap so far.", of(3)),
 		newCounter("go_gc_cycles_total", "Garbage collections so far.", of(4)),
 	}, procMetrics()...)
@@ -79,14 +79,15 @@ func procMetrics() (list []processMetric) {
 			"Processor time of this process so far.",
 			(at(14)+at(15))/clockTicks,
 		),
-		newGauge("process_threads", "Threads of this process.", at(20)),
-		newGauge("process_virtual_memory_bytes", "Virtual memory of this process.", at(23)),
-		newGauge("process_resident_memory_bytes", "Resident memory of this process.", at(24)*float64(os.Getpagesize())),
+		newProcessGauge("process_threads", "Threads of this process.", at(20)),
+		newProcessGauge("process_virtual_memory_bytes", "Virtual memory of this process.", at(23)),
+		newProcessGauge("process_resident_memory_bytes", "Resident memory of this process.",
+			at(24)*float64(os.Getpagesize())),
 	)
-	if boot, ok := procValue("/proc/stat", "btime"); ok {
+	if boot, ok := readProcValue("/proc/stat", "btime"); ok {
 		list = append(
 			list,
-			newGauge(
+			newProcessGauge(
 				"process_start_time_seconds",
 				"Start time of this process since the epoch.",
 				boot+at(22)/clockTicks,
@@ -94,16 +95,16 @@ func procMetrics() (list []processMetric) {
 		)
 	}
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
-		list = append(list, newGauge("process_open_fds", "Open file descriptors.", float64(len(open))))
+		list = append(list, newProcessGauge("process_open_fds", "Open file descriptors.", float64(len(open))))
 	}
-	if most, ok := procValue("/proc/self/limits", "Max open files"); ok {
-		list = append(list, newGauge("process_max_fds", "Most file descriptors that may be open.", most))
+	if most, ok := readProcValue("/proc/self/limits", "Max open files"); ok {
+		list = append(list, newProcessGauge("process_max_fds", "Most file descriptors that may be open.", most))
 	}
 	return list
 }
 
-// procValue returns the first number of the line that begins with name.
-func procValue(file, name string) (v float64, ok bool) {
+// readProcValue returns the first number of the line that begins with name.
+func readProcValue(file, name string) (v float64, ok bool) {
 	data, _ := os.ReadFile(file) // without the file there is no value
 	for line := range strings.Lines(string(data)) {
 		if rest, found := strings.CutPrefix(line, name+" "); found {

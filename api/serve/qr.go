@@ -28,11 +28,11 @@ func (r Role) registerQR(a huma.API) {
 	op.Responses = fileResponses("svg", "png")
 	registerTyped(a, op, func(_ context.Context, in *qrInput) (*fileAnswer, error) {
 		if r.Invitations == nil {
-			return nil, problemOf(unsupportedError("codes for pairing"))
+			return nil, problemForError(unsupportedError("codes for pairing"))
 		}
 		i := r.Invitations.Current()
 		if i.State != "open" {
-			return nil, problemOf(
+			return nil, problemForError(
 				fault.New(
 					fault.NotFound,
 					errors.New("there is no valid pairing code"),
@@ -42,18 +42,18 @@ func (r Role) registerQR(a huma.API) {
 		}
 		code, err := qr.Encode(i.QR, qr.M)
 		if err != nil {
-			return nil, problemOf(err)
+			return nil, problemForError(err)
 		}
 		body := code.PNG()
 		if in.Format == "svg" {
-			body = qrSVG(code)
+			body = drawQRCodeSVG(code)
 		}
 		return newFileAnswer("pairing", in.Format, body), nil
 	})
 }
 
-// qrSVG draws a code, dark on light whatever the page's colours, as readers need.
-func qrSVG(c *qr.Code) []byte {
+// drawQRCodeSVG draws a code, dark on light whatever the page's colours, as readers need.
+func drawQRCodeSVG(c *qr.Code) []byte {
 	var b bytes.Buffer
 	side := c.Size + 2*quietZone
 	fmt.Fprintf(

@@ -65,11 +65,11 @@ func Handler(role Role) http.Handler {
 
 // serveGone answers requests to version 1 of the API with 410 and names version 2.
 func serveGone(w http.ResponseWriter, r *http.Request) {
-	newProblem(http.StatusGone, fault.New(
+	newHTTPProblem(http.StatusGone, fault.New(
 		fault.Unsupported,
 		fmt.Errorf("version 1 of the API is gone: %.100q", r.URL.Path),
 		"use /v2 and its field names: GET /openapi.json describes them",
-	)).writeTo(w)
+	)).writeHTTPAnswer(w)
 }
 
 // serveNotFound answers requests that no route matches.
@@ -85,23 +85,23 @@ func serveNotFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	}
 	if len(allow) > 0 {
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		newProblem(
+		newHTTPProblem(
 			http.StatusMethodNotAllowed,
 			fault.New(
 				fault.Usage,
 				fmt.Errorf("method %.20s is not allowed", r.Method),
 				"use "+strings.Join(allow, " or "),
 			),
-		).writeTo(w)
+		).writeHTTPAnswer(w)
 		return
 	}
-	problemOf(
+	problemForError(
 		fault.New(
 			fault.NotFound,
 			fmt.Errorf("there is no %.100q", r.URL.Path),
 			"see GET /openapi.json",
 		),
-	).writeTo(w)
+	).writeHTTPAnswer(w)
 }
 
 // jsonAnswer is an answer with a JSON body.
@@ -120,7 +120,7 @@ func registerJSON[I, T any](a huma.API, op huma.Operation, f func(*I) (T, error)
 	registerTyped(a, op, func(_ context.Context, in *I) (*jsonAnswer[T], error) {
 		body, err := f(in)
 		if err != nil {
-			return nil, problemOf(err)
+			return nil, problemForError(err)
 		}
 		return &jsonAnswer[T]{"no-store", body}, nil
 	})
@@ -130,7 +130,7 @@ func registerJSON[I, T any](a huma.API, op huma.Operation, f func(*I) (T, error)
 func registerChange[I any](a huma.API, method, path, summary string, f func(*I) error) {
 	registerTyped(a, newOperation(method, path, summary), func(_ context.Context, in *I) (*struct{}, error) {
 		if err := f(in); err != nil {
-			return nil, problemOf(err)
+			return nil, problemForError(err)
 		}
 		return nil, nil
 	})
@@ -219,7 +219,7 @@ func (r Role) registerCore(a huma.API) {
 		func(*noInput) ([]api.Pipe, error) { return r.currentStatus(false).Pipes, nil },
 	)
 	registerGet(a, "/v2/pipes/{name}/{address}", "one pipe", func(in *pipeInput) (api.Pipe, error) {
-		return findOne(
+		return findOrNotFound(
 			r.currentStatus(false).Pipes,
 			"pipe to "+in.Name+" at "+in.Address,
 			func(p api.Pipe) bool { return p.Device == in.Name && p.Address == in.Address },
@@ -230,13 +230,13 @@ func (r Role) registerCore(a huma.API) {
 		a,
 		"/v2/subflows",
 		"subflows of all bonds, or the relayed ones of a helper",
-		func(*noInput) ([]api.BondSubflow, error) { return r.listSubflows(), nil },
+		func(*noInput) ([]api.BondSubflow, error) { return r.listRoleSubflows(), nil },
 	)
 	registerGet(a, "/v2/subflows/{bond}/{subflow}", "one subflow", func(in *subflowInput) (api.BondSubflow, error) {
-		return findOne(
-			r.listSubflows(),
+		return findOrNotFound(
+			r.listRoleSubflows(),
 			fmt.Sprintf("subflow %d of bond %s", in.Subflow, in.Bond),
-			func(s api.BondSubflow) bool { return s.Bond == bondID(in.Bond) && uint64(s.ID) == in.Subflow },
+			func(s api.BondSubflow) bool { return s.Bond == bondIDFromURL(in.Bond) && uint64(s.ID) == in.Subflow },
 		)
 	})
 	registerChange(
@@ -248,7 +248,7 @@ func (r Role) registerCore(a huma.API) {
 			if r.MoveSubflow == nil {
 				return unsupportedError("moving a subflow")
 			}
-			return r.MoveSubflow(bondID(in.Bond), uint32(in.Subflow), in.Body.Pipe)
+			return r.MoveSubflow(bondIDFromURL(in.Bond), uint32(in.Subflow), in.Body.Pipe)
 		},
 	)
 	registerChange(
@@ -260,7 +260,7 @@ func (r Role) registerCore(a huma.API) {
 			if r.CloseSubflow == nil {
 				return unsupportedError("ending a subflow")
 			}
-			return r.CloseSubflow(bondID(in.Bond), uint32(in.Subflow))
+			return r.CloseSubflow(bondIDFromURL(in.Bond), uint32(in.Subflow))
 		},
 	)
 
@@ -268,11 +268,11 @@ func (r Role) registerCore(a huma.API) {
 		a,
 		"/v2/streams",
 		"open streams of all bonds, newest first for each bond",
-		func(*noInput) ([]api.BondStream, error) { return r.listStreams(), nil },
+		func(*noInput) ([]api.BondStream, error) { return r.listRoleStreams(), nil },
 	)
 	registerGet(a, "/v2/streams/{bond}/{stream}", "one stream", func(in *streamInput) (api.BondStream, error) {
-		return findOne(
-			r.listStreams(),
+		return findOrNotFound(
+			r.listRoleStreams(),
 			fmt.Sprintf("stream %d of bond %s", in.Stream, in.Bond),
 			func(s api.BondStream) bool { return s.Bond == in.Bond && s.ID == in.Stream },
 		)
@@ -281,11 +281,11 @@ func (r Role) registerCore(a huma.API) {
 		a,
 		"/v2/flows",
 		"open datagram flows of all bonds, most recently used first for each bond",
-		func(*noInput) ([]api.BondFlow, error) { return r.listFlows(), nil },
+		func(*noInput) ([]api.BondFlow, error) { return r.listRoleFlows(), nil },
 	)
 	registerGet(a, "/v2/flows/{bond}/{flow}", "one datagram flow", func(in *flowInput) (api.BondFlow, error) {
-		return findOne(
-			r.listFlows(),
+		return findOrNotFound(
+			r.listRoleFlows(),
 			fmt.Sprintf("flow %d of bond %s", in.Flow, in.Bond),
 			func(f api.BondFlow) bool { return f.Bond == in.Bond && f.ID == in.Flow },
 		)
@@ -352,7 +352,7 @@ func (r Role) registerDevices(a huma.API) {
 		func(*noInput) ([]api.Device, error) { return r.currentStatus(false).Devices, nil },
 	)
 	registerGet(a, "/v2/devices/{name}", "one device", func(in *deviceNameInput) (api.Device, error) {
-		return findOne(
+		return findOrNotFound(
 			r.currentStatus(false).Devices,
 			"device "+in.Name,
 			func(d api.Device) bool { return d.Name == in.Name },
@@ -415,11 +415,11 @@ func (r Role) registerPair(a huma.API) {
 	op.DefaultStatus = http.StatusAccepted
 	registerTyped(a, op, func(_ context.Context, in *pairInput) (*jsonAnswer[api.Pairing], error) {
 		if r.Pairings == nil {
-			return nil, problemOf(elsewhere)
+			return nil, problemForError(elsewhere)
 		}
 		p, err := r.Pairings.Pair(in.Body)
 		if err != nil {
-			return nil, problemOf(err)
+			return nil, problemForError(err)
 		}
 		return &jsonAnswer[api.Pairing]{"no-store", p}, nil
 	})
@@ -443,11 +443,11 @@ func (r Role) registerInvitation(a huma.API) {
 		newOperation(http.MethodPost, "/v2/invitation", "create a new pairing code"),
 		func(context.Context, *noInput) (*jsonAnswer[api.Invitation], error) {
 			if r.Invitations == nil {
-				return nil, problemOf(unsupportedError("codes for pairing"))
+				return nil, problemForError(unsupportedError("codes for pairing"))
 			}
 			i, err := r.Invitations.Invite()
 			if err != nil {
-				return nil, problemOf(err)
+				return nil, problemForError(err)
 			}
 			return &jsonAnswer[api.Invitation]{"no-store", i}, nil
 		},
@@ -510,16 +510,16 @@ func registerText[I, T any](a huma.API, method, path, summary string, f func(I) 
 	})
 }
 
-// bondID returns the bond ID of a URL, where "-" stands for the empty one.
-func bondID(s string) string {
+// bondIDFromURL returns the bond ID of a URL, where "-" stands for the empty one.
+func bondIDFromURL(s string) string {
 	if s == "-" {
 		return ""
 	}
 	return s
 }
 
-// findOne returns the element of a list for which is returns true.
-func findOne[T any](list []T, what string, is func(T) bool) (one T, err error) {
+// findOrNotFound returns the element of a list for which is returns true.
+func findOrNotFound[T any](list []T, what string, is func(T) bool) (one T, err error) {
 	if i := slices.IndexFunc(list, is); i >= 0 {
 		return list[i], nil
 	}
@@ -529,14 +529,14 @@ func findOne[T any](list []T, what string, is func(T) bool) (one T, err error) {
 // currentStatus returns the role's status with lists that are never null.
 func (r Role) currentStatus(why bool) api.Status {
 	s := r.Status(why)
-	s.Devices, s.Pipes, s.Bonds = nonNil(s.Devices), nonNil(s.Pipes), nonNil(s.Bonds)
+	s.Devices, s.Pipes, s.Bonds = emptyListIfNil(s.Devices), emptyListIfNil(s.Pipes), emptyListIfNil(s.Bonds)
 	for i := range s.Bonds {
-		s.Bonds[i].Subflows = nonNil(s.Bonds[i].Subflows)
+		s.Bonds[i].Subflows = emptyListIfNil(s.Bonds[i].Subflows)
 	}
 	return s
 }
 
-func (r Role) listSubflows() []api.BondSubflow {
+func (r Role) listRoleSubflows() []api.BondSubflow {
 	all := []api.BondSubflow{}
 	for _, b := range r.Status(false).Bonds {
 		for _, p := range b.Subflows {
@@ -551,22 +551,22 @@ func (r Role) listSubflows() []api.BondSubflow {
 	return all
 }
 
-func (r Role) listStreams() []api.BondStream {
+func (r Role) listRoleStreams() []api.BondStream {
 	if r.Streams == nil {
 		return []api.BondStream{}
 	}
-	return nonNil(r.Streams())
+	return emptyListIfNil(r.Streams())
 }
 
-func (r Role) listFlows() []api.BondFlow {
+func (r Role) listRoleFlows() []api.BondFlow {
 	if r.Flows == nil {
 		return []api.BondFlow{}
 	}
-	return nonNil(r.Flows())
+	return emptyListIfNil(r.Flows())
 }
 
-// nonNil returns l, or an empty list for nil.
-func nonNil[T any](l []T) []T {
+// emptyListIfNil returns l, or an empty list for nil.
+func emptyListIfNil[T any](l []T) []T {
 	if l == nil {
 		return []T{}
 	}

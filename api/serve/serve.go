@@ -75,10 +75,10 @@ type Role struct {
 }
 
 // Run serves on l until ctx ends, then returns nil. It always closes l.
-func Run(ctx context.Context, l net.Listener, r Role) error { return runServer(ctx, l, Handler(r)) }
+func Run(ctx context.Context, l net.Listener, r Role) error { return runHTTPServer(ctx, l, Handler(r)) }
 
-// runServer serves h on l until ctx ends.
-func runServer(ctx context.Context, l net.Listener, h http.Handler) error {
+// runHTTPServer serves h on l until ctx ends.
+func runHTTPServer(ctx context.Context, l net.Listener, h http.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	srv := &http.Server{

@@ -74,7 +74,7 @@ func TestSlowCallers(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				all.Go(func() {
-					if err := runServer(ctx, l, requireToken(Handler(fullRole(nil)), secret)); err != nil {
+					if err := runHTTPServer(ctx, l, requireToken(Handler(fullRole(nil)), secret)); err != nil {
 						t.Error(err)
 					}
 				})
@@ -112,7 +112,7 @@ func TestReadersMayBeQuiet(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := runServer(ctx, l, Handler(Role{Status: exampleStatus, Feed: feed})); err != nil {
+			if err := runHTTPServer(ctx, l, Handler(Role{Status: exampleStatus, Feed: feed})); err != nil {
 				t.Error(err)
 			}
 		})

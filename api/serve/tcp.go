@@ -67,7 +67,7 @@ func ListenTCP(addr string) (net.Listener, error) {
 // LoadOrCreateToken returns the token in the file at path. It creates a missing file, for its owner
 // only. It rejects a file that others can read, since they may know the token.
 func LoadOrCreateToken(path string) (string, error) {
-	text, err := readToken(path)
+	text, err := readTokenFile(path)
 	if !errors.Is(err, os.ErrNotExist) {
 		return text, err
 	}
@@ -90,12 +90,12 @@ func LoadOrCreateToken(path string) (string, error) {
 	if err := userfile.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	return readToken(path)
+	return readTokenFile(path)
 }
 
 // ReadToken returns the token in the file that a running mpbond has created.
 func ReadToken(path string) (string, error) {
-	text, err := readToken(path)
+	text, err := readTokenFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		err = fault.New(fault.NotFound, err, newTokenHint)
 	}
@@ -105,8 +105,8 @@ func ReadToken(path string) (string, error) {
 // newTokenHint says how to get a new token file: the mpbond that reads it creates it.
 const newTokenHint = "restart the mpbond that has --api, which creates a new one"
 
-// readToken reads a token file, which must belong to this user and be unreadable for others.
-func readToken(path string) (string, error) {
+// readTokenFile reads a token file, which must belong to this user and be unreadable for others.
+func readTokenFile(path string) (string, error) {
 	f, err := userfile.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
 	if errors.Is(err, os.ErrPermission) {
 		return "", fault.New(
@@ -145,7 +145,7 @@ func readToken(path string) (string, error) {
 
 // RunTCP serves like Run on a listener of ListenTCP, to clients that have the token.
 func RunTCP(ctx context.Context, l net.Listener, r Role, token string) error {
-	return runServer(ctx, l, requireToken(Handler(r), token))
+	return runHTTPServer(ctx, l, requireToken(Handler(r), token))
 }
 
 // requireToken passes requests of clients that have the token, and requests for files of the web
@@ -156,7 +156,7 @@ func requireToken(h http.Handler, token string) http.Handler {
 	page := console.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, err := http.StatusForbidden, checkOrigin(r)
-		if console.IsConsoleFile(r) && (err == nil || isLoopbackHost(r.Host) && opensPage(r)) {
+		if console.IsConsoleFile(r) && (err == nil || isLoopbackHost(r.Host) && opensPageInTab(r)) {
 			page.ServeHTTP(w, r)
 			return
 		}
@@ -169,7 +169,7 @@ func requireToken(h http.Handler, token string) http.Handler {
 		}
 		if err != nil {
 			w.Header().Set("Connection", "close") // unknown clients must not hold connections
-			newProblem(
+			newHTTPProblem(
 				status,
 				fault.New(
 					fault.Permission,
@@ -177,7 +177,7 @@ func requireToken(h http.Handler, token string) http.Handler {
 					"send `Authorization: Bearer TOKEN` with the token of the file api.token, to a loopback address, "+
 						"not from another web page",
 				),
-			).writeTo(w)
+			).writeHTTPAnswer(w)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -202,9 +202,9 @@ func checkOrigin(r *http.Request) error {
 	return nil
 }
 
-// opensPage reports whether a request opens a page in a tab. A link in another page may do that,
+// opensPageInTab reports whether a request opens a page in a tab. A link in another page may do that,
 // since that page learns nothing.
-func opensPage(r *http.Request) bool {
+func opensPageInTab(r *http.Request) bool {
 	return r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 		r.Header.Get("Sec-Fetch-Dest") == "document"
 }

@@ -37,7 +37,7 @@ func (r Role) registerUsage(a huma.API) {
 
 func (r Role) currentUsage() api.Usage {
 	u := r.Usage()
-	u.Days, u.Months, u.Caps = nonNil(u.Days), nonNil(u.Months), nonNil(u.Caps)
+	u.Days, u.Months, u.Caps = emptyListIfNil(u.Days), emptyListIfNil(u.Months), emptyListIfNil(u.Caps)
 	return u
 }
 

@@ -44,22 +44,22 @@ type tally struct {
 	buildOutput               map[string][]string
 }
 
-func newTally(out io.Writer) *tally {
+func newTestTally(out io.Writer) *tally {
 	return &tally{out: out, output: map[test][]string{}, running: map[test]bool{}, failedPackages: map[string]bool{},
 		testedPackages: map[string]bool{}, buildOutput: map[string][]string{}}
 }
 
 func main() {
-	t := newTally(os.Stdout)
-	t.readEvents(os.Stdin)
+	t := newTestTally(os.Stdout)
+	t.readTestEvents(os.Stdin)
 	t.requireTested(os.Args[1:])
 	if !t.printSummary() {
 		os.Exit(1)
 	}
 }
 
-// readEvents reads events and adds their results.
-func (t *tally) readEvents(events io.Reader) {
+// readTestEvents reads events and adds their results.
+func (t *tally) readTestEvents(events io.Reader) {
 	in := bufio.NewReader(events)
 	for {
 		line, err := in.ReadString('\n')
@@ -93,13 +93,13 @@ func (t *tally) handleLine(line string) {
 		if e.Test == "" {
 			t.endPackage(e)
 		} else {
-			t.endTest(e.Action, key)
+			t.countEndedTest(e.Action, key)
 		}
 	}
 }
 
-// endTest counts a test that has ended. It prints the output of one that failed.
-func (t *tally) endTest(action string, key test) {
+// countEndedTest counts a test that has ended. It prints the output of one that failed.
+func (t *tally) countEndedTest(action string, key test) {
 	delete(t.running, key)
 	switch action {
 	case "pass":
@@ -124,7 +124,7 @@ func (t *tally) endPackage(e event) {
 		// A panic or the time limit cut off tests that never ended.
 		for key := range t.running {
 			if key.pkg == e.Package {
-				t.endTest("fail", key)
+				t.countEndedTest("fail", key)
 			}
 		}
 		if !t.failedPackages[e.Package] { // it did not build, or TestMain failed it
@@ -157,7 +157,7 @@ const maxNamed = 50
 // printSummary prints the end and reports whether all tests passed.
 func (t *tally) printSummary() bool {
 	for key := range t.running { // the go command itself was killed
-		t.endTest("fail", key)
+		t.countEndedTest("fail", key)
 	}
 	slices.Sort(t.skippedNames)
 	for _, s := range t.skippedNames {

@@ -10,7 +10,7 @@ import (
 
 func runCount(lines ...string) (ok bool, out string) {
 	var b strings.Builder
-	t := newTally(&b)
+	t := newTestTally(&b)
 	for _, l := range lines {
 		t.handleLine(l + "\n")
 	}
@@ -76,8 +76,8 @@ func TestNotTested(t *testing.T) {
 		"without tests": {tested + `{"Action":"skip","Package":"q"}`, "failed: q was not tested\n1 passed, 1 failed"},
 	} {
 		var b strings.Builder
-		y := newTally(&b)
-		y.readEvents(strings.NewReader(c.events))
+		y := newTestTally(&b)
+		y.readTestEvents(strings.NewReader(c.events))
 		y.requireTested([]string{"p", "q"})
 		if ok := y.printSummary(); ok != strings.Contains(c.want, " 0 failed") || !strings.Contains(b.String(), c.want) {
 			t.Errorf("%s: %v\n%s", name, ok, b.String())

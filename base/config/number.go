@@ -26,9 +26,9 @@ func checkNumbers(name string, data []byte, into any) error {
 		e := p.Expression()
 		switch e.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			table = keyParts(e)
+			table = tomlKeyParts(e)
 		case unstable.KeyValue:
-			if err := c.checkValue(reflect.TypeOf(into), append(table[:len(table):len(table)], keyParts(e)...),
+			if err := c.checkValue(reflect.TypeOf(into), append(table[:len(table):len(table)], tomlKeyParts(e)...),
 				e.Value()); err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func (c numberChecker) checkValue(into reflect.Type, key []string, v *unstable.N
 	switch v.Kind {
 	case unstable.InlineTable:
 		for it := v.Children(); it.Next(); {
-			if err := c.checkValue(into, append(key[:len(key):len(key)], keyParts(it.Node())...),
+			if err := c.checkValue(into, append(key[:len(key):len(key)], tomlKeyParts(it.Node())...),
 				it.Node().Value()); err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ func (c numberChecker) checkValue(into reflect.Type, key []string, v *unstable.N
 			}
 		}
 	case unstable.Integer, unstable.Float:
-		t := valueType(into, key)
+		t := lookupValueType(into, key)
 		if t == nil {
 			return nil
 		}
@@ -82,17 +82,17 @@ func (c numberChecker) checkValue(into reflect.Type, key []string, v *unstable.N
 	return nil
 }
 
-// keyParts returns the parts of an expression's key.
-func keyParts(n *unstable.Node) (key []string) {
+// tomlKeyParts returns the parts of an expression's key.
+func tomlKeyParts(n *unstable.Node) (key []string) {
 	for it := n.Key(); it.Next(); {
 		key = append(key, string(it.Node().Data))
 	}
 	return key
 }
 
-// valueType returns the type of key's value in t, without pointers, slices and arrays; nil if there
+// lookupValueType returns the type of key's value in t, without pointers, slices and arrays; nil if there
 // is none.
-func valueType(t reflect.Type, key []string) reflect.Type {
+func lookupValueType(t reflect.Type, key []string) reflect.Type {
 	t = elementType(t)
 	for _, part := range key {
 		switch t.Kind() {

@@ -6,5 +6,5 @@ package config
 
 import "os"
 
-// keepOwner does nothing where files have no Unix owner.
-func keepOwner(*os.File, os.FileInfo) error { return nil }
+// keepFileOwner does nothing where files have no Unix owner.
+func keepFileOwner(*os.File, os.FileInfo) error { return nil }

@@ -11,8 +11,8 @@ import (
 	"mpbond/base/userfile"
 )
 
-// keepOwner sets the owner of f to that of the file that it will replace.
-func keepOwner(f *os.File, old os.FileInfo) error {
+// keepFileOwner sets the owner of f to that of the file that it will replace.
+func keepFileOwner(f *os.File, old os.FileInfo) error {
 	st, ok := old.Sys().(*syscall.Stat_t)
 	now, err := f.Stat()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // Write replaces the file at path, or its link target, atomically by one with this content. Mode
 // and owner stay; a new file is private to its owner. Errors are faults.
 func Write(path string, data []byte) error {
-	err := replaceFile(path, data)
+	err := replaceConfigFile(path, data)
 	switch {
 	case err == nil:
 		return nil
@@ -31,16 +31,16 @@ func Write(path string, data []byte) error {
 // permissions of its directory. It does not try.
 func Writable(path string) bool { return userfile.Writable(filepath.Dir(userfile.Resolve(path))) }
 
-// replaceFile replaces the content of the file at path, or of the one that it links to. An existing
+// replaceConfigFile replaces the content of the file at path, or of the one that it links to. An existing
 // file keeps its owner and permissions.
-func replaceFile(path string, data []byte) error {
+func replaceConfigFile(path string, data []byte) error {
 	path = userfile.Resolve(path)
 	f, err := userfile.CreateTemp(filepath.Dir(path), ".mpbond-*") // several processes may write at once
 	if err != nil {
 		return err
 	}
 	if old, err := userfile.Stat(path); err == nil {
-		if err := errors.Join(keepOwner(f, old), f.Chmod(old.Mode().Perm())); err != nil {
+		if err := errors.Join(keepFileOwner(f, old), f.Chmod(old.Mode().Perm())); err != nil {
 			return errors.Join(err, f.Close(), userfile.Remove(f.Name()))
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // nonPublicPrefixes are the destinations that are refused unless the owner allows them: they belong
 // to the local network (RFC 6890 and its registries).
-var nonPublicPrefixes = parsePrefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
+var nonPublicPrefixes = mustParsePrefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
 	"172.16.0.0/12",
 	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 	"::/96", "::ffff:0:0:0/96", "2001::/32", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10",
@@ -22,7 +22,7 @@ var nonPublicPrefixes = parsePrefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10"
 // nat64 and sixToFour addresses embed an IPv4 address, which is then checked (RFC 6052, RFC 3056).
 var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 
-func parsePrefixes(list ...string) (out []netip.Prefix) {
+func mustParsePrefixes(list ...string) (out []netip.Prefix) {
 	for _, s := range list {
 		out = append(out, netip.MustParsePrefix(s))
 	}

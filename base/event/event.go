@@ -21,7 +21,7 @@ type entry[E any] struct {
 	event E
 }
 
-func (e *entry[E]) isBefore(o *entry[E]) bool {
+func (e *entry[E]) isDueBefore(o *entry[E]) bool {
 	return e.at < o.at || e.at == o.at && e.order < o.order
 }
 
@@ -39,7 +39,7 @@ func (q *Queue[E]) Push(at time.Duration, e E) {
 	i := len(h) - 1
 	for i > 0 {
 		up := (i - 1) / 2
-		if !n.isBefore(&h[up]) {
+		if !n.isDueBefore(&h[up]) {
 			break
 		}
 		h[i], i = h[up], up
@@ -60,10 +60,10 @@ func (q *Queue[E]) Pop() (at time.Duration, e E) {
 	i := 0
 	for 2*i+1 < len(h) {
 		down := 2*i + 1
-		if down+1 < len(h) && h[down+1].isBefore(&h[down]) {
+		if down+1 < len(h) && h[down+1].isDueBefore(&h[down]) {
 			down++
 		}
-		if !h[down].isBefore(&last) {
+		if !h[down].isDueBefore(&last) {
 			break
 		}
 		h[i], i = h[down], down

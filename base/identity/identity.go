@@ -47,25 +47,25 @@ var base32Text = base32.StdEncoding.WithPadding(base32.NoPadding)
 
 const keyHint = "copy the whole key again, as `mpbond keygen` prints it on the other device"
 
-func (k PublicKey) checksum() []byte {
+func (k PublicKey) computeChecksum() []byte {
 	sum := sha256.Sum256(append([]byte(checksumLabel), k[:]...))
 	return sum[:checksumLen]
 }
 
 // String returns the text form: 60 lower-case letters and digits.
 func (k PublicKey) String() string {
-	return keyPrefix + strings.ToLower(base32Text.EncodeToString(append(k[:], k.checksum()...)))
+	return keyPrefix + strings.ToLower(base32Text.EncodeToString(append(k[:], k.computeChecksum()...)))
 }
 
 // ParsePublicKey parses the text form. It ignores case and surrounding space. Any other difference,
 // such as a typo, is a fault of kind Config.
 func ParsePublicKey(s string) (PublicKey, error) {
-	k, err := parseKey(strings.ToLower(strings.TrimSpace(s)))
+	k, err := parseKeyText(strings.ToLower(strings.TrimSpace(s)))
 	return k, fault.New(fault.Config, err, keyHint)
 }
 
-// parseKey parses the text form of a key, without surrounding space.
-func parseKey(s string) (k PublicKey, err error) {
+// parseKeyText parses the text form of a key, without surrounding space.
+func parseKeyText(s string) (k PublicKey, err error) {
 	rest, ok := strings.CutPrefix(s, keyPrefix)
 	switch {
 	case s == "":
@@ -80,7 +80,7 @@ func parseKey(s string) (k PublicKey, err error) {
 		return k, errors.New("the key has an invalid character (keys use a to z and 2 to 7)")
 	}
 	n := copy(k[:], raw)
-	if !bytes.Equal(raw[n:], k.checksum()) {
+	if !bytes.Equal(raw[n:], k.computeChecksum()) {
 		return PublicKey{}, errors.New("the key has a typo: its checksum does not match")
 	}
 	return k, nil

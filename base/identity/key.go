@@ -42,12 +42,12 @@ func Generate() (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newKey(private)
+	return newDeviceKey(private)
 }
 
-// newKey creates the certificate that TLS requires. Peers verify only the key, so all other fields
+// newDeviceKey creates the certificate that TLS requires. Peers verify only the key, so all other fields
 // are the same for every device and reveal nothing.
-func newKey(private ed25519.PrivateKey) (*Key, error) {
+func newDeviceKey(private ed25519.PrivateKey) (*Key, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "mpbond"},
@@ -118,7 +118,7 @@ func LoadKey(path string) (*Key, error) {
 		return nil, fmt.Errorf("key file %s: %w", path, err)
 	}
 	key, err := parseKeyFile(data)
-	return key, fault.New(fault.Config, wrapError(err, "key file %s", path),
+	return key, fault.New(fault.Config, prefixError(err, "key file %s", path),
 		"restore the file from a backup, or move it away and make a new key with `mpbond keygen`; "+
 			"then pair all devices again")
 }
@@ -137,7 +137,7 @@ func parseKeyFile(data []byte) (*Key, error) {
 	if !ok {
 		return nil, errors.New("the private key is not an Ed25519 key")
 	}
-	return newKey(key)
+	return newDeviceKey(key)
 }
 
 // CreateKey generates a key and writes it to a new file at path, creating directories as needed.
@@ -155,15 +155,15 @@ func CreateKey(path string) (*Key, error) {
 	data := pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der})
 	unlock, err := userfile.LockDir(filepath.Dir(path))
 	if err != nil {
-		return nil, wrapError(err, "key file %s", path)
+		return nil, prefixError(err, "key file %s", path)
 	}
 	defer unlock()
 	if _, err := userfile.Lstat(path); err == nil {
 		return nil, fault.New(fault.Exists, fmt.Errorf("key file %s already exists", path), "")
 	} else if !errors.Is(err, os.ErrNotExist) {
-		return nil, wrapError(err, "key file %s", path)
+		return nil, prefixError(err, "key file %s", path)
 	}
-	return key, wrapError(writeFile(path, data), "key file %s", path)
+	return key, prefixError(writePrivateFile(path, data), "key file %s", path)
 }
 
 // LoadOrCreateKey loads the key at path, or creates it if there is none. Several processes may call
@@ -199,10 +199,10 @@ func checkPrivate(f *os.File, forbidden os.FileMode) error {
 	return nil
 }
 
-// writeFile replaces or creates the file at path with owner-only permissions. The directory's lock
+// writePrivateFile replaces or creates the file at path with owner-only permissions. The directory's lock
 // must be held: the temporary file has a fixed name, and userfile.CreateNew removes the one that a
 // killed process has left.
-func writeFile(path string, data []byte) error {
+func writePrivateFile(path string, data []byte) error {
 	f, err := userfile.CreateNew(path + ".new")
 	if err != nil {
 		return err
@@ -210,8 +210,8 @@ func writeFile(path string, data []byte) error {
 	return userfile.Replace(f, path, data)
 }
 
-// wrapError wraps err with a formatted prefix. It returns nil for nil.
-func wrapError(err error, format string, args ...any) error {
+// prefixError wraps err with a formatted prefix. It returns nil for nil.
+func prefixError(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}

@@ -20,11 +20,11 @@ func (t *Trust) AddPaired(p Peer) (Peer, error) {
 	err := t.updateFile(func(now *trustState) ([]Peer, error) {
 		list := slices.Clone(now.list)
 		if i, ok := now.byKey[p.Key]; ok {
-			p = mergePeer(list[i], p)
+			p = mergeKnownPeer(list[i], p)
 			list[i] = p
 			return list, nil
 		}
-		p.Name = freeName(p.Name, now)
+		p.Name = deriveUnusedName(p.Name, now)
 		return append(list, p), nil
 	})
 	return p, err
@@ -44,7 +44,7 @@ func (t *Trust) ServerAddresses() []string {
 // primary is a fault of kind UnknownDevice; invalid addresses are one of kind Protocol.
 func (t *Trust) SetServers(primary PublicKey, servers []string) error {
 	for _, a := range servers {
-		if err := checkAddress(a); err != nil {
+		if err := checkPeerAddress(a); err != nil {
 			return fault.New(fault.Protocol, err, "")
 		}
 	}
@@ -74,8 +74,8 @@ func CarriableServers(servers []string, oneMachine bool) []string {
 	})
 }
 
-// mergePeer returns known with the new parts of p. It shares no slice with known.
-func mergePeer(known, p Peer) Peer {
+// mergeKnownPeer returns known with the new parts of p. It shares no slice with known.
+func mergeKnownPeer(known, p Peer) Peer {
 	appendNew := func(list, more []string) []string {
 		for _, m := range more {
 			if !slices.Contains(list, m) {
@@ -97,11 +97,11 @@ func mergePeer(known, p Peer) Peer {
 	return known
 }
 
-// freeName derives an unused name from the preferred one.
-func freeName(preferred string, now *trustState) string {
+// deriveUnusedName derives an unused name from the preferred one.
+func deriveUnusedName(preferred string, now *trustState) string {
 	const room = 8 // for the number
 	name := strings.Map(func(r rune) rune {
-		if checkName(string(r)) != nil {
+		if checkDeviceName(string(r)) != nil {
 			return '-'
 		}
 		return r
@@ -121,7 +121,7 @@ func freeName(preferred string, now *trustState) string {
 
 // Rename changes the name of a device. Faults are of kind NotFound, Exists or Usage.
 func (t *Trust) Rename(from, to string) error {
-	if err := checkName(to); err != nil {
+	if err := checkDeviceName(to); err != nil {
 		return fault.New(fault.Usage, err, "")
 	}
 	return t.updateFile(func(p *trustState) ([]Peer, error) {

@@ -46,7 +46,7 @@ func TestMeet(t *testing.T) {
 	}
 	for i, proposed := range []string{"", "...", "--", strings.Repeat("x", 64), "日本", "a b"} {
 		p, err := tr.AddPaired(Peer{proposed, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, false})
-		if err != nil || checkName(p.Name) != nil {
+		if err != nil || checkDeviceName(p.Name) != nil {
 			t.Errorf("proposal %d %q: %+v, %v", i, proposed, p, err)
 		}
 	}
@@ -94,9 +94,9 @@ func FuzzMeet(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := Peer{Name: freeName(proposed, known), Roles: []Role{RolePrimary}, Key: PublicKey{2},
+		p := Peer{Name: deriveUnusedName(proposed, known), Roles: []Role{RolePrimary}, Key: PublicKey{2},
 			Addresses: []string{address}, Servers: []string{server}}
-		if err := checkName(p.Name); err != nil {
+		if err := checkDeviceName(p.Name); err != nil {
 			t.Fatal(err)
 		}
 		after, err := newTrustState(append(slices.Clone(known.list), p))

@@ -30,7 +30,7 @@ const (
 // In TLS 1.3 the client's handshake ends before the server has verified the client: a refusal
 // arrives with the first Read. See ExplainTLS.
 func (k *Key) ClientConfig(server PublicKey, alpn string) *tls.Config {
-	c := k.tlsConfig(alpn, func(peer PublicKey) error {
+	c := k.commonTLSConfig(alpn, func(peer PublicKey) error {
 		if peer != server {
 			return fault.New(fault.WrongKey, fmt.Errorf("a device with another key answered: %v instead of %v",
 				peer.ID(), server.ID()), hintWrongKey)
@@ -48,7 +48,7 @@ func (k *Key) ClientConfig(server PublicKey, alpn string) *tls.Config {
 // accepts any key that the peer proves to hold; PeerKey returns it. The caller must verify the
 // owner of the key by other means.
 func (k *Key) UnverifiedConfig(alpn string) *tls.Config {
-	c := k.tlsConfig(alpn, func(PublicKey) error { return nil })
+	c := k.commonTLSConfig(alpn, func(PublicKey) error { return nil })
 	c.InsecureSkipVerify = true // as in ClientConfig
 	return c
 }
@@ -57,7 +57,7 @@ func (k *Key) UnverifiedConfig(alpn string) *tls.Config {
 // as in ClientConfig. allowed is called in each handshake, from many goroutines. A refused device
 // is a fault of kind UnknownDevice here, and at the client what ExplainTLS returns.
 func (k *Key) ServerConfig(alpn string, allowed func(PublicKey) bool) *tls.Config {
-	c := k.tlsConfig(alpn, func(peer PublicKey) error {
+	c := k.commonTLSConfig(alpn, func(peer PublicKey) error {
 		if !allowed(peer) {
 			return fault.New(fault.UnknownDevice, fmt.Errorf("unknown device %v, key %v", peer.ID(), peer),
 				hintTrustThem)
@@ -91,7 +91,7 @@ func OnHello(cfg *tls.Config, f func() error) *tls.Config {
 	return cfg
 }
 
-// tlsConfig returns what both ends share. Rules for every connection:
+// commonTLSConfig returns what both ends share. Rules for every connection:
 //
 //   - TLS 1.3 and nothing older;
 //   - one application protocol, which must be agreed on: crypto/tls accepts a peer that names
@@ -100,7 +100,7 @@ func OnHello(cfg *tls.Config, f func() error) *tls.Config {
 //   - no session tickets: each connection proves the keys again, so that a device removed from
 //     the trust file stays out;
 //   - full-size records from the first byte on, for throughput.
-func (k *Key) tlsConfig(alpn string, checkKey func(PublicKey) error) *tls.Config {
+func (k *Key) commonTLSConfig(alpn string, checkKey func(PublicKey) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
 		Certificates:                []tls.Certificate{k.cert},

@@ -67,9 +67,9 @@ type Peer struct {
 // HasRole reports whether the peer has role r.
 func (p Peer) HasRole(r Role) bool { return slices.Contains(p.Roles, r) }
 
-// validate returns the first problem of an entry.
-func (p Peer) validate() error {
-	if err := checkName(p.Name); err != nil {
+// validatePeer returns the first problem of an entry.
+func (p Peer) validatePeer() error {
+	if err := checkDeviceName(p.Name); err != nil {
 		return err
 	}
 	if len(p.Roles) == 0 {
@@ -93,15 +93,15 @@ func (p Peer) validate() error {
 		return fmt.Errorf("device %q has over %d servers", p.Name, maxServers)
 	}
 	for _, a := range slices.Concat(p.Addresses, p.Servers) {
-		if err := checkAddress(a); err != nil {
+		if err := checkPeerAddress(a); err != nil {
 			return fmt.Errorf("device %q: %w", p.Name, err)
 		}
 	}
 	return nil
 }
 
-// checkName returns an error unless s may be the name of a device.
-func checkName(s string) error {
+// checkDeviceName returns an error unless s may be the name of a device.
+func checkDeviceName(s string) error {
 	if s == "" || len(s) > maxName {
 		return fmt.Errorf("device name %.70q: must have 1 to %d characters", s, maxName)
 	}
@@ -113,8 +113,8 @@ func checkName(s string) error {
 	return nil
 }
 
-// checkAddress returns what is wrong with an address of a device.
-func checkAddress(a string) error {
+// checkPeerAddress returns what is wrong with an address of a device.
+func checkPeerAddress(a string) error {
 	if strings.ContainsFunc(a, func(r rune) bool { return !text.IsPrintable(r) || unicode.IsSpace(r) }) {
 		return fmt.Errorf("address %q: invalid characters", a)
 	}
@@ -148,7 +148,7 @@ type trustState struct {
 func newTrustState(list []Peer) (*trustState, error) {
 	p := &trustState{list, make(map[PublicKey]int, len(list)), make(map[string]int, len(list))}
 	for i, peer := range list {
-		if err := peer.validate(); err != nil {
+		if err := peer.validatePeer(); err != nil {
 			return nil, err
 		}
 		if _, ok := p.byName[peer.Name]; ok {
@@ -196,7 +196,7 @@ func OpenTrust(path string) (*Trust, error) {
 func (t *Trust) Reload() error {
 	t.mu.Lock() // so that the file read is not older than our last change
 	defer t.mu.Unlock()
-	p, err := t.readSaved()
+	p, err := t.readTrustFile()
 	if err != nil {
 		return err
 	}
@@ -222,8 +222,8 @@ func (t *Trust) withoutUnsaved(p *trustState) (*trustState, error) {
 		func(p Peer) bool { _, ok := t.unsaved[p.Key]; return ok }))
 }
 
-// readSaved returns the content of the file.
-func (t *Trust) readSaved() (*trustState, error) {
+// readTrustFile returns the content of the file.
+func (t *Trust) readTrustFile() (*trustState, error) {
 	f, err := userfile.Open(t.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return newTrustState(nil)
@@ -253,12 +253,12 @@ func parseTrust(name string, data []byte) (*trustState, error) {
 		return nil, err
 	}
 	p, err := newTrustState(file.Peer)
-	return p, fault.New(fault.Config, wrapError(err, "trust file %s", name),
+	return p, fault.New(fault.Config, prefixError(err, "trust file %s", name),
 		"correct the file, or move it away and pair the devices again")
 }
 
 // Peers returns all devices in the order of the file. The caller owns the slice.
-func (t *Trust) Peers() []Peer { return slices.Clone(t.currentState().list) }
+func (t *Trust) Peers() []Peer { return slices.Clone(t.currentTrustState().list) }
 
 // ByRole returns the devices with role r.
 func (t *Trust) ByRole(r Role) []Peer {
@@ -267,7 +267,7 @@ func (t *Trust) ByRole(r Role) []Peer {
 
 // Lookup returns the device with a key.
 func (t *Trust) Lookup(key PublicKey) (Peer, bool) {
-	p := t.currentState()
+	p := t.currentTrustState()
 	i, ok := p.byKey[key]
 	if !ok {
 		return Peer{}, false
@@ -277,7 +277,7 @@ func (t *Trust) Lookup(key PublicKey) (Peer, bool) {
 
 // LookupName returns the device with a name.
 func (t *Trust) LookupName(name string) (Peer, bool) {
-	p := t.currentState()
+	p := t.currentTrustState()
 	i, ok := p.byName[name]
 	if !ok {
 		return Peer{}, false
@@ -297,7 +297,7 @@ func (t *Trust) Allowed(r Role) func(PublicKey) bool {
 // Add adds a device to the file. A duplicate name or key is a fault of kind Exists, an invalid peer
 // one of kind Usage.
 func (t *Trust) Add(peer Peer) error {
-	if err := peer.validate(); err != nil {
+	if err := peer.validatePeer(); err != nil {
 		return fault.New(fault.Usage, err, "")
 	}
 	return t.updateFile(func(p *trustState) ([]Peer, error) {
@@ -338,7 +338,7 @@ func (t *Trust) Remove(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !isRead { // use the state read before
-		p := t.currentState()
+		p := t.currentTrustState()
 		i, ok := p.byName[name]
 		if !ok {
 			return fault.New(fault.NotFound, fmt.Errorf("this process trusts no device called %q, and the trust file "+
@@ -350,7 +350,7 @@ func (t *Trust) Remove(name string) error {
 		t.unsaved = map[PublicKey]Peer{}
 	}
 	t.unsaved[removed.Key] = removed
-	now, e := t.withoutUnsaved(t.currentState())
+	now, e := t.withoutUnsaved(t.currentTrustState())
 	if e != nil {
 		return e
 	}
@@ -390,7 +390,7 @@ func (t *Trust) updateFile(edit func(*trustState) ([]Peer, error)) error {
 		return err
 	}
 	defer unlock()
-	before, err := t.readSaved()
+	before, err := t.readTrustFile()
 	if err == nil {
 		before, err = t.withoutUnsaved(before)
 	}
@@ -409,7 +409,7 @@ func (t *Trust) updateFile(edit func(*trustState) ([]Peer, error)) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(t.path, data); err != nil {
+	if err := writePrivateFile(t.path, data); err != nil {
 		return fmt.Errorf("trust file %s: %w", t.path, err)
 	}
 	t.state.Store(after)
@@ -417,8 +417,8 @@ func (t *Trust) updateFile(edit func(*trustState) ([]Peer, error)) error {
 	return nil
 }
 
-// currentState returns the current state, which is empty if the first Reload failed.
-func (t *Trust) currentState() *trustState {
+// currentTrustState returns the current state, which is empty if the first Reload failed.
+func (t *Trust) currentTrustState() *trustState {
 	if p := t.state.Load(); p != nil {
 		return p
 	}

@@ -233,7 +233,7 @@ func FuzzTrustFile(f *testing.F) {
 			return
 		}
 		for _, peer := range p.list {
-			if err := peer.validate(); err != nil {
+			if err := peer.validatePeer(); err != nil {
 				t.Error(err)
 			}
 		}

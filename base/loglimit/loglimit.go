@@ -59,12 +59,12 @@ func (l *Limiter) Log(level slog.Level, kind, msg string, args ...any) {
 	l.log.Debug(msg, args...)
 	k.line = func() { l.log.Log(context.Background(), level, msg, append(args, "count", k.count)...) }
 	if k.count == 1 {
-		time.AfterFunc(k.last.Add(lineInterval).Sub(now), func() { l.writeSummary(k) })
+		time.AfterFunc(k.last.Add(lineInterval).Sub(now), func() { l.logEventSummary(k) })
 	}
 }
 
-// writeSummary logs the line for the events of a minute.
-func (l *Limiter) writeSummary(k *eventKind) {
+// logEventSummary logs the line for the events of a minute.
+func (l *Limiter) logEventSummary(k *eventKind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k.line()

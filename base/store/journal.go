@@ -98,7 +98,7 @@ func Open(path string, wait time.Duration, take func(line []byte) error) (j *Jou
 	if bad > 0 {
 		aside := path + ".bad"
 		damage = fmt.Errorf("%s: %d lines are damaged; a copy of the file is %s", path, bad, aside)
-		if err := copyFile(f, aside); err != nil {
+		if err := copyJournalFile(f, aside); err != nil {
 			damage = fmt.Errorf("%s: %d lines are damaged, and the file cannot be copied: %w", path, bad, err)
 		}
 	}
@@ -113,7 +113,7 @@ func openLocked(path string, wait time.Duration) (*os.File, error) {
 			return nil, err
 		}
 		if err == nil {
-			err = tryLock(f)
+			err = tryFileLock(f)
 		}
 		if err == nil {
 			own, _ := f.Stat()
@@ -213,7 +213,7 @@ func (j *Journal) Rewrite(lines ...any) error {
 		err = f.Sync()
 	}
 	if err == nil {
-		err = tryLock(f)
+		err = tryFileLock(f)
 	}
 	if err == nil {
 		err = userfile.Rename(f.Name(), j.path)
@@ -235,7 +235,7 @@ func (j *Journal) Rewrite(lines ...any) error {
 
 // Close syncs and closes the file. Another process may open it before the sync ends.
 func (j *Journal) Close() error {
-	releaseLock(j.file)
+	releaseFileLock(j.file)
 	j.syncs.Wait()
 	return errors.Join(j.file.Sync(), j.file.Close())
 }
@@ -253,7 +253,7 @@ func encodeLines(b *bytes.Buffer, lines []any) error {
 	return nil
 }
 
-func copyFile(f *os.File, path string) error {
+func copyJournalFile(f *os.File, path string) error {
 	out, err := userfile.CreateNew(path)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ package store
 
 import "os"
 
-// tryLock does nothing where files cannot be locked.
-func tryLock(*os.File) error { return nil }
+// tryFileLock does nothing where files cannot be locked.
+func tryFileLock(*os.File) error { return nil }
 
-func releaseLock(*os.File) {}
+func releaseFileLock(*os.File) {}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock locks the file for this process until it is closed.
-func tryLock(f *os.File) error {
+// tryFileLock locks the file for this process until it is closed.
+func tryFileLock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return errors.New("the file is in use")
@@ -20,5 +20,5 @@ func tryLock(f *os.File) error {
 	return nil // on systems without locks, ignore them
 }
 
-// releaseLock unlocks the file, which stays open.
-func releaseLock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+// releaseFileLock unlocks the file, which stays open.
+func releaseFileLock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }

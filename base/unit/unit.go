@@ -128,7 +128,7 @@ func formatShort(v float64) string {
 // ParseRate parses "8Mbit/s", "8 mbit", "500 kbit/s", "1.5Gbps" or "9600" (bits per second). It
 // rejects negative and non-finite values.
 func ParseRate(s string) (Rate, error) {
-	v, suffix, err := splitUnit(s)
+	v, suffix, err := splitNumberUnit(s)
 	if err != nil {
 		return 0, fmt.Errorf("rate %q: %w (write it like 8Mbit/s)", s, err)
 	}
@@ -155,7 +155,7 @@ func ParseRate(s string) (Rate, error) {
 // ParseBytes parses "512KB", "10 MB", "1GiB" or "1500". KB, MB and GB are powers of 1024 with or
 // without the "i".
 func ParseBytes(s string) (Bytes, error) {
-	v, suffix, err := splitUnit(s)
+	v, suffix, err := splitNumberUnit(s)
 	if err != nil {
 		return 0, fmt.Errorf("size %q: %w (write it like 512KB)", s, err)
 	}
@@ -178,8 +178,8 @@ func ParseBytes(s string) (Bytes, error) {
 	return Bytes(math.Round(v * float64(scale))), nil
 }
 
-// splitUnit splits a number and its unit, which it returns in lower case.
-func splitUnit(s string) (v float64, suffix string, err error) {
+// splitNumberUnit splits a number and its unit, which it returns in lower case.
+func splitNumberUnit(s string) (v float64, suffix string, err error) {
 	s = strings.ToLower(strings.TrimSpace(s))
 	i := 0
 	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.') {
@@ -196,7 +196,7 @@ func splitUnit(s string) (v float64, suffix string, err error) {
 // unit, except 0.
 func (r *Rate) UnmarshalText(t []byte) (err error) {
 	*r, err = ParseRate(string(t))
-	if _, unit, e := splitUnit(string(t)); err == nil && e == nil && unit == "" && *r != 0 {
+	if _, unit, e := splitNumberUnit(string(t)); err == nil && e == nil && unit == "" && *r != 0 {
 		return fmt.Errorf("rate %q: it has no unit (write it like 8Mbit/s)", t)
 	}
 	return err

@@ -39,11 +39,11 @@ type fileAccess struct {
 // goroutines that use the path. Use it only where no other function here fits: to listen or dial at
 // a Unix socket, or to watch a directory.
 func WithOwnerRights(path string, f func(path string) error) error {
-	o, err := findAccess(path)
+	o, err := findFileAccess(path)
 	if err != nil {
 		return err
 	}
-	return o.withRights(f)
+	return o.withAccessRights(f)
 }
 
 // withDirRights is WithOwnerRights for operations on a directory entry that never follow a link in
@@ -68,9 +68,9 @@ func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
 // OpenSpecial is OpenFile but also opens FIFOs and devices.
 func OpenSpecial(path string, flag int) (*os.File, error) { return openChecked(path, flag, 0, false) }
 
-// openChecked opens a file with the rights that findAccess names. plain requires a regular file.
+// openChecked opens a file with the rights that findFileAccess names. plain requires a regular file.
 func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.File, err error) {
-	o, err := findAccess(path)
+	o, err := findFileAccess(path)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,8 @@ func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.Fil
 	if plain {
 		flag |= NoWait // there may be a FIFO
 	}
-	err = o.withRights(func(actual string) (err error) {
-		f, err = openNamed(actual, path, flag, mode)
+	err = o.withAccessRights(func(actual string) (err error) {
+		f, err = openFileNamed(actual, path, flag, mode)
 		return err
 	})
 	if err != nil {
@@ -117,7 +117,7 @@ func checkPlain(f *os.File, write bool) error {
 		return err
 	case !st.Mode().IsRegular() && !st.IsDir():
 		return &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf("not a regular file: %w", fs.ErrPermission)}
-	case write && st.Mode().IsRegular() && linkCount(st) > 1:
+	case write && st.Mode().IsRegular() && hardLinkCount(st) > 1:
 		return &fs.PathError{Op: "open", Path: f.Name(),
 			Err: fmt.Errorf("the file has several names (hard links): %w", fs.ErrPermission)}
 	}
@@ -205,13 +205,13 @@ func ReadDir(path string) (list []fs.DirEntry, err error) {
 func Remove(path string) error { return withDirRights(path, os.Remove) }
 
 // Rename changes the name of a file within a directory.
-func Rename(from, to string) error { return withinDir(from, to, os.Rename) }
+func Rename(from, to string) error { return withSameDirRights(from, to, os.Rename) }
 
 // Link gives a file a second name within a directory.
-func Link(from, to string) error { return withinDir(from, to, os.Link) }
+func Link(from, to string) error { return withSameDirRights(from, to, os.Link) }
 
-// withinDir calls f, with the rights for the directory, on two paths that must be in the same one.
-func withinDir(from, to string, f func(from, to string) error) error {
+// withSameDirRights calls f, with the rights for the directory, on two paths that must be in the same one.
+func withSameDirRights(from, to string, f func(from, to string) error) error {
 	if a, b := absoluteDir(from), absoluteDir(to); a != b {
 		return &os.LinkError{Op: "move", Old: from, New: to, Err: errors.New("they are in different directories")}
 	}
@@ -239,16 +239,16 @@ func Chmod(path string, mode fs.FileMode) error {
 // Resolve returns the target of path after following links, or path if the owner of the files at
 // path has no rights there.
 func Resolve(path string) string {
-	o, err := findAccess(path)
+	o, err := findFileAccess(path)
 	if err != nil {
 		return path
 	}
 	to := path
-	err = o.withRights(func(string) (err error) { to, err = filepath.EvalSymlinks(path); return err })
+	err = o.withAccessRights(func(string) (err error) { to, err = filepath.EvalSymlinks(path); return err })
 	if err != nil {
 		return path
 	}
-	if target, err := findAccess(to); err != nil || target.uid != o.uid {
+	if target, err := findFileAccess(to); err != nil || target.uid != o.uid {
 		return path
 	}
 	return to

@@ -302,11 +302,11 @@ func TestWhoseDirectory(t *testing.T) {
 		"/proc/self/fd/0":                      {ownRights: true, path: "/proc/self/fd/0"},
 		top + "/" + strings.Repeat("./", 3000): {ownRights: true, path: top},
 	} {
-		if got, err := findAccess(path); err != nil || got != want {
+		if got, err := findFileAccess(path); err != nil || got != want {
 			t.Errorf("%.100s: %+v, %v; want %+v", path, got, err, want)
 		}
 	}
-	if got, err := findAccess(shared + "/none/x"); err == nil {
+	if got, err := findFileAccess(shared + "/none/x"); err == nil {
 		t.Errorf("what may be made by anybody: %+v", got)
 	}
 	if err := ActAsOwnerOf(open + "/x"); !errors.Is(err, errWritableByOthers) {

@@ -29,14 +29,14 @@ func ActAsOwnerOf(path string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	o, err := walkPath(path)
+	o, err := walkPathToOwner(path)
 	if err == nil && o.openDir != "" {
 		return &fs.PathError{Op: "use", Path: o.openDir, Err: errWritableByOthers}
 	}
 	if err == nil && o.ownRights { // in root's directory
 		var st fs.FileInfo
 		if st, err = os.Stat(o.path); err == nil {
-			o.uid = ownerUID(st)
+			o.uid = fileOwnerUID(st)
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) { // only root could create it
@@ -52,12 +52,12 @@ func ActAsOwnerOf(path string) error {
 	return nil
 }
 
-// findAccess returns how to access path.
-func findAccess(path string) (fileAccess, error) {
+// findFileAccess returns how to access path.
+func findFileAccess(path string) (fileAccess, error) {
 	if os.Geteuid() != 0 {
 		return fileAccess{ownRights: true, path: path}, nil
 	}
-	o, err := walkPath(path)
+	o, err := walkPathToOwner(path)
 	uid := int(actsFor.Load())
 	switch {
 	case uid == 0:
@@ -68,12 +68,12 @@ func findAccess(path string) (fileAccess, error) {
 	return fileAccess{uid: uid, path: path}, nil // the kernel reports errors
 }
 
-// withRights calls f with these rights and a path that leads to o's.
-func (o fileAccess) withRights(f func(path string) error) error {
+// withAccessRights calls f with these rights and a path that leads to o's.
+func (o fileAccess) withAccessRights(f func(path string) error) error {
 	if o.ownRights {
 		return f(o.path)
 	}
-	r, err := rightsOf(o.uid)
+	r, err := lookupUserRights(o.uid)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (o fileAccess) withRights(f func(path string) error) error {
 		path = pinned + "/" + cmp.Or(o.path, ".")
 	}
 	result := make(chan error, 1)
-	go func() { result <- r.runWith(func() error { return f(path) }) }()
+	go func() { result <- r.runWithUserRights(func() error { return f(path) }) }()
 	return unpinErrorPaths(<-result, pinned, o.pin)
 }
 
@@ -136,9 +136,9 @@ var rightsCache struct {
 // nobodyID is the group of users without one.
 const nobodyID = 65534
 
-// rightsOf returns the user's groups from the system's user database. For an unknown user it
+// lookupUserRights returns the user's groups from the system's user database. For an unknown user it
 // assumes only the group of the same number, by custom.
-func rightsOf(uid int) (userRights, error) {
+func lookupUserRights(uid int) (userRights, error) {
 	rightsCache.Lock()
 	defer rightsCache.Unlock()
 	if r, ok := rightsCache.rights[uid]; ok {
@@ -167,9 +167,9 @@ func rightsOf(uid int) (userRights, error) {
 	return r, nil
 }
 
-// runWith calls f with these rights on a locked thread. A thread whose own rights cannot be
+// runWithUserRights calls f with these rights on a locked thread. A thread whose own rights cannot be
 // restored ends with the goroutine, which belongs to this call.
-func (r userRights) runWith(f func() error) error {
+func (r userRights) runWithUserRights(f func() error) error {
 	runtime.LockOSThread()
 	groups, err := unix.Getgroups()
 	if err != nil {
@@ -204,8 +204,8 @@ func (r userRights) applyToThread() error {
 	return nil
 }
 
-// openNamed opens the file at path; name appears in errors.
-func openNamed(path, name string, flag int, mode fs.FileMode) (*os.File, error) {
+// openFileNamed opens the file at path; name appears in errors.
+func openFileNamed(path, name string, flag int, mode fs.FileMode) (*os.File, error) {
 	for {
 		fd, err := unix.Open(path, flag|unix.O_CLOEXEC|unix.O_LARGEFILE, uint32(mode.Perm()))
 		switch {

@@ -13,20 +13,20 @@ import (
 // ActAsOwnerOf returns an error if root's process would have to act for the owner of path: only
 // Linux lets a single thread drop its rights.
 func ActAsOwnerOf(path string) error {
-	_, err := findAccess(path)
+	_, err := findFileAccess(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// findAccess returns the rights for path. On this system root cannot use directories of other
+// findFileAccess returns the rights for path. On this system root cannot use directories of other
 // users.
-func findAccess(path string) (fileAccess, error) {
+func findFileAccess(path string) (fileAccess, error) {
 	if os.Geteuid() != 0 {
 		return fileAccess{ownRights: true, path: path}, nil
 	}
-	o, err := walkPath(path)
+	o, err := walkPathToOwner(path)
 	if err == nil && !o.ownRights {
 		err = &fs.PathError{Op: "use", Path: path,
 			Err: errors.New("root cannot use another user's directory on this system: run mpbond as that user")}
@@ -34,9 +34,9 @@ func findAccess(path string) (fileAccess, error) {
 	return o, err
 }
 
-func (o fileAccess) withRights(f func(path string) error) error { return f(o.path) }
+func (o fileAccess) withAccessRights(f func(path string) error) error { return f(o.path) }
 
-func openNamed(path, _ string, flag int, mode fs.FileMode) (*os.File, error) {
+func openFileNamed(path, _ string, flag int, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(path, flag, mode)
 }
 

@@ -18,16 +18,16 @@ var errTooManyLinks = errors.New("too many symbolic links")
 
 const maxLinks = 40 // as on Linux
 
-// walkPath determines the user who controls path, and resolves links as long as they are root's.
+// walkPathToOwner determines the user who controls path, and resolves links as long as they are root's.
 // Each step looks only into directories that only root can change, or where users may add files but
 // change only their own.
-func walkPath(path string) (o fileAccess, err error) {
+func walkPathToOwner(path string) (o fileAccess, err error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return o, err
 	}
 	o = fileAccess{ownRights: true, path: filepath.Clean(path)}
-	at, todo := "/", splitPath(full)
+	at, todo := "/", splitPathNames(full)
 	for follow := 0; len(todo) > 0; {
 		if at == "/proc" {
 			return o, nil // its links have no target path; only root's path leads here
@@ -40,14 +40,14 @@ func walkPath(path string) (o fileAccess, err error) {
 		if err != nil {
 			return o, err
 		}
-		shared := isShared(dir)
+		shared := isSharedDir(dir)
 		if shared && dir.Mode()&fs.ModeSticky == 0 {
 			o.openDir = at
 		}
 		next := filepath.Join(at, todo[0])
 		st, err := os.Lstat(next)
 		if errors.Is(err, fs.ErrNotExist) && len(todo) == 1 {
-			o.stopAt(next, shared)
+			o.stopWalkAtFile(next, shared)
 			return o, nil
 		}
 		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
@@ -55,13 +55,13 @@ func walkPath(path string) (o fileAccess, err error) {
 		} else if err != nil {
 			return o, err
 		}
-		uid := ownerUID(st)
+		uid := fileOwnerUID(st)
 		switch {
 		case st.IsDir():
 			if uid != 0 {
 				return fileAccess{uid: uid, pin: next, path: filepath.Join(todo[1:]...), openDir: o.openDir}, nil
 			}
-			if len(todo) == 1 && isShared(st) && st.Mode()&fs.ModeSticky == 0 {
+			if len(todo) == 1 && isSharedDir(st) && st.Mode()&fs.ModeSticky == 0 {
 				o.openDir = next
 			}
 			at, todo = next, todo[1:]
@@ -78,22 +78,22 @@ func walkPath(path string) (o fileAccess, err error) {
 			if filepath.IsAbs(to) {
 				at = "/"
 			}
-			todo = append(splitPath(to), todo[1:]...)
+			todo = append(splitPathNames(to), todo[1:]...)
 		default:
-			o.stopAt(filepath.Join(append([]string{at}, todo...)...), shared)
+			o.stopWalkAtFile(filepath.Join(append([]string{at}, todo...)...), shared)
 			return o, nil
 		}
 	}
 	return o, nil
 }
 
-// isShared reports whether users other than root may create files in a directory of root's. Even
+// isSharedDir reports whether users other than root may create files in a directory of root's. Even
 // root's own group counts: its bits may be the mask of an access control list.
-func isShared(dir fs.FileInfo) bool { return GrantsOthers(dir, 0o022) }
+func isSharedDir(dir fs.FileInfo) bool { return GrantsOthers(dir, 0o022) }
 
-// stopAt ends a walk at a file of root's. If others may put a link in its place, links are not
+// stopWalkAtFile ends a walk at a file of root's. If others may put a link in its place, links are not
 // followed and at, the result of root's links, is used.
-func (o *fileAccess) stopAt(at string, shared bool) {
+func (o *fileAccess) stopWalkAtFile(at string, shared bool) {
 	if o.shared = shared; shared {
 		o.path = at
 	}
@@ -103,8 +103,8 @@ func (o *fileAccess) stopAt(at string, shared bool) {
 var errWritableByOthers = errors.New("users other than root can write to this directory: " +
 	"run `chmod go-w` on it, or use another one")
 
-// splitPath returns the names in a path, without "." and empty ones.
-func splitPath(path string) (names []string) {
+// splitPathNames returns the names in a path, without "." and empty ones.
+func splitPathNames(path string) (names []string) {
 	for name := range strings.SplitSeq(path, "/") {
 		if name != "" && name != "." {
 			names = append(names, name)
@@ -113,8 +113,8 @@ func splitPath(path string) (names []string) {
 	return names
 }
 
-// ownerUID returns the user ID of a file's owner. Users outside a user namespace count as its root.
-func ownerUID(st fs.FileInfo) int {
+// fileOwnerUID returns the user ID of a file's owner. Users outside a user namespace count as its root.
+func fileOwnerUID(st fs.FileInfo) int {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !ok || sys.Uid == 65534 && nobodyIsUnmapped() {
 		return 0
@@ -122,8 +122,8 @@ func ownerUID(st fs.FileInfo) int {
 	return int(sys.Uid)
 }
 
-// linkCount returns the number of names of a file.
-func linkCount(st fs.FileInfo) int {
+// hardLinkCount returns the number of names of a file.
+func hardLinkCount(st fs.FileInfo) int {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		return int(sys.Nlink)
 	}

@@ -10,12 +10,14 @@ import (
 // ActAsOwnerOf does nothing: an administrator's process does not act for another user.
 func ActAsOwnerOf(string) error { return nil }
 
-func findAccess(path string) (fileAccess, error) { return fileAccess{ownRights: true, path: path}, nil }
+func findFileAccess(path string) (fileAccess, error) {
+	return fileAccess{ownRights: true, path: path}, nil
+}
 
-func (o fileAccess) withRights(f func(path string) error) error { return f(o.path) }
+func (o fileAccess) withAccessRights(f func(path string) error) error { return f(o.path) }
 
-func openNamed(path, _ string, flag int, mode fs.FileMode) (*os.File, error) {
+func openFileNamed(path, _ string, flag int, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(path, flag, mode)
 }
 
-func linkCount(fs.FileInfo) int { return 1 }
+func hardLinkCount(fs.FileInfo) int { return 1 }

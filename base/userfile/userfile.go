@@ -25,5 +25,5 @@ func SyncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(syncDir(d), d.Close())
+	return errors.Join(syncOpenDir(d), d.Close())
 }

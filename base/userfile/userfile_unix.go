@@ -30,11 +30,11 @@ func IsOwn(st fs.FileInfo) bool {
 // IsOwnIn is IsOwn for a file in dir. Root's process also accepts files of the user who owns dir,
 // such as a service.
 func IsOwnIn(st fs.FileInfo, dir string) bool {
-	o, err := findAccess(dir)
+	o, err := findFileAccess(dir)
 	if err != nil || o.ownRights {
 		return err == nil && IsOwn(st)
 	}
-	return ownerUID(st) == o.uid
+	return fileOwnerUID(st) == o.uid
 }
 
 // GrantsOthers reports whether a file's mode has any of the given permissions.
@@ -77,4 +77,4 @@ func TryLock(f *os.File) error {
 // CloseToOthers removes all permissions of others from an open descriptor, before it has a name.
 func CloseToOthers(fd uintptr) error { return syscall.Fchmod(int(fd), 0o600) }
 
-func syncDir(d *os.File) error { return d.Sync() }
+func syncOpenDir(d *os.File) error { return d.Sync() }

@@ -44,7 +44,7 @@ func LockDir(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lockFile(f, 0); err != nil {
+	if err := lockFileExclusive(f, 0); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
@@ -54,14 +54,14 @@ func LockDir(dir string) (unlock func(), err error) {
 // TryLock locks an open file until it is closed. If another process holds the lock it returns
 // ErrLocked.
 func TryLock(f *os.File) error {
-	err := lockFile(f, windows.LOCKFILE_FAIL_IMMEDIATELY)
+	err := lockFileExclusive(f, windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return ErrLocked
 	}
 	return err
 }
 
-func lockFile(f *os.File, flags uint32) error {
+func lockFileExclusive(f *os.File, flags uint32) error {
 	var at windows.Overlapped
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|flags, 0, 1, 0, &at)
 }
@@ -69,4 +69,4 @@ func lockFile(f *os.File, flags uint32) error {
 // CloseToOthers does nothing: see GrantsOthers.
 func CloseToOthers(uintptr) error { return nil }
 
-func syncDir(*os.File) error { return nil } // directories cannot be synced
+func syncOpenDir(*os.File) error { return nil } // directories cannot be synced

@@ -36,7 +36,7 @@ func Until(t testing.TB, what string, ok func() bool) {
 // UntilSuccess calls f until it returns nil.
 func UntilSuccess(t testing.TB, f func() error) {
 	t.Helper()
-	began, limit := time.Now(), limitOf(t)
+	began, limit := time.Now(), waitDeadline(t)
 	for {
 		before := time.Now()
 		err := f()
@@ -54,9 +54,9 @@ func UntilSuccess(t testing.TB, f func() error) {
 // started is about when the tests of this binary began.
 var started = time.Now()
 
-// limitOf returns when a wait of t fails; zero: never. A type that embeds a testing.TB has no method
+// waitDeadline returns when a wait of t fails; zero: never. A type that embeds a testing.TB has no method
 // Deadline: its limit is that of the test binary.
-func limitOf(t testing.TB) time.Time {
+func waitDeadline(t testing.TB) time.Time {
 	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
 		if end, ok := d.Deadline(); ok {
 			return end.Add(-reserve)

@@ -66,7 +66,7 @@ func TestEmbedded(t *testing.T) {
 	if !ok {
 		t.Skip("the test binary has no limit")
 	}
-	limit := limitOf(struct{ testing.TB }{t})
+	limit := waitDeadline(struct{ testing.TB }{t})
 	if d := end.Add(-reserve).Sub(limit); d < 0 || d > time.Minute {
 		t.Errorf("the limit is %v, that of the test binary %v later", limit, d)
 	}

@@ -25,7 +25,7 @@ type airOptions struct {
 	onWarning       func(error) // nil: write to the log
 }
 
-func (o *airOptions) addFlags(cmd *cobra.Command) {
+func (o *airOptions) addAirInputFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&o.formats, "format", nil,
 		"set the sample format to `FORMAT`: cf32, sc16 or cu8; default: by the name's ending; "+
 			"once for all sources, or once for each")
@@ -36,8 +36,8 @@ func (o *airOptions) addFlags(cmd *cobra.Command) {
 	cli.CompleteWith(cmd, "rate", "1.92M", "3.84M", "7.68M", "15.36M", "23.04M", "30.72M")
 }
 
-// parseRate parses 15.36M, 15360k or 15360000.
-func parseRate(text string) (int, error) {
+// parseSampleRate parses 15.36M, 15360k or 15360000.
+func parseSampleRate(text string) (int, error) {
 	number, unit := text, 1.0
 	for suffix, u := range map[string]float64{"M": 1e6, "m": 1e6, "k": 1e3, "K": 1e3} {
 		if n, ok := strings.CutSuffix(text, suffix); ok {
@@ -72,7 +72,7 @@ func (o *airOptions) parseInputs(args []string) ([]air.Input, error) {
 			}
 		}
 		if n := len(o.rates); n > 0 {
-			if in.Rate, err = parseRate(o.rates[min(i, n-1)]); err != nil {
+			if in.Rate, err = parseSampleRate(o.rates[min(i, n-1)]); err != nil {
 				return nil, err
 			}
 		}
@@ -108,8 +108,8 @@ func warningLines(all []air.State) (lines string) {
 	return lines
 }
 
-// rntiType returns the type of an RNTI, as 36.321 calls it.
-func rntiType(r cell.RNTI) string {
+// rntiTypeName returns the type of an RNTI, as 36.321 calls it.
+func rntiTypeName(r cell.RNTI) string {
 	switch {
 	case r == 0xFFFF:
 		return "SI"
@@ -122,8 +122,8 @@ func rntiType(r cell.RNTI) string {
 	}
 }
 
-// parseRNTI parses the RNTI of a device; an empty text is 0.
-func parseRNTI(text string) (cell.RNTI, error) {
+// parseDeviceRNTI parses the RNTI of a device; an empty text is 0.
+func parseDeviceRNTI(text string) (cell.RNTI, error) {
 	if text == "" {
 		return 0, nil
 	}

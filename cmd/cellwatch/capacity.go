@@ -94,7 +94,7 @@ type capacityCell struct {
 
 // printCapacities reads a recording to its end and prints a line for every 100 subframes.
 func printCapacities(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions) error {
-	self, err := parseRNTI(o.rnti)
+	self, err := parseDeviceRNTI(o.rnti)
 	if err != nil {
 		return err
 	}
@@ -171,12 +171,12 @@ func printCapacity(w io.Writer, l capacityLine, asJSON bool) error {
 		return cli.PrintJSON(w, l)
 	}
 	_, err := fmt.Fprintf(w, "%7.1f s  C_p %-12v C_f %-12v C_t %-12v %s\n", l.Seconds, l.Physical, l.Fair,
-		l.Transport, l.describeCells())
+		l.Transport, l.describeActiveCells())
 	return err
 }
 
-// describeCells describes the active cells.
-func (l capacityLine) describeCells() string {
+// describeActiveCells describes the active cells.
+func (l capacityLine) describeActiveCells() string {
 	var users []string
 	for _, c := range l.Cells {
 		users = append(users, fmt.Sprintf("cell %d: N %d, own %.1f, idle %.1f of %.0f PRB", c.Number, c.Users, c.Own,

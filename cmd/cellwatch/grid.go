@@ -56,7 +56,7 @@ picture has at most %d ms; draw several with --from for more.`, maxGridColumns),
 			if err != nil {
 				return err
 			}
-			r, err := drawGrid(cmd.Context(), in, cmd.InOrStdin(), o)
+			r, err := buildGridRaster(cmd.Context(), in, cmd.InOrStdin(), o)
 			if err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ picture has at most %d ms; draw several with --from for more.`, maxGridColumns),
 			return to.Finish()
 		},
 	}
-	o.air.addFlags(cmd)
+	o.air.addAirInputFlags(cmd)
 	cmd.Flags().StringVar(&o.out, "out", "", "write the picture to `FILE`; \"-\" is standard output")
 	cmd.Flags().DurationVar(&o.from, "from", 0, "start the picture `DURATION` after the first subframe")
 	cmd.Flags().DurationVar(&o.span, "for", 250*time.Millisecond, "draw `DURATION` of the signal")
@@ -91,14 +91,14 @@ type gridCells struct {
 	grids   [cell.MaxCells]*census.Grid
 }
 
-// drawGrid reads the requested part of the sources and lays out the picture.
-func drawGrid(ctx context.Context, sources []air.Input, stdin io.Reader, o gridOptions) (chart.Raster, error) {
+// buildGridRaster reads the requested part of the sources and lays out the picture.
+func buildGridRaster(ctx context.Context, sources []air.Input, stdin io.Reader, o gridOptions) (chart.Raster, error) {
 	var r chart.Raster
 	from, n := o.from.Milliseconds(), o.span.Milliseconds()
 	for _, source := range sources {
 		var g gridCells
 		ctx, done := context.WithCancel(ctx)
-		err := readCells(ctx, source, stdin, func(s census.Subframe) {
+		err := readCellSubframes(ctx, source, stdin, func(s census.Subframe) {
 			if !g.started {
 				g.started, g.first = true, s.Number
 			}
@@ -121,7 +121,7 @@ func drawGrid(ctx context.Context, sources []air.Input, stdin io.Reader, o gridO
 		n := min(n, g.last-from+1)
 		for id, grid := range g.grids {
 			if grid != nil {
-				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source.Source, id,
+				r.Panels = append(r.Panels, layoutGridPanel(fmt.Sprintf("%s, cell %d (%s)", source.Source, id,
 					formatWidth(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
 			}
 		}
@@ -139,14 +139,14 @@ var (
 	gridMissed = color.RGBA{60, 60, 60, 255}
 )
 
-func userColor(r cell.RNTI) color.Color {
+func gridUserColor(r cell.RNTI) color.Color {
 	red, green, blue := census.UserColour(r)
 	return color.RGBA{red, green, blue, 255}
 }
 
-// gridPanel lays out a grid. The stream begins at number span[0]; it draws span[2] subframes from
+// layoutGridPanel lays out a grid. The stream begins at number span[0]; it draws span[2] subframes from
 // span[1] on.
-func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
+func layoutGridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 	first, n := span[0]+span[1], int(span[2])
 	columns := make([]*census.Column, n)
 	granted, received, placed := map[cell.RNTI]int{}, 0, true
@@ -173,25 +173,25 @@ func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 		case c.Users[row] == 0:
 			return gridIdle
 		default:
-			return userColor(c.Users[row])
+			return gridUserColor(c.Users[row])
 		}
 	}}
 	for prb := 0; prb < g.PRB; prb += cli.IfElse(g.PRB > 25, 10, 5) {
 		p.Y = append(p.Y, chart.Mark{Position: prb, Label: fmt.Sprint(prb)})
 	}
-	step := gridStep(n)
+	step := subframesPerMark(n)
 	for i := range n {
 		if number := first + int64(i); number%int64(step) == 0 {
 			p.X = append(p.X, chart.Mark{Position: i, Label: fmt.Sprintf("SFN %d", number/10%1024),
 				Below: fmt.Sprintf("%.2f s", float64(number-span[0])/1000)})
 		}
 	}
-	p.Keys = gridKeys(granted, received*g.PRB, cli.IfElse(g.PRB > 50, 8, 4))
+	p.Keys = buildGridLegend(granted, received*g.PRB, cli.IfElse(g.PRB > 50, 8, 4))
 	return p
 }
 
-// gridStep returns the number of subframes between two marks: whole frames, five to twelve marks.
-func gridStep(n int) int {
+// subframesPerMark returns the number of subframes between two marks: whole frames, five to twelve marks.
+func subframesPerMark(n int) int {
 	for _, step := range []int{10, 20, 50, 100, 200} {
 		if n/step <= 12 {
 			return step
@@ -200,9 +200,9 @@ func gridStep(n int) int {
 	return 200
 }
 
-// gridKeys returns the legend: the users with the most blocks, up to named of them one by one, and
+// buildGridLegend returns the legend: the users with the most blocks, up to named of them one by one, and
 // the sum of blocks for all users.
-func gridKeys(granted map[cell.RNTI]int, all, named int) (keys []chart.Key) {
+func buildGridLegend(granted map[cell.RNTI]int, all, named int) (keys []chart.Key) {
 	var users []cell.RNTI
 	forAll := 0
 	for r, n := range granted {
@@ -213,9 +213,9 @@ func gridKeys(granted map[cell.RNTI]int, all, named int) (keys []chart.Key) {
 		}
 	}
 	slices.SortFunc(users, func(a, b cell.RNTI) int { return cmp.Or(granted[b]-granted[a], int(a)-int(b)) })
-	part := func(n int) string { return formatPercent(float64(n) / float64(max(all, 1))) }
+	part := func(n int) string { return formatPartPercent(float64(n) / float64(max(all, 1))) }
 	if forAll > 0 {
-		keys = append(keys, chart.Key{Color: userColor(0xFFFF), Name: "for all  " + part(forAll)})
+		keys = append(keys, chart.Key{Color: gridUserColor(0xFFFF), Name: "for all  " + part(forAll)})
 	}
 	for i, r := range users {
 		if i == named && len(users) > named+1 {
@@ -226,7 +226,7 @@ func gridKeys(granted map[cell.RNTI]int, all, named int) (keys []chart.Key) {
 			return append(keys, chart.Key{Color: color.Transparent,
 				Name: fmt.Sprintf("%d more  %s", len(users)-i, part(others))})
 		}
-		keys = append(keys, chart.Key{Color: userColor(r),
+		keys = append(keys, chart.Key{Color: gridUserColor(r),
 			Name: fmt.Sprintf("0x%04x  %s", uint16(r), part(granted[r]))})
 	}
 	return keys

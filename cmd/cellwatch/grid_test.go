@@ -41,9 +41,9 @@ func TestCellGrid(t *testing.T) {
 				want := color.Color(gridIdle)
 				switch {
 				case prb < 10:
-					want = userColor(500)
+					want = gridUserColor(500)
 				case prb < 25:
-					want = userColor(700)
+					want = gridUserColor(700)
 				}
 				x, y := 100+8*column+3, panel*(60+200+90)+60+200-4*prb-2
 				if got := color.RGBAModel.Convert(img.At(x, y)); got != want {
@@ -74,13 +74,13 @@ func TestGridPanel(t *testing.T) {
 		}
 		g.Add(census.Subframe{Number: 10_240 + i, PRB: 50, DCIs: append(d, wide)})
 	}
-	p := gridPanel("cell", g, [3]int64{10_230, 10, 70})
+	p := layoutGridPanel("cell", g, [3]int64{10_230, 10, 70})
 	at := func(column, row int) color.Color { return p.ColorAt(row, column) }
 	for _, c := range []struct {
 		column, row int
 		want        color.Color
-	}{{0, 40, userColor(500)}, {0, 42, userColor(500)}, {59, 43, gridIdle}, {0, 0, userColor(0xFFFE)},
-		{29, 15, userColor(605)}, {30, 40, gridMissed}, {60, 0, gridMissed}, {69, 0, gridMissed}} {
+	}{{0, 40, gridUserColor(500)}, {0, 42, gridUserColor(500)}, {59, 43, gridIdle}, {0, 0, gridUserColor(0xFFFE)},
+		{29, 15, gridUserColor(605)}, {30, 40, gridMissed}, {60, 0, gridMissed}, {69, 0, gridMissed}} {
 		if got := at(c.column, c.row); got != c.want {
 			t.Errorf("column %d, PRB %d: %v, want %v", c.column, c.row, got, c.want)
 		}
@@ -120,7 +120,7 @@ func TestGridErrors(t *testing.T) {
 		t.Error("a picture of nothing")
 	}
 	for _, n := range []int{1, 120, 121, 250, maxGridColumns} {
-		if step := gridStep(n); n/step > 12 || step%10 != 0 {
+		if step := subframesPerMark(n); n/step > 12 || step%10 != 0 {
 			t.Errorf("%d subframes: a mark each %d", n, step)
 		}
 	}

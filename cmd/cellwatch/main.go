@@ -11,8 +11,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// commands returns the subcommands in the order of the help text.
-func commands() []*cobra.Command {
+// cellwatchCommands returns the subcommands in the order of the help text.
+func cellwatchCommands() []*cobra.Command {
 	return []*cobra.Command{
 		scanCommand(),
 		watchCommand(),
@@ -33,10 +33,10 @@ const rootExample = `  cellwatch scan walk.cf32
   cellwatch stats walk.cells
   cellwatch capacity unix:cells.sock --rnti 0x4601`
 
-// thisProgram describes this program.
-func thisProgram() cli.Program {
+// cellwatchProgram describes this program.
+func cellwatchProgram() cli.Program {
 	return cli.Program{Name: "cellwatch", Short: "monitor the control messages of mobile cells", Long: rootHelp,
-		Example: rootExample, Commands: commands}
+		Example: rootExample, Commands: cellwatchCommands}
 }
 
-func main() { thisProgram().Main() }
+func main() { cellwatchProgram().Main() }

@@ -16,11 +16,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // runCellwatch runs the program in this process.
 func runCellwatch(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return clitest.Run(t, thisProgram(), args...)
+	return clitest.Run(t, cellwatchProgram(), args...)
 }
 
 func TestCommandsAreComplete(t *testing.T) {
-	clitest.CheckCommands(t, thisProgram(), clitest.Excuses{
+	clitest.CheckCommands(t, cellwatchProgram(), clitest.Excuses{
 		"cellwatch grid": "a picture for people: watch --json has what is in it",
 	}, clitest.Excuses{
 		"cellwatch capacity": "a file or socket",
@@ -31,7 +31,7 @@ func TestCommandsAreComplete(t *testing.T) {
 	})
 }
 
-func TestMan(t *testing.T) { clitest.CheckMan(t, thisProgram()) }
+func TestMan(t *testing.T) { clitest.CheckMan(t, cellwatchProgram()) }
 
 func TestExitCodes(t *testing.T) {
 	for args, want := range map[string]int{"version": cli.ExitOK, "frobnicate": cli.ExitUsage, "stats": cli.ExitUsage,
@@ -44,5 +44,5 @@ func TestExitCodes(t *testing.T) {
 
 // TestReference checks that docs/reference/cellwatch.md matches the commands.
 func TestReference(t *testing.T) {
-	clitest.CheckCommandReference(t, "../../docs/reference/cellwatch.md", thisProgram())
+	clitest.CheckCommandReference(t, "../../docs/reference/cellwatch.md", cellwatchProgram())
 }

@@ -92,7 +92,7 @@ func TestCellFullDisk(t *testing.T) {
 	for _, c := range [][]string{{"scan"}, {"scan", "--json"}, {"watch"}, {"watch", "--json"}, {"stats"},
 		{"grid", "--out", "-"}} {
 		var errs bytes.Buffer
-		if code := thisProgram().Run(t.Context(), append([]string{c[0], narrowSamples + ".sc16"}, c[1:]...), full,
+		if code := cellwatchProgram().Run(t.Context(), append([]string{c[0], narrowSamples + ".sc16"}, c[1:]...), full,
 			&errs); code == cli.ExitOK || errs.Len() == 0 {
 			t.Errorf("%v: %d %s", c, code, &errs)
 		}

@@ -113,7 +113,7 @@ func TestGridOfSamples(t *testing.T) {
 	for at, want := range given {
 		got := 0
 		for prb := range 6 { // each 16 by 33 pixels
-			if color.RGBAModel.Convert(img.At(100+16*at[0]+8, 60+6*33-33*prb-16)) == userColor(cell.RNTI(at[1])) {
+			if color.RGBAModel.Convert(img.At(100+16*at[0]+8, 60+6*33-33*prb-16)) == gridUserColor(cell.RNTI(at[1])) {
 				got++
 			}
 		}

@@ -38,9 +38,9 @@ The format (cf32, sc16, cu8) follows from the name's ending, or from --format. T
 rate of a file is detected.`,
 		Example: `  cellwatch scan walk.cf32
   cellwatch scan tcp:192.0.2.7:7001 --format sc16 --rate 15.36M --json`,
-		RunE: func(cmd *cobra.Command, args []string) error { return scanCell(cmd, args, o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runCellScan(cmd, args, o) },
 	}
-	o.air.addFlags(cmd)
+	o.air.addAirInputFlags(cmd)
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON")
 	cmd.Flags().DurationVar(&o.length, "for", 2*time.Second, "decode `DURATION` of samples; 0: until they end")
 	return cmd
@@ -109,8 +109,8 @@ func (s *scanCollector) Add(sub *air.Subframe) error {
 
 func (s *scanCollector) Close() error { return nil }
 
-// scanCell decodes a source until it ends, or for the time of the options, and prints what was found.
-func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
+// runCellScan decodes a source until it ends, or for the time of the options, and prints what was found.
+func runCellScan(cmd *cobra.Command, args []string, o scanOptions) error {
 	o.air.allCells = true
 	if o.length < 0 {
 		return negativeError(o.length)
@@ -133,7 +133,7 @@ func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
 	if o.asJSON {
 		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
-	return printScan(cmd.OutOrStdout(), r, st)
+	return printScanReport(cmd.OutOrStdout(), r, st)
 }
 
 // cellMHz are the widths of cells by resource blocks (36.101 table 5.6-1).
@@ -160,7 +160,7 @@ func newScanReport(st air.State, s *scanCollector) scanReport {
 	return r
 }
 
-func printScan(w io.Writer, r scanReport, st air.State) error {
+func printScanReport(w io.Writer, r scanReport, st air.State) error {
 	ports := "1 antenna port"
 	if r.Ports > 1 {
 		ports = fmt.Sprintf("%d antenna ports", r.Ports)

@@ -56,12 +56,12 @@ no time of day: hours count from its beginning, or from --start.`,
 			}
 			all, err := countCells(cmd.Context(), in, cmd.InOrStdin(), start)
 			if o.plots != "" {
-				err = errors.Join(err, drawStats(o.plots, all))
+				err = errors.Join(err, drawStatsPictures(o.plots, all))
 			}
 			return errors.Join(err, printStats(cmd.OutOrStdout(), all, o))
 		},
 	}
-	o.air.addFlags(cmd)
+	o.air.addAirInputFlags(cmd)
 	cmd.Flags().StringVar(&o.start, "start", "",
 		"set the `TIME` of the first subframe, like \"2026-11-22 07:40\" (local) or 2026-11-22T07:40:00Z")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false,
@@ -98,8 +98,8 @@ type cellStats struct {
 	census.Summary
 }
 
-// hourLabel returns the label of hour h.
-func (s *cellStats) hourLabel(h census.Hour) string {
+// formatHourLabel returns the label of hour h.
+func (s *cellStats) formatHourLabel(h census.Hour) string {
 	if s.Start == nil {
 		return fmt.Sprintf("%d h", h.Number)
 	}
@@ -126,7 +126,7 @@ func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start
 		results[i] = make(chan counted, 1)
 		go func() {
 			c := census.New(after.Milliseconds())
-			err := readCells(ctx, source, stdin, c.Add)
+			err := readCellSubframes(ctx, source, stdin, c.Add)
 			results[i] <- counted{c.Close(), err}
 		}()
 	}
@@ -150,9 +150,9 @@ func prefixSource(source string, err error) error {
 	return fmt.Errorf("%s: %w", source, err)
 }
 
-// readCells reads a source of control messages or of samples until it ends or ctx does. It calls
+// readCellSubframes reads a source of control messages or of samples until it ends or ctx does. It calls
 // each for the subframes of all cells, those of one cell in order.
-func readCells(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
+func readCellSubframes(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
 	if source.Format != air.AnyFormat || air.FormatOf(source.Source) != air.AnyFormat {
 		l, err := air.Open(ctx, air.Config{Inputs: []air.Input{source}, Stdin: stdin, OnWarning: logWarning})
 		if err != nil {

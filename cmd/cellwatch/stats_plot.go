@@ -25,8 +25,8 @@ type picture interface {
 	PNG() ([]byte, error)
 }
 
-// drawStats draws the statistics into a directory, which it creates.
-func drawStats(dir string, all []cellStats) error {
+// drawStatsPictures draws the statistics into a directory, which it creates.
+func drawStatsPictures(dir string, all []cellStats) error {
 	if len(all) == 0 {
 		return errors.New("nothing to draw: no cell was found")
 	}
@@ -49,7 +49,7 @@ func drawStats(dir string, all []cellStats) error {
 
 // statsPictures returns the pictures by file name.
 func statsPictures(all []cellStats) map[string]picture {
-	names := cellNames(all)
+	names := distinctCellNames(all)
 	curves := func(title, unit string, ratios bool, of ...func(*cellStats) (string, census.Distribution)) chart.Curves {
 		c := chart.Curves{Title: title, Unit: unit, LogScale: ratios, Width: plotWidth}
 		for i := range all {
@@ -96,8 +96,8 @@ func statsPictures(all []cellStats) map[string]picture {
 		users, data := chart.Bars{Title: names[i] + ": users by hour", Unit: "RNTIs", Width: plotWidth},
 			chart.Bars{Title: names[i] + ": data users by hour", Unit: "RNTIs", Width: plotWidth}
 		for _, h := range hours {
-			users.Names, users.Values = append(users.Names, s.hourLabel(h)), append(users.Values, float64(h.Users))
-			data.Names, data.Values = append(data.Names, s.hourLabel(h)), append(data.Values, float64(h.DataUsers))
+			users.Names, users.Values = append(users.Names, s.formatHourLabel(h)), append(users.Values, float64(h.Users))
+			data.Names, data.Values = append(data.Names, s.formatHourLabel(h)), append(data.Values, float64(h.DataUsers))
 		}
 		retransmitted := chart.Bars{Title: names[i] + ": retransmitted blocks by MCS", Unit: "%", Width: plotWidth}
 		for _, m := range s.MCS {
@@ -109,8 +109,8 @@ func statsPictures(all []cellStats) map[string]picture {
 	return p
 }
 
-// cellNames returns distinct names of cells; several sources may use the same numbers.
-func cellNames(all []cellStats) []string {
+// distinctCellNames returns distinct names of cells; several sources may use the same numbers.
+func distinctCellNames(all []cellStats) []string {
 	var names []string
 	several := false
 	for i := range all {

@@ -58,7 +58,7 @@ func TestCellStats(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	if s.Users.Mean != 2 || s.Start.Format("2006-01-02 15:04") != "2026-11-22 07:00" || len(s.Hours) != 2 ||
-		s.Hours[0].Subframes != 2000 || s.hourLabel(s.Hours[1]) != "2026-11-22 08:00" {
+		s.Hours[0].Subframes != 2000 || s.formatHourLabel(s.Hours[1]) != "2026-11-22 08:00" {
 		t.Errorf("%+v", s)
 	}
 	_, out, _ = runCellwatch(t, "stats", files[0], files[1], "--csv")

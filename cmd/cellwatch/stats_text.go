@@ -31,7 +31,7 @@ func printStats(w io.Writer, all []cellStats, o statsOptions) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		if err := printCell(w, &all[i]); err != nil {
+		if err := printCellStats(w, &all[i]); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func printHours(w io.Writer, all []cellStats) error {
 		for _, h := range s.Hours {
 			hour := strconv.FormatInt(h.Number, 10)
 			if s.Start != nil {
-				hour = s.hourLabel(h)
+				hour = s.formatHourLabel(h)
 			}
 			_ = t.Write([]string{s.Source, strconv.Itoa(int(s.Cell)), hour, strconv.FormatInt(h.Subframes, 10),
 				strconv.Itoa(h.Users), strconv.Itoa(h.DataUsers),
@@ -61,7 +61,7 @@ func printHours(w io.Writer, all []cellStats) error {
 	return t.Error()
 }
 
-func formatPercent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+func formatPartPercent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
 // formatDistribution describes a distribution in words.
 func formatDistribution(d census.Distribution, format, unit string) string {
@@ -79,8 +79,8 @@ func formatWidth(prb int) string {
 	return fmt.Sprintf("%d PRB", prb)
 }
 
-// printCell prints the statistics of a cell for people.
-func printCell(out io.Writer, s *cellStats) error {
+// printCellStats prints the statistics of a cell for people.
+func printCellStats(out io.Writer, s *cellStats) error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	printRow := func(what, format string, args ...any) {
@@ -89,15 +89,15 @@ func printCell(out io.Writer, s *cellStats) error {
 	received := time.Duration(s.Subframes) * time.Millisecond
 	fmt.Fprintf(&b, "%s, cell %d (%s): %v received, %d subframes missed%s\n", text.Printable(s.Source), s.Cell,
 		formatWidth(int(s.PRB)), received, s.Missed, strings.Join(irregularities(s), ""))
-	printRow("resource blocks", "used %s, idle %s; uplink %s", formatPercent(s.Used), formatPercent(s.Idle),
-		formatPercent(s.Uplink))
+	printRow("resource blocks", "used %s, idle %s; uplink %s", formatPartPercent(s.Used), formatPartPercent(s.Idle),
+		formatPartPercent(s.Uplink))
 	printRow("transport blocks", "%d, %s of them retransmissions; %.2f Mbit/s per PRB", s.Blocks,
-		formatPercent(s.Retransmitted), s.PerPRB)
+		formatPartPercent(s.Retransmitted), s.PerPRB)
 	printRow("users in 40 ms", "%s", formatDistribution(s.Users, "%.4g", ""))
 	printRow("  data users only", "%s", formatDistribution(s.DataUsers, "%.4g", ""))
 	a := s.Activity
 	printRow("activities", "%d: %s in one subframe, %s with 4 PRB, %s both", a.Subframes.Count,
-		formatPercent(a.OneSubframe), formatPercent(a.FourPRB), formatPercent(a.Both))
+		formatPartPercent(a.OneSubframe), formatPartPercent(a.FourPRB), formatPartPercent(a.Both))
 	printRow("  subframes", "%s", formatDistribution(a.Subframes, "%.5g", ""))
 	printRow("  duration", "%s", formatDistribution(a.Span, "%.6g", " ms"))
 	printRow("  PRB per subframe", "%s", formatDistribution(a.PRB, "%.4g", ""))
@@ -111,9 +111,9 @@ func printCell(out io.Writer, s *cellStats) error {
 	printMCSTable(w, s.MCS)
 	fmt.Fprintln(w, "  HOUR\tUSERS\tDATA USERS\tIN 40 MS\tDATA\tUSED\tUPLINK\tRETX\tRECEIVED")
 	for _, h := range s.Hours {
-		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%v\n", s.hourLabel(h), h.Users, h.DataUsers,
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%v\n", s.formatHourLabel(h), h.Users, h.DataUsers,
 			formatOptional(h.MeanUsers, "%.1f", "-"), formatOptional(h.MeanDataUsers, "%.1f", "-"),
-			formatPercent(h.Used), formatPercent(h.Uplink), formatPercent(h.Retransmitted),
+			formatPartPercent(h.Used), formatPartPercent(h.Uplink), formatPartPercent(h.Retransmitted),
 			roundDuration(time.Duration(h.Subframes)*time.Millisecond))
 	}
 	_ = w.Flush()
@@ -158,7 +158,7 @@ func formatCounts(list []census.Count, what string) string {
 		all += c.Count
 	}
 	for _, c := range list {
-		words = append(words, fmt.Sprintf("%s: %s", c.Name, formatPercent(float64(c.Count)/float64(all))))
+		words = append(words, fmt.Sprintf("%s: %s", c.Name, formatPartPercent(float64(c.Count)/float64(all))))
 	}
 	if all == 0 {
 		return "none"
@@ -177,7 +177,7 @@ func printMCSTable(w *tabwriter.Writer, list []census.MCS) {
 		if m.MCS > 28 {
 			name += " (unknown)"
 		}
-		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\n", name, m.Sent, m.Retransmissions, formatPercent(m.Retransmitted))
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\n", name, m.Sent, m.Retransmissions, formatPartPercent(m.Retransmitted))
 	}
 	_ = w.Flush()
 }

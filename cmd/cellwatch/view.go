@@ -68,7 +68,7 @@ type viewedCell struct {
 	received   bool
 }
 
-// cellView is the model of the live view. addSubframe runs on the goroutine that decodes, all else
+// cellView is the model of the live view. applySubframe runs on the goroutine that decodes, all else
 // on that of the screen.
 type cellView struct {
 	mu      sync.Mutex
@@ -101,8 +101,8 @@ func newCellView(cells int, rnti cell.RNTI) *cellView {
 	return v
 }
 
-// addSubframe adds the next subframe.
-func (v *cellView) addSubframe(s *air.Subframe) {
+// applySubframe adds the next subframe.
+func (v *cellView) applySubframe(s *air.Subframe) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.paused {
@@ -120,8 +120,8 @@ func (v *cellView) addSubframe(s *air.Subframe) {
 	c.sfn, c.index, c.cfi, c.received = s.SFN, s.Index, s.CFI, true
 }
 
-// setEnded marks the end of the input. It returns false if no subframe ever arrived.
-func (v *cellView) setEnded() bool {
+// markInputEnded marks the end of the input. It returns false if no subframe ever arrived.
+func (v *cellView) markInputEnded() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.ended = true
@@ -135,11 +135,11 @@ func (v *cellView) setWarning(err error) {
 	v.warning = err
 }
 
-// setStates sets the states of the carriers.
-func (v *cellView) setStates(states []air.State) { v.states = states }
+// setCarrierStates sets the states of the carriers.
+func (v *cellView) setCarrierStates(states []air.State) { v.states = states }
 
-// handleKey executes a key. It returns true if the key ends the view.
-func (v *cellView) handleKey(e *tcell.EventKey) (quit bool) {
+// handleViewKey executes a key. It returns true if the key ends the view.
+func (v *cellView) handleViewKey(e *tcell.EventKey) (quit bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r := e.Rune()
@@ -166,8 +166,8 @@ func (v *cellView) handleKey(e *tcell.EventKey) (quit bool) {
 	return false
 }
 
-// drawRows lays out the view for a screen of that size.
-func (v *cellView) drawRows(width, height int) (rows []viewRow) {
+// drawCellView lays out the view for a screen of that size.
+func (v *cellView) drawCellView(width, height int) (rows []viewRow) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	add := func(style int, format string, args ...any) {
@@ -175,7 +175,7 @@ func (v *cellView) drawRows(width, height int) (rows []viewRow) {
 			width), Style: style}})
 	}
 	c := v.cells[v.shown]
-	v.drawHead(c, add)
+	v.drawHeaderLines(c, add)
 	switch room := height - len(rows) - 1; {
 	case v.help:
 		for _, line := range viewHelp {
@@ -185,15 +185,15 @@ func (v *cellView) drawRows(width, height int) (rows []viewRow) {
 		c.list = c.users.List(c.list[:0])
 		c.assignLetters()
 		table := min(len(c.list)+1, max(minUserLines, room/3))
-		rows = append(rows, c.drawGrid(width, room-table, viewScales[v.scale])...)
-		rows = append(rows, c.drawUsers(height-len(rows)-1, width, v.rnti)...)
+		rows = append(rows, c.drawBlockGrid(width, room-table, viewScales[v.scale])...)
+		rows = append(rows, c.drawUserTable(height-len(rows)-1, width, v.rnti)...)
 	}
 	for len(rows) < height-1 {
 		add(cli.StylePlain, "")
 	}
 	rows = rows[:max(min(len(rows), height-1), 0)]
 	if height > 0 {
-		v.drawFoot(add)
+		v.drawFooterLine(add)
 	}
 	return rows
 }
@@ -212,8 +212,8 @@ var viewHelp = []string{
 	"MCS and format, and the part of the transport blocks that were retransmissions (RETX).",
 }
 
-// drawFoot draws the last line: why nothing moves, a warning, or the keys.
-func (v *cellView) drawFoot(add func(style int, format string, args ...any)) {
+// drawFooterLine draws the last line: why nothing moves, a warning, or the keys.
+func (v *cellView) drawFooterLine(add func(style int, format string, args ...any)) {
 	switch {
 	case v.ended:
 		add(cli.StyleHead, "the input has ended; q quits")
@@ -226,8 +226,8 @@ func (v *cellView) drawFoot(add func(style int, format string, args ...any)) {
 	}
 }
 
-// drawHead draws the cells, the state of the shown one, and the capacity.
-func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, args ...any)) {
+// drawHeaderLines draws the cells, the state of the shown one, and the capacity.
+func (v *cellView) drawHeaderLines(c *viewedCell, add func(style int, format string, args ...any)) {
 	var names []string
 	for i := range v.cells {
 		name := "no cell yet"
@@ -255,23 +255,23 @@ func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, ar
 		case c.received:
 			what = "the cell is lost"
 		}
-		add(cli.IfElse(s.HasCell, cli.StylePlain, cli.StyleBad), "%s; lost %v; %s", what, lostTime(s), s.Source)
+		add(cli.IfElse(s.HasCell, cli.StylePlain, cli.StyleBad), "%s; lost %v; %s", what, lostSampleTime(s), s.Source)
 	}
 	if !c.received {
 		return
 	}
 	f := c.window.Usage()
 	add(cli.StylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them data users",
-		formatPercent(1-f.IdlePRB/f.PRB), f.IdlePRB, f.PRB, f.AllUsers, f.Users-1)
+		formatPartPercent(1-f.IdlePRB/f.PRB), f.IdlePRB, f.PRB, f.AllUsers, f.Users-1)
 	if v.rnti != 0 {
 		l := newCapacityLine(v.monitor.Estimate(), v.rnti, 0)
 		add(cli.StylePlain, "0x%04x: C_p %v, C_f %v, C_t %v; %s", uint16(v.rnti), l.Physical, l.Fair, l.Transport,
-			l.describeCells())
+			l.describeActiveCells())
 	}
 }
 
-// lostTime returns the duration of the dropped samples.
-func lostTime(s air.State) time.Duration {
+// lostSampleTime returns the duration of the dropped samples.
+func lostSampleTime(s air.State) time.Duration {
 	if s.Rate == 0 {
 		return 0
 	}
@@ -304,8 +304,8 @@ func (c *viewedCell) assignLetters() {
 	}
 }
 
-// userMark returns the mark of a user.
-func (c *viewedCell) userMark(r cell.RNTI, data bool) rune {
+// userTileMark returns the mark of a user.
+func (c *viewedCell) userTileMark(r cell.RNTI, data bool) rune {
 	l, has := c.letters[r]
 	switch {
 	case !r.IsUser():
@@ -318,8 +318,8 @@ func (c *viewedCell) userMark(r cell.RNTI, data bool) rune {
 	return markControl
 }
 
-// drawGrid draws at most room lines: the grid, with the highest block at the top, and a time axis.
-func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
+// drawBlockGrid draws at most room lines: the grid, with the highest block at the top, and a time axis.
+func (c *viewedCell) drawBlockGrid(width, room, scale int) (rows []viewRow) {
 	columns, prb := width-gridLabel, c.grid.PRB
 	if columns < 1 || room < 2 || c.grid.Len() == 0 {
 		return nil
@@ -336,17 +336,17 @@ func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
 		for x := range r.tiles {
 			r.tiles[x] = c.dominantTile(newest-int64(columns-1-x), scale, low, min(low+each, prb))
 			if t := &r.tiles[x]; t.mark == 0 {
-				t.mark = c.userMark(t.rnti, data[t.rnti])
+				t.mark = c.userTileMark(t.rnti, data[t.rnti])
 			}
 		}
 		rows = append(rows, r)
 	}
-	return append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(c.timeLine(columns, scale), width),
+	return append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(c.formatTimeAxis(columns, scale), width),
 		Style: cli.StyleDim}})
 }
 
-// timeLine returns the time axis below the grid.
-func (c *viewedCell) timeLine(columns, scale int) string {
+// formatTimeAxis returns the time axis below the grid.
+func (c *viewedCell) formatTimeAxis(columns, scale int) string {
 	back := time.Duration(columns*scale) * time.Millisecond
 	left, right := fmt.Sprintf("%4s−%v", "", back), fmt.Sprintf("SFN %d", c.sfn)
 	if scale > 1 {
@@ -401,8 +401,8 @@ func (c *viewedCell) dominantTile(column int64, scale, low, high int) tile {
 	return tile{rnti: best.who}
 }
 
-// drawUsers draws the table of users in at most room lines; self is highlighted.
-func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow) {
+// drawUserTable draws the table of users in at most room lines; self is highlighted.
+func (c *viewedCell) drawUserTable(room, width int, self cell.RNTI) (rows []viewRow) {
 	if room < 2 {
 		return nil
 	}
@@ -429,10 +429,10 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 		if u.RNTI == self {
 			style = cli.StyleHead
 		}
-		add(style, columns, fmt.Sprintf("0x%04x %d", uint16(u.RNTI), u.RNTI), formatPercent(u.PRBPart),
-			formatRate(u.Rate), mcs, format, formatPercent(u.Retransmitted), formatPercent(u.UplinkPart), ago)
+		add(style, columns, fmt.Sprintf("0x%04x %d", uint16(u.RNTI), u.RNTI), formatPartPercent(u.PRBPart),
+			formatLiveRate(u.Rate), mcs, format, formatPartPercent(u.Retransmitted), formatPartPercent(u.UplinkPart), ago)
 		if width > 0 {
-			rows[len(rows)-1].tiles = []tile{{c.userMark(u.RNTI, u.IsDataUser), u.RNTI}}
+			rows[len(rows)-1].tiles = []tile{{c.userTileMark(u.RNTI, u.IsDataUser), u.RNTI}}
 		}
 	}
 	if more := len(c.list) - len(shown); more > 0 {
@@ -441,8 +441,8 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 	return rows
 }
 
-// formatRate formats a rate with constant precision, so that it is readable while it changes.
-func formatRate(r unit.Rate) string {
+// formatLiveRate formats a rate with constant precision, so that it is readable while it changes.
+func formatLiveRate(r unit.Rate) string {
 	if r >= unit.Mbps {
 		return fmt.Sprintf("%.1f Mbit/s", float64(r)/1e6)
 	}

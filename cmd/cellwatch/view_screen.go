@@ -29,15 +29,15 @@ type cellScreen struct {
 	err    error // valid once ended is closed
 }
 
-// showCells shows v on a screen, which it always releases. state returns the states of the
+// startCellScreen shows v on a screen, which it always releases. state returns the states of the
 // carriers; stop is called when the view ends.
-func showCells(ctx context.Context, screen tcell.Screen, v *cellView, state func() []air.State,
+func startCellScreen(ctx context.Context, screen tcell.Screen, v *cellView, state func() []air.State,
 	stop func()) *cellScreen {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &cellScreen{view: v, screen: screen, state: state, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		s.err = s.runScreen(ctx)
+		s.err = s.runScreenLoop(ctx)
 		stop()
 	}()
 	return s
@@ -45,13 +45,13 @@ func showCells(ctx context.Context, screen tcell.Screen, v *cellView, state func
 
 // Add shows a subframe.
 func (s *cellScreen) Add(sub *air.Subframe) error {
-	s.view.addSubframe(sub)
+	s.view.applySubframe(sub)
 	return nil
 }
 
 // Close marks the end of the input and waits until the user quits, if there is anything to see.
 func (s *cellScreen) Close() error {
-	if !s.view.setEnded() {
+	if !s.view.markInputEnded() {
 		s.cancel()
 	}
 	<-s.ended
@@ -59,9 +59,9 @@ func (s *cellScreen) Close() error {
 	return s.err
 }
 
-// runScreen draws the view and handles keys until one of them quits, ctx ends or the terminal is
+// runScreenLoop draws the view and handles keys until one of them quits, ctx ends or the terminal is
 // gone.
-func (s *cellScreen) runScreen(ctx context.Context) error {
+func (s *cellScreen) runScreenLoop(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	keys := make(chan tcell.Event)
 	gone := make(chan struct{})
@@ -74,8 +74,8 @@ func (s *cellScreen) runScreen(ctx context.Context) error {
 	tick := time.NewTicker(viewEvery)
 	defer tick.Stop()
 	for {
-		s.view.setStates(s.state())
-		paintTiles(s.screen, s.view.drawRows(s.screen.Size()))
+		s.view.setCarrierStates(s.state())
+		paintTiles(s.screen, s.view.drawCellView(s.screen.Size()))
 		select {
 		case <-ctx.Done():
 			return nil // Ctrl-C is a normal end
@@ -90,7 +90,7 @@ func (s *cellScreen) runScreen(ctx context.Context) error {
 			case *tcell.EventResize:
 				s.screen.Sync()
 			case *tcell.EventKey:
-				if s.view.handleKey(e) {
+				if s.view.handleViewKey(e) {
 					return nil
 				}
 			}
@@ -109,7 +109,7 @@ func paintTiles(screen tcell.Screen, rows []viewRow) {
 		for i, t := range r.tiles {
 			style := tcell.StyleDefault
 			if t.rnti != 0 {
-				style = tileStyle(t.rnti)
+				style = userTileStyle(t.rnti)
 			} else {
 				style = style.Dim(true)
 			}
@@ -119,9 +119,9 @@ func paintTiles(screen tcell.Screen, rows []viewRow) {
 	screen.Show()
 }
 
-// tileStyle returns the style of a user's tile: the user's colour behind black or white text, the
+// userTileStyle returns the style of a user's tile: the user's colour behind black or white text, the
 // one that can be read there.
-func tileStyle(r cell.RNTI) tcell.Style {
+func userTileStyle(r cell.RNTI) tcell.Style {
 	red, green, blue := census.UserColour(r)
 	linear := func(v uint8) float64 { return math.Pow(float64(v)/255, 2.2) }
 	text := tcell.ColorBlack

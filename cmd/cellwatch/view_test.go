@@ -103,11 +103,11 @@ func TestCellView(t *testing.T) {
 	v := newCellView(2, 500)
 	for n := int64(10_240); n < 10_240+900; n++ {
 		if n < 10_240+800 || n >= 10_240+840 {
-			v.addSubframe(seenAir(0, n, 25))
+			v.applySubframe(seenAir(0, n, 25))
 		}
 	}
-	v.setStates(viewState())
-	if got := renderRows(v.drawRows(80, 24)); got != goldenView[1:] {
+	v.setCarrierStates(viewState())
+	if got := renderRows(v.drawCellView(80, 24)); got != goldenView[1:] {
 		t.Errorf("\n%s", got)
 	}
 }
@@ -116,12 +116,12 @@ func TestCellView(t *testing.T) {
 func TestCellViewColours(t *testing.T) {
 	v := newCellView(1, 0)
 	for n := range int64(50) {
-		v.addSubframe(seenAir(0, n, 25))
+		v.applySubframe(seenAir(0, n, 25))
 	}
-	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0))
-	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0))
-	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0)) // one subframe per column
-	rows := v.drawRows(54, 60)
+	v.handleViewKey(tcell.NewEventKey(tcell.KeyRune, '+', 0))
+	v.handleViewKey(tcell.NewEventKey(tcell.KeyRune, '+', 0))
+	v.handleViewKey(tcell.NewEventKey(tcell.KeyRune, '+', 0)) // one subframe per column
+	rows := v.drawCellView(54, 60)
 	grid := map[string][]tile{}
 	for _, r := range rows {
 		if len(r.tiles) > 1 {
@@ -157,7 +157,7 @@ func TestCellViewFits(t *testing.T) {
 	check := func() {
 		for width := 0; width < 130; width += 1 + width/20 {
 			for _, height := range []int{0, 1, 2, 3, 4, 5, 7, 9, 24, 60} {
-				rows := v.drawRows(width, height)
+				rows := v.drawCellView(width, height)
 				if len(rows) != height {
 					t.Fatalf("%d rows of %d", len(rows), height)
 				}
@@ -170,10 +170,10 @@ func TestCellViewFits(t *testing.T) {
 		}
 	}
 	check()
-	v.setStates(viewState())
+	v.setCarrierStates(viewState())
 	for n := range int64(300) {
-		v.addSubframe(seenAir(0, n, 100))
-		v.addSubframe(seenAir(2, n, 6+19))
+		v.applySubframe(seenAir(0, n, 100))
+		v.applySubframe(seenAir(2, n, 6+19))
 	}
 	check()
 	v.help = true
@@ -183,20 +183,20 @@ func TestCellViewFits(t *testing.T) {
 // TestCellViewKeys checks the keys for cells, pause, help and quit.
 func TestCellViewKeys(t *testing.T) {
 	v := newCellView(2, 0)
-	v.setStates(viewState())
+	v.setCarrierStates(viewState())
 	press := func(keys string) (quit bool) {
 		for _, r := range keys {
 			e := tcell.NewEventKey(tcell.KeyRune, r, 0)
 			if r == '\t' {
 				e = tcell.NewEventKey(tcell.KeyTab, 0, 0)
 			}
-			quit = v.handleKey(e)
+			quit = v.handleViewKey(e)
 		}
 		return quit
 	}
 	says := func(what string) {
 		t.Helper()
-		if got := renderRows(v.drawRows(100, 30)); !strings.Contains(got, what) {
+		if got := renderRows(v.drawCellView(100, 30)); !strings.Contains(got, what) {
 			t.Errorf("no %q in\n%s", what, got)
 		}
 	}
@@ -205,23 +205,23 @@ func TestCellViewKeys(t *testing.T) {
 	says("1: cell 301, 5 MHz  [2: no cell yet]")
 	says("searching for a cell; lost 0s; iq.sc16")
 	press("1 ")
-	v.addSubframe(seenAir(0, 5, 25))
+	v.applySubframe(seenAir(0, 5, 25))
 	says("paused; 1 subframes skipped")
 	press(" ")
-	v.addSubframe(seenAir(0, 6, 25))
+	v.applySubframe(seenAir(0, 6, 25))
 	says("load 80.0 %, idle 5.0 of 25 PRB; in 40 ms 2 users, 0 of them data users")
 	says("q quits")
 	v.setWarning(errors.New("samples were lost"))
 	says("samples were lost")
 	press("?")
 	says("cellwatch grid")
-	if v.handleKey(tcell.NewEventKey(tcell.KeyEscape, 0, 0)) || v.help {
+	if v.handleViewKey(tcell.NewEventKey(tcell.KeyEscape, 0, 0)) || v.help {
 		t.Error("Esc does not end the help first")
 	}
 	if press("19x7\t\t+++---") || v.shown != 0 || v.scale != 3 {
 		t.Errorf("cell %d, scale %d", v.shown, v.scale)
 	}
-	if !v.setEnded() || !press("q") {
+	if !v.markInputEnded() || !press("q") {
 		t.Error("it does not end")
 	}
 	says("the input has ended")
@@ -236,7 +236,7 @@ func TestCellScreen(t *testing.T) {
 			t.Fatal(err)
 		}
 		screen.SetSize(90, 24)
-		return screen, showCells(ctx, screen, newCellView(2, 0), viewState, stop)
+		return screen, startCellScreen(ctx, screen, newCellView(2, 0), viewState, stop)
 	}
 	for _, key := range []struct {
 		key tcell.Key
@@ -288,7 +288,7 @@ func TestTilesCanBeRead(t *testing.T) {
 		return 0.2126*part(r) + 0.7152*part(g) + 0.0722*part(b)
 	}
 	for r := range cell.RNTI(0xFFFF) {
-		text, back, _ := tileStyle(r).Decompose()
+		text, back, _ := userTileStyle(r).Decompose()
 		a, b := luminance(text), luminance(back)
 		if ratio := (max(a, b) + 0.05) / (min(a, b) + 0.05); ratio < 4.4 {
 			t.Fatalf("RNTI %#x: contrast %.1f", uint16(r), ratio)

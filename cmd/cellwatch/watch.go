@@ -63,7 +63,7 @@ Only resource grants are decoded, never the content of a user.`,
 			return watchCells(cmd, args, o)
 		},
 	}
-	o.air.addFlags(cmd)
+	o.air.addAirInputFlags(cmd)
 	cmd.Flags().BoolVar(&o.air.paced, "paced", false, "read files at their sample rate, as from a radio")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one object per line for each subframe of each cell")
 	cmd.Flags().StringVar(&o.record, "record", "", "write a recording of the messages to `FILE`")
@@ -82,7 +82,7 @@ type watcher interface {
 // watchCells runs `cellwatch watch`: it decodes the sources until their end and writes what o asks
 // for.
 func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
-	self, err := parseRNTI(o.rnti)
+	self, err := parseDeviceRNTI(o.rnti)
 	if err == nil {
 		err = o.checkOutputs(cmd, args)
 	}
@@ -106,7 +106,7 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	if err == nil && o.view != nil {
 		var screen tcell.Screen
 		if screen, err = o.screen(); err == nil {
-			all = []watcher{showCells(ctx, screen, o.view, l.State, stop)}
+			all = []watcher{startCellScreen(ctx, screen, o.view, l.State, stop)}
 		}
 	}
 	if err != nil {
@@ -340,8 +340,8 @@ func newWatchLine(s *air.Subframe) watchLine {
 		SNR: roundTenths(s.SNR), Offset: roundTenths(s.Offset), Sample: s.Start, Messages: []watchMessage{}}
 	for i := range s.DCIs {
 		d := &s.DCIs[i]
-		m := watchMessage{RNTI: uint16(d.RNTI), Type: rntiType(d.RNTI), Format: d.Format.String(), Direction: "down",
-			PRB: d.PRB, PRBs: prbRanges(d.PRBs), Distributed: d.Distributed,
+		m := watchMessage{RNTI: uint16(d.RNTI), Type: rntiTypeName(d.RNTI), Format: d.Format.String(), Direction: "down",
+			PRB: d.PRB, PRBs: listPRBRanges(d.PRBs), Distributed: d.Distributed,
 			Blocks: []watchBlock{}, CCE: d.CCE, Level: d.Level, Agreement: float64(int(1000*d.Agreement+0.5)) / 1000}
 		if d.Format == cell.Format0 {
 			m.Direction = "up"
@@ -364,8 +364,8 @@ func newWatchLine(s *air.Subframe) watchLine {
 // roundTenths rounds v to one decimal.
 func roundTenths(v float64) float64 { return float64(int(10*v+100000.5)-100000) / 10 }
 
-// prbRanges returns the first and last block of each contiguous range.
-func prbRanges(m lte.PRBSet) [][2]int {
+// listPRBRanges returns the first and last block of each contiguous range.
+func listPRBRanges(m lte.PRBSet) [][2]int {
 	all := [][2]int{}
 	for prb := 0; prb < cell.MaxPRB; prb++ {
 		if !m.Has(prb) {

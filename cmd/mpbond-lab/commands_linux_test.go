@@ -11,7 +11,7 @@ import (
 )
 
 func TestCommandsAreComplete(t *testing.T) {
-	clitest.CheckCommands(t, thisProgram(), clitest.Excuses{
+	clitest.CheckCommands(t, mpbondLabProgram(), clitest.Excuses{
 		"mpbond-lab permit serve": "it runs on: permit status --json tells, and --log-format json logs",
 		"mpbond-lab up":           "it prints nothing: ls --json tells",
 		"mpbond-lab exec":         "what it prints is its command's",
@@ -84,5 +84,5 @@ func TestMisusedLab(t *testing.T) {
 
 // TestReference: docs/reference/mpbond-lab.md is what the commands say.
 func TestReference(t *testing.T) {
-	clitest.CheckCommandReference(t, "../../docs/reference/mpbond-lab.md", thisProgram())
+	clitest.CheckCommandReference(t, "../../docs/reference/mpbond-lab.md", mpbondLabProgram())
 }

@@ -31,7 +31,7 @@ const (
 // demoSchemes are the schemes of the demo.
 var demoSchemes = []string{"single", "mptcp", "mpbond"}
 
-func labDemo() *cobra.Command {
+func labDemoCommand() *cobra.Command {
 	links, size := demoLinks, demoSize.String()
 	c := &cobra.Command{
 		Use: "demo", Short: "compare one download over one link, kernel MPTCP and mpbond", Args: cobra.NoArgs,
@@ -50,7 +50,7 @@ leaves nothing behind.`,
 			if d.size, err = unit.ParseBytes(size); err != nil {
 				return cli.AsUsageError(err)
 			}
-			return d.runDemo(c.Context())
+			return d.runDemoDownloads(c.Context())
 		},
 	}
 	c.Flags().StringVar(&links, "links", links, "set the rates in Mbit/s, as PS/HS/pipe[+pipe…][,HS/pipe…]")
@@ -69,8 +69,8 @@ type demo struct {
 	results  map[string]lab.Result
 }
 
-// runDemo makes the downloads and prints the table.
-func (d *demo) runDemo(ctx context.Context) error {
+// runDemoDownloads makes the downloads and prints the table.
+func (d *demo) runDemoDownloads(ctx context.Context) error {
 	d.results = map[string]lab.Result{}
 	p := lab.RunSpec{Topology: d.topology, Size: d.size, Reps: 1, Seed: uint64(time.Now().UnixNano()),
 		KeepDisturbed: true, Watch: d.showSample}
@@ -123,7 +123,7 @@ func (d *demo) showSample(s lab.Sample) {
 	if d.display == nil {
 		d.display = newDemoDisplay(d, s.Scheme)
 	}
-	d.display.addSample(s)
+	d.display.addDemoSample(s)
 }
 
 // endDisplay ends the display of a transfer; r is nil if it was interrupted.
@@ -172,8 +172,8 @@ func newDemoDisplay(d *demo, scheme string) *demoDisplay {
 	return s
 }
 
-// addSample shows a sample.
-func (s *demoDisplay) addSample(now lab.Sample) {
+// addDemoSample shows a sample.
+func (s *demoDisplay) addDemoSample(now lab.Sample) {
 	for len(s.samples) > 1 && now.Elapsed-s.samples[1].Elapsed >= time.Second {
 		s.samples = s.samples[1:]
 	}

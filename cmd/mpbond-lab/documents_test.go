@@ -9,4 +9,4 @@ import (
 )
 
 // Every command of the documents is one that this program accepts.
-func TestDocuments(t *testing.T) { clitest.CheckDocuments(t, thisProgram()) }
+func TestDocuments(t *testing.T) { clitest.CheckDocuments(t, mpbondLabProgram()) }

@@ -15,7 +15,7 @@ import (
 	"mpbond/lab"
 )
 
-func labDual() *cobra.Command {
+func labDualCommand() *cobra.Command {
 	p := lab.DualSpec{Links: "5/5", Reps: 3, Seed: 1}
 	size := "8MB"
 	asJSON := false

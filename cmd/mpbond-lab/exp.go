@@ -42,7 +42,7 @@ same run. Each result is a row with an ID; "mpbond-lab exp list" lists them.`,
 		"compute energies with these constants of radios: "+strings.Join(radio.SetNames(), ", "))
 	c.PersistentFlags().StringVar(&f.drives, "drives", "", "use the recorded drives in `DIR` for row b4: CSV "+
 		"files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
-	c.AddCommand(expList(&f), expRun(&f), expReport(&f), expAges())
+	c.AddCommand(expListCommand(&f), expRunCommand(&f), expReportCommand(&f), expAgesCommand())
 	return c
 }
 
@@ -75,7 +75,7 @@ func (f *expFlags) selectRows(ids []string) ([]exp.Row, error) {
 	return some, cli.AsUsageError(err)
 }
 
-func expList(f *expFlags) *cobra.Command {
+func expListCommand(f *expFlags) *cobra.Command {
 	var o exp.Options
 	c := &cobra.Command{
 		Use: "list [ID…]", Short: "list what can be measured and how long it takes", ValidArgsFunction: completeRow,
@@ -109,7 +109,7 @@ func expList(f *expFlags) *cobra.Command {
 // quickTime is the time limit of the short form.
 const quickTime = 12 * time.Minute
 
-func expRun(f *expFlags) *cobra.Command {
+func expRunCommand(f *expFlags) *cobra.Command {
 	var r exp.Run
 	var asJSON bool
 	c := &cobra.Command{
@@ -151,7 +151,7 @@ cannot transfer at all. Results and claims do not change the exit code.`,
 			}
 			p := &runProgress{out: c.ErrOrStderr(), lastPrint: time.Now()}
 			r.Options.Drives, r.Dir, r.Version, r.PrintLine, r.Progress = f.drives, f.resultsDir(r.Options.Quick),
-				cli.Version, p.printLine, p.showProgress
+				cli.Version, p.printProgressLine, p.showProgress
 			all, failed := r.Measure(c.Context())
 			for _, e := range all {
 				if asJSON {
@@ -188,8 +188,8 @@ type runProgress struct {
 // progressInterval is the longest time without progress output where there is no terminal.
 const progressInterval = time.Minute
 
-// printLine prints a line.
-func (p *runProgress) printLine(text string) {
+// printProgressLine prints a line.
+func (p *runProgress) printProgressLine(text string) {
 	cli.NewSteps(p.out).Clear()
 	fmt.Fprintln(p.out, text)
 }
@@ -205,7 +205,7 @@ func (p *runProgress) showProgress(text string, matters bool) {
 	}
 }
 
-func expReport(f *expFlags) *cobra.Command {
+func expReportCommand(f *expFlags) *cobra.Command {
 	asJSON, quick, markdown, overview := false, false, "", ""
 	c := &cobra.Command{
 		Use: "report [ID…]", Short: "write the results as one HTML page and as CSV", ValidArgsFunction: completeRow,
@@ -312,7 +312,7 @@ func coreCommits(ctx context.Context) func(version string) (n int, ok bool) {
 	}
 }
 
-func expAges() *cobra.Command {
+func expAgesCommand() *cobra.Command {
 	var update bool
 	c := &cobra.Command{
 		Use: "ages FILE…", Short: "find pages whose figures are old", Args: cobra.MinimumNArgs(1),

@@ -22,7 +22,7 @@ import (
 func TestExp(t *testing.T) {
 	run := func(args ...string) (int, string) {
 		var out, errs strings.Builder
-		code := thisProgram().Run(t.Context(), append([]string{"exp"}, args...), &out, &errs)
+		code := mpbondLabProgram().Run(t.Context(), append([]string{"exp"}, args...), &out, &errs)
 		return code, out.String() + errs.String()
 	}
 	dir := t.TempDir()

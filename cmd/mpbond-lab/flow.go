@@ -19,7 +19,7 @@ import (
 	"mpbond/pbe/flow"
 )
 
-func labFlow(f *labFlags) *cobra.Command {
+func labFlowCommand(f *labFlags) *cobra.Command {
 	p := lab.FlowSpec{Length: 20 * time.Second, Marks: []time.Duration{3 * time.Second}}
 	c := &cobra.Command{
 		Use: "flow [FILE]", Short: "measure congestion controllers over an emulated link", Args: cobra.MaximumNArgs(1),
@@ -55,10 +55,10 @@ discarded and repeated.`,
 					}
 				}
 			}
-			return runFlows(c, p, f.asJSON)
+			return runFlowSpec(c, p, f.asJSON)
 		},
 	}
-	f.linksFlag(c)
+	f.addLinksFlag(c)
 	c.Flags().StringSliceVar(&p.Sets, "over", []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"},
 		"compare these controllers, `NAME[+NAME…],…`")
 	c.Flags().StringVar(&p.Link, "link", "", "send flows over this `LINK` (default: ps, or the only one)")
@@ -83,9 +83,9 @@ func defaultLink(t *lab.Topology) string {
 	return "ps"
 }
 
-// runFlows runs the flows and prints each result. It returns an error if a run failed or too many
+// runFlowSpec runs the flows and prints each result. It returns an error if a run failed or too many
 // were disturbed.
-func runFlows(c *cobra.Command, p lab.FlowSpec, asJSON bool) error {
+func runFlowSpec(c *cobra.Command, p lab.FlowSpec, asJSON bool) error {
 	out := c.OutOrStdout()
 	var failed error
 	counted := map[string]int{}
@@ -113,7 +113,7 @@ func runFlows(c *cobra.Command, p lab.FlowSpec, asJSON bool) error {
 	return nil
 }
 
-func labFlowSink() *cobra.Command {
+func labFlowSinkCommand() *cobra.Command {
 	var hear flow.CellListener
 	c := &cobra.Command{
 		Use: "flow-sink", Hidden: true, Args: cobra.NoArgs,
@@ -124,7 +124,7 @@ func labFlowSink() *cobra.Command {
 	return c
 }
 
-func labFlowSource() *cobra.Command {
+func labFlowSourceCommand() *cobra.Command {
 	var job flow.Job
 	var seed uint64
 	c := &cobra.Command{

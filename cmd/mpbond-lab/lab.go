@@ -28,10 +28,12 @@ type labFlags struct {
 // text.
 func labCommands() []*cobra.Command {
 	f := &labFlags{}
-	all := []*cobra.Command{labDemo(), labRun(f), expCommand(), labReplay(), labRandom(), labFlow(f), labDual(),
-		labBound(f), labCalibrate(f)}
-	for _, c := range []*cobra.Command{labUp(f), labExec(f), labSet(f), labStart(f), labRewind(f), labLs(f),
-		labStats(f), labRecord(f), labDown(f)} {
+	all := []*cobra.Command{labDemoCommand(), labRunCommand(f), expCommand(), labReplayCommand(), labRandomCommand(),
+		labFlowCommand(f), labDualCommand(),
+		labBoundCommand(f), labCalibrateCommand(f)}
+	for _, c := range []*cobra.Command{labUpCommand(f), labExecCommand(f), labSetCommand(f), labStartCommand(f),
+		labRewindCommand(f), labLsCommand(f),
+		labStatsCommand(f), labRecordCommand(f), labDownCommand(f)} {
 		c.Flags().StringVar(&f.name, "name", lab.DefaultName, "use the lab of this name")
 		all = append(all, c)
 	}
@@ -42,7 +44,8 @@ func labCommands() []*cobra.Command {
 // them. Package lab and tests use its name.
 func nodeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "lab", Hidden: true}
-	c.AddCommand(labRelay(), labStreams(), labCombine(), labSplit(), labPlayer(), labFlowSink(), labFlowSource(),
+	c.AddCommand(labRelayCommand(), labStreamsCommand(), labCombineCommand(), labSplitCommand(), labPlayerCommand(),
+		labFlowSinkCommand(), labFlowSourceCommand(),
 		plainCommand("daemon", func(context.Context, []string) error { return lab.RunDaemon(os.Stdin, os.Stdout) }),
 		plainCommand("guard", func(_ context.Context, args []string) error {
 			return lab.RunGuard(os.Stdin, args[0])
@@ -84,8 +87,8 @@ func (f *labFlags) loadTopology(args []string) (*lab.Topology, error) {
 	return nil, cli.UsageError("give a topology file, or --links PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
 }
 
-// linksFlag adds --links.
-func (f *labFlags) linksFlag(c *cobra.Command) {
+// addLinksFlag adds --links.
+func (f *labFlags) addLinksFlag(c *cobra.Command) {
 	c.Flags().StringVar(&f.links, "links", "", "use a triangle with these `RATES` in Mbit/s: "+
 		"PS/HS/pipe[+pipe…][,HS/pipe…]")
 	hideFormerLinksFlag(c, &f.links)
@@ -99,11 +102,11 @@ func hideFormerLinksFlag(c *cobra.Command, links *string) {
 
 // addTopologyFlags adds --links and --pcap.
 func (f *labFlags) addTopologyFlags(c *cobra.Command) {
-	f.linksFlag(c)
+	f.addLinksFlag(c)
 	c.Flags().StringVar(&f.pcap, "pcap", "", "capture the packets at each end of each link in `DIR`")
 }
 
-func labUp(f *labFlags) *cobra.Command {
+func labUpCommand(f *labFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use: "up [FILE]", Short: "bring up a network in the background", Args: cobra.MaximumNArgs(1),
 		Example: "  mpbond-lab up --links 8/10/5\n  mpbond-lab up net.toml",
@@ -126,7 +129,7 @@ func labUp(f *labFlags) *cobra.Command {
 	return c
 }
 
-func labExec(f *labFlags) *cobra.Command {
+func labExecCommand(f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "exec NODE -- COMMAND [ARG…]", Short: "run a program in a node", Args: cobra.MinimumNArgs(2),
 		Example: "  mpbond-lab exec primary -- ping -c 3 web",
@@ -150,7 +153,7 @@ machine's.`,
 	}
 }
 
-func labSet(f *labFlags) *cobra.Command {
+func labSetCommand(f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "set LINK PROPERTY=VALUE…", Short: "change a link now", Args: cobra.MinimumNArgs(2),
 		Example: "  mpbond-lab set pipe1 rate=1Mbit/s",
@@ -191,19 +194,19 @@ func (f *labFlags) newLabCommand(use, short string, do func(*lab.Lab) error) *co
 	}
 }
 
-func labStart(f *labFlags) *cobra.Command {
+func labStartCommand(f *labFlags) *cobra.Command {
 	return f.newLabCommand("start", "start schedules, outages and traces now", (*lab.Lab).Start)
 }
 
-func labRewind(f *labFlags) *cobra.Command {
+func labRewindCommand(f *labFlags) *cobra.Command {
 	return f.newLabCommand("rewind", "reset all links and stop their schedules", (*lab.Lab).Rewind)
 }
 
-func labDown(f *labFlags) *cobra.Command {
+func labDownCommand(f *labFlags) *cobra.Command {
 	return f.newLabCommand("down", "end all programs in the lab and remove it", (*lab.Lab).Down)
 }
 
-func labLs(f *labFlags) *cobra.Command {
+func labLsCommand(f *labFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Short: "list the labs that are up, and the nodes and links of one", Args: cobra.NoArgs,
 		Example: "  mpbond-lab ls",
@@ -242,7 +245,7 @@ func labLs(f *labFlags) *cobra.Command {
 	return c
 }
 
-func labStats(f *labFlags) *cobra.Command {
+func labStatsCommand(f *labFlags) *cobra.Command {
 	reset := false
 	c := &cobra.Command{
 		Use: "stats", Short: "print what links carried, their delay and drops, and the emulator's lateness",

@@ -28,10 +28,10 @@ const rootExample = `  mpbond-lab demo                       # one download over
   mpbond-lab exec primary -- curl http://web/
   mpbond-lab down`
 
-// thisProgram describes this program.
-func thisProgram() cli.Program {
+// mpbondLabProgram describes this program.
+func mpbondLabProgram() cli.Program {
 	return cli.Program{Name: "mpbond-lab", Short: "emulate networks and measure transfers over them", Long: rootHelp,
 		Example: rootExample, Commands: subcommands}
 }
 
-func main() { thisProgram().Main() }
+func main() { mpbondLabProgram().Main() }

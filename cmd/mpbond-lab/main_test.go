@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 // runProgram runs the program in this process.
 func runProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return clitest.Run(t, thisProgram(), args...)
+	return clitest.Run(t, mpbondLabProgram(), args...)
 }
 
-func TestMan(t *testing.T) { clitest.CheckMan(t, thisProgram()) }
+func TestMan(t *testing.T) { clitest.CheckMan(t, mpbondLabProgram()) }
 
 // buildPrograms builds all programs, with version v1, and returns the path of mpbond-lab. All tests
 // share one build.

@@ -40,7 +40,7 @@ type runOptions struct {
 // measured over a random network.
 const randomPathTimes = 3
 
-func labRun(f *labFlags) *cobra.Command {
+func labRunCommand(f *labFlags) *cobra.Command {
 	o := runOptions{labFlags: f}
 	c := &cobra.Command{
 		Use: "run [FILE]", Short: "measure transfers over an emulated network", Args: cobra.MaximumNArgs(1),
@@ -87,7 +87,7 @@ Changes, at times after the start of the client:
     --at 3s:kill=helper1       kill the programs in a node
     --at 3s:off=helper1        drop all packets of its links`,
 		RunE: func(c *cobra.Command, args []string) error {
-			p, err := o.runSpec(args)
+			p, err := o.buildRunSpec(args)
 			if err != nil {
 				return err
 			}
@@ -101,7 +101,7 @@ Changes, at times after the start of the client:
 				}
 				fmt.Fprint(c.ErrOrStderr(), p.DescribeNetwork())
 			}
-			return runTransfers(c, p, f.asJSON)
+			return runTransferSpec(c, p, f.asJSON)
 		},
 	}
 	f.addTopologyFlags(c)
@@ -131,8 +131,8 @@ Changes, at times after the start of the client:
 	return c
 }
 
-// runSpec returns the spec of the transfers.
-func (o runOptions) runSpec(args []string) (p lab.RunSpec, err error) {
+// buildRunSpec returns the spec of the transfers.
+func (o runOptions) buildRunSpec(args []string) (p lab.RunSpec, err error) {
 	p = o.RunSpec
 	for scheme := range strings.SplitSeq(o.schemes, ",") {
 		p.Schemes = append(p.Schemes, lab.CanonicalScheme(scheme))
@@ -175,7 +175,7 @@ func (o runOptions) runSpec(args []string) (p lab.RunSpec, err error) {
 	return p, nil
 }
 
-func labBound(f *labFlags) *cobra.Command {
+func labBoundCommand(f *labFlags) *cobra.Command {
 	var size string
 	var put bool
 	c := &cobra.Command{
@@ -203,14 +203,14 @@ func labBound(f *labFlags) *cobra.Command {
 			return nil
 		},
 	}
-	f.linksFlag(c)
+	f.addLinksFlag(c)
 	c.Flags().StringVar(&size, "bytes", "10MB", "set the size of the transfer")
 	c.Flags().BoolVar(&put, "put", false, "compute the bound of an upload")
 	c.Flags().Bool("json", false, "print JSON")
 	return c
 }
 
-func labCalibrate(f *labFlags) *cobra.Command {
+func labCalibrateCommand(f *labFlags) *cobra.Command {
 	rates := []string{"1Mbit/s", "10Mbit/s", "50Mbit/s", "100Mbit/s"}
 	length := 5 * time.Second
 	c := &cobra.Command{
@@ -253,7 +253,7 @@ func runCalibration(c *cobra.Command, rates []string, length time.Duration, asJS
 	return lab.PrintCalibrations(c.OutOrStdout(), all)
 }
 
-func labRelay() *cobra.Command {
+func labRelayCommand() *cobra.Command {
 	var copies bool
 	c := &cobra.Command{
 		Use: "relay LISTEN TARGET", Hidden: true, Args: cobra.ExactArgs(2),
@@ -263,7 +263,7 @@ func labRelay() *cobra.Command {
 	return c
 }
 
-func labCombine() *cobra.Command {
+func labCombineCommand() *cobra.Command {
 	var l lab.CombineClient
 	c := &cobra.Command{
 		Use: "combine URL", Hidden: true, Args: cobra.ExactArgs(1),
@@ -278,7 +278,7 @@ func labCombine() *cobra.Command {
 	return c
 }
 
-func labSplit() *cobra.Command {
+func labSplitCommand() *cobra.Command {
 	var parts []string
 	c := &cobra.Command{
 		Use: "split URL", Hidden: true, Args: cobra.ExactArgs(1),
@@ -299,7 +299,7 @@ func labSplit() *cobra.Command {
 	return c
 }
 
-func labPlayer() *cobra.Command {
+func labPlayerCommand() *cobra.Command {
 	var p lab.Player
 	c := &cobra.Command{
 		Use: "player VIDEO", Hidden: true, Args: cobra.ExactArgs(1),
@@ -317,7 +317,7 @@ func labPlayer() *cobra.Command {
 	return c
 }
 
-func labStreams() *cobra.Command {
+func labStreamsCommand() *cobra.Command {
 	var s lab.Streams
 	c := &cobra.Command{
 		Use: "streams URL", Hidden: true, Args: cobra.ExactArgs(1),
@@ -339,8 +339,8 @@ func checkProduct(ctx context.Context, schemes ...string) error {
 	return lab.CheckProduct(ctx, cli.Version)
 }
 
-// runTransfers runs a spec. It prints each transfer as it ends and, without JSON, a summary.
-func runTransfers(c *cobra.Command, p lab.RunSpec, asJSON bool) error {
+// runTransferSpec runs a spec. It prints each transfer as it ends and, without JSON, a summary.
+func runTransferSpec(c *cobra.Command, p lab.RunSpec, asJSON bool) error {
 	out := c.OutOrStdout()
 	var results []lab.Result
 	if err := p.Check(); err != nil {

@@ -118,9 +118,9 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	}
 	g, serving := errgroup.WithContext(ctx)
 	for name, from := range sources {
-		g.Go(func() error { return watchLoad(serving, s, name, from) })
+		g.Go(func() error { return watchCellLoad(serving, s, name, from) })
 	}
-	g.Go(func() error { return reloadTrust(serving, trust) })
+	g.Go(func() error { return pollTrustFile(serving, trust) })
 	g.Go(func() error { return s.Serve(serving, l) })
 	slog.Info("permit service started", "address", l.Addr(), "key", key.Public(), "cells",
 		slices.Sorted(slices.Values(names)))
@@ -134,13 +134,13 @@ func servePermits(ctx context.Context, o permitOptions) error {
 // shorten it.
 var loadPollInterval = 2 * time.Second
 
-// reloadTrust reads the trust file each second, so that revoked devices get no permits.
-func reloadTrust(ctx context.Context, trust *identity.Trust) error {
-	return pollEvery(ctx, time.Second, func() error { return trust.Reload() })
+// pollTrustFile reads the trust file each second, so that revoked devices get no permits.
+func pollTrustFile(ctx context.Context, trust *identity.Trust) error {
+	return pollAtInterval(ctx, time.Second, func() error { return trust.Reload() })
 }
 
-// pollEvery calls f at once and then at each interval until ctx ends. It logs each new error once.
-func pollEvery(ctx context.Context, wait time.Duration, f func() error) error {
+// pollAtInterval calls f at once and then at each interval until ctx ends. It logs each new error once.
+func pollAtInterval(ctx context.Context, wait time.Duration, f func() error) error {
 	t := time.NewTicker(wait)
 	defer t.Stop()
 	for lastError := ""; ; {
@@ -178,10 +178,10 @@ func checkLoadSource(from string) error {
 	return nil
 }
 
-// watchLoad reports the load of a cell to a service until ctx ends.
-func watchLoad(ctx context.Context, s *permit.Service, name, from string) error {
+// watchCellLoad reports the load of a cell to a service until ctx ends.
+func watchCellLoad(ctx context.Context, s *permit.Service, name, from string) error {
 	if at, ok := strings.CutPrefix(from, "load:"); ok {
-		return pollEvery(ctx, loadPollInterval, func() error {
+		return pollAtInterval(ctx, loadPollInterval, func() error {
 			load, err := permit.ReadLoad(ctx, at)
 			if err == nil {
 				s.SetLoad(name, load)
@@ -194,7 +194,7 @@ func watchLoad(ctx context.Context, s *permit.Service, name, from string) error 
 		return err
 	}
 	played := false
-	return pollEvery(ctx, loadPollInterval, func() error {
+	return pollAtInterval(ctx, loadPollInterval, func() error {
 		if played { // once: a recording says nothing about the present
 			return nil
 		}

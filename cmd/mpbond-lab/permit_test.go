@@ -44,7 +44,7 @@ func TestPermitService(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() {
-		ended <- thisProgram().Run(ctx, []string{"permit", "serve", "--listen", service, "--cell", "north=load:" + load,
+		ended <- mpbondLabProgram().Run(ctx, []string{"permit", "serve", "--listen", service, "--cell", "north=load:" + load,
 			"--life", "1m"}, io.Discard, io.Discard)
 	}()
 	defer func() {

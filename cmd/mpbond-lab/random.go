@@ -40,8 +40,8 @@ type randomFlags struct {
 	asJSON      bool
 }
 
-// labRandom returns "mpbond-lab random".
-func labRandom() *cobra.Command {
+// labRandomCommand returns "mpbond-lab random".
+func labRandomCommand() *cobra.Command {
 	f := &randomFlags{}
 	c := &cobra.Command{
 		Use: "random", Short: "compare schedulers over random networks in virtual time", Args: cobra.NoArgs,
@@ -77,7 +77,7 @@ Schedulers: ` + strings.Join(sched.Names(), ", "),
 		Example: `  mpbond-lab random --networks 200
   mpbond-lab random --networks 2000 --first 1 --schedulers auto,pams,ecf
   mpbond-lab random --seed 25 --trace /tmp/t    # one network, with the decisions taken`,
-		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+		RunE: func(c *cobra.Command, _ []string) error { return f.runRandomNetworks(c) },
 	}
 	c.Flags().IntVar(&f.networks, "networks", 100, "draw this many networks")
 	c.Flags().Uint64Var(&f.first, "first", 0, "begin with this seed, not 0 (default: a new one)")
@@ -95,8 +95,8 @@ Schedulers: ` + strings.Join(sched.Names(), ", "),
 	return c
 }
 
-// check checks the flags.
-func (f *randomFlags) check() error {
+// checkRandomFlags checks the flags.
+func (f *randomFlags) checkRandomFlags() error {
 	for _, name := range f.schedulers {
 		if _, err := sched.New(name); err != nil {
 			return fault.New(fault.Usage, err, "give some of these schedulers")
@@ -117,15 +117,15 @@ func (f *randomFlags) check() error {
 	return nil
 }
 
-func (f *randomFlags) run(c *cobra.Command) error {
-	if err := f.check(); err != nil {
+func (f *randomFlags) runRandomNetworks(c *cobra.Command) error {
+	if err := f.checkRandomFlags(); err != nil {
 		return err
 	}
 	if err := f.loadDrives(); err != nil {
 		return err
 	}
 	if f.seed != 0 {
-		return f.replay(c.OutOrStdout())
+		return f.replayRandomSeed(c.OutOrStdout())
 	}
 	if f.first == 0 {
 		f.first = rand.Uint64N(1e9) + 1
@@ -141,7 +141,7 @@ func (f *randomFlags) run(c *cobra.Command) error {
 		report.Outcomes = all
 		return cli.PrintJSON(c.OutOrStdout(), report)
 	}
-	return report.print(c.OutOrStdout())
+	return report.printRandomReport(c.OutOrStdout())
 }
 
 // loadDrives reads the drives that come with the program.
@@ -205,12 +205,12 @@ func (f *randomFlags) replayCommand(seed string) string {
 	return s + " --schedulers " + strings.Join(f.schedulers, ",")
 }
 
-// replay shows the network of one seed, and each result.
-func (f *randomFlags) replay(out io.Writer) error {
+// replayRandomSeed shows the network of one seed, and each result.
+func (f *randomFlags) replayRandomSeed(out io.Writer) error {
 	n, w := network.Generate(f.seed, f.limits)
 	o := network.CompareSchemes(n, w, nil, f.options)
 	for _, name := range f.schedulers {
-		r, err := f.runTraced(n, w, name)
+		r, err := f.runTracedScheduler(n, w, name)
 		if err != nil {
 			return err
 		}
@@ -222,8 +222,9 @@ func (f *randomFlags) replay(out io.Writer) error {
 	return printOutcome(out, o)
 }
 
-// runTraced runs one scheduler, and with --trace writes its events.
-func (f *randomFlags) runTraced(n *network.Network, w *network.Workload, name string) (r network.Result, err error) {
+// runTracedScheduler runs one scheduler, and with --trace writes its events.
+func (f *randomFlags) runTracedScheduler(n *network.Network, w *network.Workload, name string) (r network.Result,
+	err error) {
 	options := f.options
 	r = network.RunMedianBond(n, name, w, options)
 	if f.trace == "" {
@@ -257,8 +258,8 @@ type randomReport struct {
 	Outcomes  []*network.Outcome `json:"outcomes,omitempty"`
 }
 
-// print prints the report for people.
-func (r randomReport) print(out io.Writer) error {
+// printRandomReport prints the report for people.
+func (r randomReport) printRandomReport(out io.Writer) error {
 	fmt.Fprintf(out, "%d networks from seed %d in %.1f s\n", r.Networks, r.First, r.Seconds)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	class := ""
@@ -270,9 +271,9 @@ func (r randomReport) print(out io.Writer) error {
 				class, s.Count)
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s %s\t%.2f s\t%d\t%v %v\n", s.Scheme,
-			formatQuantiles(s.SlowStart), formatQuantiles(s.Pooled), formatQuantiles(s.Single), formatPercent(s.Worse),
-			formatPercent(s.WorseByChance), formatPercent(s.SurelyWorse), formatPercent(s.MuchWorse), s.Worst,
-			formatPercent(s.CopiedMean), formatPercent(s.Copied95), s.Gap95, s.Failed, s.WorstSeeds, s.WorstRatioSeeds)
+			formatQuantiles(s.SlowStart), formatQuantiles(s.Pooled), formatQuantiles(s.Single), formatSharePercent(s.Worse),
+			formatSharePercent(s.WorseByChance), formatSharePercent(s.SurelyWorse), formatSharePercent(s.MuchWorse), s.Worst,
+			formatSharePercent(s.CopiedMean), formatSharePercent(s.Copied95), s.Gap95, s.Failed, s.WorstSeeds, s.WorstRatioSeeds)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -286,7 +287,7 @@ Seeds: of the least efficiency, and slowest beside the best path alone. To see o
 	return nil
 }
 
-func formatPercent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+func formatSharePercent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // formatQuantiles formats efficiencies.
 func formatQuantiles(q network.Quantiles) string {
@@ -307,8 +308,8 @@ func printOutcome(out io.Writer, o *network.Outcome) error {
 				reorders = ", reorders"
 			}
 			fmt.Fprintf(t, "%s\t%s\t%v\t%v\t%s\t%v\t%v\t%.2f %%\t%s%s\t%d\n", p.Name, h.Name, h.Up.Rates[0].Rate,
-				h.Down.Rates[0].Rate, milliseconds(h.Up.Delay+h.Down.Delay), h.Up.Queue, h.Down.Queue, 100*h.Down.Loss,
-				milliseconds(h.Down.Jitter), reorders, len(h.Down.Rates)-1)
+				h.Down.Rates[0].Rate, formatDelayMillis(h.Up.Delay+h.Down.Delay), h.Up.Queue, h.Down.Queue, 100*h.Down.Loss,
+				formatDelayMillis(h.Down.Jitter), reorders, len(h.Down.Rates)-1)
 		}
 	}
 	fmt.Fprintln(t, "\nSCHEME\tSECONDS\tOF SLOW-START BOUND\tOF FLUID\tGAP\tCOPIED\tDUPLICATE")
@@ -329,6 +330,6 @@ func printOutcome(out io.Writer, o *network.Outcome) error {
 	return t.Flush()
 }
 
-func milliseconds(d time.Duration) string {
+func formatDelayMillis(d time.Duration) string {
 	return cli.FormatMilliseconds(float64(d.Microseconds()) / 1000)
 }

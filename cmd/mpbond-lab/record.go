@@ -17,8 +17,8 @@ import (
 	"mpbond/lab"
 )
 
-// labRecord returns "mpbond-lab record".
-func labRecord(f *labFlags) *cobra.Command {
+// labRecordCommand returns "mpbond-lab record".
+func labRecordCommand(f *labFlags) *cobra.Command {
 	var messages, truth string
 	var length time.Duration
 	c := &cobra.Command{

@@ -30,8 +30,8 @@ type replayReport struct {
 	Replayed []replay.Result `json:"replayed"`
 }
 
-// labReplay returns "mpbond-lab replay".
-func labReplay() *cobra.Command {
+// labReplayCommand returns "mpbond-lab replay".
+func labReplayCommand() *cobra.Command {
 	var schedulers []string
 	var eta float64
 	var asJSON bool
@@ -79,7 +79,7 @@ Schedulers: ` + strings.Join(sched.Names(), ", ") + `
 			if asJSON {
 				return cli.PrintJSON(c.OutOrStdout(), report)
 			}
-			return report.printReport(c.OutOrStdout())
+			return report.printReplayReport(c.OutOrStdout())
 		},
 	}
 	c.Flags().StringSliceVar(&schedulers, "scheduler", []string{sched.Default}, "replay with these schedulers "+
@@ -89,8 +89,8 @@ Schedulers: ` + strings.Join(sched.Names(), ", ") + `
 	return c
 }
 
-// printReport prints the report for people.
-func (r replayReport) printReport(out io.Writer) error {
+// printReplayReport prints the report for people.
+func (r replayReport) printReplayReport(out io.Writer) error {
 	var size unit.Bytes
 	for _, s := range r.Streams {
 		size += s.Size
@@ -99,11 +99,11 @@ func (r replayReport) printReport(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, p := range r.Subflows {
 		if !p.Helped {
-			fmt.Fprintf(t, "  %s\tdirect\t%s\n", text.Printable(p.Device), formatHop(p.LocalHop))
+			fmt.Fprintf(t, "  %s\tdirect\t%s\n", text.Printable(p.Device), formatHopRate(p.LocalHop))
 			continue
 		}
-		fmt.Fprintf(t, "  %s\tlocal hop\t%s\n  \tfar hop\t%s\n", text.Printable(p.Device), formatHop(p.LocalHop),
-			formatHop(p.FarHop))
+		fmt.Fprintf(t, "  %s\tlocal hop\t%s\n  \tfar hop\t%s\n", text.Printable(p.Device), formatHopRate(p.LocalHop),
+			formatHopRate(p.FarHop))
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(t, "  note:", text.Printable(n))
@@ -158,8 +158,8 @@ func formatWaste(by map[string]unit.Bytes) string {
 	return strings.Join(parts, ", ")
 }
 
-// formatHop describes a hop's rate and how well it is known.
-func formatHop(h replay.Hop) string {
+// formatHopRate describes a hop's rate and how well it is known.
+func formatHopRate(h replay.Hop) string {
 	rates := make([]unit.Rate, len(h.Rates))
 	for i, s := range h.Rates {
 		rates[i] = s.Rate

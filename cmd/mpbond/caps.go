@@ -20,10 +20,10 @@ import (
 
 // enforceCaps applies the caps of the policy to this device's links and to other devices. isSelf
 // reports whether a name in the policy means this device. Each of onReached is called when a cap is
-// reached. It must be called before serveRole.
+// reached. It must be called before serveRoleAndAPI.
 func (r *role) enforceCaps(isSelf func(name string) bool, rules func() *policy.Rules,
 	onReached ...func(target mydevice.CapTarget, a policy.Allowance)) {
-	r.caps = mydevice.NewCaps(r.usage, func(name string) mydevice.CapTarget { return r.capTarget(isSelf, name) },
+	r.caps = mydevice.NewCaps(r.usage, func(name string) mydevice.CapTarget { return r.resolveCapTarget(isSelf, name) },
 		func() map[string]policy.Caps { return r.onload.addOnloadCap(rules().Caps()) },
 		func(name string, target mydevice.CapTarget, before, now policy.Allowance) {
 			if target == (mydevice.CapTarget{}) {
@@ -39,9 +39,9 @@ func (r *role) enforceCaps(isSelf func(name string) bool, rules func() *policy.R
 	r.capRules = rules
 }
 
-// capTarget returns what the caps of a name limit. If a device is both primary and helper here, it
+// resolveCapTarget returns what the caps of a name limit. If a device is both primary and helper here, it
 // is the traffic that this device carries for it, since that costs the owner of this device.
-func (r *role) capTarget(isSelf func(name string) bool, name string) mydevice.CapTarget {
+func (r *role) resolveCapTarget(isSelf func(name string) bool, name string) mydevice.CapTarget {
 	peer, known := r.trust.LookupName(name)
 	switch {
 	case name == allOnloadName:
@@ -106,8 +106,8 @@ func (r *role) warnUnenforcedCaps(ctx context.Context) {
 	}
 }
 
-// listCaps returns the caps for the API, sorted by name.
-func (r *role) listCaps() []api.Cap {
+// listRoleCaps returns the caps for the API, sorted by name.
+func (r *role) listRoleCaps() []api.Cap {
 	if r.caps == nil {
 		return nil
 	}

@@ -50,7 +50,7 @@ func TestCapsNotKept(t *testing.T) {
 		r := &role{name: "primary", trust: trust, usage: mydevice.NewUsage(slog.New(slog.DiscardHandler))}
 		r.enforceCaps(func(name string) bool { return name == "laptop" }, force.Load)
 		says := func(name string) string {
-			for _, c := range r.listCaps() {
+			for _, c := range r.listRoleCaps() {
 				if c.Name == name {
 					return c.State + ": " + c.Text
 				}
@@ -68,7 +68,7 @@ func TestCapsNotKept(t *testing.T) {
 			}
 		}
 		var page bytes.Buffer
-		if printStatus(&page, api.Status{Caps: r.listCaps()}); !strings.Contains(page.String(),
+		if printStatus(&page, api.Status{Caps: r.listRoleCaps()}); !strings.Contains(page.String(),
 			"nolink0: the monthly cap") || strings.Contains(page.String(), "laptop:") {
 			t.Errorf("status: %s", &page)
 		}
@@ -168,7 +168,7 @@ func TestBounded(t *testing.T) {
 			} else if name == "me" {
 				is = mydevice.CapTarget{}
 			}
-			if got := r.capTarget(func(name string) bool { return name == "me" }, name); got != is {
+			if got := r.resolveCapTarget(func(name string) bool { return name == "me" }, name); got != is {
 				t.Errorf("%s at a %s is %+v, want %+v", name, at, got, is)
 			}
 		}

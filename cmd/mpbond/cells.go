@@ -29,7 +29,7 @@ import (
 // connections over an interface, of whatever role, share its listener.
 type cellListeners map[string]*listen.Listener
 
-// newCellListeners makes listeners, which receive nothing until listenAll runs. They log and record
+// newCellListeners makes listeners, which receive nothing until runCellListeners runs. They log and record
 // when they lose their source and when it returns.
 func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cellListeners, error) {
 	c := cellListeners{}
@@ -142,8 +142,8 @@ func (c cellListeners) feedbackSource(iface string) func() transport.Feedback {
 	return func() transport.Feedback { return l.Flow() }
 }
 
-// listenAll runs the listeners until ctx ends.
-func (c cellListeners) listenAll(ctx context.Context) {
+// runCellListeners runs the listeners until ctx ends.
+func (c cellListeners) runCellListeners(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, l := range c {
 		all.Go(func() { l.Run(ctx) })
@@ -151,8 +151,8 @@ func (c cellListeners) listenAll(ctx context.Context) {
 	all.Wait()
 }
 
-// listCells returns the state of the listeners for the API, sorted by interface.
-func (c cellListeners) listCells() (list []api.Cells) {
+// listCellStates returns the state of the listeners for the API, sorted by interface.
+func (c cellListeners) listCellStates() (list []api.Cells) {
 	for _, iface := range slices.Sorted(maps.Keys(c)) {
 		s := c[iface].State()
 		a := api.Cells{Interface: iface, Source: s.Source.String(), Receiving: s.Silent == nil, RNTI: uint16(s.Self),
@@ -178,8 +178,8 @@ func (c cellListeners) listCells() (list []api.Cells) {
 	return list
 }
 
-// describeCells describes the cells of an interface in one line for people.
-func describeCells(c api.Cells) string {
+// describeLinkCells describes the cells of an interface in one line for people.
+func describeLinkCells(c api.Cells) string {
 	if !c.Receiving {
 		return fmt.Sprintf("cells of %s: no messages from %s: %s", c.Interface, c.Source, c.Reason)
 	}

@@ -84,7 +84,7 @@ func TestOpenCells(t *testing.T) {
 	if r := f.OnPacket(0, 0, 0); r.TransportRate != 0 {
 		t.Errorf("nothing is heard: %+v", r)
 	}
-	s := c.listCells()
+	s := c.listCellStates()
 	if len(s) != 1 || s[0].Receiving || s[0].RNTI != 500 || s[0].Reason == "" || s[0].Source != path {
 		t.Errorf("%+v", s)
 	}
@@ -114,10 +114,10 @@ func TestControllers(t *testing.T) {
 func TestCellWords(t *testing.T) {
 	for want, got := range map[string]string{
 		"cells of wwan0: capacity for this device 30 Mbit/s, fair share 10 Mbit/s (cell 0: 12 of 50 resource " +
-			"blocks are ours, 3 idle, 3 users)": describeCells(api.Cells{
+			"blocks are ours, 3 idle, 3 users)": describeLinkCells(api.Cells{
 			Interface: "wwan0", Receiving: true, CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps,
 			Cells: []api.Cell{{PRB: 50, Active: true, Users: 3, OwnPRB: 12, IdlePRB: 3}, {Number: 1, PRB: 100}}}),
-		"cells of wwan0: no messages from unix:/s: no": describeCells(api.Cells{Interface: "wwan0", Source: "unix:/s",
+		"cells of wwan0: no messages from unix:/s: no": describeLinkCells(api.Cells{Interface: "wwan0", Source: "unix:/s",
 			Reason: errors.New("no").Error()}),
 		"PBE-CC: capacity in its cell 30 Mbit/s, fair share 10 Mbit/s; the cell is the bottleneck and " +
 			"sets the rate": describePBE(api.PBE{State: "wireless",

@@ -65,7 +65,7 @@ to run. Whether a port is free, and whether a named device is trusted, shows onl
 when the role starts. The exit code is 0 if all files are valid, 2 if not.`,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if _, known := configChecks[as]; as != "" && !known {
-				return cli.UsageError("--as must be one of %s", joinNames(configNames))
+				return cli.UsageError("--as must be one of %s", joinWithCommas(configNames))
 			}
 			if len(files) == 0 {
 				var err error
@@ -75,7 +75,7 @@ when the role starts. The exit code is 0 if all files are valid, 2 if not.`,
 			}
 			results := []checkResult{}
 			for _, file := range files {
-				r, err := checkFile(file, as)
+				r, err := checkConfigFile(file, as)
 				if err != nil {
 					return err
 				}
@@ -85,7 +85,7 @@ when the role starts. The exit code is 0 if all files are valid, 2 if not.`,
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "check each FILE as this `KIND` of file, whatever its name: "+
-		joinNames(configNames))
+		joinWithCommas(configNames))
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	cli.CompleteWith(cmd, "as", configNames...)
 	return cmd
@@ -110,9 +110,9 @@ func listConfigFiles() (files []string, err error) {
 	return files, nil
 }
 
-// checkFile checks a file as the given kind, or if it is empty as its name says. An error means that
+// checkConfigFile checks a file as the given kind, or if it is empty as its name says. An error means that
 // the file was not checked.
-func checkFile(path, kind string) (checkResult, error) {
+func checkConfigFile(path, kind string) (checkResult, error) {
 	if kind == "" {
 		base, _, _ := strings.Cut(filepath.Base(path), ".toml")
 		if _, known := configChecks[base]; !known {
@@ -180,7 +180,7 @@ func checkPrimaryFile(path string, content []byte) error {
 }
 
 func checkPrimaryConfig(c primary.Config) error {
-	c.DialUDP = cellListeners(nil).dialUDP
+	c.DialUDP = cellListeners(nil).dialFeedbackUDP
 	err := cmp.Or(c.Validate(), checkListenAddress("proxy", c.Proxy), checkAPIAddress(c.API))
 	for addr := range strings.SplitSeq(c.Pipe, ",") {
 		if addr = strings.TrimSpace(addr); !strings.HasPrefix(addr, "rfcomm://") {
@@ -199,10 +199,10 @@ func checkHelperFile(path string, content []byte) error {
 }
 
 func checkHelperConfig(c helperConfig) error {
-	c.DialUDP = cellListeners(nil).dialUDP
+	c.DialUDP = cellListeners(nil).dialFeedbackUDP
 	onload := c.Onload
 	onload.Interface = cmp.Or(onload.Interface, c.HSInterface)
-	return cmp.Or(c.Validate(""), onload.validate(), checkListenAddress("pair", c.Pair),
+	return cmp.Or(c.Validate(""), onload.validateOnload(), checkListenAddress("pair", c.Pair),
 		checkListenAddress("listen in [onload]", onload.Listen),
 		checkListenAddress("listen in [onload.page]", onload.Page.Listen), checkAPIAddress(c.API))
 }
@@ -215,11 +215,12 @@ func checkDualFile(path string, content []byte) error {
 	if _, err := c.mergeCells(); err != nil {
 		return err
 	}
-	return cmp.Or(inTable("primary", checkPrimaryConfig(c.Primary)), inTable("helper", checkHelperConfig(c.Helper)))
+	return cmp.Or(wrapTableError("primary", checkPrimaryConfig(c.Primary)), wrapTableError("helper",
+		checkHelperConfig(c.Helper)))
 }
 
-// inTable says in which table of a file the problem is.
-func inTable(name string, err error) error {
+// wrapTableError says in which table of a file the problem is.
+func wrapTableError(name string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		code, out, errs := clitest.Run(t, thisProgram(), "check", file)
+		code, out, errs := clitest.Run(t, mpbondProgram(), "check", file)
 		valid := c.want == ""
 		if (code == cli.ExitOK) != valid || !valid && code != cli.ExitUsage || errs != "" ||
 			!strings.HasPrefix(out, file+":") || !strings.Contains(out, c.want) ||
@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s with %q: code %d\n%s%s", c.file, c.content, code, out, errs)
 		}
 		var list []checkResult
-		code, out, errs = clitest.Run(t, thisProgram(), "check", "--json", file)
+		code, out, errs = clitest.Run(t, mpbondProgram(), "check", "--json", file)
 		if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].File != file ||
 			list[0].Valid != valid || (code == cli.ExitOK) != valid || errs != "" ||
 			!strings.Contains(list[0].Error, c.want) {
@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 // TestCheckAll checks the choice of files: all that exist, or those of the given kind.
 func TestCheckAll(t *testing.T) {
 	home := clitest.Home(t)
-	code, _, errs := clitest.Run(t, thisProgram(), "check")
+	code, _, errs := clitest.Run(t, mpbondProgram(), "check")
 	if code != cli.ExitFailure || !strings.Contains(errs, "no configuration file in") {
 		t.Errorf("without files: code %d, %s", code, errs)
 	}
@@ -72,20 +72,20 @@ func TestCheckAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	code, out, _ := clitest.Run(t, thisProgram(), "check")
+	code, out, _ := clitest.Run(t, mpbondProgram(), "check")
 	if code != cli.ExitUsage || !strings.HasPrefix(out, filepath.Join(home, "server.toml")+":1: rate") ||
 		!strings.HasSuffix(out, filepath.Join(home, "helper.toml")+": valid\n") {
 		t.Errorf("code %d\n%s", code, out)
 	}
 	other := filepath.Join(home, "other.toml")
-	if code, _, errs := clitest.Run(t, thisProgram(), "check", other); code != cli.ExitUsage ||
+	if code, _, errs := clitest.Run(t, mpbondProgram(), "check", other); code != cli.ExitUsage ||
 		!strings.Contains(errs, "add --as server|primary") {
 		t.Errorf("code %d, %s", code, errs)
 	}
-	if code, out, errs := clitest.Run(t, thisProgram(), "check", "--as", "helper", other); code != cli.ExitOK {
+	if code, out, errs := clitest.Run(t, mpbondProgram(), "check", "--as", "helper", other); code != cli.ExitOK {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
-	if code, _, errs := clitest.Run(t, thisProgram(), "check", filepath.Join(home, "dual.toml")); code !=
+	if code, _, errs := clitest.Run(t, mpbondProgram(), "check", filepath.Join(home, "dual.toml")); code !=
 		cli.ExitFailure || !strings.Contains(errs, "no such file") {
 		t.Errorf("code %d, %s", code, errs)
 	}

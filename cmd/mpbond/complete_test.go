@@ -39,7 +39,7 @@ var withoutNames = clitest.Excuses{
 }
 
 func TestCommandsAreComplete(t *testing.T) {
-	clitest.CheckCommands(t, thisProgram(), withoutJSON, withoutNames)
+	clitest.CheckCommands(t, mpbondProgram(), withoutJSON, withoutNames)
 }
 
 // TestNamesAreCompleted checks the completion of devices, subflows and values of flags.

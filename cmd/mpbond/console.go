@@ -74,7 +74,7 @@ tunnel to the same port: ssh -L 7680:127.0.0.1:7680 HOST.`,
 
 // listConsoles returns the consoles of those roles that serve the API over TCP.
 func listConsoles(all []api.Status) (list []consoleAddress, err error) {
-	path, err := tokenPath()
+	path, err := apiTokenPath()
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func TestConsoles(t *testing.T) {
 	}
 	running := []api.Status{{Role: "helper"}, {Role: "primary", API: "127.0.0.1:7680"},
 		{Role: "server", API: "[::1]:7681"}}
-	path, err := tokenPath()
+	path, err := apiTokenPath()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ func toAPIEvent(e trace.Event) api.Event {
 	return c
 }
 
-// listDevices returns this device, as st describes it, and the devices that it trusts.
-func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow) []api.Device {
+// listKnownDevices returns this device, as st describes it, and the devices that it trusts.
+func listKnownDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow) []api.Device {
 	self := api.Device{Name: st.Name, ID: st.ID, Self: true, Roles: []string{st.Role}, Online: true}
 	if st.Role == "dual" {
 		self.Roles = []string{string(identity.RolePrimary), string(identity.RoleHelper)}
@@ -38,7 +38,7 @@ func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow
 	list := []api.Device{self}
 	for _, p := range peers {
 		d := api.Device{Name: p.Name, ID: p.Key.ID().String(), Paused: p.Paused, Addresses: p.Addresses,
-			Roles: roleNames(p.Roles)}
+			Roles: listRoleNames(p.Roles)}
 		for _, pipe := range st.Pipes {
 			if pipe.Device == p.Name && (pipe.State == api.PipeCarries || pipe.State == api.PipeWaits ||
 				pipe.State == api.PipeBusy) {

@@ -62,7 +62,7 @@ compare on both screens.`,
 			presence := queryPresence(cmd.Context())
 			for _, p := range trust.Peers() {
 				d := knownDevice{Peer: p, ID: p.Key.ID()}
-				d.State, d.LastData = presence.stateOf(p)
+				d.State, d.LastData = presence.lookupPeerState(p)
 				if d.Refused = presence.refused[p.Name]; d.Refused != "" {
 					d.State = "refused"
 				}
@@ -86,7 +86,7 @@ compare on both screens.`,
 				case state == "":
 					state = "-"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, joinRoles(d.Roles), d.ID, state,
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, joinRoleNames(d.Roles), d.ID, state,
 					strings.Join(d.Addresses, " "))
 			}
 			if err := w.Flush(); err != nil {
@@ -119,15 +119,15 @@ func queryPresence(ctx context.Context) peerPresence {
 		st, err := c.Status(ctx, false)
 		c.Close()
 		if err == nil {
-			s.addStatus(st)
+			s.addRoleStatus(st)
 		}
 	}
 	return s
 }
 
-// addStatus adds what the status of one role shows: which roles of peers it can see, which peers it
+// addRoleStatus adds what the status of one role shows: which roles of peers it can see, which peers it
 // is in contact with, and which it refuses.
-func (pp *peerPresence) addStatus(st api.Status) {
+func (pp *peerPresence) addRoleStatus(st api.Status) {
 	if st.Role == "server" {
 		pp.visibleRoles[identity.RolePrimary] = true
 	}
@@ -167,8 +167,8 @@ func (pp *peerPresence) recordContact(name string, at time.Time) {
 	}
 }
 
-// stateOf returns the state of a device and when data last arrived over it.
-func (pp *peerPresence) stateOf(p identity.Peer) (state string, last time.Time) {
+// lookupPeerState returns the state of a device and when data last arrived over it.
+func (pp *peerPresence) lookupPeerState(p identity.Peer) (state string, last time.Time) {
 	if at, ok := pp.lastData[p.Name]; ok {
 		return "connected", at
 	}
@@ -189,7 +189,7 @@ func (r *role) revokeDevice(name string) error {
 	if fault.Is(err, fault.NotSaved) {
 		slog.Error("device revoked but not saved: a restart would trust it again", "device", name, "err", err, "hint",
 			fault.HintOf(err))
-		notifyChange(r.removed) // a saved removal is noticed by the change of the file
+		signalChange(r.removed) // a saved removal is noticed by the change of the file
 	}
 	return err
 }
@@ -208,7 +208,7 @@ func (r *role) recordDeviceChanges(before, now []identity.Peer) {
 			r.rec.Add(trace.Event{Kind: trace.DeviceRenamed, Device: p.Name, Text: b.Name})
 		}
 		if !known || !slices.Equal(b.Roles, p.Roles) {
-			r.rec.Add(trace.Event{Kind: trace.DeviceAdded, Device: p.Name, Text: joinRoles(p.Roles)})
+			r.rec.Add(trace.Event{Kind: trace.DeviceAdded, Device: p.Name, Text: joinRoleNames(p.Roles)})
 		}
 		switch {
 		case p.Paused && !b.Paused:
@@ -224,16 +224,16 @@ func (r *role) recordDeviceChanges(before, now []identity.Peer) {
 	}
 }
 
-// roleNames converts roles for the API.
-func roleNames(roles []identity.Role) (names []string) {
+// listRoleNames converts roles for the API.
+func listRoleNames(roles []identity.Role) (names []string) {
 	for _, r := range roles {
 		names = append(names, string(r))
 	}
 	return names
 }
 
-// joinRoles formats roles for people.
-func joinRoles(roles []identity.Role) string { return strings.Join(roleNames(roles), " ") }
+// joinRoleNames formats roles for people.
+func joinRoleNames(roles []identity.Role) string { return strings.Join(listRoleNames(roles), " ") }
 
 // printDeviceResult prints a device as JSON with --json, else the message.
 func printDeviceResult(cmd *cobra.Command, p identity.Peer, format string, args ...any) error {
@@ -277,7 +277,9 @@ func pauseCommand() *cobra.Command {
 A helper that is paused at its primary carries nothing: others take over its bytes.
 A primary that is paused at a helper or at the server gets no subflow there. The
 mpbond that runs here applies it at once.`,
-		RunE: func(cmd *cobra.Command, args []string) error { return setPaused(cmd, args[0], true, "%s is paused") },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return setDevicePaused(cmd, args[0], true, "%s is paused")
+		},
 	})
 }
 
@@ -287,13 +289,13 @@ func resumeCommand() *cobra.Command {
 		ValidArgsFunction: completeDevice,
 		Example:           "  mpbond resume old-phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return setPaused(cmd, args[0], false, "%s is resumed")
+			return setDevicePaused(cmd, args[0], false, "%s is resumed")
 		},
 	})
 }
 
-// setPaused pauses or resumes a device in the trust file, which running roles watch.
-func setPaused(cmd *cobra.Command, name string, paused bool, format string) error {
+// setDevicePaused pauses or resumes a device in the trust file, which running roles watch.
+func setDevicePaused(cmd *cobra.Command, name string, paused bool, format string) error {
 	trust, err := cli.OpenTrust()
 	if err != nil {
 		return err

@@ -65,10 +65,10 @@ func TestPresence(t *testing.T) {
 		return identity.Peer{Name: name, Roles: []identity.Role{r}}
 	}
 	s := peerPresence{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
-	if got, _ := s.stateOf(peer("home", identity.RoleServer)); got != "" {
+	if got, _ := s.lookupPeerState(peer("home", identity.RoleServer)); got != "" {
 		t.Errorf("nobody can tell, and it is %q", got)
 	}
-	s.addStatus(api.Status{Role: "primary", Devices: []api.Device{{Name: "laptop", Self: true, Online: true},
+	s.addRoleStatus(api.Status{Role: "primary", Devices: []api.Device{{Name: "laptop", Self: true, Online: true},
 		{Name: "spare", Online: true, Pipes: 1}, {Name: "watch"}},
 		Bonds: []api.Bond{{Peer: "home", Subflows: []api.Subflow{
 			{Kind: api.Direct, Device: "laptop", State: api.Up},
@@ -83,15 +83,15 @@ func TestPresence(t *testing.T) {
 		{peer("watch", identity.RoleHelper), "away"}, {peer("tablet", identity.RoleHelper), "away"},
 		{peer("anna", identity.RolePrimary), ""},
 	} {
-		if got, _ := s.stateOf(c.peer); got != c.want {
+		if got, _ := s.lookupPeerState(c.peer); got != c.want {
 			t.Errorf("%s is %q, want %q", c.peer.Name, got, c.want)
 		}
 	}
-	if _, last := s.stateOf(peer("phone", identity.RoleHelper)); !last.Equal(at) {
+	if _, last := s.lookupPeerState(peer("phone", identity.RoleHelper)); !last.Equal(at) {
 		t.Errorf("last data at %v", last)
 	}
-	s.addStatus(api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "anna"}})
-	if got, _ := s.stateOf(peer("anna", identity.RolePrimary)); got != "connected" {
+	s.addRoleStatus(api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "anna"}})
+	if got, _ := s.lookupPeerState(peer("anna", identity.RolePrimary)); got != "connected" {
 		t.Errorf("anna is %q", got)
 	}
 }
@@ -101,7 +101,7 @@ func TestDeviceNameIsText(t *testing.T) {
 	long := strings.Repeat("x", wire.MaxName-1)
 	for name, want := range map[string]string{"phone": "phone", "über": "über", long + "y": long + "y",
 		long + "yz": long + "y", long + "ü": long, "a\xffb": "ab"} {
-		if got := resolveName(name); got != want {
+		if got := resolveDeviceName(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
@@ -144,7 +144,7 @@ func TestRefusedDevices(t *testing.T) {
 				Since: time.Now()}}}
 	peers := []identity.Peer{{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}},
 		{Name: "tablet", Roles: []identity.Role{identity.RolePrimary}}}
-	st.Devices = listDevices(st, peers, nil)
+	st.Devices = listKnownDevices(st, peers, nil)
 	if st.Devices[1].Refused != why || st.Devices[1].Online || st.Devices[2].Refused != "" {
 		t.Errorf("devices %+v", st.Devices)
 	}
@@ -157,10 +157,10 @@ func TestRefusedDevices(t *testing.T) {
 		}
 	}
 	s := peerPresence{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
-	if s.addStatus(st); s.refused["laptop"] != why {
+	if s.addRoleStatus(st); s.refused["laptop"] != why {
 		t.Errorf("%+v", s)
 	}
-	there := listDevices(st, peers, []api.BondSubflow{{Peer: "laptop", Subflow: api.Subflow{ID: 1}}})
+	there := listKnownDevices(st, peers, []api.BondSubflow{{Peer: "laptop", Subflow: api.Subflow{ID: 1}}})
 	if there[1].Refused != "" {
 		t.Errorf("it is there, and refused: %q", there[1].Refused)
 	}

@@ -75,7 +75,7 @@ works, even slowly; 3 if something cannot be reached; else as for other commands
   mpbond doctor --json | jq .bottleneck`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.subflows = args
-			return runDoctor(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runDoctorChecks(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&o.config, "config", "", "read this configuration `FILE` instead of primary.toml")
@@ -87,8 +87,8 @@ works, even slowly; 3 if something cannot be reached; else as for other commands
 	return cmd
 }
 
-// runDoctor collects facts, evaluates them and prints the report.
-func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) error {
+// runDoctorChecks collects facts, evaluates them and prints the report.
+func runDoctorChecks(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) error {
 	if o.repair {
 		removed, err := removeLeftovers()
 		for _, what := range removed {
@@ -138,7 +138,7 @@ func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) e
 	if o.asJSON {
 		err = cli.PrintJSON(stdout, r)
 	} else {
-		err = printReport(stdout, r)
+		err = printDoctorReport(stdout, r)
 	}
 	if err == nil && r.Kind != "" {
 		err = &cli.ExitStatus{Code: cli.ExitCodeOfKind(r.Kind)}
@@ -283,7 +283,7 @@ func (o doctorOptions) configurePrimary(p *doctor.Config, trust *identity.Trust,
 		p.Mark = tcp.OwnMark
 	}
 	if st.SOCKS != "" {
-		p.SOCKS = dialAddress(st.SOCKS)
+		p.SOCKS = proxyDialAddress(st.SOCKS)
 	}
 	setDirectSubflows(st, p)
 	p.Host, _ = os.Hostname()
@@ -291,15 +291,15 @@ func (o doctorOptions) configurePrimary(p *doctor.Config, trust *identity.Trust,
 	if st.Policy != nil {
 		named = st.Policy.File
 	}
-	if p.Policy, err = o.loadPolicy(named); p.Status != nil {
+	if p.Policy, err = o.loadDevicePolicy(named); p.Status != nil {
 		return nil // the running primary reports errors of the file
 	}
 	return err
 }
 
-// loadPolicy returns what the policy file says of devices: the named file, or the one beside the
+// loadDevicePolicy returns what the policy file says of devices: the named file, or the one beside the
 // configuration. It returns nil if there is none.
-func (o doctorOptions) loadPolicy(named string) (func(string) policy.DeviceSpec, error) {
+func (o doctorOptions) loadDevicePolicy(named string) (func(string) policy.DeviceSpec, error) {
 	path, err := policyPath(o.config)
 	if err != nil {
 		return nil, err
@@ -364,8 +364,8 @@ func setDirectSubflows(st api.Status, p *doctor.Config) {
 	}
 }
 
-// printReport prints r for people, with the bottleneck last, where people look first.
-func printReport(w io.Writer, r doctor.Report) error {
+// printDoctorReport prints r for people, with the bottleneck last, where people look first.
+func printDoctorReport(w io.Writer, r doctor.Report) error {
 	var page strings.Builder
 	t := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
 	for _, f := range r.Findings {
@@ -383,10 +383,10 @@ func printReport(w io.Writer, r doctor.Report) error {
 		fmt.Fprintln(t, "\nSUBFLOW\tHOP\tDOWN\tUP\tRTT\tLOSS\tMTU")
 		for _, l := range r.Subflows {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", text.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "down"),
-				formatRate(l.DownBps, false), formatRate(l.UpBps, false))
+				formatMeasuredRate(l.DownBps, false), formatMeasuredRate(l.UpBps, false))
 			for _, h := range l.Hops {
-				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, formatRate(h.DownBps, h.DownAtLeast),
-					formatRate(h.UpBps, h.UpAtLeast), cli.FormatMilliseconds(h.RTTms), 100*h.Loss, formatSize(h.MTU))
+				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, formatMeasuredRate(h.DownBps, h.DownAtLeast),
+					formatMeasuredRate(h.UpBps, h.UpAtLeast), cli.FormatMilliseconds(h.RTTms), 100*h.Loss, formatSize(h.MTU))
 			}
 		}
 		_ = t.Flush()
@@ -399,8 +399,8 @@ func printReport(w io.Writer, r doctor.Report) error {
 	return err
 }
 
-// formatRate formats a measured rate: "-" for none, "≥" before a lower bound.
-func formatRate(r unit.Rate, atLeast bool) string {
+// formatMeasuredRate formats a measured rate: "-" for none, "≥" before a lower bound.
+func formatMeasuredRate(r unit.Rate, atLeast bool) string {
 	switch {
 	case r == 0:
 		return "-"

@@ -123,7 +123,7 @@ func TestPrintReport(t *testing.T) {
 						UpBps: 2 * unit.Mbps}}},
 			{Name: "tab", Kind: "helped"}}}
 	var b bytes.Buffer
-	if err := printReport(&b, r); err != nil {
+	if err := printDoctorReport(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	const want = `ok    clock   agrees

@@ -58,7 +58,7 @@ the two, and mpbond pair --dual CODE on the other.`,
   mpbond dual --name anna`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.socket = cmp.Or(r.socket, api.SocketPath("primary")) // where get and run connect
-			key, trust, err := r.loadFiles(cmd, &cfg, nil)
+			key, trust, err := r.loadRoleFiles(cmd, &cfg, nil)
 			if err != nil {
 				return err
 			}
@@ -91,11 +91,11 @@ the two, and mpbond pair --dual CODE on the other.`,
 			if err != nil {
 				return err
 			}
-			defer e.closeEdge()
-			if err := r.loadPolicy(e.Primary, cfg.Primary.Policy); err != nil {
+			defer e.closePrimaryEdge()
+			if err := r.loadPrimaryPolicy(e.Primary, cfg.Primary.Policy); err != nil {
 				return err
 			}
-			cfg.Helper.DialUDP = listeners.dialUDP
+			cfg.Helper.DialUDP = listeners.dialFeedbackUDP
 			cfg.Helper.Limits = func() policy.Limits { return e.Policy().Rules().Device(name).Limits }
 			h, err := helper.New(cfg.Helper.Config, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
@@ -107,16 +107,16 @@ the two, and mpbond pair --dual CODE on the other.`,
 			if err := r.initOnload(cfg.Helper.Onload, cfg.Helper.Config, key, h); err != nil {
 				return err
 			}
-			if err := r.initFacts(e.SetFacts, h.SetFacts); err != nil {
+			if err := r.initDeviceFacts(e.SetFacts, h.SetFacts); err != nil {
 				return err
 			}
-			about := wire.PairIdentity{Roles: wire.PairPrimary | wire.PairHelper, Name: resolveName(name),
-				Port: e.pipePort()}
+			about := wire.PairIdentity{Roles: wire.PairPrimary | wire.PairHelper, Name: resolveDeviceName(name),
+				Port: e.pipeListenPort()}
 			r.newHelperInviter(cmd, key, cfg.Helper.Config, about)
 			r.enablePairing(key, about)
 			start := time.Now()
 			slog.Info("primary and helper are up", e.logAddresses("name", name, "id", key.ID())...)
-			return r.serveRole(cmd.Context(), dualRole{e, helperRole{h, nil, r.onload}}, serve.Role{
+			return r.serveRoleAndAPI(cmd.Context(), dualRole{e, helperRole{h, nil, r.onload}}, serve.Role{
 				Status: func(why bool) api.Status {
 					st, now := r.baseStatus(key, name, start), h.Status()
 					e.addPrimaryStatus(&st, why)
@@ -138,7 +138,7 @@ the two, and mpbond pair --dual CODE on the other.`,
 			})
 		},
 	}
-	r.addFlags(cmd)
+	r.addRoleFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "show this `NAME` to other devices; default: that of [primary], "+
 		"else the host name")
 	return cmd

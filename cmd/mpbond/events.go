@@ -73,7 +73,7 @@ func followEvents(ctx context.Context, w io.Writer, o eventsOptions) error {
 	var mu sync.Mutex // of w
 	for i := range sockets {
 		all.Go(func() {
-			cancel(streamEvents(ctx, sockets[i], o.all, func(n client.Update) error {
+			cancel(streamRoleEvents(ctx, sockets[i], o.all, func(n client.Update) error {
 				mu.Lock()
 				defer mu.Unlock()
 				return printEvent(w, roles[i], n, o.asJSON)
@@ -89,8 +89,8 @@ func followEvents(ctx context.Context, w io.Writer, o eventsOptions) error {
 	}
 }
 
-// streamEvents calls show for each event of the role at a socket, until ctx ends or show fails.
-func streamEvents(ctx context.Context, socket string, all bool, show func(client.Update) error) error {
+// streamRoleEvents calls show for each event of the role at a socket, until ctx ends or show fails.
+func streamRoleEvents(ctx context.Context, socket string, all bool, show func(client.Update) error) error {
 	c := client.New(socket)
 	defer c.Close()
 	after := client.Now

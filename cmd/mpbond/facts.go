@@ -16,13 +16,13 @@ import (
 	"mpbond/node/server"
 )
 
-// initFacts makes the keeper of this device's facts, which calls each of onChange when they change.
-func (r *role) initFacts(onChange ...func(facts.Facts)) error {
-	path, err := factsPath()
+// initDeviceFacts makes the keeper of this device's facts, which calls each of onChange when they change.
+func (r *role) initDeviceFacts(onChange ...func(facts.Facts)) error {
+	path, err := deviceFactsPath()
 	if err != nil {
 		return err
 	}
-	changes, stop := watchFile(path)
+	changes, stop := watchFileChanges(path)
 	sources := []facts.Source{&facts.File{Path: path, Changes: changes, Stop: stop, Log: slog.Default()}}
 	if bus := facts.OpenBus(); bus != nil {
 		sources = append(sources, bus)
@@ -32,16 +32,19 @@ func (r *role) initFacts(onChange ...func(facts.Facts)) error {
 	// a copy instead of asking the keeper.
 	var known atomic.Pointer[facts.Facts]
 	r.facts.OnChange(func(f facts.Facts) { known.Store(&f) })
-	r.usage.MeterRadios(func(link string, internet bool) wire.Radio { return radioKind(*known.Load(), link, internet) })
+	r.usage.MeterRadios(func(link string, internet bool) wire.Radio {
+		return linkRadioKind(*known.Load(), link,
+			internet)
+	})
 	for _, f := range onChange {
 		r.facts.OnChange(f)
 	}
 	return nil
 }
 
-// radioKind returns the kind of radio of a link of this device. If the link leads to the Internet,
+// linkRadioKind returns the kind of radio of a link of this device. If the link leads to the Internet,
 // reported facts about the device's Internet link apply to it.
-func radioKind(f facts.Facts, link string, internet bool) wire.Radio {
+func linkRadioKind(f facts.Facts, link string, internet bool) wire.Radio {
 	if kind := mydevice.RadioOf(link); kind != wire.RadioNone {
 		return kind
 	}
@@ -51,8 +54,8 @@ func radioKind(f facts.Facts, link string, internet bool) wire.Radio {
 	return f.Links[link].Radio
 }
 
-// updateFacts stores facts that an app reported by the API.
-func (r *role) updateFacts(reported api.Facts) error {
+// storeReportedFacts stores facts that an app reported by the API.
+func (r *role) storeReportedFacts(reported api.Facts) error {
 	f, err := facts.FromAPI(reported)
 	if err == nil {
 		r.facts.Report(f)

@@ -24,7 +24,7 @@ func TestRadioOf(t *testing.T) {
 		{"wlan7", true, wire.RadioWiFi}, {"usb7", true, wire.RadioWiFi}, {"usb7", false, wire.RadioWiFi},
 		{"hs7", true, wire.RadioCellular}, {"hs7", false, wire.RadioNone},
 	} {
-		if got := radioKind(f, c.link, c.internet); got != c.want {
+		if got := linkRadioKind(f, c.link, c.internet); got != c.want {
 			t.Errorf("%s, by the Internet %v: %v, want %v", c.link, c.internet, got, c.want)
 		}
 	}

@@ -13,17 +13,17 @@ import (
 	"mpbond/internal/cli"
 )
 
-// trustPath returns the path of the trust file.
-func trustPath() (string, error) { return cli.InHome("trust.toml") }
+// trustFilePath returns the path of the trust file.
+func trustFilePath() (string, error) { return cli.InHome("trust.toml") }
 
 // locationsPath returns the path of what the primary has learnt about locations.
 func locationsPath() (string, error) { return cli.InHome("places.json") }
 
-// factsPath returns the path of the file by which other programs report facts of this device.
-func factsPath() (string, error) { return cli.InHome("facts.toml") }
+// deviceFactsPath returns the path of the file by which other programs report facts of this device.
+func deviceFactsPath() (string, error) { return cli.InHome("facts.toml") }
 
-// tokenPath returns the path of the token for the API over TCP.
-func tokenPath() (string, error) { return cli.InHome("api.token") }
+// apiTokenPath returns the path of the token for the API over TCP.
+func apiTokenPath() (string, error) { return cli.InHome("api.token") }
 
 // policyPath returns the path of the rules for apps and destinations: beside the configuration
 // file.
@@ -35,8 +35,8 @@ func policyPath(config string) (string, error) {
 	return filepath.Join(dir, "policy.toml"), err
 }
 
-// usagePath returns the path of the usage counts of a role.
-func usagePath(role string) (string, error) { return cli.InHome("usage-" + role + ".jsonl") }
+// roleUsagePath returns the path of the usage counts of a role.
+func roleUsagePath(role string) (string, error) { return cli.InHome("usage-" + role + ".jsonl") }
 
 // dataPlanPath returns the path of what the link of a role's data plan has carried.
 func dataPlanPath(role string) (string, error) { return cli.InHome("plan-" + role + ".jsonl") }
@@ -47,11 +47,11 @@ func permitPath(role string) (string, error) { return cli.InHome("permit-" + rol
 // primaryUsagePath returns the usage path of the primary of this device, which runs alone or in
 // dual: the one with the file that changed last.
 func primaryUsagePath() (string, error) {
-	primary, err := usagePath("primary")
+	primary, err := roleUsagePath("primary")
 	if err != nil {
 		return "", err
 	}
-	dual, err := usagePath("dual")
+	dual, err := roleUsagePath("dual")
 	if d, e := userfile.Lstat(dual); e == nil {
 		if p, e := userfile.Lstat(primary); e != nil || d.ModTime().After(p.ModTime()) {
 			return dual, err

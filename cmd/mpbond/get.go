@@ -91,7 +91,7 @@ need them use this device's link alone.`,
 				if err != nil {
 					return err
 				}
-				return g.runAndPrint(cmd)
+				return g.onloadAndPrint(cmd)
 			}
 			if len(args) > 1 || len(o.interfaces) > 0 || o.scheduler != "" {
 				return cli.UsageError("several URLs and --interface need --onload")
@@ -100,7 +100,7 @@ need them use this device's link alone.`,
 			if err != nil {
 				return err
 			}
-			res, err := g.runDownload(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			res, err := g.runBondDownload(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ need them use this device's link alone.`,
 	cmd.Flags().StringVar(&o.sha256, "sha256", "", "fail unless the SHA-256 of the file is `HEX`")
 	cmd.Flags().BoolVar(&o.onload, "onload", false,
 		"fetch without a server, over the Internet links of helpers and of this device")
-	o.addFlags(cmd)
+	o.addSecretFlags(cmd)
 	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil,
 		"with --onload: use the network interface `NAME` of this device; repeatable")
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: choose the item scheduler, for comparisons")
@@ -206,8 +206,8 @@ func (g *getTask) setOutputName(dir string) error {
 	return nil
 }
 
-// runDownload downloads the file. Progress appears on stderr if that is a terminal.
-func (g *getTask) runDownload(ctx context.Context, stdout, stderr io.Writer) (res getResult, err error) {
+// runBondDownload downloads the file. Progress appears on stderr if that is a terminal.
+func (g *getTask) runBondDownload(ctx context.Context, stdout, stderr io.Writer) (res getResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := client.New(g.socket)
@@ -224,7 +224,7 @@ func (g *getTask) runDownload(ctx context.Context, stdout, stderr io.Writer) (re
 	if err != nil {
 		return res, addDownloadHint(err)
 	}
-	defer d.closeBody()
+	defer d.closeResponseBody()
 	if d.target, err = cli.OpenTarget(g.file, g.noReplace, stdout); err != nil {
 		return res, err
 	}
@@ -238,9 +238,9 @@ func (g *getTask) runDownload(ctx context.Context, stdout, stderr io.Writer) (re
 		d.notes = io.Discard
 	}
 	d.progress = startProgress(ctx, progressConfig{c, status, unit.Bytes(d.size), screen})
-	err = d.copyToEnd(ctx)
+	err = d.copyWithResume(ctx)
 	took := time.Since(begin)
-	devices := d.progress.finishBars(err == nil)
+	devices := d.progress.finishProgress(err == nil)
 	n := unit.Bytes(d.written)
 	if err != nil {
 		return res, addDownloadHint(fmt.Errorf("after %s: %w", n.Decimal(), err))
@@ -255,8 +255,8 @@ func (g *getTask) runDownload(ctx context.Context, stdout, stderr io.Writer) (re
 		hex.EncodeToString(d.digest.Sum(nil)), devices}, nil
 }
 
-// dialAddress returns an address to connect to for the address on which a proxy listens.
-func dialAddress(address string) string {
+// proxyDialAddress returns an address to connect to for the address on which a proxy listens.
+func proxyDialAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return address

@@ -269,8 +269,8 @@ func openLocalLinks(interfaces []string, ledger tcp.Ledger) (list []fetch.Device
 	return list, nil
 }
 
-// runDownload downloads the files. Progress appears on stderr if that is a terminal.
-func (t *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onloadResult, err error) {
+// runOnloadDownload downloads the files. Progress appears on stderr if that is a terminal.
+func (t *onloadTask) runOnloadDownload(ctx context.Context, stderr io.Writer) (res onloadResult, err error) {
 	scheduler, err := board.New(cmp.Or(t.scheduler, board.Default))
 	if err != nil {
 		return res, err
@@ -297,7 +297,7 @@ func (t *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onl
 	if err != nil {
 		return res, err
 	}
-	defer use.close()
+	defer use.closeOnloadTally()
 	devices, err := openLocalLinks(t.interfaces, use.LedgerFor(policy.ForDirect))
 	if err != nil {
 		return res, err
@@ -320,7 +320,7 @@ func (t *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onl
 	}
 	r, err := fetch.Get(ctx, cfg)
 	search.stopSearch()
-	bars.finishBars(err == nil)
+	bars.finishOnloadBars(err == nil)
 	if errors.Is(err, context.Canceled) {
 		err = fault.New(fault.Other, errors.New("interrupted"),
 			"run the same command again to resume, if the web server allows it")
@@ -339,9 +339,9 @@ func addOnloadHint(err error) error {
 	return err
 }
 
-// runAndPrint downloads and prints the result, even if some files failed.
-func (t *onloadTask) runAndPrint(cmd *cobra.Command) error {
-	res, err := t.runDownload(cmd.Context(), cmd.ErrOrStderr())
+// onloadAndPrint downloads and prints the result, even if some files failed.
+func (t *onloadTask) onloadAndPrint(cmd *cobra.Command) error {
+	res, err := t.runOnloadDownload(cmd.Context(), cmd.ErrOrStderr())
 	switch {
 	case len(res.Objects) == 0 && err != nil && (!t.asJSON || len(res.Failed) == 0):
 	case t.asJSON:

@@ -108,7 +108,7 @@ func TestGetOnload(t *testing.T) {
 	}
 	helper := newPhone(t)
 	g.find = func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil }
-	res, err := g.runDownload(t.Context(), t.Output())
+	res, err := g.runOnloadDownload(t.Context(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,12 +199,12 @@ func TestGetOnloadRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.runDownload(ctx, t.Output()); err == nil || !strings.Contains(err.Error(), "interrupted") {
+	if _, err := g.runOnloadDownload(ctx, t.Output()); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Error(err)
 	}
 	g.find = func(context.Context) ([]fetch.Device, error) { return nil, errors.New("no network") }
 	var said bytes.Buffer
-	if _, err := g.runDownload(t.Context(), &said); err == nil || !strings.Contains(said.String(), "no network") {
+	if _, err := g.runOnloadDownload(t.Context(), &said); err == nil || !strings.Contains(said.String(), "no network") {
 		t.Error(err, said.String())
 	}
 	if list, _ := os.ReadDir("."); len(list) > 0 {

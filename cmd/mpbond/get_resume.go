@@ -55,7 +55,7 @@ type download struct {
 func (g *getTask) openDownload(ctx context.Context, c *client.Client, s api.Status) (*download, error) {
 	d := &download{getTask: g, client: c, digest: sha256.New()}
 	var err error
-	if d.response, err = g.sendRequest(ctx, s, 0, ""); err != nil {
+	if d.response, err = g.sendFileRequest(ctx, s, 0, ""); err != nil {
 		return nil, err
 	}
 	if d.response.StatusCode != http.StatusOK {
@@ -66,7 +66,7 @@ func (g *getTask) openDownload(ctx context.Context, c *client.Client, s api.Stat
 	return d, nil
 }
 
-func (d *download) closeBody() { d.response.Body.Close() }
+func (d *download) closeResponseBody() { d.response.Body.Close() }
 
 // applyHeaders takes size and version of the file from the header of a 200 response.
 func (d *download) applyHeaders() {
@@ -77,9 +77,10 @@ func (d *download) applyHeaders() {
 	}
 }
 
-// sendRequest requests the file from a byte offset on, through the primary's proxy. The caller must
+// sendFileRequest requests the file from a byte offset on, through the primary's proxy. The caller must
 // read and close the body.
-func (g *getTask) sendRequest(ctx context.Context, s api.Status, from int64, validator string) (*http.Response, error) {
+func (g *getTask) sendFileRequest(ctx context.Context, s api.Status, from int64, validator string) (*http.Response,
+	error) {
 	transport := &http.Transport{
 		DisableCompression:    true, // keep the bytes of the file
 		DisableKeepAlives:     true, // send one request only
@@ -87,10 +88,10 @@ func (g *getTask) sendRequest(ctx context.Context, s api.Status, from int64, val
 		TLSHandshakeTimeout:   headerTimeout,
 	}
 	if s.HTTP != "" {
-		transport.DialContext = proxyDialer{dialAddress(s.HTTP)}.DialContext
+		transport.DialContext = proxyDialer{proxyDialAddress(s.HTTP)}.DialContext
 	} else {
 		// h: the server resolves names
-		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: dialAddress(s.SOCKS)})
+		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: proxyDialAddress(s.SOCKS)})
 	}
 	web := &http.Client{Jar: g.secrets.Jar(), Transport: g.secrets.Transport(transport, false)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url.String(), nil)
@@ -105,15 +106,15 @@ func (g *getTask) sendRequest(ctx context.Context, s api.Status, from int64, val
 	return web.Do(req)
 }
 
-// copyToEnd copies the file to its end and resumes after interruptions.
-func (d *download) copyToEnd(ctx context.Context) error {
+// copyWithResume copies the file to its end and resumes after interruptions.
+func (d *download) copyWithResume(ctx context.Context) error {
 	d.out = io.MultiWriter(d.target, d.digest, d.progress)
 	var pause backoff.Backoff
 	for last := time.Now(); ; {
 		before := d.written
-		err := d.copyBody()
+		err := d.copyResponseBody()
 		d.response.Body.Close()
-		if err == nil || !d.canResume(err) || d.written == before && time.Since(last) > resumeTimeout {
+		if err == nil || !d.canResumeAfter(err) || d.written == before && time.Since(last) > resumeTimeout {
 			return err
 		}
 		if d.written != before {
@@ -149,8 +150,8 @@ type writeError struct{ error }
 
 func (e writeError) Unwrap() error { return e.error }
 
-// copyBody writes the body of the response to out.
-func (d *download) copyBody() error {
+// copyResponseBody writes the body of the response to out.
+func (d *download) copyResponseBody() error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := d.response.Body.Read(buf)
@@ -171,8 +172,8 @@ func (d *download) copyBody() error {
 	}
 }
 
-// canResume reports whether to request the rest, or the whole file again, after err.
-func (d *download) canResume(err error) bool {
+// canResumeAfter reports whether to request the rest, or the whole file again, after err.
+func (d *download) canResumeAfter(err error) bool {
 	if errors.As(err, new(writeError)) || errors.Is(err, context.Canceled) {
 		return false
 	}
@@ -185,7 +186,7 @@ func (d *download) resumeOrRestart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := d.sendRequest(ctx, s, d.written, d.validator)
+	a, err := d.sendFileRequest(ctx, s, d.written, d.validator)
 	if err != nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func (d *download) restartDownload() error {
 		}
 		d.written = 0
 		d.digest.Reset()
-		d.progress.reset()
+		d.progress.resetTotalBar()
 	}
 	d.applyHeaders()
 	return nil

@@ -28,7 +28,7 @@ type secretOptions struct {
 	netrcFile        string
 }
 
-func (o *secretOptions) addFlags(cmd *cobra.Command) {
+func (o *secretOptions) addSecretFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&o.headers, "header", "H", nil,
 		"send the header `NAME:VALUE` to the hosts of the URLs; repeatable")
 	cmd.Flags().StringArrayVarP(&o.cookies, "cookie", "b", nil,

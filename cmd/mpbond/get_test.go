@@ -365,7 +365,7 @@ func TestWatch(t *testing.T) {
 	out := &lineLimiter{stop: cancel, most: 2}
 	var errs bytes.Buffer
 	began := time.Now()
-	if code := thisProgram().Run(ctx, []string{"status", "--watch", "--json"}, out, &errs); code != cli.ExitOK ||
+	if code := mpbondProgram().Run(ctx, []string{"status", "--watch", "--json"}, out, &errs); code != cli.ExitOK ||
 		out.n != 2 {
 		t.Errorf("code %d, %d lines, %s", code, out.n, &errs)
 	}
@@ -394,12 +394,12 @@ func TestShares(t *testing.T) {
 	}
 	now := time.Unix(0, 0)
 	h := newShareCounter(at(api.Subflow{ID: 1, Device: "a", RxBytes: 1000}), now)
-	h.addStatus(at(api.Subflow{ID: 1, Device: "a", RxBytes: 1100}, api.Subflow{ID: 2, Device: "b", RxBytes: 50}),
+	h.addStatusBytes(at(api.Subflow{ID: 1, Device: "a", RxBytes: 1100}, api.Subflow{ID: 2, Device: "b", RxBytes: 50}),
 		now.Add(time.Second))
-	h.addStatus(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250, RxRate: 7}), now.Add(2*time.Second))
-	h.addStatus(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250}, api.Subflow{ID: 3, Device: "a", RxBytes: 50}),
+	h.addStatusBytes(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250, RxRate: 7}), now.Add(2*time.Second))
+	h.addStatusBytes(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250}, api.Subflow{ID: 3, Device: "a", RxBytes: 50}),
 		now.Add(3*time.Second))
-	got := h.listShares()
+	got := h.listDeviceShares()
 	if len(got) != 2 || got[0].Device != "b" || got[0].Bytes != 250 || got[1].Bytes != 150 || got[0].Share != 0.625 ||
 		got[0].RateBps != 1600 {
 		t.Errorf("%+v", got)
@@ -411,7 +411,7 @@ func TestReachable(t *testing.T) {
 		"127.0.0.1:1": "127.0.0.1:1", ":1": "localhost:1", "0.0.0.0:1": "localhost:1", "[::]:1": "localhost:1",
 		"[::1]:1": "[::1]:1", "x": "x",
 	} {
-		if got := dialAddress(in); got != want {
+		if got := proxyDialAddress(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}

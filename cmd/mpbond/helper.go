@@ -63,14 +63,14 @@ connections while the allowance lasts (docs/howto/onload-helper.md).`,
 			if err != nil {
 				return err
 			}
-			key, trust, err := r.loadFiles(cmd, &cfg, func(changed func(string) bool) {
+			key, trust, err := r.loadRoleFiles(cmd, &cfg, func(changed func(string) bool) {
 				overrideIfChanged(changed, "cell", &cfg.Cell, flagged)
 				overrideIfChanged(changed, "feedback", &cfg.Feedback, feedback)
 				overrideIfChanged(changed, "udp", &cfg.UDP, overUDP)
 				overrideIfChanged(changed, "api", &cfg.API, r.api)
 			})
 			if err == nil {
-				err = cfg.Onload.applyFlag(cmd.Flags().Changed("onload"), onload)
+				err = cfg.Onload.applyOnloadFlag(cmd.Flags().Changed("onload"), onload)
 			}
 			if err != nil {
 				return err
@@ -92,7 +92,7 @@ connections while the allowance lasts (docs/howto/onload-helper.md).`,
 			if err != nil {
 				return err
 			}
-			cfg.Usage, cfg.Allowed, cfg.DialUDP = r.usage, r.remainingAllowance, listeners.dialUDP
+			cfg.Usage, cfg.Allowed, cfg.DialUDP = r.usage, r.remainingAllowance, listeners.dialFeedbackUDP
 			cfg.Limits = func() policy.Limits { return r.policy.Rules().Device(name).Limits }
 			h, err := helper.New(cfg.Config, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
@@ -102,18 +102,18 @@ connections while the allowance lasts (docs/howto/onload-helper.md).`,
 			if err := r.initOnload(cfg.Onload, cfg.Config, key, h); err != nil {
 				return err
 			}
-			if err := r.initFacts(h.SetFacts); err != nil {
+			if err := r.initDeviceFacts(h.SetFacts); err != nil {
 				return err
 			}
 			r.enforceCaps(func(n string) bool { return n == name }, r.policy.Rules, h.CapReached)
-			r.newHelperInviter(cmd, key, cfg.Config, wire.PairIdentity{Roles: wire.PairHelper, Name: resolveName(name)})
+			r.newHelperInviter(cmd, key, cfg.Config, wire.PairIdentity{Roles: wire.PairHelper, Name: resolveDeviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
-			return r.serveRole(cmd.Context(), helperRole{h, listeners, r.onload}, serve.Role{
+			return r.serveRoleAndAPI(cmd.Context(), helperRole{h, listeners, r.onload}, serve.Role{
 				Status: func(bool) api.Status {
 					st, now := r.baseStatus(key, name, start), h.Status()
 					st.Helper, st.Pipes = toAPIHelperStatus(now), listHelperPipes(now)
-					st.Policy, st.Cells = r.policy.Status(), listeners.listCells()
+					st.Policy, st.Cells = r.policy.Status(), listeners.listCellStates()
 					st.Refused = toAPIRefusals(h.Refusals())
 					return st
 				},
@@ -123,10 +123,10 @@ connections while the allowance lasts (docs/howto/onload-helper.md).`,
 			})
 		},
 	}
-	r.addFlags(cmd)
+	r.addRoleFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "show this `NAME` to other devices; default: the host name")
 	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0],
-		"report the state of the pipe to the server in this `MODE`: "+joinNames(helper.FeedbackModes()))
+		"report the state of the pipe to the server in this `MODE`: "+joinWithCommas(helper.FeedbackModes()))
 	addCellFlag(cmd, &cellFlags)
 	addOnloadFlag(cmd, &onload)
 	cmd.Flags().StringSliceVar(&overUDP, "udp", nil,
@@ -162,7 +162,7 @@ func (h helperRole) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { h.listenAll(ctx) })
+	all.Go(func() { h.runCellListeners(ctx) })
 	if err := h.Helper.Run(ctx); ctx.Err() == nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (i *inviter) createInvitation() (api.Invitation, error) {
 		}
 		i.closeListener()
 	})
-	if port := int(firstPort(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 &&
+	if port := int(firstTCPPort(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 &&
 		!allLoopback(i.code.Addrs) {
 		i.wg.Go(func() { discovery.Announce(found, discovery.Codes, "", port, slog.Default()) })
 	}
@@ -162,8 +162,8 @@ func (i *inviter) toAPIInvitation(inv pairing.Invitation) api.Invitation {
 	return out
 }
 
-// apiHandlers returns the functions that the role's API calls.
-func (i *inviter) apiHandlers() *api.InvitationManager {
+// invitationHandlers returns the functions that the role's API calls.
+func (i *inviter) invitationHandlers() *api.InvitationManager {
 	return &api.InvitationManager{Invite: i.createInvitation, Current: i.currentInvitation}
 }
 

@@ -16,8 +16,8 @@ import (
 // apiVersion is the version of the local HTTP API: the number in its paths.
 const apiVersion = 2
 
-// commands returns the subcommands in the order of the help text.
-func commands() []*cobra.Command {
+// mpbondCommands returns the subcommands in the order of the help text.
+func mpbondCommands() []*cobra.Command {
 	return []*cobra.Command{
 		primaryCommand(),
 		helperCommand(),
@@ -97,12 +97,12 @@ const rootExample = `  mpbond server                       # on a VPS: prints a 
   mpbond get https://example.org/big.iso
   mpbond status --why                 # which device carries what, and why`
 
-// thisProgram returns the description of this program.
-func thisProgram() cli.Program {
+// mpbondProgram returns the description of this program.
+func mpbondProgram() cli.Program {
 	return cli.Program{
 		Name: "mpbond", Short: "bond the links of several devices",
-		Long: rootHelp, Example: rootExample, Commands: commands, Groups: groups,
+		Long: rootHelp, Example: rootExample, Commands: mpbondCommands, Groups: groups,
 	}
 }
 
-func main() { thisProgram().Main() }
+func main() { mpbondProgram().Main() }

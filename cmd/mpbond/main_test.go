@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // runProgram runs the program in this process.
 func runProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return clitest.Run(t, thisProgram(), args...)
+	return clitest.Run(t, mpbondProgram(), args...)
 }
 
 // newHome gives the test its own directory for keys and sockets.
@@ -93,7 +93,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer
-	if code := thisProgram().Run(ctx, []string{"status"}, &out, &out); code != cli.ExitInterrupted {
+	if code := mpbondProgram().Run(ctx, []string{"status"}, &out, &out); code != cli.ExitInterrupted {
 		t.Errorf("code %d: %s", code, &out)
 	}
 }
@@ -201,7 +201,7 @@ func TestOverview(t *testing.T) {
 			t.Errorf("over 100 columns: %s", line)
 		}
 	}
-	root, _ := thisProgram().Root(io.Discard)
+	root, _ := mpbondProgram().Root(io.Discard)
 	for _, c := range root.Commands() {
 		if n := strings.Count(out, "\n  "+c.Name()+" "); c.IsAvailableCommand() && n != 1 {
 			t.Errorf("%s is listed %d times", c.Name(), n)

@@ -10,5 +10,5 @@ import (
 
 func TestMan(t *testing.T) {
 	newHome(t)
-	clitest.CheckMan(t, thisProgram())
+	clitest.CheckMan(t, mpbondProgram())
 }

@@ -33,7 +33,7 @@ func usableMemory(root fs.FS) int64 {
 			least = min(least, n)
 		}
 	}
-	if line, ok := findLine(root, "proc/meminfo", "MemTotal:"); ok {
+	if line, ok := findPrefixedLine(root, "proc/meminfo", "MemTotal:"); ok {
 		kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(line, "kB")), 10, 64)
 		note(kb<<10, err)
 	}
@@ -47,7 +47,7 @@ func usableMemory(root fs.FS) int64 {
 			}
 		}
 	}
-	if group, ok := findLine(root, "proc/self/cgroup", "0::"); ok { // version 2
+	if group, ok := findPrefixedLine(root, "proc/self/cgroup", "0::"); ok { // version 2
 		limit("sys/fs/cgroup", group, "memory.max")
 		limit("sys/fs/cgroup", group, "memory.high")
 	}
@@ -64,8 +64,8 @@ func usableMemory(root fs.FS) int64 {
 	return least
 }
 
-// findLine returns the rest of the first line of a file that begins with a prefix.
-func findLine(root fs.FS, name, prefix string) (string, bool) {
+// findPrefixedLine returns the rest of the first line of a file that begins with a prefix.
+func findPrefixedLine(root fs.FS, name, prefix string) (string, bool) {
 	f, err := root.Open(name)
 	if err != nil {
 		return "", false

@@ -84,8 +84,8 @@ func rejectStrayAllowance(cmd *cobra.Command, args []string) error {
 	return cobra.NoArgs(cmd, args)
 }
 
-// applyFlag applies --onload if it was given.
-func (c *onloadConfig) applyFlag(given bool, text string) error {
+// applyOnloadFlag applies --onload if it was given.
+func (c *onloadConfig) applyOnloadFlag(given bool, text string) error {
 	if given && text != " " {
 		return fault.New(fault.Usage, c.Allowance.UnmarshalText([]byte(text)), "see `mpbond helper --help`")
 	}
@@ -96,8 +96,8 @@ func (c *onloadConfig) applyFlag(given bool, text string) error {
 	return nil
 }
 
-// validate returns an error if the configuration is inconsistent.
-func (c onloadConfig) validate() error {
+// validateOnload returns an error if the configuration is inconsistent.
+func (c onloadConfig) validateOnload() error {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Config, fmt.Errorf("[onload]: "+format, args...), "see docs/howto/onload-helper.md")
 	}
@@ -111,7 +111,7 @@ func (c onloadConfig) validate() error {
 	case (c.Allowance.Permit != "") != (c.PermitKey != "") || c.PermitCell != "" && c.PermitKey == "":
 		return bad(`the allowance "permit HOST:PORT" and permit_key need each other`)
 	}
-	return c.Page.validate(c)
+	return c.Page.validatePage(c)
 }
 
 // allOnloadName is the name, among caps, of all onloading together.
@@ -140,12 +140,12 @@ type dailyAllowance struct {
 }
 
 // initOnload opens the listener for primaries that onload, if it is configured. It must be called
-// before enforceCaps and serveRole.
+// before enforceCaps and serveRoleAndAPI.
 func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *identity.Key,
 	h *helper.Helper) (err error) {
 	idle := cfg.Allowance == (allowance.Choice{}) && !reflect.ValueOf(cfg).IsZero()
 	cfg.Interface = cmp.Or(cfg.Interface, helperConfig.HSInterface)
-	if err := cfg.validate(); err != nil || cfg.Allowance == (allowance.Choice{}) {
+	if err := cfg.validateOnload(); err != nil || cfg.Allowance == (allowance.Choice{}) {
 		if err == nil && idle {
 			slog.Warn("onloading off: [onload] has no allowance", "hint", "set allowance, or use --onload=200MB")
 		}
@@ -190,9 +190,9 @@ func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *ide
 	}
 	line.Ledger = h.CountShared(r.usage.LedgerFor(policy.ForOnload))
 	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Uplink: line, AllowedPrefixes: cfg.Allow,
-		Unmetered: cfg.Allowance.Unlimited, CheckAllowed: o.checkPrimary, Log: slog.Default()})
+		Unmetered: cfg.Allowance.Unlimited, CheckAllowed: o.checkOnloadPrimary, Log: slog.Default()})
 	o.updateAllowance(time.Now())
-	if err := o.initPage(helperConfig.Mark); err != nil {
+	if err := o.initOnloadPage(helperConfig.Mark); err != nil {
 		return err
 	}
 	r.onload = o
@@ -262,7 +262,7 @@ func (o *onloadService) checkAllowance() error {
 	}
 	for _, target := range []mydevice.CapTarget{{Purpose: policy.ForOnload}, {Link: o.cfg.Interface}} {
 		if target == (mydevice.CapTarget{}) {
-			continue // checkPrimary checks the link of each connection
+			continue // checkOnloadPrimary checks the link of each connection
 		}
 		if a := o.r.remainingAllowance(target); a.Level == policy.CapReached {
 			return fault.New(fault.Limit, fmt.Errorf("the helper has used up its allowance: %v", a), "")
@@ -271,8 +271,8 @@ func (o *onloadService) checkAllowance() error {
 	return nil
 }
 
-// checkPrimary returns why a connection of a primary to a server is refused, nil if it is accepted.
-func (o *onloadService) checkPrimary(ctx context.Context, p identity.Peer, server string) error {
+// checkOnloadPrimary returns why a connection of a primary to a server is refused, nil if it is accepted.
+func (o *onloadService) checkOnloadPrimary(ctx context.Context, p identity.Peer, server string) error {
 	if err := o.checkAllowance(); err != nil {
 		return err
 	}
@@ -282,8 +282,8 @@ func (o *onloadService) checkPrimary(ctx context.Context, p identity.Peer, serve
 	return o.h.CheckAllowed(ctx, p, server)
 }
 
-// checkOpen returns why no connection is accepted now, nil if connections are.
-func (o *onloadService) checkOpen() error {
+// checkOnloadOpen returns why no connection is accepted now, nil if connections are.
+func (o *onloadService) checkOnloadOpen() error {
 	if why := o.h.Facts().RefusalReason; why != "" {
 		return fmt.Errorf("it is suspended: %s", why)
 	}
@@ -314,7 +314,7 @@ func (o *onloadService) serveOnload(ctx context.Context) error {
 	if o.page != nil {
 		o.page.printWithCode(os.Stderr)
 		all.Go(func() {
-			failed <- o.page.servePage(ctx)
+			failed <- o.page.serveOnloadPage(ctx)
 			cancel()
 		})
 	}
@@ -336,7 +336,7 @@ func (o *onloadService) runAllowanceLoop(ctx context.Context) {
 	t := time.NewTicker(allowanceInterval)
 	defer t.Stop()
 	for ctx.Err() == nil {
-		if o.checkOpen() == nil {
+		if o.checkOnloadOpen() == nil {
 			o.announceWhileOpen(ctx, t)
 		}
 		o.awaitChange(ctx, t)
@@ -352,7 +352,7 @@ func (o *onloadService) announceWhileOpen(ctx context.Context, t *time.Ticker) {
 	if at, ok := o.listener.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
 		announcing.Go(func() { discovery.Announce(ctx, discovery.Onload, "", at.Port, slog.Default()) })
 	}
-	for ctx.Err() == nil && o.checkOpen() == nil {
+	for ctx.Err() == nil && o.checkOnloadOpen() == nil {
 		o.awaitChange(ctx, t)
 	}
 }
@@ -384,7 +384,7 @@ func (o *onloadService) onloadStatus() *api.OnloadStatus {
 		Bounded:  !n.Unlimited,
 		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}, Page: o.page.pageStatus(),
 	}
-	if err := o.checkOpen(); err != nil {
+	if err := o.checkOnloadOpen(); err != nil {
 		st.Open, st.Why = false, err.Error()
 	}
 	if n.Bytes > 0 {
@@ -423,7 +423,7 @@ func printOnload(w io.Writer, o api.OnloadStatus) {
 			policy.Volume(by[name].Bytes))
 	}
 	if o.Page != nil {
-		printPage(w, *o.Page)
+		printOnloadPage(w, *o.Page)
 	}
 }
 

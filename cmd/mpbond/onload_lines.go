@@ -161,8 +161,8 @@ func (b *onloadBars) drawProgress(p fetch.Progress) {
 	}
 }
 
-// finishBars ends the bars. They stay on the screen if ok.
-func (b *onloadBars) finishBars(ok bool) {
+// finishOnloadBars ends the bars. They stay on the screen if ok.
+func (b *onloadBars) finishOnloadBars(ok bool) {
 	b.total.Abort(!ok)
 	for _, d := range b.devices {
 		d.bar.Abort(!ok)

@@ -65,8 +65,8 @@ type onloadPage struct {
 	code      string
 }
 
-// validate returns an error if the configuration is inconsistent.
-func (c pageConfig) validate(of onloadConfig) error {
+// validatePage returns an error if the configuration is inconsistent.
+func (c pageConfig) validatePage(of onloadConfig) error {
 	bad := func(text string) error {
 		return fault.New(fault.Config, errors.New("[onload.page]: "+text), "see docs/howto/onload-helper.md")
 	}
@@ -97,14 +97,14 @@ func (c pageConfig) validate(of onloadConfig) error {
 
 // uploadTarget returns the target of the photos.
 func (c pageConfig) uploadTarget() (upload.Target, error) {
-	return newTarget(putOptions{
+	return newUploadTarget(putOptions{
 		to: c.To, method: cmp.Or(c.Method, upload.Put), field: cmp.Or(c.Field,
 			"file"), form: c.Form, headers: c.Headers,
 	})
 }
 
-// initPage opens the helper's page if it is configured.
-func (o *onloadService) initPage(mark int) error {
+// initOnloadPage opens the helper's page if it is configured.
+func (o *onloadService) initOnloadPage(mark int) error {
 	c := o.cfg.Page
 	if c.To == "" {
 		return nil
@@ -116,7 +116,7 @@ func (o *onloadService) initPage(mark int) error {
 	p := &onloadPage{code: pairing.Code{Secret: pairing.NewSecret()}.String()}
 	line := tcp.Options{Interface: o.cfg.Interface, Mark: mark, KeepAlive: tcp.RadioKeepAlive,
 		Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForOnload))}
-	p.localLine = page.NewLine(cmp.Or(o.cfg.Interface, localLinkName), line, o.checkOpen)
+	p.localLine = page.NewLine(cmp.Or(o.cfg.Interface, localLinkName), line, o.checkOnloadOpen)
 	own := p.localLine.Device()
 	own.Metered = func() bool { return !o.cfg.Allowance.Unlimited }
 	devices := []upload.Device{own}
@@ -132,7 +132,7 @@ func (o *onloadService) initPage(mark int) error {
 	}
 	p.Page, err = page.New(page.Config{Target: target, Devices: devices, Dir: dir,
 		SpoolLimit: unit.Bytes(cmp.Or(c.Spool, defaultSpool)), AccessCode: p.code,
-		HostNames: []string{host}, Uplink: o.cfg.Interface, Notice: o.pageNote, UserAgent: "mpbond/" + cli.Version,
+		HostNames: []string{host}, Uplink: o.cfg.Interface, Notice: o.browserNotice, UserAgent: "mpbond/" + cli.Version,
 		Log: slog.Default()})
 	if err != nil {
 		return err
@@ -146,9 +146,9 @@ func (o *onloadService) initPage(mark int) error {
 	return nil
 }
 
-// pageNote returns a note for browsers, "" if there is nothing to note.
-func (o *onloadService) pageNote() string {
-	err := o.checkOpen()
+// browserNotice returns a note for browsers, "" if there is nothing to note.
+func (o *onloadService) browserNotice() string {
+	err := o.checkOnloadOpen()
 	switch {
 	case err == nil:
 		return ""
@@ -158,8 +158,8 @@ func (o *onloadService) pageNote() string {
 	return fmt.Sprintf("The helper’s link is not available now: %v", err)
 }
 
-// servePage serves the page until ctx ends.
-func (p *onloadPage) servePage(ctx context.Context) error {
+// serveOnloadPage serves the page until ctx ends.
+func (p *onloadPage) serveOnloadPage(ctx context.Context) error {
 	going, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { defer close(done); p.localLine.RunReviews(going) }()
@@ -171,8 +171,8 @@ func (p *onloadPage) servePage(ctx context.Context) error {
 	return nil
 }
 
-// pageURLs returns the addresses of the page for browsers.
-func (p *onloadPage) pageURLs() (list []string) {
+// listPageURLs returns the addresses of the page for browsers.
+func (p *onloadPage) listPageURLs() (list []string) {
 	at, _ := p.listener.Addr().(*net.TCPAddr)
 	if at == nil {
 		return nil
@@ -191,20 +191,20 @@ func (p *onloadPage) pageStatus() *api.OnloadPage {
 		return nil
 	}
 	s := p.Status()
-	return &api.OnloadPage{Listen: p.listener.Addr().String(), URLs: append([]string{}, p.pageURLs()...),
+	return &api.OnloadPage{Listen: p.listener.Addr().String(), URLs: append([]string{}, p.listPageURLs()...),
 		Code: p.code, Waiting: s.Waiting, Sent: s.Done, Failed: s.Failed, SpoolBytes: s.Bytes}
 }
 
 // printWithCode prints the page's address and code, on a terminal also as a QR code.
 func (p *onloadPage) printWithCode(w io.Writer) {
-	printPage(w, *p.pageStatus())
-	if urls := p.pageURLs(); len(urls) > 0 && cli.IsTerminal(w) {
+	printOnloadPage(w, *p.pageStatus())
+	if urls := p.listPageURLs(); len(urls) > 0 && cli.IsTerminal(w) {
 		qrterminal.GenerateHalfBlock(urls[0]+"#code="+p.code, qrterminal.L, w)
 	}
 }
 
-// printPage prints the page's address, its code and the number of photos.
-func printPage(w io.Writer, p api.OnloadPage) {
+// printOnloadPage prints the page's address, its code and the number of photos.
+func printOnloadPage(w io.Writer, p api.OnloadPage) {
 	urls := cmp.Or(strings.Join(p.URLs, " "), p.Listen)
 	fmt.Fprintf(w, "photo page, code %s: %s\n", text.Printable(p.Code), text.Printable(urls))
 	fmt.Fprintf(w, "photos: %d sent, %d waiting, %d failed; %s stored\n", p.Sent, p.Waiting, p.Failed,

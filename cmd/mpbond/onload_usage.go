@@ -25,15 +25,15 @@ const onloadRole = "onload"
 type onloadTally struct{ *mydevice.Tally }
 
 func openOnloadTally() (t onloadTally, err error) {
-	path, err := usagePath(onloadRole)
+	path, err := roleUsagePath(onloadRole)
 	if err != nil {
 		return t, err
 	}
 	return onloadTally{mydevice.OpenTally(path, slog.Default())}, nil
 }
 
-// close saves the counts. A failure is only logged.
-func (t onloadTally) close() {
+// closeOnloadTally saves the counts. A failure is only logged.
+func (t onloadTally) closeOnloadTally() {
 	if err := t.Close(); err != nil {
 		slog.Warn("onload usage not saved: `mpbond usage` misses it", "err", err, "hint", fault.HintOf(err))
 	}
@@ -52,7 +52,7 @@ func (t onloadTally) helperFinder(find func(context.Context) ([]fetch.Device,
 
 // readOnloadUsage returns the usage of these commands so far. ok is false if there is none.
 func readOnloadUsage() (u api.Usage, ok bool, err error) {
-	path, err := usagePath(onloadRole)
+	path, err := roleUsagePath(onloadRole)
 	if err != nil {
 		return u, false, err
 	}
@@ -67,12 +67,12 @@ func readOnloadUsage() (u api.Usage, ok bool, err error) {
 	u.Role = onloadRole
 	u.Name, _ = os.Hostname()
 	month := func(_ string, day time.Time) (from, until time.Time) { return policy.Month(day, 1) }
-	fillUsage(&u, list, namesByID(trust), month)
+	addUsageRows(&u, list, deviceNamesByID(trust), month)
 	return u, true, nil
 }
 
-// namesByID returns the names of trusted devices by ID.
-func namesByID(trust *identity.Trust) map[string]string {
+// deviceNamesByID returns the names of trusted devices by ID.
+func deviceNamesByID(trust *identity.Trust) map[string]string {
 	names := map[string]string{}
 	for _, p := range trust.Peers() {
 		names[p.Key.ID().String()] = p.Name

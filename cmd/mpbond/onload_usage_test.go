@@ -78,7 +78,7 @@ func TestOnloadUsage(t *testing.T) {
 	}
 	a.Body.Close()
 	way.CloseIdleConnections()
-	use.close()
+	use.closeOnloadTally()
 	_, out, _ := runProgram(t, "usage")
 	if m := used().Months; len(m) != 2 || m[1].Purpose != "pipe" || m[1].Device != "phone" || m[1].DownBytes < 1000 ||
 		!strings.Contains(out, "phone") {

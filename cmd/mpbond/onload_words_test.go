@@ -37,7 +37,7 @@ func TestNoneOfAll(t *testing.T) {
 				return err
 			}
 			g.find = find
-			_, err = g.runDownload(t.Context(), w)
+			_, err = g.runOnloadDownload(t.Context(), w)
 			return err
 		},
 		"put": func(w io.Writer) error {
@@ -45,7 +45,7 @@ func TestNoneOfAll(t *testing.T) {
 			if err := p.readArguments([]string{"a.txt"}); err != nil {
 				return err
 			}
-			_, err := p.runUpload(t.Context(), w)
+			_, err := p.runOnloadUpload(t.Context(), w)
 			return err
 		},
 	} {
@@ -82,7 +82,7 @@ func TestPutWords(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var notes safeBuffer
-	if _, err := p.runUpload(ctx, &notes); err == nil || !strings.Contains(notes.String(),
+	if _, err := p.runOnloadUpload(ctx, &notes); err == nil || !strings.Contains(notes.String(),
 		"not plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(notes.String(), " and 1 more\n") {
 		t.Errorf("%v: %s", err, &notes)
 	}

@@ -68,7 +68,7 @@ the end, in the order of the codes.`,
 			var reportMu sync.Mutex // guards result
 			line := cli.NewSteps(cli.IfElse(asJSON, io.Discard, cmd.ErrOrStderr()))
 			line.Show(describePairing(codes, result.Devices))
-			err = pairAll(cmd.Context(), self, codes, as, func(i int, d api.PairedDevice) {
+			err = pairAllDevices(cmd.Context(), self, codes, as, func(i int, d api.PairedDevice) {
 				reportMu.Lock()
 				defer reportMu.Unlock()
 				result.Devices[i] = d
@@ -135,10 +135,10 @@ func parseCodes(list []string) (codes []pairing.Code, err error) {
 	return codes, nil
 }
 
-// pairAll connects to all devices first, since helpers must learn the servers among them. It
+// pairAllDevices connects to all devices first, since helpers must learn the servers among them. It
 // refuses devices without the role as. report is called with the index of a code and its new state;
 // for different codes also concurrently.
-func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as string,
+func pairAllDevices(ctx context.Context, self pairing.Self, codes []pairing.Code, as string,
 	report func(int, api.PairedDevice)) error {
 	var failed []error
 	var servers, helpers []int
@@ -180,7 +180,7 @@ func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as st
 			continue
 		}
 		report(i, api.PairedDevice{State: api.PairDone, ID: p.Key.ID().String(), Name: p.Name,
-			Roles: roleNames(p.Roles)})
+			Roles: listRoleNames(p.Roles)})
 	}
 	return errors.Join(failed...)
 }
@@ -261,25 +261,25 @@ func describePrimary(ctx context.Context, name string, dual bool) (about wire.Pa
 		return about, err
 	}
 	about.Roles |= wire.PairPrimary
-	about.Port = firstPort(cfg.Primary.Pipe)
+	about.Port = firstTCPPort(cfg.Primary.Pipe)
 	if running == nil {
-		name, about.Port = cmp.Or(name, st.Name), firstPort(st.Listen)
+		name, about.Port = cmp.Or(name, st.Name), firstTCPPort(st.Listen)
 	}
-	about.Name = resolveName(cmp.Or(name, cfg.Primary.Name))
+	about.Name = resolveDeviceName(cmp.Or(name, cfg.Primary.Name))
 	return about, nil
 }
 
-// resolveName returns the name of this device, the host name if it is empty, cut to the length that
+// resolveDeviceName returns the name of this device, the host name if it is empty, cut to the length that
 // the protocol allows.
-func resolveName(name string) string {
+func resolveDeviceName(name string) string {
 	if name == "" {
 		name, _ = os.Hostname()
 	}
 	return strings.ToValidUTF8(name[:min(len(name), wire.MaxName)], "") // the cut may split a character
 }
 
-// firstPort returns the port of the first TCP listener in a list, 0 if there is none.
-func firstPort(list string) uint16 {
+// firstTCPPort returns the port of the first TCP listener in a list, 0 if there is none.
+func firstTCPPort(list string) uint16 {
 	for a := range strings.SplitSeq(list, ",") {
 		_, port, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimSpace(a), "tcp://"))
 		if n, e := strconv.ParseUint(port, 10, 16); err == nil && e == nil {

@@ -68,7 +68,7 @@ func (p *pairer) startPairing(r api.PairRequest) (api.Pairing, error) {
 	ctx, began := p.ctx, time.Now()
 	p.state = newPairing(began, len(codes))
 	p.wg.Go(func() {
-		err := pairAll(ctx, p.self, codes, r.As, p.recordDevice)
+		err := pairAllDevices(ctx, p.self, codes, r.As, p.recordDevice)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.state.State = pairingState(err)
@@ -109,7 +109,7 @@ func (p *pairer) currentPairing() api.Pairing {
 	return now
 }
 
-// apiHandlers returns the functions that the role's API calls.
-func (p *pairer) apiHandlers() *api.PairingManager {
+// pairingHandlers returns the functions that the role's API calls.
+func (p *pairer) pairingHandlers() *api.PairingManager {
 	return &api.PairingManager{Pair: p.startPairing, Current: p.currentPairing}
 }

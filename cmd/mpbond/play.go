@@ -66,7 +66,7 @@ this device's link unread: use the bond (mpbond primary) for them.`,
 		Example: `  mpbond play
   http_proxy=http://127.0.0.1:7606 mpv http://tv.example.org/live.m3u8
   mpbond play --interface wlan0 --interface wwan0 --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.runProxy(cmd, nil) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.runPlayerProxy(cmd, nil) },
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:7606", "serve players at this loopback `HOST:PORT`")
 	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil,
@@ -78,8 +78,8 @@ this device's link unread: use the bond (mpbond primary) for them.`,
 	return cmd
 }
 
-// runProxy serves players until it is interrupted. A nil find means findHelpers.
-func (o playOptions) runProxy(cmd *cobra.Command, find func(context.Context) ([]fetch.Device, error)) error {
+// runPlayerProxy serves players until it is interrupted. A nil find means findHelpers.
+func (o playOptions) runPlayerProxy(cmd *cobra.Command, find func(context.Context) ([]fetch.Device, error)) error {
 	scheduler, err := board.New(cmp.Or(o.scheduler, board.Default))
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (o playOptions) runProxy(cmd *cobra.Command, find func(context.Context) ([]
 	if err != nil {
 		return err
 	}
-	defer use.close()
+	defer use.closeOnloadTally()
 	devices, err := openLocalLinks(o.interfaces, use.LedgerFor(policy.ForDirect))
 	if err != nil {
 		return err

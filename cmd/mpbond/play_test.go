@@ -45,7 +45,7 @@ func TestPlay(t *testing.T) {
 	helper := newPhone(t)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- playOptions{listen: at, asJSON: true}.runProxy(cmd,
+		ended <- playOptions{listen: at, asJSON: true}.runPlayerProxy(cmd,
 			func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil })
 	}()
 	through := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse("http://" + at) }}

@@ -25,8 +25,8 @@ import (
 	"mpbond/node/primary"
 )
 
-// loadPolicy reads the policy file of p: the named one, which must exist, else policy.toml.
-func (r *role) loadPolicy(p *primary.Primary, named string) error {
+// loadPrimaryPolicy reads the policy file of p: the named one, which must exist, else policy.toml.
+func (r *role) loadPrimaryPolicy(p *primary.Primary, named string) error {
 	path, err := policyPath(r.config)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (r *role) loadDeviceTables(rec *trace.Recorder) (*api.PolicyManager, error)
 // watchPolicy rereads the policy file when it changes, until ctx ends.
 func (r *role) watchPolicy(ctx context.Context) error {
 	path := r.policy.Path()
-	changes, stop := watchFile(path)
+	changes, stop := watchFileChanges(path)
 	defer stop()
 	watchedFile{
 		path:       path,

@@ -98,7 +98,7 @@ type policyTarget struct {
 // findPolicyTarget describes this device: as the running role reports, else by its files. config is
 // a configuration file, "" for the default one.
 func findPolicyTarget(ctx context.Context, config string) (d policyTarget) {
-	d.role, d.name = identity.RolePrimary, resolveName("")
+	d.role, d.name = identity.RolePrimary, resolveDeviceName("")
 	if trust, err := cli.OpenTrust(); err == nil { // a check works without it
 		d.role = chooseRole("", trust)
 	}

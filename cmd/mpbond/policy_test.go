@@ -93,7 +93,7 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 			t.Errorf("code %d, %v: %s%s, want %q", code, err, out, errs, want)
 		}
 	}
-	host := resolveName("")
+	host := resolveDeviceName("")
 	check("the rules (1): they are for a primary", "battery_floor of tin: here they count for "+host+" alone")
 	startRole(t, "helper", "--name", "tin")
 	check("the rules (1): they are for a primary")

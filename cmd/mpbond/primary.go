@@ -54,7 +54,7 @@ on.`,
 			if flags.Cell, err = parseCellFlags(cellFlags); err != nil {
 				return err
 			}
-			key, trust, err := r.loadFiles(cmd, &cfg, func(changed func(string) bool) {
+			key, trust, err := r.loadRoleFiles(cmd, &cfg, func(changed func(string) bool) {
 				overrideIfChanged(changed, "name", &cfg.Name, flags.Name)
 				overrideIfChanged(changed, "server", &cfg.Server, flags.Server)
 				overrideIfChanged(changed, "proxy", &cfg.Proxy, flags.Proxy)
@@ -93,19 +93,19 @@ on.`,
 			if err != nil {
 				return err
 			}
-			defer e.closeEdge()
-			if err := r.loadPolicy(e.Primary, cfg.Policy); err != nil {
+			defer e.closePrimaryEdge()
+			if err := r.loadPrimaryPolicy(e.Primary, cfg.Policy); err != nil {
 				return err
 			}
-			if err := r.initFacts(e.SetFacts); err != nil {
+			if err := r.initDeviceFacts(e.SetFacts); err != nil {
 				return err
 			}
 			r.enforceCaps(e.IsOwnName, e.Policy().Rules, e.CapReached)
-			r.enablePairing(key, wire.PairIdentity{Roles: wire.PairPrimary, Name: resolveName(cfg.Name),
-				Port: e.pipePort()})
+			r.enablePairing(key, wire.PairIdentity{Roles: wire.PairPrimary, Name: resolveDeviceName(cfg.Name),
+				Port: e.pipeListenPort()})
 			start := time.Now()
 			slog.Info("primary is up", e.logAddresses("id", key.ID())...)
-			return r.serveRole(cmd.Context(), e, serve.Role{
+			return r.serveRoleAndAPI(cmd.Context(), e, serve.Role{
 				Status: func(why bool) api.Status {
 					st := r.baseStatus(key, cfg.Name, start)
 					e.addPrimaryStatus(&st, why)
@@ -117,7 +117,7 @@ on.`,
 			})
 		},
 	}
-	r.addFlags(cmd)
+	r.addRoleFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&flags.Name, "name", "", "use this `NAME` for this device in status output")
 	f.StringVar(&flags.Server, "server", "", "use the trusted server with this `NAME`")
@@ -160,7 +160,7 @@ on.`,
 // proxy it is off unless configured, and never connects to this device itself.
 func newFallbackDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn,
 	error) {
-	if cfg.Direct != nil && !*cfg.Direct || cfg.Direct == nil && !a.isPrivate() {
+	if cfg.Direct != nil && !*cfg.Direct || cfg.Direct == nil && !a.isLoopbackOnly() {
 		return nil
 	}
 	return newDirectDialer(cfg, a)
@@ -170,7 +170,7 @@ func newFallbackDialer(cfg primary.Config, a appListeners) func(ctx context.Cont
 func newDirectDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn,
 	error) {
 	var d net.Dialer
-	if isPublic := !a.isPrivate(); isPublic || cfg.TUN {
+	if isPublic := !a.isLoopbackOnly(); isPublic || cfg.TUN {
 		d.Control = func(network, address string, raw syscall.RawConn) error {
 			if isPublic {
 				if err := refuseLocalAddress(network, address, raw); err != nil {
@@ -232,10 +232,10 @@ type primaryRole struct {
 	cellListeners
 }
 
-// newPrimaryRole opens all listeners of a primary. The caller must call closeEdge.
+// newPrimaryRole opens all listeners of a primary. The caller must call closePrimaryEdge.
 func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.Key, trust *identity.Trust,
 	rec *trace.Recorder) (e primaryRole, err error) {
-	e.cellListeners, cfg.DialUDP = listeners, listeners.dialUDP
+	e.cellListeners, cfg.DialUDP = listeners, listeners.dialFeedbackUDP
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
 	}
@@ -253,8 +253,8 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary,
 		Direct: newFallbackDialer(cfg, e.apps), Around: newDirectDialer(cfg, e.apps),
 		Names: e.Policy().Names(), Log: slog.Default()})
-	if !e.apps.isPrivate() {
-		slog.Warn("other devices can reach the proxy and use the bond", "proxy", e.apps.proxyAddr())
+	if !e.apps.isLoopbackOnly() {
+		slog.Warn("other devices can reach the proxy and use the bond", "proxy", e.apps.proxyListenAddr())
 	}
 	if cfg.TUN {
 		if e.tun, err = tun.Open(tun.Config{Edge: e.edge, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
@@ -264,16 +264,16 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 	return e, err
 }
 
-// pipePort returns the TCP port for helpers, 0 if there is none.
-func (r primaryRole) pipePort() uint16 {
+// pipeListenPort returns the TCP port for helpers, 0 if there is none.
+func (r primaryRole) pipeListenPort() uint16 {
 	if a := r.PipeAddr(); a != nil {
-		return firstPort(a.String())
+		return firstTCPPort(a.String())
 	}
 	return 0
 }
 
-// closeEdge closes what newPrimaryRole opened.
-func (r primaryRole) closeEdge() {
+// closePrimaryEdge closes what newPrimaryRole opened.
+func (r primaryRole) closePrimaryEdge() {
 	if r.tun != nil {
 		r.tun.Close()
 	}
@@ -282,19 +282,19 @@ func (r primaryRole) closeEdge() {
 
 // logAddresses appends the addresses of the listeners to args, for the log.
 func (r primaryRole) logAddresses(args ...any) []any {
-	return append(args, "proxy", r.apps.proxyAddr(), "transparent", r.apps.transparentAddr(), "pipe", r.PipeAddr())
+	return append(args, "proxy", r.apps.proxyListenAddr(), "transparent", r.apps.transparentAddr(), "pipe", r.PipeAddr())
 }
 
 // addPrimaryStatus adds the primary's part to a status.
 func (r primaryRole) addPrimaryStatus(st *api.Status, why bool) {
-	st.SOCKS, st.HTTP, st.Transparent = r.apps.proxyAddr(), r.apps.proxyAddr(), r.apps.transparentAddr()
+	st.SOCKS, st.HTTP, st.Transparent = r.apps.proxyListenAddr(), r.apps.proxyListenAddr(), r.apps.transparentAddr()
 	if a := r.PipeAddr(); a != nil {
 		st.Listen, st.Calls = a.String(), r.Calls()
 	}
 	st.Bonds = append(st.Bonds, r.Primary.Status(why))
 	st.Pipes = append(st.Pipes, r.Pipes()...)
 	st.Policy = r.Policy().Status()
-	st.Cells = r.cellListeners.listCells()
+	st.Cells = r.cellListeners.listCellStates()
 	st.Refused = append(st.Refused, toAPIRefusals(r.Primary.Refusals())...)
 }
 
@@ -303,7 +303,7 @@ func (r primaryRole) addPrimaryStatus(st *api.Status, why bool) {
 func (r primaryRole) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.Primary.Run(ctx) })
-	g.Go(func() error { r.listenAll(ctx); return nil })
+	g.Go(func() error { r.runCellListeners(ctx); return nil })
 	if a, ok := r.PipeAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		g.Go(func() error {
 			discovery.Announce(ctx, discovery.Pipes, r.id, a.Port, slog.Default())
@@ -324,8 +324,8 @@ func (r primaryRole) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// isPrivate reports whether only apps of this device can reach the proxy.
-func (a appListeners) isPrivate() bool {
+// isLoopbackOnly reports whether only apps of this device can reach the proxy.
+func (a appListeners) isLoopbackOnly() bool {
 	if a.proxy == nil {
 		return true
 	}
@@ -333,7 +333,7 @@ func (a appListeners) isPrivate() bool {
 	return ok && t.IP.IsLoopback()
 }
 
-func (a appListeners) proxyAddr() string {
+func (a appListeners) proxyListenAddr() string {
 	if a.proxy == nil {
 		return ""
 	}
@@ -347,4 +347,4 @@ func (a appListeners) transparentAddr() string {
 	return a.transparent[0].Addr().String()
 }
 
-func joinNames(names []string) string { return strings.Join(names, ", ") }
+func joinWithCommas(names []string) string { return strings.Join(names, ", ") }

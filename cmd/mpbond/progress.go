@@ -52,15 +52,15 @@ type deviceTotal struct {
 // newShareCounter returns a counter that starts at the counts of s.
 func newShareCounter(s api.Status, now time.Time) *shareCounter {
 	h := &shareCounter{map[subflowKey]unit.Bytes{}, map[string]*deviceTotal{}}
-	h.addStatus(s, now)
+	h.addStatusBytes(s, now)
 	for _, d := range h.devices {
 		*d = deviceTotal{}
 	}
 	return h
 }
 
-// addStatus adds a status, received at time now.
-func (c *shareCounter) addStatus(s api.Status, now time.Time) {
+// addStatusBytes adds a status, received at time now.
+func (c *shareCounter) addStatusBytes(s api.Status, now time.Time) {
 	for _, d := range c.devices {
 		d.rate = 0
 	}
@@ -87,8 +87,8 @@ func (c *shareCounter) addStatus(s api.Status, now time.Time) {
 	}
 }
 
-// listShares returns the devices, the busiest first.
-func (c *shareCounter) listShares() []deviceShare {
+// listDeviceShares returns the devices, the busiest first.
+func (c *shareCounter) listDeviceShares() []deviceShare {
 	list := []deviceShare{}
 	var total unit.Bytes
 	for name, d := range c.devices {
@@ -124,7 +124,7 @@ type progress struct {
 	screen *mpb.Progress
 	total  *mpb.Bar
 
-	// Used only by pollPrimary, and by finishBars after its end.
+	// Used only by pollPrimary, and by finishProgress after its end.
 	shares  *shareCounter
 	devices map[string]*deviceBar
 }
@@ -147,7 +147,7 @@ func startProgress(ctx context.Context, c progressConfig) *progress {
 	p.total = cli.NewBar(p.screen, p.size, "total", unit.Bytes.Decimal, func(n unit.Bytes) string {
 		return unit.RateOf(n, time.Since(begin)).String()
 	})
-	p.drawBars()
+	p.updateDeviceBars()
 	p.done.Go(func() { p.pollPrimary(ctx) })
 	return p
 }
@@ -158,8 +158,8 @@ func (p *progress) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// reset sets the total back to zero.
-func (p *progress) reset() { p.total.SetCurrent(0) }
+// resetTotalBar sets the total back to zero.
+func (p *progress) resetTotalBar() { p.total.SetCurrent(0) }
 
 // pollPrimary updates the shares of devices each pollInterval until ctx ends.
 func (p *progress) pollPrimary(ctx context.Context) {
@@ -170,22 +170,22 @@ func (p *progress) pollPrimary(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			p.updateShares(ctx)
+			p.updateDeviceShares(ctx)
 		}
 	}
 }
 
-// updateShares asks the primary once. Without an answer nothing changes.
-func (p *progress) updateShares(ctx context.Context) {
+// updateDeviceShares asks the primary once. Without an answer nothing changes.
+func (p *progress) updateDeviceShares(ctx context.Context) {
 	if s, err := p.client.Status(ctx, false); err == nil {
-		p.shares.addStatus(s, time.Now())
-		p.drawBars()
+		p.shares.addStatusBytes(s, time.Now())
+		p.updateDeviceBars()
 	}
 }
 
-// drawBars updates the bars of the devices.
-func (p *progress) drawBars() {
-	for _, d := range p.shares.listShares() {
+// updateDeviceBars updates the bars of the devices.
+func (p *progress) updateDeviceBars() {
+	for _, d := range p.shares.listDeviceShares() {
 		b := p.devices[d.Device]
 		if b == nil {
 			b = &deviceBar{}
@@ -200,18 +200,18 @@ func (p *progress) drawBars() {
 	}
 }
 
-// finishBars ends the bars and returns what each device received. The bars stay on the screen if
+// finishProgress ends the bars and returns what each device received. The bars stay on the screen if
 // ok.
-func (p *progress) finishBars(ok bool) []deviceShare {
+func (p *progress) finishProgress(ok bool) []deviceShare {
 	p.cancel()
 	p.done.Wait()
 	last, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	p.updateShares(last)
+	p.updateDeviceShares(last)
 	p.total.Abort(!ok)
 	for _, d := range p.devices {
 		d.bar.Abort(!ok)
 	}
 	p.screen.Wait()
-	return p.shares.listShares()
+	return p.shares.listDeviceShares()
 }

@@ -74,7 +74,7 @@ A URL that ends with a slash is a directory, in which files keep their names.`,
 			if err := p.readArguments(args); err != nil {
 				return err
 			}
-			return p.runAndPrint(cmd)
+			return p.uploadAndPrint(cmd)
 		},
 	}
 	cmd.Flags().StringVar(&o.to, "to", "", "upload to this `URL`; it may contain a user name and a password")
@@ -110,8 +110,8 @@ type putTask struct {
 	find    func(context.Context) ([]fetch.Device, error) // the helpers; nil: findHelpers
 }
 
-// newTarget returns the target that the options name.
-func newTarget(p putOptions) (t upload.Target, err error) {
+// newUploadTarget returns the target that the options name.
+func newUploadTarget(p putOptions) (t upload.Target, err error) {
 	if !slices.Contains(upload.Methods, p.method) {
 		return t, cli.UsageError("there is no method %q: choose one of %s",
 			text.Printable(p.method), strings.Join(upload.Methods, ", "))
@@ -138,7 +138,7 @@ func newTarget(p putOptions) (t upload.Target, err error) {
 
 // readArguments takes the target and the files from the command line.
 func (p *putTask) readArguments(args []string) (err error) {
-	if p.target, err = newTarget(p.putOptions); err != nil {
+	if p.target, err = newUploadTarget(p.putOptions); err != nil {
 		return err
 	}
 	if p.method != upload.Post && len(p.form) > 0 {
@@ -148,7 +148,7 @@ func (p *putTask) readArguments(args []string) (err error) {
 		return cli.UsageError("--keep works with put and s3 only: the web server decides about forms")
 	}
 	for _, a := range args {
-		if err := p.addFiles(a); err != nil {
+		if err := p.addUploadFiles(a); err != nil {
 			return err
 		}
 	}
@@ -159,8 +159,8 @@ func (p *putTask) readArguments(args []string) (err error) {
 	return nil
 }
 
-// addFiles adds a file, or all plain files in a directory, under the directory's name.
-func (p *putTask) addFiles(arg string) error {
+// addUploadFiles adds a file, or all plain files in a directory, under the directory's name.
+func (p *putTask) addUploadFiles(arg string) error {
 	st, err := userfile.Stat(arg)
 	if err != nil {
 		return fault.New(fault.NotFound, err, "nothing was uploaded: name existing files and directories")
@@ -186,8 +186,8 @@ func (p *putTask) addFiles(arg string) error {
 	})
 }
 
-// openJournal opens the journal of uploads to the target, and returns its content and path.
-func (p *putTask) openJournal() (j *store.Journal, known *upload.KnownUploads, where string, err error) {
+// openPutJournal opens the journal of uploads to the target, and returns its content and path.
+func (p *putTask) openPutJournal() (j *store.Journal, known *upload.KnownUploads, where string, err error) {
 	if where, err = cli.InHome("put-" + p.target.ID() + ".jsonl"); err != nil {
 		return nil, nil, "", err
 	}
@@ -203,8 +203,8 @@ func (p *putTask) openJournal() (j *store.Journal, known *upload.KnownUploads, w
 	return j, known, where, err
 }
 
-// runUpload uploads the files. Progress appears on stderr if that is a terminal.
-func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResult, err error) {
+// runOnloadUpload uploads the files. Progress appears on stderr if that is a terminal.
+func (p *putTask) runOnloadUpload(ctx context.Context, stderr io.Writer) (res putResult, err error) {
 	scheduler, err := board.New(cmp.Or(p.scheduler, board.Default))
 	if err != nil {
 		return res, err
@@ -220,7 +220,7 @@ func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResul
 	if err != nil {
 		return res, err
 	}
-	defer use.close()
+	defer use.closeOnloadTally()
 	devices, err := openLocalLinks(p.interfaces, use.LedgerFor(policy.ForDirect))
 	if err != nil {
 		return res, err
@@ -233,7 +233,7 @@ func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResul
 		fmt.Fprintf(notes, "skipped, not plain files: %s%s\n",
 			text.Printable(strings.Join(p.skipped[:min(n, 3)], ", ")), more)
 	}
-	journal, known, where, err := p.openJournal()
+	journal, known, where, err := p.openPutJournal()
 	if err != nil {
 		return res, err
 	}
@@ -248,7 +248,7 @@ func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResul
 		Log: slog.Default(),
 	})
 	search.stopSearch()
-	bars.finishBars(err == nil)
+	bars.finishOnloadBars(err == nil)
 	if known.IsEmpty() {
 		_ = userfile.Remove(where) // while it is locked
 	}
@@ -307,9 +307,9 @@ func (r putResult) String() string {
 	return s + formatShares(r.Devices)
 }
 
-// runAndPrint uploads and prints the result, even if some files failed.
-func (p *putTask) runAndPrint(cmd *cobra.Command) error {
-	res, err := p.runUpload(cmd.Context(), cmd.ErrOrStderr())
+// uploadAndPrint uploads and prints the result, even if some files failed.
+func (p *putTask) uploadAndPrint(cmd *cobra.Command) error {
+	res, err := p.runOnloadUpload(cmd.Context(), cmd.ErrOrStderr())
 	switch {
 	case len(res.Files)+len(res.Failed) == 0 && err != nil:
 	case p.asJSON:

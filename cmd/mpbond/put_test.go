@@ -72,7 +72,7 @@ func TestPut(t *testing.T) {
 		if err := p.readArguments([]string{dir}); err != nil {
 			t.Fatal(err)
 		}
-		return p.runUpload(t.Context(), io.Discard)
+		return p.runOnloadUpload(t.Context(), io.Discard)
 	}
 	res, err := send()
 	if !fault.Is(err, fault.Permission) || len(res.Files) != 2 || len(res.Failed) != 1 ||
@@ -121,7 +121,7 @@ func TestPutElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		var notes bytes.Buffer
-		if res, err := p.runUpload(t.Context(), &notes); !fault.Is(err, fault.Limit) || len(res.Files) != 1 ||
+		if res, err := p.runOnloadUpload(t.Context(), &notes); !fault.Is(err, fault.Limit) || len(res.Files) != 1 ||
 			res.Files[0].Earlier {
 			t.Errorf("%+v: %v, %+v", o, err, res)
 		}

@@ -56,7 +56,7 @@ Commands of the other programs: [mpbond-lab](mpbond-lab.md), [cellwatch](cellwat
 Where the default is empty, nothing is set; the meaning says what applies then.
 
 `)
-	root, _ := thisProgram().Root(io.Discard)
+	root, _ := mpbondProgram().Root(io.Discard)
 	for _, s := range []settingsFile{
 		{"server.toml", "", server.Default, "../../node/server", "server"},
 		{"primary.toml", "", primary.Default, "../../node/primary", "primary"},
@@ -82,7 +82,7 @@ Where the default is empty, nothing is set; the meaning says what applies then.
 	}
 	b.WriteString("`dual.toml` has `primary.toml` and `helper.toml` as tables `[primary]` and `[helper]`.\n\n")
 	writeExitCodes(&b)
-	clitest.DescribeCommands(&b, thisProgram())
+	clitest.DescribeCommands(&b, mpbondProgram())
 	return b.Bytes()
 }
 

@@ -41,8 +41,8 @@ type role struct {
 	trace  string // path of the trace file
 	api    string // address of the API over TCP, "" for none
 
-	trust    *identity.Trust      // set by loadFiles
-	usage    *mydevice.Usage      // of its connections; set by loadFiles
+	trust    *identity.Trust      // set by loadRoleFiles
+	usage    *mydevice.Usage      // of its connections; set by loadRoleFiles
 	caps     *mydevice.Caps       // nil: no caps
 	capRules func() *policy.Rules // the rules that contain the caps
 	rec      *trace.Recorder      // set by openRecorder
@@ -52,10 +52,10 @@ type role struct {
 	pairs    *pairer              // nil: takes no codes
 	feed     serve.Feed           // events for the API
 	facts    *facts.Keeper        // of this device; nil: not needed
-	removed  chan struct{}        // gets a value when a removal could not be saved; set by loadFiles
+	removed  chan struct{}        // gets a value when a removal could not be saved; set by loadRoleFiles
 }
 
-func (r *role) addFlags(cmd *cobra.Command) {
+func (r *role) addRoleFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.config, "config", "", "read this configuration `FILE` instead of "+r.name+".toml")
 	cmd.Flags().StringVar(&r.socket, "socket", "", "serve the API, for mpbond status, at this `PATH`")
 	cmd.Flags().StringVar(&r.api, "api", "",
@@ -63,14 +63,14 @@ func (r *role) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.trace, "trace", "", "write events to this `FILE` as JSON lines")
 }
 
-// groupFlags adds the flags of addFlags to the help text of cmd as a group, after these others.
+// groupFlags adds the flags of addRoleFlags to the help text of cmd as a group, after these others.
 func (r *role) groupFlags(cmd *cobra.Command, others ...string) {
 	cli.GroupFlags(cmd, "Files, API and diagnosis", append(others, "config", "socket", "api", "trace")...)
 }
 
-// loadFiles fills cfg, which holds the defaults, from the configuration file. It then calls
+// loadRoleFiles fills cfg, which holds the defaults, from the configuration file. It then calls
 // fromFlags to apply the given flags, and loads the keys.
-func (r *role) loadFiles(cmd *cobra.Command, cfg any,
+func (r *role) loadRoleFiles(cmd *cobra.Command, cfg any,
 	fromFlags func(changed func(string) bool)) (*identity.Key, *identity.Trust, error) {
 	limitMemory()
 	if err := loadConfig(r.config, r.name, cfg); err != nil {
@@ -81,7 +81,7 @@ func (r *role) loadFiles(cmd *cobra.Command, cfg any,
 	}
 	key, trust, err := cli.LoadIdentity()
 	if err == nil {
-		r.usage = openUsage(r.name)
+		r.usage = openRoleUsage(r.name)
 	}
 	r.trust, r.removed = trust, make(chan struct{}, 1)
 	return key, trust, err
@@ -110,8 +110,8 @@ type runningRole interface {
 	TrustChanged()
 }
 
-// serveRole runs a role and its API until ctx ends or one of them fails.
-func (r *role) serveRole(ctx context.Context, d runningRole, handlers serve.Role) error {
+// serveRoleAndAPI runs a role and its API until ctx ends or one of them fails.
+func (r *role) serveRoleAndAPI(ctx context.Context, d runningRole, handlers serve.Role) error {
 	defer r.usage.Close()
 	if removed, err := removeLeftovers(); len(removed) > 0 {
 		slog.Info("removed leftovers of a killed mpbond", "what", strings.Join(removed, "; "))
@@ -126,17 +126,17 @@ func (r *role) serveRole(ctx context.Context, d runningRole, handlers serve.Role
 			relayed = handlers.Subflows()
 		}
 		peers := r.trust.Peers()
-		st.Devices = listDevices(st, peers, relayed)
+		st.Devices = listKnownDevices(st, peers, relayed)
 		r.addDeviceFacts(st.Devices, peers, d)
 		st.Unsaved = r.trust.Unsaved()
-		st.Caps = r.listCaps()
+		st.Caps = r.listRoleCaps()
 		st.Onload = r.onload.onloadStatus()
 		return st
 	}
 	handlers.Feed, handlers.Devices = &r.feed, r.deviceKeeper()
 	handlers.Usage = func() api.Usage { return r.usageReport(handlers.Status(false).Name) }
 	if r.facts != nil {
-		handlers.SetFacts = r.updateFacts
+		handlers.SetFacts = r.storeReportedFacts
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -149,7 +149,7 @@ func (r *role) serveRole(ctx context.Context, d runningRole, handlers serve.Role
 	if err != nil {
 		return err
 	}
-	port, token, err := r.listenAPI()
+	port, token, err := r.openAPIListener()
 	if err != nil {
 		l.Close()
 		return err
@@ -159,11 +159,11 @@ func (r *role) serveRole(ctx context.Context, d runningRole, handlers serve.Role
 		handlers.History = new(serve.History)
 	}
 	if r.invites != nil {
-		handlers.Invitations = r.invites.apiHandlers()
+		handlers.Invitations = r.invites.invitationHandlers()
 		g.Go(func() error { return r.invites.runInvitations(ctx) })
 	}
 	if r.pairs != nil {
-		handlers.Pairings = r.pairs.apiHandlers()
+		handlers.Pairings = r.pairs.pairingHandlers()
 		g.Go(func() error { return r.pairs.servePairing(ctx) })
 	}
 	g.Go(func() error { return serve.Run(ctx, l, handlers) })
@@ -190,12 +190,12 @@ func (r *role) serveRole(ctx context.Context, d runningRole, handlers serve.Role
 	return g.Wait()
 }
 
-// listenAPI opens the API's TCP port, if configured, and returns it with the token for it.
-func (r *role) listenAPI() (l net.Listener, token string, err error) {
+// openAPIListener opens the API's TCP port, if configured, and returns it with the token for it.
+func (r *role) openAPIListener() (l net.Listener, token string, err error) {
 	if r.api == "" {
 		return nil, "", nil
 	}
-	path, err := tokenPath()
+	path, err := apiTokenPath()
 	if err != nil {
 		return nil, "", err
 	}

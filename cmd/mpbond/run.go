@@ -74,7 +74,7 @@ cannot be run or is not found.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			return runApp(c.Context(), o, args, slog.Default())
+			return runRedirectedApp(c.Context(), o, args, slog.Default())
 		},
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
@@ -92,8 +92,8 @@ cannot be run or is not found.`,
 	return c
 }
 
-// runApp starts args with its traffic redirected and waits until it ends.
-func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) error {
+// runRedirectedApp starts args with its traffic redirected and waits until it ends.
+func runRedirectedApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) error {
 	cfg := intercept.RedirectConfig{Port: o.port, Label: o.label, Log: log}
 	err := intercept.CheckLabel(o.label)
 	if err == nil && o.label != "" && o.user != "" {
@@ -102,7 +102,7 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 	if err != nil {
 		return &cli.ExitStatus{Code: exitRunFailed, Err: cli.UsageError("--label: %v", err)}
 	}
-	if cfg.Direct, err = parsePrefixes(o.direct); err != nil {
+	if cfg.Direct, err = parseDirectPrefixes(o.direct); err != nil {
 		return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 	}
 	// A command that does not exist is the most frequent mistake, so it is checked first.
@@ -212,8 +212,8 @@ func isFromKeyboard(s os.Signal) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// parsePrefixes parses addresses with or without a prefix length.
-func parsePrefixes(list []string) ([]netip.Prefix, error) {
+// parseDirectPrefixes parses addresses with or without a prefix length.
+func parseDirectPrefixes(list []string) ([]netip.Prefix, error) {
 	var ps []netip.Prefix
 	for _, s := range list {
 		p, err := netip.ParsePrefix(s)

@@ -38,7 +38,7 @@ func init() {
 	switch os.Getenv("MPBOND_TEST_ROLE") {
 	case "run":
 		os.Unsetenv("MPBOND_TEST_ROLE")
-		os.Exit(thisProgram().Run(context.Background(), append([]string{"run"}, os.Args[1:]...), os.Stdout, os.Stderr))
+		os.Exit(mpbondProgram().Run(context.Background(), append([]string{"run"}, os.Args[1:]...), os.Stdout, os.Stderr))
 	case "ask":
 		os.Exit(askByUDP(os.Args[1:]))
 	case "refused":

@@ -42,7 +42,7 @@ unless --allow permits them.`,
   mpbond server --public vps.example.org --listen :8443
   mpbond server --allow 192.168.7.0/24`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			key, trust, err := r.loadFiles(cmd, &cfg, func(changed func(string) bool) {
+			key, trust, err := r.loadRoleFiles(cmd, &cfg, func(changed func(string) bool) {
 				overrideIfChanged(changed, "listen", &cfg.Listen, flags.Listen)
 				overrideIfChanged(changed, "public", &cfg.Public, flags.Public)
 				overrideIfChanged(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
@@ -79,13 +79,13 @@ unless --allow permits them.`,
 				return err
 			}
 			s.Version = cli.Version
-			about := wire.PairIdentity{Roles: wire.PairServer, Name: resolveName("")}
+			about := wire.PairIdentity{Roles: wire.PairServer, Name: resolveDeviceName("")}
 			i := r.newInviter(cmd, key, about,
 				&inviter{addresses: func() []string { return callAddresses(s.Addr().String(), cfg.Public) }})
 			s.SetPairing(i.acceptor.ServeConn)
 			start := time.Now()
 			slog.Info("server is up", "listen", s.Addr(), "id", key.ID(), "key", key.Public())
-			return r.serveRole(cmd.Context(), s, serve.Role{
+			return r.serveRoleAndAPI(cmd.Context(), s, serve.Role{
 				Status: func(why bool) api.Status {
 					st := r.baseStatus(key, "", start)
 					st.Listen, st.Calls = s.Addr().String(), s.Calls()
@@ -97,7 +97,7 @@ unless --allow permits them.`,
 			})
 		},
 	}
-	r.addFlags(cmd)
+	r.addRoleFlags(cmd)
 	cmd.Flags().StringVar(&flags.Listen, "listen", cfg.Listen, "accept devices at `HOST:PORT`")
 	cmd.Flags().StringVar(&flags.Public, "public", "",
 		"put `HOST[:PORT]` into pairing codes; empty: the addresses of the interfaces")
@@ -123,7 +123,7 @@ func overrideIfChanged[T any](changed func(string) bool, flag string, dst *T, v 
 // addSchedulingFlags adds the flags that all senders share.
 func addSchedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinject *float64) {
 	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "distribute bytes with the scheduler `NAME`: "+
-		joinNames(sched.Names())+" (ratio:0.6 sets the share of the direct subflow)")
+		joinWithCommas(sched.Names())+" (ratio:0.6 sets the share of the direct subflow)")
 	cmd.Flags().StringVar(congestion, "congestion", "",
 		"use the congestion control `NAME` for subflows; pbe: PBE-CC over UDP; "+
 			"empty: cubic or bbr by the losses of each hop for TCP, and for UDP CUBIC, or PBE-CC if the receiver "+

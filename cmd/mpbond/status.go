@@ -58,7 +58,7 @@ ends. For each subflow:
   mpbond status --why
   mpbond status --json | jq '.bonds[].subflows[] | {device, rx_rate_bps}'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runStatus(cmd.Context(), cmd.OutOrStdout(), o)
+			return showRoleStatuses(cmd.Context(), cmd.OutOrStdout(), o)
 		},
 	}
 	cmd.Flags().StringVar(&o.socket, "socket", "", "ask only the mpbond at this `PATH`")
@@ -68,13 +68,13 @@ ends. For each subflow:
 	return cmd
 }
 
-// runStatus prints the status of all roles, with --watch again and again.
-func runStatus(ctx context.Context, w io.Writer, o statusOptions) error {
+// showRoleStatuses prints the status of all roles, with --watch again and again.
+func showRoleStatuses(ctx context.Context, w io.Writer, o statusOptions) error {
 	sockets := statusSockets(o.socket)
 	for {
 		all, err := queryStatus(ctx, sockets, o.why)
 		if err == nil {
-			err = printAll(w, all, o)
+			err = printAllStatuses(w, all, o)
 		}
 		if ctx.Err() != nil && o.watch {
 			return nil // Ctrl-C is the normal end
@@ -109,14 +109,14 @@ func notRunningError() error {
 		"start one, for example with `mpbond primary`, or name it with --socket")
 }
 
-// queryStatus returns the status of each role that runs behind one of the sockets. See queryAll.
+// queryStatus returns the status of each role that runs behind one of the sockets. See queryAllRoles.
 func queryStatus(ctx context.Context, sockets []string, why bool) ([]api.Status, error) {
-	return queryAll(sockets, func(c *client.Client) (api.Status, error) { return c.Status(ctx, why) })
+	return queryAllRoles(sockets, func(c *client.Client) (api.Status, error) { return c.Status(ctx, why) })
 }
 
-// queryAll returns the answer of each role that runs behind one of the sockets. It fails if none
+// queryAllRoles returns the answer of each role that runs behind one of the sockets. It fails if none
 // runs, or if one returns another error than that it does not run.
-func queryAll[T any](sockets []string, query func(*client.Client) (T, error)) (all []T, err error) {
+func queryAllRoles[T any](sockets []string, query func(*client.Client) (T, error)) (all []T, err error) {
 	for _, path := range sockets {
 		c := client.New(path)
 		answer, askErr := query(c)
@@ -139,8 +139,8 @@ func queryAll[T any](sockets []string, query func(*client.Client) (T, error)) (a
 	return nil, err
 }
 
-// printAll prints statuses in one piece, with --watch over a cleared screen.
-func printAll(w io.Writer, all []api.Status, o statusOptions) error {
+// printAllStatuses prints statuses in one piece, with --watch over a cleared screen.
+func printAllStatuses(w io.Writer, all []api.Status, o statusOptions) error {
 	var page bytes.Buffer // written in one piece, so that --watch does not flicker
 	if o.watch && !o.asJSON && cli.IsTerminal(w) {
 		page.WriteString("\x1b[H\x1b[2J") // cursor home, clear screen
@@ -205,14 +205,14 @@ func printStatus(w io.Writer, s api.Status) {
 		}
 	}
 	for _, c := range s.Cells {
-		fmt.Fprintln(w, text.Printable(describeCells(c)))
+		fmt.Fprintln(w, text.Printable(describeLinkCells(c)))
 	}
 	printDevices(w, s)
 	if len(s.Bonds) == 0 && s.Helper == nil {
 		fmt.Fprintln(w, "no bond yet")
 	}
 	for _, b := range s.Bonds {
-		printBond(w, b)
+		printBondStatus(w, b)
 	}
 }
 
@@ -407,8 +407,8 @@ func describeTransport(p api.Subflow) string {
 	return ""
 }
 
-// printBond prints a bond with its subflows.
-func printBond(w io.Writer, b api.Bond) {
+// printBondStatus prints a bond with its subflows.
+func printBondStatus(w io.Writer, b api.Bond) {
 	fmt.Fprintf(w, "\nbond %s with %s, scheduler %s: %d streams now, %d in all\n  %v to schedule, %v out of order",
 		text.Printable(b.ID), text.Printable(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal,
 		b.MetaBytes, b.ReorderBytes)
@@ -469,7 +469,7 @@ func printBond(w io.Writer, b api.Bond) {
 	for _, s := range b.StreamList {
 		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, describeProcess(s.AppInfo),
 			text.Printable(s.Dest), s.Mode,
-			s.DownBytes, describeChoice(s.Down, devices), s.UpBytes, describeChoice(s.Up, devices))
+			s.DownBytes, describeStreamChoice(s.Down, devices), s.UpBytes, describeStreamChoice(s.Up, devices))
 	}
 	for _, f := range b.FlowList {
 		who := text.Printable(cmp.Or(devices[f.Subflow], fmt.Sprintf("subflow %d", f.Subflow)))
@@ -509,8 +509,8 @@ func describeProcess(o api.AppInfo) (s string) {
 	return text.Printable(s)
 }
 
-// describeChoice describes which devices may carry a direction of a stream, and why.
-func describeChoice(c api.StreamChoice, devices map[uint32]string) string {
+// describeStreamChoice describes which devices may carry a direction of a stream, and why.
+func describeStreamChoice(c api.StreamChoice, devices map[uint32]string) string {
 	if c.Reason == "" {
 		return ""
 	}

@@ -116,13 +116,13 @@ func printStreams(w io.Writer, list []api.BondStream, asJSON bool) error {
 	fmt.Fprintln(t, "STREAM\tTO\tMODE\tPRIORITY\tWEIGHT\tDOWN\tUP\tSUBFLOWS")
 	for _, s := range list {
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, text.Printable(s.Dest), s.Mode, s.Priority, s.Weight,
-			unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), text.Printable(describeSubflows(s.Stream)))
+			unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), text.Printable(formatStreamSubflows(s.Stream)))
 	}
 	return t.Flush()
 }
 
-// describeSubflows formats the subflows that a stream may use in each direction.
-func describeSubflows(s api.Stream) string {
+// formatStreamSubflows formats the subflows that a stream may use in each direction.
+func formatStreamSubflows(s api.Stream) string {
 	words := func(c api.StreamChoice) string {
 		if len(c.Subflows) == 0 && c.Reason == "" {
 			return "any"

@@ -48,7 +48,7 @@ func onTerminal(t *testing.T, args ...string) (code int, stdout, shown string) {
 		_, _ = io.Copy(&seen, master) // ends with EIO when nobody has the terminal
 	}()
 	var out bytes.Buffer
-	code = thisProgram().Run(t.Context(), args, &out, screen)
+	code = mpbondProgram().Run(t.Context(), args, &out, screen)
 	screen.Close()
 	<-read
 	return code, out.String(), seen.String()

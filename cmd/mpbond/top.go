@@ -48,15 +48,15 @@ It needs a terminal. Programs can use mpbond status --watch --json and mpbond ev
 			if err != nil {
 				return err
 			}
-			return runTop(cmd.Context(), screen, sockets)
+			return runTopScreen(cmd.Context(), screen, sockets)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "watch only the mpbond at this `PATH`")
 	return cmd
 }
 
-// runTop shows the roles behind sockets until ctx ends or the user quits. It restores the screen.
-func runTop(ctx context.Context, screen tcell.Screen, sockets []string) error {
+// runTopScreen shows the roles behind sockets until ctx ends or the user quits. It restores the screen.
+func runTopScreen(ctx context.Context, screen tcell.Screen, sockets []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	keys := make(chan tcell.Event)
 	snapshots := make(chan topSnapshot)
@@ -76,14 +76,14 @@ func runTop(ctx context.Context, screen tcell.Screen, sockets []string) error {
 	}()
 	var v topView
 	for {
-		drawScreen(screen, v.drawView(screen.Size()))
+		drawScreen(screen, v.drawTopView(screen.Size()))
 		select {
 		case <-ctx.Done():
 			return nil // Ctrl-C is one way to end it
 		case l := <-snapshots:
 			v.applySnapshot(l)
 		case line := <-changes:
-			v.addChange(line)
+			v.addChangeLine(line)
 		case e := <-keys:
 			switch e := e.(type) {
 			case nil: // the channel is closed
@@ -117,7 +117,7 @@ func pollSnapshots(ctx context.Context, sockets []string, to chan<- topSnapshot)
 	defer tick.Stop()
 	for {
 		all, err := queryStatus(ctx, sockets, false)
-		apps := queryApps(ctx, sockets)
+		apps := queryAppTraffic(ctx, sockets)
 		select {
 		case to <- topSnapshot{time.Now(), all, err, apps}:
 		case <-ctx.Done():

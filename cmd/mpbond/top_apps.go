@@ -34,9 +34,9 @@ type appSample struct {
 	apps map[string]appTraffic
 }
 
-// queryApps returns what the streams and flows of apps have carried so far, by key. Servers do not
+// queryAppTraffic returns what the streams and flows of apps have carried so far, by key. Servers do not
 // know the apps.
-func queryApps(ctx context.Context, sockets []string) map[string]appTraffic {
+func queryAppTraffic(ctx context.Context, sockets []string) map[string]appTraffic {
 	all := map[string]appTraffic{}
 	add := func(key string, o api.AppInfo, down, up unit.Bytes) {
 		if o.App != "" { // else the app is not known yet
@@ -63,8 +63,8 @@ func queryApps(ctx context.Context, sockets []string) map[string]appTraffic {
 	return all
 }
 
-// listApps returns the apps with connections, the busiest first, with rates over the last second.
-func (v *topView) listApps(l topSnapshot) (list []topRow) {
+// listAppRows returns the apps with connections, the busiest first, with rates over the last second.
+func (v *topView) listAppRows(l topSnapshot) (list []topRow) {
 	v.appSamples = append(v.appSamples, appSample{l.at, l.apps})
 	v.appSamples = slices.DeleteFunc(v.appSamples,
 		func(a appSample) bool { return l.at.Sub(a.at) > time.Second+topInterval/2 })
@@ -94,8 +94,8 @@ func (v *topView) listApps(l topSnapshot) (list []topRow) {
 	return list
 }
 
-// drawApps draws one line for each app.
-func (v *topView) drawApps(width int, add func(style int, format string, args ...any)) {
+// drawAppTable draws one line for each app.
+func (v *topView) drawAppTable(width int, add func(style int, format string, args ...any)) {
 	list := v.apps[:min(len(v.apps), maxShownApps)]
 	if len(list) == 0 {
 		return
@@ -136,6 +136,6 @@ func (v *topView) layoutSparklines(list []topRow, room int) (note string, of fun
 			if key == "" {
 				return ""
 			}
-			return sparkline(v.rates[key], room, most)
+			return drawSparkline(v.rates[key], room, most)
 		}
 }

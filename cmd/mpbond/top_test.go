@@ -52,8 +52,8 @@ func TestTopView(t *testing.T) {
 	for i, rate := range []unit.Rate{0, 0, 8 * unit.Mbps, 16 * unit.Mbps} {
 		v.applySnapshot(topSnapshot{begin.Add(time.Duration(i) * topInterval), []api.Status{topStatus(rate)}, nil, nil})
 	}
-	v.addChange("10:00:00 phone is connected")
-	got := rowsText(v.drawView(110, 20))
+	v.addChangeLine("10:00:00 phone is connected")
+	got := rowsText(v.drawTopView(110, 20))
 	for _, want := range []string{
 		"primary laptop, up 1m5s, 20 MB of memory", "bond b1 with home: 3 streams, 0 datagram flows, 1 MB to schedule",
 		"laptop        direct up           8 Mbit/s       0 bit/s      25 ms     64 KB", "TO 32 Mbit/s",
@@ -70,7 +70,7 @@ func TestTopView(t *testing.T) {
 	// It fits any size, with the last line at the bottom.
 	for width := range 130 {
 		for _, height := range []int{0, 1, 2, 5, 9, 40} {
-			rows := v.drawView(width, height)
+			rows := v.drawTopView(width, height)
 			if len(rows) != height {
 				t.Fatalf("%d rows on a screen of %d", len(rows), height)
 			}
@@ -82,7 +82,7 @@ func TestTopView(t *testing.T) {
 		}
 	}
 	v.applySnapshot(topSnapshot{begin, nil, errors.New("nobody answers"), nil})
-	if got := rowsText(v.drawView(80, 24)); !strings.Contains(got, "nobody answers") ||
+	if got := rowsText(v.drawTopView(80, 24)); !strings.Contains(got, "nobody answers") ||
 		strings.Contains(got, "laptop") || len(v.rates) != 0 {
 		t.Errorf("after the end:\n%s", got)
 	}
@@ -98,7 +98,7 @@ func TestTopOnload(t *testing.T) {
 		v.applySnapshot(topSnapshot{time.Unix(1000, 0).Add(time.Duration(i) * topInterval),
 			[]api.Status{{Role: "helper", Onload: o}}, nil, nil})
 	}
-	rows := v.drawView(120, 20)
+	rows := v.drawTopView(120, 20)
 	got := strings.Join(strings.Fields(rowsText(rows)), " ")
 	for _, want := range []string{"laptop onloads, 2 32 Mbit/s", "anna onloads, 1 0 bit/s",
 		"onloaded today: 2 MB of 10 MB, 8 MB left; 3 connections now"} {
@@ -110,8 +110,8 @@ func TestTopOnload(t *testing.T) {
 		Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
 	v.applySnapshot(shut)
 	if want := (cli.Row{Text: "onloading closed at : all is used",
-		Style: cli.StyleBad}); !slices.Contains(v.drawView(120, 20), want) {
-		t.Errorf("no %q in\n%s", want.Text, rowsText(v.drawView(120, 20)))
+		Style: cli.StyleBad}); !slices.Contains(v.drawTopView(120, 20), want) {
+		t.Errorf("no %q in\n%s", want.Text, rowsText(v.drawTopView(120, 20)))
 	}
 }
 
@@ -135,7 +135,7 @@ func TestTopShowsLimits(t *testing.T) {
 		{Name: "wwan0", State: "reached", Text: "all is used"}}
 	var v topView
 	v.applySnapshot(topSnapshot{time.Unix(1000, 0), []api.Status{s}, nil, nil})
-	rows := v.drawView(120, 30)
+	rows := v.drawTopView(120, 30)
 	for want, style := range map[string]int{
 		"laptop: battery 15 %": cli.StyleDim, "phone: suspended: its battery ? is at 15 %, tier secondary, " +
 			"cellular (metered)": cli.StyleBad,
@@ -162,7 +162,7 @@ func TestTopKeepsLittle(t *testing.T) {
 	var v topView
 	for i := range 2 * maxRates {
 		v.applySnapshot(topSnapshot{time.Unix(int64(i), 0), []api.Status{topStatus(unit.Mbps)}, nil, nil})
-		v.addChange("x")
+		v.addChangeLine("x")
 	}
 	for key, list := range v.rates {
 		if len(list) != maxRates {
@@ -187,7 +187,7 @@ func TestSpark(t *testing.T) {
 		{[]unit.Rate{5, 1, 2, 3, 4}, 2, 4, "▇█"},
 		{[]unit.Rate{5}, 1, 0, " "},
 	} {
-		if got := sparkline(c.values, c.width, c.top); got != c.want {
+		if got := drawSparkline(c.values, c.width, c.top); got != c.want {
 			t.Errorf("%v: %q, want %q", c.values, got, c.want)
 		}
 	}
@@ -208,7 +208,7 @@ func TestTop(t *testing.T) {
 		}
 		screen.SetSize(100, 24)
 		ended := make(chan error)
-		go func() { ended <- runTop(t.Context(), screen, []string{api.SocketPath("primary")}) }()
+		go func() { ended <- runTopScreen(t.Context(), screen, []string{api.SocketPath("primary")}) }()
 		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is away",
 			"  curl            2 ")
 		screen.SetSize(60, 10)
@@ -225,7 +225,7 @@ func TestTop(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if err := runTop(ctx, screen, []string{api.SocketPath("primary")}); err != nil {
+	if err := runTopScreen(ctx, screen, []string{api.SocketPath("primary")}); err != nil {
 		t.Error(err)
 	}
 }
@@ -256,13 +256,13 @@ func TestTopApps(t *testing.T) {
 		}
 		v.applySnapshot(topSnapshot{begin.Add(time.Duration(i) * topInterval), nil, nil, apps})
 		if i == 3 {
-			if got := rowsText(v.drawView(90, 30)); !strings.Contains(got,
+			if got := rowsText(v.drawTopView(90, 30)); !strings.Contains(got,
 				"  firefox            1       0 bit/s      1 Mbit/s") {
 				t.Errorf("no firefox in\n%s", got)
 			}
 		}
 	}
-	got := rowsText(v.drawView(110, 30))
+	got := rowsText(v.drawTopView(110, 30))
 	for _, want := range []string{
 		"  APP               CONNECTIONS          DOWN            UP  LAST", "  curl                        2     " +
 			" 7 Mbit/s      1 Mbit/s  ", "███\n",
@@ -277,7 +277,7 @@ func TestTopApps(t *testing.T) {
 	}
 	for width := range 130 {
 		for _, height := range []int{0, 1, 2, 5, 9, 40} {
-			rows := v.drawView(width, height)
+			rows := v.drawTopView(width, height)
 			if len(rows) != height {
 				t.Fatalf("%d rows of %d", len(rows), height)
 			}
@@ -289,7 +289,7 @@ func TestTopApps(t *testing.T) {
 		}
 	}
 	v.applySnapshot(topSnapshot{begin.Add(5 * topInterval), nil, nil, nil})
-	if got := rowsText(v.drawView(110, 30)); strings.Contains(got, "APP") {
+	if got := rowsText(v.drawTopView(110, 30)); strings.Contains(got, "APP") {
 		t.Errorf("no apps, and:\n%s", got)
 	}
 }

@@ -66,7 +66,7 @@ func (v *topView) applySnapshot(l topSnapshot) {
 	v.last, v.rows = l, nil
 	rates, before := map[string][]unit.Rate{}, map[string]relaySample{}
 	for _, s := range l.statuses {
-		list := v.listRows(s)
+		list := v.listRoleRows(s)
 		v.rows = append(v.rows, list)
 		for _, x := range list {
 			if x.key == "" {
@@ -84,7 +84,7 @@ func (v *topView) applySnapshot(l topSnapshot) {
 			}
 		}
 	}
-	v.apps = v.listApps(l)
+	v.apps = v.listAppRows(l)
 	for _, x := range v.apps {
 		list := append(v.rates[x.key], x.down+x.up)
 		rates[x.key] = list[max(0, len(list)-maxRates):]
@@ -92,14 +92,14 @@ func (v *topView) applySnapshot(l topSnapshot) {
 	v.rates, v.previous = rates, before
 }
 
-// addChange takes in a change.
-func (v *topView) addChange(line string) {
+// addChangeLine takes in a change.
+func (v *topView) addChangeLine(line string) {
 	v.changes = append(v.changes, line)
 	v.changes = v.changes[max(0, len(v.changes)-maxChanges):]
 }
 
-// listRows returns the rows of one role. It reads previous, which is of the last snapshot.
-func (v *topView) listRows(s api.Status) (list []topRow) {
+// listRoleRows returns the rows of one role. It reads previous, which is of the last snapshot.
+func (v *topView) listRoleRows(s api.Status) (list []topRow) {
 	for _, b := range s.Bonds {
 		for _, p := range b.Subflows {
 			x := topRow{name: p.Device, state: strings.TrimSpace(p.Kind + " " + p.State), down: p.RxRate,
@@ -137,8 +137,8 @@ func (v *topView) listRows(s api.Status) (list []topRow) {
 	return list
 }
 
-// drawView lays everything out for a screen of that size.
-func (v *topView) drawView(width, height int) (rows []cli.Row) {
+// drawTopView lays everything out for a screen of that size.
+func (v *topView) drawTopView(width, height int) (rows []cli.Row) {
 	add := func(style int, format string, args ...any) {
 		rows = append(rows, cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width),
 			Style: style})
@@ -177,7 +177,7 @@ func (v *topView) drawView(width, height int) (rows []cli.Row) {
 		}
 		add(cli.StylePlain, "")
 	}
-	v.drawApps(width, add)
+	v.drawAppTable(width, add)
 	if room := height - len(rows) - 1; room > 0 { // the newest changes that fit
 		for _, line := range v.changes[max(0, len(v.changes)-room):] {
 			add(cli.StyleDim, "%s", line)
@@ -255,9 +255,9 @@ func (v *topView) drawSubflows(list []topRow, width int, add func(style int, for
 	}
 }
 
-// sparkline draws the last values, the newest at the right, with top as the full height. Only 0 is
+// drawSparkline draws the last values, the newest at the right, with top as the full height. Only 0 is
 // blank.
-func sparkline(values []unit.Rate, width int, top unit.Rate) string {
+func drawSparkline(values []unit.Rate, width int, top unit.Rate) string {
 	values = values[max(0, len(values)-width):]
 	bars := []rune("▁▂▃▄▅▆▇█")
 	out := []rune(strings.Repeat(" ", width-len(values)))

@@ -77,7 +77,7 @@ func trustAddCommand() *cobra.Command {
 	cmd.Flags().StringVar(&key, "key", "", "use this public `KEY`, as mpbond keygen prints it there")
 	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "connect to it at this `HOST:PORT`, or for a primary "+
 		"rfcomm://ADDRESS/CHANNEL; repeatable: a server's are tried in turn, a primary's are all used")
-	cli.CompleteWith(cmd, "role", roleNames(identity.Roles())...)
+	cli.CompleteWith(cmd, "role", listRoleNames(identity.Roles())...)
 	return addJSONFlag(cmd)
 }
 
@@ -105,7 +105,7 @@ func trustListCommand() *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "NAME\tROLES\tID\tADDRESSES")
 			for _, p := range peers {
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, joinRoles(p.Roles), p.Key.ID(),
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, joinRoleNames(p.Roles), p.Key.ID(),
 					strings.Join(p.Addresses, " "))
 			}
 			return w.Flush()

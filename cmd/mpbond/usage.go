@@ -50,7 +50,7 @@ FOR says what the bytes were for:
   mpbond usage --days
   mpbond usage --csv > usage.csv`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := queryAll(statusSockets(socket), func(c *client.Client) (api.Usage,
+			all, err := queryAllRoles(statusSockets(socket), func(c *client.Client) (api.Usage,
 				error) {
 				return c.Usage(cmd.Context())
 			})
@@ -81,7 +81,7 @@ FOR says what the bytes were for:
 					}
 					_, _ = table.WriteTo(&page)
 				default:
-					printUsage(&page, u, days, time.Now())
+					printUsageReport(&page, u, days, time.Now())
 				}
 				if err != nil {
 					return err
@@ -99,8 +99,8 @@ FOR says what the bytes were for:
 	return cmd
 }
 
-// printUsage prints u for people.
-func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
+// printUsageReport prints u for people.
+func printUsageReport(w io.Writer, u api.Usage, days bool, now time.Time) {
 	fmt.Fprintf(w, "%s %s\n", u.Role, text.Printable(u.Name))
 	if u.NotSaved != "" {
 		fmt.Fprintln(w, "not saved, a restart would lose it:", text.Printable(u.NotSaved))
@@ -117,7 +117,7 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 	energy := func(of ...api.UsageEntry) (cells string) {
 		if estimated {
 			for _, r := range of {
-				cells += "\t" + formatJoules(r.RadioJoules)
+				cells += "\t" + formatRadioEnergy(r.RadioJoules)
 			}
 		}
 		return cells
@@ -165,8 +165,8 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 	printEstimateNote(t, estimated)
 }
 
-// formatJoules formats an energy, "-" if it is 0 or unknown.
-func formatJoules(j unit.Joules) string {
+// formatRadioEnergy formats an energy, "-" if it is 0 or unknown.
+func formatRadioEnergy(j unit.Joules) string {
 	if j == 0 {
 		return "-"
 	}
@@ -182,10 +182,10 @@ func printEstimateNote(t *tabwriter.Writer, estimated bool) {
 	}
 }
 
-// openUsage returns the usage counter of a role, which is saved in the role's file.
-func openUsage(role string) *mydevice.Usage {
+// openRoleUsage returns the usage counter of a role, which is saved in the role's file.
+func openRoleUsage(role string) *mydevice.Usage {
 	u := mydevice.NewUsage(slog.Default())
-	path, err := usagePath(role)
+	path, err := roleUsagePath(role)
 	if err == nil {
 		err = u.OpenFile(path)
 	}
@@ -198,17 +198,17 @@ func openUsage(role string) *mydevice.Usage {
 // usageReport returns the counted usage for the API.
 func (r *role) usageReport(name string) api.Usage {
 	list, problem := r.usage.List()
-	u := api.Usage{Role: r.name, Name: name, Caps: r.listCaps()}
+	u := api.Usage{Role: r.name, Name: name, Caps: r.listRoleCaps()}
 	if problem != nil {
 		u.NotSaved = problem.Error()
 	}
-	fillUsage(&u, list, namesByID(r.trust), r.caps.AccountingPeriod)
+	addUsageRows(&u, list, deviceNamesByID(r.trust), r.caps.AccountingPeriod)
 	return u
 }
 
-// fillUsage adds rows to u, with names of peers by ID. month returns the month of a link that
+// addUsageRows adds rows to u, with names of peers by ID. month returns the month of a link that
 // contains a day.
-func fillUsage(u *api.Usage, list []policy.UsageRecord, names map[string]string,
+func addUsageRows(u *api.Usage, list []policy.UsageRecord, names map[string]string,
 	month func(link string, day time.Time) (from, until time.Time)) {
 	u.Days, u.Months = []api.UsageEntry{}, []api.UsageEntry{}
 	months := map[api.UsageEntry]*api.UsageEntry{} // the key has no counts

@@ -84,7 +84,7 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 `},
 	} {
 		var page bytes.Buffer
-		printUsage(&page, u, c.days, c.at)
+		printUsageReport(&page, u, c.days, c.at)
 		if collapseSpaces(page.String()) != collapseSpaces(c.want) {
 			t.Errorf("days %v:\n%s\nwant\n%s", c.days, &page, c.want)
 		}
@@ -106,7 +106,7 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 	}
 	checkEnergyShown(t, now)
 	var page bytes.Buffer
-	if printUsage(&page, api.Usage{NotSaved: "no room"}, false, now); !strings.Contains(page.String(), "no room") ||
+	if printUsageReport(&page, api.Usage{NotSaved: "no room"}, false, now); !strings.Contains(page.String(), "no room") ||
 		!strings.Contains(page.String(), "nothing") {
 		t.Errorf("%s", &page)
 	}
@@ -147,7 +147,7 @@ func checkEnergyShown(t *testing.T, now time.Time) {
 			"2096-11-30 wwan0 hs-path 1 B 2 B 12.6 J\n" + note,
 	} {
 		var page bytes.Buffer
-		if printUsage(&page, u, days, now); collapseSpaces(page.String()) != collapseSpaces(want) {
+		if printUsageReport(&page, u, days, now); collapseSpaces(page.String()) != collapseSpaces(want) {
 			t.Errorf("days %v:\n%s\nwant\n%s", days, &page, want)
 		}
 	}

@@ -37,11 +37,11 @@ const (
 // watchTrust rereads the trust file when it changes, and on SIGHUP, until ctx ends. This is how a
 // revoked device is cut off at once.
 func (r *role) watchTrust(ctx context.Context, d runningRole, hangup <-chan os.Signal) error {
-	path, err := trustPath()
+	path, err := trustFilePath()
 	if err != nil {
 		return err
 	}
-	changes, stop := watchFile(path)
+	changes, stop := watchFileChanges(path)
 	defer stop()
 	return r.applyTrustChanges(ctx, d, path, hangup, changes)
 }
@@ -71,7 +71,7 @@ func (r *role) applyTrustChanges(ctx context.Context, d runningRole, path string
 	watchedFile{
 		path:       path,
 		removed:    r.removed,
-		save:       r.saveTrust,
+		save:       r.retryTrustSave,
 		hasContent: func() bool { return len(known) > 0 },
 		onHangup: func() {
 			if r.policy != nil {
@@ -84,9 +84,9 @@ func (r *role) applyTrustChanges(ctx context.Context, d runningRole, path string
 	return nil
 }
 
-// saveTrust saves the trust file if a removal could not be saved earlier, and reports whether
+// retryTrustSave saves the trust file if a removal could not be saved earlier, and reports whether
 // nothing remains to be saved.
-func (r *role) saveTrust() bool {
+func (r *role) retryTrustSave() bool {
 	names := r.trust.Unsaved()
 	if len(names) == 0 {
 		return true
@@ -154,8 +154,8 @@ func isMissingOrEmpty(path string) bool {
 	return err != nil || st.Size() == 0
 }
 
-// watchFile returns a channel that gets a value at once, and whenever the file may have changed.
-func watchFile(path string) (changes <-chan struct{}, stop func()) {
+// watchFileChanges returns a channel that gets a value at once, and whenever the file may have changed.
+func watchFileChanges(path string) (changes <-chan struct{}, stop func()) {
 	out := make(chan struct{}, 1)
 	out <- struct{}{}
 	w, err := (*fsnotify.Watcher)(nil), error(nil)
@@ -178,7 +178,7 @@ func watchFile(path string) (changes <-chan struct{}, stop func()) {
 			fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
 		go func() {
 			defer close(done)
-			pollFile(path, out, end)
+			pollFileChanges(path, out, end)
 		}()
 		return out, stop
 	}
@@ -195,14 +195,14 @@ func watchFile(path string) (changes <-chan struct{}, stop func()) {
 				}
 			case <-w.Errors: // events were lost, so the file may have changed
 			}
-			notifyChange(out)
+			signalChange(out)
 		}
 	}()
 	return out, stop
 }
 
-// pollFile checks a file at every interval and reports its changes until end is closed.
-func pollFile(path string, out chan<- struct{}, end <-chan struct{}) {
+// pollFileChanges checks a file at every interval and reports its changes until end is closed.
+func pollFileChanges(path string, out chan<- struct{}, end <-chan struct{}) {
 	tick := time.NewTicker(pollFileInterval)
 	defer tick.Stop()
 	before, _ := userfile.Stat(path)
@@ -217,14 +217,14 @@ func pollFile(path string, out chan<- struct{}, end <-chan struct{}) {
 		case before == nil && now == nil:
 		case before == nil || now == nil, !os.SameFile(before,
 			now), !before.ModTime().Equal(now.ModTime()), before.Size() != now.Size():
-			notifyChange(out)
+			signalChange(out)
 		}
 		before = now
 	}
 }
 
-// notifyChange sends a value to out unless one is waiting.
-func notifyChange(out chan<- struct{}) {
+// signalChange sends a value to out unless one is waiting.
+func signalChange(out chan<- struct{}) {
 	select {
 	case out <- struct{}{}:
 	default:

@@ -179,7 +179,7 @@ func TestPoll(t *testing.T) {
 		changes, end, done := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
-			pollFile(path, changes, end)
+			pollFileChanges(path, changes, end)
 		}()
 		write := func(path, s string) error { return os.WriteFile(path, []byte(s), 0o600) }
 		for i, act := range []func() error{

@@ -27,14 +27,14 @@ type CapTarget struct {
 	Purpose policy.Purpose
 }
 
-// covers reports whether traffic of a link and peer belongs to the target.
-func (t CapTarget) covers(link, peer string) bool {
+// coversTraffic reports whether traffic of a link and peer belongs to the target.
+func (t CapTarget) coversTraffic(link, peer string) bool {
 	return (t.Link == "" || t.Link == link) && (t.Peer == "" || t.Peer == peer)
 }
 
 // CountsTraffic reports whether traffic of a purpose, link and peer counts for the target.
 func (t CapTarget) CountsTraffic(p policy.Purpose, link, peer string) bool {
-	return t.covers(link, peer) && (p.CountsAs(t.Purpose) || t.Purpose == "" && p.UsesInternet())
+	return t.coversTraffic(link, peer) && (p.CountsAs(t.Purpose) || t.Purpose == "" && p.UsesInternet())
 }
 
 // Caps enforces the caps of links and other devices. It checks their usage when a connection opens,
@@ -79,7 +79,7 @@ func (c *Caps) AllowanceOf(b CapTarget) policy.Allowance {
 	}
 	var a policy.Allowance
 	for name, caps := range c.currentCaps() {
-		if of := c.targetOf(name); of == b || of == (CapTarget{}) && b.Peer == "" {
+		if of := c.capTargetOfName(name); of == b || of == (CapTarget{}) && b.Peer == "" {
 			one, _ := c.evaluateCap(of, caps)
 			a = policy.Stricter(a, one)
 		}
@@ -95,8 +95,8 @@ var errNotCounted = errors.New("this system does not count the bytes of links")
 
 // CheckEnforced returns why the caps of a name are not enforced now, nil if they are.
 func (c *Caps) CheckEnforced(name string) error {
-	of := c.targetOf(name)
-	here, err := c.usage.hasLink(of.Link)
+	of := c.capTargetOfName(name)
+	here, err := c.usage.linkExistsNow(of.Link)
 	used := c.usage.hasRecords(of)
 	switch {
 	case err == nil && !used && !here && of.Link != "":
@@ -111,18 +111,18 @@ func (c *Caps) CheckEnforced(name string) error {
 func (c *Caps) ListAllowances() map[string]policy.Allowance {
 	list := map[string]policy.Allowance{}
 	for name, caps := range c.currentCaps() {
-		list[name], _ = c.evaluateCap(c.targetOf(name), caps)
+		list[name], _ = c.evaluateCap(c.capTargetOfName(name), caps)
 	}
 	return list
 }
 
-// targetOf returns the target of a name.
-func (c *Caps) targetOf(name string) CapTarget {
+// capTargetOfName returns the target of a name.
+func (c *Caps) capTargetOfName(name string) CapTarget {
 	b, link := c.resolveName(name), CapTarget{Link: name}
 	if b.Peer == "" {
 		return b
 	}
-	if here, _ := c.usage.hasLink(name); here || c.usage.hasRecords(link) {
+	if here, _ := c.usage.linkExistsNow(name); here || c.usage.hasRecords(link) {
 		return link
 	}
 	return b
@@ -136,7 +136,7 @@ func (c *Caps) AccountingPeriod(link string, at time.Time) (from, until time.Tim
 		all := c.currentCaps()
 		if caps = all[link]; caps.Monthly == 0 {
 			for _, name := range slices.Sorted(maps.Keys(all)) {
-				if caps.Monthly == 0 && c.targetOf(name) == (CapTarget{}) {
+				if caps.Monthly == 0 && c.capTargetOfName(name) == (CapTarget{}) {
 					caps = all[name]
 				}
 			}
@@ -147,7 +147,7 @@ func (c *Caps) AccountingPeriod(link string, at time.Time) (from, until time.Tim
 
 // evaluateCap returns the allowance of a target under caps, and its usage.
 func (c *Caps) evaluateCap(of CapTarget, caps policy.Caps) (policy.Allowance, measuredUse) {
-	now := c.usage.capTime()
+	now := c.usage.capEvaluationTime()
 	day, _ := policy.Today(now)
 	first, _ := caps.Period(now)
 	m := c.usage.measureTarget(of, day.Format(time.DateOnly), first.Format(time.DateOnly))
@@ -182,7 +182,7 @@ func (c *Caps) enforceAll() time.Duration {
 		}
 	}
 	for name, caps := range all {
-		of, k := c.targetOf(name), c.states[name]
+		of, k := c.capTargetOfName(name), c.states[name]
 		if k != nil && k.target != of { // the name now means another target
 			c.enforceCap(name, policy.Caps{}, k)
 			k = nil
@@ -240,8 +240,8 @@ func (c *Caps) enforceCap(name string, caps policy.Caps, k *capState) time.Durat
 	return again
 }
 
-// capTime returns the time for which caps are evaluated.
-func (u *Usage) capTime() time.Time {
+// capEvaluationTime returns the time for which caps are evaluated.
+func (u *Usage) capEvaluationTime() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return policy.CapTime(u.now(), u.lastDay)
@@ -262,7 +262,7 @@ func (u *Usage) measureTarget(of CapTarget, day, month string) (m measuredUse) {
 		peer := c.Peer()
 		switch {
 		case of.CountsTraffic(n.purpose, n.link, peer):
-			u.countConn(c, n, false)
+			u.countConnBytes(c, n, false)
 			m.open = append(m.open, c)
 		case peer == "" && of.CountsTraffic(n.purpose, n.link, of.Peer):
 			m.unknown = true
@@ -282,15 +282,15 @@ func (u *Usage) hasRecords(of CapTarget) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, r := range u.used {
-		if of.covers(r.Link, r.Peer) {
+		if of.coversTraffic(r.Link, r.Peer) {
 			return true
 		}
 	}
 	return false
 }
 
-// hasLink reports whether a link exists now.
-func (u *Usage) hasLink(name string) (bool, error) {
+// linkExistsNow reports whether a link exists now.
+func (u *Usage) linkExistsNow(name string) (bool, error) {
 	links, err := u.interfaces()
 	return slices.ContainsFunc(links, func(i net.Interface) bool { return i.Name == name }), err
 }

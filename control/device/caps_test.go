@@ -92,8 +92,8 @@ func TestCaps(t *testing.T) {
 		c.AllowanceOf(CapTarget{}); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
 		t.Errorf("%v, %v, %v", a, b, none)
 	}
-	u.removeConn(lte)
-	u.removeConn(other)
+	u.removeCountedConn(lte)
+	u.removeCountedConn(other)
 	step("", lte.window)
 	limits["wwan0"] = policy.Caps{Daily: 20e6} // raised
 	step("wwan0 reached-fine; ", lte.window)
@@ -152,7 +152,7 @@ func TestCheckEnforced(t *testing.T) {
 		}
 		gone := &fakeConn{in: 1, device: "usb0"}
 		gone.open(u, policy.ForHSPath)
-		u.removeConn(gone)
+		u.removeCountedConn(gone)
 		caps, _ := capsOf(u, "laptop", nil)
 		for name, want := range c.want {
 			if err := caps.CheckEnforced(name); err != want {
@@ -202,7 +202,7 @@ func TestCapsInTime(t *testing.T) {
 			u, _, _ := newUsage(t)
 			past := &fakeConn{local: "10.0.0.1:1", in: k.before}
 			past.open(u, policy.ForHSPath)
-			u.removeConn(past)
+			u.removeCountedConn(past)
 			c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: limit}})
 			ctx, end := context.WithCancel(t.Context())
 			var all sync.WaitGroup
@@ -271,7 +271,7 @@ func TestCapsOfDevices(t *testing.T) {
 		})
 	for name, want := range map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Link: "wwan0"},
 		"usb0": {Link: "usb0"}} {
-		if got := c.targetOf(name); got != want {
+		if got := c.capTargetOfName(name); got != want {
 			t.Errorf("%s is %+v, want %+v", name, got, want)
 		}
 	}
@@ -327,8 +327,8 @@ func TestCapsOfDevices(t *testing.T) {
 	if step("phone P reached-fine; "); pipe.window < 1<<29 {
 		t.Errorf("the pipe stays limited to %d", pipe.window)
 	}
-	u.removeConn(lte)
-	u.removeConn(wifi)
+	u.removeCountedConn(lte)
+	u.removeCountedConn(wifi)
 
 	// It is called otherwise, which gives it nothing.
 	delete(names, "laptop")
@@ -358,7 +358,7 @@ func TestCapsOfUnknown(t *testing.T) {
 			if again := c.enforceAll(); again < 100*time.Millisecond != (soon && p == policy.ForHSPath) {
 				t.Errorf("%s of %q: looked at again after %v", p, peer, again)
 			}
-			u.removeConn(f)
+			u.removeCountedConn(f)
 		}
 	}
 }

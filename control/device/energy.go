@@ -51,8 +51,8 @@ func (u *Usage) MeterRadios(radioOf func(link string, internet bool) wire.Radio)
 	u.energy = energy{radioOf: radioOf, links: map[string]*linkEnergy{}}
 }
 
-// linkFor returns the state of a link, nil if no energy is estimated.
-func (e *energy) linkFor(name string) *linkEnergy {
+// energyStateOfLink returns the state of a link, nil if no energy is estimated.
+func (e *energy) energyStateOfLink(name string) *linkEnergy {
 	l := e.links[name]
 	if l == nil && e.radioOf != nil {
 		l = &linkEnergy{}
@@ -63,7 +63,7 @@ func (e *energy) linkFor(name string) *linkEnergy {
 
 // countBytes adds bytes that belong to a record.
 func (e *energy) countBytes(of policy.UsageRecord, down, up unit.Bytes) {
-	l := e.linkFor(of.Link)
+	l := e.energyStateOfLink(of.Link)
 	if l == nil {
 		return
 	}
@@ -95,7 +95,7 @@ func (u *Usage) shareEnergy(now time.Time) {
 		if took > 0 {
 			l.joules += took
 			for of, b := range l.last.byRecord {
-				u.record(of).Joules += took * unit.Joules(float64(b)/float64(l.last.down+l.last.up))
+				u.findOrAddRecord(of).Joules += took * unit.Joules(float64(b)/float64(l.last.down+l.last.up))
 			}
 			l.unsaved = n == 0 // else CountNow saves the records with bytes
 		}
@@ -108,7 +108,7 @@ func (u *Usage) shareEnergy(now time.Time) {
 // queueLastRecords queues the records that used the link's radio last to be saved. mu must be held.
 func (u *Usage) queueLastRecords(l *linkEnergy) {
 	for of := range l.last.byRecord {
-		u.changed[u.record(of)] = true
+		u.changed[u.findOrAddRecord(of)] = true
 	}
 	l.unsaved = false
 }

@@ -32,7 +32,7 @@ func Location() (string, error) {
 	}
 	var ways []defaultRoute
 	for _, r := range routes {
-		if r.Type != unix.RTN_UNICAST || r.Dst != nil && !isDefault(r.Dst) {
+		if r.Type != unix.RTN_UNICAST || r.Dst != nil && !isDefaultRoute(r.Dst) {
 			continue
 		}
 		hops := r.MultiPath

@@ -55,7 +55,7 @@ func (pf *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPo
 	}
 	pf.mu.Lock()
 	defer pf.mu.Unlock()
-	owner := Process{UID: s.uid, PID: pf.findProcess(s)}
+	owner := Process{UID: s.uid, PID: pf.findSocketPID(s)}
 	if owner.PID > 0 {
 		proc := filepath.Join("/proc", strconv.Itoa(owner.PID))
 		exe, _ := os.Readlink(filepath.Join(proc, "exe"))
@@ -74,7 +74,7 @@ func (pf *ProcessFinder) FindChild(of Process) (Process, error) {
 		return Process{}, errors.New("the process is not visible")
 	}
 	proc := func(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
-	tasks, err := readNames(proc(of.PID, "task"))
+	tasks, err := readFileNames(proc(of.PID, "task"))
 	if err != nil {
 		return Process{}, err
 	}
@@ -161,8 +161,8 @@ func querySocket(network string, local, remote netip.AddrPort) (s socket, err er
 	return s, attrs.Err()
 }
 
-// findProcess returns the PID of a process that has the socket open, 0 if none is visible.
-func (pf *ProcessFinder) findProcess(s socket) int {
+// findSocketPID returns the PID of a process that has the socket open, 0 if none is visible.
+func (pf *ProcessFinder) findSocketPID(s socket) int {
 	if s.inode == 0 {
 		return 0 // already closed
 	}
@@ -194,7 +194,7 @@ func (pf *ProcessFinder) findProcess(s socket) int {
 // hasOpenFile reports whether a process has a file open.
 func hasOpenFile(pid int, want string) bool {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
-	names, err := readNames(dir)
+	names, err := readFileNames(dir)
 	if err != nil {
 		return false
 	}
@@ -206,8 +206,8 @@ func hasOpenFile(pid int, want string) bool {
 	return false
 }
 
-// readNames returns the names of the files in dir, unsorted.
-func readNames(dir string) ([]string, error) {
+// readFileNames returns the names of the files in dir, unsorted.
+func readFileNames(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err

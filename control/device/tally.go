@@ -48,13 +48,13 @@ func (t *Tally) runSaveLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = t.saveNew() // Close returns an error that persists
+			_ = t.saveNewCounts() // Close returns an error that persists
 		}
 	}
 }
 
-// saveNew adds the counts since its last success to the file.
-func (t *Tally) saveNew() error {
+// saveNewCounts adds the counts since its last success to the file.
+func (t *Tally) saveNewCounts() error {
 	list, _ := t.List()
 	var news []policy.UsageRecord
 	for _, row := range list {
@@ -81,7 +81,7 @@ func (t *Tally) Close() error {
 	t.stop()
 	t.running.Wait()
 	t.Usage.Close()
-	return t.saveNew()
+	return t.saveNewCounts()
 }
 
 // ReadRecords returns the records of a file, oldest first, none if there is no file.

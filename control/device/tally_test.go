@@ -31,16 +31,16 @@ func TestTally(t *testing.T) {
 			c.open(u, policy.ForPipe)
 			for range 5 {
 				c.in, c.out = c.in+100, c.out+10
-				if err := tally.saveNew(); err != nil {
+				if err := tally.saveNewCounts(); err != nil {
 					t.Error(err)
 				}
 			}
 			c.in += 1000
-			u.removeConn(c)
+			u.removeCountedConn(c)
 			if err := tally.Close(); err != nil {
 				t.Error(err)
 			}
-			if err := tally.saveNew(); err != nil { // there is nothing more
+			if err := tally.saveNewCounts(); err != nil { // there is nothing more
 				t.Error(err)
 			}
 		})
@@ -57,7 +57,7 @@ func TestTally(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tally.saveNew(); !fault.Is(err, fault.AlreadyRunning) {
+	if err := tally.saveNewCounts(); !fault.Is(err, fault.AlreadyRunning) {
 		t.Error(err)
 	}
 	if err := busy.Close(); err != nil {

@@ -24,7 +24,7 @@ func Uplinks() ([]string, error) {
 	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return a.Priority - b.Priority })
 	var names []string
 	for _, r := range routes {
-		if r.Type != unix.RTN_UNICAST || r.Dst != nil && !isDefault(r.Dst) {
+		if r.Type != unix.RTN_UNICAST || r.Dst != nil && !isDefaultRoute(r.Dst) {
 			continue
 		}
 		hops := []int{r.LinkIndex}
@@ -55,8 +55,8 @@ func mainRoutes() (routes []netlink.Route, err error) {
 	return routes, nil
 }
 
-// isDefault reports whether a destination is that of a default route.
-func isDefault(n *net.IPNet) bool {
+// isDefaultRoute reports whether a destination is that of a default route.
+func isDefaultRoute(n *net.IPNet) bool {
 	ones, _ := n.Mask.Size()
 	return ones == 0 && n.IP.IsUnspecified()
 }

@@ -137,7 +137,7 @@ func (u *Usage) loadJournal(wait time.Duration) error {
 	}
 	u.mu.Lock()
 	for _, row := range rows {
-		r := u.record(row)
+		r := u.findOrAddRecord(row)
 		*r = sumRecords(*r, row)
 	}
 	u.dropOldDays()
@@ -204,8 +204,8 @@ func sumRecords(row, more policy.UsageRecord) policy.UsageRecord {
 	return row
 }
 
-// record returns the record with the key of of; it creates one if needed. mu must be held.
-func (u *Usage) record(of policy.UsageRecord) *policy.UsageRecord {
+// findOrAddRecord returns the record with the key of of; it creates one if needed. mu must be held.
+func (u *Usage) findOrAddRecord(of policy.UsageRecord) *policy.UsageRecord {
 	of = recordKey(of)
 	r := u.used[of]
 	if r == nil {
@@ -274,10 +274,10 @@ type ledger struct {
 }
 
 // Opened implements tcp.Ledger.
-func (l ledger) Opened(c *tcp.Conn) { l.u.addConn(c, l.p, c.Interface(), c.LocalAddr()) }
+func (l ledger) Opened(c *tcp.Conn) { l.u.addCountedConn(c, l.p, c.Interface(), c.LocalAddr()) }
 
 // Closing implements tcp.Ledger.
-func (l ledger) Closing(c *tcp.Conn) { l.u.removeConn(c) }
+func (l ledger) Closing(c *tcp.Conn) { l.u.removeCountedConn(c) }
 
 // CountConn counts a connection without a tcp.Ledger until the returned function is called. An
 // empty link means the one with its local address. A nil Usage counts nothing.
@@ -285,21 +285,21 @@ func (u *Usage) CountConn(c CountedConn, p policy.Purpose, link string, local ne
 	if u == nil {
 		return func() {}
 	}
-	u.addConn(c, p, link, local)
-	return sync.OnceFunc(func() { u.removeConn(c) })
+	u.addCountedConn(c, p, link, local)
+	return sync.OnceFunc(func() { u.removeCountedConn(c) })
 }
 
-// addConn starts to count a connection over link or, if that is empty, over the link with its local
+// addCountedConn starts to count a connection over link or, if that is empty, over the link with its local
 // address.
-func (u *Usage) addConn(c CountedConn, p policy.Purpose, link string, local net.Addr) {
+func (u *Usage) addCountedConn(c CountedConn, p policy.Purpose, link string, local net.Addr) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if link == "" {
-		link = u.linkName(local)
+		link = u.linkOfLocalAddr(local)
 	}
 	if link != "" {
 		u.open[c] = &connState{purpose: p, link: link}
-		u.energy.linkFor(link) // the radio may sleep until the first byte
+		u.energy.energyStateOfLink(link) // the radio may sleep until the first byte
 		select {
 		case u.connOpened <- struct{}{}:
 		default: // a value is already waiting
@@ -307,8 +307,8 @@ func (u *Usage) addConn(c CountedConn, p policy.Purpose, link string, local net.
 	}
 }
 
-// linkName returns interfaceOf, cached. mu must be held.
-func (u *Usage) linkName(local net.Addr) string {
+// linkOfLocalAddr returns interfaceOf, cached. mu must be held.
+func (u *Usage) linkOfLocalAddr(local net.Addr) string {
 	a, err := netip.ParseAddrPort(local.String())
 	if err != nil {
 		return ""
@@ -325,19 +325,19 @@ func (u *Usage) linkName(local net.Addr) string {
 	return name
 }
 
-// removeConn counts a connection for the last time.
-func (u *Usage) removeConn(c CountedConn) {
+// removeCountedConn counts a connection for the last time.
+func (u *Usage) removeCountedConn(c CountedConn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if n := u.open[c]; n != nil {
-		u.countConn(c, n, true)
+		u.countConnBytes(c, n, true)
 		delete(u.open, c)
 	}
 }
 
-// countConn adds the bytes since the last call; with last, also those not yet sent. mu must be
+// countConnBytes adds the bytes since the last call; with last, also those not yet sent. mu must be
 // held.
-func (u *Usage) countConn(c CountedConn, n *connState, last bool) {
+func (u *Usage) countConnBytes(c CountedConn, n *connState, last bool) {
 	in, out, pending, err := c.Carried()
 	if err != nil {
 		return // the next call tries again
@@ -351,7 +351,7 @@ func (u *Usage) countConn(c CountedConn, n *connState, last bool) {
 		return
 	}
 	of := policy.UsageRecord{Day: policy.DayOf(u.now(), u.lastDay), Link: n.link, Purpose: n.purpose, Peer: c.Peer()}
-	r := u.record(of)
+	r := u.findOrAddRecord(of)
 	r.Down += down
 	r.Up += up
 	u.changed[r] = true
@@ -369,7 +369,7 @@ func (u *Usage) CountNow() bool {
 	}
 	u.mu.Lock()
 	for c, n := range u.open {
-		u.countConn(c, n, false)
+		u.countConnBytes(c, n, false)
 	}
 	u.shareEnergy(u.now())
 	var rows []any
@@ -385,7 +385,7 @@ func (u *Usage) CountNow() bool {
 		u.mu.Lock()
 		for _, r := range rows {
 			row := r.(policy.UsageRecord)
-			if now := u.record(row); *now == row { // else it has changed again
+			if now := u.findOrAddRecord(row); *now == row { // else it has changed again
 				delete(u.changed, now)
 			}
 		}

@@ -51,7 +51,7 @@ func (c *fakeConn) Abort() error {
 
 func (c *fakeConn) open(u *Usage, p policy.Purpose) {
 	local, _ := net.ResolveTCPAddr("tcp", c.local)
-	u.addConn(c, p, c.device, local)
+	u.addCountedConn(c, p, c.device, local)
 }
 
 // newUsage returns a Usage with the interfaces of 10.0.0.x, and a clock.
@@ -188,8 +188,8 @@ func TestUsageCounts(t *testing.T) {
 
 	*clock = clock.Add(2 * time.Hour) // the next day
 	hs.in, hs.out, hs.pending = 210, 15, 1000
-	u.removeConn(hs) // with what the kernel still sends
-	u.removeConn(hs)
+	u.removeCountedConn(hs) // with what the kernel still sends
+	u.removeCountedConn(hs)
 	pipe.err, pipe.in = errors.New("closed"), 1<<40
 	wants(t, u, "11-21 wlan0 pipe p 5/70; 11-21 wwan0 hs-path  100/10; 11-21 wwan0 hs-path p 107/10; "+
 		"11-22 wwan0 hs-path p 10/995")
@@ -225,7 +225,7 @@ func TestUsageKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.removeConn(c)
+	u.removeCountedConn(c)
 	u.Close()
 
 	again := func(data []byte) *Usage {
@@ -307,7 +307,7 @@ func TestUsageForgets(t *testing.T) {
 	behind.open(u, policy.ForHSPath)
 	u.mu.Lock()
 	for c, n := range u.open {
-		u.countConn(c, n, false)
+		u.countConnBytes(c, n, false)
 	}
 	u.dropOldDays()
 	u.mu.Unlock()

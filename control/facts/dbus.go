@@ -78,12 +78,12 @@ func (b *Bus) forwardSignals(news <-chan *dbus.Signal) {
 			case !ok:
 				return
 			case settled == nil:
-				notifyChange(b.changed)
+				notifyFactsChange(b.changed)
 				settled = time.After(b.settle)
 			}
 		case <-settled:
 			settled = nil
-			notifyChange(b.changed)
+			notifyFactsChange(b.changed)
 		}
 	}
 }
@@ -100,8 +100,8 @@ func (b *Bus) Close() {
 // properties are the properties of a D-Bus object, by name.
 type properties map[string]dbus.Variant
 
-// property returns a property, or zero if it is missing or of another type.
-func property[T any](p properties, name string) T {
+// dbusProperty returns a property, or zero if it is missing or of another type.
+func dbusProperty[T any](p properties, name string) T {
 	v, _ := p[name].Value().(T)
 	return v
 }
@@ -120,7 +120,7 @@ func (b *Bus) getProperties(ctx context.Context, dest string, path dbus.ObjectPa
 func (b *Bus) Read() (f Facts) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	b.readPower(ctx, &f)
+	b.readUPowerBattery(ctx, &f)
 	f.Links = map[string]Link{}
 	now := time.Now()
 	switch {
@@ -137,16 +137,16 @@ func (b *Bus) Read() (f Facts) {
 var upowerStates = map[uint32]wire.Power{1: wire.PowerExternal, 2: wire.PowerBattery, 3: wire.PowerBattery,
 	4: wire.PowerExternal, 5: wire.PowerExternal, 6: wire.PowerBattery}
 
-// readPower reads the battery from UPower. Its DisplayDevice stands for all batteries.
-func (b *Bus) readPower(ctx context.Context, f *Facts) {
+// readUPowerBattery reads the battery from UPower. Its DisplayDevice stands for all batteries.
+func (b *Bus) readUPowerBattery(ctx context.Context, f *Facts) {
 	p := b.getProperties(ctx, upower, display, upower+".Device")
 	const battery, ups = 2, 3 // values of Type
-	if kind := property[uint32](p, "Type"); !property[bool](p, "IsPresent") || kind != battery && kind != ups {
+	if kind := dbusProperty[uint32](p, "Type"); !dbusProperty[bool](p, "IsPresent") || kind != battery && kind != ups {
 		return
 	}
-	f.Battery = unit.Percent(property[float64](p, "Percentage"))
-	f.Power = upowerStates[property[uint32](p, "State")]
-	if t := property[float64](p, "Temperature"); t != 0 { // 0: unknown
+	f.Battery = unit.Percent(dbusProperty[float64](p, "Percentage"))
+	f.Power = upowerStates[dbusProperty[uint32](p, "State")]
+	if t := dbusProperty[float64](p, "Temperature"); t != 0 { // 0: unknown
 		f.Temperature = unit.Celsius(t)
 	}
 }
@@ -165,26 +165,27 @@ func (b *Bus) readNetworks(ctx context.Context, links map[string]Link) bool {
 	if manager == nil {
 		return false
 	}
-	if m := nmMetered[property[uint32](manager, "Metered")]; m != wire.MeteredUnknown {
+	if m := nmMetered[dbusProperty[uint32](manager, "Metered")]; m != wire.MeteredUnknown {
 		links[""] = Link{Metered: m}
 	}
-	for _, path := range property[[]dbus.ObjectPath](manager, "Devices") {
+	for _, path := range dbusProperty[[]dbus.ObjectPath](manager, "Devices") {
 		d := b.getProperties(ctx, nm, path, nm+".Device")
 		const activated = 100 // value of NMDeviceState
-		if property[uint32](d, "State") != activated {
+		if dbusProperty[uint32](d, "State") != activated {
 			continue
 		}
-		name := property[string](d, "IpInterface")
+		name := dbusProperty[string](d, "IpInterface")
 		if name == "" {
-			name = property[string](d, "Interface")
+			name = dbusProperty[string](d, "Interface")
 		}
 		if name == "" {
 			continue
 		}
-		l := Link{Radio: nmTypes[property[uint32](d, "DeviceType")], Metered: nmMetered[property[uint32](d, "Metered")]}
+		l := Link{Radio: nmTypes[dbusProperty[uint32](d, "DeviceType")], Metered: nmMetered[dbusProperty[uint32](d,
+			"Metered")]}
 		if l.Radio == wire.RadioWiFi {
 			w := b.getProperties(ctx, nm, path, nm+".Device.Wireless")
-			if at := property[dbus.ObjectPath](w, "ActiveAccessPoint"); at.IsValid() && at != "/" {
+			if at := dbusProperty[dbus.ObjectPath](w, "ActiveAccessPoint"); at.IsValid() && at != "/" {
 				if strength, ok := b.getProperties(ctx, nm, at, nm+".AccessPoint")["Strength"]; ok {
 					if n, ok := strength.Value().(byte); ok {
 						l.Signal = unit.Percent(float64(n))
@@ -217,10 +218,10 @@ func (b *Bus) readModems(ctx context.Context, links map[string]Link) {
 		if v, ok := m["SignalQuality"]; !ok || v.Store(&q) != nil {
 			continue
 		}
-		for _, path := range property[[]dbus.ObjectPath](m, "Bearers") {
+		for _, path := range dbusProperty[[]dbus.ObjectPath](m, "Bearers") {
 			bearer := b.getProperties(ctx, mm, path, mm+".Bearer")
-			if name := property[string](bearer, "Interface"); name != "" && property[bool](bearer, "Connected") {
-				links[name] = Link{Radio: wire.RadioCellular, Signal: unit.Percent(float64(q.Percent))}.fillFrom(links[name])
+			if name := dbusProperty[string](bearer, "Interface"); name != "" && dbusProperty[bool](bearer, "Connected") {
+				links[name] = Link{Radio: wire.RadioCellular, Signal: unit.Percent(float64(q.Percent))}.fillLinkFrom(links[name])
 			}
 		}
 	}

@@ -38,8 +38,8 @@ type Link struct {
 	Signal  unit.Level
 }
 
-// fillFrom returns a, with unknown fields taken from b.
-func (a Link) fillFrom(b Link) Link {
+// fillLinkFrom returns a, with unknown fields taken from b.
+func (a Link) fillLinkFrom(b Link) Link {
 	if a.Radio == wire.RadioNone {
 		a.Radio = b.Radio
 	}
@@ -52,8 +52,8 @@ func (a Link) fillFrom(b Link) Link {
 	return a
 }
 
-// fillFrom returns a, with unknown fields taken from b. It changes neither.
-func (a Facts) fillFrom(b Facts) Facts {
+// fillFactsFrom returns a, with unknown fields taken from b. It changes neither.
+func (a Facts) fillFactsFrom(b Facts) Facts {
 	if !a.Battery.Known() {
 		a.Battery = b.Battery
 	}
@@ -68,14 +68,14 @@ func (a Facts) fillFrom(b Facts) Facts {
 		if links == nil {
 			links = map[string]Link{}
 		}
-		links[name] = l.fillFrom(links[name])
+		links[name] = l.fillLinkFrom(links[name])
 	}
 	a.Links = links
 	return a
 }
 
-// equal reports whether a and b are equal.
-func (a Facts) equal(b Facts) bool {
+// hasSameFacts reports whether a and b are equal.
+func (a Facts) hasSameFacts(b Facts) bool {
 	return a.Battery == b.Battery && a.Power == b.Power && a.Temperature == b.Temperature && maps.Equal(a.Links, b.Links)
 }
 
@@ -84,7 +84,7 @@ func (a Facts) equal(b Facts) bool {
 func (a Facts) ForLink(link string) wire.Facts {
 	l := a.Links[""]
 	if link != "" {
-		l = a.Links[link].fillFrom(l)
+		l = a.Links[link].fillLinkFrom(l)
 	}
 	return wire.Facts{Battery: a.Battery, Power: a.Power, Temperature: a.Temperature, Link: link, Radio: l.Radio,
 		Metered: l.Metered, Signal: l.Signal}
@@ -149,16 +149,16 @@ func (k *Keeper) Report(f Facts) {
 	defer k.mu.Unlock()
 	k.reported, k.until = f, time.Now().Add(ReportLifetime)
 	k.mergeFacts()
-	notifyChange(k.rereads) // so that Run notices when they expire
+	notifyFactsChange(k.rereads) // so that Run notices when they expire
 }
 
 // mergeFacts updates the current facts and notifies listeners of a change. mu must be held.
 func (k *Keeper) mergeFacts() {
 	f := k.found
 	if time.Now().Before(k.until) {
-		f = k.reported.fillFrom(f)
+		f = k.reported.fillFactsFrom(f)
 	}
-	if f.equal(k.now) {
+	if f.hasSameFacts(k.now) {
 		return
 	}
 	k.now = f
@@ -179,7 +179,7 @@ func (k *Keeper) Run(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				case <-s.Changed():
-					notifyChange(changed)
+					notifyFactsChange(changed)
 				}
 			}
 		})
@@ -203,7 +203,7 @@ func (k *Keeper) Run(ctx context.Context) {
 func (k *Keeper) readSources() {
 	var f Facts
 	for _, s := range k.sources {
-		f = f.fillFrom(s.Read())
+		f = f.fillFactsFrom(s.Read())
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -211,8 +211,8 @@ func (k *Keeper) readSources() {
 	k.mergeFacts()
 }
 
-// notifyChange sends a value unless one is already waiting.
-func notifyChange(c chan<- struct{}) {
+// notifyFactsChange sends a value unless one is already waiting.
+func notifyFactsChange(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

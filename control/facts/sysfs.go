@@ -41,12 +41,12 @@ func (s Sysfs) Read() (f Facts) {
 	on := map[wire.Power]bool{} // states of all batteries
 	charging := false
 	for _, dir := range supplies {
-		if readWord(dir, "scope") == "Device" {
+		if readSysfsWord(dir, "scope") == "Device" {
 			continue
 		}
-		switch kind := readWord(dir, "type"); kind {
+		switch kind := readSysfsWord(dir, "type"); kind {
 		case "Battery":
-			if readWord(dir, "present") == "0" {
+			if readSysfsWord(dir, "present") == "0" {
 				continue
 			}
 			batteries++
@@ -56,7 +56,7 @@ func (s Sysfs) Read() (f Facts) {
 			if n, ok := readNumber(dir, "temp"); ok { // in tenths of a degree
 				f.Temperature = max(f.Temperature, unit.Celsius(n/10))
 			}
-			status := readWord(dir, "status")
+			status := readSysfsWord(dir, "status")
 			on[powerFromStatus(status)] = true
 			charging = charging || status == "Charging"
 		case "Mains", "USB", "Wireless":
@@ -93,7 +93,7 @@ func powerFromStatus(status string) wire.Power {
 func maxZoneTemperature(root string) (t unit.Temperature) {
 	dirs, _ := filepath.Glob(filepath.Join(root, "class/thermal/thermal_zone*"))
 	for _, dir := range dirs {
-		kind := strings.ToLower(readWord(dir, "type"))
+		kind := strings.ToLower(readSysfsWord(dir, "type"))
 		if !strings.Contains(kind, "batt") && !strings.Contains(kind, "skin") {
 			continue
 		}
@@ -104,8 +104,8 @@ func maxZoneTemperature(root string) (t unit.Temperature) {
 	return t
 }
 
-// readWord returns the contents of a file in dir, "" if it cannot be read.
-func readWord(dir, name string) string {
+// readSysfsWord returns the contents of a file in dir, "" if it cannot be read.
+func readSysfsWord(dir, name string) string {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		return ""
@@ -115,6 +115,6 @@ func readWord(dir, name string) string {
 
 // readNumber returns the number in a file in dir.
 func readNumber(dir, name string) (float64, bool) {
-	n, err := strconv.ParseFloat(readWord(dir, name), 64)
+	n, err := strconv.ParseFloat(readSysfsWord(dir, name), 64)
 	return n, err == nil
 }

@@ -130,15 +130,15 @@ func ChooseSubflows(subflows []Subflow, d Demand) string {
 		reason = ReasonFree
 	}
 	bound := time.Duration(maxSlowdown * float64(best))
-	if !some || finishTime(subflows, n) > bound {
-		if l := addSubflow(subflows, d, usable, bound, math.MaxInt64); l != nil && some {
+	if !some || jointFinishTime(subflows, n) > bound {
+		if l := allowBestSubflow(subflows, d, usable, bound, math.MaxInt64); l != nil && some {
 			reason = additionReason(l)
 		}
 	}
 	for _, direct := range [...]bool{true, false} {
 		eligible := func(l *Subflow) bool { return l.Direct == direct && usable(l) }
 		for {
-			l := addSubflow(subflows, d, eligible, bound, scoreAllowed(subflows, d))
+			l := allowBestSubflow(subflows, d, eligible, bound, scoreAllowed(subflows, d))
 			if l == nil {
 				break
 			}
@@ -177,9 +177,9 @@ func additionReason(l *Subflow) string {
 	return ReasonHelpers
 }
 
-// addSubflow allows one more of the eligible subflows: the one of least score below least with
+// allowBestSubflow allows one more of the eligible subflows: the one of least score below least with
 // which the stream completes by bound. It returns that subflow, or nil if there is none.
-func addSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool, bound,
+func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool, bound,
 	least time.Duration) (best *Subflow) {
 	for i := range subflows {
 		l := &subflows[i]
@@ -187,7 +187,7 @@ func addSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool, boun
 			continue
 		}
 		l.Allowed = true
-		if end := finishTime(subflows, d.expectedBytes()); end <= bound {
+		if end := jointFinishTime(subflows, d.expectedBytes()); end <= bound {
 			if s := end + energyPrice(subflows, d.Upload, end); s < least {
 				best, least = l, s
 			}
@@ -203,7 +203,7 @@ func addSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool, boun
 // scoreAllowed returns when the allowed subflows complete the expected bytes, plus the price of
 // their energy.
 func scoreAllowed(subflows []Subflow, d Demand) time.Duration {
-	end := finishTime(subflows, d.expectedBytes())
+	end := jointFinishTime(subflows, d.expectedBytes())
 	return end + energyPrice(subflows, d.Upload, end)
 }
 
@@ -215,7 +215,7 @@ func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Dur
 			continue
 		}
 		e := radioEnergies[l.Radio]
-		p := timeWorth(e.wakeEnergy(l.QuietFor) + e.activePower(l.Rate, up).energyOver(end-l.totalDelay()))
+		p := energyAsWaitTime(e.wakeEnergy(l.QuietFor) + e.activePower(l.Rate, up).energyOver(end-l.totalDelay()))
 		if l.InUse {
 			p = time.Duration(stayFactor * float64(p))
 		}
@@ -227,7 +227,7 @@ func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Dur
 // finishAlone returns when the subflow alone would deliver n bytes.
 func (s Subflow) finishAlone(n unit.Bytes) time.Duration {
 	s.Allowed = true
-	return finishTime([]Subflow{s}, n)
+	return jointFinishTime([]Subflow{s}, n)
 }
 
 // totalDelay returns the delay of a byte given to the subflow now, with the time to wake its radio.
@@ -235,9 +235,9 @@ func (s *Subflow) totalDelay() time.Duration {
 	return s.Delay + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
 }
 
-// finishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
+// jointFinishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
 // after its delay.
-func finishTime(subflows []Subflow, n unit.Bytes) time.Duration {
+func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 	// A subflow with a delay beyond the resulting end takes no part. Leaving it out makes the end
 	// earlier, so that more of them may drop out.
 	for limit := maxFinish; ; {
@@ -281,5 +281,5 @@ func (s *Subflow) expectedRate(n unit.Bytes) float64 {
 // minRounds is the time, in round trips, from the first to the last byte of one window.
 const minRounds = 0.25
 
-// maxFinish bounds the result of finishTime.
+// maxFinish bounds the result of jointFinishTime.
 const maxFinish = 1000 * time.Hour

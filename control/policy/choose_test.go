@@ -220,7 +220,7 @@ func TestChooseProperties(t *testing.T) {
 		if most == wire.TierPrimary && d.BackloggedFor > 0 {
 			most = wire.TierSecondary
 		}
-		took := finishTime(subflows, d.expectedBytes())
+		took := jointFinishTime(subflows, d.expectedBytes())
 		for i, l := range subflows {
 			if l.Allowed && l.Tier > most || !some {
 				t.Fatalf("%+v", subflows)
@@ -230,7 +230,7 @@ func TestChooseProperties(t *testing.T) {
 			}
 			one := slices.Clone(before)
 			one[i].Allowed = true
-			if alone := finishTime(one, d.expectedBytes()); float64(took) > 1.03*float64(alone)+1e3 {
+			if alone := jointFinishTime(one, d.expectedBytes()); float64(took) > 1.03*float64(alone)+1e3 {
 				t.Fatalf("%v, alone over %d %v: %+v", took, i, alone, subflows)
 			}
 			for _, dearer := range []func(*Subflow){

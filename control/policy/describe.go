@@ -39,18 +39,18 @@ func (s *RuleSpec) TrafficClass() *TrafficClass { return s.class }
 // Conditions returns the conditions of the rule, by key.
 func (s *RuleSpec) Conditions() map[string][]string {
 	m := map[string][]string{}
-	addTexts(m, "app", s.App, Pattern.String)
-	addTexts(m, "cgroup", s.Cgroup, Pattern.String)
-	addTexts(m, "label", s.Label, func(l string) string { return l })
-	addTexts(m, "uid", s.UID, func(u uint32) string { return strconv.FormatUint(uint64(u), 10) })
-	addTexts(m, "domain", s.Domain, Domain.String)
-	addTexts(m, "address", s.Address, Network.String)
-	addTexts(m, "port", s.Port, Ports.String)
+	addConditionTexts(m, "app", s.App, Pattern.String)
+	addConditionTexts(m, "cgroup", s.Cgroup, Pattern.String)
+	addConditionTexts(m, "label", s.Label, func(l string) string { return l })
+	addConditionTexts(m, "uid", s.UID, func(u uint32) string { return strconv.FormatUint(uint64(u), 10) })
+	addConditionTexts(m, "domain", s.Domain, Domain.String)
+	addConditionTexts(m, "address", s.Address, Network.String)
+	addConditionTexts(m, "port", s.Port, Ports.String)
 	return m
 }
 
-// addTexts adds the texts of list under key.
-func addTexts[T any](m map[string][]string, key string, list []T, text func(T) string) {
+// addConditionTexts adds the texts of list under key.
+func addConditionTexts[T any](m map[string][]string, key string, list []T, text func(T) string) {
 	for _, v := range list {
 		m[key] = append(m[key], text(v))
 	}

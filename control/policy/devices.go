@@ -95,7 +95,7 @@ type Suspension struct {
 
 // Update returns the suspension that follows from s, given the facts at that time.
 func (s Suspension) Update(now time.Time, l Limits, f wire.Facts) Suspension {
-	why := s.reasonFor(l, f)
+	why := s.suspensionReason(l, f)
 	switch {
 	case why != "" && s.Reason == "":
 		return Suspension{why, now, f.RefusalReason != ""}
@@ -107,8 +107,8 @@ func (s Suspension) Update(now time.Time, l Limits, f wire.Facts) Suspension {
 	return Suspension{}
 }
 
-// reasonFor returns why the device must be suspended, "" if it need not.
-func (s Suspension) reasonFor(l Limits, f wire.Facts) string {
+// suspensionReason returns why the device must be suspended, "" if it need not.
+func (s Suspension) suspensionReason(l Limits, f wire.Facts) string {
 	wasSuspended := s.Reason != ""
 	if f.RefusalReason != "" {
 		return "it refuses: " + f.RefusalReason

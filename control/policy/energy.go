@@ -9,8 +9,10 @@ import (
 	"mpbond/link/wire"
 )
 
-// timeWorth returns the time that is worth the energy j.
-func timeWorth(j unit.Joules) time.Duration { return time.Duration(float64(j) * float64(waitPerJoule)) }
+// energyAsWaitTime returns the time that is worth the energy j.
+func energyAsWaitTime(j unit.Joules) time.Duration {
+	return time.Duration(float64(j) * float64(waitPerJoule))
+}
 
 // watts is a power.
 type watts float64

@@ -138,8 +138,8 @@ type sharePoint struct {
 // Observe takes the bytes carried so far and decides. Call it about every 50 ms while the link is
 // in use.
 func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
-	before, had := l.lastPoint()
-	ownerRate, sharedRate, total, ok := l.meanRates(now, m)
+	before, had := l.lastSharePoint()
+	ownerRate, sharedRate, total, ok := l.meanShareRates(now, m)
 	if !ok {
 		return l.buildDecision(0, 0)
 	}
@@ -159,19 +159,19 @@ func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
 	}
 	switch {
 	case (l.state == shareYielding || l.state == shareSharing) && idle:
-		l.enterState(shareGrowing, now)
+		l.enterShareState(shareGrowing, now)
 	case l.state != shareYielding && l.state != shareSharing && bulk:
-		l.enterState(shareYielding, now)
+		l.enterShareState(shareYielding, now)
 	case (l.state == shareFree || l.state == shareGrowing) && idle && had && m.Requested > before.Requested:
-		l.enterState(shareExpecting, now)
+		l.enterShareState(shareExpecting, now)
 	case l.state == shareExpecting && now.Sub(l.since) >= expectTime:
-		l.enterState(shareGrowing, now)
+		l.enterShareState(shareGrowing, now)
 	}
 	switch l.state {
 	case shareYielding:
 		l.limit = minSharedRate
 		if now.Sub(l.since) >= settleTime && l.spareRate(taken) > 2*minSharedRate {
-			l.enterState(shareSharing, now)
+			l.enterShareState(shareSharing, now)
 			l.settled = taken
 		}
 	case shareSharing:
@@ -179,9 +179,9 @@ func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
 	case shareExpecting:
 		l.limit = max(minSharedRate, unit.Rate(expectShare*float64(l.linkCapacity())))
 	case shareGrowing:
-		l.limit = grownRate(max(l.limit, l.linkCapacity()/8), growIdle, step)
+		l.limit = rateAfterGrowth(max(l.limit, l.linkCapacity()/8), growIdle, step)
 		if l.limit >= 2*l.linkCapacity() {
-			l.enterState(shareFree, now)
+			l.enterShareState(shareFree, now)
 		}
 	}
 	return l.buildDecision(ownerRate, sharedRate)
@@ -192,20 +192,21 @@ func (l *LinkShare) shareLeftover(now time.Time, owner, shared unit.Rate, step t
 	fell := l.settled - owner
 	switch {
 	case owner > l.settled*13/10+minSharedRate:
-		l.enterState(shareYielding, now)
+		l.enterShareState(shareYielding, now)
 	case fell > l.settled/5 && shared > fell/2 && owner+shared < l.linkCapacity()*9/10:
 		// The owner lost what others gained: the capacity has fallen.
 		l.peak, l.peakBefore = owner+shared, 0
-		l.enterState(shareYielding, now)
+		l.enterShareState(shareYielding, now)
 	default:
-		l.limit = max(minSharedRate, min(l.spareRate(owner), grownRate(max(l.limit, l.linkCapacity()/16), growBusy, step)))
+		l.limit = max(minSharedRate, min(l.spareRate(owner), rateAfterGrowth(max(l.limit, l.linkCapacity()/16), growBusy,
+			step)))
 		return
 	}
 	l.limit = minSharedRate
 }
 
-// enterState changes the state.
-func (l *LinkShare) enterState(s shareState, now time.Time) {
+// enterShareState changes the state.
+func (l *LinkShare) enterShareState(s shareState, now time.Time) {
 	l.state, l.since = s, now
 	l.bulkSince = time.Time{}
 }
@@ -225,8 +226,8 @@ func (l *LinkShare) spareRate(owner unit.Rate) unit.Rate {
 	return l.linkCapacity() - unit.Rate(ownerHeadroom*float64(owner))
 }
 
-// grownRate returns r after growing by factor in each growStep, for step.
-func grownRate(r unit.Rate, factor float64, step time.Duration) unit.Rate {
+// rateAfterGrowth returns r after growing by factor in each growStep, for step.
+func rateAfterGrowth(r unit.Rate, factor float64, step time.Duration) unit.Rate {
 	return r + unit.Rate(float64(r)*(factor-1)*float64(step)/float64(growStep))
 }
 
@@ -257,17 +258,17 @@ func (l *LinkShare) updateActivity(now time.Time, moved uint64, owner, taken uni
 	}
 }
 
-// lastPoint returns the last sample, if any.
-func (l *LinkShare) lastPoint() (p sharePoint, ok bool) {
+// lastSharePoint returns the last sample, if any.
+func (l *LinkShare) lastSharePoint() (p sharePoint, ok bool) {
 	if n := len(l.points); n > 0 {
 		return l.points[n-1], true
 	}
 	return p, false
 }
 
-// meanRates returns the mean rates over about shareWindow; ok is false until half of it was
+// meanShareRates returns the mean rates over about shareWindow; ok is false until half of it was
 // observed.
-func (l *LinkShare) meanRates(now time.Time, m LinkBytes) (owner, shared, total unit.Rate, ok bool) {
+func (l *LinkShare) meanShareRates(now time.Time, m LinkBytes) (owner, shared, total unit.Rate, ok bool) {
 	l.points = append(l.points, sharePoint{now, m})
 	old := 0
 	for old+1 < len(l.points) && now.Sub(l.points[old+1].at) >= shareWindow {

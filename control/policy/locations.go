@@ -63,13 +63,13 @@ func (l *Locations) Record(now time.Time, location, device string, s SubflowReco
 	}
 	at.Last = now
 	old := at.Devices[device]
-	at.Devices[device] = SubflowRecord{Down: learnRate(old.Down, s.Down), Up: learnRate(old.Up, s.Up),
-		RTTms: learnRTT(old.RTTms, s.RTTms), Last: now}
+	at.Devices[device] = SubflowRecord{Down: learnStoredRate(old.Down, s.Down), Up: learnStoredRate(old.Up, s.Up),
+		RTTms: learnStoredRTT(old.RTTms, s.RTTms), Last: now}
 	l.Trim()
 }
 
-// learnRate returns the stored rate after a measurement; see Record.
-func learnRate(old, now unit.Rate) unit.Rate {
+// learnStoredRate returns the stored rate after a measurement; see Record.
+func learnStoredRate(old, now unit.Rate) unit.Rate {
 	switch {
 	case now <= 0:
 		return old
@@ -81,8 +81,8 @@ func learnRate(old, now unit.Rate) unit.Rate {
 	return old - (old-now)/8
 }
 
-// learnRTT returns a round trip without queues: the least, which grows slowly.
-func learnRTT(old, now float64) float64 {
+// learnStoredRTT returns a round trip without queues: the least, which grows slowly.
+func learnStoredRTT(old, now float64) float64 {
 	switch {
 	case now <= 0:
 		return old

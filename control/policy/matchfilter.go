@@ -68,8 +68,8 @@ func ipv4Number(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// mayMatch reports whether the rule may match. If not, it certainly does not.
-func (f *matchFilter) mayMatch(q *query) bool {
+// mayMatchQuery reports whether the rule may match. If not, it certainly does not.
+func (f *matchFilter) mayMatchQuery(q *query) bool {
 	if q.port < f.port[0] || q.port > f.port[1] || f.needsProcess && q.process == nil {
 		return false
 	}

@@ -50,14 +50,14 @@ func (m *EnergyMeter) AddCarried(now time.Time, down, up unit.Bytes) unit.Joules
 	e := radioEnergies[m.radio]
 	n := max(down, 0) + max(up, 0)
 	if n == 0 {
-		return m.passIdle(e, passed)
+		return m.passIdleTime(e, passed)
 	}
 	// The bytes count as the latest ones, spaced as widely as a burst allows.
 	busy := passed
 	if packets := (n + packetSize - 1) / packetSize; packets < unit.Bytes(passed/burstGap)+1 {
 		busy = min(passed, time.Duration(packets)*burstGap)
 	}
-	took := m.passIdle(e, passed-busy)
+	took := m.passIdleTime(e, passed-busy)
 	if !m.awake {
 		took += e.promotion
 		busy /= 2 // it woke within this time, in the middle on average
@@ -66,8 +66,8 @@ func (m *EnergyMeter) AddCarried(now time.Time, down, up unit.Bytes) unit.Joules
 	return took + e.base.energyOver(busy) + e.dataEnergy(max(down, 0), max(up, 0))
 }
 
-// passIdle returns the energy of a time without bytes, and advances the tail.
-func (m *EnergyMeter) passIdle(e energy, passed time.Duration) unit.Joules {
+// passIdleTime returns the energy of a time without bytes, and advances the tail.
+func (m *EnergyMeter) passIdleTime(e energy, passed time.Duration) unit.Joules {
 	if !m.awake || passed <= 0 {
 		return 0
 	}

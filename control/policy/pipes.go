@@ -140,7 +140,7 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipeDecision {
 	for _, x := range list {
 		switch {
 		case x.Use == PipeSecond && x.Link == used[0].Link:
-			return p.planStep(PipesEnd, x.Link, "the main subflow moved to its link")
+			return p.recordPipeStep(PipesEnd, x.Link, "the main subflow moved to its link")
 		case x.Use == PipeSecond:
 			used = append(used, x)
 		case x.Use == PipeJoining:
@@ -154,9 +154,12 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipeDecision {
 		}
 	}
 	// In the order of their first use, the main subflow's first.
-	slices.SortStableFunc(used[1:], func(x, y Pipe) int { return cmp.Compare(p.useOrder(x.Link), p.useOrder(y.Link)) })
+	slices.SortStableFunc(used[1:], func(x, y Pipe) int {
+		return cmp.Compare(p.linkUseOrder(x.Link),
+			p.linkUseOrder(y.Link))
+	})
 	p.updateUsed(now, list, used)
-	p.addSample(now, used)
+	p.addPipeSample(now, used)
 	plan, wait := PipeDecision{}, false
 	switch {
 	case joins:
@@ -177,14 +180,14 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipeDecision {
 	return plan
 }
 
-// useOrder returns the index of a link in used, or the largest uint if it is absent: a new link
+// linkUseOrder returns the index of a link in used, or the largest uint if it is absent: a new link
 // comes last.
-func (p *Pipes) useOrder(link string) uint {
+func (p *Pipes) linkUseOrder(link string) uint {
 	return uint(slices.Index(p.used, link)) // -1 becomes the largest uint
 }
 
-// planStep remembers a step and returns it.
-func (p *Pipes) planStep(do PipeStep, link, reason string) PipeDecision {
+// recordPipeStep remembers a step and returns it.
+func (p *Pipes) recordPipeStep(do PipeStep, link, reason string) PipeDecision {
 	p.lastStep = PipeDecision{do, link, reason}
 	return p.lastStep
 }
@@ -202,15 +205,15 @@ func (p *Pipes) linkRecord(name string) *pipeLink {
 	return l
 }
 
-// backOff excludes a link for a while.
-func (p *Pipes) backOff(now time.Time, name string) {
+// backOffFromLink excludes a link for a while.
+func (p *Pipes) backOffFromLink(now time.Time, name string) {
 	l := p.linkRecord(name)
 	l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff)
 	l.backoffUntil = now.Add(l.backoff)
 }
 
-// knownRate returns the recent rate of a link, 0 if unknown.
-func (p *Pipes) knownRate(now time.Time, name string) unit.Rate {
+// recentLinkRate returns the recent rate of a link, 0 if unknown.
+func (p *Pipes) recentLinkRate(now time.Time, name string) unit.Rate {
 	if l := p.linkRecord(name); now.Sub(l.at) <= rateMaxAge {
 		return l.rate
 	}
@@ -221,7 +224,7 @@ func (p *Pipes) knownRate(now time.Time, name string) unit.Rate {
 // restarts all measurements.
 func (p *Pipes) updateUsed(now time.Time, list, used []Pipe) {
 	if p.lastStep.Do == PipesMove && used[0].Link != p.lastStep.Link {
-		p.backOff(now, p.lastStep.Link)
+		p.backOffFromLink(now, p.lastStep.Link)
 	}
 	before := slices.Clone(p.used)
 	if p.trial != "" && !slices.Contains(before, p.trial) {
@@ -230,7 +233,7 @@ func (p *Pipes) updateUsed(now time.Time, list, used []Pipe) {
 	for _, name := range before {
 		gone := !slices.ContainsFunc(list, func(x Pipe) bool { return x.Link == name && x.Use != PipeReserve })
 		if gone && p.lastStep.Do == PipesStay || gone && name == p.trial && p.lastStep.Do != PipesEnd { // it broke
-			p.backOff(now, name)
+			p.backOffFromLink(now, name)
 		}
 		if gone && name == p.trial {
 			p.trial = ""
@@ -250,12 +253,12 @@ func (p *Pipes) updateUsed(now time.Time, list, used []Pipe) {
 	p.used, p.points, p.since, p.nearerSince = names, nil, now, time.Time{}
 }
 
-// addSample adds a sample.
-func (p *Pipes) addSample(now time.Time, used []Pipe) {
+// addPipeSample adds a sample.
+func (p *Pipes) addPipeSample(now time.Time, used []Pipe) {
 	x := pipePoint{at: now, moved: make([]uint64, len(used)), full: make([]bool, len(used))}
 	for i, u := range used {
 		x.moved[i] = u.Moved
-		r, _ := p.meanRate(now, rateWindow, i)
+		r, _ := p.meanPipeRate(now, rateWindow, i)
 		x.full[i] = u.Waiting > max(r.Bytes(u.RTT*5/4+fullSlack), leastFull)
 		if n := len(p.points); n == 0 || p.points[n-1].moved[i] != u.Moved {
 			p.lastMoved = now
@@ -265,8 +268,8 @@ func (p *Pipes) addSample(now time.Time, used []Pipe) {
 	old := slices.IndexFunc(p.points, func(x pipePoint) bool { return now.Sub(x.at) <= spareTimeout })
 	p.points = slices.Delete(p.points, 0, old)
 	for i, name := range p.used {
-		r, ok := p.meanRate(now, rateWindow, i)
-		if ok && p.wasFull(now, rateWindow, i) {
+		r, ok := p.meanPipeRate(now, rateWindow, i)
+		if ok && p.wasPipeFull(now, rateWindow, i) {
 			l := p.linkRecord(name)
 			l.rate, l.at = r, now
 		}
@@ -282,9 +285,9 @@ func (p *Pipes) addSample(now time.Time, used []Pipe) {
 	}
 }
 
-// meanRate returns the rate of pipe i, or of all if i < 0, over the last d. It returns false until
+// meanPipeRate returns the rate of pipe i, or of all if i < 0, over the last d. It returns false until
 // the same pipes have been in use for d, or if samples are missing.
-func (p *Pipes) meanRate(now time.Time, d time.Duration, i int) (unit.Rate, bool) {
+func (p *Pipes) meanPipeRate(now time.Time, d time.Duration, i int) (unit.Rate, bool) {
 	n := len(p.points)
 	if n == 0 || now.Sub(p.since) < d {
 		return 0, false
@@ -304,9 +307,9 @@ func (p *Pipes) meanRate(now time.Time, d time.Duration, i int) (unit.Rate, bool
 	return unit.RateOf(unit.Bytes(sum), last.at.Sub(first.at)), true
 }
 
-// wasFull reports whether pipe i was full in at least half of the samples of the last d. If i < 0,
+// wasPipeFull reports whether pipe i was full in at least half of the samples of the last d. If i < 0,
 // any full pipe makes a sample count. It returns false until the same pipes have been in use for d.
-func (p *Pipes) wasFull(now time.Time, d time.Duration, i int) bool {
+func (p *Pipes) wasPipeFull(now time.Time, d time.Duration, i int) bool {
 	n, full := 0, 0
 	for _, x := range p.points {
 		if now.Sub(x.at) > d {
@@ -327,7 +330,7 @@ func (p *Pipes) evaluateTrial(now time.Time) PipeDecision {
 	if now.Sub(p.since) < trialSettle {
 		return PipeDecision{}
 	}
-	if r, ok := p.meanRate(now, rateWindow, -1); ok && r < p.rateBefore/10 {
+	if r, ok := p.meanPipeRate(now, rateWindow, -1); ok && r < p.rateBefore/10 {
 		if !p.pausedOnce { // the transfer may only pause: restart the trial
 			p.pausedOnce, p.since, p.points = true, now, nil
 			return PipeDecision{}
@@ -339,11 +342,11 @@ func (p *Pipes) evaluateTrial(now time.Time) PipeDecision {
 		return PipeDecision{}
 	}
 	p.trial = ""
-	sum, _ := p.meanRate(now, trialTime, -1)
+	sum, _ := p.meanPipeRate(now, trialTime, -1)
 	if float64(sum) >= pipeGain*float64(p.rateBefore) {
 		return PipeDecision{} // keep it
 	}
-	p.backOff(now, link)
+	p.backOffFromLink(now, link)
 	return PipeDecision{PipesEnd, link, fmt.Sprintf("it raises the rate to %v only, from %v", sum, p.rateBefore)}
 }
 
@@ -353,11 +356,11 @@ func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 	if now.Sub(p.lastMoved) >= unusedTimeout {
 		return PipeDecision{PipesEnd, last, "no data to carry"}
 	}
-	sum, ok := p.meanRate(now, trialTime, -1)
-	if ok && p.wasFull(now, trialTime, -1) {
+	sum, ok := p.meanPipeRate(now, trialTime, -1)
+	if ok && p.wasPipeFull(now, trialTime, -1) {
 		most, at := unit.Rate(0), 0
 		for i := len(p.used) - 1; i >= 0; i-- {
-			r, _ := p.meanRate(now, trialTime, i)
+			r, _ := p.meanPipeRate(now, trialTime, i)
 			if i > 0 && r > most {
 				most, at = r, i
 			}
@@ -368,11 +371,11 @@ func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 				p.movedFrom = p.used[0]
 				return PipeDecision{PipesMove, p.used[at], fmt.Sprintf("the other link carries %v, this one %v", most, r)}
 			}
-			p.backOff(now, p.used[i])
+			p.backOffFromLink(now, p.used[i])
 			return PipeDecision{PipesEnd, p.used[i], fmt.Sprintf("it carries %v of %v", r, sum)}
 		}
 	}
-	if sum, ok := p.meanRate(now, spareTimeout, -1); ok && sum > 0 &&
+	if sum, ok := p.meanPipeRate(now, spareTimeout, -1); ok && sum > 0 &&
 		!slices.ContainsFunc(p.points, func(x pipePoint) bool { return slices.Contains(x.full, true) }) &&
 		float64(p.linkRecord(p.used[0]).rate) > pipeGain*float64(sum) {
 		return PipeDecision{PipesEnd, last, "one link could carry everything"}
@@ -383,15 +386,15 @@ func (p *Pipes) reviewSeveral(now time.Time) PipeDecision {
 // reviewSingle checks whether another pipe is better than the only one in use, or may soon prove
 // so.
 func (p *Pipes) reviewSingle(now time.Time, main Pipe, others []Pipe) (plan PipeDecision, wait bool) {
-	r, ok := p.meanRate(now, rateWindow, 0)
+	r, ok := p.meanPipeRate(now, rateWindow, 0)
 	if !ok {
 		return plan, false
 	}
 	move := func(to, format string, args ...any) (PipeDecision, bool) {
 		if to == p.movedFrom {
-			p.backOff(now, main.Link)
+			p.backOffFromLink(now, main.Link)
 		}
-		if p.knownRate(now, main.Link) < r { // at least that much
+		if p.recentLinkRate(now, main.Link) < r { // at least that much
 			l := p.linkRecord(main.Link)
 			l.rate, l.at = r, now
 		}
@@ -399,11 +402,11 @@ func (p *Pipes) reviewSingle(now time.Time, main Pipe, others []Pipe) (plan Pipe
 		return PipeDecision{PipesMove, to, fmt.Sprintf(format, args...)}, false
 	}
 	fallen := func(r unit.Rate) bool { return float64(r) < fallenPipe*float64(p.best) }
-	if p.wasFull(now, rateWindow, 0) {
+	if p.wasPipeFull(now, rateWindow, 0) {
 		p.nearerSince = time.Time{}
-		long, lasts := p.meanRate(now, backlogTime, 0)
+		long, lasts := p.meanPipeRate(now, backlogTime, 0)
 		for _, x := range others {
-			switch known := p.knownRate(now, x.Link); {
+			switch known := p.recentLinkRate(now, x.Link); {
 			case float64(known) > betterPipe*float64(r):
 				return move(x.Link, "it carried %v, the link in use carries %v", known, r)
 			case known == 0 && lasts && fallen(long):
@@ -434,12 +437,12 @@ func (p *Pipes) reviewSingle(now time.Time, main Pipe, others []Pipe) (plan Pipe
 
 // beginTrial starts a trial if the pipes in use are full.
 func (p *Pipes) beginTrial(now time.Time, others []Pipe) PipeDecision {
-	r, ok := p.meanRate(now, backlogTime, -1)
-	if !ok || r == 0 || !p.wasFull(now, backlogTime, -1) {
+	r, ok := p.meanPipeRate(now, backlogTime, -1)
+	if !ok || r == 0 || !p.wasPipeFull(now, backlogTime, -1) {
 		return PipeDecision{}
 	}
 	for _, x := range others {
-		if known := p.knownRate(now, x.Link); known > 0 && float64(known) < (pipeGain-1)*float64(r) {
+		if known := p.recentLinkRate(now, x.Link); known > 0 && float64(known) < (pipeGain-1)*float64(r) {
 			continue
 		}
 		p.trial, p.rateBefore, p.pausedOnce = x.Link, r, false

@@ -83,9 +83,9 @@ func (r *Rules) NeedsNames() bool { return r.needsNames }
 // Decide returns the verdict of the first rule that matches a connection. An unknown property of a
 // connection matches no condition on it.
 func (r *Rules) Decide(c Connection) Verdict {
-	q := c.toQuery()
+	q := c.prepareQuery()
 	for i := range r.rules {
-		if s := &r.rules[i]; r.filters[i].mayMatch(&q) && s.matchesQuery(&q) {
+		if s := &r.rules[i]; r.filters[i].mayMatchQuery(&q) && s.matchesQuery(&q) {
 			return Verdict{Mode: s.Mode, Class: s.class, Rule: s.Name, Index: i,
 				Reason: fmt.Sprintf("%s says %v", s.Name, s.Mode)}
 		}
@@ -109,8 +109,8 @@ type query struct {
 	dscp    uint8
 }
 
-// toQuery prepares a connection for comparison with rules.
-func (c Connection) toQuery() (q query) {
+// prepareQuery prepares a connection for comparison with rules.
+func (c Connection) prepareQuery() (q query) {
 	host, port := c.Dest, ""
 	if i := strings.LastIndexByte(c.Dest, ':'); i >= 0 {
 		host, port = strings.Trim(c.Dest[:i], "[]"), c.Dest[i+1:]
@@ -173,16 +173,16 @@ func (s *RuleSpec) matchesProcess(q *query) bool {
 	if p == nil {
 		return false
 	}
-	return (len(s.App) == 0 || p.Exe != "" && anyOf(s.App,
+	return (len(s.App) == 0 || p.Exe != "" && anyElementMatches(s.App,
 		func(a *Pattern) bool { return a.matchesPath(p.Exe, q.exe) })) &&
-		(len(s.Cgroup) == 0 || p.Cgroup != "" && anyOf(s.Cgroup,
+		(len(s.Cgroup) == 0 || p.Cgroup != "" && anyElementMatches(s.Cgroup,
 			func(c *Pattern) bool { return c.matchesAncestor(p.Cgroup) })) &&
-		(len(s.Label) == 0 || p.Label != "" && anyOf(s.Label, func(l *string) bool { return *l == p.Label })) &&
-		(len(s.UID) == 0 || p.UID != NoUID && anyOf(s.UID, func(u *uint32) bool { return *u == p.UID }))
+		(len(s.Label) == 0 || p.Label != "" && anyElementMatches(s.Label, func(l *string) bool { return *l == p.Label })) &&
+		(len(s.UID) == 0 || p.UID != NoUID && anyElementMatches(s.UID, func(u *uint32) bool { return *u == p.UID }))
 }
 
-// anyOf reports whether f returns true for an element.
-func anyOf[T any](list []T, f func(*T) bool) bool {
+// anyElementMatches reports whether f returns true for an element.
+func anyElementMatches[T any](list []T, f func(*T) bool) bool {
 	for i := range list {
 		if f(&list[i]) {
 			return true

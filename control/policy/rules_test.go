@@ -215,7 +215,7 @@ func TestPatterns(t *testing.T) {
 // agrees checks that the first rule that matches decides.
 func agrees(t *testing.T, r *Rules, f Connection) {
 	t.Helper()
-	want, q := -1, f.toQuery()
+	want, q := -1, f.prepareQuery()
 	for i := len(r.rules) - 1; i >= 0; i-- {
 		if r.rules[i].matchesQuery(&q) {
 			want = i

@@ -23,12 +23,12 @@ type TrafficClass struct {
 	Weight   uint8
 }
 
-// isLimited reports whether some subflows may be excluded.
-func (t *TrafficClass) isLimited() bool { return t.Single || len(t.Devices)+len(t.Pipes) > 0 }
+// limitsSubflows reports whether some subflows may be excluded.
+func (t *TrafficClass) limitsSubflows() bool { return t.Single || len(t.Devices)+len(t.Pipes) > 0 }
 
 // IsSpecial reports whether the class differs from the default.
 func (t *TrafficClass) IsSpecial() bool {
-	return t.isLimited() || t.Priority != wire.Normal || t.Weight != 1
+	return t.limitsSubflows() || t.Priority != wire.Normal || t.Weight != 1
 }
 
 // Key returns a text that is equal for equal classes.
@@ -47,10 +47,10 @@ type ClassSubflow struct {
 	Delay  time.Duration
 }
 
-// isBetter reports whether a single-subflow class prefers s to o. A working subflow comes first,
+// isPreferredTo reports whether a single-subflow class prefers s to o. A working subflow comes first,
 // then the lower tier, then the current subflow, then the least delay. While none works, the
 // current one stays.
-func (s *ClassSubflow) isBetter(o *ClassSubflow, current wire.SubflowID) bool {
+func (s *ClassSubflow) isPreferredTo(o *ClassSubflow, current wire.SubflowID) bool {
 	stay := s.ID == current || o.ID == current
 	switch {
 	case s.Silent != o.Silent:
@@ -67,18 +67,18 @@ func (s *ClassSubflow) isBetter(o *ClassSubflow, current wire.SubflowID) bool {
 // that a single-subflow class uses, or 0. It keeps that one while it works and no subflow of a
 // better tier does.
 func (t *TrafficClass) BuildGroup(id wire.GroupID, subflows []ClassSubflow, current wire.SubflowID) wire.Group {
-	g := wire.Group{ID: id, Priority: t.Priority, Weight: t.Weight, Limited: t.isLimited()}
+	g := wire.Group{ID: id, Priority: t.Priority, Weight: t.Weight, Limited: t.limitsSubflows()}
 	if !g.Limited {
 		return g
 	}
 	var best *ClassSubflow
 	for i := range subflows {
 		r := &subflows[i]
-		if !t.permitsSubflow(r) || len(g.Subflows) == wire.MaxGroupSubflows {
+		if !t.allowsSubflow(r) || len(g.Subflows) == wire.MaxGroupSubflows {
 			continue
 		}
 		g.Subflows = append(g.Subflows, r.ID)
-		if best == nil || r.isBetter(best, current) {
+		if best == nil || r.isPreferredTo(best, current) {
 			best = r
 		}
 	}
@@ -88,8 +88,8 @@ func (t *TrafficClass) BuildGroup(id wire.GroupID, subflows []ClassSubflow, curr
 	return g
 }
 
-// permitsSubflow reports whether the class permits a subflow.
-func (t *TrafficClass) permitsSubflow(r *ClassSubflow) bool {
+// allowsSubflow reports whether the class permits a subflow.
+func (t *TrafficClass) allowsSubflow(r *ClassSubflow) bool {
 	if len(t.Devices) > 0 && !slices.ContainsFunc(r.Names, func(n string) bool { return slices.Contains(t.Devices, n) }) {
 		return false
 	}

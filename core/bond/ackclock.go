@@ -57,16 +57,16 @@ func (c *ackClock) requestAck(now time.Time, n unit.Bytes) {
 	c.pendingBytes += n
 	if !c.pending {
 		c.pending, c.dueAt = true, now.Add(ackDelay)
-		c.timer.wakeAt(c.dueAt)
+		c.timer.requestWakeAt(c.dueAt)
 	}
 }
 
-// recordFrame records the arrival of a frame of n bytes on p that needs an ACK.
-func (c *ackClock) recordFrame(p *subflow, n unit.Bytes, now time.Time) {
+// recordArrivedFrame records the arrival of a frame of n bytes on p that needs an ACK.
+func (c *ackClock) recordArrivedFrame(p *subflow, n unit.Bytes, now time.Time) {
 	c.requestAck(now, n)
 	if !p.ack.owed {
-		p.ack.markOwed(now)
-		c.timer.wakeAt(p.ack.dueAt)
+		p.ack.markAckOwed(now)
+		c.timer.requestWakeAt(p.ack.dueAt)
 	}
 }
 
@@ -75,14 +75,14 @@ func (c *ackClock) reacknowledge(now time.Time) {
 	c.requestAck(now, 0)
 	for _, p := range c.subflows.list {
 		if p.bytesReceived > 0 {
-			p.ack.markOwed(now)
+			p.ack.markAckOwed(now)
 		}
 	}
-	c.timer.wakeAt(now.Add(subflowAckDelay))
+	c.timer.requestWakeAt(now.Add(subflowAckDelay))
 }
 
-// markOwed demands that the subflow itself carry an ACK.
-func (d *ackDebt) markOwed(now time.Time) {
+// markAckOwed demands that the subflow itself carry an ACK.
+func (d *ackDebt) markAckOwed(now time.Time) {
 	if !d.owed {
 		d.owed, d.dueAt = true, now.Add(subflowAckDelay)
 	}
@@ -116,9 +116,9 @@ func (c *ackClock) awaitsConfirmation(now time.Time) bool {
 	return false
 }
 
-// buildAck returns the ACK of everything received, for a segment of p that will be sent. It is
+// buildAckFrame returns the ACK of everything received, for a segment of p that will be sent. It is
 // valid until the next call.
-func (c *ackClock) buildAck(p *subflow, now time.Time) wire.Ack {
+func (c *ackClock) buildAckFrame(p *subflow, now time.Time) wire.Ack {
 	c.pending, c.pendingBytes, p.ack.owed = false, 0, false
 	c.ackBuffer = c.ackBuffer[:0]
 	for _, q := range c.subflows.list[max(0, len(c.subflows.list)-wire.MaxAcks):] {
@@ -128,8 +128,8 @@ func (c *ackClock) buildAck(p *subflow, now time.Time) wire.Ack {
 	return wire.Ack{Delay: now.Sub(c.newestByteAt), Subflows: c.ackBuffer}
 }
 
-// recordSegment records that p was given a segment of n bytes, which may hold an ACK.
-func (c *ackClock) recordSegment(p *subflow, n int, now time.Time) {
+// recordAckInSegment records that p was given a segment of n bytes, which may hold an ACK.
+func (c *ackClock) recordAckInSegment(p *subflow, n int, now time.Time) {
 	if p.ack.inSegment {
 		h := p.est.LocalHop()
 		p.ack.confirmAt, p.ack.sentAt, p.ack.inSegment = h.Acked+uint64(h.Queue)+uint64(n), now, false
@@ -164,14 +164,14 @@ func (c *ackClock) shiftSubflowDeadlines(late time.Duration) {
 	}
 }
 
-// scheduleWake sets the timer to the next deadline. An overdue ACK waits for an idle subflow.
-func (c *ackClock) scheduleWake(now time.Time) {
+// scheduleNextAck sets the timer to the next deadline. An overdue ACK waits for an idle subflow.
+func (c *ackClock) scheduleNextAck(now time.Time) {
 	for _, p := range c.subflows.list {
 		if p.ack.owed && p.ack.dueAt.After(now) {
-			c.timer.wakeAt(p.ack.dueAt)
+			c.timer.requestWakeAt(p.ack.dueAt)
 		}
 	}
 	if c.pending && c.dueAt.After(now) {
-		c.timer.wakeAt(c.dueAt)
+		c.timer.requestWakeAt(c.dueAt)
 	}
 }

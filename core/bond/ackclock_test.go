@@ -17,7 +17,7 @@ func newAckClock(helped ...bool) *ackClock {
 	for i, h := range helped {
 		p := &subflow{id: wire.SubflowID(i + 1), idle: true}
 		p.est.Helped = h
-		c.subflows.insert(p)
+		c.subflows.insertSubflow(p)
 	}
 	return c
 }
@@ -29,23 +29,23 @@ func TestAckClockDue(t *testing.T) {
 	if c.isSharedAckDue(start.Add(time.Hour)) {
 		t.Error("an ACK of nothing is due")
 	}
-	c.recordFrame(p, 100, start)
-	c.recordFrame(p, 100, start.Add(ackDelay/2))
+	c.recordArrivedFrame(p, 100, start)
+	c.recordArrivedFrame(p, 100, start.Add(ackDelay/2))
 	if c.isSharedAckDue(start.Add(ackDelay-1)) || !c.isSharedAckDue(start.Add(ackDelay)) ||
 		!c.timer.next.Equal(start.Add(ackDelay)) {
 		t.Errorf("due at the wrong time; the timer rings after %v", c.timer.next.Sub(start))
 	}
 	p.bytesReceived = 200
-	f := c.buildAck(p, start.Add(ackDelay))
+	f := c.buildAckFrame(p, start.Add(ackDelay))
 	if f.Delay != ackDelay/2 || len(f.Subflows) != 2 || f.Subflows[0].Received != 200 ||
 		c.isSharedAckDue(start.Add(time.Hour)) {
 		t.Errorf("the ACK is %+v", f)
 	}
-	c.recordFrame(p, ackBytes-1, start)
+	c.recordArrivedFrame(p, ackBytes-1, start)
 	if c.isSharedAckDue(start) {
 		t.Error("due one byte too early")
 	}
-	if c.recordFrame(p, 1, start); !c.isSharedAckDue(start) {
+	if c.recordArrivedFrame(p, 1, start); !c.isSharedAckDue(start) {
 		t.Error("64 KB are not acknowledged at once")
 	}
 }
@@ -69,11 +69,11 @@ func TestAckClockOwn(t *testing.T) {
 	} {
 		k := newAckClock(c.helped, true)
 		direct, other := k.subflows.list[0], k.subflows.list[1]
-		k.recordFrame(other, 1000, start)
+		k.recordArrivedFrame(other, 1000, start)
 		sentAt := start.Add(ackDelay)
 		if c.sendOn {
-			k.buildAck(direct, sentAt)
-			k.recordSegment(direct, 100, sentAt)
+			k.buildAckFrame(direct, sentAt)
+			k.recordAckInSegment(direct, 100, sentAt)
 		}
 		if c.confirm {
 			direct.est.AddLocalSample(sentAt, estimate.Hop{Acked: 100})
@@ -96,27 +96,27 @@ func TestAckClockTimer(t *testing.T) {
 			switch r.IntN(4) {
 			case 0:
 				p.bytesReceived += 100
-				c.recordFrame(p, unit.Bytes(r.IntN(20_000)), now)
+				c.recordArrivedFrame(p, unit.Bytes(r.IntN(20_000)), now)
 			case 1:
-				c.buildAck(p, now)
-				c.recordSegment(p, 100, now)
+				c.buildAckFrame(p, now)
+				c.recordAckInSegment(p, 100, now)
 			case 2:
 				p.est.AddLocalSample(now, estimate.Hop{Acked: uint64(r.IntN(200))})
 				c.confirmByHop(p, now)
-				c.scheduleWake(now) // as Tick does soon, while a hop has something queued
+				c.scheduleNextAck(now) // as Tick does soon, while a hop has something queued
 			case 3:
 				c.reacknowledge(now)
 			}
 			next := c.timer.next
-			c.timer.clear()
-			c.scheduleWake(now)
+			c.timer.clearWakeTime()
+			c.scheduleNextAck(now)
 			if want := c.timer.next; !want.IsZero() && (next.IsZero() || next.After(want)) {
 				t.Fatalf("seed %d: the timer rings at %v, but something is due at %v", seed, next.Sub(start), want.Sub(start))
 			}
 			now = now.Add(time.Duration(r.IntN(30)) * time.Millisecond)
 			if c.timer.next.Before(now) { // it rings
-				c.timer.clear()
-				c.scheduleWake(now)
+				c.timer.clearWakeTime()
+				c.scheduleNextAck(now)
 			}
 		}
 	}

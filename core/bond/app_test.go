@@ -357,7 +357,7 @@ func (n *simNet) unfinished() (text string) {
 	}
 	for _, p := range n.subflows {
 		for d, b := range n.ends {
-			if q := b.subflows.find(p.id); q != nil {
+			if q := b.subflows.subflowByID(p.id); q != nil {
 				text += fmt.Sprintf("\n  subflow %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id,
 					endNames[d], q.idle, q.isSilent(), q.inFlight.len(), q.est.EstimateAt(n.now))
 				for _, h := range p.hops[d] {

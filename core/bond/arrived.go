@@ -88,9 +88,9 @@ func (a *arrivedSet) eachMissing(from, to wire.DataSeq, f func(from, to wire.Dat
 	}
 }
 
-// releaseBefore removes the bytes of [from, to) from the set and frees the pages before to. The
+// removeArrived removes the bytes of [from, to) from the set and frees the pages before to. The
 // caller says how many bytes of [from, to) were not in the set.
-func (a *arrivedSet) releaseBefore(from, to wire.DataSeq, notInSet uint64) {
+func (a *arrivedSet) removeArrived(from, to wire.DataSeq, notInSet uint64) {
 	if a.count -= uint64(to-from) - notInSet; a.count == 0 {
 		*a = arrivedSet{base: to - to%pageSize}
 		return

@@ -19,7 +19,7 @@ func TestArrivedAgainstSpans(t *testing.T) {
 		var a arrivedSet
 		var model seqSet
 		next := wire.DataSeq(rng.IntN(3 * pageSize))
-		a.releaseBefore(next, next, 0)
+		a.removeArrived(next, next, 0)
 		for range 400 {
 			from := next + wire.DataSeq(rng.IntN(5*pageSize))
 			if rng.IntN(4) == 0 {
@@ -39,7 +39,7 @@ func TestArrivedAgainstSpans(t *testing.T) {
 				a.markArrived(from, to)
 			} else if from < to {
 				after := a.findPosition(false, to, max(to, a.end))
-				a.releaseBefore(from, after, uint64(want.Size()))
+				a.removeArrived(from, after, uint64(want.Size()))
 				if after != model[0].To {
 					t.Fatalf("all has arrived up to %d, want %d", after, model[0].To)
 				}

@@ -39,7 +39,7 @@ type backlogEntry struct {
 
 // rankStream returns the rank of a stream.
 func (l *backlog) rankStream(s *Stream) rank {
-	return l.classes.rankGroup(s.permission.group, &s.backlog.sentCounter)
+	return l.classes.rankInGroup(s.permission.group, &s.backlog.sentCounter)
 }
 
 // updateStream updates counts and lists after a change to the stream.
@@ -68,9 +68,9 @@ func (l *backlog) enqueueStream(s *Stream) {
 	switch {
 	case s.permission.mode == wire.ModeLatency:
 		l.lowLatency = append(l.lowLatency, s)
-	case s.isShort() && !l.classes.ranked:
+	case s.isShortStream() && !l.classes.ranked:
 		at := len(l.ready)
-		for at > 0 && !l.ready[at-1].isShort() && l.ready[at-1].backlog.overtaken < maxOvertaken {
+		for at > 0 && !l.ready[at-1].isShortStream() && l.ready[at-1].backlog.overtaken < maxOvertaken {
 			at--
 			l.ready[at].backlog.overtaken += s.backlog.countedBytes
 		}
@@ -80,9 +80,9 @@ func (l *backlog) enqueueStream(s *Stream) {
 	}
 }
 
-// isShort reports whether the stream carries small messages, such as requests: what it has sent
+// isShortStream reports whether the stream carries small messages, such as requests: what it has sent
 // since it last had nothing to send, and what it has to send, is at most shortBurst.
-func (s *Stream) isShort() bool { return s.permission.burst+s.backlog.countedBytes <= shortBurst }
+func (s *Stream) isShortStream() bool { return s.permission.burst+s.backlog.countedBytes <= shortBurst }
 
 // shortBurst is TCP's initial window (RFC 6928): what a connection of its own would send at once.
 const shortBurst = unit.Bytes(10 * 1448)
@@ -217,7 +217,7 @@ func (l *backlog) streamShare(n unit.Bytes, s *Stream) unit.Bytes {
 // to subflows. Streams without a live subflow do not count.
 func (l *backlog) allScheduled(subflows []*subflow) bool {
 	for _, s := range l.ready {
-		if s.send.isSendable() && l.classes.findClass(s.permission.group).permitsLiveSubflow(subflows) &&
+		if s.send.isSendable() && l.classes.findGroupClass(s.permission.group).permitsLiveSubflow(subflows) &&
 			s.send.unsent[0].From < s.awaitedEnd() {
 			return false
 		}

@@ -160,7 +160,7 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 			continue
 		}
 		pending += n
-		byClass[l.classes.rankGroup(s.permission.group, nil).priority] += n
+		byClass[l.classes.rankInGroup(s.permission.group, nil).priority] += n
 	}
 	if pending != l.pending || lowLatency != l.lowLatencyPending || byClass != l.pendingByPriority {
 		t.Fatalf("counts %v pending %v, %v low-latency; want %v %v, %v", l.pending, l.pendingByPriority, l.lowLatencyPending,
@@ -191,7 +191,7 @@ func TestDeferringRespectsPriority(t *testing.T) {
 			s.SetGroup(wire.GroupID(group))
 			s.Write(make([]byte, n))
 		}
-		p, short := b.subflows.find(1), b.streams.all[1]
+		p, short := b.subflows.subflowByID(1), b.streams.all[1]
 		b.backlog.dequeueStream(short)
 		b.writer.fillStream(p, short, fillSpec{room: 1000}, start, nil)
 		if defers := start.Before(p.lowLatencyUntil); defers != (bulk != wire.High) {
@@ -205,7 +205,7 @@ func TestDeferringRespectsPriority(t *testing.T) {
 func TestBusySubflowNeedsNoTimer(t *testing.T) {
 	c := newChooser()
 	waitingStream(c, 1, wire.ModeBond)
-	p := c.subflows.find(1)
+	p := c.subflows.subflowByID(1)
 	p.est.AddLocalSample(start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 100_000,
 		MSS: 1448, Queue: 1_000_000})
 	p.extendLowLatency(start.Add(time.Second))

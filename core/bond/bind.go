@@ -13,7 +13,7 @@ import (
 // exists; the stream must be of mode wire.ModeBond. Control frames may use any subflow.
 func (s *Stream) BindToSubflow(id wire.SubflowID) bool {
 	b := s.bond
-	if b.subflows.find(id) == nil || s.Done() || s.permission.mode != wire.ModeBond {
+	if b.subflows.subflowByID(id) == nil || s.Done() || s.permission.mode != wire.ModeBond {
 		return false
 	}
 	b.filter.bindStream(&s.permission, id)

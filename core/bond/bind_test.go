@@ -28,11 +28,11 @@ func TestBound(t *testing.T) {
 				from = n.ends[0]
 			}
 			alone := unit.RateOf(500*unit.KB, bound.done.Sub(simStart))
-			if twice := from.Stats().ReinjectedTail; from.subflows.find(1).streamBytesSent != 0 || twice != 0 ||
+			if twice := from.Stats().ReinjectedTail; from.subflows.subflowByID(1).streamBytesSent != 0 || twice != 0 ||
 				alone < 900*unit.Kbps ||
 				alone > unit.Mbps {
 				t.Errorf("up %v, guide %v: %v of it went elsewhere, %v twice, at %v", up, guide != nil,
-					from.subflows.find(1).streamBytesSent, twice, alone)
+					from.subflows.subflowByID(1).streamBytesSent, twice, alone)
 			}
 			again, free := &transfer{size: int(unit.MB), up: up, only: 2}, &transfer{size: int(4 * unit.MB), up: up}
 			begun := n.now

@@ -198,13 +198,13 @@ func (b *Bond) AddSubflow(id wire.SubflowID, helped bool, now time.Time) {
 	p := &subflow{id: id, lastProgress: now, lastHopProgress: now, lastActive: now,
 		trainLeft: trainLength, trainUntil: now.Add(maxTrainDelay)}
 	p.est.Helped = helped
-	b.subflows.insert(p)
+	b.subflows.insertSubflow(p)
 	b.filter.expireAnswers()
 }
 
 // RemoveSubflow removes a subflow. Other subflows carry its bytes in flight again.
 func (b *Bond) RemoveSubflow(id wire.SubflowID, now time.Time) {
-	p := b.subflows.remove(id)
+	p := b.subflows.deleteSubflow(id)
 	if p == nil {
 		return
 	}
@@ -222,21 +222,21 @@ func (b *Bond) RemoveSubflow(id wire.SubflowID, now time.Time) {
 
 // SetJoinRTT sets the measured round trip of a subflow's handshake.
 func (b *Bond) SetJoinRTT(id wire.SubflowID, d time.Duration) {
-	if p := b.subflows.find(id); p != nil {
+	if p := b.subflows.subflowByID(id); p != nil {
 		p.est.JoinRTT = d
 	}
 }
 
 // MarkIdle reports that a subflow's socket has room for a segment.
 func (b *Bond) MarkIdle(id wire.SubflowID) {
-	if p := b.subflows.find(id); p != nil {
+	if p := b.subflows.subflowByID(id); p != nil {
 		p.idle = true
 	}
 }
 
 // ObserveLocalHop takes a sample of a subflow's local hop.
 func (b *Bond) ObserveLocalHop(id wire.SubflowID, now time.Time, h estimate.Hop) {
-	p := b.subflows.find(id)
+	p := b.subflows.subflowByID(id)
 	if p == nil {
 		return
 	}
@@ -251,7 +251,7 @@ func (b *Bond) ObserveLocalHop(id wire.SubflowID, now time.Time, h estimate.Hop)
 // ObserveUnknownHop reports that no sample of a subflow's local hop is available because nothing
 // carries it now. The subflow then makes no progress.
 func (b *Bond) ObserveUnknownHop(id wire.SubflowID, now time.Time) {
-	if p := b.subflows.find(id); p != nil {
+	if p := b.subflows.subflowByID(id); p != nil {
 		h := p.est.LocalHop()
 		h.Queue = max(h.Queue, 1)
 		b.ObserveLocalHop(id, now, h)
@@ -261,7 +261,7 @@ func (b *Bond) ObserveUnknownHop(id wire.SubflowID, now time.Time) {
 // ObserveFarHop takes a helper's report about a subflow's far hop: at the server the pipe, at the
 // primary the HS-path. It traces the report as PipeState at both ends.
 func (b *Bond) ObserveFarHop(id wire.SubflowID, now time.Time, s wire.HopState) {
-	p := b.subflows.find(id)
+	p := b.subflows.subflowByID(id)
 	if p == nil {
 		return
 	}
@@ -272,7 +272,7 @@ func (b *Bond) ObserveFarHop(id wire.SubflowID, now time.Time, s wire.HopState) 
 		if s.AppLimited {
 			e.Reason = "app-limited"
 		}
-		b.trace.emit(e)
+		b.trace.emitUnstamped(e)
 	}
 }
 
@@ -280,7 +280,7 @@ func (b *Bond) ObserveFarHop(id wire.SubflowID, now time.Time, s wire.HopState) 
 // next control segment if that leaves within maxReportAge. It causes no segment: while the pipe
 // delivers bytes ACKs leave anyway, and afterwards no radio should work for it.
 func (b *Bond) RelayReport(s wire.PipeState, now time.Time) {
-	if p := b.subflows.find(s.Subflow); p != nil {
+	if p := b.subflows.subflowByID(s.Subflow); p != nil {
 		p.relay, p.relayAt = s, now
 	}
 }
@@ -295,22 +295,22 @@ func (b *Bond) OpenStream(dest string) (*Stream, error) {
 			len(b.streams.all))}
 	}
 	b.streams.lastID++
-	s := b.newStream(b.streams.lastID)
+	s := b.addNewStream(b.streams.lastID)
 	s.dest = dest
 	b.traceStreamOpen(s)
 	b.control.queueFrame(s, wire.TypeOpen)
 	if window, ok := b.buffers.openingWindow(); ok {
-		s.setWindow(window)
+		s.setReceiveWindow(window)
 	}
 	return s, nil
 }
 
 func (b *Bond) traceStreamOpen(s *Stream) {
-	b.trace.emit(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
+	b.trace.emitUnstamped(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
 }
 
-// newStream adds a stream of that ID to the table.
-func (b *Bond) newStream(id wire.StreamID) *Stream {
+// addNewStream adds a stream of that ID to the table.
+func (b *Bond) addNewStream(id wire.StreamID) *Stream {
 	s := &Stream{id: id, bond: b, send: sendBuffer{pages: pages{pool: &b.pool},
 		limit: wire.DataSeq(initialWindow(b.cfg.OpensStreams))},
 		reassembly: reassembly{pages: pages{pool: &b.pool}, memory: &b.memory, limit: wire.DataSeq(b.buffers.firstWindow),
@@ -330,11 +330,11 @@ func initialWindow(byOpener bool) unit.Bytes {
 }
 
 // AcceptStream returns a stream that the other end has opened, or nil.
-func (b *Bond) AcceptStream() *Stream { return b.streams.nextAccepted() }
+func (b *Bond) AcceptStream() *Stream { return b.streams.nextAcceptedStream() }
 
 // NextChangedStream returns a stream whose readable bytes, room or state may have changed since it
 // was last returned, or nil.
-func (b *Bond) NextChangedStream() *Stream { return b.streams.nextChanged() }
+func (b *Bond) NextChangedStream() *Stream { return b.streams.nextChangedStream() }
 
 // ByeReceived reports that the other end has ended the bond.
 func (b *Bond) ByeReceived() bool { return b.byeReceived }
@@ -368,21 +368,21 @@ func (b *Bond) ResetAll(code wire.Code, text string, now time.Time) {
 	for _, s := range b.streams.all {
 		s.Reset(code, text)
 	}
-	b.flows.failAll(wire.Reset{Code: code, Text: text}, now)
+	b.flows.failAllFlows(wire.Reset{Code: code, Text: text}, now)
 }
 
 // OpenFlow opens a flow. Only the end that opens streams may call it. A redundant flow sends every
 // datagram over two subflows, in both directions.
 func (b *Bond) OpenFlow(redundant bool, now time.Time) (*Flow, error) {
-	return b.flows.openFlow(redundant, now)
+	return b.flows.openDatagramFlow(redundant, now)
 }
 
 // AcceptFlow returns a flow that the other end has opened, or nil.
-func (b *Bond) AcceptFlow() *Flow { return b.flows.nextAccepted() }
+func (b *Bond) AcceptFlow() *Flow { return b.flows.nextAcceptedFlow() }
 
 // NextChangedFlow returns a flow that has a datagram to receive or has ended since it was last
 // returned, or nil.
-func (b *Bond) NextChangedFlow() *Flow { return b.flows.nextChanged() }
+func (b *Bond) NextChangedFlow() *Flow { return b.flows.nextChangedFlow() }
 
 // ListFlows describes at most limit flows, the most recently used first.
 func (b *Bond) ListFlows(limit int) []FlowInfo { return b.flows.describeFlows(limit) }

@@ -17,16 +17,16 @@ type bufferLimits struct {
 	grownWindows unit.Bytes // receive windows beyond the first ones
 }
 
-// sendRoom returns how many bytes a send buffer may take now. The meta buffer bounds unsent bytes.
+// sendBufferRoom returns how many bytes a send buffer may take now. The meta buffer bounds unsent bytes.
 // Bytes in flight count too if they exceed any window that we would grant, or if all streams
 // together hold too much.
-func (l *bufferLimits) sendRoom(s *sendBuffer) unit.Bytes {
-	unacked := s.unackedBytes()
+func (l *bufferLimits) sendBufferRoom(s *sendBuffer) unit.Bytes {
+	unacked := s.unackedSpanBytes()
 	room := min(l.metaBuffer-unit.Bytes(s.unsent.Size()), maxWindow+l.metaBuffer-unacked)
 	if l.heldBytes >= l.maxBuffered {
 		room = minMetaBuffer - unacked
 	}
-	if l.memory.isShort() {
+	if l.memory.isMemoryShort() {
 		room = min(room, pageSize-unacked)
 	}
 	if l.heldBytes >= l.maxBuffered/4 {
@@ -40,7 +40,7 @@ func (l *bufferLimits) sendRoom(s *sendBuffer) unit.Bytes {
 // isNotableRoom reports whether to notify a waiting writer of that much room. A few bytes do not
 // count, unless no later event would notify it.
 func (l *bufferLimits) isNotableRoom(room unit.Bytes, s *sendBuffer) bool {
-	return room >= min(minMetaBuffer, l.metaBuffer)/2 || room > 0 && s.isEmpty()
+	return room >= min(minMetaBuffer, l.metaBuffer)/2 || room > 0 && s.isFullyAcked()
 }
 
 // maxWindowOf returns the upper bound of a window: the first window, and a third of the memory for
@@ -48,7 +48,7 @@ func (l *bufferLimits) isNotableRoom(room unit.Bytes, s *sendBuffer) bool {
 // a new one finds some left, and each keeps its first window whatever slow readers hold (dynamic
 // thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
 func (l *bufferLimits) maxWindowOf(window unit.Bytes) unit.Bytes {
-	if l.memory.isShort() {
+	if l.memory.isMemoryShort() {
 		return l.firstWindow
 	}
 	others := l.grownWindows - (window - l.firstWindow)
@@ -59,7 +59,7 @@ func (l *bufferLimits) maxWindowOf(window unit.Bytes) unit.Bytes {
 // window. It leaves half of the memory to streams that have proved to use it. It returns false
 // while memory is short.
 func (l *bufferLimits) openingWindow() (window unit.Bytes, ok bool) {
-	if l.memory.isShort() {
+	if l.memory.isMemoryShort() {
 		return 0, false
 	}
 	more := min(maxOpeningWindow-l.firstWindow, (l.maxBuffered/2-l.grownWindows)/16)

@@ -92,7 +92,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 // datagrams come faster than a network would carry them takes turns with streams.
 func (c *turnChooser) chooseTurn(now time.Time) turn {
 	var datagramSubflow *subflow
-	if l := c.flows.nextLeg(now); l != nil {
+	if l := c.flows.nextSendableLeg(now); l != nil {
 		if datagramSubflow = l.subflow; !c.flows.streamsGoFirst(l, c.backlog) {
 			return turn{subflow: datagramSubflow, kind: turnDatagrams}.limitUnacked()
 		}
@@ -103,7 +103,7 @@ func (c *turnChooser) chooseTurn(now time.Time) turn {
 	} else if p := c.copyTarget(now); p != nil {
 		t = turn{subflow: p, kind: turnCopies}
 	} else if len(c.backlog.ready) > 0 {
-		t = c.bulkTurn(now)
+		t = c.chooseBulkTurn(now)
 	}
 	if datagramSubflow != nil && datagramSubflow != t.subflow {
 		t = turn{subflow: datagramSubflow, kind: turnDatagrams}
@@ -133,7 +133,7 @@ func (c *turnChooser) nextLowLatency(now time.Time) (*subflow, *Stream) {
 			continue
 		}
 		best := all
-		if g := c.classes.findClass(s.permission.group); g != nil && g.limited {
+		if g := c.classes.findGroupClass(s.permission.group); g != nil && g.limited {
 			best = c.filter.fastestPermitted(nil, g, now)
 			if s.pin.subflow != nil && !g.permitsSubflow(s.pin.subflow.id) {
 				s.pin.subflow = nil
@@ -168,7 +168,7 @@ func (c *turnChooser) copyTarget(now time.Time) *subflow {
 // permittedView returns the part of view that stream s may use. Some subflows take no bulk data
 // now, to keep their queue short. Only short streams see them as idle.
 func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Time) []sched.Subflow {
-	if c.filter.isLimited(&s.permission) {
+	if c.filter.mayLimitSubflows(&s.permission) {
 		c.filter.refreshPermission(s.id, &s.permission, c.backlog.contendingBytes(s), c.backlog.avoided, now)
 		c.permitted = c.filter.appendPermitted(c.permitted[:0], view, &s.permission)
 	} else {
@@ -176,7 +176,7 @@ func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Ti
 	}
 	for i := range c.permitted {
 		p := &c.permitted[i]
-		p.Idle = p.Idle && c.subflows.find(p.ID).permitsBulkOf(s)
+		p.Idle = p.Idle && c.subflows.subflowByID(p.ID).permitsBulkOf(s)
 	}
 	return c.permitted
 }
@@ -187,7 +187,7 @@ func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Ti
 func (c *turnChooser) withoutRecalledFrom(view []sched.Subflow, s *Stream) []sched.Subflow {
 	c.others = c.others[:0]
 	for i := range view {
-		if !c.subflows.find(view[i].ID).inFlight.missesRecalled(s) {
+		if !c.subflows.subflowByID(view[i].ID).inFlight.missesRecalled(s) {
 			c.others = append(c.others, view[i])
 		}
 	}
@@ -198,16 +198,16 @@ func (c *turnChooser) withoutRecalledFrom(view []sched.Subflow, s *Stream) []sch
 		return view
 	}
 	for i := range view {
-		if _, found := c.subflows.find(view[i].ID).inFlight.firstUncarried(s); found {
+		if _, found := c.subflows.subflowByID(view[i].ID).inFlight.firstUncarried(s); found {
 			c.others = append(c.others, view[i])
 		}
 	}
 	return c.others
 }
 
-// bulkTurn asks the scheduler about the next stream. If that stream has to wait for one of its
+// chooseBulkTurn asks the scheduler about the next stream. If that stream has to wait for one of its
 // subflows, it asks about streams that may use others.
-func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
+func (c *turnChooser) chooseBulkTurn(now time.Time) (t turn) {
 	t.kind = turnBulk
 	differ := c.filter.permissionsDiffer()
 	var asked *Stream
@@ -226,7 +226,7 @@ func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 		c.trace.traceDecision(now, t.decision, c.backlog.pending, seen)
 		c.trace.traceEstimates(now, c.subflows.list)
 		if !t.decision.Wait {
-			t.subflow, t.stream = c.subflows.find(t.decision.Subflow), s
+			t.subflow, t.stream = c.subflows.subflowByID(t.decision.Subflow), s
 			break
 		}
 		if !differ {

@@ -41,7 +41,7 @@ func waitingStream(c *turnChooser, id wire.StreamID, m wire.Mode) *Stream {
 // scheduler says.
 func TestTurnsByUrgency(t *testing.T) {
 	c := newChooser()
-	f, err := c.flows.openFlow(false, start)
+	f, err := c.flows.openDatagramFlow(false, start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestTurnsByUrgency(t *testing.T) {
 		t.Fatal(err)
 	}
 	lowLatency, bulkStream := waitingStream(c, 1, wire.ModeLatency), waitingStream(c, 2, wire.ModeRedundant)
-	two := c.subflows.find(2)
+	two := c.subflows.subflowByID(2)
 	two.copies = []copiedSpan{{bulkStream, 0, 100}}
 	want := func(kind turnKind, p wire.SubflowID) {
 		t.Helper()
@@ -61,7 +61,7 @@ func TestTurnsByUrgency(t *testing.T) {
 		}
 	}
 	want(turnDatagrams, 1)
-	c.flows.fillDatagrams(c.subflows.find(1), c.backlog, start, nil)
+	c.flows.fillDatagrams(c.subflows.subflowByID(1), c.backlog, start, nil)
 	want(turnLowLatency, 1)
 	c.backlog.dequeueStream(lowLatency)
 	want(turnCopies, 2)
@@ -101,7 +101,7 @@ func TestNoTurnWithoutBound(t *testing.T) {
 	waitingStream(c, 1, wire.ModeRedundant)
 	for range maxUnackedFrames + 1 {
 		for _, p := range c.subflows.list {
-			p.recordFrame(1, sentFrame{frameType: wire.TypePing})
+			p.recordSentFrame(1, sentFrame{frameType: wire.TypePing})
 		}
 	}
 	c.surveySubflows(start)
@@ -122,7 +122,7 @@ func TestSurveyCarrier(t *testing.T) {
 		}
 	}
 	want(1, true)
-	one, two, three := c.subflows.find(1), c.subflows.find(2), c.subflows.find(3)
+	one, two, three := c.subflows.subflowByID(1), c.subflows.subflowByID(2), c.subflows.subflowByID(3)
 	one.idle = false
 	two.idle = false
 	want(0, true) // the third is much slower
@@ -141,8 +141,8 @@ func TestSurveyCarrier(t *testing.T) {
 func TestLateSubflowCarriesOthers(t *testing.T) {
 	c := newChooser()
 	late, other := waitingStream(c, 1, wire.ModeBond), waitingStream(c, 2, wire.ModeBond)
-	one := c.subflows.find(1)
-	one.recordFrame(1000, sentFrame{frameType: wire.TypeData, stream: late, from: 0, to: 500, recalled: true,
+	one := c.subflows.subflowByID(1)
+	one.recordSentFrame(1000, sentFrame{frameType: wire.TypeData, stream: late, from: 0, to: 500, recalled: true,
 		tailRecalled: true})
 	one.inFlight.tailRecalledFrames++
 	c.surveySubflows(start)
@@ -175,7 +175,7 @@ func TestAcknowledgedStreamBlocksNobody(t *testing.T) {
 	bulk.finSet = true
 	one.send.acknowledge(seqSpan{From: 0, To: 1000})
 	c.backlog.updateStream(one)
-	c.subflows.find(1).idle = false
+	c.subflows.subflowByID(1).idle = false
 	c.surveySubflows(start)
 	if got := c.chooseTurn(start); got.subflow == nil || got.stream != bulk {
 		t.Errorf("turn %+v, want one of the other stream", got)

@@ -15,8 +15,8 @@ import (
 // may call it. Omitted groups must not be in UsedGroups. They are retired: their IDs, and lower
 // ones that were never used, must not be used again.
 func (b *Bond) SetClassTable(groups []wire.Group) {
-	b.applyClasses(b.classes.serial+1, groups)
-	b.control.queueOnce(wire.TypeClassTable)
+	b.applyClassTable(b.classes.serial+1, groups)
+	b.control.queueBondFrameOnce(wire.TypeClassTable)
 }
 
 // UsedGroups returns the groups of streams and flows, including groups that they have left with
@@ -37,7 +37,7 @@ func (b *Bond) UsedGroups() map[wire.GroupID]bool {
 // app has not closed such a stream, a RESET is on its way; otherwise everything has arrived.
 func (b *Bond) endRetiredStreams(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(b.streams.all)) {
-		if s := b.streams.all[id]; b.classes.isRetired(s.permission.group) && s.finSet {
+		if s := b.streams.all[id]; b.classes.isGroupRetired(s.permission.group) && s.finSet {
 			b.frameAcknowledged(sentFrame{stream: s, frameType: wire.TypeFin})
 			b.frameAcknowledged(sentFrame{stream: s, frameType: wire.TypeData, from: s.send.firstUnacked, to: s.send.end})
 		}
@@ -45,15 +45,15 @@ func (b *Bond) endRetiredStreams(now time.Time) {
 	b.flows.endRetiredFlows(now)
 }
 
-// applyClasses replaces the class table. Everything that waits gets its turn and subflows by the
+// applyClassTable replaces the class table. Everything that waits gets its turn and subflows by the
 // new one.
-func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
+func (b *Bond) applyClassTable(serial uint64, groups []wire.Group) {
 	b.classes.replaceGroups(serial, groups)
 	b.filter.expireAnswers()
 	if b.classes.ranked {
 		b.backlog.reorderStreams(b.streams.all)
 	}
-	b.flows.applyClasses()
+	b.flows.applyFlowClasses()
 }
 
 // SetGroup puts the stream into a group. At the end that opened the stream it also sets the group
@@ -63,7 +63,7 @@ func (s *Stream) SetGroup(g wire.GroupID) {
 		return
 	}
 	s.permission.group = g
-	s.permission.answer.expire()
+	s.permission.answer.invalidateAnswer()
 	s.bond.backlog.requeueStream(s)
 	s.bond.backlog.updateStream(s)
 }
@@ -100,8 +100,8 @@ func (s *Stream) changeClass(serial uint64, mode wire.Mode, group wire.GroupID) 
 	}
 	s.SetMode(mode)
 	s.SetGroup(group)
-	s.permission.answer.expire()
-	s.bond.trace.emit(trace.Event{Kind: trace.StreamClassChanged, Stream: uint64(s.id), Text: mode.String()})
+	s.permission.answer.invalidateAnswer()
+	s.bond.trace.emitUnstamped(trace.Event{Kind: trace.StreamClassChanged, Stream: uint64(s.id), Text: mode.String()})
 }
 
 // ResetGroup resets the streams of a group for which isOld returns true.

@@ -192,7 +192,7 @@ func runWithClasses(t *testing.T, size unit.Bytes, build func(*simNet), plan ...
 		took = append(took, tr.done.Sub(simStart))
 	}
 	for _, p := range n.subflows {
-		over = append(over, n.ends[1].subflows.find(p.id).bytesSent)
+		over = append(over, n.ends[1].subflows.subflowByID(p.id).bytesSent)
 	}
 	return took, over
 }
@@ -268,7 +268,7 @@ func TestClassTableSubflowSilent(t *testing.T) {
 	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{1}}})
 	tr := &transfer{size: int(2 * unit.MB), group: 1}
 	n.run(n.carry([]*transfer{tr}))
-	if over := n.ends[1].subflows.find(2).bytesSent; over > 100_000 {
+	if over := n.ends[1].subflows.subflowByID(2).bytesSent; over > 100_000 {
 		t.Errorf("%d bytes went over the other subflow", over)
 	}
 	if took := tr.done.Sub(simStart); took > 7*time.Second {

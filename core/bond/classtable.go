@@ -26,7 +26,7 @@ var unknownGroup = &trafficClass{weight: 1, limited: true}
 // defaultClass is the class of group 0.
 var defaultClass = &trafficClass{weight: 1}
 
-// permitsSubflow reports whether the group may use a subflow.
+// permissionAllows reports whether the group may use a subflow.
 func (c *trafficClass) permitsSubflow(id wire.SubflowID) bool {
 	return c == nil || !c.limited || slices.Contains(c.allowed, id)
 }
@@ -67,9 +67,9 @@ type classTable struct {
 // rankScale scales bytes, so that the division by a weight loses little.
 const rankScale = 256
 
-// findClass returns the class of a group: nil for group 0, unknownGroup for one that is not in the
+// findGroupClass returns the class of a group: nil for group 0, unknownGroup for one that is not in the
 // table.
-func (t *classTable) findClass(id wire.GroupID) *trafficClass {
+func (t *classTable) findGroupClass(id wire.GroupID) *trafficClass {
 	if id == 0 {
 		return nil
 	}
@@ -89,8 +89,8 @@ func (t *classTable) excludesSubflow(id wire.SubflowID) bool {
 	return len(t.groups) > 0
 }
 
-// isRetired reports whether the opening end has no stream or flow of a group left.
-func (t *classTable) isRetired(id wire.GroupID) bool {
+// isGroupRetired reports whether the opening end has no stream or flow of a group left.
+func (t *classTable) isGroupRetired(id wire.GroupID) bool {
 	return id > 0 && id <= t.maxGroupID && t.groups[id] == nil
 }
 
@@ -124,24 +124,24 @@ type rank struct {
 	sent     *uint64 // its counter
 }
 
-// rankGroup returns the rank of a stream or flow of the group with that counter.
-func (t *classTable) rankGroup(id wire.GroupID, sent *uint64) rank {
-	if c := t.findClass(id); c != nil {
+// rankInGroup returns the rank of a stream or flow of the group with that counter.
+func (t *classTable) rankInGroup(id wire.GroupID, sent *uint64) rank {
+	if c := t.findGroupClass(id); c != nil {
 		return rank{c.priority, c.weight, sent}
 	}
 	return rank{wire.Normal, 1, sent}
 }
 
-// joinQueue updates the counter of a stream or flow that starts to wait.
-func (t *classTable) joinQueue(r rank) { *r.sent = max(*r.sent, t.virtualTime[r.priority]) }
+// catchUpCounter updates the counter of a stream or flow that starts to wait.
+func (t *classTable) catchUpCounter(r rank) { *r.sent = max(*r.sent, t.virtualTime[r.priority]) }
 
-// beginTurn starts the turn of r, in which it then sends bytes.
-func (t *classTable) beginTurn(r rank) {
+// beginRankedTurn starts the turn of r, in which it then sends bytes.
+func (t *classTable) beginRankedTurn(r rank) {
 	t.virtualTime[r.priority] = max(t.virtualTime[r.priority], *r.sent)
 }
 
-// countSent counts n bytes sent.
-func (r rank) countSent(n unit.Bytes) { *r.sent += uint64(n) * rankScale / uint64(r.weight) }
+// countSentBytes counts n bytes sent.
+func (r rank) countSentBytes(n unit.Bytes) { *r.sent += uint64(n) * rankScale / uint64(r.weight) }
 
 // staysBefore reports whether r, which waits, stays ahead of n, which joins.
 func (r rank) staysBefore(n rank) bool {
@@ -154,7 +154,7 @@ func insertByRank[T any](t *classTable, list []T, x T, rankOf func(T) rank) []T 
 	at := len(list)
 	if t.ranked {
 		r := rankOf(x)
-		t.joinQueue(r)
+		t.catchUpCounter(r)
 		for at > 0 && !rankOf(list[at-1]).staysBefore(r) {
 			at--
 		}

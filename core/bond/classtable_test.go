@@ -27,23 +27,23 @@ func TestClassTable(t *testing.T) {
 		group            wire.GroupID
 		retired, permits bool // permits subflow 3
 	}{{0, false, true}, {1, false, false}, {2, true, false}, {3, false, true}, {4, false, false}} {
-		class := server.findClass(c.group)
-		if server.isRetired(c.group) != c.retired || class.permitsSubflow(3) != c.permits {
-			t.Errorf("group %d: retired %v, permits %v", c.group, server.isRetired(c.group), class.permitsSubflow(3))
+		class := server.findGroupClass(c.group)
+		if server.isGroupRetired(c.group) != c.retired || class.permitsSubflow(3) != c.permits {
+			t.Errorf("group %d: retired %v, permits %v", c.group, server.isGroupRetired(c.group), class.permitsSubflow(3))
 		}
 	}
 	live := []*subflow{{id: 1}, {id: 4}}
-	if c := server.findClass(1); !c.permitsLiveSubflow(live) || c.permitsLiveSubflow(live[:1]) ||
-		server.findClass(9).permitsLiveSubflow(live) {
+	if c := server.findGroupClass(1); !c.permitsLiveSubflow(live) || c.permitsLiveSubflow(live[:1]) ||
+		server.findGroupClass(9).permitsLiveSubflow(live) {
 		t.Error("permitsLive is wrong")
 	}
 	live[1].silentSince = start
-	if server.findClass(1).permitsLiveSubflow(live) {
+	if server.findGroupClass(1).permitsLiveSubflow(live) {
 		t.Error("a silent subflow counts as live")
 	}
 	server.replaceGroups(2, []wire.Group{{ID: 1, Weight: 1}})
-	if !server.isRetired(3) || server.findClass(3) != unknownGroup || !server.limited ||
-		!server.findClass(1).equivalentTo(nil) || server.findClass(1).equivalentTo(server.findClass(3)) {
+	if !server.isGroupRetired(3) || server.findGroupClass(3) != unknownGroup || !server.limited ||
+		!server.findGroupClass(1).equivalentTo(nil) || server.findGroupClass(1).equivalentTo(server.findGroupClass(3)) {
 		t.Errorf("after group 3 was left out: %+v", server)
 	}
 }
@@ -62,7 +62,7 @@ func TestClassTableTurns(t *testing.T) {
 		weight := []uint8{1, uint8(1 + r.IntN(8)), uint8(1 + r.IntN(8)), 1}
 		table.replaceGroups(1, []wire.Group{{ID: 1, Weight: weight[1]}, {ID: 2, Weight: weight[2]},
 			{ID: 3, Weight: 1, Priority: wire.Low}})
-		rankOf := func(w *waiting) rank { return table.rankGroup(w.group, &w.sent) }
+		rankOf := func(w *waiting) rank { return table.rankInGroup(w.group, &w.sent) }
 		var list []*waiting
 		all := []*waiting{{group: 1}, {group: 3}, {group: 1}, {group: 2}}
 		late := all[len(all)-1]
@@ -71,9 +71,9 @@ func TestClassTableTurns(t *testing.T) {
 				w := list[0]
 				list = list[1:]
 				rank := rankOf(w)
-				table.beginTurn(rank)
+				table.beginRankedTurn(rank)
 				n := unit.Bytes(1 + r.IntN(maxSegment))
-				rank.countSent(n)
+				rank.countSentBytes(n)
 				w.bytes += n
 				list = insertByRank(&table, list, w, rankOf)
 			}

@@ -27,7 +27,7 @@ func TestSetClassDuringDownload(t *testing.T) {
 	var redundant []unit.Bytes
 	note := func() {
 		s := n.ends[1]
-		sent = append(sent, [2]uint64{s.subflows.find(1).bytesSent, s.subflows.find(2).bytesSent})
+		sent = append(sent, [2]uint64{s.subflows.subflowByID(1).bytesSent, s.subflows.subflowByID(2).bytesSent})
 		redundant = append(redundant, s.Stats().Redundant)
 	}
 	type state struct {
@@ -82,7 +82,7 @@ func TestClassUpdateOutOfOrder(t *testing.T) {
 		}
 	}
 	n.foreign = 1
-	n.run(func() bool { return server.subflows.find(1) != nil && primary.subflows.find(1) != nil })
+	n.run(func() bool { return server.subflows.subflowByID(1) != nil && primary.subflows.subflowByID(1) != nil })
 	for _, c := range []struct {
 		frame wire.Frame
 		mode  wire.Mode
@@ -157,7 +157,7 @@ func TestClassUpdateFreesGroups(t *testing.T) {
 			t.Fatalf("a segment for subflow %d", on)
 		}
 		b.BeginSegment(id)
-		return b.subflows.find(id).bytesSent
+		return b.subflows.subflowByID(id).bytesSent
 	}
 	knows := func(id wire.SubflowID, sent uint64) {
 		t.Helper()

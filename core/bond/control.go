@@ -25,12 +25,12 @@ type controlQueue struct {
 // typeSet is a set of types of control frames.
 type typeSet uint64
 
-func (t *typeSet) add(f wire.Type)      { *t |= 1 << f }
-func (t *typeSet) has(f wire.Type) bool { return *t&(1<<f) != 0 }
+func (t *typeSet) addFrameType(f wire.Type)      { *t |= 1 << f }
+func (t *typeSet) hasFrameType(f wire.Type) bool { return *t&(1<<f) != 0 }
 
-// remove removes a type and reports whether it was in the set.
-func (t *typeSet) remove(f wire.Type) bool {
-	had := t.has(f)
+// removeFrameType removes a type and reports whether it was in the set.
+func (t *typeSet) removeFrameType(f wire.Type) bool {
+	had := t.hasFrameType(f)
 	*t &^= 1 << f
 	return had
 }
@@ -39,16 +39,16 @@ func (t *typeSet) remove(f wire.Type) bool {
 // stream has already queued.
 func (q *controlQueue) queueFrame(s *Stream, t wire.Type) {
 	if s != nil {
-		if s.queued.has(t) {
+		if s.queued.hasFrameType(t) {
 			return
 		}
-		s.queued.add(t)
+		s.queued.addFrameType(t)
 	}
 	q.frames = append(q.frames, controlFrame{s, t})
 }
 
-// queueOnce queues a frame of the bond unless one of its type is queued.
-func (q *controlQueue) queueOnce(t wire.Type) {
+// queueBondFrameOnce queues a frame of the bond unless one of its type is queued.
+func (q *controlQueue) queueBondFrameOnce(t wire.Type) {
 	for _, c := range q.frames {
 		if c.frameType == t {
 			return
@@ -67,8 +67,8 @@ func (q *controlQueue) queueNotice(f wire.Frame) {
 // hasNoticeRoom reports whether queueNotice would queue a notice.
 func (q *controlQueue) hasNoticeRoom() bool { return len(q.notices) < maxNotices }
 
-// isEmpty reports whether no frame waits.
-func (q *controlQueue) isEmpty() bool { return len(q.frames) == 0 && len(q.notices) == 0 }
+// hasNoFrames reports whether no frame waits.
+func (q *controlQueue) hasNoFrames() bool { return len(q.frames) == 0 && len(q.notices) == 0 }
 
 // repeatedTypes returns the types of control frames of a stream or, if s is nil, of the bond, whose
 // next frame is a repetition.
@@ -86,9 +86,9 @@ func (q *controlQueue) takeFrames(f func(c controlFrame, repeated bool) (more bo
 	for more := true; more && n < len(q.frames); n++ {
 		c := q.frames[n]
 		if c.stream != nil {
-			c.stream.queued.remove(c.frameType)
+			c.stream.queued.removeFrameType(c.frameType)
 		}
-		more = f(c, q.repeatedTypes(c.stream).remove(c.frameType))
+		more = f(c, q.repeatedTypes(c.stream).removeFrameType(c.frameType))
 	}
 	q.frames = q.frames[:copy(q.frames, q.frames[n:])]
 }

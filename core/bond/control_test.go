@@ -16,9 +16,9 @@ func TestControlQueue(t *testing.T) {
 	q.queueFrame(one, wire.TypeWindow)
 	q.queueFrame(two, wire.TypeWindow)
 	q.queueFrame(one, wire.TypeWindow) // is there
-	q.queueOnce(wire.TypeClassTable)
-	q.queueOnce(wire.TypeClassTable)
-	q.repeatedTypes(one).add(wire.TypeWindow)
+	q.queueBondFrameOnce(wire.TypeClassTable)
+	q.queueBondFrameOnce(wire.TypeClassTable)
+	q.repeatedTypes(one).addFrameType(wire.TypeWindow)
 	type taken struct {
 		id    wire.StreamID
 		t     wire.Type
@@ -42,7 +42,7 @@ func TestControlQueue(t *testing.T) {
 	q.takeFrames(take(9))
 	want := []taken{{1, wire.TypeOpen, false}, {1, wire.TypeWindow, true}, {2, wire.TypeWindow, false},
 		{0, wire.TypeClassTable, false}, {1, wire.TypeWindow, false}, {2, wire.TypeWindow, false}}
-	if !slices.Equal(got, want) || !q.isEmpty() {
+	if !slices.Equal(got, want) || !q.hasNoFrames() {
 		t.Errorf("taken %v, want %v", got, want)
 	}
 	for range maxNotices + 5 {
@@ -50,7 +50,7 @@ func TestControlQueue(t *testing.T) {
 	}
 	n := 0
 	q.takeNotices(func(wire.Frame) bool { n++; return n < 10 })
-	if len(q.notices) != maxNotices-10 || !q.hasNoticeRoom() || q.isEmpty() {
+	if len(q.notices) != maxNotices-10 || !q.hasNoticeRoom() || q.hasNoFrames() {
 		t.Errorf("%d notices are left", len(q.notices))
 	}
 }

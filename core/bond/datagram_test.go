@@ -45,7 +45,7 @@ type simSender struct {
 
 var simAddr = wire.Addr{Name: "far", Port: 7}
 
-// openFlow lets the opener begin a flow.
+// openDatagramFlow lets the opener begin a flow.
 func (n *simNet) openFlow(plan flowPlan) {
 	f, err := n.ends[0].OpenFlow(plan.redundant, n.now)
 	if err == nil {

@@ -45,8 +45,8 @@ type guideAnswer struct {
 	reason      string
 }
 
-// expire makes the next use ask the guide.
-func (a *guideAnswer) expire() { a.at = time.Time{} }
+// invalidateAnswer makes the next use ask the guide.
+func (a *guideAnswer) invalidateAnswer() { a.at = time.Time{} }
 
 // permission holds how a stream may be sent: its mode, its group and the subflows that it may use.
 // The zero value is that of a new stream of mode Bond and group 0.
@@ -68,8 +68,8 @@ type permission struct {
 	choiceAt time.Time   // when it was sent
 }
 
-// setGuide sets the guide.
-func (f *subflowFilter) setGuide(g Guide) {
+// replaceGuide sets the guide.
+func (f *subflowFilter) replaceGuide(g Guide) {
 	f.guide = g
 	f.expireAnswers()
 }
@@ -115,8 +115,8 @@ func (f *subflowFilter) permitsSmall(p *subflow) bool {
 	return f.guide == nil || len(f.smallAnswer.subflows) == 0 || slices.Contains(f.smallAnswer.subflows, p.id)
 }
 
-// isGuided reports whether the guide decides about a stream with this permission.
-func (f *subflowFilter) isGuided(perm *permission) bool {
+// guideAppliesTo reports whether the guide decides about a stream with this permission.
+func (f *subflowFilter) guideAppliesTo(perm *permission) bool {
 	return f.guide != nil && perm.mode == wire.ModeBond && perm.boundTo == 0
 }
 
@@ -124,14 +124,14 @@ func (f *subflowFilter) isGuided(perm *permission) bool {
 // pending is the number of bytes to send, avoid a subflow that must not be used, or 0.
 func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, pending unit.Bytes, avoid wire.SubflowID,
 	now time.Time) {
-	if !f.isGuided(perm) {
+	if !f.guideAppliesTo(perm) {
 		return
 	}
 	if perm.backloggedSince.IsZero() {
 		perm.backloggedSince = now
 	}
 	d := Demand{pending, perm.burst, now.Sub(perm.backloggedSince)}
-	f.refreshAnswer(&perm.answer, f.classes.findClass(perm.group), d, now)
+	f.refreshAnswer(&perm.answer, f.classes.findGroupClass(perm.group), d, now)
 	if f.reports != nil && f.reports.hasNoticeRoom() {
 		if c, ok := perm.changedChoice(id, now); ok {
 			f.reports.queueNotice(c)
@@ -157,28 +157,28 @@ func (perm *permission) changedChoice(id wire.StreamID, now time.Time) (wire.Cho
 	return perm.choice, true
 }
 
-// permitsSubflow reports whether a stream with this permission may use a subflow, by its last
+// permissionAllows reports whether a stream with this permission may use a subflow, by its last
 // refresh.
-func (f *subflowFilter) permitsSubflow(perm *permission, id wire.SubflowID) bool {
+func (f *subflowFilter) permissionAllows(perm *permission, id wire.SubflowID) bool {
 	if perm.boundTo != 0 {
 		return id == perm.boundTo
 	}
-	if !f.classes.findClass(perm.group).permitsSubflow(id) {
+	if !f.classes.findGroupClass(perm.group).permitsSubflow(id) {
 		return false
 	}
 	return f.guide == nil || perm.mode != wire.ModeBond || perm.allowsAll || slices.Contains(perm.answer.subflows, id)
 }
 
-// isLimited reports whether a permission may exclude some subflows.
-func (f *subflowFilter) isLimited(perm *permission) bool {
-	c := f.classes.findClass(perm.group)
+// mayLimitSubflows reports whether a permission may exclude some subflows.
+func (f *subflowFilter) mayLimitSubflows(perm *permission) bool {
+	c := f.classes.findGroupClass(perm.group)
 	return perm.boundTo != 0 || f.guide != nil && perm.mode == wire.ModeBond || c != nil && c.limited
 }
 
 // appendPermitted appends to list the subflows of view that a stream with this permission may use.
 func (f *subflowFilter) appendPermitted(list, view []sched.Subflow, perm *permission) []sched.Subflow {
 	for i := range view {
-		if f.permitsSubflow(perm, view[i].ID) {
+		if f.permissionAllows(perm, view[i].ID) {
 			list = append(list, view[i])
 		}
 	}
@@ -194,7 +194,7 @@ func (f *subflowFilter) permissionsDiffer() bool {
 // samePermission reports whether two permissions have the same class and the same permitted
 // subflows.
 func (f *subflowFilter) samePermission(a, b *permission) bool {
-	return (a.group == b.group || f.classes.findClass(a.group).equivalentTo(f.classes.findClass(b.group))) &&
+	return (a.group == b.group || f.classes.findGroupClass(a.group).equivalentTo(f.classes.findGroupClass(b.group))) &&
 		a.boundTo == b.boundTo && slices.Equal(a.answer.subflows, b.answer.subflows)
 }
 
@@ -212,14 +212,14 @@ func (f *subflowFilter) permitsOtherSubflow(perm *permission, p *subflow, n, pen
 	if !perm.backloggedSince.IsZero() {
 		d.BackloggedFor = now.Sub(perm.backloggedSince)
 	}
-	f.refreshAnswer(&perm.answer, f.classes.findClass(perm.group), d, now)
+	f.refreshAnswer(&perm.answer, f.classes.findGroupClass(perm.group), d, now)
 	return f.hasOtherIdle(perm, p)
 }
 
 // hasOtherIdle reports whether a permission has an idle subflow other than p.
 func (f *subflowFilter) hasOtherIdle(perm *permission, p *subflow) bool {
 	for _, q := range f.subflows.list {
-		if q != p && q.idle && !q.isSilent() && f.permitsSubflow(perm, q.id) {
+		if q != p && q.idle && !q.isSilent() && f.permissionAllows(perm, q.id) {
 			return true
 		}
 	}
@@ -234,11 +234,11 @@ func (f *subflowFilter) bindStream(perm *permission, id wire.SubflowID) {
 	perm.boundTo = id
 }
 
-// markEnded records that the stream of a permission has ended and releases its binding to one
+// markStreamEnded records that the stream of a permission has ended and releases its binding to one
 // subflow. Frames of the stream may still be in flight.
-func (f *subflowFilter) markEnded(perm *permission) {
+func (f *subflowFilter) markStreamEnded(perm *permission) {
 	if perm.answer.generation != f.generation {
-		perm.answer.expire()
+		perm.answer.invalidateAnswer()
 	}
 	perm.answer.streamEnded = true
 	if perm.boundTo != 0 {

@@ -32,7 +32,7 @@ func (g *countingGuide) AllowSubflows(subflows []GuideSubflow, d Demand) string 
 func newFilter() *subflowFilter {
 	f := &subflowFilter{subflows: &subflowTable{}, classes: &classTable{}}
 	for id := range wire.SubflowID(3) {
-		f.subflows.insert(&subflow{id: id + 1})
+		f.subflows.insertSubflow(&subflow{id: id + 1})
 	}
 	f.classes.replaceGroups(1, []wire.Group{{ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{2, 3}}})
 	return f
@@ -61,10 +61,10 @@ func TestSubflowFilterPermits(t *testing.T) {
 	} {
 		f := newFilter()
 		if c.guide != nil {
-			f.setGuide(&countingGuide{allow: c.guide})
+			f.replaceGuide(&countingGuide{allow: c.guide})
 		}
 		if c.silent > 0 {
-			f.subflows.find(c.silent).silentSince = start
+			f.subflows.subflowByID(c.silent).silentSince = start
 		}
 		f.refreshPermission(1, &c.permission, unit.MB, c.avoid, start)
 		var got []wire.SubflowID
@@ -75,7 +75,7 @@ func TestSubflowFilterPermits(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: permits %v, want %v", c.name, got, c.want)
 		}
-		if len(got) < 3 && !f.isLimited(&c.permission) {
+		if len(got) < 3 && !f.mayLimitSubflows(&c.permission) {
 			t.Errorf("%s: said not to be limited", c.name)
 		}
 	}
@@ -85,7 +85,7 @@ func TestSubflowFilterPermits(t *testing.T) {
 // much less; of a stream that has ended only when it is old.
 func TestSubflowFilterAsks(t *testing.T) {
 	f, g := newFilter(), &countingGuide{allow: []wire.SubflowID{1}}
-	f.setGuide(g)
+	f.replaceGuide(g)
 	var r permission
 	now := start
 	for _, c := range []struct {
@@ -101,8 +101,8 @@ func TestSubflowFilterAsks(t *testing.T) {
 		{"just before it is old", func() { now = now.Add(maxAnswerAge - 1) }, 1251, false},
 		{"old", func() { now = now.Add(1) }, 1251, true},
 		{"all expired", f.expireAnswers, 1251, true},
-		{"this one expired", r.answer.expire, 1251, true},
-		{"ended", func() { f.markEnded(&r); f.expireAnswers() }, 1251, false},
+		{"this one expired", r.answer.invalidateAnswer, 1251, true},
+		{"ended", func() { f.markStreamEnded(&r); f.expireAnswers() }, 1251, false},
 		{"ended, and old", func() { now = now.Add(maxAnswerAge) }, 1251, true},
 	} {
 		before := g.asked
@@ -118,17 +118,17 @@ func TestSubflowFilterAsks(t *testing.T) {
 
 func TestSubflowFilterOther(t *testing.T) {
 	f := newFilter()
-	one := f.subflows.find(1)
+	one := f.subflows.subflowByID(1)
 	r := permission{group: 1}
 	if f.permitsOtherSubflow(&r, one, 0, 0, start) {
 		t.Error("another subflow is permitted, but none is idle")
 	}
-	f.subflows.find(3).idle = true
-	if !f.permitsOtherSubflow(&r, one, 0, 0, start) || f.permitsOtherSubflow(&r, f.subflows.find(3), 0, 0, start) {
+	f.subflows.subflowByID(3).idle = true
+	if !f.permitsOtherSubflow(&r, one, 0, 0, start) || f.permitsOtherSubflow(&r, f.subflows.subflowByID(3), 0, 0, start) {
 		t.Error("subflow 3 is the only one that is idle")
 	}
 	g := &countingGuide{allow: []wire.SubflowID{2}}
-	f.setGuide(g)
+	f.replaceGuide(g)
 	f.refreshPermission(1, &r, 0, 0, start)
 	g.allow = []wire.SubflowID{3} // as soon as it is asked about the bytes in flight too
 	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 {
@@ -144,8 +144,8 @@ func TestSubflowFilterBound(t *testing.T) {
 	if f.bindStream(&r, 3); f.boundStreams != 1 || !f.permissionsDiffer() {
 		t.Errorf("%d streams are bound", f.boundStreams)
 	}
-	f.markEnded(&r)
-	if f.markEnded(&r); f.boundStreams != 0 || r.boundTo != 0 || f.permissionsDiffer() {
+	f.markStreamEnded(&r)
+	if f.markStreamEnded(&r); f.boundStreams != 0 || r.boundTo != 0 || f.permissionsDiffer() {
 		t.Errorf("%d streams are bound after the end", f.boundStreams)
 	}
 }
@@ -183,8 +183,8 @@ func TestFastest(t *testing.T) {
 	}
 	want("least delay", nil, nil, 3)
 	want("besides it", list[2], nil, 2)
-	want("class", nil, f.classes.findClass(1), 3)
-	f.setGuide(&countingGuide{allow: []wire.SubflowID{1}})
+	want("class", nil, f.classes.findGroupClass(1), 3)
+	f.replaceGuide(&countingGuide{allow: []wire.SubflowID{1}})
 	f.refreshSmallAnswer(start)
 	want("guide", nil, nil, 1)
 	list[0].silentSince = start

@@ -123,7 +123,7 @@ func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 		return wire.ErrTooLarge
 	}
 	f.nextNumber++
-	f.markUsed(addr, now)
+	f.recordFlowUse(addr, now)
 	f.enqueueFrame(datagram{frame: frame, payloadSize: unit.Bytes(len(p)), queuedAt: now})
 	return nil
 }
@@ -136,8 +136,8 @@ func (f *Flow) SetGroup(g wire.GroupID) {
 	}
 }
 
-// markUsed records a datagram to or from an address.
-func (f *Flow) markUsed(addr wire.Addr, now time.Time) {
+// recordFlowUse records a datagram to or from an address.
+func (f *Flow) recordFlowUse(addr wire.Addr, now time.Time) {
 	f.lastUsed = now
 	f.onlyDNS = f.onlyDNS && addr.Port == 53
 }
@@ -151,15 +151,15 @@ func (f *Flow) enqueueFrame(q datagram) {
 		if i > 0 && !f.redundant {
 			break
 		}
-		t.pinLeg(l, now)
+		t.updateLegPin(l, now)
 		if l.subflow == nil && (i > 0 || l.otherLegSubflow() != nil) {
 			continue // there is no second subflow
 		}
 		cost := unit.Bytes(len(q.frame)) + datagramCost
 		for l.bytes+cost > maxLegQueue {
-			l.dropOldest()
+			l.dropOldestFrame()
 		}
-		if t.outBytes+cost > maxFlowBytes || !t.memory.take(cost) {
+		if t.outBytes+cost > maxFlowBytes || !t.memory.takeFromBudget(cost) {
 			f.stats.Dropped++
 			t.stats.DatagramsDropped++
 			continue
@@ -202,7 +202,7 @@ func (f *Flow) Discard() {
 func (f *Flow) releaseReceived(n unit.Bytes) {
 	f.inBytes -= n
 	f.table.inBytes -= n
-	f.table.memory.release(n)
+	f.table.memory.returnToBudget(n)
 }
 
 // Refuse reports to the other end that datagrams do not reach an address. It sets the flow's ID.
@@ -220,25 +220,25 @@ func (f *Flow) End(code wire.Code, text string, now time.Time) {
 	}
 	// Queue it on the leg, so that it does not overtake datagrams.
 	f.enqueueFrame(datagram{frame: wire.Append(nil, wire.FlowEnd{Flow: f.id, Code: code, Text: text}), queuedAt: now})
-	f.failFlow(wire.Reset{Code: code, Text: text}, now)
+	f.failDatagramFlow(wire.Reset{Code: code, Text: text}, now)
 }
 
-// failFlow ends the flow at this end.
-func (f *Flow) failFlow(why wire.Reset, now time.Time) {
+// failDatagramFlow ends the flow at this end.
+func (f *Flow) failDatagramFlow(why wire.Reset, now time.Time) {
 	if f.err != nil {
 		return
 	}
 	f.err = why
 	delete(f.table.all, f.id)
-	f.table.trace.emitAt(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id),
+	f.table.trace.emitTimestamped(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id),
 		Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
-	f.table.notifyChange(f)
+	f.table.notifyFlowChange(f)
 }
 
 // deliverDatagram queues r to be received, or drops it if there is no room.
 func (f *Flow) deliverDatagram(r ReceivedDatagram) {
 	cost := r.memoryCost()
-	if f.inBytes+cost > maxLegQueue || f.table.inBytes+cost > maxFlowBytes || !f.table.memory.take(cost) {
+	if f.inBytes+cost > maxLegQueue || f.table.inBytes+cost > maxFlowBytes || !f.table.memory.takeFromBudget(cost) {
 		f.stats.Dropped++
 		f.table.stats.DatagramsDropped++
 		return
@@ -248,5 +248,5 @@ func (f *Flow) deliverDatagram(r ReceivedDatagram) {
 	f.in = append(f.in, r)
 	f.inBytes += cost
 	f.table.inBytes += cost
-	f.table.notifyChange(f)
+	f.table.notifyFlowChange(f)
 }

@@ -309,7 +309,7 @@ func TestFlowsEnd(t *testing.T) {
 	}
 	// A datagram of the ended flow, late.
 	late := wire.Datagram{Flow: a.ID(), Number: 5, Addr: wire.Addr{Name: "x", Port: 1}}
-	if _, err := n.ends[1].flows.receiveDatagram(late, n.now); err != nil || n.ends[1].AcceptFlow() != nil {
+	if _, err := n.ends[1].flows.dispatchDatagram(late, n.now); err != nil || n.ends[1].AcceptFlow() != nil {
 		t.Errorf("a late datagram opened its flow again, or %v", err)
 	}
 	// Ended by the accepting end.
@@ -399,7 +399,7 @@ func TestNumbers(t *testing.T) {
 			if n >= top {
 				want = !seen[n]
 			}
-			if got := w.add(n); got != want {
+			if got := w.recordIfNew(n); got != want {
 				t.Fatalf("add(%d) = %v with %d the highest, want %v", n, got, top, want)
 			}
 			if want {

@@ -47,11 +47,11 @@ func (l *leg) releaseFrame(q datagram) {
 	cost := unit.Bytes(len(q.frame)) + datagramCost
 	l.bytes -= cost
 	l.flow.table.outBytes -= cost
-	l.flow.table.memory.release(cost)
+	l.flow.table.memory.returnToBudget(cost)
 }
 
-// dropOldest drops the oldest frame. It counts as dropped if no copy of it was sent.
-func (l *leg) dropOldest() {
+// dropOldestFrame drops the oldest frame. It counts as dropped if no copy of it was sent.
+func (l *leg) dropOldestFrame() {
 	if *l.takeOldest().sentOn == 0 {
 		l.flow.stats.Dropped++
 		l.flow.table.stats.DatagramsDropped++
@@ -89,15 +89,15 @@ func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why
 	return false, ""
 }
 
-// pinLeg moves a leg to another subflow if it should.
-func (t *flowTable) pinLeg(l *leg, now time.Time) {
-	g := t.classes.findClass(l.flow.group)
+// updateLegPin moves a leg to another subflow if it should.
+func (t *flowTable) updateLegPin(l *leg, now time.Time) {
+	g := t.classes.findGroupClass(l.flow.group)
 	if l.subflow != nil && !g.permitsSubflow(l.subflow.id) {
 		l.subflow = nil
 	}
 	best := t.filter.fastestPermitted(l.otherLegSubflow(), g, now)
 	if move, why := l.shouldMove(best, now); move {
-		t.moveLeg(l, best, now, why)
+		t.moveLegToSubflow(l, best, now, why)
 	}
 }
 
@@ -112,8 +112,8 @@ func (l *leg) otherLegSubflow() *subflow {
 	return l.flow.legs[0].subflow
 }
 
-// moveLeg pins a leg to another subflow and traces why.
-func (t *flowTable) moveLeg(l *leg, to *subflow, now time.Time, why string) {
+// moveLegToSubflow pins a leg to another subflow and traces why.
+func (t *flowTable) moveLegToSubflow(l *leg, to *subflow, now time.Time, why string) {
 	l.subflow, l.otherFasterSince = to, time.Time{}
 	if l.wasPinned {
 		l.flow.stats.Moves++
@@ -130,7 +130,8 @@ func (t *flowTable) moveLeg(l *leg, to *subflow, now time.Time, why string) {
 		}
 	}
 	to.extendLowLatency(now.Add(lowLatencyPeriod))
-	t.trace.emitAt(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.flow.id), Subflow: uint32(to.id), Reason: why})
+	t.trace.emitTimestamped(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.flow.id), Subflow: uint32(to.id),
+		Reason: why})
 }
 
 // unpinSubflow removes a subflow from all legs.
@@ -149,12 +150,12 @@ func (t *flowTable) unpinSubflow(p *subflow) {
 	}
 }
 
-// nextLeg returns the first leg with datagrams that can leave over an idle subflow now, or nil. It
+// nextSendableLeg returns the first leg with datagrams that can leave over an idle subflow now, or nil. It
 // drops expired datagrams.
-func (t *flowTable) nextLeg(now time.Time) *leg {
+func (t *flowTable) nextSendableLeg(now time.Time) *leg {
 	t.dropExpired(now)
 	for _, l := range t.ready {
-		t.pinLeg(l, now)
+		t.updateLegPin(l, now)
 		p := l.subflow
 		if p != nil && p.idle && len(l.waiting) > 0 && !(l.isBulk && p.mustDeferBulk(p.est.EstimateAt(now), now, t.timer)) {
 			return l
@@ -167,7 +168,7 @@ func (t *flowTable) nextLeg(now time.Time) *leg {
 func (t *flowTable) dropExpired(now time.Time) {
 	t.ready = slices.DeleteFunc(t.ready, func(l *leg) bool {
 		for len(l.waiting) > 0 && now.Sub(l.waiting[0].queuedAt) > maxQueueTime {
-			l.dropOldest()
+			l.dropOldestFrame()
 		}
 		l.queued = len(l.waiting) > 0
 		return !l.queued
@@ -177,7 +178,7 @@ func (t *flowTable) dropExpired(now time.Time) {
 // fillDatagrams appends a segment of datagrams for subflow p: one of each leg in turn, at least
 // one. streams holds the other data that waits.
 func (t *flowTable) fillDatagrams(p *subflow, streams *backlog, now time.Time, buf []byte) []byte {
-	first, room := true, p.segmentSize(now)
+	first, room := true, p.targetSegmentSize(now)
 	backlog := max(p.est.EstimateAt(now).Th.Bytes(maxStandingQueue), 4*minSegment)
 	p.streamsFirst = false
 	for i := 0; i < len(t.ready); {
@@ -192,13 +193,13 @@ func (t *flowTable) fillDatagrams(p *subflow, streams *backlog, now time.Time, b
 		q := l.takeOldest()
 		buf = append(buf, q.frame...)
 		n := len(q.frame)
-		r := t.rankLeg(l)
+		r := t.rankFlowLeg(l)
 		if first { // others in the segment have no turn of their own, or legs would lose theirs
-			t.classes.beginTurn(r)
+			t.classes.beginRankedTurn(r)
 		}
-		r.countSent(unit.Bytes(n))
+		r.countSentBytes(unit.Bytes(n))
 		first, room = false, room-n
-		p.recordFrame(n, sentFrame{frameType: wire.TypeDatagram})
+		p.recordSentFrame(n, sentFrame{frameType: wire.TypeDatagram})
 		l.flow.stats.Sent++
 		if *q.sentOn != 0 {
 			t.stats.Redundant += unit.Bytes(n)
@@ -214,11 +215,13 @@ func (t *flowTable) fillDatagrams(p *subflow, streams *backlog, now time.Time, b
 	return buf
 }
 
-// rankLeg returns the rank of a leg.
-func (t *flowTable) rankLeg(l *leg) rank { return t.classes.rankGroup(l.flow.group, &l.sentCounter) }
+// rankFlowLeg returns the rank of a leg.
+func (t *flowTable) rankFlowLeg(l *leg) rank {
+	return t.classes.rankInGroup(l.flow.group, &l.sentCounter)
+}
 
 // enqueueLeg queues a leg for its next turn.
-func (t *flowTable) enqueueLeg(l *leg) { t.ready = insertByRank(t.classes, t.ready, l, t.rankLeg) }
+func (t *flowTable) enqueueLeg(l *leg) { t.ready = insertByRank(t.classes, t.ready, l, t.rankFlowLeg) }
 
 // streamsGoFirst reports whether streams precede the datagrams of a leg that could leave over its
 // subflow. A short queue waits for no stream. A bulk leg yields to a higher priority, and takes
@@ -228,10 +231,10 @@ func (t *flowTable) streamsGoFirst(l *leg, streams *backlog) bool {
 		return l.subflow.streamsFirst
 	}
 	for _, s := range streams.ready {
-		if !s.send.isSendable() || !t.filter.permitsSubflow(&s.permission, l.subflow.id) {
+		if !s.send.isSendable() || !t.filter.permissionAllows(&s.permission, l.subflow.id) {
 			continue
 		}
-		own, other := t.rankLeg(l), streams.rankStream(s)
+		own, other := t.rankFlowLeg(l), streams.rankStream(s)
 		if own.priority != other.priority {
 			return other.priority.Above(own.priority)
 		}
@@ -246,7 +249,7 @@ func (t *flowTable) isOutranked(l *leg, streams *backlog) bool {
 	if !t.classes.ranked || !l.isBulk {
 		return false
 	}
-	own := t.rankLeg(l).priority
-	return t.ready[0] != l && t.rankLeg(t.ready[0]).priority.Above(own) ||
+	own := t.rankFlowLeg(l).priority
+	return t.ready[0] != l && t.rankFlowLeg(t.ready[0]).priority.Above(own) ||
 		len(streams.ready) > 0 && streams.rankStream(streams.ready[0]).priority.Above(own)
 }

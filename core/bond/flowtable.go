@@ -40,18 +40,18 @@ type flowTable struct {
 	nextCheck time.Time // when to look for unused flows
 }
 
-// openFlow opens a flow; see Bond.OpenFlow.
-func (t *flowTable) openFlow(redundant bool, now time.Time) (*Flow, error) {
+// openDatagramFlow opens a flow; see Bond.OpenFlow.
+func (t *flowTable) openDatagramFlow(redundant bool, now time.Time) (*Flow, error) {
 	if !t.permitsNewFlow(now) {
 		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("the limit of %d datagram flows is reached",
 			len(t.all))}
 	}
 	t.lastID++
-	return t.newFlow(t.lastID, redundant, now), nil
+	return t.addDatagramFlow(t.lastID, redundant, now), nil
 }
 
-// newFlow adds a flow of that ID.
-func (t *flowTable) newFlow(id wire.FlowID, redundant bool, now time.Time) *Flow {
+// addDatagramFlow adds a flow of that ID.
+func (t *flowTable) addDatagramFlow(id wire.FlowID, redundant bool, now time.Time) *Flow {
 	f := &Flow{id: id, table: t, redundant: redundant, lastUsed: now, onlyDNS: true}
 	for i := range f.legs {
 		f.legs[i].flow = f
@@ -61,13 +61,13 @@ func (t *flowTable) newFlow(id wire.FlowID, redundant bool, now time.Time) *Flow
 	}
 	t.all[id] = f
 	t.stats.FlowsTotal++
-	t.trace.emitAt(now, trace.Event{Kind: trace.FlowOpen, Flow: uint64(id)})
-	t.scheduleWake(now)
+	t.trace.emitTimestamped(now, trace.Event{Kind: trace.FlowOpen, Flow: uint64(id)})
+	t.scheduleFlowExpiry(now)
 	return f
 }
 
-// nextAccepted returns a flow that the other end has opened, or nil.
-func (t *flowTable) nextAccepted() *Flow {
+// nextAcceptedFlow returns a flow that the other end has opened, or nil.
+func (t *flowTable) nextAcceptedFlow() *Flow {
 	if len(t.accepted) == 0 {
 		return nil
 	}
@@ -76,9 +76,9 @@ func (t *flowTable) nextAccepted() *Flow {
 	return f
 }
 
-// nextChanged returns a flow that has a datagram to receive or has ended since it was last
+// nextChangedFlow returns a flow that has a datagram to receive or has ended since it was last
 // returned, or nil.
-func (t *flowTable) nextChanged() *Flow {
+func (t *flowTable) nextChangedFlow() *Flow {
 	if len(t.changed) == 0 {
 		return nil
 	}
@@ -88,8 +88,8 @@ func (t *flowTable) nextChanged() *Flow {
 	return f
 }
 
-// notifyChange makes nextChanged return a flow.
-func (t *flowTable) notifyChange(f *Flow) {
+// notifyFlowChange makes nextChangedFlow return a flow.
+func (t *flowTable) notifyFlowChange(f *Flow) {
 	if !f.inChanged {
 		f.inChanged = true
 		t.changed = append(t.changed, f)
@@ -101,10 +101,10 @@ func (t *flowTable) permitsNewFlow(now time.Time) bool {
 	return len(t.all) < t.maxFlows || t.evictUnused(now)
 }
 
-// failAll ends all flows at this end.
-func (t *flowTable) failAll(why wire.Reset, now time.Time) {
+// failAllFlows ends all flows at this end.
+func (t *flowTable) failAllFlows(why wire.Reset, now time.Time) {
 	for _, f := range t.all {
-		f.failFlow(why, now)
+		f.failDatagramFlow(why, now)
 	}
 }
 
@@ -118,11 +118,11 @@ func (t *flowTable) collectGroups(used map[wire.GroupID]bool) {
 	}
 }
 
-// applyClasses unpins legs from subflows that are no longer permitted, and sorts their turns. Legs
+// applyFlowClasses unpins legs from subflows that are no longer permitted, and sorts their turns. Legs
 // with an empty queue are checked when they send.
-func (t *flowTable) applyClasses() {
+func (t *flowTable) applyFlowClasses() {
 	for _, l := range t.ready {
-		if l.subflow != nil && !t.classes.findClass(l.flow.group).permitsSubflow(l.subflow.id) {
+		if l.subflow != nil && !t.classes.findGroupClass(l.flow.group).permitsSubflow(l.subflow.id) {
 			l.subflow = nil
 		}
 	}
@@ -138,8 +138,8 @@ func (t *flowTable) applyClasses() {
 // endRetiredFlows ends the flows of groups that the other end has retired.
 func (t *flowTable) endRetiredFlows(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(t.all)) {
-		if f := t.all[id]; t.classes.isRetired(f.group) {
-			f.failFlow(wire.Reset{Code: wire.CodeClosed, Text: "the other end has ended it"}, now)
+		if f := t.all[id]; t.classes.isGroupRetired(f.group) {
+			f.failDatagramFlow(wire.Reset{Code: wire.CodeClosed, Text: "the other end has ended it"}, now)
 		}
 	}
 }
@@ -159,8 +159,8 @@ func (t *flowTable) evictUnused(now time.Time) bool {
 	return true
 }
 
-// expireFlows drops expired datagrams and ends unused flows.
-func (t *flowTable) expireFlows(now time.Time) {
+// expireUnusedFlows drops expired datagrams and ends unused flows.
+func (t *flowTable) expireUnusedFlows(now time.Time) {
 	t.dropExpired(now)
 	if now.Before(t.nextCheck) {
 		return
@@ -180,16 +180,16 @@ func (t *flowTable) expireFlows(now time.Time) {
 	t.nextCheck = now.Add(dnsIdleTimeout / 2)
 }
 
-// scheduleWake sets the timer for the next expiry.
-func (t *flowTable) scheduleWake(now time.Time) {
+// scheduleFlowExpiry sets the timer for the next expiry.
+func (t *flowTable) scheduleFlowExpiry(now time.Time) {
 	if len(t.ready) > 0 {
-		t.timer.wakeAt(now.Add(maxQueueTime))
+		t.timer.requestWakeAt(now.Add(maxQueueTime))
 	}
 	if len(t.all) > 0 {
 		if t.nextCheck.Before(now) {
 			t.nextCheck = now.Add(dnsIdleTimeout / 2)
 		}
-		t.timer.wakeAt(t.nextCheck)
+		t.timer.requestWakeAt(t.nextCheck)
 	}
 }
 
@@ -200,9 +200,9 @@ func (t *flowTable) receiveFlowEnd(payload []byte, now time.Time) error {
 		return err
 	}
 	if f := t.all[e.Flow]; f != nil {
-		f.failFlow(wire.Reset{Code: e.Code, Text: e.Text}, now)
+		f.failDatagramFlow(wire.Reset{Code: e.Code, Text: e.Text}, now)
 	} else if t.accepts {
-		t.seen.add(uint64(e.Flow)) // it overtook the frame that would open the flow
+		t.seen.recordIfNew(uint64(e.Flow)) // it overtook the frame that would open the flow
 	}
 	return nil
 }
@@ -216,19 +216,19 @@ func (t *flowTable) receiveFlowRefused(payload []byte, _ time.Time) error {
 	return err
 }
 
-// receiveDatagram passes a datagram to its flow. At the accepting end it opens the flow if needed.
+// dispatchDatagram passes a datagram to its flow. At the accepting end it opens the flow if needed.
 // It reports whether the datagram is new.
-func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool, err error) {
+func (t *flowTable) dispatchDatagram(d wire.Datagram, now time.Time) (isNew bool, err error) {
 	f := t.all[d.Flow]
 	if f == nil {
 		if !t.accepts && d.Flow > t.lastID {
 			return false, fmt.Errorf("flow %d was never opened: %w", d.Flow, wire.ErrMalformed)
 		}
-		if !t.accepts || !t.seen.add(uint64(d.Flow)) {
+		if !t.accepts || !t.seen.recordIfNew(uint64(d.Flow)) {
 			t.control.queueNotice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeClosed, Text: "it has ended"})
 			return false, nil
 		}
-		if t.classes.isRetired(d.Group) {
+		if t.classes.isGroupRetired(d.Group) {
 			return false, nil // a late frame of a retired group
 		}
 		if !t.permitsNewFlow(now) {
@@ -236,16 +236,16 @@ func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool,
 				Text: fmt.Sprintf("the limit of %d datagram flows is reached", len(t.all))})
 			return false, nil
 		}
-		f = t.newFlow(d.Flow, d.Redundant, now)
+		f = t.addDatagramFlow(d.Flow, d.Redundant, now)
 		f.group = d.Group
 		t.accepted = append(t.accepted, f)
 	}
-	if !f.received.add(d.Number) {
+	if !f.received.recordIfNew(d.Number) {
 		f.stats.Duplicate++
 		t.stats.Duplicate += unit.Bytes(len(d.Bytes))
 		return false, nil
 	}
-	f.markUsed(d.Addr, now)
+	f.recordFlowUse(d.Addr, now)
 	f.deliverDatagram(ReceivedDatagram{Addr: d.Addr, Bytes: append([]byte{}, d.Bytes...)})
 	return true, nil
 }

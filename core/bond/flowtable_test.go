@@ -34,7 +34,7 @@ func TestFlowTable(t *testing.T) {
 			from := ends[0]
 			switch r.IntN(6) {
 			case 0:
-				if f, err := from.openFlow(r.IntN(2) == 0, now); err == nil {
+				if f, err := from.openDatagramFlow(r.IntN(2) == 0, now); err == nil {
 					flows = append(flows, f)
 					delivered[f.ID()] = map[byte]bool{}
 				}
@@ -46,7 +46,7 @@ func TestFlowTable(t *testing.T) {
 					}
 				}
 			case 4:
-				if p := from.filter.subflows.find(wire.SubflowID(1 + r.IntN(3))); p != nil {
+				if p := from.filter.subflows.subflowByID(wire.SubflowID(1 + r.IntN(3))); p != nil {
 					p.idle = true
 				}
 			case 5:
@@ -55,7 +55,7 @@ func TestFlowTable(t *testing.T) {
 					flows = flows[1:]
 				}
 			}
-			for l := from.nextLeg(now); l != nil; l = from.nextLeg(now) {
+			for l := from.nextSendableLeg(now); l != nil; l = from.nextSendableLeg(now) {
 				p := l.subflow
 				if at := l.waiting[0].queuedAt; now.Sub(at) > maxQueueTime {
 					t.Fatalf("seed %d: a datagram leaves after %v", seed, now.Sub(at))
@@ -68,14 +68,14 @@ func TestFlowTable(t *testing.T) {
 					}
 					d, err := wire.ParseDatagram(payload)
 					if err == nil {
-						_, err = ends[1].receiveDatagram(d, now)
+						_, err = ends[1].dispatchDatagram(d, now)
 					}
 					return err
 				}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			for f := ends[1].nextChanged(); f != nil; f = ends[1].nextChanged() {
+			for f := ends[1].nextChangedFlow(); f != nil; f = ends[1].nextChangedFlow() {
 				for d, ok, _ := f.Receive(); ok; d, ok, _ = f.Receive() {
 					if n := d.Bytes[0]; delivered[f.ID()][n] {
 						t.Fatalf("seed %d: datagram %d of flow %d is delivered twice", seed, n, f.ID())
@@ -88,8 +88,8 @@ func TestFlowTable(t *testing.T) {
 			checkFlowTable(t, ends[1])
 		}
 		for _, e := range ends {
-			e.failAll(wire.Reset{}, now)
-			e.expireFlows(now.Add(time.Hour))
+			e.failAllFlows(wire.Reset{}, now)
+			e.expireUnusedFlows(now.Add(time.Hour))
 			if len(e.all) != 0 || e.outBytes != 0 || e.inBytes != 0 || e.memory.taken != 0 || len(e.ready) != 0 {
 				t.Errorf("seed %d: left are %d flows, %v, %v, %v", seed, len(e.all), e.outBytes, e.inBytes, e.memory.taken)
 			}
@@ -118,16 +118,16 @@ func TestFlowTableEvicts(t *testing.T) {
 	e := newFlowTable(false)
 	var flows []*Flow
 	for i := range 4 {
-		f, err := e.openFlow(false, start.Add(time.Duration(i)*time.Second))
+		f, err := e.openDatagramFlow(false, start.Add(time.Duration(i)*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		flows = append(flows, f)
 	}
-	if _, err := e.openFlow(false, start.Add(dnsIdleTimeout-1)); err == nil {
+	if _, err := e.openDatagramFlow(false, start.Add(dnsIdleTimeout-1)); err == nil {
 		t.Error("a flow too many")
 	}
-	if _, err := e.openFlow(false, start.Add(dnsIdleTimeout)); err != nil || flows[0].Err() == nil ||
+	if _, err := e.openDatagramFlow(false, start.Add(dnsIdleTimeout)); err != nil || flows[0].Err() == nil ||
 		flows[1].Err() != nil {
 		t.Errorf("%v; the first %v, the second %v", err, flows[0].Err(), flows[1].Err())
 	}

@@ -47,7 +47,7 @@ type Demand struct {
 }
 
 // SetGuide sets the guide; nil allows every subflow to every stream.
-func (b *Bond) SetGuide(g Guide) { b.filter.setGuide(g) }
+func (b *Bond) SetGuide(g Guide) { b.filter.replaceGuide(g) }
 
 // StreamInfo describes a stream, for status output.
 type StreamInfo struct {
@@ -78,7 +78,7 @@ func (b *Bond) ListStreams(limit int) (list []StreamInfo) {
 		}
 		if b.filter.guide != nil && s.permission.mode == wire.ModeBond && !s.permission.allowsAll {
 			i.Out = wire.Choice{Subflows: slices.Clone(s.permission.answer.subflows), Reason: s.permission.answer.reason}
-		} else if g := b.classes.findClass(s.permission.group); g != nil && g.limited {
+		} else if g := b.classes.findGroupClass(s.permission.group); g != nil && g.limited {
 			i.Out = wire.Choice{Subflows: slices.Clone(g.allowed), Reason: "policy"}
 		}
 		list = append(list, i)

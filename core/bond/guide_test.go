@@ -30,7 +30,7 @@ func (n *simNet) checkGuided(on *simSubflow, d int, f wire.Data) {
 	b := n.ends[d]
 	s := b.streams.all[f.Stream]
 	if s != nil && s.permission.mode != wire.ModeRedundant && b.Scheduler() != "redundant" &&
-		!b.classes.findClass(s.permission.group).permitsSubflow(on.id) {
+		!b.classes.findGroupClass(s.permission.group).permitsSubflow(on.id) {
 		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
 			"%s sends stream %d of group %d on subflow %d, which the table forbids", endNames[d], f.Stream,
 			s.permission.group, on.id)
@@ -40,7 +40,7 @@ func (n *simNet) checkGuided(on *simSubflow, d int, f wire.Data) {
 		return
 	}
 	for _, p := range b.subflows.list {
-		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findClass(s.permission.group).permitsSubflow(p.id) &&
+		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findGroupClass(s.permission.group).permitsSubflow(p.id) &&
 			slices.Contains(s.permission.answer.subflows, p.id) {
 			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
 				"%s sends stream %d on subflow %d, but it may use %v", endNames[d], f.Stream, on.id, s.permission.answer.subflows)
@@ -73,7 +73,7 @@ func TestGuided(t *testing.T) {
 		tr := &transfer{size: int(size)}
 		n.run(n.carry([]*transfer{tr}))
 		for _, b := range n.ends {
-			over2 += b.subflows.find(2).bytesSent
+			over2 += b.subflows.subflowByID(2).bytesSent
 		}
 		return tr.done.Sub(simStart), over2
 	}
@@ -99,7 +99,7 @@ func TestGuidedIsReleased(t *testing.T) {
 	}
 	tr := &transfer{size: int(6 * unit.MB)}
 	done := n.carry([]*transfer{tr})
-	carried := func() uint64 { return n.ends[1].subflows.find(2).bytesSent }
+	carried := func() uint64 { return n.ends[1].subflows.subflowByID(2).bytesSent }
 	var silent, back uint64
 	n.after(2900*time.Millisecond, func() { silent = carried() })
 	n.after(5*time.Second, func() { back = carried() })

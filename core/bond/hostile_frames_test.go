@@ -44,7 +44,7 @@ func (h *hostilePeer) frame(id wire.SubflowID) {
 	h.sent++
 	h.frames--
 	h.fed[id] += uint64(wire.HeaderLen + len(payload))
-	if h.b.subflows.find(id) == nil {
+	if h.b.subflows.subflowByID(id) == nil {
 		h.fed[id] = 0
 	}
 	if err := h.b.ReceiveFrame(id, t, payload, h.now); err != nil { // as package endpoint does

@@ -193,7 +193,7 @@ func (h *hostilePeer) run() (err error) {
 	}
 	for _, s := range h.streams {
 		if s.s != nil {
-			s.s.reassembly.pages.dropAll()
+			s.s.reassembly.pages.freeAllPages()
 		}
 	}
 	for _, p := range append([]*subflow{}, h.b.subflows.list...) {
@@ -216,7 +216,7 @@ func (h *hostilePeer) step() {
 	id := wire.SubflowID(1 + h.numberBelow(4))
 	switch h.numberBelow(32) {
 	case 0:
-		if h.b.subflows.find(id) != nil && h.numberBelow(8) > 0 {
+		if h.b.subflows.subflowByID(id) != nil && h.numberBelow(8) > 0 {
 			return
 		}
 		h.b.AddSubflow(id, h.numberBelow(2) == 0, h.now)

@@ -26,8 +26,8 @@ type memoryBudget struct {
 	shared Memory // nil: none
 }
 
-// take takes n bytes and reports whether the budget permits it.
-func (m *memoryBudget) take(n unit.Bytes) bool {
+// takeFromBudget takes n bytes and reports whether the budget permits it.
+func (m *memoryBudget) takeFromBudget(n unit.Bytes) bool {
 	if m.taken+n > maxMemory || m.shared != nil && !m.shared.Take(n) {
 		return false
 	}
@@ -35,16 +35,16 @@ func (m *memoryBudget) take(n unit.Bytes) bool {
 	return true
 }
 
-// release returns n bytes.
-func (m *memoryBudget) release(n unit.Bytes) {
+// returnToBudget returns n bytes.
+func (m *memoryBudget) returnToBudget(n unit.Bytes) {
 	m.taken -= n
 	if m.shared != nil {
 		m.shared.Release(n)
 	}
 }
 
-// isShort reports whether the bond must hold less: then it slows streams down.
-func (m *memoryBudget) isShort() bool { return m.shared != nil && m.shared.IsShort() }
+// isMemoryShort reports whether the bond must hold less: then it slows streams down.
+func (m *memoryBudget) isMemoryShort() bool { return m.shared != nil && m.shared.IsShort() }
 
 // detachShared returns all memory to the shared Memory and takes no more from it.
 func (m *memoryBudget) detachShared() {

@@ -37,7 +37,7 @@ func (n *simNet) inspect(p *simSubflow, d int, seg []byte) {
 			}
 			if int(f.Flow) < len(n.flows) {
 				n.flows[f.Flow].recordSent(d, p.id, f.Number)
-				if !n.ends[d].classes.findClass(f.Group).permitsSubflow(p.id) {
+				if !n.ends[d].classes.findGroupClass(f.Group).permitsSubflow(p.id) {
 					n.fatal("%s sends a datagram of group %d on subflow %d, which the plan forbids", endNames[d], f.Group, p.id)
 				}
 			}

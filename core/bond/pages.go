@@ -23,9 +23,9 @@ const (
 	spareFreePages = 16
 )
 
-// get returns a page, or nil if there is no memory.
-func (p *pagePool) get() *page {
-	if p.memory != nil && !p.memory.take(pageSize) {
+// allocatePage returns a page, or nil if there is no memory.
+func (p *pagePool) allocatePage() *page {
+	if p.memory != nil && !p.memory.takeFromBudget(pageSize) {
 		return nil
 	}
 	p.inUse++
@@ -37,8 +37,8 @@ func (p *pagePool) get() *page {
 	return new(page)
 }
 
-// put returns a page to the pool; nil is ignored.
-func (p *pagePool) put(pg *page) {
+// recyclePage returns a page to the pool; nil is ignored.
+func (p *pagePool) recyclePage(pg *page) {
 	if pg == nil {
 		return
 	}
@@ -54,7 +54,7 @@ func (p *pagePool) put(pg *page) {
 func (p *pagePool) uncountPage() {
 	p.inUse--
 	if p.memory != nil {
-		p.memory.release(pageSize)
+		p.memory.returnToBudget(pageSize)
 	}
 }
 
@@ -65,16 +65,16 @@ type pages struct {
 	list []*page
 }
 
-// reserve allocates the missing pages of [from, to), which must not start before the first page. It
+// reservePages allocates the missing pages of [from, to), which must not start before the first page. It
 // returns false if there is no memory.
-func (p *pages) reserve(from, to wire.DataSeq) bool {
+func (p *pages) reservePages(from, to wire.DataSeq) bool {
 	for at := from - from%pageSize; from < to && at < to; at += pageSize {
 		i := int((at - p.base) / pageSize)
 		for i >= len(p.list) {
 			p.list = append(p.list, nil)
 		}
 		if p.list[i] == nil {
-			if p.list[i] = p.pool.get(); p.list[i] == nil {
+			if p.list[i] = p.pool.allocatePage(); p.list[i] == nil {
 				return false
 			}
 		}
@@ -82,8 +82,8 @@ func (p *pages) reserve(from, to wire.DataSeq) bool {
 	return true
 }
 
-// write stores b at a position that was not released. Its pages must be reserved.
-func (p *pages) write(at wire.DataSeq, b []byte) {
+// writeBytesAt stores b at a position that was not released. Its pages must be reserved.
+func (p *pages) writeBytesAt(at wire.DataSeq, b []byte) {
 	for len(b) > 0 {
 		i := int((at - p.base) / pageSize)
 		n := copy(p.list[i][(at-p.base)%pageSize:], b)
@@ -92,14 +92,14 @@ func (p *pages) write(at wire.DataSeq, b []byte) {
 	}
 }
 
-// appendTo appends the stored bytes [from, to) to b.
-func (p *pages) appendTo(b []byte, from, to wire.DataSeq) []byte {
-	p.eachSlice(from, to, func(s []byte) { b = append(b, s...) })
+// appendStored appends the stored bytes [from, to) to b.
+func (p *pages) appendStored(b []byte, from, to wire.DataSeq) []byte {
+	p.eachPageSlice(from, to, func(s []byte) { b = append(b, s...) })
 	return b
 }
 
-// eachSlice calls f for each stored piece of [from, to).
-func (p *pages) eachSlice(from, to wire.DataSeq, f func([]byte)) {
+// eachPageSlice calls f for each stored piece of [from, to).
+func (p *pages) eachPageSlice(from, to wire.DataSeq, f func([]byte)) {
 	for from < to {
 		off := (from - p.base) % pageSize
 		n := min(pageSize-off, to-from)
@@ -108,14 +108,14 @@ func (p *pages) eachSlice(from, to wire.DataSeq, f func([]byte)) {
 	}
 }
 
-// releaseBefore frees the pages before a position.
-func (p *pages) releaseBefore(before wire.DataSeq) {
+// freePagesBefore frees the pages before a position.
+func (p *pages) freePagesBefore(before wire.DataSeq) {
 	n := min(int((before-p.base)/pageSize), len(p.list))
 	if before < p.base || n == 0 {
 		return
 	}
 	for _, pg := range p.list[:n] {
-		p.pool.put(pg)
+		p.pool.recyclePage(pg)
 	}
 	left := copy(p.list, p.list[n:])
 	clear(p.list[left:]) // so that their memory can be freed
@@ -123,23 +123,23 @@ func (p *pages) releaseBefore(before wire.DataSeq) {
 	p.base += wire.DataSeq(n * pageSize)
 }
 
-// clear frees all pages, so that an idle stream holds none. The next write must be at next or
+// restartPagesAt frees all pages, so that an idle stream holds none. The next write must be at next or
 // beyond.
-func (p *pages) clear(next wire.DataSeq) {
-	p.dropAll()
+func (p *pages) restartPagesAt(next wire.DataSeq) {
+	p.freeAllPages()
 	p.base = next - next%pageSize
 }
 
-// dropAll frees all pages.
-func (p *pages) dropAll() {
+// freeAllPages frees all pages.
+func (p *pages) freeAllPages() {
 	for _, pg := range p.list {
-		p.pool.put(pg)
+		p.pool.recyclePage(pg)
 	}
 	p.list = nil
 }
 
-// abandon gives up all pages without reuse, since a reader may still use them.
-func (p *pages) abandon() {
+// abandonPages gives up all pages without reuse, since a reader may still use them.
+func (p *pages) abandonPages() {
 	for _, pg := range p.list {
 		if pg != nil {
 			p.pool.uncountPage()

@@ -18,20 +18,20 @@ func TestPages(t *testing.T) {
 	}
 	// Written out of order in odd pieces, read and released in order.
 	for from := len(want) / 1000 * 1000; from >= 0; from -= 1000 {
-		p.reserve(wire.DataSeq(from), wire.DataSeq(min(from+1000, len(want))))
-		p.write(wire.DataSeq(from), want[from:min(from+1000, len(want))])
+		p.reservePages(wire.DataSeq(from), wire.DataSeq(min(from+1000, len(want))))
+		p.writeBytesAt(wire.DataSeq(from), want[from:min(from+1000, len(want))])
 	}
-	if got := p.appendTo(nil, 0, wire.DataSeq(len(want))); !bytes.Equal(got, want) {
+	if got := p.appendStored(nil, 0, wire.DataSeq(len(want))); !bytes.Equal(got, want) {
 		t.Fatal("bytes read differ from those written")
 	}
-	p.releaseBefore(3*pageSize + 5)
+	p.freePagesBefore(3*pageSize + 5)
 	if pool.inUse != 3 || len(pool.free) != 3 {
 		t.Errorf("after release: %d pages in use, %d free; want 3 and 3", pool.inUse, len(pool.free))
 	}
-	if got := p.appendTo(nil, 3*pageSize+5, wire.DataSeq(len(want))); !bytes.Equal(got, want[3*pageSize+5:]) {
+	if got := p.appendStored(nil, 3*pageSize+5, wire.DataSeq(len(want))); !bytes.Equal(got, want[3*pageSize+5:]) {
 		t.Error("bytes after release differ")
 	}
-	p.dropAll()
+	p.freeAllPages()
 	if pool.inUse != 0 {
 		t.Errorf("%d pages leaked", pool.inUse)
 	}

@@ -43,7 +43,7 @@ func takeProbes(b *Bond, now time.Time) (pings []wire.SubflowID) {
 		if id == 0 {
 			return pings
 		}
-		for _, f := range b.subflows.find(id).inFlight.all() {
+		for _, f := range b.subflows.subflowByID(id).inFlight.unackedFrames() {
 			if f.frameType == wire.TypePing {
 				pings = append(pings, id)
 			}
@@ -54,8 +54,8 @@ func takeProbes(b *Bond, now time.Time) (pings []wire.SubflowID) {
 // acknowledge has everything arrive.
 func acknowledge(t *testing.T, b *Bond, now time.Time) {
 	t.Helper()
-	a := wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesSent},
-		{Subflow: 2, Received: b.subflows.find(2).bytesSent}}}
+	a := wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.subflowByID(1).bytesSent},
+		{Subflow: 2, Received: b.subflows.subflowByID(2).bytesSent}}}
 	if err := b.ReceiveFrame(2, a.Type(), a.AppendPayload(nil), now); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestQuietSubflowIsProbedOnce(t *testing.T) {
 		t.Fatalf("asked %v", pings)
 	}
 	acknowledge(t, b, start.Add(1100*time.Millisecond))
-	if pings := runProbes(b, 1.1, 60); len(pings) > 0 || b.subflows.find(1).isSilent() {
+	if pings := runProbes(b, 1.1, 60); len(pings) > 0 || b.subflows.subflowByID(1).isSilent() {
 		t.Errorf("asked again: %v", pings)
 	}
 	if b.NextTick(); !b.timer.next.IsZero() {
@@ -126,7 +126,7 @@ func TestOneIsAskedForAll(t *testing.T) {
 	} {
 		b := newReceiver(t)
 		for i, helped := range c.helped {
-			b.subflows.find(wire.SubflowID(i + 1)).est.Helped = helped
+			b.subflows.subflowByID(wire.SubflowID(i + 1)).est.Helped = helped
 		}
 		first, second := wire.SubflowID(1), wire.SubflowID(2)
 		if c.last[1] < c.last[0] {
@@ -180,7 +180,7 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 		{"a stall", false, 0, 900 * ms, []time.Duration{2000 * ms}, 1000 * ms},
 	} {
 		b := newReceiver(t)
-		p := b.subflows.find(1)
+		p := b.subflows.subflowByID(1)
 		p.est.Helped = c.helped
 		var last, unanswered, asked time.Duration
 		for at := 20 * ms; at < 15*time.Second && asked == 0; at += 20 * ms {
@@ -217,7 +217,7 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 func TestEarlierSubflowDoesNotWait(t *testing.T) {
 	b := newReceiver(t)
 	b.silence.lastPause = 3 * time.Second
-	b.subflows.find(2).est.Helped = false
+	b.subflows.subflowByID(2).est.Helped = false
 	for _, s := range []float64{0.1, 0.2, 0.3} {
 		receiveBytes(t, b, 2, s)
 	}
@@ -238,7 +238,7 @@ func TestStalledSubflowProbesOthers(t *testing.T) {
 		{1.5, 2.5}, // all have been quiet for a second
 	} {
 		b := newReceiver(t)
-		b.subflows.find(1).probeDue = true
+		b.subflows.subflowByID(1).probeDue = true
 		if pings := takeProbes(b, start); len(pings) != 1 || pings[0] != 1 {
 			t.Fatalf("%v sent a PING", pings)
 		}
@@ -248,10 +248,10 @@ func TestStalledSubflowProbesOthers(t *testing.T) {
 			if s <= c.until {
 				receiveBytes(t, b, 2, s)
 			}
-			if len(runProbes(b, s, s+0.01)) > 0 && b.subflows.find(2).inFlight.len() > 0 {
+			if len(runProbes(b, s, s+0.01)) > 0 && b.subflows.subflowByID(2).inFlight.len() > 0 {
 				asked = s
 			}
-			if found == 0 && !b.subflows.find(1).stalledSince.IsZero() {
+			if found == 0 && !b.subflows.subflowByID(1).stalledSince.IsZero() {
 				found = s
 			}
 		}
@@ -280,7 +280,7 @@ func TestAllSubflowsStalled(t *testing.T) {
 			t.Errorf("subflow %d is stuck for %v", p.ID, p.StalledFor)
 		}
 	}
-	if b.subflows.find(1).isSilent() == b.subflows.find(2).isSilent() {
+	if b.subflows.subflowByID(1).isSilent() == b.subflows.subflowByID(2).isSilent() {
 		t.Error("one of them is left for use")
 	}
 }
@@ -334,7 +334,7 @@ func TestControlWhileAllAreLate(t *testing.T) {
 		b.AddSubflow(id+1, true, now)
 		b.ObserveLocalHop(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond})
 		b.MarkIdle(id + 1)
-		b.subflows.find(id+1).est.OnSent(now, 10_000)
+		b.subflows.subflowByID(id+1).est.OnSent(now, 10_000)
 	}
 	now = now.Add(time.Second)
 	for _, p := range b.subflows.list {

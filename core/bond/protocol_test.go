@@ -97,7 +97,7 @@ func newFilledBond(t *testing.T, segments int) *Bond {
 // If no ACK arrives for the others, these are too: the far TCP may hold them out of order.
 func TestSilentSubflowGivesBackEverything(t *testing.T) {
 	b := newFilledBond(t, 5)
-	p := b.subflows.find(1)
+	p := b.subflows.subflowByID(1)
 	sent := b.streams.all[1].send.end - wire.DataSeq(b.backlog.pending)
 	queue := unit.Bytes(sent / 4)
 	for i := 1; i <= 100; i++ {
@@ -127,7 +127,7 @@ func TestNoRivalNoSilence(t *testing.T) {
 		b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: 1000, Acked: 1})
 		b.Tick(now)
 	}
-	if st := b.Stats(); st.ReinjectedSilent != 0 || b.subflows.find(1).isSilent() {
+	if st := b.Stats(); st.ReinjectedSilent != 0 || b.subflows.subflowByID(1).isSilent() {
 		t.Errorf("%v given back with nobody to carry it", st.ReinjectedSilent)
 	}
 }
@@ -140,7 +140,7 @@ func TestOwnPauseBlamesNobody(t *testing.T) {
 	b.Tick(now)
 	now = now.Add(time.Second)
 	b.Tick(now)
-	if b.subflows.find(1).isSilent() {
+	if b.subflows.subflowByID(1).isSilent() {
 		t.Error("a pause of our own made the subflow silent")
 	}
 }
@@ -282,7 +282,7 @@ func TestReportsAreNoQueue(t *testing.T) {
 		}
 		id, seg := b.NextSegment(now.Add(ackDelay), nil)
 		if ack := len(wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1,
-			Received: b.subflows.find(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
+			Received: b.subflows.subflowByID(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
 			t.Fatalf("%d bytes leave by subflow %d, an ACK has %d", len(seg), id, ack)
 		}
 	}
@@ -317,7 +317,7 @@ func TestLateReport(t *testing.T) {
 			t.Fatal(err)
 		}
 		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay,
-			Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesReceived}}}))
+			Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.subflowByID(1).bytesReceived}}}))
 		if id, seg := b.NextSegment(now.Add(c.late), nil); id != 1 || len(seg) < ack || len(seg) > ack != c.want {
 			t.Errorf("%v late: %d bytes leave by subflow %d, an ACK has %d", c.late, len(seg), id, ack)
 		}
@@ -386,12 +386,13 @@ func TestUnknownHopFallsSilent(t *testing.T) {
 			MSS: 1448})
 		b.ObserveUnknownHop(2, now)
 		b.Tick(now)
-		if b.subflows.find(2).isSilent() && now.Sub(start) < minSilence {
+		if b.subflows.subflowByID(2).isSilent() && now.Sub(start) < minSilence {
 			t.Fatalf("silent after %v", now.Sub(start))
 		}
 	}
-	if !b.subflows.find(2).isSilent() || b.subflows.find(1).isSilent() {
-		t.Errorf("silent: %v and %v, want the second only", b.subflows.find(1).isSilent(), b.subflows.find(2).isSilent())
+	if !b.subflows.subflowByID(2).isSilent() || b.subflows.subflowByID(1).isSilent() {
+		t.Errorf("silent: %v and %v, want the second only", b.subflows.subflowByID(1).isSilent(),
+			b.subflows.subflowByID(2).isSilent())
 	}
 }
 
@@ -412,7 +413,7 @@ func TestUnacknowledgedFramesAreBounded(t *testing.T) {
 		b.MarkIdle(1)
 		b.NextSegment(start, buf[:0])
 	}
-	if n := b.subflows.find(1).inFlight.len(); n > maxUnackedFrames+1000 {
+	if n := b.subflows.subflowByID(1).inFlight.len(); n > maxUnackedFrames+1000 {
 		t.Errorf("%d frames are remembered", n)
 	}
 }

@@ -31,15 +31,15 @@ type reassembly struct {
 // readableBytes returns how many bytes can be read now.
 func (r *reassembly) readableBytes() int { return int(r.nextExpected - r.readOffset) }
 
-// isComplete reports whether all bytes that the far end sent have been consumed.
-func (r *reassembly) isComplete() bool { return r.finalSizeKnown && r.readOffset == r.finalSize }
+// isFullyConsumed reports whether all bytes that the far end sent have been consumed.
+func (r *reassembly) isFullyConsumed() bool { return r.finalSizeKnown && r.readOffset == r.finalSize }
 
 // expectsMore reports whether the far end may have bytes beyond its window.
 func (r *reassembly) expectsMore() bool { return !r.finalSizeKnown || r.limit < r.finalSize }
 
 // eachReadable calls f with at most n readable bytes, in order.
 func (r *reassembly) eachReadable(n int, f func([]byte)) {
-	r.pages.eachSlice(r.readOffset, r.readOffset+wire.DataSeq(min(n, r.readableBytes())), f)
+	r.pages.eachPageSlice(r.readOffset, r.readOffset+wire.DataSeq(min(n, r.readableBytes())), f)
 }
 
 // checkLimit returns an error if the far end must not send bytes up to end.
@@ -56,19 +56,19 @@ func (r *reassembly) checkLimit(end wire.DataSeq) error {
 func (r *reassembly) insertBytes(at wire.DataSeq, b []byte) (added int, delivered seqSpan, ok bool) {
 	end := at + wire.DataSeq(len(b))
 	from, to := max(at, r.nextExpected), max(end, r.nextExpected)
-	if !r.pages.reserve(from, to) {
+	if !r.pages.reservePages(from, to) {
 		return 0, seqSpan{}, false
 	}
 	// Write only missing bytes: readable ones may be in use by a reader.
 	r.arrived.eachMissing(from, to, func(from, to wire.DataSeq) {
-		r.pages.write(from, b[from-at:to-at])
+		r.pages.writeBytesAt(from, b[from-at:to-at])
 		added += int(to - from)
 	})
 	if from > r.nextExpected {
 		r.arrived.markArrived(from, to)
 	} else if from < to {
 		next := r.arrived.findPosition(false, to, max(to, r.arrived.end))
-		r.arrived.releaseBefore(from, next, uint64(added))
+		r.arrived.removeArrived(from, next, uint64(added))
 		delivered = seqSpan{From: from, To: next}
 		r.nextExpected = next
 	}
@@ -81,16 +81,16 @@ func (r *reassembly) chargeBitmaps() bool {
 	cost := unit.Bytes(r.arrived.bitmaps) * bitmapCost
 	switch held := r.bitmapBytes; {
 	case cost < held:
-		r.memory.release(held - cost)
-	case cost > held && !r.memory.take(cost-held):
+		r.memory.returnToBudget(held - cost)
+	case cost > held && !r.memory.takeFromBudget(cost-held):
 		return false
 	}
 	r.bitmapBytes = cost
 	return true
 }
 
-// receiveFin takes the final size of the stream. A second FIN is ignored.
-func (r *reassembly) receiveFin(size wire.DataSeq) error {
+// setFinalSize takes the final size of the stream. A second FIN is ignored.
+func (r *reassembly) setFinalSize(size wire.DataSeq) error {
 	if r.finalSizeKnown {
 		return nil
 	}
@@ -101,13 +101,13 @@ func (r *reassembly) receiveFin(size wire.DataSeq) error {
 	return nil
 }
 
-// consume releases n readable bytes.
-func (r *reassembly) consume(n int) {
+// consumeBytes releases n readable bytes.
+func (r *reassembly) consumeBytes(n int) {
 	r.readOffset += wire.DataSeq(n)
 	if r.readableBytes() == 0 && r.arrived.count == 0 {
-		r.pages.clear(r.readOffset)
+		r.pages.restartPagesAt(r.readOffset)
 	} else {
-		r.pages.releaseBefore(r.readOffset)
+		r.pages.freePagesBefore(r.readOffset)
 	}
 }
 
@@ -116,10 +116,10 @@ func (r *reassembly) isWindowDue() bool {
 	return r.expectsMore() && unit.Bytes(r.limit-r.readOffset) <= r.window*3/4
 }
 
-// isGapWide reports whether the bytes beyond a gap take half of the window, and the app has read all
+// gapFillsWindow reports whether the bytes beyond a gap take half of the window, and the app has read all
 // before the gap. Then fast subflows may soon fill the window and stop, because a slow one has not
 // delivered yet.
-func (r *reassembly) isGapWide() bool {
+func (r *reassembly) gapFillsWindow() bool {
 	return r.expectsMore() && r.readOffset > 0 && r.readableBytes() == 0 && r.arrived.count > 0 &&
 		unit.Bytes(r.arrived.end-r.nextExpected) >= r.window/2
 }
@@ -134,8 +134,8 @@ func (r *reassembly) nextWindow(share unit.Bytes) unit.Bytes {
 	return min(2*r.window, share)
 }
 
-// setWindow sets the size of the window and reports whether that raised the limit.
-func (r *reassembly) setWindow(window unit.Bytes) bool {
+// setWindowSize sets the size of the window and reports whether that raised the limit.
+func (r *reassembly) setWindowSize(window unit.Bytes) bool {
 	r.window = window
 	limit := r.readOffset + wire.DataSeq(window)
 	if limit <= r.limit {
@@ -151,15 +151,16 @@ func (r *reassembly) dropArrived() {
 	r.chargeBitmaps()
 }
 
-// dropAll frees all pages and bitmaps.
-func (r *reassembly) dropAll() {
-	r.pages.dropAll()
+// dropBuffers frees all pages and bitmaps.
+func (r *reassembly) dropBuffers() {
+	r.pages.freeAllPages()
 	r.dropArrived()
 }
 
-// abandon is dropAll for a stream whose pages a reader may still use. No byte is readable any more.
-func (r *reassembly) abandon() {
+// abandonBuffers is dropBuffers for a stream whose pages a reader may still use. No byte is readable
+// any more.
+func (r *reassembly) abandonBuffers() {
 	r.dropArrived()
-	r.pages.abandon()
+	r.pages.abandonPages()
 	r.nextExpected = r.readOffset
 }

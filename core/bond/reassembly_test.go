@@ -29,18 +29,18 @@ func TestReassembly(t *testing.T) {
 		}
 		a, memory := newReassembly(unit.Bytes(20_000 + r.IntN(100_000)))
 		here, read := make([]bool, len(text)), 0
-		for step := 0; !a.isComplete(); step++ {
+		for step := 0; !a.isFullyConsumed(); step++ {
 			if step == 100_000 {
 				t.Fatalf("seed %d: %d of %d bytes are read, and it goes on", seed, read, len(text))
 			}
 			switch r.IntN(8) {
 			case 0:
-				if r.IntN(10) == 0 && a.receiveFin(wire.DataSeq(len(text))) != nil {
+				if r.IntN(10) == 0 && a.setFinalSize(wire.DataSeq(len(text))) != nil {
 					t.Fatal("the right FIN is refused")
 				}
 			case 1:
 				if a.isWindowDue() {
-					if before := a.limit; a.setWindow(a.nextWindow(unit.Bytes(r.IntN(200_000)))) != (a.limit > before) {
+					if before := a.limit; a.setWindowSize(a.nextWindow(unit.Bytes(r.IntN(200_000)))) != (a.limit > before) {
 						t.Fatalf("seed %d: the limit went from %d to %d", seed, before, a.limit)
 					}
 				}
@@ -51,7 +51,7 @@ func TestReassembly(t *testing.T) {
 				if !bytes.Equal(got, text[read:read+n]) {
 					t.Fatalf("seed %d: wrong bytes at %d", seed, read)
 				}
-				a.consume(n)
+				a.consumeBytes(n)
 				read += n
 			default:
 				from := max(0, min(int(a.nextExpected)+r.IntN(40_000)-10_000, len(text)-1))
@@ -96,13 +96,14 @@ func TestReassemblyRefuses(t *testing.T) {
 	}
 	a.insertBytes(500, make([]byte, 100))
 	a.chargeBitmaps()
-	if err := a.receiveFin(599); !errors.Is(err, wire.ErrMalformed) || a.receiveFin(600) != nil || a.receiveFin(1) != nil {
+	if err := a.setFinalSize(599); !errors.Is(err, wire.ErrMalformed) || a.setFinalSize(600) != nil ||
+		a.setFinalSize(1) != nil {
 		t.Errorf("an end before bytes received: %v", err)
 	}
 	if a.checkLimit(601) == nil || a.checkLimit(600) != nil || a.expectsMore() {
 		t.Error("the end is not kept to")
 	}
-	if a.abandon(); memory.taken != 0 || a.readableBytes() != 0 {
+	if a.abandonBuffers(); memory.taken != 0 || a.readableBytes() != 0 {
 		t.Errorf("%v is taken, %d readable", memory.taken, a.readableBytes())
 	}
 	memory.taken = maxMemory
@@ -140,7 +141,7 @@ func TestBufferLimits(t *testing.T) {
 		l.memory.shared = &budget{limit: unit.GB, short: c.short}
 		s := &sendBuffer{end: wire.DataSeq(c.unacked), limit: c.limit}
 		s.unsent.Add(0, s.end)
-		room := l.sendRoom(s)
+		room := l.sendBufferRoom(s)
 		if room != c.want || l.isNotableRoom(room, s) != c.notables {
 			t.Errorf("%s: room for %v, want %v; notable %v", c.name, room, c.want, l.isNotableRoom(room, s))
 		}

@@ -25,14 +25,14 @@ type handlerFunc func(b *Bond, p *subflow, payload []byte, now time.Time) error
 
 // frameHandlers holds the handlers by type. A type without one is not allowed on a subflow.
 var frameHandlers = [256]frameHandler{
-	wire.TypeAck:       {handle: (*Bond).receiveAck, needsNoAck: true},
+	wire.TypeAck:       {handle: (*Bond).receiveAckFrame, needsNoAck: true},
 	wire.TypePipeState: {handle: (*Bond).receivePipeState, needsNoAck: true},
 	wire.TypeChoice:    {handle: (*Bond).receiveChoice, needsNoAck: true},
 	wire.TypeTrain:     {handle: (*Bond).receiveTrain},
 	wire.TypeRate:      {handle: (*Bond).receiveRate, needsNoAck: true},
 
 	wire.TypeData: {handle: streamHandler(wire.ParseData, func(f wire.Data) wire.StreamID { return f.Stream },
-		(*Stream).receiveData)},
+		(*Stream).receiveStreamData)},
 	wire.TypeOpen: {handle: streamHandler(wire.ParseOpen, func(f wire.Open) wire.StreamID { return f.Stream },
 		(*Stream).receiveOpen)},
 	wire.TypeOpened: {handle: streamHandler(wire.ParseOpened, func(f wire.Opened) wire.StreamID { return f.Stream },
@@ -59,7 +59,7 @@ var frameHandlers = [256]frameHandler{
 // ReceiveFrame takes a frame that arrived on a subflow. It does not keep the payload. An error
 // means that the other end broke the protocol: close the subflow.
 func (b *Bond) ReceiveFrame(id wire.SubflowID, t wire.Type, payload []byte, now time.Time) error {
-	p := b.subflows.find(id)
+	p := b.subflows.subflowByID(id)
 	if p == nil {
 		return nil // just removed: its bytes arrive again on another one
 	}
@@ -67,7 +67,7 @@ func (b *Bond) ReceiveFrame(id wire.SubflowID, t wire.Type, payload []byte, now 
 	p.lastActive = now
 	h := &frameHandlers[t]
 	if !h.needsNoAck {
-		b.acks.recordFrame(p, unit.Bytes(len(payload)), now)
+		b.acks.recordArrivedFrame(p, unit.Bytes(len(payload)), now)
 		if len(b.control.frames)+b.subflows.framesInFlight() > maxUnackedFrames {
 			return fmt.Errorf("%d frames are not acknowledged: %w", maxUnackedFrames, wire.ErrMalformed)
 		}
@@ -128,13 +128,13 @@ func (b *Bond) findOrOpenStream(id wire.StreamID) (*Stream, error) {
 	}
 	for b.streams.lastID < id {
 		b.streams.lastID++
-		b.newStream(b.streams.lastID)
+		b.addNewStream(b.streams.lastID)
 	}
 	return b.streams.all[id], nil
 }
 
-// receiveAck removes acknowledged frames from flight.
-func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
+// receiveAckFrame removes acknowledged frames from flight.
+func (b *Bond) receiveAckFrame(on *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseAck(payload, b.acks.ackBuffer)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 	travelled := on.est.EstimateAt(now).OWD
 	at := now.Add(-f.Delay - travelled)
 	for _, a := range f.Subflows {
-		p := b.subflows.find(a.Subflow)
+		p := b.subflows.subflowByID(a.Subflow)
 		if p == nil {
 			continue
 		}
@@ -154,11 +154,11 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 				wire.ErrMalformed)
 		}
 		if b.trace.wantsSegments() && p.inFlight.len() > 0 {
-			b.trace.emitAt(now, trace.Event{Kind: trace.Ack, Subflow: uint32(p.id), Offset: a.Received})
+			b.trace.emitTimestamped(now, trace.Event{Kind: trace.Ack, Subflow: uint32(p.id), Offset: a.Received})
 		}
 		p.est.OnAcked(a.Received, at, travelled)
-		for p.inFlight.len() > 0 && p.inFlight.all()[0].end <= a.Received {
-			b.frameAcknowledged(p.inFlight.pop())
+		for p.inFlight.len() > 0 && p.inFlight.unackedFrames()[0].end <= a.Received {
+			b.frameAcknowledged(p.inFlight.popOldestFrame())
 			p.lastProgress = now
 		}
 		if p.inFlight.len() == 0 {
@@ -181,7 +181,7 @@ func (b *Bond) frameAcknowledged(f sentFrame) {
 		b.buffers.heldBytes -= s.send.acknowledge(seqSpan{From: f.from, To: f.to})
 		b.backlog.updateStream(s)
 		if s.hasNotableRoom() {
-			b.streams.notifyChange(s)
+			b.streams.notifyStreamChange(s)
 		}
 	case wire.TypeFin:
 		s.finAcked = true
@@ -191,7 +191,7 @@ func (b *Bond) frameAcknowledged(f sentFrame) {
 	default:
 		return
 	}
-	b.finishStream(s)
+	b.forgetIfFinished(s)
 }
 
 // receivePipeState takes a helper's report that the other end passed on.
@@ -216,7 +216,7 @@ func (b *Bond) receiveChoice(_ *subflow, payload []byte, _ time.Time) error {
 func (b *Bond) receiveClassTable(_ *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseClassTable(payload)
 	if err == nil && f.Serial > b.classes.serial {
-		b.applyClasses(f.Serial, f.Groups)
+		b.applyClassTable(f.Serial, f.Groups)
 		b.endRetiredStreams(now)
 	}
 	return err
@@ -228,13 +228,13 @@ func (b *Bond) receiveBye(*subflow, []byte, time.Time) error {
 	return nil
 }
 
-// receiveDatagram passes a datagram to its flow.
+// dispatchDatagram passes a datagram to its flow.
 func (b *Bond) receiveDatagram(p *subflow, payload []byte, now time.Time) error {
 	d, err := wire.ParseDatagram(payload)
 	if err != nil {
 		return err
 	}
-	isNew, err := b.flows.receiveDatagram(d, now)
+	isNew, err := b.flows.dispatchDatagram(d, now)
 	if isNew {
 		b.silence.recordNewBytes(p, now)
 	}

@@ -45,7 +45,7 @@ func (r *reinjector) hasTimelyOther(not *subflow, now time.Time) bool {
 // recallInFlight queues again what subflow p has in flight beyond a byte count, unless it was
 // recalled before. It returns how many stream bytes are sent twice by that.
 func (r *reinjector) recallInFlight(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
-	all := p.inFlight.all()
+	all := p.inFlight.unackedFrames()
 	for i := range all {
 		f := &all[i]
 		if f.end <= beyond || f.recalled {
@@ -61,10 +61,10 @@ func (r *reinjector) recallInFlight(p *subflow, beyond uint64, now time.Time, wh
 // helper is late and they are small. A repeated frame is not repeated again, or two subflows with
 // late acknowledgements would pass it back and forth.
 func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
-	all := p.inFlight.all()
+	all := p.inFlight.unackedFrames()
 	for i := range all {
 		f := &all[i]
-		if f.recalled || f.repeated || !f.isControl() {
+		if f.recalled || f.repeated || !f.isControlFrame() {
 			continue
 		}
 		p.inFlight.markRecalled(f)
@@ -72,7 +72,7 @@ func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
 			f.stream.finRecalled = true
 		}
 		r.requeueFrame(f, p, now, true, "late")
-		r.control.repeatedTypes(f.stream).add(f.frameType)
+		r.control.repeatedTypes(f.stream).addFrameType(f.frameType)
 	}
 }
 
@@ -86,7 +86,7 @@ func (r *reinjector) requeueFrame(f *sentFrame, p *subflow, now time.Time, alive
 		return 0
 	}
 	if f.frameType == wire.TypeClassTable {
-		r.control.queueOnce(wire.TypeClassTable)
+		r.control.queueBondFrameOnce(wire.TypeClassTable)
 		return 0
 	}
 	if f.frameType != wire.TypeData {
@@ -110,7 +110,7 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	}
 	r.view = r.view[:0]
 	for _, p := range r.subflows.list {
-		v := p.tailView(now)
+		v := p.reinjectionView(now)
 		if p.isSilent() { // its bytes may still arrive, but do not wait for them
 			v.PAD = math.MaxInt64
 		}
@@ -126,16 +126,16 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	if recall.From == 0 || !r.subflows.hasIdleExcept(recall.From) {
 		return
 	}
-	slow := r.subflows.find(recall.From)
+	slow := r.subflows.subflowByID(recall.From)
 	nothingElse := r.backlog.pending == 0
 	if !nothingElse && slow.deliversSoon(now) {
 		return
 	}
 	var recalled unit.Bytes
-	all := slow.inFlight.all()
+	all := slow.inFlight.unackedFrames()
 	for i := len(all) - 1; i >= 0 && recall.Bytes > 0; i-- {
 		f := &all[i]
-		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.permission, slow, recall.Bytes,
+		if f.isStillWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.permission, slow, recall.Bytes,
 			r.backlog.contendingBytes(f.stream), now)) {
 			slow.inFlight.markRecalled(f)
 			f.tailRecalled = true
@@ -158,11 +158,11 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	}
 }
 
-// tailView returns the subflow as the rules of reinjection see it. The far end gets recalled bytes
+// reinjectionView returns the subflow as the rules of reinjection see it. The far end gets recalled bytes
 // from another subflow. So the tail of this one ends with its newest byte that was not recalled:
 // bytes before it delay that one, recalled or not, and bytes after it do not. PAD includes the time
 // for which the oldest byte has been overdue: the tail takes that long, or what its bytes take.
-func (p *subflow) tailView(now time.Time) sched.Subflow {
+func (p *subflow) reinjectionView(now time.Time) sched.Subflow {
 	n := p.est.EstimateAt(now)
 	v := p.schedulerView(n, now)
 	newest, found := p.inFlight.newestWanted()
@@ -182,14 +182,14 @@ func (p *subflow) deliversSoon(now time.Time) bool {
 	if p.est.Helped && !p.est.EstimateAt(now).ArrivalsMeasured {
 		gap *= 2
 	}
-	v := p.tailView(now)
+	v := p.reinjectionView(now)
 	return !v.IsAckLate && v.Tail < gap
 }
 
 // withdrawSegment withdraws the segment of subflow p that its writer has not begun, if it consists
 // of recalled stream bytes only. It returns how many of them were not acknowledged.
 func (r *reinjector) withdrawSegment(p *subflow) (n unit.Bytes) {
-	all := p.inFlight.all()
+	all := p.inFlight.unackedFrames()
 	first := len(all)
 	for first > 0 && all[first-1].end > p.bytesSent-uint64(p.unwritten) {
 		if first--; !all[first].recalled {

@@ -11,8 +11,8 @@ type replayWindow struct {
 
 const replayWindowSize = 1024
 
-// add records n and reports whether it is new. A number below the window counts as seen.
-func (w *replayWindow) add(n uint64) bool {
+// recordIfNew records n and reports whether it is new. A number below the window counts as seen.
+func (w *replayWindow) recordIfNew(n uint64) bool {
 	if n < w.next {
 		if w.next-n > replayWindowSize || *w.wordOf(n)&(1<<(n%64)) != 0 {
 			return false

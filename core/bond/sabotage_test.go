@@ -36,8 +36,8 @@ func (n *simNet) eachStream(b *Bond, f func(s *Stream)) {
 var sabotages = []sabotage{
 	{"what a lost or silent subflow had is not sent again", func(_ *simNet, _ int, b *Bond) {
 		for _, p := range b.subflows.list {
-			for i := range p.inFlight.all() {
-				p.inFlight.all()[i].recalled = true
+			for i := range p.inFlight.unackedFrames() {
+				p.inFlight.unackedFrames()[i].recalled = true
 			}
 		}
 	}},
@@ -93,9 +93,9 @@ var sabotages = []sabotage{
 			if s.reassembly.arrived.count > 0 {
 				from := s.reassembly.arrived.findPosition(true, s.reassembly.nextExpected, s.reassembly.arrived.end)
 				to := s.reassembly.arrived.findPosition(false, from, s.reassembly.arrived.end)
-				s.reassembly.arrived.releaseBefore(from, to, 0)
+				s.reassembly.arrived.removeArrived(from, to, 0)
 				s.reassembly.nextExpected = to
-				b.streams.notifyChange(s)
+				b.streams.notifyStreamChange(s)
 			}
 		})
 	}},
@@ -104,7 +104,7 @@ var sabotages = []sabotage{
 			if s.reassembly.readOffset > 0 && s.reassembly.readOffset == s.reassembly.nextExpected &&
 				!s.reassembly.finalSizeKnown {
 				s.reassembly.finalSizeKnown, s.reassembly.finalSize = true, s.reassembly.nextExpected
-				b.streams.notifyChange(s)
+				b.streams.notifyStreamChange(s)
 			}
 		})
 	}},
@@ -133,7 +133,7 @@ var sabotages = []sabotage{
 	}},
 	{"a page leaks", func(_ *simNet, _ int, b *Bond) {
 		if b.pool.inUse > 0 && b.pool.inUse < 5 {
-			b.pool.get()
+			b.pool.allocatePage()
 		}
 	}},
 	{"pending bytes are miscounted", func(_ *simNet, _ int, b *Bond) {

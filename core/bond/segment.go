@@ -29,8 +29,8 @@ type segmentWriter struct {
 	ledger   *sched.Ledger
 }
 
-// fillTurn appends the data of a turn.
-func (w *segmentWriter) fillTurn(t turn, now time.Time, buf []byte) []byte {
+// fillTurnData appends the data of a turn.
+func (w *segmentWriter) fillTurnData(t turn, now time.Time, buf []byte) []byte {
 	switch t.kind {
 	case turnDatagrams:
 		return w.flows.fillDatagrams(t.subflow, w.backlog, now, buf)
@@ -39,7 +39,7 @@ func (w *segmentWriter) fillTurn(t turn, now time.Time, buf []byte) []byte {
 	case turnCopies:
 		return w.fillCopies(t.subflow, now, buf)
 	}
-	return w.fillBulk(t.subflow, t, now, buf)
+	return w.fillBulkData(t.subflow, t, now, buf)
 }
 
 // fillControl appends control frames, acknowledgements and relayed reports.
@@ -57,7 +57,7 @@ func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byt
 			if t, ok := f.(wire.ClassUpdate); ok {
 				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 			}
-			p.recordFrame(len(buf)-at, note)
+			p.recordSentFrame(len(buf)-at, note)
 			if c.frameType == wire.TypeOpen {
 				c.stream.openSentOn = p.id
 			}
@@ -65,7 +65,7 @@ func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byt
 		})
 	}
 	if w.acks.pending {
-		buf = p.appendUnreliable(buf, w.acks.buildAck(p, now))
+		buf = p.appendUnreliable(buf, w.acks.buildAckFrame(p, now))
 	}
 	for _, q := range w.subflows.list {
 		if now.Sub(q.relayAt) <= maxReportAge {
@@ -120,19 +120,19 @@ func (w *segmentWriter) buildControlFrame(c controlFrame) wire.Frame {
 func (w *segmentWriter) fillLowLatency(p *subflow, s *Stream, now time.Time, buf []byte) []byte {
 	p.streamsFirst = false
 	w.backlog.lowLatency = removeStream(w.backlog.lowLatency, s)
-	buf, _ = w.fillStream(p, s, fillSpec{room: p.segmentSize(now)}, now, buf)
+	buf, _ = w.fillStream(p, s, fillSpec{room: p.targetSegmentSize(now)}, now, buf)
 	return buf
 }
 
-// fillBulk appends a segment of stream bytes for subflow p.
+// fillBulkData appends a segment of stream bytes for subflow p.
 //
 // The decision's Diff is how many bytes faster subflows will take before p delivers (PAMS). So p
 // gets bytes from that far ahead in the meta buffer. They arrive about when they are needed, few
 // bytes wait for reassembly, and the app does not wait for what a slow subflow loses.
-func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) []byte {
+func (w *segmentWriter) fillBulkData(p *subflow, t turn, now time.Time, buf []byte) []byte {
 	l := w.backlog
 	l.moveToFront(t.stream)
-	f := fillSpec{room: p.segmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoided != 0,
+	f := fillSpec{room: p.targetSegmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoided != 0,
 		ahead: l.streamShare(t.decision.Diff, t.stream)} // streams share the faster subflows
 	p.streamsFirst = false
 	redundant := len(l.ready) > 0 && l.ready[0].permission.mode == wire.ModeRedundant
@@ -144,7 +144,7 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 		if s != t.stream { // the scheduler was asked about that one
 			w.filter.refreshPermission(s.id, &s.permission, l.contendingBytes(s), l.avoided, now)
 		}
-		if !w.filter.permitsSubflow(&s.permission, p.id) || !p.permitsBulkOf(s) {
+		if !w.filter.permissionAllows(&s.permission, p.id) || !p.permitsBulkOf(s) {
 			i++
 			continue
 		}
@@ -170,7 +170,7 @@ type fillSpec struct {
 // has more. It returns the room left.
 func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.Time, buf []byte) ([]byte, int) {
 	r := w.backlog.rankStream(s)
-	w.classes.beginTurn(r)
+	w.classes.beginRankedTurn(r)
 	start := len(buf)
 	buf = w.appendSecondOpen(p, s, buf)
 	f.room -= len(buf) - start
@@ -180,17 +180,17 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 			break
 		}
 		at := len(buf)
-		part := s.send.nextSpan(max(f.ahead, skip), wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
+		part := s.send.nextUnsentSpan(max(f.ahead, skip), wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
 		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 		buf = s.send.appendSpan(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}
-		sent.noRecall = s.send.markSent(part) || s.permission.boundTo != 0 // a bound stream may use no other subflow
+		sent.noRecall = s.send.markSpanSent(part) || s.permission.boundTo != 0 // a bound stream may use no other subflow
 		if f.copies {
 			sent.noRecall = w.copyToOthers(p, copiedSpan{s, part.From, part.To}) || sent.noRecall
 		}
-		sent.end = p.recordFrame(len(buf)-at, sent)
+		sent.end = p.recordSentFrame(len(buf)-at, sent)
 		s.permission.burst += unit.Bytes(part.To - part.From)
-		r.countSent(unit.Bytes(part.To - part.From))
+		r.countSentBytes(unit.Bytes(part.To - part.From))
 		w.ledger.Given += unit.Bytes(part.To - part.From)
 		w.trace.traceBytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
@@ -207,7 +207,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 	s.backlog.queued, s.backlog.overtaken = false, 0
 	w.backlog.updateStream(s)
 	if len(buf) > start && s.hasNotableRoom() {
-		w.streams.notifyChange(s)
+		w.streams.notifyStreamChange(s)
 	}
 	return buf, f.room
 }
@@ -220,7 +220,7 @@ func (w *segmentWriter) appendSecondOpen(p *subflow, s *Stream, buf []byte) []by
 	}
 	at := len(buf)
 	buf = wire.Append(buf, w.buildControlFrame(controlFrame{s, wire.TypeOpen}))
-	p.recordFrame(len(buf)-at, sentFrame{frameType: wire.TypeOpen, stream: s, repeated: true})
+	p.recordSentFrame(len(buf)-at, sentFrame{frameType: wire.TypeOpen, stream: s, repeated: true})
 	s.openSentOn = p.id
 	return buf
 }
@@ -240,7 +240,7 @@ type copiedSpan struct {
 // streams have in flight.
 func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (copied bool) {
 	for _, q := range w.subflows.list {
-		if q == p || q.isSilent() || !w.filter.permitsSubflow(&c.stream.permission, q.id) {
+		if q == p || q.isSilent() || !w.filter.permissionAllows(&c.stream.permission, q.id) {
 			continue
 		}
 		copied = true
@@ -252,15 +252,15 @@ func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (copied bool) {
 // neededCopies drops the oldest copies that are no longer needed and returns the rest.
 func (p *subflow) neededCopies() []copiedSpan {
 	n := 0
-	for n < len(p.copies) && !p.copies[n].isNeeded() {
+	for n < len(p.copies) && !p.copies[n].isCopyNeeded() {
 		n++
 	}
 	p.copies = p.copies[n:]
 	return p.copies
 }
 
-// isNeeded reports whether a byte of the span is not acknowledged.
-func (c copiedSpan) isNeeded() bool {
+// isCopyNeeded reports whether a byte of the span is not acknowledged.
+func (c copiedSpan) isCopyNeeded() bool {
 	if c.stream.Done() {
 		return false
 	}
@@ -277,7 +277,7 @@ func (t *subflowTable) dropCopies(s *Stream) {
 
 // fillCopies appends a segment of copies for subflow p.
 func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
-	room := p.segmentSize(now)
+	room := p.targetSegmentSize(now)
 	p.streamsFirst = false
 	for len(p.copies) > 0 && room > wire.MaxDataHeader {
 		c := &p.copies[0]
@@ -291,11 +291,11 @@ func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte
 				buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 				buf = s.send.appendSpan(buf, part)
 				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To, noRecall: true}
-				f.end = p.recordFrame(len(buf)-start, f)
+				f.end = p.recordSentFrame(len(buf)-start, f)
 				w.stats.Redundant += unit.Bytes(part.To - part.From)
 				w.trace.traceBytes(now, trace.Segment, p, f, "copy")
 			})
-			s.send.markSent(part) // bytes recalled from a lost subflow are in flight again
+			s.send.markSpanSent(part) // bytes recalled from a lost subflow are in flight again
 			w.backlog.updateStream(s)
 			room -= len(buf) - at
 		}

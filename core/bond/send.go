@@ -17,8 +17,8 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	start := len(buf)
 	if p := b.acks.subflowOwingAck(now); p != nil {
 		p.startSilenceWatch(now)
-		buf = p.appendUnreliable(buf, b.acks.buildAck(p, now))
-		b.recordSegment(p, len(buf)-start, now)
+		buf = p.appendUnreliable(buf, b.acks.buildAckFrame(p, now))
+		b.recordGivenSegment(p, len(buf)-start, now)
 		return p.id, buf
 	}
 	if b.backlog.allScheduled(b.subflows.list) || b.subflows.hasOverdue(now) {
@@ -30,7 +30,7 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	}
 	t := b.chooser.chooseTurn(now)
 	p := t.subflow
-	if carrier != nil && (!b.control.isEmpty() || b.acks.isSharedAckDue(now)) {
+	if carrier != nil && (!b.control.hasNoFrames() || b.acks.isSharedAckDue(now)) {
 		p = carrier
 	}
 	if p == nil {
@@ -49,7 +49,7 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	}
 	bulkOnly := t.kind == turnBulk && len(buf) == start && !p.probeDue
 	if p == t.subflow {
-		buf = b.writer.fillTurn(t, now, buf)
+		buf = b.writer.fillTurnData(t, now, buf)
 	}
 	buf = p.appendProbe(buf)
 	if train {
@@ -59,20 +59,20 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	if n == 0 {
 		return 0, buf
 	}
-	b.recordSegment(p, n, now)
+	b.recordGivenSegment(p, n, now)
 	if bulkOnly {
 		p.unwritten = unit.Bytes(n)
 	}
 	return p.id, buf
 }
 
-// recordSegment records that a segment of n bytes was given to subflow p.
-func (b *Bond) recordSegment(p *subflow, n int, now time.Time) {
+// recordGivenSegment records that a segment of n bytes was given to subflow p.
+func (b *Bond) recordGivenSegment(p *subflow, n int, now time.Time) {
 	p.est.OnSent(now, unit.Bytes(n))
-	b.acks.recordSegment(p, n, now)
+	b.acks.recordAckInSegment(p, n, now)
 	p.settleWhenIdle(now)
 	p.idle, p.lastActive, p.lastSent, p.unwritten, p.withdrawn = false, now, now, 0, false
-	b.timer.wakeAt(now.Add(checkInterval))
+	b.timer.requestWakeAt(now.Add(checkInterval))
 }
 
 // SendBye queues a BYE frame: this end ends the bond.
@@ -81,8 +81,8 @@ func (b *Bond) SendBye() { b.control.queueFrame(nil, wire.TypeBye) }
 // ControlAcknowledged reports whether the other end has acknowledged every control frame.
 func (b *Bond) ControlAcknowledged() bool {
 	for _, p := range b.subflows.list {
-		for _, f := range p.inFlight.all() {
-			if f.isControl() && !f.recalled {
+		for _, f := range p.inFlight.unackedFrames() {
+			if f.isControlFrame() && !f.recalled {
 				return false
 			}
 		}

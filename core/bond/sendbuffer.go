@@ -23,14 +23,16 @@ type sendBuffer struct {
 	alsoInFlight seqSet // unsent bytes that are still in flight on a live subflow
 }
 
-// unackedBytes returns how many bytes lie from the first unacknowledged byte to the end.
-func (s *sendBuffer) unackedBytes() unit.Bytes { return unit.Bytes(s.end - s.firstUnacked) }
+// unackedSpanBytes returns how many bytes lie from the first unacknowledged byte to the end.
+func (s *sendBuffer) unackedSpanBytes() unit.Bytes { return unit.Bytes(s.end - s.firstUnacked) }
 
-// heldBytes returns how many bytes are not acknowledged.
-func (s *sendBuffer) heldBytes() unit.Bytes { return s.unackedBytes() - unit.Bytes(s.acked.Size()) }
+// countUnacked returns how many bytes are not acknowledged.
+func (s *sendBuffer) countUnacked() unit.Bytes {
+	return s.unackedSpanBytes() - unit.Bytes(s.acked.Size())
+}
 
-// isEmpty reports whether every byte written is acknowledged.
-func (s *sendBuffer) isEmpty() bool { return s.firstUnacked == s.end }
+// isFullyAcked reports whether every byte written is acknowledged.
+func (s *sendBuffer) isFullyAcked() bool { return s.firstUnacked == s.end }
 
 // isSendable reports whether an unsent byte lies within the window.
 func (s *sendBuffer) isSendable() bool { return len(s.unsent) > 0 && s.unsent[0].From < s.limit }
@@ -50,14 +52,14 @@ func (s *sendBuffer) sharesNext() bool {
 	return len(s.unsent) > 0 && s.alsoInFlight.Contains(s.unsent[0].From, s.unsent[0].From+1)
 }
 
-// write appends a copy of p as unsent bytes. It returns false and does nothing if there is no
+// appendUnsent appends a copy of p as unsent bytes. It returns false and does nothing if there is no
 // memory.
-func (s *sendBuffer) write(p []byte) bool {
+func (s *sendBuffer) appendUnsent(p []byte) bool {
 	end := s.end + wire.DataSeq(len(p))
-	if !s.pages.reserve(s.end, end) {
+	if !s.pages.reservePages(s.end, end) {
 		return false
 	}
-	s.pages.write(s.end, p)
+	s.pages.writeBytesAt(s.end, p)
 	s.unsent.Add(s.end, end)
 	s.end = end
 	return true
@@ -72,9 +74,9 @@ func (s *sendBuffer) raiseLimit(limit wire.DataSeq) bool {
 	return true
 }
 
-// nextSpan returns at most n bytes of a sendable buffer to send next: after ahead unsent bytes, or
+// nextUnsentSpan returns at most n bytes of a sendable buffer to send next: after ahead unsent bytes, or
 // as far as the window permits; with fromEnd the last ones.
-func (s *sendBuffer) nextSpan(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) seqSpan {
+func (s *sendBuffer) nextUnsentSpan(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) seqSpan {
 	last := len(s.unsent) - 1
 	for s.unsent[last].From >= s.limit {
 		last--
@@ -97,12 +99,12 @@ func (s *sendBuffer) nextSpan(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) se
 
 // appendSpan appends the bytes of a span, which must not be acknowledged, to buf.
 func (s *sendBuffer) appendSpan(buf []byte, part seqSpan) []byte {
-	return s.pages.appendTo(buf, part.From, part.To)
+	return s.pages.appendStored(buf, part.From, part.To)
 }
 
-// markSent records that a span is in flight. It reports whether any byte of it already was, on
+// markSpanSent records that a span is in flight. It reports whether any byte of it already was, on
 // another live subflow.
-func (s *sendBuffer) markSent(part seqSpan) (wasInFlight bool) {
+func (s *sendBuffer) markSpanSent(part seqSpan) (wasInFlight bool) {
 	s.unsent.Remove(part.From, part.To)
 	return s.alsoInFlight.Remove(part.From, part.To) > 0
 }
@@ -144,20 +146,20 @@ func (s *sendBuffer) acknowledge(part seqSpan) unit.Bytes {
 	if end := s.acked.EndOf(s.firstUnacked); end > s.firstUnacked {
 		s.acked.Remove(s.firstUnacked, end)
 		s.firstUnacked = end
-		if s.isEmpty() {
-			s.pages.clear(s.firstUnacked)
+		if s.isFullyAcked() {
+			s.pages.restartPagesAt(s.firstUnacked)
 		} else {
-			s.pages.releaseBefore(s.firstUnacked)
+			s.pages.freePagesBefore(s.firstUnacked)
 		}
 	}
 	return unit.Bytes(n)
 }
 
-// dropAll drops all bytes as if they were acknowledged. It returns how many were not.
-func (s *sendBuffer) dropAll() unit.Bytes {
-	n := s.heldBytes()
+// dropHeldBytes drops all bytes as if they were acknowledged. It returns how many were not.
+func (s *sendBuffer) dropHeldBytes() unit.Bytes {
+	n := s.countUnacked()
 	s.firstUnacked = s.end
 	s.unsent, s.acked, s.alsoInFlight = nil, nil, nil
-	s.pages.dropAll()
+	s.pages.freeAllPages()
 	return n
 }

@@ -31,7 +31,7 @@ func TestSendBufferNext(t *testing.T) {
 		{"from the end", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 0, true, seqSpan{From: 900, To: 1000}},
 	} {
 		s := &sendBuffer{unsent: c.todo, limit: c.limit, end: 1000}
-		if got := s.nextSpan(c.ahead, 100, c.fromEnd); got != c.want {
+		if got := s.nextUnsentSpan(c.ahead, 100, c.fromEnd); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -89,7 +89,7 @@ func TestSendBuffer(t *testing.T) {
 					model = append(model, isUnsent)
 				}
 				text = append(text, p...)
-				if !s.write(p) {
+				if !s.appendUnsent(p) {
 					t.Fatal("no memory")
 				}
 			case 1:
@@ -100,14 +100,14 @@ func TestSendBuffer(t *testing.T) {
 				if !s.isSendable() {
 					break
 				}
-				part := s.nextSpan(unit.Bytes(r.IntN(2000)), wire.DataSeq(1+r.IntN(1500)), r.IntN(4) == 0)
+				part := s.nextUnsentSpan(unit.Bytes(r.IntN(2000)), wire.DataSeq(1+r.IntN(1500)), r.IntN(4) == 0)
 				if part.From >= part.To || part.To > s.limit {
 					t.Fatalf("seed %d: %v is to be sent, the window ends at %d", seed, part, s.limit)
 				}
 				if got := s.appendSpan(nil, part); !bytes.Equal(got, text[part.From:part.To]) {
 					t.Fatalf("seed %d: other bytes than were written", seed)
 				}
-				s.markSent(part)
+				s.markSpanSent(part)
 				each(part, func(i wire.DataSeq) {
 					if model[i]&isUnsent == 0 {
 						t.Fatalf("seed %d: byte %d is sent, which is not unsent", seed, i)
@@ -135,8 +135,9 @@ func TestSendBuffer(t *testing.T) {
 			}
 			checkSendBuffer(t, &s, model)
 		}
-		left := s.heldBytes()
-		if n := s.dropAll(); n != left || !s.isEmpty() || s.heldBytes() != 0 || s.isSendable() || s.pages.pool.inUse != 0 {
+		left := s.countUnacked()
+		if n := s.dropHeldBytes(); n != left || !s.isFullyAcked() || s.countUnacked() != 0 || s.isSendable() ||
+			s.pages.pool.inUse != 0 {
 			t.Errorf("seed %d: dropped %v of %v, %d pages are left", seed, n, left, s.pages.pool.inUse)
 		}
 	}
@@ -156,9 +157,9 @@ func checkSendBuffer(t *testing.T, s *sendBuffer, model []byte) {
 		}
 	}
 	if int(s.end) != len(model) || int(s.firstUnacked) != first || unit.Bytes(s.unsent.Size()) != unsent ||
-		s.heldBytes() != held {
+		s.countUnacked() != held {
 		t.Fatalf("end %d, first unacknowledged %d, %d unsent, %v held; want %d, %d, %v, %v", s.end, s.firstUnacked,
-			s.unsent.Size(), s.heldBytes(), len(model), first, unsent, held)
+			s.unsent.Size(), s.countUnacked(), len(model), first, unsent, held)
 	}
 	for _, part := range s.alsoInFlight {
 		s.eachUnacked(part, func(p seqSpan) {

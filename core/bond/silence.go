@@ -12,7 +12,7 @@ import (
 const (
 	checkInterval = 20 * time.Millisecond  // how often subflows with bytes in flight are checked
 	minSilence    = 200 * time.Millisecond // as TCP's least retransmission timeout in Linux
-	// maxSilence bounds a limit if two round trips over empty queues are shorter. findStall waits
+	// maxSilence bounds a limit if two round trips over empty queues are shorter. detectStall waits
 	// for two limits at most.
 	maxSilence = time.Second
 	// maxRTT bounds the least round trip that counts for a limit: a helper can delay all that
@@ -53,11 +53,11 @@ const (
 	allStalled       // all bytes in flight
 )
 
-// findStall returns which bytes of p make no progress. There are two signs. If the sending hop's
+// detectStall returns which bytes of p make no progress. There are two signs. If the sending hop's
 // TCP gets no acknowledgement, the bytes that never left the hop are stalled. If ACKs arrive but
 // none acknowledges more of the subflow, or after twice that time even if no ACKs arrive, all bytes
 // in flight are stalled.
-func (d *silenceDetector) findStall(p *subflow, now time.Time) stall {
+func (d *silenceDetector) detectStall(p *subflow, now time.Time) stall {
 	h, est := p.est.LocalHop(), p.est.EstimateAt(now)
 	// If packets are far apart because a hop's rate is limited, a gap of two of them (TCP sends two
 	// at once) is no silence.
@@ -91,7 +91,7 @@ type silenceChange struct {
 // updateSubflow checks p for a stall. A stalled subflow is silent, and must not be used until it
 // makes progress, while another subflow is alive.
 func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceChange) {
-	s := d.findStall(p, now)
+	s := d.detectStall(p, now)
 	if s == notStalled {
 		c.ended = p.isSilent()
 		p.silentSince, p.stalledSince = time.Time{}, time.Time{}
@@ -140,11 +140,11 @@ func (d *silenceDetector) discountPause(pause time.Duration) {
 	}
 }
 
-// scheduleWake sets the timer for the next check of subflows with bytes in flight.
-func (d *silenceDetector) scheduleWake(now time.Time) {
+// scheduleStallCheck sets the timer for the next check of subflows with bytes in flight.
+func (d *silenceDetector) scheduleStallCheck(now time.Time) {
 	for _, p := range d.subflows.list {
 		if p.inFlight.len() > 0 || p.est.LocalHop().Queue > 0 {
-			d.timer.wakeAt(now.Add(checkInterval))
+			d.timer.requestWakeAt(now.Add(checkInterval))
 		}
 	}
 }
@@ -158,7 +158,7 @@ func (d *silenceDetector) recordNewBytes(p *subflow, now time.Time) {
 	}
 	p.lastData, d.lastData = now, now
 	if d.opensStreams {
-		d.timer.wakeAt(now.Add(minQuietTime))
+		d.timer.requestWakeAt(now.Add(minQuietTime))
 	}
 }
 
@@ -193,20 +193,20 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 			at = p.lastData.Add(minSilence) // until then it may be delivering bytes
 		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity &&
 			(p == candidate || !d.deliveredLast(p)):
-			at = d.lastData.Add(d.quietTime(p))
+			at = d.lastData.Add(d.probeQuietTime(p))
 		default:
 			continue
 		}
 		if now.Before(at) {
-			d.timer.wakeAt(at)
+			d.timer.requestWakeAt(at)
 		} else {
 			p.lastProbeTime, p.probeDue = now, true
 		}
 	}
 }
 
-// quietTime returns how long nothing must have arrived before p is probed.
-func (d *silenceDetector) quietTime(p *subflow) time.Duration {
+// probeQuietTime returns how long nothing must have arrived before p is probed.
+func (d *silenceDetector) probeQuietTime(p *subflow) time.Duration {
 	if d.deliveredLast(p) && p.isConfirmedAlive() {
 		return max(minQuietTime, min(d.lastPause*5/4, maxQuietTime))
 	}

@@ -18,7 +18,7 @@ func newSilence() (*silenceDetector, *subflow, *subflow) {
 	for id := range wire.SubflowID(2) {
 		p := &subflow{id: id + 1, lastProgress: start, lastHopProgress: start}
 		sampleRTT(p, 50*time.Millisecond)
-		d.subflows.insert(p)
+		d.subflows.insertSubflow(p)
 	}
 	return d, d.subflows.list[0], d.subflows.list[1]
 }
@@ -63,12 +63,12 @@ func TestStalls(t *testing.T) {
 	} {
 		d, p, _ := newSilence()
 		if c.flight {
-			p.recordFrame(1000, sentFrame{frameType: wire.TypePing})
+			p.recordSentFrame(1000, sentFrame{frameType: wire.TypePing})
 		}
 		p.est.AddLocalSample(start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond,
 			Rate: 10 * unit.Mbps, Queue: c.queue, PacingLimit: c.limit})
 		d.lastAck = start.Add(c.lastAck)
-		if got := d.findStall(p, start.Add(c.at)); got != c.want {
+		if got := d.detectStall(p, start.Add(c.at)); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -78,7 +78,7 @@ func TestStalls(t *testing.T) {
 // bytes are recalled, and progress ends it.
 func TestSilenceUpdate(t *testing.T) {
 	d, one, two := newSilence()
-	one.recordFrame(1000, sentFrame{frameType: wire.TypePing})
+	one.recordSentFrame(1000, sentFrame{frameType: wire.TypePing})
 	now := start.Add(time.Second)
 	want := func(p *subflow, c silenceChange) {
 		t.Helper()
@@ -89,7 +89,7 @@ func TestSilenceUpdate(t *testing.T) {
 	want(two, silenceChange{})
 	want(one, silenceChange{began: true, recall: true})
 	want(one, silenceChange{recall: true})
-	two.recordFrame(1000, sentFrame{frameType: wire.TypePing})
+	two.recordSentFrame(1000, sentFrame{frameType: wire.TypePing})
 	want(two, silenceChange{}) // the last one that is alive
 	if two.isSilent() || !two.stalledSince.Equal(now) {
 		t.Errorf("the last subflow: silent %v, stalled since %v", two.isSilent(), two.stalledSince)
@@ -101,7 +101,7 @@ func TestSilenceUpdate(t *testing.T) {
 	}
 	want(two, silenceChange{began: true, recall: true})
 	d, one, _ = newSilence()
-	one.recordFrame(5000, sentFrame{frameType: wire.TypePing})
+	one.recordSentFrame(5000, sentFrame{frameType: wire.TypePing})
 	one.est.AddLocalSample(start, estimate.Hop{SRTT: 50 * time.Millisecond, Queue: 2000})
 	now = start.Add(minSilence + 1)
 	want(one, silenceChange{began: true, recall: true, recallFrom: 3000})

@@ -66,7 +66,7 @@ func (s *Stream) Room() int {
 	if s.err != nil || s.finSet {
 		return 0
 	}
-	return int(s.bond.buffers.sendRoom(&s.send))
+	return int(s.bond.buffers.sendBufferRoom(&s.send))
 }
 
 // hasNotableRoom reports whether to notify a writer that waits for room.
@@ -87,7 +87,7 @@ func (s *Stream) WriteClosed() bool { return s.finSet }
 // resets the stream.
 func (s *Stream) Write(p []byte) int {
 	p = p[:min(len(p), s.Room())]
-	if !s.send.write(p) {
+	if !s.send.appendUnsent(p) {
 		s.Reset(wire.CodeLimit, memoryExhausted)
 		return 0
 	}
@@ -109,7 +109,7 @@ func (s *Stream) CloseWrite() {
 func (s *Stream) Readable() int { return s.reassembly.readableBytes() }
 
 // EOF reports whether all bytes that the other end sent have been consumed.
-func (s *Stream) EOF() bool { return s.reassembly.isComplete() }
+func (s *Stream) EOF() bool { return s.reassembly.isFullyConsumed() }
 
 // ReadableSlices calls f with at most limit readable bytes, in order. They stay valid until
 // Consume, also during ReceiveFrame.
@@ -139,26 +139,26 @@ func (s *Stream) Read(p []byte) (int, error) {
 // Consume releases n readable bytes and lets the other end send more.
 func (s *Stream) Consume(n int) {
 	r := &s.reassembly
-	r.consume(n)
+	r.consumeBytes(n)
 	if s.err == nil && r.isWindowDue() {
-		s.growWindow()
+		s.growReceiveWindow()
 	}
 	if s.EOF() {
 		s.eofConsumed = true
-		s.bond.finishStream(s)
+		s.bond.forgetIfFinished(s)
 	}
 }
 
-// growWindow moves the window on, and doubles its size as far as memory permits.
-func (s *Stream) growWindow() {
+// growReceiveWindow moves the window on, and doubles its size as far as memory permits.
+func (s *Stream) growReceiveWindow() {
 	r := &s.reassembly
-	s.setWindow(r.nextWindow(s.bond.buffers.maxWindowOf(r.window)))
+	s.setReceiveWindow(r.nextWindow(s.bond.buffers.maxWindowOf(r.window)))
 }
 
-// setWindow sets the size of the window and sends it if it permits more.
-func (s *Stream) setWindow(window unit.Bytes) {
+// setReceiveWindow sets the size of the window and sends it if it permits more.
+func (s *Stream) setReceiveWindow(window unit.Bytes) {
 	s.bond.buffers.countWindowChange(s.reassembly.window, window)
-	if s.reassembly.setWindow(window) {
+	if s.reassembly.setWindowSize(window) {
 		s.bond.control.queueFrame(s, wire.TypeWindow)
 	}
 }
@@ -189,17 +189,17 @@ func (s *Stream) failStream(r wire.Reset) {
 	}
 	s.err = r
 	b := s.bond
-	b.buffers.heldBytes -= s.send.dropAll()
+	b.buffers.heldBytes -= s.send.dropHeldBytes()
 	b.backlog.updateStream(s)
-	b.streams.notifyChange(s)
+	b.streams.notifyStreamChange(s)
 	b.forgetStream(s)
 }
 
-// finishStream forgets a stream if both its directions have ended.
-func (b *Bond) finishStream(s *Stream) {
-	if s.eofConsumed && s.finAcked && s.send.isEmpty() {
+// forgetIfFinished forgets a stream if both its directions have ended.
+func (b *Bond) forgetIfFinished(s *Stream) {
+	if s.eofConsumed && s.finAcked && s.send.isFullyAcked() {
 		b.forgetStream(s)
-		b.streams.notifyChange(s)
+		b.streams.notifyStreamChange(s)
 	}
 }
 
@@ -209,19 +209,19 @@ func (b *Bond) forgetStream(s *Stream) {
 		return
 	}
 	delete(b.streams.all, s.id)
-	b.backlog.dequeueStream(s)        // its turn may never come, for example if all subflows of its group are silent
-	b.filter.markEnded(&s.permission) // it may still have a turn, in which it blocks no other stream
+	b.backlog.dequeueStream(s)              // its turn may never come, for example if all subflows of its group are silent
+	b.filter.markStreamEnded(&s.permission) // it may still have a turn, in which it blocks no other stream
 	e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.reassembly.readOffset)}
 	if s.err != nil {
 		e.Reason = s.err.Error()
 	}
-	b.trace.emit(e)
+	b.trace.emitUnstamped(e)
 	b.buffers.countWindowChange(s.reassembly.window, b.buffers.firstWindow)
-	s.send.pages.dropAll()
+	s.send.pages.freeAllPages()
 	if s.eofConsumed {
-		s.reassembly.dropAll()
+		s.reassembly.dropBuffers()
 	} else if s.err != nil {
-		s.reassembly.abandon() // a reader may still use its pages
+		s.reassembly.abandonBuffers() // a reader may still use its pages
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 // Handlers of frames about a stream. An error means that the other end broke the protocol. Frames
 // on different subflows overtake each other and may arrive repeatedly.
 
-// receiveData takes bytes that arrived on p.
-func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
+// receiveStreamData takes bytes that arrived on p.
+func (s *Stream) receiveStreamData(p *subflow, f wire.Data, now time.Time) error {
 	if s.err != nil {
 		return nil
 	}
@@ -40,10 +40,10 @@ func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 	}
 	if delivered.From < delivered.To {
 		b.trace.traceBytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.From, to: delivered.To}, "")
-		b.streams.notifyChange(s)
+		b.streams.notifyStreamChange(s)
 	}
-	if s.reassembly.isGapWide() {
-		s.growWindow()
+	if s.reassembly.gapFillsWindow() {
+		s.growReceiveWindow()
 	}
 	if !s.reassembly.chargeBitmaps() {
 		s.Reset(wire.CodeLimit, memoryExhausted)
@@ -59,7 +59,7 @@ func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
 	}
 	s.openReceived, s.dest = true, f.Dest
 	if s.groups.serial == 0 { // else a CLASS_UPDATE overtook it, and is newer
-		if b.classes.isRetired(f.Group) { // the stream was reset before OPEN arrived
+		if b.classes.isGroupRetired(f.Group) { // the stream was reset before OPEN arrived
 			s.Reset(wire.CodeClosed, "the other end has ended it")
 			return nil
 		}
@@ -74,7 +74,7 @@ func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
 // receiveOpened records that the destination is connected.
 func (s *Stream) receiveOpened(*subflow, wire.Opened, time.Time) error {
 	s.opened = true
-	s.bond.streams.notifyChange(s)
+	s.bond.streams.notifyStreamChange(s)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (s *Stream) receiveWindow(_ *subflow, f wire.Window, _ time.Time) error {
 	if s.send.raiseLimit(f.Limit) {
 		s.bond.backlog.updateStream(s)
 		if s.hasNotableRoom() {
-			s.bond.streams.notifyChange(s)
+			s.bond.streams.notifyStreamChange(s)
 		}
 	}
 	return nil
@@ -97,15 +97,15 @@ func (s *Stream) receiveChunk(_ *subflow, f wire.Chunk, _ time.Time) error {
 	return nil
 }
 
-// receiveFin records the end of the stream.
+// setFinalSize records the end of the stream.
 func (s *Stream) receiveFin(_ *subflow, f wire.Fin, _ time.Time) error {
 	if s.err != nil || s.reassembly.finalSizeKnown {
 		return nil
 	}
-	if err := s.reassembly.receiveFin(f.Seq); err != nil {
+	if err := s.reassembly.setFinalSize(f.Seq); err != nil {
 		return fmt.Errorf("stream %d: %w", s.id, err)
 	}
-	s.bond.streams.notifyChange(s)
+	s.bond.streams.notifyStreamChange(s)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (s *Stream) receiveReset(_ *subflow, f wire.Reset, _ time.Time) error {
 
 // receiveClassUpdate applies the primary's change of mode and group unless it is out of date.
 func (s *Stream) receiveClassUpdate(_ *subflow, f wire.ClassUpdate, _ time.Time) error {
-	if f.Serial > s.groups.serial && !s.bond.classes.isRetired(f.Group) {
+	if f.Serial > s.groups.serial && !s.bond.classes.isGroupRetired(f.Group) {
 		s.changeClass(f.Serial, f.Mode, f.Group)
 	}
 	return nil

@@ -14,8 +14,8 @@ type streamTable struct {
 	changed  []*Stream
 }
 
-// nextAccepted returns a stream that the other end has opened, once, or nil.
-func (t *streamTable) nextAccepted() *Stream {
+// nextAcceptedStream returns a stream that the other end has opened, once, or nil.
+func (t *streamTable) nextAcceptedStream() *Stream {
 	if len(t.accepted) == 0 {
 		return nil
 	}
@@ -24,16 +24,16 @@ func (t *streamTable) nextAccepted() *Stream {
 	return s
 }
 
-// notifyChange makes nextChanged return a stream.
-func (t *streamTable) notifyChange(s *Stream) {
+// notifyStreamChange makes nextChangedStream return a stream.
+func (t *streamTable) notifyStreamChange(s *Stream) {
 	if !s.inChanged {
 		s.inChanged = true
 		t.changed = append(t.changed, s)
 	}
 }
 
-// nextChanged returns a stream that has changed since it was last returned, or nil.
-func (t *streamTable) nextChanged() *Stream {
+// nextChangedStream returns a stream that has changed since it was last returned, or nil.
+func (t *streamTable) nextChangedStream() *Stream {
 	if len(t.changed) == 0 {
 		return nil
 	}

@@ -105,8 +105,8 @@ func (s *sentFrame) isRecallable() bool {
 	return !s.recalled && !s.noRecall && (s.frameType == wire.TypeData || s.frameType == wire.TypeFin)
 }
 
-// isControl reports whether the frame is needed and holds no bytes of a stream or flow.
-func (s *sentFrame) isControl() bool {
+// isControlFrame reports whether the frame is needed and holds no bytes of a stream or flow.
+func (s *sentFrame) isControlFrame() bool {
 	switch s.frameType {
 	case wire.TypeData, wire.TypeDatagram, wire.TypePing, wire.TypeTrain:
 		return false
@@ -114,8 +114,8 @@ func (s *sentFrame) isControl() bool {
 	return true
 }
 
-// isWanted reports whether the frame is recallable and the far end waits for it.
-func (s *sentFrame) isWanted() bool {
+// isStillWanted reports whether the frame is recallable and the far end waits for it.
+func (s *sentFrame) isStillWanted() bool {
 	return s.isRecallable() && (s.stream == nil || s.from < s.stream.awaitedEnd())
 }
 
@@ -129,7 +129,7 @@ func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
 	for _, part := range s.send.unsent {
 		to := min(part.To, s.send.limit)
 		for part.From < to {
-			end := f.carriedUntil(s, part.From)
+			end := f.recalledFrameEnd(s, part.From)
 			if end <= part.From {
 				return ahead, true
 			}
@@ -143,15 +143,15 @@ func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
 // missesRecalled reports whether bytes of a stream that were recalled because they would arrive too
 // late are still missing.
 func (f *sentFrames) missesRecalled(s *Stream) bool {
-	return f.tailRecalledFrames > 0 && slices.ContainsFunc(f.all(), func(x sentFrame) bool {
+	return f.tailRecalledFrames > 0 && slices.ContainsFunc(f.unackedFrames(), func(x sentFrame) bool {
 		return x.tailRecalled && x.stream == s && s.send.hasUnacked(seqSpan{From: x.from, To: x.to})
 	})
 }
 
-// carriedUntil returns the end of the recalled frame that carries the byte of a stream at that
+// recalledFrameEnd returns the end of the recalled frame that carries the byte of a stream at that
 // position, or 0 if there is none.
-func (f *sentFrames) carriedUntil(s *Stream, at wire.DataSeq) wire.DataSeq {
-	all := f.all()
+func (f *sentFrames) recalledFrameEnd(s *Stream, at wire.DataSeq) wire.DataSeq {
+	all := f.unackedFrames()
 	for i := range all {
 		if x := &all[i]; x.tailRecalled && x.stream == s && x.from <= at && at < x.to {
 			return x.to
@@ -166,15 +166,15 @@ func (f *sentFrames) newestWanted() (end uint64, found bool) {
 		return 0, false
 	}
 	for i := len(f.frames) - 1; i >= f.head; i-- {
-		if f.frames[i].isWanted() {
+		if f.frames[i].isStillWanted() {
 			return f.frames[i].end, true
 		}
 	}
 	return 0, false
 }
 
-// push appends a frame.
-func (f *sentFrames) push(s sentFrame) {
+// pushSentFrame appends a frame.
+func (f *sentFrames) pushSentFrame(s sentFrame) {
 	if s.isRecallable() {
 		f.recallable++
 	}
@@ -189,8 +189,8 @@ func (f *sentFrames) markRecalled(s *sentFrame) {
 	s.recalled = true
 }
 
-func (f *sentFrames) len() int         { return len(f.frames) - f.head }
-func (f *sentFrames) all() []sentFrame { return f.frames[f.head:] }
+func (f *sentFrames) len() int                   { return len(f.frames) - f.head }
+func (f *sentFrames) unackedFrames() []sentFrame { return f.frames[f.head:] }
 
 // endsWithTrain reports whether the newest frame belongs to a packet train: others would wait
 // behind it.
@@ -198,8 +198,8 @@ func (f *sentFrames) endsWithTrain() bool {
 	return f.len() > 0 && f.frames[len(f.frames)-1].frameType == wire.TypeTrain
 }
 
-// pop removes the oldest frame.
-func (f *sentFrames) pop() (s sentFrame) {
+// popOldestFrame removes the oldest frame.
+func (f *sentFrames) popOldestFrame() (s sentFrame) {
 	s = f.frames[f.head]
 	if s.isRecallable() {
 		f.recallable--
@@ -246,29 +246,29 @@ func (b *Bond) ListSubflows(list []SubflowInfo, now time.Time) []SubflowInfo {
 
 // CarriedBytes returns the bytes of frames that a subflow has received and sent.
 func (b *Bond) CarriedBytes(id wire.SubflowID) (received, sent uint64) {
-	if p := b.subflows.find(id); p != nil {
+	if p := b.subflows.subflowByID(id); p != nil {
 		return p.bytesReceived, p.bytesSent
 	}
 	return 0, 0
 }
 
-// segmentSize returns the number of frame bytes that fill whole packets for about segmentTime.
-func (p *subflow) segmentSize(now time.Time) int {
-	packets := p.est.EstimateAt(now).Th.Bytes(segmentTime) / p.mss()
-	return p.packetSize(max(int(packets), 1))
+// targetSegmentSize returns the number of frame bytes that fill whole packets for about segmentTime.
+func (p *subflow) targetSegmentSize(now time.Time) int {
+	packets := p.est.EstimateAt(now).Th.Bytes(segmentTime) / p.localHopMSS()
+	return p.bytesOfPackets(max(int(packets), 1))
 }
 
-// packetSize returns the number of frame bytes that fill n packets, at most maxSegment.
-func (p *subflow) packetSize(n int) int {
-	room := int(p.mss())
+// bytesOfPackets returns the number of frame bytes that fill n packets, at most maxSegment.
+func (p *subflow) bytesOfPackets(n int) int {
+	room := int(p.localHopMSS())
 	if p.est.Helped {
 		room -= wire.HeaderLen + tlsOverhead // both hops add a header, and the pipe a TLS record
 	}
 	return min(n*room-tlsOverhead, maxSegment)
 }
 
-// mss returns the size of the local hop's packets.
-func (p *subflow) mss() unit.Bytes {
+// localHopMSS returns the size of the local hop's packets.
+func (p *subflow) localHopMSS() unit.Bytes {
 	if mss := p.est.LocalHop().MSS; mss >= minSegment/2 {
 		return mss
 	}
@@ -301,13 +301,13 @@ func (p *subflow) mustDeferBulk(n estimate.Estimate, now time.Time, timer *wakeT
 	if over <= 0 || !now.Before(p.lowLatencyUntil) {
 		return false
 	}
-	timer.wakeAt(now.Add(max(over, time.Millisecond)))
+	timer.requestWakeAt(now.Add(max(over, time.Millisecond)))
 	return true
 }
 
 // permitsBulkOf reports whether stream s may use p now, by the last survey. Short streams always
 // may.
-func (p *subflow) permitsBulkOf(s *Stream) bool { return !p.defersBulk || s.isShort() }
+func (p *subflow) permitsBulkOf(s *Stream) bool { return !p.defersBulk || s.isShortStream() }
 
 // appendProbe appends a PING if the subflow must be probed.
 func (p *subflow) appendProbe(buf []byte) []byte {
@@ -315,7 +315,7 @@ func (p *subflow) appendProbe(buf []byte) []byte {
 		p.probeDue = false
 		at := len(buf)
 		buf = wire.Append(buf, wire.Ping{})
-		p.recordFrame(len(buf)-at, sentFrame{frameType: wire.TypePing})
+		p.recordSentFrame(len(buf)-at, sentFrame{frameType: wire.TypePing})
 	}
 	return buf
 }
@@ -328,13 +328,13 @@ func (p *subflow) appendUnreliable(buf []byte, f wire.Frame) []byte {
 	return buf
 }
 
-// recordFrame records a reliable frame of n bytes as in flight. It returns the subflow's byte count
+// recordSentFrame records a reliable frame of n bytes as in flight. It returns the subflow's byte count
 // after it.
-func (p *subflow) recordFrame(n int, f sentFrame) uint64 {
+func (p *subflow) recordSentFrame(n int, f sentFrame) uint64 {
 	p.bytesSent += uint64(n)
 	f.end = p.bytesSent
 	p.streamBytesSent += unit.Bytes(f.to - f.from)
-	p.inFlight.push(f)
+	p.inFlight.pushSentFrame(f)
 	return f.end
 }
 

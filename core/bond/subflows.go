@@ -12,8 +12,8 @@ import (
 // and keep a *subflow only while it is in the table. Not safe for concurrent use.
 type subflowTable struct{ list []*subflow }
 
-// find returns the subflow of that ID, or nil.
-func (t *subflowTable) find(id wire.SubflowID) *subflow {
+// subflowByID returns the subflow of that ID, or nil.
+func (t *subflowTable) subflowByID(id wire.SubflowID) *subflow {
 	for _, p := range t.list {
 		if p.id == id {
 			return p
@@ -22,8 +22,8 @@ func (t *subflowTable) find(id wire.SubflowID) *subflow {
 	return nil
 }
 
-// insert adds a subflow of a new ID.
-func (t *subflowTable) insert(p *subflow) {
+// insertSubflow adds a subflow of a new ID.
+func (t *subflowTable) insertSubflow(p *subflow) {
 	at := len(t.list)
 	for at > 0 && t.list[at-1].id > p.id {
 		at--
@@ -33,8 +33,8 @@ func (t *subflowTable) insert(p *subflow) {
 	t.list[at] = p
 }
 
-// remove removes the subflow of that ID and returns it, or nil if there is none.
-func (t *subflowTable) remove(id wire.SubflowID) *subflow {
+// deleteSubflow removes the subflow of that ID and returns it, or nil if there is none.
+func (t *subflowTable) deleteSubflow(id wire.SubflowID) *subflow {
 	for i, p := range t.list {
 		if p.id == id {
 			t.list = append(t.list[:i], t.list[i+1:]...)

@@ -12,10 +12,10 @@ import (
 func TestSubflowTable(t *testing.T) {
 	var l subflowTable
 	for _, id := range []wire.SubflowID{3, 1, 2} {
-		l.insert(&subflow{id: id})
+		l.insertSubflow(&subflow{id: id})
 	}
 	for i, p := range l.list {
-		if p.id != wire.SubflowID(i+1) || l.find(p.id) != p {
+		if p.id != wire.SubflowID(i+1) || l.subflowByID(p.id) != p {
 			t.Errorf("subflow %d stands at %d", p.id, i)
 		}
 	}
@@ -39,8 +39,9 @@ func TestSubflowTable(t *testing.T) {
 	if l.hasOtherLive(three) || !l.hasOtherLive(one) {
 		t.Error("subflow 3 alone is alive")
 	}
-	one.recordFrame(10, sentFrame{frameType: wire.TypePing})
-	if l.framesInFlight() != 1 || l.remove(9) != nil || l.remove(1) != one || l.framesInFlight() != 0 || len(l.list) != 2 {
+	one.recordSentFrame(10, sentFrame{frameType: wire.TypePing})
+	if l.framesInFlight() != 1 || l.deleteSubflow(9) != nil || l.deleteSubflow(1) != one || l.framesInFlight() != 0 ||
+		len(l.list) != 2 {
 		t.Error("subflow 1 is still there")
 	}
 }
@@ -48,18 +49,18 @@ func TestSubflowTable(t *testing.T) {
 func TestStreamTable(t *testing.T) {
 	var l streamTable
 	one, two := &Stream{id: 1}, &Stream{id: 2}
-	l.notifyChange(one)
-	l.notifyChange(two)
-	l.notifyChange(one)
-	if l.nextChanged() != one {
+	l.notifyStreamChange(one)
+	l.notifyStreamChange(two)
+	l.notifyStreamChange(one)
+	if l.nextChangedStream() != one {
 		t.Error("the first that changed is not the first")
 	}
-	l.notifyChange(one)
-	if l.nextChanged() != two || l.nextChanged() != one || l.nextChanged() != nil {
+	l.notifyStreamChange(one)
+	if l.nextChangedStream() != two || l.nextChangedStream() != one || l.nextChangedStream() != nil {
 		t.Error("each change is to be returned once")
 	}
 	l.accepted = []*Stream{one, two}
-	if l.nextAccepted() != one || l.nextAccepted() != two || l.nextAccepted() != nil {
+	if l.nextAcceptedStream() != one || l.nextAcceptedStream() != two || l.nextAcceptedStream() != nil {
 		t.Error("each stream is to be accepted once")
 	}
 }

@@ -86,7 +86,7 @@ func TestNoMoreData(t *testing.T) {
 	if b.subflows.hasLowLatency(start) {
 		t.Error("nothing is low-latency")
 	}
-	b.subflows.find(2).extendLowLatency(start.Add(time.Second))
+	b.subflows.subflowByID(2).extendLowLatency(start.Add(time.Second))
 	if !b.subflows.hasLowLatency(start) || b.subflows.hasLowLatency(start.Add(time.Second)) {
 		t.Error("a low-latency subflow beside is not seen, or forever")
 	}
@@ -109,7 +109,7 @@ func TestWithdrawn(t *testing.T) {
 		if end := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending); end <= before || s.send.unsent[0].From != end {
 			t.Fatalf("no stream bytes in the segment: %v to %v", before, end)
 		}
-		return b, b.subflows.find(1), before
+		return b, b.subflows.subflowByID(1), before
 	}
 	for _, begun := range []bool{false, true} {
 		b, p, before := given(begun)
@@ -194,17 +194,17 @@ func TestSmallGapOfHelped(t *testing.T) {
 		{"large", 20_000, 5 * ms, true},
 	} {
 		b := newFilledBond(t, 5)
-		p, s := b.subflows.find(1), b.streams.all[1]
+		p, s := b.subflows.subflowByID(1), b.streams.all[1]
 		s.send.unsent = nil
 		s.send.end = wire.DataSeq(p.streamBytesSent)
 		b.backlog.updateStream(s)
 		b.reinject.scheduler, _ = sched.New("auto")
 		b.reinject.ledger = sched.Ledger{Given: 2 * unit.MB, SmallGapRecalls: c.copied}
-		b.subflows.find(2).est.Helped = true
+		b.subflows.subflowByID(2).est.Helped = true
 		b.ObserveLocalHop(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
 		b.ObserveFarHop(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
 		b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: 180_000})
-		gap := p.tailView(start).Tail - b.subflows.find(2).tailView(start).PAD
+		gap := p.reinjectionView(start).Tail - b.subflows.subflowByID(2).reinjectionView(start).PAD
 		if gap < 20*ms || gap > 70*ms {
 			t.Fatalf("%s: a gap of %v", c.name, gap)
 		}

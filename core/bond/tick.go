@@ -13,20 +13,20 @@ import (
 // all subflows first.
 func (b *Bond) Tick(now time.Time) {
 	// A late Tick means that this process has paused.
-	if pause := b.timer.overdueBy(now); pause > checkInterval {
+	if pause := b.timer.wakeOverdueBy(now); pause > checkInterval {
 		b.silence.discountPause(pause)
 		b.acks.shiftSubflowDeadlines(pause)
 	}
-	b.timer.clear()
+	b.timer.clearWakeTime()
 	b.checkSilence(now)
 	b.trace.traceEstimates(now, b.subflows.list)
-	b.flows.expireFlows(now)
-	b.flows.scheduleWake(now)
-	b.silence.scheduleWake(now)
+	b.flows.expireUnusedFlows(now)
+	b.flows.scheduleFlowExpiry(now)
+	b.silence.scheduleStallCheck(now)
 	if len(b.streams.all) > 0 {
 		b.silence.markQuietProbes(now)
 	}
-	b.acks.scheduleWake(now)
+	b.acks.scheduleNextAck(now)
 }
 
 // NextTick returns when to call Tick; zero means that nothing is due.
@@ -44,7 +44,8 @@ func (b *Bond) checkSilence(now time.Time) {
 			b.filter.expireAnswers()
 		}
 		if c.began {
-			b.trace.emitAt(now, trace.Event{Kind: trace.SubflowSilent, Subflow: uint32(p.id), Length: p.est.BytesInFlight()})
+			b.trace.emitTimestamped(now, trace.Event{Kind: trace.SubflowSilent, Subflow: uint32(p.id),
+				Length: p.est.BytesInFlight()})
 		}
 		if c.recall {
 			b.stats.ReinjectedSilent += b.reinject.recallInFlight(p, c.recallFrom, now, "silent")
@@ -60,7 +61,7 @@ func (b *Bond) checkSilence(now time.Time) {
 // written. If it returns false, the segment was withdrawn: do not write it, and treat the subflow
 // as idle.
 func (b *Bond) BeginSegment(id wire.SubflowID) bool {
-	p := b.subflows.find(id)
+	p := b.subflows.subflowByID(id)
 	if p == nil || p.withdrawn {
 		return false
 	}

@@ -9,18 +9,18 @@ import "time"
 // zero value is not set.
 type wakeTimer struct{ next time.Time }
 
-// wakeAt sets the timer to at unless it is set to an earlier time.
-func (t *wakeTimer) wakeAt(at time.Time) {
+// requestWakeAt sets the timer to at unless it is set to an earlier time.
+func (t *wakeTimer) requestWakeAt(at time.Time) {
 	if t.next.IsZero() || at.Before(t.next) {
 		t.next = at
 	}
 }
 
-// clear unsets the timer.
-func (t *wakeTimer) clear() { t.next = time.Time{} }
+// clearWakeTime unsets the timer.
+func (t *wakeTimer) clearWakeTime() { t.next = time.Time{} }
 
-// overdueBy returns how late it is now; zero if the timer is not set.
-func (t *wakeTimer) overdueBy(now time.Time) time.Duration {
+// wakeOverdueBy returns how late it is now; zero if the timer is not set.
+func (t *wakeTimer) wakeOverdueBy(now time.Time) time.Duration {
 	if t.next.IsZero() {
 		return 0
 	}

@@ -10,19 +10,19 @@ import (
 func TestWakeTimer(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var w wakeTimer
-	if late := w.overdueBy(start); late != 0 {
+	if late := w.wakeOverdueBy(start); late != 0 {
 		t.Errorf("a timer that is not set is overdue by %v", late)
 	}
 	for _, c := range []struct{ at, want time.Duration }{{5, 5}, {7, 5}, {3, 3}, {3, 3}, {4, 3}} {
-		w.wakeAt(start.Add(c.at))
+		w.requestWakeAt(start.Add(c.at))
 		if !w.next.Equal(start.Add(c.want)) {
 			t.Errorf("after %d it rings at %v, want %d", c.at, w.next.Sub(start), c.want)
 		}
 	}
-	if early, late := w.overdueBy(start), w.overdueBy(start.Add(10)); early != 0 || late != 7 {
+	if early, late := w.wakeOverdueBy(start), w.wakeOverdueBy(start.Add(10)); early != 0 || late != 7 {
 		t.Errorf("overdue by %v before it rings, %v after it", early, late)
 	}
-	if w.clear(); !w.next.IsZero() {
+	if w.clearWakeTime(); !w.next.IsZero() {
 		t.Error("it rings though it was cleared")
 	}
 }

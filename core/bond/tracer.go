@@ -40,16 +40,16 @@ type tracer struct {
 // wantsSegments reports whether events of each segment are traced.
 func (t *tracer) wantsSegments() bool { return t.sink != nil && !t.changesOnly }
 
-// emit passes an event on unchanged.
-func (t *tracer) emit(e trace.Event) {
+// emitUnstamped passes an event on unchanged.
+func (t *tracer) emitUnstamped(e trace.Event) {
 	if t.sink != nil {
 		t.sink(e)
 	}
 }
 
-// emitAt passes on an event with the time now. Before building an event for each segment, check
+// emitTimestamped passes on an event with the time now. Before building an event for each segment, check
 // wantsSegments.
-func (t *tracer) emitAt(now time.Time, e trace.Event) {
+func (t *tracer) emitTimestamped(now time.Time, e trace.Event) {
 	if t.sink != nil {
 		e.T = now.UnixNano()
 		t.sink(e)
@@ -59,7 +59,8 @@ func (t *tracer) emitAt(now time.Time, e trace.Event) {
 // traceBytes traces an event about the bytes of a DATA frame.
 func (t *tracer) traceBytes(now time.Time, k trace.Kind, p *subflow, f sentFrame, reason string) {
 	if t.wantsSegments() {
-		t.emitAt(now, trace.Event{Kind: k, Subflow: uint32(p.id), Stream: uint64(f.stream.id), Offset: uint64(f.from),
+		t.emitTimestamped(now, trace.Event{Kind: k, Subflow: uint32(p.id), Stream: uint64(f.stream.id),
+			Offset: uint64(f.from),
 			Length: unit.Bytes(f.to - f.from), Count: f.end, Reason: reason})
 	}
 }
@@ -75,7 +76,8 @@ func (t *tracer) traceEstimates(now time.Time, list []*subflow) {
 		}
 		p.lastTraced = now
 		n, h := p.est.EstimateAt(now), p.est.LocalHop()
-		t.emitAt(now, trace.Event{Kind: trace.SubflowState, Subflow: uint32(p.id), Rate: n.Th, PAD: n.PAD, SRTT: n.SRTT,
+		t.emitTimestamped(now, trace.Event{Kind: trace.SubflowState, Subflow: uint32(p.id), Rate: n.Th, PAD: n.PAD,
+			SRTT:         n.SRTT,
 			LocalBacklog: n.B1, FarBacklog: n.B2, Cwnd: h.Cwnd, Length: h.Queue, Count: h.Acked})
 	}
 }
@@ -94,7 +96,7 @@ func (t *tracer) traceDecision(now time.Time, d sched.Decision, remaining unit.B
 				}
 			}
 		}
-		t.emitAt(now, e)
+		t.emitTimestamped(now, e)
 	}
 	if d.Wait == t.last.Wait && d.Subflow == t.last.Subflow && d.Reason == t.last.Reason {
 		return

@@ -56,8 +56,8 @@ func (f *subflowFilter) trainTarget(now time.Time) *subflow {
 func (p *subflow) appendTrain(buf []byte) []byte {
 	p.trainLeft--
 	at := len(buf)
-	buf = wire.Append(buf, wire.Train{Left: p.trainLeft, Padding: max(0, p.packetSize(1)-wire.HeaderLen-1)})
-	p.recordFrame(len(buf)-at, sentFrame{frameType: wire.TypeTrain})
+	buf = wire.Append(buf, wire.Train{Left: p.trainLeft, Padding: max(0, p.bytesOfPackets(1)-wire.HeaderLen-1)})
+	p.recordSentFrame(len(buf)-at, sentFrame{frameType: wire.TypeTrain})
 	return buf
 }
 
@@ -89,7 +89,7 @@ func (b *Bond) receiveTrain(p *subflow, payload []byte, now time.Time) error {
 // receiveRate takes the rate at which a packet train of this end arrived.
 func (b *Bond) receiveRate(_ *subflow, payload []byte, _ time.Time) error {
 	f, err := wire.ParseRate(payload)
-	if p := b.subflows.find(f.Subflow); err == nil && p != nil && f.Rate > 0 {
+	if p := b.subflows.subflowByID(f.Subflow); err == nil && p != nil && f.Rate > 0 {
 		p.est.SetTrain(f.Rate, f.RTT)
 	}
 	return err

@@ -58,7 +58,8 @@ func TestTrain(t *testing.T) {
 		t.Fatalf("%d packets, want %d", len(train), trainLength)
 	}
 	for i, f := range train {
-		if want := b.subflows.find(2).packetSize(1); f.Left != trainLength-1-i || f.Padding+wire.HeaderLen+1 != want {
+		if want := b.subflows.subflowByID(2).bytesOfPackets(1); f.Left != trainLength-1-i ||
+			f.Padding+wire.HeaderLen+1 != want {
 			t.Errorf("packet %d: %+v, want %d bytes in all", i, f, want)
 		}
 	}
@@ -133,7 +134,7 @@ func TestTrainIsMeasured(t *testing.T) {
 		if got.Rate != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got.Rate, c.want)
 		}
-		if p := b.subflows.find(2); c.want > 0 && (got.Subflow != 2 || got.RTT != 70*ms ||
+		if p := b.subflows.subflowByID(2); c.want > 0 && (got.Subflow != 2 || got.RTT != 70*ms ||
 			p.est.EstimateAt(start.Add(500*ms)).Ceiling != c.want) {
 			t.Errorf("%s: %+v, estimate %+v", c.name, got, p.est.EstimateAt(start.Add(500*ms)))
 		}

@@ -100,11 +100,12 @@ func TestWindowGrowsBeyondGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.reassembly.insertBytes(0, make([]byte, 1000))
-		s.reassembly.consume(1000)
+		s.reassembly.consumeBytes(1000)
 		return s
 	}
 	receive := func(s *Stream, at wire.DataSeq) {
-		if err := s.receiveData(&subflow{}, wire.Data{Stream: s.id, Seq: at, Bytes: make([]byte, 1000)}, now); err != nil {
+		if err := s.receiveStreamData(&subflow{}, wire.Data{Stream: s.id, Seq: at, Bytes: make([]byte, 1000)},
+			now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +130,7 @@ func TestWindowGrowsBeyondGap(t *testing.T) {
 		t.Errorf("the app has not read all, and the limit is %d, want %d", s.reassembly.limit, before)
 	}
 	s = open()
-	if err := s.reassembly.receiveFin(before); err != nil {
+	if err := s.reassembly.setFinalSize(before); err != nil {
 		t.Fatal(err)
 	}
 	if receive(s, before-1000); s.reassembly.limit != before {

@@ -16,7 +16,7 @@ import (
 //   - A byte is never sent so far ahead that the send window would be full before it arrives (the
 //     test of BLEST).
 //   - A helper that was never measured holds little more than it has delivered, and together such
-//     helpers hold a small part of the transfer: see mayProve and isTrusted.
+//     helpers hold a small part of the transfer: see mayProveItself and isSubflowTrusted.
 //   - A helper holds a bounded time of bytes. PAMS fills its buffer seconds ahead of the pipe, and
 //     when another subflow dies, the bytes that the app waits for queue behind all of these.
 type auto struct {
@@ -49,7 +49,7 @@ func (a *auto) ObserveWindow(w Window, _ time.Time) { a.window = w }
 
 func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	budget := a.queueBudget(subflows)
-	soonest := soonestOf(subflows)
+	soonest := soonestSubflow(subflows)
 	atRisk := remaining / wasteDivisor
 	for i := range subflows {
 		if p := &subflows[i]; p != soonest && p.isUnproven() {
@@ -61,8 +61,8 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	for i := range subflows {
 		p := subflows[i]
 		unproven := p.isUnproven()
-		wait := p.FarQueueTime > budget || unproven && !mayProve(&p, &subflows[i] == soonest, atRisk)
-		if unproven && wait && p.InFlight == 0 || !isTrusted(subflows, &p, remaining) {
+		wait := p.FarQueueTime > budget || unproven && !mayProveItself(&p, &subflows[i] == soonest, atRisk)
+		if unproven && wait && p.InFlight == 0 || !isSubflowTrusted(subflows, &p, remaining) {
 			budgetSpent = budgetSpent || p.Idle
 			continue // no acknowledgement will change that soon: others must not wait for it
 		}
@@ -74,7 +74,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	if a.window.Size > 0 {
 		remaining = min(remaining, a.window.Room)
 	}
-	d := pickUnlessFaster(a.view, remaining, forecastOf, (*Subflow).carriedBy)
+	d := pickUnlessFaster(a.view, remaining, forecastOf, (*Subflow).deliverableWithin)
 	if d.Reason == NoIdleSubflow && budgetSpent {
 		d.Reason = BudgetSpent
 	}
@@ -103,20 +103,20 @@ func (p *Subflow) isUnproven() bool { return p.Helped && !p.Measured }
 // unprovenBytes returns how many more bytes the subflow holds than it has delivered.
 func (p *Subflow) unprovenBytes() unit.Bytes { return max(0, p.InFlight-p.Acked) }
 
-// mayProve reports whether a helper that was never measured may carry one more segment: at most a
+// mayProveItself reports whether a helper that was never measured may carry one more segment: at most a
 // TCP's initial window more than it has delivered, so that it grows as slow start does, and within
 // atRisk. A subflow that delivers before all others, soonest, is no risk.
-func mayProve(p *Subflow, soonest bool, atRisk unit.Bytes) bool {
+func mayProveItself(p *Subflow, soonest bool, atRisk unit.Bytes) bool {
 	more := p.InFlight + p.MSS - p.Acked
 	return more <= initialWindow*p.MSS && (soonest || more <= 0 || p.MSS <= atRisk)
 }
 
-// isTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes left.
+// isSubflowTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes left.
 // A helper proves itself by acknowledgements. It may hold more than it has ever delivered only
 // while the direct subflows have enough other bytes to carry until its failure would show. Its
 // failure then costs little time. Direct subflows are always trusted. Without a working direct
 // subflow, every helper is.
-func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
+func isSubflowTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	if !p.Helped || p.Acked >= p.InFlight+p.MSS {
 		return true
 	}
@@ -124,7 +124,7 @@ func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	for i := range subflows {
 		if q := &subflows[i]; !q.Helped && !q.Doubtful {
 			noDirect = false
-			left -= q.carriedBy(p.TimeToAck + q.Forecast)
+			left -= q.deliverableWithin(p.TimeToAck + q.Forecast)
 		}
 	}
 	return noDirect || left > 0

@@ -40,11 +40,11 @@ func (*blest) Name() string { return "blest" }
 func (b *blest) ObserveWindow(w Window, now time.Time) { b.window, b.now = w, now }
 
 func (b *blest) Pick(subflows []Subflow, _ unit.Bytes) Decision {
-	s := leastIdle(subflows, padOf)
+	s := leastIdleSubflow(subflows, padOf)
 	if s == nil {
 		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
-	f := fastestOf(subflows)
+	f := fastestSubflow(subflows)
 	if f.PAD >= s.PAD {
 		return Decision{Subflow: s.ID, Reason: LeastPAD}
 	}

@@ -19,11 +19,11 @@ const ecfBeta = 0.25
 func (*ecf) Name() string { return "ecf" }
 
 func (e *ecf) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
-	s := leastIdle(subflows, padOf)
+	s := leastIdleSubflow(subflows, padOf)
 	if s == nil {
 		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
-	f := fastestOf(subflows)
+	f := fastestSubflow(subflows)
 	if f.PAD >= s.PAD {
 		return Decision{Subflow: s.ID, Reason: LeastPAD}
 	}
@@ -44,8 +44,8 @@ func (e *ecf) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
 }
 
-// fastestOf returns the subflow of least PAD, idle or not; nil if there is none.
-func fastestOf(subflows []Subflow) *Subflow {
+// fastestSubflow returns the subflow of least PAD, idle or not; nil if there is none.
+func fastestSubflow(subflows []Subflow) *Subflow {
 	var best *Subflow
 	for i := range subflows {
 		if p := &subflows[i]; best == nil || p.PAD < best.PAD {

@@ -16,8 +16,8 @@ import (
 // isDoubling reports whether the subflow is in slow start.
 func (p *Subflow) isDoubling() bool { return p.DoublingTime > 0 && p.Th > 0 && !p.IsAckLate }
 
-// window returns how many bytes the subflow sends in a round trip of slow start.
-func (p *Subflow) window() unit.Bytes { return p.Th.Bytes(p.DoublingTime) }
+// slowStartWindow returns how many bytes the subflow sends in a round trip of slow start.
+func (p *Subflow) slowStartWindow() unit.Bytes { return p.Th.Bytes(p.DoublingTime) }
 
 // maxDoublings keeps numbers finite: 40 doublings of a rate of one bit are a terabit per second.
 const maxDoublings = 40
@@ -25,8 +25,8 @@ const maxDoublings = 40
 // maxForecast is a petabyte, so that sums over all subflows do not overflow.
 const maxForecast = 1 << 50
 
-// carriedBy returns how many bytes beyond those in flight the subflow can deliver within t.
-func (p *Subflow) carriedBy(t time.Duration) unit.Bytes {
+// deliverableWithin returns how many bytes beyond those in flight the subflow can deliver within t.
+func (p *Subflow) deliverableWithin(t time.Duration) unit.Bytes {
 	if !p.isDoubling() {
 		return p.Th.Bytes(max(0, t-p.Forecast))
 	}
@@ -36,15 +36,15 @@ func (p *Subflow) carriedBy(t time.Duration) unit.Bytes {
 	}
 	whole := math.Floor(min(rounds, maxDoublings))
 	windows := math.Exp2(whole+1) - 1 + min(rounds-whole, 1)*math.Exp2(whole+1)
-	n := unit.Bytes(min(windows*float64(p.window()), maxForecast)) - p.InFlight
+	n := unit.Bytes(min(windows*float64(p.slowStartWindow()), maxForecast)) - p.InFlight
 	if p.Ceiling > p.Th {
 		n = min(n, p.Ceiling.Bytes(max(0, t-p.Forecast)))
 	}
 	return max(0, n)
 }
 
-// soonestOf returns the subflow of least Forecast, idle or not; nil if there is none.
-func soonestOf(subflows []Subflow) *Subflow {
+// soonestSubflow returns the subflow of least Forecast, idle or not; nil if there is none.
+func soonestSubflow(subflows []Subflow) *Subflow {
 	var best *Subflow
 	for i := range subflows {
 		if p := &subflows[i]; best == nil || p.Forecast < best.Forecast {

@@ -37,11 +37,11 @@ func TestCarriedBy(t *testing.T) {
 		{"up to the ceiling", capped, 250 * ms, 40_000},
 		{"late: as known", late, 250 * ms, 20_000},
 	} {
-		if got := c.p.carriedBy(c.by); got < c.want-2 || got > c.want+2 {
+		if got := c.p.deliverableWithin(c.by); got < c.want-2 || got > c.want+2 {
 			t.Errorf("%s: %d bytes, want %d", c.name, got, c.want)
 		}
 	}
-	if n := growing.carriedBy(time.Hour); n <= 0 {
+	if n := growing.deliverableWithin(time.Hour); n <= 0 {
 		t.Errorf("an hour of slow start: %d bytes", n)
 	}
 }
@@ -159,7 +159,7 @@ func TestForecastsDoNotOverflow(t *testing.T) {
 			MSS: 1448})
 	}
 	for n := range list {
-		if list := list[:n+1]; isTrusted(list, &helper, 100*unit.KB) != (n == 0) {
+		if list := list[:n+1]; isSubflowTrusted(list, &helper, 100*unit.KB) != (n == 0) {
 			t.Errorf("%d direct subflows: trusted %v", n, n > 0)
 		}
 	}

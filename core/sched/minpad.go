@@ -11,7 +11,7 @@ type minPAD struct{}
 func (minPAD) Name() string { return "minpad" }
 
 func (minPAD) Pick(subflows []Subflow, _ unit.Bytes) Decision {
-	t := leastIdle(subflows, padOf)
+	t := leastIdleSubflow(subflows, padOf)
 	if t == nil {
 		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}

@@ -12,7 +12,7 @@ type minRTT struct{}
 func (minRTT) Name() string { return "minrtt" }
 
 func (minRTT) Pick(subflows []Subflow, _ unit.Bytes) Decision {
-	t := leastIdle(subflows, srttOf)
+	t := leastIdleSubflow(subflows, srttOf)
 	if t == nil {
 		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}

@@ -26,7 +26,7 @@ func (pams) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 // to it now, and carried how many bytes it carries within a time.
 func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, delivers func(*Subflow) time.Duration,
 	carried func(*Subflow, time.Duration) unit.Bytes) Decision {
-	t := leastIdle(subflows, delivers)
+	t := leastIdleSubflow(subflows, delivers)
 	if t == nil {
 		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}

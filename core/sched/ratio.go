@@ -29,8 +29,8 @@ type givenBytes struct {
 	bytes unit.Bytes
 }
 
-// newRatio returns the scheduler "ratio:SHARE" of that name, where share is p as text.
-func newRatio(name, share string) (Scheduler, error) {
+// newRatioScheduler returns the scheduler "ratio:SHARE" of that name, where share is p as text.
+func newRatioScheduler(name, share string) (Scheduler, error) {
 	p, err := strconv.ParseFloat(share, 64)
 	if err != nil || !(p >= 0 && p <= 1) {
 		return nil, fmt.Errorf("scheduler %q: %q is not a share from 0 to 1: write it like ratio:0.6", name, share)
@@ -56,7 +56,7 @@ func (r *ratio) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	var next *Subflow
 	var leastProgress float64
 	for i := range subflows {
-		share := r.shareOf(subflows[i].Helped, direct, len(subflows)-direct)
+		share := r.shareOfSubflow(subflows[i].Helped, direct, len(subflows)-direct)
 		if share == 0 {
 			continue
 		}
@@ -73,9 +73,9 @@ func (r *ratio) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	return Decision{Subflow: next.ID, Reason: BehindShare}
 }
 
-// shareOf returns the share of one subflow, among that many direct and helped ones. If all are of
+// shareOfSubflow returns the share of one subflow, among that many direct and helped ones. If all are of
 // one kind it returns 1: then only their equality counts.
-func (r *ratio) shareOf(isHelped bool, direct, helped int) float64 {
+func (r *ratio) shareOfSubflow(isHelped bool, direct, helped int) float64 {
 	switch {
 	case direct == 0 || helped == 0:
 		return 1

@@ -112,16 +112,16 @@ func TestTrusted(t *testing.T) {
 	} {
 		helper := Subflow{ID: 2, Idle: true, Forecast: 20 * ms, TimeToAck: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400,
 			Helped: true, Measured: true, Acked: c.acked, InFlight: c.inFlight}
-		if got := isTrusted([]Subflow{direct, helper}, &helper, c.remaining); got != c.want {
+		if got := isSubflowTrusted([]Subflow{direct, helper}, &helper, c.remaining); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 		if d := (&auto{}).Pick([]Subflow{direct, helper}, c.remaining); d.Wait == c.want {
 			t.Errorf("%s: %+v", c.name, d)
 		}
-		if !isTrusted([]Subflow{helper}, &helper, c.remaining) {
+		if !isSubflowTrusted([]Subflow{helper}, &helper, c.remaining) {
 			t.Errorf("%s: the only subflow is not used", c.name)
 		}
-		if !isTrusted([]Subflow{direct, helper}, &direct, c.remaining) {
+		if !isSubflowTrusted([]Subflow{direct, helper}, &direct, c.remaining) {
 			t.Errorf("%s: the direct subflow is not used", c.name)
 		}
 	}

@@ -184,7 +184,7 @@ func New(name string) (Scheduler, error) {
 	}
 	name = strings.ToLower(name)
 	if share, ok := strings.CutPrefix(name, "ratio:"); ok {
-		return newRatio(name, share)
+		return newRatioScheduler(name, share)
 	}
 	construct, ok := constructors[name]
 	if !ok {
@@ -193,8 +193,8 @@ func New(name string) (Scheduler, error) {
 	return construct(), nil
 }
 
-// leastIdle returns the idle subflow of least key, or nil.
-func leastIdle(subflows []Subflow, key func(*Subflow) time.Duration) *Subflow {
+// leastIdleSubflow returns the idle subflow of least key, or nil.
+func leastIdleSubflow(subflows []Subflow, key func(*Subflow) time.Duration) *Subflow {
 	var best *Subflow
 	for i := range subflows {
 		if p := &subflows[i]; p.Idle && (best == nil || key(p) < key(best)) {

@@ -21,7 +21,7 @@ func (m *minRTTWindows) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 			p.Idle, full = false, true
 		}
 	}
-	t := leastIdle(m.view, srttOf)
+	t := leastIdleSubflow(m.view, srttOf)
 	switch {
 	case t != nil:
 		return Decision{Subflow: t.ID, Reason: LeastRTT}

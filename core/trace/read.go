@@ -21,7 +21,7 @@ const maxLine = 1 << 20
 func Read(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		in := newLineReader(r)
-		for in.nextLine() {
+		for in.nextTraceLine() {
 			var e Event
 			err := json.Unmarshal(in.line, &e)
 			if err != nil {
@@ -45,7 +45,7 @@ func Merge(w io.Writer, files ...io.Reader) error {
 	for i, f := range files {
 		in := newLineReader(f)
 		in.index = i
-		if in.nextLine() {
+		if in.nextTraceLine() {
 			h = append(h, in)
 		} else if in.err != nil {
 			return fmt.Errorf("file %d: %w", i+1, in.err)
@@ -57,7 +57,7 @@ func Merge(w io.Writer, files ...io.Reader) error {
 		in := h[0]
 		_, _ = out.Write(in.line) // an error stays in out for Flush
 		_ = out.WriteByte('\n')
-		if in.nextLine() {
+		if in.nextTraceLine() {
 			heap.Fix(&h, 0)
 			continue
 		}
@@ -81,10 +81,10 @@ type lineReader struct {
 
 func newLineReader(r io.Reader) *lineReader { return &lineReader{r: bufio.NewReader(r)} }
 
-// nextLine reads the next line. It returns false at the end and on an error.
-func (in *lineReader) nextLine() bool {
+// nextTraceLine reads the next line. It returns false at the end and on an error.
+func (in *lineReader) nextTraceLine() bool {
 	for {
-		line, err := in.readLine()
+		line, err := in.readBoundedLine()
 		if err == io.EOF {
 			return false // text behind the last line end is an unfinished line
 		}
@@ -111,8 +111,8 @@ func (in *lineReader) nextLine() bool {
 	}
 }
 
-// readLine reads one line of at most maxLine bytes.
-func (in *lineReader) readLine() ([]byte, error) {
+// readBoundedLine reads one line of at most maxLine bytes.
+func (in *lineReader) readBoundedLine() ([]byte, error) {
 	var line []byte
 	for {
 		part, err := in.r.ReadSlice('\n')

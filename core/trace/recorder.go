@@ -62,7 +62,7 @@ func Open(path, who string, log *slog.Logger) (*Recorder, error) {
 func New(w io.WriteCloser, who string, log *slog.Logger) *Recorder {
 	r := &Recorder{who: who, log: log, queue: make(chan Event, queueLen), quit: make(chan struct{}),
 		done: make(chan struct{})}
-	go r.runWriter(w)
+	go r.runTraceWriter(w)
 	return r
 }
 
@@ -130,8 +130,8 @@ func (r *Recorder) Close() {
 	<-r.done
 }
 
-// runWriter writes events to w until Close or a failure, then closes w.
-func (r *Recorder) runWriter(w io.WriteCloser) {
+// runTraceWriter writes events to w until Close or a failure, then closes w.
+func (r *Recorder) runTraceWriter(w io.WriteCloser) {
 	defer close(r.done)
 	buf := bufio.NewWriterSize(w, bufferLen)
 	err := r.writeEvents(buf)

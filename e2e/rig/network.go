@@ -60,7 +60,7 @@ func New(t testing.TB, o Options) *Network {
 	name := fmt.Sprintf("n%d", networkCount.Add(1))
 	n := &Network{TB: t, Mpbond: mpbond, Dir: filepath.Join(filesDir, name)}
 	t.Cleanup(func() { os.RemoveAll(n.Dir) })
-	t.Cleanup(n.shutDown)
+	t.Cleanup(n.shutDownNetwork)
 	if o.Lab == nil {
 		return n
 	}
@@ -87,14 +87,14 @@ func New(t testing.TB, o Options) *Network {
 	return n
 }
 
-// shutDown ends all processes, removes the lab and checks that nothing is left.
-func (n *Network) shutDown() {
+// shutDownNetwork ends all processes, removes the lab and checks that nothing is left.
+func (n *Network) shutDownNetwork() {
 	n.Helper()
 	for _, p := range n.All {
-		p.signal(syscall.SIGTERM)
+		p.deliverSignal(syscall.SIGTERM)
 	}
 	for _, p := range n.All {
-		p.awaitExit()
+		p.awaitExitOrKill()
 		var exit *exec.ExitError
 		if errors.As(p.Err, &exit) && exit.ExitCode() > 0 {
 			n.Errorf("%s: %v", p.Cmd, p.Err)
@@ -217,12 +217,12 @@ func (n *Network) StartCommand(node string, cmd *exec.Cmd) *Process {
 // End sends a signal to a process and waits until it has exited. It may have exited before.
 func (p *Process) End(s os.Signal) {
 	p.t.Helper()
-	p.signal(s)
-	p.awaitExit()
+	p.deliverSignal(s)
+	p.awaitExitOrKill()
 }
 
-// signal sends a signal to a process that may have exited, or to the process group that it leads.
-func (p *Process) signal(s os.Signal) {
+// deliverSignal sends a signal to a process that may have exited, or to the process group that it leads.
+func (p *Process) deliverSignal(s os.Signal) {
 	if attr := p.Cmd.SysProcAttr; attr != nil && attr.Setpgid {
 		_ = syscall.Kill(-p.Cmd.Process.Pid, s.(syscall.Signal))
 		return
@@ -246,14 +246,14 @@ func (p *Process) AwaitCode() (code string) {
 	return code
 }
 
-// awaitExit waits until the process has exited, and kills it after Patience.
-func (p *Process) awaitExit() {
+// awaitExitOrKill waits until the process has exited, and kills it after Patience.
+func (p *Process) awaitExitOrKill() {
 	p.t.Helper()
 	select {
 	case <-p.Done:
 	case <-time.After(Patience):
 		p.t.Errorf("%s does not end", p.Cmd)
-		p.signal(syscall.SIGKILL)
+		p.deliverSignal(syscall.SIGKILL)
 		<-p.Done
 	}
 }

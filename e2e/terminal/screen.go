@@ -64,7 +64,7 @@ func (s *Screen) blankLines(n int) [][]Cell {
 	return lines
 }
 
-func (s *Screen) clone() *Screen {
+func (s *Screen) cloneScreen() *Screen {
 	c := *s
 	c.cells = make([][]Cell, len(s.cells))
 	for i, line := range s.cells {
@@ -77,7 +77,7 @@ func (s *Screen) clone() *Screen {
 // Lines returns the text of all lines without trailing spaces, and without the empty lines at the
 // end.
 func (s *Screen) Lines() []string {
-	lines := make([]string, s.usedRows())
+	lines := make([]string, s.countUsedRows())
 	for y := range lines {
 		var b strings.Builder
 		for _, c := range s.cells[y] {
@@ -93,8 +93,8 @@ func (s *Screen) Lines() []string {
 // Text returns the text of the screen.
 func (s *Screen) Text() string { return strings.Join(s.Lines(), "\n") }
 
-// usedRows returns the number of lines up to the last that shows anything.
-func (s *Screen) usedRows() int {
+// countUsedRows returns the number of lines up to the last that shows anything.
+func (s *Screen) countUsedRows() int {
 	n := len(s.cells)
 	for n > 0 && !slices.ContainsFunc(s.cells[n-1], func(c Cell) bool { return c != blankCell }) {
 		n--
@@ -118,7 +118,7 @@ func (s *Screen) Prompt(prompt, command string) {
 func (s *Screen) Write(p []byte) {
 	p = append(s.pending, p...)
 	for len(p) > 0 {
-		n := s.process(p)
+		n := s.processNextToken(p)
 		if n == 0 {
 			break
 		}
@@ -134,9 +134,9 @@ func (s *Screen) takeAnswer() string {
 	return a
 }
 
-// process handles the character or sequence at the start of p and returns its length; 0 if more
+// processNextToken handles the character or sequence at the start of p and returns its length; 0 if more
 // bytes are needed.
-func (s *Screen) process(p []byte) int {
+func (s *Screen) processNextToken(p []byte) int {
 	switch b := p[0]; {
 	case b == 0x1b:
 		return s.processEscape(p)
@@ -154,15 +154,15 @@ func (s *Screen) process(p []byte) int {
 			return 0
 		}
 		r, n := utf8.DecodeRune(p)
-		s.putRune(r)
+		s.putRuneAtCursor(r)
 		return n
 	}
 	return 1
 }
 
-// putRune writes a character at the cursor. At the end of a line the next one follows.
-func (s *Screen) putRune(r rune) {
-	width := runeWidth(r)
+// putRuneAtCursor writes a character at the cursor. At the end of a line the next one follows.
+func (s *Screen) putRuneAtCursor(r rune) {
+	width := runeColumns(r)
 	if width == 0 {
 		return
 	}
@@ -177,9 +177,9 @@ func (s *Screen) putRune(r rune) {
 	s.x += width
 }
 
-// runeWidth returns the number of columns of a character: 0 of combining marks, 2 of those of East
+// runeColumns returns the number of columns of a character: 0 of combining marks, 2 of those of East
 // Asia and of emoji.
-func runeWidth(r rune) int {
+func runeColumns(r rune) int {
 	switch {
 	case r >= 0x300 && r <= 0x36f, r >= 0x200b && r <= 0x200f, r >= 0xfe00 && r <= 0xfe0f:
 		return 0
@@ -276,11 +276,11 @@ func (s *Screen) runSequence(text string, final byte) {
 	case 'J':
 		s.eraseScreen(arg(0, 0))
 	case 'K':
-		s.eraseLine(arg(0, 0))
+		s.erasePartOfLine(arg(0, 0))
 	case 'P', 'X':
 		s.deleteCells(arg(0, 1), final == 'P')
 	case 'm':
-		s.setStyle(args)
+		s.selectRendition(args)
 	case 'n':
 		if arg(0, 0) == 6 {
 			s.answer += fmt.Sprintf("\x1b[%d;%dR", s.y+1, s.x+1)
@@ -318,12 +318,12 @@ func (s *Screen) eraseScreen(part int) {
 		}
 	}
 	if part < 2 {
-		s.eraseLine(part)
+		s.erasePartOfLine(part)
 	}
 }
 
-// eraseLine erases from the cursor (0), up to it (1), or the whole line (2).
-func (s *Screen) eraseLine(part int) {
+// erasePartOfLine erases from the cursor (0), up to it (1), or the whole line (2).
+func (s *Screen) erasePartOfLine(part int) {
 	from, to := 0, s.Columns
 	if part == 0 {
 		from = min(s.x, s.Columns)
@@ -349,8 +349,8 @@ func (s *Screen) deleteCells(n int, shift bool) {
 	}
 }
 
-// setStyle executes "select graphic rendition".
-func (s *Screen) setStyle(args []int) {
+// selectRendition executes "select graphic rendition".
+func (s *Screen) selectRendition(args []int) {
 	if len(args) == 0 {
 		args = []int{0}
 	}

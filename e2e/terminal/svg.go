@@ -54,65 +54,69 @@ func styleSheet() string {
 
 // SVG returns a picture of the screen with a title, as tall as the used lines.
 func (s *Screen) SVG(title string) []byte {
-	rows := max(1, s.usedRows())
+	rows := max(1, s.countUsedRows())
 	width := 2*margin + float64(s.Columns)*cellWidth
 	height := titleBar + 2*margin - 4 + rows*cellHeight
 	var b strings.Builder
 	b.WriteString("<!-- SPDX-License-Identifier: Apache-2.0 -->\n")
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %d" width="%s" height="%d" role="img">`,
-		number(width), height, number(width), height)
+		formatPixels(width), height, formatPixels(width), height)
 	fmt.Fprintf(&b, "\n<title>%s</title>\n<style>%s</style>\n", html.EscapeString(title), styleSheet())
-	fmt.Fprintf(&b, "<rect class=\"back\" x=\".5\" y=\".5\" width=\"%s\" height=\"%d\" rx=\"8\"/>\n", number(width-1),
+	fmt.Fprintf(&b, "<rect class=\"back\" x=\".5\" y=\".5\" width=\"%s\" height=\"%d\" rx=\"8\"/>\n",
+		formatPixels(width-1),
 		height-1)
 	fmt.Fprintf(&b, "<path class=\"bar\" d=\"M1 %d V8.5 Q1 1 8.5 1 H%s Q%s 1 %s 8.5 V%d Z\"/>\n", titleBar,
-		number(width-8.5), number(width-1), number(width-1), titleBar)
-	fmt.Fprintf(&b, "<text x=\"%s\" y=\"18\" text-anchor=\"middle\" class=\"dim\">%s</text>\n", number(width/2),
+		formatPixels(width-8.5), formatPixels(width-1), formatPixels(width-1), titleBar)
+	fmt.Fprintf(&b, "<text x=\"%s\" y=\"18\" text-anchor=\"middle\" class=\"dim\">%s</text>\n", formatPixels(width/2),
 		html.EscapeString(title))
 	for y := range rows {
-		s.drawRow(&b, y)
+		s.drawScreenRow(&b, y)
 	}
 	b.WriteString("</svg>\n")
 	return []byte(b.String())
 }
 
-// number formats a coordinate with at most one decimal.
-func number(v float64) string { return strconv.FormatFloat(float64(int(v*10+0.5))/10, 'f', -1, 64) }
+// formatPixels formats a coordinate with at most one decimal.
+func formatPixels(v float64) string {
+	return strconv.FormatFloat(float64(int(v*10+0.5))/10, 'f', -1, 64)
+}
 
-func columnAt(x int) float64 { return margin + float64(x)*cellWidth }
+func columnPosition(x int) float64 { return margin + float64(x)*cellWidth }
 
-func rowAt(y int) float64 { return titleBar + margin - 4 + float64(y)*cellHeight }
+func rowPosition(y int) float64 { return titleBar + margin - 4 + float64(y)*cellHeight }
 
-// drawRow draws a line: backgrounds, block characters, then text.
-func (s *Screen) drawRow(b *strings.Builder, y int) {
+// drawScreenRow draws a line: backgrounds, block characters, then text.
+func (s *Screen) drawScreenRow(b *strings.Builder, y int) {
 	line := s.cells[y]
 	for x := 0; x < len(line); {
-		end := runEnd(line, x, func(a, c Cell) bool { return a.Style.paper() == c.Style.paper() })
-		if paper := line[x].Style.paper(); paper != DefaultColor {
-			drawBox(b, box{columnAt(x), rowAt(y), float64(end-x) * cellWidth, cellHeight}, fill(paper))
+		end := endOfCellRun(line, x, func(a, c Cell) bool { return a.Style.backgroundColor() == c.Style.backgroundColor() })
+		if paper := line[x].Style.backgroundColor(); paper != DefaultColor {
+			drawRectangle(b, box{columnPosition(x), rowPosition(y), float64(end-x) * cellWidth, cellHeight},
+				fillAttribute(paper))
 		}
 		x = end
 	}
 	for x := 0; x < len(line); {
-		end := runEnd(line, x, func(a, c Cell) bool { return a == c })
+		end := endOfCellRun(line, x, func(a, c Cell) bool { return a == c })
 		if shape, ok := blockShape(line[x].Rune); ok {
 			step := cellWidth
 			if shape.width == 1 { // such blocks touch each other
 				step, shape.width = float64(end-x)*cellWidth, float64(end-x)
 			}
-			for at := columnAt(x); at < columnAt(end)-0.1; at += step {
-				drawBox(b, box{at + shape.left*cellWidth, rowAt(y) + shape.top*cellHeight, shape.width * cellWidth,
+			for at := columnPosition(x); at < columnPosition(end)-0.1; at += step {
+				drawRectangle(b, box{at + shape.left*cellWidth, rowPosition(y) + shape.top*cellHeight, shape.width * cellWidth,
 					shape.height * cellHeight}, line[x].Style.attributes("block"))
 			}
 		}
 		x = end
 	}
-	for _, part := range textParts(line) {
-		s.drawText(b, y, part[0], part[1])
+	for _, part := range splitTextParts(line) {
+		s.drawTextCells(b, y, part[0], part[1])
 	}
 }
 
-// runEnd returns the end of the cells from x on that are like the one at x.
-func runEnd(line []Cell, x int, alike func(a, b Cell) bool) int {
+// endOfCellRun returns the end of the cells from x on that are like the one at x.
+func endOfCellRun(line []Cell, x int, alike func(a, b Cell) bool) int {
 	end := x + 1
 	for end < len(line) && alike(line[x], line[end]) {
 		end++
@@ -120,9 +124,9 @@ func runEnd(line []Cell, x int, alike func(a, b Cell) bool) int {
 	return end
 }
 
-// textParts returns the parts of a line, as columns, between two or more blanks. Each part is put at
+// splitTextParts returns the parts of a line, as columns, between two or more blanks. Each part is put at
 // its own column, so that tables stay aligned whatever the font.
-func textParts(line []Cell) (parts [][2]int) {
+func splitTextParts(line []Cell) (parts [][2]int) {
 	isBlank := func(x int) bool {
 		_, isBlock := blockShape(line[x].Rune)
 		return line[x].Rune == ' ' && !line[x].Style.Underline || isBlock
@@ -141,21 +145,21 @@ func textParts(line []Cell) (parts [][2]int) {
 	return parts
 }
 
-// drawText draws the cells of a line from a column up to another one.
-func (s *Screen) drawText(b *strings.Builder, y, from, to int) {
+// drawTextCells draws the cells of a line from a column up to another one.
+func (s *Screen) drawTextCells(b *strings.Builder, y, from, to int) {
 	line := s.cells[y]
-	fmt.Fprintf(b, `<text x="%s" y="%s"`, number(columnAt(from)), number(rowAt(y)+baseline))
+	fmt.Fprintf(b, `<text x="%s" y="%s"`, formatPixels(columnPosition(from)), formatPixels(rowPosition(y)+baseline))
 	if to-from > 1 {
-		fmt.Fprintf(b, ` textLength="%s"`, number(float64(to-from)*cellWidth))
+		fmt.Fprintf(b, ` textLength="%s"`, formatPixels(float64(to-from)*cellWidth))
 	}
-	alike := func(a, c Cell) bool { return a.Style.ink() == c.Style.ink() }
-	whole := runEnd(line[:to], from, alike) == to
+	alike := func(a, c Cell) bool { return a.Style.visibleTextStyle() == c.Style.visibleTextStyle() }
+	whole := endOfCellRun(line[:to], from, alike) == to
 	if whole {
 		b.WriteString(line[from].Style.attributes(""))
 	}
 	b.WriteString(">")
 	for x := from; x < to; {
-		end := runEnd(line[:to], x, alike)
+		end := endOfCellRun(line[:to], x, alike)
 		var text strings.Builder
 		for _, c := range line[x:end] {
 			if c.Rune != 0 {
@@ -175,9 +179,9 @@ func (s *Screen) drawText(b *strings.Builder, y, from, to int) {
 // box is a rectangle.
 type box struct{ left, top, width, height float64 }
 
-func drawBox(b *strings.Builder, r box, attributes string) {
-	fmt.Fprintf(b, "<rect x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"%s/>\n", number(r.left), number(r.top),
-		number(r.width), number(r.height), attributes)
+func drawRectangle(b *strings.Builder, r box, attributes string) {
+	fmt.Fprintf(b, "<rect x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"%s/>\n", formatPixels(r.left), formatPixels(r.top),
+		formatPixels(r.width), formatPixels(r.height), attributes)
 }
 
 // blockShape returns the part of a cell that a block character fills, in fractions of the cell.
@@ -196,8 +200,8 @@ func blockShape(r rune) (shape box, ok bool) {
 	return box{}, false
 }
 
-// paper returns the colour behind the text.
-func (s Style) paper() Color {
+// backgroundColor returns the colour behind the text.
+func (s Style) backgroundColor() Color {
 	if !s.Reverse {
 		return s.Back
 	}
@@ -214,8 +218,8 @@ const (
 	reverseText
 )
 
-// ink returns what of the style shows in text.
-func (s Style) ink() Style {
+// visibleTextStyle returns what of the style shows in text.
+func (s Style) visibleTextStyle() Style {
 	switch {
 	case s.Reverse && s.Back == DefaultColor:
 		s.Text = reverseText
@@ -232,7 +236,7 @@ func (s Style) ink() Style {
 
 // attributes returns the attributes of an element with this style and a further class.
 func (s Style) attributes(class string) string {
-	ink := s.ink()
+	ink := s.visibleTextStyle()
 	classes := strings.Fields(class)
 	for _, c := range []struct {
 		on   bool
@@ -242,7 +246,7 @@ func (s Style) attributes(class string) string {
 			classes = append(classes, c.name)
 		}
 	}
-	color := fill(ink.Text)
+	color := fillAttribute(ink.Text)
 	if name, ok := strings.CutPrefix(color, ` class="`); ok {
 		classes, color = append(classes, strings.TrimSuffix(name, `"`)), ""
 	}
@@ -253,8 +257,8 @@ func (s Style) attributes(class string) string {
 	return color
 }
 
-// fill returns the attribute that paints with a colour.
-func fill(c Color) string {
+// fillAttribute returns the attribute that paints with a colour.
+func fillAttribute(c Color) string {
 	switch {
 	case c == DefaultColor:
 		return ""

@@ -40,7 +40,7 @@ type Terminal struct {
 // output and error of the program are the terminal. The terminal owns the screen until the program
 // has exited.
 func Start(cmd *exec.Cmd, screen *Screen) (*Terminal, error) {
-	master, slave, err := openPair(screen.Columns, screen.Rows)
+	master, slave, err := openPseudoTerminal(screen.Columns, screen.Rows)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +65,8 @@ func Start(cmd *exec.Cmd, screen *Screen) (*Terminal, error) {
 	return t, nil
 }
 
-// openPair opens both ends of a new pseudo-terminal.
-func openPair(columns, rows int) (master, slave *os.File, err error) {
+// openPseudoTerminal opens both ends of a new pseudo-terminal.
+func openPseudoTerminal(columns, rows int) (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, nil, err
 	}
@@ -118,7 +118,7 @@ func (t *Terminal) followOutput() {
 func (t *Terminal) Screen() *Screen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.screen.clone()
+	return t.screen.cloneScreen()
 }
 
 // Type sends text as if it were typed.

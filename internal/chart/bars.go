@@ -29,12 +29,12 @@ type Bars struct {
 }
 
 // SVG returns the chart as a document with a text alternative.
-func (b Bars) SVG() ([]byte, error) { return renderSVG(b.layoutFrame(), b.drawChart) }
+func (b Bars) SVG() ([]byte, error) { return renderChartSVG(b.layoutBarFrame(), b.drawBarChart) }
 
 // PNG returns the chart as an image with two pixels per point.
-func (b Bars) PNG() ([]byte, error) { return renderPNG(b.layoutFrame(), b.drawChart) }
+func (b Bars) PNG() ([]byte, error) { return renderChartPNG(b.layoutBarFrame(), b.drawBarChart) }
 
-func (b Bars) layoutFrame() frame {
+func (b Bars) layoutBarFrame() frame {
 	return frame{b.Title, b.Describe(), float64(b.Width), height}
 }
 
@@ -56,23 +56,23 @@ func (b Bars) Describe() string {
 	return fmt.Sprintf("%s. Most in %s.", describeBar(last), describeBar(top))
 }
 
-// drawChart draws the bars with a scale from 0 and, as room permits, their names.
-func (b Bars) drawChart(dc draw.Canvas) error {
-	theme := newTheme()
+// drawBarChart draws the bars with a scale from 0 and, as room permits, their names.
+func (b Bars) drawBarChart(dc draw.Canvas) error {
+	theme := newChartTheme()
 	dc.SetColor(theme.ground)
 	dc.Fill(dc.Rectangle.Path())
 	top := 0.0
 	for _, v := range b.Values {
 		top = max(top, v)
 	}
-	p := theme.newPlot()
+	p := theme.newThemedPlot()
 	p.Title.Text = text.Printable(b.Title) + ", " + b.Unit
-	step := niceStep(top)
+	step := chooseTickStep(top)
 	p.Y.Min, p.Y.Max = 0, max(math.Ceil(top/step-1e-9), 1)*step
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(p.Y.Max, step))
 	n := len(b.Values)
 	p.X.Min, p.X.Max = -0.5, max(float64(n), 1)-0.5
-	p.Add(theme.gridLines())
+	p.Add(theme.newGridLines())
 	if n > 0 {
 		area := float64(dc.Max.X-dc.Min.X) - 70
 		bars, err := plotter.NewBarChart(plotter.Values(b.Values),
@@ -83,13 +83,13 @@ func (b Bars) drawChart(dc draw.Canvas) error {
 		bars.Color, bars.LineStyle.Width = theme.lines[0], 0
 		p.Add(bars)
 	}
-	p.X.Tick.Marker = plot.ConstantTicks(b.nameTicks(int(dc.Max.X-dc.Min.X) / 95))
+	p.X.Tick.Marker = plot.ConstantTicks(b.barNameTicks(int(dc.Max.X-dc.Min.X) / 95))
 	p.Draw(draw.Crop(dc, 14, -22, 4, -6))
 	return nil
 }
 
-// nameTicks returns ticks that name as many bars as room allows, the last one among them.
-func (b Bars) nameTicks(room int) (ticks []plot.Tick) {
+// barNameTicks returns ticks that name as many bars as room allows, the last one among them.
+func (b Bars) barNameTicks(room int) (ticks []plot.Tick) {
 	n := len(b.Names)
 	every := max((n+room-1)/max(room, 1), 1)
 	for i := n - 1; i >= 0; i -= every {

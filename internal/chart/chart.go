@@ -50,9 +50,9 @@ type frame struct {
 	width, height      float64
 }
 
-// renderSVG returns the drawing as an SVG image, with the title and description of f for screen
+// renderChartSVG returns the drawing as an SVG image, with the title and description of f for screen
 // readers.
-func renderSVG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
+func renderChartSVG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	canvas := vgsvg.New(vg.Length(f.width), vg.Length(f.height))
 	if err := drawing(draw.New(canvas)); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func renderSVG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func renderPNG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
+func renderChartPNG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	canvas := vgimg.NewWith(vgimg.UseWH(vg.Length(f.width), vg.Length(f.height)), vgimg.UseDPI(dpi))
 	if err := drawing(draw.New(canvas)); err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func renderPNG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// niceStep returns 1, 2 or 5 times a power of ten, of which three to six reach top.
-func niceStep(top float64) float64 {
+// chooseTickStep returns 1, 2 or 5 times a power of ten, of which three to six reach top.
+func chooseTickStep(top float64) float64 {
 	if top <= 0 {
 		return 1
 	}
@@ -115,15 +115,15 @@ type theme struct {
 	lines              [maxLines]color.Color
 }
 
-func rgb(hex uint32) color.Color {
+func colorFromRGB(hex uint32) color.Color {
 	return color.RGBA{uint8(hex >> 16), uint8(hex >> 8), uint8(hex), 255}
 }
 
-func newTheme() theme {
-	l := theme{ground: rgb(0xffffff), text: rgb(0x1b2530), grid: rgb(0xdfe4ea)}
+func newChartTheme() theme {
+	l := theme{ground: colorFromRGB(0xffffff), text: colorFromRGB(0x1b2530), grid: colorFromRGB(0xdfe4ea)}
 	for i, hex := range [maxLines]uint32{0x0072b2, 0xd55e00, 0x00805e, 0xa6478a, 0x8a6a00, 0x5f6770, 0x111111,
 		0x1391b5} {
-		l.lines[i] = rgb(hex)
+		l.lines[i] = colorFromRGB(hex)
 	}
 	return l
 }
@@ -131,38 +131,38 @@ func newTheme() theme {
 // dashes distinguish lines without colours.
 var dashes = [maxLines][]vg.Length{nil, {7, 3}, {2, 2}, {9, 3, 2, 3}, {12, 4}, {4, 2, 1, 2}, {1, 3}, {6, 2, 2, 2, 2, 2}}
 
-func (l theme) lineStyle(i int) draw.LineStyle {
+func (l theme) curveLineStyle(i int) draw.LineStyle {
 	return draw.LineStyle{Color: l.lines[i], Width: 2, Dashes: dashes[i]}
 }
 
-// textStyle returns the style of text.
-func (l theme) textStyle(size float64) plottext.Style {
+// chartTextStyle returns the style of text.
+func (l theme) chartTextStyle(size float64) plottext.Style {
 	return plottext.Style{Color: l.text, Font: font.Font{Typeface: "Liberation", Variant: "Sans",
 		Size: font.Length(size)}, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
 }
 
-// drawName draws a piece of a line and its name.
-func (l theme) drawName(dc draw.Canvas, at vg.Point, name string, i int) {
-	dc.StrokeLine2(l.lineStyle(i), at.X, at.Y, at.X+sampleLength, at.Y)
+// drawLegendEntry draws a piece of a line and its name.
+func (l theme) drawLegendEntry(dc draw.Canvas, at vg.Point, name string, i int) {
+	dc.StrokeLine2(l.curveLineStyle(i), at.X, at.Y, at.X+sampleLength, at.Y)
 	if utf8.RuneCountInString(name) > maxNameLength {
 		name = string([]rune(name)[:maxNameLength-1]) + "…"
 	}
-	dc.FillText(l.textStyle(11), vg.Point{X: at.X + sampleLength + 5, Y: at.Y}, text.Printable(name))
+	dc.FillText(l.chartTextStyle(11), vg.Point{X: at.X + sampleLength + 5, Y: at.Y}, text.Printable(name))
 }
 
-// gridLines returns horizontal lines behind the drawing.
-func (l theme) gridLines() *plotter.Grid {
+// newGridLines returns horizontal lines behind the drawing.
+func (l theme) newGridLines() *plotter.Grid {
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil
 	grid.Horizontal = draw.LineStyle{Color: l.grid, Width: 0.75}
 	return grid
 }
 
-// newPlot returns an empty plot.
-func (l theme) newPlot() *plot.Plot {
+// newThemedPlot returns an empty plot.
+func (l theme) newThemedPlot() *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
-	small, head := l.textStyle(10.5), l.textStyle(12)
+	small, head := l.chartTextStyle(10.5), l.chartTextStyle(12)
 	head.Font.Weight = 3 // bold
 	head.XAlign, head.YAlign = draw.XCenter, draw.YTop
 	p.Title.TextStyle, p.Title.Padding = head, 8

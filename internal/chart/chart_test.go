@@ -64,7 +64,7 @@ func TestBars(t *testing.T) {
 // TestColours: lines and text stand out from the ground (WCAG 2.1, 1.4.3 and
 // 1.4.11), and no two lines are drawn alike where colours are not seen.
 func TestColours(t *testing.T) {
-	l := newTheme()
+	l := newChartTheme()
 	if c := contrastRatio(l.text, l.ground); c < 4.5 {
 		t.Errorf("text: %.1f", c)
 	}

@@ -33,12 +33,12 @@ type Curves struct {
 }
 
 // SVG returns the chart as a document with a text alternative.
-func (c Curves) SVG() ([]byte, error) { return renderSVG(c.layoutFrame(), c.drawChart) }
+func (c Curves) SVG() ([]byte, error) { return renderChartSVG(c.layoutCurveFrame(), c.drawCurveChart) }
 
 // PNG returns the chart as an image with two pixels per point.
-func (c Curves) PNG() ([]byte, error) { return renderPNG(c.layoutFrame(), c.drawChart) }
+func (c Curves) PNG() ([]byte, error) { return renderChartPNG(c.layoutCurveFrame(), c.drawCurveChart) }
 
-func (c Curves) layoutFrame() frame {
+func (c Curves) layoutCurveFrame() frame {
 	return frame{c.Title, c.Describe(), max(float64(c.Width), minWidth), height}
 }
 
@@ -70,9 +70,9 @@ func (c Curves) stepPoints(l Curve, low float64) plotter.XYs {
 	return points
 }
 
-// drawChart draws the curves with their axes on dc.
-func (c Curves) drawChart(dc draw.Canvas) error {
-	theme := newTheme()
+// drawCurveChart draws the curves with their axes on dc.
+func (c Curves) drawCurveChart(dc draw.Canvas) error {
+	theme := newChartTheme()
 	dc.SetColor(theme.ground)
 	dc.Fill(dc.Rectangle.Path())
 	low, top := math.Inf(1), 0.0
@@ -84,33 +84,33 @@ func (c Curves) drawChart(dc draw.Canvas) error {
 			}
 		}
 	}
-	p := theme.newPlot()
+	p := theme.newThemedPlot()
 	p.Title.Text = text.Printable(c.Title)
-	p.X.Label.Text, p.X.Label.TextStyle = text.Printable(c.Unit), theme.textStyle(10.5)
+	p.X.Label.Text, p.X.Label.TextStyle = text.Printable(c.Unit), theme.chartTextStyle(10.5)
 	p.Y.Min, p.Y.Max = 0, 1
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(1, 0.25))
 	if c.LogScale && top > 0 {
 		low, top = math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(top*1.0001)))
 		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.ConstantTicks(decadeTicks(low, top))
 	} else {
-		step := niceStep(top)
+		step := chooseTickStep(top)
 		low, top = 0, max(math.Ceil(top/step-1e-9), 1)*step
 		p.X.Tick.Marker = plot.ConstantTicks(valueTicks(top, step))
 	}
 	p.X.Min, p.X.Max = low, top
-	p.Add(theme.gridLines())
+	p.Add(theme.newGridLines())
 	for i, l := range list {
 		steps := c.stepPoints(l, low)
 		line, err := plotter.NewLine(append(steps, plotter.XY{X: top, Y: steps[len(steps)-1].Y}))
 		if err != nil {
 			return err
 		}
-		line.LineStyle = theme.lineStyle(i)
+		line.LineStyle = theme.curveLineStyle(i)
 		p.Add(line)
 	}
 	p.Draw(draw.Crop(dc, 14, -14-nameColumn, 4, -6))
 	for i, l := range list { // at the right, from the top on
-		theme.drawName(dc, vg.Point{X: dc.Max.X - nameColumn, Y: dc.Max.Y - vg.Length(40+nameHeight*float64(i))},
+		theme.drawLegendEntry(dc, vg.Point{X: dc.Max.X - nameColumn, Y: dc.Max.Y - vg.Length(40+nameHeight*float64(i))},
 			l.Name, i)
 	}
 	return nil

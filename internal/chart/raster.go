@@ -56,8 +56,8 @@ type Raster struct {
 	Panels []Panel
 }
 
-// columnWidth returns the width of a column in pixels, the same for all panels.
-func (r Raster) columnWidth() int {
+// pixelsPerColumn returns the width of a column in pixels, the same for all panels.
+func (r Raster) pixelsPerColumn() int {
 	most := 1
 	for _, p := range r.Panels {
 		most = max(most, p.Columns)
@@ -65,14 +65,14 @@ func (r Raster) columnWidth() int {
 	return min(max(targetWidth/most, 1), 16)
 }
 
-// rowHeight returns the height of a row in pixels.
-func (p Panel) rowHeight() int { return max(minRowHeight, minPanelHeight/max(p.Rows, 1)) }
+// pixelsPerRow returns the height of a row in pixels.
+func (p Panel) pixelsPerRow() int { return max(minRowHeight, minPanelHeight/max(p.Rows, 1)) }
 
 // layoutPanels returns the rectangles of the cells of each panel, and of the whole picture.
 func (r Raster) layoutPanels() (panels []image.Rectangle, all image.Rectangle) {
-	width, y := r.columnWidth(), 0
+	width, y := r.pixelsPerColumn(), 0
 	for _, p := range r.Panels {
-		at := image.Rect(rasterLeft, y+rasterTop, rasterLeft+p.Columns*width, y+rasterTop+p.Rows*p.rowHeight())
+		at := image.Rect(rasterLeft, y+rasterTop, rasterLeft+p.Columns*width, y+rasterTop+p.Rows*p.pixelsPerRow())
 		panels = append(panels, at)
 		y = at.Max.Y + rasterBottom
 		all = all.Union(image.Rect(0, 0, max(at.Max.X, rasterLeft+targetWidth/2)+rasterRight, y))
@@ -82,38 +82,38 @@ func (r Raster) layoutPanels() (panels []image.Rectangle, all image.Rectangle) {
 
 // PNG returns the raster as an image. Each cell is a rectangle of exactly its colour.
 func (r Raster) PNG() ([]byte, error) {
-	theme := newTheme()
+	theme := newChartTheme()
 	panels, all := r.layoutPanels()
 	canvas := vgimg.NewWith(vgimg.UseWH(pixelsToPoints(all.Dx()), pixelsToPoints(all.Dy())), vgimg.UseDPI(dpi),
 		vgimg.UseBackgroundColor(theme.ground))
 	dc := draw.New(canvas)
 	img := canvas.Image()
-	width := r.columnWidth()
+	width := r.pixelsPerColumn()
 	for i, p := range r.Panels {
-		at, high := panels[i], p.rowHeight()
-		fillRect(img, at.Inset(-rasterEdge), theme.grid)
+		at, high := panels[i], p.pixelsPerRow()
+		fillRectangle(img, at.Inset(-rasterEdge), theme.grid)
 		for row := range p.Rows {
 			y := at.Max.Y - (row+1)*high
 			for column := range p.Columns {
 				x := at.Min.X + column*width
-				fillRect(img, image.Rect(x, y, x+width, y+high), p.ColorAt(row, column))
+				fillRectangle(img, image.Rect(x, y, x+width, y+high), p.ColorAt(row, column))
 			}
 		}
-		p.drawTexts(dc, at, all, theme)
+		p.drawPanelTexts(dc, at, all, theme)
 		x, y := at.Max.X+24, at.Min.Y
 		for _, k := range p.Keys[:min(len(p.Keys), max(at.Dy()/keyHeight, 1))] {
-			fillRect(img, image.Rect(x, y, x+22, y+22), k.Color)
-			dc.FillText(theme.textStyle(10), vg.Point{X: pixelsToPoints(x + 32),
+			fillRectangle(img, image.Rect(x, y, x+22, y+22), k.Color)
+			dc.FillText(theme.chartTextStyle(10), vg.Point{X: pixelsToPoints(x + 32),
 				Y: pixelsToPoints(all.Dy() - y - 11)}, text.Printable(k.Name))
 			y += keyHeight
 		}
 		for _, m := range p.X {
 			x := at.Min.X + m.Position*width
-			fillRect(img, image.Rect(x, at.Max.Y+rasterEdge, x+2, at.Max.Y+10), theme.text)
+			fillRectangle(img, image.Rect(x, at.Max.Y+rasterEdge, x+2, at.Max.Y+10), theme.text)
 		}
 		for _, m := range p.Y {
 			y := at.Max.Y - m.Position*high - high/2
-			fillRect(img, image.Rect(at.Min.X-10, y-1, at.Min.X-rasterEdge, y+1), theme.text)
+			fillRectangle(img, image.Rect(at.Min.X-10, y-1, at.Min.X-rasterEdge, y+1), theme.text)
 		}
 	}
 	var b bytes.Buffer
@@ -121,13 +121,13 @@ func (r Raster) PNG() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// drawTexts draws the texts around the cells of a panel.
-func (p Panel) drawTexts(dc draw.Canvas, at, all image.Rectangle, theme theme) {
-	head, small := theme.textStyle(12), theme.textStyle(10)
+// drawPanelTexts draws the texts around the cells of a panel.
+func (p Panel) drawPanelTexts(dc draw.Canvas, at, all image.Rectangle, theme theme) {
+	head, small := theme.chartTextStyle(12), theme.chartTextStyle(10)
 	head.Font.Weight = 3 // bold
 	up := func(y int) vg.Length { return pixelsToPoints(all.Dy() - y) }
 	dc.FillText(head, vg.Point{X: pixelsToPoints(at.Min.X), Y: up(at.Min.Y - 26)}, text.Printable(p.Title))
-	right, middle, high := small, small, p.rowHeight()
+	right, middle, high := small, small, p.pixelsPerRow()
 	right.XAlign, middle.XAlign = draw.XRight, draw.XCenter
 	for _, m := range p.Y {
 		dc.FillText(right, vg.Point{X: pixelsToPoints(at.Min.X - 16), Y: up(at.Max.Y - m.Position*high - high/2)},
@@ -143,6 +143,6 @@ func (p Panel) drawTexts(dc draw.Canvas, at, all image.Rectangle, theme theme) {
 
 func pixelsToPoints(pixels int) vg.Length { return vg.Length(pixels) / dotsPerPoint }
 
-func fillRect(img imagedraw.Image, at image.Rectangle, c color.Color) {
+func fillRectangle(img imagedraw.Image, at image.Rectangle, c color.Color) {
 	imagedraw.Draw(img, at, image.NewUniform(c), image.Point{}, imagedraw.Src)
 }

@@ -30,11 +30,11 @@ func TestRaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	places, all := r.layoutPanels()
-	if img.Bounds() != all || r.columnWidth() != 6 {
-		t.Fatalf("%v, want %v; columns of %d", img.Bounds(), all, r.columnWidth())
+	if img.Bounds() != all || r.pixelsPerColumn() != 6 {
+		t.Fatalf("%v, want %v; columns of %d", img.Bounds(), all, r.pixelsPerColumn())
 	}
 	for i, p := range r.Panels {
-		at, high := places[i], p.rowHeight()
+		at, high := places[i], p.pixelsPerRow()
 		for row := range p.Rows {
 			for column := range p.Columns {
 				for _, corner := range [][2]int{{0, 0}, {5, high - 1}} {

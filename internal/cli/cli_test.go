@@ -134,7 +134,7 @@ func TestNothingForTheTerminal(t *testing.T) {
 		{true, `{"error":"a\u001b[2Jb\nc\u009bd ü\u202e\u2028","kind":"other","hint":"see \u202e"}` + "\n"},
 	} {
 		var b strings.Builder
-		if (Program{Name: "p"}).showError(&b, err, c.asJSON); b.String() != c.want {
+		if (Program{Name: "p"}).printErrorAndHint(&b, err, c.asJSON); b.String() != c.want {
 			t.Errorf("%q, want %q", b.String(), c.want)
 		}
 	}

@@ -23,11 +23,11 @@ const KeyFile = "device.key"
 
 // HomeDir returns the directory of the key, the trust file and all other files that the programs
 // write. It fails if no home directory is known.
-func HomeDir() (string, error) { return baseDir(RootStateDir) }
+func HomeDir() (string, error) { return resolveBaseDir(RootStateDir) }
 
 // ConfigDir returns the directory of configuration files, which people write. It is HomeDir for all
 // users but root.
-func ConfigDir() (string, error) { return baseDir(rootConfigDir) }
+func ConfigDir() (string, error) { return resolveBaseDir(rootConfigDir) }
 
 // InHome returns the path of the file name in HomeDir.
 func InHome(name string) (string, error) {
@@ -38,8 +38,8 @@ func InHome(name string) (string, error) {
 // KeyPath returns the path of the device key.
 func KeyPath() (string, error) { return InHome(KeyFile) }
 
-// baseDir returns $MPBOND_HOME, else root's directory, else the user's configuration directory.
-func baseDir(root string) (string, error) {
+// resolveBaseDir returns $MPBOND_HOME, else root's directory, else the user's configuration directory.
+func resolveBaseDir(root string) (string, error) {
 	if dir := os.Getenv("MPBOND_HOME"); dir != "" {
 		return dir, nil
 	}

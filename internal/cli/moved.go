@@ -25,7 +25,7 @@ func MovedCommand(old, replacement string, special map[string]string) *cobra.Com
 			}
 			now := line
 			for _, arg := range args {
-				line += " " + quoteArg(arg)
+				line += " " + quoteShellArg(arg)
 			}
 			return fault.New(fault.Usage, fmt.Errorf("`%s` is `%s` now", path, now), "write `"+line+"`")
 		},
@@ -38,8 +38,8 @@ func MovedCommand(old, replacement string, special map[string]string) *cobra.Com
 	return cmd
 }
 
-// quoteArg quotes an argument for a shell if it needs that.
-func quoteArg(arg string) string {
+// quoteShellArg quotes an argument for a shell if it needs that.
+func quoteShellArg(arg string) string {
 	plain := arg != ""
 	for _, r := range arg {
 		plain = plain && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

@@ -104,7 +104,7 @@ func (p Program) reportError(ctx context.Context, stderr io.Writer, cmd *cobra.C
 	}
 	if errors.As(err, &withStatus) {
 		if !withStatus.Silent() {
-			p.showError(stderr, err, WantsJSON(cmd))
+			p.printErrorAndHint(stderr, err, WantsJSON(cmd))
 		}
 		return withStatus.ExitCode()
 	}
@@ -112,12 +112,12 @@ func (p Program) reportError(ctx context.Context, stderr io.Writer, cmd *cobra.C
 		fmt.Fprintln(stderr, p.Name+": interrupted")
 		return ExitInterrupted
 	}
-	p.showError(stderr, err, WantsJSON(cmd))
+	p.printErrorAndHint(stderr, err, WantsJSON(cmd))
 	return ExitCodeOf(err)
 }
 
-// showError prints err and its hint, as a JSON object on one line if asJSON.
-func (p Program) showError(w io.Writer, err error, asJSON bool) {
+// printErrorAndHint prints err and its hint, as a JSON object on one line if asJSON.
+func (p Program) printErrorAndHint(w io.Writer, err error, asJSON bool) {
 	if asJSON {
 		_ = PrintJSON(w, struct {
 			Error string     `json:"error"`
@@ -141,7 +141,7 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 		Use: p.Name, Short: p.Short, Long: p.Long, Example: p.Example,
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			log, err := newLogger(stderr, level, format)
+			log, err := newProcessLogger(stderr, level, format)
 			if err != nil {
 				return err
 			}
@@ -150,7 +150,7 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 			return nil
 		},
 	}
-	p.addHelp(root)
+	p.addHelpAndVersion(root)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&level, "log-level", "info",
 		"log this `LEVEL` and above to standard error: debug, info, warn or error")
@@ -164,13 +164,13 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 	return root, started
 }
 
-// addHelp sets the help text of the program, and makes --version print the version. cobra's own
+// addHelpAndVersion sets the help text of the program, and makes --version print the version. cobra's own
 // --version needs a template, and a program that uses templates keeps every method of every type:
 // it is a quarter larger.
-func (p Program) addHelp(root *cobra.Command) {
+func (p Program) addHelpAndVersion(root *cobra.Command) {
 	version := root.Flags().BoolP("version", "v", false, "print the version")
 	help := root.HelpFunc()
-	root.SetUsageFunc(printUsage)
+	root.SetUsageFunc(printCommandUsage)
 	root.SetHelpFunc(func(c *cobra.Command, args []string) { // cobra calls it when there is nothing to run
 		switch {
 		case c == root && *version:
@@ -198,8 +198,8 @@ func refuseUnknown(c *cobra.Command) {
 	}
 }
 
-// newLogger returns the logger of the process.
-func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+// newProcessLogger returns the logger of the process.
+func newProcessLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("--log-level %q: choose debug, info, warn or error", level)

@@ -27,12 +27,12 @@ type Steps struct {
 func NewSteps(w io.Writer) *Steps { return &Steps{w: w, enabled: IsTerminal(w)} }
 
 // Show replaces the line.
-func (s *Steps) Show(step string) { s.drawLine([]rune(text.Printable(step))) }
+func (s *Steps) Show(step string) { s.drawStepLine([]rune(text.Printable(step))) }
 
 // Clear removes the line, so that other text can follow.
-func (s *Steps) Clear() { s.drawLine(nil) }
+func (s *Steps) Clear() { s.drawStepLine(nil) }
 
-func (s *Steps) drawLine(line []rune) {
+func (s *Steps) drawStepLine(line []rune) {
 	if !s.enabled {
 		return
 	}

@@ -12,8 +12,8 @@ import (
 // helpWidth is the number of columns of help texts.
 const helpWidth = 100
 
-// printUsage prints how c is called: its forms, examples, subcommands and flags.
-func printUsage(c *cobra.Command) error {
+// printCommandUsage prints how c is called: its forms, examples, subcommands and flags.
+func printCommandUsage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	forms := []string{}
 	if c.Runnable() {

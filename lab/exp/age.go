@@ -40,8 +40,8 @@ func CoreCommits(ctx context.Context, version string) (n int, ok bool) {
 	return n, err == nil
 }
 
-// ageText returns a remark on figures that are old, else "".
-func ageText(commits int) string {
+// figureAgeRemark returns a remark on figures that are old, else "".
+func figureAgeRemark(commits int) string {
 	if commits <= maxFigureAge {
 		return ""
 	}

@@ -30,7 +30,8 @@ func ClaimRows(drives string) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []Row{rowB1(), rowB2(), rowB3(), rowB4(ridden), rowB5(), rowB6(), rowB7()}
+	all := []Row{rowB1StableLinks(), rowB2SlowerLinks(), rowB3FailingLinks(), rowB4Drives(ridden), rowB5TwoUsers(),
+		rowB6MachineLimits(), rowB7FadingLinks()}
 	for i := range all {
 		all[i].Source, all[i].IsClaim = "none: ours", true
 	}
@@ -52,8 +53,8 @@ const (
 	twoHelpers = "8/10/5,10/5"
 )
 
-// gridCell returns a cell of the grid.
-func gridCell(links string, size unit.Bytes, upload bool) Cell {
+// newGridCell returns a cell of the grid.
+func newGridCell(links string, size unit.Bytes, upload bool) Cell {
 	c := Cell{Links: links, Size: size, Upload: upload, Schemes: slices.Clone(gridSchemes), Reps: benchReps}
 	c.Name = fmt.Sprintf("%s, %v, %s", links, size, map[bool]string{false: "down", true: "up"}[upload])
 	if slices.Contains(helpedLinks, links) {
@@ -65,8 +66,8 @@ func gridCell(links string, size unit.Bytes, upload bool) Cell {
 	return c
 }
 
-// rowB1 returns row b1: stable links by rates, sizes and directions.
-func rowB1() Row {
+// rowB1StableLinks returns row b1: stable links by rates, sizes and directions.
+func rowB1StableLinks() Row {
 	r := Row{ID: "b1", Title: "Stable links by rates, size and direction", Metrics: []Metric{Time, DuplicateShare},
 		Setup: benchSetup + " mpbond:minrtt:noreinject is the scheduler of the least round trip, without " +
 			"reinjection. Two cells are measured again, alone on the machine."}
@@ -74,12 +75,12 @@ func rowB1() Row {
 	for _, links := range gridLinks {
 		for _, size := range gridSizes {
 			for _, upload := range []bool{false, true} {
-				grid = append(grid, gridCell(links, size, upload))
+				grid = append(grid, newGridCell(links, size, upload))
 			}
 		}
 	}
 	for _, size := range []unit.Bytes{64 * unit.KB, 2 * unit.MB} {
-		c := gridCell("8/10/5", size, false)
+		c := newGridCell("8/10/5", size, false)
 		c.Name, c.Quick, c.Alone = c.Name+aloneSuffix, 0, true
 		if size > unit.MB {
 			c.Reps /= 2
@@ -95,7 +96,7 @@ func rowB1() Row {
 	r.Cells = slices.Concat(grid, others, alone)
 	r.Points = append(gridClaims(grid), duplicateClaim(slices.Concat(grid, others)), isolationClaim(alone))
 	r.tables = func(rec Record) []Table {
-		return append([]Table{gridTable(rec, grid)}, schemeTables(rec, slices.Concat(others, alone))...)
+		return append([]Table{gridMedianTable(rec, grid)}, schemeTables(rec, slices.Concat(others, alone))...)
 	}
 	return r
 }
@@ -103,8 +104,8 @@ func rowB1() Row {
 // aloneSuffix ends the names of cells that run alone.
 const aloneSuffix = ", nothing beside it"
 
-// rowB2 returns row b2: links that become slower.
-func rowB2() Row {
+// rowB2SlowerLinks returns row b2: links that become slower.
+func rowB2SlowerLinks() Row {
 	r := Row{ID: "b2", Title: "A link becomes slower", Setup: benchSetup + " The published bound of the drop, " +
 		fmt.Sprint(publishedDropBound) + " s, counts payload alone and no round trips.",
 		Metrics: []Metric{Time, LongestGap}}
@@ -118,12 +119,12 @@ func rowB2() Row {
 		cell("8/10/5", "HS-path falls from 10 to 1 Mbit/s", "2s:hs1.rate=1Mbit/s", Product, pams, mptcp, singleScheme),
 		cell("8/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, mptcp, singleScheme),
 	}
-	r.Points = append(pipeDropClaims(drop), fallClaim(falls))
-	return r.withCells(append([]Cell{drop}, falls...))
+	r.Points = append(pipeDropClaims(drop), linkFallClaim(falls))
+	return r.withCellTables(append([]Cell{drop}, falls...))
 }
 
-// rowB3 returns row b3: links that fail.
-func rowB3() Row {
+// rowB3FailingLinks returns row b3: links that fail.
+func rowB3FailingLinks() Row {
 	r := Row{ID: "b3", Title: "A link goes silent, or a helper is killed", Setup: benchSetup +
 		" 20 MB over two helpers. The reported gap is the median of the longest gaps of all transfers.",
 		Metrics: []Metric{Time, LongestGap}}
@@ -137,11 +138,11 @@ func rowB3() Row {
 		cell("the PS-path falls silent", "ps.outage=on", Product, mptcp),
 	}
 	r.Points = []Point{silentClaim(silent)}
-	return r.withCells(append(silent, cell("one is killed", "kill=helper1", Product)))
+	return r.withCellTables(append(silent, cell("one is killed", "kill=helper1", Product)))
 }
 
-// rowB4 returns row b4: recorded drives.
-func rowB4(drives []lab.Drive) Row {
+// rowB4Drives returns row b4: recorded drives.
+func rowB4Drives(drives []lab.Drive) Row {
 	r := Row{ID: "b4", Title: "Recorded drives, two carriers", Metrics: []Metric{Rate},
 		Setup: fmt.Sprintf("Direct path and HS-path follow two carriers measured at the same moment in one car "+
 			"(lab/drives); the pipe has 100 Mbit/s. Transfers end after %v; their mean rate counts. R_better is "+
@@ -160,8 +161,8 @@ func rowB4(drives []lab.Drive) Row {
 	return r
 }
 
-// rowB5 returns row b5: two users who share their links.
-func rowB5() Row {
+// rowB5TwoUsers returns row b5: two users who share their links.
+func rowB5TwoUsers() Row {
 	r := Row{ID: "b5", Title: "Two users share their links", Setup: "Times are medians. 8 MB each: alone without " +
 		"mpbond, while the other is idle, and both at once.", Metrics: []Metric{Time}}
 	var cells []Cell
@@ -178,17 +179,17 @@ func rowB5() Row {
 		}
 		cells = append(cells, c)
 	}
-	r.Points = []Point{dualClaim(cells)}
-	return r.withCells(cells)
+	r.Points = []Point{dualUsersClaim(cells)}
+	return r.withCellTables(cells)
 }
 
-// rowB6 returns row b6: the limits of the machine.
-func rowB6() Row {
+// rowB6MachineLimits returns row b6: the limits of the machine.
+func rowB6MachineLimits() Row {
 	r := Row{ID: "b6", Title: "Limits of the machine: many streams, unlimited links", Metrics: []Metric{Rate},
 		Setup: "Medians; cells run alone. Many streams: 40/50/25 Mbit/s, the second helper 50/25. Unlimited links " +
 			"are veth pairs, and all processes share the machine's processors. relay leaves bytes in the kernel; " +
 			"relay:copy reads and writes them."}
-	return r.withCells([]Cell{
+	return r.withCellTables([]Cell{
 		{Name: "1000 streams of 100 KB at once, two helpers", Links: "40/50/25,50/25", Size: 100 * unit.KB,
 			Streams: 1000, Schemes: []string{Product}, Reps: 3, Quick: 1, FillsMachine: true},
 		{Name: "1 GB, links not limited, all on one machine", Links: "-/-/-", Size: unit.GB, Unchecked: true, Reps: 7,
@@ -198,8 +199,8 @@ func rowB6() Row {
 	})
 }
 
-// withCells returns the row with these cells and a table for each of them.
-func (r Row) withCells(cells []Cell) Row {
+// withCellTables returns the row with these cells and a table for each of them.
+func (r Row) withCellTables(cells []Cell) Row {
 	r.Cells = cells
 	r.tables = func(rec Record) []Table { return schemeTables(rec, cells) }
 	return r

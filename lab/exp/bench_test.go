@@ -55,7 +55,7 @@ func TestBench(t *testing.T) {
 				t.Errorf("%s: alone %v, filling %v", e.Name, e.RunAlone, filling)
 			}
 		}
-		took := lab.NewJobs(0).Estimate(all, allLeft)
+		took := lab.NewJobs(0).Estimate(all, wholeStillToDo)
 		t.Logf("quick %v: %d transfers, %v", quick, countTransfers(all), took)
 		if limit := map[bool]time.Duration{false: 90 * time.Minute, true: 5 * time.Minute}[quick]; took < limit/9 ||
 			took > limit {
@@ -66,7 +66,7 @@ func TestBench(t *testing.T) {
 
 // TestGridIsWhole checks the cells against the tables to show.
 func TestGridIsWhole(t *testing.T) {
-	all, err := rowB1().Experiments(Options{Seed: 1})
+	all, err := rowB1StableLinks().Experiments(Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestGridIsWhole(t *testing.T) {
 	if grid != 32 || !slices.ContainsFunc(all, func(e lab.Experiment) bool { return e.Name == "1/18/5, 10 MB, up" }) {
 		t.Errorf("%d cells", grid)
 	}
-	some, err := rowB1().Experiments(Options{Only: "5/10/5, 2 MB"})
+	some, err := rowB1StableLinks().Experiments(Options{Only: "5/10/5, 2 MB"})
 	if err != nil || len(some) != 2 {
 		t.Errorf("%d of two cells, %v", len(some), err)
 	}
@@ -206,7 +206,7 @@ func TestDuplicateClaim(t *testing.T) {
 		setCellTimes(d, cell, map[string]float64{Product: 1})
 		d[cell][0].Duplicate = d[cell][0].Bytes / 50
 	}
-	outcomes, _ := rowB1().EvaluatePoints(d)
+	outcomes, _ := rowB1StableLinks().EvaluatePoints(d)
 	for _, o := range outcomes {
 		if strings.Contains(o.What, "twice") && (o.N != 1 || len(o.missed) != 1 ||
 			o.missed[0] != "20 MB, two helpers: mpbond: 2.0 %") {

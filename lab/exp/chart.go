@@ -32,37 +32,37 @@ func (r Row) makeCharts(d Data) (all []chart) {
 					if len(flows) > 1 {
 						name = fmt.Sprintf("%d: %s", i+1, f.Controller)
 					}
-					rates.addSeries(name, f, f.Rates)
-					delays.addSeries(name, f, f.Delays)
+					rates.addFlowSeries(name, f, f.Rates)
+					delays.addFlowSeries(name, f, f.Delays)
 				}
 				if len(flows) > 1 {
-					all = append(all, rates.withTitle(cell+"; "+scheme, "Mbit/s"), delays.withTitle(cell+"; "+scheme,
+					all = append(all, rates.withTitleAndUnit(cell+"; "+scheme, "Mbit/s"), delays.withTitleAndUnit(cell+"; "+scheme,
 						"ms"))
 					rates, delays = chart{}, chart{}
 				}
 			}
 		}
 		if len(rates.names) > 0 {
-			all = append(all, rates.withTitle(cell, "Mbit/s"), delays.withTitle(cell, "ms"))
+			all = append(all, rates.withTitleAndUnit(cell, "Mbit/s"), delays.withTitleAndUnit(cell, "ms"))
 		}
 	}
 	return all
 }
 
-// addSeries adds a line.
-func (c *chart) addSeries(name string, f lab.Flow, values []float64) {
+// addFlowSeries adds a line.
+func (c *chart) addFlowSeries(name string, f lab.Flow, values []float64) {
 	c.names, c.values, c.step = append(c.names, name), append(c.values, values), f.Step
 }
 
-// withTitle returns the chart with a title and a unit.
-func (c chart) withTitle(title, unit string) chart {
+// withTitleAndUnit returns the chart with a title and a unit.
+func (c chart) withTitleAndUnit(title, unit string) chart {
 	c.title, c.unit = title+": "+map[string]string{"ms": "mean delay", "Mbit/s": "rate"}[unit], unit
 	return c
 }
 
-// draw draws the chart. Lines named after schemes have the schemes' colors.
-func (c chart) draw(all palette) (linePlot, error) {
-	p := newPlot(c.title, "s", c.unit)
+// drawChartLines draws the chart. Lines named after schemes have the schemes' colors.
+func (c chart) drawChartLines(all palette) (linePlot, error) {
+	p := newEmptyPlot(c.title, "s", c.unit)
 	for i, name := range c.names {
 		points := make(plotter.XYs, 0, len(c.values[i]))
 		for at, v := range c.values[i] {
@@ -71,11 +71,11 @@ func (c chart) draw(all palette) (linePlot, error) {
 		if len(points) == 0 {
 			continue
 		}
-		color := lineColor(i)
-		if len(all) > 0 && all[all.indexOf(name)] == name {
+		color := plotLineColor(i)
+		if len(all) > 0 && all[all.schemeIndex(name)] == name {
 			color = all.schemeColor(name)
 		}
-		if err := p.addLine(name, points, color); err != nil {
+		if err := p.addPlotLine(name, points, color); err != nil {
 			return p, err
 		}
 	}
@@ -88,12 +88,12 @@ func (r Row) virtualSpreads(d Data) (all []distribution) {
 	if r.Places {
 		for _, m := range r.comparedMetrics() {
 			s := distribution{title: m.Name + ": all transfers at all places", unit: m.Unit}
-			for _, scheme := range r.comparedSchemes(cellNames(r.Cells)) {
+			for _, scheme := range r.comparedSchemes(listCellNames(r.Cells)) {
 				var values []float64
 				for _, c := range r.Cells {
 					values = append(values, d.Values(c.Name, scheme, m)...)
 				}
-				s.addScheme(scheme, values)
+				s.addSchemeValues(scheme, values)
 			}
 			all = append(all, s)
 		}
@@ -106,8 +106,8 @@ func (r Row) virtualSpreads(d Data) (all []distribution) {
 			for _, x := range d.countedResults(cell, scheme) {
 				rate, delay = append(rate, x.Virtual.Flows[0].Rates...), append(delay, x.Virtual.Flows[0].Quantiles...)
 			}
-			rates.addScheme(scheme, rate)
-			delays.addScheme(scheme, delay)
+			rates.addSchemeValues(scheme, rate)
+			delays.addSchemeValues(scheme, delay)
 		}
 		all = append(all, rates, delays)
 	}

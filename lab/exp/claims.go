@@ -28,9 +28,9 @@ const (
 
 const noReinject = ":noreinject"
 
-// newClaim returns a point that holds if each of its cases does. With AimAtLeast their values must
+// newClaimPoint returns a point that holds if each of its cases does. With AimAtLeast their values must
 // be at least the limit, with AimAtMost at most.
-func newClaim(what string, aim Aim, limit float64, cases func(Data) []Case) Point {
+func newClaimPoint(what string, aim Aim, limit float64, cases func(Data) []Case) Point {
 	return Point{What: what, Unit: "%", Low: limit, High: limit, PublishedText: "all (claimed)", Aim: aim, Cases: cases}
 }
 
@@ -46,16 +46,16 @@ func newCaseValue(ok bool, value float64, format string, args ...any) caseValue 
 	return caseValue{ok, value, fmt.Sprintf(format, args...)}
 }
 
-// perCell returns a function that makes a case for each cell.
-func perCell(cells []Cell, of func(d Data, c Cell) caseValue) func(Data) []Case {
-	return perScheme(cells, func(Cell) []string {
+// casesPerCell returns a function that makes a case for each cell.
+func casesPerCell(cells []Cell, of func(d Data, c Cell) caseValue) func(Data) []Case {
+	return casesPerScheme(cells, func(Cell) []string {
 		return []string{""}
 	}, func(d Data, c Cell, _ string) caseValue { return of(d, c) })
 }
 
-// perScheme returns a function that makes a case for each cell and each of the schemes that who
+// casesPerScheme returns a function that makes a case for each cell and each of the schemes that who
 // returns.
-func perScheme(
+func casesPerScheme(
 	cells []Cell,
 	who func(Cell) []string,
 	of func(d Data, c Cell, scheme string) caseValue,
@@ -81,8 +81,8 @@ func ourSchemes(c Cell) (all []string) {
 	return all
 }
 
-// bigCells returns the cells of bigSize and more.
-func bigCells(cells []Cell) []Cell {
+// cellsOfBigSize returns the cells of bigSize and more.
+func cellsOfBigSize(cells []Cell) []Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return c.Size < bigSize })
 }
 
@@ -99,8 +99,8 @@ func (d Data) fastestBaseline(c Cell, among func(scheme string) bool) (best Summ
 	return best, ok
 }
 
-// anyScheme accepts all schemes.
-func anyScheme(string) bool { return true }
+// acceptAnyScheme accepts all schemes.
+func acceptAnyScheme(string) bool { return true }
 
 // isSingleLink reports whether a scheme uses one path alone.
 func isSingleLink(scheme string) bool {
@@ -111,7 +111,7 @@ func isSingleLink(scheme string) bool {
 // gridClaims compare the product with the bound and with the best other scheme.
 func gridClaims(grid []Cell) []Point {
 	behind := func(among func(string) bool) func(Data) []Case {
-		return perCell(grid, func(d Data, c Cell) caseValue {
+		return casesPerCell(grid, func(d Data, c Cell) caseValue {
 			s, ok := d.schemeSummary(c.Name, Product)
 			best, there := d.fastestBaseline(c, among)
 			slower := s.Seconds / best.Seconds
@@ -120,20 +120,20 @@ func gridClaims(grid []Cell) []Point {
 	}
 	slower := fmt.Sprintf("stable links: never more than %.0f %% slower than the best ", 100*(maxTimeRatio-1))
 	return []Point{
-		newClaim(fmt.Sprintf("stable links, from %v on: at least %.0f %% of the bound", bigSize, 100*minShareOfBound),
-			AimAtLeast, minShareOfBound, perCell(bigCells(grid), func(d Data, c Cell) caseValue {
+		newClaimPoint(fmt.Sprintf("stable links, from %v on: at least %.0f %% of the bound", bigSize, 100*minShareOfBound),
+			AimAtLeast, minShareOfBound, casesPerCell(cellsOfBigSize(grid), func(d Data, c Cell) caseValue {
 				s, ok := d.schemeSummary(c.Name, Product)
 				return newCaseValue(ok, s.Bound/s.Seconds, "%.1f %%", 100*s.Bound/s.Seconds)
 			})),
-		newClaim(slower+"of the others", AimAtMost, maxTimeRatio, behind(anyScheme)),
-		newClaim(slower+"single path", AimAtMost, maxTimeRatio, behind(isSingleLink)),
+		newClaimPoint(slower+"of the others", AimAtMost, maxTimeRatio, behind(acceptAnyScheme)),
+		newClaimPoint(slower+"single path", AimAtMost, maxTimeRatio, behind(isSingleLink)),
 	}
 }
 
 func duplicateClaim(stable []Cell) Point {
-	return newClaim(fmt.Sprintf("stable links, from %v on: at most %.0f %% of the bytes arrive twice", bigSize,
+	return newClaimPoint(fmt.Sprintf("stable links, from %v on: at most %.0f %% of the bytes arrive twice", bigSize,
 		100*maxDuplicateShare), AimAtMost, maxDuplicateShare,
-		perScheme(bigCells(stable), ourSchemes, func(d Data, c Cell, scheme string) caseValue {
+		casesPerScheme(cellsOfBigSize(stable), ourSchemes, func(d Data, c Cell, scheme string) caseValue {
 			s, ok := d.schemeSummary(c.Name, scheme)
 			return newCaseValue(ok, s.DuplicateShare, "%.1f %%", 100*s.DuplicateShare)
 		}))
@@ -142,9 +142,9 @@ func duplicateClaim(stable []Cell) Point {
 // isolationClaim compares cells that ran alone with those of the grid. Their medians may differ by
 // medianNoise, or by the spread of either.
 func isolationClaim(alone []Cell) Point {
-	return newClaim(fmt.Sprintf("this bench: running experiments at once moves no median by over %.0f %%, or half "+
+	return newClaimPoint(fmt.Sprintf("this bench: running experiments at once moves no median by over %.0f %%, or half "+
 		"its spread", 100*medianNoise), AimAtMost, 1,
-		perScheme(alone, func(c Cell) []string { return c.Schemes }, func(d Data, c Cell, scheme string) caseValue {
+		casesPerScheme(alone, func(c Cell) []string { return c.Schemes }, func(d Data, c Cell, scheme string) caseValue {
 			s, ok1 := d.schemeSummary(c.Name, scheme)
 			o, ok2 := d.schemeSummary(strings.TrimSuffix(c.Name, aloneSuffix), scheme)
 			diff, most := o.Seconds-s.Seconds, max(medianNoise*s.Seconds, (s.Max-s.Min)/2, (o.Max-o.Min)/2)
@@ -155,14 +155,14 @@ func isolationClaim(alone []Cell) Point {
 // pipeDropClaims returns the claims about the published drop of a pipe.
 func pipeDropClaims(drop ...Cell) []Point {
 	return []Point{
-		newClaim(fmt.Sprintf("the published drop of a pipe: within %.0f %% of %.2f s", 100*(maxDropRatio-1),
+		newClaimPoint(fmt.Sprintf("the published drop of a pipe: within %.0f %% of %.2f s", 100*(maxDropRatio-1),
 			publishedDropBound), AimAtMost, maxDropRatio*publishedDropBound,
-			perScheme(drop, ourSchemes, func(d Data, c Cell, scheme string) caseValue {
+			casesPerScheme(drop, ourSchemes, func(d Data, c Cell, scheme string) caseValue {
 				s, ok := d.schemeSummary(c.Name, scheme)
 				return newCaseValue(ok, s.Seconds, "%.2f s", s.Seconds)
 			})),
-		newClaim("the published drop of a pipe: without reinjection visibly worse", AimAtLeast, minNoReinjectRatio,
-			perScheme(drop, ourSchemes, func(d Data, c Cell, scheme string) caseValue {
+		newClaimPoint("the published drop of a pipe: without reinjection visibly worse", AimAtLeast, minNoReinjectRatio,
+			casesPerScheme(drop, ourSchemes, func(d Data, c Cell, scheme string) caseValue {
 				with, ok1 := d.schemeSummary(c.Name, scheme)
 				s, ok2 := d.schemeSummary(c.Name, scheme+noReinject)
 				return newCaseValue(ok1 && ok2, s.Seconds/with.Seconds, "%.2f s with, %.2f s without", with.Seconds,
@@ -171,36 +171,37 @@ func pipeDropClaims(drop ...Cell) []Point {
 	}
 }
 
-func fallClaim(falls []Cell) Point {
-	return newClaim(fmt.Sprintf("a link becomes slower: within %.0f %% of the bound", 100*(maxFallRatio-1)), AimAtMost,
-		maxFallRatio, perCell(falls, func(d Data, c Cell) caseValue {
+func linkFallClaim(falls []Cell) Point {
+	return newClaimPoint(fmt.Sprintf("a link becomes slower: within %.0f %% of the bound", 100*(maxFallRatio-1)),
+		AimAtMost,
+		maxFallRatio, casesPerCell(falls, func(d Data, c Cell) caseValue {
 			s, ok := d.schemeSummary(c.Name, Product)
 			return newCaseValue(ok, s.Seconds/s.Bound, "%.2f s, %+.1f %%", s.Seconds, 100*(s.Seconds/s.Bound-1))
 		}))
 }
 
 func silentClaim(silent []Cell) Point {
-	return newClaim(fmt.Sprintf("a link goes silent: the longest gap, median, is at most %.1f s", maxSilentGap),
-		AimAtMost, maxSilentGap, perCell(silent, func(d Data, c Cell) caseValue {
+	return newClaimPoint(fmt.Sprintf("a link goes silent: the longest gap, median, is at most %.1f s", maxSilentGap),
+		AimAtMost, maxSilentGap, casesPerCell(silent, func(d Data, c Cell) caseValue {
 			s, ok := d.schemeSummary(c.Name, Product)
 			return newCaseValue(ok, s.MedianGap, "%.2f s", s.MedianGap)
 		}))
 }
 
 func betterClaim(drives []Cell) Point {
-	return newClaim("recorded drives: faster than the better carrier alone (R_better > 1)", AimAtLeast, 1,
-		perCell(drives, func(d Data, c Cell) caseValue {
+	return newClaimPoint("recorded drives: faster than the better carrier alone (R_better > 1)", AimAtLeast, 1,
+		casesPerCell(drives, func(d Data, c Cell) caseValue {
 			x, ok := d.driveRates(c.Name)
 			return newCaseValue(ok, x.better, "%.2f", x.better)
 		}))
 }
 
-// dualClaim compares each of two users who download at once with the same user alone.
-func dualClaim(cells []Cell) Point {
-	return newClaim(fmt.Sprintf("two users download at once: each ends at most %.0f %% later than alone",
+// dualUsersClaim compares each of two users who download at once with the same user alone.
+func dualUsersClaim(cells []Cell) Point {
+	return newClaimPoint(fmt.Sprintf("two users download at once: each ends at most %.0f %% later than alone",
 		100*(maxDualRatio-1)), AimAtMost, maxDualRatio,
-		perScheme(cells, func(Cell) []string { return lab.DualUsers[:] }, func(d Data, c Cell, user string) caseValue {
-			pair := dualPair(user)
+		casesPerScheme(cells, func(Cell) []string { return lab.DualUsers[:] }, func(d Data, c Cell, user string) caseValue {
+			pair := dualSchemePair(user)
 			both, ok1 := d.schemeSummary(c.Name, pair[0])
 			alone, ok2 := d.schemeSummary(c.Name, pair[1])
 			later := both.Seconds / alone.Seconds

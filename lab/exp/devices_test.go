@@ -15,8 +15,8 @@ import (
 // m5e shows whether the primary surely takes less, and the parts of each radio belong to its
 // device.
 func TestDevices(t *testing.T) {
-	r := rowM5e(radio.Sets[0])
-	seconds := map[string]float64{m5eCell(1): 1.6, m5eCell(2): 0.8, m5eCell(3): 1.2} // one burst each
+	r := rowM5eEnergy(radio.Sets[0])
+	seconds := map[string]float64{m5eCellName(1): 1.6, m5eCellName(2): 0.8, m5eCellName(3): 1.2} // one burst each
 	d := newData(r, 4, func(cell, _ string) float64 { return seconds[cell] })
 	outcomes, v := r.EvaluatePoints(d)
 	// by two sets; no helper takes 1.9 J
@@ -28,15 +28,15 @@ func TestDevices(t *testing.T) {
 	if !slices.Equal(got, want) || v != NotReproduced || outcomes[0].Published() != "less" {
 		t.Errorf("%v %s", got, v)
 	}
-	if len(rowM5e(radio.Sets[2]).Points) != 4 {
+	if len(rowM5eEnergy(radio.Sets[2]).Points) != 4 {
 		t.Errorf("%s stands beside itself", radio.Sets[2].Name)
 	}
 	if o := (Point{Aim: AimAnyReduction, Of: func(Data) []float64 {
 		return []float64{-9, 6, 2}
-	}}).evaluate(nil); o.Verdict != NotReproduced {
+	}}).evaluatePoint(nil); o.Verdict != NotReproduced {
 		t.Errorf("in the noise: %s", o.Verdict)
 	}
-	x := d[m5eCell(2)][0]
+	x := d[m5eCellName(2)][0]
 	whole, _ := Energy(radio.Sets[0], "primary", true).Of(x)
 	lte, ok := radioEnergy(radio.Sets[0], radioID{"primary", radio.LTE}, true).Of(x)
 	if !ok || lte != whole {
@@ -54,7 +54,7 @@ func TestOthers(t *testing.T) {
 	mean := 0.0
 	const patterns = 50
 	for i := range uint64(patterns) {
-		top, err := m15Net(1, i)
+		top, err := m15CellNetwork(1, i)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,8 @@ import (
 	"mpbond/lab/radio"
 )
 
-// linkRadio returns the radio that a link stands for, by the link's name.
-func linkRadio(link string) radio.Kind {
+// radioKindOfLink returns the radio that a link stands for, by the link's name.
+func radioKindOfLink(link string) radio.Kind {
 	if strings.HasPrefix(link, "pipe") || strings.HasPrefix(link, "wifi") || strings.HasPrefix(link, "wlan") {
 		return radio.WiFi
 	}
@@ -25,7 +25,7 @@ func linkRadio(link string) radio.Kind {
 // kind.
 func radioTraces(r lab.Result) (all []radio.Trace) {
 	for _, t := range r.Traffic {
-		x := radio.Trace{Device: t.Node, Radio: linkRadio(t.Link), Packets: make([]radio.Packet, 0, len(t.Sizes))}
+		x := radio.Trace{Device: t.Node, Radio: radioKindOfLink(t.Link), Packets: make([]radio.Packet, 0, len(t.Sizes))}
 		t.Each(func(at time.Duration, n unit.Bytes, sent bool) {
 			x.Packets = append(x.Packets, radio.Packet{At: at, Size: n, Up: sent})
 		})
@@ -96,8 +96,8 @@ func cpuSeconds(r lab.Result, node string) float64 {
 	return used
 }
 
-// listDevices returns the primary and its helpers that report processor time, without the servers.
-func listDevices(r lab.Result) (all []string) {
+// devicesWithCPUTime returns the primary and its helpers that report processor time, without the servers.
+func devicesWithCPUTime(r lab.Result) (all []string) {
 	for node := range r.CPU {
 		if node == "primary" || strings.HasPrefix(node, "helper") {
 			all = append(all, node)
@@ -120,7 +120,7 @@ func CPUEnergy(set radio.Set, device string) Metric {
 	}
 	m.Of = func(r lab.Result) (float64, bool) {
 		seconds, ok := 0.0, false
-		for _, d := range listDevices(r) {
+		for _, d := range devicesWithCPUTime(r) {
 			if device == "" || d == device {
 				seconds, ok = seconds+cpuSeconds(r, d), true
 			}

@@ -34,7 +34,7 @@ func energyParts(set radio.Set, r lab.Result) (all []deviceEnergy) {
 			all = append(all, deviceEnergy{i.Device, string(i.Radio), c.Name, c.Energy})
 		}
 	}
-	for _, d := range listDevices(r) {
+	for _, d := range devicesWithCPUTime(r) {
 		all = append(all, deviceEnergy{d, "CPU", "busy", set.Core().EnergyOf(cpuSeconds(r, d))})
 	}
 	slices.SortStableFunc(all, func(a, b deviceEnergy) int { return strings.Compare(a.Device, b.Device) })

@@ -140,13 +140,13 @@ func EvaluateAll(dir string, rows []Row) (all []Evaluation, err error) {
 
 // Evaluate evaluates a record.
 func Evaluate(row Row, rec Record) Evaluation {
-	row = row.withSeed(rec.Seed).withoutMissingCells(rec)
+	row = row.withCellsForSeed(rec.Seed).withoutMissingCells(rec)
 	d := rec.Results
 	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searchText(d),
 		NotCovered: row.NotCovered,
 		Stamp:      rec.Stamp, Rerun: rec.rerunCommand(), VerdictLine: row.VerdictLine(d), Worse: []string{},
 		NotSurelyFaster: row.NotSurelyFaster(d)}
-	shown := row.shownCell(d)
+	shown := row.chooseShownCell(d)
 	e.figures = reportFigures{shown, row.medianTimelines(d, shown), row.distributions(d), row.makeCharts(d)}
 	e.Energies = row.energyLines(d, shown)
 	if compared := row.comparedMetrics(); len(compared) > 1 {
@@ -155,19 +155,19 @@ func Evaluate(row Row, rec Record) Evaluation {
 	outcomes, verdict := row.EvaluatePoints(d)
 	e.Verdict = verdict
 	for _, o := range outcomes {
-		e.Points = append(e.Points, o.pointLine())
+		e.Points = append(e.Points, o.toPointLine())
 	}
 	for _, b := range row.WorseThan(d) {
 		e.Worse, e.worse = append(e.Worse, b.String()), append(e.worse, b)
 	}
 	for cell := range d {
-		e.Counted += d.countTransfers(cell)
+		e.Counted += d.countedTransfers(cell)
 	}
 	for _, c := range row.Cells {
 		if text := rec.Errors[c.Name]; text != "" {
 			e.Errors = append(e.Errors, c.Name+": "+text)
 		}
-		e.Lines = append(e.Lines, row.cellLines(d, c)...)
+		e.Lines = append(e.Lines, row.cellMetricLines(d, c)...)
 	}
 	e.Lines = append(e.Lines, row.medianLines(d)...)
 	if row.tables != nil {
@@ -209,20 +209,20 @@ func shellQuote(s string) string {
 	return s
 }
 
-// cellLines returns the lines of a measured cell, by metric and scheme. A published value precedes
+// cellMetricLines returns the lines of a measured cell, by metric and scheme. A published value precedes
 // the scheme's own line.
-func (r Row) cellLines(d Data, c Cell) (all []Line) {
+func (r Row) cellMetricLines(d Data, c Cell) (all []Line) {
 	if _, measured := d[c.Name]; !measured {
 		return nil
 	}
-	best := d.bestScheme(c.Name, c.ratioSchemes(), Time)
+	best := d.bestScheme(c.Name, c.listRatioSchemes(), Time)
 	for _, m := range r.Metrics {
 		for _, scheme := range c.Schemes {
 			if published, ok := c.Published[scheme]; ok && m.Name == r.Metrics[0].Name {
 				all = append(all, Line{Cell: c.Name, Scheme: scheme + ", published", Metric: m.Name, Unit: m.Unit,
 					Stat: Stat{N: 1, Mean: published}})
 			}
-			l := newLine(d, c, scheme, m)
+			l := newMetricLine(d, c, scheme, m)
 			l.isBestRatio, l.isPlace = scheme == best, r.Places
 			if l.N > 0 || m.Name == Time.Name {
 				all = append(all, l)
@@ -232,8 +232,8 @@ func (r Row) cellLines(d Data, c Cell) (all []Line) {
 	return all
 }
 
-// newLine returns the line of a scheme in a cell.
-func newLine(d Data, c Cell, scheme string, m Metric) Line {
+// newMetricLine returns the line of a scheme in a cell.
+func newMetricLine(d Data, c Cell, scheme string, m Metric) Line {
 	bounds := 0.0
 	l := Line{Cell: c.Name, Scheme: scheme, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.Values(c.Name, scheme, m))}
 	for _, r := range d[c.Name] {

@@ -105,9 +105,9 @@ type Cell struct {
 	Model *model
 }
 
-// limitReps returns the cell with fewer repetitions of some schemes, where a few suffice for the
+// limitSchemeReps returns the cell with fewer repetitions of some schemes, where a few suffice for the
 // paper's figure.
-func (c Cell) limitReps(reps int, schemes ...string) Cell {
+func (c Cell) limitSchemeReps(reps int, schemes ...string) Cell {
 	all := maps.Clone(c.RepsByScheme)
 	if all == nil {
 		all = map[string]int{}
@@ -129,8 +129,8 @@ type Metric struct {
 	alsoCompared bool       // compared with the baselines although it is not the first
 }
 
-// isBetter reports whether a is better than b.
-func (m Metric) isBetter(a, b float64) bool { return a != b && (a > b) == m.More }
+// isBetterValue reports whether a is better than b.
+func (m Metric) isBetterValue(a, b float64) bool { return a != b && (a > b) == m.More }
 
 // Metrics of any transfer.
 var (
@@ -180,43 +180,43 @@ type Options struct {
 
 // rowMakers make all published rows in the order of the papers.
 var rowMakers = []func(radio.Set) Row{
-	rowM0a,
-	rowM0d,
-	rowM1,
-	rowM2,
-	rowM3,
-	rowM4,
-	rowM5,
-	rowM5e,
-	rowM6,
-	rowM7,
-	rowM8,
-	rowM9,
-	rowM10,
-	rowM11,
-	rowM12,
-	rowM13,
-	rowM14,
-	rowM15,
-	rowP0,
-	rowP1,
-	rowP1b,
-	rowP2,
-	rowP3,
-	rowP4,
-	rowP5,
-	rowP6,
-	rowP7,
-	rowP8,
-	rowP9,
-	rowP10,
-	rowP11,
-	rowP12,
-	rowG1,
-	rowG2,
-	rowG3,
-	rowG4,
-	rowG5,
+	rowM0aCarriers,
+	rowM0dMinRTT,
+	rowM1FixedShares,
+	rowM2Feedback,
+	rowM3PADBacklog,
+	rowM4Reinjection,
+	rowM5SmallFiles,
+	rowM5eEnergy,
+	rowM6RateGrid,
+	rowM7Combine,
+	rowM8VaryingLinks,
+	rowM9TenPlaces,
+	rowM10VideoBitrate,
+	rowM11Video360,
+	rowM12DualMode,
+	rowM13Indoors,
+	rowM14CPUTime,
+	rowM15SharedCell,
+	rowP0OneDevice,
+	rowP1FortyPlaces,
+	rowP1bShortQueue,
+	rowP2Distributions,
+	rowP3Walk,
+	rowP4Competitor,
+	rowP5TwoFlows,
+	rowP6Fairness,
+	rowP7RTTFairness,
+	rowP8MixedFairness,
+	rowP9Estimates,
+	rowP10Ablations,
+	rowP11TwoCells,
+	rowP12RealPackets,
+	rowG1Schedulers,
+	rowG2HomeVideos,
+	rowG3PhotoUploads,
+	rowG4Clientless,
+	rowG5KernelMPTCP,
 }
 
 // PublishedRows returns the published rows. Energies use the constants of a set. Another set
@@ -235,8 +235,8 @@ const (
 	RandomRows = "networks"
 )
 
-// groupName returns the name of the row's group.
-func (r Row) groupName() string {
+// rowGroupName returns the name of the row's group.
+func (r Row) rowGroupName() string {
 	switch {
 	case r.IsNetwork:
 		return RandomRows
@@ -252,7 +252,7 @@ func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 	for _, id := range ids {
 		found := false
 		for _, r := range rows {
-			if r.ID != id && id != r.groupName() {
+			if r.ID != id && id != r.rowGroupName() {
 				continue
 			}
 			found = true
@@ -278,7 +278,7 @@ func RowIDs(rows []Row) []string {
 
 // Experiments returns the experiments of a row, one for each cell, named after the cell.
 func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
-	r = r.withSeed(o.Seed)
+	r = r.withCellsForSeed(o.Seed)
 	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.FromRecordings != nil })
 	for _, c := range r.Cells {
 		reps := c.repetitions(o)
@@ -318,7 +318,7 @@ func (r Row) newExperiment(c Cell, reps int, o Options) (lab.Experiment, error) 
 	case c.VirtualTime:
 		return c.onloadExperiment(reps, o), nil
 	case c.Flows != nil:
-		return c.flows(reps, o.Seed), nil
+		return c.flowsExperiment(reps, o.Seed), nil
 	case c.Dual != nil:
 		d := *c.Dual
 		d.Links, d.Size, d.Reps, d.Seed, d.Traffic = c.Links, c.Size, reps, o.Seed, r.needsPackets()
@@ -327,7 +327,7 @@ func (r Row) newExperiment(c Cell, reps int, o Options) (lab.Experiment, error) 
 		}
 		return lab.NewDualExperiment(c.Name, d)
 	}
-	p, err := r.runSpec(c, o)
+	p, err := r.buildCellRunSpec(c, o)
 	if err != nil {
 		return lab.Experiment{}, err
 	}
@@ -335,14 +335,14 @@ func (r Row) newExperiment(c Cell, reps int, o Options) (lab.Experiment, error) 
 	return lab.NewExperiment(c.Name, p)
 }
 
-// runSpec returns the spec of a cell's transfers, without repetitions.
-func (r Row) runSpec(c Cell, o Options) (p lab.RunSpec, err error) {
+// buildCellRunSpec returns the spec of a cell's transfers, without repetitions.
+func (r Row) buildCellRunSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 	p = lab.RunSpec{Schemes: c.Schemes, Size: c.Size, Streams: max(1, c.Streams), Seed: o.Seed, At: c.At,
 		Upload: c.Upload, Unchecked: c.Unchecked, Objects: c.Objects,
 		Length: c.Length, Stride: c.Stride, RepsByScheme: c.RepsByScheme, Video: c.Video, Ping: c.Ping,
 		Traffic: r.needsPackets() || c.Name == r.Shown}
 	if c.Items != nil {
-		p.Streams, p.Items = 0, c.repItems(o, 0)
+		p.Streams, p.Items = 0, c.itemsOfRepetition(o, 0)
 	}
 	switch {
 	case c.Drive != nil:
@@ -355,7 +355,7 @@ func (r Row) runSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 	case c.Video != nil && o.Quick:
 		p.Length = min(p.Length, quickPlay)
 	}
-	if p.Topology, err = c.buildTopology(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
+	if p.Topology, err = c.buildCellTopology(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
 		p.Size, err = lab.CarriedPayload(p.Topology, p.Upload, p.Length)
 		p.Size += p.Size/20 + unit.MB
 	}
@@ -384,8 +384,8 @@ const (
 	quickDual  = 2 * unit.MB
 )
 
-// repItems returns the items of a repetition. The short form has few and small ones.
-func (c Cell) repItems(o Options, rep int) []unit.Bytes {
+// itemsOfRepetition returns the items of a repetition. The short form has few and small ones.
+func (c Cell) itemsOfRepetition(o Options, rep int) []unit.Bytes {
 	all := c.Items(o.Seed, rep)
 	if o.Quick {
 		all = all[:min(len(all), quickItems)]
@@ -407,8 +407,8 @@ func (r Row) needsPackets() bool {
 	return r.Samples != nil || slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.needsPackets })
 }
 
-// buildTopology returns the cell's network.
-func (c Cell) buildTopology(o Options) (*lab.Topology, error) {
+// buildCellTopology returns the cell's network.
+func (c Cell) buildCellTopology(o Options) (*lab.Topology, error) {
 	switch {
 	case c.FromRecordings != nil:
 		return c.FromRecordings(o.Traces)
@@ -432,8 +432,8 @@ func (d Data) countedResults(cell, scheme string) (some []lab.Result) {
 	return some
 }
 
-// countTransfers returns how many transfers of a cell count.
-func (d Data) countTransfers(cell string) (n int) {
+// countedTransfers returns how many transfers of a cell count.
+func (d Data) countedTransfers(cell string) (n int) {
 	for _, r := range d[cell] {
 		if IsCounted(r) {
 			n++
@@ -525,7 +525,7 @@ func (d Data) crossChanges(cells, pair [2]string, m Metric) []float64 {
 func (d Data) bestScheme(cell string, schemes []string, by Metric) (best string) {
 	for _, s := range schemes {
 		v := Summarize(d.Values(cell, s, by))
-		if v.N > 0 && (best == "" || by.isBetter(v.Mean, Summarize(d.Values(cell, best, by)).Mean)) {
+		if v.N > 0 && (best == "" || by.isBetterValue(v.Mean, Summarize(d.Values(cell, best, by)).Mean)) {
 			best = s
 		}
 	}

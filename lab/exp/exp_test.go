@@ -254,14 +254,14 @@ func TestEvaluatePoint(t *testing.T) {
 		{AimIncrease, 13, 13, []float64{-6, -7, -8}, Opposite},
 	} {
 		p := Point{Low: c.low, High: c.high, Aim: c.aim, Of: func(Data) []float64 { return c.values }}
-		if got := p.evaluate(nil).Verdict; got != c.want {
+		if got := p.evaluatePoint(nil).Verdict; got != c.want {
 			t.Errorf("aim %d, published %s, here %v: %s, not %s", c.aim, p.Published(), c.values, got, c.want)
 		}
 		p.IsFitted = true
 		if c.want.isAsPublished() {
 			c.want = Fitted
 		}
-		if got := p.evaluate(nil).Verdict; got != c.want {
+		if got := p.evaluatePoint(nil).Verdict; got != c.want {
 			t.Errorf("aim %d, fitted to %s, here %v: %s, not %s", c.aim, p.Published(), c.values, got, c.want)
 		}
 	}
@@ -288,7 +288,7 @@ func TestLimits(t *testing.T) {
 		{AimIncrease, -2, -2, []float64{0.1, -0.2, 0.3}, Reproduced},
 	} {
 		p := Point{Low: c.low, High: c.high, Aim: c.aim, IsLimit: true, Of: func(Data) []float64 { return c.values }}
-		if got := p.evaluate(nil).Verdict; got != c.want {
+		if got := p.evaluatePoint(nil).Verdict; got != c.want {
 			t.Errorf("aim %d, limit %s, here %v: %s, not %s", c.aim, p.Published(), c.values, got, c.want)
 		}
 	}
@@ -312,10 +312,10 @@ func TestPairs(t *testing.T) {
 
 // Only schemes that are slower outside the noise are named.
 func TestWorseThan(t *testing.T) {
-	d := newData(rowM4(radio.Sets[0]), 5, func(_, scheme string) float64 {
+	d := newData(rowM4Reinjection(radio.Sets[0]), 5, func(_, scheme string) float64 {
 		return map[string]float64{Product: 2, pams: 1.9, pams + ":noreinject": 3, mptcp: 2, "single": 4}[scheme]
 	})
-	got := rowM4(radio.Sets[0]).WorseThan(d)
+	got := rowM4Reinjection(radio.Sets[0]).WorseThan(d)
 	if len(got) != 1 || got[0].Other != pams || math.Abs(got[0].Mean-5.26) > 0.01 {
 		t.Errorf("%v", got)
 	}
@@ -324,7 +324,7 @@ func TestWorseThan(t *testing.T) {
 			d[m4Cell][i].Seconds += 0.5 * float64(d[m4Cell][i].Rep%2) // now in the noise
 		}
 	}
-	if got := rowM4(radio.Sets[0]).WorseThan(d); len(got) != 0 {
+	if got := rowM4Reinjection(radio.Sets[0]).WorseThan(d); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 }
@@ -348,8 +348,8 @@ func TestMore(t *testing.T) {
 			t.Errorf("beside the best by %s: %v", m.Name, c)
 		}
 	}
-	if Rate.isBetter(1, 2) || !Rate.isBetter(2, 1) || Time.isBetter(2, 1) || !Time.isBetter(1, 2) ||
-		Rate.isBetter(1, 1) || Time.isBetter(1, 1) {
+	if Rate.isBetterValue(1, 2) || !Rate.isBetterValue(2, 1) || Time.isBetterValue(2, 1) || !Time.isBetterValue(1, 2) ||
+		Rate.isBetterValue(1, 1) || Time.isBetterValue(1, 1) {
 		t.Error("better")
 	}
 	if v := d.PooledChanges([]string{"c", "c"}, [2]string{Product, "single"}, Rate); len(v) != 8 ||
@@ -366,7 +366,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(rec, err)
 	}
 	stamp := Stamp{Version: "v", Seed: 3, Planned: 10}
-	results := newData(rowM4(radio.Sets[0]), 2, func(string, string) float64 { return 1 })[m4Cell]
+	results := newData(rowM4Reinjection(radio.Sets[0]), 2, func(string, string) float64 { return 1 })[m4Cell]
 	begin := func(s Stamp, anew bool, results []lab.Result) {
 		t.Helper()
 		j, err := OpenJournal(dir, "m4", s, anew)
@@ -505,7 +505,7 @@ func TestReport(t *testing.T) {
 
 // A verdict on too few transfers has a warning.
 func TestCaution(t *testing.T) {
-	r := rowM4(radio.Sets[0])
+	r := rowM4Reinjection(radio.Sets[0])
 	for _, c := range []struct {
 		n      int
 		quick  bool
@@ -555,7 +555,7 @@ func TestEnergy(t *testing.T) {
 
 // Each user is compared with itself.
 func TestDual(t *testing.T) {
-	r := rowM12(radio.Sets[0])
+	r := rowM12DualMode(radio.Sets[0])
 	seconds := map[string]float64{"both:primary": 1.2, "alone:primary": 2, "both:helper1": 1.9, "alone:helper1": 1.8}
 	d := newData(r, 4, func(_, scheme string) float64 { return seconds[scheme] })
 	outcomes, v := r.EvaluatePoints(d)
@@ -579,7 +579,7 @@ func TestDual(t *testing.T) {
 
 // What mpbond adds is the difference to plain TCP.
 func TestCPU(t *testing.T) {
-	r := rowM14(radio.Sets[0])
+	r := rowM14CPUTime(radio.Sets[0])
 	d := newData(r, 3, func(string, string) float64 { return 2 })
 	for i := range d[m14Cell] {
 		x := &d[m14Cell][i]

@@ -27,24 +27,24 @@ var fades = []struct {
 	at          []string
 	varies      bool // both carriers vary instead
 }{
-	{"the PS-path fades", "8/10/5", fadeOf("ps", 8, 1), false},
-	{"the HS-path fades", "8/10/5", fadeOf("hs1", 10, 1), false},
-	{"the pipe fades", "5/10/5", fadeOf("pipe1", 5, 0.5), false},
-	{"PS- and HS-path fade in turn", "8/10/5", slices.Concat(fadeOf("ps", 8, 1), []string{"2.5s:hs1.rate=1Mbit/s",
+	{"the PS-path fades", "8/10/5", linkFadeChanges("ps", 8, 1), false},
+	{"the HS-path fades", "8/10/5", linkFadeChanges("hs1", 10, 1), false},
+	{"the pipe fades", "5/10/5", linkFadeChanges("pipe1", 5, 0.5), false},
+	{"PS- and HS-path fade in turn", "8/10/5", slices.Concat(linkFadeChanges("ps", 8, 1), []string{"2.5s:hs1.rate=1Mbit/s",
 		"4s:hs1.rate=10Mbit/s"}), false},
 	{"both carriers vary", "8/10/5", nil, true},
 }
 
-// fadeOf returns the changes of a link that fades in steps from 0.5 s to 2.5 s.
-func fadeOf(link string, from, low float64) (at []string) {
+// linkFadeChanges returns the changes of a link that fades in steps from 0.5 s to 2.5 s.
+func linkFadeChanges(link string, from, low float64) (at []string) {
 	for i, rate := range []float64{(from + low) / 2, low, low, (from + low) / 2, from} {
 		at = append(at, fmt.Sprintf("%v:%s.rate=%gMbit/s", time.Duration(1+i)*500*time.Millisecond, link, rate))
 	}
 	return at
 }
 
-// rowB7 returns row b7: all schedulers while links fade.
-func rowB7() Row {
+// rowB7FadingLinks returns row b7: all schedulers while links fade.
+func rowB7FadingLinks() Row {
 	r := Row{ID: "b7", Title: "All schedulers while links fade", Setup: benchSetup + fmt.Sprintf(" %v. Links fade in "+
 		"steps to an eighth or tenth of their rate from 0.5 s to 2.5 s, or vary as lab/vary makes LTE; then each "+
 		"repetition begins %v further on. mpbond is its default scheduler, %s. All others that it knows are "+
@@ -65,7 +65,7 @@ func rowB7() Row {
 				return linkProfiles{
 					"ps":  vary.LTE(vary.Rand(seed, "b7/ps"), 8*unit.Mbps, fadeLength),
 					"hs1": vary.LTE(vary.Rand(seed, "b7/hs1"), 10*unit.Mbps, fadeLength),
-				}.buildTopology(f.links, fadeLength)
+				}.applyToTriangle(f.links, fadeLength)
 			}
 		}
 		if i == 0 {
@@ -73,12 +73,13 @@ func rowB7() Row {
 		}
 		cells = append(cells, c)
 	}
-	r.Points = []Point{newClaim(fmt.Sprintf("links fade: never more than %.0f %% slower than the best other scheduler",
-		100*(maxTimeRatio-1)), AimAtMost, maxTimeRatio, perCell(cells, func(d Data, c Cell) caseValue {
+	r.Points = []Point{newClaimPoint(fmt.Sprintf(
+		"links fade: never more than %.0f %% slower than the best other scheduler",
+		100*(maxTimeRatio-1)), AimAtMost, maxTimeRatio, casesPerCell(cells, func(d Data, c Cell) caseValue {
 		s, ok := d.schemeSummary(c.Name, Product)
 		best, there := d.fastestBaseline(c, func(scheme string) bool { return slices.Contains(schemes, scheme) })
 		slower := s.Seconds / best.Seconds
 		return newCaseValue(ok && there, slower, "%.1f %% slower than %s", 100*(slower-1), best.Scheme)
 	}))}
-	return r.withCells(cells)
+	return r.withCellTables(cells)
 }

@@ -44,8 +44,8 @@ var g1Kinds = []g1Phones{
 	{name: "half the home's rate", low: 0.4, high: 0.6, rates: g1Rates[3:]},
 }
 
-// rowG1 returns row g1: schedulers of items.
-func rowG1(radio.Set) Row {
+// rowG1Schedulers returns row g1: schedulers of items.
+func rowG1Schedulers(radio.Set) Row {
 	r := Row{
 		ID: "g1", Title: "Item schedulers: segments of a video over ADSL and phones", Source: golPaper + ", schedulers",
 		Judged: onloadScheme,
@@ -85,7 +85,7 @@ func rowG1(radio.Set) Row {
 					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, VirtualTime: true,
 						Reps: g1Reps, Quick: 1,
 						Schemes: []string{onloadScheme, onloadGRD, onloadRR, onloadMIN, onloadQueue},
-						Items:   func(seed uint64, _ int) []unit.Bytes { return g1Video(seed, kbps) }}
+						Items:   func(seed uint64, _ int) []unit.Bytes { return g1SegmentSizes(seed, kbps) }}
 					r.Cells, cells = append(r.Cells, kind.withRecordings(c, g1ADSLCase(phones, g1Reps, idle))...),
 						append(cells, c.Name)
 					r.Points = append(r.Points, bestSchedulerPoint(c))
@@ -118,11 +118,11 @@ var g1RealSchemes = []string{onloadScheme, onloadGRD, onloadRR, onloadMIN}
 // withRecordings returns the cell with generated rates of phones (lab/vary), and with recorded
 // ones.
 func (k g1Phones) withRecordings(c Cell, of g1Case) []Cell {
-	c.Network = func(seed uint64) (*lab.Topology, error) { return k.buildHome(seed, "", of) }
+	c.Network = func(seed uint64) (*lab.Topology, error) { return k.buildHomeTopology(seed, "", of) }
 	traced := c
 	traced.Name += recordedMark
 	traced.Network, traced.FromRecordings = nil, func(dir string) (*lab.Topology, error) {
-		return k.buildHome(0, dir, of)
+		return k.buildHomeTopology(0, dir, of)
 	}
 	return []Cell{c, traced}
 }
@@ -138,7 +138,7 @@ func g1RealCell(c Cell, phones int) Cell {
 	for i := range phones {
 		c.Schemes = append(c.Schemes, fmt.Sprint("single:helper", i+1))
 	}
-	return c.limitReps(1, c.Schemes[len(g1RealSchemes)+2:]...)
+	return c.limitSchemeReps(1, c.Schemes[len(g1RealSchemes)+2:]...)
 }
 
 // g1Case is a home line with a number of phones and repetitions. idle says that the phones' radios
@@ -172,8 +172,8 @@ func g1CellSuffix(kind g1Phones, phones int, idle bool) string {
 	return text
 }
 
-// g1Video returns the sizes of the segments.
-func g1Video(seed uint64, kbps int) (all []unit.Bytes) {
+// g1SegmentSizes returns the sizes of the segments.
+func g1SegmentSizes(seed uint64, kbps int) (all []unit.Bytes) {
 	rng := vary.Rand(seed, "g1/video")
 	size := float64((unit.Rate(kbps) * unit.Kbps).Bytes(g1Segment))
 	for range g1Segments {
@@ -182,9 +182,9 @@ func g1Video(seed uint64, kbps int) (all []unit.Bytes) {
 	return all
 }
 
-// buildHome returns the home's network. Each phone has an independently drawn profile for each
+// buildHomeTopology returns the home's network. Each phone has an independently drawn profile for each
 // repetition.
-func (k g1Phones) buildHome(seed uint64, dir string, c g1Case) (*lab.Topology, error) {
+func (k g1Phones) buildHomeTopology(seed uint64, dir string, c g1Case) (*lab.Topology, error) {
 	v := linkProfiles{}
 	for phone := 1; phone <= c.phones; phone++ {
 		all := vary.Profile{Step: vary.Step}
@@ -197,7 +197,7 @@ func (k g1Phones) buildHome(seed uint64, dir string, c g1Case) (*lab.Topology, e
 		}
 		v[fmt.Sprint("hs", phone)] = all.Downsampled(g1StepsPerRate)
 	}
-	t, err := v.buildTopology(c.down+strings.Repeat(",1/20", c.phones), time.Duration(c.reps)*g1Stride)
+	t, err := v.applyToTriangle(c.down+strings.Repeat(",1/20", c.phones), time.Duration(c.reps)*g1Stride)
 	if err != nil {
 		return nil, err
 	}

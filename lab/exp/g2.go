@@ -52,12 +52,12 @@ var helperRate = Metric{Name: "by phones", Unit: "Mbit/s", More: true, Of: func(
 	return rate, r.Seconds > 0
 }}
 
-func g2Cell(home int, how string) string {
+func g2CellName(home int, how string) string {
 	return fmt.Sprintf("home %d (%g/%g), %s", home+1, g2Homes[home][0], g2Homes[home][1], how)
 }
 
-// rowG2 returns row g2: videos at five homes.
-func rowG2(radio.Set) Row {
+// rowG2HomeVideos returns row g2: videos at five homes.
+func rowG2HomeVideos(radio.Set) Row {
 	r := Row{
 		ID: "g2", Title: "A video over home lines and phones: download and pre-buffer", Source: golPaper +
 			", in the wild", Judged: onloadScheme,
@@ -83,13 +83,13 @@ func rowG2(radio.Set) Row {
 	var connected, idle []string
 	for i, home := range g2Homes {
 		for _, sleeps := range []bool{false, true} {
-			c := Cell{Name: g2Cell(i, "phones connected"), Items: g2Video(g2Kbps), Reps: g2Reps, Stride: g1Stride,
-				Schemes: append([]string{onloadScheme, onloadGRD, onePhone, "single"}, few...)}.limitReps(1, few...)
+			c := Cell{Name: g2CellName(i, "phones connected"), Items: g2SegmentSizes(g2Kbps), Reps: g2Reps, Stride: g1Stride,
+				Schemes: append([]string{onloadScheme, onloadGRD, onePhone, "single"}, few...)}.limitSchemeReps(1, few...)
 			if i == 0 {
 				c.Quick, c.Schemes = 1, append(c.Schemes, phonesAlone...)
 			}
 			if sleeps {
-				c.Name, c.Schemes, c.RepsByScheme, c.Reps, c.Quick = g2Cell(i, "phones idle"),
+				c.Name, c.Schemes, c.RepsByScheme, c.Reps, c.Quick = g2CellName(i, "phones idle"),
 					[]string{onloadScheme, onloadGRD}, nil, 2, 0
 				idle = append(idle, c.Name)
 			} else {
@@ -136,7 +136,7 @@ func rowG2(radio.Set) Row {
 				High: -47, Aim: AimReduction, Of: changes},
 			Point{What: s + ": mean speedup", Unit: "times", Low: 2.1, High: 2.1, Aim: AimFactor,
 				Of: func(d Data) []float64 {
-					return speedups(changes(d))
+					return changesToSpeedups(changes(d))
 				}},
 			Point{What: s + ": largest speedup", Unit: "times", Low: 3.8, High: 3.8, Aim: AimFactor,
 				Of: func(d Data) []float64 {
@@ -155,12 +155,12 @@ func (r *Row) addG2Needed() {
 			times := 1 / (1 + change/100)
 			phone := math.Ceil(100*home[0]*(times-1)/2) / 100
 			how := fmt.Sprintf("phones of %g each, for %g %%", phone, change)
-			c := Cell{Name: g2Cell(i, how), Items: g2Video(g2Kbps), Reps: 1, VirtualTime: true,
+			c := Cell{Name: g2CellName(i, how), Items: g2SegmentSizes(g2Kbps), Reps: 1, VirtualTime: true,
 				Schemes: []string{onloadScheme, onloadGRD, "single"},
-				Network: func(uint64) (*lab.Topology, error) { return steady3G(home, phone) }}
+				Network: func(uint64) (*lab.Topology, error) { return steady3GTopology(home, phone) }}
 			cells := []Cell{c}
 			if i == 0 && change == -72 {
-				c.Name, c.VirtualTime, c.Reps, c.Schemes = g2Cell(i, how+", real packets"), false, 2,
+				c.Name, c.VirtualTime, c.Reps, c.Schemes = g2CellName(i, how+", real packets"), false, 2,
 					append(c.Schemes, mptcp, Product)
 				cells = append(cells, c)
 			}
@@ -170,15 +170,15 @@ func (r *Row) addG2Needed() {
 					Unit: "times", Low: math.Round(100*times) / 100, High: math.Round(100*times) / 100, Aim: AimNear,
 					IsFitted: true,
 					Of: func(d Data) []float64 {
-						return speedups(d.Changes(c.Name, [2]string{onloadScheme, "single"}, Time))
+						return changesToSpeedups(d.Changes(c.Name, [2]string{onloadScheme, "single"}, Time))
 					}})
 			}
 		}
 	}
 }
 
-// g2Video returns segments of 10 s of one size.
-func g2Video(kbps int) func(uint64, int) []unit.Bytes {
+// g2SegmentSizes returns segments of 10 s of one size.
+func g2SegmentSizes(kbps int) func(uint64, int) []unit.Bytes {
 	return func(uint64, int) (all []unit.Bytes) {
 		for range g1Segments {
 			all = append(all, (unit.Rate(kbps) * unit.Kbps).Bytes(g1Segment))
@@ -201,8 +201,8 @@ func (c Cell) withPhones3G(home [2]float64, sleeps bool) []Cell {
 		phones: len(phonesAlone), reps: c.Reps, idle: sleeps})
 }
 
-// steady3G returns a home with two phones of one rate.
-func steady3G(home [2]float64, phone float64) (*lab.Topology, error) {
+// steady3GTopology returns a home with two phones of one rate.
+func steady3GTopology(home [2]float64, phone float64) (*lab.Topology, error) {
 	t, err := lab.Triangle(fmt.Sprintf("%g", home[0]) + strings.Repeat(fmt.Sprintf(",%g/50", phone), len(phonesAlone)))
 	if err != nil {
 		return nil, err
@@ -271,8 +271,8 @@ func (d Data) sumOfSchemes(cell string, schemes []string, m Metric) (sums []floa
 	return sums
 }
 
-// speedups converts changes of times in percent into speedups.
-func speedups(percent []float64) (times []float64) {
+// changesToSpeedups converts changes of times in percent into speedups.
+func changesToSpeedups(percent []float64) (times []float64) {
 	for _, v := range percent {
 		times = append(times, 1/(1+v/100))
 	}

@@ -44,7 +44,8 @@ func TestG2Figures(t *testing.T) {
 		}
 		return 1
 	}
-	if got := speedups(d.metricChanges([]string{"a", "b"}, pair, times)); slices.CompareFunc(got, []float64{2, 4, 5},
+	if got := changesToSpeedups(d.metricChanges([]string{"a", "b"}, pair, times)); slices.CompareFunc(got,
+		[]float64{2, 4, 5},
 		almost) != 0 {
 		t.Error("pooled:", got)
 	}
@@ -65,7 +66,7 @@ func TestG2Figures(t *testing.T) {
 // Phones sleep only where they are idle. Buffers are small only where the cell says so.
 func TestG2Networks(t *testing.T) {
 	asleep, small := 0, 0
-	for _, r := range []Row{rowG2(radio.Sets[0]), rowG5(radio.Sets[0])} {
+	for _, r := range []Row{rowG2HomeVideos(radio.Sets[0]), rowG5KernelMPTCP(radio.Sets[0])} {
 		for _, c := range r.Cells {
 			if c.Network == nil {
 				continue
@@ -93,7 +94,8 @@ func TestG2Networks(t *testing.T) {
 // With recordings, g2 and g5 run their cells with recorded phones.
 func TestG2Recorded(t *testing.T) {
 	dir := recordings3G(t)
-	for want, r := range map[int]Row{2 * len(g2Homes): rowG2(radio.Sets[0]), 3: rowG5(radio.Sets[0])} {
+	for want, r := range map[int]Row{2 * len(g2Homes): rowG2HomeVideos(radio.Sets[0]),
+		3: rowG5KernelMPTCP(radio.Sets[0])} {
 		all, err := r.Experiments(Options{Traces: dir})
 		if err != nil || len(all) != want {
 			t.Errorf("%s: %d cells of %d, %v", r.ID, len(all), want, err)

@@ -36,15 +36,15 @@ var g3Homes = []struct {
 // g3Schemes are the schemes with published values.
 var g3Schemes = [3]string{"single", onloadScheme + ":helpers=1", onloadScheme}
 
-// rowG3 returns row g3: uploads of photos.
-func rowG3(radio.Set) Row {
+// rowG3PhotoUploads returns row g3: uploads of photos.
+func rowG3PhotoUploads(radio.Set) Row {
 	r := Row{
 		ID: "g3", Title: "30 photos are uploaded from five homes", Source: golPaper + ", uploads", Judged: onloadScheme,
 		Setup: "30 photos, sizes normal with 2.5 ± 0.74 MB, to a web server by PUT. Links carry what the " +
 			"published seconds imply for photos of that mean, as payload: ADSL by the seconds of ADSL alone, the " +
 			"first phone by what one phone adds, the second by what the second adds; 40 ms there and back for " +
 			"ADSL, 100 ms for phones that are connected, a WLAN of 20 Mbit/s. So the row shows how much of these " +
-			"links is used. " + g3Implied() + " In virtual time, each repetition with other photos. Ten of them " +
+			"links is used. " + g3ImpliedText() + " In virtual time, each repetition with other photos. Ten of them " +
 			"are also sent once with real packets (mpbond put, nginx), and over one phone alone, kernel MPTCP and " +
 			"mpbond's bond; virtual time should agree with them within 15 %.",
 		Metrics: []Metric{Time, Wasted, EndApart},
@@ -52,8 +52,8 @@ func rowG3(radio.Set) Row {
 	var real []string
 	for i := range g3Homes {
 		home := fmt.Sprintf("home %d", i+1)
-		c := Cell{Name: home, Upload: true, Items: g3Sizes, Network: func(uint64) (*lab.Topology, error) {
-			return g3Net(i)
+		c := Cell{Name: home, Upload: true, Items: g3PhotoSizes, Network: func(uint64) (*lab.Topology, error) {
+			return g3HomeNetwork(i)
 		},
 			VirtualTime: true, Reps: g3Reps, Schemes: []string{g3Schemes[0], g3Schemes[1], g3Schemes[2], onloadGRD,
 				onloadRR, onloadMIN}, Published: map[string]float64{}}
@@ -70,7 +70,7 @@ func rowG3(radio.Set) Row {
 		r.Points = append(r.Points, bestSchedulerPoint(c))
 		r.Cells = append(r.Cells, c)
 		c.Name, c.Reps, c.Published, c.Schemes = fmt.Sprintf("%s, %d photos", home, g3RealPhotos), 1, nil, g3Schemes[:]
-		c.Items = func(seed uint64, rep int) []unit.Bytes { return g3Sizes(seed, rep)[:g3RealPhotos] }
+		c.Items = func(seed uint64, rep int) []unit.Bytes { return g3PhotoSizes(seed, rep)[:g3RealPhotos] }
 		few := c
 		few.Name += realPackets
 		few.VirtualTime, few.Schemes = false, append(g3Schemes[:], "single:helper1", mptcp, Product)
@@ -85,8 +85,8 @@ func rowG3(radio.Set) Row {
 
 var g3SchemeNames = [3]string{"ADSL alone", "one phone", "two phones"}
 
-// g3Sizes returns the sizes of photos. Each repetition has its own.
-func g3Sizes(seed uint64, rep int) (all []unit.Bytes) {
+// g3PhotoSizes returns the sizes of photos. Each repetition has its own.
+func g3PhotoSizes(seed uint64, rep int) (all []unit.Bytes) {
 	rng := vary.Rand(seed, fmt.Sprint("g3/photos ", rep))
 	for range g3Photos {
 		all = append(all, unit.Bytes(max(g3MinSize, g3MeanSize+g3Sigma*rng.NormFloat64())))
@@ -94,9 +94,9 @@ func g3Sizes(seed uint64, rep int) (all []unit.Bytes) {
 	return all
 }
 
-// g3Rates returns the rates in Mbit/s that the seconds of a home imply: ADSL, the first phone, the
+// g3ImpliedRates returns the rates in Mbit/s that the seconds of a home imply: ADSL, the first phone, the
 // second one.
-func g3Rates(home int) (rates [3]float64) {
+func g3ImpliedRates(home int) (rates [3]float64) {
 	before := 0.0
 	for i, seconds := range g3Homes[home].took {
 		all := g3Photos * g3MeanSize * 8 / 1e6 / seconds
@@ -105,11 +105,11 @@ func g3Rates(home int) (rates [3]float64) {
 	return rates
 }
 
-// g3Implied describes what the published values imply about the homes' lines.
-func g3Implied() string {
+// g3ImpliedText describes what the published values imply about the homes' lines.
+func g3ImpliedText() string {
 	text := "The published seconds and rates of ADSL do not fit 75 MB:"
 	for i, h := range g3Homes {
-		r := g3Rates(i)
+		r := g3ImpliedRates(i)
 		text += fmt.Sprintf(" home %d with %.2f Mbit/s would take %.0f s and took %.0f, which is %.2f Mbit/s "+
 			"(or %.1f MB in all), its phones %.2f and %.2f Mbit/s;",
 			i+1, h.up, g3Photos*g3MeanSize*8/1e6/h.up, h.took[0], r[0], h.up*h.took[0]/8, r[1], r[2])
@@ -118,9 +118,9 @@ func g3Implied() string {
 		"were smaller."
 }
 
-// g3Net returns the network of a home.
-func g3Net(home int) (*lab.Topology, error) {
-	r := g3Rates(home)
+// g3HomeNetwork returns the network of a home.
+func g3HomeNetwork(home int) (*lab.Topology, error) {
+	r := g3ImpliedRates(home)
 	line := func(payload float64) string { return fmt.Sprintf("%.4f", payload/lab.PayloadShare) }
 	t, err := lab.Triangle(fmt.Sprintf("%g/%s/20,%s/20", g3Homes[home].down, line(r[1]), line(r[2])))
 	if err != nil {

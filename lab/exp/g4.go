@@ -19,8 +19,8 @@ const (
 	g4Photos = 10
 )
 
-// rowG4 returns row g4: uploads without a client.
-func rowG4(radio.Set) Row {
+// rowG4Clientless returns row g4: uploads without a client.
+func rowG4Clientless(radio.Set) Row {
 	return Row{
 		ID: "g4", Title: "Photos by a helper's own page, without a client", Source: golPaper + ", clientless",
 		Judged: onloadScheme,
@@ -30,18 +30,18 @@ func rowG4(radio.Set) Row {
 			"file and sends it over its own line, or back over the WLAN and the home line. The time ends when the "+
 			"page reports the last arrival; it is polled five times a second.", g4Photos, g4Home, g4Phone),
 		Cells: []Cell{Cell{Name: g4Cell, Upload: true, Network: func(uint64) (*lab.Topology, error) {
-			return g4Net()
+			return g4HomeNetwork()
 		}, Reps: 3, Quick: 1,
-			Items:   func(seed uint64, rep int) []unit.Bytes { return g3Sizes(seed, rep)[:g4Photos] },
-			Schemes: []string{onloadScheme, g4Page, "single", mptcp}}.limitReps(1, "single")},
+			Items:   func(seed uint64, rep int) []unit.Bytes { return g3PhotoSizes(seed, rep)[:g4Photos] },
+			Schemes: []string{onloadScheme, g4Page, "single", mptcp}}.limitSchemeReps(1, "single")},
 		Metrics: []Metric{Time},
 		Points: []Point{{What: "time of page relative to the client", Unit: "%", Low: 3, High: 3, Aim: AimAtMost,
 			Of: func(d Data) []float64 { return d.Changes(g4Cell, [2]string{g4Page, onloadScheme}, Time) }}},
 	}
 }
 
-// g4Net returns a home whose router is the primary, since the phone uses its line.
-func g4Net() (*lab.Topology, error) {
+// g4HomeNetwork returns a home whose router is the primary, since the phone uses its line.
+func g4HomeNetwork() (*lab.Topology, error) {
 	t, err := lab.Triangle("8/" + g4Phone + "/20")
 	if err != nil {
 		return nil, err

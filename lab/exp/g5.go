@@ -18,8 +18,8 @@ const (
 	g5Small  = "small receive buffers"
 )
 
-// rowG5 returns row g5: onloading compared with kernel MPTCP.
-func rowG5(radio.Set) Row {
+// rowG5KernelMPTCP returns row g5: onloading compared with kernel MPTCP.
+func rowG5KernelMPTCP(radio.Set) Row {
 	r := Row{
 		ID: "g5", Title: "Onloading compared with kernel MPTCP", Source: golPaper + ", against MPTCP", Judged: onloadScheme,
 		Setup: fmt.Sprintf("The video of g2 over ADSL of 4/0.512 Mbit/s and two phones, as there. We read "+
@@ -40,8 +40,8 @@ func rowG5(radio.Set) Row {
 		{Name: "phones idle", Schemes: []string{onloadScheme, onloadGRD, mptcp, "single"}, Reps: 2},
 		{Name: g5Small, Schemes: []string{onloadScheme, onloadGRD, mptcp}, Reps: 2},
 	} {
-		c.Items, c.Stride = g2Video(g2Kbps), g1Stride
-		c = c.limitReps(1, few...)
+		c.Items, c.Stride = g2SegmentSizes(g2Kbps), g1Stride
+		c = c.limitSchemeReps(1, few...)
 		both := c.withPhones3G(g5Home, c.Name == "phones idle")
 		if c.Name == g5Small {
 			for i := range both {
@@ -52,7 +52,7 @@ func rowG5(radio.Set) Row {
 		times := func(what string, published float64, pair [2]string) {
 			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: %s", c.Name, what), Unit: "times", Low: published,
 				High: published, Aim: AimFactor,
-				Of: func(d Data) []float64 { return speedups(d.sourceChanges(c.Name, pair, Time)) }})
+				Of: func(d Data) []float64 { return changesToSpeedups(d.sourceChanges(c.Name, pair, Time)) }})
 		}
 		for _, s := range []string{onloadGRD, onloadScheme} {
 			times("speedup of "+s+" over "+mptcp, 2.3, [2]string{s, mptcp})

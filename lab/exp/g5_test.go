@@ -21,7 +21,7 @@ func TestG5Figures(t *testing.T) {
 		}
 	}
 	speedups := map[string]float64{}
-	for _, p := range rowG5(radio.Sets[0]).Points {
+	for _, p := range rowG5KernelMPTCP(radio.Sets[0]).Points {
 		what, ok := strings.CutPrefix(p.What, "phones connected: speedup of ")
 		if !ok {
 			if len(p.Of(d)) > 0 {

@@ -40,7 +40,7 @@ func List(rows []Row, o Options) (list []ListEntry, err error) {
 			return nil, err
 		}
 		list = append(list, newListEntry(r.ID, r.Title, r.Source, all))
-		pools[r.groupName()] = append(pools[r.groupName()], all...)
+		pools[r.rowGroupName()] = append(pools[r.rowGroupName()], all...)
 	}
 	for _, g := range [][2]string{{AllRows, "all published rows together"},
 		{BenchRows, "claims of mpbond, compared with its baselines"}, {RandomRows, "random networks"}} {
@@ -80,12 +80,12 @@ func newListEntry(id, title, source string, all []lab.Experiment) ListEntry {
 	for _, e := range all {
 		l.Transfers += e.TransferCount()
 	}
-	l.Seconds = lab.NewJobs(0).Estimate(all, allLeft).Seconds()
+	l.Seconds = lab.NewJobs(0).Estimate(all, wholeStillToDo).Seconds()
 	return l
 }
 
-// allLeft says that an experiment is still to do as a whole.
-func allLeft(int) float64 { return 1 }
+// wholeStillToDo says that an experiment is still to do as a whole.
+func wholeStillToDo(int) float64 { return 1 }
 
 // ListTable returns a list as a table: of the cells where there are any, else of the rows.
 func ListTable(list []ListEntry) Table {

@@ -56,9 +56,9 @@ var m0aRecorded = [][]string{
 // m0aPlaces is as many as the time of a full run allows.
 var m0aPlaces = len(m0aRecorded)
 
-// m0aNet returns the network of devices at a place. Each device has its own carrier, and all are
+// m0aPlaceNetwork returns the network of devices at a place. Each device has its own carrier, and all are
 // near each other.
-func m0aNet(
+func m0aPlaceNetwork(
 	seed uint64,
 	place string,
 	devices int,
@@ -78,26 +78,26 @@ func m0aNet(
 		}
 		v[link] = p
 	}
-	return v.buildTopology(map[int]string{2: "1/1/1", 3: "1/1/1,1/1"}[devices], 0)
+	return v.applyToTriangle(map[int]string{2: "1/1/1", 3: "1/1/1,1/1"}[devices], 0)
 }
 
-// m0aCell returns a place with two or three devices. With two, the primary alone is a scheme too.
-func m0aCell(place string, devices int) Cell {
+// m0aPlaceCell returns a place with two or three devices. With two, the primary alone is a scheme too.
+func m0aPlaceCell(place string, devices int) Cell {
 	c := Cell{Name: fmt.Sprintf("%s, %d devices", place, devices), Schemes: []string{Product, mptcp}, Length: minute,
 		Reps: 1}
 	if devices == 2 {
 		c.Schemes = append(c.Schemes, "single")
 	}
 	c.Network = func(seed uint64) (*lab.Topology, error) {
-		return m0aNet(seed, place, devices, func(_ int, link string) (vary.Profile, error) {
+		return m0aPlaceNetwork(seed, place, devices, func(_ int, link string) (vary.Profile, error) {
 			return carrierProfile(seed, place, link), nil
 		})
 	}
 	return c
 }
 
-// rowM0a returns row m0a: several devices with different carriers.
-func rowM0a(radio.Set) Row {
+// rowM0aCarriers returns row m0a: several devices with different carriers.
+func rowM0aCarriers(radio.Set) Row {
 	r := Row{
 		ID: "m0a", Title: "Carriers that vary, together: one to three devices, 1 min at each place",
 		Source: mpbondPaper + ", motivation",
@@ -108,8 +108,8 @@ func rowM0a(radio.Set) Row {
 			"may have used separate downloads; here it is one. Samples of %v.",
 			cellularQueue, m0aPlaces, m0aStep),
 		NotCovered: "the paper's places, which are not known to us",
-		Metrics: []Metric{Rate, BoundShare, percentile{0.5, m0aStep}.newMetric("median of samples"),
-			percentile{0.05, m0aStep}.newMetric("5 % point of samples"), LongestGap},
+		Metrics: []Metric{Rate, BoundShare, percentile{0.5, m0aStep}.newSampleMetric("median of samples"),
+			percentile{0.05, m0aStep}.newSampleMetric("5 % point of samples"), LongestGap},
 		Samples: payloadSamples(m0aStep),
 	}
 	var places []string
@@ -122,13 +122,13 @@ func rowM0a(radio.Set) Row {
 			}
 			places = append(places, place)
 			for _, devices := range []int{2, 3} {
-				c := m0aCell(place, devices)
+				c := m0aPlaceCell(place, devices)
 				if at == 0 {
 					c.Quick = 1
 				}
 				if traced {
 					c.Network, c.FromRecordings = nil, func(dir string) (*lab.Topology, error) {
-						return m0aNet(1, place, devices, func(i int, _ string) (vary.Profile, error) {
+						return m0aPlaceNetwork(1, place, devices, func(i int, _ string) (vary.Profile, error) {
 							return loadRecording(dir, m0aRecorded[at][i], minute)
 						})
 					}
@@ -147,7 +147,7 @@ func rowM0a(radio.Set) Row {
 				published[0], published[1]), Aim: AimIncrease,
 			Of: func(d Data) (percent []float64) {
 				for _, place := range places {
-					cells := [2]string{m0aCell(place, devices).Name, m0aCell(place, 2).Name}
+					cells := [2]string{m0aPlaceCell(place, devices).Name, m0aPlaceCell(place, 2).Name}
 					percent = append(percent, d.crossChanges(cells, [2]string{Product, "single"}, Rate)...)
 				}
 				return percent

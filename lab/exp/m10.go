@@ -72,8 +72,8 @@ const playerSetup = "The player is the lab's own and decodes nothing. It sends o
 	"holds at most 30 s. A segment's bitrate is the highest one within 3/4 of the throughput: the harmonic mean " +
 	"of the last three segments, from request to last byte."
 
-// rowM10 returns row m10: a video at the bitrate that the links allow.
-func rowM10(set radio.Set) Row {
+// rowM10VideoBitrate returns row m10: a video at the bitrate that the links allow.
+func rowM10VideoBitrate(set radio.Set) Row {
 	active, full := Energy(set, "", false), Energy(set, "", true)
 	r := Row{
 		ID: "m10", Title: "Video at a bitrate that adapts, one to three devices", Source: mpbondPaper + ", video",
@@ -89,14 +89,14 @@ func rowM10(set radio.Set) Row {
 	}
 	for _, v := range videos {
 		for i, links := range m5Links {
-			c := Cell{Name: m10Cell(v.name, i+1), Links: links, Video: &v.video, Length: m10Play, Reps: m10Reps}
+			c := Cell{Name: m10CellName(v.name, i+1), Links: links, Video: &v.video, Length: m10Play, Reps: m10Reps}
 			switch {
 			case i == 0:
 				c.Schemes = []string{Product, "single"}
-				c = c.limitReps(m10Fewer, Product)
+				c = c.limitSchemeReps(m10Fewer, Product)
 			case v.name == "T2":
 				c.Schemes, c.Quick = []string{Product, mptcp, "combine:256KB"}, 1
-				c = c.limitReps(m10Fewer, "combine:256KB")
+				c = c.limitSchemeReps(m10Fewer, "combine:256KB")
 			default:
 				c.Schemes = []string{Product, mptcp}
 			}
@@ -115,17 +115,17 @@ func rowM10(set radio.Set) Row {
 		r.Points = append(r.Points, Point{What: v.name + ": bitrate, 3 devices relative to 1 without mpbond", Unit: "%",
 			Low: 118, High: 118, Aim: AimIncrease,
 			Of: func(d Data) []float64 {
-				return d.crossChanges([2]string{m10Cell(v.name, 3), m10Cell(v.name, 1)}, [2]string{Product, "single"},
+				return d.crossChanges([2]string{m10CellName(v.name, 3), m10CellName(v.name, 1)}, [2]string{Product, "single"},
 					Bitrate)
 			}})
 	}
 	for i := 2; i <= len(m5Links); i++ {
-		r.Groups = append(r.Groups, []string{m10Cell("B2", i), m10Cell("T6", i)}) // they have the same schemes
+		r.Groups = append(r.Groups, []string{m10CellName("B2", i), m10CellName("T6", i)}) // they have the same schemes
 	}
 	return r
 }
 
-func m10Cell(video string, devices int) string {
+func m10CellName(video string, devices int) string {
 	if devices == 1 {
 		return video + ", 1 device"
 	}

@@ -21,8 +21,8 @@ var m11Links = []string{"28", "28/25/50", "28/25/50,13/50"}
 // m11Published are the published stall ratios.
 var m11Published = []float64{145, 27, 3}
 
-// rowM11 returns row m11: a video that needs more than the links carry.
-func rowM11(radio.Set) Row {
+// rowM11Video360 returns row m11: a video that needs more than the links carry.
+func rowM11Video360(radio.Set) Row {
 	r := Row{
 		ID: "m11", Title: "360° video at 64 Mbit/s, one to three devices (rates inferred from the published ratios)",
 		Source: mpbondPaper + ", 360° video",

@@ -15,8 +15,8 @@ const m12Cell = "5 and 5, 1 MB chunks"
 // m12Chunks is our choice: the paper does not give the number of chunks.
 const m12Chunks = 5
 
-// rowM12 returns row m12: two users who share their links.
-func rowM12(set radio.Set) Row {
+// rowM12DualMode returns row m12: two users who share their links.
+func rowM12DualMode(set radio.Set) Row {
 	r := Row{
 		ID: "m12", Title: "Dual mode: two users share their links", Source: mpbondPaper + ", dual mode",
 		Setup: fmt.Sprintf("LTE of 5 Mbit/s each, round trips 50 and 70 ms, the pipe between the two 100 Mbit/s. "+
@@ -30,7 +30,7 @@ func rowM12(set radio.Set) Row {
 	}
 	c := &r.Cells[0]
 	for i, user := range lab.DualUsers {
-		pair := dualPair(user)
+		pair := dualSchemePair(user)
 		c.Schemes = append(c.Schemes, pair[:]...)
 		published := []float64{-32, -29}[i]
 		r.Points = append(r.Points, Point{What: "time of a chunk relative to the own link alone, " + user, Unit: "%",
@@ -40,7 +40,7 @@ func rowM12(set radio.Set) Row {
 	return r
 }
 
-// dualPair returns a user with mpbond, while the other one uses it too, and without mpbond.
-func dualPair(user string) [2]string {
+// dualSchemePair returns a user with mpbond, while the other one uses it too, and without mpbond.
+func dualSchemePair(user string) [2]string {
 	return [2]string{lab.DualSchemeName(lab.DualBoth, user), lab.DualSchemeName(lab.DualAlone, user)}
 }

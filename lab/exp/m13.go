@@ -34,8 +34,8 @@ const (
 	m13MPTCP    = "mptcp:own"
 )
 
-// rowM13 returns row m13: indoors, with good or poor WiFi.
-func rowM13(radio.Set) Row {
+// rowM13Indoors returns row m13: indoors, with good or poor WiFi.
+func rowM13Indoors(radio.Set) Row {
 	cellular := Metric{Name: "by cellular", Unit: "MB", Of: func(r lab.Result) (float64, bool) {
 		n := unit.Bytes(0)
 		for link, got := range r.Links {
@@ -53,14 +53,14 @@ func rowM13(radio.Set) Row {
 			"explain them. So we take the primary's LTE and the helper's (mpbond:if=wwan0), since the pipe uses " +
 			"the WiFi radio, and read the published bytes as those of MPTCP. Rates are inferred from times and " +
 			"bytes: only the order of schemes can be reproduced. WiFi, own LTE, helper's LTE: " +
-			m13Text() + "; round trips 20 (A) and 40 ms (B, with 0.5 % loss) of WiFi, 55 ms of LTE. Also " +
+			m13PlaceRatesText() + "; round trips 20 (A) and 40 ms (B, with 0.5 % loss) of WiFi, 55 ms of LTE. Also " +
 			"measured: mpbond with the one direct link that the routes prefer (WiFi, and the helper's LTE), and " +
 			"with all three links, which --interface auto chooses where both have a default route.",
 		NotCovered: "whether a WiFi radio can serve an access point and a pipe at once at these rates",
 		Metrics:    []Metric{Time, cellular},
 	}
 	for _, p := range m13Places {
-		c := Cell{Name: p.name, Network: p.buildTopology, Size: 4 * unit.MB, Reps: 6, Quick: 1,
+		c := Cell{Name: p.name, Network: p.buildPlaceTopology, Size: 4 * unit.MB, Reps: 6, Quick: 1,
 			Schemes: []string{Product, m13Cellular, m13All, m13MPTCP, "single"}}
 		r.Cells = append(r.Cells, c)
 		values := func(scheme string, m Metric) func(Data) []float64 {
@@ -83,7 +83,7 @@ func rowM13(radio.Set) Row {
 	return r
 }
 
-func m13Text() string {
+func m13PlaceRatesText() string {
 	var all []string
 	for _, p := range m13Places {
 		all = append(all, fmt.Sprintf("%g, %g and %g Mbit/s at %s", p.wifi, p.own, p.helper, p.name))
@@ -91,8 +91,8 @@ func m13Text() string {
 	return strings.Join(all, "; ")
 }
 
-// buildTopology returns a network whose primary has two links to the server.
-func (p m13Place) buildTopology(uint64) (*lab.Topology, error) {
+// buildPlaceTopology returns a network whose primary has two links to the server.
+func (p m13Place) buildPlaceTopology(uint64) (*lab.Topology, error) {
 	t, err := lab.Triangle("50/50/50")
 	if err != nil {
 		return nil, err

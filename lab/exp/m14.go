@@ -73,8 +73,8 @@ func repeatTraces(once []radio.Trace, from, to time.Duration) (all []radio.Trace
 	return all
 }
 
-// rowM14 returns row m14: processor time of mpbond, compared with the kernel's protocols.
-func rowM14(set radio.Set) Row {
+// rowM14CPUTime returns row m14: processor time of mpbond, compared with the kernel's protocols.
+func rowM14CPUTime(set radio.Set) Row {
 	r := Row{
 		ID: "m14", Title: "Processor time of primary and helper; a watch's battery", Source: mpbondPaper + ", overhead",
 		Setup: fmt.Sprintf("%s 10 MB at 8/10/5 Mbit/s, and 35 s of Big Buck Bunny at 1 Mbit/s at most, which is "+

@@ -27,8 +27,8 @@ const (
 	m15Download = 144 * unit.MB // 20 Mbit/s, more than two devices get
 )
 
-// rowM15 returns row m15: two devices of one carrier, which share a cell.
-func rowM15(radio.Set) Row {
+// rowM15SharedCell returns row m15: two devices of one carrier, which share a cell.
+func rowM15SharedCell(radio.Set) Row {
 	r := Row{
 		ID: "m15", Title: "Two devices at one carrier (its rate inferred from the published ones)",
 		Source: mpbondPaper + ", both devices on one carrier",
@@ -44,7 +44,7 @@ func rowM15(radio.Set) Row {
 	for i := range m15Cells {
 		c := Cell{Name: fmt.Sprintf("pattern %d of other users", i+1), Network: func(seed uint64) (*lab.Topology,
 			error) {
-			return m15Net(seed, uint64(i))
+			return m15CellNetwork(seed, uint64(i))
 		},
 			Size: m15Download, Length: m15Length, Reps: 1, Schemes: []string{"mpbond", "mptcp", "single",
 				"single:helper1"}}
@@ -67,7 +67,7 @@ func rowM15(radio.Set) Row {
 	all := func(scheme string, m Metric) func(Data) []float64 {
 		return each(func(d Data, cell string) []float64 { return d.Values(cell, scheme, m) })
 	}
-	r.Groups = [][]string{cellNames(r.Cells)}
+	r.Groups = [][]string{listCellNames(r.Cells)}
 	r.Points = []Point{
 		{What: "one device", Unit: "Mbit/s", Low: 10.1, High: 10.1, Aim: AimNear, IsFitted: true,
 			Of: all("single", Rate)},
@@ -93,14 +93,14 @@ func deviceRate(device string) Metric {
 	}}
 }
 
-// m15Net returns a network whose links share one cell.
-func m15Net(seed, pattern uint64) (*lab.Topology, error) {
+// m15CellNetwork returns a network whose links share one cell.
+func m15CellNetwork(seed, pattern uint64) (*lab.Topology, error) {
 	t, err := lab.Triangle("50/" + m15Pipe)
 	if err != nil {
 		return nil, err
 	}
 	c := &lab.RadioCell{CellSettings: lab.CellSettings{Rate: fmt.Sprintf("%dMbit/s", m15Rate)}}
-	c.Others, c.Schedule = m15Users(rand.New(rand.NewPCG(seed, pattern)))
+	c.Others, c.Schedule = m15UserSchedule(rand.New(rand.NewPCG(seed, pattern)))
 	t.Cell = map[string]*lab.RadioCell{"carrier": c}
 	for _, name := range []string{"ps", "hs1"} {
 		l := t.Link[name]
@@ -109,8 +109,8 @@ func m15Net(seed, pattern uint64) (*lab.Topology, error) {
 	return t, t.Check()
 }
 
-// m15Users returns how many other users are busy at first, and the schedule of changes.
-func m15Users(rng *rand.Rand) (first int, schedule []string) {
+// m15UserSchedule returns how many other users are busy at first, and the schedule of changes.
+func m15UserSchedule(rng *rand.Rand) (first int, schedule []string) {
 	type step struct {
 		at time.Duration
 		by int

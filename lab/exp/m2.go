@@ -9,8 +9,8 @@ import (
 
 const m2Cell = "5/10/5, 4 MB, pipe to 10 Mbit/s at 2 s"
 
-// rowM2 returns row m2: the path by which the server learns the state of the pipe.
-func rowM2(set radio.Set) Row {
+// rowM2Feedback returns row m2: the path by which the server learns the state of the pipe.
+func rowM2Feedback(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m2", Title: "Feedback about the pipe: flexible, always or on demand over the HS-path",

@@ -12,8 +12,8 @@ const m3Cell = "5/10/5, 4 MB"
 // measuredPAMS is PAMS with the last measured delay at the helper instead of an estimate.
 const measuredPAMS = pams + "-measured"
 
-// rowM3 returns row m3: the gain of estimating PAD from the backlog at the helper.
-func rowM3(radio.Set) Row {
+// rowM3PADBacklog returns row m3: the gain of estimating PAD from the backlog at the helper.
+func rowM3PADBacklog(radio.Set) Row {
 	return Row{
 		ID: "m3", Title: "PAD estimated from the backlog, or from the measured buffering delay", Source: mpbondPaper +
 			", pipe-aware delay",

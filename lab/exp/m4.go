@@ -9,9 +9,9 @@ import (
 
 const m4Cell = "5/10/5, 4 MB, pipe to 1 Mbit/s at 2 s"
 
-// rowM4 returns row m4: bytes at a helper are sent again over other subflows when its pipe becomes
+// rowM4Reinjection returns row m4: bytes at a helper are sent again over other subflows when its pipe becomes
 // slow.
-func rowM4(radio.Set) Row {
+func rowM4Reinjection(radio.Set) Row {
 	return Row{
 		ID: "m4", Title: "Reinjection, when the pipe falls to 1 Mbit/s", Source: mpbondPaper + ", reinjection",
 		Setup: commonSetup + " 4 MB at 5/10/5 Mbit/s; the pipe falls from 5 to 1 Mbit/s 2 s after the client " +

@@ -22,8 +22,8 @@ const (
 	m5Fewer = 8
 )
 
-// rowM5 returns row m5: small files over stable links.
-func rowM5(set radio.Set) Row {
+// rowM5SmallFiles returns row m5: small files over stable links.
+func rowM5SmallFiles(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m5", Title: "Small files over stable links, one to three devices", Source: mpbondPaper +
@@ -49,7 +49,7 @@ func rowM5(set radio.Set) Row {
 			}
 			c := Cell{Name: fmt.Sprintf("%s, %v", devices, size), Links: links, Size: size, Schemes: schemes,
 				Reps: m5Reps, Quick: 1}
-			c = c.limitReps(m5Fewer, slices.Concat([]string{pams, naive, "single"},
+			c = c.limitSchemeReps(m5Fewer, slices.Concat([]string{pams, naive, "single"},
 				combineSchemes)...).withRatioSearch()
 			if i == 0 {
 				c.Reps = m5Fewer
@@ -60,12 +60,12 @@ func rowM5(set radio.Set) Row {
 			case 1:
 				r.Points = append(r.Points, at.comparePoint(mptcp, Time, -11, -5), at.comparePoint(mptcp, active, -14,
 					-10),
-					at.compareBestRatio(c.ratioSchemes(), Time), at.compareBestRatio(c.ratioSchemes(), active),
+					at.compareBestRatio(c.listRatioSchemes(), Time), at.compareBestRatio(c.listRatioSchemes(), active),
 					at.compareCombine(Time, -21, -15), at.compareCombine(active, -38, -28))
 			case 2:
 				r.Points = append(r.Points, at.comparePoint(oneHelperMPTCP, Time, -30, -25),
 					at.comparePoint(mptcp, Time, -30, -25),
-					at.compareBestRatio(c.ratioSchemes(), Time), at.compareBestRatio(c.ratioSchemes(), active),
+					at.compareBestRatio(c.listRatioSchemes(), Time), at.compareBestRatio(c.listRatioSchemes(), active),
 					at.compareCombine(Time, -26, -12), at.compareCombine(active, -25, -22))
 			}
 		}

@@ -15,15 +15,15 @@ var m5eSchemes = []string{Product, pams, mptcp, "combine:256KB"}
 // m5eHelper is the cell of the only published energy of a helper.
 const m5eHelper = "2 devices, 4 MB"
 
-func m5eCell(devices int) string {
+func m5eCellName(devices int) string {
 	if devices == 1 {
 		return "1 device, 2 MB"
 	}
 	return fmt.Sprintf("%d devices, 2 MB", devices)
 }
 
-// rowM5e returns row m5e: energy by device and radio.
-func rowM5e(set radio.Set) Row {
+// rowM5eEnergy returns row m5e: energy by device and radio.
+func rowM5eEnergy(set radio.Set) Row {
 	r := Row{
 		ID: "m5e", Title: "Energy by device and radio, one to three devices", Source: mpbondPaper + ", stable networks",
 		Setup: commonSetup + " 8/10/5 Mbit/s, a third device like the second. For the primary's energy the " +
@@ -44,7 +44,7 @@ func rowM5e(set radio.Set) Row {
 		if i == 0 {
 			schemes = []string{Product, "single"}
 		}
-		r.Cells = append(r.Cells, Cell{Name: m5eCell(i + 1), Links: links, Size: 2 * unit.MB, Schemes: schemes, Reps: 6,
+		r.Cells = append(r.Cells, Cell{Name: m5eCellName(i + 1), Links: links, Size: 2 * unit.MB, Schemes: schemes, Reps: 6,
 			Quick: 1})
 	}
 	r.Cells = append(r.Cells, Cell{Name: m5eHelper, Links: m5Links[1], Size: 4 * unit.MB,
@@ -55,7 +55,7 @@ func rowM5e(set radio.Set) Row {
 			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s by %s: %d devices relative to %d", primary.Name, by.Name,
 				n, n-1), Unit: "%", PublishedText: "less", Aim: AimAnyReduction,
 				Of: func(d Data) []float64 {
-					return d.cellChanges([2]string{m5eCell(n), m5eCell(n - 1)}, Product, primary)
+					return d.cellChanges([2]string{m5eCellName(n), m5eCellName(n - 1)}, Product, primary)
 				}})
 		}
 	}

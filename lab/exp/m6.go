@@ -19,8 +19,8 @@ const (
 	m6Fewer = 5
 )
 
-// rowM6 returns row m6: a grid of rates. Most can be saved where the helper's link is much faster.
-func rowM6(set radio.Set) Row {
+// rowM6RateGrid returns row m6: a grid of rates. Most can be saved where the helper's link is much faster.
+func rowM6RateGrid(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m6", Title: "Small files, rates of PS and HS varied, pipe 5 Mbit/s", Source: mpbondPaper +
@@ -36,8 +36,8 @@ func rowM6(set radio.Set) Row {
 			links := fmt.Sprintf("%d/%d/5", rates[0], rates[1])
 			c := Cell{Name: fmt.Sprintf("%s, %v", links, size), Links: links, Size: size,
 				Schemes: slices.Concat([]string{Product, pams, mptcp}, combineSchemes), Reps: m6Reps}
-			c = c.limitReps(m6Fewer, slices.Concat([]string{pams}, combineSchemes)...).withRatioSearch()
-			r.Points = append(r.Points, singleGroup(c).compareBestRatio(c.ratioSchemes(), Time))
+			c = c.limitSchemeReps(m6Fewer, slices.Concat([]string{pams}, combineSchemes)...).withRatioSearch()
+			r.Points = append(r.Points, singleGroup(c).compareBestRatio(c.listRatioSchemes(), Time))
 			if rates == [2]int{1, 18} {
 				c.Quick = 1
 				r.Points = append(r.Points, singleGroup(c).comparePoint(mptcp, active, published[i], published[i]))

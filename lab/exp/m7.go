@@ -9,8 +9,8 @@ import (
 	"mpbond/lab/radio"
 )
 
-// rowM7 returns row m7: rates of the direct path, compared with COMBINE.
-func rowM7(set radio.Set) Row {
+// rowM7Combine returns row m7: rates of the direct path, compared with COMBINE.
+func rowM7Combine(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m7", Title: "Small files compared with COMBINE, rate of PS varied", Source: mpbondPaper + ", stable networks",
@@ -26,10 +26,10 @@ func rowM7(set radio.Set) Row {
 			if size == m5Sizes[0] {
 				c.Quick = 1
 			}
-			c = c.limitReps(5, slices.Concat([]string{pams}, combineSchemes)...).withRatioSearch()
+			c = c.limitSchemeReps(5, slices.Concat([]string{pams}, combineSchemes)...).withRatioSearch()
 			r.Cells = append(r.Cells, c)
 			r.Points = append(r.Points, singleGroup(c).compareCombine(Time, -46, -14),
-				singleGroup(c).compareCombine(active, -57, -24), singleGroup(c).compareBestRatio(c.ratioSchemes(),
+				singleGroup(c).compareCombine(active, -57, -24), singleGroup(c).compareBestRatio(c.listRatioSchemes(),
 					Time))
 		}
 	}

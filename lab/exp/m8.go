@@ -43,8 +43,8 @@ var m8Walk = vary.Walk{Near: 1, Far: 35}
 // m8Recorded is how much of recordings is used.
 const m8Recorded = 100 * time.Second
 
-// rowM8 returns row m8: small files while networks vary.
-func rowM8(set radio.Set) Row {
+// rowM8VaryingLinks returns row m8: small files while networks vary.
+func rowM8VaryingLinks(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m8", Title: "Small files while WWAN or WLAN vary", Source: mpbondPaper + ", varying networks",
@@ -71,11 +71,11 @@ func rowM8(set radio.Set) Row {
 						if err != nil {
 							return nil, err
 						}
-						return v.buildTopology("8/10/5", m8Recorded)
+						return v.applyToTriangle("8/10/5", m8Recorded)
 					}
 				} else {
 					c.Network = func(seed uint64) (*lab.Topology, error) {
-						return kind.made(seed).buildTopology("8/10/5", m8Length)
+						return kind.made(seed).applyToTriangle("8/10/5", m8Length)
 					}
 				}
 				r.Cells = append(r.Cells, c)

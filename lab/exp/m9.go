@@ -43,8 +43,8 @@ var m9Recorded = []struct{ ps, hs, pipe string }{
 	{"mahimahi/TMobile-LTE-short.down", "nyc-cellular/trace-3201711-timessquare", "wifi-cellular-pairs/12_1_wifi.csv"},
 }
 
-// rowM9 returns row m9: a minute at each of ten places.
-func rowM9(set radio.Set) Row {
+// rowM9TenPlaces returns row m9: a minute at each of ten places.
+func rowM9TenPlaces(set radio.Set) Row {
 	median, low := percentile{0.5, m9Step}, percentile{0.05, m9Step}
 	active := perMegabyte(Energy(set, "", false))
 	r := Row{
@@ -59,8 +59,8 @@ func rowM9(set radio.Set) Row {
 			"a byte cannot fall more than the rate rises. %s",
 			cellularQueue, m9Step, energySetup(set)),
 		NotCovered: "the paper's recordings, which are not known to us",
-		Metrics: []Metric{Rate, BoundShare, median.newMetric("median of samples"),
-			low.newMetric("5 % point of samples"), active, perMegabyte(Energy(set, "", true)), LongestGap},
+		Metrics: []Metric{Rate, BoundShare, median.newSampleMetric("median of samples"),
+			low.newSampleMetric("5 % point of samples"), active, perMegabyte(Energy(set, "", true)), LongestGap},
 		Samples: payloadSamples(m9Step),
 	}
 	var cells []string
@@ -80,7 +80,7 @@ func rowM9(set radio.Set) Row {
 					if err != nil {
 						return nil, err
 					}
-					return v.buildTopology("1/1/1", 0)
+					return v.applyToTriangle("1/1/1", 0)
 				}
 			} else {
 				place := "m9/" + c.Name
@@ -93,7 +93,7 @@ func rowM9(set radio.Set) Row {
 						}
 						v[link] = p
 					}
-					return v.buildTopology("1/1/1", 0)
+					return v.applyToTriangle("1/1/1", 0)
 				}
 			}
 			r.Cells = append(r.Cells, c)

@@ -21,12 +21,12 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	writeListMarkdown(&b, worseHead, worseItems(all))
 	b.WriteString("\n")
 	writeListMarkdown(&b, unlikePublishedHead, unlikePublishedItems(all))
-	if slices.ContainsFunc(all, Evaluation.hasTimes) {
+	if slices.ContainsFunc(all, Evaluation.hasTransferTimes) {
 		b.WriteString("\n")
 		writeListMarkdown(&b, unsureHead, unsureItems(all))
 	}
 	fmt.Fprintf(&b, "\n## All rows\n\n%s\n\n", verdictSummary(all))
-	rowTable(all).writeMarkdown(&b)
+	rowVerdictTable(all).writeMarkdown(&b)
 	for _, e := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. %s. Verdict: **%s**%s.\n\n%s\n\n", e.Row, escapeMarkdown(e.Title),
 			escapeMarkdown(e.Source), e.Verdict, e.Caution(), escapeMarkdown(e.Setup))
@@ -89,13 +89,13 @@ func writeListMarkdown(b *strings.Builder, head string, list []worseItem) {
 	}
 }
 
-// hasTimes reports whether times of transfers were measured.
-func (e Evaluation) hasTimes() bool {
+// hasTransferTimes reports whether times of transfers were measured.
+func (e Evaluation) hasTransferTimes() bool {
 	return slices.ContainsFunc(e.Lines, func(l Line) bool { return l.Metric == Time.Name })
 }
 
-// countedText returns how many transfers count, of those planned.
-func (e Evaluation) countedText() string { return fmt.Sprintf("%d of %d", e.Counted, e.Planned) }
+// rowCountedText returns how many transfers count, of those planned.
+func (e Evaluation) rowCountedText() string { return fmt.Sprintf("%d of %d", e.Counted, e.Planned) }
 
 // writeMetricTables writes the metrics of all cells: in one table; or, with many lines, in one
 // table each for the first metric and the one that is also compared, or the first energy.
@@ -145,7 +145,7 @@ func writeWideTable(b *strings.Builder, lines []Line, metrics []string) {
 				at = len(t.Rows)
 				t.Add(append([]string{l.Cell, l.Scheme, fmt.Sprint(l.N)}, make([]string, len(metrics))...)...)
 			}
-			t.Rows[at][3+i] = l.cellText()
+			t.Rows[at][3+i] = l.tableCellText()
 		}
 	}
 	b.WriteString("\n")
@@ -174,7 +174,7 @@ func writeGridTable(b *strings.Builder, lines []Line, metric string) {
 		if len(t.Rows) == 0 || t.Rows[len(t.Rows)-1][0] != l.Cell {
 			t.Add(append([]string{l.Cell}, make([]string, len(schemes))...)...)
 		}
-		text := l.cellText()
+		text := l.tableCellText()
 		if l.N > 0 && l.N != most {
 			text += fmt.Sprintf(", n %d", l.N)
 		}
@@ -185,8 +185,8 @@ func writeGridTable(b *strings.Builder, lines []Line, metric string) {
 	fmt.Fprintf(b, "\nMean ± 95 %%, share of the fluid bound's rate where one exists, σ; n is %d unless given.\n", most)
 }
 
-// cellText returns a line in short form.
-func (l Line) cellText() string {
+// tableCellText returns a line in short form.
+func (l Line) tableCellText() string {
 	if l.N == 0 {
 		return ""
 	}

@@ -15,9 +15,9 @@ import (
 // gridColumns are the schemes of the grid's columns.
 var gridColumns = []string{Product, pams, naive, mptcp, singleScheme, helperLinkScheme}
 
-// countedText returns how many transfers of a cell count, of those planned.
-func (rec Record) countedText(cell string) string {
-	return fmt.Sprintf("%d/%d", min(rec.Results.countTransfers(cell), rec.Cells[cell]), rec.Cells[cell])
+// cellCountedText returns how many transfers of a cell count, of those planned.
+func (rec Record) cellCountedText(cell string) string {
+	return fmt.Sprintf("%d/%d", min(rec.Results.countedTransfers(cell), rec.Cells[cell]), rec.Cells[cell])
 }
 
 // plannedCells returns the cells that the run had.
@@ -30,8 +30,8 @@ func (rec Record) plannedCells(cells []Cell) (some []Cell) {
 	return some
 }
 
-// gridTable has a row for each cell of the grid: medians in seconds.
-func gridTable(rec Record, grid []Cell) Table {
+// gridMedianTable has a row for each cell of the grid: medians in seconds.
+func gridMedianTable(rec Record, grid []Cell) Table {
 	t := Table{Title: "Stable links by rates, size and direction", Head: []string{"cell", "bound"}}
 	t.Head = append(t.Head, gridColumns...)
 	t.Head = append(t.Head, "mpbond of bound", "× best other", "best other", "duplicates", "counted", "discarded",
@@ -52,11 +52,11 @@ func gridTable(rec Record, grid []Cell) Table {
 		if ours, ok := rec.Results.schemeSummary(c.Name, Product); ok {
 			more[0], more[3] = fmt.Sprintf("%.1f %%", 100*ours.Bound/ours.Seconds),
 				fmt.Sprintf("%.1f %%", 100*ours.DuplicateShare)
-			if best, ok := rec.Results.fastestBaseline(c, anyScheme); ok {
+			if best, ok := rec.Results.fastestBaseline(c, acceptAnyScheme); ok {
 				more[1], more[2] = fmt.Sprintf("%.3f", best.Seconds/ours.Seconds), best.Scheme
 			}
 		}
-		t.Add(append(append(row, more...), rec.countedText(c.Name), formatUnlessZero(discarded),
+		t.Add(append(append(row, more...), rec.cellCountedText(c.Name), formatUnlessZero(discarded),
 			formatUnlessZero(failed))...)
 	}
 	return t
@@ -66,7 +66,7 @@ func gridTable(rec Record, grid []Cell) Table {
 func schemeTables(rec Record, cells []Cell) (all []Table) {
 	for _, c := range cells {
 		if len(rec.Results[c.Name]) > 0 {
-			all = append(all, SchemeTable(c.Name+", "+rec.countedText(c.Name)+" counted", SummarizeSchemes(c.Schemes,
+			all = append(all, SchemeTable(c.Name+", "+rec.cellCountedText(c.Name)+" counted", SummarizeSchemes(c.Schemes,
 				rec.Results[c.Name])))
 		}
 	}
@@ -108,7 +108,7 @@ func driveTable(rec Record, drives []Cell) Table {
 	for _, c := range rec.plannedCells(drives) {
 		x, ok := rec.Results.driveRates(c.Name)
 		if !ok {
-			t.Add(c.Name, "", "", "", "", "", "", "", rec.countedText(c.Name), rec.failureText(c))
+			t.Add(c.Name, "", "", "", "", "", "", "", rec.cellCountedText(c.Name), rec.cellFailureText(c))
 			continue
 		}
 		kernel := ""
@@ -116,7 +116,7 @@ func driveTable(rec Record, drives []Cell) Table {
 			kernel = s.Rate.String()
 			kernels = append(kernels, float64(s.Rate))
 		}
-		add(c.Name, x, kernel, rec.countedText(c.Name), rec.failureText(c))
+		add(c.Name, x, kernel, rec.cellCountedText(c.Name), rec.cellFailureText(c))
 		n++
 		sum = driveRates{sum.a + x.a, sum.b + x.b, sum.ours + x.ours, sum.better + x.better, sum.total + x.total,
 			sum.bound + x.bound}
@@ -124,7 +124,7 @@ func driveTable(rec Record, drives []Cell) Table {
 	if n > 1 {
 		kernel := ""
 		if len(kernels) > 0 {
-			kernel = unit.Rate(meanOf(kernels)).String()
+			kernel = unit.Rate(meanOfValues(kernels)).String()
 		}
 		m, f := unit.Rate(n), float64(n)
 		add("mean", driveRates{sum.a / m, sum.b / m, sum.ours / m, sum.better / f, sum.total / f, sum.bound / f},
@@ -133,18 +133,18 @@ func driveTable(rec Record, drives []Cell) Table {
 	return t
 }
 
-// failureText names the schemes with failed transfers, and their number.
-func (rec Record) failureText(c Cell) string {
+// cellFailureText names the schemes with failed transfers, and their number.
+func (rec Record) cellFailureText(c Cell) string {
 	var all []string
 	for _, s := range SummarizeSchemes(c.Schemes, rec.Results[c.Name]) {
 		if s.Failed > 0 {
 			all = append(all, fmt.Sprintf("%s %d: %s", s.Scheme, s.Failed, s.Error))
 		}
 	}
-	return joinTexts(all)
+	return joinBySemicolon(all)
 }
 
-func joinTexts(all []string) string { return strings.Join(all, "; ") }
+func joinBySemicolon(all []string) string { return strings.Join(all, "; ") }
 
 // overviewCells are the cells of WriteOverview, each with a name that fits a narrow column.
 var overviewCells = map[string]string{
@@ -161,7 +161,7 @@ func (r Row) overviewTable(rec Record) Table {
 	t := Table{Head: []string{"download", "bound", Product, "kernel MPTCP", "primary's link alone"}}
 	for _, c := range r.Cells {
 		name, ok := overviewCells[c.Name]
-		if !ok || rec.Results.countTransfers(c.Name) == 0 {
+		if !ok || rec.Results.countedTransfers(c.Name) == 0 {
 			continue
 		}
 		bound := ""

@@ -39,15 +39,15 @@ func (c Cell) virtualExperiment(reps int, seed uint64) lab.Experiment {
 	took := one.Length.Seconds() * float64(len(one.Flows)+len(one.Network.Cells))
 	return lab.NewVirtualExperiment(c.Name, p, time.Duration(took*float64(processorPerSecond)),
 		func(scheme string, rep int) lab.Result {
-			return c.Model.runTransfer(1000*seed+uint64(rep), scheme)
+			return c.Model.runModelTransfer(1000*seed+uint64(rep), scheme)
 		})
 }
 
 // paperSuffix ends the name of PBE-CC whose devices estimate as the paper describes.
 const paperSuffix = ":paper"
 
-// runTransfer computes one transfer of a scheme.
-func (m model) runTransfer(seed uint64, scheme string) lab.Result {
+// runModelTransfer computes one transfer of a scheme.
+func (m model) runModelTransfer(seed uint64, scheme string) lab.Result {
 	c := m.makeCase(seed)
 	scheme, c.Strict = strings.CutSuffix(scheme, paperSuffix)
 	names := []string{scheme}
@@ -86,7 +86,7 @@ func (m model) flowResult(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 	rate := r.Rate(m.evaluateFrom, c.Length)
 	f := lab.Flow{Controller: o.Names[i], Rate: roundToMilli(float64(rate) / 1e6),
 		Bytes:       rate.Bytes(c.Length - m.evaluateFrom),
-		Propagation: toMilliseconds(of.DelayToLink + of.DelayFromLink),
+		Propagation: floatMilliseconds(of.DelayToLink + of.DelayFromLink),
 		Lost:        roundToMilli(100 * r.Loss(m.evaluateFrom, c.Length))}
 	var delays []float64
 	sum := 0.0
@@ -95,12 +95,12 @@ func (m model) flowResult(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 	n := make([]float64, len(slots))
 	for _, a := range r.Arrivals {
 		if at := int(a.At / step); at < len(slots) {
-			slots[at] += toMilliseconds(a.Delay)
+			slots[at] += floatMilliseconds(a.Delay)
 			n[at]++
 		}
 		if a.At >= m.evaluateFrom {
-			delays = append(delays, toMilliseconds(a.Delay))
-			sum += toMilliseconds(a.Delay)
+			delays = append(delays, floatMilliseconds(a.Delay))
+			sum += floatMilliseconds(a.Delay)
 		}
 	}
 	if len(delays) > 0 {
@@ -128,8 +128,8 @@ func (m model) flowResult(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 	return f
 }
 
-// toMilliseconds returns a duration in ms.
-func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// floatMilliseconds returns a duration in ms.
+func floatMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // roundToMilli rounds to three decimals, so that records are short.
 func roundToMilli(v float64) float64 { return math.Round(1000*v) / 1000 }
@@ -220,7 +220,7 @@ func (d Data) medianPerRep(cells []string, scheme string, m Metric) []float64 {
 	for _, c := range cells {
 		for _, r := range d.countedResults(c, scheme) {
 			if v, ok := m.Of(r); ok {
-				by.addValue(r.Rep, v)
+				by.addRepValue(r.Rep, v)
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func (d Data) medianRatios(cells []string, pair [2]string, m Metric) []float64 {
 	for _, c := range cells {
 		d.forEachPair(c, pair, m, func(rep int, ours, base float64) {
 			if base > 0 {
-				by.addValue(rep, ours/base)
+				by.addRepValue(rep, ours/base)
 			}
 		})
 	}
@@ -243,7 +243,7 @@ func (d Data) medianRatios(cells []string, pair [2]string, m Metric) []float64 {
 // byRep holds values by repetition.
 type byRep [][]float64
 
-func (b *byRep) addValue(rep int, v float64) {
+func (b *byRep) addRepValue(rep int, v float64) {
 	for len(*b) <= rep {
 		*b = append(*b, nil)
 	}

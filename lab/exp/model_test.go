@@ -21,15 +21,15 @@ func TestModel(t *testing.T) {
 	row := rows[0]
 	m := *row.Cells[0].Model
 	m.keepSeries = true
-	a, b := m.runTransfer(1, pbe), m.runTransfer(2, pbe)
-	if !reflect.DeepEqual(a, m.runTransfer(1, pbe)) || reflect.DeepEqual(a, b) {
+	a, b := m.runModelTransfer(1, pbe), m.runModelTransfer(2, pbe)
+	if !reflect.DeepEqual(a, m.runModelTransfer(1, pbe)) || reflect.DeepEqual(a, b) {
 		t.Error("runs differ with one seed, or are the same with two")
 	}
 	a.Scheme, b.Scheme, b.Rep = pbe, pbe, 1
 	d := Data{row.Cells[0].Name: {a, b}}
 	for _, p := range row.Points {
-		if o := p.evaluate(d); o.Verdict != Reproduced || o.N != 2 {
-			t.Errorf("%s: %v", o.What, o.pointLine())
+		if o := p.evaluatePoint(d); o.Verdict != Reproduced || o.N != 2 {
+			t.Errorf("%s: %v", o.What, o.toPointLine())
 		}
 	}
 	f, sum := a.Virtual.Flows[0], 0.0
@@ -66,11 +66,12 @@ func TestMedianPlace(t *testing.T) {
 	r := Row{ID: "x", Judged: pbe, Places: true, Metrics: []Metric{m, DelayP95}, Cells: []Cell{
 		{Name: "a", Schemes: []string{pbe, "bbr"}}, {Name: "b", Schemes: []string{pbe, "bbr"}},
 		{Name: "c", Schemes: []string{pbe, "bbr"}}, {Name: "d", Schemes: []string{pbe, "bbr"}}}}
-	r.Groups = [][]string{cellNames(r.Cells)}
-	if got := d.medianRatios(cellNames(r.Cells), [2]string{pbe, "bbr"}, m); !reflect.DeepEqual(got, []float64{1, 1.5}) {
+	r.Groups = [][]string{listCellNames(r.Cells)}
+	if got := d.medianRatios(listCellNames(r.Cells), [2]string{pbe, "bbr"}, m); !reflect.DeepEqual(got,
+		[]float64{1, 1.5}) {
 		t.Errorf("ratios %v", got)
 	}
-	if got := d.medianPerRep(cellNames(r.Cells), pbe, m); !reflect.DeepEqual(got, []float64{10, 20}) {
+	if got := d.medianPerRep(listCellNames(r.Cells), pbe, m); !reflect.DeepEqual(got, []float64{10, 20}) {
 		t.Errorf("medians %v", got)
 	}
 	e := Evaluate(r, Record{Row: "x", Results: d})
@@ -119,7 +120,7 @@ func TestRatios(t *testing.T) {
 		{AimFraction, 0.2, []float64{1.3}, NotReproduced},
 	} {
 		if o := (Point{Low: c.published, High: c.published, Aim: c.aim,
-			Of: of(c.ours...)}).evaluate(nil); o.Verdict != c.want {
+			Of: of(c.ours...)}).evaluatePoint(nil); o.Verdict != c.want {
 			t.Errorf("%v of %g: %s, want %s", c.ours, c.published, o.Verdict, c.want)
 		}
 	}

@@ -35,7 +35,7 @@ var networkRows = []struct {
 }
 
 // NetworkRows returns the rows of random networks. Their cells depend on the seed of a run: see
-// Row.withSeed.
+// Row.withCellsForSeed.
 func NetworkRows() (all []Row) {
 	for _, x := range networkRows {
 		what := "Each transfer is of three equal objects, one after the other over one connection: the first is " +
@@ -85,8 +85,8 @@ func networkCells(kind string, seed uint64, n int, quick bool) (all []Cell) {
 	return all
 }
 
-// withSeed returns the row with the cells that it has for the seed of a run.
-func (r Row) withSeed(seed uint64) Row {
+// withCellsForSeed returns the row with the cells that it has for the seed of a run.
+func (r Row) withCellsForSeed(seed uint64) Row {
 	if r.cellsOf != nil {
 		r.Cells = r.cellsOf(seed)
 	}
@@ -124,7 +124,7 @@ func networkCases(d Data) (all []networkCase) {
 		for _, class := range []string{"cold", "warm", "changing"} {
 			if c := by[class]; c != nil {
 				for scheme, v := range values[class] {
-					c.seconds[scheme] = medianOf(v)
+					c.seconds[scheme] = medianOfValues(v)
 				}
 				all = append(all, *c)
 			}
@@ -160,8 +160,8 @@ func (c networkCase) bestSingle() (seconds float64, ok bool) {
 // freeSeconds is by how much a transfer may always be later than another one.
 const freeSeconds = 0.005
 
-// excess returns the ratio of a scheme's time to another one, less freeSeconds.
-func (c networkCase) excess(scheme string, other float64) (ratio float64, ok bool) {
+// timeRelativeTo returns the ratio of a scheme's time to another one, less freeSeconds.
+func (c networkCase) timeRelativeTo(scheme string, other float64) (ratio float64, ok bool) {
 	v, ok := c.seconds[scheme]
 	return max(0, v-freeSeconds) / other, ok && other > 0
 }
@@ -186,14 +186,14 @@ func networkRatios(d Data, class string, of func(networkCase) (float64, bool)) (
 func relativeToSingle(scheme string) func(networkCase) (float64, bool) {
 	return func(c networkCase) (float64, bool) {
 		best, ok := c.bestSingle()
-		v, ok2 := c.excess(scheme, best)
+		v, ok2 := c.timeRelativeTo(scheme, best)
 		return v, ok && ok2
 	}
 }
 
 // relativeToScheme returns a scheme's time relative to another scheme.
 func relativeToScheme(scheme, other string) func(networkCase) (float64, bool) {
-	return func(c networkCase) (float64, bool) { return c.excess(scheme, c.seconds[other]) }
+	return func(c networkCase) (float64, bool) { return c.timeRelativeTo(scheme, c.seconds[other]) }
 }
 
 // shareAtMost returns 100 for each ratio up to a limit and 0 for each above: its mean is a share in
@@ -241,7 +241,7 @@ func networkPoints(kind string) []Point {
 func metricOfNetworks(d Data, scheme string, m Metric) (all []networkRatio) {
 	for _, cell := range sortedCells(d) {
 		if v := d.Values(cell, scheme, m); len(v) > 0 {
-			all = append(all, networkRatio{networkCase{network: cell}, medianOf(v)})
+			all = append(all, networkRatio{networkCase{network: cell}, medianOfValues(v)})
 		}
 	}
 	return all
@@ -283,7 +283,7 @@ func (t *Table) addLowest(class, scheme string, all []networkRatio) {
 	v := sortedValues(all)
 	worst := slices.MinFunc(all, func(a, b networkRatio) int { return cmp.Compare(a.value, b.value) })
 	percent := func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
-	t.Add(class, scheme, fmt.Sprint(len(all)), percent(medianOf(v)), percent(quantileOf(v, 0.05)),
+	t.Add(class, scheme, fmt.Sprint(len(all)), percent(medianOfValues(v)), percent(quantileOf(v, 0.05)),
 		percent(quantileOf(v, 0.01)), percent(worst.value), worst.network)
 }
 
@@ -295,8 +295,8 @@ func (t *Table) addHighest(class, scheme string, all []networkRatio) {
 	v := sortedValues(all)
 	worst := slices.MaxFunc(all, func(a, b networkRatio) int { return cmp.Compare(a.value, b.value) })
 	ratio := func(x float64) string { return fmt.Sprintf("%.3f", x) }
-	share := func(limit float64) string { return fmt.Sprintf("%.1f %%", meanOf(shareAtMost(all, limit))) }
-	t.Add(class, scheme, fmt.Sprint(len(all)), ratio(medianOf(v)), ratio(quantileOf(v, 0.95)), ratio(quantileOf(v,
+	share := func(limit float64) string { return fmt.Sprintf("%.1f %%", meanOfValues(shareAtMost(all, limit))) }
+	t.Add(class, scheme, fmt.Sprint(len(all)), ratio(medianOfValues(v)), ratio(quantileOf(v, 0.95)), ratio(quantileOf(v,
 		0.99)), ratio(worst.value), worst.network, share(1.03), share(1.10))
 }
 
@@ -316,11 +316,11 @@ func networkWaste(d Data) Table {
 		row := []string{scheme, fmt.Sprint(len(gaps)), "", "", "", ""}
 		if twice := metricOfNetworks(d, scheme, DuplicateShare); len(twice) > 0 {
 			v, worst := sortedValues(twice), worstOf(twice)
-			row = []string{scheme, fmt.Sprint(len(twice)), fmt.Sprintf("%.1f %%", meanOf(v)), fmt.Sprintf("%.1f %%",
+			row = []string{scheme, fmt.Sprint(len(twice)), fmt.Sprintf("%.1f %%", meanOfValues(v)), fmt.Sprintf("%.1f %%",
 				quantileOf(v, 0.95)), fmt.Sprintf("%.1f %%", worst.value), worst.network}
 		}
 		v, worst := sortedValues(gaps), worstOf(gaps)
-		t.Add(append(row, formatSeconds(medianOf(v)), formatSeconds(quantileOf(v, 0.95)), formatSeconds(worst.value),
+		t.Add(append(row, formatSeconds(medianOfValues(v)), formatSeconds(quantileOf(v, 0.95)), formatSeconds(worst.value),
 			worst.network, failedNetworks(d, scheme))...)
 	}
 	return t

@@ -27,8 +27,9 @@ func TestNetworkRows(t *testing.T) {
 				t.Errorf("%s: %d transfers of %v", e.Name, e.TransferCount(), e.Spec.Schemes)
 			}
 		}
-		if other := r.withSeed(4); len(other.Cells) != len(r.withSeed(3).Cells) || !strings.HasSuffix(other.Cells[0].Name,
-			"/4000") {
+		if other := r.withCellsForSeed(4); len(other.Cells) != len(r.withCellsForSeed(3).Cells) ||
+			!strings.HasSuffix(other.Cells[0].Name,
+				"/4000") {
 			t.Errorf("%s: %d cells", r.ID, len(other.Cells))
 		}
 	}
@@ -67,7 +68,7 @@ func TestNetworkTables(t *testing.T) {
 	points := networkPoints(lab.RandomDown)
 	var got []float64
 	for _, p := range points {
-		got = append(got, p.evaluate(d).Mean)
+		got = append(got, p.evaluatePoint(d).Mean)
 	}
 	// 3 of 4 are at most 3 % slower than the best single path, and 10 %; 2 not slower than mptcp.
 	for i, want := range []float64{75, 75, 50, 100} {

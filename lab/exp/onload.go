@@ -43,9 +43,10 @@ var (
 // onloadExperiment returns the experiment of a cell whose items move in virtual time, by the same
 // schemes as real ones and over what the same network's links would carry.
 func (c Cell) onloadExperiment(reps int, o Options) lab.Experiment {
-	m := itemMover{items: func(rep int) []unit.Bytes { return c.repItems(o, rep) }, upload: c.Upload, stride: c.Stride}
+	m := itemMover{items: func(rep int) []unit.Bytes { return c.itemsOfRepetition(o, rep) }, upload: c.Upload,
+		stride: c.Stride}
 	ways := sync.OnceValues(func() ([]devicePath, error) {
-		t, err := c.buildTopology(o)
+		t, err := c.buildCellTopology(o)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +56,7 @@ func (c Cell) onloadExperiment(reps int, o Options) lab.Experiment {
 	return lab.NewVirtualExperiment(c.Name, p, moveCPUTime, func(scheme string, rep int) (r lab.Result) {
 		all, err := ways()
 		if err == nil {
-			r, err = m.runTransfer(scheme, all, rep)
+			r, err = m.runItemTransfer(scheme, all, rep)
 		}
 		if err != nil {
 			r.Error = err.Error()
@@ -138,8 +139,8 @@ func slowestRates(hops []shaper.Program, length time.Duration) (rates []simulate
 	return rates
 }
 
-// pathFrom returns the path from a time on, as far as it is known.
-func (w devicePath) pathFrom(from time.Duration) simulate.Path {
+// simulatedPathFrom returns the path from a time on, as far as it is known.
+func (w devicePath) simulatedPathFrom(from time.Duration) simulate.Path {
 	p := simulate.Path{RTT: w.rtt, Promotion: w.radio[0], Tail: w.radio[1]}
 	at := func(t time.Duration) int {
 		return sort.Search(len(w.rates), func(i int) bool { return w.rates[i].At > t })
@@ -158,8 +159,8 @@ type itemMover struct {
 	stride time.Duration
 }
 
-// runTransfer computes one transfer by a scheme.
-func (m itemMover) runTransfer(scheme string, ways []devicePath, rep int) (r lab.Result, err error) {
+// runItemTransfer computes one transfer by a scheme.
+func (m itemMover) runItemTransfer(scheme string, ways []devicePath, rep int) (r lab.Result, err error) {
 	name, used, err := parseMover(scheme, ways)
 	if err != nil {
 		return r, err
@@ -170,7 +171,7 @@ func (m itemMover) runTransfer(scheme string, ways []devicePath, rep int) (r lab
 	}
 	c := simulate.Case{Upload: m.upload}
 	for _, w := range used {
-		c.Paths = append(c.Paths, w.pathFrom(time.Duration(rep)*m.stride))
+		c.Paths = append(c.Paths, w.simulatedPathFrom(time.Duration(rep)*m.stride))
 	}
 	for i, n := range m.items(rep) {
 		// As from a server that supports ranges, and to one that keeps what it receives.
@@ -220,11 +221,11 @@ func parseMover(scheme string, ways []devicePath) (scheduler string, used []devi
 func (d Data) orderChanges(cells []string, pair [2]string) (percent []float64) {
 	var by byRep
 	for _, c := range cells {
-		d.forEachPair(c, pair, Time, func(rep int, ours, base float64) { by.addValue(rep, 100*(ours/base-1)) })
+		d.forEachPair(c, pair, Time, func(rep int, ours, base float64) { by.addRepValue(rep, 100*(ours/base-1)) })
 	}
 	for _, v := range by {
 		if len(v) == len(cells) {
-			percent = append(percent, meanOf(v))
+			percent = append(percent, meanOfValues(v))
 		}
 	}
 	return percent

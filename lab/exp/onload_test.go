@@ -96,7 +96,7 @@ func TestMoved(t *testing.T) {
 		t.Errorf("%.2f s, then %.2f", x[0].Seconds, x[1].Seconds)
 	}
 	for _, scheme := range []string{"mptcp", "onload:x", "onload:helpers=3", "single:helper3", "onload:helpers=x"} {
-		if _, err := (itemMover{}).runTransfer(scheme, []devicePath{{device: "primary"}, {device: "helper1"},
+		if _, err := (itemMover{}).runItemTransfer(scheme, []devicePath{{device: "primary"}, {device: "helper1"},
 			{device: "helper2"}}, 0); err == nil {
 			t.Errorf("%s moved items", scheme)
 		}
@@ -107,13 +107,13 @@ func TestMoved(t *testing.T) {
 // are as fast as the home line, and behind it where they are half as fast. The same seed gives the
 // same values.
 func TestG1(t *testing.T) {
-	r := rowG1(radio.Sets[0])
+	r := rowG1Schedulers(radio.Sets[0])
 	largest := func(c Cell) bool { return strings.HasPrefix(c.Name, "738") && strings.Contains(c.Name, "idle") }
 	d := computeData(t, r, Options{Seed: 1}, largest)
 	for _, p := range r.Points {
-		o := p.evaluate(d)
+		o := p.evaluatePoint(d)
 		if strings.Contains(p.What, "best other") && o.N > 0 && o.Verdict != Reproduced {
-			t.Error(o.pointLine())
+			t.Error(o.toPointLine())
 		}
 	}
 	if len(d) != 6 || len(r.WorseThan(d)) > 0 {
@@ -166,7 +166,7 @@ func recordings3G(t *testing.T) (dir string) {
 // With recordings the row has its own cells.
 func TestG1Recorded(t *testing.T) {
 	dir := recordings3G(t)
-	d := computeData(t, rowG1(radio.Sets[0]), Options{Traces: dir, Reps: 2}, func(c Cell) bool {
+	d := computeData(t, rowG1Schedulers(radio.Sets[0]), Options{Traces: dir, Reps: 2}, func(c Cell) bool {
 		return strings.HasPrefix(c.Name, "738")
 	})
 	for cell, want := range map[string]float64{"738 kbit/s, 1 phone, idle, recorded": 3.5,
@@ -182,7 +182,7 @@ func TestG1Recorded(t *testing.T) {
 	if len(d) != 8 {
 		t.Errorf("%d cells", len(d))
 	}
-	if _, err := (g1Phones{}).buildHome(0, t.TempDir(), g1ADSLCase(1, 1, false)); err == nil {
+	if _, err := (g1Phones{}).buildHomeTopology(0, t.TempDir(), g1ADSLCase(1, 1, false)); err == nil {
 		t.Error("recordings that are not there")
 	}
 }
@@ -190,20 +190,20 @@ func TestG1Recorded(t *testing.T) {
 // With the links that the published seconds imply, little is lost and these are met. The Setup
 // describes the lines.
 func TestG3(t *testing.T) {
-	r := rowG3(radio.Sets[0])
+	r := rowG3PhotoUploads(radio.Sets[0])
 	d := computeData(t, r, Options{Seed: 1}, func(c Cell) bool { return c.Reps > 1 })
 	n := 0
 	for _, p := range r.Points {
-		if o := p.evaluate(d); strings.HasPrefix(p.What, "home ") {
+		if o := p.evaluatePoint(d); strings.HasPrefix(p.What, "home ") {
 			if n++; !o.Verdict.isAsPublished() {
-				t.Error(o.pointLine())
+				t.Error(o.toPointLine())
 			}
 		}
 	}
 	if n != 20 {
 		t.Errorf("%d figures of homes", n)
 	}
-	if got := g3Rates(0); math.Abs(got[0]-0.904) > 0.001 || math.Abs(got[1]-0.882) > 0.001 ||
+	if got := g3ImpliedRates(0); math.Abs(got[0]-0.904) > 0.001 || math.Abs(got[1]-0.882) > 0.001 ||
 		math.Abs(got[2]-0.558) > 0.001 {
 		t.Errorf("home 1: %.3f", got)
 	}
@@ -211,8 +211,8 @@ func TestG3(t *testing.T) {
 		"(or 68.9 MB in all)") {
 		t.Error(r.Setup)
 	}
-	a, b := g3Sizes(1, 0), g3Sizes(1, 1)
-	if len(a) != g3Photos || slices.Equal(a, b) || !slices.Equal(a, g3Sizes(1, 0)) || slices.Min(a) < g3MinSize {
+	a, b := g3PhotoSizes(1, 0), g3PhotoSizes(1, 1)
+	if len(a) != g3Photos || slices.Equal(a, b) || !slices.Equal(a, g3PhotoSizes(1, 0)) || slices.Min(a) < g3MinSize {
 		t.Error("photos")
 	}
 	e := Evaluate(r, Record{Row: "g3", Results: d})

@@ -30,14 +30,14 @@ const (
 		"differences of pbe."
 )
 
-// pbeRow returns a row with the common parts.
-func pbeRow(id, title, section, setup string) Row {
+// commonPBERow returns a row with the common parts.
+func commonPBERow(id, title, section, setup string) Row {
 	return Row{ID: id, Title: title, Source: pbePaper + ", " + section, Setup: pbeSetup + " " + setup, Judged: pbe,
 		Metrics: []Metric{Rate, DelayP95, DelayMean, Lost}}
 }
 
-// pbeCell returns a cell with all schemes.
-func pbeCell(name string, m *model) Cell {
+// pbeModelCell returns a cell with all schemes.
+func pbeModelCell(name string, m *model) Cell {
 	return Cell{Name: name, Model: m, Schemes: append(slices.Clone(cc.Names), pbeAsPaper), Reps: pbeReps, Quick: 1}
 }
 
@@ -65,8 +65,8 @@ func (r Row) ratioPoint(cells []string, other string, m Metric, p Point) Point {
 	return p
 }
 
-// pbePoint returns a point of pbe's metric in one cell.
-func pbePoint(cell string, m Metric, p Point) Point {
+// pbeMetricPoint returns a point of pbe's metric in one cell.
+func pbeMetricPoint(cell string, m Metric, p Point) Point {
 	p.What, p.Unit = cell+": "+m.Name, m.Unit
 	p.Of = func(d Data) []float64 { return d.Values(cell, pbe, m) }
 	return p
@@ -78,9 +78,9 @@ const (
 	shareFigure = "of a fair share"
 )
 
-// rowP0 returns row p0: requirements for PBE-CC in one cell.
-func rowP0(radio.Set) Row {
-	r := pbeRow("p0", "One device alone in a cell", "section 6.1, and our requirements", "The default cell: 10 "+
+// rowP0OneDevice returns row p0: requirements for PBE-CC in one cell.
+func rowP0OneDevice(radio.Set) Row {
+	r := commonPBERow("p0", "One device alone in a cell", "section 6.1, and our requirements", "The default cell: 10 "+
 		"MHz, two layers, 18 dB, p = 2·10⁻⁶, control traffic, a queue of 750 KB, 50 ms there and back; 10 s. The "+
 		"capacity used is relative to what the same cell carries for a queue that is never empty, from the first "+
 		"packet on.")
@@ -91,7 +91,7 @@ func rowP0(radio.Set) Row {
 	used.Name, over.alsoCompared = "capacity used", true
 	r.Metrics = []Metric{used, over, Rate, DelayMean, DrainTime, Lost}
 	for _, v := range virtual.Variants {
-		c := pbeCell(v.Name, &model{makeCase: v.Case,
+		c := pbeModelCell(v.Name, &model{makeCase: v.Case,
 			instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 				return func(o virtual.Outcome) map[string]float64 {
 					return map[string]float64{usedFigure: 100 * float64(o.Flows[0].Rate(0,
@@ -105,8 +105,10 @@ func rowP0(radio.Set) Row {
 	}
 	first := r.Cells[0].Name
 	r.Points = []Point{
-		pbePoint(first, used, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast, IsLimit: true}),
-		pbePoint(first, over, Point{Low: 30, High: 30, PublishedText: "30 ms (required)", Aim: AimAtMost, IsLimit: true}),
+		pbeMetricPoint(first, used, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast,
+			IsLimit: true}),
+		pbeMetricPoint(first, over, Point{Low: 30, High: 30, PublishedText: "30 ms (required)", Aim: AimAtMost,
+			IsLimit: true}),
 	}
 	return r
 }
@@ -117,19 +119,19 @@ const (
 	pbeQuick  = 2
 )
 
-// rowP1 returns row p1: forty places.
-func rowP1(radio.Set) Row {
+// rowP1FortyPlaces returns row p1: forty places.
+func rowP1FortyPlaces(radio.Set) Row {
 	r := pbePlacesRow("p1", "2 MB", 2*unit.MB, 3)
 	r.Setup += " Row p1b has the same with 500 KB."
 	return r
 }
 
-// rowP1b returns row p1b: the same with a short queue.
-func rowP1b(radio.Set) Row { return pbePlacesRow("p1b", "500 KB", 500*unit.KB, 2) }
+// rowP1bShortQueue returns row p1b: the same with a short queue.
+func rowP1bShortQueue(radio.Set) Row { return pbePlacesRow("p1b", "500 KB", 500*unit.KB, 2) }
 
 // pbePlacesRow returns a row of forty places.
 func pbePlacesRow(id, text string, queue unit.Bytes, reps int) Row {
-	r := pbeRow(id, "Forty places, queue of "+text, "section 6.3.1", fmt.Sprintf("%d places of %v: 5 to 20 MHz, "+
+	r := commonPBERow(id, "Forty places, queue of "+text, "section 6.3.1", fmt.Sprintf("%d places of %v: 5 to 20 MHz, "+
 		"one or two layers, a second cell at two of three, signals from 6 to 22 dB that wander, p of 1 to 4·10⁻⁶, "+
 		"up to three other devices that come and go, 20 to 80 ms there and back. The device's queue is %s: it "+
 		"decides the delays of controllers that fill it (CUBIC, Verus, Allegro, BBR in part). Ratios are computed "+
@@ -138,7 +140,7 @@ func pbePlacesRow(id, text string, queue unit.Bytes, reps int) Row {
 	r.Places = true
 	var all, two, busy, idle []string
 	for n := range uint64(pbePlaces) {
-		c := pbeCell(fmt.Sprintf("place %d", n+1), &model{makeCase: func(seed uint64) virtual.Case {
+		c := pbeModelCell(fmt.Sprintf("place %d", n+1), &model{makeCase: func(seed uint64) virtual.Case {
 			c := virtual.Location(n, seed)
 			c.Length, c.Network.Users[0].Buffer = pbeLength, queue
 			return c
@@ -184,9 +186,9 @@ func pbePlacesRow(id, text string, queue unit.Bytes, reps int) Row {
 				return 100 * float64(n) / float64(len(v))
 			}, Carriers)},
 		Point{What: "time in drain and internet, mean of places with other devices", Unit: "%", Low: 18, High: 18,
-			Aim: AimNear, Of: perRepValues(busy, meanOf, DrainTime)},
+			Aim: AimNear, Of: perRepValues(busy, meanOfValues, DrainTime)},
 		Point{What: "time in drain and internet, mean of places without", Unit: "%", Low: 4, High: 4, Aim: AimNear,
-			Of: perRepValues(idle, meanOf, DrainTime)})
+			Of: perRepValues(idle, meanOfValues, DrainTime)})
 	return r
 }
 
@@ -197,7 +199,7 @@ func perRepValues(cells []string, of func([]float64) float64, m Metric) func(Dat
 		for _, c := range cells {
 			for _, r := range d.countedResults(c, pbe) {
 				if v, ok := m.Of(r); ok {
-					by.addValue(r.Rep, v)
+					by.addRepValue(r.Rep, v)
 				}
 			}
 		}
@@ -210,13 +212,13 @@ func perRepValues(cells []string, of func([]float64) float64, m Metric) func(Dat
 	}
 }
 
-// meanOf returns the mean of values.
-func meanOf(v []float64) float64 { return Summarize(v).Mean }
+// meanOfValues returns the mean of values.
+func meanOfValues(v []float64) float64 { return Summarize(v).Mean }
 
-// rowP2 returns row p2: distributions at six of the places: with one cell and with two; without
+// rowP2Distributions returns row p2: distributions at six of the places: with one cell and with two; without
 // other devices, with one and with three.
-func rowP2(radio.Set) Row {
-	r := pbeRow("p2", "Distributions of rate and delay at six places", "figures 13 and 14",
+func rowP2Distributions(radio.Set) Row {
+	r := commonPBERow("p2", "Distributions of rate and delay at six places", "figures 13 and 14",
 		fmt.Sprintf("Of the places of p1 the first ones with one cell and with two, without other devices, with "+
 			"one and with three; %v.", pbeLength))
 	for _, cells := range []int{1, 2} {
@@ -226,7 +228,7 @@ func rowP2(radio.Set) Row {
 				len(x.Users) != others+1; x = virtual.Location(n, 0).Network {
 				n++
 			}
-			c := pbeCell(fmt.Sprintf("place %d: %s, %s", n+1, []string{"one cell", "two cells"}[cells-1],
+			c := pbeModelCell(fmt.Sprintf("place %d: %s, %s", n+1, []string{"one cell", "two cells"}[cells-1],
 				map[int]string{0: "alone", 1: "one other device", 3: "three other devices"}[others]),
 				&model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
 					c := virtual.Location(n, seed)
@@ -239,7 +241,7 @@ func rowP2(radio.Set) Row {
 			r.Cells = append(r.Cells, c)
 		}
 	}
-	r.CDFs = cellNames(r.Cells)
+	r.CDFs = listCellNames(r.Cells)
 	const same, shorter = 0.99, 1 // factor of the rate, and ms
 	r.Points = []Point{{What: "places where no other scheme has as much rate (within 1 %) and a p95 of the delay " +
 		"that is 1 ms shorter", Unit: "%", Low: 100, High: 100, PublishedText: "100 % (required)", Aim: AimAtLeast,
@@ -255,13 +257,13 @@ func rowP2(radio.Set) Row {
 							good = 0
 						}
 					}
-					by.addValue(ours.Rep, good)
+					by.addRepValue(ours.Rep, good)
 				}
 			}
 			var all []float64
 			for _, v := range by {
 				if len(v) > 0 {
-					all = append(all, meanOf(v))
+					all = append(all, meanOfValues(v))
 				}
 			}
 			return all
@@ -269,17 +271,17 @@ func rowP2(radio.Set) Row {
 	return r
 }
 
-// rowP3 returns row p3: a walk.
-func rowP3(radio.Set) Row {
+// rowP3Walk returns row p3: a walk.
+func rowP3Walk(radio.Set) Row {
 	const length = 40 * time.Second
-	r := pbeRow("p3", "A walk from −85 to −105 dBm and back", "section 6.3.2",
+	r := commonPBERow("p3", "A walk from −85 to −105 dBm and back", "section 6.3.2",
 		fmt.Sprintf("Alone in the default cell for %v: 7 s at −85 dBm, 21 s out, 4 s back, 8 s at −85 dBm (the "+
 			"times are ours).", length))
-	r.Cells = []Cell{pbeCell("walk", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
+	r.Cells = []Cell{pbeModelCell("walk", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
 		return virtual.Walk(seed, length)
 	}})}
 	r.Series, r.CDFs = []string{"walk"}, []string{"walk"}
-	at := cellNames(r.Cells)
+	at := listCellNames(r.Cells)
 	r.Points = []Point{
 		r.factorPoint(at, "bbr", Rate, 1, "55 and 55 Mbit/s: 1 times"), r.factorPoint(at, "cubic", Rate, 55./38,
 			"55 and 38 Mbit/s: 1.45 times"), r.factorPoint(at, "verus", Rate, 55./41, "55 and 41 Mbit/s: 1.34 times"),
@@ -290,16 +292,17 @@ func rowP3(radio.Set) Row {
 	return r
 }
 
-// rowP4 returns row p4: a competitor that comes and goes.
-func rowP4(radio.Set) Row {
+// rowP4Competitor returns row p4: a competitor that comes and goes.
+func rowP4Competitor(radio.Set) Row {
 	const length = 40 * time.Second
-	r := pbeRow("p4", "A competitor of 60 Mbit/s for 4 s of each 8", "section 6.3.3", fmt.Sprintf("Two devices at 22 dB "+
-		"in the default cell, %v.", length))
-	r.Cells = []Cell{pbeCell("competitor", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
+	r := commonPBERow("p4", "A competitor of 60 Mbit/s for 4 s of each 8", "section 6.3.3",
+		fmt.Sprintf("Two devices at 22 dB "+
+			"in the default cell, %v.", length))
+	r.Cells = []Cell{pbeModelCell("competitor", &model{keepSeries: true, makeCase: func(seed uint64) virtual.Case {
 		return virtual.Competitor(seed, length, 4*time.Second)
 	}})}
 	r.Series, r.CDFs = []string{"competitor"}, []string{"competitor"}
-	at := cellNames(r.Cells)
+	at := listCellNames(r.Cells)
 	for _, x := range []struct {
 		scheme          string
 		rate, mean, p95 float64
@@ -313,9 +316,9 @@ func rowP4(radio.Set) Row {
 	return r
 }
 
-// rowP5 returns row p5: two flows of one device.
-func rowP5(radio.Set) Row {
-	r := pbeRow("p5", "Two flows of one device", "section 6.3.4", fmt.Sprintf("The default cell, %v; the second "+
+// rowP5TwoFlows returns row p5: two flows of one device.
+func rowP5TwoFlows(radio.Set) Row {
+	r := commonPBERow("p5", "Two flows of one device", "section 6.3.4", fmt.Sprintf("The default cell, %v; the second "+
 		"begins after 2 s. Evaluated from 4 s on. The paper's flows come from two servers with unknown round "+
 		"trips; ours have equal ones.", pbeLength))
 	smaller := Metric{Name: "smaller flow's part", Unit: "%", More: true, Of: func(x lab.Result) (float64, bool) {
@@ -329,13 +332,13 @@ func rowP5(radio.Set) Row {
 		func(f lab.Flow) float64 {
 			return f.Rate
 		})}
-	r.Cells = []Cell{pbeCell("two flows", &model{keepSeries: true, evaluateFrom: 4 * time.Second,
+	r.Cells = []Cell{pbeModelCell("two flows", &model{keepSeries: true, evaluateFrom: 4 * time.Second,
 		makeCase: func(seed uint64) virtual.Case {
 			return virtual.OneDevice(seed, pbeLength, pbeLength)
 		}})}
 	r.Series = []string{"two flows"}
 	r.Points = []Point{
-		pbePoint("two flows", smaller, Point{Low: 100 * 26. / 54, High: 100 * 26. / 54,
+		pbeMetricPoint("two flows", smaller, Point{Low: 100 * 26. / 54, High: 100 * 26. / 54,
 			PublishedText: "26 and 28 Mbit/s: 48 %", Aim: AimAtLeast}),
 		{What: "two flows of BBR: " + smaller.Name, Unit: "%", Low: 100 * 10. / 45, High: 100 * 10. / 45,
 			PublishedText: "10 and 35 Mbit/s: 22 %", Aim: AimNear,
@@ -354,7 +357,7 @@ const (
 // fairnessCell returns a cell in which three devices begin and end in turn, with their fairness
 // while there are two of them and three.
 func fairnessCell(name string, with func(string) []string, rtts ...time.Duration) Cell {
-	return pbeCell(name, &model{keepSeries: true, controllers: with, makeCase: func(seed uint64) virtual.Case {
+	return pbeModelCell(name, &model{keepSeries: true, controllers: with, makeCase: func(seed uint64) virtual.Case {
 		return virtual.Staggered(seed, pbeTurn, rtts...)
 	},
 		instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
@@ -372,7 +375,7 @@ func fairnessCell(name string, with func(string) []string, rtts ...time.Duration
 				late := 0.0
 				for i, x := range o.Flows {
 					if o.PBE[i] != nil {
-						late = max(late, toMilliseconds(x.Delay(0, c.Length,
+						late = max(late, floatMilliseconds(x.Delay(0, c.Length,
 							0.95)-c.Flows[i].DelayToLink-c.Flows[i].DelayFromLink))
 					}
 				}
@@ -399,21 +402,21 @@ var fairnessSetup = fmt.Sprintf("Three devices of the default cell, which begin 
 	"while there were two (twice), and three, without the first %v of each.", pbeTurn, pbeSettle)
 
 func fairnessRow(id, title, section, setup string, cells ...Cell) Row {
-	r := pbeRow(id, title, section, fairnessSetup+" "+setup)
+	r := commonPBERow(id, title, section, fairnessSetup+" "+setup)
 	r.Metrics = []Metric{jainTwo, jainThree, queueMost}
-	r.Cells, r.Series = cells, cellNames(cells)
+	r.Cells, r.Series = cells, listCellNames(cells)
 	return r
 }
 
 func fairnessPoints(cell string, two, three float64) []Point {
-	return []Point{pbePoint(cell, jainTwo, Point{Low: two, High: two, Aim: AimAtLeast}),
-		pbePoint(cell, jainThree, Point{Low: three, High: three, Aim: AimAtLeast})}
+	return []Point{pbeMetricPoint(cell, jainTwo, Point{Low: two, High: two, Aim: AimAtLeast}),
+		pbeMetricPoint(cell, jainThree, Point{Low: three, High: three, Aim: AimAtLeast})}
 }
 
 const ms = time.Millisecond
 
-// rowP6 returns row p6: fairness among PBE-CC flows.
-func rowP6(radio.Set) Row {
+// rowP6Fairness returns row p6: fairness among PBE-CC flows.
+func rowP6Fairness(radio.Set) Row {
 	c := fairnessCell("50 ms", nil, 50*ms, 50*ms, 50*ms)
 	c.Schemes = []string{pbe, pbeAsPaper, "bbr", "cubic", "copa"}
 	r := fairnessRow("p6", "Devices share a cell", "section 6.4.1", "All have the same scheme.", c)
@@ -421,8 +424,8 @@ func rowP6(radio.Set) Row {
 	return r
 }
 
-// rowP7 returns row p7: fairness with different round trips.
-func rowP7(radio.Set) Row {
+// rowP7RTTFairness returns row p7: fairness with different round trips.
+func rowP7RTTFairness(radio.Set) Row {
 	c := fairnessCell("52, 64, 297 ms", nil, 52*ms, 64*ms, 297*ms)
 	c.Schemes = []string{pbe, pbeAsPaper, "bbr", "cubic", "copa"}
 	r := fairnessRow("p7", "Devices with round trips of 52, 64 and 297 ms share a cell", "section 6.4.2",
@@ -431,8 +434,8 @@ func rowP7(radio.Set) Row {
 	return r
 }
 
-// rowP8 returns row p8: fairness between PBE-CC and other controllers.
-func rowP8(radio.Set) Row {
+// rowP8MixedFairness returns row p8: fairness between PBE-CC and other controllers.
+func rowP8MixedFairness(radio.Set) Row {
 	var cells []Cell
 	for _, other := range []string{"bbr", "cubic"} {
 		c := fairnessCell("the second has "+other, func(scheme string) []string {
@@ -447,9 +450,9 @@ func rowP8(radio.Set) Row {
 	return r
 }
 
-// rowP9 returns row p9: errors of capacity estimates.
-func rowP9(radio.Set) Row {
-	r := pbeRow("p9", "Estimates of capacity against the truth", "section 4.2", "A device of the default cell "+
+// rowP9Estimates returns row p9: errors of capacity estimates.
+func rowP9Estimates(radio.Set) Row {
+	r := commonPBERow("p9", "Estimates of capacity against the truth", "section 4.2", "A device of the default cell "+
 		"that competes with another one, 20 s: what its monitor reports each 20 ms from 1 s on, against the mean of "+
 		"the last 50 subframes as the model knows it. C_p is the capacity, C_f the fair share.")
 	var all [4]Metric
@@ -459,7 +462,7 @@ func rowP9(radio.Set) Row {
 	}
 	r.Metrics = all[:]
 	for _, b := range virtual.Neighbours {
-		c := pbeCell(b.Name, &model{makeCase: func(seed uint64) virtual.Case {
+		c := pbeModelCell(b.Name, &model{makeCase: func(seed uint64) virtual.Case {
 			c := b.Case(seed)
 			c.Length = pbeLength
 			return c
@@ -476,17 +479,17 @@ func rowP9(radio.Set) Row {
 		}})
 		c.Schemes = []string{pbe, pbeAsPaper}
 		r.Cells = append(r.Cells, c)
-		r.Points = append(r.Points, pbePoint(c.Name, all[0],
+		r.Points = append(r.Points, pbeMetricPoint(c.Name, all[0],
 			Point{Low: 5, High: 5, PublishedText: "no value (5 % required)", Aim: AimAtMost, IsLimit: true}),
-			pbePoint(c.Name, all[1], Point{Low: 10, High: 10, PublishedText: "no value (10 % required)",
+			pbeMetricPoint(c.Name, all[1], Point{Low: 10, High: 10, PublishedText: "no value (10 % required)",
 				Aim: AimAtMost, IsLimit: true}))
 	}
 	return r
 }
 
-// rowP10 returns row p10: advantages of the model for PBE-CC are removed.
-func rowP10(radio.Set) Row {
-	r := pbeRow("p10", "Advantages of the model for PBE-CC, removed one by one", "none: ours",
+// rowP10Ablations returns row p10: advantages of the model for PBE-CC are removed.
+func rowP10Ablations(radio.Set) Row {
+	r := commonPBERow("p10", "Advantages of the model for PBE-CC, removed one by one", "none: ours",
 		"Competing with a device that is always sent 60 Mbit/s, 10 s. A fair share is what the same cell carries for each "+
 			"of two who always have data. The paper has no values of it. We require that queues stay shorter than "+
 			"BBR's, and that pbe gets 95 % of its share.")
@@ -494,7 +497,7 @@ func rowP10(radio.Set) Row {
 	share.Name = "part of a fair share"
 	r.Metrics = []Metric{share, DelayP95, Rate, DelayMean}
 	for _, a := range virtual.Ablations {
-		c := pbeCell(a.Name, &model{makeCase: a.Case,
+		c := pbeModelCell(a.Name, &model{makeCase: a.Case,
 			instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 				return func(o virtual.Outcome) map[string]float64 {
 					return map[string]float64{shareFigure: 100 * float64(o.Flows[0].Rate(0,
@@ -506,7 +509,7 @@ func rowP10(radio.Set) Row {
 	}
 	for _, c := range r.Cells {
 		r.Points = append(r.Points, r.fractionPoint([]string{c.Name}, "bbr", DelayP95, 1, "shorter (required)"),
-			pbePoint(c.Name, share, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast,
+			pbeMetricPoint(c.Name, share, Point{Low: 95, High: 95, PublishedText: "95 % (required)", Aim: AimAtLeast,
 				IsLimit: true}))
 	}
 	return r

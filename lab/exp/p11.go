@@ -25,8 +25,8 @@ const (
 	p11Pings = 20 * time.Millisecond
 )
 
-// rowP11 returns row p11: mpbond over two emulated cells, in real time.
-func rowP11(radio.Set) Row {
+// rowP11TwoCells returns row p11: mpbond over two emulated cells, in real time.
+func rowP11TwoCells(radio.Set) Row {
 	r := Row{
 		ID: "p11", Title: "A bond over two mobile cells", Source: "none: ours",
 		Setup: "In real time: mpbond itself, with subflows over two own links, which are devices of two emulated " +
@@ -52,9 +52,9 @@ func rowP11(radio.Set) Row {
 		rival bool
 	}{{"alone", false}, {"beside a device that comes and goes", true}} {
 		x := Cell{Name: c.name, Network: func(seed uint64) (*lab.Topology, error) {
-			return p11Net(seed, c.rival)
+			return p11TwoCellNetwork(seed, c.rival)
 		}, Size: p11Size, Ping: p11Pings,
-			Schemes: []string{p11PBE, p11BBR, p11CUBIC, p11TCP, p11MPTCP, "single"}, Reps: 3, Alone: true}.limitReps(1,
+			Schemes: []string{p11PBE, p11BBR, p11CUBIC, p11TCP, p11MPTCP, "single"}, Reps: 3, Alone: true}.limitSchemeReps(1,
 			"single")
 		if !c.rival {
 			x.Quick = 1
@@ -84,8 +84,8 @@ func pingMetric(link, which string, of func(lab.Delays) time.Duration) Metric {
 	}}
 }
 
-// p11Net returns a primary with two links in two mobile networks.
-func p11Net(seed uint64, rival bool) (*lab.Topology, error) {
+// p11TwoCellNetwork returns a primary with two links in two mobile networks.
+func p11TwoCellNetwork(seed uint64, rival bool) (*lab.Topology, error) {
 	link := func(network string, rnti int, signal, delay, up string) *lab.Link {
 		l := &lab.Link{Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Delay: delay},
 			Up: &lab.LinkSettings{Rate: up}, LTE: &lab.LTELink{Network: network}}

@@ -18,8 +18,8 @@ const (
 	p12Link   = "cell1"
 )
 
-// rowP12 returns row p12: the same case with real packets and in virtual time.
-func rowP12(radio.Set) Row {
+// rowP12RealPackets returns row p12: the same case with real packets and in virtual time.
+func rowP12RealPackets(radio.Set) Row {
 	r := Row{
 		ID: "p12", Title: "The default cell with real packets, and in virtual time", Source: "none: ours", Judged: pbe,
 		Setup: "One device alone in the default cell of p0, one flow for 10 s, from its first packet on. With " +
@@ -32,7 +32,7 @@ func rowP12(radio.Set) Row {
 	}
 	schemes := []string{pbe, "bbr", "cubic"}
 	r.Cells = []Cell{
-		{Name: p12Real, Flows: p12Net, Length: p12Length, Schemes: schemes, Reps: pbeReps, Quick: 1},
+		{Name: p12Real, Flows: p12CellNetwork, Length: p12Length, Schemes: schemes, Reps: pbeReps, Quick: 1},
 		{Name: p12Model, Schemes: schemes, Reps: pbeReps, Quick: 1,
 			Model: &model{makeCase: func(seed uint64) virtual.Case {
 				c := virtual.Default(seed, 1)
@@ -55,8 +55,8 @@ func rowP12(radio.Set) Row {
 	return r
 }
 
-// flows returns the experiment of a cell of flows.
-func (c Cell) flows(reps int, seed uint64) lab.Experiment {
+// flowsExperiment returns the experiment of a cell of flows.
+func (c Cell) flowsExperiment(reps int, seed uint64) lab.Experiment {
 	p := lab.RunSpec{Schemes: c.Schemes, Reps: reps, RepsByScheme: c.RepsByScheme, Seed: seed, Length: c.Length}
 	return lab.NewFlowExperiment(c.Name, p, func(rep int) (lab.FlowSpec, error) {
 		t := c.Flows(1000*seed + uint64(rep))
@@ -64,8 +64,8 @@ func (c Cell) flows(reps int, seed uint64) lab.Experiment {
 	})
 }
 
-// p12Net returns the default cell as a network of the lab.
-func p12Net(seed uint64) *lab.Topology {
+// p12CellNetwork returns the default cell as a network of the lab.
+func p12CellNetwork(seed uint64) *lab.Topology {
 	l := &lab.Link{Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Delay: "25ms"},
 		Up: &lab.LinkSettings{Delay: "25ms", Rate: "50Mbit/s"}, LTE: &lab.LTELink{Network: "one"}}
 	l.LTE.RNTI, l.LTE.Signal, l.LTE.ErrorRate = 0x4000, "18dB", 2e-6

@@ -37,12 +37,12 @@ var schemeColors = []color.Color{
 // palette are the schemes of a row. Each has the same color in all its plots.
 type palette []string
 
-// indexOf returns the index of a scheme, 0 if it is unknown.
-func (p palette) indexOf(scheme string) int { return max(0, slices.Index(p, scheme)) }
+// schemeIndex returns the index of a scheme, 0 if it is unknown.
+func (p palette) schemeIndex(scheme string) int { return max(0, slices.Index(p, scheme)) }
 
-func (p palette) schemeColor(scheme string) color.Color { return lineColor(p.indexOf(scheme)) }
+func (p palette) schemeColor(scheme string) color.Color { return plotLineColor(p.schemeIndex(scheme)) }
 
-func lineColor(i int) color.Color { return schemeColors[i%len(schemeColors)] }
+func plotLineColor(i int) color.Color { return schemeColors[i%len(schemeColors)] }
 
 // linePlot is a plot of lines. Its title and the names of lines are text of the page, which is never
 // cut.
@@ -61,7 +61,7 @@ type lineName struct {
 
 // drawDistribution draws the cumulative distribution of each scheme's values.
 func drawDistribution(s distribution, all palette) (linePlot, error) {
-	p := newPlot(s.title, s.unit, "share")
+	p := newEmptyPlot(s.title, s.unit, "share")
 	p.Y.Max = 1
 	for i, scheme := range s.schemes {
 		values := thinValues(s.values[i])
@@ -70,7 +70,7 @@ func drawDistribution(s distribution, all palette) (linePlot, error) {
 			steps = append(steps, plotter.XY{X: v, Y: float64(j) / float64(len(values))},
 				plotter.XY{X: v, Y: float64(j+1) / float64(len(values))})
 		}
-		if err := p.addLine(scheme, steps, all.schemeColor(scheme)); err != nil {
+		if err := p.addPlotLine(scheme, steps, all.schemeColor(scheme)); err != nil {
 			return p, err
 		}
 	}
@@ -92,25 +92,25 @@ func thinValues(values []float64) []float64 {
 	return some
 }
 
-// draw draws a timeline: bytes over each link, and dashed the backlog of helpers. Timelines of
+// drawTimeline draws a timeline: bytes over each link, and dashed the backlog of helpers. Timelines of
 // several schemes have the same axes.
-func (t timeline) draw(seconds, mb float64) (linePlot, error) {
-	p := newPlot(t.scheme, "s", "MB")
+func (t timeline) drawTimeline(seconds, mb float64) (linePlot, error) {
+	p := newEmptyPlot(t.scheme, "s", "MB")
 	p.X.Min, p.X.Max, p.Y.Max = 0, seconds, mb
 	for i, l := range t.lines {
 		points := plotter.XYs{}
 		for j, at := range l.at {
 			points = append(points, plotter.XY{X: at, Y: l.mb[j]})
 		}
-		if err := p.addLine(l.name, points, lineColor(i)); err != nil {
+		if err := p.addPlotLine(l.name, points, plotLineColor(i)); err != nil {
 			return p, err
 		}
 	}
 	return p, nil
 }
 
-// addLine adds a line, dashed for a helper's backlog.
-func (p *linePlot) addLine(name string, points plotter.XYs, c color.Color) error {
+// addPlotLine adds a line, dashed for a helper's backlog.
+func (p *linePlot) addPlotLine(name string, points plotter.XYs, c color.Color) error {
 	l, err := plotter.NewLine(points)
 	if err != nil {
 		return err
@@ -125,8 +125,8 @@ func (p *linePlot) addLine(name string, points plotter.XYs, c color.Color) error
 	return nil
 }
 
-// newPlot returns an empty plot with the names of its axes; y begins at 0.
-func newPlot(title, x, y string) linePlot {
+// newEmptyPlot returns an empty plot with the names of its axes; y begins at 0.
+func newEmptyPlot(title, x, y string) linePlot {
 	p := linePlot{plot.New(), title, nil}
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
 	for _, f := range []*font.Font{&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
@@ -163,7 +163,7 @@ func (p linePlot) writeFigure(b *strings.Builder) error {
 		if n.dashed {
 			style = "dashed"
 		}
-		fmt.Fprintf(b, "<span><i style=\"border-top:3px %s %s\"></i>%s</span> ", style, cssColor(n.color),
+		fmt.Fprintf(b, "<span><i style=\"border-top:3px %s %s\"></i>%s</span> ", style, formatCSSColor(n.color),
 			escapeText("%s", n.name))
 	}
 	b.WriteString("</p>\n")
@@ -172,8 +172,8 @@ func (p linePlot) writeFigure(b *strings.Builder) error {
 	return nil
 }
 
-// cssColor returns a color for style sheets.
-func cssColor(c color.Color) string {
+// formatCSSColor returns a color for style sheets.
+func formatCSSColor(c color.Color) string {
 	r, g, b, _ := c.RGBA()
 	return fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8)
 }

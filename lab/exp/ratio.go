@@ -33,8 +33,8 @@ func directShare(scheme string) float64 {
 // arrivals are the arrivals of payload at the primary over a link: seconds, and bytes so far.
 type arrivals struct{ at, sum []float64 }
 
-// timeOf returns when that many bytes had arrived, or the last arrival if there were fewer.
-func (a arrivals) timeOf(bytes float64) float64 {
+// arrivalTimeOf returns when that many bytes had arrived, or the last arrival if there were fewer.
+func (a arrivals) arrivalTimeOf(bytes float64) float64 {
 	if bytes <= 0 || len(a.at) == 0 {
 		return 0
 	}
@@ -64,12 +64,12 @@ func pathArrivals(r lab.Result) (direct arrivals, helped []arrivals) {
 	return direct, helped
 }
 
-// splitTime returns how long a fixed ratio takes over paths with these arrivals. Helpers have equal
+// fixedRatioTime returns how long a fixed ratio takes over paths with these arrivals. Helpers have equal
 // parts.
-func splitTime(share float64, size unit.Bytes, direct arrivals, helped []arrivals) float64 {
-	took := direct.timeOf(share * float64(size))
+func fixedRatioTime(share float64, size unit.Bytes, direct arrivals, helped []arrivals) float64 {
+	took := direct.arrivalTimeOf(share * float64(size))
 	for _, h := range helped {
-		took = max(took, h.timeOf((1-share)*float64(size)/float64(len(helped))))
+		took = max(took, h.arrivalTimeOf((1-share)*float64(size)/float64(len(helped))))
 	}
 	return took
 }
@@ -77,7 +77,7 @@ func splitTime(share float64, size unit.Bytes, direct arrivals, helped []arrival
 // bestRatioChange returns by how many percent the time of the best computed fixed ratio differs
 // from that of the best measured one, in a cell with a search.
 func (d Data) bestRatioChange(c Cell) (percent float64, ok bool) {
-	ratios := c.ratioSchemes()
+	ratios := c.listRatioSchemes()
 	if len(ratios) < 2 {
 		return 0, false
 	}
@@ -97,10 +97,10 @@ func (d Data) bestRatioChange(c Cell) (percent float64, ok bool) {
 			return
 		}
 		// Packet times count from before the client begins.
-		late := (splitTime(directShare(most), m.Bytes, direct, beside) - m.Seconds + splitTime(directShare(least),
+		late := (fixedRatioTime(directShare(most), m.Bytes, direct, beside) - m.Seconds + fixedRatioTime(directShare(least),
 			l.Bytes, own, helped) - l.Seconds) / 2
 		for i := range took {
-			took[i] += splitTime(float64(i)/ratioSteps, m.Bytes, direct, helped) - late
+			took[i] += fixedRatioTime(float64(i)/ratioSteps, m.Bytes, direct, helped) - late
 		}
 		n++
 	})

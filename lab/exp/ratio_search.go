@@ -31,12 +31,12 @@ const (
 	ratioReps = 5
 )
 
-// ratioSchemes returns the schemes among which the best fixed ratio is searched, for steady links.
+// steadyRatioSchemes returns the schemes among which the best fixed ratio is searched, for steady links.
 // Over all ratios from 0 to 1 the time falls to one minimum and then rises (measured in eight cells
 // of the kind of m5 and m6). The minimum is where all paths end together; the schemes are around
 // it, two on each side. Helpers have parts in proportion to their rates.
-func ratioSchemes(links string, size unit.Bytes) []string {
-	direct, helped := pathRates(links)
+func steadyRatioSchemes(links string, size unit.Bytes) []string {
+	direct, helped := parsePathRates(links)
 	sum := 0.0
 	for _, r := range helped {
 		sum += r
@@ -74,9 +74,9 @@ func wideRatioSchemes() (all []string) {
 // formatRatio formats a ratio with at most three decimals.
 func formatRatio(p float64) string { return strconv.FormatFloat(math.Round(p*1000)/1000, 'g', -1, 64) }
 
-// pathRates returns what the direct path and each helper's path carry, in Mbit/s, of a spec with
+// parsePathRates returns what the direct path and each helper's path carry, in Mbit/s, of a spec with
 // plain numbers.
-func pathRates(links string) (direct float64, helped []float64) {
+func parsePathRates(links string) (direct float64, helped []float64) {
 	for i, part := range strings.Split(links, ",") {
 		rates := strings.Split(part, "/")
 		if i == 0 {
@@ -95,8 +95,8 @@ func pathRates(links string) (direct float64, helped []float64) {
 // bestRatioLabel names the best of a cell's fixed ratios where scheme names are shown.
 const bestRatioLabel = mptcp + ", best fixed ratio"
 
-// ratioSchemes returns the schemes of the search in a cell.
-func (c Cell) ratioSchemes() (all []string) {
+// listRatioSchemes returns the schemes of the search in a cell.
+func (c Cell) listRatioSchemes() (all []string) {
 	for _, s := range c.Schemes {
 		if isRatioScheme(s) {
 			all = append(all, s)
@@ -110,9 +110,9 @@ func isRatioScheme(scheme string) bool { return strings.HasPrefix(scheme, ratioP
 
 // withRatioSearch adds the search to a cell of steady links.
 func (c Cell) withRatioSearch() Cell {
-	ratios := ratioSchemes(c.Links, c.Size)
+	ratios := steadyRatioSchemes(c.Links, c.Size)
 	c.Schemes = slices.Concat(c.Schemes, ratios)
-	return c.limitReps(ratioReps, ratios...)
+	return c.limitSchemeReps(ratioReps, ratios...)
 }
 
 // noFigureText is the published text where a paper gives no value.

@@ -26,20 +26,20 @@ func TestRatioSearch(t *testing.T) {
 		{"1/18/5", 2 * unit.MB, .15},
 		{"14/2/5", 512 * unit.KB, .95}, {"14/2/5", 2 * unit.MB, .9}, {"1/2/5", unit.MB, .35}, {"14/10/5", unit.MB, .85},
 	} {
-		all := ratioSchemes(c.links, c.size)
+		all := steadyRatioSchemes(c.links, c.size)
 		low, high := all[0], all[len(all)-1]
 		if len(all) < 2*ratioSearchSteps || low >= ratioPrefix+formatRatio(c.best) ||
 			high <= ratioPrefix+formatRatio(c.best) {
 			t.Errorf("%s, %v: %v, but the best is %g", c.links, c.size, all, c.best)
 		}
 	}
-	if got := ratioSchemes("8", unit.MB); got != nil {
+	if got := steadyRatioSchemes("8", unit.MB); got != nil {
 		t.Errorf("without helpers: %v", got)
 	}
-	if got := ratioSchemes("8/10/5,10/5", 1000*unit.MB); !slices.Contains(got, "mptcp:ratio=0.445") {
+	if got := steadyRatioSchemes("8/10/5,10/5", 1000*unit.MB); !slices.Contains(got, "mptcp:ratio=0.445") {
 		t.Errorf("two helpers that are alike: %v", got)
 	}
-	if got := ratioSchemes("8/10/4,10/8", 1000*unit.MB); !slices.Contains(got, "mptcp:ratio=0.4/0.2") {
+	if got := steadyRatioSchemes("8/10/4,10/8", 1000*unit.MB); !slices.Contains(got, "mptcp:ratio=0.4/0.2") {
 		t.Errorf("two that are not: %v", got)
 	}
 	if got := wideRatioSchemes(); len(got) != 9 || got[0] != "mptcp:ratio=0.2" || got[8] != "mptcp:ratio=1" {
@@ -142,7 +142,7 @@ func TestEnough(t *testing.T) {
 // The best ratio counts, and only where both were measured.
 func TestCompareBestRatio(t *testing.T) {
 	c := Cell{Name: "c", Links: "8/10/5", Size: unit.MB, Schemes: []string{Product}, Reps: 4}.withRatioSearch()
-	c = c.limitReps(2, c.ratioSchemes()...)
+	c = c.limitSchemeReps(2, c.listRatioSchemes()...)
 	d := Data{}
 	for rep := range c.Reps {
 		for i, s := range c.Schemes {
@@ -151,11 +151,11 @@ func TestCompareBestRatio(t *testing.T) {
 			}
 		}
 	}
-	if o := singleGroup(c).compareBestRatio(c.ratioSchemes(), Time).evaluate(d); o.N != 2 || o.Mean > -9.99 ||
+	if o := singleGroup(c).compareBestRatio(c.listRatioSchemes(), Time).evaluatePoint(d); o.N != 2 || o.Mean > -9.99 ||
 		o.Mean < -10.01 || o.Verdict != Reproduced || o.Published() != noFigureText {
 		t.Errorf("%+v", o)
 	}
-	r, err := rowM5(radio.Sets[0]).Experiments(Options{})
+	r, err := rowM5SmallFiles(radio.Sets[0]).Experiments(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,12 +35,14 @@ type Stamp struct {
 }
 
 // VersionText names the program's version, and says if it is old.
-func (e Evaluation) VersionText() string { return "mpbond " + e.Version + ageText(e.CoreCommits) }
+func (e Evaluation) VersionText() string {
+	return "mpbond " + e.Version + figureAgeRemark(e.CoreCommits)
+}
 
 // Provenance describes the run for people.
 func (e Evaluation) Provenance() string {
 	return fmt.Sprintf("%s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.VersionText(),
-		e.Seed, e.Kernel, e.Processors, e.Date, e.countedText())
+		e.Seed, e.Kernel, e.Processors, e.Date, e.rowCountedText())
 }
 
 // Record is a row's transfers, complete or not, of one run or of several, each of which resumed the
@@ -91,7 +93,7 @@ func LoadRecord(dir, row string, light bool) (r Record, err error) {
 				e.Result.Traffic = nil
 			}
 		}
-		r.addEntry(e)
+		r.addJournalEntry(e)
 	}
 	if err := in.Err(); err != nil {
 		return r, fmt.Errorf("%s: %w", f.Name(), err)
@@ -122,8 +124,8 @@ func readOldFields(line []byte, r *lab.Result) {
 // maxLineBytes is the longest line of a file: minutes at many Mbit/s, packet by packet.
 const maxLineBytes = 1 << 30
 
-// addEntry adds a line to the record.
-func (r *Record) addEntry(e entry) {
+// addJournalEntry adds a line to the record.
+func (r *Record) addJournalEntry(e entry) {
 	switch {
 	case e.Run != nil:
 		// The run repeats failed transfers.

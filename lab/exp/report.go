@@ -32,9 +32,9 @@ func escapeText(format string, args ...any) string {
 func WriteHTML(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	writeSummary(&b, all)
+	writeRowsSummary(&b, all)
 	b.WriteString("<h2 id=\"rows\">Rows</h2>\n")
-	rowTable(all).writeHTML(&b)
+	rowVerdictTable(all).writeHTML(&b)
 	writeCauses(&b, all)
 	for _, e := range all {
 		if err := writeSection(&b, e); err != nil {
@@ -46,7 +46,7 @@ func WriteHTML(w io.Writer, all []Evaluation) error {
 	return err
 }
 
-func rowLink(row string) string {
+func formatRowLink(row string) string {
 	return fmt.Sprintf(`<a href="#%[1]s">%[1]s</a>`, html.EscapeString(row))
 }
 
@@ -137,7 +137,7 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 	for _, l := range tabled {
 		if !drawn[l.Metric] {
 			drawn[l.Metric] = true
-			writeBars(b, tabled, l.Metric, colors)
+			writeMetricBars(b, tabled, l.Metric, colors)
 		}
 	}
 	b.WriteString("</div>\n")
@@ -149,7 +149,7 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 		open = ""
 	}
 	fmt.Fprintf(b, "<details%s><summary>%d figures</summary>\n", open, len(tabled))
-	e.lineTable().writeHTML(b)
+	e.metricLineTable().writeHTML(b)
 	b.WriteString("</details>\n")
 	fmt.Fprintf(b, "<p class=\"small\">%s. Rerun: <code>%s</code></p>\n", escapeText("%s", e.Provenance()),
 		escapeText("%s", e.Rerun))
@@ -170,7 +170,7 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 		}
 	}
 	for _, c := range e.figures.charts {
-		if err := add(c.draw(colors)); err != nil {
+		if err := add(c.drawChartLines(colors)); err != nil {
 			return err
 		}
 	}
@@ -190,7 +190,7 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 			"of helpers, of each scheme's median transfer.", e.figures.shown))
 	}
 	for _, t := range e.figures.timelines {
-		if err := add(t.draw(seconds, mb)); err != nil {
+		if err := add(t.drawTimeline(seconds, mb)); err != nil {
 			return err
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// writeBars writes one metric: a block for each cell, with a bar for each scheme, a line for the
+// writeMetricBars writes one metric: a block for each cell, with a bar for each scheme, a line for the
 // 95 % interval, and a mark at the fluid bound. Blocks stand side by side as the window allows.
 // Names and values are text, so that nothing is cut.
-func writeBars(b *strings.Builder, lines []Line, metric string, all palette) {
+func writeMetricBars(b *strings.Builder, lines []Line, metric string, all palette) {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Metric != metric || l.N == 0 })
 	if len(lines) == 0 {
 		return
@@ -24,7 +24,7 @@ func writeBars(b *strings.Builder, lines []Line, metric string, all palette) {
 		}
 		bound = bound || l.Bound > 0
 	}
-	scales, together := barScales(lines, cells)
+	scales, together := computeBarScales(lines, cells)
 	note := ""
 	if bound {
 		note += "; the mark is the fluid bound"
@@ -42,7 +42,7 @@ func writeBars(b *strings.Builder, lines []Line, metric string, all palette) {
 		fmt.Fprintf(b, "<div class=\"cell\"><p>%s</p>\n", escapeText("%s", cell))
 		for _, l := range lines {
 			if l.Cell == cell {
-				l.writeBar(b, scales[cell], all)
+				l.writeSchemeBar(b, scales[cell], all)
 			}
 		}
 		b.WriteString("</div>\n")
@@ -53,8 +53,8 @@ func writeBars(b *strings.Builder, lines []Line, metric string, all palette) {
 // scale maps values to the width of a bar's track.
 type scale struct{ low, high float64 }
 
-// percent returns the place of a value on the track in percent.
-func (s scale) percent(v float64) float64 {
+// trackPercent returns the place of a value on the track in percent.
+func (s scale) trackPercent(v float64) float64 {
 	return 100 * (min(max(v, s.low), s.high) - s.low) / (s.high - s.low)
 }
 
@@ -62,9 +62,9 @@ func (s scale) percent(v float64) float64 {
 // larger one the bars of one cell would be too short to compare.
 const maxScaleRatio = 8
 
-// barScales returns the scale of each cell, and reports whether all cells have the same. Scales
+// computeBarScales returns the scale of each cell, and reports whether all cells have the same. Scales
 // contain 0.
-func barScales(lines []Line, cells []string) (scales map[string]scale, together bool) {
+func computeBarScales(lines []Line, cells []string) (scales map[string]scale, together bool) {
 	scales = map[string]scale{}
 	whole := scale{}
 	for _, l := range lines {
@@ -90,17 +90,17 @@ func barScales(lines []Line, cells []string) (scales map[string]scale, together 
 	return scales, together
 }
 
-// writeBar writes the bar of a line.
-func (l Line) writeBar(b *strings.Builder, s scale, all palette) {
-	from, to := s.percent(min(l.Mean, 0)), s.percent(max(l.Mean, 0))
+// writeSchemeBar writes the bar of a line.
+func (l Line) writeSchemeBar(b *strings.Builder, s scale, all palette) {
+	from, to := s.trackPercent(min(l.Mean, 0)), s.trackPercent(max(l.Mean, 0))
 	fmt.Fprintf(b, "<span>%s</span><span class=\"track\"><i style=\"left:%.1f%%;width:%.1f%%;background:%s\"></i>",
-		escapeText("%s", l.Scheme), from, to-from, cssColor(all.schemeColor(l.Scheme)))
+		escapeText("%s", l.Scheme), from, to-from, formatCSSColor(all.schemeColor(l.Scheme)))
 	if l.N > 1 {
-		from, to := s.percent(l.Mean-l.Half), s.percent(l.Mean+l.Half)
+		from, to := s.trackPercent(l.Mean-l.Half), s.trackPercent(l.Mean+l.Half)
 		fmt.Fprintf(b, "<b style=\"left:%.1f%%;width:%.1f%%\"></b>", from, to-from)
 	}
 	if l.Bound > 0 {
-		fmt.Fprintf(b, "<u style=\"left:%.1f%%\"></u>", s.percent(l.Bound))
+		fmt.Fprintf(b, "<u style=\"left:%.1f%%\"></u>", s.trackPercent(l.Bound))
 	}
 	fmt.Fprintf(b, "</span><span>%s</span>\n", escapeText("%s", strings.TrimSpace(l.Text(l.Unit))))
 }

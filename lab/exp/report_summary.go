@@ -19,17 +19,17 @@ var verdictMarks = []verdictMark{{Reproduced, "v0"}, {Exceeded, "v0"}, {Fitted, 
 	{NotReproduced, "v2"}, {Opposite, "v3"},
 	{NotMeasured, "v4"}}
 
-// writeSummary writes what was measured and a picture of all rows.
-func writeSummary(b *strings.Builder, all []Evaluation) {
+// writeRowsSummary writes what was measured and a picture of all rows.
+func writeRowsSummary(b *strings.Builder, all []Evaluation) {
 	counted, planned := 0, 0
 	var versions, machines, dates []string
 	quick := false
 	total := map[Verdict]int{}
 	for _, e := range all {
 		counted, planned, quick = counted+e.Counted, planned+e.Planned, quick || e.Quick
-		versions = appendNew(versions, "mpbond "+e.Version)
-		machines = appendNew(machines, fmt.Sprintf("Linux %s, %d processors", e.Kernel, e.Processors))
-		dates = appendNew(dates, e.Date)
+		versions = appendIfMissing(versions, "mpbond "+e.Version)
+		machines = appendIfMissing(machines, fmt.Sprintf("Linux %s, %d processors", e.Kernel, e.Processors))
+		dates = appendIfMissing(dates, e.Date)
 		for _, p := range e.Points {
 			total[p.Verdict]++
 		}
@@ -86,8 +86,8 @@ func (e Evaluation) countVerdict(v Verdict) (n int) {
 	return n
 }
 
-// appendNew appends a text that the list does not have.
-func appendNew(list []string, text string) []string {
+// appendIfMissing appends a text that the list does not have.
+func appendIfMissing(list []string, text string) []string {
 	if slices.Contains(list, text) {
 		return list
 	}
@@ -97,7 +97,7 @@ func appendNew(list []string, text string) []string {
 // writePictureLine writes the row's line of the picture: how many of its published figures have
 // which verdict, and the times of the product relative to kernel MPTCP.
 func (e Evaluation) writePictureLine(b *strings.Builder) {
-	fmt.Fprintf(b, "<span>%s</span><span class=\"title\">%s</span><span class=\"stack\">", rowLink(e.Row),
+	fmt.Fprintf(b, "<span>%s</span><span class=\"title\">%s</span><span class=\"stack\">", formatRowLink(e.Row),
 		escapeText("%s", e.Title))
 	for _, v := range verdictMarks {
 		if n := e.countVerdict(v.verdict); n > 0 {
@@ -110,7 +110,7 @@ func (e Evaluation) writePictureLine(b *strings.Builder) {
 		b.WriteString("<b></b>")
 		for _, c := range changes {
 			fmt.Fprintf(b, "<i style=\"left:%.1f%%\" title=\"%s\"></i>",
-				scale{-maxShownChange, maxShownChange}.percent(c.percent), escapeText("%s: %+.1f %%", c.cell, c.percent))
+				scale{-maxShownChange, maxShownChange}.trackPercent(c.percent), escapeText("%s: %+.1f %%", c.cell, c.percent))
 		}
 	}
 	b.WriteString("</span>\n")
@@ -164,7 +164,7 @@ func groupByCause(all []Evaluation) (groups []*cause) {
 		for _, e := range all {
 			for _, w := range e.worse {
 				if (w.Metric.Name == Time.Name) == (m != "") {
-					add(w.causeText(), true, e.Row, w.String())
+					add(w.worseCauseText(), true, e.Row, w.String())
 				}
 			}
 		}
@@ -178,7 +178,7 @@ func groupByCause(all []Evaluation) (groups []*cause) {
 		for _, e := range all {
 			for _, p := range e.Points {
 				if p.Verdict == v && (p.claimed || p.N > 1) {
-					add(p.causeText(), false, e.Row, p.String())
+					add(p.pointCauseText(), false, e.Row, p.String())
 				}
 			}
 		}
@@ -200,8 +200,8 @@ func groupByCause(all []Evaluation) (groups []*cause) {
 	return groups
 }
 
-// causeText returns the cause of a result that is worse than another scheme.
-func (w WorseResult) causeText() string {
+// worseCauseText returns the cause of a result that is worse than another scheme.
+func (w WorseResult) worseCauseText() string {
 	if w.Metric.Name == Time.Name {
 		return "Slower than " + schemeFamily(w.Other)
 	}
@@ -229,8 +229,8 @@ func schemeFamily(scheme string) string {
 	return scheme
 }
 
-// causeText returns the cause of a figure that is not as published.
-func (p PointLine) causeText() string {
+// pointCauseText returns the cause of a figure that is not as published.
+func (p PointLine) pointCauseText() string {
 	low, high := p.confidenceInterval()
 	switch {
 	case p.claimed:
@@ -283,11 +283,11 @@ func writeCause(b *strings.Builder, g cause) {
 		g.items = g.items[n:]
 		if n <= maxOpenItems {
 			for _, w := range items {
-				fmt.Fprintf(b, "<li>%s: %s</li>\n", rowLink(row), escapeText("%s", w.what))
+				fmt.Fprintf(b, "<li>%s: %s</li>\n", formatRowLink(row), escapeText("%s", w.what))
 			}
 			continue
 		}
-		fmt.Fprintf(b, "<li><details><summary>%s: %d results</summary>\n<ul>\n", rowLink(row), n)
+		fmt.Fprintf(b, "<li><details><summary>%s: %d results</summary>\n<ul>\n", formatRowLink(row), n)
 		for _, w := range items {
 			fmt.Fprintf(b, "<li>%s</li>\n", escapeText("%s", w.what))
 		}

@@ -42,7 +42,7 @@ func TestBars(t *testing.T) {
 	} {
 		c.lines[0].Scheme = "mpbond:pams:feedback=fixed-on-demand <x>"
 		var b strings.Builder
-		writeBars(&b, c.lines, "time", palette{"scheme0", "scheme1"})
+		writeMetricBars(&b, c.lines, "time", palette{"scheme0", "scheme1"})
 		text := b.String()
 		bars := width.FindAllStringSubmatch(text, -1)
 		if len(bars) != len(c.lines) || !strings.Contains(text, c.want) ||
@@ -58,7 +58,7 @@ func TestBars(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if writeBars(&b, barLines("a", 1), "energy", nil); b.Len() > 0 {
+	if writeMetricBars(&b, barLines("a", 1), "energy", nil); b.Len() > 0 {
 		t.Errorf("without lines: %s", &b)
 	}
 }
@@ -67,7 +67,7 @@ func TestBars(t *testing.T) {
 // and that its legend is text of the page.
 func TestPlotFits(t *testing.T) {
 	p, err := chart{title: "a <title>", unit: "ms", names: []string{"a long name, which is cut in no legend"}, step: 1,
-		values: [][]float64{{1, 2, 3}}}.draw(nil)
+		values: [][]float64{{1, 2, 3}}}.drawChartLines(nil)
 	var b strings.Builder
 	if err = errors.Join(err, p.writeFigure(&b)); err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ type cellRun struct {
 // Measure makes the missing transfers and evaluates the records. Its error says why not all
 // transfers count; in the short form, which schemes cannot transfer at all.
 func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
-	p, err := r.newPool()
+	p, err := r.newExperimentPool()
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 		failed = errors.Join(failed, j.Close())
 	}
 	if ctx.Err() != nil {
-		if isResumable(r.Version) {
+		if isResumableVersion(r.Version) {
 			r.PrintLine("run the same command to resume; mpbond-lab exp report shows the results so far")
 		}
 		return nil, errors.Join(failed, ctx.Err())
@@ -90,15 +90,15 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 	return all, errors.Join(failed, p.missingTransfers())
 }
 
-// isResumable reports whether a version identifies one state of the code, so that a later run of it
+// isResumableVersion reports whether a version identifies one state of the code, so that a later run of it
 // can resume its records.
-func isResumable(version string) bool {
+func isResumableVersion(version string) bool {
 	return version != "dev" && !strings.HasSuffix(version, "-dirty")
 }
 
-// newPool makes the experiments of all rows, takes over results of earlier runs, and opens the
+// newExperimentPool makes the experiments of all rows, takes over results of earlier runs, and opens the
 // records. If nothing is missing, everything is measured again.
-func (r Run) newPool() (*pool, error) {
+func (r Run) newExperimentPool() (*pool, error) {
 	p := &pool{Run: r, schedule: lab.NewJobs(r.Jobs)}
 	p.Rows = nil
 	var kept []Record
@@ -114,7 +114,7 @@ func (r Run) newPool() (*pool, error) {
 		if err != nil {
 			return nil, err
 		}
-		fits := isResumable(r.Version) && rec.CanResume(r.newStamp())
+		fits := isResumableVersion(r.Version) && rec.CanResume(r.newRunStamp())
 		for _, e := range all {
 			c := cellRun{row: len(p.Rows), name: e.Name, spec: e.Spec}
 			if fits {
@@ -153,15 +153,15 @@ func (p *pool) openJournals(kept []Record) error {
 		p.PrintLine(fmt.Sprintf("%d transfers are taken from %s", taken, p.Dir))
 	}
 	for i, row := range p.Rows {
-		s := p.newStamp()
+		s := p.newRunStamp()
 		s.Cells = map[string]int{}
 		for _, c := range p.cells {
 			if c.row == i {
-				_, s.Cells[c.name] = c.countTransfers()
+				_, s.Cells[c.name] = c.cellProgress()
 				s.Planned += s.Cells[c.name]
 			}
 		}
-		anew := whole || !isResumable(p.Version) || !kept[i].CanResume(s)
+		anew := whole || !isResumableVersion(p.Version) || !kept[i].CanResume(s)
 		j, err := OpenJournal(p.Dir, row.ID, s, anew)
 		if err != nil {
 			return err
@@ -171,8 +171,8 @@ func (p *pool) openJournals(kept []Record) error {
 	return nil
 }
 
-// newStamp returns the stamp of this run.
-func (r Run) newStamp() Stamp {
+// newRunStamp returns the stamp of this run.
+func (r Run) newRunStamp() Stamp {
 	var u unix.Utsname
 	_ = unix.Uname(&u)
 	o := r.Options
@@ -185,18 +185,18 @@ func (r Run) newStamp() Stamp {
 // runMissing makes the missing transfers. Its error is that of writing records.
 func (p *pool) runMissing(ctx context.Context) (failed error) {
 	p.begin = time.Now()
-	p.initialEstimate = p.schedule.Estimate(p.experiments, p.shareLeft)
-	_, planned := p.countTransfers()
+	p.initialEstimate = p.schedule.Estimate(p.experiments, p.shareStillToDo)
+	_, planned := p.overallProgress()
 	p.PrintLine(fmt.Sprintf("%d experiments, %d transfers, about %v", len(p.cells), planned,
 		p.initialEstimate.Round(time.Second)))
-	lab.RunAll(ctx, p.experiments, p.schedule, p.shouldSkip, lab.Events{
+	lab.RunAll(ctx, p.experiments, p.schedule, p.shouldSkipTransfer, lab.Events{
 		RoundBegan: func(int) { p.running++ },
 		Result: func(i int, res lab.Result) {
 			c := &p.cells[i]
 			failed = errors.Join(failed, p.journals[c.row].Add(c.name, res))
 			res.Traffic = nil // may be large; the record has it
 			c.results = append(c.results, res)
-			p.reportProgress(fmt.Sprintf("%s: %s: %.2f s", p.experiments[i].Name, res.Scheme, res.Seconds), false)
+			p.reportRunProgress(fmt.Sprintf("%s: %s: %.2f s", p.experiments[i].Name, res.Scheme, res.Seconds), false)
 		},
 		RoundEnded: func(i int, err error, last bool) {
 			c := &p.cells[i]
@@ -210,31 +210,31 @@ func (p *pool) runMissing(ctx context.Context) (failed error) {
 			if c.err != "" {
 				failed = errors.Join(failed, p.journals[c.row].AddIncomplete(c.name, c.err))
 			}
-			p.reportProgress(p.experiments[i].Name+" is done", true)
+			p.reportRunProgress(p.experiments[i].Name+" is done", true)
 		},
 	})
 	return failed
 }
 
-// shouldSkip reports whether an earlier run made a transfer, or whether it would end too late.
-func (p *pool) shouldSkip(i int, scheme string, rep int) bool {
+// shouldSkipTransfer reports whether an earlier run made a transfer, or whether it would end too late.
+func (p *pool) shouldSkipTransfer(i int, scheme string, rep int) bool {
 	return p.Limit > 0 && time.Since(p.begin)+p.experiments[i].TransferTime(scheme) > p.Limit ||
 		slices.ContainsFunc(p.cells[i].kept, func(r lab.Result) bool {
 			return r.Scheme == scheme && r.Rep == rep && IsCounted(r)
 		})
 }
 
-// shareLeft returns the part of an experiment that is still to do.
-func (p *pool) shareLeft(i int) float64 {
+// shareStillToDo returns the part of an experiment that is still to do.
+func (p *pool) shareStillToDo(i int) float64 {
 	if p.cells[i].ended {
 		return 0
 	}
-	done, total := p.cells[i].countTransfers()
+	done, total := p.cells[i].cellProgress()
 	return 1 - float64(done)/float64(max(1, total))
 }
 
-// countTransfers returns how many transfers count, and how many are planned.
-func (c cellRun) countTransfers() (have, want int) {
+// cellProgress returns how many transfers count, and how many are planned.
+func (c cellRun) cellProgress() (have, want int) {
 	for _, s := range SummarizeSchemes(c.spec.Schemes, c.results) {
 		have += min(s.N, c.spec.RepsOf(s.Scheme))
 		want += c.spec.RepsOf(s.Scheme)
@@ -242,10 +242,10 @@ func (c cellRun) countTransfers() (have, want int) {
 	return have, want
 }
 
-// countTransfers returns the same for all cells.
-func (p *pool) countTransfers() (have, want int) {
+// overallProgress returns the same for all cells.
+func (p *pool) overallProgress() (have, want int) {
 	for _, c := range p.cells {
-		n, all := c.countTransfers()
+		n, all := c.cellProgress()
 		have, want = have+n, want+all
 	}
 	return have, want
@@ -254,13 +254,13 @@ func (p *pool) countTransfers() (have, want int) {
 // minPaceTime is how long a run must have lasted for its pace to be known.
 const minPaceTime = 2 * time.Minute
 
-// reportProgress reports the state of the run and the remaining time, estimated by its pace so far.
-func (p *pool) reportProgress(last string, matters bool) {
-	left := p.schedule.Estimate(p.experiments, p.shareLeft)
+// reportRunProgress reports the state of the run and the remaining time, estimated by its pace so far.
+func (p *pool) reportRunProgress(last string, matters bool) {
+	left := p.schedule.Estimate(p.experiments, p.shareStillToDo)
 	if took := time.Since(p.begin); took > minPaceTime && p.initialEstimate > left {
 		left = time.Duration(float64(left) * max(1, float64(took)/float64(p.initialEstimate-left)))
 	}
-	have, want := p.countTransfers()
+	have, want := p.overallProgress()
 	p.Progress(fmt.Sprintf("%d/%d, %d running, about %v left: %s", have, want, p.running, left.Round(time.Second),
 		last), matters)
 }
@@ -273,7 +273,7 @@ func (p *pool) summaryText() string {
 			disturbed, failed = disturbed+s.Discarded, failed+s.Failed
 		}
 	}
-	have, want := p.countTransfers()
+	have, want := p.overallProgress()
 	return fmt.Sprintf("%d of %d planned transfers count; %d tries were disturbed, %d failed; duration %v", have, want,
 		disturbed, failed, time.Since(p.begin).Round(time.Second))
 }
@@ -289,11 +289,11 @@ func (p *pool) missingTransfers() error {
 		for _, s := range SummarizeSchemes(c.spec.Schemes, c.results) {
 			if want := c.spec.RepsOf(s.Scheme); s.N < want {
 				all = append(all, fmt.Errorf("%s: %s: %d of %d transfers count (%s)", name, s.Scheme, s.N, want,
-					s.failureText()))
+					s.schemeFailureText()))
 			}
 		}
 	}
-	return joinErrors(all)
+	return joinFirstErrors(all)
 }
 
 // minBrokenTries is how many failed tries show that a scheme cannot transfer. A single one may be
@@ -313,18 +313,18 @@ func (p *pool) brokenSchemes() error {
 				}
 			}
 			if failed >= minBrokenTries && s.N+s.Discarded == 0 {
-				all = append(all, fmt.Errorf("%s: %s: %s", p.experiments[i].Name, s.Scheme, s.failureText()))
+				all = append(all, fmt.Errorf("%s: %s: %s", p.experiments[i].Name, s.Scheme, s.schemeFailureText()))
 			}
 		}
 		if c.err != "" && len(c.results) == 0 {
 			all = append(all, fmt.Errorf("%s: %s", p.experiments[i].Name, c.err))
 		}
 	}
-	return joinErrors(all)
+	return joinFirstErrors(all)
 }
 
-// failureText returns how many transfers failed, and the last error.
-func (s Summary) failureText() string {
+// schemeFailureText returns how many transfers failed, and the last error.
+func (s Summary) schemeFailureText() string {
 	if s.Error == "" {
 		return fmt.Sprintf("%d failed", s.Failed)
 	}
@@ -334,8 +334,8 @@ func (s Summary) failureText() string {
 // maxNamedErrors is the largest number of listed errors.
 const maxNamedErrors = 10
 
-// joinErrors joins errors, up to maxNamedErrors of them.
-func joinErrors(all []error) error {
+// joinFirstErrors joins errors, up to maxNamedErrors of them.
+func joinFirstErrors(all []error) error {
 	if n := len(all) - maxNamedErrors; n > 0 {
 		all = append(all[:maxNamedErrors], fmt.Errorf("and %d more", n))
 	}

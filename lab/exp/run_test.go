@@ -53,7 +53,7 @@ func TestBroken(t *testing.T) {
 
 // twoPlaces returns a row of two short cells in virtual time.
 func twoPlaces() Row {
-	r := pbeRow("t1", "Two places", "none", "")
+	r := commonPBERow("t1", "Two places", "none", "")
 	for n, name := range []string{"one", "other"} {
 		r.Cells = append(r.Cells, Cell{Name: name, Schemes: []string{pbe, "cubic"}, Reps: 2, Quick: 1,
 			Model: &model{makeCase: func(seed uint64) virtual.Case {
@@ -75,7 +75,7 @@ func TestMeasure(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		left := stop
-		r := Run{Rows: []Row{twoPlaces(), rowB6()}, Options: Options{Seed: 1, Only: only}, Dir: dir, Jobs: 1,
+		r := Run{Rows: []Row{twoPlaces(), rowB6MachineLimits()}, Options: Options{Seed: 1, Only: only}, Dir: dir, Jobs: 1,
 			Version:   version,
 			PrintLine: func(text string) { said = append(said, text) },
 			Progress: func(string, bool) {

@@ -79,11 +79,12 @@ func summarizeScheme(scheme string, results []lab.Result) Summary {
 	if s.N == 0 {
 		return s
 	}
-	s.Seconds, s.Min, s.Max = medianOf(seconds), slices.Min(seconds), slices.Max(seconds)
-	s.Rate, s.Bound, s.Gap, s.MedianGap = unit.Rate(medianOf(rates)), medianOf(bounds), slices.Max(gaps), medianOf(gaps)
-	s.EndSpread, s.DuplicateShare = medianOf(spreads), medianOf(twice)
+	s.Seconds, s.Min, s.Max = medianOfValues(seconds), slices.Min(seconds), slices.Max(seconds)
+	s.Rate, s.Bound, s.Gap, s.MedianGap = unit.Rate(medianOfValues(rates)), medianOfValues(bounds), slices.Max(gaps),
+		medianOfValues(gaps)
+	s.EndSpread, s.DuplicateShare = medianOfValues(spreads), medianOfValues(twice)
 	if len(cold) > 0 {
-		s.Cold, s.Warm = medianOf(cold), medianOf(warm)
+		s.Cold, s.Warm = medianOfValues(cold), medianOfValues(warm)
 	}
 	for device := range s.Shares {
 		s.Shares[device] /= float64(s.N)
@@ -107,8 +108,8 @@ func (s *Summary) addDevices(r lab.Result) {
 	}
 }
 
-// medianOf returns the median of v, which must not be empty.
-func medianOf(v []float64) float64 {
+// medianOfValues returns the median of v, which must not be empty.
+func medianOfValues(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
@@ -133,27 +134,27 @@ func SchemeTable(title string, all []Summary) Table {
 			continue
 		}
 		row = append(row, formatSeconds(s.Seconds), fmt.Sprintf("%.3f–%.3f s", s.Min, s.Max), s.Rate.String(),
-			s.boundText(), formatMeasured(s.Cold), formatMeasured(s.Warm))
+			s.boundShareText(), formatMeasured(s.Cold), formatMeasured(s.Warm))
 		for _, base := range baselines {
-			row = append(row, s.ratioText(all, base))
+			row = append(row, s.relativeRateText(all, base))
 		}
 		t.Add(append(row, formatNoticeable(s.Gap), formatNoticeable(s.MedianGap), formatNoticeable(s.EndSpread),
-			formatPercent(s.DuplicateShare), lab.FormatByDevice(s.Shares, formatPercent),
+			formatNonZeroShare(s.DuplicateShare), lab.FormatByDevice(s.Shares, formatNonZeroShare),
 			lab.FormatByDevice(s.PeakRSS, unit.Bytes.String), s.remarkText())...)
 	}
 	return t
 }
 
-// boundText returns the share of the fluid bound's rate; empty for unlimited links.
-func (s Summary) boundText() string {
+// boundShareText returns the share of the fluid bound's rate; empty for unlimited links.
+func (s Summary) boundShareText() string {
 	if s.Bound <= 0 || s.Unchecked {
 		return ""
 	}
 	return fmt.Sprintf("%.0f %% of %.2f s", 100*s.Bound/s.Seconds, s.Bound)
 }
 
-// ratioText returns the rate relative to a baseline.
-func (s Summary) ratioText(all []Summary, baseline string) string {
+// relativeRateText returns the rate relative to a baseline.
+func (s Summary) relativeRateText(all []Summary, baseline string) string {
 	i := slices.IndexFunc(all, func(b Summary) bool { return b.Scheme == baseline && b.N > 0 })
 	if i < 0 || s.Scheme == baseline {
 		return ""
@@ -196,7 +197,7 @@ func formatNoticeable(v float64) string {
 	return fmt.Sprintf("%.2f s", v)
 }
 
-func formatPercent(v float64) string {
+func formatNonZeroShare(v float64) string {
 	if v == 0 {
 		return ""
 	}

@@ -21,7 +21,7 @@ func (e Evaluation) Print(w io.Writer) error {
 	fmt.Fprintf(w, "verdict: %s%s\n%s\n", e.VerdictLine, e.Caution(), e.Setup)
 	tables := append([]Table{e.pointTable()}, e.Tables...)
 	if e.Tables == nil {
-		tables = append(tables, e.lineTable())
+		tables = append(tables, e.metricLineTable())
 	}
 	for _, t := range tables {
 		if err := t.Print(w); err != nil {
@@ -47,14 +47,14 @@ func (e Evaluation) pointTable() Table {
 		if p.claimed {
 			sigma = ""
 		}
-		t.Add(p.What, p.Published, p.measuredText(), fmt.Sprint(p.N), sigma, string(p.Verdict), joinTexts(p.Misses),
-			joinTexts(p.Missing))
+		t.Add(p.What, p.Published, p.measuredText(), fmt.Sprint(p.N), sigma, string(p.Verdict), joinBySemicolon(p.Misses),
+			joinBySemicolon(p.Missing))
 	}
 	return t
 }
 
-// lineTable has a row for each scheme in each cell and each metric.
-func (e Evaluation) lineTable() Table {
+// metricLineTable has a row for each scheme in each cell and each metric.
+func (e Evaluation) metricLineTable() Table {
 	t := Table{Head: []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound", "discarded",
 		"failed"}}
 	for _, l := range e.TableLines() {
@@ -68,11 +68,11 @@ func (e Evaluation) lineTable() Table {
 	return t
 }
 
-// rowTable has each row's verdict.
-func rowTable(all []Evaluation) Table {
+// rowVerdictTable has each row's verdict.
+func rowVerdictTable(all []Evaluation) Table {
 	t := Table{Head: []string{"row", "title", "source", "verdict", "counted transfers"}, linked: true}
 	for _, e := range all {
-		t.Add(e.Row, e.Title, e.Source, string(e.Verdict)+e.Caution(), e.countedText())
+		t.Add(e.Row, e.Title, e.Source, string(e.Verdict)+e.Caution(), e.rowCountedText())
 	}
 	return t
 }

@@ -71,7 +71,7 @@ func (t Table) splitColumns(width int) (blocks [][]int) {
 	all := t.shownColumns()
 	used := 0
 	for _, i := range all {
-		wide := t.columnWidth(i)
+		wide := t.columnCharWidth(i)
 		last := len(blocks) - 1
 		if last < 0 {
 			blocks, used = [][]int{{i}}, wide
@@ -79,7 +79,7 @@ func (t Table) splitColumns(width int) (blocks [][]int) {
 		}
 		const gap = 2 // lines end in one too
 		if used+gap+wide+gap > width && len(blocks[last]) > 1 {
-			used = t.columnWidth(all[0])
+			used = t.columnCharWidth(all[0])
 			blocks, last = append(blocks, []int{all[0]}), last+1
 		}
 		blocks[last] = append(blocks[last], i)
@@ -88,8 +88,8 @@ func (t Table) splitColumns(width int) (blocks [][]int) {
 	return blocks
 }
 
-// columnWidth returns the width of a column in characters.
-func (t Table) columnWidth(i int) (width int) {
+// columnCharWidth returns the width of a column in characters.
+func (t Table) columnCharWidth(i int) (width int) {
 	for _, row := range append([][]string{t.Head}, t.Rows...) {
 		width = max(width, utf8.RuneCountInString(row[i]))
 	}
@@ -145,7 +145,7 @@ func (t Table) writeHTML(b *strings.Builder) {
 		for _, i := range columns {
 			cell := html.EscapeString(row[i])
 			if t.linked && i == 0 && n > 0 {
-				cell = rowLink(row[i])
+				cell = formatRowLink(row[i])
 			}
 			fmt.Fprintf(b, "<%[1]s>%[2]s</%[1]s>", tag, cell)
 		}

@@ -63,7 +63,7 @@ func (r Row) distributions(d Data) (all []distribution) {
 	}
 	cells := r.Spread
 	if len(cells) == 0 {
-		cells = []string{r.shownCell(d)}
+		cells = []string{r.chooseShownCell(d)}
 	}
 	title := strings.Join(cells, "; ")
 	if len(cells) > 2 {
@@ -85,14 +85,14 @@ func (r Row) distributions(d Data) (all []distribution) {
 				}
 			}
 		}
-		over.addScheme(scheme, values)
-		in.addScheme(scheme, samples)
+		over.addSchemeValues(scheme, values)
+		in.addSchemeValues(scheme, samples)
 	}
 	return nonEmptySpreads([]distribution{over, in})
 }
 
-// addScheme adds the values of a scheme if there are enough.
-func (s *distribution) addScheme(scheme string, values []float64) {
+// addSchemeValues adds the values of a scheme if there are enough.
+func (s *distribution) addSchemeValues(scheme string, values []float64) {
 	if len(values) >= minSpreadValues {
 		slices.Sort(values)
 		s.schemes, s.values = append(s.schemes, scheme), append(s.values, values)
@@ -112,9 +112,9 @@ func (r Row) comparedSchemes(cells []string) (all []string) {
 	return all
 }
 
-// shownCell returns the cell that the report shows in detail: the row's choice; or the first that
+// chooseShownCell returns the cell that the report shows in detail: the row's choice; or the first that
 // was measured with packets of a helper; or the first that was measured.
-func (r Row) shownCell(d Data) string {
+func (r Row) chooseShownCell(d Data) string {
 	measured := func(c Cell) bool { return slices.ContainsFunc(d[c.Name], IsCounted) }
 	helped := func(c Cell) bool {
 		return slices.ContainsFunc(d[c.Name], func(x lab.Result) bool {
@@ -179,14 +179,14 @@ func newTimeline(r lab.Result) timeline {
 	for _, x := range r.Traffic {
 		pipe := strings.HasPrefix(x.Link, "pipe")
 		if x.Node == "primary" {
-			t.lines = append(t.lines, newCurve(x.Link, cumulativeBytes(x, up, step), step))
+			t.lines = append(t.lines, newByteCurve(x.Link, cumulativeBytes(x, up, step), step))
 			continue
 		}
 		// Data arrives over one link of a helper and leaves over the other one.
 		if sent := pipe != up; sent {
-			out[x.Node] = sumCurves(out[x.Node], cumulativeBytes(x, true, step))
+			out[x.Node] = sumCumulativeBytes(out[x.Node], cumulativeBytes(x, true, step))
 		} else {
-			in[x.Node] = sumCurves(in[x.Node], cumulativeBytes(x, false, step))
+			in[x.Node] = sumCumulativeBytes(in[x.Node], cumulativeBytes(x, false, step))
 		}
 	}
 	for node, came := range in {
@@ -203,18 +203,18 @@ func newTimeline(r lab.Result) timeline {
 		for i := range held {
 			held[i] = max(0, came[i]-part*left[i])
 		}
-		l := newCurve(heldByPrefix+node, held, step)
+		l := newByteCurve(heldByPrefix+node, held, step)
 		l.backlog = true
 		t.lines = append(t.lines, l)
 	}
 	slices.SortFunc(t.lines, func(a, b curve) int {
-		return cmp.Or(cmp.Compare(drawOrder(a), drawOrder(b)), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(curveDrawOrder(a), curveDrawOrder(b)), cmp.Compare(a.name, b.name))
 	})
 	return t
 }
 
-// drawOrder sorts backlogs after carried bytes.
-func drawOrder(c curve) int {
+// curveDrawOrder sorts backlogs after carried bytes.
+func curveDrawOrder(c curve) int {
 	if c.backlog {
 		return 1
 	}
@@ -235,15 +235,15 @@ func cumulativeBytes(t lab.Traffic, sent bool, step time.Duration) []float64 {
 	return sum
 }
 
-// sumCurves adds a to b.
-func sumCurves(a, b []float64) []float64 {
+// sumCumulativeBytes adds a to b.
+func sumCumulativeBytes(a, b []float64) []float64 {
 	for i := range a {
 		b[i] += a[i]
 	}
 	return b
 }
 
-func newCurve(name string, bytes []float64, step time.Duration) curve {
+func newByteCurve(name string, bytes []float64, step time.Duration) curve {
 	l := curve{name: name}
 	for i, b := range bytes {
 		l.at, l.mb = append(l.at, float64(i)*step.Seconds()), append(l.mb, b/float64(unit.MB))

@@ -80,7 +80,7 @@ func TestCloser(t *testing.T) {
 		x.Traffic = nil
 		d["one"] = append(d["one"], x)
 	}
-	if c := r.shownCell(d); c != "two" {
+	if c := r.chooseShownCell(d); c != "two" {
 		t.Errorf("shown: %q", c)
 	}
 	e := Evaluate(r, Record{Results: d})
@@ -115,7 +115,7 @@ func TestCloser(t *testing.T) {
 	}
 	d["two"] = d["two"][:2]
 	r.Spread, r.Shown = nil, "one"
-	if s := r.distributions(Data{"one": d["one"][:2]}); len(s) != 0 || r.shownCell(d) != "one" {
+	if s := r.distributions(Data{"one": d["one"][:2]}); len(s) != 0 || r.chooseShownCell(d) != "one" {
 		t.Errorf("%+v", s)
 	}
 }

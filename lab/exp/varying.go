@@ -36,9 +36,9 @@ const (
 // linkProfiles are the profiles of links by name.
 type linkProfiles map[string]vary.Profile
 
-// buildTopology returns a triangle (spec steady) whose links follow their profiles. Other settings
+// applyToTriangle returns a triangle (spec steady) whose links follow their profiles. Other settings
 // stay. With a loop the profiles repeat.
-func (v linkProfiles) buildTopology(steady string, loop time.Duration) (*lab.Topology, error) {
+func (v linkProfiles) applyToTriangle(steady string, loop time.Duration) (*lab.Topology, error) {
 	t, err := lab.Triangle(steady)
 	if err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ type percentile struct {
 	step  time.Duration
 }
 
-// quantile returns the percentile of samples.
-func (p percentile) quantile(samples []float64) float64 {
+// quantileOfSamples returns the percentile of samples.
+func (p percentile) quantileOfSamples(samples []float64) float64 {
 	if len(samples) == 0 {
 		return 0
 	}
@@ -149,11 +149,11 @@ func (p percentile) quantile(samples []float64) float64 {
 	return stat.Quantile(p.share, stat.Empirical, samples, nil)
 }
 
-// newMetric returns the metric of each transfer's samples.
-func (p percentile) newMetric(name string) Metric {
+// newSampleMetric returns the metric of each transfer's samples.
+func (p percentile) newSampleMetric(name string) Metric {
 	return Metric{Name: name, Unit: "Mbit/s", More: true, needsPackets: true, Of: func(r lab.Result) (float64, bool) {
 		s := payloadSamples(p.step).Of(r)
-		return p.quantile(s), len(s) > 0
+		return p.quantileOfSamples(s), len(s) > 0
 	}}
 }
 
@@ -175,8 +175,8 @@ func (p percentile) timePartChanges(d Data, cells []string, pair [2]string) (per
 		})
 	}
 	for k := range timeParts {
-		if b := p.quantile(base[k]); b > 0 {
-			percent = append(percent, 100*(p.quantile(ours[k])/b-1))
+		if b := p.quantileOfSamples(base[k]); b > 0 {
+			percent = append(percent, 100*(p.quantileOfSamples(ours[k])/b-1))
 		}
 	}
 	return percent

@@ -68,7 +68,7 @@ func TestPercentileChanges(t *testing.T) {
 
 // One transfer shows nothing outside the noise, five places do.
 func TestTogether(t *testing.T) {
-	r := rowM9(radio.Sets[0])
+	r := rowM9TenPlaces(radio.Sets[0])
 	d := newData(r, 1, func(_, scheme string) float64 { return map[string]float64{Product: 2.2}[scheme] + 1 })
 	got := r.WorseThan(d)
 	if len(got) != 4 || got[0].Other != mptcp || got[2].Metric.energySet == nil || !strings.Contains(got[0].Cell,
@@ -84,7 +84,7 @@ func TestTogether(t *testing.T) {
 // The same seed gives the same network, another one another. Files are long enough for all that the
 // links can carry, and short enough to make.
 func TestVaryingNetworks(t *testing.T) {
-	for _, make := range []func(radio.Set) Row{rowM0a, rowM8, rowM9} {
+	for _, make := range []func(radio.Set) Row{rowM0aCarriers, rowM8VaryingLinks, rowM9TenPlaces} {
 		r := make(radio.Sets[0])
 		a, err := r.Experiments(Options{Seed: 5})
 		b, err2 := r.Experiments(Options{Seed: 5})
@@ -172,13 +172,13 @@ func TestRecorded(t *testing.T) {
 		}
 	}
 	write(m9Recorded[0].hs, 59)
-	if _, err := rowM9(radio.Sets[0]).Experiments(o); err == nil || !strings.Contains(err.Error(), "shorter") {
+	if _, err := rowM9TenPlaces(radio.Sets[0]).Experiments(o); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("a recording of 59 s: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, m9Recorded[0].hs)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rowM9(radio.Sets[0]).Experiments(o); err == nil {
+	if _, err := rowM9TenPlaces(radio.Sets[0]).Experiments(o); err == nil {
 		t.Error("a recording that is not there")
 	}
 }

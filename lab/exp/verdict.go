@@ -38,8 +38,8 @@ type Case struct {
 	Missing bool   // nothing was measured
 }
 
-// fullName returns the cell and name of the case.
-func (c Case) fullName() string {
+// qualifiedName returns the cell and name of the case.
+func (c Case) qualifiedName() string {
 	if c.Name == "" {
 		return c.Cell
 	}
@@ -61,11 +61,13 @@ const (
 	AimFraction                // a fraction, at most the published one; 1 is no effect
 )
 
-// isDrop reports whether the effect is a value below noEffect.
-func (a Aim) isDrop() bool { return a == AimReduction || a == AimAnyReduction || a == AimFraction }
+// isReductionAim reports whether the effect is a value below noEffect.
+func (a Aim) isReductionAim() bool {
+	return a == AimReduction || a == AimAnyReduction || a == AimFraction
+}
 
-// isGain reports whether the effect is a value above noEffect.
-func (a Aim) isGain() bool { return a == AimIncrease || a == AimFactor }
+// isIncreaseAim reports whether the effect is a value above noEffect.
+func (a Aim) isIncreaseAim() bool { return a == AimIncrease || a == AimFactor }
 
 // noEffect returns the value that stands for no effect.
 func (a Aim) noEffect() float64 {
@@ -117,7 +119,7 @@ type Outcome struct {
 	missed, missing []string // of a claim
 }
 
-func (o Outcome) pointLine() PointLine {
+func (o Outcome) toPointLine() PointLine {
 	return PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict, o.missed, o.missing, o.Cases != nil}
 }
 
@@ -132,8 +134,8 @@ func (p Point) Published() string {
 	return fmt.Sprintf("%g…%g %s", p.Low, p.High, p.Unit)
 }
 
-// evaluate evaluates a point.
-func (p Point) evaluate(d Data) Outcome {
+// evaluatePoint evaluates a point.
+func (p Point) evaluatePoint(d Data) Outcome {
 	if p.Cases != nil {
 		return p.evaluateClaim(d)
 	}
@@ -151,20 +153,20 @@ func (p Point) evaluateStat(s Stat) Verdict {
 	}
 	low, high := s.confidenceInterval()
 	none := p.Aim.noEffect()
-	surelyEffect := p.Aim.isDrop() && high < none || p.Aim.isGain() && low > none
-	surelyOpposite := p.Aim.isDrop() && low > none || p.Aim.isGain() && high < none
+	surelyEffect := p.Aim.isReductionAim() && high < none || p.Aim.isIncreaseAim() && low > none
+	surelyOpposite := p.Aim.isReductionAim() && low > none || p.Aim.isIncreaseAim() && high < none
 	// A single value has no interval: it is taken as it is, and Caution says so.
-	hasDirection := !p.publishesEffect() || surelyEffect || s.N == 1 && p.isBeyond(s.Mean, none)
+	hasDirection := !p.publishesEffect() || surelyEffect || s.N == 1 && p.isOnAimSideOf(s.Mean, none)
 	switch {
 	case p.Aim == AimAnyReduction && surelyEffect:
 		return Reproduced
 	case p.Aim == AimAnyReduction:
-	case p.IsLimit && hasDirection && p.isMet(s.Mean) && p.staysInLimit(s):
+	case p.IsLimit && hasDirection && p.meetsLimit(s.Mean) && p.staysInLimit(s):
 		return Reproduced
 	case p.IsLimit:
-	case hasDirection && p.isCertain(s) && p.isNear(s):
+	case hasDirection && p.hasNarrowInterval(s) && p.isNearPublished(s):
 		return Reproduced
-	case hasDirection && p.isCertain(s) && p.isBetter(s):
+	case hasDirection && p.hasNarrowInterval(s) && p.exceedsPublished(s):
 		return Exceeded
 	}
 	switch {
@@ -184,13 +186,13 @@ func (p Point) publishesEffect() bool {
 	case p.Aim == AimAnyReduction:
 		return true
 	case p.IsLimit && p.Low == none && p.High == none: // more, or less
-		return p.Aim.isDrop() || p.Aim.isGain()
+		return p.Aim.isReductionAim() || p.Aim.isIncreaseAim()
 	}
-	return p.Aim.isDrop() && p.High < none || p.Aim.isGain() && p.Low > none
+	return p.Aim.isReductionAim() && p.High < none || p.Aim.isIncreaseAim() && p.Low > none
 }
 
-// isBeyond reports whether a value is on the aim's side of another one.
-func (p Point) isBeyond(v, other float64) bool {
+// isOnAimSideOf reports whether a value is on the aim's side of another one.
+func (p Point) isOnAimSideOf(v, other float64) bool {
 	switch p.Aim {
 	case AimAtMost, AimReduction, AimAnyReduction, AimFraction:
 		return v < other
@@ -200,8 +202,8 @@ func (p Point) isBeyond(v, other float64) bool {
 	return false
 }
 
-// scale returns what tolerances of a value are relative to: its effect if it is less.
-func (p Point) scale(v float64) float64 {
+// toleranceScale returns what tolerances of a value are relative to: its effect if it is less.
+func (p Point) toleranceScale(v float64) float64 {
 	size := math.Abs(v)
 	if p.publishesEffect() {
 		size = min(size, math.Abs(v-p.Aim.noEffect()))
@@ -209,32 +211,34 @@ func (p Point) scale(v float64) float64 {
 	return size
 }
 
-// isCertain reports whether the interval is narrow enough for the mean to say something. Of single
+// hasNarrowInterval reports whether the interval is narrow enough for the mean to say something. Of single
 // values this is not known.
-func (p Point) isCertain(s Stat) bool { return s.N == 1 || s.Half <= maxUncertainty*p.scale(s.Mean) }
+func (p Point) hasNarrowInterval(s Stat) bool {
+	return s.N == 1 || s.Half <= maxUncertainty*p.toleranceScale(s.Mean)
+}
 
-// isNear reports whether the mean is near the published range, or the interval overlaps it.
-func (p Point) isNear(s Stat) bool {
-	if s.Mean >= p.Low-valueTolerance*p.scale(p.Low) && s.Mean <= p.High+valueTolerance*p.scale(p.High) {
+// isNearPublished reports whether the mean is near the published range, or the interval overlaps it.
+func (p Point) isNearPublished(s Stat) bool {
+	if s.Mean >= p.Low-valueTolerance*p.toleranceScale(p.Low) && s.Mean <= p.High+valueTolerance*p.toleranceScale(p.High) {
 		return true
 	}
 	low, high := s.confidenceInterval()
 	return s.N > 1 && low <= p.High && high >= p.Low
 }
 
-// isBetter reports whether the whole interval is beyond the published range on the aim's side.
-func (p Point) isBetter(s Stat) bool {
+// exceedsPublished reports whether the whole interval is beyond the published range on the aim's side.
+func (p Point) exceedsPublished(s Stat) bool {
 	weaker, best := s.Mean+s.Half, p.Low
-	if p.Aim.isGain() || p.Aim == AimAtLeast {
+	if p.Aim.isIncreaseAim() || p.Aim == AimAtLeast {
 		weaker, best = s.Mean-s.Half, p.High
 	}
-	return p.isBeyond(weaker, best)
+	return p.isOnAimSideOf(weaker, best)
 }
 
 // staysInLimit reports whether the interval leaves no doubt that a limit is met: it meets the limit
 // as a whole, or is narrow.
 func (p Point) staysInLimit(s Stat) bool {
-	if s.N == 1 || p.isMet(s.Mean-s.Half) && p.isMet(s.Mean+s.Half) {
+	if s.N == 1 || p.meetsLimit(s.Mean-s.Half) && p.meetsLimit(s.Mean+s.Half) {
 		return true
 	}
 	return s.Half <= maxUncertainty*max(math.Abs(p.Low), math.Abs(p.High))
@@ -245,11 +249,11 @@ func (p Point) evaluateClaim(d Data) Outcome {
 	o := Outcome{Point: p, Verdict: Reproduced}
 	for _, c := range p.Cases(d) {
 		if c.Missing {
-			o.missing = append(o.missing, c.fullName())
+			o.missing = append(o.missing, c.qualifiedName())
 			continue
 		}
-		if o.N++; !p.isMet(c.Value) {
-			o.missed = append(o.missed, c.fullName()+": "+c.Text)
+		if o.N++; !p.meetsLimit(c.Value) {
+			o.missed = append(o.missed, c.qualifiedName()+": "+c.Text)
 		}
 	}
 	if o.N > 0 {
@@ -283,8 +287,8 @@ func (r Row) withoutMissingCells(rec Record) Row {
 	return r
 }
 
-// isMet reports whether a value meets the limit, or a case its claim.
-func (p Point) isMet(mean float64) bool {
+// meetsLimit reports whether a value meets the limit, or a case its claim.
+func (p Point) meetsLimit(mean float64) bool {
 	switch p.Aim {
 	case AimNear:
 		return mean >= (1-limitTolerance)*p.Low && mean <= (1+limitTolerance)*p.High
@@ -301,7 +305,7 @@ func (r Row) EvaluatePoints(d Data) (all []Outcome, row Verdict) {
 	}
 	worst := 0
 	for _, p := range r.Points {
-		o := p.evaluate(d)
+		o := p.evaluatePoint(d)
 		all = append(all, o)
 		for i, v := range verdicts {
 			if v == o.Verdict {
@@ -338,18 +342,18 @@ const Product = "mpbond"
 func (r Row) WorseThan(d Data) (all []WorseResult) {
 	for _, m := range r.comparedMetrics() {
 		for _, group := range r.cellGroups() {
-			best := d.bestScheme(group[0].Name, group[0].ratioSchemes(), Time)
+			best := d.bestScheme(group[0].Name, group[0].listRatioSchemes(), Time)
 			for _, pair := range group[0].schemePairs(r.evaluatedScheme()) {
 				if isRatioScheme(pair[1]) && pair[1] != best {
 					continue
 				}
-				changes := d.pairedChanges(cellNames(group), pair, m)
+				changes := d.pairedChanges(listCellNames(group), pair, m)
 				if r.Places {
-					changes = ratiosToPercent(d.medianRatios(cellNames(group), pair, m))
+					changes = ratiosToPercent(d.medianRatios(listCellNames(group), pair, m))
 				}
 				s := Summarize(changes)
 				if low, high := s.confidenceInterval(); s.N > 0 && (!m.More && low > 0 || m.More && high < 0) {
-					all = append(all, WorseResult{groupName(group), pair[0], pair[1], m, s})
+					all = append(all, WorseResult{cellGroupName(group), pair[0], pair[1], m, s})
 				}
 			}
 		}
@@ -399,7 +403,7 @@ func (r Row) NotSurelyFaster(d Data) []string {
 		if !slices.Contains(c.Schemes, Product) {
 			continue
 		}
-		for _, other := range []string{mptcp, d.bestScheme(c.Name, c.ratioSchemes(), Time),
+		for _, other := range []string{mptcp, d.bestScheme(c.Name, c.listRatioSchemes(), Time),
 			d.bestScheme(c.Name, combineSchemes, Time)} {
 			s := Summarize(d.Changes(c.Name, [2]string{Product, other}, Time))
 			if _, high := s.confidenceInterval(); s.N > 1 && high >= 0 {
@@ -432,14 +436,14 @@ func (r Row) cellGroups() (all [][]Cell) {
 	return all
 }
 
-func cellNames(cells []Cell) (all []string) {
+func listCellNames(cells []Cell) (all []string) {
 	for _, c := range cells {
 		all = append(all, c.Name)
 	}
 	return all
 }
 
-func groupName(group []Cell) string {
+func cellGroupName(group []Cell) string {
 	if len(group) == 1 {
 		return group[0].Name
 	}
@@ -451,7 +455,7 @@ func groupName(group []Cell) string {
 func (c Cell) schemePairs(ours string) (all [][2]string) {
 	if c.Dual != nil {
 		for _, user := range lab.DualUsers {
-			all = append(all, dualPair(user))
+			all = append(all, dualSchemePair(user))
 		}
 		return all
 	}
@@ -476,7 +480,7 @@ func (r Row) VerdictLine(d Data) string {
 		case o.Verdict == NotMeasured:
 			missing++
 		default:
-			why = append(why, o.pointLine().String())
+			why = append(why, o.toPointLine().String())
 		}
 	}
 	if missing > 0 {

@@ -154,7 +154,7 @@ func (n *Network) Offer(u int, it *Item) bool {
 		return false
 	}
 	it.bitsLeft, it.blocks, it.lost = max(1, int(it.Size)*8), 0, false
-	x.queue.push(it)
+	x.queue.pushItem(it)
 	x.unsentBits += it.bitsLeft
 	x.waiting += it.Size
 	return true
@@ -166,7 +166,7 @@ func (n *Network) Waiting(u int) unit.Bytes { return n.users[u].waiting }
 // Busy reports whether any item is waiting or on the air.
 func (n *Network) Busy() bool {
 	for i := range n.users {
-		if !n.users[i].queue.isEmpty() {
+		if !n.users[i].queue.hasNoItems() {
 			return true
 		}
 	}
@@ -198,7 +198,7 @@ func (n *Network) Step(out []Delivery, onSubframe func(cell.Subframe)) []Deliver
 	}
 	for i := range n.cells {
 		c := &n.cells[i]
-		n.serveCell(c)
+		n.serveCellSubframe(c)
 		if onSubframe != nil {
 			onSubframe(cell.Subframe{Cell: c.id, Number: n.number, PRB: uint8(c.PRB), Grants: c.grants})
 		}
@@ -206,12 +206,12 @@ func (n *Network) Step(out []Delivery, onSubframe func(cell.Subframe)) []Deliver
 	for i := range n.users {
 		u := &n.users[i]
 		u.updateCarriers()
-		for !u.queue.isEmpty() {
-			it := u.queue.at(u.queue.first)
+		for !u.queue.hasNoItems() {
+			it := u.queue.itemByNumber(u.queue.first)
 			if it.bitsLeft > 0 || it.blocks > 0 {
 				break
 			}
-			u.queue.pop()
+			u.queue.popItem()
 			u.waiting -= it.Size
 			if !it.lost {
 				u.delivered += it.Size

@@ -22,25 +22,25 @@ type itemQueue struct {
 	first, next int64
 }
 
-// at returns the item with that number.
-func (q *itemQueue) at(number int64) *Item { return q.ring[number&int64(len(q.ring)-1)] }
+// itemByNumber returns the item with that number.
+func (q *itemQueue) itemByNumber(number int64) *Item { return q.ring[number&int64(len(q.ring)-1)] }
 
-func (q *itemQueue) isEmpty() bool { return q.first == q.next }
+func (q *itemQueue) hasNoItems() bool { return q.first == q.next }
 
-func (q *itemQueue) push(it *Item) {
+func (q *itemQueue) pushItem(it *Item) {
 	if int(q.next-q.first) == len(q.ring) {
 		old := *q
 		q.ring = make([]*Item, max(64, 2*len(old.ring)))
 		for n := old.first; n < old.next; n++ {
-			q.ring[n&int64(len(q.ring)-1)] = old.at(n)
+			q.ring[n&int64(len(q.ring)-1)] = old.itemByNumber(n)
 		}
 	}
 	q.ring[q.next&int64(len(q.ring)-1)] = it
 	q.next++
 }
 
-func (q *itemQueue) pop() *Item {
-	it := q.at(q.first)
+func (q *itemQueue) popItem() *Item {
+	it := q.itemByNumber(q.first)
 	q.ring[q.first&int64(len(q.ring)-1)] = nil
 	q.first++
 	return it

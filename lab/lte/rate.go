@@ -30,8 +30,8 @@ func CQI(sinr float64) int {
 // −85 dBm is 25 dB, −105 dBm is 5 dB.
 func SINROfSignal(dBm float64) float64 { return dBm + 110 }
 
-// blockBits returns the bits of one block of prb at a CQI, 0 if that is out of range.
-func blockBits(cqi, prb int) int {
+// transportBlockBits returns the bits of one block of prb at a CQI, 0 if that is out of range.
+func transportBlockBits(cqi, prb int) int {
 	if cqi == 0 {
 		return 0
 	}
@@ -40,7 +40,7 @@ func blockBits(cqi, prb int) int {
 
 // Bits returns the bits, with headers, that a cell of full width carries in one subframe at a SINR.
 func (c CellConfig) Bits(sinr float64) float64 {
-	return float64(c.Layers * blockBits(CQI(sinr), c.PRB))
+	return float64(c.Layers * transportBlockBits(CQI(sinr), c.PRB))
 }
 
 // retransmissionMCS returns the MCS of a retransmission without its size: 29 to 31 encode only the

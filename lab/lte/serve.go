@@ -86,8 +86,8 @@ type demand struct {
 // freeBlocks has the free blocks of a carrier: whole groups, and the incomplete last group (rest).
 type freeBlocks struct{ groupSize, groups, rest int }
 
-// allBlocks returns all blocks of the carrier. If single blocks are granted, each is a group.
-func (c *carrier) allBlocks() freeBlocks {
+// allCarrierBlocks returns all blocks of the carrier. If single blocks are granted, each is a group.
+func (c *carrier) allCarrierBlocks() freeBlocks {
 	g := 1
 	if c.Groups {
 		g = tbs.RBGSize(c.PRB)
@@ -95,15 +95,15 @@ func (c *carrier) allBlocks() freeBlocks {
 	return freeBlocks{groupSize: g, groups: c.PRB / g, rest: c.PRB % g}
 }
 
-// count returns the number of free blocks.
-func (r freeBlocks) count() int { return r.groups*r.groupSize + r.rest }
+// blockCount returns the number of free blocks.
+func (r freeBlocks) blockCount() int { return r.groups*r.groupSize + r.rest }
 
-// groupsFor returns the number of groups that hold so many blocks.
-func (r freeBlocks) groupsFor(prb int) int { return (prb + r.groupSize - 1) / r.groupSize }
+// groupsForPRB returns the number of groups that hold so many blocks.
+func (r freeBlocks) groupsForPRB(prb int) int { return (prb + r.groupSize - 1) / r.groupSize }
 
-// reserve takes the blocks of an earlier grant. It returns false and takes none if they are not
+// reserveBlocks takes the blocks of an earlier grant. It returns false and takes none if they are not
 // free.
-func (r *freeBlocks) reserve(prb int) bool {
+func (r *freeBlocks) reserveBlocks(prb int) bool {
 	rest := prb % r.groupSize
 	if prb/r.groupSize > r.groups || rest > 0 && rest != r.rest {
 		return false
@@ -115,7 +115,7 @@ func (r *freeBlocks) reserve(prb int) bool {
 
 // assignGroups grants w up to so many more groups, as far as it needs them.
 func (r *freeBlocks) assignGroups(w *demand, groups int) {
-	groups = min(groups, r.groupsFor(w.need-w.prb), r.groups)
+	groups = min(groups, r.groupsForPRB(w.need-w.prb), r.groups)
 	w.prb += groups * r.groupSize
 	r.groups -= groups
 }
@@ -129,25 +129,25 @@ func (r *freeBlocks) assignRest(w *demand) {
 }
 
 // grantBits returns the bits of a grant.
-func (c *carrier) grantBits(cqi, prb int) int { return blockBits(cqi, prb) * c.Layers }
+func (c *carrier) grantBits(cqi, prb int) int { return transportBlockBits(cqi, prb) * c.Layers }
 
 // payloadBits returns the part of bits that carries packets.
 func (n *Network) payloadBits(bits int) int { return int(float64(bits) * (1 - n.cfg.Overhead)) }
 
-// serveCell runs one subframe of one cell: retransmissions, then control traffic, then new blocks.
-func (n *Network) serveCell(c *carrier) {
+// serveCellSubframe runs one subframe of one cell: retransmissions, then control traffic, then new blocks.
+func (n *Network) serveCellSubframe(c *carrier) {
 	c.grants, c.demands = c.grants[:0], c.demands[:0]
-	free := c.allBlocks()
+	free := c.allCarrierBlocks()
 	for i := range n.users {
 		n.retransmitDue(c, i, &free)
 	}
 	n.serveControlUsers(c, &free)
 	for i := range n.users {
 		if u := &n.users[i]; u.unsentBits > 0 && u.cqi > 0 && u.isServedBy(c.id) {
-			c.demands = append(c.demands, demand{user: i, need: n.prbNeeded(c, u)})
+			c.demands = append(c.demands, demand{user: i, need: n.countNeededPRB(c, u)})
 		}
 	}
-	n.recordTruth(c, free.count())
+	n.recordTruth(c, free.blockCount())
 	// A user gets one grant in a subframe and needs a free process.
 	eligible := c.demands[:0]
 	for _, w := range c.demands {
@@ -170,8 +170,8 @@ func (n *Network) serveCell(c *carrier) {
 	}
 }
 
-// prbNeeded returns how many PRB carry the data of u: whole groups, at most the whole width.
-func (n *Network) prbNeeded(c *carrier, u *user) int {
+// countNeededPRB returns how many PRB carry the data of u: whole groups, at most the whole width.
+func (n *Network) countNeededPRB(c *carrier, u *user) int {
 	all := n.payloadBits(c.grantBits(u.cqi, c.PRB))
 	if u.unsentBits >= all {
 		return c.PRB
@@ -180,8 +180,8 @@ func (n *Network) prbNeeded(c *carrier, u *user) int {
 	for need < c.PRB && n.payloadBits(c.grantBits(u.cqi, need)) < u.unsentBits {
 		need++
 	}
-	r := c.allBlocks()
-	return min(r.groupsFor(need)*r.groupSize, c.PRB)
+	r := c.allCarrierBlocks()
+	return min(r.groupsForPRB(need)*r.groupSize, c.PRB)
 }
 
 // shareEqually gives all users the same share. What one does not need goes to the others.
@@ -208,7 +208,7 @@ func (n *Network) shareProportionally(c *carrier, wants []demand, free freeBlock
 	priority := func(w demand) float64 {
 		return float64(c.grantBits(n.users[w.user].cqi, c.PRB)) / (1 + c.links[w.user].meanBits)
 	}
-	for free.count() > 0 {
+	for free.blockCount() > 0 {
 		var best *demand
 		most := 0.0
 		for j := range wants {
@@ -248,7 +248,7 @@ func (n *Network) retransmitDue(c *carrier, i int, free *freeBlocks) {
 	oldest := n.number + 1
 	for h := range l.processes {
 		fits := *free
-		if p := &l.processes[h]; l.busyProcesses&(1<<h) != 0 && fits.reserve(p.prb) {
+		if p := &l.processes[h]; l.busyProcesses&(1<<h) != 0 && fits.reserveBlocks(p.prb) {
 			for k := range p.blocks {
 				if b := &p.blocks[k]; b.pending && b.due < oldest {
 					first, oldest = h, b.due
@@ -260,7 +260,7 @@ func (n *Network) retransmitDue(c *carrier, i int, free *freeBlocks) {
 		return
 	}
 	l.retransmittedPRB = l.processes[first].prb
-	free.reserve(l.retransmittedPRB)
+	free.reserveBlocks(l.retransmittedPRB)
 	n.transmitBlocks(c, i, first)
 }
 
@@ -281,7 +281,7 @@ func (n *Network) transmitBlocks(c *carrier, i, h int) {
 			g.Blocks[k] = cell.Block{RV: 1} // disabled (36.212 section 5.3.3.1.5)
 		default:
 			if !b.pending {
-				n.fillBlock(u, b, p.prb)
+				n.fillTransportBlock(u, b, p.prb)
 			}
 			g.Blocks[k] = n.describeBlock(b)
 			l.meanBits += float64(b.bits) / meanSubframes
@@ -294,13 +294,13 @@ func (n *Network) transmitBlocks(c *carrier, i, h int) {
 	c.grants = append(c.grants, g)
 }
 
-// fillBlock makes b a new block of a user's data.
-func (n *Network) fillBlock(u *user, b *transportBlock, prb int) {
-	bits := blockBits(u.cqi, prb)
+// fillTransportBlock makes b a new block of a user's data.
+func (n *Network) fillTransportBlock(u *user, b *transportBlock, prb int) {
+	bits := transportBlockBits(u.cqi, prb)
 	*b = transportBlock{bits: bits, mcs: cqiMCS[u.cqi], ndi: b.ndi, from: u.firstUnsent, to: u.firstUnsent}
 	room := n.payloadBits(bits)
 	for room > 0 && u.firstUnsent < u.queue.next {
-		it := u.queue.at(u.firstUnsent)
+		it := u.queue.itemByNumber(u.firstUnsent)
 		part := min(room, it.bitsLeft)
 		it.bitsLeft -= part
 		room -= part
@@ -340,7 +340,7 @@ func (n *Network) drawOutcome(u *user, b *transportBlock) {
 	}
 	b.pending = false
 	for k := b.from; k < b.to; k++ {
-		it := u.queue.at(k)
+		it := u.queue.itemByNumber(k)
 		it.blocks--
 		it.lost = it.lost || wrong
 	}
@@ -362,7 +362,7 @@ func (n *Network) serveControlUsers(c *carrier, free *freeBlocks) {
 	}
 	used, keep := 0, c.controls[:0]
 	for _, x := range c.controls {
-		if free.groupsFor(used+x.prb) > free.groups || len(c.grants) >= cell.MaxGrants/2 {
+		if free.groupsForPRB(used+x.prb) > free.groups || len(c.grants) >= cell.MaxGrants/2 {
 			continue
 		}
 		used += x.prb
@@ -374,7 +374,7 @@ func (n *Network) serveControlUsers(c *carrier, free *freeBlocks) {
 		}
 	}
 	c.controls = keep
-	free.groups -= free.groupsFor(used)
+	free.groups -= free.groupsForPRB(used)
 }
 
 // drawPoisson draws a Poisson count. none is the probability of 0.

@@ -62,11 +62,11 @@ func ParseWalk(points []string, loop time.Duration) (*Signal, error) {
 		if !ok || err != nil {
 			return nil, fmt.Errorf("point %q: write it like \"5s: -105dBm\"", text)
 		}
-		if err := s.addPoint(d, level); err != nil {
+		if err := s.addSignalPoint(d, level); err != nil {
 			return nil, err
 		}
 	}
-	return s, s.validate()
+	return s, s.validatePoints()
 }
 
 // ReadSignal reads lines "seconds,level" in order of time. A level without a unit is in dBm. Lines
@@ -87,18 +87,18 @@ func ReadSignal(r io.Reader, loop time.Duration) (*Signal, error) {
 		if level = strings.TrimSpace(level); level != "" && level[len(level)-1] >= '0' && level[len(level)-1] <= '9' {
 			level += "dBm"
 		}
-		if err := s.addPoint(time.Duration(seconds*1e9), level); err != nil {
+		if err := s.addSignalPoint(time.Duration(seconds*1e9), level); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 	}
 	if err := in.Err(); err != nil {
 		return nil, err
 	}
-	return s, s.validate()
+	return s, s.validatePoints()
 }
 
-// addPoint appends a point.
-func (s *Signal) addPoint(at time.Duration, level string) error {
+// addSignalPoint appends a point.
+func (s *Signal) addSignalPoint(at time.Duration, level string) error {
 	v, err := ParseLevel(level)
 	if err != nil {
 		return err
@@ -113,8 +113,8 @@ func (s *Signal) addPoint(at time.Duration, level string) error {
 	return nil
 }
 
-// validate reports whether the signal has points and they fit into its loop.
-func (s *Signal) validate() error {
+// validatePoints reports whether the signal has points and they fit into its loop.
+func (s *Signal) validatePoints() error {
 	switch n := len(s.points); {
 	case n == 0:
 		return fmt.Errorf("signal has no points")

@@ -27,29 +27,29 @@ type Source struct {
 	freeItems []*Item
 }
 
-// isOn reports whether the source sends at a time. Before time zero only a source without On does.
-func (s *Source) isOn(at time.Duration) bool {
+// isSendingAt reports whether the source sends at a time. Before time zero only a source without On does.
+func (s *Source) isSendingAt(at time.Duration) bool {
 	return s.On == 0 || at >= 0 && at%(s.On+s.Off) < s.On
 }
 
 // Offer offers user u the packets of the subframe that begins at a time.
 func (s *Source) Offer(n *Network, u int, at time.Duration) {
-	if !s.isOn(at) {
+	if !s.isSendingAt(at) {
 		s.dueBytes = 0
 		return
 	}
 	if s.Rate == 0 {
-		for n.Waiting(u) < fullQueueBytes*unit.Bytes(len(n.users[u].Cells)) && s.offerItem(n, u) {
+		for n.Waiting(u) < fullQueueBytes*unit.Bytes(len(n.users[u].Cells)) && s.offerOnePacket(n, u) {
 		}
 		return
 	}
 	for s.dueBytes += float64(s.Rate) / 8 / 1000; s.dueBytes >= float64(sourceItem); s.dueBytes -= float64(sourceItem) {
-		s.offerItem(n, u)
+		s.offerOnePacket(n, u)
 	}
 }
 
-// offerItem offers one packet. It returns false if the user's buffer is full.
-func (s *Source) offerItem(n *Network, u int) bool {
+// offerOnePacket offers one packet. It returns false if the user's buffer is full.
+func (s *Source) offerOnePacket(n *Network, u int) bool {
 	if len(s.freeItems) == 0 {
 		s.freeItems = append(s.freeItems, &Item{Size: sourceItem})
 	}

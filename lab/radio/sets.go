@@ -58,9 +58,9 @@ const (
 	wholePhonePower = "the base power is that of the whole phone with its screen on"
 )
 
-// lteTail returns Huang's RRC_CONNECTED after the last packet: continuous reception for 100 ms,
+// lteTailPhases returns Huang's RRC_CONNECTED after the last packet: continuous reception for 100 ms,
 // short DRX for 20 ms, then long DRX; 11.576 s in all. Between wake-ups the power is 1060 mW.
-func lteTail() []Phase {
+func lteTailPhases() []Phase {
 	const total, base = 11576 * time.Millisecond, 1060
 	const reception, short = 100 * time.Millisecond, 20 * time.Millisecond
 	return []Phase{
@@ -85,7 +85,7 @@ var Sets = []Set{
 			Promotion: Phase{Power: 1210.7, Time: 260100 * time.Microsecond},
 			Base:      1288.04, Up: 438.39, Down: 51.97,
 			Inactivity: lteInactivity,
-			Tail:       lteTail(),
+			Tail:       lteTailPhases(),
 			Idle:       Phase{Cycle: Cycle{1280200 * time.Microsecond, 43200 * time.Microsecond, 594.3}},
 			Source:     huang + "; α, promotion, tail power and DRX as in lte.conf of attdevsupport/VideoOptimizer",
 		},

@@ -57,8 +57,8 @@ type hopSample struct {
 	queue unit.Bytes
 }
 
-// addState adds a state of the subflow.
-func (h *subflowHistory) addState(at time.Duration, e *trace.Event) {
+// addSubflowState adds a state of the subflow.
+func (h *subflowHistory) addSubflowState(at time.Duration, e *trace.Event) {
 	if e.SRTT > 0 && (h.minSRTT == 0 || e.SRTT < h.minSRTT) {
 		h.minSRTT = e.SRTT
 	}
@@ -69,8 +69,8 @@ func (h *subflowHistory) addState(at time.Duration, e *trace.Event) {
 	h.localHop = append(h.localHop, hopSample{at, e.Count, e.Length})
 }
 
-// addReport adds a helper's report of the far hop.
-func (h *subflowHistory) addReport(at time.Duration, e *trace.Event) {
+// addFarHopReport adds a helper's report of the far hop.
+func (h *subflowHistory) addFarHopReport(at time.Duration, e *trace.Event) {
 	if e.SRTT > 0 && (h.minFarRTT == 0 || e.SRTT < h.minFarRTT) {
 		h.minFarRTT = e.SRTT
 	}
@@ -106,7 +106,7 @@ type rateBin struct {
 
 // estimateRates computes the hop's rates from samples. late is their delay at the sender.
 func (h *Hop) estimateRates(samples []hopSample, late time.Duration) {
-	bins := splitBins(samples, max(minBin, 2*h.RTT))
+	bins := splitIntoRateBins(samples, max(minBin, 2*h.RTT))
 	for i := range bins {
 		b := &bins[i]
 		full := b.rate.Bytes(h.RTT)*5/4 + 2*segment
@@ -154,8 +154,8 @@ func (h *Hop) estimateRates(samples []hopSample, late time.Duration) {
 	}
 }
 
-// splitBins divides samples into bins of at least a length. A bin with a gap is not at the limit.
-func splitBins(samples []hopSample, length time.Duration) (bins []rateBin) {
+// splitIntoRateBins divides samples into bins of at least a length. A bin with a gap is not at the limit.
+func splitIntoRateBins(samples []hopSample, length time.Duration) (bins []rateBin) {
 	for i := 0; i < len(samples); {
 		gap := false
 		j := i + 1

@@ -43,8 +43,8 @@ type virtualNet struct {
 	err      error
 }
 
-// schedule calls do at time t.
-func (n *virtualNet) schedule(t time.Time, do func()) {
+// scheduleCallback calls do at time t.
+func (n *virtualNet) scheduleCallback(t time.Time, do func()) {
 	n.events.Push(t.Sub(epoch), do)
 }
 
@@ -79,11 +79,11 @@ func (l *tcpHop) writeSegment(seg []byte) {
 	l.written += uint64(len(seg))
 	l.pending = append(l.pending, seg)
 	l.unsent += unit.Bytes(len(seg))
-	l.sendAllowed()
+	l.sendWithinWindow()
 }
 
-// sendAllowed sends what the window allows.
-func (l *tcpHop) sendAllowed() {
+// sendWithinWindow sends what the window allows.
+func (l *tcpHop) sendWithinWindow() {
 	for len(l.pending) > 0 && l.inFlight < l.cwnd && (l.peerRoom == nil || l.inFlight < l.peerRoom()) {
 		seg := l.pending[0]
 		l.pending = l.pending[1:]
@@ -91,21 +91,21 @@ func (l *tcpHop) sendAllowed() {
 		l.unsent -= size
 		l.inFlight += size
 		sent := l.net.now
-		left := l.departureTime(len(seg))
-		l.net.schedule(left.Add(l.RTT/2), func() { l.deliver(seg) })
-		l.net.schedule(left.Add(l.RTT), func() {
+		left := l.hopDepartureTime(len(seg))
+		l.net.scheduleCallback(left.Add(l.RTT/2), func() { l.deliver(seg) })
+		l.net.scheduleCallback(left.Add(l.RTT), func() {
 			l.acked += uint64(size)
 			l.inFlight -= size
 			l.srtt += (l.net.now.Sub(sent) - l.srtt) / 8
 			l.cwnd = min(l.cwnd+size, l.Window) // slow start
-			l.sendAllowed()
+			l.sendWithinWindow()
 			l.onAcked()
 		})
 	}
 }
 
-// departureTime returns when size bytes that are ready now have left.
-func (l *tcpHop) departureTime(size int) time.Time {
+// hopDepartureTime returns when size bytes that are ready now have left.
+func (l *tcpHop) hopDepartureTime(size int) time.Time {
 	t := l.net.now
 	if l.freeAt.After(t) {
 		t = l.freeAt
@@ -136,14 +136,14 @@ func (l *tcpHop) departureTime(size int) time.Time {
 // queuedBytes returns the bytes written and not acknowledged.
 func (l *tcpHop) queuedBytes() unit.Bytes { return unit.Bytes(l.written - l.acked) }
 
-// sampleHop returns the state that TCP reports.
-func (l *tcpHop) sampleHop() estimate.Hop {
+// sampleTCPState returns the state that TCP reports.
+func (l *tcpHop) sampleTCPState() estimate.Hop {
 	return estimate.Hop{SRTT: l.srtt, MinRTT: l.RTT, Cwnd: l.cwnd, SlowStart: l.cwnd < l.Window, MSS: segment,
 		Queue: l.queuedBytes(), Unsent: l.unsent, Acked: l.acked, AppLimited: l.queuedBytes() == 0}
 }
 
-// isWritable reports whether the kernel would report the socket writable with TCP_NOTSENT_LOWAT.
-func (l *tcpHop) isWritable() bool { return l.unsent < notSentLowat }
+// isHopWritable reports whether the kernel would report the socket writable with TCP_NOTSENT_LOWAT.
+func (l *tcpHop) isHopWritable() bool { return l.unsent < notSentLowat }
 
 // subflow connects both ends. hops[d] is the hop to which end d writes.
 type subflow struct {
@@ -155,8 +155,8 @@ type subflow struct {
 	up           bool
 }
 
-// addSubflow adds a subflow to both ends.
-func (n *virtualNet) addSubflow(p Subflow) {
+// addReplaySubflow adds a subflow to both ends.
+func (n *virtualNet) addReplaySubflow(p Subflow) {
 	l := &subflow{id: p.ID, up: true}
 	local := newTCPHop(n, p.LocalHop)
 	back := newTCPHop(n, Hop{RTT: p.LocalHop.RTT + p.FarHop.RTT, Rates: []Step{{0, backRate}}, Window: 1 << 30})
@@ -167,7 +167,7 @@ func (n *virtualNet) addSubflow(p Subflow) {
 		far.Window = 1 << 30
 		far.cwnd = max(p.FarHop.Rates[0].Rate.Bytes(p.FarHop.RTT), 64*unit.KB)
 		far.deliver = local.deliver
-		far.onAcked = local.sendAllowed
+		far.onAcked = local.sendWithinWindow
 		local.deliver = far.writeSegment
 		local.peerRoom = func() unit.Bytes { return helperBuffer - far.queuedBytes() }
 		l.farHop = far
@@ -177,16 +177,16 @@ func (n *virtualNet) addSubflow(p Subflow) {
 	for d, first := range l.hops {
 		first.onAcked = func() { n.notifyIdle(l, d) }
 		n.ends[d].AddSubflow(p.ID, d == 0 && p.Helped, n.now)
-		n.ends[d].ObserveLocalHop(p.ID, n.now, first.sampleHop())
+		n.ends[d].ObserveLocalHop(p.ID, n.now, first.sampleTCPState())
 		n.ends[d].MarkIdle(p.ID)
 	}
 	if l.farHop != nil {
-		n.sendReport(l)
+		n.sendHelperReport(l)
 	}
 }
 
-// removeSubflow removes a subflow from both ends.
-func (n *virtualNet) removeSubflow(id wire.SubflowID) {
+// dropReplaySubflow removes a subflow from both ends.
+func (n *virtualNet) dropReplaySubflow(id wire.SubflowID) {
 	for _, l := range n.subflows {
 		if l.id == id && l.up {
 			l.up = false
@@ -198,26 +198,26 @@ func (n *virtualNet) removeSubflow(id wire.SubflowID) {
 
 // notifyIdle notifies end d if the subflow is writable.
 func (n *virtualNet) notifyIdle(l *subflow, d int) {
-	if l.up && l.hops[d].isWritable() {
+	if l.up && l.hops[d].isHopWritable() {
 		n.ends[d].MarkIdle(l.id)
 	}
 }
 
-// sendReport sends the helper's state to the sender if it has changed, and schedules the next
+// sendHelperReport sends the helper's state to the sender if it has changed, and schedules the next
 // report.
-func (n *virtualNet) sendReport(l *subflow) {
+func (n *virtualNet) sendHelperReport(l *subflow) {
 	if !l.up {
 		return
 	}
 	far := l.farHop
-	l.meter.Add(n.now, far.sampleHop())
+	l.meter.Add(n.now, far.sampleTCPState())
 	if now := far.written + far.acked; now != l.lastReported {
 		l.lastReported = now
 		s := wire.HopState{Received: far.written, Forwarded: far.acked, RTT: far.RTT}
 		s.Rate, s.AppLimited = l.meter.Rate()
-		n.schedule(n.now.Add(l.hops[0].RTT/2), func() { n.ends[0].ObserveFarHop(l.id, n.now, s) })
+		n.scheduleCallback(n.now.Add(l.hops[0].RTT/2), func() { n.ends[0].ObserveFarHop(l.id, n.now, s) })
 	}
-	n.schedule(n.now.Add(reportEvery), func() { n.sendReport(l) })
+	n.scheduleCallback(n.now.Add(reportEvery), func() { n.sendHelperReport(l) })
 }
 
 // deliverSegment passes a segment to end d.
@@ -237,14 +237,14 @@ func (n *virtualNet) deliverSegment(l *subflow, d int, seg []byte) {
 	}
 }
 
-// dispatchSegments sends the segments that the ends have ready, and schedules their ticks.
+// sendReadySegments sends the segments that the ends have ready, and schedules their ticks.
 // Direction d is the one in which end b sends.
-func (n *virtualNet) dispatchSegments() {
+func (n *virtualNet) sendReadySegments() {
 	for d, b := range n.ends {
 		for {
 			for _, l := range n.subflows {
 				if l.up {
-					b.ObserveLocalHop(l.id, n.now, l.hops[d].sampleHop())
+					b.ObserveLocalHop(l.id, n.now, l.hops[d].sampleTCPState())
 				}
 			}
 			id, seg := b.NextSegment(n.now, nil)
@@ -255,13 +255,13 @@ func (n *virtualNet) dispatchSegments() {
 				if l.id == id && l.up {
 					b.BeginSegment(id)
 					l.hops[d].writeSegment(seg)
-					n.schedule(n.now, func() { n.notifyIdle(l, d) })
+					n.scheduleCallback(n.now, func() { n.notifyIdle(l, d) })
 				}
 			}
 		}
 		if at := b.NextTick(); !at.IsZero() && !at.Equal(n.ticks[d]) {
 			n.ticks[d] = at
-			n.schedule(at, func() {
+			n.scheduleCallback(at, func() {
 				if n.ticks[d].Equal(at) {
 					n.ticks[d] = time.Time{}
 				}
@@ -284,7 +284,7 @@ type Options struct {
 // times the recorded time.
 func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 	n := &virtualNet{now: epoch}
-	t := newTally(r)
+	t := newTransferTally(r)
 	n.ends[1] = bond.New(bond.Config{})
 	n.ends[0] = bond.New(bond.Config{OpensStreams: true, Scheduler: s, Eta: o.Eta, Trace: func(e trace.Event) {
 		if e.T == 0 {
@@ -294,7 +294,7 @@ func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 		if o.Trace != nil {
 			o.Trace(e)
 		}
-		t.addEvent(e)
+		t.tallyTraceEvent(e)
 	}})
 	emit := func(k trace.Kind, p Subflow, reason string) {
 		if o.Trace != nil {
@@ -305,23 +305,23 @@ func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 		}
 	}
 	for _, p := range r.Subflows {
-		n.schedule(epoch.Add(p.Up), func() {
+		n.scheduleCallback(epoch.Add(p.Up), func() {
 			emit(trace.SubflowUp, p, map[bool]string{false: "direct", true: "helped"}[p.Helped])
-			n.addSubflow(p)
+			n.addReplaySubflow(p)
 		})
 		if p.Down > 0 {
-			n.schedule(epoch.Add(p.Down), func() {
+			n.scheduleCallback(epoch.Add(p.Down), func() {
 				emit(trace.SubflowDown, p, "left in the recording")
-				n.removeSubflow(p.ID)
+				n.dropReplaySubflow(p.ID)
 			})
 		}
 	}
 	a := &streamApps{net: n}
 	for _, s := range r.Streams {
-		n.schedule(epoch.Add(s.At), func() { a.openStream(s.Size) })
+		n.scheduleCallback(epoch.Add(s.At), func() { a.openSizedStream(s.Size) })
 	}
 	limit := time.Minute + 20*time.Duration(r.Recorded.Seconds*float64(time.Second))
-	for !t.isComplete() {
+	for !t.allBytesArrived() {
 		if n.err != nil {
 			return Result{}, n.err
 		}
@@ -333,7 +333,7 @@ func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 		n.now = epoch.Add(at)
 		do()
 		a.serveStreams()
-		n.dispatchSegments()
+		n.sendReadySegments()
 	}
 	return t.finishResult(s.Name()), nil
 }
@@ -345,8 +345,8 @@ type streamApps struct {
 	buf       [64 << 10]byte
 }
 
-// openStream opens a stream of that size and writes to it.
-func (a *streamApps) openStream(size unit.Bytes) {
+// openSizedStream opens a stream of that size and writes to it.
+func (a *streamApps) openSizedStream(size unit.Bytes) {
 	s, err := a.net.ends[0].OpenStream("replay:1")
 	if err != nil {
 		a.net.err = err
@@ -356,11 +356,11 @@ func (a *streamApps) openStream(size unit.Bytes) {
 		a.bytesLeft = map[*bond.Stream]unit.Bytes{}
 	}
 	a.bytesLeft[s] = size
-	a.writeStream(s)
+	a.writeStreamData(s)
 }
 
-// writeStream writes what the stream accepts, and closes it at the end.
-func (a *streamApps) writeStream(s *bond.Stream) {
+// writeStreamData writes what the stream accepts, and closes it at the end.
+func (a *streamApps) writeStreamData(s *bond.Stream) {
 	left, ok := a.bytesLeft[s]
 	if !ok {
 		return
@@ -382,20 +382,20 @@ func (a *streamApps) writeStream(s *bond.Stream) {
 // serveStreams reads and writes streams that have changed.
 func (a *streamApps) serveStreams() {
 	for s := a.net.ends[0].NextChangedStream(); s != nil; s = a.net.ends[0].NextChangedStream() {
-		a.writeStream(s)
-		a.readStream(s)
+		a.writeStreamData(s)
+		a.readStreamData(s)
 	}
 	for s := a.net.ends[1].AcceptStream(); s != nil; s = a.net.ends[1].AcceptStream() {
 		s.CloseWrite()
 	}
 	for s := a.net.ends[1].NextChangedStream(); s != nil; s = a.net.ends[1].NextChangedStream() {
-		a.readStream(s)
+		a.readStreamData(s)
 	}
 }
 
-// readStream reads all available bytes. It sets Stream.User at the end, which Read reports each
+// readStreamData reads all available bytes. It sets Stream.User at the end, which Read reports each
 // time.
-func (a *streamApps) readStream(s *bond.Stream) {
+func (a *streamApps) readStreamData(s *bond.Stream) {
 	for s.User == nil {
 		k, err := s.Read(a.buf[:])
 		if err != nil {

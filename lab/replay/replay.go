@@ -98,11 +98,11 @@ func Read(events iter.Seq2[trace.Event, error]) (*Recording, error) {
 			"take the trace of the sender (the server for a download, the primary for an upload), or events.jsonl")
 	}
 	r := &Recording{Sender: best.who, Bond: best.bond}
-	return r, r.collect(bySender[best])
+	return r, r.buildFromEvents(bySender[best])
 }
 
-// collect builds the recording from the sender's events.
-func (r *Recording) collect(events []trace.Event) error {
+// buildFromEvents builds the recording from the sender's events.
+func (r *Recording) buildFromEvents(events []trace.Event) error {
 	// Goroutines that write a trace may reorder events by microseconds.
 	slices.SortStableFunc(events, func(a, b trace.Event) int { return cmp.Compare(a.T, b.T) })
 	first := slices.IndexFunc(events, func(e trace.Event) bool { return e.Kind == trace.Segment })
@@ -113,13 +113,13 @@ func (r *Recording) collect(events []trace.Event) error {
 	}
 	g.lastSegment = g.start
 	for i := range events {
-		if err := g.addEvent(&events[i]); err != nil {
+		if err := g.collectTraceEvent(&events[i]); err != nil {
 			return err
 		}
 	}
 	r.Notes = g.notes
 	if g.lostEvents > 0 {
-		r.addNote("recorder lost %d events", g.lostEvents)
+		r.addAccuracyNote("recorder lost %d events", g.lostEvents)
 	}
 	for _, s := range g.streams {
 		r.Streams = append(r.Streams, *s)
@@ -129,7 +129,7 @@ func (r *Recording) collect(events []trace.Event) error {
 		if p, ok := h.buildSubflow(); ok {
 			r.Subflows = append(r.Subflows, p)
 		} else {
-			r.addNote("subflow %d (%s) is left out: it has no measurements", h.ID, h.Device)
+			r.addAccuracyNote("subflow %d (%s) is left out: it has no measurements", h.ID, h.Device)
 		}
 	}
 	if len(r.Subflows) == 0 {
@@ -143,9 +143,9 @@ func (r *Recording) collect(events []trace.Event) error {
 
 // tallyEvents computes the result of the recording. pauses is the sum of its pauses.
 func (r *Recording) tallyEvents(events []trace.Event, pauses time.Duration) {
-	t := newTally(r)
+	t := newTransferTally(r)
 	for _, e := range events {
-		t.addEvent(e)
+		t.tallyTraceEvent(e)
 	}
 	r.Recorded = t.finishResult("recorded")
 	// Subflows that ended after the transfer did not affect it.
@@ -154,17 +154,17 @@ func (r *Recording) tallyEvents(events []trace.Event, pauses time.Duration) {
 			p.Down = 0
 		}
 	}
-	if !t.isComplete() {
-		r.addNote("recording ends before all bytes have arrived")
+	if !t.allBytesArrived() {
+		r.addAccuracyNote("recording ends before all bytes have arrived")
 	}
 	if all := r.Recorded.Seconds; pauses.Seconds() > all/10 {
-		r.addNote("nothing was sent for %.1f of %.1f s: if the source was slow, the replay is too fast",
+		r.addAccuracyNote("nothing was sent for %.1f of %.1f s: if the source was slow, the replay is too fast",
 			pauses.Seconds(), all)
 	}
 }
 
-// addNote adds a note.
-func (r *Recording) addNote(format string, args ...any) {
+// addAccuracyNote adds a note.
+func (r *Recording) addAccuracyNote(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
@@ -179,8 +179,8 @@ type eventCollector struct {
 	pauseTime   time.Duration // sum of the pauses between segments
 }
 
-// historyOf returns the history of a subflow, a new one if there is none.
-func (g *eventCollector) historyOf(id uint32) *subflowHistory {
+// historyOfSubflow returns the history of a subflow, a new one if there is none.
+func (g *eventCollector) historyOfSubflow(id uint32) *subflowHistory {
 	h := g.histories[wire.SubflowID(id)]
 	if h == nil {
 		h = &subflowHistory{Subflow: Subflow{ID: wire.SubflowID(id)}}
@@ -189,14 +189,14 @@ func (g *eventCollector) historyOf(id uint32) *subflowHistory {
 	return h
 }
 
-// addEvent adds an event.
-func (g *eventCollector) addEvent(e *trace.Event) error {
+// collectTraceEvent adds an event.
+func (g *eventCollector) collectTraceEvent(e *trace.Event) error {
 	at := e.Time().Sub(g.start)
 	switch e.Kind {
 	case trace.Segment:
-		return g.addSegment(at, e)
+		return g.collectSegment(at, e)
 	case trace.SubflowUp:
-		h := g.historyOf(e.Subflow)
+		h := g.historyOfSubflow(e.Subflow)
 		h.Device, h.Helped, h.Up = e.Device, e.Reason == "helped", max(at, 0)
 		if h.Down != 0 {
 			h.Down = 0
@@ -204,19 +204,19 @@ func (g *eventCollector) addEvent(e *trace.Event) error {
 				fmt.Sprintf("subflow %d left and came back: in a replay it is silent in between", e.Subflow))
 		}
 	case trace.SubflowDown:
-		g.historyOf(e.Subflow).Down = max(at, 1)
+		g.historyOfSubflow(e.Subflow).Down = max(at, 1)
 	case trace.SubflowState:
-		g.historyOf(e.Subflow).addState(at, e)
+		g.historyOfSubflow(e.Subflow).addSubflowState(at, e)
 	case trace.PipeState:
-		g.historyOf(e.Subflow).addReport(at, e)
+		g.historyOfSubflow(e.Subflow).addFarHopReport(at, e)
 	case trace.Dropped:
 		g.lostEvents += e.Count
 	}
 	return nil
 }
 
-// addSegment adds a sent segment.
-func (g *eventCollector) addSegment(at time.Duration, e *trace.Event) error {
+// collectSegment adds a sent segment.
+func (g *eventCollector) collectSegment(at time.Duration, e *trace.Event) error {
 	if e.Count == 0 {
 		return fault.New(fault.Unsupported, errors.New("trace of an earlier mpbond lacks data for a replay"),
 			"record it again")
@@ -231,7 +231,7 @@ func (g *eventCollector) addSegment(at time.Duration, e *trace.Event) error {
 		g.pauseTime += gap
 	}
 	g.lastSegment = e.Time()
-	g.historyOf(e.Subflow)
+	g.historyOfSubflow(e.Subflow)
 	return nil
 }
 

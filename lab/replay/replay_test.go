@@ -267,7 +267,7 @@ func TestParts(t *testing.T) {
 					want++
 				}
 			}
-			if got := p.addRange(from, to); got != want {
+			if got := p.addArrivedRange(from, to); got != want {
 				t.Fatalf("%d to %d: %d new, want %d", from, to, got, want)
 			}
 		}

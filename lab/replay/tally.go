@@ -45,8 +45,8 @@ type transferTally struct {
 	result     Result
 }
 
-// newTally returns an empty tally for a recording.
-func newTally(r *Recording) *transferTally {
+// newTransferTally returns an empty tally for a recording.
+func newTransferTally(r *Recording) *transferTally {
 	t := &transferTally{received: map[uint64]*byteRanges{}, inFlight: map[uint32][]trace.Event{},
 		result: Result{Wasted: map[string]unit.Bytes{}, Decisions: map[string]int{}}}
 	for _, s := range r.Streams {
@@ -69,8 +69,8 @@ func (t *transferTally) subflowResult(id uint32) *SubflowResult {
 	return &t.result.Subflows[len(t.result.Subflows)-1]
 }
 
-// addEvent adds an event.
-func (t *transferTally) addEvent(e trace.Event) {
+// tallyTraceEvent adds an event.
+func (t *transferTally) tallyTraceEvent(e trace.Event) {
 	switch e.Kind {
 	case trace.Segment:
 		if t.start.IsZero() {
@@ -102,15 +102,15 @@ func (t *transferTally) recordArrival(s, e trace.Event) {
 		p = &byteRanges{}
 		t.received[s.Stream] = p
 	}
-	if n := p.addRange(s.Offset, s.Offset+uint64(s.Length)); n > 0 {
+	if n := p.addArrivedRange(s.Offset, s.Offset+uint64(s.Length)); n > 0 {
 		t.bytesLeft -= n
 		t.lastNewAck = e.Time()
 		t.subflowResult(e.Subflow).Ended = e.Time().Sub(t.start).Seconds()
 	}
 }
 
-// isComplete reports whether all bytes have arrived.
-func (t *transferTally) isComplete() bool { return t.bytesLeft <= 0 }
+// allBytesArrived reports whether all bytes have arrived.
+func (t *transferTally) allBytesArrived() bool { return t.bytesLeft <= 0 }
 
 // finishResult returns the result.
 func (t *transferTally) finishResult(scheduler string) Result {
@@ -140,8 +140,8 @@ func (t *transferTally) finishResult(scheduler string) Result {
 // byteRanges are the ranges of a stream that have arrived, in order and disjoint.
 type byteRanges struct{ ranges [][2]uint64 }
 
-// addRange adds a range and returns how many of its bytes are new.
-func (p *byteRanges) addRange(from, to uint64) unit.Bytes {
+// addArrivedRange adds a range and returns how many of its bytes are new.
+func (p *byteRanges) addArrivedRange(from, to uint64) unit.Bytes {
 	if from >= to {
 		return 0
 	}

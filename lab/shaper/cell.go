@@ -44,7 +44,7 @@ func (p Program) CheckCell() error {
 }
 
 // NewCell returns a cell that follows p and has no lines.
-func NewCell(p Program) *Cell { return &Cell{player: newPlayer(&p)} }
+func NewCell(p Program) *Cell { return &Cell{player: newProgramPlayer(&p)} }
 
 // Add adds a line for ever. The line must be empty, and its program must have no grants.
 func (c *Cell) Add(l *Line) {
@@ -56,43 +56,43 @@ func (c *Cell) Add(l *Line) {
 func (c *Cell) StartAt(now, into time.Duration) {
 	c.Rewind(now)
 	c.player.playing, c.startTime = true, now-into
-	c.advanceTo(now)
+	c.advanceCellTo(now)
 }
 
 // Rewind stops the program and returns to its base.
 func (c *Cell) Rewind(now time.Duration) {
-	c.advanceTo(now)
-	c.changeAndDivide(now, func() { c.player = newPlayer(c.player.program) })
+	c.advanceCellTo(now)
+	c.changeAndDivide(now, func() { c.player = newProgramPlayer(c.player.program) })
 }
 
-// nextEvent returns the time, line and kind of the next event. A nil line means the cell itself.
-func (c *Cell) nextEvent() (at time.Duration, l *Line, what eventKind) {
+// nextCellEvent returns the time, line and kind of the next event. A nil line means the cell itself.
+func (c *Cell) nextCellEvent() (at time.Duration, l *Line, what eventKind) {
 	at = never
 	if t, track := c.player.peekChange(); track >= 0 {
 		at = c.startTime + t
 	}
 	for _, line := range c.lines {
-		if t, w := line.nextEvent(); t < at {
+		if t, w := line.nextLineEvent(); t < at {
 			at, l, what = t, line, w
 		}
 	}
 	return at, l, what
 }
 
-// advanceTo handles all events up to now, on all lines, in order.
-func (c *Cell) advanceTo(now time.Duration) {
+// advanceCellTo handles all events up to now, on all lines, in order.
+func (c *Cell) advanceCellTo(now time.Duration) {
 	for {
-		at, l, what := c.nextEvent()
+		at, l, what := c.nextCellEvent()
 		if at > now {
 			return
 		}
 		c.changeAndDivide(at, func() {
 			if l != nil {
-				l.handleEvent(at, what)
+				l.handleLineEvent(at, what)
 				return
 			}
 			_, track := c.player.peekChange()
-			c.player.applyChange(track)
+			c.player.applyNextChange(track)
 		})
 	}
 }
@@ -125,8 +125,8 @@ func NewCellShare(p *Program, lines int) *Capacity {
 	return c
 }
 
-// lineRate returns the part of a rate that lines of a cell get beside its other users.
-func (c *Capacity) lineRate(r unit.Rate) float64 {
+// rateForLines returns the part of a rate that lines of a cell get beside its other users.
+func (c *Capacity) rateForLines(r unit.Rate) float64 {
 	if c.lines == 0 {
 		return float64(r)
 	}

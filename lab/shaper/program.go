@@ -90,9 +90,9 @@ func (c *Change) Set(key, value string) error {
 	case "jitter":
 		return setDuration(&c.Jitter, key, value)
 	case "loss":
-		return setShare(&c.Loss, key, value)
+		return setPacketShare(&c.Loss, key, value)
 	case "reorder":
-		return setShare(&c.Reorder, key, value)
+		return setPacketShare(&c.Reorder, key, value)
 	case "queue":
 		v, err := unit.ParseBytes(value)
 		if err != nil {
@@ -127,8 +127,8 @@ func setDuration(dst **time.Duration, key, value string) error {
 	return nil
 }
 
-// setShare parses the share of a property into dst.
-func setShare(dst **float64, key, value string) error {
+// setPacketShare parses the share of a property into dst.
+func setPacketShare(dst **float64, key, value string) error {
 	v, err := parseShare(value)
 	if err != nil {
 		return fmt.Errorf("%s %w", key, err)
@@ -233,8 +233,8 @@ type programPlayer struct {
 	playing    bool
 }
 
-// newPlayer returns a stopped player.
-func newPlayer(p *Program) programPlayer {
+// newProgramPlayer returns a stopped player.
+func newProgramPlayer(p *Program) programPlayer {
 	return programPlayer{
 		program:    p,
 		setting:    p.Base,
@@ -258,8 +258,8 @@ func (pl *programPlayer) peekChange() (time.Duration, int) {
 	return at, track
 }
 
-// applyChange makes the next change of a track.
-func (pl *programPlayer) applyChange(track int) {
+// applyNextChange makes the next change of a track.
+func (pl *programPlayer) applyNextChange(track int) {
 	t := pl.program.Tracks[track]
 	pl.setting = t.Changes[pl.nextChange[track]].Apply(pl.setting)
 	if pl.nextChange[track]++; pl.nextChange[track] == len(t.Changes) && t.Loop > 0 {
@@ -280,8 +280,8 @@ func (p *Program) grantAfter(t time.Duration) time.Duration {
 	return turn + p.Grants[i]
 }
 
-// grantsAt returns the number of grants at time t, which must be from grantAfter.
-func (p *Program) grantsAt(t time.Duration) (n int) {
+// countGrantsAt returns the number of grants at time t, which must be from grantAfter.
+func (p *Program) countGrantsAt(t time.Duration) (n int) {
 	i, _ := slices.BinarySearch(p.Grants, t%p.GrantLoop)
 	for ; i < len(p.Grants) && p.Grants[i] == t%p.GrantLoop; i++ {
 		n++
@@ -300,7 +300,7 @@ type Capacity struct {
 
 // NewCapacity starts at the program's time zero.
 func NewCapacity(p *Program) *Capacity {
-	c := &Capacity{player: newPlayer(p)}
+	c := &Capacity{player: newProgramPlayer(p)}
 	c.player.playing = true
 	return c
 }
@@ -313,15 +313,15 @@ func (c *Capacity) BytesUntil(t time.Duration) float64 {
 		if at > t {
 			break
 		}
-		c.addUntil(at)
-		c.player.applyChange(track)
+		c.addBytesUntil(at)
+		c.player.applyNextChange(track)
 	}
-	c.addUntil(t)
+	c.addBytesUntil(t)
 	return c.total
 }
 
-// addUntil adds the bytes of the current setting up to t.
-func (c *Capacity) addUntil(t time.Duration) {
+// addBytesUntil adds the bytes of the current setting up to t.
+func (c *Capacity) addBytesUntil(t time.Duration) {
 	s, p := c.player.setting, c.player.program
 	share := 1 - s.Loss
 	if s.Outage {
@@ -332,7 +332,7 @@ func (c *Capacity) addUntil(t time.Duration) {
 			c.total += share * float64(GrantBytes)
 		}
 	} else if t > c.doneUntil {
-		c.total += share * c.lineRate(s.Rate) / 8 * (t - c.doneUntil).Seconds()
+		c.total += share * c.rateForLines(s.Rate) / 8 * (t - c.doneUntil).Seconds()
 	}
 	c.doneUntil = max(c.doneUntil, t)
 }

@@ -31,11 +31,11 @@ func NewRadio(promotion, tail time.Duration, lines ...*Line) (*Radio, error) {
 	return r, nil
 }
 
-// wakeFor wakes the radio for a packet and returns when sending can begin.
-func (r *Radio) wakeFor(now time.Duration) time.Duration {
+// wakeForPacket wakes the radio for a packet and returns when sending can begin.
+func (r *Radio) wakeForPacket(now time.Duration) time.Duration {
 	busy := false
 	for _, l := range r.lines {
-		l.advanceTo(now) // it may have sent recently
+		l.advanceLineTo(now) // it may have sent recently
 		busy = busy || l.queue.len() > 0
 	}
 	if !busy && (r.lastActivity == never || now > r.lastActivity+r.tail) {

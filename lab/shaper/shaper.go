@@ -80,7 +80,7 @@ type flyingPacket struct {
 // New returns a line that follows p. seed decides its losses and jitter.
 func New(p Program, seed uint64) *Line {
 	l := &Line{random: rand.New(rand.NewPCG(seed, 0x6d70626f6e64))}
-	l.player = newPlayer(&p)
+	l.player = newProgramPlayer(&p)
 	return l
 }
 
@@ -91,13 +91,13 @@ func (l *Line) Start(now time.Duration) { l.StartAt(now, 0) }
 func (l *Line) StartAt(now, into time.Duration) {
 	l.Rewind(now)
 	l.player.playing, l.startTime, l.grantStartTime = true, now-into, now-into
-	l.advanceTo(now)
+	l.advanceLineTo(now)
 }
 
 // Rewind stops the program and returns to its base. Packets on the line stay.
 func (l *Line) Rewind(now time.Duration) {
-	l.advanceTo(now)
-	l.applyChange(now, func() { l.player = newPlayer(l.player.program) })
+	l.advanceLineTo(now)
+	l.applyLineChange(now, func() { l.player = newProgramPlayer(l.player.program) })
 	if l.radio != nil {
 		l.radio.fallAsleep()
 	}
@@ -105,12 +105,12 @@ func (l *Line) Rewind(now time.Duration) {
 
 // Apply changes the setting from now on.
 func (l *Line) Apply(now time.Duration, c Change) {
-	l.advanceTo(now)
-	l.applyChange(now, func() { l.player.setting = c.Apply(l.player.setting) })
+	l.advanceLineTo(now)
+	l.applyLineChange(now, func() { l.player.setting = c.Apply(l.player.setting) })
 }
 
-// applyChange makes a change at time now. The line must have advanced to now.
-func (l *Line) applyChange(now time.Duration, change func()) {
+// applyLineChange makes a change at time now. The line must have advanced to now.
+func (l *Line) applyLineChange(now time.Duration, change func()) {
 	if l.cell != nil {
 		l.cell.changeAndDivide(now, change)
 		return
@@ -128,7 +128,7 @@ func (l *Line) Pending() (queued unit.Bytes, inFlight int) { return l.queuedByte
 // Enqueue offers a packet. It returns false if the packet was dropped. The caller then owns its
 // buffer again.
 func (l *Line) Enqueue(now time.Duration, p Packet) bool {
-	l.advanceTo(now) // earlier departures make room
+	l.advanceLineTo(now) // earlier departures make room
 	l.Counters.Sent.Add(p.Size)
 	p.At = now
 	s := &l.player.setting
@@ -143,19 +143,19 @@ func (l *Line) Enqueue(now time.Duration, p Packet) bool {
 	l.queuedBytes += p.Size
 	l.Counters.MaxQueued = max(l.Counters.MaxQueued, l.queuedBytes)
 	if l.queue.len() > 0 {
-		l.queue.push(p)
+		l.queue.pushBack(p)
 		return true
 	}
 	from := now
 	if l.radio != nil {
-		from = l.radio.wakeFor(now)
+		from = l.radio.wakeForPacket(now)
 	}
-	l.applyChange(now, func() {
-		l.queue.push(p)
+	l.applyLineChange(now, func() {
+		l.queue.pushBack(p)
 		l.headSince, l.headBitsLeft = from, float64(p.Size)*8
 		l.grantsUsedUntil = max(l.grantsUsedUntil, from)
 	})
-	l.advanceTo(now)
+	l.advanceLineTo(now)
 	return true
 }
 
@@ -169,9 +169,9 @@ func (l *Line) Due() (at time.Duration, ok bool) {
 		return 0, false
 	}
 	if l.cell != nil {
-		at, _, _ = l.cell.nextEvent() // an event on another line may change the share
+		at, _, _ = l.cell.nextCellEvent() // an event on another line may change the share
 	} else {
-		at, _ = l.nextEvent()
+		at, _ = l.nextLineEvent()
 	}
 	return at, at != never
 }
@@ -179,11 +179,11 @@ func (l *Line) Due() (at time.Duration, ok bool) {
 // Deliver removes the next packet that has arrived by now, and returns it with its ideal arrival
 // time. Call it until ok is false. now may be earlier than the times passed to other methods.
 func (l *Line) Deliver(now time.Duration) (p Packet, due time.Duration, ok bool) {
-	l.advanceTo(now)
+	l.advanceLineTo(now)
 	if l.inFlight.len() == 0 || l.inFlight.head().due > now {
 		return Packet{}, 0, false
 	}
-	f := l.inFlight.pop()
+	f := l.inFlight.popFront()
 	l.Counters.Delivered.Add(f.Size)
 	return f.Packet, f.due, true
 }
@@ -199,12 +199,12 @@ const (
 
 // isUnshaped reports whether packets pass without delay by a rate.
 func (l *Line) isUnshaped() bool {
-	return l.currentRate() == math.Inf(1) && len(l.player.program.Grants) == 0
+	return l.sendingBitRate() == math.Inf(1) && len(l.player.program.Grants) == 0
 }
 
-// currentRate returns the sending rate in bit/s. In a cell it is a share and need not be an
+// sendingBitRate returns the sending rate in bit/s. In a cell it is a share and need not be an
 // integer.
-func (l *Line) currentRate() float64 {
+func (l *Line) sendingBitRate() float64 {
 	switch {
 	case l.cell != nil:
 		return l.cellShare
@@ -214,9 +214,9 @@ func (l *Line) currentRate() float64 {
 	return float64(l.player.setting.Rate)
 }
 
-// nextEvent returns the time and kind of the next event. A departure precedes a change at the same
+// nextLineEvent returns the time and kind of the next event. A departure precedes a change at the same
 // time.
-func (l *Line) nextEvent() (time.Duration, eventKind) {
+func (l *Line) nextLineEvent() (time.Duration, eventKind) {
 	at, what := l.nextChangeTime(), changeEvent
 	if l.queue.len() == 0 {
 		return at, what
@@ -241,7 +241,7 @@ func (l *Line) nextChangeTime() time.Duration {
 
 // headDeparture returns when the first packet leaves at the current rate.
 func (l *Line) headDeparture() time.Duration {
-	ns := math.Round(l.headBitsLeft / l.currentRate() * 1e9)
+	ns := math.Round(l.headBitsLeft / l.sendingBitRate() * 1e9)
 	if !(ns <= math.MaxInt64/4) { // the rate is 0 or tiny
 		return never
 	}
@@ -255,38 +255,38 @@ func (l *Line) accountSent(now time.Duration) {
 		return
 	}
 	if len(l.player.program.Grants) == 0 {
-		l.headBitsLeft = max(0, l.headBitsLeft-l.currentRate()*(now-l.headSince).Seconds())
+		l.headBitsLeft = max(0, l.headBitsLeft-l.sendingBitRate()*(now-l.headSince).Seconds())
 	}
 	l.headSince = now
 }
 
-// advanceTo handles all events up to now in order.
-func (l *Line) advanceTo(now time.Duration) {
+// advanceLineTo handles all events up to now in order.
+func (l *Line) advanceLineTo(now time.Duration) {
 	if l.cell != nil {
-		l.cell.advanceTo(now)
+		l.cell.advanceCellTo(now)
 		return
 	}
 	for {
-		at, what := l.nextEvent()
+		at, what := l.nextLineEvent()
 		if at > now {
 			return
 		}
-		l.handleEvent(at, what)
+		l.handleLineEvent(at, what)
 	}
 }
 
-// handleEvent handles an event at its time.
-func (l *Line) handleEvent(at time.Duration, what eventKind) {
+// handleLineEvent handles an event at its time.
+func (l *Line) handleLineEvent(at time.Duration, what eventKind) {
 	switch what {
 	case changeEvent:
 		_, track := l.player.peekChange()
 		l.accountSent(at)
-		l.player.applyChange(track)
+		l.player.applyNextChange(track)
 	case doneEvent:
 		l.departHead(at)
 	case grantEvent:
 		l.grantsUsedUntil = at + 1
-		budget := float64(GrantBytes*8) * float64(l.player.program.grantsAt(at-l.grantStartTime))
+		budget := float64(GrantBytes*8) * float64(l.player.program.countGrantsAt(at-l.grantStartTime))
 		for budget > 0 && l.queue.len() > 0 {
 			used := min(budget, l.headBitsLeft)
 			budget -= used
@@ -299,7 +299,7 @@ func (l *Line) handleEvent(at time.Duration, what eventKind) {
 
 // departHead moves the first packet of the queue into flight, or loses it.
 func (l *Line) departHead(at time.Duration) {
-	p, s := l.queue.pop(), &l.player.setting
+	p, s := l.queue.popFront(), &l.player.setting
 	l.queuedBytes -= p.Size
 	if l.radio != nil {
 		l.radio.noteActivity(at)
@@ -319,7 +319,7 @@ func (l *Line) departHead(at time.Duration) {
 			due += time.Duration(l.random.Int64N(int64(s.Jitter) + 1))
 		}
 		l.lastDue = max(l.lastDue, due)
-		l.inFlight.push(flyingPacket{p, l.lastDue})
+		l.inFlight.pushBack(flyingPacket{p, l.lastDue})
 		if s.Reorder > 0 && l.random.Float64() < s.Reorder {
 			l.overtakeOthers()
 		}
@@ -352,7 +352,7 @@ func (f *fifo[T]) head() *T { return f.at(0) }
 
 func (f *fifo[T]) at(i int) *T { return &f.buf[(f.first+i)%len(f.buf)] }
 
-func (f *fifo[T]) push(v T) {
+func (f *fifo[T]) pushBack(v T) {
 	if f.num == len(f.buf) {
 		grown := make([]T, max(16, 2*len(f.buf)))
 		n := copy(grown, f.buf[f.first:])
@@ -363,7 +363,7 @@ func (f *fifo[T]) push(v T) {
 	f.num++
 }
 
-func (f *fifo[T]) pop() T {
+func (f *fifo[T]) popFront() T {
 	v := f.buf[f.first]
 	var zero T
 	f.buf[f.first] = zero

@@ -41,9 +41,9 @@ func (p *Program) AddTrace(r io.Reader) error {
 			if _, e := strconv.ParseFloat(strings.TrimSpace(at), 64); e != nil && len(track.Changes) == 0 {
 				continue // header
 			}
-			err = track.addRow(at, rate)
+			err = track.addCSVLine(at, rate)
 		} else {
-			err = p.addGrant(line)
+			err = p.addMahimahiLine(line)
 		}
 		if err != nil {
 			return fmt.Errorf("trace line %d: %w", n, err)
@@ -79,8 +79,8 @@ func (p *Program) AddTrace(r io.Reader) error {
 	return nil
 }
 
-// addRow adds a line of a CSV trace.
-func (t *Track) addRow(at, rate string) error {
+// addCSVLine adds a line of a CSV trace.
+func (t *Track) addCSVLine(at, rate string) error {
 	sec, err := strconv.ParseFloat(strings.TrimSpace(at), 64)
 	if err != nil || !(sec >= 0 && sec < 1e9) {
 		return fmt.Errorf("time %q: write seconds", at)
@@ -99,8 +99,8 @@ func (t *Track) addRow(at, rate string) error {
 	return nil
 }
 
-// addGrant adds a line of a mahimahi trace.
-func (p *Program) addGrant(line string) error {
+// addMahimahiLine adds a line of a mahimahi trace.
+func (p *Program) addMahimahiLine(line string) error {
 	ms, err := strconv.ParseInt(line, 10, 64)
 	if err != nil || ms < 0 || ms > 1e9 {
 		return fmt.Errorf("%q is neither milliseconds (mahimahi) nor seconds,rate (CSV)", line)

@@ -27,7 +27,7 @@ const (
 // LTE returns the rates of a phone in a cell: a Markov chain in samples of Step. Except for
 // rounding, their mean over length is the given one.
 func LTE(rng *rand.Rand, mean unit.Rate, length time.Duration) Profile {
-	p := Profile{Step: Step, Rates: make([]unit.Rate, stepCount(length, Step))}
+	p := Profile{Step: Step, Rates: make([]unit.Rate, countTimeSteps(length, Step))}
 	raw := make([]float64, len(p.Rates))
 	state, left, sum := drawLTEState(rng), drawExponential(rng, lteDwell), 0.0
 	for i := range raw {

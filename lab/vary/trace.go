@@ -19,7 +19,7 @@ import (
 func ReadMahimahi(r io.Reader) (Profile, error) {
 	p := Profile{Step: Step}
 	const bits = 1500 * 8
-	err := p.readLines(r, func(line string) error {
+	err := p.readTraceLines(r, func(line string) error {
 		ms, err := strconv.ParseInt(line, 10, 64)
 		if err != nil || ms < 0 {
 			return fmt.Errorf("%q: write milliseconds", line)
@@ -28,7 +28,7 @@ func ReadMahimahi(r io.Reader) (Profile, error) {
 		if i < len(p.Rates)-1 {
 			return fmt.Errorf("%q: times must not descend", line)
 		}
-		if i >= stepCount(MaxLength, Step) {
+		if i >= countTimeSteps(MaxLength, Step) {
 			return nil
 		}
 		for len(p.Rates) <= i {
@@ -44,14 +44,14 @@ func ReadMahimahi(r io.Reader) (Profile, error) {
 // seconds have rate 0.
 func ReadPerSecond(r io.Reader) (Profile, error) {
 	p := Profile{Step: time.Second}
-	err := p.readLines(r, func(line string) error {
+	err := p.readTraceLines(r, func(line string) error {
 		at, n, _ := strings.Cut(line, ",")
 		second, err := strconv.Atoi(strings.TrimSpace(at))
 		bytes, err2 := strconv.ParseFloat(strings.TrimSpace(n), 64)
 		if err != nil || err2 != nil || !(bytes >= 0 && bytes < math.MaxInt64/16) || second <= len(p.Rates) {
 			return fmt.Errorf("%q: write second,bytes, in ascending order from 1", line)
 		}
-		if second > stepCount(MaxLength, p.Step) {
+		if second > countTimeSteps(MaxLength, p.Step) {
 			return nil
 		}
 		for len(p.Rates) < second {
@@ -68,7 +68,7 @@ func ReadPerSecond(r io.Reader) (Profile, error) {
 func ReadTimed(r io.Reader) (Profile, error) {
 	p := Profile{Step: Step}
 	last := -1.0
-	err := p.readLines(r, func(line string) error {
+	err := p.readTraceLines(r, func(line string) error {
 		f := strings.Fields(line)
 		if len(f) != 2 {
 			return fmt.Errorf("%q: write seconds and Mbit/s", line)
@@ -80,7 +80,7 @@ func ReadTimed(r io.Reader) (Profile, error) {
 		}
 		last = at
 		i := int(min(at, MaxLength.Seconds()) / Step.Seconds())
-		if i >= stepCount(MaxLength, Step) {
+		if i >= countTimeSteps(MaxLength, Step) {
 			return nil
 		}
 		before := unit.Rate(mbps * 1e6) // the first rate holds from the start
@@ -96,8 +96,8 @@ func ReadTimed(r io.Reader) (Profile, error) {
 	return p, err
 }
 
-// readLines passes each line to take. It returns an error if the profile then has no sample.
-func (p *Profile) readLines(r io.Reader, take func(string) error) error {
+// readTraceLines passes each line to take. It returns an error if the profile then has no sample.
+func (p *Profile) readTraceLines(r io.Reader, take func(string) error) error {
 	in := bufio.NewScanner(r)
 	for n := 1; in.Scan(); n++ {
 		if line := strings.TrimSpace(in.Text()); line != "" {

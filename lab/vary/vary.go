@@ -49,7 +49,7 @@ func Rand(seed uint64, name string) *rand.Rand {
 
 // Mean returns the mean rate of the first length. It ignores gaps.
 func (p Profile) Mean(length time.Duration) unit.Rate {
-	n := min(len(p.Rates), stepCount(length, p.Step))
+	n := min(len(p.Rates), countTimeSteps(length, p.Step))
 	if n == 0 {
 		return 0
 	}
@@ -72,7 +72,7 @@ func (p Profile) Clipped(most unit.Rate) Profile {
 // Rotated returns a profile of the given length that begins at step from and repeats. It has no
 // gaps.
 func (p Profile) Rotated(from int, length time.Duration) Profile {
-	all := make([]unit.Rate, stepCount(length, p.Step))
+	all := make([]unit.Rate, countTimeSteps(length, p.Step))
 	for i := range all {
 		all[i] = p.Rates[(from+i)%len(p.Rates)]
 	}
@@ -149,8 +149,8 @@ func (p Profile) Outages() (all []string) {
 	return all
 }
 
-// stepCount returns the number of steps in a time, rounded up.
-func stepCount(length, step time.Duration) int {
+// countTimeSteps returns the number of steps in a time, rounded up.
+func countTimeSteps(length, step time.Duration) int {
 	if step <= 0 || length <= 0 {
 		return 0
 	}

@@ -75,7 +75,7 @@ func WLANRate(distance, loss float64) unit.Rate {
 // WLAN returns the rate between two devices, one of which moves, in samples of Step. Out of range
 // the rate is 0, and the queue stays.
 func WLAN(rng *rand.Rand, w Walk, length time.Duration) Profile {
-	p := Profile{Step: Step, Rates: make([]unit.Rate, stepCount(length, Step))}
+	p := Profile{Step: Step, Rates: make([]unit.Rate, countTimeSteps(length, Step))}
 	randomDistance := func() float64 { return w.Near + rng.Float64()*(w.Far-w.Near) }
 	distance, goal, pause := randomDistance(), randomDistance(), time.Duration(0)
 	inSight := rng.Float64() < inSightTime.Seconds()/(inSightTime+outOfSightTime).Seconds()

@@ -33,16 +33,16 @@ var Ablations = []NamedCase{
 	{"three of ten subframes are missed", missSubframes, besideBusyDevice},
 	{"messages are 3 ms late", delayMessages(3), besideBusyDevice},
 	{"feedback is 100 ms late", delayFeedback(100 * ms), besideBusyDevice},
-	{"jitter of the wired part", addJitter, besideBusyDevice},
+	{"jitter of the wired part", addWiredJitter, besideBusyDevice},
 	{"proportional fair", useProportionalFair, besideBusyDevice},
 	{
 		"proportional fair, signals of 12 and 20 dB that fade",
-		combineChanges(useProportionalFair, addFading), besideBusyDevice,
+		combineChanges(useProportionalFair, addSignalFading), besideBusyDevice,
 	},
-	{"equal shares, signals of 12 and 20 dB that fade", addFading, besideBusyDevice},
+	{"equal shares, signals of 12 and 20 dB that fade", addSignalFading, besideBusyDevice},
 	{"γ 9 %, blocks 5 % too large, a third missed, 3 ms and 100 ms late, jitter, fading", combineChanges(
 		setOverhead(0.09), scaleBlockSizes(1.05), missSubframes,
-		delayMessages(3), delayFeedback(100*ms), addJitter, addFading,
+		delayMessages(3), delayFeedback(100*ms), addWiredJitter, addSignalFading,
 	), besideBusyDevice},
 }
 
@@ -58,7 +58,7 @@ func combineChanges(list ...func(*Case)) func(*Case) {
 // changeMonitor changes the first user's monitor, if it has one.
 func changeMonitor(change func(*cell.Monitor)) func(*Case) {
 	return func(c *Case) {
-		c.addChange(func(c *Cell, _ []Flow) {
+		c.appendChange(func(c *Cell, _ []Flow) {
 			if m := c.Monitor(0); m != nil {
 				change(m)
 			}
@@ -122,7 +122,7 @@ func delayMessages(by int) func(*Case) {
 // delayFeedback delays the feedback of the first flow.
 func delayFeedback(by time.Duration) func(*Case) {
 	return func(c *Case) {
-		c.addChange(func(_ *Cell, flows []Flow) {
+		c.appendChange(func(_ *Cell, flows []Flow) {
 			now := flows[0].Feedback
 			if now == nil {
 				return
@@ -140,17 +140,17 @@ func delayFeedback(by time.Duration) func(*Case) {
 	}
 }
 
-// addJitter adds jitter before the cells.
-func addJitter(c *Case) {
+// addWiredJitter adds jitter before the cells.
+func addWiredJitter(c *Case) {
 	c.Wire = func() Link { return NewJitter(3*ms, 0.94, c.Seed) }
 }
 
 // useProportionalFair selects the proportional fair scheduler.
 func useProportionalFair(c *Case) { c.Network.Scheduler = lte.ProportionalFair }
 
-// addFading gives users signals that vary by some decibels within milliseconds, about different
+// addSignalFading gives users signals that vary by some decibels within milliseconds, about different
 // means.
-func addFading(c *Case) {
+func addSignalFading(c *Case) {
 	for i, mean := range []float64{12, 20} {
 		c.Network.Users[i].SINR = Fading(c.Seed+uint64(i)<<32, mean, 3)
 	}

@@ -62,7 +62,7 @@ func (c *Case) UseBlockGroups() {
 // ListenOverAir makes devices decode samples.
 func (c *Case) ListenOverAir(a *Air) {
 	c.UseBlockGroups()
-	c.addChange(func(x *Cell, _ []Flow) {
+	c.appendChange(func(x *Cell, _ []Flow) {
 		before := x.Filter
 		x.Filter = func(s *cell.Subframe) bool {
 			if before == nil || before(s) {

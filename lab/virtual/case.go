@@ -87,8 +87,8 @@ func (c Case) UserOf(flow int) int {
 	return c.Users[flow]
 }
 
-// addChange appends to Change.
-func (c *Case) addChange(change func(*Cell, []Flow)) {
+// appendChange appends to Change.
+func (c *Case) appendChange(change func(*Cell, []Flow)) {
 	before := c.Change
 	c.Change = func(cell *Cell, flows []Flow) {
 		if before != nil {
@@ -100,7 +100,7 @@ func (c *Case) addChange(change func(*Cell, []Flow)) {
 
 // filterSubframes adds a filter of the subframes that monitors get. It runs after earlier filters.
 func (c *Case) filterSubframes(change func(*cell.Subframe) bool) {
-	c.addChange(func(x *Cell, _ []Flow) {
+	c.appendChange(func(x *Cell, _ []Flow) {
 		before := x.Filter
 		x.Filter = func(s *cell.Subframe) bool { return (before == nil || before(s)) && change(s) }
 	})
@@ -108,7 +108,7 @@ func (c *Case) filterSubframes(change func(*cell.Subframe) bool) {
 
 // OnSubframe adds a function that is called after each subframe.
 func (c *Case) OnSubframe(each func(*Cell)) {
-	c.addChange(func(cell *Cell, _ []Flow) {
+	c.appendChange(func(cell *Cell, _ []Flow) {
 		stepped := cell.AfterStep
 		cell.AfterStep = func(now time.Duration) {
 			if stepped != nil {

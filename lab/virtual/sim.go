@@ -82,17 +82,17 @@ const SlotLength = 100 * time.Millisecond
 
 // Rate returns the mean rate between two times.
 func (r Result) Rate(from, to time.Duration) unit.Rate {
-	return unit.RateOf(sumSlots(r.SlotBytes, from, to), to-from)
+	return unit.RateOf(sumSlotBytes(r.SlotBytes, from, to), to-from)
 }
 
 // Loss returns the share of bytes lost between two times.
 func (r Result) Loss(from, to time.Duration) float64 {
-	lost, came := sumSlots(r.SlotLost, from, to), sumSlots(r.SlotBytes, from, to)
+	lost, came := sumSlotBytes(r.SlotLost, from, to), sumSlotBytes(r.SlotBytes, from, to)
 	return float64(lost) / float64(max(lost+came, 1))
 }
 
-// sumSlots returns the sum of the slots between two times.
-func sumSlots(each []unit.Bytes, from, to time.Duration) (n unit.Bytes) {
+// sumSlotBytes returns the sum of the slots between two times.
+func sumSlotBytes(each []unit.Bytes, from, to time.Duration) (n unit.Bytes) {
 	for i := int(from / SlotLength); i < int(to/SlotLength) && i < len(each); i++ {
 		n += each[i]
 	}
@@ -180,7 +180,7 @@ func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 		}
 		w.flows = append(w.flows, g)
 		g.wakeTime = f.Start
-		w.schedule(simEvent{at: f.Start, kind: wakeEvent, flow: i})
+		w.scheduleSimEvent(simEvent{at: f.Start, kind: wakeEvent, flow: i})
 	}
 	for {
 		t := w.link.Next()
@@ -193,12 +193,12 @@ func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 		if w.link.Next() <= t {
 			w.out = w.link.Leave(t, w.out[:0])
 			for _, p := range w.out {
-				w.schedule(simEvent{at: t + w.flows[p.Flow].DelayFromLink, kind: receiveEvent, flow: p.Flow, p: p})
+				w.scheduleSimEvent(simEvent{at: t + w.flows[p.Flow].DelayFromLink, kind: receiveEvent, flow: p.Flow, p: p})
 			}
 			continue
 		}
 		_, e := w.events.Pop()
-		w.handleEvent(e)
+		w.handleFlowEvent(e)
 	}
 	results := make([]Result, len(w.flows))
 	for i, f := range w.flows {
@@ -207,11 +207,11 @@ func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 	return results
 }
 
-// schedule adds an event.
-func (w *simulation) schedule(e simEvent) { w.events.Push(e.at, e) }
+// scheduleSimEvent adds an event.
+func (w *simulation) scheduleSimEvent(e simEvent) { w.events.Push(e.at, e) }
 
-// handleEvent handles an event at its time.
-func (w *simulation) handleEvent(e simEvent) {
+// handleFlowEvent handles an event at its time.
+func (w *simulation) handleFlowEvent(e simEvent) {
 	f := w.flows[e.flow]
 	switch e.kind {
 	case wakeEvent:
@@ -219,7 +219,7 @@ func (w *simulation) handleEvent(e simEvent) {
 			return // replaced by an earlier one
 		}
 		f.wakeTime = Never
-		w.sendAllowed(e.at, e.flow, f)
+		w.sendWithinLimits(e.at, e.flow, f)
 	case arriveEvent:
 		e.p.Arrived = e.at
 		if !(f.Loss > 0 && w.random.Float64() < f.Loss) {
@@ -232,18 +232,18 @@ func (w *simulation) handleEvent(e simEvent) {
 		if f.Feedback != nil {
 			e.p.radio = f.Feedback(e.at, e.p)
 		}
-		w.schedule(simEvent{at: e.at + f.AckDelay, kind: ackEvent, flow: e.flow, p: e.p})
+		w.scheduleSimEvent(simEvent{at: e.at + f.AckDelay, kind: ackEvent, flow: e.flow, p: e.p})
 	case ackEvent:
-		f.handleAck(e)
-		w.sendAllowed(e.at, e.flow, f)
+		f.handleFlowAck(e)
+		w.sendWithinLimits(e.at, e.flow, f)
 	case timeoutEvent:
 		f.timeoutScheduled = false
 		w.handleTimeout(e.at, e.flow, f)
 	}
 }
 
-// sendAllowed sends what pacer and window allow, and schedules the next attempt.
-func (w *simulation) sendAllowed(now time.Duration, i int, f *flowState) {
+// sendWithinLimits sends what pacer and window allow, and schedules the next attempt.
+func (w *simulation) sendWithinLimits(now time.Duration, i int, f *flowState) {
 	if f.Rate != nil {
 		w.sendAtRate(now, i, f)
 		return
@@ -252,26 +252,26 @@ func (w *simulation) sendAllowed(now time.Duration, i int, f *flowState) {
 		l := f.Controller.Limits(now)
 		if f.inFlight+cc.MSS > l.Window {
 			if l.Until > now {
-				w.scheduleWake(l.Until, i, f)
+				w.scheduleFlowWake(l.Until, i, f)
 			}
 			return
 		}
 		if f.nextSendTime > now {
-			w.scheduleWake(f.nextSendTime, i, f)
+			w.scheduleFlowWake(f.nextSendTime, i, f)
 			return
 		}
-		w.sendPacket(now, i, f)
+		w.sendFlowPacket(now, i, f)
 		if l.Rate > 0 {
 			f.nextSendTime = max(f.nextSendTime, now-l.Rate.Time(cc.MSS)) + l.Rate.Time(cc.MSS)
 		}
 	}
 }
 
-// scheduleWake schedules a wakeEvent of flow i unless an earlier one is scheduled.
-func (w *simulation) scheduleWake(at time.Duration, i int, f *flowState) {
+// scheduleFlowWake schedules a wakeEvent of flow i unless an earlier one is scheduled.
+func (w *simulation) scheduleFlowWake(at time.Duration, i int, f *flowState) {
 	if f.wakeTime > at {
 		f.wakeTime = at
-		w.schedule(simEvent{at: at, kind: wakeEvent, flow: i})
+		w.scheduleSimEvent(simEvent{at: at, kind: wakeEvent, flow: i})
 	}
 }
 
@@ -283,14 +283,14 @@ func (w *simulation) sendAtRate(now time.Duration, i int, f *flowState) {
 	r := f.Rate(now)
 	next := now + time.Millisecond
 	if r > 0 {
-		w.sendPacket(now, i, f)
+		w.sendFlowPacket(now, i, f)
 		next = now + r.Time(cc.MSS)
 	}
-	w.scheduleWake(next, i, f)
+	w.scheduleFlowWake(next, i, f)
 }
 
-// sendPacket sends one packet of flow i.
-func (w *simulation) sendPacket(now time.Duration, i int, f *flowState) {
+// sendFlowPacket sends one packet of flow i.
+func (w *simulation) sendFlowPacket(now time.Duration, i int, f *flowState) {
 	p := &Packet{
 		Flow:   i,
 		Size:   cc.MSS,
@@ -304,7 +304,7 @@ func (w *simulation) sendPacket(now time.Duration, i int, f *flowState) {
 		f.lastAckTime = now
 		if f.Controller != nil && !f.timeoutScheduled {
 			f.timeoutScheduled = true
-			w.schedule(simEvent{at: now + f.timeoutDelay(), kind: timeoutEvent, flow: i})
+			w.scheduleSimEvent(simEvent{at: now + f.timeoutDelay(), kind: timeoutEvent, flow: i})
 		}
 	}
 	f.nextSeq++
@@ -314,7 +314,7 @@ func (w *simulation) sendPacket(now time.Duration, i int, f *flowState) {
 	if f.Controller != nil {
 		f.Controller.OnSent(now, p.Size, f.inFlight)
 	}
-	w.schedule(simEvent{at: now + f.DelayToLink, kind: arriveEvent, flow: i, p: p})
+	w.scheduleSimEvent(simEvent{at: now + f.DelayToLink, kind: arriveEvent, flow: i, p: p})
 }
 
 // timeoutDelay returns the retransmission timeout.
@@ -332,7 +332,7 @@ func (w *simulation) handleTimeout(now time.Duration, i int, f *flowState) {
 	}
 	if due := f.lastAckTime + f.timeoutDelay(); now < due {
 		f.timeoutScheduled = true
-		w.schedule(simEvent{at: due, kind: timeoutEvent, flow: i})
+		w.scheduleSimEvent(simEvent{at: due, kind: timeoutEvent, flow: i})
 		return
 	}
 	l := cc.Loss{Now: now, PersistentCongestion: true}
@@ -346,7 +346,7 @@ func (w *simulation) handleTimeout(now time.Duration, i int, f *flowState) {
 	f.recordLost(now, l.Bytes)
 	f.Controller.OnLoss(l)
 	f.nextSendTime = now
-	w.sendAllowed(now, i, f)
+	w.sendWithinLimits(now, i, f)
 }
 
 // recordLost counts n lost bytes.
@@ -355,8 +355,8 @@ func (f *flowState) recordLost(now time.Duration, n unit.Bytes) {
 	f.result.SlotLost[min(int(now/SlotLength), len(f.result.SlotLost)-1)] += n
 }
 
-// handleAck handles the acknowledgement of one packet.
-func (f *flowState) handleAck(e simEvent) {
+// handleFlowAck handles the acknowledgement of one packet.
+func (f *flowState) handleFlowAck(e simEvent) {
 	f.lastAckTime = e.at
 	i := e.p.seq - f.firstSeq
 	if i < 0 || int(i) >= len(f.unacked) || f.unacked[i] == nil {

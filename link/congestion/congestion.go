@@ -161,8 +161,8 @@ type lossEvent struct {
 	before float64 // Selector.evidence before it
 }
 
-// isBurst reports whether the event has lost so much of the window that the queue must be full.
-func (e *lossEvent) isBurst(s Sample) bool {
+// isLossBurst reports whether the event has lost so much of the window that the queue must be full.
+func (e *lossEvent) isLossBurst(s Sample) bool {
 	return e.lost > burstPackets && float64(e.lost) > burstShare*float64(s.InFlight)
 }
 
@@ -195,7 +195,7 @@ func (s *Selector) Add(n Sample) (changed bool) {
 	n.Lost = max(n.Lost, s.last.Lost) // it falls when a loss turns out to be none
 	s.last = n
 	if lost > 0 {
-		s.addLosses(n, lost)
+		s.addLostPackets(n, lost)
 	}
 	s.queues[s.added%rankedSamples] = n.SRTT - n.MinRTT
 	s.added++
@@ -211,22 +211,22 @@ func (s *Selector) Add(n Sample) (changed bool) {
 	return s.evaluateBBR(n, lost > 0)
 }
 
-// addLosses adds lost packets to the newest loss event, or begins one.
-func (s *Selector) addLosses(n Sample, lost uint64) {
+// addLostPackets adds lost packets to the newest loss event, or begins one.
+func (s *Selector) addLostPackets(n Sample, lost uint64) {
 	cubic, e := s.choice.Algorithm == CUBIC, &s.event
 	if e.lost == 0 || n.At-e.at > n.SRTT {
-		*e = lossEvent{at: n.At, class: s.classify(n), long: n.isQueueLong(), before: s.evidence}
+		*e = lossEvent{at: n.At, class: s.classifyQueue(n), long: n.isQueueLong(), before: s.evidence}
 		s.addEvidence(e.class)
 	}
 	e.lost += lost
 	if !cubic {
 		return
 	}
-	if e.isBurst(n) && e.class != highQueue {
+	if e.isLossBurst(n) && e.class != highQueue {
 		e.class, s.evidence = highQueue, e.before
 		s.addEvidence(highQueue)
 	}
-	if e.long || e.isBurst(n) {
+	if e.long || e.isLossBurst(n) {
 		return
 	}
 	s.cubicLost += lost
@@ -236,9 +236,9 @@ func (s *Selector) addLosses(n Sample, lost uint64) {
 	}
 }
 
-// classify returns the class of the queue at a loss. Under BBR only a long queue counts, because BBR
+// classifyQueue returns the class of the queue at a loss. Under BBR only a long queue counts, because BBR
 // varies the queue by itself.
-func (s *Selector) classify(n Sample) queueClass {
+func (s *Selector) classifyQueue(n Sample) queueClass {
 	known := s.queues[:min(s.added, rankedSamples)]
 	switch {
 	case n.isQueueLong():
@@ -288,7 +288,7 @@ func (s *Selector) evaluateCUBIC(n Sample) bool {
 	if s.cubicSent < s.cubicWanted || s.evidence < math.Ldexp(math.Log(1/errorProbability), s.failed) {
 		return false
 	}
-	s.choose(BBR, LossesWithoutQueue, n)
+	s.changeAlgorithm(BBR, LossesWithoutQueue, n)
 	return true
 }
 
@@ -299,22 +299,22 @@ func (s *Selector) evaluateBBR(n Sample, hasLost bool) bool {
 	case hasLost && chanceOfGrowth(s.cubicLost, s.cubicSent, s.bbrLost, s.bbrSent) <
 		errorProbability*errorProbability:
 		s.failed++
-		s.choose(CUBIC, LossesGrew, n)
+		s.changeAlgorithm(CUBIC, LossesGrew, n)
 	case s.evidence >= 2*math.Log(1/errorProbability):
 		s.failed++
-		s.choose(CUBIC, LossesWithQueue, n)
+		s.changeAlgorithm(CUBIC, LossesWithQueue, n)
 	case s.bbrSent > maxSentRatio*s.cubicSent && s.bbrLost*s.cubicSent > s.cubicLost*s.bbrSent:
-		s.choose(CUBIC, Compared, n)
+		s.changeAlgorithm(CUBIC, Compared, n)
 	case renoWindow/math.Sqrt(upperShare(s.bbrLost, s.bbrSent)) >= float64(n.InFlight):
-		s.choose(CUBIC, LossesEnded, n)
+		s.changeAlgorithm(CUBIC, LossesEnded, n)
 	default:
 		return false
 	}
 	return true
 }
 
-// choose makes a choice and begins to count anew.
-func (s *Selector) choose(a Algorithm, r Reason, n Sample) {
+// changeAlgorithm makes a choice and begins to count anew.
+func (s *Selector) changeAlgorithm(a Algorithm, r Reason, n Sample) {
 	s.choice = Choice{a, r, s.choice.Changes + 1}
 	s.evidence = 0
 	switch {

@@ -65,16 +65,16 @@ func TestAnswers(t *testing.T) {
 		"another service": {buildAnswer(t, Codes, 1, v1, "10.0.0.1"), "[]"},
 		"a question":      {buildQuery(Pipes, 7), "[]"},
 	} {
-		if got := fmt.Sprint(parseAnswer(c.packet, Pipes, 7)); got != c.want {
+		if got := fmt.Sprint(parseMDNSAnswer(c.packet, Pipes, 7)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 	good := buildAnswer(t, Pipes, 1, v1, "10.0.0.1")
-	if got := parseAnswer(good, Pipes, 8); got != nil {
+	if got := parseMDNSAnswer(good, Pipes, 8); got != nil {
 		t.Errorf("of another question: %v", got)
 	}
 	for n := range good {
-		if got := parseAnswer(good[:n], Pipes, 7); got != nil {
+		if got := parseMDNSAnswer(good[:n], Pipes, 7); got != nil {
 			t.Errorf("%d of %d bytes: %v", n, len(good), got)
 		}
 	}
@@ -118,7 +118,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(buildAnswer(f, Pipes, 1, []string{"x"}, "2001:db8::1"))
 	f.Add(buildQuery(Pipes, 7))
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		for _, got := range parseAnswer(packet, Pipes, 7) {
+		for _, got := range parseMDNSAnswer(packet, Pipes, 7) {
 			a := got.Addr.Addr()
 			if !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "" || got.Addr.Port() == 0 || len(got.ID) > 32 {
 				t.Errorf("%+v", got)
@@ -132,7 +132,7 @@ func TestFoundAreBounded(t *testing.T) {
 	var list []Found
 	for i := range 3 * maxFound {
 		f := Found{"K7QF", netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(i+1))}
-		list = appendNew(appendNew(list, []Found{f}), []Found{f, f})
+		list = appendNewFound(appendNewFound(list, []Found{f}), []Found{f, f})
 		if len(list) != min(i+1, maxFound) {
 			t.Fatalf("after %d: %d are kept", i+1, len(list))
 		}

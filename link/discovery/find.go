@@ -37,7 +37,7 @@ func Find(ctx context.Context, s Service, d time.Duration) (list []Found, err er
 			} else if err == nil {
 				err = e
 			}
-			list = appendNew(list, found)
+			list = appendNewFound(list, found)
 		})
 	}
 	asking.Wait()
@@ -47,8 +47,8 @@ func Find(ctx context.Context, s Service, d time.Duration) (list []Found, err er
 	return list, err
 }
 
-// appendNew appends the elements of found that are not in list yet, up to maxFound.
-func appendNew(list, found []Found) []Found {
+// appendNewFound appends the elements of found that are not in list yet, up to maxFound.
+func appendNewFound(list, found []Found) []Found {
 	for _, f := range found {
 		if len(list) < maxFound && !slices.Contains(list, f) {
 			list = append(list, f)

@@ -41,7 +41,7 @@ func queryInterface(ctx context.Context, iface net.Interface, s Service, d time.
 	var errs [2]error
 	networks := addressFamilies(iface)
 	for i, network := range networks {
-		asking.Go(func() { found[i], errs[i] = queryOver(ctx, network, iface, s) })
+		asking.Go(func() { found[i], errs[i] = queryOverFamily(ctx, network, iface, s) })
 	}
 	asking.Wait()
 	if !slices.Contains(errs[:len(networks)], nil) {
@@ -65,8 +65,8 @@ func addressFamilies(iface net.Interface) (list []string) {
 	return list
 }
 
-// queryOver sends a query over one address family and collects answers until ctx ends.
-func queryOver(ctx context.Context, network string, iface net.Interface, s Service) (list []Found, err error) {
+// queryOverFamily sends a query over one address family and collects answers until ctx ends.
+func queryOverFamily(ctx context.Context, network string, iface net.Interface, s Service) (list []Found, err error) {
 	conn, err := net.ListenUDP(network, nil)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func queryOver(ctx context.Context, network string, iface net.Interface, s Servi
 		if err != nil {
 			return list, err
 		}
-		list = append(list, parseAnswer(buf[:n], s, id)...)
+		list = append(list, parseMDNSAnswer(buf[:n], s, id)...)
 	}
 	return list, nil
 }
@@ -117,9 +117,9 @@ func buildQuery(s Service, id uint16) []byte {
 // serviceName returns the service's DNS name.
 func serviceName(s Service) string { return string(s) + ".local." }
 
-// parseAnswer returns the devices in an answer to the query id. A complete answer has the port,
+// parseMDNSAnswer returns the devices in an answer to the query id. A complete answer has the port,
 // address and text of each instance; anything else yields no device.
-func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
+func parseMDNSAnswer(packet []byte, s Service, id uint16) (list []Found) {
 	var p dnsmessage.Parser
 	h, err := p.Start(packet)
 	if err != nil || h.ID != id || !h.Response || p.SkipAllQuestions() != nil {
@@ -132,11 +132,11 @@ func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 		if r.Header.Class&^topBit != dnsmessage.ClassINET {
 			continue
 		}
-		name := lowerName(r.Header.Name)
+		name := lowerDNSName(r.Header.Name)
 		switch body := r.Body.(type) {
 		case *dnsmessage.PTRResource:
 			if name == serviceName(s) {
-				instances = append(instances, lowerName(body.PTR))
+				instances = append(instances, lowerDNSName(body.PTR))
 			}
 		case *dnsmessage.SRVResource:
 			hosts[name] = *body
@@ -150,7 +150,7 @@ func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 	}
 	for _, i := range instances {
 		host := hosts[i]
-		hostAddrs := addrs[lowerName(host.Target)]
+		hostAddrs := addrs[lowerDNSName(host.Target)]
 		slices.SortStableFunc(hostAddrs, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 		for _, a := range hostAddrs { // one address of each interface and family is enough
 			if at := netip.AddrPortFrom(a, host.Port); isCallable(at) {
@@ -162,7 +162,7 @@ func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 	return list
 }
 
-func lowerName(n dnsmessage.Name) string { return strings.ToLower(n.String()) }
+func lowerDNSName(n dnsmessage.Name) string { return strings.ToLower(n.String()) }
 
 // isCallable reports whether an address can be called.
 func isCallable(a netip.AddrPort) bool { return a.Addr().IsGlobalUnicast() && a.Port() != 0 }

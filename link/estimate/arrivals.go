@@ -35,27 +35,27 @@ const (
 	headroom = 5.0 / 4
 )
 
-// needsMark reports whether bytes sent now need a mark of their own.
-func (a *arrivals) needsMark(now time.Time) bool {
+// needsArrivalMark reports whether bytes sent now need a mark of their own.
+func (a *arrivals) needsArrivalMark(now time.Time) bool {
 	n := len(a.pending)
 	return n == 0 || n < maxMarks && now.Sub(a.pending[n-1].at) >= pointInterval
 }
 
-// recordSent records that bytes from a position on were given to the subflow.
-func (a *arrivals) recordSent(now time.Time, from uint64) {
+// recordSentBytes records that bytes from a position on were given to the subflow.
+func (a *arrivals) recordSentBytes(now time.Time, from uint64) {
 	a.pending = append(a.pending, arrivalMark{now, from})
 }
 
-// dropUnsent removes bytes from position from on.
-func (a *arrivals) dropUnsent(from uint64) {
+// dropUnsentMarks removes bytes from position from on.
+func (a *arrivals) dropUnsentMarks(from uint64) {
 	for n := len(a.pending); n > 0 && a.pending[n-1].received >= from; n-- {
 		a.pending = a.pending[:n-1]
 	}
 }
 
-// recordAcked records that the bytes before position to have arrived. The acknowledgement left the
+// recordArrivedBytes records that the bytes before position to have arrived. The acknowledgement left the
 // far end at time at.
-func (a *arrivals) recordAcked(at time.Time, to uint64, sent uint64) {
+func (a *arrivals) recordArrivedBytes(at time.Time, to uint64, sent uint64) {
 	i := 0
 	for i < len(a.pending) && a.pending[i].received < to {
 		i++
@@ -81,17 +81,17 @@ func (a *arrivals) endToEndRTT(join time.Duration) time.Duration {
 	return a.minRTT
 }
 
-// oldestAge returns how long the oldest byte that has not arrived has been in flight, 0 if there is
+// oldestMissingAge returns how long the oldest byte that has not arrived has been in flight, 0 if there is
 // none.
-func (a *arrivals) oldestAge(now time.Time) time.Duration {
+func (a *arrivals) oldestMissingAge(now time.Time) time.Duration {
 	if len(a.pending) == 0 {
 		return 0
 	}
 	return now.Sub(a.pending[0].at)
 }
 
-// addSample adds a sample of the bytes acknowledged and the bytes in flight.
-func (a *arrivals) addSample(now time.Time, acked uint64, outstanding unit.Bytes) {
+// addArrivalSample adds a sample of the bytes acknowledged and the bytes in flight.
+func (a *arrivals) addArrivalSample(now time.Time, acked uint64, outstanding unit.Bytes) {
 	n, rtt := len(a.points), min(a.minRTT, maxRTT)
 	if n > 0 && now.Sub(a.points[n-1].at) > max(maxAckGap, rtt) {
 		a.points, n = a.points[:0], 0
@@ -120,9 +120,9 @@ func (a *arrivals) addSample(now time.Time, acked uint64, outstanding unit.Bytes
 	}
 }
 
-// rateBound returns the highest rate that a helper's reports may claim for the subflow. Until bytes
+// helperRateBound returns the highest rate that a helper's reports may claim for the subflow. Until bytes
 // have waited, this bound doubles with each round trip, like TCP's slow start.
-func (a *arrivals) rateBound(acked uint64, rtt time.Duration) unit.Rate {
+func (a *arrivals) helperRateBound(acked uint64, rtt time.Duration) unit.Rate {
 	window := unit.RateOf(initialWindow+unit.Bytes(acked), cmp.Or(a.minRTT, max(rtt, time.Millisecond)))
 	if !a.rateKnown {
 		return max(window, a.rate)

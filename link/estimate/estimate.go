@@ -112,14 +112,14 @@ type Subflow struct {
 
 // OnSent records that n more bytes were given to the subflow.
 func (p *Subflow) OnSent(now time.Time, n unit.Bytes) {
-	if p.Helped && n > 0 && p.arrivals.needsMark(now) {
-		p.arrivals.recordSent(now, p.sent)
+	if p.Helped && n > 0 && p.arrivals.needsArrivalMark(now) {
+		p.arrivals.recordSentBytes(now, p.sent)
 	}
 	if n > 0 {
 		est := p.EstimateAt(now)
 		leaves, arrives := p.forecastSegment(now, n, &est.hops)
 		due := now.Add(max(est.TimeToAck, arrives.Sub(now)+est.OWD+ackSlack))
-		p.flight.add(segmentForecast{p.sent + uint64(n), leaves, arrives, due})
+		p.flight.addFlightSegment(segmentForecast{p.sent + uint64(n), leaves, arrives, due})
 		if p.idleTimeouts(now, 2*est.hops.owd2+minTimeout) > 0 {
 			p.farIdleEnd = p.acked
 		}
@@ -140,8 +140,8 @@ func (p *Subflow) SetTrain(r unit.Rate, rtt time.Duration) {
 // OnUnsent records that the newest n bytes were not sent after all.
 func (p *Subflow) OnUnsent(n unit.Bytes) {
 	p.sent -= uint64(n)
-	p.arrivals.dropUnsent(p.sent)
-	p.flight.dropUnsent(p.sent)
+	p.arrivals.dropUnsentMarks(p.sent)
+	p.flight.dropUnsentSegments(p.sent)
 }
 
 // OnPause records that this process did not run for d, so that no acknowledgement is late because
@@ -161,10 +161,10 @@ func (p *Subflow) OnAcked(total uint64, at time.Time, travelled time.Duration) {
 		total = min(total, p.sent)
 		p.ackedBytes += unit.Bytes(total - p.acked)
 		p.acked, p.ackedAt = total, at
-		p.flight.recordAcked(total, at)
+		p.flight.recordSegmentAck(total, at)
 		if p.Helped {
-			p.arrivals.recordAcked(at.Add(travelled), p.acked, p.sent)
-			p.arrivals.addSample(at.Add(travelled), p.acked, p.BytesInFlight())
+			p.arrivals.recordArrivedBytes(at.Add(travelled), p.acked, p.sent)
+			p.arrivals.addArrivalSample(at.Add(travelled), p.acked, p.BytesInFlight())
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (p *Subflow) OnAcked(total uint64, at time.Time, travelled time.Duration) {
 func (p *Subflow) AssumeAllReceived(at time.Time) {
 	p.acked, p.ackedAt = p.sent, at
 	p.arrivals.pending = p.arrivals.pending[:0]
-	p.flight.clear()
+	p.flight.clearSegments()
 }
 
 // FillBlindHop replaces a blind sample of hop 1 by values derived from the far end's
@@ -207,7 +207,7 @@ func (p *Subflow) AddHelperReport(now time.Time, s wire.HopState) {
 		s.RTT = p.farState.RTT
 	}
 	p.farState = s
-	p.helperDelay.addReport(now, s)
+	p.helperDelay.addDelayReport(now, s)
 }
 
 // EstimateAt returns the estimate for time now, without a forecast.
@@ -230,7 +230,7 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	}
 	s.limitBottleneck(h.PacingLimit)
 	if p.Helped {
-		farRTT := p.farRTT(h)
+		farRTT := p.estimateFarRTT(h)
 		n.SRTT += farRTT
 		if n.DoublingTime > 0 {
 			n.DoublingTime = n.SRTT
@@ -253,8 +253,8 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	return n
 }
 
-// farRTT returns the round trip of hop 2, at least what is left of the one end to end.
-func (p *Subflow) farRTT(h Hop) time.Duration {
+// estimateFarRTT returns the round trip of hop 2, at least what is left of the one end to end.
+func (p *Subflow) estimateFarRTT(h Hop) time.Duration {
 	rtt := p.farState.RTT
 	if rtt == 0 {
 		rtt = max(0, p.JoinRTT-h.MinRTT)
@@ -285,7 +285,7 @@ func (p *Subflow) estimateLocal(h Hop) Estimate {
 	n.Th = n.Th1
 	// Delayed acknowledgements of short transfers look like a queue. The rate of a train bounds
 	// what such a hop may grow to.
-	growing := lowerBound && (h.isGrowing() || h.Blind || h.SlowStart && p.trainRate > 0)
+	growing := lowerBound && (h.isRateGrowing() || h.Blind || h.SlowStart && p.trainRate > 0)
 	switch {
 	case h.PacingLimit > 0:
 		n.Ceiling = h.PacingLimit
@@ -321,7 +321,7 @@ func (p *Subflow) addFarRate(n *Estimate, h Hop, farRTT time.Duration) (th2 unit
 			th2 = max(p.farState.Rate, min(th2, p.trainRate))
 		}
 	}
-	th2 = min(th2, p.arrivals.rateBound(p.acked, max(p.JoinRTT, h.MinRTT)))
+	th2 = min(th2, p.arrivals.helperRateBound(p.acked, max(p.JoinRTT, h.MinRTT)))
 	n.Th = min(n.Th1, th2)
 	// The slower hop must be known. The other one carries at least as much.
 	n.RateKnown = p.farLimitSeen && (!localKnown || th2 <= n.Th1) || localKnown && p.farState.Rate >= n.Th1
@@ -361,11 +361,11 @@ func (p *Subflow) addFarDelay(n *Estimate, now time.Time, h Hop, owd2 time.Durat
 	n.FarQueueTime = th2.Time(n.B2)
 	n.QueueTime = max(n.QueueTime, th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
-	n.Overdue = max(0, p.arrivals.oldestAge(now)-p.arrivals.endToEndRTT(p.JoinRTT)-ackSlack)
+	n.Overdue = max(0, p.arrivals.oldestMissingAge(now)-p.arrivals.endToEndRTT(p.JoinRTT)-ackSlack)
 	if p.arrivals.rateKnown {
 		n.PAD = max(n.PAD, th2.Time(ahead))
 	}
-	n.AckLate = p.ackLate(now)
+	n.AckLate = p.helperAckLateness(now)
 	n.PAD += n.AckLate
 	n.PastPAD = n.OWD + n.Th1.Time(n.B1) + p.helperDelay.delay
 	n.TimeToAck = n.PAD + n.OWD + ackSlack

@@ -35,8 +35,8 @@ type segmentForecast struct {
 	leaves, arrives, due time.Time
 }
 
-// add adds a segment. Beyond maxMarks it is merged with the newest one.
-func (f *flight) add(s segmentForecast) {
+// addFlightSegment adds a segment. Beyond maxMarks it is merged with the newest one.
+func (f *flight) addFlightSegment(s segmentForecast) {
 	s.arrives = s.arrives.Add(-f.late)
 	if n := len(f.segments); n >= maxMarks {
 		f.segments[n-1] = s
@@ -45,9 +45,9 @@ func (f *flight) add(s segmentForecast) {
 	}
 }
 
-// find returns the segment with the byte at a position. It returns false if that byte is not in
+// findSegmentAt returns the segment with the byte at a position. It returns false if that byte is not in
 // flight.
-func (f *flight) find(position uint64) (s segmentForecast, ok bool) {
+func (f *flight) findSegmentAt(position uint64) (s segmentForecast, ok bool) {
 	i := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].end > position })
 	if i == len(f.segments) {
 		return s, false
@@ -67,25 +67,25 @@ func (f *flight) arrivedBefore(at time.Time, acked uint64) uint64 {
 	return max(acked, f.segments[i-1].end)
 }
 
-// newest returns when the newest byte arrives; zero if nothing is in flight.
-func (f *flight) newest() time.Time {
+// newestArrival returns when the newest byte arrives; zero if nothing is in flight.
+func (f *flight) newestArrival() time.Time {
 	if len(f.segments) == 0 {
 		return time.Time{}
 	}
 	return f.segments[len(f.segments)-1].arrives.Add(f.late)
 }
 
-// dropUnsent removes the bytes from a position on.
-func (f *flight) dropUnsent(from uint64) {
+// dropUnsentSegments removes the bytes from a position on.
+func (f *flight) dropUnsentSegments(from uint64) {
 	for n := len(f.segments); n > 0 && f.segments[n-1].end > from; n-- {
 		f.segments = f.segments[:n-1]
 	}
 }
 
-// recordAcked records that the bytes before a position had arrived by time at, but not by the time
+// recordSegmentAck records that the bytes before a position had arrived by time at, but not by the time
 // of the acknowledgement before. If the forecast lies outside of these times, all segments that
 // follow are corrected by the difference.
-func (f *flight) recordAcked(to uint64, at time.Time) {
+func (f *flight) recordSegmentAck(to uint64, at time.Time) {
 	n := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].end > to })
 	if n > 0 {
 		switch arrives := f.segments[n-1].arrives.Add(f.late); {
@@ -102,8 +102,8 @@ func (f *flight) recordAcked(to uint64, at time.Time) {
 	f.ackedAt = at
 }
 
-// overdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is not.
-func (f *flight) overdueBy(now time.Time) time.Duration {
+// ackOverdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is not.
+func (f *flight) ackOverdueBy(now time.Time) time.Duration {
 	if len(f.segments) == 0 {
 		return 0
 	}
@@ -117,8 +117,8 @@ func (f *flight) postponeDue(d time.Duration) {
 	}
 }
 
-// clear removes all segments.
-func (f *flight) clear() { f.segments, f.late = f.segments[:0], 0 }
+// clearSegments removes all segments.
+func (f *flight) clearSegments() { f.segments, f.late = f.segments[:0], 0 }
 
 // hopState is what a forecast uses of both hops.
 type hopState struct {
@@ -144,7 +144,7 @@ func (p *Subflow) forecastSegment(now time.Time, n unit.Bytes, s *hopState) (lea
 	if at := p.leavesFarHop(now, n, s).Add(s.owd2); at.After(arrives) {
 		arrives = at
 	}
-	if newest := p.flight.newest(); newest.After(arrives) {
+	if newest := p.flight.newestArrival(); newest.After(arrives) {
 		arrives = newest
 	}
 	if s.bottleneck > 0 {
@@ -177,7 +177,7 @@ func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.
 	if position < p.acked {
 		return now
 	}
-	before, ok := p.flight.find(position)
+	before, ok := p.flight.findSegmentAt(position)
 	if !ok {
 		return now
 	}
@@ -204,7 +204,7 @@ func (p *Subflow) leavesFarHop(now time.Time, n unit.Bytes, s *hopState) time.Ti
 	if over <= 0 {
 		return now
 	}
-	before, ok := p.flight.find(min(first+uint64(over-1), p.sent-1))
+	before, ok := p.flight.findSegmentAt(min(first+uint64(over-1), p.sent-1))
 	if !ok {
 		return now
 	}
@@ -234,16 +234,16 @@ func (p *Subflow) AddForecast(n *Estimate, now time.Time) {
 	n.Forecast = arrives.Sub(now) + n.AckLate
 	n.TimeToAck = max(n.TimeToAck, n.Forecast+n.OWD+ackSlack)
 	n.HalfArrives = n.OWD
-	if middle, ok := p.flight.find(p.acked + (p.sent-p.acked)/2); ok {
+	if middle, ok := p.flight.findSegmentAt(p.acked + (p.sent-p.acked)/2); ok {
 		n.HalfArrives = middle.arrives.Sub(now)
 	}
 }
 
-// ackLate returns how long the oldest awaited acknowledgement of a helped subflow has been overdue.
+// helperAckLateness returns how long the oldest awaited acknowledgement of a helped subflow has been overdue.
 // Of a direct one TCP itself reports losses.
-func (p *Subflow) ackLate(now time.Time) time.Duration {
+func (p *Subflow) helperAckLateness(now time.Time) time.Duration {
 	if !p.Helped {
 		return 0
 	}
-	return p.flight.overdueBy(now)
+	return p.flight.ackOverdueBy(now)
 }

@@ -147,7 +147,7 @@ func TestForecastCorrects(t *testing.T) {
 	}
 	check := func(name string, end uint64, at, want time.Duration) {
 		t.Helper()
-		s, _ := p.flight.find(end - 1)
+		s, _ := p.flight.findSegmentAt(end - 1)
 		if got := s.arrives.Sub(t0.Add(at)); !nearlyEqual(got, want) {
 			t.Errorf("%s: bytes before %d arrive in %v, want %v", name, end, got, want)
 		}
@@ -217,7 +217,7 @@ func TestForecastMemory(t *testing.T) {
 	if n := len(p.flight.segments); n > maxMarks {
 		t.Errorf("%d segments are kept", n)
 	}
-	if in := p.flight.newest().Sub(t0); in < 10*maxMarks*ms {
+	if in := p.flight.newestArrival().Sub(t0); in < 10*maxMarks*ms {
 		t.Errorf("the newest byte arrives in %v", in)
 	}
 }

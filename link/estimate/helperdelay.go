@@ -33,9 +33,9 @@ const reportDelay = 100 * time.Millisecond
 // dropped.
 const maxMarks = 1024
 
-// addReport adds a report. Its round trip is that of the pipe: an acknowledged byte has spent this
+// addDelayReport adds a report. Its round trip is that of the pipe: an acknowledged byte has spent this
 // time outside the helper.
-func (h *helperDelay) addReport(now time.Time, s wire.HopState) {
+func (h *helperDelay) addDelayReport(now time.Time, s wire.HopState) {
 	if len(h.marks) == maxMarks {
 		h.marks = h.marks[:copy(h.marks, h.marks[maxMarks/2:])]
 	}

@@ -29,13 +29,13 @@ func TestHelperDelay(t *testing.T) {
 		{10_510 * ms, 261_000, 211_000, 0},
 		{10_515 * ms, 261_000, 236_000, 50 * ms}, // came within 100 ms of that report, after 10 s without data
 	} {
-		h.addReport(t0.Add(c.at), wire.HopState{Received: c.received, Forwarded: c.forwarded, RTT: 5 * ms})
+		h.addDelayReport(t0.Add(c.at), wire.HopState{Received: c.received, Forwarded: c.forwarded, RTT: 5 * ms})
 		if !nearlyEqual(h.delay, c.want) {
 			t.Errorf("report %d: %v, want %v", i, h.delay, c.want)
 		}
 	}
 	for i := range uint64(5000) {
-		h.addReport(t0.Add(11*time.Second), wire.HopState{Received: 261_000 + i, Forwarded: 236_000})
+		h.addDelayReport(t0.Add(11*time.Second), wire.HopState{Received: 261_000 + i, Forwarded: 236_000})
 		if len(h.marks) > maxMarks {
 			t.Fatalf("%d marks", len(h.marks))
 		}

@@ -78,7 +78,7 @@ func (m *Meter) Add(now time.Time, h Hop) {
 // bytes that it could not send yet, or clearly more was in flight than fits a round trip with an
 // empty queue. A pace that we set does not count as the hop's limit.
 func (m *Meter) isHopLimited(r unit.Rate, h Hop) bool {
-	if h.isGrowing() {
+	if h.isRateGrowing() {
 		return false
 	}
 	full := max(r, m.rate).Bytes(h.MinRTT)*5/4 + 2*h.MSS

@@ -77,7 +77,7 @@ func TestMeasurementsAreBounded(t *testing.T) {
 	a, m := arrivals{minRTT: time.Hour}, Meter{}
 	for i := range 5000 {
 		now := t0.Add(time.Duration(i) * pointInterval)
-		a.addSample(now, uint64(i), 0)
+		a.addArrivalSample(now, uint64(i), 0)
 		m.Add(now, Hop{SRTT: time.Hour, MinRTT: time.Hour, Acked: uint64(i)})
 	}
 	most := int((2*maxRTT+ackSlack)/pointInterval) + 2
@@ -115,7 +115,7 @@ func TestSpansOfLongRoundTrips(t *testing.T) {
 	}
 	a := arrivals{minRTT: rtt}
 	for i := range 5 {
-		a.addSample(t0.Add(time.Duration(i)*rtt), uint64(i)*60_000, 300_000)
+		a.addArrivalSample(t0.Add(time.Duration(i)*rtt), uint64(i)*60_000, 300_000)
 		if i < 3 && a.rateKnown {
 			t.Errorf("arrivals are measured over %v", time.Duration(i)*rtt)
 		}

@@ -84,7 +84,7 @@ func NewAcceptor(self Self, log *slog.Logger) *Acceptor {
 func (a *Acceptor) NewCode() (inv Invitation, ended <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.endCode(Replaced)
+	a.endCodeValidity(Replaced)
 	a.invitation = Invitation{Secret: NewSecret(), Until: time.Now().Add(Lifetime).Round(0), State: Open}
 	a.triesLeft, a.triesBySource, a.triesRunning = maxTries, map[netip.Prefix]int{}, 0
 	a.codeTaken, a.ended = false, make(chan struct{})
@@ -93,7 +93,7 @@ func (a *Acceptor) NewCode() (inv Invitation, ended <-chan struct{}) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.invitation.Secret == secret {
-			a.endCode(Expired)
+			a.endCodeValidity(Expired)
 		}
 	})
 	return a.invitation, a.ended
@@ -103,7 +103,7 @@ func (a *Acceptor) NewCode() (inv Invitation, ended <-chan struct{}) {
 func (a *Acceptor) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.endCode(Replaced)
+	a.endCodeValidity(Replaced)
 }
 
 // Invitation returns the last code.
@@ -113,8 +113,8 @@ func (a *Acceptor) Invitation() Invitation {
 	return a.invitation
 }
 
-// endCode sets the state of a valid code to s. mu must be held.
-func (a *Acceptor) endCode(s State) {
+// endCodeValidity sets the state of a valid code to s. mu must be held.
+func (a *Acceptor) endCodeValidity(s State) {
 	if a.invitation.State != Open {
 		return
 	}
@@ -157,7 +157,7 @@ func (a *Acceptor) ServeConn(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	p, err := a.pairWith(ctx, conn)
+	p, err := a.pairWithCaller(ctx, conn)
 	if err == io.EOF { // the caller has connected by another address
 		return
 	}
@@ -169,22 +169,22 @@ func (a *Acceptor) ServeConn(ctx context.Context, conn net.Conn) {
 	a.log.Info("paired", "device", p.Name, "roles", p.Roles, "id", p.Key.ID())
 }
 
-// pairWith pairs with the caller at conn: it verifies the proof of the code, exchanges identities
+// pairWithCaller pairs with the caller at conn: it verifies the proof of the code, exchanges identities
 // and stores the device.
-func (a *Acceptor) pairWith(ctx context.Context, conn net.Conn) (p identity.Peer, err error) {
+func (a *Acceptor) pairWithCaller(ctx context.Context, conn net.Conn) (p identity.Peer, err error) {
 	_ = conn.SetDeadline(time.Now().Add(stepTimeout))
-	hello, err := readPair(conn)
+	hello, err := readPairFrame(conn)
 	if err != nil {
 		return p, err
 	}
-	c, err := newChannel(ctx, tls.Server(conn, a.self.Key.ServerConfig(wire.PairALPN,
+	c, err := openPairingChannel(ctx, tls.Server(conn, a.self.Key.ServerConfig(wire.PairALPN,
 		func(identity.PublicKey) bool { return true })))
 	if err != nil {
 		return p, err
 	}
 	if hello.Version != wire.Version {
 		err := fmt.Errorf("the caller speaks protocol version %d, this device version %d", hello.Version, wire.Version)
-		c.sendRefusal(wire.CodeVersion, fmt.Sprintf("%v: %s", err, hintVersion))
+		c.sendPairingRefusal(wire.CodeVersion, fmt.Sprintf("%v: %s", err, hintVersion))
 		return p, fault.New(fault.Protocol, err, hintVersion)
 	}
 	t, err := a.verifyCaller(c, tcp.SourceOf(conn.RemoteAddr()))
@@ -202,18 +202,18 @@ func (a *Acceptor) pairWith(ctx context.Context, conn net.Conn) (p identity.Peer
 		if err == errCodeEnded {
 			code = wire.CodeClosed
 		}
-		c.sendRefusal(code, err.Error())
+		c.sendPairingRefusal(code, err.Error())
 		return p, err
 	}
-	if err := c.sendFrame(wire.PairDone{}); err != nil {
+	if err := c.sendPairingFrame(wire.PairDone{}); err != nil {
 		a.log.Warn("the other device may not know that it is paired", "device", p.Name, "err", err, "hint",
 			"if so, pair the two again")
 	}
 	return p, nil
 }
 
-// readPair reads a PAIR frame and no byte more.
-func readPair(r io.Reader) (f wire.Pair, err error) {
+// readPairFrame reads a PAIR frame and no byte more.
+func readPairFrame(r io.Reader) (f wire.Pair, err error) {
 	var h [wire.HeaderLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return f, err
@@ -265,13 +265,13 @@ func (e *endedCodeError) Error() string { return e.text }
 // Is reports whether target is errNoCode.
 func (e *endedCodeError) Is(target error) bool { return target == errNoCode }
 
-// beginTry counts a try of the code by a peer at an address and returns it for finishTry. It returns
+// beginCodeTry counts a try of the code by a peer at an address and returns it for finishCodeTry. It returns
 // an error if the code may not be tried now.
-func (a *Acceptor) beginTry(from netip.Prefix, peer identity.PublicKey) (codeTry, error) {
+func (a *Acceptor) beginCodeTry(from netip.Prefix, peer identity.PublicKey) (codeTry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Now().Round(0).After(a.invitation.Until) { // the timer stops while this device sleeps
-		a.endCode(Expired)
+		a.endCodeValidity(Expired)
 	}
 	switch {
 	case a.invitation.State != Open:
@@ -287,8 +287,8 @@ func (a *Acceptor) beginTry(from netip.Prefix, peer identity.PublicKey) (codeTry
 	return codeTry{a.invitation.Secret, from, peer}, nil
 }
 
-// finishTry ends a try. A successful try is given back and reserves the code.
-func (a *Acceptor) finishTry(t codeTry, right bool) error {
+// finishCodeTry ends a try. A successful try is given back and reserves the code.
+func (a *Acceptor) finishCodeTry(t codeTry, right bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.invitation.State != Open || a.invitation.Secret != t.secret {
@@ -305,7 +305,7 @@ func (a *Acceptor) finishTry(t codeTry, right bool) error {
 		return nil
 	}
 	if a.triesLeft == 0 && a.triesRunning == 0 && !a.codeTaken {
-		a.endCode(UsedUp)
+		a.endCodeValidity(UsedUp)
 	}
 	return errWrongCode
 }
@@ -322,8 +322,8 @@ func (a *Acceptor) finishPairing(t codeTry, m *peerInfo) (p identity.Peer, err e
 	if m == nil {
 		return p, nil
 	}
-	if p, err = a.self.storePeer(*m); err == nil {
-		a.endCode(Paired)
+	if p, err = a.self.storePairedPeer(*m); err == nil {
+		a.endCodeValidity(Paired)
 		a.invitation.Peer = p
 	}
 	return p, err
@@ -337,22 +337,22 @@ func (a *Acceptor) verifyCaller(c *channel, from netip.Prefix) (codeTry, error) 
 	if c.peer == a.self.Key.Public() {
 		return codeTry{}, errOwnCode
 	}
-	ke1, err := c.readStep(1)
+	ke1, err := c.readPairStep(1)
 	if err != nil {
 		return codeTry{}, err
 	}
-	t, err := a.beginTry(from, c.peer)
+	t, err := a.beginCodeTry(from, c.peer)
 	if err != nil {
 		code := wire.CodeLimit
 		if errors.Is(err, errNoCode) {
 			code = wire.CodeClosed
 		}
-		c.sendRefusal(code, err.Error())
+		c.sendPairingRefusal(code, err.Error())
 		return t, err
 	}
 	right, err := a.exchangeKeys(c, t, ke1)
-	if codeErr := a.finishTry(t, right); codeErr != nil {
-		c.sendRefusal(wire.CodeForbidden, "the code is wrong or no longer valid")
+	if codeErr := a.finishCodeTry(t, right); codeErr != nil {
+		c.sendPairingRefusal(wire.CodeForbidden, "the code is wrong or no longer valid")
 		return t, cmp.Or(err, codeErr)
 	}
 	return t, nil
@@ -364,10 +364,10 @@ func (a *Acceptor) exchangeKeys(c *channel, t codeTry, ke1 []byte) (right bool, 
 	if err != nil {
 		return false, fault.New(fault.Protocol, err, "")
 	}
-	if err := c.sendFrame(wire.PairStep{Number: 2, Bytes: ke2}); err != nil {
+	if err := c.sendPairingFrame(wire.PairStep{Number: 2, Bytes: ke2}); err != nil {
 		return false, err
 	}
-	ke3, err := c.readStep(3)
+	ke3, err := c.readPairStep(3)
 	if err != nil {
 		return false, fmt.Errorf("the caller has not proved that it knows the code: %w", err)
 	}
@@ -378,7 +378,7 @@ func (a *Acceptor) exchangeKeys(c *channel, t codeTry, ke1 []byte) (right bool, 
 func (a *Acceptor) exchangeIdentities(c *channel) (wire.PairIdentity, error) {
 	// The caller's roles are not known yet. Only helpers need the list of servers, so it is sent
 	// only if the caller can be one.
-	if err := c.sendFrame(a.self.identityFor(rolesOfUse(a.self.About().Roles))); err != nil {
+	if err := c.sendPairingFrame(a.self.identityFor(rolesOfUse(a.self.About().Roles))); err != nil {
 		return wire.PairIdentity{}, err
 	}
 	return c.readIdentity()

@@ -82,7 +82,7 @@ func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error)
 				results <- result{err: fmt.Errorf("%s: %w", addr, plainDialError(err))}
 				return
 			}
-			m, err := caller.callAt(ctx, conn, addr)
+			m, err := caller.callAcceptorAt(ctx, conn, addr)
 			results <- result{m, true, err}
 		}()
 	}

@@ -27,7 +27,7 @@ type PendingPairing struct {
 
 // Call pairs over conn, which was dialled at addr. It owns conn from now on. Errors are faults.
 func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret string) (*PendingPairing, error) {
-	return newCaller(self, secret).callAt(ctx, conn, addr)
+	return newCaller(self, secret).callAcceptorAt(ctx, conn, addr)
 }
 
 // caller tries one code, possibly at several addresses at once.
@@ -42,11 +42,11 @@ func newCaller(self Self, secret string) *caller {
 	return &caller{self: self, secret: secret, turns: map[identity.PublicKey]chan error{}}
 }
 
-// turnFor returns the turn of connections that reached one device at several addresses. A
+// turnForDevice returns the turn of connections that reached one device at several addresses. A
 // connection takes the value from the channel. If it is nil, the connection may try the code. It
 // puts back nil if the try had no result, otherwise the result. So a wrong code is tried once per
 // device, not once per address.
-func (a *caller) turnFor(device identity.PublicKey) chan error {
+func (a *caller) turnForDevice(device identity.PublicKey) chan error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.turns[device] == nil {
@@ -59,9 +59,9 @@ func (a *caller) turnFor(device identity.PublicKey) chan error {
 // errAlreadyReached is the result after a correct code.
 var errAlreadyReached = errors.New("the device was reached at another address")
 
-// callAt makes the exchange over conn, up to the identity of the acceptor. addr is the dialed
+// callAcceptorAt makes the exchange over conn, up to the identity of the acceptor. addr is the dialed
 // address. It closes conn unless it succeeds.
-func (a *caller) callAt(ctx context.Context, conn net.Conn, addr string) (*PendingPairing, error) {
+func (a *caller) callAcceptorAt(ctx context.Context, conn net.Conn, addr string) (*PendingPairing, error) {
 	m := &PendingPairing{self: a.self, peer: peerInfo{dialedAddr: addr, remoteAddr: conn.RemoteAddr()}}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (a *caller) callAt(ctx context.Context, conn net.Conn, addr string) (*Pendi
 	}
 	if err != nil {
 		conn.Close()
-		return nil, callFault(ctx, err)
+		return nil, explainCallError(ctx, err)
 	}
 	return m, nil
 }
@@ -82,7 +82,7 @@ func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingP
 	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 		return err
 	}
-	c, err := newChannel(ctx, tls.Client(conn, a.self.Key.UnverifiedConfig(wire.PairALPN)))
+	c, err := openPairingChannel(ctx, tls.Client(conn, a.self.Key.UnverifiedConfig(wire.PairALPN)))
 	if err != nil {
 		return err
 	}
@@ -90,11 +90,11 @@ func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingP
 		return errOwnCode
 	}
 	m.channel, m.peer.key = c, c.peer
-	turn := a.turnFor(c.peer)
+	turn := a.turnForDevice(c.peer)
 	select {
 	case known := <-turn:
 		if known == nil {
-			known, err = a.proveCode(m)
+			known, err = a.provePairingCode(m)
 		} else {
 			err = known
 		}
@@ -105,18 +105,18 @@ func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingP
 	}
 }
 
-// proveCode tries the code. known is the result for other connections to this device, nil if they
+// provePairingCode tries the code. known is the result for other connections to this device, nil if they
 // may still try.
-func (a *caller) proveCode(m *PendingPairing) (known, err error) {
+func (a *caller) provePairingCode(m *PendingPairing) (known, err error) {
 	c := m.channel
 	proof, ke1, err := beginProof(proofContext{a.self.Key.Public(), c.peer, c.binding}, a.secret)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.sendFrame(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
+	if err := c.sendPairingFrame(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
 		return nil, err
 	}
-	ke2, err := c.readStep(2)
+	ke2, err := c.readPairStep(2)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (a *caller) proveCode(m *PendingPairing) (known, err error) {
 	if err != nil {
 		return errWrongCode, errWrongCode // every cause means a wrong code, or an attack
 	}
-	if err := c.sendFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
+	if err := c.sendPairingFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
 		return nil, err
 	}
 	if m.peer.identity, err = c.readIdentity(); err != nil {
@@ -150,13 +150,13 @@ func (m *PendingPairing) Finish(ctx context.Context) (identity.Peer, error) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = m.channel.tls.NetConn().SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := m.channel.sendFrame(m.self.identityFor(m.peer.identity.Roles)); err != nil {
-		return identity.Peer{}, callFault(ctx, err)
+	if err := m.channel.sendPairingFrame(m.self.identityFor(m.peer.identity.Roles)); err != nil {
+		return identity.Peer{}, explainCallError(ctx, err)
 	}
-	if _, err := m.channel.expectFrame(wire.TypePairDone); err != nil {
-		return identity.Peer{}, callFault(ctx, err)
+	if _, err := m.channel.expectPairingFrame(wire.TypePairDone); err != nil {
+		return identity.Peer{}, explainCallError(ctx, err)
 	}
-	return m.self.storePeer(m.peer)
+	return m.self.storePairedPeer(m.peer)
 }
 
 // Close ends a pairing that is not finished.
@@ -165,8 +165,8 @@ func (m *PendingPairing) Close() { m.channel.tls.NetConn().Close() }
 var errOwnCode = fault.New(fault.Usage, errors.New("this code belongs to this device itself"),
 	"run `mpbond pair` on the other device")
 
-// callFault makes err a fault with a hint for the user.
-func callFault(ctx context.Context, err error) error {
+// explainCallError makes err a fault with a hint for the user.
+func explainCallError(ctx context.Context, err error) error {
 	var done *fault.Error
 	if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) && !errors.As(err, &done) {
 		return cause

@@ -76,13 +76,13 @@ func (c Code) QR() string { return codeScheme + c.String() }
 // and 1; spaces and dashes are ignored. An address without a port gets the ports of a server and of
 // a helper. Errors are faults of kind Usage.
 func ParseCode(s string) (Code, error) {
-	c, err := parseCode(s)
+	c, err := parsePairingCode(s)
 	return c, fault.New(fault.Usage, err, codeHint)
 }
 
-// parseCode parses a code with its addresses, if any. It ignores case, hyphens and spaces, and
+// parsePairingCode parses a code with its addresses, if any. It ignores case, hyphens and spaces, and
 // takes O for 0, I and L for 1.
-func parseCode(s string) (c Code, err error) {
+func parsePairingCode(s string) (c Code, err error) {
 	secret, list, at := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s), codeScheme), "@")
 	var b strings.Builder
 	for _, r := range strings.ToUpper(secret) {

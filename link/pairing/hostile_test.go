@@ -43,11 +43,11 @@ func TestWrongCodeAndOn(t *testing.T) {
 	_, _ = rand.Read(guess)
 	for _, f := range []wire.Frame{wire.PairStep{Number: 1, Bytes: ke1}, wire.PairStep{Number: 3, Bytes: guess},
 		laptop.identityFor(wire.PairServer)} {
-		_ = c.sendFrame(f) // the acceptor may have hung up
+		_ = c.sendPairingFrame(f) // the acceptor may have hung up
 		if s, ok := f.(wire.PairStep); ok && s.Number == 1 {
-			_, err = c.readStep(2)
+			_, err = c.readPairStep(2)
 		} else if err == nil {
-			_, err = c.expectFrame(wire.TypePairDone)
+			_, err = c.expectPairingFrame(wire.TypePairDone)
 			if err == nil {
 				t.Fatal("it got PAIR_DONE")
 			}
@@ -72,12 +72,12 @@ func TestReplacedWhileTrying(t *testing.T) {
 	defer conn.Close()
 	proof, ke1, err := beginProof(proofContext{laptop.Key.Public(), c.peer, c.binding}, newCode(server))
 	if err == nil {
-		err = c.sendFrame(wire.PairStep{Number: 1, Bytes: ke1})
+		err = c.sendPairingFrame(wire.PairStep{Number: 1, Bytes: ke1})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	ke2, err := c.readStep(2)
+	ke2, err := c.readPairStep(2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestReplacedWhileTrying(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := newCode(server)
-	if err := c.sendFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
+	if err := c.sendPairingFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.readIdentity(); err == nil {

@@ -256,10 +256,10 @@ func TestSilenceUsesATry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.sendFrame(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
+		if err := c.sendPairingFrame(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.readStep(2); err != nil {
+		if _, err := c.readPairStep(2); err != nil {
 			t.Fatal(err)
 		}
 		conn.Close()

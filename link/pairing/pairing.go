@@ -61,8 +61,8 @@ type channel struct {
 	binding []byte // exported from the TLS connection
 }
 
-// newChannel runs the TLS handshake and learns the peer's key, which nothing vouches for yet.
-func newChannel(ctx context.Context, c *tls.Conn) (*channel, error) {
+// openPairingChannel runs the TLS handshake and learns the peer's key, which nothing vouches for yet.
+func openPairingChannel(ctx context.Context, c *tls.Conn) (*channel, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, identity.ExplainTLS(err)
 	}
@@ -78,18 +78,18 @@ func newChannel(ctx context.Context, c *tls.Conn) (*channel, error) {
 	return &channel{c, wire.NewReader(c), peer, binding}, nil
 }
 
-func (c *channel) sendFrame(f wire.Frame) error {
+func (c *channel) sendPairingFrame(f wire.Frame) error {
 	_, err := c.tls.Write(wire.Append(nil, f))
 	return identity.ExplainTLS(err)
 }
 
-// sendRefusal sends the reason for a refusal to the peer, if it still listens.
-func (c *channel) sendRefusal(code wire.Code, text string) {
-	_ = c.sendFrame(wire.Refuse{Code: code, Version: wire.Version, Text: text})
+// sendPairingRefusal sends the reason for a refusal to the peer, if it still listens.
+func (c *channel) sendPairingRefusal(code wire.Code, text string) {
+	_ = c.sendPairingFrame(wire.Refuse{Code: code, Version: wire.Version, Text: text})
 }
 
-// expectFrame reads the next frame, which must be of type t.
-func (c *channel) expectFrame(t wire.Type) ([]byte, error) {
+// expectPairingFrame reads the next frame, which must be of type t.
+func (c *channel) expectPairingFrame(t wire.Type) ([]byte, error) {
 	got, payload, err := c.r.Next()
 	switch {
 	case err != nil:
@@ -100,16 +100,16 @@ func (c *channel) expectFrame(t wire.Type) ([]byte, error) {
 			return nil, err
 		}
 		f.Text = text.Printable(f.Text) // the peer is not authenticated yet
-		return nil, refusalFault(f)
+		return nil, explainPeerRefusal(f)
 	case got != t:
 		return nil, fault.New(fault.Protocol, fmt.Errorf("%v came instead of %v", got, t), hintVersion)
 	}
 	return payload, nil
 }
 
-// readStep reads message number of the key exchange.
-func (c *channel) readStep(number uint8) ([]byte, error) {
-	payload, err := c.expectFrame(wire.TypePairStep)
+// readPairStep reads message number of the key exchange.
+func (c *channel) readPairStep(number uint8) ([]byte, error) {
+	payload, err := c.expectPairingFrame(wire.TypePairStep)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (c *channel) readStep(number uint8) ([]byte, error) {
 }
 
 func (c *channel) readIdentity() (wire.PairIdentity, error) {
-	payload, err := c.expectFrame(wire.TypePairIdentity)
+	payload, err := c.expectPairingFrame(wire.TypePairIdentity)
 	if err != nil {
 		return wire.PairIdentity{}, err
 	}
@@ -129,8 +129,8 @@ func (c *channel) readIdentity() (wire.PairIdentity, error) {
 	return f, fault.New(fault.Protocol, err, hintVersion)
 }
 
-// refusalFault makes a peer's refusal a fault.
-func refusalFault(f wire.Refuse) error {
+// explainPeerRefusal makes a peer's refusal a fault.
+func explainPeerRefusal(f wire.Refuse) error {
 	switch f.Code {
 	case wire.CodeVersion:
 		return fault.New(fault.Protocol, f, hintVersion)
@@ -148,8 +148,8 @@ var errWrongCode = fault.New(fault.UnknownDevice, errors.New("the code is wrong"
 	"compare it with the other device's display; a code is valid for ten minutes and five failed tries from one "+
 		"address, then run `mpbond accept` there for a new one")
 
-// hostOf returns the host of an address.
-func hostOf(a net.Addr) string {
+// hostOfNetAddr returns the host of an address.
+func hostOfNetAddr(a net.Addr) string {
 	host, _, err := net.SplitHostPort(a.String())
 	if err != nil {
 		return ""

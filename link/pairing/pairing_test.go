@@ -75,7 +75,7 @@ func (d *testDevice) connectFrom(ip string) net.Conn {
 	return near
 }
 
-// pairWith makes d call other.
+// pairWithCaller makes d call other.
 func (d *testDevice) pairWith(other *testDevice, ip, secret string) (identity.Peer, error) {
 	m, err := Call(d.t.Context(), other.connectFrom(ip), "192.0.2.7:7600", d.Self, secret)
 	if err != nil {
@@ -91,12 +91,12 @@ func (d *testDevice) callAsStranger(key *identity.Key, secret string, do func(*c
 	defer wg.Wait()
 	wg.Go(func() {
 		defer far.Close()
-		_, err := readPair(far)
+		_, err := readPairFrame(far)
 		if err != nil {
 			d.t.Error(err)
 			return
 		}
-		c, err := newChannel(d.t.Context(), tls.Server(far, key.ServerConfig(wire.PairALPN,
+		c, err := openPairingChannel(d.t.Context(), tls.Server(far, key.ServerConfig(wire.PairALPN,
 			func(identity.PublicKey) bool { return true })))
 		if err != nil {
 			d.t.Error(err)
@@ -259,7 +259,7 @@ func (d *testDevice) handshakeWith(other *testDevice, ip string, key *identity.K
 	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 		d.t.Fatal(err)
 	}
-	c, err := newChannel(d.t.Context(), tls.Client(conn, key.UnverifiedConfig(wire.PairALPN)))
+	c, err := openPairingChannel(d.t.Context(), tls.Client(conn, key.UnverifiedConfig(wire.PairALPN)))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -377,11 +377,11 @@ func TestDowngrade(t *testing.T) {
 		if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version - 1})); err != nil {
 			t.Fatal(err)
 		}
-		c, err := newChannel(t.Context(), tls.Client(conn, laptop.Key.UnverifiedConfig(wire.PairALPN)))
+		c, err := openPairingChannel(t.Context(), tls.Client(conn, laptop.Key.UnverifiedConfig(wire.PairALPN)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.expectFrame(wire.TypePairStep); !fault.Is(err, fault.Protocol) ||
+		if _, err := c.expectPairingFrame(wire.TypePairStep); !fault.Is(err, fault.Protocol) ||
 			!strings.Contains(err.Error(), "version") {
 			t.Errorf("another version: %v", err)
 		}
@@ -438,7 +438,7 @@ func TestTruncation(t *testing.T) {
 			if err != nil || !send(wire.Append(nil, wire.PairStep{Number: 1, Bytes: ke1})) {
 				return false
 			}
-			ke2, err := c.readStep(2)
+			ke2, err := c.readPairStep(2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -452,7 +452,7 @@ func TestTruncation(t *testing.T) {
 			if !send(about) {
 				return false
 			}
-			_, err = c.expectFrame(wire.TypePairDone)
+			_, err = c.expectPairingFrame(wire.TypePairDone)
 			return err == nil
 		}()
 		if whole {
@@ -475,10 +475,10 @@ func TestRefusalsArePlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = laptop.callAsStranger(evil, "K7QF3M2A", func(c *channel) {
-		if _, err := c.readStep(1); err != nil {
+		if _, err := c.readPairStep(1); err != nil {
 			t.Error(err)
 		}
-		c.sendRefusal(wire.CodeLimit, "\x1b[2Jall is well\r\n\u202e")
+		c.sendPairingRefusal(wire.CodeLimit, "\x1b[2Jall is well\r\n\u202e")
 	})
 	if err == nil || !strings.Contains(err.Error(), "?[2Jall is well???") {
 		t.Errorf("%q", err)

@@ -77,9 +77,9 @@ func (m peerInfo) usableRoles(own wire.PairRoles) (wire.PairRoles, error) {
 	return take, nil
 }
 
-// storePeer stores the peer in the trust file: its usable roles, the address at which it was
+// storePairedPeer stores the peer in the trust file: its usable roles, the address at which it was
 // reached, and, on a helper, the servers to which self carries the peer's subflows.
-func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
+func (s Self) storePairedPeer(m peerInfo) (identity.Peer, error) {
 	own := s.About().Roles
 	take, err := m.usableRoles(own)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 		}
 	}
 	helps := own&wire.PairHelper != 0 && take&wire.PairPrimary != 0
-	switch host := hostOf(m.remoteAddr); {
+	switch host := hostOfNetAddr(m.remoteAddr); {
 	case take&wire.PairServer != 0 && m.dialedAddr != "":
 		p.Addresses = []string{m.dialedAddr}
 	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 &&
@@ -102,13 +102,13 @@ func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.identity.Port)))}
 	}
 	if helps {
-		p.Servers = identity.CarriableServers(m.identity.Servers, parseIP(hostOf(m.remoteAddr)).IsLoopback())
+		p.Servers = identity.CarriableServers(m.identity.Servers, parseHostIP(hostOfNetAddr(m.remoteAddr)).IsLoopback())
 	}
 	return s.Trust.AddPaired(p)
 }
 
-// parseIP returns the address that host spells, or the zero address if host is a name.
-func parseIP(host string) netip.Addr {
+// parseHostIP returns the address that host spells, or the zero address if host is a name.
+func parseHostIP(host string) netip.Addr {
 	a, _ := netip.ParseAddr(host)
 	return a.Unmap()
 }

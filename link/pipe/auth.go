@@ -45,9 +45,9 @@ type verifier struct {
 	rejected   atomic.Uint64
 }
 
-// verify returns the frame inside a HOP_AUTH. ok is false if the frame has no effect: it is forged
+// verifyHopAuth returns the frame inside a HOP_AUTH. ok is false if the frame has no effect: it is forged
 // or repeated, or the key is not known yet. A malformed frame is an error.
-func (v *verifier) verify(payload []byte) (f wire.HopAuth, ok bool, err error) {
+func (v *verifier) verifyHopAuth(payload []byte) (f wire.HopAuth, ok bool, err error) {
 	if f, err = wire.ParseHopAuth(payload); err != nil {
 		return f, false, err
 	}
@@ -117,7 +117,7 @@ func (h *HSPath) Rejected() uint64 {
 
 // handleAuth handles a HOP_AUTH frame.
 func (h *HSPath) handleAuth(payload []byte) error {
-	f, ok, err := h.auth.verify(payload)
+	f, ok, err := h.auth.verifyHopAuth(payload)
 	if !ok || err != nil {
 		return err
 	}

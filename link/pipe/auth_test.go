@@ -180,7 +180,7 @@ func BenchmarkReport(b *testing.B) {
 	b.Run("server", func(b *testing.B) {
 		for b.Loop() {
 			v.maxCounter = 0
-			f, ok, err := v.verify(buf[wire.HeaderLen:])
+			f, ok, err := v.verifyHopAuth(buf[wire.HeaderLen:])
 			if !ok || err != nil {
 				b.Fatal(ok, err)
 			}
@@ -193,7 +193,7 @@ func BenchmarkReport(b *testing.B) {
 	forged[len(forged)-1] ^= 1
 	b.Run("forged", func(b *testing.B) {
 		for b.Loop() {
-			if _, ok, err := v.verify(forged[wire.HeaderLen:]); ok || err != nil {
+			if _, ok, err := v.verifyHopAuth(forged[wire.HeaderLen:]); ok || err != nil {
 				b.Fatal(ok, err)
 			}
 		}

@@ -37,13 +37,13 @@ func (c *hopConn) writeFrames(b []byte) error {
 	return err
 }
 
-// sendRefusal sends the peer the reason why the connection ends, and closes it.
-func (c *hopConn) sendRefusal(code wire.Code, text string) error {
-	err := c.writeFrames(wire.Append(nil, newRefusal(code, text)))
+// refuseAndClose sends the peer the reason why the connection ends, and closes it.
+func (c *hopConn) refuseAndClose(code wire.Code, text string) error {
+	err := c.writeFrames(wire.Append(nil, newRefuseFrame(code, text)))
 	return errors.Join(err, c.rw.Close())
 }
 
-func newRefusal(code wire.Code, text string) wire.Refuse {
+func newRefuseFrame(code wire.Code, text string) wire.Refuse {
 	return wire.Refuse{Code: code, Version: wire.Version, Text: text}
 }
 
@@ -71,9 +71,9 @@ func (r *frameReader) OnFacts(f func(wire.Facts)) { r.onFacts.Store(&f) }
 // Received returns how many bytes of ciphertext Read has returned.
 func (r *frameReader) Received() uint64 { return r.received.Load() }
 
-// readData copies ciphertext to p. When none is left it calls next, which returns the ciphertext of
+// readCiphertext copies ciphertext to p. When none is left it calls next, which returns the ciphertext of
 // the next frame, nil if that frame has none, or the error that ends reading.
-func (r *frameReader) readData(p []byte, next func() ([]byte, error)) (int, error) {
+func (r *frameReader) readCiphertext(p []byte, next func() ([]byte, error)) (int, error) {
 	for len(r.unread) == 0 && r.readErr == nil {
 		r.unread, r.readErr = next()
 	}
@@ -126,7 +126,7 @@ func (r *frameReader) handleState(payload []byte) error {
 // frameWriter is the writing side of both kinds of hop. It gathers ciphertext in HOP_DATA frames
 // until its owner writes them to a connection, and holds the newest unsent reports. wmu must be
 // held for its methods and is held by the owner while it writes. Any goroutine may call Cork, Sent
-// and setReport without it.
+// and queueHopReport without it.
 type frameWriter struct {
 	// The newest unsent reports: about the hop beyond the helper, and about the pipe itself.
 	reports [2]atomic.Pointer[wire.HopState]
@@ -172,8 +172,8 @@ func (w *frameWriter) Cork() {
 	w.wmu.Unlock()
 }
 
-// setReport queues a report for the next write. A newer report about the same hop replaces it.
-func (w *frameWriter) setReport(s wire.HopState) {
+// queueHopReport queues a report for the next write. A newer report about the same hop replaces it.
+func (w *frameWriter) queueHopReport(s wire.HopState) {
 	i := 0
 	if s.AboutPipe {
 		i = 1
@@ -191,9 +191,9 @@ func (w *frameWriter) takeUnsentReports() (list []*wire.HopState) {
 	return list
 }
 
-// tryFlush calls flush with wmu held. If a write is in progress or corked, it does nothing: that
+// flushUnlessBusy calls flush with wmu held. If a write is in progress or corked, it does nothing: that
 // write flushes.
-func (w *frameWriter) tryFlush(flush func() error) error {
+func (w *frameWriter) flushUnlessBusy(flush func() error) error {
 	if !w.wmu.TryLock() {
 		return nil
 	}

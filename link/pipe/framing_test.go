@@ -33,8 +33,8 @@ func TestFraming(t *testing.T) {
 		}
 		for range 60 {
 			if w.corked = rnd.IntN(2) == 0; rnd.IntN(4) == 0 {
-				w.setReport(wire.HopState{Received: 1})
-				w.setReport(wire.HopState{Received: 2}) // replaces the report before
+				w.queueHopReport(wire.HopState{Received: 1})
+				w.queueHopReport(wire.HopState{Received: 2}) // replaces the report before
 				states++
 			}
 			p := make([]byte, rnd.IntN(100_000))
@@ -55,7 +55,7 @@ func TestFraming(t *testing.T) {
 		reports := 0
 		r.OnState(func(s wire.HopState) { reports += int(s.Received) / 2 })
 		got, err := io.ReadAll(readerFunc(func(p []byte) (int, error) {
-			return r.readData(p, func() ([]byte, error) {
+			return r.readCiphertext(p, func() ([]byte, error) {
 				typ, payload, err := in.Next()
 				if err != nil || len(payload) > maxDataPayload {
 					return nil, err
@@ -83,7 +83,7 @@ func TestHandleCommonFrame(t *testing.T) {
 	var r frameReader
 	var refused wire.Refuse
 	if _, err := r.handleCommonFrame(wire.TypeRefuse,
-		payloadOf(newRefusal(wire.CodeLimit, "full"))); !errors.As(err, &refused) || refused.Text != "full" {
+		payloadOf(newRefuseFrame(wire.CodeLimit, "full"))); !errors.As(err, &refused) || refused.Text != "full" {
 		t.Errorf("a refusal is %v", err)
 	}
 	if _, err := r.handleCommonFrame(wire.TypeRefuse, nil); err == nil || errors.As(err, &refused) &&

@@ -29,8 +29,8 @@ const (
 
 const hintUpdate = "install the same release of mpbond on both devices"
 
-// runWithin runs f. It closes c if f fails, or takes longer than ctx or d.
-func runWithin(ctx context.Context, d time.Duration, c io.Closer, f func(context.Context) error) error {
+// runWithTimeout runs f. It closes c if f fails, or takes longer than ctx or d.
+func runWithTimeout(ctx context.Context, d time.Duration, c io.Closer, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
@@ -49,14 +49,14 @@ func runWithin(ctx context.Context, d time.Duration, c io.Closer, f func(context
 	return identity.ExplainTLS(err)
 }
 
-// expectFrame reads the next frame, which must be of type t. A refusal is returned as a fault that
+// expectPipeFrame reads the next frame, which must be of type t. A refusal is returned as a fault that
 // wraps the wire.Refuse.
-func expectFrame(r *wire.Reader, t wire.Type) ([]byte, error) {
+func expectPipeFrame(r *wire.Reader, t wire.Type) ([]byte, error) {
 	got, payload, err := r.Next()
 	return checkFrame(got, payload, err, t)
 }
 
-// checkFrame is expectFrame for a frame that was already read.
+// checkFrame is expectPipeFrame for a frame that was already read.
 func checkFrame(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, error) {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -73,7 +73,7 @@ func checkFrame(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, 
 		if err != nil {
 			return nil, err
 		}
-		return nil, refusalFault(f)
+		return nil, explainPipeRefusal(f)
 	}
 	return nil, notMpbondError(unexpectedFrame(got))
 }
@@ -82,8 +82,8 @@ func notMpbondError(err error) error {
 	return fault.New(fault.Protocol, err, "check address and port: something other than mpbond answers there")
 }
 
-// refusalFault turns a refusal into a fault.
-func refusalFault(f wire.Refuse) error {
+// explainPipeRefusal turns a refusal into a fault.
+func explainPipeRefusal(f wire.Refuse) error {
 	switch f.Code {
 	case wire.CodeVersion:
 		return fault.New(fault.Protocol, f, hintUpdate)
@@ -99,9 +99,9 @@ func refusalFault(f wire.Refuse) error {
 	return fault.New(fault.Protocol, f, "")
 }
 
-// readHello reads a HELLO from r. If its version differs it answers with a REFUSE on w.
-func readHello(r *wire.Reader, w io.Writer) (name string, err error) {
-	payload, err := expectFrame(r, wire.TypeHello)
+// receiveHello reads a HELLO from r. If its version differs it answers with a REFUSE on w.
+func receiveHello(r *wire.Reader, w io.Writer) (name string, err error) {
+	payload, err := expectPipeFrame(r, wire.TypeHello)
 	if err != nil {
 		return "", err
 	}
@@ -158,7 +158,7 @@ type reply struct {
 // HandshakeTimeout. Its errors are faults.
 func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	w := &Waiting{raw: conn, tls: tls.Server(conn, cfg), replies: make(chan reply, 1), done: make(chan struct{})}
-	err := runWithin(ctx, HandshakeTimeout, conn, func(ctx context.Context) (err error) {
+	err := runWithTimeout(ctx, HandshakeTimeout, conn, func(ctx context.Context) (err error) {
 		if err := w.tls.HandshakeContext(ctx); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 			return err
 		}
 		w.r = wire.NewReader(w.tls)
-		if w.name, err = readHello(w.r, w.tls); err != nil {
+		if w.name, err = receiveHello(w.r, w.tls); err != nil {
 			err = &identity.PeerError{Peer: w.peer, Err: err}
 		}
 		return err
@@ -177,26 +177,26 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	if h, err := conn.Probe(); err == nil {
 		w.rtt = h.MinRTT
 	}
-	go w.readFrames()
+	go w.readWaitingFrames()
 	return w, nil
 }
 
-// readFrames reads the frames that a waiting pipe may get: STALLED, FACTS and the answer to a
+// readWaitingFrames reads the frames that a waiting pipe may get: STALLED, FACTS and the answer to a
 // request. It also notices a break while no request is open.
-func (w *Waiting) readFrames() {
-	payload, err := w.nextReply()
+func (w *Waiting) readWaitingFrames() {
+	payload, err := w.readUntilReply()
 	err = identity.ExplainTLS(err)
 	if err != nil {
 		w.mu.Lock()
-		w.markEnded(err)
+		w.markWaitingEnded(err)
 		w.mu.Unlock()
 		w.tls.Close()
 	}
 	w.replies <- reply{payload, err}
 }
 
-// nextReply handles frames until the awaited answer comes, or an error.
-func (w *Waiting) nextReply() ([]byte, error) {
+// readUntilReply handles frames until the awaited answer comes, or an error.
+func (w *Waiting) readUntilReply() ([]byte, error) {
 	for {
 		t, payload, err := w.r.Next()
 		if err == nil && t == wire.TypeStalled {
@@ -271,8 +271,8 @@ func (w *Waiting) deliverFacts() {
 	}
 }
 
-// markEnded closes done. mu must be held.
-func (w *Waiting) markEnded(err error) {
+// markWaitingEnded closes done. mu must be held.
+func (w *Waiting) markWaitingEnded(err error) {
 	if !w.ended {
 		w.ended, w.err = true, err
 		close(w.done)
@@ -311,7 +311,7 @@ func (w *Waiting) Err() error {
 func (w *Waiting) Close() error {
 	w.mu.Lock()
 	ended := w.ended
-	w.markEnded(net.ErrClosed)
+	w.markWaitingEnded(net.ErrClosed)
 	w.mu.Unlock()
 	if ended {
 		return nil
@@ -328,7 +328,7 @@ func (w *Waiting) Join(ctx context.Context, server string, resumeTimeout time.Du
 	var key wire.HopKey
 	_, _ = rand.Read(token[:]) // never fails
 	_, _ = rand.Read(key[:])
-	payload, err := w.request(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, ResumeTimeout: resumeTimeout,
+	payload, err := w.exchangeRequest(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, ResumeTimeout: resumeTimeout,
 		Server: server}, wire.TypeInitOK)
 	if err != nil {
 		return nil, fmt.Errorf("joining through %s: %w", w.name, err)
@@ -338,7 +338,7 @@ func (w *Waiting) Join(ctx context.Context, server string, resumeTimeout time.Du
 		w.tls.Close()
 		return nil, fmt.Errorf("joining through %s: %w", w.name, notMpbondError(err))
 	}
-	l := newLink(w.newLinkConn(), token, resumeTimeout)
+	l := newSubflowLink(w.newWaitingLinkConn(), token, resumeTimeout)
 	l.radio, l.key = ok.Radio, key
 	return l, nil
 }
@@ -385,15 +385,15 @@ func (w *Waiting) writeFrame(f wire.Frame) {
 	_ = w.raw.SetWriteDeadline(time.Time{})
 	if err != nil {
 		w.mu.Lock()
-		w.markEnded(identity.ExplainTLS(err))
+		w.markWaitingEnded(identity.ExplainTLS(err))
 		w.mu.Unlock()
 		w.tls.Close()
 	}
 }
 
-// request ends the waiting. It sends f and returns the payload of the answer, which must be of type
+// exchangeRequest ends the waiting. It sends f and returns the payload of the answer, which must be of type
 // t. When it fails the pipe is closed.
-func (w *Waiting) request(ctx context.Context, timeout time.Duration, f wire.Frame,
+func (w *Waiting) exchangeRequest(ctx context.Context, timeout time.Duration, f wire.Frame,
 	t wire.Type) (payload []byte, err error) {
 	w.writeMu.Lock() // after what SendServers writes
 	defer w.writeMu.Unlock()
@@ -406,10 +406,10 @@ func (w *Waiting) request(ctx context.Context, timeout time.Duration, f wire.Fra
 		}
 		return nil, err
 	}
-	w.markEnded(nil)
+	w.markWaitingEnded(nil)
 	w.awaitedType = t
 	w.mu.Unlock()
-	err = runWithin(ctx, timeout, w.raw, func(context.Context) error {
+	err = runWithTimeout(ctx, timeout, w.raw, func(context.Context) error {
 		if _, err := w.tls.Write(wire.Append(nil, f)); err != nil {
 			return err
 		}
@@ -420,7 +420,7 @@ func (w *Waiting) request(ctx context.Context, timeout time.Duration, f wire.Fra
 	return payload, err
 }
 
-func (w *Waiting) newLinkConn() *linkConn {
+func (w *Waiting) newWaitingLinkConn() *linkConn {
 	return &linkConn{hopConn: hopConn{raw: w.raw, rw: w.tls, r: w.r}}
 }
 
@@ -428,7 +428,7 @@ func (w *Waiting) newLinkConn() *linkConn {
 // the key of the subflow, from its Request. The server does not answer: a refusal appears as the
 // error of the first Read.
 func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*HSPath, error) {
-	err := runWithin(ctx, HandshakeTimeout, conn, func(context.Context) error {
+	err := runWithTimeout(ctx, HandshakeTimeout, conn, func(context.Context) error {
 		_, err := conn.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}))
 		return err
 	})
@@ -442,7 +442,7 @@ func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*HSPa
 
 // LeaveReport leaves a report at a server, over a connection made for this report. It owns conn.
 func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) error {
-	err := runWithin(ctx, HandshakeTimeout, conn, func(context.Context) error {
+	err := runWithTimeout(ctx, HandshakeTimeout, conn, func(context.Context) error {
 		_, err := conn.Write(wire.Append(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}), f))
 		return err
 	})
@@ -460,8 +460,8 @@ func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) err
 // HandshakeTimeout. Its errors are faults.
 func AcceptHS(ctx context.Context, conn Conn) (h *HSPath, name string, err error) {
 	r := wire.NewReader(conn)
-	err = runWithin(ctx, HandshakeTimeout, conn, func(context.Context) (err error) {
-		name, err = readHello(r, conn)
+	err = runWithTimeout(ctx, HandshakeTimeout, conn, func(context.Context) (err error) {
+		name, err = receiveHello(r, conn)
 		return err
 	})
 	if err != nil {

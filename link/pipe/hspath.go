@@ -41,10 +41,10 @@ func (h *HSPath) OnReport(f func(wire.Report)) { h.onReport = f }
 
 // Read implements net.Conn. It returns io.EOF when the peer ended its direction in order, and a
 // wire.Refuse when the peer gave a reason.
-func (h *HSPath) Read(p []byte) (int, error) { return h.readData(p, h.nextData) }
+func (h *HSPath) Read(p []byte) (int, error) { return h.readCiphertext(p, h.nextHSPathData) }
 
-// nextData handles the next frame and returns its ciphertext if it is HOP_DATA.
-func (h *HSPath) nextData() ([]byte, error) {
+// nextHSPathData handles the next frame and returns its ciphertext if it is HOP_DATA.
+func (h *HSPath) nextHSPathData() ([]byte, error) {
 	t, payload, err := h.conn.r.Next()
 	switch {
 	case err != nil:
@@ -75,14 +75,14 @@ func (h *HSPath) handleReport(payload []byte) error {
 func (h *HSPath) Write(p []byte) (n int, err error) {
 	h.wmu.Lock()
 	defer h.wmu.Unlock()
-	return h.gatherData(p, h.flushLocked)
+	return h.gatherData(p, h.flushHSPathLocked)
 }
 
 // Flush ends corking and writes the gathered data.
-func (h *HSPath) Flush() error { return h.uncorkAndFlush(h.flushLocked) }
+func (h *HSPath) Flush() error { return h.uncorkAndFlush(h.flushHSPathLocked) }
 
-// flushLocked writes the gathered data, unsent reports and a changed limit. wmu must be held.
-func (h *HSPath) flushLocked() error {
+// flushHSPathLocked writes the gathered data, unsent reports and a changed limit. wmu must be held.
+func (h *HSPath) flushHSPathLocked() error {
 	h.closeFrame()
 	for _, s := range h.takeUnsentReports() {
 		h.appendSigned(s)
@@ -108,8 +108,8 @@ func (h *HSPath) appendSigned(f wire.Frame) {
 
 // SendState implements Hop.
 func (h *HSPath) SendState(s wire.HopState) error {
-	h.setReport(s)
-	return h.tryFlush(h.flushLocked)
+	h.queueHopReport(s)
+	return h.flushUnlessBusy(h.flushHSPathLocked)
 }
 
 // SendLimit asks the server to send no faster than r; 0 removes the limit. Like SendState it does
@@ -120,7 +120,7 @@ func (h *HSPath) SendLimit(r unit.Rate) error {
 		r = max(r, wire.MinHopLimit)
 	}
 	h.limit.Store(int64(r))
-	return h.tryFlush(h.flushLocked)
+	return h.flushUnlessBusy(h.flushHSPathLocked)
 }
 
 // Pace limits the sending rate of this end; 0 is no limit. It does nothing if the carrier has no
@@ -135,8 +135,8 @@ func (h *HSPath) Pace(r unit.Rate) error {
 // Refuse implements Hop.
 func (h *HSPath) Refuse(code wire.Code, text string) error {
 	h.wmu.Lock()
-	h.appendFrame(newRefusal(code, text))
-	err := h.flushLocked()
+	h.appendFrame(newRefuseFrame(code, text))
+	err := h.flushHSPathLocked()
 	h.wmu.Unlock()
 	return errors.Join(err, h.Close())
 }
@@ -154,7 +154,7 @@ func (h *HSPath) CongestionChoice() (congestion.Choice, bool) { return congestio
 func (h *HSPath) CloseWrite() error {
 	h.wmu.Lock()
 	defer h.wmu.Unlock()
-	if err := h.flushLocked(); err != nil {
+	if err := h.flushHSPathLocked(); err != nil {
 		return err
 	}
 	return h.conn.raw.CloseWrite()

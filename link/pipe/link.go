@@ -62,9 +62,9 @@ type Counts struct {
 	LastStalled   time.Time // when CheckStalled last found it stalled; zero: never
 }
 
-func newLink(c *linkConn, token wire.Token, resumeTimeout time.Duration) *Link {
+func newSubflowLink(c *linkConn, token wire.Token, resumeTimeout time.Duration) *Link {
 	l := &Link{frameWriter: newFrameWriter(), slot: slot{conn: c}, token: token, resumeTimeout: resumeTimeout,
-		connNeeded: make(chan struct{}, 1), replay: newReplay()}
+		connNeeded: make(chan struct{}, 1), replay: newReplayWithRing()}
 	l.slot.cond.L = &l.slot.mu
 	l.receivedSender.timer = time.AfterFunc(time.Hour, l.sendReceived)
 	l.receivedSender.timer.Stop()
@@ -104,7 +104,7 @@ func (l *Link) IsBroken() bool {
 }
 
 // HasEnded reports whether the Link has ended.
-func (l *Link) HasEnded() bool { return l.slot.endError() != nil }
+func (l *Link) HasEnded() bool { return l.slot.linkEndError() != nil }
 
 // AbandonConn gives up the current connection if its local address is local. Use it when the caller
 // knows, unlike the carrier, that this address no longer works. As after any break, the Link then
@@ -134,7 +134,7 @@ func (l *Link) CheckStalled(now time.Time) bool {
 	}
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
-	if !l.stallDetector.update(now, h) {
+	if !l.stallDetector.observeHopStall(now, h) {
 		return false
 	}
 	l.counts.LastStalled = now
@@ -143,25 +143,25 @@ func (l *Link) CheckStalled(now time.Time) bool {
 
 // SendState implements Hop.
 func (l *Link) SendState(s wire.HopState) error {
-	l.setReport(s)
-	return l.tryFlush(l.flushLocked)
+	l.queueHopReport(s)
+	return l.flushUnlessBusy(l.flushLinkLocked)
 }
 
 // SendFacts sends the primary the facts about this device. Like SendState it does not wait.
 func (l *Link) SendFacts(f wire.Facts) error {
 	l.facts.Store(&f)
-	return l.tryFlush(l.flushLocked)
+	return l.flushUnlessBusy(l.flushLinkLocked)
 }
 
 // Flush ends corking and writes the gathered data.
-func (l *Link) Flush() error { return l.uncorkAndFlush(l.flushLocked) }
+func (l *Link) Flush() error { return l.uncorkAndFlush(l.flushLinkLocked) }
 
 // Refuse implements Hop.
 func (l *Link) Refuse(code wire.Code, text string) error {
 	l.wmu.Lock()
-	l.appendFrame(newRefusal(code, text))
+	l.appendFrame(newRefuseFrame(code, text))
 	l.endSent = true // REFUSE replaces HOP_END
-	err := l.flushLocked()
+	err := l.flushLinkLocked()
 	l.wmu.Unlock()
 	return errors.Join(err, l.Close())
 }

@@ -112,8 +112,8 @@ type memoryConn struct {
 	local, remote memoryAddr
 }
 
-func (c *memoryConn) Read(p []byte) (int, error)  { return c.in.read(p) }
-func (c *memoryConn) Write(p []byte) (int, error) { return c.out.write(p) }
+func (c *memoryConn) Read(p []byte) (int, error)  { return c.in.readFromQueue(p) }
+func (c *memoryConn) Write(p []byte) (int, error) { return c.out.writeToQueue(p) }
 func (c *memoryConn) WaitWritable() error         { return c.out.waitWritable() }
 func (c *memoryConn) CloseWrite() error           { c.out.raiseFlags(&c.out.writerEnded); return nil }
 func (c *memoryConn) Cork()                       {}
@@ -140,12 +140,12 @@ func (c *memoryConn) SetDeadline(t time.Time) error {
 }
 
 func (c *memoryConn) SetReadDeadline(t time.Time) error {
-	c.in.setDeadline(&c.in.readDeadline, t)
+	c.in.setQueueDeadline(&c.in.readDeadline, t)
 	return nil
 }
 
 func (c *memoryConn) SetWriteDeadline(t time.Time) error {
-	c.out.setDeadline(&c.out.writeDeadline, t)
+	c.out.setQueueDeadline(&c.out.writeDeadline, t)
 	return nil
 }
 
@@ -168,7 +168,7 @@ type deadline struct {
 	timer *time.Timer
 }
 
-func (d *deadline) hasPassed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+func (d *deadline) hasTimePassed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
 func newMemoryQueue() *memoryQueue {
 	q := &memoryQueue{}
@@ -186,8 +186,8 @@ func (q *memoryQueue) raiseFlags(flags ...*bool) {
 	q.cond.Broadcast()
 }
 
-// setDeadline sets a deadline, which wakes all waiting calls when it has passed; zero is none.
-func (q *memoryQueue) setDeadline(d *deadline, t time.Time) {
+// setQueueDeadline sets a deadline, which wakes all waiting calls when it has passed; zero is none.
+func (q *memoryQueue) setQueueDeadline(d *deadline, t time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if d.timer != nil {
@@ -205,15 +205,15 @@ func (q *memoryQueue) setDeadline(d *deadline, t time.Time) {
 	q.cond.Broadcast()
 }
 
-// read waits for bytes and takes them, as net.Conn's Read does.
-func (q *memoryQueue) read(p []byte) (int, error) {
+// readFromQueue waits for bytes and takes them, as net.Conn's Read does.
+func (q *memoryQueue) readFromQueue(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
 		switch {
 		case q.readerClosed:
 			return 0, net.ErrClosed
-		case q.readDeadline.hasPassed():
+		case q.readDeadline.hasTimePassed():
 			return 0, os.ErrDeadlineExceeded
 		case len(q.buf) > 0:
 			n := copy(p, q.buf)
@@ -228,15 +228,15 @@ func (q *memoryQueue) read(p []byte) (int, error) {
 	}
 }
 
-// waitRoom waits until buf holds at most limit bytes. mu must be held.
-func (q *memoryQueue) waitRoom(limit int) error {
+// waitQueueRoom waits until buf holds at most limit bytes. mu must be held.
+func (q *memoryQueue) waitQueueRoom(limit int) error {
 	for {
 		switch {
 		case q.writerClosed:
 			return net.ErrClosed
 		case q.readerClosed, q.writerEnded:
 			return io.ErrClosedPipe
-		case q.writeDeadline.hasPassed():
+		case q.writeDeadline.hasTimePassed():
 			return os.ErrDeadlineExceeded
 		case len(q.buf) <= limit:
 			return nil
@@ -245,12 +245,12 @@ func (q *memoryQueue) waitRoom(limit int) error {
 	}
 }
 
-// write waits for room and appends all of p, as net.Conn's Write does.
-func (q *memoryQueue) write(p []byte) (n int, err error) {
+// writeToQueue waits for room and appends all of p, as net.Conn's Write does.
+func (q *memoryQueue) writeToQueue(p []byte) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for n < len(p) {
-		if err := q.waitRoom(memoryBufferSize - 1); err != nil {
+		if err := q.waitQueueRoom(memoryBufferSize - 1); err != nil {
 			return n, err
 		}
 		m := min(len(p)-n, memoryBufferSize-len(q.buf))
@@ -264,7 +264,7 @@ func (q *memoryQueue) write(p []byte) (n int, err error) {
 func (q *memoryQueue) waitWritable() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.waitRoom(memoryBufferSize / 4); err != io.ErrClosedPipe {
+	if err := q.waitQueueRoom(memoryBufferSize / 4); err != io.ErrClosedPipe {
 		return err
 	}
 	return nil // as with a kernel, the write reports it

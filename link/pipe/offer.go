@@ -36,7 +36,7 @@ const maxServersFrames, maxHints = 16, 4096
 // Its errors are faults. If the primary refuses this device's key, only Wait reports it.
 func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Offer, error) {
 	o := &Offer{raw: conn, tls: tls.Client(conn, cfg)}
-	err := runWithin(ctx, HandshakeTimeout, conn, func(ctx context.Context) error {
+	err := runWithTimeout(ctx, HandshakeTimeout, conn, func(ctx context.Context) error {
 		if err := o.tls.HandshakeContext(ctx); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ type Request struct {
 // act on are faults.
 func (o *Offer) Wait(ctx context.Context) (req Request, err error) {
 	stop := context.AfterFunc(ctx, func() { o.Close() })
-	t, payload, err := o.nextRequest()
+	t, payload, err := o.readUntilRequest()
 	if !stop() {
 		return req, ctx.Err()
 	}
@@ -96,8 +96,8 @@ func (o *Offer) Wait(ctx context.Context) (req Request, err error) {
 	return Request{Token: f.Token, Key: f.Key, Server: f.Server, ResumeTimeout: f.ResumeTimeout}, nil
 }
 
-// nextRequest reads frames until one that is a request.
-func (o *Offer) nextRequest() (wire.Type, []byte, error) {
+// readUntilRequest reads frames until one that is a request.
+func (o *Offer) readUntilRequest() (wire.Type, []byte, error) {
 	for servers, hints := 0, 0; servers < maxServersFrames && hints < maxHints; {
 		t, payload, err := o.r.Next()
 		switch {
@@ -152,16 +152,16 @@ func (o *Offer) Accept(req Request, resumeTimeout time.Duration, radio wire.Radi
 		o.Close()
 		return nil, err
 	}
-	return newLink(o.newLinkConn(), req.Token, resumeTimeout), nil
+	return newSubflowLink(o.newOfferLinkConn(), req.Token, resumeTimeout), nil
 }
 
-func (o *Offer) newLinkConn() *linkConn {
+func (o *Offer) newOfferLinkConn() *linkConn {
 	return &linkConn{hopConn: hopConn{raw: o.raw, rw: o.tls, r: o.r}}
 }
 
 // Refuse answers REFUSE and closes the pipe.
 func (o *Offer) Refuse(code wire.Code, text string) error {
-	return o.newLinkConn().sendRefusal(code, text)
+	return o.newOfferLinkConn().refuseAndClose(code, text)
 }
 
 // Close closes the pipe.

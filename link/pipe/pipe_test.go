@@ -374,7 +374,7 @@ func TestBadCallers(t *testing.T) {
 			_, err := Accept(t.Context(), b, primaryConfig())
 			check(err)
 			if name == "version" || name == "former" { // the helper gets the reason
-				_, err := expectFrame(wire.NewReader(tc), wire.TypeInitJoin)
+				_, err := expectPipeFrame(wire.NewReader(tc), wire.TypeInitJoin)
 				var r wire.Refuse
 				if !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Version != wire.Version {
 					t.Errorf("the helper got %v", err)

@@ -36,7 +36,7 @@ type replay struct {
 	holdConfirmed bool          // confirmed bytes are kept for now, because they are being sent again
 }
 
-func newReplay() replay { return replay{ring: NewRing(maxReplay), ownsRing: true} }
+func newReplayWithRing() replay { return replay{ring: NewRing(maxReplay), ownsRing: true} }
 
 // storeWritten stores the beginning of p, as much as fits, and returns its length: 0 when the ring
 // is closed. It blocks while the ring is full.
@@ -47,8 +47,8 @@ func (r *replay) storeWritten(p []byte) int {
 	return n
 }
 
-// waitRoom blocks until storeWritten would not block. It reports false if the ring is closed.
-func (r *replay) waitRoom() bool { return !r.ownsRing || r.ring.WaitRoom() }
+// waitReplayRoom blocks until storeWritten would not block. It reports false if the ring is closed.
+func (r *replay) waitReplayRoom() bool { return !r.ownsRing || r.ring.WaitRoom() }
 
 // onReceived handles a RECEIVED frame. An error means that the frame is impossible.
 func (r *replay) onReceived(payload []byte) error {
@@ -67,9 +67,9 @@ func (r *replay) onReceived(payload []byte) error {
 	return nil
 }
 
-// restartAt sets the confirmed position to from. Everything after it will be sent again; nothing is
+// restartReplayAt sets the confirmed position to from. Everything after it will be sent again; nothing is
 // dropped until releaseConfirmed.
-func (r *replay) restartAt(from uint64) { r.confirmed, r.holdConfirmed = from, true }
+func (r *replay) restartReplayAt(from uint64) { r.confirmed, r.holdConfirmed = from, true }
 
 // releaseConfirmed drops the bytes that were confirmed meanwhile.
 func (r *replay) releaseConfirmed() {
@@ -84,7 +84,7 @@ func (r *replay) appendDataFrame(b []byte, at uint64, n int) []byte {
 
 // receivedSender decides when to send RECEIVED frames, which let the peer drop the bytes that it
 // keeps: soon after data has come, at once if much has come. Positions are those of replay. The
-// timer's function must call onTimer and flush. The mutex of the Link guards all fields.
+// timer's function must call markReceivedDue and flush. The mutex of the Link guards all fields.
 type receivedSender struct {
 	received  uint64 // bytes received
 	confirmed uint64 // the part of them that RECEIVED frames have confirmed
@@ -93,8 +93,8 @@ type receivedSender struct {
 	timer     *time.Timer
 }
 
-// onData counts n received bytes.
-func (r *receivedSender) onData(n int) {
+// countReceivedData counts n received bytes.
+func (r *receivedSender) countReceivedData(n int) {
 	r.received += uint64(n)
 	if r.received-r.confirmed >= confirmBytes && !r.due {
 		r.due, r.scheduled = true, true
@@ -112,19 +112,19 @@ func (r *receivedSender) scheduleSend() {
 	}
 }
 
-// onTimer marks RECEIVED as due.
-func (r *receivedSender) onTimer() { r.due, r.scheduled = true, false }
+// markReceivedDue marks RECEIVED as due.
+func (r *receivedSender) markReceivedDue() { r.due, r.scheduled = true, false }
 
-// restartAt records that the peer knows about the bytes before position known, from another
+// resumeConfirmedAt records that the peer knows about the bytes before position known, from another
 // connection. If more came over the previous connection, a RECEIVED is scheduled, since no further
 // data may come.
-func (r *receivedSender) restartAt(known uint64) {
+func (r *receivedSender) resumeConfirmedAt(known uint64) {
 	if r.confirmed = known; r.received > known {
 		r.scheduleSend()
 	}
 }
 
-// appendReceived appends a RECEIVED frame to b if it is due, or if it can share a write with data.
+// gatherReceived appends a RECEIVED frame to b if it is due, or if it can share a write with data.
 func (r *receivedSender) appendReceived(b []byte) []byte {
 	if n := r.received - r.confirmed; n > 0 && (r.due || n >= confirmWithData && len(b) > 0) {
 		b = wire.Append(b, wire.Received{Count: r.received})
@@ -142,15 +142,15 @@ type rttEstimator struct {
 	srtt, min time.Duration
 }
 
-// onSent records that all bytes before pos were sent.
-func (t *rttEstimator) onSent(pos uint64, now time.Time) {
+// recordSentPosition records that all bytes before pos were sent.
+func (t *rttEstimator) recordSentPosition(pos uint64, now time.Time) {
 	if t.sentTime.IsZero() {
 		t.sentPos, t.sentTime = pos, now
 	}
 }
 
-// onConfirmed records that the peer has all bytes before pos.
-func (t *rttEstimator) onConfirmed(pos uint64, now time.Time) {
+// recordConfirmation records that the peer has all bytes before pos.
+func (t *rttEstimator) recordConfirmation(pos uint64, now time.Time) {
 	if t.sentTime.IsZero() || pos < t.sentPos {
 		return
 	}

@@ -21,7 +21,7 @@ func payloadOf(f wire.Frame) []byte { return f.AppendPayload(nil) }
 func TestReplay(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		r := newReplay()
+		r := newReplayWithRing()
 		sent := make([]byte, 0, 1<<20)
 		for len(sent) < 900_000 {
 			p := make([]byte, 1+rnd.IntN(50_000))
@@ -32,7 +32,7 @@ func TestReplay(t *testing.T) {
 			to := r.confirmed + rnd.Uint64N(r.written.Load()-r.confirmed+1)
 			if rnd.IntN(10) == 0 {
 				from := to
-				r.restartAt(from)
+				r.restartReplayAt(from)
 				to += rnd.Uint64N(r.written.Load() - to + 1)
 				if err := r.onReceived(payloadOf(wire.Received{Count: to})); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
@@ -55,7 +55,7 @@ func TestReplay(t *testing.T) {
 // TestReplayRefuses checks that a RECEIVED frame cannot confirm fewer bytes than before, or more
 // than were sent.
 func TestReplayRefuses(t *testing.T) {
-	r := newReplay()
+	r := newReplayWithRing()
 	r.written.Add(uint64(r.storeWritten(make([]byte, 100))))
 	for _, c := range []struct {
 		count uint64
@@ -84,7 +84,7 @@ func TestReceivedSender(t *testing.T) {
 			if got := (<-fired).Sub(begun); got != want {
 				t.Errorf("after %v, not %v", got, want)
 			}
-			r.onTimer()
+			r.markReceivedDue()
 			begun = time.Now()
 		}
 		count := func(b []byte) (n uint64) {
@@ -99,25 +99,25 @@ func TestReceivedSender(t *testing.T) {
 			}
 			return 0
 		}
-		r.onData(1)
-		r.onData(2)
+		r.countReceivedData(1)
+		r.countReceivedData(2)
 		if count(nil) != 0 {
 			t.Error("it is confirmed at once")
 		}
 		if after(confirmAfter); count(nil) != 3 || count(nil) != 0 {
 			t.Error("it is not confirmed once")
 		}
-		r.onData(confirmBytes)
+		r.countReceivedData(confirmBytes)
 		if after(0); count(nil) != 3+confirmBytes {
 			t.Error("much is not confirmed")
 		}
-		r.onData(confirmWithData)
+		r.countReceivedData(confirmWithData)
 		if n := len(r.appendReceived([]byte{0})); n == 1 || r.confirmed != r.received {
 			t.Error("it does not go with other data")
 		}
 		after(confirmAfter)
-		r.restartAt(r.received)
-		r.restartAt(r.received - 5) // came over the previous connection
+		r.resumeConfirmedAt(r.received)
+		r.resumeConfirmedAt(r.received - 5) // came over the previous connection
 		if after(confirmAfter); count(nil) != r.received {
 			t.Error("what came over another connection is not confirmed")
 		}
@@ -131,16 +131,16 @@ func TestReceivedSender(t *testing.T) {
 func TestRTTEstimator(t *testing.T) {
 	var r rttEstimator
 	at := func(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
-	r.onConfirmed(5, at(0))
-	r.onSent(100, at(0))
-	r.onSent(200, at(10)) // another one is watched already
-	r.onConfirmed(99, at(20))
+	r.recordConfirmation(5, at(0))
+	r.recordSentPosition(100, at(0))
+	r.recordSentPosition(200, at(10)) // another one is watched already
+	r.recordConfirmation(99, at(20))
 	if r.srtt != 0 {
 		t.Errorf("%v before it is confirmed", r.srtt)
 	}
-	r.onConfirmed(150, at(40))
-	r.onSent(300, at(50))
-	r.onConfirmed(300, at(50+80))
+	r.recordConfirmation(150, at(40))
+	r.recordSentPosition(300, at(50))
+	r.recordConfirmation(300, at(50+80))
 	if r.min != 40*time.Millisecond || r.srtt != 45*time.Millisecond {
 		t.Errorf("%v, at least %v", r.srtt, r.min)
 	}

@@ -37,16 +37,16 @@ func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 		w.Close()
 		return err
 	}
-	payload, err := w.request(ctx, resumeTimeout, f, wire.TypeResumed)
+	payload, err := w.exchangeRequest(ctx, resumeTimeout, f, wire.TypeResumed)
 	if err != nil {
 		if refused := (wire.Refuse{}); errors.As(err, &refused) {
-			l.endWith(fmt.Errorf("resuming: %w", err))
+			l.endLinkWith(fmt.Errorf("resuming: %w", err))
 		}
 		return err
 	}
 	r, err := wire.ParseResumed(payload)
 	if err == nil {
-		c := w.newLinkConn()
+		c := w.newWaitingLinkConn()
 		err = l.switchConn(c, func() (uint64, wire.Frame, error) {
 			sent, confirmed, received := l.replay.written.Load(), l.replay.confirmed, l.receivedSender.received
 			if r.Received < confirmed || r.Received > sent || r.From > received {
@@ -55,12 +55,12 @@ func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 					wire.ErrMalformed, wire.TypeResumed, r.Received, sent, confirmed, r.From, received)
 			}
 			c.skipBytes = received - r.From
-			l.receivedSender.restartAt(f.Received)
+			l.receivedSender.resumeConfirmedAt(f.Received)
 			return r.Received, nil, nil
 		})
 	}
 	if errors.Is(err, wire.ErrMalformed) {
-		l.endWith(err)
+		l.endLinkWith(err)
 	}
 	if err != nil {
 		w.raw.Close()
@@ -91,13 +91,13 @@ func (l *Link) AcceptResume(o *Offer, f wire.Resume) error {
 	case wrong:
 		return refuse(wire.CodeMalformed, "the peer claims more data than was sent")
 	}
-	err := l.switchConn(o.newLinkConn(), func() (uint64, wire.Frame, error) {
+	err := l.switchConn(o.newOfferLinkConn(), func() (uint64, wire.Frame, error) {
 		if f.Attempt != l.lastAttempt {
 			return 0, nil, errors.New("a newer attempt exists")
 		}
 		// The primary may have confirmed more over the old pipe after its request.
 		from := max(f.Received, l.replay.confirmed)
-		l.receivedSender.restartAt(l.receivedSender.received)
+		l.receivedSender.resumeConfirmedAt(l.receivedSender.received)
 		return from, wire.Resumed{Received: l.receivedSender.received, From: from}, nil
 	})
 	if err != nil {
@@ -139,7 +139,7 @@ func (l *Link) switchConn(c *linkConn, agreeStart func() (from uint64, first wir
 		_ = old.raw.SetReadDeadline(time.Now()) // moves the reader to the new connection
 		time.AfterFunc(oldConnLinger, func() { old.raw.Close() })
 	}
-	l.retransmit(c, from, end, first)
+	l.retransmitRange(c, from, end, first)
 	return nil
 }
 
@@ -157,7 +157,7 @@ func (l *Link) replaceConn(c *linkConn, from, end uint64) {
 	l.counts.LastChange = time.Now()
 	l.counts.Retransmitted += unit.Bytes(end - from)
 	l.ackedBefore, l.acked, l.stallDetector = l.ackedBefore+l.acked, 0, stallDetector{}
-	l.replay.restartAt(from)
+	l.replay.restartReplayAt(from)
 	l.roundTrips = rttEstimator{} // c is another hop
 	select {
 	case <-l.connNeeded: // it concerned the old connection
@@ -166,10 +166,10 @@ func (l *Link) replaceConn(c *linkConn, from, end uint64) {
 	l.slot.cond.Broadcast()
 }
 
-// retransmit sends the bytes from position from to end over c, after the frame first unless that is
+// retransmitRange sends the bytes from position from to end over c, after the frame first unless that is
 // nil, and HOP_END if it was sent before. Gathered data is part of these bytes. If c breaks, the
 // next connection retransmits. wmu must be held.
-func (l *Link) retransmit(c *linkConn, from, end uint64, first wire.Frame) {
+func (l *Link) retransmitRange(c *linkConn, from, end uint64, first wire.Frame) {
 	l.discardGathered()
 	l.sent.Store(from)
 	if first != nil {
@@ -180,7 +180,7 @@ func (l *Link) retransmit(c *linkConn, from, end uint64, first wire.Frame) {
 		l.buf = l.replay.appendDataFrame(l.buf, at, n)
 		l.gatheredBytes += uint64(n)
 		at += uint64(n)
-		if err := l.flushLocked(); err != nil {
+		if err := l.flushLinkLocked(); err != nil {
 			return // the Link has ended; the reader gets the error
 		}
 		if l.slot.usableConn() != c {
@@ -190,7 +190,7 @@ func (l *Link) retransmit(c *linkConn, from, end uint64, first wire.Frame) {
 	if l.endSent {
 		l.appendFrame(wire.HopEnd{})
 	}
-	_ = l.flushLocked()
+	_ = l.flushLinkLocked()
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
 	l.replay.releaseConfirmed()

@@ -95,7 +95,7 @@ func dialRFCOMM(ctx context.Context, to rfcommAddr) (Conn, error) {
 		unix.Close(fd)
 		return nil, explainRFCOMM(fmt.Errorf("connect to %v: %w", to, err))
 	}
-	c, err := newRFCOMM(fd, to)
+	c, err := newRFCOMMConn(fd, to)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func dialRFCOMM(ctx context.Context, to rfcommAddr) (Conn, error) {
 	var failed int
 	err = c.WaitWritable()
 	if err == nil {
-		err = c.controlFD(func(fd int) (err error) {
+		err = c.controlSocketFD(func(fd int) (err error) {
 			failed, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 			return err
 		})
@@ -139,7 +139,7 @@ func (RFCOMM) Listen(_ context.Context, addr string) (Listener, error) {
 		unix.Close(fd)
 		return nil, explainRFCOMM(fmt.Errorf("listen on %v: %w", at, err))
 	}
-	c, err := newRFCOMM(fd, at)
+	c, err := newRFCOMMConn(fd, at)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (l *rfcommListener) Accept() (Conn, error) {
 	if s, ok := from.(*unix.SockaddrRFCOMM); ok {
 		peer = rfcommAddr{s.Addr, s.Channel}
 	}
-	return newRFCOMM(fd, peer)
+	return newRFCOMMConn(fd, peer)
 }
 
 // Addr implements Listener.
@@ -192,8 +192,8 @@ type rfcommConn struct {
 	written uint64
 }
 
-// newRFCOMM makes a connection of fd and owns it.
-func newRFCOMM(fd int, peer rfcommAddr) (*rfcommConn, error) {
+// newRFCOMMConn makes a connection of fd and owns it.
+func newRFCOMMConn(fd int, peer rfcommAddr) (*rfcommConn, error) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, rfcommBuffer) // optional: keeps decisions late
 	f := os.NewFile(uintptr(fd), peer.String())
 	raw, err := f.SyscallConn()
@@ -212,7 +212,7 @@ func (c *rfcommConn) mapCloseError(err error) error {
 	return err
 }
 
-func (c *rfcommConn) controlFD(f func(fd int) error) (err error) {
+func (c *rfcommConn) controlSocketFD(f func(fd int) error) (err error) {
 	if e := c.raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
 		return c.mapCloseError(e)
 	}
@@ -299,7 +299,7 @@ func (c *rfcommConn) WaitWritable() error {
 // Probe implements Conn. Queue is the kernel memory in use, which exceeds the bytes in it. Acked
 // counts the bytes that the kernel no longer holds. Round trips are unknown.
 func (c *rfcommConn) Probe() (h estimate.Hop, err error) {
-	err = c.controlFD(func(fd int) error {
+	err = c.controlSocketFD(func(fd int) error {
 		size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 		if err != nil {
 			return err
@@ -333,7 +333,7 @@ func (c *rfcommConn) Close() error {
 // LocalAddr implements net.Conn.
 func (c *rfcommConn) LocalAddr() net.Addr {
 	var a rfcommAddr
-	_ = c.controlFD(func(fd int) error {
+	_ = c.controlSocketFD(func(fd int) error {
 		s, err := unix.Getsockname(fd)
 		if s, ok := s.(*unix.SockaddrRFCOMM); ok {
 			a = rfcommAddr{s.Addr, s.Channel}

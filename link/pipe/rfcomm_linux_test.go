@@ -35,11 +35,11 @@ func TestRFCOMMConn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := newRFCOMM(fds[0], rfcommAddr{})
+	a, err := newRFCOMMConn(fds[0], rfcommAddr{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newRFCOMM(fds[1], rfcommAddr{})
+	b, err := newRFCOMMConn(fds[1], rfcommAddr{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (r *Ring) WaitSpace() []byte {
 	defer r.mu.Unlock()
 	for r.held == len(r.buf) && !r.dead {
 		if len(r.buf) < r.limit {
-			r.growBuffer()
+			r.growRingBuffer()
 		} else {
 			r.cond.Wait()
 		}
@@ -67,9 +67,9 @@ func (r *Ring) WaitRoom() bool {
 	return !r.dead
 }
 
-// growBuffer doubles the buffer. The filler calls it when the ring is full, so it holds no space.
+// growRingBuffer doubles the buffer. The filler calls it when the ring is full, so it holds no space.
 // The emptier may hold a part of the old memory, which stays unchanged.
-func (r *Ring) growBuffer() {
+func (r *Ring) growRingBuffer() {
 	b := make([]byte, min(r.limit, 2*len(r.buf)))
 	n := copy(b, r.buf[r.start:])
 	copy(b[n:], r.buf[:r.start])
@@ -140,7 +140,7 @@ func (r *Ring) MarkDropped(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent += n
-	r.dropOldest(r.sent)
+	r.dropOldestBytes(r.sent)
 }
 
 // Confirm drops sent bytes before position to. Positions count from the first byte that the ring
@@ -149,11 +149,11 @@ func (r *Ring) Confirm(to uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if to > r.base {
-		r.dropOldest(int(min(to-r.base, uint64(r.sent))))
+		r.dropOldestBytes(int(min(to-r.base, uint64(r.sent))))
 	}
 }
 
-func (r *Ring) dropOldest(n int) {
+func (r *Ring) dropOldestBytes(n int) {
 	r.start = (r.start + n) % len(r.buf)
 	r.held -= n
 	r.sent -= n

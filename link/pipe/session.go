@@ -28,11 +28,11 @@ const (
 
 // Read implements net.Conn. It returns io.EOF when the peer ended its direction in order, and a
 // wire.Refuse when the peer gave a reason.
-func (l *Link) Read(p []byte) (int, error) { return l.readData(p, l.nextData) }
+func (l *Link) Read(p []byte) (int, error) { return l.readCiphertext(p, l.nextLinkData) }
 
-// nextData returns the ciphertext of the next new HOP_DATA. It waits while the connection is
+// nextLinkData returns the ciphertext of the next new HOP_DATA. It waits while the connection is
 // broken. Its error means the end of the Link or of the direction.
-func (l *Link) nextData() ([]byte, error) {
+func (l *Link) nextLinkData() ([]byte, error) {
 	var failed *linkConn
 	for {
 		c, err := l.slot.awaitOtherConn(failed)
@@ -47,7 +47,7 @@ func (l *Link) nextData() ([]byte, error) {
 		case l.hasReadDeadline.Load() && errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, err
 		case errors.Is(err, wire.ErrMalformed):
-			l.endWith(err)
+			l.endLinkWith(err)
 			return nil, err
 		default:
 			if l.handleBreak(c, explainBreak(err)) {
@@ -58,7 +58,7 @@ func (l *Link) nextData() ([]byte, error) {
 		}
 		b, err := l.handleFrame(c, t, payload)
 		if err != nil && err != io.EOF {
-			l.endWith(err)
+			l.endLinkWith(err)
 		}
 		if b != nil || err != nil {
 			return b, err
@@ -87,7 +87,7 @@ func (l *Link) handleFrame(c *linkConn, t wire.Type, payload []byte) ([]byte, er
 		if payload = c.skipReceived(payload); len(payload) == 0 {
 			return nil, nil
 		}
-		l.receivedSender.onData(len(payload))
+		l.receivedSender.countReceivedData(len(payload))
 		return payload, nil
 	case wire.TypeHopEnd:
 		defer l.slot.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *Link) handleFrame(c *linkConn, t wire.Type, payload []byte) ([]byte, er
 		defer l.slot.mu.Unlock()
 		err := l.replay.onReceived(payload)
 		if err == nil {
-			l.roundTrips.onConfirmed(l.replay.confirmed, time.Now())
+			l.roundTrips.recordConfirmation(l.replay.confirmed, time.Now())
 		}
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (l *Link) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		m := l.replay.storeWritten(p[n:])
 		if m == 0 {
-			return n, l.slot.endError()
+			return n, l.slot.linkEndError()
 		}
 		if _, err := l.writeStored(p[n : n+m]); err != nil {
 			return n, err
@@ -135,12 +135,12 @@ func (l *Link) writeStored(p []byte) (n int, err error) {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	l.replay.written.Add(uint64(len(p)))
-	return l.gatherData(p, l.flushLocked)
+	return l.gatherData(p, l.flushLinkLocked)
 }
 
-// flushLocked writes the gathered frames, unsent reports and a due RECEIVED. While no connection
+// flushLinkLocked writes the gathered frames, unsent reports and a due RECEIVED. While no connection
 // works, replay keeps the data. wmu must be held.
-func (l *Link) flushLocked() error {
+func (l *Link) flushLinkLocked() error {
 	l.closeFrame()
 	for _, s := range l.takeUnsentReports() {
 		l.appendFrame(s)
@@ -148,21 +148,21 @@ func (l *Link) flushLocked() error {
 	if f := l.facts.Swap(nil); f != nil {
 		l.appendFrame(f)
 	}
-	l.appendReceived()
+	l.gatherReceived()
 	if len(l.buf) == 0 {
 		return nil
 	}
 	c := l.slot.usableConn()
 	if c == nil {
 		l.discardGathered()
-		return l.slot.endError()
+		return l.slot.linkEndError()
 	}
 	hasData := l.gatheredBytes > 0
 	return l.afterWrite(c, hasData, l.writeGathered(&c.hopConn))
 }
 
-// appendReceived appends a RECEIVED frame if it is due, or if it can share a write.
-func (l *Link) appendReceived() {
+// gatherReceived appends a RECEIVED frame if it is due, or if it can share a write.
+func (l *Link) gatherReceived() {
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
 	// After HOP_END the peer reads no more. It would close its connection with unread bytes, and
@@ -178,11 +178,11 @@ func (l *Link) sendReceived() {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	l.slot.mu.Lock()
-	l.receivedSender.onTimer()
+	l.receivedSender.markReceivedDue()
 	ended := l.slot.endErr != nil
 	l.slot.mu.Unlock()
 	if !ended && !l.corked {
-		_ = l.flushLocked() // the reader gets the error
+		_ = l.flushLinkLocked() // the reader gets the error
 	}
 }
 
@@ -197,7 +197,7 @@ func (l *Link) afterWrite(c *linkConn, hasData bool, err error) error {
 		l.replay.ring.Confirm(l.sent.Load())
 	}
 	if err == nil && hasData {
-		l.roundTrips.onSent(l.sent.Load(), time.Now())
+		l.roundTrips.recordSentPosition(l.sent.Load(), time.Now())
 	}
 	return l.slot.endErr
 }
@@ -213,7 +213,7 @@ func (l *Link) WaitWritable() error {
 			l.handleBreak(c, err)
 			continue
 		}
-		if !l.replay.waitRoom() {
+		if !l.replay.waitReplayRoom() {
 			continue // the loop then finds the error
 		}
 		if l.slot.usableConn() == c {
@@ -232,7 +232,7 @@ func (l *Link) handleBreak(c *linkConn, err error) bool {
 	}
 	if l.readEnded { // after HOP_END a break is final
 		l.slot.mu.Unlock()
-		l.endWith(err)
+		l.endLinkWith(err)
 		return true
 	}
 	if c.breakErr == nil {
@@ -241,7 +241,7 @@ func (l *Link) handleBreak(c *linkConn, err error) bool {
 			if l.slot.currentConn() != c {
 				return // it was resumed just now
 			}
-			l.endWith(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and did not return within %v: %w",
+			l.endLinkWith(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and did not return within %v: %w",
 				l.resumeTimeout, err),
 				"check that both devices are on the same network"))
 		})
@@ -252,8 +252,8 @@ func (l *Link) handleBreak(c *linkConn, err error) bool {
 	return true
 }
 
-// endWith ends the Link. Only the first reason counts.
-func (l *Link) endWith(err error) {
+// endLinkWith ends the Link. Only the first reason counts.
+func (l *Link) endLinkWith(err error) {
 	l.slot.mu.Lock()
 	if l.slot.endErr == nil {
 		l.slot.endErr = err
@@ -276,31 +276,31 @@ func (l *Link) endWith(err error) {
 func (l *Link) CloseWrite() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
-	return l.sendEnd()
+	return l.sendHopEndOnce()
 }
 
-// sendEnd sends HOP_END once. wmu must be held.
-func (l *Link) sendEnd() error {
+// sendHopEndOnce sends HOP_END once. wmu must be held.
+func (l *Link) sendHopEndOnce() error {
 	if l.endSent {
-		return l.slot.endError()
+		return l.slot.linkEndError()
 	}
 	l.endSent = true
 	l.appendFrame(wire.HopEnd{})
-	return l.flushLocked()
+	return l.flushLinkLocked()
 }
 
 // Close implements net.Conn. It ends the Link for good and notifies the peer if it can do so at
 // once.
 func (l *Link) Close() error {
 	if l.HasEnded() {
-		l.endWith(net.ErrClosed) // close what a break has left open
+		l.endLinkWith(net.ErrClosed) // close what a break has left open
 		return nil
 	}
 	if l.wmu.TryLock() {
 		_ = l.slot.currentConn().raw.SetWriteDeadline(time.Now().Add(handOverTimeout))
-		_ = l.sendEnd()
+		_ = l.sendHopEndOnce()
 		l.wmu.Unlock()
 	}
-	l.endWith(net.ErrClosed)
+	l.endLinkWith(net.ErrClosed)
 	return nil
 }

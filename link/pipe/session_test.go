@@ -305,12 +305,12 @@ func TestUntrueCounts(t *testing.T) {
 		fatal bool
 	}{
 		"RESUME of more than was sent": {func(p *linkTest, _ *Offer, w *Waiting) error {
-			_, err := w.request(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token(), Attempt: 9,
+			_, err := w.exchangeRequest(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token(), Attempt: 9,
 				Received: 1}, wire.TypeResumed)
 			return err
 		}, false},
 		"RESUME of an old attempt": {func(p *linkTest, _ *Offer, w *Waiting) error {
-			_, err := w.request(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token()}, wire.TypeResumed)
+			_, err := w.exchangeRequest(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token()}, wire.TypeResumed)
 			return err
 		}, false},
 		"RECEIVED of more than was sent": {func(p *linkTest, _ *Offer, w *Waiting) error {
@@ -493,7 +493,7 @@ func TestStallDetector(t *testing.T) {
 		{9025 * time.Millisecond, 10 * time.Second, estimate.Hop{Acked: 900, Queue: 500, Unsent: 500}, 0},
 	} {
 		for at := c.from; at <= c.to; at += look {
-			if got, want := s.update(start.Add(at), c.hop), c.stalled > 0 && at >= c.stalled; got != want {
+			if got, want := s.observeHopStall(start.Add(at), c.hop), c.stalled > 0 && at >= c.stalled; got != want {
 				t.Fatalf("at %v: stalled %v, want %v", at, got, want)
 			}
 		}
@@ -501,7 +501,7 @@ func TestStallDetector(t *testing.T) {
 	// Updates may be rare.
 	s = stallDetector{}
 	for i, want := range []bool{false, true, true} {
-		if got := s.update(start.Add(time.Duration(i)*time.Second),
+		if got := s.observeHopStall(start.Add(time.Duration(i)*time.Second),
 			estimate.Hop{Queue: 500, SRTT: time.Millisecond}); got != want {
 			t.Errorf("look %d: stalled %v", i, got)
 		}

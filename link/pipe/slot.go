@@ -41,8 +41,8 @@ func (s *slot) currentConn() *linkConn {
 	return s.conn
 }
 
-// endError returns why the Link has ended, or nil.
-func (s *slot) endError() error {
+// linkEndError returns why the Link has ended, or nil.
+func (s *slot) linkEndError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.endErr
@@ -104,9 +104,9 @@ type stallDetector struct {
 	lastProgress time.Time // when Acked last changed, or nothing was in flight
 }
 
-// update adds a sample and reports whether the hop is stalled. Time counts from the first sample
+// observeHopStall adds a sample and reports whether the hop is stalled. Time counts from the first sample
 // that finds bytes in flight: these may have been sent just before it.
-func (s *stallDetector) update(now time.Time, h estimate.Hop) bool {
+func (s *stallDetector) observeHopStall(now time.Time, h estimate.Hop) bool {
 	before := s.inFlight
 	s.inFlight = h.Queue > h.Unsent
 	if !before || !s.inFlight || h.Acked != s.acked {

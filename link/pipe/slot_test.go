@@ -47,7 +47,7 @@ func TestSlot(t *testing.T) {
 		await(s.awaitUsableConn)
 		check("one that works", first, nil)
 		set(func() { first.breakErr = errors.New("broken") })
-		if s.usableConn() != nil || s.currentConn() != first || s.endError() != nil {
+		if s.usableConn() != nil || s.currentConn() != first || s.linkEndError() != nil {
 			t.Error("a broken one is used, or the end")
 		}
 		await(s.awaitUsableConn)
@@ -59,7 +59,7 @@ func TestSlot(t *testing.T) {
 		time.Sleep(time.Hour)
 		set(func() { s.endErr = io.ErrClosedPipe })
 		check("at the end", second, io.ErrClosedPipe)
-		if s.usableConn() != nil || s.endError() != io.ErrClosedPipe {
+		if s.usableConn() != nil || s.linkEndError() != io.ErrClosedPipe {
 			t.Error("it is used after the end")
 		}
 	})

@@ -88,7 +88,7 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 			}
 			return explainRefusal(f)
 		}
-		return unexpectedFrame(typ)
+		return wrongFrameError(typ)
 	})
 	if err != nil {
 		return nil, ok, fmt.Errorf("joining the server: %w", err)
@@ -105,19 +105,19 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, authorize func(id
 	err := s.runHandshake(ctx, func() error {
 		typ, payload, err := s.r.Next()
 		if errors.Is(err, wire.ErrMalformed) {
-			return s.sendRefusal(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
+			return s.refuseHandshake(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
 		}
 		if err != nil {
 			return explainEnd(err)
 		}
 		if typ != wire.TypeJoin {
-			return s.sendRefusal(wire.Refuse{Code: wire.CodeMalformed, Text: unexpectedFrame(typ).Error()})
+			return s.refuseHandshake(wire.Refuse{Code: wire.CodeMalformed, Text: wrongFrameError(typ).Error()})
 		}
 		if j, err = wire.ParseJoin(payload); err != nil {
-			return s.sendRefusal(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
+			return s.refuseHandshake(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
 		}
 		if j.Version != wire.Version {
-			_ = s.sendRefusal(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
+			_ = s.refuseHandshake(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
 				Text: fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version,
 					j.Version)})
 			return fault.New(fault.Protocol, wire.VersionMismatch{Peer: "device", Here: wire.Version,
@@ -128,7 +128,7 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, authorize func(id
 		if err != nil {
 			r := wire.Refuse{Code: wire.CodeInternal, Text: err.Error()}
 			errors.As(err, &r)
-			return s.sendRefusal(r)
+			return s.refuseHandshake(r)
 		}
 		_, err = s.tls.Write(wire.Append(nil, ok))
 		return err
@@ -172,7 +172,7 @@ func (s *Subflow) runHandshake(ctx context.Context, f func() error) error {
 
 const hintUpdate = "install the same release of mpbond on all devices"
 
-func (s *Subflow) sendRefusal(r wire.Refuse) error {
+func (s *Subflow) refuseHandshake(r wire.Refuse) error {
 	_, _ = s.tls.Write(wire.Append(nil, r)) // the subflow ends in any case
 	_ = s.tls.CloseWrite()
 	return explainRefusal(r)
@@ -202,7 +202,7 @@ func explainEnd(err error) error {
 	return err
 }
 
-func unexpectedFrame(t wire.Type) error {
+func wrongFrameError(t wire.Type) error {
 	return fmt.Errorf("%v during the handshake: %w", t, wire.ErrMalformed)
 }
 

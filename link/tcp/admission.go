@@ -90,10 +90,10 @@ func (l *AdmissionLimit) Admit(from net.Addr) (release func()) {
 	prefix := SourceOf(from)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.used >= l.maxSlots || l.slotsOf(prefix) >= l.maxPerSource || !l.rate.Allow(prefix, time.Now()) {
+	if l.used >= l.maxSlots || l.countSourceSlots(prefix) >= l.maxPerSource || !l.rate.Allow(prefix, time.Now()) {
 		return nil
 	}
-	return l.addSlot(prefix, nil).Release
+	return l.addCallerSlot(prefix, nil).Release
 }
 
 // AdmitEvicting takes a slot for a caller and evicts another caller if necessary. evict must end
@@ -108,11 +108,11 @@ func (l *AdmissionLimit) AdmitEvicting(from net.Addr, evict func()) *Slot {
 	}
 	var out *Slot
 	switch {
-	case l.slotsOf(prefix) >= l.maxPerSource:
+	case l.countSourceSlots(prefix) >= l.maxPerSource:
 		s := l.sources[prefix]
-		out = s.pickVictim(2*s.countSilent() >= len(s.slots))
+		out = s.pickSlotToEvict(2*s.countSilent() >= len(s.slots))
 	case l.used >= l.maxSlots:
-		out = l.pickVictim(prefix)
+		out = l.pickSlotToReplace(prefix)
 	}
 	if out != nil {
 		out.evicted = true
@@ -121,8 +121,8 @@ func (l *AdmissionLimit) AdmitEvicting(from net.Addr, evict func()) *Slot {
 		l.cancelTurn(out)
 	}
 	var v *Slot
-	if l.used < l.maxSlots && l.slotsOf(prefix) < l.maxPerSource {
-		v = l.addSlot(prefix, evict)
+	if l.used < l.maxSlots && l.countSourceSlots(prefix) < l.maxPerSource {
+		v = l.addCallerSlot(prefix, evict)
 	}
 	l.mu.Unlock()
 	if out != nil {
@@ -131,16 +131,16 @@ func (l *AdmissionLimit) AdmitEvicting(from net.Addr, evict func()) *Slot {
 	return v
 }
 
-// slotsOf returns how many slots a source has. mu must be held.
-func (l *AdmissionLimit) slotsOf(from netip.Prefix) int {
+// countSourceSlots returns how many slots a source has. mu must be held.
+func (l *AdmissionLimit) countSourceSlots(from netip.Prefix) int {
 	if s := l.sources[from]; s != nil {
 		return len(s.slots)
 	}
 	return 0
 }
 
-// addSlot adds a slot. mu must be held.
-func (l *AdmissionLimit) addSlot(from netip.Prefix, evict func()) *Slot {
+// addCallerSlot adds a slot. mu must be held.
+func (l *AdmissionLimit) addCallerSlot(from netip.Prefix, evict func()) *Slot {
 	s := l.sources[from]
 	if s == nil {
 		s = &slotSource{}
@@ -170,13 +170,13 @@ func (l *AdmissionLimit) removeSlot(v *Slot) {
 	}
 }
 
-// pickVictim returns the slot that a newcomer replaces. It belongs to the source with the most
+// pickSlotToReplace returns the slot that a newcomer replaces. It belongs to the source with the most
 // slots beyond its reserved ones, counting the newcomer. mu must be held.
-func (l *AdmissionLimit) pickVictim(newcomer netip.Prefix) (out *Slot) {
+func (l *AdmissionLimit) pickSlotToReplace(newcomer netip.Prefix) (out *Slot) {
 	silent := 2*l.silentCount >= l.used
 	var mostSlots int
 	for from, s := range l.sources {
-		v := s.pickVictim(silent)
+		v := s.pickSlotToEvict(silent)
 		n := len(s.slots) - s.reserved
 		if from == newcomer {
 			n++
@@ -188,9 +188,9 @@ func (l *AdmissionLimit) pickVictim(newcomer netip.Prefix) (out *Slot) {
 	return out
 }
 
-// pickVictim returns the source's slot to evict first, or nil if none can be evicted. mu must be
+// pickSlotToEvict returns the source's slot to evict first, or nil if none can be evicted. mu must be
 // held.
-func (s *slotSource) pickVictim(silent bool) (out *Slot) {
+func (s *slotSource) pickSlotToEvict(silent bool) (out *Slot) {
 	for _, v := range s.slots {
 		if v.evict != nil && (out == nil || v.isEvictedBefore(out, silent)) {
 			out = v

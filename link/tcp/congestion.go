@@ -20,7 +20,7 @@ type congestionChooser struct {
 	current  atomic.Pointer[congestion.Choice]
 }
 
-// hopKey names what congestion.Memory is about: the hop from a local address, or interface if the
+// congestionHopKey names what congestion.Memory is about: the hop from a local address, or interface if the
 // connection is bound to one, to a host.
 type hopKey struct {
 	local string
@@ -43,7 +43,7 @@ func (c *Conn) startCongestionChoice() {
 	if name, err := c.congestionName(); err != nil || name != congestion.CUBIC.String() || !mayUseBBR() {
 		return
 	}
-	h := &congestionChooser{hop: c.hopKey(), began: time.Now()}
+	h := &congestionChooser{hop: c.congestionHopKey(), began: time.Now()}
 	hopMemories.Lock()
 	h.selector = congestion.Resume(hopMemories.byHop[h.hop])
 	hopMemories.Unlock()
@@ -58,9 +58,9 @@ func (c *Conn) startCongestionChoice() {
 // a connection pace its packets, also under CUBIC afterwards.
 var mayUseBBR = sync.OnceValue(func() bool { return checkCongestion(congestion.BBR.String()) == nil })
 
-// hopKey returns the key by which the choice of congestion control is remembered: the interface, or
+// congestionHopKey returns the key by which the choice of congestion control is remembered: the interface, or
 // else the local address, and the peer's address.
-func (c *Conn) hopKey() (k hopKey) {
+func (c *Conn) congestionHopKey() (k hopKey) {
 	if a, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
 		k.local = a.Addr().String()
 	}
@@ -80,7 +80,7 @@ func (c *Conn) observeCongestion() {
 		return
 	}
 	var s congestion.Sample
-	if controlFD(c.raw, func(fd int) (err error) { s, err = readCongestionSample(fd); return err }) != nil {
+	if controlRawConn(c.raw, func(fd int) (err error) { s, err = readCongestionSample(fd); return err }) != nil {
 		return
 	}
 	s.At = time.Since(h.began)
@@ -102,13 +102,13 @@ func (c *Conn) observeCongestion() {
 
 // congestionName returns the system's name of the connection's congestion control.
 func (c *Conn) congestionName() (name string, err error) {
-	err = controlFD(c.raw, func(fd int) (err error) { name, err = readCongestion(fd); return err })
+	err = controlRawConn(c.raw, func(fd int) (err error) { name, err = readCongestionName(fd); return err })
 	return name, err
 }
 
 func (c *Conn) applyCongestion(h *congestionChooser) error {
 	name := h.selector.Choice().Algorithm.String()
-	return controlFD(c.raw, func(fd int) error { return setCongestion(fd, name) })
+	return controlRawConn(c.raw, func(fd int) error { return setCongestionName(fd, name) })
 }
 
 // publishChoice makes the selector's choice visible to other goroutines.

@@ -26,7 +26,7 @@ func choosingPair(t *testing.T) (a, b *Conn) {
 			continue
 		}
 		// The system's default is not CUBIC: begin as if it were.
-		if err := controlFD(c.raw, func(fd int) error { return setCongestion(fd, "cubic") }); err != nil {
+		if err := controlRawConn(c.raw, func(fd int) error { return setCongestionName(fd, "cubic") }); err != nil {
 			t.Fatal(err)
 		}
 		c.startCongestionChoice()
@@ -92,11 +92,11 @@ func TestCongestionIsFixed(t *testing.T) {
 
 func TestHopKey(t *testing.T) {
 	a, b := connPair(t, Options{})
-	if k := a.hopKey(); k.local != "127.0.0.1" || k.peer.String() != "127.0.0.1" || k != b.hopKey() {
-		t.Errorf("%+v, %+v", k, b.hopKey())
+	if k := a.congestionHopKey(); k.local != "127.0.0.1" || k.peer.String() != "127.0.0.1" || k != b.congestionHopKey() {
+		t.Errorf("%+v, %+v", k, b.congestionHopKey())
 	}
 	a.device = "wlan0"
-	if k := a.hopKey(); k.local != "wlan0" {
+	if k := a.congestionHopKey(); k.local != "wlan0" {
 		t.Errorf("%+v", k)
 	}
 }
@@ -110,7 +110,7 @@ func TestSampleReadsKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s congestion.Sample
-	err := controlFD(a.raw, func(fd int) (err error) { s, err = readCongestionSample(fd); return err })
+	err := controlRawConn(a.raw, func(fd int) (err error) { s, err = readCongestionSample(fd); return err })
 	if err != nil || s.Sent == 0 || s.Lost > s.Sent || s.SRTT <= 0 || s.MinRTT <= 0 {
 		t.Errorf("%+v, %v", s, err)
 	}

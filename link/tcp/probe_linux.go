@@ -25,7 +25,7 @@ import (
 // Probe reads the state of the sending direction from the kernel (TCP_INFO and SIOCOUTQ; together
 // under 1 µs). Acked counts bytes of data, without SYN and FIN.
 func (c *Conn) Probe() (h estimate.Hop, err error) {
-	err = controlFD(c.raw, func(fd int) error { h, err = readHop(fd, c.ipv6); return err })
+	err = controlRawConn(c.raw, func(fd int) error { h, err = readHopSample(fd, c.ipv6); return err })
 	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
 	h.PacingLimit = unit.Rate(c.pace.Load())
 	return h, err
@@ -33,16 +33,16 @@ func (c *Conn) Probe() (h estimate.Hop, err error) {
 
 // readAckedBytes returns the kernel's count of acknowledged bytes, which includes the SYN.
 func readAckedBytes(raw syscall.RawConn) (n uint64) {
-	_ = controlFD(raw, func(fd int) error {
-		h, err := readHop(fd, false)
+	_ = controlRawConn(raw, func(fd int) error {
+		h, err := readHopSample(fd, false)
 		n = h.Acked
 		return err
 	})
 	return n
 }
 
-// readHop reads a sample of a socket's hop from the kernel.
-func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
+// readHopSample reads a sample of a socket's hop from the kernel.
+func readHopSample(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return h, fmt.Errorf("TCP_INFO: %w", err)
@@ -51,7 +51,7 @@ func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	if err != nil {
 		return h, fmt.Errorf("SIOCOUTQ: %w", err)
 	}
-	h = hopInfo(i, queue).Hop()
+	h = convertTCPInfo(i, queue).Hop()
 	if i.Bytes_sent > 0 { // since Linux 4.19
 		headers, ack := uint64(dataHeaders), uint64(ackPacketSize)
 		if ipv6 {
@@ -63,9 +63,9 @@ func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	return h, nil
 }
 
-// hopInfo returns the fields of TCP_INFO that samples are made of. Notsent_bytes exists since Linux
+// convertTCPInfo returns the fields of TCP_INFO that samples are made of. Notsent_bytes exists since Linux
 // 4.6.
-func hopInfo(i *unix.TCPInfo, queue int) *tcpinfo.Info {
+func convertTCPInfo(i *unix.TCPInfo, queue int) *tcpinfo.Info {
 	return &tcpinfo.Info{RTT: i.Rtt, RTTVar: i.Rttvar, MinRTT: i.Min_rtt, DeliveryRate: i.Delivery_rate,
 		DeliveryRateAppLimited: appLimited(i), CongestionWindow: i.Snd_cwnd, SlowStartThreshold: i.Snd_ssthresh,
 		MSS: i.Snd_mss, Sacked: i.Sacked, Unsent: i.Notsent_bytes, Queue: uint32(max(queue, 0)),
@@ -84,7 +84,7 @@ const CarriedSupported = true
 // a shaper, out is up to 6 % above the interface's counter. The kernel does not report received
 // duplicates, nor the options of acknowledgements during losses; these are estimated.
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
-	err = controlFD(c.raw, func(fd int) error {
+	err = controlRawConn(c.raw, func(fd int) error {
 		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil {
 			return fmt.Errorf("TCP_INFO: %w", err)
@@ -137,7 +137,7 @@ func carriedBytes(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pend
 	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
 		segments -= min(segments, refused/mss)
 	}
-	out = sentBytes(i) - min(sentBytes(i), refused) + segments*header + unit.Bytes(i.Rcv_ooopack)*sackOption +
+	out = sentDataBytes(i) - min(sentDataBytes(i), refused) + segments*header + unit.Bytes(i.Rcv_ooopack)*sackOption +
 		synOptions
 	in = unit.Bytes(i.Bytes_received) + unit.Bytes(i.Segs_in)*header + synOptions
 	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
@@ -146,10 +146,10 @@ func carriedBytes(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pend
 	return in, out, pending
 }
 
-// sentBytes returns how many bytes of data were sent, including retransmissions. Before Linux 4.19
+// sentDataBytes returns how many bytes of data were sent, including retransmissions. Before Linux 4.19
 // it is estimated from full-sized packets. The kernel's count of acknowledged bytes includes one
 // byte each for SYN and FIN.
-func sentBytes(i *unix.TCPInfo) unit.Bytes {
+func sentDataBytes(i *unix.TCPInfo) unit.Bytes {
 	if i.Bytes_sent > 0 || i.Bytes_acked <= 2 {
 		return unit.Bytes(i.Bytes_sent)
 	}
@@ -178,10 +178,10 @@ func appLimited(i *unix.TCPInfo) bool {
 
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// isWritable reports whether the kernel would signal POLLOUT. POLLOUT depends on the unsent bytes,
+// isPollWritable reports whether the kernel would signal POLLOUT. POLLOUT depends on the unsent bytes,
 // whereas write depends on the send buffer. If the answer is no, the call also arms the edge that
 // wakes the runtime's poller.
-func isWritable(fd int) bool {
+func isPollWritable(fd int) bool {
 	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	for {
 		n, err := unix.Ppoll(p[:], &unix.Timespec{}, nil)
@@ -201,9 +201,9 @@ func setWindowClamp(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, n)
 }
 
-// setPace sets SO_MAX_PACING_RATE. TCP paces by itself where there is no fq qdisc (since Linux
+// setMaxPacingRate sets SO_MAX_PACING_RATE. TCP paces by itself where there is no fq qdisc (since Linux
 // 4.13).
-func setPace(fd int, r unit.Rate) error {
+func setMaxPacingRate(fd int, r unit.Rate) error {
 	v := uint64(math.MaxUint64)
 	if r > 0 {
 		v = uint64(max(r/8, 1))
@@ -217,8 +217,8 @@ func setUserTimeout(fd int, d time.Duration) error {
 
 const congestionList = "/proc/sys/net/ipv4/tcp_available_congestion_control"
 
-// setCongestion sets a socket's congestion control.
-func setCongestion(fd int, name string) error {
+// setCongestionName sets a socket's congestion control.
+func setCongestionName(fd int, name string) error {
 	err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
 	if err == nil {
 		return nil
@@ -241,10 +241,10 @@ func checkCongestion(name string) error {
 		return fmt.Errorf("congestion control %q: %w", name, err)
 	}
 	defer unix.Close(fd) //nolint:errcheck // never connected
-	return setCongestion(fd, name)
+	return setCongestionName(fd, name)
 }
 
-func readCongestion(fd int) (string, error) {
+func readCongestionName(fd int) (string, error) {
 	return unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
 }
 
@@ -268,9 +268,9 @@ func setMaxSegment(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, n)
 }
 
-// bindSocket binds a socket to an interface unless device is empty, and marks its packets unless
+// bindAndMarkSocket binds a socket to an interface unless device is empty, and marks its packets unless
 // mark is 0.
-func bindSocket(fd int, device string, mark int) error {
+func bindAndMarkSocket(fd int, device string, mark int) error {
 	if device != "" {
 		if err := unix.BindToDevice(fd, device); err != nil {
 			return fmt.Errorf("interface %q: %w", device, err)

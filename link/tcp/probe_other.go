@@ -27,11 +27,11 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 
 func readAckedBytes(syscall.RawConn) uint64 { return 0 }
 
-func isWritable(int) bool { return true }
+func isPollWritable(int) bool { return true }
 
 func setNotSentLowat(int, int) error { return nil }
 
-func setPace(int, unit.Rate) error { return errors.New("a pace can be set on Linux only") }
+func setMaxPacingRate(int, unit.Rate) error { return errors.New("a pace can be set on Linux only") }
 
 func setMaxSegment(int, int) error { return errors.New("segments can be bounded on Linux only") }
 
@@ -39,20 +39,20 @@ func setWindowClamp(int, int) error { return nil }
 
 func setUserTimeout(int, time.Duration) error { return nil }
 
-func setCongestion(int, string) error {
+func setCongestionName(int, string) error {
 	return errors.New("the congestion control can be chosen on Linux only")
 }
 
 // checkCongestion accepts no name.
-func checkCongestion(name string) error { return setCongestion(-1, name) }
+func checkCongestion(name string) error { return setCongestionName(-1, name) }
 
-func readCongestion(int) (string, error) { return "", errors.ErrUnsupported }
+func readCongestionName(int) (string, error) { return "", errors.ErrUnsupported }
 
 func readCongestionSample(int) (congestion.Sample, error) {
 	return congestion.Sample{}, errors.ErrUnsupported
 }
 
-func bindSocket(_ int, device string, mark int) error {
+func bindAndMarkSocket(_ int, device string, mark int) error {
 	if device != "" || mark != 0 {
 		return errors.New("binding to an interface and marks work on Linux only")
 	}

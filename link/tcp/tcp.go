@@ -84,7 +84,7 @@ func selectCongestion(fd int, name string) error {
 	if name == "" || name == Copa || name == PBE {
 		return nil
 	}
-	if err := setCongestion(fd, name); err != nil && !overUDP[name] {
+	if err := setCongestionName(fd, name); err != nil && !overUDP[name] {
 		return err
 	}
 	return nil
@@ -201,7 +201,7 @@ func (c *Conn) Peer() string {
 // window that it already has. The minimum is 2 KB. A large limit removes the bound. Outside Linux
 // it does nothing.
 func (c *Conn) LimitWindow(n unit.Bytes) error {
-	return controlFD(c.raw, func(fd int) error { return setWindowClamp(fd, int(min(n, 1<<30))) })
+	return controlRawConn(c.raw, func(fd int) error { return setWindowClamp(fd, int(min(n, 1<<30))) })
 }
 
 // Interface returns the network device that the connection is bound to, "" if the routes decide.
@@ -222,11 +222,11 @@ func (c *Conn) applyOptions(opt Options) error {
 	if err := c.SetKeepAlive(opt.KeepAlive); err != nil {
 		return err
 	}
-	if err := controlFD(c.raw, func(fd int) error { return selectCongestion(fd, opt.Congestion) }); err != nil {
+	if err := controlRawConn(c.raw, func(fd int) error { return selectCongestion(fd, opt.Congestion) }); err != nil {
 		return err
 	}
 	if opt.UserTimeout > 0 {
-		if err := controlFD(c.raw, func(fd int) error { return setUserTimeout(fd, opt.UserTimeout) }); err != nil {
+		if err := controlRawConn(c.raw, func(fd int) error { return setUserTimeout(fd, opt.UserTimeout) }); err != nil {
 			return fmt.Errorf("user timeout: %w", err)
 		}
 	}
@@ -249,8 +249,8 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	return nil
 }
 
-// controlFD runs f on the connection's descriptor and returns its error.
-func controlFD(raw syscall.RawConn, f func(fd int) error) (err error) {
+// controlRawConn runs f on the connection's descriptor and returns its error.
+func controlRawConn(raw syscall.RawConn, f func(fd int) error) (err error) {
 	if e := raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
 		return e
 	}
@@ -260,7 +260,7 @@ func controlFD(raw syscall.RawConn, f func(fd int) error) (err error) {
 // SetNotSentLowat sets the low-water mark of WaitWritable. A waiting writer notices it with the
 // next acknowledgement.
 func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
-	if err := controlFD(c.raw, func(fd int) error { return setNotSentLowat(fd, int(n)) }); err != nil {
+	if err := controlRawConn(c.raw, func(fd int) error { return setNotSentLowat(fd, int(n)) }); err != nil {
 		return fmt.Errorf("unsent low-water mark: %w", err)
 	}
 	return nil
@@ -269,7 +269,7 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 // Pace limits the kernel's sending rate to r; 0 removes the limit. Data that the kernel already
 // holds is paced too.
 func (c *Conn) Pace(r unit.Rate) error {
-	if err := controlFD(c.raw, func(fd int) error { return setPace(fd, r) }); err != nil {
+	if err := controlRawConn(c.raw, func(fd int) error { return setMaxPacingRate(fd, r) }); err != nil {
 		return fmt.Errorf("pace of %v: %w", r, err)
 	}
 	c.pace.Store(int64(r))
@@ -281,7 +281,7 @@ func (c *Conn) Pace(r unit.Rate) error {
 // the connection fails, it returns nil: the next write reports the error. Outside Linux it returns
 // at once.
 func (c *Conn) WaitWritable() error {
-	return c.raw.Write(func(fd uintptr) bool { return isWritable(int(fd)) })
+	return c.raw.Write(func(fd uintptr) bool { return isPollWritable(int(fd)) })
 }
 
 // Read implements net.Conn. It always reports a reset by the peer as an error, after the data that
@@ -305,13 +305,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.corked {
-		return c.writeCounted(p)
+		return c.writeToSocket(p)
 	}
 	c.buf = append(c.buf, p...)
 	if len(c.buf) < corkLimit {
 		return len(p), nil
 	}
-	if err := c.writeGathered(); err != nil {
+	if err := c.writeCorkedData(); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -330,20 +330,20 @@ func (c *Conn) Flush() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.corked = false
-	return c.writeGathered()
+	return c.writeCorkedData()
 }
 
-func (c *Conn) writeGathered() error {
+func (c *Conn) writeCorkedData() error {
 	if len(c.buf) == 0 {
 		return nil
 	}
-	_, err := c.writeCounted(c.buf)
+	_, err := c.writeToSocket(c.buf)
 	c.buf = c.buf[:0]
 	return err
 }
 
-// writeCounted writes p. mu must be held.
-func (c *Conn) writeCounted(p []byte) (int, error) {
+// writeToSocket writes p. mu must be held.
+func (c *Conn) writeToSocket(p []byte) (int, error) {
 	n, err := c.tcpConn.Write(p)
 	c.written.Add(uint64(n))
 	c.observeCongestion()
@@ -410,7 +410,7 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	d.SetMultipathTCP(false) // a kernel that adds MPTCP subflows would spoil every estimate
 	c, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, dialFault(fmt.Errorf("connect to %s: %w", addr, stripAddress(err)))
+		return nil, explainSocketError(fmt.Errorf("connect to %s: %w", addr, stripAddress(err)))
 	}
 	return Wrap(c.(*net.TCPConn), opt)
 }
@@ -426,25 +426,25 @@ func (o Options) beforeConnect(_, address string, raw syscall.RawConn) error {
 			return err
 		}
 	}
-	return controlFD(raw, func(fd int) error {
+	return controlRawConn(raw, func(fd int) error {
 		if o.MaxSegment > 0 {
 			if err := setMaxSegment(fd, int(o.MaxSegment)); err != nil {
 				return fmt.Errorf("segments of %v: %w", o.MaxSegment, err)
 			}
 		}
-		return bindSocket(fd, o.Interface, o.Mark)
+		return bindAndMarkSocket(fd, o.Interface, o.Mark)
 	})
 }
 
 // Bind binds a socket other than TCP as the Options say: to their interface, with their mark. It
 // can be used as Control of package net.
 func (o Options) Bind(_, _ string, raw syscall.RawConn) error {
-	return controlFD(raw, func(fd int) error { return bindSocket(fd, o.Interface, o.Mark) })
+	return controlRawConn(raw, func(fd int) error { return bindAndMarkSocket(fd, o.Interface, o.Mark) })
 }
 
 // SetMark sets the mark of any socket; see Options.Mark.
 func SetMark(raw syscall.RawConn, mark int) error {
-	return controlFD(raw, func(fd int) error { return bindSocket(fd, "", mark) })
+	return controlRawConn(raw, func(fd int) error { return bindAndMarkSocket(fd, "", mark) })
 }
 
 // Listener accepts connections and applies its options to them.
@@ -457,18 +457,18 @@ type Listener struct {
 // Listen listens on addr, "host:port". Errors are faults with a hint.
 func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
-		return controlFD(raw, func(fd int) error {
+		return controlRawConn(raw, func(fd int) error {
 			// this finds a wrong name now instead of at the first connection
 			if err := selectCongestion(fd, opt.Congestion); err != nil {
 				return err
 			}
-			return bindSocket(fd, "", opt.Mark)
+			return bindAndMarkSocket(fd, "", opt.Mark)
 		})
 	}}
 	lc.SetMultipathTCP(false)
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, dialFault(fmt.Errorf("listen on %s: %w", addr, stripAddress(err)))
+		return nil, explainSocketError(fmt.Errorf("listen on %s: %w", addr, stripAddress(err)))
 	}
 	return &Listener{l.(*net.TCPListener), opt, func() { time.Sleep(50 * time.Millisecond) }}, nil
 }
@@ -513,8 +513,8 @@ func stripAddress(err error) error {
 	return err
 }
 
-// dialFault makes err a fault with a hint for the user.
-func dialFault(err error) error {
+// explainSocketError makes err a fault with a hint for the user.
+func explainSocketError(err error) error {
 	for _, h := range []struct {
 		is   error
 		kind fault.Kind

@@ -50,5 +50,5 @@ func ParseAck(b []byte, subflows []SubflowAck) (f Ack, err error) {
 	for len(p.b) > 0 && !p.bad && len(f.Subflows) < MaxAcks {
 		f.Subflows = append(f.Subflows, SubflowAck{Subflow: p.readSubflowID(), Received: p.readUvarint()})
 	}
-	return f, p.checkEnd(TypeAck)
+	return f, p.checkFrameEnd(TypeAck)
 }

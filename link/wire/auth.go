@@ -61,6 +61,6 @@ func ParseHopAuth(b []byte) (f HopAuth, err error) {
 	p.bad = p.bad || f.Of != TypeHopState && f.Of != TypeHopLimit
 	n := max(len(p.b)-HopTagLen, 0)
 	f.Payload, p.b = p.b[:n], p.b[n:]
-	p.readFixed(f.Tag[:])
-	return f, p.checkEnd(TypeHopAuth)
+	p.readFixedBytes(f.Tag[:])
+	return f, p.checkFrameEnd(TypeHopAuth)
 }

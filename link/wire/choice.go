@@ -25,7 +25,7 @@ func (f Choice) AppendPayload(b []byte) []byte {
 	for _, p := range paths {
 		b = binary.AppendUvarint(b, uint64(p))
 	}
-	return append(b, truncateText(f.Reason)...)
+	return append(b, truncateToMaxText(f.Reason)...)
 }
 
 // ParseChoice parses the payload of a CHOICE.
@@ -44,5 +44,5 @@ func ParseChoice(b []byte) (f Choice, err error) {
 	if !p.bad {
 		f.Reason, p.b = string(p.b), nil
 	}
-	return f, p.checkEnd(TypeChoice)
+	return f, p.checkFrameEnd(TypeChoice)
 }

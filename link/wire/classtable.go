@@ -84,7 +84,7 @@ func ParseClassUpdate(b []byte) (f ClassUpdate, err error) {
 	p := parser{b: b}
 	f.Stream, f.Serial, f.Mode, f.Group = p.readStreamID(), p.readUvarint(), Mode(p.readByte()), p.readGroupID()
 	p.bad = p.bad || f.Serial == 0 || f.Mode >= modeCount
-	return f, p.checkEnd(TypeClassUpdate)
+	return f, p.checkFrameEnd(TypeClassUpdate)
 }
 
 // Bounds of a class table, which is one frame.
@@ -132,7 +132,7 @@ func ParseClassTable(b []byte) (f ClassTable, err error) {
 		}
 		f.Groups = append(f.Groups, g)
 	}
-	return f, p.checkEnd(TypeClassTable)
+	return f, p.checkFrameEnd(TypeClassTable)
 }
 
 func (p *parser) readGroupID() GroupID {

@@ -66,17 +66,17 @@ func (f Facts) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Temperature))
 	b = append(b, byte(f.Radio), byte(f.Metered), byte(f.Signal))
 	b = appendBytes(b, f.Link[:min(len(f.Link), MaxName)])
-	return append(b, truncateText(f.RefusalReason)...)
+	return append(b, truncateToMaxText(f.RefusalReason)...)
 }
 
 // ParseFacts parses the payload of a FACTS.
 func ParseFacts(b []byte) (f Facts, err error) {
 	p := parser{b: b}
-	f.Battery, f.Power = p.readLevel(), Power(p.readByte())
+	f.Battery, f.Power = p.readPercentLevel(), Power(p.readByte())
 	tenths := p.readUvarint()
 	f.Temperature, f.Radio, f.Metered, f.Signal = unit.Temperature(tenths), p.readRadio(), Metered(p.readByte()),
-		p.readLevel()
-	f.Link = string(p.readBytes(MaxName))
+		p.readPercentLevel()
+	f.Link = string(p.readSizedBytes(MaxName))
 	p.bad = p.bad || f.Power >= powerCount || f.Metered >= meteredCount || tenths > uint64(unit.Celsius(200))
 	if len(p.b) > MaxText {
 		return f, fmt.Errorf("%v: %w", TypeFacts, ErrTooLarge)
@@ -84,11 +84,11 @@ func ParseFacts(b []byte) (f Facts, err error) {
 	if !p.bad {
 		f.RefusalReason, p.b = string(p.b), nil
 	}
-	return f, p.checkEnd(TypeFacts)
+	return f, p.checkFrameEnd(TypeFacts)
 }
 
-// readLevel reads a unit.Level of at most 100 %.
-func (p *parser) readLevel() unit.Level {
+// readPercentLevel reads a unit.Level of at most 100 %.
+func (p *parser) readPercentLevel() unit.Level {
 	l := unit.Level(p.readByte())
 	p.bad = p.bad || l > unit.Percent(100)
 	return l

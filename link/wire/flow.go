@@ -52,7 +52,7 @@ func AddrOf(dest string) (Addr, error) {
 		}
 		return AddrFrom(a), nil
 	}
-	host, p, ok := cutAtLast(dest, ':')
+	host, p, ok := cutAtLastByte(dest, ':')
 	port, err := strconv.ParseUint(p, 10, 16)
 	if !ok || err != nil {
 		return Addr{}, fmt.Errorf("%q is not host:port with a port from 0 to 65535", dest)
@@ -63,8 +63,8 @@ func AddrOf(dest string) (Addr, error) {
 	return Addr{Name: host, Port: uint16(port)}, nil
 }
 
-// cutAtLast is strings.Cut at the last sep.
-func cutAtLast(s string, sep byte) (before, after string, found bool) {
+// cutAtLastByte is strings.Cut at the last sep.
+func cutAtLastByte(s string, sep byte) (before, after string, found bool) {
 	if i := strings.LastIndexByte(s, sep); i >= 0 {
 		return s[:i], s[i+1:], true
 	}
@@ -112,11 +112,11 @@ func (p *parser) readAddr() (a Addr) {
 	switch p.readByte() {
 	case addrIPv4:
 		var v [4]byte
-		p.readFixed(v[:])
+		p.readFixedBytes(v[:])
 		a.IP = netip.AddrFrom4(v)
 	case addrIPv6:
 		var v [16]byte
-		p.readFixed(v[:])
+		p.readFixedBytes(v[:])
 		a.IP = netip.AddrFrom16(v).Unmap()
 	case addrName:
 		n := int(p.readByte())
@@ -129,7 +129,7 @@ func (p *parser) readAddr() (a Addr) {
 		p.bad = true
 	}
 	var port [2]byte
-	p.readFixed(port[:])
+	p.readFixedBytes(port[:])
 	a.Port = binary.BigEndian.Uint16(port[:])
 	return a
 }
@@ -178,7 +178,7 @@ func ParseDatagram(b []byte) (f Datagram, err error) {
 	if len(f.Bytes) > MaxDatagram {
 		return Datagram{}, fmt.Errorf("%v: %w", TypeDatagram, ErrTooLarge)
 	}
-	return f, p.checkEnd(TypeDatagram)
+	return f, p.checkFrameEnd(TypeDatagram)
 }
 
 // FlowEnd, FLOW_END, ends a flow or reports that it has ended: later datagrams of it are dropped.
@@ -197,15 +197,15 @@ func (FlowEnd) Type() Type { return TypeFlowEnd }
 // AppendPayload implements Frame. It cuts a text longer than MaxText.
 func (f FlowEnd) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Flow))
-	return append(append(b, byte(f.Code)), truncateText(f.Text)...)
+	return append(append(b, byte(f.Code)), truncateToMaxText(f.Text)...)
 }
 
 // ParseFlowEnd parses the payload of a FLOW_END.
 func ParseFlowEnd(b []byte) (f FlowEnd, err error) {
 	p := parser{b: b}
 	f.Flow, f.Code = p.readFlowID(), Code(p.readByte())
-	f.Text = p.readText()
-	return f, p.checkEnd(TypeFlowEnd)
+	f.Text = p.readTrailingText()
+	return f, p.checkFrameEnd(TypeFlowEnd)
 }
 
 // FlowRefused, FLOW_REFUSED, reports that datagrams of a flow to one destination were not
@@ -229,7 +229,7 @@ func (FlowRefused) Type() Type { return TypeFlowRefused }
 // AppendPayload implements Frame. It cuts a text longer than MaxText.
 func (f FlowRefused) AppendPayload(b []byte) []byte {
 	b = append(binary.AppendUvarint(b, uint64(f.Flow)), byte(f.Code))
-	return append(f.Addr.Append(binary.AppendUvarint(b, uint64(f.MTU))), truncateText(f.Text)...)
+	return append(f.Addr.Append(binary.AppendUvarint(b, uint64(f.MTU))), truncateToMaxText(f.Text)...)
 }
 
 // ParseFlowRefused parses the payload of a FLOW_REFUSED.
@@ -239,8 +239,8 @@ func ParseFlowRefused(b []byte) (f FlowRefused, err error) {
 	mtu := p.readUvarint()
 	p.bad = p.bad || mtu > 65535
 	f.MTU, f.Addr = uint16(mtu), p.readAddr()
-	f.Text = p.readText()
-	return f, p.checkEnd(TypeFlowRefused)
+	f.Text = p.readTrailingText()
+	return f, p.checkFrameEnd(TypeFlowRefused)
 }
 
 func (p *parser) readFlowID() FlowID {
@@ -249,8 +249,8 @@ func (p *parser) readFlowID() FlowID {
 	return FlowID(v)
 }
 
-// readText reads a text of at most MaxText bytes, to the end.
-func (p *parser) readText() string {
+// readTrailingText reads a text of at most MaxText bytes, to the end.
+func (p *parser) readTrailingText() string {
 	p.bad = p.bad || len(p.b) > MaxText
 	if p.bad {
 		return ""

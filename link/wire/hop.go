@@ -35,7 +35,7 @@ func (f Hello) AppendPayload(b []byte) []byte {
 func ParseHello(b []byte) (f Hello, err error) {
 	p := parser{b: b}
 	var m [len(magic)]byte
-	p.readFixed(m[:])
+	p.readFixedBytes(m[:])
 	f.Version = p.readByte()
 	if p.bad || string(m[:]) != magic {
 		return f, fmt.Errorf("%v: %w: this is not mpbond", TypeHello, ErrMalformed)
@@ -47,7 +47,7 @@ func ParseHello(b []byte) (f Hello, err error) {
 		return f, fmt.Errorf("%v: %w", TypeHello, ErrTooLarge)
 	}
 	f.Name, p.b = string(p.b), nil
-	return f, p.checkEnd(TypeHello)
+	return f, p.checkFrameEnd(TypeHello)
 }
 
 // Token identifies one helped subflow on its pipes. The primary draws it at random.
@@ -79,8 +79,8 @@ func (f InitJoin) AppendPayload(b []byte) []byte {
 // ParseInitJoin parses the payload of an INIT_MP_JOIN.
 func ParseInitJoin(b []byte) (f InitJoin, err error) {
 	p := parser{b: b}
-	p.readFixed(f.Token[:])
-	p.readFixed(f.Key[:])
+	p.readFixedBytes(f.Token[:])
+	p.readFixedBytes(f.Key[:])
 	ms := p.readUvarint()
 	p.bad = p.bad || ms > uint64(time.Hour/time.Millisecond)
 	f.ResumeTimeout = time.Duration(ms) * time.Millisecond
@@ -88,7 +88,7 @@ func ParseInitJoin(b []byte) (f InitJoin, err error) {
 		return f, fmt.Errorf("%v: %w", TypeInitJoin, ErrTooLarge)
 	}
 	f.Server, p.b = string(p.b), nil
-	return f, p.checkEnd(TypeInitJoin)
+	return f, p.checkFrameEnd(TypeInitJoin)
 }
 
 // InitOK, INIT_MP_OK, reports to the primary that the HS-path is connected, and the radio of the
@@ -109,7 +109,7 @@ func (f InitOK) AppendPayload(b []byte) []byte { return append(b, byte(f.Radio))
 func ParseInitOK(b []byte) (f InitOK, err error) {
 	p := parser{b: b}
 	f.Radio = p.readRadio()
-	return f, p.checkEnd(TypeInitOK)
+	return f, p.checkFrameEnd(TypeInitOK)
 }
 
 // HopState, HOP_STATE, is a helper's report about the hop beyond it, as seen by the receiver of the
@@ -142,14 +142,14 @@ func (f HopState) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, f.Forwarded)
 	b = binary.AppendUvarint(b, uint64(max(f.Rate, 0)))
 	b = binary.AppendUvarint(b, uint64(max(f.RTT, 0)/time.Microsecond))
-	return append(b, boolByte(f.AppLimited)|boolByte(f.AboutPipe)<<1|boolByte(f.ForPrimary)<<2)
+	return append(b, encodeBoolByte(f.AppLimited)|encodeBoolByte(f.AboutPipe)<<1|encodeBoolByte(f.ForPrimary)<<2)
 }
 
 // ParseHopState parses the payload of a HOP_STATE.
 func ParseHopState(b []byte) (f HopState, err error) {
 	p := parser{b: b}
 	f = p.readHopState()
-	return f, p.checkEnd(TypeHopState)
+	return f, p.checkFrameEnd(TypeHopState)
 }
 
 // readHopState reads a HopState.
@@ -186,5 +186,5 @@ func ParsePipeState(b []byte) (f PipeState, err error) {
 	p := parser{b: b}
 	f.Subflow = p.readSubflowID()
 	f.HopState = p.readHopState()
-	return f, p.checkEnd(TypePipeState)
+	return f, p.checkFrameEnd(TypePipeState)
 }

@@ -52,13 +52,13 @@ type Terms struct {
 }
 
 func (t Terms) appendTerms(b []byte) []byte {
-	b = append(b, byte(t.Radio), boolByte(t.Metered), byte(t.Tier))
+	b = append(b, byte(t.Radio), encodeBoolByte(t.Metered), byte(t.Tier))
 	b = binary.AppendUvarint(b, uint64(max(t.Rate, 0)))
 	return binary.AppendUvarint(b, uint64(max(t.RTT, 0)/time.Microsecond))
 }
 
-// readTerms reads Terms.
-func (p *parser) readTerms() (t Terms) {
+// readSubflowTerms reads Terms.
+func (p *parser) readSubflowTerms() (t Terms) {
 	t.Radio, t.Metered, t.Tier = p.readRadio(), p.readBool(), p.readTier()
 	rate, us := p.readUvarint(), p.readUvarint()
 	p.bad = p.bad || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond)
@@ -75,7 +75,7 @@ func (f Join) AppendPayload(b []byte) []byte {
 	b = append(b, f.Bond[:]...)
 	b = binary.AppendUvarint(b, uint64(f.Subflow))
 	b = binary.AppendUvarint(b, f.Instance)
-	b = append(b, boolByte(f.Helped))
+	b = append(b, encodeBoolByte(f.Helped))
 	if f.Helped {
 		b = append(b, f.Key[:]...)
 	}
@@ -89,15 +89,15 @@ func ParseJoin(b []byte) (f Join, err error) {
 	if f.Version = p.readByte(); f.Version != Version && !p.bad {
 		return f, nil
 	}
-	p.readFixed(f.Bond[:])
+	p.readFixedBytes(f.Bond[:])
 	f.Subflow = p.readSubflowID()
 	f.Instance = p.readUvarint()
 	if f.Helped = p.readBool(); f.Helped {
-		p.readFixed(f.Key[:])
+		p.readFixedBytes(f.Key[:])
 	}
-	f.Terms = p.readTerms()
-	f.Device = string(p.readBytes(MaxName))
-	return f, p.checkEnd(TypeJoin)
+	f.Terms = p.readSubflowTerms()
+	f.Device = string(p.readSizedBytes(MaxName))
+	return f, p.checkFrameEnd(TypeJoin)
 }
 
 // OK, MP_OK, is the server's answer to MP_JOIN: the subflow has joined the bond.
@@ -120,7 +120,7 @@ func (f OK) AppendPayload(b []byte) []byte { return binary.AppendUvarint(b, f.In
 func ParseOK(b []byte) (f OK, err error) {
 	p := parser{b: b}
 	f.Instance = p.readUvarint()
-	return f, p.checkEnd(TypeOK)
+	return f, p.checkFrameEnd(TypeOK)
 }
 
 // Code is the reason of a refusal or reset. Codes cross the network: the list is append-only.
@@ -170,7 +170,7 @@ func (Refuse) Type() Type { return TypeRefuse }
 
 // AppendPayload implements Frame. It cuts a text longer than MaxText.
 func (f Refuse) AppendPayload(b []byte) []byte {
-	return append(append(b, byte(f.Code), f.Version), truncateText(f.Text)...)
+	return append(append(b, byte(f.Code), f.Version), truncateToMaxText(f.Text)...)
 }
 
 // Error implements error.
@@ -200,7 +200,7 @@ func ParseRefuse(b []byte) (f Refuse, err error) {
 		return f, fmt.Errorf("%v: %w", TypeRefuse, ErrTooLarge)
 	}
 	f.Text, p.b = string(p.b), nil
-	return f, p.checkEnd(TypeRefuse)
+	return f, p.checkFrameEnd(TypeRefuse)
 }
 
 // Bye, BYE, ends the whole bond. It has no payload.
@@ -212,7 +212,7 @@ func (Bye) Type() Type { return TypeBye }
 // AppendPayload implements Frame.
 func (Bye) AppendPayload(b []byte) []byte { return b }
 
-func boolByte(v bool) byte {
+func encodeBoolByte(v bool) byte {
 	if v {
 		return 1
 	}
@@ -231,8 +231,8 @@ func (p *parser) readSubflowID() SubflowID {
 	return SubflowID(v)
 }
 
-// truncateText cuts a text to MaxText bytes.
-func truncateText(s string) string {
+// truncateToMaxText cuts a text to MaxText bytes.
+func truncateToMaxText(s string) string {
 	if len(s) > MaxText {
 		return s[:MaxText]
 	}

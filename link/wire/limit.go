@@ -36,5 +36,5 @@ func ParseHopLimit(b []byte) (f HopLimit, err error) {
 	rate := p.readUvarint()
 	p.bad = p.bad || rate > uint64(1000*unit.Gbps) || rate > 0 && rate < uint64(MinHopLimit)
 	f.Rate = unit.Rate(rate)
-	return f, p.checkEnd(TypeHopLimit)
+	return f, p.checkFrameEnd(TypeHopLimit)
 }

@@ -32,7 +32,7 @@ func (f Pair) AppendPayload(b []byte) []byte { return append(append(b, magic...)
 func ParsePair(b []byte) (f Pair, err error) {
 	p := parser{b: b}
 	var m [len(magic)]byte
-	p.readFixed(m[:])
+	p.readFixedBytes(m[:])
 	f.Version = p.readByte()
 	if p.bad || string(m[:]) != magic {
 		return f, fmt.Errorf("%v: %w: this is not mpbond", TypePair, ErrMalformed)
@@ -40,7 +40,7 @@ func ParsePair(b []byte) (f Pair, err error) {
 	if f.Version != Version {
 		return f, nil
 	}
-	return f, p.checkEnd(TypePair)
+	return f, p.checkFrameEnd(TypePair)
 }
 
 // PairStep, PAIR_STEP, is one message of the password-authenticated key exchange (OPAQUE, RFC 9807
@@ -68,7 +68,7 @@ func ParsePairStep(b []byte) (f PairStep, err error) {
 		return f, fmt.Errorf("%v: %w", TypePairStep, ErrTooLarge)
 	}
 	f.Bytes, p.b = slices.Clone(p.b), nil
-	return f, p.checkEnd(TypePairStep)
+	return f, p.checkFrameEnd(TypePairStep)
 }
 
 // PairRoles is a set of roles that a device may have for the other one.
@@ -113,14 +113,14 @@ func ParsePairIdentity(b []byte) (f PairIdentity, err error) {
 	f.Roles = PairRoles(p.readByte())
 	port := p.readUvarint()
 	f.Port = uint16(port)
-	f.Name = string(p.readBytes(MaxName))
+	f.Name = string(p.readSizedBytes(MaxName))
 	p.bad = p.bad || f.Roles == 0 || f.Roles >= pairRolesEnd || port > 65535
 	f.Servers = p.readServers()
-	return f, p.checkEnd(TypePairIdentity)
+	return f, p.checkFrameEnd(TypePairIdentity)
 }
 
-// readCount reads a number of at most limit.
-func (p *parser) readCount(limit uint64) uint64 {
+// readBoundedCount reads a number of at most limit.
+func (p *parser) readBoundedCount(limit uint64) uint64 {
 	n := p.readUvarint()
 	if n > limit {
 		p.bad, p.b = true, nil
@@ -142,5 +142,5 @@ func (PairDone) AppendPayload(b []byte) []byte { return b }
 // ParsePairDone parses the payload of a PAIR_DONE.
 func ParsePairDone(b []byte) (f PairDone, err error) {
 	p := parser{b: b}
-	return f, p.checkEnd(TypePairDone)
+	return f, p.checkFrameEnd(TypePairDone)
 }

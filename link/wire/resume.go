@@ -31,9 +31,9 @@ func (f Resume) AppendPayload(b []byte) []byte {
 // ParseResume parses the payload of a RESUME.
 func ParseResume(b []byte) (f Resume, err error) {
 	p := parser{b: b}
-	p.readFixed(f.Token[:])
+	p.readFixedBytes(f.Token[:])
 	f.Attempt, f.Received = p.readUvarint(), p.readUvarint()
-	return f, p.checkEnd(TypeResume)
+	return f, p.checkFrameEnd(TypeResume)
 }
 
 // Resumed, RESUMED, accepts a RESUME. Received is how many bytes of ciphertext the helper has; the
@@ -57,7 +57,7 @@ func (f Resumed) AppendPayload(b []byte) []byte {
 func ParseResumed(b []byte) (f Resumed, err error) {
 	p := parser{b: b}
 	f.Received, f.From = p.readUvarint(), p.readUvarint()
-	return f, p.checkEnd(TypeResumed)
+	return f, p.checkFrameEnd(TypeResumed)
 }
 
 // Received, RECEIVED, acknowledges ciphertext on a pipe. Its sender has received that many bytes of
@@ -79,7 +79,7 @@ func (f Received) AppendPayload(b []byte) []byte { return binary.AppendUvarint(b
 func ParseReceived(b []byte) (f Received, err error) {
 	p := parser{b: b}
 	f.Count = p.readUvarint()
-	return f, p.checkEnd(TypeReceived)
+	return f, p.checkFrameEnd(TypeReceived)
 }
 
 // Stalled, STALLED, reports that the pipe of that subflow broke or carries nothing, while this pipe
@@ -100,8 +100,8 @@ func (f Stalled) AppendPayload(b []byte) []byte { return append(b, f.Token[:]...
 // ParseStalled parses the payload of a STALLED.
 func ParseStalled(b []byte) (f Stalled, err error) {
 	p := parser{b: b}
-	p.readFixed(f.Token[:])
-	return f, p.checkEnd(TypeStalled)
+	p.readFixedBytes(f.Token[:])
+	return f, p.checkFrameEnd(TypeStalled)
 }
 
 // HopEnd, HOP_END, ends one direction of a subflow on its pipe, in order. A connection that ends

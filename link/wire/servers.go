@@ -23,7 +23,7 @@ func (f Servers) AppendPayload(b []byte) []byte { return appendServers(b, f.Addr
 func ParseServers(b []byte) (f Servers, err error) {
 	p := parser{b: b}
 	f.Addresses = p.readServers()
-	return f, p.checkEnd(TypeServers)
+	return f, p.checkFrameEnd(TypeServers)
 }
 
 func appendServers(b []byte, list []string) []byte {
@@ -36,8 +36,8 @@ func appendServers(b []byte, list []string) []byte {
 
 // readServers reads a list of addresses.
 func (p *parser) readServers() (list []string) {
-	for range p.readCount(MaxPairServers) {
-		list = append(list, string(p.readBytes(MaxDest)))
+	for range p.readBoundedCount(MaxPairServers) {
+		list = append(list, string(p.readSizedBytes(MaxDest)))
 	}
 	return list
 }

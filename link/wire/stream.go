@@ -77,7 +77,7 @@ func ParseOpen(b []byte) (f Open, err error) {
 		return f, fmt.Errorf("%v: %w", TypeOpen, ErrTooLarge)
 	}
 	f.Dest, p.b = string(p.b), nil
-	return f, p.checkEnd(TypeOpen)
+	return f, p.checkFrameEnd(TypeOpen)
 }
 
 // Opened, OPENED, reports that the destination of a stream is connected.
@@ -97,7 +97,7 @@ func (f Opened) AppendPayload(b []byte) []byte { return binary.AppendUvarint(b, 
 func ParseOpened(b []byte) (f Opened, err error) {
 	p := parser{b: b}
 	f.Stream = p.readStreamID()
-	return f, p.checkEnd(TypeOpened)
+	return f, p.checkFrameEnd(TypeOpened)
 }
 
 // Data, DATA, carries bytes of a stream.
@@ -125,7 +125,7 @@ func AppendData(b []byte, s StreamID, at DataSeq, n int) []byte {
 	b = AppendHeader(b, TypeData, 0)
 	b = binary.AppendUvarint(b, uint64(s))
 	b = binary.AppendUvarint(b, uint64(at))
-	putLength(b[h:], len(b)-h-HeaderLen+n)
+	putHeaderLength(b[h:], len(b)-h-HeaderLen+n)
 	return b
 }
 
@@ -135,10 +135,10 @@ const MaxDataHeader = HeaderLen + 2*binary.MaxVarintLen64
 // ParseData parses the payload of a DATA. Bytes aliases b and is never empty.
 func ParseData(b []byte) (f Data, err error) {
 	p := parser{b: b}
-	f.Stream, f.Seq = p.readStreamID(), p.readSeq()
+	f.Stream, f.Seq = p.readStreamID(), p.readDataSeq()
 	p.bad = p.bad || len(p.b) == 0
 	f.Bytes, p.b = p.b, nil
-	return f, p.checkEnd(TypeData)
+	return f, p.checkFrameEnd(TypeData)
 }
 
 // Fin, FIN, gives the end of one direction of a stream.
@@ -158,8 +158,8 @@ func (f Fin) AppendPayload(b []byte) []byte { return appendStreamSeq(b, f.Stream
 // ParseFin parses the payload of a FIN.
 func ParseFin(b []byte) (f Fin, err error) {
 	p := parser{b: b}
-	f.Stream, f.Seq = p.readStreamID(), p.readSeq()
-	return f, p.checkEnd(TypeFin)
+	f.Stream, f.Seq = p.readStreamID(), p.readDataSeq()
+	return f, p.checkFrameEnd(TypeFin)
 }
 
 // Reset, RESET, ends both directions of a stream at once.
@@ -177,7 +177,7 @@ func (Reset) Type() Type { return TypeReset }
 // AppendPayload implements Frame. It cuts a text longer than MaxText.
 func (f Reset) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Stream))
-	return append(append(b, byte(f.Code)), truncateText(f.Text)...)
+	return append(append(b, byte(f.Code)), truncateToMaxText(f.Text)...)
 }
 
 // Error implements error. It returns the text, or the code if there is none.
@@ -196,7 +196,7 @@ func ParseReset(b []byte) (f Reset, err error) {
 		return f, fmt.Errorf("%v: %w", TypeReset, ErrTooLarge)
 	}
 	f.Text, p.b = string(p.b), nil
-	return f, p.checkEnd(TypeReset)
+	return f, p.checkFrameEnd(TypeReset)
 }
 
 // Window, WINDOW, lets the peer send a stream up to a position. A value lower than an earlier one
@@ -217,8 +217,8 @@ func (f Window) AppendPayload(b []byte) []byte { return appendStreamSeq(b, f.Str
 // ParseWindow parses the payload of a WINDOW.
 func ParseWindow(b []byte) (f Window, err error) {
 	p := parser{b: b}
-	f.Stream, f.Limit = p.readStreamID(), p.readSeq()
-	return f, p.checkEnd(TypeWindow)
+	f.Stream, f.Limit = p.readStreamID(), p.readDataSeq()
+	return f, p.checkFrameEnd(TypeWindow)
 }
 
 func appendStreamSeq(b []byte, s StreamID, at DataSeq) []byte {
@@ -231,7 +231,7 @@ func (p *parser) readStreamID() StreamID {
 	return StreamID(v)
 }
 
-func (p *parser) readSeq() DataSeq {
+func (p *parser) readDataSeq() DataSeq {
 	v := p.readUvarint()
 	p.bad = p.bad || v > MaxSeq
 	return DataSeq(v)
@@ -258,6 +258,6 @@ func (f Chunk) AppendPayload(b []byte) []byte {
 // ParseChunk parses the payload of a CHUNK.
 func ParseChunk(b []byte) (f Chunk, err error) {
 	p := parser{b: b}
-	f.Stream, f.End = p.readStreamID(), p.readSeq()
-	return f, p.checkEnd(TypeChunk)
+	f.Stream, f.End = p.readStreamID(), p.readDataSeq()
+	return f, p.checkFrameEnd(TypeChunk)
 }

@@ -41,7 +41,7 @@ func ParseTrain(b []byte) (f Train, err error) {
 	if !p.bad {
 		f.Left, f.Padding, p.b = int(left), len(p.b), nil
 	}
-	return f, p.checkEnd(TypeTrain)
+	return f, p.checkFrameEnd(TypeTrain)
 }
 
 // Rate, RATE, answers a packet train: the rate at which it arrived on a subflow, and the round trip
@@ -71,5 +71,5 @@ func ParseRate(b []byte) (f Rate, err error) {
 	rate, rtt := p.readUvarint(), p.readUvarint()
 	p.bad = p.bad || rate > uint64(1000*unit.Gbps) || rtt > uint64(time.Hour/time.Microsecond)
 	f.Rate, f.RTT = unit.Rate(rate), time.Duration(rtt)*time.Microsecond
-	return f, p.checkEnd(TypeRate)
+	return f, p.checkFrameEnd(TypeRate)
 }

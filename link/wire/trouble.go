@@ -25,20 +25,20 @@ func (Trouble) Type() Type { return TypeTrouble }
 // MaxText.
 func (f Trouble) AppendPayload(b []byte) []byte {
 	b = appendBytes(append(b, byte(f.Code)), f.Address[:min(len(f.Address), MaxDest)])
-	return append(b, truncateText(f.Text)...)
+	return append(b, truncateToMaxText(f.Text)...)
 }
 
 // ParseTrouble parses the payload of a TROUBLE.
 func ParseTrouble(b []byte) (f Trouble, err error) {
 	p := parser{b: b}
-	f.Code, f.Address = Code(p.readByte()), string(p.readBytes(MaxDest))
+	f.Code, f.Address = Code(p.readByte()), string(p.readSizedBytes(MaxDest))
 	if len(p.b) > MaxText {
 		return f, fmt.Errorf("%v: %w", TypeTrouble, ErrTooLarge)
 	}
 	if !p.bad {
 		f.Text, p.b = string(p.b), nil
 	}
-	return f, p.checkEnd(TypeTrouble)
+	return f, p.checkFrameEnd(TypeTrouble)
 }
 
 // Report, REPORT, is a helper's report that its calls to an address of a primary fail. The helper
@@ -80,11 +80,11 @@ func (f Report) AppendPayload(b []byte) []byte { return append(f.appendSignedFie
 // ParseReport parses the payload of a REPORT. It does not check the signature.
 func ParseReport(b []byte) (f Report, err error) {
 	p := parser{b: b}
-	p.readFixed(f.To[:])
-	p.readFixed(f.From[:])
+	p.readFixedBytes(f.To[:])
+	p.readFixedBytes(f.From[:])
 	seconds := p.readUvarint()
-	f.Unix, f.Code, f.Address = int64(seconds), Code(p.readByte()), string(p.readBytes(MaxDest))
+	f.Unix, f.Code, f.Address = int64(seconds), Code(p.readByte()), string(p.readSizedBytes(MaxDest))
 	p.bad = p.bad || seconds > 1<<40
-	p.readFixed(f.Sig[:])
-	return f, p.checkEnd(TypeReport)
+	p.readFixedBytes(f.Sig[:])
+	return f, p.checkFrameEnd(TypeReport)
 }

@@ -164,7 +164,7 @@ func Append(b []byte, f Frame) []byte {
 	at := len(b)
 	b = append(b, byte(f.Type()), 0, 0, 0)
 	b = f.AppendPayload(b)
-	putLength(b[at:], len(b)-at-HeaderLen)
+	putHeaderLength(b[at:], len(b)-at-HeaderLen)
 	return b
 }
 
@@ -173,8 +173,8 @@ func AppendHeader(b []byte, t Type, n int) []byte {
 	return append(b, byte(t), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// putLength sets the length in the header h.
-func putLength(h []byte, n int) { h[1], h[2], h[3] = byte(n>>16), byte(n>>8), byte(n) }
+// putHeaderLength sets the length in the header h.
+func putHeaderLength(h []byte, n int) { h[1], h[2], h[3] = byte(n>>16), byte(n>>8), byte(n) }
 
 // Reader splits a byte stream into frames. It reads many frames at once. Not safe for concurrent
 // use.
@@ -273,8 +273,8 @@ func (p *parser) readByte() uint8 {
 	return v
 }
 
-// readBytes reads a length, at most limit, and that many bytes.
-func (p *parser) readBytes(limit int) []byte {
+// readSizedBytes reads a length, at most limit, and that many bytes.
+func (p *parser) readSizedBytes(limit int) []byte {
 	n := p.readUvarint()
 	if n > uint64(limit) || n > uint64(len(p.b)) {
 		p.bad, p.b = true, nil
@@ -285,8 +285,8 @@ func (p *parser) readBytes(limit int) []byte {
 	return v
 }
 
-// readFixed reads len(dst) bytes into dst.
-func (p *parser) readFixed(dst []byte) {
+// readFixedBytes reads len(dst) bytes into dst.
+func (p *parser) readFixedBytes(dst []byte) {
 	if copy(dst, p.b) < len(dst) {
 		p.bad, p.b = true, nil
 		return
@@ -294,8 +294,8 @@ func (p *parser) readFixed(dst []byte) {
 	p.b = p.b[len(dst):]
 }
 
-// checkEnd returns an error if parsing a frame of type t failed or bytes are left over.
-func (p *parser) checkEnd(t Type) error {
+// checkFrameEnd returns an error if parsing a frame of type t failed or bytes are left over.
+func (p *parser) checkFrameEnd(t Type) error {
 	if p.bad {
 		return fmt.Errorf("%v: %w: truncated or out of range", t, ErrMalformed)
 	}

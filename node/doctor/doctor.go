@@ -105,8 +105,8 @@ type Problem struct {
 	Hint  string
 }
 
-// newProblem converts err; nil becomes nil.
-func newProblem(err error) *Problem {
+// convertProblem converts err; nil becomes nil.
+func convertProblem(err error) *Problem {
 	if err == nil {
 		return nil
 	}
@@ -116,7 +116,7 @@ func newProblem(err error) *Problem {
 // newProblemAt converts an error of a call to peer. For a version mismatch the text says which
 // device to upgrade.
 func newProblemAt(peer string, err error) *Problem {
-	p := newProblem(err)
+	p := convertProblem(err)
 	var r wire.Refuse
 	var v wire.VersionMismatch
 	if errors.As(err, &r) && r.Code == wire.CodeVersion || errors.As(err, &v) {

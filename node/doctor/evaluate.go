@@ -43,7 +43,7 @@ func Evaluate(f Facts) Report {
 	j := evaluator{facts: f}
 	j.checkSetup()
 	if f.Setup == nil {
-		j.checkHost()
+		j.checkHostState()
 		switch f.Role {
 		case identity.RoleHelper:
 			j.checkAddresses()
@@ -54,7 +54,7 @@ func Evaluate(f Facts) Report {
 			j.checkServer()
 			j.checkSubflows()
 			j.checkPipes()
-			j.checkPrimary()
+			j.checkPrimaryRole()
 		}
 		j.checkRunning()
 		j.checkRefused()
@@ -90,8 +90,8 @@ func (j *evaluator) checkSetup() {
 	j.addFinding(topic{"configuration", ""}, OK, "", "configuration, key and trust file are valid")
 }
 
-// checkHost reports the state of this device.
-func (j *evaluator) checkHost() {
+// checkHostState reports the state of this device.
+func (j *evaluator) checkHostState() {
 	h := j.facts.Host
 	reached := j.facts.Role == identity.RoleServer || slices.ContainsFunc(j.facts.Server.Addresses,
 		func(a Address) bool { return a.Problem == nil })
@@ -197,7 +197,7 @@ func (j *evaluator) checkAddresses() {
 			j.addFinding(topic{"mtu", subject}, Bad, blackHoleHint,
 				"it answers short packets only: long packets are lost on the way")
 		case a.Problem == nil:
-			j.addFinding(topic{"server", subject}, OK, "", "answers in %v", roundTime(a.RTT))
+			j.addFinding(topic{"server", subject}, OK, "", "answers in %v", roundForDisplay(a.RTT))
 		default:
 			level := Bad
 			if answers {
@@ -308,11 +308,11 @@ func (j *evaluator) checkSubflows() {
 		case l.UDP:
 			j.addFinding(topic{"transport", l.Name}, OK, "", "its subflow uses UDP")
 		}
-		j.checkNAT(l)
+		j.checkNATAddress(l)
 		j.checkQueue(l)
 		j.checkStalls(l)
 		for _, h := range l.Hops {
-			j.checkHop(l, h)
+			j.checkHopHealth(l, h)
 		}
 		if l.NotMeasured != "" {
 			j.addFinding(topic{"rate", l.Name}, Note, "", "not measured: %s", l.NotMeasured)
@@ -347,9 +347,9 @@ func (j *evaluator) checkStalls(l Subflow) {
 	}
 }
 
-// checkNAT compares the address of a direct subflow with the one that the server sees.
-func (j *evaluator) checkNAT(l Subflow) {
-	seen, local := addrOf(l.Seen), addrOf(l.Local)
+// checkNATAddress compares the address of a direct subflow with the one that the server sees.
+func (j *evaluator) checkNATAddress(l Subflow) {
+	seen, local := ipFromHostPort(l.Seen), ipFromHostPort(l.Local)
 	switch {
 	case l.Helper && seen.IsValid():
 		j.addFinding(topic{"nat", l.Name}, OK, "", "the server sees its helper at %v", seen)
@@ -364,15 +364,15 @@ func (j *evaluator) checkNAT(l Subflow) {
 	}
 }
 
-// addrOf returns the IP address of "address:port".
-func addrOf(s string) netip.Addr {
+// ipFromHostPort returns the IP address of "address:port".
+func ipFromHostPort(s string) netip.Addr {
 	a, _ := netip.ParseAddrPort(s)
 	return a.Addr().Unmap().WithZone("")
 }
 
-// checkHop reports the MTU, forged reports and loss of a hop.
-func (j *evaluator) checkHop(l Subflow, h Hop) {
-	subject := hopTitle(l, h.Name)
+// checkHopHealth reports the MTU, forged reports and loss of a hop.
+func (j *evaluator) checkHopHealth(l Subflow, h Hop) {
+	subject := hopDisplayName(l, h.Name)
 	switch {
 	case h.MTU == 0 || h.MTU >= usualMTU:
 	case h.MTU < leastMTU:
@@ -388,7 +388,7 @@ func (j *evaluator) checkHop(l Subflow, h Hop) {
 			"somebody on the %s forges reports of %s: the server ignored %d of them; data is safe, but may be slower",
 			subject, l.Name, h.RejectedReports)
 	}
-	if loss := lossRate(h); loss > lossWarn {
+	if loss := hopLossRate(h); loss > lossWarn {
 		where := "check for other traffic on this link, and for a weak radio signal"
 		if h.Name == HopPipe {
 			where = "move the two devices closer, or use another channel, 5 GHz or a cable"
@@ -405,21 +405,21 @@ func (j *evaluator) checkQueue(l Subflow) {
 		return
 	}
 	best := l.Hops[0].RTT - l.QueueTime
-	j.addFinding(topic{"queue", hopTitle(l, l.Hops[0].Name)}, Warn,
+	j.addFinding(topic{"queue", hopDisplayName(l, l.Hops[0].Name)}, Warn,
 		"find out what else uses this link (`mpbond top` shows mpbond's part), or let helpers carry more",
 		"the link of %s is full: packets wait %v on the %s, whose round trip is %v without other traffic",
-		l.Name, roundTime(l.QueueTime), hopTitle(l, l.Hops[0].Name), roundTime(best))
+		l.Name, roundForDisplay(l.QueueTime), hopDisplayName(l, l.Hops[0].Name), roundForDisplay(best))
 }
 
-func lossRate(h Hop) float64 {
+func hopLossRate(h Hop) float64 {
 	if h.Packets < leastPackets {
 		return 0
 	}
 	return float64(h.Retransmitted) / float64(h.Packets)
 }
 
-// hopTitle returns the name of a hop in texts.
-func hopTitle(l Subflow, hop string) string {
+// hopDisplayName returns the name of a hop in texts.
+func hopDisplayName(l Subflow, hop string) string {
 	switch hop {
 	case HopPipe:
 		return "pipe to " + l.Name
@@ -429,7 +429,7 @@ func hopTitle(l Subflow, hop string) string {
 	return "PS-path by " + l.Name
 }
 
-func roundTime(d time.Duration) time.Duration {
+func roundForDisplay(d time.Duration) time.Duration {
 	if d < 10*time.Millisecond {
 		return d.Round(10 * time.Microsecond)
 	}
@@ -444,12 +444,12 @@ func reportSubflows(list []Subflow) []SubflowReport {
 			Seen: l.Seen, Hops: []HopReport{}}
 		if l.Helper {
 			r.Kind = "helped"
-		} else if s, local := addrOf(l.Seen), addrOf(l.Local); s.IsValid() && local.IsValid() {
+		} else if s, local := ipFromHostPort(l.Seen), ipFromHostPort(l.Local); s.IsValid() && local.IsValid() {
 			r.NAT = s != local
 		}
 		for _, h := range l.Hops {
 			r.Hops = append(r.Hops, HopReport{Name: h.Name, RTTms: float64(h.RTT.Microseconds()) / 1000,
-				Loss: lossRate(h), MTU: h.MTU,
+				Loss: hopLossRate(h), MTU: h.MTU,
 				DownBps: l.DownRate.Bps, DownAtLeast: l.DownRate.Limit != h.Name, UpBps: l.UpRate.Bps,
 				UpAtLeast: l.UpRate.Limit != h.Name})
 		}

@@ -83,8 +83,8 @@ func Gather(ctx context.Context, p Config) Facts {
 		f.Running, f.RunningVersion = err == nil, st.Version
 	}
 	f.Name = cmp.Or(st.Name, p.Host)
-	f.Calls, f.CallsAt = callsFrom(st, p.clockNow()), st.Listen
-	f.Pipes = pipesFrom(st)
+	f.Calls, f.CallsAt = callsFromStatus(st, p.clockNow()), st.Listen
+	f.Pipes = pipesFromStatus(st)
 	for _, r := range st.Refused {
 		f.Refused = append(f.Refused, Refused{r.Device, r.Address, r.Here, r.Reason, r.Hint})
 	}
@@ -177,7 +177,7 @@ func (p Config) measureDirectSubflows(ctx context.Context, f *Facts, st api.Stat
 		if best > 0 && len(l.Hops) > 0 {
 			l.QueueTime = l.Hops[0].RTT - best
 		}
-		o.closeBond()
+		o.closeOwnBond()
 		f.Subflows = append(f.Subflows, l)
 	}
 	return own
@@ -331,8 +331,8 @@ func problemFrom(t api.Trouble) *Problem {
 	return &Problem{Kind: t.Kind, Cause: t.Cause, By: t.By, At: t.At, Text: t.Text, Hint: t.Hint}
 }
 
-// callsFrom returns the count of connections to the running role's port.
-func callsFrom(st api.Status, now time.Time) *Calls {
+// callsFromStatus returns the count of connections to the running role's port.
+func callsFromStatus(st api.Status, now time.Time) *Calls {
 	if st.Calls == nil {
 		return nil
 	}
@@ -340,8 +340,8 @@ func callsFrom(st api.Status, now time.Time) *Calls {
 		Last: now.Sub(st.Calls.Last)}
 }
 
-// pipesFrom returns the pipes in the status of the running role.
-func pipesFrom(st api.Status) (list []Pipe) {
+// pipesFromStatus returns the pipes in the status of the running role.
+func pipesFromStatus(st api.Status) (list []Pipe) {
 	for _, p := range st.Pipes {
 		l := Pipe{Device: p.Device, Address: p.Address, Via: p.Via, Carries: p.State == api.PipeCarries,
 			RTT: msToDuration(p.RTTms)}
@@ -382,7 +382,7 @@ func primariesFrom(st api.Status) (list []Primary) {
 func checkPorts(ctx context.Context, p Config) (list []Port) {
 	for _, n := range p.Ports {
 		l, err := tcp.Listen(ctx, n.At, tcp.Options{})
-		if n.Problem = newProblem(err); err == nil {
+		if n.Problem = convertProblem(err); err == nil {
 			l.Close()
 		}
 		list = append(list, n)

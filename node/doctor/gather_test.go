@@ -79,7 +79,7 @@ func TestFromStatus(t *testing.T) {
 			{Name: "laptop", Roles: []string{"primary"}, Subflows: 2}, {Name: "phone", Roles: []string{"helper"}}},
 		Bonds: []api.Bond{{Peer: "laptop", Subflows: []api.Subflow{{State: api.Silent}, {State: api.Up}}}},
 	}
-	l := pipesFrom(st)
+	l := pipesFromStatus(st)
 	if len(l) != 4 || !l[0].Carries || !l[0].Ready || l[1].RTT != 5*time.Millisecond || !l[1].Ready ||
 		l[1].Carries || l[2].Ready || l[2].Problem.Hint != "x" || l[3].Ready {
 		t.Errorf("%+v", l)
@@ -133,7 +133,8 @@ func TestMergeLastHop(t *testing.T) {
 		t.Errorf("%+v", l.Hops)
 	}
 	l.mergeLastHop(nil)
-	if minKnown(unit.Bytes(0), 5) != 5 || minKnown(unit.Bytes(4), 0) != 4 || minKnown(unit.Bytes(4), 3) != 3 {
+	if minKnownValue(unit.Bytes(0), 5) != 5 || minKnownValue(unit.Bytes(4), 0) != 4 ||
+		minKnownValue(unit.Bytes(4), 3) != 3 {
 		t.Error("least")
 	}
 }
@@ -197,7 +198,7 @@ func TestCostly(t *testing.T) {
 		c.p.measureHelpedSubflows(t.Context(), &f, c.st)
 		var got []bool
 		for _, l := range f.Subflows {
-			got = append(got, l.whySpared() != "")
+			got = append(got, l.rateSkipReason() != "")
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v", name, f.Subflows)

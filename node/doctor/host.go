@@ -23,11 +23,11 @@ func inspectHost(ctx context.Context) Host {
 	err := probe.CheckResolver(ctx)
 	h.NoResolver = errors.Is(err, probe.ErrNoResolver)
 	if !h.NoResolver {
-		h.Names = newProblem(fault.New(fault.Unreachable, err, ""))
+		h.Names = convertProblem(fault.New(fault.Unreachable, err, ""))
 	}
-	h.ReadBuffer, h.WriteBuffer = maxBuffer("tcp_rmem"), maxBuffer("tcp_wmem")
+	h.ReadBuffer, h.WriteBuffer = maxTCPBuffer("tcp_rmem"), maxTCPBuffer("tcp_wmem")
 	h.Congestion = readSysctl("tcp_congestion_control")
-	h.Features = []Feature{{"run", missingRun()}, {"tun", missingTUN()}}
+	h.Features = []Feature{{"run", missingForRun()}, {"tun", missingForTUN()}}
 	return h
 }
 
@@ -36,8 +36,8 @@ func readSysctl(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// maxBuffer returns the last number of a sysctl, 0 if there is none.
-func maxBuffer(name string) unit.Bytes {
+// maxTCPBuffer returns the last number of a sysctl, 0 if there is none.
+func maxTCPBuffer(name string) unit.Bytes {
 	f := strings.Fields(readSysctl(name))
 	if len(f) == 0 {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// missingTUN returns why `mpbond primary --tun` does not work here; "" if it does.
-func missingTUN() string {
+// missingForTUN returns why `mpbond primary --tun` does not work here; "" if it does.
+func missingForTUN() string {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
 		return err.Error()
@@ -24,8 +24,8 @@ func missingTUN() string {
 	return ""
 }
 
-// missingRun returns what redirection lacks: rights, nftables or control groups; "" if nothing.
-func missingRun() string {
+// missingForRun returns what redirection lacks: rights, nftables or control groups; "" if nothing.
+func missingForRun() string {
 	if os.Geteuid() != 0 {
 		return "it requires root"
 	}

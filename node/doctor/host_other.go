@@ -8,7 +8,7 @@ import "time"
 
 const linuxOnly = "it works on Linux only"
 
-func missingTUN() string { return linuxOnly }
-func missingRun() string { return linuxOnly }
+func missingForTUN() string { return linuxOnly }
+func missingForRun() string { return linuxOnly }
 
 func startCPUUsage() cpuUsage { return cpuUsage{at: time.Now()} }

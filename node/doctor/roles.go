@@ -28,8 +28,8 @@ func (j *evaluator) checkRunning() {
 	}
 }
 
-// checkPrimary reports unused uplinks and the state of a primary's ports.
-func (j *evaluator) checkPrimary() {
+// checkPrimaryRole reports unused uplinks and the state of a primary's ports.
+func (j *evaluator) checkPrimaryRole() {
 	for _, name := range j.facts.Host.UnusedUplinks {
 		j.addFinding(topic{"uplink", name}, Note,
 			"use `--interface auto`, the default, for all such interfaces",
@@ -59,7 +59,7 @@ func (j *evaluator) checkPipes() {
 				text += " over " + l.Via
 			}
 			if l.RTT > 0 {
-				text += fmt.Sprintf(", round trip %v", roundTime(l.RTT))
+				text += fmt.Sprintf(", round trip %v", roundForDisplay(l.RTT))
 			}
 			if l.Unused != nil && !l.Carries {
 				j.addFinding(topic{"pipe", subject}, Warn, fmt.Sprintf("run `mpbond doctor` on %s", l.Device),
@@ -128,13 +128,13 @@ func (j *evaluator) checkCalls() {
 	at := j.facts.CallsAt
 	hint := fmt.Sprintf("if the devices are on and have Internet, open %s in this device's firewall and "+
 		"at its provider",
-		tcpPortOf(at))
+		describeTCPPort(at))
 	switch {
 	case c.Count == 0:
 		j.addFinding(topic{"port", at}, Warn, hint, "nothing has reached %s of %s since it started %v ago",
-			tcpPortOf(at), j.facts.thisDevice(), c.Since.Round(time.Second))
+			describeTCPPort(at), j.facts.thisDevice(), c.Since.Round(time.Second))
 	case c.Last > quietPortAfter:
-		j.addFinding(topic{"port", at}, Warn, hint, "nothing has reached %s of %s for %v", tcpPortOf(at),
+		j.addFinding(topic{"port", at}, Warn, hint, "nothing has reached %s of %s for %v", describeTCPPort(at),
 			j.facts.thisDevice(), c.Last.Round(time.Second))
 	}
 }

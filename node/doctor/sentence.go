@@ -14,8 +14,8 @@ import (
 // explanation is the text and hint of a finding: device, hop, port and remedy.
 type explanation struct{ text, hint string }
 
-// tcpPortOf returns "TCP port N" of "host:port".
-func tcpPortOf(at string) string {
+// describeTCPPort returns "TCP port N" of "host:port".
+func describeTCPPort(at string) string {
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {
 		return "its port"
@@ -23,8 +23,8 @@ func tcpPortOf(at string) string {
 	return "TCP port " + port
 }
 
-// hostOf returns the host of "host:port", or at itself if it has another form.
-func hostOf(at string) string {
+// hostFromHostPort returns the host of "host:port", or at itself if it has another form.
+func hostFromHostPort(at string) string {
 	host, _, err := net.SplitHostPort(at)
 	if err != nil {
 		return at
@@ -44,33 +44,33 @@ func (f Facts) thisDevice() string {
 func openPortHint(at string) string {
 	_, port, _ := net.SplitHostPort(at)
 	return fmt.Sprintf("open %s in this device's firewall, for example with `sudo ufw allow %s/tcp` or "+
-		"`sudo firewall-cmd --add-port=%s/tcp`", tcpPortOf(at), port, port)
+		"`sudo firewall-cmd --add-port=%s/tcp`", describeTCPPort(at), port, port)
 }
 
 // explainServer returns why the server could not be joined at an address.
 func (f Facts) explainServer(at string, p Problem) explanation {
 	name := cmp.Or(f.Server.Name, "the server")
-	where := fmt.Sprintf("%s at %s", tcpPortOf(at), hostOf(at))
+	where := fmt.Sprintf("%s at %s", describeTCPPort(at), hostFromHostPort(at))
 	switch {
 	case p.Cause == fault.CauseRefused:
 		return explanation{fmt.Sprintf("%s refuses %s: no `mpbond server` listens there", name, where),
 			fmt.Sprintf("on %s run `mpbond status`, and start `mpbond server`; if its address or port has "+
 				"changed, pair again", name)}
 	case p.Cause == fault.CauseNoRoute:
-		return explanation{fmt.Sprintf("%s has no route to %s (%s)", f.thisDevice(), name, hostOf(at)),
+		return explanation{fmt.Sprintf("%s has no route to %s (%s)", f.thisDevice(), name, hostFromHostPort(at)),
 			"connect it to a network with Internet access"}
 	case p.Cause == fault.CauseNoName:
-		return explanation{fmt.Sprintf("the name of %s, %s, does not resolve on %s", name, hostOf(at),
+		return explanation{fmt.Sprintf("the name of %s, %s, does not resolve on %s", name, hostFromHostPort(at),
 			f.thisDevice()), "check the name, and with a web page whether this device has Internet"}
 	case p.Cause == fault.CauseNoAnswer && f.hasInternet():
 		return explanation{fmt.Sprintf("%s does not answer on %s: a firewall, its own or on the path, blocks it",
 			name, where),
 			fmt.Sprintf("open %s in the firewall of %s and of its provider; if it is open, check that %s is "+
-				"on and has this address", tcpPortOf(at), name, name)}
+				"on and has this address", describeTCPPort(at), name, name)}
 	case p.Cause == fault.CauseNoAnswer:
 		return explanation{fmt.Sprintf("%s does not answer on %s", name, where),
 			fmt.Sprintf("open a web page here: if it fails, %s has no Internet; otherwise open %s in the "+
-				"firewall of %s and of its provider, or start it", f.thisDevice(), tcpPortOf(at), name)}
+				"firewall of %s and of its provider, or start it", f.thisDevice(), describeTCPPort(at), name)}
 	case p.Kind == fault.UnknownDevice:
 		return explanation{fmt.Sprintf("%s does not know %s: it was revoked there, or %s was set up again",
 			name, f.thisDevice(), name),
@@ -100,27 +100,27 @@ func (f Facts) explainHelper(l Subflow) explanation {
 			cmp.Or(l.Problem.Hint, fmt.Sprintf("run `mpbond doctor` on %s", l.Name))}
 	case l.SignedReport != nil && l.SignedReport.Cause == fault.CauseRefused:
 		return explanation{fmt.Sprintf("%s calls %s, %s, and is refused: %s is at another address or port now",
-			l.Name, hostOf(l.SignedReport.At), tcpPortOf(l.SignedReport.At), f.thisDevice()),
+			l.Name, hostFromHostPort(l.SignedReport.At), describeTCPPort(l.SignedReport.At), f.thisDevice()),
 			fmt.Sprintf("pair the two again, or set this device's new address on %s; helpers must call %s here",
-				l.Name, tcpPortOf(here))}
+				l.Name, describeTCPPort(here))}
 	case l.SignedReport != nil:
 		return explanation{fmt.Sprintf("%s calls %s of %s at %s and gets no answer: a firewall blocks it, "+
-			"most likely this device's own", l.Name, tcpPortOf(l.SignedReport.At), f.thisDevice(),
-			hostOf(l.SignedReport.At)),
+			"most likely this device's own", l.Name, describeTCPPort(l.SignedReport.At), f.thisDevice(),
+			hostFromHostPort(l.SignedReport.At)),
 			openPortHint(l.SignedReport.At) + "; if it is open, the network isolates devices, as guest WiFi " +
 				"does, or this device's address has changed"}
 	case l.LastPipe > 0:
 		return explanation{fmt.Sprintf("%s no longer calls %s of %s: its last call was %v ago", l.Name,
-			tcpPortOf(here), f.thisDevice(), l.LastPipe.Round(time.Second)), start}
+			describeTCPPort(here), f.thisDevice(), l.LastPipe.Round(time.Second)), start}
 	case f.Calls != nil && f.Calls.Count == 0:
 		return explanation{fmt.Sprintf("nothing has reached %s of %s since it started %v ago, not even %s",
-			tcpPortOf(here), f.thisDevice(), f.Calls.Since.Round(time.Second), l.Name),
+			describeTCPPort(here), f.thisDevice(), f.Calls.Since.Round(time.Second), l.Name),
 			start + "; " + openPortHint(here)}
 	case l.Problem != nil:
 		return explanation{fmt.Sprintf("%s does not call %s of %s; its last problem: %s", l.Name,
-			tcpPortOf(here), f.thisDevice(), l.Problem.Text), start}
+			describeTCPPort(here), f.thisDevice(), l.Problem.Text), start}
 	}
-	return explanation{fmt.Sprintf("%s does not call %s of %s", l.Name, tcpPortOf(here), f.thisDevice()), start}
+	return explanation{fmt.Sprintf("%s does not call %s of %s", l.Name, describeTCPPort(here), f.thisDevice()), start}
 }
 
 // explainPipe returns why a helper has no pipe to a primary.
@@ -130,19 +130,19 @@ func (f Facts) explainPipe(l Pipe) explanation {
 		return explanation{fmt.Sprintf("%s has not answered yet at %s", l.Device, l.Address),
 			fmt.Sprintf("check that `mpbond primary` runs on %s, on the same network", l.Device)}
 	}
-	where := fmt.Sprintf("%s at %s", tcpPortOf(l.Address), hostOf(l.Address))
+	where := fmt.Sprintf("%s at %s", describeTCPPort(l.Address), hostFromHostPort(l.Address))
 	switch {
 	case p.Cause == fault.CauseNoAnswer:
 		return explanation{fmt.Sprintf("%s does not answer on %s: its firewall blocks the call, or its "+
 			"address has changed", l.Device, where),
 			fmt.Sprintf("on %s open %s in the firewall; check that both are on one network, and that it "+
-				"does not isolate devices, as guest WiFi does", l.Device, tcpPortOf(l.Address))}
+				"does not isolate devices, as guest WiFi does", l.Device, describeTCPPort(l.Address))}
 	case p.Cause == fault.CauseRefused:
 		return explanation{fmt.Sprintf("%s refuses %s: no `mpbond primary` listens there", l.Device, where),
 			fmt.Sprintf("start `mpbond primary` on %s", l.Device)}
 	case p.Cause == fault.CauseNoRoute:
 		return explanation{fmt.Sprintf("%s has no route to %s (%s)", f.thisDevice(), l.Device,
-			hostOf(l.Address)), fmt.Sprintf("join the network that %s is on", l.Device)}
+			hostFromHostPort(l.Address)), fmt.Sprintf("join the network that %s is on", l.Device)}
 	case p.Kind == fault.UnknownDevice:
 		return explanation{fmt.Sprintf("%s does not know %s: it was revoked there", l.Device, f.thisDevice()),
 			fmt.Sprintf("pair the two again: `mpbond accept` here, `mpbond pair CODE` on %s", l.Device)}

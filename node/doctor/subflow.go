@@ -46,13 +46,13 @@ func probeAddresses(ctx context.Context, p Config) (list []Address) {
 		p.Progress("server at " + at)
 		name, port, err := net.SplitHostPort(at)
 		if err != nil {
-			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Config, err,
+			list = append(list, Address{At: at, Problem: convertProblem(fault.New(fault.Config, err,
 				"pair this device with the server again"))})
 			continue
 		}
-		ips, err := resolveName(ctx, name)
+		ips, err := resolveServerName(ctx, name)
 		if err != nil {
-			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Unreachable, err,
+			list = append(list, Address{At: at, Problem: convertProblem(fault.New(fault.Unreachable, err,
 				"check the name, and the DNS of this device"))})
 			continue
 		}
@@ -62,7 +62,7 @@ func probeAddresses(ctx context.Context, p Config) (list []Address) {
 			begin := time.Now()
 			c, err := tcp.Dial(call, net.JoinHostPort(a.IP, port), tcp.Options{Mark: p.Mark})
 			cancel()
-			a.RTT, a.Problem = time.Since(begin), newProblem(err)
+			a.RTT, a.Problem = time.Since(begin), convertProblem(err)
 			if err == nil {
 				c.Close()
 			}
@@ -72,7 +72,7 @@ func probeAddresses(ctx context.Context, p Config) (list []Address) {
 	return list
 }
 
-func resolveName(ctx context.Context, name string) ([]netip.Addr, error) {
+func resolveServerName(ctx context.Context, name string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(name); err == nil {
 		return []netip.Addr{ip}, nil
 	}
@@ -110,7 +110,7 @@ func (p Config) openOwnBond(ctx context.Context, list []Address, iface string) (
 			// TCP works, and TLS with its long packets does not.
 			opt.MaxSegment = shortSegment
 			if o, short := p.joinServer(ctx, at, opt); short == nil {
-				o.closeBond()
+				o.closeOwnBond()
 				a.BlackHole = true
 			}
 		}
@@ -154,14 +154,14 @@ func (p Config) joinServer(ctx context.Context, at string, opt tcp.Options) (*ow
 	return o, nil
 }
 
-func (o *ownBond) closeBond() {
+func (o *ownBond) closeOwnBond() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	o.endpoint.Close(ctx)
 }
 
-// dialProbe opens a stream to the server's probe, bound to the one subflow of this bond.
-func (o *ownBond) dialProbe(context.Context) (net.Conn, error) {
+// dialServerProbe opens a stream to the server's probe, bound to the one subflow of this bond.
+func (o *ownBond) dialServerProbe(context.Context) (net.Conn, error) {
 	c, err := o.endpoint.Dial(probe.Dest(ownSubflowID), wire.ModeBond, 0)
 	if err != nil {
 		return nil, err
@@ -173,10 +173,11 @@ func (o *ownBond) dialProbe(context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// askServer sets what the server reports about a subflow, and about itself if that is not known
+// fetchServerReport sets what the server reports about a subflow, and about itself if that is not known
 // yet.
-func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error), s *Server) {
-	a, err := runProbe(ctx, dial, probe.Request{Resolve: !s.HasAnswered}, p.Now)
+func (p Config) fetchServerReport(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error),
+	s *Server) {
+	a, err := runServerProbe(ctx, dial, probe.Request{Resolve: !s.HasAnswered}, p.Now)
 	l.Seen = a.Seen
 	l.mergeLastHop(a.Hop)
 	if a.Time.IsZero() {
@@ -187,7 +188,7 @@ func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Con
 			err = fault.New(fault.Unsupported, errors.New("the server's release does not support measurements"),
 				"install the same release of mpbond on all devices")
 		}
-		l.Problem = newProblem(err)
+		l.Problem = convertProblem(err)
 		return
 	}
 	if s.HasAnswered {
@@ -203,8 +204,8 @@ func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Con
 	}
 }
 
-// runProbe makes one measurement over a connection of its own.
-func runProbe(ctx context.Context, dial func(context.Context) (net.Conn, error), a probe.Request,
+// runServerProbe makes one measurement over a connection of its own.
+func runServerProbe(ctx context.Context, dial func(context.Context) (net.Conn, error), a probe.Request,
 	now func() time.Time) (probe.Measurement, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout+time.Duration(a.Ms)*time.Millisecond)
 	defer cancel()
@@ -234,7 +235,7 @@ func (l *Subflow) mergeLastHop(h *api.Hop) {
 
 func msToDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-func newHop(name string, h *api.Hop) Hop {
+func hopFromStatus(name string, h *api.Hop) Hop {
 	if h == nil {
 		return Hop{Name: name}
 	}
@@ -246,12 +247,12 @@ func newHop(name string, h *api.Hop) Hop {
 // running primary has a proxy and subflow id there (0 for none), that subflow's rates are measured.
 // So they are counted with its other traffic, and caps apply.
 func (p Config) measureDirect(ctx context.Context, l *Subflow, o *ownBond, id uint32, s *Server) (share float64) {
-	hop, dial := func() *api.Hop { h, _ := o.endpoint.HopOf(ownSubflowID); return status.Hop(h) }, o.dialProbe
+	hop, dial := func() *api.Hop { h, _ := o.endpoint.HopOf(ownSubflowID); return status.Hop(h) }, o.dialServerProbe
 	l.Hops = []Hop{{Name: HopPSPath}}
-	p.askServer(ctx, l, dial, s)
+	p.fetchServerReport(ctx, l, dial, s)
 	if p.shouldMeasureRates(l) {
 		if id != 0 && p.SOCKS != "" {
-			dial, hop = p.dialerVia(id), func() *api.Hop { return p.localHop(ctx, id) }
+			dial, hop = p.dialerViaSubflow(id), func() *api.Hop { return p.queryLocalHop(ctx, id) }
 		}
 		u := startCPUUsage()
 		if l.DownRate = p.measureRate(ctx, l, dial, probe.Down); !l.DownRate.Stalled {
@@ -260,16 +261,16 @@ func (p Config) measureDirect(ctx context.Context, l *Subflow, o *ownBond, id ui
 		share = u.cpuShare()
 		l.DownRate.Limit, l.UpRate.Limit = HopPSPath, HopPSPath
 	}
-	local := newHop(HopPSPath, hop())
+	local := hopFromStatus(HopPSPath, hop())
 	l.Hops[0].Packets += local.Packets
 	l.Hops[0].Retransmitted += local.Retransmitted
-	l.Hops[0].MTU = minKnown(l.Hops[0].MTU, local.MTU)
-	l.Hops[0].RTT = minKnown(l.Hops[0].RTT, local.RTT)
+	l.Hops[0].MTU = minKnownValue(l.Hops[0].MTU, local.MTU)
+	l.Hops[0].RTT = minKnownValue(l.Hops[0].RTT, local.RTT)
 	return share
 }
 
-// minKnown returns the smaller value; 0 means unknown.
-func minKnown[T ~int64](a, b T) T {
+// minKnownValue returns the smaller value; 0 means unknown.
+func minKnownValue[T ~int64](a, b T) T {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
@@ -277,15 +278,15 @@ func minKnown[T ~int64](a, b T) T {
 }
 
 func (p Config) shouldMeasureRates(l *Subflow) bool {
-	if why := l.whySpared(); p.Rates && why != "" && !p.MeteredRates {
+	if why := l.rateSkipReason(); p.Rates && why != "" && !p.MeteredRates {
 		l.NotMeasured = why + " (--metered measures it)"
 		return false
 	}
 	return p.Rates && l.Problem == nil
 }
 
-// whySpared returns why a subflow's rates are measured only on request, "" if they always are.
-func (l *Subflow) whySpared() string {
+// rateSkipReason returns why a subflow's rates are measured only on request, "" if they always are.
+func (l *Subflow) rateSkipReason() string {
 	switch {
 	case l.Metered:
 		return "its data costs money"
@@ -301,13 +302,13 @@ func (l *Subflow) whySpared() string {
 func (p Config) measureRate(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error),
 	direction string) (r Rate) {
 	p.Progress(fmt.Sprintf("rate %s by %s", direction, l.Name))
-	a, err := runProbe(ctx, dial, probe.Request{Direction: direction, Bytes: RateBytes,
+	a, err := runServerProbe(ctx, dial, probe.Request{Direction: direction, Bytes: RateBytes,
 		Ms: RateTime.Milliseconds()}, p.Now)
 	if err == nil && a.Rate == 0 {
 		err = errors.New("nothing came through")
 	}
 	if err != nil {
-		return Rate{Problem: newProblem(err), Stalled: !a.Time.IsZero() && a.Bytes == 0 && ctx.Err() == nil,
+		return Rate{Problem: convertProblem(err), Stalled: !a.Time.IsZero() && a.Bytes == 0 && ctx.Err() == nil,
 			Bytes: a.Bytes}
 	}
 	r = Rate{Bps: a.Rate, Bytes: a.Bytes, Limit: HopHSPath}
@@ -328,8 +329,8 @@ func (p Config) measureHelped(ctx context.Context, l *Subflow, id uint32, s *Ser
 		l.NotMeasured = "the running primary has no proxy for the measurement"
 		return
 	}
-	dial := p.dialerVia(id)
-	p.askServer(ctx, l, dial, s)
+	dial := p.dialerViaSubflow(id)
+	p.fetchServerReport(ctx, l, dial, s)
 	if p.shouldMeasureRates(l) {
 		if l.DownRate = p.measureRate(ctx, l, dial, probe.Down); !l.DownRate.Stalled {
 			waits := p.watchFarWait(ctx, id)
@@ -339,14 +340,14 @@ func (p Config) measureHelped(ctx context.Context, l *Subflow, id uint32, s *Ser
 			}
 		}
 	}
-	if h := p.localHop(ctx, id); h != nil {
-		l.Hops[0] = newHop(HopPipe, h)
+	if h := p.queryLocalHop(ctx, id); h != nil {
+		l.Hops[0] = hopFromStatus(HopPipe, h)
 	}
 }
 
-// dialerVia returns a function that opens streams to measure a subflow of the running primary
+// dialerViaSubflow returns a function that opens streams to measure a subflow of the running primary
 // through its proxy.
-func (p Config) dialerVia(id uint32) func(context.Context) (net.Conn, error) {
+func (p Config) dialerViaSubflow(id uint32) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		d, err := proxy.SOCKS5("tcp", p.SOCKS, nil, &net.Dialer{Timeout: callTimeout})
 		if err != nil {
@@ -356,8 +357,8 @@ func (p Config) dialerVia(id uint32) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// localHop returns a sample of a subflow's first hop from the running primary, nil if unknown.
-func (p Config) localHop(ctx context.Context, id uint32) *api.Hop {
+// queryLocalHop returns a sample of a subflow's first hop from the running primary, nil if unknown.
+func (p Config) queryLocalHop(ctx context.Context, id uint32) *api.Hop {
 	st, err := p.Status(ctx)
 	if err != nil {
 		return nil

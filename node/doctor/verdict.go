@@ -49,7 +49,7 @@ func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 	hop, slow, rate, best := slowestHop(f.Subflows)
 	for _, check := range []string{"forged", "buffer", "queue", "loss", "subflow"} {
 		n := findWarning(r.Findings, check)
-		if n == nil || check == "loss" && hop != "" && n.Subject != hopTitle(slow, hop) {
+		if n == nil || check == "loss" && hop != "" && n.Subject != hopDisplayName(slow, hop) {
 			continue
 		}
 		return Verdict{check, n.Subject, Warn, n.Text, n.Hint}, ""
@@ -58,18 +58,18 @@ func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 		if n := findWarning(r.Findings, ""); n != nil {
 			return Verdict{n.Check, n.Subject, Warn, n.Text, n.Hint}, ""
 		}
-		return Verdict{What: "none", Level: OK, Text: "nothing is wrong" + textIf(!f.RatesMeasured,
+		return Verdict{What: "none", Level: OK, Text: "nothing is wrong" + textWhenTrue(!f.RatesMeasured,
 			"; rates were not measured")}, ""
 	}
 	w := hopVerdicts[hop]
-	v = Verdict{What: w.what, Subject: hopTitle(slow, hop), Level: Note,
-		Text: fmt.Sprintf("the %s carries %v, the lowest rate of all", hopTitle(slow, hop), rate), Advice: w.advice}
+	v = Verdict{What: w.what, Subject: hopDisplayName(slow, hop), Level: Note,
+		Text: fmt.Sprintf("the %s carries %v, the lowest rate of all", hopDisplayName(slow, hop), rate), Advice: w.advice}
 	if len(f.Subflows) == 1 {
-		v.Text = fmt.Sprintf("the %s carries %v, and is the only path", hopTitle(slow, hop), rate)
+		v.Text = fmt.Sprintf("the %s carries %v, and is the only path", hopDisplayName(slow, hop), rate)
 	}
 	if rate*outlierFactor < best {
 		v.Level = Warn
-		v.Text = fmt.Sprintf("the %s carries %v, while another path carries %v", hopTitle(slow, hop), rate, best)
+		v.Text = fmt.Sprintf("the %s carries %v, while another path carries %v", hopDisplayName(slow, hop), rate, best)
 	}
 	if f.Host.BusyCPU >= busyWarn {
 		v.Text += "; but the processors were busy meanwhile, and rates may be too low"
@@ -77,7 +77,7 @@ func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 	return v, ""
 }
 
-func textIf(b bool, s string) string {
+func textWhenTrue(b bool, s string) string {
 	if b {
 		return s
 	}

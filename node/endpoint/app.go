@@ -13,7 +13,7 @@ type AppInfo struct {
 // appHandle is an AppInfo that streams of one app share. Endpoint.mu must be held.
 type appHandle struct{ handle unique.Handle[AppInfo] }
 
-func (o appHandle) appInfo() (none AppInfo) {
+func (o appHandle) internedAppInfo() (none AppInfo) {
 	if o == (appHandle{}) {
 		return none
 	}

@@ -37,7 +37,7 @@ type deadline struct {
 
 func (d *deadline) hasPassed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
-func (e *Endpoint) newConn(s *bond.Stream) *Conn {
+func (e *Endpoint) newStreamConn(s *bond.Stream) *Conn {
 	c := &Conn{endpoint: e, stream: s, cond: sync.NewCond(&e.mu), openedAt: time.Now()}
 	s.User = c
 	return c
@@ -59,7 +59,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		n, err := c.stream.Read(p)
 		if n > 0 || err != nil || len(p) == 0 {
-			c.endpoint.processEvents(time.Now())
+			c.endpoint.handleBondEvents(time.Now())
 			return n, err
 		}
 		c.cond.Wait()
@@ -84,7 +84,7 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 				_, err = c.stream.Read(nil)
 			}
 			if err != nil {
-				c.endpoint.processEvents(time.Now())
+				c.endpoint.handleBondEvents(time.Now())
 				c.endpoint.mu.Unlock()
 				if err == io.EOF {
 					err = nil
@@ -103,7 +103,7 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 		c.endpoint.mu.Lock()
 		// After a reset there is nothing left to consume.
 		c.stream.Consume(min(int(written), c.stream.Readable()))
-		c.endpoint.processEvents(time.Now())
+		c.endpoint.handleBondEvents(time.Now())
 		c.endpoint.mu.Unlock()
 		if werr != nil {
 			return total, werr
@@ -132,7 +132,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		n += k
 		reset := c.stream.Err() != nil // for lack of memory
 		if k > 0 || reset {
-			c.endpoint.processEvents(time.Now())
+			c.endpoint.handleBondEvents(time.Now())
 		}
 		if n == len(p) {
 			return n, nil
@@ -156,7 +156,7 @@ func (c *Conn) RequestChunk(n unit.Bytes) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	c.stream.RequestChunk(n)
-	c.endpoint.processEvents(time.Now())
+	c.endpoint.handleBondEvents(time.Now())
 }
 
 // MarkChunkEnd marks the end of a chunk after n more bytes than were written so far: the other end
@@ -182,7 +182,7 @@ func (c *Conn) CloseWrite() error {
 		return err
 	}
 	c.stream.CloseWrite()
-	c.endpoint.processEvents(time.Now())
+	c.endpoint.handleBondEvents(time.Now())
 	return nil
 }
 
@@ -225,7 +225,7 @@ func (c *Conn) finishClose() {
 		}
 	}
 	c.cond.Broadcast()
-	c.endpoint.processEvents(time.Now())
+	c.endpoint.handleBondEvents(time.Now())
 }
 
 // Opened reports to the other end that the destination is connected.
@@ -233,7 +233,7 @@ func (c *Conn) Opened() {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	c.stream.SetOpened()
-	c.endpoint.processEvents(time.Now())
+	c.endpoint.handleBondEvents(time.Now())
 }
 
 // WaitOpen waits until the other end has connected or refused the destination. It returns nil, the
@@ -276,12 +276,12 @@ func (c *Conn) SetReadDeadline(t time.Time) error { c.setOwnDeadline(&c.readDead
 func (c *Conn) SetWriteDeadline(t time.Time) error { c.setOwnDeadline(&c.writeDeadline, t); return nil }
 
 func (c *Conn) setOwnDeadline(d *deadline, t time.Time) {
-	c.endpoint.setDeadline(d, t, c.cond, &c.closed)
+	c.endpoint.setConnDeadline(d, t, c.cond, &c.closed)
 }
 
-// setDeadline sets d and wakes the waiters of cond now and when d passes. closed, guarded by
+// setConnDeadline sets d and wakes the waiters of cond now and when d passes. closed, guarded by
 // Endpoint.mu, means that there are no more waiters.
-func (e *Endpoint) setDeadline(d *deadline, t time.Time, cond *sync.Cond, closed *bool) {
+func (e *Endpoint) setConnDeadline(d *deadline, t time.Time, cond *sync.Cond, closed *bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if d.timer != nil {

@@ -110,12 +110,12 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 		return ErrClosed
 	}
 	if old := e.subflows[sf.ID]; old != nil {
-		e.removeSubflow(old, "replaced by a subflow with the same ID")
+		e.dropSubflow(old, "replaced by a subflow with the same ID")
 	}
 	now := time.Now()
 	l := &attachedSubflow{sf: sf, device: sf.Device, cond: sync.NewCond(&e.mu)}
 	e.subflows[sf.ID] = l
-	e.cfg.Share.forceTake(subflowCost)
+	e.cfg.Share.takeWithoutLimit(subflowCost)
 	e.bond.AddSubflow(sf.ID, sf.Helped, now)
 	e.bond.SetJoinRTT(sf.ID, sf.RTT)
 	e.updateGuide()
@@ -136,8 +136,8 @@ func (e *Endpoint) Detach(id wire.SubflowID) bool {
 	defer e.mu.Unlock()
 	l := e.subflows[id]
 	if l != nil {
-		e.removeSubflow(l, "ended here")
-		e.processEvents(time.Now())
+		e.dropSubflow(l, "ended here")
+		e.handleBondEvents(time.Now())
 	}
 	return l != nil
 }
@@ -163,13 +163,13 @@ func (e *Endpoint) RenameHelper(from, to string) {
 	}
 }
 
-// removeSubflow removes a subflow for a reason. Its goroutines end by themselves. mu must be held.
-func (e *Endpoint) removeSubflow(l *attachedSubflow, why string) {
+// dropSubflow removes a subflow for a reason. Its goroutines end by themselves. mu must be held.
+func (e *Endpoint) dropSubflow(l *attachedSubflow, why string) {
 	if l.closed {
 		return
 	}
 	l.closed = true
-	e.cfg.Share.forceTake(-subflowCost)
+	e.cfg.Share.takeWithoutLimit(-subflowCost)
 	if l.sf.Helped {
 		// TLS on the pipe says goodbye, and waits seconds if the pipe is blocked. mu must not be
 		// held that long.
@@ -193,8 +193,8 @@ func (e *Endpoint) removeSubflow(l *attachedSubflow, why string) {
 func (e *Endpoint) failSubflow(l *attachedSubflow, err error) {
 	e.mu.Lock()
 	first := !l.closed
-	e.removeSubflow(l, fmt.Sprint(err))
-	e.processEvents(time.Now())
+	e.dropSubflow(l, fmt.Sprint(err))
+	e.handleBondEvents(time.Now())
 	e.mu.Unlock()
 	if first && e.cfg.Down != nil {
 		e.cfg.Down(l.sf, err)
@@ -227,7 +227,7 @@ func (e *Endpoint) runReadLoop(l *attachedSubflow) {
 			}
 		}
 		closed := l.closed
-		e.processEvents(now)
+		e.handleBondEvents(now)
 		e.mu.Unlock()
 		if err != nil {
 			e.failSubflow(l, fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
@@ -252,7 +252,7 @@ func (e *Endpoint) runWriteLoop(l *attachedSubflow) {
 		e.probeSubflow(l, now, 0)
 		if !l.closed {
 			e.bond.MarkIdle(l.sf.ID)
-			e.processEvents(now)
+			e.handleBondEvents(now)
 		}
 		for !l.hasSegment && !l.closed {
 			l.cond.Wait()
@@ -288,14 +288,14 @@ func (e *Endpoint) probeSubflow(l *attachedSubflow, now time.Time, age time.Dura
 		e.bond.ObserveUnknownHop(l.sf.ID, now)
 	}
 	rx, tx := e.bond.CarriedBytes(l.sf.ID)
-	l.rates.addSample(now, rx, tx)
+	l.rates.addRateSample(now, rx, tx)
 }
 
-// processEvents handles what may follow from an event: it starts new streams, wakes the users of
+// handleBondEvents handles what may follow from an event: it starts new streams, wakes the users of
 // changed ones, hands out segments and sets the timer. mu must be held.
-func (e *Endpoint) processEvents(now time.Time) {
+func (e *Endpoint) handleBondEvents(now time.Time) {
 	for s := e.bond.AcceptStream(); s != nil; s = e.bond.AcceptStream() {
-		c := e.newConn(s)
+		c := e.newStreamConn(s)
 		if e.cfg.Accept == nil || e.isClosing {
 			s.Reset(wire.CodeClosed, "no streams are accepted here")
 			continue
@@ -310,7 +310,7 @@ func (e *Endpoint) processEvents(now time.Time) {
 		}
 		e.wg.Go(func() { e.cfg.AcceptPackets(c) })
 	}
-	e.dispatchSegments(now)
+	e.fillIdleSubflows(now)
 	e.wakeUsers()
 	if at := e.bond.NextTick(); !at.IsZero() && !e.closed {
 		e.timer.Reset(max(at.Sub(now), 0))
@@ -331,8 +331,8 @@ func (e *Endpoint) wakeUsers() {
 	}
 }
 
-// dispatchSegments gives idle subflows the segments that the core chooses. mu must be held.
-func (e *Endpoint) dispatchSegments(now time.Time) {
+// fillIdleSubflows gives idle subflows the segments that the core chooses. mu must be held.
+func (e *Endpoint) fillIdleSubflows(now time.Time) {
 	for _, l := range e.subflows {
 		e.probeSubflow(l, now, probeAge)
 	}
@@ -360,7 +360,7 @@ func (e *Endpoint) handleTimer() {
 		e.probeSubflow(l, now, 0)
 	}
 	e.bond.Tick(now)
-	e.processEvents(now)
+	e.handleBondEvents(now)
 }
 
 // ApplyRemoteHop applies a helper's report about the far hop of a subflow.
@@ -391,7 +391,7 @@ func (e *Endpoint) SetClasses(groups []wire.Group) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bond.SetClassTable(groups)
-	e.processEvents(time.Now())
+	e.handleBondEvents(time.Now())
 }
 
 // FailClass resets the streams of a class that are at least that old.
@@ -403,7 +403,7 @@ func (e *Endpoint) FailClass(id wire.GroupID, age time.Duration, why wire.Reset)
 		c, ok := s.User.(*Conn)
 		return !ok || now.Sub(c.openedAt) >= age
 	})
-	e.processEvents(now)
+	e.handleBondEvents(now)
 }
 
 // Dial opens a stream to a destination, "host:port", with a mode and class. It returns at once,
@@ -423,9 +423,9 @@ func (e *Endpoint) Dial(dest string, mode wire.Mode, group wire.GroupID) (*Conn,
 	}
 	s.SetMode(mode)
 	s.SetGroup(group)
-	c := e.newConn(s)
+	c := e.newStreamConn(s)
 	// OPEN leaves at once: the destination may speak first.
-	e.processEvents(time.Now())
+	e.handleBondEvents(time.Now())
 	return c, nil
 }
 
@@ -458,7 +458,7 @@ func (e *Endpoint) ResetStreams(code wire.Code, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bond.ResetAll(code, text, time.Now())
-	e.processEvents(time.Now())
+	e.handleBondEvents(time.Now())
 }
 
 // PeerClosed reports whether the other end has closed the bond.
@@ -475,7 +475,7 @@ func (e *Endpoint) Close(ctx context.Context) {
 	e.isClosing = true
 	e.bond.ResetAll(wire.CodeClosed, "mpbond is shutting down", time.Now())
 	e.bond.SendBye()
-	e.processEvents(time.Now())
+	e.handleBondEvents(time.Now())
 	e.mu.Unlock()
 	e.awaitFarewell(ctx)
 	e.mu.Lock()
@@ -484,7 +484,7 @@ func (e *Endpoint) Close(ctx context.Context) {
 	// The other end may have opened streams during the farewell.
 	e.bond.ResetAll(wire.CodeClosed, "mpbond is shutting down", time.Now())
 	for _, l := range e.subflows {
-		e.removeSubflow(l, "the bond is closed")
+		e.dropSubflow(l, "the bond is closed")
 	}
 	e.wakeUsers()
 	e.mu.Unlock()

@@ -58,16 +58,16 @@ func TestSteady(t *testing.T) {
 			now = now.Add(time.Duration(max(0, 15-i)) * 300 * time.Millisecond)
 			rx = 14*12500 + uint64(i-14)*100_000
 		}
-		r.addSample(now, rx, 0)
+		r.addRateSample(now, rx, 0)
 	}
 	of := func(i int) uint64 { return r.list[i%len(r.list)].rx }
-	if got := r.steadyRate(now, of); got < 79e5 || got > 81e5 {
+	if got := r.steadyRecentRate(now, of); got < 79e5 || got > 81e5 {
 		t.Errorf("%v, want 8 Mbit/s", got)
 	}
-	if got := r.steadyRate(now, func(i int) uint64 { return r.list[i%len(r.list)].tx }); got != 0 {
+	if got := r.steadyRecentRate(now, func(i int) uint64 { return r.list[i%len(r.list)].tx }); got != 0 {
 		t.Errorf("%v of nothing", got)
 	}
-	if got := r.steadyRate(now.Add(time.Minute), of); got != 0 {
+	if got := r.steadyRecentRate(now.Add(time.Minute), of); got != 0 {
 		t.Errorf("%v after a minute", got)
 	}
 }

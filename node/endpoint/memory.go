@@ -88,29 +88,29 @@ func (s *Share) Take(n unit.Bytes) bool {
 	if s.used+n > 3*(m.limit-m.used-n) {
 		return false
 	}
-	s.addBytes(n)
+	s.addUsedMemory(n)
 	return true
 }
 
-// forceTake counts n bytes without a limit. A nil Share counts nothing.
-func (s *Share) forceTake(n unit.Bytes) {
+// takeWithoutLimit counts n bytes without a limit. A nil Share counts nothing.
+func (s *Share) takeWithoutLimit(n unit.Bytes) {
 	if s == nil {
 		return
 	}
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.addBytes(n)
+	s.addUsedMemory(n)
 }
 
-// addBytes counts n bytes. memory.mu must be held.
-func (s *Share) addBytes(n unit.Bytes) {
+// addUsedMemory counts n bytes. memory.mu must be held.
+func (s *Share) addUsedMemory(n unit.Bytes) {
 	s.used += n
 	s.memory.used += n
 	s.memory.peak = max(s.memory.peak, s.memory.used)
 }
 
 // Release implements bond.Memory.
-func (s *Share) Release(n unit.Bytes) { s.forceTake(-n) }
+func (s *Share) Release(n unit.Bytes) { s.takeWithoutLimit(-n) }
 
 // IsShort implements bond.Memory.
 func (s *Share) IsShort() bool {

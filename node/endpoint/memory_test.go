@@ -70,7 +70,7 @@ func TestTrim(t *testing.T) {
 			want bool
 		}{{100 * unit.MB, false}, {-40 * unit.MB, false}, {-20 * unit.MB, true}, {40 * unit.MB, false}, {-80 * unit.MB, true},
 			{10 * unit.MB, false}, {-10 * unit.MB, false}} {
-			s.forceTake(c.take)
+			s.takeWithoutLimit(c.take)
 			time.Sleep(trimInterval)
 			if got := trims(); got != c.want {
 				t.Errorf("%d: trimmed is %v", i, got)

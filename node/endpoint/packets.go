@@ -71,7 +71,7 @@ func (c *PacketConn) Send(p []byte, addr wire.Addr) error {
 	}
 	now := time.Now()
 	err := c.flow.Send(addr, p, now)
-	c.endpoint.processEvents(now)
+	c.endpoint.handleBondEvents(now)
 	return err
 }
 
@@ -98,7 +98,7 @@ func (c *PacketConn) Refuse(r wire.FlowRefused) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	c.flow.Refuse(r)
-	c.endpoint.processEvents(time.Now())
+	c.endpoint.handleBondEvents(time.Now())
 }
 
 // Close ends the flow at both ends. Datagrams sent before still leave.
@@ -122,11 +122,11 @@ func (c *PacketConn) CloseWith(code wire.Code, text string) {
 	c.flow.End(code, text, now)
 	c.flow.Discard()
 	c.cond.Broadcast()
-	c.endpoint.processEvents(now)
+	c.endpoint.handleBondEvents(now)
 }
 
 // SetReadDeadline bounds Receive; a zero time is no bound.
 func (c *PacketConn) SetReadDeadline(t time.Time) error {
-	c.endpoint.setDeadline(&c.readDeadline, t, c.cond, &c.closed)
+	c.endpoint.setConnDeadline(&c.readDeadline, t, c.cond, &c.closed)
 	return nil
 }

@@ -26,7 +26,7 @@ type rateHistory struct {
 	n int
 }
 
-func (r *rateHistory) addSample(now time.Time, rx, tx uint64) {
+func (r *rateHistory) addRateSample(now time.Time, rx, tx uint64) {
 	if r.n > 0 && now.Sub(r.list[(r.n-1)%len(r.list)].at) < 100*time.Millisecond {
 		return
 	}
@@ -50,9 +50,9 @@ func (r *rateHistory) lastSecond(now time.Time, rx, tx uint64) (in, out unit.Rat
 // the network.
 const minSteadyTime = 300 * time.Millisecond
 
-// steadyRate returns the rate over the longest run of intervals of the last second without a pause,
+// steadyRecentRate returns the rate over the longest run of intervals of the last second without a pause,
 // 0 if that is shorter than minSteadyTime.
-func (r *rateHistory) steadyRate(now time.Time, of func(i int) uint64) unit.Rate {
+func (r *rateHistory) steadyRecentRate(now time.Time, of func(i int) uint64) unit.Rate {
 	var best, span time.Duration
 	var rate unit.Rate
 	start := -1
@@ -91,8 +91,8 @@ func (e *Endpoint) SteadyRates() (list []SteadyRate) {
 	for _, l := range e.subflows {
 		r := &l.rates
 		s := SteadyRate{Device: l.device,
-			Rx: r.steadyRate(now, func(i int) uint64 { return r.list[i%len(r.list)].rx }),
-			Tx: r.steadyRate(now, func(i int) uint64 { return r.list[i%len(r.list)].tx })}
+			Rx: r.steadyRecentRate(now, func(i int) uint64 { return r.list[i%len(r.list)].rx }),
+			Tx: r.steadyRecentRate(now, func(i int) uint64 { return r.list[i%len(r.list)].tx })}
 		if s.Rx == 0 && s.Tx == 0 {
 			continue
 		}
@@ -247,9 +247,9 @@ func (e *Endpoint) Status(why bool) Status {
 	}
 	slices.SortFunc(s.Subflows, func(a, b Subflow) int { return cmp.Compare(a.ID, b.ID) })
 	if why {
-		s.Decisions, s.StreamList, s.FlowList = e.bond.Decisions(), e.listStreams(
+		s.Decisions, s.StreamList, s.FlowList = e.bond.Decisions(), e.listNewestStreams(
 			maxStatusList,
-		), e.listFlows(
+		), e.listRecentFlows(
 			maxStatusList,
 		)
 	}
@@ -288,18 +288,18 @@ func (e *Endpoint) HopOf(id wire.SubflowID) (*Hop, net.Addr) {
 func (e *Endpoint) StreamList() []Stream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.listStreams(math.MaxInt)
+	return e.listNewestStreams(math.MaxInt)
 }
 
-// listStreams returns up to limit streams, newest first. mu must be held.
-func (e *Endpoint) listStreams(limit int) (list []Stream) {
+// listNewestStreams returns up to limit streams, newest first. mu must be held.
+func (e *Endpoint) listNewestStreams(limit int) (list []Stream) {
 	for _, i := range e.bond.ListStreams(limit) {
 		s := Stream{StreamInfo: i, Down: i.Out, Up: i.In, DownBytes: i.Acked, UpBytes: i.ReadByApp}
 		if e.cfg.Bond.OpensStreams {
 			s.Down, s.Up, s.DownBytes, s.UpBytes = s.Up, s.Down, s.UpBytes, s.DownBytes
 		}
 		if c, ok := i.User.(*Conn); ok {
-			s.App = c.app.appInfo()
+			s.App = c.app.internedAppInfo()
 		}
 		list = append(list, s)
 	}
@@ -310,18 +310,18 @@ func (e *Endpoint) listStreams(limit int) (list []Stream) {
 func (e *Endpoint) FlowList() []Flow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.listFlows(math.MaxInt)
+	return e.listRecentFlows(math.MaxInt)
 }
 
-// listFlows returns up to limit flows, the most recently used first. mu must be held.
-func (e *Endpoint) listFlows(limit int) (list []Flow) {
+// listRecentFlows returns up to limit flows, the most recently used first. mu must be held.
+func (e *Endpoint) listRecentFlows(limit int) (list []Flow) {
 	for _, i := range e.bond.ListFlows(limit) {
 		f := Flow{FlowInfo: i, DownBytes: i.SentBytes, UpBytes: i.ReceivedBytes}
 		if e.cfg.Bond.OpensStreams {
 			f.DownBytes, f.UpBytes = f.UpBytes, f.DownBytes
 		}
 		if c, ok := i.User.(*PacketConn); ok {
-			f.App = c.app.appInfo()
+			f.App = c.app.internedAppInfo()
 		}
 		list = append(list, f)
 	}
@@ -334,7 +334,7 @@ func (e *Endpoint) ResetStream(id wire.StreamID, why string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	found := e.bond.ResetStream(id, wire.CodeConnReset, why)
-	e.processEvents(time.Now())
+	e.handleBondEvents(time.Now())
 	return found
 }
 
@@ -344,7 +344,7 @@ func (e *Endpoint) SetStreamClass(id wire.StreamID, mode wire.Mode, group wire.G
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	found = e.bond.SetClass(id, mode, group)
-	e.processEvents(time.Now())
+	e.handleBondEvents(time.Now())
 	return found
 }
 

@@ -75,7 +75,7 @@ func (a *serverAccess) ownsServer(server string) bool {
 // storeServers stores the servers that a primary announces over a pipe to remote. Its errors end
 // the pipe.
 func (a *serverAccess) storeServers(primary identity.Peer, remote net.Addr, servers []string, now time.Time) error {
-	list := identity.CarriableServers(servers, ipOf(remote).IsLoopback())
+	list := identity.CarriableServers(servers, ipOfNetAddr(remote).IsLoopback())
 	if p, ok := a.trust.Lookup(primary.Key); ok && slices.Equal(p.Servers, list) {
 		return nil
 	}
@@ -122,12 +122,12 @@ func leadsToSelf(server string, here, there net.Addr) bool {
 			return false
 		}
 	}
-	to := ipOf(there)
-	return to.IsValid() && (to == ipOf(here) || to.IsLoopback() || to.IsLinkLocalUnicast())
+	to := ipOfNetAddr(there)
+	return to.IsValid() && (to == ipOfNetAddr(here) || to.IsLoopback() || to.IsLinkLocalUnicast())
 }
 
-// ipOf returns the IP address of a, or the zero Addr.
-func ipOf(a net.Addr) netip.Addr {
+// ipOfNetAddr returns the IP address of a, or the zero Addr.
+func ipOfNetAddr(a net.Addr) netip.Addr {
 	ap, _ := netip.ParseAddrPort(a.String())
 	return ap.Addr().Unmap().WithZone("")
 }

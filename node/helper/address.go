@@ -54,8 +54,8 @@ func newAddressWatch() *addressWatch {
 	return &addressWatch{listAddresses: device.LocalAddresses, wall: wallClock, known: map[netip.Addr]bool{}}
 }
 
-// startWatch starts the watch. The first check is due addressInterval later.
-func (w *addressWatch) startWatch() { w.last = w.wall() }
+// startAddressWatch starts the watch. The first check is due addressInterval later.
+func (w *addressWatch) startAddressWatch() { w.last = w.wall() }
 
 // detectChanges returns what changed since the last check.
 func (w *addressWatch) detectChanges() (c addressChange) {
@@ -95,24 +95,24 @@ func wallClock() time.Time { return time.Now().Round(0) }
 func (h *Helper) runWatchLoop(ctx context.Context) {
 	tick := time.NewTicker(addressInterval)
 	defer tick.Stop()
-	for h.addressWatch.startWatch(); ; {
+	for h.addressWatch.startAddressWatch(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
 			h.applySuspension(h.facts.reevaluate(now))
-			for _, s := range h.relays.listSubflows() {
+			for _, s := range h.relays.relayedSubflows() {
 				s.sampleRates(now)
 			}
-			h.applyChange(h.addressWatch.detectChanges())
+			h.applyAddressChange(h.addressWatch.detectChanges())
 		}
 	}
 }
 
-// applyChange ends what uses a lost address. A waiting pipe is opened again. A subflow without its
+// applyAddressChange ends what uses a lost address. A waiting pipe is opened again. A subflow without its
 // pipe looks for another pipe. A subflow without its HS-path moves to another address, over UDP, or
 // goes back to the primary.
-func (h *Helper) applyChange(c addressChange) {
+func (h *Helper) applyAddressChange(c addressChange) {
 	if c.slept > 0 {
 		h.log.Info("calling primaries again", "err", errSlept, "for", c.slept.Round(time.Second))
 		h.calls.callAfterSleep()
@@ -121,11 +121,11 @@ func (h *Helper) applyChange(c addressChange) {
 		h.calls.callNow.fireSignal()
 	}
 	if c.linkMayDiffer {
-		h.applySuspension(h.facts.setLink(h.linkInUse(), time.Now()))
+		h.applySuspension(h.facts.setSharedLink(h.linkToServers(), time.Now()))
 	}
 	if c.isLost != nil {
-		h.calls.waiting.dropWhere(errAddress, c.isLost)
-		for _, s := range h.relays.listSubflows() {
+		h.calls.waiting.dropPipesWhere(errAddress, c.isLost)
+		for _, s := range h.relays.relayedSubflows() {
 			s.handleLostAddress(c.isLost, h.log)
 		}
 	}

@@ -236,7 +236,7 @@ func TestAddressWatch(t *testing.T) {
 		return a.get()
 	}
 	end := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 5} }
-	w.startWatch()
+	w.startAddressWatch()
 	const one, two, foreign = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 	for i, c := range []struct {
 		after    time.Duration

@@ -36,19 +36,19 @@ func newAnnouncer(facts func() wire.Facts, paused func() []identity.PublicKey) *
 	return &announcer{facts: facts, pausedPrimaries: paused, pipes: map[factsPipe]identity.PublicKey{}}
 }
 
-// addPipe sends the last announced facts on p, if any, and each change until removePipe.
-func (a *announcer) addPipe(p factsPipe, primary identity.PublicKey) {
+// addFactsPipe sends the last announced facts on p, if any, and each change until removeFactsPipe.
+func (a *announcer) addFactsPipe(p factsPipe, primary identity.PublicKey) {
 	a.mu.Lock()
 	a.pipes[p] = primary
 	a.mu.Unlock()
 	a.sending.Lock()
 	defer a.sending.Unlock()
-	if f := a.factsFor(primary); f != (wire.Facts{}) {
+	if f := a.factsForPrimary(primary); f != (wire.Facts{}) {
 		_ = p.SendFacts(f) // the waiting goroutine notices that the pipe broke
 	}
 }
 
-func (a *announcer) removePipe(p factsPipe) {
+func (a *announcer) removeFactsPipe(p factsPipe) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.pipes, p)
@@ -68,12 +68,12 @@ func (a *announcer) sendChanges() {
 	pipes := maps.Clone(a.pipes)
 	a.mu.Unlock()
 	for p, primary := range pipes {
-		_ = p.SendFacts(a.factsFor(primary)) // see addPipe
+		_ = p.SendFacts(a.factsForPrimary(primary)) // see addFactsPipe
 	}
 }
 
-// factsFor returns the facts for a primary. sending must be held.
-func (a *announcer) factsFor(primary identity.PublicKey) wire.Facts {
+// factsForPrimary returns the facts for a primary. sending must be held.
+func (a *announcer) factsForPrimary(primary identity.PublicKey) wire.Facts {
 	f := a.sent
 	if slices.Contains(a.sentPaused, primary) {
 		f.RefusalReason = errPaused.Error()

@@ -53,10 +53,10 @@ func TestAnnouncer(t *testing.T) {
 		case 0:
 			p, primary := &receivedFacts{}, []identity.PublicKey{laptop, tablet}[rng.IntN(2)]
 			pipes[p] = primary
-			a.addPipe(p, primary)
+			a.addFactsPipe(p, primary)
 		case 1:
 			for p := range pipes {
-				a.removePipe(p)
+				a.removeFactsPipe(p)
 				removed[p] = len(p.received())
 				delete(pipes, p)
 				break
@@ -95,25 +95,25 @@ func TestAnnouncer(t *testing.T) {
 func TestAnnouncerBlocks(t *testing.T) {
 	var d deviceFacts
 	d.limits = func() policy.Limits { return policy.Limits{} }
-	a := newAnnouncer(d.currentFacts, func() []identity.PublicKey { return nil })
+	a := newAnnouncer(d.factsToAnnounce, func() []identity.PublicKey { return nil })
 	slow, other, gone := &receivedFacts{}, &receivedFacts{}, &receivedFacts{}
 	for _, p := range []*receivedFacts{slow, other, gone} {
-		a.addPipe(p, keys().primary.Public())
+		a.addFactsPipe(p, keys().primary.Public())
 	}
 	slow.stop.Lock()
 	var all sync.WaitGroup
 	for n := range 20 {
 		all.Go(func() {
-			d.setFacts(facts.Facts{Battery: unit.Percent(float64(n))}, "lo", time.Now())
+			d.setDeviceFacts(facts.Facts{Battery: unit.Percent(float64(n))}, "lo", time.Now())
 			a.sendChanges()
 		})
 	}
-	a.removePipe(gone)
+	a.removeFactsPipe(gone)
 	slow.stop.Unlock()
 	all.Wait()
 	for _, p := range []*receivedFacts{slow, other} {
-		if list := p.received(); len(list) == 0 || list[len(list)-1] != d.currentFacts() {
-			t.Errorf("%+v were sent, the newest are %+v", list, d.currentFacts())
+		if list := p.received(); len(list) == 0 || list[len(list)-1] != d.factsToAnnounce() {
+			t.Errorf("%+v were sent, the newest are %+v", list, d.factsToAnnounce())
 		}
 	}
 }
@@ -127,8 +127,8 @@ func TestSuspension(t *testing.T) {
 	at := func(percent float64) facts.Facts {
 		return facts.Facts{Battery: unit.Percent(percent), Power: wire.PowerBattery}
 	}
-	if s := d.setLink("wwan0", now); s != (suspension{}) || d.currentFacts() != (wire.Facts{}) {
-		t.Errorf("before anything is known: %+v, %+v", s, d.currentFacts())
+	if s := d.setSharedLink("wwan0", now); s != (suspension{}) || d.factsToAnnounce() != (wire.Facts{}) {
+		t.Errorf("before anything is known: %+v, %+v", s, d.factsToAnnounce())
 	}
 	for i, c := range []struct {
 		change         func() suspension
@@ -136,11 +136,11 @@ func TestSuspension(t *testing.T) {
 		after          time.Duration
 		batteryPercent int
 	}{
-		{func() suspension { return d.setFacts(at(20), "wwan0", now) }, false, false, 0, 20},
-		{func() suspension { return d.setFacts(at(19), "wwan0", now) }, true, false, time.Second, 19},
-		{func() suspension { return d.setLink("wlan0", now) }, false, false, time.Second, 19},
+		{func() suspension { return d.setDeviceFacts(at(20), "wwan0", now) }, false, false, 0, 20},
+		{func() suspension { return d.setDeviceFacts(at(19), "wwan0", now) }, true, false, time.Second, 19},
+		{func() suspension { return d.setSharedLink("wlan0", now) }, false, false, time.Second, 19},
 		// for a moment only
-		{func() suspension { return d.setFacts(at(60), "wlan0", now) }, false, false, time.Second, 60},
+		{func() suspension { return d.setDeviceFacts(at(60), "wlan0", now) }, false, false, time.Second, 60},
 		{func() suspension { return d.reevaluate(now) }, false, true, time.Hour, 60},
 		{func() suspension { return d.reevaluate(now) }, false, false, time.Second, 60},
 		{func() suspension { limits.BatteryFloor = 70; return d.reevaluate(now) }, true, false, time.Second, 60},
@@ -151,11 +151,11 @@ func TestSuspension(t *testing.T) {
 			ends != c.ends {
 			t.Errorf("%d: %+v", i, s)
 		}
-		if f := d.currentFacts(); f.RefusalReason != s.now || f.Battery.Percent() != c.batteryPercent {
+		if f := d.factsToAnnounce(); f.RefusalReason != s.now || f.Battery.Percent() != c.batteryPercent {
 			t.Errorf("%d: %+v, while suspended for %q", i, f, s.now)
 		}
 	}
-	if f := d.currentFacts(); f.Link != "wlan0" {
+	if f := d.factsToAnnounce(); f.Link != "wlan0" {
 		t.Errorf("the link is %q", f.Link)
 	}
 }

@@ -80,7 +80,7 @@ func (c *pipeCaller) runOfferLoop(ctx context.Context, t *target) {
 	pace := callPace{lastSeen: time.Now()}
 	for {
 		began, early := time.Now(), c.callNow.nextSignal()
-		o, q, err := c.offerPipe(ctx, t, nil)
+		o, q, err := c.offerWaitingPipe(ctx, t, nil)
 		if ctx.Err() != nil {
 			if err == nil {
 				o.Close()
@@ -130,14 +130,14 @@ func (c *pipeCaller) recordFailure(t *target, began time.Time, err error, pace *
 	switch {
 	case fault.Is(err, fault.Exists): // no failure: the subflow uses the only pipe
 		pace.recordSuccess(now)
-		t.setState(stateBusy, nil)
+		t.setTargetState(stateBusy, nil)
 		return pace.backoff.Next(soonCallBackoff, soonCallBackoff)
 	case refusal.Is(err):
 		c.recordRefusal(t, began, err)
 		return refusal.Wait(&pace.backoff, err)
 	}
-	t.setFailed(began, err)
-	if pace.logged.shouldLog(err.Error(), now) {
+	t.setAttemptFailed(began, err)
+	if pace.logged.shouldLogTrouble(err.Error(), now) {
 		c.log.Warn("no pipe", "primary", t.primary.Name, "pipe", t.addr, "err", err, "hint", fault.HintOf(err))
 	}
 	return pace.backoff.Next(minCallBackoff, maxCallWait(now.Sub(pace.lastSeen)))
@@ -154,8 +154,8 @@ type lastLog struct {
 	at   time.Time
 }
 
-// shouldLog reports whether a trouble must be logged now, and then counts it as logged.
-func (l *lastLog) shouldLog(text string, now time.Time) bool {
+// shouldLogTrouble reports whether a trouble must be logged now, and then counts it as logged.
+func (l *lastLog) shouldLogTrouble(text string, now time.Time) bool {
 	if text == l.text && now.Sub(l.at) < refusal.LogAgain {
 		return false
 	}
@@ -166,21 +166,21 @@ func (l *lastLog) shouldLog(text string, now time.Time) bool {
 // recordRefusal stores that the primary at t refuses this device or has another key. It logs once
 // for all addresses of the primary.
 func (c *pipeCaller) recordRefusal(t *target, began time.Time, err error) {
-	name := currentName(c.trust, t.primary)
+	name := currentPrimaryName(c.trust, t.primary)
 	r := refusal.Record{Key: t.primary.Key.String(), Device: name, Address: t.addr, Here: fault.Is(err, fault.WrongKey)}
 	r.Reason, r.Hint = refusal.Explain(err, name)
 	if r.Here { // another device answers at this address; the primary may answer at another one
 		r.Key += " " + t.addr
 	}
-	t.setFailed(began, fault.New(fault.KindOf(err), errors.New("refused: "+r.Reason), r.Hint))
+	t.setAttemptFailed(began, fault.New(fault.KindOf(err), errors.New("refused: "+r.Reason), r.Hint))
 	if c.refused.Note(r, time.Now()) {
 		c.log.Warn("no pipe: refused", "primary", name, "pipe", t.addr, "reason", r.Reason, "hint", r.Hint)
 	}
 }
 
-// offerPipe opens one pipe and waits until the primary requests something. stalled, if not nil,
+// offerWaitingPipe opens one pipe and waits until the primary requests something. stalled, if not nil,
 // names the subflow that needs the pipe.
-func (c *pipeCaller) offerPipe(
+func (c *pipeCaller) offerWaitingPipe(
 	ctx context.Context,
 	t *target,
 	stalled *wire.Token,
@@ -200,27 +200,27 @@ func (c *pipeCaller) offerPipe(
 	if err != nil {
 		return nil, q, err
 	}
-	t.primaryTrouble.setTrouble(wire.Trouble{})
-	o.OnTrouble = t.primaryTrouble.setTrouble
+	t.primaryTrouble.setPeerTrouble(wire.Trouble{})
+	o.OnTrouble = t.primaryTrouble.setPeerTrouble
 	o.OnServers = func(servers []string) error {
 		return c.onServers(t.primary, conn.RemoteAddr(), servers, time.Now())
 	}
 	if stalled == nil {
-		t.setState(stateWaiting, nil)
+		t.setTargetState(stateWaiting, nil)
 	} else if err := o.SendStalled(*stalled); err != nil {
 		o.Close()
 		return nil, q, err
 	}
 	c.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: t.String()})
-	if q, err = c.awaitRequest(ctx, o, conn.LocalAddr(), t.primary.Key); err != nil {
+	if q, err = c.awaitPipeRequest(ctx, o, conn.LocalAddr(), t.primary.Key); err != nil {
 		c.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})
 	}
 	return o, q, err
 }
 
-// awaitRequest waits until the primary requests something or the pipe, which has the address local,
+// awaitPipeRequest waits until the primary requests something or the pipe, which has the address local,
 // is dropped.
-func (c *pipeCaller) awaitRequest(
+func (c *pipeCaller) awaitPipeRequest(
 	ctx context.Context,
 	o *pipe.Offer,
 	local net.Addr,
@@ -228,8 +228,8 @@ func (c *pipeCaller) awaitRequest(
 ) (pipe.Request, error) {
 	ctx, done := c.waiting.trackPipe(ctx, local)
 	defer done()
-	c.announcer.addPipe(o, primary)
-	defer c.announcer.removePipe(o)
+	c.announcer.addFactsPipe(o, primary)
+	defer c.announcer.removeFactsPipe(o)
 	q, err := o.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -242,7 +242,7 @@ func (c *pipeCaller) awaitRequest(
 // (clock_gettime(2)), and the far ends of waiting pipes may be gone. Subflows are left to the
 // primary, which resumes them or has given them up.
 func (c *pipeCaller) callAfterSleep() {
-	c.waiting.dropWhere(errSlept, func(net.Addr) bool { return true })
+	c.waiting.dropPipesWhere(errSlept, func(net.Addr) bool { return true })
 	c.callNow.fireSignal()
 }
 
@@ -294,7 +294,7 @@ func awaitResumed(ctx context.Context, r *relay) {
 func (c *pipeCaller) offerResume(ctx, search context.Context, t *target, token wire.Token) {
 	var wait backoff.Backoff
 	for search.Err() == nil {
-		o, q, err := c.offerPipe(search, t, &token)
+		o, q, err := c.offerWaitingPipe(search, t, &token)
 		rest := callInterval
 		switch {
 		case err == nil:

@@ -163,7 +163,7 @@ func TestLastLog(t *testing.T) {
 		due  bool
 	}{{"a", 0, true}, {"a", time.Minute, false}, {"b", time.Minute, true}, {"a", time.Minute, true},
 		{"a", 59 * time.Minute, false}, {"a", 61 * time.Minute, true}} {
-		if got := l.shouldLog(c.text, now.Add(c.at)); got != c.due {
+		if got := l.shouldLogTrouble(c.text, now.Add(c.at)); got != c.due {
 			t.Errorf("%d: %v", i, got)
 		}
 	}
@@ -215,12 +215,12 @@ func TestPipeCaller(t *testing.T) {
 		}
 		a := accept()
 		time.Sleep(2 * steadyPipeTime)
-		if state, _, _ := x.currentState(); state != stateWaiting || a.Err() != nil {
+		if state, _, _ := x.currentPipeState(); state != stateWaiting || a.Err() != nil {
 			t.Errorf("%s, %v", state, a.Err())
 		}
 		c.callAfterSleep()
 		synctest.Wait()
-		if state, _, err := x.currentState(); state != stateRetrying || err != errSlept {
+		if state, _, err := x.currentPipeState(); state != stateRetrying || err != errSlept {
 			t.Errorf("after a sleep: %s, %v", state, err)
 		}
 		b := accept()
@@ -230,7 +230,7 @@ func TestPipeCaller(t *testing.T) {
 		l.Close()
 		b.Close()
 		time.Sleep(time.Hour)
-		if state, since, _ := x.currentState(); state != stateRetrying || time.Since(since) < 59*time.Minute {
+		if state, since, _ := x.currentPipeState(); state != stateRetrying || time.Since(since) < 59*time.Minute {
 			t.Errorf("a primary that is away: %s, for %v", state, time.Since(since))
 		}
 		x.stop()

@@ -41,8 +41,8 @@ type capChecker struct {
 	routes    device.Routes
 }
 
-// checkCap returns an error if the cap of a link or primary is used up.
-func (c *capChecker) checkCap(of device.CapTarget) error {
+// checkTargetCap returns an error if the cap of a link or primary is used up.
+func (c *capChecker) checkTargetCap(of device.CapTarget) error {
 	if c.allowance == nil {
 		return nil
 	}
@@ -57,14 +57,14 @@ func (c *capChecker) checkServerCap(ctx context.Context, primary identity.Peer, 
 	if c.allowance == nil {
 		return nil
 	}
-	if err := c.checkCap(primaryBound(primary)); err != nil {
+	if err := c.checkTargetCap(primaryBound(primary)); err != nil {
 		return err
 	}
 	link := c.link
 	if link == "" {
 		link = c.routes.LinkTo(ctx, server, c.mark)
 	}
-	return c.checkCap(device.CapTarget{Link: link})
+	return c.checkTargetCap(device.CapTarget{Link: link})
 }
 
 // refusalFor returns nil if traffic for a primary may be carried now, whatever its caps, else the
@@ -90,7 +90,7 @@ func (h *Helper) CheckAllowed(ctx context.Context, primary identity.Peer, server
 	if err := h.refusalFor(primary); err != nil {
 		return err
 	}
-	err := h.caps.checkCap(primaryBound(primary))
+	err := h.caps.checkTargetCap(primaryBound(primary))
 	if err == nil && server != "" {
 		err = h.caps.checkServerCap(ctx, primary, server)
 	}

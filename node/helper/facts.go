@@ -30,16 +30,16 @@ type suspension struct {
 	before, now string
 }
 
-// setFacts sets the facts of this device, which shares link.
-func (d *deviceFacts) setFacts(f facts.Facts, link string, now time.Time) suspension {
+// setDeviceFacts sets the facts of this device, which shares link.
+func (d *deviceFacts) setDeviceFacts(f facts.Facts, link string, now time.Time) suspension {
 	d.mu.Lock()
 	d.measured = &f
 	d.mu.Unlock()
-	return d.setLink(link, now)
+	return d.setSharedLink(link, now)
 }
 
-// setLink sets the link that this device shares, "" if unknown.
-func (d *deviceFacts) setLink(link string, now time.Time) suspension {
+// setSharedLink sets the link that this device shares, "" if unknown.
+func (d *deviceFacts) setSharedLink(link string, now time.Time) suspension {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.measured == nil {
@@ -66,8 +66,8 @@ func (d *deviceFacts) updateSuspension(now time.Time) suspension {
 	return suspension{before, d.suspended.Reason}
 }
 
-// currentFacts returns the facts for primaries, with the reason for a refusal.
-func (d *deviceFacts) currentFacts() wire.Facts {
+// factsToAnnounce returns the facts for primaries, with the reason for a refusal.
+func (d *deviceFacts) factsToAnnounce() wire.Facts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := d.known

@@ -46,8 +46,8 @@ type roamingPrimary struct {
 	connected map[string]bool // addresses that are called, and whether there is a pipe
 }
 
-// isMissed reports whether there is no pipe to p.
-func (p roamingPrimary) isMissed() bool {
+// isMissingPipe reports whether there is no pipe to p.
+func (p roamingPrimary) isMissingPipe() bool {
 	return !slices.Contains(slices.Collect(maps.Values(p.connected)), true)
 }
 
@@ -71,7 +71,7 @@ func (f *finder) runSearchLoop(ctx context.Context, primaries func() []roamingPr
 			return
 		case <-t.C:
 		}
-		missed := slices.ContainsFunc(primaries(), roamingPrimary.isMissed)
+		missed := slices.ContainsFunc(primaries(), roamingPrimary.isMissingPipe)
 		if !missed {
 			wait = minSearchInterval
 		}

@@ -189,7 +189,7 @@ func TestMissed(t *testing.T) {
 		connected map[string]bool
 		want      bool
 	}{{nil, true}, {map[string]bool{"a": false, "b": false}, true}, {map[string]bool{"a": false, "b": true}, false}} {
-		if got := (roamingPrimary{connected: c.connected}).isMissed(); got != c.want {
+		if got := (roamingPrimary{connected: c.connected}).isMissingPipe(); got != c.want {
 			t.Errorf("%d: %v", i, got)
 		}
 	}

@@ -161,7 +161,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		share:  newLinkShare(log),
 		facts:  &deviceFacts{limits: cfg.deviceLimits},
 	}
-	h.announcer = newAnnouncer(h.facts.currentFacts, func() []identity.PublicKey { return pausedPrimaries(ids.Trust) })
+	h.announcer = newAnnouncer(h.facts.factsToAnnounce, func() []identity.PublicKey { return pausedPrimaries(ids.Trust) })
 	udpDialer := &dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForHSPath}
 	servers := hsDialer{
 		udpDialer,
@@ -192,7 +192,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		rec:       rec,
 		announcer: h.announcer,
 		onServers: h.access.storeServers,
-		onTaken:   h.serveRequest,
+		onTaken:   h.servePipeRequest,
 		carrier: pipe.Any{
 			pipe.TCP(
 				tcp.Options{
@@ -289,17 +289,17 @@ func (h *Helper) SetOwnSubflows(own func() map[string]device.ConnBytes) { h.shar
 // CountShared returns a ledger for connections that serve other devices without a bond, such as
 // onloading. Their bytes count as shared, not as the owner's. It passes them on to next, which may
 // be nil.
-func (h *Helper) CountShared(next tcp.Ledger) tcp.Ledger { return h.share.newLedger(next) }
+func (h *Helper) CountShared(next tcp.Ledger) tcp.Ledger { return h.share.newShareLedger(next) }
 
 // Run offers pipes and relays subflows until ctx ends; it then closes everything and returns ctx's
 // error. It never gives up on networks that do not answer.
 func (h *Helper) Run(ctx context.Context) error {
 	h.announcer.sendChanges()
 	var all sync.WaitGroup
-	all.Go(func() { h.share.runShares(ctx) })
+	all.Go(func() { h.share.runShareLoop(ctx) })
 	all.Go(func() { h.runWatchLoop(ctx) })
 	all.Go(func() { h.trouble.runReportLoop(ctx) })
-	all.Go(func() { h.finder.runSearchLoop(ctx, h.roamingPrimaries, h.scheduleTargetUpdate) })
+	all.Go(func() { h.finder.runSearchLoop(ctx, h.primariesToFind, h.scheduleTargetUpdate) })
 	for _, t := range h.targets.listTargets() {
 		h.calls.startOffering(ctx, t)
 	}
@@ -310,7 +310,7 @@ func (h *Helper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	h.relays.closeAll(ctx.Err())
+	h.relays.closeAllRelays(ctx.Err())
 	h.calls.tasks.Wait()
 	all.Wait()
 	return ctx.Err()
@@ -353,8 +353,8 @@ func (h *Helper) updateTargets(ctx context.Context) {
 	h.relays.closeWhere(unwanted)
 }
 
-// roamingPrimaries returns the primaries that may be searched for.
-func (h *Helper) roamingPrimaries() (list []roamingPrimary) {
+// primariesToFind returns the primaries that may be searched for.
+func (h *Helper) primariesToFind() (list []roamingPrimary) {
 	for _, p := range h.primaries.roamingPrimaries() {
 		list = append(list, roamingPrimary{p.Key, h.targets.connectedAddresses(p.Key)})
 	}
@@ -366,7 +366,7 @@ func (h *Helper) Refusals() []refusal.Record { return h.calls.refused.Refusals(t
 
 // SetFacts sets the facts of this device and announces them to primaries, on all pipes.
 func (h *Helper) SetFacts(f facts.Facts) {
-	h.applySuspension(h.facts.setFacts(f, h.linkInUse(), time.Now()))
+	h.applySuspension(h.facts.setDeviceFacts(f, h.linkToServers(), time.Now()))
 }
 
 // applySuspension ends all subflows if this device is suspended, and announces changes.
@@ -386,10 +386,10 @@ func (h *Helper) applySuspension(s suspension) {
 }
 
 // Facts returns the facts that primaries receive.
-func (h *Helper) Facts() wire.Facts { return h.facts.currentFacts() }
+func (h *Helper) Facts() wire.Facts { return h.facts.factsToAnnounce() }
 
-// linkInUse returns the interface that reaches servers, "" if unknown.
-func (h *Helper) linkInUse() string {
+// linkToServers returns the interface that reaches servers, "" if unknown.
+func (h *Helper) linkToServers() string {
 	if h.cfg.HSInterface != "" {
 		return h.cfg.HSInterface
 	}

@@ -68,11 +68,11 @@ func (d *serverDialer) connectServer(
 	}
 	conn, err := d.Dial(ctx, q.Server)
 	if err != nil {
-		return nil, "", dialCode(err), err
+		return nil, "", codeOfDialError(err), err
 	}
 	countForPrimary(conn, primary)
 	link = cmp.Or(d.caps.link, device.InterfaceOf(conn.LocalAddr()))
-	if err := d.caps.checkCap(device.CapTarget{Link: link}); err != nil { // may differ from the predicted route
+	if err := d.caps.checkTargetCap(device.CapTarget{Link: link}); err != nil { // may differ from the predicted route
 		conn.Close()
 		return nil, "", wire.CodeLimit, err
 	}
@@ -85,7 +85,7 @@ func (d *serverDialer) connectServer(
 		)
 	}
 	if hs, err = pipe.DialHS(ctx, conn, d.name, q.Key); err != nil {
-		return nil, "", dialCode(err), err
+		return nil, "", codeOfDialError(err), err
 	}
 	return hs, link, 0, nil
 }
@@ -107,8 +107,8 @@ type silenceMeter struct {
 	since           time.Time // the last check without silence
 }
 
-// observeHop updates the meter. It is called every addressInterval.
-func (m *silenceMeter) observeHop(now time.Time, hs estimate.Hop) {
+// observeHSPath updates the meter. It is called every addressInterval.
+func (m *silenceMeter) observeHSPath(now time.Time, hs estimate.Hop) {
 	if m.since.IsZero() || hs.Queue == 0 || hs.Acked != m.acked || hs.Received != m.received {
 		*m = silenceMeter{hs.Acked, hs.Received, now}
 	}
@@ -145,9 +145,9 @@ type addressMoves struct {
 	count, failed int
 }
 
-// moveConn moves an HS-path to another address of its interface. It returns false if that is
+// moveHSPathConn moves an HS-path to another address of its interface. It returns false if that is
 // impossible or failed too often.
-func (m *addressMoves) moveConn(c net.Conn) bool {
+func (m *addressMoves) moveHSPathConn(c net.Conn) bool {
 	switch err := dial.Move(c); {
 	case err == nil:
 		m.count++

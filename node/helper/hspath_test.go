@@ -50,7 +50,7 @@ func TestMoves(t *testing.T) {
 	} {
 		var m addressMoves
 		for i, err := range c.errs {
-			if stays := m.moveConn(&movable{nil, err}); stays != c.stays[i] {
+			if stays := m.moveHSPathConn(&movable{nil, err}); stays != c.stays[i] {
 				t.Errorf("%s: at %d: %v", name, i, stays)
 			}
 		}
@@ -58,7 +58,7 @@ func TestMoves(t *testing.T) {
 			t.Errorf("%s: it moved %d times", name, m.count)
 		}
 	}
-	if new(addressMoves).moveConn(&net.TCPConn{}) {
+	if new(addressMoves).moveHSPathConn(&net.TCPConn{}) {
 		t.Error("TCP moves")
 	}
 }
@@ -85,7 +85,7 @@ func TestMute(t *testing.T) {
 		now := began
 		for i, l := range c.looks {
 			now = began.Add(time.Duration(i) * time.Second)
-			m.observeHop(now, estimate.Hop{Queue: l.queue, Acked: l.acked, Received: l.received})
+			m.observeHSPath(now, estimate.Hop{Queue: l.queue, Acked: l.acked, Received: l.received})
 		}
 		if got := now.Sub(m.since); got != c.want {
 			t.Errorf("%s: for %v", name, got)

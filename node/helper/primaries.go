@@ -84,7 +84,7 @@ func (l primaryList) resolveEntry(entry string) (p identity.Peer, addrs []string
 	return known[0], []string{entry}, nil
 }
 
-// roamingPrimaries returns the primaries that are helped wherever they are. It omits primaries
+// primariesToFind returns the primaries that are helped wherever they are. It omits primaries
 // known to be on this machine.
 func (l primaryList) roamingPrimaries() []identity.Peer {
 	return slices.DeleteFunc(l.trust.ByRole(identity.RolePrimary), func(p identity.Peer) bool {

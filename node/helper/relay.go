@@ -83,10 +83,10 @@ func (d *direction) initDirection(in, out pipe.Hop, buffer int, wake chan struct
 	d.segment.Store(minSegment)
 }
 
-// runRelay relays until both hops are closed. It returns nil if both directions ended in order.
+// relayBothWays relays until both hops are closed. It returns nil if both directions ended in order.
 // closeRelay, from another goroutine, ends it early. traceReport, if not nil, gets each sent
 // report.
-func (r *relay) runRelay(mode feedback, traceReport func(trace.Event)) error {
+func (r *relay) relayBothWays(mode feedback, traceReport func(trace.Event)) error {
 	var all sync.WaitGroup
 	for _, d := range []*direction{&r.up, &r.down} {
 		var both sync.WaitGroup
@@ -134,7 +134,7 @@ func (r *relay) fillRing(d *direction) {
 			return
 		}
 		if err != nil {
-			r.closeRelay(fmt.Errorf("reading from %s: %w", r.peerName(d.in), err))
+			r.closeRelay(fmt.Errorf("reading from %s: %w", r.hopPeerName(d.in), err))
 			return
 		}
 	}
@@ -170,7 +170,7 @@ func (r *relay) drainRing(d *direction) {
 	}
 }
 
-func (r *relay) peerName(h pipe.Hop) string {
+func (r *relay) hopPeerName(h pipe.Hop) string {
 	if h == r.pipe {
 		return "the primary"
 	}
@@ -188,29 +188,29 @@ func (r *relay) closeRelay(err error) {
 		if errors.As(err, new(capError)) {
 			_ = r.hs.Abort() // no further byte may arrive
 			go func() {      // ends by the deadline
-				r.sendRefusal(r.pipe)
+				r.sendRelayRefusal(r.pipe)
 				r.pipe.Close()
 			}()
 			return
 		}
 		for _, h := range []pipe.Hop{r.hs, r.pipe} {
 			if err != nil {
-				r.sendRefusal(h)
+				r.sendRelayRefusal(h)
 			}
 			h.Close()
 		}
 	})
 }
 
-// sendRefusal tells an end why the relay has ended.
-func (r *relay) sendRefusal(h pipe.Hop) {
-	f := refusalOf(r.err)
+// sendRelayRefusal tells an end why the relay has ended.
+func (r *relay) sendRelayRefusal(h pipe.Hop) {
+	f := refusalOfError(r.err)
 	_ = h.SetWriteDeadline(time.Now().Add(refuseTimeout))
 	_ = h.Refuse(f.Code, f.Text)
 }
 
-// refusalOf returns the REFUSE for both ends after err. If the server refused, it is the server's.
-func refusalOf(err error) wire.Refuse {
+// refusalOfError returns the REFUSE for both ends after err. If the server refused, it is the server's.
+func refusalOfError(err error) wire.Refuse {
 	var f wire.Refuse
 	switch {
 	case errors.As(err, new(capError)):
@@ -225,8 +225,8 @@ func refusalOf(err error) wire.Refuse {
 	return wire.Refuse{Code: wire.CodeConnReset, Text: "the helper lost the subflow: " + err.Error()}
 }
 
-// endReason returns why a relay has ended.
-func endReason(err error) string {
+// relayEndReason returns why a relay has ended.
+func relayEndReason(err error) string {
 	if err == nil {
 		return "both directions have ended"
 	}

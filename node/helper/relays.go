@@ -53,7 +53,7 @@ func newRelayTable(limit int) *relayTable {
 }
 
 // reserveSlot takes a slot for a subflow, or fails with fault.Limit. releaseSlot gives it back, or
-// removeSubflow once the subflow was added.
+// removeEndedSubflow once the subflow was added.
 func (t *relayTable) reserveSlot() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,9 +74,9 @@ func (t *relayTable) releaseSlot() {
 	t.slots--
 }
 
-// addSubflow adds s and sets its number. Its slot must be reserved. It returns why s must end at
+// addRelayedSubflow adds s and sets its number. Its slot must be reserved. It returns why s must end at
 // once, or nil if it may go on.
-func (t *relayTable) addSubflow(s *subflow) (ending error) {
+func (t *relayTable) addRelayedSubflow(s *subflow) (ending error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.openedCount++
@@ -85,26 +85,26 @@ func (t *relayTable) addSubflow(s *subflow) (ending error) {
 	return t.ending
 }
 
-// closeAll closes all subflows, with that error. Those that are added later must end too: a request
+// closeAllRelays closes all subflows, with that error. Those that are added later must end too: a request
 // may be under way while the helper ends.
-func (t *relayTable) closeAll(why error) {
+func (t *relayTable) closeAllRelays(why error) {
 	t.mu.Lock()
 	t.ending = why
 	t.mu.Unlock()
 	t.closeWhere(func(*subflow) error { return why })
 }
 
-// removeSubflow removes s after its relay has ended.
-func (t *relayTable) removeSubflow(s *subflow) {
+// removeEndedSubflow removes s after its relay has ended.
+func (t *relayTable) removeEndedSubflow(s *subflow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.subflows, s)
 	t.slots--
-	t.endedBytes += s.receivedBytes()
+	t.endedBytes += s.bytesFromBothEnds()
 }
 
-// listSubflows returns the subflows, oldest first.
-func (t *relayTable) listSubflows() []*subflow {
+// relayedSubflows returns the subflows, oldest first.
+func (t *relayTable) relayedSubflows() []*subflow {
 	list, _ := t.listWithBytes()
 	return list
 }
@@ -116,15 +116,15 @@ func (t *relayTable) listWithBytes() (list []*subflow, bytes uint64) {
 	list, bytes = make([]*subflow, 0, len(t.subflows)), t.endedBytes
 	for s := range t.subflows {
 		list = append(list, s)
-		bytes += s.receivedBytes()
+		bytes += s.bytesFromBothEnds()
 	}
 	slices.SortFunc(list, func(a, b *subflow) int { return int(a.number) - int(b.number) })
 	return list, bytes
 }
 
-// findPipe returns the pipe of a primary's subflow with that token, or nil.
-func (t *relayTable) findPipe(token wire.Token, primary identity.PublicKey) *pipe.Link {
-	for _, s := range t.listSubflows() {
+// findPipeByToken returns the pipe of a primary's subflow with that token, or nil.
+func (t *relayTable) findPipeByToken(token wire.Token, primary identity.PublicKey) *pipe.Link {
+	for _, s := range t.relayedSubflows() {
 		if s.pipe.Token() == token && s.primary.Key == primary {
 			return s.pipe
 		}
@@ -135,7 +135,7 @@ func (t *relayTable) findPipe(token wire.Token, primary identity.PublicKey) *pip
 // closeWhere closes each subflow for which why returns an error, with that error. It returns their
 // number.
 func (t *relayTable) closeWhere(why func(*subflow) error) (n int) {
-	for _, s := range t.listSubflows() {
+	for _, s := range t.relayedSubflows() {
 		err := why(s)
 		switch {
 		case err == nil:
@@ -152,14 +152,14 @@ func (t *relayTable) closeWhere(why func(*subflow) error) (n int) {
 
 // lastLocalAddr returns the local address of the newest HS-path, or nil.
 func (t *relayTable) lastLocalAddr() net.Addr {
-	if list := t.listSubflows(); len(list) > 0 {
+	if list := t.relayedSubflows(); len(list) > 0 {
 		return list[len(list)-1].hs.LocalAddr()
 	}
 	return nil
 }
 
-// receivedBytes returns the bytes received from both ends.
-func (r *relay) receivedBytes() uint64 { return r.up.bytesRead.Load() + r.down.bytesRead.Load() }
+// bytesFromBothEnds returns the bytes received from both ends.
+func (r *relay) bytesFromBothEnds() uint64 { return r.up.bytesRead.Load() + r.down.bytesRead.Load() }
 
 // sampleRates measures the subflow's rates and the silence of its HS-path. It is called every
 // addressInterval.
@@ -168,7 +168,7 @@ func (s *subflow) sampleRates(now time.Time) {
 	defer s.mu.Unlock()
 	s.rates.updateRate(now, s.up.bytesRead.Load(), s.down.bytesRead.Load())
 	if hs, err := s.hs.Probe(); err == nil {
-		s.silence.observeHop(now, hs)
+		s.silence.observeHSPath(now, hs)
 	}
 }
 
@@ -193,7 +193,7 @@ func (s *subflow) handleLostAddress(lost func(net.Addr) bool, log *slog.Logger) 
 	}
 	s.mu.Lock()
 	before := s.moves.count
-	goesOn := s.moves.moveConn(s.hs.Conn())
+	goesOn := s.moves.moveHSPathConn(s.hs.Conn())
 	moved := s.moves.count > before
 	s.mu.Unlock()
 	if !goesOn {

@@ -117,7 +117,7 @@ func TestRelayTable(t *testing.T) {
 				continue
 			}
 			s := idleSubflow(t, keys().primary.Public(), "wwan0")
-			table.addSubflow(s)
+			table.addRelayedSubflow(s)
 			if added++; s.number != added {
 				t.Fatalf("subflow %d has the number %d", added, s.number)
 			}
@@ -131,7 +131,7 @@ func TestRelayTable(t *testing.T) {
 		case 4:
 			if len(have) > 0 {
 				i := rng.IntN(len(have))
-				table.removeSubflow(have[i])
+				table.removeEndedSubflow(have[i])
 				have = slices.Delete(have, i, i+1)
 			}
 		}
@@ -145,14 +145,14 @@ func TestRelayTable(t *testing.T) {
 func TestCloseAll(t *testing.T) {
 	table, why := newRelayTable(2), errors.New("why")
 	early, late := idleSubflow(t, keys().primary.Public(), "wlan0"), idleSubflow(t, keys().primary.Public(), "wlan0")
-	if ending := table.addSubflow(early); ending != nil {
+	if ending := table.addRelayedSubflow(early); ending != nil {
 		t.Errorf("a new subflow must end: %v", ending)
 	}
-	table.closeAll(why)
+	table.closeAllRelays(why)
 	if <-early.done; early.err != why {
 		t.Errorf("closed for %v", early.err)
 	}
-	if ending := table.addSubflow(late); ending != why {
+	if ending := table.addRelayedSubflow(late); ending != why {
 		t.Errorf("a subflow added at the end may go on: %v", ending)
 	}
 }
@@ -165,7 +165,7 @@ func TestCloseWhere(t *testing.T) {
 		if err := table.reserveSlot(); err != nil {
 			t.Fatal(err)
 		}
-		table.addSubflow(idleSubflow(t, keys().primary.Public(), link))
+		table.addRelayedSubflow(idleSubflow(t, keys().primary.Public(), link))
 	}
 	n := table.closeWhere(func(s *subflow) error {
 		if s.link == "wwan0" {
@@ -173,7 +173,7 @@ func TestCloseWhere(t *testing.T) {
 		}
 		return nil
 	})
-	list := table.listSubflows()
+	list := table.relayedSubflows()
 	if n != 2 || len(list) != 3 {
 		t.Errorf("%d of %d closed", n, len(list))
 	}

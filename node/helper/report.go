@@ -93,8 +93,8 @@ type hopWatch struct {
 	meter          estimate.Meter
 }
 
-// probeHop updates the view of the hop.
-func (h *hopWatch) probeHop(now time.Time) {
+// updateHopView updates the view of the hop.
+func (h *hopWatch) updateHopView(now time.Time) {
 	sent := h.link.Sent() // read before the queue, so that forwardedBytes is never too large
 	if p, err := h.link.Probe(); err == nil {
 		h.state = p
@@ -116,7 +116,7 @@ func (h *hopWatch) radioAwake(now time.Time) bool {
 	return !h.lastArrival.IsZero() && now.Sub(h.lastArrival) < awakeTime
 }
 
-func (h *hopWatch) isInUse(now time.Time) bool {
+func (h *hopWatch) wasUsedRecently(now time.Time) bool {
 	return !h.lastUsed.IsZero() && now.Sub(h.lastUsed) < max(activeRTTs*h.state.SRTT, activeLeast)
 }
 
@@ -127,8 +127,8 @@ type hopReport struct {
 	sentAt    time.Time
 }
 
-// dueReport returns the report about the hop beyond, and whether it must be sent now.
-func (r *hopReport) dueReport(beyond *hopWatch, now time.Time) (s wire.HopState, ok bool) {
+// dueHopReport returns the report about the hop beyond, and whether it must be sent now.
+func (r *hopReport) dueHopReport(beyond *hopWatch, now time.Time) (s wire.HopState, ok bool) {
 	s = wire.HopState{
 		Received:  r.direction.bytesRead.Load(),
 		Forwarded: beyond.forwardedBytes,
@@ -202,10 +202,10 @@ func (p *reporter) runReports() {
 		case p.isAbandoned(now):
 			p.r.closeRelay(errors.New("one direction ended, and the other stayed idle"))
 			return
-		case p.isBusy(now):
+		case p.mustWatchHops(now):
 			timer.Reset(reportFast)
 		default:
-			p.awaitData(timer)
+			p.awaitRelayData(timer)
 		}
 	}
 }
@@ -217,9 +217,9 @@ func (p *reporter) isAbandoned(now time.Time) bool {
 	return !p.endSeenAt.IsZero() && long(p.endSeenAt) && long(p.pipe.lastUsed) && long(p.hs.lastUsed)
 }
 
-// awaitData sleeps until data wakes the reporter, and checks now and then whether a direction has
+// awaitRelayData sleeps until data wakes the reporter, and checks now and then whether a direction has
 // ended.
-func (p *reporter) awaitData(timer *time.Timer) {
+func (p *reporter) awaitRelayData(timer *time.Timer) {
 	before := p.r.up.bytesRead.Load() + p.r.down.bytesRead.Load()
 	p.r.up.reporterAsleep.Store(true)
 	p.r.down.reporterAsleep.Store(true)
@@ -230,45 +230,45 @@ func (p *reporter) awaitData(timer *time.Timer) {
 	timer.Reset(lingerTimeout)
 }
 
-// isBusy reports whether the hops must be watched.
-func (p *reporter) isBusy(now time.Time) bool {
-	return p.pipe.isInUse(now) || p.hs.isInUse(now) || p.pipe.state.Queue+p.hs.state.Queue > 0
+// mustWatchHops reports whether the hops must be watched.
+func (p *reporter) mustWatchHops(now time.Time) bool {
+	return p.pipe.wasUsedRecently(now) || p.hs.wasUsedRecently(now) || p.pipe.state.Queue+p.hs.state.Queue > 0
 }
 
 // sendDueReports samples both hops and sends the reports that are due.
 func (p *reporter) sendDueReports(now time.Time) {
 	p.r.up.reporterAsleep.Store(false)
 	p.r.down.reporterAsleep.Store(false)
-	p.pipe.probeHop(now)
-	p.hs.probeHop(now)
+	p.pipe.updateHopView(now)
+	p.hs.updateHopView(now)
 	if p.r.pipe.CheckStalled(now) {
 		p.r.pipe.RequestConn()
 	}
 	p.r.up.updateSegmentSize(&p.hs)
 	p.r.down.updateSegmentSize(&p.pipe)
-	hs, pipe := p.hs.radioAwake(now), p.pipe.isInUse(now)
+	hs, pipe := p.hs.radioAwake(now), p.pipe.wasUsedRecently(now)
 
-	if s, ok := p.up.dueReport(&p.hs, now); ok && pipe {
-		p.sendReport(&p.up, s, routePipe, now)
+	if s, ok := p.up.dueHopReport(&p.hs, now); ok && pipe {
+		p.sendHopReport(&p.up, s, routePipe, now)
 	}
-	if s, ok := p.down.dueReport(&p.pipe, now); ok {
+	if s, ok := p.down.dueHopReport(&p.pipe, now); ok {
 		if over := p.feedback(hs, pipe); over != routeNone {
 			s.AboutPipe = over == routePipe
-			p.sendReport(&p.down, s, over, now)
+			p.sendHopReport(&p.down, s, over, now)
 		}
 	}
 	if pipe && now.Sub(p.toPrimary.sentAt) >= reportSlow && p.r.hasPipeChoice != nil && p.r.hasPipeChoice() {
-		if s, ok := p.toPrimary.dueReport(&p.pipe, now); ok {
+		if s, ok := p.toPrimary.dueHopReport(&p.pipe, now); ok {
 			s.AboutPipe, s.ForPrimary = true, p.feedback(hs, pipe) != routePipe
 			if s.ForPrimary { // else the primary receives it anyway
-				p.sendReport(&p.toPrimary, s, routePipe, now)
+				p.sendHopReport(&p.toPrimary, s, routePipe, now)
 			}
 		}
 	}
 }
 
-// sendReport sends a report over a hop and remembers it if it was sent.
-func (p *reporter) sendReport(r *hopReport, s wire.HopState, over reportRoute, now time.Time) {
+// sendHopReport sends a report over a hop and remembers it if it was sent.
+func (p *reporter) sendHopReport(r *hopReport, s wire.HopState, over reportRoute, now time.Time) {
 	hop, about := &p.hs, "hs-path"
 	if over == routePipe {
 		hop = &p.pipe

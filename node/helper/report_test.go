@@ -245,7 +245,7 @@ func TestDue(t *testing.T) {
 		d.bytesRead.Store(c.read)
 		r := hopReport{direction: d, last: last, sentAt: now.Add(-c.since)}
 		r.last.AppLimited = true // as with an empty meter
-		if _, ok := r.dueReport(&hopWatch{forwardedBytes: c.forwarded}, now); ok != c.want {
+		if _, ok := r.dueHopReport(&hopWatch{forwardedBytes: c.forwarded}, now); ok != c.want {
 			t.Errorf("%s: %v", name, ok)
 		}
 	}
@@ -277,10 +277,10 @@ func TestFeedbackModes(t *testing.T) {
 func TestInUse(t *testing.T) {
 	now := time.Now()
 	h := hopWatch{lastUsed: now.Add(-time.Second), state: estimate.Hop{SRTT: 400 * time.Millisecond}}
-	if !h.isInUse(now) || h.isInUse(now.Add(time.Second)) {
+	if !h.wasUsedRecently(now) || h.wasUsedRecently(now.Add(time.Second)) {
 		t.Error("three round trips are not what counts")
 	}
-	if (&hopWatch{}).isInUse(now) || (&hopWatch{}).radioAwake(now) {
+	if (&hopWatch{}).wasUsedRecently(now) || (&hopWatch{}).radioAwake(now) {
 		t.Error("a hop that never carried anything is in use")
 	}
 }

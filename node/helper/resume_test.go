@@ -135,7 +135,7 @@ func TestResumeOfAnother(t *testing.T) {
 		p, s := w.joinPipe(one)
 		two, _ := w.acceptPipe(w.pl, keys().primary)
 		synctest.Wait()
-		for _, f := range w.h.relays.listSubflows() { // as if another primary had made it
+		for _, f := range w.h.relays.relayedSubflows() { // as if another primary had made it
 			f.primary.Key = keys().server.Public()
 		}
 		var refused wire.Refuse

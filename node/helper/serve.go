@@ -25,8 +25,8 @@ var errSuspended = errors.New("the helper is suspended")
 // errPaused is why a paused primary gets no subflow.
 var errPaused = errors.New("this device is paused there")
 
-// serveRequest serves the request of the primary at t: it relays a subflow or resumes one over o.
-func (h *Helper) serveRequest(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) {
+// servePipeRequest serves the request of the primary at t: it relays a subflow or resumes one over o.
+func (h *Helper) servePipeRequest(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) {
 	if q.Resume != nil {
 		h.resumeSubflow(t, o, q)
 		return
@@ -37,7 +37,7 @@ func (h *Helper) serveRequest(ctx context.Context, t *target, o *pipe.Offer, q p
 // resumeSubflow moves the subflow that q names to o.
 func (h *Helper) resumeSubflow(t *target, o *pipe.Offer, q pipe.Request) {
 	log := h.log.With("primary", t.primary.Name, "pipe", t.addr)
-	l := h.relays.findPipe(q.Token, t.primary.Key)
+	l := h.relays.findPipeByToken(q.Token, t.primary.Key)
 	err := errors.New("no such subflow")
 	if l == nil {
 		_ = o.Refuse(wire.CodeClosed, err.Error())
@@ -67,24 +67,24 @@ func (h *Helper) relaySubflow(ctx context.Context, t *target, o *pipe.Offer, q p
 	}
 	began := time.Now()
 	h.calls.tasks.Go(func() {
-		h.calls.rescueRelay(ctx, s.relay, func() []*target { return h.targets.targetsOf(t.primary.Key) })
+		h.calls.rescueRelay(ctx, s.relay, func() []*target { return h.targets.targetsOfPrimary(t.primary.Key) })
 	})
 	log.Debug("subflow relayed")
 	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: s.number, Device: t.primary.Name, Text: q.Server})
-	err = s.runRelay(h.feedback, traceReports(h.rec, s.number))
+	err = s.relayBothWays(h.feedback, traceReports(h.rec, s.number))
 	h.servers.reportEnded(s, began, err)
 	h.rec.Add(
 		trace.Event{
 			Kind:   trace.RelayDown,
 			Count:  s.number,
 			Device: t.primary.Name,
-			Length: unit.Bytes(s.receivedBytes()),
-			Reason: endReason(err),
+			Length: unit.Bytes(s.bytesFromBothEnds()),
+			Reason: relayEndReason(err),
 		},
 	)
-	h.relays.removeSubflow(s)
-	h.share.removeRelay(s.share)
-	h.announcer.removePipe(s.pipe)
+	h.relays.removeEndedSubflow(s)
+	h.share.removeSharedRelay(s.share)
+	h.announcer.removeFactsPipe(s.pipe)
 	_, mostUp := s.up.ring.Held()
 	_, mostDown := s.down.ring.Held()
 	log.Debug(
@@ -149,10 +149,10 @@ func (h *Helper) connectSubflow(
 		server:  q.Server,
 		since:   time.Now(),
 		link:    link,
-		share:   h.share.addRelay(p, hs),
+		share:   h.share.addSharedRelay(p, hs),
 	}
-	s.hasPipeChoice = func() bool { return h.targets.countWaiting(primary.Key) > 1 }
-	ending := h.relays.addSubflow(s)
+	s.hasPipeChoice = func() bool { return h.targets.countWaitingPipes(primary.Key) > 1 }
+	ending := h.relays.addRelayedSubflow(s)
 	missed := h.access.checkAccess(primary.Key, q.Server) // others may have been closed for this reason meanwhile
 	switch {
 	case ending != nil || ctx.Err() != nil:
@@ -163,6 +163,6 @@ func (h *Helper) connectSubflow(
 	if missed != nil {
 		s.closeRelay(missed)
 	}
-	h.announcer.addPipe(p, primary.Key) // facts may have changed since the pipe stopped waiting
+	h.announcer.addFactsPipe(p, primary.Key) // facts may have changed since the pipe stopped waiting
 	return s, 0, nil
 }

@@ -41,10 +41,10 @@ const (
 // back-pressure. The owner's bytes are those of a primary's direct subflows in this process, known
 // at once, and the rest of the interface's counters, known a little later. Callers add relays and
 // connections when they open and remove them when they close; they keep owning them. The only
-// goroutines are those that send limits; runShares waits for them. Safe for concurrent use.
+// goroutines are those that send limits; runShareLoop waits for them. Safe for concurrent use.
 type linkShare struct {
 	log         *slog.Logger
-	ownSubflows func() map[string]device.ConnBytes // of a primary here; nil without; set before runShares
+	ownSubflows func() map[string]device.ConnBytes // of a primary here; nil without; set before runShareLoop
 
 	readCounters func() (map[string]device.Counters, error) // fakes in tests
 	interfaceOf  func(net.Addr) string
@@ -110,8 +110,8 @@ func newLinkShare(log *slog.Logger) *linkShare {
 	}
 }
 
-// addRelay counts and limits a relay between two hops until removeRelay.
-func (s *linkShare) addRelay(p *pipe.Link, hs *pipe.HSPath) *sharedRelay {
+// addSharedRelay counts and limits a relay between two hops until removeSharedRelay.
+func (s *linkShare) addSharedRelay(p *pipe.Link, hs *pipe.HSPath) *sharedRelay {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &sharedRelay{pipe: p, hs: hs}
@@ -119,15 +119,15 @@ func (s *linkShare) addRelay(p *pipe.Link, hs *pipe.HSPath) *sharedRelay {
 	return r
 }
 
-func (s *linkShare) removeRelay(r *sharedRelay) {
+func (s *linkShare) removeSharedRelay(r *sharedRelay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.relays, r)
 }
 
-// newLedger returns a ledger that counts its connections as shared and passes them on to next,
+// newShareLedger returns a ledger that counts its connections as shared and passes them on to next,
 // which may be nil.
-func (s *linkShare) newLedger(next tcp.Ledger) tcp.Ledger { return shareLedger{s, next} }
+func (s *linkShare) newShareLedger(next tcp.Ledger) tcp.Ledger { return shareLedger{s, next} }
 
 type shareLedger struct {
 	share *linkShare
@@ -136,7 +136,7 @@ type shareLedger struct {
 
 // Opened implements tcp.Ledger.
 func (l shareLedger) Opened(c *tcp.Conn) {
-	l.share.addConn(c)
+	l.share.addSharedConn(c)
 	if l.next != nil {
 		l.next.Opened(c)
 	}
@@ -144,31 +144,31 @@ func (l shareLedger) Opened(c *tcp.Conn) {
 
 // Closing implements tcp.Ledger.
 func (l shareLedger) Closing(c *tcp.Conn) {
-	l.share.removeConn(c)
+	l.share.removeSharedConn(c)
 	if l.next != nil {
 		l.next.Closing(c)
 	}
 }
 
-func (s *linkShare) addConn(c sharedConn) {
+func (s *linkShare) addSharedConn(c sharedConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[c] = &sharedConnCount{}
 }
 
-// removeConn removes c and counts its bytes since the last update.
-func (s *linkShare) removeConn(c sharedConn) {
+// removeSharedConn removes c and counts its bytes since the last update.
+func (s *linkShare) removeSharedConn(c sharedConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.conns[c]; n != nil {
-		s.countConn(c, n, time.Now())
+		s.countSharedBytes(c, n, time.Now())
 		delete(s.conns, c)
 	}
 }
 
-// countConn adds the bytes of c since the last update to its interface, if that is shared. mu must
+// countSharedBytes adds the bytes of c since the last update to its interface, if that is shared. mu must
 // be held.
-func (s *linkShare) countConn(c sharedConn, n *sharedConnCount, now time.Time) {
+func (s *linkShare) countSharedBytes(c sharedConn, n *sharedConnCount, now time.Time) {
 	p, err := c.Probe()
 	if err != nil {
 		return
@@ -185,8 +185,8 @@ func (s *linkShare) countConn(c sharedConn, n *sharedConnCount, now time.Time) {
 	}
 }
 
-// runShares updates limits until ctx ends, and waits for its goroutines.
-func (s *linkShare) runShares(ctx context.Context) {
+// runShareLoop updates limits until ctx ends, and waits for its goroutines.
+func (s *linkShare) runShareLoop(ctx context.Context) {
 	defer s.sends.Wait()
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -195,13 +195,13 @@ func (s *linkShare) runShares(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			t.Reset(s.updateShares(now))
+			t.Reset(s.updateShareLimits(now))
 		}
 	}
 }
 
-// updateShares counts and decides once. It returns the wait before the next update.
-func (s *linkShare) updateShares(now time.Time) time.Duration {
+// updateShareLimits counts and decides once. It returns the wait before the next update.
+func (s *linkShare) updateShareLimits(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen := map[any]device.Counters{}
@@ -209,7 +209,7 @@ func (s *linkShare) updateShares(now time.Time) time.Duration {
 		s.countRelay(r, now, seen)
 	}
 	for c, n := range s.conns {
-		s.countConn(c, n, now)
+		s.countSharedBytes(c, n, now)
 	}
 	if len(s.links) == 0 {
 		s.lastCounters = seen
@@ -273,18 +273,18 @@ func (s *linkShare) countRelay(r *sharedRelay, now time.Time, seen map[any]devic
 		link = &sharedLink{}
 		s.links[r.link] = link
 	}
-	if rx, tx := s.countHop(link, r.hs, seen); rx+tx > 0 {
+	if rx, tx := s.countHopBytes(link, r.hs, seen); rx+tx > 0 {
 		r.movedAt = now
 	}
 	if s.interfaceName(r.pipe.LocalAddr()) == r.link { // a pipe may have moved to another interface
-		s.countHop(link, r.pipe, seen)
+		s.countHopBytes(link, r.pipe, seen)
 	}
 }
 
-// countHop adds the bytes of one hop of a relay to an interface. Retransmissions of an HS-path
+// countHopBytes adds the bytes of one hop of a relay to an interface. Retransmissions of an HS-path
 // count each time, as in the interface's counters; otherwise they would look like the owner's
 // traffic. Received bytes count when they are in order.
-func (s *linkShare) countHop(link *sharedLink, hop pipe.Hop, seen map[any]device.Counters) (rx, tx float64) {
+func (s *linkShare) countHopBytes(link *sharedLink, hop pipe.Hop, seen map[any]device.Counters) (rx, tx float64) {
 	p, err := hop.Probe()
 	switch {
 	case err == nil && p.WireOut > 0:
@@ -416,8 +416,8 @@ type ShareStatus struct {
 	Down, Up  policy.ShareDecision
 }
 
-// listShares returns what may be shared, sorted by interface.
-func (s *linkShare) listShares() (list []ShareStatus) {
+// listSharedLinks returns what may be shared, sorted by interface.
+func (s *linkShare) listSharedLinks() (list []ShareStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, l := range s.links {

@@ -66,7 +66,7 @@ func TestOwnerGoesFirst(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, r := range w.h.relays.listSubflows() {
+				for _, r := range w.h.relays.relayedSubflows() {
 					h, _ := r.hs.Probe()
 					up = h.PacingLimit > 0
 				}
@@ -111,7 +111,7 @@ func TestLimitEndsOnFullHop(t *testing.T) {
 	}()
 	defer func() { primary.Close(); server.Close(); <-written }()
 	hop := func() (full bool, limit unit.Rate) {
-		for _, r := range w.h.relays.listSubflows() {
+		for _, r := range w.h.relays.relayedSubflows() {
 			h, _ := r.hs.Probe()
 			held, _ := r.up.ring.Held()
 			return h.Unsent > 0 && held == 1<<20, h.PacingLimit
@@ -155,12 +155,12 @@ func TestLossIsNoOwner(t *testing.T) {
 	w.startHelper(Config{})
 	w.joinSubflow()
 	waittest.Until(t, "the relay is there", func() bool {
-		return len(w.h.relays.listSubflows()) == 1
+		return len(w.h.relays.relayedSubflows()) == 1
 	})
 	s := newLinkShare(w.h.log) // the helper's own ignores loopback
-	for _, r := range w.h.relays.listSubflows() {
+	for _, r := range w.h.relays.relayedSubflows() {
 		hs := r.hs.LocalAddr().String()
-		s.addRelay(r.pipe, r.hs)
+		s.addSharedRelay(r.pipe, r.hs)
 		s.interfaceOf = func(a net.Addr) string { return map[string]string{hs: "wwan0"}[a.String()] }
 	}
 	others, now := uint64(0), time.Now()
@@ -177,7 +177,7 @@ func TestLossIsNoOwner(t *testing.T) {
 			hop.Store(&h)
 			others += other
 			now = now.Add(shareInterval)
-			s.updateShares(now)
+			s.updateShareLimits(now)
 			limited = limited || s.links["wwan0"].up.grant.Limited
 		}
 		s.sends.Wait()
@@ -211,7 +211,7 @@ func TestOnloadIsNoOwner(t *testing.T) {
 	w.startHelper(Config{})
 	w.joinSubflow()
 	waittest.Until(t, "the relay is there", func() bool {
-		return len(w.h.relays.listSubflows()) == 1
+		return len(w.h.relays.relayedSubflows()) == 1
 	})
 	wwan := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 	for name, x := range map[string]struct {
@@ -228,8 +228,8 @@ func TestOnloadIsNoOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newLinkShare(w.h.log) // the helper's own ignores loopback
-			for _, r := range w.h.relays.listSubflows() {
-				s.addRelay(r.pipe, r.hs)
+			for _, r := range w.h.relays.relayedSubflows() {
+				s.addSharedRelay(r.pipe, r.hs)
 			}
 			s.interfaceOf = func(net.Addr) string { return "wwan0" }
 			moved, now := uint64(1), time.Now()
@@ -242,16 +242,16 @@ func TestOnloadIsNoOwner(t *testing.T) {
 				if i%x.ticks == 0 {
 					c = &tunnel{local: wwan}
 					if x.shared {
-						s.addConn(c)
+						s.addSharedConn(c)
 					}
 				}
 				c.hop.WireIn, c.hop.WireOut = c.hop.WireIn+50_000, c.hop.WireOut+50_000
 				moved += 50_000 + x.other
 				if (i+1)%x.ticks == 0 && x.shared {
-					s.removeConn(c)
+					s.removeSharedConn(c)
 				}
 				now = now.Add(shareInterval)
-				s.updateShares(now)
+				s.updateShareLimits(now)
 				link := s.links["wwan0"]
 				limited = limited || link.down.grant.Limited || link.up.grant.Limited
 			}
@@ -307,7 +307,7 @@ func TestLendTotals(t *testing.T) {
 			w.startHelper(Config{})
 			s := w.h.share
 			sums := func() sharedLink {
-				s.updateShares(time.Now())
+				s.updateShareLimits(time.Now())
 				s.sends.Wait()
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -322,7 +322,7 @@ func TestLendTotals(t *testing.T) {
 			p1, s1, _ := w.joinSubflow()
 			p2, s2, _ := w.joinSubflow()
 			waittest.Until(t, "both are there", func() bool {
-				return len(w.h.relays.listSubflows()) == 2
+				return len(w.h.relays.relayedSubflows()) == 2
 			})
 			first := sums()
 			if first.down.sharedBytes != 0 || first.up.sharedBytes != 0 || first.down.directBytes != 0 ||

@@ -83,8 +83,8 @@ func (d *direction) describeDirection() Direction {
 	return one
 }
 
-// currentName returns the current name of a device, or the last one if it is no longer trusted.
-func currentName(trust *identity.Trust, p identity.Peer) string {
+// currentPrimaryName returns the current name of a device, or the last one if it is no longer trusted.
+func currentPrimaryName(trust *identity.Trust, p identity.Peer) string {
 	if now, ok := trust.Lookup(p.Key); ok {
 		return now.Name
 	}
@@ -95,14 +95,14 @@ func currentName(trust *identity.Trust, p identity.Peer) string {
 func (h *Helper) Status() Status {
 	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
 	for _, t := range h.targets.listTargets() {
-		s.Pipes = append(s.Pipes, t.describeTarget(currentName(h.trust, t.primary)))
+		s.Pipes = append(s.Pipes, t.describeTarget(currentPrimaryName(h.trust, t.primary)))
 	}
-	s.Shares = h.share.listShares()
+	s.Shares = h.share.listSharedLinks()
 	list, relayed := h.relays.listWithBytes()
 	s.Relayed = relayed
 	for _, f := range list {
 		one := f.describeSubflow()
-		one.Primary = currentName(h.trust, f.primary)
+		one.Primary = currentPrimaryName(h.trust, f.primary)
 		if one.Transport != "udp" {
 			one.Fallback = h.servers.udpDialer.WhyTCP(f.link, f.hs.LocalAddr())
 		}

@@ -51,8 +51,8 @@ func (s *targetSet) listTargets() []*target {
 	return slices.Clone(s.list)
 }
 
-// targetsOf returns the targets of a primary.
-func (s *targetSet) targetsOf(key identity.PublicKey) []*target {
+// targetsOfPrimary returns the targets of a primary.
+func (s *targetSet) targetsOfPrimary(key identity.PublicKey) []*target {
 	return slices.DeleteFunc(s.listTargets(), func(t *target) bool { return t.primary.Key != key })
 }
 
@@ -60,17 +60,17 @@ func (s *targetSet) targetsOf(key identity.PublicKey) []*target {
 // or is in use there.
 func (s *targetSet) connectedAddresses(key identity.PublicKey) map[string]bool {
 	at := map[string]bool{}
-	for _, t := range s.targetsOf(key) {
-		state, _, _ := t.currentState()
+	for _, t := range s.targetsOfPrimary(key) {
+		state, _, _ := t.currentPipeState()
 		at[t.addr] = state == stateWaiting || state == stateBusy
 	}
 	return at
 }
 
-// countWaiting returns the number of pipes that wait for a primary's request.
-func (s *targetSet) countWaiting(key identity.PublicKey) (n int) {
-	for _, t := range s.targetsOf(key) {
-		if state, _, _ := t.currentState(); state == stateWaiting {
+// countWaitingPipes returns the number of pipes that wait for a primary's request.
+func (s *targetSet) countWaitingPipes(key identity.PublicKey) (n int) {
+	for _, t := range s.targetsOfPrimary(key) {
+		if state, _, _ := t.currentPipeState(); state == stateWaiting {
 			n++
 		}
 	}
@@ -92,8 +92,8 @@ type target struct {
 	primaryTrouble peerTrouble
 }
 
-// setState sets the state of the target, why it fails, and since when it is ready or failing.
-func (t *target) setState(state string, err error) {
+// setTargetState sets the state of the target, why it fails, and since when it is ready or failing.
+func (t *target) setTargetState(state string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state, t.err = state, err
@@ -105,9 +105,9 @@ func (t *target) setState(state string, err error) {
 	}
 }
 
-// setFailed records that an attempt started at began made no pipe.
-func (t *target) setFailed(began time.Time, err error) {
-	t.setState(stateRetrying, err)
+// setAttemptFailed records that an attempt started at began made no pipe.
+func (t *target) setAttemptFailed(began time.Time, err error) {
+	t.setTargetState(stateRetrying, err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.failingSince.IsZero() {
@@ -125,8 +125,8 @@ func (t *target) waitedSince(since time.Time) time.Duration {
 	return time.Since(t.readySince)
 }
 
-// currentState returns the state, and since when and why there is no pipe.
-func (t *target) currentState() (state string, since time.Time, err error) {
+// currentPipeState returns the state, and since when and why there is no pipe.
+func (t *target) currentPipeState() (state string, since time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state, t.failingSince, t.err
@@ -134,7 +134,7 @@ func (t *target) currentState() (state string, since time.Time, err error) {
 
 // describeTarget returns the state for the API, with the primary's current name.
 func (t *target) describeTarget(name string) PipeStatus {
-	state, _, err := t.currentState()
+	state, _, err := t.currentPipeState()
 	p := PipeStatus{Primary: name, Address: t.addr, State: state, Hint: fault.HintOf(err)}
 	if err != nil {
 		p.Error = err.Error()
@@ -146,7 +146,7 @@ func (t *target) describeTarget(name string) PipeStatus {
 			Hint:  p.Hint,
 		}
 	} else if f := t.primaryTrouble.currentTrouble(); state == stateWaiting && f.Text != "" {
-		p.Trouble = &api.Trouble{Kind: fault.Unreachable, Cause: causeOf(f.Code), By: name, At: f.Address, Text: f.Text}
+		p.Trouble = &api.Trouble{Kind: fault.Unreachable, Cause: causeFromCode(f.Code), By: name, At: f.Address, Text: f.Text}
 	}
 	return p
 }

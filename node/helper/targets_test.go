@@ -65,7 +65,7 @@ func TestReplaceTargets(t *testing.T) {
 				t.Fatalf("%v is not stopped", x)
 			}
 		}
-		if n := len(s.targetsOf(owners[0])) + len(s.targetsOf(owners[1])); n != len(after) {
+		if n := len(s.targetsOfPrimary(owners[0])) + len(s.targetsOfPrimary(owners[1])); n != len(after) {
 			t.Fatalf("%d of %d targets by their primaries", n, len(after))
 		}
 	}
@@ -86,14 +86,14 @@ func TestTargetStates(t *testing.T) {
 					n++
 				}
 			}
-			if got := s.countWaiting(key); got != at || n != connected {
+			if got := s.countWaitingPipes(key); got != at || n != connected {
 				t.Errorf("%s: %d wait and %d are connected, want %d and %d", what, got, n, at, connected)
 			}
 		}
 		check("at first", 0, 0)
 		began := time.Now()
-		x.setState(stateWaiting, nil)
-		y.setState(stateBusy, nil)
+		x.setTargetState(stateWaiting, nil)
+		y.setTargetState(stateBusy, nil)
 		check("one waits, one is busy", 1, 2)
 		time.Sleep(time.Minute)
 		if got := x.waitedSince(began); got != time.Minute {
@@ -102,11 +102,11 @@ func TestTargetStates(t *testing.T) {
 		if got := x.waitedSince(time.Now()); got != 0 {
 			t.Errorf("since a later call it has waited for %v", got)
 		}
-		x.setFailed(time.Now(), os.ErrDeadlineExceeded)
+		x.setAttemptFailed(time.Now(), os.ErrDeadlineExceeded)
 		time.Sleep(time.Minute)
-		x.setFailed(time.Now(), syscall.ECONNREFUSED)
+		x.setAttemptFailed(time.Now(), syscall.ECONNREFUSED)
 		check("one fails", 0, 1)
-		if _, since, err := x.currentState(); time.Since(since) != time.Minute || err != syscall.ECONNREFUSED {
+		if _, since, err := x.currentPipeState(); time.Since(since) != time.Minute || err != syscall.ECONNREFUSED {
 			t.Errorf("failing for %v: %v", time.Since(since), err)
 		}
 	})
@@ -166,14 +166,18 @@ func TestWaitingPipes(t *testing.T) {
 	parent, cancel := context.WithCancel(t.Context())
 	three, endThree := w.trackPipe(parent, here)
 	endThree()
-	w.dropWhere(errAddress, func(local net.Addr) bool { return local == here })
+	w.dropPipesWhere(errAddress, func(local net.Addr) bool { return local == here })
 	if context.Cause(one) != errAddress || two.Err() != nil || context.Cause(three) != context.Canceled {
 		t.Errorf("they ended with %v, %v, %v", context.Cause(one), context.Cause(two), context.Cause(three))
 	}
 	cancel()
 	endOne()
 	endTwo()
-	if w.dropWhere(errSlept, func(a net.Addr) bool { t.Errorf("%v is still there", a); return true }); len(w.set) != 0 {
+	if w.dropPipesWhere(errSlept, func(a net.Addr) bool {
+		t.Errorf("%v is still there",
+			a)
+		return true
+	}); len(w.set) != 0 {
 		t.Errorf("%d pipes are left", len(w.set))
 	}
 }

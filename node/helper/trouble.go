@@ -46,8 +46,8 @@ var codeByCause = map[fault.Cause]wire.Code{
 	fault.CauseNoName:   wire.CodeNameNotFound,
 }
 
-// causeOf is the reverse of codeByCause.
-func causeOf(code wire.Code) fault.Cause {
+// causeFromCode is the reverse of codeByCause.
+func causeFromCode(code wire.Code) fault.Cause {
 	for cause, c := range codeByCause {
 		if c == code {
 			return cause
@@ -56,8 +56,8 @@ func causeOf(code wire.Code) fault.Cause {
 	return fault.CauseUnknown
 }
 
-// dialCode returns the code for an error of dialling a server.
-func dialCode(err error) wire.Code {
+// codeOfDialError returns the code for an error of dialling a server.
+func codeOfDialError(err error) wire.Code {
 	if code, ok := codeByCause[tcp.CauseOf(err)]; ok {
 		return code
 	}
@@ -101,7 +101,7 @@ func (r *troubleReporter) runReportLoop(ctx context.Context) {
 // reviewPrimary leaves a report for a primary if all its addresses are unreachable and a report is
 // due.
 func (r *troubleReporter) reviewPrimary(ctx context.Context, p identity.Peer, now time.Time) {
-	at, cause := findUnreachable(r.targets.targetsOf(p.Key), now)
+	at, cause := findUnreachable(r.targets.targetsOfPrimary(p.Key), now)
 	last := r.records[p.Key]
 	if cause == fault.CauseUnknown || p.Paused || r.suspended() {
 		if last != nil && now.Sub(last.nextAt) > repeatInterval {
@@ -115,7 +115,7 @@ func (r *troubleReporter) reviewPrimary(ctx context.Context, p identity.Peer, no
 		last = &reportRecord{}
 		r.records[p.Key] = last
 	}
-	if last.isDue(codeByCause[cause], at, now) {
+	if last.isReportDue(codeByCause[cause], at, now) {
 		last.recordReport(codeByCause[cause], at, now, r.reportPrimary(ctx, p, codeByCause[cause], at))
 	}
 }
@@ -124,7 +124,7 @@ func (r *troubleReporter) reviewPrimary(ctx context.Context, p identity.Peer, no
 func (r *troubleReporter) reportPrimary(ctx context.Context, p identity.Peer, code wire.Code, at string) bool {
 	f := wire.Report{To: p.Key, From: r.key.Public(), Unix: r.wall().Unix(), Code: code, Address: at}
 	f.Sig = r.key.Sign(f.Signed())
-	return slices.ContainsFunc(r.serversOf(p), func(server string) bool {
+	return slices.ContainsFunc(r.serversOfPrimary(p), func(server string) bool {
 		if err := r.leaveReport(ctx, server, f); err != nil {
 			r.log.Debug("report not left at server", "primary", p.Name, "server", server, "err", err)
 			return false
@@ -145,8 +145,8 @@ func (r *troubleReporter) leaveReport(ctx context.Context, server string, f wire
 	return pipe.LeaveReport(ctx, conn, r.name, f)
 }
 
-// serversOf returns the servers where a primary may look for reports.
-func (r *troubleReporter) serversOf(p identity.Peer) []string {
+// serversOfPrimary returns the servers where a primary may look for reports.
+func (r *troubleReporter) serversOfPrimary(p identity.Peer) []string {
 	list := slices.Clone(p.Servers)
 	for _, s := range r.trust.ByRole(identity.RoleServer) {
 		for _, a := range s.Addresses {
@@ -158,8 +158,8 @@ func (r *troubleReporter) serversOf(p identity.Peer) []string {
 	return list[:min(len(list), maxReportServers)]
 }
 
-// isDue reports whether a report about a primary must be sent now.
-func (l *reportRecord) isDue(code wire.Code, at string, now time.Time) bool {
+// isReportDue reports whether a report about a primary must be sent now.
+func (l *reportRecord) isReportDue(code wire.Code, at string, now time.Time) bool {
 	same := l.code == code && l.at == at
 	l.causeChanged = l.causeChanged || !same
 	return !now.Before(l.nextAt) && !(same && now.Before(l.repeatAt))
@@ -181,7 +181,7 @@ func (l *reportRecord) recordReport(code wire.Code, at string, now time.Time, le
 func findUnreachable(targets []*target, now time.Time) (at string, cause fault.Cause) {
 	var oldest time.Time
 	for _, t := range targets {
-		state, since, err := t.currentState()
+		state, since, err := t.currentPipeState()
 		switch c := tcp.CauseOf(err); {
 		case state == stateWaiting, state == stateBusy:
 			return "", fault.CauseUnknown
@@ -221,7 +221,7 @@ type peerTrouble struct {
 	trouble wire.Trouble
 }
 
-func (p *peerTrouble) setTrouble(f wire.Trouble) {
+func (p *peerTrouble) setPeerTrouble(f wire.Trouble) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trouble = f

@@ -139,7 +139,7 @@ func TestReported(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	now := began
 	report := func(code wire.Code, at string, left bool) bool {
-		if !r.isDue(code, at, now) {
+		if !r.isReportDue(code, at, now) {
 			return false
 		}
 		r.recordReport(code, at, now, left)

@@ -23,7 +23,7 @@ type waitingPipe struct {
 }
 
 // trackPipe returns a context for the wait on a pipe with a local address. It ends with ctx, with
-// the error passed to dropWhere as its cause, or when the caller calls done, as it must.
+// the error passed to dropPipesWhere as its cause, or when the caller calls done, as it must.
 func (w *waitingPipes) trackPipe(ctx context.Context, local net.Addr) (_ context.Context, done func()) {
 	ctx, drop := context.WithCancelCause(ctx)
 	p := &waitingPipe{local, drop}
@@ -41,8 +41,8 @@ func (w *waitingPipes) trackPipe(ctx context.Context, local net.Addr) (_ context
 	}
 }
 
-// dropWhere drops, for the reason err, the pipes with a local address that lost accepts.
-func (w *waitingPipes) dropWhere(err error, lost func(local net.Addr) bool) {
+// dropPipesWhere drops, for the reason err, the pipes with a local address that lost accepts.
+func (w *waitingPipes) dropPipesWhere(err error, lost func(local net.Addr) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p := range w.set {

@@ -35,16 +35,16 @@ func AppOf(ctx context.Context) (App, bool) {
 	return a, ok
 }
 
-// withApp returns ctx with the description of the app.
-func (a *appConn) withApp(ctx context.Context) context.Context {
-	return a.appInfo().withApp(ctx)
+// withConnApp returns ctx with the description of the app.
+func (a *appConn) withConnApp(ctx context.Context) context.Context {
+	return a.describeApp().contextWithApp(ctx)
 }
 
-// appInfo returns the description of the app.
-func (a *appConn) appInfo() App {
+// describeApp returns the description of the app.
+func (a *appConn) describeApp() App {
 	app := App{Network: "tcp", Addr: tcpAddrPort(a.Conn.RemoteAddr()), Peer: tcpAddrPort(a.Conn.LocalAddr())}
 	if t, ok := a.Conn.(*net.TCPConn); ok {
-		app.DSCP = dscpOf(t)
+		app.DSCP = dscpOfSavedSYN(t)
 	}
 	return app
 }
@@ -57,8 +57,8 @@ func tcpAddrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), t.AddrPort().Port())
 }
 
-// withApp returns ctx with a.
-func (a App) withApp(ctx context.Context) context.Context {
+// contextWithApp returns ctx with a.
+func (a App) contextWithApp(ctx context.Context) context.Context {
 	return context.WithValue(ctx, appKey{}, a)
 }
 

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// saveSYN makes the kernel keep the first packet of each connection that ln accepts.
-func saveSYN(ln net.Listener) {
+// enableSYNSaving makes the kernel keep the first packet of each connection that ln accepts.
+func enableSYNSaving(ln net.Listener) {
 	t, ok := ln.(*net.TCPListener)
 	if !ok {
 		return
@@ -23,8 +23,8 @@ func saveSYN(ln net.Listener) {
 	})
 }
 
-// dscpOf returns the DSCP of the SYN that opened a connection.
-func dscpOf(c *net.TCPConn) (dscp uint8) {
+// dscpOfSavedSYN returns the DSCP of the SYN that opened a connection.
+func dscpOfSavedSYN(c *net.TCPConn) (dscp uint8) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0

@@ -20,9 +20,9 @@ var ErrAround = errors.New("the destination bypasses the bond")
 // the far end answers.
 type BondOnly interface{ OnlyBond() }
 
-// openStream opens the stream for dest, or connects around the bond if the Dialer asks for it. ctx
+// openStreamToDest opens the stream for dest, or connects around the bond if the Dialer asks for it. ctx
 // bounds the call.
-func (e *Edge) openStream(ctx context.Context, dest string) (net.Conn, error) {
+func (e *Edge) openStreamToDest(ctx context.Context, dest string) (net.Conn, error) {
 	c, err := e.cfg.Dialer.DialStream(ctx, dest)
 	if errors.Is(err, ErrAround) {
 		return e.dialAround(ctx, "tcp", dest)

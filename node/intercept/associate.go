@@ -50,20 +50,20 @@ func (e *Edge) serveAssociation(a *appConn, from wire.Addr, reportRefusals bool)
 		s.app.Store(netip.AddrPortFrom(s.host, from.Port))
 	}
 	f := e.newAppFlow(s.deliverToApp)
-	app := a.appInfo()
+	app := a.describeApp()
 	app.DSCP, app.ByRun = 0, reportRefusals // not those of the app's datagrams
-	f.ctx = app.withApp(f.ctx)
-	defer f.close()
+	f.ctx = app.contextWithApp(f.ctx)
+	defer f.closeAppFlow()
 	replied := make(chan struct{}) // refusals must follow the reply
 	if reportRefusals {
-		f.refused = func(r *PacketRefusal) { <-replied; s.reportRefusal(a, r) }
+		f.refused = func(r *PacketRefusal) { <-replied; s.reportRefusalToRun(a, r) }
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		udpsock.Receive(sock, func(b []byte, from netip.AddrPort) bool {
 			if payload, dest, ok := s.acceptDatagram(b, from); ok {
-				f.sendDatagram(payload, dest)
+				f.sendAppDatagram(payload, dest)
 			}
 			return true
 		}, nil)
@@ -91,8 +91,8 @@ type association struct {
 // refusalTimeout bounds the time to report a refusal.
 const refusalTimeout = time.Second
 
-// reportRefusal reports a refusal to `mpbond run`. If that does not read, the association ends.
-func (s *association) reportRefusal(c net.Conn, r *PacketRefusal) {
+// reportRefusalToRun reports a refusal to `mpbond run`. If that does not read, the association ends.
+func (s *association) reportRefusalToRun(c net.Conn, r *PacketRefusal) {
 	addr, err := wire.AddrOf(r.Dest)
 	if err != nil {
 		return

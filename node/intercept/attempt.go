@@ -28,19 +28,19 @@ type Attempt interface {
 // Config.Direct is used only for destinations in private networks. All other traffic uses the bond
 // or fails. In particular IPv6 must not bypass a bond with a server without IPv6.
 func (e *Edge) ServeAttempt(attempt Attempt, app App, dest netip.AddrPort) {
-	if !e.beginWork() {
+	if !e.beginEdgeWork() {
 		attempt.Refuse(wire.CodeClosed)
 		return
 	}
 	defer e.wg.Done()
-	dial := e.openStream
+	dial := e.openStreamToDest
 	if IsPrivate(dest.Addr()) {
 		dial = e.dialWithFallback
 	}
 	app.Network, app.Peer = "tcp", dest
-	c, err := dial(app.withApp(e.ctx), dest.String())
+	c, err := dial(app.contextWithApp(e.ctx), dest.String())
 	if err == nil {
-		if err = e.awaitOpen(e.ctx, c); err != nil {
+		if err = e.awaitOpenAnswer(e.ctx, c); err != nil {
 			splice.Reset(c)
 		}
 	}
@@ -75,16 +75,16 @@ type Flow struct{ f *appFlow }
 func (e *Edge) NewFlow(app App, deliver func(b []byte, from netip.AddrPort), refused func(*PacketRefusal)) *Flow {
 	f := e.newAppFlow(deliver)
 	app.Network = "udp"
-	f.ctx = app.withApp(f.ctx)
+	f.ctx = app.contextWithApp(f.ctx)
 	f.refused, f.privateOnly = refused, true
 	return &Flow{f}
 }
 
 // Send sends a datagram or drops it. It does not block and does not keep b.
-func (f *Flow) Send(b []byte, dest netip.AddrPort) { f.f.sendDatagram(b, dest.String()) }
+func (f *Flow) Send(b []byte, dest netip.AddrPort) { f.f.sendAppDatagram(b, dest.String()) }
 
 // Close ends the flow and waits for its goroutines.
-func (f *Flow) Close() { f.f.close() }
+func (f *Flow) Close() { f.f.closeAppFlow() }
 
 func isPrivateDest(dest string) bool {
 	a, err := netip.ParseAddrPort(dest)

@@ -60,7 +60,7 @@ type cgroup struct {
 // network namespace with a fresh /sys), it mounts a hierarchy that only this process sees, outside
 // the file tree.
 func newCgroup(label string) (*cgroup, error) {
-	own, err := ownCgroup()
+	own, err := ownCgroupPath()
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func newCgroup(label string) (*cgroup, error) {
 		return nil, err
 	}
 	defer unix.Close(mnt)
-	up, err := openDir(mnt, path.Join(".", own))
+	up, err := openDirectoryAt(mnt, path.Join(".", own))
 	if err != nil {
 		return nil, fmt.Errorf("opening the own cgroup %s: %w", own, err)
 	}
@@ -82,13 +82,13 @@ func newCgroup(label string) (*cgroup, error) {
 		up.Close()
 		return nil, fmt.Errorf("making cgroup %s: %w", path.Join(own, g.name), err)
 	}
-	if g.dir, err = openDir(int(up.Fd()), g.name); err != nil {
-		g.remove()
+	if g.dir, err = openDirectoryAt(int(up.Fd()), g.name); err != nil {
+		g.removeCgroup()
 		return nil, fmt.Errorf("opening cgroup %s: %w", path.Join(own, g.name), err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(g.dir.Fd()), &st); err != nil {
-		g.remove()
+		g.removeCgroup()
 		return nil, err
 	}
 	g.id = st.Ino
@@ -114,8 +114,8 @@ func mountCgroups() (int, error) {
 	return mnt, nil
 }
 
-// ownCgroup returns the path of this process in the version 2 hierarchy, from the line "0::/path".
-func ownCgroup() (string, error) {
+// ownCgroupPath returns the path of this process in the version 2 hierarchy, from the line "0::/path".
+func ownCgroupPath() (string, error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "", fmt.Errorf("finding the own cgroup: %w", err)
@@ -131,7 +131,7 @@ func ownCgroup() (string, error) {
 	return "", errors.New("the kernel has no cgroup version 2 hierarchy")
 }
 
-func openDir(at int, name string) (*os.File, error) {
+func openDirectoryAt(at int, name string) (*os.File, error) {
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -166,9 +166,9 @@ func removeStaleCgroups(mnt int) (removed []string, err error) {
 	})
 }
 
-// remove moves processes that outlived the app to the parent and its network, and
+// removeCgroup moves processes that outlived the app to the parent and its network, and
 // removes the cgroup.
-func (g *cgroup) remove() error {
+func (g *cgroup) removeCgroup() error {
 	defer g.parent.Close()
 	if g.dir != nil {
 		defer g.dir.Close()
@@ -192,14 +192,14 @@ func (g *cgroup) remove() error {
 
 // moveProcessesOut moves the processes of the group to its parent.
 func (g *cgroup) moveProcessesOut() error {
-	procs, err := openAt(g.dir, "cgroup.procs", unix.O_RDONLY)
+	procs, err := openFileInDir(g.dir, "cgroup.procs", unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
 	defer procs.Close()
 	s := bufio.NewScanner(procs)
 	for s.Scan() {
-		to, err := openAt(g.parent, "cgroup.procs", unix.O_WRONLY)
+		to, err := openFileInDir(g.parent, "cgroup.procs", unix.O_WRONLY)
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (g *cgroup) moveProcessesOut() error {
 	return s.Err()
 }
 
-func openAt(dir *os.File, name string, flags int) (*os.File, error) {
+func openFileInDir(dir *os.File, name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -36,9 +36,9 @@ const (
 	diversionPriority = 90 // before the main table and the table of a TUN device
 )
 
-// newDivert installs the rule and the routes of this process. It removes those of killed processes
+// installDiversion installs the rule and the routes of this process. It removes those of killed processes
 // first.
-func newDivert() (d *divert, err error) {
+func installDiversion() (d *divert, err error) {
 	_, _ = removeStaleDiversions() // stale ones have no effect
 	d = &divert{diversionMark | uint32(os.Getpid())}
 	defer func() {
@@ -55,7 +55,7 @@ func newDivert() (d *divert, err error) {
 			Scope: unix.RT_SCOPE_HOST, Family: family, Dst: allAddresses(family)}
 		err := netlink.RouteReplace(route)
 		if err == nil {
-			err = netlink.RuleAdd(d.newRule(family))
+			err = netlink.RuleAdd(d.newDiversionRule(family))
 		}
 		if err != nil && family == unix.AF_INET {
 			return nil, fmt.Errorf("routing the app's datagrams: %w", err)
@@ -73,7 +73,7 @@ func allAddresses(family int) *net.IPNet {
 	return &net.IPNet{IP: make(net.IP, n), Mask: make(net.IPMask, n)}
 }
 
-func (d *divert) newRule(family int) *netlink.Rule {
+func (d *divert) newDiversionRule(family int) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family, r.Mark, r.Table, r.Priority = family, d.number, int(d.number), diversionPriority
 	return r
@@ -84,7 +84,7 @@ func (d *divert) Close() error {
 	var errs []error
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		for _, err := range []error{
-			netlink.RuleDel(d.newRule(family)),
+			netlink.RuleDel(d.newDiversionRule(family)),
 			netlink.RouteDel(&netlink.Route{Table: int(d.number), Type: unix.RTN_LOCAL,
 				Scope: unix.RT_SCOPE_HOST, Family: family, Dst: allAddresses(family)}),
 		} {
@@ -135,7 +135,7 @@ func (r *Redirect) redirectDatagrams(cfg RedirectConfig) (err error) {
 	}
 	control.Close()
 	relay.Close()
-	if r.divert, err = newDivert(); err != nil {
+	if r.divert, err = installDiversion(); err != nil {
 		return err
 	}
 	return r.loadDatagramRules(cfg)
@@ -172,7 +172,7 @@ func (r *Redirect) releaseDatagrams() error {
 //
 // The mark re-routes a packet to this machine, where the second hook gets it.
 func (r *Redirect) loadDatagramRules(cfg RedirectConfig) error {
-	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
+	t := &nftables.Table{Name: nftTableName(), Family: nftables.TableFamilyINet}
 	accept := nftables.ChainPolicyAccept
 	app := r.nft.AddChain(&nftables.Chain{Name: "datagrams", Table: t})
 	mark := r.nft.AddChain(&nftables.Chain{
@@ -187,7 +187,7 @@ func (r *Redirect) loadDatagramRules(cfg RedirectConfig) error {
 		r.nft.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: slices.Concat(parts...)})
 	}
 	number := binaryutil.NativeEndian.PutUint32(r.divert.number)
-	rule(mark, r.matchApp(cfg.User), matchL4Proto(unix.IPPROTO_UDP), verdictExpr(expr.VerdictJump, app.Name))
+	rule(mark, r.matchAppPackets(cfg.User), matchL4Proto(unix.IPPROTO_UDP), verdictExpr(expr.VerdictJump, app.Name))
 	returnDirect(cfg, func(parts ...[]expr.Any) { rule(app, parts...) })
 	if r.dns != nil {
 		rule(app, matchDestPort(dnsPort), verdictExpr(expr.VerdictReturn, ""))
@@ -199,7 +199,7 @@ func (r *Redirect) loadDatagramRules(cfg RedirectConfig) error {
 		family byte
 		addr   net.IP
 	}{{unix.NFPROTO_IPV4, net.IP{127, 0, 0, 1}}, {unix.NFPROTO_IPV6, net.IPv6loopback}}[:len(r.datagrams.conns)] {
-		rule(divert, matchMeta(expr.MetaKeyMARK, number), matchMeta(expr.MetaKeyNFPROTO, []byte{to.family}),
+		rule(divert, matchMetaValue(expr.MetaKeyMARK, number), matchMetaValue(expr.MetaKeyNFPROTO, []byte{to.family}),
 			matchL4Proto(unix.IPPROTO_UDP), []expr.Any{
 				&expr.Immediate{Register: 1, Data: to.addr},
 				&expr.Immediate{Register: 2, Data: port},

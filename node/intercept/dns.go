@@ -58,13 +58,13 @@ func newDNSForwarder(log *slog.Logger) (*dnsForwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	conns, err := listenPair("udp", 0, listenUDP)
+	conns, err := listenPair("udp", 0, listenUDPAddrPort)
 	if err != nil {
 		track.Close()
 		return nil, err
 	}
 	f := &dnsForwarder{
-		port:  portOf(conns[0]),
+		port:  portOfListener(conns[0]),
 		conns: conns, track: track, log: log,
 		querySlots: make(chan struct{}, dnsMaxQueries),
 		direct:     queryDirect, bonded: queryBonded,
@@ -119,7 +119,7 @@ func (f *dnsForwarder) serveQueries(c *net.UDPConn) {
 			}
 			ctx, cancel := context.WithTimeout(f.ctx, dnsTimeout)
 			defer cancel()
-			answer, err := queryAll(ctx, &f.wg, []dnsQueryFunc{f.direct, f.bonded}, resolver, query)
+			answer, err := raceDNSQueries(ctx, &f.wg, []dnsQueryFunc{f.direct, f.bonded}, resolver, query)
 			if err != nil {
 				f.log.Debug("DNS query not answered", "resolver", resolver, "err", err)
 				return
@@ -132,7 +132,7 @@ func (f *dnsForwarder) serveQueries(c *net.UDPConn) {
 // QueryDNS queries a resolver and returns its answer, truncated to what the app accepts over UDP.
 // Like the queries of `mpbond run` the query is sent both ways if Direct is set; see dnsForwarder.
 func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
-	if !e.beginWork() {
+	if !e.beginEdgeWork() {
 		return nil, net.ErrClosed
 	}
 	defer e.wg.Done()
@@ -140,7 +140,7 @@ func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []by
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 	queries := []dnsQueryFunc{func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
-		c, err := e.openStream(ctx, resolver.String())
+		c, err := e.openStreamToDest(ctx, resolver.String())
 		if err != nil {
 			return nil, err
 		}
@@ -155,11 +155,11 @@ func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []by
 			return exchangeUDP(ctx, c, query)
 		})
 	}
-	answer, err := queryAll(ctx, &e.wg, queries, resolver, query)
+	answer, err := raceDNSQueries(ctx, &e.wg, queries, resolver, query)
 	if err != nil {
 		return nil, err
 	}
-	if e.cfg.Names.isWanted() {
+	if e.cfg.Names.areNamesWanted() {
 		e.cfg.Names.learnFromDNS(answer)
 	}
 	return truncateDNS(query, answer), nil
@@ -168,9 +168,9 @@ func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []by
 // A dnsQueryFunc is one way to query a resolver.
 type dnsQueryFunc func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 
-// queryAll runs all queries at once. It returns the first conclusive answer, otherwise any answer.
+// raceDNSQueries runs all queries at once. It returns the first conclusive answer, otherwise any answer.
 // It adds its goroutines to wg; they end soon after it returns.
-func queryAll(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, resolver netip.AddrPort,
+func raceDNSQueries(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, resolver netip.AddrPort,
 	query []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -100,7 +100,7 @@ func TestDNSAsksBothWays(t *testing.T) {
 		{"neither", refused, refused, nil},
 	} {
 		var wg sync.WaitGroup
-		got, err := queryAll(context.Background(), &wg, []dnsQueryFunc{dnsQueryFunc(tc.direct),
+		got, err := raceDNSQueries(context.Background(), &wg, []dnsQueryFunc{dnsQueryFunc(tc.direct),
 			dnsQueryFunc(tc.bonded)}, netip.AddrPort{}, query)
 		wg.Wait()
 		if string(got) != string(tc.want) || (err == nil) != (tc.want != nil) {

@@ -137,7 +137,7 @@ func New(cfg Config) *Edge {
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	e.cancel() // first, so that acceptLoop knows why its listener fails
+	e.cancel() // first, so that acceptAppConns knows why its listener fails
 	for ln := range e.listeners {
 		ln.Close()
 	}
@@ -160,9 +160,9 @@ func (e *Edge) Conns() int {
 	return len(e.conns)
 }
 
-// beginWork adds a goroutine or handler to wg; the caller must call wg.Done. It reports false after
+// beginEdgeWork adds a goroutine or handler to wg; the caller must call wg.Done. It reports false after
 // Close.
-func (e *Edge) beginWork() bool {
+func (e *Edge) beginEdgeWork() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -172,17 +172,17 @@ func (e *Edge) beginWork() bool {
 	return true
 }
 
-// acceptLoop passes each connection of ln to handle, in its own goroutine, until Close (it then
+// acceptAppConns passes each connection of ln to handle, in its own goroutine, until Close (it then
 // returns nil) or a lasting error. handle owns the connection.
-func (e *Edge) acceptLoop(ln net.Listener, handle func(*appConn)) error {
-	if !e.beginWork() {
+func (e *Edge) acceptAppConns(ln net.Listener, handle func(*appConn)) error {
+	if !e.beginEdgeWork() {
 		ln.Close()
 		return nil
 	}
 	defer e.wg.Done()
 	e.mu.Lock()
 	e.listeners[ln] = true
-	saveSYN(ln)
+	enableSYNSaving(ln)
 	e.mu.Unlock()
 	defer func() {
 		ln.Close()
@@ -213,7 +213,7 @@ func (e *Edge) acceptLoop(ln net.Listener, handle func(*appConn)) error {
 			a.Reset()
 			continue
 		}
-		e.awaitRequest(a)
+		e.markReplaceable(a)
 		go func() {
 			defer e.wg.Done()
 			handle(a)
@@ -288,8 +288,8 @@ func (e *Edge) removeFromWaiting(a *appConn) {
 	}
 }
 
-// awaitRequest makes a replaceable while it has no request, until markActive.
-func (e *Edge) awaitRequest(a *appConn) {
+// markReplaceable makes a replaceable while it has no request, until markConnActive.
+func (e *Edge) markReplaceable(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.conns[a] && a.waitingElement == nil {
@@ -297,7 +297,7 @@ func (e *Edge) awaitRequest(a *appConn) {
 	}
 }
 
-// awaitAnswer makes a replaceable while its destination has not answered, until markActive. giveUp
+// awaitAnswer makes a replaceable while its destination has not answered, until markConnActive. giveUp
 // is called when a is unregistered; at once if it already is.
 func (e *Edge) awaitAnswer(a *appConn, giveUp func()) {
 	e.mu.Lock()
@@ -310,8 +310,8 @@ func (e *Edge) awaitAnswer(a *appConn, giveUp func()) {
 	a.waitingElement, a.cancelDial = e.awaitingAnswer.PushBack(a), giveUp
 }
 
-// markActive makes a, which now carries data, no longer replaceable.
-func (e *Edge) markActive(a *appConn) {
+// markConnActive makes a, which now carries data, no longer replaceable.
+func (e *Edge) markConnActive(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.removeFromWaiting(a)
@@ -405,7 +405,7 @@ func (a *appConn) Reset() { a.Close() }
 // dialWithFallback opens the stream for dest. If Config.Direct is set, the stream can turn into a
 // direct connection. ctx bounds only the call.
 func (e *Edge) dialWithFallback(ctx context.Context, dest string) (net.Conn, error) {
-	c, err := e.openStream(ctx, dest)
+	c, err := e.openStreamToDest(ctx, dest)
 	if err != nil {
 		return nil, err
 	}
@@ -416,8 +416,8 @@ func (e *Edge) dialWithFallback(ctx context.Context, dest string) (net.Conn, err
 	return c, nil
 }
 
-// awaitOpen waits for the far end's answer, if the conn supports this.
-func (e *Edge) awaitOpen(ctx context.Context, c net.Conn) error {
+// awaitOpenAnswer waits for the far end's answer, if the conn supports this.
+func (e *Edge) awaitOpenAnswer(ctx context.Context, c net.Conn) error {
 	w, ok := c.(openWaiter)
 	if !ok {
 		return nil
@@ -430,29 +430,29 @@ func (e *Edge) awaitOpen(ctx context.Context, c net.Conn) error {
 // dialProxied is dialWithFallback for apps that get an answer: unless success is likely, it waits
 // for the far end's answer. Until then other connections can replace a, which also ends the dial.
 func (e *Edge) dialProxied(a *appConn, dest string) (net.Conn, error) {
-	ctx, cancel := context.WithCancel(a.withApp(e.ctx))
+	ctx, cancel := context.WithCancel(a.withConnApp(e.ctx))
 	e.awaitAnswer(a, cancel)
 	c, err := e.dialWithFallback(ctx, dest)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	if !e.cfg.WaitOpen && e.reached.isLikely(dest, time.Now()) && e.beginWork() {
+	if !e.cfg.WaitOpen && e.reached.isLikelyReachable(dest, time.Now()) && e.beginEdgeWork() {
 		go func() {
 			defer e.wg.Done()
 			defer cancel()
-			if e.awaitOpen(ctx, c) == nil {
-				e.markActive(a)
+			if e.awaitOpenAnswer(ctx, c) == nil {
+				e.markConnActive(a)
 			}
 		}()
 		return c, nil
 	}
 	defer cancel()
-	if err := e.awaitOpen(ctx, c); err != nil {
+	if err := e.awaitOpenAnswer(ctx, c); err != nil {
 		splice.Reset(c)
 		return nil, err
 	}
-	e.markActive(a)
+	e.markConnActive(a)
 	e.reached.markReached(dest, time.Now())
 	return c, nil
 }

@@ -60,7 +60,7 @@ func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallb
 		defer stop()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if err := f.replayTo(direct); err != nil {
+		if err := f.replayEarlyData(direct); err != nil {
 			direct.Close()
 			f.setOutcomeLocked(stream, err)
 			return
@@ -94,8 +94,8 @@ func mayWorkDirect(err error) bool {
 	return false
 }
 
-// replayTo sends to c what the app has sent so far.
-func (f *fallbackConn) replayTo(c net.Conn) error {
+// replayEarlyData sends to c what the app has sent so far.
+func (f *fallbackConn) replayEarlyData(c net.Conn) error {
 	if _, err := c.Write(f.sentEarly); err != nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (f *fallbackConn) awaitOutcome() (net.Conn, error) {
 	return f.final, f.err
 }
 
-// isPending reports whether the answer is still awaited. mu must be held, which also prevents a
+// isAnswerPending reports whether the answer is still awaited. mu must be held, which also prevents a
 // replay.
-func (f *fallbackConn) isPending() bool {
+func (f *fallbackConn) isAnswerPending() bool {
 	select {
 	case <-f.answered:
 		return false
@@ -156,7 +156,7 @@ func (f *fallbackConn) WriteTo(w io.Writer) (int64, error) {
 // Write implements net.Conn.
 func (f *fallbackConn) Write(p []byte) (int, error) {
 	f.mu.Lock()
-	if f.isPending() && len(f.sentEarly)+len(p) <= maxReplay {
+	if f.isAnswerPending() && len(f.sentEarly)+len(p) <= maxReplay {
 		f.sentEarly = append(f.sentEarly, p...)
 		_, err := f.Conn.Write(p)
 		f.mu.Unlock()
@@ -180,7 +180,7 @@ func (f *fallbackConn) Write(p []byte) (int, error) {
 // CloseWrite ends the direction to the destination.
 func (f *fallbackConn) CloseWrite() error {
 	f.mu.Lock()
-	if f.isPending() {
+	if f.isAnswerPending() {
 		f.halfClosed = true
 		splice.CloseWrite(f.Conn) //nolint:errcheck // if it fails, so do reads
 		f.mu.Unlock()
@@ -195,19 +195,19 @@ func (f *fallbackConn) CloseWrite() error {
 }
 
 // Close implements net.Conn.
-func (f *fallbackConn) Close() error { return f.closeBoth(net.Conn.Close) }
+func (f *fallbackConn) Close() error { return f.closeBothConns(net.Conn.Close) }
 
 // CloseInOrder closes the connection in order; see package splice.
-func (f *fallbackConn) CloseInOrder() error { return f.closeBoth(splice.CloseInOrder) }
+func (f *fallbackConn) CloseInOrder() error { return f.closeBothConns(splice.CloseInOrder) }
 
 // Reset ends both directions at once.
 func (f *fallbackConn) Reset() {
-	f.closeBoth(func(c net.Conn) error { splice.Reset(c); return nil }) //nolint:errcheck // always nil
+	f.closeBothConns(func(c net.Conn) error { splice.Reset(c); return nil }) //nolint:errcheck // always nil
 }
 
-// closeBoth ends the bond's connection, if it is not answered yet, and the one that is in use in
+// closeBothConns ends the bond's connection, if it is not answered yet, and the one that is in use in
 // the end, by calling how.
-func (f *fallbackConn) closeBoth(how func(net.Conn) error) error {
+func (f *fallbackConn) closeBothConns(how func(net.Conn) error) error {
 	select {
 	case <-f.answered:
 	default:

@@ -67,8 +67,8 @@ func (e *Edge) newAppFlow(deliver func([]byte, netip.AddrPort)) *appFlow {
 	return f
 }
 
-// sendDatagram sends or drops a datagram of the app. It does not block.
-func (f *appFlow) sendDatagram(b []byte, dest string) {
+// sendAppDatagram sends or drops a datagram of the app. It does not block.
+func (f *appFlow) sendAppDatagram(b []byte, dest string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -95,16 +95,16 @@ func (f *appFlow) sendDatagram(b []byte, dest string) {
 	var blocked *PacketRefusal
 	switch {
 	case errors.Is(err, ErrAround):
-		f.goAround(dest)
+		f.bypassBondFor(dest)
 	case errors.As(err, &blocked) && f.refused != nil && time.Since(f.lastRefusal) >= refusalInterval:
 		f.lastRefusal = time.Now()
 		f.wg.Go(func() { f.refused(blocked) })
 	}
 }
 
-// goAround sends datagrams for dest around the bond from now on, including the present one. mu must
+// bypassBondFor sends datagrams for dest around the bond from now on, including the present one. mu must
 // be held.
-func (f *appFlow) goAround(dest string) {
+func (f *appFlow) bypassBondFor(dest string) {
 	if len(f.direct) < maxDirectDests {
 		f.direct[dest] = nil
 		f.wg.Go(func() { f.carryDirect(f.edge.dialAround, dest) })
@@ -132,7 +132,7 @@ func (f *appFlow) receiveFrom(c PacketConn) {
 		var r *PacketRefusal
 		switch {
 		case errors.As(err, &r):
-			f.goDirect(r)
+			f.sendRefusedDirect(r)
 		case err != nil:
 			f.mu.Lock()
 			if f.conn == c {
@@ -148,12 +148,12 @@ func (f *appFlow) receiveFrom(c PacketConn) {
 	}
 }
 
-// goDirect sends datagrams to a refused destination directly from now on, including the refused
+// sendRefusedDirect sends datagrams to a refused destination directly from now on, including the refused
 // ones. If that cannot help, it reports the refusal to the app.
-func (f *appFlow) goDirect(r *PacketRefusal) {
+func (f *appFlow) sendRefusedDirect(r *PacketRefusal) {
 	if !f.mayGoDirect(r) {
 		f.edge.log.Debug("datagrams refused", "dest", r.Dest, "why", r)
-		f.reportRefusal(r)
+		f.deliverRefusal(r)
 		return
 	}
 	f.mu.Lock()
@@ -178,7 +178,7 @@ func (f *appFlow) mayGoDirect(r *PacketRefusal) bool {
 	return !f.privateOnly && !(r.Code == wire.CodeUnreachable && f.receivedAny.Load())
 }
 
-func (f *appFlow) reportRefusal(r *PacketRefusal) {
+func (f *appFlow) deliverRefusal(r *PacketRefusal) {
 	if f.refused != nil {
 		f.refused(r)
 	}
@@ -189,7 +189,7 @@ func (f *appFlow) carryDirect(dial func(ctx context.Context, network, dest strin
 	c, err := dial(f.ctx, "udp", dest)
 	if err != nil {
 		f.edge.log.Info("datagrams lost", "dest", dest, "err", err)
-		f.reportRefusal(&PacketRefusal{Dest: dest, Code: refusalCode(err), Text: err.Error()})
+		f.deliverRefusal(&PacketRefusal{Dest: dest, Code: refusalCode(err), Text: err.Error()})
 		return
 	}
 	defer c.Close()
@@ -208,7 +208,7 @@ func (f *appFlow) carryDirect(dial func(ctx context.Context, network, dest strin
 	if u != nil {
 		udpsock.Receive(u, func(b []byte, from netip.AddrPort) bool { f.deliver(b, from); return true },
 			func(e udpsock.Failure) {
-				f.reportRefusal(icmpRefusal(dest, e))
+				f.deliverRefusal(icmpRefusal(dest, e))
 			})
 	}
 }
@@ -244,8 +244,8 @@ func (f *appFlow) replayEarly(dest string, c net.Conn) {
 	}
 }
 
-// close ends the flow and waits until deliver is no longer called.
-func (f *appFlow) close() {
+// closeAppFlow ends the flow and waits until deliver is no longer called.
+func (f *appFlow) closeAppFlow() {
 	f.mu.Lock()
 	f.closed = true
 	if f.conn != nil {

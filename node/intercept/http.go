@@ -38,7 +38,7 @@ func (e *Edge) ServeProxy(ln net.Listener) error {
 		srv.Close()
 		<-ended
 	}()
-	return e.acceptLoop(ln, func(a *appConn) {
+	return e.acceptAppConns(ln, func(a *appConn) {
 		a.SetReadDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 		b, err := a.peekByte()
 		if err != nil {
@@ -89,8 +89,8 @@ func (h *connQueue) Close() error {
 // Addr implements net.Listener.
 func (h *connQueue) Addr() net.Addr { return h.addr }
 
-// appConnOf returns the app's connection of a request.
-func appConnOf(r *http.Request) *appConn { return splice.WebConnOf(r).Conn.(*appConn) }
+// appConnOfRequest returns the app's connection of a request.
+func appConnOfRequest(r *http.Request) *appConn { return splice.WebConnOf(r).Conn.(*appConn) }
 
 // newHTTPServer returns the HTTP proxy: CONNECT becomes a stream, plain requests are forwarded.
 func (e *Edge) newHTTPServer() *http.Server {
@@ -103,7 +103,7 @@ func (e *Edge) newHTTPServer() *http.Server {
 		ErrorLog:       slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !e.beginWork() {
+		if !e.beginEdgeWork() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -145,11 +145,11 @@ type originTransport struct{ e *Edge }
 
 // RoundTrip implements http.RoundTripper.
 func (o originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	a := appConnOf(r)
+	a := appConnOfRequest(r)
 	a.transportOnce.Do(func() {
 		a.transport = &http.Transport{
 			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-				return o.e.dialOrigin(a.withApp(ctx), addr)
+				return o.e.dialOrigin(a.withConnApp(ctx), addr)
 			},
 			// The app decides which encodings it accepts.
 			DisableCompression:    true,
@@ -166,9 +166,9 @@ func (e *Edge) trackConnState(c net.Conn, s http.ConnState) {
 	a := c.(*splice.WebConn).Conn.(*appConn)
 	switch {
 	case s == http.StateActive:
-		e.markActive(a)
+		e.markConnActive(a)
 	case s == http.StateIdle:
-		e.awaitRequest(a)
+		e.markReplaceable(a)
 	case s == http.StateClosed && a.transport != nil:
 		a.transport.CloseIdleConnections()
 	}
@@ -210,7 +210,7 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The tunnel outlives the request, so the request's context is not used.
-	a := appConnOf(r)
+	a := appConnOfRequest(r)
 	c, err := e.dialProxied(a, dest)
 	if err != nil {
 		e.writeHTTPError(w, r, err)
@@ -250,7 +250,7 @@ func connectTarget(hostport string) (string, error) {
 
 // writeHTTPError answers a request for a destination that could not be reached.
 func (e *Edge) writeHTTPError(w http.ResponseWriter, r *http.Request, err error) {
-	a := appConnOf(r)
+	a := appConnOfRequest(r)
 	e.log.Info("HTTP request failed", "dest", r.Host, "app", a.RemoteAddr(), "err", err)
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 		a.Reset() // the app has closed

@@ -12,10 +12,10 @@ func ListenTransparent(uint16) ([]net.Listener, error) { return nil, nil }
 // ServeTransparent does nothing outside Linux.
 func (*Edge) ServeTransparent(net.Listener) error { return nil }
 
-func saveSYN(net.Listener) {}
+func enableSYNSaving(net.Listener) {}
 
-// dscpOf returns 0 outside Linux.
-func dscpOf(*net.TCPConn) uint8 { return 0 }
+// dscpOfSavedSYN returns 0 outside Linux.
+func dscpOfSavedSYN(*net.TCPConn) uint8 { return 0 }
 
 // LabelOf returns "" outside Linux, which has no control groups.
 func LabelOf(string) string { return "" }

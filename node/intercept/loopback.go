@@ -22,7 +22,7 @@ func listenPair[L io.Closer](network string, port uint16, listen func(network st
 		if err != nil {
 			return nil, err
 		}
-		l6, err := listen(network+"6", netip.AddrPortFrom(netip.IPv6Loopback(), portOf(l4)))
+		l6, err := listen(network+"6", netip.AddrPortFrom(netip.IPv6Loopback(), portOfListener(l4)))
 		switch {
 		case err == nil:
 			return []L{l4, l6}, nil
@@ -38,8 +38,8 @@ func listenPair[L io.Closer](network string, port uint16, listen func(network st
 	return nil, last
 }
 
-// portOf returns the port of a net.Listener or net.PacketConn.
-func portOf(l any) uint16 {
+// portOfListener returns the port of a net.Listener or net.PacketConn.
+func portOfListener(l any) uint16 {
 	var a net.Addr
 	switch l := l.(type) {
 	case net.Listener:
@@ -53,7 +53,7 @@ func portOf(l any) uint16 {
 	return at.Port()
 }
 
-// listenUDP is net.ListenUDP with a netip.AddrPort.
-func listenUDP(network string, at netip.AddrPort) (*net.UDPConn, error) {
+// listenUDPAddrPort is net.ListenUDP with a netip.AddrPort.
+func listenUDPAddrPort(network string, at netip.AddrPort) (*net.UDPConn, error) {
 	return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
 }

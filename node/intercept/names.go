@@ -39,7 +39,7 @@ const (
 	maxHello = 16 << 10
 )
 
-func (n *Names) isWanted() bool { return n != nil && (n.Wanted == nil || n.Wanted()) }
+func (n *Names) areNamesWanted() bool { return n != nil && (n.Wanted == nil || n.Wanted()) }
 
 // Of returns the name of an address, "" if unknown.
 func (n *Names) Of(a netip.Addr) string {
@@ -106,7 +106,7 @@ func (n *Names) recordName(a netip.Addr, name string) {
 // readServerName returns the server name in a TLS client hello (server_name, RFC 6066 section 3),
 // if the app sends one. The bytes remain to be read.
 func (e *Edge) readServerName(a *appConn, dest netip.AddrPort) (name string) {
-	if !e.cfg.Names.isWanted() || dest.Port() != httpsPort {
+	if !e.cfg.Names.areNamesWanted() || dest.Port() != httpsPort {
 		return "" // on other ports the server may speak first
 	}
 	_ = a.SetReadDeadline(time.Now().Add(helloTimeout)) // reading reports it

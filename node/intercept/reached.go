@@ -52,22 +52,22 @@ func (r *reachedDests) markUnreached(dest string) {
 	delete(r.lastReached, dest)
 }
 
-// isRecent reports whether a destination was reached recently.
-func (r *reachedDests) isRecent(dest string, now time.Time) bool {
+// wasReachedRecently reports whether a destination was reached recently.
+func (r *reachedDests) wasReachedRecently(dest string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t, ok := r.lastReached[dest]
 	return ok && now.Sub(t) <= reachedLifetime
 }
 
-// isLikely reports whether success may be answered before the far end confirms it: dest was reached
+// isLikelyReachable reports whether success may be answered before the far end confirms it: dest was reached
 // recently, or is a web port of a numeric address, which a program normally gets by resolving a
 // name.
-func (r *reachedDests) isLikely(dest string, now time.Time) bool {
+func (r *reachedDests) isLikelyReachable(dest string, now time.Time) bool {
 	host, port, err := net.SplitHostPort(dest)
 	if err != nil {
 		return false
 	}
 	_, err = netip.ParseAddr(host)
-	return err == nil && (port == "80" || port == "443") || r.isRecent(dest, now)
+	return err == nil && (port == "80" || port == "443") || r.wasReachedRecently(dest, now)
 }

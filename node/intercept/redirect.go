@@ -76,7 +76,7 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	families, err := probeEdge(cfg.Port)
+	families, err := probeEdgeFamilies(cfg.Port)
 	if err != nil {
 		return nil, err
 	}
@@ -97,10 +97,10 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 	}
 	// The socket owns the table, so it must stay open.
 	if r.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(createOwnedTable)); err != nil {
-		return nil, nftFault(err)
+		return nil, explainNftError(err)
 	}
-	if err := r.loadRules(cfg, families); err != nil {
-		return nil, nftFault(err)
+	if err := r.loadRedirectRules(cfg, families); err != nil {
+		return nil, explainNftError(err)
 	}
 	if err := r.redirectDatagrams(cfg); err != nil {
 		cfg.Log.Warn("the app's datagrams stay direct, but for DNS", "err", err)
@@ -108,8 +108,8 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 	return r, nil
 }
 
-// probeEdge returns the address families on which an Edge listens.
-func probeEdge(port uint16) ([]byte, error) {
+// probeEdgeFamilies returns the address families on which an Edge listens.
+func probeEdgeFamilies(port uint16) ([]byte, error) {
 	var families []byte
 	var last error
 	for family, host := range map[byte]string{unix.NFPROTO_IPV4: "127.0.0.1", unix.NFPROTO_IPV6: "::1"} {
@@ -145,8 +145,8 @@ func cgroupFault(err error) error {
 		"cgroups (version 2) are unusable here: start the app as a user of its own with --user, or "+proxyHint)
 }
 
-// nftFault explains an error of loading rules to the user.
-func nftFault(err error) error {
+// explainNftError explains an error of loading rules to the user.
+func explainNftError(err error) error {
 	err = fmt.Errorf("loading redirect rules: %w", err)
 	if errors.Is(err, os.ErrPermission) {
 		return fault.New(fault.Permission, err, "run it as root, or without root "+proxyHint)
@@ -177,7 +177,7 @@ func (r *Redirect) Close() error {
 		errs = append(errs, r.dns.Close())
 	}
 	if r.group != nil {
-		errs = append(errs, r.group.remove())
+		errs = append(errs, r.group.removeCgroup())
 	}
 	return errors.Join(errs...)
 }
@@ -185,13 +185,13 @@ func (r *Redirect) Close() error {
 // tableOwnerFlag is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
 const tableOwnerFlag = 0x2
 
-func tableName() string { return "mpbond_run_" + strconv.Itoa(os.Getpid()) }
+func nftTableName() string { return "mpbond_run_" + strconv.Itoa(os.Getpid()) }
 
 // createOwnedTable creates the table on c, which then owns it. The nftables library cannot set the
 // owner flag, nor add a table that exists, but it can use the table.
 func createOwnedTable(c *netlink.Conn) error {
 	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
-		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(tableName()), 0)},
+		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(nftTableName()), 0)},
 		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwnerFlag)},
 	})
 	if err != nil {
@@ -217,7 +217,7 @@ func createOwnedTable(c *netlink.Conn) error {
 	return err
 }
 
-// loadRules fills the table, in one transaction:
+// loadRedirectRules fills the table, in one transaction:
 //
 //	table inet mpbond_run_PID {
 //	  flags owner
@@ -236,8 +236,8 @@ func createOwnedTable(c *netlink.Conn) error {
 //
 // The match must be positive, because packets without a socket match neither a condition nor its
 // negation.
-func (r *Redirect) loadRules(cfg RedirectConfig, families []byte) error {
-	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
+func (r *Redirect) loadRedirectRules(cfg RedirectConfig, families []byte) error {
+	t := &nftables.Table{Name: nftTableName(), Family: nftables.TableFamilyINet}
 	app := r.nft.AddChain(&nftables.Chain{Name: "app", Table: t})
 	accept := nftables.ChainPolicyAccept
 	output := r.nft.AddChain(&nftables.Chain{
@@ -248,13 +248,13 @@ func (r *Redirect) loadRules(cfg RedirectConfig, families []byte) error {
 		r.nft.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: slices.Concat(parts...)})
 	}
 	if r.dns != nil {
-		rule(output, matchMeta(expr.MetaKeyMARK, binaryutil.NativeEndian.PutUint32(dnsMark)),
+		rule(output, matchMetaValue(expr.MetaKeyMARK, binaryutil.NativeEndian.PutUint32(dnsMark)),
 			matchL4Proto(unix.IPPROTO_TCP), redirectExpr(cfg.Port))
 	}
-	rule(output, r.matchApp(cfg.User), verdictExpr(expr.VerdictJump, app.Name))
+	rule(output, r.matchAppPackets(cfg.User), verdictExpr(expr.VerdictJump, app.Name))
 	returnDirect(cfg, func(parts ...[]expr.Any) { rule(app, parts...) })
 	for _, f := range families {
-		nfproto := matchMeta(expr.MetaKeyNFPROTO, []byte{f})
+		nfproto := matchMetaValue(expr.MetaKeyNFPROTO, []byte{f})
 		rule(app, nfproto, matchL4Proto(unix.IPPROTO_TCP), redirectExpr(cfg.Port))
 		if r.dns != nil {
 			rule(app, nfproto, matchL4Proto(unix.IPPROTO_UDP), matchDestPort(dnsPort), redirectExpr(r.dns.port))
@@ -265,7 +265,7 @@ func (r *Redirect) loadRules(cfg RedirectConfig, families []byte) error {
 
 // returnDirect adds rules that exclude direct destinations.
 func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
-	rule(matchMeta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)),
+	rule(matchMetaValue(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)),
 		verdictExpr(expr.VerdictReturn, ""))
 	for _, p := range append([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"),
 		netip.MustParsePrefix("fe80::/10")}, cfg.Direct...) {
@@ -273,11 +273,11 @@ func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
 	}
 }
 
-// matchApp returns the expressions that match packets of a user or, if user is nil, of the control
+// matchAppPackets returns the expressions that match packets of a user or, if user is nil, of the control
 // group.
-func (r *Redirect) matchApp(user *uint32) []expr.Any {
+func (r *Redirect) matchAppPackets(user *uint32) []expr.Any {
 	if user != nil {
-		return matchMeta(expr.MetaKeySKUID, binaryutil.NativeEndian.PutUint32(*user))
+		return matchMetaValue(expr.MetaKeySKUID, binaryutil.NativeEndian.PutUint32(*user))
 	}
 	return []expr.Any{
 		&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: uint32(r.group.depth), Register: 1},
@@ -291,11 +291,11 @@ func matchEqual(data []byte) expr.Any {
 	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
 }
 
-func matchMeta(key expr.MetaKey, value []byte) []expr.Any {
+func matchMetaValue(key expr.MetaKey, value []byte) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: 1}, matchEqual(value)}
 }
 
-func matchL4Proto(p byte) []expr.Any { return matchMeta(expr.MetaKeyL4PROTO, []byte{p}) }
+func matchL4Proto(p byte) []expr.Any { return matchMetaValue(expr.MetaKeyL4PROTO, []byte{p}) }
 
 func matchDestPort(port uint16) []expr.Any {
 	return []expr.Any{
@@ -312,7 +312,7 @@ func matchDestAddr(p netip.Prefix) []expr.Any {
 	}
 	addr := p.Masked().Addr().AsSlice()
 	n := uint32(len(addr))
-	return append(matchMeta(expr.MetaKeyNFPROTO, []byte{family}),
+	return append(matchMetaValue(expr.MetaKeyNFPROTO, []byte{family}),
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: n},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: n, Mask: net.CIDRMask(p.Bits(), len(addr)*8),
 			Xor: make([]byte, n)},

@@ -62,7 +62,7 @@ var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch i
 func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	dest, udp, err := socksHandshake(a)
-	e.markActive(a)
+	e.markConnActive(a)
 	if err == nil && udp != nil {
 		e.serveAssociation(a, *udp, false)
 		return

@@ -206,12 +206,12 @@ func TestReached(t *testing.T) {
 		{"192.0.2.1:443", 0, true},
 		{"[2001:db8::1]:80", 0, true}, {"192.0.2.1:22", 0, false}, {"x", 0, false},
 	} {
-		if got := r.isLikely(c.dest, now.Add(c.after)); got != c.want {
+		if got := r.isLikelyReachable(c.dest, now.Add(c.after)); got != c.want {
 			t.Errorf("%s after %v: %v", c.dest, c.after, got)
 		}
 	}
 	r.markUnreached("a.test:443")
-	if r.isRecent("a.test:443", now) {
+	if r.wasReachedRecently("a.test:443", now) {
 		t.Error("it is not forgotten")
 	}
 }

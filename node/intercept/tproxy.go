@@ -82,7 +82,7 @@ func newDatagramProxy(edge uint16, log *slog.Logger) (*datagramProxy, error) {
 }
 
 // listenPort returns the port on the loopback addresses to which the kernel must divert datagrams.
-func (p *datagramProxy) listenPort() uint16 { return portOf(p.conns[0]) }
+func (p *datagramProxy) listenPort() uint16 { return portOfListener(p.conns[0]) }
 
 // Close ends all associations and waits for the goroutines.
 func (p *datagramProxy) Close() error {

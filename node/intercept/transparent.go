@@ -33,7 +33,7 @@ func ListenTransparent(port uint16) ([]net.Listener, error) {
 // and then returns nil. A connection that was made to ln directly may ask for a SOCKS5 UDP
 // association, as Redirect does for the datagrams of its app. Others are reset.
 func (e *Edge) ServeTransparent(ln net.Listener) error {
-	return e.acceptLoop(ln, func(a *appConn) {
+	return e.acceptAppConns(ln, func(a *appConn) {
 		dest, err := originalTCPDest(a.Conn)
 		if errors.Is(err, errNotRedirected) && e.cfg.Packets != nil {
 			e.serveAssociationOnly(a)
@@ -45,11 +45,11 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 			a.Reset()
 			return
 		}
-		e.markActive(a) // the kernel has accepted it
-		app := a.appInfo()
+		e.markConnActive(a) // the kernel has accepted it
+		app := a.describeApp()
 		app.Peer = dest // as its socket sees it
 		app.Name = e.readServerName(a, dest)
-		c, err := e.dialWithFallback(app.withApp(e.ctx), dest.String())
+		c, err := e.dialWithFallback(app.contextWithApp(e.ctx), dest.String())
 		if err != nil {
 			e.log.Info("redirected connection failed", "dest", dest, "err", err)
 			a.Reset()
@@ -71,7 +71,7 @@ func (e *Edge) serveAssociationOnly(a *appConn) {
 		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", cmp.Or(err, errNotRedirected))
 		a.Reset()
 	} else {
-		e.markActive(a)
+		e.markConnActive(a)
 		e.serveAssociation(a, *from, true)
 	}
 }

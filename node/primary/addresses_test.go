@@ -70,8 +70,9 @@ func TestFollow(t *testing.T) {
 	expect(0, "10.0.0.1:1") // the list fails
 	fails = false
 	expect(0, "10.0.0.1:1") // there is none
-	if now := time.Now(); !b.isMoving(s, 1, now) || b.isMoving(s, 1, now.Add(silentLimit)) || b.isMoving(s, 2, now) ||
-		b.isMoving(s, 9, now) {
+	if now := time.Now(); !b.isSubflowMoving(s, 1, now) || b.isSubflowMoving(s, 1, now.Add(silentLimit)) ||
+		b.isSubflowMoving(s, 2, now) ||
+		b.isSubflowMoving(s, 9, now) {
 		t.Error("it is not waited for, or for ever")
 	}
 	lte.err = nil

@@ -107,7 +107,7 @@ func (f *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
 		q.process = f.findProcess(q.app)
 	}
 	if p := q.process; p != nil {
-		a = endpoint.AppInfo{Program: p.Exe, Label: p.Label, User: f.userName(p.UID)}
+		a = endpoint.AppInfo{Program: p.Exe, Label: p.Label, User: f.lookUpUserName(p.UID)}
 	}
 	addr := q.app.Addr.Addr()
 	switch {
@@ -128,8 +128,8 @@ func (f *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
 	return a
 }
 
-// userName returns the name of a user.
-func (f *appFinder) userName(uid uint32) string {
+// lookUpUserName returns the name of a user.
+func (f *appFinder) lookUpUserName(uid uint32) string {
 	name, known := f.userNames[uid]
 	if known {
 		return name

@@ -75,7 +75,7 @@ func TestOwnerNames(t *testing.T) {
 		}
 	}
 	for uid := range uint32(4 * maxUserNames) {
-		if o.userName(4_000_000_000 + uid); len(o.userNames) > maxUserNames {
+		if o.lookUpUserName(4_000_000_000 + uid); len(o.userNames) > maxUserNames {
 			t.Fatalf("%d names of users are kept", len(o.userNames))
 		}
 	}
@@ -168,10 +168,10 @@ func TestOwnerOfThis(t *testing.T) {
 		Addr:    c.LocalAddr().(*net.TCPAddr).AddrPort(),
 		Peer:    c.RemoteAddr().(*net.TCPAddr).AddrPort(),
 	}
-	if p.findProcess(app) == nil {
+	if p.findAppProcess(app) == nil {
 		t.Skip("this system does not tell whose a connection is")
 	}
-	if got := newAppFinder(p.findProcess).identifyApp(appQuery{app: app}); got.Program != exe ||
+	if got := newAppFinder(p.findAppProcess).identifyApp(appQuery{app: app}); got.Program != exe ||
 		got.App != filepath.Base(exe) ||
 		got.User == "" {
 		t.Errorf("%+v, want %s", got, exe)

@@ -20,8 +20,8 @@ type appStreams struct {
 	byApp map[netip.AddrPort]*endpoint.Conn
 }
 
-// addStream adds the stream of an app's connection. open is the current number of streams.
-func (a *appStreams) addStream(app netip.AddrPort, c *endpoint.Conn, open int) {
+// addAppStream adds the stream of an app's connection. open is the current number of streams.
+func (a *appStreams) addAppStream(app netip.AddrPort, c *endpoint.Conn, open int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.byApp) > 2*open+16 {
@@ -37,8 +37,8 @@ func (a *appStreams) addStream(app netip.AddrPort, c *endpoint.Conn, open int) {
 	a.byApp[app] = c
 }
 
-// markChunk applies a chunk announced by an app to its stream; see api.Chunk.
-func (a *appStreams) markChunk(c api.Chunk) error {
+// applyAppChunk applies a chunk announced by an app to its stream; see api.Chunk.
+func (a *appStreams) applyAppChunk(c api.Chunk) error {
 	addr, err := netip.ParseAddrPort(c.App)
 	if err != nil {
 		return fault.New(

@@ -21,7 +21,7 @@ func TestChunkErrors(t *testing.T) {
 		{api.Chunk{App: "127.0.0.1:1", Bytes: -1}, fault.Usage},
 		{api.Chunk{App: "127.0.0.1:1", Bytes: 1}, fault.NotFound},
 	} {
-		if err := a.markChunk(c.chunk); !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
+		if err := a.applyAppChunk(c.chunk); !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
 			t.Errorf("%+v: %v, want a fault of kind %s with a hint", c.chunk, err, c.kind)
 		}
 	}

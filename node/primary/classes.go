@@ -99,8 +99,8 @@ func (c *classTable) computeTable(subflows []policy.ClassSubflow, now time.Time)
 	return table, changed
 }
 
-// resetSent marks all classes as unsent, for a new bond.
-func (c *classTable) resetSent() {
+// markAllUnsent marks all classes as unsent, for a new bond.
+func (c *classTable) markAllUnsent() {
 	for _, g := range c.list {
 		g.isSent, g.current = false, wire.Group{}
 	}
@@ -112,8 +112,8 @@ type emptyClass struct {
 	emptyFor time.Duration
 }
 
-// listEmpty returns the classes that have had no subflow for longer than limit.
-func (c *classTable) listEmpty(now time.Time, limit time.Duration) (list []emptyClass) {
+// listEmptyClasses returns the classes that have had no subflow for longer than limit.
+func (c *classTable) listEmptyClasses(now time.Time, limit time.Duration) (list []emptyClass) {
 	for _, g := range c.list {
 		if gone := now.Sub(g.emptySince); !g.emptySince.IsZero() && gone > limit {
 			list = append(list, emptyClass{g.id, gone})
@@ -133,5 +133,5 @@ func (c *classTable) firstSubflows() map[string]wire.SubflowID {
 	return first
 }
 
-// isEmpty reports whether the table has no class.
-func (c *classTable) isEmpty() bool { return len(c.list) == 0 }
+// hasNoClasses reports whether the table has no class.
+func (c *classTable) hasNoClasses() bool { return len(c.list) == 0 }

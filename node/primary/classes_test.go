@@ -49,7 +49,7 @@ func TestClassesAreReused(t *testing.T) {
 					kinds[s.key] = true
 				}
 				b.mu.Lock()
-				id, err := b.classOf(class)
+				id, err := b.classForSettings(class)
 				b.mu.Unlock()
 				if err != nil {
 					var why wire.Reset
@@ -126,13 +126,13 @@ func TestClassPlan(t *testing.T) {
 		{nil, false, true, 0},
 	} {
 		if step.again {
-			c.resetSent()
+			c.markAllUnsent()
 		}
 		plan, changed := c.computeTable(step.subflows, now)
 		if changed != step.changed || len(plan) != 1 || plan[0].ID != id {
 			t.Errorf("step %d: changed %v, %+v", i, changed, plan)
 		}
-		if list := c.listEmpty(now, time.Minute); len(list) != step.empty {
+		if list := c.listEmptyClasses(now, time.Minute); len(list) != step.empty {
 			t.Errorf("step %d: empty are %+v", i, list)
 		}
 		now = now.Add(40 * time.Second)

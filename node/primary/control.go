@@ -18,13 +18,13 @@ import (
 
 // Pipes lists the pipes: those that carry a subflow and those that wait.
 func (p *Primary) Pipes() []api.Pipe {
-	return append(p.bond.carryingPipes(), p.helpers.waitingPipes()...)
+	return append(p.bond.carryingPipes(), p.helpers.listWaitingPipes()...)
 }
 
 // CloseSubflow ends a subflow of the bond. Other subflows take over its bytes, and its supervisor
 // opens a new one.
 func (p *Primary) CloseSubflow(bond string, id uint32) error {
-	s, err := p.bond.findSession(bond)
+	s, err := p.bond.sessionOfBond(bond)
 	if err == nil && !p.bond.detachSubflow(s, wire.SubflowID(id), errors.New("ended by hand")) {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, id), "see `mpbond status`")
 	}
@@ -37,7 +37,7 @@ const moveTimeout = 4 * time.Second
 // MoveSubflow moves a helped subflow to the waiting pipe at an address. The subflow stays there
 // until a better pipe comes. It takes up to moveTimeout.
 func (p *Primary) MoveSubflow(bond string, number uint32, to string) error {
-	s, err := p.bond.findSession(bond)
+	s, err := p.bond.sessionOfBond(bond)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (p *Primary) MoveSubflow(bond string, number uint32, to string) error {
 
 // ResetStream resets a stream of the bond at both ends.
 func (p *Primary) ResetStream(bond string, id uint64) error {
-	s, err := p.bond.findSession(bond)
+	s, err := p.bond.sessionOfBond(bond)
 	if err == nil && !s.endpoint.ResetStream(wire.StreamID(id), "reset by hand") {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond status --why`")
 	}
@@ -86,7 +86,7 @@ func (p *Primary) ResetStream(bond string, id uint64) error {
 
 // ChangeStream changes the mode, priority or weight of a stream at both ends.
 func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) error {
-	s, err := p.bond.findSession(bond)
+	s, err := p.bond.sessionOfBond(bond)
 	if err != nil {
 		return err
 	}
@@ -142,14 +142,14 @@ func applyStreamChange(
 // Streams lists the bond's open streams, newest first.
 func (p *Primary) Streams() []api.BondStream {
 	s := p.bond.currentSession()
-	peer, _ := p.server.current()
+	peer, _ := p.server.currentServer()
 	return api.BondStreams(s.id.String(), peer.Name, status.Streams(s.endpoint.StreamList()))
 }
 
 // Flows lists the bond's datagram flows, the most recently used first.
 func (p *Primary) Flows() []api.BondFlow {
 	s := p.bond.currentSession()
-	peer, _ := p.server.current()
+	peer, _ := p.server.currentServer()
 	return api.BondFlows(s.id.String(), peer.Name, status.Flows(s.endpoint.FlowList()))
 }
 

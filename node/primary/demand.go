@@ -65,13 +65,13 @@ func (d *demand) notifyWanted() {
 	}
 }
 
-// beginWait counts a stream that waits for a subflow, until end is called.
-func (d *demand) beginWait() (end func()) {
-	d.addTo(&d.waitingStreams, 1)
-	return func() { d.addTo(&d.waitingStreams, -1) }
+// beginStreamWait counts a stream that waits for a subflow, until end is called.
+func (d *demand) beginStreamWait() (end func()) {
+	d.addToCounter(&d.waitingStreams, 1)
+	return func() { d.addToCounter(&d.waitingStreams, -1) }
 }
 
-func (d *demand) addTo(n *int, by int) {
+func (d *demand) addToCounter(n *int, by int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	*n += by
@@ -95,21 +95,21 @@ func (d *demand) notifyJoined() {
 	}
 }
 
-// backOff waits before the next attempt, after one that failed with err, until ctx ends. After a
+// waitBeforeRetry waits before the next attempt, after one that failed with err, until ctx ends. After a
 // refusal it also ends when gone, which may be nil, is closed.
-func (d *demand) backOff(ctx context.Context, err error, b *backoff.Backoff, gone <-chan struct{}) {
+func (d *demand) waitBeforeRetry(ctx context.Context, err error, b *backoff.Backoff, gone <-chan struct{}) {
 	switch {
 	case refusal.Is(err):
 		d.awaitRetry(ctx, refusal.Wait(b, err), gone)
 	case fault.Is(err, fault.Limit):
-		sleepFor(ctx, limitBackoff)
+		sleepWithContext(ctx, limitBackoff)
 	default:
 		d.backOffUntilWanted(ctx, b)
 	}
 }
 
-// sleepFor waits for d or until ctx ends.
-func sleepFor(ctx context.Context, d time.Duration) {
+// sleepWithContext waits for d or until ctx ends.
+func sleepWithContext(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -141,8 +141,8 @@ func (d *demand) awaitRetry(ctx context.Context, limit time.Duration, gone <-cha
 // at most maxBusyBackoff.
 func (d *demand) backOffUntilWanted(ctx context.Context, b *backoff.Backoff) {
 	began, limit := time.Now(), b.Next(minBackoff, maxIdleBackoff)
-	d.addTo(&d.backingOff, 1)
-	defer d.addTo(&d.backingOff, -1)
+	d.addToCounter(&d.backingOff, 1)
+	defer d.addToCounter(&d.backingOff, -1)
 	for ctx.Err() == nil {
 		d.mu.Lock()
 		wanted, waits := d.wanted, d.waitingStreams > 0

@@ -35,7 +35,7 @@ func TestRest(t *testing.T) {
 		answer := make(chan error)
 		go func() {
 			time.Sleep(10 * time.Second)
-			_, err := s.dialStream(t.Context(), "web:80", wire.ModeBond, nil)
+			_, err := s.dialBondStream(t.Context(), "web:80", wire.ModeBond, nil)
 			answer <- err
 		}()
 		if d := took(); d != 10*time.Second {
@@ -86,7 +86,7 @@ func TestDemand(t *testing.T) {
 						retrying.Add(-1)
 					}()
 				case 2:
-					end := d.beginWait()
+					end := d.beginStreamWait()
 					joined := d.nextJoined()
 					d.notifyJoined()
 					select {
@@ -108,7 +108,7 @@ func TestDemand(t *testing.T) {
 					t.Errorf("%d back off, of %d", d.backingOff, resting.Load())
 				}
 			}
-			end := d.beginWait()
+			end := d.beginStreamWait()
 			d.notifyWanted()
 			time.Sleep(maxBusyBackoff)
 			if synctest.Wait(); resting.Load() > 0 {

@@ -46,7 +46,7 @@ func (sup *subflowSupervisor) superviseDirect(ctx context.Context, iface string)
 			sup.states.awaitAllowed(
 				ctx,
 				deviceRef{iface: iface},
-				func(why error) { sup.troubles.setTrouble(device, why) },
+				func(why error) { sup.troubles.setDeviceTrouble(device, why) },
 				nil,
 				nil,
 			)
@@ -54,23 +54,23 @@ func (sup *subflowSupervisor) superviseDirect(ctx context.Context, iface string)
 		l, err := sup.openDirect(ctx, iface, device, attempt)
 		if err == nil {
 			attempt = -1
-			sup.troubles.setTrouble(device, nil)
+			sup.troubles.setDeviceTrouble(device, nil)
 			sup.troubles.forgetRefusalBy(l.peer)
 			b.Reset()
 			sup.countSubflow(iface, 1)
-			err = sup.runDirect(ctx, &l, iface, device)
-			sup.dialer.ReportEnded(l.conn, l.since, silenceOf(err))
+			err = sup.runDirectSubflow(ctx, &l, iface, device)
+			sup.dialer.ReportEnded(l.conn, l.since, onlySilenceError(err))
 			sup.countSubflow(iface, -1)
 		}
 		if ctx.Err() != nil {
-			sup.troubles.setTrouble(device, nil)
+			sup.troubles.setDeviceTrouble(device, nil)
 			return
 		}
 		if errors.Is(err, errRestarted) || err == errTierChanged {
 			continue
 		}
-		sup.troubles.setTrouble(device, err)
-		sup.demand.backOff(ctx, err, &b, nil)
+		sup.troubles.setDeviceTrouble(device, err)
+		sup.demand.waitBeforeRetry(ctx, err, &b, nil)
 	}
 }
 
@@ -83,7 +83,7 @@ func (sup *subflowSupervisor) openDirect(ctx context.Context, iface, device stri
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if err := sup.checkCap(dctx, iface, addr); err != nil {
+	if err := sup.checkCapBeforeDial(dctx, iface, addr); err != nil {
 		return liveSubflow{}, err
 	}
 	c, err := sup.dialer.Dial(dctx, addr, sup.dialOptions(iface))
@@ -109,7 +109,7 @@ func (sup *subflowSupervisor) joinDirect(
 	c dial.Conn,
 	iface, device, addr string,
 ) (liveSubflow, error) {
-	server, _ := sup.server.current()
+	server, _ := sup.server.currentServer()
 	c.SetPeerName(server.Key.ID().String())
 	// its interface may differ from the predicted route
 	if err := sup.checkInterfaceCap(interfaceOf(iface, c.LocalAddr())); err != nil {
@@ -124,9 +124,9 @@ func (sup *subflowSupervisor) joinDirect(
 	return l, err
 }
 
-// runDirect waits until a direct subflow or ctx ends, and returns why the subflow ended. A subflow
+// runDirectSubflow waits until a direct subflow or ctx ends, and returns why the subflow ended. A subflow
 // that fell back to TCP is replaced as soon as UDP works.
-func (sup *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface, device string) error {
+func (sup *subflowSupervisor) runDirectSubflow(ctx context.Context, l *liveSubflow, iface, device string) error {
 	retryTimer := time.NewTimer(udpFirstRetry)
 	defer retryTimer.Stop()
 	var a udpAttempt // no attempt unless result is set
@@ -138,13 +138,13 @@ func (sup *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, ifa
 	for {
 		select {
 		case err := <-l.ended:
-			next := a.stop()
+			next := a.stopAttempt()
 			if next == nil {
 				return err
 			}
 			*l = *next
 		case <-ctx.Done():
-			next := a.stop()
+			next := a.stopAttempt()
 			if context.Cause(ctx) != errUplinkUnused { // the session then says goodbye for all subflows
 				return nil
 			}
@@ -159,7 +159,7 @@ func (sup *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, ifa
 			idle := f.Rx+f.Tx == moved && !first // do not wake a radio to find out
 			moved, first = f.Rx+f.Tx, false
 			if !idle && a.result == nil && l.conn.LocalAddr().Network() != "udp" {
-				a = sup.tryUDP(ctx, *l, iface, device)
+				a = sup.tryUDPReplacement(ctx, *l, iface, device)
 			}
 		case next := <-a.result:
 			if a = (udpAttempt{}); next == nil {
@@ -179,8 +179,8 @@ type udpAttempt struct {
 	cancel func()
 }
 
-// stop cancels the attempt and returns the subflow if one was made before that.
-func (a *udpAttempt) stop() *liveSubflow {
+// stopAttempt cancels the attempt and returns the subflow if one was made before that.
+func (a *udpAttempt) stopAttempt() *liveSubflow {
 	if a.result == nil {
 		return nil
 	}
@@ -190,8 +190,8 @@ func (a *udpAttempt) stop() *liveSubflow {
 	return next
 }
 
-// tryUDP starts an attempt to replace a subflow over TCP with one over UDP.
-func (sup *subflowSupervisor) tryUDP(ctx context.Context, l liveSubflow, iface, device string) udpAttempt {
+// tryUDPReplacement starts an attempt to replace a subflow over TCP with one over UDP.
+func (sup *subflowSupervisor) tryUDPReplacement(ctx context.Context, l liveSubflow, iface, device string) udpAttempt {
 	ctx, cancel := context.WithTimeout(ctx, udpRetryTimeout)
 	a := udpAttempt{make(chan *liveSubflow, 1), cancel}
 	go func() {

@@ -73,7 +73,7 @@ func TestHold(t *testing.T) {
 				}
 				began, broken := time.Now(), errors.New("broken")
 				time.AfterFunc(ends, func() { down <- broken })
-				if err := k.runDirect(t.Context(), &l, "", "laptop"); err != broken {
+				if err := k.runDirectSubflow(t.Context(), &l, "", "laptop"); err != broken {
 					t.Errorf("it ended with %v", err)
 				}
 				if late := time.Since(began) - ends; late > 100*time.Millisecond {

@@ -81,9 +81,9 @@ func (m *radioMeters) updateMeters(
 	m.byHelper = all
 }
 
-// energyOf returns the radio kind of a helper and the energy it spent. wire.RadioNone means unknown
+// energyOfHelper returns the radio kind of a helper and the energy it spent. wire.RadioNone means unknown
 // or a cable, which spends nothing.
-func (m *radioMeters) energyOf(helper identity.PublicKey) (wire.Radio, unit.Joules) {
+func (m *radioMeters) energyOfHelper(helper identity.PublicKey) (wire.Radio, unit.Joules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.byHelper[helper]; one != nil {

@@ -41,7 +41,7 @@ func TestRadioMeters(t *testing.T) {
 	check := func(when string, want map[byte]float64) {
 		t.Helper()
 		for key, j := range want {
-			if _, took := m.energyOf(identity.PublicKey{key}); math.Abs(float64(took)-j) > 1e-3 {
+			if _, took := m.energyOfHelper(identity.PublicKey{key}); math.Abs(float64(took)-j) > 1e-3 {
 				t.Errorf("%s: helper %d took %v, want %v J", when, key, float64(took), j)
 			}
 		}
@@ -57,7 +57,7 @@ func TestRadioMeters(t *testing.T) {
 	check("asleep", map[byte]float64{1: active, 2: wifi, 3: 0})
 	for key, want := range map[byte]wire.Radio{1: wire.RadioCellular, 2: wire.RadioWiFi, 3: wire.RadioNone,
 		4: wire.RadioNone} {
-		if got, _ := m.energyOf(identity.PublicKey{key}); got != want {
+		if got, _ := m.energyOfHelper(identity.PublicKey{key}); got != want {
 			t.Errorf("helper %d has %v, want %v", key, got, want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestHelperThatRoams(t *testing.T) {
 		)
 	}
 	want := 0.31491 + 0.64402 + 0.05197 + 1.06*11.576
-	if kind, took := m.energyOf(phone); kind != wire.RadioCellular || math.Abs(float64(took)-want) > 1e-3 {
+	if kind, took := m.energyOfHelper(phone); kind != wire.RadioCellular || math.Abs(float64(took)-want) > 1e-3 {
 		t.Errorf("%v took %v, want %v J", kind, float64(took), want)
 	}
 }

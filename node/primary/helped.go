@@ -25,28 +25,28 @@ func (sup *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w 
 		}
 		joined := false
 		h.setJoiningPipe(w)
-		l, err := sup.openHelped(ctx, h, w, attempt, h.setLink)
+		l, err := sup.openHelped(ctx, h, w, attempt, h.setCarryingLink)
 		h.setJoiningPipe(nil)
 		if err == nil {
 			h.setAttempt(attempt)
 			attempt = -1
-			sup.troubles.setTrouble(h.currentName(), nil)
+			sup.troubles.setDeviceTrouble(h.currentHelperName(), nil)
 			sup.troubles.forgetRefusalBy(l.peer)
 			sup.troubles.forgetRefusalBy(w.Peer())
 			b.Reset()
-			joined, err = true, sup.runHelped(ctx, h, l)
+			joined, err = true, sup.runHelpedSubflow(ctx, h, l)
 		}
 		w.Close()
-		h.setLink(nil)
+		h.setCarryingLink(nil)
 		if ctx.Err() == nil {
-			sup.troubles.setTrouble(h.currentName(), err)
+			sup.troubles.setDeviceTrouble(h.currentHelperName(), err)
 		}
 		if !joined && !errors.Is(err, errRestarted) {
-			sup.demand.backOff(ctx, err, &b, h.revoked)
+			sup.demand.waitBeforeRetry(ctx, err, &b, h.revoked)
 		}
-		w = h.nextPipe(ctx.Err() != nil)
+		w = h.takeNextPipe(ctx.Err() != nil)
 		if h.isRevoked() {
-			sup.troubles.forgetDevice(h.currentName())
+			sup.troubles.forgetDevice(h.currentHelperName())
 		}
 	}
 }
@@ -67,16 +67,16 @@ func (sup *subflowSupervisor) openHelped(
 	w.SendServers(sup.trust.ServerAddresses) // they may have changed since the pipe came
 	link, err := w.Join(ctx, addr, time.Duration(sup.cfg.Resume))
 	if err != nil {
-		server, _ := sup.server.current()
+		server, _ := sup.server.currentServer()
 		return liveSubflow{}, &identity.PeerError{
 			Peer: w.Peer(),
-			Err:  explainJoinError(h.currentName(), server.Name, addr, err),
+			Err:  explainJoinError(h.currentHelperName(), server.Name, addr, err),
 		}
 	}
 	key := w.Peer()
 	link.OnFacts(func(f wire.Facts) { sup.updateFacts(key, f) })
 	use(link)
-	l, err := sup.joinSubflow(ctx, link, link, deviceRef{helper: h.key}, h.currentName())
+	l, err := sup.joinSubflow(ctx, link, link, deviceRef{helper: h.key}, h.currentHelperName())
 	if err != nil {
 		link.Close()
 	}
@@ -86,11 +86,11 @@ func (sup *subflowSupervisor) openHelped(
 // stallCheckInterval is how often a pipe is checked for stalls.
 const stallCheckInterval = 100 * time.Millisecond
 
-// runHelped supervises the pipe of a helped subflow until the subflow ends, and returns why it
+// runHelpedSubflow supervises the pipe of a helped subflow until the subflow ends, and returns why it
 // ended. When the pipe breaks or stalls, the subflow moves to the newest reserve pipe or to the
 // next one that arrives. It also moves to a better pipe when there is one. Second subflows by this
 // helper end with it.
-func (sup *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubflow) error {
+func (sup *subflowSupervisor) runHelpedSubflow(ctx context.Context, h *helper, l liveSubflow) error {
 	tick := time.NewTicker(stallCheckInterval)
 	defer tick.Stop()
 	c := newPipeChooser(sup, h, l)
@@ -112,18 +112,18 @@ func (sup *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSu
 						Kind:    trace.PipeDown,
 						Bond:    l.session.id.String(),
 						Subflow: uint32(l.id),
-						Device:  h.currentName(),
+						Device:  h.currentHelperName(),
 						Reason:  "it broke",
 					},
 				)
 			}
 		case <-h.reserveGrown:
 		case r := <-h.moveRequests:
-			r.done <- c.moveTo(ctx, r)
+			r.done <- c.applyMoveRequest(ctx, r)
 		case now := <-tick.C:
 			wanted = wanted || l.link.CheckStalled(now)
 			if !wanted && !l.link.IsBroken() {
-				c.applyChoice(ctx, now)
+				c.applyPipeDecision(ctx, now)
 			}
 		}
 		for wanted && !l.link.HasEnded() {
@@ -132,14 +132,14 @@ func (sup *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSu
 				wanted = l.link.IsBroken() // the next pipe comes later than this request
 				break
 			}
-			wanted = sup.movePipe(ctx, h, l, w, "") != nil
+			wanted = sup.moveSubflowToPipe(ctx, h, l, w, "") != nil
 		}
 	}
 }
 
-// movePipe moves a subflow to another pipe. reason is empty if the current pipe is broken or
+// moveSubflowToPipe moves a subflow to another pipe. reason is empty if the current pipe is broken or
 // stalled.
-func (sup *subflowSupervisor) movePipe(
+func (sup *subflowSupervisor) moveSubflowToPipe(
 	ctx context.Context,
 	h *helper,
 	l liveSubflow,
@@ -148,10 +148,10 @@ func (sup *subflowSupervisor) movePipe(
 ) error {
 	before, by := l.link.Counts(), w.RemoteAddr()
 	if err := l.link.Resume(ctx, w); err != nil {
-		sup.log.Info("pipe not resumed", "by", h.currentName(), "subflow", l.id, "over", by, "err", err)
+		sup.log.Info("pipe not resumed", "by", h.currentHelperName(), "subflow", l.id, "over", by, "err", err)
 		return err
 	}
-	name := h.currentName()
+	name := h.currentHelperName()
 	moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.session.id.String(), Subflow: uint32(l.id), Device: name,
 		Text: by.String(), Reason: cmp.Or(reason, "change")}, l.link.Counts()
 	if after.Resumed > before.Resumed {
@@ -166,11 +166,11 @@ func (sup *subflowSupervisor) movePipe(
 func (sup *subflowSupervisor) awaitHelperAllowed(ctx context.Context, h *helper, w *pipe.Waiting) {
 	h.setHeldPipe(w)
 	defer h.setHeldPipe(nil)
-	name := h.currentName()
+	name := h.currentHelperName()
 	sup.states.awaitAllowed(
 		ctx,
 		deviceRef{helper: h.key},
-		func(why error) { sup.troubles.setTrouble(name, why) },
+		func(why error) { sup.troubles.setDeviceTrouble(name, why) },
 		w.Done(),
 		h.revoked,
 	)

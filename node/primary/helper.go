@@ -16,7 +16,7 @@ import (
 // helper is one connected helper with its pipes. A pipe waits while it is in reserve, or held by
 // the supervisor because the helper is suspended. It is unused while it waits, and while a subflow
 // joins over it. The link carries the subflow, over one pipe after the other. At most one
-// supervisor uses it at a time: admitPipe starts one, and nextPipe returns nil to end it. The
+// supervisor uses it at a time: admitNewPipe starts one, and takeNextPipe returns nil to end it. The
 // caller that takes a pipe from the reserve owns it. Safe for concurrent use; mu is held while
 // locks of pipes are taken and events are recorded.
 type helper struct {
@@ -59,9 +59,9 @@ func newHelper(key identity.PublicKey, name string, rec *trace.Recorder) *helper
 	}
 }
 
-// admitPipe accepts a new pipe. first reports that the caller owns the pipe and becomes the
+// admitNewPipe accepts a new pipe. first reports that the caller owns the pipe and becomes the
 // supervisor; otherwise the pipe joins the reserve.
-func (h *helper) admitPipe(w *pipe.Waiting, now time.Time) (first bool) {
+func (h *helper) admitNewPipe(w *pipe.Waiting, now time.Time) (first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastPipe = now
@@ -98,10 +98,10 @@ func (h *helper) addReserve(w *pipe.Waiting) {
 	}
 }
 
-// nextPipe takes the pipe for the supervisor to go on with from the reserve, or returns nil if
+// takeNextPipe takes the pipe for the supervisor to go on with from the reserve, or returns nil if
 // there is none. If closing is set it closes the pipes in reserve and returns nil. After nil, the
 // next pipe starts a supervisor again.
-func (h *helper) nextPipe(closing bool) *pipe.Waiting {
+func (h *helper) takeNextPipe(closing bool) *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if closing || h.isRevoked() {
@@ -133,13 +133,13 @@ func (h *helper) takeNewestLocked() *pipe.Waiting {
 	return w
 }
 
-// takeVia takes the newest reserve pipe over an interface of this device, or returns nil.
-func (h *helper) takeVia(iface string) *pipe.Waiting {
+// takeReservePipeVia takes the newest reserve pipe over an interface of this device, or returns nil.
+func (h *helper) takeReservePipeVia(iface string) *pipe.Waiting {
 	return h.takeMatching(func(w *pipe.Waiting) bool { return w.Via() == iface })
 }
 
-// takeAt takes the newest reserve pipe to an address, or returns nil.
-func (h *helper) takeAt(addr string) *pipe.Waiting {
+// takeReservePipeAt takes the newest reserve pipe to an address, or returns nil.
+func (h *helper) takeReservePipeAt(addr string) *pipe.Waiting {
 	return h.takeMatching(func(w *pipe.Waiting) bool { return w.RemoteAddr().String() == addr })
 }
 
@@ -163,8 +163,8 @@ func (h *helper) reservePipes() []*pipe.Waiting {
 	return slices.Clone(h.reserve)
 }
 
-// waitingPipes returns the pipes that wait: those in reserve and the one that the supervisor holds.
-func (h *helper) waitingPipes() []*pipe.Waiting {
+// allWaitingPipes returns the pipes that wait: those in reserve and the one that the supervisor holds.
+func (h *helper) allWaitingPipes() []*pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := slices.Clone(h.reserve)
@@ -191,7 +191,7 @@ func (h *helper) setJoiningPipe(w *pipe.Waiting) {
 // unusedPipes returns all pipes that carry no subflow yet: those that wait, and the one over which a
 // subflow joins.
 func (h *helper) unusedPipes() []*pipe.Waiting {
-	list := h.waitingPipes()
+	list := h.allWaitingPipes()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.joiningPipe != nil {
@@ -200,8 +200,8 @@ func (h *helper) unusedPipes() []*pipe.Waiting {
 	return list
 }
 
-// setLink sets the link that carries the subflow; nil for none.
-func (h *helper) setLink(l *pipe.Link) {
+// setCarryingLink sets the link that carries the subflow; nil for none.
+func (h *helper) setCarryingLink(l *pipe.Link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.link = l
@@ -236,15 +236,15 @@ func (h *helper) lastAttempt() int {
 	return h.attempt
 }
 
-// currentName returns the helper's current name.
-func (h *helper) currentName() string {
+// currentHelperName returns the helper's current name.
+func (h *helper) currentHelperName() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.name
 }
 
-// setName changes the helper's name and returns the previous one.
-func (h *helper) setName(to string) (from string) {
+// setHelperName changes the helper's name and returns the previous one.
+func (h *helper) setHelperName(to string) (from string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	from, h.name = h.name, to

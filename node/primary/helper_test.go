@@ -48,7 +48,7 @@ func isOpen(w *pipe.Waiting) bool {
 func TestReserve(t *testing.T) {
 	us, key := newKey(t), newKey(t)
 	h := newHelper(key.Public(), "phone", nil)
-	if w, _ := waitingPipe(t, us, key); !h.admitPipe(w, time.Now()) {
+	if w, _ := waitingPipe(t, us, key); !h.admitNewPipe(w, time.Now()) {
 		t.Error("the first pipe starts no supervisor")
 	}
 	var all []*pipe.Waiting
@@ -56,7 +56,7 @@ func TestReserve(t *testing.T) {
 	more := func() {
 		w, o := waitingPipe(t, us, key)
 		all, offers = append(all, w), append(offers, o)
-		if h.admitPipe(w, time.Now()) {
+		if h.admitNewPipe(w, time.Now()) {
 			t.Error("another pipe starts a supervisor")
 		}
 	}
@@ -89,7 +89,7 @@ func TestKeeperOfHelper(t *testing.T) {
 			switch r.IntN(4) {
 			case 0, 1:
 				w, _ := waitingPipe(t, us, key)
-				if h.admitPipe(w, time.Now()) == kept {
+				if h.admitNewPipe(w, time.Now()) == kept {
 					t.Fatalf("kept %v, and the pipe says otherwise", kept)
 				}
 				if kept {
@@ -100,7 +100,7 @@ func TestKeeperOfHelper(t *testing.T) {
 				if !kept {
 					continue
 				}
-				w := h.nextPipe(false)
+				w := h.takeNextPipe(false)
 				if kept = len(reserve) > 0; !kept {
 					if w != nil {
 						t.Fatal("a pipe out of nothing")
@@ -121,7 +121,7 @@ func TestKeeperOfHelper(t *testing.T) {
 				}
 			}
 		}
-		if h.nextPipe(true) != nil {
+		if h.takeNextPipe(true) != nil {
 			t.Error("it goes on after the end")
 		}
 		for _, w := range reserve {
@@ -138,19 +138,19 @@ func TestRevokedHelper(t *testing.T) {
 	h := newHelper(key.Public(), "phone", nil)
 	first, _ := waitingPipe(t, us, key)
 	second, _ := waitingPipe(t, us, key)
-	h.admitPipe(first, time.Now())
+	h.admitNewPipe(first, time.Now())
 	h.setJoiningPipe(first)
-	if n := len(h.unusedPipes()); n != 1 || len(h.waitingPipes()) != 0 {
+	if n := len(h.unusedPipes()); n != 1 || len(h.allWaitingPipes()) != 0 {
 		t.Errorf("%d pipes while a subflow joins", n)
 	}
 	h.setJoiningPipe(nil)
 	h.setHeldPipe(first)
-	h.admitPipe(second, time.Now())
-	if n := len(h.waitingPipes()); n != 2 || len(h.unusedPipes()) != 2 || len(h.reservePipes()) != 1 {
+	h.admitNewPipe(second, time.Now())
+	if n := len(h.allWaitingPipes()); n != 2 || len(h.unusedPipes()) != 2 || len(h.reservePipes()) != 1 {
 		t.Errorf("%d wait", n)
 	}
 	h.revoke()
-	if !h.isRevoked() || isOpen(second) || !isOpen(first) || h.nextPipe(false) != nil {
+	if !h.isRevoked() || isOpen(second) || !isOpen(first) || h.takeNextPipe(false) != nil {
 		t.Error("it is not revoked, or its supervisor's pipe was closed by another")
 	}
 }

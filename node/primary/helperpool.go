@@ -124,7 +124,7 @@ func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, admission 
 			}
 			return err
 		}
-		p.countCall(c.RemoteAddr(), time.Now())
+		p.countHelperCall(c.RemoteAddr(), time.Now())
 		// above the limit, new half-open pipes evict old ones
 		visit := admission.AdmitEvicting(c.RemoteAddr(), func() { abortConn(c) })
 		if visit == nil {
@@ -135,7 +135,7 @@ func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, admission 
 			w := p.authenticate(ctx, c, visit)
 			visit.Release()
 			if w != nil {
-				p.addPipe(ctx, w)
+				p.handleWaitingPipe(ctx, w)
 			}
 		})
 	}
@@ -172,7 +172,7 @@ func (p *helperPool) authenticate(ctx context.Context, c pipe.Conn, visit *tcp.S
 	}
 	if err != nil {
 		if !visit.IsEvicted() && !errors.Is(err, errTooManyHandshakes) &&
-			p.troubles.recordRefused(c.RemoteAddr(), err) {
+			p.troubles.recordRefusedPipe(c.RemoteAddr(), err) {
 			p.unknownLog.Log(
 				slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err,
 				"hint", fault.HintOf(err),
@@ -199,18 +199,18 @@ func (p *helperPool) trackConn(c net.Conn, on bool) {
 	}
 }
 
-// addPipe passes a waiting pipe to the supervisor of its helper. If there is none, it supervises
+// handleWaitingPipe passes a waiting pipe to the supervisor of its helper. If there is none, it supervises
 // the helper itself and returns when that ends. Further pipes go into the reserve, to replace a
 // broken pipe at once or to be used as a better one.
-func (p *helperPool) addPipe(ctx context.Context, w *pipe.Waiting) {
+func (p *helperPool) handleWaitingPipe(ctx context.Context, w *pipe.Waiting) {
 	w.SendServers(p.trust.ServerAddresses)
 	key := w.Peer()
-	h, first := p.admitPipe(ctx, w)
+	h, first := p.admitHelperPipe(ctx, w)
 	if h == nil {
 		w.Close()
 		return
 	}
-	w.OnFacts(func(f wire.Facts) { p.updateFacts(key, f) })
+	w.OnFacts(func(f wire.Facts) { p.updateHelperFacts(key, f) })
 	if first {
 		p.supervise(ctx, h, w)
 	} else {
@@ -218,9 +218,9 @@ func (p *helperPool) addPipe(ctx context.Context, w *pipe.Waiting) {
 	}
 }
 
-// admitPipe finds or adds the helper of a pipe. It returns nil if the helper is no longer trusted.
+// admitHelperPipe finds or adds the helper of a pipe. It returns nil if the helper is no longer trusted.
 // first reports that the caller becomes its supervisor.
-func (p *helperPool) admitPipe(ctx context.Context, w *pipe.Waiting) (h *helper, first bool) {
+func (p *helperPool) admitHelperPipe(ctx context.Context, w *pipe.Waiting) (h *helper, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key, now := w.Peer(), time.Now()
@@ -232,9 +232,9 @@ func (p *helperPool) admitPipe(ctx context.Context, w *pipe.Waiting) (h *helper,
 		h = newHelper(key, peer.Name, p.rec)
 		p.byKey[key] = h
 	}
-	first = h.admitPipe(w, now)
-	p.states.setHelper(key, peer.Name, peer.Paused, now)
-	p.wg.Go(func() { p.recordEnd(ctx, w, h) })
+	first = h.admitNewPipe(w, now)
+	p.states.addOrUpdateHelper(key, peer.Name, peer.Paused, now)
+	p.wg.Go(func() { p.recordPipeEnd(ctx, w, h) })
 	p.wg.Go(func() {
 		if ctx.Err() == nil && p.serverTrouble().Text != "" {
 			w.SendTrouble(p.serverTrouble)
@@ -243,9 +243,9 @@ func (p *helperPool) admitPipe(ctx context.Context, w *pipe.Waiting) (h *helper,
 	return h, first
 }
 
-// recordEnd records the end of a waiting pipe. The end of a pipe in use is recorded by its
+// recordPipeEnd records the end of a waiting pipe. The end of a pipe in use is recorded by its
 // supervisor.
-func (p *helperPool) recordEnd(ctx context.Context, w *pipe.Waiting, h *helper) {
+func (p *helperPool) recordPipeEnd(ctx context.Context, w *pipe.Waiting, h *helper) {
 	select {
 	case <-w.Done():
 	case <-ctx.Done():
@@ -255,7 +255,7 @@ func (p *helperPool) recordEnd(ctx context.Context, w *pipe.Waiting, h *helper) 
 		p.rec.Add(
 			trace.Event{
 				Kind:   trace.PipeDown,
-				Device: h.currentName(),
+				Device: h.currentHelperName(),
 				Text:   w.RemoteAddr().String(),
 				Reason: err.Error(),
 			},
@@ -263,9 +263,9 @@ func (p *helperPool) recordEnd(ctx context.Context, w *pipe.Waiting, h *helper) 
 	}
 }
 
-// updateFacts stores the facts that a helper reports.
-func (p *helperPool) updateFacts(key identity.PublicKey, f wire.Facts) {
-	if p.states.setFacts(key, f, time.Now()) {
+// updateHelperFacts stores the facts that a helper reports.
+func (p *helperPool) updateHelperFacts(key identity.PublicKey, f wire.Facts) {
+	if p.states.storeHelperFacts(key, f, time.Now()) {
 		p.demand.retryRefused()
 	}
 }
@@ -281,15 +281,15 @@ func (p *helperPool) applyTrust(now time.Time) (renamed []deviceRename) {
 		if !p.trust.Allowed(identity.RoleHelper)(key) {
 			delete(p.byKey, key)
 			p.states.forgetHelper(key)
-			p.log.Info("helper no longer trusted", "helper", h.currentName())
+			p.log.Info("helper no longer trusted", "helper", h.currentHelperName())
 			h.revoke()
 			continue
 		}
 		if peer, ok := p.trust.Lookup(key); ok {
-			if from := h.setName(peer.Name); from != peer.Name {
+			if from := h.setHelperName(peer.Name); from != peer.Name {
 				renamed = append(renamed, deviceRename{from, peer.Name})
 			}
-			p.states.setHelper(key, peer.Name, peer.Paused, now)
+			p.states.addOrUpdateHelper(key, peer.Name, peer.Paused, now)
 		}
 	}
 	return renamed
@@ -302,7 +302,7 @@ func (p *helperPool) sendServers() {
 
 // sendTrouble reports to waiting helpers why this device has no server, or that it has one again.
 func (p *helperPool) sendTrouble() {
-	p.forEachPipe((*helper).waitingPipes, func(w *pipe.Waiting) { w.SendTrouble(p.serverTrouble) })
+	p.forEachPipe((*helper).allWaitingPipes, func(w *pipe.Waiting) { w.SendTrouble(p.serverTrouble) })
 }
 
 // forEachPipe calls do, in goroutines, for each pipe that pipes returns for a helper.
@@ -330,7 +330,7 @@ func (p *helperPool) listHelpers() []*helper {
 func (p *helperPool) helperNames() map[string]bool {
 	names := map[string]bool{}
 	for _, h := range p.listHelpers() {
-		names[h.currentName()] = true
+		names[h.currentHelperName()] = true
 	}
 	return names
 }
@@ -339,7 +339,7 @@ func (p *helperPool) helperNames() map[string]bool {
 func (p *helperPool) helperRadios() map[identity.PublicKey]wire.Radio {
 	radios := map[identity.PublicKey]wire.Radio{}
 	for _, h := range p.listHelpers() {
-		radios[h.key] = p.states.factsOf(h.key).Radio
+		radios[h.key] = p.states.factsOfHelper(h.key).Radio
 	}
 	return radios
 }
@@ -361,8 +361,8 @@ func (p *helperPool) findByLink(link *pipe.Link) *helper {
 	return nil
 }
 
-// countWaiting returns the number of reserve pipes for each link in use.
-func (p *helperPool) countWaiting() map[*pipe.Link]int {
+// countReservePipes returns the number of reserve pipes for each link in use.
+func (p *helperPool) countReservePipes() map[*pipe.Link]int {
 	n := map[*pipe.Link]int{}
 	for _, h := range p.listHelpers() {
 		if l, waiting := h.currentLink(); l != nil {
@@ -372,16 +372,16 @@ func (p *helperPool) countWaiting() map[*pipe.Link]int {
 	return n
 }
 
-// waitingPipes lists the pipes that wait: in reserve, for a suspended helper, or for the helper's
+// listWaitingPipes lists the pipes that wait: in reserve, for a suspended helper, or for the helper's
 // way to the server.
-func (p *helperPool) waitingPipes() (list []api.Pipe) {
+func (p *helperPool) listWaitingPipes() (list []api.Pipe) {
 	for _, h := range p.listHelpers() {
 		for _, w := range h.unusedPipes() {
 			if w.Err() == nil {
 				list = append(
 					list,
 					api.Pipe{
-						Device:  h.currentName(),
+						Device:  h.currentHelperName(),
 						Address: w.RemoteAddr().String(),
 						Via:     w.Via(),
 						State:   api.PipeWaits,
@@ -394,8 +394,8 @@ func (p *helperPool) waitingPipes() (list []api.Pipe) {
 	return list
 }
 
-// countCall counts a connection to the helper port, except from this machine.
-func (p *helperPool) countCall(from net.Addr, now time.Time) {
+// countHelperCall counts a connection to the helper port, except from this machine.
+func (p *helperPool) countHelperCall(from net.Addr, now time.Time) {
 	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
 		return
 	}

@@ -48,7 +48,7 @@ func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) 
 			case <-h.revoked:
 				w.Close()
 			}
-			w = h.nextPipe(ctx.Err() != nil)
+			w = h.takeNextPipe(ctx.Err() != nil)
 		}
 	}
 	for i, key := range keys {
@@ -68,7 +68,7 @@ func TestRename(t *testing.T) {
 	}
 	renamed := p.applyTrust(time.Now())
 	for i, want := range []string{"tablet", "phone", "watch"} {
-		if got := p.findHelper(keys[i]).currentName(); got != want {
+		if got := p.findHelper(keys[i]).currentHelperName(); got != want {
 			t.Errorf("it is %s now, want %s", got, want)
 		}
 	}
@@ -105,13 +105,13 @@ func TestPoolFollowsTrust(t *testing.T) {
 	for _, key := range []*identity.Key{phone, phone, tablet} {
 		w, _ := waitingPipe(t, us, key)
 		pipes = append(pipes, w)
-		p.wg.Go(func() { p.addPipe(ctx, w) })
+		p.wg.Go(func() { p.handleWaitingPipe(ctx, w) })
 		waittest.Until(t, "the pipe is taken", func() bool {
 			h := p.findHelper(key.Public())
 			return h != nil && (len(pipes) != 2 || len(h.reservePipes()) > 0)
 		})
 	}
-	if n := len(p.waitingPipes()); n != 1 {
+	if n := len(p.listWaitingPipes()); n != 1 {
 		t.Errorf("%d pipes wait", n)
 	}
 	if err := p.trust.Remove("phone"); err != nil {
@@ -126,19 +126,19 @@ func TestPoolFollowsTrust(t *testing.T) {
 		t.Error("the wrong helper has gone")
 	}
 	w, _ := waitingPipe(t, us, phone)
-	if p.addPipe(ctx, w); isOpen(w) {
+	if p.handleWaitingPipe(ctx, w); isOpen(w) {
 		t.Error("a pipe of one that is not trusted is taken")
 	}
 	p.closeHandshakes()
 	w, _ = waitingPipe(t, us, tablet)
-	if p.addPipe(ctx, w); isOpen(w) {
+	if p.handleWaitingPipe(ctx, w); isOpen(w) {
 		t.Error("a pipe is taken after the end")
 	}
 	cancel()
 	p.waitClosed()
 	if names := p.listHelpers(); !slices.ContainsFunc(
 		names,
-		func(h *helper) bool { return h.currentName() == "tablet" },
+		func(h *helper) bool { return h.currentHelperName() == "tablet" },
 	) {
 		t.Error("the tablet is gone")
 	}

@@ -89,7 +89,7 @@ func TestRadioKeepAlive(t *testing.T) {
 			t.Errorf("over TCP: %v", got)
 		}
 		cancel()
-		k.bond.closeBond(ctx)
+		k.bond.closeWithFarewell(ctx)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

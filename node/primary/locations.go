@@ -36,10 +36,10 @@ type locationMemory struct {
 // maxLocationsFile bounds the file that is read: several times what policy.Locations may hold.
 const maxLocationsFile = 4 * unit.MB
 
-// loadFrom reads the memory from a file, which need not exist, and saves it there from now on.
+// loadLocations reads the memory from a file, which need not exist, and saves it there from now on.
 // After an error the memory starts empty. A file with other content is renamed to FILE.bad, which
 // the error names.
-func (m *locationMemory) loadFrom(file string) error {
+func (m *locationMemory) loadLocations(file string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.file = file
@@ -71,8 +71,8 @@ func (m *locationMemory) loadFrom(file string) error {
 	return nil
 }
 
-// ratesHere returns what a device's subflows carried at this location before; zero if unknown.
-func (m *locationMemory) ratesHere(name string) (seen policy.SubflowRecord) {
+// ratesAtLocation returns what a device's subflows carried at this location before; zero if unknown.
+func (m *locationMemory) ratesAtLocation(name string) (seen policy.SubflowRecord) {
 	location, err := m.currentLocation()
 	if err != nil || location == "" {
 		return seen
@@ -118,16 +118,16 @@ func (m *locationMemory) saveChanges(log *slog.Logger) {
 	m.hasChanged, m.savedAt = false, time.Now()
 	data, err := json.Marshal(m.rates)
 	if err == nil {
-		err = replaceFile(m.file, data)
+		err = replaceSavedFile(m.file, data)
 	}
 	if err != nil {
 		log.Warn("learnt rates not saved", "err", err)
 	}
 }
 
-// replaceFile replaces a file. Only one process may do so at a time; it overwrites what a killed
+// replaceSavedFile replaces a file. Only one process may do so at a time; it overwrites what a killed
 // process left.
-func replaceFile(path string, data []byte) error {
+func replaceSavedFile(path string, data []byte) error {
 	f, err := userfile.CreateNew(path + ".new")
 	if err != nil {
 		return err

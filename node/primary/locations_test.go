@@ -21,14 +21,14 @@ import (
 func TestLocationsFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "places.json")
 	var p locationMemory
-	if err := p.loadFrom(file); err != nil {
+	if err := p.loadLocations(file); err != nil {
 		t.Fatal(err)
 	}
 	p.rates.Record(time.Now(), "home", "phone", policy.SubflowRecord{Down: 5 * unit.Mbps})
 	p.hasChanged = true
 	p.saveChanges(slog.New(slog.DiscardHandler))
 	var again locationMemory
-	if err := again.loadFrom(file); err != nil || again.rates.Lookup("home", "phone").Down != 5*unit.Mbps {
+	if err := again.loadLocations(file); err != nil || again.rates.Lookup("home", "phone").Down != 5*unit.Mbps {
 		t.Errorf("%v, %+v", err, again.rates)
 	}
 	if list, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".*")); len(list) > 0 {
@@ -46,7 +46,7 @@ func TestLocationsFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		again = locationMemory{}
-		if err := again.loadFrom(file); err == nil || !strings.Contains(err.Error(), "learnt") ||
+		if err := again.loadLocations(file); err == nil || !strings.Contains(err.Error(), "learnt") ||
 			!strings.Contains(err.Error(), file+".bad") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -61,7 +61,7 @@ func TestLocationsFile(t *testing.T) {
 	again.hasChanged = true
 	again.saveChanges(slog.New(slog.DiscardHandler))
 	var last locationMemory
-	if err := last.loadFrom(file); err != nil || last.rates.Lookup("home", "phone").Down != 5*unit.Mbps {
+	if err := last.loadLocations(file); err != nil || last.rates.Lookup("home", "phone").Down != 5*unit.Mbps {
 		t.Errorf("%+v, %v", last.rates, err)
 	}
 }

@@ -52,15 +52,15 @@ func TestDeviceNames(t *testing.T) {
 		for _, name := range []string{"", "laptop", "desk", "primary", "phone"} {
 			s := newTestStates(t, "[device.'"+name+"']\nbattery_floor = 30\n", n)
 			means := slices.Contains(own, name)
-			if limited := s.limitsOf(deviceRef{iface: "wlan0"}).BatteryFloor == 30; limited != means {
+			if limited := s.limitsOfDevice(deviceRef{iface: "wlan0"}).BatteryFloor == 30; limited != means {
 				t.Errorf("%+v: %q means this device: %v, its limits hold: %v", c, name, means, limited)
 			}
 			s.byDevice[deviceRef{helper: keys[0]}] = &deviceState{name: name}
-			if s.limitsOf(deviceRef{helper: keys[0]}).BatteryFloor != 30 {
+			if s.limitsOfDevice(deviceRef{helper: keys[0]}).BatteryFloor != 30 {
 				t.Errorf("%+v: %q at a helper", c, name)
 			}
 			s.byDevice[deviceRef{helper: keys[0]}].name = "other"
-			if s.limitsOf(deviceRef{helper: keys[0]}).BatteryFloor != 0 {
+			if s.limitsOfDevice(deviceRef{helper: keys[0]}).BatteryFloor != 0 {
 				t.Errorf("%+v: limits of %q at another helper", c, name)
 			}
 		}

@@ -54,7 +54,7 @@ const maxVerdicts = 1024
 func (c *packetConn) decideDest(dest string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rules := c.policy.active()
+	rules := c.policy.currentRules()
 	if rules != c.rules || len(c.verdicts) >= maxVerdicts {
 		c.rules = rules
 		clear(c.verdicts)
@@ -64,7 +64,7 @@ func (c *packetConn) decideDest(dest string) error {
 		return err
 	}
 	if rules.NeedsProcess() && !c.processKnown {
-		c.processKnown, c.process = true, c.policy.findProcess(c.app)
+		c.processKnown, c.process = true, c.policy.findAppProcess(c.app)
 	}
 	if !c.appQueried {
 		c.appQueried = true

@@ -55,64 +55,64 @@ func newPipeChooser(k *subflowSupervisor, h *helper, main liveSubflow) *pipeChoo
 // endSeconds ends the second subflows and waits for them.
 func (c *pipeChooser) endSeconds() {
 	for iface := range c.seconds {
-		c.endSecond(iface)
+		c.endSecondSubflow(iface)
 	}
 	c.tasks.Wait()
 }
 
-// applyChoice evaluates the pipes and applies the decision of policy. A move takes a round trip or
+// applyPipeDecision evaluates the pipes and applies the decision of policy. A move takes a round trip or
 // more.
-func (c *pipeChooser) applyChoice(ctx context.Context, now time.Time) {
-	decision := c.policy.Decide(now, c.listPipes(now))
+func (c *pipeChooser) applyPipeDecision(ctx context.Context, now time.Time) {
+	decision := c.policy.Decide(now, c.pipesForPolicy(now))
 	if decision.Do == policy.PipesStay {
 		return
 	}
 	if decision.Do == policy.PipesMove || decision.Do == policy.PipesEnd {
-		c.endSecond(decision.Link)
+		c.endSecondSubflow(decision.Link)
 	}
 	if decision.Do == policy.PipesEnd {
 		c.supervisor.log.Info(
-			"pipe no longer used", "by", c.helper.currentName(), "link", decision.Link, "reason", decision.Reason,
+			"pipe no longer used", "by", c.helper.currentHelperName(), "link", decision.Link, "reason", decision.Reason,
 		)
 		return
 	}
-	w := c.helper.takeVia(decision.Link)
+	w := c.helper.takeReservePipeVia(decision.Link)
 	switch {
 	case w == nil:
 	case decision.Do == policy.PipesMove:
 		// policy sees the result at its next decision
-		_ = c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, w, decision.Reason)
+		_ = c.supervisor.moveSubflowToPipe(ctx, c.helper, c.main.liveSubflow, w, decision.Reason)
 	case decision.Do == policy.PipesTry:
 		c.supervisor.log.Info(
-			"trying another pipe", "by", c.helper.currentName(), "link", decision.Link, "reason", decision.Reason,
+			"trying another pipe", "by", c.helper.currentHelperName(), "link", decision.Link, "reason", decision.Reason,
 		)
-		c.trySecond(ctx, decision.Link, w)
+		c.trySecondSubflow(ctx, decision.Link, w)
 	}
 }
 
-// moveTo applies a user's request to move the subflow.
-func (c *pipeChooser) moveTo(ctx context.Context, r moveRequest) error {
+// applyMoveRequest applies a user's request to move the subflow.
+func (c *pipeChooser) applyMoveRequest(ctx context.Context, r moveRequest) error {
 	if r.subflow != c.main.id {
 		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", r.subflow), "see `mpbond status`")
 	}
-	to := c.helper.takeAt(r.to)
+	to := c.helper.takeReservePipeAt(r.to)
 	if to == nil {
 		return fault.New(
 			fault.NotFound,
-			fmt.Errorf("no pipe of %s waits at %.100q", c.helper.currentName(), r.to),
+			fmt.Errorf("no pipe of %s waits at %.100q", c.helper.currentHelperName(), r.to),
 			"`mpbond status` lists those that wait",
 		)
 	}
-	c.endSecond(to.Via())
+	c.endSecondSubflow(to.Via())
 	return fault.New(
 		fault.Unreachable,
-		c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, to, "requested"),
+		c.supervisor.moveSubflowToPipe(ctx, c.helper, c.main.liveSubflow, to, "requested"),
 		"the subflow stays on its pipe if that works",
 	)
 }
 
-// listPipes describes all pipes of the helper for policy.
-func (c *pipeChooser) listPipes(now time.Time) []policy.Pipe {
+// pipesForPolicy describes all pipes of the helper for policy.
+func (c *pipeChooser) pipesForPolicy(now time.Time) []policy.Pipe {
 	list := []policy.Pipe{c.main.describePipe(now, policy.PipeMain)}
 	for iface, x := range c.seconds {
 		select {
@@ -149,9 +149,9 @@ func (a *activePipe) describePipe(now time.Time, use policy.PipeUse) policy.Pipe
 	return s
 }
 
-// trySecond opens a second subflow over w. It lasts until its pipe breaks or stalls, or until it is
+// trySecondSubflow opens a second subflow over w. It lasts until its pipe breaks or stalls, or until it is
 // ended.
-func (c *pipeChooser) trySecond(ctx context.Context, iface string, w *pipe.Waiting) {
+func (c *pipeChooser) trySecondSubflow(ctx context.Context, iface string, w *pipe.Waiting) {
 	tried, end := context.WithCancel(ctx)
 	x := &secondSubflow{end: end, done: make(chan struct{}), up: make(chan struct{})}
 	c.seconds[iface] = x
@@ -164,20 +164,20 @@ func (c *pipeChooser) trySecond(ctx context.Context, iface string, w *pipe.Waiti
 		if err == nil {
 			x.active.liveSubflow = l
 			close(x.up)
-			err = c.runSecond(tried, l)
+			err = c.runSecondSubflow(tried, l)
 			if ctx.Err() == nil { // else the session says goodbye for all subflows
 				l.session.endpoint.Detach(l.id)
 				c.supervisor.bond.endSubflow(l.session, l.id, nil)
 			}
 		}
 		if tried.Err() == nil {
-			c.supervisor.log.Info("no second subflow", "by", c.helper.currentName(), "link", iface, "err", err)
+			c.supervisor.log.Info("no second subflow", "by", c.helper.currentHelperName(), "link", iface, "err", err)
 		}
 	})
 }
 
-// runSecond waits until a second subflow must end, and returns why.
-func (c *pipeChooser) runSecond(ctx context.Context, l liveSubflow) error {
+// runSecondSubflow waits until a second subflow must end, and returns why.
+func (c *pipeChooser) runSecondSubflow(ctx context.Context, l liveSubflow) error {
 	tick := time.NewTicker(stallCheckInterval)
 	defer tick.Stop()
 	for {
@@ -196,8 +196,8 @@ func (c *pipeChooser) runSecond(ctx context.Context, l liveSubflow) error {
 	}
 }
 
-// endSecond ends the second subflow over a local interface, if there is one.
-func (c *pipeChooser) endSecond(iface string) {
+// endSecondSubflow ends the second subflow over a local interface, if there is one.
+func (c *pipeChooser) endSecondSubflow(iface string) {
 	if x := c.seconds[iface]; x != nil {
 		x.end()
 		delete(c.seconds, iface)

@@ -192,7 +192,7 @@ func (w *pipeWorld) runWorld(f func(ctx context.Context)) {
 	now, over := context.WithCancel(context.Background())
 	over()
 	cancel()
-	w.p.bond.closeBond(now)
+	w.p.bond.closeWithFarewell(now)
 	w.e.Close(now)
 	w.p.wg.Wait()
 	w.p.helpers.waitClosed()

@@ -47,7 +47,7 @@ func newActiveRules(rules *policy.Rules, text []byte) *activeRules {
 func newPolicy(usual *policy.Rules, subflows func() subflowSnapshot, log *slog.Logger, rec *trace.Recorder) *Policy {
 	l := &Policy{settings: usual, currentSubflows: subflows, file: PolicyFile{log: log, rec: rec}}
 	l.file.active.Store(newActiveRules(new(policy.Rules), nil))
-	l.names = &intercept.Names{Wanted: func() bool { return l.active().NeedsNames() }}
+	l.names = &intercept.Names{Wanted: func() bool { return l.currentRules().NeedsNames() }}
 	return l
 }
 
@@ -60,7 +60,7 @@ func (p *Policy) File() *PolicyFile { return &p.file }
 // Rules returns the rules in force, with the device tables.
 func (p *Policy) Rules() *policy.Rules { return p.file.Rules() }
 
-func (p *Policy) active() *activeRules { return p.file.active.Load() }
+func (p *Policy) currentRules() *activeRules { return p.file.active.Load() }
 
 // decideCounted returns the verdict for a connection and counts it.
 func (p *Policy) decideCounted(rules *activeRules, f policy.Connection) policy.Verdict {
@@ -97,8 +97,8 @@ func (p *Policy) defaultMode(dest string) wire.Mode {
 	return p.settings.Decide(policy.Connection{Dest: dest}).Mode.StreamMode()
 }
 
-// findProcess returns the process that owns an app's socket, or nil if it is unknown.
-func (p *Policy) findProcess(app intercept.App) *policy.Process {
+// findAppProcess returns the process that owns an app's socket, or nil if it is unknown.
+func (p *Policy) findAppProcess(app intercept.App) *policy.Process {
 	if !app.Addr.IsValid() || !app.Peer.IsValid() {
 		return nil
 	}
@@ -123,10 +123,10 @@ type connHandling struct {
 // decideConn decides how a connection of an app is carried. An error tells why the bond does not
 // carry it.
 func (p *Policy) decideConn(app intercept.App, dest string) (how connHandling, err error) {
-	rules := p.active()
+	rules := p.currentRules()
 	f := policy.Connection{Dest: dest, DSCP: app.DSCP, Name: app.Name}
 	if how.processKnown = rules.NeedsProcess(); how.processKnown {
-		f.Process = p.findProcess(app)
+		f.Process = p.findAppProcess(app)
 	}
 	v := p.decideCounted(rules, f)
 	how.mode, how.class, how.process = v.Mode.StreamMode(), v.Class, f.Process

@@ -123,8 +123,8 @@ func TestSetPolicy(t *testing.T) {
 	none, of := "", func(text string) *string { v := textVersion([]byte(text)); return &v }
 	expect := func(when, text string, rules int) {
 		t.Helper()
-		if data, _ := os.ReadFile(file); string(data) != text || p.active().Len() != rules {
-			t.Errorf("%s: %q and %d rules, want %q and %d", when, data, p.active().Len(), text, rules)
+		if data, _ := os.ReadFile(file); string(data) != text || p.currentRules().Len() != rules {
+			t.Errorf("%s: %q and %d rules, want %q and %d", when, data, p.currentRules().Len(), text, rules)
 		}
 	}
 	for _, c := range []struct {
@@ -142,7 +142,7 @@ func TestSetPolicy(t *testing.T) {
 		{"made from what is there", second, of(first), "", second, 0},
 		{"made from whatever", first, nil, "", first, 1},
 	} {
-		err := p.file.writeText(api.PolicyText{Text: c.text, Version: c.version})
+		err := p.file.replacePolicyText(api.PolicyText{Text: c.text, Version: c.version})
 		if fault.KindOf(err) != c.kind {
 			t.Errorf("%s: %v, want %q", c.when, err, c.kind)
 		}
@@ -153,7 +153,7 @@ func TestSetPolicy(t *testing.T) {
 	if err := os.WriteFile(file, []byte("default='allow'"), 0o600); err != nil { // by another program, a moment ago
 		t.Fatal(err)
 	}
-	if err := p.file.writeText(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
+	if err := p.file.replacePolicyText(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
 		t.Errorf("somebody else's change is overwritten: %v", err)
 	}
 	_, err := ParsePolicy("p", []byte("[[rule]]\n[[rule]]\n weight=3\nmode='direct'\n"))
@@ -236,7 +236,7 @@ func BenchmarkRules(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.file.activate(rules, nil)
+		p.file.activateRules(rules, nil)
 		b.Run(strings.Fields(kind)[0], func(b *testing.B) {
 			for b.Loop() {
 				if how, err := p.decideConn(app, "www.example.net:443"); err != nil || how.mode != wire.ModeBond {

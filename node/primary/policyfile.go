@@ -63,7 +63,7 @@ func OpenTables(path string, log *slog.Logger, rec *trace.Recorder) (*PolicyFile
 	f.active.Store(newActiveRules(new(policy.Rules), nil))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, err := f.readFile()
+	_, err := f.readPolicyFile()
 	return f, err
 }
 
@@ -74,8 +74,8 @@ func (f *PolicyFile) Use(path string, must bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.path, f.isRequired = path, must
-	f.resetText()
-	_, err := f.readFile()
+	f.forgetPolicyText()
+	_, err := f.readPolicyFile()
 	return err
 }
 
@@ -94,7 +94,7 @@ func (f *PolicyFile) Path() string {
 func (f *PolicyFile) Reload(requested bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changed, err := f.readFile()
+	changed, err := f.readPolicyFile()
 	switch {
 	case err != nil && (changed || requested):
 		f.log.Error("policy not reloaded", "err", err, "hint", fault.HintOf(err))
@@ -104,13 +104,13 @@ func (f *PolicyFile) Reload(requested bool) {
 	}
 }
 
-// resetText forgets what was read. mu must be held.
-func (f *PolicyFile) resetText() { f.text, f.loadedAt, f.err = nil, time.Time{}, nil }
+// forgetPolicyText forgets what was read. mu must be held.
+func (f *PolicyFile) forgetPolicyText() { f.text, f.loadedAt, f.err = nil, time.Time{}, nil }
 
-// readFile reads the file and puts it in force, or stores why it is unusable. changed reports that
+// readPolicyFile reads the file and puts it in force, or stores why it is unusable. changed reports that
 // its text differs from the last reading, or that it is unreadable for a new reason. mu must be
 // held.
-func (f *PolicyFile) readFile() (changed bool, err error) {
+func (f *PolicyFile) readPolicyFile() (changed bool, err error) {
 	if f.path == "" {
 		return false, nil
 	}
@@ -121,7 +121,7 @@ func (f *PolicyFile) readFile() (changed bool, err error) {
 			f.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path, Reason: "the file is gone"})
 		}
 		f.active.Store(newActiveRules(new(policy.Rules), nil))
-		f.resetText()
+		f.forgetPolicyText()
 		return changed, nil
 	}
 	if err != nil {
@@ -134,16 +134,16 @@ func (f *PolicyFile) readFile() (changed bool, err error) {
 	}
 	rules, err := ParsePolicy(f.path, text)
 	if err != nil {
-		f.text, f.err = orEmpty(text), err
+		f.text, f.err = emptyTextIfNil(text), err
 		return true, err
 	}
-	f.activate(rules, text)
+	f.activateRules(rules, text)
 	return true, nil
 }
 
-// activate puts rules in force. mu must be held.
-func (f *PolicyFile) activate(rules *policy.Rules, text []byte) {
-	f.text, f.err, f.loadedAt = orEmpty(text), nil, time.Now()
+// activateRules puts rules in force. mu must be held.
+func (f *PolicyFile) activateRules(rules *policy.Rules, text []byte) {
+	f.text, f.err, f.loadedAt = emptyTextIfNil(text), nil, time.Now()
 	f.active.Store(newActiveRules(rules, f.text))
 	f.log.Info("policy in force", "file", f.path, "rules", rules.Len(), "devices", len(rules.Devices()))
 	if f.tablesOnly && (rules.Len() > 0 || rules.Default() == policy.Deny) {
@@ -152,8 +152,8 @@ func (f *PolicyFile) activate(rules *policy.Rules, text []byte) {
 	f.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path})
 }
 
-// orEmpty returns text, or an empty slice for nil, which stands for a missing file.
-func orEmpty(text []byte) []byte {
+// emptyTextIfNil returns text, or an empty slice for nil, which stands for a missing file.
+func emptyTextIfNil(text []byte) []byte {
 	if text == nil {
 		return []byte{}
 	}
@@ -163,7 +163,7 @@ func orEmpty(text []byte) []byte {
 // SetText writes the policy file and puts it in force. It fails without a change if the text is
 // unusable or was made from an older version of the file.
 func (p *Policy) SetText(t api.PolicyText) (api.Policy, error) {
-	if err := p.file.writeText(t); err != nil {
+	if err := p.file.replacePolicyText(t); err != nil {
 		return api.Policy{}, err
 	}
 	return p.View(), nil
@@ -171,15 +171,15 @@ func (p *Policy) SetText(t api.PolicyText) (api.Policy, error) {
 
 // SetTables writes the policy file of a role without rules for apps; see Policy.SetText.
 func (f *PolicyFile) SetTables(t api.PolicyText) (api.Policy, error) {
-	if err := f.writeText(t); err != nil {
+	if err := f.replacePolicyText(t); err != nil {
 		return api.Policy{}, err
 	}
 	return f.Tables(), nil
 }
 
-// writeText replaces the policy file and activates its rules. It changes nothing if the text is
+// replacePolicyText replaces the policy file and activates its rules. It changes nothing if the text is
 // invalid, or if the file differs from the version that the text was made from.
-func (f *PolicyFile) writeText(t api.PolicyText) error {
+func (f *PolicyFile) replacePolicyText(t api.PolicyText) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == "" {
@@ -203,7 +203,7 @@ func (f *PolicyFile) writeText(t api.PolicyText) error {
 	if err := config.Write(f.path, []byte(t.Text)); err != nil {
 		return err
 	}
-	f.activate(rules, []byte(t.Text))
+	f.activateRules(rules, []byte(t.Text))
 	return nil
 }
 

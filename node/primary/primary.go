@@ -86,7 +86,7 @@ func New(
 		log:           log,
 		open:          bondOpener(cfg, p.memory.NewShare(), log, rec),
 	}
-	p.demand = newDemand(p.bond.isBusy)
+	p.demand = newDemand(p.bond.hasOpenStreams)
 	p.bond.demand = p.demand
 	p.policy = newPolicy(usual, p.bond.snapshotSubflows, log, rec)
 	p.states = &deviceStates{
@@ -104,7 +104,7 @@ func New(
 		log:            log,
 		all:            map[string]*uplink{},
 	}
-	p.appFinder = newAppFinder(p.policy.findProcess)
+	p.appFinder = newAppFinder(p.policy.findAppProcess)
 	p.helpers = &helperPool{
 		key:           key,
 		trust:         trust,
@@ -132,7 +132,7 @@ func New(
 		log:          log,
 		rec:          rec,
 		countSubflow: p.uplinks.countSubflow,
-		updateFacts:  p.helpers.updateFacts,
+		updateFacts:  p.helpers.updateHelperFacts,
 		dialer:       dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
 	}
 	p.uplinks.supervise, p.helpers.supervise = p.supervisor.superviseUplink, p.supervisor.superviseHelped
@@ -145,7 +145,7 @@ func New(
 	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, options); err != nil {
 		return nil, err
 	}
-	p.bond.openFirst()
+	p.bond.openFirstSession()
 	return p, nil
 }
 
@@ -203,7 +203,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	p.helpers.closeHandshakes()
 	farewell, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
-	p.bond.closeBond(farewell)
+	p.bond.closeWithFarewell(farewell)
 	p.helpers.waitClosed()
 	p.wg.Wait()
 	p.locations.saveChanges(p.log)
@@ -250,7 +250,7 @@ func (p *Primary) TrustChanged() {
 	p.bond.renameHelpers(renamed)
 	p.troubles.renameDevices(renamed)
 	// A session read after the reload has the new server: see subflowSupervisor.joinSubflow.
-	changed := p.server.reloadTrust()
+	changed := p.server.reloadServerTrust()
 	s := p.bond.currentSession()
 	p.helpers.sendServers()
 	if changed {
@@ -261,7 +261,7 @@ func (p *Primary) TrustChanged() {
 }
 
 // MarkChunk applies a chunk announced by an app; see api.Chunk.
-func (p *Primary) MarkChunk(c api.Chunk) error { return p.apps.markChunk(c) }
+func (p *Primary) MarkChunk(c api.Chunk) error { return p.apps.applyAppChunk(c) }
 
 // Refusals returns the devices that were refused here or refused this device.
 func (p *Primary) Refusals() []refusal.Record { return p.troubles.listRefusals(time.Now()) }
@@ -282,14 +282,14 @@ func (p *Primary) CapReached(of device.CapTarget, _ policy.Allowance) {
 // reviewDevices suspends and resumes devices as policy decides, and reopens subflows if their tier
 // has changed. It is called each second.
 func (p *Primary) reviewDevices(now time.Time) {
-	p.states.updateAll(now)
-	p.bond.endUnwanted(p.states.endReason)
+	p.states.updateAllStates(now)
+	p.bond.endUnwanted(p.states.subflowEndReason)
 }
 
 // LoadLocations reads the rates learnt at locations from a file, which need not exist, and saves
 // them there while Run runs. After an error the memory starts empty. A file with other content is
 // renamed to FILE.bad, which the error names.
-func (p *Primary) LoadLocations(file string) error { return p.locations.loadFrom(file) }
+func (p *Primary) LoadLocations(file string) error { return p.locations.loadLocations(file) }
 
 // HelperInfo is the state of a helper.
 type HelperInfo struct {
@@ -303,9 +303,9 @@ type HelperInfo struct {
 
 // HelperState returns the state of a helper.
 func (p *Primary) HelperState(key identity.PublicKey) (h HelperInfo) {
-	h.Facts = p.states.factsOf(key)
-	h.Tier, h.Suspended = p.states.stateOf(deviceRef{helper: key})
-	h.Radio, h.RadioEnergy = p.meters.energyOf(key)
+	h.Facts = p.states.factsOfHelper(key)
+	h.Tier, h.Suspended = p.states.stateOfDevice(deviceRef{helper: key})
+	h.Radio, h.RadioEnergy = p.meters.energyOfHelper(key)
 	if one := p.helpers.findHelper(key); one != nil {
 		h.LastPipe = one.lastPipeTime()
 	}
@@ -315,11 +315,11 @@ func (p *Primary) HelperState(key identity.PublicKey) (h HelperInfo) {
 // Status describes the bond. If why is set it includes the last decisions.
 func (p *Primary) Status(why bool) api.Bond {
 	s := p.bond.currentSession()
-	peer, _ := p.server.current()
+	peer, _ := p.server.currentServer()
 	errs := p.troubles.listTroubles()
 	b := status.Bond(s.endpoint.Status(why))
 	b.ID, b.Peer = s.id.String(), peer.Name
-	p.bond.describeSubflows(s, b.Subflows, p.helpers.countWaiting(), p.supervisor.udpFallbackReason)
+	p.bond.addSubflowDetails(s, b.Subflows, p.helpers.countReservePipes(), p.supervisor.udpFallbackReason)
 	for _, one := range b.Subflows {
 		delete(errs, one.Device)
 	}

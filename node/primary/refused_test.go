@@ -64,8 +64,8 @@ func TestRefusalsBackOff(t *testing.T) {
 		refusal := wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1}
 		began, tries := time.Now(), 0
 		for ; time.Since(began) < time.Hour; tries++ {
-			p.troubles.setTrouble("laptop", refusal)
-			p.demand.backOff(t.Context(), refusal, &b, nil)
+			p.troubles.setDeviceTrouble("laptop", refusal)
+			p.demand.waitBeforeRetry(t.Context(), refusal, &b, nil)
 		}
 		if tries > 25 {
 			t.Errorf("%d attempts in an hour", tries)
@@ -84,14 +84,14 @@ func TestRefusalsBackOff(t *testing.T) {
 			time.Sleep(time.Second)
 			p.TrustChanged()
 		}()
-		if p.demand.backOff(t.Context(), refusal, &b, nil); time.Since(began) != time.Second {
+		if p.demand.waitBeforeRetry(t.Context(), refusal, &b, nil); time.Since(began) != time.Second {
 			t.Errorf("another trust file ended the rest after %v", time.Since(began))
 		}
 		// An unreachable server is retried every second while apps wait.
 		b.Reset()
 		began = time.Now()
 		for range 10 {
-			p.demand.backOff(t.Context(), errors.New("no answer"), &b, nil)
+			p.demand.waitBeforeRetry(t.Context(), errors.New("no answer"), &b, nil)
 		}
 		if took := time.Since(began); took > 10*maxBusyBackoff {
 			t.Errorf("ten attempts without an answer took %v", took)

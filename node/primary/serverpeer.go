@@ -12,7 +12,7 @@ import (
 )
 
 // serverPeer is the server of the bond, as the trust file names it. It may change or be removed
-// while the primary runs; reloadTrust reads the entries again. Safe for concurrent use; only the
+// while the primary runs; reloadServerTrust reads the entries again. Safe for concurrent use; only the
 // lock of the trust file is taken while mu is held.
 type serverPeer struct {
 	name  string // configured; "" for the only server
@@ -29,8 +29,8 @@ func newServerPeer(name string, trust *identity.Trust) (*serverPeer, error) {
 	return &serverPeer{name: name, trust: trust, peer: peer}, err
 }
 
-// current returns the server, and why there is none now, or nil.
-func (s *serverPeer) current() (identity.Peer, error) {
+// currentServer returns the server, and why there is none now, or nil.
+func (s *serverPeer) currentServer() (identity.Peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.peer, s.missing
@@ -46,9 +46,9 @@ func (s *serverPeer) addressFor(attempt int) (string, error) {
 	return s.peer.Addresses[attempt%len(s.peer.Addresses)], nil
 }
 
-// reloadTrust reads the trust file's entries and reports whether the server is another one now. A
+// reloadServerTrust reads the trust file's entries and reports whether the server is another one now. A
 // server in use stays as long as it is trusted.
-func (s *serverPeer) reloadTrust() (changed bool) {
+func (s *serverPeer) reloadServerTrust() (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.peer.Key

@@ -33,33 +33,33 @@ func TestServerPeer(t *testing.T) {
 			t.Errorf("attempt %d: %s, %v", attempt, got, err)
 		}
 	}
-	first, _ := s.current()
+	first, _ := s.currentServer()
 	if err := trust.Rename("home", "house"); err != nil {
 		t.Fatal(err)
 	}
 	add("away", "192.0.2.3:1")
-	if changed := s.reloadTrust(); changed {
+	if changed := s.reloadServerTrust(); changed {
 		t.Error("it is another server by another name")
 	}
-	if now, err := s.current(); now.Name != "house" || now.Key != first.Key || err != nil {
+	if now, err := s.currentServer(); now.Name != "house" || now.Key != first.Key || err != nil {
 		t.Errorf("%+v, %v", now, err)
 	}
 	if err := trust.Remove("house"); err != nil {
 		t.Fatal(err)
 	}
-	if changed := s.reloadTrust(); !changed {
+	if changed := s.reloadServerTrust(); !changed {
 		t.Error("the only one left does not take its place")
 	}
-	if now, err := s.current(); now.Name != "away" || err != nil {
+	if now, err := s.currentServer(); now.Name != "away" || err != nil {
 		t.Errorf("%+v, %v", now, err)
 	}
 	if err := trust.Remove("away"); err != nil {
 		t.Fatal(err)
 	}
-	if changed := s.reloadTrust(); !changed {
+	if changed := s.reloadServerTrust(); !changed {
 		t.Error("one that is gone is the same")
 	}
-	if _, err := s.current(); err == nil {
+	if _, err := s.currentServer(); err == nil {
 		t.Error("nobody says why there is none")
 	}
 	if _, err := s.addressFor(0); err == nil {

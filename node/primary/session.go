@@ -41,8 +41,8 @@ type bondHolder struct {
 	mu        sync.Mutex
 	active    *session
 	classes   classTable
-	isClosing bool          // closeBond was called
-	closing   chan struct{} // closed by closeBond
+	isClosing bool          // closeWithFarewell was called
+	closing   chan struct{} // closed by closeWithFarewell
 	wg        sync.WaitGroup
 }
 
@@ -72,13 +72,13 @@ type sessionSubflow struct {
 // errRestarted asks the supervisor for another attempt at once.
 var errRestarted = errors.New("the server has lost the bond; starting a new one")
 
-// openFirst makes the first session.
-func (b *bondHolder) openFirst() {
+// openFirstSession makes the first session.
+func (b *bondHolder) openFirstSession() {
 	b.closing = make(chan struct{})
-	b.active = b.newSession()
+	b.active = b.newServerSession()
 }
 
-func (b *bondHolder) newSession() *session {
+func (b *bondHolder) newServerSession() *session {
 	s := &session{subflows: map[wire.SubflowID]*sessionSubflow{}}
 	_, _ = rand.Read(s.id[:]) // never fails
 	s.endpoint = b.open(s.id, func(sf *subflow.Subflow, err error) {
@@ -97,8 +97,8 @@ func (b *bondHolder) currentSession() *session {
 	return b.active
 }
 
-// findSession returns the current session if bond is its ID.
-func (b *bondHolder) findSession(bond string) (*session, error) {
+// sessionOfBond returns the current session if bond is its ID.
+func (b *bondHolder) sessionOfBond(bond string) (*session, error) {
 	s := b.currentSession()
 	if s.id.String() != bond {
 		return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
@@ -106,14 +106,14 @@ func (b *bondHolder) findSession(bond string) (*session, error) {
 	return s, nil
 }
 
-// isBusy reports whether streams are open.
-func (b *bondHolder) isBusy() bool { return b.currentSession().endpoint.Streams() > 0 }
+// hasOpenStreams reports whether streams are open.
+func (b *bondHolder) hasOpenStreams() bool { return b.currentSession().endpoint.Streams() > 0 }
 
 // hasSubflow reports whether there is a subflow.
 func (b *bondHolder) hasSubflow() bool { return b.currentSession().endpoint.NoSubflowFor() == 0 }
 
-// newJoin returns the current session and a JOIN for its next subflow, to be completed.
-func (b *bondHolder) newJoin() (*session, wire.Join) {
+// prepareJoin returns the current session and a JOIN for its next subflow, to be completed.
+func (b *bondHolder) prepareJoin() (*session, wire.Join) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.active
@@ -121,9 +121,9 @@ func (b *bondHolder) newJoin() (*session, wire.Join) {
 	return s, wire.Join{Version: wire.Version, Bond: s.id, Subflow: s.lastSubflow, Instance: s.instance}
 }
 
-// addSubflow adds a subflow that an instance of the server has accepted. The returned channel
-// receives why the subflow ended. addSubflow owns the subflow, also after an error.
-func (b *bondHolder) addSubflow(
+// addAcceptedSubflow adds a subflow that an instance of the server has accepted. The returned channel
+// receives why the subflow ended. addAcceptedSubflow owns the subflow, also after an error.
+func (b *bondHolder) addAcceptedSubflow(
 	s *session,
 	sf *subflow.Subflow,
 	instance uint64,
@@ -177,8 +177,8 @@ func (b *bondHolder) replaceSession(old *session, why string) {
 	if b.active != old || b.isClosing {
 		return
 	}
-	b.active = b.newSession()
-	b.classes.resetSent()
+	b.active = b.newServerSession()
+	b.classes.markAllUnsent()
 	b.sendClasses()
 	b.log.Warn("resetting open streams", "reason", why)
 	b.wg.Go(func() {
@@ -196,8 +196,8 @@ func (b *bondHolder) replaceSession(old *session, why string) {
 	})
 }
 
-// closeBond ends the bond and says goodbye to the server until ctx ends.
-func (b *bondHolder) closeBond(ctx context.Context) {
+// closeWithFarewell ends the bond and says goodbye to the server until ctx ends.
+func (b *bondHolder) closeWithFarewell(ctx context.Context) {
 	b.mu.Lock()
 	if !b.isClosing {
 		b.isClosing = true
@@ -215,9 +215,9 @@ func (b *bondHolder) closeBond(ctx context.Context) {
 // none for longer than streamTimeout. It allows two attempts.
 const minStreamWait = 10 * time.Second
 
-// dialStream opens a stream with a mode and the class of a rule, nil for the default. It waits
+// dialBondStream opens a stream with a mode and the class of a rule, nil for the default. It waits
 // until there is a subflow.
-func (b *bondHolder) dialStream(
+func (b *bondHolder) dialBondStream(
 	ctx context.Context,
 	dest string,
 	mode wire.Mode,
@@ -229,7 +229,7 @@ func (b *bondHolder) dialStream(
 		return nil, err
 	}
 	defer b.demand.notifyWanted() // for a second subflow
-	id, err := b.classOf(class)
+	id, err := b.classForSettings(class)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func (b *bondHolder) awaitSubflow(ctx context.Context) error {
 	limit := max(b.streamTimeout-gone, min(b.streamTimeout, minStreamWait))
 	giveUp := time.NewTimer(limit)
 	defer giveUp.Stop()
-	defer b.demand.beginWait()()
+	defer b.demand.beginStreamWait()()
 	b.demand.notifyWanted()
 	for {
 		joined := b.demand.nextJoined()
@@ -308,8 +308,8 @@ func (b *bondHolder) awaitSubflow(ctx context.Context) error {
 // have changed, or a subflow may be silent.
 const classInterval = 100 * time.Millisecond
 
-// classOf returns the class ID for the settings of a rule. mu must be held.
-func (b *bondHolder) classOf(settings *policy.TrafficClass) (wire.GroupID, error) {
+// classForSettings returns the class ID for the settings of a rule. mu must be held.
+func (b *bondHolder) classForSettings(settings *policy.TrafficClass) (wire.GroupID, error) {
 	id, added, err := b.classes.assignClass(settings, b.active.endpoint.ClassesInUse)
 	if added {
 		b.sendClasses()
@@ -322,7 +322,7 @@ func (b *bondHolder) classOf(settings *policy.TrafficClass) (wire.GroupID, error
 func (b *bondHolder) setFlowClass(c *endpoint.PacketConn, t *policy.TrafficClass) error {
 	b.mu.Lock()
 	defer b.mu.Unlock() // the class must not be retired meanwhile
-	class, err := b.classOf(t)
+	class, err := b.classForSettings(t)
 	if err == nil {
 		c.SetClass(class)
 	}
@@ -355,7 +355,7 @@ func (b *bondHolder) changeStreamClass(
 	if !t.IsSpecial() {
 		settings = nil
 	}
-	if class, err = b.classOf(settings); err != nil {
+	if class, err = b.classForSettings(settings); err != nil {
 		return true, fault.New(fault.Limit, err, "close some connections, or reset them")
 	}
 	return s.endpoint.SetStreamClass(id, mode, class), nil
@@ -371,7 +371,7 @@ func (b *bondHolder) updateClasses(f func()) {
 
 // sendClasses sends the bond the class table if it has changed. mu must be held.
 func (b *bondHolder) sendClasses() {
-	if b.classes.isEmpty() {
+	if b.classes.hasNoClasses() {
 		return
 	}
 	if table, changed := b.classes.computeTable(b.listClassSubflows(), time.Now()); changed {
@@ -399,7 +399,7 @@ func (b *bondHolder) runClassLoop(ctx context.Context) {
 func (b *bondHolder) failEmptyClasses(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.classes.listEmpty(now, b.streamTimeout) {
+	for _, c := range b.classes.listEmptyClasses(now, b.streamTimeout) {
 		b.active.endpoint.FailClass(c.id, min(b.streamTimeout, minStreamWait), wire.Reset{Code: wire.CodeTimeout,
 			Text: fmt.Sprintf("no device that the policy allows has worked for %v", c.emptyFor.Round(time.Second))})
 	}

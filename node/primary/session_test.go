@@ -29,8 +29,8 @@ func newBondHolder(t *testing.T, giveUp time.Duration) *bondHolder {
 			return endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}, Down: down})
 		},
 	}
-	b.demand = newDemand(b.isBusy)
-	b.openFirst()
+	b.demand = newDemand(b.hasOpenStreams)
+	b.openFirstSession()
 	return b
 }
 
@@ -41,7 +41,7 @@ func TestPatience(t *testing.T) {
 		b := newBondHolder(t, time.Minute)
 		dial := func() time.Duration {
 			began := time.Now()
-			if _, err := b.dialStream(t.Context(), "web:80", wire.ModeBond, nil); err == nil {
+			if _, err := b.dialBondStream(t.Context(), "web:80", wire.ModeBond, nil); err == nil {
 				t.Fatal("a stream without a subflow")
 			}
 			return time.Since(began)
@@ -66,7 +66,7 @@ func TestClassPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBondHolder(t, time.Minute)
 		b.mu.Lock()
-		id, err := b.classOf(&policy.TrafficClass{Devices: []string{"phone"}, Weight: 1})
+		id, err := b.classForSettings(&policy.TrafficClass{Devices: []string{"phone"}, Weight: 1})
 		b.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
@@ -108,14 +108,14 @@ func TestRestart(t *testing.T) {
 		}
 		settings := &policy.TrafficClass{Devices: []string{"phone"}, Weight: 1}
 		b.mu.Lock()
-		class, err := b.classOf(settings)
+		class, err := b.classForSettings(settings)
 		b.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
 		m := &sessionSubflow{ended: make(chan error, 1)}
 		old.subflows[1] = m
-		if _, j := b.newJoin(); j.Subflow != 1 || j.Bond != old.id || j.Instance != 0 {
+		if _, j := b.prepareJoin(); j.Subflow != 1 || j.Bond != old.id || j.Instance != 0 {
 			t.Errorf("%+v", j)
 		}
 		b.replaceSession(old, "the server has restarted")
@@ -135,21 +135,21 @@ func TestRestart(t *testing.T) {
 		if b.currentSession() != now {
 			t.Error("who speaks of the old session replaces the new one")
 		}
-		if _, err := b.findSession(old.id.String()); err == nil {
+		if _, err := b.sessionOfBond(old.id.String()); err == nil {
 			t.Error("the old session is found")
 		}
-		if s, err := b.findSession(now.id.String()); err != nil || s != now {
+		if s, err := b.sessionOfBond(now.id.String()); err != nil || s != now {
 			t.Errorf("the new session is not found: %v", err)
 		}
 		b.mu.Lock()
-		again, err := b.classOf(settings)
+		again, err := b.classForSettings(settings)
 		b.mu.Unlock()
 		if again != class || err != nil {
 			t.Errorf("class %d is %d now, %v", class, again, err)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		b.closeBond(gone)
+		b.closeWithFarewell(gone)
 		b.replaceSession(now, "too late")
 		if b.currentSession() != now {
 			t.Error("a session is made after the end")

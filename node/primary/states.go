@@ -30,7 +30,7 @@ func (d deviceRef) isLocalInterface() bool { return d.helper == identity.PublicK
 
 // deviceStates decides for each helper and each local interface whether it may carry traffic now,
 // and in which tier. It considers the rules in force, the facts that the device reports, a pause by
-// its owner, and the caps. States change only in updateAll, which is called each second, and when
+// its owner, and the caps. States change only in updateAllStates, which is called each second, and when
 // something is learnt. Each change is logged and recorded, and wakes awaitAllowed. Safe for
 // concurrent use. mu is held while rules, caps and the trust file are read and events are recorded;
 // none of these calls back.
@@ -66,8 +66,8 @@ type suspendedError string
 
 func (e suspendedError) Error() string { return "suspended: " + string(e) }
 
-// setHelper adds a helper, or updates its entry of the trust file.
-func (s *deviceStates) setHelper(key identity.PublicKey, name string, paused bool, now time.Time) {
+// addOrUpdateHelper adds a helper, or updates its entry of the trust file.
+func (s *deviceStates) addOrUpdateHelper(key identity.PublicKey, name string, paused bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := deviceRef{helper: key}
@@ -77,7 +77,7 @@ func (s *deviceStates) setHelper(key identity.PublicKey, name string, paused boo
 		s.byDevice[c] = one
 	}
 	one.name, one.paused = name, paused
-	s.updateOne(now, c, one)
+	s.updateDeviceState(now, c, one)
 }
 
 // forgetHelper removes a helper that is no longer trusted.
@@ -87,9 +87,9 @@ func (s *deviceStates) forgetHelper(key identity.PublicKey) {
 	delete(s.byDevice, deviceRef{helper: key})
 }
 
-// setFacts stores the facts that a helper reports. again reports that the helper refused traffic
+// storeHelperFacts stores the facts that a helper reports. again reports that the helper refused traffic
 // before and now carries it.
-func (s *deviceStates) setFacts(key identity.PublicKey, f wire.Facts, now time.Time) (again bool) {
+func (s *deviceStates) storeHelperFacts(key identity.PublicKey, f wire.Facts, now time.Time) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := deviceRef{helper: key}
@@ -99,7 +99,7 @@ func (s *deviceStates) setFacts(key identity.PublicKey, f wire.Facts, now time.T
 	}
 	again = one.facts.RefusalReason != "" && f.RefusalReason == ""
 	one.facts = f
-	s.updateOne(now, c, one)
+	s.updateDeviceState(now, c, one)
 	return again
 }
 
@@ -110,8 +110,8 @@ func (s *deviceStates) setOwnFacts(f facts.Facts) {
 	s.ownFacts = f
 }
 
-// factsOf returns the facts that a helper has reported.
-func (s *deviceStates) factsOf(key identity.PublicKey) wire.Facts {
+// factsOfHelper returns the facts that a helper has reported.
+func (s *deviceStates) factsOfHelper(key identity.PublicKey) wire.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if one := s.byDevice[deviceRef{helper: key}]; one != nil {
@@ -120,15 +120,15 @@ func (s *deviceStates) factsOf(key identity.PublicKey) wire.Facts {
 	return wire.Facts{}
 }
 
-// stateOf returns the tier of a device and why it may not carry traffic now, "" if it may.
-func (s *deviceStates) stateOf(c deviceRef) (tier wire.Tier, why string) {
+// stateOfDevice returns the tier of a device and why it may not carry traffic now, "" if it may.
+func (s *deviceStates) stateOfDevice(c deviceRef) (tier wire.Tier, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.byDevice[c]
 	if one == nil && !c.isLocalInterface() {
 		return wire.TierPrimary, ""
 	}
-	tier, _ = s.tierOf(c)
+	tier, _ = s.tierOfDevice(c)
 	if one != nil {
 		why = one.suspended
 	}
@@ -138,8 +138,8 @@ func (s *deviceStates) stateOf(c deviceRef) (tier wire.Tier, why string) {
 // errTierChanged asks the supervisor for another attempt at once, with new terms.
 var errTierChanged = errors.New("its tier has changed")
 
-// endReason returns why a subflow of a device, which joined in a tier, must end now, or nil.
-func (s *deviceStates) endReason(c deviceRef, joined wire.Tier) error {
+// subflowEndReason returns why a subflow of a device, which joined in a tier, must end now, or nil.
+func (s *deviceStates) subflowEndReason(c deviceRef, joined wire.Tier) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.byDevice[c]
@@ -149,7 +149,7 @@ func (s *deviceStates) endReason(c deviceRef, joined wire.Tier) error {
 	if one == nil && !c.isLocalInterface() {
 		return nil // no longer trusted; revoke ends it
 	}
-	if tier, _ := s.tierOf(c); tier != joined {
+	if tier, _ := s.tierOfDevice(c); tier != joined {
 		return errTierChanged
 	}
 	return nil
@@ -159,9 +159,9 @@ func (s *deviceStates) endReason(c deviceRef, joined wire.Tier) error {
 func (s *deviceStates) completeTerms(t *wire.Terms, by deviceRef) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.Tier, t.Metered = s.tierOf(by)
+	t.Tier, t.Metered = s.tierOfDevice(by)
 	if t.Radio == wire.RadioNone {
-		t.Radio = s.currentFacts(by).Radio
+		t.Radio = s.factsOfDevice(by).Radio
 	}
 }
 
@@ -171,15 +171,15 @@ func (s *deviceStates) isMeteredByDefault(iface string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := deviceRef{iface: iface}
-	_, metered := s.tierOf(c)
-	return (metered || slices.Contains(s.metered, iface)) && s.limitsOf(c).Tier == nil
+	_, metered := s.tierOfDevice(c)
+	return (metered || slices.Contains(s.metered, iface)) && s.limitsOfDevice(c).Tier == nil
 }
 
-// limitsOf returns the policy limits of a device. For a local interface without limits it uses
+// limitsOfDevice returns the policy limits of a device. For a local interface without limits it uses
 // those of a name of this device. mu must be held.
-func (s *deviceStates) limitsOf(c deviceRef) policy.Limits {
+func (s *deviceStates) limitsOfDevice(c deviceRef) policy.Limits {
 	rules := s.rules()
-	l := rules.Device(s.nameOf(c)).Limits
+	l := rules.Device(s.ruleNameOfDevice(c)).Limits
 	if !c.isLocalInterface() {
 		return l
 	}
@@ -191,17 +191,17 @@ func (s *deviceStates) limitsOf(c deviceRef) policy.Limits {
 	return l
 }
 
-// nameOf returns the name that rules use for a device. mu must be held.
-func (s *deviceStates) nameOf(c deviceRef) string {
+// ruleNameOfDevice returns the name that rules use for a device. mu must be held.
+func (s *deviceStates) ruleNameOfDevice(c deviceRef) string {
 	if one := s.byDevice[c]; one != nil && !c.isLocalInterface() {
 		return one.name
 	}
 	return c.iface
 }
 
-// currentFacts returns the facts of a helper, or of this device with a local interface. mu must be
+// factsOfDevice returns the facts of a helper, or of this device with a local interface. mu must be
 // held.
-func (s *deviceStates) currentFacts(c deviceRef) wire.Facts {
+func (s *deviceStates) factsOfDevice(c deviceRef) wire.Facts {
 	if c.isLocalInterface() {
 		return s.ownFacts.ForLink(c.iface)
 	}
@@ -211,30 +211,31 @@ func (s *deviceStates) currentFacts(c deviceRef) wire.Facts {
 	return wire.Facts{}
 }
 
-// tierOf returns the tier of a device and whether its data costs money. mu must be held.
-func (s *deviceStates) tierOf(c deviceRef) (wire.Tier, bool) {
-	tier, metered, _ := policy.TierOf(s.limitsOf(c), s.currentFacts(c), slices.Contains(s.metered, s.nameOf(c)))
+// tierOfDevice returns the tier of a device and whether its data costs money. mu must be held.
+func (s *deviceStates) tierOfDevice(c deviceRef) (wire.Tier, bool) {
+	tier, metered, _ := policy.TierOf(s.limitsOfDevice(c), s.factsOfDevice(c), slices.Contains(s.metered,
+		s.ruleNameOfDevice(c)))
 	return tier, metered
 }
 
-// updateAll updates all states.
-func (s *deviceStates) updateAll(now time.Time) {
+// updateAllStates updates all states.
+func (s *deviceStates) updateAllStates(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c, one := range s.byDevice {
-		s.updateOne(now, c, one)
+		s.updateDeviceState(now, c, one)
 	}
 }
 
-// updateOne updates one state. mu must be held.
-func (s *deviceStates) updateOne(now time.Time, c deviceRef, one *deviceState) {
-	before, name := one.suspended, s.nameOf(c)
-	one.limits = one.limits.Update(now, s.limitsOf(c), s.currentFacts(c))
+// updateDeviceState updates one state. mu must be held.
+func (s *deviceStates) updateDeviceState(now time.Time, c deviceRef, one *deviceState) {
+	before, name := one.suspended, s.ruleNameOfDevice(c)
+	one.limits = one.limits.Update(now, s.limitsOfDevice(c), s.factsOfDevice(c))
 	switch one.suspended = one.limits.Reason; {
 	case one.paused:
 		one.suspended = pausedHere
 	case one.suspended == "" && !c.isLocalInterface():
-		one.suspended = s.capReason(one.id)
+		one.suspended = s.exhaustedCapReason(one.id)
 	}
 	switch after := one.suspended; {
 	case before == "" && after != "":
@@ -250,8 +251,8 @@ func (s *deviceStates) updateOne(now time.Time, c deviceRef, one *deviceState) {
 	}
 }
 
-// capReason returns why a helper's cap at this device forbids traffic, "" if it does not.
-func (s *deviceStates) capReason(id string) string {
+// exhaustedCapReason returns why a helper's cap at this device forbids traffic, "" if it does not.
+func (s *deviceStates) exhaustedCapReason(id string) string {
 	if s.allowed == nil {
 		return ""
 	}
@@ -299,7 +300,7 @@ func (s *deviceStates) watchDevice(c deviceRef) (why string, awake <-chan struct
 	case one == nil:
 		one = &deviceState{}
 		s.byDevice[c] = one
-		s.updateOne(time.Now(), c, one)
+		s.updateDeviceState(time.Now(), c, one)
 	}
 	if one.suspended != "" && one.allowed == nil {
 		one.allowed = make(chan struct{})

@@ -75,11 +75,11 @@ func TestStandingOfLink(t *testing.T) {
 		low.Power = wire.PowerExternal
 		s.setOwnFacts(low)
 		time.Sleep(10 * time.Second)
-		if s.updateAll(time.Now()); !waits() {
+		if s.updateAllStates(time.Now()); !waits() {
 			t.Error("it goes on after 10 s")
 		}
 		time.Sleep(21 * time.Second)
-		if s.updateAll(time.Now()); waits() {
+		if s.updateAllStates(time.Now()); waits() {
 			t.Error("it does not go on when it is plugged in")
 		}
 		if want := []string{"device_suspended wwan0", "device_unsuspended wwan0"}; !slices.Equal(events, want) {
@@ -100,20 +100,20 @@ func TestStandingOfHelper(t *testing.T) {
 		again   bool
 	}{{true, "", pausedHere, false}, {true, "no", pausedHere, false}, {false, "no", "it refuses: no", false},
 		{true, "", pausedHere, true}, {false, "", "", false}} {
-		s.setHelper(phoneKey, "phone", c.paused, now)
-		if again := s.setFacts(phoneKey, wire.Facts{RefusalReason: c.refuses}, now); again != c.again {
+		s.addOrUpdateHelper(phoneKey, "phone", c.paused, now)
+		if again := s.storeHelperFacts(phoneKey, wire.Facts{RefusalReason: c.refuses}, now); again != c.again {
 			t.Errorf("%+v: it carries again: %v", c, again)
 		}
-		if _, rests := s.stateOf(deviceRef{helper: phoneKey}); rests != c.why {
+		if _, rests := s.stateOfDevice(deviceRef{helper: phoneKey}); rests != c.why {
 			t.Errorf("%+v: suspended: %q", c, rests)
 		}
-		if err := s.endReason(deviceRef{helper: phoneKey}, wire.TierPrimary); (err != nil) != (c.why != "") {
+		if err := s.subflowEndReason(deviceRef{helper: phoneKey}, wire.TierPrimary); (err != nil) != (c.why != "") {
 			t.Errorf("%+v: its subflow ends with %v", c, err)
 		}
 	}
 	s.forgetHelper(phoneKey)
-	if s.setFacts(phoneKey, wire.Facts{RefusalReason: "no"}, now); s.factsOf(phoneKey).RefusalReason != "" ||
-		s.endReason(deviceRef{helper: phoneKey}, wire.TierBackup) != nil {
+	if s.storeHelperFacts(phoneKey, wire.Facts{RefusalReason: "no"}, now); s.factsOfHelper(phoneKey).RefusalReason != "" ||
+		s.subflowEndReason(deviceRef{helper: phoneKey}, wire.TierBackup) != nil {
 		t.Error("one that is not trusted is known")
 	}
 }
@@ -128,8 +128,8 @@ func TestTiers(t *testing.T) {
 	s.metered = []string{"wwan0", "usb0"}
 	now := time.Unix(1e9, 0)
 	for key, name := range map[identity.PublicKey]string{phoneKey: "phone", tabletKey: "tablet"} {
-		s.setHelper(key, name, false, now)
-		s.setFacts(key, wire.Facts{Metered: wire.MeteredYes, Radio: wire.RadioCellular}, now)
+		s.addOrUpdateHelper(key, name, false, now)
+		s.storeHelperFacts(key, wire.Facts{Metered: wire.MeteredYes, Radio: wire.RadioCellular}, now)
 	}
 	for _, c := range []struct {
 		by   deviceRef
@@ -144,13 +144,13 @@ func TestTiers(t *testing.T) {
 		if s.completeTerms(&got, c.by); got != c.want {
 			t.Errorf("%+v: %+v, want %+v", c.by, got, c.want)
 		}
-		if tier, _ := s.stateOf(c.by); tier != c.want.Tier {
+		if tier, _ := s.stateOfDevice(c.by); tier != c.want.Tier {
 			t.Errorf("%+v is %v", c.by, tier)
 		}
-		if err := s.endReason(c.by, c.want.Tier); err != nil {
+		if err := s.subflowEndReason(c.by, c.want.Tier); err != nil {
 			t.Errorf("%+v: its subflow ends: %v", c.by, err)
 		}
-		if err := s.endReason(c.by, c.want.Tier+1); err != errTierChanged {
+		if err := s.subflowEndReason(c.by, c.want.Tier+1); err != errTierChanged {
 			t.Errorf("%+v: a subflow of another tier goes on: %v", c.by, err)
 		}
 	}
@@ -175,13 +175,13 @@ func TestCapOfHelper(t *testing.T) {
 			}
 			return policy.Caps{Monthly: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
 		}
-		s.setHelper(phoneKey, "phone", false, time.Now())
-		s.setHelper(tabletKey, "tablet", false, time.Now())
+		s.addOrUpdateHelper(phoneKey, "phone", false, time.Now())
+		s.addOrUpdateHelper(tabletKey, "tablet", false, time.Now())
 		spent = true
-		s.updateAll(time.Now())
+		s.updateAllStates(time.Now())
 		for key, want := range map[identity.PublicKey]string{
 			phoneKey: "the monthly cap of 20 MB is used up, until 2026-12-01 00:00", tabletKey: ""} {
-			if _, rests := s.stateOf(deviceRef{helper: key}); rests != want {
+			if _, rests := s.stateOfDevice(deviceRef{helper: key}); rests != want {
 				t.Errorf("%v rests: %q, want %q", key[0], rests, want)
 			}
 		}
@@ -190,7 +190,7 @@ func TestCapOfHelper(t *testing.T) {
 			t.Error("it goes on")
 		}
 		spent = false
-		if s.updateAll(time.Now()); waits() {
+		if s.updateAllStates(time.Now()); waits() {
 			t.Error("it does not go on")
 		}
 		if want := []string{"device_suspended phone", "device_unsuspended phone"}; !slices.Equal(events, want) {
@@ -207,7 +207,7 @@ func TestAwaitEnds(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			s := newTestStates(t, "", deviceNames{})
 			paused := true
-			s.setHelper(phoneKey, "phone", paused, time.Now())
+			s.addOrUpdateHelper(phoneKey, "phone", paused, time.Now())
 			waits, _ := s.startWaiting(t, deviceRef{helper: phoneKey})
 			for range 20 {
 				if got := waits(); got != paused {
@@ -223,16 +223,16 @@ func TestAwaitEnds(t *testing.T) {
 				case 0:
 					paused = !paused
 				case 1:
-					s.setFacts(phoneKey, wire.Facts{Link: "wlan0"}, time.Now())
+					s.storeHelperFacts(phoneKey, wire.Facts{Link: "wlan0"}, time.Now())
 				case 2:
-					s.updateAll(time.Now())
+					s.updateAllStates(time.Now())
 				}
-				s.setHelper(phoneKey, "phone", paused, time.Now())
+				s.addOrUpdateHelper(phoneKey, "phone", paused, time.Now())
 				if paused {
 					waits, _ = s.startWaiting(t, deviceRef{helper: phoneKey})
 				}
 			}
-			s.setHelper(phoneKey, "phone", false, time.Now())
+			s.addOrUpdateHelper(phoneKey, "phone", false, time.Now())
 		})
 	}
 }

@@ -32,12 +32,12 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 	} else { // mpbond's own, such as a forwarded DNS query
 		how.mode = p.policy.defaultMode(dest)
 	}
-	c, err := p.bond.dialStream(ctx, dest, how.mode, how.class)
+	c, err := p.bond.dialBondStream(ctx, dest, how.mode, how.class)
 	if err != nil {
 		return nil, err
 	}
 	if known {
-		p.apps.addStream(app.Addr, c, p.bond.currentSession().endpoint.Streams())
+		p.apps.addAppStream(app.Addr, c, p.bond.currentSession().endpoint.Streams())
 		p.appFinder.queueQuery(appQuery{conn: c, app: app, process: how.process, processKnown: how.processKnown})
 	} else {
 		c.SetApp(ownApp)

@@ -18,8 +18,8 @@ import (
 // errSilent is why a silent subflow was given up.
 var errSilent = errors.New("silent")
 
-// silenceOf returns err if it is errSilent, else nil.
-func silenceOf(err error) error {
+// onlySilenceError returns err if it is errSilent, else nil.
+func onlySilenceError(err error) error {
 	if errors.Is(err, errSilent) {
 		return err
 	}
@@ -68,7 +68,7 @@ func (b *bondHolder) giveUpSilent(resume time.Duration) {
 	hopeless := s.endpoint.SilentSubflows(max(silentLimit, resume))
 	for _, id := range s.endpoint.SilentSubflows(silentLimit) {
 		over := slices.Contains(hopeless, id)
-		if isAwaitingPipe(b.linkOfSubflow(s, id), time.Now(), over) || !over && b.isMoving(s, id, time.Now()) {
+		if isAwaitingPipe(b.linkOfSubflow(s, id), time.Now(), over) || !over && b.isSubflowMoving(s, id, time.Now()) {
 			continue // its pipe or interface may come back, or just has
 		}
 		b.log.Info("silent subflow given up", "subflow", id)
@@ -140,9 +140,9 @@ func (b *bondHolder) recordMove(s *session, id wire.SubflowID, moved bool) {
 	}
 }
 
-// isMoving reports whether a silent subflow may deliver soon: it moved to another address, or is
+// isSubflowMoving reports whether a silent subflow may deliver soon: it moved to another address, or is
 // trying to.
-func (b *bondHolder) isMoving(s *session, id wire.SubflowID, now time.Time) bool {
+func (b *bondHolder) isSubflowMoving(s *session, id wire.SubflowID, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := s.subflows[id]
@@ -199,9 +199,9 @@ func (b *bondHolder) carryingPipes() []api.Pipe {
 	return list
 }
 
-// describeSubflows adds connection details to the subflows of a session. waiting is the number of
+// addSubflowDetails adds connection details to the subflows of a session. waiting is the number of
 // reserve pipes for each link; why returns the reason that an interface does not use UDP.
-func (b *bondHolder) describeSubflows(
+func (b *bondHolder) addSubflowDetails(
 	s *session,
 	subflows []api.Subflow,
 	waiting map[*pipe.Link]int,

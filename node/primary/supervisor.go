@@ -91,8 +91,8 @@ func (sup *subflowSupervisor) joinSubflow(
 ) (liveSubflow, error) {
 	// The order matters: a changed server is replaced before the session. So a session read first
 	// is never used with an older server.
-	s, j := sup.bond.newJoin()
-	server, _ := sup.server.current()
+	s, j := sup.bond.prepareJoin()
+	server, _ := sup.server.currentServer()
 	j.Helped, j.Device = link != nil, name
 	m := sessionSubflow{device: by, link: link}
 	if link == nil {
@@ -128,7 +128,7 @@ func (sup *subflowSupervisor) joinSubflow(
 			return liveSubflow{}, err
 		}
 	}
-	down, err := sup.bond.addSubflow(s, sf, ok.Instance, m)
+	down, err := sup.bond.addAcceptedSubflow(s, sf, ok.Instance, m)
 	if err != nil {
 		return liveSubflow{}, err
 	}
@@ -159,14 +159,14 @@ func (sup *subflowSupervisor) computeTerms(m sessionSubflow, name string) (terms
 		terms.Radio = device.RadioOf(m.device.iface)
 	}
 	sup.states.completeTerms(&terms, m.device)
-	seen := sup.locations.ratesHere(name)
+	seen := sup.locations.ratesAtLocation(name)
 	terms.Rate, terms.RTT = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond))
 	return terms, seen.Up
 }
 
-// checkCap returns an error if the cap of a local interface is used up: of that interface or, if
+// checkCapBeforeDial returns an error if the cap of a local interface is used up: of that interface or, if
 // iface is empty, of the one that the routes use for the server. It sends nothing.
-func (sup *subflowSupervisor) checkCap(ctx context.Context, iface, server string) error {
+func (sup *subflowSupervisor) checkCapBeforeDial(ctx context.Context, iface, server string) error {
 	if sup.cfg.Allowed == nil {
 		return nil
 	}

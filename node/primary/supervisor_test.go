@@ -97,7 +97,7 @@ func TestSpentLinkBacksOff(t *testing.T) {
 		defer cancel()
 		wanted := make(chan error)
 		go func() {
-			_, err := k.bond.dialStream(ctx, "web:80", wire.ModeBond, nil)
+			_, err := k.bond.dialBondStream(ctx, "web:80", wire.ModeBond, nil)
 			wanted <- err
 		}()
 		k.superviseDirect(ctx, "wwan0")

@@ -73,8 +73,8 @@ func formatPort(at string) string {
 	return "TCP port " + port
 }
 
-// troubleOf returns the parts of err; the zero Trouble for nil.
-func troubleOf(err error) api.Trouble {
+// troubleOfError returns the parts of err; the zero Trouble for nil.
+func troubleOfError(err error) api.Trouble {
 	if err == nil {
 		return api.Trouble{}
 	}

@@ -35,9 +35,9 @@ type troubleLog struct {
 	last map[string]api.Trouble
 }
 
-// setTrouble stores why a device has no subflow; nil if it has one or needs none.
-func (t *troubleLog) setTrouble(device string, err error) {
-	now, refused, logAgain := troubleOf(err), refusal.Is(err), false
+// setDeviceTrouble stores why a device has no subflow; nil if it has one or needs none.
+func (t *troubleLog) setDeviceTrouble(device string, err error) {
+	now, refused, logAgain := troubleOfError(err), refusal.Is(err), false
 	if refused {
 		r := t.refusalRecord(err)
 		now.Text, now.Hint, logAgain = "refused: "+r.Reason, r.Hint, t.refused.Note(r, time.Now())
@@ -57,7 +57,7 @@ func (t *troubleLog) setTrouble(device string, err error) {
 // serverTrouble returns why no direct subflow reaches the server. Its Text is empty if one does, or
 // if the reason is unknown.
 func (t *troubleLog) serverTrouble() (f wire.Trouble) {
-	server, missing := t.server.current()
+	server, missing := t.server.currentServer()
 	switch {
 	case missing != nil:
 		return wire.Trouble{Code: wire.CodeUnknown, Text: missing.Error()}
@@ -82,7 +82,7 @@ func (t *troubleLog) listRefusals(now time.Time) []refusal.Record { return t.ref
 // refusalRecord returns how a subflow was refused: by the helper that err names, else between this
 // device and the server.
 func (t *troubleLog) refusalRecord(err error) refusal.Record {
-	by, _ := t.server.current()
+	by, _ := t.server.currentServer()
 	if key, ok := identity.FailedPeer(err); ok {
 		by, _ = t.trust.Lookup(key)
 	}
@@ -91,9 +91,9 @@ func (t *troubleLog) refusalRecord(err error) refusal.Record {
 	return r
 }
 
-// recordRefused stores a caller that was refused a pipe, and reports whether it is worth a log
+// recordRefusedPipe stores a caller that was refused a pipe, and reports whether it is worth a log
 // line.
-func (t *troubleLog) recordRefused(from net.Addr, err error) bool {
+func (t *troubleLog) recordRefusedPipe(from net.Addr, err error) bool {
 	if !refusal.Is(err) {
 		return true
 	}

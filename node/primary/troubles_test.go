@@ -40,7 +40,7 @@ func TestTroubles(t *testing.T) {
 		{errors.New("no route"), 1, 1}, {errors.New("no route"), 1, 1}, {errors.New("no answer"), 2, 2}, {nil, 3, 2},
 		{nil, 3, 2}, {errors.New("no route"), 4, 3},
 	} {
-		l.setTrouble("laptop", c.err)
+		l.setDeviceTrouble("laptop", c.err)
 		if n := strings.Count(log.String(), "no subflow"); *changes != c.changes || n != c.lines {
 			t.Errorf("step %d: %d changes, %d lines; want %d and %d", i, *changes, n, c.changes, c.lines)
 		}
@@ -55,7 +55,7 @@ func TestTroubles(t *testing.T) {
 func TestRefusalInTroubles(t *testing.T) {
 	l, log, _ := newTestTroubles(t)
 	for range 5 {
-		l.setTrouble("laptop", wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
+		l.setDeviceTrouble("laptop", wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
 	}
 	if text := l.listTroubles()["laptop"].Text; !strings.HasPrefix(text, "refused: ") ||
 		strings.Count(log.String(), "no subflow") != 1 {
@@ -64,7 +64,7 @@ func TestRefusalInTroubles(t *testing.T) {
 	if list := l.listRefusals(time.Now()); len(list) != 1 || list[0].Count != 5 || list[0].Device != "home" {
 		t.Errorf("%+v", list)
 	}
-	server, _ := l.server.current()
+	server, _ := l.server.currentServer()
 	if l.forgetRefusalBy(server.Key); len(l.listRefusals(time.Now())) > 0 {
 		t.Error("it is kept after the server has accepted this device")
 	}
@@ -77,12 +77,12 @@ func TestOwnTrouble(t *testing.T) {
 	if f := l.serverTrouble(); f.Text != "" {
 		t.Errorf("before anything was tried: %+v", f)
 	}
-	l.setTrouble("phone", errors.New("a broken pipe"))
+	l.setDeviceTrouble("phone", errors.New("a broken pipe"))
 	if f := l.serverTrouble(); f.Text != "" {
 		t.Errorf("a helper's: %+v", f)
 	}
-	l.setTrouble("laptop/wlan0", errors.New("no route"))
-	l.setTrouble("laptop/eth0", errors.New("no cable"))
+	l.setDeviceTrouble("laptop/wlan0", errors.New("no route"))
+	l.setDeviceTrouble("laptop/eth0", errors.New("no cable"))
 	if f := l.serverTrouble(); f.Text != "no cable" || f.Address != "192.0.2.1:1" {
 		t.Errorf("%+v", f)
 	}

@@ -79,7 +79,7 @@ func (u *uplinks) updateUplinks(ctx context.Context, now time.Time) error {
 		found = []string{""}
 	}
 	if err == nil || !any { // without a list, open uplinks stay
-		u.applyChoice(ctx, now, found)
+		u.applyUplinkChoice(ctx, now, found)
 	}
 	return err
 }
@@ -95,8 +95,8 @@ func (u *uplinks) hasUplinks() (named, any bool) {
 	return named, len(u.all) > 0
 }
 
-// applyChoice opens and closes uplinks so that they match the choice of policy among found.
-func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string) {
+// applyUplinkChoice opens and closes uplinks so that they match the choice of policy among found.
+func (u *uplinks) applyUplinkChoice(ctx context.Context, now time.Time, found []string) {
 	list := make([]policy.Uplink, len(found))
 	for i, name := range found {
 		list[i] = policy.Uplink{Name: name, Metered: u.isMetered(name)}
@@ -104,7 +104,7 @@ func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for name, one := range u.all {
-		if !slices.Contains(found, name) && !u.isAwaited(name, found) {
+		if !slices.Contains(found, name) && !u.isUplinkAwaited(name, found) {
 			u.closeUplink(name, one, "it no longer has a default route")
 			delete(u.all, name)
 		}
@@ -136,18 +136,18 @@ func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string
 	}
 }
 
-// isAwaited reports whether an uplink that has disappeared stays until a found one is up, so that
+// isUplinkAwaited reports whether an uplink that has disappeared stays until a found one is up, so that
 // the bond keeps a subflow. The system's routes stay until an interface is up. Interfaces that are
 // up stay until a subflow over the system's routes is up, as when a VPN starts. mu must be held.
-func (u *uplinks) isAwaited(name string, found []string) bool {
-	if slices.ContainsFunc(found, u.isUp) {
+func (u *uplinks) isUplinkAwaited(name string, found []string) bool {
+	if slices.ContainsFunc(found, u.hasUplinkSubflow) {
 		return false
 	}
-	return name == "" || slices.Contains(found, "") && u.isUp(name)
+	return name == "" || slices.Contains(found, "") && u.hasUplinkSubflow(name)
 }
 
-// isUp reports whether an interface has a subflow. mu must be held.
-func (u *uplinks) isUp(name string) bool {
+// hasUplinkSubflow reports whether an interface has a subflow. mu must be held.
+func (u *uplinks) hasUplinkSubflow(name string) bool {
 	one := u.all[name]
 	return one != nil && one.subflows > 0
 }
@@ -198,7 +198,7 @@ func (f *uplinkFinder) findUplinks() ([]string, error) {
 // routesReachServer reports whether the system's routes lead to an address of the server over one
 // of ifaces, or to none of its addresses at all.
 func (f *uplinkFinder) routesReachServer(ifaces []string) bool {
-	server, _ := f.server.current()
+	server, _ := f.server.currentServer()
 	ctx, cancel := context.WithTimeout(context.Background(), uplinkInterval)
 	defer cancel()
 	elsewhere := false

@@ -114,7 +114,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 	cancel()
 	<-ran
 	p.wg.Wait()
-	p.bond.closeBond(ctx)
+	p.bond.closeWithFarewell(ctx)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

@@ -59,7 +59,7 @@ func TestUplinksComeAndGo(t *testing.T) {
 		{time.Second, "usb0", "usb0"},
 	} {
 		now = now.Add(c.after)
-		u.applyChoice(ctx, now, strings.Fields(c.found))
+		u.applyUplinkChoice(ctx, now, strings.Fields(c.found))
 		if got := u.openNames(); got != c.open {
 			t.Errorf("step %d, %s found: %q are open, want %q", i, c.found, got, c.open)
 		}

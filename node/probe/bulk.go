@@ -40,8 +40,8 @@ type rateMeter struct {
 // meterInterval is the least time between samples.
 const meterInterval = 10 * time.Millisecond
 
-// addBytes counts n bytes that arrived now. Samples are at least meterInterval apart.
-func (m *rateMeter) addBytes(now time.Time, n unit.Bytes) {
+// addArrivedBytes counts n bytes that arrived now. Samples are at least meterInterval apart.
+func (m *rateMeter) addArrivedBytes(now time.Time, n unit.Bytes) {
 	last := len(m.at) - 1
 	if last < 0 {
 		m.at, m.totals = append(m.at, now), append(m.totals, n)
@@ -55,7 +55,7 @@ func (m *rateMeter) addBytes(now time.Time, n unit.Bytes) {
 	m.at, m.totals = append(m.at, now), append(m.totals, n)
 }
 
-func (m *rateMeter) total() unit.Bytes {
+func (m *rateMeter) totalArrived() unit.Bytes {
 	if len(m.totals) == 0 {
 		return 0
 	}
@@ -69,14 +69,14 @@ func (m *rateMeter) bytesSince(t time.Time) unit.Bytes {
 		i--
 	}
 	if i == 0 {
-		return m.total()
+		return m.totalArrived()
 	}
-	return m.total() - m.totals[i-1]
+	return m.totalArrived() - m.totals[i-1]
 }
 
-// steadyRate returns the rate over the last two thirds of the time, when slow start is usually
+// rateAfterSlowStart returns the rate over the last two thirds of the time, when slow start is usually
 // over.
-func (m *rateMeter) steadyRate() unit.Rate {
+func (m *rateMeter) rateAfterSlowStart() unit.Rate {
 	last := len(m.at) - 1
 	if last < 1 {
 		return 0
@@ -108,7 +108,7 @@ func (f *sendState) readConfirmations(r *bufio.Reader) {
 		case err != nil:
 			f.err, f.noMoreConfirmations = err, true
 		case b == confirmation:
-			f.confirmed.addBytes(time.Now(), maxBlock)
+			f.confirmed.addArrivedBytes(time.Now(), maxBlock)
 		default:
 			f.err, f.noMoreConfirmations = r.UnreadByte(), true
 		}
@@ -121,12 +121,12 @@ func (f *sendState) readConfirmations(r *bufio.Reader) {
 	}
 }
 
-// canSend reports whether another block may be sent after sent bytes, whether all bytes are
+// canSendBlock reports whether another block may be sent after sent bytes, whether all bytes are
 // confirmed, and whether no more confirmations will come.
-func (f *sendState) canSend(sent unit.Bytes) (more, all, noMore bool) {
+func (f *sendState) canSendBlock(sent unit.Bytes) (more, all, noMore bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	under := sent - f.confirmed.total()
+	under := sent - f.confirmed.totalArrived()
 	return under < initialWindow+f.confirmed.bytesSince(time.Now().Add(-windowTime)), under == 0, f.noMoreConfirmations
 }
 
@@ -140,14 +140,14 @@ func sendBlocks(c net.Conn, r *bufio.Reader, a Request, each func()) (unit.Bytes
 	err := f.writeBlocks(c, a, each)
 	if err == nil && a.Direction == Up {
 		reader.Wait()
-		return f.confirmed.total(), f.err
+		return f.confirmed.totalArrived(), f.err
 	}
 	_ = c.SetReadDeadline(time.Unix(1, 0)) // nothing more will come
 	reader.Wait()
 	if err != nil {
 		err = errors.Join(err, f.err)
 	}
-	return f.confirmed.total(), err
+	return f.confirmed.totalArrived(), err
 }
 
 // writeBlocks writes blocks until the requested time or bytes are over and the other end has
@@ -159,7 +159,7 @@ func (f *sendState) writeBlocks(c net.Conn, a Request, each func()) error {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for sent := unit.Bytes(0); ; {
-		more, all, noMore := f.canSend(sent)
+		more, all, noMore := f.canSendBlock(sent)
 		enough := sent >= a.Bytes || !time.Now().Before(end)
 		switch {
 		case noMore:
@@ -205,13 +205,13 @@ func receiveBlocks(ctx context.Context, c net.Conn, r *bufio.Reader, limit unit.
 		if n == 0 {
 			return m, nil
 		}
-		if n > maxBlock || m.total()+unit.Bytes(n) > limit+maxBlock {
-			return m, fmt.Errorf("a block of %d bytes, after %v of %v", n, m.total(), limit)
+		if n > maxBlock || m.totalArrived()+unit.Bytes(n) > limit+maxBlock {
+			return m, fmt.Errorf("a block of %d bytes, after %v of %v", n, m.totalArrived(), limit)
 		}
 		if _, err := r.Discard(n); err != nil {
 			return m, err
 		}
-		m.addBytes(time.Now(), unit.Bytes(n))
+		m.addArrivedBytes(time.Now(), unit.Bytes(n))
 		if _, err := c.Write([]byte{confirmation}); err != nil {
 			return m, err
 		}

@@ -20,9 +20,9 @@ func ReadCPUTimes() CPUTimes {
 
 // BusyShare returns which part of the time since s the processors were busy, from 0 to 1; 0 if
 // unknown.
-func (s CPUTimes) BusyShare() float64 { return s.busyUntil(ReadCPUTimes()) }
+func (s CPUTimes) BusyShare() float64 { return s.busyShareUntil(ReadCPUTimes()) }
 
-func (s CPUTimes) busyUntil(now CPUTimes) float64 {
+func (s CPUTimes) busyShareUntil(now CPUTimes) float64 {
 	if now.total <= s.total || now.busy < s.busy {
 		return 0
 	}

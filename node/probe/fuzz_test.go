@@ -33,7 +33,7 @@ func FuzzServe(f *testing.F) {
 	f.Add([]byte(`{"direction":"up","bytes":-1}` + "\n\xff\xff"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var a Request
-		if readLine(bufio.NewReader(bytes.NewReader(b)), &a) == nil && a.Resolve {
+		if readJSONLine(bufio.NewReader(bytes.NewReader(b)), &a) == nil && a.Resolve {
 			t.Skip("it would ask a resolver")
 		}
 		c := &scriptedConn{Reader: bytes.NewReader(b)}

@@ -29,14 +29,14 @@ type Measurement struct {
 func Measure(ctx context.Context, c net.Conn, a Request, now func() time.Time) (ans Measurement, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	a = a.clamped()
+	a = a.clampedToLimits()
 	_ = c.SetDeadline(time.Now().Add(2 * answerTimeout))
 	r := bufio.NewReaderSize(c, 2*maxBlock)
 	begin, clock := time.Now(), now()
-	if err := writeLine(c, a); err != nil {
+	if err := writeJSONLine(c, a); err != nil {
 		return ans, err
 	}
-	if err := readLine(r, &ans.About); err != nil {
+	if err := readJSONLine(r, &ans.About); err != nil {
 		return ans, fmt.Errorf("no answer: %w", err)
 	}
 	ans.RTT = time.Since(begin)
@@ -49,14 +49,14 @@ func Measure(ctx context.Context, c net.Conn, a Request, now func() time.Time) (
 	case Down:
 		var m rateMeter
 		m, err = receiveBlocks(ctx, c, r, a.Bytes)
-		ans.Bytes, ans.Rate = m.total(), m.steadyRate()
+		ans.Bytes, ans.Rate = m.totalArrived(), m.rateAfterSlowStart()
 	case Up:
 		ans.Bytes, err = sendBlocks(c, r, a, func() {})
 	}
 	if err != nil {
 		return ans, fmt.Errorf("after %v: %w", ans.Bytes, err)
 	}
-	if err := readLine(r, &ans.Result); err != nil {
+	if err := readJSONLine(r, &ans.Result); err != nil {
 		return ans, fmt.Errorf("no result: %w", err)
 	}
 	if a.Direction == Up {

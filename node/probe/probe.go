@@ -81,7 +81,7 @@ type Request struct {
 	Resolve bool `json:"resolve,omitempty"`
 }
 
-func (a Request) clamped() Request {
+func (a Request) clampedToLimits() Request {
 	a.Bytes = min(max(a.Bytes, 0), MaxBytes)
 	a.Ms = min(max(a.Ms, 0), MaxTime.Milliseconds())
 	return a
@@ -127,7 +127,7 @@ type Result struct {
 // longer than the turn of a segment, shorter than schedulers permit.
 const FarWaitThreshold = 40 * time.Millisecond
 
-func writeLine(c net.Conn, v any) error {
+func writeJSONLine(c net.Conn, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
 		_, err = c.Write(append(b, '\n'))
@@ -135,8 +135,8 @@ func writeLine(c net.Conn, v any) error {
 	return err
 }
 
-// readLine reads a line of JSON, of at most maxLine bytes, into a value.
-func readLine(r *bufio.Reader, into any) error {
+// readJSONLine reads a line of JSON, of at most maxLine bytes, into a value.
+func readJSONLine(r *bufio.Reader, into any) error {
 	var line []byte
 	for len(line) < maxLine {
 		b, err := r.ReadByte()

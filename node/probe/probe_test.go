@@ -29,7 +29,7 @@ func TestDest(t *testing.T) {
 func TestMeter(t *testing.T) {
 	var m rateMeter
 	start := time.Unix(0, 0)
-	if m.steadyRate() != 0 || m.total() != 0 || m.bytesSince(start) != 0 {
+	if m.rateAfterSlowStart() != 0 || m.totalArrived() != 0 || m.bytesSince(start) != 0 {
 		t.Error("a rate of nothing")
 	}
 	for i := range 300 { // a second at 0.8 Mbit/s, and then two at 8
@@ -37,25 +37,25 @@ func TestMeter(t *testing.T) {
 		if i >= 100 {
 			n = 10_000
 		}
-		m.addBytes(start.Add(time.Duration(i)*10*time.Millisecond), n)
+		m.addArrivedBytes(start.Add(time.Duration(i)*10*time.Millisecond), n)
 	}
-	if r := m.steadyRate(); r < 7900*unit.Kbps || r > 8100*unit.Kbps {
+	if r := m.rateAfterSlowStart(); r < 7900*unit.Kbps || r > 8100*unit.Kbps {
 		t.Errorf("steady %v", r)
 	}
-	if n := m.bytesSince(start.Add(2 * time.Second)); n != 990_000 || m.total() != 2_100_000 {
-		t.Errorf("%d in the last second, %d in all", n, m.total())
+	if n := m.bytesSince(start.Add(2 * time.Second)); n != 990_000 || m.totalArrived() != 2_100_000 {
+		t.Errorf("%d in the last second, %d in all", n, m.totalArrived())
 	}
 	for range 10_000 {
-		m.addBytes(start.Add(3*time.Second), 1)
+		m.addArrivedBytes(start.Add(3*time.Second), 1)
 	}
-	if len(m.at) > 310 || m.total() != 2_110_000 {
-		t.Errorf("%d marks, %d bytes", len(m.at), m.total())
+	if len(m.at) > 310 || m.totalArrived() != 2_110_000 {
+		t.Errorf("%d marks, %d bytes", len(m.at), m.totalArrived())
 	}
 }
 
 func TestParseBusy(t *testing.T) {
 	a, b := parseProcStat("cpu  100 0 50 800 50 0 0 0 0 0"), parseProcStat("cpu  170 0 70 900 60 0 0 0 0 0")
-	if s := a.busyUntil(b); s < 0.44 || s > 0.46 { // 90 of 200
+	if s := a.busyShareUntil(b); s < 0.44 || s > 0.46 { // 90 of 200
 		t.Errorf("%v", s)
 	}
 	for _, bad := range []string{"", "cpu 1 2", "cpu a b c d e f g h", "cpu0 1 2 3 4 5 6 7 8"} {
@@ -63,7 +63,7 @@ func TestParseBusy(t *testing.T) {
 			t.Errorf("%q was taken", bad)
 		}
 	}
-	if s := b.busyUntil(a); s != 0 {
+	if s := b.busyShareUntil(a); s != 0 {
 		t.Errorf("time went back: %v", s)
 	}
 }
@@ -185,10 +185,11 @@ func TestMeasureWithoutRate(t *testing.T) {
 // TestHostileClient checks that excessive requests are reduced, and that invalid or silent clients
 // are dropped.
 func TestHostileClient(t *testing.T) {
-	if a := (Request{Bytes: 1 << 60, Ms: 1 << 60}).clamped(); a.Bytes != MaxBytes || a.Ms != MaxTime.Milliseconds() {
+	if a := (Request{Bytes: 1 << 60, Ms: 1 << 60}).clampedToLimits(); a.Bytes != MaxBytes ||
+		a.Ms != MaxTime.Milliseconds() {
 		t.Errorf("%+v", a)
 	}
-	if a := (Request{Bytes: -1, Ms: -1}).clamped(); a.Bytes != 0 || a.Ms != 0 {
+	if a := (Request{Bytes: -1, Ms: -1}).clampedToLimits(); a.Bytes != 0 || a.Ms != 0 {
 		t.Errorf("%+v", a)
 	}
 	for name, says := range map[string]string{"nothing": "", "garbage": "GET / HTTP/1.1\r\n\r\n",

@@ -38,10 +38,10 @@ func Serve(ctx context.Context, c net.Conn, f ServerSide) error {
 	_ = c.SetDeadline(time.Now().Add(answerTimeout))
 	r := bufio.NewReaderSize(c, 2*maxBlock)
 	var a Request
-	if err := readLine(r, &a); err != nil {
+	if err := readJSONLine(r, &a); err != nil {
 		return fmt.Errorf("measurement: %w", err)
 	}
-	a = a.clamped()
+	a = a.clampedToLimits()
 	about := About{Version: f.Version, Seen: f.Seen, IPv6: HasIPv6()}
 	if a.Resolve {
 		if err := CheckResolver(ctx); err != nil {
@@ -52,7 +52,7 @@ func Serve(ctx context.Context, c net.Conn, f ServerSide) error {
 		about.Copied, about.Reports = f.Copied, f.Reports
 	}
 	about.Time = f.Now()
-	if err := writeLine(c, about); err != nil || ctx.Err() != nil {
+	if err := writeJSONLine(c, about); err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
 	_ = c.SetDeadline(time.Now().Add(time.Duration(a.Ms)*time.Millisecond + answerTimeout))
@@ -65,7 +65,7 @@ func Serve(ctx context.Context, c net.Conn, f ServerSide) error {
 		res.Bytes, err = sendBlocks(c, r, a, func() {
 			if h := f.Hop(); h != nil {
 				samples++
-				if h.FarWaitMs > toMilliseconds(FarWaitThreshold) {
+				if h.FarWaitMs > durationInMs(FarWaitThreshold) {
 					waits++
 				}
 			}
@@ -74,16 +74,16 @@ func Serve(ctx context.Context, c net.Conn, f ServerSide) error {
 	case Up:
 		var m rateMeter
 		m, err = receiveBlocks(ctx, c, r, a.Bytes)
-		res.Bytes, res.RateBps = m.total(), m.steadyRate()
+		res.Bytes, res.RateBps = m.totalArrived(), m.rateAfterSlowStart()
 	}
 	if err != nil {
 		return fmt.Errorf("measurement: %w", err)
 	}
 	res.Busy, res.Hop = busy.BusyShare(), f.Hop()
-	return writeLine(c, res)
+	return writeJSONLine(c, res)
 }
 
-func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func durationInMs(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // HasIPv6 reports whether there is a route for IPv6. It sends nothing: connecting a UDP socket asks
 // the kernel for a route.

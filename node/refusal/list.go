@@ -52,7 +52,7 @@ type List struct {
 func (l *List) Note(r Record, now time.Time) (log bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dropOld(now)
+	l.dropOldRefusals(now)
 	i := slices.IndexFunc(l.all, func(o Record) bool { return o.Key == r.Key && o.Here == r.Here })
 	if i < 0 {
 		if !l.makeRoom(r.Device == "") {
@@ -85,8 +85,8 @@ func (l *List) countLogLine(now time.Time) bool {
 	return l.lines <= maxLogged
 }
 
-// dropOld removes refusals that did not occur again. mu must be held.
-func (l *List) dropOld(now time.Time) {
+// dropOldRefusals removes refusals that did not occur again. mu must be held.
+func (l *List) dropOldRefusals(now time.Time) {
 	l.all = slices.DeleteFunc(l.all, func(r Record) bool { return now.Sub(r.Last) > refusalLifetime })
 }
 
@@ -128,7 +128,7 @@ func (l *List) Refusals(now time.Time) []Record {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dropOld(now)
+	l.dropOldRefusals(now)
 	list := slices.Clone(l.all)
 	slices.SortStableFunc(list, func(a, b Record) int { return strings.Compare(a.Device, b.Device) })
 	return list

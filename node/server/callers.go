@@ -42,8 +42,8 @@ func newCallerLog(trust *identity.Trust, log *slog.Logger) *callerLog {
 	return &callerLog{trust: trust, limitedLog: loglimit.New(log)}
 }
 
-// countCall counts a connection to the server's port, except from this machine.
-func (l *callerLog) countCall(from net.Addr, now time.Time) {
+// countServerCall counts a connection to the server's port, except from this machine.
+func (l *callerLog) countServerCall(from net.Addr, now time.Time) {
 	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
 		return
 	}
@@ -53,8 +53,8 @@ func (l *callerLog) countCall(from net.Addr, now time.Time) {
 	l.calls.Last = now
 }
 
-// callCount returns the count of connections to the server's port.
-func (l *callerLog) callCount() *api.Calls {
+// serverCallCount returns the count of connections to the server's port.
+func (l *callerLog) serverCallCount() *api.Calls {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.calls
@@ -67,7 +67,7 @@ func (l *callerLog) logFailure(ctx context.Context, c net.Conn, err error, evict
 	switch {
 	case evicted || errors.Is(err, errTooManyHandshakes):
 		l.logTooMany(c)
-	case ctx.Err() == nil && l.recordRefused(c.RemoteAddr(), err, time.Now()):
+	case ctx.Err() == nil && l.storeRefusedCaller(c.RemoteAddr(), err, time.Now()):
 		l.limitedLog.Log(
 			slog.LevelInfo, string(fault.KindOf(err)), "connection refused", "from", c.RemoteAddr(), "err", err,
 			"hint", fault.HintOf(err),
@@ -81,9 +81,9 @@ func (l *callerLog) logTooMany(c net.Conn) {
 		"over", c.LocalAddr().Network(), "hint", fault.HintOf(errTooManyHandshakes))
 }
 
-// recordRefused stores a refused device. It reports whether err, the reason that a connection made
+// storeRefusedCaller stores a refused device. It reports whether err, the reason that a connection made
 // no subflow, is worth a log line.
-func (l *callerLog) recordRefused(from net.Addr, err error, now time.Time) bool {
+func (l *callerLog) storeRefusedCaller(from net.Addr, err error, now time.Time) bool {
 	if !refusal.Is(err) {
 		return true
 	}

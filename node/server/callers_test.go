@@ -90,15 +90,15 @@ func TestCallerLog(t *testing.T) {
 	l, now := newCallerLog(trust, slog.New(slog.NewTextHandler(&log, nil))), time.Unix(1e9, 0)
 	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 5} }
 	for _, ip := range []string{"127.0.0.1", "::1", "192.0.2.1", "2001:db8::1", "192.0.2.1"} {
-		l.countCall(from(ip), now)
+		l.countServerCall(from(ip), now)
 	}
-	if c := l.callCount(); c.Count != 3 || !c.Last.Equal(now) {
+	if c := l.serverCallCount(); c.Count != 3 || !c.Last.Equal(now) {
 		t.Errorf("calls %+v", c)
 	}
 	paused := wire.Refuse{Code: wire.CodeLimit, Text: textPaused}
 	worth := 0
 	for i := range 100 {
-		if l.recordRefused(from("192.0.2.1"), paused, now.Add(time.Duration(i)*time.Second)) {
+		if l.storeRefusedCaller(from("192.0.2.1"), paused, now.Add(time.Duration(i)*time.Second)) {
 			worth++
 		}
 	}
@@ -108,7 +108,7 @@ func TestCallerLog(t *testing.T) {
 		t.Errorf("%d lines for refusals %+v", worth, list)
 	}
 	for range 3 {
-		if !l.recordRefused(from("192.0.2.1"), io.EOF, now) {
+		if !l.storeRefusedCaller(from("192.0.2.1"), io.EOF, now) {
 			t.Error("a connection that broke is worth no line")
 		}
 	}

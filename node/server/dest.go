@@ -35,10 +35,10 @@ func (d destinations) permitsAddr(ip netip.Addr) bool {
 	return dialpolicy.AllowedNow(ip, d.allowedPrivate)
 }
 
-// dialDest connects to a destination for a device. It checks the address actually connected to, so
+// dialDestination connects to a destination for a device. It checks the address actually connected to, so
 // that no name can bypass the check. The connection ends with a reset until splice.CloseInOrder. An
 // error is a wire.Reset.
-func (d destinations) dialDest(ctx context.Context, dest string) (net.Conn, error) {
+func (d destinations) dialDestination(ctx context.Context, dest string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(dest)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -95,5 +95,5 @@ func (d destinations) dialForConn(ctx context.Context, c *endpoint.Conn) (net.Co
 	})
 	defer watch.Wait()
 	defer cancel()
-	return d.dialDest(ctx, c.Dest())
+	return d.dialDestination(ctx, c.Dest())
 }

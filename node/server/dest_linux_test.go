@@ -53,7 +53,7 @@ func TestDialRefusals(t *testing.T) {
 			limit = 500 * time.Millisecond
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		conn, err := destinations{c.allow}.dialDest(ctx, c.dest)
+		conn, err := destinations{c.allow}.dialDestination(ctx, c.dest)
 		cancel()
 		if err == nil {
 			conn.Close()
@@ -71,7 +71,7 @@ func TestDialRefusals(t *testing.T) {
 			t.Errorf("%s: %v, %q", c.dest, r.Code, r.Text)
 		}
 	}
-	conn, err := destinations{loopback}.dialDest(t.Context(), "localhost:"+port)
+	conn, err := destinations{loopback}.dialDestination(t.Context(), "localhost:"+port)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,8 +47,8 @@ type handshakes struct {
 	conns map[net.Conn]bool // in a handshake
 }
 
-// acceptUDP accepts subflows over UDP until the listener is closed.
-func (h *handshakes) acceptUDP(ctx context.Context, udp Listener, usage *device.Usage) {
+// acceptUDPSubflows accepts subflows over UDP until the listener is closed.
+func (h *handshakes) acceptUDPSubflows(ctx context.Context, udp Listener, usage *device.Usage) {
 	for {
 		c, err := udp.Accept()
 		if err != nil {
@@ -66,7 +66,7 @@ func (h *handshakes) acceptUDP(ctx context.Context, udp Listener, usage *device.
 // startHandshake starts the handshake of a connection. If there are too many, it evicts another
 // one. pair, if not nil, serves connections for pairing.
 func (h *handshakes) startHandshake(ctx context.Context, c dial.Conn, pair pairHandler) {
-	h.callers.countCall(c.RemoteAddr(), time.Now())
+	h.callers.countServerCall(c.RemoteAddr(), time.Now())
 	visit := h.admission.AdmitEvicting(c.RemoteAddr(), func() { _ = c.Abort() })
 	if visit == nil {
 		h.callers.logTooMany(c)
@@ -88,10 +88,10 @@ func (h *handshakes) closeConns() {
 	}
 }
 
-// logForged logs a forged report or limit of a helper, which has no effect.
-func (h *handshakes) logForged(b *session, j wire.Join, from net.Addr, why error) {
+// logForgedReport logs a forged report or limit of a helper, which has no effect.
+func (h *handshakes) logForgedReport(b *session, j wire.Join, from net.Addr, why error) {
 	h.callers.limitedLog.Log(slog.LevelWarn, "forged report", "report of a helper ignored: "+why.Error(),
-		"device", currentName(h.trust, b), "subflow", j.Subflow, "by", j.Device, "from", from,
+		"device", currentDeviceName(h.trust, b), "subflow", j.Subflow, "by", j.Device, "from", from,
 		"hint", "something between the helper and this server alters its reports; "+
 			"the data is safe and flows without them")
 }
@@ -119,7 +119,7 @@ func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 		return
 	}
 	h.callers.refused.Forget(sf.Peer.String(), true)
-	h.log.Info("subflow joined", "device", currentName(h.trust, b), "subflow", sf.ID, "by", sf.Device,
+	h.log.Info("subflow joined", "device", currentDeviceName(h.trust, b), "subflow", sf.ID, "by", sf.Device,
 		"helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
 }
 
@@ -211,7 +211,7 @@ func (h *handshakes) acceptSubflow(
 		}
 		if link != nil {
 			link.OnState(func(st wire.HopState) { b.endpoint.ApplyRemoteHop(j.Subflow, st) })
-			err := link.Authenticate(j.Key, func(why error) { h.logForged(b, j, c.RemoteAddr(), why) })
+			err := link.Authenticate(j.Key, func(why error) { h.logForgedReport(b, j, c.RemoteAddr(), why) })
 			if err != nil {
 				return wire.OK{}, err
 			}

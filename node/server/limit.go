@@ -107,8 +107,8 @@ func newAccountTable(memory *endpoint.Memory, rate unit.Rate) *accountTable {
 	}
 }
 
-// accountOf returns the account of a device.
-func (t *accountTable) accountOf(device identity.PublicKey) *account {
+// accountOfDevice returns the account of a device.
+func (t *accountTable) accountOfDevice(device identity.PublicKey) *account {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.byDevice[device]
@@ -131,9 +131,9 @@ func (t *accountTable) admitJoin(device identity.PublicKey, now time.Time) bool 
 	return t.joins.Allow(device, now)
 }
 
-// limitConn applies the rate limit to a connection to a destination. Streams wait for their turn,
+// limitConnRate applies the rate limit to a connection to a destination. Streams wait for their turn,
 // which applies back-pressure to both sides.
-func (v *deviceRate) limitConn(ctx context.Context, c net.Conn) net.Conn {
+func (v *deviceRate) limitConnRate(ctx context.Context, c net.Conn) net.Conn {
 	if v == nil {
 		return c
 	}

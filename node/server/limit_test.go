@@ -68,8 +68,8 @@ func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 // direction has its own limit, and all bonds of a device share it.
 func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
 	s := newAccountTable(endpoint.NewMemory(0), 8*unit.Mbps)
-	v := s.accountOf(identity.PublicKey{1}).rate
-	if s.accountOf(identity.PublicKey{1}).rate != v || s.accountOf(identity.PublicKey{2}).rate == v {
+	v := s.accountOfDevice(identity.PublicKey{1}).rate
+	if s.accountOfDevice(identity.PublicKey{1}).rate != v || s.accountOfDevice(identity.PublicKey{2}).rate == v {
 		t.Error("a device has not just one")
 	}
 	passed := 0
@@ -106,7 +106,7 @@ func TestStreamsKeepToTheRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := s.accountOf(identity.PublicKey{1}).rate.limitConn(t.Context(), d)
+		c := s.accountOfDevice(identity.PublicKey{1}).rate.limitConnRate(t.Context(), d)
 		all.Go(func() { _, _ = web.Write(make([]byte, each)) })
 		all.Go(func() { _, _ = io.CopyN(io.Discard, web, each) })
 		all.Go(func() {
@@ -143,7 +143,7 @@ func TestJoinsOfOneDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	join := func(k *identity.Key) error {
-		_, err := s.joinBond(t.Context(), bondKey{k.Public(), wire.BondID{1}}, wire.Join{})
+		_, err := s.bondForSubflow(t.Context(), bondKey{k.Public(), wire.BondID{1}}, wire.Join{})
 		return err
 	}
 	now := time.Now()
@@ -253,7 +253,7 @@ func TestPlacesOfLostBonds(t *testing.T) {
 		const most = 10
 		var bonds []*session
 		for id := range byte(4) {
-			b, err := s.joinBond(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{})
+			b, err := s.bondForSubflow(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,7 +317,7 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 		defer s.ln.Close()
 		defer s.wg.Wait()
 		for id := range byte(3 * Default.MaxBonds) {
-			if _, err := s.joinBond(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{}); err != nil {
+			if _, err := s.bondForSubflow(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{}); err != nil {
 				t.Fatalf("start %d: %v", id, err)
 			}
 			s.sessions.mu.Lock()
@@ -350,8 +350,8 @@ func TestUnknownDevicesDoNotFillTheLog(t *testing.T) {
 func TestAccounts(t *testing.T) {
 	table, now := newAccountTable(endpoint.NewMemory(0), 0), time.Unix(1e9, 0)
 	a, b := identity.PublicKey{1}, identity.PublicKey{2}
-	first := table.accountOf(a)
-	if first.rate != nil || table.accountOf(b) == first || table.accountOf(a) != first {
+	first := table.accountOfDevice(a)
+	if first.rate != nil || table.accountOfDevice(b) == first || table.accountOfDevice(a) != first {
 		t.Error("a device has not just one account, or a speed that nobody set")
 	}
 	for range maxPerMinute {

@@ -50,7 +50,7 @@ func (s *Server) serveMeasurement(ctx context.Context, b *session, c *endpoint.C
 				return status.Hop(h)
 			}},
 	)
-	s.log.Debug("measured", "device", currentName(s.trust, b), "subflow", id, "err", err)
+	s.log.Debug("measured", "device", currentDeviceName(s.trust, b), "subflow", id, "err", err)
 	if err != nil {
 		splice.Reset(c)
 		return

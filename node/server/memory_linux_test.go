@@ -178,7 +178,7 @@ func TestHostilePages(t *testing.T) {
 	if bound := cfg.Memory + 16*unit.MB; grown > bound { // uncounted memory, as of 2,048 streams of each bond
 		t.Errorf("the heap has grown by %v, bound %v", grown, bound)
 	}
-	if used := s.accounts.accountOf(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
+	if used := s.accounts.accountOfDevice(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
 		t.Errorf("the device has %v of %v", used, cfg.Memory)
 	}
 }
@@ -197,7 +197,7 @@ func TestHostileGaps(t *testing.T) {
 	h.finishJoin()
 	grown := heapBytes() - before
 	t.Logf("%v sent: the heap has grown by %v, %v of processor time", h.sent, grown, cpuTime()-began)
-	used, want := s.accounts.accountOf(primary.Public()).memory.Used(), unit.Bytes(wire.InitialWindow)*9/8
+	used, want := s.accounts.accountOfDevice(primary.Public()).memory.Used(), unit.Bytes(wire.InitialWindow)*9/8
 	if used < want/2 || used > want || grown > want+unit.MB {
 		t.Errorf("a stream of gaps has %v, want up to %v; the heap has grown by %v", used, want, grown)
 	}
@@ -220,7 +220,7 @@ func TestMemoryComesBack(t *testing.T) {
 			device := primary.Public()
 			device[0] += id
 			s.sessions.mu.Lock()
-			b := &session{key: bondKey{device, wire.BondID{id}}, account: s.accounts.accountOf(device)}
+			b := &session{key: bondKey{device, wire.BondID{id}}, account: s.accounts.accountOfDevice(device)}
 			b.endpoint = endpoint.New(endpoint.Config{Share: b.account.memory})
 			s.sessions.bonds[b.key] = b
 			s.sessions.mu.Unlock()

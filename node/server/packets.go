@@ -32,7 +32,7 @@ const (
 )
 
 // packetRelay carries one flow between a device and its destinations, at the device's rate, until
-// either ends it. It owns its socket. One goroutine calls sendUp, another one receives.
+// either ends it. It owns its socket. One goroutine calls sendUpDatagram, another one receives.
 type packetRelay struct {
 	dest destinations
 	flow *endpoint.PacketConn
@@ -72,12 +72,12 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		if tcp.IsTemporaryAcceptError(err) {
 			code = wire.CodeLimit
 		}
-		s.log.Warn("no socket for a datagram flow", "device", currentName(s.trust, b), "err", err)
+		s.log.Warn("no socket for a datagram flow", "device", currentDeviceName(s.trust, b), "err", err)
 		c.CloseWith(code, "the server has no free socket")
 		return
 	}
 	if err := udpsock.EnableFailures(sock); err != nil {
-		s.log.Warn("ICMP errors are not passed on", "device", currentName(s.trust, b), "err", err)
+		s.log.Warn("ICMP errors are not passed on", "device", currentDeviceName(s.trust, b), "err", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &packetRelay{
@@ -94,12 +94,12 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 	for {
 		d, err := c.Receive()
 		if err != nil {
-			s.log.Debug("datagram flow ended", "device", currentName(s.trust, b), "from_device", up, "err", err)
+			s.log.Debug("datagram flow ended", "device", currentDeviceName(s.trust, b), "from_device", up, "err", err)
 			break
 		}
 		up++
 		if !r.rate.exceedsUp(len(d.Bytes)) {
-			r.sendUp(d.Addr, d.Bytes)
+			r.sendUpDatagram(d.Addr, d.Bytes)
 		}
 	}
 	cancel()
@@ -108,8 +108,8 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 	r.wg.Wait()
 }
 
-// sendUp sends one datagram of the device.
-func (r *packetRelay) sendUp(a wire.Addr, b []byte) {
+// sendUpDatagram sends one datagram of the device.
+func (r *packetRelay) sendUpDatagram(a wire.Addr, b []byte) {
 	if !a.IP.IsValid() {
 		r.sendToName(a, b)
 		return
@@ -126,11 +126,11 @@ func (r *packetRelay) sendUp(a wire.Addr, b []byte) {
 		r.refuseDest(a, wire.CodeForbidden, errForbidden)
 		return
 	}
-	r.sendDatagram(a, a.AddrPort(), b)
+	r.sendToDestination(a, a.AddrPort(), b)
 }
 
-// sendDatagram sends a datagram that the device addressed to a.
-func (r *packetRelay) sendDatagram(a wire.Addr, to netip.AddrPort, b []byte) {
+// sendToDestination sends a datagram that the device addressed to a.
+func (r *packetRelay) sendToDestination(a wire.Addr, to netip.AddrPort, b []byte) {
 	err := udpsock.Send(r.sock, b, to)
 	switch {
 	case errors.Is(err, syscall.ENETUNREACH),
@@ -224,7 +224,7 @@ func (r *packetRelay) sendResolved(a wire.Addr, ip netip.Addr, b []byte) {
 		r.refuseDest(a, wire.CodeForbidden, errForbidden)
 		return
 	}
-	r.sendDatagram(a, netip.AddrPortFrom(ip, a.Port), b)
+	r.sendToDestination(a, netip.AddrPortFrom(ip, a.Port), b)
 }
 
 // lookupName returns an address of a name that devices may send to.

@@ -222,7 +222,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		callers:          s.callers,
 		reports:          s.reports,
 		tasks:            &s.wg,
-		join:             s.joinBond,
+		join:             s.bondForSubflow,
 		conns:            map[net.Conn]bool{},
 		attach: func(sf *subflow.Subflow, id wire.BondID) *session {
 			return s.sessions.attachSubflow(sf, id, cfg.MaxSubflows)
@@ -247,7 +247,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	s.wg.Go(func() { s.runReapLoop(ctx) })
 	if s.udp != nil {
-		s.wg.Go(func() { s.handshakes.acceptUDP(ctx, s.udp, s.cfg.Usage) })
+		s.wg.Go(func() { s.handshakes.acceptUDPSubflows(ctx, s.udp, s.cfg.Usage) })
 	}
 	var err error
 	for {
@@ -317,9 +317,9 @@ func (s *Server) checkTrust(device identity.PublicKey) error {
 // trusted, or are paused.
 func (s *Server) TrustChanged() { s.sessions.retireUntrusted() }
 
-// joinBond finds or creates the bond of a subflow. It returns nil if the device refers to a lost
+// bondForSubflow finds or creates the bond of a subflow. It returns nil if the device refers to a lost
 // bond: the other instance makes the device start a new one. Errors are wire.Refuse.
-func (s *Server) joinBond(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
+func (s *Server) bondForSubflow(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, errShutdown
 	}
@@ -332,7 +332,10 @@ func (s *Server) joinBond(ctx context.Context, key bondKey, j wire.Join) (*sessi
 			Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute),
 		}
 	}
-	b, err := s.sessions.joinBond(key, j.Instance, func(id string) *session { return s.newSession(ctx, key, id) })
+	b, err := s.sessions.findOrCreateBond(key, j.Instance, func(id string) *session {
+		return s.newPrimarySession(ctx, key,
+			id)
+	})
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -345,14 +348,14 @@ func (s *Server) joinBond(ctx context.Context, key bondKey, j wire.Join) (*sessi
 	return b, nil
 }
 
-// newSession creates a bond with that name. The lock of the sessions must be held.
-func (s *Server) newSession(ctx context.Context, key bondKey, id string) *session {
+// newPrimarySession creates a bond with that name. The lock of the sessions must be held.
+func (s *Server) newPrimarySession(ctx context.Context, key bondKey, id string) *session {
 	b := &session{
 		key:         key,
 		id:          id,
 		name:        key.device.ID().String(),
 		instance:    randomInstance(),
-		account:     s.accounts.accountOf(key.device),
+		account:     s.accounts.accountOfDevice(key.device),
 		measureSlot: make(chan bool, 1),
 	}
 	if p, ok := s.trust.Lookup(key.device); ok {
@@ -374,7 +377,7 @@ func (s *Server) newSession(ctx context.Context, key bondKey, id string) *sessio
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
 			s.log.Info("subflow ended",
-				"device", currentName(s.trust, b), "subflow", sf.ID, "by", sf.Device, "err", err)
+				"device", currentDeviceName(s.trust, b), "subflow", sf.ID, "by", sf.Device, "err", err)
 			if b.endpoint.PeerClosed() {
 				s.wg.Go(func() { s.endSession(b) })
 			}
@@ -408,13 +411,13 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
 		errors.As(err, &r)
 		c.ResetWith(r.Code, r.Text)
-		s.log.Info("destination failed", "device", currentName(s.trust, b), "dest", c.Dest(), "err", err)
+		s.log.Info("destination failed", "device", currentDeviceName(s.trust, b), "dest", c.Dest(), "err", err)
 		return
 	}
 	c.Opened()
-	up, down, err := splice.Both(b.account.rate.limitConn(ctx, d), c)
+	up, down, err := splice.Both(b.account.rate.limitConnRate(ctx, d), c)
 	s.log.Debug(
-		"stream ended", "device", currentName(s.trust, b), "dest", c.Dest(), "to_device", up, "from_device", down,
+		"stream ended", "device", currentDeviceName(s.trust, b), "dest", c.Dest(), "to_device", up, "from_device", down,
 		"err", err,
 	)
 }
@@ -432,7 +435,7 @@ func (s *Server) runReapLoop(ctx context.Context) {
 		gone := s.sessions.listUnused()
 		s.sessions.detectCopies(time.Now(), hasUserSubflow)
 		for _, b := range gone {
-			s.log.Info("bond ended: no subflow for too long", "device", currentName(s.trust, b))
+			s.log.Info("bond ended: no subflow for too long", "device", currentDeviceName(s.trust, b))
 			s.endSession(b)
 		}
 		s.memory.Trim()

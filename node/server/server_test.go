@@ -157,13 +157,13 @@ func TestRename(t *testing.T) {
 	if err := s.trust.Rename("laptop", "notebook"); err != nil {
 		t.Fatal(err)
 	}
-	if got := currentName(s.trust, b); got != "notebook" {
+	if got := currentDeviceName(s.trust, b); got != "notebook" {
 		t.Errorf("it is called %s", got)
 	}
 	if err := s.trust.Remove("notebook"); err != nil {
 		t.Fatal(err)
 	}
-	if got := currentName(s.trust, b); got != "laptop" {
+	if got := currentDeviceName(s.trust, b); got != "laptop" {
 		t.Errorf("trusted no longer, it is called %s", got)
 	}
 }
@@ -216,13 +216,13 @@ func TestPaused(t *testing.T) {
 		}
 		s.TrustChanged()
 	}
-	before, err := s.joinBond(t.Context(), key, join)
+	before, err := s.bondForSubflow(t.Context(), key, join)
 	if err != nil || before == nil {
 		t.Fatal(before, err)
 	}
 	pause(true)
 	var r wire.Refuse
-	if _, err := s.joinBond(t.Context(), key, join); !errors.As(err, &r) || r.Code != wire.CodeLimit ||
+	if _, err := s.bondForSubflow(t.Context(), key, join); !errors.As(err, &r) || r.Code != wire.CodeLimit ||
 		!strings.Contains(r.Text, "paused") {
 		t.Errorf("joined: %v", err)
 	}
@@ -230,7 +230,7 @@ func TestPaused(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	pause(false)
-	if b, err := s.joinBond(t.Context(), key, join); err != nil || b == nil || b == before {
+	if b, err := s.bondForSubflow(t.Context(), key, join); err != nil || b == nil || b == before {
 		t.Errorf("resumed: %v, %v", b, err)
 	}
 }

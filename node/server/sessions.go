@@ -64,19 +64,20 @@ type sessionTable struct {
 	isClosed bool
 }
 
-// currentName returns the current name of a bond's device, or the last one if it is no longer
+// currentDeviceName returns the current name of a bond's device, or the last one if it is no longer
 // trusted.
-func currentName(trust *identity.Trust, b *session) string {
+func currentDeviceName(trust *identity.Trust, b *session) string {
 	if p, ok := trust.Lookup(b.key.device); ok {
 		return p.Name
 	}
 	return b.name
 }
 
-// joinBond returns the bond with that key, or the one that begin creates with a unique name. It
+// findOrCreateBond returns the bond with that key, or the one that begin creates with a unique name. It
 // returns nil if instance is not 0 and there is no such bond: the device refers to a lost one.
 // Errors are wire.Refuse.
-func (t *sessionTable) joinBond(key bondKey, instance uint64, begin func(id string) *session) (*session, error) {
+func (t *sessionTable) findOrCreateBond(key bondKey, instance uint64, begin func(id string) *session) (*session,
+	error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isClosed {
@@ -99,7 +100,7 @@ func (t *sessionTable) joinBond(key bondKey, instance uint64, begin func(id stri
 			Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow", n),
 		}
 	}
-	b := begin(t.uniqueID(key.id))
+	b := begin(t.uniqueBondID(key.id))
 	t.bonds[key] = b
 	if n == 0 {
 		t.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: b.name})
@@ -115,7 +116,7 @@ func (t *sessionTable) removeSession(b *session) {
 		delete(t.bonds, b.key)
 	}
 	if !b.isEnded && t.countBonds(b.key.device) == 0 {
-		t.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: currentName(t.trust, b)})
+		t.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: currentDeviceName(t.trust, b)})
 	}
 	b.isEnded = true
 }
@@ -161,7 +162,7 @@ func (t *sessionTable) retireDisconnected(device identity.PublicKey, mayRetire f
 	}
 	delete(t.bonds, lost.key)
 	lost.releaseSlots()
-	t.log.Info("bond ended to make room for another one of the device", "device", currentName(t.trust, lost))
+	t.log.Info("bond ended to make room for another one of the device", "device", currentDeviceName(t.trust, lost))
 	t.retire(lost, wire.Refuse{})
 	return true
 }
@@ -215,8 +216,8 @@ func (t *sessionTable) listSessions() []*session {
 	return slices.Collect(maps.Values(t.bonds))
 }
 
-// findSession returns the bond with that name, or a fault.
-func (t *sessionTable) findSession(id string) (*session, error) {
+// findSessionByID returns the bond with that name, or a fault.
+func (t *sessionTable) findSessionByID(id string) (*session, error) {
 	for _, b := range t.listSessions() {
 		if b.id == id {
 			return b, nil
@@ -233,9 +234,9 @@ func (t *sessionTable) closeTable() []*session {
 	return slices.Collect(maps.Values(t.bonds))
 }
 
-// uniqueID returns a bond's short ID, with a number if another bond has it already. mu must be
+// uniqueBondID returns a bond's short ID, with a number if another bond has it already. mu must be
 // held.
-func (t *sessionTable) uniqueID(id wire.BondID) string {
+func (t *sessionTable) uniqueBondID(id wire.BondID) string {
 	taken := map[string]bool{}
 	for _, b := range t.bonds {
 		taken[b.id] = true

@@ -45,7 +45,7 @@ func tableOf(
 	}
 	return table, func(key bondKey) func(string) *session {
 		return func(id string) *session {
-			b := &session{key: key, id: id, account: accounts.accountOf(key.device)}
+			b := &session{key: key, id: id, account: accounts.accountOfDevice(key.device)}
 			b.endpoint = endpoint.New(endpoint.Config{Bond: bond.Config{}, Share: b.account.memory})
 			return b
 		}
@@ -85,12 +85,12 @@ func TestSessionTable(t *testing.T) {
 				table.retireUntrusted()
 				forget(func(o *session) bool { return unknown[o.key.device] })
 			case 2:
-				if b, err := table.joinBond(key, 5, nil); err == nil && b != nil && !slices.Contains(have, b) {
+				if b, err := table.findOrCreateBond(key, 5, nil); err == nil && b != nil && !slices.Contains(have, b) {
 					t.Fatal("a bond that the device believes in was made")
 				}
 			default:
 				i := slices.IndexFunc(have, func(o *session) bool { return o.key == key })
-				b, err := table.joinBond(key, 0, begin(key))
+				b, err := table.findOrCreateBond(key, 0, begin(key))
 				switch {
 				case unknown[key.device]:
 					if !errors.As(err, new(wire.Refuse)) {
@@ -114,7 +114,7 @@ func TestSessionTable(t *testing.T) {
 			for _, b := range list {
 				names[b.id] = true
 				of[b.key.device]++
-				if found, err := table.findSession(b.id); err != nil || found != b || of[b.key.device] > limit ||
+				if found, err := table.findSessionByID(b.id); err != nil || found != b || of[b.key.device] > limit ||
 					!slices.Contains(have, b) {
 					t.Fatalf("bond %s: %v, one of %d of its device", b.id, err, of[b.key.device])
 				}
@@ -127,7 +127,7 @@ func TestSessionTable(t *testing.T) {
 			b.endpoint.Close(t.Context())
 		}
 		retired = nil
-		if _, err := table.joinBond(bondKey{}, 0, nil); !errors.Is(err, errShutdown) {
+		if _, err := table.findOrCreateBond(bondKey{}, 0, nil); !errors.Is(err, errShutdown) {
 			t.Errorf("joined when closed: %v", err)
 		}
 		clear(unknown)
@@ -145,7 +145,7 @@ func TestUnusedBonds(t *testing.T) {
 		table, begin := tableOf(t, 9, func(identity.PublicKey) error { return nil }, &retired)
 		for id := range byte(2) {
 			key := bondKey{identity.PublicKey{1}, wire.BondID{id}}
-			b, err := table.joinBond(key, 0, begin(key))
+			b, err := table.findOrCreateBond(key, 0, begin(key))
 			if err != nil {
 				t.Fatal(err)
 			}

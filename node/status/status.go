@@ -24,7 +24,7 @@ func Bond(s endpoint.Status) api.Bond {
 			"reinjected_silent": s.ReinjectedSilent, "reinjected_eta": s.ReinjectedTail, "sent_redundantly": s.Redundant},
 		StreamList: Streams(s.StreamList), FlowList: Flows(s.FlowList)}
 	for _, sf := range s.Subflows {
-		b.Subflows = append(b.Subflows, describeSubflow(sf))
+		b.Subflows = append(b.Subflows, convertSubflow(sf))
 	}
 	for _, d := range s.Decisions {
 		b.Decisions = append(b.Decisions, describeDecision(d))
@@ -32,8 +32,8 @@ func Bond(s endpoint.Status) api.Bond {
 	return b
 }
 
-// describeSubflow converts a subflow for the API.
-func describeSubflow(s endpoint.Subflow) api.Subflow {
+// convertSubflow converts a subflow for the API.
+func convertSubflow(s endpoint.Subflow) api.Subflow {
 	p := api.Subflow{
 		ID:        uint32(s.ID),
 		Device:    s.Device,
@@ -45,10 +45,10 @@ func describeSubflow(s endpoint.Subflow) api.Subflow {
 		TxBytes:   unit.Bytes(s.Sent),
 		RxRate:    s.RxRate,
 		TxRate:    s.TxRate,
-		SRTTms: milliseconds(
+		SRTTms: toAPIMilliseconds(
 			s.SRTT,
 		),
-		PADms:         milliseconds(s.PAD),
+		PADms:         toAPIMilliseconds(s.PAD),
 		ThroughputBps: s.Th,
 		BacklogBytes:  s.InFlight,
 		LastData:      s.LastData,
@@ -75,14 +75,14 @@ func Hop(h *endpoint.Hop) *api.Hop {
 		return nil
 	}
 	a := &api.Hop{
-		RTTms:           milliseconds(h.SRTT),
-		MinRTTms:        milliseconds(h.MinRTT),
+		RTTms:           toAPIMilliseconds(h.SRTT),
+		MinRTTms:        toAPIMilliseconds(h.MinRTT),
 		MTU:             h.PathMTU,
 		Packets:         h.Packets,
 		Retransmitted:   h.Retransmitted,
 		RateBps:         h.NearRate,
 		FarRateBps:      h.FarRate,
-		FarWaitMs:       milliseconds(h.FarWait),
+		FarWaitMs:       toAPIMilliseconds(h.FarWait),
 		RejectedReports: h.RejectedReports,
 	}
 	if h.Congestion != nil {
@@ -108,7 +108,7 @@ func Streams(list []endpoint.Stream) (streams []api.Stream) {
 			streams,
 			api.Stream{ID: uint64(s.ID), Dest: s.Dest, AppInfo: api.AppInfo(s.App), Mode: s.Mode.String(),
 				Priority: s.Priority.String(), Weight: int(s.Weight), DownBytes: s.DownBytes, UpBytes: s.UpBytes,
-				Down: describeChoice(s.Down), Up: describeChoice(s.Up)},
+				Down: convertChoice(s.Down), Up: convertChoice(s.Up)},
 		)
 	}
 	return streams
@@ -140,7 +140,7 @@ func Flows(list []endpoint.Flow) (flows []api.Flow) {
 	return flows
 }
 
-func describeChoice(c wire.Choice) (a api.StreamChoice) {
+func convertChoice(c wire.Choice) (a api.StreamChoice) {
 	for _, p := range c.Subflows {
 		a.Subflows = append(a.Subflows, uint32(p))
 	}
@@ -164,11 +164,11 @@ func describeDecision(d bond.Decision) api.Decision {
 		a.Subflow = uint32(d.Subflow)
 		for _, p := range d.Seen {
 			if p.ID == d.Subflow {
-				a.PADms = milliseconds(p.PAD)
+				a.PADms = toAPIMilliseconds(p.PAD)
 			}
 		}
 	}
 	return a
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+func toAPIMilliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

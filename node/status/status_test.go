@@ -19,7 +19,7 @@ import (
 // TestPath: state, kind, radio and tier are set only if they differ from the default.
 func TestPath(t *testing.T) {
 	info := bond.SubflowInfo{ID: 3, Sent: 7, Received: 9, Estimate: estimate.Estimate{SRTT: 1500 * time.Microsecond}}
-	plain := describeSubflow(endpoint.Subflow{SubflowInfo: info, Device: "laptop", Transport: "tcp"})
+	plain := convertSubflow(endpoint.Subflow{SubflowInfo: info, Device: "laptop", Transport: "tcp"})
 	if plain.ID != 3 || plain.Kind != api.Direct || plain.State != api.Up || plain.Radio+plain.Tier != "" ||
 		plain.Hop != nil ||
 		plain.SRTTms != 1.5 || plain.RxBytes != 9 || plain.TxBytes != 7 ||
@@ -28,7 +28,7 @@ func TestPath(t *testing.T) {
 		t.Errorf("%+v", plain)
 	}
 	info.Helped, info.Silent = true, true
-	p := describeSubflow(
+	p := convertSubflow(
 		endpoint.Subflow{
 			SubflowInfo: info,
 			Terms:       wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierBackup, Metered: true},

@@ -90,7 +90,7 @@ func (i *Issuer) RequestPermit(now time.Time, device, cell string) Answer {
 	if !has {
 		h = HeldPermit{Device: device, Cell: cell, Since: now}
 	}
-	known, shut := i.checkLoad(c, now)
+	known, shut := i.checkCellLoad(c, now)
 	if !known {
 		a.Load = 0
 	}
@@ -119,7 +119,7 @@ func (i *Issuer) Revoke(now time.Time, device, cell string) (a Answer, revoked b
 	if c == nil {
 		return a, false
 	}
-	known, why := i.checkLoad(c, now)
+	known, why := i.checkCellLoad(c, now)
 	if _, has := c.permits[device]; !has || !known || why == "" {
 		return a, false
 	}
@@ -127,9 +127,9 @@ func (i *Issuer) Revoke(now time.Time, device, cell string) (a Answer, revoked b
 	return Answer{Cell: cell, Load: c.load, Reason: why, RetryAfter: i.rules.Life / 4}, true
 }
 
-// checkLoad reports whether the load of a cell is known, and why the cell grants nothing to any
+// checkCellLoad reports whether the load of a cell is known, and why the cell grants nothing to any
 // device, or "".
-func (i *Issuer) checkLoad(c *cellState, now time.Time) (known bool, shut string) {
+func (i *Issuer) checkCellLoad(c *cellState, now time.Time) (known bool, shut string) {
 	switch age := now.Sub(c.loadTime); {
 	case c.loadTime.IsZero() || age > maxLoadAge || age < -maxLoadAge:
 		return false, "the load of the cell is unknown"
@@ -154,7 +154,7 @@ func (i *Issuer) Cells(now time.Time) (list []Cell, rules Rules) {
 	held := i.HeldPermits(now)
 	for _, name := range slices.Sorted(maps.Keys(i.cells)) {
 		one := Cell{Name: name, Load: i.cells[name].load}
-		if one.LoadKnown, one.Reason = i.checkLoad(i.cells[name], now); !one.LoadKnown {
+		if one.LoadKnown, one.Reason = i.checkCellLoad(i.cells[name], now); !one.LoadKnown {
 			one.Load = 0
 		}
 		for _, h := range held {

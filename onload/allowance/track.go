@@ -43,8 +43,8 @@ type billingPeriod struct {
 	knownDays, days                   int
 }
 
-// sumPeriod sums up the known days of a period.
-func (h History) sumPeriod(from, until time.Time) (p billingPeriod) {
+// sumPeriodUsage sums up the known days of a period.
+func (h History) sumPeriodUsage(from, until time.Time) (p billingPeriod) {
 	// Use noon: each day has it exactly once.
 	for d := from.Add(12 * time.Hour); d.Before(until); d = d.AddDate(0, 0, 1) {
 		p.days++
@@ -71,11 +71,11 @@ func (p billingPeriod) estimateOwnerUse() (unit.Bytes, bool) {
 // are known.
 func (p Plan) DayLimit(now time.Time, h History) DayLimit {
 	from, until := policy.Month(now, max(p.ResetDay, 1))
-	this := h.sumPeriod(from, until)
+	this := h.sumPeriodUsage(from, until)
 	used := make([]unit.Bytes, 0, trackedMonths) // newest first
 	for begin := from; len(used) < trackedMonths; {
 		before, _ := policy.Month(begin.Add(-time.Second), max(p.ResetDay, 1))
-		u, ok := h.sumPeriod(before, begin).estimateOwnerUse()
+		u, ok := h.sumPeriodUsage(before, begin).estimateOwnerUse()
 		if !ok {
 			break
 		}
@@ -94,7 +94,7 @@ func (p Plan) DayLimit(now time.Time, h History) DayLimit {
 	if month < 1 {
 		return DayLimit{Reason: fmt.Sprintf(
 			"the plan of %v left %v a month unused, with a standard deviation of %v: too uncertain to share any", p.Cap,
-			toVolume(mean), toVolume(sigma))}
+			volumeFromBytes(mean), volumeFromBytes(sigma))}
 	}
 	// The limit is for the whole day, part of which may have been carried already. The owner's use
 	// of this month may exceed that of earlier months.
@@ -106,7 +106,7 @@ func (p Plan) DayLimit(now time.Time, h History) DayLimit {
 	return DayLimit{Bytes: bytes,
 		Reason: fmt.Sprintf(
 			"the plan of %v left %v a month unused in the last %d months, with a standard deviation of %v", p.Cap,
-			toVolume(mean), trackedMonths, toVolume(sigma))}
+			volumeFromBytes(mean), trackedMonths, volumeFromBytes(sigma))}
 }
 
 // leftoverStats returns the mean of what months have left of a limit, and the sample standard
@@ -122,5 +122,5 @@ func leftoverStats(limit unit.Bytes, used []unit.Bytes) (mean, sigma float64) {
 	return mean, math.Sqrt(sigma)
 }
 
-// toVolume converts bytes for messages.
-func toVolume(b float64) policy.Volume { return policy.Volume(b) }
+// volumeFromBytes converts bytes for messages.
+func volumeFromBytes(b float64) policy.Volume { return policy.Volume(b) }

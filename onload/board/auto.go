@@ -66,9 +66,9 @@ func (autoScheduler) Pick(v *View, path int) Decision {
 	best, most := waitDecision(v, NothingLeft), time.Duration(0)
 	for _, j := range v.Running {
 		best.Reason = max(best.Reason, NoGain)
-		d, gain := planSplit(v, j, path)
+		d, gain := planJobSplit(v, j, path)
 		if gain <= 0 {
-			d, gain = planCopy(v, j, path)
+			d, gain = planJobCopy(v, j, path)
 		}
 		if gain > most {
 			best, most = d, gain
@@ -83,7 +83,7 @@ type deliveryEstimate struct {
 	rate  float64 // bytes per second
 }
 
-// transferTime returns the time until n bytes are there, or never if n or the rate is unknown.
+// itemTransferTime returns the time until n bytes are there, or never if n or the rate is unknown.
 func (p deliveryEstimate) transferTime(n unit.Bytes) time.Duration {
 	if n < 0 {
 		return never
@@ -148,9 +148,9 @@ func estimateTimeLeft(v *View, j Job) time.Duration {
 	return estimateJob(v, j).transferTime(j.Remaining())
 }
 
-// planSplit lets path take the end of a job, so much that both finish together. It returns the
+// planJobSplit lets path take the end of a job, so much that both finish together. It returns the
 // decision and the time gained; 0 means no.
-func planSplit(v *View, j Job, path int) (Decision, time.Duration) {
+func planJobSplit(v *View, j Job, path int) (Decision, time.Duration) {
 	if !j.Item.Splittable || j.Remaining() <= 0 || v.CopyCount(j) > 1 ||
 		v.Paths[path].Device == v.Paths[j.Path].Device {
 		return Decision{}, 0
@@ -163,16 +163,16 @@ func planSplit(v *View, j Job, path int) (Decision, time.Duration) {
 	lead := min(never.Seconds(), (all - own.delay).Seconds())
 	n := unit.Bytes(min(lead/(1/own.rate+1/current.rate), float64(j.Remaining()-minSplitSize)))
 	gain := all - current.transferTime(j.Remaining()-n)
-	if n < v.minSplitFor(path) || gain < max(own.delay/8, v.splitCost(j)) {
+	if n < v.minSplitFor(path) || gain < max(own.delay/8, v.splitTimeCost(j)) {
 		return Decision{}, 0
 	}
 	return Decision{Action: Split, Job: j.ID, Size: n, Reason: SplitsLast}, gain
 }
 
-// planMove lets path restart an item from its beginning that another path must give up. It does so
+// planItemMove lets path restart an item from its beginning that another path must give up. It does so
 // only if that takes a fraction of the time by measured rates. The rate of the other path is
 // measured on this item, since earlier ones may have been too small.
-func planMove(v *View, j Job, path int) (Decision, time.Duration) {
+func planItemMove(v *View, j Job, path int) (Decision, time.Duration) {
 	ran := v.Now.Sub(j.StartTime)
 	if v.Paths[path].Rate == 0 || ran < answerTimeout || !v.canAffordCopy(path, j, j.Transferred) {
 		return Decision{}, 0

@@ -95,8 +95,8 @@ func (b *Board) SetConcurrency(n int) {
 // AddDevice adds a device, which is down.
 func (b *Board) AddDevice() { b.paths = append(b.paths, make([]path, b.concurrency)...) }
 
-// pathsOf returns the paths of a device.
-func (b *Board) pathsOf(device int) []path {
+// pathsOfDevice returns the paths of a device.
+func (b *Board) pathsOfDevice(device int) []path {
 	return b.paths[device*b.concurrency : (device+1)*b.concurrency]
 }
 
@@ -106,13 +106,13 @@ func (b *Board) AddItems(items ...Item) {
 	for _, i := range items {
 		i.Index = b.itemCount
 		b.itemCount++
-		b.noteSize(i.Size())
+		b.noteItemSize(i.Size())
 		b.enqueueItem(i)
 	}
 }
 
-// noteSize records the size of an item.
-func (b *Board) noteSize(n unit.Bytes) {
+// noteItemSize records the size of an item.
+func (b *Board) noteItemSize(n unit.Bytes) {
 	if n != Unknown {
 		b.largest, b.sizeSum, b.sizeCount = max(b.largest, n), b.sizeSum+n, b.sizeCount+1
 	}
@@ -128,39 +128,39 @@ func (b *Board) enqueueItem(i Item) {
 
 // SetUp marks a device as usable.
 func (b *Board) SetUp(device int) {
-	for i := range b.pathsOf(device) {
-		b.pathsOf(device)[i].up = !b.pathsOf(device)[i].retired
+	for i := range b.pathsOfDevice(device) {
+		b.pathsOfDevice(device)[i].up = !b.pathsOfDevice(device)[i].retired
 	}
 }
 
 // SetSingle limits a device that is down to one item at a time from now on.
 func (b *Board) SetSingle(device int) {
-	for i := range b.pathsOf(device)[1:] {
-		b.pathsOf(device)[1+i].retired = true
+	for i := range b.pathsOfDevice(device)[1:] {
+		b.pathsOfDevice(device)[1+i].retired = true
 	}
 }
 
 // SetMetered sets whether bytes of a device cost money or count against a limit.
 func (b *Board) SetMetered(device int, yes bool) {
-	for i := range b.pathsOf(device) {
-		b.pathsOf(device)[i].metered = yes
+	for i := range b.pathsOfDevice(device) {
+		b.pathsOfDevice(device)[i].metered = yes
 	}
 }
 
 // SetDown marks a device as unusable. Its unfinished items wait for other devices.
 func (b *Board) SetDown(device int, now time.Time) {
-	for i := range b.pathsOf(device) {
-		if j := b.pathsOf(device)[i].job; j != nil {
+	for i := range b.pathsOfDevice(device) {
+		if j := b.pathsOfDevice(device)[i].job; j != nil {
 			b.Fail(j.ID, now)
 		}
-		b.pathsOf(device)[i].up = false
+		b.pathsOfDevice(device)[i].up = false
 	}
 }
 
 // Exclude keeps a device from an object. Its jobs of the object fail.
 func (b *Board) Exclude(device, object int, now time.Time) {
 	b.excluded[[2]int{device, object}] = true
-	for _, p := range b.pathsOf(device) {
+	for _, p := range b.pathsOfDevice(device) {
 		if p.job != nil && p.job.Item.Object == object {
 			b.Fail(p.job.ID, now)
 		}
@@ -172,7 +172,7 @@ func (b *Board) RemoveObject(object int) {
 	b.waiting = slices.DeleteFunc(b.waiting, func(i Item) bool { return i.Object == object })
 	for _, j := range slices.Clone(b.jobs) {
 		if j.Item.Object == object {
-			b.cancelJob(j, NothingLeft)
+			b.cancelRunningJob(j, NothingLeft)
 		}
 	}
 	delete(b.wanted, object)
@@ -203,8 +203,8 @@ func (b *Board) DeviceStates(now time.Time) []Path {
 	return list
 }
 
-// findJob returns the job with the ID, or nil.
-func (b *Board) findJob(id JobID) *Job {
+// findJobByID returns the job with the ID, or nil.
+func (b *Board) findJobByID(id JobID) *Job {
 	for _, j := range b.jobs {
 		if j.ID == id {
 			return j
@@ -216,7 +216,7 @@ func (b *Board) findJob(id JobID) *Job {
 // SetObjectSize sets the size of the object that a job fetches whole, and whether ranges of it can
 // be requested. If so, copies without any bytes are cancelled: their paths take a range instead.
 func (b *Board) SetObjectSize(id JobID, size unit.Bytes, split bool) {
-	j := b.findJob(id)
+	j := b.findJobByID(id)
 	if j == nil {
 		return
 	}
@@ -229,12 +229,12 @@ func (b *Board) SetObjectSize(id JobID, size unit.Bytes, split bool) {
 		}
 	}
 	b.unsplittable = !split
-	b.noteSize(size)
+	b.noteItemSize(size)
 }
 
 // ReportProgress records how many bytes a job has carried in total.
 func (b *Board) ReportProgress(id JobID, got unit.Bytes, now time.Time) {
-	j := b.findJob(id)
+	j := b.findJobByID(id)
 	if j == nil {
 		return
 	}
@@ -246,7 +246,7 @@ func (b *Board) ReportProgress(id JobID, got unit.Bytes, now time.Time) {
 	if j.LastProgress.IsZero() {
 		p.noteLatency(now.Sub(j.StartTime))
 	} else if dt := now.Sub(p.measuredAt); dt > 0 && !b.upload {
-		p.noteRate(float64(got-j.Transferred)/dt.Seconds(), dt)
+		p.noteRateSample(float64(got-j.Transferred)/dt.Seconds(), dt)
 	}
 	if j.Transferred, j.LastProgress, p.measuredAt = got, now, now; got > 0 {
 		p.silence = 0
@@ -263,8 +263,8 @@ func (p *path) noteLatency(took time.Duration) {
 	p.lastLatency = took
 }
 
-// noteRate records that the rate was as given for the time dt.
-func (p *path) noteRate(rate float64, dt time.Duration) {
+// noteRateSample records that the rate was as given for the time dt.
+func (p *path) noteRateSample(rate float64, dt time.Duration) {
 	if recentKeep := math.Exp(-dt.Seconds() / recentMemory.Seconds()); p.rateWeight == 0 {
 		p.recentRate = rate
 	} else {
@@ -275,8 +275,8 @@ func (p *path) noteRate(rate float64, dt time.Duration) {
 	p.rate += (1 - keep) / p.rateWeight * (rate - p.rate)
 }
 
-// currentRate returns the rate in bytes per second. It decays while a job brings no byte.
-func (p *path) currentRate(now time.Time) float64 {
+// decayedRate returns the rate in bytes per second. It decays while a job brings no byte.
+func (p *path) decayedRate(now time.Time) float64 {
 	if p.job == nil || p.job.LastProgress.IsZero() {
 		return p.rate
 	}
@@ -286,7 +286,7 @@ func (p *path) currentRate(now time.Time) float64 {
 // Finish records that a job has carried its item up to Item.To. It cancels copies of the item and
 // reports whether the item was still wanted.
 func (b *Board) Finish(id JobID, now time.Time) bool {
-	j := b.findJob(id)
+	j := b.findJobByID(id)
 	if j == nil {
 		return false
 	}
@@ -294,16 +294,16 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 		b.ReportProgress(id, size, now)
 	}
 	if j.Item.To == Unknown {
-		b.noteSize(j.Transferred)
+		b.noteItemSize(j.Transferred)
 	}
 	took := now.Sub(j.StartTime)
 	if p := &b.paths[j.Path]; b.upload {
 		b.noteConfirmed(p, j, took)
 	} else if p.rate == 0 && took > 0 { // all bytes came at once
-		p.noteRate(float64(j.Transferred)/took.Seconds(), took)
+		p.noteRateSample(float64(j.Transferred)/took.Seconds(), took)
 	}
 	b.scheduler.NoteDelivery(j.Path, j.Transferred, took)
-	b.removeJob(j)
+	b.removeBoardJob(j)
 	if b.homePath >= 0 {
 		b.lead.noteComplete(j, b.isOnHomeLine(j.Path))
 	}
@@ -313,21 +313,21 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 		}
 		// Both jobs have carried the part that they have in common.
 		b.wastedByCopies += max(0, other.Item.From+other.Transferred-max(j.Item.From, other.Item.From))
-		b.cancelJob(other, NothingLeft)
+		b.cancelRunningJob(other, NothingLeft)
 	}
 	return true
 }
 
-// cancelJob removes a job and orders its end.
-func (b *Board) cancelJob(j *Job, r Reason) {
+// cancelRunningJob removes a job and orders its end.
+func (b *Board) cancelRunningJob(j *Job, r Reason) {
 	b.noteSilence(j)
-	b.removeJob(j)
+	b.removeBoardJob(j)
 	b.deductFromLead(j)
 	b.orders = append(b.orders, Order{Cancel, *j, r})
 }
 
-// removeJob removes a job and frees its path.
-func (b *Board) removeJob(j *Job) {
+// removeBoardJob removes a job and frees its path.
+func (b *Board) removeBoardJob(j *Job) {
 	b.jobs = slices.DeleteFunc(b.jobs, func(o *Job) bool { return o == j })
 	b.paths[j.Path].job = nil
 }
@@ -336,11 +336,11 @@ func (b *Board) removeJob(j *Job) {
 // bytes count and the rest waits for another path; other items wait as a whole. If a copy is under
 // way, the copy continues instead.
 func (b *Board) Fail(id JobID, now time.Time) {
-	j := b.findJob(id)
+	j := b.findJobByID(id)
 	if j == nil {
 		return
 	}
-	b.removeJob(j)
+	b.removeBoardJob(j)
 	if b.handOverToCopy(j) {
 		return
 	}
@@ -374,9 +374,9 @@ func (b *Board) cancelLoser(now time.Time) {
 	}
 	b.updateView(-1, now)
 	if id, ok := s.FindLoser(&b.view); ok {
-		j := b.findJob(id)
+		j := b.findJobByID(id)
 		b.wastedByCopies += j.Transferred
-		b.cancelJob(j, CannotWin)
+		b.cancelRunningJob(j, CannotWin)
 		b.handOverToCopy(j)
 	}
 }
@@ -443,7 +443,7 @@ func (b *Board) updateView(path int, now time.Time) {
 	v.Paths = v.Paths[:0]
 	for i := range b.paths {
 		p := &b.paths[i]
-		rate := p.currentRate(now)
+		rate := p.decayedRate(now)
 		if b.upload {
 			rate = p.uploadRate(now)
 		}
@@ -475,7 +475,7 @@ func (b *Board) applyDecision(d Decision, path int, now time.Time) {
 			b.enqueueItem(rest)
 		}
 	case Split:
-		shared := b.findJob(d.Job)
+		shared := b.findJobByID(d.Job)
 		d.Size = min(d.Size, shared.Remaining())
 		j.Item = shared.Item
 		j.Item.From = shared.Item.To - d.Size
@@ -483,12 +483,12 @@ func (b *Board) applyDecision(d Decision, path int, now time.Time) {
 		j.Item.piece = b.lastPiece
 		shared.Item.To = j.Item.From
 		if shared.Remaining() == 0 {
-			b.cancelJob(shared, d.Reason)
+			b.cancelRunningJob(shared, d.Reason)
 		} else {
 			b.orders = append(b.orders, Order{Shorten, *shared, d.Reason})
 		}
 	case Copy:
-		shared := b.findJob(d.Job)
+		shared := b.findJobByID(d.Job)
 		if shared.Item.NoCopies {
 			return
 		}
@@ -497,10 +497,10 @@ func (b *Board) applyDecision(d Decision, path int, now time.Time) {
 			j.Item.From += shared.Transferred
 		}
 	case Move:
-		shared := b.findJob(d.Job)
+		shared := b.findJobByID(d.Job)
 		j.Item = shared.Item
 		b.wastedByCopies += shared.Transferred
-		b.cancelJob(shared, d.Reason)
+		b.cancelRunningJob(shared, d.Reason)
 	}
 	b.lastJobID++
 	j.ID = b.lastJobID

@@ -36,31 +36,31 @@ func (v *View) canAffordCopy(path int, j Job, cost unit.Bytes) bool {
 	return !v.Paths[path].Metered
 }
 
-// planCopy lets path carry the rest of a job too. It returns the decision and the time gained; 0
+// planJobCopy lets path carry the rest of a job too. It returns the decision and the time gained; 0
 // means no.
-func planCopy(v *View, j Job, path int) (Decision, time.Duration) {
+func planJobCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	d := Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}
 	switch {
 	case v.Paths[path].Device == v.Paths[j.Path].Device:
 		return Decision{}, 0
 	case j.Item.NoCopies:
-		return planMove(v, j, path)
+		return planItemMove(v, j, path)
 	case v.Paths[path].Metered:
 		return planMeteredCopy(v, j, path)
 	case j.Item.To == Unknown:
 		return planUnsizedCopy(v, j, path)
 	}
-	cost := copyCost(v, j)
+	cost := copyCostBytes(v, j)
 	if cost > 2*minSplitSize && j.Item.Splittable || !v.canAffordCopy(path, j, cost) {
 		return Decision{}, 0 // a split would be better, if anything helped
 	}
 	return d, estimateErrorFactor*v.estimatePieceEnd(j.Item.piece) - estimateDelivery(v, path).transferTime(cost)
 }
 
-// planMeteredCopy is planCopy for a metered path: the copy must be predicted to be first by a
+// planMeteredCopy is planJobCopy for a metered path: the copy must be predicted to be first by a
 // margin.
 func planMeteredCopy(v *View, j Job, path int) (Decision, time.Duration) {
-	cost := copyCost(v, j)
+	cost := copyCostBytes(v, j)
 	if cost > 2*minSplitSize && j.Item.Splittable || !v.canAffordCopy(path, j, cost) {
 		return Decision{}, 0
 	}
@@ -79,8 +79,8 @@ func planMeteredCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	return Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}, gain
 }
 
-// copyCost returns how many bytes a copy of a job would carry.
-func copyCost(v *View, j Job) unit.Bytes {
+// copyCostBytes returns how many bytes a copy of a job would carry.
+func copyCostBytes(v *View, j Job) unit.Bytes {
 	if j.Item.Splittable {
 		return j.Remaining()
 	}

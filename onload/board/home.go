@@ -68,7 +68,7 @@ func (b *Board) cancelCopy(j, other *Job) {
 	if b.isOnHomeLine(other.Path) {
 		j, other = other, j
 	}
-	b.cancelJob(other, NothingLeft)
+	b.cancelRunningJob(other, NothingLeft)
 	j.IsCopy = false
 }
 
@@ -112,9 +112,9 @@ func (v *View) minSplitFor(path int) unit.Bytes {
 	return max(minSplitSize, home.Rate.Bytes(partRTTs*home.Latency))
 }
 
-// splitCost returns what a split costs the path that loses the end. The home line then needs a new
+// splitTimeCost returns what a split costs the path that loses the end. The home line then needs a new
 // connection, whose window must grow. Other paths lose nothing.
-func (v *View) splitCost(j Job) time.Duration {
+func (v *View) splitTimeCost(j Job) time.Duration {
 	if !v.isHomePath(j.Path) {
 		return 0
 	}

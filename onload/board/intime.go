@@ -48,16 +48,16 @@ func newAssignment(v *View, path int) *assignment {
 	}
 	slices.SortStableFunc(p.items, func(a, b int) int { return cmp.Compare(v.Waiting[b].Size(), v.Waiting[a].Size()) })
 	for _, i := range p.items {
-		first, at := v.findSoonest(p.readyTimes, p.estimates, v.Waiting[i], path)
+		first, at := v.findSoonestPath(p.readyTimes, p.estimates, v.Waiting[i], path)
 		p.readyTimes[first] = at
 		p.pathOf = append(p.pathOf, first)
 	}
 	return p
 }
 
-// itemTime returns how long a path needs for an item of the assignment.
-func (p *assignment) itemTime(item, path int) time.Duration {
-	return p.transferTime(p.estimates, p.Waiting[p.items[item]], path)
+// assignedItemTime returns how long a path needs for an item of the assignment.
+func (p *assignment) assignedItemTime(item, path int) time.Duration {
+	return p.itemTransferTime(p.estimates, p.Waiting[p.items[item]], path)
 }
 
 // reassignment moves an item to another path. Item returned of that path, if not -1, moves back.
@@ -76,9 +76,9 @@ func (p *assignment) findImprovement() (best reassignment, ok bool) {
 	}
 	least := p.readyTimes[last]
 	try := func(c reassignment) {
-		a, b := p.readyTimes[last]-p.itemTime(c.item, last), p.readyTimes[c.to]+p.itemTime(c.item, c.to)
+		a, b := p.readyTimes[last]-p.assignedItemTime(c.item, last), p.readyTimes[c.to]+p.assignedItemTime(c.item, c.to)
 		if c.returned >= 0 {
-			a, b = a+p.itemTime(c.returned, last), b-p.itemTime(c.returned, c.to)
+			a, b = a+p.assignedItemTime(c.returned, last), b-p.assignedItemTime(c.returned, c.to)
 		}
 		if end := max(a, b); end < least {
 			best, least, ok = c, end, true
@@ -105,15 +105,15 @@ func (p *assignment) findImprovement() (best reassignment, ok bool) {
 // applyReassignment changes the assignment.
 func (p *assignment) applyReassignment(c reassignment) {
 	from := p.pathOf[c.item]
-	p.moveItem(c.item, c.to)
+	p.moveItemToPath(c.item, c.to)
 	if c.returned >= 0 {
-		p.moveItem(c.returned, from)
+		p.moveItemToPath(c.returned, from)
 	}
 }
 
-// moveItem moves one item to another path.
-func (p *assignment) moveItem(item, to int) {
-	p.readyTimes[p.pathOf[item]] -= p.itemTime(item, p.pathOf[item])
-	p.readyTimes[to] += p.itemTime(item, to)
+// moveItemToPath moves one item to another path.
+func (p *assignment) moveItemToPath(item, to int) {
+	p.readyTimes[p.pathOf[item]] -= p.assignedItemTime(item, p.pathOf[item])
+	p.readyTimes[to] += p.assignedItemTime(item, to)
 	p.pathOf[item] = to
 }

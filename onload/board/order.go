@@ -18,7 +18,7 @@ func planInOrder(v *View, path int) (item int) {
 	}
 	ready, estimates := v.findReadyTimes(path)
 	for i, item := range v.Waiting {
-		first, at := v.findSoonest(ready, estimates, item, path)
+		first, at := v.findSoonestPath(ready, estimates, item, path)
 		if first == path {
 			return i
 		}
@@ -48,9 +48,9 @@ func (v *View) findReadyTimes(path int) (ready []time.Duration, estimates []deli
 	return ready, estimates
 }
 
-// findSoonest returns the path that would finish an item first, after its earlier items, and when.
+// findSoonestPath returns the path that would finish an item first, after its earlier items, and when.
 // Without estimates it returns the asking path.
-func (v *View) findSoonest(
+func (v *View) findSoonestPath(
 	ready []time.Duration,
 	estimates []deliveryEstimate,
 	i Item,
@@ -58,15 +58,15 @@ func (v *View) findSoonest(
 ) (first int, at time.Duration) {
 	first, at = path, never
 	for k := range estimates {
-		if end := ready[k] + v.transferTime(estimates, i, k); end < at {
+		if end := ready[k] + v.itemTransferTime(estimates, i, k); end < at {
 			first, at = k, end
 		}
 	}
 	return first, at
 }
 
-// transferTime returns how long a path would need for an item, or never if it is excluded.
-func (v *View) transferTime(estimates []deliveryEstimate, i Item, path int) time.Duration {
+// itemTransferTime returns how long a path would need for an item, or never if it is excluded.
+func (v *View) itemTransferTime(estimates []deliveryEstimate, i Item, path int) time.Duration {
 	if v.excluded[[2]int{v.Paths[path].Device, i.Object}] {
 		return never
 	}
@@ -98,7 +98,7 @@ func planHelpOlder(v *View, path int, next Item) (Decision, bool) {
 		if compareOrder(j.Item, next) > 0 {
 			break
 		}
-		if d, gain := planSplit(v, j, path); gain > olderGainFactor*v.Paths[path].Latency &&
+		if d, gain := planJobSplit(v, j, path); gain > olderGainFactor*v.Paths[path].Latency &&
 			estimateTimeLeft(v, j) > end+end/2 {
 			d.Reason = SplitsOlder
 			return d, true

@@ -46,7 +46,7 @@ func (roundRobin) Pick(v *View, path int) Decision {
 			turn++
 		}
 	}
-	n := v.countUp()
+	n := v.countUsablePaths()
 	for i, item := range v.Waiting {
 		if item.Index%n == turn {
 			return Decision{Action: Take, WaitingIndex: i, Reason: ItsTurn}
@@ -101,7 +101,7 @@ func (m *leastTime) Pick(v *View, path int) Decision {
 	for i, item := range v.Waiting {
 		at, queued := m.queue[item.Index]
 		if !queued || !v.Paths[at].Up {
-			at = m.findSoonest(v, item, path)
+			at = m.findLeastTimePath(v, item, path)
 			m.queue[item.Index] = at
 		}
 		if at == path && index < 0 {
@@ -127,9 +127,9 @@ func (m *leastTime) allRatesKnown(v *View) bool {
 	return true
 }
 
-// findSoonest returns the path that would finish an item first, or the idle path if no rate is
+// findLeastTimePath returns the path that would finish an item first, or the idle path if no rate is
 // known.
-func (m *leastTime) findSoonest(v *View, item Item, idle int) int {
+func (m *leastTime) findLeastTimePath(v *View, item Item, idle int) int {
 	if n := len(v.Paths); item.Index < n && v.Paths[item.Index].Up {
 		return item.Index
 	}

@@ -127,8 +127,8 @@ func (v *View) countDevices() (n int) {
 	return n
 }
 
-// countUp returns the number of usable paths.
-func (v *View) countUp() (n int) {
+// countUsablePaths returns the number of usable paths.
+func (v *View) countUsablePaths() (n int) {
 	for _, p := range v.Paths {
 		if p.Up {
 			n++

@@ -65,7 +65,8 @@ type Keeper struct {
 
 // Open opens or creates the file. Errors are faults.
 func Open(path, link string, log *slog.Logger) (*Keeper, error) {
-	k := &Keeper{link: link, log: log, counters: device.ReadCounters, bootID: bootID, days: map[[2]string]dayRecord{}}
+	k := &Keeper{link: link, log: log, counters: device.ReadCounters, bootID: currentBootID,
+		days: map[[2]string]dayRecord{}}
 	j, damage, err := store.Open(path, lockTimeout, func(line []byte) error {
 		var r dayRecord
 		if err := json.Unmarshal(line, &r); err != nil {
@@ -90,8 +91,8 @@ func Open(path, link string, log *slog.Logger) (*Keeper, error) {
 	return k, nil
 }
 
-// bootID returns an identifier of the current start of the system, or "" if unknown.
-func bootID() string {
+// currentBootID returns an identifier of the current start of the system, or "" if unknown.
+func currentBootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))
 }
@@ -107,7 +108,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			k.Update(time.Now())
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			k.logProblem(k.journal.Close())
+			k.logProblemOnce(k.journal.Close())
 			return
 		case now := <-t.C:
 			k.Update(now)
@@ -122,7 +123,7 @@ func (k *Keeper) Update(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
-		k.logProblem(fault.New(fault.Unsupported, err, "this system has no traffic counters of interfaces"))
+		k.logProblemOnce(fault.New(fault.Unsupported, err, "this system has no traffic counters of interfaces"))
 		return
 	}
 	r := dayRecord{Day: policy.DayOf(now, k.lastRecord.Day), Link: k.link, Boot: k.bootID()}
@@ -148,7 +149,7 @@ func (k *Keeper) Update(now time.Time) {
 	if err == nil && k.journal.NeedsRewrite() {
 		err = k.journal.Rewrite(k.keptRecords()...)
 	}
-	k.logProblem(err)
+	k.logProblemOnce(err)
 }
 
 // keptRecords returns the newest records, the latest one of the link last. mu must be held.
@@ -163,8 +164,8 @@ func (k *Keeper) keptRecords() (lines []any) {
 	return append(lines, k.lastRecord)
 }
 
-// logProblem logs a problem once. mu must be held.
-func (k *Keeper) logProblem(err error) {
+// logProblemOnce logs a problem once. mu must be held.
+func (k *Keeper) logProblemOnce(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()

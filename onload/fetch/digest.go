@@ -50,8 +50,8 @@ func (d *digest) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// newHash returns a new hash of the algorithm, or nil for no digest.
-func (d digest) newHash() hash.Hash {
+// newDigestHash returns a new hash of the algorithm, or nil for no digest.
+func (d digest) newDigestHash() hash.Hash {
 	if d.name == "" {
 		return nil
 	}

@@ -55,7 +55,7 @@ func TestDiskErrors(t *testing.T) {
 		for errno, kind := range map[syscall.Errno]fault.Kind{syscall.ENOSPC: fault.Limit, syscall.ENOENT: fault.Usage,
 			syscall.ENAMETOOLONG: fault.Usage,
 			syscall.EACCES:       fault.Permission, syscall.ENOTDIR: fault.Usage} {
-			err := classifyError(transfer.NewLocalError(&fs.PathError{Op: "write", Path: "x", Err: errno}))
+			err := classifyFetchError(transfer.NewLocalError(&fs.PathError{Op: "write", Path: "x", Err: errno}))
 			if !fault.Is(err, kind) || fault.HintOf(err) == "" {
 				t.Errorf("%v is of the kind %s", err, fault.KindOf(err))
 			}
@@ -88,7 +88,7 @@ func TestKeptPart(t *testing.T) {
 		}
 		o.part.dirty = true
 		o.part.file.Close() // makes all writes fail
-		o.closePart()
+		o.closePartFile()
 		if _, err := os.Stat(o.File + partSuffix); older != (err == nil) || err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%v: %v", older, err)

@@ -14,9 +14,9 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// acceptResponse returns the file for the body of a response, or the reason why the response cannot
+// acceptJobResponse returns the file for the body of a response, or the reason why the response cannot
 // be used. url is the URL after redirects.
-func (j *job) acceptResponse(a response, url string) (*part, error) {
+func (j *job) acceptJobResponse(a response, url string) (*part, error) {
 	t, o := j.task, j.object
 	t.loop.Lock()
 	defer t.loop.DispatchAndUnlock()
@@ -26,7 +26,7 @@ func (j *job) acceptResponse(a response, url string) (*part, error) {
 	j.SetAwaitingResponse(false)
 	j.Worker.NoteResponse()
 	isFirst := !o.versionKnown
-	to, err := o.acceptResponse(j, a)
+	to, err := o.partForResponse(j, a)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (j *job) OnEnd(err error) {
 		t.handleBrokenLine(j, err)
 	}
 	if j.part != nil && j.part.temp && j.part != o.complete { // another job was first
-		j.part.discard()
+		j.part.discardPartFile()
 	}
 }
 
@@ -108,7 +108,7 @@ func (t *task) markComplete(o *object, p *part) {
 func (t *task) startCheck(o *object) {
 	o.phase = confirming
 	if o.complete != o.part && o.part != nil {
-		o.part.discard()
+		o.part.discardPartFile()
 	}
 	if o.forgeableHost() != "" && o.hasSingleSource(t.loop.LocalWorker()) {
 		t.requestOtherVersions(o)
@@ -204,8 +204,8 @@ func (t *task) failObject(o *object, err error) {
 		return
 	}
 	t.loop.WithdrawObject(o.index)
-	o.phase, o.err = closed, classifyError(err)
+	o.phase, o.err = closed, classifyFetchError(err)
 	if o.part != nil {
-		o.closePart()
+		o.closePartFile()
 	}
 }

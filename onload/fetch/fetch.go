@@ -133,9 +133,9 @@ func Get(ctx context.Context, cfg Config) (Result, error) {
 				"use a URL like https://example.org/file")
 		}
 	}
-	t, err := newTask(cfg)
+	t, err := newFetchTask(cfg)
 	if err != nil {
 		return Result{}, err
 	}
-	return t.runTask(ctx)
+	return t.runFetchTask(ctx)
 }

@@ -50,28 +50,28 @@ func (j *job) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j.wanted.setHeaders(req.Header, j.task.UserAgent, j.ifRange)
+	j.wanted.setRangeHeaders(req.Header, j.task.UserAgent, j.ifRange)
 	r, err := j.Worker.Client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer r.Body.Close()
-	a, refusal := parseResponse(r, j.wanted, time.Now())
+	a, refusal := parseFetchResponse(r, j.wanted, time.Now())
 	if refusal != nil {
 		return refusal
 	}
-	to, err := j.acceptResponse(a, r.Request.URL.String())
+	to, err := j.acceptJobResponse(a, r.Request.URL.String())
 	if err != nil {
 		return err
 	}
-	return j.readBody(r.Body, a, to)
+	return j.writeBodyToPart(r.Body, a, to)
 }
 
 // CountMoved records n more received bytes.
 func (j *job) CountMoved(n unit.Bytes) { j.object.countReceived(j, n) }
 
-// setHeaders sets the fields of a request for the range. ifRange is the value of If-Range, or "".
-func (w byteRange) setHeaders(h http.Header, agent, ifRange string) {
+// setRangeHeaders sets the fields of a request for the range. ifRange is the value of If-Range, or "".
+func (w byteRange) setRangeHeaders(h http.Header, agent, ifRange string) {
 	h.Set("User-Agent", agent)
 	h.Set("Accept-Encoding", "identity") // no content coding
 	h.Set("Want-Repr-Digest", "sha-256=1")
@@ -88,11 +88,11 @@ func (w byteRange) setHeaders(h http.Header, agent, ifRange string) {
 	}
 }
 
-// readBody writes the body to the part file, up to the end of the response or to the current end of
+// writeBodyToPart writes the body to the part file, up to the end of the response or to the current end of
 // the job.
-func (j *job) readBody(body io.Reader, a response, to *part) error {
+func (j *job) writeBodyToPart(body io.Reader, a response, to *part) error {
 	buf := make([]byte, readSize)
-	digest := a.contentDigest.newHash()
+	digest := a.contentDigest.newDigestHash()
 	for at := a.from; ; {
 		end := j.End()
 		if a.to != board.Unknown && (end == board.Unknown || a.to < end) {
@@ -133,15 +133,15 @@ func (j *job) readBody(body io.Reader, a response, to *part) error {
 			}
 			return nil
 		case errors.Is(err, io.EOF) && at < end:
-			return truncatedError(at, io.ErrUnexpectedEOF)
+			return wrapTruncatedBody(at, io.ErrUnexpectedEOF)
 		case err != nil && !errors.Is(err, io.EOF):
-			return truncatedError(at, err)
+			return wrapTruncatedBody(at, err)
 		}
 	}
 }
 
-// truncatedError wraps an unexpected end of a body in a fault.
-func truncatedError(at unit.Bytes, err error) error {
+// wrapTruncatedBody wraps an unexpected end of a body in a fault.
+func wrapTruncatedBody(at unit.Bytes, err error) error {
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}

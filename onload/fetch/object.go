@@ -67,7 +67,7 @@ type object struct {
 
 // openPartFile resumes the part file of an earlier run, or creates one.
 func (o *object) openPartFile() error {
-	p, j, err := openPart(o.Object)
+	p, j, err := openOrCreatePart(o.Object)
 	if err != nil {
 		return err
 	}
@@ -89,23 +89,23 @@ func (o *object) missingItems() (list []board.Item) {
 	return list
 }
 
-// acceptResponse returns the part file for the body of a response, or the reason why the response
+// partForResponse returns the part file for the body of a response, or the reason why the response
 // cannot be used.
-func (o *object) acceptResponse(j *job, a response) (*part, error) {
+func (o *object) partForResponse(j *job, a response) (*part, error) {
 	switch {
-	case o.versionKnown && !o.version.matches(a.version):
+	case o.versionKnown && !o.version.matchesVersion(a.version):
 		j.seenVersion = a.version
-		return nil, newRefusal(transfer.Restart, "%s sees version %v instead of %v",
+		return nil, newFetchRefusal(transfer.Restart, "%s sees version %v instead of %v",
 			j.Worker.Name, a.version, o.version)
 	case o.versionKnown && !o.wholeOnly && !a.partial && j.wanted.from > 0:
-		return nil, newRefusal(transfer.NoRange, "the server sent the whole object instead of a range")
+		return nil, newFetchRefusal(transfer.NoRange, "the server sent the whole object instead of a range")
 	case !a.endDetectable && o.SHA256 == nil && a.Repr.name == "":
-		return nil, newRefusal(transfer.Exclude, "the response has no length and no detectable end")
+		return nil, newFetchRefusal(transfer.Exclude, "the response has no length and no detectable end")
 	}
 	if !o.versionKnown {
-		named := a.validator() != "" || o.SHA256 != nil || a.Repr.name != ""
+		named := a.ifRangeValidator() != "" || o.SHA256 != nil || a.Repr.name != ""
 		if a.partial && !named && a.to < a.Size {
-			return nil, newRefusal(transfer.NoRange, "the server sent a range without a strong validator")
+			return nil, newFetchRefusal(transfer.NoRange, "the server sent a range without a strong validator")
 		}
 		o.version, o.versionKnown, o.wholeOnly = a.version, true, !a.partial || !named
 	}
@@ -121,7 +121,7 @@ func (o *object) acceptResponse(j *job, a response) (*part, error) {
 		return nil, transfer.NewLocalError(err)
 	}
 	if err := p.checkSpace(o.version.Size); err != nil {
-		p.discard()
+		p.discardPartFile()
 		return nil, err
 	}
 	return p, nil
@@ -164,15 +164,15 @@ func (o *object) hasChanged(w, local *transfer.Worker) bool {
 		return false
 	}
 	for other, v := range o.otherVersions {
-		if seen := o.otherVersions[w]; other != w && (v == version{} || seen == version{} || v.matches(seen)) {
+		if seen := o.otherVersions[w]; other != w && (v == version{} || seen == version{} || v.matchesVersion(seen)) {
 			return true
 		}
 	}
 	return false
 }
 
-// resetData discards all received bytes.
-func (o *object) resetData(whole bool) error {
+// discardAllReceived discards all received bytes.
+func (o *object) discardAllReceived(whole bool) error {
 	for w, n := range o.carriedBy {
 		w.Wasted += n
 	}
@@ -182,7 +182,7 @@ func (o *object) resetData(whole bool) error {
 	if o.part == nil {
 		return nil
 	}
-	p, err := o.part.recreate()
+	p, err := o.part.recreatePartFile()
 	if err == nil {
 		o.part = p
 	}
@@ -217,18 +217,18 @@ func (o *object) countReceived(j *job, n unit.Bytes) {
 	o.part.dirty = o.part.dirty || grown > 0
 }
 
-// isResumable reports whether a later run can use the received bytes.
-func (o *object) isResumable() bool {
-	return o.versionKnown && !o.wholeOnly && len(o.received) > 0 && (o.version.validator() != "" || o.SHA256 != nil)
+// hasResumableData reports whether a later run can use the received bytes.
+func (o *object) hasResumableData() bool {
+	return o.versionKnown && !o.wholeOnly && len(o.received) > 0 && (o.version.ifRangeValidator() != "" || o.SHA256 != nil)
 }
 
-// closePart closes the part file and keeps it for a later run if it is resumable. If no new journal
+// closePartFile closes the part file and keeps it for a later run if it is resumable. If no new journal
 // can be written, an older one stays valid.
-func (o *object) closePart() {
+func (o *object) closePartFile() {
 	if o.part.leftover { // of another download, and not overwritten yet
-	} else if !o.isResumable() || (o.part.dirty || o.part.saving) &&
+	} else if !o.hasResumableData() || (o.part.dirty || o.part.saving) &&
 		o.part.writeJournal(o.version, o.received) != nil && !o.part.hasJournal() {
-		o.part.discard()
+		o.part.discardPartFile()
 	}
 	o.part.file.Close()
 }
@@ -241,7 +241,7 @@ func (o *object) verifyAndPublish(cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	sum, promise := sha256.New(), o.version.Repr.newHash()
+	sum, promise := sha256.New(), o.version.Repr.newDigestHash()
 	to := io.Writer(sum)
 	if promise != nil {
 		to = io.MultiWriter(sum, promise)
@@ -262,12 +262,12 @@ func (o *object) verifyAndPublish(cfg *Config) error {
 		err = fault.New(fault.Integrity, err, "try again; nothing was written")
 	}
 	if err != nil {
-		p.discard()
+		p.discardPartFile()
 		return err
 	}
 	if cfg.OnVerified != nil {
 		cfg.OnVerified(Fetched{o.URL, o.File, unit.Bytes(st.Size()), o.resumed,
 			hex.EncodeToString(o.sha256sum), o.unchecked})
 	}
-	return p.publish(cfg.Mode, o.KeepExisting)
+	return p.publishPartFile(cfg.Mode, o.KeepExisting)
 }

@@ -51,12 +51,12 @@ type part struct {
 	sealed bool       // no more journal writes: renamed or removed
 }
 
-// openPart opens the part file of an earlier run if its journal belongs to the URL, or creates one.
+// openOrCreatePart opens the part file of an earlier run if its journal belongs to the URL, or creates one.
 // It fails if another process has the file open.
-func openPart(o Object) (p *part, j journal, err error) {
+func openOrCreatePart(o Object) (p *part, j journal, err error) {
 	p = &part{name: o.File, url: o.URL}
 	for locked := false; !locked; {
-		if locked, err = p.lockFile(); err != nil {
+		if locked, err = p.lockPartFile(); err != nil {
 			return nil, j, err
 		}
 	}
@@ -69,7 +69,7 @@ func openPart(o Object) (p *part, j journal, err error) {
 		p.file.Close()
 		return nil, j, err
 	}
-	if j.URL != o.URL || unit.Bytes(st.Size()) != j.Version.Size || j.Version.validator() == "" && o.SHA256 == nil {
+	if j.URL != o.URL || unit.Bytes(st.Size()) != j.Version.Size || j.Version.ifRangeValidator() == "" && o.SHA256 == nil {
 		p.leftover, j = st.Size() > 0, journal{}
 	}
 	if st.Size() == 0 { // a new file
@@ -78,9 +78,9 @@ func openPart(o Object) (p *part, j journal, err error) {
 	return p, j, nil
 }
 
-// lockFile opens or creates the part file and locks it. It reports false if another process renamed
+// lockPartFile opens or creates the part file and locks it. It reports false if another process renamed
 // the file meanwhile.
-func (p *part) lockFile() (bool, error) {
+func (p *part) lockPartFile() (bool, error) {
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|userfile.NoFollow, 0o600)
 	if err != nil {
 		return false, err
@@ -190,10 +190,10 @@ func (p *part) hasJournal() bool {
 	return err == nil && !p.temp
 }
 
-// recreate removes the part file and its journal and creates a new part file, since jobs may still
+// recreatePartFile removes the part file and its journal and creates a new part file, since jobs may still
 // write to the old one.
-func (p *part) recreate() (*part, error) {
-	p.discard()
+func (p *part) recreatePartFile() (*part, error) {
+	p.discardPartFile()
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|userfile.NoFollow, 0o600)
 	if err != nil {
 		return nil, err
@@ -208,8 +208,8 @@ func (p *part) sealJournal() {
 	p.sealed = true
 }
 
-// discard removes the part file and its journal.
-func (p *part) discard() {
+// discardPartFile removes the part file and its journal.
+func (p *part) discardPartFile() {
 	p.sealJournal()
 	p.file.Close()
 	userfile.Remove(p.file.Name())
@@ -218,8 +218,8 @@ func (p *part) discard() {
 	}
 }
 
-// publish gives the complete file its name.
-func (p *part) publish(mode fs.FileMode, keep bool) error {
+// publishPartFile gives the complete file its name.
+func (p *part) publishPartFile(mode fs.FileMode, keep bool) error {
 	p.sealJournal()
 	if err := errors.Join(p.file.Chmod(mode), p.file.Sync()); err != nil {
 		return err

@@ -82,19 +82,19 @@ func TestOneDissents(t *testing.T) {
 // written to.
 func TestLock(t *testing.T) {
 	o := Object{URL: "http://x/", File: filepath.Join(t.TempDir(), "f")}
-	p, _, err := openPart(o)
+	p, _, err := openOrCreatePart(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := openPart(o); !fault.Is(err, fault.AlreadyRunning) {
+	if _, _, err := openOrCreatePart(o); !fault.Is(err, fault.AlreadyRunning) {
 		t.Error(err)
 	}
-	p.discard()
+	p.discardPartFile()
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {
 			for range 500 {
-				p, _, err := openPart(o)
+				p, _, err := openOrCreatePart(o)
 				if fault.Is(err, fault.AlreadyRunning) {
 					continue
 				}
@@ -106,7 +106,7 @@ func TestLock(t *testing.T) {
 				if err = errors.Join(err, e, e2); err != nil || !os.SameFile(st, now) {
 					t.Errorf("a file of another process was written to (%v)", err)
 				}
-				if err := p.publish(0o600, false); err != nil {
+				if err := p.publishPartFile(0o600, false); err != nil {
 					t.Error(err)
 				}
 			}
@@ -123,11 +123,11 @@ func TestLeftovers(t *testing.T) {
 	for name := range names {
 		writeFile(t, filepath.Join(dir, name), []byte("x"))
 	}
-	p, _, err := openPart(Object{URL: "http://x/", File: filepath.Join(dir, "f")})
+	p, _, err := openOrCreatePart(Object{URL: "http://x/", File: filepath.Join(dir, "f")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.discard()
+	defer p.discardPartFile()
 	for name, gone := range names {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err != nil) != gone {
 			t.Errorf("%s: %v", name, err)
@@ -153,20 +153,20 @@ func TestOthersPart(t *testing.T) {
 		if _, err := Get(t.Context(), cfg); err == nil {
 			t.Fatal("unexpected content")
 		}
-		p, j, err := openPart(Object{URL: mine, File: file})
+		p, j, err := openOrCreatePart(Object{URL: mine, File: file})
 		if err != nil || j.Have.Size() < size/2 {
 			t.Fatalf("%v are left, %v", j.Have, err)
 		}
 		p.file.Close()
-		if p, j, err = openPart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 ||
+		if p, j, err = openOrCreatePart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 ||
 			p.resizeFile(size) != nil {
 			t.Fatal(j, err)
 		}
 		p.file.Close() // killed before a journal was written
-		if p, j, err = openPart(Object{URL: mine, File: file}); err != nil || len(j.Have) > 0 {
+		if p, j, err = openOrCreatePart(Object{URL: mine, File: file}); err != nil || len(j.Have) > 0 {
 			t.Errorf("the journal is used for overwritten content (%v)", err)
 		}
-		p.discard()
+		p.discardPartFile()
 	})
 }
 

@@ -27,17 +27,17 @@ type version struct {
 	mediaType string
 }
 
-// validator returns the value for If-Range, or "".
-func (v version) validator() string {
+// ifRangeValidator returns the value for If-Range, or "".
+func (v version) ifRangeValidator() string {
 	if v.ETag != "" {
 		return v.ETag
 	}
 	return v.Modified
 }
 
-// matches reports whether another response is of this version. If either has an ETag, the ETags
+// matchesVersion reports whether another response is of this version. If either has an ETag, the ETags
 // decide; otherwise all known properties must be equal.
-func (v version) matches(w version) bool {
+func (v version) matchesVersion(w version) bool {
 	switch {
 	case v.Size != w.Size && v.Size != board.Unknown && w.Size != board.Unknown,
 		v.Repr.name == w.Repr.name && v.Repr.sum != w.Repr.sum:
@@ -73,8 +73,8 @@ type response struct {
 	endDetectable bool       // a truncated body can be recognised
 }
 
-// newRefusal returns a Refusal with the fault kind Protocol.
-func newRefusal(v transfer.Verdict, format string, args ...any) *transfer.Refusal {
+// newFetchRefusal returns a Refusal with the fault kind Protocol.
+func newFetchRefusal(v transfer.Verdict, format string, args ...any) *transfer.Refusal {
 	return &transfer.Refusal{Verdict: v, Err: fault.New(fault.Protocol, fmt.Errorf(format, args...),
 		"the server violates HTTP; try `mpbond get` without --onload")}
 }
@@ -85,22 +85,22 @@ type byteRange struct {
 	from, to unit.Bytes // to may be unknown
 }
 
-// parseResponse checks the status and header of a response to a request for w.
-func parseResponse(r *http.Response, w byteRange, now time.Time) (a response, refusal *transfer.Refusal) {
+// parseFetchResponse checks the status and header of a response to a request for w.
+func parseFetchResponse(r *http.Response, w byteRange, now time.Time) (a response, refusal *transfer.Refusal) {
 	switch {
 	case r.StatusCode == http.StatusPartialContent && w.ranged, r.StatusCode == http.StatusOK:
 	case r.StatusCode == http.StatusRequestedRangeNotSatisfiable && w.ranged:
 		if w.to == board.Unknown {
-			return a, newRefusal(transfer.NoRange, "the server supports no ranges of the object (416)")
+			return a, newFetchRefusal(transfer.NoRange, "the server supports no ranges of the object (416)")
 		}
-		return a, newRefusal(transfer.Restart, "the server no longer has bytes %d to %d (416)", w.from, w.to)
+		return a, newFetchRefusal(transfer.Restart, "the server no longer has bytes %d to %d (416)", w.from, w.to)
 	case r.StatusCode == http.StatusPreconditionFailed:
-		return a, newRefusal(transfer.Restart, "the object has changed (412)")
+		return a, newFetchRefusal(transfer.Restart, "the object has changed (412)")
 	default:
-		return a, refusalByStatus(r, now)
+		return a, refusalOfFetch(r, now)
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") || r.Uncompressed {
-		return a, newRefusal(transfer.Exclude, "the server sent encoding %q although identity was requested", e)
+		return a, newFetchRefusal(transfer.Exclude, "the server sent encoding %q although identity was requested", e)
 	}
 	a.ETag, a.Modified, a.mediaType = Validators(r.Header)
 	a.Repr, a.contentDigest = parseDigest(r.Header, "Repr-Digest"), parseDigest(r.Header, "Content-Digest")
@@ -115,13 +115,13 @@ func parseResponse(r *http.Response, w byteRange, now time.Time) (a response, re
 	a.partial, a.endDetectable = true, true
 	var err error
 	if a.from, a.to, a.Size, err = ParsePartialResponse(r, w.from, w.to); err != nil {
-		return a, newRefusal(transfer.NoRange, "%w", err)
+		return a, newFetchRefusal(transfer.NoRange, "%w", err)
 	}
 	return a, nil
 }
 
-// refusalByStatus returns the Refusal for a status without usable content.
-func refusalByStatus(r *http.Response, now time.Time) *transfer.Refusal {
+// refusalOfFetch returns the Refusal for a status without usable content.
+func refusalOfFetch(r *http.Response, now time.Time) *transfer.Refusal {
 	err := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
 	switch c := r.StatusCode; {
 	case c >= 500 && c != http.StatusNotImplemented && c != http.StatusHTTPVersionNotSupported,
@@ -145,11 +145,11 @@ func Validators(h http.Header) (etag, modified, typ string) {
 	if err1 == nil && err2 == nil && date.Sub(m) >= time.Second {
 		modified = h.Get("Last-Modified")
 	}
-	return etag, modified, mediaType(h)
+	return etag, modified, responseMediaType(h)
 }
 
-// mediaType returns the media type of a response without parameters, in lower case.
-func mediaType(h http.Header) string {
+// responseMediaType returns the media type of a response without parameters, in lower case.
+func responseMediaType(h http.Header) string {
 	typ, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(typ))
 }
@@ -159,7 +159,7 @@ func mediaType(h http.Header) string {
 // It returns an error unless the body is the requested range or a prefix of it of known length:
 // most of the body may be used before its end is seen.
 func ParsePartialResponse(r *http.Response, from, to unit.Bytes) (first, end, size unit.Bytes, err error) {
-	if mediaType(r.Header) == "multipart/byteranges" {
+	if responseMediaType(r.Header) == "multipart/byteranges" {
 		return 0, 0, 0, errors.New("requested one range, the server sent several")
 	}
 	field := r.Header.Get("Content-Range")

@@ -60,8 +60,8 @@ func (l conflicts) hasOnlyConflicting(o *object) bool {
 // versionProber asks devices for the version of a URL that they see.
 type versionProber struct{ userAgent string }
 
-// sendRequest sends a request without a range over a device.
-func (q versionProber) sendRequest(
+// sendProbeRequest sends a request without a range over a device.
+func (q versionProber) sendProbeRequest(
 	ctx context.Context,
 	w *transfer.Worker,
 	method, url string,
@@ -70,7 +70,7 @@ func (q versionProber) sendRequest(
 	if err != nil {
 		return nil, err
 	}
-	byteRange{}.setHeaders(req.Header, q.userAgent, "")
+	byteRange{}.setRangeHeaders(req.Header, q.userAgent, "")
 	return w.Client.Do(req)
 }
 
@@ -99,12 +99,12 @@ func (q versionProber) probeDevice(
 	url string,
 ) (seen version, notFound error, ok bool) {
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
-		r, err := q.sendRequest(ctx, w, method, url)
+		r, err := q.sendProbeRequest(ctx, w, method, url)
 		if err != nil {
 			return seen, nil, false
 		}
 		r.Body.Close()
-		a, refusal := parseResponse(r, byteRange{}, time.Now())
+		a, refusal := parseFetchResponse(r, byteRange{}, time.Now())
 		switch {
 		case refusal == nil:
 			return a.version, nil, true
@@ -154,7 +154,7 @@ func (t *task) compareVersions(o *object, device *transfer.Worker, seen version,
 	case notFound != nil:
 		t.distrustSources(o, fmt.Errorf("over %s: %w", device.Name, notFound))
 		return
-	case !ours.matches(seen):
+	case !ours.matchesVersion(seen):
 		t.distrustSources(o, fmt.Errorf("%s sees version %v instead of %v", device.Name, seen, ours))
 		return
 	}
@@ -225,10 +225,10 @@ func (t *task) refetchUnchecked(o *object) {
 func (t *task) resetObject(o *object, whole bool) {
 	t.loop.WithdrawObject(o.index)
 	if o.complete != nil && o.complete != o.part {
-		o.complete.discard()
+		o.complete.discardPartFile()
 	}
 	o.complete, o.phase, o.unchecked = nil, fetching, ""
-	if err := o.resetData(whole); err != nil {
+	if err := o.discardAllReceived(whole); err != nil {
 		t.failObject(o, err)
 		return
 	}

@@ -50,12 +50,12 @@ const maxSecrets = 1 << 20
 // AddOrigin adds the origin of a URL to those that get headers and cookies.
 func (s *Secrets) AddOrigin(raw string) {
 	if u, err := url.Parse(raw); err == nil {
-		s.origins = append(s.origins, originOf(u))
+		s.origins = append(s.origins, originOfURL(u))
 	}
 }
 
-// originOf returns the scheme, host and port of a URL.
-func originOf(u *url.URL) string {
+// originOfURL returns the scheme, host and port of a URL.
+func originOfURL(u *url.URL) string {
 	port := u.Port()
 	if port == "" && u.Scheme == "https" {
 		port = "443"
@@ -81,12 +81,12 @@ func (s *Secrets) Exposed(raw string) string {
 			r.AddCookie(c)
 		}
 	}
-	s.addTo(r)
-	return s.exposedBy(r)
+	s.addHostSecrets(r)
+	return s.exposedByRequest(r)
 }
 
-// exposedBy is Exposed for a complete request.
-func (s *Secrets) exposedBy(r *http.Request) string {
+// exposedByRequest is Exposed for a complete request.
+func (s *Secrets) exposedByRequest(r *http.Request) string {
 	if r.URL.Scheme == "https" {
 		return ""
 	}
@@ -97,7 +97,7 @@ func (s *Secrets) exposedBy(r *http.Request) string {
 	if r.Header.Get("Cookie") != "" {
 		list = append(list, "cookies")
 	}
-	if s != nil && len(s.Header) > 0 && slices.Contains(s.origins, originOf(r.URL)) {
+	if s != nil && len(s.Header) > 0 && slices.Contains(s.origins, originOfURL(r.URL)) {
 		list = append(list, "headers")
 	}
 	return strings.Join(list, ", ")
@@ -118,12 +118,12 @@ func (s *Secrets) Jar() http.CookieJar {
 	return jar
 }
 
-// addTo adds the secrets of its host to a request.
-func (s *Secrets) addTo(r *http.Request) {
+// addHostSecrets adds the secrets of its host to a request.
+func (s *Secrets) addHostSecrets(r *http.Request) {
 	if s == nil {
 		return
 	}
-	isOrigin := slices.Contains(s.origins, originOf(r.URL))
+	isOrigin := slices.Contains(s.origins, originOfURL(r.URL))
 	if isOrigin {
 		for name, values := range s.Header {
 			if name == "Host" {
@@ -162,8 +162,8 @@ type secretTransport struct {
 // RoundTrip implements http.RoundTripper.
 func (t *secretTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	t.secrets.addTo(r)
-	if exposed := t.secrets.exposedBy(r); t.helper && exposed != "" {
+	t.secrets.addHostSecrets(r)
+	if exposed := t.secrets.exposedByRequest(r); t.helper && exposed != "" {
 		err := fmt.Errorf("the request is not encrypted: a helper would see its %s", exposed)
 		return nil, &transfer.Refusal{Verdict: transfer.Exclude,
 			Err: fault.New(fault.Permission, err, "use an https:// URL if the server has one")}

@@ -36,14 +36,14 @@ type task struct {
 	startTime time.Time
 }
 
-// newTask returns the task and its loop for cfg.
-func newTask(cfg Config) (*task, error) {
+// newFetchTask returns the task and its loop for cfg.
+func newFetchTask(cfg Config) (*task, error) {
 	t := &task{Config: cfg, conflicts: conflicts{}, startTime: time.Now()}
 	var err error
 	t.loop, err = transfer.New(transfer.Config{
 		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler,
 		Concurrency: maxConcurrency, Log: cfg.Log,
-		Times: cfg.times.Times, ErrStalled: errStalled, ErrNoResponse: errNoResponse, WarmUp: t.warmUp,
+		Times: cfg.times.Times, ErrStalled: errStalled, ErrNoResponse: errNoResponse, WarmUp: t.warmUpConnection,
 		NewClient: func(d Device) *http.Client {
 			return &http.Client{Transport: cfg.Secrets.Transport(d.Transport, d.Helper), Jar: cfg.Secrets.Jar(),
 				CheckRedirect: checkRedirect}
@@ -59,34 +59,34 @@ func newTask(cfg Config) (*task, error) {
 // checkRedirect refuses too many redirects and those from https to http.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) >= maxRedirects {
-		return newRefusal(transfer.Exclude, "more than %d redirects", maxRedirects)
+		return newFetchRefusal(transfer.Exclude, "more than %d redirects", maxRedirects)
 	}
 	if via[len(via)-1].URL.Scheme == "https" && r.URL.Scheme != "https" {
-		return newRefusal(transfer.Exclude, "the server redirects from https to %s", r.URL.Scheme)
+		return newFetchRefusal(transfer.Exclude, "the server redirects from https to %s", r.URL.Scheme)
 	}
 	return nil
 }
 
-// runTask resumes part files of earlier runs, runs the loop and returns the result.
-func (t *task) runTask(ctx context.Context) (Result, error) {
+// runFetchTask resumes part files of earlier runs, runs the loop and returns the result.
+func (t *task) runFetchTask(ctx context.Context) (Result, error) {
 	defer t.loop.CloseIdleConnections()
 	defer closeParts(t.objects)
 	for _, o := range t.objects {
 		if _, err := userfile.Stat(o.File + journalSuffix); err == nil {
 			if err := o.openPartFile(); err != nil {
-				return Result{}, classifyError(err)
+				return Result{}, classifyFetchError(err)
 			}
 		}
 	}
 	if err := t.loop.Run(ctx, t); err != nil {
-		return t.buildResult(), err
+		return t.buildFetchResult(), err
 	}
 	t.ReportProgress(time.Now())
-	return t.buildResult(), joinErrors(t.objects)
+	return t.buildFetchResult(), joinObjectErrors(t.objects)
 }
 
-// joinErrors returns the errors of failed objects.
-func joinErrors(objects []*object) error {
+// joinObjectErrors returns the errors of failed objects.
+func joinObjectErrors(objects []*object) error {
 	var all []error
 	for _, o := range objects {
 		if o.err != nil && len(objects) > 1 {
@@ -105,20 +105,20 @@ func closeParts(objects []*object) {
 			continue
 		}
 		if o.complete != nil && o.complete != o.part {
-			o.complete.discard()
+			o.complete.discardPartFile()
 		}
-		o.closePart()
+		o.closePartFile()
 	}
 }
 
-// warmUp contacts the server over a device that has nothing to do at first. So its connection and
+// warmUpConnection contacts the server over a device that has nothing to do at first. So its connection and
 // its radio are ready when the size is known.
-func (t *task) warmUp(w *transfer.Worker) func(context.Context) error {
+func (t *task) warmUpConnection(w *transfer.Worker) func(context.Context) error {
 	if w.BoardIndex() < len(t.objects) || t.objects[0].versionKnown {
 		return nil
 	}
 	return func(ctx context.Context) error {
-		r, err := versionProber{t.UserAgent}.sendRequest(ctx, w, http.MethodHead, t.objects[0].URL)
+		r, err := versionProber{t.UserAgent}.sendProbeRequest(ctx, w, http.MethodHead, t.objects[0].URL)
 		if err == nil {
 			r.Body.Close()
 		}
@@ -159,7 +159,7 @@ func (t *task) StartJob(of *transfer.Job) transfer.JobRunner {
 			return nil
 		}
 	}
-	j := &job{Job: of, task: t, object: o, url: o.URL, ifRange: o.version.validator(),
+	j := &job{Job: of, task: t, object: o, url: o.URL, ifRange: o.version.ifRangeValidator(),
 		wanted: byteRange{!o.wholeOnly, of.Item.From, of.Item.To}}
 	if to := o.finalURL[of.Worker]; to != "" {
 		j.url = to
@@ -186,7 +186,7 @@ func (t *task) GiveUp() {
 func (t *task) saveJournal(o *object, now time.Time) {
 	p := o.part
 	if o.phase == closed || o.complete != nil || p == nil || p.saving || !p.dirty ||
-		now.Sub(p.savedAt) < t.times.saveInterval || !o.isResumable() {
+		now.Sub(p.savedAt) < t.times.saveInterval || !o.hasResumableData() {
 		return
 	}
 	p.saving, p.dirty, p.savedAt = true, false, now
@@ -222,8 +222,8 @@ func (t *task) ReportProgress(now time.Time) {
 	}
 }
 
-// buildResult returns what has been fetched and what failed.
-func (t *task) buildResult() Result {
+// buildFetchResult returns what has been fetched and what failed.
+func (t *task) buildFetchResult() Result {
 	r := Result{Devices: t.loop.Usage(time.Now()), Duration: time.Since(t.startTime)}
 	for _, o := range t.objects {
 		if o.err != nil {
@@ -245,8 +245,8 @@ func (t *task) buildResult() Result {
 // hintFreeSpace says how to continue after the disk was full.
 const hintFreeSpace = "free disk space, then run the same command again to resume"
 
-// classifyError wraps network and disk errors in faults with hints.
-func classifyError(err error) error {
+// classifyFetchError wraps network and disk errors in faults with hints.
+func classifyFetchError(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
 	switch {

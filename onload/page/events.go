@@ -42,8 +42,8 @@ type lineState struct {
 	Down  string     `json:"down,omitempty"`
 }
 
-// snapshot returns the current state and a channel that is closed on the next change.
-func (p *Page) snapshot() (v pageState, changed <-chan struct{}) {
+// snapshotPageState returns the current state and a channel that is closed on the next change.
+func (p *Page) snapshotPageState() (v pageState, changed <-chan struct{}) {
 	if p.cfg.Notice != nil {
 		v.Note = p.cfg.Notice()
 	}
@@ -52,7 +52,7 @@ func (p *Page) snapshot() (v pageState, changed <-chan struct{}) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v.Room, v.Files = max(0, p.cfg.SpoolLimit-p.usedBytes()), make([]item, 0, len(p.items))
+	v.Room, v.Files = max(0, p.cfg.SpoolLimit-p.usedSpoolBytes()), make([]item, 0, len(p.items))
 	for _, i := range p.items {
 		v.Files = append(v.Files, *i)
 	}
@@ -86,7 +86,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	_ = out.SetReadDeadline(time.Time{}) // the request is complete
 	for {
-		v, changed := p.snapshot()
+		v, changed := p.snapshotPageState()
 		text, err := json.Marshal(v)
 		if err != nil {
 			return
@@ -95,14 +95,14 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		if _, err := w.Write([]byte("data: " + string(text) + "\n\n")); err != nil || out.Flush() != nil {
 			return
 		}
-		if !waitFor(r, minEventInterval, nil) || !waitFor(r, keepAliveInterval, changed) {
+		if !waitDuringRequest(r, minEventInterval, nil) || !waitDuringRequest(r, keepAliveInterval, changed) {
 			return
 		}
 	}
 }
 
-// waitFor waits for a time or until a channel is closed. It returns false when the request ends.
-func waitFor(r *http.Request, long time.Duration, until <-chan struct{}) bool {
+// waitDuringRequest waits for a time or until a channel is closed. It returns false when the request ends.
+func waitDuringRequest(r *http.Request, long time.Duration, until <-chan struct{}) bool {
 	t := time.NewTimer(long)
 	defer t.Stop()
 	select {

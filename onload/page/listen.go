@@ -86,8 +86,8 @@ func (g *admittedConn) Close() error {
 	return g.Conn.Close()
 }
 
-// addrIP returns the IP address of a TCP address.
-func addrIP(a net.Addr) netip.Addr {
+// ipFromTCPAddr returns the IP address of a TCP address.
+func ipFromTCPAddr(a net.Addr) netip.Addr {
 	t, _ := a.(*net.TCPAddr)
 	if t == nil {
 		return netip.Addr{}
@@ -96,15 +96,17 @@ func addrIP(a net.Addr) netip.Addr {
 }
 
 // isLocalAddr reports whether a TCP address may belong to a local network.
-func isLocalAddr(a net.Addr) bool { return isLocalIP(addrIP(a)) }
+func isLocalAddr(a net.Addr) bool { return isLocalNetworkIP(ipFromTCPAddr(a)) }
 
-// isLocalIP reports whether an IP address may belong to a local network.
-func isLocalIP(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() }
+// isLocalNetworkIP reports whether an IP address may belong to a local network.
+func isLocalNetworkIP(a netip.Addr) bool {
+	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast()
+}
 
 // isInterfaceAddr reports whether addr is an address of the named interface. Loopback addresses
 // never are: connections from outside cannot use them.
 func isInterfaceAddr(name string, at net.Addr) bool {
-	ip := addrIP(at)
+	ip := ipFromTCPAddr(at)
 	if ip.IsLoopback() {
 		return false
 	}

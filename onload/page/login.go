@@ -63,9 +63,9 @@ const (
 	tooManyTries
 )
 
-// login returns a new token if the code is correct. It ends the least recently used session at the
+// loginWithCode returns a new token if the code is correct. It ends the least recently used session at the
 // limit.
-func (s *sessions) login(from net.Addr, code string, now time.Time) (token string, e loginResult) {
+func (s *sessions) loginWithCode(from net.Addr, code string, now time.Time) (token string, e loginResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.tries.Allow(tcp.SourceOf(from), now) || !s.allTries.Allow(true, now) {

@@ -143,8 +143,8 @@ func New(cfg Config) (*Page, error) {
 	return p, p.restoreSpool()
 }
 
-// notifyChange wakes the sender and all browsers. mu must be held.
-func (p *Page) notifyChange() {
+// notifyPageChange wakes the sender and all browsers. mu must be held.
+func (p *Page) notifyPageChange() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	select {
@@ -153,8 +153,8 @@ func (p *Page) notifyChange() {
 	}
 }
 
-// usedBytes returns how many bytes of the spool are used or reserved. mu must be held.
-func (p *Page) usedBytes() unit.Bytes {
+// usedSpoolBytes returns how many bytes of the spool are used or reserved. mu must be held.
+func (p *Page) usedSpoolBytes() unit.Bytes {
 	n := p.incomingBytes
 	for _, i := range p.items {
 		if i.State != Done {
@@ -179,7 +179,7 @@ func (p *Page) reserveSpace(size unit.Bytes) error {
 		return fault.New(fault.Limit,
 			fmt.Errorf("the helper accepts no more files now: it has %d, including %d being received",
 				open, p.receiving), "")
-	case size > p.cfg.SpoolLimit-p.usedBytes():
+	case size > p.cfg.SpoolLimit-p.usedSpoolBytes():
 		return fault.New(fault.Limit, fmt.Errorf("the helper has no space for %v now: its limit is %v of unsent files",
 			size, p.cfg.SpoolLimit), "")
 	}
@@ -199,13 +199,13 @@ func (p *Page) finishReceive(size unit.Bytes, came *item) {
 	} else if came != nil {
 		p.items = append(p.items, came)
 		p.makeNameUnique(came)
-		p.trimDone()
+		p.trimDoneFiles()
 	}
-	p.notifyChange()
+	p.notifyPageChange()
 }
 
-// trimDone removes the oldest finished files from a list that is too long. mu must be held.
-func (p *Page) trimDone() {
+// trimDoneFiles removes the oldest finished files from a list that is too long. mu must be held.
+func (p *Page) trimDoneFiles() {
 	for len(p.items) > maxListed {
 		at := slices.IndexFunc(p.items, func(i *item) bool { return i.State == Done })
 		if at < 0 {
@@ -215,8 +215,8 @@ func (p *Page) trimDone() {
 	}
 }
 
-// findFile returns a file of the list. mu must be held.
-func (p *Page) findFile(id string) (*item, error) {
+// findListedFile returns a file of the list. mu must be held.
+func (p *Page) findListedFile(id string) (*item, error) {
 	at := slices.IndexFunc(p.items, func(i *item) bool { return i.ID == id })
 	if at < 0 {
 		return nil, fault.New(fault.NotFound, errors.New("the file is no longer in the list"), "")
@@ -224,17 +224,17 @@ func (p *Page) findFile(id string) (*item, error) {
 	return p.items[at], nil
 }
 
-// retryFile sends a failed file again.
-func (p *Page) retryFile(id string) error {
+// retryFailedFile sends a failed file again.
+func (p *Page) retryFailedFile(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, err := p.findFile(id)
+	i, err := p.findListedFile(id)
 	if err != nil {
 		return err
 	}
 	if i.State == Failed {
 		i.State, i.Note = Waiting, ""
-		p.notifyChange()
+		p.notifyPageChange()
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (p *Page) retryFile(id string) error {
 func (p *Page) removeFile(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, err := p.findFile(id)
+	i, err := p.findListedFile(id)
 	if err != nil {
 		return err
 	}
@@ -252,13 +252,13 @@ func (p *Page) removeFile(id string) error {
 	}
 	p.deleteSpooled(i.ID)
 	p.items = slices.DeleteFunc(p.items, func(o *item) bool { return o == i })
-	p.notifyChange()
+	p.notifyPageChange()
 	return nil
 }
 
-// safeName returns a valid file name for servers: without folders and unprintable characters, and
+// sanitizeFileName returns a valid file name for servers: without folders and unprintable characters, and
 // not too long.
-func safeName(s string) string {
+func sanitizeFileName(s string) string {
 	s = path.Base("/" + strings.ReplaceAll(strings.ToValidUTF8(s, "_"), `\`, "/"))
 	s = strings.Map(func(r rune) rune {
 		if !text.IsPrintable(r) || r != ' ' && unicode.IsSpace(r) {
@@ -268,13 +268,13 @@ func safeName(s string) string {
 	}, s)
 	s = strings.Trim(s, " .")
 	if ext := path.Ext(s); len(s) > maxName && len(ext) < 20 {
-		s = truncateText(s, maxName-len(ext)) + ext
+		s = truncateToBytes(s, maxName-len(ext)) + ext
 	}
-	return cmp.Or(strings.Trim(truncateText(s, maxName), "/"), "file")
+	return cmp.Or(strings.Trim(truncateToBytes(s, maxName), "/"), "file")
 }
 
-// truncateText returns the first n bytes of a string, without a partial character.
-func truncateText(s string, n int) string {
+// truncateToBytes returns the first n bytes of a string, without a partial character.
+func truncateToBytes(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -318,7 +318,7 @@ type Status struct {
 func (p *Page) Status() (s Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.Bytes = p.usedBytes()
+	s.Bytes = p.usedSpoolBytes()
 	for _, i := range p.items {
 		switch i.State {
 		case Done:

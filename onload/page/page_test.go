@@ -295,7 +295,7 @@ func TestBounds(t *testing.T) {
 	for range maxListed + 9 {
 		p.mu.Lock()
 		p.items = append(p.items, &item{State: Done})
-		p.trimDone()
+		p.trimDoneFiles()
 		p.mu.Unlock()
 	}
 	if len(p.items) != maxListed {
@@ -306,7 +306,7 @@ func TestBounds(t *testing.T) {
 	for n := range maxSessions + 1 {
 		s.lastUsed[fmt.Sprint(n)] = now.Add(time.Duration(n) * time.Second)
 	}
-	if _, e := s.login(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, "a", now.Add(time.Hour)); e != loginOK ||
+	if _, e := s.loginWithCode(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, "a", now.Add(time.Hour)); e != loginOK ||
 		len(s.lastUsed) != maxSessions || s.checkToken("0", now) {
 		t.Error(e, len(s.lastUsed))
 	}
@@ -459,8 +459,8 @@ func TestSafeName(t *testing.T) {
 		"\xff.jpg": "_.jpg", "Größe.jpg": "Größe.jpg", strings.Repeat("ä", 200) + ".jpeg": strings.Repeat("ä",
 			97) + ".jpeg", "." + strings.Repeat("x", 300): strings.Repeat("x", 200),
 	} {
-		got := safeName(in)
-		if got != want || safeName(got) != got || len(got) > maxName {
+		got := sanitizeFileName(in)
+		if got != want || sanitizeFileName(got) != got || len(got) > maxName {
 			t.Errorf("%q: %q instead of %q", in, got, want)
 		}
 	}

@@ -123,7 +123,7 @@ func startPage(t *testing.T, at *testServer, change func(*Config)) *browser {
 		}
 	})
 	t.Cleanup(b.end)
-	b.token, _ = p.sessions.login(l.Addr(), "k7qf 3m2a", time.Now())
+	b.token, _ = p.sessions.loginWithCode(l.Addr(), "k7qf 3m2a", time.Now())
 	return b
 }
 

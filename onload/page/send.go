@@ -14,9 +14,9 @@ import (
 	"mpbond/onload/upload"
 )
 
-// runSender uploads waiting files until ctx ends.
-func (p *Page) runSender(ctx context.Context) {
-	journal, known := p.openJournal()
+// runUploadLoop uploads waiting files until ctx ends.
+func (p *Page) runUploadLoop(ctx context.Context) {
+	journal, known := p.openUploadJournal()
 	if journal != nil {
 		defer journal.Close()
 	}
@@ -33,12 +33,12 @@ func (p *Page) runSender(ctx context.Context) {
 		}
 		res, err := upload.Send(ctx, upload.Config{Devices: p.cfg.Devices, Target: p.cfg.Target,
 			Files: p.uploadFiles(batch), MoreFiles: more, UserAgent: p.cfg.UserAgent,
-			Journal: journal, Known: known, OnConfirmed: p.markConfirmed, OnProgress: p.setProgress, Log: p.cfg.Log})
+			Journal: journal, Known: known, OnConfirmed: p.markFileConfirmed, OnProgress: p.setProgress, Log: p.cfg.Log})
 		if ctx.Err() != nil {
 			return // the next run resumes
 		}
 		for _, s := range res.Files { // includes files that an earlier run has sent
-			p.markConfirmed(s)
+			p.markFileConfirmed(s)
 		}
 		p.finishBatch(batch, res, err)
 	}
@@ -47,15 +47,15 @@ func (p *Page) runSender(ctx context.Context) {
 // uploadFiles returns the upload entries of items.
 func (p *Page) uploadFiles(items []*item) (list []upload.File) {
 	for _, i := range items {
-		list = append(list, upload.File{Path: p.dataPath(i.ID), Name: i.Name})
+		list = append(list, upload.File{Path: p.spoolDataPath(i.ID), Name: i.Name})
 	}
 	return list
 }
 
-// openJournal opens the journal of uploads of earlier runs, beside the spool. The server may have
+// openUploadJournal opens the journal of uploads of earlier runs, beside the spool. The server may have
 // files that were being sent when the last run ended; without a journal they are sent again under
 // another name.
-func (p *Page) openJournal() (*store.Journal, *upload.KnownUploads) {
+func (p *Page) openUploadJournal() (*store.Journal, *upload.KnownUploads) {
 	known := upload.NewKnownUploads()
 	j, damage, err := store.Open(p.cfg.Dir+".jsonl", time.Second, known.LoadEntry)
 	if err = errors.Join(damage, err); err != nil {
@@ -69,7 +69,7 @@ func (p *Page) pruneJournal(known *upload.KnownUploads, j *store.Journal) {
 	p.mu.Lock()
 	spooled := make(map[string]bool, len(p.items))
 	for _, i := range p.items {
-		if path, err := filepath.Abs(p.dataPath(i.ID)); err == nil && i.State != Done {
+		if path, err := filepath.Abs(p.spoolDataPath(i.ID)); err == nil && i.State != Done {
 			spooled[path] = true
 		}
 	}
@@ -133,17 +133,17 @@ func (p *Page) takeWaiting() (batch []*item) {
 		}
 	}
 	if len(batch) > 0 {
-		p.notifyChange()
+		p.notifyPageChange()
 	}
 	return batch
 }
 
-// markConfirmed records that the server has confirmed a file.
-func (p *Page) markConfirmed(s upload.Sent) {
+// markFileConfirmed records that the server has confirmed a file.
+func (p *Page) markFileConfirmed(s upload.Sent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, i := range p.items {
-		if i.State == Sending && p.dataPath(i.ID) == s.File {
+		if i.State == Sending && p.spoolDataPath(i.ID) == s.File {
 			i.State = Done
 			if s.MaybeDuplicate {
 				i.Note = "the server may have it twice: a response was lost"
@@ -151,8 +151,8 @@ func (p *Page) markConfirmed(s upload.Sent) {
 			p.deleteSpooled(i.ID)
 		}
 	}
-	p.trimDone()
-	p.notifyChange()
+	p.trimDoneFiles()
+	p.notifyPageChange()
 }
 
 // setProgress records the progress of the current upload.
@@ -161,7 +161,7 @@ func (p *Page) setProgress(now upload.Progress) {
 	defer p.mu.Unlock()
 	now.Devices = slices.Clone(now.Devices)
 	p.uploadProgress = &now
-	p.notifyChange()
+	p.notifyPageChange()
 }
 
 // finishBatch records the result of an upload.
@@ -173,7 +173,7 @@ func (p *Page) finishBatch(batch []*item, res upload.Result, err error) {
 		if i.State != Sending {
 			continue
 		}
-		at := slices.IndexFunc(res.Failed, func(f upload.Failed) bool { return f.File == p.dataPath(i.ID) })
+		at := slices.IndexFunc(res.Failed, func(f upload.Failed) bool { return f.File == p.spoolDataPath(i.ID) })
 		switch {
 		case at >= 0 && res.Failed[at].Kind() == fault.Exists && i.renameCount < maxRenamed:
 			i.renameCount++
@@ -196,5 +196,5 @@ func (p *Page) finishBatch(batch []*item, res upload.Result, err error) {
 			p.cfg.Log.Info("file not sent", "err", i.Note)
 		}
 	}
-	p.notifyChange()
+	p.notifyPageChange()
 }

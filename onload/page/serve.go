@@ -49,7 +49,7 @@ func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { p.runSender(ctx) })
+	all.Go(func() { p.runUploadLoop(ctx) })
 	s := &http.Server{Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute,
 		MaxHeaderBytes: maxHeaderBytes,
 		BaseContext:    func(net.Listener) context.Context { return ctx },
@@ -86,14 +86,14 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = c.SetReadDeadline(time.Now().Add(responseTimeout)) // pieces of files have their own deadline
 	_ = c.SetWriteDeadline(time.Now().Add(responseTimeout))
 	switch {
-	case !p.isOwnHost(r.Host):
+	case !p.isAllowedHost(r.Host):
 		writeError(w, http.StatusMisdirectedRequest, "this name or address does not belong to the helper")
 	case new(http.CrossOriginProtection).Check(r) != nil:
 		writeError(w, http.StatusForbidden, "the request comes from another site")
 	case r.URL.Path == "/enter" && r.Method == http.MethodPost:
 		p.handleLogin(w, r)
-	case r.Method == http.MethodGet && embeddedFile(r.URL.Path) != "":
-		name := embeddedFile(r.URL.Path)
+	case r.Method == http.MethodGet && embeddedPageFile(r.URL.Path) != "":
+		name := embeddedPageFile(r.URL.Path)
 		text, _ := embedded.ReadFile(name)
 		w.Header().Set("Content-Type", mediaTypes[path.Ext(name)])
 		_, _ = w.Write(text)
@@ -113,7 +113,7 @@ func (p *Page) serveSession(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/files" && r.Method == http.MethodPost:
 		p.receiveUpload(w, r)
 	case strings.HasPrefix(r.URL.Path, "/files/") && isRetry && r.Method == http.MethodPost:
-		writeResult(w, p.retryFile(id))
+		writeResult(w, p.retryFailedFile(id))
 	case strings.HasPrefix(r.URL.Path, "/files/") && !isRetry && r.Method == http.MethodDelete:
 		writeResult(w, p.removeFile(id))
 	default:
@@ -121,23 +121,23 @@ func (p *Page) serveSession(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isOwnHost reports whether a request was sent to a local address or a name of the helper. Other
+// isAllowedHost reports whether a request was sent to a local address or a name of the helper. Other
 // names that resolve to the helper belong to other sites (DNS rebinding).
-func (p *Page) isOwnHost(host string) bool {
+func (p *Page) isAllowedHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.Trim(host, "[]")
 	if a, err := netip.ParseAddr(host); err == nil {
-		return isLocalIP(a.Unmap().WithZone(""))
+		return isLocalNetworkIP(a.Unmap().WithZone(""))
 	}
 	return slices.ContainsFunc(append([]string{"localhost"}, p.cfg.HostNames...), func(n string) bool {
 		return n != "" && (strings.EqualFold(host, n) || strings.EqualFold(host, n+".local"))
 	})
 }
 
-// embeddedFile returns the embedded file for a URL path, or "".
-func embeddedFile(of string) string {
+// embeddedPageFile returns the embedded file for a URL path, or "".
+func embeddedPageFile(of string) string {
 	if of == "/" {
 		of = "/index.html"
 	}
@@ -156,7 +156,7 @@ func (p *Page) handleLogin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	from, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr) // an IP address: no DNS query
-	switch token, e := p.sessions.login(from, login.Code, time.Now()); e {
+	switch token, e := p.sessions.loginWithCode(from, login.Code, time.Now()); e {
 	case loginOK:
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"token": token})

@@ -23,14 +23,14 @@ import (
 // readSize is the most that is read at once; each piece has its own deadline.
 const readSize = 64 << 10
 
-// dataPath returns the path of a file's bytes, metadataPath that of its metadata. If the metadata
+// spoolDataPath returns the path of a file's bytes, metadataPath that of its metadata. If the metadata
 // exists, the bytes are complete.
-func (p *Page) dataPath(id string) string     { return filepath.Join(p.cfg.Dir, id+".data") }
-func (p *Page) metadataPath(id string) string { return filepath.Join(p.cfg.Dir, id+".json") }
+func (p *Page) spoolDataPath(id string) string { return filepath.Join(p.cfg.Dir, id+".data") }
+func (p *Page) metadataPath(id string) string  { return filepath.Join(p.cfg.Dir, id+".json") }
 
 // deleteSpooled removes a file from the spool.
 func (p *Page) deleteSpooled(id string) {
-	for _, name := range []string{p.metadataPath(id), p.dataPath(id)} {
+	for _, name := range []string{p.metadataPath(id), p.spoolDataPath(id)} {
 		if err := userfile.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			p.cfg.Log.Warn("file not removed from the spool", "err", err)
 		}
@@ -42,7 +42,7 @@ func (p *Page) receiveFile(i *item, r io.Reader, more func()) (err error) {
 	if err := p.reserveSpace(i.Size); err != nil {
 		return err
 	}
-	i.ID, i.Name, i.State = rand.Text(), safeName(i.Name), Waiting
+	i.ID, i.Name, i.State = rand.Text(), sanitizeFileName(i.Name), Waiting
 	defer func() {
 		came := i
 		if err != nil {
@@ -51,7 +51,7 @@ func (p *Page) receiveFile(i *item, r io.Reader, more func()) (err error) {
 		}
 		p.finishReceive(i.Size, came)
 	}()
-	if err := p.writeData(i, r, more); err != nil {
+	if err := p.writeSpoolData(i, r, more); err != nil {
 		if errors.Is(err, syscall.ENOSPC) {
 			return fault.New(fault.Limit, errors.New("the disk of the helper is full"), "")
 		}
@@ -61,9 +61,9 @@ func (p *Page) receiveFile(i *item, r io.Reader, more func()) (err error) {
 	return p.writeMetadata(i)
 }
 
-// writeData writes a file's bytes to the disk and syncs them.
-func (p *Page) writeData(i *item, r io.Reader, more func()) error {
-	f, err := userfile.OpenFile(p.dataPath(i.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// writeSpoolData writes a file's bytes to the disk and syncs them.
+func (p *Page) writeSpoolData(i *item, r io.Reader, more func()) error {
+	f, err := userfile.OpenFile(p.spoolDataPath(i.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (p *Page) restoreSpool() error {
 		if !ok {
 			continue
 		}
-		st, err := userfile.Lstat(p.dataPath(id))
+		st, err := userfile.Lstat(p.spoolDataPath(id))
 		if err != nil || !st.Mode().IsRegular() {
 			continue
 		}
@@ -139,7 +139,7 @@ func (p *Page) restoreSpool() error {
 			p.cfg.Log.Warn("metadata of a spooled file unreadable", "file", id, "err", err)
 			i = item{Size: unit.Bytes(st.Size())}
 		}
-		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting,
+		o := &item{ID: id, Name: sanitizeFileName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting,
 			Key: i.Key, receivedAt: st.ModTime()}
 		if o.Size != i.Size {
 			o.State, o.Note = Failed, fmt.Sprintf("the helper has %v of the file instead of %v", o.Size, i.Size)
@@ -152,7 +152,7 @@ func (p *Page) restoreSpool() error {
 	}
 	for _, e := range list {
 		id, _, _ := strings.Cut(e.Name(), ".")
-		if _, err := p.findFile(id); err != nil && !e.IsDir() {
+		if _, err := p.findListedFile(id); err != nil && !e.IsDir() {
 			_ = userfile.Remove(filepath.Join(p.cfg.Dir, e.Name()))
 		}
 	}

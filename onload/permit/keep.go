@@ -40,11 +40,11 @@ func (a Client) RequestPermit(ctx context.Context) (allowance.Answer, error) {
 	if err != nil {
 		return allowance.Answer{}, err
 	}
-	status, text, err := a.doRequest(ctx, http.MethodPost, permitPath, body, maxBody)
+	status, text, err := a.requestAndReadBody(ctx, http.MethodPost, permitPath, body, maxBody)
 	if err != nil {
 		return allowance.Answer{}, err
 	}
-	return parseAnswer(status, text)
+	return parsePermitAnswer(status, text)
 }
 
 // WatchPermit requests a permit and watches it. If a permit is granted, later is not nil. It
@@ -57,7 +57,7 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	timeout := time.AfterFunc(responseTimeout, cancel)
-	r, err := a.sendRequest(ctx, http.MethodPost, permitPath, body)
+	r, err := a.sendServiceRequest(ctx, http.MethodPost, permitPath, body)
 	if err != nil {
 		cancel()
 		return first, nil, err
@@ -70,10 +70,10 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 				fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err),
 					"check the address of the permit service")
 		}
-		return parseAnswer(r.StatusCode, text)
+		return parsePermitAnswer(r.StatusCode, text)
 	}
 	if r.StatusCode != http.StatusOK {
-		_, err = parseAnswer(r.StatusCode, nil)
+		_, err = parsePermitAnswer(r.StatusCode, nil)
 	} else {
 		first, err = readAnswer()
 	}
@@ -97,8 +97,8 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 	return first, answers, nil
 }
 
-// doRequest sends one request and reads the response, at most limit bytes.
-func (a Client) doRequest(
+// requestAndReadBody sends one request and reads the response, at most limit bytes.
+func (a Client) requestAndReadBody(
 	ctx context.Context,
 	method, path string,
 	body []byte,
@@ -106,7 +106,7 @@ func (a Client) doRequest(
 ) (status int, text []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
-	r, err := a.sendRequest(ctx, method, path, body)
+	r, err := a.sendServiceRequest(ctx, method, path, body)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -118,8 +118,8 @@ func (a Client) doRequest(
 	return r.StatusCode, text, nil
 }
 
-// sendRequest sends one request and returns the response with an open body.
-func (a Client) sendRequest(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// sendServiceRequest sends one request and returns the response with an open body.
+func (a Client) sendServiceRequest(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	tr := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody,
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return relay.DialTLS(ctx, a.Address, a.Options, a.Key.ClientConfig(a.Service, ALPN), responseTimeout)
@@ -164,11 +164,11 @@ type WatchFunc func(context.Context) (first allowance.Answer, later <-chan allow
 func NewKeeper(ask WatchFunc, path string, log *slog.Logger) (*Keeper, error) {
 	// Round strips the monotonic clock, which stops while the device sleeps; permits expire all the
 	// same.
-	return newKeeper(ask, path, log, func() time.Time { return time.Now().Round(0) })
+	return newKeeperWithClock(ask, path, log, func() time.Time { return time.Now().Round(0) })
 }
 
-// newKeeper is NewKeeper with a given clock.
-func newKeeper(ask WatchFunc, path string, log *slog.Logger, now func() time.Time) (*Keeper, error) {
+// newKeeperWithClock is NewKeeper with a given clock.
+func newKeeperWithClock(ask WatchFunc, path string, log *slog.Logger, now func() time.Time) (*Keeper, error) {
 	k := &Keeper{watchPermit: ask, log: log, now: now, changed: make(chan struct{}, 1)}
 	var kept allowance.Permit
 	// damage is harmless: without a permit it requests one

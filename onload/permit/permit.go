@@ -68,14 +68,14 @@ func toWireAnswer(a allowance.Answer) wireAnswer {
 	return wireAnswer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Reason, retry, retry}
 }
 
-// toAnswer converts an answer from the wire.
-func (a wireAnswer) toAnswer() allowance.Answer {
-	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: secondsToDuration(a.Seconds),
-		Reason: a.Why, RetryAfter: secondsToDuration(cmp.Or(a.RetryAfter, a.OldRetryAfter))}
+// toAllowanceAnswer converts an answer from the wire.
+func (a wireAnswer) toAllowanceAnswer() allowance.Answer {
+	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: durationFromWire(a.Seconds),
+		Reason: a.Why, RetryAfter: durationFromWire(cmp.Or(a.RetryAfter, a.OldRetryAfter))}
 }
 
-// secondsToDuration converts seconds from the wire; invalid values become 0.
-func secondsToDuration(s float64) time.Duration {
+// durationFromWire converts seconds from the wire; invalid values become 0.
+func durationFromWire(s float64) time.Duration {
 	if !(s > 0) {
 		return 0
 	}

@@ -97,7 +97,7 @@ func (w *world) serve(path string) {
 	s, err := NewService(Identity{keys().service, w.trust}, issuer, "", quiet)
 	s.now, w.s = w.now, s
 	if err == nil && path != "" {
-		err = s.openJournal(path)
+		err = s.openPermitJournal(path)
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -214,16 +214,16 @@ func TestUnclearGrantsAreRefused(t *testing.T) {
 		`{"granted":true,"seconds":"x"}`: 200,
 		`{"granted":true,"seconds":60}`:  500, `{"granted":true,"seconds":61}`: 403, "<html>": 302,
 	} {
-		if a, err := parseAnswer(status, []byte(body)); err == nil {
+		if a, err := parsePermitAnswer(status, []byte(body)); err == nil {
 			t.Errorf("%d %s: %+v", status, body, a)
 		}
 	}
-	a, err := parseAnswer(http.StatusOK, []byte(`{"granted":true,"seconds":1e300}`))
+	a, err := parsePermitAnswer(http.StatusOK, []byte(`{"granted":true,"seconds":1e300}`))
 	if err != nil || a.Life != allowance.MaxLife {
 		t.Errorf("%+v, %v", a, err)
 	}
 	for _, field := range []string{"retry_after_seconds", "again_seconds"} { // the second one in former versions
-		if a, err = parseAnswer(http.StatusOK,
+		if a, err = parsePermitAnswer(http.StatusOK,
 			[]byte(`{"granted":false,"`+field+`":1e300,"why":"\u001b[2Jno"}`)); err != nil ||
 			a.RetryAfter != allowance.MaxLife || text.Short(a.Reason, maxReason) != "?[2Jno" {
 			t.Errorf("%s: %+v, %v", field, a, err)
@@ -323,4 +323,6 @@ func TestCallers(t *testing.T) {
 }
 
 // keptAt returns a Keeper of a file with a given clock.
-func keptAt(path string, c *clock) (*Keeper, error) { return newKeeper(nil, path, quiet, c.now) }
+func keptAt(path string, c *clock) (*Keeper, error) {
+	return newKeeperWithClock(nil, path, quiet, c.now)
+}

@@ -86,7 +86,7 @@ func (s *Service) serveReport(w http.ResponseWriter, r *http.Request) {
 
 // FetchReport returns the report of a service. It needs the service's own key. Errors are faults.
 func (a Client) FetchReport(ctx context.Context) (r Report, err error) {
-	status, text, err := a.doRequest(ctx, http.MethodGet, reportPath, nil, maxReport)
+	status, text, err := a.requestAndReadBody(ctx, http.MethodGet, reportPath, nil, maxReport)
 	switch {
 	case fault.Is(err, fault.WrongKey), fault.Is(err, fault.UnknownDevice):
 		return r, fault.New(fault.KindOf(err), err, hintOwnKey)

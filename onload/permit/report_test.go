@@ -73,7 +73,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("%s: %v (%s), %q", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
-	if status, _, err := own.doRequest(t.Context(), http.MethodPost, reportPath, nil, maxBody); err != nil ||
+	if status, _, err := own.requestAndReadBody(t.Context(), http.MethodPost, reportPath, nil, maxBody); err != nil ||
 		status != http.StatusMethodNotAllowed {
 		t.Error(status, err)
 	}

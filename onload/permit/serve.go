@@ -55,11 +55,11 @@ func NewService(id Identity, issuer *allowance.Issuer, path string, log *slog.Lo
 	if path == "" {
 		return s, nil
 	}
-	return s, s.openJournal(path)
+	return s, s.openPermitJournal(path)
 }
 
-// openJournal restores valid permits from a file and stores further ones there.
-func (s *Service) openJournal(path string) error {
+// openPermitJournal restores valid permits from a file and stores further ones there.
+func (s *Service) openPermitJournal(path string) error {
 	var held []allowance.HeldPermit
 	j, damage, err := store.Open(path, lockTimeout, func(line []byte) error {
 		var h allowance.HeldPermit
@@ -77,7 +77,7 @@ func (s *Service) openJournal(path string) error {
 	}
 	s.issuer.Restore(s.now(), held)
 	s.journal = j
-	s.logProblem(s.rewriteJournal())
+	s.logJournalProblem(s.rewriteJournal())
 	return nil
 }
 
@@ -90,8 +90,8 @@ func (s *Service) rewriteJournal() error {
 	return s.journal.Rewrite(lines...)
 }
 
-// logProblem logs a problem of the journal once. mu must be held.
-func (s *Service) logProblem(err error) {
+// logJournalProblem logs a problem of the journal once. mu must be held.
+func (s *Service) logJournalProblem(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -133,7 +133,7 @@ func (s *Service) issuePermit(p identity.Peer, cell string, watch bool) (_ wireA
 		if err == nil && s.journal.NeedsRewrite() {
 			err = s.rewriteJournal()
 		}
-		s.logProblem(err)
+		s.logJournalProblem(err)
 	}
 	s.log.Info("permit", "device", p.Name, "cell", a.Cell, "granted", a.Granted, "why", a.Reason)
 	return toWireAnswer(a), w
@@ -166,7 +166,7 @@ func (s *Service) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.journal != nil {
-		s.logProblem(s.journal.Close())
+		s.logJournalProblem(s.journal.Close())
 		s.journal = nil
 	}
 }
@@ -228,8 +228,8 @@ func (g *admittedConn) Close() error {
 // connContextKey is the key of the connection in the context of a request.
 type connContextKey struct{}
 
-// parseAnswer parses the response of a service.
-func parseAnswer(status int, body []byte) (a allowance.Answer, err error) {
+// parsePermitAnswer parses the response of a service.
+func parsePermitAnswer(status int, body []byte) (a allowance.Answer, err error) {
 	var wire wireAnswer
 	switch {
 	case status == http.StatusForbidden:
@@ -243,7 +243,7 @@ func parseAnswer(status int, body []byte) (a allowance.Answer, err error) {
 		return a, fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err),
 			"check the address of the permit service")
 	}
-	if a = wire.toAnswer(); a.Granted && a.Life == 0 {
+	if a = wire.toAllowanceAnswer(); a.Granted && a.Life == 0 {
 		return a, fault.New(fault.Protocol, errors.New("the permit service granted a permit without validity"), "")
 	}
 	return a, nil

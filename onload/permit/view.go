@@ -14,7 +14,7 @@ import (
 // Print writes the report as text for users.
 func (r Report) Print(w io.Writer, now time.Time) error {
 	fmt.Fprintf(w, "no permits from a load of %.0f %% on; a permit is valid for %v\n", 100*r.Threshold,
-		secondsToDuration(r.LifeSeconds))
+		durationFromWire(r.LifeSeconds))
 	if r.NotKept != "" {
 		fmt.Fprintln(w, "a restart would lose the permits:", text.Printable(r.NotKept))
 	}
@@ -46,15 +46,15 @@ func (r Report) Print(w io.Writer, now time.Time) error {
 				name = text.Printable(p.DeviceID) + " (not trusted any more)"
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, text.Printable(c.Name),
-				clockTime(now.Add(-secondsToDuration(p.HeldSeconds)), now),
-				clockTime(now.Add(secondsToDuration(p.LeftSeconds)), now))
+				formatClockTime(now.Add(-durationFromWire(p.HeldSeconds)), now),
+				formatClockTime(now.Add(durationFromWire(p.LeftSeconds)), now))
 		}
 	}
 	return t.Flush()
 }
 
-// clockTime formats a time of day, with the date if that is not the date of now.
-func clockTime(t, now time.Time) string {
+// formatClockTime formats a time of day, with the date if that is not the date of now.
+func formatClockTime(t, now time.Time) string {
 	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
 		return t.Format("2006-01-02 15:04:05")
 	}

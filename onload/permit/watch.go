@@ -50,7 +50,7 @@ func (s *Service) revokeLoaded(cell string) {
 	}
 	s.log.Info("permits revoked: the cell is loaded", "cell", cell, "permits", taken)
 	if s.journal != nil {
-		s.logProblem(s.rewriteJournal())
+		s.logJournalProblem(s.rewriteJournal())
 	}
 }
 

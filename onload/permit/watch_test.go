@@ -19,7 +19,7 @@ func TestRevokes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "permits.jsonl")
 	w := newWorld(t, path) // with a stopped clock: no permit expires
 	w.s.SetLoad("north", .1)
-	k, err := newKeeper(w.newClient().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, w.now)
+	k, err := newKeeperWithClock(w.newClient().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, w.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestAsksAfterRevocation(t *testing.T) {
 		begin := time.Now()
 		var asked []time.Duration
 		answers := make(chan chan allowance.Answer, 1)
-		k, err := newKeeper(func(context.Context) (allowance.Answer, <-chan allowance.Answer, error) {
+		k, err := newKeeperWithClock(func(context.Context) (allowance.Answer, <-chan allowance.Answer, error) {
 			asked = append(asked, time.Since(begin))
 			later := make(chan allowance.Answer, 1)
 			answers <- later

@@ -214,17 +214,17 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 	length := func(ticks uint64) time.Duration { return secondsToDuration(float64(ticks) / float64(scale)) }
 	first := parseNumber(s.StartNumber, 1)
 	if u := s.InitURL; u != nil {
-		k := segmentKey{a.resolveURL(u.URL), 0, board.Unknown}
+		k := segmentKey{a.resolveReference(u.URL), 0, board.Unknown}
 		if u.Range != "" {
 			k.from, k.to = parseMediaRange(u.Range)
 		}
-		a.addEntry(t, entry{segmentKey: k, isInit: true})
+		a.addTrackEntry(t, entry{segmentKey: k, isInit: true})
 	} else if s.Init != "" && len(s.Init) <= maxURLLength {
-		a.addEntry(t, entry{segmentKey: segmentKey{a.resolveURL(fillTemplate(s.Init, rep, 0, 0)), 0,
+		a.addTrackEntry(t, entry{segmentKey: segmentKey{a.resolveReference(fillTemplate(s.Init, rep, 0, 0)), 0,
 			board.Unknown}, isInit: true})
 	}
 	step := parseNumber(s.Duration, 0)
-	// addSegment adds the segment of an index, which begins at a time in ticks.
+	// enqueueSegment adds the segment of an index, which begins at a time in ticks.
 	addSegment := func(i, at, ticks uint64) bool {
 		if a.remaining <= 0 {
 			return false
@@ -234,7 +234,7 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 			e.number = int64(at) // stable when the MPD is reloaded
 		}
 		if by.Template != nil {
-			if e.url = a.resolveURL(fillTemplate(s.Media, rep, first+i, at)); e.url == "" {
+			if e.url = a.resolveReference(fillTemplate(s.Media, rep, first+i, at)); e.url == "" {
 				return false // the other segments cannot be resolved either
 			}
 		} else {
@@ -242,12 +242,12 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 				return false
 			}
 			u := s.URLs[i]
-			e.url = a.resolveURL(u.Media)
+			e.url = a.resolveReference(u.Media)
 			if u.Range != "" {
 				e.from, e.to = parseMediaRange(u.Range)
 			}
 		}
-		return a.addEntry(t, e)
+		return a.addTrackEntry(t, e)
 	}
 	if by.Template != nil && (s.Media == "" || len(s.Media) > maxURLLength) {
 		return
@@ -275,7 +275,7 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 	}
 }
 
-// walkTimeline passes the segments of a SegmentTimeline to addSegment until that returns false.
+// walkTimeline passes the segments of a SegmentTimeline to enqueueSegment until that returns false.
 func (s *segmentInfo) walkTimeline(
 	w availability,
 	inTicks func(time.Duration) uint64,

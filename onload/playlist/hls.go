@@ -11,10 +11,10 @@ import (
 	"mpbond/onload/board"
 )
 
-// parseHLS parses a playlist of HTTP Live Streaming (RFC 8216) as far as it lists segments or other
+// parseHLSPlaylist parses a playlist of HTTP Live Streaming (RFC 8216) as far as it lists segments or other
 // playlists. It ignores unknown tags; an invalid tag affects only its segment. It reports whether
 // text is a playlist.
-func parseHLS(at *url.URL, text string) (listing, bool) {
+func parseHLSPlaylist(at *url.URL, text string) (listing, bool) {
 	if text = strings.TrimPrefix(text, "\ufeff"); !strings.HasPrefix(text, "#EXTM3U") {
 		return listing{}, false
 	}
@@ -25,8 +25,8 @@ func parseHLS(at *url.URL, text string) (listing, bool) {
 			continue
 		}
 		if tag, ok := strings.CutPrefix(line, "#"); ok {
-			r.readTag(tag)
-		} else if !r.readURI(line) {
+			r.processHLSTag(tag)
+		} else if !r.processURILine(line) {
 			break
 		}
 	}
@@ -68,8 +68,8 @@ type hlsParser struct {
 	end     segmentKey // end of the last byte range
 }
 
-// readTag processes a tag.
-func (r *hlsParser) readTag(tag string) {
+// processHLSTag processes a tag.
+func (r *hlsParser) processHLSTag(tag string) {
 	name, value, _ := strings.Cut(tag, ":")
 	switch name {
 	case "EXTINF":
@@ -82,7 +82,7 @@ func (r *hlsParser) readTag(tag string) {
 		r.number, _ = strconv.ParseInt(value, 10, 64)
 	case "EXT-X-MAP":
 		a := parseAttributes(value)
-		k := segmentKey{r.resolveURL(a["URI"]), 0, board.Unknown}
+		k := segmentKey{r.resolveReference(a["URI"]), 0, board.Unknown}
 		if a["BYTERANGE"] != "" {
 			if k.from, k.to = parseByteRange(a["BYTERANGE"]); k.from < 0 {
 				k.from = 0 // an EXT-X-MAP without offset begins at 0
@@ -90,13 +90,13 @@ func (r *hlsParser) readTag(tag string) {
 		}
 		if a["URI"] != "" && k != r.init {
 			r.init = k
-			r.addEntry(r.track, entry{segmentKey: k, number: r.number, isInit: true})
+			r.addTrackEntry(r.track, entry{segmentKey: k, number: r.number, isInit: true})
 		}
 	case "EXT-X-STREAM-INF":
 		r.variant = true
 	case "EXT-X-MEDIA":
 		a := parseAttributes(value)
-		r.noteGroup(a["URI"], a["TYPE"])
+		r.notePlaylistGroup(a["URI"], a["TYPE"])
 	}
 }
 
@@ -114,17 +114,17 @@ func parseByteRange(s string) (from, to unit.Bytes) {
 	return unit.Bytes(at), unit.Bytes(at + n)
 }
 
-// readURI processes a URI line: a segment or, in a multivariant playlist, another playlist. It
+// processURILine processes a URI line: a segment or, in a multivariant playlist, another playlist. It
 // returns false at the limit of segments.
-func (r *hlsParser) readURI(ref string) bool {
+func (r *hlsParser) processURILine(ref string) bool {
 	if r.variant {
 		r.variant = false
-		r.noteGroup(ref, "variants")
+		r.notePlaylistGroup(ref, "variants")
 		return true
 	}
 	e := r.next
 	r.next = entry{}
-	e.url, e.number = r.resolveURL(ref), r.number
+	e.url, e.number = r.resolveReference(ref), r.number
 	r.number++
 	switch {
 	case e.from == -1 && r.end.url == e.url: // follows the last byte range
@@ -135,12 +135,13 @@ func (r *hlsParser) readURI(ref string) bool {
 		e.to = board.Unknown
 	}
 	r.end = e.segmentKey
-	return r.addEntry(r.track, e)
+	return r.addTrackEntry(r.track, e)
 }
 
-// noteGroup records the group of another playlist.
-func (r *hlsParser) noteGroup(ref, group string) {
-	if u, err := url.Parse(r.resolveURL(ref)); ref != "" && err == nil && u.Host != "" && len(r.groups) < maxTracks &&
+// notePlaylistGroup records the group of another playlist.
+func (r *hlsParser) notePlaylistGroup(ref, group string) {
+	if u, err := url.Parse(r.resolveReference(ref)); ref != "" && err == nil && u.Host != "" &&
+		len(r.groups) < maxTracks &&
 		len(group) < maxURLLength {
 		r.groups[playlistID(u)] = r.id + " " + group
 	}

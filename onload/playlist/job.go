@@ -46,16 +46,16 @@ type response struct {
 	acceptsRanges  bool       // the server supports ranges
 }
 
-// validator returns the value for If-Range, or "".
-func (a *response) validator() string {
+// segmentValidator returns the value for If-Range, or "".
+func (a *response) segmentValidator() string {
 	if a.etag != "" {
 		return a.etag
 	}
 	return a.modified
 }
 
-// newRefusal returns a Refusal that excludes the device.
-func newRefusal(format string, args ...any) *transfer.Refusal {
+// newExcludeRefusal returns a Refusal that excludes the device.
+func newExcludeRefusal(format string, args ...any) *transfer.Refusal {
 	return &transfer.Refusal{Verdict: transfer.Exclude, Err: fmt.Errorf(format, args...)}
 }
 
@@ -63,7 +63,7 @@ func newRefusal(format string, args ...any) *transfer.Refusal {
 func (j *job) Run(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, j.segment.url, nil)
 	if err != nil {
-		return newRefusal("%w", err)
+		return newExcludeRefusal("%w", err)
 	}
 	r.Header = j.header
 	if j.ranged {
@@ -77,7 +77,7 @@ func (j *job) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.Body.Close()
-	if err := j.acceptResponse(a); err != nil {
+	if err := j.acceptSegmentHeader(a); err != nil {
 		return err
 	}
 	buf := make([]byte, readSize)
@@ -91,15 +91,15 @@ func (j *job) Run(ctx context.Context) error {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return j.checkEnd()
+			return j.checkItemComplete()
 		case err != nil:
 			return err
 		}
 	}
 }
 
-// checkEnd returns an error if the body ended before the item is complete.
-func (j *job) checkEnd() error {
+// checkItemComplete returns an error if the body ended before the item is complete.
+func (j *job) checkItemComplete() error {
 	j.prefetcher.loop.Lock()
 	defer j.prefetcher.loop.Unlock()
 	if size := j.Item.Size(); size != board.Unknown && j.Carried() < size {
@@ -108,29 +108,29 @@ func (j *job) checkEnd() error {
 	return nil
 }
 
-// parseResponse checks the status and header of a response.
-func (j *job) parseResponse(r *http.Response) (*response, *transfer.Refusal) {
+// parseSegmentHeader checks the status and header of a response.
+func (j *job) parseSegmentHeader(r *http.Response) (*response, *transfer.Refusal) {
 	a := &response{status: r.StatusCode, header: r.Header.Clone(), size: board.Unknown}
 	switch {
 	case r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable:
-		refusal := newRefusal("the web server answered %s", r.Status)
+		refusal := newExcludeRefusal("the web server answered %s", r.Status)
 		refusal.RetryAfter = max(time.Second, transfer.ParseRetryAfter(r.Header, time.Now()))
 		return nil, refusal
 	case isRedirect(r.StatusCode):
 		return nil, &transfer.Refusal{Verdict: transfer.Redirect,
 			Err: fmt.Errorf("the web server answered %s", r.Status)}
 	case j.ranged && r.StatusCode != http.StatusPartialContent, !j.ranged && r.StatusCode != http.StatusOK:
-		return nil, newRefusal("the web server answered %s", r.Status)
+		return nil, newExcludeRefusal("the web server answered %s", r.Status)
 	case r.Uncompressed, r.Header.Get("Content-Encoding") != "" &&
 		!strings.EqualFold(r.Header.Get("Content-Encoding"), "identity"):
-		return nil, newRefusal("the server sent an encoding that was not requested")
+		return nil, newExcludeRefusal("the server sent an encoding that was not requested")
 	}
 	a.etag, a.modified, _ = fetch.Validators(r.Header)
 	if !j.ranged {
 		if r.ContentLength >= 0 {
 			a.size = unit.Bytes(r.ContentLength)
 		} else if r.ProtoMajor < 2 && len(r.TransferEncoding) == 0 {
-			return nil, newRefusal("the response has no length and no detectable end")
+			return nil, newExcludeRefusal("the response has no length and no detectable end")
 		}
 		a.total = a.size
 		a.acceptsRanges = strings.EqualFold(r.Header.Get("Accept-Ranges"), "bytes")
@@ -139,10 +139,10 @@ func (j *job) parseResponse(r *http.Response) (*response, *transfer.Refusal) {
 	from, to := j.segment.from+j.from, j.segment.from+j.to
 	_, end, total, err := fetch.ParsePartialResponse(r, from, to)
 	if err != nil {
-		return nil, newRefusal("%w", err)
+		return nil, newExcludeRefusal("%w", err)
 	}
 	if end != to {
-		return nil, newRefusal("requested bytes %d to %d, the server sent %d to %d", from, to, from, end)
+		return nil, newExcludeRefusal("requested bytes %d to %d, the server sent %d to %d", from, to, from, end)
 	}
 	a.total, a.acceptsRanges, a.size = total, true, j.segment.size
 	return a, nil
@@ -178,12 +178,12 @@ func (j *job) matchesFile(a *response) bool {
 	return true
 }
 
-// acceptResponse processes the header of a response.
-func (j *job) acceptResponse(r *http.Response) error {
+// acceptSegmentHeader processes the header of a response.
+func (j *job) acceptSegmentHeader(r *http.Response) error {
 	p, s := j.prefetcher, j.segment
 	p.loop.Lock()
 	defer p.loop.DispatchAndUnlock()
-	a, refusal := j.parseResponse(r)
+	a, refusal := j.parseSegmentHeader(r)
 	j.SetAwaitingResponse(false)
 	switch {
 	case j.IsDropped():
@@ -191,9 +191,9 @@ func (j *job) acceptResponse(r *http.Response) error {
 	case refusal != nil:
 		return refusal
 	case s.response != nil && !s.response.isSameVersion(a):
-		return newRefusal("the response differs from that of another device")
+		return newExcludeRefusal("the response differs from that of another device")
 	case j.ranged && !s.split && !j.matchesFile(a):
-		return newRefusal("the response has another version than the rest of the file")
+		return newExcludeRefusal("the response has another version than the rest of the file")
 	}
 	j.response = a
 	if s.response != nil {
@@ -204,7 +204,7 @@ func (j *job) acceptResponse(r *http.Response) error {
 	}
 	s.response = a
 	s.size = a.size
-	if s.split = a.size >= minSplitSize && a.acceptsRanges && a.validator() != ""; s.split {
+	if s.split = a.size >= minSplitSize && a.acceptsRanges && a.segmentValidator() != ""; s.split {
 		if !p.reserveMemory(s, a.size) {
 			s.split = false
 			p.leaveToPlayer(s, errors.New("the memory limit is reached"))

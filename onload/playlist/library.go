@@ -71,7 +71,7 @@ func newLibrary() *library {
 func parsePlaylist(at *url.URL, kind, text string, off time.Duration, now time.Time) (*document, listing) {
 	d := &document{id: playlistID(at), usedAt: now}
 	if kind != "dash" {
-		l, ok := parseHLS(at, text)
+		l, ok := parseHLSPlaylist(at, text)
 		if !ok {
 			return nil, l
 		}
@@ -114,15 +114,15 @@ func (y *library) updateDocument(d *document, l listing, now time.Time) {
 	}
 }
 
-// markUsed records that a player uses a playlist now.
-func (y *library) markUsed(d *document, now time.Time) {
+// markPlaylistUsed records that a player uses a playlist now.
+func (y *library) markPlaylistUsed(d *document, now time.Time) {
 	d.usedAt = now
 	y.documents = append(slices.DeleteFunc(y.documents, func(o *document) bool { return o == d }), d)
 }
 
-// evictOld removes the least recently used playlists beyond the limits and returns the playbacks
+// evictOldPlaylists removes the least recently used playlists beyond the limits and returns the playbacks
 // that end with them.
-func (y *library) evictOld() (gone []*playback) {
+func (y *library) evictOldPlaylists() (gone []*playback) {
 	sum, text, last := 0, 0, make(map[*playback]bool)
 	for i := len(y.documents) - 1; i >= 0; i-- {
 		d := y.documents[i]
@@ -150,8 +150,8 @@ func (y *library) evictOld() (gone []*playback) {
 	return gone
 }
 
-// findEntry returns the entry for a byte range of a URL, or else for the whole URL.
-func (y *library) findEntry(name string, from, to unit.Bytes) (location, *document) {
+// findSegmentEntry returns the entry for a byte range of a URL, or else for the whole URL.
+func (y *library) findSegmentEntry(name string, from, to unit.Bytes) (location, *document) {
 	for i := len(y.documents) - 1; i >= 0; i-- {
 		for _, k := range []segmentKey{{name, from, to}, {name, 0, board.Unknown}} {
 			if at, ok := y.documents[i].index[k]; ok {
@@ -162,8 +162,8 @@ func (y *library) findEntry(name string, from, to unit.Bytes) (location, *docume
 	return location{}, nil
 }
 
-// noteRedirect gives the target of a redirected playlist the group of its original URL.
-func (y *library) noteRedirect(from *url.URL, to string) {
+// copyRedirectGroup gives the target of a redirected playlist the group of its original URL.
+func (y *library) copyRedirectGroup(from *url.URL, to string) {
 	u, err := url.Parse(to)
 	if group := y.groups[playlistID(from)]; err == nil && group != "" && len(y.groups) < maxSegments {
 		y.groups[playlistID(u)] = group

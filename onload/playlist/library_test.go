@@ -36,7 +36,7 @@ func TestGroupsGo(t *testing.T) {
 		addTestDocument(t, y, fmt.Sprintf("http://tv.test/%d.m3u8", i),
 			fmt.Sprintf("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%d-low.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n%d-high.m3u8\n", i,
 				i))
-		y.evictOld()
+		y.evictOldPlaylists()
 	}
 	if len(y.documents) != maxDocuments || len(y.groups) != 2*maxDocuments ||
 		y.groups[fmt.Sprintf("http://tv.test/%d-low.m3u8", 10*maxDocuments-1)] == "" {
@@ -46,7 +46,7 @@ func TestGroupsGo(t *testing.T) {
 	for range 6 { // also limited by the bytes of their URLs
 		at += "b"
 		addTestDocument(t, y, at, "#EXTM3U\n"+strings.Repeat("#EXTINF:1,\ns.ts\n", 4_500))
-		y.evictOld()
+		y.evictOldPlaylists()
 	}
 	sum := 0
 	for _, d := range y.documents {
@@ -63,7 +63,7 @@ func TestLibrary(t *testing.T) {
 	y := newLibrary()
 	addTestDocument(t, y, "http://tv.test/master.m3u8", "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nlow.m3u8\n")
 	from, _ := url.Parse("http://tv.test/low.m3u8")
-	if y.noteRedirect(from, "http://cdn.test/low.m3u8"); y.groups["http://cdn.test/low.m3u8"] == "" {
+	if y.copyRedirectGroup(from, "http://cdn.test/low.m3u8"); y.groups["http://cdn.test/low.m3u8"] == "" {
 		t.Errorf("%v", y.groups)
 	}
 	const text = "#EXTM3U\n#EXTINF:4,\n/1.ts\n#EXTINF:4,\n/2.ts\n"
@@ -75,16 +75,16 @@ func TestLibrary(t *testing.T) {
 	}
 	b := addTestDocument(t, y, "http://tv.test/high.m3u8", text)
 	for _, d := range []*document{b, y.documents[1], b} {
-		y.markUsed(d, time.Now())
-		if at, found := y.findEntry("http://tv.test/2.ts", 0, board.Unknown); found != d || at.index != 1 {
+		y.markPlaylistUsed(d, time.Now())
+		if at, found := y.findSegmentEntry("http://tv.test/2.ts", 0, board.Unknown); found != d || at.index != 1 {
 			t.Errorf("%+v in %+v", at, found)
 		}
 	}
-	if _, found := y.findEntry("http://tv.test/4.ts", 0, board.Unknown); found != nil {
+	if _, found := y.findSegmentEntry("http://tv.test/4.ts", 0, board.Unknown); found != nil {
 		t.Error("found a missing entry")
 	}
 	y.documents = y.documents[2:] // all but the most recently used
-	if gone := y.evictOld(); len(gone) != 1 || gone[0] != r || len(y.playbacks) != 1 {
+	if gone := y.evictOldPlaylists(); len(gone) != 1 || gone[0] != r || len(y.playbacks) != 1 {
 		t.Errorf("%d tracks go, %d stay", len(gone), len(y.playbacks))
 	}
 }
@@ -98,16 +98,16 @@ func TestQueue(t *testing.T) {
 	}
 	q := p.prefetcher.queue
 	one, two, later := &segment{size: board.Unknown}, &segment{size: 100}, &segment{size: 100}
-	q.addSegment(one, q.startTime.Add(time.Minute))
-	q.addSegment(two, q.startTime.Add(time.Minute))
-	q.addSegment(later, q.startTime.Add(time.Minute+time.Second))
+	q.enqueueSegment(one, q.startTime.Add(time.Minute))
+	q.enqueueSegment(two, q.startTime.Add(time.Minute))
+	q.enqueueSegment(later, q.startTime.Add(time.Minute+time.Second))
 	if !(one.object < two.object && two.object < later.object) || !q.hasSegment(two) || q.isUnderWay(two) {
 		t.Errorf("%d, %d, %d", one.object, two.object, later.object)
 	}
 	old := *one
 	for _, s := range []*segment{one, two, later} {
-		q.removeSegment(s)
-		q.removeSegment(&old) // another segment with that number is not on the board
+		q.dequeueSegment(s)
+		q.dequeueSegment(&old) // another segment with that number is not on the board
 	}
 	if len(q.segments) > 0 || !q.loop.Board.IsDone() {
 		t.Errorf("%d documents remain", len(q.segments))

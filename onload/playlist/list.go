@@ -69,12 +69,12 @@ func (a *collector) reserveURL(u string) bool {
 	return true
 }
 
-// resolveURL resolves a reference of the playlist. It returns "" for URLs that are not prefetched.
-func (a *collector) resolveURL(ref string) string { return resolveURL(a.base, ref) }
+// resolveHTTPURL resolves a reference of the playlist. It returns "" for URLs that are not prefetched.
+func (a *collector) resolveReference(ref string) string { return resolveHTTPURL(a.base, ref) }
 
-// resolveURL resolves a reference relative to base. It returns "" unless the result is a valid http
+// resolveHTTPURL resolves a reference relative to base. It returns "" unless the result is a valid http
 // URL.
-func resolveURL(base *url.URL, ref string) string {
+func resolveHTTPURL(base *url.URL, ref string) string {
 	if len(ref) > maxURLLength || len(base.Path) > maxURLLength {
 		return ""
 	}
@@ -86,8 +86,8 @@ func resolveURL(base *url.URL, ref string) string {
 	return u.String()
 }
 
-// addEntry adds a valid segment to a track. It returns false at a limit.
-func (a *collector) addEntry(t *track, e entry) bool {
+// addTrackEntry adds a valid segment to a track. It returns false at a limit.
+func (a *collector) addTrackEntry(t *track, e entry) bool {
 	if !a.reserveURL(e.url) {
 		return false
 	}

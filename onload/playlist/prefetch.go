@@ -109,16 +109,16 @@ func (p *prefetcher) addPlaylist(at *url.URL, kind, text string, off time.Durati
 	defer p.loop.DispatchAndUnlock()
 	p.library.addDocument(d, l, now)
 	p.updateSegments(d, now)
-	for _, r := range p.library.evictOld() {
+	for _, r := range p.library.evictOldPlaylists() {
 		p.stopPlayback(r)
 	}
 }
 
-// noteRedirect records that a playlist was redirected.
+// copyRedirectGroup records that a playlist was redirected.
 func (p *prefetcher) noteRedirect(from *url.URL, to string) {
 	p.loop.Lock()
 	defer p.loop.Unlock()
-	p.library.noteRedirect(from, to)
+	p.library.copyRedirectGroup(from, to)
 }
 
 // updateSegments continues prefetching after a playlist has changed.
@@ -157,7 +157,7 @@ func (p *prefetcher) requestSegment(q *http.Request, from, to unit.Bytes) *segme
 			p.updateSegments(d, now)
 		}
 	}
-	at, d := p.library.findEntry(q.URL.String(), from, to)
+	at, d := p.library.findSegmentEntry(q.URL.String(), from, to)
 	if s := p.findRedirected(segmentKey{q.URL.String(), from, to}); d == nil && s != nil && !p.loop.IsClosing() {
 		s.playback.lastRequest = now
 		return p.giveToPlayer(s, now)
@@ -165,7 +165,7 @@ func (p *prefetcher) requestSegment(q *http.Request, from, to unit.Bytes) *segme
 	if d == nil || p.loop.IsClosing() || at.playback.mismatches >= maxMismatches {
 		return nil
 	}
-	p.library.markUsed(d, now)
+	p.library.markPlaylistUsed(d, now)
 	r, e := at.playback, at.playback.entries[at.index]
 	if r.group != "" { // the player has switched to this track
 		for _, other := range p.library.playbacks {
@@ -199,8 +199,8 @@ func (p *prefetcher) giveToPlayer(s *segment, now time.Time) *segment {
 	}
 	// before the segments that are not requested yet
 	if len(s.received) == 0 && s.response == nil && !s.lookingUp && !p.queue.isUnderWay(s) {
-		p.queue.removeSegment(s)
-		p.queue.addSegment(s, now)
+		p.queue.dequeueSegment(s)
+		p.queue.enqueueSegment(s, now)
 	}
 	s.readers++
 	p.activeReplies.Add(1)
@@ -247,7 +247,7 @@ func (p *prefetcher) fetchAhead(r *playback, e entry, due time.Time) *segment {
 	if r.isRedirected {
 		p.lookUpLocation(s)
 	} else {
-		p.queue.addSegment(s, due)
+		p.queue.enqueueSegment(s, due)
 	}
 	return s
 }
@@ -317,7 +317,7 @@ func (p *prefetcher) stopPlayback(r *playback) {
 	}
 }
 
-// removeSegment removes a segment. Replies that use it continue.
+// dequeueSegment removes a segment. Replies that use it continue.
 func (p *prefetcher) removeSegment(s *segment) {
 	if p.segments[s.segmentKey] == s {
 		delete(p.segments, s.segmentKey)
@@ -331,7 +331,7 @@ func (p *prefetcher) removeSegment(s *segment) {
 
 // freeSegment stops fetching a segment and frees its memory.
 func (p *prefetcher) freeSegment(s *segment) {
-	p.queue.removeSegment(s)
+	p.queue.dequeueSegment(s)
 	p.heldBytes -= s.heldBytes
 	s.heldBytes = 0
 }

@@ -116,7 +116,7 @@ func isConditional(h http.Header) bool {
 
 // inspectResponse reads playlists and redirects in forwarded responses.
 func (p *Proxy) inspectResponse(r *http.Response) error {
-	if to := resolveURL(r.Request.URL, r.Header.Get("Location")); isRedirect(r.StatusCode) && to != "" {
+	if to := resolveHTTPURL(r.Request.URL, r.Header.Get("Location")); isRedirect(r.StatusCode) && to != "" {
 		p.prefetcher.noteRedirect(r.Request.URL, to)
 	}
 	kind := playlistKind(r)
@@ -148,7 +148,7 @@ func (p *Proxy) inspectResponse(r *http.Response) error {
 // playlistKind returns the kind of a playlist by its media type or else its file name, or "" if the
 // response is none.
 func playlistKind(r *http.Response) string {
-	if r.Request.Method != http.MethodGet || !hasWhole(r) {
+	if r.Request.Method != http.MethodGet || !hasWholeObject(r) {
 		return ""
 	}
 	typ, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
@@ -167,9 +167,9 @@ func playlistKind(r *http.Response) string {
 	return ""
 }
 
-// hasWhole reports whether a response has the whole object. A range from the first byte to the last
+// hasWholeObject reports whether a response has the whole object. A range from the first byte to the last
 // counts: libavformat always requests "bytes=0-".
-func hasWhole(r *http.Response) bool {
+func hasWholeObject(r *http.Response) bool {
 	if r.StatusCode != http.StatusPartialContent {
 		return r.StatusCode == http.StatusOK
 	}
@@ -235,7 +235,7 @@ func (p *Proxy) serveSegment(w http.ResponseWriter, r *http.Request) bool {
 		served.ranged, served.from, served.to = true, from, to
 	}
 	defer func() { p.prefetcher.releaseSegment(s, served.complete) }()
-	return served.serve()
+	return served.writeToPlayer()
 }
 
 // reply is a response to a player.
@@ -249,8 +249,8 @@ type reply struct {
 	complete   bool // the player has received it
 }
 
-// serve writes the response. It reports false if nothing was written.
-func (y *reply) serve() bool {
+// writeToPlayer writes the response. It reports false if nothing was written.
+func (y *reply) writeToPlayer() bool {
 	var started bool
 	var of *response
 	var sent []byte // all bytes written, from the beginning of the segment
@@ -274,7 +274,7 @@ func (y *reply) serve() bool {
 				y.prefetcher.noteMismatch(y.segment)
 				return false
 			}
-			y.writeHead(now, size)
+			y.writeReplyHeader(now, size)
 			started, of, at = true, now, y.from
 		}
 		if started {
@@ -340,8 +340,8 @@ func (y *reply) matchesRequest(a *response, size unit.Bytes) bool {
 	return true
 }
 
-// writeHead writes the status and header like the server does.
-func (y *reply) writeHead(a *response, size unit.Bytes) {
+// writeReplyHeader writes the status and header like the server does.
+func (y *reply) writeReplyHeader(a *response, size unit.Bytes) {
 	h := y.writer.Header()
 	for name, v := range a.header {
 		h[name] = slices.Clone(v)

@@ -16,9 +16,9 @@ type queue struct {
 	segments  map[int]*segment
 }
 
-// addSegment adds a segment to the board. The object number grows with the due time, since lower
+// enqueueSegment adds a segment to the board. The object number grows with the due time, since lower
 // numbers are wanted first.
-func (q queue) addSegment(s *segment, due time.Time) {
+func (q queue) enqueueSegment(s *segment, due time.Time) {
 	s.object = int(due.Sub(q.startTime)/(time.Second/4)) * 64
 	for q.segments[s.object] != nil {
 		s.object++
@@ -41,8 +41,8 @@ func (q queue) updateWanted(s *segment) {
 // isUnderWay reports whether a device is fetching a segment now.
 func (q queue) isUnderWay(s *segment) bool { return q.hasSegment(s) && q.loop.IsUnderWay(s.object) }
 
-// removeSegment removes a segment from the board.
-func (q queue) removeSegment(s *segment) {
+// dequeueSegment removes a segment from the board.
+func (q queue) dequeueSegment(s *segment) {
 	if q.hasSegment(s) {
 		q.loop.WithdrawObject(s.object)
 		delete(q.segments, s.object)

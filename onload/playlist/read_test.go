@@ -59,7 +59,7 @@ func TestReadHLS(t *testing.T) {
 			"#EXT-X-PART:URI=\"p\"\n#EXTINF:1,\nhttp://o.test/z.ts#f\n", "1:a/bad.ts 1s|2:http://o.test/z.ts 1s"},
 		{"#EXTM3U\n", ""},
 	} {
-		l, ok := parseHLS(at, c.text)
+		l, ok := parseHLSPlaylist(at, c.text)
 		if got := strings.Join(formatEntries(l), "|"); !ok || got != c.want {
 			t.Errorf("%q:\n got %s\nwant %s", c.text, got, c.want)
 		}
@@ -67,10 +67,10 @@ func TestReadHLS(t *testing.T) {
 			t.Error(l.tracks[0].id)
 		}
 	}
-	if _, ok := parseHLS(at, "<html>"); ok {
+	if _, ok := parseHLSPlaylist(at, "<html>"); ok {
 		t.Error("an HTML page was parsed as a playlist")
 	}
-	l, _ := parseHLS(at,
+	l, _ := parseHLSPlaylist(at,
 		"#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"a,URI=x\",URI=\"b.m3u8\"\n#EXT-X-STREAM-INF:BANDWIDTH=1\nc.m3u8?_HLS_x=1\n")
 	if len(l.tracks) != 0 || l.groups["http://tv.test/a/b.m3u8"] == "" ||
 		l.groups["http://tv.test/a/c.m3u8"] == "" || len(l.groups) != 2 {
@@ -137,7 +137,7 @@ func FuzzRead(f *testing.F) {
 	at := mustParse(f, "http://tv.test/a/x")
 	now := time.Date(2030, 1, 1, 0, 1, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, text string) {
-		l, _ := parseHLS(at, text)
+		l, _ := parseHLSPlaylist(at, text)
 		if m := parseMPD(at, text, 0); m != nil {
 			l = m.listSegments(now)
 		}
@@ -190,7 +190,7 @@ func TestPlaylistBounds(t *testing.T) {
 		}
 		var l listing
 		if strings.HasPrefix(c.text, "#") {
-			l, _ = parseHLS(u, c.text)
+			l, _ = parseHLSPlaylist(u, c.text)
 		} else {
 			l = parseMPD(u, c.text, 0).listSegments(time.Now())
 		}

@@ -79,7 +79,7 @@ func (p *prefetcher) lookUpLocation(s *segment) {
 			p.leaveToPlayer(s, err)
 		case a == nil: // not redirected
 			s.playback.isRedirected = false
-			p.queue.addSegment(s, s.dueTime)
+			p.queue.enqueueSegment(s, s.dueTime)
 		default:
 			if err := p.followRedirect(s, a); err != nil {
 				s.playback.mismatches++
@@ -120,7 +120,7 @@ func (p *prefetcher) followRedirect(s *segment, a *response) error {
 	if err != nil {
 		return err
 	}
-	to := segmentKey{resolveURL(from, a.header.Get("Location")), s.from, s.to}
+	to := segmentKey{resolveHTTPURL(from, a.header.Get("Location")), s.from, s.to}
 	u, err := url.Parse(to.url)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || a.header.Get("Location") == "":
@@ -139,7 +139,7 @@ func (p *prefetcher) followRedirect(s *segment, a *response) error {
 	if s.hops == 0 {
 		t.listedKey = s.segmentKey
 	}
-	p.queue.addSegment(t, t.dueTime)
+	p.queue.enqueueSegment(t, t.dueTime)
 	return nil
 }
 

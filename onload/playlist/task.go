@@ -32,7 +32,7 @@ func (p *prefetcher) StartJob(of *transfer.Job) transfer.JobRunner {
 	j := &job{Job: of, prefetcher: p, segment: s, header: s.requestHeader.Clone(), from: of.Item.From, to: of.Item.To,
 		ranged: s.split || s.to != board.Unknown}
 	if s.split {
-		j.ifRange = s.response.validator()
+		j.ifRange = s.response.segmentValidator()
 	}
 	return j
 }
@@ -95,6 +95,6 @@ func (j *job) finishItem() {
 	}
 	s.complete = true
 	s.playback.lastSize = s.size
-	p.queue.removeSegment(s)
+	p.queue.dequeueSegment(s)
 	s.notifyReaders()
 }

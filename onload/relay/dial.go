@@ -85,7 +85,7 @@ func (d *Dialer) dialHelper(ctx context.Context) (c *tls.Conn, err error) {
 	first := int(d.lastGoodAddress.Load())
 	for k := range d.Addresses {
 		i := (first + k) % len(d.Addresses)
-		c, e := d.dialAddress(ctx, d.Addresses[i], addressTimeout)
+		c, e := d.dialHelperAddress(ctx, d.Addresses[i], addressTimeout)
 		if e == nil {
 			d.lastGoodAddress.Store(int32(i))
 			return c, nil
@@ -100,8 +100,8 @@ func (d *Dialer) dialHelper(ctx context.Context) (c *tls.Conn, err error) {
 	return nil, err
 }
 
-// dialAddress connects to the helper at one address.
-func (d *Dialer) dialAddress(ctx context.Context, addr string, within time.Duration) (*tls.Conn, error) {
+// dialHelperAddress connects to the helper at one address.
+func (d *Dialer) dialHelperAddress(ctx context.Context, addr string, within time.Duration) (*tls.Conn, error) {
 	c, err := DialTLS(ctx, addr, d.Options, d.Key.ClientConfig(d.Helper.Key, ALPN), within)
 	if err != nil {
 		return nil, err

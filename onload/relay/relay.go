@@ -120,12 +120,12 @@ func (r *Relay) Serve(ctx context.Context, l *tcp.Listener) error {
 			_ = c.Abort()
 			continue
 		}
-		all.Go(func() { r.serveConn(ctx, c, v) })
+		all.Go(func() { r.serveRelayConn(ctx, c, v) })
 	}
 }
 
-// serveConn serves one connection. It releases the slot when the peer is authenticated.
-func (r *Relay) serveConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
+// serveRelayConn serves one connection. It releases the slot when the peer is authenticated.
+func (r *Relay) serveRelayConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Abort() })
 	defer stop()
 	defer c.Close()
@@ -143,7 +143,7 @@ func (r *Relay) serveConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
 		return
 	}
 	if err == nil {
-		err = r.runTunnel(ctx, t)
+		err = r.connectAndRelay(ctx, t)
 	}
 	if err != nil && ctx.Err() == nil {
 		r.cfg.Log.Info("onload request refused", "device", t.peer.Name, "err", err)
@@ -211,9 +211,9 @@ func readConnectRequest(in *bufio.Reader) (string, error) {
 		"only primaries of mpbond may connect to this port")
 }
 
-// runTunnel connects a tunnel to its server and relays data until it ends. An error means that no
+// connectAndRelay connects a tunnel to its server and relays data until it ends. An error means that no
 // data was relayed; it has been reported to the primary.
-func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
+func (r *Relay) connectAndRelay(ctx context.Context, t *tunnel) (err error) {
 	defer func() {
 		if err != nil {
 			t.primary.writeRefusal(err)
@@ -223,8 +223,8 @@ func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
 	ctx, t.cancelDial = context.WithCancelCause(ctx)
 	defer t.cancelDial(nil)
 	// Without this, a server that sends nothing would keep Serve from ending.
-	defer context.AfterFunc(serving, func() { t.abort(context.Cause(serving)) })()
-	if err := r.addTunnel(t); err != nil {
+	defer context.AfterFunc(serving, func() { t.abortWithReset(context.Cause(serving)) })()
+	if err := r.registerTunnel(t); err != nil {
 		return err
 	}
 	defer r.removeTunnel(t)
@@ -234,7 +234,7 @@ func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
 	dial, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	opt := r.cfg.Uplink
-	opt.UserTimeout, opt.CheckAddress = cmp.Or(opt.UserTimeout, userTimeout), r.checkAddress
+	opt.UserTimeout, opt.CheckAddress = cmp.Or(opt.UserTimeout, userTimeout), r.checkDialAddress
 	c, err := tcp.Dial(dial, t.server, opt)
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
@@ -242,11 +242,11 @@ func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
 	splice.ResetOnExit(c)
 	defer c.Close() // resets the connection unless it has ended cleanly
 	c.SetPeerName(t.peer.Key.ID().String())
-	return t.relayData(c, r.cfg.Unmetered)
+	return t.relayTunnelData(c, r.cfg.Unmetered)
 }
 
-// checkAddress refuses addresses that primaries must not reach.
-func (r *Relay) checkAddress(to netip.AddrPort) error {
+// checkDialAddress refuses addresses that primaries must not reach.
+func (r *Relay) checkDialAddress(to netip.AddrPort) error {
 	if !dialpolicy.AllowedNow(to.Addr(), r.cfg.AllowedPrefixes) {
 		return errForbidden
 	}
@@ -264,8 +264,8 @@ var (
 	errIdle = errors.New("idle timeout")
 )
 
-// addTunnel registers a tunnel, within the limits.
-func (r *Relay) addTunnel(t *tunnel) error {
+// registerTunnel registers a tunnel, within the limits.
+func (r *Relay) registerTunnel(t *tunnel) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ofDevice := 0
@@ -279,7 +279,7 @@ func (r *Relay) addTunnel(t *tunnel) error {
 			fmt.Errorf("the helper is at its limit: it carries %d connections, %d of them for this device",
 				len(r.tunnels), ofDevice), "")
 	}
-	t.markActive()
+	t.recordActivity()
 	r.tunnels[t] = true
 	return nil
 }
@@ -325,11 +325,11 @@ func (r *Relay) runReviewLoop(ctx context.Context) {
 func (r *Relay) reviewTunnels(ctx context.Context, now time.Time) {
 	for _, t := range r.listTunnels() {
 		err := r.checkAllowed(ctx, t, "")
-		if err == nil && t.idleTime(now) > r.idleTimeout {
+		if err == nil && t.timeSinceActivity(now) > r.idleTimeout {
 			err = errIdle
 		}
 		if err != nil {
-			t.abort(err)
+			t.abortWithReset(err)
 		}
 	}
 }

@@ -46,9 +46,9 @@ const (
 	unmeteredHeader = "Mpbond-Unmetered"
 )
 
-// relayData relays data between primary and c until both directions have ended. An error means that
+// relayTunnelData relays data between primary and c until both directions have ended. An error means that
 // no data was relayed.
-func (t *tunnel) relayData(c *tcp.Conn, unmetered bool) error {
+func (t *tunnel) relayTunnelData(c *tcp.Conn, unmetered bool) error {
 	t.mu.Lock()
 	if err := t.endErr; err != nil {
 		t.mu.Unlock()
@@ -56,7 +56,7 @@ func (t *tunnel) relayData(c *tcp.Conn, unmetered bool) error {
 	}
 	t.upstream = &serverConn{c, t}
 	t.mu.Unlock()
-	t.markActive()
+	t.recordActivity()
 	head := established
 	if unmetered {
 		head += unmeteredHeader + ": yes\r\n"
@@ -68,9 +68,9 @@ func (t *tunnel) relayData(c *tcp.Conn, unmetered bool) error {
 	return nil
 }
 
-// abort ends the tunnel with a reset at both ends. A primary that still waits for the server gets
+// abortWithReset ends the tunnel with a reset at both ends. A primary that still waits for the server gets
 // err.
-func (t *tunnel) abort(err error) {
+func (t *tunnel) abortWithReset(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.endErr == nil {
@@ -83,11 +83,11 @@ func (t *tunnel) abort(err error) {
 	}
 }
 
-// markActive records activity now.
-func (t *tunnel) markActive() { t.lastActivity.Store(int64(time.Since(t.since))) }
+// recordActivity records activity now.
+func (t *tunnel) recordActivity() { t.lastActivity.Store(int64(time.Since(t.since))) }
 
-// idleTime returns the time since the last activity.
-func (t *tunnel) idleTime(now time.Time) time.Duration {
+// timeSinceActivity returns the time since the last activity.
+func (t *tunnel) timeSinceActivity(now time.Time) time.Duration {
 	return now.Sub(t.since) - time.Duration(t.lastActivity.Load())
 }
 
@@ -102,14 +102,14 @@ type primaryConn struct {
 // Read implements net.Conn.
 func (n *primaryConn) Read(p []byte) (int, error) {
 	k, err := n.reader.Read(p)
-	n.tunnel.markActive()
+	n.tunnel.recordActivity()
 	return k, err
 }
 
 // Write implements net.Conn.
 func (n *primaryConn) Write(p []byte) (int, error) {
-	k, err := writeCounted(n.Conn, &n.tunnel.down, p)
-	n.tunnel.markActive()
+	k, err := writeAndCount(n.Conn, &n.tunnel.down, p)
+	n.tunnel.recordActivity()
 	return k, err
 }
 
@@ -124,12 +124,12 @@ type serverConn struct {
 
 // Write implements net.Conn.
 func (f *serverConn) Write(p []byte) (int, error) {
-	return writeCounted(f.Conn, &f.tunnel.up, p)
+	return writeAndCount(f.Conn, &f.tunnel.up, p)
 }
 
-// writeCounted writes p to w and adds the written bytes to carried. It counts them before w can
+// writeAndCount writes p to w and adds the written bytes to carried. It counts them before w can
 // pass them on, so that a reader that has received them finds them in Status.
-func writeCounted(w io.Writer, carried *atomic.Uint64, p []byte) (int, error) {
+func writeAndCount(w io.Writer, carried *atomic.Uint64, p []byte) (int, error) {
 	carried.Add(uint64(len(p)))
 	n, err := w.Write(p)
 	carried.Add(-uint64(len(p) - n))

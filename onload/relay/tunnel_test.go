@@ -17,7 +17,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // TestCountsBeforeWriting checks that bytes that a reader has received are counted in the status.
 func TestCountsBeforeWriting(t *testing.T) {
 	var carried atomic.Uint64
-	n, err := writeCounted(writerFunc(func(p []byte) (int, error) {
+	n, err := writeAndCount(writerFunc(func(p []byte) (int, error) {
 		if got := carried.Load(); got != uint64(len(p)) {
 			t.Errorf("while %d bytes are written, %d are counted", len(p), got)
 		}

@@ -141,14 +141,14 @@ func Run(c Case, s board.Scheduler) (Result, error) {
 		r.applyFaults()
 		r.advancePlayer()
 		r.addDueItems()
-		r.executeOrders()
+		r.simulateOrders()
 		if r.board.IsDone() && r.addedItems == len(r.items) && !r.playerWaits() {
 			break
 		}
 		if r.now >= c.TimeLimit {
 			return r.result, fmt.Errorf("%s is not done after %v", s.Name(), r.now)
 		}
-		r.advanceTo(r.nextEvent())
+		r.advanceTransfersTo(r.nextEventTime())
 	}
 	r.result.Took = r.now
 	if r.player != nil {
@@ -168,8 +168,8 @@ func Run(c Case, s board.Scheduler) (Result, error) {
 	return r.result, nil
 }
 
-// clockTime returns the current virtual time.
-func (r *simulation) clockTime() time.Time { return epoch.Add(r.now) }
+// virtualTime returns the current virtual time.
+func (r *simulation) virtualTime() time.Time { return epoch.Add(r.now) }
 
 // addDueItems adds the items to the board that are announced by now.
 func (r *simulation) addDueItems() {
@@ -187,8 +187,8 @@ func (r *simulation) addDueItems() {
 	}
 }
 
-// jobSize returns how many bytes a job carries, even if the board does not know.
-func (r *simulation) jobSize(j *board.Job) unit.Bytes {
+// actualJobSize returns how many bytes a job carries, even if the board does not know.
+func (r *simulation) actualJobSize(j *board.Job) unit.Bytes {
 	if j.Item.To == board.Unknown {
 		return r.items[j.Item.Index].To
 	}
@@ -205,8 +205,8 @@ func (r *simulation) applyFaults() {
 		}
 		switch {
 		case down && !l.down:
-			r.dropJob(l)
-			r.board.SetDown(i, r.clockTime())
+			r.dropPathJob(l)
+			r.board.SetDown(i, r.virtualTime())
 		case !down && l.down:
 			r.board.SetUp(i)
 		}
@@ -214,21 +214,21 @@ func (r *simulation) applyFaults() {
 	}
 }
 
-// dropJob ends the job of a path early. Received bytes of a splittable item stay, if the board
+// dropPathJob ends the job of a path early. Received bytes of a splittable item stay, if the board
 // requests only the rest.
-func (r *simulation) dropJob(l *pathState) {
+func (r *simulation) dropPathJob(l *pathState) {
 	if l.job == nil {
 		return
 	}
-	r.reportProgress(l)
-	r.countJob(l)
+	r.reportPathProgress(l)
+	r.countJobBytes(l)
 	l.job, l.needsConn, l.lastUsed = nil, true, r.now
 }
 
-// countJob counts what a path has received of its job.
-func (r *simulation) countJob(l *pathState) {
+// countJobBytes counts what a path has received of its job.
+func (r *simulation) countJobBytes(l *pathState) {
 	j := l.job
-	if got := min(unit.Bytes(l.received), r.jobSize(j)); j.Item.Splittable || got == r.jobSize(j) {
+	if got := min(unit.Bytes(l.received), r.actualJobSize(j)); j.Item.Splittable || got == r.actualJobSize(j) {
 		i := j.Item.Index
 		r.result.Useful[j.Path] += r.received[i].Add(j.Item.From, j.Item.From+got)
 		if r.result.Completed[i] == 0 && r.received[i].Contains(0, r.items[i].To) {
@@ -237,23 +237,23 @@ func (r *simulation) countJob(l *pathState) {
 	}
 }
 
-// reportProgress reports the progress of a path to the board, if any: as in live transfers, a path
+// reportPathProgress reports the progress of a path to the board, if any: as in live transfers, a path
 // without further bytes is silent.
-func (r *simulation) reportProgress(l *pathState) {
+func (r *simulation) reportPathProgress(l *pathState) {
 	if l.job == nil || !l.started {
 		return
 	}
-	got := min(unit.Bytes(l.received)+l.Buffer, max(unit.Bytes(l.received), r.jobSize(l.job)-1))
+	got := min(unit.Bytes(l.received)+l.Buffer, max(unit.Bytes(l.received), r.actualJobSize(l.job)-1))
 	if got != l.reported {
 		l.reported = got
-		r.board.ReportProgress(l.job.ID, got, r.clockTime())
+		r.board.ReportProgress(l.job.ID, got, r.virtualTime())
 	}
 }
 
-// executeOrders executes the pending orders of the board.
-func (r *simulation) executeOrders() {
+// simulateOrders executes the pending orders of the board.
+func (r *simulation) simulateOrders() {
 	for {
-		o, ok := r.board.NextOrder(r.clockTime())
+		o, ok := r.board.NextOrder(r.virtualTime())
 		if !ok {
 			return
 		}
@@ -261,19 +261,19 @@ func (r *simulation) executeOrders() {
 		r.result.Reasons[o.Reason]++
 		switch o.Kind {
 		case board.Start:
-			r.startJob(l, o.Job)
+			r.startJobOnPath(l, o.Job)
 		case board.Shorten:
 			j := o.Job
 			l.job, l.needsConn = &j, true // ending it early costs the connection
 		case board.Cancel:
-			r.countJob(l)
+			r.countJobBytes(l)
 			l.job, l.needsConn, l.lastUsed = nil, true, r.now
 		}
 	}
 }
 
-// startJob starts a job on a path.
-func (r *simulation) startJob(l *pathState, j board.Job) {
+// startJobOnPath starts a job on a path.
+func (r *simulation) startJobOnPath(l *pathState, j board.Job) {
 	r.result.Requests++
 	wait := l.RTT
 	if l.needsConn {
@@ -286,9 +286,9 @@ func (r *simulation) startJob(l *pathState, j board.Job) {
 	l.received, l.reported = 0, notReported
 }
 
-// rateAt returns the rate in bytes per second at a time, and when it changes. Times must not
+// rateAndNextChange returns the rate in bytes per second at a time, and when it changes. Times must not
 // decrease between calls.
-func (l *pathState) rateAt(now time.Duration) (float64, time.Duration) {
+func (l *pathState) rateAndNextChange(now time.Duration) (float64, time.Duration) {
 	for l.nextStep < len(l.Rates) && l.Rates[l.nextStep].At <= now {
 		l.nextStep++
 	}
@@ -302,8 +302,8 @@ func (l *pathState) rateAt(now time.Duration) (float64, time.Duration) {
 	return rate, until
 }
 
-// nextEvent returns the time of the next event.
-func (r *simulation) nextEvent() time.Duration {
+// nextEventTime returns the time of the next event.
+func (r *simulation) nextEventTime() time.Duration {
 	at := r.now - r.now%reportInterval + reportInterval
 	if r.announced != nil && r.addedItems < len(r.items) {
 		at = min(at, r.announced[r.addedItems])
@@ -328,22 +328,22 @@ func (r *simulation) nextEvent() time.Duration {
 			at = min(at, l.firstByte)
 			continue
 		}
-		rate, until := l.rateAt(r.now)
+		rate, until := l.rateAndNextChange(r.now)
 		at = min(at, until)
 		if rate > 0 {
-			rest := (float64(r.jobSize(l.job)) - l.received) / rate
+			rest := (float64(r.actualJobSize(l.job)) - l.received) / rate
 			at = min(at, r.now+max(time.Microsecond, time.Duration(math.Ceil(min(rest, 1e6)*1e9))))
 		}
 	}
 	return at
 }
 
-// advanceTo advances the time and moves bytes.
-func (r *simulation) advanceTo(to time.Duration) {
+// advanceTransfersTo advances the time and moves bytes.
+func (r *simulation) advanceTransfersTo(to time.Duration) {
 	for i := range r.paths {
 		if l := &r.paths[i]; l.job != nil && r.now >= l.firstByte {
-			rate, _ := l.rateAt(r.now)
-			n := min(rate*(to-r.now).Seconds(), max(0, float64(r.jobSize(l.job))-l.received))
+			rate, _ := l.rateAndNextChange(r.now)
+			n := min(rate*(to-r.now).Seconds(), max(0, float64(r.actualJobSize(l.job))-l.received))
 			l.received += n
 			l.carried += n
 		}
@@ -354,30 +354,30 @@ func (r *simulation) advanceTo(to time.Duration) {
 		if l.job == nil || r.now < l.firstByte {
 			continue
 		}
-		size := r.jobSize(l.job)
+		size := r.actualJobSize(l.job)
 		switch {
 		case l.received >= float64(size)-1e-3:
 			l.received = float64(size)
 			if r.unknownSizes {
-				r.reportProgress(l)
+				r.reportPathProgress(l)
 			}
-			r.countJob(l)
+			r.countJobBytes(l)
 			id := l.job.ID
 			l.job, l.lastUsed = nil, r.now
-			if !r.board.Finish(id, r.clockTime()) {
+			if !r.board.Finish(id, r.virtualTime()) {
 				panic("simulate: a cancelled job continues")
 			}
-			r.executeOrders() // copies are cancelled before they continue
+			r.simulateOrders() // copies are cancelled before they continue
 		case !l.started && r.sizesFromResponses && l.job.Item.To == board.Unknown:
 			l.started = true
 			item := r.items[l.job.Item.Index]
 			l.job.Item.To, l.job.Item.Splittable = item.To, item.Splittable
 			r.board.SetObjectSize(l.job.ID, item.To, item.Splittable)
-			r.reportProgress(l)
-			r.executeOrders()
+			r.reportPathProgress(l)
+			r.simulateOrders()
 		case !l.started || r.now%reportInterval == 0:
 			l.started = true
-			r.reportProgress(l)
+			r.reportPathProgress(l)
 		}
 	}
 }

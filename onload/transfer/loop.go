@@ -84,7 +84,7 @@ func (l *Loop) Run(ctx context.Context, task Task) error {
 		l.admitWorker(w)
 	}
 	l.DispatchAndUnlock()
-	err := l.runLoop(ctx)
+	err := l.runUntilDone(ctx)
 	l.Lock()
 	l.closing = true
 	l.Unlock()
@@ -100,8 +100,8 @@ func (l *Loop) CloseIdleConnections() {
 	}
 }
 
-// runLoop admits new devices and handles ticks until the task is done or ctx ends.
-func (l *Loop) runLoop(ctx context.Context) error {
+// runUntilDone admits new devices and handles ticks until the task is done or ctx ends.
+func (l *Loop) runUntilDone(ctx context.Context) error {
 	tick := time.NewTicker(l.Times.TickInterval)
 	defer tick.Stop()
 	for {
@@ -114,13 +114,13 @@ func (l *Loop) runLoop(ctx context.Context) error {
 			l.Lock()
 			if w := (*Worker)(nil); !ok {
 				l.NewDevices = nil // no more devices will be found
-			} else if w = l.addWorker(d); w != nil {
+			} else if w = l.addDeviceWorker(d); w != nil {
 				l.admitWorker(w)
 			}
 			l.DispatchAndUnlock()
 		case <-tick.C:
 			l.Lock()
-			l.handleTick(time.Now())
+			l.handleLoopTick(time.Now())
 			l.DispatchAndUnlock()
 		}
 	}
@@ -137,21 +137,21 @@ func (l *Loop) executeOrders() (executed bool) {
 		executed = true
 		switch j := l.jobs[o.Job.ID]; {
 		case o.Kind == board.Start:
-			l.startJob(o.Job)
+			l.startJobOnDevice(o.Job)
 		case j == nil:
 		case o.Kind == board.Shorten:
 			j.Item.To = o.Job.Item.To
 			j.SetEnd(j.Item.To)
 		default:
-			l.dropJob(j)
+			l.dropRunningJob(j)
 		}
 		l.Log.Debug("onload", "order", o.Kind, "device", l.workers[o.Job.Path].Name, "object", o.Job.Item.Object,
 			"from", o.Job.Item.From, "to", o.Job.Item.To, "reason", o.Reason.String())
 	}
 }
 
-// startJob starts a job on its device. mu must be held.
-func (l *Loop) startJob(boardJob board.Job) {
+// startJobOnDevice starts a job on its device. mu must be held.
+func (l *Loop) startJobOnDevice(boardJob board.Job) {
 	j := &Job{Job: boardJob, Worker: l.workers[boardJob.Path]}
 	j.SetEnd(boardJob.Item.To)
 	j.SetAwaitingResponse(!l.Upload)
@@ -173,35 +173,35 @@ func (l *Loop) startJob(boardJob board.Job) {
 		cancel(nil)
 		l.Lock()
 		defer l.DispatchAndUnlock()
-		l.finishJob(j, err, time.Now())
+		l.recordJobEnd(j, err, time.Now())
 	})
 }
 
-// dropJob ends a job that the board has already removed. mu must be held.
-func (l *Loop) dropJob(j *Job) {
+// dropRunningJob ends a job that the board has already removed. mu must be held.
+func (l *Loop) dropRunningJob(j *Job) {
 	l.CountProgress(j)
 	j.dropped = true
-	l.removeJob(j)
+	l.removeRunningJob(j)
 	j.cancel(ErrDropped)
 	if d, ok := j.runner.(dropObserver); ok {
 		d.OnDrop()
 	}
 }
 
-// removeJob removes a job from the running jobs. It does nothing if the job was removed before. mu
+// removeRunningJob removes a job from the running jobs. It does nothing if the job was removed before. mu
 // must be held.
-func (l *Loop) removeJob(j *Job) {
+func (l *Loop) removeRunningJob(j *Job) {
 	if l.jobs[j.ID] == j {
 		delete(l.jobs, j.ID)
 		j.Worker.jobs--
 	}
 }
 
-// finishJob records how a job ended. A job that the end of the loop interrupted counts as dropped.
+// recordJobEnd records how a job ended. A job that the end of the loop interrupted counts as dropped.
 // mu must be held.
-func (l *Loop) finishJob(j *Job, err error, now time.Time) {
+func (l *Loop) recordJobEnd(j *Job, err error, now time.Time) {
 	l.CountProgress(j)
-	l.removeJob(j)
+	l.removeRunningJob(j)
 	switch {
 	case j.dropped, err != nil && l.IsClosing():
 		j.dropped, err = true, ErrDropped
@@ -244,7 +244,7 @@ func (l *Loop) WithdrawObject(object int) {
 	l.Board.RemoveObject(object)
 	for _, j := range l.jobs {
 		if j.Item.Object == object {
-			l.dropJob(j)
+			l.dropRunningJob(j)
 		}
 	}
 }
@@ -262,10 +262,10 @@ func (l *Loop) IsUnderWay(object int) bool {
 	return false
 }
 
-// handleTick does what is due: it counts progress, cancels stalled jobs and resumes devices after
+// handleLoopTick does what is due: it counts progress, cancels stalled jobs and resumes devices after
 // their back-off. It gives the task up when nothing moves, and else has it report its progress. mu
 // must be held.
-func (l *Loop) handleTick(now time.Time) {
+func (l *Loop) handleLoopTick(now time.Time) {
 	for _, j := range l.jobs {
 		l.CountProgress(j)
 		switch quiet, waits := now.Sub(time.Unix(0, j.lastActivity.Load())), j.AwaitsResponse(); {

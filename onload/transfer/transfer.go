@@ -233,7 +233,7 @@ func New(cfg Config) (*Loop, error) {
 		l.Board.SetUpload()
 	}
 	for _, d := range cfg.Devices {
-		l.addWorker(d)
+		l.addDeviceWorker(d)
 	}
 	return l, nil
 }

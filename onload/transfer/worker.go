@@ -91,9 +91,9 @@ func (l *Loop) Usage(now time.Time) (list []DeviceUsage) {
 	return list
 }
 
-// addWorker adds a device and its path on the board, which is down. It returns nil if
+// addDeviceWorker adds a device and its path on the board, which is down. It returns nil if
 // Config.NewClient rejects the device. mu must be held once Run was called.
-func (l *Loop) addWorker(d Device) *Worker {
+func (l *Loop) addDeviceWorker(d Device) *Worker {
 	client := l.NewClient(d)
 	if client == nil {
 		return nil
@@ -156,7 +156,7 @@ func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
 	for _, j := range l.jobs {
 		if j.Worker == w {
 			several = true
-			l.dropJob(j)
+			l.dropRunningJob(j)
 		}
 	}
 	w.suspended = err

@@ -27,8 +27,8 @@ type source struct {
 	modTime time.Time
 }
 
-// openSource opens the file and checks that it has not changed.
-func (f *file) openSource() (*source, error) {
+// openSourceFile opens the file and checks that it has not changed.
+func (f *file) openSourceFile() (*source, error) {
 	o, err := userfile.Open(f.Path)
 	if err != nil {
 		return nil, transfer.NewLocalError(err)
@@ -63,8 +63,8 @@ type body struct {
 	job            *job
 }
 
-// readError returns why the file could not be read, or nil.
-func (j *job) readError() error {
+// fileReadError returns why the file could not be read, or nil.
+func (j *job) fileReadError() error {
 	err, _ := j.readErr.Load().(error)
 	return err
 }
@@ -112,11 +112,11 @@ func (b *body) Read(p []byte) (n int, err error) {
 // Close implements io.Closer.
 func (b *body) Close() error { return b.file.Close() }
 
-// newBody returns a function that opens the body of a job, with a prefix and a suffix around its
+// newBodyOpener returns a function that opens the body of a job, with a prefix and a suffix around its
 // bytes.
-func (j *job) newBody(before, after []byte) func() (io.ReadCloser, error) {
+func (j *job) newBodyOpener(before, after []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) {
-		s, err := j.snapshot.openSource()
+		s, err := j.snapshot.openSourceFile()
 		if err != nil {
 			return nil, err
 		}

@@ -27,7 +27,7 @@ type job struct {
 }
 
 // Run implements transfer.JobRunner.
-func (j *job) Run(ctx context.Context) error { return j.task.protocol.sendItem(ctx, j) }
+func (j *job) Run(ctx context.Context) error { return j.task.protocol.sendJobItem(ctx, j) }
 
 // OnDrop records that another device will send the item instead.
 func (j *job) OnDrop() {
@@ -41,7 +41,7 @@ func (j *job) OnEnd(err error) {
 	t, f := j.task, j.file
 	if err == nil {
 		t.accepted = true
-		t.markConfirmed(f, j)
+		t.markItemConfirmed(f, j)
 		return
 	}
 	j.Worker.Wasted += j.Counted()
@@ -73,27 +73,27 @@ func (t *task) finishStep(f *file, w *transfer.Worker, err error) {
 		t.startSending(f)
 	default:
 		t.loop.NoteRecovery(w)
-		t.markDone(f)
+		t.markUploadDone(f)
 	}
 }
 
-// markDone records that the server has confirmed a file.
-func (t *task) markDone(f *file) {
+// markUploadDone records that the server has confirmed a file.
+func (t *task) markUploadDone(f *file) {
 	f.state = done
-	x := t.journaled.newEntry(f)
+	x := t.journaled.newJournalEntry(f)
 	x.Done, x.MaybeDuplicate = f.proof, f.maybeDuplicate
-	t.journaled.saveEntry(x)
+	t.journaled.saveJournalEntry(x)
 	if t.OnConfirmed != nil {
-		t.OnConfirmed(f.sentInfo())
+		t.OnConfirmed(f.buildSentEntry())
 	}
 }
 
 // startSending adds the items of a prepared file to the board.
 func (t *task) startSending(f *file) {
 	if f.multipart.uploadID != "" {
-		x := t.journaled.newEntry(f)
+		x := t.journaled.newJournalEntry(f)
 		x.Upload, x.Part, x.Parts = f.multipart.uploadID, f.multipart.partSize, f.multipart.confirmed
-		t.journaled.saveEntry(x)
+		t.journaled.saveJournalEntry(x)
 	}
 	items := t.protocol.remainingItems(f)
 	f.state, f.unconfirmedItems = sending, len(items)
@@ -103,8 +103,8 @@ func (t *task) startSending(f *file) {
 	t.loop.Board.AddItems(items...)
 }
 
-// markConfirmed records that the server has confirmed an item.
-func (t *task) markConfirmed(f *file, j *job) {
+// markItemConfirmed records that the server has confirmed an item.
+func (t *task) markItemConfirmed(f *file, j *job) {
 	f.unconfirmedItems--
 	f.proof, f.retryTime, f.stepAttempts = j.proof, time.Time{}, 0
 	if f.multipart.uploadID != "" {
@@ -113,16 +113,16 @@ func (t *task) markConfirmed(f *file, j *job) {
 		}
 		n := f.multipart.partNumber(j.Item.From)
 		f.multipart.confirmed[n] = j.part
-		x := t.journaled.newEntry(f)
+		x := t.journaled.newJournalEntry(f)
 		x.Upload, x.Part, x.Parts = f.multipart.uploadID, f.multipart.partSize, map[int]part{n: j.part}
-		t.journaled.saveEntry(x)
+		t.journaled.saveJournalEntry(x)
 	}
 	if f.unconfirmedItems > 0 {
 		return
 	}
 	f.state = confirming
 	if t.Target.Method == Post { // a form has no further confirmation
-		t.markDone(f)
+		t.markUploadDone(f)
 	}
 }
 
@@ -140,7 +140,7 @@ func (t *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err er
 	case errors.As(err, new(transfer.LocalError)):
 		refusal = &transfer.Refusal{Verdict: transfer.Final, Err: err}
 	default:
-		refusal, answered = &transfer.Refusal{Err: classifyError(err)}, false
+		refusal, answered = &transfer.Refusal{Err: classifyUploadError(err)}, false
 	}
 	t.Log.Debug("sending a file failed", "file", f.Path, "device", w.Name, "err", err)
 	switch refusal.Verdict {
@@ -150,7 +150,7 @@ func (t *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err er
 		if fault.Is(refusal.Err, fault.Exists) {
 			f.maybeStored = false // the server has another file
 		}
-		t.failFile(f, refusal.Err, true)
+		t.failFileUpload(f, refusal.Err, true)
 	case transfer.Restart:
 		t.restartFile(f, refusal.Err)
 	default:
@@ -174,20 +174,20 @@ func (t *task) scheduleRetry(f *file, w *transfer.Worker, refusal *transfer.Refu
 		f.tries++
 	}
 	if f.tries >= maxTries {
-		t.failFile(f, refusal.Err, false)
+		t.failFileUpload(f, refusal.Err, false)
 	}
 }
 
 // restartFile sends a file from the beginning, at most maxRestarts times.
 func (t *task) restartFile(f *file, why error) {
 	if f.restarts++; f.restarts > maxRestarts {
-		t.failFile(f, why, true)
+		t.failFileUpload(f, why, true)
 		return
 	}
 	t.withdrawFile(f)
 	t.abandonFile(f)
 	if err := f.readAttributes(); err != nil {
-		t.failFile(f, err, true)
+		t.failFileUpload(f, err, true)
 		return
 	}
 	f.state, f.multipart, f.proof = unprepared, multipartUpload{}, ""
@@ -201,25 +201,25 @@ func (t *task) withdrawFile(f *file) {
 	}
 }
 
-// failFile gives a file up, either permanently or so that another run may resume it.
-func (t *task) failFile(f *file, err error, forGood bool) {
-	if !f.isOpen() {
+// failFileUpload gives a file up, either permanently or so that another run may resume it.
+func (t *task) failFileUpload(f *file, err error, forGood bool) {
+	if !f.isUnfinished() {
 		return
 	}
 	t.withdrawFile(f)
-	f.state, f.err = failed, classifyError(err)
+	f.state, f.err = failed, classifyUploadError(err)
 	f.permanent = forGood || t.Journal == nil
 	if f.permanent && !f.maybeStored {
-		x := t.journaled.newEntry(f)
+		x := t.journaled.newJournalEntry(f)
 		x.Gone = true
-		t.journaled.saveEntry(x)
+		t.journaled.saveJournalEntry(x)
 	}
 	if f.permanent && !f.stepRunning {
 		t.abandonFile(f)
 	}
 }
 
-// abandonFile removes an incomplete file from the server in the background.
+// abortUpload removes an incomplete file from the server in the background.
 func (t *task) abandonFile(f *file) {
 	left := *f
 	left.excluded = nil
@@ -228,6 +228,6 @@ func (t *task) abandonFile(f *file) {
 	t.loop.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 		defer cancel()
-		t.protocol.abandonFile(ctx, w, &left)
+		t.protocol.abortUpload(ctx, w, &left)
 	})
 }

@@ -62,14 +62,14 @@ type file struct {
 	multipart multipartUpload // S3
 }
 
-// newFile returns the upload of a file. It reads size and modification time.
-func newFile(f File, t Target, index int) (*file, error) {
+// newUploadFile returns the upload of a file. It reads size and modification time.
+func newUploadFile(f File, t Target, index int) (*file, error) {
 	full, err := filepath.Abs(f.Path)
 	if err != nil {
 		return nil, err
 	}
 	o := &file{File: f, index: index, absPath: full, idempotencyKey: rand.Text(), excluded: transfer.Excluded{}}
-	if o.url, err = targetURL(t, f.Name); err != nil {
+	if o.url, err = buildTargetURL(t, f.Name); err != nil {
 		return nil, err
 	}
 	return o, o.readAttributes()
@@ -88,16 +88,16 @@ func (f *file) readAttributes() error {
 	return nil
 }
 
-// isOpen reports whether the file is neither done nor failed.
-func (f *file) isOpen() bool { return f.state != done && f.state != failed }
+// isUnfinished reports whether the file is neither done nor failed.
+func (f *file) isUnfinished() bool { return f.state != done && f.state != failed }
 
-// sentInfo returns the result entry of a confirmed file.
-func (f *file) sentInfo() Sent {
+// buildSentEntry returns the result entry of a confirmed file.
+func (f *file) buildSentEntry() Sent {
 	return Sent{f.Path, f.url, f.size, f.proof, f.earlier, f.maybeDuplicate}
 }
 
-// targetURL returns the URL to which a file is sent.
-func targetURL(t Target, name string) (string, error) {
+// buildTargetURL returns the URL to which a file is sent.
+func buildTargetURL(t Target, name string) (string, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
 		return "", err

@@ -54,12 +54,12 @@ func (k *KnownUploads) LoadEntry(line []byte) error {
 		return errors.New("journal entry without a valid file")
 	}
 	e.MaybeDuplicate, e.OldDuplicate = e.MaybeDuplicate || e.OldDuplicate, false
-	k.putEntry(e)
+	k.applyJournalEntry(e)
 	return nil
 }
 
-// putEntry adds an entry, or merges the parts of a multipart upload.
-func (k *KnownUploads) putEntry(e entry) {
+// applyJournalEntry adds an entry, or merges the parts of a multipart upload.
+func (k *KnownUploads) applyJournalEntry(e entry) {
 	at := entryKey{e.Target, e.Path, e.URL}
 	if e.Gone {
 		delete(k.entries, at)
@@ -108,15 +108,15 @@ type fileJournal struct {
 	log     *slog.Logger
 }
 
-// newEntry returns an entry of a file without any state.
-func (n *fileJournal) newEntry(f *file) entry {
+// newJournalEntry returns an entry of a file without any state.
+func (n *fileJournal) newJournalEntry(f *file) entry {
 	return entry{Target: n.target, Path: f.absPath, URL: f.url, Size: f.size, Changed: f.modTime}
 }
 
-// saveEntry stores an entry. If the journal cannot be written it logs a warning, and the upload
+// saveJournalEntry stores an entry. If the journal cannot be written it logs a warning, and the upload
 // continues.
-func (n *fileJournal) saveEntry(x entry) {
-	n.known.putEntry(x)
+func (n *fileJournal) saveJournalEntry(x entry) {
+	n.known.applyJournalEntry(x)
 	if n.journal == nil {
 		return
 	}
@@ -127,7 +127,7 @@ func (n *fileJournal) saveEntry(x entry) {
 
 // restoreFile restores the state that an earlier run stored for an unchanged file.
 func (n *fileJournal) restoreFile(f *file) {
-	x := n.newEntry(f)
+	x := n.newJournalEntry(f)
 	old, ok := n.known.entries[entryKey{x.Target, x.Path, x.URL}]
 	if !ok || old.Size != f.size || !old.Changed.Equal(f.modTime) {
 		return
@@ -153,7 +153,7 @@ func (n *fileJournal) clearConfirmed(files []*file) {
 		return
 	}
 	for _, f := range files {
-		x := n.newEntry(f)
+		x := n.newJournalEntry(f)
 		delete(n.known.entries, entryKey{x.Target, x.Path, x.URL})
 	}
 	if n.journal == nil {

@@ -44,16 +44,16 @@ func TestKnown(t *testing.T) {
 	cfg := testConfig(t, Post, "http://localhost/", files)
 	cfg.Known = NewKnownUploads()
 	look := func() (*task, *file) {
-		e, err := newTask(cfg)
+		e, err := newUploadTask(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e, e.files[0]
 	}
 	e, f := look()
-	x := e.journaled.newEntry(f)
+	x := e.journaled.newJournalEntry(f)
 	x.Done = ByResponse
-	e.journaled.saveEntry(x)
+	e.journaled.saveJournalEntry(x)
 	if _, f := look(); f.state != done || !f.earlier {
 		t.Error("forgotten")
 	}
@@ -83,7 +83,7 @@ func TestDropped(t *testing.T) {
 	files, _ := testPhotos(t, 10, 10)
 	cfg := testConfig(t, Post, "http://localhost/", files)
 	cfg.Known = NewKnownUploads()
-	e, err := newTask(cfg)
+	e, err := newUploadTask(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

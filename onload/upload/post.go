@@ -23,38 +23,38 @@ type postProtocol struct{ *requester }
 
 func (postProtocol) prepareFile(context.Context, *transfer.Worker, *file) error { return nil }
 func (postProtocol) confirmFile(context.Context, *transfer.Worker, *file) error { return nil }
-func (postProtocol) abandonFile(context.Context, *transfer.Worker, *file)       {}
-func (postProtocol) remainingItems(f *file) []board.Item                        { return f.wholeItem() }
+func (postProtocol) abortUpload(context.Context, *transfer.Worker, *file)       {}
+func (postProtocol) remainingItems(f *file) []board.Item                        { return f.wholeFileItem() }
 
-// wholeItem returns the file as one item.
-func (f *file) wholeItem() []board.Item {
+// wholeFileItem returns the file as one item.
+func (f *file) wholeFileItem() []board.Item {
 	return []board.Item{{Object: f.index, To: f.size, NoCopies: true}}
 }
 
-// sendItem implements protocol.
-func (p postProtocol) sendItem(ctx context.Context, j *job) error {
-	before, after, kind, err := p.buildForm(j.snapshot)
+// sendJobItem implements protocol.
+func (p postProtocol) sendJobItem(ctx context.Context, j *job) error {
+	before, after, kind, err := p.buildUploadForm(j.snapshot)
 	if err != nil {
 		return err
 	}
-	r, err := p.sendRequest(ctx, j.Worker, request{
+	r, err := p.sendUploadRequest(ctx, j.Worker, request{
 		method: http.MethodPost, url: p.target.URL,
 		header: http.Header{"Content-Type": {kind}, "Idempotency-Key": {`"` + j.snapshot.idempotencyKey + `"`}},
-		length: int64(len(before)) + int64(j.snapshot.size) + int64(len(after)), body: j.newBody(before, after), job: j,
+		length: int64(len(before)) + int64(j.snapshot.size) + int64(len(after)), body: j.newBodyOpener(before, after), job: j,
 		expectContinue: j.expectContinue,
 	})
 	if err != nil {
 		return err
 	}
 	if !isAccepted(r.StatusCode) {
-		return refusalByStatus(r.Response, time.Now())
+		return refusalOfUpload(r.Response, time.Now())
 	}
 	j.proof = ByResponse
 	return nil
 }
 
-// buildForm returns the parts of the form before and after the file, and the media type.
-func (p postProtocol) buildForm(f *file) (before, after []byte, kind string, err error) {
+// buildUploadForm returns the parts of the form before and after the file, and the media type.
+func (p postProtocol) buildUploadForm(f *file) (before, after []byte, kind string, err error) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
 	for _, field := range p.target.Fields {
@@ -63,7 +63,7 @@ func (p postProtocol) buildForm(f *file) (before, after []byte, kind string, err
 		}
 	}
 	h := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition(p.target.Field,
-		path.Base(f.Name))}, "Content-Type": {mediaType(f.Name)}}
+		path.Base(f.Name))}, "Content-Type": {mediaTypeByName(f.Name)}}
 	if _, err := w.CreatePart(h); err != nil {
 		return nil, nil, "", err
 	}
@@ -74,8 +74,8 @@ func (p postProtocol) buildForm(f *file) (before, after []byte, kind string, err
 	return b.Bytes()[:n:n], b.Bytes()[n:], w.FormDataContentType(), nil
 }
 
-// mediaType returns the media type of a file name.
-func mediaType(name string) string {
+// mediaTypeByName returns the media type of a file name.
+func mediaTypeByName(name string) string {
 	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
 		return t
 	}

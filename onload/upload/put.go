@@ -34,8 +34,8 @@ type collection struct{ done chan struct{} } // closed when it was
 // waiting device is not to blame.
 var errCollectionPending = errors.New("another device has not created the collection yet")
 
-func (*putProtocol) abandonFile(context.Context, *transfer.Worker, *file) {}
-func (*putProtocol) remainingItems(f *file) []board.Item                  { return f.wholeItem() }
+func (*putProtocol) abortUpload(context.Context, *transfer.Worker, *file) {}
+func (*putProtocol) remainingItems(f *file) []board.Item                  { return f.wholeFileItem() }
 
 // prepareFile checks that the file does not exist, if existing files are kept, and creates its
 // collections.
@@ -62,14 +62,14 @@ func (a *requester) checkAbsent(
 	if !a.target.KeepExisting {
 		return nil
 	}
-	r, err := a.sendRequest(ctx, d, request{method: http.MethodHead, url: f.url, sign: sign})
+	r, err := a.sendUploadRequest(ctx, d, request{method: http.MethodHead, url: f.url, sign: sign})
 	switch {
 	case err != nil:
 		return err
 	case r.StatusCode == http.StatusOK && !(f.maybeStored && r.ContentLength == int64(f.size)):
 		return existsError(f.url)
 	case r.StatusCode != http.StatusOK:
-		if refusal := refusalByStatus(r.Response, time.Now()); refusal.Verdict == transfer.Retry {
+		if refusal := refusalOfUpload(r.Response, time.Now()); refusal.Verdict == transfer.Retry {
 			return refusal
 		}
 	}
@@ -78,18 +78,19 @@ func (a *requester) checkAbsent(
 
 // existsError returns the error for a file that exists already.
 func existsError(where string) error {
-	return newRefusal(transfer.Final, fault.Exists, "to replace it, omit --keep", "%s already exists", redactURL(where))
+	return newUploadRefusal(transfer.Final, fault.Exists, "to replace it, omit --keep", "%s already exists",
+		redactURLPassword(where))
 }
 
-// sendItem implements protocol.
-func (p *putProtocol) sendItem(ctx context.Context, j *job) error {
+// sendJobItem implements protocol.
+func (p *putProtocol) sendJobItem(ctx context.Context, j *job) error {
 	q := request{method: http.MethodPut, url: j.snapshot.url,
-		header: http.Header{"Content-Type": {mediaType(j.snapshot.Name)}},
-		length: int64(j.snapshot.size), body: j.newBody(nil, nil), job: j, expectContinue: j.expectContinue}
+		header: http.Header{"Content-Type": {mediaTypeByName(j.snapshot.Name)}},
+		length: int64(j.snapshot.size), body: j.newBodyOpener(nil, nil), job: j, expectContinue: j.expectContinue}
 	if p.target.KeepExisting {
 		q.header.Set("If-None-Match", "*")
 	}
-	r, err := p.sendRequest(ctx, j.Worker, q)
+	r, err := p.sendUploadRequest(ctx, j.Worker, q)
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (p *putProtocol) sendItem(ctx context.Context, j *job) error {
 	case r.StatusCode == http.StatusPreconditionFailed && j.snapshot.maybeStored:
 		return nil // confirmFile compares the size
 	case !isAccepted(r.StatusCode):
-		return refusalByStatus(r.Response, time.Now())
+		return refusalOfUpload(r.Response, time.Now())
 	}
 	return nil
 }
@@ -156,7 +157,7 @@ func parentCollection(u url.URL) (_ url.URL, ok bool) {
 // collections may still accept the file. Errors are those of the network.
 func (p *putProtocol) requestCollection(ctx context.Context, d *transfer.Worker, u *url.URL) error {
 	q := request{method: "MKCOL", url: u.String()}
-	r, err := p.sendRequest(ctx, d, q)
+	r, err := p.sendUploadRequest(ctx, d, q)
 	if err != nil {
 		return err
 	}
@@ -166,13 +167,13 @@ func (p *putProtocol) requestCollection(ctx context.Context, d *transfer.Worker,
 	if err := p.makeCollection(ctx, d, u); err != nil {
 		return err
 	}
-	_, err = p.sendRequest(ctx, d, q)
+	_, err = p.sendUploadRequest(ctx, d, q)
 	return err
 }
 
 // confirmFile compares the size of the file at the server.
 func (p *putProtocol) confirmFile(ctx context.Context, d *transfer.Worker, f *file) error {
-	r, err := p.sendRequest(ctx, d, request{method: http.MethodHead, url: f.url})
+	r, err := p.sendUploadRequest(ctx, d, request{method: http.MethodHead, url: f.url})
 	if err != nil {
 		return err
 	}
@@ -182,13 +183,13 @@ func (p *putProtocol) confirmFile(ctx context.Context, d *transfer.Worker, f *fi
 	case c == http.StatusOK && r.ContentLength >= 0 && p.target.KeepExisting && f.maybeStored:
 		return existsError(f.url)
 	case c == http.StatusOK && r.ContentLength >= 0:
-		return newRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
+		return newUploadRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
 			"the server has %d bytes of the file instead of %d", r.ContentLength, int64(f.size))
 	case c == http.StatusNotFound || c == http.StatusGone:
-		return newRefusal(transfer.Restart, fault.Integrity, "check that the URL stores files",
+		return newUploadRefusal(transfer.Restart, fault.Integrity, "check that the URL stores files",
 			"the server accepted the file but does not have it")
 	case c >= 500 && c != http.StatusNotImplemented || c == http.StatusTooManyRequests:
-		return refusalByStatus(r.Response, time.Now())
+		return refusalOfUpload(r.Response, time.Now())
 	default: // HEAD is not supported
 		f.proof = ByResponse
 	}

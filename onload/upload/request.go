@@ -65,13 +65,13 @@ func newRequester(t Target, agent string) (*requester, error) {
 	return &requester{target: t, userAgent: agent, host: u.Host, scheme: u.Scheme, user: u.User}, nil
 }
 
-// sendRequest sends a request over a device and follows redirects: the whole request by 307 and
+// sendUploadRequest sends a request over a device and follows redirects: the whole request by 307 and
 // 308, and HEAD also by 301 and 302. Credentials do not go to other hosts. Errors are those of the
 // network, or refusals.
-func (a *requester) sendRequest(ctx context.Context, d *transfer.Worker, q request) (*response, error) {
+func (a *requester) sendUploadRequest(ctx context.Context, d *transfer.Worker, q request) (*response, error) {
 	to := q.url
 	for range maxRedirects {
-		r, err := a.sendOnce(ctx, d, q, to)
+		r, err := a.sendSingleRequest(ctx, d, q, to)
 		if err != nil {
 			return nil, err
 		}
@@ -85,20 +85,21 @@ func (a *requester) sendRequest(ctx context.Context, d *transfer.Worker, q reque
 		next, err := r.Request.URL.Parse(location)
 		switch {
 		case err != nil || next.Host == "" || next.Scheme != "http" && next.Scheme != "https":
-			return nil, newRefusal(transfer.Final, fault.Protocol, "",
+			return nil, newUploadRefusal(transfer.Final, fault.Protocol, "",
 				"the server redirects to %q, which is not an HTTP URL", text.Printable(location))
 		case r.Request.URL.Scheme == "https" && next.Scheme != "https":
-			return nil, newRefusal(transfer.Final, fault.Protocol, "",
+			return nil, newUploadRefusal(transfer.Final, fault.Protocol, "",
 				"the server redirects from https to %s", next.Scheme)
 		}
 		next.User = nil
 		to = next.String()
 	}
-	return nil, newRefusal(transfer.Final, fault.Protocol, "", "more than %d redirects", maxRedirects)
+	return nil, newUploadRefusal(transfer.Final, fault.Protocol, "", "more than %d redirects", maxRedirects)
 }
 
-// sendOnce sends a request to one URL.
-func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request, to string) (*response, error) {
+// sendSingleRequest sends a request to one URL.
+func (a *requester) sendSingleRequest(ctx context.Context, d *transfer.Worker, q request, to string) (*response,
+	error) {
 	var body io.ReadCloser
 	if q.body != nil {
 		var err error
@@ -121,18 +122,18 @@ func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request,
 		return nil, err
 	}
 	r.Body, r.ContentLength = body, q.length
-	if err := a.setHeaders(r, q); err != nil {
+	if err := a.setRequestHeaders(r, q); err != nil {
 		if body != nil {
 			body.Close()
 		}
 		return nil, &transfer.Refusal{Verdict: transfer.Final, Err: err}
 	}
 	resp, err := d.Client.Do(r)
-	if q.job != nil && q.job.readError() != nil {
+	if q.job != nil && q.job.fileReadError() != nil {
 		if err == nil {
 			resp.Body.Close()
 		}
-		return nil, q.job.readError()
+		return nil, q.job.fileReadError()
 	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -157,14 +158,14 @@ func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request,
 		drainTimer.Stop()
 	}
 	if isAccepted(resp.StatusCode) && q.job != nil && !q.job.AwaitsResponse() {
-		return nil, newRefusal(transfer.Retry, fault.Protocol, "",
+		return nil, newUploadRefusal(transfer.Retry, fault.Protocol, "",
 			"the web server answered %s before it had received the file", text.Printable(resp.Status))
 	}
 	return got, nil
 }
 
-// setHeaders sets the header fields of a request.
-func (a *requester) setHeaders(r *http.Request, q request) error {
+// setRequestHeaders sets the header fields of a request.
+func (a *requester) setRequestHeaders(r *http.Request, q request) error {
 	if r.URL.Host == a.host && r.URL.Scheme == a.scheme {
 		for name, values := range a.target.Header {
 			if http.CanonicalHeaderKey(name) == "Host" {
@@ -194,8 +195,8 @@ func (a *requester) setHeaders(r *http.Request, q request) error {
 	return nil
 }
 
-// redactURL returns a URL without its password.
-func redactURL(s string) string {
+// redactURLPassword returns a URL without its password.
+func redactURLPassword(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
 		return ""

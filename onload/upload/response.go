@@ -13,16 +13,16 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// newRefusal returns a Refusal with a fault of the given kind and hint.
-func newRefusal(v transfer.Verdict, kind fault.Kind, hint string, format string, args ...any) *transfer.Refusal {
+// newUploadRefusal returns a Refusal with a fault of the given kind and hint.
+func newUploadRefusal(v transfer.Verdict, kind fault.Kind, hint string, format string, args ...any) *transfer.Refusal {
 	return &transfer.Refusal{Verdict: v, Err: fault.New(kind, fmt.Errorf(format, args...), hint)}
 }
 
 // maxResponseBody bounds how much of a response body is read.
 const maxResponseBody = 1 << 20
 
-// refusalByStatus returns the Refusal for a status other than success.
-func refusalByStatus(r *http.Response, now time.Time) *transfer.Refusal {
+// refusalOfUpload returns the Refusal for a status other than success.
+func refusalOfUpload(r *http.Response, now time.Time) *transfer.Refusal {
 	statusErr := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
 	refuse := func(v transfer.Verdict, kind fault.Kind, hint string) *transfer.Refusal {
 		return &transfer.Refusal{Verdict: v, Err: fault.New(kind, statusErr, hint)}
@@ -70,8 +70,8 @@ func isAccepted(status int) bool {
 	return false
 }
 
-// classifyError wraps file and network errors in faults with hints.
-func classifyError(err error) error {
+// classifyUploadError wraps file and network errors in faults with hints.
+func classifyUploadError(err error) error {
 	if errors.Is(err, errChanged) && fault.KindOf(err) == fault.Other {
 		return fault.New(fault.Integrity, err, "retry when no program writes to it")
 	}

@@ -105,7 +105,7 @@ func TestSilentLine(t *testing.T) {
 func TestPrefersDeviceThatAnswered(t *testing.T) {
 	cfg := testConfig(t, Post, "http://photos.test/", nil)
 	cfg.Devices = []Device{{Name: "a"}, {Name: "b"}}
-	e, err := newTask(cfg)
+	e, err := newUploadTask(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

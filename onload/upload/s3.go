@@ -78,13 +78,13 @@ type s3Protocol struct {
 	log         *slog.Logger
 }
 
-// newS3 returns the protocol for the target of cfg.
-func newS3(a *requester, cfg Config) *s3Protocol {
-	return &s3Protocol{a, newSigner(a.target), cfg.times.minPartSize, cfg.Log}
+// newS3Protocol returns the protocol for the target of cfg.
+func newS3Protocol(a *requester, cfg Config) *s3Protocol {
+	return &s3Protocol{a, newS3Signer(a.target), cfg.times.minPartSize, cfg.Log}
 }
 
-// signWith returns a function that signs a request. digest is that of the body.
-func (s *s3Protocol) signWith(digest []byte) func(*http.Request) error {
+// newDigestSigner returns a function that signs a request. digest is that of the body.
+func (s *s3Protocol) newDigestSigner(digest []byte) func(*http.Request) error {
 	return func(r *http.Request) error {
 		sum := hex.EncodeToString(digest)
 		r.Header.Set(amzDigest, sum)
@@ -92,15 +92,15 @@ func (s *s3Protocol) signWith(digest []byte) func(*http.Request) error {
 	}
 }
 
-// callAPI sends a small request.
-func (s *s3Protocol) callAPI(
+// sendS3Request sends a small request.
+func (s *s3Protocol) sendS3Request(
 	ctx context.Context,
 	d *transfer.Worker,
 	method, where string,
 	body []byte,
 ) (*response, error) {
 	digest := sha256.Sum256(body)
-	q := request{method: method, url: where, sign: s.signWith(digest[:]),
+	q := request{method: method, url: where, sign: s.newDigestSigner(digest[:]),
 		readBody: method != http.MethodHead, header: http.Header{}}
 	if body != nil {
 		q.header.Set("Content-Type", "application/xml")
@@ -110,25 +110,25 @@ func (s *s3Protocol) callAPI(
 		q.length, q.body = int64(len(body)),
 			func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
-	return s.sendRequest(ctx, d, q)
+	return s.sendUploadRequest(ctx, d, q)
 }
 
-// withQuery adds a query to a URL.
-func withQuery(where string, query url.Values) string { return where + "?" + query.Encode() }
+// addQueryToURL adds a query to a URL.
+func addQueryToURL(where string, query url.Values) string { return where + "?" + query.Encode() }
 
 // prepareFile starts a multipart upload, or lists the parts that the server has.
 func (s *s3Protocol) prepareFile(ctx context.Context, d *transfer.Worker, f *file) error {
 	empty := sha256.Sum256(nil)
-	if err := s.checkAbsent(ctx, d, f, s.signWith(empty[:])); err != nil {
+	if err := s.checkAbsent(ctx, d, f, s.newDigestSigner(empty[:])); err != nil {
 		return err
 	}
 	if f.multipart.uploadID != "" {
-		return s.listParts(ctx, d, f)
+		return s.listUploadedParts(ctx, d, f)
 	}
 	if f.size <= 2*s.minPartSize { // parts cost two additional requests
 		return nil
 	}
-	r, err := s.callAPI(ctx, d, http.MethodPost, withQuery(f.url, url.Values{"uploads": {""}}), nil)
+	r, err := s.sendS3Request(ctx, d, http.MethodPost, addQueryToURL(f.url, url.Values{"uploads": {""}}), nil)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *s3Protocol) prepareFile(ctx context.Context, d *transfer.Worker, f *fil
 		return refusalFromXML(r)
 	}
 	if err := xml.Unmarshal(r.body, &begun); err != nil || begun.ID == "" {
-		return newRefusal(transfer.Final, fault.Protocol, "check that the server supports S3",
+		return newUploadRefusal(transfer.Final, fault.Protocol, "check that the server supports S3",
 			"the server started no multipart upload: %.100q", text.Printable(string(r.body)))
 	}
 	f.multipart = multipartUpload{uploadID: begun.ID,
@@ -148,14 +148,14 @@ func (s *s3Protocol) prepareFile(ctx context.Context, d *transfer.Worker, f *fil
 	return nil
 }
 
-// listParts asks the server which of the known parts it has. The others are sent again.
-func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file) error {
+// listUploadedParts asks the server which of the known parts it has. The others are sent again.
+func (s *s3Protocol) listUploadedParts(ctx context.Context, d *transfer.Worker, f *file) error {
 	if f.multipart.listed {
 		return nil
 	}
 	listed := map[int]part{}
 	for after := 0; ; {
-		r, err := s.callAPI(ctx, d, http.MethodGet, withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID},
+		r, err := s.sendS3Request(ctx, d, http.MethodGet, addQueryToURL(f.url, url.Values{"uploadId": {f.multipart.uploadID},
 			"part-number-marker": {strconv.Itoa(after)}}), nil)
 		if err != nil {
 			return err
@@ -182,7 +182,7 @@ func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file)
 			} `xml:"Part"`
 		}
 		if err := xml.Unmarshal(r.body, &page); err != nil {
-			return newRefusal(transfer.Final, fault.Protocol, "", "the server sent an invalid list of parts: %w", err)
+			return newUploadRefusal(transfer.Final, fault.Protocol, "", "the server sent an invalid list of parts: %w", err)
 		}
 		for _, p := range page.Parts {
 			listed[p.Number] = part{p.ETag, unit.Bytes(p.Size)}
@@ -215,24 +215,25 @@ func (s *s3Protocol) remainingItems(f *file) (list []board.Item) {
 	return list
 }
 
-// sendItem implements protocol.
-func (s *s3Protocol) sendItem(ctx context.Context, j *job) error {
+// sendJobItem implements protocol.
+func (s *s3Protocol) sendJobItem(ctx context.Context, j *job) error {
 	digest, err := j.readDigest(sha256.New())
 	if err != nil {
 		return err
 	}
 	q := request{method: http.MethodPut, url: j.snapshot.url, header: http.Header{}, length: int64(j.Item.Size()),
-		body: j.newBody(nil, nil), job: j, expectContinue: j.expectContinue, sign: s.signWith(digest), readBody: true}
+		body: j.newBodyOpener(nil, nil), job: j, expectContinue: j.expectContinue, sign: s.newDigestSigner(digest),
+		readBody: true}
 	if j.snapshot.multipart.uploadID == "" {
-		q.header.Set("Content-Type", mediaType(j.snapshot.Name))
+		q.header.Set("Content-Type", mediaTypeByName(j.snapshot.Name))
 		if s.target.KeepExisting {
 			q.header.Set("If-None-Match", "*")
 		}
 	} else {
-		q.url = withQuery(q.url, url.Values{"partNumber": {strconv.Itoa(j.snapshot.multipart.partNumber(j.Item.From))},
+		q.url = addQueryToURL(q.url, url.Values{"partNumber": {strconv.Itoa(j.snapshot.multipart.partNumber(j.Item.From))},
 			"uploadId": {j.snapshot.multipart.uploadID}})
 	}
-	r, err := s.sendRequest(ctx, j.Worker, q)
+	r, err := s.sendUploadRequest(ctx, j.Worker, q)
 	if err != nil {
 		return err
 	}
@@ -243,7 +244,7 @@ func (s *s3Protocol) sendItem(ctx context.Context, j *job) error {
 	case r.StatusCode != http.StatusOK:
 		return refusalFromXML(r)
 	case j.part.ETag == "":
-		return newRefusal(transfer.Final, fault.Protocol, "check that the server supports S3",
+		return newUploadRefusal(transfer.Final, fault.Protocol, "check that the server supports S3",
 			"the server accepted a part or object without an ETag")
 	}
 	return nil
@@ -252,7 +253,7 @@ func (s *s3Protocol) sendItem(ctx context.Context, j *job) error {
 // checkSameObject returns nil if the existing object is the one that j sent before a response was
 // lost.
 func (s *s3Protocol) checkSameObject(ctx context.Context, j *job) error {
-	r, err := s.callAPI(ctx, j.Worker, http.MethodHead, j.snapshot.url, nil)
+	r, err := s.sendS3Request(ctx, j.Worker, http.MethodHead, j.snapshot.url, nil)
 	if err != nil {
 		return err
 	}
@@ -269,7 +270,7 @@ func (s *s3Protocol) checkSameObject(ctx context.Context, j *job) error {
 
 // readDigest returns the digest of the bytes that a job will send.
 func (j *job) readDigest(sum hash.Hash) ([]byte, error) {
-	s, err := j.snapshot.openSource()
+	s, err := j.snapshot.openSourceFile()
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +289,7 @@ func (s *s3Protocol) confirmFile(ctx context.Context, d *transfer.Worker, f *fil
 			return err
 		}
 	}
-	r, err := s.callAPI(ctx, d, http.MethodHead, f.url, nil)
+	r, err := s.sendS3Request(ctx, d, http.MethodHead, f.url, nil)
 	switch {
 	case err != nil:
 		return err
@@ -296,14 +297,14 @@ func (s *s3Protocol) confirmFile(ctx context.Context, d *transfer.Worker, f *fil
 		f.proof = ByDigest
 		return nil
 	case r.StatusCode == http.StatusNotFound:
-		return newRefusal(transfer.Restart, fault.Integrity, "", "the server accepted the object but does not have it")
+		return newUploadRefusal(transfer.Restart, fault.Integrity, "", "the server accepted the object but does not have it")
 	case r.StatusCode != http.StatusOK:
 		return refusalFromXML(r)
 	case r.ContentLength != int64(f.size):
-		return newRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
+		return newUploadRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
 			"the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case f.multipart.etag != "" && trimQuotes(r.Header.Get("ETag")) != f.multipart.etag:
-		return newRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
+		return newUploadRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
 			"the server has another object: ETag %q instead of %q",
 			text.Printable(r.Header.Get("ETag")), text.Printable(f.multipart.etag))
 	}
@@ -331,7 +332,8 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 	if err != nil {
 		return err
 	}
-	r, err := s.callAPI(ctx, d, http.MethodPost, withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID}}), body)
+	r, err := s.sendS3Request(ctx, d, http.MethodPost, addQueryToURL(f.url,
+		url.Values{"uploadId": {f.multipart.uploadID}}), body)
 	if err != nil {
 		return err
 	}
@@ -354,16 +356,16 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 		f.multipart.etag = ""
 		return s.checkCompleted(ctx, d, f)
 	case r.StatusCode == http.StatusOK && done.Code == "InternalError":
-		return newRefusal(transfer.Retry, fault.Protocol, "", "the server could not complete the object: %s",
+		return newUploadRefusal(transfer.Retry, fault.Protocol, "", "the server could not complete the object: %s",
 			text.Printable(done.Message))
 	case done.Code == "ConditionalRequestConflict": // S3 demands a new upload
-		return newRefusal(transfer.Restart, fault.Exists, "check that no other client writes there",
+		return newUploadRefusal(transfer.Restart, fault.Exists, "check that no other client writes there",
 			"another request writes the same object")
 	case done.Code == "InvalidPart" || done.Code == "InvalidPartOrder":
-		return newRefusal(transfer.Restart, fault.Integrity, "", "the server lost parts: %s",
+		return newUploadRefusal(transfer.Restart, fault.Integrity, "", "the server lost parts: %s",
 			text.Printable(done.Message))
 	case r.StatusCode == http.StatusOK:
-		return newRefusal(transfer.Retry, fault.Protocol, "",
+		return newUploadRefusal(transfer.Retry, fault.Protocol, "",
 			"the server did not confirm that the object is complete: %s",
 			text.Printable(cmp.Or(done.Message, "invalid response")))
 	}
@@ -373,7 +375,7 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 // checkCompleted returns nil if a finished multipart upload has produced the object. Servers that
 // use digests as ETags derive the ETag of the object from those of its parts.
 func (s *s3Protocol) checkCompleted(ctx context.Context, d *transfer.Worker, f *file) error {
-	r, err := s.callAPI(ctx, d, http.MethodHead, f.url, nil)
+	r, err := s.sendS3Request(ctx, d, http.MethodHead, f.url, nil)
 	if err != nil {
 		return err
 	}
@@ -383,16 +385,16 @@ func (s *s3Protocol) checkCompleted(ctx context.Context, d *transfer.Worker, f *
 		f.multipart.etag = etag
 		return nil
 	}
-	return newRefusal(transfer.Restart, fault.Integrity, "", "the server no longer has the parts")
+	return newUploadRefusal(transfer.Restart, fault.Integrity, "", "the server no longer has the parts")
 }
 
-// abandonFile implements protocol.
-func (s *s3Protocol) abandonFile(ctx context.Context, d *transfer.Worker, f *file) {
+// abortUpload implements protocol.
+func (s *s3Protocol) abortUpload(ctx context.Context, d *transfer.Worker, f *file) {
 	if f.multipart.uploadID == "" || f.multipart.etag != "" {
 		return
 	}
-	if _, err := s.callAPI(ctx, d, http.MethodDelete,
-		withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID}}), nil); err != nil {
+	if _, err := s.sendS3Request(ctx, d, http.MethodDelete,
+		addQueryToURL(f.url, url.Values{"uploadId": {f.multipart.uploadID}}), nil); err != nil {
 		s.log.Warn("parts of an object may remain on the server", "url", f.url, "err", fmt.Errorf("%w", err))
 	}
 }

@@ -9,5 +9,5 @@ import "net/http"
 // hasS3 reports whether this build supports S3. Target.Check refuses S3.
 const hasS3 = false
 
-// newSigner returns nil: there is no S3.
-func newSigner(Target) func(*http.Request, string) error { return nil }
+// newS3Signer returns nil: there is no S3.
+func newS3Signer(Target) func(*http.Request, string) error { return nil }

@@ -33,19 +33,19 @@ var (
 )
 
 // protocol is a way to upload files. All methods but remainingItems run in goroutines of their own.
-// For one file only sendItem runs concurrently.
+// For one file only sendJobItem runs concurrently.
 type protocol interface {
 	// prepareFile runs before a file is sent.
 	prepareFile(ctx context.Context, d *transfer.Worker, f *file) error
 	// remainingItems returns the items of a file that are still to be sent.
 	remainingItems(f *file) []board.Item
-	// sendItem sends the item of a job.
-	sendItem(ctx context.Context, j *job) error
+	// sendJobItem sends the item of a job.
+	sendJobItem(ctx context.Context, j *job) error
 	// confirmFile asks the server to confirm a file after all its items were sent, and sets its
 	// proof.
 	confirmFile(ctx context.Context, d *transfer.Worker, f *file) error
-	// abandonFile removes an incomplete file from the server.
-	abandonFile(ctx context.Context, d *transfer.Worker, f *file)
+	// abortUpload removes an incomplete file from the server.
+	abortUpload(ctx context.Context, d *transfer.Worker, f *file)
 }
 
 // task is the work of one Send. It implements transfer.Task; the lock of the loop guards its
@@ -63,8 +63,8 @@ type task struct {
 	accepted     bool // the server has accepted an item
 }
 
-// newTask returns the task and its loop for cfg.
-func newTask(cfg Config) (*task, error) {
+// newUploadTask returns the task and its loop for cfg.
+func newUploadTask(cfg Config) (*task, error) {
 	t := &task{Config: cfg, journaled: &fileJournal{cfg.Target.ID(), cfg.Known, cfg.Journal, cfg.Log},
 		runningSteps: map[*transfer.Worker]int{}, startTime: time.Now()}
 	req, err := newRequester(cfg.Target, cfg.UserAgent)
@@ -77,14 +77,14 @@ func newTask(cfg Config) (*task, error) {
 	case Put:
 		t.protocol = &putProtocol{requester: req, collections: map[string]*collection{}}
 	case S3:
-		t.protocol = newS3(req, cfg)
+		t.protocol = newS3Protocol(req, cfg)
 	default:
 		return nil, fault.New(fault.Usage, fmt.Errorf("unknown upload method %q", cfg.Target.Method),
 			"choose one of "+strings.Join(Methods, ", "))
 	}
 	t.loop, err = transfer.New(transfer.Config{
 		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler, Upload: true,
-		Log: cfg.Log, NewClient: cfg.newClient,
+		Log: cfg.Log, NewClient: cfg.newDeviceClient,
 		Times: cfg.times.Times, ErrStalled: errStalled, ErrNoResponse: errNoResponse})
 	if err != nil {
 		return nil, err
@@ -99,16 +99,16 @@ func newTask(cfg Config) (*task, error) {
 			cfg.Target.Exposed()), "use an https:// URL if the server has one")
 	}
 	for _, f := range cfg.Files {
-		if err := t.addFile(f); err != nil {
+		if err := t.addUploadFile(f); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
 }
 
-// newClient returns the HTTP client of a device. It returns nil for a helper if the requests would
+// newDeviceClient returns the HTTP client of a device. It returns nil for a helper if the requests would
 // show secrets unencrypted.
-func (c Config) newClient(d Device) *http.Client {
+func (c Config) newDeviceClient(d Device) *http.Client {
 	if d.Helper && c.Target.Exposed() != "" {
 		return nil
 	}
@@ -116,9 +116,9 @@ func (c Config) newClient(d Device) *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// addFile adds a file. It returns an error if the file cannot be read.
-func (t *task) addFile(f File) error {
-	one, err := newFile(f, t.Target, len(t.files))
+// addUploadFile adds a file. It returns an error if the file cannot be read.
+func (t *task) addUploadFile(f File) error {
+	one, err := newUploadFile(f, t.Target, len(t.files))
 	if err != nil {
 		return err
 	}
@@ -136,35 +136,35 @@ func (t *task) addMoreFiles() {
 		return
 	}
 	for _, f := range t.MoreFiles() {
-		if err := t.addFile(f); err != nil {
-			t.files = append(t.files, &file{File: f, index: len(t.files), state: failed, err: classifyError(err)})
+		if err := t.addUploadFile(f); err != nil {
+			t.files = append(t.files, &file{File: f, index: len(t.files), state: failed, err: classifyUploadError(err)})
 		}
 	}
 }
 
-// runTask runs the loop and returns the result.
-func (t *task) runTask(ctx context.Context) (Result, error) {
+// runUploadTask runs the loop and returns the result.
+func (t *task) runUploadTask(ctx context.Context) (Result, error) {
 	defer t.loop.CloseIdleConnections()
 	err := t.loop.Run(ctx, t)
 	if err == nil {
-		err = t.joinErrors()
+		err = t.joinFileErrors()
 	}
 	if t.Journal == nil { // without a journal incomplete uploads cannot be resumed
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 		defer cancel()
 		for _, f := range t.files {
-			if f.isOpen() {
-				t.protocol.abandonFile(ctx, t.loop.LocalWorker(), f)
+			if f.isUnfinished() {
+				t.protocol.abortUpload(ctx, t.loop.LocalWorker(), f)
 			}
 		}
 	}
 	t.ReportProgress(time.Now())
 	t.journaled.clearConfirmed(t.files)
-	return t.buildResult(), err
+	return t.buildUploadResult(), err
 }
 
-// joinErrors returns the errors of failed files.
-func (t *task) joinErrors() error {
+// joinFileErrors returns the errors of failed files.
+func (t *task) joinFileErrors() error {
 	var all []error
 	for _, f := range t.files {
 		if f.state == failed {
@@ -182,10 +182,10 @@ func (t *task) Schedule() (more bool) {
 	t.addMoreFiles()
 	for _, f := range t.files {
 		// all devices are excluded
-		if f.isOpen() && !t.loop.ExpectsDevices() && len(f.excluded) == len(t.loop.Workers()) {
-			t.failFile(f, f.excluded.Reasons(t.loop.Workers()), true)
+		if f.isUnfinished() && !t.loop.ExpectsDevices() && len(f.excluded) == len(t.loop.Workers()) {
+			t.failFileUpload(f, f.excluded.Reasons(t.loop.Workers()), true)
 		}
-		more = more || f.isOpen()
+		more = more || f.isUnfinished()
 	}
 	t.startSteps()
 	return more
@@ -272,9 +272,9 @@ func (t *task) StartJob(of *transfer.Job) transfer.JobRunner {
 	snapshot := *f
 	j.snapshot = &snapshot
 	if t.Target.Method == Post || t.Target.KeepExisting && f.multipart.uploadID == "" {
-		x := t.journaled.newEntry(f)
+		x := t.journaled.newJournalEntry(f)
 		x.Begun, x.Key = true, f.idempotencyKey
-		t.journaled.saveEntry(x)
+		t.journaled.saveJournalEntry(x)
 	}
 	return j
 }
@@ -287,7 +287,7 @@ func (t *task) GiveUp() {
 			err = fault.New(fault.Timeout, errors.New("no data can be sent any more"),
 				"run the same command again to resume")
 		}
-		t.failFile(f, err, false)
+		t.failFileUpload(f, err, false)
 	}
 }
 
@@ -317,13 +317,13 @@ func (t *task) ReportProgress(now time.Time) {
 	}
 }
 
-// buildResult returns what has been sent and what failed.
-func (t *task) buildResult() Result {
+// buildUploadResult returns what has been sent and what failed.
+func (t *task) buildUploadResult() Result {
 	r := Result{Devices: t.loop.Usage(time.Now()), Duration: time.Since(t.startTime)}
 	for _, f := range t.files {
 		switch f.state {
 		case done:
-			r.Files = append(r.Files, f.sentInfo())
+			r.Files = append(r.Files, f.buildSentEntry())
 		case failed:
 			r.Failed = append(r.Failed, Failed{f.Path, f.err.Error(), f.maybeStored, f.err})
 		}

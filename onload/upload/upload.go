@@ -187,11 +187,11 @@ func Send(ctx context.Context, cfg Config) (Result, error) {
 	if err := cfg.checkFiles(); err != nil {
 		return Result{}, err
 	}
-	t, err := newTask(cfg)
+	t, err := newUploadTask(cfg)
 	if err != nil {
 		return Result{}, err
 	}
-	return t.runTask(ctx)
+	return t.runUploadTask(ctx)
 }
 
 // Check returns an error for an invalid target.
@@ -261,7 +261,7 @@ func (c *Config) checkFiles() error {
 	}
 	if !c.Target.IsCollection() && len(c.Files) > 1 {
 		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all be stored as %s", len(c.Files),
-			redactURL(c.Target.URL)), "the URL of a collection for several files ends with a slash")
+			redactURLPassword(c.Target.URL)), "the URL of a collection for several files ends with a slash")
 	}
 	seen := map[string]string{}
 	for _, f := range c.Files {

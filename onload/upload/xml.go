@@ -26,7 +26,7 @@ type errorXML struct {
 
 // refusalFromXML returns the Refusal for a response other than success, with the error of S3.
 func refusalFromXML(r *response) *transfer.Refusal {
-	refusal := refusalByStatus(r.Response, time.Now())
+	refusal := refusalOfUpload(r.Response, time.Now())
 	var x struct {
 		XMLName xml.Name `xml:"Error"`
 		errorXML

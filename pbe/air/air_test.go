@@ -252,22 +252,22 @@ func TestDue(t *testing.T) {
 	for n := range int64(maxHeld - 1) {
 		add(a, n)
 	}
-	if out := l.takeDue(); len(out) != 0 {
+	if out := l.takeDueSubframes(); len(out) != 0 {
 		t.Errorf("%d are not waited with", len(out))
 	}
 	add(a, maxHeld-1)
-	if out := l.takeDue(); len(out) != 1 || out[0].Number != 0 {
+	if out := l.takeDueSubframes(); len(out) != 1 || out[0].Number != 0 {
 		t.Errorf("%v", out)
 	}
 	b.HasCell = true
 	add(b, 50)
-	out := l.takeDue()
+	out := l.takeDueSubframes()
 	if len(out) != 51 || !slices.IsSortedFunc(out,
 		func(x, y *receivedSubframe) int { return int(x.Number - y.Number) }) {
 		t.Errorf("%d", len(out))
 	}
 	b.ended = true
-	if out := l.takeDue(); len(out) != maxHeld-51 {
+	if out := l.takeDueSubframes(); len(out) != maxHeld-51 {
 		t.Errorf("%d", len(out))
 	}
 }
@@ -287,7 +287,7 @@ func TestDrop(t *testing.T) {
 			in.startTime = time.Now().Add(-late)
 		}
 		done := make(chan struct{})
-		go func() { in.readLoop(t.Context()); close(done) }()
+		go func() { in.runSourceLoop(t.Context()); close(done) }()
 		if late > 0 {
 			<-end.reached // everything is read without a consumer
 		}

@@ -131,7 +131,7 @@ func (c *carrier) decodeSubframes(n int) {
 	c.buf = c.buf[:c.Format.Size()*c.Rate/1000*n]
 	got, err := io.ReadFull(c.input, c.buf)
 	c.feedSamples(c.buf[:got], 0)
-	c.decoder.finishAll()
+	c.decoder.finishAllJobs()
 	if err != nil {
 		c.closeReceiver(err)
 	}
@@ -140,7 +140,7 @@ func (c *carrier) decodeSubframes(n int) {
 // feedSamples decodes all whole samples in raw; lost samples are missing before them.
 func (c *carrier) feedSamples(raw []byte, lost int64) {
 	if lost > 0 {
-		c.decoder.finishAll()
+		c.decoder.finishAllJobs()
 		c.receiver.Skip(lost)
 		c.afterLoss = true
 	}
@@ -163,7 +163,7 @@ func (c *carrier) checkTrial(before lte.Counts) {
 	now := c.receiver.Counts()
 	current, follows := c.receiver.Cell()
 	if now.Found != before.Found || c.onTrial && !follows {
-		c.decoder.finishAll()
+		c.decoder.finishAllJobs()
 		c.pending = slices.DeleteFunc(c.pending, func(h *receivedSubframe) bool { // of a false cell
 			of := h.Subframe.Subframe.Cell
 			return of != current && (!c.confirmed || of != c.confirmedCell)
@@ -175,7 +175,7 @@ func (c *carrier) checkTrial(before lte.Counts) {
 		c.pending = slices.Delete(c.pending, 0, excess)
 	}
 	if c.onTrial && now.MIBs-now.SFNJumps >= c.neededMIBs &&
-		(c.confirmed || c.Format != CF32 || looksLike(c.early, CF32)) {
+		(c.confirmed || c.Format != CF32 || looksLikeFormat(c.early, CF32)) {
 		c.onTrial, c.confirmed, c.confirmedCell = false, true, current
 	}
 }
@@ -186,7 +186,7 @@ func (c *carrier) closeReceiver(err error) {
 		c.readErr = err
 	}
 	c.receiver.Close()
-	c.decoder.finishAll()
+	c.decoder.finishAllJobs()
 }
 
 // countSubframe adds a subframe to the state.
@@ -207,7 +207,7 @@ func (c *carrier) updateState() {
 	_, c.HasCell = c.receiver.Cell()
 	c.HasCell = c.HasCell && !c.onTrial
 	c.Samples, c.ExtraBytes = c.samplesRead, c.extraBytes
-	c.Level, c.Clipped = c.meter.levelDB(), c.meter.clippedPart()
+	c.Level, c.Clipped = c.meter.meanPowerDB(), c.meter.clippedPart()
 }
 
 // finalError returns what was wrong with a carrier that has ended.
@@ -239,8 +239,8 @@ func (c *carrier) explainNoCell(ctx context.Context) error {
 	return err
 }
 
-// lossError returns the report of dropped samples.
-func lossError(lost int64, rate int) error {
+// sampleLossError returns the report of dropped samples.
+func sampleLossError(lost int64, rate int) error {
 	return fault.New(fault.Limit, fmt.Errorf("%d ms of samples were dropped: decoding is too slow",
 		lost*1000/int64(rate)),
 		"use a narrower cell, or reduce other load on this machine")

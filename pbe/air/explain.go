@@ -115,15 +115,15 @@ func checkNotSamples(r io.ReaderAt, size int64) error {
 			return fault.New(fault.Integrity, fmt.Errorf("this is %s, not samples", k.what), k.hint)
 		}
 	}
-	if isText(head) {
+	if looksLikeText(head) {
 		return fault.New(fault.Integrity, errors.New("this is text, not samples"),
 			"pass a file of cf32, sc16 or cu8 samples")
 	}
 	return nil
 }
 
-// isText reports whether b is text: samples have all byte values.
-func isText(b []byte) bool {
+// looksLikeText reports whether b is text: samples have all byte values.
+func looksLikeText(b []byte) bool {
 	if len(b) == 0 {
 		return false
 	}
@@ -171,7 +171,7 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 	if n := len(raw) / f.Size(); n < lteRates[len(lteRates)-1]/1000*3 {
 		return fault.New(fault.NotFound, fmt.Errorf("%d samples are too few", n), "record at least 0.1 s")
 	}
-	if rate != 0 && (f != CF32 || looksLike(raw, f)) {
+	if rate != 0 && (f != CF32 || looksLikeFormat(raw, f)) {
 		var others []int
 		for _, r := range lteRates {
 			if r != rate {
@@ -180,7 +180,7 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 		}
 		if fits, _ := searchRates(ctx, f, raw, others); fits != 0 {
 			return fault.New(fault.Usage, fmt.Errorf("no cell at %s samples per second, but one at %s",
-				formatRate(rate), formatRate(fits)), "use --rate "+formatRate(fits))
+				formatSampleRate(rate), formatSampleRate(fits)), "use --rate "+formatSampleRate(fits))
 		}
 	}
 	if other := guessFormat(raw, f); other != AnyFormat {
@@ -188,9 +188,9 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 		if rate, _ := searchRates(ctx, other, raw, lteRates); rate != 0 {
 			return fault.New(fault.Usage,
 				fmt.Errorf("the samples are not %s: read as %s they have a cell, at %s samples per second", f, other,
-					formatRate(rate)), hint+" --rate "+formatRate(rate))
+					formatSampleRate(rate)), hint+" --rate "+formatSampleRate(rate))
 		}
-		if !looksLike(raw, f) {
+		if !looksLikeFormat(raw, f) {
 			return fault.New(fault.Integrity, fmt.Errorf("these do not look like %s samples, but like %s", f, other),
 				hint+", if they are samples")
 		}
@@ -198,7 +198,7 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !looksLike(raw, f) {
+	if !looksLikeFormat(raw, f) {
 		return fault.New(fault.Integrity, fmt.Errorf("these do not look like %s samples", f),
 			"check the file, and set --format")
 	}
@@ -207,13 +207,13 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 	}
 	at := ""
 	if rate != 0 {
-		at = " at " + formatRate(rate) + " samples per second"
+		at = " at " + formatSampleRate(rate) + " samples per second"
 	}
 	if clip := m.clippedPart(); clip > clippingWarning {
 		return fault.New(fault.NotFound, fmt.Errorf("no LTE cell found%s; %.0f %% of the samples are clipped", at,
 			100*clip), "reduce the front end's gain")
 	}
-	return fault.New(fault.NotFound, fmt.Errorf("no LTE cell found%s; the level is %.0f dB", at, m.levelDB()),
+	return fault.New(fault.NotFound, fmt.Errorf("no LTE cell found%s; the level is %.0f dB", at, m.meanPowerDB()),
 		hintNoCell)
 }
 
@@ -229,26 +229,26 @@ var obstacleHints = map[lte.Reason]string{
 // clippingWarning is the part of clipped samples from which on users are warned.
 const clippingWarning = 0.01
 
-// formatRate returns a rate as people write it.
-func formatRate(rate int) string { return fmt.Sprintf("%gM", float64(rate)/1e6) }
+// formatSampleRate returns a rate as people write it.
+func formatSampleRate(rate int) string { return fmt.Sprintf("%gM", float64(rate)/1e6) }
 
 // guessFormat returns another format that fits raw, or AnyFormat.
 func guessFormat(raw []byte, f Format) Format {
 	for other := CF32; int(other) < len(formatTable); other++ {
-		if other != f && looksLike(raw, other) {
+		if other != f && looksLikeFormat(raw, other) {
 			return other
 		}
 	}
 	return AnyFormat
 }
 
-// looksLike reports whether raw looks like samples of format f rather than of another one.
-func looksLike(raw []byte, f Format) bool {
+// looksLikeFormat reports whether raw looks like samples of format f rather than of another one.
+func looksLikeFormat(raw []byte, f Format) bool {
 	raw = raw[:min(len(raw), 1<<20)]
 	// Half of the floats made of other bits have absurd exponents.
 	good, n := 0, 0
 	for _, s := range CF32.Decode(nil, raw) {
-		for _, v := range []float32{abs(real(s)), abs(imag(s))} {
+		for _, v := range []float32{absFloat32(real(s)), absFloat32(imag(s))} {
 			n++
 			if v == 0 || v > 1e-12 && v < 1e12 {
 				good++

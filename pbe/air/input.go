@@ -34,7 +34,7 @@ func (l *Listener) openCarrier(ctx context.Context, number cell.ID, in Input) (*
 	if c.Format == AnyFormat {
 		c.Format = FormatOf(in.Source)
 	}
-	if err := c.openSource(ctx, l.cfg.Stdin); err != nil {
+	if err := c.openSampleSource(ctx, l.cfg.Stdin); err != nil {
 		return nil, err
 	}
 	err := c.detectInput(ctx, l.cfg.AllCells)
@@ -49,8 +49,8 @@ func (l *Listener) openCarrier(ctx context.Context, number cell.ID, in Input) (*
 	return c, nil
 }
 
-// openSource opens the source of the carrier's samples: standard input, a file, a pipe or a server.
-func (c *carrier) openSource(ctx context.Context, stdin io.Reader) error {
+// openSampleSource opens the source of the carrier's samples: standard input, a file, a pipe or a server.
+func (c *carrier) openSampleSource(ctx context.Context, stdin io.Reader) error {
 	if c.Source != "-" {
 		src, err := sampleKind.Parse(c.Source)
 		if err != nil {

@@ -128,7 +128,7 @@ func (l *Listener) State() []State {
 	return all
 }
 
-func (l *Listener) warn(c *carrier, err error) {
+func (l *Listener) warnAboutCarrier(c *carrier, err error) {
 	if l.cfg.OnWarning != nil {
 		l.cfg.OnWarning(fmt.Errorf("%s: %w", c.Source, err))
 	}
@@ -159,7 +159,7 @@ func (l *Listener) decodeFiles(ctx context.Context) {
 			c.pending = c.pending[:0]
 			c.updateState()
 		}
-		out := l.takeDue()
+		out := l.takeDueSubframes()
 		l.mu.Unlock()
 		for _, h := range out {
 			l.onSubframe(&h.Subframe)
@@ -167,8 +167,8 @@ func (l *Listener) decodeFiles(ctx context.Context) {
 	}
 }
 
-// takeDue removes and returns the held subframes that no earlier one can precede. mu must be held.
-func (l *Listener) takeDue() (out []*receivedSubframe) {
+// takeDueSubframes removes and returns the held subframes that no earlier one can precede. mu must be held.
+func (l *Listener) takeDueSubframes() (out []*receivedSubframe) {
 	for {
 		var first *carrier
 		for _, c := range l.carriers {

@@ -56,7 +56,7 @@ func (l *Listener) decodeLive(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, c := range l.carriers {
 		in := l.newLiveReader(c)
-		go in.readLoop(ctx) // ends with its source, which may be a silent pipe
+		go in.runSourceLoop(ctx) // ends with its source, which may be a silent pipe
 		all.Go(func() { l.decodeLoop(ctx, c, in) })
 	}
 	all.Wait()
@@ -67,8 +67,8 @@ func (l *Listener) newLiveReader(c *carrier) *liveReader {
 		paced: c.isFile, lossless: c.isFile || c.isPipe && !l.cfg.DropLate}
 }
 
-// readLoop reads the source until it or ctx ends.
-func (in *liveReader) readLoop(ctx context.Context) {
+// runSourceLoop reads the source until it or ctx ends.
+func (in *liveReader) runSourceLoop(ctx context.Context) {
 	size := in.carrier.Format.Size() * in.carrier.Rate * int(chunkDuration/time.Millisecond) / 1000
 	var lost int64
 	for {
@@ -95,7 +95,7 @@ func (in *liveReader) readLoop(ctx context.Context) {
 			case in.out <- item:
 				sent, lost = true, 0
 			default:
-				if err == nil && !in.lossless && !in.canWait() {
+				if err == nil && !in.lossless && !in.sourceCanWait() {
 					lost += in.dropQueued()
 					item.lost = lost
 					continue
@@ -132,9 +132,9 @@ func (in *liveReader) sampleDuration(samples int64) time.Duration {
 	return time.Duration(float64(samples) / float64(in.carrier.Rate) * float64(time.Second))
 }
 
-// canWait reports whether the source is ahead of real time. It is then not a radio, or not late,
+// sourceCanWait reports whether the source is ahead of real time. It is then not a radio, or not late,
 // and may block. A source that was once far ahead may always block.
-func (in *liveReader) canWait() bool {
+func (in *liveReader) sourceCanWait() bool {
 	since := time.Since(in.startTime)
 	has := in.sampleDuration(in.samplesRead)
 	if has > since*3/2 && in.samplesRead*int64(in.carrier.Format.Size()) > burstBytes {
@@ -167,7 +167,7 @@ func (in *liveReader) recycleBuffer(raw []byte) {
 func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 	quiet := time.NewTimer(quietTimeout)
 	defer quiet.Stop()
-	defer c.decoder.finishAll()
+	defer c.decoder.finishAllJobs()
 	var lost int64 // not yet reported
 	var lastReport time.Time
 	explained := false
@@ -177,7 +177,7 @@ func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 		case <-ctx.Done():
 			return
 		case <-quiet.C:
-			l.warn(c, errNoSamples)
+			l.warnAboutCarrier(c, errNoSamples)
 			continue
 		case next = <-in.out:
 		}
@@ -186,7 +186,7 @@ func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 		c.feedSamples(next.raw, next.lost)
 		in.recycleBuffer(next.raw)
 		if len(in.out) == 0 {
-			c.decoder.finishAll()
+			c.decoder.finishAllJobs()
 		}
 		if next.err != nil {
 			c.closeReceiver(next.err)
@@ -195,7 +195,7 @@ func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 			c.checkTrial(before)
 		}
 		if lost += next.lost; lost > 0 && time.Since(lastReport) > lossReportInterval {
-			l.warn(c, lossError(lost, c.Rate))
+			l.warnAboutCarrier(c, sampleLossError(lost, c.Rate))
 			lost, lastReport = 0, time.Now()
 		}
 		l.deliverPending(c, next.lost)
@@ -209,7 +209,7 @@ func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
 				return
 			}
 			quiet.Reset(quietTimeout) // the explanation took seconds
-			l.warn(c, fault.New(fault.KindOf(reason), reason, "the search continues; "+fault.HintOf(reason)))
+			l.warnAboutCarrier(c, fault.New(fault.KindOf(reason), reason, "the search continues; "+fault.HintOf(reason)))
 		}
 	}
 }

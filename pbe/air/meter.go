@@ -19,7 +19,7 @@ func (m *levelMeter) addSamples(samples []complex64) {
 	for i := 0; i < len(samples); i += 8 {
 		s := samples[i]
 		m.n++
-		re, im := abs(real(s)), abs(imag(s))
+		re, im := absFloat32(real(s)), absFloat32(imag(s))
 		v := max(re, im)
 		if !(v <= math.MaxFloat32) { // NaN or infinite
 			continue
@@ -35,10 +35,10 @@ func (m *levelMeter) addSamples(samples []complex64) {
 	m.peak, m.atPeak, m.power = top, at, m.power+power
 }
 
-func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
+func absFloat32(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
 
-// levelDB returns the mean power in dB relative to 1.
-func (m *levelMeter) levelDB() float64 {
+// meanPowerDB returns the mean power in dB relative to 1.
+func (m *levelMeter) meanPowerDB() float64 {
 	return 10 * math.Log10(max(m.power/float64(max(m.n, 1)), 1e-30))
 }
 

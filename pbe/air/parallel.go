@@ -22,13 +22,13 @@ type decodeJob struct {
 func newParallelDecoder(r *lte.Receiver, maxJobs int) *parallelDecoder {
 	s := &parallelDecoder{receiver: r, maxJobs: maxJobs}
 	if maxJobs > 1 {
-		r.Dispatch = s.startJob
+		r.Dispatch = s.startDecodeJob
 	}
 	return s
 }
 
-// startJob decodes a task in a goroutine. If maxJobs are running it first finishes the oldest.
-func (s *parallelDecoder) startJob(w *lte.DecodeTask) {
+// startDecodeJob decodes a task in a goroutine. If maxJobs are running it first finishes the oldest.
+func (s *parallelDecoder) startDecodeJob(w *lte.DecodeTask) {
 	for len(s.jobs) >= s.maxJobs {
 		s.finishOldest()
 	}
@@ -48,8 +48,8 @@ func (s *parallelDecoder) finishOldest() {
 	s.receiver.Finish(g.task)
 }
 
-// finishAll waits for all jobs.
-func (s *parallelDecoder) finishAll() {
+// finishAllJobs waits for all jobs.
+func (s *parallelDecoder) finishAllJobs() {
 	for len(s.jobs) > 0 {
 		s.finishOldest()
 	}

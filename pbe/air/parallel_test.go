@@ -56,7 +56,7 @@ func TestSpread(t *testing.T) {
 			r.Feed(piece)
 		}
 		r.Close()
-		s.finishAll()
+		s.finishAllJobs()
 		if want == nil {
 			want = got
 		}

@@ -72,11 +72,11 @@ func (r *Recorder) Add(s *Subframe) error {
 	if receivedCells < r.cells && r.received[s.Cell] < maxHeadWait {
 		return nil
 	}
-	return r.writeHead()
+	return r.writeHeadAndHeld()
 }
 
-// writeHead writes the head and all held subframes.
-func (r *Recorder) writeHead() (err error) {
+// writeHeadAndHeld writes the head and all held subframes.
+func (r *Recorder) writeHeadAndHeld() (err error) {
 	if r.writer, err = r.openWriter(r.prb, r.Self); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (r *Recorder) writeSubframe(m cell.Subframe) error {
 // Close writes held subframes. A recording without subframes has a head without cells.
 func (r *Recorder) Close() error {
 	if r.writer == nil {
-		if err := r.writeHead(); err != nil {
+		if err := r.writeHeadAndHeld(); err != nil {
 			return err
 		}
 	}

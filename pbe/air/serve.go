@@ -77,7 +77,7 @@ func Serve(address string) (*Server, error) {
 			"check that the address is free and that this user may listen there")
 	}
 	s := &Server{ln: ln, clients: map[*client]bool{}}
-	s.all.Go(s.acceptLoop)
+	s.all.Go(s.acceptClients)
 	return s, nil
 }
 
@@ -118,9 +118,9 @@ func (s *Server) Recorder(carriers int) *Recorder {
 	}}
 }
 
-// acceptLoop serves clients until the listener is closed. Those that come before the head of the
+// acceptClients serves clients until the listener is closed. Those that come before the head of the
 // stream is known are served later.
-func (s *Server) acceptLoop() {
+func (s *Server) acceptClients() {
 	for {
 		conn, err := s.ln.Accept()
 		if errors.Is(err, net.ErrClosed) {

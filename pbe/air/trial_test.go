@@ -97,7 +97,7 @@ func TestPipeWaits(t *testing.T) {
 		}
 		in := l.newLiveReader(l.carriers[0])
 		in.startTime = time.Now().Add(-time.Hour) // very late
-		go in.readLoop(t.Context())
+		go in.runSourceLoop(t.Context())
 		if fresh {
 			<-end.reached
 		}

@@ -31,16 +31,16 @@ func NewAllegro(seed uint64) *Allegro {
 	c.pairs, c.epsilon = allegroPairs, allegroMinStep
 	c.intervalRTTs = func() float64 { return allegroRTTs + allegroRTTSpread*c.random.Float64() }
 	c.utility = func(m *monitorInterval) float64 {
-		x, l := m.sendingRate(), m.lossRate()
+		x, l := m.sendingRate(), m.intervalLossRate()
 		return x*(1-l)*sigmoid(allegroSteep*(l-allegroLoss)) - x*l
 	}
-	c.applyOutcomes = c.stepRate
+	c.applyOutcomes = c.stepSendingRate
 	return c
 }
 
-// stepRate implements section 3.2. If both pairs agree on a direction, the rate moves that way by
+// stepSendingRate implements section 3.2. If both pairs agree on a direction, the rate moves that way by
 // steps of 1, 2, 3 … ε_min. When the utility falls, it returns to the previous rate.
-func (c *Allegro) stepRate(list []intervalOutcome) {
+func (c *Allegro) stepSendingRate(list []intervalOutcome) {
 	if c.state == pccMoving {
 		o := list[0]
 		if o.utility < c.lastOutcome.utility {

@@ -107,16 +107,16 @@ type sampleRange struct {
 	from, to time.Duration
 }
 
-// extend handles an acknowledgement in ProbeRTT.
-func (l *sampleRange) extend(a Ack) {
+// extendInProbeRTT handles an acknowledgement in ProbeRTT.
+func (l *sampleRange) extendInProbeRTT(a Ack) {
 	if l.until == 0 {
 		l.from = a.Now
 	}
 	l.until, l.to = max(a.Delivered+a.InFlight, 1), 0
 }
 
-// contains reports whether the sample of an acknowledgement is in the range.
-func (l *sampleRange) contains(a Ack) bool {
+// containsSample reports whether the sample of an acknowledgement is in the range.
+func (l *sampleRange) containsSample(a Ack) bool {
 	if l.until > 0 && a.Delivered > l.until {
 		l.until, l.to = 0, a.Now
 	}
@@ -170,9 +170,9 @@ func (b *BBR) OnAck(a Ack) {
 		b.roundCount++
 	}
 	// Samples below the capacity neither raise the maximum nor let it expire (BBRUpdateBtlBw).
-	low := b.probeRTTSamples.contains(a)
-	if a.Rate > 0 && (!a.AppLimited && !low || int64(a.Rate) >= b.bwFilter.value()) {
-		b.bwFilter.addSample(b.roundCount, int64(a.Rate), bbrFilterRounds-1)
+	low := b.probeRTTSamples.containsSample(a)
+	if a.Rate > 0 && (!a.AppLimited && !low || int64(a.Rate) >= b.bwFilter.extremeValue()) {
+		b.bwFilter.addSampleAt(b.roundCount, int64(a.Rate), bbrFilterRounds-1)
 	}
 	b.checkCyclePhase(a)
 	b.checkFullPipe(a, low)
@@ -258,7 +258,7 @@ func (b *BBR) checkProbeRTT(a Ack) {
 		b.exitProbeRTT(a.Now)
 		return
 	}
-	b.probeRTTSamples.extend(a)
+	b.probeRTTSamples.extendInProbeRTT(a)
 	if b.probeRTTEnd == 0 {
 		if a.InFlight <= bbrMinCwnd {
 			b.probeRTTEnd, b.probeRTTStart, b.probeRTTRoundDone = a.Now+bbrProbeRTTTime, a.Now, false
@@ -327,7 +327,7 @@ func (b *BBR) restoreCwnd() {
 // inflightTarget is BBRInflight: gain times the BDP, plus three quanta for packets sent, received
 // and acknowledged at once.
 func (b *BBR) inflightTarget(gain float64) unit.Bytes {
-	if !b.hasRTProp || b.bwFilter.isEmpty() {
+	if !b.hasRTProp || b.bwFilter.hasNoSamples() {
 		return bbrInitialCwnd
 	}
 	return unit.Bytes(gain*float64(b.bottleneckRate().Bytes(b.rtProp))) + 3*b.sendQuantum()
@@ -374,7 +374,7 @@ func (b *BBR) pacingGain() float64 {
 }
 
 // bottleneckRate returns BtlBw.
-func (b *BBR) bottleneckRate() unit.Rate { return unit.Rate(b.bwFilter.value()) }
+func (b *BBR) bottleneckRate() unit.Rate { return unit.Rate(b.bwFilter.extremeValue()) }
 
 // pacingRate returns the pacing rate.
 func (b *BBR) pacingRate() unit.Rate {

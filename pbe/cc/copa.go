@@ -62,16 +62,17 @@ func (c *Copa) OnAck(a Ack) {
 	if a.RTT <= 0 {
 		return
 	}
-	c.srtt.addSample(a.RTT, 0.125)
+	c.srtt.addWeightedDelay(a.RTT, 0.125)
 	now, rtt := int64(a.Now), int64(a.RTT)
-	c.standingRTT.addSample(now, rtt, int64(c.srtt.value/2))
-	c.minRTT.addSample(now, rtt, int64(copaMinRTTWindow))
-	c.maxRTT.addSample(now, rtt, int64(copaMaxRTTs*c.srtt.value))
-	queue := time.Duration(c.standingRTT.value() - c.minRTT.value())
+	c.standingRTT.addSampleAt(now, rtt, int64(c.srtt.value/2))
+	c.minRTT.addSampleAt(now, rtt, int64(copaMinRTTWindow))
+	c.maxRTT.addSampleAt(now, rtt, int64(copaMaxRTTs*c.srtt.value))
+	queue := time.Duration(c.standingRTT.extremeValue() - c.minRTT.extremeValue())
 	// Our change: a queue below one packet also counts as nearly empty. On slow links a tenth of
 	// the range is too short to measure, and the mode would change at random.
-	packet := time.Duration(float64(c.standingRTT.value()) / c.window)
-	if queue <= max(time.Duration(copaEmptyShare*float64(c.maxRTT.value()-c.minRTT.value())), packet) || c.emptyTime == 0 {
+	packet := time.Duration(float64(c.standingRTT.extremeValue()) / c.window)
+	if queue <= max(time.Duration(copaEmptyShare*float64(c.maxRTT.extremeValue()-c.minRTT.extremeValue())), packet) ||
+		c.emptyTime == 0 {
 		c.emptyTime = a.Now
 	}
 	if a.Round {
@@ -82,7 +83,7 @@ func (c *Copa) OnAck(a Ack) {
 	if queue > 0 {
 		target = 1 / (c.delta * queue.Seconds())
 	}
-	rate := c.window / time.Duration(c.standingRTT.value()).Seconds()
+	rate := c.window / time.Duration(c.standingRTT.extremeValue()).Seconds()
 	if c.slowStart {
 		if rate < target {
 			c.window += acked // doubles each round trip
@@ -143,8 +144,8 @@ func (c *Copa) OnLoss(l Loss) {
 // Limits implements Controller. Packets are paced at twice the rate (2.1).
 func (c *Copa) Limits(time.Duration) Limits {
 	l := Limits{Window: unit.Bytes(c.window * float64(MSS))}
-	if !c.standingRTT.isEmpty() {
-		l.Rate = 2 * unit.RateOf(l.Window, time.Duration(c.standingRTT.value()))
+	if !c.standingRTT.hasNoSamples() {
+		l.Rate = 2 * unit.RateOf(l.Window, time.Duration(c.standingRTT.extremeValue()))
 	}
 	return l
 }

@@ -58,7 +58,7 @@ func (c *CUBIC) OnSent(now time.Duration, size, inFlight unit.Bytes) {}
 // OnAck implements Controller.
 func (c *CUBIC) OnAck(a Ack) {
 	if a.RTT > 0 {
-		c.rtt.addSample(a.RTT, 0.125)
+		c.rtt.addWeightedDelay(a.RTT, 0.125)
 		if c.minRTT == 0 || a.RTT < c.minRTT {
 			c.minRTT = a.RTT
 		}

@@ -18,18 +18,18 @@ type extremeSample struct {
 	value    int64
 }
 
-// addSample adds a value and drops those more than span behind it. Positions must not decrease.
-func (e *windowedExtreme) addSample(at, v, span int64) {
+// addSampleAt adds a value and drops those more than span behind it. Positions must not decrease.
+func (e *windowedExtreme) addSampleAt(at, v, span int64) {
 	n := len(e.samples)
 	for n > 0 && (e.samples[n-1].value == v || (e.samples[n-1].value < v) != e.keepsLeast) {
 		n--
 	}
 	e.samples = append(e.samples[:n], extremeSample{at, v})
-	e.dropOld(at, span)
+	e.dropOldSamples(at, span)
 }
 
-// dropOld drops values more than span behind position at. It keeps the newest.
-func (e *windowedExtreme) dropOld(at, span int64) {
+// dropOldSamples drops values more than span behind position at. It keeps the newest.
+func (e *windowedExtreme) dropOldSamples(at, span int64) {
 	i := 0
 	for i < len(e.samples)-1 && e.samples[i].position < at-span {
 		i++
@@ -39,16 +39,16 @@ func (e *windowedExtreme) dropOld(at, span int64) {
 	}
 }
 
-// value returns the extreme, 0 if there is none.
-func (e *windowedExtreme) value() int64 {
+// extremeValue returns the extreme, 0 if there is none.
+func (e *windowedExtreme) extremeValue() int64 {
 	if len(e.samples) == 0 {
 		return 0
 	}
 	return e.samples[0].value
 }
 
-// isEmpty reports whether no value was added.
-func (e *windowedExtreme) isEmpty() bool { return len(e.samples) == 0 }
+// hasNoSamples reports whether no value was added.
+func (e *windowedExtreme) hasNoSamples() bool { return len(e.samples) == 0 }
 
 // ewma is an exponentially weighted moving average of delays. The zero value has no sample.
 type ewma struct {
@@ -56,8 +56,8 @@ type ewma struct {
 	valid bool
 }
 
-// addSample adds a delay with a weight from 0 to 1.
-func (s *ewma) addSample(v time.Duration, weight float64) {
+// addWeightedDelay adds a delay with a weight from 0 to 1.
+func (s *ewma) addWeightedDelay(v time.Duration, weight float64) {
 	if !s.valid {
 		s.value, s.valid = v, true
 		return

@@ -17,20 +17,20 @@ func TestExtreme(t *testing.T) {
 			at += r.Int64N(4)
 			p := extremeSample{at, r.Int64N(100)}
 			list = append(list, p)
-			e.addSample(p.position, p.value, 20)
+			e.addSampleAt(p.position, p.value, 20)
 			want := p.value
 			for _, q := range list {
 				if q.position >= at-20 && (q.value < want) == less && q.value != want {
 					want = q.value
 				}
 			}
-			if e.value() != want {
-				t.Fatalf("less %v at %d: %d, want %d", less, at, e.value(), want)
+			if e.extremeValue() != want {
+				t.Fatalf("less %v at %d: %d, want %d", less, at, e.extremeValue(), want)
 			}
 		}
 	}
 	var e windowedExtreme
-	if !e.isEmpty() || e.value() != 0 {
+	if !e.hasNoSamples() || e.extremeValue() != 0 {
 		t.Error("an empty one has a value")
 	}
 }

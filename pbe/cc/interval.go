@@ -23,11 +23,11 @@ type monitorInterval struct {
 	n, x, y, xx, xy float64
 }
 
-// isComplete reports whether every packet is acknowledged or lost.
-func (m *monitorInterval) isComplete() bool { return m.acked+m.lost >= m.sent }
+// hasAllOutcomes reports whether every packet is acknowledged or lost.
+func (m *monitorInterval) hasAllOutcomes() bool { return m.acked+m.lost >= m.sent }
 
-// lossRate returns the share of lost packets.
-func (m *monitorInterval) lossRate() float64 {
+// intervalLossRate returns the share of lost packets.
+func (m *monitorInterval) intervalLossRate() float64 {
 	if m.acked+m.lost == 0 {
 		return 0
 	}
@@ -63,8 +63,8 @@ type intervalList struct {
 // pccMinPackets is the minimum number of packets in an interval.
 const pccMinPackets = 10
 
-// start begins an interval with that rate, which lasts for a number of round trips.
-func (v *intervalList) start(now time.Duration, r unit.Rate, rtts float64) *monitorInterval {
+// appendInterval begins an interval with that rate, which lasts for a number of round trips.
+func (v *intervalList) appendInterval(now time.Duration, r unit.Rate, rtts float64) *monitorInterval {
 	length := time.Duration(rtts * float64(v.smoothedRTT.value))
 	if !v.smoothedRTT.valid {
 		length = 100 * time.Millisecond
@@ -74,8 +74,8 @@ func (v *intervalList) start(now time.Duration, r unit.Rate, rtts float64) *moni
 	return m
 }
 
-// current returns the interval in which packets are sent, nil before the first.
-func (v *intervalList) current() *monitorInterval {
+// currentInterval returns the interval in which packets are sent, nil before the first.
+func (v *intervalList) currentInterval() *monitorInterval {
 	if len(v.list) == 0 {
 		return nil
 	}
@@ -95,8 +95,8 @@ func (v *intervalList) intervalAt(sent time.Duration) *monitorInterval {
 	return nil
 }
 
-// onSent counts a sent packet.
-func (v *intervalList) onSent(now time.Duration) {
+// countSentPacket counts a sent packet.
+func (v *intervalList) countSentPacket(now time.Duration) {
 	if m := v.intervalAt(now); m != nil {
 		if m.sent == 0 {
 			m.firstSent = now
@@ -105,10 +105,10 @@ func (v *intervalList) onSent(now time.Duration) {
 	}
 }
 
-// onAcked counts acknowledged packets.
-func (v *intervalList) onAcked(a Ack) {
+// countAckedPackets counts acknowledged packets.
+func (v *intervalList) countAckedPackets(a Ack) {
 	if a.RTT > 0 {
-		v.smoothedRTT.addSample(a.RTT, 0.125)
+		v.smoothedRTT.addWeightedDelay(a.RTT, 0.125)
 	}
 	v.attributePackets(a.Sent, a.Packets, func(m *monitorInterval, n int) { m.acked += n })
 	if m := v.intervalAt(a.Sent); m != nil && a.RTT > 0 {
@@ -117,8 +117,8 @@ func (v *intervalList) onAcked(a Ack) {
 	}
 }
 
-// onLost counts lost packets.
-func (v *intervalList) onLost(l Loss) {
+// countLostPackets counts lost packets.
+func (v *intervalList) countLostPackets(l Loss) {
 	if l.PersistentCongestion {
 		for _, m := range v.list {
 			m.lost = m.sent - m.acked
@@ -133,7 +133,7 @@ func (v *intervalList) onLost(l Loss) {
 // incomplete intervals, because they are in order.
 func (v *intervalList) attributePackets(sent time.Duration, n int, add func(m *monitorInterval, n int)) {
 	if n == 1 {
-		if m := v.intervalAt(sent); m != nil && !m.isComplete() {
+		if m := v.intervalAt(sent); m != nil && !m.hasAllOutcomes() {
 			add(m, 1)
 		}
 		return
@@ -153,10 +153,10 @@ func (v *intervalList) takeComplete(now time.Duration) *monitorInterval {
 		return nil
 	}
 	m := v.list[0]
-	if now < m.end || !m.isComplete() && now < m.end+2*v.smoothedRTT.value+time.Second {
+	if now < m.end || !m.hasAllOutcomes() && now < m.end+2*v.smoothedRTT.value+time.Second {
 		return nil
 	}
-	if !m.isComplete() {
+	if !m.hasAllOutcomes() {
 		m.lost = m.sent - m.acked
 	}
 	v.list = v.list[1:]

@@ -144,8 +144,8 @@ func (p *PBE) OnAck(a Ack) {
 	p.bbr.measureOnly = p.passive || p.hasFeedback && p.state != Internet
 	p.bbr.OnAck(a)
 	if a.RTT > 0 {
-		p.minRTTFilter.addSample(int64(a.Now), int64(a.RTT), int64(pbeMinRTTWindow))
-		p.minRTT = time.Duration(p.minRTTFilter.value())
+		p.minRTTFilter.addSampleAt(int64(a.Now), int64(a.RTT), int64(pbeMinRTTWindow))
+		p.minRTT = time.Duration(p.minRTTFilter.extremeValue())
 	}
 	p.timeInState[p.state] += a.Now - p.lastAckTime
 	p.lastAckTime = a.Now

@@ -73,10 +73,10 @@ func (c *pcc) intervalsNeeded() int {
 
 // OnSent implements Controller.
 func (c *pcc) OnSent(now time.Duration, size, inFlight unit.Bytes) {
-	if m := c.intervals.current(); m == nil || now >= m.end {
+	if m := c.intervals.currentInterval(); m == nil || now >= m.end {
 		c.startInterval(now)
 	}
-	c.intervals.onSent(now)
+	c.intervals.countSentPacket(now)
 }
 
 // startInterval starts the next interval.
@@ -97,20 +97,20 @@ func (c *pcc) startInterval(now time.Duration) {
 		}
 		c.startedIntervals++
 	}
-	c.intervals.start(now, max(r, pccMinRate), c.intervalRTTs()).useful = useful
+	c.intervals.appendInterval(now, max(r, pccMinRate), c.intervalRTTs()).useful = useful
 }
 
 // OnAck implements Controller.
 func (c *pcc) OnAck(a Ack) {
-	c.intervals.onAcked(a)
+	c.intervals.countAckedPackets(a)
 	c.evaluateIntervals(a.Now)
 }
 
 // OnLoss implements Controller.
 func (c *pcc) OnLoss(l Loss) {
-	c.intervals.onLost(l)
+	c.intervals.countLostPackets(l)
 	if l.PersistentCongestion {
-		c.enterState(l.Now, pccProbing, c.rate/2) // as in the authors' code of 2018
+		c.enterPCCState(l.Now, pccProbing, c.rate/2) // as in the authors' code of 2018
 	}
 	c.evaluateIntervals(l.Now)
 }
@@ -131,27 +131,27 @@ func (c *pcc) evaluateIntervals(now time.Duration) {
 		}
 		if c.state != pccStarting {
 			c.applyOutcomes(c.outcomes)
-			c.enterState(now, c.state, c.rate)
+			c.enterPCCState(now, c.state, c.rate)
 			continue
 		}
 		if c.lastOutcome.rate == 0 || o.utility > c.lastOutcome.utility {
 			c.lastOutcome = o
-			c.enterState(now, pccStarting, 2*c.rate)
+			c.enterPCCState(now, pccStarting, 2*c.rate)
 		} else {
-			c.enterState(now, pccProbing, c.rate/2)
+			c.enterPCCState(now, pccProbing, c.rate/2)
 		}
 	}
 }
 
-// enterState begins a state, or the same state again, with a rate. The current interval ends and
+// enterPCCState begins a state, or the same state again, with a rate. The current interval ends and
 // becomes useless.
-func (c *pcc) enterState(now time.Duration, s pccState, r unit.Rate) {
+func (c *pcc) enterPCCState(now time.Duration, s pccState, r unit.Rate) {
 	c.state, c.rate = s, max(r, pccMinRate)
 	c.startedIntervals, c.up, c.outcomes = 0, c.up[:0], c.outcomes[:0]
 	for _, m := range c.intervals.list {
 		m.useful = false
 	}
-	if m := c.intervals.current(); m != nil && now < m.end {
+	if m := c.intervals.currentInterval(); m != nil && now < m.end {
 		m.end = now
 	}
 }
@@ -159,7 +159,7 @@ func (c *pcc) enterState(now time.Duration, s pccState, r unit.Rate) {
 // Limits implements Controller.
 func (c *pcc) Limits(now time.Duration) Limits {
 	r := c.rate
-	if m := c.intervals.current(); m != nil && now < m.end {
+	if m := c.intervals.currentInterval(); m != nil && now < m.end {
 		r = m.rate
 	}
 	w := 100 * MSS

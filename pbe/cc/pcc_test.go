@@ -14,19 +14,19 @@ import (
 // are lost.
 func sentAt(r unit.Rate, slope float64, lost int) *monitorInterval {
 	v := &intervalList{}
-	v.smoothedRTT.addSample(50*time.Millisecond, 1)
-	m := v.start(time.Second, r, 1)
+	v.smoothedRTT.addWeightedDelay(50*time.Millisecond, 1)
+	m := v.appendInterval(time.Second, r, 1)
 	for now := time.Second; now < m.end; now += r.Time(MSS) {
-		v.onSent(now)
+		v.countSentPacket(now)
 	}
 	for now := time.Second; now < m.end; now += r.Time(MSS) {
 		if lost > 0 {
 			lost--
-			v.onLost(Loss{Now: now + time.Second, Bytes: MSS, Sent: now})
+			v.countLostPackets(Loss{Now: now + time.Second, Bytes: MSS, Sent: now})
 			continue
 		}
 		rtt := 50*time.Millisecond + time.Duration(slope*float64(now-time.Second))
-		v.onAcked(Ack{Now: now + rtt, Bytes: MSS, Packets: 1, RTT: rtt, Sent: now})
+		v.countAckedPackets(Ack{Now: now + rtt, Bytes: MSS, Packets: 1, RTT: rtt, Sent: now})
 	}
 	if got := v.takeComplete(m.end + time.Millisecond); got != m {
 		return nil // not all of it is answered for
@@ -36,7 +36,7 @@ func sentAt(r unit.Rate, slope float64, lost int) *monitorInterval {
 
 func TestIntervals(t *testing.T) {
 	m := sentAt(12*unit.Mbps, 0.25, 5)
-	if m == nil || m.sent != 50 || m.lost != 5 || m.acked != 45 || m.lossRate() != 0.1 ||
+	if m == nil || m.sent != 50 || m.lost != 5 || m.acked != 45 || m.intervalLossRate() != 0.1 ||
 		math.Abs(m.rttGradient()-0.25) > 1e-6 || math.Abs(m.sendingRate()-12) > 1e-6 {
 		t.Fatalf("%+v", m)
 	}
@@ -46,11 +46,11 @@ func TestIntervals(t *testing.T) {
 	}
 	// One that is never answered for is lost, after two round trips and a second.
 	v := &intervalList{}
-	v.smoothedRTT.addSample(50*time.Millisecond, 1)
-	m = v.start(0, unit.Mbps, 1)
-	v.onSent(0)
-	v.onSent(time.Millisecond)
-	v.onAcked(Ack{Now: 50 * time.Millisecond, Packets: 1, RTT: 50 * time.Millisecond})
+	v.smoothedRTT.addWeightedDelay(50*time.Millisecond, 1)
+	m = v.appendInterval(0, unit.Mbps, 1)
+	v.countSentPacket(0)
+	v.countSentPacket(time.Millisecond)
+	v.countAckedPackets(Ack{Now: 50 * time.Millisecond, Packets: 1, RTT: 50 * time.Millisecond})
 	if v.takeComplete(m.end+time.Second) != nil || v.takeComplete(m.end+1100*time.Millisecond) != m || m.lost != 1 {
 		t.Errorf("%+v", m)
 	}
@@ -60,17 +60,19 @@ func TestIntervals(t *testing.T) {
 // ones.
 func TestIntervalsOfSeveral(t *testing.T) {
 	v := &intervalList{}
-	v.smoothedRTT.addSample(10*time.Millisecond, 1)
+	v.smoothedRTT.addWeightedDelay(10*time.Millisecond, 1)
 	var list []*monitorInterval
 	for now := time.Duration(0); now < 36*time.Millisecond; now += time.Millisecond {
-		if m := v.current(); m == nil || now >= m.end {
-			list = append(list, v.start(now, 12*unit.Mbps, 1.2))
+		if m := v.currentInterval(); m == nil || now >= m.end {
+			list = append(list, v.appendInterval(now, 12*unit.Mbps, 1.2))
 		}
-		v.onSent(now)
+		v.countSentPacket(now)
 	}
-	v.onAcked(Ack{Now: 50 * time.Millisecond, Packets: 10, RTT: 40 * time.Millisecond, Sent: 9 * time.Millisecond})
-	v.onLost(Loss{Now: 50 * time.Millisecond, Bytes: 5 * MSS, Sent: 14 * time.Millisecond})
-	v.onAcked(Ack{Now: 50 * time.Millisecond, Packets: 21, RTT: 15 * time.Millisecond, Sent: 35 * time.Millisecond})
+	v.countAckedPackets(Ack{Now: 50 * time.Millisecond, Packets: 10, RTT: 40 * time.Millisecond,
+		Sent: 9 * time.Millisecond})
+	v.countLostPackets(Loss{Now: 50 * time.Millisecond, Bytes: 5 * MSS, Sent: 14 * time.Millisecond})
+	v.countAckedPackets(Ack{Now: 50 * time.Millisecond, Packets: 21, RTT: 15 * time.Millisecond,
+		Sent: 35 * time.Millisecond})
 	for i, want := range [][2]int{{10, 2}, {9, 3}, {12, 0}} {
 		if m := list[i]; m.acked != want[0] || m.lost != want[1] {
 			t.Errorf("interval %d: %d acknowledged, %d lost, want %v", i, m.acked, m.lost, want)
@@ -114,20 +116,20 @@ func probeIntervals(rate float64, gradients ...float64) (list []intervalOutcome)
 func TestAllegroSteps(t *testing.T) {
 	c := NewAllegro(1)
 	c.state, c.rate = pccProbing, 100*unit.Mbps
-	c.stepRate(probeIntervals(100, 1, -1))
+	c.stepSendingRate(probeIntervals(100, 1, -1))
 	if c.state != pccProbing || c.rate != 100*unit.Mbps || c.epsilon != 0.02 {
 		t.Errorf("pairs disagree: %v, ε %v", c.rate, c.epsilon)
 	}
-	c.stepRate(probeIntervals(100, 1, 1))
+	c.stepSendingRate(probeIntervals(100, 1, 1))
 	want := 100 * 1.02 * 1.01
 	for n := 2; n < 5; n++ {
 		if c.state != pccMoving || math.Abs(float64(c.rate)/1e6-want) > 1e-3 {
 			t.Errorf("step %d: %v, want %.3f", n, c.rate, want)
 		}
-		c.stepRate([]intervalOutcome{{rate: want, utility: 100 + want}})
+		c.stepSendingRate([]intervalOutcome{{rate: want, utility: 100 + want}})
 		want *= 1 + 0.01*float64(n)
 	}
-	c.stepRate([]intervalOutcome{{rate: want, utility: 0}})
+	c.stepSendingRate([]intervalOutcome{{rate: want, utility: 0}})
 	if want /= 1.04; c.state != pccProbing || math.Abs(float64(c.rate)/1e6-want) > 1e-3 || c.epsilon != 0.01 {
 		t.Errorf("after a fall: %v, want %.3f", c.rate, want)
 	}

@@ -86,8 +86,8 @@ func (r *Receiver) OnPacket(now, oneWay time.Duration, c CellRates) CellFeedback
 		n := r.device.countActiveFlows(now)
 		c.Transport, c.Fair = c.Transport/n, c.Fair/n
 	}
-	r.minDelay.addSample(int64(now), int64(oneWay), int64(pbeMinRTTWindow))
-	if oneWay > time.Duration(r.minDelay.value())+DelayThreshold && !c.Full {
+	r.minDelay.addSampleAt(int64(now), int64(oneWay), int64(pbeMinRTTWindow))
+	if oneWay > time.Duration(r.minDelay.extremeValue())+DelayThreshold && !c.Full {
 		r.packetsOver, r.packetsUnder = r.packetsOver+1, 0
 	} else {
 		r.packetsOver, r.packetsUnder = 0, r.packetsUnder+1

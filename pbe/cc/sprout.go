@@ -93,7 +93,7 @@ func (s *Sprout) buildTables() {
 	for range sproutHorizon {
 		sum := make([][sproutMaxCount]float64, sproutBins)
 		for j := range sum {
-			m := binRate(j)
+			m := sproutBinRate(j)
 			q := math.Exp(-m)
 			for k := 0; k < sproutMaxCount && q > 1e-9 || float64(k) < m; k++ {
 				for l := 0; k+l < sproutMaxCount; l++ {
@@ -125,7 +125,7 @@ func (s *Sprout) buildTables() {
 
 // OnSent implements Controller.
 func (s *Sprout) OnSent(now time.Duration, size, inFlight unit.Bytes) {
-	s.advanceTo(now)
+	s.completeTicksUntil(now)
 	if !s.started {
 		s.started, s.tickEnd = true, now+sproutTick
 	}
@@ -136,7 +136,7 @@ func (s *Sprout) OnSent(now time.Duration, size, inFlight unit.Bytes) {
 
 // OnAck implements Controller.
 func (s *Sprout) OnAck(a Ack) {
-	s.advanceTo(a.Now)
+	s.completeTicksUntil(a.Now)
 	s.count += float64(a.Bytes) / float64(MSS)
 	if a.RTT > 0 && (s.minRTT == 0 || a.RTT < s.minRTT) {
 		s.minRTT = a.RTT
@@ -150,8 +150,8 @@ func (s *Sprout) OnAck(a Ack) {
 // OnLoss implements Controller. Sprout ignores losses.
 func (s *Sprout) OnLoss(Loss) {}
 
-// advanceTo completes the ticks up to now.
-func (s *Sprout) advanceTo(now time.Duration) {
+// completeTicksUntil completes the ticks up to now.
+func (s *Sprout) completeTicksUntil(now time.Duration) {
 	for s.started && now >= s.tickEnd {
 		s.evolveRate()
 		s.observeCount(s.count, s.hadEmptyQueue)
@@ -166,8 +166,8 @@ func (s *Sprout) advanceTo(now time.Duration) {
 	}
 }
 
-// binRate returns the rate of bin i in packets a tick.
-func binRate(i int) float64 {
+// sproutBinRate returns the rate of bin i in packets a tick.
+func sproutBinRate(i int) float64 {
 	return (float64(i) + 0.5) * sproutMaxRate / sproutBins * sproutTick.Seconds()
 }
 
@@ -188,7 +188,7 @@ func (s *Sprout) observeCount(k float64, atLeast bool) {
 	sum := 0.0
 	lg, _ := math.Lgamma(k + 1)
 	for i := range s.probability {
-		m := binRate(i)
+		m := sproutBinRate(i)
 		l := 1.0
 		if !atLeast {
 			l = math.Exp(k*math.Log(m) - m - lg)
@@ -232,6 +232,6 @@ func (s *Sprout) forecastWindow() {
 
 // Limits implements Controller. Packets are not paced: the window covers 100 ms.
 func (s *Sprout) Limits(now time.Duration) Limits {
-	s.advanceTo(now)
+	s.completeTicksUntil(now)
 	return Limits{Window: s.window, Until: s.tickEnd}
 }

@@ -38,7 +38,7 @@ func TestSproutTables(t *testing.T) {
 				if to >= 0 {
 					at = to
 				}
-				sum += poisson(r, binRate(at))
+				sum += poisson(r, sproutBinRate(at))
 			}
 			counts[sum]++
 		}

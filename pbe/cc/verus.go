@@ -64,7 +64,7 @@ func NewVerus() *Verus { return &Verus{window: 1, slowStart: true} }
 
 // OnSent implements Controller.
 func (v *Verus) OnSent(now time.Duration, size, inFlight unit.Bytes) {
-	v.advanceTo(now)
+	v.endEpochsUntil(now)
 	if v.epochEnd == 0 {
 		v.epochEnd, v.lastAckTime = now+verusEpoch, now
 	}
@@ -73,9 +73,9 @@ func (v *Verus) OnSent(now time.Duration, size, inFlight unit.Bytes) {
 	v.sentWindows = append(v.sentWindows, sentWindow{now, v.window})
 }
 
-// windowAt returns the window with which a packet was sent. Later calls must not ask for older
+// windowWhenSent returns the window with which a packet was sent. Later calls must not ask for older
 // packets.
-func (v *Verus) windowAt(sent time.Duration) float64 {
+func (v *Verus) windowWhenSent(sent time.Duration) float64 {
 	i := 0
 	for i < len(v.sentWindows)-1 && v.sentWindows[i].sentTime < sent {
 		i++
@@ -92,13 +92,13 @@ func (v *Verus) windowAt(sent time.Duration) float64 {
 
 // OnAck implements Controller.
 func (v *Verus) OnAck(a Ack) {
-	v.advanceTo(a.Now)
+	v.endEpochsUntil(a.Now)
 	v.inFlight, v.lastAckTime = a.InFlight, a.Now
 	if a.RTT <= 0 {
 		return
 	}
-	w := v.windowAt(a.Sent)
-	v.srtt.addSample(a.RTT, 0.125)
+	w := v.windowWhenSent(a.Sent)
+	v.srtt.addWeightedDelay(a.RTT, 0.125)
 	if v.minDelay == 0 || a.RTT < v.minDelay {
 		v.minDelay = a.RTT
 	}
@@ -107,7 +107,7 @@ func (v *Verus) OnAck(a Ack) {
 	if v.inRecovery {
 		v.window += n / v.window
 		if w <= v.window {
-			v.inRecovery, v.targetDelay = false, v.delayFor(v.window)
+			v.inRecovery, v.targetDelay = false, v.curveDelayFor(v.window)
 		}
 	} else {
 		v.recordDelay(int(w), a.RTT)
@@ -126,7 +126,7 @@ func (v *Verus) leaveSlowStart(now time.Duration, w float64) {
 	if n := max(100, int(w)) + 1; n < len(v.delayProfile) {
 		v.delayProfile = v.delayProfile[:n] // larger windows filled the queue
 	}
-	v.fitCurve(now)
+	v.fitDelayCurve(now)
 	v.window = max(1, min(v.window, verusLossFactor*w))
 	v.maxDelay = 0
 }
@@ -145,9 +145,9 @@ func (v *Verus) recordDelay(w int, d time.Duration) {
 	v.delayProfile[w] = d
 }
 
-// fitCurve fits the best curve that never falls: neighbors that would fall are pooled. Between
+// fitDelayCurve fits the best curve that never falls: neighbors that would fall are pooled. Between
 // known windows it is straight. The authors fit a smooth spline, which may fall.
-func (v *Verus) fitCurve(now time.Duration) {
+func (v *Verus) fitDelayCurve(now time.Duration) {
 	type pool struct {
 		from, to int // windows
 		sum, n   float64
@@ -185,8 +185,8 @@ func (v *Verus) fitCurve(now time.Duration) {
 	}
 }
 
-// delayFor returns the curve's delay for a window.
-func (v *Verus) delayFor(w float64) time.Duration {
+// curveDelayFor returns the curve's delay for a window.
+func (v *Verus) curveDelayFor(w float64) time.Duration {
 	n := len(v.curve)
 	if n == 0 {
 		return v.minDelay
@@ -198,8 +198,8 @@ func (v *Verus) delayFor(w float64) time.Duration {
 	return time.Duration(d * float64(time.Second))
 }
 
-// windowFor returns the largest window, at least 1, with a delay of at most d.
-func (v *Verus) windowFor(d time.Duration) float64 {
+// curveWindowFor returns the largest window, at least 1, with a delay of at most d.
+func (v *Verus) curveWindowFor(d time.Duration) float64 {
 	n := len(v.curve)
 	if n == 0 {
 		return v.window
@@ -217,8 +217,8 @@ func (v *Verus) windowFor(d time.Duration) float64 {
 	return max(1, float64(i-1))
 }
 
-// advanceTo ends the epochs up to now (section 4.3).
-func (v *Verus) advanceTo(now time.Duration) {
+// endEpochsUntil ends the epochs up to now (section 4.3).
+func (v *Verus) endEpochsUntil(now time.Duration) {
 	for v.epochEnd > 0 && now >= v.epochEnd {
 		at := v.epochEnd
 		v.epochEnd += verusEpoch
@@ -226,13 +226,13 @@ func (v *Verus) advanceTo(now time.Duration) {
 			v.epochEnd = now + verusEpoch
 		}
 		if !v.slowStart && v.minDelay > 0 {
-			v.endEpoch(at)
+			v.endCurrentEpoch(at)
 		}
 	}
 }
 
-// endEpoch sets target delay, window and credit at the end of an epoch.
-func (v *Verus) endEpoch(now time.Duration) {
+// endCurrentEpoch sets target delay, window and credit at the end of an epoch.
+func (v *Verus) endCurrentEpoch(now time.Duration) {
 	worst := v.epochMaxRTT
 	if worst == 0 {
 		worst = max(v.maxDelay, now-v.lastAckTime)
@@ -242,7 +242,7 @@ func (v *Verus) endEpoch(now time.Duration) {
 		v.maxDelay = worst
 	}
 	if now-v.fitTime >= verusFitInterval {
-		v.fitCurve(now)
+		v.fitDelayCurve(now)
 	}
 	stop := false
 	switch {
@@ -260,7 +260,7 @@ func (v *Verus) endEpoch(now time.Duration) {
 	}
 	v.maxDelay = time.Duration(verusSmooth*float64(v.maxDelay) + (1-verusSmooth)*float64(worst))
 	if !v.inRecovery {
-		v.window = max(1, v.windowFor(v.targetDelay))
+		v.window = max(1, v.curveWindowFor(v.targetDelay))
 	}
 	if stop {
 		return
@@ -282,10 +282,10 @@ func (v *Verus) OnLoss(l Loss) {
 		if v.slowStart {
 			v.leaveSlowStart(l.Now, v.window)
 		}
-		v.inRecovery, v.window, v.sendCredit = true, max(1, v.windowFor(v.minDelay)), 1
+		v.inRecovery, v.window, v.sendCredit = true, max(1, v.curveWindowFor(v.minDelay)), 1
 		return
 	}
-	w := v.windowAt(l.Sent)
+	w := v.windowWhenSent(l.Sent)
 	if v.slowStart {
 		if w > verusMinLossWindow {
 			v.leaveSlowStart(l.Now, w)
@@ -300,7 +300,7 @@ func (v *Verus) OnLoss(l Loss) {
 
 // Limits implements Controller.
 func (v *Verus) Limits(now time.Duration) Limits {
-	v.advanceTo(now)
+	v.endEpochsUntil(now)
 	if v.slowStart {
 		return Limits{Window: unit.Bytes(v.window) * MSS}
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestVerusCurve: the curve never falls, keeps a profile that never falls, and windowFor inverts
-// delayFor.
+// TestVerusCurve: the curve never falls, keeps a profile that never falls, and curveWindowFor inverts
+// curveDelayFor.
 func TestVerusCurve(t *testing.T) {
 	const ms = time.Millisecond
 	for seed := range uint64(200) {
@@ -22,9 +22,9 @@ func TestVerusCurve(t *testing.T) {
 				v.recordDelay(w, 20*ms+time.Duration(w)*ms/4+time.Duration(r.IntN(int(8*ms))))
 			}
 		}
-		v.fitCurve(0)
+		v.fitDelayCurve(0)
 		for w := 1; w < 2*n; w++ {
-			a, b := v.delayFor(float64(w-1)), v.delayFor(float64(w))
+			a, b := v.curveDelayFor(float64(w-1)), v.curveDelayFor(float64(w))
 			if b < a || w > n && b == a {
 				t.Fatalf("seed %d: %v for %d packets after %v", seed, b, w, a)
 			}
@@ -32,11 +32,11 @@ func TestVerusCurve(t *testing.T) {
 				t.Fatalf("seed %d: %v for %d packets", seed, b, w)
 			}
 		}
-		for d := 20 * ms; d < v.delayFor(float64(2*n)); d += ms / 3 {
-			w := v.windowFor(d)
-			if w > 1 && v.delayFor(w) > d+time.Microsecond || v.delayFor(w+1.01) <= d {
-				t.Fatalf("seed %d: %v is %.1f packets, which is %v, and one more %v", seed, d, w, v.delayFor(w),
-					v.delayFor(w+1))
+		for d := 20 * ms; d < v.curveDelayFor(float64(2*n)); d += ms / 3 {
+			w := v.curveWindowFor(d)
+			if w > 1 && v.curveDelayFor(w) > d+time.Microsecond || v.curveDelayFor(w+1.01) <= d {
+				t.Fatalf("seed %d: %v is %.1f packets, which is %v, and one more %v", seed, d, w, v.curveDelayFor(w),
+					v.curveDelayFor(w+1))
 			}
 		}
 	}
@@ -45,9 +45,9 @@ func TestVerusCurve(t *testing.T) {
 	for w, d := range map[int]time.Duration{2: 10, 4: 20, 5: 40, 6: 30, 8: 50} {
 		v.recordDelay(w, d*ms)
 	}
-	v.fitCurve(0)
+	v.fitDelayCurve(0)
 	for w, want := range []time.Duration{10, 10, 10, 15, 20, 35, 35, 42, 50} {
-		if got := v.delayFor(float64(w)).Round(ms); (got - want*ms).Abs() > ms {
+		if got := v.curveDelayFor(float64(w)).Round(ms); (got - want*ms).Abs() > ms {
 			t.Errorf("%d packets: %v, want %v", w, got, want*ms)
 		}
 	}
@@ -103,7 +103,7 @@ func TestVerusLoss(t *testing.T) {
 	const ms = time.Millisecond
 	v := NewVerus()
 	v.run(0, 100*ms, 20*ms)
-	w := v.windowAt(95 * ms)
+	w := v.windowWhenSent(95 * ms)
 	if w < 60 || w > 90 {
 		t.Fatalf("window in slow start: %.1f", w)
 	}

@@ -40,7 +40,7 @@ func NewVivace(seed uint64) *Vivace {
 		if math.Abs(s) < flat {
 			s = 0
 		}
-		return math.Pow(x, vivacePower) - vivaceRTT*x*s - vivaceLoss*x*m.lossRate()
+		return math.Pow(x, vivacePower) - vivaceRTT*x*s - vivaceLoss*x*m.intervalLossRate()
 	}
 	c.applyOutcomes = c.climbGradient
 	return c

@@ -65,24 +65,24 @@ func (f *Fusion) Counts() FusionCounts { return f.counts }
 // Add adds one subframe of one cell. It calls each, in ascending order, for every row that is now
 // complete or has waited too long. Grants are copied; a row is valid until each returns.
 func (f *Fusion) Add(s Subframe, each func(*Row)) {
-	if !s.isValid() || !f.expected[s.Cell] {
+	if !s.hasValidFields() || !f.expected[s.Cell] {
 		f.counts.Invalid++
 		return
 	}
 	switch {
 	case !f.started:
-		f.startAt(s.Number)
+		f.startAtRow(s.Number)
 	case s.Number > f.newest+maxJump:
 		f.counts.Jumps++
 		f.Flush(each)
-		f.startAt(s.Number)
+		f.startAtRow(s.Number)
 	case s.Number < f.next:
 		// If several subframes in a row are late by more than a second, the count has restarted.
 		if s.Number < f.next-maxJump {
 			if f.farBehind++; f.farBehind > MaxLate {
 				f.counts.Jumps++
 				f.Flush(each)
-				f.startAt(s.Number)
+				f.startAtRow(s.Number)
 				break
 			}
 		}
@@ -93,9 +93,9 @@ func (f *Fusion) Add(s Subframe, each func(*Row)) {
 	for f.newest < s.Number {
 		f.newest++
 		if f.newest-f.next > MaxLate {
-			f.emitRow(each)
+			f.emitNextRow(each)
 		}
-		f.openRow(f.newest)
+		f.openRowSlot(f.newest)
 	}
 	i := s.Number % int64(len(f.rows))
 	r := &f.rows[i]
@@ -109,13 +109,13 @@ func (f *Fusion) Add(s Subframe, each func(*Row)) {
 	r.Cells[s.Cell].Grants = grants
 	f.receivedCount[i]++
 	f.newestByCell[s.Cell] = max(f.newestByCell[s.Cell], s.Number)
-	for f.next <= f.newest && f.isComplete(f.next) {
-		f.emitRow(each)
+	for f.next <= f.newest && f.isRowComplete(f.next) {
+		f.emitNextRow(each)
 	}
 }
 
-// isComplete reports whether no more subframes of row n are expected.
-func (f *Fusion) isComplete(n int64) bool {
+// isRowComplete reports whether no more subframes of row n are expected.
+func (f *Fusion) isRowComplete(n int64) bool {
 	i := n % int64(len(f.rows))
 	if f.receivedCount[i] == f.cells {
 		return true
@@ -131,24 +131,24 @@ func (f *Fusion) isComplete(n int64) bool {
 // Flush emits all rows that are held, as at the end of a recording.
 func (f *Fusion) Flush(each func(*Row)) {
 	for f.started && f.next <= f.newest {
-		f.emitRow(each)
+		f.emitNextRow(each)
 	}
 }
 
-func (f *Fusion) startAt(n int64) {
+func (f *Fusion) startAtRow(n int64) {
 	f.started, f.next, f.newest, f.farBehind = true, n, n, 0
 	f.newestByCell = [MaxCells]int64{}
-	f.openRow(n)
+	f.openRowSlot(n)
 }
 
-func (f *Fusion) openRow(n int64) {
+func (f *Fusion) openRowSlot(n int64) {
 	i := n % int64(len(f.rows))
 	f.rows[i].Number = n
 	f.rows[i].Received = [MaxCells]bool{}
 	f.receivedCount[i] = 0
 }
 
-func (f *Fusion) emitRow(each func(*Row)) {
+func (f *Fusion) emitNextRow(each func(*Row)) {
 	i := f.next % int64(len(f.rows))
 	f.counts.Rows++
 	f.counts.Missing += f.cells - f.receivedCount[i]

@@ -122,9 +122,9 @@ const MaxGrants = 88
 // maxNumber bounds subframe numbers: 285,000 years, so that sums of two do not overflow.
 const maxNumber = 1 << 53
 
-// isValid reports whether all fields of s are in range, so that later steps neither divide by zero
+// hasValidFields reports whether all fields of s are in range, so that later steps neither divide by zero
 // nor index out of bounds.
-func (s Subframe) isValid() bool {
+func (s Subframe) hasValidFields() bool {
 	if s.Cell >= MaxCells || s.PRB == 0 || s.PRB > MaxPRB || len(s.Grants) > MaxGrants || s.Number < 0 ||
 		s.Number > maxNumber {
 		return false

@@ -70,7 +70,7 @@ type cellState struct {
 	lastGrant     int64 // number of the last subframe with a grant
 	hasGrant      bool
 	ownRate       float64 // last known R_w of own blocks
-	ownRateNumber int64   // subframe of ownRate
+	ownRateNumber int64   // subframe of ownBitsPerPRB
 	table         *CapacityTable
 	// Decaying counts for the fit of p: own blocks, retransmitted ones, subframes in which all
 	// blocks had sizes, and the bits of those.
@@ -186,7 +186,7 @@ func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 		if h.sizedPRB > 0 {
 			o.sized = o.sized*decay + 1
 			o.bits = o.bits*decay + float64(h.sizedBits)
-			o.ownRate, o.ownRateNumber = o.window.ownRate(), s.Number
+			o.ownRate, o.ownRateNumber = o.window.ownBitsPerPRB(), s.Number
 		}
 	}
 	if fit && o.blocks >= minFitBlocks && o.sized > 0 {
@@ -199,9 +199,9 @@ func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 	}
 }
 
-// bitsPerPRB returns R_w: of own blocks, in the window or shortly before; else of other users that
+// estimateBitsPerPRB returns R_w: of own blocks, in the window or shortly before; else of other users that
 // share the cell; else the last one of own blocks; 0 if nothing is known.
-func (o *cellState) bitsPerPRB(f Usage, now int64) float64 {
+func (o *cellState) estimateBitsPerPRB(f Usage, now int64) float64 {
 	if f.Rate > 0 {
 		return f.Rate
 	}
@@ -227,7 +227,7 @@ func (m *Monitor) Estimate() Estimate {
 			continue
 		}
 		f := o.window.Usage()
-		f.Rate = o.bitsPerPRB(f, m.last)
+		f.Rate = o.estimateBitsPerPRB(f, m.last)
 		e.Active[c], e.Usage[c] = true, f
 		e.Cells++
 		n := float64(f.Users)
@@ -245,10 +245,11 @@ func (m *Monitor) Estimate() Estimate {
 		fairTransport += o.table.Transport(cf)
 	}
 	e.Full = had > fullThreshold*could && !m.Strict
-	e.Fair, e.Physical, e.Transport, e.FairTransport = perSecond(fair), perSecond(physical), perSecond(transport),
-		perSecond(fairTransport)
+	e.Fair, e.Physical, e.Transport, e.FairTransport = rateFromSubframe(fair), rateFromSubframe(physical),
+		rateFromSubframe(transport),
+		rateFromSubframe(fairTransport)
 	return e
 }
 
-// perSecond converts bits per subframe into bits per second.
-func perSecond(bits float64) unit.Rate { return unit.Rate(math.Round(bits * 1000)) }
+// rateFromSubframe converts bits per subframe into bits per second.
+func rateFromSubframe(bits float64) unit.Rate { return unit.Rate(math.Round(bits * 1000)) }

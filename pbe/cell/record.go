@@ -72,7 +72,7 @@ func NewWriter(w io.Writer, prb [MaxCells]uint8) (*Writer, error) {
 
 // Write adds one subframe of a cell that the head names.
 func (o *Writer) Write(s Subframe) error {
-	if !s.isValid() || o.prb[s.Cell] != s.PRB {
+	if !s.hasValidFields() || o.prb[s.Cell] != s.PRB {
 		return fmt.Errorf("subframe %d of cell %d cannot be recorded: "+
 			"a value is out of range, or the cell is not in the head", s.Number, s.Cell)
 	}
@@ -85,9 +85,9 @@ func (o *Writer) Write(s Subframe) error {
 	o.last[s.Cell] = s.Number
 	for _, g := range s.Grants {
 		b = binary.BigEndian.AppendUint16(b, uint16(g.RNTI))
-		b = append(b, byte(g.Format)<<5|g.HARQ<<1|boolBit(g.N > 0), g.PRB<<1|boolBit(g.N > 1))
+		b = append(b, byte(g.Format)<<5|g.HARQ<<1|bitFromBool(g.N > 0), g.PRB<<1|bitFromBool(g.N > 1))
 		for _, t := range g.Blocks[:g.N] {
-			b = append(b, t.MCS<<3|boolBit(t.NDI)<<2|t.RV)
+			b = append(b, t.MCS<<3|bitFromBool(t.NDI)<<2|t.RV)
 			b = binary.AppendUvarint(b, uint64(t.Size))
 		}
 	}
@@ -105,7 +105,7 @@ func (o *Writer) WriteSelf(r RNTI) error {
 // Flush writes buffered data.
 func (o *Writer) Flush() error { return o.w.Flush() }
 
-func boolBit(v bool) byte {
+func bitFromBool(v bool) byte {
 	if v {
 		return 1
 	}
@@ -150,7 +150,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	for range count {
 		var c [2]byte
 		if _, err := io.ReadFull(i.r, c[:]); err != nil {
-			return nil, truncatedError(err)
+			return nil, explainTruncation(err)
 		}
 		if c[0] >= MaxCells || c[1] == 0 || c[1] > MaxPRB || i.PRB[c[0]] != 0 {
 			return nil, damagedError("cell %d of %d resource blocks", c[0], c[1])
@@ -167,7 +167,7 @@ func (i *Reader) Read() (Subframe, error) {
 	for err == nil && first == recordSelf {
 		var r [2]byte
 		if _, err := io.ReadFull(i.r, r[:]); err != nil {
-			return Subframe{}, truncatedError(err)
+			return Subframe{}, explainTruncation(err)
 		}
 		i.Self, i.SelfKnown = RNTI(binary.BigEndian.Uint16(r[:])), true
 		first, err = i.r.ReadByte()
@@ -184,7 +184,7 @@ func (i *Reader) Read() (Subframe, error) {
 	if n == 15 {
 		more, err := binary.ReadUvarint(i.r)
 		if err != nil {
-			return Subframe{}, truncatedError(err)
+			return Subframe{}, explainTruncation(err)
 		}
 		n += min(more, MaxGrants+1)
 	}
@@ -193,7 +193,7 @@ func (i *Reader) Read() (Subframe, error) {
 	}
 	step, err := binary.ReadVarint(i.r)
 	if err != nil {
-		return Subframe{}, truncatedError(err)
+		return Subframe{}, explainTruncation(err)
 	}
 	s.Number = i.last[s.Cell] + step
 	if s.Number < 0 || s.Number > maxNumber {
@@ -202,24 +202,24 @@ func (i *Reader) Read() (Subframe, error) {
 	i.last[s.Cell] = s.Number
 	i.grants = i.grants[:0]
 	for range n {
-		g, err := i.readGrant()
+		g, err := i.readGrantEntry()
 		if err != nil {
 			return Subframe{}, err
 		}
 		i.grants = append(i.grants, g)
 	}
 	s.Grants = i.grants
-	if !s.isValid() {
+	if !s.hasValidFields() {
 		return Subframe{}, damagedError("a grant that is invalid in a cell of %d resource blocks", s.PRB)
 	}
 	return s, nil
 }
 
-// readGrant reads a grant and checks its values.
-func (i *Reader) readGrant() (Grant, error) {
+// readGrantEntry reads a grant and checks its values.
+func (i *Reader) readGrantEntry() (Grant, error) {
 	var h [4]byte
 	if _, err := io.ReadFull(i.r, h[:]); err != nil {
-		return Grant{}, truncatedError(err)
+		return Grant{}, explainTruncation(err)
 	}
 	g := Grant{RNTI: RNTI(binary.BigEndian.Uint16(h[:])), Format: Format(h[2] >> 5), HARQ: h[2] >> 1 & 15,
 		PRB: h[3] >> 1,
@@ -230,11 +230,11 @@ func (i *Reader) readGrant() (Grant, error) {
 	for b := range g.N {
 		c, err := i.r.ReadByte()
 		if err != nil {
-			return Grant{}, truncatedError(err)
+			return Grant{}, explainTruncation(err)
 		}
 		size, err := binary.ReadUvarint(i.r)
 		if err != nil {
-			return Grant{}, truncatedError(err)
+			return Grant{}, explainTruncation(err)
 		}
 		if size > uint64(maxTBS) {
 			return Grant{}, damagedError("a block of %d bits", size)
@@ -248,8 +248,8 @@ func isTruncated(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// truncatedError returns the error for a recording that ends within an entry.
-func truncatedError(err error) error {
+// explainTruncation returns the error for a recording that ends within an entry.
+func explainTruncation(err error) error {
 	if !isTruncated(err) {
 		return fmt.Errorf("read the recording: %w", err)
 	}

@@ -36,15 +36,15 @@ type usageSum struct {
 	sizedBits int64
 }
 
-func (s *usageSum) addShare(h share, sign int) {
+func (s *usageSum) addSignedUsage(h share, sign int) {
 	s.subframes += sign
 	s.prb += sign * int(h.prb)
 	s.sizedPRB += sign * int(h.sizedPRB)
 	s.sizedBits += int64(sign) * int64(h.sizedBits)
 }
 
-// bitsPerPRB returns R_w: bits per resource block, 0 if no block had a size.
-func (s usageSum) bitsPerPRB() float64 {
+// meanBitsPerPRB returns R_w: bits per resource block, 0 if no block had a size.
+func (s usageSum) meanBitsPerPRB() float64 {
 	if s.sizedPRB == 0 {
 		return 0
 	}
@@ -115,7 +115,7 @@ func (w *Window) changeSelf(self RNTI) {
 func (w *Window) Add(s Subframe, length int) {
 	if s.Number <= w.last {
 		for w.n > 0 {
-			w.dropOldest()
+			w.dropOldestSubframe()
 		}
 		w.lastNDI = [maxHARQ][2]ndiRecord{}
 	}
@@ -123,7 +123,7 @@ func (w *Window) Add(s Subframe, length int) {
 	w.last, w.prb = s.Number, s.PRB
 	w.evictUntil(s.Number - int64(length))
 	if w.n == len(w.slots) {
-		w.dropOldest()
+		w.dropOldestSubframe()
 	}
 	t := &w.slots[(w.head+w.n)%len(w.slots)]
 	w.n++
@@ -133,9 +133,9 @@ func (w *Window) Add(s Subframe, length int) {
 		if g.IsUplink() {
 			continue
 		}
-		h := w.newShare(s.Number, g)
+		h := w.shareFromGrant(s.Number, g)
 		used += int(h.prb)
-		t.shares = mergeShare(t.shares, h)
+		t.shares = mergeGrantShare(t.shares, h)
 	}
 	t.idle = uint16(max(0, int(s.PRB)-used))
 	w.idle += int(t.idle)
@@ -145,12 +145,12 @@ func (w *Window) Add(s Subframe, length int) {
 			u = &usageSum{}
 			w.users[h.user] = u
 		}
-		u.addShare(h, 1)
+		u.addSignedUsage(h, 1)
 	}
 }
 
-// newShare converts a grant into a share, and detects retransmissions to this device.
-func (w *Window) newShare(now int64, g Grant) share {
+// shareFromGrant converts a grant into a share, and detects retransmissions to this device.
+func (w *Window) shareFromGrant(now int64, g Grant) share {
 	h := share{user: g.RNTI, prb: uint16(g.PRB)}
 	sized := g.N > 0
 	for i, b := range g.Blocks[:g.N] {
@@ -178,8 +178,8 @@ func (w *Window) newShare(now int64, g Grant) share {
 	return h
 }
 
-// mergeShare adds a grant to the share of the same user in one subframe.
-func mergeShare(list []share, h share) []share {
+// mergeGrantShare adds a grant to the share of the same user in one subframe.
+func mergeGrantShare(list []share, h share) []share {
 	for i := range list {
 		if list[i].user == h.user {
 			l := &list[i]
@@ -194,16 +194,16 @@ func mergeShare(list []share, h share) []share {
 // evictUntil drops all subframes up to number.
 func (w *Window) evictUntil(number int64) {
 	for w.n > 0 && w.slots[w.head].number <= number {
-		w.dropOldest()
+		w.dropOldestSubframe()
 	}
 }
 
-// dropOldest removes the oldest subframe from the sums of the window.
-func (w *Window) dropOldest() {
+// dropOldestSubframe removes the oldest subframe from the sums of the window.
+func (w *Window) dropOldestSubframe() {
 	t := &w.slots[w.head]
 	for _, h := range t.shares {
 		u := w.users[h.user]
-		u.addShare(h, -1)
+		u.addSignedUsage(h, -1)
 		if u.subframes == 0 {
 			delete(w.users, h.user)
 		}
@@ -262,18 +262,18 @@ func (w *Window) Usage() Usage {
 	left := 0
 	if own := w.users[w.self]; own != nil {
 		f.OwnPRB = float64(own.prb) / float64(w.n)
-		f.Rate = own.bitsPerPRB()
+		f.Rate = own.meanBitsPerPRB()
 		left = own.prb
 	}
-	f.EvenPRB = evenShare(left, others) / float64(w.n)
+	f.EvenPRB = evenShareLevel(left, others) / float64(w.n)
 	if float64(data.prb) >= minSharedPart*f.PRB*float64(w.n) {
-		f.OthersRate = data.bitsPerPRB()
+		f.OthersRate = data.meanBitsPerPRB()
 	}
 	return f
 }
 
-// evenShare returns the level to which own rises if all is shared alike. It sorts others.
-func evenShare(own int, others []int) float64 {
+// evenShareLevel returns the level to which own rises if all is shared alike. It sorts others.
+func evenShareLevel(own int, others []int) float64 {
 	slices.Sort(others)
 	remaining := own
 	for _, x := range others {
@@ -296,10 +296,10 @@ func (w *Window) newestShares() []share {
 	return w.slots[(w.head+w.n-1)%len(w.slots)].shares
 }
 
-// ownRate returns R_w of the device's own blocks within the window, 0 if none had a size.
-func (w *Window) ownRate() float64 {
+// ownBitsPerPRB returns R_w of the device's own blocks within the window, 0 if none had a size.
+func (w *Window) ownBitsPerPRB() float64 {
 	if own := w.users[w.self]; own != nil {
-		return own.bitsPerPRB()
+		return own.meanBitsPerPRB()
 	}
 	return 0
 }

@@ -39,8 +39,8 @@ func newActivityTracker() activityTracker {
 		rate: newLogHistogram(0.01, 5)}
 }
 
-// addShare adds a share at time now.
-func (a *activityTracker) addShare(now int64, h share) {
+// addActivityShare adds a share at time now.
+func (a *activityTracker) addActivityShare(now int64, h share) {
 	x := a.open[h.user]
 	if x != nil && now-x.last > activityTimeout {
 		a.endActivity(h.user, x)
@@ -82,7 +82,7 @@ func (a *activityTracker) endExpired(now int64) {
 	}
 }
 
-func (a *activityTracker) endAll() {
+func (a *activityTracker) endAllActivities() {
 	for user, x := range a.open {
 		a.endActivity(user, x)
 	}
@@ -103,11 +103,11 @@ func (a *activityTracker) endActivity(user cell.RNTI, x *activity) {
 		a.both++
 	}
 	span := float64(x.last - x.first + 1)
-	a.subframes.addValue(float64(x.subframes))
-	a.span.addValue(span)
-	a.prb.addValue(float64(x.prb) / float64(x.subframes))
+	a.subframes.countValueInBin(float64(x.subframes))
+	a.span.countValueInBin(span)
+	a.prb.countValueInBin(float64(x.prb) / float64(x.subframes))
 	if x.isDataUser && x.sized > 0 {
-		a.perPRB.addValue(float64(x.bits) / float64(x.sized) / 1000)
-		a.rate.addValue(float64(x.bits) / max(span, Window) / 1000)
+		a.perPRB.countValueInBin(float64(x.bits) / float64(x.sized) / 1000)
+		a.rate.countValueInBin(float64(x.bits) / max(span, Window) / 1000)
 	}
 }

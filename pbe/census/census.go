@@ -42,8 +42,8 @@ func FromRecording(s cell.Subframe, list []lte.DCI) Subframe {
 	return Subframe{Cell: s.Cell, Number: s.Number, PRB: s.PRB, DCIs: list}
 }
 
-// isValid reports whether all values are in the ranges of the tables.
-func (s Subframe) isValid() bool {
+// fitsTableRanges reports whether all values are in the ranges of the tables.
+func (s Subframe) fitsTableRanges() bool {
 	if s.Cell >= cell.MaxCells || s.PRB == 0 || s.PRB > cell.MaxPRB || s.Number < 0 {
 		return false
 	}
@@ -71,7 +71,7 @@ type share struct {
 	uplinkPRB     int   // granted for sending
 }
 
-func (s *share) addSigned(o share, sign int) {
+func (s *share) addSignedShare(o share, sign int) {
 	s.prb += sign * o.prb
 	s.sizedPRB += sign * o.sizedPRB
 	s.sizedBits += int64(sign) * o.sizedBits
@@ -80,8 +80,8 @@ func (s *share) addSigned(o share, sign int) {
 	s.uplinkPRB += sign * o.uplinkPRB
 }
 
-// newShare converts d into a share; the caller sets retransmitted.
-func newShare(d *lte.DCI) share {
+// shareFromDCI converts d into a share; the caller sets retransmitted.
+func shareFromDCI(d *lte.DCI) share {
 	h := share{user: d.RNTI, format: d.Format, mcs: noMCS}
 	if !isDownlink(d) {
 		h.uplinkPRB = d.PRB
@@ -111,11 +111,11 @@ func newShare(d *lte.DCI) share {
 // noMCS marks users without a downlink grant.
 const noMCS = 255
 
-// mergeShare adds a grant to the share of the same user in one subframe.
-func mergeShare(list []share, h share) []share {
+// mergeUserShare adds a grant to the share of the same user in one subframe.
+func mergeUserShare(list []share, h share) []share {
 	for i := range list {
 		if l := &list[i]; l.user == h.user {
-			l.addSigned(h, 1)
+			l.addSignedShare(h, 1)
 			if h.mcs != noMCS {
 				l.format, l.mcs = h.format, h.mcs
 			}

@@ -37,7 +37,7 @@ func (g *Grid) At(i int) *Column { return &g.ring[(g.head+i)%len(g.ring)] }
 // Add adds the next subframe. A subframe that is not after the last one, leaves a gap longer than
 // the grid, or has another width, restarts the grid.
 func (g *Grid) Add(s Subframe) {
-	if !s.isValid() {
+	if !s.fitsTableRanges() {
 		return
 	}
 	if g.n > 0 {

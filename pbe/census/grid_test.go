@@ -149,7 +149,7 @@ func TestAgain(t *testing.T) {
 	} {
 		h.startSubframe(c.number)
 		var got []uint8
-		n := h.addGrant(c.number, c.d, func(mcs uint8, again bool) {
+		n := h.addDownlinkGrant(c.number, c.d, func(mcs uint8, again bool) {
 			if again {
 				mcs += 100
 			}
@@ -202,7 +202,7 @@ func TestSpread(t *testing.T) {
 		"below zero": {newLogHistogram(1, 2), []float64{0, 0.5}, 0.5, 0.5, 0.5},
 	} {
 		for _, v := range c.values {
-			c.s.addValue(v)
+			c.s.countValueInBin(v)
 		}
 		d := c.s.distribution()
 		if d.P50 != c.p50 || d.P95 != c.p95 || d.Max != c.most || d.Count != int64(len(c.values)) || d.Count > 0 &&
@@ -212,7 +212,7 @@ func TestSpread(t *testing.T) {
 	}
 	s := newLogHistogram(0.01, 5)
 	for i := range 1000 {
-		s.addValue(float64(i) / 10)
+		s.countValueInBin(float64(i) / 10)
 	}
 	if d := s.distribution(); math.Abs(d.P50/50-1) > 0.13 || math.Abs(d.P95/95-1) > 0.13 {
 		t.Errorf("%+v", d)

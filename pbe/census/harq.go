@@ -28,11 +28,11 @@ func (h *harqTracker) startSubframe(number int64) {
 	h.ring[i], h.numbers[i] = h.ring[i][:0], number
 }
 
-// addGrant adds a downlink grant of subframe number and returns the number of retransmissions. It
+// addDownlinkGrant adds a downlink grant of subframe number and returns the number of retransmissions. It
 // calls each for every block with the MCS of its first transmission, 29 to 31 if unknown.
-func (h *harqTracker) addGrant(number int64, d *lte.DCI,
+func (h *harqTracker) addDownlinkGrant(number int64, d *lte.DCI,
 	each func(mcs uint8, retransmissions bool)) (retransmissions int) {
-	previous := h.lastGrant(number, d)
+	previous := h.lastHARQGrant(number, d)
 	now := sentGrant{user: d.RNTI, harq: d.HARQ, n: d.N, blocks: d.Blocks}
 	for k := range d.N {
 		b := &now.blocks[k]
@@ -59,8 +59,8 @@ func (h *harqTracker) addGrant(number int64, d *lte.DCI,
 	return retransmissions
 }
 
-// lastGrant returns the last grant of the same user and process, if it is recent.
-func (h *harqTracker) lastGrant(number int64, d *lte.DCI) *sentGrant {
+// lastHARQGrant returns the last grant of the same user and process, if it is recent.
+func (h *harqTracker) lastHARQGrant(number int64, d *lte.DCI) *sentGrant {
 	for back := int64(1); back <= cell.NDIMemory && back <= number; back++ {
 		i := (number - back) % int64(len(h.ring))
 		if h.numbers[i] != number-back {

@@ -40,8 +40,8 @@ func newLogIntegerHistogram(decades int) histogram {
 	return s
 }
 
-// addValue counts a value. The first and last bins take what lies beyond them.
-func (s *histogram) addValue(v float64) {
+// countValueInBin counts a value. The first and last bins take what lies beyond them.
+func (s *histogram) countValueInBin(v float64) {
 	i := 0
 	switch {
 	case !s.isLogarithmic:
@@ -55,8 +55,8 @@ func (s *histogram) addValue(v float64) {
 	s.max = max(s.max, v)
 }
 
-// binValue returns the representative of bin i: its upper end, or the greatest integer below it.
-func (s *histogram) binValue(i int) float64 {
+// binRepresentative returns the representative of bin i: its upper end, or the greatest integer below it.
+func (s *histogram) binRepresentative(i int) float64 {
 	v := float64(i+1) * s.step
 	if s.isLogarithmic {
 		v = s.low * math.Exp(v)
@@ -96,7 +96,7 @@ func (s *histogram) distribution() Distribution {
 		if n == 0 {
 			continue
 		}
-		v := s.binValue(i)
+		v := s.binRepresentative(i)
 		if i == len(s.bins)-1 {
 			v = s.max
 		}

@@ -95,28 +95,28 @@ type MCS struct {
 	Retransmitted   float64 `json:"retransmitted"` // part of all transmissions
 }
 
-// averages returns the load: parts of all PRBs, and users per window.
-func (l loadSums) averages() Load {
-	o := Load{Used: l.partOfPRB(l.down), Uplink: l.partOfPRB(l.up), Blocks: l.blocks,
-		Retransmitted: quotient(l.retransmitted, l.blocks)}
+// averageLoad returns the load: parts of all PRBs, and users per window.
+func (l loadSums) averageLoad() Load {
+	o := Load{Used: l.partOfAllPRBs(l.down), Uplink: l.partOfAllPRBs(l.up), Blocks: l.blocks,
+		Retransmitted: quotientOrZero(l.retransmitted, l.blocks)}
 	if l.prb > 0 {
 		o.Idle = 1 - o.Used
 	}
 	if l.windows > 0 {
-		users, data := quotient(l.users, l.windows), quotient(l.dataUsers, l.windows)
+		users, data := quotientOrZero(l.users, l.windows), quotientOrZero(l.dataUsers, l.windows)
 		o.MeanUsers, o.MeanDataUsers = &users, &data
 	}
 	return o
 }
 
-func (l *loadSums) addSums(o loadSums) {
+func (l *loadSums) addLoadSums(o loadSums) {
 	l.received, l.missed = l.received+o.received, l.missed+o.missed
 	l.prb, l.down, l.up = l.prb+o.prb, l.down+o.down, l.up+o.up
 	l.blocks, l.retransmitted = l.blocks+o.blocks, l.retransmitted+o.retransmitted
 	l.windows, l.users, l.dataUsers = l.windows+o.windows, l.users+o.users, l.dataUsers+o.dataUsers
 }
 
-func quotient(a, of int64) float64 {
+func quotientOrZero(a, of int64) float64 {
 	if of == 0 {
 		return 0
 	}
@@ -127,28 +127,28 @@ func quotient(a, of int64) float64 {
 func (c *Census) Close() (all []Summary) {
 	for id, t := range c.cells {
 		if t != nil {
-			t.activities.endAll()
-			t.endHour()
-			all = append(all, t.summarize(cell.ID(id)))
+			t.activities.endAllActivities()
+			t.endTallyHour()
+			all = append(all, t.summarizeCell(cell.ID(id)))
 		}
 	}
 	c.cells = [cell.MaxCells]*cellTally{}
 	return all
 }
 
-// summarize returns the summary of a cell with that ID.
-func (t *cellTally) summarize(id cell.ID) Summary {
+// summarizeCell returns the summary of a cell with that ID.
+func (t *cellTally) summarizeCell(id cell.ID) Summary {
 	f := Summary{Cell: id, PRB: t.prb, Subframes: t.all.received, Missed: t.all.missed, Late: t.late,
-		Restarts: t.restarts, Load: t.all.averages(), PerPRB: quotient(t.bits, t.sized) / 1000,
+		Restarts: t.restarts, Load: t.all.averageLoad(), PerPRB: quotientOrZero(t.bits, t.sized) / 1000,
 		Users: t.userHistogram.distribution(), DataUsers: t.dataUserHistogram.distribution(), DroppedHours: t.dropped}
 	for _, h := range t.hours {
 		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.received, Users: h.userCount,
-			DataUsers: h.dataUserCount, Load: h.loadSums.averages()})
+			DataUsers: h.dataUserCount, Load: h.loadSums.averageLoad()})
 	}
 	a := &t.activities
 	n := a.subframes.count
-	f.Activity = Activity{OneSubframe: quotient(a.oneSubframe, n), FourPRB: quotient(a.fourPRB, n),
-		Both:      quotient(a.both, n),
+	f.Activity = Activity{OneSubframe: quotientOrZero(a.oneSubframe, n), FourPRB: quotientOrZero(a.fourPRB, n),
+		Both:      quotientOrZero(a.both, n),
 		Subframes: a.subframes.distribution(), Span: a.span.distribution(),
 		PRB: a.prb.distribution(), PerPRB: a.perPRB.distribution(), Rate: a.rate.distribution()}
 	for class, suffix := range []string{" for all", ""} {
@@ -165,7 +165,7 @@ func (t *cellTally) summarize(id cell.ID) Summary {
 	}
 	for i, m := range t.mcs {
 		if m.sent+m.again > 0 {
-			f.MCS = append(f.MCS, MCS{i, m.sent, m.again, quotient(m.again, m.sent+m.again)})
+			f.MCS = append(f.MCS, MCS{i, m.sent, m.again, quotientOrZero(m.again, m.sent+m.again)})
 		}
 	}
 	return f

@@ -24,9 +24,9 @@ const (
 // rntiSet is a set of RNTIs.
 type rntiSet [1 << 16 / 64]uint64
 
-func (n *rntiSet) add(r cell.RNTI) { n[r>>6] |= 1 << (r & 63) }
+func (n *rntiSet) addRNTI(r cell.RNTI) { n[r>>6] |= 1 << (r & 63) }
 
-func (n *rntiSet) count() (c int) {
+func (n *rntiSet) countRNTIs() (c int) {
 	for _, w := range n {
 		c += bits.OnesCount64(w)
 	}
@@ -42,7 +42,7 @@ type loadSums struct {
 	users, dataUsers      int64 // summed over windows
 }
 
-func (l *loadSums) partOfPRB(v int64) float64 {
+func (l *loadSums) partOfAllPRBs(v int64) float64 {
 	if l.prb == 0 {
 		return 0
 	}
@@ -92,14 +92,14 @@ func newCellTally(prb uint8, begin int64) *cellTally {
 		dataUserHistogram: newIntegerHistogram(cell.MaxGrants * Window), activities: newActivityTracker()}
 	t.hour.number = begin / hour
 	t.window.onDataUser = func(r cell.RNTI) {
-		t.dataUsers.add(r)
+		t.dataUsers.addRNTI(r)
 		t.activities.markDataUser(r)
 	}
 	return t
 }
 
-// advanceTo moves the time to subframe number. It returns false if that is late.
-func (t *cellTally) advanceTo(number int64) bool {
+// advanceToSubframe moves the time to subframe number. It returns false if that is late.
+func (t *cellTally) advanceToSubframe(number int64) bool {
 	step := number - t.last
 	switch {
 	case !t.started:
@@ -117,28 +117,28 @@ func (t *cellTally) advanceTo(number int64) bool {
 	t.last = number
 	t.now += step
 	if n := t.now / hour; n != t.hour.number {
-		t.endHour()
+		t.endTallyHour()
 		t.hour.number = n
 	}
 	return true
 }
 
-// endHour stores the sums of the hour, of at most maxHours, and begins the next.
-func (t *cellTally) endHour() {
-	t.hour.userCount, t.hour.dataUserCount = t.users.count(), t.dataUsers.count()
+// endTallyHour stores the sums of the hour, of at most maxHours, and begins the next.
+func (t *cellTally) endTallyHour() {
+	t.hour.userCount, t.hour.dataUserCount = t.users.countRNTIs(), t.dataUsers.countRNTIs()
 	if len(t.hours) == maxHours {
 		t.hours = append(t.hours[:0], t.hours[1:]...)
 		t.dropped++
 	}
 	t.hours = append(t.hours, t.hour)
-	t.all.addSums(t.hour.loadSums)
+	t.all.addLoadSums(t.hour.loadSums)
 	t.hour = hourTally{}
 	t.users, t.dataUsers = rntiSet{}, rntiSet{}
 }
 
-// addSubframe counts the messages of a subframe.
-func (t *cellTally) addSubframe(s Subframe) {
-	if !t.advanceTo(s.Number) {
+// tallySubframe counts the messages of a subframe.
+func (t *cellTally) tallySubframe(s Subframe) {
+	if !t.advanceToSubframe(s.Number) {
 		return
 	}
 	h := &t.hour
@@ -156,34 +156,34 @@ func (t *cellTally) addSubframe(s Subframe) {
 		}
 		t.formats[class][d.Format&7]++
 		t.levels[min(d.Level, len(t.levels)-1)]++
-		one := newShare(d)
+		one := shareFromDCI(d)
 		downlinkPRB, uplinkPRB = downlinkPRB+one.prb, uplinkPRB+one.uplinkPRB
 		if !forUser || !isDownlink(d) {
 			continue
 		}
-		one.retransmitted = t.harq.addGrant(s.Number, d, t.countBlock)
+		one.retransmitted = t.harq.addDownlinkGrant(s.Number, d, t.countBlock)
 		h.blocks, h.retransmitted = h.blocks+int64(one.blocks), h.retransmitted+int64(one.retransmitted)
 		t.bits, t.sized = t.bits+one.sizedBits, t.sized+int64(one.sizedPRB)
-		t.shares = mergeShare(t.shares, one)
+		t.shares = mergeUserShare(t.shares, one)
 	}
 	// False messages may exceed the width of the cell.
 	h.down += int64(min(downlinkPRB, int(s.PRB)))
 	h.up += int64(min(uplinkPRB, int(s.PRB)))
 	for _, x := range t.shares {
-		t.users.add(x.user)
-		t.activities.addShare(t.now, x)
+		t.users.addRNTI(x.user)
+		t.activities.addActivityShare(t.now, x)
 	}
-	t.window.addShares(s.Number, t.shares)
+	t.window.addSubframeShares(s.Number, t.shares)
 	for _, x := range t.shares { // data users stay so in a new hour or activity
 		if t.window.users[x.user].isDataUser {
-			t.dataUsers.add(x.user)
+			t.dataUsers.addRNTI(x.user)
 			t.activities.markDataUser(x.user)
 		}
 	}
-	if t.window.isComplete() {
+	if t.window.canCountUsers() {
 		n, data := len(t.window.users), t.window.dataUsers
-		t.userHistogram.addValue(float64(n))
-		t.dataUserHistogram.addValue(float64(data))
+		t.userHistogram.countValueInBin(float64(n))
+		t.dataUserHistogram.countValueInBin(float64(data))
 		h.windows++
 		h.users, h.dataUsers = h.users+int64(n), h.dataUsers+int64(data)
 	}
@@ -214,7 +214,7 @@ func New(after int64) *Census { return &Census{startOffset: after % hour} }
 
 // Add adds the next subframe of a cell. Its DCIs are the caller's again when it returns.
 func (c *Census) Add(s Subframe) {
-	if !s.isValid() {
+	if !s.fitsTableRanges() {
 		c.Invalid++
 		return
 	}
@@ -227,5 +227,5 @@ func (c *Census) Add(s Subframe) {
 		c.Invalid++
 		return
 	}
-	t.addSubframe(s)
+	t.tallySubframe(s)
 }

@@ -50,7 +50,7 @@ func NewUsers() *Users { return &Users{window: newUserWindow(userTableWindow, us
 // Add adds the next subframe. A subframe that is not after the last one, or has another width,
 // restarts the table.
 func (u *Users) Add(s Subframe) {
-	if !s.isValid() {
+	if !s.fitsTableRanges() {
 		return
 	}
 	if s.PRB != u.prb {
@@ -64,13 +64,13 @@ func (u *Users) Add(s Subframe) {
 		if !d.RNTI.IsUser() {
 			continue
 		}
-		h := newShare(d)
+		h := shareFromDCI(d)
 		if isDownlink(d) {
-			h.retransmitted = u.harq.addGrant(s.Number, d, nil)
+			h.retransmitted = u.harq.addDownlinkGrant(s.Number, d, nil)
 		}
-		u.shares = mergeShare(u.shares, h)
+		u.shares = mergeUserShare(u.shares, h)
 	}
-	u.window.addShares(s.Number, u.shares)
+	u.window.addSubframeShares(s.Number, u.shares)
 }
 
 // List appends all users of the last ten seconds to list, those with the most resource blocks
@@ -81,7 +81,7 @@ func (u *Users) List(list []User) []User {
 	all := float64(max(w.receivedCount, 1)) * float64(max(u.prb, 1))
 	for _, m := range w.users {
 		x := User{RNTI: m.user, PRBPart: float64(m.prb) / all, UplinkPart: float64(m.uplinkPRB) / all,
-			MCS: int(m.mcs), Format: m.format, Retransmitted: quotient(int64(m.retransmitted), int64(m.blocks)),
+			MCS: int(m.mcs), Format: m.format, Retransmitted: quotientOrZero(int64(m.retransmitted), int64(m.blocks)),
 			IsDataUser: m.isDataUser, SinceMessage: w.last - m.lastHeard}
 		x.Rate = unit.Rate(float64(m.sizedBits) / float64(max(w.receivedCount, 1)) * 1000)
 		if m.mcs == noMCS {

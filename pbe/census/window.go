@@ -56,9 +56,9 @@ func (w *userWindow) clearShares() {
 	w.dataUsers, w.receivedCount = 0, 0
 }
 
-// addShares adds the shares of the next subframe, one per user. A number that is not after the last
+// addSubframeShares adds the shares of the next subframe, one per user. A number that is not after the last
 // one restarts the window.
-func (w *userWindow) addShares(number int64, shares []share) {
+func (w *userWindow) addSubframeShares(number int64, shares []share) {
 	if w.started && number <= w.last {
 		w.resetWindow()
 	}
@@ -71,7 +71,7 @@ func (w *userWindow) addShares(number int64, shares []share) {
 	}
 	for w.last < number {
 		w.last++
-		w.dropSlot(w.last)
+		w.emptySubframeSlot(w.last)
 	}
 	i := number % w.length
 	w.ring[i], w.received[i] = append(w.ring[i][:0], shares...), true
@@ -93,8 +93,8 @@ func (w *userWindow) addShares(number int64, shares []share) {
 	}
 }
 
-// dropSlot empties the slot of subframe number.
-func (w *userWindow) dropSlot(number int64) {
+// emptySubframeSlot empties the slot of subframe number.
+func (w *userWindow) emptySubframeSlot(number int64) {
 	i := number % w.length
 	if !w.received[i] {
 		return
@@ -114,7 +114,7 @@ func (w *userWindow) dropSlot(number int64) {
 // applyShare adds what a user got in a subframe, or removes it with sign -1, and counts the data
 // users anew.
 func (w *userWindow) applyShare(m *windowUser, h share, sign int) {
-	m.addSigned(h, sign)
+	m.addSignedShare(h, sign)
 	if h.prb > 0 {
 		m.subframes += sign
 	}
@@ -142,8 +142,8 @@ func (w *userWindow) forgetSilent(now int64) {
 	}
 }
 
-// isComplete reports whether the window can count users: it is full since the start, and nine
+// canCountUsers reports whether the window can count users: it is full since the start, and nine
 // tenths of it were received.
-func (w *userWindow) isComplete() bool {
+func (w *userWindow) canCountUsers() bool {
 	return w.started && w.last-w.first >= w.length-1 && int64(w.receivedCount) >= w.length*9/10
 }

@@ -94,9 +94,9 @@ func Sink(ctx context.Context, cells CellListener) error {
 			}()
 		}
 	}
-	go acceptAll(func() (net.Conn, error) { return ep.Accept() }, s.countFlow)
-	go acceptAll(streams.Accept, s.countFlow)
-	go acceptAll(reports.Accept, s.sendReport)
+	go acceptAll(func() (net.Conn, error) { return ep.Accept() }, s.countFlowToEnd)
+	go acceptAll(streams.Accept, s.countFlowToEnd)
+	go acceptAll(reports.Accept, s.serveFlowReport)
 	select {
 	case err := <-ended:
 		return err
@@ -105,8 +105,8 @@ func Sink(ctx context.Context, cells CellListener) error {
 	}
 }
 
-// countFlow counts one flow until it ends.
-func (s *flowCounter) countFlow(c net.Conn) {
+// countFlowToEnd counts one flow until it ends.
+func (s *flowCounter) countFlowToEnd(c net.Conn) {
 	head := make([]byte, 9)
 	if _, err := io.ReadFull(c, head); err != nil {
 		return
@@ -115,15 +115,15 @@ func (s *flowCounter) countFlow(c net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := c.Read(buf)
-		s.addBytes(int(flow), time.Since(begin), n)
+		s.countFlowBytes(int(flow), time.Since(begin), n)
 		if err != nil {
 			return
 		}
 	}
 }
 
-// addBytes counts n bytes of a flow that arrived at a time since its beginning.
-func (s *flowCounter) addBytes(flow int, at time.Duration, n int) {
+// countFlowBytes counts n bytes of a flow that arrived at a time since its beginning.
+func (s *flowCounter) countFlowBytes(flow int, at time.Duration, n int) {
 	slot := int(at / SlotLength)
 	if slot < 0 || slot >= maxSlots || n == 0 {
 		return
@@ -136,8 +136,8 @@ func (s *flowCounter) addBytes(flow int, at time.Duration, n int) {
 	s.flows[flow][slot] += unit.Bytes(n)
 }
 
-// sendReport reads a flow's number, one byte, and answers with its slots as JSON.
-func (s *flowCounter) sendReport(c net.Conn) {
+// serveFlowReport reads a flow's number, one byte, and answers with its slots as JSON.
+func (s *flowCounter) serveFlowReport(c net.Conn) {
 	var flow [1]byte
 	if _, err := io.ReadFull(c, flow[:]); err != nil {
 		return

@@ -44,7 +44,7 @@ const dialTimeout = 10 * time.Second
 func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
 	streams := make([]flowStream, len(job.Flows))
 	for i, f := range job.Flows {
-		s, err := f.dialStream(ctx)
+		s, err := f.dialFlowStream(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Controller, err)
 		}
@@ -65,7 +65,7 @@ func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(streams))
 	for i, s := range streams {
-		all.Go(func() { errs[i] = sendFor(s, i, begin, job.Length) })
+		all.Go(func() { errs[i] = sendFlowData(s, i, begin, job.Length) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -84,8 +84,8 @@ func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(outcomes)
 }
 
-// sendFor sends for length: first the header for the Sink, then zeros.
-func sendFor(s flowStream, flow int, begin int64, length time.Duration) error {
+// sendFlowData sends for length: first the header for the Sink, then zeros.
+func sendFlowData(s flowStream, flow int, begin int64, length time.Duration) error {
 	buf := make([]byte, 16<<10)
 	buf[0] = byte(flow)
 	binary.BigEndian.PutUint64(buf[1:], uint64(begin))
@@ -101,12 +101,12 @@ func sendFor(s flowStream, flow int, begin int64, length time.Duration) error {
 	return nil
 }
 
-// dialStream connects a flow to its Sink.
-func (f Flow) dialStream(ctx context.Context) (flowStream, error) {
+// dialFlowStream connects a flow to its Sink.
+func (f Flow) dialFlowStream(ctx context.Context) (flowStream, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if name, ok := strings.CutPrefix(f.Controller, KernelPrefix); ok {
-		return dialTCP(ctx, f.To, name)
+		return dialKernelTCP(ctx, f.To, name)
 	}
 	if f.Controller == HopChoice {
 		c, err := tcp.Dial(ctx, joinHostPort(f.To, tcpPort), tcp.Options{})
@@ -154,8 +154,8 @@ type tcpStream struct {
 	raw syscall.RawConn
 }
 
-// dialTCP connects over TCP with a congestion controller of the kernel.
-func dialTCP(ctx context.Context, addr, controller string) (flowStream, error) {
+// dialKernelTCP connects over TCP with a congestion controller of the kernel.
+func dialKernelTCP(ctx context.Context, addr, controller string) (flowStream, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
 		if e := raw.Control(func(fd uintptr) {

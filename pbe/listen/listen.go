@@ -156,7 +156,7 @@ func (l *Listener) readSource(ctx context.Context) (received bool, err error) {
 			return received, err
 		}
 		received = true
-		p.rows += l.addSubframe(r, s)
+		p.rows += l.processSubframe(r, s)
 	}
 }
 
@@ -234,8 +234,8 @@ func (l *Listener) startRecording(r *cell.Reader) error {
 	return nil
 }
 
-// addSubframe adds a subframe and returns the number of rows that it completes.
-func (l *Listener) addSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
+// processSubframe adds a subframe and returns the number of rows that it completes.
+func (l *Listener) processSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cfg.RNTI == 0 && r.Self != l.self {
@@ -254,7 +254,7 @@ func (l *Listener) addSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 			l.baseDelay = min(l.baseDelay+(now-l.baseUpdated)/maxClockDrift, at)
 		}
 		if row.Received != [cell.MaxCells]bool{} {
-			if minDelay, ok := l.steadyDelay.addRow(now, at); ok {
+			if minDelay, ok := l.steadyDelay.addRowDelay(now, at); ok {
 				l.baseDelay = max(l.baseDelay, minDelay)
 			}
 		}

@@ -25,9 +25,9 @@ type steadyDelay struct {
 	rows               int
 }
 
-// addRow adds a row with its arrival time and its delay at, which is the arrival less the row's
+// addRowDelay adds a row with its arrival time and its delay at, which is the arrival less the row's
 // number. If the last steadyDuration was steady, it returns its minimum.
-func (s *steadyDelay) addRow(arrived, at time.Duration) (minimum time.Duration, ok bool) {
+func (s *steadyDelay) addRowDelay(arrived, at time.Duration) (minimum time.Duration, ok bool) {
 	if s.rows > 0 && arrived-s.secondStart >= time.Second {
 		full := s.rows >= minSteadyRows && arrived-s.secondStart < 1100*time.Millisecond
 		if s.seconds == 0 {

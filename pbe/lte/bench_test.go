@@ -31,7 +31,7 @@ func benchmarkSteps(b *testing.B, all []complex64, size int) {
 		b.Fatal("no cell")
 	}
 	d := r.decoder
-	w, words, dcis := d.takeTask(), d.decodedWords, 0
+	w, words, dcis := d.takeUnusedTask(), d.decodedWords, 0
 	names := [...]string{"follow", "spectrum", "channels", "control", "soften", "search", "done"}
 	var took [len(names)]time.Duration
 	b.ReportAllocs()
@@ -46,14 +46,14 @@ func benchmarkSteps(b *testing.B, all []complex64, size int) {
 		}
 		d.smoothNoise(w, w.trackSubframe(s.samples, s.Offset/float64(size*subcarrierSpacing)))
 		if s.Index == 0 {
-			d.readMIB(w, s.samples)
+			d.readSubframeMIB(w, s.samples)
 		}
 		lap()
 		w.demodulateSymbols(4, 5)
 		lap()
 		w.estimateChannels()
 		lap()
-		w.readCFI()
+		w.readSubframeCFI()
 		lap()
 		last, step = time.Now(), 1
 		w.demodulateSymbols(1, min(d.cell.controlSymbols(w.subframe.CFI), 4))

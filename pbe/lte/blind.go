@@ -40,7 +40,7 @@ func newCandidateSizes(c Cell) (all []candidateSize) {
 			*to = append(*to, f)
 		}
 	}
-	commonSizes := c.dciSizes(false)
+	commonSizes := c.dciFormatSizes(false)
 	for _, f := range []cell.Format{cell.Format0, cell.Format1A, cell.Format1C} {
 		addFormat(f, commonSizes[f], true)
 	}
@@ -48,7 +48,7 @@ func newCandidateSizes(c Cell) (all []candidateSize) {
 		if twoBits && c.PRB == 15 {
 			continue // the same two sizes swapped: we assume that no user has this variant
 		}
-		userSizes := c.dciSizes(twoBits)
+		userSizes := c.dciFormatSizes(twoBits)
 		for _, f := range []cell.Format{cell.Format0, cell.Format1A, cell.Format1} {
 			addFormat(f, userSizes[f], false)
 		}

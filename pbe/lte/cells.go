@@ -15,7 +15,7 @@ func FindCells(rate int, samples []complex64) ([]Cell, error) {
 	if err != nil {
 		return nil, err
 	}
-	y := decimate(samples, r.fftSize/searchSize)
+	y := decimateSamples(samples, r.fftSize/searchSize)
 	if len(y) < 4*halfFrame {
 		return nil, nil
 	}
@@ -54,7 +54,7 @@ func (r *Receiver) findCellsIn(y []complex128) (all []Cell) {
 			start -= halfFrame
 		}
 		m, frames, ok := readFirstMIB(y, start, id, 1, 2)
-		if !ok || !m.cell.isValid() || slices.Contains(all, m.cell) {
+		if !ok || !m.cell.isSupported() || slices.Contains(all, m.cell) {
 			continue
 		}
 		// Twice, because the CRC of one is sometimes right by chance.

@@ -21,7 +21,7 @@ func newReferenceSignals(c Cell) *referenceSignals {
 	bits := make([]byte, 4*maxReferencePRB)
 	for slot := range r {
 		for i, l := range []int{0, 4} {
-			goldSequence(crsInit(c.ID, slot, l), bits)
+			goldSequence(crsInitState(c.ID, slot, l), bits)
 			values := make([]complex128, 2*c.PRB)
 			for m := range values {
 				at := 2 * (m + maxReferencePRB - c.PRB)
@@ -38,13 +38,13 @@ func qpskSymbol(a, b byte) complex128 {
 	return complex((1-2*float64(a))*math.Sqrt2/2, (1-2*float64(b))*math.Sqrt2/2)
 }
 
-// firstCRS returns the first subcarrier with a reference signal of port in symbol 0 or 4 of a slot;
+// firstCRSSubcarrier returns the first subcarrier with a reference signal of port in symbol 0 or 4 of a slot;
 // every sixth one after it has one too.
-func (c Cell) firstCRS(port, l int) int {
+func (c Cell) firstCRSSubcarrier(port, l int) int {
 	if (port == 1) != (l > 0) {
-		return (3 + c.crsShift()) % 6
+		return (3 + c.crsFrequencyShift()) % 6
 	}
-	return c.crsShift()
+	return c.crsFrequencyShift()
 }
 
 // Channel estimates between reference signals are a Wiener filter of the nearest ones. It assumes
@@ -103,8 +103,8 @@ func newChannelEstimator(c Cell) *channelEstimator {
 	return e
 }
 
-// clone returns a copy of e for concurrent use.
-func (e *channelEstimator) clone() *channelEstimator {
+// cloneEstimator returns a copy of e for concurrent use.
+func (e *channelEstimator) cloneEstimator() *channelEstimator {
 	c := *e
 	c.pilots = make([]complex128, len(e.pilots))
 	for s := range c.rawEstimates {
@@ -122,9 +122,9 @@ const laterWeight = 0.3
 // multicast subframe those of base alone.
 func (e *channelEstimator) estimateChannel(g *grid, port, base, slot int, out []complex128) {
 	c := e.cell
-	first := c.crsShift() % 3
+	first := c.crsFrequencyShift() % 3
 	setPilots := func(l int, ref []complex128, weight, keep float64) {
-		at := c.firstCRS(port, l%symbolsPerSlot)
+		at := c.firstCRSSubcarrier(port, l%symbolsPerSlot)
 		for m, v := range ref {
 			k := at + 6*m
 			j := (k - first) / 3
@@ -133,7 +133,7 @@ func (e *channelEstimator) estimateChannel(g *grid, port, base, slot int, out []
 	}
 	setPilots(base, e.reference[slot][0], 1, 0)
 	if e.isMulticast {
-		e.interpolatePilots((c.firstCRS(port, 0) - first) / 3)
+		e.interpolatePilots((c.firstCRSSubcarrier(port, 0) - first) / 3)
 	} else {
 		if next := base + symbolsPerSlot; next < symbolsPerSubframe && g[next] != nil {
 			setPilots(next, e.reference[(slot+1)%20][0], laterWeight, 1-laterWeight)
@@ -192,7 +192,7 @@ type trackingResult struct {
 
 // trackReference evaluates port 0 in symbols 0 and 7 of a subframe.
 func (e *channelEstimator) trackReference(g *grid, subframe int) (t trackingResult) {
-	at := e.cell.firstCRS(0, 0)
+	at := e.cell.firstCRSSubcarrier(0, 0)
 	for s := range e.rawEstimates {
 		for m, v := range e.reference[2*subframe+s][0] {
 			e.rawEstimates[s][m] = g[symbolsPerSlot*s][at+6*m] * cmplx.Conj(v)

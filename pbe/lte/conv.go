@@ -83,23 +83,23 @@ func (v *viterbiDecoder) decodeBits(soft []int32, out []byte, minFit int32) bool
 				continue
 			}
 			remaining -= max(x[i], -x[i]) + max(y[i], -y[i]) + max(z[i], -z[i])
-			if (i%fitCheckInterval == fitCheckInterval-1 || i == d-1) && next[bestState(next)]/2+remaining < minFit {
+			if (i%fitCheckInterval == fitCheckInterval-1 || i == d-1) && next[bestTrellisState(next)]/2+remaining < minFit {
 				return false
 			}
 		}
 		end := (r + 1) * d
-		if v.traceBack(bestState(&v.metrics[end]), end, r*d) {
+		if v.traceBackStates(bestTrellisState(&v.metrics[end]), end, r*d) {
 			copy(out, v.decisions[r*d:end])
 			return true
 		}
 	}
-	v.traceBack(bestState(&v.metrics[viterbiRounds*d]), viterbiRounds*d, d)
+	v.traceBackStates(bestTrellisState(&v.metrics[viterbiRounds*d]), viterbiRounds*d, d)
 	copy(out, v.decisions[d:2*d])
 	return true
 }
 
-// bestState returns the state with the highest metric.
-func bestState(m *[trellisStates]int32) int {
+// bestTrellisState returns the state with the highest metric.
+func bestTrellisState(m *[trellisStates]int32) int {
 	s := 0
 	for i := 1; i < trellisStates; i++ {
 		if m[i] > m[s] {
@@ -109,9 +109,9 @@ func bestState(m *[trellisStates]int32) int {
 	return s
 }
 
-// traceBack follows the path that ends before step end in state s back to step begin. It reports
+// traceBackStates follows the path that ends before step end in state s back to step begin. It reports
 // whether the path began in the same state.
-func (v *viterbiDecoder) traceBack(s, end, begin int) bool {
+func (v *viterbiDecoder) traceBackStates(s, end, begin int) bool {
 	last := s
 	for i := end - 1; i >= begin; i-- {
 		v.decisions[i] = byte(s >> (codeMemory - 1))

@@ -6,8 +6,8 @@ import "mpbond/pbe/cell"
 
 const crcBits = 16
 
-// crc16 computes the CRC of 36.212 section 5.1.1, gCRC16.
-func crc16(bits []byte) uint16 {
+// computeCRC16 computes the CRC of 36.212 section 5.1.1, gCRC16.
+func computeCRC16(bits []byte) uint16 {
 	var r uint16
 	for _, b := range bits {
 		top := r>>15 ^ uint16(b)
@@ -19,9 +19,9 @@ func crc16(bits []byte) uint16 {
 	return r
 }
 
-// appendCRC appends the masked CRC of bits (36.212 sections 5.3.1.1 and 5.3.3.2).
-func appendCRC(bits []byte, mask uint16) []byte {
-	r := crc16(bits) ^ mask
+// appendMaskedCRC appends the masked CRC of bits (36.212 sections 5.3.1.1 and 5.3.3.2).
+func appendMaskedCRC(bits []byte, mask uint16) []byte {
+	r := computeCRC16(bits) ^ mask
 	for i := crcBits - 1; i >= 0; i-- {
 		bits = append(bits, byte(r>>i&1))
 	}
@@ -32,7 +32,7 @@ func appendCRC(bits []byte, mask uint16) []byte {
 // addresses.
 func recoverCRCMask(bits []byte) cell.RNTI {
 	n := len(bits) - crcBits
-	r := crc16(bits[:n])
+	r := computeCRC16(bits[:n])
 	var got uint16
 	for _, b := range bits[n:] {
 		got = got<<1 | uint16(b)

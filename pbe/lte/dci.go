@@ -55,13 +55,13 @@ func (m *PRBSet) addPRB(prb int) { m[prb>>6] |= 1 << (prb & 63) }
 // Has reports whether prb, 0 to 109, is in m.
 func (m PRBSet) Has(prb int) bool { return m[prb>>6]>>(prb&63)&1 != 0 }
 
-func (m *PRBSet) addRange(from, to int) {
+func (m *PRBSet) addPRBRange(from, to int) {
 	for prb := from; prb < to; prb++ {
 		m.addPRB(prb)
 	}
 }
 
-func (m PRBSet) count() int { return bits.OnesCount64(m[0]) + bits.OnesCount64(m[1]) }
+func (m PRBSet) countPRBs() int { return bits.OnesCount64(m[0]) + bits.OnesCount64(m[1]) }
 
 // bitReader reads consecutive fields.
 type bitReader []byte
@@ -75,8 +75,8 @@ func (f *bitReader) readBits(n int) int {
 	return v
 }
 
-// isPadding reports whether all remaining bits are zero.
-func (f bitReader) isPadding() bool {
+// hasOnlyPadding reports whether all remaining bits are zero.
+func (f bitReader) hasOnlyPadding() bool {
 	for _, b := range f {
 		if b != 0 {
 			return false
@@ -107,7 +107,7 @@ func (c Cell) parseDCI(d *DCI) bool {
 		d.Blocks[0] = newDownlinkBlock(mcs, f.readBits(1), f.readBits(2), d.PRB)
 		d.N = 1
 		f.readBits(2) // TPC
-		return f.isPadding()
+		return f.hasOnlyPadding()
 	}
 	if !c.setAllocation(d, typeOne, f.readBits(c.rbgCount())) {
 		return false
@@ -133,7 +133,7 @@ func (c Cell) parseDCI(d *DCI) bool {
 			return false
 		}
 	}
-	return f.isPadding()
+	return f.hasOnlyPadding()
 }
 
 // newDownlinkBlock returns a transport block of a downlink grant.
@@ -147,7 +147,7 @@ func (c Cell) parseFormat0(d *DCI, f bitReader) bool {
 	if f.readBits(1) != 0 {
 		return false
 	}
-	riv := rivBits(c.PRB)
+	riv := rivBitCount(c.PRB)
 	if f[len(f)-1] == 1 {
 		return c.parseClusters(d, f.readBits(1+riv), f)
 	}
@@ -201,9 +201,9 @@ func (c Cell) parseClusters(d *DCI, r int, rest bitReader) bool {
 		ends[i] = s - 1
 		s++
 	}
-	d.PRBs.addRange(ends[0]*p, ends[1]*p)
-	d.PRBs.addRange(ends[2]*p, min(ends[3]*p, c.PRB))
-	d.PRB = d.PRBs.count()
+	d.PRBs.addPRBRange(ends[0]*p, ends[1]*p)
+	d.PRBs.addPRBRange(ends[2]*p, min(ends[3]*p, c.PRB))
+	d.PRB = d.PRBs.countPRBs()
 	d.parseUplinkBlock(rest)
 	return isUplinkSize(d.PRB)
 }
@@ -230,7 +230,7 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 	}
 	d.Distributed = f.readBits(1) == 1
 	forUser := d.RNTI.IsUser()
-	riv, second := rivBits(c.PRB), false
+	riv, second := rivBitCount(c.PRB), false
 	order := !d.Distributed
 	if d.Distributed && c.PRB >= 50 && forUser {
 		// The first bit selects the gap; for RNTIs of no single user the NDI does.
@@ -241,7 +241,7 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 	if order && forUser && v == 1<<riv-1 {
 		// An order to start random access (36.212 section 5.3.3.1.3) grants nothing.
 		f.readBits(6 + 4)
-		return f.isPadding()
+		return f.hasOnlyPadding()
 	}
 	first, n, ok := decodeRIV(v, c.PRB)
 	if !ok {
@@ -271,14 +271,14 @@ func (c Cell) parseFormat1A(d *DCI, f bitReader) bool {
 	} else {
 		d.setLocalized(first, n)
 	}
-	return f.isPadding()
+	return f.hasOnlyPadding()
 }
 
 // parseFormat1C parses the fields of format 1C. It returns false if they are impossible.
 func (c Cell) parseFormat1C(d *DCI, f bitReader) bool {
 	second := c.PRB >= 50 && f.readBits(1) == 1
 	rows := c.virtualBlockCount(false) / c.format1CStep()
-	riv := f.readBits(rivBits(rows))
+	riv := f.readBits(rivBitCount(rows))
 	first, n, ok := decodeRIV(riv, c.virtualBlockCount(second)/c.format1CStep())
 	if !ok {
 		return false
@@ -301,7 +301,7 @@ func decodeRIV(riv, all int) (first, n int, ok bool) {
 }
 
 func (d *DCI) setLocalized(first, n int) {
-	d.PRBs.addRange(first, first+n)
+	d.PRBs.addPRBRange(first, first+n)
 	d.PRB = n
 }
 
@@ -352,7 +352,7 @@ func (c Cell) setAllocation(d *DCI, typeOne bool, bits int) bool {
 		}
 		return d.PRB > 0
 	}
-	subsetBits := bitsFor(p)
+	subsetBits := bitsForValues(p)
 	size := n - subsetBits - 1
 	subset := bits >> (n - subsetBits)
 	if subset >= p {
@@ -385,7 +385,7 @@ func (c Cell) subsetBlock(subset int, shifted bool, i int) int {
 		case subset == rest:
 			of += (c.PRB-1)%p + 1
 		}
-		i += of - (c.rbgCount() - bitsFor(p) - 1)
+		i += of - (c.rbgCount() - bitsForValues(p) - 1)
 	}
 	return i/p*p*p + subset*p + i%p
 }

@@ -54,15 +54,15 @@ func newCellDecoder(c Cell, size int) *cellDecoder {
 	}
 	for sf := range 10 {
 		d.scramblePCFICH[sf] = make([]byte, pcfichBits)
-		goldSequence(pcfichInit(c.ID, sf), d.scramblePCFICH[sf])
+		goldSequence(pcfichInitState(c.ID, sf), d.scramblePCFICH[sf])
 		d.scramblePDCCH[sf] = make([]byte, 8*len(d.pdcch[3]))
-		goldSequence(pdcchInit(c.ID, sf), d.scramblePDCCH[sf])
+		goldSequence(pdcchInitState(c.ID, sf), d.scramblePDCCH[sf])
 	}
 	return d
 }
 
-// takeTask returns an unused task.
-func (d *cellDecoder) takeTask() *DecodeTask {
+// takeUnusedTask returns an unused task.
+func (d *cellDecoder) takeUnusedTask() *DecodeTask {
 	n := len(d.spareTasks)
 	if n == 0 {
 		return newDecodeTask(d)

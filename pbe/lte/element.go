@@ -18,8 +18,8 @@ type cceStats struct {
 	power, energy, weight float64
 }
 
-// addGroup adds a group of eight bits with known γ.
-func (e *cceStats) addGroup(gamma float64, soft []float32) {
+// addBitGroup adds a group of eight bits with known γ.
+func (e *cceStats) addBitGroup(gamma float64, soft []float32) {
 	var weight, square float64
 	for _, s := range soft {
 		x := float64(s)

@@ -51,7 +51,7 @@ func (s *softener) appendGroupBits(g *grid, r reg, out []float32) []float32 {
 func (s *softener) relativePower(r reg) float64 {
 	var sum float64
 	for _, h := range s.channel[:s.cell.Ports] {
-		sum += squaredNorm(h[r.k]) + squaredNorm(h[r.k+regWidth(r.l)-1])
+		sum += squaredNorm(h[r.k]) + squaredNorm(h[r.k+regSubcarrierCount(r.l)-1])
 	}
 	return sum / 2 / s.meanPower
 }

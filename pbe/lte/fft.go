@@ -51,8 +51,8 @@ func newFFT(size int) *fft {
 	return f
 }
 
-// transform computes the FFT of x in place; its samples must be in the given order.
-func (f *fft) transform(x []complex128) {
+// transformInPlace computes the FFT of x in place; its samples must be in the given order.
+func (f *fft) transformInPlace(x []complex128) {
 	// The first step has radix 4, as all but the last ones do, and no twiddle factors.
 	for y := x; len(y) >= 4; y = y[4:] {
 		e, f, g, h := y[0]+y[2], y[0]-y[2], y[1]+y[3], y[1]-y[3]
@@ -65,18 +65,18 @@ func (f *fft) transform(x []complex128) {
 			part := x[at:][:s.radix*n]
 			switch s.radix {
 			case 2:
-				s.radix2(part[:n], part[n:])
+				s.radix2Butterfly(part[:n], part[n:])
 			case 3:
-				s.radix3(part[:n], part[n:][:n], part[2*n:])
+				s.radix3Butterfly(part[:n], part[n:][:n], part[2*n:])
 			case 4:
-				s.radix4(part[:n], part[n:][:n], part[2*n:][:n], part[3*n:])
+				s.radix4Butterfly(part[:n], part[n:][:n], part[2*n:][:n], part[3*n:])
 			}
 		}
 		n *= s.radix
 	}
 }
 
-func (s *fftStep) radix2(a, b []complex128) {
+func (s *fftStep) radix2Butterfly(a, b []complex128) {
 	t := s.twiddles[0]
 	b, t = b[:len(a)], t[:len(a)]
 	for q, u := range a {
@@ -85,7 +85,7 @@ func (s *fftStep) radix2(a, b []complex128) {
 	}
 }
 
-func (s *fftStep) radix3(a, b, c []complex128) {
+func (s *fftStep) radix3Butterfly(a, b, c []complex128) {
 	const sin = 0.86602540378443864676
 	t1, t2 := s.twiddles[0][:len(a)], s.twiddles[1][:len(a)]
 	b, c = b[:len(a)], c[:len(a)]
@@ -98,7 +98,7 @@ func (s *fftStep) radix3(a, b, c []complex128) {
 	}
 }
 
-func (s *fftStep) radix4(a, b, c, d []complex128) {
+func (s *fftStep) radix4Butterfly(a, b, c, d []complex128) {
 	t1, t2, t3 := s.twiddles[0][:len(a)], s.twiddles[1][:len(a)], s.twiddles[2][:len(a)]
 	b, c, d = b[:len(a)], c[:len(a)], d[:len(a)]
 	for q, u := range a {

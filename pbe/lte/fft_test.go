@@ -20,7 +20,7 @@ func TestFFT(t *testing.T) {
 			in[i] = complex(rnd.NormFloat64(), rnd.NormFloat64())
 			x[f.order[i]] = in[i]
 		}
-		f.transform(x)
+		f.transformInPlace(x)
 		for i, want := range fourier.NewCmplxFFT(size).Coefficients(nil, in) {
 			if cmplx.Abs(x[i]-want) > 1e-9 {
 				t.Errorf("%d: element %d is %v, want %v", size, i, x[i], want)
@@ -47,7 +47,7 @@ func BenchmarkFFT(b *testing.B) {
 		b.Run(fmt.Sprint("own/", n), func(b *testing.B) {
 			for b.Loop() {
 				copy(y, x)
-				f.transform(y)
+				f.transformInPlace(y)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 		c := Cell{PRB: []int{6, 15, 25, 50, 75, 100}[width%6], Ports: 1 + int(width>>7)}
 		for _, two := range []bool{false, true} {
 			d := DCI{RNTI: cell.RNTI(rnti), Format: cell.Format(format % 6)}
-			d.Payload = make([]byte, c.dciSizes(two)[d.Format])
+			d.Payload = make([]byte, c.dciFormatSizes(two)[d.Format])
 			for i := range d.Payload {
 				if i/8 < len(bits) {
 					d.Payload[i] = bits[i/8] >> (i % 8) & 1

@@ -23,14 +23,14 @@ func goldSequence(init uint32, out []byte) {
 	}
 }
 
-// pdcchInit returns the initial state of the PDCCH scrambling in a subframe (36.211 section 6.8.2).
-func pdcchInit(id, subframe int) uint32 { return uint32(subframe<<9 + id) }
+// pdcchInitState returns the initial state of the PDCCH scrambling in a subframe (36.211 section 6.8.2).
+func pdcchInitState(id, subframe int) uint32 { return uint32(subframe<<9 + id) }
 
-// pcfichInit returns the initial state of the PCFICH scrambling (section 6.7.1).
-func pcfichInit(id, subframe int) uint32 { return uint32((subframe+1)*(2*id+1)<<9 + id) }
+// pcfichInitState returns the initial state of the PCFICH scrambling (section 6.7.1).
+func pcfichInitState(id, subframe int) uint32 { return uint32((subframe+1)*(2*id+1)<<9 + id) }
 
-// crsInit returns the initial state of the reference signals of symbol l of a slot, 0 to 19
+// crsInitState returns the initial state of the reference signals of symbol l of a slot, 0 to 19
 // (section 6.10.1.1).
-func crsInit(id, slot, l int) uint32 {
+func crsInitState(id, slot, l int) uint32 {
 	return uint32((7*(slot+1)+l+1)*(2*id+1)<<10 + 2*id + 1)
 }

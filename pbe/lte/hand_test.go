@@ -100,7 +100,7 @@ func TestFields(t *testing.T) {
 		if payload[0] == 1 {
 			d.Format = cell.Format1A
 		}
-		if want := c.dciSizes(false)[d.Format]; len(payload) != want {
+		if want := c.dciFormatSizes(false)[d.Format]; len(payload) != want {
 			t.Fatalf("%s: %d bits, want %d", r.name, len(payload), want)
 		}
 		got := ""

@@ -128,7 +128,7 @@ func TestEvidence(t *testing.T) {
 						}
 					}
 					for i := range level * regsPerCCE {
-						elements[i/regsPerCCE].addGroup(1, soft[8*i:][:8])
+						elements[i/regsPerCCE].addBitGroup(1, soft[8*i:][:8])
 					}
 					see := measureLocation(elements)
 					agreement := b.decodeWord(soft, float32(2*see.weight), &a, 0)
@@ -154,7 +154,7 @@ func TestHalf(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	a := b.candidateSizes[0]
 	payload := make([]byte, a.size)
-	coded := encodeTailBiting(appendCRC(payload, 100), nil)
+	coded := encodeTailBiting(appendMaskedCRC(payload, 100), nil)
 	soft := make([]float32, 8*bitsPerCCE)
 	elements := make([]cceStats, 8)
 	for i := range soft {
@@ -163,7 +163,7 @@ func TestHalf(t *testing.T) {
 	evidence := func() float64 {
 		clear(elements)
 		for i := range 8 * regsPerCCE {
-			elements[i/regsPerCCE].addGroup(1, soft[8*i:][:8])
+			elements[i/regsPerCCE].addBitGroup(1, soft[8*i:][:8])
 		}
 		see := measureLocation(elements)
 		return see.likelihoodGain(soft, coded, a.rateMatching, b.decodeWord(soft, float32(2*see.weight), &a, 0))
@@ -194,7 +194,7 @@ func TestAlike(t *testing.T) {
 			}
 			elements := make([]cceStats, 1)
 			for g := range regsPerCCE {
-				elements[0].addGroup(4*gamma, soft[8*g:][:8]) // 6 dB below the reference signals
+				elements[0].addBitGroup(4*gamma, soft[8*g:][:8]) // 6 dB below the reference signals
 			}
 			see := measureLocation(elements)
 			if expected := see.expectedFit(elements); fit/all < expected {

@@ -41,8 +41,8 @@ const (
 	maxCellID          = 503
 )
 
-// isValid reports whether the Receiver supports c.
-func (c Cell) isValid() bool {
+// isSupported reports whether the Receiver supports c.
+func (c Cell) isSupported() bool {
 	switch c.PRB {
 	case 6, 15, 25, 50, 75, 100:
 	default:
@@ -59,8 +59,8 @@ func (c Cell) isValid() bool {
 // subcarrierCount returns the width of the cell in subcarriers.
 func (c Cell) subcarrierCount() int { return c.PRB * subcarriersPerPRB }
 
-// crsShift returns the frequency shift of the reference signals (36.211 section 6.10.1.2).
-func (c Cell) crsShift() int { return c.ID % 6 }
+// crsFrequencyShift returns the frequency shift of the reference signals (36.211 section 6.10.1.2).
+func (c Cell) crsFrequencyShift() int { return c.ID % 6 }
 
 // RNTIs that address no single user (36.321 table 7.1-1).
 const (

@@ -71,8 +71,8 @@ var syncLayouts = []struct {
 	{3 * (searchSize + searchSize/4), TDD},
 }
 
-// diagnose looks for unsupported cells in samples in which the search found nothing.
-func (s *searcher) diagnose(y []complex128) Obstacle {
+// diagnoseObstacle looks for unsupported cells in samples in which the search found nothing.
+func (s *searcher) diagnoseObstacle(y []complex128) Obstacle {
 	at, id2 := s.findPSSAnywhere(y)
 	if id2 < 0 {
 		return Obstacle{Reason: NoSignal}
@@ -153,9 +153,9 @@ func (r *mibReader) readFourPorts() (mib, bool) {
 // slot of a subframe.
 func (c Cell) firstLateCRS(port int) int {
 	if port == 2 {
-		return (3 + c.crsShift()) % 6
+		return (3 + c.crsFrequencyShift()) % 6
 	}
-	return c.crsShift()
+	return c.crsFrequencyShift()
 }
 
 // lateSignal returns reference signal m of ports 2 and 3 in the second slot of subframe 0, counted
@@ -163,7 +163,7 @@ func (c Cell) firstLateCRS(port int) int {
 func (r *mibReader) lateSignal(m int) complex128 {
 	if r.lateSignals == nil {
 		bits := make([]byte, 4*maxReferencePRB)
-		goldSequence(crsInit(r.softener.cell.ID, 1, 1), bits)
+		goldSequence(crsInitState(r.softener.cell.ID, 1, 1), bits)
 		for m := range pbchWidth / 6 {
 			at := 2 * (m + maxReferencePRB - pbchWidth/subcarriersPerPRB)
 			r.lateSignals = append(r.lateSignals, qpskSymbol(bits[at], bits[at+1]))

@@ -20,7 +20,7 @@ func foreignSignal(of Reason, snr float64) (out []complex64) {
 		symbols, other = 6, searchSize/4
 	}
 	for sf := range 24 {
-		rows := newGrid(pbchWidth, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+		rows := newResourceGrid(pbchWidth, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
 		for _, row := range rows {
 			for k := range row {
 				row[k] = qpskSymbol(byte(rnd.IntN(2)), byte(rnd.IntN(2)))
@@ -56,7 +56,7 @@ func foreignSignal(of Reason, snr float64) (out []complex64) {
 					time[fft.order[k-pbchWidth/2+1]] = conj(v)
 				}
 			}
-			fft.transform(time)
+			fft.transformInPlace(time)
 			guard := other
 			if l%symbols == 0 && of != ExtendedPrefix {
 				guard = firstPrefixLen
@@ -81,7 +81,7 @@ func fourPorts(c Cell, sfn int, rows *grid) {
 	w.writeBits(2, 2)
 	w.writeBits(sfn>>2, 8)
 	w.writeBits(0, 10)
-	coded := encodeTailBiting(appendCRC(w, mibCRCMasks[4]), nil)
+	coded := encodeTailBiting(appendMaskedCRC(w, mibCRCMasks[4]), nil)
 	bit := func(i int) byte { return coded[r.pbch.order[i%len(r.pbch.order)]] ^ r.pbch.scramble[sfn%4*pbchBits+i] }
 	f := complex(math.Sqrt2/2, 0)
 	for i := 0; i < len(r.elements); i += 2 {
@@ -95,7 +95,7 @@ func fourPorts(c Cell, sfn int, rows *grid) {
 	for port := range 2 {
 		for i, l := range []int{7, 11} {
 			for m, v := range ref[1][i] {
-				rows[l][c.firstCRS(port, l%symbolsPerSlot)+6*m] = h[port] * v
+				rows[l][c.firstCRSSubcarrier(port, l%symbolsPerSlot)+6*m] = h[port] * v
 			}
 		}
 		for m := range pbchWidth / 6 {
@@ -111,7 +111,7 @@ func TestWhy(t *testing.T) {
 		wide.subframe(0, i%10, 2)
 	}
 	var narrow []complex64
-	for _, s := range decimate(wide.transmitOver(air{gain: [2]complex128{1}, snr: 30}), 4) {
+	for _, s := range decimateSamples(wide.transmitOver(air{gain: [2]complex128{1}, snr: 30}), 4) {
 		narrow = append(narrow, complex64(s))
 	}
 	mute := shortSignalOf(205, 24, 20) // no broadcast, but all else

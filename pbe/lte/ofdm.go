@@ -46,7 +46,7 @@ func newDemodulator(size, width int) *demodulator {
 	d := &demodulator{fftSize: size, subcarriers: width, fft: newFFT(size), samples: make([]complex128, size),
 		windowPhases: make([]complex128, width), carrierPhases: make([]complex128, size)}
 	for k := range d.windowPhases {
-		d.windowPhases[k] = cmplx.Rect(1/math.Sqrt(float64(size)), 2*math.Pi*float64(d.fftBin(k))*windowAdvance/128)
+		d.windowPhases[k] = cmplx.Rect(1/math.Sqrt(float64(size)), 2*math.Pi*float64(d.subcarrierBin(k))*windowAdvance/128)
 	}
 	d.setCarrierOffset(0)
 	return d
@@ -62,8 +62,8 @@ func (d *demodulator) setCarrierOffset(offset float64) {
 	}
 }
 
-// fftBin returns the FFT bin of subcarrier k. There is no subcarrier at 0 Hz.
-func (d *demodulator) fftBin(k int) int {
+// subcarrierBin returns the FFT bin of subcarrier k. There is no subcarrier at 0 Hz.
+func (d *demodulator) subcarrierBin(k int) int {
 	if k < d.subcarriers/2 {
 		return d.fftSize - d.subcarriers/2 + k
 	}
@@ -77,7 +77,7 @@ func (d *demodulator) demodulateSymbol(samples []complex64, l int, out []complex
 	for i, s := range samples[at:][:d.fftSize] {
 		d.samples[order[i]] = complex128(s) * carrier[i]
 	}
-	d.fft.transform(d.samples)
+	d.fft.transformInPlace(d.samples)
 	first := cmplx.Rect(1, -2*math.Pi*d.carrierOffset*float64(at))
 	half := d.subcarriers / 2
 	for k := range half {
@@ -86,10 +86,10 @@ func (d *demodulator) demodulateSymbol(samples []complex64, l int, out []complex
 	}
 }
 
-// grid has the symbols of one subframe that newGrid was asked for.
+// grid has the symbols of one subframe that newResourceGrid was asked for.
 type grid [symbolsPerSubframe][]complex128
 
-func newGrid(width int, symbols ...int) *grid {
+func newResourceGrid(width int, symbols ...int) *grid {
 	g := new(grid)
 	for _, l := range symbols {
 		g[l] = make([]complex128, width)

@@ -138,15 +138,15 @@ type mibReader struct {
 
 func newMIBReader(id int) *mibReader {
 	view := Cell{ID: id, PRB: 6, Ports: 2, PHICHSixths: 1}
-	return &mibReader{grid: newGrid(pbchWidth, 7, 8, 9, 10, 11), estimator: newChannelEstimator(view),
+	return &mibReader{grid: newResourceGrid(pbchWidth, 7, 8, 9, 10, 11), estimator: newChannelEstimator(view),
 		pbch: newPBCHDecoder(id), elements: view.pbchElements(),
 		softener: softener{cell: view, channel: [2][]complex128{make([]complex128, pbchWidth),
 			make([]complex128, pbchWidth)}}}
 }
 
-// readMIB reads the MIB in the grid, for each of the given numbers of ports. It tries one of the
+// readGridMIB reads the MIB in the grid, for each of the given numbers of ports. It tries one of the
 // four possible frames first.
-func (r *mibReader) readMIB(first int, ports ...int) (mib, bool) {
+func (r *mibReader) readGridMIB(first int, ports ...int) (mib, bool) {
 	for port := range r.softener.channel {
 		r.estimator.estimateChannel(r.grid, port, 7, 1, r.softener.channel[port])
 	}

@@ -14,9 +14,9 @@ func cfiCodeBit(cfi, i int) byte {
 // pcfichBits is the number of bits of the PCFICH.
 const pcfichBits = 32
 
-// decodeCFI returns the likeliest CFI. A wrong one turns all words of the subframe into chance
+// likeliestCFI returns the likeliest CFI. A wrong one turns all words of the subframe into chance
 // words, with low odds.
-func decodeCFI(soft []float32, scramble []byte) int {
+func likeliestCFI(soft []float32, scramble []byte) int {
 	var fit [4]float64
 	for i, s := range soft {
 		if scramble[i] == 1 {

@@ -53,7 +53,7 @@ func (r *Receiver) recheckCell(hasSignal bool, delay float64, end bool) recheckR
 	if hasSignal && max(delay, -delay) < maxTrackedDelay && r.unreadMIBs < maxUnreadMIBs {
 		return keepTracking
 	}
-	w := d.takeTask()
+	w := d.takeUnusedTask()
 	defer func() { d.spareTasks = append(d.spareTasks, w) }()
 	for k := 1; !hasSignal && k < minSearchMisses; k++ {
 		from := at + k*sub
@@ -78,11 +78,11 @@ func (r *Receiver) recheckCell(hasSignal bool, delay float64, end bool) recheckR
 		r.unreadMIBs = -unreadPause
 	}
 	factor := r.fftSize / searchSize
-	y := decimate(window, factor)
+	y := decimateSamples(window, factor)
 	rotateCarrier(y, r.carrierOffset)
 	f, ok := r.searcher.searchCell(y, d.cell.ID)
 	f.offset += r.carrierOffset
-	if !ok || !f.mib.cell.isValid() || f.mib.cell.subcarrierCount() >= r.fftSize {
+	if !ok || !f.mib.cell.isSupported() || f.mib.cell.subcarrierCount() >= r.fftSize {
 		return keepTracking
 	}
 	// Expected number of subframes from the next one to that of the MIB.
@@ -99,11 +99,11 @@ func (r *Receiver) recheckCell(hasSignal bool, delay float64, end bool) recheckR
 // frameCycle is the number of subframes after which SFN and index repeat.
 const frameCycle = 10240
 
-// checkMIB reads the MIB in the subframe of w. It returns false if another cell has taken over; it
+// confirmCellByMIB reads the MIB in the subframe of w. It returns false if another cell has taken over; it
 // then gives up the cell.
-func (r *Receiver) checkMIB(w *DecodeTask, samples []complex64) bool {
+func (r *Receiver) confirmCellByMIB(w *DecodeTask, samples []complex64) bool {
 	d := r.decoder
-	m, ok := d.readMIB(w, samples)
+	m, ok := d.readSubframeMIB(w, samples)
 	switch {
 	case !ok:
 		r.counts.UnreadMIBs++
@@ -128,8 +128,8 @@ func (r *Receiver) checkMIB(w *DecodeTask, samples []complex64) bool {
 	return true
 }
 
-// readMIB reads the MIB in the subframe of w.
-func (d *cellDecoder) readMIB(w *DecodeTask, samples []complex64) (mib, bool) {
+// readSubframeMIB reads the MIB in the subframe of w.
+func (d *cellDecoder) readSubframeMIB(w *DecodeTask, samples []complex64) (mib, bool) {
 	if d.mibReader == nil {
 		d.mibReader = newMIBReader(d.cell.ID)
 		d.symbolRow = make([]complex128, d.cell.subcarrierCount())
@@ -140,5 +140,5 @@ func (d *cellDecoder) readMIB(w *DecodeTask, samples []complex64) (mib, bool) {
 		w.demodulator.demodulateSymbol(samples, l, d.symbolRow)
 		copy(d.mibReader.grid[l], d.symbolRow[from:])
 	}
-	return d.mibReader.readMIB(w.subframe.SFN%4, d.cell.Ports)
+	return d.mibReader.readGridMIB(w.subframe.SFN%4, d.cell.Ports)
 }

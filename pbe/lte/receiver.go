@@ -142,14 +142,14 @@ func (r *Receiver) searchForCell(end bool) bool {
 	}
 	r.searchedSamples = len(r.samples)
 	factor := r.fftSize / searchSize
-	y := decimate(r.samples, factor)
+	y := decimateSamples(r.samples, factor)
 	thorough := r.failedSearches&(r.failedSearches-1) == 0 // limits steps that cost as much as the search, or twice
 	f, ok := r.searcher.searchCell(y, anyCell)
 	if !ok && thorough {
 		f, ok = r.searcher.searchFarOffsets(y, f.offset)
 	}
 	switch c := f.mib.cell; {
-	case ok && c.isValid() && c.subcarrierCount() < r.fftSize:
+	case ok && c.isSupported() && c.subcarrierCount() < r.fftSize:
 		r.counts.Found++
 		r.failedSearches = 0
 		r.lockToCell(f, factor)
@@ -157,7 +157,7 @@ func (r *Receiver) searchForCell(end bool) bool {
 	case ok:
 		r.obstacle = Obstacle{Reason: TooWide, Cell: c}
 	case thorough:
-		r.obstacle = r.searcher.diagnose(y)
+		r.obstacle = r.searcher.diagnoseObstacle(y)
 	}
 	r.failedSearches++
 	// The rest is searched together with the next samples.
@@ -174,7 +174,7 @@ func (r *Receiver) lockToCell(f foundCell, factor int) {
 	r.carrierOffset, r.gapBefore = f.offset, true
 	start := f.start * factor
 	number := f.mib.sfn * 10
-	w := r.decoder.takeTask()
+	w := r.decoder.takeUnusedTask()
 	// Refine time to one sample, and the carrier to some Hz, with all subframes at hand.
 	for range 2 {
 		var delay, offset, noise float64
@@ -223,7 +223,7 @@ func (r *Receiver) cyclesPerSample() float64 {
 // startNextSubframe starts to decode the next subframe. It returns false if it needs more samples.
 func (r *Receiver) startNextSubframe(end bool) bool {
 	d, samples := r.decoder, r.samples[r.nextStart-r.firstSample:][:subframeLen(r.fftSize)]
-	w := d.takeTask()
+	w := d.takeUnusedTask()
 	w.subframe = Subframe{Cell: d.cell, SFN: r.nextNumber / 10, Index: r.nextNumber % 10, Start: r.nextStart,
 		Offset: r.carrierOffset}
 	t := w.trackSubframe(samples, r.cyclesPerSample())
@@ -238,7 +238,7 @@ func (r *Receiver) startNextSubframe(end bool) bool {
 		r.missesInRow++
 	} else {
 		r.missScore, r.missesInRow = max(r.missScore-2, 0), 0
-		if w.subframe.Index == 0 && !r.checkMIB(w, samples) {
+		if w.subframe.Index == 0 && !r.confirmCellByMIB(w, samples) {
 			d.spareTasks = append(d.spareTasks, w)
 			return true
 		}

@@ -157,7 +157,7 @@ func TestChance(t *testing.T) {
 			}
 			for i := range elements {
 				for g := range regsPerCCE {
-					elements[i].addGroup(want.gamma, soft[i*bitsPerCCE+8*g:][:8])
+					elements[i].addBitGroup(want.gamma, soft[i*bitsPerCCE+8*g:][:8])
 				}
 			}
 			b.searchSubframe(soft, elements, sf%10)

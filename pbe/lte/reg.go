@@ -24,8 +24,8 @@ func (c Cell) dataSubcarriers(r reg) [4]int {
 	return e
 }
 
-// regWidth returns the number of subcarriers of a group in symbol l, in cells with up to two ports.
-func regWidth(l int) int {
+// regSubcarrierCount returns the number of subcarriers of a group in symbol l, in cells with up to two ports.
+func regSubcarrierCount(l int) int {
 	if l == 0 {
 		return 6
 	}
@@ -58,7 +58,7 @@ func (c Cell) phichREGs() []reg {
 	taken := c.pcfichREGs()
 	var free [3][]reg
 	for l := range free {
-		for k := 0; k < c.subcarrierCount(); k += regWidth(l) {
+		for k := 0; k < c.subcarrierCount(); k += regSubcarrierCount(l) {
 			if r := (reg{k, l}); l > 0 || r != taken[0] && r != taken[1] && r != taken[2] && r != taken[3] {
 				free[l] = append(free[l], r)
 			}
@@ -91,7 +91,7 @@ func (c Cell) pdcchREGs(cfi int) []reg {
 	var all []reg
 	for k := range c.subcarrierCount() {
 		for l := range c.controlSymbols(cfi) {
-			if r := (reg{k, l}); k%regWidth(l) == 0 && !used[r] {
+			if r := (reg{k, l}); k%regSubcarrierCount(l) == 0 && !used[r] {
 				all = append(all, r)
 			}
 		}

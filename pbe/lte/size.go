@@ -18,11 +18,11 @@ func isAmbiguousSize(n int) bool {
 	return false
 }
 
-// bitsFor returns the number of bits that distinguish n values.
-func bitsFor(n int) int { return bits.Len(uint(n - 1)) }
+// bitsForValues returns the number of bits that distinguish n values.
+func bitsForValues(n int) int { return bits.Len(uint(n - 1)) }
 
-// rivBits returns the size of a resource indication value for n blocks.
-func rivBits(n int) int { return bitsFor(n * (n + 1) / 2) }
+// rivBitCount returns the size of a resource indication value for n blocks.
+func rivBitCount(n int) int { return bitsForValues(n * (n + 1) / 2) }
 
 // rbgSize returns P, the resource blocks of a group.
 func (c Cell) rbgSize() int { return tbs.RBGSize(c.PRB) }
@@ -42,11 +42,11 @@ func (c Cell) headerBits() int {
 // formatSizes are the message sizes of all formats in one search space.
 type formatSizes [6]int
 
-// dciSizes returns the DCI sizes without CRC (36.212 section 5.3.3.1), with an uplink as wide as
+// dciFormatSizes returns the DCI sizes without CRC (36.212 section 5.3.3.1), with an uplink as wide as
 // the downlink. twoBits means that format 0 has a CSI request of two bits, as in the user search
 // space of users with several carriers.
-func (c Cell) dciSizes(twoBits bool) formatSizes {
-	riv := rivBits(c.PRB)
+func (c Cell) dciFormatSizes(twoBits bool) formatSizes {
+	riv := rivBitCount(c.PRB)
 	csi := 1
 	if twoBits {
 		csi = 2
@@ -65,7 +65,7 @@ func (c Cell) dciSizes(twoBits bool) formatSizes {
 	}
 	step := c.format1CStep()
 	rows := c.virtualBlockCount(false) / step
-	veryCompact := rivBits(rows) + 5
+	veryCompact := rivBitCount(rows) + 5
 	if c.PRB >= 50 {
 		veryCompact++
 	}

@@ -55,7 +55,7 @@ func TestSweep(t *testing.T) {
 // confuses those three formats of such a user, or misses them, but decodes everything else.
 func TestFifteen(t *testing.T) {
 	c := Cell{ID: 41, PRB: 15, Ports: 2, PHICHSixths: 6}
-	one, two := c.dciSizes(false), c.dciSizes(true)
+	one, two := c.dciFormatSizes(false), c.dciFormatSizes(true)
 	if one[cell.Format1A] != two[cell.Format1] || one[cell.Format1] != two[cell.Format1A] {
 		t.Fatalf("%v, %v", one, two)
 	}

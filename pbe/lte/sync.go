@@ -63,13 +63,13 @@ func sssSequence(id int, second bool) (d [syncLen]float64) {
 	return d
 }
 
-// syncBin returns the bin of element n of a synchronisation signal in an FFT of searchSize.
-func syncBin(n int) int { return (n - 31 + n/31 + searchSize) % searchSize }
+// syncElementBin returns the bin of element n of a synchronisation signal in an FFT of searchSize.
+func syncElementBin(n int) int { return (n - 31 + n/31 + searchSize) % searchSize }
 
-// decimate reduces the sample rate by factor, with a windowed-sinc low-pass. PSS, SSS and the
+// decimateSamples reduces the sample rate by factor, with a windowed-sinc low-pass. PSS, SSS and the
 // broadcast channel take 0.57 of the band, so only frequencies above 1.43 times the band alias into
 // them; there the filter has already fallen off.
-func decimate(in []complex64, factor int) []complex128 {
+func decimateSamples(in []complex64, factor int) []complex128 {
 	out := make([]complex128, len(in)/factor)
 	if factor == 1 {
 		for i, s := range in {
@@ -144,9 +144,9 @@ func newSearcher() *searcher {
 	for id2 := range s.pssSignals {
 		s.pssSignals[id2] = make([]complex128, searchSize)
 		for n, v := range pssSequence(id2) {
-			s.pssSignals[id2][s.fft.order[syncBin(n)]] = conj(v)
+			s.pssSignals[id2][s.fft.order[syncElementBin(n)]] = conj(v)
 		}
-		s.fft.transform(s.pssSignals[id2])
+		s.fft.transformInPlace(s.pssSignals[id2])
 	}
 	return s
 }
@@ -256,14 +256,14 @@ func (s *searcher) findSSS(y []complex128, at, id2, only, back int) (id int, sec
 		for i, o := range s.fft.order {
 			one[o], two[o] = y[n+i], y[n-back+i]
 		}
-		s.fft.transform(one)
-		s.fft.transform(two)
+		s.fft.transformInPlace(one)
+		s.fft.transformInPlace(two)
 		sum := &even
 		if h%2 == 1 {
 			sum = &odd
 		}
 		for i := range syncLen {
-			b := syncBin(i)
+			b := syncElementBin(i)
 			// Equalise SSS with the channel of PSS.
 			sum[i] += real(two[b] * conj(one[b]) * primary[i])
 		}
@@ -312,7 +312,7 @@ func readFirstMIB(y []complex128, start, id int, ports ...int) (m mib, frames in
 		for l := 7; l <= 11; l++ {
 			d.demodulateSymbol(samples, l, r.grid[l])
 		}
-		if m, ok = r.readMIB(0, ports...); ok {
+		if m, ok = r.readGridMIB(0, ports...); ok {
 			return m, frames, true
 		}
 	}

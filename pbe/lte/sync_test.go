@@ -48,7 +48,7 @@ func TestGivenSync(t *testing.T) {
 					which = 1
 				}
 				m := i % 12
-				if c.firstCRS(port, sym%7)+6*m != parseNumber(t, k) || cmplx.Abs(ref[2*sf+sym/7][which][m]-v) > 1e-3 {
+				if c.firstCRSSubcarrier(port, sym%7)+6*m != parseNumber(t, k) || cmplx.Abs(ref[2*sf+sym/7][which][m]-v) > 1e-3 {
 					t.Errorf("%s %d: %s", r[0], id, s)
 				}
 			}
@@ -91,7 +91,7 @@ func readVectors(t testing.TB) (all []vector) {
 func TestGivenSearch(t *testing.T) {
 	for _, v := range readVectors(t) {
 		factor := v.size / searchSize
-		f, ok := newSearcher().searchCell(decimate(v.samples[:min(len(v.samples), 20*subframeLen(v.size))], factor),
+		f, ok := newSearcher().searchCell(decimateSamples(v.samples[:min(len(v.samples), 20*subframeLen(v.size))], factor),
 			anyCell)
 		if !ok || f.mib.cell != v.cell || math.Abs(f.offset-v.offset) > 100 {
 			t.Errorf("%s: %v %+v, want %+v", v.name, ok, f, v.cell)

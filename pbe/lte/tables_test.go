@@ -24,10 +24,10 @@ func TestGivenSizes(t *testing.T) {
 			continue
 		}
 		f := formatOf[r[3]]
-		if got, want := c.dciSizes(r[2] == "1")[f], parseNumber(t, r[4]); got != want {
+		if got, want := c.dciFormatSizes(r[2] == "1")[f], parseNumber(t, r[4]); got != want {
 			t.Errorf("%v: %d in the user's space", r, got)
 		}
-		if got, want := c.dciSizes(false)[f], parseNumber(t, r[5]); got != want {
+		if got, want := c.dciFormatSizes(false)[f], parseNumber(t, r[5]); got != want {
 			t.Errorf("%v: %d in the common space", r, got)
 		}
 	}
@@ -39,7 +39,7 @@ func TestSizes(t *testing.T) {
 		6: {21, 21, 19, 8, 31, 28}, 15: {22, 22, 23, 10, 34, 31}, 25: {25, 25, 27, 12, 39, 36},
 		50: {27, 27, 31, 13, 43, 41}, 75: {27, 27, 33, 14, 45, 42}, 100: {28, 28, 39, 15, 51, 48},
 	} {
-		if got := (Cell{PRB: prb, Ports: 2}).dciSizes(false); got != want {
+		if got := (Cell{PRB: prb, Ports: 2}).dciFormatSizes(false); got != want {
 			t.Errorf("%d PRB: %v, want %v", prb, got, want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestSizes(t *testing.T) {
 func TestGivenCoding(t *testing.T) {
 	var v viterbiDecoder
 	for _, r := range readRows(t, "tables/dci_coding_vectors.csv") {
-		coded := encodeTailBiting(appendCRC(toBits(r[0]), uint16(parseNumber(t, r[1]))), nil)
+		coded := encodeTailBiting(appendMaskedCRC(toBits(r[0]), uint16(parseNumber(t, r[1]))), nil)
 		order := rateMatchingOrder(len(coded) / codeStreams)
 		e := parseNumber(t, r[3])
 		sent := make([]byte, e)
@@ -97,7 +97,7 @@ func TestViterbi(t *testing.T) {
 
 // TestCRCMask checks that the mask is recovered, and that any wrong bit changes it.
 func TestCRCMask(t *testing.T) {
-	word := appendCRC(toBits("0110101100111010101"), 0xBEEF)
+	word := appendMaskedCRC(toBits("0110101100111010101"), 0xBEEF)
 	if got := recoverCRCMask(word); got != 0xBEEF {
 		t.Fatalf("%#x", got)
 	}
@@ -112,7 +112,7 @@ func TestCRCMask(t *testing.T) {
 
 func TestGivenScrambling(t *testing.T) {
 	for _, r := range readRows(t, "tables/pdcch_scrambling.csv") {
-		init := pdcchInit(parseNumber(t, r[0]), parseNumber(t, r[1]))
+		init := pdcchInitState(parseNumber(t, r[0]), parseNumber(t, r[1]))
 		out := make([]byte, len(r[3]))
 		if goldSequence(init, out); int(init) != parseNumber(t, r[2]) || fromBits(out) != r[3] {
 			t.Errorf("cell %s subframe %s: %d %s", r[0], r[1], init, fromBits(out))
@@ -205,8 +205,8 @@ func TestDistributed(t *testing.T) {
 				if second {
 					gap = 1
 				}
-				bits := fmt.Sprintf("11%0*b%05b000%b00", rivBits(prb), riv, 7, gap)
-				d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: make([]byte, c.dciSizes(false)[cell.Format1A])}
+				bits := fmt.Sprintf("11%0*b%05b000%b00", rivBitCount(prb), riv, 7, gap)
+				d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: make([]byte, c.dciFormatSizes(false)[cell.Format1A])}
 				copy(d.Payload, toBits(bits))
 				var want DCI
 				c.setDistributed(&want, first, n, second)
@@ -226,7 +226,7 @@ func TestNoNumber(t *testing.T) {
 		b.findings = b.findings[:0]
 		var elements [8]cceStats
 		for i := range 8 * regsPerCCE {
-			elements[i/regsPerCCE].addGroup(gamma, soft[8*i:][:8])
+			elements[i/regsPerCCE].addBitGroup(gamma, soft[8*i:][:8])
 		}
 		b.tryLocation(soft, elements[:], cceLocation{0, 8, 8, 0})
 		return newUserHistory().acceptFindings(b.findings)
@@ -235,7 +235,7 @@ func TestNoNumber(t *testing.T) {
 	if !c.parseDCI(&d) {
 		t.Fatal("no message")
 	}
-	coded := encodeTailBiting(appendCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
+	coded := encodeTailBiting(appendMaskedCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
 	order := rateMatchingOrder(len(coded) / codeStreams)
 	soft := make([]float32, 8*bitsPerCCE)
 	for i := range soft {
@@ -261,7 +261,7 @@ func TestElements(t *testing.T) {
 		for _, six := range []int{1, 3, 6, 12} {
 			for id := 0; id <= maxCellID; id += 7 {
 				c := Cell{ID: id, PRB: prb, Ports: 2, PHICHSixths: six, ExtendedPHICH: id%2 == 1}
-				if !c.isValid() {
+				if !c.isSupported() {
 					t.Fatal(c)
 				}
 				seen := map[[2]int]bool{}

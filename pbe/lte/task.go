@@ -24,8 +24,8 @@ type DecodeTask struct {
 
 func newDecodeTask(d *cellDecoder) *DecodeTask {
 	n := d.cell.subcarrierCount()
-	return &DecodeTask{decoder: d, demodulator: newDemodulator(d.fftSize, n), estimator: d.estimator.clone(),
-		blindDecoder: newBlindDecoder(d.cell, d.candidateSizes), grid: newGrid(n, 0, 1, 2, 3, 4, 7),
+	return &DecodeTask{decoder: d, demodulator: newDemodulator(d.fftSize, n), estimator: d.estimator.cloneEstimator(),
+		blindDecoder: newBlindDecoder(d.cell, d.candidateSizes), grid: newResourceGrid(n, 0, 1, 2, 3, 4, 7),
 		softener: softener{cell: d.cell, channel: [2][]complex128{make([]complex128, n), make([]complex128, n)}}}
 }
 
@@ -50,7 +50,7 @@ func (w *DecodeTask) trackSubframe(samples []complex64, offset float64) tracking
 func (w *DecodeTask) Decode() {
 	w.demodulateSymbols(4, 5)
 	w.estimateChannels()
-	w.readCFI()
+	w.readSubframeCFI()
 	w.demodulateSymbols(1, min(w.decoder.cell.controlSymbols(w.subframe.CFI), 4))
 	w.computeSoftBits()
 	w.blindDecoder.searchSubframe(w.bits, w.cces, w.subframe.Index)
@@ -71,13 +71,13 @@ func (w *DecodeTask) estimateChannels() {
 	w.softener.measurePower()
 }
 
-// readCFI decodes the CFI.
-func (w *DecodeTask) readCFI() {
+// readSubframeCFI decodes the CFI.
+func (w *DecodeTask) readSubframeCFI() {
 	w.bits = w.bits[:0]
 	for _, r := range w.decoder.pcfich {
 		w.bits = w.softener.appendGroupBits(w.grid, r, w.bits)
 	}
-	w.subframe.CFI = decodeCFI(w.bits, w.decoder.scramblePCFICH[w.subframe.Index])
+	w.subframe.CFI = likeliestCFI(w.bits, w.decoder.scramblePCFICH[w.subframe.Index])
 }
 
 // computeSoftBits computes the soft bits of all CCEs.
@@ -100,7 +100,7 @@ func (w *DecodeTask) computeSoftBits() {
 					w.bits[i] = -w.bits[i]
 				}
 			}
-			e.addGroup(w.softener.relativePower(r)/noise, w.bits[from:])
+			e.addBitGroup(w.softener.relativePower(r)/noise, w.bits[from:])
 		}
 		w.cces = append(w.cces, e)
 	}

@@ -50,7 +50,7 @@ type Transmitter struct {
 // Receiver, through a channel.
 func NewTransmitter(c Cell, rate int, ch Channel, seed uint64) (*Transmitter, error) {
 	size := rate / subcarrierSpacing
-	if _, err := NewReceiver(rate); err != nil || !c.isValid() || c.subcarrierCount() >= size {
+	if _, err := NewReceiver(rate); err != nil || !c.isSupported() || c.subcarrierCount() >= size {
 		return nil, fault.New(fault.Usage, fmt.Errorf("unsupported cell %+v at %d samples per second", c, rate), "")
 	}
 	t := &Transmitter{pdcchGain: 1, cell: c, fftSize: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: newFFT(size),
@@ -75,8 +75,8 @@ func NewTransmitter(c Cell, rate int, ch Channel, seed uint64) (*Transmitter, er
 	scramble := make([]byte, pcfichBits)
 	for sf := range 10 {
 		t.scramble[sf] = make([]byte, 2*len(t.pdcch[3]))
-		goldSequence(pdcchInit(c.ID, sf), t.scramble[sf])
-		goldSequence(pcfichInit(c.ID, sf), scramble)
+		goldSequence(pdcchInitState(c.ID, sf), t.scramble[sf])
+		goldSequence(pcfichInitState(c.ID, sf), scramble)
 		for cfi := 1; cfi <= 3; cfi++ {
 			for i, s := range scramble {
 				t.cfiBits[sf][cfi] = append(t.cfiBits[sf][cfi], cfiCodeBit(cfi, i)^s)
@@ -134,22 +134,22 @@ func (t *Transmitter) SendMessages(number int64, cfi int, messages []DCI) []comp
 	}
 	for i := range messages {
 		d := &messages[i]
-		coded := encodeTailBiting(appendCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
+		coded := encodeTailBiting(appendMaskedCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
 		bits, scramble := make([]byte, d.Level*bitsPerCCE), t.scramble[index][d.CCE*bitsPerCCE:]
 		order := t.rateMatching(len(coded) / codeStreams)
 		for i := range bits {
 			bits[i] = coded[order[i%len(order)]] ^ scramble[i]
 		}
-		t.mapBits(pdcch[d.CCE*bitsPerCCE/2:][:d.Level*bitsPerCCE/2], bits)
+		t.mapBitsToElements(pdcch[d.CCE*bitsPerCCE/2:][:d.Level*bitsPerCCE/2], bits)
 	}
 	for p := range t.cell.Ports {
 		for _, r := range pdcch {
 			t.ports[p][r.l][r.k] *= complex(t.pdcchGain, 0)
 		}
 	}
-	t.mapBits(t.pcfich, t.cfiBits[index][cfi])
+	t.mapBitsToElements(t.pcfich, t.cfiBits[index][cfi])
 	if index == 0 {
-		t.sendMIB(int(number / 10 % 1024))
+		t.sendMIBPart(int(number / 10 % 1024))
 	}
 	if index%5 == 0 {
 		t.sendSyncSignals(index == 5)
@@ -184,8 +184,8 @@ func (t *Transmitter) fillWithNoise() {
 	}
 }
 
-// mapBits maps bits to pairs of elements, with transmit diversity if there are two ports.
-func (t *Transmitter) mapBits(at []reg, bits []byte) {
+// mapBitsToElements maps bits to pairs of elements, with transmit diversity if there are two ports.
+func (t *Transmitter) mapBitsToElements(at []reg, bits []byte) {
 	g := &t.ports
 	for i := 0; i < len(at); i += 2 {
 		a, b := at[i], at[i+1]
@@ -200,8 +200,8 @@ func (t *Transmitter) mapBits(at []reg, bits []byte) {
 	}
 }
 
-// sendMIB sends one of the four parts of the MIB.
-func (t *Transmitter) sendMIB(sfn int) {
+// sendMIBPart sends one of the four parts of the MIB.
+func (t *Transmitter) sendMIBPart(sfn int) {
 	c := t.cell
 	var w bitWriter
 	w.writeBits(slices.Index([]int{6, 15, 25, 50, 75, 100}, c.PRB), 3)
@@ -209,7 +209,7 @@ func (t *Transmitter) sendMIB(sfn int) {
 	w.writeBits(slices.Index([]int{1, 3, 6, 12}, c.PHICHSixths), 2)
 	w.writeBits(sfn>>2, 8)
 	w.writeBits(0, 10)
-	coded := encodeTailBiting(appendCRC(w, mibCRCMasks[c.Ports]), nil)
+	coded := encodeTailBiting(appendMaskedCRC(w, mibCRCMasks[c.Ports]), nil)
 	order := t.rateMatching(len(coded) / codeStreams)
 	scramble := make([]byte, 4*pbchBits)
 	goldSequence(uint32(c.ID), scramble)
@@ -217,7 +217,7 @@ func (t *Transmitter) sendMIB(sfn int) {
 	for i := range part {
 		part[i] = coded[order[i%len(order)]] ^ scramble[sfn%4*pbchBits+i]
 	}
-	t.mapBits(t.pbch, part)
+	t.mapBitsToElements(t.pbch, part)
 }
 
 // sendSyncSignals sends PSS and SSS from the first port.
@@ -240,7 +240,7 @@ func (t *Transmitter) sendReferenceSignals(index int) {
 		}
 		for port := range t.cell.Ports {
 			for m, v := range t.reference[2*index+l/symbolsPerSlot][l%symbolsPerSlot/4] {
-				k := t.cell.firstCRS(port, l%symbolsPerSlot) + 6*m
+				k := t.cell.firstCRSSubcarrier(port, l%symbolsPerSlot) + 6*m
 				for p := range t.cell.Ports {
 					t.ports[p][l][k] = 0
 				}
@@ -263,7 +263,7 @@ func (t *Transmitter) modulateSubframe() {
 		for k, v := range t.row[n/2:] {
 			t.time[t.fft.order[k+1]] = v * scale
 		}
-		t.fft.transform(t.time) // an inverse FFT is a forward one in reverse order
+		t.fft.transformInPlace(t.time) // an inverse FFT is a forward one in reverse order
 		at := symbolStart(t.fftSize, l)
 		guard := prefixLen
 		if l%symbolsPerSlot == 0 {

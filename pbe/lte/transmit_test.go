@@ -56,9 +56,9 @@ func (t *transmitter) bits(n int) []byte {
 func (t *transmitter) message(at cceLocation) (DCI, bool) {
 	r := t.rntis[t.rnd.IntN(len(t.rntis))]
 	formats := []cell.Format{cell.Format0, cell.Format1A, cell.Format1, cell.Format2, cell.Format2A}[:1+2*t.cell.Ports]
-	sizes := t.cell.dciSizes(t.twoBits)
+	sizes := t.cell.dciFormatSizes(t.twoBits)
 	if t.rnd.IntN(4) == 0 && inCommonSpace(at.level, at.first, at.cces) {
-		sizes = t.cell.dciSizes(false)
+		sizes = t.cell.dciFormatSizes(false)
 		formats = formats[:2]
 		if t.rnd.IntN(2) == 0 {
 			r = []cell.RNTI{rntiSI, rntiP, 3}[t.rnd.IntN(3)]
@@ -142,7 +142,7 @@ func (t *transmitter) transmitOver(a air) (out []complex64) {
 
 // clearUnsentFields clears the fields of a payload that a DCI does not keep.
 func (c Cell) clearUnsentFields(d *DCI) {
-	at, riv := c.headerBits()+c.rbgCount(), rivBits(c.PRB)
+	at, riv := c.headerBits()+c.rbgCount(), rivBitCount(c.PRB)
 	zero := func(from, n int) { clear(d.Payload[from:min(from+n, len(d.Payload))]) }
 	switch d.Format {
 	case cell.Format0:
@@ -186,12 +186,12 @@ func TestWrite(t *testing.T) {
 						!rnti.IsUser() {
 						continue
 					}
-					d := DCI{RNTI: rnti, Format: f, Payload: make([]byte, c.dciSizes(false)[f])}
+					d := DCI{RNTI: rnti, Format: f, Payload: make([]byte, c.dciFormatSizes(false)[f])}
 					for i := range d.Payload {
 						d.Payload[i] = byte(rnd.IntN(2))
 					}
-					d.Payload[0] &^= byte(ndiBit(f == cell.Format0))
-					d.Payload[0] |= byte(ndiBit(f == cell.Format1A))
+					d.Payload[0] &^= byte(bitFromNDI(f == cell.Format0))
+					d.Payload[0] |= byte(bitFromNDI(f == cell.Format1A))
 					clear(d.Payload[len(d.Payload)-4:])
 					c.clearUnsentFields(&d)
 					if !c.parseDCI(&d) {

@@ -88,8 +88,8 @@ func (d *DCI) contiguousStart() (first int, ok bool) {
 	return first, d.PRB > 0
 }
 
-// ndiBit returns an NDI as a bit.
-func ndiBit(ndi bool) int {
+// bitFromNDI returns an NDI as a bit.
+func bitFromNDI(ndi bool) int {
 	if ndi {
 		return 1
 	}
@@ -102,7 +102,7 @@ func (c Cell) encodeFormat0(d *DCI, w *bitWriter) bool {
 		return false
 	}
 	w.writeBits(0, 2) // format 0, no hopping
-	w.writeBits(encodeRIV(first, d.PRB, c.PRB), rivBits(c.PRB))
+	w.writeBits(encodeRIV(first, d.PRB, c.PRB), rivBitCount(c.PRB))
 	w.writeBits(int(d.Blocks[0].MCS), 5)
 	w.writeFlag(d.Blocks[0].NDI)
 	return true
@@ -110,7 +110,7 @@ func (c Cell) encodeFormat0(d *DCI, w *bitWriter) bool {
 
 func (c Cell) encodeFormat1A(d *DCI, w *bitWriter) bool {
 	forUser := d.RNTI.IsUser()
-	bits := rivBits(c.PRB)
+	bits := rivBitCount(c.PRB)
 	w.writeBits(1, 1)
 	w.writeFlag(d.Distributed)
 	if d.N == 0 { // an order to start random access
@@ -131,9 +131,9 @@ func (c Cell) encodeFormat1A(d *DCI, w *bitWriter) bool {
 	}
 	w.writeBits(encodeRIV(first, d.PRB, c.PRB), bits)
 	b := d.Blocks[0]
-	ndi, tpc := ndiBit(b.NDI), 0
+	ndi, tpc := bitFromNDI(b.NDI), 0
 	if !forUser {
-		ndi = ndiBit(second)
+		ndi = bitFromNDI(second)
 		if int(b.Size) == tbs.Size(int(b.MCS), 3) {
 			tpc = 1
 		}
@@ -156,7 +156,7 @@ func (c Cell) encodeFormat1C(d *DCI, w *bitWriter) bool {
 	}
 	step := c.format1CStep()
 	w.writeBits(encodeRIV(first/step, d.PRB/step, c.virtualBlockCount(second)/step),
-		rivBits(c.virtualBlockCount(false)/step))
+		rivBitCount(c.virtualBlockCount(false)/step))
 	w.writeBits(int(d.Blocks[0].MCS), 5)
 	return true
 }
@@ -230,7 +230,7 @@ func (c Cell) allocationBits(m PRBSet) (bits int, typeOne, ok bool) {
 	if c.headerBits() == 0 {
 		return 0, false, false
 	}
-	shift := bitsFor(p)
+	shift := bitsForValues(p)
 	size := n - shift - 1
 	for subset := range p {
 		for shifted := range 2 {
@@ -275,17 +275,17 @@ func (c Cell) EncodeGrants(grants []cell.Grant, out []DCI) (messages []DCI, unen
 	for _, d := range out {
 		if d.Format == cell.Format1 || d.Format == cell.Format2 || d.Format == cell.Format2A {
 			if last := d.PRB % p; last > 0 && last == partialGroup {
-				d.PRBs.addRange(c.PRB-partialGroup, c.PRB)
+				d.PRBs.addPRBRange(c.PRB-partialGroup, c.PRB)
 				partialGroup = 0
 			}
 			n := d.PRB / p
 			freeGroups -= n
 			if freeGroups >= low {
-				d.PRBs.addRange(freeGroups*p, (freeGroups+n)*p)
+				d.PRBs.addPRBRange(freeGroups*p, (freeGroups+n)*p)
 			}
 			d.compactBlocks()
 		}
-		if d.PRBs.count() != d.PRB || !c.encodeDCI(&d, c.dciSizes(false)[d.Format]) {
+		if d.PRBs.countPRBs() != d.PRB || !c.encodeDCI(&d, c.dciFormatSizes(false)[d.Format]) {
 			unencodable++
 			continue
 		}

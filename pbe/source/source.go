@@ -82,7 +82,7 @@ func (s Source) IsPath() bool { return s.network == "file" }
 // reading. isFile reports a regular file, which has its whole content at once and no arrival times.
 func (s Source) Open(ctx context.Context) (r io.ReadCloser, isFile bool, err error) {
 	if s.network == "file" {
-		return s.openFile(ctx)
+		return s.openFileOrFIFO(ctx)
 	}
 	d := net.Dialer{Timeout: dialTimeout}
 	c, err := d.DialContext(ctx, s.network, s.address)
@@ -93,11 +93,11 @@ func (s Source) Open(ctx context.Context) (r io.ReadCloser, isFile bool, err err
 	return closeWithContext(ctx, &idleConn{c, s.kind}), false, nil
 }
 
-// openFile opens a file or FIFO. The second result reports whether it is a regular file.
-func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
+// openFileOrFIFO opens a file or FIFO. The second result reports whether it is a regular file.
+func (s Source) openFileOrFIFO(ctx context.Context) (io.ReadCloser, bool, error) {
 	st, err := userfile.Stat(s.address)
 	if err != nil {
-		return nil, false, s.kind.openError(err)
+		return nil, false, s.kind.explainOpenError(err)
 	}
 	flags := os.O_RDONLY
 	switch mode := st.Mode(); {
@@ -112,7 +112,7 @@ func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
 	}
 	f, err := userfile.OpenSpecial(s.address, flags)
 	if err != nil {
-		return nil, false, s.kind.openError(err)
+		return nil, false, s.kind.explainOpenError(err)
 	}
 	if st.Mode().IsRegular() {
 		return closeWithContext(ctx, f), true, nil
@@ -120,8 +120,8 @@ func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
 	return closeWithContext(ctx, &fifoReader{File: f, ctx: ctx}), false, nil
 }
 
-// openError returns the error for a file that cannot be opened.
-func (k *Kind) openError(err error) error {
+// explainOpenError returns the error for a file that cannot be opened.
+func (k *Kind) explainOpenError(err error) error {
 	kind, hint := fault.Other, k.syntaxHint()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

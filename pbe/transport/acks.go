@@ -42,8 +42,8 @@ type ackTracker struct {
 	repeats     int           // ACKs since then
 }
 
-// isTooOld reports whether the tracker no longer knows if that number has arrived.
-func (a *ackTracker) isTooOld(number uint64) bool { return number < a.floor }
+// isNumberTooOld reports whether the tracker no longer knows if that number has arrived.
+func (a *ackTracker) isNumberTooOld(number uint64) bool { return number < a.floor }
 
 // isDuplicate reports whether a packet with that number has already arrived.
 func (a *ackTracker) isDuplicate(number uint64) bool { return a.received.Has(number) }
@@ -56,9 +56,9 @@ func (a *ackTracker) nextExpected() uint64 {
 	return 0
 }
 
-// onPacket records a packet. The caller has checked isTooOld and isDuplicate. An ack-eliciting
+// onPacketReceived records a packet. The caller has checked isNumberTooOld and isDuplicate. An ack-eliciting
 // packet is acknowledged with the next one or after ackDelay, and at once if it is out of order.
-func (a *ackTracker) onPacket(now time.Duration, number uint64, eliciting bool) {
+func (a *ackTracker) onPacketReceived(now time.Duration, number uint64, eliciting bool) {
 	expected := a.nextExpected()
 	if number >= expected {
 		a.largestTime = now
@@ -81,13 +81,13 @@ func (a *ackTracker) onPacket(now time.Duration, number uint64, eliciting bool) 
 	}
 }
 
-// onTimer makes a delayed ACK due when its time has come.
-func (a *ackTracker) onTimer(now time.Duration) {
+// onAckDelayTimer makes a delayed ACK due when its time has come.
+func (a *ackTracker) onAckDelayTimer(now time.Duration) {
 	a.ackNow = a.ackNow || a.ackTime > 0 && now >= a.ackTime
 }
 
-// onConfirmed records that the peer has received an ACK of that many ack-eliciting packets.
-func (a *ackTracker) onConfirmed(eliciting uint64) { a.confirmed = max(a.confirmed, eliciting) }
+// onAckConfirmed records that the peer has received an ACK of that many ack-eliciting packets.
+func (a *ackTracker) onAckConfirmed(eliciting uint64) { a.confirmed = max(a.confirmed, eliciting) }
 
 // shouldSend reports whether to send an ACK: one is due, or a packet leaves anyway (piggyback) and
 // the peer may lack the newest ACK.
@@ -95,9 +95,9 @@ func (a *ackTracker) shouldSend(piggyback bool) bool {
 	return len(a.received) > 0 && (a.ackNow || piggyback && a.eliciting > a.confirmed)
 }
 
-// appendAck appends an ACK frame that allows the peer to send its stream up to maxData. At least
+// appendAckFrame appends an ACK frame that allows the peer to send its stream up to maxData. At least
 // one packet must have arrived.
-func (a *ackTracker) appendAck(now time.Duration, b []byte, maxData uint64) []byte {
+func (a *ackTracker) appendAckFrame(now time.Duration, b []byte, maxData uint64) []byte {
 	if a.repeats++; now >= a.repeatSince+repeatDuration && a.repeats > minRepeats {
 		a.repeatSince, a.repeats, a.repeatFrom, a.nextFrom = now, 0, a.nextFrom, a.nextExpected()-1
 	}
@@ -110,5 +110,5 @@ func (a *ackTracker) appendAck(now time.Duration, b []byte, maxData uint64) []by
 		f.count++
 	}
 	a.pending, a.ackNow, a.ackTime = 0, false, 0
-	return f.appendTo(b)
+	return f.appendEncodedAck(b)
 }

@@ -13,8 +13,8 @@ import (
 func ackOf(t *testing.T, a *ackTracker, now time.Duration) ackFrame {
 	t.Helper()
 	var f frame
-	in := frameReader{buf: a.appendAck(now, nil, 77)}
-	if err := in.readFrame(&f); err != nil || len(in.buf) > 0 || f.kind != frameAck || f.ack.maxData != 77 {
+	in := frameReader{buf: a.appendAckFrame(now, nil, 77)}
+	if err := in.readNextFrame(&f); err != nil || len(in.buf) > 0 || f.kind != frameAck || f.ack.maxData != 77 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	return f.ack
@@ -38,12 +38,12 @@ func TestAckTimes(t *testing.T) {
 	} {
 		var a ackTracker
 		for _, n := range c.numbers {
-			a.onPacket(now, n, c.eliciting)
+			a.onPacketReceived(now, n, c.eliciting)
 		}
 		if a.ackNow != c.due || a.ackTime != c.at {
 			t.Errorf("%s: due %v, at %v", what, a.ackNow, a.ackTime)
 		}
-		if a.onTimer(now + ackDelay); a.ackNow != (c.due || c.at > 0) {
+		if a.onAckDelayTimer(now + ackDelay); a.ackNow != (c.due || c.at > 0) {
 			t.Errorf("%s: due later: %v", what, a.ackNow)
 		}
 		if ackOf(t, &a, now); a.ackNow || a.ackTime > 0 || a.pending > 0 {
@@ -52,7 +52,7 @@ func TestAckTimes(t *testing.T) {
 		if a.shouldSend(false) || a.shouldSend(true) != c.eliciting {
 			t.Errorf("%s: useful: %v", what, a.shouldSend(true))
 		}
-		if a.onConfirmed(a.eliciting); a.shouldSend(true) {
+		if a.onAckConfirmed(a.eliciting); a.shouldSend(true) {
 			t.Errorf("%s: useful though it is known to have arrived", what)
 		}
 	}
@@ -72,16 +72,16 @@ func TestAckRanges(t *testing.T) {
 			if r.IntN(4) == 0 && next > 0 {
 				n = next - min(next, uint64(r.IntN(200)))
 			}
-			if a.isTooOld(n) != (n < a.floor) || !a.isTooOld(n) && a.isDuplicate(n) != arrived[n] {
-				t.Fatalf("seed %d: %d: old %v, duplicate %v", seed, n, a.isTooOld(n), a.isDuplicate(n))
+			if a.isNumberTooOld(n) != (n < a.floor) || !a.isNumberTooOld(n) && a.isDuplicate(n) != arrived[n] {
+				t.Fatalf("seed %d: %d: old %v, duplicate %v", seed, n, a.isNumberTooOld(n), a.isDuplicate(n))
 			}
-			if a.isTooOld(n) || arrived[n] {
+			if a.isNumberTooOld(n) || arrived[n] {
 				continue
 			}
 			if n >= a.nextExpected() {
 				largest, at, a.oneWayDelay = n, now, uint32(n)
 			}
-			a.onPacket(now, n, r.IntN(2) == 0)
+			a.onPacketReceived(now, n, r.IntN(2) == 0)
 			arrived[n], next = true, max(next, n+1)
 			if len(a.received) > maxReceivedRanges || a.nextExpected() != largest+1 {
 				t.Fatalf("seed %d: %d ranges, %d is expected", seed, len(a.received), a.nextExpected())
@@ -109,11 +109,11 @@ func TestAckRanges(t *testing.T) {
 func TestAckRepeats(t *testing.T) {
 	for each, least := range map[time.Duration]int{10 * time.Millisecond: 100, 500 * time.Millisecond: minRepeats} {
 		var a ackTracker
-		a.onPacket(time.Second, 0, true)
+		a.onPacketReceived(time.Second, 0, true)
 		now, in := time.Second, 0
 		for n := uint64(2); n < 1000; n++ {
 			now += each
-			a.onPacket(now, n, true)
+			a.onPacketReceived(now, n, true)
 			f := ackOf(t, &a, now)
 			if !slices.Contains(f.ranges[:f.count], ackRange{0, 0}) {
 				break

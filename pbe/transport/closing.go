@@ -35,13 +35,13 @@ func (c *closing) closeByPeer(err error) {
 	}
 }
 
-// isOver reports whether the connection has ended and no CLOSE needs to be sent any more.
-func (c *closing) isOver(now time.Duration) bool {
+// isFullyClosed reports whether the connection has ended and no CLOSE needs to be sent any more.
+func (c *closing) isFullyClosed(now time.Duration) bool {
 	return c.err != nil && !c.sendClose && (c.closeNow || now >= c.drainUntil)
 }
 
-// takeClose reports whether to send a CLOSE now. The first call begins the closing period.
-func (c *closing) takeClose(now, probeTimeout time.Duration) bool {
+// takeDueClose reports whether to send a CLOSE now. The first call begins the closing period.
+func (c *closing) takeDueClose(now, probeTimeout time.Duration) bool {
 	if !c.sendClose {
 		return false
 	}
@@ -90,11 +90,13 @@ func (l *liveness) checkTimeouts(now, unacked time.Duration) error {
 	return nil
 }
 
-// needsPing reports whether to send a PING because nothing was sent for keepAliveInterval.
-func (l *liveness) needsPing(now time.Duration) bool { return now >= l.lastSent+l.keepAliveInterval }
+// needsKeepAlivePing reports whether to send a PING because nothing was sent for keepAliveInterval.
+func (l *liveness) needsKeepAlivePing(now time.Duration) bool {
+	return now >= l.lastSent+l.keepAliveInterval
+}
 
-// nextTime returns when the result of checkTimeouts or needsPing may change.
-func (l *liveness) nextTime(unacked time.Duration) time.Duration {
+// nextLivenessCheck returns when the result of checkTimeouts or needsKeepAlivePing may change.
+func (l *liveness) nextLivenessCheck(unacked time.Duration) time.Duration {
 	at := min(l.lastReceived+l.idleTimeout(), l.lastSent+l.keepAliveInterval)
 	if l.userTimeout > 0 && unacked > 0 {
 		at = min(at, unacked+l.userTimeout)

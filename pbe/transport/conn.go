@@ -59,22 +59,23 @@ type Conn struct {
 	lowatWaiters  waiters // wait until less than notSentLowat is unsent
 }
 
-// newConn returns a connection that is not running yet.
-func newConn(ep *Endpoint, id connID, remote netip.AddrPort) *Conn {
-	c := &Conn{id: id, route: newRoute(ep, remote), epoch: time.Now(), notSentLowat: defaultLowat,
-		engine: newEngine(ep.opt.Controller(), headerSizeFor(remote)), wake: make(signal, 1), finished: make(chan struct{})}
+// newUnstartedConn returns a connection that is not running yet.
+func newUnstartedConn(ep *Endpoint, id connID, remote netip.AddrPort) *Conn {
+	c := &Conn{id: id, route: newConnRoute(ep, remote), epoch: time.Now(), notSentLowat: defaultLowat,
+		engine: newConnEngine(ep.opt.Controller(), headerSizeFor(remote)), wake: make(signal, 1),
+		finished: make(chan struct{})}
 	for _, w := range []*waiters{&c.readWaiters, &c.writeWaiters, &c.lowatWaiters} {
 		w.L = &c.mu
 	}
 	c.engine.mtu.fixed = !ep.socket.dontFragment
-	now := c.now()
+	now := c.engineTime()
 	c.engine.liveness.lastReceived, c.engine.liveness.lastSent = now, now
 	c.engine.liveness.userTimeout = ep.opt.UserTimeout
 	return c
 }
 
-// now returns the engine's time. It is never zero.
-func (c *Conn) now() time.Duration { return time.Since(c.epoch) + time.Second }
+// engineTime returns the engine's time. It is never zero.
+func (c *Conn) engineTime() time.Duration { return time.Since(c.epoch) + time.Second }
 
 // currentPath returns the endpoint and the remote address to which packets are sent.
 func (c *Conn) currentPath() (*Endpoint, netip.AddrPort) {
@@ -83,11 +84,12 @@ func (c *Conn) currentPath() (*Endpoint, netip.AddrPort) {
 	return c.route.ep, c.route.remote
 }
 
-// receiveBatch handles DATA packets of one size that one read returned back to back in b. It stops
+// receiveDataPackets handles DATA packets of one size that one read returned back to back in b. It stops
 // at the first packet of another connection and returns the number of bytes handled. The first
 // packet must be for this connection. authenticated reports whether any packet so far had a valid
 // tag. b may be reused after the call.
-func (c *Conn) receiveBatch(ep *Endpoint, b []byte, size int, from netip.AddrPort) (consumed int, authenticated bool) {
+func (c *Conn) receiveDataPackets(ep *Endpoint, b []byte, size int, from netip.AddrPort) (consumed int,
+	authenticated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for consumed < len(b) {
@@ -96,32 +98,33 @@ func (c *Conn) receiveBatch(ep *Endpoint, b []byte, size int, from netip.AddrPor
 			break
 		}
 		consumed += len(p)
-		c.handlePacket(p, ep, from)
+		c.handleDataPacket(p, ep, from)
 	}
-	if c.engine.receiver.readableBytes() > 0 || c.engine.receiver.finReceived {
+	if c.engine.receiver.unreadBytes() > 0 || c.engine.receiver.finReceived {
 		c.readWaiters.Broadcast()
 	}
 	c.wakeWriters(false)
-	c.wake.raise()
+	c.wake.raiseSignal()
 	return consumed, c.route.authenticated
 }
 
-// handlePacket handles one DATA packet. mu must be held.
-func (c *Conn) handlePacket(p []byte, ep *Endpoint, from netip.AddrPort) {
+// handleDataPacket handles one DATA packet. mu must be held.
+func (c *Conn) handleDataPacket(p []byte, ep *Endpoint, from netip.AddrPort) {
 	frames, number, err := c.keys.openPacket(p, c.route.largestNumber)
 	if err != nil {
 		return // spoofed or damaged
 	}
-	newest, moved := c.route.onPacket(number, arrival{ep, from.Addr()}, len(frames) > 0 && frames[0] == frameChallenge)
+	newest, moved := c.route.onAuthenticPacket(number, arrival{ep, from.Addr()}, len(frames) > 0 &&
+		frames[0] == frameChallenge)
 	if moved {
 		c.resetFeedback()
 	}
-	now := c.now()
-	if err := c.engine.handlePacket(now, number, frames); err != nil {
+	now := c.engineTime()
+	if err := c.engine.handlePacketFrames(now, number, frames); err != nil {
 		c.engine.closing.closeLocally(fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
 	}
 	if newest && c.isServer && from != c.route.remote {
-		c.route.validation.start(from, now)
+		c.route.validation.startValidation(from, now)
 	}
 	if len(c.engine.pathResponse) > 0 {
 		if moved, newHost := c.route.onResponse(from, c.engine.pathResponse); moved {
@@ -141,7 +144,7 @@ func (c *Conn) resetFeedback() {
 	if ep := c.route.arrival.ep; ep != nil {
 		listen = ep.opt.Feedback
 	}
-	c.engine.radio.resetReceiving(c.reporter.switchTo(listen))
+	c.engine.radio.resetReceiving(c.reporter.switchFeedbackTo(listen))
 }
 
 // wakeWriters wakes the goroutines that wait to write and now can. If all is set or the connection
@@ -152,7 +155,7 @@ func (c *Conn) wakeWriters(all bool) {
 		c.readWaiters.Broadcast()
 	}
 	// Writers wait for a block of free space, not for each packet.
-	if all || c.engine.sender.unackedBytes() <= maxSendBuffer-defaultLowat {
+	if all || c.engine.sender.unackedStreamBytes() <= maxSendBuffer-defaultLowat {
 		c.writeWaiters.Broadcast()
 	}
 	if all || c.engine.sender.unsentBytes() < c.notSentLowat {
@@ -167,7 +170,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.peeked = c.peeked[n:]
 		return n, nil
 	}
-	return c.readStream(p)
+	return c.readAfterPeek(p)
 }
 
 // Peek returns the next n bytes and keeps them for Read. n should be small, because the bytes are
@@ -175,7 +178,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 func (c *Conn) Peek(n int) ([]byte, error) {
 	for len(c.peeked) < n {
 		b := make([]byte, n-len(c.peeked))
-		k, err := c.readStream(b)
+		k, err := c.readAfterPeek(b)
 		if err != nil {
 			return nil, err
 		}
@@ -184,15 +187,15 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	return c.peeked[:n], nil
 }
 
-// readStream reads bytes that Peek has not read.
-func (c *Conn) readStream(p []byte) (int, error) {
+// readAfterPeek reads bytes that Peek has not read.
+func (c *Conn) readAfterPeek(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		n, err := c.engine.readStream(c.now(), p)
+		n, err := c.engine.readAvailable(c.engineTime(), p)
 		switch {
 		case n > 0 || err != nil:
 		case c.closed:
@@ -202,9 +205,9 @@ func (c *Conn) readStream(p []byte) (int, error) {
 		}
 		if n > 0 || err != nil {
 			if c.engine.acks.ackNow {
-				c.wake.raise() // advertise the free space
+				c.wake.raiseSignal() // advertise the free space
 			}
-			return n, explainError(err)
+			return n, addTimeoutHint(err)
 		}
 		c.readWaiters.Wait()
 	}
@@ -212,14 +215,14 @@ func (c *Conn) readStream(p []byte) (int, error) {
 
 // Write implements net.Conn. It blocks while 16 MB are unacknowledged.
 func (c *Conn) Write(p []byte) (n int, err error) {
-	if c.cork.holdBack(p) {
+	if c.cork.holdWriteBack(p) {
 		return len(p), nil
 	}
-	return c.writeStream(p)
+	return c.writeBlocking(p)
 }
 
-// writeStream writes p to the stream. It blocks while the send buffer is full.
-func (c *Conn) writeStream(p []byte) (n int, err error) {
+// writeBlocking writes p to the stream. It blocks while the send buffer is full.
+func (c *Conn) writeBlocking(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -231,11 +234,11 @@ func (c *Conn) writeStream(p []byte) (n int, err error) {
 		case c.writeWaiters.deadlinePassed():
 			err = os.ErrDeadlineExceeded
 		default:
-			n += c.engine.sender.write(p[n:])
+			n += c.engine.sender.writeToBuffer(p[n:])
 		}
-		c.wake.raise()
+		c.wake.raiseSignal()
 		if n == len(p) || err != nil {
-			return n, explainError(err)
+			return n, addTimeoutHint(err)
 		}
 		c.writeWaiters.Wait()
 	}
@@ -246,7 +249,7 @@ func (c *Conn) Cork() { c.cork.corked = true }
 
 // Flush writes the bytes held back since Cork.
 func (c *Conn) Flush() error {
-	_, err := c.writeStream(c.cork.takeHeld())
+	_, err := c.writeBlocking(c.cork.takeHeldWrites())
 	return err
 }
 
@@ -260,7 +263,7 @@ func (c *Conn) WaitWritable() error {
 			err = net.ErrClosed
 		}
 		if err != nil || c.engine.sender.unsentBytes() < c.notSentLowat {
-			return explainError(err)
+			return addTimeoutHint(err)
 		}
 		c.lowatWaiters.Wait()
 	}
@@ -283,7 +286,7 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.engine.liveness.keepAliveInterval = max(idle, time.Second)
-	c.wake.raise()
+	c.wake.raiseSignal()
 	return nil
 }
 
@@ -292,7 +295,7 @@ func (c *Conn) Pace(r unit.Rate) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.engine.pacer.maxRate = r
-	c.wake.raise()
+	c.wake.raiseSignal()
 	return nil
 }
 
@@ -308,15 +311,15 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 		Rate:          e.rate,
 		AppLimited:    e.appLimited,
 		PacingLimit:   e.pacer.maxRate,
-		Cwnd:          e.controller.Limits(c.now()).Window,
+		Cwnd:          e.controller.Limits(c.engineTime()).Window,
 		MSS:           unit.Bytes(e.mtu.size - overhead),
-		Queue:         e.sender.unackedBytes(),
+		Queue:         e.sender.unackedStreamBytes(),
 		Unsent:        e.sender.unsentBytes(),
 		Acked:         e.sender.ackedBytes(),
-		Received:      e.receiver.receivedBytes(),
+		Received:      e.receiver.inOrderBytes(),
 		WireIn:        e.counts.wireIn,
 		WireOut:       e.counts.wireOut,
-		PathMTU:       e.packetSize(),
+		PathMTU:       e.fullPacketSize(),
 		Packets:       e.counts.packets,
 		Retransmitted: e.sender.retransmittedSegments,
 	}
@@ -328,7 +331,7 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 			}
 		}
 	}
-	return h, explainError(e.closing.err)
+	return h, addTimeoutHint(e.closing.err)
 }
 
 // Radio returns the newest feedback from the peer.
@@ -344,7 +347,7 @@ func (c *Conn) CloseWrite() error {
 	defer c.mu.Unlock()
 	c.engine.sender.fin = true
 	c.wakeWriters(true)
-	c.wake.raise()
+	c.wake.raiseSignal()
 	return nil
 }
 
@@ -354,9 +357,9 @@ func (c *Conn) Close() error {
 	defer c.mu.Unlock()
 	if !c.closed {
 		c.closed, c.engine.sender.fin = true, true
-		c.closeDeadline = c.now() + lingerTimeout
+		c.closeDeadline = c.engineTime() + lingerTimeout
 		c.wakeWriters(true)
-		c.wake.raise()
+		c.wake.raiseSignal()
 	}
 	return nil
 }
@@ -368,7 +371,7 @@ func (c *Conn) Abort() error {
 	c.closed = true
 	c.engine.closing.closeLocally(net.ErrClosed)
 	c.wakeWriters(true)
-	c.wake.raise()
+	c.wake.raiseSignal()
 	return nil
 }
 
@@ -378,17 +381,17 @@ func (c *Conn) closeNow() (closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.engine.closing.closeNow = true
-	c.wake.raise()
+	c.wake.raiseSignal()
 	return c.closed
 }
 
-// handleReset ends the connection because the peer has no state of it.
-func (c *Conn) handleReset() {
+// endByPeerReset ends the connection because the peer has no state of it.
+func (c *Conn) endByPeerReset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.engine.closing.closeByPeer(errStatelessReset)
 	c.wakeWriters(true)
-	c.wake.raise()
+	c.wake.raiseSignal()
 }
 
 // LocalAddr implements net.Conn. If the endpoint is bound to the unspecified address, it returns
@@ -428,19 +431,19 @@ func (c *Conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readWaiters, t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setIODeadline(&c.readWaiters, t) }
 
 // SetWriteDeadline implements net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeWaiters, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setIODeadline(&c.writeWaiters, t) }
 
-// setDeadline sets the deadline of waiting readers or writers.
-func (c *Conn) setDeadline(w *waiters, t time.Time) error {
+// setIODeadline sets the deadline of waiting readers or writers.
+func (c *Conn) setIODeadline(w *waiters, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return net.ErrClosed
 	}
-	w.setDeadline(t)
+	w.setWaitDeadline(t)
 	return nil
 }
 
@@ -453,8 +456,8 @@ var (
 	errClosedByPeer   = fmt.Errorf("peer closed the connection: %w", syscall.ECONNRESET)
 )
 
-// explainError adds a hint to errors of timeouts.
-func explainError(err error) error {
+// addTimeoutHint adds a hint to errors of timeouts.
+func addTimeoutHint(err error) error {
 	if errors.Is(err, errIdleTimeout) || errors.Is(err, errUserTimeout) {
 		return fault.New(fault.Timeout, err, "check that its link is up")
 	}

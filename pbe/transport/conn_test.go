@@ -367,33 +367,33 @@ func TestCloseWhileLost(t *testing.T) {
 func TestPathValidation(t *testing.T) {
 	here, there := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
 	var a pathValidation
-	if a.acceptResponse(here, a.data[:]) || a.isDue(time.Second) {
+	if a.acceptPathResponse(here, a.data[:]) || a.isChallengeDue(time.Second) {
 		t.Error("a response without a challenge is accepted")
 	}
-	a.start(here, time.Second)
+	a.startValidation(here, time.Second)
 	data := a.data
-	a.start(there, time.Second)
-	if a.addr != here || !a.isDue(time.Second) {
+	a.startValidation(there, time.Second)
+	if a.addr != here || !a.isChallengeDue(time.Second) {
 		t.Errorf("the attempt is at %v", a.addr)
 	}
 	a.onChallengeSent(time.Second)
-	if a.isDue(time.Second + challengeInterval - 1) {
+	if a.isChallengeDue(time.Second + challengeInterval - 1) {
 		t.Error("the next question is too early")
 	}
-	if a.acceptResponse(there, data[:]) || a.acceptResponse(here, []byte("whatever")) {
+	if a.acceptPathResponse(there, data[:]) || a.acceptPathResponse(here, []byte("whatever")) {
 		t.Error("a wrong response is accepted")
 	}
 	for range maxChallenges - 1 {
 		a.onChallengeSent(2 * time.Second)
 	}
-	a.start(there, 2*time.Second)
+	a.startValidation(there, 2*time.Second)
 	if a.addr != here {
 		t.Error("the last question is not waited for")
 	}
-	if !a.acceptResponse(here, data[:]) || a.acceptResponse(here, data[:]) {
+	if !a.acceptPathResponse(here, data[:]) || a.acceptPathResponse(here, data[:]) {
 		t.Error("the answer does not count once")
 	}
-	a.start(there, time.Minute)
+	a.startValidation(there, time.Minute)
 	if a.addr != there || a.data == data {
 		t.Error("no other attempt is made")
 	}

@@ -80,7 +80,7 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 		return nil, err
 	}
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	id, replies := newConnID(), make(chan []byte, 4)
+	id, replies := randomConnID(), make(chan []byte, 4)
 	ep.mu.Lock()
 	closed := ep.isClosing
 	ep.pendingDials[id] = replies
@@ -140,24 +140,24 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 			if !ok {
 				continue
 			}
-			c := newConn(ep, id, to)
+			c := newUnstartedConn(ep, id, to)
 			c.keys, c.peerResetToken = k, reset
 			copy(c.peerID[:], p[2+connIDLen:])
 			c.engine.pendingPing = true // confirms the connection to the server
-			return c, ep.startConn(c)
+			return c, ep.startDialedConn(c)
 		}
 	}
 }
 
-// startConn starts a dialed connection.
-func (ep *Endpoint) startConn(c *Conn) error {
+// startDialedConn starts a dialed connection.
+func (ep *Endpoint) startDialedConn(c *Conn) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	if ep.isClosing {
 		return net.ErrClosed
 	}
 	c.running, c.confirmed = true, true
-	ep.addConn(c)
+	ep.registerPeerConn(c)
 	go c.runSendLoop()
 	return nil
 }
@@ -189,19 +189,20 @@ func (ep *Endpoint) handleHello(p []byte, from netip.AddrPort) {
 		}
 	}
 	if len(ep.conns) >= maxConns {
-		ep.sendBusy(k, now)
+		ep.sendBusyPacket(k, now)
 		return
 	}
 	token := p[helloLen-addressTokenLen : helloLen]
-	limit, validated := ep.unvalidatedLimit, !isZero(token) && isValidAddressToken(ep.tokenKey, now, from.String(), token)
+	limit, validated := ep.unvalidatedLimit, !allBytesZero(token) && isValidAddressToken(ep.tokenKey, now, from.String(),
+		token)
 	if validated {
 		limit = ep.validatedLimit
 	}
 	release := limit.Admit(net.UDPAddrFromAddrPort(from))
 	if release == nil {
 		if validated {
-			ep.sendBusy(k, now)
-		} else if ep.replyBudget.allow(now, maxRepliesPerSecond) {
+			ep.sendBusyPacket(k, now)
+		} else if ep.replyBudget.allowNextEvent(now, maxRepliesPerSecond) {
 			b := append([]byte{typeRetry, version}, k.id[:]...)
 			ep.sendStateless(append(b, newAddressToken(ep.tokenKey, now, from.String())...), from)
 		}
@@ -217,15 +218,15 @@ func (ep *Endpoint) handleHello(p []byte, from netip.AddrPort) {
 	ep.sendStateless(welcome, from)
 }
 
-// sendBusy answers a HELLO when no connection can be added. mu must be held.
-func (ep *Endpoint) sendBusy(k halfKey, now time.Time) {
-	if ep.replyBudget.allow(now, maxRepliesPerSecond) {
+// sendBusyPacket answers a HELLO when no connection can be added. mu must be held.
+func (ep *Endpoint) sendBusyPacket(k halfKey, now time.Time) {
+	if ep.replyBudget.allowNextEvent(now, maxRepliesPerSecond) {
 		ep.sendStateless(append([]byte{typeBusy, version}, k.id[:]...), k.from)
 	}
 }
 
-// isZero reports whether all bytes are zero.
-func isZero(b []byte) bool {
+// allBytesZero reports whether all bytes are zero.
+func allBytesZero(b []byte) bool {
 	for _, x := range b {
 		if x != 0 {
 			return false
@@ -240,7 +241,7 @@ func (ep *Endpoint) createWelcome(hello []byte, k halfKey) (*Conn, []byte, error
 	if err != nil {
 		return nil, nil, err
 	}
-	c := newConn(ep, newConnID(), k.from)
+	c := newUnstartedConn(ep, randomConnID(), k.from)
 	c.peerID, c.isServer = k.id, true
 	w := append([]byte{typeWelcome, version}, k.id[:]...)
 	w = append(w, c.id[:]...)

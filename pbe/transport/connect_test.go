@@ -20,7 +20,7 @@ func TestRetry(t *testing.T) {
 	// hello asks for a connection and returns the kind of answer.
 	hello := func(from *net.UDPConn, token []byte) (answer []byte) {
 		t.Helper()
-		p := appendHello(nil, newConnID(), bytes.Repeat([]byte{9}, shareLen), token)
+		p := appendHello(nil, randomConnID(), bytes.Repeat([]byte{9}, shareLen), token)
 		if _, err := from.WriteToUDPAddrPort(p, addrOf(ep.Addr())); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestOtherVersion(t *testing.T) {
 	ep := listenLocal(t, Options{})
 	from := loopback(t)
 	defer from.Close()
-	good := appendHello(nil, newConnID(), bytes.Repeat([]byte{9}, shareLen), make([]byte, addressTokenLen))
+	good := appendHello(nil, randomConnID(), bytes.Repeat([]byte{9}, shareLen), make([]byte, addressTokenLen))
 	other := bytes.Clone(good)
 	other[1] = version + 1
 	for _, p := range [][]byte{other, good[:minPayload-1], good} {

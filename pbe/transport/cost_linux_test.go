@@ -65,7 +65,7 @@ type linePacket struct {
 func newLossyLine(perMille int) *lossyLine {
 	l := &lossyLine{at: time.Second, lose: perMille, stream: make([]byte, 1<<20), buf: make([]byte, 0, 2000)}
 	for i := range l.e {
-		l.e[i] = newEngine(pacedWindow{fixedWindow{cc.NewCUBIC(), 13 * unit.MB}}, 28)
+		l.e[i] = newConnEngine(pacedWindow{fixedWindow{cc.NewCUBIC(), 13 * unit.MB}}, 28)
 		l.e[i].mtu = mtuSearch{size: 1472, fixed: true}
 		l.e[i].liveness.lastReceived, l.e[i].liveness.lastSent = l.at, l.at
 		l.e[i].receiver.window, l.e[i].receiver.maxData, l.e[i].sender.maxData = maxWindow, maxWindow, maxWindow
@@ -87,16 +87,16 @@ func (l *lossyLine) step() {
 	for i, e := range l.e {
 		due := &l.pipes[1-i][l.ms%500] // sent 50 ms ago
 		for _, p := range *due {
-			if err := e.handlePacket(l.at, p.number, p.frames); err != nil {
+			if err := e.handlePacketFrames(l.at, p.number, p.frames); err != nil {
 				panic(err)
 			}
 			l.free = append(l.free, p.frames)
 		}
 		e.handleTimers(l.at)
 	}
-	l.e[0].sender.write(l.stream[:max(0, 1<<20-int(l.e[0].sender.unsentBytes()))])
+	l.e[0].sender.writeToBuffer(l.stream[:max(0, 1<<20-int(l.e[0].sender.unsentBytes()))])
 	for n := 1; n > 0; {
-		n, _ = l.e[1].readStream(l.at, l.stream)
+		n, _ = l.e[1].readAvailable(l.at, l.stream)
 	}
 	for i, e := range l.e {
 		to := l.pipes[i][l.ms%500][:0]

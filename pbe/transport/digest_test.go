@@ -229,7 +229,7 @@ func (d *digestRun) someAction() func() {
 	case 11:
 		return func() { d.challenge(i) }
 	case 12:
-		return func() { e.onSendRefused(1, probeSizes[n%len(probeSizes)]) }
+		return func() { e.onPacketsRefused(1, probeSizes[n%len(probeSizes)]) }
 	}
 	return d.replay
 }
@@ -291,7 +291,7 @@ func (d *digestRun) packet(what byte, end int, number uint64, frames []byte) {
 	d.hash.Write(frames)
 }
 
-// refuse closes an engine after an error of handlePacket, as Conn does.
+// refuse closes an engine after an error of handleDataPacket, as Conn does.
 func (d *digestRun) refuse(end int, err error) {
 	d.record('!', end)
 	d.w.engines[end].closing.closeLocally(err)
@@ -312,22 +312,22 @@ func (d *digestRun) record(what byte, end int, values ...uint64) {
 func (d *digestRun) run() {
 	if d.stepUntil(2*time.Minute, func() bool { return d.finished() && len(d.script) == 0 }); d.vanishes {
 		d.outage = time.Hour
-		d.w.engines[0].sender.write(make([]byte, 3000))
+		d.w.engines[0].sender.writeToBuffer(make([]byte, 3000))
 	} else {
 		i := d.rnd.IntN(2)
 		d.w.engines[i].closing.closeLocally(net.ErrClosed)
 	}
 	d.stepUntil(5*time.Minute, func() bool {
-		return d.w.engines[0].closing.isOver(d.w.now) &&
-			d.w.engines[1].closing.isOver(d.w.now)
+		return d.w.engines[0].closing.isFullyClosed(d.w.now) &&
+			d.w.engines[1].closing.isFullyClosed(d.w.now)
 	})
 }
 
 // finished reports whether both streams have arrived or the connection has ended.
 func (d *digestRun) finished() bool {
 	over := d.w.engines[0].closing.err != nil || d.w.engines[1].closing.err != nil
-	return over || d.app[0].ended && d.app[1].ended && d.w.engines[0].sender.isFlushed() &&
-		d.w.engines[1].sender.isFlushed()
+	return over || d.app[0].ended && d.app[1].ended && d.w.engines[0].sender.isStreamFlushed() &&
+		d.w.engines[1].sender.isStreamFlushed()
 }
 
 // stepUntil runs the world until done returns true, or for long. It stops after very many steps.
@@ -358,7 +358,7 @@ func (d *digestRun) stepUntil(long time.Duration, done func() bool) {
 func (d *digestRun) runApp(i int) {
 	e, a := d.w.engines[i], &d.app[i]
 	if e.closing.err == nil && a.ready > 0 {
-		n := e.sender.write(a.buf[:min(len(a.buf), a.ready)])
+		n := e.sender.writeToBuffer(a.buf[:min(len(a.buf), a.ready)])
 		a.left, a.ready = a.left-n, a.ready-n
 		d.record('w', i, uint64(n))
 	}
@@ -366,7 +366,7 @@ func (d *digestRun) runApp(i int) {
 		e.sender.fin = true
 	}
 	for a.atOnce > 0 || d.w.now > 10*time.Second {
-		n, err := e.readStream(d.w.now, a.buf[:min(len(a.buf), max(a.atOnce, 1000))])
+		n, err := e.readAvailable(d.w.now, a.buf[:min(len(a.buf), max(a.atOnce, 1000))])
 		a.ended = a.ended || err == io.EOF
 		if n > 0 || err != nil {
 			d.record('t', i, uint64(n))
@@ -383,8 +383,8 @@ func (d *digestRun) recordState(i int) {
 	c := e.counts
 	d.record('=', i, uint64(e.nextWakeTime(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.rttVar),
 		uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), boolValue(e.appLimited),
-		e.receiver.readOffset, uint64(e.receiver.readableBytes()), uint64(e.sender.unsentBytes()), e.sender.buf.base,
-		e.sender.acked.Size(), uint64(e.mtu.size), boolValue(e.closing.err != nil), boolValue(e.sender.isFlushed()),
+		e.receiver.readOffset, uint64(e.receiver.unreadBytes()), uint64(e.sender.unsentBytes()), e.sender.buf.base,
+		e.sender.acked.Size(), uint64(e.mtu.size), boolValue(e.closing.err != nil), boolValue(e.sender.isStreamFlushed()),
 		uint64(e.radio.incoming.TransportRate),
 		c.packets, e.sender.retransmittedSegments, e.loss.lostCount, e.loss.spuriousCount, c.wireOut, c.wireIn, c.duplicate,
 		c.tooOld)

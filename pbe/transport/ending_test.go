@@ -43,7 +43,7 @@ func TestCloseAgain(t *testing.T) {
 			t.Errorf("%d lost: %d CLOSE", lost, closes)
 		}
 		w.runUntil(time.Second, neverDone)
-		if !w.engines[1].closing.isOver(w.now) || !w.engines[0].closing.isOver(w.now) {
+		if !w.engines[1].closing.isFullyClosed(w.now) || !w.engines[0].closing.isFullyClosed(w.now) {
 			t.Error("it never ends")
 		}
 	}
@@ -57,7 +57,7 @@ func TestUserTimeout(t *testing.T) {
 	w.engines[0].liveness.userTimeout = 5 * time.Second
 	w.keepSending(1)
 	w.runUntil(2*time.Second, neverDone)
-	w.engines[0].sender.write(make([]byte, 1000))
+	w.engines[0].sender.writeToBuffer(make([]byte, 1000))
 	deaf := w.now
 	w.drop = func(from int, f flight) bool { return from == 0 }
 	w.runUntil(time.Minute, func() bool { return w.engines[0].closing.err != nil })
@@ -65,13 +65,13 @@ func TestUserTimeout(t *testing.T) {
 		took > 6*time.Second {
 		t.Errorf("%v after %v", w.engines[0].closing.err, took)
 	}
-	if err := explainError(w.engines[0].closing.err); !fault.Is(err, fault.Timeout) {
+	if err := addTimeoutHint(w.engines[0].closing.err); !fault.Is(err, fault.Timeout) {
 		t.Error(err)
 	}
 
 	w = newWorld(t, p, 4) // the peer does not read
 	w.engines[0].liveness.userTimeout = 5 * time.Second
-	w.engines[0].sender.write(make([]byte, 2*initialWindow))
+	w.engines[0].sender.writeToBuffer(make([]byte, 2*initialWindow))
 	w.runUntil(2*time.Minute, func() bool { return w.engines[0].closing.err != nil })
 	if w.engines[0].closing.err != nil || w.engines[0].sender.buf.base != initialWindow {
 		t.Errorf("%v, %d acknowledged", w.engines[0].closing.err, w.engines[0].sender.buf.base)
@@ -118,13 +118,13 @@ func TestRestart(t *testing.T) {
 // did not take, are answered with RESET.
 func TestForgottenID(t *testing.T) {
 	c, s := connectPair(t, Options{})
-	s.route.ep.removeConn(s)
+	s.route.ep.unregisterPeerConn(s)
 	c.Write([]byte("x"))
 	c.SetReadDeadline(time.Now().Add(testTimeout))
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
-	s.route.ep.adoptConn(s) // so that the test can end it
+	s.route.ep.adoptMigratedConn(s) // so that the test can end it
 }
 
 // TestResetByOthers: only a RESET with the true token ends a connection. Nothing else that an
@@ -143,13 +143,13 @@ func TestResetByOthers(t *testing.T) {
 	})
 	sh.do(func() {})
 	for at := 0; at+resetTokenLen <= welcomeLen; at++ {
-		c.route.ep.handleReset(append(append([]byte{typeReset}, c.peerID[:]...), welcome[at:at+resetTokenLen]...))
+		c.route.ep.handleResetPacket(append(append([]byte{typeReset}, c.peerID[:]...), welcome[at:at+resetTokenLen]...))
 	}
-	c.route.ep.handleReset(append(append([]byte{typeReset}, c.id[:]...), c.peerResetToken[:]...))
+	c.route.ep.handleResetPacket(append(append([]byte{typeReset}, c.id[:]...), c.peerResetToken[:]...))
 	if _, err := c.Probe(); err != nil {
 		t.Fatal(err)
 	}
-	c.route.ep.handleReset(append(append([]byte{typeReset}, c.peerID[:]...), c.peerResetToken[:]...))
+	c.route.ep.handleResetPacket(append(append([]byte{typeReset}, c.peerID[:]...), c.peerResetToken[:]...))
 	if _, err := c.Probe(); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
@@ -160,7 +160,7 @@ func TestBusy(t *testing.T) {
 	ep := listenLocal(t, Options{})
 	ep.mu.Lock()
 	for range maxConns {
-		ep.conns[newConnID()] = &Conn{}
+		ep.conns[randomConnID()] = &Conn{}
 	}
 	ep.mu.Unlock()
 	waittest.Until(t, "the client knows why", func() bool {
@@ -209,7 +209,7 @@ func TestBudget(t *testing.T) {
 	var b rateBudget
 	now, took := time.Now(), 0
 	for range 3000 {
-		if b.allow(now, 1000) {
+		if b.allowNextEvent(now, 1000) {
 			took++
 		}
 		now = now.Add(time.Millisecond)
@@ -218,7 +218,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d of 3000", took)
 	}
 	for range 1500 {
-		if b.allow(now, 1000) {
+		if b.allowNextEvent(now, 1000) {
 			took++
 		}
 	}

@@ -101,8 +101,8 @@ type rateBudget struct {
 	used  int
 }
 
-// allow reports whether another event is within the limit of this second, and counts it.
-func (b *rateBudget) allow(now time.Time, limit int) bool {
+// allowNextEvent reports whether another event is within the limit of this second, and counts it.
+func (b *rateBudget) allowNextEvent(now time.Time, limit int) bool {
 	if now.Sub(b.since).Abs() >= time.Second {
 		b.since, b.used = now, 0
 	}
@@ -150,7 +150,7 @@ func openEndpoint(network, addr string, opt Options) (*Endpoint, error) {
 		return nil, fault.New(fault.Unreachable, fmt.Errorf("opening a UDP socket: %w", err),
 			"check that the address belongs to this device and that its port is free")
 	}
-	sock, err := newSocket(pc.(*net.UDPConn))
+	sock, err := newUDPSocket(pc.(*net.UDPConn))
 	if err != nil {
 		pc.Close()
 		return nil, fmt.Errorf("preparing a UDP socket: %w", err)
@@ -237,7 +237,7 @@ func (ep *Endpoint) Close() error {
 func (ep *Endpoint) runReceiveLoop() {
 	var err error
 	for failed := 0; failed < maxSocketErrors; {
-		if err = ep.socket.receiveBatch(ep.handleBatch); err == nil {
+		if err = ep.socket.receiveTrains(ep.handleBatch); err == nil {
 			failed = 0
 		} else if errors.Is(err, net.ErrClosed) {
 			return
@@ -255,9 +255,9 @@ func (ep *Endpoint) runReceiveLoop() {
 func (ep *Endpoint) handleBatch(b []byte, size int, from netip.AddrPort) {
 	for len(b) > 0 {
 		n := min(size, len(b))
-		if c := ep.findConn(b[:n]); c != nil {
+		if c := ep.findPacketConn(b[:n]); c != nil {
 			var authenticated bool
-			if n, authenticated = c.receiveBatch(ep, b, size, from); authenticated {
+			if n, authenticated = c.receiveDataPackets(ep, b, size, from); authenticated {
 				ep.confirmConn(c)
 			}
 		} else {
@@ -267,8 +267,8 @@ func (ep *Endpoint) handleBatch(b []byte, size int, from netip.AddrPort) {
 	}
 }
 
-// findConn returns the connection of a DATA packet, or nil.
-func (ep *Endpoint) findConn(p []byte) *Conn {
+// findPacketConn returns the connection of a DATA packet, or nil.
+func (ep *Endpoint) findPacketConn(p []byte) *Conn {
 	if len(p) < overhead || p[0] != typeData {
 		return nil
 	}
@@ -283,9 +283,9 @@ func (ep *Endpoint) findConn(p []byte) *Conn {
 func (ep *Endpoint) handleUnmatched(p []byte, from netip.AddrPort) {
 	switch {
 	case p[0] == typeData && len(p) >= overhead:
-		ep.sendReset(connID(p[1:1+connIDLen]), from)
+		ep.sendResetPacket(connID(p[1:1+connIDLen]), from)
 	case p[0] == typeReset && len(p) == resetLen:
-		ep.handleReset(p)
+		ep.handleResetPacket(p)
 	case len(p) < 2 || p[1] != version:
 	case p[0] == typeHello && len(p) >= minPayload:
 		ep.handleHello(p[:helloLen], from)
@@ -311,10 +311,10 @@ func (ep *Endpoint) resetTokenFor(id connID) [resetTokenLen]byte {
 	return computeResetToken(ep.opt.ResetKey, ep.Addr().String(), id)
 }
 
-// sendReset answers a DATA packet with an unknown connection ID.
-func (ep *Endpoint) sendReset(id connID, from netip.AddrPort) {
+// sendResetPacket answers a DATA packet with an unknown connection ID.
+func (ep *Endpoint) sendResetPacket(id connID, from netip.AddrPort) {
 	ep.mu.Lock()
-	allowed := !ep.isClosing && ep.resetBudget.allow(time.Now(), maxResetsPerSecond)
+	allowed := !ep.isClosing && ep.resetBudget.allowNextEvent(time.Now(), maxResetsPerSecond)
 	ep.mu.Unlock()
 	if allowed {
 		t := ep.resetTokenFor(id)
@@ -322,18 +322,18 @@ func (ep *Endpoint) sendReset(id connID, from netip.AddrPort) {
 	}
 }
 
-// handleReset handles a RESET packet. It ends the connection if the token is valid.
-func (ep *Endpoint) handleReset(p []byte) {
+// handleResetPacket handles a RESET packet. It ends the connection if the token is valid.
+func (ep *Endpoint) handleResetPacket(p []byte) {
 	ep.mu.Lock()
 	c := ep.connsByPeerID[connID(p[1:1+connIDLen])]
 	ep.mu.Unlock()
 	if c != nil && hmac.Equal(c.peerResetToken[:], p[1+connIDLen:]) {
-		c.handleReset()
+		c.endByPeerReset()
 	}
 }
 
-// addConn registers c to receive packets. mu must be held.
-func (ep *Endpoint) addConn(c *Conn) {
+// registerPeerConn registers c to receive packets. mu must be held.
+func (ep *Endpoint) registerPeerConn(c *Conn) {
 	ep.conns[c.id] = c
 	if !c.isServer {
 		ep.connsByPeerID[c.peerID] = c
@@ -342,24 +342,24 @@ func (ep *Endpoint) addConn(c *Conn) {
 
 // sendStateless sends a packet that belongs to no connection.
 func (ep *Endpoint) sendStateless(p []byte, to netip.AddrPort) {
-	ep.socket.sendBatch(&outbox{buf: p, ends: []int{len(p)}}, to)
+	ep.socket.sendOutboxPackets(&outbox{buf: p, ends: []int{len(p)}}, to)
 }
 
-// adoptConn registers a connection that migrates to this endpoint. It returns false if the endpoint
+// adoptMigratedConn registers a connection that migrates to this endpoint. It returns false if the endpoint
 // is closed.
-func (ep *Endpoint) adoptConn(c *Conn) bool {
+func (ep *Endpoint) adoptMigratedConn(c *Conn) bool {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	if ep.isClosing {
 		return false
 	}
-	ep.addConn(c)
+	ep.registerPeerConn(c)
 	return true
 }
 
-// removeConn removes a connection. It closes the endpoint if this was its last one and the endpoint
+// unregisterPeerConn removes a connection. It closes the endpoint if this was its last one and the endpoint
 // was opened for a single connection.
-func (ep *Endpoint) removeConn(c *Conn) {
+func (ep *Endpoint) unregisterPeerConn(c *Conn) {
 	ep.mu.Lock()
 	delete(ep.conns, c.id)
 	if ep.connsByPeerID[c.peerID] == c {

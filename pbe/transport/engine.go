@@ -43,8 +43,8 @@ type engine struct {
 // packetCounts counts packets, and bytes on the wire.
 type packetCounts struct{ packets, wireOut, wireIn, duplicate, tooOld uint64 }
 
-// newEngine returns the engine of a new connection.
-func newEngine(ctl cc.Controller, headerSize unit.Bytes) *engine {
+// newConnEngine returns the engine of a new connection.
+func newConnEngine(ctl cc.Controller, headerSize unit.Bytes) *engine {
 	return &engine{
 		controller: ctl,
 		headerSize: headerSize,
@@ -56,10 +56,10 @@ func newEngine(ctl cc.Controller, headerSize unit.Bytes) *engine {
 	}
 }
 
-// readStream reads into p. It returns 0 bytes if none are available yet, and io.EOF at the end of
+// readAvailable reads into p. It returns 0 bytes if none are available yet, and io.EOF at the end of
 // the stream.
-func (e *engine) readStream(now time.Duration, p []byte) (int, error) {
-	n := e.receiver.readInto(now, max(e.radio.peerMinRTT, e.loss.rtt.smoothed), p)
+func (e *engine) readAvailable(now time.Duration, p []byte) (int, error) {
+	n := e.receiver.readStreamInto(now, max(e.radio.peerMinRTT, e.loss.rtt.smoothed), p)
 	switch {
 	case n > 0:
 		e.acks.ackNow = e.acks.ackNow || e.receiver.needsWindowUpdate()
@@ -73,12 +73,12 @@ func (e *engine) readStream(now time.Duration, p []byte) (int, error) {
 // switchPath resets all state of the path when packets take another one. Packets in flight on the
 // old path count as lost.
 func (e *engine) switchPath(now time.Duration, ctl cc.Controller) {
-	for _, p := range e.loss.resetPath() {
-		e.sender.onLost(p.segment())
+	for _, p := range e.loss.resetMeasurements() {
+		e.sender.onSegmentLost(p.streamSegment())
 	}
 	e.controller, e.mtu = ctl, mtuSearch{size: minPayload, fixed: e.mtu.fixed}
 	e.radio.resetSending()
-	e.pacer.reset(now)
+	e.pacer.allowSendNow(now)
 	e.pendingPing = true
 }
 
@@ -86,14 +86,14 @@ func (e *engine) switchPath(now time.Duration, ctl cc.Controller) {
 // A negative time means never.
 func (e *engine) nextWakeTime(now time.Duration) time.Duration {
 	switch {
-	case e.closing.isOver(now):
+	case e.closing.isFullyClosed(now):
 		return -1
 	case e.closing.err != nil && !e.closing.sendClose:
 		return e.closing.drainUntil
 	case e.acks.ackNow || e.closing.sendClose || e.pendingPing || len(e.pendingChallenge) > 0:
 		return now
 	}
-	at := e.liveness.nextTime(e.loss.waitingSince())
+	at := e.liveness.nextLivenessCheck(e.loss.waitingSince())
 	if e.acks.ackTime > 0 {
 		at = min(at, e.acks.ackTime)
 	}
@@ -101,7 +101,7 @@ func (e *engine) nextWakeTime(now time.Duration) time.Duration {
 		at = min(at, e.loss.lossTime)
 	}
 	if e.expectsAck() {
-		at = min(at, e.loss.probeTime())
+		at = min(at, e.loss.probeTimerExpiry())
 	}
 	if e.sender.hasPendingData() {
 		switch lim := e.controller.Limits(now); {
@@ -114,18 +114,18 @@ func (e *engine) nextWakeTime(now time.Duration) time.Duration {
 	return at
 }
 
-// packetSize returns the current size of full packets on the wire.
-func (e *engine) packetSize() unit.Bytes { return unit.Bytes(e.mtu.size) + e.headerSize }
+// fullPacketSize returns the current size of full packets on the wire.
+func (e *engine) fullPacketSize() unit.Bytes { return unit.Bytes(e.mtu.size) + e.headerSize }
 
 // fitsWindow reports whether the congestion window allows another packet. A single packet is always
 // allowed, because it may be longer than a controller's minimum window.
 func (e *engine) fitsWindow(window unit.Bytes) bool {
-	return e.loss.bytesInFlight == 0 || e.loss.bytesInFlight+e.packetSize() <= window
+	return e.loss.bytesInFlight == 0 || e.loss.bytesInFlight+e.fullPacketSize() <= window
 }
 
 // expectsAck reports whether packets are in flight, or the stream waits for the peer's flow control
 // window.
-func (e *engine) expectsAck() bool { return e.loss.bytesInFlight > 0 || e.sender.isBlocked() }
+func (e *engine) expectsAck() bool { return e.loss.bytesInFlight > 0 || e.sender.isWindowBlocked() }
 
 // handleTimers runs the timers that have expired.
 func (e *engine) handleTimers(now time.Duration) {
@@ -136,13 +136,13 @@ func (e *engine) handleTimers(now time.Duration) {
 		e.closing.closeLocally(err)
 		return
 	}
-	e.acks.onTimer(now)
-	e.onLost(now, e.loss.onLossTimer(now))
-	if e.expectsAck() && now >= e.loss.probeTime() {
+	e.acks.onAckDelayTimer(now)
+	e.handleLostPackets(now, e.loss.onLossTimer(now))
+	if e.expectsAck() && now >= e.loss.probeTimerExpiry() {
 		e.loss.onProbeTimeout(now)
 		e.pendingPing = true
 	}
-	e.pendingPing = e.pendingPing || e.liveness.needsPing(now)
+	e.pendingPing = e.pendingPing || e.liveness.needsKeepAlivePing(now)
 }
 
 // appendPacket appends the frames of the next packet to b and returns the packet's number. With
@@ -151,17 +151,17 @@ func (e *engine) appendPacket(now time.Duration, b []byte) (out []byte, number u
 	start := len(b)
 	p := sentPacket{sentTime: now}
 	if e.closing.err != nil {
-		if !e.closing.takeClose(now, e.loss.rtt.probeTimeout()) {
+		if !e.closing.takeDueClose(now, e.loss.rtt.probeTimeout()) {
 			return b, 0, false
 		}
 		b = append(b, frameClose, 0)
-		return b, e.recordSent(p, len(b)-start), true
+		return b, e.recordSentPacket(p, len(b)-start), true
 	}
 	lim := e.controller.Limits(now)
 	payload := e.choosePayload(now, lim.Window)
 	// An ACK may be lost. It is repeated in packets that leave anyway until one has arrived.
 	if e.acks.shouldSend(payload.data || payload.ping) {
-		b = e.appendAck(now, b)
+		b = e.appendAckAndRadio(now, b)
 		p.acks = e.acks.eliciting
 	}
 	if len(e.pendingChallenge) > 0 {
@@ -173,18 +173,18 @@ func (e *engine) appendPacket(now time.Duration, b []byte) (out []byte, number u
 		// path can carry.
 		e.sampler.SetAppLimited(e.loss.bytesInFlight)
 	}
-	if payload.elicitsAck() {
+	if payload.hasElicitingFrame() {
 		b = appendStamp(b, now, e.loss.rtt.min)
 		b = e.appendPayload(b, start, payload, &p)
 		p.size = unit.Bytes(len(b)-start+overhead) + e.headerSize
 		p.mark = e.sampler.OnSent(now, e.loss.bytesInFlight)
 		e.controller.OnSent(now, p.size, e.loss.bytesInFlight+p.size)
-		e.pacer.onSent(now, p.size, lim.Rate)
+		e.pacer.scheduleNextSend(now, p.size, lim.Rate)
 	}
 	if len(b) == start {
 		return b, 0, false
 	}
-	return b, e.recordSent(p, len(b)-start), true
+	return b, e.recordSentPacket(p, len(b)-start), true
 }
 
 // packetPayload selects the ack-eliciting content of a packet. The first field that is set decides.
@@ -194,13 +194,13 @@ type packetPayload struct {
 	ping      bool
 }
 
-// elicitsAck reports whether the payload elicits an ACK.
-func (p packetPayload) elicitsAck() bool { return p.probeSize > 0 || p.data || p.ping }
+// hasElicitingFrame reports whether the payload elicits an ACK.
+func (p packetPayload) hasElicitingFrame() bool { return p.probeSize > 0 || p.data || p.ping }
 
 // choosePayload returns the payload of the next packet.
 func (e *engine) choosePayload(now time.Duration, window unit.Bytes) packetPayload {
 	payload := packetPayload{ping: e.pendingPing}
-	if e.fitsWindow(window) && e.pacer.canSend(now) {
+	if e.fitsWindow(window) && e.pacer.canSendPacket(now) {
 		payload.data = e.sender.hasPendingData()
 		if e.loss.rtt.smoothed > 0 && e.loss.ptoCount == 0 {
 			payload.probeSize = e.mtu.nextProbeSize(now)
@@ -218,13 +218,13 @@ func (e *engine) appendPayload(b []byte, start int, payload packetPayload, p *se
 		b = append(b, framePing)
 		return append(b, make([]byte, payload.probeSize-overhead-(len(b)-start))...) // PADDING
 	case payload.data:
-		b, seg = e.sender.appendData(b, e.mtu.size-overhead-(len(b)-start))
+		b, seg = e.sender.appendStreamData(b, e.mtu.size-overhead-(len(b)-start))
 	default:
 		b, seg = e.sender.appendOldest(b, minPayload-overhead-(len(b)-start))
 		b = append(b, framePing)
 	}
 	e.pendingPing = false
-	p.setSegment(seg)
+	p.setStreamSegment(seg)
 	return b
 }
 
@@ -233,11 +233,11 @@ func (e *engine) appendPayload(b []byte, start int, payload packetPayload, p *se
 func (e *engine) appendChallenge(now time.Duration, b, data []byte) (out []byte, number uint64) {
 	start := len(b)
 	b = append(append(b, frameChallenge), data...)
-	return b, e.recordSent(sentPacket{sentTime: now}, len(b)-start)
+	return b, e.recordSentPacket(sentPacket{sentTime: now}, len(b)-start)
 }
 
-// recordSent records a sent packet with frameBytes bytes of frames and returns its number.
-func (e *engine) recordSent(p sentPacket, frameBytes int) (number uint64) {
+// recordSentPacket records a sent packet with frameBytes bytes of frames and returns its number.
+func (e *engine) recordSentPacket(p sentPacket, frameBytes int) (number uint64) {
 	number, lost := e.loss.onPacketSent(p)
 	e.requeueLost(p.sentTime, lost)
 	e.liveness.lastSent = p.sentTime
@@ -246,33 +246,33 @@ func (e *engine) recordSent(p sentPacket, frameBytes int) (number uint64) {
 	return number
 }
 
-// onSendRefused corrects the counters for packets that the local system refused, for example
+// onPacketsRefused corrects the counters for packets that the local system refused, for example
 // because they exceed the MTU of the link. Loss detection finds that they are lost.
-func (e *engine) onSendRefused(packets, bytes int) {
+func (e *engine) onPacketsRefused(packets, bytes int) {
 	e.counts.wireOut -= uint64(bytes) + uint64(packets)*uint64(e.headerSize)
-	e.mtu.onSendRefused(bytes)
+	e.mtu.onProbeRefused(bytes)
 }
 
-// onAck handles an ACK frame. It ignores a frame that names a packet never sent.
-func (e *engine) onAck(now time.Duration, f *ackFrame) error {
+// onAckFrame handles an ACK frame. It ignores a frame that names a packet never sent.
+func (e *engine) onAckFrame(now time.Duration, f *ackFrame) error {
 	if ok, err := e.loss.validateAck(f); !ok {
 		return err
 	}
 	e.sender.raiseMaxData(f.maxData)
-	r := e.loss.onAck(now, f)
+	r := e.loss.onAckReceived(now, f)
 	ack := cc.Ack{Now: now, Cells: e.radio.current, RTT: r.rtt}
 	var newest cc.Mark
 	for i := range r.acked {
 		p := &r.acked[i]
-		e.sender.onAcked(p.segment())
+		e.sender.onSegmentAcked(p.streamSegment())
 		if p.size == 0 {
 			continue
 		}
 		ack.Bytes += p.size
 		ack.Packets++
 		e.sampler.OnDelivered(now, p.size)
-		e.mtu.onAcked(p.number, int(p.size-e.headerSize), p.probe)
-		e.acks.onConfirmed(p.acks)
+		e.mtu.onPacketAcked(p.number, int(p.size-e.headerSize), p.probe)
+		e.acks.onAckConfirmed(p.acks)
 		newest = p.mark
 	}
 	if ack.Packets == 0 {
@@ -284,18 +284,18 @@ func (e *engine) onAck(now time.Duration, f *ackFrame) error {
 		e.rate, e.appLimited = ack.Rate, ack.AppLimited
 	}
 	ack.InFlight = e.loss.bytesInFlight
-	e.onLost(now, r.lost)
+	e.handleLostPackets(now, r.lost)
 	e.controller.OnAck(ack)
 	return nil
 }
 
-// onLost queues the content of lost packets again and reports the losses to the controller.
-func (e *engine) onLost(now time.Duration, lost []numberedPacket) {
+// handleLostPackets queues the content of lost packets again and reports the losses to the controller.
+func (e *engine) handleLostPackets(now time.Duration, lost []numberedPacket) {
 	e.requeueLost(now, lost)
 	if l, ok := e.loss.takeLossReport(now); ok {
 		e.controller.OnLoss(l)
 		if l.PersistentCongestion {
-			e.pacer.reset(now)
+			e.pacer.allowSendNow(now)
 		}
 	}
 }
@@ -304,7 +304,7 @@ func (e *engine) onLost(now time.Duration, lost []numberedPacket) {
 func (e *engine) requeueLost(now time.Duration, lost []numberedPacket) {
 	for i := range lost {
 		p := &lost[i]
-		e.sender.onLost(p.segment())
-		e.mtu.onLost(now, p.number, int(p.size-e.headerSize), p.probe)
+		e.sender.onSegmentLost(p.streamSegment())
+		e.mtu.onPacketLost(now, p.number, int(p.size-e.headerSize), p.probe)
 	}
 }

@@ -47,7 +47,7 @@ type world struct {
 	each func() // called in each step
 	// trace, if set, is called with each packet that an engine sends ('s') or receives ('r').
 	trace func(what byte, end int, number uint64, frames []byte)
-	// refuse, if set, is called with errors of handlePacket, which otherwise fail the test.
+	// refuse, if set, is called with errors of handleDataPacket, which otherwise fail the test.
 	refuse func(end int, err error)
 	alarm  time.Duration // step stops at this time; 0: at the next event
 }
@@ -55,7 +55,7 @@ type world struct {
 func newWorld(t testing.TB, p testPath, seed uint64) *world {
 	w := &world{t: t, path: p, random: rand.New(rand.NewPCG(seed, 9)), now: time.Second}
 	for i := range w.engines {
-		w.engines[i] = newEngine(cc.NewCUBIC(), 28)
+		w.engines[i] = newConnEngine(cc.NewCUBIC(), 28)
 		w.engines[i].liveness.lastReceived, w.engines[i].liveness.lastSent = time.Second, time.Second
 		w.engines[i].loss.numbers.randomBelow, w.engines[i].loss.numbers.skipAt = w.random.Uint64N, skipEvery/2
 	}
@@ -123,7 +123,7 @@ func (w *world) step() bool {
 		if w.trace != nil {
 			w.trace('r', f.to, f.number, f.frames)
 		}
-		switch err := w.engines[f.to].handlePacket(w.now, f.number, f.frames); {
+		switch err := w.engines[f.to].handlePacketFrames(w.now, f.number, f.frames); {
 		case err == nil:
 		case w.refuse != nil:
 			w.refuse(f.to, err)
@@ -154,12 +154,12 @@ func (w *world) transfer(n, m int) time.Duration {
 	buf := make([]byte, 64<<10)
 	for !over[0] || !over[1] {
 		for i, e := range w.engines {
-			wrote[i] += e.sender.write(data[i][wrote[i]:])
+			wrote[i] += e.sender.writeToBuffer(data[i][wrote[i]:])
 			if wrote[i] == len(data[i]) {
 				e.sender.fin = true
 			}
 			for {
-				k, err := e.readStream(w.now, buf)
+				k, err := e.readAvailable(w.now, buf)
 				got[1-i] = append(got[1-i], buf[:k]...)
 				if err == io.EOF {
 					over[1-i] = true
@@ -198,14 +198,14 @@ func TestStreamIsRight(t *testing.T) {
 			t.Errorf("seed %d: it took %v", seed, took)
 		}
 		w.runUntil(time.Minute, func() bool {
-			return w.engines[0].sender.isFlushed() && w.engines[1].sender.isFlushed() &&
+			return w.engines[0].sender.isStreamFlushed() && w.engines[1].sender.isStreamFlushed() &&
 				w.engines[0].loss.bytesInFlight+w.engines[1].loss.bytesInFlight == 0
 		})
 		for i, e := range w.engines {
 			if e.mtu.size != 1452 && e.mtu.nextProbeTime == 0 {
 				t.Errorf("seed %d: the payloads of %d are %d, the path takes 1452", seed, i, e.mtu.size)
 			}
-			if e.loss.bytesInFlight != 0 || len(e.sender.lost) > 0 || !e.sender.isFlushed() {
+			if e.loss.bytesInFlight != 0 || len(e.sender.lost) > 0 || !e.sender.isStreamFlushed() {
 				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.loss.bytesInFlight,
 					len(e.sender.lost))
 			}
@@ -270,7 +270,7 @@ func TestOvertaking(t *testing.T) {
 // until then. Otherwise an idle connection stays open.
 func TestSilence(t *testing.T) {
 	w := newWorld(t, testPath{delay: 10 * time.Millisecond, mtu: 1472}, 1)
-	w.engines[0].sender.write(make([]byte, 100_000))
+	w.engines[0].sender.writeToBuffer(make([]byte, 100_000))
 	gone := false
 	w.drop = func(int, flight) bool { return gone }
 	for w.now < 10*w.engines[0].liveness.idleTimeout() {
@@ -280,7 +280,7 @@ func TestSilence(t *testing.T) {
 	}
 	heard := w.engines[0].liveness.lastReceived
 	gone = true
-	w.engines[0].sender.write(make([]byte, 100_000))
+	w.engines[0].sender.writeToBuffer(make([]byte, 100_000))
 	sent := w.engines[0].counts.packets
 	for w.engines[0].closing.err == nil && w.step() {
 	}
@@ -345,7 +345,7 @@ func TestRefused(t *testing.T) {
 		if from == 0 && f.size == maxPayload+28 {
 			tried++
 			before := w.engines[0].counts.wireOut
-			w.engines[0].onSendRefused(1, maxPayload)
+			w.engines[0].onPacketsRefused(1, maxPayload)
 			if got := before - w.engines[0].counts.wireOut; got != maxPayload+28 {
 				t.Errorf("%d bytes are not counted", got)
 			}
@@ -365,9 +365,9 @@ func TestRefused(t *testing.T) {
 func (w *world) keepSending(i int) {
 	buf := make([]byte, 64<<10)
 	w.each = func() {
-		w.engines[i].sender.write(buf[:min(len(buf), max(0, 1<<20-int(w.engines[i].sender.unsentBytes())))])
+		w.engines[i].sender.writeToBuffer(buf[:min(len(buf), max(0, 1<<20-int(w.engines[i].sender.unsentBytes())))])
 		for n := 1; n > 0; {
-			n, _ = w.engines[1-i].readStream(w.now, buf)
+			n, _ = w.engines[1-i].readAvailable(w.now, buf)
 		}
 	}
 	w.each()
@@ -382,27 +382,27 @@ func (w *world) runUntil(long time.Duration, ok func() bool) {
 
 // TestReplay: a packet with a number too old to check does nothing.
 func TestReplay(t *testing.T) {
-	e := newEngine(cc.NewCUBIC(), 28)
+	e := newConnEngine(cc.NewCUBIC(), 28)
 	ping := []byte{framePing}
-	if err := e.handlePacket(time.Second, 0, ping); err != nil {
+	if err := e.handlePacketFrames(time.Second, 0, ping); err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(maxReceivedRanges + 3) { // each a range of its own: 0 is forgotten
-		e.handlePacket(time.Second, 10+2*i, ping)
+		e.handlePacketFrames(time.Second, 10+2*i, ping)
 	}
 	for i := range uint64(20) { // which are joined again, so that there are few
-		e.handlePacket(time.Second, 10+2*maxReceivedRanges-2*i+1, ping)
+		e.handlePacketFrames(time.Second, 10+2*maxReceivedRanges-2*i+1, ping)
 	}
 	before := e.counts.duplicate + e.counts.tooOld
 	for _, number := range []uint64{0, 1, 10, 10 + 2*maxReceivedRanges} {
-		if err := e.handlePacket(time.Second, number, []byte{frameClose, 0}); err != nil || e.closing.err != nil {
+		if err := e.handlePacketFrames(time.Second, number, []byte{frameClose, 0}); err != nil || e.closing.err != nil {
 			t.Fatalf("duplicate packet %d is handled: %v, %v", number, err, e.closing.err)
 		}
 	}
 	if got := e.counts.duplicate + e.counts.tooOld - before; got != 4 {
 		t.Errorf("%d of 4 are known", got)
 	}
-	e.handlePacket(time.Second, 1000, []byte{frameClose, 0})
+	e.handlePacketFrames(time.Second, 1000, []byte{frameClose, 0})
 	if e.closing.err != errClosedByPeer {
 		t.Error("the CLOSE of a new packet is not taken")
 	}
@@ -411,11 +411,11 @@ func TestReplay(t *testing.T) {
 // TestGaps: a peer that sends every other byte must send again what exceeds the limit of gaps.
 // Nothing is lost.
 func TestGaps(t *testing.T) {
-	e := newEngine(cc.NewCUBIC(), 28)
+	e := newConnEngine(cc.NewCUBIC(), 28)
 	stream := func(at uint64) []byte { return []byte{frameStream, byte(at&127 | 128), byte(at >> 7), 1, byte(at)} }
 	const n = maxReceiveRanges + 10
 	for i := range uint64(n) {
-		if err := e.handlePacket(time.Second, i, stream(2*i+1)); err != nil {
+		if err := e.handlePacketFrames(time.Second, i, stream(2*i+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -423,13 +423,13 @@ func TestGaps(t *testing.T) {
 		t.Fatalf("%d gaps; the last packet is received: %v", len(e.receiver.receivedRanges), e.acks.received.Has(n-1))
 	}
 	for i := range uint64(n) {
-		e.handlePacket(time.Second, n+i, stream(2*i))
+		e.handlePacketFrames(time.Second, n+i, stream(2*i))
 	}
 	for i := range uint64(n) {
-		e.handlePacket(time.Second, 2*n+i, stream(2*i+1))
+		e.handlePacketFrames(time.Second, 2*n+i, stream(2*i+1))
 	}
 	buf := make([]byte, 3*n)
-	k, _ := e.readStream(time.Second, buf)
+	k, _ := e.readAvailable(time.Second, buf)
 	for i, b := range buf[:k] {
 		if b != byte(i) {
 			t.Fatalf("byte %d is %d", i, b)
@@ -453,13 +453,13 @@ func TestBreaches(t *testing.T) {
 		"an unknown frame":            {{0x55}},
 		"a frame that is not all one": {{frameStream, 0, 9, 'a'}},
 	} {
-		e := newEngine(cc.NewCUBIC(), 28)
+		e := newConnEngine(cc.NewCUBIC(), 28)
 		var err error
 		for i, p := range packets {
 			if err != nil {
 				t.Errorf("%s: packet %d is refused already", what, i-1)
 			}
-			err = e.handlePacket(time.Second, uint64(i), p)
+			err = e.handlePacketFrames(time.Second, uint64(i), p)
 		}
 		if err == nil {
 			t.Errorf("%s is accepted", what)
@@ -472,14 +472,15 @@ func TestBreaches(t *testing.T) {
 
 // TestFalseAck: an acknowledgement of packets never sent changes nothing.
 func TestFalseAck(t *testing.T) {
-	e := newEngine(cc.NewCUBIC(), 28)
-	e.sender.write(make([]byte, 5000))
+	e := newConnEngine(cc.NewCUBIC(), 28)
+	e.sender.writeToBuffer(make([]byte, 5000))
 	for ok := true; ok; {
 		_, _, ok = e.appendPacket(time.Second, nil)
 	}
 	flying, room := e.loss.bytesInFlight, e.sender.maxData
 	a := ackFrame{maxData: 1 << 30, count: 1, ranges: [maxAckRanges]ackRange{{0, e.loss.numbers.next}}}
-	if err := e.handlePacket(time.Second, 0, a.appendTo(nil)); err != nil || e.loss.bytesInFlight != flying ||
+	if err := e.handlePacketFrames(time.Second, 0, a.appendEncodedAck(nil)); err != nil ||
+		e.loss.bytesInFlight != flying ||
 		e.sender.maxData != room || flying == 0 {
 		t.Errorf("%v, %d in flight of %d, room to %d", err, e.loss.bytesInFlight, flying, e.sender.maxData)
 	}
@@ -495,9 +496,9 @@ func (f fixedWindow) Limits(time.Duration) cc.Limits { return cc.Limits{Window: 
 
 // TestSmallWindow: one packet may always be in flight, even if it is longer than the window.
 func TestSmallWindow(t *testing.T) {
-	e := newEngine(fixedWindow{cc.NewCUBIC(), cc.MSS}, 28)
+	e := newConnEngine(fixedWindow{cc.NewCUBIC(), cc.MSS}, 28)
 	e.mtu = mtuSearch{size: maxPayload, fixed: true}
-	e.sender.write(make([]byte, 20_000))
+	e.sender.writeToBuffer(make([]byte, 20_000))
 	e.liveness.lastReceived, e.liveness.lastSent = time.Second, time.Second
 	if at := e.nextWakeTime(time.Second); at != time.Second {
 		t.Errorf("it waits until %v", at)
@@ -543,7 +544,7 @@ func TestFeedback(t *testing.T) {
 		return cc.CellFeedback{TransportRate: unit.Rate(reports) * unit.Mbps, Activated: 3}
 	}
 	w.transfer(2<<20, 0)
-	w.runUntil(time.Second, w.engines[0].sender.isFlushed)
+	w.runUntil(time.Second, w.engines[0].sender.isStreamFlushed)
 	if got := w.engines[0].radio.incoming; got.TransportRate != unit.Rate(reports)*unit.Mbps || got.Activated != 3 {
 		t.Errorf("%+v after %d packets", got, reports)
 	}
@@ -557,13 +558,13 @@ func TestFeedback(t *testing.T) {
 // TestFeedbackAge: feedback of the newest packet counts, however late others arrive. Old feedback
 // and that of another path is not repeated.
 func TestFeedbackAge(t *testing.T) {
-	e := newEngine(cc.NewCUBIC(), 28)
+	e := newConnEngine(cc.NewCUBIC(), 28)
 	first, second := cc.CellFeedback{TransportRate: unit.Mbps}, cc.CellFeedback{TransportRate: 2 * unit.Mbps}
 	for _, p := range []struct {
 		number uint64
 		radio  cc.CellFeedback
 	}{{5, second}, {4, first}} {
-		if err := e.handlePacket(time.Second, p.number, appendRadio(nil, p.radio)); err != nil {
+		if err := e.handlePacketFrames(time.Second, p.number, appendRadio(nil, p.radio)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -574,12 +575,12 @@ func TestFeedbackAge(t *testing.T) {
 		t.Errorf("on another path still %+v", e.radio.incoming)
 	}
 	e.radio.report = func(now, oneWay, rtprop time.Duration) cc.CellFeedback { return first }
-	if err := e.handlePacket(2*time.Second, 6, append(appendStamp(nil, time.Second, 0), framePing)); err != nil {
+	if err := e.handlePacketFrames(2*time.Second, 6, append(appendStamp(nil, time.Second, 0), framePing)); err != nil {
 		t.Fatal(err)
 	}
 	says := func(at time.Duration) bool {
-		for r := (frameReader{buf: e.appendAck(at, nil)}); len(r.buf) > 0; {
-			if err := r.readFrame(&e.frame); err != nil {
+		for r := (frameReader{buf: e.appendAckAndRadio(at, nil)}); len(r.buf) > 0; {
+			if err := r.readNextFrame(&e.frame); err != nil {
 				t.Fatal(err)
 			}
 			if e.frame.kind == frameRadio {

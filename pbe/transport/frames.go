@@ -59,8 +59,8 @@ type ackFrame struct {
 	count       int                    // used elements of ranges, 1 at least
 }
 
-// appendTo appends the encoded frame.
-func (a *ackFrame) appendTo(b []byte) []byte {
+// appendEncodedAck appends the encoded frame.
+func (a *ackFrame) appendEncodedAck(b []byte) []byte {
 	b = append(b, frameAck)
 	b = binary.AppendUvarint(b, a.ranges[0].hi)
 	b = binary.AppendUvarint(b, uint64(max(0, a.delay.Microseconds())))
@@ -104,8 +104,8 @@ type frame struct {
 	radio cc.CellFeedback
 }
 
-// elicitsAck reports whether the peer must acknowledge the packet that contains f.
-func (f *frame) elicitsAck() bool {
+// isAckEliciting reports whether the peer must acknowledge the packet that contains f.
+func (f *frame) isAckEliciting() bool {
 	return f.kind == framePing || f.kind == frameStream || f.kind == frameFin
 }
 
@@ -115,25 +115,25 @@ type frameReader struct {
 	failed bool
 }
 
-// readFrame decodes the next frame into f. r.buf must not be empty. No decoded value exceeds
+// readNextFrame decodes the next frame into f. r.buf must not be empty. No decoded value exceeds
 // maxOffset.
-func (r *frameReader) readFrame(f *frame) error {
-	f.kind = r.readByte()
+func (r *frameReader) readNextFrame(f *frame) error {
+	f.kind = r.readFrameByte()
 	switch f.kind {
 	case framePadding, framePing:
 	case frameAck:
-		r.readAck(&f.ack)
+		r.readAckFields(&f.ack)
 	case frameRadio:
-		f.radio = r.readRadio()
+		f.radio = r.readRadioFields()
 	case frameStream:
-		f.value = r.readUvarint()
-		f.data = r.readBytes(r.readUvarint())
+		f.value = r.readFrameUvarint()
+		f.data = r.readFrameBytes(r.readFrameUvarint())
 	case frameFin, frameClose:
-		f.value = r.readUvarint()
+		f.value = r.readFrameUvarint()
 	case frameStamp:
-		f.sent, f.value = r.readUint32(), r.readUvarint()
+		f.sent, f.value = r.readUint32(), r.readFrameUvarint()
 	case frameChallenge, frameResponse:
-		f.data = r.readBytes(8)
+		f.data = r.readFrameBytes(8)
 	default:
 		return fmt.Errorf("%w: frame %#x", errMalformed, f.kind)
 	}
@@ -143,24 +143,24 @@ func (r *frameReader) readFrame(f *frame) error {
 	return nil
 }
 
-// fail records an error and drops the rest of the packet.
-func (r *frameReader) fail() { r.failed, r.buf = true, nil }
+// rejectPacket records an error and drops the rest of the packet.
+func (r *frameReader) rejectPacket() { r.failed, r.buf = true, nil }
 
-// readUvarint reads an unsigned varint of at most maxOffset.
-func (r *frameReader) readUvarint() uint64 {
+// readFrameUvarint reads an unsigned varint of at most maxOffset.
+func (r *frameReader) readFrameUvarint() uint64 {
 	v, n := binary.Uvarint(r.buf)
 	if n <= 0 || v > maxOffset {
-		r.fail()
+		r.rejectPacket()
 		return 0
 	}
 	r.buf = r.buf[n:]
 	return v
 }
 
-// readBytes reads n bytes. They refer to the packet's memory.
-func (r *frameReader) readBytes(n uint64) []byte {
+// readFrameBytes reads n bytes. They refer to the packet's memory.
+func (r *frameReader) readFrameBytes(n uint64) []byte {
 	if n > uint64(len(r.buf)) {
-		r.fail()
+		r.rejectPacket()
 		return nil
 	}
 	p := r.buf[:n]
@@ -169,35 +169,35 @@ func (r *frameReader) readBytes(n uint64) []byte {
 }
 
 func (r *frameReader) readUint32() uint32 {
-	if p := r.readBytes(4); p != nil {
+	if p := r.readFrameBytes(4); p != nil {
 		return binary.BigEndian.Uint32(p)
 	}
 	return 0
 }
 
-func (r *frameReader) readByte() byte {
-	if p := r.readBytes(1); p != nil {
+func (r *frameReader) readFrameByte() byte {
+	if p := r.readFrameBytes(1); p != nil {
 		return p[0]
 	}
 	return 0
 }
 
-// readAck reads the fields of an ACK frame. Its ranges are in descending order and do not overlap.
-func (r *frameReader) readAck(a *ackFrame) {
-	hi := r.readUvarint()
-	a.delay = time.Duration(min(r.readUvarint(), 1e9)) * time.Microsecond
-	a.oneWayDelay, a.maxData = r.readUint32(), r.readUvarint()
-	more, first := r.readUvarint(), r.readUvarint()
+// readAckFields reads the fields of an ACK frame. Its ranges are in descending order and do not overlap.
+func (r *frameReader) readAckFields(a *ackFrame) {
+	hi := r.readFrameUvarint()
+	a.delay = time.Duration(min(r.readFrameUvarint(), 1e9)) * time.Microsecond
+	a.oneWayDelay, a.maxData = r.readUint32(), r.readFrameUvarint()
+	more, first := r.readFrameUvarint(), r.readFrameUvarint()
 	if r.failed || more >= maxAckRanges || first > hi {
-		r.fail()
+		r.rejectPacket()
 		return
 	}
 	a.ranges[0], a.count = ackRange{hi - first, hi}, 1
 	for range more {
-		gap, length := r.readUvarint(), r.readUvarint()
+		gap, length := r.readFrameUvarint(), r.readFrameUvarint()
 		lo := a.ranges[a.count-1].lo
 		if r.failed || gap+2 > lo || length > lo-gap-2 {
-			r.fail()
+			r.rejectPacket()
 			return
 		}
 		hi := lo - gap - 2
@@ -206,11 +206,11 @@ func (r *frameReader) readAck(a *ackFrame) {
 	}
 }
 
-// readRadio reads the fields of a RADIO frame.
-func (r *frameReader) readRadio() cc.CellFeedback {
+// readRadioFields reads the fields of a RADIO frame.
+func (r *frameReader) readRadioFields() cc.CellFeedback {
 	const most = 1e9 // kbit/s: a terabit
-	transport, fair := min(r.readUvarint(), most), min(r.readUvarint(), most)
-	flags, activated := r.readByte(), r.readByte()
+	transport, fair := min(r.readFrameUvarint(), most), min(r.readFrameUvarint(), most)
+	flags, activated := r.readFrameByte(), r.readFrameByte()
 	return cc.CellFeedback{
 		TransportRate: unit.Rate(transport) * unit.Kbps,
 		FairRate:      unit.Rate(fair) * unit.Kbps,

@@ -20,10 +20,10 @@ func someFrames() (list []frame, b [][]byte) {
 	add := func(f frame, bytes []byte) { list, b = append(list, f), append(b, bytes) }
 	add(frame{kind: framePadding}, []byte{framePadding})
 	add(frame{kind: framePing}, []byte{framePing})
-	add(frame{kind: frameAck, ack: ack}, ack.appendTo(nil))
+	add(frame{kind: frameAck, ack: ack}, ack.appendEncodedAck(nil))
 	add(frame{kind: frameRadio, radio: radio}, appendRadio(nil, radio))
 	var out sender
-	out.write([]byte("what the stream says"))
+	out.writeToBuffer([]byte("what the stream says"))
 	add(frame{kind: frameStream, value: 5, data: []byte("the stream")}, out.appendStream(nil, segment{lo: 5, hi: 15}))
 	add(frame{kind: frameFin, value: 1 << 50}, binary.AppendUvarint([]byte{frameFin}, 1<<50))
 	add(frame{kind: frameClose}, []byte{frameClose, 0})
@@ -41,12 +41,12 @@ func TestFrames(t *testing.T) {
 		all = append(all, bytes[i]...)
 		var got frame
 		r := frameReader{buf: bytes[i]}
-		if err := r.readFrame(&got); err != nil || len(r.buf) > 0 || !reflect.DeepEqual(got, want) {
+		if err := r.readNextFrame(&got); err != nil || len(r.buf) > 0 || !reflect.DeepEqual(got, want) {
 			t.Errorf("frame %d: %+v, %v, %d bytes are left; want %+v", want.kind, got, err, len(r.buf), want)
 		}
 		for n := 1; n < len(bytes[i]); n++ {
 			r := frameReader{buf: bytes[i][:n]}
-			if err := r.readFrame(&got); err == nil && len(r.buf) == 0 {
+			if err := r.readNextFrame(&got); err == nil && len(r.buf) == 0 {
 				t.Errorf("frame %d: the first %d of %d bytes are one", want.kind, n, len(bytes[i]))
 			}
 		}
@@ -54,7 +54,7 @@ func TestFrames(t *testing.T) {
 	r := frameReader{buf: all}
 	for i := range frames {
 		var got frame
-		if err := r.readFrame(&got); err != nil || got.kind != frames[i].kind {
+		if err := r.readNextFrame(&got); err != nil || got.kind != frames[i].kind {
 			t.Fatalf("frame %d of several: %v, %v", i, got.kind, err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestBadFrames(t *testing.T) {
 	} {
 		r := frameReader{buf: b}
 		var f frame
-		if err := r.readFrame(&f); err == nil {
+		if err := r.readNextFrame(&f); err == nil {
 			t.Errorf("%s is accepted: %+v", what, f)
 		}
 	}
@@ -103,10 +103,10 @@ func FuzzPacket(f *testing.F) {
 	}
 	f.Add(all, all)
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		e := newEngine(cc.NewCUBIC(), 28)
+		e := newConnEngine(cc.NewCUBIC(), 28)
 		now := time.Second
 		e.liveness.lastReceived, e.liveness.lastSent = now, now
-		e.sender.write(make([]byte, 20_000))
+		e.sender.writeToBuffer(make([]byte, 20_000))
 		for i, p := range [][]byte{a, b} {
 			now += time.Millisecond
 			e.handleTimers(now)
@@ -115,7 +115,7 @@ func FuzzPacket(f *testing.F) {
 					break
 				}
 			}
-			if e.handlePacket(now, uint64(2*i), p) != nil {
+			if e.handlePacketFrames(now, uint64(2*i), p) != nil {
 				return
 			}
 		}
@@ -124,7 +124,7 @@ func FuzzPacket(f *testing.F) {
 			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.receiver.buf.buf),
 				len(e.receiver.receivedRanges), len(e.acks.received), e.loss.bytesInFlight)
 		}
-		e.readStream(now, make([]byte, 1<<20))
+		e.readAvailable(now, make([]byte, 1<<20))
 		for range 50 {
 			if now = max(now, e.nextWakeTime(now)); e.closing.err != nil {
 				return

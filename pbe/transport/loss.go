@@ -85,31 +85,31 @@ func (d *lossDetector) onPacketSent(p sentPacket) (number uint64, lost []numbere
 		d.probeStart = p.sentTime
 	}
 	if d.numbers.next == d.numbers.skipAt {
-		d.makeRoom()
+		d.makeTrackingRoom()
 	}
-	if n, skipped := d.numbers.skipIfDue(d.sent.count + 1); skipped {
-		d.sent.add(n, sentPacket{})
+	if n, skipped := d.numbers.skipNumberIfDue(d.sent.count + 1); skipped {
+		d.sent.addSentPacket(n, sentPacket{})
 	}
-	d.makeRoom()
-	number = d.numbers.allocate()
-	d.sent.add(number, p)
+	d.makeTrackingRoom()
+	number = d.numbers.allocateNumber()
+	d.sent.addSentPacket(number, p)
 	return number, d.lostPackets
 }
 
-// makeRoom forgets acknowledged packets so that another one can be tracked. It keeps packets
+// makeTrackingRoom forgets acknowledged packets so that another one can be tracked. It keeps packets
 // declared lost, because their ACK may still arrive. If too many remain, it declares the oldest
 // lost and forgets it. That happens behind a packet that the peer never acknowledges. Such a loss
 // says nothing about a queue and is not reported to the controller.
-func (d *lossDetector) makeRoom() {
+func (d *lossDetector) makeTrackingRoom() {
 	for {
-		d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !p.lost })
+		d.sent.dropPacketsWhile(func(p *sentPacket) bool { return p.size == 0 && !p.lost })
 		if d.sent.count < maxSentPackets && d.sent.nonEliciting < maxNonEliciting {
 			return
 		}
-		if p := d.sent.lookup(d.sent.first); p.size > 0 {
+		if p := d.sent.findSentPacket(d.sent.first); p.size > 0 {
 			d.declareLost(d.sent.first, p)
 		}
-		d.sent.dropFirst()
+		d.sent.dropFirstPacket()
 	}
 }
 
@@ -120,15 +120,15 @@ func (d *lossDetector) validateAck(a *ackFrame) (ok bool, err error) {
 	if a.ranges[0].hi >= d.numbers.next {
 		return false, nil
 	}
-	if n, found := d.numbers.skippedIn(a.ranges[:a.count]); found {
+	if n, found := d.numbers.skippedInRanges(a.ranges[:a.count]); found {
 		return false, fmt.Errorf("%w: packet %d was acknowledged but never sent", errMalformed, n)
 	}
 	return true, nil
 }
 
-// onAck handles an ACK that validateAck has accepted. It returns the newly acknowledged packets and
+// onAckReceived handles an ACK that validateAck has accepted. It returns the newly acknowledged packets and
 // the packets that are lost.
-func (d *lossDetector) onAck(now time.Duration, a *ackFrame) (r ackResult) {
+func (d *lossDetector) onAckReceived(now time.Duration, a *ackFrame) (r ackResult) {
 	d.lostPackets = d.lostPackets[:0]
 	r.acked = d.collectAcked(a)
 	eliciting := false
@@ -143,7 +143,7 @@ func (d *lossDetector) onAck(now time.Duration, a *ackFrame) (r ackResult) {
 		r.rtt = d.onLargestAcked(now, largest, a.delay)
 	}
 	d.ptoCount, d.progressTime = 0, now
-	r.lost = d.detectLosses(now)
+	r.lost = d.detectLostPackets(now)
 	return r
 }
 
@@ -155,7 +155,7 @@ func (d *lossDetector) collectAcked(a *ackFrame) []numberedPacket {
 	for i := len(d.newlyAcked) - 1; i >= 0; i-- {
 		s := d.newlyAcked[i]
 		for n := s.lo; n <= s.hi; n++ {
-			p := d.sent.lookup(n)
+			p := d.sent.findSentPacket(n)
 			if p.lost {
 				d.onSpuriousLoss(n, p)
 			} else if p.size == 0 {
@@ -175,7 +175,7 @@ func (d *lossDetector) collectAcked(a *ackFrame) []numberedPacket {
 // packets in flight.
 func (d *lossDetector) findNewlyAcked(a *ackFrame) {
 	d.newlyAcked = d.newlyAcked[:0]
-	end := d.sent.endNumber()
+	end := d.sent.endPacketNumber()
 	j := len(d.acked) - 1
 	for _, s := range a.ranges[:a.count] {
 		lo, hi := max(s.lo, d.sent.first), s.hi
@@ -217,12 +217,12 @@ func (d *lossDetector) onSpuriousLoss(number uint64, p *sentPacket) {
 // ACK (RFC 9002 section 5.1).
 func (d *lossDetector) onLargestAcked(now time.Duration, largest uint64, delay time.Duration) (rtt time.Duration) {
 	for n := max(d.afterLargestAcked, d.sent.first); n < largest; n++ {
-		if p := d.sent.lookup(n); p != nil && p.size > 0 {
+		if p := d.sent.findSentPacket(n); p != nil && p.size > 0 {
 			d.missing = append(d.missing, n)
 		}
 	}
 	d.afterLargestAcked = largest + 1
-	p := d.sent.lookup(largest)
+	p := d.sent.findSentPacket(largest)
 	if p == nil {
 		return 0
 	}
@@ -230,7 +230,7 @@ func (d *lossDetector) onLargestAcked(now time.Duration, largest uint64, delay t
 	const held = ackDelay + granularity
 	full := now - p.sentTime
 	rtt = max(full-max(delay-held, 0), min(full, d.rtt.min), time.Microsecond)
-	d.rtt.addSample(now, rtt-min(delay, held), rtt)
+	d.rtt.addRTTSample(now, rtt-min(delay, held), rtt)
 	return rtt
 }
 
@@ -240,14 +240,14 @@ func (d *lossDetector) onLossTimer(now time.Duration) (lost []numberedPacket) {
 		return nil
 	}
 	d.lostPackets = d.lostPackets[:0]
-	return d.detectLosses(now)
+	return d.detectLostPackets(now)
 }
 
-// detectLosses declares packets lost that were sent long before an acknowledged one, by number or
+// detectLostPackets declares packets lost that were sent long before an acknowledged one, by number or
 // by time (RFC 9002 section 6.1). The time threshold doubles on paths that reorder packets. If all
 // packets over more than three probe timeouts are lost, it reports persistent congestion (section
 // 7.6).
-func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
+func (d *lossDetector) detectLostPackets(now time.Duration) (lost []numberedPacket) {
 	d.lossTime = 0
 	delay := d.rtt.lossDelay()
 	if d.reorderThreshold > packetThreshold {
@@ -260,7 +260,7 @@ func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
 	}
 	kept := d.missing[:0]
 	for _, n := range d.missing {
-		p := d.sent.lookup(n)
+		p := d.sent.findSentPacket(n)
 		if p == nil || p.size == 0 {
 			continue // acknowledged late
 		}
@@ -318,7 +318,10 @@ func (d *lossDetector) takeLossReport(now time.Duration) (l cc.Loss, ok bool) {
 // forgetOldPackets forgets acknowledged packets. It keeps lost packets while their ACK may still
 // arrive.
 func (d *lossDetector) forgetOldPackets(now time.Duration) {
-	d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !(p.lost && p.sentTime+2*d.rtt.smoothed > now) })
+	d.sent.dropPacketsWhile(func(p *sentPacket) bool {
+		return p.size == 0 && !(p.lost &&
+			p.sentTime+2*d.rtt.smoothed > now)
+	})
 	if f := d.sent.first; f > 0 {
 		d.acked.Remove(0, f)
 	}
@@ -332,9 +335,9 @@ func (d *lossDetector) waitingSince() time.Duration {
 	return d.progressTime
 }
 
-// probeTime returns when the probe timer expires. The timeout doubles each time up to
+// probeTimerExpiry returns when the probe timer expires. The timeout doubles each time up to
 // maxProbeTimeout, so that the end of an outage is noticed soon.
-func (d *lossDetector) probeTime() time.Duration {
+func (d *lossDetector) probeTimerExpiry() time.Duration {
 	t := d.rtt.probeTimeout()
 	return d.probeStart + max(t, min(t<<min(d.ptoCount, 6), maxProbeTimeout))
 }
@@ -346,12 +349,12 @@ func (d *lossDetector) onProbeTimeout(now time.Duration) {
 	d.probeStart = now
 }
 
-// resetPath forgets all measurements of a path. It returns the packets in flight, which count as
+// resetMeasurements forgets all measurements of a path. It returns the packets in flight, which count as
 // lost.
-func (d *lossDetector) resetPath() (lost []numberedPacket) {
+func (d *lossDetector) resetMeasurements() (lost []numberedPacket) {
 	d.lostPackets = d.lostPackets[:0]
-	for n := d.sent.first; n < d.sent.endNumber(); n++ {
-		if p := d.sent.lookup(n); p.size > 0 {
+	for n := d.sent.first; n < d.sent.endPacketNumber(); n++ {
+		if p := d.sent.findSentPacket(n); p.size > 0 {
 			d.declareLost(n, p)
 			p.lost = false // a late ACK says nothing about the new path
 		}

@@ -140,17 +140,17 @@ func TestPersistent(t *testing.T) {
 // TestLatest: when round trips grow, the latest one determines the time threshold (RFC 9002 section
 // 6.1.2).
 func TestLatest(t *testing.T) {
-	e := newEngine(fixedWindow{cc.NewCUBIC(), unit.MB}, 28)
+	e := newConnEngine(fixedWindow{cc.NewCUBIC(), unit.MB}, 28)
 	e.liveness.lastReceived, e.liveness.lastSent = time.Second, time.Second
-	e.sender.write(make([]byte, 20_000))
-	e.loss.rtt.addSample(time.Second, 50*time.Millisecond, 50*time.Millisecond)
+	e.sender.writeToBuffer(make([]byte, 20_000))
+	e.loss.rtt.addRTTSample(time.Second, 50*time.Millisecond, 50*time.Millisecond)
 	now, n := time.Second, 0
 	for ok := true; ok; n++ {
 		_, _, ok = e.appendPacket(now, nil)
 	}
 	now += 200 * time.Millisecond
 	a := ackFrame{maxData: maxWindow, count: 1, ranges: [maxAckRanges]ackRange{{1, 1}}} // not 0
-	if err := e.handlePacket(now, 0, a.appendTo(nil)); err != nil || e.loss.lostCount != 0 {
+	if err := e.handlePacketFrames(now, 0, a.appendEncodedAck(nil)); err != nil || e.loss.lostCount != 0 {
 		t.Fatalf("%d lost, %v", e.loss.lostCount, err)
 	}
 	if want := time.Second + 225*time.Millisecond; e.loss.lossTime != want {
@@ -165,11 +165,11 @@ func TestLatest(t *testing.T) {
 // an outage do not.
 func TestBlackHole(t *testing.T) {
 	m := mtuSearch{size: 1472}
-	m.onAcked(10, 1472, false)
+	m.onPacketAcked(10, 1472, false)
 	for n := range uint64(20) {
-		m.onLost(time.Second, 11+n, 1472, false)
+		m.onPacketLost(time.Second, 11+n, 1472, false)
 	}
-	m.onAcked(40, 300, false) // later than all that was lost
+	m.onPacketAcked(40, 300, false) // later than all that was lost
 	if m.size != 1472 || m.longLost != 0 {
 		t.Errorf("packets of %d after an outage, %d lost", m.size, m.longLost)
 	}
@@ -177,7 +177,7 @@ func TestBlackHole(t *testing.T) {
 		if m.size != 1472 {
 			t.Errorf("%d are enough", n)
 		}
-		m.onLost(time.Second, 41+n, 1472, false)
+		m.onPacketLost(time.Second, 41+n, 1472, false)
 	}
 	if m.size != minPayload {
 		t.Errorf("packets of %d where short ones arrive only", m.size)

@@ -90,9 +90,9 @@ func TestDetectorAccounts(t *testing.T) {
 				if ok, err := d.validateAck(a); !ok || err != nil {
 					t.Fatalf("seed %d: %v, %v", seed, ok, err)
 				}
-				check(d.onAck(now, a))
+				check(d.onAckReceived(now, a))
 			case x == 9 && r.IntN(100) == 0:
-				check(ackResult{lost: d.resetPath()})
+				check(ackResult{lost: d.resetMeasurements()})
 				clear(lost) // nothing more is said of them
 			default:
 				check(ackResult{lost: d.onLossTimer(now)})
@@ -113,7 +113,7 @@ func TestDetectorThresholds(t *testing.T) {
 		for range 4 {
 			send(time.Second, 1000)
 		}
-		r := d.onAck(time.Second+rtt, acks(ackRange{1, arrived}))
+		r := d.onAckReceived(time.Second+rtt, acks(ackRange{1, arrived}))
 		if len(r.lost) != want || r.rtt != rtt || d.bytesInFlight != unit.Bytes(4-int(arrived)-want)*1000 {
 			t.Errorf("%d have arrived: %d are lost, round trip %v, %v in flight", arrived, len(r.lost), r.rtt,
 				d.bytesInFlight)
@@ -142,15 +142,15 @@ func TestDetectorSpurious(t *testing.T) {
 	for range 12 {
 		send(time.Second, 1000)
 	}
-	if r := d.onAck(1050*time.Millisecond, acks(ackRange{2, 10}, ackRange{0, 0})); len(r.lost) != 1 ||
+	if r := d.onAckReceived(1050*time.Millisecond, acks(ackRange{2, 10}, ackRange{0, 0})); len(r.lost) != 1 ||
 		r.lost[0].number != 1 {
 		t.Fatalf("%d are lost", len(r.lost))
 	}
-	r := d.onAck(1060*time.Millisecond, acks(ackRange{0, 10}))
+	r := d.onAckReceived(1060*time.Millisecond, acks(ackRange{0, 10}))
 	if len(r.acked) != 1 || r.acked[0].size != 0 || r.rtt != 0 || d.spuriousCount != 1 || d.reorderThreshold != 10 {
 		t.Errorf("%d acknowledged, threshold %d", len(r.acked), d.reorderThreshold)
 	}
-	if d.resetPath(); d.reorderThreshold != packetThreshold || d.bytesInFlight != 0 || d.rtt != (rttEstimator{}) {
+	if d.resetMeasurements(); d.reorderThreshold != packetThreshold || d.bytesInFlight != 0 || d.rtt != (rttEstimator{}) {
 		t.Errorf("another path has a threshold of %d", d.reorderThreshold)
 	}
 }
@@ -162,15 +162,15 @@ func TestDetectorProbeTime(t *testing.T) {
 	now := time.Second
 	send(now, 1000)
 	for _, want := range []time.Duration{initialTimeout, maxProbeTimeout, maxProbeTimeout} {
-		if got := d.probeTime() - now; got != want {
+		if got := d.probeTimerExpiry() - now; got != want {
 			t.Fatalf("probe %d after %v, not %v", d.ptoCount, got, want)
 		}
-		now = d.probeTime()
+		now = d.probeTimerExpiry()
 		d.onProbeTimeout(now)
 	}
 	send(now, 1000)
-	d.onAck(now+20*time.Millisecond, acks(ackRange{1, 1}))
-	if got := d.probeTime() - now; d.ptoCount != 0 || got != 20*time.Millisecond+40*time.Millisecond+ackDelay {
+	d.onAckReceived(now+20*time.Millisecond, acks(ackRange{1, 1}))
+	if got := d.probeTimerExpiry() - now; d.ptoCount != 0 || got != 20*time.Millisecond+40*time.Millisecond+ackDelay {
 		t.Errorf("after an acknowledgement: after %v", got)
 	}
 }
@@ -237,7 +237,7 @@ func TestRTTEstimator(t *testing.T) {
 		{90 * ms, 98 * ms, 83 * ms, 32750 * time.Microsecond, 82 * ms},
 		{59 * ms, 59 * ms, 80 * ms, 30562500, 59 * ms},
 	} {
-		r.addSample(time.Second, c.adjusted, c.full)
+		r.addRTTSample(time.Second, c.adjusted, c.full)
 		if r.smoothed != c.smoothed || r.rttVar != c.variation || r.min != c.min || r.latest != c.full {
 			t.Errorf("sample %d: %+v", i, r)
 		}

@@ -24,10 +24,10 @@ func (c *Conn) Move() error {
 		return err
 	}
 	c.mu.Lock()
-	dropped := c.route.dropOwned(ep)
+	dropped := c.route.dropOwnedEndpoints(ep)
 	c.mu.Unlock()
 	for _, before := range dropped {
-		before.removeConn(c) // closes it
+		before.unregisterPeerConn(c) // closes it
 	}
 	return nil
 }

@@ -44,8 +44,8 @@ func (m *mtuSearch) nextProbeSize(now time.Duration) int {
 	return probeSizes[m.nextIndex]
 }
 
-// onAcked handles the first acknowledgement of a packet. size is its UDP payload.
-func (m *mtuSearch) onAcked(number uint64, size int, probe bool) {
+// onPacketAcked handles the first acknowledgement of a packet. size is its UDP payload.
+func (m *mtuSearch) onPacketAcked(number uint64, size int, probe bool) {
 	if probe {
 		m.probeInFlight, m.tries, m.pause = false, 0, 0
 		m.size = max(m.size, size)
@@ -61,8 +61,8 @@ func (m *mtuSearch) onAcked(number uint64, size int, probe bool) {
 	}
 }
 
-// onLost handles a lost packet. size is its UDP payload.
-func (m *mtuSearch) onLost(now time.Duration, number uint64, size int, probe bool) {
+// onPacketLost handles a lost packet. size is its UDP payload.
+func (m *mtuSearch) onPacketLost(now time.Duration, number uint64, size int, probe bool) {
 	switch {
 	case probe:
 		// Any packet may be lost: several consecutive losses end the search for a while.
@@ -79,9 +79,9 @@ func (m *mtuSearch) onLost(now time.Duration, number uint64, size int, probe boo
 	}
 }
 
-// onSendRefused handles packets that the local system refused. If one was a probe, another try is
+// onProbeRefused handles packets that the local system refused. If one was a probe, another try is
 // useless.
-func (m *mtuSearch) onSendRefused(bytes int) {
+func (m *mtuSearch) onProbeRefused(bytes int) {
 	if m.probeInFlight && m.nextIndex < len(probeSizes) && bytes == probeSizes[m.nextIndex] {
 		m.tries = maxProbeTries - 1
 	}

@@ -24,9 +24,9 @@ func newPacketNumbers() packetNumbers {
 	return packetNumbers{randomBelow: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
 }
 
-// skipIfDue skips the next number if it is due and returns it. The distance to the next skipped
+// skipNumberIfDue skips the next number if it is due and returns it. The distance to the next skipped
 // number grows with the number of packets in flight.
-func (n *packetNumbers) skipIfDue(inFlight int) (number uint64, skipped bool) {
+func (n *packetNumbers) skipNumberIfDue(inFlight int) (number uint64, skipped bool) {
 	if n.next != n.skipAt {
 		return 0, false
 	}
@@ -37,14 +37,14 @@ func (n *packetNumbers) skipIfDue(inFlight int) (number uint64, skipped bool) {
 	return number, true
 }
 
-// allocate returns the number of a new packet.
-func (n *packetNumbers) allocate() uint64 {
+// allocateNumber returns the number of a new packet.
+func (n *packetNumbers) allocateNumber() uint64 {
 	n.next++
 	return n.next - 1
 }
 
-// skippedIn returns a skipped number within the ranges, which must be in descending order.
-func (n *packetNumbers) skippedIn(ranges []ackRange) (number uint64, found bool) {
+// skippedInRanges returns a skipped number within the ranges, which must be in descending order.
+func (n *packetNumbers) skippedInRanges(ranges []ackRange) (number uint64, found bool) {
 	for i := len(n.skipped) - 1; i >= 0 && len(ranges) > 0; {
 		switch number = n.skipped[i]; {
 		case ranges[0].lo > number:

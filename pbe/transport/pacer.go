@@ -20,12 +20,12 @@ type pacer struct {
 	maxRate      unit.Rate // set by the application; 0: no limit
 }
 
-// canSend reports whether a packet may be sent now.
-func (p *pacer) canSend(now time.Duration) bool { return now >= p.nextSendTime }
+// canSendPacket reports whether a packet may be sent now.
+func (p *pacer) canSendPacket(now time.Duration) bool { return now >= p.nextSendTime }
 
-// onSent computes nextSendTime after a packet. rate is the controller's pacing rate, 0 for none.
+// scheduleNextSend computes nextSendTime after a packet. rate is the controller's pacing rate, 0 for none.
 // Only maxRate can cause a pause over maxPause.
-func (p *pacer) onSent(now time.Duration, size unit.Bytes, rate unit.Rate) {
+func (p *pacer) scheduleNextSend(now time.Duration, size unit.Bytes, rate unit.Rate) {
 	from := max(p.nextSendTime, now-maxBurst)
 	if rate > 0 {
 		p.nextSendTime = min(from+rate.Time(size), now+maxPause)
@@ -35,5 +35,5 @@ func (p *pacer) onSent(now time.Duration, size unit.Bytes, rate unit.Rate) {
 	}
 }
 
-// reset allows a packet to be sent now.
-func (p *pacer) reset(now time.Duration) { p.nextSendTime = now }
+// allowSendNow allows a packet to be sent now.
+func (p *pacer) allowSendNow(now time.Duration) { p.nextSendTime = now }

@@ -108,16 +108,16 @@ func deriveKeys(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool)
 	if !client {
 		own, peer = peer, own
 	}
-	if k.localAEAD, err = newGCM(own[:16]); err == nil {
-		k.peerAEAD, err = newGCM(peer[:16])
+	if k.localAEAD, err = newAESGCM(own[:16]); err == nil {
+		k.peerAEAD, err = newAESGCM(peer[:16])
 	}
 	copy(k.localIV[:], own[16:])
 	copy(k.peerIV[:], peer[16:])
 	return k, welcomeKeys{all[2*each : 2*each+32], all[2*each+32:]}, err
 }
 
-// newGCM returns AES-GCM with that key.
-func newGCM(key []byte) (cipher.AEAD, error) {
+// newAESGCM returns AES-GCM with that key.
+func newAESGCM(key []byte) (cipher.AEAD, error) {
 	c, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, err
@@ -125,9 +125,9 @@ func newGCM(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(c)
 }
 
-// nonceFor returns the nonce of a packet number, which is unique for each key (RFC 9001 section
+// packetNonce returns the nonce of a packet number, which is unique for each key (RFC 9001 section
 // 5.3). It is valid until the next call.
-func (k *keys) nonceFor(iv *[12]byte, number uint64) []byte {
+func (k *keys) packetNonce(iv *[12]byte, number uint64) []byte {
 	k.nonce = *iv
 	binary.BigEndian.PutUint64(k.nonce[4:], binary.BigEndian.Uint64(iv[4:])^number)
 	return k.nonce[:]
@@ -143,7 +143,7 @@ func appendDataHeader(b []byte, id connID) []byte {
 // sealPacket writes the number and appends the tag of the DATA packet that begins at start.
 func (k *keys) sealPacket(b []byte, start int, number uint64) []byte {
 	binary.BigEndian.PutUint32(b[start+1+connIDLen:], uint32(number))
-	return k.localAEAD.Seal(b, k.nonceFor(&k.localIV, number), nil, b[start:])
+	return k.localAEAD.Seal(b, k.packetNonce(&k.localIV, number), nil, b[start:])
 }
 
 // openPacket authenticates a DATA packet and returns its frames, which refer to p, and its number.
@@ -154,7 +154,7 @@ func (k *keys) openPacket(p []byte, high uint64) (frames []byte, number uint64, 
 	}
 	number = decodePacketNumber(binary.BigEndian.Uint32(p[1+connIDLen:]), high)
 	end := len(p) - tagLen
-	if _, err := k.peerAEAD.Open(nil, k.nonceFor(&k.peerIV, number), p[end:], p[:end]); err != nil {
+	if _, err := k.peerAEAD.Open(nil, k.packetNonce(&k.peerIV, number), p[end:], p[:end]); err != nil {
 		return nil, 0, err
 	}
 	return p[dataHeaderLen:end], number, nil
@@ -233,8 +233,8 @@ func isValidAddressToken(secret []byte, now time.Time, addr string, token []byte
 	return now.Sub(at).Abs() <= tokenLifetime && hmac.Equal(token, newAddressToken(secret, at, addr))
 }
 
-// newConnID returns a random connection ID.
-func newConnID() (id connID) {
+// randomConnID returns a random connection ID.
+func randomConnID() (id connID) {
 	rand.Read(id[:])
 	return id
 }

@@ -21,7 +21,7 @@ func deriveBothKeys(t testing.TB, meddle func(bare []byte)) (client, server *key
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := appendHello(nil, newConnID(), a.PublicKey().Bytes(),
+	hello := appendHello(nil, randomConnID(), a.PublicKey().Bytes(),
 		make([]byte, addressTokenLen))[:helloLen-addressTokenLen]
 	bare := append([]byte{typeWelcome, version}, make([]byte, 2*connIDLen)...)
 	bare = append(bare, b.PublicKey().Bytes()...)
@@ -67,7 +67,7 @@ func TestExchange(t *testing.T) {
 // TestPacket: packets open as they were sealed, and in no other form.
 func TestPacket(t *testing.T) {
 	c, s, _ := deriveBothKeys(t, nil)
-	id := newConnID()
+	id := randomConnID()
 	whole := func(number uint64, frames string) []byte {
 		return c.sealPacket(append(appendDataHeader(nil, id), frames...), 0, number)
 	}

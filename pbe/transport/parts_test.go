@@ -22,8 +22,8 @@ func TestPacer(t *testing.T) {
 		p := pacer{maxRate: c.most}
 		n := 0
 		for now := time.Second; now < 2*time.Second; now += 100 * time.Microsecond {
-			for p.canSend(now) {
-				p.onSent(now, size, c.rate)
+			for p.canSendPacket(now) {
+				p.scheduleNextSend(now, size, c.rate)
 				n++
 			}
 		}
@@ -33,14 +33,14 @@ func TestPacer(t *testing.T) {
 		}
 	}
 	var p pacer
-	if p.onSent(time.Second, unit.MB, unit.Kbps); p.nextSendTime != time.Second+maxPause {
+	if p.scheduleNextSend(time.Second, unit.MB, unit.Kbps); p.nextSendTime != time.Second+maxPause {
 		t.Fatalf("a pause until %v", p.nextSendTime)
 	}
-	if p.reset(time.Second); !p.canSend(time.Second) {
+	if p.allowSendNow(time.Second); !p.canSendPacket(time.Second) {
 		t.Error("a reset does not open it")
 	}
 	p.maxRate = unit.Kbps
-	if p.onSent(time.Second, unit.MB, unit.Kbps); p.canSend(time.Minute) {
+	if p.scheduleNextSend(time.Second, unit.MB, unit.Kbps); p.canSendPacket(time.Minute) {
 		t.Error("the app's rate does not hold")
 	}
 }
@@ -50,45 +50,45 @@ func TestPacer(t *testing.T) {
 func TestClosing(t *testing.T) {
 	const pto = 100 * time.Millisecond
 	var c closing
-	if c.isOver(time.Second) || c.takeClose(time.Second, pto) {
+	if c.isFullyClosed(time.Second) || c.takeDueClose(time.Second, pto) {
 		t.Error("over before the end")
 	}
 	c.closeLocally(errIdleTimeout)
 	c.closeLocally(net.ErrClosed)
 	c.closeByPeer(errClosedByPeer)
-	if c.err != errIdleTimeout || c.isOver(time.Second) || !c.takeClose(time.Second, pto) ||
-		c.takeClose(time.Second, pto) {
+	if c.err != errIdleTimeout || c.isFullyClosed(time.Second) || !c.takeDueClose(time.Second, pto) ||
+		c.takeDueClose(time.Second, pto) {
 		t.Errorf("%v; the CLOSE does not go, or goes twice", c.err)
 	}
 	again := 0
 	for range 8 {
-		if c.onLatePacket(time.Second, false); c.takeClose(time.Second, pto) {
+		if c.onLatePacket(time.Second, false); c.takeDueClose(time.Second, pto) {
 			again++
 		}
 	}
-	if again != 4 || c.isOver(time.Second+3*pto-1) || !c.isOver(time.Second+3*pto) {
+	if again != 4 || c.isFullyClosed(time.Second+3*pto-1) || !c.isFullyClosed(time.Second+3*pto) {
 		t.Errorf("%d times again, until %v", again, c.drainUntil)
 	}
 	if c.onLatePacket(2*time.Second, false); c.sendClose {
 		t.Error("a CLOSE after all")
 	}
-	if c.onLatePacket(time.Second, true); !c.isOver(time.Second) {
+	if c.onLatePacket(time.Second, true); !c.isFullyClosed(time.Second) {
 		t.Error("not over though both ends know")
 	}
 	closedByPeer := closing{}
-	if closedByPeer.closeByPeer(errClosedByPeer); !closedByPeer.isOver(0) {
+	if closedByPeer.closeByPeer(errClosedByPeer); !closedByPeer.isFullyClosed(0) {
 		t.Error("a connection closed by the peer has a closing period")
 	}
 	quick := closing{}
 	quick.closeLocally(net.ErrClosed)
 	quick.closeNow = true
-	if quick.takeClose(time.Second, pto); !quick.isOver(time.Second) {
+	if quick.takeDueClose(time.Second, pto); !quick.isFullyClosed(time.Second) {
 		t.Error("closeNow has a closing period")
 	}
 }
 
 // TestLiveness: silence causes a PING after one interval and the end after three. The user timeout
-// counts from the last progress while packets wait. nextTime is never later than any of them.
+// counts from the last progress while packets wait. nextLivenessCheck is never later than any of them.
 func TestLiveness(t *testing.T) {
 	const interval = 10 * time.Second
 	l := liveness{lastReceived: time.Second, lastSent: time.Second, keepAliveInterval: interval}
@@ -107,10 +107,10 @@ func TestLiveness(t *testing.T) {
 	} {
 		l.userTimeout = c.userTimeout
 		err := l.checkTimeouts(c.now, c.unacked)
-		if ping := l.needsPing(c.now); err != c.err || ping != c.ping {
+		if ping := l.needsKeepAlivePing(c.now); err != c.err || ping != c.ping {
 			t.Errorf("at %v: %v, PING %v", c.now, err, ping)
 		}
-		if at := l.nextTime(c.unacked); (c.ping || err != nil) != (at <= c.now) {
+		if at := l.nextLivenessCheck(c.unacked); (c.ping || err != nil) != (at <= c.now) {
 			t.Errorf("at %v: the next time is %v", c.now, at)
 		}
 	}
@@ -127,7 +127,7 @@ func TestRadioFeedback(t *testing.T) {
 	}
 	f := radioFeedback{report: report}
 	for _, oneWay := range []uint32{1<<32 - 1000, 4000, 1<<32 - 3000} {
-		f.onArrival(time.Second, oneWay, 30*time.Millisecond)
+		f.onOneWayDelay(time.Second, oneWay, 30*time.Millisecond)
 	}
 	if len(delays) != 3 || delays[0] != 0 || delays[1] != 5*time.Millisecond || delays[2] != -2*time.Millisecond ||
 		f.peerMinRTT != 30*time.Millisecond {
@@ -137,7 +137,7 @@ func TestRadioFeedback(t *testing.T) {
 		len(f.appendReport(time.Second+reportLifetime+1, nil)) > 0 {
 		t.Error("the report is not repeated, or when it is old")
 	}
-	f.onRadio(said)
+	f.onRadioFrame(said)
 	if f.beginPacket(); f.incoming != said || f.current != (cc.CellFeedback{}) {
 		t.Errorf("%+v, of the packet itself %+v", f.incoming, f.current)
 	}
@@ -148,7 +148,7 @@ func TestRadioFeedback(t *testing.T) {
 	if f.resetReceiving(nil); len(f.appendReport(time.Second, nil)) > 0 || f.delayFromPeer.known {
 		t.Error("the path from the peer is remembered")
 	}
-	if f.onArrival(2*time.Second, 5, 0); len(delays) != 3 || f.reportTime != 0 {
+	if f.onOneWayDelay(2*time.Second, 5, 0); len(delays) != 3 || f.reportTime != 0 {
 		t.Error("a report without a source")
 	}
 }

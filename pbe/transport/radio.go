@@ -47,12 +47,12 @@ func (r *relativeDelay) sinceFirst(oneWay uint32) time.Duration {
 // beginPacket clears the report of the previous packet.
 func (f *radioFeedback) beginPacket() { f.current = cc.CellFeedback{} }
 
-// onRadio handles a RADIO frame in the newest packet.
-func (f *radioFeedback) onRadio(r cc.CellFeedback) { f.incoming, f.current = r, r }
+// onRadioFrame handles a RADIO frame in the newest packet.
+func (f *radioFeedback) onRadioFrame(r cc.CellFeedback) { f.incoming, f.current = r, r }
 
-// onArrival handles the one-way delay of a packet that has arrived. minRTT is its sender's minimum
+// onOneWayDelay handles the one-way delay of a packet that has arrived. minRTT is its sender's minimum
 // RTT.
-func (f *radioFeedback) onArrival(now time.Duration, oneWay uint32, minRTT time.Duration) {
+func (f *radioFeedback) onOneWayDelay(now time.Duration, oneWay uint32, minRTT time.Duration) {
 	f.peerMinRTT = minRTT
 	delay := f.delayFromPeer.sinceFirst(oneWay)
 	if f.report != nil {
@@ -84,9 +84,9 @@ type feedbackSource struct {
 	feedback Feedback // nil: none
 }
 
-// switchTo closes the source and, if enabled, opens the one that listen creates; nil opens none. It
+// switchFeedbackTo closes the source and, if enabled, opens the one that listen creates; nil opens none. It
 // returns the function that makes reports, or nil.
-func (r *feedbackSource) switchTo(listen func() Feedback) (
+func (r *feedbackSource) switchFeedbackTo(listen func() Feedback) (
 	report func(now, oneWay, minRTT time.Duration) cc.CellFeedback) {
 	if r.feedback != nil {
 		r.feedback.Close()

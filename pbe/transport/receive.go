@@ -4,15 +4,15 @@ package transport
 
 import "time"
 
-// handlePacket handles the frames of one packet from the peer. It ignores duplicates. An error
+// handlePacketFrames handles the frames of one packet from the peer. It ignores duplicates. An error
 // means that no valid peer sends such a packet.
-func (e *engine) handlePacket(now time.Duration, number uint64, frames []byte) error {
+func (e *engine) handlePacketFrames(now time.Duration, number uint64, frames []byte) error {
 	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.headerSize)
 	if e.closing.err != nil {
 		e.closing.onLatePacket(now, e.needsNoReply(frames))
 		return nil
 	}
-	if e.acks.isTooOld(number) {
+	if e.acks.isNumberTooOld(number) {
 		e.counts.tooOld++ // if it had not arrived, it is lost
 		return nil
 	}
@@ -25,16 +25,16 @@ func (e *engine) handlePacket(now time.Duration, number uint64, frames []byte) e
 	newest := number >= e.acks.nextExpected()
 	eliciting := false
 	for r := (frameReader{buf: frames}); len(r.buf) > 0; {
-		err := r.readFrame(&e.frame)
+		err := r.readNextFrame(&e.frame)
 		if err == nil {
-			err = e.onFrame(now, newest)
+			err = e.dispatchFrame(now, newest)
 		}
 		if err != nil {
 			return err
 		}
-		eliciting = eliciting || e.frame.elicitsAck()
+		eliciting = eliciting || e.frame.isAckEliciting()
 	}
-	e.acks.onPacket(now, number, eliciting)
+	e.acks.onPacketReceived(now, number, eliciting)
 	return nil
 }
 
@@ -45,31 +45,31 @@ func (e *engine) lacksRoomFor(frames []byte) bool {
 		return false
 	}
 	for r := (frameReader{buf: frames}); len(r.buf) > 0; {
-		if r.readFrame(&e.frame) != nil {
+		if r.readNextFrame(&e.frame) != nil {
 			return false
 		}
-		if e.frame.kind == frameStream && e.frame.value > e.receiver.receivedBytes() {
+		if e.frame.kind == frameStream && e.frame.value > e.receiver.inOrderBytes() {
 			return true
 		}
 	}
 	return false
 }
 
-// onFrame handles e.frame. newest reports whether it is in the newest packet.
-func (e *engine) onFrame(now time.Duration, newest bool) error {
+// dispatchFrame handles e.frame. newest reports whether it is in the newest packet.
+func (e *engine) dispatchFrame(now time.Duration, newest bool) error {
 	switch f := &e.frame; f.kind {
 	case frameAck:
-		return e.onAck(now, &f.ack)
+		return e.onAckFrame(now, &f.ack)
 	case frameRadio:
 		if newest { // otherwise a newer report has arrived
-			e.radio.onRadio(f.radio)
+			e.radio.onRadioFrame(f.radio)
 		}
 	case frameStream:
-		return e.receiver.onStream(f.value, f.data)
+		return e.receiver.onStreamData(f.value, f.data)
 	case frameStamp:
-		e.onStamp(now, newest)
+		e.onStampFrame(now, newest)
 	case frameFin:
-		return e.receiver.onFin(f.value)
+		return e.receiver.onFinalSize(f.value)
 	case frameClose:
 		e.closing.closeByPeer(errClosedByPeer)
 	case frameChallenge:
@@ -80,27 +80,27 @@ func (e *engine) onFrame(now time.Duration, newest bool) error {
 	return nil
 }
 
-// onStamp handles the sending time of a packet.
-func (e *engine) onStamp(now time.Duration, newest bool) {
+// onStampFrame handles the sending time of a packet.
+func (e *engine) onStampFrame(now time.Duration, newest bool) {
 	oneWay := uint32(now.Microseconds()) - e.frame.sent
 	if newest {
 		e.acks.oneWayDelay = oneWay
 	}
-	e.radio.onArrival(now, oneWay, time.Duration(min(e.frame.value, 1e7))*time.Microsecond)
+	e.radio.onOneWayDelay(now, oneWay, time.Duration(min(e.frame.value, 1e7))*time.Microsecond)
 }
 
 // needsNoReply reports whether to ignore a packet that arrives after the end: the peer has ended
 // the connection too, or the packet is malformed.
 func (e *engine) needsNoReply(frames []byte) bool {
 	for r := (frameReader{buf: frames}); len(r.buf) > 0; {
-		if r.readFrame(&e.frame) != nil || e.frame.kind == frameClose {
+		if r.readNextFrame(&e.frame) != nil || e.frame.kind == frameClose {
 			return true
 		}
 	}
 	return false
 }
 
-// appendAck appends radio feedback and an ACK.
-func (e *engine) appendAck(now time.Duration, b []byte) []byte {
-	return e.acks.appendAck(now, e.radio.appendReport(now, b), e.receiver.advertiseMaxData())
+// appendAckAndRadio appends radio feedback and an ACK.
+func (e *engine) appendAckAndRadio(now time.Duration, b []byte) []byte {
+	return e.acks.appendAckFrame(now, e.radio.appendReport(now, b), e.receiver.advertiseMaxData())
 }

@@ -38,23 +38,23 @@ func newReceiver() receiver {
 	return receiver{window: initialWindow, maxWindow: maxWindow, maxData: initialWindow}
 }
 
-// readableBytes returns how many bytes can be read now.
-func (r *receiver) readableBytes() int {
+// unreadBytes returns how many bytes can be read now.
+func (r *receiver) unreadBytes() int {
 	return int(r.receivedRanges.EndOf(r.readOffset) - r.readOffset)
 }
 
-// receivedBytes returns how many bytes have arrived in order.
-func (r *receiver) receivedBytes() uint64 { return r.readOffset + uint64(r.readableBytes()) }
+// inOrderBytes returns how many bytes have arrived in order.
+func (r *receiver) inOrderBytes() uint64 { return r.readOffset + uint64(r.unreadBytes()) }
 
 // isFinished reports whether the application has read the whole stream.
 func (r *receiver) isFinished() bool { return r.finReceived && r.readOffset == r.finalSize }
 
-// readInto copies readable bytes to p and returns their number. The window grows with the reading
+// readStreamInto copies readable bytes to p and returns their number. The window grows with the reading
 // speed, measured in round trips of rtt.
-func (r *receiver) readInto(now, rtt time.Duration, p []byte) int {
-	n := min(len(p), r.readableBytes())
+func (r *receiver) readStreamInto(now, rtt time.Duration, p []byte) int {
+	n := min(len(p), r.unreadBytes())
 	if n > 0 {
-		r.buf.copyOut(r.readOffset, p[:n])
+		r.buf.copyFromOffset(r.readOffset, p[:n])
 		r.readOffset += uint64(n)
 		r.buf.base = r.readOffset
 		r.tuneWindow(now, rtt)
@@ -67,18 +67,18 @@ func (r *receiver) readInto(now, rtt time.Duration, p []byte) int {
 func (r *receiver) tuneWindow(now, rtt time.Duration) {
 	if r.readOffset-r.tuneOffset > r.window/2 {
 		if now-r.tuneTime < 2*max(rtt, 10*time.Millisecond) {
-			r.growWindow()
+			r.doubleWindow()
 		}
 		r.tuneTime, r.tuneOffset = now, r.readOffset
 	}
-	if n := len(r.receivedRanges); n > 1 && r.readableBytes() == 0 &&
+	if n := len(r.receivedRanges); n > 1 && r.unreadBytes() == 0 &&
 		r.receivedRanges[n-1].To > r.readOffset+r.window/2+1 && r.receivedRanges[1:].Size() > r.window/2 {
-		r.growWindow()
+		r.doubleWindow()
 	}
 }
 
-// growWindow doubles the window up to its limit.
-func (r *receiver) growWindow() { r.window = min(2*r.window, r.maxWindow) }
+// doubleWindow doubles the window up to its limit.
+func (r *receiver) doubleWindow() { r.window = min(2*r.window, r.maxWindow) }
 
 // limitWindow limits the window. Credit already advertised stays valid.
 func (r *receiver) limitWindow(n uint64) {
@@ -99,8 +99,8 @@ func (r *receiver) advertiseMaxData() uint64 {
 // be accepted.
 func (r *receiver) isFragmented() bool { return len(r.receivedRanges) >= maxReceiveRanges }
 
-// onStream handles bytes of the stream. An error means that no valid peer sends them.
-func (r *receiver) onStream(offset uint64, data []byte) error {
+// onStreamData handles bytes of the stream. An error means that no valid peer sends them.
+func (r *receiver) onStreamData(offset uint64, data []byte) error {
 	end := offset + uint64(len(data))
 	if end > r.maxData || r.finReceived && end > r.finalSize {
 		return fmt.Errorf("%w: stream data up to offset %d, limit %d", errMalformed, end, r.maxData)
@@ -111,14 +111,14 @@ func (r *receiver) onStream(offset uint64, data []byte) error {
 	if offset < r.readOffset {
 		data, offset = data[r.readOffset-offset:], r.readOffset
 	}
-	r.buf.grow(end)
-	r.buf.copyIn(offset, data)
+	r.buf.growToOffset(end)
+	r.buf.copyToOffset(offset, data)
 	r.receivedRanges.Add(offset, end)
 	return nil
 }
 
-// onFin handles the final size of the stream. An error means that no valid peer sends it.
-func (r *receiver) onFin(end uint64) error {
+// onFinalSize handles the final size of the stream. An error means that no valid peer sends it.
+func (r *receiver) onFinalSize(end uint64) error {
 	n := len(r.receivedRanges)
 	if n > 0 && r.receivedRanges[n-1].To > end || r.finReceived && r.finalSize != end || end < r.readOffset {
 		return fmt.Errorf("%w: final size contradicts received data", errMalformed)

@@ -22,26 +22,26 @@ func TestReceiverOrders(t *testing.T) {
 		now := time.Second
 		for !r.isFinished() {
 			now += time.Duration(rnd.IntN(5)) * time.Millisecond
-			base, limit := r.receivedBytes(), min(int(r.maxData), len(data))
+			base, limit := r.inOrderBytes(), min(int(r.maxData), len(data))
 			for range 1 + rnd.IntN(8) {
 				lo := int(base) - 100 + rnd.IntN(6000)
 				if rnd.IntN(3) == 0 {
-					lo = int(r.receivedBytes())
+					lo = int(r.inOrderBytes())
 				}
 				lo = min(max(lo, 0), limit)
-				if err := r.onStream(uint64(lo), data[lo:min(limit, lo+rnd.IntN(1500))]); err != nil {
+				if err := r.onStreamData(uint64(lo), data[lo:min(limit, lo+rnd.IntN(1500))]); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 			}
 			if rnd.IntN(10) == 0 {
-				if err := r.onFin(uint64(len(data))); err != nil {
+				if err := r.onFinalSize(uint64(len(data))); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 			}
-			had := r.readableBytes()
-			n := r.readInto(now, 50*time.Millisecond, p[:rnd.IntN(len(p))])
-			if got = append(got, p[:n]...); n > had || r.readableBytes() != had-n || int(r.readOffset) != len(got) {
-				t.Fatalf("seed %d: %d of %d bytes are read, %d are left", seed, n, had, r.readableBytes())
+			had := r.unreadBytes()
+			n := r.readStreamInto(now, 50*time.Millisecond, p[:rnd.IntN(len(p))])
+			if got = append(got, p[:n]...); n > had || r.unreadBytes() != had-n || int(r.readOffset) != len(got) {
+				t.Fatalf("seed %d: %d of %d bytes are read, %d are left", seed, n, had, r.unreadBytes())
 			}
 			if r.needsWindowUpdate() {
 				r.advertiseMaxData()
@@ -60,15 +60,15 @@ func TestReceiverOrders(t *testing.T) {
 // TestReceiverRefuses: data that no valid peer sends is an error.
 func TestReceiverRefuses(t *testing.T) {
 	for what, breach := range map[string]func(r *receiver) error{
-		"over what was advertised": func(r *receiver) error { return r.onStream(initialWindow-1, []byte("ab")) },
-		"after the end":            func(r *receiver) error { r.onFin(3); return r.onStream(2, []byte("ab")) },
-		"an end before data":       func(r *receiver) error { r.onStream(2, []byte("ab")); return r.onFin(3) },
+		"over what was advertised": func(r *receiver) error { return r.onStreamData(initialWindow-1, []byte("ab")) },
+		"after the end":            func(r *receiver) error { r.onFinalSize(3); return r.onStreamData(2, []byte("ab")) },
+		"an end before data":       func(r *receiver) error { r.onStreamData(2, []byte("ab")); return r.onFinalSize(3) },
 		"an end before what was read": func(r *receiver) error {
-			r.onStream(0, []byte("ab"))
-			r.readInto(time.Second, 0, make([]byte, 2))
-			return r.onFin(1)
+			r.onStreamData(0, []byte("ab"))
+			r.readStreamInto(time.Second, 0, make([]byte, 2))
+			return r.onFinalSize(1)
 		},
-		"two ends": func(r *receiver) error { r.onFin(3); return r.onFin(4) },
+		"two ends": func(r *receiver) error { r.onFinalSize(3); return r.onFinalSize(4) },
 	} {
 		r := newReceiver()
 		if err := breach(&r); !errors.Is(err, errMalformed) {
@@ -86,8 +86,8 @@ func TestReceiverWindow(t *testing.T) {
 		now := time.Second
 		for range 20 {
 			now += each
-			r.onStream(r.readOffset, make([]byte, r.maxData-r.readOffset))
-			r.readInto(now, rtt, make([]byte, maxWindow))
+			r.onStreamData(r.readOffset, make([]byte, r.maxData-r.readOffset))
+			r.readStreamInto(now, rtt, make([]byte, maxWindow))
 			r.advertiseMaxData()
 		}
 	}
@@ -106,9 +106,9 @@ func TestReceiverWindow(t *testing.T) {
 		t.Errorf("a window of %d, advertised to %d of %d", limited.window, limited.maxData, limited.readOffset)
 	}
 	lossy := newReceiver()
-	lossy.onStream(0, make([]byte, 10))
-	lossy.onStream(20, make([]byte, initialWindow-20))
-	if lossy.readInto(time.Second, rtt, make([]byte, 10)); lossy.window != 2*initialWindow {
+	lossy.onStreamData(0, make([]byte, 10))
+	lossy.onStreamData(20, make([]byte, initialWindow-20))
+	if lossy.readStreamInto(time.Second, rtt, make([]byte, 10)); lossy.window != 2*initialWindow {
 		t.Errorf("a window of %d behind a gap", lossy.window)
 	}
 }

@@ -9,8 +9,8 @@ type ringBuffer struct {
 	base uint64
 }
 
-// grow makes room for the bytes up to offset end.
-func (r *ringBuffer) grow(end uint64) {
+// growToOffset makes room for the bytes up to offset end.
+func (r *ringBuffer) growToOffset(end uint64) {
 	need := int(end - r.base)
 	if need <= len(r.buf) {
 		return
@@ -31,16 +31,16 @@ func (r *ringBuffer) grow(end uint64) {
 	r.buf = b
 }
 
-// copyIn copies p to offset at. grow must have made room for it.
-func (r *ringBuffer) copyIn(at uint64, p []byte) {
+// copyToOffset copies p to offset at. grow must have made room for it.
+func (r *ringBuffer) copyToOffset(at uint64, p []byte) {
 	for len(p) > 0 {
 		n := copy(r.buf[int(at)&(len(r.buf)-1):], p)
 		p, at = p[n:], at+uint64(n)
 	}
 }
 
-// copyOut fills p with the bytes from offset at.
-func (r *ringBuffer) copyOut(at uint64, p []byte) {
+// copyFromOffset fills p with the bytes from offset at.
+func (r *ringBuffer) copyFromOffset(at uint64, p []byte) {
 	for len(p) > 0 {
 		n := copy(p, r.buf[int(at)&(len(r.buf)-1):])
 		p, at = p[n:], at+uint64(n)

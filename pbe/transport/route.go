@@ -32,15 +32,15 @@ type arrival struct {
 	from netip.Addr
 }
 
-// newRoute returns the route of a new connection.
-func newRoute(ep *Endpoint, remote netip.AddrPort) route {
+// newConnRoute returns the route of a new connection.
+func newConnRoute(ep *Endpoint, remote netip.AddrPort) route {
 	return route{ep: ep, endpoints: []*Endpoint{ep}, remote: remote}
 }
 
-// onPacket records an authenticated packet. newest reports whether its number is the largest so
+// onAuthenticPacket records an authenticated packet. newest reports whether its number is the largest so
 // far; moved, whether such packets now arrive at another endpoint or from another address. A
 // CHALLENGE does not change the arrival, because other packets still take the previous path.
-func (r *route) onPacket(number uint64, from arrival, isChallenge bool) (newest, moved bool) {
+func (r *route) onAuthenticPacket(number uint64, from arrival, isChallenge bool) (newest, moved bool) {
 	if r.authenticated && number <= r.largestNumber {
 		return false, false
 	}
@@ -55,7 +55,7 @@ func (r *route) onPacket(number uint64, from arrival, isChallenge bool) (newest,
 // onResponse handles a RESPONSE. moved reports whether packets go to another address from now on;
 // newHost, whether its IP address differs. If only the port differs, a NAT has changed its mapping.
 func (r *route) onResponse(from netip.AddrPort, data []byte) (moved, newHost bool) {
-	if !r.validation.acceptResponse(from, data) {
+	if !r.validation.acceptPathResponse(from, data) {
 		return false, false
 	}
 	newHost = from.Addr() != r.remote.Addr()
@@ -63,9 +63,9 @@ func (r *route) onResponse(from netip.AddrPort, data []byte) (moved, newHost boo
 	return true, newHost
 }
 
-// moveTo sends over another endpoint from now on. It returns the endpoints that no longer receive
+// moveToEndpoint sends over another endpoint from now on. It returns the endpoints that no longer receive
 // packets of this connection.
-func (r *route) moveTo(to *Endpoint) (dropped []*Endpoint) {
+func (r *route) moveToEndpoint(to *Endpoint) (dropped []*Endpoint) {
 	r.endpoints = append(slices.DeleteFunc(slices.Clone(r.endpoints), func(ep *Endpoint) bool { return ep == to }), to)
 	if n := len(r.endpoints) - maxEndpoints; n > 0 {
 		dropped, r.endpoints = r.endpoints[:n], r.endpoints[n:]
@@ -74,9 +74,9 @@ func (r *route) moveTo(to *Endpoint) (dropped []*Endpoint) {
 	return dropped
 }
 
-// dropOwned stops receiving at all endpoints opened for this connection, except for one. It returns
+// dropOwnedEndpoints stops receiving at all endpoints opened for this connection, except for one. It returns
 // the dropped endpoints.
-func (r *route) dropOwned(except *Endpoint) (dropped []*Endpoint) {
+func (r *route) dropOwnedEndpoints(except *Endpoint) (dropped []*Endpoint) {
 	r.endpoints = slices.DeleteFunc(slices.Clone(r.endpoints), func(ep *Endpoint) bool {
 		if ep != except && ep.closesWithLast {
 			dropped = append(dropped, ep)
@@ -107,27 +107,29 @@ type pathValidation struct {
 	nextTime  time.Duration // when to send the next CHALLENGE
 }
 
-// start begins a validation unless one is running. A running one is kept, because an attacker can
+// startValidation begins a validation unless one is running. A running one is kept, because an attacker can
 // replay packets of the peer from other addresses.
-func (a *pathValidation) start(to netip.AddrPort, now time.Duration) {
+func (a *pathValidation) startValidation(to netip.AddrPort, now time.Duration) {
 	if a.remaining == 0 && now >= a.nextTime {
-		*a = pathValidation{addr: to, data: newConnID(), remaining: maxChallenges, nextTime: now}
+		*a = pathValidation{addr: to, data: randomConnID(), remaining: maxChallenges, nextTime: now}
 	}
 }
 
-// isDue reports whether to send a CHALLENGE now.
-func (a *pathValidation) isDue(now time.Duration) bool { return a.remaining > 0 && now >= a.nextTime }
+// isChallengeDue reports whether to send a CHALLENGE now.
+func (a *pathValidation) isChallengeDue(now time.Duration) bool {
+	return a.remaining > 0 && now >= a.nextTime
+}
 
 // onChallengeSent records that a CHALLENGE was sent.
 func (a *pathValidation) onChallengeSent(now time.Duration) {
 	a.remaining, a.nextTime = a.remaining-1, now+challengeInterval
 }
 
-// acceptResponse reports whether a RESPONSE proves that the peer receives at the new address.
-func (a *pathValidation) acceptResponse(from netip.AddrPort, data []byte) bool {
+// acceptPathResponse reports whether a RESPONSE proves that the peer receives at the new address.
+func (a *pathValidation) acceptPathResponse(from netip.AddrPort, data []byte) bool {
 	if from != a.addr || string(data) != string(a.data[:]) {
 		return false
 	}
-	a.remaining, a.data = 0, newConnID() // a response is accepted once
+	a.remaining, a.data = 0, randomConnID() // a response is accepted once
 	return true
 }

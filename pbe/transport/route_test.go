@@ -27,7 +27,8 @@ func TestRouteArrivals(t *testing.T) {
 		{3, there, false, false, false},
 		{9, there, true, true, false}, {10, there, false, true, true}, {7, here, false, false, false},
 	} {
-		if newest, moved := r.onPacket(c.number, arrival{ep, c.from}, c.asks); newest != c.newest || moved != c.moved {
+		if newest, moved := r.onAuthenticPacket(c.number, arrival{ep, c.from}, c.asks); newest != c.newest ||
+			moved != c.moved {
 			t.Errorf("packet %d: newest %v, moved %v", i, newest, moved)
 		}
 	}
@@ -43,16 +44,16 @@ func TestRouteEndpoints(t *testing.T) {
 	for i := range eps {
 		eps[i] = &Endpoint{closesWithLast: i%2 == 0}
 	}
-	r := newRoute(eps[0], netip.AddrPort{})
+	r := newConnRoute(eps[0], netip.AddrPort{})
 	var dropped []*Endpoint
 	for _, ep := range append(eps[1:], eps[len(eps)-1]) {
-		dropped = append(dropped, r.moveTo(ep)...)
+		dropped = append(dropped, r.moveToEndpoint(ep)...)
 	}
 	before := r.endpoints
 	if r.ep != eps[len(eps)-1] || !slices.Equal(dropped, eps[:2]) || !slices.Equal(before, eps[2:]) {
 		t.Errorf("%d endpoints, %d dropped", len(before), len(dropped))
 	}
-	if own := r.dropOwned(eps[4]); !slices.Equal(own, eps[2:3]) || len(r.endpoints) != maxEndpoints-1 ||
+	if own := r.dropOwnedEndpoints(eps[4]); !slices.Equal(own, eps[2:3]) || len(r.endpoints) != maxEndpoints-1 ||
 		len(before) != maxEndpoints || before[0] != eps[2] {
 		t.Errorf("%d own ones are dropped", len(own))
 	}
@@ -61,12 +62,12 @@ func TestRouteEndpoints(t *testing.T) {
 // TestRouteFollows: the peer's address changes when it answers from there, once.
 func TestRouteFollows(t *testing.T) {
 	at := netip.MustParseAddrPort
-	r := newRoute(nil, at("192.0.2.1:1"))
+	r := newConnRoute(nil, at("192.0.2.1:1"))
 	for _, c := range []struct {
 		to        string
 		elsewhere bool
 	}{{"192.0.2.1:2", false}, {"192.0.2.2:2", true}} {
-		r.validation.start(at(c.to), time.Minute)
+		r.validation.startValidation(at(c.to), time.Minute)
 		data := r.validation.data
 		if moved, _ := r.onResponse(r.remote, data[:]); moved {
 			t.Error("a response from the current address is accepted")
@@ -92,7 +93,7 @@ func TestWaiters(t *testing.T) {
 		set := func(after time.Duration) {
 			mu.Lock()
 			defer mu.Unlock()
-			w.setDeadline(begun.Add(after))
+			w.setWaitDeadline(begun.Add(after))
 		}
 		set(time.Minute)
 		took := make(chan time.Duration)
@@ -112,7 +113,7 @@ func TestWaiters(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if w.setDeadline(time.Time{}); w.deadlinePassed() {
+		if w.setWaitDeadline(time.Time{}); w.deadlinePassed() {
 			t.Error("late without a deadline")
 		}
 	})
@@ -124,17 +125,18 @@ func TestReporter(t *testing.T) {
 	second := &fixedFeedback{radio: cc.CellFeedback{TransportRate: 2}}
 	var r feedbackSource
 	listen := func(s *fixedFeedback) func() Feedback { return func() Feedback { return s } }
-	if r.switchTo(listen(first)) != nil {
+	if r.switchFeedbackTo(listen(first)) != nil {
 		t.Error("it reports before it is enabled")
 	}
 	r.enabled = true
-	if report := r.switchTo(listen(first)); report == nil || report(0, 0, 0) != first.radio {
+	if report := r.switchFeedbackTo(listen(first)); report == nil || report(0, 0, 0) != first.radio {
 		t.Error("the first does not report")
 	}
-	if report := r.switchTo(listen(second)); report == nil || report(0, 0, 0) != second.radio || !first.closed.Load() {
+	if report := r.switchFeedbackTo(listen(second)); report == nil || report(0, 0, 0) != second.radio ||
+		!first.closed.Load() {
 		t.Error("the second does not report, or the first still does")
 	}
-	if r.switchTo(nil) != nil || !second.closed.Load() {
+	if r.switchFeedbackTo(nil) != nil || !second.closed.Load() {
 		t.Error("the second still reports")
 	}
 }

@@ -19,8 +19,8 @@ type rttEstimator struct {
 	firstSample time.Duration // time of the first sample; 0: there is none
 }
 
-// addSample adds an RTT sample. adjusted is the sample without the peer's acknowledgement delay.
-func (r *rttEstimator) addSample(now, adjusted, full time.Duration) {
+// addRTTSample adds an RTT sample. adjusted is the sample without the peer's acknowledgement delay.
+func (r *rttEstimator) addRTTSample(now, adjusted, full time.Duration) {
 	r.latest = full
 	if r.min == 0 || full < r.min {
 		r.min = full

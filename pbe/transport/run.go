@@ -18,12 +18,12 @@ type outbox struct {
 	messageBatch
 }
 
-// reset removes all packets.
-func (o *outbox) reset() { o.buf, o.ends, o.soloIndex = o.buf[:0], o.ends[:0], 0 }
+// clearPackets removes all packets.
+func (o *outbox) clearPackets() { o.buf, o.ends, o.soloIndex = o.buf[:0], o.ends[:0], 0 }
 
-// addPacket adds the packet that was appended to buf. A packet longer than size is an MTU probe,
+// addSealedPacket adds the packet that was appended to buf. A packet longer than size is an MTU probe,
 // which the local link may refuse. It is sent alone, so that no other packet is lost with it.
-func (o *outbox) addPacket(buf []byte, size int) {
+func (o *outbox) addSealedPacket(buf []byte, size int) {
 	if len(buf)-len(o.buf) > size {
 		o.soloIndex = len(o.ends) + 1
 	}
@@ -41,14 +41,14 @@ func (c *Conn) runSendLoop() {
 		all := c.route.endpoints
 		c.mu.Unlock()
 		for _, ep := range all {
-			ep.removeConn(c)
+			ep.unregisterPeerConn(c)
 		}
 	}()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var o, challengeBox outbox
 	for {
-		over, wait := c.sendBatch(&o, &challengeBox)
+		over, wait := c.buildAndSendBatch(&o, &challengeBox)
 		if over && len(o.ends) == 0 {
 			return
 		}
@@ -72,14 +72,14 @@ func (c *Conn) setFeedbackEnabled(on bool) {
 	c.resetFeedback()
 }
 
-// sendBatch builds and sends a batch of packets in o, and the CHALLENGE of a path validation in
+// buildAndSendBatch builds and sends a batch of packets in o, and the CHALLENGE of a path validation in
 // challengeBox. It returns whether the connection is over, and how long there is nothing to do.
-func (c *Conn) sendBatch(o, challengeBox *outbox) (over bool, wait time.Duration) {
-	o.reset()
-	challengeBox.reset()
+func (c *Conn) buildAndSendBatch(o, challengeBox *outbox) (over bool, wait time.Duration) {
+	o.clearPackets()
+	challengeBox.clearPackets()
 	c.mu.Lock()
-	now := c.now()
-	if c.closed && (c.engine.sender.isFlushed() || now >= c.closeDeadline) {
+	now := c.engineTime()
+	if c.closed && (c.engine.sender.isStreamFlushed() || now >= c.closeDeadline) {
 		c.engine.closing.closeLocally(net.ErrClosed)
 	}
 	c.engine.handleTimers(now)
@@ -90,14 +90,14 @@ func (c *Conn) sendBatch(o, challengeBox *outbox) (over bool, wait time.Duration
 			o.buf = b[:start]
 			break
 		}
-		o.addPacket(c.keys.sealPacket(b, start, number), c.engine.mtu.size)
+		o.addSealedPacket(c.keys.sealPacket(b, start, number), c.engine.mtu.size)
 	}
-	if c.route.validation.isDue(now) && c.engine.closing.err == nil {
+	if c.route.validation.isChallengeDue(now) && c.engine.closing.err == nil {
 		b, number := c.engine.appendChallenge(now, appendDataHeader(challengeBox.buf, c.peerID), c.route.validation.data[:])
-		challengeBox.addPacket(c.keys.sealPacket(b, 0, number), c.engine.mtu.size)
+		challengeBox.addSealedPacket(c.keys.sealPacket(b, 0, number), c.engine.mtu.size)
 		c.route.validation.onChallengeSent(now)
 	}
-	over = c.engine.closing.isOver(now)
+	over = c.engine.closing.isFullyClosed(now)
 	c.wakeWriters(false)
 	at := c.engine.nextWakeTime(now)
 	if c.route.validation.remaining > 0 {
@@ -106,16 +106,16 @@ func (c *Conn) sendBatch(o, challengeBox *outbox) (over bool, wait time.Duration
 	ep, to, challengeAddr := c.route.ep, c.route.remote, c.route.validation.addr
 	c.mu.Unlock()
 	if len(o.ends) > 0 {
-		if packets, bytes := ep.socket.sendBatch(o, to); packets > 0 {
+		if packets, bytes := ep.socket.sendOutboxPackets(o, to); packets > 0 {
 			c.mu.Lock()
-			c.engine.onSendRefused(packets, bytes)
+			c.engine.onPacketsRefused(packets, bytes)
 			c.mu.Unlock()
 		}
 	}
 	if len(challengeBox.ends) > 0 {
-		ep.socket.sendBatch(challengeBox, challengeAddr)
+		ep.socket.sendOutboxPackets(challengeBox, challengeAddr)
 	}
-	return over, at - c.now()
+	return over, at - c.engineTime()
 }
 
 // Migrate continues the connection over another endpoint, for example one of another interface. The
@@ -125,7 +125,7 @@ func (c *Conn) sendBatch(o, challengeBox *outbox) (over bool, wait time.Duration
 func (c *Conn) Migrate(to *Endpoint) error {
 	old, err := c.switchEndpoint(to)
 	for _, ep := range old {
-		ep.removeConn(c)
+		ep.unregisterPeerConn(c)
 	}
 	return err
 }
@@ -138,12 +138,12 @@ func (c *Conn) switchEndpoint(to *Endpoint) (old []*Endpoint, err error) {
 	if c.isServer {
 		return nil, errNotClient
 	}
-	if c.engine.closing.err != nil || c.closed || !to.adoptConn(c) {
+	if c.engine.closing.err != nil || c.closed || !to.adoptMigratedConn(c) {
 		return nil, net.ErrClosed
 	}
-	old = c.route.moveTo(to)
+	old = c.route.moveToEndpoint(to)
 	c.engine.mtu.fixed = !to.socket.dontFragment
-	c.engine.switchPath(c.now(), to.opt.Controller())
-	c.wake.raise()
+	c.engine.switchPath(c.engineTime(), to.opt.Controller())
+	c.wake.raiseSignal()
 	return old, nil
 }

@@ -40,14 +40,14 @@ type segment struct {
 	fin    bool
 }
 
-// write copies as much of p as fits into the buffer and returns the number of bytes.
-func (s *sender) write(p []byte) int {
-	n := min(len(p), maxSendBuffer-int(s.unackedBytes()))
+// writeToBuffer copies as much of p as fits into the buffer and returns the number of bytes.
+func (s *sender) writeToBuffer(p []byte) int {
+	n := min(len(p), maxSendBuffer-int(s.unackedStreamBytes()))
 	if n <= 0 {
 		return 0
 	}
-	s.buf.grow(s.written + uint64(n))
-	s.buf.copyIn(s.written, p[:n])
+	s.buf.growToOffset(s.written + uint64(n))
+	s.buf.copyToOffset(s.written, p[:n])
 	s.written += uint64(n)
 	return n
 }
@@ -55,17 +55,17 @@ func (s *sender) write(p []byte) int {
 // unsentBytes returns how many written bytes were never sent.
 func (s *sender) unsentBytes() unit.Bytes { return unit.Bytes(s.written - s.next) }
 
-// unackedBytes returns how many bytes were written from the first unacknowledged one on.
-func (s *sender) unackedBytes() unit.Bytes { return unit.Bytes(s.written - s.buf.base) }
+// unackedStreamBytes returns how many bytes were written from the first unacknowledged one on.
+func (s *sender) unackedStreamBytes() unit.Bytes { return unit.Bytes(s.written - s.buf.base) }
 
 // ackedBytes returns how many bytes are acknowledged.
 func (s *sender) ackedBytes() uint64 { return s.buf.base + s.acked.Size() }
 
-// isFlushed reports whether the peer has acknowledged all bytes and the end of the stream.
-func (s *sender) isFlushed() bool { return s.finAcked && s.buf.base == s.written }
+// isStreamFlushed reports whether the peer has acknowledged all bytes and the end of the stream.
+func (s *sender) isStreamFlushed() bool { return s.finAcked && s.buf.base == s.written }
 
-// isBlocked reports whether only the peer's flow control window prevents sending.
-func (s *sender) isBlocked() bool {
+// isWindowBlocked reports whether only the peer's flow control window prevents sending.
+func (s *sender) isWindowBlocked() bool {
 	return s.next < s.written && s.next >= s.maxData && len(s.lost) == 0
 }
 
@@ -80,9 +80,9 @@ func (s *sender) raiseMaxData(maxData uint64) {
 	s.maxData = max(s.maxData, min(maxData, s.buf.base+maxWindowAhead))
 }
 
-// appendData appends frames with lost bytes, or else with new ones, and with the end of the stream
+// appendStreamData appends frames with lost bytes, or else with new ones, and with the end of the stream
 // if it follows. It uses room bytes at most.
-func (s *sender) appendData(b []byte, room int) ([]byte, segment) {
+func (s *sender) appendStreamData(b []byte, room int) ([]byte, segment) {
 	const head = 1 + 9 + 3 // STREAM frame header
 	var seg segment
 	n := uint64(max(room-head, 1))
@@ -130,12 +130,12 @@ func (s *sender) appendStream(b []byte, seg segment) []byte {
 	b = binary.AppendUvarint(b, seg.hi-seg.lo)
 	at, n := len(b), int(seg.hi-seg.lo)
 	b = slices.Grow(b, n)[:at+n]
-	s.buf.copyOut(seg.lo, b[at:])
+	s.buf.copyFromOffset(seg.lo, b[at:])
 	return b
 }
 
-// onAcked records that the peer has received a segment.
-func (s *sender) onAcked(seg segment) {
+// onSegmentAcked records that the peer has received a segment.
+func (s *sender) onSegmentAcked(seg segment) {
 	s.finAcked = s.finAcked || seg.fin
 	lo, hi := max(seg.lo, s.buf.base), seg.hi
 	if hi <= lo {
@@ -149,8 +149,8 @@ func (s *sender) onAcked(seg segment) {
 	}
 }
 
-// onLost queues the unacknowledged bytes of a lost segment again.
-func (s *sender) onLost(seg segment) {
+// onSegmentLost queues the unacknowledged bytes of a lost segment again.
+func (s *sender) onSegmentLost(seg segment) {
 	if lo := max(seg.lo, s.buf.base); seg.hi > lo {
 		for from, to := range s.acked.Missing(lo, seg.hi) {
 			s.lost.Add(from, to)

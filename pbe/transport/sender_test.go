@@ -22,20 +22,20 @@ func TestSenderDelivers(t *testing.T) {
 		got, have := make([]byte, len(data)), span.Set[uint64]{}
 		var flying []segment
 		sent, lost, acked, ended := 0, 0, 0, false
-		for steps := 0; !s.isFlushed(); steps++ {
+		for steps := 0; !s.isStreamFlushed(); steps++ {
 			if steps > 100_000 {
 				t.Fatalf("seed %d: stuck at %d of %d", seed, s.buf.base, s.written)
 			}
 			if n := int(s.written); n < len(data) {
-				s.write(data[n:min(len(data), n+r.IntN(5000))])
+				s.writeToBuffer(data[n:min(len(data), n+r.IntN(5000))])
 			}
 			s.fin = int(s.written) == len(data)
 			s.raiseMaxData(s.buf.base + uint64(r.IntN(20_000)))
 			if s.hasPendingData() {
-				b, seg := s.appendData(nil, 100+r.IntN(1400))
+				b, seg := s.appendStreamData(nil, 100+r.IntN(1400))
 				var f frame
 				for in := (frameReader{buf: b}); len(in.buf) > 0; {
-					if err := in.readFrame(&f); err != nil {
+					if err := in.readNextFrame(&f); err != nil {
 						t.Fatal(err)
 					}
 					switch f.kind {
@@ -53,18 +53,18 @@ func TestSenderDelivers(t *testing.T) {
 					t.Fatalf("seed %d: nothing is sent at %d", seed, s.next)
 				}
 				flying = append(flying, seg)
-			} else if s.isBlocked() != (s.next < s.written) {
-				t.Fatalf("seed %d: blocked: %v, with %v unsent", seed, s.isBlocked(), s.unsentBytes())
+			} else if s.isWindowBlocked() != (s.next < s.written) {
+				t.Fatalf("seed %d: blocked: %v, with %v unsent", seed, s.isWindowBlocked(), s.unsentBytes())
 			}
 			for len(flying) > 0 && r.IntN(3) > 0 {
 				i := r.IntN(len(flying))
 				seg := flying[i]
 				if r.IntN(4) == 0 {
 					before := s.lost.Size()
-					s.onLost(seg)
+					s.onSegmentLost(seg)
 					lost += int(s.lost.Size() - before)
 				} else {
-					s.onAcked(seg)
+					s.onSegmentAcked(seg)
 					if seg.hi > seg.lo {
 						have.Add(seg.lo, seg.hi)
 					}
@@ -78,8 +78,8 @@ func TestSenderDelivers(t *testing.T) {
 				}
 			}
 		}
-		if !bytes.Equal(got, data) || !ended || s.unackedBytes() != 0 || acked == 0 {
-			t.Fatalf("seed %d: ended %v, %v wait", seed, ended, s.unackedBytes())
+		if !bytes.Equal(got, data) || !ended || s.unackedStreamBytes() != 0 || acked == 0 {
+			t.Fatalf("seed %d: ended %v, %v wait", seed, ended, s.unackedStreamBytes())
 		}
 		if sent > len(data)+lost {
 			t.Errorf("seed %d: %d bytes sent of %d and %d lost", seed, sent, len(data), lost)
@@ -91,7 +91,7 @@ func TestSenderDelivers(t *testing.T) {
 // acknowledged bytes.
 func TestSenderBounds(t *testing.T) {
 	var s sender
-	if n := s.write(make([]byte, maxSendBuffer+1)); n != maxSendBuffer || s.write([]byte("x")) != 0 {
+	if n := s.writeToBuffer(make([]byte, maxSendBuffer+1)); n != maxSendBuffer || s.writeToBuffer([]byte("x")) != 0 {
 		t.Errorf("%d bytes are taken", n)
 	}
 	s.raiseMaxData(1000)
@@ -102,24 +102,24 @@ func TestSenderBounds(t *testing.T) {
 	if s.raiseMaxData(1 << 50); s.maxData != maxWindowAhead {
 		t.Errorf("a limit of %d", s.maxData)
 	}
-	s.onAcked(segment{lo: 0, hi: 1 << 20})
-	if s.write(make([]byte, 2<<20)) != 1<<20 || s.unackedBytes() != unit.Bytes(maxSendBuffer) {
-		t.Errorf("%v wait", s.unackedBytes())
+	s.onSegmentAcked(segment{lo: 0, hi: 1 << 20})
+	if s.writeToBuffer(make([]byte, 2<<20)) != 1<<20 || s.unackedStreamBytes() != unit.Bytes(maxSendBuffer) {
+		t.Errorf("%v wait", s.unackedStreamBytes())
 	}
 }
 
 // TestSenderOldest: a probe carries the first unacknowledged bytes, and none that were never sent.
 func TestSenderOldest(t *testing.T) {
 	s := sender{maxData: 10_000}
-	s.write(make([]byte, 5000))
+	s.writeToBuffer(make([]byte, 5000))
 	if b, seg := s.appendOldest(nil, 1000); len(b) > 0 || seg != (segment{}) {
 		t.Errorf("%+v before anything was sent", seg)
 	}
 	for s.hasPendingData() {
-		s.appendData(nil, 1000)
+		s.appendStreamData(nil, 1000)
 	}
-	s.onAcked(segment{lo: 0, hi: 1000})
-	s.onAcked(segment{lo: 1200, hi: 3000})
+	s.onSegmentAcked(segment{lo: 0, hi: 1000})
+	s.onSegmentAcked(segment{lo: 1200, hi: 3000})
 	if _, seg := s.appendOldest(nil, 1000); seg.lo != 1000 || seg.hi != 1200 {
 		t.Errorf("%+v", seg)
 	}

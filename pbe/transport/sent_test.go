@@ -16,7 +16,7 @@ func checkFlying(t *testing.T, e *engine) int {
 	t.Helper()
 	quiet, size := 0, unit.Bytes(0)
 	for i := range uint64(e.loss.sent.count) {
-		p := e.loss.sent.lookup(e.loss.sent.first + i)
+		p := e.loss.sent.findSentPacket(e.loss.sent.first + i)
 		if p.nonEliciting {
 			quiet++
 		}
@@ -36,7 +36,7 @@ func TestOnlyReceives(t *testing.T) {
 	for first, bound := range []int{1, maxNonEliciting + 10} {
 		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond,
 			mtu: 1472}, 8)
-		w.engines[1].sender.write(make([]byte, first))
+		w.engines[1].sender.writeToBuffer(make([]byte, first))
 		w.keepSending(0)
 		most := 0
 		w.runUntil(time.Minute, func() bool {
@@ -54,12 +54,12 @@ func TestOnlyReceives(t *testing.T) {
 // TestAsksOnly: a peer that acknowledges nothing but has everything acknowledged costs little
 // memory. Any client can do that before TLS.
 func TestAsksOnly(t *testing.T) {
-	e := newEngine(cc.NewCUBIC(), 28)
-	e.sender.write(make([]byte, 5000))
+	e := newConnEngine(cc.NewCUBIC(), 28)
+	e.sender.writeToBuffer(make([]byte, 5000))
 	now, most := time.Second, 0
 	e.liveness.lastReceived, e.liveness.lastSent = now, now
 	for i := range uint64(200_000) {
-		if err := e.handlePacket(now, i, []byte{framePing}); err != nil {
+		if err := e.handlePacketFrames(now, i, []byte{framePing}); err != nil {
 			t.Fatal(err)
 		}
 		e.handleTimers(now)
@@ -76,7 +76,7 @@ func TestAsksOnly(t *testing.T) {
 
 // TestFewAcksKept: the same for a peer that acknowledges every second non-eliciting packet.
 func TestFewAcksKept(t *testing.T) {
-	e := newEngine(cc.NewCUBIC(), 28)
+	e := newConnEngine(cc.NewCUBIC(), 28)
 	now, most := time.Second, 0
 	e.liveness.lastReceived, e.liveness.lastSent = now, now
 	for i := range uint64(20_000) {
@@ -84,9 +84,9 @@ func TestFewAcksKept(t *testing.T) {
 		if n := e.loss.numbers.next; n > 2 && !slices.Contains(e.loss.numbers.skipped, (n-1)&^1) {
 			n = (n - 1) &^ 1
 			a := ackFrame{maxData: 1 << 20, count: 1, ranges: [maxAckRanges]ackRange{{n, n}}}
-			b = append(b, a.appendTo(nil)...)
+			b = append(b, a.appendEncodedAck(nil)...)
 		}
-		if err := e.handlePacket(now, 2*i, b); err != nil {
+		if err := e.handlePacketFrames(now, 2*i, b); err != nil {
 			t.Fatal(err)
 		}
 		e.handleTimers(now)
@@ -105,19 +105,19 @@ func TestFewAcksKept(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond,
 		mtu: 1472}, 9)
-	w.engines[0].sender.write(make([]byte, 5000))
+	w.engines[0].sender.writeToBuffer(make([]byte, 5000))
 	// only ACKs get through
 	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 }
 	most := 0
 	w.keepSending(1)
 	w.runUntil(7*time.Second, func() bool { most = max(most, w.engines[0].loss.sent.count); return false })
-	if checkFlying(t, w.engines[0]); w.engines[0].loss.sent.first == 0 || w.engines[1].receiver.readableBytes() > 0 ||
+	if checkFlying(t, w.engines[0]); w.engines[0].loss.sent.first == 0 || w.engines[1].receiver.unreadBytes() > 0 ||
 		most > maxNonEliciting+100 || w.engines[0].counts.packets < 2*maxNonEliciting {
 		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.engines[0].loss.sent.first,
-			most, w.engines[1].receiver.readableBytes())
+			most, w.engines[1].receiver.unreadBytes())
 	}
-	w.runUntil(20*time.Second, func() bool { return w.engines[1].receiver.readableBytes() == 5000 })
-	if got := w.engines[1].receiver.readableBytes(); got != 5000 {
+	w.runUntil(20*time.Second, func() bool { return w.engines[1].receiver.unreadBytes() == 5000 })
+	if got := w.engines[1].receiver.unreadBytes(); got != 5000 {
 		t.Errorf("%d bytes arrived", got)
 	}
 }

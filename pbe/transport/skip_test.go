@@ -38,19 +38,19 @@ func TestAheadAck(t *testing.T) {
 	const seeds = 40
 	total := uint64(0)
 	for range seeds {
-		e := newEngine(cc.NewCUBIC(), 28)
+		e := newConnEngine(cc.NewCUBIC(), 28)
 		e.liveness.lastReceived, e.liveness.lastSent = time.Second, time.Second
 		e.sender.maxData = 1 << 40
 		now, number := time.Second, uint64(0)
 		var err error
 		for err == nil && e.loss.numbers.next < 100_000 {
 			now += 10 * time.Millisecond
-			e.sender.write(make([]byte, 1<<20))
+			e.sender.writeToBuffer(make([]byte, 1<<20))
 			for ok := true; ok; {
 				_, _, ok = e.appendPacket(now, nil)
 			}
 			a := ackFrame{maxData: 1 << 40, count: 1, ranges: [maxAckRanges]ackRange{{0, e.loss.numbers.next - 1}}}
-			err = e.handlePacket(now, number, a.appendTo(nil))
+			err = e.handlePacketFrames(now, number, a.appendEncodedAck(nil))
 			number++
 		}
 		if !errors.Is(err, errMalformed) {
@@ -71,7 +71,7 @@ func TestFewRanges(t *testing.T) {
 		if from == 1 {
 			r := frameReader{buf: f.frames}
 			var fr frame
-			for len(r.buf) > 0 && r.readFrame(&fr) == nil {
+			for len(r.buf) > 0 && r.readNextFrame(&fr) == nil {
 				if fr.kind == frameAck {
 					most = max(most, fr.ack.count)
 				}

@@ -24,7 +24,7 @@ const (
 
 // socket sends and receives batches of packets. One system call handles several messages (sendmmsg,
 // recvmmsg). A message is a train of packets if the kernel can split it (UDP_SEGMENT, Linux 4.18)
-// and join it (UDP_GRO, Linux 5.0). sendBatch is safe for concurrent use, receiveBatch is not.
+// and join it (UDP_GRO, Linux 5.0). sendOutboxPackets is safe for concurrent use, receiveTrains is not.
 type socket struct {
 	*net.UDPConn
 	pc           *ipv4.PacketConn
@@ -40,8 +40,8 @@ type messageBatch struct {
 	to           net.UDPAddr
 }
 
-// newSocket configures a UDP socket.
-func newSocket(c *net.UDPConn) (*socket, error) {
+// newUDPSocket configures a UDP socket.
+func newUDPSocket(c *net.UDPConn) (*socket, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -69,9 +69,9 @@ func newSocket(c *net.UDPConn) (*socket, error) {
 	return s, err
 }
 
-// sendBatch sends the packets of o. It returns the number and the bytes of the packets that the
+// sendOutboxPackets sends the packets of o. It returns the number and the bytes of the packets that the
 // kernel refused. They are lost, as in the network.
-func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
+func (s *socket) sendOutboxPackets(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	m := &o.messageBatch
 	m.to = net.UDPAddr{IP: append(m.to.IP[:0], to.Addr().AsSlice()...), Port: int(to.Port()), Zone: to.Addr().Zone()}
 	useTrains := s.gsoEnabled.Load()
@@ -128,13 +128,13 @@ func (o *outbox) buildMessages(first int, useTrains bool) {
 				break
 			}
 		}
-		m.addTrain(o.buf[start:o.ends[j-1]], size, j-i)
+		m.addGSOMessage(o.buf[start:o.ends[j-1]], size, j-i)
 		start, i = o.ends[j-1], j
 	}
 }
 
-// addTrain appends a message with that many packets. Its control message has their length (udp(7)).
-func (m *messageBatch) addTrain(train []byte, size, packets int) {
+// addGSOMessage appends a message with that many packets. Its control message has their length (udp(7)).
+func (m *messageBatch) addGSOMessage(train []byte, size, packets int) {
 	if n := len(m.list); n < cap(m.list) {
 		m.list = m.list[:n+1]
 	} else {
@@ -162,9 +162,9 @@ func (m *messageBatch) addTrain(train []byte, size, packets int) {
 	msg.OOB = b
 }
 
-// receiveBatch waits for packets and passes them to handle as trains of packets of one size. The
+// receiveTrains waits for packets and passes them to handle as trains of packets of one size. The
 // last packet of a train may be shorter. The memory is reused after handle returns.
-func (s *socket) receiveBatch(handle func(train []byte, size int, from netip.AddrPort)) error {
+func (s *socket) receiveTrains(handle func(train []byte, size int, from netip.AddrPort)) error {
 	n, err := s.pc.ReadBatch(s.readBuffers, 0)
 	if err != nil {
 		return err

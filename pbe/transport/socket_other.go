@@ -11,7 +11,7 @@ import (
 )
 
 // socket sends and receives packets one by one. The network may fragment them, so MTU probes do not
-// work. sendBatch is safe for concurrent use, receiveBatch is not.
+// work. sendOutboxPackets is safe for concurrent use, receiveTrains is not.
 type socket struct {
 	*net.UDPConn
 	dontFragment bool // always false
@@ -22,17 +22,17 @@ type socket struct {
 // messageBatch is empty: packets are sent one by one.
 type messageBatch struct{}
 
-// newSocket configures a UDP socket.
-func newSocket(c *net.UDPConn) (*socket, error) {
+// newUDPSocket configures a UDP socket.
+func newUDPSocket(c *net.UDPConn) (*socket, error) {
 	_ = c.SetReadBuffer(socketBuffer)
 	_ = c.SetWriteBuffer(socketBuffer)
 	local, _ := c.LocalAddr().(*net.UDPAddr)
 	return &socket{UDPConn: c, v6: local != nil && local.IP.To4() == nil, readBuffers: make([]byte, 1<<16)}, nil
 }
 
-// sendBatch sends the packets of o. It returns the number and the bytes of the packets that the
+// sendOutboxPackets sends the packets of o. It returns the number and the bytes of the packets that the
 // system refused. They are lost, as in the network.
-func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
+func (s *socket) sendOutboxPackets(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	if a := to.Addr(); s.v6 && a.Is4() {
 		to = netip.AddrPortFrom(netip.AddrFrom16(a.As16()), to.Port())
 	}
@@ -48,9 +48,9 @@ func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	return packets, bytes
 }
 
-// receiveBatch waits for a packet and passes it to handle. The memory is reused after handle
+// receiveTrains waits for a packet and passes it to handle. The memory is reused after handle
 // returns.
-func (s *socket) receiveBatch(handle func(train []byte, size int, from netip.AddrPort)) error {
+func (s *socket) receiveTrains(handle func(train []byte, size int, from netip.AddrPort)) error {
 	n, a, err := s.ReadFromUDPAddrPort(s.readBuffers)
 	if err == nil && n > 0 {
 		handle(s.readBuffers[:n], n, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))

@@ -28,9 +28,9 @@ func TestTrains(t *testing.T) {
 	} {
 		var o outbox
 		for range 2 { // what a batch leaves behind does not matter to the next
-			o.reset()
+			o.clearPackets()
 			for _, n := range c.lengths {
-				o.addPacket(append(o.buf, make([]byte, n)...), minPayload)
+				o.addSealedPacket(append(o.buf, make([]byte, n)...), minPayload)
 			}
 			o.buildMessages(0, c.together)
 			bytes := 0

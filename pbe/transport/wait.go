@@ -10,8 +10,8 @@ import (
 // signal wakes one waiting goroutine. It is a channel with a buffer of one.
 type signal chan struct{}
 
-// raise wakes the waiting goroutine, or lets its next wait return at once.
-func (s signal) raise() {
+// raiseSignal wakes the waiting goroutine, or lets its next wait return at once.
+func (s signal) raiseSignal() {
 	select {
 	case s <- struct{}{}:
 	default:
@@ -31,8 +31,8 @@ func (w *waiters) deadlinePassed() bool {
 	return !w.deadline.IsZero() && !time.Now().Before(w.deadline)
 }
 
-// setDeadline sets the deadline, zero for none, and wakes all waiters.
-func (w *waiters) setDeadline(t time.Time) {
+// setWaitDeadline sets the deadline, zero for none, and wakes all waiters.
+func (w *waiters) setWaitDeadline(t time.Time) {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
@@ -53,16 +53,16 @@ type writeCork struct {
 	held   []byte
 }
 
-// holdBack reports whether writes are held back, and if so keeps a copy of p.
-func (c *writeCork) holdBack(p []byte) bool {
+// holdWriteBack reports whether writes are held back, and if so keeps a copy of p.
+func (c *writeCork) holdWriteBack(p []byte) bool {
 	if c.corked {
 		c.held = append(c.held, p...)
 	}
 	return c.corked
 }
 
-// takeHeld stops holding writes back and returns the gathered bytes, valid until the next holdBack.
-func (c *writeCork) takeHeld() []byte {
+// takeHeldWrites stops holding writes back and returns the gathered bytes, valid until the next holdWriteBack.
+func (c *writeCork) takeHeldWrites() []byte {
 	b := c.held
 	c.corked, c.held = false, b[:0]
 	return b

@@ -16,9 +16,9 @@ type codeLine struct {
 	begins bool   // the first line of its block, or after an empty line
 }
 
-// codeLines returns the lines of a document's code blocks that are not empty. A block is fenced, or
+// extractCodeLines returns the lines of a document's code blocks that are not empty. A block is fenced, or
 // indented by four columns after an empty line.
-func codeLines(text string) (list []codeLine) {
+func extractCodeLines(text string) (list []codeLine) {
 	fenced, indented, empty := false, false, true
 	number := 0
 	for line := range strings.Lines(text) {
@@ -66,7 +66,7 @@ var (
 // are no commands.
 func Commands(text string) (list []Command) {
 	commands, prompts, continued := false, false, false
-	for _, l := range codeLines(text) {
+	for _, l := range extractCodeLines(text) {
 		prompt := shellPrompt.FindStringSubmatch(l.text)
 		if l.begins {
 			prompts = prompt != nil

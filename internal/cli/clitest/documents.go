@@ -39,7 +39,7 @@ func CheckDocuments(t *testing.T, p cli.Program) {
 		}
 		for _, c := range documentedCommands(string(text), p.Name) {
 			found++
-			if err := checkCommand(p, c); err != nil {
+			if err := checkCommandLine(p, c); err != nil {
 				t.Errorf("%s: %s %s: %v", name, p.Name, strings.Join(c.args, " "), err)
 			}
 		}
@@ -75,7 +75,7 @@ func documentedCommands(text, program string) (list []documentedCommand) {
 	}
 	text = continued.ReplaceAllString(text, "")
 	code := map[int]string{}
-	for _, l := range codeLines(text) {
+	for _, l := range extractCodeLines(text) {
 		code[l.number] = l.text
 	}
 	number := 0
@@ -140,9 +140,9 @@ func splitWords(line string) (words []string) {
 	return words
 }
 
-// checkCommand returns an error if p does not know the command or a flag, or refuses the number
+// checkCommandLine returns an error if p does not know the command or a flag, or refuses the number
 // of arguments.
-func checkCommand(p cli.Program, c documentedCommand) error {
+func checkCommandLine(p cli.Program, c documentedCommand) error {
 	args := c.args
 	if !c.whole {
 		args = slices.DeleteFunc(slices.Clone(args), placeholder.MatchString)

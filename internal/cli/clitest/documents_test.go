@@ -47,7 +47,7 @@ func TestCheckCommand(t *testing.T) {
 		{documentedCommand{[]string{"get", "--onlaod"}, false}, false},
 		{documentedCommand{[]string{"put"}, false}, false},
 	} {
-		if err := checkCommand(p, c.documentedCommand); (err == nil) != c.ok {
+		if err := checkCommandLine(p, c.documentedCommand); (err == nil) != c.ok {
 			t.Errorf("%q, whole %v: %v", c.args, c.whole, err)
 		}
 	}

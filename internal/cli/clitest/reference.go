@@ -52,7 +52,7 @@ func CheckCommandReference(t *testing.T, file string, p cli.Program) {
 func DescribeCommands(b *bytes.Buffer, p cli.Program) {
 	cobra.EnableCommandSorting = false
 	root, _ := p.Root(io.Discard)
-	fmt.Fprintf(b, "## Commands\n\nFlags of every command:\n%s.\n\n", flagNames(root.PersistentFlags()))
+	fmt.Fprintf(b, "## Commands\n\nFlags of every command:\n%s.\n\n", formatFlagNames(root.PersistentFlags()))
 	cli.EachCommand(root, func(c *cobra.Command) { describeCommand(b, c) })
 	b.Truncate(len(bytes.TrimRight(b.Bytes(), "\n")))
 	b.WriteByte('\n')
@@ -106,7 +106,7 @@ func describeFlag(b *bytes.Buffer, f *pflag.Flag) {
 	fmt.Fprintf(b, "| `--%s` | %s | %s |\n", TableCell(name), def, TableCell(usage))
 }
 
-func flagNames(flags *pflag.FlagSet) string {
+func formatFlagNames(flags *pflag.FlagSet) string {
 	var list []string
 	flags.VisitAll(func(f *pflag.Flag) {
 		_, usage := pflag.UnquoteUsage(f)

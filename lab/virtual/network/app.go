@@ -29,9 +29,9 @@ type bondApp struct {
 	progress, done             func()
 }
 
-// exchange implements exchanger. The app need not wait until the stream is known to be open: a
+// exchangePayload implements exchanger. The app need not wait until the stream is known to be open: a
 // primary answers at once for numeric addresses and for known destinations.
-func (c *bondExchanger) exchange(i int, up, down uint64, progress, done func()) {
+func (c *bondExchanger) exchangePayload(i int, up, down uint64, progress, done func()) {
 	for i >= len(c.apps) {
 		c.apps = append(c.apps, nil)
 	}
@@ -40,7 +40,7 @@ func (c *bondExchanger) exchange(i int, up, down uint64, progress, done func()) 
 	if a == nil {
 		s, err := e.bond.OpenStream("web:80")
 		if err != nil {
-			c.net.setError(err)
+			c.net.setFirstError(err)
 			return
 		}
 		a = &bondApp{exchanger: c}
@@ -51,16 +51,16 @@ func (c *bondExchanger) exchange(i int, up, down uint64, progress, done func()) 
 	a.answers = append(a.answers, answer{a.toWrite[primary], int(down)})
 	a.expected += down
 	a.progress, a.done = progress, done
-	c.net.sim.schedule(c.net.sim.now, func(*packet) {
+	c.net.sim.scheduleTask(c.net.sim.now, func(*packet) {
 		a.readAndWrite(primary)
-		e.processEvents()
+		e.processBondEvents()
 	}, nil)
 }
 
-// accept takes a stream at the server.
-func (c *bondExchanger) accept(s *bond.Stream) {
+// acceptServerStream takes a stream at the server.
+func (c *bondExchanger) acceptServerStream(s *bond.Stream) {
 	if int(s.ID()) > len(c.order) {
-		c.net.setError(fmt.Errorf("stream %d was never opened", s.ID()))
+		c.net.setFirstError(fmt.Errorf("stream %d was never opened", s.ID()))
 		return
 	}
 	a := c.order[s.ID()-1]
@@ -91,7 +91,7 @@ var pattern = func() []byte {
 func (a *bondApp) readAndWrite(i int) {
 	s := a.streams[i]
 	if err := s.Err(); err != nil {
-		a.exchanger.net.setError(fmt.Errorf("stream %d: %w", s.ID(), err))
+		a.exchanger.net.setFirstError(fmt.Errorf("stream %d: %w", s.ID(), err))
 		return
 	}
 	if n := s.Readable(); n > 0 {
@@ -113,12 +113,12 @@ func (a *bondApp) readAndWrite(i int) {
 func (a *bondApp) checkReceived(i int, b []byte) {
 	for part := range slices.Chunk(b, patternBlock) {
 		if !bytes.Equal(part, pattern[a.received[i]%patternBlock:][:len(part)]) {
-			a.exchanger.net.setError(fmt.Errorf("end %d reads other bytes at %d than were written", i, a.received[i]))
+			a.exchanger.net.setFirstError(fmt.Errorf("end %d reads other bytes at %d than were written", i, a.received[i]))
 		}
 		a.received[i] += uint64(len(part))
 	}
 	if a.received[i] > a.written[1-i] {
-		a.exchanger.net.setError(fmt.Errorf("end %d reads %d bytes of %d", i, a.received[i], a.written[1-i]))
+		a.exchanger.net.setFirstError(fmt.Errorf("end %d reads %d bytes of %d", i, a.received[i], a.written[1-i]))
 	}
 }
 
@@ -133,6 +133,6 @@ func (a *bondApp) handleRead(i int) {
 		a.answers = a.answers[1:]
 	}
 	if i == primary && a.received[primary] == a.expected {
-		a.exchanger.net.sim.schedule(a.exchanger.net.sim.now, func(*packet) { a.done() }, nil)
+		a.exchanger.net.sim.scheduleTask(a.exchanger.net.sim.now, func(*packet) { a.done() }, nil)
 	}
 }

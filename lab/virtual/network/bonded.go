@@ -39,7 +39,7 @@ type end struct {
 	tick     *timer
 	spare    []*segmentBuffer
 	sentData unit.Bytes         // stream bytes given to subflows
-	busy     bool               // processEvents is running
+	busy     bool               // processBondEvents is running
 	isDue    bool               // processSoon has scheduled it
 	onStream func(*bond.Stream) // a stream was accepted
 	onChange func(*bond.Stream)
@@ -76,8 +76,8 @@ type segmentBuffer struct {
 // probeAge is the greatest age of a sample at a decision, as in node/endpoint.
 const probeAge = time.Millisecond
 
-// newBonded returns a bond without subflows. events, if not nil, gets the trace.
-func newBonded(s *sim, scheduler string, eta float64, events func(trace.Event)) (*bonded, error) {
+// newVirtualBond returns a bond without subflows. events, if not nil, gets the trace.
+func newVirtualBond(s *sim, scheduler string, eta float64, events func(trace.Event)) (*bonded, error) {
 	n := &bonded{sim: s}
 	for i := range n.ends {
 		policy, err := sched.New(scheduler)
@@ -97,39 +97,39 @@ func newBonded(s *sim, scheduler string, eta float64, events func(trace.Event)) 
 			}
 		}
 		e.bond = bond.New(cfg)
-		e.tick = newTimer(s, e.handleTick)
+		e.tick = newSimTimer(s, e.handleBondTick)
 		n.ends[i] = e
 	}
 	return n, nil
 }
 
-func (e *end) now() time.Time { return epoch.Add(e.net.sim.now) }
+func (e *end) virtualNow() time.Time { return epoch.Add(e.net.sim.now) }
 
-// markIdle reports that the subflow has room.
-func (p *subflowEnd) markIdle() {
-	p.sampleHop(0)
+// markSubflowIdle reports that the subflow has room.
+func (p *subflowEnd) markSubflowIdle() {
+	p.sampleLocalHop(0)
 	p.end.bond.MarkIdle(p.id)
 }
 
-// sampleHop samples the local hop unless the last sample is younger than age.
-func (p *subflowEnd) sampleHop(age time.Duration) {
+// sampleLocalHop samples the local hop unless the last sample is younger than age.
+func (p *subflowEnd) sampleLocalHop(age time.Duration) {
 	now := p.end.net.sim.now
 	if age > 0 && now-p.probed < age {
 		return
 	}
 	p.probed = now
-	h := p.out.from.readInfo().Hop()
+	h := p.out.from.readTCPInfo().Hop()
 	if !p.helped {
 		if mark, changed := tcpinfo.AdaptLowat(p.lowat, h.Rate); changed {
 			p.lowat, p.out.from.lowat = mark, mark
 		}
 	}
-	p.end.bond.ObserveLocalHop(p.id, p.end.now(), h)
+	p.end.bond.ObserveLocalHop(p.id, p.end.virtualNow(), h)
 }
 
-// processEvents accepts streams, sends segments and lets the apps of changed streams read and
+// processBondEvents accepts streams, sends segments and lets the apps of changed streams read and
 // write, until nothing more follows. Then it sets the timer of the bond.
-func (e *end) processEvents() {
+func (e *end) processBondEvents() {
 	if e.busy {
 		return
 	}
@@ -140,9 +140,9 @@ func (e *end) processEvents() {
 			e.onStream(s)
 		}
 		for _, p := range e.subflows {
-			p.sampleHop(probeAge)
+			p.sampleLocalHop(probeAge)
 		}
-		for e.sendSegment() {
+		for e.writeNextSegment() {
 		}
 		for s := e.bond.NextChangedStream(); s != nil; s = e.bond.NextChangedStream() {
 			e.onChange(s)
@@ -152,20 +152,20 @@ func (e *end) processEvents() {
 	e.busy = false
 	if at := e.bond.NextTick(); !at.IsZero() {
 		if due := at.Sub(epoch); due < e.tick.due {
-			e.tick.set(due)
+			e.tick.setDueTime(due)
 		}
 	}
 }
 
-// sendSegment writes one segment, if there is one to send now.
-func (e *end) sendSegment() bool {
+// writeNextSegment writes one segment, if there is one to send now.
+func (e *end) writeNextSegment() bool {
 	var b *segmentBuffer
 	if k := len(e.spare); k > 0 {
 		b, e.spare = e.spare[k-1], e.spare[:k-1]
 	} else {
 		b = &segmentBuffer{}
 	}
-	id, frames := e.bond.NextSegment(e.now(), b.frames[:0])
+	id, frames := e.bond.NextSegment(e.virtualNow(), b.frames[:0])
 	b.frames, b.read = frames, 0
 	if id == 0 {
 		e.spare = append(e.spare, b)
@@ -173,20 +173,20 @@ func (e *end) sendSegment() bool {
 	}
 	p := e.findSubflow(id)
 	if !e.bond.BeginSegment(id) {
-		e.net.setError(fmt.Errorf("subflow %d: a segment was taken back at once", id))
+		e.net.setFirstError(fmt.Errorf("subflow %d: a segment was taken back at once", id))
 		return false
 	}
-	p.write(b)
-	if p.out.from.isWritable() {
-		p.markIdle()
+	p.writeTLSRecords(b)
+	if p.out.from.signalsPollOut() {
+		p.markSubflowIdle()
 	} else {
 		p.out.from.wantsWrite = true
 	}
 	return true
 }
 
-// countData returns the stream bytes in the frames of a segment.
-func countData(frames []byte) (n unit.Bytes) {
+// countStreamBytes returns the stream bytes in the frames of a segment.
+func countStreamBytes(frames []byte) (n unit.Bytes) {
 	for len(frames) >= wire.HeaderLen {
 		size := int(frames[1])<<16 | int(frames[2])<<8 | int(frames[3])
 		if wire.Type(frames[0]) == wire.TypeData {
@@ -199,9 +199,9 @@ func countData(frames []byte) (n unit.Bytes) {
 	return n
 }
 
-// write gives a segment to TCP in TLS records.
-func (p *subflowEnd) write(b *segmentBuffer) {
-	p.end.sentData += countData(b.frames)
+// writeTLSRecords gives a segment to TCP in TLS records.
+func (p *subflowEnd) writeTLSRecords(b *segmentBuffer) {
+	p.end.sentData += countStreamBytes(b.frames)
 	total := 0
 	for at := 0; at < len(b.frames); {
 		n := min(maxRecord, len(b.frames)-at)
@@ -226,16 +226,16 @@ func (p *subflowEnd) write(b *segmentBuffer) {
 	p.out.writeQueued()
 }
 
-// receive takes a piece that the other end or the helper has sent.
-func (p *subflowEnd) receive(q *piece) bool {
+// receivePiece takes a piece that the other end or the helper has sent.
+func (p *subflowEnd) receivePiece(q *piece) bool {
 	e := p.end
 	if q.report != nil {
 		s := *q.report
 		switch {
 		case s.AboutPipe && e.side == primary:
-			e.bond.RelayReport(wire.PipeState{Subflow: p.id, HopState: s}, e.now())
+			e.bond.RelayReport(wire.PipeState{Subflow: p.id, HopState: s}, e.virtualNow())
 		default:
-			e.bond.ObserveFarHop(p.id, e.now(), s)
+			e.bond.ObserveFarHop(p.id, e.virtualNow(), s)
 		}
 		return true
 	}
@@ -243,7 +243,7 @@ func (p *subflowEnd) receive(q *piece) bool {
 	from := p.far
 	for from.head < len(from.records) && from.records[from.head].end <= p.received {
 		r := &from.records[from.head]
-		p.readFrames(r)
+		p.passRecordFrames(r)
 		if r.segment.read == len(r.segment.frames) {
 			from.end.spare = append(from.end.spare, r.segment)
 		}
@@ -258,20 +258,20 @@ func (p *subflowEnd) receive(q *piece) bool {
 	return true
 }
 
-// processSoon calls processEvents after the events of this moment that are queued already, once for
+// processSoon calls processBondEvents after the events of this moment that are queued already, once for
 // all of them.
 func (e *end) processSoon() {
 	if !e.isDue {
 		e.isDue = true
-		e.net.sim.schedule(e.net.sim.now, func(*packet) {
+		e.net.sim.scheduleTask(e.net.sim.now, func(*packet) {
 			e.isDue = false
-			e.processEvents()
+			e.processBondEvents()
 		}, nil)
 	}
 }
 
-// readFrames passes on the frames that end before the end of a record.
-func (p *subflowEnd) readFrames(r *record) {
+// passRecordFrames passes on the frames that end before the end of a record.
+func (p *subflowEnd) passRecordFrames(r *record) {
 	b := r.segment
 	for b.read+wire.HeaderLen <= r.plain {
 		h := b.frames[b.read:]
@@ -279,8 +279,8 @@ func (p *subflowEnd) readFrames(r *record) {
 		if b.read+size > r.plain {
 			return
 		}
-		if err := p.end.bond.ReceiveFrame(p.id, wire.Type(h[0]), h[wire.HeaderLen:size], p.end.now()); err != nil {
-			p.end.net.setError(fmt.Errorf("subflow %d at end %d: %w", p.id, p.end.side, err))
+		if err := p.end.bond.ReceiveFrame(p.id, wire.Type(h[0]), h[wire.HeaderLen:size], p.end.virtualNow()); err != nil {
+			p.end.net.setFirstError(fmt.Errorf("subflow %d at end %d: %w", p.id, p.end.side, err))
 		}
 		b.read += size
 	}
@@ -295,16 +295,16 @@ func (e *end) findSubflow(id wire.SubflowID) *subflowEnd {
 	return nil
 }
 
-// handleTick handles the timer of the bond.
-func (e *end) handleTick() {
+// handleBondTick handles the timer of the bond.
+func (e *end) handleBondTick() {
 	for _, p := range e.subflows {
-		p.sampleHop(0)
+		p.sampleLocalHop(0)
 	}
-	e.bond.Tick(e.now())
-	e.processEvents()
+	e.bond.Tick(e.virtualNow())
+	e.processBondEvents()
 }
 
-func (n *bonded) setError(err error) {
+func (n *bonded) setFirstError(err error) {
 	if n.err == nil {
 		n.err = err
 	}

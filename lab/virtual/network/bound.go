@@ -31,7 +31,7 @@ func Bounds(n *Network, w *Workload) (b Bound) {
 	case w.Kind == Page:
 		// Each object of a connection takes a round trip.
 		rounds := (len(w.Sizes) + pageConnections - 1) / pageConnections
-		least := time.Duration(rounds) * n.leastRTT()
+		least := time.Duration(rounds) * n.shortestPathRTT()
 		b = objectBound(n, w, 0)
 		return Bound{max(b.Fluid, least), max(b.SlowStart, least)}
 	case w.Kind == Video:
@@ -47,7 +47,7 @@ func Bounds(n *Network, w *Workload) (b Bound) {
 
 // objectBound returns the bounds of an object that follows a number of others.
 func objectBound(n *Network, w *Workload, before int) Bound {
-	least := n.leastRTT()
+	least := n.shortestPathRTT()
 	begin := startAt + least/2
 	back := time.Duration(0)
 	if w.Direction == Upload { // the data leaves with the request, the answer comes back
@@ -77,8 +77,8 @@ func objectBound(n *Network, w *Workload, before int) Bound {
 	return Bound{end(paths[0]), end(paths[1])}
 }
 
-// leastRTT returns the round trip of the shortest path.
-func (n *Network) leastRTT() time.Duration {
+// shortestPathRTT returns the round trip of the shortest path.
+func (n *Network) shortestPathRTT() time.Duration {
 	least := never
 	for i := range n.Paths {
 		d := time.Duration(0)
@@ -140,7 +140,7 @@ func newFlowPath(p *Path, w *Workload, begin time.Duration, slowStart bool, befo
 		hops[0], hops[1] = hops[1], hops[0]
 	}
 	for _, h := range hops {
-		l := h.link(w.Direction)
+		l := h.linkInDirection(w.Direction)
 		g := &flowHop{link: l, offset: f.delay, begin: begin, window: math.Inf(1), rtt: h.Up.Delay + h.Down.Delay}
 		if slowStart {
 			g.window = initialWindow
@@ -169,8 +169,8 @@ func (g *flowHop) maxLinkBytes(t time.Duration) float64 {
 	return (g.steps[i] + float64(g.link.Rates[i].Rate)/8*(t-g.link.Rates[i].At).Seconds()) * (1 - g.link.Loss)
 }
 
-// maxPassed returns the most bytes that can have left the hop by t.
-func (g *flowHop) maxPassed(t time.Duration) float64 {
+// maxDepartedBytes returns the most bytes that can have left the hop by t.
+func (g *flowHop) maxDepartedBytes(t time.Duration) float64 {
 	from := g.begin + g.offset
 	if t <= from {
 		return 0
@@ -201,7 +201,7 @@ func (g *flowHop) maxPassed(t time.Duration) float64 {
 func (f *flowPath) maxArrived(t time.Duration) float64 {
 	last := f.hops[len(f.hops)-1]
 	t -= last.link.Delay
-	all := last.maxPassed(t)
+	all := last.maxDepartedBytes(t)
 	if len(f.hops) == 1 {
 		return all
 	}
@@ -210,7 +210,7 @@ func (f *flowPath) maxArrived(t time.Duration) float64 {
 	end := last.maxLinkBytes(t)
 	consider := func(moment time.Duration) {
 		if moment > from && moment <= t {
-			all = min(all, first.maxPassed(moment-first.link.Delay)+end-last.maxLinkBytes(moment))
+			all = min(all, first.maxDepartedBytes(moment-first.link.Delay)+end-last.maxLinkBytes(moment))
 		}
 	}
 	consider(t)

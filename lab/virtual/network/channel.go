@@ -36,7 +36,7 @@ type channel struct {
 	busy   bool // passArrived is running
 }
 
-func newChannel(from, to *tcpEnd) *channel {
+func newHopChannel(from, to *tcpEnd) *channel {
 	c := &channel{from: from, to: to}
 	to.onData = c.passArrived
 	return c
@@ -50,7 +50,7 @@ func (c *channel) queuePiece(size, ciphertext int, report *wire.HopState) {
 }
 
 // writeQueued writes the queued pieces to TCP.
-func (c *channel) writeQueued() { c.from.write(int(c.written - c.from.written)) }
+func (c *channel) writeQueued() { c.from.writeAppBytes(int(c.written - c.from.written)) }
 
 // passArrived passes the pieces that have arrived to accept, until it has no room.
 func (c *channel) passArrived() {
@@ -64,7 +64,7 @@ func (c *channel) passArrived() {
 			break
 		}
 		c.received += uint64(p.ciphertext)
-		c.to.consume(p.end)
+		c.to.recordAppRead(p.end)
 		*p = piece{end: p.end}
 		c.head++
 	}

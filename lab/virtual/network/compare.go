@@ -40,7 +40,7 @@ func CompareSchemes(n *Network, w *Workload, schedulers []string, o Options) *Ou
 	o.Limit = 0
 	best := never
 	for i := range n.Paths {
-		r := medianRun(n, o, func(o Options) Result { return RunSingle(n, i, w, o) })
+		r := runMedianDraw(n, o, func(o Options) Result { return RunSingle(n, i, w, o) })
 		out.Singles = append(out.Singles, r)
 		if r.Err == "" && r.Time < best {
 			best, out.best = r.Time, i
@@ -54,15 +54,15 @@ func CompareSchemes(n *Network, w *Workload, schedulers []string, o Options) *Ou
 	}
 	if best != never {
 		o.DrawSeed += draws
-		out.BestPathRerun = medianRun(n, o, func(o Options) Result { return RunSingle(n, out.best, w, o) })
+		out.BestPathRerun = runMedianDraw(n, o, func(o Options) Result { return RunSingle(n, out.best, w, o) })
 		o.DrawSeed -= draws
 	}
-	out.BestBound = out.bestBound()
+	out.BestBound = out.computeBestBound()
 	for _, s := range schedulers {
 		out.Schemes = append(out.Schemes, RunMedianBond(n, s, w, o))
 	}
 	if w.Kind == Objects && w.Objects == 1 && best != never {
-		out.Pooled = medianRun(n, o, func(o Options) Result { return poolPaths(n, w, best, o) }).Time
+		out.Pooled = runMedianDraw(n, o, func(o Options) Result { return runPooledPaths(n, w, best, o) }).Time
 	}
 	return out
 }
@@ -72,12 +72,12 @@ const draws = 5
 
 // RunMedianBond is RunBond for the median of draws.
 func RunMedianBond(n *Network, scheduler string, w *Workload, o Options) Result {
-	return medianRun(n, o, func(o Options) Result { return RunBond(n, scheduler, w, o) })
+	return runMedianDraw(n, o, func(o Options) Result { return RunBond(n, scheduler, w, o) })
 }
 
-// medianRun returns the run of the median time of several draws. Runs that failed count as longest.
-func medianRun(n *Network, o Options, run func(o Options) Result) Result {
-	if !n.isRandom() {
+// runMedianDraw returns the run of the median time of several draws. Runs that failed count as longest.
+func runMedianDraw(n *Network, o Options, run func(o Options) Result) Result {
+	if !n.hasRandomness() {
 		return run(o)
 	}
 	var all []Result
@@ -107,23 +107,23 @@ func (o *Outcome) isSurelyWorse(r *Result) bool {
 	if r.fast > 0 {
 		fast = r.fast
 	}
-	return isSlower(fast, slow, 1.03)
+	return isClearlySlower(fast, slow, 1.03)
 }
 
-// isSlower reports whether a transfer takes over factor times as long as another one, and over 5 ms
+// isClearlySlower reports whether a transfer takes over factor times as long as another one, and over 5 ms
 // longer.
-func isSlower(took, other time.Duration, factor float64) bool {
+func isClearlySlower(took, other time.Duration, factor float64) bool {
 	return float64(took) > factor*float64(other) && took-other > 5*time.Millisecond
 }
 
-// poolPaths returns when the paths have carried the object together if each carries what it can, as
+// runPooledPaths returns when the paths have carried the object together if each carries what it can, as
 // a bond of that path alone would.
-func poolPaths(n *Network, w *Workload, limit time.Duration, o Options) Result {
-	least := n.leastRTT()
+func runPooledPaths(n *Network, w *Workload, limit time.Duration, o Options) Result {
+	least := n.shortestPathRTT()
 	curves := make([][]arrivedBytes, len(n.Paths))
 	for i := range n.Paths {
 		alone := &Network{Seed: n.Seed + uint64(i), Paths: n.Paths[i : i+1], Changing: n.Changing}
-		shift := (alone.leastRTT() - least) / 2
+		shift := (alone.shortestPathRTT() - least) / 2
 		o.Limit = limit + shift
 		o.arrived = func(at time.Duration, total uint64) {
 			curves[i] = append(curves[i], arrivedBytes{at - startAt - shift, total})
@@ -181,8 +181,8 @@ func (o *Outcome) BestSingle() time.Duration {
 	return best
 }
 
-// bestBound returns BestBound.
-func (o *Outcome) bestBound() time.Duration {
+// computeBestBound returns BestBound.
+func (o *Outcome) computeBestBound() time.Duration {
 	for i, r := range o.Singles {
 		if r.Err != "" || r.Time != o.BestSingle() {
 			continue
@@ -190,7 +190,7 @@ func (o *Outcome) bestBound() time.Duration {
 		alone := &Network{Paths: o.Network.Paths[i : i+1], Changing: o.Network.Changing}
 		b := Bounds(alone, o.Workload).SlowStart
 		if b > 0 && o.Workload.Kind == Objects && !o.Workload.IsWarm() {
-			b += alone.leastRTT()
+			b += alone.shortestPathRTT()
 		}
 		return b
 	}
@@ -203,17 +203,17 @@ var classes = []struct {
 	applies func(o *Outcome) bool
 }{
 	{"all", func(*Outcome) bool { return true }},
-	{"stable, 2 MB and more", func(o *Outcome) bool { return o.isPlain() && o.Workload.Size >= 2*unit.MB }},
+	{"stable, 2 MB and more", func(o *Outcome) bool { return o.isStableObjectRun() && o.Workload.Size >= 2*unit.MB }},
 	{"stable, 2 MB and more, without loss", func(o *Outcome) bool {
-		return o.isPlain() && o.Workload.Size >= 2*unit.MB && !o.Network.hasLoss()
+		return o.isStableObjectRun() && o.Workload.Size >= 2*unit.MB && !o.Network.hasRandomLoss()
 	}},
 	{"stable, 64 KB to 2 MB", func(o *Outcome) bool {
-		return o.isPlain() && o.Workload.Size < 2*unit.MB && o.Workload.Size >= 64*unit.KB
+		return o.isStableObjectRun() && o.Workload.Size < 2*unit.MB && o.Workload.Size >= 64*unit.KB
 	}},
-	{"stable, below 64 KB", func(o *Outcome) bool { return o.isPlain() && o.Workload.Size < 64*unit.KB }},
+	{"stable, below 64 KB", func(o *Outcome) bool { return o.isStableObjectRun() && o.Workload.Size < 64*unit.KB }},
 	{"changing", func(o *Outcome) bool { return o.Network.Changing }},
-	{"without loss", func(o *Outcome) bool { return !o.Network.hasLoss() }},
-	{"with loss", func(o *Outcome) bool { return o.Network.hasLoss() }},
+	{"without loss", func(o *Outcome) bool { return !o.Network.hasRandomLoss() }},
+	{"with loss", func(o *Outcome) bool { return o.Network.hasRandomLoss() }},
 	{"cold", func(o *Outcome) bool { return !o.Workload.IsWarm() }},
 	{"warm", func(o *Outcome) bool { return o.Workload.IsWarm() }},
 	{"download", func(o *Outcome) bool { return o.Workload.Direction == Download }},
@@ -226,8 +226,8 @@ var classes = []struct {
 	{"own links", func(o *Outcome) bool { return len(o.Network.Paths[len(o.Network.Paths)-1].Hops) == 1 }},
 }
 
-// isPlain reports whether the outcome is of objects over a stable network.
-func (o *Outcome) isPlain() bool { return !o.Network.Changing && o.Workload.Kind == Objects }
+// isStableObjectRun reports whether the outcome is of objects over a stable network.
+func (o *Outcome) isStableObjectRun() bool { return !o.Network.Changing && o.Workload.Kind == Objects }
 
 // ClassNames returns the names of the classes of outcomes.
 func ClassNames() (names []string) {
@@ -237,15 +237,15 @@ func ClassNames() (names []string) {
 	return names
 }
 
-func (n *Network) hasLoss() (found bool) {
-	n.eachHop(func(h *Hop) { found = found || h.Up.Loss > 0 || h.Down.Loss > 0 })
+func (n *Network) hasRandomLoss() (found bool) {
+	n.forEachHop(func(h *Hop) { found = found || h.Up.Loss > 0 || h.Down.Loss > 0 })
 	return found
 }
 
-// isRandom reports whether packets are lost or delayed at random.
-func (n *Network) isRandom() (found bool) {
-	n.eachHop(func(h *Hop) { found = found || h.Up.Jitter > 0 || h.Down.Jitter > 0 })
-	return found || n.hasLoss()
+// hasRandomness reports whether packets are lost or delayed at random.
+func (n *Network) hasRandomness() (found bool) {
+	n.forEachHop(func(h *Hop) { found = found || h.Up.Jitter > 0 || h.Down.Jitter > 0 })
+	return found || n.hasRandomLoss()
 }
 
 // Summary has the distributions of a scheme in a class.
@@ -302,7 +302,7 @@ func Summarize(all []*Outcome) (list []Summary) {
 	for _, c := range classes {
 		for i, r := range all[0].Schemes {
 			s := Summary{Class: c.name, Scheme: r.Scheme}
-			s.summarizeScheme(all, i, c.applies)
+			s.computeForScheme(all, i, c.applies)
 			if s.Count > 0 {
 				list = append(list, s)
 			}
@@ -317,8 +317,8 @@ type ratedSeed struct {
 	value float64
 }
 
-// summarizeScheme computes a summary of scheme i.
-func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) bool) {
+// computeForScheme computes a summary of scheme i.
+func (s *Summary) computeForScheme(all []*Outcome, i int, applies func(*Outcome) bool) {
 	var fluid, slow, pooled, single, copied, gaps []float64
 	var efficiencies, ratios []ratedSeed
 	for _, o := range all {
@@ -336,10 +336,10 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 		ratio := float64(r.Time) / float64(best)
 		if best != never {
 			ratios = append(ratios, ratedSeed{o.Seed, ratio})
-			s.Worse += share(isSlower(r.Time, best, 1.03))
-			s.MuchWorse += share(isSlower(r.Time, best, 1.10))
-			s.SurelyWorse += share(o.isSurelyWorse(r))
-			s.WorseByChance += share(isSlower(o.BestPathRerun.Time, best, 1.03))
+			s.Worse += oneIfCounted(isClearlySlower(r.Time, best, 1.03))
+			s.MuchWorse += oneIfCounted(isClearlySlower(r.Time, best, 1.10))
+			s.SurelyWorse += oneIfCounted(o.isSurelyWorse(r))
+			s.WorseByChance += oneIfCounted(isClearlySlower(o.BestPathRerun.Time, best, 1.03))
 			s.Worst = max(s.Worst, ratio)
 			if o.BestBound > 0 {
 				single = append(single, float64(o.BestBound)/float64(best))
@@ -362,7 +362,7 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 	}
 	s.Pooled = quantilesOf(pooled)
 	s.Fluid, s.SlowStart, s.Single = quantilesOf(fluid), quantilesOf(slow), quantilesOf(single)
-	s.CopiedMean, s.Copied95, s.Gap95 = mean(copied), quantile(copied, 0.95), quantile(gaps, 0.95)
+	s.CopiedMean, s.Copied95, s.Gap95 = arithmeticMean(copied), quantileByRank(copied, 0.95), quantileByRank(gaps, 0.95)
 	slices.SortFunc(efficiencies, func(a, b ratedSeed) int { return cmp.Compare(a.value, b.value) })
 	slices.SortFunc(ratios, func(a, b ratedSeed) int { return cmp.Compare(b.value, a.value) })
 	for _, e := range efficiencies[:min(len(efficiencies), shownSeeds)] {
@@ -373,8 +373,8 @@ func (s *Summary) summarizeScheme(all []*Outcome, i int, applies func(*Outcome) 
 	}
 }
 
-// share returns 1 for each outcome to count.
-func share(counts bool) float64 {
+// oneIfCounted returns 1 for each outcome to count.
+func oneIfCounted(counts bool) float64 {
 	if counts {
 		return 1
 	}
@@ -382,11 +382,11 @@ func share(counts bool) float64 {
 }
 
 func quantilesOf(v []float64) Quantiles {
-	return Quantiles{quantile(v, 0.5), quantile(v, 0.05), quantile(v, 0.01)}
+	return Quantiles{quantileByRank(v, 0.5), quantileByRank(v, 0.05), quantileByRank(v, 0.01)}
 }
 
-// quantile returns a quantile by the nearest rank, 0 of nothing. It sorts v.
-func quantile(v []float64, q float64) float64 {
+// quantileByRank returns a quantile by the nearest rank, 0 of nothing. It sorts v.
+func quantileByRank(v []float64, q float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}
@@ -394,7 +394,7 @@ func quantile(v []float64, q float64) float64 {
 	return v[max(0, int(math.Ceil(q*float64(len(v))))-1)]
 }
 
-func mean(v []float64) float64 {
+func arithmeticMean(v []float64) float64 {
 	sum := 0.0
 	for _, x := range v {
 		sum += x

@@ -44,13 +44,13 @@ func newWindowControl(name string, seed uint64) windowControl {
 	return c
 }
 
-// observeHop gives the selector a sample, as link/tcp does after each write. It reports whether the
+// reselectController gives the selector a sample, as link/tcp does after each write. It reports whether the
 // controller has changed. The new one keeps the window, and begins in slow start as in Linux.
-func (c *windowControl) observeHop(s congestion.Sample) (changed bool) {
+func (c *windowControl) reselectController(s congestion.Sample) (changed bool) {
 	if c.selector == nil || !c.selector.Add(s) {
 		return false
 	}
-	window := c.limits(s.At).Window
+	window := c.congestionLimits(s.At).Window
 	c.found, c.roundEnd = false, 0
 	if c.selector.Choice().Algorithm == congestion.BBR {
 		b := cc.NewBBR(c.seed)
@@ -64,18 +64,20 @@ func (c *windowControl) observeHop(s congestion.Sample) (changed bool) {
 	return true
 }
 
-// isPaced reports whether packets are paced. Without the queueing discipline fq, Linux paces for BBR
+// pacesPackets reports whether packets are paced. Without the queueing discipline fq, Linux paces for BBR
 // alone.
-func (c *windowControl) isPaced() bool { return c.cubic == nil }
+func (c *windowControl) pacesPackets() bool { return c.cubic == nil }
 
-func (c *windowControl) limits(now time.Duration) cc.Limits { return c.controller.Limits(now) }
+func (c *windowControl) congestionLimits(now time.Duration) cc.Limits {
+	return c.controller.Limits(now)
+}
 
-func (c *windowControl) onSent(now time.Duration, inFlight unit.Bytes) {
+func (c *windowControl) recordPacketSent(now time.Duration, inFlight unit.Bytes) {
 	c.controller.OnSent(now, cc.MSS, inFlight)
 }
 
-// restartAfterIdle reduces the window after idle timeouts. BBR restarts by itself.
-func (c *windowControl) restartAfterIdle(timeouts int) {
+// restartIdleWindow reduces the window after idle timeouts. BBR restarts by itself.
+func (c *windowControl) restartIdleWindow(timeouts int) {
 	if c.cubic != nil {
 		c.cubic.RestartAfterIdle(timeouts)
 	}
@@ -88,8 +90,8 @@ const (
 	hystartWindow = 16
 )
 
-// onAck passes an acknowledgement on. Linux grows no window while it reduces it.
-func (c *windowControl) onAck(a cc.Ack, reduces bool, unacked, next uint64) {
+// applyAckSample passes an acknowledgement on. Linux grows no window while it reduces it.
+func (c *windowControl) applyAckSample(a cc.Ack, reduces bool, unacked, next uint64) {
 	if c.cubic == nil {
 		c.controller.OnAck(a)
 		return

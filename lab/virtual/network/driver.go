@@ -12,7 +12,7 @@ type exchanger interface {
 	// exchange sends up bytes on connection i, gets down bytes, and calls done. It opens the
 	// connection if there is none. progress is called when bytes in the direction of the data
 	// arrive.
-	exchange(i int, up, down uint64, progress func(), done func())
+	exchangePayload(i int, up, down uint64, progress func(), done func())
 }
 
 // driver runs a workload over an exchanger.
@@ -40,11 +40,11 @@ func (d *driver) beginObject() {
 	case Page:
 		d.left = len(w.Sizes)
 		for i := range min(pageConnections, len(w.Sizes)) {
-			d.fetchNext(i)
+			d.fetchNextObject(i)
 		}
 		return
 	case Beside:
-		d.sim.schedule(d.sim.now+besideEvery, d.requestBeside, nil)
+		d.sim.scheduleTask(d.sim.now+besideEvery, d.requestBeside, nil)
 	case Video:
 	default:
 		d.result.Gap = 0 // of the measured object
@@ -53,17 +53,17 @@ func (d *driver) beginObject() {
 	d.left = w.Streams
 	d.result.Total += w.Size
 	for i := range w.Streams {
-		d.exchange(i, w.streamSize(i), d.finishStream)
+		d.transferPayload(i, w.streamSize(i), d.finishObjectStream)
 	}
 }
 
-// exchange moves n bytes of data over connection i.
-func (d *driver) exchange(i int, n uint64, done func()) {
+// transferPayload moves n bytes of data over connection i.
+func (d *driver) transferPayload(i int, n uint64, done func()) {
 	up, down := uint64(requestSize), n
 	if d.workload.Direction == Upload {
 		up, down = up+down, replySize
 	}
-	d.exchanger.exchange(i, up, down, d.recordProgress, done)
+	d.exchanger.exchangePayload(i, up, down, d.recordProgress, done)
 }
 
 // recordProgress records that bytes have arrived.
@@ -77,8 +77,8 @@ func (d *driver) recordProgress() {
 	}
 }
 
-// finishStream records the end of a stream of an object.
-func (d *driver) finishStream() {
+// finishObjectStream records the end of a stream of an object.
+func (d *driver) finishObjectStream() {
 	if d.left--; d.left > 0 {
 		return
 	}
@@ -104,11 +104,11 @@ func (d *driver) finishStream() {
 	if w.Kind == Video {
 		next = max(d.sim.now, startAt+time.Duration(d.object)*segmentLength)
 	}
-	d.sim.schedule(next, func(*packet) { d.beginObject() }, nil)
+	d.sim.scheduleTask(next, func(*packet) { d.beginObject() }, nil)
 }
 
-// fetchNext fetches the next object of a page over connection i.
-func (d *driver) fetchNext(i int) {
+// fetchNextObject fetches the next object of a page over connection i.
+func (d *driver) fetchNextObject(i int) {
 	w := d.workload
 	if d.object == len(w.Sizes) {
 		return
@@ -116,12 +116,12 @@ func (d *driver) fetchNext(i int) {
 	n := w.Sizes[d.object]
 	d.object++
 	d.result.Total += n
-	d.exchange(i, uint64(n), func() {
+	d.transferPayload(i, uint64(n), func() {
 		if d.left--; d.left == 0 {
 			d.result.Time, d.done = d.sim.now-d.began, true
 			return
 		}
-		d.fetchNext(i)
+		d.fetchNextObject(i)
 	})
 }
 
@@ -131,18 +131,18 @@ func (d *driver) requestBeside(*packet) {
 		return
 	}
 	requestedAt := d.sim.now
-	d.exchanger.exchange(d.workload.Streams, requestSize, besideAnswer, func() {}, func() {
+	d.exchanger.exchangePayload(d.workload.Streams, requestSize, besideAnswer, func() {}, func() {
 		d.answers = append(d.answers, d.sim.now-requestedAt)
-		d.sim.schedule(d.sim.now+besideEvery, d.requestBeside, nil)
+		d.sim.scheduleTask(d.sim.now+besideEvery, d.requestBeside, nil)
 	})
 }
 
 // maxEventsAtOnce bounds the events at one moment. A run with more hangs: its time does not pass.
 const maxEventsAtOnce = 200_000
 
-// run handles events until the workload is done.
-func (d *driver) run(failed func() error) Result {
-	d.sim.schedule(startAt, func(*packet) { d.beginObject() }, nil)
+// runWorkload handles events until the workload is done.
+func (d *driver) runWorkload(failed func() error) Result {
+	d.sim.scheduleTask(startAt, func(*packet) { d.beginObject() }, nil)
 	limit := runLimit
 	if d.limit > 0 {
 		limit = startAt + d.limit

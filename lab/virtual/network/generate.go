@@ -18,18 +18,18 @@ type dice struct{ *rand.Rand }
 // logUniform draws a number whose logarithm is uniformly distributed.
 func (d dice) logUniform(lo, hi float64) float64 { return lo * math.Exp(d.Float64()*math.Log(hi/lo)) }
 
-// rate draws a rate by logUniform.
-func (d dice) rate(lo, hi unit.Rate) unit.Rate {
+// drawLinkRate draws a rate by logUniform.
+func (d dice) drawLinkRate(lo, hi unit.Rate) unit.Rate {
 	return unit.Rate(d.logUniform(float64(lo), float64(hi)))
 }
 
-// duration draws a duration by logUniform.
-func (d dice) duration(lo, hi time.Duration) time.Duration {
+// drawDuration draws a duration by logUniform.
+func (d dice) drawDuration(lo, hi time.Duration) time.Duration {
 	return time.Duration(d.logUniform(float64(lo), float64(hi)))
 }
 
-// chance returns true with probability p.
-func (d dice) chance(p float64) bool { return d.Float64() < p }
+// drawBernoulli returns true with probability p.
+func (d dice) drawBernoulli(p float64) bool { return d.Float64() < p }
 
 // Ranges of random networks.
 const (
@@ -66,29 +66,29 @@ var WorkloadNames = []string{"download", "upload", "cold", "warm", "streams", "p
 // than by their changes.
 func Generate(seed uint64, limits Limits) (*Network, *Workload) {
 	d := dice{rand.New(rand.NewPCG(seed, 2021))}
-	n := &Network{Seed: seed, Changing: d.chance(1. / 3)}
+	n := &Network{Seed: seed, Changing: d.drawBernoulli(1. / 3)}
 	if limits.Class != "" {
 		n.Changing = limits.Class == "changing"
 	}
-	n.addPaths(d)
-	if d.chance(0.5) {
-		n.addLoss(d)
+	n.drawRandomPaths(d)
+	if d.drawBernoulli(0.5) {
+		n.addRandomLoss(d)
 	}
-	if d.chance(0.3) {
-		n.addJitter(d)
+	if d.drawBernoulli(0.3) {
+		n.addRandomJitter(d)
 	}
 	w := &Workload{Size: unit.Bytes(d.logUniform(float64(smallSize), float64(largeSize))), Streams: 1, Objects: 1}
-	if d.chance(0.4) {
+	if d.drawBernoulli(0.4) {
 		w.Direction = Upload
 	}
-	if d.chance(0.4) {
+	if d.drawBernoulli(0.4) {
 		w.Objects = 2 + d.IntN(9)
 	}
-	if d.chance(0.3) {
+	if d.drawBernoulli(0.3) {
 		w.Streams = 2 + d.IntN(7)
 	}
-	if w.Objects > 1 && d.chance(0.5) {
-		w.Pause = d.duration(50*time.Millisecond, 3*time.Second)
+	if w.Objects > 1 && d.drawBernoulli(0.5) {
+		w.Pause = d.drawDuration(50*time.Millisecond, 3*time.Second)
 	}
 	switch x := d.Float64(); {
 	case x < 0.05:
@@ -98,20 +98,20 @@ func Generate(seed uint64, limits Limits) (*Network, *Workload) {
 	case x < 0.15:
 		w.Kind = Beside
 	}
-	w.setKind(limits.Workload, d)
+	w.restrictToName(limits.Workload, d)
 	w.drawDetails(n, d)
 	if n.Changing {
 		n.addChanges(d)
-		if d.chance(0.2) {
-			n.addDrive(d, limits.Drives)
+		if d.drawBernoulli(0.2) {
+			n.applyDriveRates(d, limits.Drives)
 		}
 	}
 	w.reduceToBound(n)
 	return n, w
 }
 
-// setKind makes the workload one of that name.
-func (w *Workload) setKind(name string, d dice) {
+// restrictToName makes the workload one of that name.
+func (w *Workload) restrictToName(name string, d dice) {
 	switch name {
 	case "download":
 		w.Direction = Download
@@ -161,7 +161,7 @@ func (w *Workload) drawDetails(n *Network, d dice) {
 func (p *Path) slowestRate(d Direction) unit.Rate {
 	r := unit.Rate(math.MaxInt64)
 	for i := range p.Hops {
-		r = min(r, p.Hops[i].link(d).Rates[0].Rate)
+		r = min(r, p.Hops[i].linkInDirection(d).Rates[0].Rate)
 	}
 	return r
 }
@@ -186,79 +186,79 @@ func (w *Workload) reduceToBound(n *Network) {
 	}
 }
 
-// addPaths draws the paths: a direct one and some over helpers, or more direct ones over own links.
-func (n *Network) addPaths(d dice) {
-	n.Paths = append(n.Paths, Path{"direct", []Hop{wanHop(d, "ps")}})
-	if d.chance(0.75) {
+// drawRandomPaths draws the paths: a direct one and some over helpers, or more direct ones over own links.
+func (n *Network) drawRandomPaths(d dice) {
+	n.Paths = append(n.Paths, Path{"direct", []Hop{drawServerHop(d, "ps")}})
+	if d.drawBernoulli(0.75) {
 		for i := range 1 + d.IntN(6) {
 			n.Paths = append(n.Paths, Path{fmt.Sprintf("helper%d", i+1),
-				[]Hop{pipeHop(d, fmt.Sprintf("pipe%d", i+1)), wanHop(d, fmt.Sprintf("hs%d", i+1))}})
+				[]Hop{drawPipeHop(d, fmt.Sprintf("pipe%d", i+1)), drawServerHop(d, fmt.Sprintf("hs%d", i+1))}})
 		}
 	} else {
 		for i := range 1 + d.IntN(3) {
-			n.Paths = append(n.Paths, Path{fmt.Sprintf("own%d", i+1), []Hop{wanHop(d, fmt.Sprintf("own%d", i+1))}})
+			n.Paths = append(n.Paths, Path{fmt.Sprintf("own%d", i+1), []Hop{drawServerHop(d, fmt.Sprintf("own%d", i+1))}})
 		}
 	}
 }
 
-// wanHop draws a link to the server.
-func wanHop(d dice, name string) Hop {
-	down := d.rate(lowRate, highRate)
+// drawServerHop draws a link to the server.
+func drawServerHop(d dice, name string) Hop {
+	down := d.drawLinkRate(lowRate, highRate)
 	up := max(lowRate, unit.Rate(float64(down)*d.logUniform(upShareLow, upShareHi)))
-	rtt := d.duration(lowRTT, highRTT)
-	queue := d.duration(lowQueue, highQueue)
-	return newHop(name, up, down, rtt, queue)
+	rtt := d.drawDuration(lowRTT, highRTT)
+	queue := d.drawDuration(lowQueue, highQueue)
+	return newHopWithQueue(name, up, down, rtt, queue)
 }
 
-// pipeHop draws a pipe: Bluetooth, WiFi, USB or Ethernet.
-func pipeHop(d dice, name string) Hop {
+// drawPipeHop draws a pipe: Bluetooth, WiFi, USB or Ethernet.
+func drawPipeHop(d dice, name string) Hop {
 	var rate unit.Rate
 	var rtt time.Duration
 	switch x := d.Float64(); {
 	case x < 0.2:
-		rate, rtt = d.rate(unit.Mbps, 2*unit.Mbps), d.duration(20*time.Millisecond, 50*time.Millisecond)
+		rate, rtt = d.drawLinkRate(unit.Mbps, 2*unit.Mbps), d.drawDuration(20*time.Millisecond, 50*time.Millisecond)
 	case x < 0.7:
-		rate, rtt = d.rate(2*unit.Mbps, 300*unit.Mbps), d.duration(2*time.Millisecond, 20*time.Millisecond)
+		rate, rtt = d.drawLinkRate(2*unit.Mbps, 300*unit.Mbps), d.drawDuration(2*time.Millisecond, 20*time.Millisecond)
 	case x < 0.85:
-		rate, rtt = d.rate(100*unit.Mbps, 400*unit.Mbps), d.duration(time.Millisecond, 3*time.Millisecond)
+		rate, rtt = d.drawLinkRate(100*unit.Mbps, 400*unit.Mbps), d.drawDuration(time.Millisecond, 3*time.Millisecond)
 	default:
 		rate, rtt = 1000*unit.Mbps, time.Millisecond
 	}
-	return newHop(name, rate, rate, rtt, d.duration(lowQueue, 200*time.Millisecond))
+	return newHopWithQueue(name, rate, rate, rtt, d.drawDuration(lowQueue, 200*time.Millisecond))
 }
 
-// newHop returns a hop with a queue that lasts that long at its rate.
-func newHop(name string, up, down unit.Rate, rtt, queue time.Duration) Hop {
+// newHopWithQueue returns a hop with a queue that lasts that long at its rate.
+func newHopWithQueue(name string, up, down unit.Rate, rtt, queue time.Duration) Hop {
 	link := func(r unit.Rate) Link {
 		return Link{Rates: []RateStep{{0, r}}, Delay: rtt / 2, Queue: max(minQueue, r.Bytes(queue))}
 	}
 	return Hop{Name: name, Up: link(up), Down: link(down)}
 }
 
-// addLoss gives about half of the links random loss.
-func (n *Network) addLoss(d dice) {
-	n.eachHop(func(h *Hop) {
-		if d.chance(0.5) {
+// addRandomLoss gives about half of the links random loss.
+func (n *Network) addRandomLoss(d dice) {
+	n.forEachHop(func(h *Hop) {
+		if d.drawBernoulli(0.5) {
 			p := d.logUniform(1e-4, maxLoss)
 			h.Up.Loss, h.Down.Loss = p, p
 		}
 	})
 }
 
-// addJitter gives about half of the links jitter.
-func (n *Network) addJitter(d dice) {
-	n.eachHop(func(h *Hop) {
-		if d.chance(0.5) {
-			j := min(d.duration(time.Millisecond, 30*time.Millisecond), h.Down.Delay)
+// addRandomJitter gives about half of the links jitter.
+func (n *Network) addRandomJitter(d dice) {
+	n.forEachHop(func(h *Hop) {
+		if d.drawBernoulli(0.5) {
+			j := min(d.drawDuration(time.Millisecond, 30*time.Millisecond), h.Down.Delay)
 			h.Up.Jitter, h.Down.Jitter = j, j
-			if d.chance(0.5) {
+			if d.drawBernoulli(0.5) {
 				h.Up.Reorders, h.Down.Reorders = true, true
 			}
 		}
 	})
 }
 
-func (n *Network) eachHop(f func(h *Hop)) {
+func (n *Network) forEachHop(f func(h *Hop)) {
 	for i := range n.Paths {
 		for j := range n.Paths[i].Hops {
 			f(&n.Paths[i].Hops[j])
@@ -272,10 +272,10 @@ const changesUntil = 120 * time.Second
 // addChanges makes rates change: steps, fades and outages. The first path keeps a rate in the end.
 func (n *Network) addChanges(d dice) {
 	first := true
-	n.eachHop(func(h *Hop) {
+	n.forEachHop(func(h *Hop) {
 		always := first
 		first = false
-		if !always && !d.chance(0.6) {
+		if !always && !d.drawBernoulli(0.6) {
 			return
 		}
 		kind := d.IntN(3)
@@ -283,9 +283,9 @@ func (n *Network) addChanges(d dice) {
 			base := l.Rates[0].Rate
 			switch kind {
 			case 0:
-				l.Rates = drawSteps(d, base)
+				l.Rates = drawSteppedRates(d, base)
 			case 1:
-				l.Rates = drawFades(d, base)
+				l.Rates = drawFadingRates(d, base)
 			default:
 				l.Rates = drawOutages(d, base)
 			}
@@ -293,9 +293,9 @@ func (n *Network) addChanges(d dice) {
 	})
 }
 
-// addDrive gives the links to the server of the first two paths the rates of a drive, in both
+// applyDriveRates gives the links to the server of the first two paths the rates of a drive, in both
 // directions. It begins somewhere in the drive and repeats it.
-func (n *Network) addDrive(d dice, drives []Drive) {
+func (n *Network) applyDriveRates(d dice, drives []Drive) {
 	which, at := d.Float64(), d.Float64()
 	if len(drives) == 0 {
 		return
@@ -333,27 +333,27 @@ func rotateSteps(rates []RateStep, share float64) (list []RateStep) {
 	return list
 }
 
-// drawSteps draws a rate that jumps every few seconds.
-func drawSteps(d dice, base unit.Rate) (list []RateStep) {
-	for at := time.Duration(0); at < changesUntil; at += d.duration(500*time.Millisecond, 10*time.Second) {
+// drawSteppedRates draws a rate that jumps every few seconds.
+func drawSteppedRates(d dice, base unit.Rate) (list []RateStep) {
+	for at := time.Duration(0); at < changesUntil; at += d.drawDuration(500*time.Millisecond, 10*time.Second) {
 		list = append(list, RateStep{at, max(lowRate, unit.Rate(float64(base)*d.logUniform(0.2, 1)))})
 	}
 	return list
 }
 
-// drawFades draws a rate that sinks slowly and recovers.
-func drawFades(d dice, base unit.Rate) (list []RateStep) {
+// drawFadingRates draws a rate that sinks slowly and recovers.
+func drawFadingRates(d dice, base unit.Rate) (list []RateStep) {
 	list = append(list, RateStep{0, base})
-	at := d.duration(200*time.Millisecond, 5*time.Second)
+	at := d.drawDuration(200*time.Millisecond, 5*time.Second)
 	for at < changesUntil {
-		depth, length := d.logUniform(0.02, 0.5), d.duration(500*time.Millisecond, 8*time.Second)
+		depth, length := d.logUniform(0.02, 0.5), d.drawDuration(500*time.Millisecond, 8*time.Second)
 		const parts = 20
 		for i := 1; i <= parts; i++ {
 			x := float64(i) / parts
 			f := math.Pow(depth, math.Sin(math.Pi*x))
 			list = append(list, RateStep{at + time.Duration(x*float64(length)), max(lowRate/10, unit.Rate(float64(base)*f))})
 		}
-		at += length + d.duration(500*time.Millisecond, 10*time.Second)
+		at += length + d.drawDuration(500*time.Millisecond, 10*time.Second)
 	}
 	return list
 }
@@ -361,11 +361,11 @@ func drawFades(d dice, base unit.Rate) (list []RateStep) {
 // drawOutages draws a rate that is zero at times.
 func drawOutages(d dice, base unit.Rate) (list []RateStep) {
 	list = append(list, RateStep{0, base})
-	at := d.duration(200*time.Millisecond, 8*time.Second)
+	at := d.drawDuration(200*time.Millisecond, 8*time.Second)
 	for at < changesUntil {
-		length := d.duration(100*time.Millisecond, 5*time.Second)
+		length := d.drawDuration(100*time.Millisecond, 5*time.Second)
 		list = append(list, RateStep{at, 0}, RateStep{at + length, base})
-		at += length + d.duration(time.Second, 20*time.Second)
+		at += length + d.drawDuration(time.Second, 20*time.Second)
 	}
 	return list
 }

@@ -75,23 +75,23 @@ type reportState struct {
 	any  bool
 }
 
-// newHelper connects the channels of both hops.
-func newHelper(s *sim, pipeIn, pipeOut, hsIn, hsOut *channel) *helper {
+// connectHelperHops connects the channels of both hops.
+func connectHelperHops(s *sim, pipeIn, pipeOut, hsIn, hsOut *channel) *helper {
 	h := &helper{sim: s, asleep: true}
 	h.up = relay{helper: h, in: pipeIn, out: hsOut, segment: minWrite}
 	h.down = relay{helper: h, in: hsIn, out: pipeOut, isPipe: true, segment: minWrite}
 	h.pipe, h.hs = hopWatch{out: pipeOut, in: pipeIn}, hopWatch{out: hsOut, in: hsIn}
-	h.timer = newTimer(s, h.handleReports)
+	h.timer = newSimTimer(s, h.handleReports)
 	for _, r := range []*relay{&h.up, &h.down} {
-		r.in.accept = r.takePiece
+		r.in.accept = r.bufferPiece
 		r.out.from.onWritable = func() { r.waiting = false; r.writeUnsent() }
 		r.out.from.onAcked = r.dropConfirmed
 	}
 	return h
 }
 
-// takePiece takes a piece into the buffer if there is room.
-func (r *relay) takePiece(p *piece) bool {
+// bufferPiece takes a piece into the buffer if there is room.
+func (r *relay) bufferPiece(p *piece) bool {
 	if r.held >= int(helperBuffer) {
 		return false
 	}
@@ -100,7 +100,7 @@ func (r *relay) takePiece(p *piece) bool {
 	r.read += uint64(p.ciphertext)
 	if r.helper.asleep {
 		r.helper.asleep = false
-		r.helper.timer.set(r.helper.sim.now)
+		r.helper.timer.setDueTime(r.helper.sim.now)
 	}
 	r.writeUnsent()
 	return true
@@ -110,7 +110,7 @@ func (r *relay) takePiece(p *piece) bool {
 // where it is counted.
 func (r *relay) writeUnsent() {
 	for r.unsent > 0 && !r.waiting {
-		if !r.out.from.isWritable() {
+		if !r.out.from.signalsPollOut() {
 			r.waiting, r.out.from.wantsWrite = true, true
 			return
 		}
@@ -146,9 +146,9 @@ func (r *relay) dropConfirmed() {
 	}
 }
 
-// sampleHop updates the view of a hop with a sample of its TCP.
-func (h *hopWatch) sampleHop(now time.Duration) {
-	h.state = h.out.from.readInfo().Hop()
+// sampleWatchedHop updates the view of a hop with a sample of its TCP.
+func (h *hopWatch) sampleWatchedHop(now time.Duration) {
+	h.state = h.out.from.readTCPInfo().Hop()
 	h.forwarded = max(h.forwarded, h.out.sent-min(h.out.sent, uint64(h.state.Queue)))
 	h.meter.Add(epoch.Add(now), h.state)
 	if n := h.in.received; n != h.arrived {
@@ -159,14 +159,14 @@ func (h *hopWatch) sampleHop(now time.Duration) {
 	}
 }
 
-// isAwake reports whether bytes have arrived so recently that the hop's radio has not gone to
+// isRadioAwake reports whether bytes have arrived so recently that the hop's radio has not gone to
 // sleep.
-func (h *hopWatch) isAwake(now time.Duration) bool {
+func (h *hopWatch) isRadioAwake(now time.Duration) bool {
 	return h.arrived > 0 && now-h.lastArrival < awakeTime
 }
 
-// isInUse reports whether the hop has carried bytes in either direction within a few round trips.
-func (h *hopWatch) isInUse(now time.Duration) bool {
+// hasRecentTraffic reports whether the hop has carried bytes in either direction within a few round trips.
+func (h *hopWatch) hasRecentTraffic(now time.Duration) bool {
 	return h.moved > 0 && now-h.lastUsed < max(activeRTTs*h.state.SRTT, activeLeast)
 }
 
@@ -174,45 +174,45 @@ func (h *hopWatch) isInUse(now time.Duration) bool {
 // the timer for the next call; otherwise the helper sleeps until bytes arrive.
 func (h *helper) handleReports() {
 	now := h.sim.now
-	h.pipe.sampleHop(now)
-	h.hs.sampleHop(now)
-	h.up.setSegment(&h.hs)
-	h.down.setSegment(&h.pipe)
-	awake, pipeUsed := h.hs.isAwake(now), h.pipe.isInUse(now)
-	if s, due := h.upSent.next(&h.up, &h.hs, now); due && pipeUsed {
-		h.sendReport(&h.upSent, s, h.pipe.out, now)
+	h.pipe.sampleWatchedHop(now)
+	h.hs.sampleWatchedHop(now)
+	h.up.setWriteSize(&h.hs)
+	h.down.setWriteSize(&h.pipe)
+	awake, pipeUsed := h.hs.isRadioAwake(now), h.pipe.hasRecentTraffic(now)
+	if s, due := h.upSent.nextHopReport(&h.up, &h.hs, now); due && pipeUsed {
+		h.writeHopReport(&h.upSent, s, h.pipe.out, now)
 	}
-	if s, due := h.downSent.next(&h.down, &h.pipe, now); due {
+	if s, due := h.downSent.nextHopReport(&h.down, &h.pipe, now); due {
 		switch {
 		case awake:
-			h.sendReport(&h.downSent, s, h.hs.out, now)
+			h.writeHopReport(&h.downSent, s, h.hs.out, now)
 		case pipeUsed:
 			s.AboutPipe = true
-			h.sendReport(&h.downSent, s, h.pipe.out, now)
+			h.writeHopReport(&h.downSent, s, h.pipe.out, now)
 		}
 	}
-	if pipeUsed || h.hs.isInUse(now) || h.pipe.state.Queue+h.hs.state.Queue > 0 {
-		h.timer.set(now + reportFast)
+	if pipeUsed || h.hs.hasRecentTraffic(now) || h.pipe.state.Queue+h.hs.state.Queue > 0 {
+		h.timer.setDueTime(now + reportFast)
 	} else {
 		h.asleep = true
 	}
 }
 
-// sendReport writes a report into a channel.
-func (h *helper) sendReport(r *reportState, s wire.HopState, over *channel, now time.Duration) {
+// writeHopReport writes a report into a channel.
+func (h *helper) writeHopReport(r *reportState, s wire.HopState, over *channel, now time.Duration) {
 	over.queuePiece(reportSize+recordOverhead, 0, &s)
 	over.writeQueued()
 	r.last, r.at, r.any = s, now, true
 }
 
-// setSegment sets the size of writes from the hop's rate.
-func (r *relay) setSegment(h *hopWatch) {
+// setWriteSize sets the size of writes from the hop's rate.
+func (r *relay) setWriteSize(h *hopWatch) {
 	rate, _ := h.meter.Rate()
 	r.segment = int(max(minWrite, min(maxHopData, rate.Bytes(writeTime)/mss*mss-writeOverhead)))
 }
 
-// next returns the report about the hop beyond, and whether it must be sent now.
-func (r *reportState) next(in *relay, beyond *hopWatch, now time.Duration) (s wire.HopState, due bool) {
+// nextHopReport returns the report about the hop beyond, and whether it must be sent now.
+func (r *reportState) nextHopReport(in *relay, beyond *hopWatch, now time.Duration) (s wire.HopState, due bool) {
 	s = wire.HopState{Received: in.read, Forwarded: min(beyond.forwarded, in.read), RTT: beyond.state.MinRTT}
 	s.Rate, s.AppLimited = beyond.meter.Rate()
 	moved := s.Received - r.last.Received + s.Forwarded - r.last.Forwarded

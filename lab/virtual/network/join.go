@@ -57,7 +57,7 @@ func (j *join) receiveFlight(side int, p *piece) bool {
 	}
 	j.received = 0
 	if j.flight++; j.flight >= 3 {
-		j.addSubflow(side)
+		j.addJoinedSubflow(side)
 	}
 	if j.flight < len(handshakeSizes) {
 		j.sendFlight()
@@ -65,23 +65,23 @@ func (j *join) receiveFlight(side int, p *piece) bool {
 	return true
 }
 
-// addSubflow adds the subflow at one end: at the server after MP_JOIN, at the primary after MP_OK.
-func (j *join) addSubflow(side int) {
+// addJoinedSubflow adds the subflow at one end: at the server after MP_JOIN, at the primary after MP_OK.
+func (j *join) addJoinedSubflow(side int) {
 	e := j.net.ends[side]
 	p := &subflowEnd{end: e, id: j.id, helped: j.helped, out: j.out[side], far: &subflowEnd{}}
 	if j.ends[side] = p; j.ends[1-side] != nil {
 		p.far, j.ends[1-side].far = j.ends[1-side], p
 	}
 	e.subflows = append(e.subflows, p)
-	j.in[side].accept = p.receive
+	j.in[side].accept = p.receivePiece
 	j.out[side].from.onWritable = func() {
-		p.markIdle()
-		e.processEvents()
+		p.markSubflowIdle()
+		e.processBondEvents()
 	}
-	e.bond.AddSubflow(j.id, j.helped, e.now())
+	e.bond.AddSubflow(j.id, j.helped, e.virtualNow())
 	if side == primary {
 		e.bond.SetJoinRTT(j.id, j.net.sim.now-j.sentAt)
 	}
-	p.markIdle()
+	p.markSubflowIdle()
 	e.processSoon()
 }

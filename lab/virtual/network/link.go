@@ -29,8 +29,8 @@ type Link struct {
 	Loss float64 `json:"loss,omitempty"`
 }
 
-// rateIndex returns the index of the rate in force at t. hint is where to begin to search.
-func (l *Link) rateIndex(t time.Duration, hint int) int {
+// rateIndexAt returns the index of the rate in force at t. hint is where to begin to search.
+func (l *Link) rateIndexAt(t time.Duration, hint int) int {
 	for hint > 0 && l.Rates[hint].At > t {
 		hint--
 	}
@@ -84,20 +84,20 @@ type departure struct {
 	size unit.Bytes
 }
 
-func newLine(s *sim, l Link) *line {
+func newRunningLine(s *sim, l Link) *line {
 	n := &line{Link: l, sim: s}
 	n.arrive = func(p *packet) {
 		if p.hop++; p.hop < len(p.route) {
-			p.route[p.hop].send(p)
+			p.route[p.hop].enqueuePacket(p)
 			return
 		}
-		p.to.receive(p)
+		p.to.receiveTCPPacket(p)
 	}
 	return n
 }
 
-// send queues a packet, or drops it if the queue is full, and schedules its arrival.
-func (l *line) send(p *packet) {
+// enqueuePacket queues a packet, or drops it if the queue is full, and schedules its arrival.
+func (l *line) enqueuePacket(p *packet) {
 	now := l.sim.now
 	for l.head < len(l.queue) && l.queue[l.head].at <= now {
 		l.queued -= l.queue[l.head].size
@@ -109,19 +109,19 @@ func (l *line) send(p *packet) {
 	}
 	if l.queued+p.size > l.Queue && l.queued > 0 {
 		l.dropped += p.size
-		l.sim.recycle(p)
+		l.sim.recyclePacket(p)
 		return
 	}
-	left := l.departureTime(now, p.size)
+	left := l.lineDepartureTime(now, p.size)
 	l.queue = append(l.queue, departure{left, p.size})
 	l.queued += p.size
 	if left == never {
-		l.sim.recycle(p)
+		l.sim.recyclePacket(p)
 		return
 	}
 	if l.Loss > 0 && l.sim.random.Float64() < l.Loss {
 		l.lost += p.size
-		l.sim.recycle(p)
+		l.sim.recyclePacket(p)
 		return
 	}
 	at := left + l.Delay
@@ -133,24 +133,24 @@ func (l *line) send(p *packet) {
 		l.last = at
 	}
 	l.carried += p.size
-	l.sim.schedule(at, l.arrive, p)
+	l.sim.scheduleTask(at, l.arrive, p)
 }
 
-// departureTime returns when size bytes that are ready now have left, never if that does not
+// lineDepartureTime returns when size bytes that are ready now have left, never if that does not
 // happen.
-func (l *line) departureTime(now time.Duration, size unit.Bytes) time.Duration {
+func (l *line) lineDepartureTime(now time.Duration, size unit.Bytes) time.Duration {
 	if l.freeAt == never {
 		return never
 	}
 	t := max(now, l.freeAt)
-	l.hint = l.rateIndex(t, l.hint)
-	l.freeAt = l.finishTime(t, l.hint, float64(size)*8)
+	l.hint = l.rateIndexAt(t, l.hint)
+	l.freeAt = l.transmissionEnd(t, l.hint, float64(size)*8)
 	return l.freeAt
 }
 
-// finishTime returns when that many bits have left that begin to leave at t, when rate i is in
+// transmissionEnd returns when that many bits have left that begin to leave at t, when rate i is in
 // force; never if they do not.
-func (l *Link) finishTime(t time.Duration, i int, bits float64) time.Duration {
+func (l *Link) transmissionEnd(t time.Duration, i int, bits float64) time.Duration {
 	for ; ; i++ {
 		r := l.Rates[i].Rate
 		last := i+1 == len(l.Rates)

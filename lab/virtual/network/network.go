@@ -51,10 +51,10 @@ func (d Direction) String() string { return directionNames[d] }
 func (d Direction) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (d *Direction) UnmarshalText(b []byte) error { return findName(d, directionNames, b) }
+func (d *Direction) UnmarshalText(b []byte) error { return parseEnumName(d, directionNames, b) }
 
-// findName sets v to the index of a name.
-func findName[T ~uint8](v *T, names []string, name []byte) error {
+// parseEnumName sets v to the index of a name.
+func parseEnumName[T ~uint8](v *T, names []string, name []byte) error {
 	i := slices.Index(names, string(name))
 	if i < 0 {
 		return fmt.Errorf("unknown name %q", name)
@@ -63,19 +63,19 @@ func findName[T ~uint8](v *T, names []string, name []byte) error {
 	return nil
 }
 
-// link returns the link of a hop in the direction of the data.
-func (h *Hop) link(d Direction) *Link {
+// linkInDirection returns the link of a hop in the direction of the data.
+func (h *Hop) linkInDirection(d Direction) *Link {
 	if d == Upload {
 		return &h.Up
 	}
 	return &h.Down
 }
 
-// linesOf returns running lines of a path, from the primary and from the server.
-func linesOf(s *sim, p *Path) (up, down []*line) {
+// newPathLines returns running lines of a path, from the primary and from the server.
+func newPathLines(s *sim, p *Path) (up, down []*line) {
 	for i := range p.Hops {
-		up = append(up, newLine(s, p.Hops[i].Up))
-		down = append(down, newLine(s, p.Hops[len(p.Hops)-1-i].Down))
+		up = append(up, newRunningLine(s, p.Hops[i].Up))
+		down = append(down, newRunningLine(s, p.Hops[len(p.Hops)-1-i].Down))
 	}
 	return up, down
 }
@@ -104,7 +104,7 @@ func (k Kind) String() string { return kindNames[k] }
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (k *Kind) UnmarshalText(b []byte) error { return findName(k, kindNames, b) }
+func (k *Kind) UnmarshalText(b []byte) error { return parseEnumName(k, kindNames, b) }
 
 // Parameters of the kinds.
 const (

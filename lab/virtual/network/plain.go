@@ -5,12 +5,12 @@ package network
 // RunSingle runs a workload over plain TCP along one path, end to end: through a helper it is
 // routed. Each stream has a connection.
 func RunSingle(n *Network, path int, w *Workload, o Options) Result {
-	s := newSim(n.Seed, o.DrawSeed)
-	up, down := linesOf(s, &n.Paths[path])
+	s := newSimulation(n.Seed, o.DrawSeed)
+	up, down := newPathLines(s, &n.Paths[path])
 	c := &plain{sim: s, up: up, down: down, workload: w, control: o.plainControl(), seed: n.Seed}
 	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit,
 		result: Result{Scheme: "single:" + n.Paths[path].Name, DrawSeed: o.DrawSeed}}
-	return d.run(func() error { return nil })
+	return d.runWorkload(func() error { return nil })
 }
 
 // plainControl returns the congestion control of plain TCP.
@@ -46,37 +46,37 @@ type answer struct {
 	size  int
 }
 
-// exchange implements exchanger.
-func (c *plain) exchange(i int, up, down uint64, progress, done func()) {
+// exchangePayload implements exchanger.
+func (c *plain) exchangePayload(i int, up, down uint64, progress, done func()) {
 	if i < len(c.conns) {
-		c.conns[i].sendRequest(c.workload, up, down, progress, done)
+		c.conns[i].sendPlainRequest(c.workload, up, down, progress, done)
 		return
 	}
 	a, b := connectTCPEnds(c.sim, c.up, c.down, c.control, c.seed+uint64(2*i))
 	p := &plainConn{client: a, server: b}
 	c.conns = append(c.conns, p)
 	a.onData, b.onData = p.readAnswer, p.readRequest
-	a.doHandshake(func() { p.sendRequest(c.workload, up, down, progress, done) })
+	a.doHandshake(func() { p.sendPlainRequest(c.workload, up, down, progress, done) })
 }
 
 // doHandshake does the handshake and calls done.
 func (e *tcpEnd) doHandshake(done func()) {
 	wait := firstTimeout
 	var retry *timer
-	retry = newTimer(e.sim, func() {
-		e.sendProbe()
-		retry.set(e.sim.now + wait)
+	retry = newSimTimer(e.sim, func() {
+		e.sendAckProbe()
+		retry.setDueTime(e.sim.now + wait)
 		wait *= 2
 	})
 	e.onAnswer = func() {
-		retry.stop()
+		retry.clearDueTime()
 		done()
 	}
 	retry.fire()
 }
 
-// sendRequest sends a request.
-func (p *plainConn) sendRequest(w *Workload, up, down uint64, progress, done func()) {
+// sendPlainRequest sends a request.
+func (p *plainConn) sendPlainRequest(w *Workload, up, down uint64, progress, done func()) {
 	p.requested += up
 	p.wanted += down
 	p.answers = append(p.answers, answer{p.requested, int(down)})
@@ -85,22 +85,22 @@ func (p *plainConn) sendRequest(w *Workload, up, down uint64, progress, done fun
 		p.progress = nil
 		p.server.onData = func() { progress(); p.readRequest() }
 	}
-	p.client.write(int(up))
+	p.client.writeAppBytes(int(up))
 }
 
 // readRequest reads at the server and answers.
 func (p *plainConn) readRequest() {
-	p.server.consume(p.server.receiver.next)
+	p.server.recordAppRead(p.server.receiver.next)
 	for len(p.answers) > 0 && p.server.receiver.next >= p.answers[0].after {
 		n := p.answers[0].size
 		p.answers = p.answers[1:]
-		p.server.write(n)
+		p.server.writeAppBytes(n)
 	}
 }
 
 // readAnswer reads at the client.
 func (p *plainConn) readAnswer() {
-	p.client.consume(p.client.receiver.next)
+	p.client.recordAppRead(p.client.receiver.next)
 	if p.progress != nil {
 		p.progress()
 	}

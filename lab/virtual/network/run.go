@@ -60,17 +60,17 @@ const (
 
 // RunBond runs a workload over a bond with that scheduler.
 func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
-	s := newSim(n.Seed, o.DrawSeed)
-	b, err := newBonded(s, scheduler, o.Eta, o.Trace)
+	s := newSimulation(n.Seed, o.DrawSeed)
+	b, err := newVirtualBond(s, scheduler, o.Eta, o.Trace)
 	if err != nil {
 		return Result{Scheme: scheduler, Err: err.Error()}
 	}
 	for i := range n.Paths {
-		b.addPath(wire.SubflowID(i+1), &n.Paths[i], o.Control, n.Seed+uint64(8*i))
+		b.joinPathSubflow(wire.SubflowID(i+1), &n.Paths[i], o.Control, n.Seed+uint64(8*i))
 	}
 	c := &bondExchanger{net: b, workload: w}
 	b.ends[primary].onStream = func(*bond.Stream) {}
-	b.ends[server].onStream = c.accept
+	b.ends[server].onStream = c.acceptServerStream
 	for i, e := range b.ends {
 		e.onChange = func(s *bond.Stream) {
 			if a, ok := s.User.(*bondApp); ok {
@@ -93,7 +93,7 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 			o.arrived(s.now, total)
 		}
 	}
-	r := d.run(func() error { return b.err })
+	r := d.runWorkload(func() error { return b.err })
 	for i, e := range b.ends {
 		for _, a := range c.apps {
 			r.Copied -= unit.Bytes(a.written[i])
@@ -107,20 +107,20 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 	return r
 }
 
-// addPath joins the subflow of a path, with its helper.
-func (b *bonded) addPath(id wire.SubflowID, p *Path, control string, seed uint64) {
-	up, down := linesOf(b.sim, p)
+// joinPathSubflow joins the subflow of a path, with its helper.
+func (b *bonded) joinPathSubflow(id wire.SubflowID, p *Path, control string, seed uint64) {
+	up, down := newPathLines(b.sim, p)
 	j := &join{net: b, id: id}
 	if len(p.Hops) == 1 {
 		x, y := connectTCPEnds(b.sim, up, down, control, seed)
-		u, d := newChannel(x, y), newChannel(y, x)
+		u, d := newHopChannel(x, y), newHopChannel(y, x)
 		j.out, j.in = [2]*channel{u, d}, [2]*channel{d, u}
 	} else {
 		x, h := connectTCPEnds(b.sim, up[:1], down[1:], control, seed)
 		g, y := connectTCPEnds(b.sim, up[1:], down[:1], control, seed+2)
-		pipeUp, pipeDown := newChannel(x, h), newChannel(h, x)
-		hsUp, hsDown := newChannel(g, y), newChannel(y, g)
-		newHelper(b.sim, pipeUp, pipeDown, hsDown, hsUp)
+		pipeUp, pipeDown := newHopChannel(x, h), newHopChannel(h, x)
+		hsUp, hsDown := newHopChannel(g, y), newHopChannel(y, g)
+		connectHelperHops(b.sim, pipeUp, pipeDown, hsDown, hsUp)
 		j.helped, j.out, j.in = true, [2]*channel{pipeUp, hsDown}, [2]*channel{pipeDown, hsUp}
 	}
 	j.sendFirstFlight()

@@ -29,13 +29,13 @@ type task struct {
 	p  *packet
 }
 
-// newSim returns a sim whose random losses and jitter depend on the network's seed and on drawSeed.
-func newSim(seed, drawSeed uint64) *sim {
+// newSimulation returns a sim whose random losses and jitter depend on the network's seed and on drawSeed.
+func newSimulation(seed, drawSeed uint64) *sim {
 	return &sim{random: rand.New(rand.NewPCG(seed, 21+drawSeed))}
 }
 
-// schedule calls do with p at time t.
-func (s *sim) schedule(t time.Duration, do func(*packet), p *packet) {
+// scheduleTask calls do with p at time t.
+func (s *sim) scheduleTask(t time.Duration, do func(*packet), p *packet) {
 	s.events.Push(max(t, s.now), task{do, p})
 }
 
@@ -51,8 +51,8 @@ func (s *sim) handleNext(limit time.Duration) bool {
 	return true
 }
 
-// newPacket returns an empty packet.
-func (s *sim) newPacket() *packet {
+// allocatePacket returns an empty packet.
+func (s *sim) allocatePacket() *packet {
 	if n := len(s.spare); n > 0 {
 		p := s.spare[n-1]
 		s.spare = s.spare[:n-1]
@@ -62,8 +62,8 @@ func (s *sim) newPacket() *packet {
 	return &packet{}
 }
 
-// recycle returns a packet that is no longer used, for newPacket.
-func (s *sim) recycle(p *packet) { s.spare = append(s.spare, p) }
+// recyclePacket returns a packet that is no longer used, for allocatePacket.
+func (s *sim) recyclePacket(p *packet) { s.spare = append(s.spare, p) }
 
 // timer calls fire once when it is due. It may be set again at any time.
 type timer struct {
@@ -74,26 +74,26 @@ type timer struct {
 	ring   func(*packet)
 }
 
-func newTimer(s *sim, fire func()) *timer {
+func newSimTimer(s *sim, fire func()) *timer {
 	t := &timer{sim: s, fire: fire, due: never, queued: never}
-	t.ring = func(*packet) { t.handleEvent() }
+	t.ring = func(*packet) { t.handleTimerEvent() }
 	return t
 }
 
-// set makes the timer due at a time.
-func (t *timer) set(at time.Duration) {
+// setDueTime makes the timer due at a time.
+func (t *timer) setDueTime(at time.Duration) {
 	t.due = at
 	if at != never && at < t.queued {
 		t.queued = max(at, t.sim.now)
-		t.sim.schedule(at, t.ring, nil)
+		t.sim.scheduleTask(at, t.ring, nil)
 	}
 }
 
-// stop unsets the timer.
-func (t *timer) stop() { t.due = never }
+// clearDueTime unsets the timer.
+func (t *timer) clearDueTime() { t.due = never }
 
-// handleEvent handles a queued event: it fires the timer if it is due, or queues the next event.
-func (t *timer) handleEvent() {
+// handleTimerEvent handles a queued event: it fires the timer if it is due, or queues the next event.
+func (t *timer) handleTimerEvent() {
 	if t.sim.now != t.queued {
 		return // an earlier event has replaced it
 	}
@@ -101,7 +101,7 @@ func (t *timer) handleEvent() {
 	switch {
 	case t.due == never:
 	case t.due > t.sim.now:
-		t.set(t.due)
+		t.setDueTime(t.due)
 	default:
 		t.due = never
 		t.fire()

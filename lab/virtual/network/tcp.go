@@ -98,7 +98,7 @@ type segment struct {
 	everRetransmitted bool // sent more than once
 }
 
-func (g *segment) end() uint64 { return g.seq + uint64(g.length) }
+func (g *segment) endSequence() uint64 { return g.seq + uint64(g.length) }
 
 // lossKind says what the loss timer is set for.
 type lossKind uint8
@@ -117,7 +117,7 @@ func connectTCPEnds(s *sim, forth, back []*line, control string, seed uint64) (a
 	a.peer, b.peer = b, a
 	rtt := baseRoundTrip(forth, back)
 	for _, e := range []*tcpEnd{a, b} {
-		e.updateRTT(rtt, rtt)
+		e.updateRTTEstimate(rtt, rtt)
 		e.allowed = firstReadBuffer
 	}
 	return a, b
@@ -136,79 +136,79 @@ func baseRoundTrip(forth, back []*line) (d time.Duration) {
 
 func newTCPEnd(s *sim, route []*line, control string, seed uint64) *tcpEnd {
 	e := &tcpEnd{sim: s, route: route, control: newWindowControl(control, seed), lowat: 16 * unit.KB}
-	e.lossTimer = newTimer(s, e.handleLossTimer)
-	e.paceTimer = newTimer(s, e.transmit)
+	e.lossTimer = newSimTimer(s, e.handleLossTimer)
+	e.paceTimer = newSimTimer(s, e.transmitAllowed)
 	e.receiver.init(s, e)
 	return e
 }
 
-// write gives n more bytes to TCP.
-func (e *tcpEnd) write(n int) {
+// writeAppBytes gives n more bytes to TCP.
+func (e *tcpEnd) writeAppBytes(n int) {
 	e.checkAppLimited()
 	e.written += uint64(n)
-	e.transmit()
+	e.transmitAllowed()
 	if e.control.selector != nil {
 		s := congestion.Sample{At: e.sim.now, Sent: uint64(e.sentPackets), Lost: uint64(e.retransmitted), SRTT: e.srtt,
 			MinRTT: e.minRTT, InFlight: len(e.flight)}
-		if e.control.observeHop(s) {
+		if e.control.reselectController(s) {
 			e.recovery.reduces = false
 		}
 	}
 }
 
-// unsent returns the bytes that were never sent.
-func (e *tcpEnd) unsent() unit.Bytes { return unit.Bytes(e.written - e.next) }
+// neverSentBytes returns the bytes that were never sent.
+func (e *tcpEnd) neverSentBytes() unit.Bytes { return unit.Bytes(e.written - e.next) }
 
-// isWritable reports whether the kernel would signal POLLOUT: half of the low-water mark is unsent
+// signalsPollOut reports whether the kernel would signal POLLOUT: half of the low-water mark is unsent
 // at most (tcp_stream_memory_free).
-func (e *tcpEnd) isWritable() bool { return 2*e.unsent() < e.lowat }
+func (e *tcpEnd) signalsPollOut() bool { return 2*e.neverSentBytes() < e.lowat }
 
-// inFlight returns the packets in flight (tcp_packets_in_flight).
-func (e *tcpEnd) inFlight() int {
+// packetsInFlight returns the packets in flight (tcp_packets_in_flight).
+func (e *tcpEnd) packetsInFlight() int {
 	return len(e.flight) - e.sackedOut - e.lostOut + e.retransmittedOut
 }
 
 // checkAppLimited is tcp_rate_check_app_limited.
 func (e *tcpEnd) checkAppLimited() {
-	if e.written-e.next < mss && e.inFlight() < e.window() && e.lostOut <= e.retransmittedOut {
-		e.sampler.SetAppLimited(unit.Bytes(e.inFlight()) * cc.MSS)
+	if e.written-e.next < mss && e.packetsInFlight() < e.congestionWindow() && e.lostOut <= e.retransmittedOut {
+		e.sampler.SetAppLimited(unit.Bytes(e.packetsInFlight()) * cc.MSS)
 	}
 }
 
-// window returns the congestion window in packets.
-func (e *tcpEnd) window() int {
+// congestionWindow returns the congestion window in packets.
+func (e *tcpEnd) congestionWindow() int {
 	if e.recovery.reduces {
 		return e.recovery.window
 	}
-	return max(1, int(e.control.limits(e.sim.now).Window/cc.MSS))
+	return max(1, int(e.control.congestionLimits(e.sim.now).Window/cc.MSS))
 }
 
-// transmit sends what windows and pacing allow: lost packets first.
-func (e *tcpEnd) transmit() {
+// transmitAllowed sends what windows and pacing allow: lost packets first.
+func (e *tcpEnd) transmitAllowed() {
 	now := e.sim.now
-	window := e.window()
-	for e.inFlight() < window {
-		g := e.nextLost()
+	window := e.congestionWindow()
+	for e.packetsInFlight() < window {
+		g := e.nextLostSegment()
 		if g == nil && !e.mayAdvance() {
 			break
 		}
-		if e.control.isPaced() {
+		if e.control.pacesPackets() {
 			if e.nextSend > now {
-				e.paceTimer.set(e.nextSend)
+				e.paceTimer.setDueTime(e.nextSend)
 				return
 			}
-			if r := e.control.limits(now).Rate; r > 0 {
+			if r := e.control.congestionLimits(now).Rate; r > 0 {
 				e.nextSend = max(e.nextSend, now-time.Millisecond) + r.Time(cc.MSS)
 			}
 		}
 		if g != nil {
-			e.retransmit(g)
+			e.retransmitSegment(g)
 			continue
 		}
-		e.restartAfterIdle()
-		window = e.window()
+		e.slowStartAfterIdle()
+		window = e.congestionWindow()
 		n := int(min(mss, e.written-e.next, e.allowed-e.next))
-		e.sendNew(n)
+		e.sendNewSegment(n)
 	}
 	if len(e.flight) == 0 && e.written > e.next && !e.mayAdvance() {
 		e.setLossTimer() // the peer's window is closed
@@ -221,8 +221,8 @@ func (e *tcpEnd) mayAdvance() bool {
 	return n > 0 && e.allowed >= e.next+n
 }
 
-// nextLost returns the first lost segment that was not sent again, or nil.
-func (e *tcpEnd) nextLost() *segment {
+// nextLostSegment returns the first lost segment that was not sent again, or nil.
+func (e *tcpEnd) nextLostSegment() *segment {
 	if e.lostOut <= e.retransmittedOut {
 		return nil
 	}
@@ -239,7 +239,7 @@ func (e *tcpEnd) nextLost() *segment {
 func (e *tcpEnd) findSegment(seq uint64) int {
 	lo, hi := 0, len(e.flight)
 	for lo < hi {
-		if m := (lo + hi) / 2; e.flight[m].end() > seq {
+		if m := (lo + hi) / 2; e.flight[m].endSequence() > seq {
 			hi = m
 		} else {
 			lo = m + 1
@@ -248,8 +248,8 @@ func (e *tcpEnd) findSegment(seq uint64) int {
 	return lo
 }
 
-// sendNew sends n bytes for the first time.
-func (e *tcpEnd) sendNew(n int) {
+// sendNewSegment sends n bytes for the first time.
+func (e *tcpEnd) sendNewSegment(n int) {
 	var g *segment
 	if k := len(e.spare); k > 0 {
 		g, e.spare = e.spare[k-1], e.spare[:k-1]
@@ -258,65 +258,65 @@ func (e *tcpEnd) sendNew(n int) {
 		g = &segment{}
 	}
 	g.seq, g.length = e.next, n
-	g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.inFlight())*cc.MSS)
+	g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.packetsInFlight())*cc.MSS)
 	first := len(e.flight) == 0
 	e.next += uint64(n)
 	e.flight = append(e.flight, g)
-	e.sendSegment(g)
+	e.sendTCPSegment(g)
 	if first || e.lossKind == probeLoss {
 		e.setLossTimer()
 	}
 }
 
-// retransmit sends a lost segment once more.
-func (e *tcpEnd) retransmit(g *segment) {
+// retransmitSegment sends a lost segment once more.
+func (e *tcpEnd) retransmitSegment(g *segment) {
 	if e.recovery.retransmittedAt == 0 {
 		e.recovery.retransmittedAt = e.sim.now
 	}
-	g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.inFlight())*cc.MSS)
+	g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.packetsInFlight())*cc.MSS)
 	g.retransmitted, g.everRetransmitted = true, true
 	e.retransmittedOut++
 	e.retransmitted++
-	e.sendSegment(g)
+	e.sendTCPSegment(g)
 	if g == e.flight[0] && e.lossKind != reorderLoss {
 		e.setLossTimer()
 	}
 }
 
-// sendSegment sends a segment, for the first time or again.
-func (e *tcpEnd) sendSegment(g *segment) {
+// sendTCPSegment sends a segment, for the first time or again.
+func (e *tcpEnd) sendTCPSegment(g *segment) {
 	now := e.sim.now
 	g.sentAt, e.lastSent = now, now
 	e.sentPackets++
 	e.recovery.sent++
-	e.control.onSent(now, unit.Bytes(e.inFlight())*cc.MSS)
-	p := e.sim.newPacket()
+	e.control.recordPacketSent(now, unit.Bytes(e.packetsInFlight())*cc.MSS)
+	p := e.sim.allocatePacket()
 	p.seq, p.length = g.seq, g.length
-	e.sendPacket(p)
+	e.sendPacketWithAck(p)
 }
 
-// sendPacket sends a packet with the acknowledgement of what has arrived.
-func (e *tcpEnd) sendPacket(p *packet) {
-	e.receiver.fillAck(p)
+// sendPacketWithAck sends a packet with the acknowledgement of what has arrived.
+func (e *tcpEnd) sendPacketWithAck(p *packet) {
+	e.receiver.fillPacketAck(p)
 	p.sentAt, p.to, p.route = e.sim.now, e.peer, e.route
 	p.size = unit.Bytes(p.length) + headers
 	if p.sackCount > 0 {
 		p.size += sackHeader + sackBlock*unit.Bytes(p.sackCount)
 	}
-	e.route[0].send(p)
+	e.route[0].enqueuePacket(p)
 }
 
-// restartAfterIdle reduces the window after an idle time (net.ipv4.tcp_slow_start_after_idle).
-func (e *tcpEnd) restartAfterIdle() {
+// slowStartAfterIdle reduces the window after an idle time (net.ipv4.tcp_slow_start_after_idle).
+func (e *tcpEnd) slowStartAfterIdle() {
 	idle := e.sim.now - e.lastSent
-	if len(e.flight) > 0 || idle <= e.timeout() || e.lastSent == 0 {
+	if len(e.flight) > 0 || idle <= e.retransmitTimeout() || e.lastSent == 0 {
 		return
 	}
-	e.control.restartAfterIdle(int(idle / e.timeout()))
+	e.control.restartIdleWindow(int(idle / e.retransmitTimeout()))
 }
 
-// timeout returns the retransmission timeout.
-func (e *tcpEnd) timeout() time.Duration {
+// retransmitTimeout returns the retransmission timeout.
+func (e *tcpEnd) retransmitTimeout() time.Duration {
 	if e.srtt == 0 {
 		return firstTimeout
 	}
@@ -329,13 +329,13 @@ func (e *tcpEnd) setLossTimer() {
 	if len(e.flight) == 0 {
 		if e.written > e.next {
 			e.lossKind = persistProbe
-			e.lossTimer.set(now + e.timeout())
+			e.lossTimer.setDueTime(now + e.retransmitTimeout())
 			return
 		}
-		e.lossTimer.stop()
+		e.lossTimer.clearDueTime()
 		return
 	}
-	rto := e.timeout()
+	rto := e.retransmitTimeout()
 	if e.recovery.state == open && e.sackedOut == 0 && !e.probeOutstanding && e.srtt > 0 {
 		probe := 2 * e.srtt
 		if len(e.flight) == 1 {
@@ -345,12 +345,12 @@ func (e *tcpEnd) setLossTimer() {
 		}
 		if probe < rto {
 			e.lossKind = probeLoss
-			e.lossTimer.set(now + probe)
+			e.lossTimer.setDueTime(now + probe)
 			return
 		}
 	}
 	e.lossKind = timeoutLoss
-	e.lossTimer.set(now + rto)
+	e.lossTimer.setDueTime(now + rto)
 }
 
 // tick is a tick of the kernel's clock (HZ of 250).
@@ -361,7 +361,7 @@ func (e *tcpEnd) handleLossTimer() {
 	if e.lossKind == persistProbe {
 		if len(e.flight) == 0 && e.written > e.next {
 			e.backoff++
-			e.sendProbe()
+			e.sendAckProbe()
 			e.setLossTimer()
 		}
 		return
@@ -371,15 +371,15 @@ func (e *tcpEnd) handleLossTimer() {
 	}
 	switch e.lossKind {
 	case reorderLoss:
-		e.detectLosses()
-		e.transmit()
+		e.detectRACKLosses()
+		e.transmitAllowed()
 		if e.lossKind != reorderLoss || e.lossTimer.due == never {
 			e.setLossTimer()
 		}
 	case probeLoss:
 		e.sendTailProbe()
 	default:
-		e.enterLoss()
+		e.enterLossState()
 	}
 }
 
@@ -387,24 +387,24 @@ func (e *tcpEnd) handleLossTimer() {
 func (e *tcpEnd) sendTailProbe() {
 	e.probeOutstanding = true
 	if e.mayAdvance() {
-		e.sendNew(int(min(mss, e.written-e.next, e.allowed-e.next)))
+		e.sendNewSegment(int(min(mss, e.written-e.next, e.allowed-e.next)))
 	} else {
 		g := e.flight[len(e.flight)-1]
 		g.everRetransmitted = true
-		g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.inFlight())*cc.MSS)
+		g.mark = e.sampler.OnSent(e.sim.now, unit.Bytes(e.packetsInFlight())*cc.MSS)
 		e.retransmitted++
 		if e.recovery.retransmittedAt == 0 {
 			e.recovery.retransmittedAt = e.sim.now
 		}
-		e.sendSegment(g)
+		e.sendTCPSegment(g)
 	}
 	e.lossKind = timeoutLoss
-	e.lossTimer.set(e.sim.now + e.timeout())
+	e.lossTimer.setDueTime(e.sim.now + e.retransmitTimeout())
 }
 
-// sendProbe asks the peer for an acknowledgement.
-func (e *tcpEnd) sendProbe() {
-	p := e.sim.newPacket()
+// sendAckProbe asks the peer for an acknowledgement.
+func (e *tcpEnd) sendAckProbe() {
+	p := e.sim.allocatePacket()
 	p.seq, p.isProbe = e.next, true
-	e.sendPacket(p)
+	e.sendPacketWithAck(p)
 }

@@ -48,9 +48,9 @@ type acked struct {
 	advanced  bool
 }
 
-// receiveAck handles the acknowledgement in a packet: what has arrived, what is lost, and what may
+// handlePacketAck handles the acknowledgement in a packet: what has arrived, what is lost, and what may
 // be sent.
-func (e *tcpEnd) receiveAck(p *packet) {
+func (e *tcpEnd) handlePacketAck(p *packet) {
 	if p.ack < e.unacked {
 		return
 	}
@@ -61,7 +61,7 @@ func (e *tcpEnd) receiveAck(p *packet) {
 		e.markSacked(p.sacks[i], fack, &a)
 	}
 	if p.ack > e.unacked {
-		e.popAcked(p.ack, fack, &a)
+		e.dropAckedSegments(p.ack, fack, &a)
 	}
 	now := e.sim.now
 	if a.advanced {
@@ -70,10 +70,10 @@ func (e *tcpEnd) receiveAck(p *packet) {
 			e.probeOutstanding = false
 		}
 	}
-	if rtt := firstOf(a.firstRTT, a.sackRTT); rtt > 0 {
-		e.updateRTT(rtt, firstOf(a.lastRTT, a.sackRTT))
+	if rtt := firstNonZero(a.firstRTT, a.sackRTT); rtt > 0 {
+		e.updateRTTEstimate(rtt, firstNonZero(a.lastRTT, a.sackRTT))
 	} else if a.advanced && p.echo > 0 {
-		e.updateRTT(max(now-p.echo, time.Microsecond), max(now-p.echo, time.Microsecond))
+		e.updateRTTEstimate(max(now-p.echo, time.Microsecond), max(now-p.echo, time.Microsecond))
 	}
 	if a.delivered > 0 {
 		e.takeRateSample(&a)
@@ -83,7 +83,7 @@ func (e *tcpEnd) receiveAck(p *packet) {
 	}
 	newlyLost, kind := 0, e.lossKind
 	if e.sackedOut > 0 || e.recovery.state != open {
-		newlyLost = e.detectLosses()
+		newlyLost = e.detectRACKLosses()
 	} else if e.lossKind == reorderLoss {
 		e.lossKind = timeoutLoss
 	}
@@ -96,18 +96,18 @@ func (e *tcpEnd) receiveAck(p *packet) {
 	if e.lossKind != reorderLoss && (a.advanced || kind == reorderLoss || kind == probeLoss && e.sackedOut > 0) {
 		e.setLossTimer()
 	}
-	e.transmit()
+	e.transmitAllowed()
 	if a.advanced && e.onAcked != nil {
 		e.onAcked()
 	}
-	if e.wantsWrite && e.isWritable() {
+	if e.wantsWrite && e.signalsPollOut() {
 		e.wantsWrite = false
 		e.onWritable()
 	}
 }
 
-// firstOf returns the first duration that is not zero.
-func firstOf(a, b time.Duration) time.Duration {
+// firstNonZero returns the first duration that is not zero.
+func firstNonZero(a, b time.Duration) time.Duration {
 	if a > 0 {
 		return a
 	}
@@ -119,32 +119,32 @@ func firstOf(a, b time.Duration) time.Duration {
 func (e *tcpEnd) markSacked(r span, fack uint64, a *acked) {
 	for i := e.findSegment(r.from); i < len(e.flight); i++ {
 		g := e.flight[i]
-		if g.end() > r.to {
+		if g.endSequence() > r.to {
 			break
 		}
 		if g.sacked || g.seq < r.from {
 			continue
 		}
-		e.deliver(g, fack, a)
+		e.recordDelivered(g, fack, a)
 		if !g.everRetransmitted {
 			a.sackRTT = e.sim.now - g.sentAt
 		}
-		e.clearLost(g)
+		e.clearLossMarks(g)
 		g.sacked = true
 		e.sackedOut++
-		e.highSacked = max(e.highSacked, g.end())
+		e.highSacked = max(e.highSacked, g.endSequence())
 	}
 }
 
-// popAcked removes the segments before a position. fack is as for markSacked.
-func (e *tcpEnd) popAcked(to uint64, fack uint64, a *acked) {
+// dropAckedSegments removes the segments before a position. fack is as for markSacked.
+func (e *tcpEnd) dropAckedSegments(to uint64, fack uint64, a *acked) {
 	n := 0
-	for n < len(e.flight) && e.flight[n].end() <= to {
+	for n < len(e.flight) && e.flight[n].endSequence() <= to {
 		g := e.flight[n]
 		if g.sacked {
 			e.sackedOut--
 		} else {
-			e.deliver(g, fack, a)
+			e.recordDelivered(g, fack, a)
 			if !g.everRetransmitted {
 				rtt := e.sim.now - g.sentAt
 				if a.firstRTT == 0 {
@@ -152,7 +152,7 @@ func (e *tcpEnd) popAcked(to uint64, fack uint64, a *acked) {
 				}
 				a.lastRTT = rtt
 			}
-			e.clearLost(g)
+			e.clearLossMarks(g)
 		}
 		e.spare = append(e.spare, g)
 		n++
@@ -161,8 +161,8 @@ func (e *tcpEnd) popAcked(to uint64, fack uint64, a *acked) {
 	e.unacked, a.advanced = to, true
 }
 
-// clearLost takes a segment that has arrived from the counts of lost ones.
-func (e *tcpEnd) clearLost(g *segment) {
+// clearLossMarks takes a segment that has arrived from the counts of lost ones.
+func (e *tcpEnd) clearLossMarks(g *segment) {
 	if g.lost {
 		e.lostOut--
 	}
@@ -172,26 +172,26 @@ func (e *tcpEnd) clearLost(g *segment) {
 	g.lost, g.retransmitted = false, false
 }
 
-// deliver counts a segment that has arrived in a, and updates the state of RACK. fack is as for
+// recordDelivered counts a segment that has arrived in a, and updates the state of RACK. fack is as for
 // markSacked.
-func (e *tcpEnd) deliver(g *segment, fack uint64, a *acked) {
-	if !g.everRetransmitted && g.end() < fack {
+func (e *tcpEnd) recordDelivered(g *segment, fack uint64, a *acked) {
+	if !g.everRetransmitted && g.endSequence() < fack {
 		e.reorderSeen = true
 	}
 	rtt := e.sim.now - g.sentAt
 	if !(g.everRetransmitted && rtt < e.minRTT) &&
-		(g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.end() > e.rackEnd) {
-		e.rackSent, e.rackEnd, e.rackRTT = g.sentAt, g.end(), rtt
+		(g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.endSequence() > e.rackEnd) {
+		e.rackSent, e.rackEnd, e.rackRTT = g.sentAt, g.endSequence(), rtt
 	}
 	a.delivered++
-	if a.newest == nil || g.sentAt > a.mark.Sent || g.sentAt == a.mark.Sent && g.end() > a.newestEnd {
-		a.newest, a.mark, a.newestEnd = g, g.mark, g.end()
+	if a.newest == nil || g.sentAt > a.mark.Sent || g.sentAt == a.mark.Sent && g.endSequence() > a.newestEnd {
+		a.newest, a.mark, a.newestEnd = g, g.mark, g.endSequence()
 	}
 }
 
-// updateRTT updates the round trip and its deviation with a sample, as tcp_rtt_estimator does, and
+// updateRTTEstimate updates the round trip and its deviation with a sample, as tcp_rtt_estimator does, and
 // the least round trip with least.
-func (e *tcpEnd) updateRTT(sample, least time.Duration) {
+func (e *tcpEnd) updateRTTEstimate(sample, least time.Duration) {
 	if e.minRTT == 0 || least < e.minRTT {
 		e.minRTT = least
 	}
@@ -230,17 +230,17 @@ func (e *tcpEnd) takeRateSample(a *acked) {
 		e.sampler.OnDelivered(now, cc.MSS)
 	}
 	s := cc.Ack{Now: now, Bytes: unit.Bytes(a.delivered) * cc.MSS, Packets: a.delivered,
-		RTT: firstOf(a.lastRTT, a.sackRTT), InFlight: unit.Bytes(e.inFlight()) * cc.MSS}
+		RTT: firstNonZero(a.lastRTT, a.sackRTT), InFlight: unit.Bytes(e.packetsInFlight()) * cc.MSS}
 	e.sampler.FillAck(&s, a.mark, e.minRTT)
 	if r := s.Rate * mss / unit.Rate(cc.MSS); r > 0 && (!s.AppLimited || r >= e.rate) {
 		e.rate, e.rateLimited = r, s.AppLimited
 	}
-	e.control.onAck(s, e.recovery.reduces, e.unacked, e.next)
+	e.control.applyAckSample(s, e.recovery.reduces, e.unacked, e.next)
 }
 
-// detectLosses marks segments as lost that were sent long enough before one that has arrived (RACK,
+// detectRACKLosses marks segments as lost that were sent long enough before one that has arrived (RACK,
 // RFC 8985), and starts recovery. It returns how many it marked.
-func (e *tcpEnd) detectLosses() (n int) {
+func (e *tcpEnd) detectRACKLosses() (n int) {
 	now := e.sim.now
 	window := e.reorderWindow()
 	var wait time.Duration
@@ -249,7 +249,7 @@ func (e *tcpEnd) detectLosses() (n int) {
 		if g.sacked || g.lost && !g.retransmitted {
 			continue
 		}
-		if g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.end() >= e.rackEnd {
+		if g.sentAt > e.rackSent || g.sentAt == e.rackSent && g.endSequence() >= e.rackEnd {
 			if !g.everRetransmitted && !g.retransmitted {
 				break // later ones were sent later
 			}
@@ -272,12 +272,12 @@ func (e *tcpEnd) detectLosses() (n int) {
 		}
 	}
 	if n > 0 {
-		l.Bytes, l.InFlight = unit.Bytes(n)*cc.MSS, unit.Bytes(e.inFlight())*cc.MSS
+		l.Bytes, l.InFlight = unit.Bytes(n)*cc.MSS, unit.Bytes(e.packetsInFlight())*cc.MSS
 		e.enterRecovery(l)
 	}
 	if wait > 0 {
 		e.lossKind = reorderLoss
-		e.lossTimer.set(now + wait + time.Microsecond)
+		e.lossTimer.setDueTime(now + wait + time.Microsecond)
 	} else if e.lossKind == reorderLoss {
 		e.lossKind = timeoutLoss
 	}
@@ -302,12 +302,13 @@ func (e *tcpEnd) enterRecovery(l cc.Loss) {
 	if r.state != open {
 		return
 	}
-	*r = recovery{state: recovering, until: e.next, canUndo: true, prior: e.window(), retransmittedAt: r.retransmittedAt}
+	*r = recovery{state: recovering, until: e.next, canUndo: true, prior: e.congestionWindow(),
+		retransmittedAt: r.retransmittedAt}
 	if !e.probeOutstanding {
 		r.retransmittedAt = 0
 	}
 	if e.control.cubic != nil {
-		r.threshold, r.reduces, r.window = e.control.reduceWindow(l), true, e.inFlight()+1
+		r.threshold, r.reduces, r.window = e.control.reduceWindow(l), true, e.packetsInFlight()+1
 	}
 }
 
@@ -316,7 +317,7 @@ func (e *tcpEnd) reduceProportionally(delivered int, safe bool) {
 	r := &e.recovery
 	r.delivered += delivered
 	more := 0
-	if left := r.threshold - e.inFlight(); left < 0 {
+	if left := r.threshold - e.packetsInFlight(); left < 0 {
 		more = (r.threshold*r.delivered+r.prior-1)/r.prior - r.sent
 	} else {
 		more = max(r.delivered-r.sent, delivered)
@@ -328,7 +329,7 @@ func (e *tcpEnd) reduceProportionally(delivered int, safe bool) {
 	if r.sent == 0 {
 		more = max(more, 1)
 	}
-	r.window = e.inFlight() + max(more, 0)
+	r.window = e.packetsInFlight() + max(more, 0)
 }
 
 // endRecovery ends the reaction to losses: what was in flight when it began has arrived.
@@ -349,8 +350,8 @@ func (e *tcpEnd) undoRecovery() {
 	e.recovery = recovery{}
 }
 
-// enterLoss handles a timeout: everything that has not arrived is lost.
-func (e *tcpEnd) enterLoss() {
+// enterLossState handles a timeout: everything that has not arrived is lost.
+func (e *tcpEnd) enterLossState() {
 	now := e.sim.now
 	l := cc.Loss{Now: now, PersistentCongestion: true}
 	e.retransmittedOut = 0
@@ -379,15 +380,16 @@ func (e *tcpEnd) enterLoss() {
 	e.backoff++
 	e.probeOutstanding = false
 	e.lossKind = timeoutLoss
-	e.lossTimer.set(now + e.timeout())
-	e.transmit()
+	e.lossTimer.setDueTime(now + e.retransmitTimeout())
+	e.transmitAllowed()
 }
 
-// readInfo returns what TCP_INFO reports.
-func (e *tcpEnd) readInfo() *tcpinfo.Info {
+// readTCPInfo returns what TCP_INFO reports.
+func (e *tcpEnd) readTCPInfo() *tcpinfo.Info {
 	i := &tcpinfo.Info{RTT: microseconds(e.srtt), RTTVar: microseconds(e.deviation), MinRTT: microseconds(e.minRTT),
-		DeliveryRate: uint64(e.rate / 8), DeliveryRateAppLimited: e.rateLimited, CongestionWindow: uint32(e.window()),
-		SlowStartThreshold: math.MaxInt32, MSS: mss, Sacked: uint32(e.sackedOut), Unsent: uint32(e.unsent()),
+		DeliveryRate: uint64(e.rate / 8), DeliveryRateAppLimited: e.rateLimited,
+		CongestionWindow:   uint32(e.congestionWindow()),
+		SlowStartThreshold: math.MaxInt32, MSS: mss, Sacked: uint32(e.sackedOut), Unsent: uint32(e.neverSentBytes()),
 		Queue: uint32(e.written - e.unacked), BytesAcked: e.unacked, BytesReceived: e.receiver.next, PathMTU: 1500,
 		Packets: e.sentPackets, Retransmission: e.retransmitted}
 	if c := e.control.cubic; c != nil && c.SlowStartThreshold() < math.MaxInt32 {

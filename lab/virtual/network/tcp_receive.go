@@ -32,26 +32,26 @@ type receiver struct {
 
 func (r *receiver) init(s *sim, e *tcpEnd) {
 	r.end, r.quick = e, quickAcks
-	r.delayTimer = newTimer(s, r.sendAck)
+	r.delayTimer = newSimTimer(s, r.sendPureAck)
 	r.buffer, r.reported = firstReadBuffer, firstReadBuffer
 }
 
-// receive handles a packet.
-func (e *tcpEnd) receive(p *packet) {
-	e.receiver.receiveData(p)
-	e.receiveAck(p)
+// receiveTCPPacket handles a packet.
+func (e *tcpEnd) receiveTCPPacket(p *packet) {
+	e.receiver.handlePacketData(p)
+	e.handlePacketAck(p)
 	if f := e.onAnswer; f != nil {
 		e.onAnswer = nil
 		f()
 	}
-	e.sim.recycle(p)
+	e.sim.recyclePacket(p)
 }
 
-// receiveData handles the data of a packet.
-func (r *receiver) receiveData(p *packet) {
+// handlePacketData handles the data of a packet.
+func (r *receiver) handlePacketData(p *packet) {
 	if p.length == 0 {
 		if p.isProbe {
-			r.sendAck()
+			r.sendPureAck()
 		}
 		return
 	}
@@ -59,16 +59,16 @@ func (r *receiver) receiveData(p *packet) {
 	if p.seq <= r.ackedTo {
 		r.stamp = p.sentAt
 	}
-	if r.lastData > 0 && now-r.lastData > r.end.timeout() {
+	if r.lastData > 0 && now-r.lastData > r.end.retransmitTimeout() {
 		r.quick = quickAcks
 	}
 	r.lastData = now
 	end := p.seq + uint64(p.length)
 	if p.seq > r.next || end <= r.next { // beyond a gap, or a duplicate
 		if end > r.next {
-			r.storeGap(span{p.seq, end})
+			r.storeOutOfOrder(span{p.seq, end})
 		}
-		r.sendAck()
+		r.sendPureAck()
 		return
 	}
 	hadGaps := len(r.gaps) > 0
@@ -82,17 +82,17 @@ func (r *receiver) receiveData(p *packet) {
 		if !hadGaps {
 			r.quick--
 		}
-		r.sendAck()
+		r.sendPureAck()
 	case r.next-r.ackedTo > mss:
-		r.sendAck()
+		r.sendPureAck()
 	case r.delayTimer.due == never:
-		r.delayTimer.set(now + delayedAck)
+		r.delayTimer.setDueTime(now + delayedAck)
 	}
 	r.onData()
 }
 
-// storeGap adds a range beyond a gap.
-func (r *receiver) storeGap(s span) {
+// storeOutOfOrder adds a range beyond a gap.
+func (r *receiver) storeOutOfOrder(s span) {
 	i := 0
 	for i < len(r.gaps) && r.gaps[i].to < s.from {
 		i++
@@ -109,12 +109,12 @@ func (r *receiver) storeGap(s span) {
 	r.recent = r.recent[:min(len(r.recent), 4)]
 }
 
-// sendAck sends an acknowledgement.
-func (r *receiver) sendAck() { r.end.sendPacket(r.end.sim.newPacket()) }
+// sendPureAck sends an acknowledgement.
+func (r *receiver) sendPureAck() { r.end.sendPacketWithAck(r.end.sim.allocatePacket()) }
 
-// fillAck puts the acknowledgement of everything that has arrived into a packet.
-func (r *receiver) fillAck(p *packet) {
-	r.delayTimer.stop()
+// fillPacketAck puts the acknowledgement of everything that has arrived into a packet.
+func (r *receiver) fillPacketAck(p *packet) {
+	r.delayTimer.clearDueTime()
 	p.ack, p.echo, p.window = r.next, r.stamp, r.read+r.buffer-min(r.read+r.buffer, r.next)
 	r.ackedTo, r.reported = r.next, r.next+p.window
 	for _, at := range r.recent {
@@ -131,19 +131,19 @@ func (r *receiver) fillAck(p *packet) {
 	}
 }
 
-// consume records that the app has read up to a position. If that opens the window by much, it
+// recordAppRead records that the app has read up to a position. If that opens the window by much, it
 // sends an acknowledgement.
-func (r *receiver) consume(to uint64) {
+func (r *receiver) recordAppRead(to uint64) {
 	r.read = to
-	r.growBuffer()
+	r.growReceiveBuffer()
 	if left := r.reported - r.next; left < r.buffer/4 && r.read+r.buffer-r.next >= max(2*left, 2*mss) {
-		r.sendAck()
+		r.sendPureAck()
 	}
 }
 
-// growBuffer grows the buffer to twice what the app has read in a round trip, or more while that
+// growReceiveBuffer grows the buffer to twice what the app has read in a round trip, or more while that
 // grows, once per round trip (tcp_rcv_space_adjust).
-func (r *receiver) growBuffer() {
+func (r *receiver) growReceiveBuffer() {
 	now := r.end.sim.now
 	if now-r.roundAt < r.end.srtt {
 		return

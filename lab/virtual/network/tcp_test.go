@@ -23,11 +23,11 @@ func transferTime(t *testing.T, l Link, n int, control string) (time.Duration, *
 // accepts.
 func lossyTransfer(t *testing.T, l Link, n int, control string, loses func(i int) bool) (time.Duration, *tcpEnd) {
 	t.Helper()
-	s := newSim(1, 0)
+	s := newSimulation(1, 0)
 	back := l
 	back.Loss = 0
-	forth := newLine(s, l)
-	a, b := connectTCPEnds(s, []*line{forth}, []*line{newLine(s, back)}, control, 1)
+	forth := newRunningLine(s, l)
+	a, b := connectTCPEnds(s, []*line{forth}, []*line{newRunningLine(s, back)}, control, 1)
 	arrive, sent := forth.arrive, 0
 	forth.arrive = func(p *packet) {
 		if sent++; !loses(sent - 1) {
@@ -36,17 +36,17 @@ func lossyTransfer(t *testing.T, l Link, n int, control string, loses func(i int
 	}
 	done := never
 	b.onData = func() {
-		b.consume(b.receiver.next)
+		b.recordAppRead(b.receiver.next)
 		if b.receiver.next == uint64(n) {
 			done = s.now
 		}
 	}
 	a.onData = func() {}
-	a.write(n)
+	a.writeAppBytes(n)
 	for done == never && s.handleNext(10*time.Minute) {
 	}
 	if done == never {
-		t.Fatalf("%d of %d bytes arrived; %+v", b.receiver.next, n, a.readInfo())
+		t.Fatalf("%d of %d bytes arrived; %+v", b.receiver.next, n, a.readTCPInfo())
 	}
 	return done, a
 }

@@ -38,7 +38,7 @@ func CheckResetOnExit(t *testing.T, port int, own bool) {
 			continue // no connection
 		}
 		a, err := end(fd)
-		if err != nil || portOf(a) != port {
+		if err != nil || portOfSockaddr(a) != port {
 			continue
 		}
 		found++
@@ -53,7 +53,7 @@ func CheckResetOnExit(t *testing.T, port int, own bool) {
 	}
 }
 
-func portOf(a unix.Sockaddr) int {
+func portOfSockaddr(a unix.Sockaddr) int {
 	switch a := a.(type) {
 	case *unix.SockaddrInet4:
 		return a.Port

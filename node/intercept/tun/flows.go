@@ -28,7 +28,7 @@ type flows struct {
 	edge          edge
 	sendToApp     func(from, app netip.AddrPort, payload []byte)
 	reportRefusal func(app, dest netip.AddrPort, r *intercept.PacketRefusal)
-	quit          chan struct{} // closed by closeAll
+	quit          chan struct{} // closed by closeAllFlows
 	wg            sync.WaitGroup
 
 	mu     sync.Mutex
@@ -46,12 +46,12 @@ func newFlows(e edge, sendToApp func(from, app netip.AddrPort, payload []byte),
 	reportRefusal func(app, dest netip.AddrPort, r *intercept.PacketRefusal)) *flows {
 	f := &flows{edge: e, sendToApp: sendToApp, reportRefusal: reportRefusal, quit: make(chan struct{}),
 		byApp: map[netip.AddrPort]*flow{}}
-	f.wg.Go(f.expireFlows)
+	f.wg.Go(f.runExpiryLoop)
 	return f
 }
 
-// closeAll closes all flows and waits for their goroutines.
-func (f *flows) closeAll() {
+// closeAllFlows closes all flows and waits for their goroutines.
+func (f *flows) closeAllFlows() {
 	f.mu.Lock()
 	f.closed = true
 	old := f.byApp
@@ -64,9 +64,9 @@ func (f *flows) closeAll() {
 	f.wg.Wait()
 }
 
-// sendDatagram sends a datagram of an app. The DSCP is used when the flow is opened. It does not
+// sendFlowDatagram sends a datagram of an app. The DSCP is used when the flow is opened. It does not
 // block.
-func (f *flows) sendDatagram(app intercept.App, dest netip.AddrPort, payload []byte) {
+func (f *flows) sendFlowDatagram(app intercept.App, dest netip.AddrPort, payload []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -110,8 +110,8 @@ func (f *flows) dropFlow(fl *flow) {
 	f.wg.Go(fl.Close)
 }
 
-// expireFlows drops idle flows until closeAll.
-func (f *flows) expireFlows() {
+// runExpiryLoop drops idle flows until closeAllFlows.
+func (f *flows) runExpiryLoop() {
 	t := time.NewTicker(flowIdleTimeout / 8)
 	defer t.Stop()
 	for {

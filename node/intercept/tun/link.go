@@ -57,8 +57,8 @@ func newLink(f *os.File, mtu uint32) (*link, error) {
 	return &link{f: f, raw: raw, mtu: mtu}, nil
 }
 
-// readPackets delivers packets until Close, and then returns nil.
-func (l *link) readPackets() error {
+// readTUNPackets delivers packets until Close, and then returns nil.
+func (l *link) readTUNPackets() error {
 	b := make([]byte, vnetLen+maxPacket)
 	for {
 		n, err := l.f.Read(b)
@@ -69,13 +69,13 @@ func (l *link) readPackets() error {
 			return fmt.Errorf("reading from the TUN device: %w", err)
 		}
 		if n > vnetLen {
-			l.deliverPacket(b[vnetLen:n])
+			l.deliverToStack(b[vnetLen:n])
 		}
 	}
 }
 
-// deliverPacket passes a copy of a packet to the stack.
-func (l *link) deliverPacket(packet []byte) {
+// deliverToStack passes a copy of a packet to the stack.
+func (l *link) deliverToStack(packet []byte) {
 	var proto tcpip.NetworkProtocolNumber
 	switch header.IPVersion(packet) {
 	case header.IPv4Version:
@@ -108,8 +108,8 @@ func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	return n, nil
 }
 
-// writePacket writes one packet with all its checksums.
-func (l *link) writePacket(packet []byte) error {
+// writeTUNPacket writes one packet with all its checksums.
+func (l *link) writeTUNPacket(packet []byte) error {
 	return l.writeParts([][]byte{make([]byte, vnetLen), packet})
 }
 
@@ -150,7 +150,7 @@ func buildVnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 	return h
 }
 
-// Close ends readPackets and all writes.
+// Close ends readTUNPackets and all writes.
 func (l *link) Close() { l.f.Close() }
 
 // The remaining methods of stack.LinkEndpoint.

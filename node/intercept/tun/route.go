@@ -105,9 +105,9 @@ type routes struct {
 	throws []*netlink.Route
 }
 
-// newRoutes installs the rules and routes of a TUN device. It removes those of killed processes
+// installTUNRoutes installs the rules and routes of a TUN device. It removes those of killed processes
 // first. Packets with mark bypass the device.
-func newRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err error) {
+func installTUNRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err error) {
 	defer func() {
 		if errors.Is(err, unix.EPERM) {
 			err = fault.New(fault.Permission, err, permissionHint)
@@ -143,24 +143,24 @@ func newRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err err
 	r := &routes{}
 	defer func() {
 		if err != nil {
-			r.removeAll()
+			r.removeAllRoutes()
 		}
 	}()
 	for _, f := range families {
-		if err := r.addFamily(l, f, mark); err != nil {
+		if err := r.addFamilyRoutes(l, f, mark); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-// addFamily adds the rules and routes of one address family.
-func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
+// addFamilyRoutes adds the rules and routes of one address family.
+func (r *routes) addFamilyRoutes(l netlink.Link, family int, mark uint32) error {
 	address, all := address4, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if family == unix.AF_INET6 {
 		address, all = address6, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	a := &netlink.Addr{IPNet: toIPNet(address)}
+	a := &netlink.Addr{IPNet: prefixToIPNet(address)}
 	if family == unix.AF_INET6 {
 		a.Flags = unix.IFA_F_NODAD
 	}
@@ -169,7 +169,7 @@ func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
 	}
 	if family == unix.AF_INET {
 		for _, w := range bypassPrefixes {
-			throw := &netlink.Route{Dst: toIPNet(w), Table: routeTable, Type: unix.RTN_THROW,
+			throw := &netlink.Route{Dst: prefixToIPNet(w), Table: routeTable, Type: unix.RTN_THROW,
 				Protocol: routeProtocol, Family: family}
 			if err := netlink.RouteReplace(throw); err != nil {
 				return fmt.Errorf("route to %v: %w", w, err)
@@ -177,7 +177,7 @@ func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
 			r.throws = append(r.throws, throw)
 		}
 	}
-	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: toIPNet(all),
+	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: prefixToIPNet(all),
 		Table: routeTable, Protocol: routeProtocol, Family: family}); err != nil {
 		return fmt.Errorf("default route by %s: %w", l.Attrs().Name, err)
 	}
@@ -197,8 +197,8 @@ func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
 	return nil
 }
 
-// removeAll removes rules and routes, except those that disappear with the device.
-func (r *routes) removeAll() error {
+// removeAllRoutes removes rules and routes, except those that disappear with the device.
+func (r *routes) removeAllRoutes() error {
 	var errs []error
 	for _, rule := range r.rules {
 		if err := netlink.RuleDel(rule); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -254,7 +254,7 @@ func removeStale(inUse func() bool) (removed []string, err error) {
 	if n := len(left.rules); n > 0 {
 		removed = append(removed, fmt.Sprintf("%d ip rules of a TUN device, and its routes", n))
 	}
-	if err := left.removeAll(); err != nil {
+	if err := left.removeAllRoutes(); err != nil {
 		return removed, err
 	}
 	n, err := abortConnections()
@@ -292,6 +292,6 @@ func enableIPv6(device string) (bool, error) {
 	return true, nil
 }
 
-func toIPNet(p netip.Prefix) *net.IPNet {
+func prefixToIPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -71,18 +71,18 @@ type netstack struct {
 	wg       sync.WaitGroup                       // handlers; Add requires mu
 }
 
-// newStack returns a stack on l, which it owns. carryPackets starts it.
-func newStack(l *link, e edge, log *slog.Logger) (*netstack, error) {
+// newNetstack returns a stack on l, which it owns. carryPackets starts it.
+func newNetstack(l *link, e edge, log *slog.Logger) (*netstack, error) {
 	n := &netstack{edge: e, log: log, link: l, querySlots: make(chan struct{}, maxQueries),
 		attempts: map[stack.TransportEndpointID][]byte{}}
-	n.flows = newFlows(e, n.sendDatagram, n.sendUnreachable)
+	n.flows = newFlows(e, n.sendDatagramToApp, n.sendUnreachable)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.stack = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
 	})
 	if err := n.configureStack(); err != nil {
-		n.close()
+		n.closeNetstack()
 		return nil, errors.New("setting up the TCP/IP stack: " + err.String())
 	}
 	return n, nil
@@ -126,16 +126,16 @@ func (n *netstack) configureStack() tcpip.Error {
 }
 
 // carryPackets carries packets until close.
-func (n *netstack) carryPackets() error { return n.link.readPackets() }
+func (n *netstack) carryPackets() error { return n.link.readTUNPackets() }
 
-// close ends carryPackets, resets all connections and waits for the stack's goroutines. The edge
+// closeNetstack ends carryPackets, resets all connections and waits for the stack's goroutines. The edge
 // ends its connections itself.
-func (n *netstack) close() {
+func (n *netstack) closeNetstack() {
 	n.mu.Lock()
 	n.closed = true
 	n.cancel()
 	n.mu.Unlock()
-	n.flows.closeAll()
+	n.flows.closeAllFlows()
 	n.stack.Close() // sends resets
 	n.wg.Wait()
 	n.link.Close()
@@ -167,7 +167,7 @@ func (n *netstack) acceptPacket(packet []byte) bool {
 // sendToApps sends a packet to the apps, unless it is nil. The packet may be lost.
 func (n *netstack) sendToApps(packet []byte) {
 	if packet != nil {
-		n.link.writePacket(packet) //nolint:errcheck // as good as lost
+		n.link.writeTUNPacket(packet) //nolint:errcheck // as good as lost
 	}
 }
 
@@ -267,7 +267,7 @@ func (n *netstack) handleDatagram(id stack.TransportEndpointID, p *stack.PacketB
 		n.forwardQuery(app, dest, payload)
 		return true
 	}
-	n.flows.sendDatagram(intercept.App{Addr: app, Peer: dest,
+	n.flows.sendFlowDatagram(intercept.App{Addr: app, Peer: dest,
 		DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
 	return true
 }
@@ -290,12 +290,12 @@ func (n *netstack) forwardQuery(app, resolver netip.AddrPort, q []byte) {
 			n.log.Debug("DNS query not answered", "resolver", resolver, "err", err)
 			return
 		}
-		n.sendDatagram(resolver, app, a)
+		n.sendDatagramToApp(resolver, app, a)
 	}()
 }
 
-// sendDatagram sends a datagram to an app. It does not keep payload.
-func (n *netstack) sendDatagram(from, app netip.AddrPort, payload []byte) {
+// sendDatagramToApp sends a datagram to an app. It does not keep payload.
+func (n *netstack) sendDatagramToApp(from, app netip.AddrPort, payload []byte) {
 	n.sendToApps(icmp.Datagram(from, app, payload))
 }
 

@@ -73,13 +73,13 @@ func Open(cfg Config) (_ *TUN, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStack(l, cfg.Edge, cfg.Log)
+	s, err := newNetstack(l, cfg.Edge, cfg.Log)
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRoutes(deviceName, cfg.Mark, cfg.Log)
+	r, err := installTUNRoutes(deviceName, cfg.Mark, cfg.Log)
 	if err != nil {
-		s.close()
+		s.closeNetstack()
 		return nil, err
 	}
 	return &TUN{edge: cfg.Edge, stack: s, routes: r}, nil
@@ -102,9 +102,9 @@ func (t *TUN) Run(ctx context.Context) error {
 // and the device. Further calls return the same result.
 func (t *TUN) Close() error {
 	t.closeOnce.Do(func() {
-		t.closeErr = t.routes.removeAll()
+		t.closeErr = t.routes.removeAllRoutes()
 		t.edge.Close()
-		t.stack.close()
+		t.stack.closeNetstack()
 	})
 	return t.closeErr
 }

@@ -93,7 +93,7 @@ func newTestNet(t *testing.T, packets intercept.PacketDialer) *testNet {
 		w.around <- dest
 		return nil, errors.New("no way around")
 	}})
-	if w.n, err = newStack(links[0], w.edge, slog.New(slog.DiscardHandler)); err != nil {
+	if w.n, err = newNetstack(links[0], w.edge, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	w.kernel = stack.New(stack.Options{
@@ -120,14 +120,14 @@ func newTestNet(t *testing.T, packets intercept.PacketDialer) *testNet {
 	for _, l := range links {
 		wg.Go(func() {
 			// The other end may have closed first, with unread packets.
-			if err := l.readPackets(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+			if err := l.readTUNPackets(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 				t.Error(err)
 			}
 		})
 	}
 	t.Cleanup(func() {
 		w.edge.Close()
-		w.n.close()
+		w.n.closeNetstack()
 		w.kernel.Close()
 		links[1].Close()
 		w.kernel.Wait()
