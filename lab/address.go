@@ -166,8 +166,8 @@ func (t *Topology) nodeRoutes(node string) (out []route, err error) {
 	return out, nil
 }
 
-// hostsFileText returns the text of the lab's /etc/hosts. NODE is the node's address on its first link
-// in order of name; NODE.LINK is its address on that link.
+// hostsFileText returns the text of the lab's /etc/hosts. NODE is the node's address on its first
+// link in order of name; NODE.LINK is its address on that link.
 func (t *Topology) hostsFileText() string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1 localhost\n::1 localhost\n")

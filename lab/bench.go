@@ -56,8 +56,8 @@ type program struct {
 	out  *outputTail
 }
 
-// withBenchInNewLab brings up a lab for f. It stops every program that f started and takes the lab down
-// afterwards.
+// withBenchInNewLab brings up a lab for f. It stops every program that f started and takes the lab
+// down afterwards.
 func withBenchInNewLab(t *Topology, o Options, seed uint64, f func(*Bench) error) (err error) {
 	o.Name, o.EndWithProcess = uniqueName(o.Name), true
 	l, err := Up(t, o)
@@ -226,8 +226,8 @@ func (b *Bench) peakRSSByNode() map[string]unit.Bytes {
 	return peak
 }
 
-// cpuTimeByNode returns the processor time that running programs have used so far by node, without the
-// web node.
+// cpuTimeByNode returns the processor time that running programs have used so far by node, without
+// the web node.
 func (b *Bench) cpuTimeByNode() map[string]time.Duration {
 	used := map[string]time.Duration{}
 	for _, p := range b.running {
@@ -238,8 +238,8 @@ func (b *Bench) cpuTimeByNode() map[string]time.Duration {
 	return used
 }
 
-// processorWaits returns how long the threads of running programs have waited for a processor so far
-// by node, added up.
+// processorWaits returns how long the threads of running programs have waited for a processor so
+// far by node, added up.
 func (b *Bench) processorWaits() map[string]time.Duration {
 	waited := map[string]time.Duration{}
 	for _, p := range b.running {

@@ -40,7 +40,8 @@ func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
 	return boundStartingAt(t, n, upload, 0)
 }
 
-// boundStartingAt is like Bound for a transfer that begins that far into schedules, outages and traces.
+// boundStartingAt is like Bound for a transfer that begins that far into schedules, outages and
+// traces.
 func boundStartingAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.Duration, error) {
 	groups, err := t.fluidGroups(upload)
 	if err != nil {

@@ -33,8 +33,8 @@ type slot struct {
 	truth  []lte.Truth // by user
 }
 
-// copyCellSubframe copies the messages of a cell. The originals are valid only until the network's next
-// step.
+// copyCellSubframe copies the messages of a cell. The originals are valid only until the network's
+// next step.
 func (s *slot) copyCellSubframe(f cell.Subframe) {
 	s.grants[f.Cell] = append(s.grants[f.Cell][:0], f.Grants...)
 	f.Grants = s.grants[f.Cell]
@@ -260,8 +260,8 @@ func (h *listener) truthEncoder(users []airUser) func(*slot) error {
 	}
 }
 
-// appendToBacklog lets add append to the listener's backlog. It drops a listener if its backlog exceeds
-// most bytes.
+// appendToBacklog lets add append to the listener's backlog. It drops a listener if its backlog
+// exceeds most bytes.
 func (h *listener) appendToBacklog(most int, add func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -341,7 +341,8 @@ func (d *dualRun) measureCase(ctx context.Context, c string, rep int) (DualResul
 	return r, errors.Join(ctx.Err(), err, err1, d.Lab.Rewind(), d.Lab.WaitDrained(ctx))
 }
 
-// takeDeviceTraffic returns the traffic of both devices since the last call, if the spec asks for it.
+// takeDeviceTraffic returns the traffic of both devices since the last call, if the spec asks for
+// it.
 func (d *dualRun) takeDeviceTraffic() (some []Traffic, err error) {
 	if !d.DualSpec.Traffic {
 		return nil, nil
@@ -386,8 +387,8 @@ func (d *dualRun) userLinkBytes(ctx context.Context, i int) (b carriedBytes, err
 	return b, nil
 }
 
-// runCaseForUser runs one user's part of a case that began at begin. Its time is that of one download, or
-// the mean of its chunks.
+// runCaseForUser runs one user's part of a case that began at begin. Its time is that of one
+// download, or the mean of its chunks.
 func (d *dualRun) runCaseForUser(ctx context.Context, i int, r *DualResult, begin time.Time) (err error) {
 	argv := d.FetchCommand(Transfer{Size: d.Size, Streams: 1})
 	if r.Case != DualAlone {

@@ -68,7 +68,8 @@ type emulator struct {
 	stopped     bool
 }
 
-// newEmulator prepares the emulator; runEmulatorLoop starts it. The caller keeps the descriptors of links.
+// newEmulator prepares the emulator; runEmulatorLoop starts it. The caller keeps the descriptors of
+// links.
 func newEmulator(links []*emulatedLink, stations []*baseStation, t packetTap) (*emulator, error) {
 	e := &emulator{links: links, stations: stations, tap: t, base: time.Now(), calls: make(chan func(time.Duration),
 		16)}

@@ -45,7 +45,8 @@ func (e *Experiment) estimateTimes() error {
 	return nil
 }
 
-// addSchemeEstimate adds a scheme whose transfers take that time and keep that many processors busy.
+// addSchemeEstimate adds a scheme whose transfers take that time and keep that many processors
+// busy.
 func (e *Experiment) addSchemeEstimate(scheme string, took time.Duration, cores float64) {
 	if e.schemeTimes == nil {
 		e.schemeTimes, e.schemeCores = map[string]time.Duration{}, map[string]float64{}
@@ -56,8 +57,8 @@ func (e *Experiment) addSchemeEstimate(scheme string, took time.Duration, cores 
 	e.cpuSeconds += cores * all.Seconds()
 }
 
-// expectedSchemeTime estimates the time of a transfer of a scheme once its programs run. Both users of a
-// DualSpec share the time of a case.
+// expectedSchemeTime estimates the time of a transfer of a scheme once its programs run. Both users
+// of a DualSpec share the time of a case.
 func (e *Experiment) expectedSchemeTime(scheme string) (time.Duration, error) {
 	if e.Dual != nil {
 		return e.Dual.halfCaseTime(scheme), nil
@@ -94,8 +95,8 @@ func (p RunSpec) expectedTransferTime(scheme string) (time.Duration, error) {
 	return d * 104 / 100, nil
 }
 
-// reducedTopology returns a copy of the topology with some of the helpers, and with or without the direct
-// links.
+// reducedTopology returns a copy of the topology with some of the helpers, and with or without the
+// direct links.
 func (t *Topology) reducedTopology(helpers []string, direct bool) (*Topology, error) {
 	c, err := t.cloneTopology()
 	if err != nil {
@@ -126,7 +127,8 @@ const (
 	coresPerBit    = 0.007 / 1e6
 )
 
-// estimateBusyCores estimates how many processors a transfer of a scheme keeps busy if it takes that long.
+// estimateBusyCores estimates how many processors a transfer of a scheme keeps busy if it takes
+// that long.
 func (p RunSpec) estimateBusyCores(scheme string, took time.Duration) float64 {
 	start, base := otherStartCPU, otherCores
 	if strings.HasPrefix(scheme, "mpbond") || isOnloadScheme(scheme) || strings.HasPrefix(scheme, DualBoth) ||

@@ -15,8 +15,8 @@ import (
 
 // Experiments that run at once have separate labs: namespaces, emulators and programs. They share
 // only the processors. Each transfer therefore waits until the running ones and itself need less
-// than a budget, by measured values (RunSpec.estimateBusyCores). The emulators' threads have real-time
-// priority and always come first. Experiments that run alone show the effect on results.
+// than a budget, by measured values (RunSpec.estimateBusyCores). The emulators' threads have
+// real-time priority and always come first. Experiments that run alone show the effect on results.
 //
 // The more transfers run at once, the more are disturbed; the goal is many transfers that count.
 // Measured on two processors without other load: three at once keep 0.16 of the processors busy and
@@ -339,8 +339,8 @@ type waiter struct {
 // newAdmission returns an admission limit of a capacity in processors, without limit if it is 0.
 func newAdmission(total float64) *admission { return &admission{capacity: total} }
 
-// waitForAdmission waits for admission. A transfer that needs more than the capacity runs alone. The caller
-// must call leave at the end.
+// waitForAdmission waits for admission. A transfer that needs more than the capacity runs alone.
+// The caller must call leave at the end.
 func (g *admission) waitForAdmission(ctx context.Context, need float64) (leave func(), err error) {
 	t := &waiter{need: need, admitted: make(chan struct{})}
 	g.updateAndAdmit(func() { g.queue = append(g.queue, t) })

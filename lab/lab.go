@@ -104,8 +104,8 @@ func uniqueName(kind string) string {
 	return fmt.Sprintf("%s-%d-%d", kind, os.Getpid(), labCounter.Add(1)%100)
 }
 
-// startDaemon starts the background process by a program, this one if that is "", and waits until it
-// is ready. For an ordinary user it runs in a user namespace, where it is root.
+// startDaemon starts the background process by a program, this one if that is "", and waits until
+// it is ready. For an ordinary user it runs in a user namespace, where it is root.
 func startDaemon(program string, spec daemonSpec) (tie io.Closer, err error) {
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
@@ -327,8 +327,8 @@ func runtimeRoot() (string, error) {
 	return d, nil
 }
 
-// lockRuntimeRoot locks the runtime directory, which it makes if necessary. It waits until no other lab is
-// brought up and the directory is not being removed.
+// lockRuntimeRoot locks the runtime directory, which it makes if necessary. It waits until no other
+// lab is brought up and the directory is not being removed.
 func lockRuntimeRoot() (unlock func(), err error) {
 	root, err := runtimeRoot()
 	if err != nil {

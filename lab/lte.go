@@ -324,8 +324,8 @@ func (t *Topology) checkLTENetworks() error {
 	return nil
 }
 
-// peakLinkRate returns the most that the network would give the link, without other users and always at
-// the best signal.
+// peakLinkRate returns the most that the network would give the link, without other users and
+// always at the best signal.
 func (t *Topology) peakLinkRate(link string) (unit.Rate, error) {
 	l := t.Link[link].LTE
 	n := t.LTE[l.Network]

@@ -169,7 +169,8 @@ func (ns *namespace) applySysctls(t *Topology) (warning string, err error) {
 	return warning, err
 }
 
-// openTUNDevice makes the TUN device of one end of a link. The device lives as long as the descriptor.
+// openTUNDevice makes the TUN device of one end of a link. The device lives as long as the
+// descriptor.
 func (ns *namespace) openTUNDevice(link string) (fd int, err error) {
 	err = ns.runInNamespace(func() error {
 		fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

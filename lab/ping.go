@@ -73,8 +73,8 @@ type linkPinger struct {
 	down, back delayHist
 }
 
-// pingUntilEOF sends pings until in ends. It prints a line when all links have answered, and at the end
-// a Ping for each link. It fails if a link does not answer within First.
+// pingUntilEOF sends pings until in ends. It prints a line when all links have answered, and at the
+// end a Ping for each link. It fails if a link does not answer within First.
 func (j pingJob) pingUntilEOF(in io.Reader, out io.Writer) error {
 	all := map[string]*linkPinger{}
 	var readers, senders sync.WaitGroup

@@ -130,8 +130,8 @@ func drawRandomSpec(rng *rand.Rand, kind string) (p RunSpec, err error) {
 	return p, t.Check()
 }
 
-// cubicRateMbps returns the mean rate of TCP with CUBIC over a link with random loss, if that limits it
-// (RFC 9438, section 5; for short round trips that of Reno).
+// cubicRateMbps returns the mean rate of TCP with CUBIC over a link with random loss, if that
+// limits it (RFC 9438, section 5; for short round trips that of Reno).
 func cubicRateMbps(rtt time.Duration, loss float64) float64 {
 	if loss <= 0 {
 		return math.Inf(1)
@@ -198,9 +198,9 @@ func drawChanges(rng *rand.Rand, t *Topology, rates map[string]float64) {
 	}
 }
 
-// SinglePaths returns the schemes of single paths that can be the best one: the fastest by the fluid
-// model, and those that need at most worst times as long. Where links lose packets, a path has no
-// more than the mean rate of CUBIC.
+// SinglePaths returns the schemes of single paths that can be the best one: the fastest by the
+// fluid model, and those that need at most worst times as long. Where links lose packets, a path
+// has no more than the mean rate of CUBIC.
 func (p RunSpec) SinglePaths(worst float64) (all []string, err error) {
 	names := []string{"single"}
 	for _, h := range p.Topology.Helpers() {

@@ -489,7 +489,8 @@ type Sample struct {
 // watchEvery is the interval of samples.
 const watchEvery = 250 * time.Millisecond
 
-// startTransferWatch passes samples of a transfer to the spec's Watch, if set, until stop is called.
+// startTransferWatch passes samples of a transfer to the spec's Watch, if set, until stop is
+// called.
 func (s *session) startTransferWatch(b *Bench, t Transfer, before Stats, m *byteCounter) (stop func()) {
 	if s.spec.Watch == nil {
 		return func() {}

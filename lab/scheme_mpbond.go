@@ -188,8 +188,8 @@ func (m *mpbondScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	return nil
 }
 
-// subflowEndSpread returns the time between the last new bytes of the first and of the last subflow to
-// end, of those that carried data.
+// subflowEndSpread returns the time between the last new bytes of the first and of the last subflow
+// to end, of those that carried data.
 func subflowEndSpread(bond api.Bond) time.Duration {
 	var first, last time.Time
 	for _, p := range bond.Subflows {
@@ -303,8 +303,8 @@ func (m *mpbondScheme) processList(b *Bench, mpbond string) (p []mpbondProcess) 
 	return p
 }
 
-// cellListenerArgs returns the options that make a process listen to the cells of a link for PBE-CC, if the
-// link is a device of a mobile network.
+// cellListenerArgs returns the options that make a process listen to the cells of a link for
+// PBE-CC, if the link is a device of a mobile network.
 func (m *mpbondScheme) cellListenerArgs(b *Bench, link string) []string {
 	l := b.Lab.Topology.Link[link]
 	if !m.udp || m.congestion != pbeName || l == nil || l.LTE == nil {

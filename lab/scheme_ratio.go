@@ -54,8 +54,8 @@ func parseRatioScheme(variant string) (*ratioScheme, error) {
 	return s, nil
 }
 
-// splitPartSizes returns how many bytes each path carries, the direct one first. That one has at least
-// one byte: the first connection requests the file, as in MPTCP.
+// splitPartSizes returns how many bytes each path carries, the direct one first. That one has at
+// least one byte: the first connection requests the file, as in MPTCP.
 func (s *ratioScheme) splitPartSizes(size unit.Bytes, helpers int) ([]unit.Bytes, error) {
 	sum := 0.0
 	for _, p := range s.shares {

@@ -39,7 +39,8 @@ type starvationWatch struct {
 // sum of all waits that are longer than a tick.
 type starvationPeriod struct{ worst, sum time.Duration } // guarded by starvationWatch.mu
 
-// watchLongestWait begins a period. The returned function ends it and returns the longest wait in it.
+// watchLongestWait begins a period. The returned function ends it and returns the longest wait in
+// it.
 func (w *starvationWatch) watchLongestWait() (end func() time.Duration) {
 	whole := w.beginPeriod()
 	return func() time.Duration { return whole().worst }

@@ -64,8 +64,8 @@ func httpProxyFunc(scheme, addr string) func(*http.Request) (*url.URL, error) {
 	return http.ProxyURL(&url.URL{Scheme: scheme, Host: addr})
 }
 
-// requestByteRange requests the bytes of a URL between two offsets. With 0 and 0 it requests all of them;
-// any answer but 200 is then an error.
+// requestByteRange requests the bytes of a URL between two offsets. With 0 and 0 it requests all of
+// them; any answer but 200 is then an error.
 func requestByteRange(ctx context.Context, client *http.Client, target string, from, to int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {

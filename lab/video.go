@@ -105,8 +105,8 @@ func (p *playback) advancePlayback(now time.Duration) {
 
 func (p *playback) isPlaybackOver() bool { return p.played >= p.length }
 
-// timeToPlaybackEnd returns when the playback ends if certain: nothing more needs to be fetched. advancePlayback
-// must have been called.
+// timeToPlaybackEnd returns when the playback ends if certain: nothing more needs to be fetched.
+// advancePlayback must have been called.
 func (p *playback) timeToPlaybackEnd() (after time.Duration, certain bool) {
 	left := p.length - p.played
 	return left, p.playing && p.buffered >= left

@@ -56,8 +56,8 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[Update, err
 	}
 }
 
-// readEventStream passes the events of a text/event-stream to take until that returns false. It skips
-// unknown kinds.
+// readEventStream passes the events of a text/event-stream to take until that returns false. It
+// skips unknown kinds.
 func readEventStream(r io.Reader, take func(Update) bool) error {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 4096), maxEvent)

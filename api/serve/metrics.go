@@ -253,8 +253,8 @@ func sampleSubflows(f func(api.Subflow) float64) func(api.Status) []sample {
 	}
 }
 
-// samplePBEFeedback returns a function that samples f of the feedback about cells of each subflow that
-// follows it, with subflowLabels.
+// samplePBEFeedback returns a function that samples f of the feedback about cells of each subflow
+// that follows it, with subflowLabels.
 func samplePBEFeedback(f func(api.PBE) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {

@@ -184,8 +184,8 @@ func (e *jsonOperation) serveAPIRequest(ctx huma.Context) {
 	}
 }
 
-// readRequestInput fills an input. It returns the status and the errors of an unusable request; status 0
-// if it is usable.
+// readRequestInput fills an input. It returns the status and the errors of an unusable request;
+// status 0 if it is usable.
 func (e *jsonOperation) readRequestInput(ctx huma.Context, in reflect.Value) (status int, msg string, errs []error) {
 	found, path := new(huma.ValidateResult), huma.NewPathBuffer(nil, 0)
 	u := ctx.URL()
@@ -257,8 +257,8 @@ func (e *jsonOperation) readParameter(
 	huma.Validate(e.api.OpenAPI().Components.Schemas, p.schema, path, huma.ModeWriteToServer, value, found)
 }
 
-// readRequestBody reads a request's body, which must not be empty. On failure it returns a status and the
-// errors.
+// readRequestBody reads a request's body, which must not be empty. On failure it returns a status
+// and the errors.
 func readRequestBody(
 	ctx huma.Context,
 	limit int64,

@@ -93,8 +93,8 @@ func noPlotsError() error {
 	)
 }
 
-// formatPlotCSV returns a plot as CSV: a row for each time, a column for each line. It escapes names that
-// a spreadsheet would read as a formula.
+// formatPlotCSV returns a plot as CSV: a row for each time, a column for each line. It escapes
+// names that a spreadsheet would read as a formula.
 func formatPlotCSV(p api.Plot) ([]byte, error) {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)

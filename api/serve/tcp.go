@@ -202,8 +202,8 @@ func checkOrigin(r *http.Request) error {
 	return nil
 }
 
-// opensPageInTab reports whether a request opens a page in a tab. A link in another page may do that,
-// since that page learns nothing.
+// opensPageInTab reports whether a request opens a page in a tab. A link in another page may do
+// that, since that page learns nothing.
 func opensPageInTab(r *http.Request) bool {
 	return r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 		r.Header.Get("Sec-Fetch-Dest") == "document"

@@ -90,8 +90,8 @@ func tomlKeyParts(n *unstable.Node) (key []string) {
 	return key
 }
 
-// lookupValueType returns the type of key's value in t, without pointers, slices and arrays; nil if there
-// is none.
+// lookupValueType returns the type of key's value in t, without pointers, slices and arrays; nil if
+// there is none.
 func lookupValueType(t reflect.Type, key []string) reflect.Type {
 	t = elementType(t)
 	for _, part := range key {

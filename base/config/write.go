@@ -31,8 +31,8 @@ func Write(path string, data []byte) error {
 // permissions of its directory. It does not try.
 func Writable(path string) bool { return userfile.Writable(filepath.Dir(userfile.Resolve(path))) }
 
-// replaceConfigFile replaces the content of the file at path, or of the one that it links to. An existing
-// file keeps its owner and permissions.
+// replaceConfigFile replaces the content of the file at path, or of the one that it links to. An
+// existing file keeps its owner and permissions.
 func replaceConfigFile(path string, data []byte) error {
 	path = userfile.Resolve(path)
 	f, err := userfile.CreateTemp(filepath.Dir(path), ".mpbond-*") // several processes may write at once

@@ -45,8 +45,8 @@ func Generate() (*Key, error) {
 	return newDeviceKey(private)
 }
 
-// newDeviceKey creates the certificate that TLS requires. Peers verify only the key, so all other fields
-// are the same for every device and reveal nothing.
+// newDeviceKey creates the certificate that TLS requires. Peers verify only the key, so all other
+// fields are the same for every device and reveal nothing.
 func newDeviceKey(private ed25519.PrivateKey) (*Key, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
@@ -199,9 +199,9 @@ func checkPrivate(f *os.File, forbidden os.FileMode) error {
 	return nil
 }
 
-// writePrivateFile replaces or creates the file at path with owner-only permissions. The directory's lock
-// must be held: the temporary file has a fixed name, and userfile.CreateNew removes the one that a
-// killed process has left.
+// writePrivateFile replaces or creates the file at path with owner-only permissions. The
+// directory's lock must be held: the temporary file has a fixed name, and userfile.CreateNew
+// removes the one that a killed process has left.
 func writePrivateFile(path string, data []byte) error {
 	f, err := userfile.CreateNew(path + ".new")
 	if err != nil {

@@ -114,8 +114,8 @@ func FuzzMeet(f *testing.F) {
 	})
 }
 
-// TestServersOfPrimary checks that a primary's servers replace the earlier ones, and are accepted from
-// primaries only.
+// TestServersOfPrimary checks that a primary's servers replace the earlier ones, and are accepted
+// from primaries only.
 func TestServersOfPrimary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr := openTrust(t, path)

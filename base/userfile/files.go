@@ -68,7 +68,8 @@ func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
 // OpenSpecial is OpenFile but also opens FIFOs and devices.
 func OpenSpecial(path string, flag int) (*os.File, error) { return openChecked(path, flag, 0, false) }
 
-// openChecked opens a file with the rights that findFileAccess names. plain requires a regular file.
+// openChecked opens a file with the rights that findFileAccess names. plain requires a regular
+// file.
 func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.File, err error) {
 	o, err := findFileAccess(path)
 	if err != nil {
@@ -210,7 +211,8 @@ func Rename(from, to string) error { return withSameDirRights(from, to, os.Renam
 // Link gives a file a second name within a directory.
 func Link(from, to string) error { return withSameDirRights(from, to, os.Link) }
 
-// withSameDirRights calls f, with the rights for the directory, on two paths that must be in the same one.
+// withSameDirRights calls f, with the rights for the directory, on two paths that must be in the
+// same one.
 func withSameDirRights(from, to string, f func(from, to string) error) error {
 	if a, b := absoluteDir(from), absoluteDir(to); a != b {
 		return &os.LinkError{Op: "move", Old: from, New: to, Err: errors.New("they are in different directories")}

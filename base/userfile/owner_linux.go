@@ -136,8 +136,8 @@ var rightsCache struct {
 // nobodyID is the group of users without one.
 const nobodyID = 65534
 
-// lookupUserRights returns the user's groups from the system's user database. For an unknown user it
-// assumes only the group of the same number, by custom.
+// lookupUserRights returns the user's groups from the system's user database. For an unknown user
+// it assumes only the group of the same number, by custom.
 func lookupUserRights(uid int) (userRights, error) {
 	rightsCache.Lock()
 	defer rightsCache.Unlock()
@@ -167,8 +167,8 @@ func lookupUserRights(uid int) (userRights, error) {
 	return r, nil
 }
 
-// runWithUserRights calls f with these rights on a locked thread. A thread whose own rights cannot be
-// restored ends with the goroutine, which belongs to this call.
+// runWithUserRights calls f with these rights on a locked thread. A thread whose own rights cannot
+// be restored ends with the goroutine, which belongs to this call.
 func (r userRights) runWithUserRights(f func() error) error {
 	runtime.LockOSThread()
 	groups, err := unix.Getgroups()

@@ -18,9 +18,9 @@ var errTooManyLinks = errors.New("too many symbolic links")
 
 const maxLinks = 40 // as on Linux
 
-// walkPathToOwner determines the user who controls path, and resolves links as long as they are root's.
-// Each step looks only into directories that only root can change, or where users may add files but
-// change only their own.
+// walkPathToOwner determines the user who controls path, and resolves links as long as they are
+// root's. Each step looks only into directories that only root can change, or where users may add
+// files but change only their own.
 func walkPathToOwner(path string) (o fileAccess, err error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -91,8 +91,8 @@ func walkPathToOwner(path string) (o fileAccess, err error) {
 // root's own group counts: its bits may be the mask of an access control list.
 func isSharedDir(dir fs.FileInfo) bool { return GrantsOthers(dir, 0o022) }
 
-// stopWalkAtFile ends a walk at a file of root's. If others may put a link in its place, links are not
-// followed and at, the result of root's links, is used.
+// stopWalkAtFile ends a walk at a file of root's. If others may put a link in its place, links are
+// not followed and at, the result of root's links, is used.
 func (o *fileAccess) stopWalkAtFile(at string, shared bool) {
 	if o.shared = shared; shared {
 		o.path = at
@@ -113,7 +113,8 @@ func splitPathNames(path string) (names []string) {
 	return names
 }
 
-// fileOwnerUID returns the user ID of a file's owner. Users outside a user namespace count as its root.
+// fileOwnerUID returns the user ID of a file's owner. Users outside a user namespace count as its
+// root.
 func fileOwnerUID(st fs.FileInfo) int {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !ok || sys.Uid == 65534 && nobodyIsUnmapped() {

@@ -54,8 +54,8 @@ func UntilSuccess(t testing.TB, f func() error) {
 // started is about when the tests of this binary began.
 var started = time.Now()
 
-// waitDeadline returns when a wait of t fails; zero: never. A type that embeds a testing.TB has no method
-// Deadline: its limit is that of the test binary.
+// waitDeadline returns when a wait of t fails; zero: never. A type that embeds a testing.TB has no
+// method Deadline: its limit is that of the test binary.
 func waitDeadline(t testing.TB) time.Time {
 	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
 		if end, ok := d.Deadline(); ok {

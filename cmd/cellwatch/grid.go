@@ -144,8 +144,8 @@ func gridUserColor(r cell.RNTI) color.Color {
 	return color.RGBA{red, green, blue, 255}
 }
 
-// layoutGridPanel lays out a grid. The stream begins at number span[0]; it draws span[2] subframes from
-// span[1] on.
+// layoutGridPanel lays out a grid. The stream begins at number span[0]; it draws span[2] subframes
+// from span[1] on.
 func layoutGridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 	first, n := span[0]+span[1], int(span[2])
 	columns := make([]*census.Column, n)
@@ -190,7 +190,8 @@ func layoutGridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 	return p
 }
 
-// subframesPerMark returns the number of subframes between two marks: whole frames, five to twelve marks.
+// subframesPerMark returns the number of subframes between two marks: whole frames, five to twelve
+// marks.
 func subframesPerMark(n int) int {
 	for _, step := range []int{10, 20, 50, 100, 200} {
 		if n/step <= 12 {
@@ -200,8 +201,8 @@ func subframesPerMark(n int) int {
 	return 200
 }
 
-// buildGridLegend returns the legend: the users with the most blocks, up to named of them one by one, and
-// the sum of blocks for all users.
+// buildGridLegend returns the legend: the users with the most blocks, up to named of them one by
+// one, and the sum of blocks for all users.
 func buildGridLegend(granted map[cell.RNTI]int, all, named int) (keys []chart.Key) {
 	var users []cell.RNTI
 	forAll := 0

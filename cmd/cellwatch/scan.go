@@ -109,7 +109,8 @@ func (s *scanCollector) Add(sub *air.Subframe) error {
 
 func (s *scanCollector) Close() error { return nil }
 
-// runCellScan decodes a source until it ends, or for the time of the options, and prints what was found.
+// runCellScan decodes a source until it ends, or for the time of the options, and prints what was
+// found.
 func runCellScan(cmd *cobra.Command, args []string, o scanOptions) error {
 	o.air.allCells = true
 	if o.length < 0 {

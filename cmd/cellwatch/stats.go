@@ -150,8 +150,8 @@ func prefixSource(source string, err error) error {
 	return fmt.Errorf("%s: %w", source, err)
 }
 
-// readCellSubframes reads a source of control messages or of samples until it ends or ctx does. It calls
-// each for the subframes of all cells, those of one cell in order.
+// readCellSubframes reads a source of control messages or of samples until it ends or ctx does. It
+// calls each for the subframes of all cells, those of one cell in order.
 func readCellSubframes(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
 	if source.Format != air.AnyFormat || air.FormatOf(source.Source) != air.AnyFormat {
 		l, err := air.Open(ctx, air.Config{Inputs: []air.Input{source}, Stdin: stdin, OnWarning: logWarning})

@@ -68,8 +68,8 @@ type viewedCell struct {
 	received   bool
 }
 
-// cellView is the model of the live view. applySubframe runs on the goroutine that decodes, all else
-// on that of the screen.
+// cellView is the model of the live view. applySubframe runs on the goroutine that decodes, all
+// else on that of the screen.
 type cellView struct {
 	mu      sync.Mutex
 	cells   []*viewedCell
@@ -318,7 +318,8 @@ func (c *viewedCell) userTileMark(r cell.RNTI, data bool) rune {
 	return markControl
 }
 
-// drawBlockGrid draws at most room lines: the grid, with the highest block at the top, and a time axis.
+// drawBlockGrid draws at most room lines: the grid, with the highest block at the top, and a time
+// axis.
 func (c *viewedCell) drawBlockGrid(width, room, scale int) (rows []viewRow) {
 	columns, prb := width-gridLabel, c.grid.PRB
 	if columns < 1 || room < 2 || c.grid.Len() == 0 {

@@ -59,8 +59,8 @@ func (s *cellScreen) Close() error {
 	return s.err
 }
 
-// runScreenLoop draws the view and handles keys until one of them quits, ctx ends or the terminal is
-// gone.
+// runScreenLoop draws the view and handles keys until one of them quits, ctx ends or the terminal
+// is gone.
 func (s *cellScreen) runScreenLoop(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	keys := make(chan tcell.Event)
@@ -119,8 +119,8 @@ func paintTiles(screen tcell.Screen, rows []viewRow) {
 	screen.Show()
 }
 
-// userTileStyle returns the style of a user's tile: the user's colour behind black or white text, the
-// one that can be read there.
+// userTileStyle returns the style of a user's tile: the user's colour behind black or white text,
+// the one that can be read there.
 func userTileStyle(r cell.RNTI) tcell.Style {
 	red, green, blue := census.UserColour(r)
 	linear := func(v uint8) float64 { return math.Pow(float64(v)/255, 2.2) }

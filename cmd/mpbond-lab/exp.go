@@ -266,8 +266,8 @@ for an existing document must be of the rows that it has.`,
 // rowHeading matches the heading of a row in the tables of a document.
 var rowHeading = regexp.MustCompile(`(?m)^## ([a-z]+[0-9]+[a-z]?)$`)
 
-// checkSameRows returns an error if the tables of an existing document have only other rows, or only
-// some of these: the document would become one of all rows.
+// checkSameRows returns an error if the tables of an existing document have only other rows, or
+// only some of these: the document would become one of all rows.
 func checkSameRows(file string, all []exp.Evaluation) error {
 	if file == "" {
 		return nil

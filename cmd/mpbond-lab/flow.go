@@ -83,8 +83,8 @@ func defaultLink(t *lab.Topology) string {
 	return "ps"
 }
 
-// runFlowSpec runs the flows and prints each result. It returns an error if a run failed or too many
-// were disturbed.
+// runFlowSpec runs the flows and prints each result. It returns an error if a run failed or too
+// many were disturbed.
 func runFlowSpec(c *cobra.Command, p lab.FlowSpec, asJSON bool) error {
 	out := c.OutOrStdout()
 	var failed error

@@ -139,7 +139,8 @@ func pollTrustFile(ctx context.Context, trust *identity.Trust) error {
 	return pollAtInterval(ctx, time.Second, func() error { return trust.Reload() })
 }
 
-// pollAtInterval calls f at once and then at each interval until ctx ends. It logs each new error once.
+// pollAtInterval calls f at once and then at each interval until ctx ends. It logs each new error
+// once.
 func pollAtInterval(ctx context.Context, wait time.Duration, f func() error) error {
 	t := time.NewTicker(wait)
 	defer t.Stop()

@@ -36,7 +36,8 @@ func TestPermitService(t *testing.T) {
 		Roles: []identity.Role{identity.RoleHelper}}); err != nil {
 		t.Fatal(err)
 	}
-	// The service admits few connections a minute: the test must not ask often before a load is read.
+	// The service admits few connections a minute: the test must not ask often before a load is
+	// read.
 	defer func(d time.Duration) { loadPollInterval = d }(loadPollInterval)
 	loadPollInterval = 10 * time.Millisecond
 	load, service := filepath.Join(dir, "load"), clitest.FreeAddress(t)

@@ -39,8 +39,9 @@ func (r *role) enforceCaps(isSelf func(name string) bool, rules func() *policy.R
 	r.capRules = rules
 }
 
-// resolveCapTarget returns what the caps of a name limit. If a device is both primary and helper here, it
-// is the traffic that this device carries for it, since that costs the owner of this device.
+// resolveCapTarget returns what the caps of a name limit. If a device is both primary and helper
+// here, it is the traffic that this device carries for it, since that costs the owner of this
+// device.
 func (r *role) resolveCapTarget(isSelf func(name string) bool, name string) mydevice.CapTarget {
 	peer, known := r.trust.LookupName(name)
 	switch {

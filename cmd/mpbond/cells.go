@@ -29,8 +29,8 @@ import (
 // connections over an interface, of whatever role, share its listener.
 type cellListeners map[string]*listen.Listener
 
-// newCellListeners makes listeners, which receive nothing until runCellListeners runs. They log and record
-// when they lose their source and when it returns.
+// newCellListeners makes listeners, which receive nothing until runCellListeners runs. They log and
+// record when they lose their source and when it returns.
 func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cellListeners, error) {
 	c := cellListeners{}
 	for _, iface := range slices.Sorted(maps.Keys(cells)) {

@@ -110,8 +110,8 @@ func listConfigFiles() (files []string, err error) {
 	return files, nil
 }
 
-// checkConfigFile checks a file as the given kind, or if it is empty as its name says. An error means that
-// the file was not checked.
+// checkConfigFile checks a file as the given kind, or if it is empty as its name says. An error
+// means that the file was not checked.
 func checkConfigFile(path, kind string) (checkResult, error) {
 	if kind == "" {
 		base, _, _ := strings.Cut(filepath.Base(path), ".toml")

@@ -125,8 +125,8 @@ func queryPresence(ctx context.Context) peerPresence {
 	return s
 }
 
-// addRoleStatus adds what the status of one role shows: which roles of peers it can see, which peers it
-// is in contact with, and which it refuses.
+// addRoleStatus adds what the status of one role shows: which roles of peers it can see, which
+// peers it is in contact with, and which it refuses.
 func (pp *peerPresence) addRoleStatus(st api.Status) {
 	if st.Role == "server" {
 		pp.visibleRoles[identity.RolePrimary] = true

@@ -297,8 +297,8 @@ func (o doctorOptions) configurePrimary(p *doctor.Config, trust *identity.Trust,
 	return err
 }
 
-// loadDevicePolicy returns what the policy file says of devices: the named file, or the one beside the
-// configuration. It returns nil if there is none.
+// loadDevicePolicy returns what the policy file says of devices: the named file, or the one beside
+// the configuration. It returns nil if there is none.
 func (o doctorOptions) loadDevicePolicy(named string) (func(string) policy.DeviceSpec, error) {
 	path, err := policyPath(o.config)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"mpbond/node/server"
 )
 
-// initDeviceFacts makes the keeper of this device's facts, which calls each of onChange when they change.
+// initDeviceFacts makes the keeper of this device's facts, which calls each of onChange when they
+// change.
 func (r *role) initDeviceFacts(onChange ...func(facts.Facts)) error {
 	path, err := deviceFactsPath()
 	if err != nil {
@@ -42,8 +43,8 @@ func (r *role) initDeviceFacts(onChange ...func(facts.Facts)) error {
 	return nil
 }
 
-// linkRadioKind returns the kind of radio of a link of this device. If the link leads to the Internet,
-// reported facts about the device's Internet link apply to it.
+// linkRadioKind returns the kind of radio of a link of this device. If the link leads to the
+// Internet, reported facts about the device's Internet link apply to it.
 func linkRadioKind(f facts.Facts, link string, internet bool) wire.Radio {
 	if kind := mydevice.RadioOf(link); kind != wire.RadioNone {
 		return kind

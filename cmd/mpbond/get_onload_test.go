@@ -146,7 +146,8 @@ func TestGetOnloadAlone(t *testing.T) {
 	if err := os.Mkdir("dir", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A second run replaces the file only if it is named, and one missing file does not stop others.
+	// A second run replaces the file only if it is named, and one missing file does not stop
+	// others.
 	code, _, errs = runProgram(t, "get", "--onload", url+"/a")
 	if code != cli.ExitFailure || !strings.Contains(errs, "already exists") {
 		t.Errorf("code %d: %s", code, errs)

@@ -77,8 +77,8 @@ func (d *download) applyHeaders() {
 	}
 }
 
-// sendFileRequest requests the file from a byte offset on, through the primary's proxy. The caller must
-// read and close the body.
+// sendFileRequest requests the file from a byte offset on, through the primary's proxy. The caller
+// must read and close the body.
 func (g *getTask) sendFileRequest(ctx context.Context, s api.Status, from int64, validator string) (*http.Response,
 	error) {
 	transport := &http.Transport{

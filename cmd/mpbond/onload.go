@@ -271,7 +271,8 @@ func (o *onloadService) checkAllowance() error {
 	return nil
 }
 
-// checkOnloadPrimary returns why a connection of a primary to a server is refused, nil if it is accepted.
+// checkOnloadPrimary returns why a connection of a primary to a server is refused, nil if it is
+// accepted.
 func (o *onloadService) checkOnloadPrimary(ctx context.Context, p identity.Peer, server string) error {
 	if err := o.checkAllowance(); err != nil {
 		return err

@@ -269,8 +269,8 @@ func describePrimary(ctx context.Context, name string, dual bool) (about wire.Pa
 	return about, nil
 }
 
-// resolveDeviceName returns the name of this device, the host name if it is empty, cut to the length that
-// the protocol allows.
+// resolveDeviceName returns the name of this device, the host name if it is empty, cut to the
+// length that the protocol allows.
 func resolveDeviceName(name string) string {
 	if name == "" {
 		name, _ = os.Hostname()

@@ -200,8 +200,8 @@ func (p *progress) updateDeviceBars() {
 	}
 }
 
-// finishProgress ends the bars and returns what each device received. The bars stay on the screen if
-// ok.
+// finishProgress ends the bars and returns what each device received. The bars stay on the screen
+// if ok.
 func (p *progress) finishProgress(ok bool) []deviceShare {
 	p.cancel()
 	p.done.Wait()

@@ -269,7 +269,8 @@ func formatDefault(v reflect.Value) string {
 	return "`" + text + "`"
 }
 
-// zeroMeaning matches what the comment of a setting says about an empty one or 0, such as "0 is 4 MB".
+// zeroMeaning matches what the comment of a setting says about an empty one or 0, such as "0 is 4
+// MB".
 var zeroMeaning = regexp.MustCompile(`(?:\b0|\b[Ee]mpty) (?:is|means) (?:"([^"]+)"|` +
 	`([0-9]+)|([0-9.]+ (?:MB|%))|([a-z]+))(?:[.;](?: |$)|$)`)
 

@@ -109,13 +109,14 @@ func notRunningError() error {
 		"start one, for example with `mpbond primary`, or name it with --socket")
 }
 
-// queryStatus returns the status of each role that runs behind one of the sockets. See queryAllRoles.
+// queryStatus returns the status of each role that runs behind one of the sockets. See
+// queryAllRoles.
 func queryStatus(ctx context.Context, sockets []string, why bool) ([]api.Status, error) {
 	return queryAllRoles(sockets, func(c *client.Client) (api.Status, error) { return c.Status(ctx, why) })
 }
 
-// queryAllRoles returns the answer of each role that runs behind one of the sockets. It fails if none
-// runs, or if one returns another error than that it does not run.
+// queryAllRoles returns the answer of each role that runs behind one of the sockets. It fails if
+// none runs, or if one returns another error than that it does not run.
 func queryAllRoles[T any](sockets []string, query func(*client.Client) (T, error)) (all []T, err error) {
 	for _, path := range sockets {
 		c := client.New(path)

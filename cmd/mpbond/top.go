@@ -55,7 +55,8 @@ It needs a terminal. Programs can use mpbond status --watch --json and mpbond ev
 	return cmd
 }
 
-// runTopScreen shows the roles behind sockets until ctx ends or the user quits. It restores the screen.
+// runTopScreen shows the roles behind sockets until ctx ends or the user quits. It restores the
+// screen.
 func runTopScreen(ctx context.Context, screen tcell.Screen, sockets []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	keys := make(chan tcell.Event)

@@ -34,8 +34,8 @@ type appSample struct {
 	apps map[string]appTraffic
 }
 
-// queryAppTraffic returns what the streams and flows of apps have carried so far, by key. Servers do not
-// know the apps.
+// queryAppTraffic returns what the streams and flows of apps have carried so far, by key. Servers
+// do not know the apps.
 func queryAppTraffic(ctx context.Context, sockets []string) map[string]appTraffic {
 	all := map[string]appTraffic{}
 	add := func(key string, o api.AppInfo, down, up unit.Bytes) {
@@ -63,7 +63,8 @@ func queryAppTraffic(ctx context.Context, sockets []string) map[string]appTraffi
 	return all
 }
 
-// listAppRows returns the apps with connections, the busiest first, with rates over the last second.
+// listAppRows returns the apps with connections, the busiest first, with rates over the last
+// second.
 func (v *topView) listAppRows(l topSnapshot) (list []topRow) {
 	v.appSamples = append(v.appSamples, appSample{l.at, l.apps})
 	v.appSamples = slices.DeleteFunc(v.appSamples,

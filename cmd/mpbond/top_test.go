@@ -115,8 +115,8 @@ func TestTopOnload(t *testing.T) {
 	}
 }
 
-// TestTopShowsLimits checks tiers, caps, batteries and what keeps devices from carrying, with the right
-// colours.
+// TestTopShowsLimits checks tiers, caps, batteries and what keeps devices from carrying, with the
+// right colours.
 func TestTopShowsLimits(t *testing.T) {
 	battery, charging, metered := 15.0, false, true
 	s := topStatus(unit.Mbps)

@@ -255,8 +255,8 @@ func (v *topView) drawSubflows(list []topRow, width int, add func(style int, for
 	}
 }
 
-// drawSparkline draws the last values, the newest at the right, with top as the full height. Only 0 is
-// blank.
+// drawSparkline draws the last values, the newest at the right, with top as the full height. Only 0
+// is blank.
 func drawSparkline(values []unit.Rate, width int, top unit.Rate) string {
 	values = values[max(0, len(values)-width):]
 	bars := []rune("▁▂▃▄▅▆▇█")

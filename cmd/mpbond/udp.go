@@ -34,9 +34,10 @@ func controllerFactory(name string) func() cc.Controller {
 	return func() cc.Controller { return cc.NewCUBIC() }
 }
 
-// dialFeedbackUDP implements Config.DialUDP of primary and helper. The connection sends the peer feedback
-// about the cells of its interface. Of the options, the user of the connection sets KeepAlive and
-// NotSentLowat later; Ledger is for TCP, and Local and MaxSegment are for other transports.
+// dialFeedbackUDP implements Config.DialUDP of primary and helper. The connection sends the peer
+// feedback about the cells of its interface. Of the options, the user of the connection sets
+// KeepAlive and NotSentLowat later; Ledger is for TCP, and Local and MaxSegment are for other
+// transports.
 func (c cellListeners) dialFeedbackUDP(ctx context.Context, addr string, opt tcp.Options) (dial.UDPConn, error) {
 	conn, err := transport.Dial(ctx, addr, transport.Options{Controller: controllerFactory(opt.Congestion),
 		Control: opt.Bind, UserTimeout: opt.UserTimeout,

@@ -154,7 +154,8 @@ func isMissingOrEmpty(path string) bool {
 	return err != nil || st.Size() == 0
 }
 
-// watchFileChanges returns a channel that gets a value at once, and whenever the file may have changed.
+// watchFileChanges returns a channel that gets a value at once, and whenever the file may have
+// changed.
 func watchFileChanges(path string) (changes <-chan struct{}, stop func()) {
 	out := make(chan struct{}, 1)
 	out <- struct{}{}

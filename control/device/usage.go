@@ -289,8 +289,8 @@ func (u *Usage) CountConn(c CountedConn, p policy.Purpose, link string, local ne
 	return sync.OnceFunc(func() { u.removeCountedConn(c) })
 }
 
-// addCountedConn starts to count a connection over link or, if that is empty, over the link with its local
-// address.
+// addCountedConn starts to count a connection over link or, if that is empty, over the link with
+// its local address.
 func (u *Usage) addCountedConn(c CountedConn, p policy.Purpose, link string, local net.Addr) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -177,8 +177,8 @@ func additionReason(l *Subflow) string {
 	return ReasonHelpers
 }
 
-// allowBestSubflow allows one more of the eligible subflows: the one of least score below least with
-// which the stream completes by bound. It returns that subflow, or nil if there is none.
+// allowBestSubflow allows one more of the eligible subflows: the one of least score below least
+// with which the stream completes by bound. It returns that subflow, or nil if there is none.
 func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool, bound,
 	least time.Duration) (best *Subflow) {
 	for i := range subflows {
@@ -235,8 +235,8 @@ func (s *Subflow) totalDelay() time.Duration {
 	return s.Delay + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
 }
 
-// jointFinishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
-// after its delay.
+// jointFinishTime returns when the allowed subflows deliver n bytes together: each delivers at its
+// rate after its delay.
 func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 	// A subflow with a delay beyond the resulting end takes no part. Leaving it out makes the end
 	// earlier, so that more of them may drop out.

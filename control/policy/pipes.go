@@ -285,8 +285,8 @@ func (p *Pipes) addPipeSample(now time.Time, used []Pipe) {
 	}
 }
 
-// meanPipeRate returns the rate of pipe i, or of all if i < 0, over the last d. It returns false until
-// the same pipes have been in use for d, or if samples are missing.
+// meanPipeRate returns the rate of pipe i, or of all if i < 0, over the last d. It returns false
+// until the same pipes have been in use for d, or if samples are missing.
 func (p *Pipes) meanPipeRate(now time.Time, d time.Duration, i int) (unit.Rate, bool) {
 	n := len(p.points)
 	if n == 0 || now.Sub(p.since) < d {
@@ -307,8 +307,9 @@ func (p *Pipes) meanPipeRate(now time.Time, d time.Duration, i int) (unit.Rate, 
 	return unit.RateOf(unit.Bytes(sum), last.at.Sub(first.at)), true
 }
 
-// wasPipeFull reports whether pipe i was full in at least half of the samples of the last d. If i < 0,
-// any full pipe makes a sample count. It returns false until the same pipes have been in use for d.
+// wasPipeFull reports whether pipe i was full in at least half of the samples of the last d. If i <
+// 0, any full pipe makes a sample count. It returns false until the same pipes have been in use for
+// d.
 func (p *Pipes) wasPipeFull(now time.Time, d time.Duration, i int) bool {
 	n, full := 0, 0
 	for _, x := range p.points {

@@ -47,8 +47,8 @@ type ClassSubflow struct {
 	Delay  time.Duration
 }
 
-// isPreferredTo reports whether a single-subflow class prefers s to o. A working subflow comes first,
-// then the lower tier, then the current subflow, then the least delay. While none works, the
+// isPreferredTo reports whether a single-subflow class prefers s to o. A working subflow comes
+// first, then the lower tier, then the current subflow, then the least delay. While none works, the
 // current one stays.
 func (s *ClassSubflow) isPreferredTo(o *ClassSubflow, current wire.SubflowID) bool {
 	stay := s.ID == current || o.ID == current

@@ -80,8 +80,8 @@ func (l *backlog) enqueueStream(s *Stream) {
 	}
 }
 
-// isShortStream reports whether the stream carries small messages, such as requests: what it has sent
-// since it last had nothing to send, and what it has to send, is at most shortBurst.
+// isShortStream reports whether the stream carries small messages, such as requests: what it has
+// sent since it last had nothing to send, and what it has to send, is at most shortBurst.
 func (s *Stream) isShortStream() bool { return s.permission.burst+s.backlog.countedBytes <= shortBurst }
 
 // shortBurst is TCP's initial window (RFC 6928): what a connection of its own would send at once.

@@ -17,8 +17,8 @@ type bufferLimits struct {
 	grownWindows unit.Bytes // receive windows beyond the first ones
 }
 
-// sendBufferRoom returns how many bytes a send buffer may take now. The meta buffer bounds unsent bytes.
-// Bytes in flight count too if they exceed any window that we would grant, or if all streams
+// sendBufferRoom returns how many bytes a send buffer may take now. The meta buffer bounds unsent
+// bytes. Bytes in flight count too if they exceed any window that we would grant, or if all streams
 // together hold too much.
 func (l *bufferLimits) sendBufferRoom(s *sendBuffer) unit.Bytes {
 	unacked := s.unackedSpanBytes()

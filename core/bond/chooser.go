@@ -205,8 +205,8 @@ func (c *turnChooser) withoutRecalledFrom(view []sched.Subflow, s *Stream) []sch
 	return c.others
 }
 
-// chooseBulkTurn asks the scheduler about the next stream. If that stream has to wait for one of its
-// subflows, it asks about streams that may use others.
+// chooseBulkTurn asks the scheduler about the next stream. If that stream has to wait for one of
+// its subflows, it asks about streams that may use others.
 func (c *turnChooser) chooseBulkTurn(now time.Time) (t turn) {
 	t.kind = turnBulk
 	differ := c.filter.permissionsDiffer()

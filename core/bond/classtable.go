@@ -67,8 +67,8 @@ type classTable struct {
 // rankScale scales bytes, so that the division by a weight loses little.
 const rankScale = 256
 
-// findGroupClass returns the class of a group: nil for group 0, unknownGroup for one that is not in the
-// table.
+// findGroupClass returns the class of a group: nil for group 0, unknownGroup for one that is not in
+// the table.
 func (t *classTable) findGroupClass(id wire.GroupID) *trafficClass {
 	if id == 0 {
 		return nil

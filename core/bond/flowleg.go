@@ -150,8 +150,8 @@ func (t *flowTable) unpinSubflow(p *subflow) {
 	}
 }
 
-// nextSendableLeg returns the first leg with datagrams that can leave over an idle subflow now, or nil. It
-// drops expired datagrams.
+// nextSendableLeg returns the first leg with datagrams that can leave over an idle subflow now, or
+// nil. It drops expired datagrams.
 func (t *flowTable) nextSendableLeg(now time.Time) *leg {
 	t.dropExpired(now)
 	for _, l := range t.ready {

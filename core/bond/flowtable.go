@@ -118,8 +118,8 @@ func (t *flowTable) collectGroups(used map[wire.GroupID]bool) {
 	}
 }
 
-// applyFlowClasses unpins legs from subflows that are no longer permitted, and sorts their turns. Legs
-// with an empty queue are checked when they send.
+// applyFlowClasses unpins legs from subflows that are no longer permitted, and sorts their turns.
+// Legs with an empty queue are checked when they send.
 func (t *flowTable) applyFlowClasses() {
 	for _, l := range t.ready {
 		if l.subflow != nil && !t.classes.findGroupClass(l.flow.group).permitsSubflow(l.subflow.id) {

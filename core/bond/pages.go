@@ -65,8 +65,8 @@ type pages struct {
 	list []*page
 }
 
-// reservePages allocates the missing pages of [from, to), which must not start before the first page. It
-// returns false if there is no memory.
+// reservePages allocates the missing pages of [from, to), which must not start before the first
+// page. It returns false if there is no memory.
 func (p *pages) reservePages(from, to wire.DataSeq) bool {
 	for at := from - from%pageSize; from < to && at < to; at += pageSize {
 		i := int((at - p.base) / pageSize)
@@ -123,8 +123,8 @@ func (p *pages) freePagesBefore(before wire.DataSeq) {
 	p.base += wire.DataSeq(n * pageSize)
 }
 
-// restartPagesAt frees all pages, so that an idle stream holds none. The next write must be at next or
-// beyond.
+// restartPagesAt frees all pages, so that an idle stream holds none. The next write must be at next
+// or beyond.
 func (p *pages) restartPagesAt(next wire.DataSeq) {
 	p.freeAllPages()
 	p.base = next - next%pageSize

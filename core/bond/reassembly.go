@@ -116,9 +116,9 @@ func (r *reassembly) isWindowDue() bool {
 	return r.expectsMore() && unit.Bytes(r.limit-r.readOffset) <= r.window*3/4
 }
 
-// gapFillsWindow reports whether the bytes beyond a gap take half of the window, and the app has read all
-// before the gap. Then fast subflows may soon fill the window and stop, because a slow one has not
-// delivered yet.
+// gapFillsWindow reports whether the bytes beyond a gap take half of the window, and the app has
+// read all before the gap. Then fast subflows may soon fill the window and stop, because a slow one
+// has not delivered yet.
 func (r *reassembly) gapFillsWindow() bool {
 	return r.expectsMore() && r.readOffset > 0 && r.readableBytes() == 0 && r.arrived.count > 0 &&
 		unit.Bytes(r.arrived.end-r.nextExpected) >= r.window/2
@@ -157,8 +157,8 @@ func (r *reassembly) dropBuffers() {
 	r.dropArrived()
 }
 
-// abandonBuffers is dropBuffers for a stream whose pages a reader may still use. No byte is readable
-// any more.
+// abandonBuffers is dropBuffers for a stream whose pages a reader may still use. No byte is
+// readable any more.
 func (r *reassembly) abandonBuffers() {
 	r.dropArrived()
 	r.pages.abandonPages()

@@ -52,8 +52,8 @@ func (s *sendBuffer) sharesNext() bool {
 	return len(s.unsent) > 0 && s.alsoInFlight.Contains(s.unsent[0].From, s.unsent[0].From+1)
 }
 
-// appendUnsent appends a copy of p as unsent bytes. It returns false and does nothing if there is no
-// memory.
+// appendUnsent appends a copy of p as unsent bytes. It returns false and does nothing if there is
+// no memory.
 func (s *sendBuffer) appendUnsent(p []byte) bool {
 	end := s.end + wire.DataSeq(len(p))
 	if !s.pages.reservePages(s.end, end) {
@@ -74,8 +74,8 @@ func (s *sendBuffer) raiseLimit(limit wire.DataSeq) bool {
 	return true
 }
 
-// nextUnsentSpan returns at most n bytes of a sendable buffer to send next: after ahead unsent bytes, or
-// as far as the window permits; with fromEnd the last ones.
+// nextUnsentSpan returns at most n bytes of a sendable buffer to send next: after ahead unsent
+// bytes, or as far as the window permits; with fromEnd the last ones.
 func (s *sendBuffer) nextUnsentSpan(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) seqSpan {
 	last := len(s.unsent) - 1
 	for s.unsent[last].From >= s.limit {

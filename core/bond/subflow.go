@@ -252,7 +252,8 @@ func (b *Bond) CarriedBytes(id wire.SubflowID) (received, sent uint64) {
 	return 0, 0
 }
 
-// targetSegmentSize returns the number of frame bytes that fill whole packets for about segmentTime.
+// targetSegmentSize returns the number of frame bytes that fill whole packets for about
+// segmentTime.
 func (p *subflow) targetSegmentSize(now time.Time) int {
 	packets := p.est.EstimateAt(now).Th.Bytes(segmentTime) / p.localHopMSS()
 	return p.bytesOfPackets(max(int(packets), 1))
@@ -328,8 +329,8 @@ func (p *subflow) appendUnreliable(buf []byte, f wire.Frame) []byte {
 	return buf
 }
 
-// recordSentFrame records a reliable frame of n bytes as in flight. It returns the subflow's byte count
-// after it.
+// recordSentFrame records a reliable frame of n bytes as in flight. It returns the subflow's byte
+// count after it.
 func (p *subflow) recordSentFrame(n int, f sentFrame) uint64 {
 	p.bytesSent += uint64(n)
 	f.end = p.bytesSent

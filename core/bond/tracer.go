@@ -47,8 +47,8 @@ func (t *tracer) emitUnstamped(e trace.Event) {
 	}
 }
 
-// emitTimestamped passes on an event with the time now. Before building an event for each segment, check
-// wantsSegments.
+// emitTimestamped passes on an event with the time now. Before building an event for each segment,
+// check wantsSegments.
 func (t *tracer) emitTimestamped(now time.Time, e trace.Event) {
 	if t.sink != nil {
 		e.T = now.UnixNano()

@@ -103,17 +103,17 @@ func (p *Subflow) isUnproven() bool { return p.Helped && !p.Measured }
 // unprovenBytes returns how many more bytes the subflow holds than it has delivered.
 func (p *Subflow) unprovenBytes() unit.Bytes { return max(0, p.InFlight-p.Acked) }
 
-// mayProveItself reports whether a helper that was never measured may carry one more segment: at most a
-// TCP's initial window more than it has delivered, so that it grows as slow start does, and within
-// atRisk. A subflow that delivers before all others, soonest, is no risk.
+// mayProveItself reports whether a helper that was never measured may carry one more segment: at
+// most a TCP's initial window more than it has delivered, so that it grows as slow start does, and
+// within atRisk. A subflow that delivers before all others, soonest, is no risk.
 func mayProveItself(p *Subflow, soonest bool, atRisk unit.Bytes) bool {
 	more := p.InFlight + p.MSS - p.Acked
 	return more <= initialWindow*p.MSS && (soonest || more <= 0 || p.MSS <= atRisk)
 }
 
-// isSubflowTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes left.
-// A helper proves itself by acknowledgements. It may hold more than it has ever delivered only
-// while the direct subflows have enough other bytes to carry until its failure would show. Its
+// isSubflowTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes
+// left. A helper proves itself by acknowledgements. It may hold more than it has ever delivered
+// only while the direct subflows have enough other bytes to carry until its failure would show. Its
 // failure then costs little time. Direct subflows are always trusted. Without a working direct
 // subflow, every helper is.
 func isSubflowTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {

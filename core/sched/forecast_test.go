@@ -9,9 +9,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestCarriedBy checks that a subflow in slow start delivers its window when half of it arrives, and
-// twice as much in each round trip that follows, but no more than its ceiling and less what is in
-// flight.
+// TestCarriedBy checks that a subflow in slow start delivers its window when half of it arrives,
+// and twice as much in each round trip that follows, but no more than its ceiling and less what is
+// in flight.
 func TestCarriedBy(t *testing.T) {
 	// A window of 10,000 bytes each 100 ms.
 	known := Subflow{Th: 800 * unit.Kbps, Forecast: 50 * ms, HalfArrives: 50 * ms}
@@ -135,8 +135,8 @@ func TestDiffIsTheSum(t *testing.T) {
 	}
 }
 
-// TestAutoDoesNotWaitForItself checks that a helper that auto may not try yet keeps no other subflow
-// waiting: nothing would ever move.
+// TestAutoDoesNotWaitForItself checks that a helper that auto may not try yet keeps no other
+// subflow waiting: nothing would ever move.
 func TestAutoDoesNotWaitForItself(t *testing.T) {
 	list := []Subflow{
 		{ID: 1, Helped: true, PAD: 5 * ms, MinRTT: 10 * ms, Th: unit.Mbps, MSS: 1448, Measured: true, Acked: unit.MB},

@@ -73,8 +73,8 @@ func (r *ratio) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	return Decision{Subflow: next.ID, Reason: BehindShare}
 }
 
-// shareOfSubflow returns the share of one subflow, among that many direct and helped ones. If all are of
-// one kind it returns 1: then only their equality counts.
+// shareOfSubflow returns the share of one subflow, among that many direct and helped ones. If all
+// are of one kind it returns 1: then only their equality counts.
 func (r *ratio) shareOfSubflow(isHelped bool, direct, helped int) float64 {
 	switch {
 	case direct == 0 || helped == 0:

@@ -92,8 +92,8 @@ func TestRecallLate(t *testing.T) {
 	}
 }
 
-// TestTrusted checks that a helper holds more than has ever arrived by it only while the others have
-// enough to do until its failure would show.
+// TestTrusted checks that a helper holds more than has ever arrived by it only while the others
+// have enough to do until its failure would show.
 func TestTrusted(t *testing.T) {
 	direct := Subflow{ID: 1, Forecast: 30 * ms, Th: 8 * unit.Mbps}
 	for _, c := range []struct {

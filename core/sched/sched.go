@@ -25,9 +25,9 @@ type Subflow struct {
 	// subflow counts as silent.
 	Doubtful bool
 	PAD      time.Duration // predicted delivery time of a byte given to it now
-	// Forecast is the time until a packet given to it now has arrived, predicted segment by segment.
-	// Unlike PAD it knows that a window in slow start grows. HalfArrives is the time until half of
-	// the bytes in flight have arrived.
+	// Forecast is the time until a packet given to it now has arrived, predicted segment by
+	// segment. Unlike PAD it knows that a window in slow start grows. HalfArrives is the time until
+	// half of the bytes in flight have arrived.
 	Forecast, HalfArrives time.Duration
 	// PastPAD is PAD with the last measured delay of the helper's buffer instead of the predicted
 	// one. For a direct subflow it equals PAD.

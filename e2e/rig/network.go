@@ -221,7 +221,8 @@ func (p *Process) End(s os.Signal) {
 	p.awaitExitOrKill()
 }
 
-// deliverSignal sends a signal to a process that may have exited, or to the process group that it leads.
+// deliverSignal sends a signal to a process that may have exited, or to the process group that it
+// leads.
 func (p *Process) deliverSignal(s os.Signal) {
 	if attr := p.Cmd.SysProcAttr; attr != nil && attr.Setpgid {
 		_ = syscall.Kill(-p.Cmd.Process.Pid, s.(syscall.Signal))

@@ -35,7 +35,8 @@ type Cell struct {
 
 var blankCell = Cell{Rune: ' ', Style: plainStyle}
 
-// Screen holds the characters of a terminal of a fixed size. Lines that scroll off its top are lost.
+// Screen holds the characters of a terminal of a fixed size. Lines that scroll off its top are
+// lost.
 type Screen struct {
 	Columns, Rows int
 	cells         [][]Cell
@@ -134,8 +135,8 @@ func (s *Screen) takeAnswer() string {
 	return a
 }
 
-// processNextToken handles the character or sequence at the start of p and returns its length; 0 if more
-// bytes are needed.
+// processNextToken handles the character or sequence at the start of p and returns its length; 0 if
+// more bytes are needed.
 func (s *Screen) processNextToken(p []byte) int {
 	switch b := p[0]; {
 	case b == 0x1b:
@@ -177,8 +178,8 @@ func (s *Screen) putRuneAtCursor(r rune) {
 	s.x += width
 }
 
-// runeColumns returns the number of columns of a character: 0 of combining marks, 2 of those of East
-// Asia and of emoji.
+// runeColumns returns the number of columns of a character: 0 of combining marks, 2 of those of
+// East Asia and of emoji.
 func runeColumns(r rune) int {
 	switch {
 	case r >= 0x300 && r <= 0x36f, r >= 0x200b && r <= 0x200f, r >= 0xfe00 && r <= 0xfe0f:

@@ -124,8 +124,8 @@ func endOfCellRun(line []Cell, x int, alike func(a, b Cell) bool) int {
 	return end
 }
 
-// splitTextParts returns the parts of a line, as columns, between two or more blanks. Each part is put at
-// its own column, so that tables stay aligned whatever the font.
+// splitTextParts returns the parts of a line, as columns, between two or more blanks. Each part is
+// put at its own column, so that tables stay aligned whatever the font.
 func splitTextParts(line []Cell) (parts [][2]int) {
 	isBlank := func(x int) bool {
 		_, isBlock := blockShape(line[x].Rune)

@@ -50,8 +50,8 @@ type frame struct {
 	width, height      float64
 }
 
-// renderChartSVG returns the drawing as an SVG image, with the title and description of f for screen
-// readers.
+// renderChartSVG returns the drawing as an SVG image, with the title and description of f for
+// screen readers.
 func renderChartSVG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	canvas := vgsvg.New(vg.Length(f.width), vg.Length(f.height))
 	if err := drawing(draw.New(canvas)); err != nil {

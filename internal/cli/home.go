@@ -38,7 +38,8 @@ func InHome(name string) (string, error) {
 // KeyPath returns the path of the device key.
 func KeyPath() (string, error) { return InHome(KeyFile) }
 
-// resolveBaseDir returns $MPBOND_HOME, else root's directory, else the user's configuration directory.
+// resolveBaseDir returns $MPBOND_HOME, else root's directory, else the user's configuration
+// directory.
 func resolveBaseDir(root string) (string, error) {
 	if dir := os.Getenv("MPBOND_HOME"); dir != "" {
 		return dir, nil

@@ -164,9 +164,9 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 	return root, started
 }
 
-// addHelpAndVersion sets the help text of the program, and makes --version print the version. cobra's own
-// --version needs a template, and a program that uses templates keeps every method of every type:
-// it is a quarter larger.
+// addHelpAndVersion sets the help text of the program, and makes --version print the version.
+// cobra's own --version needs a template, and a program that uses templates keeps every method of
+// every type: it is a quarter larger.
 func (p Program) addHelpAndVersion(root *cobra.Command) {
 	version := root.Flags().BoolP("version", "v", false, "print the version")
 	help := root.HelpFunc()

@@ -23,8 +23,8 @@ const (
 		"the first."
 )
 
-// ClaimRows returns the rows of the bench: what mpbond claims, compared with its baselines. Drives are
-// read from a directory; with "" they are those that come with the program.
+// ClaimRows returns the rows of the bench: what mpbond claims, compared with its baselines. Drives
+// are read from a directory; with "" they are those that come with the program.
 func ClaimRows(drives string) ([]Row, error) {
 	ridden, err := lab.LoadDrives(drives)
 	if err != nil {

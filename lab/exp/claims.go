@@ -28,8 +28,8 @@ const (
 
 const noReinject = ":noreinject"
 
-// newClaimPoint returns a point that holds if each of its cases does. With AimAtLeast their values must
-// be at least the limit, with AimAtMost at most.
+// newClaimPoint returns a point that holds if each of its cases does. With AimAtLeast their values
+// must be at least the limit, with AimAtMost at most.
 func newClaimPoint(what string, aim Aim, limit float64, cases func(Data) []Case) Point {
 	return Point{What: what, Unit: "%", Low: limit, High: limit, PublishedText: "all (claimed)", Aim: aim, Cases: cases}
 }
@@ -53,8 +53,8 @@ func casesPerCell(cells []Cell, of func(d Data, c Cell) caseValue) func(Data) []
 	}, func(d Data, c Cell, _ string) caseValue { return of(d, c) })
 }
 
-// casesPerScheme returns a function that makes a case for each cell and each of the schemes that who
-// returns.
+// casesPerScheme returns a function that makes a case for each cell and each of the schemes that
+// who returns.
 func casesPerScheme(
 	cells []Cell,
 	who func(Cell) []string,

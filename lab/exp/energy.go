@@ -96,7 +96,8 @@ func cpuSeconds(r lab.Result, node string) float64 {
 	return used
 }
 
-// devicesWithCPUTime returns the primary and its helpers that report processor time, without the servers.
+// devicesWithCPUTime returns the primary and its helpers that report processor time, without the
+// servers.
 func devicesWithCPUTime(r lab.Result) (all []string) {
 	for node := range r.CPU {
 		if node == "primary" || strings.HasPrefix(node, "helper") {

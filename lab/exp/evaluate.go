@@ -209,8 +209,8 @@ func shellQuote(s string) string {
 	return s
 }
 
-// cellMetricLines returns the lines of a measured cell, by metric and scheme. A published value precedes
-// the scheme's own line.
+// cellMetricLines returns the lines of a measured cell, by metric and scheme. A published value
+// precedes the scheme's own line.
 func (r Row) cellMetricLines(d Data, c Cell) (all []Line) {
 	if _, measured := d[c.Name]; !measured {
 		return nil

@@ -105,8 +105,8 @@ type Cell struct {
 	Model *model
 }
 
-// limitSchemeReps returns the cell with fewer repetitions of some schemes, where a few suffice for the
-// paper's figure.
+// limitSchemeReps returns the cell with fewer repetitions of some schemes, where a few suffice for
+// the paper's figure.
 func (c Cell) limitSchemeReps(reps int, schemes ...string) Cell {
 	all := maps.Clone(c.RepsByScheme)
 	if all == nil {

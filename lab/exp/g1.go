@@ -182,8 +182,8 @@ func g1SegmentSizes(seed uint64, kbps int) (all []unit.Bytes) {
 	return all
 }
 
-// buildHomeTopology returns the home's network. Each phone has an independently drawn profile for each
-// repetition.
+// buildHomeTopology returns the home's network. Each phone has an independently drawn profile for
+// each repetition.
 func (k g1Phones) buildHomeTopology(seed uint64, dir string, c g1Case) (*lab.Topology, error) {
 	v := linkProfiles{}
 	for phone := 1; phone <= c.phones; phone++ {

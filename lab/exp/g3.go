@@ -94,8 +94,8 @@ func g3PhotoSizes(seed uint64, rep int) (all []unit.Bytes) {
 	return all
 }
 
-// g3ImpliedRates returns the rates in Mbit/s that the seconds of a home imply: ADSL, the first phone, the
-// second one.
+// g3ImpliedRates returns the rates in Mbit/s that the seconds of a home imply: ADSL, the first
+// phone, the second one.
 func g3ImpliedRates(home int) (rates [3]float64) {
 	before := 0.0
 	for i, seconds := range g3Homes[home].took {

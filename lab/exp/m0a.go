@@ -56,8 +56,8 @@ var m0aRecorded = [][]string{
 // m0aPlaces is as many as the time of a full run allows.
 var m0aPlaces = len(m0aRecorded)
 
-// m0aPlaceNetwork returns the network of devices at a place. Each device has its own carrier, and all are
-// near each other.
+// m0aPlaceNetwork returns the network of devices at a place. Each device has its own carrier, and
+// all are near each other.
 func m0aPlaceNetwork(
 	seed uint64,
 	place string,
@@ -81,7 +81,8 @@ func m0aPlaceNetwork(
 	return v.applyToTriangle(map[int]string{2: "1/1/1", 3: "1/1/1,1/1"}[devices], 0)
 }
 
-// m0aPlaceCell returns a place with two or three devices. With two, the primary alone is a scheme too.
+// m0aPlaceCell returns a place with two or three devices. With two, the primary alone is a scheme
+// too.
 func m0aPlaceCell(place string, devices int) Cell {
 	c := Cell{Name: fmt.Sprintf("%s, %d devices", place, devices), Schemes: []string{Product, mptcp}, Length: minute,
 		Reps: 1}

@@ -18,8 +18,8 @@ const (
 		"schemes connect when it begins."
 )
 
-// rowM0dMinRTT returns row m0d: a scheduler that knows only round trips gives the helper's subflow more
-// than it can deliver in time.
+// rowM0dMinRTT returns row m0d: a scheduler that knows only round trips gives the helper's subflow
+// more than it can deliver in time.
 func rowM0dMinRTT(radio.Set) Row {
 	return Row{
 		ID: "m0d", Title: "Minimum-RTT scheduling over a helper: one subflow ends late", Source: mpbondPaper +

@@ -21,8 +21,8 @@ var m1Shares = map[string][2][]float64{
 	m1Varying: {{0.2, 0.3, 0.35, 0.4, 0.5, 0.7, 0.8, 0.85, 0.9}, {0.5, 0.55, 0.6, 0.65, 0.7, 0.75}},
 }
 
-// rowM1FixedShares returns row m1: the helper splits the connection and buffers, so that its own link may be
-// faster than the pipe; compared with fixed shares of the bytes.
+// rowM1FixedShares returns row m1: the helper splits the connection and buffers, so that its own
+// link may be faster than the pipe; compared with fixed shares of the bytes.
 func rowM1FixedShares(set radio.Set) Row {
 	active, full := Energy(set, "", false), Energy(set, "", true)
 	r := Row{

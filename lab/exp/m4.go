@@ -9,8 +9,8 @@ import (
 
 const m4Cell = "5/10/5, 4 MB, pipe to 1 Mbit/s at 2 s"
 
-// rowM4Reinjection returns row m4: bytes at a helper are sent again over other subflows when its pipe becomes
-// slow.
+// rowM4Reinjection returns row m4: bytes at a helper are sent again over other subflows when its
+// pipe becomes slow.
 func rowM4Reinjection(radio.Set) Row {
 	return Row{
 		ID: "m4", Title: "Reinjection, when the pipe falls to 1 Mbit/s", Source: mpbondPaper + ", reinjection",

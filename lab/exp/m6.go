@@ -19,7 +19,8 @@ const (
 	m6Fewer = 5
 )
 
-// rowM6RateGrid returns row m6: a grid of rates. Most can be saved where the helper's link is much faster.
+// rowM6RateGrid returns row m6: a grid of rates. Most can be saved where the helper's link is much
+// faster.
 func rowM6RateGrid(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{

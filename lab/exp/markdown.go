@@ -14,8 +14,8 @@ import (
 const maxWideLines = 16
 
 // WriteMarkdown writes the results for a document. First comes what is worse than another
-// scheme or not as published; then for each row its verdict, its assumptions, its points and its metrics. The
-// HTML page and the CSV have the rest.
+// scheme or not as published; then for each row its verdict, its assumptions, its points and its
+// metrics. The HTML page and the CSV have the rest.
 func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	writeListMarkdown(&b, worseHead, worseItems(all))
@@ -62,7 +62,8 @@ func verdictSummary(all []Evaluation) string {
 	return strings.TrimSpace(countedVerdicts("rows", rows) + " " + countedVerdicts("figures", figures))
 }
 
-// countedVerdicts returns a sentence that counts verdicts on things with this name; without any, "".
+// countedVerdicts returns a sentence that counts verdicts on things with this name; without any,
+// "".
 func countedVerdicts(name string, counts map[Verdict]int) string {
 	var parts []string
 	total := 0

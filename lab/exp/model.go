@@ -182,8 +182,8 @@ func modelMetric(name, unit string, more bool) Metric {
 	}}
 }
 
-// medianLines returns lines of the median place by scheme and metric, and the ratios of the evaluated
-// scheme in the row's first metric and its delay, place by place.
+// medianLines returns lines of the median place by scheme and metric, and the ratios of the
+// evaluated scheme in the row's first metric and its delay, place by place.
 func (r Row) medianLines(d Data) (all []Line) {
 	if !r.Places {
 		return nil

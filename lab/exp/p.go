@@ -215,8 +215,8 @@ func perRepValues(cells []string, of func([]float64) float64, m Metric) func(Dat
 // meanOfValues returns the mean of values.
 func meanOfValues(v []float64) float64 { return Summarize(v).Mean }
 
-// rowP2Distributions returns row p2: distributions at six of the places: with one cell and with two; without
-// other devices, with one and with three.
+// rowP2Distributions returns row p2: distributions at six of the places: with one cell and with
+// two; without other devices, with one and with three.
 func rowP2Distributions(radio.Set) Row {
 	r := commonPBERow("p2", "Distributions of rate and delay at six places", "figures 13 and 14",
 		fmt.Sprintf("Of the places of p1 the first ones with one cell and with two, without other devices, with "+

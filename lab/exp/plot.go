@@ -44,8 +44,8 @@ func (p palette) schemeColor(scheme string) color.Color { return plotLineColor(p
 
 func plotLineColor(i int) color.Color { return schemeColors[i%len(schemeColors)] }
 
-// linePlot is a plot of lines. Its title and the names of lines are text of the page, which is never
-// cut.
+// linePlot is a plot of lines. Its title and the names of lines are text of the page, which is
+// never cut.
 type linePlot struct {
 	*plot.Plot
 	title string
@@ -92,8 +92,8 @@ func thinValues(values []float64) []float64 {
 	return some
 }
 
-// drawTimeline draws a timeline: bytes over each link, and dashed the backlog of helpers. Timelines of
-// several schemes have the same axes.
+// drawTimeline draws a timeline: bytes over each link, and dashed the backlog of helpers. Timelines
+// of several schemes have the same axes.
 func (t timeline) drawTimeline(seconds, mb float64) (linePlot, error) {
 	p := newEmptyPlot(t.scheme, "s", "MB")
 	p.X.Min, p.X.Max, p.Y.Max = 0, seconds, mb

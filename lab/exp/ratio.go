@@ -64,8 +64,8 @@ func pathArrivals(r lab.Result) (direct arrivals, helped []arrivals) {
 	return direct, helped
 }
 
-// fixedRatioTime returns how long a fixed ratio takes over paths with these arrivals. Helpers have equal
-// parts.
+// fixedRatioTime returns how long a fixed ratio takes over paths with these arrivals. Helpers have
+// equal parts.
 func fixedRatioTime(share float64, size unit.Bytes, direct arrivals, helped []arrivals) float64 {
 	took := direct.arrivalTimeOf(share * float64(size))
 	for _, h := range helped {

@@ -31,10 +31,10 @@ const (
 	ratioReps = 5
 )
 
-// steadyRatioSchemes returns the schemes among which the best fixed ratio is searched, for steady links.
-// Over all ratios from 0 to 1 the time falls to one minimum and then rises (measured in eight cells
-// of the kind of m5 and m6). The minimum is where all paths end together; the schemes are around
-// it, two on each side. Helpers have parts in proportion to their rates.
+// steadyRatioSchemes returns the schemes among which the best fixed ratio is searched, for steady
+// links. Over all ratios from 0 to 1 the time falls to one minimum and then rises (measured in
+// eight cells of the kind of m5 and m6). The minimum is where all paths end together; the schemes
+// are around it, two on each side. Helpers have parts in proportion to their rates.
 func steadyRatioSchemes(links string, size unit.Bytes) []string {
 	direct, helped := parsePathRates(links)
 	sum := 0.0
@@ -74,8 +74,8 @@ func wideRatioSchemes() (all []string) {
 // formatRatio formats a ratio with at most three decimals.
 func formatRatio(p float64) string { return strconv.FormatFloat(math.Round(p*1000)/1000, 'g', -1, 64) }
 
-// parsePathRates returns what the direct path and each helper's path carry, in Mbit/s, of a spec with
-// plain numbers.
+// parsePathRates returns what the direct path and each helper's path carry, in Mbit/s, of a spec
+// with plain numbers.
 func parsePathRates(links string) (direct float64, helped []float64) {
 	for i, part := range strings.Split(links, ",") {
 		rates := strings.Split(part, "/")

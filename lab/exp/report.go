@@ -27,8 +27,8 @@ func escapeText(format string, args ...any) string {
 }
 
 // WriteHTML writes one self-contained page. First comes what was measured, with a picture of all
-// rows; then the rows; then results that are worse than published or than a baseline, by cause; then
-// for each record its plots, the measured and published values, and the verdict.
+// rows; then the rows; then results that are worse than published or than a baseline, by cause;
+// then for each record its plots, the measured and published values, and the verdict.
 func WriteHTML(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	b.WriteString(pageHead)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// writeMetricBars writes one metric: a block for each cell, with a bar for each scheme, a line for the
-// 95 % interval, and a mark at the fluid bound. Blocks stand side by side as the window allows.
+// writeMetricBars writes one metric: a block for each cell, with a bar for each scheme, a line for
+// the 95 % interval, and a mark at the fluid bound. Blocks stand side by side as the window allows.
 // Names and values are text, so that nothing is cut.
 func writeMetricBars(b *strings.Builder, lines []Line, metric string, all palette) {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Metric != metric || l.N == 0 })
@@ -62,8 +62,8 @@ func (s scale) trackPercent(v float64) float64 {
 // larger one the bars of one cell would be too short to compare.
 const maxScaleRatio = 8
 
-// computeBarScales returns the scale of each cell, and reports whether all cells have the same. Scales
-// contain 0.
+// computeBarScales returns the scale of each cell, and reports whether all cells have the same.
+// Scales contain 0.
 func computeBarScales(lines []Line, cells []string) (scales map[string]scale, together bool) {
 	scales = map[string]scale{}
 	whole := scale{}

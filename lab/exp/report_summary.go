@@ -60,8 +60,8 @@ func writeRowsSummary(b *strings.Builder, all []Evaluation) {
 	b.WriteString("</div>\n")
 }
 
-// verdictCounts returns the verdict on the row and on how many of its figures it rests. The table of
-// figures has the reasons.
+// verdictCounts returns the verdict on the row and on how many of its figures it rests. The table
+// of figures has the reasons.
 func (e Evaluation) verdictCounts() string {
 	text := string(e.Verdict)
 	var counts []string

@@ -124,8 +124,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestPrintWithin checks that a wide table continues below, with the first column again, and that no
-// line is wider than the screen unless one column is.
+// TestPrintWithin checks that a wide table continues below, with the first column again, and that
+// no line is wider than the screen unless one column is.
 func TestPrintWithin(t *testing.T) {
 	table := Table{Head: []string{"scheme", "one", "two", "empty", "three"}}
 	table.Add("mpbond", "12345678", "–234567890", "", "12345")

@@ -90,14 +90,14 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 	return all, errors.Join(failed, p.missingTransfers())
 }
 
-// isResumableVersion reports whether a version identifies one state of the code, so that a later run of it
-// can resume its records.
+// isResumableVersion reports whether a version identifies one state of the code, so that a later
+// run of it can resume its records.
 func isResumableVersion(version string) bool {
 	return version != "dev" && !strings.HasSuffix(version, "-dirty")
 }
 
-// newExperimentPool makes the experiments of all rows, takes over results of earlier runs, and opens the
-// records. If nothing is missing, everything is measured again.
+// newExperimentPool makes the experiments of all rows, takes over results of earlier runs, and
+// opens the records. If nothing is missing, everything is measured again.
 func (r Run) newExperimentPool() (*pool, error) {
 	p := &pool{Run: r, schedule: lab.NewJobs(r.Jobs)}
 	p.Rows = nil
@@ -216,7 +216,8 @@ func (p *pool) runMissing(ctx context.Context) (failed error) {
 	return failed
 }
 
-// shouldSkipTransfer reports whether an earlier run made a transfer, or whether it would end too late.
+// shouldSkipTransfer reports whether an earlier run made a transfer, or whether it would end too
+// late.
 func (p *pool) shouldSkipTransfer(i int, scheme string, rep int) bool {
 	return p.Limit > 0 && time.Since(p.begin)+p.experiments[i].TransferTime(scheme) > p.Limit ||
 		slices.ContainsFunc(p.cells[i].kept, func(r lab.Result) bool {
@@ -254,7 +255,8 @@ func (p *pool) overallProgress() (have, want int) {
 // minPaceTime is how long a run must have lasted for its pace to be known.
 const minPaceTime = 2 * time.Minute
 
-// reportRunProgress reports the state of the run and the remaining time, estimated by its pace so far.
+// reportRunProgress reports the state of the run and the remaining time, estimated by its pace so
+// far.
 func (p *pool) reportRunProgress(last string, matters bool) {
 	left := p.schedule.Estimate(p.experiments, p.shareStillToDo)
 	if took := time.Since(p.begin); took > minPaceTime && p.initialEstimate > left {

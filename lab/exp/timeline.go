@@ -112,8 +112,8 @@ func (r Row) comparedSchemes(cells []string) (all []string) {
 	return all
 }
 
-// chooseShownCell returns the cell that the report shows in detail: the row's choice; or the first that
-// was measured with packets of a helper; or the first that was measured.
+// chooseShownCell returns the cell that the report shows in detail: the row's choice; or the first
+// that was measured with packets of a helper; or the first that was measured.
 func (r Row) chooseShownCell(d Data) string {
 	measured := func(c Cell) bool { return slices.ContainsFunc(d[c.Name], IsCounted) }
 	helped := func(c Cell) bool {

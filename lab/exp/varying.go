@@ -36,8 +36,8 @@ const (
 // linkProfiles are the profiles of links by name.
 type linkProfiles map[string]vary.Profile
 
-// applyToTriangle returns a triangle (spec steady) whose links follow their profiles. Other settings
-// stay. With a loop the profiles repeat.
+// applyToTriangle returns a triangle (spec steady) whose links follow their profiles. Other
+// settings stay. With a loop the profiles repeat.
 func (v linkProfiles) applyToTriangle(steady string, loop time.Duration) (*lab.Topology, error) {
 	t, err := lab.Triangle(steady)
 	if err != nil {

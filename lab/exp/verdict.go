@@ -211,13 +211,14 @@ func (p Point) toleranceScale(v float64) float64 {
 	return size
 }
 
-// hasNarrowInterval reports whether the interval is narrow enough for the mean to say something. Of single
-// values this is not known.
+// hasNarrowInterval reports whether the interval is narrow enough for the mean to say something. Of
+// single values this is not known.
 func (p Point) hasNarrowInterval(s Stat) bool {
 	return s.N == 1 || s.Half <= maxUncertainty*p.toleranceScale(s.Mean)
 }
 
-// isNearPublished reports whether the mean is near the published range, or the interval overlaps it.
+// isNearPublished reports whether the mean is near the published range, or the interval overlaps
+// it.
 func (p Point) isNearPublished(s Stat) bool {
 	if s.Mean >= p.Low-valueTolerance*p.toleranceScale(p.Low) && s.Mean <= p.High+valueTolerance*p.toleranceScale(p.High) {
 		return true
@@ -226,7 +227,8 @@ func (p Point) isNearPublished(s Stat) bool {
 	return s.N > 1 && low <= p.High && high >= p.Low
 }
 
-// exceedsPublished reports whether the whole interval is beyond the published range on the aim's side.
+// exceedsPublished reports whether the whole interval is beyond the published range on the aim's
+// side.
 func (p Point) exceedsPublished(s Stat) bool {
 	weaker, best := s.Mean+s.Half, p.Low
 	if p.Aim.isIncreaseAim() || p.Aim == AimAtLeast {

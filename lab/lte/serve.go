@@ -86,7 +86,8 @@ type demand struct {
 // freeBlocks has the free blocks of a carrier: whole groups, and the incomplete last group (rest).
 type freeBlocks struct{ groupSize, groups, rest int }
 
-// allCarrierBlocks returns all blocks of the carrier. If single blocks are granted, each is a group.
+// allCarrierBlocks returns all blocks of the carrier. If single blocks are granted, each is a
+// group.
 func (c *carrier) allCarrierBlocks() freeBlocks {
 	g := 1
 	if c.Groups {
@@ -101,8 +102,8 @@ func (r freeBlocks) blockCount() int { return r.groups*r.groupSize + r.rest }
 // groupsForPRB returns the number of groups that hold so many blocks.
 func (r freeBlocks) groupsForPRB(prb int) int { return (prb + r.groupSize - 1) / r.groupSize }
 
-// reserveBlocks takes the blocks of an earlier grant. It returns false and takes none if they are not
-// free.
+// reserveBlocks takes the blocks of an earlier grant. It returns false and takes none if they are
+// not free.
 func (r *freeBlocks) reserveBlocks(prb int) bool {
 	rest := prb % r.groupSize
 	if prb/r.groupSize > r.groups || rest > 0 && rest != r.rest {
@@ -134,7 +135,8 @@ func (c *carrier) grantBits(cqi, prb int) int { return transportBlockBits(cqi, p
 // payloadBits returns the part of bits that carries packets.
 func (n *Network) payloadBits(bits int) int { return int(float64(bits) * (1 - n.cfg.Overhead)) }
 
-// serveCellSubframe runs one subframe of one cell: retransmissions, then control traffic, then new blocks.
+// serveCellSubframe runs one subframe of one cell: retransmissions, then control traffic, then new
+// blocks.
 func (n *Network) serveCellSubframe(c *carrier) {
 	c.grants, c.demands = c.grants[:0], c.demands[:0]
 	free := c.allCarrierBlocks()

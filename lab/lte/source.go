@@ -27,7 +27,8 @@ type Source struct {
 	freeItems []*Item
 }
 
-// isSendingAt reports whether the source sends at a time. Before time zero only a source without On does.
+// isSendingAt reports whether the source sends at a time. Before time zero only a source without On
+// does.
 func (s *Source) isSendingAt(at time.Duration) bool {
 	return s.On == 0 || at >= 0 && at%(s.On+s.Off) < s.On
 }

@@ -58,8 +58,8 @@ const (
 	wholePhonePower = "the base power is that of the whole phone with its screen on"
 )
 
-// lteTailPhases returns Huang's RRC_CONNECTED after the last packet: continuous reception for 100 ms,
-// short DRX for 20 ms, then long DRX; 11.576 s in all. Between wake-ups the power is 1060 mW.
+// lteTailPhases returns Huang's RRC_CONNECTED after the last packet: continuous reception for 100
+// ms, short DRX for 20 ms, then long DRX; 11.576 s in all. Between wake-ups the power is 1060 mW.
 func lteTailPhases() []Phase {
 	const total, base = 11576 * time.Millisecond, 1060
 	const reception, short = 100 * time.Millisecond, 20 * time.Millisecond

@@ -154,7 +154,8 @@ func (h *Hop) estimateRates(samples []hopSample, late time.Duration) {
 	}
 }
 
-// splitIntoRateBins divides samples into bins of at least a length. A bin with a gap is not at the limit.
+// splitIntoRateBins divides samples into bins of at least a length. A bin with a gap is not at the
+// limit.
 func splitIntoRateBins(samples []hopSample, length time.Duration) (bins []rateBin) {
 	for i := 0; i < len(samples); {
 		gap := false

@@ -65,7 +65,8 @@ func (c *Cell) Rewind(now time.Duration) {
 	c.changeAndDivide(now, func() { c.player = newProgramPlayer(c.player.program) })
 }
 
-// nextCellEvent returns the time, line and kind of the next event. A nil line means the cell itself.
+// nextCellEvent returns the time, line and kind of the next event. A nil line means the cell
+// itself.
 func (c *Cell) nextCellEvent() (at time.Duration, l *Line, what eventKind) {
 	at = never
 	if t, track := c.player.peekChange(); track >= 0 {

@@ -214,8 +214,8 @@ func (l *Line) sendingBitRate() float64 {
 	return float64(l.player.setting.Rate)
 }
 
-// nextLineEvent returns the time and kind of the next event. A departure precedes a change at the same
-// time.
+// nextLineEvent returns the time and kind of the next event. A departure precedes a change at the
+// same time.
 func (l *Line) nextLineEvent() (time.Duration, eventKind) {
 	at, what := l.nextChangeTime(), changeEvent
 	if l.queue.len() == 0 {

@@ -148,8 +148,8 @@ func addWiredJitter(c *Case) {
 // useProportionalFair selects the proportional fair scheduler.
 func useProportionalFair(c *Case) { c.Network.Scheduler = lte.ProportionalFair }
 
-// addSignalFading gives users signals that vary by some decibels within milliseconds, about different
-// means.
+// addSignalFading gives users signals that vary by some decibels within milliseconds, about
+// different means.
 func addSignalFading(c *Case) {
 	for i, mean := range []float64{12, 20} {
 		c.Network.Users[i].SINR = Fading(c.Seed+uint64(i)<<32, mean, 3)

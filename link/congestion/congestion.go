@@ -61,8 +61,8 @@ type Choice struct {
 	Changes int
 }
 
-// Chooser is a connection that reports the choice for its hop. ok is false if the congestion control
-// of the connection was set by its owner or by the system.
+// Chooser is a connection that reports the choice for its hop. ok is false if the congestion
+// control of the connection was set by its owner or by the system.
 type Chooser interface {
 	CongestionChoice() (choice Choice, ok bool)
 }
@@ -96,8 +96,8 @@ const (
 	// errorProbability is that of the first decision for BBR. Each failed trial squares it for the
 	// next trial.
 	errorProbability = 1.0 / 8
-	// rankedSamples is how many recent samples a loss is compared with. lowRank and highRank are the
-	// shares of them that bound a low and a high queue.
+	// rankedSamples is how many recent samples a loss is compared with. lowRank and highRank are
+	// the shares of them that bound a low and a high queue.
 	rankedSamples     = 256
 	lowRank, highRank = 0.25, 0.75
 	// A loss event is a burst if more than burstPackets and more than burstShare of the packets in
@@ -108,8 +108,8 @@ const (
 	// queue that it caused meanwhile. They say nothing about the hop.
 	settlingRounds = 10
 	// maxSentRatio bounds how many packets BBR sends for each one that CUBIC has sent, while BBR
-	// seems to lose a larger share. Then CUBIC sends as many again as before, so that the shares can
-	// be compared.
+	// seems to lose a larger share. Then CUBIC sends as many again as before, so that the shares
+	// can be compared.
 	maxSentRatio = 8
 	// maxCompared bounds the losses of CUBIC that are compared, and so the work of a comparison.
 	maxCompared = 512
@@ -236,8 +236,8 @@ func (s *Selector) addLostPackets(n Sample, lost uint64) {
 	}
 }
 
-// classifyQueue returns the class of the queue at a loss. Under BBR only a long queue counts, because BBR
-// varies the queue by itself.
+// classifyQueue returns the class of the queue at a loss. Under BBR only a long queue counts,
+// because BBR varies the queue by itself.
 func (s *Selector) classifyQueue(n Sample) queueClass {
 	known := s.queues[:min(s.added, rankedSamples)]
 	switch {
@@ -327,8 +327,8 @@ func (s *Selector) changeAlgorithm(a Algorithm, r Reason, n Sample) {
 	}
 }
 
-// chanceOfGrowth returns the probability that lostAfter or more of all losses come after a change by
-// chance alone, that is if the share of lost packets is the same before and after. It is 1 if
+// chanceOfGrowth returns the probability that lostAfter or more of all losses come after a change
+// by chance alone, that is if the share of lost packets is the same before and after. It is 1 if
 // nothing was sent before, or nothing sent or lost after.
 func chanceOfGrowth(lostBefore, sentBefore, lostAfter, sentAfter uint64) float64 {
 	if sentBefore == 0 || sentAfter == 0 || lostAfter == 0 {
@@ -354,8 +354,8 @@ func binomialTail(k, n int, p float64) (sum float64) {
 	return min(sum, 1)
 }
 
-// upperShare returns an upper bound of the share of packets that get lost, after lost of sent packets
-// were. The bound is wrong with errorProbability (Wilson's score interval).
+// upperShare returns an upper bound of the share of packets that get lost, after lost of sent
+// packets were. The bound is wrong with errorProbability (Wilson's score interval).
 func upperShare(lost, sent uint64) float64 {
 	if sent == 0 {
 		return 1

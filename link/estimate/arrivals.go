@@ -53,8 +53,8 @@ func (a *arrivals) dropUnsentMarks(from uint64) {
 	}
 }
 
-// recordArrivedBytes records that the bytes before position to have arrived. The acknowledgement left the
-// far end at time at.
+// recordArrivedBytes records that the bytes before position to have arrived. The acknowledgement
+// left the far end at time at.
 func (a *arrivals) recordArrivedBytes(at time.Time, to uint64, sent uint64) {
 	i := 0
 	for i < len(a.pending) && a.pending[i].received < to {
@@ -81,8 +81,8 @@ func (a *arrivals) endToEndRTT(join time.Duration) time.Duration {
 	return a.minRTT
 }
 
-// oldestMissingAge returns how long the oldest byte that has not arrived has been in flight, 0 if there is
-// none.
+// oldestMissingAge returns how long the oldest byte that has not arrived has been in flight, 0 if
+// there is none.
 func (a *arrivals) oldestMissingAge(now time.Time) time.Duration {
 	if len(a.pending) == 0 {
 		return 0
@@ -120,8 +120,8 @@ func (a *arrivals) addArrivalSample(now time.Time, acked uint64, outstanding uni
 	}
 }
 
-// helperRateBound returns the highest rate that a helper's reports may claim for the subflow. Until bytes
-// have waited, this bound doubles with each round trip, like TCP's slow start.
+// helperRateBound returns the highest rate that a helper's reports may claim for the subflow. Until
+// bytes have waited, this bound doubles with each round trip, like TCP's slow start.
 func (a *arrivals) helperRateBound(acked uint64, rtt time.Duration) unit.Rate {
 	window := unit.RateOf(initialWindow+unit.Bytes(acked), cmp.Or(a.minRTT, max(rtt, time.Millisecond)))
 	if !a.rateKnown {

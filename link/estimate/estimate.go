@@ -69,9 +69,9 @@ type Estimate struct {
 	// product, but at least TCP's initial window.
 	FarFlight, FarCwnd unit.Bytes
 	// Forecast is the time until a packet given to the subflow now has arrived, computed segment by
-	// segment (see forecast.go). Unlike PAD it does not take a hop in slow start for one of constant
-	// rate. HalfArrives is the time until half of the bytes in flight have arrived. Both are 0 before
-	// AddForecast.
+	// segment (see forecast.go). Unlike PAD it does not take a hop in slow start for one of
+	// constant rate. HalfArrives is the time until half of the bytes in flight have arrived. Both
+	// are 0 before AddForecast.
 	Forecast, HalfArrives time.Duration
 	// QueueTime is how long a byte sent now would wait in queues if hop 1 is fed no faster than the
 	// whole subflow carries. Then fewer of the bytes in flight are in transit on hop 1 than PAD

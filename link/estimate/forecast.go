@@ -22,8 +22,8 @@ const minTimeout = 200 * time.Millisecond
 // safe for concurrent use.
 type flight struct {
 	segments []segmentForecast
-	// late is how much later than forecast the acknowledged segments arrived. The others are assumed
-	// to be as late.
+	// late is how much later than forecast the acknowledged segments arrived. The others are
+	// assumed to be as late.
 	late    time.Duration
 	ackedAt time.Time // when the newest acknowledged byte had arrived
 }
@@ -45,8 +45,8 @@ func (f *flight) addFlightSegment(s segmentForecast) {
 	}
 }
 
-// findSegmentAt returns the segment with the byte at a position. It returns false if that byte is not in
-// flight.
+// findSegmentAt returns the segment with the byte at a position. It returns false if that byte is
+// not in flight.
 func (f *flight) findSegmentAt(position uint64) (s segmentForecast, ok bool) {
 	i := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].end > position })
 	if i == len(f.segments) {
@@ -82,9 +82,9 @@ func (f *flight) dropUnsentSegments(from uint64) {
 	}
 }
 
-// recordSegmentAck records that the bytes before a position had arrived by time at, but not by the time
-// of the acknowledgement before. If the forecast lies outside of these times, all segments that
-// follow are corrected by the difference.
+// recordSegmentAck records that the bytes before a position had arrived by time at, but not by the
+// time of the acknowledgement before. If the forecast lies outside of these times, all segments
+// that follow are corrected by the difference.
 func (f *flight) recordSegmentAck(to uint64, at time.Time) {
 	n := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].end > to })
 	if n > 0 {
@@ -102,7 +102,8 @@ func (f *flight) recordSegmentAck(to uint64, at time.Time) {
 	f.ackedAt = at
 }
 
-// ackOverdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is not.
+// ackOverdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is
+// not.
 func (f *flight) ackOverdueBy(now time.Time) time.Duration {
 	if len(f.segments) == 0 {
 		return 0
@@ -191,8 +192,9 @@ func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.
 	return now
 }
 
-// leavesFarHop returns when the window of hop 2 permits n more bytes, while its TCP is in slow start.
-// That window is an initial window, and what was acknowledged to the helper since hop 2 was idle.
+// leavesFarHop returns when the window of hop 2 permits n more bytes, while its TCP is in slow
+// start. That window is an initial window, and what was acknowledged to the helper since hop 2 was
+// idle.
 func (p *Subflow) leavesFarHop(now time.Time, n unit.Bytes, s *hopState) time.Time {
 	if !s.farGrowing || p.sent == 0 {
 		return now
@@ -239,8 +241,8 @@ func (p *Subflow) AddForecast(n *Estimate, now time.Time) {
 	}
 }
 
-// helperAckLateness returns how long the oldest awaited acknowledgement of a helped subflow has been overdue.
-// Of a direct one TCP itself reports losses.
+// helperAckLateness returns how long the oldest awaited acknowledgement of a helped subflow has
+// been overdue. Of a direct one TCP itself reports losses.
 func (p *Subflow) helperAckLateness(now time.Time) time.Duration {
 	if !p.Helped {
 		return 0

@@ -33,8 +33,8 @@ const reportDelay = 100 * time.Millisecond
 // dropped.
 const maxMarks = 1024
 
-// addDelayReport adds a report. Its round trip is that of the pipe: an acknowledged byte has spent this
-// time outside the helper.
+// addDelayReport adds a report. Its round trip is that of the pipe: an acknowledged byte has spent
+// this time outside the helper.
 func (h *helperDelay) addDelayReport(now time.Time, s wire.HopState) {
 	if len(h.marks) == maxMarks {
 		h.marks = h.marks[:copy(h.marks, h.marks[maxMarks/2:])]

@@ -48,8 +48,8 @@ type Hop struct {
 	Cells Cells
 }
 
-// isRateGrowing reports whether TCP is in slow start and has not filled the hop: no queue adds to the
-// round trip. The bound on the queue is that of HyStart (RFC 9406 section 4.3).
+// isRateGrowing reports whether TCP is in slow start and has not filled the hop: no queue adds to
+// the round trip. The bound on the queue is that of HyStart (RFC 9406 section 4.3).
 func (h *Hop) isRateGrowing() bool {
 	return h.SlowStart && h.SRTT <= h.MinRTT+min(max(h.MinRTT/8, 4*time.Millisecond), 16*time.Millisecond)
 }

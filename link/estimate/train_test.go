@@ -33,8 +33,8 @@ func TestTrainOfADirectSubflow(t *testing.T) {
 	}
 }
 
-// TestTrainOfAHelper checks that the rate of a train replaces the guesses for a helped subflow until
-// the helper reports more.
+// TestTrainOfAHelper checks that the rate of a train replaces the guesses for a helped subflow
+// until the helper reports more.
 func TestTrainOfAHelper(t *testing.T) {
 	p := Subflow{Helped: true}
 	p.AddLocalSample(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms, MSS: 1448, Cwnd: 14_480})
@@ -71,8 +71,8 @@ func TestTrainUnderAPace(t *testing.T) {
 	}
 }
 
-// TestMeasurementsAreBounded checks that round trips of an hour, which a peer can feign, cost little
-// memory.
+// TestMeasurementsAreBounded checks that round trips of an hour, which a peer can feign, cost
+// little memory.
 func TestMeasurementsAreBounded(t *testing.T) {
 	a, m := arrivals{minRTT: time.Hour}, Meter{}
 	for i := range 5000 {
@@ -100,8 +100,8 @@ func TestTrainBoundsVaryingRoundTrips(t *testing.T) {
 	}
 }
 
-// TestSpansOfLongRoundTrips checks that bursts and acknowledgements that come once in a long round trip
-// are measured over whole round trips.
+// TestSpansOfLongRoundTrips checks that bursts and acknowledgements that come once in a long round
+// trip are measured over whole round trips.
 func TestSpansOfLongRoundTrips(t *testing.T) {
 	const rtt = 600 * ms
 	m := Meter{}

@@ -169,8 +169,8 @@ func (a *Acceptor) ServeConn(ctx context.Context, conn net.Conn) {
 	a.log.Info("paired", "device", p.Name, "roles", p.Roles, "id", p.Key.ID())
 }
 
-// pairWithCaller pairs with the caller at conn: it verifies the proof of the code, exchanges identities
-// and stores the device.
+// pairWithCaller pairs with the caller at conn: it verifies the proof of the code, exchanges
+// identities and stores the device.
 func (a *Acceptor) pairWithCaller(ctx context.Context, conn net.Conn) (p identity.Peer, err error) {
 	_ = conn.SetDeadline(time.Now().Add(stepTimeout))
 	hello, err := readPairFrame(conn)
@@ -265,8 +265,8 @@ func (e *endedCodeError) Error() string { return e.text }
 // Is reports whether target is errNoCode.
 func (e *endedCodeError) Is(target error) bool { return target == errNoCode }
 
-// beginCodeTry counts a try of the code by a peer at an address and returns it for finishCodeTry. It returns
-// an error if the code may not be tried now.
+// beginCodeTry counts a try of the code by a peer at an address and returns it for finishCodeTry.
+// It returns an error if the code may not be tried now.
 func (a *Acceptor) beginCodeTry(from netip.Prefix, peer identity.PublicKey) (codeTry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -59,8 +59,8 @@ func (a *caller) turnForDevice(device identity.PublicKey) chan error {
 // errAlreadyReached is the result after a correct code.
 var errAlreadyReached = errors.New("the device was reached at another address")
 
-// callAcceptorAt makes the exchange over conn, up to the identity of the acceptor. addr is the dialed
-// address. It closes conn unless it succeeds.
+// callAcceptorAt makes the exchange over conn, up to the identity of the acceptor. addr is the
+// dialed address. It closes conn unless it succeeds.
 func (a *caller) callAcceptorAt(ctx context.Context, conn net.Conn, addr string) (*PendingPairing, error) {
 	m := &PendingPairing{self: a.self, peer: peerInfo{dialedAddr: addr, remoteAddr: conn.RemoteAddr()}}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
@@ -105,8 +105,8 @@ func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingP
 	}
 }
 
-// provePairingCode tries the code. known is the result for other connections to this device, nil if they
-// may still try.
+// provePairingCode tries the code. known is the result for other connections to this device, nil if
+// they may still try.
 func (a *caller) provePairingCode(m *PendingPairing) (known, err error) {
 	c := m.channel
 	proof, ke1, err := beginProof(proofContext{a.self.Key.Public(), c.peer, c.binding}, a.secret)

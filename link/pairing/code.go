@@ -80,8 +80,8 @@ func ParseCode(s string) (Code, error) {
 	return c, fault.New(fault.Usage, err, codeHint)
 }
 
-// parsePairingCode parses a code with its addresses, if any. It ignores case, hyphens and spaces, and
-// takes O for 0, I and L for 1.
+// parsePairingCode parses a code with its addresses, if any. It ignores case, hyphens and spaces,
+// and takes O for 0, I and L for 1.
 func parsePairingCode(s string) (c Code, err error) {
 	secret, list, at := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s), codeScheme), "@")
 	var b strings.Builder

@@ -61,7 +61,8 @@ type channel struct {
 	binding []byte // exported from the TLS connection
 }
 
-// openPairingChannel runs the TLS handshake and learns the peer's key, which nothing vouches for yet.
+// openPairingChannel runs the TLS handshake and learns the peer's key, which nothing vouches for
+// yet.
 func openPairingChannel(ctx context.Context, c *tls.Conn) (*channel, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, identity.ExplainTLS(err)

@@ -45,8 +45,8 @@ type verifier struct {
 	rejected   atomic.Uint64
 }
 
-// verifyHopAuth returns the frame inside a HOP_AUTH. ok is false if the frame has no effect: it is forged
-// or repeated, or the key is not known yet. A malformed frame is an error.
+// verifyHopAuth returns the frame inside a HOP_AUTH. ok is false if the frame has no effect: it is
+// forged or repeated, or the key is not known yet. A malformed frame is an error.
 func (v *verifier) verifyHopAuth(payload []byte) (f wire.HopAuth, ok bool, err error) {
 	if f, err = wire.ParseHopAuth(payload); err != nil {
 		return f, false, err

@@ -71,8 +71,8 @@ func (r *frameReader) OnFacts(f func(wire.Facts)) { r.onFacts.Store(&f) }
 // Received returns how many bytes of ciphertext Read has returned.
 func (r *frameReader) Received() uint64 { return r.received.Load() }
 
-// readCiphertext copies ciphertext to p. When none is left it calls next, which returns the ciphertext of
-// the next frame, nil if that frame has none, or the error that ends reading.
+// readCiphertext copies ciphertext to p. When none is left it calls next, which returns the
+// ciphertext of the next frame, nil if that frame has none, or the error that ends reading.
 func (r *frameReader) readCiphertext(p []byte, next func() ([]byte, error)) (int, error) {
 	for len(r.unread) == 0 && r.readErr == nil {
 		r.unread, r.readErr = next()
@@ -191,8 +191,8 @@ func (w *frameWriter) takeUnsentReports() (list []*wire.HopState) {
 	return list
 }
 
-// flushUnlessBusy calls flush with wmu held. If a write is in progress or corked, it does nothing: that
-// write flushes.
+// flushUnlessBusy calls flush with wmu held. If a write is in progress or corked, it does nothing:
+// that write flushes.
 func (w *frameWriter) flushUnlessBusy(flush func() error) error {
 	if !w.wmu.TryLock() {
 		return nil

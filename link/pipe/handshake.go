@@ -49,8 +49,8 @@ func runWithTimeout(ctx context.Context, d time.Duration, c io.Closer, f func(co
 	return identity.ExplainTLS(err)
 }
 
-// expectPipeFrame reads the next frame, which must be of type t. A refusal is returned as a fault that
-// wraps the wire.Refuse.
+// expectPipeFrame reads the next frame, which must be of type t. A refusal is returned as a fault
+// that wraps the wire.Refuse.
 func expectPipeFrame(r *wire.Reader, t wire.Type) ([]byte, error) {
 	got, payload, err := r.Next()
 	return checkFrame(got, payload, err, t)
@@ -181,8 +181,8 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	return w, nil
 }
 
-// readWaitingFrames reads the frames that a waiting pipe may get: STALLED, FACTS and the answer to a
-// request. It also notices a break while no request is open.
+// readWaitingFrames reads the frames that a waiting pipe may get: STALLED, FACTS and the answer to
+// a request. It also notices a break while no request is open.
 func (w *Waiting) readWaitingFrames() {
 	payload, err := w.readUntilReply()
 	err = identity.ExplainTLS(err)
@@ -391,8 +391,8 @@ func (w *Waiting) writeFrame(f wire.Frame) {
 	}
 }
 
-// exchangeRequest ends the waiting. It sends f and returns the payload of the answer, which must be of type
-// t. When it fails the pipe is closed.
+// exchangeRequest ends the waiting. It sends f and returns the payload of the answer, which must be
+// of type t. When it fails the pipe is closed.
 func (w *Waiting) exchangeRequest(ctx context.Context, timeout time.Duration, f wire.Frame,
 	t wire.Type) (payload []byte, err error) {
 	w.writeMu.Lock() // after what SendServers writes

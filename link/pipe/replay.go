@@ -67,8 +67,8 @@ func (r *replay) onReceived(payload []byte) error {
 	return nil
 }
 
-// restartReplayAt sets the confirmed position to from. Everything after it will be sent again; nothing is
-// dropped until releaseConfirmed.
+// restartReplayAt sets the confirmed position to from. Everything after it will be sent again;
+// nothing is dropped until releaseConfirmed.
 func (r *replay) restartReplayAt(from uint64) { r.confirmed, r.holdConfirmed = from, true }
 
 // releaseConfirmed drops the bytes that were confirmed meanwhile.

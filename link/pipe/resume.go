@@ -166,9 +166,9 @@ func (l *Link) replaceConn(c *linkConn, from, end uint64) {
 	l.slot.cond.Broadcast()
 }
 
-// retransmitRange sends the bytes from position from to end over c, after the frame first unless that is
-// nil, and HOP_END if it was sent before. Gathered data is part of these bytes. If c breaks, the
-// next connection retransmits. wmu must be held.
+// retransmitRange sends the bytes from position from to end over c, after the frame first unless
+// that is nil, and HOP_END if it was sent before. Gathered data is part of these bytes. If c
+// breaks, the next connection retransmits. wmu must be held.
 func (l *Link) retransmitRange(c *linkConn, from, end uint64, first wire.Frame) {
 	l.discardGathered()
 	l.sent.Store(from)

@@ -67,8 +67,8 @@ func (r *Ring) WaitRoom() bool {
 	return !r.dead
 }
 
-// growRingBuffer doubles the buffer. The filler calls it when the ring is full, so it holds no space.
-// The emptier may hold a part of the old memory, which stays unchanged.
+// growRingBuffer doubles the buffer. The filler calls it when the ring is full, so it holds no
+// space. The emptier may hold a part of the old memory, which stays unchanged.
 func (r *Ring) growRingBuffer() {
 	b := make([]byte, min(r.limit, 2*len(r.buf)))
 	n := copy(b, r.buf[r.start:])

@@ -138,8 +138,8 @@ func (l *Link) writeStored(p []byte) (n int, err error) {
 	return l.gatherData(p, l.flushLinkLocked)
 }
 
-// flushLinkLocked writes the gathered frames, unsent reports and a due RECEIVED. While no connection
-// works, replay keeps the data. wmu must be held.
+// flushLinkLocked writes the gathered frames, unsent reports and a due RECEIVED. While no
+// connection works, replay keeps the data. wmu must be held.
 func (l *Link) flushLinkLocked() error {
 	l.closeFrame()
 	for _, s := range l.takeUnsentReports() {

@@ -104,8 +104,8 @@ type stallDetector struct {
 	lastProgress time.Time // when Acked last changed, or nothing was in flight
 }
 
-// observeHopStall adds a sample and reports whether the hop is stalled. Time counts from the first sample
-// that finds bytes in flight: these may have been sent just before it.
+// observeHopStall adds a sample and reports whether the hop is stalled. Time counts from the first
+// sample that finds bytes in flight: these may have been sent just before it.
 func (s *stallDetector) observeHopStall(now time.Time, h estimate.Hop) bool {
 	before := s.inFlight
 	s.inFlight = h.Queue > h.Unsent

@@ -252,8 +252,8 @@ func (s *Subflow) Probe() (estimate.Hop, error) {
 	return h, err
 }
 
-// CongestionChoice returns the congestion control that the sending hop has led to; ok is false if it
-// is not chosen by the hop.
+// CongestionChoice returns the congestion control that the sending hop has led to; ok is false if
+// it is not chosen by the hop.
 func (s *Subflow) CongestionChoice() (choice congestion.Choice, ok bool) {
 	if t, chooses := s.transport.(congestion.Chooser); chooses {
 		return t.CongestionChoice()

@@ -170,8 +170,8 @@ func (l *AdmissionLimit) removeSlot(v *Slot) {
 	}
 }
 
-// pickSlotToReplace returns the slot that a newcomer replaces. It belongs to the source with the most
-// slots beyond its reserved ones, counting the newcomer. mu must be held.
+// pickSlotToReplace returns the slot that a newcomer replaces. It belongs to the source with the
+// most slots beyond its reserved ones, counting the newcomer. mu must be held.
 func (l *AdmissionLimit) pickSlotToReplace(newcomer netip.Prefix) (out *Slot) {
 	silent := 2*l.silentCount >= l.used
 	var mostSlots int
@@ -188,8 +188,8 @@ func (l *AdmissionLimit) pickSlotToReplace(newcomer netip.Prefix) (out *Slot) {
 	return out
 }
 
-// pickSlotToEvict returns the source's slot to evict first, or nil if none can be evicted. mu must be
-// held.
+// pickSlotToEvict returns the source's slot to evict first, or nil if none can be evicted. mu must
+// be held.
 func (s *slotSource) pickSlotToEvict(silent bool) (out *Slot) {
 	for _, v := range s.slots {
 		if v.evict != nil && (out == nil || v.isEvictedBefore(out, silent)) {

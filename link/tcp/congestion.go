@@ -20,8 +20,8 @@ type congestionChooser struct {
 	current  atomic.Pointer[congestion.Choice]
 }
 
-// congestionHopKey names what congestion.Memory is about: the hop from a local address, or interface if the
-// connection is bound to one, to a host.
+// congestionHopKey names what congestion.Memory is about: the hop from a local address, or
+// interface if the connection is bound to one, to a host.
 type hopKey struct {
 	local string
 	peer  netip.Addr
@@ -58,8 +58,8 @@ func (c *Conn) startCongestionChoice() {
 // a connection pace its packets, also under CUBIC afterwards.
 var mayUseBBR = sync.OnceValue(func() bool { return checkCongestion(congestion.BBR.String()) == nil })
 
-// congestionHopKey returns the key by which the choice of congestion control is remembered: the interface, or
-// else the local address, and the peer's address.
+// congestionHopKey returns the key by which the choice of congestion control is remembered: the
+// interface, or else the local address, and the peer's address.
 func (c *Conn) congestionHopKey() (k hopKey) {
 	if a, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
 		k.local = a.Addr().String()

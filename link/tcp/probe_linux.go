@@ -63,8 +63,8 @@ func readHopSample(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	return h, nil
 }
 
-// convertTCPInfo returns the fields of TCP_INFO that samples are made of. Notsent_bytes exists since Linux
-// 4.6.
+// convertTCPInfo returns the fields of TCP_INFO that samples are made of. Notsent_bytes exists
+// since Linux 4.6.
 func convertTCPInfo(i *unix.TCPInfo, queue int) *tcpinfo.Info {
 	return &tcpinfo.Info{RTT: i.Rtt, RTTVar: i.Rttvar, MinRTT: i.Min_rtt, DeliveryRate: i.Delivery_rate,
 		DeliveryRateAppLimited: appLimited(i), CongestionWindow: i.Snd_cwnd, SlowStartThreshold: i.Snd_ssthresh,
@@ -146,9 +146,9 @@ func carriedBytes(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pend
 	return in, out, pending
 }
 
-// sentDataBytes returns how many bytes of data were sent, including retransmissions. Before Linux 4.19
-// it is estimated from full-sized packets. The kernel's count of acknowledged bytes includes one
-// byte each for SYN and FIN.
+// sentDataBytes returns how many bytes of data were sent, including retransmissions. Before Linux
+// 4.19 it is estimated from full-sized packets. The kernel's count of acknowledged bytes includes
+// one byte each for SYN and FIN.
 func sentDataBytes(i *unix.TCPInfo) unit.Bytes {
 	if i.Bytes_sent > 0 || i.Bytes_acked <= 2 {
 		return unit.Bytes(i.Bytes_sent)
@@ -178,9 +178,9 @@ func appLimited(i *unix.TCPInfo) bool {
 
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// isPollWritable reports whether the kernel would signal POLLOUT. POLLOUT depends on the unsent bytes,
-// whereas write depends on the send buffer. If the answer is no, the call also arms the edge that
-// wakes the runtime's poller.
+// isPollWritable reports whether the kernel would signal POLLOUT. POLLOUT depends on the unsent
+// bytes, whereas write depends on the send buffer. If the answer is no, the call also arms the edge
+// that wakes the runtime's poller.
 func isPollWritable(fd int) bool {
 	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	for {
@@ -201,8 +201,8 @@ func setWindowClamp(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, n)
 }
 
-// setMaxPacingRate sets SO_MAX_PACING_RATE. TCP paces by itself where there is no fq qdisc (since Linux
-// 4.13).
+// setMaxPacingRate sets SO_MAX_PACING_RATE. TCP paces by itself where there is no fq qdisc (since
+// Linux 4.13).
 func setMaxPacingRate(fd int, r unit.Rate) error {
 	v := uint64(math.MaxUint64)
 	if r > 0 {
@@ -268,8 +268,8 @@ func setMaxSegment(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, n)
 }
 
-// bindAndMarkSocket binds a socket to an interface unless device is empty, and marks its packets unless
-// mark is 0.
+// bindAndMarkSocket binds a socket to an interface unless device is empty, and marks its packets
+// unless mark is 0.
 func bindAndMarkSocket(fd int, device string, mark int) error {
 	if device != "" {
 		if err := unix.BindToDevice(fd, device); err != nil {

@@ -173,8 +173,8 @@ func (o *ownBond) dialServerProbe(context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// fetchServerReport sets what the server reports about a subflow, and about itself if that is not known
-// yet.
+// fetchServerReport sets what the server reports about a subflow, and about itself if that is not
+// known yet.
 func (p Config) fetchServerReport(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error),
 	s *Server) {
 	a, err := runServerProbe(ctx, dial, probe.Request{Resolve: !s.HasAnswered}, p.Now)
@@ -345,8 +345,8 @@ func (p Config) measureHelped(ctx context.Context, l *Subflow, id uint32, s *Ser
 	}
 }
 
-// dialerViaSubflow returns a function that opens streams to measure a subflow of the running primary
-// through its proxy.
+// dialerViaSubflow returns a function that opens streams to measure a subflow of the running
+// primary through its proxy.
 func (p Config) dialerViaSubflow(id uint32) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		d, err := proxy.SOCKS5("tcp", p.SOCKS, nil, &net.Dialer{Timeout: callTimeout})

@@ -50,8 +50,8 @@ func (r *rateHistory) lastSecond(now time.Time, rx, tx uint64) (in, out unit.Rat
 // the network.
 const minSteadyTime = 300 * time.Millisecond
 
-// steadyRecentRate returns the rate over the longest run of intervals of the last second without a pause,
-// 0 if that is shorter than minSteadyTime.
+// steadyRecentRate returns the rate over the longest run of intervals of the last second without a
+// pause, 0 if that is shorter than minSteadyTime.
 func (r *rateHistory) steadyRecentRate(now time.Time, of func(i int) uint64) unit.Rate {
 	var best, span time.Duration
 	var rate unit.Rate

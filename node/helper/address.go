@@ -109,9 +109,9 @@ func (h *Helper) runWatchLoop(ctx context.Context) {
 	}
 }
 
-// applyAddressChange ends what uses a lost address. A waiting pipe is opened again. A subflow without its
-// pipe looks for another pipe. A subflow without its HS-path moves to another address, over UDP, or
-// goes back to the primary.
+// applyAddressChange ends what uses a lost address. A waiting pipe is opened again. A subflow
+// without its pipe looks for another pipe. A subflow without its HS-path moves to another address,
+// over UDP, or goes back to the primary.
 func (h *Helper) applyAddressChange(c addressChange) {
 	if c.slept > 0 {
 		h.log.Info("calling primaries again", "err", errSlept, "for", c.slept.Round(time.Second))

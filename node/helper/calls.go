@@ -178,8 +178,8 @@ func (c *pipeCaller) recordRefusal(t *target, began time.Time, err error) {
 	}
 }
 
-// offerWaitingPipe opens one pipe and waits until the primary requests something. stalled, if not nil,
-// names the subflow that needs the pipe.
+// offerWaitingPipe opens one pipe and waits until the primary requests something. stalled, if not
+// nil, names the subflow that needs the pipe.
 func (c *pipeCaller) offerWaitingPipe(
 	ctx context.Context,
 	t *target,
@@ -218,8 +218,8 @@ func (c *pipeCaller) offerWaitingPipe(
 	return o, q, err
 }
 
-// awaitPipeRequest waits until the primary requests something or the pipe, which has the address local,
-// is dropped.
+// awaitPipeRequest waits until the primary requests something or the pipe, which has the address
+// local, is dropped.
 func (c *pipeCaller) awaitPipeRequest(
 	ctx context.Context,
 	o *pipe.Offer,

@@ -88,8 +88,8 @@ func TestPrimaryIsFound(t *testing.T) {
 	})
 }
 
-// TestFalseAnswersAreBounded: a device that claims to be the primary at many addresses does not make the
-// helper call all of them, and is forgotten when it is silent; the primary is then found.
+// TestFalseAnswersAreBounded: a device that claims to be the primary at many addresses does not
+// make the helper call all of them, and is forgotten when it is silent; the primary is then found.
 func TestFalseAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l fakeLAN

@@ -62,8 +62,8 @@ type Config struct {
 	// UDP are the interfaces with HS-paths over UDP instead of TCP, where it gets through and the
 	// server offers it (docs/explanation/pbe.md); "any" is all.
 	UDP []string `toml:"udp"`
-	// Cell are the sources of control messages of mobile cells, for interfaces that use UDP: a table
-	// for each, like [cell.wwan0].
+	// Cell are the sources of control messages of mobile cells, for interfaces that use UDP: a
+	// table for each, like [cell.wwan0].
 	Cell map[string]device.Cell `toml:"cell"` // for the caller, which starts the listeners
 	// BatteryFloor is the battery level, in percent, below which this device carries nothing for
 	// others unless it is plugged in; 0 is none. An unknown battery level forbids nothing.

@@ -83,8 +83,8 @@ func (d *direction) initDirection(in, out pipe.Hop, buffer int, wake chan struct
 	d.segment.Store(minSegment)
 }
 
-// relayBothWays relays until both hops are closed. It returns nil if both directions ended in order.
-// closeRelay, from another goroutine, ends it early. traceReport, if not nil, gets each sent
+// relayBothWays relays until both hops are closed. It returns nil if both directions ended in
+// order. closeRelay, from another goroutine, ends it early. traceReport, if not nil, gets each sent
 // report.
 func (r *relay) relayBothWays(mode feedback, traceReport func(trace.Event)) error {
 	var all sync.WaitGroup
@@ -209,7 +209,8 @@ func (r *relay) sendRelayRefusal(h pipe.Hop) {
 	_ = h.Refuse(f.Code, f.Text)
 }
 
-// refusalOfError returns the REFUSE for both ends after err. If the server refused, it is the server's.
+// refusalOfError returns the REFUSE for both ends after err. If the server refused, it is the
+// server's.
 func refusalOfError(err error) wire.Refuse {
 	var f wire.Refuse
 	switch {

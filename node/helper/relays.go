@@ -74,8 +74,8 @@ func (t *relayTable) releaseSlot() {
 	t.slots--
 }
 
-// addRelayedSubflow adds s and sets its number. Its slot must be reserved. It returns why s must end at
-// once, or nil if it may go on.
+// addRelayedSubflow adds s and sets its number. Its slot must be reserved. It returns why s must
+// end at once, or nil if it may go on.
 func (t *relayTable) addRelayedSubflow(s *subflow) (ending error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,8 +85,8 @@ func (t *relayTable) addRelayedSubflow(s *subflow) (ending error) {
 	return t.ending
 }
 
-// closeAllRelays closes all subflows, with that error. Those that are added later must end too: a request
-// may be under way while the helper ends.
+// closeAllRelays closes all subflows, with that error. Those that are added later must end too: a
+// request may be under way while the helper ends.
 func (t *relayTable) closeAllRelays(why error) {
 	t.mu.Lock()
 	t.ending = why

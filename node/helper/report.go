@@ -217,8 +217,8 @@ func (p *reporter) isAbandoned(now time.Time) bool {
 	return !p.endSeenAt.IsZero() && long(p.endSeenAt) && long(p.pipe.lastUsed) && long(p.hs.lastUsed)
 }
 
-// awaitRelayData sleeps until data wakes the reporter, and checks now and then whether a direction has
-// ended.
+// awaitRelayData sleeps until data wakes the reporter, and checks now and then whether a direction
+// has ended.
 func (p *reporter) awaitRelayData(timer *time.Timer) {
 	before := p.r.up.bytesRead.Load() + p.r.down.bytesRead.Load()
 	p.r.up.reporterAsleep.Store(true)

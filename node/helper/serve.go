@@ -25,7 +25,8 @@ var errSuspended = errors.New("the helper is suspended")
 // errPaused is why a paused primary gets no subflow.
 var errPaused = errors.New("this device is paused there")
 
-// servePipeRequest serves the request of the primary at t: it relays a subflow or resumes one over o.
+// servePipeRequest serves the request of the primary at t: it relays a subflow or resumes one over
+// o.
 func (h *Helper) servePipeRequest(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) {
 	if q.Resume != nil {
 		h.resumeSubflow(t, o, q)

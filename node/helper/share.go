@@ -166,8 +166,8 @@ func (s *linkShare) removeSharedConn(c sharedConn) {
 	}
 }
 
-// countSharedBytes adds the bytes of c since the last update to its interface, if that is shared. mu must
-// be held.
+// countSharedBytes adds the bytes of c since the last update to its interface, if that is shared.
+// mu must be held.
 func (s *linkShare) countSharedBytes(c sharedConn, n *sharedConnCount, now time.Time) {
 	p, err := c.Probe()
 	if err != nil {

@@ -83,7 +83,8 @@ func (d *direction) describeDirection() Direction {
 	return one
 }
 
-// currentPrimaryName returns the current name of a device, or the last one if it is no longer trusted.
+// currentPrimaryName returns the current name of a device, or the last one if it is no longer
+// trusted.
 func currentPrimaryName(trust *identity.Trust, p identity.Peer) string {
 	if now, ok := trust.Lookup(p.Key); ok {
 		return now.Name

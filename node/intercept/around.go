@@ -20,8 +20,8 @@ var ErrAround = errors.New("the destination bypasses the bond")
 // the far end answers.
 type BondOnly interface{ OnlyBond() }
 
-// openStreamToDest opens the stream for dest, or connects around the bond if the Dialer asks for it. ctx
-// bounds the call.
+// openStreamToDest opens the stream for dest, or connects around the bond if the Dialer asks for
+// it. ctx bounds the call.
 func (e *Edge) openStreamToDest(ctx context.Context, dest string) (net.Conn, error) {
 	c, err := e.cfg.Dialer.DialStream(ctx, dest)
 	if errors.Is(err, ErrAround) {

@@ -91,7 +91,8 @@ type association struct {
 // refusalTimeout bounds the time to report a refusal.
 const refusalTimeout = time.Second
 
-// reportRefusalToRun reports a refusal to `mpbond run`. If that does not read, the association ends.
+// reportRefusalToRun reports a refusal to `mpbond run`. If that does not read, the association
+// ends.
 func (s *association) reportRefusalToRun(c net.Conn, r *PacketRefusal) {
 	addr, err := wire.AddrOf(r.Dest)
 	if err != nil {

@@ -114,7 +114,8 @@ func mountCgroups() (int, error) {
 	return mnt, nil
 }
 
-// ownCgroupPath returns the path of this process in the version 2 hierarchy, from the line "0::/path".
+// ownCgroupPath returns the path of this process in the version 2 hierarchy, from the line
+// "0::/path".
 func ownCgroupPath() (string, error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

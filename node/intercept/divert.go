@@ -36,8 +36,8 @@ const (
 	diversionPriority = 90 // before the main table and the table of a TUN device
 )
 
-// installDiversion installs the rule and the routes of this process. It removes those of killed processes
-// first.
+// installDiversion installs the rule and the routes of this process. It removes those of killed
+// processes first.
 func installDiversion() (d *divert, err error) {
 	_, _ = removeStaleDiversions() // stale ones have no effect
 	d = &divert{diversionMark | uint32(os.Getpid())}

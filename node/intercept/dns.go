@@ -168,8 +168,8 @@ func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []by
 // A dnsQueryFunc is one way to query a resolver.
 type dnsQueryFunc func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 
-// raceDNSQueries runs all queries at once. It returns the first conclusive answer, otherwise any answer.
-// It adds its goroutines to wg; they end soon after it returns.
+// raceDNSQueries runs all queries at once. It returns the first conclusive answer, otherwise any
+// answer. It adds its goroutines to wg; they end soon after it returns.
 func raceDNSQueries(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, resolver netip.AddrPort,
 	query []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)

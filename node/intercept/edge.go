@@ -160,8 +160,8 @@ func (e *Edge) Conns() int {
 	return len(e.conns)
 }
 
-// beginEdgeWork adds a goroutine or handler to wg; the caller must call wg.Done. It reports false after
-// Close.
+// beginEdgeWork adds a goroutine or handler to wg; the caller must call wg.Done. It reports false
+// after Close.
 func (e *Edge) beginEdgeWork() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -297,8 +297,8 @@ func (e *Edge) markReplaceable(a *appConn) {
 	}
 }
 
-// awaitAnswer makes a replaceable while its destination has not answered, until markConnActive. giveUp
-// is called when a is unregistered; at once if it already is.
+// awaitAnswer makes a replaceable while its destination has not answered, until markConnActive.
+// giveUp is called when a is unregistered; at once if it already is.
 func (e *Edge) awaitAnswer(a *appConn, giveUp func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

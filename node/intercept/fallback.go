@@ -121,8 +121,8 @@ func (f *fallbackConn) awaitOutcome() (net.Conn, error) {
 	return f.final, f.err
 }
 
-// isAnswerPending reports whether the answer is still awaited. mu must be held, which also prevents a
-// replay.
+// isAnswerPending reports whether the answer is still awaited. mu must be held, which also prevents
+// a replay.
 func (f *fallbackConn) isAnswerPending() bool {
 	select {
 	case <-f.answered:
@@ -205,8 +205,8 @@ func (f *fallbackConn) Reset() {
 	f.closeBothConns(func(c net.Conn) error { splice.Reset(c); return nil }) //nolint:errcheck // always nil
 }
 
-// closeBothConns ends the bond's connection, if it is not answered yet, and the one that is in use in
-// the end, by calling how.
+// closeBothConns ends the bond's connection, if it is not answered yet, and the one that is in use
+// in the end, by calling how.
 func (f *fallbackConn) closeBothConns(how func(net.Conn) error) error {
 	select {
 	case <-f.answered:

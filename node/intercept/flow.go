@@ -102,8 +102,8 @@ func (f *appFlow) sendAppDatagram(b []byte, dest string) {
 	}
 }
 
-// bypassBondFor sends datagrams for dest around the bond from now on, including the present one. mu must
-// be held.
+// bypassBondFor sends datagrams for dest around the bond from now on, including the present one. mu
+// must be held.
 func (f *appFlow) bypassBondFor(dest string) {
 	if len(f.direct) < maxDirectDests {
 		f.direct[dest] = nil
@@ -148,8 +148,8 @@ func (f *appFlow) receiveFrom(c PacketConn) {
 	}
 }
 
-// sendRefusedDirect sends datagrams to a refused destination directly from now on, including the refused
-// ones. If that cannot help, it reports the refusal to the app.
+// sendRefusedDirect sends datagrams to a refused destination directly from now on, including the
+// refused ones. If that cannot help, it reports the refusal to the app.
 func (f *appFlow) sendRefusedDirect(r *PacketRefusal) {
 	if !f.mayGoDirect(r) {
 		f.edge.log.Debug("datagrams refused", "dest", r.Dest, "why", r)

@@ -60,9 +60,9 @@ func (r *reachedDests) wasReachedRecently(dest string, now time.Time) bool {
 	return ok && now.Sub(t) <= reachedLifetime
 }
 
-// isLikelyReachable reports whether success may be answered before the far end confirms it: dest was reached
-// recently, or is a web port of a numeric address, which a program normally gets by resolving a
-// name.
+// isLikelyReachable reports whether success may be answered before the far end confirms it: dest
+// was reached recently, or is a web port of a numeric address, which a program normally gets by
+// resolving a name.
 func (r *reachedDests) isLikelyReachable(dest string, now time.Time) bool {
 	host, port, err := net.SplitHostPort(dest)
 	if err != nil {

@@ -273,8 +273,8 @@ func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
 	}
 }
 
-// matchAppPackets returns the expressions that match packets of a user or, if user is nil, of the control
-// group.
+// matchAppPackets returns the expressions that match packets of a user or, if user is nil, of the
+// control group.
 func (r *Redirect) matchAppPackets(user *uint32) []expr.Any {
 	if user != nil {
 		return matchMetaValue(expr.MetaKeySKUID, binaryutil.NativeEndian.PutUint32(*user))

@@ -84,8 +84,8 @@ func TestOwnerNames(t *testing.T) {
 	}
 }
 
-// TestAppLookupsPause: a slow lookup does not block callers, and later queries wait; nine tenths of the
-// time there is no lookup. What a rule has found, or what has ended, is not looked up. Queries
+// TestAppLookupsPause: a slow lookup does not block callers, and later queries wait; nine tenths of
+// the time there is no lookup. What a rule has found, or what has ended, is not looked up. Queries
 // beyond the queue stay unknown.
 func TestAppLookupsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -95,8 +95,8 @@ func (d *demand) notifyJoined() {
 	}
 }
 
-// waitBeforeRetry waits before the next attempt, after one that failed with err, until ctx ends. After a
-// refusal it also ends when gone, which may be nil, is closed.
+// waitBeforeRetry waits before the next attempt, after one that failed with err, until ctx ends.
+// After a refusal it also ends when gone, which may be nil, is closed.
 func (d *demand) waitBeforeRetry(ctx context.Context, err error, b *backoff.Backoff, gone <-chan struct{}) {
 	switch {
 	case refusal.Is(err):

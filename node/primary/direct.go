@@ -124,8 +124,8 @@ func (sup *subflowSupervisor) joinDirect(
 	return l, err
 }
 
-// runDirectSubflow waits until a direct subflow or ctx ends, and returns why the subflow ended. A subflow
-// that fell back to TCP is replaced as soon as UDP works.
+// runDirectSubflow waits until a direct subflow or ctx ends, and returns why the subflow ended. A
+// subflow that fell back to TCP is replaced as soon as UDP works.
 func (sup *subflowSupervisor) runDirectSubflow(ctx context.Context, l *liveSubflow, iface, device string) error {
 	retryTimer := time.NewTimer(udpFirstRetry)
 	defer retryTimer.Stop()

@@ -38,7 +38,7 @@
 //	deviceStates → caps
 //
 // The locks of demand, uplinks, troubleLog, radioMeters, locationMemory and Policy are taken last.
-// Callbacks into another type, such as uplinks.supervise, troubleLog.onChange or demand.hasOpenStreams,
-// are called without the caller's lock. bondHolder.endUnwanted and bondHolder.addSubflowDetails call
-// theirs with it.
+// Callbacks into another type, such as uplinks.supervise, troubleLog.onChange or
+// demand.hasOpenStreams, are called without the caller's lock. bondHolder.endUnwanted and
+// bondHolder.addSubflowDetails call theirs with it.
 package primary

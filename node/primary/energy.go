@@ -81,8 +81,8 @@ func (m *radioMeters) updateMeters(
 	m.byHelper = all
 }
 
-// energyOfHelper returns the radio kind of a helper and the energy it spent. wire.RadioNone means unknown
-// or a cable, which spends nothing.
+// energyOfHelper returns the radio kind of a helper and the energy it spent. wire.RadioNone means
+// unknown or a cable, which spends nothing.
 func (m *radioMeters) energyOfHelper(helper identity.PublicKey) (wire.Radio, unit.Joules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

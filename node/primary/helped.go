@@ -86,8 +86,8 @@ func (sup *subflowSupervisor) openHelped(
 // stallCheckInterval is how often a pipe is checked for stalls.
 const stallCheckInterval = 100 * time.Millisecond
 
-// runHelpedSubflow supervises the pipe of a helped subflow until the subflow ends, and returns why it
-// ended. When the pipe breaks or stalls, the subflow moves to the newest reserve pipe or to the
+// runHelpedSubflow supervises the pipe of a helped subflow until the subflow ends, and returns why
+// it ended. When the pipe breaks or stalls, the subflow moves to the newest reserve pipe or to the
 // next one that arrives. It also moves to a better pipe when there is one. Second subflows by this
 // helper end with it.
 func (sup *subflowSupervisor) runHelpedSubflow(ctx context.Context, h *helper, l liveSubflow) error {
@@ -137,8 +137,8 @@ func (sup *subflowSupervisor) runHelpedSubflow(ctx context.Context, h *helper, l
 	}
 }
 
-// moveSubflowToPipe moves a subflow to another pipe. reason is empty if the current pipe is broken or
-// stalled.
+// moveSubflowToPipe moves a subflow to another pipe. reason is empty if the current pipe is broken
+// or stalled.
 func (sup *subflowSupervisor) moveSubflowToPipe(
 	ctx context.Context,
 	h *helper,

@@ -16,8 +16,8 @@ import (
 // helper is one connected helper with its pipes. A pipe waits while it is in reserve, or held by
 // the supervisor because the helper is suspended. It is unused while it waits, and while a subflow
 // joins over it. The link carries the subflow, over one pipe after the other. At most one
-// supervisor uses it at a time: admitNewPipe starts one, and takeNextPipe returns nil to end it. The
-// caller that takes a pipe from the reserve owns it. Safe for concurrent use; mu is held while
+// supervisor uses it at a time: admitNewPipe starts one, and takeNextPipe returns nil to end it.
+// The caller that takes a pipe from the reserve owns it. Safe for concurrent use; mu is held while
 // locks of pipes are taken and events are recorded.
 type helper struct {
 	key          identity.PublicKey
@@ -133,7 +133,8 @@ func (h *helper) takeNewestLocked() *pipe.Waiting {
 	return w
 }
 
-// takeReservePipeVia takes the newest reserve pipe over an interface of this device, or returns nil.
+// takeReservePipeVia takes the newest reserve pipe over an interface of this device, or returns
+// nil.
 func (h *helper) takeReservePipeVia(iface string) *pipe.Waiting {
 	return h.takeMatching(func(w *pipe.Waiting) bool { return w.Via() == iface })
 }
@@ -163,7 +164,8 @@ func (h *helper) reservePipes() []*pipe.Waiting {
 	return slices.Clone(h.reserve)
 }
 
-// allWaitingPipes returns the pipes that wait: those in reserve and the one that the supervisor holds.
+// allWaitingPipes returns the pipes that wait: those in reserve and the one that the supervisor
+// holds.
 func (h *helper) allWaitingPipes() []*pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,8 +190,8 @@ func (h *helper) setJoiningPipe(w *pipe.Waiting) {
 	h.joiningPipe = w
 }
 
-// unusedPipes returns all pipes that carry no subflow yet: those that wait, and the one over which a
-// subflow joins.
+// unusedPipes returns all pipes that carry no subflow yet: those that wait, and the one over which
+// a subflow joins.
 func (h *helper) unusedPipes() []*pipe.Waiting {
 	list := h.allWaitingPipes()
 	h.mu.Lock()

@@ -199,9 +199,9 @@ func (p *helperPool) trackConn(c net.Conn, on bool) {
 	}
 }
 
-// handleWaitingPipe passes a waiting pipe to the supervisor of its helper. If there is none, it supervises
-// the helper itself and returns when that ends. Further pipes go into the reserve, to replace a
-// broken pipe at once or to be used as a better one.
+// handleWaitingPipe passes a waiting pipe to the supervisor of its helper. If there is none, it
+// supervises the helper itself and returns when that ends. Further pipes go into the reserve, to
+// replace a broken pipe at once or to be used as a better one.
 func (p *helperPool) handleWaitingPipe(ctx context.Context, w *pipe.Waiting) {
 	w.SendServers(p.trust.ServerAddresses)
 	key := w.Peer()
@@ -218,8 +218,8 @@ func (p *helperPool) handleWaitingPipe(ctx context.Context, w *pipe.Waiting) {
 	}
 }
 
-// admitHelperPipe finds or adds the helper of a pipe. It returns nil if the helper is no longer trusted.
-// first reports that the caller becomes its supervisor.
+// admitHelperPipe finds or adds the helper of a pipe. It returns nil if the helper is no longer
+// trusted. first reports that the caller becomes its supervisor.
 func (p *helperPool) admitHelperPipe(ctx context.Context, w *pipe.Waiting) (h *helper, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -372,8 +372,8 @@ func (p *helperPool) countReservePipes() map[*pipe.Link]int {
 	return n
 }
 
-// listWaitingPipes lists the pipes that wait: in reserve, for a suspended helper, or for the helper's
-// way to the server.
+// listWaitingPipes lists the pipes that wait: in reserve, for a suspended helper, or for the
+// helper's way to the server.
 func (p *helperPool) listWaitingPipes() (list []api.Pipe) {
 	for _, h := range p.listHelpers() {
 		for _, w := range h.unusedPipes() {

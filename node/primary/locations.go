@@ -71,7 +71,8 @@ func (m *locationMemory) loadLocations(file string) error {
 	return nil
 }
 
-// ratesAtLocation returns what a device's subflows carried at this location before; zero if unknown.
+// ratesAtLocation returns what a device's subflows carried at this location before; zero if
+// unknown.
 func (m *locationMemory) ratesAtLocation(name string) (seen policy.SubflowRecord) {
 	location, err := m.currentLocation()
 	if err != nil || location == "" {
@@ -125,8 +126,8 @@ func (m *locationMemory) saveChanges(log *slog.Logger) {
 	}
 }
 
-// replaceSavedFile replaces a file. Only one process may do so at a time; it overwrites what a killed
-// process left.
+// replaceSavedFile replaces a file. Only one process may do so at a time; it overwrites what a
+// killed process left.
 func replaceSavedFile(path string, data []byte) error {
 	f, err := userfile.CreateNew(path + ".new")
 	if err != nil {

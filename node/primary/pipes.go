@@ -60,8 +60,8 @@ func (c *pipeChooser) endSeconds() {
 	c.tasks.Wait()
 }
 
-// applyPipeDecision evaluates the pipes and applies the decision of policy. A move takes a round trip or
-// more.
+// applyPipeDecision evaluates the pipes and applies the decision of policy. A move takes a round
+// trip or more.
 func (c *pipeChooser) applyPipeDecision(ctx context.Context, now time.Time) {
 	decision := c.policy.Decide(now, c.pipesForPolicy(now))
 	if decision.Do == policy.PipesStay {
@@ -149,8 +149,8 @@ func (a *activePipe) describePipe(now time.Time, use policy.PipeUse) policy.Pipe
 	return s
 }
 
-// trySecondSubflow opens a second subflow over w. It lasts until its pipe breaks or stalls, or until it is
-// ended.
+// trySecondSubflow opens a second subflow over w. It lasts until its pipe breaks or stalls, or
+// until it is ended.
 func (c *pipeChooser) trySecondSubflow(ctx context.Context, iface string, w *pipe.Waiting) {
 	tried, end := context.WithCancel(ctx)
 	x := &secondSubflow{end: end, done: make(chan struct{}), up: make(chan struct{})}

@@ -107,9 +107,9 @@ func (f *PolicyFile) Reload(requested bool) {
 // forgetPolicyText forgets what was read. mu must be held.
 func (f *PolicyFile) forgetPolicyText() { f.text, f.loadedAt, f.err = nil, time.Time{}, nil }
 
-// readPolicyFile reads the file and puts it in force, or stores why it is unusable. changed reports that
-// its text differs from the last reading, or that it is unreadable for a new reason. mu must be
-// held.
+// readPolicyFile reads the file and puts it in force, or stores why it is unusable. changed reports
+// that its text differs from the last reading, or that it is unreadable for a new reason. mu must
+// be held.
 func (f *PolicyFile) readPolicyFile() (changed bool, err error) {
 	if f.path == "" {
 		return false, nil
@@ -177,8 +177,8 @@ func (f *PolicyFile) SetTables(t api.PolicyText) (api.Policy, error) {
 	return f.Tables(), nil
 }
 
-// replacePolicyText replaces the policy file and activates its rules. It changes nothing if the text is
-// invalid, or if the file differs from the version that the text was made from.
+// replacePolicyText replaces the policy file and activates its rules. It changes nothing if the
+// text is invalid, or if the file differs from the version that the text was made from.
 func (f *PolicyFile) replacePolicyText(t api.PolicyText) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

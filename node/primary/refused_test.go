@@ -53,8 +53,8 @@ func newOfflinePrimary(t *testing.T, giveUp time.Duration) *Primary {
 	return p
 }
 
-// TestRefusalsBackOff: after refusals by the server a supervisor waits for minutes although apps want
-// streams; another trust file ends that.
+// TestRefusalsBackOff: after refusals by the server a supervisor waits for minutes although apps
+// want streams; another trust file ends that.
 func TestRefusalsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newOfflinePrimary(t, 3*time.Hour)

@@ -12,8 +12,8 @@ import (
 )
 
 // serverPeer is the server of the bond, as the trust file names it. It may change or be removed
-// while the primary runs; reloadServerTrust reads the entries again. Safe for concurrent use; only the
-// lock of the trust file is taken while mu is held.
+// while the primary runs; reloadServerTrust reads the entries again. Safe for concurrent use; only
+// the lock of the trust file is taken while mu is held.
 type serverPeer struct {
 	name  string // configured; "" for the only server
 	trust *identity.Trust
@@ -46,8 +46,8 @@ func (s *serverPeer) addressFor(attempt int) (string, error) {
 	return s.peer.Addresses[attempt%len(s.peer.Addresses)], nil
 }
 
-// reloadServerTrust reads the trust file's entries and reports whether the server is another one now. A
-// server in use stays as long as it is trusted.
+// reloadServerTrust reads the trust file's entries and reports whether the server is another one
+// now. A server in use stays as long as it is trusted.
 func (s *serverPeer) reloadServerTrust() (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

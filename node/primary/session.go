@@ -121,8 +121,8 @@ func (b *bondHolder) prepareJoin() (*session, wire.Join) {
 	return s, wire.Join{Version: wire.Version, Bond: s.id, Subflow: s.lastSubflow, Instance: s.instance}
 }
 
-// addAcceptedSubflow adds a subflow that an instance of the server has accepted. The returned channel
-// receives why the subflow ended. addAcceptedSubflow owns the subflow, also after an error.
+// addAcceptedSubflow adds a subflow that an instance of the server has accepted. The returned
+// channel receives why the subflow ended. addAcceptedSubflow owns the subflow, also after an error.
 func (b *bondHolder) addAcceptedSubflow(
 	s *session,
 	sf *subflow.Subflow,

@@ -30,8 +30,8 @@ func (d deviceRef) isLocalInterface() bool { return d.helper == identity.PublicK
 
 // deviceStates decides for each helper and each local interface whether it may carry traffic now,
 // and in which tier. It considers the rules in force, the facts that the device reports, a pause by
-// its owner, and the caps. States change only in updateAllStates, which is called each second, and when
-// something is learnt. Each change is logged and recorded, and wakes awaitAllowed. Safe for
+// its owner, and the caps. States change only in updateAllStates, which is called each second, and
+// when something is learnt. Each change is logged and recorded, and wakes awaitAllowed. Safe for
 // concurrent use. mu is held while rules, caps and the trust file are read and events are recorded;
 // none of these calls back.
 type deviceStates struct {
@@ -87,8 +87,8 @@ func (s *deviceStates) forgetHelper(key identity.PublicKey) {
 	delete(s.byDevice, deviceRef{helper: key})
 }
 
-// storeHelperFacts stores the facts that a helper reports. again reports that the helper refused traffic
-// before and now carries it.
+// storeHelperFacts stores the facts that a helper reports. again reports that the helper refused
+// traffic before and now carries it.
 func (s *deviceStates) storeHelperFacts(key identity.PublicKey, f wire.Facts, now time.Time) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +175,8 @@ func (s *deviceStates) isMeteredByDefault(iface string) bool {
 	return (metered || slices.Contains(s.metered, iface)) && s.limitsOfDevice(c).Tier == nil
 }
 
-// limitsOfDevice returns the policy limits of a device. For a local interface without limits it uses
-// those of a name of this device. mu must be held.
+// limitsOfDevice returns the policy limits of a device. For a local interface without limits it
+// uses those of a name of this device. mu must be held.
 func (s *deviceStates) limitsOfDevice(c deviceRef) policy.Limits {
 	rules := s.rules()
 	l := rules.Device(s.ruleNameOfDevice(c)).Limits

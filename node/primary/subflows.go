@@ -140,8 +140,8 @@ func (b *bondHolder) recordMove(s *session, id wire.SubflowID, moved bool) {
 	}
 }
 
-// isSubflowMoving reports whether a silent subflow may deliver soon: it moved to another address, or is
-// trying to.
+// isSubflowMoving reports whether a silent subflow may deliver soon: it moved to another address,
+// or is trying to.
 func (b *bondHolder) isSubflowMoving(s *session, id wire.SubflowID, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -164,8 +164,8 @@ func (sup *subflowSupervisor) computeTerms(m sessionSubflow, name string) (terms
 	return terms, seen.Up
 }
 
-// checkCapBeforeDial returns an error if the cap of a local interface is used up: of that interface or, if
-// iface is empty, of the one that the routes use for the server. It sends nothing.
+// checkCapBeforeDial returns an error if the cap of a local interface is used up: of that interface
+// or, if iface is empty, of the one that the routes use for the server. It sends nothing.
 func (sup *subflowSupervisor) checkCapBeforeDial(ctx context.Context, iface, server string) error {
 	if sup.cfg.Allowed == nil {
 		return nil

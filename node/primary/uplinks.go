@@ -136,9 +136,10 @@ func (u *uplinks) applyUplinkChoice(ctx context.Context, now time.Time, found []
 	}
 }
 
-// isUplinkAwaited reports whether an uplink that has disappeared stays until a found one is up, so that
-// the bond keeps a subflow. The system's routes stay until an interface is up. Interfaces that are
-// up stay until a subflow over the system's routes is up, as when a VPN starts. mu must be held.
+// isUplinkAwaited reports whether an uplink that has disappeared stays until a found one is up, so
+// that the bond keeps a subflow. The system's routes stay until an interface is up. Interfaces that
+// are up stay until a subflow over the system's routes is up, as when a VPN starts. mu must be
+// held.
 func (u *uplinks) isUplinkAwaited(name string, found []string) bool {
 	if slices.ContainsFunc(found, u.hasUplinkSubflow) {
 		return false

@@ -74,8 +74,8 @@ func (m *rateMeter) bytesSince(t time.Time) unit.Bytes {
 	return m.totalArrived() - m.totals[i-1]
 }
 
-// rateAfterSlowStart returns the rate over the last two thirds of the time, when slow start is usually
-// over.
+// rateAfterSlowStart returns the rate over the last two thirds of the time, when slow start is
+// usually over.
 func (m *rateMeter) rateAfterSlowStart() unit.Rate {
 	last := len(m.at) - 1
 	if last < 1 {

@@ -81,8 +81,8 @@ func (l *callerLog) logTooMany(c net.Conn) {
 		"over", c.LocalAddr().Network(), "hint", fault.HintOf(errTooManyHandshakes))
 }
 
-// storeRefusedCaller stores a refused device. It reports whether err, the reason that a connection made
-// no subflow, is worth a log line.
+// storeRefusedCaller stores a refused device. It reports whether err, the reason that a connection
+// made no subflow, is worth a log line.
 func (l *callerLog) storeRefusedCaller(from net.Addr, err error, now time.Time) bool {
 	if !refusal.Is(err) {
 		return true

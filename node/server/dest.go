@@ -35,9 +35,9 @@ func (d destinations) permitsAddr(ip netip.Addr) bool {
 	return dialpolicy.AllowedNow(ip, d.allowedPrivate)
 }
 
-// dialDestination connects to a destination for a device. It checks the address actually connected to, so
-// that no name can bypass the check. The connection ends with a reset until splice.CloseInOrder. An
-// error is a wire.Reset.
+// dialDestination connects to a destination for a device. It checks the address actually connected
+// to, so that no name can bypass the check. The connection ends with a reset until
+// splice.CloseInOrder. An error is a wire.Reset.
 func (d destinations) dialDestination(ctx context.Context, dest string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(dest)
 	if err == nil {

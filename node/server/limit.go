@@ -131,8 +131,8 @@ func (t *accountTable) admitJoin(device identity.PublicKey, now time.Time) bool 
 	return t.joins.Allow(device, now)
 }
 
-// limitConnRate applies the rate limit to a connection to a destination. Streams wait for their turn,
-// which applies back-pressure to both sides.
+// limitConnRate applies the rate limit to a connection to a destination. Streams wait for their
+// turn, which applies back-pressure to both sides.
 func (v *deviceRate) limitConnRate(ctx context.Context, c net.Conn) net.Conn {
 	if v == nil {
 		return c

@@ -331,8 +331,8 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 	})
 }
 
-// TestUnknownDevicesDoNotFillTheLog: whatever unknown devices send, the log has one line a minute for
-// each kind of failure.
+// TestUnknownDevicesDoNotFillTheLog: whatever unknown devices send, the log has one line a minute
+// for each kind of failure.
 func TestUnknownDevicesDoNotFillTheLog(t *testing.T) {
 	s, _, stop := startServer(t, time.Minute)
 	for i := range 60 {

@@ -317,8 +317,8 @@ func (s *Server) checkTrust(device identity.PublicKey) error {
 // trusted, or are paused.
 func (s *Server) TrustChanged() { s.sessions.retireUntrusted() }
 
-// bondForSubflow finds or creates the bond of a subflow. It returns nil if the device refers to a lost
-// bond: the other instance makes the device start a new one. Errors are wire.Refuse.
+// bondForSubflow finds or creates the bond of a subflow. It returns nil if the device refers to a
+// lost bond: the other instance makes the device start a new one. Errors are wire.Refuse.
 func (s *Server) bondForSubflow(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, errShutdown

@@ -73,9 +73,9 @@ func currentDeviceName(trust *identity.Trust, b *session) string {
 	return b.name
 }
 
-// findOrCreateBond returns the bond with that key, or the one that begin creates with a unique name. It
-// returns nil if instance is not 0 and there is no such bond: the device refers to a lost one.
-// Errors are wire.Refuse.
+// findOrCreateBond returns the bond with that key, or the one that begin creates with a unique
+// name. It returns nil if instance is not 0 and there is no such bond: the device refers to a lost
+// one. Errors are wire.Refuse.
 func (t *sessionTable) findOrCreateBond(key bondKey, instance uint64, begin func(id string) *session) (*session,
 	error) {
 	t.mu.Lock()
@@ -153,8 +153,8 @@ func (t *sessionTable) admitSlot(b *session, k slotKind, limit int) bool {
 	return b.takeSlot(k, limit)
 }
 
-// retireDisconnected retires the bond of a device that has been without a subflow for longest, among
-// those for which mayRetire returns true. It reports whether there was one. mu must be held.
+// retireDisconnected retires the bond of a device that has been without a subflow for longest,
+// among those for which mayRetire returns true. It reports whether there was one. mu must be held.
 func (t *sessionTable) retireDisconnected(device identity.PublicKey, mayRetire func(*session) bool) bool {
 	lost := t.findLongestDisconnected(device, mayRetire)
 	if lost == nil || t.isClosed {

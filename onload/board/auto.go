@@ -169,8 +169,8 @@ func planJobSplit(v *View, j Job, path int) (Decision, time.Duration) {
 	return Decision{Action: Split, Job: j.ID, Size: n, Reason: SplitsLast}, gain
 }
 
-// planItemMove lets path restart an item from its beginning that another path must give up. It does so
-// only if that takes a fraction of the time by measured rates. The rate of the other path is
+// planItemMove lets path restart an item from its beginning that another path must give up. It does
+// so only if that takes a fraction of the time by measured rates. The rate of the other path is
 // measured on this item, since earlier ones may have been too small.
 func planItemMove(v *View, j Job, path int) (Decision, time.Duration) {
 	ran := v.Now.Sub(j.StartTime)

@@ -112,8 +112,8 @@ func (v *View) minSplitFor(path int) unit.Bytes {
 	return max(minSplitSize, home.Rate.Bytes(partRTTs*home.Latency))
 }
 
-// splitTimeCost returns what a split costs the path that loses the end. The home line then needs a new
-// connection, whose window must grow. Other paths lose nothing.
+// splitTimeCost returns what a split costs the path that loses the end. The home line then needs a
+// new connection, whose window must grow. Other paths lose nothing.
 func (v *View) splitTimeCost(j Job) time.Duration {
 	if !v.isHomePath(j.Path) {
 		return 0

@@ -48,8 +48,8 @@ func (v *View) findReadyTimes(path int) (ready []time.Duration, estimates []deli
 	return ready, estimates
 }
 
-// findSoonestPath returns the path that would finish an item first, after its earlier items, and when.
-// Without estimates it returns the asking path.
+// findSoonestPath returns the path that would finish an item first, after its earlier items, and
+// when. Without estimates it returns the asking path.
 func (v *View) findSoonestPath(
 	ready []time.Duration,
 	estimates []deliveryEstimate,

@@ -127,8 +127,8 @@ func (m *leastTime) allRatesKnown(v *View) bool {
 	return true
 }
 
-// findLeastTimePath returns the path that would finish an item first, or the idle path if no rate is
-// known.
+// findLeastTimePath returns the path that would finish an item first, or the idle path if no rate
+// is known.
 func (m *leastTime) findLeastTimePath(v *View, item Item, idle int) int {
 	if n := len(v.Paths); item.Index < n && v.Paths[item.Index].Up {
 		return item.Index

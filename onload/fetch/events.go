@@ -14,8 +14,8 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// acceptJobResponse returns the file for the body of a response, or the reason why the response cannot
-// be used. url is the URL after redirects.
+// acceptJobResponse returns the file for the body of a response, or the reason why the response
+// cannot be used. url is the URL after redirects.
 func (j *job) acceptJobResponse(a response, url string) (*part, error) {
 	t, o := j.task, j.object
 	t.loop.Lock()

@@ -70,7 +70,8 @@ func (j *job) Run(ctx context.Context) error {
 // CountMoved records n more received bytes.
 func (j *job) CountMoved(n unit.Bytes) { j.object.countReceived(j, n) }
 
-// setRangeHeaders sets the fields of a request for the range. ifRange is the value of If-Range, or "".
+// setRangeHeaders sets the fields of a request for the range. ifRange is the value of If-Range, or
+// "".
 func (w byteRange) setRangeHeaders(h http.Header, agent, ifRange string) {
 	h.Set("User-Agent", agent)
 	h.Set("Accept-Encoding", "identity") // no content coding
@@ -88,8 +89,8 @@ func (w byteRange) setRangeHeaders(h http.Header, agent, ifRange string) {
 	}
 }
 
-// writeBodyToPart writes the body to the part file, up to the end of the response or to the current end of
-// the job.
+// writeBodyToPart writes the body to the part file, up to the end of the response or to the current
+// end of the job.
 func (j *job) writeBodyToPart(body io.Reader, a response, to *part) error {
 	buf := make([]byte, readSize)
 	digest := a.contentDigest.newDigestHash()

@@ -222,8 +222,8 @@ func (o *object) hasResumableData() bool {
 	return o.versionKnown && !o.wholeOnly && len(o.received) > 0 && (o.version.ifRangeValidator() != "" || o.SHA256 != nil)
 }
 
-// closePartFile closes the part file and keeps it for a later run if it is resumable. If no new journal
-// can be written, an older one stays valid.
+// closePartFile closes the part file and keeps it for a later run if it is resumable. If no new
+// journal can be written, an older one stays valid.
 func (o *object) closePartFile() {
 	if o.part.leftover { // of another download, and not overwritten yet
 	} else if !o.hasResumableData() || (o.part.dirty || o.part.saving) &&

@@ -51,8 +51,8 @@ type part struct {
 	sealed bool       // no more journal writes: renamed or removed
 }
 
-// openOrCreatePart opens the part file of an earlier run if its journal belongs to the URL, or creates one.
-// It fails if another process has the file open.
+// openOrCreatePart opens the part file of an earlier run if its journal belongs to the URL, or
+// creates one. It fails if another process has the file open.
 func openOrCreatePart(o Object) (p *part, j journal, err error) {
 	p = &part{name: o.File, url: o.URL}
 	for locked := false; !locked; {
@@ -78,8 +78,8 @@ func openOrCreatePart(o Object) (p *part, j journal, err error) {
 	return p, j, nil
 }
 
-// lockPartFile opens or creates the part file and locks it. It reports false if another process renamed
-// the file meanwhile.
+// lockPartFile opens or creates the part file and locks it. It reports false if another process
+// renamed the file meanwhile.
 func (p *part) lockPartFile() (bool, error) {
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|userfile.NoFollow, 0o600)
 	if err != nil {
@@ -190,8 +190,8 @@ func (p *part) hasJournal() bool {
 	return err == nil && !p.temp
 }
 
-// recreatePartFile removes the part file and its journal and creates a new part file, since jobs may still
-// write to the old one.
+// recreatePartFile removes the part file and its journal and creates a new part file, since jobs
+// may still write to the old one.
 func (p *part) recreatePartFile() (*part, error) {
 	p.discardPartFile()
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|userfile.NoFollow, 0o600)

@@ -35,8 +35,8 @@ func (v version) ifRangeValidator() string {
 	return v.Modified
 }
 
-// matchesVersion reports whether another response is of this version. If either has an ETag, the ETags
-// decide; otherwise all known properties must be equal.
+// matchesVersion reports whether another response is of this version. If either has an ETag, the
+// ETags decide; otherwise all known properties must be equal.
 func (v version) matchesVersion(w version) bool {
 	switch {
 	case v.Size != w.Size && v.Size != board.Unknown && w.Size != board.Unknown,

@@ -115,8 +115,8 @@ func (q versionProber) probeDevice(
 	return seen, nil, false
 }
 
-// requestOtherVersions requests the version of a complete object over the devices that have not seen
-// it, and compares it.
+// requestOtherVersions requests the version of a complete object over the devices that have not
+// seen it, and compares it.
 func (t *task) requestOtherVersions(o *object) {
 	var others []*transfer.Worker
 	for _, w := range t.loop.Workers() {

@@ -111,8 +111,8 @@ func closeParts(objects []*object) {
 	}
 }
 
-// warmUpConnection contacts the server over a device that has nothing to do at first. So its connection and
-// its radio are ready when the size is known.
+// warmUpConnection contacts the server over a device that has nothing to do at first. So its
+// connection and its radio are ready when the size is known.
 func (t *task) warmUpConnection(w *transfer.Worker) func(context.Context) error {
 	if w.BoardIndex() < len(t.objects) || t.objects[0].versionKnown {
 		return nil

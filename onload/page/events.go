@@ -101,7 +101,8 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// waitDuringRequest waits for a time or until a channel is closed. It returns false when the request ends.
+// waitDuringRequest waits for a time or until a channel is closed. It returns false when the
+// request ends.
 func waitDuringRequest(r *http.Request, long time.Duration, until <-chan struct{}) bool {
 	t := time.NewTimer(long)
 	defer t.Stop()

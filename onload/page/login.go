@@ -63,8 +63,8 @@ const (
 	tooManyTries
 )
 
-// loginWithCode returns a new token if the code is correct. It ends the least recently used session at the
-// limit.
+// loginWithCode returns a new token if the code is correct. It ends the least recently used session
+// at the limit.
 func (s *sessions) loginWithCode(from net.Addr, code string, now time.Time) (token string, e loginResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -256,8 +256,8 @@ func (p *Page) removeFile(id string) error {
 	return nil
 }
 
-// sanitizeFileName returns a valid file name for servers: without folders and unprintable characters, and
-// not too long.
+// sanitizeFileName returns a valid file name for servers: without folders and unprintable
+// characters, and not too long.
 func sanitizeFileName(s string) string {
 	s = path.Base("/" + strings.ReplaceAll(strings.ToValidUTF8(s, "_"), `\`, "/"))
 	s = strings.Map(func(r rune) rune {

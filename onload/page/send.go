@@ -52,9 +52,9 @@ func (p *Page) uploadFiles(items []*item) (list []upload.File) {
 	return list
 }
 
-// openUploadJournal opens the journal of uploads of earlier runs, beside the spool. The server may have
-// files that were being sent when the last run ended; without a journal they are sent again under
-// another name.
+// openUploadJournal opens the journal of uploads of earlier runs, beside the spool. The server may
+// have files that were being sent when the last run ended; without a journal they are sent again
+// under another name.
 func (p *Page) openUploadJournal() (*store.Journal, *upload.KnownUploads) {
 	known := upload.NewKnownUploads()
 	j, damage, err := store.Open(p.cfg.Dir+".jsonl", time.Second, known.LoadEntry)

@@ -121,8 +121,8 @@ func (p *Page) serveSession(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isAllowedHost reports whether a request was sent to a local address or a name of the helper. Other
-// names that resolve to the helper belong to other sites (DNS rebinding).
+// isAllowedHost reports whether a request was sent to a local address or a name of the helper.
+// Other names that resolve to the helper belong to other sites (DNS rebinding).
 func (p *Page) isAllowedHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -23,8 +23,8 @@ import (
 // readSize is the most that is read at once; each piece has its own deadline.
 const readSize = 64 << 10
 
-// spoolDataPath returns the path of a file's bytes, metadataPath that of its metadata. If the metadata
-// exists, the bytes are complete.
+// spoolDataPath returns the path of a file's bytes, metadataPath that of its metadata. If the
+// metadata exists, the bytes are complete.
 func (p *Page) spoolDataPath(id string) string { return filepath.Join(p.cfg.Dir, id+".data") }
 func (p *Page) metadataPath(id string) string  { return filepath.Join(p.cfg.Dir, id+".json") }
 

@@ -208,7 +208,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// waitForRequest waits until the next request is due, at next or earlier. later is that of WatchFunc.
+// waitForRequest waits until the next request is due, at next or earlier. later is that of
+// WatchFunc.
 func (k *Keeper) waitForRequest(ctx context.Context, next time.Time, later <-chan allowance.Answer) {
 	t := time.NewTimer(next.Sub(k.now()))
 	defer t.Stop()

@@ -11,9 +11,9 @@ import (
 	"mpbond/onload/board"
 )
 
-// parseHLSPlaylist parses a playlist of HTTP Live Streaming (RFC 8216) as far as it lists segments or other
-// playlists. It ignores unknown tags; an invalid tag affects only its segment. It reports whether
-// text is a playlist.
+// parseHLSPlaylist parses a playlist of HTTP Live Streaming (RFC 8216) as far as it lists segments
+// or other playlists. It ignores unknown tags; an invalid tag affects only its segment. It reports
+// whether text is a playlist.
 func parseHLSPlaylist(at *url.URL, text string) (listing, bool) {
 	if text = strings.TrimPrefix(text, "\ufeff"); !strings.HasPrefix(text, "#EXTM3U") {
 		return listing{}, false
@@ -114,8 +114,8 @@ func parseByteRange(s string) (from, to unit.Bytes) {
 	return unit.Bytes(at), unit.Bytes(at + n)
 }
 
-// processURILine processes a URI line: a segment or, in a multivariant playlist, another playlist. It
-// returns false at the limit of segments.
+// processURILine processes a URI line: a segment or, in a multivariant playlist, another playlist.
+// It returns false at the limit of segments.
 func (r *hlsParser) processURILine(ref string) bool {
 	if r.variant {
 		r.variant = false

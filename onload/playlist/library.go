@@ -120,8 +120,8 @@ func (y *library) markPlaylistUsed(d *document, now time.Time) {
 	y.documents = append(slices.DeleteFunc(y.documents, func(o *document) bool { return o == d }), d)
 }
 
-// evictOldPlaylists removes the least recently used playlists beyond the limits and returns the playbacks
-// that end with them.
+// evictOldPlaylists removes the least recently used playlists beyond the limits and returns the
+// playbacks that end with them.
 func (y *library) evictOldPlaylists() (gone []*playback) {
 	sum, text, last := 0, 0, make(map[*playback]bool)
 	for i := len(y.documents) - 1; i >= 0; i-- {

@@ -69,11 +69,12 @@ func (a *collector) reserveURL(u string) bool {
 	return true
 }
 
-// resolveHTTPURL resolves a reference of the playlist. It returns "" for URLs that are not prefetched.
+// resolveHTTPURL resolves a reference of the playlist. It returns "" for URLs that are not
+// prefetched.
 func (a *collector) resolveReference(ref string) string { return resolveHTTPURL(a.base, ref) }
 
-// resolveHTTPURL resolves a reference relative to base. It returns "" unless the result is a valid http
-// URL.
+// resolveHTTPURL resolves a reference relative to base. It returns "" unless the result is a valid
+// http URL.
 func resolveHTTPURL(base *url.URL, ref string) string {
 	if len(ref) > maxURLLength || len(base.Path) > maxURLLength {
 		return ""

@@ -167,8 +167,8 @@ func playlistKind(r *http.Response) string {
 	return ""
 }
 
-// hasWholeObject reports whether a response has the whole object. A range from the first byte to the last
-// counts: libavformat always requests "bytes=0-".
+// hasWholeObject reports whether a response has the whole object. A range from the first byte to
+// the last counts: libavformat always requests "bytes=0-".
 func hasWholeObject(r *http.Response) bool {
 	if r.StatusCode != http.StatusPartialContent {
 		return r.StatusCode == http.StatusOK

@@ -16,8 +16,8 @@ type queue struct {
 	segments  map[int]*segment
 }
 
-// enqueueSegment adds a segment to the board. The object number grows with the due time, since lower
-// numbers are wanted first.
+// enqueueSegment adds a segment to the board. The object number grows with the due time, since
+// lower numbers are wanted first.
 func (q queue) enqueueSegment(s *segment, due time.Time) {
 	s.object = int(due.Sub(q.startTime)/(time.Second/4)) * 64
 	for q.segments[s.object] != nil {

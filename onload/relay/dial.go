@@ -45,8 +45,8 @@ type Dialer struct {
 
 // DialContext connects to addr, "host:port", from the helper, which also resolves the name. network
 // must be a TCP network. Errors are faults. Reads return io.EOF only if the server closed the
-// connection; if the helper aborts it, they return another error. If ctx is cancelled, the error wraps
-// its cause.
+// connection; if the helper aborts it, they return another error. If ctx is cancelled, the error
+// wraps its cause.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects only by TCP, not by %q", network), "")

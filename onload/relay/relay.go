@@ -211,8 +211,8 @@ func readConnectRequest(in *bufio.Reader) (string, error) {
 		"only primaries of mpbond may connect to this port")
 }
 
-// connectAndRelay connects a tunnel to its server and relays data until it ends. An error means that no
-// data was relayed; it has been reported to the primary.
+// connectAndRelay connects a tunnel to its server and relays data until it ends. An error means
+// that no data was relayed; it has been reported to the primary.
 func (r *Relay) connectAndRelay(ctx context.Context, t *tunnel) (err error) {
 	defer func() {
 		if err != nil {

@@ -46,8 +46,8 @@ const (
 	unmeteredHeader = "Mpbond-Unmetered"
 )
 
-// relayTunnelData relays data between primary and c until both directions have ended. An error means that
-// no data was relayed.
+// relayTunnelData relays data between primary and c until both directions have ended. An error
+// means that no data was relayed.
 func (t *tunnel) relayTunnelData(c *tcp.Conn, unmetered bool) error {
 	t.mu.Lock()
 	if err := t.endErr; err != nil {
@@ -68,8 +68,8 @@ func (t *tunnel) relayTunnelData(c *tcp.Conn, unmetered bool) error {
 	return nil
 }
 
-// abortWithReset ends the tunnel with a reset at both ends. A primary that still waits for the server gets
-// err.
+// abortWithReset ends the tunnel with a reset at both ends. A primary that still waits for the
+// server gets err.
 func (t *tunnel) abortWithReset(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

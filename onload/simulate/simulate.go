@@ -237,8 +237,8 @@ func (r *simulation) countJobBytes(l *pathState) {
 	}
 }
 
-// reportPathProgress reports the progress of a path to the board, if any: as in live transfers, a path
-// without further bytes is silent.
+// reportPathProgress reports the progress of a path to the board, if any: as in live transfers, a
+// path without further bytes is silent.
 func (r *simulation) reportPathProgress(l *pathState) {
 	if l.job == nil || !l.started {
 		return
@@ -286,8 +286,8 @@ func (r *simulation) startJobOnPath(l *pathState, j board.Job) {
 	l.received, l.reported = 0, notReported
 }
 
-// rateAndNextChange returns the rate in bytes per second at a time, and when it changes. Times must not
-// decrease between calls.
+// rateAndNextChange returns the rate in bytes per second at a time, and when it changes. Times must
+// not decrease between calls.
 func (l *pathState) rateAndNextChange(now time.Duration) (float64, time.Duration) {
 	for l.nextStep < len(l.Rates) && l.Rates[l.nextStep].At <= now {
 		l.nextStep++

@@ -188,8 +188,8 @@ func (l *Loop) dropRunningJob(j *Job) {
 	}
 }
 
-// removeRunningJob removes a job from the running jobs. It does nothing if the job was removed before. mu
-// must be held.
+// removeRunningJob removes a job from the running jobs. It does nothing if the job was removed
+// before. mu must be held.
 func (l *Loop) removeRunningJob(j *Job) {
 	if l.jobs[j.ID] == j {
 		delete(l.jobs, j.ID)
@@ -197,8 +197,8 @@ func (l *Loop) removeRunningJob(j *Job) {
 	}
 }
 
-// recordJobEnd records how a job ended. A job that the end of the loop interrupted counts as dropped.
-// mu must be held.
+// recordJobEnd records how a job ended. A job that the end of the loop interrupted counts as
+// dropped. mu must be held.
 func (l *Loop) recordJobEnd(j *Job, err error, now time.Time) {
 	l.CountProgress(j)
 	l.removeRunningJob(j)
@@ -262,9 +262,9 @@ func (l *Loop) IsUnderWay(object int) bool {
 	return false
 }
 
-// handleLoopTick does what is due: it counts progress, cancels stalled jobs and resumes devices after
-// their back-off. It gives the task up when nothing moves, and else has it report its progress. mu
-// must be held.
+// handleLoopTick does what is due: it counts progress, cancels stalled jobs and resumes devices
+// after their back-off. It gives the task up when nothing moves, and else has it report its
+// progress. mu must be held.
 func (l *Loop) handleLoopTick(now time.Time) {
 	for _, j := range l.jobs {
 		l.CountProgress(j)

@@ -112,8 +112,8 @@ func (b *body) Read(p []byte) (n int, err error) {
 // Close implements io.Closer.
 func (b *body) Close() error { return b.file.Close() }
 
-// newBodyOpener returns a function that opens the body of a job, with a prefix and a suffix around its
-// bytes.
+// newBodyOpener returns a function that opens the body of a job, with a prefix and a suffix around
+// its bytes.
 func (j *job) newBodyOpener(before, after []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) {
 		s, err := j.snapshot.openSourceFile()

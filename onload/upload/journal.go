@@ -113,8 +113,8 @@ func (n *fileJournal) newJournalEntry(f *file) entry {
 	return entry{Target: n.target, Path: f.absPath, URL: f.url, Size: f.size, Changed: f.modTime}
 }
 
-// saveJournalEntry stores an entry. If the journal cannot be written it logs a warning, and the upload
-// continues.
+// saveJournalEntry stores an entry. If the journal cannot be written it logs a warning, and the
+// upload continues.
 func (n *fileJournal) saveJournalEntry(x entry) {
 	n.known.applyJournalEntry(x)
 	if n.journal == nil {

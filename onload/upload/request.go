@@ -65,9 +65,9 @@ func newRequester(t Target, agent string) (*requester, error) {
 	return &requester{target: t, userAgent: agent, host: u.Host, scheme: u.Scheme, user: u.User}, nil
 }
 
-// sendUploadRequest sends a request over a device and follows redirects: the whole request by 307 and
-// 308, and HEAD also by 301 and 302. Credentials do not go to other hosts. Errors are those of the
-// network, or refusals.
+// sendUploadRequest sends a request over a device and follows redirects: the whole request by 307
+// and 308, and HEAD also by 301 and 302. Credentials do not go to other hosts. Errors are those of
+// the network, or refusals.
 func (a *requester) sendUploadRequest(ctx context.Context, d *transfer.Worker, q request) (*response, error) {
 	to := q.url
 	for range maxRedirects {

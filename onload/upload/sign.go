@@ -15,8 +15,8 @@ import (
 // hasS3 reports whether this build supports S3.
 const hasS3 = true
 
-// newS3Signer returns a function that signs an S3 request with Signature Version 4. digest is that of
-// the body.
+// newS3Signer returns a function that signs an S3 request with Signature Version 4. digest is that
+// of the body.
 func newS3Signer(t Target) func(r *http.Request, digest string) error {
 	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 	credentials := aws.Credentials{AccessKeyID: t.Key, SecretAccessKey: t.Secret, SessionToken: t.Session}

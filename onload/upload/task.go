@@ -106,8 +106,8 @@ func newUploadTask(cfg Config) (*task, error) {
 	return t, nil
 }
 
-// newDeviceClient returns the HTTP client of a device. It returns nil for a helper if the requests would
-// show secrets unencrypted.
+// newDeviceClient returns the HTTP client of a device. It returns nil for a helper if the requests
+// would show secrets unencrypted.
 func (c Config) newDeviceClient(d Device) *http.Client {
 	if d.Helper && c.Target.Exposed() != "" {
 		return nil

@@ -49,7 +49,8 @@ func (l *Listener) openCarrier(ctx context.Context, number cell.ID, in Input) (*
 	return c, nil
 }
 
-// openSampleSource opens the source of the carrier's samples: standard input, a file, a pipe or a server.
+// openSampleSource opens the source of the carrier's samples: standard input, a file, a pipe or a
+// server.
 func (c *carrier) openSampleSource(ctx context.Context, stdin io.Reader) error {
 	if c.Source != "-" {
 		src, err := sampleKind.Parse(c.Source)

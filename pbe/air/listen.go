@@ -167,7 +167,8 @@ func (l *Listener) decodeFiles(ctx context.Context) {
 	}
 }
 
-// takeDueSubframes removes and returns the held subframes that no earlier one can precede. mu must be held.
+// takeDueSubframes removes and returns the held subframes that no earlier one can precede. mu must
+// be held.
 func (l *Listener) takeDueSubframes() (out []*receivedSubframe) {
 	for {
 		var first *carrier

@@ -132,8 +132,8 @@ func (in *liveReader) sampleDuration(samples int64) time.Duration {
 	return time.Duration(float64(samples) / float64(in.carrier.Rate) * float64(time.Second))
 }
 
-// sourceCanWait reports whether the source is ahead of real time. It is then not a radio, or not late,
-// and may block. A source that was once far ahead may always block.
+// sourceCanWait reports whether the source is ahead of real time. It is then not a radio, or not
+// late, and may block. A source that was once far ahead may always block.
 func (in *liveReader) sourceCanWait() bool {
 	since := time.Since(in.startTime)
 	has := in.sampleDuration(in.samplesRead)

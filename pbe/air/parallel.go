@@ -27,7 +27,8 @@ func newParallelDecoder(r *lte.Receiver, maxJobs int) *parallelDecoder {
 	return s
 }
 
-// startDecodeJob decodes a task in a goroutine. If maxJobs are running it first finishes the oldest.
+// startDecodeJob decodes a task in a goroutine. If maxJobs are running it first finishes the
+// oldest.
 func (s *parallelDecoder) startDecodeJob(w *lte.DecodeTask) {
 	for len(s.jobs) >= s.maxJobs {
 		s.finishOldest()

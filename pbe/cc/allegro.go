@@ -38,8 +38,8 @@ func NewAllegro(seed uint64) *Allegro {
 	return c
 }
 
-// stepSendingRate implements section 3.2. If both pairs agree on a direction, the rate moves that way by
-// steps of 1, 2, 3 … ε_min. When the utility falls, it returns to the previous rate.
+// stepSendingRate implements section 3.2. If both pairs agree on a direction, the rate moves that
+// way by steps of 1, 2, 3 … ε_min. When the utility falls, it returns to the previous rate.
 func (c *Allegro) stepSendingRate(list []intervalOutcome) {
 	if c.state == pccMoving {
 		o := list[0]

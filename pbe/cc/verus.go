@@ -73,8 +73,8 @@ func (v *Verus) OnSent(now time.Duration, size, inFlight unit.Bytes) {
 	v.sentWindows = append(v.sentWindows, sentWindow{now, v.window})
 }
 
-// windowWhenSent returns the window with which a packet was sent. Later calls must not ask for older
-// packets.
+// windowWhenSent returns the window with which a packet was sent. Later calls must not ask for
+// older packets.
 func (v *Verus) windowWhenSent(sent time.Duration) float64 {
 	i := 0
 	for i < len(v.sentWindows)-1 && v.sentWindows[i].sentTime < sent {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestVerusCurve: the curve never falls, keeps a profile that never falls, and curveWindowFor inverts
-// curveDelayFor.
+// TestVerusCurve: the curve never falls, keeps a profile that never falls, and curveWindowFor
+// inverts curveDelayFor.
 func TestVerusCurve(t *testing.T) {
 	const ms = time.Millisecond
 	for seed := range uint64(200) {

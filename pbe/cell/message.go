@@ -122,8 +122,8 @@ const MaxGrants = 88
 // maxNumber bounds subframe numbers: 285,000 years, so that sums of two do not overflow.
 const maxNumber = 1 << 53
 
-// hasValidFields reports whether all fields of s are in range, so that later steps neither divide by zero
-// nor index out of bounds.
+// hasValidFields reports whether all fields of s are in range, so that later steps neither divide
+// by zero nor index out of bounds.
 func (s Subframe) hasValidFields() bool {
 	if s.Cell >= MaxCells || s.PRB == 0 || s.PRB > MaxPRB || len(s.Grants) > MaxGrants || s.Number < 0 ||
 		s.Number > maxNumber {

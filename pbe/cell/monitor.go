@@ -199,8 +199,8 @@ func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 	}
 }
 
-// estimateBitsPerPRB returns R_w: of own blocks, in the window or shortly before; else of other users that
-// share the cell; else the last one of own blocks; 0 if nothing is known.
+// estimateBitsPerPRB returns R_w: of own blocks, in the window or shortly before; else of other
+// users that share the cell; else the last one of own blocks; 0 if nothing is known.
 func (o *cellState) estimateBitsPerPRB(f Usage, now int64) float64 {
 	if f.Rate > 0 {
 		return f.Rate

@@ -28,8 +28,9 @@ func (h *harqTracker) startSubframe(number int64) {
 	h.ring[i], h.numbers[i] = h.ring[i][:0], number
 }
 
-// addDownlinkGrant adds a downlink grant of subframe number and returns the number of retransmissions. It
-// calls each for every block with the MCS of its first transmission, 29 to 31 if unknown.
+// addDownlinkGrant adds a downlink grant of subframe number and returns the number of
+// retransmissions. It calls each for every block with the MCS of its first transmission, 29 to 31
+// if unknown.
 func (h *harqTracker) addDownlinkGrant(number int64, d *lte.DCI,
 	each func(mcs uint8, retransmissions bool)) (retransmissions int) {
 	previous := h.lastHARQGrant(number, d)

@@ -55,7 +55,8 @@ func (s *histogram) countValueInBin(v float64) {
 	s.max = max(s.max, v)
 }
 
-// binRepresentative returns the representative of bin i: its upper end, or the greatest integer below it.
+// binRepresentative returns the representative of bin i: its upper end, or the greatest integer
+// below it.
 func (s *histogram) binRepresentative(i int) float64 {
 	v := float64(i+1) * s.step
 	if s.isLogarithmic {

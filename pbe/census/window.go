@@ -56,8 +56,8 @@ func (w *userWindow) clearShares() {
 	w.dataUsers, w.receivedCount = 0, 0
 }
 
-// addSubframeShares adds the shares of the next subframe, one per user. A number that is not after the last
-// one restarts the window.
+// addSubframeShares adds the shares of the next subframe, one per user. A number that is not after
+// the last one restarts the window.
 func (w *userWindow) addSubframeShares(number int64, shares []share) {
 	if w.started && number <= w.last {
 		w.resetWindow()

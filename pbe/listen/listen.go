@@ -171,8 +171,8 @@ type pacer struct {
 	rows    int // rows since start
 }
 
-// waitForSubframe waits until a subframe may be taken: one of a file at its time, one of a live source
-// at once unless this second's limits are reached. It returns ctx's error if ctx ends first.
+// waitForSubframe waits until a subframe may be taken: one of a file at its time, one of a live
+// source at once unless this second's limits are reached. It returns ctx's error if ctx ends first.
 func (p *pacer) waitForSubframe(ctx context.Context, number int64) error {
 	now := time.Now()
 	const second = int64(time.Second / subframeDuration)

@@ -25,8 +25,8 @@ type steadyDelay struct {
 	rows               int
 }
 
-// addRowDelay adds a row with its arrival time and its delay at, which is the arrival less the row's
-// number. If the last steadyDuration was steady, it returns its minimum.
+// addRowDelay adds a row with its arrival time and its delay at, which is the arrival less the
+// row's number. If the last steadyDuration was steady, it returns its minimum.
 func (s *steadyDelay) addRowDelay(arrived, at time.Duration) (minimum time.Duration, ok bool) {
 	if s.rows > 0 && arrived-s.secondStart >= time.Second {
 		full := s.rows >= minSteadyRows && arrived-s.secondStart < 1100*time.Millisecond

@@ -38,8 +38,8 @@ func qpskSymbol(a, b byte) complex128 {
 	return complex((1-2*float64(a))*math.Sqrt2/2, (1-2*float64(b))*math.Sqrt2/2)
 }
 
-// firstCRSSubcarrier returns the first subcarrier with a reference signal of port in symbol 0 or 4 of a slot;
-// every sixth one after it has one too.
+// firstCRSSubcarrier returns the first subcarrier with a reference signal of port in symbol 0 or 4
+// of a slot; every sixth one after it has one too.
 func (c Cell) firstCRSSubcarrier(port, l int) int {
 	if (port == 1) != (l > 0) {
 		return (3 + c.crsFrequencyShift()) % 6

@@ -109,8 +109,8 @@ func bestTrellisState(m *[trellisStates]int32) int {
 	return s
 }
 
-// traceBackStates follows the path that ends before step end in state s back to step begin. It reports
-// whether the path began in the same state.
+// traceBackStates follows the path that ends before step end in state s back to step begin. It
+// reports whether the path began in the same state.
 func (v *viterbiDecoder) traceBackStates(s, end, begin int) bool {
 	last := s
 	for i := end - 1; i >= begin; i-- {

@@ -372,8 +372,8 @@ func (c Cell) setAllocation(d *DCI, typeOne bool, bits int) bool {
 	return d.PRB > 0
 }
 
-// subsetBlock returns block i of a subset in a type 1 map; shifted selects the shifted map, which ends
-// with the last block of the subset (36.213 section 7.1.6.2).
+// subsetBlock returns block i of a subset in a type 1 map; shifted selects the shifted map, which
+// ends with the last block of the subset (36.213 section 7.1.6.2).
 func (c Cell) subsetBlock(subset int, shifted bool, i int) int {
 	p := c.rbgSize()
 	if shifted {

@@ -23,7 +23,8 @@ func goldSequence(init uint32, out []byte) {
 	}
 }
 
-// pdcchInitState returns the initial state of the PDCCH scrambling in a subframe (36.211 section 6.8.2).
+// pdcchInitState returns the initial state of the PDCCH scrambling in a subframe (36.211 section
+// 6.8.2).
 func pdcchInitState(id, subframe int) uint32 { return uint32(subframe<<9 + id) }
 
 // pcfichInitState returns the initial state of the PCFICH scrambling (section 6.7.1).

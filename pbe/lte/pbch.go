@@ -144,8 +144,8 @@ func newMIBReader(id int) *mibReader {
 			make([]complex128, pbchWidth)}}}
 }
 
-// readGridMIB reads the MIB in the grid, for each of the given numbers of ports. It tries one of the
-// four possible frames first.
+// readGridMIB reads the MIB in the grid, for each of the given numbers of ports. It tries one of
+// the four possible frames first.
 func (r *mibReader) readGridMIB(first int, ports ...int) (mib, bool) {
 	for port := range r.softener.channel {
 		r.estimator.estimateChannel(r.grid, port, 7, 1, r.softener.channel[port])

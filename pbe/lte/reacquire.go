@@ -99,8 +99,8 @@ func (r *Receiver) recheckCell(hasSignal bool, delay float64, end bool) recheckR
 // frameCycle is the number of subframes after which SFN and index repeat.
 const frameCycle = 10240
 
-// confirmCellByMIB reads the MIB in the subframe of w. It returns false if another cell has taken over; it
-// then gives up the cell.
+// confirmCellByMIB reads the MIB in the subframe of w. It returns false if another cell has taken
+// over; it then gives up the cell.
 func (r *Receiver) confirmCellByMIB(w *DecodeTask, samples []complex64) bool {
 	d := r.decoder
 	m, ok := d.readSubframeMIB(w, samples)

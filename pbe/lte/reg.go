@@ -24,7 +24,8 @@ func (c Cell) dataSubcarriers(r reg) [4]int {
 	return e
 }
 
-// regSubcarrierCount returns the number of subcarriers of a group in symbol l, in cells with up to two ports.
+// regSubcarrierCount returns the number of subcarriers of a group in symbol l, in cells with up to
+// two ports.
 func regSubcarrierCount(l int) int {
 	if l == 0 {
 		return 6

@@ -42,8 +42,8 @@ func (c Cell) headerBits() int {
 // formatSizes are the message sizes of all formats in one search space.
 type formatSizes [6]int
 
-// dciFormatSizes returns the DCI sizes without CRC (36.212 section 5.3.3.1), with an uplink as wide as
-// the downlink. twoBits means that format 0 has a CSI request of two bits, as in the user search
+// dciFormatSizes returns the DCI sizes without CRC (36.212 section 5.3.3.1), with an uplink as wide
+// as the downlink. twoBits means that format 0 has a CSI request of two bits, as in the user search
 // space of users with several carriers.
 func (c Cell) dciFormatSizes(twoBits bool) formatSizes {
 	riv := rivBitCount(c.PRB)

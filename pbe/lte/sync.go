@@ -66,9 +66,9 @@ func sssSequence(id int, second bool) (d [syncLen]float64) {
 // syncElementBin returns the bin of element n of a synchronisation signal in an FFT of searchSize.
 func syncElementBin(n int) int { return (n - 31 + n/31 + searchSize) % searchSize }
 
-// decimateSamples reduces the sample rate by factor, with a windowed-sinc low-pass. PSS, SSS and the
-// broadcast channel take 0.57 of the band, so only frequencies above 1.43 times the band alias into
-// them; there the filter has already fallen off.
+// decimateSamples reduces the sample rate by factor, with a windowed-sinc low-pass. PSS, SSS and
+// the broadcast channel take 0.57 of the band, so only frequencies above 1.43 times the band alias
+// into them; there the filter has already fallen off.
 func decimateSamples(in []complex64, factor int) []complex128 {
 	out := make([]complex128, len(in)/factor)
 	if factor == 1 {

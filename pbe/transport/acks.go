@@ -56,8 +56,9 @@ func (a *ackTracker) nextExpected() uint64 {
 	return 0
 }
 
-// onPacketReceived records a packet. The caller has checked isNumberTooOld and isDuplicate. An ack-eliciting
-// packet is acknowledged with the next one or after ackDelay, and at once if it is out of order.
+// onPacketReceived records a packet. The caller has checked isNumberTooOld and isDuplicate. An
+// ack-eliciting packet is acknowledged with the next one or after ackDelay, and at once if it is
+// out of order.
 func (a *ackTracker) onPacketReceived(now time.Duration, number uint64, eliciting bool) {
 	expected := a.nextExpected()
 	if number >= expected {
@@ -95,8 +96,8 @@ func (a *ackTracker) shouldSend(piggyback bool) bool {
 	return len(a.received) > 0 && (a.ackNow || piggyback && a.eliciting > a.confirmed)
 }
 
-// appendAckFrame appends an ACK frame that allows the peer to send its stream up to maxData. At least
-// one packet must have arrived.
+// appendAckFrame appends an ACK frame that allows the peer to send its stream up to maxData. At
+// least one packet must have arrived.
 func (a *ackTracker) appendAckFrame(now time.Duration, b []byte, maxData uint64) []byte {
 	if a.repeats++; now >= a.repeatSince+repeatDuration && a.repeats > minRepeats {
 		a.repeatSince, a.repeats, a.repeatFrom, a.nextFrom = now, 0, a.nextFrom, a.nextExpected()-1

@@ -84,10 +84,10 @@ func (c *Conn) currentPath() (*Endpoint, netip.AddrPort) {
 	return c.route.ep, c.route.remote
 }
 
-// receiveDataPackets handles DATA packets of one size that one read returned back to back in b. It stops
-// at the first packet of another connection and returns the number of bytes handled. The first
-// packet must be for this connection. authenticated reports whether any packet so far had a valid
-// tag. b may be reused after the call.
+// receiveDataPackets handles DATA packets of one size that one read returned back to back in b. It
+// stops at the first packet of another connection and returns the number of bytes handled. The
+// first packet must be for this connection. authenticated reports whether any packet so far had a
+// valid tag. b may be reused after the call.
 func (c *Conn) receiveDataPackets(ep *Endpoint, b []byte, size int, from netip.AddrPort) (consumed int,
 	authenticated bool) {
 	c.mu.Lock()

@@ -168,8 +168,8 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// TestInjectedPackets: injected packets change nothing, wherever they come from. Neither do repeated
-// packets of the peer.
+// TestInjectedPackets: injected packets change nothing, wherever they come from. Neither do
+// repeated packets of the peer.
 func TestInjectedPackets(t *testing.T) {
 	var seen [2][][]byte
 	c, s, sh := connectViaShim(t, nil)

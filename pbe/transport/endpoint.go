@@ -345,8 +345,8 @@ func (ep *Endpoint) sendStateless(p []byte, to netip.AddrPort) {
 	ep.socket.sendOutboxPackets(&outbox{buf: p, ends: []int{len(p)}}, to)
 }
 
-// adoptMigratedConn registers a connection that migrates to this endpoint. It returns false if the endpoint
-// is closed.
+// adoptMigratedConn registers a connection that migrates to this endpoint. It returns false if the
+// endpoint is closed.
 func (ep *Endpoint) adoptMigratedConn(c *Conn) bool {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -357,8 +357,8 @@ func (ep *Endpoint) adoptMigratedConn(c *Conn) bool {
 	return true
 }
 
-// unregisterPeerConn removes a connection. It closes the endpoint if this was its last one and the endpoint
-// was opened for a single connection.
+// unregisterPeerConn removes a connection. It closes the endpoint if this was its last one and the
+// endpoint was opened for a single connection.
 func (ep *Endpoint) unregisterPeerConn(c *Conn) {
 	ep.mu.Lock()
 	delete(ep.conns, c.id)

@@ -56,8 +56,8 @@ func newConnEngine(ctl cc.Controller, headerSize unit.Bytes) *engine {
 	}
 }
 
-// readAvailable reads into p. It returns 0 bytes if none are available yet, and io.EOF at the end of
-// the stream.
+// readAvailable reads into p. It returns 0 bytes if none are available yet, and io.EOF at the end
+// of the stream.
 func (e *engine) readAvailable(now time.Duration, p []byte) (int, error) {
 	n := e.receiver.readStreamInto(now, max(e.radio.peerMinRTT, e.loss.rtt.smoothed), p)
 	switch {
@@ -289,7 +289,8 @@ func (e *engine) onAckFrame(now time.Duration, f *ackFrame) error {
 	return nil
 }
 
-// handleLostPackets queues the content of lost packets again and reports the losses to the controller.
+// handleLostPackets queues the content of lost packets again and reports the losses to the
+// controller.
 func (e *engine) handleLostPackets(now time.Duration, lost []numberedPacket) {
 	e.requeueLost(now, lost)
 	if l, ok := e.loss.takeLossReport(now); ok {

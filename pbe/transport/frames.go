@@ -182,7 +182,8 @@ func (r *frameReader) readFrameByte() byte {
 	return 0
 }
 
-// readAckFields reads the fields of an ACK frame. Its ranges are in descending order and do not overlap.
+// readAckFields reads the fields of an ACK frame. Its ranges are in descending order and do not
+// overlap.
 func (r *frameReader) readAckFields(a *ackFrame) {
 	hi := r.readFrameUvarint()
 	a.delay = time.Duration(min(r.readFrameUvarint(), 1e9)) * time.Microsecond

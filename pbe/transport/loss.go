@@ -96,10 +96,10 @@ func (d *lossDetector) onPacketSent(p sentPacket) (number uint64, lost []numbere
 	return number, d.lostPackets
 }
 
-// makeTrackingRoom forgets acknowledged packets so that another one can be tracked. It keeps packets
-// declared lost, because their ACK may still arrive. If too many remain, it declares the oldest
-// lost and forgets it. That happens behind a packet that the peer never acknowledges. Such a loss
-// says nothing about a queue and is not reported to the controller.
+// makeTrackingRoom forgets acknowledged packets so that another one can be tracked. It keeps
+// packets declared lost, because their ACK may still arrive. If too many remain, it declares the
+// oldest lost and forgets it. That happens behind a packet that the peer never acknowledges. Such a
+// loss says nothing about a queue and is not reported to the controller.
 func (d *lossDetector) makeTrackingRoom() {
 	for {
 		d.sent.dropPacketsWhile(func(p *sentPacket) bool { return p.size == 0 && !p.lost })
@@ -126,8 +126,8 @@ func (d *lossDetector) validateAck(a *ackFrame) (ok bool, err error) {
 	return true, nil
 }
 
-// onAckReceived handles an ACK that validateAck has accepted. It returns the newly acknowledged packets and
-// the packets that are lost.
+// onAckReceived handles an ACK that validateAck has accepted. It returns the newly acknowledged
+// packets and the packets that are lost.
 func (d *lossDetector) onAckReceived(now time.Duration, a *ackFrame) (r ackResult) {
 	d.lostPackets = d.lostPackets[:0]
 	r.acked = d.collectAcked(a)
@@ -243,10 +243,10 @@ func (d *lossDetector) onLossTimer(now time.Duration) (lost []numberedPacket) {
 	return d.detectLostPackets(now)
 }
 
-// detectLostPackets declares packets lost that were sent long before an acknowledged one, by number or
-// by time (RFC 9002 section 6.1). The time threshold doubles on paths that reorder packets. If all
-// packets over more than three probe timeouts are lost, it reports persistent congestion (section
-// 7.6).
+// detectLostPackets declares packets lost that were sent long before an acknowledged one, by number
+// or by time (RFC 9002 section 6.1). The time threshold doubles on paths that reorder packets. If
+// all packets over more than three probe timeouts are lost, it reports persistent congestion
+// (section 7.6).
 func (d *lossDetector) detectLostPackets(now time.Duration) (lost []numberedPacket) {
 	d.lossTime = 0
 	delay := d.rtt.lossDelay()
@@ -349,8 +349,8 @@ func (d *lossDetector) onProbeTimeout(now time.Duration) {
 	d.probeStart = now
 }
 
-// resetMeasurements forgets all measurements of a path. It returns the packets in flight, which count as
-// lost.
+// resetMeasurements forgets all measurements of a path. It returns the packets in flight, which
+// count as lost.
 func (d *lossDetector) resetMeasurements() (lost []numberedPacket) {
 	d.lostPackets = d.lostPackets[:0]
 	for n := d.sent.first; n < d.sent.endPacketNumber(); n++ {

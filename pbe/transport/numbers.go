@@ -24,8 +24,8 @@ func newPacketNumbers() packetNumbers {
 	return packetNumbers{randomBelow: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
 }
 
-// skipNumberIfDue skips the next number if it is due and returns it. The distance to the next skipped
-// number grows with the number of packets in flight.
+// skipNumberIfDue skips the next number if it is due and returns it. The distance to the next
+// skipped number grows with the number of packets in flight.
 func (n *packetNumbers) skipNumberIfDue(inFlight int) (number uint64, skipped bool) {
 	if n.next != n.skipAt {
 		return 0, false

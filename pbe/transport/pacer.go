@@ -23,8 +23,8 @@ type pacer struct {
 // canSendPacket reports whether a packet may be sent now.
 func (p *pacer) canSendPacket(now time.Duration) bool { return now >= p.nextSendTime }
 
-// scheduleNextSend computes nextSendTime after a packet. rate is the controller's pacing rate, 0 for none.
-// Only maxRate can cause a pause over maxPause.
+// scheduleNextSend computes nextSendTime after a packet. rate is the controller's pacing rate, 0
+// for none. Only maxRate can cause a pause over maxPause.
 func (p *pacer) scheduleNextSend(now time.Duration, size unit.Bytes, rate unit.Rate) {
 	from := max(p.nextSendTime, now-maxBurst)
 	if rate > 0 {

@@ -88,7 +88,8 @@ func TestClosing(t *testing.T) {
 }
 
 // TestLiveness: silence causes a PING after one interval and the end after three. The user timeout
-// counts from the last progress while packets wait. nextLivenessCheck is never later than any of them.
+// counts from the last progress while packets wait. nextLivenessCheck is never later than any of
+// them.
 func TestLiveness(t *testing.T) {
 	const interval = 10 * time.Second
 	l := liveness{lastReceived: time.Second, lastSent: time.Second, keepAliveInterval: interval}

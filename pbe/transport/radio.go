@@ -50,8 +50,8 @@ func (f *radioFeedback) beginPacket() { f.current = cc.CellFeedback{} }
 // onRadioFrame handles a RADIO frame in the newest packet.
 func (f *radioFeedback) onRadioFrame(r cc.CellFeedback) { f.incoming, f.current = r, r }
 
-// onOneWayDelay handles the one-way delay of a packet that has arrived. minRTT is its sender's minimum
-// RTT.
+// onOneWayDelay handles the one-way delay of a packet that has arrived. minRTT is its sender's
+// minimum RTT.
 func (f *radioFeedback) onOneWayDelay(now time.Duration, oneWay uint32, minRTT time.Duration) {
 	f.peerMinRTT = minRTT
 	delay := f.delayFromPeer.sinceFirst(oneWay)
@@ -84,8 +84,8 @@ type feedbackSource struct {
 	feedback Feedback // nil: none
 }
 
-// switchFeedbackTo closes the source and, if enabled, opens the one that listen creates; nil opens none. It
-// returns the function that makes reports, or nil.
+// switchFeedbackTo closes the source and, if enabled, opens the one that listen creates; nil opens
+// none. It returns the function that makes reports, or nil.
 func (r *feedbackSource) switchFeedbackTo(listen func() Feedback) (
 	report func(now, oneWay, minRTT time.Duration) cc.CellFeedback) {
 	if r.feedback != nil {

@@ -4,8 +4,8 @@ package transport
 
 import "time"
 
-// handlePacketFrames handles the frames of one packet from the peer. It ignores duplicates. An error
-// means that no valid peer sends such a packet.
+// handlePacketFrames handles the frames of one packet from the peer. It ignores duplicates. An
+// error means that no valid peer sends such a packet.
 func (e *engine) handlePacketFrames(now time.Duration, number uint64, frames []byte) error {
 	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.headerSize)
 	if e.closing.err != nil {

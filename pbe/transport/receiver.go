@@ -49,8 +49,8 @@ func (r *receiver) inOrderBytes() uint64 { return r.readOffset + uint64(r.unread
 // isFinished reports whether the application has read the whole stream.
 func (r *receiver) isFinished() bool { return r.finReceived && r.readOffset == r.finalSize }
 
-// readStreamInto copies readable bytes to p and returns their number. The window grows with the reading
-// speed, measured in round trips of rtt.
+// readStreamInto copies readable bytes to p and returns their number. The window grows with the
+// reading speed, measured in round trips of rtt.
 func (r *receiver) readStreamInto(now, rtt time.Duration, p []byte) int {
 	n := min(len(p), r.unreadBytes())
 	if n > 0 {

@@ -37,9 +37,10 @@ func newConnRoute(ep *Endpoint, remote netip.AddrPort) route {
 	return route{ep: ep, endpoints: []*Endpoint{ep}, remote: remote}
 }
 
-// onAuthenticPacket records an authenticated packet. newest reports whether its number is the largest so
-// far; moved, whether such packets now arrive at another endpoint or from another address. A
-// CHALLENGE does not change the arrival, because other packets still take the previous path.
+// onAuthenticPacket records an authenticated packet. newest reports whether its number is the
+// largest so far; moved, whether such packets now arrive at another endpoint or from another
+// address. A CHALLENGE does not change the arrival, because other packets still take the previous
+// path.
 func (r *route) onAuthenticPacket(number uint64, from arrival, isChallenge bool) (newest, moved bool) {
 	if r.authenticated && number <= r.largestNumber {
 		return false, false
@@ -63,8 +64,8 @@ func (r *route) onResponse(from netip.AddrPort, data []byte) (moved, newHost boo
 	return true, newHost
 }
 
-// moveToEndpoint sends over another endpoint from now on. It returns the endpoints that no longer receive
-// packets of this connection.
+// moveToEndpoint sends over another endpoint from now on. It returns the endpoints that no longer
+// receive packets of this connection.
 func (r *route) moveToEndpoint(to *Endpoint) (dropped []*Endpoint) {
 	r.endpoints = append(slices.DeleteFunc(slices.Clone(r.endpoints), func(ep *Endpoint) bool { return ep == to }), to)
 	if n := len(r.endpoints) - maxEndpoints; n > 0 {
@@ -74,8 +75,8 @@ func (r *route) moveToEndpoint(to *Endpoint) (dropped []*Endpoint) {
 	return dropped
 }
 
-// dropOwnedEndpoints stops receiving at all endpoints opened for this connection, except for one. It returns
-// the dropped endpoints.
+// dropOwnedEndpoints stops receiving at all endpoints opened for this connection, except for one.
+// It returns the dropped endpoints.
 func (r *route) dropOwnedEndpoints(except *Endpoint) (dropped []*Endpoint) {
 	r.endpoints = slices.DeleteFunc(slices.Clone(r.endpoints), func(ep *Endpoint) bool {
 		if ep != except && ep.closesWithLast {
@@ -107,8 +108,8 @@ type pathValidation struct {
 	nextTime  time.Duration // when to send the next CHALLENGE
 }
 
-// startValidation begins a validation unless one is running. A running one is kept, because an attacker can
-// replay packets of the peer from other addresses.
+// startValidation begins a validation unless one is running. A running one is kept, because an
+// attacker can replay packets of the peer from other addresses.
 func (a *pathValidation) startValidation(to netip.AddrPort, now time.Duration) {
 	if a.remaining == 0 && now >= a.nextTime {
 		*a = pathValidation{addr: to, data: randomConnID(), remaining: maxChallenges, nextTime: now}

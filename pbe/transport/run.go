@@ -21,8 +21,9 @@ type outbox struct {
 // clearPackets removes all packets.
 func (o *outbox) clearPackets() { o.buf, o.ends, o.soloIndex = o.buf[:0], o.ends[:0], 0 }
 
-// addSealedPacket adds the packet that was appended to buf. A packet longer than size is an MTU probe,
-// which the local link may refuse. It is sent alone, so that no other packet is lost with it.
+// addSealedPacket adds the packet that was appended to buf. A packet longer than size is an MTU
+// probe, which the local link may refuse. It is sent alone, so that no other packet is lost with
+// it.
 func (o *outbox) addSealedPacket(buf []byte, size int) {
 	if len(buf)-len(o.buf) > size {
 		o.soloIndex = len(o.ends) + 1
@@ -72,8 +73,9 @@ func (c *Conn) setFeedbackEnabled(on bool) {
 	c.resetFeedback()
 }
 
-// buildAndSendBatch builds and sends a batch of packets in o, and the CHALLENGE of a path validation in
-// challengeBox. It returns whether the connection is over, and how long there is nothing to do.
+// buildAndSendBatch builds and sends a batch of packets in o, and the CHALLENGE of a path
+// validation in challengeBox. It returns whether the connection is over, and how long there is
+// nothing to do.
 func (c *Conn) buildAndSendBatch(o, challengeBox *outbox) (over bool, wait time.Duration) {
 	o.clearPackets()
 	challengeBox.clearPackets()

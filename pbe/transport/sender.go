@@ -80,8 +80,8 @@ func (s *sender) raiseMaxData(maxData uint64) {
 	s.maxData = max(s.maxData, min(maxData, s.buf.base+maxWindowAhead))
 }
 
-// appendStreamData appends frames with lost bytes, or else with new ones, and with the end of the stream
-// if it follows. It uses room bytes at most.
+// appendStreamData appends frames with lost bytes, or else with new ones, and with the end of the
+// stream if it follows. It uses room bytes at most.
 func (s *sender) appendStreamData(b []byte, room int) ([]byte, segment) {
 	const head = 1 + 9 + 3 // STREAM frame header
 	var seg segment

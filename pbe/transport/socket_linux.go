@@ -24,7 +24,8 @@ const (
 
 // socket sends and receives batches of packets. One system call handles several messages (sendmmsg,
 // recvmmsg). A message is a train of packets if the kernel can split it (UDP_SEGMENT, Linux 4.18)
-// and join it (UDP_GRO, Linux 5.0). sendOutboxPackets is safe for concurrent use, receiveTrains is not.
+// and join it (UDP_GRO, Linux 5.0). sendOutboxPackets is safe for concurrent use, receiveTrains is
+// not.
 type socket struct {
 	*net.UDPConn
 	pc           *ipv4.PacketConn
@@ -69,8 +70,8 @@ func newUDPSocket(c *net.UDPConn) (*socket, error) {
 	return s, err
 }
 
-// sendOutboxPackets sends the packets of o. It returns the number and the bytes of the packets that the
-// kernel refused. They are lost, as in the network.
+// sendOutboxPackets sends the packets of o. It returns the number and the bytes of the packets that
+// the kernel refused. They are lost, as in the network.
 func (s *socket) sendOutboxPackets(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	m := &o.messageBatch
 	m.to = net.UDPAddr{IP: append(m.to.IP[:0], to.Addr().AsSlice()...), Port: int(to.Port()), Zone: to.Addr().Zone()}
@@ -133,7 +134,8 @@ func (o *outbox) buildMessages(first int, useTrains bool) {
 	}
 }
 
-// addGSOMessage appends a message with that many packets. Its control message has their length (udp(7)).
+// addGSOMessage appends a message with that many packets. Its control message has their length
+// (udp(7)).
 func (m *messageBatch) addGSOMessage(train []byte, size, packets int) {
 	if n := len(m.list); n < cap(m.list) {
 		m.list = m.list[:n+1]

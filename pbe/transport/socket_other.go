@@ -30,8 +30,8 @@ func newUDPSocket(c *net.UDPConn) (*socket, error) {
 	return &socket{UDPConn: c, v6: local != nil && local.IP.To4() == nil, readBuffers: make([]byte, 1<<16)}, nil
 }
 
-// sendOutboxPackets sends the packets of o. It returns the number and the bytes of the packets that the
-// system refused. They are lost, as in the network.
+// sendOutboxPackets sends the packets of o. It returns the number and the bytes of the packets that
+// the system refused. They are lost, as in the network.
 func (s *socket) sendOutboxPackets(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	if a := to.Addr(); s.v6 && a.Is4() {
 		to = netip.AddrPortFrom(netip.AddrFrom16(a.As16()), to.Port())

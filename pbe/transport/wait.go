@@ -61,7 +61,8 @@ func (c *writeCork) holdWriteBack(p []byte) bool {
 	return c.corked
 }
 
-// takeHeldWrites stops holding writes back and returns the gathered bytes, valid until the next holdWriteBack.
+// takeHeldWrites stops holding writes back and returns the gathered bytes, valid until the next
+// holdWriteBack.
 func (c *writeCork) takeHeldWrites() []byte {
 	b := c.held
 	c.corked, c.held = false, b[:0]

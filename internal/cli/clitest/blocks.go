@@ -16,8 +16,8 @@ type codeLine struct {
 	begins bool   // the first line of its block, or after an empty line
 }
 
-// extractCodeLines returns the lines of a document's code blocks that are not empty. A block is fenced, or
-// indented by four columns after an empty line.
+// extractCodeLines returns the lines of a document's code blocks that are not empty. A block is
+// fenced, or indented by four columns after an empty line.
 func extractCodeLines(text string) (list []codeLine) {
 	fenced, indented, empty := false, false, true
 	number := 0

@@ -29,8 +29,8 @@ type bondApp struct {
 	progress, done             func()
 }
 
-// exchangePayload implements exchanger. The app need not wait until the stream is known to be open: a
-// primary answers at once for numeric addresses and for known destinations.
+// exchangePayload implements exchanger. The app need not wait until the stream is known to be open:
+// a primary answers at once for numeric addresses and for known destinations.
 func (c *bondExchanger) exchangePayload(i int, up, down uint64, progress, done func()) {
 	for i >= len(c.apps) {
 		c.apps = append(c.apps, nil)

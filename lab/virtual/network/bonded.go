@@ -258,8 +258,8 @@ func (p *subflowEnd) receivePiece(q *piece) bool {
 	return true
 }
 
-// processSoon calls processBondEvents after the events of this moment that are queued already, once for
-// all of them.
+// processSoon calls processBondEvents after the events of this moment that are queued already, once
+// for all of them.
 func (e *end) processSoon() {
 	if !e.isDue {
 		e.isDue = true

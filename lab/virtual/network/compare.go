@@ -20,8 +20,8 @@ type Outcome struct {
 	// BestBound is the bound that pays slow start, and the handshake of a first object, over the
 	// best path alone.
 	BestBound time.Duration `json:"best_bound"`
-	// Pooled is when all paths together have carried the object if each carries as much as a bond of
-	// that path alone: a bound for schedulers, given what TCP makes of the paths. 0: not known.
+	// Pooled is when all paths together have carried the object if each carries as much as a bond
+	// of that path alone: a bound for schedulers, given what TCP makes of the paths. 0: not known.
 	Pooled time.Duration `json:"pooled"`
 	// BestPathRerun is plain TCP over the best path, run again with other random losses and jitter.
 	// Its difference to the first run is chance.
@@ -75,7 +75,8 @@ func RunMedianBond(n *Network, scheduler string, w *Workload, o Options) Result 
 	return runMedianDraw(n, o, func(o Options) Result { return RunBond(n, scheduler, w, o) })
 }
 
-// runMedianDraw returns the run of the median time of several draws. Runs that failed count as longest.
+// runMedianDraw returns the run of the median time of several draws. Runs that failed count as
+// longest.
 func runMedianDraw(n *Network, o Options, run func(o Options) Result) Result {
 	if !n.hasRandomness() {
 		return run(o)
@@ -96,8 +97,8 @@ func runMedianDraw(n *Network, o Options, run func(o Options) Result) Result {
 	return r
 }
 
-// isSurelyWorse reports whether a scheme is slower than the best single path in nearly all draws: all
-// its runs but the fastest take over 3 % longer than all runs of that path but the slowest.
+// isSurelyWorse reports whether a scheme is slower than the best single path in nearly all draws:
+// all its runs but the fastest take over 3 % longer than all runs of that path but the slowest.
 func (o *Outcome) isSurelyWorse(r *Result) bool {
 	best := &o.Singles[o.best]
 	fast, slow := r.Time, best.Time
@@ -110,14 +111,14 @@ func (o *Outcome) isSurelyWorse(r *Result) bool {
 	return isClearlySlower(fast, slow, 1.03)
 }
 
-// isClearlySlower reports whether a transfer takes over factor times as long as another one, and over 5 ms
-// longer.
+// isClearlySlower reports whether a transfer takes over factor times as long as another one, and
+// over 5 ms longer.
 func isClearlySlower(took, other time.Duration, factor float64) bool {
 	return float64(took) > factor*float64(other) && took-other > 5*time.Millisecond
 }
 
-// runPooledPaths returns when the paths have carried the object together if each carries what it can, as
-// a bond of that path alone would.
+// runPooledPaths returns when the paths have carried the object together if each carries what it
+// can, as a bond of that path alone would.
 func runPooledPaths(n *Network, w *Workload, limit time.Duration, o Options) Result {
 	least := n.shortestPathRTT()
 	curves := make([][]arrivedBytes, len(n.Paths))
@@ -268,8 +269,8 @@ type Summary struct {
 	Worst     float64 `json:"worst"`
 	// SurelyWorse is the share of outcomes that are slower in nearly all draws (isSurelyWorse).
 	SurelyWorse float64 `json:"surely_worse"`
-	// WorseByChance is the share of outcomes in which BestPathRerun is as much slower than the first
-	// run of the same path as Worse requires: so much of Worse is chance.
+	// WorseByChance is the share of outcomes in which BestPathRerun is as much slower than the
+	// first run of the same path as Worse requires: so much of Worse is chance.
 	WorseByChance float64 `json:"luck"`
 	// Pooled is Outcome.Pooled / time.
 	Pooled Quantiles `json:"pooled"`

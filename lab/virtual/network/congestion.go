@@ -10,12 +10,13 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// ChosenByHop is the congestion control that mpbond uses by default: each sender of the bond chooses
-// between CUBIC and BBR by what its hop shows (package link/congestion). Plain TCP uses CUBIC.
+// ChosenByHop is the congestion control that mpbond uses by default: each sender of the bond
+// chooses between CUBIC and BBR by what its hop shows (package link/congestion). Plain TCP uses
+// CUBIC.
 const ChosenByHop = "default"
 
-// windowControl is the congestion control of one direction: a controller of package cc as Linux runs
-// it.
+// windowControl is the congestion control of one direction: a controller of package cc as Linux
+// runs it.
 type windowControl struct {
 	controller cc.Controller
 	cubic      *cc.CUBIC // nil: another controller
@@ -44,8 +45,9 @@ func newWindowControl(name string, seed uint64) windowControl {
 	return c
 }
 
-// reselectController gives the selector a sample, as link/tcp does after each write. It reports whether the
-// controller has changed. The new one keeps the window, and begins in slow start as in Linux.
+// reselectController gives the selector a sample, as link/tcp does after each write. It reports
+// whether the controller has changed. The new one keeps the window, and begins in slow start as in
+// Linux.
 func (c *windowControl) reselectController(s congestion.Sample) (changed bool) {
 	if c.selector == nil || !c.selector.Add(s) {
 		return false
@@ -64,8 +66,8 @@ func (c *windowControl) reselectController(s congestion.Sample) (changed bool) {
 	return true
 }
 
-// pacesPackets reports whether packets are paced. Without the queueing discipline fq, Linux paces for BBR
-// alone.
+// pacesPackets reports whether packets are paced. Without the queueing discipline fq, Linux paces
+// for BBR alone.
 func (c *windowControl) pacesPackets() bool { return c.cubic == nil }
 
 func (c *windowControl) congestionLimits(now time.Duration) cc.Limits {

@@ -186,7 +186,8 @@ func (w *Workload) reduceToBound(n *Network) {
 	}
 }
 
-// drawRandomPaths draws the paths: a direct one and some over helpers, or more direct ones over own links.
+// drawRandomPaths draws the paths: a direct one and some over helpers, or more direct ones over own
+// links.
 func (n *Network) drawRandomPaths(d dice) {
 	n.Paths = append(n.Paths, Path{"direct", []Hop{drawServerHop(d, "ps")}})
 	if d.drawBernoulli(0.75) {
@@ -293,8 +294,8 @@ func (n *Network) addChanges(d dice) {
 	})
 }
 
-// applyDriveRates gives the links to the server of the first two paths the rates of a drive, in both
-// directions. It begins somewhere in the drive and repeats it.
+// applyDriveRates gives the links to the server of the first two paths the rates of a drive, in
+// both directions. It begins somewhere in the drive and repeats it.
 func (n *Network) applyDriveRates(d dice, drives []Drive) {
 	which, at := d.Float64(), d.Float64()
 	if len(drives) == 0 {
@@ -313,9 +314,9 @@ func (n *Network) applyDriveRates(d dice, drives []Drive) {
 // driveQueue is the least queue of a link with recorded rates.
 const driveQueue = 96 * unit.KB
 
-// rotateSteps returns recorded rates that begin with a later one: that at the given share (0 to 1) of
-// their number. After the last one they begin again, until changesUntil. The very last rate, which
-// lasts for ever, is at least lowRate.
+// rotateSteps returns recorded rates that begin with a later one: that at the given share (0 to 1)
+// of their number. After the last one they begin again, until changesUntil. The very last rate,
+// which lasts for ever, is at least lowRate.
 func rotateSteps(rates []RateStep, share float64) (list []RateStep) {
 	begin := int(share * float64(len(rates)))
 	at := time.Duration(0)

@@ -165,7 +165,8 @@ func (h *hopWatch) isRadioAwake(now time.Duration) bool {
 	return h.arrived > 0 && now-h.lastArrival < awakeTime
 }
 
-// hasRecentTraffic reports whether the hop has carried bytes in either direction within a few round trips.
+// hasRecentTraffic reports whether the hop has carried bytes in either direction within a few round
+// trips.
 func (h *hopWatch) hasRecentTraffic(now time.Duration) bool {
 	return h.moved > 0 && now-h.lastUsed < max(activeRTTs*h.state.SRTT, activeLeast)
 }

@@ -65,7 +65,8 @@ func (j *join) receiveFlight(side int, p *piece) bool {
 	return true
 }
 
-// addJoinedSubflow adds the subflow at one end: at the server after MP_JOIN, at the primary after MP_OK.
+// addJoinedSubflow adds the subflow at one end: at the server after MP_JOIN, at the primary after
+// MP_OK.
 func (j *join) addJoinedSubflow(side int) {
 	e := j.net.ends[side]
 	p := &subflowEnd{end: e, id: j.id, helped: j.helped, out: j.out[side], far: &subflowEnd{}}

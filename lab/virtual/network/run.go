@@ -15,7 +15,8 @@ import (
 type Options struct {
 	// Control names the congestion control of all TCP connections: cubic, bbr, or ChosenByHop.
 	Control string
-	// DrawSeed is the seed of random losses and jitter. Another one draws others on the same network.
+	// DrawSeed is the seed of random losses and jitter. Another one draws others on the same
+	// network.
 	DrawSeed uint64
 	// Eta is the reinjection threshold; 0 is the default.
 	Eta float64

@@ -29,7 +29,8 @@ type task struct {
 	p  *packet
 }
 
-// newSimulation returns a sim whose random losses and jitter depend on the network's seed and on drawSeed.
+// newSimulation returns a sim whose random losses and jitter depend on the network's seed and on
+// drawSeed.
 func newSimulation(seed, drawSeed uint64) *sim {
 	return &sim{random: rand.New(rand.NewPCG(seed, 21+drawSeed))}
 }
@@ -92,7 +93,8 @@ func (t *timer) setDueTime(at time.Duration) {
 // clearDueTime unsets the timer.
 func (t *timer) clearDueTime() { t.due = never }
 
-// handleTimerEvent handles a queued event: it fires the timer if it is due, or queues the next event.
+// handleTimerEvent handles a queued event: it fires the timer if it is due, or queues the next
+// event.
 func (t *timer) handleTimerEvent() {
 	if t.sim.now != t.queued {
 		return // an earlier event has replaced it

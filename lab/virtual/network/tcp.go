@@ -159,8 +159,8 @@ func (e *tcpEnd) writeAppBytes(n int) {
 // neverSentBytes returns the bytes that were never sent.
 func (e *tcpEnd) neverSentBytes() unit.Bytes { return unit.Bytes(e.written - e.next) }
 
-// signalsPollOut reports whether the kernel would signal POLLOUT: half of the low-water mark is unsent
-// at most (tcp_stream_memory_free).
+// signalsPollOut reports whether the kernel would signal POLLOUT: half of the low-water mark is
+// unsent at most (tcp_stream_memory_free).
 func (e *tcpEnd) signalsPollOut() bool { return 2*e.neverSentBytes() < e.lowat }
 
 // packetsInFlight returns the packets in flight (tcp_packets_in_flight).

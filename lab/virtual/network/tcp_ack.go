@@ -48,8 +48,8 @@ type acked struct {
 	advanced  bool
 }
 
-// handlePacketAck handles the acknowledgement in a packet: what has arrived, what is lost, and what may
-// be sent.
+// handlePacketAck handles the acknowledgement in a packet: what has arrived, what is lost, and what
+// may be sent.
 func (e *tcpEnd) handlePacketAck(p *packet) {
 	if p.ack < e.unacked {
 		return
@@ -172,8 +172,8 @@ func (e *tcpEnd) clearLossMarks(g *segment) {
 	g.lost, g.retransmitted = false, false
 }
 
-// recordDelivered counts a segment that has arrived in a, and updates the state of RACK. fack is as for
-// markSacked.
+// recordDelivered counts a segment that has arrived in a, and updates the state of RACK. fack is as
+// for markSacked.
 func (e *tcpEnd) recordDelivered(g *segment, fack uint64, a *acked) {
 	if !g.everRetransmitted && g.endSequence() < fack {
 		e.reorderSeen = true
@@ -189,8 +189,8 @@ func (e *tcpEnd) recordDelivered(g *segment, fack uint64, a *acked) {
 	}
 }
 
-// updateRTTEstimate updates the round trip and its deviation with a sample, as tcp_rtt_estimator does, and
-// the least round trip with least.
+// updateRTTEstimate updates the round trip and its deviation with a sample, as tcp_rtt_estimator
+// does, and the least round trip with least.
 func (e *tcpEnd) updateRTTEstimate(sample, least time.Duration) {
 	if e.minRTT == 0 || least < e.minRTT {
 		e.minRTT = least
@@ -238,8 +238,8 @@ func (e *tcpEnd) takeRateSample(a *acked) {
 	e.control.applyAckSample(s, e.recovery.reduces, e.unacked, e.next)
 }
 
-// detectRACKLosses marks segments as lost that were sent long enough before one that has arrived (RACK,
-// RFC 8985), and starts recovery. It returns how many it marked.
+// detectRACKLosses marks segments as lost that were sent long enough before one that has arrived
+// (RACK, RFC 8985), and starts recovery. It returns how many it marked.
 func (e *tcpEnd) detectRACKLosses() (n int) {
 	now := e.sim.now
 	window := e.reorderWindow()

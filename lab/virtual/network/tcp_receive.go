@@ -131,8 +131,8 @@ func (r *receiver) fillPacketAck(p *packet) {
 	}
 }
 
-// recordAppRead records that the app has read up to a position. If that opens the window by much, it
-// sends an acknowledgement.
+// recordAppRead records that the app has read up to a position. If that opens the window by much,
+// it sends an acknowledgement.
 func (r *receiver) recordAppRead(to uint64) {
 	r.read = to
 	r.growReceiveBuffer()
@@ -141,8 +141,8 @@ func (r *receiver) recordAppRead(to uint64) {
 	}
 }
 
-// growReceiveBuffer grows the buffer to twice what the app has read in a round trip, or more while that
-// grows, once per round trip (tcp_rcv_space_adjust).
+// growReceiveBuffer grows the buffer to twice what the app has read in a round trip, or more while
+// that grows, once per round trip (tcp_rcv_space_adjust).
 func (r *receiver) growReceiveBuffer() {
 	now := r.end.sim.now
 	if now-r.roundAt < r.end.srtt {

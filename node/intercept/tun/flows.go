@@ -64,8 +64,8 @@ func (f *flows) closeAllFlows() {
 	f.wg.Wait()
 }
 
-// sendFlowDatagram sends a datagram of an app. The DSCP is used when the flow is opened. It does not
-// block.
+// sendFlowDatagram sends a datagram of an app. The DSCP is used when the flow is opened. It does
+// not block.
 func (f *flows) sendFlowDatagram(app intercept.App, dest netip.AddrPort, payload []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

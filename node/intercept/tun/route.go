@@ -105,8 +105,8 @@ type routes struct {
 	throws []*netlink.Route
 }
 
-// installTUNRoutes installs the rules and routes of a TUN device. It removes those of killed processes
-// first. Packets with mark bypass the device.
+// installTUNRoutes installs the rules and routes of a TUN device. It removes those of killed
+// processes first. Packets with mark bypass the device.
 func installTUNRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err error) {
 	defer func() {
 		if errors.Is(err, unix.EPERM) {

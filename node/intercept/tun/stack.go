@@ -128,8 +128,8 @@ func (n *netstack) configureStack() tcpip.Error {
 // carryPackets carries packets until close.
 func (n *netstack) carryPackets() error { return n.link.readTUNPackets() }
 
-// closeNetstack ends carryPackets, resets all connections and waits for the stack's goroutines. The edge
-// ends its connections itself.
+// closeNetstack ends carryPackets, resets all connections and waits for the stack's goroutines. The
+// edge ends its connections itself.
 func (n *netstack) closeNetstack() {
 	n.mu.Lock()
 	n.closed = true
