@@ -52,17 +52,17 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	soonest := soonestSubflow(subflows)
 	atRisk := remaining / wasteDivisor
 	for i := range subflows {
-		if p := &subflows[i]; p != soonest && p.isUnproven() {
-			atRisk -= p.unprovenBytes()
+		if p := &subflows[i]; p != soonest && p.isUnmeasured() {
+			atRisk -= p.undeliveredBytes()
 		}
 	}
 	budgetSpent := false
 	a.view = a.view[:0]
 	for i := range subflows {
 		p := subflows[i]
-		unproven := p.isUnproven()
-		wait := p.FarQueueTime > budget || unproven && !mayProveItself(&p, &subflows[i] == soonest, atRisk)
-		if unproven && wait && p.InFlight == 0 || !isSubflowTrusted(subflows, &p, remaining) {
+		unmeasured := p.isUnmeasured()
+		wait := p.FarQueueTime > budget || unmeasured && !mayProveItself(&p, &subflows[i] == soonest, atRisk)
+		if unmeasured && wait && p.InFlight == 0 || !isSubflowTrusted(subflows, &p, remaining) {
 			budgetSpent = budgetSpent || p.Idle
 			continue // no acknowledgement will change that soon: others must not wait for it
 		}
@@ -97,11 +97,11 @@ func (a *auto) queueBudget(subflows []Subflow) time.Duration {
 	return budget
 }
 
-// isUnproven reports whether the subflow is a helper's whose rate was never measured.
-func (p *Subflow) isUnproven() bool { return p.Helped && !p.Measured }
+// isUnmeasured reports whether the subflow is a helper's whose rate was never measured.
+func (p *Subflow) isUnmeasured() bool { return p.Helped && !p.Measured }
 
-// unprovenBytes returns how many more bytes the subflow holds than it has delivered.
-func (p *Subflow) unprovenBytes() unit.Bytes { return max(0, p.InFlight-p.Acked) }
+// undeliveredBytes returns how many more bytes the subflow holds than it has delivered.
+func (p *Subflow) undeliveredBytes() unit.Bytes { return max(0, p.InFlight-p.Acked) }
 
 // mayProveItself reports whether a helper that was never measured may carry one more segment: at
 // most a TCP's initial window more than it has delivered, so that it grows as slow start does, and

@@ -11,7 +11,9 @@ import (
 
 // Forecasts of a subflow whose TCP is in slow start. Its window is Th times DoublingTime. As much
 // leaves at once, at the rate of the slowest link, and twice as much in each round trip that
-// follows, until that rate, Ceiling, is reached. A subflow with late bytes gets no such credit.
+// follows, until that rate, Ceiling, is reached. A subflow with late bytes gets no such credit. The
+// bytes of a window arrive one after the other; a forecast takes them to arrive in the middle of that
+// time. The first window is the one in flight, so its middle arrives after HalfArrives.
 
 // isDoubling reports whether the subflow is in slow start.
 func (p *Subflow) isDoubling() bool { return p.DoublingTime > 0 && p.Th > 0 && !p.IsAckLate }
@@ -26,6 +28,7 @@ const maxDoublings = 40
 const maxForecast = 1 << 50
 
 // deliverableWithin returns how many bytes beyond those in flight the subflow can deliver within t.
+// In slow start, 1 + 2 + … + 2^r windows have arrived r round trips after HalfArrives.
 func (p *Subflow) deliverableWithin(t time.Duration) unit.Bytes {
 	if !p.isDoubling() {
 		return p.Th.Bytes(max(0, t-p.Forecast))

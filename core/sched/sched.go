@@ -74,8 +74,9 @@ type Window struct {
 	Size    unit.Bytes // bound on bytes in flight over all subflows
 	Room    unit.Bytes // part of Size that is not sent yet
 	Blocked uint64     // how often windows of this bond's streams blocked sending
-	// NoMoreData reports that the stream's source is not ahead of the subflows, so that no bytes
-	// are known to follow the remaining ones, and that no subflow carries low-latency data.
+	// NoMoreData reports that no bytes are known to follow the remaining ones, and that no subflow
+	// carries low-latency data: then more bytes may wait at a helper. The source has ended, or it is
+	// slow and leaves a quarter of the meta buffer empty.
 	NoMoreData bool
 }
 
@@ -97,7 +98,7 @@ const (
 	FasterIsSoon                 // wait: faster busy subflows deliver the rest before the target would
 	LeastRTT                     // least round-trip time of the idle ones
 	NextInTurn                   // round robin
-	BudgetSpent                  // wait: the idle subflows have enough queued
+	BudgetSpent                  // wait: the idle subflows may hold no more now
 	WindowFull                   // wait: no idle subflow has room in all its windows
 	BehindShare                  // furthest behind its share of the bytes
 	NotItsTurn                   // wait: the subflow furthest behind its share is busy
@@ -114,7 +115,7 @@ var reasonTexts = [reasonCount]string{
 	FasterIsSoon:   "waits: faster subflows deliver the rest sooner",
 	LeastRTT:       "least RTT of the idle ones",
 	NextInTurn:     "next in turn",
-	BudgetSpent:    "waits: the idle subflows have enough queued",
+	BudgetSpent:    "waits: the idle subflows may hold no more now",
 	WindowFull:     "waits: no idle subflow has room in all its windows",
 	BehindShare:    "furthest behind its share",
 	NotItsTurn:     "waits: the one furthest behind its share is busy",
