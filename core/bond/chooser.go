@@ -76,6 +76,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 			}
 		}
 		if p.id != c.backlog.avoided {
+			p.est.AddForecast(&n, now)
 			v := p.schedulerView(n, now)
 			p.defersBulk = p.idle && c.backlog.pending > 0 && p.mustDeferBulk(n, now, c.timer)
 			view = append(view, v)

@@ -68,7 +68,6 @@ func (p *subflow) isSilent() bool { return !p.silentSince.IsZero() }
 
 // schedulerView returns the subflow as a scheduler sees it.
 func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflow {
-	p.est.AddForecast(&n, now)
 	h := p.est.LocalHop()
 	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilenceLimit(h)/2
 	return sched.Subflow{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD,

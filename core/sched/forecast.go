@@ -35,11 +35,12 @@ func (p *Subflow) deliverableWithin(t time.Duration) unit.Bytes {
 	}
 	rounds := float64(t-p.HalfArrives) / float64(p.DoublingTime)
 	if rounds <= 0 {
-		return 0
+		return p.Th.Bytes(max(0, t-p.Forecast))
 	}
 	whole := math.Floor(min(rounds, maxDoublings))
 	windows := math.Exp2(whole+1) - 1 + min(rounds-whole, 1)*math.Exp2(whole+1)
 	n := unit.Bytes(min(windows*float64(p.slowStartWindow()), maxForecast)) - p.InFlight
+	n = max(n, p.Th.Bytes(max(0, t-p.Forecast))) // several windows may be in flight
 	if p.Ceiling > p.Th {
 		n = min(n, p.Ceiling.Bytes(max(0, t-p.Forecast)))
 	}

@@ -97,8 +97,9 @@ type Subflow struct {
 	farLimitSeen bool // farState.Rate was measured at least once at the hop's limit
 	arrivals     arrivals
 	flight       flight
-	// farIdleEnd is the position at which hop 2 was last idle so long that its window restarted.
-	farIdleEnd uint64
+	// farWindowStart is the position from which acknowledged bytes have grown the window of hop 2
+	// beyond the initial one.
+	farWindowStart uint64
 	// trainRate is the rate of a packet train over the whole subflow. It replaces guesses until
 	// more is measured. 0 is none.
 	trainRate unit.Rate
@@ -118,14 +119,12 @@ func (p *Subflow) OnSent(now time.Time, n unit.Bytes) {
 	if n > 0 {
 		est := p.EstimateAt(now)
 		leaves, arrives := p.forecastSegment(now, n, &est.hops)
-		due := now.Add(max(est.TimeToAck, arrives.Sub(now)+est.OWD+ackSlack))
-		p.flight.addFlightSegment(segmentForecast{p.sent + uint64(n), leaves, arrives, due})
-		if p.idleTimeouts(now, 2*est.hops.owd2+minTimeout) > 0 {
-			p.farIdleEnd = p.acked
-		}
+		due := now.Add(max(est.TimeToAck-est.AckLate, arrives.Sub(now)+est.OWD+ackSlack))
+		p.flight.addFlightSegment(segmentForecast{p.sent + uint64(n), leaves, arrives, due}, est.hops.late)
+		p.shrinkFarWindow(now, &est.hops)
 	}
 	p.sent += uint64(n)
-	p.sentAt = now
+	p.sentAt = laterOf(p.sentAt, now)
 }
 
 // SetTrain sets the rate at which a packet train arrived at the far end, and the round trip if it
@@ -229,6 +228,9 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 		s.bottleneck = max(p.trainRate, p.localMeter.rate)
 	}
 	s.limitBottleneck(h.PacingLimit)
+	if h.Cwnd > 0 {
+		s.limitBottleneck(n.Ceiling)
+	}
 	if p.Helped {
 		farRTT := p.estimateFarRTT(h)
 		n.SRTT += farRTT
@@ -250,6 +252,7 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 			}
 		}
 	}
+	s.late = p.flight.latenessAt(now, n.OWD+ackSlack)
 	return n
 }
 

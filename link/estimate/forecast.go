@@ -3,6 +3,7 @@
 package estimate
 
 import (
+	"cmp"
 	"sort"
 	"time"
 
@@ -25,7 +26,7 @@ type flight struct {
 	// late is how much later than forecast the acknowledged segments arrived. The others are
 	// assumed to be as late.
 	late    time.Duration
-	ackedAt time.Time // when the newest acknowledged byte had arrived
+	ackedAt time.Time // the latest time that an acknowledgement gave for the bytes it covers
 }
 
 // segmentForecast says when a segment leaves hop 1, when it arrives if it is not late, and when its
@@ -35,31 +36,46 @@ type segmentForecast struct {
 	leaves, arrives, due time.Time
 }
 
-// addFlightSegment adds a segment. Beyond maxMarks it is merged with the newest one.
-func (f *flight) addFlightSegment(s segmentForecast) {
-	s.arrives = s.arrives.Add(-f.late)
-	if n := len(f.segments); n >= maxMarks {
+// addFlightSegment adds a segment, which arrives at s.arrives with the lateness late. Beyond maxMarks
+// it is merged with the newest one. Bytes arrive in order, so no segment is due after a later one.
+func (f *flight) addFlightSegment(s segmentForecast, late time.Duration) {
+	s.arrives = s.arrives.Add(-late)
+	n := len(f.segments)
+	for i := n - 1; i >= 0 && f.segments[i].due.After(s.due); i-- {
+		f.segments[i].due = s.due
+	}
+	if n >= maxMarks {
+		s.due = f.segments[n-1].due
 		f.segments[n-1] = s
 	} else {
 		f.segments = append(f.segments, s)
 	}
 }
 
-// findSegmentAt returns the segment with the byte at a position. It returns false if that byte is
-// not in flight.
-func (f *flight) findSegmentAt(position uint64) (s segmentForecast, ok bool) {
+// latenessAt returns how much later than forecast segments arrive, as known at time now. The oldest
+// one had not arrived when its acknowledgement would have had to leave, ackTime before now.
+func (f *flight) latenessAt(now time.Time, ackTime time.Duration) time.Duration {
+	if len(f.segments) == 0 {
+		return f.late
+	}
+	return max(f.late, now.Add(-ackTime).Sub(f.segments[0].arrives))
+}
+
+// findSegmentAt returns the segment with the byte at a position, or the oldest one if that byte is
+// acknowledged. It returns false if the byte was not sent.
+func (f *flight) findSegmentAt(position uint64, late time.Duration) (s segmentForecast, ok bool) {
 	i := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].end > position })
 	if i == len(f.segments) {
 		return s, false
 	}
 	s = f.segments[i]
-	s.arrives = s.arrives.Add(f.late)
+	s.arrives = s.arrives.Add(late)
 	return s, true
 }
 
 // arrivedBefore returns the position up to which bytes have arrived before a time, at least acked.
-func (f *flight) arrivedBefore(at time.Time, acked uint64) uint64 {
-	at = at.Add(-f.late)
+func (f *flight) arrivedBefore(at time.Time, acked uint64, late time.Duration) uint64 {
+	at = at.Add(-late)
 	i := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].arrives.After(at) })
 	if i == 0 {
 		return acked
@@ -68,23 +84,28 @@ func (f *flight) arrivedBefore(at time.Time, acked uint64) uint64 {
 }
 
 // newestArrival returns when the newest byte arrives; zero if nothing is in flight.
-func (f *flight) newestArrival() time.Time {
+func (f *flight) newestArrival(late time.Duration) time.Time {
 	if len(f.segments) == 0 {
 		return time.Time{}
 	}
-	return f.segments[len(f.segments)-1].arrives.Add(f.late)
+	return f.segments[len(f.segments)-1].arrives.Add(late)
 }
 
 // dropUnsentSegments removes the bytes from a position on.
 func (f *flight) dropUnsentSegments(from uint64) {
 	for n := len(f.segments); n > 0 && f.segments[n-1].end > from; n-- {
+		if n == maxMarks && f.segments[n-2].end < from {
+			f.segments[n-1].end = from // it was merged
+			return
+		}
 		f.segments = f.segments[:n-1]
 	}
 }
 
 // recordSegmentAck records that the bytes before a position had arrived by time at, but not by the
 // time of the acknowledgement before. If the forecast lies outside of these times, all segments
-// that follow are corrected by the difference.
+// that follow are corrected by the difference. Acknowledgements may be delayed and overtake each
+// other, so the earlier time is the upper bound.
 func (f *flight) recordSegmentAck(to uint64, at time.Time) {
 	n := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].end > to })
 	if n > 0 {
@@ -92,14 +113,28 @@ func (f *flight) recordSegmentAck(to uint64, at time.Time) {
 		case at.Before(arrives):
 			f.late += at.Sub(arrives)
 		case f.ackedAt.After(arrives):
-			f.late += f.ackedAt.Sub(arrives)
+			f.late += earlierOf(f.ackedAt, at).Sub(arrives)
 		}
 		f.segments = f.segments[:copy(f.segments, f.segments[n:])]
 	}
 	if len(f.segments) == 0 {
 		f.late = 0
 	}
-	f.ackedAt = at
+	f.ackedAt = laterOf(f.ackedAt, at)
+}
+
+func earlierOf(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // ackOverdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is
@@ -126,9 +161,10 @@ type hopState struct {
 	hop1       Hop
 	owd1, owd2 time.Duration
 	// bottleneck is the rate of the slowest hop, as far as it is known: that of a hop that was at
-	// its limit, of a packet train or of pacing. 0 is unknown.
+	// its limit or limited by its window, of a packet train or of pacing. 0 is unknown.
 	bottleneck unit.Rate
-	farGrowing bool // hop 2 was never seen at its limit: its TCP is in slow start
+	farGrowing bool          // hop 2 was never seen at its limit: its TCP is in slow start
+	late       time.Duration // flight.latenessAt
 }
 
 // limitBottleneck records that a hop carries at most r.
@@ -140,37 +176,33 @@ func (s *hopState) limitBottleneck(r unit.Rate) {
 
 // forecastSegment returns when n more bytes leave hop 1, and when the last of them arrives.
 func (p *Subflow) forecastSegment(now time.Time, n unit.Bytes, s *hopState) (leaves, arrives time.Time) {
-	leaves = p.leavesLocalHop(now, n, s)
-	arrives = leaves.Add(s.owd1 + s.owd2)
-	if at := p.leavesFarHop(now, n, s).Add(s.owd2); at.After(arrives) {
-		arrives = at
-	}
-	if newest := p.flight.newestArrival(); newest.After(arrives) {
-		arrives = newest
-	}
+	leaves = p.localHopDeparture(now, n, s)
+	arrives = laterOf(leaves.Add(s.owd1+s.owd2), p.farHopDeparture(now, n, s).Add(s.owd2))
+	arrives = laterOf(arrives, p.flight.newestArrival(s.late))
 	if s.bottleneck > 0 {
 		arrives = arrives.Add(s.bottleneck.Time(n))
 	}
 	return leaves, arrives
 }
 
-// leavesLocalHop returns when the window of hop 1 permits n more bytes. They wait until as
-// many bytes are acknowledged as exceed the window. In slow start half of them suffice, since each
+// localHopDeparture returns when the window of hop 1 permits n more bytes. They wait until as many
+// bytes are acknowledged as exceed the window. In slow start half of them suffice, since each
 // acknowledged byte permits two.
-func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.Time {
+func (p *Subflow) localHopDeparture(now time.Time, n unit.Bytes, s *hopState) time.Time {
 	h := &s.hop1
-	window := h.Cwnd
-	if window == 0 || h.Blind {
+	window, slowStart := h.Cwnd, h.SlowStart
+	if window == 0 || h.Blind || p.sent == 0 {
 		return now
 	}
 	if h.Queue == 0 {
-		window = p.idleWindow(now, window, h.SRTT+max(4*h.RTTVar, minTimeout))
+		left := p.windowAfterIdle(now, window, h.SRTT+max(4*h.RTTVar, minTimeout))
+		window, slowStart = left, slowStart || left < window
 	}
 	over := h.Queue + n - window
-	if h.SlowStart {
+	if slowStart {
 		over /= 2
 	}
-	if over <= 0 || p.sent == 0 {
+	if over <= 0 {
 		return now
 	}
 	first := p.sent - min(p.sent, uint64(h.Queue))  // position of the first byte on hop 1
@@ -178,7 +210,7 @@ func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.
 	if position < p.acked {
 		return now
 	}
-	before, ok := p.flight.findSegmentAt(position)
+	before, ok := p.flight.findSegmentAt(position, s.late)
 	if !ok {
 		return now
 	}
@@ -186,57 +218,65 @@ func (p *Subflow) leavesLocalHop(now time.Time, n unit.Bytes, s *hopState) time.
 	if !p.Helped {
 		acked = before.arrives.Add(s.owd1)
 	}
-	if acked.After(now) {
-		return acked
-	}
-	return now
+	return laterOf(now, acked)
 }
 
-// leavesFarHop returns when the window of hop 2 permits n more bytes, while its TCP is in slow
-// start. That window is an initial window, and what was acknowledged to the helper since hop 2 was
-// idle.
-func (p *Subflow) leavesFarHop(now time.Time, n unit.Bytes, s *hopState) time.Time {
+// farHopDeparture returns when the window of hop 2 permits n more bytes, while its TCP is in slow
+// start.
+func (p *Subflow) farHopDeparture(now time.Time, n unit.Bytes, s *hopState) time.Time {
 	if !s.farGrowing || p.sent == 0 {
 		return now
 	}
-	first := p.flight.arrivedBefore(now.Add(-s.owd2), p.acked) // the helper has acknowledgements up to it
-	window := initialWindow + unit.Bytes(first-p.farIdleEnd)
-	window = p.idleWindow(now, window, 2*s.owd2+minTimeout)
+	first := p.flight.arrivedBefore(now.Add(-s.owd2), p.acked, s.late) // acknowledged to the helper
+	window := p.windowAfterIdle(now, p.farWindow(first), farTimeout(s))
 	over := (unit.Bytes(p.sent-first) + n - window) / 2
 	if over <= 0 {
 		return now
 	}
-	before, ok := p.flight.findSegmentAt(min(first+uint64(over-1), p.sent-1))
+	before, ok := p.flight.findSegmentAt(min(first+uint64(over-1), p.sent-1), s.late)
 	if !ok {
 		return now
 	}
 	return before.arrives.Add(s.owd2)
 }
 
-// idleWindow returns what is left of a congestion window after the idle time up to now.
-func (p *Subflow) idleWindow(now time.Time, window unit.Bytes, timeout time.Duration) unit.Bytes {
-	restarts := p.idleTimeouts(now, timeout)
-	if restarts == 0 || window <= initialWindow {
+// farWindow returns the window of hop 2 in slow start when the bytes before a position have been
+// acknowledged to the helper.
+func (p *Subflow) farWindow(acked uint64) unit.Bytes {
+	return initialWindow + unit.Bytes(acked-p.farWindowStart)
+}
+
+// farTimeout returns the retransmission timeout of hop 2.
+func farTimeout(s *hopState) time.Duration { return 2*s.owd2 + minTimeout }
+
+// shrinkFarWindow makes the window of hop 2 begin again at what an idle time has left of it.
+func (p *Subflow) shrinkFarWindow(now time.Time, s *hopState) {
+	left := p.windowAfterIdle(now, p.farWindow(p.acked), farTimeout(s))
+	p.farWindowStart = p.acked - uint64(left-initialWindow)
+}
+
+// windowAfterIdle returns what is left of a congestion window after the idle time up to now: half of
+// it for each timeout in which nothing was in flight.
+func (p *Subflow) windowAfterIdle(now time.Time, window unit.Bytes, timeout time.Duration) unit.Bytes {
+	if p.sent != p.acked || p.sentAt.IsZero() || window <= initialWindow {
 		return window
 	}
-	return max(window>>min(restarts, 20), initialWindow)
+	timeouts := now.Sub(laterOf(p.sentAt, p.ackedAt)) / timeout
+	return max(window>>min(max(timeouts, 0), 20), initialWindow)
 }
 
-// idleTimeouts returns for how many timeouts nothing has been in flight.
-func (p *Subflow) idleTimeouts(now time.Time, timeout time.Duration) int {
-	if p.sent != p.acked || p.sentAt.IsZero() {
-		return 0
-	}
-	return int(now.Sub(p.sentAt) / timeout)
-}
-
-// AddForecast adds the forecast to an estimate for time now.
+// AddForecast adds Forecast and HalfArrives to an estimate for time now. TimeToAck then is that of a
+// byte that arrives when forecast.
 func (p *Subflow) AddForecast(n *Estimate, now time.Time) {
-	_, arrives := p.forecastSegment(now, max(n.hops.hop1.MSS, guessMSS), &n.hops)
-	n.Forecast = arrives.Sub(now) + n.AckLate
+	s := &n.hops
+	_, arrives := p.forecastSegment(now, cmp.Or(s.hop1.MSS, guessMSS), s)
+	n.Forecast = max(arrives.Sub(now), n.OWD+n.AckLate)
+	if s.bottleneck == 0 && (s.hop1.Blind || s.hop1.Cwnd == 0) {
+		n.Forecast = max(n.Forecast, n.PAD) // neither a rate nor a window is known
+	}
 	n.TimeToAck = max(n.TimeToAck, n.Forecast+n.OWD+ackSlack)
 	n.HalfArrives = n.OWD
-	if middle, ok := p.flight.findSegmentAt(p.acked + (p.sent-p.acked)/2); ok {
+	if middle, ok := p.flight.findSegmentAt(p.acked+(p.sent-p.acked)/2, s.late); ok {
 		n.HalfArrives = middle.arrives.Sub(now)
 	}
 }

@@ -147,7 +147,7 @@ func TestForecastCorrects(t *testing.T) {
 	}
 	check := func(name string, end uint64, at, want time.Duration) {
 		t.Helper()
-		s, _ := p.flight.findSegmentAt(end - 1)
+		s, _ := p.flight.findSegmentAt(end-1, p.flight.late)
 		if got := s.arrives.Sub(t0.Add(at)); !nearlyEqual(got, want) {
 			t.Errorf("%s: bytes before %d arrive in %v, want %v", name, end, got, want)
 		}
@@ -171,38 +171,85 @@ func TestForecastCorrects(t *testing.T) {
 	}
 }
 
-// TestForecastAfterIdle checks that an idle time shrinks the windows of both hops as TCP does.
+// TestForecastAfterIdle checks that an idle time shrinks the windows of both hops as TCP does, and
+// that they grow again from there.
 func TestForecastAfterIdle(t *testing.T) {
-	p := Subflow{Helped: true, JoinRTT: 100 * ms}
-	p.AddLocalSample(t0, Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 8 * initialWindow, SlowStart: true})
-	for i := range 8 {
-		p.OnSent(t0, initialWindow)
-		p.OnAcked(uint64(i+1)*initialWindow, t0, 50*ms)
-	}
-	hops := p.EstimateAt(t0).hops
-	waits := func(at time.Time) (local, far bool) {
-		return p.leavesLocalHop(at, 6*initialWindow, &hops).After(at), p.leavesFarHop(at, 6*initialWindow, &hops).After(at)
-	}
-	p.OnSent(t0, 1000) // so that there is an acknowledgement to wait for
-	if local, far := waits(t0); local || far {
-		t.Errorf("at once: hop 1 waits %v, hop 2 waits %v", local, far)
-	}
-	p.OnAcked(8*initialWindow+1000, t0, 50*ms)
 	for _, c := range []struct {
 		idle time.Duration
-		want unit.Bytes
-	}{{100 * ms, 8}, {250 * ms, 4}, {500 * ms, 2}, {time.Hour, 1}} {
-		if got := p.idleWindow(t0.Add(c.idle), 8*initialWindow, 250*ms); got != c.want*initialWindow {
+		want unit.Bytes // in initial windows
+	}{{100 * ms, 8}, {300 * ms, 4}, {600 * ms, 2}, {time.Hour, 1}, {-time.Second, 8}} {
+		p := Subflow{Helped: true, JoinRTT: 100 * ms}
+		p.AddLocalSample(t0, Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 8 * initialWindow, SlowStart: true})
+		for i := range 7 {
+			p.OnSent(t0, initialWindow)
+			p.OnAcked(uint64(i+1)*initialWindow, t0, 50*ms)
+		}
+		later := t0.Add(c.idle)
+		if got := p.windowAfterIdle(later, 8*initialWindow, 250*ms); got != c.want*initialWindow {
 			t.Errorf("idle for %v: window %v, want %v", c.idle, got, c.want*initialWindow)
 		}
+		for n := range 3 {
+			if got := p.farWindow(p.acked); n > 0 && got != c.want*initialWindow {
+				t.Errorf("%d segments after %v: hop 2 has a window of %v, want %v", n, c.idle, got, c.want*initialWindow)
+			}
+			p.OnSent(later, 1000)
+		}
+		p.OnAcked(p.sent, later, 50*ms)
+		if got := p.farWindow(p.acked); got != c.want*initialWindow+3000 {
+			t.Errorf("idle for %v: after 3000 bytes the window of hop 2 is %v", c.idle, got)
+		}
 	}
-	later := t0.Add(time.Hour)
-	p.OnSent(later, 1000)
-	if hops = p.EstimateAt(later).hops; p.farIdleEnd != 8*initialWindow+1000 {
-		t.Errorf("hop 2 begins again at %d", p.farIdleEnd)
+}
+
+// TestForecastOfStall checks that bytes whose acknowledgements do not come count as waiting, and that
+// a clock that goes back does no harm.
+func TestForecastOfStall(t *testing.T) {
+	for _, helped := range []bool{false, true} {
+		p := Subflow{Helped: helped, JoinRTT: 50 * ms}
+		p.SetTrain(8*unit.Mbps, 50*ms)
+		p.AddLocalSample(t0, Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, SlowStart: true, Queue: 50_000})
+		for range 10 {
+			p.OnSent(t0, 5000) // of 5 ms each
+		}
+		for _, after := range []time.Duration{-time.Hour, 0, 50 * ms, 100 * ms, time.Second, 10 * time.Second} {
+			n := estimateWithForecast(&p, t0.Add(after))
+			if n.Forecast < n.OWD || n.HalfArrives < -n.OWD-ackSlack {
+				t.Errorf("helped %v, after %v: forecast %v, half in %v", helped, after, n.Forecast, n.HalfArrives)
+			}
+			// The first 5 KB may have arrived: their acknowledgement takes 65 ms. 45 KB take 45 ms.
+			if after >= time.Second && (n.Forecast > 100*ms) != helped {
+				t.Errorf("helped %v, after %v: forecast %v", helped, after, n.Forecast)
+			}
+		}
 	}
-	if _, far := waits(later); !far {
-		t.Error("hop 2 does not begin again after an hour")
+}
+
+// TestForecastWithoutRate checks that PAD replaces the forecast of a hop that shows neither a rate nor
+// a window.
+func TestForecastWithoutRate(t *testing.T) {
+	var p Subflow
+	p.OnSent(t0, 100_000)
+	p.AddLocalSample(t0, p.FillBlindHop(Hop{Blind: true}))
+	if n := estimateWithForecast(&p, t0); n.Forecast < n.PAD || n.PAD < 500*ms {
+		t.Errorf("forecast %v, PAD %v", n.Forecast, n.PAD)
+	}
+}
+
+// TestForecastOfReorderedAcks checks that acknowledgements that are repeated, or describe an earlier
+// time than the one before, keep the forecast within what they prove.
+func TestForecastOfReorderedAcks(t *testing.T) {
+	var p Subflow
+	p.AddLocalSample(t0, Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000})
+	p.SetTrain(8*unit.Mbps, 50*ms)
+	for range 10 {
+		p.OnSent(t0, 5000)
+	}
+	p.OnAcked(5000, t0.Add(80*ms), 25*ms) // it queued on its way
+	p.OnAcked(5000, t0.Add(90*ms), 25*ms)
+	p.OnAcked(10_000, t0.Add(35*ms), 25*ms)
+	s, _ := p.flight.findSegmentAt(10_000, p.flight.late)
+	if got := s.arrives.Sub(t0); got < 35*ms || got > 41*ms {
+		t.Errorf("the third segment arrives after %v, the second one did by 35 ms", got)
 	}
 }
 
@@ -217,7 +264,18 @@ func TestForecastMemory(t *testing.T) {
 	if n := len(p.flight.segments); n > maxMarks {
 		t.Errorf("%d segments are kept", n)
 	}
-	if in := p.flight.newestArrival().Sub(t0); in < 10*maxMarks*ms {
+	if in := p.flight.newestArrival(p.flight.late).Sub(t0); in < 10*maxMarks*ms {
 		t.Errorf("the newest byte arrives in %v", in)
+	}
+	due := p.flight.segments[maxMarks-1].due
+	if p.OnUnsent(1000); len(p.flight.segments) != maxMarks || p.flight.segments[maxMarks-1].end != p.sent {
+		t.Errorf("after the newest segment was withdrawn, %d are kept", len(p.flight.segments))
+	}
+	if now := t0.Add(maxMarks * ms); due.After(now.Add(10 * maxMarks * ms)) {
+		t.Errorf("merged segments are due at %v", due.Sub(t0))
+	}
+	p.OnAcked(p.sent-1, t0.Add(20*maxMarks*ms), 25*ms)
+	if n := len(p.flight.segments); n != 1 {
+		t.Errorf("with one byte in flight %d segments are kept", n)
 	}
 }

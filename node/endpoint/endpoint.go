@@ -218,8 +218,8 @@ func (e *Endpoint) runReadLoop(l *attachedSubflow) {
 			e.failSubflow(l, err)
 			return
 		}
-		now := time.Now()
 		e.mu.Lock()
+		now := time.Now() // under the lock, so that times given to the bond never go back
 		err = e.bond.ReceiveFrame(l.sf.ID, t, payload, now)
 		for err == nil && !l.closed && l.sf.Buffered() {
 			if t, payload, err = l.sf.Next(); err == nil {
