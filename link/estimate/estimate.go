@@ -228,9 +228,6 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 		s.bottleneck = max(p.trainRate, p.localMeter.rate)
 	}
 	s.limitBottleneck(h.PacingLimit)
-	if h.Cwnd > 0 {
-		s.limitBottleneck(n.Ceiling)
-	}
 	if p.Helped {
 		farRTT := p.estimateFarRTT(h)
 		n.SRTT += farRTT

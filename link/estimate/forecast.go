@@ -161,7 +161,7 @@ type hopState struct {
 	hop1       Hop
 	owd1, owd2 time.Duration
 	// bottleneck is the rate of the slowest hop, as far as it is known: that of a hop that was at
-	// its limit or limited by its window, of a packet train or of pacing. 0 is unknown.
+	// its limit, of a packet train or of pacing. 0 is unknown: then only windows delay bytes.
 	bottleneck unit.Rate
 	farGrowing bool          // hop 2 was never seen at its limit: its TCP is in slow start
 	late       time.Duration // flight.latenessAt
