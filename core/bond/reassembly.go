@@ -116,10 +116,11 @@ func (r *reassembly) isWindowDue() bool {
 	return r.expectsMore() && unit.Bytes(r.limit-r.readOffset) <= r.window*3/4
 }
 
-// gapFillsWindow reports whether the bytes beyond a gap take half of the window, and the app has
-// read all before the gap. Then fast subflows may soon fill the window and stop, because a slow one
-// has not delivered yet.
-func (r *reassembly) gapFillsWindow() bool {
+// reachesHalfWindow reports whether bytes beyond a gap reach the second half of the window, and the
+// app has read all before the gap. Then fast subflows may soon reach the end of the window and stop,
+// because a slow one has not delivered yet. An app that has read nothing so far may never read: its
+// window does not grow.
+func (r *reassembly) reachesHalfWindow() bool {
 	return r.expectsMore() && r.readOffset > 0 && r.readableBytes() == 0 && r.arrived.count > 0 &&
 		unit.Bytes(r.arrived.end-r.nextExpected) >= r.window/2
 }

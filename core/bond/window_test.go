@@ -89,7 +89,7 @@ func TestWindowsShare(t *testing.T) {
 	}
 }
 
-// TestWindowGrowsBeyondGap checks that a window grows when bytes beyond a gap take half of it, that
+// TestWindowGrowsBeyondGap checks that a window grows when bytes beyond a gap reach half of it, that
 // it stays within the limits of memory, and that it does not grow for an app that does not read, or
 // after a FIN.
 func TestWindowGrowsBeyondGap(t *testing.T) {
@@ -123,6 +123,13 @@ func TestWindowGrowsBeyondGap(t *testing.T) {
 	}
 	if most := wire.InitialDownWindow + 12*unit.MB/3; s.reassembly.window > most || s.reassembly.window < most*9/10 {
 		t.Errorf("the window is %v, want about %v", s.reassembly.window, most)
+	}
+	s, err := New(Config{OpensStreams: true, MaxBuffered: 12 * unit.MB}).OpenStream("x:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if receive(s, before-2000); s.reassembly.limit > before {
+		t.Errorf("the app has read nothing, and the limit is %d, want %d", s.reassembly.limit, before)
 	}
 	s = open()
 	s.reassembly.insertBytes(1000, make([]byte, 1000))
