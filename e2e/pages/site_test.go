@@ -137,24 +137,28 @@ func runProgram(args []string) error {
 	}
 }
 
-// liveRate is the rate of the samples in live.sc16, per second.
-const liveRate = 1_920_000
+// liveRate is the rate of the samples in live.sc16, per second. They hold a frame of each number, so
+// that they can be repeated: otherwise time would go back, and clients would drop what is late.
+const (
+	liveRate           = 1_920_000
+	framesOfAllNumbers = 1024
+)
 
-// sendSamples writes a file of samples as a radio does, again and again if it repeats.
+// sendSamples writes a file of samples as a radio does: half a second of them, or again and again if
+// it repeats.
 func sendSamples(w io.Writer, file string, repeats bool) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	size, at := liveRate*4/100, 0                // 10 ms
-	for range time.Tick(40 * time.Millisecond) { // a slow radio, for busy machines
+	pace := time.NewTicker(40 * time.Millisecond) // a slow radio, for busy machines
+	defer pace.Stop()
+	const size = liveRate * 4 / 100 // a frame
+	for n := 0; repeats || n < 50; n++ {
+		<-pace.C
+		at := n * size % len(data)
 		if _, err = w.Write(data[at : at+size]); err != nil {
 			return err
-		}
-		if at += size; at+size > len(data) {
-			if at = 0; !repeats {
-				break
-			}
 		}
 	}
 	return nil
@@ -173,7 +177,7 @@ func (s *scene) copySamples() {
 		}{
 			{"walk.cf32", 77, 1_920_000, 2700}, {"b.cf32", 78, 1_920_000, 2700},
 			{"primary.sc16", 77, 1_920_000, 2700}, {"secondary.sc16", 78, 1_920_000, 2700},
-			{"live.sc16", 77, liveRate, 500},
+			{"live.sc16", 77, liveRate, framesOfAllNumbers * 10},
 		} {
 			path := filepath.Join(s.files, f.name)
 			rig.WriteSamples(s, path, lte.Cell{ID: f.id, PRB: 6, Ports: 1, PHICHSixths: 6}, f.rate, f.len)
