@@ -9,10 +9,10 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestCarriedBy checks that a subflow in slow start delivers its window when half of it arrives,
+// TestDeliverableWithin checks that a subflow in slow start delivers its window when half of it arrives,
 // and twice as much in each round trip that follows, but no more than its ceiling and less what is
 // in flight.
-func TestCarriedBy(t *testing.T) {
+func TestDeliverableWithin(t *testing.T) {
 	// A window of 10,000 bytes each 100 ms.
 	known := Subflow{Th: 800 * unit.Kbps, Forecast: 50 * ms, HalfArrives: 50 * ms}
 	growing, capped, late := known, known, known
@@ -21,6 +21,8 @@ func TestCarriedBy(t *testing.T) {
 	late.DoublingTime, late.IsAckLate = 100*ms, true
 	busy := growing
 	busy.InFlight, busy.Forecast = 15_000, 200*ms
+	several := growing // half of three windows arrive in the second round trip
+	several.InFlight, several.Forecast, several.HalfArrives = 30_000, 150*ms, 100*ms
 	for _, c := range []struct {
 		name string
 		p    Subflow
@@ -34,6 +36,7 @@ func TestCarriedBy(t *testing.T) {
 		{"three windows", growing, 150 * ms, 30_000},
 		{"seven windows", growing, 250 * ms, 70_000},
 		{"less what is in flight", busy, 150 * ms, 15_000},
+		{"several windows in flight: at least the rate after the forecast", several, 200 * ms, 5000},
 		{"up to the ceiling", capped, 250 * ms, 40_000},
 		{"late: as known", late, 250 * ms, 20_000},
 	} {

@@ -253,6 +253,23 @@ func TestForecastOfReorderedAcks(t *testing.T) {
 	}
 }
 
+// TestDueInOrder checks that no acknowledgement is due after that of a later segment, since bytes
+// arrive in order: a helper that was slow for a time is not excused afterwards.
+func TestDueInOrder(t *testing.T) {
+	var f flight
+	for _, due := range []time.Duration{3000 * ms, 4000 * ms, 500 * ms, 800 * ms} {
+		f.addFlightSegment(segmentForecast{end: uint64(len(f.segments) + 1), due: t0.Add(due)}, 0)
+	}
+	for i, want := range []time.Duration{500 * ms, 500 * ms, 500 * ms, 800 * ms} {
+		if got := f.segments[i].due.Sub(t0); got != want {
+			t.Errorf("segment %d is due after %v, want %v", i, got, want)
+		}
+	}
+	if late := f.ackOverdueBy(t0.Add(time.Second)); late != 500*ms {
+		t.Errorf("late by %v after a second", late)
+	}
+}
+
 // TestForecastMemory checks that a helper that acknowledges nothing cannot make forecasts take more
 // and more memory, and that all bytes in flight still count.
 func TestForecastMemory(t *testing.T) {
