@@ -14,6 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/identity"
+	"mpbond/base/porttest"
 	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 	"mpbond/link/wire"
@@ -126,11 +127,7 @@ func (w *testbed) expectStreamReset(c net.Conn, code wire.Code, text string) {
 func TestDestinations(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll()
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.Close()
+	gone := porttest.FreeAddress(t)
 	for _, c := range []struct {
 		dest string
 		code wire.Code
@@ -139,7 +136,7 @@ func TestDestinations(t *testing.T) {
 		{"127.0.0.2:80", wire.CodeForbidden, "does not connect to private addresses"},
 		{"[::1]:80", wire.CodeForbidden, "does not connect to private addresses"},
 		{"[::ffff:10.0.0.1]:80", wire.CodeForbidden, "does not connect to private addresses"},
-		{gone.Addr().String(), wire.CodeConnRefused, "connection refused"},
+		{gone, wire.CodeConnRefused, "connection refused"},
 		{"127.0.0.1:x", wire.CodeUnreachable, "numeric"},
 	} {
 		w.expectStreamReset(w.dialStream(c.dest), c.code, c.text)

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -16,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"mpbond/base/porttest"
 )
 
 // The file arrives whole and in order over all paths, with any chunk size.
@@ -72,12 +73,7 @@ func TestCombineFails(t *testing.T) {
 }
 
 func TestProxy(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := porttest.FreeAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- RunProxy(ctx, addr) }()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/porttest"
 	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 	"mpbond/internal/cli/clitest"
@@ -40,7 +41,7 @@ func TestPermitService(t *testing.T) {
 	// read.
 	defer func(d time.Duration) { loadPollInterval = d }(loadPollInterval)
 	loadPollInterval = 10 * time.Millisecond
-	load, service := filepath.Join(dir, "load"), clitest.FreeAddress(t)
+	load, service := filepath.Join(dir, "load"), porttest.FreeAddress(t)
 	clitest.ReplaceFile(t, load, "91%\n")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)

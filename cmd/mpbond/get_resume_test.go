@@ -20,9 +20,9 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/porttest"
 	"mpbond/base/waittest"
 	"mpbond/internal/cli"
-	"mpbond/internal/cli/clitest"
 )
 
 // breakingServer is a web server whose first responses break off.
@@ -148,7 +148,7 @@ func TestGetRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	web, listen, proxy := clitest.FreeAddress(t), clitest.FreeAddress(t), clitest.FreeAddress(t)
+	web, listen, proxy := porttest.FreeAddress(t), porttest.FreeAddress(t), porttest.FreeAddress(t)
 	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr error; events {}
 http { access_log %[1]s/log; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f;
  uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;

@@ -21,6 +21,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
+	"mpbond/base/porttest"
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
 )
@@ -152,12 +153,7 @@ func connectProxy(w http.ResponseWriter, r *http.Request) {
 // TestGetRefused checks that users see the far end's error about a destination.
 func TestGetRefused(t *testing.T) {
 	newTestSite(t, false)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.Close()
-	at := dead.Addr().String()
+	at := porttest.FreeAddress(t)
 	for _, url := range []string{"http://" + at + "/x", "https://" + at + "/x"} {
 		code, _, errs := runProgram(t, "get", url)
 		if want := at + " cannot be reached: connection refused"; code != cli.ExitNoConnection ||
@@ -288,11 +284,7 @@ func TestGetToStream(t *testing.T) {
 
 func TestGetFails(t *testing.T) {
 	w := newTestSite(t, true)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.Close()
+	dead := porttest.FreeAddress(t)
 	for _, c := range []struct {
 		args []string
 		code int
@@ -302,7 +294,7 @@ func TestGetFails(t *testing.T) {
 		{[]string{w.web + "/"}, cli.ExitUsage, "--output"},
 		{[]string{w.web + "/short"}, cli.ExitIntegrity, "response is incomplete"},
 		{[]string{"--sha256", strings.Repeat("0", 64), w.web + "/file.bin"}, cli.ExitIntegrity, "SHA-256"},
-		{[]string{"http://" + dead.Addr().String() + "/x"}, cli.ExitNoConnection, "mpbond status"},
+		{[]string{"http://" + dead + "/x"}, cli.ExitNoConnection, "mpbond status"},
 		{[]string{"-o", "no/such/dir/x", w.web + "/file.bin"}, cli.ExitFailure, "no such"},
 		{[]string{"-o", "/dev/full", w.web + "/file.bin"}, cli.ExitFailure, "no space"},
 	} {

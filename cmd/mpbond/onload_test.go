@@ -22,6 +22,7 @@ import (
 	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/porttest"
 	"mpbond/base/waittest"
 	"mpbond/internal/cli"
 	"mpbond/internal/cli/clitest"
@@ -131,7 +132,7 @@ func TestOnload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	service, at := clitest.FreeAddress(t), clitest.FreeAddress(t)
+	service, at := porttest.FreeAddress(t), porttest.FreeAddress(t)
 	operator := grantPermits(t, service, permit.Identity{Key: key, Trust: trust}, .91)
 	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"),
 		fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\n"+
@@ -221,7 +222,7 @@ func TestOnloadSuspended(t *testing.T) {
 		Roles: []identity.Role{identity.RolePrimary}}); err != nil {
 		t.Fatal(err)
 	}
-	at := clitest.FreeAddress(t)
+	at := porttest.FreeAddress(t)
 	battery := func(percent int) {
 		clitest.ReplaceFile(t, filepath.Join(dir, "facts.toml"),
 			fmt.Sprintf("battery_percent = %d\ncharging = false\n", percent))

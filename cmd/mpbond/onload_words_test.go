@@ -14,6 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/fault"
+	"mpbond/base/porttest"
 	"mpbond/internal/cli"
 	"mpbond/internal/cli/clitest"
 	"mpbond/node/helper"
@@ -29,7 +30,7 @@ func TestNoneOfAll(t *testing.T) {
 	t.Chdir(t.TempDir())
 	clitest.ReplaceFile(t, "a.txt", "hello")
 	find := func(context.Context) ([]fetch.Device, error) { return []fetch.Device{newPhone(t)}, nil }
-	url := "http://" + clitest.FreeAddress(t) + "/"
+	url := "http://" + porttest.FreeAddress(t) + "/"
 	for name, run := range map[string]func(io.Writer) error{
 		"get": func(w io.Writer) error {
 			g, err := newOnloadTask(getOptions{}, []string{url + "x"})
@@ -74,7 +75,7 @@ func TestPutWords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &putTask{putOptions: putOptions{to: "http://" + clitest.FreeAddress(t) + "/", method: "put"},
+	p := &putTask{putOptions: putOptions{to: "http://" + porttest.FreeAddress(t) + "/", method: "put"},
 		find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
 	if err := p.readArguments([]string{dir}); err != nil || len(p.files) != 1 {
 		t.Fatal(err, p.files)

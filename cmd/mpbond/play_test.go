@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/porttest"
 	"mpbond/base/waittest"
-	"mpbond/internal/cli/clitest"
 	"mpbond/onload/fetch"
 )
 
@@ -35,7 +35,7 @@ func TestPlay(t *testing.T) {
 		http.ServeContent(w, r, r.URL.Path, time.Unix(1e9, 0), strings.NewReader(segment))
 	}))
 	defer site.Close()
-	at := clitest.FreeAddress(t)
+	at := porttest.FreeAddress(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	var out bytes.Buffer
 	cmd := playCommand()

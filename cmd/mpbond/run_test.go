@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -30,6 +31,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
+	"mpbond/base/porttest"
 	"mpbond/node/intercept"
 )
 
@@ -369,12 +371,7 @@ func TestRunExitCodes(t *testing.T) {
 	if err := os.WriteFile(plain, []byte("no program"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := uint16(free.Addr().(*net.TCPAddr).Port)
-	free.Close()
+	nobody := netip.MustParseAddrPort(porttest.FreeAddress(t)).Port()
 	socket := statusSocket(t, fmt.Sprintf("127.0.0.1:%d", port))
 	none := statusSocket(t, "")
 	for _, tc := range []struct {

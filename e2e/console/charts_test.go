@@ -11,6 +11,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"mpbond/base/porttest"
 )
 
 // chartTextScript returns the title and description of the page's first chart, which screen readers
@@ -56,7 +58,7 @@ func newLines(n int) (all []fields) {
 func openChartPage(t *testing.T) *browser {
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
-	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
+	w.Start("server", w.Mpbond, "server", "--listen", porttest.FreeAddress(w), "--api", "127.0.0.1:0")
 	b.openURL(w.consoleURL("server"))
 	b.waitForText(".whoami", "server")
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`(async () => {

@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"mpbond/api/client"
+	"mpbond/base/porttest"
 	"mpbond/e2e/rig"
 )
 
@@ -396,7 +397,7 @@ func TestHostilePage(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t, map[string]any{"host-resolver-rules": "MAP evil.example 127.0.0.1"})
 	w := newTestbed(t)
-	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
+	w.Start("server", w.Mpbond, "server", "--listen", porttest.FreeAddress(w), "--api", "127.0.0.1:0")
 	at, err := url.Parse(w.consoleURL("server"))
 	if err != nil {
 		t.Fatal(err)

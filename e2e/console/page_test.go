@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"golang.org/x/net/webdav"
 
+	"mpbond/base/porttest"
 	"mpbond/e2e/rig"
 )
 
@@ -31,9 +32,9 @@ func TestPhotos(t *testing.T) {
 	dir := t.TempDir()
 	dav := httptest.NewServer(&webdav.Handler{FileSystem: webdav.Dir(dir), LockSystem: webdav.NewMemLS()})
 	defer dav.Close()
-	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(w.freePort())+
-		"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(w.freePort())+
-		"\n[onload.page]\nlisten = "+strconv.Quote(w.freePort())+"\nto = \""+dav.URL+"/photos/\"\n")
+	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(porttest.FreeAddress(w))+
+		"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(porttest.FreeAddress(w))+
+		"\n[onload.page]\nlisten = "+strconv.Quote(porttest.FreeAddress(w))+"\nto = \""+dav.URL+"/photos/\"\n")
 	h := w.NewClient("helper", "helper")
 	start := func() (helper *rig.Process, at, code string) {
 		helper = w.Start("helper", w.Mpbond, "helper", "--name", "phone")

@@ -25,6 +25,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"mpbond/base/porttest"
 	"mpbond/e2e/rig"
 	"mpbond/onload/playlist"
 )
@@ -268,13 +269,13 @@ func TestPlayers(t *testing.T) {
 	hls := readPlayerScript(t, "hls.js", "hls.min.js")
 	dash := readPlayerScript(t, "dashjs", "legacy/umd/dash.all.min.js")
 	w := &testbed{Network: rig.New(t, rig.Options{})}
-	s := &site{t: t, dir: filepath.Join(w.Dir, "web"), addr: w.freePort()}
+	s := &site{t: t, dir: filepath.Join(w.Dir, "web"), addr: porttest.FreeAddress(w)}
 	lists := s.publishVideos()
 	s.writeFile("hls.js", hls)
 	s.writeFile("dash.js", dash)
 	s.writeFile("index.html", []byte(playerPage))
 	s.startNginx(w)
-	at := w.freePort()
+	at := porttest.FreeAddress(w)
 	w.startHelpers(2)
 	play := w.Start("laptop", w.Mpbond, "play", "--json", "--listen", at)
 	rig.Eventually(t, func() error {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/porttest"
 	"mpbond/e2e/rig"
 	"mpbond/onload/playlist"
 )
@@ -67,7 +68,7 @@ func TestPrograms(t *testing.T) {
 		t.Skip("no nginx is installed: apt-get install nginx-light")
 	}
 	w := &testbed{Network: rig.New(t, rig.Options{})}
-	s := &site{t: t, dir: filepath.Join(w.Dir, "web"), addr: w.freePort()}
+	s := &site{t: t, dir: filepath.Join(w.Dir, "web"), addr: porttest.FreeAddress(w)}
 	s.publishVideos()
 	s.startNginx(w)
 	w.startHelpers(2)
@@ -88,7 +89,7 @@ func TestPrograms(t *testing.T) {
 func (w *testbed) startPlay() (at string, play *rig.Process) {
 	w.starting.Lock()
 	defer w.starting.Unlock()
-	at = w.freePort()
+	at = porttest.FreeAddress(w)
 	return at, w.Start("laptop", w.Mpbond, "play", "--json", "--listen", at)
 }
 

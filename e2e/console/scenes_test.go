@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"mpbond/base/porttest"
 )
 
 // scene is a status that the page shows instead of mpbond's own.
@@ -174,7 +176,7 @@ func TestPictures(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
-	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
+	w.Start("server", w.Mpbond, "server", "--listen", porttest.FreeAddress(w), "--api", "127.0.0.1:0")
 	at := w.consoleURL("server")
 	const tall = 700
 	b.openURL(at)
@@ -249,7 +251,7 @@ func TestAlarms(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t, nil)
 	w := newTestbed(t)
-	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
+	w.Start("server", w.Mpbond, "server", "--listen", porttest.FreeAddress(w), "--api", "127.0.0.1:0")
 	b.openURL(w.consoleURL("server"))
 	b.waitForText(".whoami", "server")
 	down := func(device, text string, more fields) fields {

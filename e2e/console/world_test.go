@@ -7,7 +7,6 @@ package console
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,11 +14,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/porttest"
 	"mpbond/e2e/rig"
 )
 
@@ -59,28 +58,6 @@ func serveEndless(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// firstPort and endPort bound the ports of freePort. They are below those that the kernel gives to
-// outgoing connections, one of which could take a port before its server listens.
-const firstPort, endPort = 20_000, 32_000
-
-var portCount atomic.Uint32
-
-// freePort returns a loopback address with a port that is free now. No other test of this process
-// gets it, and those of other processes begin elsewhere.
-func (w *testbed) freePort() string {
-	w.Helper()
-	for range endPort - firstPort {
-		n := (uint32(os.Getpid())*64 + portCount.Add(1)) % (endPort - firstPort)
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+int(n)))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	w.Fatal("no port is free")
-	return ""
-}
-
 // writeConfig writes the configuration file of a device's role.
 func (w *testbed) writeConfig(device, role, text string) {
 	w.Helper()
@@ -105,17 +82,18 @@ func (w *testbed) consoleURL(device string) string {
 // over every subflow, so that all subflows carry traffic.
 func (w *testbed) startRoles() (helper *rig.Process) {
 	w.Helper()
-	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--allow", "127.0.0.0/8", "--api", "127.0.0.1:0")
-	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n")
+	w.Start("server", w.Mpbond, "server", "--listen", porttest.FreeAddress(w), "--allow", "127.0.0.0/8",
+		"--api", "127.0.0.1:0")
+	w.writeConfig("helper", "helper", "pair = "+strconv.Quote(porttest.FreeAddress(w))+"\n")
 	facts := "battery_percent = 55\ncharging = false\ntemperature_c = 31.5\n" +
 		"link = \"cellular\"\nmetered = true\nsignal_percent = 70\n"
 	if err := os.WriteFile(filepath.Join(w.Dir, "helper", "facts.toml"), []byte(facts), 0o600); err != nil {
 		w.Fatal(err)
 	}
 	helper = w.Start("helper", w.Mpbond, "helper", "--name", "phone", "--api", "127.0.0.1:0")
-	w.proxy = w.freePort()
+	w.proxy = porttest.FreeAddress(w)
 	w.writeConfig("primary", "primary", "transparent = 0\nproxy = "+strconv.Quote(w.proxy)+
-		"\npipe = "+strconv.Quote(w.freePort())+"\n")
+		"\npipe = "+strconv.Quote(porttest.FreeAddress(w))+"\n")
 	// Loopback traffic costs nothing and is not counted. This record stands for earlier usage.
 	used := fmt.Sprintf("{\"day\":%q,\"link\":\"wlan0\",\"purpose\":\"direct\","+
 		"\"down\":123456789,\"up\":44,\"joules\":98.7}\n", time.Now().Format(time.DateOnly))

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mpbond/base/porttest"
 	"mpbond/link/wire"
 )
 
@@ -24,11 +25,7 @@ func TestDialRefusals(t *testing.T) {
 	defer web.Close()
 	_, port, _ := net.SplitHostPort(web.Addr().String())
 	loopback := parsePrefixes("127.0.0.0/8", "::1/128")
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.Close()
+	gone := porttest.FreeAddress(t)
 	for _, c := range []struct {
 		dest  string
 		allow []netip.Prefix
@@ -42,7 +39,7 @@ func TestDialRefusals(t *testing.T) {
 		{"[2002:7f00:1::]:" + port, nil, wire.CodeForbidden, "private"},
 		{"localhost:" + port, nil, wire.CodeForbidden, "private"}, // the resolved address counts
 		{"0.0.0.0:" + port, loopback, wire.CodeForbidden, "private"},
-		{gone.Addr().String(), loopback, wire.CodeConnRefused, "refused"},
+		{gone, loopback, wire.CodeConnRefused, "refused"},
 		{"nowhere.invalid:80", nil, wire.CodeNameNotFound, "cannot resolve"},
 		{fullBacklog(t), loopback, wire.CodeTimeout, "no answer"},
 		{"127.0.0.1:http-nonsense", loopback, wire.CodeUnreachable, "numeric"},

@@ -24,6 +24,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/porttest"
 	"mpbond/base/waittest"
 	"mpbond/link/discovery"
 	"mpbond/link/tcp"
@@ -293,12 +294,7 @@ func TestEarlyWords(t *testing.T) {
 // TestErrors checks the kinds and hints of errors.
 func TestErrors(t *testing.T) {
 	w := newWorld(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := l.Addr().String()
-	l.Close()
+	gone := porttest.FreeAddress(t)
 	for _, c := range []struct {
 		name, network, addr string
 		change              func(*Dialer)
@@ -330,7 +326,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	w.forbid(fault.New(fault.Limit, errors.New("suspended: 9 %\x1b[31m of its battery\nare left"), ""))
-	_, err = w.dialer(keys().laptop).DialContext(t.Context(), "tcp", gone)
+	_, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", gone)
 	if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "suspended: 9 %?[31m of its battery?are left") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"mpbond/base/porttest"
 )
 
 // davServer has collections, and reads a whole file before it refuses it.
@@ -94,7 +96,7 @@ func TestRealApache(t *testing.T) {
 	if err != nil {
 		t.Skip("no Apache here (Debian: apache2-bin)")
 	}
-	dir, addr := t.TempDir(), freePort(t)
+	dir, addr := t.TempDir(), porttest.FreeAddress(t)
 	root := filepath.Join(dir, "www")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)

@@ -14,18 +14,9 @@ import (
 	"testing"
 
 	"mpbond/base/fault"
+	"mpbond/base/porttest"
 	"mpbond/base/waittest"
 )
-
-// freePort returns an unused port.
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // startDaemon runs a program until the test ends, and waits until it listens.
 func startDaemon(t *testing.T, cmd *exec.Cmd, addr string) {
@@ -64,7 +55,7 @@ func TestRealWebDAV(t *testing.T) {
 			t.Skip("no nginx here (Debian: nginx-light)")
 		}
 	}
-	dir, addr := t.TempDir(), freePort(t)
+	dir, addr := t.TempDir(), porttest.FreeAddress(t)
 	root := filepath.Join(dir, "www")
 	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr error;
 events {}
@@ -113,7 +104,7 @@ func TestRealS3(t *testing.T) {
 			t.Skip("no S3 server here: `.ci/deps s3` builds one")
 		}
 	}
-	dir, meta, addr := t.TempDir(), t.TempDir(), freePort(t)
+	dir, meta, addr := t.TempDir(), t.TempDir(), porttest.FreeAddress(t)
 	if err := os.Mkdir(dir+"/photos", 0o755); err != nil {
 		t.Fatal(err)
 	}

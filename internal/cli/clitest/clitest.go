@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -196,17 +195,6 @@ func AwaitText(t testing.TB, screen tcell.SimulationScreen, want ...string) {
 		}
 		return nil
 	})
-}
-
-// FreeAddress returns a local address on which nothing listens.
-func FreeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // ReplaceFile replaces the file at path by a rename.
