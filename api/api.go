@@ -189,7 +189,7 @@ type Hop struct {
 	Retransmitted uint64     `json:"retransmitted"` // packets sent again
 	RateBps       unit.Rate  `json:"rate_bps"`
 	// Of a helped subflow: the helper's report about the next hop. FarRateBps is 0 until that hop
-	// was the bottleneck; FarWaitMs is the time to send what waits at the helper.
+	// was the bottleneck; FarWaitMs is how long a byte sent now would wait at the helper.
 	FarRateBps unit.Rate `json:"far_rate_bps,omitempty"`
 	FarWaitMs  float64   `json:"far_wait_ms,omitempty"`
 	// RejectedReports counts, at the server, reports in the helper's name that had no effect, since

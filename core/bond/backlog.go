@@ -4,6 +4,7 @@ package bond
 
 import (
 	"slices"
+	"time"
 
 	"mpbond/base/unit"
 	"mpbond/link/wire"
@@ -35,6 +36,21 @@ type backlogEntry struct {
 	countedPriority wire.Priority // its index in pendingByPriority
 	sentCounter     uint64        // bytes sent, weighted; see classTable
 	overtaken       unit.Bytes    // of short streams, queued before it since its last turn
+	busySince       time.Time     // when its transfer began; zero: it had none
+	pausedAt        time.Time     // when it last had no unsent bytes; zero: not since updateBusyTime
+}
+
+// maxPause is the longest pause within a transfer. After a longer one the stream begins the next.
+const maxPause = 200 * time.Millisecond
+
+// updateBusyTime returns how long a stream with bytes to send has been sending them, with pauses of
+// at most maxPause. A pause ends when this is called.
+func (e *backlogEntry) updateBusyTime(now time.Time) time.Duration {
+	if e.busySince.IsZero() || !e.pausedAt.IsZero() && now.Sub(e.pausedAt) > maxPause {
+		e.busySince = now
+	}
+	e.pausedAt = time.Time{}
+	return now.Sub(e.busySince)
 }
 
 // rankStream returns the rank of a stream.
@@ -130,10 +146,10 @@ func (l *backlog) reorderStreams(streams map[wire.StreamID]*Stream) {
 
 // dropUnsendable removes streams without sendable bytes from the front of both lists: other streams
 // must not wait for them.
-func (l *backlog) dropUnsendable() {
+func (l *backlog) dropUnsendable(now time.Time) {
 	for _, list := range []*[]*Stream{&l.lowLatency, &l.ready} {
 		for len(*list) > 0 && !(*list)[0].send.isSendable() { // reset, or acknowledged meanwhile
-			(*list)[0].backlog.queued = false
+			(*list)[0].backlog.queued, (*list)[0].backlog.pausedAt = false, now
 			*list = slices.Delete(*list, 0, 1)
 		}
 	}

@@ -13,6 +13,56 @@ import (
 	"mpbond/link/wire"
 )
 
+// TestBusyTime checks that short pauses of a stream belong to its transfer, and long ones do not.
+func TestBusyTime(t *testing.T) {
+	var e backlogEntry
+	at := time.Unix(1, 0)
+	for _, c := range []struct {
+		pause, busy, want time.Duration
+	}{
+		{0, time.Second, time.Second},
+		{maxPause, time.Second, 2*time.Second + maxPause},
+		{maxPause + 1, time.Second, time.Second},
+	} {
+		if c.pause > 0 {
+			e.pausedAt = at
+			at = at.Add(c.pause)
+		}
+		e.updateBusyTime(at)
+		at = at.Add(c.busy)
+		if got := e.updateBusyTime(at); got != c.want {
+			t.Errorf("after a pause of %v: %v, want %v", c.pause, got, c.want)
+		}
+	}
+}
+
+// TestTransfersOfAStream checks when a stream that sends again begins another transfer.
+func TestTransfersOfAStream(t *testing.T) {
+	b := New(Config{OpensStreams: true})
+	b.AddSubflow(1, false, start)
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, MSS: 1448})
+	s, err := b.OpenStream("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, now := start, start
+	for _, pause := range []time.Duration{0, maxPause / 2, maxPause, maxPause + 1, maxPause / 2, time.Minute} {
+		if now = now.Add(pause); pause > maxPause {
+			began = now
+		}
+		for s.Write(make([]byte, 20_000)); len(s.send.unsent) > 0; {
+			b.MarkIdle(1)
+			if id, _ := b.NextSegment(now, nil); id == 0 {
+				t.Fatal("no segment")
+			}
+			b.BeginSegment(1)
+		}
+		if !s.backlog.busySince.Equal(began) {
+			t.Errorf("after a pause of %v: the transfer began at %v, want %v", pause, s.backlog.busySince, began)
+		}
+	}
+}
+
 // TestBacklog changes streams at random: the counts are the sums of what streams have to
 // send, each that can send has one turn, and no other has one for long.
 func TestBacklog(t *testing.T) {

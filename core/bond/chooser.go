@@ -124,7 +124,7 @@ func (t turn) limitUnacked() turn {
 // nextLowLatency returns a stream of mode Latency with sendable bytes and the idle subflow that it
 // is pinned to, or nil.
 func (c *turnChooser) nextLowLatency(now time.Time) (*subflow, *Stream) {
-	c.backlog.dropUnsendable()
+	c.backlog.dropUnsendable(now)
 	if len(c.backlog.lowLatency) == 0 {
 		return nil, nil
 	}
@@ -245,7 +245,8 @@ func (c *turnChooser) pickSubflow(s *Stream, now time.Time, view []sched.Subflow
 	if w, ok := c.scheduler.(sched.WindowAware); ok {
 		w.ObserveWindow(sched.Window{Size: unit.Bytes(s.send.limit - s.send.firstUnacked),
 			Room:    s.send.sendableRoom() * unit.Bytes(len(c.backlog.ready)), // streams take turns
-			Blocked: c.backlog.windowBlocked, NoMoreData: s.noMoreData() && !c.subflows.hasLowLatency(now)}, now)
+			Blocked: c.backlog.windowBlocked, NoMoreData: s.noMoreData() && !c.subflows.hasLowLatency(now),
+			BusyFor: s.backlog.updateBusyTime(now)}, now)
 	}
 	return c.scheduler.Pick(view, c.backlog.bytesUntilDone(s))
 }

@@ -180,4 +180,7 @@ func TestAcknowledgedStreamBlocksNobody(t *testing.T) {
 	if got := c.chooseTurn(start); got.subflow == nil || got.stream != bulk {
 		t.Errorf("turn %+v, want one of the other stream", got)
 	}
+	if one.backlog.pausedAt != start {
+		t.Errorf("the acknowledged stream pauses since %v", one.backlog.pausedAt)
+	}
 }

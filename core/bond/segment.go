@@ -199,7 +199,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		if s.permission.burst <= shortBurst && w.backlog.othersMayWait(s, r.priority) {
 			p.extendLowLatency(now.Add(lowLatencyPeriod)) // they must not make it wait for their queue
 		}
-		s.permission.burst = 0
+		s.permission.burst, s.backlog.pausedAt = 0, now
 	}
 	if !s.send.isSendable() {
 		s.permission.backloggedSince = time.Time{}

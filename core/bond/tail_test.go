@@ -61,6 +61,37 @@ func TestDeeperAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestQueueGrows checks that a helper whose link to the server is fast gets few bytes ahead at the
+// beginning of a transfer, after an idle time, and more as it goes on. The first transfer measures.
+func TestQueueGrows(t *testing.T) {
+	const pipe = 10 * unit.Mbps
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(2*unit.Mbps, 60*unit.Mbps, pipe)
+	far := n.subflows[1].hops[1][1]
+	for i := range 2 {
+		begin, tr := n.now, &transfer{size: int(8 * unit.MB)}
+		done := n.carry([]*transfer{tr})
+		var early, late time.Duration // most that waited at the helper
+		n.run(func() bool {
+			waits := pipe.Time(unit.Bytes(far.written - far.acked))
+			switch age := n.now.Sub(begin); {
+			case age < 300*time.Millisecond:
+				early = max(early, waits)
+			case age > time.Second && age < 3*time.Second:
+				late = max(late, waits)
+			}
+			return done()
+		})
+		t.Logf("%v waited at the helper in the first 0.3 s, %v after a second", early, late)
+		if i > 0 && early > 120*time.Millisecond || late < 500*time.Millisecond || late > 850*time.Millisecond {
+			t.Errorf("transfer %d: too much at the beginning, too little or too much later", i)
+		}
+		at := n.now.Add(time.Minute)
+		n.after(time.Minute, func() {})
+		n.run(func() bool { return !n.now.Before(at) })
+	}
+}
+
 // TestNoMoreData: when the remaining bytes count as the last ones.
 func TestNoMoreData(t *testing.T) {
 	b := New(Config{OpensStreams: true, MetaBuffer: unit.MB})

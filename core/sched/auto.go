@@ -17,23 +17,33 @@ import (
 //     test of BLEST).
 //   - A helper that was never measured holds little more than it has delivered, and together such
 //     helpers hold a small part of the transfer: see mayProveItself and isSubflowTrusted.
-//   - A helper holds a bounded time of bytes. PAMS fills its buffer seconds ahead of the pipe, and
-//     when another subflow dies, the bytes that the app waits for queue behind all of these.
+//   - A helper holds a bounded time of bytes, which grows with the transfer. PAMS fills its buffer
+//     seconds ahead of the pipe. When another subflow dies, or a request follows, the bytes that the
+//     app waits for queue behind all of these.
 type auto struct {
 	view   []Subflow
 	window Window
 }
 
 const (
-	// farQueueBudget is how long bytes may wait before the far hop. It is ten times the age of a
-	// helper's reports, so the hop never runs dry. It hides a break of the helper's link for as
+	// firstQueueBudget is how long bytes may wait before the far hop at the beginning of a transfer.
+	// It is several times the age of the acknowledgements that estimate the queue, so that the hop
+	// does not run dry.
+	firstQueueBudget = 50 * time.Millisecond
+
+	// One part in queueShare of the time for which a transfer has lasted is how long bytes may wait
+	// as it goes on. In a longer transfer a break of the helper's link is more likely, and a queue
+	// hides it.
+	queueShare = 3
+
+	// farQueueBudget bounds it in long transfers. It hides a break of the helper's link for as
 	// long. The death of a subflow costs no more than the budget and the time to detect it.
 	farQueueBudget = 250 * time.Millisecond
 
 	// finalQueueBudget replaces farQueueBudget once the source has no more data. The app then waits
 	// for the end rather than for the next byte, and bytes at a helper arrive even if its link to
 	// the server breaks.
-	finalQueueBudget = 2 * farQueueBudget
+	finalQueueBudget = 3 * farQueueBudget
 
 	// initialWindow is TCP's initial window in segments (RFC 6928).
 	initialWindow = 10
@@ -56,27 +66,30 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 			atRisk -= p.undeliveredBytes()
 		}
 	}
-	budgetSpent := false
+	reason := NoIdleSubflow // if no idle subflow may carry more
 	a.view = a.view[:0]
 	for i := range subflows {
 		p := subflows[i]
-		unmeasured := p.isUnmeasured()
-		wait := p.FarQueueTime > budget || unmeasured && !mayProveItself(&p, &subflows[i] == soonest, atRisk)
-		if unmeasured && wait && p.InFlight == 0 || !isSubflowTrusted(subflows, &p, remaining) {
-			budgetSpent = budgetSpent || p.Idle
-			continue // no acknowledgement will change that soon: others must not wait for it
+		unproved := p.isUnmeasured() && !mayProveItself(&p, &subflows[i] == soonest, atRisk)
+		useless := unproved && p.InFlight == 0 || !isSubflowTrusted(subflows, &p, remaining)
+		if full := p.FarQueueTime > budget; p.Idle && (full || unproved || useless) {
+			p.Idle = false
+			if full {
+				reason = BudgetSpent
+			} else if reason == NoIdleSubflow {
+				reason = NotTrusted
+			}
 		}
-		if p.Idle && wait {
-			p.Idle, budgetSpent = false, true
+		if !useless { // no acknowledgement will change that soon: others must not wait for it
+			a.view = append(a.view, p)
 		}
-		a.view = append(a.view, p)
 	}
 	if a.window.Size > 0 {
 		remaining = min(remaining, a.window.Room)
 	}
 	d := pickUnlessFaster(a.view, remaining, forecastOf, (*Subflow).deliverableWithin)
-	if d.Reason == NoIdleSubflow && budgetSpent {
-		d.Reason = BudgetSpent
+	if d.Reason == NoIdleSubflow {
+		d.Reason = reason
 	}
 	return d
 }
@@ -87,11 +100,12 @@ func (a *auto) queueBudget(subflows []Subflow) time.Duration {
 	if a.window.NoMoreData {
 		budget = finalQueueBudget
 	}
+	budget = min(budget, max(firstQueueBudget, a.window.BusyFor/queueShare))
 	for i := range subflows {
 		if subflows[i].Doubtful {
 			// Bytes that the app waits for may soon queue behind these. Half of the budget keeps
 			// the far hop busy until the doubt is resolved.
-			return budget / 2
+			return max(firstQueueBudget, budget/2)
 		}
 	}
 	return budget

@@ -35,7 +35,7 @@ type Subflow struct {
 	// Tail is the predicted delivery time of its newest byte in flight that no other subflow
 	// carries. It is set for Recall only.
 	Tail         time.Duration
-	FarQueueTime time.Duration // part of PAD spent in the far hop's queue
+	FarQueueTime time.Duration // how long a byte given to it now will wait at the helper
 	SRTT         time.Duration // of the local hop, not end to end
 	// MinRTT is the end-to-end round trip without queues at the sender. The part of a far hop is
 	// what the helper reports.
@@ -78,6 +78,8 @@ type Window struct {
 	// carries low-latency data: then more bytes may wait at a helper. The source has ended, or it is
 	// slow and leaves a quarter of the meta buffer empty.
 	NoMoreData bool
+	// BusyFor is how long the stream has had bytes to send, short pauses included.
+	BusyFor time.Duration
 }
 
 // WindowAware is a scheduler that uses the send window of the stream that is scheduled next. The
@@ -99,6 +101,7 @@ const (
 	LeastRTT                     // least round-trip time of the idle ones
 	NextInTurn                   // round robin
 	BudgetSpent                  // wait: the idle subflows may hold no more now
+	NotTrusted                   // wait: helpers of the idle subflows are not trusted with more now
 	WindowFull                   // wait: no idle subflow has room in all its windows
 	BehindShare                  // furthest behind its share of the bytes
 	NotItsTurn                   // wait: the subflow furthest behind its share is busy
@@ -116,6 +119,7 @@ var reasonTexts = [reasonCount]string{
 	LeastRTT:       "least RTT of the idle ones",
 	NextInTurn:     "next in turn",
 	BudgetSpent:    "waits: the idle subflows may hold no more now",
+	NotTrusted:     "waits: the idle helpers are not trusted with more now",
 	WindowFull:     "waits: no idle subflow has room in all its windows",
 	BehindShare:    "furthest behind its share",
 	NotItsTurn:     "waits: the one furthest behind its share is busy",

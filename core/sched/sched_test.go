@@ -103,6 +103,9 @@ func TestDecisions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if w, ok := s.(WindowAware); ok {
+			w.ObserveWindow(Window{BusyFor: time.Hour}, time.Unix(1, 0))
+		}
 		if got := s.Pick(forecastByPAD(c.paths), c.remaining); got != c.want {
 			t.Errorf("%s, %s: %+v, want %+v", c.scheduler, c.name, got, c.want)
 		}
@@ -189,6 +192,29 @@ func TestDecisionsFromWindows(t *testing.T) {
 			func(d, h *Subflow) { d.Doubtful, h.FarQueueTime = true, finalQueueBudget/2+1 }), unit.MB, Window{NoMoreData: true},
 			Decision{Wait: true, Reason: BudgetSpent}},
 
+		{"enough for the beginning", "auto",
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = firstQueueBudget + 1 }), unit.MB, Window{BusyFor: 1},
+			Decision{Wait: true, Reason: BudgetSpent}},
+		{"little enough for the beginning", "auto",
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = firstQueueBudget }), unit.MB, Window{BusyFor: 1},
+			Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"its share of the time that has passed", "auto",
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = 150 * ms }), unit.MB,
+			Window{BusyFor: queueShare * 150 * ms}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"more than its share of it", "auto",
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = 151 * ms }), unit.MB,
+			Window{BusyFor: queueShare * 150 * ms}, Decision{Wait: true, Reason: BudgetSpent}},
+
+		{"the beginning, though all is at hand", "auto",
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = firstQueueBudget + 1 }), unit.MB,
+			Window{BusyFor: 1, NoMoreData: true}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"the beginning, and another one in doubt", "auto",
+			pair(false, true, func(d, h *Subflow) { d.Doubtful, h.FarQueueTime = true, firstQueueBudget }), unit.MB,
+			Window{BusyFor: 1}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"enough at the helper, which is not trusted either", "auto",
+			pair(false, true, func(_, h *Subflow) { h.Helped, h.FarQueueTime = true, time.Second }), 1,
+			Window{}, Decision{Wait: true, Reason: BudgetSpent}},
+
 		{"first", "ratio:0.6", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Reason: BehindShare}},
 		{"its turn, but busy", "ratio:0.6", pair(false, true, nil), 1, Window{}, Decision{Wait: true, Reason: NotItsTurn}},
 		{"no share for the direct one", "ratio:0", pair(true, true, nil), 1, Window{},
@@ -200,6 +226,9 @@ func TestDecisionsFromWindows(t *testing.T) {
 		s, err := New(c.scheduler)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if c.window.BusyFor == 0 {
+			c.window.BusyFor = time.Hour
 		}
 		if w, ok := s.(WindowAware); ok {
 			w.ObserveWindow(c.window, time.Unix(1, 0))

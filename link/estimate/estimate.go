@@ -49,7 +49,9 @@ type Estimate struct {
 	DoublingTime time.Duration
 	Ceiling      unit.Rate
 	B1, B2       unit.Bytes
-	FarQueueTime time.Duration // time that the far hop needs for B2
+	// FarQueueTime is how long a byte sent now will wait before the far hop if that goes on at its
+	// rate. Bytes in flight on hop 1 count: they join that queue first. 0 for a direct subflow.
+	FarQueueTime time.Duration
 	// PastPAD is PAD computed from the wait last measured at the helper instead of its present
 	// backlog; see helperDelay.
 	PastPAD time.Duration
@@ -104,11 +106,13 @@ type Subflow struct {
 	// more is measured. 0 is none.
 	trainRate unit.Rate
 
-	sent       uint64
-	sentAt     time.Time // when bytes were last given to it
-	acked      uint64    // or assumed to be acknowledged
-	ackedAt    time.Time
-	ackedBytes unit.Bytes // bytes that were really acknowledged
+	sent   uint64
+	sentAt time.Time // when bytes were last given to it
+	// flightBegan is when bytes were last given to it while none were in flight.
+	flightBegan time.Time
+	acked       uint64 // or assumed to be acknowledged
+	ackedAt     time.Time
+	ackedBytes  unit.Bytes // bytes that were really acknowledged
 }
 
 // OnSent records that n more bytes were given to the subflow.
@@ -122,6 +126,9 @@ func (p *Subflow) OnSent(now time.Time, n unit.Bytes) {
 		due := now.Add(max(est.TimeToAck-est.AckLate, arrives.Sub(now)+est.OWD+ackSlack))
 		p.flight.addFlightSegment(segmentForecast{p.sent + uint64(n), leaves, arrives, due}, est.hops.late)
 		p.shrinkFarWindow(now, &est.hops)
+	}
+	if n > 0 && p.sent == p.acked {
+		p.flightBegan = now
 	}
 	p.sent += uint64(n)
 	p.sentAt = laterOf(p.sentAt, now)
@@ -354,12 +361,13 @@ func (p *Subflow) addFarRate(n *Estimate, h Hop, farRTT time.Duration) (th2 unit
 func (p *Subflow) addFarDelay(n *Estimate, now time.Time, h Hop, owd2 time.Duration, th2 unit.Rate) {
 	owd1 := n.OWD - owd2
 	air1 := min(n.Th1.Bytes(owd1), h.Queue/2)
-	ahead := unit.Bytes(p.sent - p.estimateReceived(now, th2))
+	ahead := unit.Bytes(p.sent - p.estimateReceived(now, n.OWD, th2))
 	n.FarFlight = max(0, ahead-n.B1-air1)
 	n.FarCwnd = max(initialWindow, p.farState.Rate.Bytes(p.farState.RTT))
 	n.B2 = max(0, n.FarFlight-th2.Bytes(owd2))
-	n.FarQueueTime = th2.Time(n.B2)
 	n.QueueTime = max(n.QueueTime, th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
+	// While the bytes on hop 1 arrive, the far hop sends at its own rate.
+	n.FarQueueTime = th2.Time(n.B2) + max(0, th2.Time(n.B1+air1)-n.Th1.Time(n.B1+air1))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	n.Overdue = max(0, p.arrivals.oldestMissingAge(now)-p.arrivals.endToEndRTT(p.JoinRTT)-ackSlack)
 	if p.arrivals.rateKnown {
@@ -372,11 +380,11 @@ func (p *Subflow) addFarDelay(n *Estimate, now time.Time, h Hop, owd2 time.Durat
 }
 
 // estimateReceived extrapolates how much the far end has received by now. It assumes that the far
-// hop delivers at its rate while anything is in flight.
-func (p *Subflow) estimateReceived(now time.Time, th2 unit.Rate) uint64 {
+// hop delivers at its rate from when the first byte in flight can have arrived.
+func (p *Subflow) estimateReceived(now time.Time, owd time.Duration, th2 unit.Rate) uint64 {
 	if p.ackedAt.IsZero() {
 		return p.acked
 	}
-	age := min(max(now.Sub(p.ackedAt), 0), maxExtrapolation)
+	age := min(max(now.Sub(laterOf(p.ackedAt, p.flightBegan.Add(owd))), 0), maxExtrapolation)
 	return min(p.sent, p.acked+uint64(th2.Bytes(age)))
 }

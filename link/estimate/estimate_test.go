@@ -68,8 +68,8 @@ func TestHelpedPAD(t *testing.T) {
 	if n := p.EstimateAt(t0); !nearlyEqual(n.PAD, 37500*time.Microsecond) || n.Th != 5*unit.Mbps {
 		t.Errorf("empty: %+v", n)
 	}
-	// 500 KB were sent and none received; our own queue is empty.
-	p.OnSent(t0, 500_000)
+	// 500 KB were sent, and the first of them arrive now; our own queue is empty.
+	p.OnSent(t0.Add(-37500*time.Microsecond), 500_000)
 	p.OnAcked(0, t0, 0)
 	n := p.EstimateAt(t0)
 	if want := n.OWD + (5 * unit.Mbps).Time(n.B2); !nearlyEqual(n.PAD, want) || n.B2 < 497_500 || n.B2 > 500_000 {
@@ -89,8 +89,55 @@ func TestHelpedPAD(t *testing.T) {
 	p.OnAcked(500_000, t0, 0)
 	p.OnSent(t0, 1_000_000)
 	p.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Queue: 1_000_000})
-	if n := p.EstimateAt(t0); !nearlyEqual(n.PAD, n.OWD+(10*unit.Mbps).Time(1_000_000-87_500)) || n.Th != 10*unit.Mbps {
+	if n := p.EstimateAt(t0); !nearlyEqual(n.PAD, n.OWD+(10*unit.Mbps).Time(1_000_000-87_500)) || n.Th != 10*unit.Mbps ||
+		n.FarQueueTime > 5*ms {
 		t.Errorf("HS-path backlogged: %+v", n)
+	}
+}
+
+// TestNothingArrivesAtOnce checks that bytes sent after an idle time do not count as received before
+// they can have arrived.
+func TestNothingArrivesAtOnce(t *testing.T) {
+	p := Subflow{Helped: true}
+	p.localMeter.rate, p.localMeter.limitSeen = 100*unit.Mbps, true
+	p.arrivals.rate = 100 * unit.Mbps
+	p.AddLocalSample(t0, Hop{SRTT: 20 * ms, MinRTT: 20 * ms})
+	p.AddHelperReport(t0, wire.HopState{Rate: 8 * unit.Mbps, RTT: 60 * ms}) // OWD 40 ms
+	p.OnSent(t0, 1000)
+	p.OnAcked(1000, t0.Add(40*ms), 40*ms)
+	start := t0.Add(time.Minute)
+	p.OnSent(start, 100_000)
+	for _, c := range []struct {
+		after time.Duration
+		want  unit.Bytes
+	}{{0, 0}, {40 * ms, 0}, {50 * ms, 10_000}, {time.Second, 100_000}} {
+		now := start.Add(c.after)
+		if got := unit.Bytes(p.estimateReceived(now, 40*ms, 8*unit.Mbps)) - 1000; got != c.want {
+			t.Errorf("after %v: %d bytes received, want %d", c.after, got, c.want)
+		}
+	}
+	p.OnAcked(1000, start.Add(20*ms), 40*ms) // of another subflow: still nothing has arrived
+	if got := p.estimateReceived(start.Add(40*ms), 40*ms, 8*unit.Mbps); got != 1000 {
+		t.Errorf("after the acknowledgement of another subflow: %d bytes received", got)
+	}
+}
+
+// TestFarQueueTime checks that bytes in flight on a fast hop 1 count as the queue before hop 2 that
+// they will be when a new byte gets there.
+func TestFarQueueTime(t *testing.T) {
+	p := Subflow{Helped: true}
+	p.localMeter.rate, p.localMeter.limitSeen = 100*unit.Mbps, true
+	p.arrivals.rate = 100 * unit.Mbps
+	p.OnSent(t0, 100_000)
+	p.AddLocalSample(t0, Hop{SRTT: 20 * ms, MinRTT: 20 * ms, Queue: 100_000})
+	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms})
+	if n := p.EstimateAt(t0); n.FarQueueTime < 150*ms || n.FarQueueTime > 155*ms { // 160 ms less 8 ms
+		t.Errorf("100 KB on hop 1: %v", n.FarQueueTime)
+	}
+	p.localMeter.rate = 4 * unit.Mbps
+	p.OnAcked(50_000, t0.Add(60*ms), 10*ms)
+	if n := p.EstimateAt(t0.Add(60 * ms)); n.FarQueueTime != 0 {
+		t.Errorf("50 KB on a hop 1 that is slower than hop 2: %v", n.FarQueueTime)
 	}
 }
 

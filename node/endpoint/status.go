@@ -196,7 +196,7 @@ type Subflow struct {
 type Hop struct {
 	estimate.Hop
 	NearRate, FarRate unit.Rate     // estimates of this hop and the next
-	FarWait           time.Duration // delay of what waits at the helper
+	FarWait           time.Duration // how long a byte sent now would wait at the helper
 	RejectedReports   uint64
 	// Congestion is the choice of the congestion control, nil if the hop does not choose it.
 	Congestion *congestion.Choice
