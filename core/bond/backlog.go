@@ -207,12 +207,17 @@ func (l *backlog) bytesUntilDone(s *Stream) unit.Bytes {
 // othersMayWait reports whether streams other than s, of priority p, have pending bytes, and none a
 // higher priority.
 func (l *backlog) othersMayWait(s *Stream, p wire.Priority) bool {
+	return !l.hasPendingAbove(p) && l.pending > s.backlog.countedBytes
+}
+
+// hasPendingAbove reports whether streams of a higher priority than p have pending bytes.
+func (l *backlog) hasPendingAbove(p wire.Priority) bool {
 	for q, n := range l.pendingByPriority {
 		if n > 0 && wire.Priority(q).Above(p) {
-			return false
+			return true
 		}
 	}
-	return l.pending > s.backlog.countedBytes
+	return false
 }
 
 // streamShare returns the part of n bytes that s would send if the ready streams take turns.

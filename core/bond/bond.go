@@ -180,6 +180,7 @@ func (b *Bond) connectParts() {
 	b.writer = segmentWriter{subflows: &b.subflows, filter: &b.filter, classes: &b.classes, backlog: &b.backlog,
 		flows:   &b.flows,
 		control: &b.control, acks: &b.acks, streams: &b.streams, trace: &b.trace, stats: &b.stats, ledger: &b.reinject.ledger}
+	_, b.writer.copiesMessages = b.cfg.Scheduler.(sched.MessageCopier)
 	b.flows = flowTable{filter: &b.filter, classes: &b.classes, control: &b.control, memory: &b.memory, timer: &b.timer,
 		trace: &b.trace, stats: &b.stats, accepts: !b.cfg.OpensStreams, maxFlows: b.cfg.MaxFlows}
 }

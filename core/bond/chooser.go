@@ -156,7 +156,7 @@ func (c *turnChooser) nextLowLatency(now time.Time) (*subflow, *Stream) {
 // copyTarget returns an idle subflow with copies to send, or nil.
 func (c *turnChooser) copyTarget(now time.Time) *subflow {
 	for _, p := range c.subflows.list {
-		if !p.idle || p.isSilent() || len(p.copies) == 0 || len(p.neededCopies()) == 0 {
+		if !p.idle || p.isSilent() || len(p.copies) == 0 || len(p.neededCopies(c.filter)) == 0 {
 			continue
 		}
 		if n := p.est.EstimateAt(now); n.FarQueueTime <= sched.MaxCopyFarWait && !p.mustDeferBulk(n, now, c.timer) {

@@ -50,7 +50,7 @@ func TestTurnsByUrgency(t *testing.T) {
 	}
 	lowLatency, bulkStream := waitingStream(c, 1, wire.ModeLatency), waitingStream(c, 2, wire.ModeRedundant)
 	two := c.subflows.subflowByID(2)
-	two.copies = []copiedSpan{{bulkStream, 0, 100}}
+	two.copies = []copiedSpan{{stream: bulkStream, to: 100}}
 	want := func(kind turnKind, p wire.SubflowID) {
 		t.Helper()
 		if _, idle := c.surveySubflows(start); !idle {

@@ -185,6 +185,12 @@ func (f *subflowFilter) appendPermitted(list, view []sched.Subflow, perm *permis
 	return list
 }
 
+// permitsMessageCopy reports whether p may carry a copy of a message of stream s: the stream may use
+// it, and small data may, by the last refreshSmallAnswer.
+func (f *subflowFilter) permitsMessageCopy(p *subflow, s *Stream) bool {
+	return f.permitsSmall(p) && f.permissionAllows(&s.permission, p.id)
+}
+
 // permissionsDiffer reports whether streams may differ in their permitted subflows or in the order
 // of turns.
 func (f *subflowFilter) permissionsDiffer() bool {

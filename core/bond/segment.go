@@ -3,7 +3,6 @@
 package bond
 
 import (
-	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -27,6 +26,9 @@ type segmentWriter struct {
 	trace    *tracer
 	stats    *Stats
 	ledger   *sched.Ledger
+
+	copiesMessages bool
+	credit         messageCredit
 }
 
 // fillTurnData appends the data of a turn.
@@ -172,8 +174,11 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 	r := w.backlog.rankStream(s)
 	w.classes.beginRankedTurn(r)
 	start := len(buf)
-	buf = w.appendSecondOpen(p, s, buf)
+	if s.send.isSendable() && s.send.unsent[0].From == 0 {
+		buf = w.appendSecondOpen(p, s, buf)
+	}
 	f.room -= len(buf) - start
+	message, isNew := copiedSpan{stream: s, from: s.send.end, to: s.send.end, message: true}, true
 	for f.room > wire.MaxDataHeader {
 		skip, found := p.inFlight.firstUncarried(s)
 		if !found {
@@ -184,9 +189,11 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 		buf = s.send.appendSpan(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}
-		sent.noRecall = s.send.markSpanSent(part) || s.permission.boundTo != 0 // a bound stream may use no other subflow
+		wasInFlight := s.send.markSpanSent(part)
+		sent.noRecall = wasInFlight || s.permission.boundTo != 0 // a bound stream may use no other subflow
+		message.from, isNew = min(message.from, part.From), isNew && !wasInFlight
 		if f.copies {
-			sent.noRecall = w.copyToOthers(p, copiedSpan{s, part.From, part.To}) || sent.noRecall
+			sent.noRecall = w.copyToOthers(p, copiedSpan{stream: s, from: part.From, to: part.To}) || sent.noRecall
 		}
 		sent.end = p.recordSentFrame(len(buf)-at, sent)
 		s.permission.burst += unit.Bytes(part.To - part.From)
@@ -196,6 +203,9 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 		f.room -= len(buf) - at
 	}
 	if len(s.send.unsent) == 0 {
+		if isNew && message.from == s.send.firstUnacked { // all earlier bytes have arrived
+			w.copyMessage(p, message, r.priority, now)
+		}
 		if s.permission.burst <= shortBurst && w.backlog.othersMayWait(s, r.priority) {
 			p.extendLowLatency(now.Add(lowLatencyPeriod)) // they must not make it wait for their queue
 		}
@@ -212,96 +222,15 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 	return buf, f.room
 }
 
-// appendSecondOpen appends OPEN if the first byte of a stream goes over another subflow than OPEN
-// did. Otherwise the byte would wait at the far end for OPEN if that takes longer.
+// appendSecondOpen appends OPEN, before the first byte of a stream, if that goes over another subflow
+// than OPEN did. Otherwise the byte would wait at the far end for OPEN if that takes longer.
 func (w *segmentWriter) appendSecondOpen(p *subflow, s *Stream, buf []byte) []byte {
-	if s.opened || s.openSentOn == 0 || s.openSentOn == p.id || !s.send.isSendable() || s.send.unsent[0].From > 0 {
+	if s.opened || s.openSentOn == 0 || s.openSentOn == p.id {
 		return buf
 	}
 	at := len(buf)
 	buf = wire.Append(buf, w.buildControlFrame(controlFrame{s, wire.TypeOpen}))
 	p.recordSentFrame(len(buf)-at, sentFrame{frameType: wire.TypeOpen, stream: s, repeated: true})
 	s.openSentOn = p.id
-	return buf
-}
-
-// Copies: bytes of a stream of mode Redundant go over every subflow, and so do all bytes with a
-// scheduler that sets sched.Decision.Copy. When a subflow takes a segment of new bytes, they are
-// listed for each other subflow. Each subflow sends its list at its own pace, before new bytes, and
-// skips bytes acknowledged by then. The receiver drops duplicates.
-
-// copiedSpan is a part of a stream that another subflow already carries.
-type copiedSpan struct {
-	stream   *Stream
-	from, to wire.DataSeq
-}
-
-// copyToOthers lists bytes that p carries for each other live subflow. A list holds at most what
-// streams have in flight.
-func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (copied bool) {
-	for _, q := range w.subflows.list {
-		if q == p || q.isSilent() || !w.filter.permissionAllows(&c.stream.permission, q.id) {
-			continue
-		}
-		copied = true
-		q.copies = append(q.neededCopies(), c)
-	}
-	return copied
-}
-
-// neededCopies drops the oldest copies that are no longer needed and returns the rest.
-func (p *subflow) neededCopies() []copiedSpan {
-	n := 0
-	for n < len(p.copies) && !p.copies[n].isCopyNeeded() {
-		n++
-	}
-	p.copies = p.copies[n:]
-	return p.copies
-}
-
-// isCopyNeeded reports whether a byte of the span is not acknowledged.
-func (c copiedSpan) isCopyNeeded() bool {
-	if c.stream.Done() {
-		return false
-	}
-	return c.stream.send.hasUnacked(seqSpan{From: c.from, To: c.to})
-}
-
-// dropCopies drops unsent copies of a stream. The subflow that carries the bytes suffices from now
-// on; if it is lost, others carry them again.
-func (t *subflowTable) dropCopies(s *Stream) {
-	for _, p := range t.list {
-		p.copies = slices.DeleteFunc(p.copies, func(c copiedSpan) bool { return c.stream == s })
-	}
-}
-
-// fillCopies appends a segment of copies for subflow p.
-func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
-	room := p.targetSegmentSize(now)
-	p.streamsFirst = false
-	for len(p.copies) > 0 && room > wire.MaxDataHeader {
-		c := &p.copies[0]
-		part := seqSpan{From: c.from, To: min(c.to, c.from+wire.DataSeq(room-wire.MaxDataHeader))}
-		c.from = part.To
-		s := c.stream
-		if !s.Done() {
-			at := len(buf)
-			s.send.eachUnacked(part, func(part seqSpan) {
-				start := len(buf)
-				buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
-				buf = s.send.appendSpan(buf, part)
-				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To, noRecall: true}
-				f.end = p.recordSentFrame(len(buf)-start, f)
-				w.stats.Redundant += unit.Bytes(part.To - part.From)
-				w.trace.traceBytes(now, trace.Segment, p, f, "copy")
-			})
-			s.send.markSpanSent(part) // bytes recalled from a lost subflow are in flight again
-			w.backlog.updateStream(s)
-			room -= len(buf) - at
-		}
-		if c.from >= c.to {
-			p.copies = p.copies[1:]
-		}
-	}
 	return buf
 }

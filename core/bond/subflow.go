@@ -51,7 +51,7 @@ type subflow struct {
 	relay      wire.PipeState
 	relayAt    time.Time // arrival of relay; zero if there is none to pass on
 
-	copies []copiedSpan // bytes that other subflows carry and this one must send too
+	copies []copiedSpan // bytes that other subflows carry and this one is to send too
 }
 
 // settleWhenIdle counts everything sent as received if nothing in flight needs an acknowledgement.
@@ -186,6 +186,16 @@ func (f *sentFrames) markRecalled(s *sentFrame) {
 		f.recallable--
 	}
 	s.recalled = true
+}
+
+// forbidRecall makes frames within a span of a stream not recallable.
+func (f *sentFrames) forbidRecall(s *Stream, part seqSpan) {
+	for i := f.head; i < len(f.frames); i++ {
+		if x := &f.frames[i]; x.stream == s && x.isRecallable() && x.from >= part.From && x.to <= part.To && x.to > x.from {
+			f.recallable--
+			x.noRecall = true
+		}
+	}
 }
 
 func (f *sentFrames) len() int                   { return len(f.frames) - f.head }

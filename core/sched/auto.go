@@ -9,7 +9,8 @@ import (
 )
 
 // auto is PAMS that expects its estimates to be wrong. docs/explanation/schedulers.md gives the
-// principle. It differs from PAMS in four ways, and by its own rule for copies in recall.go:
+// principle. It differs from PAMS in four ways, by its own rule for copies in recall.go, and by
+// copies of messages (MessageCopier):
 //
 //   - A subflow in slow start is expected to send twice as much in each round trip. So a short
 //     transfer does not use a slow subflow that a fast one in slow start will outrun.

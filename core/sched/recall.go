@@ -23,6 +23,13 @@ type Recaller interface {
 	Recall(subflows []Subflow, eta float64, sent Ledger) Recall
 }
 
+// MessageCopier is a scheduler that wants messages of one packet, such as requests and short answers,
+// to go over a second subflow too, within a budget of the bond.
+type MessageCopier interface {
+	// CopiesMessages only marks the scheduler.
+	CopiesMessages()
+}
+
 // Ledger counts the stream bytes that a bond has sent so far.
 type Ledger struct {
 	Given           unit.Bytes // over all subflows
@@ -102,6 +109,9 @@ func throughputShare(n unit.Bytes, own, other unit.Rate) unit.Bytes {
 // copyAllowance returns how many bytes may be copied for small gaps in all, including those that
 // SmallGapRecalls counts already.
 func (l Ledger) copyAllowance() unit.Bytes { return l.Given / wasteDivisor }
+
+// CopiesMessages implements MessageCopier.
+func (*auto) CopiesMessages() {}
 
 // Estimates may be wrong by earlyEstimateError until shortTransfer bytes were sent.
 const (
