@@ -39,7 +39,7 @@ func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (copied bool) {
 }
 
 const (
-	maxMessage       = minSegment // bytes of a message that is copied: one packet
+	maxMessage       = minSegment // bytes of a message that is copied: what a packet holds
 	maxMessageCopies = 64         // listed for a subflow
 	// Copies of messages may take one byte in messageCopyDivisor of those that a bond carries. A
 	// request is small beside its answer. Credit is kept for 64 KB of copies.
@@ -52,7 +52,7 @@ const (
 // messageCredit is the budget for copies of messages. The zero value has none.
 type messageCredit struct {
 	carried uint64     // by the present subflows, in both directions, when last asked
-	bytes   unit.Bytes // that were carried and not used for copies
+	unspent unit.Bytes // carried bytes that paid for no copy yet
 }
 
 // takeCredit takes the credit for a copy of n bytes, if there is enough.
@@ -62,14 +62,14 @@ func (c *messageCredit) takeCredit(subflows []*subflow, n unit.Bytes) bool {
 		carried += p.bytesSent + p.bytesReceived
 	}
 	if carried > c.carried { // else a subflow was removed
-		c.bytes = min(c.bytes+unit.Bytes(carried-c.carried), maxMessageCredit)
+		c.unspent = min(c.unspent+unit.Bytes(carried-c.carried), maxMessageCredit)
 	}
 	c.carried = carried
 	cost := (n + messageCopyCost) * messageCopyDivisor
-	if cost > c.bytes {
+	if cost > c.unspent {
 		return false
 	}
-	c.bytes -= cost
+	c.unspent -= cost
 	return true
 }
 

@@ -27,24 +27,22 @@ type auto struct {
 }
 
 const (
-	// firstQueueBudget is how long bytes may wait before the far hop at the beginning of a transfer.
-	// It is several times the age of the acknowledgements that estimate the queue, so that the hop
-	// does not run dry.
-	firstQueueBudget = 50 * time.Millisecond
+	// A subflow gets no byte that would wait before its far hop longer than a bound. minQueueBudget is
+	// the bound at the beginning of a transfer, and the least one. It is several times the age of the
+	// acknowledgements that estimate the queue, so that the hop does not run dry.
+	minQueueBudget = 50 * time.Millisecond
 
-	// One part in queueShare of the time for which a transfer has lasted is how long bytes may wait
-	// as it goes on. In a longer transfer a break of the helper's link is more likely, and a queue
-	// hides it.
+	// Later the bound is one part in queueShare of the time that the transfer has lasted. In a longer
+	// transfer it is more likely that the local hop becomes slow, and a queue hides it.
 	queueShare = 3
 
-	// farQueueBudget bounds it in long transfers. It hides a break of the helper's link for as
-	// long. The death of a subflow costs no more than the budget and the time to detect it.
-	farQueueBudget = 250 * time.Millisecond
+	// maxQueueBudget is the greatest bound. The death of another subflow delays the bytes that the app
+	// waits for by no more than the bound and the time to detect it.
+	maxQueueBudget = 250 * time.Millisecond
 
-	// finalQueueBudget replaces farQueueBudget once the source has no more data. The app then waits
-	// for the end rather than for the next byte, and bytes at a helper arrive even if its link to
-	// the server breaks.
-	finalQueueBudget = 3 * farQueueBudget
+	// maxFinalQueueBudget replaces maxQueueBudget once the source is not ahead of the subflows. The app
+	// then waits for the end rather than for the next byte.
+	maxFinalQueueBudget = 3 * maxQueueBudget
 
 	// initialWindow is TCP's initial window in segments (RFC 6928).
 	initialWindow = 10
@@ -97,16 +95,16 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 
 // queueBudget returns how long bytes may wait before a far hop now.
 func (a *auto) queueBudget(subflows []Subflow) time.Duration {
-	budget := farQueueBudget
+	budget := maxQueueBudget
 	if a.window.NoMoreData {
-		budget = finalQueueBudget
+		budget = maxFinalQueueBudget
 	}
-	budget = min(budget, max(firstQueueBudget, a.window.BusyFor/queueShare))
+	budget = min(budget, max(minQueueBudget, a.window.BusyFor/queueShare))
 	for i := range subflows {
 		if subflows[i].Doubtful {
 			// Bytes that the app waits for may soon queue behind these. Half of the budget keeps
 			// the far hop busy until the doubt is resolved.
-			return max(firstQueueBudget, budget/2)
+			return max(minQueueBudget, budget/2)
 		}
 	}
 	return budget

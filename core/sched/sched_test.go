@@ -30,7 +30,7 @@ func forecastByPAD(list []Subflow) []Subflow {
 
 // withQueues makes what waits at the helped subflow exceed auto's budget.
 func withQueues(p []Subflow) []Subflow {
-	p[1].FarQueueTime = farQueueBudget + 1
+	p[1].FarQueueTime = maxQueueBudget + 1
 	return p
 }
 
@@ -77,10 +77,10 @@ func TestDecisions(t *testing.T) {
 			Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
 		{"enough queued while the other is doubtful", "auto",
-			withDoubt(farQueueBudget*3/4, twoSubflows(false, true, 25*ms, time.Second)), unit.MB,
+			withDoubt(maxQueueBudget*3/4, twoSubflows(false, true, 25*ms, time.Second)), unit.MB,
 			Decision{Wait: true, Reason: BudgetSpent}},
 		{"little queued while the other is doubtful", "auto",
-			withDoubt(farQueueBudget/3, twoSubflows(false, true, 500*ms, time.Second)), unit.MB,
+			withDoubt(maxQueueBudget/3, twoSubflows(false, true, 500*ms, time.Second)), unit.MB,
 			Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
 		{"what was measured counts", "pams-measured", withPastPAD(twoSubflows(true, true, 90*ms, 40*ms), 90*ms, 91*ms),
@@ -179,24 +179,24 @@ func TestDecisionsFromWindows(t *testing.T) {
 			Decision{Subflow: 2, Copy: true, Reason: OnEverySubflow}},
 		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
-		{"within the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = farQueueBudget }), unit.MB,
+		{"within the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = maxQueueBudget }), unit.MB,
 			Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
-		{"beyond the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = farQueueBudget + 1 }), unit.MB,
+		{"beyond the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = maxQueueBudget + 1 }), unit.MB,
 			Window{}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"all is at hand", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = finalQueueBudget }), unit.MB,
+		{"all is at hand", "auto", pair(false, true, func(_, h *Subflow) { h.FarQueueTime = maxFinalQueueBudget }), unit.MB,
 			Window{NoMoreData: true}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
 		{"all is at hand, and enough at the helper", "auto",
-			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = finalQueueBudget + 1 }), unit.MB, Window{NoMoreData: true},
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = maxFinalQueueBudget + 1 }), unit.MB, Window{NoMoreData: true},
 			Decision{Wait: true, Reason: BudgetSpent}},
 		{"another one in doubt", "auto", pair(false, true,
-			func(d, h *Subflow) { d.Doubtful, h.FarQueueTime = true, finalQueueBudget/2+1 }), unit.MB, Window{NoMoreData: true},
+			func(d, h *Subflow) { d.Doubtful, h.FarQueueTime = true, maxFinalQueueBudget/2+1 }), unit.MB, Window{NoMoreData: true},
 			Decision{Wait: true, Reason: BudgetSpent}},
 
 		{"enough for the beginning", "auto",
-			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = firstQueueBudget + 1 }), unit.MB, Window{BusyFor: 1},
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = minQueueBudget + 1 }), unit.MB, Window{BusyFor: 1},
 			Decision{Wait: true, Reason: BudgetSpent}},
 		{"little enough for the beginning", "auto",
-			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = firstQueueBudget }), unit.MB, Window{BusyFor: 1},
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = minQueueBudget }), unit.MB, Window{BusyFor: 1},
 			Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
 		{"its share of the time that has passed", "auto",
 			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = 150 * ms }), unit.MB,
@@ -206,10 +206,10 @@ func TestDecisionsFromWindows(t *testing.T) {
 			Window{BusyFor: queueShare * 150 * ms}, Decision{Wait: true, Reason: BudgetSpent}},
 
 		{"the beginning, though all is at hand", "auto",
-			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = firstQueueBudget + 1 }), unit.MB,
+			pair(false, true, func(_, h *Subflow) { h.FarQueueTime = minQueueBudget + 1 }), unit.MB,
 			Window{BusyFor: 1, NoMoreData: true}, Decision{Wait: true, Reason: BudgetSpent}},
 		{"the beginning, and another one in doubt", "auto",
-			pair(false, true, func(d, h *Subflow) { d.Doubtful, h.FarQueueTime = true, firstQueueBudget }), unit.MB,
+			pair(false, true, func(d, h *Subflow) { d.Doubtful, h.FarQueueTime = true, minQueueBudget }), unit.MB,
 			Window{BusyFor: 1}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
 		{"enough at the helper, which is not trusted either", "auto",
 			pair(false, true, func(_, h *Subflow) { h.Helped, h.FarQueueTime = true, time.Second }), 1,
