@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Ports are below those that the kernel gives to outgoing connections and to listeners without a
-// port of their own, one of which could take a port before the test uses it.
+// Ports are below those that the kernel chooses itself, for outgoing connections and for listeners on
+// port 0. So none of these takes a port before the test uses it.
 const firstPort, endPort = 10_000, 32_000
 
 // FreeAddress returns an address of 127.0.0.1 with a TCP port on which nothing listens. Until the test

@@ -12,7 +12,7 @@ import (
 // TestFreeAddress checks that addresses differ, refuse connections, and can be listened on.
 func TestFreeAddress(t *testing.T) {
 	got := map[string]bool{}
-	for range 200 {
+	for range 600 {
 		addr := FreeAddress(t)
 		if got[addr] {
 			t.Fatalf("%s was given twice", addr)

@@ -74,8 +74,8 @@ func (c *messageCredit) takeCredit(subflows []*subflow, n unit.Bytes) bool {
 }
 
 // copyMessage lists a message that p carries for the next best subflow, if it is one packet at most
-// and there is credit. Of a message there are no later bytes whose acknowledgements would show soon
-// that p has failed, or has a longer queue than was known.
+// and there is credit. No bytes follow a message whose acknowledgements would soon show that p has
+// failed, or has a longer queue than was known.
 func (w *segmentWriter) copyMessage(p *subflow, c copiedSpan, priority wire.Priority, now time.Time) {
 	n, perm := unit.Bytes(c.to-c.from), &c.stream.permission
 	if !w.copiesMessages || perm.mode != wire.ModeBond || n == 0 || n > maxMessage || w.backlog.hasPendingAbove(priority) {

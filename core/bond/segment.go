@@ -27,7 +27,7 @@ type segmentWriter struct {
 	stats    *Stats
 	ledger   *sched.Ledger
 
-	copiesMessages bool
+	copiesMessages bool // the scheduler wants copies of messages
 	credit         messageCredit
 }
 
