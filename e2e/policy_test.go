@@ -332,15 +332,16 @@ func TestPolicyPriorities(t *testing.T) {
 		return one, other
 	}
 	// compareBytes returns the bytes of the second download for each byte of the first one, which
-	// begins while the second loads.
-	compareBytes := func() float64 {
+	// begins while the second loads. It compares while bytes begin to end of the first one arrive.
+	// What was sent of the second one before must have arrived by then.
+	compareBytes := func(begin, end int64) float64 {
 		t.Helper()
 		one, other = 0, 0
 		second := get(n.web4)
 		awaitProgress("the second begins", func() bool { return other > mb/2 })
 		first := get("[" + n.web6 + "]")
-		from, otherFrom := awaitProgress("the first begins", func() bool { return one > 3*mb/2 })
-		to, otherTo := awaitProgress("the first goes on", func() bool { return one > 11*mb/2 })
+		from, otherFrom := awaitProgress("the first begins", func() bool { return one > begin })
+		to, otherTo := awaitProgress("the first goes on", func() bool { return one > end })
 		t.Logf("%d bytes of the first arrived, meanwhile %d of the second", to-from, otherTo-otherFrom)
 		for _, s := range readProgress() {
 			if err := c.ResetStream(t.Context(), s.Bond, s.ID); err != nil {
@@ -357,11 +358,11 @@ func TestPolicyPriorities(t *testing.T) {
 		return float64(otherTo-otherFrom) / float64(to-from)
 	}
 	applyPolicy("priority = \"high\"", "priority = \"low\"")
-	if share := compareBytes(); share > 0.2 {
+	if share := compareBytes(3*mb/2, 11*mb/2); share > 0.2 {
 		t.Errorf("a low class gets %.2f times the bytes of a high one", share)
 	}
 	applyPolicy("weight = 3", "weight = 1")
-	if share := compareBytes(); share < 0.28 || share > 0.4 {
+	if share := compareBytes(5*mb, 13*mb); share < 0.28 || share > 0.4 {
 		t.Errorf("weight 1 gets %.3f times the bytes of weight 3", share)
 	}
 }
