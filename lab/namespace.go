@@ -48,8 +48,13 @@ const (
 
 // allowCongestion lets namespaces choose defaultCongestion while f runs. The kernel allows only
 // controls on the host's list of allowed ones in other namespaces. It checks the list only when the
-// default is set, so the list is restored afterwards.
+// default is set, so the list is restored afterwards. Labs that start at the same time wait for each
+// other: otherwise one would restore the list while another one needs it.
 func allowCongestion(f func() error) error {
+	if lock, err := os.Open(sysctlFile(allowedKey)); err == nil {
+		defer lock.Close()
+		_ = unix.Flock(int(lock.Fd()), unix.LOCK_EX) // without locks it is as likely to work as before
+	}
 	b, err := os.ReadFile(sysctlFile(allowedKey))
 	list := strings.TrimSpace(string(b))
 	if err == nil && !slices.Contains(strings.Fields(list), defaultCongestion) {
