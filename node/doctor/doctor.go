@@ -142,7 +142,9 @@ type Host struct {
 	// ReadBuffer and WriteBuffer are the kernel's maxima for one connection; 0 if unknown.
 	ReadBuffer, WriteBuffer unit.Bytes
 	Congestion              string
-	Features                []Feature
+	// RestartsIdle reports that TCP begins with a small window again after a pause.
+	RestartsIdle bool
+	Features     []Feature
 }
 
 // Feature is a function that not every kernel or user supports.

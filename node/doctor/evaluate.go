@@ -130,6 +130,11 @@ func (j *evaluator) checkHostState() {
 	if h.Congestion != "" {
 		j.addFinding(topic{"congestion", ""}, OK, "", "congestion control of new connections is %s", h.Congestion)
 	}
+	if h.RestartsIdle {
+		j.addFinding(topic{"idle_window", ""}, Note,
+			"sysctl -w net.ipv4.tcp_slow_start_after_idle=0 keeps the window, for all programs of this device",
+			"after a pause, connections with CUBIC begin with a small window again")
+	}
 }
 
 var featureNames = map[string]string{"tun": "`mpbond primary --tun`", "run": "`mpbond run`"}

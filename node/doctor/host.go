@@ -27,6 +27,7 @@ func inspectHost(ctx context.Context) Host {
 	}
 	h.ReadBuffer, h.WriteBuffer = maxTCPBuffer("tcp_rmem"), maxTCPBuffer("tcp_wmem")
 	h.Congestion = readSysctl("tcp_congestion_control")
+	h.RestartsIdle = readSysctl("tcp_slow_start_after_idle") == "1"
 	h.Features = []Feature{{"run", missingForRun()}, {"tun", missingForTUN()}}
 	return h
 }
