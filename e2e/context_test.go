@@ -77,7 +77,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 	after := phoneSubflow()
 	if rescued = n.rescuedBytes() - rescued; rescued > 0 {
 		t.Logf("the direct path was late with %v", rescued)
-	} else if after.RxBytes != before.RxBytes || after.TxBytes != before.TxBytes {
+	} else if most := 2 * unit.KB; after.RxBytes-before.RxBytes > most || after.TxBytes-before.TxBytes > most {
 		t.Errorf("the helper carried %v of answers of 20 KB, and %v the other way", after.TxBytes-before.TxBytes,
 			after.RxBytes-before.RxBytes)
 	}

@@ -120,7 +120,7 @@ func TestDoctor(t *testing.T) {
 		}
 		l, pipe, hs := r.Subflows[0], r.Subflows[0].Hops[0], r.Subflows[0].Hops[1]
 		return !pipe.DownAtLeast && hs.DownAtLeast && pipe.UpAtLeast && !hs.UpAtLeast &&
-			l.DownBps > 0 && l.DownBps < 750*unit.Kbps && l.UpBps > 0 && l.UpBps < 1500*unit.Kbps
+			l.DownBps > 0 && l.DownBps < unit.Mbps && l.UpBps > 0 && l.UpBps < 2*unit.Mbps
 	}})
 	n.setLink("pipe1", "", "rate=8Mbit/s")
 	n.setLink("hs1", "", "rate=8Mbit/s")

@@ -26,7 +26,7 @@ func TestLabOnload(t *testing.T) {
 	program := rig.Beside(t, rig.New(t, rig.Options{}).Mpbond, "mpbond-lab")
 	for _, c := range []struct{ scheme, direction string }{{"onload:grd:helpers=1", "--get"}, {"onload", "--put"}} {
 		cmd := exec.Command(program, "run", "--links", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items",
-			"6", "--json")
+			"24", "--json")
 		cmd.Stderr = t.Output()
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -42,10 +42,10 @@ func TestLabOnload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Scheme != c.scheme || r.Error != "" || !r.SHA || r.Bytes != 300*unit.KB || r.Seconds <= 0 {
+		if r.Scheme != c.scheme || r.Error != "" || !r.SHA || r.Bytes != 1200*unit.KB || r.Seconds <= 0 {
 			t.Fatalf("%+v", r)
 		}
-		if last, ok := r.ItemsDone(6); !ok || last != r.Seconds {
+		if last, ok := r.ItemsDone(24); !ok || last != r.Seconds {
 			t.Errorf("%s: %v of %v", c.scheme, r.Items, r.Seconds)
 		}
 		first, second := r.Devices["helper1"], r.Devices["helper2"]

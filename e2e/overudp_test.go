@@ -250,7 +250,7 @@ func TestHelpedOverUDP(t *testing.T) {
 	}
 	before := n.helpedSubflow()
 	n.downloadDuring(2*mb, func() { n.changeAddressKeepRoute("helper1", "hs1") })
-	if after := n.helpedSubflow(); after.ID != before.ID {
+	if after := n.helpedSubflowByID(before.ID); after.ID != before.ID {
 		t.Errorf("it was %+v, and is %+v", before, after)
 	}
 	if err := n.Lab.Set("ps", "", "outage=off"); err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/porttest"
 	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 	"mpbond/link/wire"
@@ -159,12 +160,7 @@ func TestDatagramsToAClosedPort(t *testing.T) {
 	w := newTestbed(t)
 	w.startAll()
 	echo, _ := startUDPEcho(t, "127.0.0.1")
-	l, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := l.LocalAddr().String()
-	l.Close()
+	closed := porttest.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(closed)
 	c := w.openPacketFlow()
 	b := make([]byte, 10)

@@ -32,7 +32,7 @@ func (n *network) helpedSubflows() (list []api.Subflow) {
 func TestTwoPipesTogether(t *testing.T) {
 	t.Parallel() // its bound is far above the time that the links take
 	n := newNetworkWithoutRace(t, rig.Triangle(t, "1/10/5+3"))
-	const size = 10 * mb
+	const size = 16 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	began := time.Now()
 	x := n.startTransfer(fmt.Sprintf("http://web/%d", size))
@@ -83,7 +83,7 @@ func TestPipeFalls(t *testing.T) {
 	if x.err != nil || x.got != want {
 		t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
 	}
-	after := n.helpedSubflow()
+	after := n.helpedSubflowByID(before[0].ID)
 	a, b := n.LinkBytes(inUse), n.LinkBytes(other)
 	t.Logf("%s and %s have carried %d and %d bytes; %+v", inUse, other, a, b, after)
 	if after.ID != before[0].ID || after.Migrated == 0 || b < 2*mb {

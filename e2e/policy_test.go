@@ -358,11 +358,11 @@ func TestPolicyPriorities(t *testing.T) {
 		return float64(otherTo-otherFrom) / float64(to-from)
 	}
 	applyPolicy("priority = \"high\"", "priority = \"low\"")
-	if share := compareBytes(3*mb/2, 11*mb/2); share > 0.2 {
+	if share := compareBytes(5*mb, 9*mb); share > 0.2 {
 		t.Errorf("a low class gets %.2f times the bytes of a high one", share)
 	}
 	applyPolicy("weight = 3", "weight = 1")
-	if share := compareBytes(5*mb, 13*mb); share < 0.28 || share > 0.4 {
+	if share := compareBytes(5*mb, 21*mb); share < 0.28 || share > 0.4 {
 		t.Errorf("weight 1 gets %.3f times the bytes of weight 3", share)
 	}
 }

@@ -30,6 +30,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/identity"
+	"mpbond/base/porttest"
 	"mpbond/e2e/rig"
 	"mpbond/node/helper"
 	"mpbond/node/primary"
@@ -109,8 +110,8 @@ func newTestbed(t testing.TB) *testbed {
 	t.Helper()
 	w := &testbed{TB: t, server: newDevice(t, "home"), primary: newDevice(t, "laptop"), web: newWeb(t)}
 	w.scfg, w.pcfg = server.Default, primary.Default
-	w.scfg.Listen, w.scfg.Allow = "127.0.0.1:0", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	w.pcfg.Pipe, w.pcfg.Name = "127.0.0.1:0", "laptop"
+	w.scfg.Listen, w.scfg.Allow = porttest.FreeAddress(t), []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	w.pcfg.Pipe, w.pcfg.Name = porttest.FreeAddress(t), "laptop"
 	w.server.addPeer(w.primary, identity.RolePrimary)
 	return w
 }

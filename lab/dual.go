@@ -363,6 +363,17 @@ type carriedBytes struct{ own, all unit.Bytes }
 // userLinkBytes returns what the link of user i has carried.
 func (d *dualRun) userLinkBytes(ctx context.Context, i int) (b carriedBytes, err error) {
 	node, t := DualUsers[i], d.Lab.Topology
+	name := t.linkBetween("server", node)
+	end, err := t.linkEndIndex("server", name)
+	if err != nil {
+		return b, err
+	}
+	// The status takes longer. Meanwhile the other user fills the link, and the owner's bytes stand still.
+	stats, err := d.Lab.Stats(false)
+	if err != nil {
+		return b, err
+	}
+	b.all = stats.Link(name).Lines[end].Count.Delivered.Bytes
 	s, err := mpbondStatus(ctx, d.Bench, node, "primary")
 	if err != nil {
 		return b, err
@@ -374,16 +385,6 @@ func (d *dualRun) userLinkBytes(ctx context.Context, i int) (b carriedBytes, err
 			}
 		}
 	}
-	stats, err := d.Lab.Stats(false)
-	if err != nil {
-		return b, err
-	}
-	name := t.linkBetween("server", node)
-	end, err := t.linkEndIndex("server", name)
-	if err != nil {
-		return b, err
-	}
-	b.all = stats.Link(name).Lines[end].Count.Delivered.Bytes
 	return b, nil
 }
 

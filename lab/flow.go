@@ -350,11 +350,12 @@ func (s *flowSource) waitOutcomes() (outcomes []flowOutcome, err error) {
 
 // sampleLinks samples the links each second and at the end of each phase.
 func (w *flowRun) sampleLinks(ctx context.Context, begin time.Time, sets []int, results []FlowResult) error {
+	lastAt := time.Since(begin)
 	last, err := w.Lab.Stats(false)
 	if err != nil {
 		return err
 	}
-	lastAt, phase, phaseAt, from := time.Duration(0), last, time.Duration(0), 0
+	phase, phaseAt, from := last, lastAt, 0
 	for lastAt < w.Length {
 		mark := w.Marks[from]
 		next := min(lastAt.Truncate(time.Second)+time.Second, mark)
@@ -363,11 +364,11 @@ func (w *flowRun) sampleLinks(ctx context.Context, begin time.Time, sets []int, 
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		at := max(time.Since(begin), lastAt+time.Millisecond)
 		now, err := w.Lab.Stats(next == mark)
 		if err != nil {
 			return err
 		}
-		at := max(time.Since(begin), lastAt+time.Millisecond)
 		for i := range results {
 			r, link := &results[i], w.links[sets[i]]
 			line, before := now.Link(link).Lines[Downlink], last.Link(link).Lines[Downlink]

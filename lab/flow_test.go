@@ -39,6 +39,12 @@ func TestFlows(t *testing.T) {
 	if err := RunFlows(context.Background(), p, func(r FlowResult) { got[r.Set] = r }); err != nil {
 		t.Fatal(err)
 	}
+	// capacity returns the mean rate of the link between two times: samples may be taken late.
+	capacity := func(from, to float64) unit.Rate {
+		before := max(0, min(to, 1)-from)
+		return unit.Rate((10e6*before + 5e6*(to-from-before)) / (to - from))
+	}
+	const slot = 10e6 * 0.05 // bits; flows count their bytes in slots of 50 ms
 	for i, set := range p.Sets {
 		r := got[set]
 		flows := 1 + i/2
@@ -46,8 +52,8 @@ func TestFlows(t *testing.T) {
 			t.Fatalf("%s: %+v", set, r)
 		}
 		for j, ph := range r.Phases {
-			// Samples that are taken late cover slightly more or less than a second.
-			if ph.Capacity < []unit.Rate{9, 4}[j]*unit.Mbps || ph.Capacity > 10*unit.Mbps || ph.Rate <= 0 ||
+			want := capacity(ph.From, ph.To)
+			if ph.Capacity < want*9/10 || ph.Capacity > want*11/10 || ph.Rate <= 0 ||
 				ph.Delay.P50 < 25*time.Millisecond || ph.Delay.P95 < ph.Delay.P50 {
 				t.Errorf("%s, phase %d: %+v", set, j, ph)
 			}
@@ -62,12 +68,13 @@ func TestFlows(t *testing.T) {
 				payload += float64(f) * (ph.To - ph.From)
 			}
 		}
-		if payload <= 0 || payload > carried {
+		if payload <= 0 || payload > carried+slot {
 			t.Errorf("%s: %.0f bits of payload in %.0f", set, payload, carried)
 		}
 	}
 	// Packets of the first phase that were late came in the second.
-	if r := got["bbr"]; r.Phases[1].Rate > 7*unit.Mbps+unit.Rate(10e6*r.Lateness.Max.Seconds()) {
+	if r := got["bbr"]; r.Phases[1].Rate > capacity(r.Phases[1].From, r.Phases[1].To)+2*unit.Mbps+
+		unit.Rate(10e6*r.Lateness.Max.Seconds()) {
 		t.Errorf("the link did not change: %+v", r.Phases)
 	}
 	for _, bad := range []FlowSpec{
@@ -112,7 +119,7 @@ func TestFlowExperiment(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		f := r.Virtual.Flows[0]
-		if turns != 1 || f.Controller != "cubic" || f.Bytes != r.Bytes || r.Seconds < 1 || f.P50 < 25 || f.P95 < f.P50 {
+		if turns != 1 || f.Controller != "cubic" || f.Bytes != r.Bytes || r.Seconds < 0.9 || f.P50 < 25 || f.P95 < f.P50 {
 			t.Errorf("%d turns, %+v, %+v", turns, r, f)
 		}
 		if rate := float64(8*r.Bytes) / 1e6 / r.Seconds; rate > 11 || rate < 1 || f.Rate > 1.001*rate ||

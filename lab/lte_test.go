@@ -95,7 +95,7 @@ type lteCondition struct {
 // Subframes that a comparison with the model needs, and those before it.
 const (
 	lteWarm   = 300
-	lteLength = 500
+	lteLength = 2000
 )
 
 func newLTECondition(lastUser string, is func(at func(user string) TruthLine) bool) *lteCondition {

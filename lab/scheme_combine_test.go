@@ -60,9 +60,8 @@ func TestCombineFails(t *testing.T) {
 		fmt.Fprint(w, "all of it")
 	}))
 	defer plain.Close()
-	missing := httptest.NewServer(http.NotFoundHandler())
-	missing.Close()
-	for _, c := range []*CombineClient{{URL: plain.URL, Chunk: 4}, {URL: missing.URL, Chunk: 4}} {
+	missing := "http://" + porttest.FreeAddress(t)
+	for _, c := range []*CombineClient{{URL: plain.URL, Chunk: 4}, {URL: missing, Chunk: 4}} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var out, report bytes.Buffer
 		if err := c.Run(ctx, &out, &report); err == nil || ctx.Err() != nil || out.Len() != 0 {

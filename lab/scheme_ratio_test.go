@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/porttest"
 	"mpbond/base/unit"
 )
 
@@ -80,9 +81,8 @@ func TestSplitFails(t *testing.T) {
 		fmt.Fprint(w, "all of it")
 	}))
 	defer plain.Close()
-	missing := httptest.NewServer(http.NotFoundHandler())
-	missing.Close()
-	for _, url := range []string{whole.URL, plain.URL, missing.URL} {
+	missing := "http://" + porttest.FreeAddress(t)
+	for _, url := range []string{whole.URL, plain.URL, missing} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var out, report bytes.Buffer
 		if err := (SplitClient{URL: url, Parts: []SplitPart{{Bytes: 4}, {Bytes: 5}}}).Run(ctx, &out,

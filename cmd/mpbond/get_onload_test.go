@@ -39,7 +39,7 @@ func serveSite(t *testing.T) (url string, data []byte) {
 			return
 		}
 		w.Header().Set("ETag", `"v1"`)
-		http.ServeContent(&slowWriter{w, 80 * unit.Mbps}, r, "x.bin", time.Time{}, bytes.NewReader(data))
+		http.ServeContent(&slowWriter{w, 20 * unit.Mbps}, r, "x.bin", time.Time{}, bytes.NewReader(data))
 	}))
 	t.Cleanup(s.Close)
 	return s.URL, data

@@ -168,6 +168,21 @@ func TestMessageCopies(t *testing.T) {
 				p := b.subflows.subflowByID(2)
 				p.trainLeft, p.trainUntil = trainLength, start.Add(time.Second)
 			}, once},
+		{"bytes of a higher priority wait", "auto", 1e6, []time.Duration{rtt, more},
+			func(b *Bond, _ *Stream) { b.backlog.pendingByPriority[wire.High] = 1000 }, once},
+		{"the second one may be silent", "auto", 1e6, []time.Duration{rtt, more},
+			func(b *Bond, _ *Stream) {
+				p := b.subflows.subflowByID(2)
+				p.inFlight.pushSentFrame(sentFrame{frameType: wire.TypePing})
+				p.lastProgress = start.Add(-time.Second)
+			}, once},
+		{"bytes wait at the second one's helper", "auto", 1e6, []time.Duration{rtt, more},
+			func(b *Bond, _ *Stream) {
+				e := &b.subflows.subflowByID(2).est
+				e.Helped, e.JoinRTT = true, more
+				e.AddHelperReport(start, wire.HopState{Rate: unit.Mbps, RTT: 30 * time.Millisecond})
+				e.OnSent(start, 20_000)
+			}, once},
 		{"the second one is full of copies", "auto", 1e6, []time.Duration{rtt, more},
 			func(b *Bond, s *Stream) {
 				p := b.subflows.subflowByID(2)
@@ -192,6 +207,11 @@ func TestMessageCopies(t *testing.T) {
 		}
 		if got := sendMessage(t, b, s, 200); !maps.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		for _, p := range b.subflows.list {
+			if len(p.copies) > 0 {
+				t.Errorf("%s: subflow %d has a copy that it does not send", c.name, p.id)
+			}
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/porttest"
 	"mpbond/link/wire"
 )
 
@@ -150,20 +151,15 @@ func TestPairingIsCancelled(t *testing.T) {
 // answered, otherwise that of the first address.
 func TestCallAnyErrors(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
-	listen := func() net.Listener {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	l, closed := listen(), listen()
-	closed.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	serving.Go(func() { _ = server.a.Serve(t.Context(), l) })
 	defer l.Close()
-	there, nowhere := l.Addr().String(), closed.Addr().String()
+	there, nowhere := l.Addr().String(), porttest.FreeAddress(t)
 	for _, c := range []struct {
 		addrs []string
 		kind  fault.Kind

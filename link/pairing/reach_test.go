@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"mpbond/base/fault"
+	"mpbond/base/porttest"
 	"mpbond/link/wire"
 )
 
@@ -18,15 +19,7 @@ import (
 // failure, and the hint the ports of servers and helpers.
 func TestCallAnyNamesPorts(t *testing.T) {
 	laptop := newTestDevice(t, "laptop", wire.PairPrimary)
-	closed := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}
-	code := Code{Secret: NewSecret(), Addrs: []string{closed(), closed()}}
+	code := Code{Secret: NewSecret(), Addrs: []string{porttest.FreeAddress(t), porttest.FreeAddress(t)}}
 	_, err := CallAny(t.Context(), code, laptop.Self)
 	want := code.Addrs[0] + " and " + code.Addrs[1] + " refused the call"
 	if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), want) ||

@@ -9,17 +9,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mpbond/base/porttest"
 )
 
-// closedPort returns an address on which nothing listens.
+// closedPort returns an address on which nothing listens. The kernel gives its port to no socket.
 func closedPort(t *testing.T, host string) netip.AddrPort {
 	t.Helper()
-	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(host), 0)))
+	port := netip.MustParseAddrPort(porttest.FreeAddress(t)).Port()
+	addr := netip.AddrPortFrom(netip.MustParseAddr(host), port)
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
 	if err != nil {
-		t.Skipf("no UDP at %s: %v", host, err)
+		t.Skipf("no UDP at %s: %v", addr, err)
 	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+	c.Close()
+	return addr
 }
 
 // TestFailures checks that an unconnected socket gets errors about closed ports, for IPv4 and IPv6,

@@ -99,7 +99,7 @@ func TestNginx(t *testing.T) {
 			if c.path == "/blind/big" {
 				waitFresh(t, filepath.Join(root, "big"))
 			}
-			r, file, err := runGet(t, url+c.path, testDevices(testLines(t, 3, 80*unit.Mbps)...), func(cfg *Config) {
+			r, file, err := runGet(t, url+c.path, testDevices(testLines(t, 3, 16*unit.Mbps)...), func(cfg *Config) {
 				if c.text == "" {
 					cfg.times = socketTimes
 				}

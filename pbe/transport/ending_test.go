@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/porttest"
 	"mpbond/base/unit"
 	"mpbond/base/waittest"
 )
@@ -85,8 +86,12 @@ func crashEndpoint(ep *Endpoint) { ep.socket.UDPConn.Close() }
 // connections are over.
 func TestRestart(t *testing.T) {
 	secret := []byte("nobody else knows it")
-	ep := listenLocal(t, Options{ResetKey: secret})
-	at := ep.Addr().String()
+	at := porttest.FreeAddress(t)
+	ep, err := Listen(at, Options{ResetKey: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ep.Close() })
 	c := dialLocal(t, ep.Addr(), Options{})
 	s, err := ep.Accept()
 	if err != nil {
