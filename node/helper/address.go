@@ -13,7 +13,7 @@ import (
 	"mpbond/control/device"
 )
 
-// addressInterval is how often this device's addresses are read. TCP does not notice that it has
+// addressInterval is how often this device's addresses are read, and relays are checked. TCP does not notice that it has
 // lost its address: it retransmits as to an absent peer, and a waiting pipe notices nothing for 50
 // s.
 const addressInterval = time.Second

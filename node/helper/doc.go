@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package helper is the role of a device that shares its network path. It offers itself to
+// Package helper is the role of a device that shares its Internet link. A pipe is a local connection
+// to a primary, an HS-path the connection from this helper to the server. The helper offers itself to
 // primaries over pipes. For each subflow that a primary requests, it connects the HS-path to the
 // server and relays between the two. It stands in the data path between the pipe.Link of the
-// primary and the pipe.HSPath of the server, and sees only ciphertext.
+// primary and the pipe.HSPath of the server, and sees only ciphertext. Words in lower case are files:
 //
 //	           calls, waiting, targets,       serve    hspath
 //	primary ══ primaries, find ═══════ pipe ─ relay ─ HS-path ══ server
@@ -17,8 +18,9 @@
 //
 //	primaries.go  primaryList: primaries of the configuration and the trust file
 //	find.go       finder: primaries on the local networks
-//	targets.go    targetSet: addresses of primaries, and the state of calls there
-//	calls.go      pipeCaller: keeps pipes waiting and calls again; refusals
+//	targets.go    targetSet: addresses of primaries, and what became of the attempts to dial them
+//	calls.go      pipeCaller: dials (calls) primaries, keeps a pipe waiting at each, dials again with
+//	              back-off, and records why one refused
 //	waiting.go    waitingPipes: pipes that no primary uses yet
 //	trouble.go    troubleReporter: reports unreachable primaries to a server
 //	address.go    addressWatch: detects lost addresses and sleep
