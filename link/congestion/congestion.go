@@ -194,7 +194,8 @@ func (s *Selector) Add(n Sample) (changed bool) {
 	sent, lost := n.Sent-s.last.Sent, n.Lost-min(n.Lost, s.last.Lost)
 	n.Lost = max(n.Lost, s.last.Lost) // it falls when a loss turns out to be none
 	s.last = n
-	if lost > 0 {
+	counts := s.choice.Algorithm == CUBIC || s.hasSettled(n)
+	if lost > 0 && counts {
 		s.addLostPackets(n, lost)
 	}
 	s.queues[s.added%rankedSamples] = n.SRTT - n.MinRTT
@@ -203,7 +204,7 @@ func (s *Selector) Add(n Sample) (changed bool) {
 		s.cubicSent += sent
 		return s.evaluateCUBIC(n)
 	}
-	if !s.hasSettled(n) {
+	if !counts {
 		return false
 	}
 	s.bbrSent += sent

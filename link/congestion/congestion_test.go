@@ -149,6 +149,12 @@ func TestSettling(t *testing.T) {
 		h.send(20*ms, 5)
 	}
 	h.expect(t, "search", BBR, LossesWithoutQueue)
+	var long hop
+	long.lose(3, 0, 1)
+	for long.settled < settlingRounds {
+		long.send(100*ms, 1)
+	}
+	long.expect(t, "search with a long queue", BBR, LossesWithoutQueue)
 }
 
 // TestMemory checks that the next connection of a hop begins with what the last one has learned.
