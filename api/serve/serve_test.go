@@ -51,7 +51,7 @@ func exampleStatus(why bool) api.Status {
 		},
 	}
 	if why {
-		s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(1, 0).UTC(), Subflow: 1, PADms: 2, Reason: "least PAD"}}
+		s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(1, 0).UTC(), Subflow: 1, PADms: 2, Reason: "delivers first"}}
 	}
 	return s
 }

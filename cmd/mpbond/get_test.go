@@ -77,7 +77,7 @@ func newTestSite(t *testing.T, socks bool) *testSite {
 		s.Bonds[0].Subflows = []api.Subflow{s.Bonds[0].Subflows[0], s.Bonds[0].Subflows[1]}
 		s.Bonds[0].Subflows[0].RxBytes, s.Bonds[0].Subflows[1].RxBytes = 5000+n*1000, n*3000
 		if why {
-			s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(0, 0), Subflow: 2, Reason: "least PAD"},
+			s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(0, 0), Subflow: 2, Reason: "delivers first"},
 				{Reason: "waits"}}
 		}
 		return s
@@ -324,7 +324,7 @@ func TestStatusOfAPrimary(t *testing.T) {
 		t.Fatal(code, errs)
 	}
 	for _, want := range []string{"primary laptop", "HTTP proxy at 127.0.0.1:", "with home", "DEVICE", "phone",
-		"helped", "phone: least PAD", "wait: waits"} {
+		"helped", "phone: delivers first", "wait: waits"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

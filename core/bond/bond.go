@@ -59,8 +59,8 @@ type Config struct {
 	// Memory is a budget shared with other bonds. It adds to the bond's own bound of 1 GB; nil:
 	// only that bound.
 	Memory Memory
-	// Eta is the reinjection threshold η of the MPBond paper; negative disables reinjection.
-	// Default 0.2.
+	// Eta is the threshold η of the MPBond paper, for reinjection at the end of a transfer; negative
+	// disables that. Bytes of lost and silent subflows are reinjected in any case. Default 0.2.
 	Eta float64
 	// Trace receives events unless it is nil. The events lack Who. It is called with the lock of
 	// the bond's owner held and must not block.
@@ -92,8 +92,8 @@ const (
 	maxMemory        = 1 * unit.GB
 
 	// While windows are full, the bond waits for bytes that are not late and arrive within
-	// maxDeliveryGap. It reinjects bytes that a helper has held for overdueAfter, twice as long as
-	// schedulers let them wait at the end.
+	// maxDeliveryGap. It also reinjects bytes that a helper has held for overdueAfter longer than a round
+	// trip: schedulers let none wait nearly that long.
 	maxDeliveryGap = 250 * time.Millisecond
 	overdueAfter   = 2 * time.Second
 
@@ -134,7 +134,8 @@ type Stats struct {
 	StreamsTotal int
 	// Duplicate bytes were received again and dropped. The others were given to a second subflow by
 	// this end: LostSubflow after the loss of the first one, ReinjectedSilent after its silence,
-	// ReinjectedTail at the end of a transfer.
+	// ReinjectedTail by the rule of Eta: at the end of a transfer, when windows are full, and from helpers
+	// that hold bytes too long.
 	Duplicate, LostSubflow, ReinjectedSilent, ReinjectedTail unit.Bytes
 	// Redundant bytes were given to more subflows as intended copies.
 	Redundant  unit.Bytes

@@ -156,7 +156,7 @@ func (c *turnChooser) nextLowLatency(now time.Time) (*subflow, *Stream) {
 // copyTarget returns an idle subflow with copies to send, or nil.
 func (c *turnChooser) copyTarget(now time.Time) *subflow {
 	for _, p := range c.subflows.list {
-		if !p.idle || p.isSilent() || len(p.copies) == 0 || len(p.neededCopies(c.filter)) == 0 {
+		if !p.idle || p.isSilent() || len(p.copies) == 0 || len(p.dropUnneededCopies(c.filter)) == 0 {
 			continue
 		}
 		if n := p.est.EstimateAt(now); n.FarQueueTime <= sched.MaxCopyFarWait && !p.mustDeferBulk(n, now, c.timer) {
@@ -183,8 +183,8 @@ func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Ti
 }
 
 // withoutRecalledFrom returns the part of view that may carry the next bytes of stream s: without
-// subflows from which bytes of it were recalled that are still missing. If all are such, they must
-// not carry the same bytes again.
+// subflows from which bytes of it were recalled that are still missing. If bytes were recalled from
+// all, it returns those that can send bytes other than the ones that they still carry.
 func (c *turnChooser) withoutRecalledFrom(view []sched.Subflow, s *Stream) []sched.Subflow {
 	c.others = c.others[:0]
 	for i := range view {
@@ -245,7 +245,7 @@ func (c *turnChooser) pickSubflow(s *Stream, now time.Time, view []sched.Subflow
 	if w, ok := c.scheduler.(sched.WindowAware); ok {
 		w.ObserveWindow(sched.Window{Size: unit.Bytes(s.send.limit - s.send.firstUnacked),
 			Room:    s.send.sendableRoom() * unit.Bytes(len(c.backlog.ready)), // streams take turns
-			Blocked: c.backlog.windowBlocked, NoMoreData: s.noMoreData() && !c.subflows.hasLowLatency(now),
+			Blocked: c.backlog.windowBlocked, SourceIsLimit: s.isSourceLimit() && !c.subflows.hasLowLatency(now),
 			BusyFor: s.backlog.updateBusyTime(now)}, now)
 	}
 	return c.scheduler.Pick(view, c.backlog.bytesUntilDone(s))

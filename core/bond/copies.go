@@ -33,14 +33,14 @@ func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (copied bool) {
 			continue
 		}
 		copied = true
-		q.copies = append(q.neededCopies(w.filter), c)
+		q.copies = append(q.dropUnneededCopies(w.filter), c)
 	}
 	return copied
 }
 
 const (
 	maxMessage       = minSegment // bytes of a message that is copied: what a packet holds
-	maxMessageCopies = 64         // listed for a subflow
+	maxMessageCopies = 64         // no message is listed behind so many copies
 	// Copies of messages may take one byte in messageCopyDivisor of those that a bond carries. A
 	// request is small beside its answer. Credit is kept for 64 KB of copies.
 	messageCopyDivisor = 100
@@ -74,8 +74,8 @@ func (c *messageCredit) takeCredit(subflows []*subflow, n unit.Bytes) bool {
 }
 
 // copyMessage lists a message that p carries for the next best subflow, if it is one packet at most
-// and there is credit. No bytes follow a message whose acknowledgements would soon show that p has
-// failed, or has a longer queue than was known.
+// and there is credit. A message has no later bytes, the acknowledgements of which would soon show that
+// p has failed, or has a longer queue than was known.
 func (w *segmentWriter) copyMessage(p *subflow, c copiedSpan, priority wire.Priority, now time.Time) {
 	n, perm := unit.Bytes(c.to-c.from), &c.stream.permission
 	if !w.copiesMessages || perm.mode != wire.ModeBond || n == 0 || n > maxMessage || w.backlog.hasPendingAbove(priority) {
@@ -84,7 +84,7 @@ func (w *segmentWriter) copyMessage(p *subflow, c copiedSpan, priority wire.Prio
 	q := w.filter.fastestPermitted(p, w.classes.findGroupClass(perm.group), now)
 	if q == nil || q.possiblySilent(now) || !w.filter.permitsMessageCopy(q, c.stream) ||
 		q.trainLeft > 0 && !now.After(q.trainUntil) ||
-		q.est.EstimateAt(now).FarQueueTime > sched.MaxCopyFarWait || len(q.neededCopies(w.filter)) >= maxMessageCopies {
+		q.est.EstimateAt(now).FarQueueTime > sched.MaxCopyFarWait || len(q.dropUnneededCopies(w.filter)) >= maxMessageCopies {
 		return
 	}
 	if w.credit.takeCredit(w.subflows.list, n) {
@@ -92,9 +92,9 @@ func (w *segmentWriter) copyMessage(p *subflow, c copiedSpan, priority wire.Prio
 	}
 }
 
-// neededCopies drops the oldest copies that are no longer needed, or not permitted any more, and
+// dropUnneededCopies drops the oldest copies that are no longer needed, or not permitted any more, and
 // returns the rest.
-func (p *subflow) neededCopies(f *subflowFilter) []copiedSpan {
+func (p *subflow) dropUnneededCopies(f *subflowFilter) []copiedSpan {
 	n := 0
 	for n < len(p.copies) &&
 		(!p.copies[n].isCopyNeeded() || p.copies[n].message && !f.permitsMessageCopy(p, p.copies[n].stream)) {
@@ -124,7 +124,7 @@ func (t *subflowTable) dropCopies(s *Stream) {
 func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
 	room := p.targetSegmentSize(now)
 	p.streamsFirst = false
-	for room > wire.MaxDataHeader && len(p.neededCopies(w.filter)) > 0 {
+	for room > wire.MaxDataHeader && len(p.dropUnneededCopies(w.filter)) > 0 {
 		c := &p.copies[0]
 		s, at := c.stream, len(buf)
 		if c.from == 0 {

@@ -161,8 +161,7 @@ func (r *reinjector) reinjectTail(now time.Time) {
 // reinjectionView returns the subflow as the rules of reinjection see it. The far end gets recalled
 // bytes from another subflow. So the tail of this one ends with its newest byte that was not
 // recalled: bytes before it delay that one, recalled or not, and bytes after it do not. PAD
-// includes the time for which the oldest byte has been overdue: the tail takes that long, or what
-// its bytes take.
+// includes the lateness of the subflow (AckLate): the tail takes that long, or what its bytes take.
 func (p *subflow) reinjectionView(now time.Time) sched.Subflow {
 	n := p.est.EstimateAt(now)
 	v := p.schedulerView(n, now)

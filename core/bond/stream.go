@@ -74,9 +74,9 @@ func (s *Stream) hasNotableRoom() bool {
 	return s.bond.buffers.isNotableRoom(unit.Bytes(s.Room()), &s.send)
 }
 
-// noMoreData reports whether the source is not ahead of the subflows: it has ended, or leaves more
-// of the meta buffer empty than one write would fill.
-func (s *Stream) noMoreData() bool {
+// isSourceLimit reports whether the source limits the stream, and not the subflows: it has ended, or
+// leaves a quarter of the meta buffer empty.
+func (s *Stream) isSourceLimit() bool {
 	return s.finSet || s.Room() >= int(s.bond.cfg.MetaBuffer/4)
 }
 

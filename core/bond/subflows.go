@@ -94,7 +94,7 @@ func (t *subflowTable) probeTarget() *subflow {
 }
 
 // hasOverdue reports whether a helped subflow has held bytes that another one could carry for
-// longer than schedulers intend: it is slower than estimated, or its rate was limited since.
+// overdueAfter: it is slower than estimated, or its rate was limited since.
 func (t *subflowTable) hasOverdue(now time.Time) bool {
 	for _, p := range t.list {
 		if !p.est.Helped || p.inFlight.recallable == 0 {

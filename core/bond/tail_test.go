@@ -92,8 +92,8 @@ func TestQueueGrows(t *testing.T) {
 	}
 }
 
-// TestNoMoreData: when the remaining bytes count as the last ones.
-func TestNoMoreData(t *testing.T) {
+// TestSourceIsLimit: when the remaining bytes count as the last ones.
+func TestSourceIsLimit(t *testing.T) {
 	b := New(Config{OpensStreams: true, MetaBuffer: unit.MB})
 	s, err := b.OpenStream("a:1")
 	if err != nil {
@@ -104,12 +104,12 @@ func TestNoMoreData(t *testing.T) {
 		want  bool
 	}{{700_000, true}, {100_000, false}, {1 << 20, false}} {
 		s.Write(make([]byte, c.write))
-		if got := s.noMoreData(); got != c.want {
+		if got := s.isSourceLimit(); got != c.want {
 			t.Errorf("with %v of 1 MB waiting: %v", unit.Bytes(s.send.unsent.Size()), got)
 		}
 	}
 	s.CloseWrite()
-	if !s.noMoreData() {
+	if !s.isSourceLimit() {
 		t.Error("not at hand though the source has ended")
 	}
 	b.AddSubflow(1, false, start)

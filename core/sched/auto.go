@@ -8,9 +8,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// auto is PAMS that expects its estimates to be wrong. docs/explanation/schedulers.md gives the
-// principle. It differs from PAMS in four ways, by its own rule for copies in recall.go, and by
-// copies of messages (MessageCopier):
+// auto is PAMS that expects its estimates to be wrong. It differs from PAMS in four ways, by its own
+// rule for reinjection in recall.go, and by copies of messages (MessageCopier). All of its rules are in
+// docs/explanation/schedulers.md:
 //
 //   - A subflow in slow start is expected to send twice as much in each round trip. So a short
 //     transfer does not use a slow subflow that a fast one in slow start will outrun.
@@ -46,7 +46,7 @@ const (
 
 	// initialWindow is TCP's initial window in segments (RFC 6928).
 	initialWindow = 10
-	// One byte in wasteDivisor may be wasted: on helpers that were never measured, and on copies
+	// One byte in wasteDivisor may be wasted: on helpers that were never measured, and on what is recalled
 	// for small gaps.
 	wasteDivisor = 100
 )
@@ -70,8 +70,8 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	for i := range subflows {
 		p := subflows[i]
 		unproved := p.isUnmeasured() && !mayProveItself(&p, &subflows[i] == soonest, atRisk)
-		useless := unproved && p.InFlight == 0 || !isSubflowTrusted(subflows, &p, remaining)
-		if full := p.FarQueueTime > budget; p.Idle && (full || unproved || useless) {
+		ignored := unproved && p.InFlight == 0 || !isSubflowTrusted(subflows, &p, remaining)
+		if full := p.FarQueueTime > budget; p.Idle && (full || unproved || ignored) {
 			p.Idle = false
 			if full {
 				reason = BudgetSpent
@@ -79,7 +79,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 				reason = NotTrusted
 			}
 		}
-		if !useless { // no acknowledgement will change that soon: others must not wait for it
+		if !ignored { // it gets nothing more for now: others must not wait for it
 			a.view = append(a.view, p)
 		}
 	}
@@ -96,7 +96,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 // queueBudget returns how long bytes may wait before a far hop now.
 func (a *auto) queueBudget(subflows []Subflow) time.Duration {
 	budget := maxQueueBudget
-	if a.window.NoMoreData {
+	if a.window.SourceIsLimit {
 		budget = maxFinalQueueBudget
 	}
 	budget = min(budget, max(minQueueBudget, a.window.BusyFor/queueShare))
@@ -137,7 +137,7 @@ func isSubflowTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool
 	for i := range subflows {
 		if q := &subflows[i]; !q.Helped && !q.Doubtful {
 			noDirect = false
-			left -= q.deliverableWithin(p.TimeToAck + q.Forecast)
+			left -= q.deliverableWithin(p.TimeToAck + q.Forecast) // what q can send by then
 		}
 	}
 	return noDirect || left > 0

@@ -46,7 +46,7 @@ func (b *blest) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	}
 	f := fastestSubflow(subflows)
 	if f.PAD >= s.PAD {
-		return Decision{Subflow: s.ID, Reason: LeastPAD}
+		return Decision{Subflow: s.ID, Reason: Fastest}
 	}
 	b.adaptLambda(s.PAD)
 	rtts := float64(s.PAD) / float64(max(f.PAD, time.Microsecond))
@@ -54,7 +54,7 @@ func (b *blest) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	if x*b.lambda > float64(b.window.Size-s.InFlight-s.MSS) {
 		return Decision{Wait: true, Reason: WouldBlock}
 	}
-	return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
+	return Decision{Subflow: s.ID, Reason: FastestIdle}
 }
 
 // adaptLambda corrects λ once per round trip of the slow subflow.

@@ -25,7 +25,7 @@ func (e *ecf) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	}
 	f := fastestSubflow(subflows)
 	if f.PAD >= s.PAD {
-		return Decision{Subflow: s.ID, Reason: LeastPAD}
+		return Decision{Subflow: s.ID, Reason: Fastest}
 	}
 	delta := max(f.RTTVar, s.RTTVar)
 	limit := float64(s.PAD + delta)
@@ -34,14 +34,14 @@ func (e *ecf) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	}
 	if float64(f.PAD+f.Th.Time(remaining)) >= limit { // n·RTT_f, n = 1 + k/CWND_f
 		e.waiting = false
-		return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
+		return Decision{Subflow: s.ID, Reason: FastestIdle}
 	}
 	// The slow subflow needs k/CWND_s round trips, at least one.
 	if max(s.PAD, s.Th.Time(remaining)) >= 2*f.PAD+delta {
 		e.waiting = true
 		return Decision{Wait: true, Reason: FasterIsSoon}
 	}
-	return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
+	return Decision{Subflow: s.ID, Reason: FastestIdle}
 }
 
 // fastestSubflow returns the subflow of least PAD, idle or not; nil if there is none.

@@ -17,8 +17,8 @@ func (minPAD) Pick(subflows []Subflow, _ unit.Bytes) Decision {
 	}
 	for i := range subflows {
 		if subflows[i].PAD < t.PAD {
-			return Decision{Subflow: t.ID, Reason: LeastIdlePAD}
+			return Decision{Subflow: t.ID, Reason: FastestIdle}
 		}
 	}
-	return Decision{Subflow: t.ID, Reason: LeastPAD}
+	return Decision{Subflow: t.ID, Reason: Fastest}
 }

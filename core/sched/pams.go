@@ -47,9 +47,9 @@ func pickUnlessFaster(subflows []Subflow, remaining unit.Bytes, delivers func(*S
 	}
 	switch {
 	case !faster:
-		return Decision{Subflow: t.ID, Reason: LeastPAD}
+		return Decision{Subflow: t.ID, Reason: Fastest}
 	case diff > remaining:
 		return Decision{Wait: true, Reason: FasterIsSoon, Diff: diff}
 	}
-	return Decision{Subflow: t.ID, Reason: LeastIdlePAD, Diff: diff}
+	return Decision{Subflow: t.ID, Reason: FastestIdle, Diff: diff}
 }

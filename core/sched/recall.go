@@ -68,11 +68,10 @@ func fastestAndSlowest(subflows []Subflow) (fast, slow *Subflow) {
 }
 
 // Recall is auto's rule. It is the paper's rule with a limit: bytes recalled for a small gap stay
-// within copyAllowance. Stable links have such a gap at the end of each transfer, where a recall
+// within recallAllowance. Stable links have such a gap at the end of each transfer, where a recall
 // saves little time and costs bytes each time. A gap is small if it is at most one round trip of
-// the fastest subflow over empty queues. With the queues that a download builds, it would be a
-// tenth of the duration of a short download. A helper that is late is no small gap: the estimates
-// were wrong.
+// the fastest subflow over empty queues. With the queues of a download the round trip would be a tenth
+// of the duration of a short one. A helper that is late is no small gap: the estimates were wrong.
 //
 // Of r bytes the fastest subflow gets its share by throughput. It sends the newest bytes while the
 // slow one delivers the others, and both finish together.
@@ -90,7 +89,7 @@ func (*auto) Recall(subflows []Subflow, eta float64, sent Ledger) Recall {
 	if slow.IsAckLate || slow.Tail-fast.PAD > small {
 		return r
 	}
-	r.Bytes, r.Budgeted = min(r.Bytes, sent.copyAllowance()-sent.SmallGapRecalls), true
+	r.Bytes, r.Budgeted = min(r.Bytes, sent.recallAllowance()-sent.SmallGapRecalls), true
 	if r.Bytes < slow.MSS {
 		return Recall{}
 	}
@@ -106,9 +105,9 @@ func throughputShare(n unit.Bytes, own, other unit.Rate) unit.Bytes {
 	return unit.Bytes(float64(n) * float64(own) / (float64(own) + float64(other)))
 }
 
-// copyAllowance returns how many bytes may be copied for small gaps in all, including those that
+// recallAllowance returns how many bytes may be recalled for small gaps in all, including those that
 // SmallGapRecalls counts already.
-func (l Ledger) copyAllowance() unit.Bytes { return l.Given / wasteDivisor }
+func (l Ledger) recallAllowance() unit.Bytes { return l.Given / wasteDivisor }
 
 // CopiesMessages implements MessageCopier.
 func (*auto) CopiesMessages() {}

@@ -72,12 +72,13 @@ type Subflow struct {
 // Window describes the send window of the stream that is scheduled next.
 type Window struct {
 	Size    unit.Bytes // bound on bytes in flight over all subflows
-	Room    unit.Bytes // part of Size that is not sent yet
+	// Room is how many bytes of the window are still to be sent, times the number of streams that take
+	// turns. It may exceed Size.
+	Room    unit.Bytes
 	Blocked uint64     // how often windows of this bond's streams blocked sending
-	// NoMoreData reports that no bytes are known to follow the remaining ones, and that no subflow
-	// carries low-latency data: then more bytes may wait at a helper. The source has ended, or it is
-	// slow and leaves a quarter of the meta buffer empty.
-	NoMoreData bool
+	// SourceIsLimit reports that more bytes may wait at a helper: the source has ended, or is slower than
+	// the subflows and leaves a quarter of the meta buffer empty, and no subflow carries low-latency data.
+	SourceIsLimit bool
 	// BusyFor is how long the stream has had bytes to send, short pauses included.
 	BusyFor time.Duration
 }
@@ -94,10 +95,10 @@ type Reason uint8
 // Reasons.
 const (
 	NoIdleSubflow  Reason = iota // every subflow is busy
-	OnlySubflow                  // there is one subflow
-	LeastPAD                     // the target has the least PAD of all
-	LeastIdlePAD                 // the target has the least PAD of the idle ones; a faster one is busy
-	FasterIsSoon                 // wait: faster busy subflows deliver the rest before the target would
+	OnlySubflow                  // no other subflow may carry it
+	Fastest                      // the target delivers before all others
+	FastestIdle                  // the target delivers before the other idle ones; a faster one is busy
+	FasterIsSoon                 // wait: faster busy subflows carry the rest, or what the window permits, sooner
 	LeastRTT                     // least round-trip time of the idle ones
 	NextInTurn                   // round robin
 	BudgetSpent                  // wait: the idle subflows may hold no more now
@@ -112,10 +113,10 @@ const (
 
 var reasonTexts = [reasonCount]string{
 	NoIdleSubflow:  "every subflow is busy",
-	OnlySubflow:    "the only subflow",
-	LeastPAD:       "least PAD",
-	LeastIdlePAD:   "least PAD of the idle ones; a faster one is busy",
-	FasterIsSoon:   "waits: faster subflows deliver the rest sooner",
+	OnlySubflow:    "the only one that may carry it now",
+	Fastest:        "delivers first",
+	FastestIdle:    "delivers first of the idle ones; a faster one is busy",
+	FasterIsSoon:   "waits: faster subflows carry the rest, or fill the window, sooner",
 	LeastRTT:       "least RTT of the idle ones",
 	NextInTurn:     "next in turn",
 	BudgetSpent:    "waits: the idle subflows may hold no more now",
@@ -150,8 +151,8 @@ type Decision struct {
 type Scheduler interface {
 	// Name returns the name that New knows the scheduler by.
 	Name() string
-	// Pick decides for a bond with remaining bytes in its meta buffers. subflows holds every usable
-	// subflow in a stable order.
+	// Pick decides for the stream whose turn is next. remaining is how many bytes are sent in all until
+	// the last byte of that stream. subflows holds those that the stream may use now, in a stable order.
 	Pick(subflows []Subflow, remaining unit.Bytes) Decision
 }
 

@@ -167,8 +167,8 @@ func TestEveryScheduler(t *testing.T) {
 	for _, s := range r.Streams {
 		size += s.Size
 	}
-	own := map[string]sched.Reason{"auto": sched.BudgetSpent, "blest": sched.LeastIdlePAD, "ecf": sched.FasterIsSoon,
-		"minpad": sched.LeastIdlePAD,
+	own := map[string]sched.Reason{"auto": sched.BudgetSpent, "blest": sched.FastestIdle, "ecf": sched.FasterIsSoon,
+		"minpad": sched.FastestIdle,
 		"minrtt": sched.LeastRTT, "minrtt-windows": sched.WindowFull, "pams": sched.FasterIsSoon,
 		"ratio":     sched.BehindShare,
 		"redundant": sched.OnEverySubflow, "roundrobin": sched.NextInTurn}

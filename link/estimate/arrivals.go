@@ -11,8 +11,7 @@ import (
 
 // arrivals measures what arrives at the far end, from its own acknowledgements. A helper can only
 // report, it cannot forge acknowledgements. So arrivals limit what a helper's reports may claim:
-// the subflow carries no more than what arrived while bytes were waiting, and a new byte takes at
-// least as long as the oldest missing byte has taken so far.
+// the subflow carries no more than what arrived while bytes were waiting.
 //
 // The zero value is ready. Not safe for concurrent use.
 type arrivals struct {

@@ -56,10 +56,9 @@ type Estimate struct {
 	// backlog; see helperDelay.
 	PastPAD time.Duration
 	// Overdue is how much longer than a round trip the oldest missing byte has been in flight.
-	// Bytes sent after it take at least that much longer too.
 	Overdue time.Duration
 	// TimeToAck is the time until the acknowledgement of a byte sent now is due. AckLate is how
-	// long the oldest due acknowledgement has been missing.
+	// long the oldest due acknowledgement has been missing; PAD includes it.
 	TimeToAck, AckLate time.Duration
 	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting, or
 	// by a packet train. For a direct subflow it equals RateKnown.

@@ -137,9 +137,8 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// ackOverdueBy returns how long the oldest awaited acknowledgement has been overdue, 0 if it is
-// not.
-func (f *flight) ackOverdueBy(now time.Time) time.Duration {
+// ackLateBy returns how late the oldest awaited acknowledgement is, 0 if it is not.
+func (f *flight) ackLateBy(now time.Time) time.Duration {
 	if len(f.segments) == 0 {
 		return 0
 	}
@@ -281,11 +280,11 @@ func (p *Subflow) AddForecast(n *Estimate, now time.Time) {
 	}
 }
 
-// helperAckLateness returns how long the oldest awaited acknowledgement of a helped subflow has
-// been overdue. Of a direct one TCP itself reports losses.
+// helperAckLateness returns how late the oldest awaited acknowledgement of a helped subflow is. Of a
+// direct one TCP itself reports losses.
 func (p *Subflow) helperAckLateness(now time.Time) time.Duration {
 	if !p.Helped {
 		return 0
 	}
-	return p.flight.ackOverdueBy(now)
+	return p.flight.ackLateBy(now)
 }

@@ -265,7 +265,7 @@ func TestDueInOrder(t *testing.T) {
 			t.Errorf("segment %d is due after %v, want %v", i, got, want)
 		}
 	}
-	if late := f.ackOverdueBy(t0.Add(time.Second)); late != 500*ms {
+	if late := f.ackLateBy(t0.Add(time.Second)); late != 500*ms {
 		t.Errorf("late by %v after a second", late)
 	}
 }
