@@ -71,11 +71,11 @@ type Subflow struct {
 
 // Window describes the send window of the stream that is scheduled next.
 type Window struct {
-	Size    unit.Bytes // bound on bytes in flight over all subflows
+	Size unit.Bytes // bound on bytes in flight over all subflows
 	// Room is how many bytes of the window are still to be sent, times the number of streams that take
 	// turns. It may exceed Size.
 	Room    unit.Bytes
-	Blocked uint64     // how often windows of this bond's streams blocked sending
+	Blocked uint64 // how often windows of this bond's streams blocked sending
 	// SourceIsLimit reports that more bytes may wait at a helper: the source has ended, or is slower than
 	// the subflows and leaves a quarter of the meta buffer empty, and no subflow carries low-latency data.
 	SourceIsLimit bool
