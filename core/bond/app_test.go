@@ -368,9 +368,9 @@ func (n *simNet) unfinished() (text string) {
 		}
 	}
 	for d, b := range n.ends {
-		text += fmt.Sprintf("\n  %s: %v pending, %d control frames, ack pending %v, avoids subflow %d, "+
+		text += fmt.Sprintf("\n  %s: %v pending, %d control frames, ack pending %v, "+
 			"last decision %+v, tick %v", endNames[d], b.backlog.pending, len(b.control.frames), b.acks.pending,
-			b.backlog.avoided, b.trace.last, b.timer.next.Sub(simStart))
+			b.trace.last, b.timer.next.Sub(simStart))
 	}
 	return text
 }

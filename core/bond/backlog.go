@@ -24,9 +24,6 @@ type backlog struct {
 	lowLatencyPending unit.Bytes // as pending, for mode Latency
 
 	windowBlocked uint64 // how often a window kept a stream from filling a segment
-	// avoided is the subflow that all pending bytes were recalled from at the end of a transfer, or
-	// 0. They must not go there again, and the last bytes go first.
-	avoided wire.SubflowID
 }
 
 // backlogEntry is the state of one stream in the backlog.

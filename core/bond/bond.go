@@ -91,11 +91,9 @@ const (
 	maxUnackedFrames = 1 << 17
 	maxMemory        = 1 * unit.GB
 
-	// While windows are full, the bond waits for bytes that are not late and arrive within
-	// maxDeliveryGap. It also reinjects bytes that a helper has held for overdueAfter longer than a round
-	// trip: schedulers let none wait nearly that long.
-	maxDeliveryGap = 250 * time.Millisecond
-	overdueAfter   = 2 * time.Second
+	// Bytes that a helper has held for overdueAfter longer than a round trip are reinjected: schedulers
+	// let none wait nearly that long.
+	overdueAfter = 2 * time.Second
 
 	// maxReportAge bounds the age of a helper's report when it is passed on. The other end takes it
 	// for the state at its arrival.

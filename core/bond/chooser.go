@@ -54,17 +54,9 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 	c.filter.refreshSmallAnswer(now)
 	var onTime, all fastestSubflows // late ones carry control frames only if no other can
 	view := c.view[:0]
-	live := 0
+	anyLive := c.subflows.hasOtherLive(nil)
 	for _, p := range c.subflows.list {
-		if !p.isSilent() {
-			live++
-		}
-	}
-	if live < 2 {
-		c.backlog.avoided = 0
-	}
-	for _, p := range c.subflows.list {
-		if p.isSilent() && live > 0 {
+		if p.isSilent() && anyLive {
 			continue
 		}
 		n := p.est.EstimateAt(now)
@@ -75,12 +67,9 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 				onTime.offerSubflow(p, n.PAD)
 			}
 		}
-		if p.id != c.backlog.avoided {
-			p.est.AddForecast(&n, now)
-			v := p.schedulerView(n, now)
-			p.defersBulk = p.idle && c.backlog.pending > 0 && p.mustDeferBulk(n, now, c.timer)
-			view = append(view, v)
-		}
+		p.est.AddForecast(&n, now)
+		view = append(view, p.schedulerView(n, now))
+		p.defersBulk = p.idle && c.backlog.pending > 0 && p.mustDeferBulk(n, now, c.timer)
 	}
 	c.view = view
 	if onTime.found {
@@ -170,7 +159,7 @@ func (c *turnChooser) copyTarget(now time.Time) *subflow {
 // now, to keep their queue short. Only short streams see them as idle.
 func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Time) []sched.Subflow {
 	if c.filter.mayLimitSubflows(&s.permission) {
-		c.filter.refreshPermission(s.id, &s.permission, c.backlog.contendingBytes(s), c.backlog.avoided, now)
+		c.filter.refreshPermission(s.id, &s.permission, c.backlog.contendingBytes(s), now)
 		c.permitted = c.filter.appendPermitted(c.permitted[:0], view, &s.permission)
 	} else {
 		c.permitted = append(c.permitted[:0], view...)

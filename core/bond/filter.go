@@ -56,7 +56,7 @@ type permission struct {
 	boundTo wire.SubflowID // the only permitted subflow; 0: any
 
 	answer guideAnswer
-	// allowsAll reports that no allowed subflow is usable now: each is removed, silent or avoided.
+	// allowsAll reports that no allowed subflow is usable now: each is removed or silent.
 	// Then all are permitted, so that the stream does not wait for one that never works again.
 	allowsAll bool
 	burst     unit.Bytes // bytes given to subflows since none were left to send
@@ -121,9 +121,8 @@ func (f *subflowFilter) guideAppliesTo(perm *permission) bool {
 }
 
 // refreshPermission refreshes the guide's answer for stream id. It is called before each segment.
-// pending is the number of bytes to send, avoid a subflow that must not be used, or 0.
-func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, pending unit.Bytes, avoid wire.SubflowID,
-	now time.Time) {
+// pending is the number of bytes to send.
+func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, pending unit.Bytes, now time.Time) {
 	if !f.guideAppliesTo(perm) {
 		return
 	}
@@ -139,7 +138,7 @@ func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, pe
 	}
 	perm.allowsAll = true
 	for _, p := range f.subflows.list {
-		if !p.isSilent() && p.id != avoid && slices.Contains(perm.answer.subflows, p.id) {
+		if !p.isSilent() && slices.Contains(perm.answer.subflows, p.id) {
 			perm.allowsAll = false
 		}
 	}

@@ -44,7 +44,6 @@ func TestSubflowFilterPermits(t *testing.T) {
 		guide      []wire.SubflowID // nil: no guide
 		permission permission
 		silent     wire.SubflowID
-		avoid      wire.SubflowID
 		want       []wire.SubflowID
 	}{
 		{name: "nothing limits it", want: []wire.SubflowID{1, 2, 3}},
@@ -57,7 +56,6 @@ func TestSubflowFilterPermits(t *testing.T) {
 		{name: "not of mode Bond", guide: []wire.SubflowID{2}, permission: permission{mode: wire.ModeLatency},
 			want: []wire.SubflowID{1, 2, 3}},
 		{name: "silent", guide: []wire.SubflowID{2}, silent: 2, want: []wire.SubflowID{1, 2, 3}},
-		{name: "avoided", guide: []wire.SubflowID{2}, avoid: 2, want: []wire.SubflowID{1, 2, 3}},
 	} {
 		f := newFilter()
 		if c.guide != nil {
@@ -66,7 +64,7 @@ func TestSubflowFilterPermits(t *testing.T) {
 		if c.silent > 0 {
 			f.subflows.subflowByID(c.silent).silentSince = start
 		}
-		f.refreshPermission(1, &c.permission, unit.MB, c.avoid, start)
+		f.refreshPermission(1, &c.permission, unit.MB, start)
 		var got []wire.SubflowID
 		view := []sched.Subflow{{ID: 1}, {ID: 2}, {ID: 3}}
 		for _, p := range f.appendPermitted(nil, view, &c.permission) {
@@ -107,7 +105,7 @@ func TestSubflowFilterAsks(t *testing.T) {
 	} {
 		before := g.asked
 		c.do()
-		if f.refreshPermission(1, &r, c.bytes, 0, now); g.asked > before != c.asks {
+		if f.refreshPermission(1, &r, c.bytes, now); g.asked > before != c.asks {
 			t.Errorf("%s: asked %d times", c.name, g.asked-before)
 		}
 	}
@@ -129,7 +127,7 @@ func TestSubflowFilterOther(t *testing.T) {
 	}
 	g := &countingGuide{allow: []wire.SubflowID{2}}
 	f.replaceGuide(g)
-	f.refreshPermission(1, &r, 0, 0, start)
+	f.refreshPermission(1, &r, 0, start)
 	g.allow = []wire.SubflowID{3} // as soon as it is asked about the bytes in flight too
 	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 {
 		t.Errorf("the guide was asked %d times", g.asked)

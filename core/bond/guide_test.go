@@ -40,7 +40,7 @@ func (n *simNet) checkGuided(on *simSubflow, d int, f wire.Data) {
 		return
 	}
 	for _, p := range b.subflows.list {
-		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findGroupClass(s.permission.group).permitsSubflow(p.id) &&
+		if !p.isSilent() && b.classes.findGroupClass(s.permission.group).permitsSubflow(p.id) &&
 			slices.Contains(s.permission.answer.subflows, p.id) {
 			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))},
 				"%s sends stream %d on subflow %d, but it may use %v", endNames[d], f.Stream, on.id, s.permission.answer.subflows)

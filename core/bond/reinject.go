@@ -127,10 +127,6 @@ func (r *reinjector) reinjectTail(now time.Time) {
 		return
 	}
 	slow := r.subflows.subflowByID(recall.From)
-	nothingElse := r.backlog.pending == 0
-	if !nothingElse && slow.deliversSoon(now) {
-		return
-	}
 	var recalled unit.Bytes
 	all := slow.inFlight.unackedFrames()
 	for i := len(all) - 1; i >= 0 && recall.Bytes > 0; i-- {
@@ -144,11 +140,7 @@ func (r *reinjector) reinjectTail(now time.Time) {
 				f.stream.finRecalled = true
 			}
 			recall.Bytes -= unit.Bytes(f.to - f.from)
-			n := r.requeueFrame(f, slow, now, true, "eta")
-			recalled += n
-			if n > 0 && nothingElse {
-				r.backlog.avoided = slow.id
-			}
+			recalled += r.requeueFrame(f, slow, now, true, "eta")
 		}
 	}
 	recalled -= min(recalled, r.withdrawSegment(slow))
@@ -172,18 +164,6 @@ func (p *subflow) reinjectionView(now time.Time) sched.Subflow {
 	timelyPAD := v.PAD - n.AckLate
 	v.Tail = max(n.AckLate, timelyPAD-min(timelyPAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
 	return v
-}
-
-// deliversSoon reports whether to wait for a subflow's bytes while windows are full: it is not late
-// and is expected to deliver soon. Before deliveries by a helper were measured, its rate is that of
-// a starting TCP, often too low, so it gets twice the time.
-func (p *subflow) deliversSoon(now time.Time) bool {
-	gap := maxDeliveryGap
-	if p.est.Helped && !p.est.EstimateAt(now).ArrivalsMeasured {
-		gap *= 2
-	}
-	v := p.reinjectionView(now)
-	return !v.IsAckLate && v.Tail < gap
 }
 
 // withdrawSegment withdraws the segment of subflow p that its writer has not begun, if it consists

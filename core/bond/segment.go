@@ -134,7 +134,7 @@ func (w *segmentWriter) fillLowLatency(p *subflow, s *Stream, now time.Time, buf
 func (w *segmentWriter) fillBulkData(p *subflow, t turn, now time.Time, buf []byte) []byte {
 	l := w.backlog
 	l.moveToFront(t.stream)
-	f := fillSpec{room: p.targetSegmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoided != 0,
+	f := fillSpec{room: p.targetSegmentSize(now), copies: t.decision.Copy,
 		ahead: l.streamShare(t.decision.Diff, t.stream)} // streams share the faster subflows
 	p.streamsFirst = false
 	redundant := len(l.ready) > 0 && l.ready[0].permission.mode == wire.ModeRedundant
@@ -144,7 +144,7 @@ func (w *segmentWriter) fillBulkData(p *subflow, t turn, now time.Time, buf []by
 			break
 		}
 		if s != t.stream { // the scheduler was asked about that one
-			w.filter.refreshPermission(s.id, &s.permission, l.contendingBytes(s), l.avoided, now)
+			w.filter.refreshPermission(s.id, &s.permission, l.contendingBytes(s), now)
 		}
 		if !w.filter.permissionAllows(&s.permission, p.id) || !p.permitsBulkOf(s) {
 			i++
@@ -162,10 +162,9 @@ func (w *segmentWriter) fillBulkData(p *subflow, t turn, now time.Time, buf []by
 
 // fillSpec says how to fill a segment from a stream.
 type fillSpec struct {
-	room    int        // bytes of frames left
-	ahead   unit.Bytes // start this far into the meta buffer
-	fromEnd bool       // take bytes from the end of the meta buffer
-	copies  bool       // also copy to every other subflow
+	room   int        // bytes of frames left
+	ahead  unit.Bytes // start this far into the meta buffer
+	copies bool       // also copy to every other subflow
 }
 
 // fillStream appends bytes of a stream that was removed from the turns, and queues it again if it
@@ -185,7 +184,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 			break
 		}
 		at := len(buf)
-		part := s.send.nextUnsentSpan(max(f.ahead, skip), wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
+		part := s.send.nextUnsentSpan(max(f.ahead, skip), wire.DataSeq(f.room-wire.MaxDataHeader))
 		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 		buf = s.send.appendSpan(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}

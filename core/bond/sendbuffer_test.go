@@ -5,6 +5,7 @@ package bond
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"mpbond/base/unit"
@@ -13,12 +14,12 @@ import (
 
 func TestSendBufferNext(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		todo    seqSet
-		limit   wire.DataSeq
-		ahead   unit.Bytes
-		fromEnd bool
-		want    seqSpan
+		name   string
+		todo   seqSet
+		limit  wire.DataSeq
+		ahead  unit.Bytes
+		shared bool
+		want   seqSpan
 	}{
 		{"the next", seqSet{{From: 0, To: 1000}}, 1e6, 0, false, seqSpan{From: 0, To: 100}},
 		{"ahead", seqSet{{From: 0, To: 1000}}, 1e6, 300, false, seqSpan{From: 300, To: 400}},
@@ -28,10 +29,13 @@ func TestSendBufferNext(t *testing.T) {
 		{"little left", seqSet{{From: 40, To: 60}}, 1e6, 5000, false, seqSpan{From: 40, To: 60}},
 		{"last span beyond the window", seqSet{{From: 0, To: 50}, {From: 500, To: 900}}, 400, 10, false,
 			seqSpan{From: 0, To: 50}},
-		{"from the end", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 0, true, seqSpan{From: 900, To: 1000}},
+		{"recalled from live subflows", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 0, true, seqSpan{From: 900, To: 1000}},
 	} {
 		s := &sendBuffer{unsent: c.todo, limit: c.limit, end: 1000}
-		if got := s.nextUnsentSpan(c.ahead, 100, c.fromEnd); got != c.want {
+		if c.shared {
+			s.alsoInFlight = slices.Clone(c.todo)
+		}
+		if got := s.nextUnsentSpan(c.ahead, 100); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -100,7 +104,7 @@ func TestSendBuffer(t *testing.T) {
 				if !s.isSendable() {
 					break
 				}
-				part := s.nextUnsentSpan(unit.Bytes(r.IntN(2000)), wire.DataSeq(1+r.IntN(1500)), r.IntN(4) == 0)
+				part := s.nextUnsentSpan(unit.Bytes(r.IntN(2000)), wire.DataSeq(1+r.IntN(1500)))
 				if part.From >= part.To || part.To > s.limit {
 					t.Fatalf("seed %d: %v is to be sent, the window ends at %d", seed, part, s.limit)
 				}

@@ -91,7 +91,6 @@ func (s *Stream) Write(p []byte) int {
 		s.Reset(wire.CodeLimit, memoryExhausted)
 		return 0
 	}
-	s.bond.backlog.avoided = 0
 	s.bond.buffers.heldBytes += unit.Bytes(len(p))
 	s.bond.backlog.updateStream(s)
 	return len(p)
