@@ -16,8 +16,7 @@ import (
 //     transfer does not use a slow subflow that a fast one in slow start will outrun.
 //   - A byte is never sent so far ahead that the send window would be full before it arrives (the
 //     test of BLEST).
-//   - A helper that was never measured holds little more than it has delivered, and together such
-//     helpers hold a small part of the transfer: see mayProveItself and isSubflowTrusted.
+//   - A helper proves itself by what it delivers: see isSubflowTrusted.
 //   - A helper holds a bounded time of bytes, which grows with the transfer. PAMS fills its buffer
 //     seconds ahead of the pipe. When another subflow dies, or a request follows, the bytes that the
 //     app waits for queue behind all of these.
@@ -44,10 +43,7 @@ const (
 	// then waits for the end rather than for the next byte.
 	maxFinalQueueBudget = 3 * maxQueueBudget
 
-	// initialWindow is TCP's initial window in segments (RFC 6928).
-	initialWindow = 10
-	// One byte in wasteDivisor may be wasted: on helpers that were never measured, and on what is recalled
-	// for small gaps.
+	// One byte in wasteDivisor may be recalled for small gaps.
 	wasteDivisor = 100
 )
 
@@ -58,20 +54,12 @@ func (a *auto) ObserveWindow(w Window, _ time.Time) { a.window = w }
 
 func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	budget := a.queueBudget(subflows)
-	soonest := soonestSubflow(subflows)
-	atRisk := remaining / wasteDivisor
-	for i := range subflows {
-		if p := &subflows[i]; p != soonest && p.isUnmeasured() {
-			atRisk -= p.undeliveredBytes()
-		}
-	}
 	reason := NoIdleSubflow // if no idle subflow may carry more
 	a.view = a.view[:0]
 	for i := range subflows {
 		p := subflows[i]
-		unproved := p.isUnmeasured() && !mayProveItself(&p, &subflows[i] == soonest, atRisk)
-		ignored := unproved && p.InFlight == 0 || !isSubflowTrusted(subflows, &p, remaining)
-		if full := p.FarQueueTime > budget; p.Idle && (full || unproved || ignored) {
+		trusted := isSubflowTrusted(subflows, &p, remaining)
+		if full := p.FarQueueTime > budget; p.Idle && (full || !trusted) {
 			p.Idle = false
 			if full {
 				reason = BudgetSpent
@@ -79,7 +67,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 				reason = NotTrusted
 			}
 		}
-		if !ignored { // it gets nothing more for now: others must not wait for it
+		if trusted { // another one gets nothing more for now: others must not wait for it
 			a.view = append(a.view, p)
 		}
 	}
@@ -108,20 +96,6 @@ func (a *auto) queueBudget(subflows []Subflow) time.Duration {
 		}
 	}
 	return budget
-}
-
-// isUnmeasured reports whether the subflow is a helper's whose rate was never measured.
-func (p *Subflow) isUnmeasured() bool { return p.Helped && !p.Measured }
-
-// undeliveredBytes returns how many more bytes the subflow holds than it has delivered.
-func (p *Subflow) undeliveredBytes() unit.Bytes { return max(0, p.InFlight-p.Acked) }
-
-// mayProveItself reports whether a helper that was never measured may carry one more segment: at
-// most a TCP's initial window more than it has delivered, so that it grows as slow start does, and
-// within atRisk. A subflow that delivers before all others, soonest, is no risk.
-func mayProveItself(p *Subflow, soonest bool, atRisk unit.Bytes) bool {
-	more := p.InFlight + p.MSS - p.Acked
-	return more <= initialWindow*p.MSS && (soonest || more <= 0 || p.MSS <= atRisk)
 }
 
 // isSubflowTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes

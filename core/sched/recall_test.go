@@ -111,7 +111,7 @@ func TestTrusted(t *testing.T) {
 		{"proved too little", 20_000, 20_000, 10_000, false},
 	} {
 		helper := Subflow{ID: 2, Idle: true, Forecast: 20 * ms, TimeToAck: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400,
-			Helped: true, Measured: true, Acked: c.acked, InFlight: c.inFlight}
+			Helped: true, Acked: c.acked, InFlight: c.inFlight}
 		if got := isSubflowTrusted([]Subflow{direct, helper}, &helper, c.remaining); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}

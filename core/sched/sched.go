@@ -45,11 +45,7 @@ type Subflow struct {
 	// Ceiling bounds this growth; 0 is no bound.
 	DoublingTime time.Duration
 	Ceiling      unit.Rate
-	// Measured reports whether arrivals have shown its rate, of data while the subflow was at its
-	// limit or of a packet train.
-	Measured bool
-
-	Helped bool
+	Helped       bool
 	// TimeToAck is the time until the sender knows whether a byte given to a helped subflow now has
 	// arrived in time. IsAckLate reports that bytes on it did not. Acked counts the bytes ever
 	// acknowledged on it.

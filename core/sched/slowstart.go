@@ -46,14 +46,3 @@ func (p *Subflow) deliverableWithin(t time.Duration) unit.Bytes {
 	}
 	return max(0, n)
 }
-
-// soonestSubflow returns the subflow of least Forecast, idle or not; nil if there is none.
-func soonestSubflow(subflows []Subflow) *Subflow {
-	var best *Subflow
-	for i := range subflows {
-		if p := &subflows[i]; best == nil || p.Forecast < best.Forecast {
-			best = p
-		}
-	}
-	return best
-}

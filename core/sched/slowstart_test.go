@@ -53,7 +53,7 @@ func TestDeliverableWithin(t *testing.T) {
 // have delivered before, and nothing that would fill the window first.
 func TestAutoInSlowStart(t *testing.T) {
 	fast := Subflow{ID: 1, PAD: 5 * ms, MinRTT: 10 * ms, Th: 12 * unit.Mbps, MSS: 1448, DoublingTime: 10 * ms}
-	slow := Subflow{ID: 2, Idle: true, PAD: 80 * ms, MinRTT: 160 * ms, Th: 700 * unit.Kbps, MSS: 1448, Measured: true}
+	slow := Subflow{ID: 2, Idle: true, PAD: 80 * ms, MinRTT: 160 * ms, Th: 700 * unit.Kbps, MSS: 1448}
 	for _, c := range []struct {
 		name      string
 		grows     bool
@@ -79,48 +79,12 @@ func TestAutoInSlowStart(t *testing.T) {
 	}
 }
 
-// TestAutoProves checks how much unmeasured subflows may hold.
-func TestAutoProves(t *testing.T) {
-	const mss = 1448
-	for _, c := range []struct {
-		name            string
-		inFlight, acked unit.Bytes
-		others          unit.Bytes // in flight on another unmeasured subflow
-		remaining       unit.Bytes
-		measured        bool
-		want            bool
-	}{
-		{"the first segment", 0, 0, 0, unit.MB, false, true},
-		{"the second", mss, 0, 0, unit.MB, false, true},
-		{"the tenth", 9 * mss, 0, 0, 10 * unit.MB, false, true},
-		{"the eleventh", 10 * mss, 0, 0, 10 * unit.MB, false, false},
-		{"the eleventh, after an acknowledgement", 10 * mss, mss, 0, 10 * unit.MB, false, true},
-		{"half of what it has delivered", 20 * mss, 40 * mss, 0, unit.MB, false, true},
-		{"measured", 100 * mss, mss, 0, unit.MB, true, true},
-		{"a hundredth is under a segment", 0, 0, 0, 140_000, false, false},
-		{"a hundredth is used up", 0, 0, 10_000, unit.MB, false, false},
-		{"a hundredth is used up, but it has proved more", mss, 3 * mss, 10_000, unit.MB, false, true},
-	} {
-		list := []Subflow{
-			{ID: 1, PAD: 5 * ms, MinRTT: 10 * ms, Th: unit.Mbps, MSS: mss, Measured: true},
-			{ID: 2, Idle: true, PAD: 80 * ms, MinRTT: 160 * ms, Th: unit.Mbps, MSS: mss, Helped: true,
-				InFlight: c.inFlight, Acked: c.acked, Measured: c.measured},
-			{ID: 3, PAD: 90 * ms, MinRTT: 180 * ms, Th: unit.Mbps, MSS: mss, Helped: true, InFlight: c.others},
-		}
-		a := &auto{}
-		a.ObserveWindow(Window{Size: unit.GB, Room: unit.GB}, time.Time{})
-		if d := a.Pick(forecastByPAD(list), c.remaining); d.Wait == c.want || d.Wait && d.Reason != NotTrusted {
-			t.Errorf("%s: %+v", c.name, d)
-		}
-	}
-}
-
 // TestDiffIsTheSum checks that PAMS and auto count what all faster busy subflows deliver.
 func TestDiffIsTheSum(t *testing.T) {
 	list := []Subflow{
-		{ID: 1, PAD: 10 * ms, MinRTT: 20 * ms, Th: 4 * unit.Mbps, MSS: 1448, Measured: true},
-		{ID: 2, PAD: 10 * ms, MinRTT: 20 * ms, Th: 2 * unit.Mbps, MSS: 1448, Measured: true},
-		{ID: 3, Idle: true, PAD: 110 * ms, MinRTT: 220 * ms, Th: unit.Mbps, MSS: 1448, Measured: true},
+		{ID: 1, PAD: 10 * ms, MinRTT: 20 * ms, Th: 4 * unit.Mbps, MSS: 1448},
+		{ID: 2, PAD: 10 * ms, MinRTT: 20 * ms, Th: 2 * unit.Mbps, MSS: 1448},
+		{ID: 3, Idle: true, PAD: 110 * ms, MinRTT: 220 * ms, Th: unit.Mbps, MSS: 1448},
 	}
 	for _, c := range []struct {
 		s    Scheduler
@@ -138,14 +102,13 @@ func TestDiffIsTheSum(t *testing.T) {
 	}
 }
 
-// TestAutoDoesNotWaitForItself checks that a helper that auto may not try yet keeps no other
+// TestAutoDoesNotWaitForItself checks that a helper that auto does not trust yet keeps no other
 // subflow waiting: nothing would ever move.
 func TestAutoDoesNotWaitForItself(t *testing.T) {
 	list := []Subflow{
-		{ID: 1, Helped: true, PAD: 5 * ms, MinRTT: 10 * ms, Th: unit.Mbps, MSS: 1448, Measured: true, Acked: unit.MB},
-		{ID: 2, Helped: true, Idle: true, PAD: 20 * ms, MinRTT: 40 * ms, Th: 10 * unit.Mbps, MSS: 1448},
-		{ID: 3, Helped: true, Idle: true, PAD: 100 * ms, MinRTT: 200 * ms, Th: unit.Mbps, MSS: 1448, Measured: true,
-			Acked: unit.MB},
+		{ID: 1, PAD: 200 * ms, MinRTT: 10 * ms, Th: 10 * unit.Mbps, MSS: 1448},
+		{ID: 2, Helped: true, Idle: true, PAD: 20 * ms, MinRTT: 40 * ms, Th: 10 * unit.Mbps, MSS: 1448, TimeToAck: time.Second},
+		{ID: 3, Helped: true, Idle: true, PAD: 100 * ms, MinRTT: 200 * ms, Th: unit.Mbps, MSS: 1448, Acked: unit.MB},
 	}
 	if d := (&auto{}).Pick(forecastByPAD(list), 50_000); d.Wait || d.Subflow != 3 {
 		t.Errorf("%+v", d)

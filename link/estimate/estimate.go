@@ -60,9 +60,6 @@ type Estimate struct {
 	// TimeToAck is the time until the acknowledgement of a byte sent now is due. AckLate is how
 	// long the oldest due acknowledgement has been missing; PAD includes it.
 	TimeToAck, AckLate time.Duration
-	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting, or
-	// by a packet train. For a direct subflow it equals RateKnown.
-	ArrivalsMeasured bool
 	// Acked counts the bytes of this subflow that the far end has acknowledged.
 	Acked unit.Bytes
 	// FarFlight is the number of bytes that have left hop 1 and have not been received. FarCwnd is
@@ -275,7 +272,7 @@ func (p *Subflow) estimateFarRTT(h Hop) time.Duration {
 func (p *Subflow) estimateLocal(h Hop) Estimate {
 	th1, lowerBound := p.localMeter.Rate()
 	n := Estimate{Th1: th1, SRTT: h.SRTT, MinRTT: h.MinRTT, OWD: h.MinRTT / 2, RateKnown: !lowerBound,
-		ArrivalsMeasured: !lowerBound, Acked: p.ackedBytes}
+		Acked: p.ackedBytes}
 	if lowerBound && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
@@ -331,7 +328,6 @@ func (p *Subflow) addFarRate(n *Estimate, h Hop, farRTT time.Duration) (th2 unit
 	n.Th = min(n.Th1, th2)
 	// The slower hop must be known. The other one carries at least as much.
 	n.RateKnown = p.farLimitSeen && (!localKnown || th2 <= n.Th1) || localKnown && p.farState.Rate >= n.Th1
-	n.ArrivalsMeasured = p.arrivals.rateKnown || p.trainRate > 0
 	if p.farLimitSeen || p.arrivals.rateKnown {
 		if n.Ceiling == 0 || th2 < n.Ceiling {
 			n.Ceiling = th2
