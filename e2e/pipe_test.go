@@ -26,8 +26,8 @@ func (n *network) helpedSubflow() (p api.Subflow) {
 	return p
 }
 
-// helpedSubflowByID returns the helped subflow of that ID; zero if it is not up. Another one may be up too,
-// over another pipe.
+// helpedSubflowByID returns the helped subflow of that ID; zero if it is not up. Another one may be
+// up too, over another pipe.
 func (n *network) helpedSubflowByID(id uint32) (p api.Subflow) {
 	n.Helper()
 	for _, p := range n.helpedSubflows() {

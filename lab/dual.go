@@ -368,7 +368,8 @@ func (d *dualRun) userLinkBytes(ctx context.Context, i int) (b carriedBytes, err
 	if err != nil {
 		return b, err
 	}
-	// The status takes longer. Meanwhile the other user fills the link, and the owner's bytes stand still.
+	// The status takes longer. Meanwhile the other user fills the link, and the owner's bytes stand
+	// still.
 	stats, err := d.Lab.Stats(false)
 	if err != nil {
 		return b, err

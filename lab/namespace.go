@@ -48,8 +48,8 @@ const (
 
 // allowCongestion lets namespaces choose defaultCongestion while f runs. The kernel allows only
 // controls on the host's list of allowed ones in other namespaces. It checks the list only when the
-// default is set, so the list is restored afterwards. Labs that start at the same time wait for each
-// other: otherwise one would restore the list while another one needs it.
+// default is set, so the list is restored afterwards. Labs that start at the same time wait for
+// each other: otherwise one would restore the list while another one needs it.
 func allowCongestion(f func() error) error {
 	if lock, err := os.Open(sysctlFile(allowedKey)); err == nil {
 		defer lock.Close()

@@ -59,8 +59,9 @@ type Config struct {
 	// Memory is a budget shared with other bonds. It adds to the bond's own bound of 1 GB; nil:
 	// only that bound.
 	Memory Memory
-	// Eta is the threshold η of the MPBond paper, for reinjection at the end of a transfer; negative
-	// disables that. Bytes of lost and silent subflows are reinjected in any case. Default 0.2.
+	// Eta is the threshold η of the MPBond paper, for reinjection at the end of a transfer;
+	// negative disables that. Bytes of lost and silent subflows are reinjected in any case. Default
+	// 0.2.
 	Eta float64
 	// Trace receives events unless it is nil. The events lack Who. It is called with the lock of
 	// the bond's owner held and must not block.
@@ -91,8 +92,8 @@ const (
 	maxUnackedFrames = 1 << 17
 	maxMemory        = 1 * unit.GB
 
-	// Bytes that a helper has held for overdueAfter longer than a round trip are reinjected: schedulers
-	// let none wait nearly that long.
+	// Bytes that a helper has held for overdueAfter longer than a round trip are reinjected:
+	// schedulers let none wait nearly that long.
 	overdueAfter = 2 * time.Second
 
 	// maxReportAge bounds the age of a helper's report when it is passed on. The other end takes it
@@ -132,8 +133,8 @@ type Stats struct {
 	StreamsTotal int
 	// Duplicate bytes were received again and dropped. The others were given to a second subflow by
 	// this end: LostSubflow after the loss of the first one, ReinjectedSilent after its silence,
-	// ReinjectedTail by the rule of Eta: at the end of a transfer, when windows are full, and from helpers
-	// that hold bytes too long.
+	// ReinjectedTail by the rule of Eta: at the end of a transfer, when windows are full, and from
+	// helpers that hold bytes too long.
 	Duplicate, LostSubflow, ReinjectedSilent, ReinjectedTail unit.Bytes
 	// Redundant bytes were given to more subflows as intended copies.
 	Redundant  unit.Bytes

@@ -14,9 +14,9 @@ import (
 
 // Copies: bytes of a stream of mode Redundant go over every subflow, and so do all bytes with a
 // scheduler that sets sched.Decision.Copy. Messages of one packet may go over two subflows. When a
-// subflow takes a segment of new bytes, they are listed for the others that get copies. Each subflow
-// sends its list at its own pace, before new bytes, and skips bytes acknowledged by then. The
-// receiver drops duplicates.
+// subflow takes a segment of new bytes, they are listed for the others that get copies. Each
+// subflow sends its list at its own pace, before new bytes, and skips bytes acknowledged by then.
+// The receiver drops duplicates.
 
 // copiedSpan is a part of a stream that another subflow already carries.
 type copiedSpan struct {
@@ -74,8 +74,8 @@ func (c *messageCredit) takeCredit(subflows []*subflow, n unit.Bytes) bool {
 }
 
 // copyMessage lists a message that p carries for the next best subflow, if it is one packet at most
-// and there is credit. A message has no later bytes, the acknowledgements of which would soon show that
-// p has failed, or has a longer queue than was known.
+// and there is credit. A message has no later bytes, the acknowledgements of which would soon show
+// that p has failed, or has a longer queue than was known.
 func (w *segmentWriter) copyMessage(p *subflow, c copiedSpan, priority wire.Priority, now time.Time) {
 	n, perm := unit.Bytes(c.to-c.from), &c.stream.permission
 	if !w.copiesMessages || perm.mode != wire.ModeBond || n == 0 || n > maxMessage || w.backlog.hasPendingAbove(priority) {
@@ -92,8 +92,8 @@ func (w *segmentWriter) copyMessage(p *subflow, c copiedSpan, priority wire.Prio
 	}
 }
 
-// dropUnneededCopies drops the oldest copies that are no longer needed, or not permitted any more, and
-// returns the rest.
+// dropUnneededCopies drops the oldest copies that are no longer needed, or not permitted any more,
+// and returns the rest.
 func (p *subflow) dropUnneededCopies(f *subflowFilter) []copiedSpan {
 	n := 0
 	for n < len(p.copies) &&

@@ -78,8 +78,8 @@ func (s *sendBuffer) raiseLimit(limit wire.DataSeq) bool {
 func (s *sendBuffer) sharesAll() bool { return s.alsoInFlight.Size() == s.unsent.Size() }
 
 // nextUnsentSpan returns at most n bytes of a sendable buffer to send next: after ahead unsent
-// bytes, or as far as the window permits. If all were recalled from live subflows, these are the last
-// ones: the subflows deliver the first ones meanwhile.
+// bytes, or as far as the window permits. If all were recalled from live subflows, these are the
+// last ones: the subflows deliver the first ones meanwhile.
 func (s *sendBuffer) nextUnsentSpan(ahead unit.Bytes, n wire.DataSeq) seqSpan {
 	last := len(s.unsent) - 1
 	for s.unsent[last].From >= s.limit {

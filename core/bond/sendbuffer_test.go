@@ -29,7 +29,8 @@ func TestSendBufferNext(t *testing.T) {
 		{"little left", seqSet{{From: 40, To: 60}}, 1e6, 5000, false, seqSpan{From: 40, To: 60}},
 		{"last span beyond the window", seqSet{{From: 0, To: 50}, {From: 500, To: 900}}, 400, 10, false,
 			seqSpan{From: 0, To: 50}},
-		{"recalled from live subflows", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 0, true, seqSpan{From: 900, To: 1000}},
+		{"recalled from live subflows", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 0, true,
+			seqSpan{From: 900, To: 1000}},
 	} {
 		s := &sendBuffer{unsent: c.todo, limit: c.limit, end: 1000}
 		if c.shared {

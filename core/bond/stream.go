@@ -74,8 +74,8 @@ func (s *Stream) hasNotableRoom() bool {
 	return s.bond.buffers.isNotableRoom(unit.Bytes(s.Room()), &s.send)
 }
 
-// isSourceLimit reports whether the source limits the stream, and not the subflows: it has ended, or
-// leaves a quarter of the meta buffer empty.
+// isSourceLimit reports whether the source limits the stream, and not the subflows: it has ended,
+// or leaves a quarter of the meta buffer empty.
 func (s *Stream) isSourceLimit() bool {
 	return s.finSet || s.Room() >= int(s.bond.cfg.MetaBuffer/4)
 }

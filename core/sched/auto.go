@@ -8,9 +8,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// auto is PAMS that expects its estimates to be wrong. It differs from PAMS in four ways, by its own
-// rule for reinjection in recall.go, and by copies of messages (MessageCopier). All of its rules are in
-// docs/explanation/schedulers.md:
+// auto is PAMS that expects its estimates to be wrong. It differs from PAMS in four ways, by its
+// own rule for reinjection in recall.go, and by copies of messages (MessageCopier). All of its
+// rules are in docs/explanation/schedulers.md:
 //
 //   - A subflow in slow start is expected to send twice as much in each round trip. So a short
 //     transfer does not use a slow subflow that a fast one in slow start will outrun.
@@ -26,21 +26,21 @@ type auto struct {
 }
 
 const (
-	// A subflow gets no byte that would wait before its far hop longer than a bound. minQueueBudget is
-	// the bound at the beginning of a transfer, and the least one. It is several times the age of the
-	// acknowledgements that estimate the queue, so that the hop does not run dry.
+	// A subflow gets no byte that would wait before its far hop longer than a bound. minQueueBudget
+	// is the bound at the beginning of a transfer, and the least one. It is several times the age
+	// of the acknowledgements that estimate the queue, so that the hop does not run dry.
 	minQueueBudget = 50 * time.Millisecond
 
-	// Later the bound is one part in queueShare of the time that the transfer has lasted. In a longer
-	// transfer it is more likely that the local hop becomes slow, and a queue hides it.
+	// Later the bound is one part in queueShare of the time that the transfer has lasted. In a
+	// longer transfer it is more likely that the local hop becomes slow, and a queue hides it.
 	queueShare = 3
 
-	// maxQueueBudget is the greatest bound. The death of another subflow delays the bytes that the app
-	// waits for by no more than the bound and the time to detect it.
+	// maxQueueBudget is the greatest bound. The death of another subflow delays the bytes that the
+	// app waits for by no more than the bound and the time to detect it.
 	maxQueueBudget = 250 * time.Millisecond
 
-	// maxFinalQueueBudget replaces maxQueueBudget once the source is not ahead of the subflows. The app
-	// then waits for the end rather than for the next byte.
+	// maxFinalQueueBudget replaces maxQueueBudget once the source is not ahead of the subflows. The
+	// app then waits for the end rather than for the next byte.
 	maxFinalQueueBudget = 3 * maxQueueBudget
 
 	// One byte in wasteDivisor may be recalled for small gaps.

@@ -23,8 +23,8 @@ type Recaller interface {
 	Recall(subflows []Subflow, eta float64, sent Ledger) Recall
 }
 
-// MessageCopier is a scheduler that wants messages of one packet, such as requests and short answers,
-// to go over a second subflow too, within a budget of the bond.
+// MessageCopier is a scheduler that wants messages of one packet, such as requests and short
+// answers, to go over a second subflow too, within a budget of the bond.
 type MessageCopier interface {
 	// CopiesMessages only marks the scheduler.
 	CopiesMessages()
@@ -70,8 +70,9 @@ func fastestAndSlowest(subflows []Subflow) (fast, slow *Subflow) {
 // Recall is auto's rule. It is the paper's rule with a limit: bytes recalled for a small gap stay
 // within recallAllowance. Stable links have such a gap at the end of each transfer, where a recall
 // saves little time and costs bytes each time. A gap is small if it is at most one round trip of
-// the fastest subflow over empty queues. With the queues of a download the round trip would be a tenth
-// of the duration of a short one. A helper that is late is no small gap: the estimates were wrong.
+// the fastest subflow over empty queues. With the queues of a download the round trip would be a
+// tenth of the duration of a short one. A helper that is late is no small gap: the estimates were
+// wrong.
 //
 // Of r bytes the fastest subflow gets its share by throughput. It sends the newest bytes while the
 // slow one delivers the others, and both finish together.
@@ -105,8 +106,8 @@ func throughputShare(n unit.Bytes, own, other unit.Rate) unit.Bytes {
 	return unit.Bytes(float64(n) * float64(own) / (float64(own) + float64(other)))
 }
 
-// recallAllowance returns how many bytes may be recalled for small gaps in all, including those that
-// SmallGapRecalls counts already.
+// recallAllowance returns how many bytes may be recalled for small gaps in all, including those
+// that SmallGapRecalls counts already.
 func (l Ledger) recallAllowance() unit.Bytes { return l.Given / wasteDivisor }
 
 // CopiesMessages implements MessageCopier.

@@ -68,12 +68,13 @@ type Subflow struct {
 // Window describes the send window of the stream that is scheduled next.
 type Window struct {
 	Size unit.Bytes // bound on bytes in flight over all subflows
-	// Room is how many bytes of the window are still to be sent, times the number of streams that take
-	// turns. It may exceed Size.
+	// Room is how many bytes of the window are still to be sent, times the number of streams that
+	// take turns. It may exceed Size.
 	Room    unit.Bytes
 	Blocked uint64 // how often windows of this bond's streams blocked sending
-	// SourceIsLimit reports that more bytes may wait at a helper: the source has ended, or is slower than
-	// the subflows and leaves a quarter of the meta buffer empty, and no subflow carries low-latency data.
+	// SourceIsLimit reports that more bytes may wait at a helper: the source has ended, or is
+	// slower than the subflows and leaves a quarter of the meta buffer empty, and no subflow
+	// carries low-latency data.
 	SourceIsLimit bool
 	// BusyFor is how long the stream has had bytes to send, short pauses included.
 	BusyFor time.Duration
@@ -147,8 +148,9 @@ type Decision struct {
 type Scheduler interface {
 	// Name returns the name that New knows the scheduler by.
 	Name() string
-	// Pick decides for the stream whose turn is next. remaining is how many bytes are sent in all until
-	// the last byte of that stream. subflows holds those that the stream may use now, in a stable order.
+	// Pick decides for the stream whose turn is next. remaining is how many bytes are sent in all
+	// until the last byte of that stream. subflows holds those that the stream may use now, in a
+	// stable order.
 	Pick(subflows []Subflow, remaining unit.Bytes) Decision
 }
 

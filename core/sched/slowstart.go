@@ -11,9 +11,9 @@ import (
 
 // What a subflow delivers whose TCP is in slow start. Its window is Th times DoublingTime. As much
 // leaves at once, at the rate of the slowest link, and twice as much in each round trip that
-// follows, until that rate, Ceiling, is reached. A subflow with late bytes is not expected to grow. The
-// bytes of a window arrive one after the other; a forecast takes them to arrive in the middle of that
-// time. The first window is the one in flight, so its middle arrives after HalfArrives.
+// follows, until that rate, Ceiling, is reached. A subflow with late bytes is not expected to grow.
+// The bytes of a window arrive one after the other; a forecast takes them to arrive in the middle
+// of that time. The first window is the one in flight, so its middle arrives after HalfArrives.
 
 // isDoubling reports whether the subflow is in slow start and not late.
 func (p *Subflow) isDoubling() bool { return p.DoublingTime > 0 && p.Th > 0 && !p.IsAckLate }

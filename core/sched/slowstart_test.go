@@ -9,9 +9,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestDeliverableWithin checks that a subflow in slow start delivers its window when half of it arrives,
-// and twice as much in each round trip that follows, but no more than its ceiling and less what is
-// in flight.
+// TestDeliverableWithin checks that a subflow in slow start delivers its window when half of it
+// arrives, and twice as much in each round trip that follows, but no more than its ceiling and less
+// what is in flight.
 func TestDeliverableWithin(t *testing.T) {
 	// A window of 10,000 bytes each 100 ms.
 	known := Subflow{Th: 800 * unit.Kbps, Forecast: 50 * ms, HalfArrives: 50 * ms}
@@ -107,7 +107,8 @@ func TestDiffIsTheSum(t *testing.T) {
 func TestAutoDoesNotWaitForItself(t *testing.T) {
 	list := []Subflow{
 		{ID: 1, PAD: 200 * ms, MinRTT: 10 * ms, Th: 10 * unit.Mbps, MSS: 1448},
-		{ID: 2, Helped: true, Idle: true, PAD: 20 * ms, MinRTT: 40 * ms, Th: 10 * unit.Mbps, MSS: 1448, TimeToAck: time.Second},
+		{ID: 2, Helped: true, Idle: true, PAD: 20 * ms, MinRTT: 40 * ms, Th: 10 * unit.Mbps, MSS: 1448,
+			TimeToAck: time.Second},
 		{ID: 3, Helped: true, Idle: true, PAD: 100 * ms, MinRTT: 200 * ms, Th: unit.Mbps, MSS: 1448, Acked: unit.MB},
 	}
 	if d := (&auto{}).Pick(forecastByPAD(list), 50_000); d.Wait || d.Subflow != 3 {

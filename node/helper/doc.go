@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package helper is the role of a device that shares its Internet link. A pipe is a local connection
-// to a primary, an HS-path the connection from this helper to the server. The helper offers itself to
-// primaries over pipes. For each subflow that a primary requests, it connects the HS-path to the
-// server and relays between the two. It stands in the data path between the pipe.Link of the
-// primary and the pipe.HSPath of the server, and sees only ciphertext. Words in lower case are files:
+// Package helper is the role of a device that shares its Internet link. A pipe is a local
+// connection to a primary, an HS-path the connection from this helper to the server. The helper
+// offers itself to primaries over pipes. For each subflow that a primary requests, it connects the
+// HS-path to the server and relays between the two. It stands in the data path between the
+// pipe.Link of the primary and the pipe.HSPath of the server, and sees only ciphertext. Words in
+// lower case are files:
 //
 //	           calls, waiting, targets,       serve    hspath
 //	primary ══ primaries, find ═══════ pipe ─ relay ─ HS-path ══ server

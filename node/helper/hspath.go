@@ -44,11 +44,11 @@ func (p hsDialer) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 	return c, nil
 }
 
-// serverDialer opens the HS-paths of subflows. It dials a server, unless a cap is used up, and starts
-// the handshake. A connection that leads to this device is closed, which is known only then: a primary
-// could reach services here by it. Servers that the owner trusts may be on this device. Its caller must check that the primary
-// may use the server. It has no state besides what udpDialer remembers of UDP. Safe for concurrent
-// use.
+// serverDialer opens the HS-paths of subflows. It dials a server, unless a cap is used up, and
+// starts the handshake. A connection that leads to this device is closed, which is known only then:
+// a primary could reach services here by it. Servers that the owner trusts may be on this device.
+// Its caller must check that the primary may use the server. It has no state besides what udpDialer
+// remembers of UDP. Safe for concurrent use.
 type serverDialer struct {
 	dialer    // a fake in tests
 	udpDialer *dial.Dialer
@@ -97,9 +97,9 @@ var errNoUDPAnswer = errors.New("no answer over UDP")
 // errUDPSilent is the error that the server stopped answering over UDP.
 var errUDPSilent = errors.New("no more answers over UDP")
 
-// silenceLimit: an HS-path that was silent for this long when it ended is taken to have ended because
-// of the silence. Its primary gives up a subflow after 3 s of silence, and HS-paths are checked every
-// addressInterval.
+// silenceLimit: an HS-path that was silent for this long when it ended is taken to have ended
+// because of the silence. Its primary gives up a subflow after 3 s of silence, and HS-paths are
+// checked every addressInterval.
 const silenceLimit = 1500 * time.Millisecond
 
 // silenceMeter measures how long nothing has arrived on an HS-path while sent data is

@@ -32,8 +32,8 @@ type relayTable struct {
 	ending      error  // why all relays end; nil while the helper runs
 }
 
-// subflow is an entry of the table: a relay with its number, its peers and measurements. The fields above
-// mu do not change once it is in the table.
+// subflow is an entry of the table: a relay with its number, its peers and measurements. The fields
+// above mu do not change once it is in the table.
 type subflow struct {
 	*relay
 	number  uint64 // in the trace and the API, from 1
@@ -75,8 +75,9 @@ func (t *relayTable) releaseSlot() {
 	t.slots--
 }
 
-// addRelayedSubflow adds s in any case and sets its number. Its slot must be reserved. If the helper is
-// ending it returns why: the caller must then close s. removeEndedSubflow removes it as usual.
+// addRelayedSubflow adds s in any case and sets its number. Its slot must be reserved. If the
+// helper is ending it returns why: the caller must then close s. removeEndedSubflow removes it as
+// usual.
 func (t *relayTable) addRelayedSubflow(s *subflow) (ending error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -205,8 +206,8 @@ func (s *subflow) handleLostAddress(lost func(net.Addr) bool, log *slog.Logger) 
 	}
 }
 
-// describeSubflow returns the state for the API. Primary is the name when the subflow was opened: the
-// caller replaces it if the device was renamed, and adds why UDP is not used.
+// describeSubflow returns the state for the API. Primary is the name when the subflow was opened:
+// the caller replaces it if the device was renamed, and adds why UDP is not used.
 func (s *subflow) describeSubflow() SubflowStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
